@@ -82,7 +82,8 @@ func TestRunCountReadsChunkedAndFails(t *testing.T) {
 		t.Fatalf("requests %d, error %v", load.requests, err)
 	}
 	bad := request("GET", addr, "/bad", "", nil)
-	if _, err := runCount(t.Context(), addr, 1, 1, func(int) []byte { return bad }); err == nil || !strings.Contains(err.Error(), "No cluster leader") {
+	if _, err := runCount(t.Context(), addr, 1, 1, func(int) []byte { return bad }); err == nil ||
+		!strings.Contains(err.Error(), "No cluster leader") {
 		t.Fatalf("want the server's words, got %v", err)
 	}
 }

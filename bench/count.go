@@ -15,7 +15,8 @@ func runCount(ctx context.Context, addr string, connections, n int, next func(i 
 }
 
 // runTimes is runCount with a judge of answers.
-func runTimes(ctx context.Context, addr string, connections, n int, ok func(reply) bool, next func(i int) []byte) (*loadResult, error) {
+func runTimes(ctx context.Context, addr string, connections, n int, ok func(reply) bool,
+	next func(i int) []byte) (*loadResult, error) {
 	total := &loadResult{hist: newHistogram()}
 	var mu sync.Mutex
 	var failed error

@@ -66,7 +66,8 @@ type PairRatios struct {
 }
 
 func (r *PairRatios) text(d time.Duration) string {
-	return fmt.Sprintf("median ratio of CPU for a request %.3f (half of the pairs %.3f to %.3f), of all runs together %.3f; of p99 %.3f; %d pairs of %s",
+	return fmt.Sprintf("median ratio of CPU for a request %.3f (half of the pairs %.3f to %.3f), of all runs together "+
+		"%.3f; of p99 %.3f; %d pairs of %s",
 		r.CPUMedian, r.CPULow, r.CPUHigh, r.CPUAll, r.P99Median, r.Pairs, d)
 }
 
@@ -83,7 +84,8 @@ func ratiosOf(without, with []costOf) PairRatios {
 	}
 	slices.Sort(cpu)
 	n := len(cpu)
-	return PairRatios{CPUMedian: median(cpu), CPULow: cpu[(n-1)/4], CPUHigh: cpu[n-1-(n-1)/4], CPUAll: spent[1] / served[1] / (spent[0] / served[0]), P99Median: median(p99), Pairs: n}
+	return PairRatios{CPUMedian: median(cpu), CPULow: cpu[(n-1)/4], CPUHigh: cpu[n-1-(n-1)/4],
+		CPUAll: spent[1] / served[1] / (spent[0] / served[0]), P99Median: median(p99), Pairs: n}
 }
 
 // RunDoctor measures what the doctor's stage accounting, probes and profiles cost: runs with and without them
@@ -95,7 +97,8 @@ func RunDoctor(ctx context.Context, o DoctorOptions) (*Result, error) {
 	}
 	r := newResult("doctor", &o.Options)
 	for _, l := range o.Loads {
-		run := map[string]func(context.Context, *DoctorOptions, *Result) error{"kv": doctorKV, "secrets": doctorSecrets, "events": doctorEvents}[l]
+		run := map[string]func(context.Context, *DoctorOptions, *Result) error{"kv": doctorKV, "secrets": doctorSecrets,
+			"events": doctorEvents}[l]
 		if err := run(ctx, &o, r); err != nil {
 			return nil, fmt.Errorf("%s: %w", l, err)
 		}
@@ -113,7 +116,8 @@ type pairOf func(ctx context.Context, kind string, n int) ([2]costOf, error)
 
 // doctorPairs runs pairs of each kind of load and adds their rows. Kinds take turns, each open gives two new servers
 // for some of the pairs and is told which of the two comes first.
-func doctorPairs(ctx context.Context, o *DoctorOptions, r *Result, kinds []string, shared int, open func(ctx context.Context, order []int) (pairOf, func(), error)) error {
+func doctorPairs(ctx context.Context, o *DoctorOptions, r *Result, kinds []string, shared int,
+	open func(ctx context.Context, order []int) (pairOf, func(), error)) error {
 	all := map[string]*[2][]costOf{}
 	for _, kind := range kinds {
 		all[kind] = &[2][]costOf{}
@@ -132,7 +136,8 @@ func doctorPairs(ctx context.Context, o *DoctorOptions, r *Result, kinds []strin
 				for with := range got {
 					all[kind][with] = append(all[kind][with], got[with])
 				}
-				o.say("%s, pair %d of %d: %.2f us of CPU and p99 %.2f ms without, %.2f us and %.2f ms with the doctor", kind, n+1, o.Pairs, got[0].cpu, got[0].p99, got[1].cpu, got[1].p99)
+				o.say("%s, pair %d of %d: %.2f us of CPU and p99 %.2f ms without, %.2f us and %.2f ms with the doctor", kind, n+1,
+					o.Pairs, got[0].cpu, got[0].p99, got[1].cpu, got[1].p99)
 			}
 		}
 		done()
@@ -149,8 +154,9 @@ func doctorPairs(ctx context.Context, o *DoctorOptions, r *Result, kinds []strin
 // doctorRows are the rows of one kind of load.
 func doctorRows(o *DoctorOptions, kind string, all *[2][]costOf) (rows []Row) {
 	for with, what := range []string{"without", "with"} {
-		row := Row{What: kind + " " + what + " the doctor", ServerCPUMicros: median(pluck(all[with], func(c costOf) float64 { return c.cpu })),
-			Millis: map[string]float64{"p99": median(pluck(all[with], func(c costOf) float64 { return c.p99 }))}}
+		row := Row{What: kind + " " + what + " the doctor",
+			ServerCPUMicros: median(pluck(all[with], func(c costOf) float64 { return c.cpu })),
+			Millis:          map[string]float64{"p99": median(pluck(all[with], func(c costOf) float64 { return c.p99 }))}}
 		if with == 1 {
 			ratios := ratiosOf(all[0], all[1])
 			row.Ratios, row.Note = &ratios, ratios.text(o.Duration)

@@ -18,7 +18,8 @@ func TestRatios(t *testing.T) {
 	}
 	r := ratiosOf(without, with)
 	near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
-	if !near(r.CPUMedian, 1.01) || !near(r.CPULow, 1.01) || !near(r.CPUHigh, 1.01) || !near(r.CPUAll, 1.11) || !near(r.P99Median, 1.1) || r.Pairs != 20 {
+	if !near(r.CPUMedian, 1.01) || !near(r.CPULow, 1.01) || !near(r.CPUHigh, 1.01) || !near(r.CPUAll, 1.11) ||
+		!near(r.P99Median, 1.1) || r.Pairs != 20 {
 		t.Errorf("%+v", r)
 	}
 	if one := ratiosOf(without[:1], with[:1]); !near(one.CPULow, 1.01) || !near(one.CPUHigh, 1.01) {

@@ -46,7 +46,8 @@ func (o *DoctorOptions) openKV(ctx context.Context, order []int) (pair pairOf, d
 		if kind == "KV GET" {
 			method, body = "GET", nil
 		}
-		spec := loadSpec{addr: c.http, connections: o.Connections, duration: d, ok: func(r reply) bool { return r.status == 200 || r.status == 404 },
+		spec := loadSpec{addr: c.http, connections: o.Connections, duration: d,
+			ok: func(r reply) bool { return r.status == 200 || r.status == 404 },
 			next: func(int, int64) []byte {
 				return request(method, c.http, fmt.Sprintf("/v1/kv/bench/%d", rand.IntN(kvKeys)), "", body)
 			}}
@@ -55,7 +56,8 @@ func (o *DoctorOptions) openKV(ctx context.Context, order []int) (pair pairOf, d
 		if err != nil {
 			return costOf{}, err
 		}
-		return costOf{(c.servers[0].proc.cpuSeconds() - begin) * 1e6 / float64(load.requests), float64(load.requests), millis(load.hist)["p99"]}, nil
+		return costOf{(c.servers[0].proc.cpuSeconds() - begin) * 1e6 / float64(load.requests), float64(load.requests),
+			millis(load.hist)["p99"]}, nil
 	}
 	for _, with := range order {
 		one := o.Options
@@ -85,13 +87,15 @@ func doctorSecrets(ctx context.Context, o *DoctorOptions, r *Result) error {
 	if err := os.WriteFile(file, []byte(withoutDoctor), 0o600); err != nil {
 		return err
 	}
-	return doctorPairs(ctx, o, r, []string{"secrets write", "secrets read"}, pairsOfServers, func(ctx context.Context, order []int) (pairOf, func(), error) {
-		return o.openSecrets(ctx, order, file)
-	})
+	return doctorPairs(ctx, o, r, []string{"secrets write", "secrets read"}, pairsOfServers,
+		func(ctx context.Context, order []int) (pairOf, func(), error) {
+			return o.openSecrets(ctx, order, file)
+		})
 }
 
 // openSecrets starts two servers with a thousand secrets each; file is the configuration of that without the doctor.
-func (o *DoctorOptions) openSecrets(ctx context.Context, order []int, file string) (pair pairOf, done func(), err error) {
+func (o *DoctorOptions) openSecrets(ctx context.Context, order []int, file string) (pair pairOf, done func(),
+	err error) {
 	var both [2]*vaultCluster
 	done = closing(&both)
 	defer func() {
@@ -130,7 +134,8 @@ func (o *DoctorOptions) openSecrets(ctx context.Context, order []int, file strin
 		if kind == "secrets read" {
 			list = gets[with]
 		}
-		row, err := both[with].measure(ctx, kind, "", loadSpec{next: func(int, int64) []byte { return list[rand.IntN(len(list))] }})
+		row, err := both[with].measure(ctx, kind, "",
+			loadSpec{next: func(int, int64) []byte { return list[rand.IntN(len(list))] }})
 		return costOf{row.ServerCPUMicros, float64(row.Requests), row.Millis["p99"]}, err
 	}), done, nil
 }
@@ -194,7 +199,10 @@ func doctorEvents(ctx context.Context, o *DoctorOptions, r *Result) error {
 		}
 		return got, ctx.Err()
 	}
-	return doctorPairs(ctx, o, r, []string{"events"}, o.Pairs, func(context.Context, []int) (pairOf, func(), error) { return measure, func() {}, nil })
+	return doctorPairs(ctx, o, r, []string{"events"}, o.Pairs, func(context.Context, []int) (pairOf, func(),
+		error) {
+		return measure, func() {}, nil
+	})
 }
 
 // eventsAt is how many results servers had stored, and for how many seconds of CPU.

@@ -30,7 +30,8 @@ const (
 
 // fillFleet registers the fleet's nodes by transactions.
 func fillFleet(ctx context.Context, c *cluster, nodes int) error {
-	c.opts.say("registering %d nodes, %d instances, %d checks ...", nodes, nodes*fleetInstancesPerNode, nodes*fleetChecksPerNode)
+	c.opts.say("registering %d nodes, %d instances, %d checks ...", nodes, nodes*fleetInstancesPerNode,
+		nodes*fleetChecksPerNode)
 	txns := (nodes + fleetNodesPerTxn - 1) / fleetNodesPerTxn
 	_, err := runCount(ctx, c.http, 8, txns, func(i int) []byte {
 		var b bytes.Buffer
@@ -55,7 +56,8 @@ func fleetService(node, i int) string {
 }
 
 func fleetNode(b *bytes.Buffer, n int) {
-	fmt.Fprintf(b, `{"Node":{"Verb":"set","Node":{"ID":"%s","Node":"fleet-%05d","Address":"10.%d.%d.%d","Datacenter":"dc1",`+
+	fmt.Fprintf(b, `{"Node":{"Verb":"set","Node":{"ID":"%s","Node":"fleet-%05d","Address":"10.%d.%d.%d",`+
+		`"Datacenter":"dc1",`+
 		`"Meta":{"rack":"r%02d","kernel":"6.1"}}}}`, fleetNodeID(n), n, n>>16&255, n>>8&255, n&255, n%40)
 	for i := range fleetInstancesPerNode {
 		name := fleetService(n, i)
@@ -71,7 +73,8 @@ func fleetNode(b *bytes.Buffer, n int) {
 
 func fleetCheck(b *bytes.Buffer, n, i int, status string) {
 	name := fleetService(n, i)
-	fmt.Fprintf(b, `{"Check":{"Verb":"set","Check":{"Node":"fleet-%05d","CheckID":"service:%s-%d","Name":"Service '%s' check",`+
+	fmt.Fprintf(b, `{"Check":{"Verb":"set","Check":{"Node":"fleet-%05d","CheckID":"service:%s-%d","Name":"Service '%s' `+
+		`check",`+
 		`"Status":"%s","ServiceID":"%s-%d","ServiceName":"%s","Output":"HTTP GET http://127.0.0.1:%d/health: 200 OK"}}}`,
 		n, name, i, name, status, name, i, name, 20000+i)
 }
@@ -163,14 +166,16 @@ func restartFleet(ctx context.Context, c *cluster, r *Result) error {
 	if err != nil {
 		return fmt.Errorf("restart from the log: %w", err)
 	}
-	r.Rows = append(r.Rows, Row{What: "kill -9 to writable, from the log", Millis: map[string]float64{"max": fromLog.Seconds() * 1000},
+	r.Rows = append(r.Rows, Row{What: "kill -9 to writable, from the log",
+		Millis:   map[string]float64{"max": fromLog.Seconds() * 1000},
 		RSSBytes: s.proc.rssBytes()})
 	s.args = append(s.args, "-hcl", `raft_snapshot_threshold = 1 raft_snapshot_interval = "1s" raft_trailing_logs = 1`)
 	if _, err := restartOnce(ctx, c, s); err != nil {
 		return fmt.Errorf("restart to make a snapshot: %w", err)
 	}
 	snapshotTaken := func(status int, body string) bool {
-		return status == 200 && strings.Contains(body, `"last_snapshot_index"`) && !strings.Contains(body, `"last_snapshot_index":"0"`)
+		return status == 200 && strings.Contains(body, `"last_snapshot_index"`) &&
+			!strings.Contains(body, `"last_snapshot_index":"0"`)
 	}
 	if err := waitHTTP(ctx, s.proc, s.httpAddr, "/v1/agent/self", snapshotTaken); err != nil {
 		return fmt.Errorf("wait for a snapshot: %w", err)

@@ -180,7 +180,8 @@ func grpcFloor(ctx context.Context) (float64, error) {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	defer func() { srv.Stop(); <-served }()
-	cc, err := grpc.NewClient("passthrough:///"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	cc, err := grpc.NewClient("passthrough:///"+l.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return 0, err
 	}

@@ -133,8 +133,10 @@ func runMonitor(ctx context.Context, o MonitorOptions) (*MonitorResult, error) {
 		return nil, err
 	}
 	defer p.close()
-	r := &MonitorResult{Bench: map[bool]string{false: "agents", true: "events"}[o.flood], Machine: Machine(), Date: time.Now().UTC().Truncate(time.Second),
-		EventsStore: o.EventsStore, Servers: len(p.apis), Agents: o.Agents, Checks: o.Checks, Interval: o.Interval, Subscriptions: o.Subscriptions, Keepalive: o.Keepalive, Seconds: o.Duration.Seconds()}
+	r := &MonitorResult{Bench: map[bool]string{false: "agents", true: "events"}[o.flood], Machine: Machine(),
+		Date:        time.Now().UTC().Truncate(time.Second),
+		EventsStore: o.EventsStore, Servers: len(p.apis), Agents: o.Agents, Checks: o.Checks, Interval: o.Interval,
+		Subscriptions: o.Subscriptions, Keepalive: o.Keepalive, Seconds: o.Duration.Seconds()}
 	if !o.flood {
 		r.OfferedPerSecond = o.offered()
 	}
@@ -185,7 +187,8 @@ func (p *plane) monitorConfig() ([]string, error) {
 	if p.database != nil {
 		store = fmt.Sprintf("store = %q, dsn = %q,", "postgresql", p.database.url())
 	}
-	return []string{"-hcl", fmt.Sprintf("ports { monitor = %s, monitor_agents = %s } monitor { enabled = true, %s cluster_admin_username = %q, cluster_admin_password = %q }",
+	return []string{"-hcl", fmt.Sprintf("ports { monitor = %s, monitor_agents = %s } monitor { enabled = true, %s "+
+		"cluster_admin_username = %q, cluster_admin_password = %q }",
 		ports[0], ports[1], store, p.o.User, p.o.Password)}, nil
 }
 
@@ -215,7 +218,8 @@ func openPlane(ctx context.Context, o *MonitorOptions) (*plane, error) {
 	}
 	p.cluster, p.dir = c, c.dir
 	for i, s := range c.servers {
-		if err := waitHTTP(ctx, s.proc, strings.TrimPrefix(p.apis[i], "http://"), "/ready", func(status int, _ string) bool { return status == 200 }); err != nil {
+		if err := waitHTTP(ctx, s.proc, strings.TrimPrefix(p.apis[i], "http://"), "/ready",
+			func(status int, _ string) bool { return status == 200 }); err != nil {
 			p.close()
 			return nil, err
 		}

@@ -37,7 +37,8 @@ func (r *MonitorResult) kill(ctx context.Context, p *plane) error {
 		if err != nil {
 			return err
 		}
-		if r.Kill.Sessions = now.Lost - before.Lost; now.Sessions == int64(p.o.Agents) && (r.Kill.Sessions > 0 || time.Since(begin) > time.Second) {
+		if r.Kill.Sessions = now.Lost - before.Lost; now.Sessions == int64(p.o.Agents) && (r.Kill.Sessions > 0 ||
+			time.Since(begin) > time.Second) {
 			break
 		}
 		if ctx.Err() != nil || time.Now().After(deadline) {

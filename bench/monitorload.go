@@ -39,12 +39,14 @@ func (p *plane) prepare(ctx context.Context) error {
 	if p.follow, err = newFollowers(); err != nil {
 		return err
 	}
-	if err := p.put(ctx, "namespaces/"+agents.SampleNamespace, map[string]any{"name": agents.SampleNamespace}); err != nil {
+	if err := p.put(ctx, "namespaces/"+agents.SampleNamespace,
+		map[string]any{"name": agents.SampleNamespace}); err != nil {
 		return fmt.Errorf("the sample's namespace: %w", err)
 	}
 	host, port := p.follow.address()
 	err = p.put(ctx, "namespaces/"+agents.SampleNamespace+"/handlers/"+sampleHandler, map[string]any{
-		"metadata": map[string]any{"name": sampleHandler, "namespace": agents.SampleNamespace}, "type": "tcp", "timeout": 10, "socket": map[string]any{"host": host, "port": port}})
+		"metadata": map[string]any{"name": sampleHandler, "namespace": agents.SampleNamespace}, "type": "tcp", "timeout": 10,
+		"socket": map[string]any{"host": host, "port": port}})
 	if err != nil {
 		return fmt.Errorf("the sample's handler: %w", err)
 	}
@@ -70,8 +72,10 @@ func (p *plane) checks(ctx context.Context) error {
 				continue
 			}
 			name := agents.CheckName(i)
-			err := p.put(ctx, "namespaces/"+ns+"/checks/"+name, map[string]any{"metadata": map[string]any{"name": name, "namespace": ns}, "command": agents.CheckCommand,
-				"interval": interval, "publish": true, "timeout": 10, "handlers": handlers, "subscriptions": []string{agents.Subscription(i, p.o.Subscriptions)}})
+			err := p.put(ctx, "namespaces/"+ns+"/checks/"+name,
+				map[string]any{"metadata": map[string]any{"name": name, "namespace": ns}, "command": agents.CheckCommand,
+					"interval": interval, "publish": true, "timeout": 10, "handlers": handlers,
+					"subscriptions": []string{agents.Subscription(i, p.o.Subscriptions)}})
 			if err != nil {
 				return fmt.Errorf("check %s: %w", name, err)
 			}
@@ -91,8 +95,10 @@ func (p *plane) play(ctx context.Context) error {
 		}
 		c := newChild(proc, in, out)
 		p.players = append(p.players, c)
-		cfg := agents.Config{Targets: p.doors, First: first, Count: min(o.PerProcess, o.Agents-first), Sampled: o.Sample, Checks: o.Checks, Subscriptions: o.Subscriptions,
-			Interval: o.Interval, Keepalive: o.Keepalive, Rate: (o.Ramp + processes - 1) / processes, User: o.AgentUser, Password: o.AgentPassword, SampleHandler: sampleHandler}
+		cfg := agents.Config{Targets: p.doors, First: first, Count: min(o.PerProcess, o.Agents-first), Sampled: o.Sample,
+			Checks: o.Checks, Subscriptions: o.Subscriptions,
+			Interval: o.Interval, Keepalive: o.Keepalive, Rate: (o.Ramp + processes - 1) / processes, User: o.AgentUser,
+			Password: o.AgentPassword, SampleHandler: sampleHandler}
 		if err := c.call(ctx, callMost, agents.CallStart, cfg, nil); err != nil {
 			return fmt.Errorf("start agents: %w", err)
 		}
@@ -103,7 +109,8 @@ func (p *plane) play(ctx context.Context) error {
 // pace has the agents offer so many results a second together, and each so many-th send as fast as they are taken.
 func (p *plane) pace(ctx context.Context, rate float64, flood int64) error {
 	for _, c := range p.players {
-		if err := c.call(ctx, callMost, agents.CallPace, agents.Pace{Rate: int64(rate / float64(len(p.players))), Flood: flood}, nil); err != nil {
+		if err := c.call(ctx, callMost, agents.CallPace, agents.Pace{Rate: int64(rate / float64(len(p.players))),
+			Flood: flood}, nil); err != nil {
 			return err
 		}
 	}

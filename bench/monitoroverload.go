@@ -164,8 +164,11 @@ func (f *Flooded) text(r *MonitorResult) string {
 	if f.Goodput < 0.9 || f.RSSPeak >= 2*f.RSSBefore || !f.Back || f.BackSeconds >= 10 || r.Lost != 0 {
 		verdict = "NOT kept"
 	}
-	return fmt.Sprintf("  overload limit %.0f/s; offered %.0f/s, stored %.0f/s: %.0f %% of the limit; %d held back by agents, %d dropped by servers, %d lost\n"+
-		"           servers %.0f MiB at the limit, at most %.0f MiB (%.2f times) in the overload; as usual %.2f s after (%v); what is promised is %s\n",
-		f.Limit, f.Offered, f.Stored, 100*f.Goodput, f.Held, f.Dropped, r.Lost, float64(f.RSSBefore)/(1<<20), float64(f.RSSPeak)/(1<<20),
+	return fmt.Sprintf("  overload limit %.0f/s; offered %.0f/s, stored %.0f/s: %.0f %% of the limit; %d held back by "+
+		"agents, %d dropped by servers, %d lost\n"+
+		"           servers %.0f MiB at the limit, at most %.0f MiB (%.2f times) in the overload; as usual %.2f s after "+
+		"(%v); what is promised is %s\n",
+		f.Limit, f.Offered, f.Stored, 100*f.Goodput, f.Held, f.Dropped, r.Lost, float64(f.RSSBefore)/(1<<20),
+		float64(f.RSSPeak)/(1<<20),
 		float64(f.RSSPeak)/float64(max(f.RSSBefore, 1)), f.BackSeconds, f.Back, verdict)
 }

@@ -92,7 +92,8 @@ type Killed struct {
 func phase(begin time.Time, a, b usage) Phase {
 	s := time.Since(begin).Seconds()
 	all := s * float64(runtime.NumCPU())
-	return Phase{Seconds: s, ServersCPU: (b.servers - a.servers) / all, AgentsCPU: (b.players - a.players) / all, StoreCPU: (b.database - a.database) / all}
+	return Phase{Seconds: s, ServersCPU: (b.servers - a.servers) / all, AgentsCPU: (b.players - a.players) / all,
+		StoreCPU: (b.database - a.database) / all}
 }
 
 // ramp opens all sessions, and looks at what they cost while nothing is asked of them.
@@ -178,7 +179,8 @@ func (r *MonitorResult) steady(ctx context.Context, p *plane) error {
 	r.Keepalives = float64(now.Keepalives-sent.Keepalives) / took
 	if events := to.stored - from.stored; events > 0 {
 		r.EventsPerSecond = events / took
-		r.Operations, r.BytesWritten, r.SteadyShare = (to.commits-from.commits)/events, (p.usage().written-before.written)/events, (to.steady-from.steady)/events
+		r.Operations, r.BytesWritten, r.SteadyShare = (to.commits-from.commits)/events,
+			(p.usage().written-before.written)/events, (to.steady-from.steady)/events
 	}
 	return r.finish(ctx, p, first)
 }
@@ -227,7 +229,8 @@ func (r *MonitorResult) finish(ctx context.Context, p *plane, first figures) err
 	}
 	var now figures
 	var sent agents.Counts
-	for moved, before := time.Now(), 0.0; time.Since(moved) < p.o.wait && ctx.Err() == nil; settle(ctx, 100*time.Millisecond) {
+	for moved, before := time.Now(), 0.0; time.Since(moved) < p.o.wait &&
+		ctx.Err() == nil; settle(ctx, 100*time.Millisecond) {
 		var err error
 		if now, err = p.figures(ctx); err != nil {
 			return err
@@ -238,7 +241,8 @@ func (r *MonitorResult) finish(ctx context.Context, p *plane, first figures) err
 		if now.stored != before {
 			moved, before = time.Now(), now.stored
 		}
-		if now.pending == 0 && (p.o.Kill != "" && time.Since(moved) > 2*time.Second || int64(now.stored-first.stored) >= sent.Events) {
+		if now.pending == 0 && (p.o.Kill != "" && time.Since(moved) > 2*time.Second ||
+			int64(now.stored-first.stored) >= sent.Events) {
 			break
 		}
 	}
@@ -265,22 +269,31 @@ func (r *MonitorResult) WriteJSON(w io.Writer) error {
 // WriteText writes the result for people.
 func (r *MonitorResult) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "bench %s  %d servers, events store %s, %d agents, %d checks every %d s in %d subscriptions\n%s  %s\n", r.Bench, r.Servers, r.EventsStore, r.Agents, r.Checks, r.Interval, r.Subscriptions,
+	fmt.Fprintf(&b, "bench %s  %d servers, events store %s, %d agents, %d checks every %d s in %d subscriptions\n%s  %s\n",
+		r.Bench, r.Servers, r.EventsStore, r.Agents, r.Checks, r.Interval, r.Subscriptions,
 		r.Machine, r.Date.Format(time.DateOnly))
-	fmt.Fprintf(&b, "  sessions %d after %.1f s, %d lost since; servers %.0f MiB empty, %.0f MiB at the end\n", r.Sessions, r.Ramp.Seconds, r.Reconnects, float64(r.EmptyRSS)/(1<<20), float64(r.ServerRSS)/(1<<20))
-	fmt.Fprintf(&b, "  memory   %d bytes a session after two intervals at rest, %d when the last was ready\n", r.BytesPerSession, r.RampBytes)
-	fmt.Fprintf(&b, "  events   %.0f/s (lowest %.0f, highest %.0f), offered %.0f/s; keepalives %.0f/s\n", r.EventsPerSecond, r.LowestPerSecond, r.HighestPerSecond, r.OfferedPerSecond, r.Keepalives)
-	fmt.Fprintf(&b, "  sent %d, stored %d, shed %d, lost %d; keepalive alarms %d\n", r.Sent, r.Stored, r.Shed, r.Lost, r.FalseAlarms)
-	fmt.Fprintf(&b, "  sent to durable p50 %.1f, p99 %.1f ms; to handler p50 %.1f, p99 %.1f ms\n", r.P50, r.P99, r.HandlerP50, r.HandlerP99)
+	fmt.Fprintf(&b, "  sessions %d after %.1f s, %d lost since; servers %.0f MiB empty, %.0f MiB at the end\n", r.Sessions,
+		r.Ramp.Seconds, r.Reconnects, float64(r.EmptyRSS)/(1<<20), float64(r.ServerRSS)/(1<<20))
+	fmt.Fprintf(&b, "  memory   %d bytes a session after two intervals at rest, %d when the last was ready\n",
+		r.BytesPerSession, r.RampBytes)
+	fmt.Fprintf(&b, "  events   %.0f/s (lowest %.0f, highest %.0f), offered %.0f/s; keepalives %.0f/s\n",
+		r.EventsPerSecond, r.LowestPerSecond, r.HighestPerSecond, r.OfferedPerSecond, r.Keepalives)
+	fmt.Fprintf(&b, "  sent %d, stored %d, shed %d, lost %d; keepalive alarms %d\n", r.Sent, r.Stored, r.Shed, r.Lost,
+		r.FalseAlarms)
+	fmt.Fprintf(&b, "  sent to durable p50 %.1f, p99 %.1f ms; to handler p50 %.1f, p99 %.1f ms\n", r.P50, r.P99,
+		r.HandlerP50, r.HandlerP99)
 	for _, ph := range []struct {
 		what string
 		Phase
 	}{{"ramp", r.Ramp}, {"rest", r.Rest}, {"steady", r.Steady}} {
-		fmt.Fprintf(&b, "  %-6s   %.1f s, servers %.0f %%, agents %.0f %%, PostgreSQL %.0f %% of the machine\n", ph.what, ph.Seconds, 100*ph.ServersCPU, 100*ph.AgentsCPU, 100*ph.StoreCPU)
+		fmt.Fprintf(&b, "  %-6s   %.1f s, servers %.0f %%, agents %.0f %%, PostgreSQL %.0f %% of the machine\n", ph.what,
+			ph.Seconds, 100*ph.ServersCPU, 100*ph.AgentsCPU, 100*ph.StoreCPU)
 	}
-	fmt.Fprintf(&b, "  an event: %.5f store operations, %.1f bytes written; %.1f %% unchanged\n", r.Operations, r.BytesWritten, 100*r.SteadyShare)
+	fmt.Fprintf(&b, "  an event: %.5f store operations, %.1f bytes written; %.1f %% unchanged\n", r.Operations,
+		r.BytesWritten, 100*r.SteadyShare)
 	if k := r.Kill; k != nil {
-		fmt.Fprintf(&b, "  killed the %s: %d sessions were elsewhere after %.2f s; %d keepalive alarms in the %.0f s after\n", k.Who, k.Sessions, k.BackSeconds, k.AlarmsAfter, k.WatchedFor)
+		fmt.Fprintf(&b, "  killed the %s: %d sessions were elsewhere after %.2f s; %d keepalive alarms in the %.0f s after\n",
+			k.Who, k.Sessions, k.BackSeconds, k.AlarmsAfter, k.WatchedFor)
 	}
 	if r.Overload != nil {
 		b.WriteString(r.Overload.text(r))

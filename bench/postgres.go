@@ -75,12 +75,14 @@ func (p *postgres) start(ctx context.Context, bin string) error {
 	data := filepath.Join(p.dir, "data")
 	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	initdb := exec.CommandContext(within, filepath.Join(bin, "initdb"), "-D", data, "-U", "corbel", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	initdb := exec.CommandContext(within, filepath.Join(bin, "initdb"), "-D", data, "-U", "corbel", "--auth=trust", "-E",
+		"UTF8", "--locale=C", "--no-sync")
 	initdb.Dir, initdb.SysProcAttr = p.dir, attr
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	server := newProcess(filepath.Join(bin, "postgres"), []string{"-D", data, "-k", p.dir, "-c", "listen_addresses=", "-c", "max_connections=200"}, p.dir, nil)
+	server := newProcess(filepath.Join(bin, "postgres"), []string{"-D", data, "-k", p.dir, "-c", "listen_addresses=", "-c",
+		"max_connections=200"}, p.dir, nil)
 	server.cmd.SysProcAttr = attr
 	if err := server.start(); err != nil {
 		return err

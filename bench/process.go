@@ -42,7 +42,8 @@ func startProcess(binary string, args []string, dir string, env []string) (*proc
 }
 
 // startPiped starts a child whose standard input and output are the caller's.
-func startPiped(binary string, args []string, dir string, env []string) (*process, io.WriteCloser, io.ReadCloser, error) {
+func startPiped(binary string, args []string, dir string, env []string) (*process, io.WriteCloser,
+	io.ReadCloser, error) {
 	p := newProcess(binary, args, dir, env)
 	in, err := p.cmd.StdinPipe()
 	if err != nil {

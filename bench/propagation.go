@@ -84,7 +84,8 @@ func (o *PropagationOptions) complete() error {
 		errs = append(errs, errors.New("--target: the bench starts the servers itself, with agents that know them"))
 	}
 	if o.Proxies < o.Nodes {
-		errs = append(errs, fmt.Errorf("--proxies: must be at least one for each of the %d nodes, not %d", o.Nodes, o.Proxies))
+		errs = append(errs, fmt.Errorf("--proxies: must be at least one for each of the %d nodes, not %d", o.Nodes,
+			o.Proxies))
 	}
 	if o.Envoys < 0 || o.Envoys == 1 || o.Envoys > 100 {
 		errs = append(errs, fmt.Errorf("--envoys: must be 0, or between 2 and 100, not %d: some call the others", o.Envoys))
@@ -177,8 +178,9 @@ func RunPropagation(ctx context.Context, o PropagationOptions) (*Propagation, er
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	p := &Propagation{Bench: "propagation", Machine: Machine(), Date: time.Now().UTC().Truncate(time.Second), Servers: o.Servers,
-		Nodes: o.Nodes, Proxies: o.Proxies, Services: o.Services, Change: o.Change, Faults: o.Faults, Hedged: o.Hedged}
+	p := &Propagation{Bench: "propagation", Machine: Machine(), Date: time.Now().UTC().Truncate(time.Second),
+		Servers: o.Servers,
+		Nodes:   o.Nodes, Proxies: o.Proxies, Services: o.Services, Change: o.Change, Faults: o.Faults, Hedged: o.Hedged}
 	begin := time.Now()
 	c, err := openCluster(ctx, &o.Options)
 	if err != nil {
@@ -320,7 +322,8 @@ func (p *Propagation) round(ctx context.Context, c *cluster, f *propFleet, n int
 	p.Rounds = append(p.Rounds, r.PropagationRound)
 	last := &p.Rounds[len(p.Rounds)-1]
 	p.runs = append(p.runs, curve.Series{Name: fmt.Sprintf("round %d", n+1), Sorted: r.took})
-	f.o.say("round %d: p50 %.0f  p90 %.0f  p99 %.0f  p99.9 %.0f  max %.0f ms  missing %d", n+1, r.P50, r.P90, r.P99, r.P999, r.Max, r.Missing)
+	f.o.say("round %d: p50 %.0f  p90 %.0f  p99 %.0f  p99.9 %.0f  max %.0f ms  missing %d", n+1, r.P50, r.P90, r.P99,
+		r.P999, r.Max, r.Missing)
 	if f.envoys != nil {
 		if last.EnvoysMillis, err = f.envoys.check(ctx, ch.measured.watch, r.start); err != nil {
 			return fmt.Errorf("real Envoys: %w", err)
@@ -363,30 +366,39 @@ func (f *propFleet) change(ctx context.Context, c *cluster, n int) (*change, err
 	gone := sidecars.Watch{Type: urlEndpoints, Name: f.cluster, Marker: commonAddress(i), Gone: true}
 	back := sidecars.Watch{Type: urlEndpoints, Name: f.cluster, Marker: commonAddress(i)}
 	changed := sidecars.Watch{Type: urlEndpoints, Name: f.cluster}
-	off := changeStep{"PUT", "/v1/catalog/deregister", fmt.Appendf(nil, `{"Node":"%s","ServiceID":"%s"}`, commonNode(i), commonID(i)+sidecarSuffix), gone}
+	off := changeStep{"PUT", "/v1/catalog/deregister", fmt.Appendf(nil, `{"Node":"%s","ServiceID":"%s"}`, commonNode(i),
+		commonID(i)+sidecarSuffix), gone}
 	on := changeStep{"PUT", "/v1/catalog/register", f.commonRegistration(i, "passing"), back}
 	switch f.o.Change {
 	case "deregister":
-		return &change{how: "PUT /v1/catalog/deregister of one of the ten sidecars of the common upstream, sent to the leader", measured: off, after: []changeStep{on}}, nil
+		return &change{
+			how:      "PUT /v1/catalog/deregister of one of the ten sidecars of the common upstream, sent to the leader",
+			measured: off, after: []changeStep{on},
+		}, nil
 	case "register":
-		return &change{how: "PUT /v1/catalog/register of the tenth sidecar of the common upstream, sent to the leader", before: []changeStep{off}, measured: on}, nil
+		return &change{how: "PUT /v1/catalog/register of the tenth sidecar of the common upstream, sent to the leader",
+			before: []changeStep{off}, measured: on}, nil
 	case "health":
 		bad := changeStep{"PUT", "/v1/catalog/register", f.commonRegistration(i, "critical"), changed}
 		good := on
 		good.watch = changed
-		return &change{how: "a check of one of the ten sidecars of the common upstream turns critical: PUT /v1/catalog/register, sent to the leader",
+		return &change{how: "a check of one of the ten sidecars of the common upstream turns critical: PUT " +
+			"/v1/catalog/register, sent to the leader",
 			measured: bad, after: []changeStep{good}}, nil
 	case "intention":
 		source := fmt.Sprintf("intruder%04dx", n)
 		path := "/v1/connect/intentions/exact?source=" + source + "&destination=*"
 		has := sidecars.Watch{Type: urlExtension, Marker: source}
-		return &change{how: "PUT /v1/connect/intentions/exact: one source is denied for every destination (*), sent to the leader",
+		return &change{how: "PUT /v1/connect/intentions/exact: one source is denied for every destination (*), sent to " +
+			"the leader",
 			measured: changeStep{"PUT", path, []byte(`{"Action":"deny"}`), has},
 			after:    []changeStep{{"DELETE", path, nil, sidecars.Watch{Type: urlExtension, Marker: source, Gone: true}}}}, nil
 	case "root":
 		config, err := f.nextRoot(ctx, c, n)
-		return &change{how: "PUT /v1/connect/ca/configuration with another key type: a new root in every proxy's trust bundle, sent to the leader",
-			measured: changeStep{"PUT", "/v1/connect/ca/configuration", config, sidecars.Watch{Type: urlSecret, Name: f.bundle}}}, err
+		return &change{how: "PUT /v1/connect/ca/configuration with another key type: a new root in every proxy's trust " +
+			"bundle, sent to the leader",
+			measured: changeStep{"PUT", "/v1/connect/ca/configuration", config,
+				sidecars.Watch{Type: urlSecret, Name: f.bundle}}}, err
 	}
 	return nil, fmt.Errorf("unknown change %q", f.o.Change)
 }
@@ -414,7 +426,8 @@ func (p *Propagation) draw(file string) error {
 		return nil
 	}
 	page := curve.Page{Title: fmt.Sprintf("%s reaches %d proxies on %d nodes", p.Change, p.Proxies, p.Nodes), Runs: p.runs,
-		Lines: []string{p.How, fmt.Sprintf("%d server(s), agents and proxies on one machine: %s. %s.", p.Servers, p.Machine, p.Date.Format(time.DateOnly)), p.faultLine()},
+		Lines: []string{p.How, fmt.Sprintf("%d server(s), agents and proxies on one machine: %s. %s.", p.Servers, p.Machine,
+			p.Date.Format(time.DateOnly)), p.faultLine()},
 		Table: [][]string{{"round", "p50 ms", "p90", "p95", "p99", "p99.9", "max", "missing"}}}
 	for i, r := range p.Rounds {
 		row := []string{fmt.Sprint(i + 1)}

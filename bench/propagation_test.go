@@ -124,7 +124,8 @@ func TestARoundCountsTheAffectedApart(t *testing.T) {
 	if err := r.count(f, at, t0, map[int]bool{1: true}); err != nil {
 		t.Fatal(err)
 	}
-	if r.Missing != 1 || r.Count != 4 || r.Max != 9 || r.Unaffected.Max != 3 || r.Affected.Missing != 1 || r.Affected.Max != 9 {
+	if r.Missing != 1 || r.Count != 4 || r.Max != 9 || r.Unaffected.Max != 3 || r.Affected.Missing != 1 ||
+		r.Affected.Max != 9 {
 		t.Errorf("%+v, unaffected %+v, affected %+v", r.Stats, r.Unaffected, r.Affected)
 	}
 	if err := new(roundResult).count(f, []int64{1, 1, 1, 1}, t0, nil); err == nil {
@@ -133,10 +134,12 @@ func TestARoundCountsTheAffectedApart(t *testing.T) {
 }
 
 func TestPropagationReports(t *testing.T) {
-	p := &Propagation{Change: "deregister", How: "it is <deregistered>", Nodes: 2, Proxies: 4, Servers: 3, Faults: "stall=1%",
-		runs: []curve.Series{{Name: "round 1", Sorted: []time.Duration{time.Millisecond}}}}
+	p := &Propagation{Change: "deregister", How: "it is <deregistered>", Nodes: 2, Proxies: 4, Servers: 3,
+		Faults: "stall=1%",
+		runs:   []curve.Series{{Name: "round 1", Sorted: []time.Duration{time.Millisecond}}}}
 	with := curve.Stats{Max: 7}
-	p.Rounds = []PropagationRound{{Stats: curve.Stats{P50: 1, P90: 2, P99: 3, P999: 4, Max: 5, Missing: 6}, Affected: &with}}
+	p.Rounds = []PropagationRound{{Stats: curve.Stats{P50: 1, P90: 2, P99: 3, P999: 4, Max: 5, Missing: 6},
+		Affected: &with}}
 	var b bytes.Buffer
 	if err := p.WriteJSON(&b); err != nil {
 		t.Fatal(err)

@@ -72,7 +72,8 @@ func findEnvoys(o *PropagationOptions) (e *envoys, said string, err error) {
 	if words := strings.Split(strings.TrimSpace(version), "/"); len(words) > 1 {
 		version = words[1]
 	}
-	return &envoys{o: o, binary: binary}, fmt.Sprintf("%d of Envoy %s, half of them called by the others", o.Envoys, version), nil
+	return &envoys{o: o, binary: binary}, fmt.Sprintf("%d of Envoy %s, half of them called by the others", o.Envoys,
+		version), nil
 }
 
 // prepare picks the ports, starts the application and gives the first hosts their Envoys.
@@ -95,7 +96,8 @@ func (e *envoys) prepare(ctx context.Context, f *propFleet, dir string) error {
 		return err
 	}
 	for i := range e.o.Envoys {
-		v := &envoy{caller: i%2 == 1, extra: propExtra{Service: commonService, ID: fmt.Sprintf("real-%d", i), Port: ports[2*i], LocalPort: appPort}}
+		v := &envoy{caller: i%2 == 1, extra: propExtra{Service: commonService, ID: fmt.Sprintf("real-%d", i),
+			Port: ports[2*i], LocalPort: appPort}}
 		if v.caller {
 			v.extra.Service, v.extra.UpstreamPort = "caller", ports[2*i+1]
 		} else {
@@ -118,7 +120,8 @@ func (e *envoys) start(ctx context.Context, f *propFleet) error {
 		}
 		admin := filepath.Join(e.dir, fmt.Sprintf("envoy-%d.admin", i))
 		var err error
-		if v.proc, err = startProcess(e.binary, []string{"-c", config, "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning",
+		if v.proc, err = startProcess(e.binary, []string{"-c", config, "--disable-hot-restart", "--concurrency", "1",
+			"--log-level", "warning",
 			"--admin-address-path", admin}, e.dir, nil); err != nil {
 			return err
 		}

@@ -91,7 +91,8 @@ func newPropFleet(o *PropagationOptions) *propFleet {
 			for k := range share*(s+1)/names - share*s/names {
 				h := &f.all[at%o.Nodes]
 				service := fmt.Sprintf("tier%d-%04d", tier+1, s)
-				h.Proxies = append(h.Proxies, propProxy{Service: service, ID: fmt.Sprintf("%s-%d", service, k), Port: 20000 + 2*len(h.Proxies)})
+				h.Proxies = append(h.Proxies, propProxy{Service: service, ID: fmt.Sprintf("%s-%d", service, k),
+					Port: 20000 + 2*len(h.Proxies)})
 				at++
 			}
 		}
@@ -136,9 +137,11 @@ func (f *propFleet) registrations() (bodies [][]byte) {
 		if ops+1 > propTxnOps-2*len(h.Proxies) {
 			flush() // a host in one transaction, if it fits
 		}
-		add(`{"Node":{"Verb":"set","Node":{"ID":"%s","Node":"%s","Address":"%s","Datacenter":"dc1"}}}`, fleetNodeID(i), h.Node, hostAddress(i))
+		add(`{"Node":{"Verb":"set","Node":{"ID":"%s","Node":"%s","Address":"%s","Datacenter":"dc1"}}}`, fleetNodeID(i),
+			h.Node, hostAddress(i))
 		for _, p := range h.Proxies {
-			add(`{"Service":{"Verb":"set","Node":"%s","Service":{"ID":"%s","Service":"%s","Port":%d}}}`, h.Node, p.ID, p.Service, p.Port)
+			add(`{"Service":{"Verb":"set","Node":"%s","Service":{"ID":"%s","Service":"%s","Port":%d}}}`, h.Node, p.ID,
+				p.Service, p.Port)
 			add(`{"Service":{"Verb":"set","Node":"%s","Service":%s}}`, h.Node, sidecarJSON(p))
 		}
 	}
@@ -166,14 +169,17 @@ func (f *propFleet) register(ctx context.Context, c *cluster) error {
 }
 
 func sidecarJSON(p propProxy) string {
-	return fmt.Sprintf(`{"ID":"%s%s","Service":"%s%s","Kind":"connect-proxy","Port":%d,"Proxy":{"DestinationServiceName":"%s","DestinationServiceID":"%s",`+
-		`"LocalServiceAddress":"127.0.0.1","LocalServicePort":%d,"Upstreams":[{"DestinationType":"service","DestinationName":"%s","LocalBindPort":%d}]}}`,
+	return fmt.Sprintf(`{"ID":"%s%s","Service":"%s%s","Kind":"connect-proxy","Port":%d,"Proxy":{`+
+		`"DestinationServiceName":"%s","DestinationServiceID":"%s",`+
+		`"LocalServiceAddress":"127.0.0.1","LocalServicePort":%d,"Upstreams":[{"DestinationType":"service",`+
+		`"DestinationName":"%s","LocalBindPort":%d}]}}`,
 		p.ID, sidecarSuffix, p.Service, sidecarSuffix, p.Port+1, p.Service, p.ID, p.Port, commonService, commonPort)
 }
 
 // commonRegistration is one sidecar of the common upstream with its check.
 func (f *propFleet) commonRegistration(i int, status string) []byte {
-	return fmt.Appendf(nil, `{"Node":"%s","Address":"%s","Service":{"ID":"%s%s","Service":"%s%s","Kind":"connect-proxy","Port":%d,`+
+	return fmt.Appendf(nil, `{"Node":"%s","Address":"%s","Service":{"ID":"%s%s","Service":"%s%s",`+
+		`"Kind":"connect-proxy","Port":%d,`+
 		`"Proxy":{"DestinationServiceName":"%s","DestinationServiceID":"%s","LocalServicePort":8080}},`+
 		`"Check":{"CheckID":"service:%s%s","Name":"Connect Sidecar Listening","Status":"%s","ServiceID":"%s%s"}}`,
 		commonNode(i), commonAddress(i), commonID(i), sidecarSuffix, commonService, sidecarSuffix, f.commonSidecarPort(i),
@@ -222,8 +228,9 @@ func (f *propFleet) startHosts(ctx context.Context, c *cluster) error {
 		h.first, h.count = first, min(f.o.HostsPerProcess, len(f.all)-first)
 		f.hosts = append(f.hosts, h)
 		var addrs []string
-		config := map[string]any{"servers": servers, "datacenter": "dc1", "upstream": commonService, "upstream_port": commonPort,
-			"hedged": f.o.Hedged, "hosts": f.all[first : first+h.count]}
+		config := map[string]any{"servers": servers, "datacenter": "dc1", "upstream": commonService,
+			"upstream_port": commonPort,
+			"hedged":        f.o.Hedged, "hosts": f.all[first : first+h.count]}
 		if err := h.call(ctx, startMost, "start", config, &addrs); err != nil {
 			return fmt.Errorf("start agents: %w", err)
 		}
@@ -245,7 +252,8 @@ func (f *propFleet) startSidecars(ctx context.Context, c *cluster) error {
 	}
 	f.cluster = commonService + ".default.dc1.internal." + roots.TrustDomain
 	f.bundle = rootsSecret
-	cfg := sidecars.Config{Window: f.o.Window, Track: map[string]string{urlEndpoints: f.cluster, urlSecret: f.bundle}, Need: []string{urlEndpoints, urlSecret, urlListener}}
+	cfg := sidecars.Config{Window: f.o.Window, Track: map[string]string{urlEndpoints: f.cluster, urlSecret: f.bundle},
+		Need: []string{urlEndpoints, urlSecret, urlListener}}
 	for _, h := range f.all {
 		s := sidecars.Host{Addr: h.addr, Node: h.Node}
 		for _, p := range h.Proxies {
@@ -278,7 +286,8 @@ func (f *propFleet) waitWarm(ctx context.Context) error {
 		if err := f.sidecars.call(ctx, callMost, sidecars.CallCounts, nil, &n); err != nil {
 			return err
 		}
-		f.o.say("%d of %d proxies are warm, %d connections, %d messages, %d lost %s", n.Warm, n.Proxies, n.Connected, n.Messages, n.Lost, n.Reason)
+		f.o.say("%d of %d proxies are warm, %d connections, %d messages, %d lost %s", n.Warm, n.Proxies, n.Connected,
+			n.Messages, n.Lost, n.Reason)
 		if time.Now().After(end) {
 			return fmt.Errorf("only %d of %d proxies are warm after %s: %s", n.Warm, n.Proxies, warmMost, n.Reason)
 		}

@@ -108,7 +108,8 @@ func (f *propFleet) settled(ctx context.Context, c *cluster, s changeStep) error
 }
 
 // measure makes a step and times its arrival at every proxy.
-func (f *propFleet) measure(ctx context.Context, c *cluster, s changeStep, affected map[int]bool, name string) (*roundResult, error) {
+func (f *propFleet) measure(ctx context.Context, c *cluster, s changeStep, affected map[int]bool,
+	name string) (*roundResult, error) {
 	if err := f.sidecars.call(ctx, callMost, sidecars.CallArm, s.watch, nil); err != nil {
 		return nil, err
 	}
@@ -134,12 +135,14 @@ func (f *propFleet) measure(ctx context.Context, c *cluster, s changeStep, affec
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", s.method, s.path, err)
 	}
-	r := &roundResult{start: start, PropagationRound: PropagationRound{HTTPMillis: float64(sidecars.Monotonic()-start) / 1e6}}
+	r := &roundResult{start: start,
+		PropagationRound: PropagationRound{HTTPMillis: float64(sidecars.Monotonic()-start) / 1e6}}
 	if answer.status != 200 {
 		return nil, fmt.Errorf("%s %s: status %d: %.300s", s.method, s.path, answer.status, answer.body)
 	}
 	var got sidecars.Waited
-	if err := f.sidecars.call(ctx, f.o.Deadline+callMost, sidecars.CallWait, sidecars.Wait{Most: f.o.Deadline}, &got); err != nil {
+	if err := f.sidecars.call(ctx, f.o.Deadline+callMost, sidecars.CallWait, sidecars.Wait{Most: f.o.Deadline},
+		&got); err != nil {
 		return nil, err
 	}
 	r.CPU = f.cpu(c).minus(cpu)

@@ -36,8 +36,10 @@ func RunRegister(ctx context.Context, o Options) (*Result, error) {
 }
 
 func registerBody(conn int, n int64) []byte {
-	return fmt.Appendf(nil, `{"Node":"node-%d-%d","Address":"10.%d.%d.%d","Service":{"ID":"svc-%d-%d","Service":"svc-%d-%d",`+
-		`"Port":8080,"Tags":["bench"]},"Check":{"CheckID":"service:svc-%d-%d","Name":"up","ServiceID":"svc-%d-%d","Status":"passing"}}`,
+	return fmt.Appendf(nil, `{"Node":"node-%d-%d","Address":"10.%d.%d.%d","Service":{"ID":"svc-%d-%d",`+
+		`"Service":"svc-%d-%d",`+
+		`"Port":8080,"Tags":["bench"]},"Check":{"CheckID":"service:svc-%d-%d","Name":"up","ServiceID":"svc-%d-%d",`+
+		`"Status":"passing"}}`,
 		conn, n, conn%256, n/256%256, n%256, conn, n, conn, n, conn, n, conn, n)
 }
 
@@ -46,8 +48,10 @@ func registerBody(conn int, n int64) []byte {
 func instance(service string, node, port int) []byte {
 	return fmt.Appendf(nil, `{"Node":"host-%05d","Address":"10.%d.%d.%d","NodeMeta":{"rack":"r%02d"},`+
 		`"Service":{"ID":"%s-%d","Service":"%s","Port":%d,"Tags":["v1","edge"],"Meta":{"version":"1.2.3"}},`+
-		`"Checks":[{"CheckID":"service:%s-%d","Name":"Service '%s' check","ServiceID":"%s-%d","Status":"passing","Output":"HTTP GET: 200 OK"}]}`,
-		node, node>>16&255, node>>8&255, node&255, node%40, service, node, service, port, service, node, service, service, node)
+		`"Checks":[{"CheckID":"service:%s-%d","Name":"Service '%s' check","ServiceID":"%s-%d","Status":"passing",`+
+		`"Output":"HTTP GET: 200 OK"}]}`,
+		node, node>>16&255, node>>8&255, node&255, node%40, service, node, service, port, service, node, service,
+		service, node)
 }
 
 // fillService registers n instances of a service on nodes first..first+n-1.

@@ -39,7 +39,8 @@ func (o *KVSecretsOptions) complete() error {
 		o.Reads = min(1000, o.Names)
 	}
 	if o.Names < 1 || o.Reads < 1 || o.Reads > o.Names {
-		return fmt.Errorf("--names, --reads: must be at least 1, and no more are read than were written (%d, %d)", o.Names, o.Reads)
+		return fmt.Errorf("--names, --reads: must be at least 1, and no more are read than were written (%d, %d)",
+			o.Names, o.Reads)
 	}
 	if o.Duration == 0 {
 		o.Duration = 30 * time.Second
@@ -126,7 +127,8 @@ func (r *Result) addSecrets(ctx context.Context, o *KVSecretsOptions) error {
 				return err
 			}
 		}
-		row, err := c.measure(ctx, fmt.Sprintf("%s: KV v%d %s", c.backend(), o.KV, part.what), part.floor, loadSpec{next: pick(part.list)})
+		row, err := c.measure(ctx, fmt.Sprintf("%s: KV v%d %s", c.backend(), o.KV, part.what), part.floor,
+			loadSpec{next: pick(part.list)})
 		if err != nil {
 			return err
 		}
@@ -166,7 +168,8 @@ func (c *vaultCluster) fill(ctx context.Context, list [][]byte) error {
 // WriteTable writes the rows of several storages side by side, as the published article has them.
 func (r *Result) WriteTable(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-12s %-7s %-6s %12s %10s %10s %10s  %s\n", "storage", "kv", "what", "per second", "p50 ms", "p99 ms", "max ms", "durability")
+	fmt.Fprintf(&b, "%-12s %-7s %-6s %12s %10s %10s %10s  %s\n", "storage", "kv", "what", "per second", "p50 ms", "p99 ms",
+		"max ms", "durability")
 	for _, row := range r.Rows {
 		backend, rest, ok := strings.Cut(row.What, ": ")
 		words := strings.Fields(rest)

@@ -94,7 +94,8 @@ func (s *storm) prepare(ctx context.Context) error {
 	s.reads = make([][]byte, len(puts))
 	body := secretBody(1)
 	for i := range puts {
-		puts[i], s.reads[i] = s.request("PUT", secretPath(1, i), s.token, body), s.request("GET", secretPath(1, i), s.token, nil)
+		puts[i], s.reads[i] = s.request("PUT", secretPath(1, i), s.token, body),
+			s.request("GET", secretPath(1, i), s.token, nil)
 	}
 	if err := s.fill(ctx, puts); err != nil {
 		return err
@@ -124,12 +125,14 @@ func (s *storm) tree(ctx context.Context) error {
 	if err := below.call(ctx, "POST", "auth/token/create", body, &child); err != nil {
 		return err
 	}
-	if err := s.many(ctx, "child tokens made", s.request("POST", "auth/token/create", parent.Auth.Token, mustJSON(body)), s.o.Leases-1); err != nil {
+	if err := s.many(ctx, "child tokens made", s.request("POST", "auth/token/create", parent.Auth.Token, mustJSON(body)),
+		s.o.Leases-1); err != nil {
 		return err
 	}
-	return s.revoked(ctx, fmt.Sprintf("revoke a parent of %d child tokens", s.o.Leases), child.Auth.Token, func(ctx context.Context) error {
-		return s.call(ctx, "POST", "auth/token/revoke", map[string]string{"token": parent.Auth.Token}, nil)
-	})
+	return s.revoked(ctx, fmt.Sprintf("revoke a parent of %d child tokens", s.o.Leases), child.Auth.Token,
+		func(ctx context.Context) error {
+			return s.call(ctx, "POST", "auth/token/revoke", map[string]string{"token": parent.Auth.Token}, nil)
+		})
 }
 
 // prefix ends all logins of an auth method.
@@ -143,19 +146,22 @@ func (s *storm) prefix(ctx context.Context) error {
 	if err := s.call(ctx, "POST", "auth/"+secretsMount+"/login", login, &one); err != nil {
 		return err
 	}
-	if err := s.many(ctx, "approle logins", s.request("POST", "auth/"+secretsMount+"/login", "", mustJSON(login)), s.o.Prefix-1); err != nil {
+	if err := s.many(ctx, "approle logins", s.request("POST", "auth/"+secretsMount+"/login", "", mustJSON(login)),
+		s.o.Prefix-1); err != nil {
 		return err
 	}
-	return s.revoked(ctx, fmt.Sprintf("revoke a prefix of %d logins", s.o.Prefix), one.Auth.Token, func(ctx context.Context) error {
-		return s.call(ctx, "PUT", "sys/leases/revoke-prefix/auth/"+secretsMount+"/login", nil, nil)
-	})
+	return s.revoked(ctx, fmt.Sprintf("revoke a prefix of %d logins", s.o.Prefix), one.Auth.Token,
+		func(ctx context.Context) error {
+			return s.call(ctx, "PUT", "sys/leases/revoke-prefix/auth/"+secretsMount+"/login", nil, nil)
+		})
 }
 
 func (s *storm) approle(ctx context.Context) (map[string]string, error) {
 	if err := s.enable(ctx, "auth", "approle"); err != nil {
 		return nil, err
 	}
-	if err := s.call(ctx, "POST", "auth/"+secretsMount+"/role/bench", map[string]any{"token_policies": secretsMount, "token_ttl": "24h"}, nil); err != nil {
+	if err := s.call(ctx, "POST", "auth/"+secretsMount+"/role/bench", map[string]any{"token_policies": secretsMount,
+		"token_ttl": "24h"}, nil); err != nil {
 		return nil, err
 	}
 	var role, secret struct {
@@ -167,7 +173,8 @@ func (s *storm) approle(ctx context.Context) (map[string]string, error) {
 	if err := s.call(ctx, "POST", "auth/"+secretsMount+"/role/bench/secret-id", nil, &secret); err != nil {
 		return nil, err
 	}
-	return map[string]string{"role_id": fmt.Sprint(role.Data["role_id"]), "secret_id": fmt.Sprint(secret.Data["secret_id"])}, nil
+	return map[string]string{"role_id": fmt.Sprint(role.Data["role_id"]),
+		"secret_id": fmt.Sprint(secret.Data["secret_id"])}, nil
 }
 
 // many sends one request n times and adds the row.
@@ -209,7 +216,8 @@ func (s *storm) revoked(ctx context.Context, what, token string, revoke func(con
 	var load *loadResult
 	var loadErr error
 	wg.Go(func() {
-		load, loadErr = runLoad(during, loadSpec{addr: s.addr, connections: s.o.Connections, warmup: readsFirst, duration: time.Hour, next: s.read, ok: success})
+		load, loadErr = runLoad(during, loadSpec{addr: s.addr, connections: s.o.Connections, warmup: readsFirst,
+			duration: time.Hour, next: s.read, ok: success})
 	})
 	settle(ctx, readsFirst)
 	cpu, start := s.cpuSeconds(), time.Now()
@@ -247,10 +255,12 @@ func (s *storm) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.r.Rows = append(s.r.Rows, Row{What: s.backend() + ": kill -9 to ready without leases", Requests: 1, Millis: map[string]float64{"max": took.Seconds() * 1000}})
+	s.r.Rows = append(s.r.Rows, Row{What: s.backend() + ": kill -9 to ready without leases", Requests: 1,
+		Millis: map[string]float64{"max": took.Seconds() * 1000}})
 	empty := s.settled(ctx)
 	body := mustJSON(map[string]any{"policies": []string{secretsMount}, "ttl": "24h", "no_parent": true})
-	if err := s.many(ctx, "orphan tokens made", s.request("POST", "auth/token/create", s.token, body), s.o.Leases); err != nil {
+	if err := s.many(ctx, "orphan tokens made", s.request("POST", "auth/token/create", s.token, body),
+		s.o.Leases); err != nil {
 		return err
 	}
 	if took, err = s.again(ctx); err != nil {
@@ -258,8 +268,10 @@ func (s *storm) restart(ctx context.Context) error {
 	}
 	full := s.settled(ctx)
 	each := (full - empty) / int64(s.o.Leases)
-	s.r.Rows = append(s.r.Rows, Row{What: fmt.Sprintf("%s: kill -9 to ready with %d leases", s.backend(), s.o.Leases), Requests: 1, RSSBytes: full, LeaseBytes: each,
-		Millis: map[string]float64{"max": took.Seconds() * 1000}, Note: fmt.Sprintf("%d bytes of memory a lease beside %d MiB without", each, empty>>20)})
+	s.r.Rows = append(s.r.Rows, Row{What: fmt.Sprintf("%s: kill -9 to ready with %d leases", s.backend(), s.o.Leases),
+		Requests: 1, RSSBytes: full, LeaseBytes: each,
+		Millis: map[string]float64{"max": took.Seconds() * 1000},
+		Note:   fmt.Sprintf("%d bytes of memory a lease beside %d MiB without", each, empty>>20)})
 	return nil
 }
 

@@ -28,7 +28,8 @@ func RunLogins(ctx context.Context, o SecretsOptions) (*Result, error) {
 			return nil, err
 		}
 		defer c.disable(ctx, "auth")
-		if err := c.call(ctx, "POST", "auth/"+secretsMount+"/users/bench", map[string]string{"password": "correct horse"}, nil); err != nil {
+		if err := c.call(ctx, "POST", "auth/"+secretsMount+"/users/bench", map[string]string{"password": "correct horse"},
+			nil); err != nil {
 			return nil, err
 		}
 		return s.logins(ctx)
@@ -36,7 +37,8 @@ func RunLogins(ctx context.Context, o SecretsOptions) (*Result, error) {
 }
 
 func (s *storm) logins(ctx context.Context) ([]Row, error) {
-	raw := s.request("POST", "auth/"+secretsMount+"/login/bench", "", mustJSON(map[string]string{"password": "correct horse"}))
+	raw := s.request("POST", "auth/"+secretsMount+"/login/bench", "",
+		mustJSON(map[string]string{"password": "correct horse"}))
 	login := loadSpec{next: func(int, int64) []byte { return raw }}
 	read := loadSpec{connections: readers, pace: readers * time.Second / readsPerSecond, next: s.read}
 	what := s.backend() + ": userpass logins (bcrypt)"
@@ -53,7 +55,8 @@ func (s *storm) logins(ctx context.Context) ([]Row, error) {
 	var both sync.WaitGroup
 	both.Go(func() { beside, failed[0] = s.measure(ctx, what+" beside reads", "", login) })
 	both.Go(func() {
-		meanwhile, failed[1] = s.measure(ctx, fmt.Sprintf("%s: KV read beside logins, %d/s", s.backend(), readsPerSecond), "", read)
+		meanwhile, failed[1] = s.measure(ctx, fmt.Sprintf("%s: KV read beside logins, %d/s", s.backend(), readsPerSecond), "",
+			read)
 	})
 	both.Wait()
 	meanwhile.Note = fmt.Sprintf("p99 is %.1f times the quiet one", meanwhile.Millis["p99"]/quiet.Millis["p99"])

@@ -9,8 +9,10 @@ import (
 // RunTokens measures service tokens made below the root token.
 func RunTokens(ctx context.Context, o SecretsOptions) (*Result, error) {
 	return runOne(ctx, "tokens", &o, func(c *vaultCluster) (Row, error) {
-		raw := c.request("POST", "auth/token/create", c.token, mustJSON(map[string]any{"policies": []string{"default"}, "ttl": "1h"}))
-		return c.measure(ctx, c.backend()+": service tokens created", "", loadSpec{next: func(int, int64) []byte { return raw }})
+		raw := c.request("POST", "auth/token/create", c.token,
+			mustJSON(map[string]any{"policies": []string{"default"}, "ttl": "1h"}))
+		return c.measure(ctx, c.backend()+": service tokens created", "",
+			loadSpec{next: func(int, int64) []byte { return raw }})
 	})
 }
 
@@ -22,8 +24,10 @@ func RunPKI(ctx context.Context, o SecretsOptions) (*Result, error) {
 			return nil, err
 		}
 		defer c.disable(ctx, "mounts")
-		role := map[string]any{"allowed_domains": "bench.example", "allow_subdomains": true, "key_type": "ec", "key_bits": 256, "max_ttl": "72h"}
-		generate, root := "root/generate/internal", map[string]any{"common_name": "bench.example", "key_type": "ec", "key_bits": 256, "ttl": "87600h"}
+		role := map[string]any{"allowed_domains": "bench.example", "allow_subdomains": true, "key_type": "ec",
+			"key_bits": 256, "max_ttl": "72h"}
+		generate, root := "root/generate/internal", map[string]any{"common_name": "bench.example", "key_type": "ec",
+			"key_bits": 256, "ttl": "87600h"}
 		if err := c.call(ctx, "POST", secretsMount+"/"+generate, root, nil); err != nil {
 			return nil, err
 		}
@@ -36,8 +40,10 @@ func RunPKI(ctx context.Context, o SecretsOptions) (*Result, error) {
 			if err := c.call(ctx, "POST", secretsMount+"/roles/bench", role, nil); err != nil {
 				return nil, err
 			}
-			raw := c.request("POST", secretsMount+"/issue/bench", c.token, mustJSON(map[string]string{"common_name": "a.bench.example", "ttl": "1h"}))
-			row, err := c.measure(ctx, c.backend()+": PKI issue, EC P-256, "+what, "", loadSpec{next: func(int, int64) []byte { return raw }})
+			raw := c.request("POST", secretsMount+"/issue/bench", c.token,
+				mustJSON(map[string]string{"common_name": "a.bench.example", "ttl": "1h"}))
+			row, err := c.measure(ctx, c.backend()+": PKI issue, EC P-256, "+what, "",
+				loadSpec{next: func(int, int64) []byte { return raw }})
 			if err != nil {
 				return nil, err
 			}
@@ -59,12 +65,14 @@ func RunTransit(ctx context.Context, o SecretsOptions) (*Result, error) {
 		}
 		input := base64.StdEncoding.EncodeToString(make([]byte, secretBytes))
 		raw := c.request("POST", secretsMount+"/sign/bench", c.token, mustJSON(map[string]string{"input": input}))
-		return c.measure(ctx, c.backend()+": transit sign, Ed25519", "", loadSpec{next: func(int, int64) []byte { return raw }})
+		return c.measure(ctx, c.backend()+": transit sign, Ed25519", "",
+			loadSpec{next: func(int, int64) []byte { return raw }})
 	})
 }
 
 // runOne is runRows with a single row.
-func runOne(ctx context.Context, name string, o *SecretsOptions, measure func(c *vaultCluster) (Row, error)) (*Result, error) {
+func runOne(ctx context.Context, name string, o *SecretsOptions, measure func(c *vaultCluster) (Row, error)) (*Result,
+	error) {
 	return runRows(ctx, name, o, func(c *vaultCluster) ([]Row, error) {
 		row, err := measure(c)
 		return []Row{row}, err
@@ -72,7 +80,8 @@ func runOne(ctx context.Context, name string, o *SecretsOptions, measure func(c 
 }
 
 // runRows opens what is measured, measures it, and adds the floors.
-func runRows(ctx context.Context, name string, o *SecretsOptions, measure func(c *vaultCluster) ([]Row, error)) (*Result, error) {
+func runRows(ctx context.Context, name string, o *SecretsOptions,
+	measure func(c *vaultCluster) ([]Row, error)) (*Result, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
@@ -101,14 +110,16 @@ func (c *vaultCluster) note(rows []Row) {
 // enable mounts an engine or auth method for the bench; side is "mounts" or "auth".
 func (c *vaultCluster) enable(ctx context.Context, side, kind string) error {
 	c.disable(ctx, side) // of a run that was cut short; else there is none
-	if err := c.call(ctx, "POST", "sys/"+side+"/"+secretsMount, map[string]any{"type": kind, "config": map[string]string{"max_lease_ttl": "87600h"}}, nil); err != nil {
+	if err := c.call(ctx, "POST", "sys/"+side+"/"+secretsMount,
+		map[string]any{"type": kind, "config": map[string]string{"max_lease_ttl": "87600h"}}, nil); err != nil {
 		return fmt.Errorf("enable %s: %w", kind, err)
 	}
 	return nil
 }
 
 func (c *vaultCluster) disable(ctx context.Context, side string) {
-	_ = c.call(context.WithoutCancel(ctx), "DELETE", "sys/"+side+"/"+secretsMount, nil, nil) // a started server is thrown away anyway
+	// a started server is thrown away anyway
+	_ = c.call(context.WithoutCancel(ctx), "DELETE", "sys/"+side+"/"+secretsMount, nil, nil)
 }
 
 func (c *vaultCluster) backend() string {

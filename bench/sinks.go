@@ -48,7 +48,8 @@ func RunSinks(ctx context.Context, o SinksOptions) (*Result, error) {
 	plain, blocked := o.Options, o.Options
 	plain.ServerArgs = append(slices.Clone(o.ServerArgs), "-hcl", `telemetry { prometheus_retention_time = "1h" }`)
 	blocked.ServerArgs = append(slices.Clone(o.ServerArgs), "-hcl", fmt.Sprintf(
-		`telemetry { prometheus_retention_time = "1h" dogstatsd_addr = "unixstream://%[1]s" statsd_address = "metrics.invalid:8125" otlp_endpoint = "http://%[2]s" otlp_traces_endpoint = "http://%[2]s" }`,
+		`telemetry { prometheus_retention_time = "1h" dogstatsd_addr = "unixstream://%[1]s" statsd_address = `+
+			`"metrics.invalid:8125" otlp_endpoint = "http://%[2]s" otlp_traces_endpoint = "http://%[2]s" }`,
 		deaf.path, deaf.tcp.Addr()))
 	without, err := openCluster(ctx, &plain)
 	if err != nil {
@@ -82,7 +83,8 @@ func sinkPairs(ctx context.Context, o *SinksOptions, without, with *cluster, r *
 		}
 		loads := map[*cluster]*loadResult{}
 		for _, c := range order {
-			load, err := runLoad(ctx, loadSpec{addr: c.http, connections: o.Connections, duration: o.Duration, warmup: o.Duration / 10,
+			load, err := runLoad(ctx, loadSpec{addr: c.http, connections: o.Connections, duration: o.Duration,
+				warmup: o.Duration / 10,
 				next: func(int, int64) []byte {
 					return request("PUT", c.http, fmt.Sprintf("/v1/kv/bench/%d", rand.IntN(kvKeys)), "", make([]byte, kvValueBytes))
 				}})
@@ -101,7 +103,8 @@ func sinkPairs(ctx context.Context, o *SinksOptions, without, with *cluster, r *
 	r.Rows = append(r.Rows,
 		Row{What: what + "without sinks", Millis: map[string]float64{"p99": median(off)}},
 		Row{What: what + "with three blocked sinks", Millis: map[string]float64{"p99": median(on)},
-			Note: fmt.Sprintf("median ratio of p99 %.3f, of the rate %.3f, %d pairs of %s", median(p99), median(rate), o.Pairs, o.Duration)})
+			Note: fmt.Sprintf("median ratio of p99 %.3f, of the rate %.3f, %d pairs of %s", median(p99), median(rate), o.Pairs,
+				o.Duration)})
 	return nil
 }
 

@@ -131,7 +131,8 @@ func (c *vaultCluster) vaultConfig(i int, ports []string) string {
 	dir := filepath.Join(c.dir, fmt.Sprintf("server-%d", i+1))
 	switch c.opts.Backend {
 	case "raft":
-		fmt.Fprintf(&b, "storage \"raft\" {\n  path = %q\n  node_id = \"server-%d\"\n  performance_multiplier = 1\n", dir, i+1)
+		fmt.Fprintf(&b, "storage \"raft\" {\n  path = %q\n  node_id = \"server-%d\"\n  performance_multiplier = 1\n", dir,
+			i+1)
 		if i > 0 {
 			fmt.Fprintf(&b, "  retry_join { leader_api_addr = \"http://%s\" }\n", c.servers[0].addr)
 		}
@@ -143,14 +144,17 @@ func (c *vaultCluster) vaultConfig(i int, ports []string) string {
 	case "consul":
 		fmt.Fprintf(&b, "storage \"consul\" {\n  address = %q\n  path = \"vault/\"\n}\n", c.catalog.http)
 	case "s3": // credentials are the environment's
-		fmt.Fprintf(&b, "storage \"s3\" {\n  path = %q\n  s3_force_path_style = \"%t\"\n}\n", filepath.Base(c.dir), os.Getenv("AWS_S3_ENDPOINT") != "")
+		fmt.Fprintf(&b, "storage \"s3\" {\n  path = %q\n  s3_force_path_style = \"%t\"\n}\n", filepath.Base(c.dir),
+			os.Getenv("AWS_S3_ENDPOINT") != "")
 	case "gcs":
 		b.WriteString("storage \"gcs\" {}\n")
 	case "inmem":
 		b.WriteString("storage \"inmem\" {}\n")
 	}
-	fmt.Fprintf(&b, "listener \"tcp\" {\n  address = \"127.0.0.1:%s\"\n  cluster_address = \"127.0.0.1:%s\"\n  tls_disable = true\n}\n", ports[0], ports[1])
-	fmt.Fprintf(&b, "api_addr = \"http://127.0.0.1:%s\"\ncluster_addr = \"https://127.0.0.1:%s\"\ndisable_mlock = true\n", ports[0], ports[1])
+	fmt.Fprintf(&b, "listener \"tcp\" {\n  address = \"127.0.0.1:%s\"\n  cluster_address = \"127.0.0.1:%s\"\n  "+
+		"tls_disable = true\n}\n", ports[0], ports[1])
+	fmt.Fprintf(&b, "api_addr = \"http://127.0.0.1:%s\"\ncluster_addr = \"https://127.0.0.1:%s\"\ndisable_mlock = true\n",
+		ports[0], ports[1])
 	return b.String()
 }
 
@@ -221,7 +225,8 @@ func (c *vaultCluster) init(ctx context.Context) error {
 		Keys  []string `json:"keys"`
 		Token string   `json:"root_token"`
 	}
-	if err := c.call(ctx, "PUT", "sys/init", map[string]int{"secret_shares": 1, "secret_threshold": 1}, &first); err != nil {
+	if err := c.call(ctx, "PUT", "sys/init", map[string]int{"secret_shares": 1, "secret_threshold": 1},
+		&first); err != nil {
 		return err
 	}
 	if len(first.Keys) != 1 {
@@ -243,7 +248,8 @@ func (c *vaultCluster) unseal(ctx context.Context, s *vaultServer) error {
 		}
 		err := one.call(ctx, "PUT", "sys/unseal", map[string]string{"key": c.unsealKey}, &st)
 		if err == nil && !st.Sealed {
-			return waitHTTP(ctx, s.proc, s.addr, "/v1/sys/health?standbyok=true&perfstandbyok=true", func(status int, _ string) bool { return status == 200 })
+			return waitHTTP(ctx, s.proc, s.addr, "/v1/sys/health?standbyok=true&perfstandbyok=true",
+				func(status int, _ string) bool { return status == 200 })
 		}
 		select {
 		case <-ctx.Done():

@@ -87,7 +87,8 @@ func (d *draft) pair(key string) *KVPair {
 // setPair stores p's key, value and flags with the given session and lock
 // index. The same again is no change.
 func (d *draft) setPair(old, p *KVPair, session string, lockIndex uint64) {
-	if old != nil && old.Flags == p.Flags && old.Session == session && old.LockIndex == lockIndex && bytes.Equal(old.Value, p.Value) {
+	if old != nil && old.Flags == p.Flags && old.Session == session && old.LockIndex == lockIndex &&
+		bytes.Equal(old.Value, p.Value) {
 		return
 	}
 	d.touch()
@@ -195,10 +196,12 @@ func (d *draft) dropEmptyFolders(key string) {
 			continue
 		}
 		folder := key[:i+1]
-		if p, ok := d.t.kv.FindNext(func(p *KVPair) int { return strings.Compare(folder, p.Key) }); ok && strings.HasPrefix(p.Key, folder) {
+		if p, ok := d.t.kv.FindNext(func(p *KVPair) int { return strings.Compare(folder, p.Key) }); ok &&
+			strings.HasPrefix(p.Key, folder) {
 			return // and so is every folder above
 		}
-		if g, ok := d.t.graves.FindNext(func(g *grave) int { return strings.Compare(folder, g.key) }); ok && strings.HasPrefix(g.key, folder) {
+		if g, ok := d.t.graves.FindNext(func(g *grave) int { return strings.Compare(folder, g.key) }); ok &&
+			strings.HasPrefix(g.key, folder) {
 			return
 		}
 		d.t.dirs.Delete(&dirEntry{key: folder})

@@ -64,7 +64,8 @@ func (d *draft) refuseNode(key string, n *Node) error {
 		return nil
 	}
 	if old := d.node(key); old != nil && old.node.ID != "" && lower(old.node.ID) != lower(n.ID) && d.alive(key) {
-		return refuse("Node name %s is reserved by node %s with name %s (%s)", n.Name, old.node.ID, old.node.Name, old.node.Address)
+		return refuse("Node name %s is reserved by node %s with name %s (%s)", n.Name, old.node.ID, old.node.Name,
+			old.node.Address)
 	}
 	if e := findNodeID(d.t.nodeIDs.Table, lower(n.ID)); e != nil && e.key != key && d.alive(e.key) {
 		old := e.node
@@ -133,7 +134,8 @@ func (d *draft) setNode(key string, n *Node) {
 		d.touch()
 		next.CreateIndex, next.ModifyIndex = d.at, d.at
 		d.shareNode(key, &next)
-		d.putNode(&nodeEntry{epoch: d.epoch, key: lower(next.Name), idKey: lower(next.ID), node: &next, index: d.at, checksIndex: d.at})
+		d.putNode(&nodeEntry{epoch: d.epoch, key: lower(next.Name), idKey: lower(next.ID), node: &next, index: d.at,
+			checksIndex: d.at})
 		d.back(goneEntry{kind: goneNode, name: next.Name})
 	} else {
 		old := e.node

@@ -64,7 +64,8 @@ func views() []view {
 				if s.Node(name) == nil {
 					return ""
 				}
-				return fmt.Sprintf("%+v", *s.Node(name)) + listText(s.ServicesOfNode(name), serviceText) + listText(s.ChecksOfNode(name), checkText)
+				return fmt.Sprintf("%+v", *s.Node(name)) + listText(s.ServicesOfNode(name), serviceText) +
+					listText(s.ChecksOfNode(name), checkText)
 			}, func(s *State) uint64 { return s.NodeIndex(name) }, here},
 			view{"checks on " + name, func(s *State) string { return listText(s.ChecksOfNode(name), checkText) },
 				func(s *State) uint64 { return s.NodeChecksIndex(name) }, never})
@@ -108,7 +109,8 @@ func TestModel(t *testing.T) {
 				t.Fatalf("after %s: index %d (result %d), want %d", stepText(c), next.Index(), r.Index, m.index)
 			}
 			if (next == s) != (next.Index() == s.Index()) || changes.Empty() != (next == s) {
-				t.Fatalf("after %s: same state %v, changes empty %v, index %d after %d", stepText(c), next == s, changes.Empty(), next.Index(), s.Index())
+				t.Fatalf("after %s: same state %v, changes empty %v, index %d after %d", stepText(c), next == s, changes.Empty(),
+					next.Index(), s.Index())
 			}
 			for _, v := range all {
 				checkView(t, v, s, next, c)

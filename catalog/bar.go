@@ -70,7 +70,8 @@ func (d *draft) refuseBarred(key string, n *Node) error {
 	}
 	b, err := ReadNodeBar(item.v)
 	if err != nil {
-		return refuse("node %s was removed by force; it may come back with `DELETE /v1/catalog/node/%s/bar`", n.Name, item.v.Key)
+		return refuse("node %s was removed by force; it may come back with `DELETE /v1/catalog/node/%s/bar`", n.Name,
+			item.v.Key)
 	}
 	return refuse("node %s was removed by force at %s; it may come back after %s or with `DELETE /v1/catalog/node/%s/bar`",
 		b.Node, b.Time.UTC().Format(time.RFC3339), b.Until().UTC().Format(time.RFC3339), b.Node)

@@ -41,5 +41,6 @@ type LockDelay struct {
 
 // Empty tells that nothing changed.
 func (c *Changes) Empty() bool {
-	return len(c.KV) == 0 && len(c.Nodes) == 0 && len(c.Services) == 0 && len(c.Checks) == 0 && len(c.Sessions) == 0 && len(c.Records) == 0
+	return len(c.KV) == 0 && len(c.Nodes) == 0 && len(c.Services) == 0 && len(c.Checks) == 0 && len(c.Sessions) == 0 &&
+		len(c.Records) == 0
 }

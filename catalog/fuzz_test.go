@@ -11,13 +11,17 @@ import (
 
 func seedState(t testing.TB) *State {
 	w := newWorld(t)
-	w.ok(&Register{Node: Node{Name: "a", ID: "id", Address: "10.0.0.1", Meta: map[string]string{"k": "v"}, Locality: &Locality{"r", "z"}},
-		Service: &Service{ID: "x", Name: "Web", Tags: []string{"t"}, Kind: KindConnectProxy, ProxyDestination: "api", Proxy: []byte("{}"),
+	w.ok(&Register{Node: Node{Name: "a", ID: "id", Address: "10.0.0.1", Meta: map[string]string{"k": "v"},
+		Locality: &Locality{"r", "z"}},
+		Service: &Service{ID: "x", Name: "Web", Tags: []string{"t"}, Kind: KindConnectProxy, ProxyDestination: "api",
+			Proxy:           []byte("{}"),
 			TaggedAddresses: map[string]ServiceAddress{"lan": {"1.2.3.4", 80}}},
 		Checks: []*Check{serf(Passing), {ID: "c", ServiceID: "x", Definition: []byte("{}")}}})
-	w.ok(&SessionCreate{Session: Session{ID: "s", Node: "a", TTL: "10s", NodeChecks: []string{SerfHealthID}, ServiceChecks: []ServiceCheckRef{{ID: "c"}}}})
+	w.ok(&SessionCreate{Session: Session{ID: "s", Node: "a", TTL: "10s", NodeChecks: []string{SerfHealthID},
+		ServiceChecks: []ServiceCheckRef{{ID: "c"}}}})
 	w.ok(&KV{Verb: KVLock, Pair: KVPair{Key: "f/k", Value: []byte("v"), Flags: 7, Session: "s"}})
-	w.ok(&Records{Ops: []RecordOp{{RecordSet, Record{Kind: RecordQuery, Key: "q", Name: "n", Value: []byte("{}"), Session: "s", Node: "a"}}}})
+	w.ok(&Records{Ops: []RecordOp{{RecordSet, Record{Kind: RecordQuery, Key: "q", Name: "n", Value: []byte("{}"),
+		Session: "s", Node: "a"}}}})
 	w.ok(set("gone", "v"))
 	w.ok(&KV{Verb: KVDelete, Pair: KVPair{Key: "gone"}})
 	return w.s
@@ -26,10 +30,14 @@ func seedState(t testing.TB) *State {
 func FuzzDecodeCommand(f *testing.F) {
 	n := node("a", "id")
 	for _, c := range []Command{
-		&Register{Node: n, Service: &Service{ID: "x", Name: "web"}, Checks: []*Check{serf(Warning)}}, &Deregister{Node: "a"}, set("k", "v"),
-		&RegisterBatch{Registrations: []*Register{{Node: n}}}, &SessionCreate{Session: Session{ID: "s", Node: "a"}}, &SessionDestroy{ID: "s"},
-		&Records{Ops: []RecordOp{{RecordCAS, record(RecordConfigEntry, "k", "n", "v")}, {RecordDelete, record(RecordQuery, "q", "", "")}}},
-		&ReapTombstones{Index: 7}, &Txn{Ops: []TxnOp{{KV: set("k", "v")}, {Verb: TxnSet, Node: &n}, {Verb: TxnGet, Check: serf(Passing)}, {Verb: TxnCAS, Service: &Service{}}}},
+		&Register{Node: n, Service: &Service{ID: "x", Name: "web"}, Checks: []*Check{serf(Warning)}}, &Deregister{Node: "a"},
+		set("k", "v"),
+		&RegisterBatch{Registrations: []*Register{{Node: n}}}, &SessionCreate{Session: Session{ID: "s", Node: "a"}},
+		&SessionDestroy{ID: "s"},
+		&Records{Ops: []RecordOp{{RecordCAS, record(RecordConfigEntry, "k", "n", "v")},
+			{RecordDelete, record(RecordQuery, "q", "", "")}}},
+		&ReapTombstones{Index: 7}, &Txn{Ops: []TxnOp{{KV: set("k", "v")}, {Verb: TxnSet, Node: &n},
+			{Verb: TxnGet, Check: serf(Passing)}, {Verb: TxnCAS, Service: &Service{}}}},
 	} {
 		f.Add(EncodeCommand(nil, c))
 	}
@@ -78,7 +86,8 @@ func FuzzReadState(f *testing.F) {
 // endBytes is the length of the end record.
 func endBytes(b []byte) int {
 	for n := 6; n < len(b); n++ {
-		if head := b[len(b)-n:]; int(head[0]) == n-4 && head[1] == 0 && head[2] == 0 && head[3] == 0 && head[4] == sectionEnd {
+		if head := b[len(b)-n:]; int(head[0]) == n-4 && head[1] == 0 && head[2] == 0 && head[3] == 0 &&
+			head[4] == sectionEnd {
 			return n
 		}
 	}
@@ -105,7 +114,8 @@ func readAny(t *testing.T, b []byte) {
 	}
 	// A State that was let in must also bear changes.
 	for n := range s.Nodes() {
-		s, _, _ = s.Apply([]Command{&Register{Node: *n, SkipNodeUpdate: true, Checks: []*Check{serf(Critical)}}, &Deregister{Node: n.Name}})
+		s, _, _ = s.Apply([]Command{&Register{Node: *n, SkipNodeUpdate: true, Checks: []*Check{serf(Critical)}},
+			&Deregister{Node: n.Name}})
 	}
 	s, _, _ = s.Apply([]Command{&KV{Verb: KVDeleteTree}, &ReapTombstones{Index: 1 << 62}})
 	if c := s.Counts(); c.Nodes+c.Instances+c.Services+c.Checks+c.Sessions+c.KV != 0 {

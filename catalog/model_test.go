@@ -31,7 +31,8 @@ func newModel() *model {
 }
 
 func (m *model) clone() *model {
-	return &model{m.index, m.at, maps.Clone(m.nodes), maps.Clone(m.services), maps.Clone(m.checks), maps.Clone(m.kv), maps.Clone(m.sessions)}
+	return &model{m.index, m.at, maps.Clone(m.nodes), maps.Clone(m.services), maps.Clone(m.checks), maps.Clone(m.kv),
+		maps.Clone(m.sessions)}
 }
 
 // apply returns whether the command succeeded; the index grows if the content changed.
@@ -306,7 +307,8 @@ func (m *model) doKV(c *KV) bool {
 	next.CreateIndex, next.ModifyIndex = m.at, m.at
 	if exists {
 		next.CreateIndex = old.CreateIndex
-		if bytes.Equal(old.Value, next.Value) && old.Flags == next.Flags && old.Session == next.Session && old.LockIndex == next.LockIndex {
+		if bytes.Equal(old.Value, next.Value) && old.Flags == next.Flags && old.Session == next.Session &&
+			old.LockIndex == next.LockIndex {
 			return true
 		}
 	}
@@ -449,15 +451,18 @@ func (d drawer) index(max uint64) uint64 { return rapid.Uint64Range(0, max).Draw
 
 func (d drawer) node(index uint64) Node {
 	return Node{
-		ID: pick(d, someIDs, "id"), Name: pick(d, someNodes, "node"), Address: pick(d, []string{"10.0.0.1", "10.0.0.2"}, "addr"),
+		ID: pick(d, someIDs, "id"), Name: pick(d, someNodes, "node"),
+		Address:     pick(d, []string{"10.0.0.1", "10.0.0.2"}, "addr"),
 		ModifyIndex: index,
 	}
 }
 
 func (d drawer) service(index uint64) *Service {
 	s := &Service{
-		Node: pick(d, someNodes, "node"), ID: pick(d, []string{"i1", "i2"}, "service id"), Name: pick(d, someServices, "service"),
-		Tags: pick(d, [][]string{nil, {"x"}, {"y", "x"}, {"z"}}, "tags"), Port: pick(d, []int{80, 81}, "port"), ModifyIndex: index,
+		Node: pick(d, someNodes, "node"), ID: pick(d, []string{"i1", "i2"}, "service id"),
+		Name: pick(d, someServices, "service"),
+		Tags: pick(d, [][]string{nil, {"x"}, {"y", "x"}, {"z"}}, "tags"), Port: pick(d, []int{80, 81}, "port"),
+		ModifyIndex: index,
 	}
 	switch pick(d, []string{"", "", "proxy", "native"}, "mesh") {
 	case "proxy":
@@ -470,8 +475,9 @@ func (d drawer) service(index uint64) *Service {
 
 func (d drawer) check(index uint64) *Check {
 	return &Check{
-		Node: pick(d, someNodes, "node"), ID: pick(d, someChecks, "check"), ServiceID: pick(d, []string{"", "", "i1", "i2"}, "of"),
-		Status: pick(d, []Health{Passing, Passing, Warning, Critical}, "status"), ModifyIndex: index,
+		Node: pick(d, someNodes, "node"), ID: pick(d, someChecks, "check"),
+		ServiceID: pick(d, []string{"", "", "i1", "i2"}, "of"),
+		Status:    pick(d, []Health{Passing, Passing, Warning, Critical}, "status"), ModifyIndex: index,
 	}
 }
 
@@ -489,9 +495,11 @@ func (d drawer) command(m *model) Command {
 	case 0, 1, 2:
 		return d.register()
 	case 3:
-		return &RegisterBatch{Registrations: []*Register{d.register(), d.register()}, Atomic: rapid.Bool().Draw(d.t, "atomic")}
+		return &RegisterBatch{Registrations: []*Register{d.register(), d.register()},
+			Atomic: rapid.Bool().Draw(d.t, "atomic")}
 	case 4:
-		return &Deregister{Node: pick(d, someNodes, "node"), ServiceID: pick(d, []string{"", "i1", "i2"}, "s"), CheckID: pick(d, []string{"", "c1"}, "c")}
+		return &Deregister{Node: pick(d, someNodes, "node"), ServiceID: pick(d, []string{"", "i1", "i2"}, "s"),
+			CheckID: pick(d, []string{"", "c1"}, "c")}
 	case 5, 6, 7:
 		c := d.kv(index, KVDeleteTree)
 		if p, ok := m.kv[c.Pair.Key]; ok && rapid.Bool().Draw(d.t, "right index") {
@@ -500,8 +508,10 @@ func (d drawer) command(m *model) Command {
 		return c
 	case 8, 9:
 		return &SessionCreate{Session: Session{
-			ID: pick(d, someSessions, "session"), Node: pick(d, someNodes, "node"), Behavior: pick(d, []string{BehaviorRelease, BehaviorDelete}, "behavior"),
-			NodeChecks: pick(d, [][]string{nil, {"c1"}, {SerfHealthID}}, "checks"), ServiceChecks: pick(d, [][]ServiceCheckRef{nil, {{ID: "c2"}}}, "service checks"),
+			ID: pick(d, someSessions, "session"), Node: pick(d, someNodes, "node"),
+			Behavior:      pick(d, []string{BehaviorRelease, BehaviorDelete}, "behavior"),
+			NodeChecks:    pick(d, [][]string{nil, {"c1"}, {SerfHealthID}}, "checks"),
+			ServiceChecks: pick(d, [][]ServiceCheckRef{nil, {{ID: "c2"}}}, "service checks"),
 		}}
 	case 10:
 		return &SessionDestroy{ID: pick(d, someSessions, "session")}

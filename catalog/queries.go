@@ -141,7 +141,9 @@ func (s *State) Instances(name string) iter.Seq[*Service] {
 }
 
 func (s *State) instances(name string) iter.Seq[*serviceEntry] {
-	return while(s.tables.instances.Seek(func(e *serviceEntry) int { return compare3(name, e.nameKey, "", e.nodeKey, "", e.ID) }),
+	return while(s.tables.instances.Seek(func(e *serviceEntry) int {
+		return compare3(name, e.nameKey, "", e.nodeKey, "", e.ID)
+	}),
 		func(e *serviceEntry) bool { return e.nameKey == name })
 }
 
@@ -149,7 +151,9 @@ func (s *State) instances(name string) iter.Seq[*serviceEntry] {
 // instances that speak the mesh themselves; by node and id.
 func (s *State) ConnectInstances(name string) iter.Seq[*Service] {
 	name = lower(name)
-	return services(while(s.tables.connect.Seek(func(e *serviceEntry) int { return compare3(name, e.destKey, "", e.nodeKey, "", e.ID) }),
+	return services(while(s.tables.connect.Seek(func(e *serviceEntry) int {
+		return compare3(name, e.destKey, "", e.nodeKey, "", e.ID)
+	}),
 		func(e *serviceEntry) bool { return e.destKey == name }))
 }
 
@@ -317,7 +321,8 @@ func (s *State) KVPrefixIndex(prefix string) uint64 {
 }
 
 // newestUnder walks the keys under prefix, and jumps over each folder it meets.
-func newestUnder[T any](t table.Table[T], dirs table.Table[*dirEntry], prefix string, of func(T) (key string, index uint64)) uint64 {
+func newestUnder[T any](t table.Table[T], dirs table.Table[*dirEntry], prefix string,
+	of func(T) (key string, index uint64)) uint64 {
 	var newest uint64
 	at := prefix
 	for {

@@ -83,7 +83,8 @@ type Records struct{ Ops []RecordOp }
 // recordKey is the kind as the first key of a table.
 func recordKey(kind RecordKind) string { return kindNames[kind%recordKinds : kind%recordKinds+1] }
 
-const kindNames = "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f"
+const kindNames = "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f" +
+	"\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f"
 
 // recordTables hold the records; byTie is by what takes a record with it.
 type recordTables struct {
@@ -147,7 +148,8 @@ func (r *Record) ties() []string {
 }
 
 func (r *Record) same(o *Record) bool {
-	return r.Name == o.Name && string(r.Value) == string(o.Value) && r.Session == o.Session && lower(r.Node) == lower(o.Node)
+	return r.Name == o.Name && string(r.Value) == string(o.Value) && r.Session == o.Session &&
+		lower(r.Node) == lower(o.Node)
 }
 
 // records applies c; OK is false when an index did not compare.
@@ -198,7 +200,8 @@ func (d *draft) setRecord(old, in *Record) (bool, error) {
 		return true, nil
 	}
 	if in.Name != "" {
-		if other, ok := d.t.records.byName.Get(pair[*Record]{a: recordKey(in.Kind), b: in.Name}); ok && other.b == in.Name && other.v.Key != in.Key {
+		if other, ok := d.t.records.byName.Get(pair[*Record]{a: recordKey(in.Kind), b: in.Name}); ok && other.b == in.Name &&
+			other.v.Key != in.Key {
 			return false, errkind.Errorf(errkind.Conflict, "record name is in use by %q", other.v.Key)
 		}
 	}

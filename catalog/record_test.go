@@ -17,19 +17,24 @@ func record(kind RecordKind, key, name, value string) Record {
 
 func TestRecordsAllOrNothing(t *testing.T) {
 	w := newWorld(t)
-	w.ok(&Records{Ops: []RecordOp{{RecordSet, record(RecordACLPolicy, "1", "one", "a")}, {RecordSet, record(RecordACLPolicy, "2", "two", "b")}}})
+	w.ok(&Records{Ops: []RecordOp{{RecordSet, record(RecordACLPolicy, "1", "one", "a")},
+		{RecordSet, record(RecordACLPolicy, "2", "two", "b")}}})
 	before := w.s
 	for name, c := range map[string]struct {
 		ops  []RecordOp
 		kind errkind.Kind
 	}{
-		"a name that another has": {[]RecordOp{{RecordSet, record(RecordACLPolicy, "3", "three", "")}, {RecordSet, record(RecordACLPolicy, "4", "two", "")}}, errkind.Conflict},
-		"no key":                  {[]RecordOp{{RecordSet, record(RecordACLPolicy, "1", "x", "")}, {RecordSet, record(RecordACLPolicy, "", "", "")}}, errkind.Invalid},
-		"no kind":                 {[]RecordOp{{RecordSet, record(0, "1", "", "")}}, errkind.Invalid},
-		"a kind out of range":     {[]RecordOp{{RecordSet, record(200, "1", "", "")}}, errkind.Invalid},
-		"an unknown verb":         {[]RecordOp{{99, record(RecordQuery, "1", "", "")}}, errkind.Invalid},
-		"a session that is not":   {[]RecordOp{{RecordSet, Record{Kind: RecordQuery, Key: "q", Session: "s"}}}, errkind.Conflict},
-		"a node that is not":      {[]RecordOp{{RecordSet, Record{Kind: RecordCoordinate, Key: "q", Node: "n"}}}, errkind.Conflict},
+		"a name that another has": {[]RecordOp{{RecordSet, record(RecordACLPolicy, "3", "three", "")},
+			{RecordSet, record(RecordACLPolicy, "4", "two", "")}}, errkind.Conflict},
+		"no key": {[]RecordOp{{RecordSet, record(RecordACLPolicy, "1", "x", "")},
+			{RecordSet, record(RecordACLPolicy, "", "", "")}}, errkind.Invalid},
+		"no kind":             {[]RecordOp{{RecordSet, record(0, "1", "", "")}}, errkind.Invalid},
+		"a kind out of range": {[]RecordOp{{RecordSet, record(200, "1", "", "")}}, errkind.Invalid},
+		"an unknown verb":     {[]RecordOp{{99, record(RecordQuery, "1", "", "")}}, errkind.Invalid},
+		"a session that is not": {[]RecordOp{{RecordSet, Record{Kind: RecordQuery, Key: "q", Session: "s"}}},
+			errkind.Conflict},
+		"a node that is not": {[]RecordOp{{RecordSet, Record{Kind: RecordCoordinate, Key: "q", Node: "n"}}},
+			errkind.Conflict},
 	} {
 		r, changes := w.do(&Records{Ops: c.ops})
 		if r.OK || errkind.Of(r.Err) != c.kind || w.s != before || !changes.Empty() {
@@ -42,7 +47,8 @@ func TestRecordsAllOrNothing(t *testing.T) {
 	if r.OK || r.Err != nil || w.s != before {
 		t.Errorf("a stale index: %+v", r)
 	}
-	if got := w.s.RecordByName(RecordACLPolicy, "two"); got == nil || got.Key != "2" || got.CreateIndex != 2 || got.ModifyIndex != 2 {
+	if got := w.s.RecordByName(RecordACLPolicy, "two"); got == nil || got.Key != "2" || got.CreateIndex != 2 ||
+		got.ModifyIndex != 2 {
 		t.Errorf("by name: %+v", got)
 	}
 	w.ok(&Records{Ops: []RecordOp{{RecordSet, record(RecordACLPolicy, "2", "two", "b")}}})
@@ -50,8 +56,10 @@ func TestRecordsAllOrNothing(t *testing.T) {
 		t.Error("an equal record took an index")
 	}
 	// A name may move within one command.
-	w.ok(&Records{Ops: []RecordOp{{RecordDelete, record(RecordACLPolicy, "1", "", "")}, {RecordSet, record(RecordACLPolicy, "2", "one", "b")}}})
-	if got := w.s.RecordByName(RecordACLPolicy, "one"); got == nil || got.Key != "2" || w.s.RecordByName(RecordACLPolicy, "two") != nil {
+	w.ok(&Records{Ops: []RecordOp{{RecordDelete, record(RecordACLPolicy, "1", "", "")},
+		{RecordSet, record(RecordACLPolicy, "2", "one", "b")}}})
+	if got := w.s.RecordByName(RecordACLPolicy, "one"); got == nil || got.Key != "2" ||
+		w.s.RecordByName(RecordACLPolicy, "two") != nil {
 		t.Errorf("after the move: %+v", got)
 	}
 }
@@ -62,9 +70,11 @@ func TestRecordsAreTied(t *testing.T) {
 	w.ok(&Register{Node: node("Host", "id"), Checks: []*Check{serf(Passing)}})
 	w.ok(&SessionCreate{Session: Session{ID: "s", Node: "host"}})
 	w.ok(&Records{Ops: []RecordOp{{RecordSet, Record{Kind: RecordQuery, Key: "q", Session: "s"}},
-		{RecordSet, Record{Kind: RecordCoordinate, Key: "host", Node: "HOST"}}, {RecordSet, Record{Kind: RecordQuery, Key: "free"}}}})
+		{RecordSet, Record{Kind: RecordCoordinate, Key: "host", Node: "HOST"}},
+		{RecordSet, Record{Kind: RecordQuery, Key: "free"}}}})
 	w.ok(&SessionDestroy{ID: "s"})
-	if w.s.Record(RecordQuery, "q") != nil || w.s.Record(RecordCoordinate, "host") == nil || w.s.RecordsIndex(RecordQuery) != w.s.Index() {
+	if w.s.Record(RecordQuery, "q") != nil || w.s.Record(RecordCoordinate, "host") == nil ||
+		w.s.RecordsIndex(RecordQuery) != w.s.Index() {
 		t.Error("after the session's end")
 	}
 	w.ok(&Deregister{Node: "host"})

@@ -198,7 +198,9 @@ func (s *State) InstancesSince(name string, since uint64) (set []*Service, gone 
 // touchedSince yields the entries of a service's instances that are newer than an index.
 func (s *State) touchedSince(name string, since uint64) iter.Seq[*touchEntry] {
 	return func(yield func(*touchEntry) bool) {
-		for e := range s.tables.touched.Seek(func(e *touchEntry) int { return compare3(name, e.name, "", e.node, "", e.id) }) {
+		for e := range s.tables.touched.Seek(func(e *touchEntry) int {
+			return compare3(name, e.name, "", e.node, "", e.id)
+		}) {
 			if e.name != name || e.index > since && !yield(e) {
 				return
 			}

@@ -155,7 +155,8 @@ func TestSinceTellsOnlyTheChange(t *testing.T) {
 	s := fleet(t, 50, 4, 1)
 	at := s.Index()
 	s, _, _ = s.Apply([]Command{
-		&Register{Node: Node{Name: "node-00007.example.internal"}, SkipNodeUpdate: true, Checks: []*Check{{ID: "disk", Status: Warning}}},
+		&Register{Node: Node{Name: "node-00007.example.internal"}, SkipNodeUpdate: true,
+			Checks: []*Check{{ID: "disk", Status: Warning}}},
 		set("a/1", "x"),
 	})
 	var told int
@@ -199,7 +200,8 @@ func TestSinceTwoWays(t *testing.T) {
 	if len(changed) != 1 || changed[0].Key != "big/0003/00300" || !slices.Equal(gone, []string{"big/0003/00301"}) {
 		t.Fatalf("set %v gone %v", changed, gone)
 	}
-	w := walk[*KVPair]{table: s.tables.kv, dirs: s.tables.dirs, since: at, steps: 1 << 20, of: func(p *KVPair) (string, uint64) { return p.Key, p.ModifyIndex }}
+	w := walk[*KVPair]{table: s.tables.kv, dirs: s.tables.dirs, since: at, steps: 1 << 20,
+		of: func(p *KVPair) (string, uint64) { return p.Key, p.ModifyIndex }}
 	if !w.under("big/") || len(w.found) != 1 {
 		t.Fatalf("walked to %v", w.found)
 	}

@@ -79,7 +79,8 @@ func (s *State) WriteTo(w io.Writer) (int64, error) {
 	out.flush()
 	out.record(func(b []byte) []byte {
 		ix := &s.indexes
-		for _, v := range []uint64{snapshotVersion, s.index, ix.nodes, ix.services, ix.checks, ix.sessions, ix.kv, ix.nodeGone, ix.serviceGone, ix.horizon, ix.list} {
+		for _, v := range []uint64{snapshotVersion, s.index, ix.nodes, ix.services, ix.checks, ix.sessions, ix.kv,
+			ix.nodeGone, ix.serviceGone, ix.horizon, ix.list} {
 			b = pack.Uint(b, v)
 		}
 		return b

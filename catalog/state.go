@@ -22,10 +22,11 @@ type State struct {
 type tableIndexes struct {
 	nodes, services, checks, sessions, kv uint64
 	nodeGone                              uint64 // last deregistration of a node
-	serviceGone                           uint64 // last time a service name, or what a name connects to, lost its last instance
-	records                               [recordKinds]uint64
-	list                                  uint64 // last change of a row of the list of services
-	horizon                               uint64 // newest deletion that was forgotten: what was before cannot be told as changes
+	// last time a service name, or what a name connects to, lost its last instance
+	serviceGone uint64
+	records     [recordKinds]uint64
+	list        uint64 // last change of a row of the list of services
+	horizon     uint64 // newest deletion that was forgotten: what was before cannot be told as changes
 }
 
 // tables are the primary tables and their indexes. Names of nodes and services

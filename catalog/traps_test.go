@@ -84,13 +84,15 @@ func TestSameServiceIDWithAnotherNameReplaces(t *testing.T) {
 	if c := w.s.Check("a", "c"); c.ServiceName != "api" || !slices.Equal(c.ServiceTags, []string{"v2"}) {
 		t.Fatalf("check still says %s %v", c.ServiceName, c.ServiceTags)
 	}
-	w.refused(&Register{Node: node("a", ""), Checks: []*Check{{ID: "d", ServiceID: "none"}}}, "Missing service registration")
+	w.refused(&Register{Node: node("a", ""), Checks: []*Check{{ID: "d", ServiceID: "none"}}},
+		"Missing service registration")
 }
 
 func TestIdempotentWritesTakeNoIndex(t *testing.T) {
 	w := newWorld(t)
-	register := &Register{Node: node("a", "id"), Service: &Service{ID: "x", Name: "web", Meta: map[string]string{"k": "v"}},
-		Checks: []*Check{serf(Passing), {ID: "c", ServiceID: "x"}}}
+	register := &Register{Node: node("a", "id"),
+		Service: &Service{ID: "x", Name: "web", Meta: map[string]string{"k": "v"}},
+		Checks:  []*Check{serf(Passing), {ID: "c", ServiceID: "x"}}}
 	w.ok(register)
 	w.ok(set("k", "v"))
 	before := w.s
@@ -98,7 +100,8 @@ func TestIdempotentWritesTakeNoIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []Command{again, set("k", "v"), &KV{Verb: KVDelete, Pair: KVPair{Key: "none"}}, &SessionDestroy{ID: "none"},
+	for _, c := range []Command{again, set("k", "v"), &KV{Verb: KVDelete, Pair: KVPair{Key: "none"}},
+		&SessionDestroy{ID: "none"},
 		&Deregister{Node: "none"}, &Deregister{Node: "a", ServiceID: "none"}, &ReapTombstones{Index: 99},
 		&RegisterBatch{Registrations: []*Register{register, register}}} {
 		if changes := w.ok(c); w.s != before || !changes.Empty() || len(changes.Names) > 0 {
@@ -110,7 +113,8 @@ func TestIdempotentWritesTakeNoIndex(t *testing.T) {
 func TestSessions(t *testing.T) {
 	w := newWorld(t)
 	session := func(id, behavior string, checks ...string) *SessionCreate {
-		return &SessionCreate{Session: Session{ID: id, Node: "a", Behavior: behavior, LockDelay: time.Second, NodeChecks: checks}}
+		return &SessionCreate{Session: Session{ID: id, Node: "a", Behavior: behavior, LockDelay: time.Second,
+			NodeChecks: checks}}
 	}
 	lock := func(key, id string) *KV { return &KV{Verb: KVLock, Pair: KVPair{Key: key, Session: id}} }
 	w.refused(session("s", BehaviorRelease), "Missing node registration")
@@ -165,7 +169,8 @@ func TestTxnReasons(t *testing.T) {
 	before := w.s
 	r, changes := w.do(&Txn{Ops: []TxnOp{
 		kv(KVSet, "new", "", 0), kv(KVCAS, "held", "", 1), kv(KVGet, "none", "", 0), kv(KVLock, "held", "s2", 0),
-		kv(KVUnlock, "new", "s2", 0), kv(KVLock, "x", "unknown", 0), kv(KVDeleteCAS, "held", "", 1), kv(KVCheckNotExists, "held", "", 0),
+		kv(KVUnlock, "new", "s2", 0), kv(KVLock, "x", "unknown", 0), kv(KVDeleteCAS, "held", "", 1),
+		kv(KVCheckNotExists, "held", "", 0),
 	}})
 	want := []TxnError{
 		{1, `failed to set key "held", index is stale`}, {2, `key "none" doesn't exist`},
@@ -176,9 +181,11 @@ func TestTxnReasons(t *testing.T) {
 	if r.OK || !slices.Equal(r.TxnErrors, want) || r.Txn != nil || w.s != before || !changes.Empty() {
 		t.Fatalf("%+v", r)
 	}
-	r, _ = w.do(&Txn{Ops: []TxnOp{kv(KVSet, "p/1", "", 0), kv(KVSet, "p/2", "", 0), kv(KVGetTree, "p/", "", 0), kv(KVGetOrEmpty, "none", "", 0),
+	r, _ = w.do(&Txn{Ops: []TxnOp{kv(KVSet, "p/1", "", 0), kv(KVSet, "p/2", "", 0), kv(KVGetTree, "p/", "", 0),
+		kv(KVGetOrEmpty, "none", "", 0),
 		kv(KVDelete, "p/1", "", 0), {Verb: TxnSet, Service: &Service{Node: "a", ID: "x", Name: "web"}}}})
-	if !r.OK || len(r.Txn) != 6 || r.Txn[0].KV.Value != nil || string(r.Txn[2].KV.Value) != "v" || r.Txn[4].KV.Value != nil {
+	if !r.OK || len(r.Txn) != 6 || r.Txn[0].KV.Value != nil || string(r.Txn[2].KV.Value) != "v" ||
+		r.Txn[4].KV.Value != nil {
 		t.Fatalf("%+v", r)
 	}
 	if s := w.s.Service("a", "x"); s.Weights != (Weights{}) || s.ModifyIndex != w.s.KV("p/2").ModifyIndex {
@@ -214,10 +221,12 @@ func TestTombstones(t *testing.T) {
 
 func TestServiceListIgnoresCheckFlaps(t *testing.T) {
 	w := newWorld(t)
-	w.ok(&Register{Node: node("a", ""), Service: &Service{ID: "x", Name: "web"}, Checks: []*Check{{ID: "c", ServiceID: "x"}}})
+	w.ok(&Register{Node: node("a", ""), Service: &Service{ID: "x", Name: "web"},
+		Checks: []*Check{{ID: "c", ServiceID: "x"}}})
 	before := w.s
 	changes := w.ok(&Register{Node: node("a", ""), Checks: []*Check{{ID: "c", ServiceID: "x", Status: Critical}}})
-	if w.s.ServicesIndex() != before.ServicesIndex() || changes.ServiceList || w.s.ServiceIndex("WEB") == before.ServiceIndex("web") {
+	if w.s.ServicesIndex() != before.ServicesIndex() || changes.ServiceList ||
+		w.s.ServiceIndex("WEB") == before.ServiceIndex("web") {
 		t.Fatal("a flap is a change of the service, not of the list")
 	}
 	before = w.s
@@ -245,11 +254,13 @@ func fleet(t testing.TB, nodes, services, checks int) *State {
 		for j := range services {
 			id := fmt.Sprintf("svc-%03d-%05d-%d", (i*services+j)%600, i, j)
 			r := &Register{Node: Node{Name: name}, SkipNodeUpdate: true, Service: &Service{
-				ID: id, Name: fmt.Sprintf("svc-%03d", (i*services+j)%600), Tags: []string{"http", "v1"}, Address: addr, Port: 20000 + j,
+				ID: id, Name: fmt.Sprintf("svc-%03d", (i*services+j)%600), Tags: []string{"http", "v1"}, Address: addr,
+				Port: 20000 + j,
 				Meta: map[string]string{"team": "core"}, Weights: Weights{1, 1},
 			}}
 			if j < checks {
-				r.Checks = []*Check{{ID: "service:" + id, Name: "Service check", ServiceID: id, Status: Passing, Type: "http", Interval: "10s", Timeout: "1s",
+				r.Checks = []*Check{{ID: "service:" + id, Name: "Service check", ServiceID: id, Status: Passing, Type: "http",
+					Interval: "10s", Timeout: "1s",
 					Output: "HTTP GET http://127.0.0.1/health: 200 OK Output: ok"}}
 			}
 			batch = append(batch, r)

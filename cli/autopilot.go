@@ -54,9 +54,11 @@ func (a *autopilotState) write(w io.Writer) error {
 	t := command.Table{Head: []string{"NODE", "ADDRESS", "STATUS", "GOSSIP", "HEALTHY", "LAST CONTACT", "LAST INDEX"}}
 	for _, id := range command.SortedKeys(a.Servers) {
 		s := a.Servers[id]
-		t.Add(s.Name, s.Address, s.Status, s.NodeStatus, strconv.FormatBool(s.Healthy), s.LastContact, strconv.FormatUint(s.LastIndex, 10))
+		t.Add(s.Name, s.Address, s.Status, s.NodeStatus, strconv.FormatBool(s.Healthy), s.LastContact,
+			strconv.FormatUint(s.LastIndex, 10))
 	}
-	if _, err := io.WriteString(w, "Healthy: "+strconv.FormatBool(a.Healthy)+"\nFailure tolerance: "+strconv.Itoa(a.FailureTolerance)+"\n\n"); err != nil {
+	if _, err := io.WriteString(w, "Healthy: "+strconv.FormatBool(a.Healthy)+"\nFailure tolerance: "+
+		strconv.Itoa(a.FailureTolerance)+"\n\n"); err != nil {
 		return err
 	}
 	return t.Write(w)
@@ -78,9 +80,11 @@ func (a *autopilotState) writeConsul(w io.Writer) error {
 	for _, id := range command.SortedKeys(a.Servers) {
 		s := a.Servers[id]
 		f.Line("   " + id)
-		for _, pair := range [][2]string{{"Name", s.Name}, {"Address", s.Address}, {"Version", s.Version}, {"Status", s.Status},
+		for _, pair := range [][2]string{{"Name", s.Name}, {"Address", s.Address}, {"Version", s.Version},
+			{"Status", s.Status},
 			{"Node Type", s.NodeType}, {"Node Status", s.NodeStatus}, {"Healthy", strconv.FormatBool(s.Healthy)},
-			{"Last Contact", s.LastContact}, {"Last Term", strconv.FormatUint(s.LastTerm, 10)}, {"Last Index", strconv.FormatUint(s.LastIndex, 10)}} {
+			{"Last Contact", s.LastContact}, {"Last Term", strconv.FormatUint(s.LastTerm, 10)},
+			{"Last Index", strconv.FormatUint(s.LastIndex, 10)}} {
 			f.Line("      " + pair[0] + ":" + strings.Repeat(" ", 16-len(pair[0])) + pair[1])
 		}
 		f.Line("      Meta")
@@ -98,7 +102,8 @@ type usage struct {
 }
 
 func (e *env) usageInstances() *cobra.Command {
-	return command.Read(e.Env, "instances", "Count nodes, services and their instances", command.Between(0, 0, "no arguments"),
+	return command.Read(e.Env, "instances", "Count nodes, services and their instances",
+		command.Between(0, 0, "no arguments"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			var text json.RawMessage
 			if _, err := cl.Get(ctx, "/v1/operator/usage", r.Q, &text); err != nil {
@@ -114,7 +119,8 @@ func (e *env) usageInstances() *cobra.Command {
 			t := command.Table{Head: []string{"Datacenter", "Nodes", "Services", "Service instances", "Billable instances"}}
 			for _, dc := range command.SortedKeys(out.Usage) {
 				u := out.Usage[dc]
-				t.Add(dc, strconv.Itoa(u.Nodes), strconv.Itoa(u.Services), strconv.Itoa(u.ServiceInstances), strconv.Itoa(u.BillableServiceInstances))
+				t.Add(dc, strconv.Itoa(u.Nodes), strconv.Itoa(u.Services), strconv.Itoa(u.ServiceInstances),
+					strconv.Itoa(u.BillableServiceInstances))
 			}
 			return t.Write(e.Out)
 		})

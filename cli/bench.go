@@ -42,7 +42,8 @@ so that figures of different machines compare. Progress goes to stderr.
 		simple("floor", "What this machine can do at best: fsync, HTTP, gRPC", bench.RunFloor),
 		simple("kv", "Writes and reads of the key-value store", bench.RunKV),
 		simple("register", "Catalog registrations of distinct nodes and services", bench.RunRegister),
-		e.benchHealth(), e.benchWatch(), e.benchDNS(), e.benchFleet(), e.benchSinks(), e.benchDoctor(), e.benchCompare(), e.benchHello(),
+		e.benchHealth(), e.benchWatch(), e.benchDNS(), e.benchFleet(), e.benchSinks(), e.benchDoctor(), e.benchCompare(),
+		e.benchHello(),
 		e.benchPropagation(), e.benchSidecars(), e.benchHosts(),
 		e.benchSecrets(), e.benchLeases(), e.benchAgents(), e.benchEvents(), e.benchPlayAgents(),
 		e.benchVaultSimple("tokens", "Service tokens made", bench.RunTokens),
@@ -58,7 +59,8 @@ func (e *env) benchCommand(name, short string, b *benchFlags) *cobra.Command {
 	f.StringVar(&b.Target, "target", "", "HTTP address of a running server or agent; empty starts servers")
 	f.StringVar(&b.DNSTarget, "dns-target", "", "DNS address that goes with --target")
 	f.IntVar(&b.Servers, "servers", 1, "how many servers to start: 1 or 3")
-	f.IntVarP(&b.Connections, "connections", "c", 0, "client connections, or sockets for dns (0 is the bench's own number)")
+	f.IntVarP(&b.Connections, "connections", "c", 0,
+		"client connections, or sockets for dns (0 is the bench's own number)")
 	f.DurationVarP(&b.Duration, "duration", "d", 0, "how long the measured part runs (0 is 10s; compare 3s)")
 	f.StringVar(&b.Token, "token", "", "token for --target")
 	f.StringVar(&b.Binary, "binary", "", "the corbel to start (empty is this one)")
@@ -203,7 +205,8 @@ func (e *env) benchCompare() *cobra.Command {
 // benchHello is the bare server of the HTTP floor; the bench starts it.
 func (e *env) benchHello() *cobra.Command {
 	addr := ""
-	c := &cobra.Command{Use: "hello", Short: "Serve the HTTP floor", Hidden: true, Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "hello", Short: "Serve the HTTP floor", Hidden: true,
+		Args: command.Between(0, 0, "flags only")}
 	c.Flags().StringVar(&addr, "addr", "127.0.0.1:0", "address to listen on")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		ctx, stop := command.Signals(c.Context())

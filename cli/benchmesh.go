@@ -30,14 +30,18 @@ the frame with the change.
 	f.IntVar(&o.Services, "services", 0, "services in three tiers (0 is 3000, or fewer if there are fewer sidecars)")
 	f.StringVar(&o.Change, "change", "deregister", "what is changed: "+strings.Join(bench.Changes, ", "))
 	f.IntVar(&o.Rounds, "rounds", 5, "how many changes are measured, one after the other")
-	f.StringVar(&o.Faults, "faults", "", "agents' connections to cut in the second before each change, as stall=1%,reset=1%")
+	f.StringVar(&o.Faults, "faults", "", "agents' connections to cut in the second before each change, as stall=1%,"+
+		"reset=1%")
 	f.BoolVar(&o.Hedged, "hedged", false, "each agent holds a second subscription on another server")
 	f.DurationVar(&o.Deadline, "deadline", 0, "who has not got the change by then is missing (0 is 1m)")
-	f.IntVar(&o.Envoys, "envoys", 4, "real Envoys that take part and have 10,000 requests go through them after each round (0 is none)")
-	f.StringVar(&o.EnvoyBinary, "envoy-binary", "", "where they come from (empty is envoy in the PATH; without one, none take part)")
+	f.IntVar(&o.Envoys, "envoys", 4, "real Envoys that take part and have 10,000 requests go through them after each "+
+		"round (0 is none)")
+	f.StringVar(&o.EnvoyBinary, "envoy-binary", "",
+		"where they come from (empty is envoy in the PATH; without one, none take part)")
 	f.StringVar(&o.HTML, "html", "", "draw the curves beside the published one into this file")
 	f.IntVar(&o.HostsPerProcess, "hosts-per-process", 0, "simulated agents in one process (0 is 5000)")
-	f.IntVar(&o.Window, "window", 2000, "sidecars that may wait to be configured at once while the fleet comes up (-1 is no limit)")
+	f.IntVar(&o.Window, "window", 2000, "sidecars that may wait to be configured at once while the fleet comes up (-1 "+
+		"is no limit)")
 	f.StringVar(&o.Profiles, "profiles", "", "write CPU profiles of the rounds into this folder")
 	for _, name := range []string{"target", "dns-target", "token", "connections", "duration"} {
 		f.Lookup(name).Hidden = true // it starts what it measures, and measures a change, not a load
@@ -55,14 +59,16 @@ the frame with the change.
 
 // benchSidecars plays the sidecars of a propagation bench, which starts it.
 func (e *env) benchSidecars() *cobra.Command {
-	c := &cobra.Command{Use: "sidecars", Short: "Play simulated sidecars", Hidden: true, Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "sidecars", Short: "Play simulated sidecars", Hidden: true,
+		Args: command.Between(0, 0, "flags only")}
 	c.RunE = func(c *cobra.Command, _ []string) error { return sidecars.Serve(c.Context(), e.In, e.Out) }
 	return c
 }
 
 // benchHosts plays the agents of a propagation bench, which starts it.
 func (e *env) benchHosts() *cobra.Command {
-	c := &cobra.Command{Use: "hosts", Short: "Play simulated agents", Hidden: true, Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "hosts", Short: "Play simulated agents", Hidden: true,
+		Args: command.Between(0, 0, "flags only")}
 	c.RunE = func(c *cobra.Command, _ []string) error { return node.ServeSimHosts(c.Context(), e.In, e.Out) }
 	return c
 }

@@ -10,11 +10,13 @@ import (
 )
 
 // benchMonitor makes a command with the flags that the benches of the monitor plane share.
-func (e *env) benchMonitor(name, short string, run func(context.Context, bench.MonitorOptions) (*bench.MonitorResult, error)) (*cobra.Command, *bench.MonitorOptions) {
+func (e *env) benchMonitor(name, short string, run func(context.Context, bench.MonitorOptions) (*bench.MonitorResult,
+	error)) (*cobra.Command, *bench.MonitorOptions) {
 	b, o := &benchFlags{}, &bench.MonitorOptions{}
 	c := e.benchCommand(name, short, b)
 	f := c.Flags()
-	f.Lookup("target").Usage = "URL of a running backend's port for agents, as ws://127.0.0.1:8081, several with commas; empty starts servers"
+	f.Lookup("target").Usage = "URL of a running backend's port for agents, as ws://127.0.0.1:8081, several with " +
+		"commas; empty starts servers"
 	f.Lookup("duration").Usage = "how long the measured part runs (0 is 1m)"
 	for _, hidden := range []string{"dns-target", "token", "connections"} {
 		f.Lookup(hidden).Hidden = true // nothing of the kind here
@@ -26,8 +28,10 @@ func (e *env) benchMonitor(name, short string, run func(context.Context, bench.M
 	f.StringVar(&o.AgentPassword, "agent-password", "", "its password (empty is what a new backend has)")
 	f.IntVar(&o.Keepalive, "keepalive-interval", 20, "seconds between an agent's keepalives")
 	f.IntVar(&o.Ramp, "ramp", 0, "sessions that are opened a second (0 is as fast as they are taken)")
-	f.IntVar(&o.Sample, "sample", 0, "agents whose events are followed to the store and to a handler (0 is 64, or a tenth of the agents)")
-	f.StringVar(&o.EventsStore, "events-store", "embedded", "where the started servers keep events: embedded, or postgresql (a server of the bench's own, with its defaults)")
+	f.IntVar(&o.Sample, "sample", 0, "agents whose events are followed to the store and to a handler (0 is 64, or a "+
+		"tenth of the agents)")
+	f.StringVar(&o.EventsStore, "events-store", "embedded",
+		"where the started servers keep events: embedded, or postgresql (a server of the bench's own, with its defaults)")
 	f.IntVar(&o.PerProcess, "per-process", 10_000, "sessions of one helper process")
 	e.runs(c, b, func(ctx context.Context) (report, error) {
 		o.Options = b.Options
@@ -56,12 +60,14 @@ followed to where they are durable and to a TCP handler.
 	f.IntVar(&o.Checks, "checks", 38, "checks")
 	f.IntVar(&o.Interval, "interval", 10, "seconds between the runs of a check")
 	f.IntVar(&o.Subscriptions, "subscriptions", 4, "subscriptions that checks and agents are shared among")
-	f.StringVar(&o.Kill, "kill", "", "kill -9 one of three servers in the middle: leader, or server for one that does not lead")
+	f.StringVar(&o.Kill, "kill", "", "kill -9 one of three servers in the middle: leader, or server for one that does "+
+		"not lead")
 	return c
 }
 
 func (e *env) benchEvents() *cobra.Command {
-	c, o := e.benchMonitor("events", "Results of checks that are stored when agents send as fast as they are taken", bench.RunEvents)
+	c, o := e.benchMonitor("events", "Results of checks that are stored when agents send as fast as they are taken",
+		bench.RunEvents)
 	c.Long = `Have simulated agents send results of checks without being asked and without pause, so that the
 servers' event store decides on the rate. Some agents, in the namespace bench-sample, answer requests
 as usual beside them, so that the times are those of an agent on an overloaded server.
@@ -83,7 +89,8 @@ meanwhile, resident bytes, and after how many seconds all was as usual again.
 
 // benchPlayAgents plays the agents of these benches, which start it.
 func (e *env) benchPlayAgents() *cobra.Command {
-	c := &cobra.Command{Use: "play-agents", Short: "Play simulated agents", Hidden: true, Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "play-agents", Short: "Play simulated agents", Hidden: true,
+		Args: command.Between(0, 0, "flags only")}
 	c.RunE = func(c *cobra.Command, _ []string) error { return agents.Serve(c.Context(), e.In, e.Out) }
 	return c
 }

@@ -15,13 +15,15 @@ func (e *env) benchVault(name, short string) (*cobra.Command, *benchFlags, *benc
 	c := e.benchCommand(name, short, b)
 	c.Flags().Lookup("dns-target").Hidden = true // there is none
 	if name != "secrets" {                       // which takes several
-		c.Flags().StringVar(&o.Backend, "backend", "raft", "storage of the started servers: "+strings.Join(bench.SecretsBackends, ", "))
+		c.Flags().StringVar(&o.Backend, "backend", "raft", "storage of the started servers: "+
+			strings.Join(bench.SecretsBackends, ", "))
 	}
 	return c, b, o
 }
 
 // benchVaultSimple is one without flags of its own.
-func (e *env) benchVaultSimple(name, short string, run func(context.Context, bench.SecretsOptions) (*bench.Result, error)) *cobra.Command {
+func (e *env) benchVaultSimple(name, short string, run func(context.Context, bench.SecretsOptions) (*bench.Result,
+	error)) *cobra.Command {
 	c, b, o := e.benchVault(name, short)
 	e.runs(c, b, func(ctx context.Context) (report, error) {
 		o.Options = b.Options
@@ -50,7 +52,8 @@ func (e *env) benchSecrets() *cobra.Command {
 	f.IntVar(&o.Names, "names", 10_000, "distinct secrets that are written")
 	f.IntVar(&o.Reads, "reads", 0, "how many of them are read (0 is 1000, or all where there are fewer)")
 	f.Lookup("duration").Usage = "how long each measured part runs (0 is 30s)"
-	c.Example = "  corbel bench secrets --backend all\n  corbel bench secrets --kv 2 --servers 3\n  corbel bench secrets --target 127.0.0.1:8200 --token \"$VAULT_TOKEN\""
+	c.Example = "  corbel bench secrets --backend all\n  corbel bench secrets --kv 2 --servers 3\n  corbel bench " +
+		"secrets --target 127.0.0.1:8200 --token \"$VAULT_TOKEN\""
 	e.runs(c, b, func(ctx context.Context) (report, error) {
 		o.SecretsOptions = *shared
 		o.Options, o.Backends = b.Options, bench.ParseBackends(backends)
@@ -65,12 +68,16 @@ func (e *env) benchSecrets() *cobra.Command {
 }
 
 func (e *env) benchLeases() *cobra.Command {
-	c, b, shared := e.benchVault("leases", "Storms: many tokens end at once while reads go on, and starts with many leases")
+	c, b, shared := e.benchVault("leases",
+		"Storms: many tokens end at once while reads go on, and starts with many leases")
 	o := bench.LeasesOptions{}
 	c.Flags().IntVar(&o.Leases, "leases", 10_000, "leases that there are when the storm begins")
-	c.Flags().IntVar(&o.Prefix, "prefix", 0, "logins that the storm of that name ends, beside the leases of the others (0 is as many as --leases)")
-	c.Example = "  corbel bench leases --leases 10000 --storm tree\n  corbel bench leases --leases 1000000 --prefix 100000 --storm start,prefix --json"
-	c.Flags().StringSliceVar(&o.Storms, "storm", []string{"tree", "prefix"}, "some of tree (a parent with its children), prefix (all logins of a method), start (a restart)")
+	c.Flags().IntVar(&o.Prefix, "prefix", 0,
+		"logins that the storm of that name ends, beside the leases of the others (0 is as many as --leases)")
+	c.Example = "  corbel bench leases --leases 10000 --storm tree\n  corbel bench leases --leases 1000000 --prefix " +
+		"100000 --storm start,prefix --json"
+	c.Flags().StringSliceVar(&o.Storms, "storm", []string{"tree", "prefix"},
+		"some of tree (a parent with its children), prefix (all logins of a method), start (a restart)")
 	e.runs(c, b, func(ctx context.Context) (report, error) {
 		o.SecretsOptions = *shared
 		o.Options = b.Options

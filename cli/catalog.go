@@ -82,7 +82,8 @@ func (e *env) catalogServices() *cobra.Command {
 }
 
 // servicesOf reads names and tags: of all, or of one node.
-func (e *env) servicesOf(ctx context.Context, r *command.Reading, cl *client.Client, node string) (map[string][]string, error) {
+func (e *env) servicesOf(ctx context.Context, r *command.Reading, cl *client.Client, node string) (map[string][]string,
+	error) {
 	if node == "" {
 		services, _, err := cl.Services(ctx, r.Q)
 		return services, err

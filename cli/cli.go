@@ -162,7 +162,8 @@ func (e *env) snapshot(c *cobra.Command) { snapshots.Command(e.Env, c, whileHold
 var own = commandLine{
 	use:   "corbel",
 	short: "The control plane of a fleet in one binary",
-	long:  "Corbel is the control plane of a fleet in one binary: service\ndiscovery, service mesh, secrets and monitoring. Begin with `corbel dev`.",
+	long: "Corbel is the control plane of a fleet in one binary: service\ndiscovery, service mesh, secrets and " +
+		"monitoring. Begin with `corbel dev`.",
 	entries: []entry{
 		{"dev", "Run server and agent in one process, with nothing to configure", groupRun, (*env).dev},
 		{"server", "Run a member of the control-plane cluster", groupRun, (*env).server},
@@ -253,10 +254,13 @@ func (e *env) root(args []string) *cobra.Command {
 	root.SetErr(e.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.AsUsage(err) })
 	called := firstWord(args)
-	all := slices.Contains([]string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, called)
-	for _, g := range []cobra.Group{{ID: groupRun, Title: "Run:"}, {ID: groupCatalog, Title: "Catalog:"}, {ID: groupMesh, Title: "Mesh:"},
+	all := slices.Contains([]string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd},
+		called)
+	for _, g := range []cobra.Group{{ID: groupRun, Title: "Run:"}, {ID: groupCatalog, Title: "Catalog:"},
+		{ID: groupMesh, Title: "Mesh:"},
 		{ID: groupAccess, Title: "Access:"},
-		{ID: groupSecrets, Title: "Secrets:"}, {ID: groupMonitor, Title: "Monitor:"}, {ID: groupCluster, Title: "Cluster:"}, {ID: groupTools, Title: "Tools:"}} {
+		{ID: groupSecrets, Title: "Secrets:"}, {ID: groupMonitor, Title: "Monitor:"}, {ID: groupCluster, Title: "Cluster:"},
+		{ID: groupTools, Title: "Tools:"}} {
 		if slices.ContainsFunc(line.entries, func(en entry) bool { return en.group == g.ID }) {
 			root.AddGroup(&g)
 		}

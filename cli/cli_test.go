@@ -41,7 +41,8 @@ type fakeKey struct {
 // newAgent starts a fake agent and gives an env that talks to it.
 func newAgent(t *testing.T) (*fakeAgent, *env, *bytes.Buffer, *bytes.Buffer) {
 	t.Helper()
-	f := &fakeAgent{index: 10, keys: map[string]*fakeKey{}, sessions: map[string]bool{}, changed: make(chan struct{}), answers: map[string]string{}}
+	f := &fakeAgent{index: 10, keys: map[string]*fakeKey{}, sessions: map[string]bool{}, changed: make(chan struct{}),
+		answers: map[string]string{}}
 	s := httptest.NewServer(f)
 	t.Cleanup(s.Close)
 	var out, errOut bytes.Buffer
@@ -196,7 +197,8 @@ func TestNormalise(t *testing.T) {
 		{"kv get -h", "kv get -h"},
 		{"kv get -nope", "kv get --nope"},
 		{"-version", "--version"},
-		{"server -bootstrap-expect 3 -retry-join a -retry-join b", "server --bootstrap-expect 3 --retry-join a --retry-join b"},
+		{"server -bootstrap-expect 3 -retry-join a -retry-join b",
+			"server --bootstrap-expect 3 --retry-join a --retry-join b"},
 		{"version -format json", "version --format json"},
 	} {
 		e := &env{&command.Env{Out: io.Discard, Err: io.Discard}}
@@ -269,20 +271,27 @@ func TestTables(t *testing.T) {
 		"/v1/health/service/none": `[]`,
 		"/v1/agent/members": `[{"Name":"n2","Addr":"10.0.0.2","Port":8301,"Status":4,"Tags":{"role":"node","dc":"dc1","build":"1.21.4:abc"}},
 			{"Name":"n1","Addr":"10.0.0.1","Port":8301,"Status":1,"Tags":{"role":"consul","dc":"dc1","build":"1.21.4:abc"}}]`,
-		"/v1/operator/raft/configuration": `{"Servers":[{"ID":"u1","Node":"n1","Address":"10.0.0.1:8300","Leader":true,"Voter":true,"LastIndex":7}],"Index":3}`,
-		"/v1/agent/self":                  `{"Stats":{"raft":{"state":"Leader"},"agent":{"checks":"1"}}}`,
-		"/v1/operator/autopilot/state":    `{"Healthy":true,"FailureTolerance":1,"Servers":{"u1":{"Name":"n1","Address":"a:1","Status":"leader","NodeStatus":"alive","Healthy":true,"LastContact":"0s","LastIndex":9}}}`,
+		"/v1/operator/raft/configuration": `{"Servers":[{"ID":"u1","Node":"n1","Address":"10.0.0.1:8300","Leader":true,` +
+			`"Voter":true,"LastIndex":7}],"Index":3}`,
+		"/v1/agent/self": `{"Stats":{"raft":{"state":"Leader"},"agent":{"checks":"1"}}}`,
+		"/v1/operator/autopilot/state": `{"Healthy":true,"FailureTolerance":1,"Servers":{"u1":{"Name":"n1",` +
+			`"Address":"a:1","Status":"leader","NodeStatus":"alive","Healthy":true,"LastContact":"0s","LastIndex":9}}}`,
 	}
 	for _, tt := range []struct{ args, want string }{
 		{"services list", "SERVICE  TAGS\nconsul\nweb      v1,edge\n"},
 		{"services list -json", "{\n    \"consul\": [],\n    \"web\": [\n        \"v1\",\n        \"edge\"\n    ]\n}\n"},
-		{"services show web", "NODE                   ID     ADDRESS        STATUS   TAGS  FAILING CHECKS\nn1                     web-1  10.0.0.1:80    warning  v1    c1\nnode-with-a-long-name  web-2  10.1.1.1:8080  passing\n"},
+		{"services show web", "NODE                   ID     ADDRESS        STATUS   TAGS  FAILING CHECKS\nn1             " +
+			"        web-1  10.0.0.1:80    warning  v1    c1\nnode-with-a-long-name  web-2  10.1.1.1:8080  passing\n"},
 		{"nodes", "NODE  ADDRESS   DC\nn1    10.0.0.1  dc1\n"},
 		{"nodes -detailed", "NODE  ID  ADDRESS   DC   META\nn1    u1  10.0.0.1  dc1  rack=r1\n"},
-		{"members", "NODE  ADDRESS        STATUS  TYPE    VERSION  DC\nn1    10.0.0.1:8301  alive   server  1.21.4   dc1\nn2    10.0.0.2:8301  failed  client  1.21.4   dc1\n"},
-		{"members -status=failed", "NODE  ADDRESS        STATUS  TYPE    VERSION  DC\nn2    10.0.0.2:8301  failed  client  1.21.4   dc1\n"},
-		{"operator raft list-peers", "NODE  ID  ADDRESS        STATE   VOTER  LAST INDEX\nn1    u1  10.0.0.1:8300  leader  true   7\n"},
-		{"operator autopilot state", "Healthy: true\nFailure tolerance: 1\n\nNODE  ADDRESS  STATUS  GOSSIP  HEALTHY  LAST CONTACT  LAST INDEX\nn1    a:1      leader  alive   true     0s            9\n"},
+		{"members", "NODE  ADDRESS        STATUS  TYPE    VERSION  DC\nn1    10.0.0.1:8301  alive   server  1.21.4   " +
+			"dc1\nn2    10.0.0.2:8301  failed  client  1.21.4   dc1\n"},
+		{"members -status=failed", "NODE  ADDRESS        STATUS  TYPE    VERSION  DC\nn2    10.0.0.2:8301  failed  client " +
+			" 1.21.4   dc1\n"},
+		{"operator raft list-peers", "NODE  ID  ADDRESS        STATE   VOTER  LAST INDEX\nn1    u1  10.0.0.1:8300  leader " +
+			" true   7\n"},
+		{"operator autopilot state", "Healthy: true\nFailure tolerance: 1\n\nNODE  ADDRESS  STATUS  GOSSIP  HEALTHY  LAST " +
+			"CONTACT  LAST INDEX\nn1    a:1      leader  alive   true     0s            9\n"},
 		{"info", "agent:\n\tchecks = 1\nraft:\n\tstate = Leader\n"},
 	} {
 		out.Reset()
@@ -290,7 +299,8 @@ func TestTables(t *testing.T) {
 			t.Errorf("corbel %s: code %d\n%s\nwant\n%s%s", tt.args, code, out, tt.want, errOut)
 		}
 	}
-	if code := e.run(t.Context(), []string{"services", "show", "none"}); code != 1 || !strings.Contains(errOut.String(), "no instances of none") {
+	if code := e.run(t.Context(), []string{"services", "show", "none"}); code != 1 ||
+		!strings.Contains(errOut.String(), "no instances of none") {
 		t.Errorf("a service without instances: %d %s", code, errOut)
 	}
 }
@@ -307,7 +317,8 @@ func TestExportImport(t *testing.T) {
 	if code := e.run(t.Context(), []string{"kv", "import", "-prefix", "b/", "-"}); code != 0 {
 		t.Fatal(errOut)
 	}
-	if k := f.keys["b/a/1"]; k == nil || !bytes.Equal(k.Value, []byte{0, 255, '<'}) || k.Flags != 7 || f.keys["b/a/2"] == nil {
+	if k := f.keys["b/a/1"]; k == nil || !bytes.Equal(k.Value, []byte{0, 255, '<'}) || k.Flags != 7 ||
+		f.keys["b/a/2"] == nil {
 		t.Fatalf("imported %+v", f.keys)
 	}
 	before := len(f.keys)

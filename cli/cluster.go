@@ -29,7 +29,8 @@ func (e *env) members(c *cobra.Command) {
 	var o memberOptions
 	c.Args = command.Between(0, 0, "no arguments")
 	r.Flags(e.Env, c, true)
-	c.Flags().StringVar(&o.status, "status", "", "only members in this status: alive, leaving, left or failed, or a pattern of these")
+	c.Flags().StringVar(&o.status, "status", "",
+		"only members in this status: alive, leaving, left or failed, or a pattern of these")
 	c.Flags().StringVar(&r.Q.Filter, "filter", "", "expression that members must match")
 	c.Flags().BoolVar(&o.detailed, "detailed", false, "print each member's tags")
 	c.Flags().BoolVar(&o.wan, "wan", false, "the servers of all datacenters")
@@ -48,7 +49,9 @@ func (e *env) members(c *cobra.Command) {
 		}
 		list := func(ctx context.Context) ([]client.Member, error) {
 			now, err := cl.MembersOf(ctx, o.wan, r.Q)
-			now = slices.DeleteFunc(now, func(m client.Member) bool { return o.status != "" && !wanted.MatchString(m.StatusText()) })
+			now = slices.DeleteFunc(now, func(m client.Member) bool {
+				return o.status != "" && !wanted.MatchString(m.StatusText())
+			})
 			slices.SortFunc(now, func(a, b client.Member) int { return strings.Compare(a.Name, b.Name) })
 			return now, err
 		}
@@ -79,7 +82,8 @@ type memberOptions struct {
 }
 
 // changing makes a list that has no index into a read that returns when it changed.
-func changing(list func(context.Context) ([]client.Member, error)) func(context.Context, client.Query) ([]client.Member, client.Meta, error) {
+func changing(list func(context.Context) ([]client.Member, error)) func(context.Context, client.Query) ([]client.Member,
+	client.Meta, error) {
 	var before []client.Member
 	var version uint64
 	return func(ctx context.Context, _ client.Query) ([]client.Member, client.Meta, error) {
@@ -120,7 +124,8 @@ func writeMembers(w io.Writer, members []client.Member) error {
 
 // writeConsulMembers prints the columns that scripts cut out of `consul members`.
 func writeConsulMembers(w io.Writer, members []client.Member) error {
-	t := command.Table{Head: []string{"Node", "Address", "Status", "Type", "Build", "Protocol", "DC", "Partition", "Segment"}}
+	t := command.Table{Head: []string{"Node", "Address", "Status", "Type", "Build", "Protocol", "DC", "Partition",
+		"Segment"}}
 	for i := range members {
 		m := &members[i]
 		version, _, _ := strings.Cut(m.Tags["build"], ":")
@@ -141,7 +146,8 @@ func writeMemberTags(w io.Writer, members []client.Member, asConsul bool) error 
 	}
 	for i := range members {
 		m := &members[i]
-		t.Add(m.Name, net.JoinHostPort(m.Addr, strconv.Itoa(m.Port)), m.StatusText(), strings.ReplaceAll(allPairs(m.Tags), ", ", ","))
+		t.Add(m.Name, net.JoinHostPort(m.Addr, strconv.Itoa(m.Port)), m.StatusText(),
+			strings.ReplaceAll(allPairs(m.Tags), ", ", ","))
 	}
 	return t.Write(w)
 }
@@ -289,7 +295,8 @@ func (e *env) maint(c *cobra.Command) {
 	var enable, disable bool
 	var service, reason string
 	c.Args = command.Between(0, 0, "no arguments")
-	c.Long = "Put this agent's node, or one of its services, in or out of maintenance. Without\n--enable or --disable it lists what is in maintenance."
+	c.Long = "Put this agent's node, or one of its services, in or out of maintenance. Without\n--enable or --disable " +
+		"it lists what is in maintenance."
 	r.Flags(e.Env, c, false)
 	c.Flags().BoolVar(&enable, "enable", false, "begin maintenance")
 	c.Flags().BoolVar(&disable, "disable", false, "end maintenance")

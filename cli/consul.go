@@ -14,7 +14,8 @@ import (
 var consulLine = commandLine{
 	use:   "consul",
 	short: "Consul's command line, served by Corbel",
-	long:  "Consul's command line, served by Corbel: the same commands, flags, variables,\noutput and exit codes. `corbel --help` shows Corbel's own.",
+	long: "Consul's command line, served by Corbel: the same commands, flags, variables,\noutput and exit codes. " +
+		"`corbel --help` shows Corbel's own.",
 	entries: []entry{
 		{"agent", "Run a Consul agent or server", groupRun, (*env).agent},
 		{"catalog", "Look things up in the catalog", groupCatalog, (*env).catalog},
@@ -53,6 +54,7 @@ var consulLine = commandLine{
 
 // exec says why there is none: no agent of ours runs what a stranger sends, whatever its configuration says.
 func (e *env) exec(c *cobra.Command) {
-	why := command.Absent("exec", c.Short, "agents do not run commands for others (remote exec is off for good): use ssh, or `event` with `watch` on the nodes")
+	why := command.Absent("exec", c.Short, "agents do not run commands for others (remote exec is off for good): use "+
+		"ssh, or `event` with `watch` on the nodes")
 	c.DisableFlagParsing, c.RunE = true, why.RunE
 }

@@ -19,12 +19,14 @@ func TestConsulCommandLine(t *testing.T) {
 	f.answers = map[string]string{
 		"/v1/agent/members":       twoMembers,
 		"/v1/catalog/datacenters": `["dc1","dc2"]`,
-		"/v1/catalog/nodes":       `[{"Node":"n1","ID":"12345678-aaaa","Address":"10.0.0.1","Datacenter":"dc1","TaggedAddresses":{"wan":"10.0.0.1","lan":"10.0.0.1"},"Meta":{"rack":"r1","consul-network-segment":""}}]`,
-		"/v1/catalog/services":    `{"web":["v1","edge"],"consul":[]}`,
-		"/v1/catalog/node/n1":     `{"Services":{"w1":{"Service":"web","Tags":["b"]},"w2":{"Service":"web","Tags":["a"]}}}`,
+		"/v1/catalog/nodes": `[{"Node":"n1","ID":"12345678-aaaa","Address":"10.0.0.1","Datacenter":"dc1",` +
+			`"TaggedAddresses":{"wan":"10.0.0.1","lan":"10.0.0.1"},"Meta":{"rack":"r1","consul-network-segment":""}}]`,
+		"/v1/catalog/services": `{"web":["v1","edge"],"consul":[]}`,
+		"/v1/catalog/node/n1":  `{"Services":{"w1":{"Service":"web","Tags":["b"]},"w2":{"Service":"web","Tags":["a"]}}}`,
 		"/v1/operator/raft/configuration": `{"Servers":[{"ID":"u1","Node":"n1","Address":"10.0.0.1:8300","Leader":true,"Voter":true,"ProtocolVersion":"3","LastIndex":9},
 			{"ID":"u2","Node":"n2","Address":"10.0.0.2:8300","Voter":true,"ProtocolVersion":"3","LastIndex":7}],"Index":3}`,
-		"/v1/operator/autopilot/configuration": `{"CleanupDeadServers":true,"LastContactThreshold":"200ms","MaxTrailingLogs":250,"ServerStabilizationTime":"10s"}`,
+		"/v1/operator/autopilot/configuration": `{"CleanupDeadServers":true,"LastContactThreshold":"200ms",` +
+			`"MaxTrailingLogs":250,"ServerStabilizationTime":"10s"}`,
 		"/v1/operator/autopilot/state": `{"Healthy":true,"FailureTolerance":1,"OptimisticFailureTolerance":1,"Leader":"u1","Voters":["u1"],
 			"Servers":{"u1":{"ID":"u1","Name":"n1","Address":"a:1","Version":"1.21.4","Status":"leader","NodeStatus":"alive","NodeType":"voter","Healthy":true,"LastContact":"0s","LastTerm":2,"LastIndex":9,"Meta":{"k":"v"}}}}`,
 		"/v1/agent/self":           `{"Config":{"NodeName":"n1"},"Stats":{"raft":{"state":"Leader"}}}`,
@@ -33,7 +35,8 @@ func TestConsulCommandLine(t *testing.T) {
 		"/v1/agent/reload":         ``,
 		"/v1/agent/force-leave/n2": ``,
 		"/v1/agent/maintenance":    ``,
-		"/v1/agent/checks":         `{"_node_maintenance":{"Node":"n1","CheckID":"_node_maintenance","Notes":"disk"},"_service_maintenance:web":{"CheckID":"_service_maintenance:web","ServiceID":"web","Notes":"why"}}`,
+		"/v1/agent/checks": `{"_node_maintenance":{"Node":"n1","CheckID":"_node_maintenance","Notes":"disk"},` +
+			`"_service_maintenance:web":{"CheckID":"_service_maintenance:web","ServiceID":"web","Notes":"why"}}`,
 	}
 	const head = "Node  Address        Status  Type    Build   Protocol  DC   Partition  Segment\n"
 	for _, tt := range []struct {
@@ -41,27 +44,35 @@ func TestConsulCommandLine(t *testing.T) {
 		code int
 		want string // the whole stdout, or a part of stderr
 	}{
-		{"members", 0, head + "n1    10.0.0.1:8301  alive   server  1.21.4  2         dc1  default    <all>\nn2    10.0.0.2:8301  failed  client  1.21.4  2         dc1  default    <default>\n"},
+		{"members", 0, head + "n1    10.0.0.1:8301  alive   server  1.21.4  2         dc1  default    <all>\nn2    " +
+			"10.0.0.2:8301  failed  client  1.21.4  2         dc1  default    <default>\n"},
 		{"members -status=alive", 0, head + "n1    10.0.0.1:8301  alive   server  1.21.4  2         dc1  default    <all>\n"},
 		{"members -status=left", 2, ""},
-		{"members -wan -detailed -status=failed", 0, "Node  Address        Status  Tags\nn2    10.0.0.2:8301  failed  build=1.21.4:abc,dc=dc1,role=node,vsn=2\n"},
+		{"members -wan -detailed -status=failed", 0,
+			"Node  Address        Status  Tags\nn2    10.0.0.2:8301  failed  build=1.21.4:abc,dc=dc1,role=node,vsn=2\n"},
 		{"catalog datacenters", 0, "dc1\ndc2\n"},
 		{"catalog nodes", 0, "Node  ID        Address   DC\nn1    12345678  10.0.0.1  dc1\n"},
-		{"catalog nodes -detailed", 0, "Node  ID             Address   DC   TaggedAddresses             Meta\nn1    12345678-aaaa  10.0.0.1  dc1  lan=10.0.0.1, wan=10.0.0.1  consul-network-segment=, rack=r1\n"},
+		{"catalog nodes -detailed", 0, "Node  ID             Address   DC   TaggedAddresses             Meta\nn1    " +
+			"12345678-aaaa  10.0.0.1  dc1  lan=10.0.0.1, wan=10.0.0.1  consul-network-segment=, rack=r1\n"},
 		{"catalog services", 0, "consul\nweb\n"},
 		{"catalog services -tags", 0, "consul\nweb       v1,edge\n"},
 		{"catalog services -node=n1 -tags", 0, "web    a,b\n"},
 		{"kv put -flags=3 k -5", 0, "Success! Data written to: k\n"},
 		{"kv get k", 0, "-5\n"},
-		{"kv get -detailed k", 0, "CreateIndex      11\nFlags            3\nKey              k\nLockIndex        0\nModifyIndex      11\nSession          -\nValue            -5\n"},
+		{"kv get -detailed k", 0, "CreateIndex      11\nFlags            3\nKey              k\nLockIndex        " +
+			"0\nModifyIndex      11\nSession          -\nValue            -5\n"},
 		{"kv get missing", 1, "Error! No key exists at: missing"},
 		{"kv get k extra", 1, "does not know what to do"},
 		{"kv get", 1, "wants one key"},
 		{"kv put -cas -modify-index=1 k v", 1, "Did not write to k"},
 		{"kv delete k", 0, "Success! Deleted key: k\n"},
-		{"operator raft list-peers", 0, "Node  ID  Address        State     Voter  RaftProtocol  Commit Index  Trails Leader By\n" +
-			"n1    u1  10.0.0.1:8300  leader    true   3             9             -\nn2    u2  10.0.0.2:8300  follower  true   3             7             2 commits\n"},
-		{"operator autopilot get-config", 0, "CleanupDeadServers = true\nLastContactThreshold = 200ms\nMaxTrailingLogs = 250\nMinQuorum = 0\nServerStabilizationTime = 10s\nRedundancyZoneTag = \"\"\nDisableUpgradeMigration = false\nUpgradeVersionTag = \"\"\n"},
+		{"operator raft list-peers", 0, "Node  ID  Address        State     Voter  RaftProtocol  Commit Index  Trails " +
+			"Leader By\n" +
+			"n1    u1  10.0.0.1:8300  leader    true   3             9             -\nn2    u2  10.0.0.2:8300  follower  " +
+			"true   3             7             2 commits\n"},
+		{"operator autopilot get-config", 0, "CleanupDeadServers = true\nLastContactThreshold = 200ms\nMaxTrailingLogs = " +
+			"250\nMinQuorum = 0\nServerStabilizationTime = 10s\nRedundancyZoneTag = \"\"\nDisableUpgradeMigration = " +
+			"false\nUpgradeVersionTag = \"\"\n"},
 		{"operator raft remove-peer", 1, "`consul operator raft list-peers`"},
 		{"info", 0, "raft:\n\tstate = Leader\n"},
 		{"join 10.0.0.9", 0, "Successfully joined cluster by contacting 1 nodes.\n"},
@@ -77,13 +88,16 @@ func TestConsulCommandLine(t *testing.T) {
 		out.Reset()
 		errOut.Reset()
 		code := e.dispatch(t.Context(), append([]string{"/usr/bin/consul"}, strings.Fields(tt.args)...))
-		if code != tt.code || code != 1 && code != 127 && out.String() != tt.want || !strings.Contains(out.String()+errOut.String(), tt.want) {
+		if code != tt.code || code != 1 && code != 127 && out.String() != tt.want ||
+			!strings.Contains(out.String()+errOut.String(), tt.want) {
 			t.Errorf("consul %s: code %d, want %d\n%s%s\nwant\n%s", tt.args, code, tt.code, out, errOut, tt.want)
 		}
 	}
 	out.Reset()
-	if e.dispatch(t.Context(), []string{"consul", "operator", "autopilot", "state"}); !strings.Contains(out.String(), "Failure Tolerance:            1\n") ||
-		!strings.Contains(out.String(), "      Node Type:       voter\n") || !strings.Contains(out.String(), "         \"k\": \"v\"\n") {
+	if e.dispatch(t.Context(), []string{"consul", "operator", "autopilot", "state"}); !strings.Contains(out.String(),
+		"Failure Tolerance:            1\n") ||
+		!strings.Contains(out.String(), "      Node Type:       voter\n") ||
+		!strings.Contains(out.String(), "         \"k\": \"v\"\n") {
 		t.Errorf("autopilot state:\n%s", out)
 	}
 }

@@ -109,11 +109,13 @@ func (e *env) runDebug(ctx context.Context, o *debugOptions) error {
 		name = fmt.Sprintf("%s-debug-%s", e.Program(), time.Now().UTC().Format("2006-01-02T15-04-05Z"))
 	}
 	if !o.asJSON {
-		if err := e.Printf("Gathering for %s from %d nodes: %s\n", o.duration, len(nodes), strings.Join(captures, ", ")); err != nil {
+		if err := e.Printf("Gathering for %s from %d nodes: %s\n", o.duration, len(nodes),
+			strings.Join(captures, ", ")); err != nil {
 			return err
 		}
 	}
-	cfg := bundle.Config{Nodes: nodes, Captures: captures, Duration: o.duration, Interval: o.interval, LogLevel: o.level, Secrets: []string{dialled.Token, dialled.User}}
+	cfg := bundle.Config{Nodes: nodes, Captures: captures, Duration: o.duration, Interval: o.interval, LogLevel: o.level,
+		Secrets: []string{dialled.Token, dialled.User}}
 	path, index, err := gather(ctx, cfg, filepath.Clean(name), o.archive)
 	if err != nil {
 		return err
@@ -172,7 +174,8 @@ func (e *env) debugSummary(path string, index *bundle.Index) error {
 }
 
 // debugNodes lists whom to ask: this agent first, then the servers, then those of --node.
-func (e *env) debugNodes(ctx context.Context, o *debugOptions, cl *client.Client, dialled client.Config) ([]bundle.Node, error) {
+func (e *env) debugNodes(ctx context.Context, o *debugOptions, cl *client.Client, dialled client.Config) ([]bundle.Node,
+	error) {
 	self, err := cl.Self(ctx)
 	if err != nil {
 		return nil, err
@@ -191,7 +194,8 @@ func (e *env) debugNodes(ctx context.Context, o *debugOptions, cl *client.Client
 		if slices.ContainsFunc(nodes, func(n bundle.Node) bool { return n.Name == m.Name }) {
 			return
 		}
-		n := bundle.Node{Name: m.Name, Role: role, Client: cl, Via: cl.Address(), Prefix: "/v1/internal/reach/" + client.Escape(m.Name)}
+		n := bundle.Node{Name: m.Name, Role: role, Client: cl, Via: cl.Address(), Prefix: "/v1/internal/reach/" +
+			client.Escape(m.Name)}
 		if s := m.StatusText(); s != "alive" {
 			n.Error = "gossip says it is " + s
 		}
@@ -217,7 +221,8 @@ func (e *env) debugNodes(ctx context.Context, o *debugOptions, cl *client.Client
 		}
 		i := slices.IndexFunc(members, func(m client.Member) bool { return m.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("--node %s: there is no such member; see `%s members`, or give its address as %s=http://host:port", name, e.Program(), name)
+			return nil, fmt.Errorf("--node %s: there is no such member; see `%s members`, or give its address as "+
+				"%s=http://host:port", name, e.Program(), name)
 		}
 		add(&members[i], memberKind(&members[i]))
 	}

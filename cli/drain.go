@@ -16,7 +16,8 @@ func (e *env) servicesDrain() *cobra.Command {
 	var wait, quiet time.Duration
 	var reason string
 	var undo bool
-	c := &cobra.Command{Use: "drain ID", Short: "Take an instance of this agent out of traffic and wait for its work to finish",
+	c := &cobra.Command{Use: "drain ID", Short: "Take an instance of this agent out of traffic and wait for its work " +
+		"to finish",
 		Args: command.Between(1, 1, "the id of one service")}
 	c.Long = `Take an instance of this agent out of traffic and wait for its work to finish.
 

@@ -33,8 +33,10 @@ func envoyRun(t *testing.T, answers map[string]string, args ...string) (int, str
 // TestEnvoyBootstrap: Nomad's own call of the command gives a configuration with the contract's parts.
 func TestEnvoyBootstrap(t *testing.T) {
 	answers := map[string]string{"GET /v1/agent/service/web-sidecar-proxy": sidecar}
-	code, text := envoyRun(t, answers, "-grpc-addr", "127.0.0.1:8502", "-admin-bind", "127.0.0.2:19001", "-address", "127.0.0.1:19101",
-		"-proxy-id", "web-sidecar-proxy", "-bootstrap", "-token", "secret", "-prometheus-backend-port", "9901", "-prometheus-scrape-path", "/scrape")
+	code, text := envoyRun(t, answers, "-grpc-addr", "127.0.0.1:8502", "-admin-bind", "127.0.0.2:19001", "-address",
+		"127.0.0.1:19101",
+		"-proxy-id", "web-sidecar-proxy", "-bootstrap", "-token", "secret", "-prometheus-backend-port", "9901",
+		"-prometheus-scrape-path", "/scrape")
 	if code != 0 {
 		t.Fatal(text)
 	}
@@ -73,17 +75,20 @@ func TestEnvoyBootstrap(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &b); err != nil {
 		t.Fatal(err)
 	}
-	if b.Admin.Address.Socket.Address != "127.0.0.2" || b.Admin.Address.Socket.Port != 19001 || b.Node.Cluster != "web" || b.Node.ID != "web-sidecar-proxy" ||
+	if b.Admin.Address.Socket.Address != "127.0.0.2" || b.Admin.Address.Socket.Port != 19001 || b.Node.Cluster != "web" ||
+		b.Node.ID != "web-sidecar-proxy" ||
 		b.Static.Clusters[0].Name != "local_agent" || b.Static.Listeners[0].Name != "envoy_prometheus_metrics_listener" ||
 		b.Dynamic.ADS.API != "DELTA_GRPC" || b.Dynamic.ADS.GRPC.Metadata[0].Value != "secret" {
 		t.Errorf("bootstrap:\n%s", text)
 	}
-	if b.Flush != "10s" || len(b.Sinks) != 2 || b.Sinks[1].Name != "envoy.stat_sinks.dog_statsd" || !strings.Contains(text, `"path": "/run/statsd"`) ||
+	if b.Flush != "10s" || len(b.Sinks) != 2 || b.Sinks[1].Name != "envoy.stat_sinks.dog_statsd" ||
+		!strings.Contains(text, `"path": "/run/statsd"`) ||
 		!strings.Contains(text, `"cluster": "prometheus_backend"`) || !strings.Contains(text, `"path": "/scrape"`) {
 		t.Errorf("what the registration sets:\n%s", text)
 	}
 	const stat = "cluster.v1.db.default.dc1.internal.11111111-2222-3333-4444-555555555555.consul.upstream_cx_total"
-	want := map[string]string{"consul.destination.service": "db", "consul.destination.service_subset": "v1", "consul.destination.datacenter": "dc1", "consul.destination.routing_type": "internal"}
+	want := map[string]string{"consul.destination.service": "db", "consul.destination.service_subset": "v1",
+		"consul.destination.datacenter": "dc1", "consul.destination.routing_type": "internal"}
 	want["team"] = "red"
 	for _, tag := range b.Stats.Tags {
 		if tag.Fixed == want[tag.Name] {
@@ -104,27 +109,35 @@ func TestEnvoyBootstrap(t *testing.T) {
 
 // TestEnvoyFindsItsProxy: by the service, with the agent's port; and what is said when something lacks.
 func TestEnvoyFindsItsProxy(t *testing.T) {
-	answers := map[string]string{"GET /v1/agent/services": `{"web-sidecar-proxy":` + sidecar + `}`, "GET /v1/agent/service/web-sidecar-proxy": sidecar,
-		"GET /v1/agent/self": `{"xDS":{"Port":8502,"Ports":{"Plaintext":8502,"TLS":-1}}}`}
-	if code, text := envoyRun(t, answers, "-sidecar-for=web", "-bootstrap"); code != 0 || !strings.Contains(text, `"port_value": 8502`) {
+	answers := map[string]string{"GET /v1/agent/services": `{"web-sidecar-proxy":` + sidecar + `}`,
+		"GET /v1/agent/service/web-sidecar-proxy": sidecar,
+		"GET /v1/agent/self":                      `{"xDS":{"Port":8502,"Ports":{"Plaintext":8502,"TLS":-1}}}`}
+	if code, text := envoyRun(t, answers, "-sidecar-for=web", "-bootstrap"); code != 0 ||
+		!strings.Contains(text, `"port_value": 8502`) {
 		t.Errorf("%d %s", code, text)
 	}
-	if code, text := envoyRun(t, answers, "-sidecar-for=db", "-bootstrap"); code != 1 || !strings.Contains(text, "no sidecar proxy registered for db") {
+	if code, text := envoyRun(t, answers, "-sidecar-for=db", "-bootstrap"); code != 1 ||
+		!strings.Contains(text, "no sidecar proxy registered for db") {
 		t.Errorf("%d %s", code, text)
 	}
-	answers["GET /v1/catalog/node-services/far"] = `{"Node":{"Node":"far","Datacenter":"dc1"},"Services":[` + sidecar + `]}`
-	if code, text := envoyRun(t, answers, "-proxy-id=web-sidecar-proxy", "-node-name=far", "-bootstrap"); code != 0 || !strings.Contains(text, `"node_name": "far"`) {
+	answers["GET /v1/catalog/node-services/far"] = `{"Node":{"Node":"far","Datacenter":"dc1"},"Services":[` +
+		sidecar + `]}`
+	if code, text := envoyRun(t, answers, "-proxy-id=web-sidecar-proxy", "-node-name=far", "-bootstrap"); code != 0 ||
+		!strings.Contains(text, `"node_name": "far"`) {
 		t.Errorf("on a node of the catalog: %d %s", code, text)
 	}
-	if code, text := envoyRun(t, answers, "-proxy-id=none", "-node-name=far", "-bootstrap"); code != 1 || !strings.Contains(text, "no service none") {
+	if code, text := envoyRun(t, answers, "-proxy-id=none", "-node-name=far", "-bootstrap"); code != 1 ||
+		!strings.Contains(text, "no service none") {
 		t.Errorf("on a node without it: %d %s", code, text)
 	}
 	answers["GET /v1/agent/self"] = "!403Permission denied"
-	if code, text := envoyRun(t, answers, "-sidecar-for=web", "-bootstrap"); code != 0 || !strings.Contains(text, `"port_value": 8502`) {
+	if code, text := envoyRun(t, answers, "-sidecar-for=web", "-bootstrap"); code != 0 ||
+		!strings.Contains(text, `"port_value": 8502`) {
 		t.Errorf("without agent:read: %d %s", code, text)
 	}
 	answers["GET /v1/agent/self"] = `{}`
-	if code, text := envoyRun(t, answers, "-sidecar-for=web", "-bootstrap"); code != 1 || !strings.Contains(text, "serves no xDS") {
+	if code, text := envoyRun(t, answers, "-sidecar-for=web", "-bootstrap"); code != 1 ||
+		!strings.Contains(text, "serves no xDS") {
 		t.Errorf("%d %s", code, text)
 	}
 }
@@ -132,7 +145,8 @@ func TestEnvoyFindsItsProxy(t *testing.T) {
 // TestEnvoyRuns: Envoy gets its configuration on a pipe, its arguments, and its exit code comes out.
 func TestEnvoyRuns(t *testing.T) {
 	fake := filepath.Join(t.TempDir(), "envoy")
-	if err := os.WriteFile(fake, []byte("#!/bin/sh\necho \"$*\"\ncat /dev/fd/3 | head -c 1\nexit 5\n"), 0o755); err != nil {
+	if err := os.WriteFile(fake, []byte("#!/bin/sh\necho \"$*\"\ncat /dev/fd/3 | head -c 1\nexit 5\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	answers := map[string]string{"GET /v1/agent/service/p": sidecar}

@@ -13,7 +13,8 @@ const allowDumps = "CORBEL_ALLOW_CORE_DUMPS"
 // swap. What cannot be done is a warning: whether swap is on, and what may be locked, is the host's to say.
 func (e *env) guard(lock bool) {
 	if e.Getenv(allowDumps) != "" {
-		fmt.Fprintf(e.Err, "warning: %s is set: core dumps and other processes of this user get tokens and keys\n", allowDumps)
+		fmt.Fprintf(e.Err, "warning: %s is set: core dumps and other processes of this user get tokens and keys\n",
+			allowDumps)
 	} else if err := guard.Dumps(); err != nil {
 		fmt.Fprintf(e.Err, "warning: core dumps are not switched off: %v\n", err)
 	}

@@ -30,7 +30,8 @@ type importFlags struct {
 func (e *env) importConsul() *cobra.Command {
 	var d command.Dial
 	var o importFlags
-	c := &cobra.Command{Use: "consul --from URL | --snapshot FILE", Short: "Import the state of a Consul, from its API or a snapshot", Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "consul --from URL | --snapshot FILE",
+		Short: "Import the state of a Consul, from its API or a snapshot", Args: command.Between(0, 0, "flags only")}
 	c.Long = `Bring the state of a Consul over: policies, roles, auth methods, binding rules and
 tokens (with their secrets), config entries, intentions, keys, nodes and services
 that have no agent, and prepared queries. It is read from a running Consul by its
@@ -45,19 +46,22 @@ It ends with 1 when something failed or differs.
 	f := c.Flags()
 	f.StringVar(&o.from.Address, "from", "", "address of a Consul server or agent")
 	f.StringVar(&o.snapshot, "snapshot", "", "file of a Consul snapshot, in place of --from")
-	f.StringVar(&o.from.Token, "from-token", "", "token for it, with the right to read all, and acl:write for secrets (CONSUL_HTTP_TOKEN)")
+	f.StringVar(&o.from.Token, "from-token", "",
+		"token for it, with the right to read all, and acl:write for secrets (CONSUL_HTTP_TOKEN)")
 	f.StringVar(&o.fromTokenFile, "from-token-file", "", "file that holds that token")
 	f.StringVar(&o.from.CAFile, "from-ca-file", "", "authorities to trust there, PEM")
 	f.StringVar(&o.from.CertFile, "from-client-cert", "", "client certificate to show there, PEM")
 	f.StringVar(&o.from.KeyFile, "from-client-key", "", "its private key, PEM")
 	f.StringVar(&o.from.ServerName, "from-tls-server-name", "", "name that its certificate must have")
-	f.StringSliceVar(&o.kinds, "only", nil, "only these kinds: policies, roles, auth-methods, binding-rules, tokens, config, intentions, keys, catalog, queries")
+	f.StringSliceVar(&o.kinds, "only", nil,
+		"only these kinds: policies, roles, auth-methods, binding-rules, tokens, config, intentions, keys, catalog, queries")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be done, and do nothing")
 	f.BoolVar(&o.overwrite, "overwrite", false, "write what is there and differs, too")
 	f.BoolVar(&o.asJSON, "json", false, "print the report as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if (o.from.Address == "") == (o.snapshot == "") {
-			return command.Usagef("import consul wants --from, the address of a Consul server or agent, or --snapshot, a file: one of them")
+			return command.Usagef("import consul wants --from, the address of a Consul server or agent, or --snapshot, a " +
+				"file: one of them")
 		}
 		ctx, stop := command.Signals(c.Context())
 		defer stop()
@@ -92,7 +96,8 @@ func (e *env) runImport(ctx context.Context, d *command.Dial, o *importFlags) er
 	if err != nil {
 		return err
 	}
-	report, err := migrate.Run(ctx, migrate.Config{From: from, To: to, Kinds: o.kinds, DryRun: o.dryRun, Overwrite: o.overwrite,
+	report, err := migrate.Run(ctx, migrate.Config{From: from, To: to, Kinds: o.kinds, DryRun: o.dryRun,
+		Overwrite: o.overwrite,
 		Progress: func(kind string, counts map[migrate.Result]int) {
 			if !o.asJSON {
 				fmt.Fprintf(e.Err, "%s: done\n", kind)

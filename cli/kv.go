@@ -16,7 +16,8 @@ import (
 )
 
 func (e *env) kv(c *cobra.Command) {
-	c.Long = "Read and write the key-value store.\n\n  corbel kv put web/config/limit 100\n  corbel kv get web/config/limit\n  corbel kv list web/\n  corbel kv delete --recurse web/"
+	c.Long = "Read and write the key-value store.\n\n  corbel kv put web/config/limit 100\n  corbel kv get " +
+		"web/config/limit\n  corbel kv list web/\n  corbel kv delete --recurse web/"
 	command.Group(c, e.kvGet(), e.kvPut(), e.kvDelete(), e.kvList(), e.kvExport(), e.kvImport())
 	if e.Consul {
 		c.Long = "" // its examples are of the other command line
@@ -29,7 +30,8 @@ func (e *env) kvGet() *cobra.Command {
 	var r command.Reading
 	var raw, detailed, recurse, keys, asBase64 bool
 	var separator string
-	c := &cobra.Command{Use: "get KEY", Short: "Read a key, or all under a prefix with --recurse", Args: command.Between(0, 1, "one key")}
+	c := &cobra.Command{Use: "get KEY", Short: "Read a key, or all under a prefix with --recurse",
+		Args: command.Between(0, 1, "one key")}
 	r.Flags(e.Env, c, true)
 	f := c.Flags()
 	f.BoolVar(&raw, "raw", false, "print the value's bytes and nothing else")
@@ -65,7 +67,9 @@ func (e *env) kvGet() *cobra.Command {
 			read := func(ctx context.Context, q client.Query) ([]client.KVPair, client.Meta, error) {
 				return cl.KVList(ctx, key, q)
 			}
-			return command.Show(ctx, e.Env, &r, r.Q, read, func(w io.Writer, pairs []client.KVPair) error { return writePairs(w, pairs, detailed, text) })
+			return command.Show(ctx, e.Env, &r, r.Q, read, func(w io.Writer, pairs []client.KVPair) error {
+				return writePairs(w, pairs, detailed, text)
+			})
 		}
 		read := func(ctx context.Context, q client.Query) (*client.KVPair, client.Meta, error) {
 			p, meta, err := cl.KVGet(ctx, key, q)
@@ -113,7 +117,8 @@ func writePair(w io.Writer, p *client.KVPair, text func([]byte) string) error {
 	if session == "" {
 		session = "-"
 	}
-	_, err := fmt.Fprintf(w, "CreateIndex      %d\nFlags            %d\nKey              %s\nLockIndex        %d\nModifyIndex      %d\nSession          %s\nValue            %s\n",
+	_, err := fmt.Fprintf(w, "CreateIndex      %d\nFlags            %d\nKey              %s\nLockIndex        "+
+		"%d\nModifyIndex      %d\nSession          %s\nValue            %s\n",
 		p.CreateIndex, p.Flags, p.Key, p.LockIndex, p.ModifyIndex, session, text(p.Value))
 	return err
 }
@@ -139,7 +144,8 @@ func (e *env) showKeys(ctx context.Context, r *command.Reading, cl *client.Clien
 func (e *env) kvList() *cobra.Command {
 	var r command.Reading
 	var separator string
-	c := &cobra.Command{Use: "list [PREFIX]", Short: "List the names of keys", Args: command.Between(0, 1, "at most one prefix")}
+	c := &cobra.Command{Use: "list [PREFIX]", Short: "List the names of keys",
+		Args: command.Between(0, 1, "at most one prefix")}
 	r.Flags(e.Env, c, true)
 	c.Flags().StringVar(&separator, "separator", "", "cut names at the first of these after the prefix, as folders do")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -186,7 +192,8 @@ func (e *env) kvPut() *cobra.Command {
 	var w client.KVWrite
 	var session string
 	var acquire, release, fromBase64 bool
-	c := &cobra.Command{Use: "put KEY [VALUE]", Short: "Write a key; the value may be @file or - for stdin", Args: command.Between(1, 2, "a key and a value")}
+	c := &cobra.Command{Use: "put KEY [VALUE]", Short: "Write a key; the value may be @file or - for stdin",
+		Args: command.Between(1, 2, "a key and a value")}
 	d.Flags(e.Env, c)
 	cas.flags(c)
 	f := c.Flags()
@@ -236,7 +243,8 @@ func (e *env) kvPut() *cobra.Command {
 		case ok:
 			return e.Printf("Success! Data written to: %s\n", key)
 		case w.CAS != nil:
-			return fmt.Errorf("Did not write to %s: its ModifyIndex is not %d; see `%s kv get -detailed %s`", key, *w.CAS, e.Program(), key)
+			return fmt.Errorf("Did not write to %s: its ModifyIndex is not %d; see `%s kv get -detailed %s`", key, *w.CAS,
+				e.Program(), key)
 		case acquire:
 			return fmt.Errorf("Did not lock %s: another session holds it, or its lock-delay is not over", key)
 		}
@@ -249,7 +257,8 @@ func (e *env) kvDelete() *cobra.Command {
 	var d command.Dial
 	var cas casFlag
 	var recurse bool
-	c := &cobra.Command{Use: "delete KEY", Short: "Delete a key, or all under a prefix with --recurse", Args: command.Between(1, 1, "one key")}
+	c := &cobra.Command{Use: "delete KEY", Short: "Delete a key, or all under a prefix with --recurse",
+		Args: command.Between(1, 1, "one key")}
 	d.Flags(e.Env, c)
 	cas.flags(c)
 	c.Flags().BoolVar(&recurse, "recurse", false, "delete all keys under the prefix")
@@ -274,7 +283,8 @@ func (e *env) kvDelete() *cobra.Command {
 		case err != nil:
 			return err
 		case !ok:
-			return fmt.Errorf("Did not delete %s: its ModifyIndex is not %d; see `%s kv get -detailed %s`", key, *index, e.Program(), key)
+			return fmt.Errorf("Did not delete %s: its ModifyIndex is not %d; see `%s kv get -detailed %s`", key, *index,
+				e.Program(), key)
 		case recurse:
 			_, err = fmt.Fprintf(e.Out, "Success! Deleted keys with prefix: %s\n", key)
 		default:
@@ -294,7 +304,8 @@ type exported struct {
 
 func (e *env) kvExport() *cobra.Command {
 	var d command.Dial
-	c := &cobra.Command{Use: "export [PREFIX]", Short: "Write keys as JSON that import reads", Args: command.Between(0, 1, "at most one prefix")}
+	c := &cobra.Command{Use: "export [PREFIX]", Short: "Write keys as JSON that import reads",
+		Args: command.Between(0, 1, "at most one prefix")}
 	d.Flags(e.Env, c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, err := d.Client()
@@ -320,7 +331,8 @@ func (e *env) kvExport() *cobra.Command {
 func (e *env) kvImport() *cobra.Command {
 	var d command.Dial
 	var prefix string
-	c := &cobra.Command{Use: "import DATA", Short: "Write keys from JSON: @file, - for stdin, or the text itself", Args: command.Between(1, 1, "data: @file, - or JSON")}
+	c := &cobra.Command{Use: "import DATA", Short: "Write keys from JSON: @file, - for stdin, or the text itself",
+		Args: command.Between(1, 1, "data: @file, - or JSON")}
 	d.Flags(e.Env, c)
 	c.Flags().StringVar(&prefix, "prefix", "", "put this before each key")
 	c.RunE = func(c *cobra.Command, args []string) error {

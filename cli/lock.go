@@ -51,7 +51,8 @@ in its environment.
 	f.BoolVar(&o.shell, "shell", true, "run the command with the shell")
 	f.BoolVar(&o.passStdin, "pass-stdin", false, "give the command this process's input")
 	f.BoolVar(&o.verbose, "verbose", false, "tell each step")
-	f.BoolVar(&o.childCode, "child-exit-code", !e.Consul, e.Words("end with the command's exit code; false: with 1 when it is not 0", "end with 2 when the command fails"))
+	f.BoolVar(&o.childCode, "child-exit-code", !e.Consul,
+		e.Words("end with the command's exit code; false: with 1 when it is not 0", "end with 2 when the command fails"))
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if o.limit < 1 {
 			return command.Usagef("-n %d must be at least 1", o.limit)
@@ -83,7 +84,8 @@ in its environment.
 func (e *env) runLocked(ctx context.Context, l *locker, args []string) error {
 	var code int
 	err := l.during(ctx, func(held context.Context) (err error) {
-		p := childProcess{args: args, shell: l.o.shell, env: []string{"CORBEL_LOCK_HELD=true", "CONSUL_LOCK_HELD=true"}, out: e.Out, err: e.Err}
+		p := childProcess{args: args, shell: l.o.shell, env: []string{"CORBEL_LOCK_HELD=true", "CONSUL_LOCK_HELD=true"},
+			out: e.Out, err: e.Err}
 		if l.o.passStdin {
 			p.in = e.In
 		}
@@ -138,8 +140,10 @@ func (l *locker) during(ctx context.Context, do func(held context.Context) error
 
 // whileHolding runs do while the lock on the key itself is held, waiting for it as
 // long as ctx lasts.
-func whileHolding(ctx context.Context, cl *client.Client, key, name string, say io.Writer, do func(held context.Context) error) error {
-	l := &locker{o: &lockOptions{limit: 1, name: name, monitorRetry: 3, ttl: 15 * time.Second}, cl: cl, prefix: key, key: key, say: say}
+func whileHolding(ctx context.Context, cl *client.Client, key, name string, say io.Writer,
+	do func(held context.Context) error) error {
+	l := &locker{o: &lockOptions{limit: 1, name: name, monitorRetry: 3, ttl: 15 * time.Second}, cl: cl, prefix: key,
+		key: key, say: say}
 	return l.during(ctx, do)
 }
 

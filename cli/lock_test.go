@@ -95,7 +95,8 @@ func TestLockExcludes(t *testing.T) {
 	f.keys["p/.lock"] = &fakeKey{Key: "p/.lock", Flags: lockFlag, Session: "other", ModifyIndex: 5}
 	var errOut bytes.Buffer
 	e.Err = &errOut
-	if code := e.run(t.Context(), []string{"lock", "-try=50ms", "p", "true"}); code != 1 || !strings.Contains(errOut.String(), "did not win the lock p within 50ms") {
+	if code := e.run(t.Context(), []string{"lock", "-try=50ms", "p", "true"}); code != 1 ||
+		!strings.Contains(errOut.String(), "did not win the lock p within 50ms") {
 		t.Fatalf("%d %s", code, &errOut)
 	}
 	var wg sync.WaitGroup
@@ -121,13 +122,15 @@ func TestLockExcludes(t *testing.T) {
 func TestWatch(t *testing.T) {
 	f, e, out, errOut := newAgent(t)
 	f.keys["k"] = &fakeKey{Key: "k", Value: []byte("one"), ModifyIndex: 3}
-	if code := e.run(t.Context(), []string{"watch", "-type", "key", "-key", "k"}); code != 0 || !strings.Contains(out.String(), `"Value": "b25l"`) {
+	if code := e.run(t.Context(), []string{"watch", "-type", "key", "-key", "k"}); code != 0 ||
+		!strings.Contains(out.String(), `"Value": "b25l"`) {
 		t.Fatalf("%d %s %s", code, out, errOut)
 	}
 	file := filepath.Join(t.TempDir(), "seen")
 	done := make(chan int, 1)
 	go func() {
-		done <- e.run(t.Context(), []string{"watch", "-type=key", "-key=k", "tee -a " + file + "; echo $CORBEL_INDEX >> " + file + "; test $CORBEL_INDEX -lt 12 || exit 5"})
+		done <- e.run(t.Context(), []string{"watch", "-type=key", "-key=k", "tee -a " + file + "; echo $CORBEL_INDEX >> " +
+			file + "; test $CORBEL_INDEX -lt 12 || exit 5"})
 	}()
 	seen := func(want string) func() bool {
 		return func() bool { text, err := os.ReadFile(file); return err == nil && strings.Contains(string(text), want) }
@@ -149,7 +152,8 @@ func TestWatch(t *testing.T) {
 	}
 	f.answers["/v1/catalog/services"] = `{"web":[]}`
 	out.Reset()
-	if code := e.run(t.Context(), []string{"watch", "-type=services"}); code != 0 || !strings.Contains(out.String(), `"web"`) {
+	if code := e.run(t.Context(), []string{"watch", "-type=services"}); code != 0 ||
+		!strings.Contains(out.String(), `"web"`) {
 		t.Fatalf("%d %s %s", code, out, errOut)
 	}
 }

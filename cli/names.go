@@ -46,7 +46,8 @@ func (e *env) link(c *cobra.Command) {
 	var force, asJSON bool
 	c.Use = "link DIR"
 	c.Args = command.Between(1, 1, "the folder for the links, one that is in PATH")
-	c.Long = "Make a link to this binary in DIR for each name that it answers to, and say what was\ndone. A file that is there and is not such a link stays, unless --force is given.\n\n  corbel link /usr/local/bin"
+	c.Long = "Make a link to this binary in DIR for each name that it answers to, and say what was\ndone. A file that " +
+		"is there and is not such a link stays, unless --force is given.\n\n  corbel link /usr/local/bin"
 	c.Flags().BoolVar(&force, "force", false, "replace what is in the way")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -26,24 +26,28 @@ type nodeBar struct {
 func (e *env) nodeRemove() *cobra.Command {
 	var force bool
 	var hold time.Duration
-	c := command.Act(e.Env, "remove NODE --force", "Take a node out of the catalog and keep it out", command.Between(1, 1, "the name of one node"),
+	c := command.Act(e.Env, "remove NODE --force", "Take a node out of the catalog and keep it out",
+		command.Between(1, 1, "the name of one node"),
 		func(ctx context.Context, _ *command.Dial, cl *client.Client, args []string) error {
 			if !force {
-				return command.Usagef("nodes remove wants --force: the node goes with its services, checks and sessions, and is kept out for --hold (%s), whatever registers it", hold)
+				return command.Usagef("nodes remove wants --force: the node goes with its services, checks and sessions, and is "+
+					"kept out for --hold (%s), whatever registers it", hold)
 			}
 			var out struct {
 				Node    string
 				Removed bool
 				Until   time.Time
 			}
-			if err := cl.Send(ctx, http.MethodDelete, "/v1/catalog/node/"+client.Escape(args[0]), url.Values{"force": {""}, "hold": {hold.String()}}, nil, &out); err != nil {
+			if err := cl.Send(ctx, http.MethodDelete, "/v1/catalog/node/"+client.Escape(args[0]),
+				url.Values{"force": {""}, "hold": {hold.String()}}, nil, &out); err != nil {
 				return err
 			}
 			what := "removed"
 			if !out.Removed {
 				what = "not in the catalog, and barred"
 			}
-			return e.Printf("%s: %s; it may come back after %s, or with `corbel nodes allow %s`\n", out.Node, what, out.Until.Format(time.RFC3339), out.Node)
+			return e.Printf("%s: %s; it may come back after %s, or with `corbel nodes allow %s`\n", out.Node, what,
+				out.Until.Format(time.RFC3339), out.Node)
 		})
 	c.Flags().BoolVar(&force, "force", false, "yes, whatever registers it")
 	c.Flags().DurationVar(&hold, "hold", time.Hour, "how long it stays out")
@@ -51,7 +55,8 @@ func (e *env) nodeRemove() *cobra.Command {
 }
 
 func (e *env) nodeBars() *cobra.Command {
-	return command.Read(e.Env, "bars", "List the nodes that were removed by force and are kept out", command.Between(0, 0, "no arguments"),
+	return command.Read(e.Env, "bars", "List the nodes that were removed by force and are kept out",
+		command.Between(0, 0, "no arguments"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			bars := []nodeBar{}
 			if _, err := cl.Get(ctx, "/v1/catalog/node-bars", r.Q, &bars); err != nil {
@@ -72,7 +77,8 @@ func (e *env) nodeBars() *cobra.Command {
 }
 
 func (e *env) nodeAllow() *cobra.Command {
-	return command.Act(e.Env, "allow NODE", "Let a node come back that was removed by force", command.Between(1, 1, "the name of one node"),
+	return command.Act(e.Env, "allow NODE", "Let a node come back that was removed by force",
+		command.Between(1, 1, "the name of one node"),
 		func(ctx context.Context, _ *command.Dial, cl *client.Client, args []string) error {
 			return cl.Send(ctx, http.MethodDelete, "/v1/catalog/node/"+client.Escape(args[0])+"/bar", nil, nil, nil)
 		})

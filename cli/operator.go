@@ -13,13 +13,15 @@ import (
 func (e *env) operator(c *cobra.Command) {
 	command.Group(c,
 		command.Named("raft", "The servers' Raft group", e.raftList(), e.raftRemove(), e.raftTransfer()),
-		command.Named("autopilot", "Manage autopilot: the servers' health and clean-up", e.autopilotGet(), e.autopilotSet(), e.autopilotState()),
+		command.Named("autopilot", "Manage autopilot: the servers' health and clean-up", e.autopilotGet(), e.autopilotSet(),
+			e.autopilotState()),
 		command.Named("usage", "Count the instances of everything", e.usageInstances()))
 }
 
 func (e *env) raftList() *cobra.Command {
 	var r command.Reading
-	c := &cobra.Command{Use: "list-peers", Short: "List the servers and who leads", Args: command.Between(0, 0, "no arguments")}
+	c := &cobra.Command{Use: "list-peers", Short: "List the servers and who leads",
+		Args: command.Between(0, 0, "no arguments")}
 	r.Flags(e.Env, c, false)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, err := r.Client()
@@ -57,7 +59,8 @@ func writeConsulPeers(w io.Writer, servers []client.RaftServer) error {
 			ahead = s.LastIndex
 		}
 	}
-	t := command.Table{Head: []string{"Node", "ID", "Address", "State", "Voter", "RaftProtocol", "Commit Index", "Trails Leader By"}}
+	t := command.Table{Head: []string{"Node", "ID", "Address", "State", "Voter", "RaftProtocol", "Commit Index",
+		"Trails Leader By"}}
 	for _, s := range servers {
 		state, trails := "follower", "-"
 		if s.Leader {
@@ -65,7 +68,8 @@ func writeConsulPeers(w io.Writer, servers []client.RaftServer) error {
 		} else if ahead >= s.LastIndex {
 			trails = fmt.Sprintf("%d commits", ahead-s.LastIndex)
 		}
-		t.Add(s.Node, s.ID, s.Address, state, strconv.FormatBool(s.Voter), s.ProtocolVersion, strconv.FormatUint(s.LastIndex, 10), trails)
+		t.Add(s.Node, s.ID, s.Address, state, strconv.FormatBool(s.Voter), s.ProtocolVersion,
+			strconv.FormatUint(s.LastIndex, 10), trails)
 	}
 	return t.Write(w)
 }
@@ -73,7 +77,8 @@ func writeConsulPeers(w io.Writer, servers []client.RaftServer) error {
 func (e *env) raftRemove() *cobra.Command {
 	var d command.Dial
 	var id, address string
-	c := &cobra.Command{Use: "remove-peer", Short: "Remove a server that will not come back", Args: command.Between(0, 0, "no arguments")}
+	c := &cobra.Command{Use: "remove-peer", Short: "Remove a server that will not come back",
+		Args: command.Between(0, 0, "no arguments")}
 	d.Flags(e.Env, c)
 	c.Flags().StringVar(&id, "id", "", "id of the server")
 	c.Flags().StringVar(&address, "address", "", "address of the server, host:port")
@@ -100,7 +105,8 @@ func (e *env) raftRemove() *cobra.Command {
 func (e *env) raftTransfer() *cobra.Command {
 	var d command.Dial
 	var id string
-	c := &cobra.Command{Use: "transfer-leader", Short: "Hand leadership to another server", Args: command.Between(0, 0, "no arguments")}
+	c := &cobra.Command{Use: "transfer-leader", Short: "Hand leadership to another server",
+		Args: command.Between(0, 0, "no arguments")}
 	d.Flags(e.Env, c)
 	c.Flags().StringVar(&id, "id", "", "id of the server that shall lead; default the most advanced")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -132,10 +138,12 @@ func (e *env) autopilotGet() *cobra.Command {
 		if r.JSON {
 			return command.WriteJSON(e.Out, a, false)
 		}
-		err = e.Printf("CleanupDeadServers = %v\nLastContactThreshold = %v\nMaxTrailingLogs = %v\nMinQuorum = %v\nServerStabilizationTime = %v\n",
+		err = e.Printf("CleanupDeadServers = %v\nLastContactThreshold = %v\nMaxTrailingLogs = %v\nMinQuorum = "+
+			"%v\nServerStabilizationTime = %v\n",
 			a.CleanupDeadServers, a.LastContactThreshold, a.MaxTrailingLogs, a.MinQuorum, a.ServerStabilizationTime)
 		if err == nil && e.Consul {
-			err = e.Printf("RedundancyZoneTag = %q\nDisableUpgradeMigration = %v\nUpgradeVersionTag = %q\n", a.RedundancyZoneTag, a.DisableUpgradeMigration, a.UpgradeVersionTag)
+			err = e.Printf("RedundancyZoneTag = %q\nDisableUpgradeMigration = %v\nUpgradeVersionTag = %q\n", a.RedundancyZoneTag,
+				a.DisableUpgradeMigration, a.UpgradeVersionTag)
 		}
 		return err
 	}
@@ -149,10 +157,12 @@ func (e *env) autopilotSet() *cobra.Command {
 	d.Flags(e.Env, c)
 	f := c.Flags()
 	f.BoolVar(&want.CleanupDeadServers, "cleanup-dead-servers", true, "remove failed servers once others replaced them")
-	f.StringVar(&want.LastContactThreshold, "last-contact-threshold", "", "silence after which a server counts as unhealthy")
+	f.StringVar(&want.LastContactThreshold, "last-contact-threshold", "",
+		"silence after which a server counts as unhealthy")
 	f.Uint64Var(&want.MaxTrailingLogs, "max-trailing-logs", 0, "lag after which a server counts as unhealthy")
 	f.UintVar(&want.MinQuorum, "min-quorum", 0, "servers that clean-up must leave")
-	f.StringVar(&want.ServerStabilizationTime, "server-stabilization-time", "", "how long a new server must be healthy before it votes")
+	f.StringVar(&want.ServerStabilizationTime, "server-stabilization-time", "",
+		"how long a new server must be healthy before it votes")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, err := d.Client()
 		if err != nil {

@@ -68,7 +68,8 @@ func speak(t *testing.T, answers map[string]string, lines []spoken) {
 			last = r.asked[len(r.asked)-1]
 		}
 		if code != line.code || line.asked != "" && last != line.asked || !strings.Contains(out.String(), line.out) {
-			t.Errorf("consul %q: code %d, want %d\nasked %s\nwant  %s\nprinted:\n%s\nwant:\n%s", line.args, code, line.code, last, line.asked, &out, line.out)
+			t.Errorf("consul %q: code %d, want %d\nasked %s\nwant  %s\nprinted:\n%s\nwant:\n%s", line.args, code, line.code,
+				last, line.asked, &out, line.out)
 		}
 	}
 }
@@ -82,7 +83,8 @@ const (
 	roleID   = "33333333-3333-3333-3333-333333333333"
 )
 
-const oneToken = `{"AccessorID":"` + tokenID + `","SecretID":"s","Description":"d","Policies":[{"ID":"` + policyID + `","Name":"reader"}],"Local":false,"CreateTime":"2024-01-02T03:04:05Z","ModifyIndex":7}`
+const oneToken = `{"AccessorID":"` + tokenID + `","SecretID":"s","Description":"d","Policies":[{"ID":"` + policyID +
+	`","Name":"reader"}],"Local":false,"CreateTime":"2024-01-02T03:04:05Z","ModifyIndex":7}`
 
 // TestACLCommands: what each command sends, and the form of what it prints.
 func TestACLCommands(t *testing.T) {
@@ -91,61 +93,94 @@ func TestACLCommands(t *testing.T) {
 	method := `{"Name":"m","Type":"jwt","Description":"old","Config":{"A":"1"}}`
 	rule := `{"ID":"` + roleID + `","AuthMethod":"m","BindType":"service","BindName":"web"}`
 	answers := map[string]string{
-		"PUT /v1/acl/bootstrap": oneToken, "PUT /v1/acl/token": oneToken, "GET /v1/acl/token/" + tokenID: oneToken, "PUT /v1/acl/token/" + tokenID: oneToken,
-		"GET /v1/acl/token/self": oneToken, "GET /v1/acl/tokens": "[" + oneToken + "]", "PUT /v1/acl/token/" + tokenID + "/clone": oneToken, "DELETE /v1/acl/token/" + tokenID: "true",
-		"PUT /v1/acl/policy": policy, "GET /v1/acl/policy/" + policyID: policy, "PUT /v1/acl/policy/" + policyID: policy, "GET /v1/acl/policies": "[" + policy + "]",
+		"PUT /v1/acl/bootstrap": oneToken, "PUT /v1/acl/token": oneToken, "GET /v1/acl/token/" + tokenID: oneToken,
+		"PUT /v1/acl/token/" + tokenID: oneToken,
+		"GET /v1/acl/token/self":       oneToken, "GET /v1/acl/tokens": "[" + oneToken + "]", "PUT /v1/acl/token/" + tokenID +
+			"/clone": oneToken, "DELETE /v1/acl/token/" + tokenID: "true",
+		"PUT /v1/acl/policy": policy, "GET /v1/acl/policy/" + policyID: policy, "PUT /v1/acl/policy/" + policyID: policy,
+		"GET /v1/acl/policies":           "[" + policy + "]",
 		"GET /v1/acl/policy/name/reader": policy, "DELETE /v1/acl/policy/" + policyID: "true",
-		"PUT /v1/acl/role": role, "GET /v1/acl/role/" + roleID: role, "PUT /v1/acl/role/" + roleID: role, "GET /v1/acl/roles": "[" + role + "]", "GET /v1/acl/role/name/ops": role,
-		"DELETE /v1/acl/role/" + roleID: "true", "PUT /v1/acl/auth-method": method, "GET /v1/acl/auth-method/m": method, "PUT /v1/acl/auth-method/m": method,
-		"GET /v1/acl/auth-methods": "[" + method + "]", "DELETE /v1/acl/auth-method/m": "true", "PUT /v1/acl/binding-rule": rule, "GET /v1/acl/binding-rules": "[" + rule + "]",
-		"GET /v1/acl/binding-rule/" + roleID: rule, "PUT /v1/acl/binding-rule/" + roleID: rule, "DELETE /v1/acl/binding-rule/" + roleID: "true",
-		"PUT /v1/agent/token/agent": "", "GET /v1/acl/templated-policies": `{"builtin/service":{},"builtin/dns":{}}`,
+		"PUT /v1/acl/role": role, "GET /v1/acl/role/" + roleID: role, "PUT /v1/acl/role/" + roleID: role,
+		"GET /v1/acl/roles": "[" + role + "]", "GET /v1/acl/role/name/ops": role,
+		"DELETE /v1/acl/role/" + roleID: "true", "PUT /v1/acl/auth-method": method, "GET /v1/acl/auth-method/m": method,
+		"PUT /v1/acl/auth-method/m": method,
+		"GET /v1/acl/auth-methods":  "[" + method + "]", "DELETE /v1/acl/auth-method/m": "true",
+		"PUT /v1/acl/binding-rule": rule, "GET /v1/acl/binding-rules": "[" + rule + "]",
+		"GET /v1/acl/binding-rule/" + roleID: rule, "PUT /v1/acl/binding-rule/" + roleID: rule,
+		"DELETE /v1/acl/binding-rule/" + roleID:                 "true",
+		"PUT /v1/agent/token/agent":                             "",
+		"GET /v1/acl/templated-policies":                        `{"builtin/service":{},"builtin/dns":{}}`,
 		"GET /v1/acl/templated-policy/name/builtin/dns":         `{"TemplateName":"builtin/dns","Template":"T"}`,
 		"POST /v1/acl/templated-policy/preview/builtin/service": policy,
 		"POST /v1/acl/logout":                                   "",
 	}
 	speak(t, answers, []spoken{
-		{args("acl bootstrap"), 0, "PUT /v1/acl/bootstrap", "AccessorID:       " + tokenID + "\nSecretID:         s\nDescription:      d\nLocal:            false\nCreate Time:      2024-01-02 03:04:05 +0000 UTC\nPolicies:\n   " + policyID + " - reader\n"},
-		{args("acl bootstrap -format=json -"), 0, `PUT /v1/acl/bootstrap {"BootstrapSecret":"from stdin"}`, `"SecretID": "s"`},
-		{args("acl token create -description=x -policy-name=reader -service-identity=web:dc1 -node-identity=n:dc1 -expires-ttl=1h -local"), 0,
-			`PUT /v1/acl/token {"Description":"x","Policies":[{"Name":"reader"}],"ServiceIdentities":[{"ServiceName":"web","Datacenters":["dc1"]}],"NodeIdentities":[{"NodeName":"n","Datacenter":"dc1"}],"Local":true,"ExpirationTTL":"1h"}`, "AccessorID"},
-		{args("acl token create -templated-policy=builtin/service -var=name:api"), 0, `PUT /v1/acl/token {"TemplatedPolicies":[{"TemplateName":"builtin/service","TemplateVariables":{"Name":"api"}}],"Local":false}`, ""},
+		{args("acl bootstrap"), 0, "PUT /v1/acl/bootstrap", "AccessorID:       " + tokenID + "\nSecretID:         " +
+			"s\nDescription:      d\nLocal:            false\nCreate Time:      2024-01-02 03:04:05 +0000 UTC\nPolicies:\n   " +
+			policyID + " - reader\n"},
+		{args("acl bootstrap -format=json -"), 0, `PUT /v1/acl/bootstrap {"BootstrapSecret":"from stdin"}`,
+			`"SecretID": "s"`},
+		{args("acl token create -description=x -policy-name=reader -service-identity=web:dc1 -node-identity=n:dc1 " +
+			"-expires-ttl=1h -local"), 0,
+			`PUT /v1/acl/token {"Description":"x","Policies":[{"Name":"reader"}],"ServiceIdentities":[{"ServiceName":"web",` +
+				`"Datacenters":["dc1"]}],"NodeIdentities":[{"NodeName":"n","Datacenter":"dc1"}],"Local":true,"ExpirationTTL":"1h"}`,
+			"AccessorID"},
+		{args("acl token create -templated-policy=builtin/service -var=name:api"), 0,
+			`PUT /v1/acl/token {"TemplatedPolicies":[{"TemplateName":"builtin/service","TemplateVariables":{"Name":"api"}}],` +
+				`"Local":false}`, ""},
 		{args("acl token create"), 1, "", "at least one of"},
 		{args("acl token read -id 2222"), 0, "GET /v1/acl/token/" + tokenID, "Description:      d"},
 		{args("acl token read -self -expanded"), 0, "GET /v1/acl/token/self?expanded=true", ""},
 		{args("acl token read -accessor-id=9"), 1, "", "no token has an id"},
 		{args("acl token update -accessor-id=" + tokenID + " -append-policy-name=more"), 0,
-			`PUT /v1/acl/token/` + tokenID + ` {"AccessorID":"` + tokenID + `","SecretID":"s","Description":"d","Policies":[{"ID":"` + policyID + `","Name":"reader"},{"Name":"more"}],"Local":false,"CreateTime":"2024-01-02T03:04:05Z","ModifyIndex":7}`, ""},
-		{args("acl token clone -accessor-id=" + tokenID + " -description=c"), 0, `PUT /v1/acl/token/` + tokenID + `/clone {"Description":"c"}`, ""},
-		{args("acl token delete -id=" + tokenID), 0, "DELETE /v1/acl/token/" + tokenID, `Token "` + tokenID + `" deleted successfully`},
+			`PUT /v1/acl/token/` + tokenID + ` {"AccessorID":"` + tokenID +
+				`","SecretID":"s","Description":"d","Policies":[{"ID":"` + policyID +
+				`","Name":"reader"},{"Name":"more"}],"Local":false,"CreateTime":"2024-01-02T03:04:05Z","ModifyIndex":7}`, ""},
+		{args("acl token clone -accessor-id=" + tokenID + " -description=c"), 0, `PUT /v1/acl/token/` + tokenID +
+			`/clone {"Description":"c"}`, ""},
+		{args("acl token delete -id=" + tokenID), 0, "DELETE /v1/acl/token/" + tokenID, `Token "` + tokenID +
+			`" deleted successfully`},
 		{args("acl token list -policy=" + policyID), 0, "GET /v1/acl/tokens?policy=" + policyID, "AccessorID"},
-		{[]string{"acl", "policy", "create", "-name=reader", "-rules", `key "a" { policy = "read" }`}, 0, `PUT /v1/acl/policy {"Name":"reader","Rules":"key \"a\" { policy = \"read\" }"}`, "ID:           " + policyID + "\nName:         reader\nDescription:  d\nDatacenters:\nRules:\nkey_prefix"},
+		{[]string{"acl", "policy", "create", "-name=reader", "-rules", `key "a" { policy = "read" }`}, 0,
+			`PUT /v1/acl/policy {"Name":"reader","Rules":"key \"a\" { policy = \"read\" }"}`, "ID:           " + policyID +
+				"\nName:         reader\nDescription:  d\nDatacenters:\nRules:\nkey_prefix"},
 		{args("acl policy create -name=x -rules=-"), 0, `PUT /v1/acl/policy {"Name":"x","Rules":"from stdin"}`, ""},
 		{args("acl policy read -name=reader"), 0, "GET /v1/acl/policy/" + policyID, "Rules:"},
-		{args("acl policy update -name=reader -description=new"), 0, `PUT /v1/acl/policy/` + policyID + ` {"ID":"` + policyID + `","Name":"reader","Description":"new","Rules":"key_prefix \"\" { policy = \"read\" }"}`, ""},
+		{args("acl policy update -name=reader -description=new"), 0, `PUT /v1/acl/policy/` + policyID + ` {"ID":"` +
+			policyID + `","Name":"reader","Description":"new","Rules":"key_prefix \"\" { policy = \"read\" }"}`, ""},
 		{args("acl policy delete -id=1111"), 0, "DELETE /v1/acl/policy/" + policyID, "deleted successfully"},
-		{args("acl policy list"), 0, "GET /v1/acl/policies", "reader:\n   ID:           " + policyID + "\n   Description:  d\n"},
-		{args("acl role create -name=ops -policy-id=1111"), 0, `PUT /v1/acl/role {"Name":"ops","Policies":[{"ID":"` + policyID + `"}]}`, "Policies:\n   " + policyID + " - reader"},
-		{args("acl role update -name=ops -policy-name=w"), 0, `PUT /v1/acl/role/` + roleID + ` {"ID":"` + roleID + `","Name":"ops","Description":"x","Policies":[{"ID":"` + policyID + `","Name":"reader"},{"Name":"w"}]}`, ""},
-		{args("acl role update -name=ops -no-merge -policy-name=w"), 0, `PUT /v1/acl/role/` + roleID + ` {"ID":"` + roleID + `","Name":"ops","Policies":[{"Name":"w"}]}`, ""},
+		{args("acl policy list"), 0, "GET /v1/acl/policies", "reader:\n   ID:           " + policyID +
+			"\n   Description:  d\n"},
+		{args("acl role create -name=ops -policy-id=1111"), 0, `PUT /v1/acl/role {"Name":"ops","Policies":[{"ID":"` +
+			policyID + `"}]}`, "Policies:\n   " + policyID + " - reader"},
+		{args("acl role update -name=ops -policy-name=w"), 0, `PUT /v1/acl/role/` + roleID + ` {"ID":"` + roleID +
+			`","Name":"ops","Description":"x","Policies":[{"ID":"` + policyID + `","Name":"reader"},{"Name":"w"}]}`, ""},
+		{args("acl role update -name=ops -no-merge -policy-name=w"), 0, `PUT /v1/acl/role/` + roleID + ` {"ID":"` + roleID +
+			`","Name":"ops","Policies":[{"Name":"w"}]}`, ""},
 		{args("acl role list"), 0, "GET /v1/acl/roles", "ops:\n   ID:           " + roleID},
 		{args("acl role read -id=" + roleID), 0, "", "Name:         ops"},
 		{args("acl role delete -name=ops"), 0, "DELETE /v1/acl/role/" + roleID, "deleted"},
-		{[]string{"acl", "auth-method", "create", "-name=m", "-type=jwt", "-config", `{"A":"1"}`}, 0, `PUT /v1/acl/auth-method {"Name":"m","Type":"jwt","Config":{"A":"1"}}`, "Config:\n{\n    \"A\": \"1\"\n}\n"},
-		{args("acl auth-method update -name=m -description=new"), 0, `PUT /v1/acl/auth-method/m {"Name":"m","Type":"jwt","Description":"new","Config":{"A":"1"}}`, ""},
+		{[]string{"acl", "auth-method", "create", "-name=m", "-type=jwt", "-config", `{"A":"1"}`}, 0,
+			`PUT /v1/acl/auth-method {"Name":"m","Type":"jwt","Config":{"A":"1"}}`, "Config:\n{\n    \"A\": \"1\"\n}\n"},
+		{args("acl auth-method update -name=m -description=new"), 0,
+			`PUT /v1/acl/auth-method/m {"Name":"m","Type":"jwt","Description":"new","Config":{"A":"1"}}`, ""},
 		{args("acl auth-method list"), 0, "", "m:\n   Type:"},
 		{args("acl auth-method read -name=m"), 0, "", "Name:"},
 		{args("acl auth-method delete -name=m"), 0, "", `Auth-method "m" deleted successfully`},
-		{args("acl binding-rule create -method=m -bind-name=web"), 0, `PUT /v1/acl/binding-rule {"AuthMethod":"m","BindType":"service","BindName":"web"}`, "BindName:"},
-		{args("acl binding-rule update -id=3333 -selector=x==1"), 0, `PUT /v1/acl/binding-rule/` + roleID + ` {"ID":"` + roleID + `","AuthMethod":"m","BindType":"service","BindName":"web","Selector":"x==1"}`, ""},
+		{args("acl binding-rule create -method=m -bind-name=web"), 0,
+			`PUT /v1/acl/binding-rule {"AuthMethod":"m","BindType":"service","BindName":"web"}`, "BindName:"},
+		{args("acl binding-rule update -id=3333 -selector=x==1"), 0, `PUT /v1/acl/binding-rule/` + roleID + ` {"ID":"` +
+			roleID + `","AuthMethod":"m","BindType":"service","BindName":"web","Selector":"x==1"}`, ""},
 		{args("acl binding-rule read -id=3333"), 0, "", "AuthMethod:   m"},
 		{args("acl binding-rule list -method=m"), 0, "GET /v1/acl/binding-rules?authmethod=m", roleID + ":\n"},
 		{args("acl binding-rule delete -id=" + roleID), 0, "", "deleted successfully"},
-		{args("acl set-agent-token agent s3"), 0, `PUT /v1/agent/token/agent {"Token":"s3"}`, `ACL token "agent" set successfully`},
+		{args("acl set-agent-token agent s3"), 0, `PUT /v1/agent/token/agent {"Token":"s3"}`,
+			`ACL token "agent" set successfully`},
 		{args("acl set-agent-token nope s3"), 1, "", "unknown kind"},
 		{args("acl templated-policy list"), 0, "", "builtin/dns\nbuiltin/service\n"},
 		{args("acl templated-policy read -name=builtin/dns"), 0, "", "Raw Template:\nT"},
-		{args("acl templated-policy preview -name=builtin/service -var=name:api"), 0, `POST /v1/acl/templated-policy/preview/builtin/service {"Name":"api"}`, "Rules:"},
+		{args("acl templated-policy preview -name=builtin/service -var=name:api"), 0,
+			`POST /v1/acl/templated-policy/preview/builtin/service {"Name":"api"}`, "Rules:"},
 		{args("logout"), 0, "POST /v1/acl/logout", ""},
 		{args("login -method=m"), 1, "", "login wants"},
 	})
@@ -159,8 +194,10 @@ func TestLogin(t *testing.T) {
 		t.Fatal(err)
 	}
 	speak(t, map[string]string{"POST /v1/acl/login": oneToken, "DELETE /v1/acl/token/" + tokenID: "true"}, []spoken{
-		{[]string{"login", "-method=m", "-bearer-token-file", bearer, "-token-sink-file", sink, "-meta=a=b"}, 0, `POST /v1/acl/login {"AuthMethod":"m","BearerToken":"proof","Meta":{"a":"b"}}`, ""},
-		{[]string{"login", "-method=m", "-bearer-token-file", bearer, "-token-sink-file", filepath.Join(dir, "none", "x")}, 1, "DELETE /v1/acl/token/" + tokenID, "no such file"},
+		{[]string{"login", "-method=m", "-bearer-token-file", bearer, "-token-sink-file", sink, "-meta=a=b"}, 0,
+			`POST /v1/acl/login {"AuthMethod":"m","BearerToken":"proof","Meta":{"a":"b"}}`, ""},
+		{[]string{"login", "-method=m", "-bearer-token-file", bearer, "-token-sink-file", filepath.Join(dir, "none", "x")}, 1,
+			"DELETE /v1/acl/token/" + tokenID, "no such file"},
 	})
 	info, err := os.Stat(sink)
 	text, _ := os.ReadFile(sink)
@@ -173,35 +210,49 @@ func TestLogin(t *testing.T) {
 func TestMeshCommands(t *testing.T) {
 	dir := t.TempDir()
 	entry, one := filepath.Join(dir, "e.hcl"), filepath.Join(dir, "i.json")
-	for path, text := range map[string]string{entry: "Kind = \"service-defaults\"\nName = \"web\"\nProtocol = \"http\"\n", one: `{"SourceName":"a","DestinationName":"b","Action":"deny"}`} {
+	for path, text := range map[string]string{entry: "Kind = \"service-defaults\"\nName = \"web\"\nProtocol = \"http\"\n",
+		one: `{"SourceName":"a","DestinationName":"b","Action":"deny"}`} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	answers := map[string]string{
-		"GET /v1/config/service-defaults/web": `{"Kind":"service-defaults","Name":"web"}`, "GET /v1/config/service-defaults": `[{"Name":"web"},{"Name":"db"}]`,
-		"PUT /v1/config": "true", "DELETE /v1/config/service-defaults/web": "{}",
+		"GET /v1/config/service-defaults/web": `{"Kind":"service-defaults","Name":"web"}`,
+		"GET /v1/config/service-defaults":     `[{"Name":"web"},{"Name":"db"}]`,
+		"PUT /v1/config":                      "true", "DELETE /v1/config/service-defaults/web": "{}",
 		"PUT /v1/connect/intentions/exact": "true", "DELETE /v1/connect/intentions/exact": "true",
-		"GET /v1/connect/intentions": `[{"SourceName":"web","DestinationName":"db","Action":"allow","Precedence":9}]`, "GET /v1/connect/intentions/check": `{"Allowed":false}`,
-		"GET /v1/connect/intentions/match":  `{"db":[{"SourceName":"web","DestinationName":"db","Action":"allow"},{"SourceName":"*","DestinationName":"db","Permissions":[{},{}]}]}`,
+		"GET /v1/connect/intentions":       `[{"SourceName":"web","DestinationName":"db","Action":"allow","Precedence":9}]`,
+		"GET /v1/connect/intentions/check": `{"Allowed":false}`,
+		"GET /v1/connect/intentions/match": `{"db":[{"SourceName":"web","DestinationName":"db","Action":"allow"},{` +
+			`"SourceName":"*","DestinationName":"db","Permissions":[{},{}]}]}`,
 		"GET /v1/connect/ca/configuration":  `{"Provider":"consul"}`,
 		"PUT /v1/connect/ca/configuration":  "",
 		"GET /v1/connect/intentions/old-id": `{"ID":"old-id","SourceName":"web","DestinationName":"db","Action":"allow"}`,
 	}
 	speak(t, answers, []spoken{
-		{args("config read -kind service-defaults -name web"), 0, "GET /v1/config/service-defaults/web", "{\n\t\"Kind\": \"service-defaults\",\n\t\"Name\": \"web\"\n}\n"},
+		{args("config read -kind service-defaults -name web"), 0, "GET /v1/config/service-defaults/web",
+			"{\n\t\"Kind\": \"service-defaults\",\n\t\"Name\": \"web\"\n}\n"},
 		{args("config list -kind service-defaults"), 0, "", "web\ndb\n"},
-		{args("config write " + entry), 0, `PUT /v1/config {"Kind":"service-defaults","Name":"web","Protocol":"http"}`, "Config entry written: service-defaults/web"},
-		{args("config write -cas -modify-index=3 " + entry), 0, `PUT /v1/config?cas=3 {"Kind":"service-defaults","Name":"web","Protocol":"http"}`, ""},
-		{args("config delete -kind service-defaults -name web"), 0, "DELETE /v1/config/service-defaults/web", "Config entry deleted: service-defaults/web"},
+		{args("config write " + entry), 0, `PUT /v1/config {"Kind":"service-defaults","Name":"web","Protocol":"http"}`,
+			"Config entry written: service-defaults/web"},
+		{args("config write -cas -modify-index=3 " + entry), 0,
+			`PUT /v1/config?cas=3 {"Kind":"service-defaults","Name":"web","Protocol":"http"}`, ""},
+		{args("config delete -kind service-defaults -name web"), 0, "DELETE /v1/config/service-defaults/web",
+			"Config entry deleted: service-defaults/web"},
 		{args("config read -kind x"), 1, "", "--kind and --name"},
-		{args("intention create -deny web db"), 0, `PUT /v1/connect/intentions/exact?destination=db&source=web {"SourceName":"web","DestinationName":"db","SourceType":"consul","Action":"deny"}`, "Created: web => db (deny)"},
-		{args("intention create -file " + one), 0, `PUT /v1/connect/intentions/exact?destination=b&source=a {"SourceName":"a","DestinationName":"b","SourceType":"consul","Action":"deny"}`, "Created: a => b (deny)"},
-		{args("intention check web db"), 2, "GET /v1/connect/intentions/check?destination=db&source=web&source-type=consul", "Denied\n"},
-		{args("intention match db"), 0, "GET /v1/connect/intentions/match?by=destination&name=db", "web => db (allow)\n* => db (2 permissions)\n"},
+		{args("intention create -deny web db"), 0, `PUT /v1/connect/intentions/exact?destination=db&source=web {` +
+			`"SourceName":"web","DestinationName":"db","SourceType":"consul","Action":"deny"}`, "Created: web => db (deny)"},
+		{args("intention create -file " + one), 0, `PUT /v1/connect/intentions/exact?destination=b&source=a {` +
+			`"SourceName":"a","DestinationName":"b","SourceType":"consul","Action":"deny"}`, "Created: a => b (deny)"},
+		{args("intention check web db"), 2, "GET /v1/connect/intentions/check?destination=db&source=web&source-type=consul",
+			"Denied\n"},
+		{args("intention match db"), 0, "GET /v1/connect/intentions/match?by=destination&name=db",
+			"web => db (allow)\n* => db (2 permissions)\n"},
 		{args("intention list"), 0, "", "ID  Source  Action  Destination  Precedence\n    web     allow   db           9\n"},
-		{args("intention get old-id"), 0, "", "Source:       web\nDestination:  db\nAction:       allow\nID:           old-id\n"},
-		{args("intention delete web db"), 0, "DELETE /v1/connect/intentions/exact?destination=db&source=web", "Intention deleted."},
+		{args("intention get old-id"), 0, "", "Source:       web\nDestination:  db\nAction:       allow\nID:           " +
+			"old-id\n"},
+		{args("intention delete web db"), 0, "DELETE /v1/connect/intentions/exact?destination=db&source=web",
+			"Intention deleted."},
 		{args("connect ca get-config"), 0, "", "{\n\t\"Provider\": \"consul\"\n}\n"},
 		{args("connect ca set-config -config-file -"), 1, "", ""},
 		{args("connect proxy"), 1, "", "wants --sidecar-for"},
@@ -209,10 +260,14 @@ func TestMeshCommands(t *testing.T) {
 		{args("connect proxy -service web -upstream db"), 1, "", "must be NAME:[HOST:]PORT"},
 		{args("connect proxy -service web -listen :1"), 1, "", "go together"},
 		{args("connect redirect-traffic -proxy-inbound-port 1"), 1, "", "--proxy-uid is needed"},
-		{args("connect redirect-traffic -proxy-uid 1 -proxy-inbound-port 1 -exclude-inbound-port x"), 1, "", "--exclude-inbound-port"},
-		{args("connect redirect-traffic -print -proxy-uid 1234 -proxy-inbound-port 20000 -consul-dns-port 8600"), 0, "", "dnat to 127.0.0.1:8600"},
+		{args("connect redirect-traffic -proxy-uid 1 -proxy-inbound-port 1 -exclude-inbound-port x"), 1, "",
+			"--exclude-inbound-port"},
+		{args("connect redirect-traffic -print -proxy-uid 1234 -proxy-inbound-port 20000 -consul-dns-port 8600"), 0, "",
+			"dnat to 127.0.0.1:8600"},
 		{args("connect expose -ingress-gateway=gw -service=web -port=80 -host=x"), 0,
-			`PUT /v1/connect/intentions/exact?destination=web&source=gw {"SourceName":"gw","DestinationName":"web","SourceType":"consul","Action":"allow"}`, "Successfully updated config entry"},
-		{args("services export -name=web -consumer-peers=east"), 0, `PUT /v1/config?cas=0 {"Kind":"exported-services","Name":"default","Services":[{"Consumers":[{"Peer":"east"}],"Name":"web"}]}`, "Successfully exported"},
+			`PUT /v1/connect/intentions/exact?destination=web&source=gw {"SourceName":"gw","DestinationName":"web",` +
+				`"SourceType":"consul","Action":"allow"}`, "Successfully updated config entry"},
+		{args("services export -name=web -consumer-peers=east"), 0, `PUT /v1/config?cas=0 {"Kind":"exported-services",` +
+			`"Name":"default","Services":[{"Consumers":[{"Peer":"east"}],"Name":"web"}]}`, "Successfully exported"},
 	})
 }

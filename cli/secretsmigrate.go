@@ -37,7 +37,8 @@ either. It may be ended at any time, and goes on from there when it is called ag
     node_id = "s1"
   }
   cluster_addr = "https://10.0.0.1:8201"`
-	c.Flags().StringVar(&path, "config", "", "file with storage_source and storage_destination; cluster_addr too where one of them is raft")
+	c.Flags().StringVar(&path, "config", "",
+		"file with storage_source and storage_destination; cluster_addr too where one of them is raft")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	c.Args = command.Between(0, 0, "flags only")
 	c.RunE = func(c *cobra.Command, _ []string) error {

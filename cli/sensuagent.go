@@ -18,7 +18,8 @@ const sensuAgent = "sensu-agent"
 var sensuAgentLine = commandLine{
 	use:   sensuAgent,
 	short: "Sensu Go's agent, served by Corbel",
-	long:  "Sensu Go's agent, served by Corbel: the same flags, variables (SENSU_*) and agent.yml.\n`corbel --help` shows Corbel's own commands.",
+	long: "Sensu Go's agent, served by Corbel: the same flags, variables (SENSU_*) and agent.yml.\n`corbel --help` " +
+		"shows Corbel's own commands.",
 	entries: []entry{
 		{"start", "Start the sensu agent", groupRun, (*env).sensuAgentStart},
 		{"version", "Show the sensu-agent version information", groupTools, (*env).sensuVersion},
@@ -43,13 +44,15 @@ func (g *givenFlag) Set(v string) error {
 
 // Type implements pflag.Value: the word that --help shows.
 func (g *givenFlag) Type() string {
-	return [...]string{agentconf.Text: "string", agentconf.Number: "int", agentconf.Float: "float", agentconf.Bool: "bool", agentconf.List: "strings",
-		agentconf.Map: "key=value,...", agentconf.Duration: "duration"}[g.setting.Kind]
+	return [...]string{agentconf.Text: "string", agentconf.Number: "int", agentconf.Float: "float", agentconf.Bool: "bool",
+		agentconf.List: "strings",
+		agentconf.Map:  "key=value,...", agentconf.Duration: "duration"}[g.setting.Kind]
 }
 
 func (e *env) sensuAgentStart(c *cobra.Command) {
 	c.Args = command.Between(0, 0, "flags only")
-	c.Example = "  sensu-agent start --backend-url ws://127.0.0.1:8081 --subscriptions linux,web\n  SENSU_BACKEND_URL=wss://a:8081,wss://b:8081 sensu-agent start -c /etc/sensu/agent.yml"
+	c.Example = "  sensu-agent start --backend-url ws://127.0.0.1:8081 --subscriptions linux,web\n  " +
+		"SENSU_BACKEND_URL=wss://a:8081,wss://b:8081 sensu-agent start -c /etc/sensu/agent.yml"
 	flags := make([]*givenFlag, 0, len(agentconf.Settings))
 	add := func(g *givenFlag, name, short, usage string) {
 		c.Flags().VarP(g, name, short, usage)
@@ -94,6 +97,7 @@ func (e *env) sensuAgentStart(c *cobra.Command) {
 func (e *env) sensuVersion(c *cobra.Command) {
 	c.Args = command.Between(0, 0, "nothing")
 	c.RunE = func(*cobra.Command, []string) error {
-		return e.Printf("%s version %s, built by Corbel %s (%s, %s)\n", e.Sensu, version.SensuContract, version.Number, version.Of().Revision, version.Of().Date)
+		return e.Printf("%s version %s, built by Corbel %s (%s, %s)\n", e.Sensu, version.SensuContract, version.Number,
+			version.Of().Revision, version.Of().Date)
 	}
 }

@@ -29,7 +29,8 @@ const sensuBackend = "sensu-backend"
 var sensuBackendLine = commandLine{
 	use:   sensuBackend,
 	short: "Sensu Go's backend, served by Corbel",
-	long:  "Sensu Go's backend, served by Corbel: the same flags, variables (SENSU_BACKEND_*)\nand backend.yml. `corbel --help` shows Corbel's own commands.",
+	long: "Sensu Go's backend, served by Corbel: the same flags, variables (SENSU_BACKEND_*)\nand backend.yml. " +
+		"`corbel --help` shows Corbel's own commands.",
 	entries: []entry{
 		{"start", "Start the sensu backend", groupRun, (*env).backendStart},
 		{"init", "Make the first user of an empty backend that runs", groupCluster, (*env).backendInit},
@@ -95,7 +96,8 @@ func backendFlags(c *cobra.Command) func() map[string]string {
 
 func (e *env) backendStart(c *cobra.Command) {
 	c.Args = command.Between(0, 0, "flags only")
-	c.Example = "  sensu-backend start --state-dir /var/lib/sensu/sensu-backend --log-level info\n  SENSU_BACKEND_API_LISTEN_ADDRESS=127.0.0.1:8080 sensu-backend start -c /etc/sensu/backend.yml"
+	c.Example = "  sensu-backend start --state-dir /var/lib/sensu/sensu-backend --log-level info\n  " +
+		"SENSU_BACKEND_API_LISTEN_ADDRESS=127.0.0.1:8080 sensu-backend start -c /etc/sensu/backend.yml"
 	given := backendFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := backendconf.Load(given(), e.Getenv)
@@ -133,14 +135,18 @@ type backendSeed struct {
 
 func (e *env) backendInit(c *cobra.Command) {
 	c.Args = command.Between(0, 0, "flags only")
-	c.Long = "Make the administrator, the agents' user, roles and the namespace default of a backend\nthat runs and is empty. Exit code 3: it was initialized before.\n\n  sensu-backend init --cluster-admin-username admin --cluster-admin-password 'P@ssw0rd!'"
+	c.Long = "Make the administrator, the agents' user, roles and the namespace default of a backend\nthat runs and is " +
+		"empty. Exit code 3: it was initialized before.\n\n  sensu-backend init --cluster-admin-username admin " +
+		"--cluster-admin-password 'P@ssw0rd!'"
 	given := backendFlags(c)
 	var seed backendSeed
 	var interactive, wait, ignore bool
 	timeout := "5s"
 	f := c.Flags()
-	f.StringVar(&seed.Username, "cluster-admin-username", "", "name of the administrator (SENSU_BACKEND_CLUSTER_ADMIN_USERNAME)")
-	f.StringVar(&seed.Password, "cluster-admin-password", "", "password, at least 8 characters (SENSU_BACKEND_CLUSTER_ADMIN_PASSWORD)")
+	f.StringVar(&seed.Username, "cluster-admin-username", "",
+		"name of the administrator (SENSU_BACKEND_CLUSTER_ADMIN_USERNAME)")
+	f.StringVar(&seed.Password, "cluster-admin-password", "",
+		"password, at least 8 characters (SENSU_BACKEND_CLUSTER_ADMIN_PASSWORD)")
 	f.StringVar(&seed.APIKey, "cluster-admin-api-key", "", "an API key, a UUID (SENSU_BACKEND_CLUSTER_ADMIN_API_KEY)")
 	f.BoolVar(&interactive, "interactive", false, "ask for name and password")
 	f.BoolVar(&wait, "wait", false, "wait until the backend answers")
@@ -155,7 +161,8 @@ func (e *env) backendInit(c *cobra.Command) {
 		if err != nil || limit < time.Second {
 			return command.Usagef("--timeout %q must be a duration of at least 1s", timeout)
 		}
-		for name, v := range map[string]*string{"USERNAME": &seed.Username, "PASSWORD": &seed.Password, "API_KEY": &seed.APIKey} {
+		for name, v := range map[string]*string{"USERNAME": &seed.Username, "PASSWORD": &seed.Password,
+			"API_KEY": &seed.APIKey} {
 			if *v == "" {
 				*v = e.Getenv("SENSU_BACKEND_CLUSTER_ADMIN_" + name)
 			}
@@ -224,7 +231,8 @@ func backendClient(cfg *backendconf.Config) (*http.Client, error) {
 }
 
 // sendSeed sends the seed to the backend; with wait again until it answers.
-func sendSeed(ctx context.Context, client *http.Client, url string, seed backendSeed, limit time.Duration, wait bool) error {
+func sendSeed(ctx context.Context, client *http.Client, url string, seed backendSeed, limit time.Duration,
+	wait bool) error {
 	body, err := json.Marshal(seed)
 	if err != nil {
 		return err
@@ -238,7 +246,8 @@ func sendSeed(ctx context.Context, client *http.Client, url string, seed backend
 	}
 }
 
-func sendSeedOnce(ctx context.Context, client *http.Client, url string, body []byte, limit time.Duration) (again bool, err error) {
+func sendSeedOnce(ctx context.Context, client *http.Client, url string, body []byte, limit time.Duration) (again bool,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
@@ -248,7 +257,8 @@ func sendSeedOnce(ctx context.Context, client *http.Client, url string, body []b
 	r.Header.Set("Content-Type", "application/json")
 	resp, err := client.Do(r)
 	if err != nil {
-		return true, fmt.Errorf("the backend does not answer: %w; is it started? --wait waits for it, --api-url says where it is", err)
+		return true, fmt.Errorf("the backend does not answer: %w; is it started? --wait waits for it, --api-url says "+
+			"where it is", err)
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
@@ -277,6 +287,7 @@ func (e *env) backendVersion(c *cobra.Command) {
 	c.Args = command.Between(0, 0, "nothing")
 	c.RunE = func(*cobra.Command, []string) error {
 		b := version.Of()
-		return e.Printf("sensu-backend version %s-corbel.%s, build %s, built %s\n", version.SensuContract, version.Number, b.Revision, b.Date)
+		return e.Printf("sensu-backend version %s-corbel.%s, build %s, built %s\n", version.SensuContract, version.Number,
+			b.Revision, b.Date)
 	}
 }

@@ -20,18 +20,21 @@ import (
 )
 
 func (e *env) services(c *cobra.Command) {
-	c.Long = "List, show, register and deregister services.\n\n  corbel services register --name web --port 8000\n  corbel services list\n  corbel services show web --watch\n  corbel services deregister web"
+	c.Long = "List, show, register and deregister services.\n\n  corbel services register --name web --port 8000\n  " +
+		"corbel services list\n  corbel services show web --watch\n  corbel services deregister web"
 	if e.Consul {
 		c.Long = ""
 		command.Group(c, e.servicesRegister(), e.servicesDeregister(), meshcmd.ExportServices(e.Env))
 		return
 	}
-	command.Group(c, e.servicesList(), e.servicesShow(), e.servicesRegister(), e.servicesDeregister(), e.servicesDrain(), meshcmd.ExportServices(e.Env))
+	command.Group(c, e.servicesList(), e.servicesShow(), e.servicesRegister(), e.servicesDeregister(), e.servicesDrain(),
+		meshcmd.ExportServices(e.Env))
 }
 
 func (e *env) servicesList() *cobra.Command {
 	var r command.Reading
-	c := &cobra.Command{Use: "list", Short: "List all services with their tags", Args: command.Between(0, 0, "no arguments")}
+	c := &cobra.Command{Use: "list", Short: "List all services with their tags",
+		Args: command.Between(0, 0, "no arguments")}
 	r.Flags(e.Env, c, true)
 	c.Flags().StringVar(&r.Q.Filter, "filter", "", "expression that services must match")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -55,7 +58,8 @@ func (e *env) servicesList() *cobra.Command {
 func (e *env) servicesShow() *cobra.Command {
 	var r command.Reading
 	var passing bool
-	c := &cobra.Command{Use: "show NAME", Short: "Show the instances of a service and their health", Args: command.Between(1, 1, "the name of one service")}
+	c := &cobra.Command{Use: "show NAME", Short: "Show the instances of a service and their health",
+		Args: command.Between(1, 1, "the name of one service")}
 	r.Flags(e.Env, c, true)
 	c.Flags().BoolVar(&passing, "passing", false, "only instances whose checks all pass")
 	c.Flags().StringVar(&r.Q.Filter, "filter", "", "expression that instances must match")
@@ -124,7 +128,8 @@ func (s *serviceFlags) definition() (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]any{"Name": s.name, "ID": s.id, "Address": s.address, "Kind": s.kind, "Port": s.port, "Tags": s.tags, "Meta": meta}
+	out := map[string]any{"Name": s.name, "ID": s.id, "Address": s.address, "Kind": s.kind, "Port": s.port, "Tags": s.tags,
+		"Meta": meta}
 	if s.socket != "" {
 		out["SocketPath"] = s.socket
 	}
@@ -169,7 +174,8 @@ func (e *env) definedIn(paths []string) ([]map[string]any, error) {
 func (e *env) servicesRegister() *cobra.Command {
 	var d command.Dial
 	var s serviceFlags
-	c := &cobra.Command{Use: "register [FILE...]", Short: "Register services from files (- is stdin) or from flags", Args: cobra.ArbitraryArgs}
+	c := &cobra.Command{Use: "register [FILE...]", Short: "Register services from files (- is stdin) or from flags",
+		Args: cobra.ArbitraryArgs}
 	d.Flags(e.Env, c)
 	s.flags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -216,7 +222,8 @@ func (e *env) servicesDeregister() *cobra.Command {
 	var d command.Dial
 	var id string
 	c := &cobra.Command{Use: e.Words("deregister ID...", "deregister [FILE...]"),
-		Short: e.Words("Deregister services of this agent by id", "Deregister services of this agent, as files define them or by -id"), Args: cobra.ArbitraryArgs}
+		Short: e.Words("Deregister services of this agent by id",
+			"Deregister services of this agent, as files define them or by -id"), Args: cobra.ArbitraryArgs}
 	d.Flags(e.Env, c)
 	c.Flags().StringVar(&id, "id", "", "id of the service")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -302,7 +309,8 @@ func (e *env) nodes(c *cobra.Command) {
 }
 
 // nodesOf lists the nodes that have an instance of a service, each once.
-func nodesOf(ctx context.Context, cl *client.Client, service string, q client.Query) ([]client.Node, client.Meta, error) {
+func nodesOf(ctx context.Context, cl *client.Client, service string, q client.Query) ([]client.Node,
+	client.Meta, error) {
 	entries, meta, err := cl.Service(ctx, service, false, q)
 	nodes := []client.Node{}
 	for _, en := range entries {

@@ -143,7 +143,8 @@ for the processes on it. It takes the flags that Consul's agent takes.
   corbel agent --data-dir /var/lib/corbel --retry-join 10.0.0.5 --config-dir /etc/corbel.d
   corbel agent -dev`
 	if e.Consul {
-		c.Long = "Run an agent, or with -server a server, with Consul's defaults.\n\n  consul agent -dev\n  consul agent -server -bootstrap-expect=3 -data-dir=/var/lib/consul -config-dir=/etc/consul.d"
+		c.Long = "Run an agent, or with -server a server, with Consul's defaults.\n\n  consul agent -dev\n  consul agent " +
+			"-server -bootstrap-expect=3 -data-dir=/var/lib/consul -config-dir=/etc/consul.d"
 	}
 	o := &startOptions{}
 	c.Flags().BoolVar(&o.dev, "dev", false, "same as `corbel dev`")
@@ -197,7 +198,8 @@ func (e *env) starter(c *cobra.Command, o *startOptions) {
 // runProcess runs p until a signal says otherwise: SIGHUP reloads, SIGINT and
 // SIGTERM end it, after draining it, and leaving the cluster where the configuration
 // wants that. Each further signal cuts short what goes on.
-func (e *env) runProcess(ctx context.Context, p process, cfg *config.Config, load func() (*config.Config, error)) error {
+func (e *env) runProcess(ctx context.Context, p process, cfg *config.Config,
+	load func() (*config.Config, error)) error {
 	if cfg.PIDFile != "" {
 		if err := os.WriteFile(cfg.PIDFile, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
 			return fmt.Errorf("pid_file: %w", err)
@@ -356,7 +358,8 @@ func greeting(cfg *config.Config, addr string, planes planeAddrs) string {
 		fmt.Fprintf(&b, "  Secrets    http://%s (Vault's API, token root, in memory)\n", planes.secrets)
 	}
 	if planes.monitor != "" && planes.agents != "" {
-		fmt.Fprintf(&b, "  Monitor    http://%s (Sensu's API, admin, P@ssw0rd!), agents at ws://%s\n", planes.monitor, planes.agents)
+		fmt.Fprintf(&b, "  Monitor    http://%s (Sensu's API, admin, P@ssw0rd!), agents at ws://%s\n", planes.monitor,
+			planes.agents)
 	}
 	token := cfg.ACL.InitialManagement
 	if token == "" {
@@ -367,7 +370,8 @@ func greeting(cfg *config.Config, addr string, planes planeAddrs) string {
 		where = "in memory: gone when this process ends"
 	}
 	fmt.Fprintf(&b, "  Token      %s\n  Data       %s\n\nTry:\n", token, where)
-	for _, line := range []string{"members", "services register --name web --port 8000", "services show web", "kv put greeting hello", "kv get greeting"} {
+	for _, line := range []string{"members", "services register --name web --port 8000", "services show web",
+		"kv put greeting hello", "kv get greeting"} {
 		fmt.Fprintf(&b, "  corbel %s%s\n", line, flag)
 	}
 	return b.String() + "\n"

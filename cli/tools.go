@@ -54,7 +54,8 @@ func (e *env) version(c *cobra.Command) {
 				Version, Revision, Prerelease, BuildDate string
 				Protocol                                 protocols
 				CorbelVersion, GoVersion                 string
-			}{version.Contract, version.Of().Revision, "", version.Of().Date, protocols{2, 2, 3}, version.Number, runtime.Version()}, false)
+			}{version.Contract, version.Of().Revision, "", version.Of().Date, protocols{2, 2, 3}, version.Number,
+				runtime.Version()}, false)
 		}
 		return command.Usagef("--format=%s must be pretty or json", format)
 	}
@@ -76,7 +77,10 @@ func (e *env) validate(c *cobra.Command) {
 	var objects []string
 	c.Use = "validate PATH..."
 	c.Args = command.Between(1, -1, "files or folders of configuration")
-	c.Long = "Check configuration files and folders, all together as a process would read them.\nEvery problem is listed; nothing is started. Files with a key of servers, such as\nbootstrap_expect, are judged as `corbel server` does, others as `corbel agent`.\nFiles of YAML (*.yaml, *.yml) hold objects of the monitor, as `corbel create` takes them."
+	c.Long = "Check configuration files and folders, all together as a process would read them.\nEvery problem is " +
+		"listed; nothing is started. Files with a key of servers, such as\nbootstrap_expect, are judged as `corbel " +
+		"server` does, others as `corbel agent`.\nFiles of YAML (*.yaml, *.yml) hold objects of the monitor, as `corbel " +
+		"create` takes them."
 	c.Flags().BoolVar(&quiet, "quiet", false, "print problems only")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().StringVar(&format, "config-format", "", "hcl or json, for files of other names")

@@ -17,7 +17,8 @@ func (e *env) vaultLine() commandLine {
 	return commandLine{
 		use:   e.Vault,
 		short: "Vault's command line, served by Corbel",
-		long:  "Vault's command line, served by Corbel: the same commands, flags, variables,\noutput and exit codes. `corbel --help` shows Corbel's own.",
+		long: "Vault's command line, served by Corbel: the same commands, flags, variables,\noutput and exit codes. " +
+			"`corbel --help` shows Corbel's own.",
 		entries: []entry{
 			{"read", "Read a path", groupSecrets, on(vaultcmd.Read)},
 			{"write", "Write a path", groupSecrets, on(vaultcmd.Write)},
@@ -85,11 +86,15 @@ func devBanner(s *secretsplane.DevServer) string {
 	if s.CAFile != "" {
 		url, trust = "https://"+s.Addr().String(), fmt.Sprintf("    $ export VAULT_CACERT='%s'\n", s.CAFile)
 	}
-	fmt.Fprintf(&b, "==> Vault server configuration:\n\n             Api Address: %s\n                 Storage: inmem\n                 Version: Vault v%s (Corbel %s)\n\n", url, version.VaultContract, version.Number)
+	fmt.Fprintf(&b, "==> Vault server configuration:\n\n             Api Address: %s\n                 Storage: "+
+		"inmem\n                 Version: Vault v%s (Corbel %s)\n\n", url, version.VaultContract, version.Number)
 	b.WriteString("==> Vault server started! Log data will stream in below:\n\n")
-	b.WriteString("WARNING! dev mode is enabled! Everything is in memory, unsealed with one key, and gone when\nthis process ends. Use it to develop and to try things out.\n\n")
-	fmt.Fprintf(&b, "You may need to set the following environment variables:\n\n    $ export VAULT_ADDR='%s'\n%s\n", url, trust)
-	fmt.Fprintf(&b, "The unseal key and root token are displayed below in case you want to\nseal/unseal the Vault or re-authenticate.\n\nUnseal Key: %s\nRoot Token: %s\n\n", s.UnsealKey, s.RootToken)
+	b.WriteString("WARNING! dev mode is enabled! Everything is in memory, unsealed with one key, and gone when\nthis " +
+		"process ends. Use it to develop and to try things out.\n\n")
+	fmt.Fprintf(&b, "You may need to set the following environment variables:\n\n    $ export VAULT_ADDR='%s'\n%s\n",
+		url, trust)
+	fmt.Fprintf(&b, "The unseal key and root token are displayed below in case you want to\nseal/unseal the Vault or "+
+		"re-authenticate.\n\nUnseal Key: %s\nRoot Token: %s\n\n", s.UnsealKey, s.RootToken)
 	b.WriteString("Development mode should NOT be used in production installations!\n\n")
 	return b.String()
 }

@@ -16,14 +16,17 @@ func (e *env) diagnoseSecrets() *cobra.Command {
 	d := secretsplane.DiagnoseConfig{Getenv: e.Getenv}
 	var format string
 	var all bool
-	c := &cobra.Command{Use: "diagnose", Short: "Check what a server needs: host, configuration, storage, seals, listeners"}
+	c := &cobra.Command{Use: "diagnose",
+		Short: "Check what a server needs: host, configuration, storage, seals, listeners"}
 	c.Long = `Check what a server of the secrets plane needs, by its configuration and in its environment, whether it runs
 or not: host, configuration, storage, seals, addresses, certificates. Nothing is written anywhere.
 
 Exit codes: 0 all is well, 1 something failed, 2 there are warnings.`
-	c.Example = "  vault operator diagnose -config=/etc/vault.d\n  vault operator diagnose -config=vault.hcl -format=json -skip=autounseal"
+	c.Example = "  vault operator diagnose -config=/etc/vault.d\n  vault operator diagnose -config=vault.hcl " +
+		"-format=json -skip=autounseal"
 	f := c.Flags()
-	f.StringArrayVar(&d.Paths, "config", nil, "file of the server's configuration, or a folder of them (repeat; later ones win)")
+	f.StringArrayVar(&d.Paths, "config", nil,
+		"file of the server's configuration, or a folder of them (repeat; later ones win)")
 	f.StringSliceVar(&d.Skip, "skip", nil,
 		"leave out checks: "+strings.Join(secretsplane.DiagnoseParts, ", ")+" (repeat)")
 	f.StringVar(&format, "format", "", "table, json or yaml (VAULT_FORMAT)")

@@ -13,7 +13,8 @@ import (
 )
 
 // watchTypes are the types of watch.
-const watchTypes = "key, keyprefix, services, nodes, service, checks, event, connect_roots, connect_leaf or agent_service"
+const watchTypes = "key, keyprefix, services, nodes, service, checks, event, connect_roots, connect_leaf or " +
+	"agent_service"
 
 // watchOptions are the flags of watch.
 type watchOptions struct {

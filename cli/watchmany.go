@@ -64,6 +64,7 @@ func (e *env) runWatched(ctx context.Context, o *watchOptions, event client.Watc
 	}
 	index := strconv.FormatUint(event.Index, 10)
 	p := childProcess{args: args, shell: o.shell, in: bytes.NewReader(append(text, '\n')), out: e.Out, err: e.Err,
-		env: []string{"CORBEL_INDEX=" + index, "CONSUL_INDEX=" + index, "CORBEL_WATCH=" + event.ID, "CORBEL_STATUS=" + strconv.Itoa(event.Status)}}
+		env: []string{"CORBEL_INDEX=" + index, "CONSUL_INDEX=" + index, "CORBEL_WATCH=" + event.ID,
+			"CORBEL_STATUS=" + strconv.Itoa(event.Status)}}
 	return p.run(ctx)
 }

@@ -17,7 +17,8 @@ func (c *Client) Services(ctx context.Context, q Query) (out map[string][]string
 }
 
 // Service lists the instances of a service with their checks; passing leaves out all others.
-func (c *Client) Service(ctx context.Context, name string, passing bool, q Query) (out []ServiceEntry, meta Meta, err error) {
+func (c *Client) Service(ctx context.Context, name string, passing bool, q Query) (out []ServiceEntry, meta Meta,
+	err error) {
 	v := q.Values()
 	if passing {
 		v.Set("passing", "1")

@@ -129,13 +129,16 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{address: address, cfg: cfg}
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
-	tr := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: cfg.MaxConns, MaxConnsPerHost: cfg.MaxConns,
+	tr := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: cfg.MaxConns,
+		MaxConnsPerHost: cfg.MaxConns,
 		IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true}
 	switch {
 	case strings.HasPrefix(address, "unix://"):
 		path := strings.TrimPrefix(address, "unix://")
 		c.base = "http://localhost"
-		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }
+		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", path)
+		}
 	case strings.Contains(address, "://"):
 		u, err := url.Parse(address)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -148,7 +151,8 @@ func New(cfg Config) (*Client, error) {
 			return nil, errkind.Errorf(errkind.Invalid, "address %q must be host:port, http://, https:// or unix://", address)
 		}
 	}
-	files := TLSFiles{CAFile: cfg.CAFile, CAPath: cfg.CAPath, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, ServerName: cfg.ServerName, SkipVerify: cfg.SkipVerify}
+	files := TLSFiles{CAFile: cfg.CAFile, CAPath: cfg.CAPath, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile,
+		ServerName: cfg.ServerName, SkipVerify: cfg.SkipVerify}
 	tlsConfig, err := files.Config()
 	if err != nil {
 		return nil, err
@@ -313,7 +317,8 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 	if resp.StatusCode/100 != 2 {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // the status matters, its text is a courtesy
 		resp.Body.Close()
-		return nil, &Error{Method: method, Path: path, Code: resp.StatusCode, Body: strings.TrimSpace(string(text)), Meta: metaOf(resp.Header)}
+		return nil, &Error{Method: method, Path: path, Code: resp.StatusCode, Body: strings.TrimSpace(string(text)),
+			Meta: metaOf(resp.Header)}
 	}
 	return resp, nil
 }
@@ -330,9 +335,12 @@ func (c *Client) unreachable(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrNotExist):
-		return errkind.Errorf(errkind.Unavailable, "no agent answers at %s (%w); is the agent running? try `corbel dev`, or set -http-addr or CORBEL_HTTP_ADDR", c.address, err)
+		return errkind.Errorf(errkind.Unavailable,
+			"no agent answers at %s (%w); is the agent running? try `corbel dev`, or set -http-addr or CORBEL_HTTP_ADDR",
+			c.address, err)
 	case errors.As(err, &unknown):
-		return errkind.Errorf(errkind.Unavailable, "%s: %w; give its authority with -ca-file or CORBEL_CACERT", c.address, err)
+		return errkind.Errorf(errkind.Unavailable, "%s: %w; give its authority with -ca-file or CORBEL_CACERT",
+			c.address, err)
 	case errors.As(err, &record) || strings.Contains(err.Error(), "HTTP response to HTTPS client"):
 		return errkind.Errorf(errkind.Unavailable, "%s serves plain HTTP: use http:// in the address", c.address)
 	case errors.Is(err, context.DeadlineExceeded) || os.IsTimeout(err):
@@ -343,7 +351,8 @@ func (c *Client) unreachable(err error) error {
 
 // call sends a request under a deadline and decodes the answer's JSON into out
 // (nil: ignored; *[]byte: the bytes themselves).
-func (c *Client) call(ctx context.Context, method, path string, q url.Values, body, out any, extra time.Duration) (Meta, error) {
+func (c *Client) call(ctx context.Context, method, path string, q url.Values, body, out any,
+	extra time.Duration) (Meta, error) {
 	if _, has := ctx.Deadline(); !has {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.Timeout+extra)
@@ -372,7 +381,8 @@ func (c *Client) call(ctx context.Context, method, path string, q url.Values, bo
 func metaOf(h http.Header) Meta {
 	index, _ := strconv.ParseUint(h.Get("X-Consul-Index"), 10, 64) // absent on agent endpoints
 	millis, _ := strconv.ParseInt(h.Get("X-Consul-LastContact"), 10, 64)
-	return Meta{Index: index, KnownLeader: h.Get("X-Consul-KnownLeader") == "true", LastContact: time.Duration(millis) * time.Millisecond}
+	return Meta{Index: index, KnownLeader: h.Get("X-Consul-KnownLeader") == "true",
+		LastContact: time.Duration(millis) * time.Millisecond}
 }
 
 // Get reads path into out, blocking as q says.

@@ -65,7 +65,10 @@ func TestRequests(t *testing.T) {
 			return err
 		}},
 		{"DELETE /v1/kv/k/?recurse=", "true", func() error { _, err := c.KVDelete(ctx, "k/", true, nil); return err }},
-		{"GET /v1/kv/p/?keys=&separator=%2F", `["p/a"]`, func() error { _, _, err := c.KVKeys(ctx, "p/", "/", Query{}); return err }},
+		{"GET /v1/kv/p/?keys=&separator=%2F", `["p/a"]`, func() error {
+			_, _, err := c.KVKeys(ctx, "p/", "/", Query{})
+			return err
+		}},
 		{"GET /v1/health/service/web?dc=dc2&index=9&passing=1&wait=10s", `[]`, func() error {
 			_, _, err := c.Service(ctx, "web", true, Query{Index: 9, Wait: 10 * time.Second, Datacenter: "dc2"})
 			return err
@@ -77,7 +80,8 @@ func TestRequests(t *testing.T) {
 			}
 			return err
 		}},
-		{"PUT /v1/agent/service/maintenance/web-1?enable=true&reason=disk", "", func() error { return c.Maintenance(ctx, "web-1", true, "disk") }},
+		{"PUT /v1/agent/service/maintenance/web-1?enable=true&reason=disk", "",
+			func() error { return c.Maintenance(ctx, "web-1", true, "disk") }},
 		{"PUT /v1/agent/force-leave/n1?prune=1", "", func() error { return c.ForceLeave(ctx, "n1", true, false) }},
 		{"DELETE /v1/operator/raft/peer?address=a%3A1", "", func() error { return c.RaftRemove(ctx, "", "a:1") }},
 		{"GET /v1/agent/self", `{"Config":{"NodeName":"n"}}`, func() error { _, err := c.Self(ctx); return err }},
@@ -131,7 +135,8 @@ func TestErrorsSayTheNextStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = c.Leader(t.Context()); !errkind.Is(err, errkind.Unavailable) || !strings.Contains(err.Error(), "try `corbel dev`") {
+	if _, err = c.Leader(t.Context()); !errkind.Is(err, errkind.Unavailable) ||
+		!strings.Contains(err.Error(), "try `corbel dev`") {
 		t.Errorf("closed port: %v", err)
 	}
 }
@@ -151,7 +156,8 @@ func TestDeadline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Leader(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer in time") {
+	if _, err := c.Leader(t.Context()); !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "no answer in time") {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -162,7 +168,8 @@ func TestUnixSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
 		io.WriteString(w, `"here"`)
 	})}}
 	s.Start()
@@ -178,7 +185,9 @@ func TestUnixSocket(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, `"safe"`) }))
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, `"safe"`)
+	}))
 	s.Config.ErrorLog = nil
 	defer s.Close()
 	plain, _ := New(Config{Address: s.URL})
@@ -206,9 +215,11 @@ func TestFromEnv(t *testing.T) {
 	}{
 		{map[string]string{}, Config{}, false},
 		{map[string]string{"CONSUL_HTTP_ADDR": "a:1", "CONSUL_HTTP_TOKEN": "t"}, Config{Address: "a:1", Token: "t"}, false},
-		{map[string]string{"CONSUL_HTTP_ADDR": "a:1", "CORBEL_HTTP_ADDR": "b:1", "CORBEL_TOKEN": "u", "CONSUL_HTTP_TOKEN": "t"}, Config{Address: "b:1", Token: "u"}, false},
+		{map[string]string{"CONSUL_HTTP_ADDR": "a:1", "CORBEL_HTTP_ADDR": "b:1", "CORBEL_TOKEN": "u",
+			"CONSUL_HTTP_TOKEN": "t"}, Config{Address: "b:1", Token: "u"}, false},
 		{map[string]string{"CONSUL_HTTP_TOKEN_FILE": file}, Config{Token: "from-file"}, false},
-		{map[string]string{"CONSUL_HTTP_SSL": "true", "CONSUL_HTTP_SSL_VERIFY": "false"}, Config{Address: "https://127.0.0.1:8501", SkipVerify: true}, false},
+		{map[string]string{"CONSUL_HTTP_SSL": "true", "CONSUL_HTTP_SSL_VERIFY": "false"},
+			Config{Address: "https://127.0.0.1:8501", SkipVerify: true}, false},
 		{map[string]string{"CONSUL_HTTP_SSL": "maybe"}, Config{}, true},
 		{map[string]string{"CONSUL_HTTP_TOKEN_FILE": file + "x"}, Config{}, true},
 	} {
@@ -226,7 +237,8 @@ func TestFollow(t *testing.T) {
 		value string
 		err   error
 	}
-	steps := []step{{5, "a", nil}, {5, "a", nil}, {8, "b", nil}, {3, "restored", nil}, {3, "restored", nil}, {9, "", &Error{Code: 403}}}
+	steps := []step{{5, "a", nil}, {5, "a", nil}, {8, "b", nil}, {3, "restored", nil}, {3, "restored", nil},
+		{9, "", &Error{Code: 403}}}
 	var asked []uint64
 	read := func(_ context.Context, q Query) (string, Meta, error) {
 		asked = append(asked, q.Index)

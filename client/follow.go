@@ -14,7 +14,8 @@ import (
 // at once. A failed read is yielded as an error, then tried again after a growing
 // pause; the loop ends with ctx or when the consumer stops. Errors that a retry
 // cannot mend (the server refused the request) end it too.
-func Follow[T any](ctx context.Context, q Query, read func(context.Context, Query) (T, Meta, error)) iter.Seq2[T, error] {
+func Follow[T any](ctx context.Context, q Query,
+	read func(context.Context, Query) (T, Meta, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: 10 * time.Second}
 		q.Index = 0

@@ -39,7 +39,8 @@ func (f *TLSFiles) Config() (*tls.Config, error) {
 		}
 	}
 	if (f.CertFile == "") != (f.KeyFile == "") {
-		return nil, errkind.New(errkind.Invalid, "a client certificate needs both its file and its key's file (CLIENT_CERT and CLIENT_KEY)")
+		return nil, errkind.New(errkind.Invalid,
+			"a client certificate needs both its file and its key's file (CLIENT_CERT and CLIENT_KEY)")
 	}
 	if f.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(f.CertFile, f.KeyFile)

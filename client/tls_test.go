@@ -13,11 +13,14 @@ import (
 )
 
 func TestTLSFiles(t *testing.T) {
-	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	}))
 	defer srv.Close()
 	dir := t.TempDir()
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
-	for name, text := range map[string]string{"folder/authority": string(authority), "other/..data/x": "", "wrong/authority": "no PEM", "authority.pem": string(authority)} {
+	for name, text := range map[string]string{"folder/authority": string(authority), "other/..data/x": "",
+		"wrong/authority": "no PEM", "authority.pem": string(authority)} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)

@@ -104,7 +104,8 @@ type reach struct {
 }
 
 func (r reach) covers(member, plane, stage string) bool {
-	return (r.member == "" || r.member == member) && (r.plane == "" || plane == "" || r.plane == plane) && (r.stage == "" || stage == "" || r.stage == stage)
+	return (r.member == "" || r.member == member) && (r.plane == "" || plane == "" || r.plane == plane) &&
+		(r.stage == "" || stage == "" || r.stage == stage)
 }
 
 // rank orders findings: severity, then how much they explain, then code and member, so that equal evidence gives an

@@ -24,7 +24,8 @@ var innocents = []innocent{
 		if worst == nil || worst.Now.Mean > v.fsyncBound()/2 {
 			return Line{}, false
 		}
-		return Line{Key: worst.Key(), Text: fmt.Sprintf("the disk is fine: appends with their sync take %s at the 99th percentile", millis(worst.Now.P99))}, true
+		return Line{Key: worst.Key(), Text: fmt.Sprintf("the disk is fine: appends with their sync take %s at the 99th "+
+			"percentile", millis(worst.Now.P99))}, true
 	}},
 	{[]string{"cpu-throttled"}, func(v *view) (Line, bool) {
 		busy, ok := v.value("host.cpu.busy")
@@ -35,7 +36,8 @@ var innocents = []innocent{
 		case throttled > 0.02:
 			return Line{}, false
 		case !seen: // what is not measured is never called fine
-			return Line{Key: "host.cpu.busy", Text: fmt.Sprintf("the host's CPU is %.0f %% busy; whether a quota stops this process was not seen", 100*busy)}, true
+			return Line{Key: "host.cpu.busy", Text: fmt.Sprintf("the host's CPU is %.0f %% busy; whether a quota stops this "+
+				"process was not seen", 100*busy)}, true
 		}
 		return Line{Key: "host.cpu.busy", Text: fmt.Sprintf("the CPU is fine: %.0f %% busy, not throttled", 100*busy)}, true
 	}},
@@ -44,21 +46,24 @@ var innocents = []innocent{
 		if segments*v.Window.Seconds() < 50 || again/segments > 0.002 {
 			return Line{}, false
 		}
-		return Line{Key: "host.tcp.retransmits", Text: fmt.Sprintf("the network is fine: %.2f %% of the segments to peers were sent again", 100*again/segments)}, true
+		return Line{Key: "host.tcp.retransmits",
+			Text: fmt.Sprintf("the network is fine: %.2f %% of the segments to peers were sent again", 100*again/segments)}, true
 	}},
 	{[]string{"garbage-collection"}, func(v *view) (Line, bool) {
 		share, ok := v.value("runtime.gc_cpu")
 		if !ok || share > 0.2 {
 			return Line{}, false
 		}
-		return Line{Key: "runtime.gc_cpu", Text: fmt.Sprintf("garbage collection is fine: %.0f %% of the CPU time", 100*share)}, true
+		return Line{Key: "runtime.gc_cpu", Text: fmt.Sprintf("garbage collection is fine: %.0f %% of the CPU time",
+			100*share)}, true
 	}},
 	{[]string{"clock-skew"}, func(v *view) (Line, bool) {
 		all := v.all("peer.clock_offset_ms")
 		if len(all) == 0 || v.offsetBy() > 0 {
 			return Line{}, false
 		}
-		return Line{Key: "peer.clock_offset_ms", Text: fmt.Sprintf("the clocks are fine: those of %d peers agree with it", len(all))}, true
+		return Line{Key: "peer.clock_offset_ms", Text: fmt.Sprintf("the clocks are fine: those of %d peers agree with it",
+			len(all))}, true
 	}},
 }
 
@@ -78,7 +83,10 @@ func exonerate(f *Finding, causes []Finding, views []*view) []Line {
 			continue
 		}
 		for _, in := range innocents {
-			if slices.Contains(in.codes, f.Code) || slices.ContainsFunc(causes, func(o Finding) bool { return o.Member == member && slices.Contains(in.codes, o.Code) }) {
+			if slices.Contains(in.codes, f.Code) ||
+				slices.ContainsFunc(causes, func(o Finding) bool {
+					return o.Member == member && slices.Contains(in.codes, o.Code)
+				}) {
 				continue
 			}
 			if line, ok := in.say(v); ok {
@@ -102,7 +110,9 @@ func fine(causes []Finding, views []*view) []string {
 	var out []string
 	for _, v := range views {
 		for _, in := range innocents {
-			if slices.ContainsFunc(causes, func(o Finding) bool { return o.Member == v.Member && slices.Contains(in.codes, o.Code) }) {
+			if slices.ContainsFunc(causes, func(o Finding) bool {
+				return o.Member == v.Member && slices.Contains(in.codes, o.Code)
+			}) {
 				continue
 			}
 			if line, ok := in.say(v); ok {

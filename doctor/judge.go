@@ -136,7 +136,8 @@ func spread(f *Finding, views []*view) []reach {
 	for _, v := range views {
 		for _, d := range v.Depends {
 			for _, on := range views {
-				if on.Member != v.Member && dependsOn(d, on) && slices.ContainsFunc(f.explains, func(r reach) bool { return r.covers(on.Member, "catalog", "") }) {
+				if on.Member != v.Member && dependsOn(d, on) &&
+					slices.ContainsFunc(f.explains, func(r reach) bool { return r.covers(on.Member, "catalog", "") }) {
 					out = append(out, reach{member: v.Member, plane: d.Plane})
 				}
 			}
@@ -158,7 +159,8 @@ func merge(all []Finding) []Finding {
 	var out []Finding
 	for _, f := range all {
 		same := slices.IndexFunc(out, func(o Finding) bool {
-			return o.Code == f.Code && o.subject == f.subject && (o.Member == f.Member || strings.HasPrefix(f.subject, everywhere))
+			return o.Code == f.Code && o.subject == f.subject && (o.Member == f.Member ||
+				strings.HasPrefix(f.subject, everywhere))
 		})
 		if same < 0 {
 			out = append(out, f)
@@ -240,7 +242,8 @@ func missing(c *Cluster, views []*view) []Finding {
 		if s.Role == RoleAgent {
 			continue // an agent that is away is the catalog's to tell
 		}
-		f := Finding{Code: "member-silent", Severity: Critical, Member: s.Member, layer: layerMachine, subject: "cluster:" + s.Member,
+		f := Finding{Code: "member-silent", Severity: Critical, Member: s.Member, layer: layerMachine,
+			subject: "cluster:" + s.Member,
 			Culprit: s.Member, Title: fmt.Sprintf("%s does not answer: %s", s.Member, s.Reason),
 			Evidence: []Line{{Text: fmt.Sprintf("%d other members answered, %s did not: %s", len(views), s.Member, s.Reason)}},
 			Do: []string{

@@ -38,10 +38,12 @@ func diskStalled(v *view) []Finding {
 		if !standing && !again {
 			continue
 		}
-		f := Finding{Severity: Critical, layer: layerMachine, Plane: group, Stage: "fsync", Culprit: "disk of " + v.Member, subject: "disk", explains: v.diskReach(group),
+		f := Finding{Severity: Critical, layer: layerMachine, Plane: group, Stage: "fsync", Culprit: "disk of " + v.Member,
+			subject: "disk", explains: v.diskReach(group),
 			Since: s.Since, Do: []string{
 				"Look at the device: dmesg, its SMART values, the volume's throttling or its provider's status.",
-				"Take this member out until the disk is well: corbel operator raft transfer-leader, then stop it; the others go on.",
+				"Take this member out until the disk is well: corbel operator raft transfer-leader, then stop it; " +
+					"the others go on.",
 			}}
 		role := "a follower"
 		if one := v.one("group.leader", "group", group); one != nil && one.Now.Value > 0 {
@@ -49,11 +51,15 @@ func diskStalled(v *view) []Finding {
 		}
 		if standing {
 			f.Since = v.ago(s.Now.Value)
-			f.Title = fmt.Sprintf("%s: its disk does not finish a write of group %s, for %s now", v.Member, group, millis(s.Now.Value))
-			f.Evidence = append(f.Evidence, Line{Key: s.Key(), Text: fmt.Sprintf("one write has been in flight for %s; %s is %s of the group", millis(s.Now.Value), v.Member, role)})
+			f.Title = fmt.Sprintf("%s: its disk does not finish a write of group %s, for %s now", v.Member, group,
+				millis(s.Now.Value))
+			f.Evidence = append(f.Evidence, Line{Key: s.Key(),
+				Text: fmt.Sprintf("one write has been in flight for %s; %s is %s of the group", millis(s.Now.Value),
+					v.Member, role)})
 		} else {
 			f.Title = fmt.Sprintf("%s: its disk stalled %.0f times in %s (group %s)", v.Member, stalls.Now.Sum, v.Window, group)
-			f.Evidence = append(f.Evidence, Line{Key: stalls.Key(), Text: fmt.Sprintf("%.0f stalls in %s; %s is %s of the group", stalls.Now.Sum, v.Window, v.Member, role)})
+			f.Evidence = append(f.Evidence, Line{Key: stalls.Key(), Text: fmt.Sprintf("%.0f stalls in %s; %s is %s of the group",
+				stalls.Now.Sum, v.Window, v.Member, role)})
 			if f.Since.IsZero() {
 				f.Since = stalls.Since
 			}
@@ -73,7 +79,8 @@ func (v *view) appendLine(group string) []Line {
 	if v.Floors != nil && v.Floors.FsyncMillis > 0 {
 		floor = fmt.Sprintf("; a sync took %s on this machine when it was idle", millis(v.Floors.FsyncMillis))
 	}
-	return []Line{{Key: s.Key(), Text: fmt.Sprintf("appends with their sync take %s on average and %s at the 99th percentile%s%s",
+	return []Line{{Key: s.Key(), Text: fmt.Sprintf("appends with their sync take %s on average and %s at the 99th "+
+		"percentile%s%s",
 		millis(s.Now.Mean), millis(s.Now.P99), usually(s), floor)}}
 }
 
@@ -92,15 +99,18 @@ func diskSlow(v *view) []Finding {
 		if v.cpuScarce() && s.Now.Mean < 3*bound {
 			continue // it waits for the CPU, not for the disk
 		}
-		f := Finding{Severity: Warning, layer: layerMachine, Plane: group, Stage: "fsync", Culprit: "disk of " + v.Member, subject: "disk", explains: v.diskReach(group), Since: s.Since,
+		f := Finding{Severity: Warning, layer: layerMachine, Plane: group, Stage: "fsync", Culprit: "disk of " + v.Member,
+			subject: "disk", explains: v.diskReach(group), Since: s.Since,
 			Title:    fmt.Sprintf("%s: its disk is slow: a sync takes %s on average", v.Member, millis(s.Now.Mean)),
 			Evidence: v.appendLine(group),
 			Do: []string{
 				"See who else writes to this device (iostat -x 1, PSI io), and whether its provider limits it.",
-				"Move the data directory to a disk of its own, or leadership to another member: corbel operator raft transfer-leader.",
+				"Move the data directory to a disk of its own, or leadership to another member: corbel operator raft " +
+					"transfer-leader.",
 			}}
 		if io, ok := v.value("host.psi", "resource", "io", "kind", "full"); ok {
-			f.Evidence = append(f.Evidence, Line{Key: "host.psi", Text: fmt.Sprintf("all work of this machine waited for its disks in %.0f %% of the last ten seconds", io)})
+			f.Evidence = append(f.Evidence, Line{Key: "host.psi",
+				Text: fmt.Sprintf("all work of this machine waited for its disks in %.0f %% of the last ten seconds", io)})
 		}
 		if s.Now.Mean > 10*bound {
 			f.Severity = Critical
@@ -116,10 +126,13 @@ func cpuThrottled(v *view) []Finding {
 	if s == nil || s.Now.Value < 0.1 {
 		return nil
 	}
-	f := Finding{Severity: Warning, layer: layerMachine, Culprit: "CPU quota", Since: s.Since, explains: []reach{{member: v.Member}},
+	f := Finding{Severity: Warning, layer: layerMachine, Culprit: "CPU quota", Since: s.Since,
+		explains: []reach{{member: v.Member}},
 		Title:    fmt.Sprintf("%s: its CPU quota stops it in %.0f %% of the periods", v.Member, 100*s.Now.Value),
-		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("throttled in %.0f %% of the scheduler's periods%s", 100*s.Now.Value, usually(s))}},
-		Do:       []string{"Raise the CPU limit of Corbel's container or unit (cpu.max, CPUQuota=), or remove it: give shares instead of a quota."}}
+		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("throttled in %.0f %% of the scheduler's periods%s",
+			100*s.Now.Value, usually(s))}},
+		Do: []string{"Raise the CPU limit of Corbel's container or unit (cpu.max, CPUQuota=), or remove it: give shares " +
+			"instead of a quota."}}
 	for _, lead := range v.leads() {
 		f.explains = append(f.explains, reach{plane: lead})
 	}
@@ -134,9 +147,13 @@ func proxyThrottled(v *view) []Finding {
 		if who == "self" || s.Now.Value < 0.1 {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerMachine, Plane: "mesh", Culprit: "CPU quota of " + who, subject: who, Since: s.Since,
-			Title: fmt.Sprintf("%s: the proxy %s is stopped by its CPU quota in %.0f %% of the periods: requests through it wait", v.Member, who, 100*s.Now.Value),
-			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("the cgroup of %s was throttled in %.0f %% of the scheduler's periods; mean use hides this: a burst uses up a period's quota in its first part",
+		out = append(out, Finding{Severity: Warning, layer: layerMachine, Plane: "mesh", Culprit: "CPU quota of " + who,
+			subject: who, Since: s.Since,
+			Title: fmt.Sprintf(
+				"%s: the proxy %s is stopped by its CPU quota in %.0f %% of the periods: requests through it wait", v.Member, who,
+				100*s.Now.Value),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("the cgroup of %s was throttled in %.0f %% of the scheduler's "+
+				"periods; mean use hides this: a burst uses up a period's quota in its first part",
 				who, 100*s.Now.Value)}},
 			Do: []string{
 				"Raise or remove the CPU limit of the proxy's container (cpu.max); a proxy needs bursts, not an average.",
@@ -170,9 +187,12 @@ func packetLoss(v *view) []Finding {
 	if worst == nil {
 		return v.connectionsReset()
 	}
-	f := Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "network to " + some(bad, 3), subject: "loss", Since: worst.Since,
-		Title: fmt.Sprintf("%s: packets are lost on the way to %s: %.1f %% of what is sent has to be sent again", v.Member, some(bad, 3), 100*most),
-		Evidence: []Line{{Key: worst.Key(), Text: fmt.Sprintf("%.0f segments sent again towards %s in %s (%.1f %%)", worst.Now.Sum, worst.Label("peer"), v.Window, 100*most)},
+	f := Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "network to " + some(bad, 3),
+		subject: "loss", Since: worst.Since,
+		Title: fmt.Sprintf("%s: packets are lost on the way to %s: %.1f %% of what is sent has to be sent again", v.Member,
+			some(bad, 3), 100*most),
+		Evidence: []Line{{Key: worst.Key(), Text: fmt.Sprintf("%.0f segments sent again towards %s in %s (%.1f %%)",
+			worst.Now.Sum, worst.Label("peer"), v.Window, 100*most)},
 			{Text: fmt.Sprintf("%d peers are affected, %d others lose nothing", len(bad), healthy)}},
 		Do: []string{
 			"Compare the affected hosts: same rack, switch, zone or driver? mtr or ping -f towards one of them shows the loss.",
@@ -181,7 +201,8 @@ func packetLoss(v *view) []Finding {
 	for _, peer := range bad {
 		f.explains = append(f.explains, reach{member: peer})
 	}
-	f.explains = append(f.explains, reach{member: v.Member, stage: "replicate"}, reach{member: v.Member, stage: "network"}, reach{member: v.Member, stage: "storage"})
+	f.explains = append(f.explains, reach{member: v.Member, stage: "replicate"}, reach{member: v.Member, stage: "network"},
+		reach{member: v.Member, stage: "storage"})
 	return []Finding{f}
 }
 
@@ -203,10 +224,12 @@ func (v *view) connectionsReset() []Finding {
 	ends := []string{v.Member, peer}
 	slices.Sort(ends) // both ends see it
 	between := "network between " + ends[0] + " and " + ends[1]
-	return []Finding{{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: between, subject: everywhere + "reset:" + between, Since: worst.Since,
+	return []Finding{{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: between, subject: everywhere +
+		"reset:" + between, Since: worst.Since,
 		Title:    fmt.Sprintf("%s: connections with %s are reset, %.1f a second", v.Member, peer, worst.Now.Rate),
 		Evidence: []Line{{Key: worst.Key(), Text: fmt.Sprintf("%.0f connections were reset in %s", worst.Now.Sum, v.Window)}},
-		Do:       []string{"Look for a middlebox, firewall or idle timeout between these hosts: the process on neither side closed them."},
+		Do: []string{"Look for a middlebox, firewall or idle timeout between these hosts: the process on neither " +
+			"side closed them."},
 		explains: []reach{{member: peer}, {member: v.Member, stage: "network"}}}}
 }
 
@@ -215,7 +238,8 @@ func (v *view) nameOf(ip string) string {
 	name := ""
 	for i := range v.cluster.Members {
 		m := &v.cluster.Members[i]
-		if m.Cluster != v.Cluster || !slices.ContainsFunc(m.Addresses, func(a string) bool { return strings.HasPrefix(a, ip+":") }) {
+		if m.Cluster != v.Cluster || !slices.ContainsFunc(m.Addresses,
+			func(a string) bool { return strings.HasPrefix(a, ip+":") }) {
 			continue
 		}
 		if name != "" {
@@ -243,12 +267,16 @@ func allowanceExceeded(v *view) []Finding {
 			continue
 		}
 		what, nic := s.Label("allowance"), s.Label("nic")
-		out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "allowance " + what + " of " + nic, subject: nic + what, Since: s.Since,
-			Title: fmt.Sprintf("%s: %s goes beyond what the provider allows (%s): packets wait or are dropped outside this host", v.Member, nic, what),
+		out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "allowance " + what +
+			" of " + nic, subject: nic + what, Since: s.Since,
+			Title: fmt.Sprintf("%s: %s goes beyond what the provider allows (%s): packets wait or are dropped outside this host",
+				v.Member, nic, what),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s rose by %.0f in %s", what, s.Now.Sum, v.Window)},
 				{Text: "the allowance holds for bursts of milliseconds: the average of a minute can lie far below it"}},
-			Do:       []string{"Use an instance type with a larger allowance, or spread the traffic of this host over more hosts.", "Find who sends: a backup, a snapshot, an image pull next to the service."},
-			explains: []reach{{member: v.Member, stage: "replicate"}, {member: v.Member, stage: "write"}, {member: v.Member, stage: "network"}, {member: v.Member, stage: "storage"}}})
+			Do: []string{"Use an instance type with a larger allowance, or spread the traffic of this host over more " +
+				"hosts.", "Find who sends: a backup, a snapshot, an image pull next to the service."},
+			explains: []reach{{member: v.Member, stage: "replicate"}, {member: v.Member, stage: "write"},
+				{member: v.Member, stage: "network"}, {member: v.Member, stage: "storage"}}})
 	}
 	return out
 }
@@ -282,12 +310,17 @@ func oneTransmitQueue(v *view) []Finding {
 		if d.queues < 2 || d.total < 5000 || d.most/d.total < 0.8 {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "transmit queue " + d.busiest.Label("queue") + " of " + nic, subject: nic, Since: d.busiest.Since,
-			Title: fmt.Sprintf("%s: one of %d transmit queues of %s carries %.0f %% of the packets", v.Member, d.queues, nic, 100*d.most/d.total),
-			Evidence: []Line{{Key: d.busiest.Key(), Text: fmt.Sprintf("queue %s sends %.0f packets a second of %.0f; one core does the work of all",
-				d.busiest.Label("queue"), d.most, d.total)}},
-			Do:       []string{"Spread the queues: set XPS (/sys/class/net/" + nic + "/queues/tx-*/xps_cpus), or the driver's hash of flows; see that irqbalance runs."},
-			explains: []reach{{member: v.Member, stage: "write"}, {member: v.Member, stage: "network"}, {member: v.Member, stage: "replicate"}}})
+		out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "transmit queue " +
+			d.busiest.Label("queue") + " of " + nic, subject: nic, Since: d.busiest.Since,
+			Title: fmt.Sprintf("%s: one of %d transmit queues of %s carries %.0f %% of the packets", v.Member, d.queues, nic,
+				100*d.most/d.total),
+			Evidence: []Line{{Key: d.busiest.Key(),
+				Text: fmt.Sprintf("queue %s sends %.0f packets a second of %.0f; one core does the work of all",
+					d.busiest.Label("queue"), d.most, d.total)}},
+			Do: []string{"Spread the queues: set XPS (/sys/class/net/" + nic +
+				"/queues/tx-*/xps_cpus), or the driver's hash of flows; see that irqbalance runs."},
+			explains: []reach{{member: v.Member, stage: "write"}, {member: v.Member, stage: "network"},
+				{member: v.Member, stage: "replicate"}}})
 	}
 	return out
 }
@@ -296,15 +329,19 @@ func oneTransmitQueue(v *view) []Finding {
 func packetsDropped(v *view) []Finding {
 	var out []Finding
 	for _, k := range []struct{ name, what, do string }{
-		{"host.net.listen_overflows", "connections are refused because a listen queue is full", "Raise net.core.somaxconn, and see which listener it is: ss -ltn shows a full Recv-Q."},
-		{"host.softnet.dropped", "packets are dropped because the kernel's backlog is full", "Raise net.core.netdev_max_backlog and net.core.netdev_budget, or spread interrupts over more cores."},
-		{"host.nic.dropped", "the network card drops packets because its ring is full", "Enlarge the ring (ethtool -G), and spread its interrupts over more cores."},
+		{"host.net.listen_overflows", "connections are refused because a listen queue is full",
+			"Raise net.core.somaxconn, and see which listener it is: ss -ltn shows a full Recv-Q."},
+		{"host.softnet.dropped", "packets are dropped because the kernel's backlog is full",
+			"Raise net.core.netdev_max_backlog and net.core.netdev_budget, or spread interrupts over more cores."},
+		{"host.nic.dropped", "the network card drops packets because its ring is full",
+			"Enlarge the ring (ethtool -G), and spread its interrupts over more cores."},
 	} {
 		for _, s := range v.all(k.name) {
 			if s.Now.Sum < 10 {
 				continue
 			}
-			out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: strings.TrimPrefix(k.name, "host.") + " of " + v.Member, subject: s.Key(), Since: s.Since,
+			out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "network",
+				Culprit: strings.TrimPrefix(k.name, "host.") + " of " + v.Member, subject: s.Key(), Since: s.Since,
 				Title:    fmt.Sprintf("%s: %s", v.Member, k.what),
 				Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s rose by %.0f in %s", s.Key(), s.Now.Sum, v.Window)}},
 				Do:       []string{k.do},
@@ -320,9 +357,12 @@ func conntrackFull(v *view) []Finding {
 	if !ok || used < 0.95 {
 		return nil
 	}
-	return []Finding{{Severity: Critical, layer: layerMachine, Stage: "network", Culprit: "conntrack table of " + v.Member, Since: v.one("host.conntrack.used").Since,
-		Title:    fmt.Sprintf("%s: the kernel's table of tracked connections is %.0f %% full: new connections are dropped", v.Member, 100*used),
-		Evidence: []Line{{Key: "host.conntrack.used", Text: fmt.Sprintf("%.1f %% of net.netfilter.nf_conntrack_max are in use", 100*used)}},
+	return []Finding{{Severity: Critical, layer: layerMachine, Stage: "network", Culprit: "conntrack table of " + v.Member,
+		Since: v.one("host.conntrack.used").Since,
+		Title: fmt.Sprintf("%s: the kernel's table of tracked connections is %.0f %% full: new connections are dropped",
+			v.Member, 100*used),
+		Evidence: []Line{{Key: "host.conntrack.used",
+			Text: fmt.Sprintf("%.1f %% of net.netfilter.nf_conntrack_max are in use", 100*used)}},
 		Do:       []string{"Raise net.netfilter.nf_conntrack_max, or do not track the ports of Corbel (notrack)."},
 		explains: []reach{{member: v.Member}}}}
 }
@@ -340,11 +380,13 @@ func clockSkew(v *view) []Finding {
 		if v.offsetBy() > 1 {
 			who = v.Member // it differs from several: it is this one
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerMachine, Culprit: "clock of " + who, subject: "cluster:clock:" + who, Since: s.Since,
+		out = append(out, Finding{Severity: Warning, layer: layerMachine, Culprit: "clock of " + who,
+			subject: "cluster:clock:" + who, Since: s.Since,
 			Title:    fmt.Sprintf("the clock of %s is %s off", who, millis(off)),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s and %s differ by %s", v.Member, peer, millis(off))}},
 			Do: []string{"See whether its time service runs and has a source: chronyc tracking, timedatectl.",
-				"Until then beware of TTLs, certificates and tokens that end by that clock; leases and elections of Corbel do not use it."}})
+				"Until then beware of TTLs, certificates and tokens that end by that clock; leases and elections of Corbel do " +
+					"not use it."}})
 	}
 	return out
 }
@@ -363,19 +405,22 @@ func (v *view) offsetBy() (n int) {
 func descriptorsExhausted(v *view) []Finding {
 	var out []Finding
 	for _, k := range []struct{ name, what, do string }{
-		{"host.fd.used", "file descriptors", "Raise LimitNOFILE= of the unit (or ulimit -n), and look for a client that opens connections without end: corbel doctor --json names the busiest."},
+		{"host.fd.used", "file descriptors", "Raise LimitNOFILE= of the unit (or ulimit -n), and look for a client that " +
+			"opens connections without end: corbel doctor --json names the busiest."},
 		{"host.ports.used", "local ports", "Widen net.ipv4.ip_local_port_range, and let clients keep their connections."},
 	} {
 		s := v.one(k.name)
 		if s == nil || s.Now.Value < 0.9 {
 			continue
 		}
-		f := Finding{Severity: Warning, layer: layerMachine, Stage: "queue", Culprit: k.what + " of " + v.Member, subject: k.name, Since: s.Since,
+		f := Finding{Severity: Warning, layer: layerMachine, Stage: "queue", Culprit: k.what + " of " + v.Member,
+			subject: k.name, Since: s.Since,
 			Title:    fmt.Sprintf("%s: %.0f %% of its %s are in use", v.Member, 100*s.Now.Value, k.what),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.1f %% of the limit", 100*s.Now.Value)}},
 			Do:       []string{k.do}, explains: []reach{{member: v.Member}}}
 		if failed := v.rate("net.accept_errors"); failed > 0 {
-			f.Evidence = append(f.Evidence, Line{Key: "net.accept_errors", Text: fmt.Sprintf("%.1f connections a second could not be accepted", failed)})
+			f.Evidence = append(f.Evidence, Line{Key: "net.accept_errors",
+				Text: fmt.Sprintf("%.1f connections a second could not be accepted", failed)})
 			f.Severity = Critical
 		}
 		if s.Now.Value > 0.98 {
@@ -395,9 +440,12 @@ func requestMemoryFull(v *view) []Finding {
 	held, _ := v.value("request.memory.used")
 	most, _ := v.value("request.memory.limit")
 	return []Finding{{Severity: Warning, layer: layerMachine, Stage: "queue", Culprit: "request memory of " + v.Member,
-		Title:    fmt.Sprintf("%s refuses large requests: those under way hold the memory that they may", v.Member),
-		Evidence: []Line{{Key: "request.memory.refused", Text: fmt.Sprintf("%.1f requests a second found no room; %.0f of %.0f MiB are held now", refused, held/(1<<20), most/(1<<20))}},
-		Do: []string{"Look for a client that sends large bodies slowly, or does not read its answers: subscriber.lag_ms names slow readers.",
+		Title: fmt.Sprintf("%s refuses large requests: those under way hold the memory that they may", v.Member),
+		Evidence: []Line{{Key: "request.memory.refused",
+			Text: fmt.Sprintf("%.1f requests a second found no room; %.0f of %.0f MiB are held now", refused, held/(1<<20),
+				most/(1<<20))}},
+		Do: []string{"Look for a client that sends large bodies slowly, or does not read its answers: subscriber.lag_ms " +
+			"names slow readers.",
 			"If all are wanted, raise limits { request_memory }, and the memory of the machine or container with it."}}}
 }
 
@@ -434,8 +482,10 @@ func memoryShort(v *view) []Finding {
 		return nil
 	}
 	return []Finding{{Severity: Critical, layer: layerMachine, Culprit: "memory of " + v.Member, Since: s.Since,
-		Title:    fmt.Sprintf("%s: memory is short: all work waited for it in %.0f %% of the last ten seconds", v.Member, s.Now.Value),
+		Title: fmt.Sprintf("%s: memory is short: all work waited for it in %.0f %% of the last ten seconds", v.Member,
+			s.Now.Value),
 		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("PSI memory full is %.0f %%", s.Now.Value)}},
-		Do:       []string{"Give it more memory, or find who takes it: corbel debug has heap profiles; GOMEMLIMIT bounds Corbel's own."},
+		Do: []string{"Give it more memory, or find who takes it: corbel debug has heap profiles; GOMEMLIMIT bounds " +
+			"Corbel's own."},
 		explains: []reach{{member: v.Member}}}}
 }

@@ -18,9 +18,12 @@ func sinkBlocks(v *view) []Finding {
 			continue
 		}
 		name := s.Label("sink")
-		f := Finding{Severity: Warning, layer: layerObserver, subject: name, Stage: "observe", Culprit: "metrics sink " + name, Since: s.Since,
-			Title: fmt.Sprintf("%s: the metrics sink %s blocks those who report to it, for %s each time: what is slow waits for its own metrics", v.Member, name, millis(s.Now.Mean)),
-			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f calls of the sink in %s took %s on average and at most %s: %.0f ms of every second are spent in it",
+		f := Finding{Severity: Warning, layer: layerObserver, subject: name, Stage: "observe", Culprit: "metrics sink " +
+			name, Since: s.Since,
+			Title: fmt.Sprintf("%s: the metrics sink %s blocks those who report to it, for %s each time: what is slow waits "+
+				"for its own metrics", v.Member, name, millis(s.Now.Mean)),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f calls of the sink in %s took %s on average and at most "+
+				"%s: %.0f ms of every second are spent in it",
 				s.Now.Count, v.Window, millis(s.Now.Mean), millis(s.Now.Max), 1000*waited)}},
 			explains: []reach{{member: v.Member}}}
 		if s.Now.Mean > 100 {
@@ -28,7 +31,8 @@ func sinkBlocks(v *view) []Finding {
 		}
 		f.Evidence = append(f.Evidence, v.observing()...)
 		f.Do = []string{
-			fmt.Sprintf("Switch the sink %s off, or point it to an address that reads, and reload (SIGHUP): latency recovers at once.", name),
+			fmt.Sprintf("Switch the sink %s off, or point it to an address that reads, and reload (SIGHUP): latency recovers "+
+				"at once.", name),
 			"Then look why its receiver does not read: is its process stopped, its socket buffer full, its name unresolved?",
 		}
 		// What waits in a group's own loop slows the group on all members.
@@ -70,7 +74,8 @@ func isObserver(pkg string) bool {
 
 // words is a stack in a sentence.
 func (st *Stack) words() string {
-	what := map[StackKind]string{StackCPU: "of the CPU time", StackBlocked: "of the blocked time", StackMutex: "of the time waiting for locks",
+	what := map[StackKind]string{StackCPU: "of the CPU time", StackBlocked: "of the blocked time",
+		StackMutex:   "of the time waiting for locks",
 		StackWaiting: "of the samples of waiting goroutines", StackHeap: "of the memory in use"}[st.Kind]
 	under := ""
 	if st.Plane != "" {
@@ -108,7 +113,8 @@ func lockContended(v *view) []Finding {
 		if st.Kind != StackMutex || st.Share < 0.5 || st.Seconds < 2 || !v.suffers(st.Plane) {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerSymptom, effect: true, Plane: st.Plane, Culprit: st.Package, subject: st.Package + st.Function,
+		out = append(out, Finding{Severity: Warning, layer: layerSymptom, effect: true, Plane: st.Plane, Culprit: st.Package,
+			subject:  st.Package + st.Function,
 			Title:    fmt.Sprintf("%s: requests wait for one lock in %s", v.Member, st.Package),
 			Evidence: []Line{{Text: st.words()}, {Text: fmt.Sprintf("%.1f goroutines wait there at any moment", st.Seconds)}},
 			Do: []string{"Gather an archive (corbel debug) and report it: a lock that requests queue at is a defect of Corbel.",

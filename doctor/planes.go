@@ -13,9 +13,11 @@ func noLeader(v *view) []Finding {
 			continue
 		}
 		group := s.Label("group")
-		out = append(out, Finding{Severity: Critical, layer: layerCommit, effect: true, Plane: group, Stage: "replicate", Culprit: "group " + group, subject: "cluster:" + group, Since: v.ago(s.Now.Value),
+		out = append(out, Finding{Severity: Critical, layer: layerCommit, effect: true, Plane: group, Stage: "replicate",
+			Culprit: "group " + group, subject: "cluster:" + group, Since: v.ago(s.Now.Value),
 			Title: fmt.Sprintf("group %s has no leader: nothing of its plane can be written", group),
-			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s has known no leader for %s; %d members did not answer the doctor", v.Member,
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s has known no leader for %s; %d members did not answer the "+
+				"doctor", v.Member,
 				millis(s.Now.Value), len(v.cluster.Silent))}},
 			Do: []string{"Bring back enough members for a majority; those that did not answer stand in this report.",
 				"If their disks are lost for good: docs/backup.md tells how to recover with peers.json."},
@@ -56,42 +58,54 @@ func (v *view) storageOf(d Dependency) (Finding, bool) {
 	if d.Plane == "monitor" {
 		limit = eventLimit * 0.8
 	}
-	tooSlow := worst != nil && worst.Now.Count >= fewest && (worst.Now.Mean > limit || (worst.times() >= usualTimes && worst.Now.Mean > limit/4))
+	tooSlow := worst != nil && worst.Now.Count >= fewest && (worst.Now.Mean > limit ||
+		(worst.times() >= usualTimes && worst.Now.Mean > limit/4))
 	if tooSlow && v.cpuScarce() && worst.Now.Mean < 3*limit {
 		tooSlow = false // its callers wait for the CPU, as those of a disk do
 	}
 	if !tooSlow && failed < 3 && inflight < stallLimit {
 		return Finding{}, false
 	}
-	f := Finding{Severity: Warning, layer: layerStorage, effect: true, Plane: d.Plane, Stage: "storage", Culprit: d.Kind + " storage of " + d.Plane, subject: d.Plane + d.Kind,
+	f := Finding{Severity: Warning, layer: layerStorage, effect: true, Plane: d.Plane, Stage: "storage",
+		Culprit: d.Kind + " storage of " + d.Plane, subject: d.Plane + d.Kind,
 		explains: []reach{{member: v.Member, plane: d.Plane}}}
 	f.Title = fmt.Sprintf("%s: the %s storage behind %s is slow", v.Member, d.Kind, d.Plane)
 	if tooSlow {
-		f.Title = fmt.Sprintf("%s: the %s storage behind %s takes %s for a %s", v.Member, d.Kind, d.Plane, millis(worst.Now.Mean), worst.Label("op"))
-		f.Evidence = append(f.Evidence, Line{Key: worst.Key(), Text: fmt.Sprintf("%s: %s on average, %s at the 99th percentile%s, over %.0f calls", worst.Label("op"),
-			millis(worst.Now.Mean), millis(worst.Now.P99), usually(worst), worst.Now.Count)})
+		f.Title = fmt.Sprintf("%s: the %s storage behind %s takes %s for a %s", v.Member, d.Kind, d.Plane,
+			millis(worst.Now.Mean), worst.Label("op"))
+		f.Evidence = append(f.Evidence, Line{Key: worst.Key(),
+			Text: fmt.Sprintf("%s: %s on average, %s at the 99th percentile%s, over %.0f calls", worst.Label("op"),
+				millis(worst.Now.Mean), millis(worst.Now.P99), usually(worst), worst.Now.Count)})
 		f.Since = worst.Since
 	}
 	if inflight >= stallLimit {
-		f.Title = fmt.Sprintf("%s: the %s storage behind %s does not answer, for %s now", v.Member, d.Kind, d.Plane, millis(inflight))
+		f.Title = fmt.Sprintf("%s: the %s storage behind %s does not answer, for %s now", v.Member, d.Kind, d.Plane,
+			millis(inflight))
 		f.Severity = Critical
-		f.Evidence = append(f.Evidence, Line{Key: "storage.inflight_ms", Text: fmt.Sprintf("one call has been in flight for %s", millis(inflight))})
+		f.Evidence = append(f.Evidence, Line{Key: "storage.inflight_ms",
+			Text: fmt.Sprintf("one call has been in flight for %s", millis(inflight))})
 	}
 	if failed > 0 {
 		f.Severity = Critical
-		f.Evidence = append(f.Evidence, Line{Key: errors.Key(), Text: fmt.Sprintf("%.0f calls failed in %s", failed, v.Window)})
+		f.Evidence = append(f.Evidence, Line{Key: errors.Key(), Text: fmt.Sprintf("%.0f calls failed in %s", failed,
+			v.Window)})
 		if f.Since.IsZero() {
 			f.Since = errors.Since
 		}
 	}
-	if reads := v.one("storage.call", "plane", d.Plane, "backend", d.Kind, "op", "read"); tooSlow && reads != nil && reads != worst && reads.Now.Count >= fewest && reads.Now.Mean < worst.Now.Mean/5 {
-		f.Evidence = append(f.Evidence, Line{Key: reads.Key(), Text: fmt.Sprintf("reads take %s over the same connections: neither the network nor the storage's CPU, but its commits: its disk", millis(reads.Now.Mean))})
+	if reads := v.one("storage.call", "plane", d.Plane, "backend", d.Kind, "op", "read"); tooSlow && reads != nil &&
+		reads != worst && reads.Now.Count >= fewest && reads.Now.Mean < worst.Now.Mean/5 {
+		f.Evidence = append(f.Evidence, Line{Key: reads.Key(), Text: fmt.Sprintf("reads take %s over the same "+
+			"connections: neither the network nor the storage's CPU, but its commits: its disk", millis(reads.Now.Mean))})
 		f.Culprit = "disk under the " + f.Culprit
 	}
-	if tooSlow && failed == 0 && inflight < stallLimit && worst.Usual.Known() && worst.Usual.Rate > 0 && worst.Now.Rate > 3*worst.Usual.Rate {
+	if tooSlow && failed == 0 && inflight < stallLimit && worst.Usual.Known() && worst.Usual.Rate > 0 &&
+		worst.Now.Rate > 3*worst.Usual.Rate {
 		// It is asked several times as often as usual: whoever asks explains it, not the other way round.
 		f.layer, f.explains = layerSymptom, nil
-		f.Evidence = append(f.Evidence, Line{Key: worst.Key(), Text: fmt.Sprintf("it is called %.0f times a second, %s as often as usual", worst.Now.Rate, timesWord(worst.Now.Rate/worst.Usual.Rate))})
+		f.Evidence = append(f.Evidence, Line{Key: worst.Key(),
+			Text: fmt.Sprintf("it is called %.0f times a second, %s as often as usual", worst.Now.Rate,
+				timesWord(worst.Now.Rate/worst.Usual.Rate))})
 	}
 	f.Do = storageSteps(d)
 	return f, true
@@ -100,13 +114,16 @@ func (v *view) storageOf(d Dependency) (Finding, bool) {
 func storageSteps(d Dependency) []string {
 	switch d.Kind {
 	case "postgresql":
-		return []string{"Look at the PostgreSQL server's disk and its waits: SELECT wait_event_type, wait_event, count(*) FROM pg_stat_activity GROUP BY 1, 2.",
+		return []string{"Look at the PostgreSQL server's disk and its waits: SELECT wait_event_type, wait_event, count(*) " +
+			"FROM pg_stat_activity GROUP BY 1, 2.",
 			"WALSync or WALWrite there means its disk; Lock means another session holds what is needed."}
 	case "consul":
-		return []string{"Ask the doctor of that cluster: corbel doctor --http-addr of one of its servers, or add it with --also.",
+		return []string{"Ask the doctor of that cluster: corbel doctor --http-addr of one of its servers, or add it with " +
+			"--also.",
 			"See whether it has a leader: GET /v1/status/leader."}
 	case "s3", "gcs":
-		return []string{"Look at the provider's status and at the bucket's request limits; 429 and 503 are counted in storage.errors.",
+		return []string{"Look at the provider's status and at the bucket's request limits; 429 and 503 are counted in " +
+			"storage.errors.",
 			"An object store answers in tens of milliseconds at best: the Raft storage answers in one."}
 	default:
 		return []string{"Look at the device under the storage's folder: iostat -x 1, PSI io."}
@@ -131,12 +148,16 @@ func storageAmplified(v *view) []Finding {
 		if per < amplifiedFrom {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerWork, Plane: plane, Stage: "storage", Culprit: plane + " " + kind, subject: plane + kind, Since: s.Since,
-			Title: fmt.Sprintf("%s: each %s of %s costs %.1f storage operations where one is enough", v.Member, kind, plane, per),
-			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f storage operations for %.0f requests in %s", s.Now.Sum, total.Now.Count, v.Window)},
+		out = append(out, Finding{Severity: Warning, layer: layerWork, Plane: plane, Stage: "storage", Culprit: plane + " " +
+			kind, subject: plane + kind, Since: s.Since,
+			Title: fmt.Sprintf("%s: each %s of %s costs %.1f storage operations where one is enough", v.Member, kind,
+				plane, per),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f storage operations for %.0f requests in %s", s.Now.Sum,
+				total.Now.Count, v.Window)},
 				{Key: total.Key(), Text: fmt.Sprintf("a request takes %s on average%s", millis(total.Now.Mean), usually(total))}},
 			Do: []string{"See what these requests do differently: corbel doctor --json shows the slowest with their stages.",
-				"If it began with an upgrade or a plugin, go back and report it: the count per request is part of Corbel's contract."},
+				"If it began with an upgrade or a plugin, go back and report it: the count per request is part of Corbel's " +
+					"contract."},
 			explains: []reach{{member: v.Member, plane: plane}}})
 	}
 	return out
@@ -158,11 +179,15 @@ func revocationStorm(v *view) []Finding {
 	if done > 0 {
 		eta = "at this rate it ends in " + (time.Duration(pending.Now.Value/done) * time.Second).String()
 	}
-	return []Finding{{Severity: Warning, layer: layerLoad, effect: true, Plane: "secrets", Culprit: "revocation of leases", Since: pending.Since,
-		Title:    fmt.Sprintf("%s: %.0f leases wait to be revoked; %s", v.Member, pending.Now.Value, eta),
-		Evidence: []Line{{Key: pending.Key(), Text: fmt.Sprintf("%.0f are pending, %.0f a second end, %.0f a second fail%s", pending.Now.Value, done, failed, usually(pending))}},
-		Do: []string{"See what they are and what they wait for: corbel secrets leases status; one slow target (a database) holds only its own queue.",
-			"Pause them while you need the capacity: corbel secrets leases pause; they go on with corbel secrets leases resume."},
+	return []Finding{{Severity: Warning, layer: layerLoad, effect: true, Plane: "secrets", Culprit: "revocation of leases",
+		Since: pending.Since,
+		Title: fmt.Sprintf("%s: %.0f leases wait to be revoked; %s", v.Member, pending.Now.Value, eta),
+		Evidence: []Line{{Key: pending.Key(), Text: fmt.Sprintf("%.0f are pending, %.0f a second end, %.0f a second fail%s",
+			pending.Now.Value, done, failed, usually(pending))}},
+		Do: []string{"See what they are and what they wait for: corbel secrets leases status; one slow target (a " +
+			"database) holds only its own queue.",
+			"Pause them while you need the capacity: corbel secrets leases pause; they go on with " +
+				"corbel secrets leases resume."},
 		explains: []reach{{member: v.Member, plane: "secrets"}}}}
 }
 
@@ -189,11 +214,15 @@ func noisyTenant(v *view) []Finding {
 			continue
 		}
 		shed := v.shedOf(plane)
-		out = append(out, Finding{Severity: Warning, layer: layerLoad, effect: true, Plane: plane, Stage: "queue", Culprit: who, subject: plane + who, Since: s.Since,
-			Title: fmt.Sprintf("%s: %s sends %.0f %% of the requests of %s, and others wait for it", v.Member, who, 100*s.Now.Rate/totals[plane], plane),
-			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f requests a second of %.0f%s", s.Now.Rate, totals[plane], usually(s))},
+		out = append(out, Finding{Severity: Warning, layer: layerLoad, effect: true, Plane: plane, Stage: "queue",
+			Culprit: who, subject: plane + who, Since: s.Since,
+			Title: fmt.Sprintf("%s: %s sends %.0f %% of the requests of %s, and others wait for it", v.Member, who,
+				100*s.Now.Rate/totals[plane], plane),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f requests a second of %.0f%s", s.Now.Rate, totals[plane],
+				usually(s))},
 				{Text: fmt.Sprintf("%.1f requests a second were turned away for want of capacity", shed)}},
-			Do:       []string{"Give it a limit: a rate-limit quota (secrets), limits{} or request_limits (catalog), for its token or address.", "Ask its owner what it does: a loop without back-off looks like this."},
+			Do: []string{"Give it a limit: a rate-limit quota (secrets), limits{} or request_limits (catalog), for its " +
+				"token or address.", "Ask its owner what it does: a loop without back-off looks like this."},
 			explains: []reach{{member: v.Member, plane: plane}}})
 	}
 	return out
@@ -235,10 +264,13 @@ func overloaded(v *view) []Finding {
 		if shed*v.Window.Seconds() < 20 {
 			continue
 		}
-		f := Finding{Severity: Warning, layer: layerSymptom, effect: true, Plane: plane, Stage: "queue", Culprit: "queue of " + plane, subject: plane,
-			Title:    fmt.Sprintf("%s: %s turns %.0f requests a second away: its queue is full", v.Member, plane, shed),
-			Evidence: []Line{{Key: "request.shed", Text: fmt.Sprintf("%.0f requests in %s got 429 or 503 with Retry-After", shed*v.Window.Seconds(), v.Window)}},
-			Do:       []string{"See above what slows the plane; if nothing does, it is more load than this cluster carries: add CPU, or limit who asks most."}}
+		f := Finding{Severity: Warning, layer: layerSymptom, effect: true, Plane: plane, Stage: "queue",
+			Culprit: "queue of " + plane, subject: plane,
+			Title: fmt.Sprintf("%s: %s turns %.0f requests a second away: its queue is full", v.Member, plane, shed),
+			Evidence: []Line{{Key: "request.shed", Text: fmt.Sprintf("%.0f requests in %s got 429 or 503 with Retry-After",
+				shed*v.Window.Seconds(), v.Window)}},
+			Do: []string{"See above what slows the plane; if nothing does, it is more load than this cluster carries: add " +
+				"CPU, or limit who asks most."}}
 		if s := v.one("group.shed", "group", plane); s != nil {
 			f.Since = s.Since
 		}
@@ -257,14 +289,19 @@ func handlerHangs(v *view) []Finding {
 		if s.Now.Value < 5000 || (queued < 1 && s.Now.Value < 20000) {
 			continue
 		}
-		f := Finding{Severity: Warning, layer: layerWork, Plane: "monitor", Stage: "handler", Culprit: "handler " + name, subject: name, Since: v.ago(s.Now.Value),
-			Title:    fmt.Sprintf("%s: the handler %s hangs: its oldest event has been with it for %s", v.Member, name, millis(s.Now.Value)),
-			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("its oldest run has taken %s; %.0f events wait behind it", millis(s.Now.Value), queued)}},
-			Do: []string{"Look at what it runs or connects to; give it a timeout: corbel checks, handlers and their timeout stand in docs/monitor.md.",
+		f := Finding{Severity: Warning, layer: layerWork, Plane: "monitor", Stage: "handler", Culprit: "handler " + name,
+			subject: name, Since: v.ago(s.Now.Value),
+			Title: fmt.Sprintf("%s: the handler %s hangs: its oldest event has been with it for %s", v.Member, name,
+				millis(s.Now.Value)),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("its oldest run has taken %s; %.0f events wait behind it",
+				millis(s.Now.Value), queued)}},
+			Do: []string{"Look at what it runs or connects to; give it a timeout: corbel checks, handlers and their timeout " +
+				"stand in docs/monitor.md.",
 				"Other handlers go on; what waits for this one keeps the newest event of each check."},
 			explains: []reach{{member: v.Member, plane: "monitor", stage: "handler"}}}
 		if lost != nil && lost.Now.Sum > 0 {
-			f.Evidence = append(f.Evidence, Line{Key: lost.Key(), Text: fmt.Sprintf("%.0f events were merged into newer ones of the same check in %s", lost.Now.Sum, v.Window)})
+			f.Evidence = append(f.Evidence, Line{Key: lost.Key(),
+				Text: fmt.Sprintf("%.0f events were merged into newer ones of the same check in %s", lost.Now.Sum, v.Window)})
 		}
 		out = append(out, f)
 	}
@@ -279,17 +316,24 @@ func subscriberSlow(v *view) []Finding {
 		if s.Now.Value < 2000 {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerWork, Stage: "write", Culprit: kind + " subscriber " + who, subject: kind + who, Since: v.ago(s.Now.Value),
-			Title:    fmt.Sprintf("%s: the %s subscriber %s does not read: it is %s behind", v.Member, kind, who, millis(s.Now.Value)),
-			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("what was written for it has waited for %s; others are not held up", millis(s.Now.Value))}},
-			Do:       []string{"Look at that process: is it stopped, swapping, or busy with one thread? It is cut off by itself and starts again from a snapshot."},
+		out = append(out, Finding{Severity: Warning, layer: layerWork, Stage: "write", Culprit: kind + " subscriber " + who,
+			subject: kind + who, Since: v.ago(s.Now.Value),
+			Title: fmt.Sprintf("%s: the %s subscriber %s does not read: it is %s behind", v.Member, kind, who,
+				millis(s.Now.Value)),
+			Evidence: []Line{{Key: s.Key(),
+				Text: fmt.Sprintf("what was written for it has waited for %s; others are not held up", millis(s.Now.Value))}},
+			Do: []string{"Look at that process: is it stopped, swapping, or busy with one thread? It is cut off by itself " +
+				"and starts again from a snapshot."},
 		})
 	}
 	if cut := v.one("subscriber.cut"); cut != nil && cut.Now.Sum >= 1 && len(out) == 0 {
-		out = append(out, Finding{Severity: Warning, layer: layerWork, Stage: "write", Culprit: cut.Label("kind") + " subscriber " + cut.Label("who"), subject: "cut", Since: cut.Since,
-			Title:    fmt.Sprintf("%s: a %s subscriber was cut off because it did not read: %s", v.Member, cut.Label("kind"), cut.Label("who")),
+		out = append(out, Finding{Severity: Warning, layer: layerWork, Stage: "write", Culprit: cut.Label("kind") +
+			" subscriber " + cut.Label("who"), subject: "cut", Since: cut.Since,
+			Title: fmt.Sprintf("%s: a %s subscriber was cut off because it did not read: %s", v.Member, cut.Label("kind"),
+				cut.Label("who")),
 			Evidence: []Line{{Key: cut.Key(), Text: fmt.Sprintf("%.0f times in %s", cut.Now.Sum, v.Window)}},
-			Do:       []string{"Look at that process and its host; it starts again from a snapshot each time, which costs more than keeping up."},
+			Do: []string{"Look at that process and its host; it starts again from a snapshot each time, which costs " +
+				"more than keeping up."},
 		})
 	}
 	return out
@@ -303,10 +347,13 @@ func terminatingInstance(v *view) []Finding {
 			continue
 		}
 		what := s.Label("service")
-		out = append(out, Finding{Severity: Warning, layer: layerWork, Plane: "mesh", Stage: "network", Culprit: "terminating instance " + what, subject: what, Since: s.Since,
-			Title:    fmt.Sprintf("%s: %s is being drained and still gets new connections", v.Member, what),
-			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f new connections in %s, after all proxies that watch it had confirmed that it goes", s.Now.Sum, v.Window)}},
-			Do: []string{"Find clients that do not go through the catalog: ss -tn on this host shows from where; DNS answers kept beyond their TTL, or addresses in a configuration.",
+		out = append(out, Finding{Severity: Warning, layer: layerWork, Plane: "mesh", Stage: "network",
+			Culprit: "terminating instance " + what, subject: what, Since: s.Since,
+			Title: fmt.Sprintf("%s: %s is being drained and still gets new connections", v.Member, what),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f new connections in %s, after all proxies that watch it "+
+				"had confirmed that it goes", s.Now.Sum, v.Window)}},
+			Do: []string{"Find clients that do not go through the catalog: ss -tn on this host shows from where; DNS answers " +
+				"kept beyond their TTL, or addresses in a configuration.",
 				"Let the instance wait before it stops: corbel services drain --wait, as a pre-stop hook."},
 			explains: []reach{{member: v.Member, plane: "mesh"}}})
 	}
@@ -319,10 +366,12 @@ func configRefused(v *view) []Finding {
 	if nacks == nil || nacks.Now.Sum < 1 {
 		return nil
 	}
-	return []Finding{{Severity: Warning, layer: layerWork, Plane: "mesh", Culprit: "configuration of proxies", Since: nacks.Since,
+	return []Finding{{Severity: Warning, layer: layerWork, Plane: "mesh", Culprit: "configuration of proxies",
+		Since:    nacks.Since,
 		Title:    fmt.Sprintf("%s: proxies refuse what they are sent: they keep their last good configuration", v.Member),
 		Evidence: []Line{{Key: nacks.Key(), Text: fmt.Sprintf("%.0f refusals in %s", nacks.Now.Sum, v.Window)}},
-		Do:       []string{"Read Envoy's own words: corbel mesh status lists refusals, corbel mesh proxy NAME shows the last one."}}}
+		Do: []string{"Read Envoy's own words: corbel mesh status lists refusals, corbel mesh proxy NAME shows the " +
+			"last one."}}}
 }
 
 // Goroutines are too many from growsFrom on when they become so many more a second over the longest history kept:
@@ -336,13 +385,16 @@ const (
 // goroutinesGrow finds a process whose goroutines only become more.
 func goroutinesGrow(v *view) []Finding {
 	s := v.one("runtime.num_goroutines")
-	if s == nil || s.Now.Value < growsFrom || s.Now.Slope < growsSlowly || (s.times() < 3 && (s.Usual.Known() || s.Now.Slope < growsFast)) {
+	if s == nil || s.Now.Value < growsFrom || s.Now.Slope < growsSlowly ||
+		(s.times() < 3 && (s.Usual.Known() || s.Now.Slope < growsFast)) {
 		return nil
 	}
 	f := Finding{Severity: Warning, layer: layerWork, Culprit: "goroutines of " + v.Member, Since: s.Since,
-		Title:    fmt.Sprintf("%s: its goroutines become more and more: %.0f now, %.0f a minute", v.Member, s.Now.Value, 60*s.Now.Slope),
+		Title: fmt.Sprintf("%s: its goroutines become more and more: %.0f now, %.0f a minute", v.Member, s.Now.Value,
+			60*s.Now.Slope),
 		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f goroutines%s", s.Now.Value, usually(s))}},
-		Do:       []string{"Gather an archive (corbel debug): its goroutine profile says where they stand; report it.", "A restart of this member gives time; the others carry on."}}
+		Do: []string{"Gather an archive (corbel debug): its goroutine profile says where they stand; report it.",
+			"A restart of this member gives time; the others carry on."}}
 	for _, st := range v.Stacks {
 		if st.Kind == StackWaiting && st.Share > 0.3 {
 			f.Evidence = append(f.Evidence, Line{Text: st.words()})
@@ -360,8 +412,10 @@ func garbageCollection(v *view) []Finding {
 	}
 	s := v.one("runtime.gc_cpu")
 	return []Finding{{Severity: Warning, layer: layerMachine, Culprit: "garbage collection", Since: s.Since,
-		Title:    fmt.Sprintf("%s: %.0f %% of its CPU goes into garbage collection", v.Member, 100*share),
-		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f %% of the CPU time that this process had%s", 100*share, usually(s))}},
-		Do:       []string{"Its memory limit is near: raise GOMEMLIMIT or the container's limit.", "The heap profile in corbel debug says what holds the memory."},
+		Title: fmt.Sprintf("%s: %.0f %% of its CPU goes into garbage collection", v.Member, 100*share),
+		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f %% of the CPU time that this process had%s", 100*share,
+			usually(s))}},
+		Do: []string{"Its memory limit is near: raise GOMEMLIMIT or the container's limit.",
+			"The heap profile in corbel debug says what holds the memory."},
 		explains: []reach{{member: v.Member}}}}
 }

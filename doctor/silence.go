@@ -9,13 +9,15 @@ func eventsReachNobody(v *view) []Finding {
 	if count < 1 {
 		return nil
 	}
-	f := Finding{Severity: Warning, layer: layerWork, Plane: "monitor", Stage: "handler", Culprit: "configuration of the monitor", subject: "unreached",
+	f := Finding{Severity: Warning, layer: layerWork, Plane: "monitor", Stage: "handler",
+		Culprit: "configuration of the monitor", subject: "unreached",
 		Title: fmt.Sprintf("%.0f checks or handlers of the monitor reach nobody: nobody is alerted by their events", count),
 		Do: []string{"Create what is missing, or name what is there: corbel create -f FILE warns of names that do not exist.",
 			"corbel checks info NAME shows where a check's events are to go."}}
 	for _, s := range v.all("monitor.unreached_by") {
 		if s.Now.Value > 0 {
-			f.Evidence = append(f.Evidence, Line{Key: s.Key(), Text: fmt.Sprintf("%s %s: %s", s.Label("kind"), s.Label("object"), s.Label("reason"))})
+			f.Evidence = append(f.Evidence, Line{Key: s.Key(), Text: fmt.Sprintf("%s %s: %s", s.Label("kind"), s.Label("object"),
+				s.Label("reason"))})
 		}
 	}
 	if more := int(count) - len(f.Evidence); more > 0 {
@@ -33,11 +35,16 @@ func sinkDeaf(v *view) []Finding {
 			continue
 		}
 		name := s.Label("sink")
-		out = append(out, Finding{Severity: Warning, layer: layerObserver, Stage: "observe", Culprit: "metrics sink " + name, subject: "deaf " + name, Since: s.Since,
-			Title: fmt.Sprintf("%s: the metrics sink %s does not take what it is sent: who looks there sees old values or none", v.Member, name),
-			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("writes fail; in %s %.0f lines were dropped and %.0f sent (over UDP what is sent may reach nobody)", v.Window,
-				v.rate("telemetry.sink.dropped", "sink", name)*v.Window.Seconds(), v.rate("telemetry.sink.sent", "sink", name)*v.Window.Seconds())}},
-			Do: []string{"Start what listens there, or correct the address and reload (SIGHUP). Nothing in Corbel waits for it meanwhile."}})
+		out = append(out, Finding{Severity: Warning, layer: layerObserver, Stage: "observe", Culprit: "metrics sink " + name,
+			subject: "deaf " + name, Since: s.Since,
+			Title: fmt.Sprintf("%s: the metrics sink %s does not take what it is sent: who looks there sees old values or none",
+				v.Member, name),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("writes fail; in %s %.0f lines were dropped and %.0f sent "+
+				"(over UDP what is sent may reach nobody)", v.Window,
+				v.rate("telemetry.sink.dropped", "sink", name)*v.Window.Seconds(),
+				v.rate("telemetry.sink.sent", "sink", name)*v.Window.Seconds())}},
+			Do: []string{"Start what listens there, or correct the address and reload (SIGHUP). Nothing in Corbel waits for " +
+				"it meanwhile."}})
 	}
 	return out
 }

@@ -51,8 +51,9 @@ func (v *view) symptoms() []symptom {
 	}
 	add(v.one("catalog.register"), "catalog", "register", "", registerLimit)
 	if s := v.one("monitor.stored"); s != nil && s.Now.Count >= fewest && s.Now.P99 > eventLimit {
-		out = append(out, symptom{member: v.Member, plane: "monitor", kind: "event", stage: "storage", share: 1, series: s, limit: eventLimit,
-			lost: s.Now.P99 * s.Now.Count / max(v.Window.Seconds(), 1) / 100})
+		out = append(out, symptom{member: v.Member, plane: "monitor", kind: "event", stage: "storage", share: 1, series: s,
+			limit: eventLimit,
+			lost:  s.Now.P99 * s.Now.Count / max(v.Window.Seconds(), 1) / 100})
 	}
 	return out
 }
@@ -113,9 +114,11 @@ const (
 
 // unexplained is the finding for a symptom without a cause.
 func (y *symptom) unexplained(v *view) Finding {
-	f := Finding{Code: "slow-requests", Severity: Warning, Member: y.member, Plane: y.plane, Stage: y.stage, layer: layerSymptom,
+	f := Finding{Code: "slow-requests", Severity: Warning, Member: y.member, Plane: y.plane, Stage: y.stage,
+		layer: layerSymptom,
 		Since: y.series.Since, Evidence: []Line{y.line()}, subject: y.plane + "/" + y.kind, Culprit: "not known yet"}
-	f.Title = fmt.Sprintf("%s: %s of %s is slow (%s on average), and nothing that was measured explains it", y.member, y.kind, y.plane, millis(y.series.Now.Mean))
+	f.Title = fmt.Sprintf("%s: %s of %s is slow (%s on average), and nothing that was measured explains it", y.member,
+		y.kind, y.plane, millis(y.series.Now.Mean))
 	if y.kind == commitKind { // what waits for its group is an effect of that
 		f.layer, f.explains = layerCommit, []reach{{member: y.member, plane: y.plane}}
 	} else {
@@ -123,7 +126,8 @@ func (y *symptom) unexplained(v *view) Finding {
 	}
 	if y.stage != "" && y.share >= stageShare {
 		f.Culprit = "stage " + y.stage
-		f.Title = fmt.Sprintf("%s: %s of %s is slow (%s on average); %.0f %% of the time goes into %s", y.member, y.kind, y.plane, millis(y.series.Now.Mean), 100*y.share, stageWords(y.stage))
+		f.Title = fmt.Sprintf("%s: %s of %s is slow (%s on average); %.0f %% of the time goes into %s", y.member, y.kind,
+			y.plane, millis(y.series.Now.Mean), 100*y.share, stageWords(y.stage))
 	}
 	for i := range v.Slow {
 		if s := &v.Slow[i]; s.Plane == y.plane && s.Kind == y.kind {

@@ -166,13 +166,16 @@ func (b *bed) start(s *server, join []string) (err error) {
 	if s.agent {
 		role = "agent"
 	}
-	args := []string{"-node", s.name, "-data-dir", filepath.Join(b.dir, s.name), "-log-level", "warn", "-dns-port", "-1", "-hcl", config,
+	args := []string{"-node", s.name, "-data-dir", filepath.Join(b.dir, s.name), "-log-level", "warn", "-dns-port", "-1",
+		"-hcl", config,
 		"-server-port", port(s.rpc), "-serf-lan-port", port(s.serf)}
 	if b.net != nil {
 		bind, reach = b.net.IP(s.host), s.http
-		args = append(args, "-hcl", fmt.Sprintf("addresses { http = %q }\ntls { disabled = true }\nallow_unencrypted_gossip = true", s.http))
+		args = append(args, "-hcl", fmt.Sprintf("addresses { http = %q }\ntls { disabled = true "+
+			"}\nallow_unencrypted_gossip = true", s.http))
 	} else {
-		args = append(args, "-http-port", port(s.http), "-hcl", fmt.Sprintf("ports { monitor = %s\n monitor_agents = %s }", port(s.monitor), port(s.agents)))
+		args = append(args, "-http-port", port(s.http), "-hcl", fmt.Sprintf("ports { monitor = %s\n monitor_agents = %s }",
+			port(s.monitor), port(s.agents)))
 	}
 	args = slices.Concat([]string{role}, args, []string{"-bind", bind}, join)
 	for _, text := range s.extra {

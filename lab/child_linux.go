@@ -43,7 +43,8 @@ func newQuota() (*quota, error) {
 	q, parent := &quota{}, filepath.Join(root, "cpu")
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
 		q.unified, parent = true, root
-		_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+cpu"), 0) // on already, or set fails below and says so
+		// on already, or set fails below and says so
+		_ = os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+cpu"), 0)
 	}
 	var err error
 	if q.dir, err = os.MkdirTemp(parent, "corbel-lab-"); err != nil {

@@ -54,7 +54,8 @@ func blockStorageSink(ctx context.Context, b *bed) (want, error) {
 		return want{}, err
 	}
 	b.add(b.loading, renewing(herd))
-	return want{first: sinkOf("dogstatsd"), denies: []string{"the disk is fine", cpuFine, "not the cause, but slowed by it: secrets-1"}}, nil
+	return want{first: sinkOf("dogstatsd"), denies: []string{"the disk is fine", cpuFine,
+		"not the cause, but slowed by it: secrets-1"}}, nil
 }
 
 // stalledAndBlocked is a leader whose syncs take longer than a second each, and whose sink blocks.
@@ -65,7 +66,8 @@ func stalledAndBlocked(ctx context.Context, b *bed) (w want, err error) {
 	if err := b.blockSinkOf(ctx, b.sick, "dogstatsd", 64); err != nil {
 		return w, err
 	}
-	return want{first: stalled(b.sick), also: []finding{sinkOf("dogstatsd")}}, b.sick.control.Disk(ctx, fault.Command{Name: "stall", Ops: "sync", Delay: 1500 * time.Millisecond})
+	return want{first: stalled(b.sick), also: []finding{sinkOf("dogstatsd")}},
+		b.sick.control.Disk(ctx, fault.Command{Name: "stall", Ops: "sync", Delay: 1500 * time.Millisecond})
 }
 
 func stalled(s *server) finding { return finding{"disk-stalled", "disk of " + s.name} }

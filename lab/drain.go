@@ -54,7 +54,8 @@ func drainBusy(ctx context.Context, b *bed) (string, error) {
 	if err := sleep(ctx, 2*time.Second); err != nil {
 		return "", err
 	}
-	return "terminating instance " + terminating, b.servers[0].client.Put(ctx, fmt.Sprintf("/v1/agent/service/drain/%s?wait=0s", terminating), nil, nil, nil)
+	return "terminating instance " + terminating,
+		b.servers[0].client.Put(ctx, fmt.Sprintf("/v1/agent/service/drain/%s?wait=0s", terminating), nil, nil, nil)
 }
 
 // throttleAndDrain lowers a proxy's quota beside an instance that goes and is asked still.

@@ -22,7 +22,8 @@ func leakRequests(ctx context.Context, b *bed) (string, error) {
 		return "", err
 	}
 	_ = resp.Body.Close()
-	ask := fmt.Sprintf("GET /v1/config/service-defaults?wait=300s&index=%s HTTP/1.1\r\nHost: lab\r\n\r\n", resp.Header.Get("X-Consul-Index"))
+	ask := fmt.Sprintf("GET /v1/config/service-defaults?wait=300s&index=%s HTTP/1.1\r\nHost: lab\r\n\r\n",
+		resp.Header.Get("X-Consul-Index"))
 	b.load.Go(func() {
 		var all []net.Conn
 		defer func() {

@@ -57,7 +57,8 @@ func throttleProxy(ctx context.Context, b *bed) (string, error) {
 	}
 	const name = "lab-proxy"
 	// A tenth of a core in bursts, as a proxy with traffic.
-	cmd := exec.Command(envoy, "-c", "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.1; done", "envoy", "--service-node", name)
+	cmd := exec.Command(envoy, "-c", "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.1; done",
+		"envoy", "--service-node", name)
 	cmd.SysProcAttr = spawn.DieWithParent()
 	if err := cmd.Start(); err != nil {
 		return "", err
@@ -105,8 +106,9 @@ func exceedAllowance(ctx context.Context, b *bed) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "allowance bw_out_allowance_exceeded of ens5", b.cards(ctx, s, map[string]uint64{"bw_out_allowance_exceeded": 300, "bw_in_allowance_exceeded": 0,
-		"pps_allowance_exceeded": 0, "queue_0_tx_cnt": 900, "queue_1_tx_cnt": 1000})
+	return "allowance bw_out_allowance_exceeded of ens5",
+		b.cards(ctx, s, map[string]uint64{"bw_out_allowance_exceeded": 300, "bw_in_allowance_exceeded": 0,
+			"pps_allowance_exceeded": 0, "queue_0_tx_cnt": 900, "queue_1_tx_cnt": 1000})
 }
 
 func useOneQueue(ctx context.Context, b *bed) (string, error) {

@@ -175,8 +175,10 @@ func (b *bed) unaware(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		found := err == nil && slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool { return f.Code == b.scenario.Code })
-		early := err == nil && slices.ContainsFunc(report.Gaps, func(gap string) bool { return strings.HasSuffix(gap, doctor.NoWindow) })
+		found := err == nil && slices.ContainsFunc(report.Findings,
+			func(f doctor.Finding) bool { return f.Code == b.scenario.Code })
+		early := err == nil && slices.ContainsFunc(report.Gaps,
+			func(gap string) bool { return strings.HasSuffix(gap, doctor.NoWindow) })
 		if err == nil && !found && !early {
 			return nil
 		}

@@ -24,7 +24,8 @@ type stream struct {
 
 // steady is what all clusters carry: a few writes and reads from everywhere, far below what a cluster can take.
 func steady() []stream {
-	return []stream{{workers: 3, every: 25 * time.Millisecond, send: putKey}, {workers: 3, every: 25 * time.Millisecond, send: getKey},
+	return []stream{{workers: 3, every: 25 * time.Millisecond, send: putKey},
+		{workers: 3, every: 25 * time.Millisecond, send: getKey},
 		{workers: 1, every: 100 * time.Millisecond, send: register}}
 }
 

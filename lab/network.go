@@ -50,7 +50,8 @@ func hosts(ctx context.Context, b *bed) error {
 func throughAgents(b *bed) []stream {
 	value := make([]byte, 32<<10)
 	return []stream{
-		{workers: len(b.servers), every: 10 * time.Millisecond, send: func(ctx context.Context, c *client.Client, worker, n int) error {
+		{workers: len(b.servers), every: 10 * time.Millisecond, send: func(ctx context.Context, c *client.Client, worker,
+			n int) error {
 			key := fmt.Sprintf("/v1/kv/lab/%d", worker)
 			if n == 0 {
 				return c.Put(ctx, key, nil, string(value), nil)

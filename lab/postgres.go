@@ -57,13 +57,15 @@ func (b *bed) postgres(ctx context.Context) (string, error) {
 	data := filepath.Join(dir, "data")
 	within, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	initdb := exec.CommandContext(within, filepath.Join(bin, "initdb"), "-D", data, "-U", "corbel", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	initdb := exec.CommandContext(within, filepath.Join(bin, "initdb"), "-D", data, "-U", "corbel", "--auth=trust", "-E",
+		"UTF8", "--locale=C", "--no-sync")
 	initdb.Dir, initdb.SysProcAttr = dir, attr
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("initdb: %w\n%s", err, out)
 	}
 	printed := &spawn.Tail{}
-	server := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=100")
+	server := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-k", dir, "-c", "listen_addresses=", "-c",
+		"max_connections=100")
 	server.Dir, server.SysProcAttr, server.Stdout, server.Stderr = dir, attr, printed, printed
 	held, done, err := startSlowable(server)
 	if err != nil {

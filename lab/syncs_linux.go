@@ -71,11 +71,14 @@ func (s *syncs) filter() error {
 	calls := []uint32{unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_SYNC_FILE_RANGE}
 	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}} // the number of the call
 	for i, call := range calls {
-		program = append(program, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jt: uint8(len(calls) - i)})
+		program = append(program, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call,
+			Jt: uint8(len(calls) - i)})
 	}
-	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: allow}, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: userNotif})
+	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: allow},
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: userNotif})
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, filterListen, uintptr(unsafe.Pointer(&prog)))
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, filterListen,
+		uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
 		return fmt.Errorf("syncs of another program cannot be held here: seccomp user notifications: %w", errno)
 	}
@@ -106,7 +109,8 @@ func (s *syncs) serve(ctx context.Context) {
 			var answer [24]byte
 			binary.NativeEndian.PutUint64(answer[:8], id)
 			binary.NativeEndian.PutUint32(answer[20:], notifContinue)
-			_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(s.fd), notifSend, uintptr(unsafe.Pointer(&answer))) // a caller that is gone needs no answer
+			// a caller that is gone needs no answer
+			_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(s.fd), notifSend, uintptr(unsafe.Pointer(&answer)))
 		})
 	}
 }

@@ -49,7 +49,8 @@ func (b *bed) withSecrets(ctx context.Context, storage string) error {
 		return err
 	}
 	b.vault = &vault{addr: addr}
-	if b.vault.c, err = client.New(client.Config{Address: "http://" + addr, Timeout: 10 * time.Second, Transport: header{"X-Vault-Token", &b.vault.token}}); err != nil {
+	if b.vault.c, err = client.New(client.Config{Address: "http://" + addr, Timeout: 10 * time.Second,
+		Transport: header{"X-Vault-Token", &b.vault.token}}); err != nil {
 		return err
 	}
 	b.later(b.vault.c.Close)
@@ -78,7 +79,8 @@ func (v *vault) open(ctx context.Context) error {
 		return err
 	}
 	for {
-		err := v.call(ctx, "POST", "sys/mounts/lab", map[string]any{"type": "kv", "options": map[string]string{"version": "1"}}, nil)
+		err := v.call(ctx, "POST", "sys/mounts/lab",
+			map[string]any{"type": "kv", "options": map[string]string{"version": "1"}}, nil)
 		if err == nil {
 			return nil
 		}
@@ -105,7 +107,8 @@ func (v *vault) call(ctx context.Context, method, path string, body, into any) e
 func (v *vault) as(token string) (*vault, error) {
 	o := &vault{addr: v.addr, token: token}
 	var err error
-	o.c, err = client.New(client.Config{Address: "http://" + v.addr, Timeout: 10 * time.Second, Transport: header{"X-Vault-Token", &o.token}})
+	o.c, err = client.New(client.Config{Address: "http://" + v.addr, Timeout: 10 * time.Second,
+		Transport: header{"X-Vault-Token", &o.token}})
 	return o, err
 }
 
@@ -147,7 +150,8 @@ func (b *bed) tokens(ctx context.Context, n int) ([]*vault, error) {
 				Token string `json:"client_token"`
 			} `json:"auth"`
 		}
-		err := b.vault.call(ctx, "POST", "auth/token/create", map[string]any{"ttl": "1h", "no_parent": true, "policies": []string{"default"}}, &made)
+		err := b.vault.call(ctx, "POST", "auth/token/create", map[string]any{"ttl": "1h", "no_parent": true,
+			"policies": []string{"default"}}, &made)
 		if err == nil {
 			out[i], err = b.vault.as(made.Auth.Token)
 		}
@@ -182,8 +186,10 @@ func (v *vault) calls(ctx context.Context, all ...ask) error {
 // from being revoked: as before the end of a maintenance.
 func (b *bed) certificates(ctx context.Context, n int) error {
 	err := b.vault.calls(ctx, ask{"POST", "sys/mounts/pki", map[string]string{"type": "pki"}},
-		ask{"POST", "pki/root/generate/internal", map[string]string{"common_name": "lab", "key_type": "ed25519", "ttl": "24h"}},
-		ask{"POST", "pki/roles/lab", map[string]any{"allow_any_name": true, "enforce_hostnames": false, "key_type": "ed25519", "generate_lease": true, "ttl": "4s", "max_ttl": "1h"}},
+		ask{"POST", "pki/root/generate/internal", map[string]string{"common_name": "lab", "key_type": "ed25519",
+			"ttl": "24h"}},
+		ask{"POST", "pki/roles/lab", map[string]any{"allow_any_name": true, "enforce_hostnames": false, "key_type": "ed25519",
+			"generate_lease": true, "ttl": "4s", "max_ttl": "1h"}},
 		ask{"POST", "sys/leases/revocation/pause", mountOf("pki")})
 	if err != nil {
 		return err
@@ -196,13 +202,17 @@ func (b *bed) certificates(ctx context.Context, n int) error {
 // logins makes roles of a PostgreSQL that are to be revoked as soon as the maintenance of their database is over.
 func (b *bed) logins(ctx context.Context, n int, url string) error {
 	err := b.vault.calls(ctx, ask{"POST", "sys/mounts/database", map[string]string{"type": "database"}},
-		ask{"POST", "database/config/lab", map[string]any{"plugin_name": "postgresql-database-plugin", "allowed_roles": "lab", "connection_url": url, "max_open_connections": 32}},
-		ask{"POST", "database/roles/lab", map[string]any{"db_name": "lab", "default_ttl": "1h", "creation_statements": `CREATE ROLE "{{name}}" WITH LOGIN PASSWORD '{{password}}' VALID UNTIL '{{expiration}}'`}},
+		ask{"POST", "database/config/lab", map[string]any{"plugin_name": "postgresql-database-plugin", "allowed_roles": "lab",
+			"connection_url": url, "max_open_connections": 32}},
+		ask{"POST", "database/roles/lab", map[string]any{"db_name": "lab", "default_ttl": "1h",
+			"creation_statements": `CREATE ROLE "{{name}}" WITH LOGIN PASSWORD '{{password}}' VALID UNTIL '{{expiration}}'`}},
 		ask{"POST", "sys/leases/revocation/pause", mountOf("database")})
 	if err != nil {
 		return err
 	}
-	if err := many(ctx, n, 32, func(int) error { return b.vault.call(ctx, "GET", "database/creds/lab", nil, nil) }); err != nil {
+	if err := many(ctx, n, 32, func(int) error {
+		return b.vault.call(ctx, "GET", "database/creds/lab", nil, nil)
+	}); err != nil {
 		return err
 	}
 	return b.vault.call(ctx, "PUT", "sys/leases/revoke-prefix/database/creds/lab", map[string]bool{"sync": false}, nil)
@@ -229,7 +239,8 @@ func writing(b *bed) []stream {
 
 // renewing is a herd: each token is renewed again and again.
 func renewing(herd []*vault) stream {
-	return stream{workers: len(herd), every: 50 * time.Millisecond, send: func(ctx context.Context, _ *client.Client, worker, _ int) error {
+	return stream{workers: len(herd), every: 50 * time.Millisecond, send: func(ctx context.Context, _ *client.Client,
+		worker, _ int) error {
 		return herd[worker].call(ctx, "POST", "auth/token/renew-self", nil, nil)
 	}}
 }

@@ -79,15 +79,18 @@ func hangHandler(ctx context.Context, b *bed) (string, error) {
 		return "", err
 	}
 	const base = "/api/core/v2/namespaces/default/"
-	handler := map[string]any{"metadata": map[string]any{"name": "pager", "namespace": "default"}, "type": "pipe", "command": "sleep 1000"}
+	handler := map[string]any{"metadata": map[string]any{"name": "pager", "namespace": "default"}, "type": "pipe",
+		"command": "sleep 1000"}
 	if err := send(ctx, c, "PUT", base+"handlers/pager", handler); err != nil {
 		return "", err
 	}
 	for n := range 200 {
 		entity := fmt.Sprintf("web-%d", n)
 		event := map[string]any{
-			"entity": map[string]any{"metadata": map[string]any{"name": entity, "namespace": "default"}, "entity_class": "proxy"},
-			"check": map[string]any{"metadata": map[string]any{"name": "disk", "namespace": "default"}, "interval": 10, "status": 2, "output": "full",
+			"entity": map[string]any{"metadata": map[string]any{"name": entity, "namespace": "default"},
+				"entity_class": "proxy"},
+			"check": map[string]any{"metadata": map[string]any{"name": "disk", "namespace": "default"}, "interval": 10,
+				"status": 2, "output": "full",
 				"handlers": []string{"pager"}}}
 		if err := send(ctx, c, "PUT", base+"events/"+entity+"/disk", event); err != nil {
 			return "", err

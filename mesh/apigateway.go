@@ -66,7 +66,8 @@ func (m *Maker) api(e *entry.API) *API {
 			continue
 		}
 		v := APIListener{Name: l.Name, Port: l.Port, Protocol: l.Protocol, Hostname: l.Hostname,
-			TLS: &entry.TLSDirection{TLSMinVersion: l.TLS.MinVersion, TLSMaxVersion: l.TLS.MaxVersion, CipherSuites: l.TLS.CipherSuites}}
+			TLS: &entry.TLSDirection{TLSMinVersion: l.TLS.MinVersion, TLSMaxVersion: l.TLS.MaxVersion,
+				CipherSuites: l.TLS.CipherSuites}}
 		if v.Hostname == "" {
 			v.Hostname = "*"
 		}
@@ -114,10 +115,12 @@ func apiRules(r *entry.HTTP) []APIRule {
 	for i := range r.Rules {
 		rule := &r.Rules[i]
 		one := APIRule{Destination: destination(&rule.Filters)}
-		one.Destination.RequestHeaders, one.Destination.ResponseHeaders = modifiers(rule.Filters.Headers), modifiers(rule.ResponseFilters.Headers)
+		one.Destination.RequestHeaders, one.Destination.ResponseHeaders = modifiers(rule.Filters.Headers),
+			modifiers(rule.ResponseFilters.Headers)
 		for j := range rule.Services {
 			s := &rule.Services[j]
-			one.Services = append(one.Services, APIService{Name: s.Name, Weight: s.Weight, RequestHeaders: modifiers(s.Filters.Headers), ResponseHeaders: modifiers(s.ResponseFilters.Headers)})
+			one.Services = append(one.Services, APIService{Name: s.Name, Weight: s.Weight,
+				RequestHeaders: modifiers(s.Filters.Headers), ResponseHeaders: modifiers(s.ResponseFilters.Headers)})
 			if u := s.Filters.URLRewrite; u != nil {
 				one.Destination.PrefixRewrite = u.Path
 			}
@@ -143,7 +146,8 @@ func destination(f *entry.HTTPFilters) *entry.RouteDestination {
 		d.RequestTimeout, d.IdleTimeout = t.RequestTimeout, t.IdleTimeout
 	}
 	if t := f.RetryFilter; t != nil {
-		d.NumRetries, d.RetryOn, d.RetryOnStatusCodes, d.RetryOnConnectFailure = t.NumRetries, t.RetryOn, t.RetryOnStatusCodes, t.RetryOnConnectFailure
+		d.NumRetries, d.RetryOn, d.RetryOnStatusCodes, d.RetryOnConnectFailure = t.NumRetries, t.RetryOn,
+			t.RetryOnStatusCodes, t.RetryOnConnectFailure
 	}
 	return d
 }

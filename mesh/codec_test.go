@@ -11,8 +11,10 @@ import (
 
 func upstreams(t testing.TB) []*Upstream {
 	w := newWorld(t, `{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http"}}`,
-		`{"Kind":"service-resolver","Name":"web","DefaultSubset":"v1","Subsets":{"v1":{"Filter":"Service.Meta.v == 1"}},"ConnectTimeout":"3s","Failover":{"*":{"Datacenters":["dc2"]}},"LoadBalancer":{"Policy":"maglev"}}`,
-		`{"Kind":"service-router","Name":"web","Routes":[{"Match":{"HTTP":{"PathPrefix":"/x"}},"Destination":{"Service":"next","RequestTimeout":"2s"}}]}`,
+		`{"Kind":"service-resolver","Name":"web","DefaultSubset":"v1","Subsets":{"v1":{"Filter":"Service.Meta.v == 1"}},`+
+			`"ConnectTimeout":"3s","Failover":{"*":{"Datacenters":["dc2"]}},"LoadBalancer":{"Policy":"maglev"}}`,
+		`{"Kind":"service-router","Name":"web","Routes":[{"Match":{"HTTP":{"PathPrefix":"/x"}},"Destination":{`+
+			`"Service":"next","RequestTimeout":"2s"}}]}`,
 		`{"Kind":"service-splitter","Name":"web","Splits":[{"Weight":90},{"Weight":10,"Service":"next"}]}`)
 	var list []*Upstream
 	for _, text := range []string{"upstream/dc1/web///", "upstream/dc1/next/tcp/7/local", "upstream/dc2/none///"} {
@@ -39,7 +41,8 @@ func TestUpstreamBody(t *testing.T) {
 }
 
 func TestServiceBody(t *testing.T) {
-	v := newWorld(t, `{"Kind":"service-defaults","Name":"web","Protocol":"grpc","MaxInboundConnections":7,"Expose":{"Checks":true}}`).maker().Service("web")
+	v := newWorld(t, `{"Kind":"service-defaults","Name":"web","Protocol":"grpc","MaxInboundConnections":7,"Expose":{`+
+		`"Checks":true}}`).maker().Service("web")
 	b, err := v.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +57,8 @@ func TestServiceBody(t *testing.T) {
 }
 
 func someRules() *RulesValue {
-	return &RulesValue{NewResource(TypeExtension, NetworkRules, "v1", []byte("a")), NewResource(TypeExtension, HTTPRules, "v2", []byte("b"))}
+	return &RulesValue{NewResource(TypeExtension, NetworkRules, "v1", []byte("a")),
+		NewResource(TypeExtension, HTTPRules, "v2", []byte("b"))}
 }
 
 func TestRulesBody(t *testing.T) {
@@ -66,7 +70,8 @@ func TestRulesBody(t *testing.T) {
 	}
 	for _, name := range []string{NetworkRules, HTTPRules} {
 		r, want := got.Get(name), v.Get(name)
-		if r.Name != name || r.Version != want.Version || !bytes.Equal(r.Body, want.Body) || !bytes.Equal(r.Any, want.Any) || r.Changed != at {
+		if r.Name != name || r.Version != want.Version || !bytes.Equal(r.Body, want.Body) || !bytes.Equal(r.Any, want.Any) ||
+			r.Changed != at {
 			t.Errorf("%+v", r)
 		}
 	}

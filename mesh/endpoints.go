@@ -65,7 +65,8 @@ func (m *Maker) withChecks(list iter.Seq[*catalog.Service]) iter.Seq[*filter.Ent
 // proxy's own checks, which follow it, tell only that it is out of service. Only the
 // checks of a proxy that is out of service anyway are looked at, since that costs reading its JSON.
 func (m *Maker) drainOf(s *catalog.Service, checks []*catalog.Check) []*catalog.Check {
-	if s.Kind != catalog.KindConnectProxy || !slices.ContainsFunc(checks, func(c *catalog.Check) bool { return c.Status == catalog.Critical }) {
+	if s.Kind != catalog.KindConnectProxy ||
+		!slices.ContainsFunc(checks, func(c *catalog.Check) bool { return c.Status == catalog.Critical }) {
 		return checks
 	}
 	var proxy struct{ DestinationServiceID string }
@@ -102,7 +103,8 @@ func Collect(cluster string, instances iter.Seq[*filter.Entry], subset Subset, w
 	// Envoy takes the first of several with one address. Two registrations share one where an
 	// instance was replaced and the old one is not gone yet: the better one is the one that is there.
 	slices.SortFunc(v.List, func(a, b Endpoint) int {
-		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Health, b.Health), cmp.Compare(b.Weight, a.Weight))
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Health, b.Health),
+			cmp.Compare(b.Weight, a.Weight))
 	})
 	v.List = slices.CompactFunc(v.List, func(a, b Endpoint) bool { return a.Address == b.Address && a.Port == b.Port })
 	return v

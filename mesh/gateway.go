@@ -56,8 +56,10 @@ func (m *Maker) linked(e *entry.Terminating) []Linked {
 	for _, name := range slices.Sorted(maps.Keys(by)) {
 		s := by[name]
 		r := find[entry.Resolver](m, entry.ServiceResolver, name)
-		list = append(list, Linked{Name: name, Protocol: entry.Protocol(m.get, name), CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile, SNI: s.SNI,
-			KeepHost: s.DisableAutoHostRewrite, OwnRules: m.has(entry.ServiceIntentions, name), Subsets: slices.Sorted(maps.Keys(r.Subsets)),
+		list = append(list, Linked{Name: name, Protocol: entry.Protocol(m.get, name), CAFile: s.CAFile, CertFile: s.CertFile,
+			KeyFile: s.KeyFile, SNI: s.SNI,
+			KeepHost: s.DisableAutoHostRewrite, OwnRules: m.has(entry.ServiceIntentions, name),
+			Subsets:  slices.Sorted(maps.Keys(r.Subsets)),
 			Balancer: r.LoadBalancer, ConnectTimeout: r.ConnectTimeout})
 	}
 	return list
@@ -117,10 +119,12 @@ func (m *Maker) Instances(s Subject) *Instances {
 			continue
 		}
 		health, weight := healthOf(e, subset.OnlyPassing)
-		v.Named = append(v.Named, Endpoint{Address: strings.ToLower(name), Port: uint16(e.Service.Port), Health: health, Weight: weight})
+		v.Named = append(v.Named, Endpoint{Address: strings.ToLower(name), Port: uint16(e.Service.Port), Health: health,
+			Weight: weight})
 	}
 	slices.SortFunc(v.Named, func(a, b Endpoint) int {
-		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Health, b.Health), cmp.Compare(b.Weight, a.Weight))
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Health, b.Health),
+			cmp.Compare(b.Weight, a.Weight))
 	})
 	v.Named = slices.CompactFunc(v.Named, func(a, b Endpoint) bool { return a.Address == b.Address && a.Port == b.Port })
 	return v

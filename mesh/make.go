@@ -64,7 +64,8 @@ func (m *Maker) Service(name string) *Service {
 	mesh := find[entry.MeshConfig](m, entry.Mesh, "mesh")
 	s := &Service{
 		Name: name, Datacenter: m.Datacenter, TrustDomain: m.TrustDomain, Protocol: entry.Protocol(m.get, name),
-		Config: entry.CentralConfig(all, own), Mode: cmp.Or(own.Mode, all.Mode), MutualTLSMode: cmp.Or(own.MutualTLSMode, all.MutualTLSMode),
+		Config: entry.CentralConfig(all, own), Mode: cmp.Or(own.Mode, all.Mode),
+		MutualTLSMode:    cmp.Or(own.MutualTLSMode, all.MutualTLSMode),
 		TransparentProxy: transparent(own.TransparentProxy, all.TransparentProxy), Expose: expose(own.Expose, all.Expose),
 		MeshGateway: entry.MeshGateway{Mode: cmp.Or(own.MeshGateway.Mode, all.MeshGateway.Mode)},
 		AccessLogs:  all.AccessLogs, Extensions: slices.Concat(all.EnvoyExtensions, own.EnvoyExtensions),
@@ -108,7 +109,8 @@ func expose(own, all entry.Expose) entry.Expose {
 
 // Rules is who may reach a service; "" stands for all that no intention names.
 func (m *Maker) Rules(service string) *Rules {
-	return &Rules{Service: service, TrustDomain: m.TrustDomain, Intentions: m.intentions(service), DefaultAllow: m.DefaultAllow}
+	return &Rules{Service: service, TrustDomain: m.TrustDomain, Intentions: m.intentions(service),
+		DefaultAllow: m.DefaultAllow}
 }
 
 // intentions lists those for a destination, if it is one, and those for every one, in the order in which they are
@@ -122,7 +124,8 @@ func (m *Maker) intentions(service string) []Intention {
 	for _, destination := range destinations {
 		e := find[entry.Intentions](m, entry.ServiceIntentions, destination)
 		for _, s := range e.Sources {
-			list = append(list, Intention{Source: s.Name, Peer: s.Peer, Precedence: s.Precedence, Action: s.Action, Permissions: s.Permissions, JWT: e.JWT})
+			list = append(list, Intention{Source: s.Name, Peer: s.Peer, Precedence: s.Precedence, Action: s.Action,
+				Permissions: s.Permissions, JWT: e.JWT})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Intention) int { return b.Precedence - a.Precedence })

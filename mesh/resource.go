@@ -124,7 +124,9 @@ func (s Set) Get(name string) *Resource {
 }
 
 func (s Set) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(s.All(), name, func(r *Resource, name string) int { return strings.Compare(r.Name, name) })
+	return slices.BinarySearchFunc(s.All(), name, func(r *Resource, name string) int {
+		return strings.Compare(r.Name, name)
+	})
 }
 
 // With returns the set with the resources added or replaced.
@@ -152,7 +154,8 @@ func (s Set) With(list ...*Resource) Set {
 
 // Without returns the set without the resources of the names.
 func (s Set) Without(names ...string) Set {
-	return newSet(slices.DeleteFunc(slices.Clone(s.All()), func(r *Resource) bool { return slices.Contains(names, r.Name) }))
+	return newSet(slices.DeleteFunc(slices.Clone(s.All()),
+		func(r *Resource) bool { return slices.Contains(names, r.Name) }))
 }
 
 // Waker is told that the sets of types are others. Wake never blocks.

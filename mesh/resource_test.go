@@ -11,7 +11,8 @@ func names(s Set) string {
 }
 
 func TestSet(t *testing.T) {
-	a1, a2, b, c := &Resource{Name: "a", Version: "1"}, &Resource{Name: "a", Version: "2"}, &Resource{Name: "b"}, &Resource{Name: "c"}
+	a1, a2, b, c := &Resource{Name: "a", Version: "1"}, &Resource{Name: "a", Version: "2"}, &Resource{Name: "b"},
+		&Resource{Name: "c"}
 	s := NewSet(c, a1)
 	for _, step := range []struct {
 		what string

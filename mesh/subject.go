@@ -24,7 +24,9 @@ const (
 	SubjectVirtual                          // by which addresses a service is meant: Virtual
 )
 
-var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "service": SubjectService, "upstream": SubjectUpstream, "roots": SubjectRoots, "rules": SubjectRules, "instances": SubjectInstances, "virtual": SubjectVirtual}
+var subjectWords = map[string]SubjectKind{"endpoints": SubjectEndpoints, "service": SubjectService,
+	"upstream": SubjectUpstream, "roots": SubjectRoots, "rules": SubjectRules, "instances": SubjectInstances,
+	"virtual": SubjectVirtual}
 
 // Subject names a value of the plane. Its text has a fixed number of segments for
 // each kind, with what may hurt escaped, so that one value has one spelling:
@@ -83,7 +85,8 @@ func (s Subject) String() string {
 		if n := s.ConnectTimeout.Milliseconds(); n > 0 {
 			ms = strconv.FormatInt(n, 10)
 		}
-		return "upstream/" + esc(s.Datacenter) + "/" + esc(s.Service) + "/" + esc(s.Protocol) + "/" + ms + "/" + esc(s.MeshGateway)
+		return "upstream/" + esc(s.Datacenter) + "/" + esc(s.Service) + "/" + esc(s.Protocol) + "/" + ms + "/" +
+			esc(s.MeshGateway)
 	case SubjectRoots:
 		return "roots"
 	case SubjectRules:
@@ -96,12 +99,14 @@ func (s Subject) String() string {
 // one spelling that String gives; the error is of kind Invalid.
 func ParseSubject(text string) (Subject, error) {
 	if len(text) > MaxSubjectBytes {
-		return Subject{}, errkind.Errorf(errkind.Invalid, "subject of %d bytes: at most %d are taken", len(text), MaxSubjectBytes)
+		return Subject{}, errkind.Errorf(errkind.Invalid, "subject of %d bytes: at most %d are taken", len(text),
+			MaxSubjectBytes)
 	}
 	parts := strings.Split(text, "/")
 	for i, p := range parts {
 		name, err := url.PathUnescape(p)
-		if err != nil || len(name) > maxNameBytes || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '�' }) {
+		if err != nil || len(name) > maxNameBytes ||
+			strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '�' }) {
 			return Subject{}, badSubject(text)
 		}
 		parts[i] = name
@@ -159,5 +164,7 @@ func (o *Override) sound() bool {
 }
 
 func badSubject(text string) error {
-	return errkind.Errorf(errkind.Invalid, "subject %q is not one of endpoints/DC/SERVICE/SUBSET, service/SERVICE, upstream/DC/SERVICE/PROTOCOL/MILLISECONDS/GATEWAY, roots, rules/SERVICE, instances/DC/SERVICE/SUBSET, virtual/DC/SERVICE", text)
+	return errkind.Errorf(errkind.Invalid, "subject %q is not one of endpoints/DC/SERVICE/SUBSET, service/SERVICE, "+
+		"upstream/DC/SERVICE/PROTOCOL/MILLISECONDS/GATEWAY, roots, rules/SERVICE, instances/DC/SERVICE/SUBSET, "+
+		"virtual/DC/SERVICE", text)
 }

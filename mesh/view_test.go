@@ -57,7 +57,8 @@ func (w *world) instance(node string, s catalog.Service, checks ...string) {
 	if s.Kind == "" && !s.Native {
 		s.Kind, s.Name, s.ProxyDestination = catalog.KindConnectProxy, "web-sidecar-proxy", "web"
 	}
-	c := &catalog.Register{Node: catalog.Node{Name: node, Address: "10.0.0." + strings.TrimLeft(node, "n"), TaggedAddresses: map[string]string{"wan": "192.0.2.1"}}, Service: &s}
+	c := &catalog.Register{Node: catalog.Node{Name: node, Address: "10.0.0." + strings.TrimLeft(node, "n"),
+		TaggedAddresses: map[string]string{"wan": "192.0.2.1"}}, Service: &s}
 	for _, text := range checks {
 		id, status, _ := strings.Cut(text, "=")
 		health, ok := catalog.ParseHealth(status)
@@ -107,14 +108,19 @@ func TestEndpointHealth(t *testing.T) {
 		passing string // with OnlyPassing, when another
 	}{
 		{"no checks", catalog.Weights{}, nil, "HEALTHY 1", ""},
-		{"passing", catalog.Weights{Passing: 10, Warning: 1}, []string{"a=passing", "node:serfHealth=passing"}, "HEALTHY 10", ""},
+		{"passing", catalog.Weights{Passing: 10, Warning: 1}, []string{"a=passing", "node:serfHealth=passing"},
+			"HEALTHY 10", ""},
 		{"warning", catalog.Weights{Passing: 10, Warning: 3}, []string{"a=warning"}, "HEALTHY 3", "UNHEALTHY 3"},
 		{"critical", catalog.Weights{Passing: 10, Warning: 3}, []string{"a=critical"}, "UNHEALTHY 10", ""},
-		{"critical and warning", catalog.Weights{Passing: 10, Warning: 3}, []string{"a=critical", "b=warning"}, "UNHEALTHY 3", ""},
+		{"critical and warning", catalog.Weights{Passing: 10, Warning: 3}, []string{"a=critical", "b=warning"},
+			"UNHEALTHY 3", ""},
 		{"its node is lost", catalog.Weights{}, []string{"a=passing", "node:serfHealth=critical"}, "UNHEALTHY 1", ""},
-		{"its node is in maintenance", catalog.Weights{}, []string{"node:" + catalog.NodeMaintenanceID + "=critical"}, "UNHEALTHY 1", ""},
-		{"in maintenance", catalog.Weights{}, []string{catalog.ServiceMaintenancePrefix + "web-sidecar-proxy=critical"}, "UNHEALTHY 1", ""},
-		{"draining", catalog.Weights{}, []string{catalog.ServiceDrainPrefix + "web-sidecar-proxy=critical"}, "DRAINING 1", ""},
+		{"its node is in maintenance", catalog.Weights{}, []string{"node:" + catalog.NodeMaintenanceID + "=critical"},
+			"UNHEALTHY 1", ""},
+		{"in maintenance", catalog.Weights{}, []string{catalog.ServiceMaintenancePrefix + "web-sidecar-proxy=critical"},
+			"UNHEALTHY 1", ""},
+		{"draining", catalog.Weights{}, []string{catalog.ServiceDrainPrefix + "web-sidecar-proxy=critical"},
+			"DRAINING 1", ""},
 		{"no weight", catalog.Weights{Passing: 0, Warning: 1}, nil, "UNHEALTHY 1", ""},
 		{"no weight with a warning", catalog.Weights{Passing: 1}, []string{"a=warning"}, "UNHEALTHY 1", ""},
 		{"too much weight", catalog.Weights{Passing: 4000, Warning: 1}, nil, "HEALTHY 128", ""},
@@ -134,8 +140,10 @@ func TestEndpointHealth(t *testing.T) {
 // A proxy whose own checks follow the instance behind it is draining when that is.
 func TestDrainBehindAProxy(t *testing.T) {
 	w := newWorld(t)
-	w.instance("n1", catalog.Service{Port: 21000, Proxy: []byte(`{"DestinationServiceName":"web","DestinationServiceID":"web-1"}`)}, "alias=critical")
-	w.instance("n1", catalog.Service{Kind: "typical", Name: "web", ID: "web-1"}, catalog.ServiceDrainPrefix+"web-1=critical")
+	w.instance("n1", catalog.Service{Port: 21000,
+		Proxy: []byte(`{"DestinationServiceName":"web","DestinationServiceID":"web-1"}`)}, "alias=critical")
+	w.instance("n1", catalog.Service{Kind: "typical", Name: "web", ID: "web-1"}, catalog.ServiceDrainPrefix+
+		"web-1=critical")
 	expect(t, w.endpoints("endpoints/dc1/web/"), "10.0.0.1:21000 DRAINING 1")
 }
 
@@ -153,10 +161,12 @@ func TestEndpointAddresses(t *testing.T) {
 	}{
 		{"of the node", "10.0.0.1:21000", "192.0.2.1:21000", catalog.Service{}},
 		{"its own", "10.9.9.9:21000", "10.9.9.9:21000", catalog.Service{Address: "10.9.9.9"}},
-		{"its wan address", "10.9.9.9:21000", "198.51.100.7:31000", catalog.Service{Address: "10.9.9.9", TaggedAddresses: tags("wan", "198.51.100.7")}},
+		{"its wan address", "10.9.9.9:21000", "198.51.100.7:31000",
+			catalog.Service{Address: "10.9.9.9", TaggedAddresses: tags("wan", "198.51.100.7")}},
 		{"IPv6", "[2001:db8::1]:21000", "[2001:db8::1]:21000", catalog.Service{Address: "2001:DB8:0::1"}},
 		{"IPv4 within IPv6", "10.1.2.3:21000", "10.1.2.3:21000", catalog.Service{Address: "::ffff:10.1.2.3"}},
-		{"a name with an address", "10.7.7.7:31000", "", catalog.Service{Address: "web.example.com", TaggedAddresses: tags("lan_ipv4", "10.7.7.7")}},
+		{"a name with an address", "10.7.7.7:31000", "",
+			catalog.Service{Address: "web.example.com", TaggedAddresses: tags("lan_ipv4", "10.7.7.7")}},
 		{"a name", "", "", catalog.Service{Address: "web.example.com"}},
 		{"nowhere", "", "", catalog.Service{Address: "0.0.0.0"}},
 		{"on one link", "", "", catalog.Service{Address: "fe80::1%eth0"}},
@@ -188,10 +198,12 @@ func hostPort(e Endpoint) string {
 }
 
 func TestEndpointSelection(t *testing.T) {
-	w := newWorld(t, `{"Kind":"service-resolver","Name":"web","Subsets":{"v2":{"Filter":"Service.Meta.v == 2"},"odd":{"Filter":"Service.Nope == 1"}}}`)
+	w := newWorld(t, `{"Kind":"service-resolver","Name":"web","Subsets":{"v2":{"Filter":"Service.Meta.v == 2"},"odd":{`+
+		`"Filter":"Service.Nope == 1"}}}`)
 	w.instance("n2", catalog.Service{Port: 2, Meta: map[string]string{"v": "2"}})
 	w.instance("n1", catalog.Service{Port: 1, Meta: map[string]string{"v": "1"}}, "a=critical")
-	w.instance("n1", catalog.Service{Port: 1, ID: "replaced", Meta: map[string]string{"v": "1"}}) // the same address, in better health
+	// the same address, in better health
+	w.instance("n1", catalog.Service{Port: 1, ID: "replaced", Meta: map[string]string{"v": "1"}})
 	w.instance("n3", catalog.Service{Port: 3, Native: true, Name: "Web", ID: "native"})
 	w.instance("n4", catalog.Service{Port: 4, Kind: "typical", Name: "web", ID: "plain"}) // no way into the mesh
 	w.instance("n5", catalog.Service{})                                                   // no port
@@ -208,17 +220,27 @@ func TestEndpointSelection(t *testing.T) {
 
 func TestServiceView(t *testing.T) {
 	w := newWorld(t,
-		`{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http","local_connect_timeout_ms":1000,"x":1},"Mode":"transparent","Expose":{"Checks":true,"Paths":[{"Path":"/a"}]},"AccessLogs":{"Enabled":true},"EnvoyExtensions":[{"Name":"builtin/lua"}]}`,
-		`{"Kind":"service-defaults","Name":"web","Protocol":"grpc","Mode":"direct","MaxInboundConnections":7,"LocalRequestTimeoutMs":9,"BalanceInboundConnections":"exact_balance","EnvoyExtensions":[{"Name":"builtin/wasm"}],"UpstreamConfig":{"Defaults":{"ConnectTimeoutMs":5}}}`,
-		`{"Kind":"mesh","TLS":{"Incoming":{"TLSMinVersion":"TLSv1_3"}},"HTTP":{"SanitizeXForwardedClientCert":true},"TransparentProxy":{"MeshDestinationsOnly":true}}`,
-		`{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"*","Action":"deny"},{"Name":"api","Permissions":[{"Action":"allow","HTTP":{"PathPrefix":"/x"}}]}]}`,
+		`{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http","local_connect_timeout_ms":1000,"x":1},`+
+			`"Mode":"transparent","Expose":{"Checks":true,"Paths":[{"Path":"/a"}]},"AccessLogs":{"Enabled":true},`+
+			`"EnvoyExtensions":[{"Name":"builtin/lua"}]}`,
+		`{"Kind":"service-defaults","Name":"web","Protocol":"grpc","Mode":"direct","MaxInboundConnections":7,`+
+			`"LocalRequestTimeoutMs":9,"BalanceInboundConnections":"exact_balance","EnvoyExtensions":[{`+
+			`"Name":"builtin/wasm"}],"UpstreamConfig":{"Defaults":{"ConnectTimeoutMs":5}}}`,
+		`{"Kind":"mesh","TLS":{"Incoming":{"TLSMinVersion":"TLSv1_3"}},"HTTP":{"SanitizeXForwardedClientCert":true},`+
+			`"TransparentProxy":{"MeshDestinationsOnly":true}}`,
+		`{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"*","Action":"deny"},{"Name":"api","Permissions":[{`+
+			`"Action":"allow","HTTP":{"PathPrefix":"/x"}}]}]}`,
 		`{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"*","Action":"deny"},{"Name":"ops","Action":"allow"}]}`)
 	v := w.maker().Service("web")
-	if want := map[string]any{"protocol": "grpc", "local_connect_timeout_ms": 1000.0, "x": 1.0, "max_inbound_connections": 7, "local_request_timeout_ms": 9, "balance_inbound_connections": "exact_balance"}; !reflect.DeepEqual(v.Config, want) {
+	if want := map[string]any{"protocol": "grpc", "local_connect_timeout_ms": 1000.0, "x": 1.0,
+		"max_inbound_connections": 7, "local_request_timeout_ms": 9,
+		"balance_inbound_connections": "exact_balance"}; !reflect.DeepEqual(v.Config, want) {
 		t.Errorf("config %v", v.Config)
 	}
-	if v.Protocol != "grpc" || v.Mode != "direct" || !v.Expose.Checks || len(v.Expose.Paths) != 1 || !v.AccessLogs.Enabled || len(v.Extensions) != 2 || v.Extensions[0].Name != "builtin/lua" ||
-		v.Upstreams.Defaults.ConnectTimeoutMs != 5 || v.TLS.Incoming.TLSMinVersion != "TLSv1_3" || !v.HTTP.SanitizeXForwardedClientCert || !v.MeshDestinationsOnly || !v.OwnRules {
+	if v.Protocol != "grpc" || v.Mode != "direct" || !v.Expose.Checks || len(v.Expose.Paths) != 1 ||
+		!v.AccessLogs.Enabled || len(v.Extensions) != 2 || v.Extensions[0].Name != "builtin/lua" ||
+		v.Upstreams.Defaults.ConnectTimeoutMs != 5 || v.TLS.Incoming.TLSMinVersion != "TLSv1_3" ||
+		!v.HTTP.SanitizeXForwardedClientCert || !v.MeshDestinationsOnly || !v.OwnRules {
 		t.Errorf("%+v", v)
 	}
 	order := func(service string) (list []string) {
@@ -236,7 +258,8 @@ func TestServiceView(t *testing.T) {
 	}
 
 	// Nothing of one service's settings leaks into what the others are given.
-	if o := w.maker().Service("other"); o.Protocol != "http" || o.Mode != "transparent" || o.Config["max_inbound_connections"] != nil || o.OwnRules {
+	if o := w.maker().Service("other"); o.Protocol != "http" || o.Mode != "transparent" ||
+		o.Config["max_inbound_connections"] != nil || o.OwnRules {
 		t.Errorf("%+v", o)
 	}
 	if bare := newWorld(t).maker().Service("web"); bare.Protocol != "tcp" || len(bare.Config) != 0 || bare.OwnRules {
@@ -246,7 +269,8 @@ func TestServiceView(t *testing.T) {
 
 func TestUpstreamView(t *testing.T) {
 	w := newWorld(t, `{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http"}}`,
-		`{"Kind":"service-resolver","Name":"web","DefaultSubset":"v1","Subsets":{"v1":{}},"Failover":{"*":{"Datacenters":["dc2"]}}}`,
+		`{"Kind":"service-resolver","Name":"web","DefaultSubset":"v1","Subsets":{"v1":{}},"Failover":{"*":{`+
+			`"Datacenters":["dc2"]}}}`,
 		`{"Kind":"service-splitter","Name":"web","Splits":[{"Weight":90},{"Weight":10,"Service":"next"}]}`)
 	s, err := ParseSubject("upstream/dc1/web//250/")
 	if err != nil {
@@ -268,12 +292,14 @@ func TestUpstreamView(t *testing.T) {
 
 	// Entries that do not fit each other leave a way to the service.
 	w.entries(`{"Kind":"service-splitter","Name":"next","Splits":[{"Weight":100,"Service":"web","ServiceSubset":"v9"}]}`)
-	if v = w.maker().Upstream(s); !strings.Contains(v.Problem, "v9") || len(v.Chain.Targets) != 1 || v.Chain.Protocol != "http" {
+	if v = w.maker().Upstream(s); !strings.Contains(v.Problem, "v9") || len(v.Chain.Targets) != 1 ||
+		v.Chain.Protocol != "http" {
 		t.Errorf("%+v", v)
 	}
 
 	w = newWorld(t, `{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http"}}`,
-		`{"Kind":"service-splitter","Name":"web","Splits":[{"Weight":100,"Service":"next"}]}`, `{"Kind":"service-splitter","Name":"next","Splits":[{"Weight":100,"Service":"web"}]}`)
+		`{"Kind":"service-splitter","Name":"web","Splits":[{"Weight":100,"Service":"next"}]}`,
+		`{"Kind":"service-splitter","Name":"next","Splits":[{"Weight":100,"Service":"web"}]}`)
 	if v = w.maker().Upstream(s); v.Problem == "" || v.sound() != nil {
 		t.Errorf("splitters that name each other: %+v", v)
 	}

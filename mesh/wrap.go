@@ -20,9 +20,11 @@ const (
 // NewResource wraps an encoded message of the type for the wire.
 func NewResource(t Type, name, version string, message []byte) *Resource {
 	url := t.URL()
-	anySize := protowire.SizeTag(anyURL) + protowire.SizeBytes(len(url)) + protowire.SizeTag(anyValue) + protowire.SizeBytes(len(message))
+	anySize := protowire.SizeTag(anyURL) + protowire.SizeBytes(len(url)) + protowire.SizeTag(anyValue) +
+		protowire.SizeBytes(len(message))
 	size := protowire.SizeTag(resourceVersion) + protowire.SizeBytes(len(version)) +
-		protowire.SizeTag(resourceAny) + protowire.SizeBytes(anySize) + protowire.SizeTag(resourceName) + protowire.SizeBytes(len(name))
+		protowire.SizeTag(resourceAny) + protowire.SizeBytes(anySize) + protowire.SizeTag(resourceName) +
+		protowire.SizeBytes(len(name))
 	b := make([]byte, 0, size)
 	b = appendString(b, resourceVersion, version)
 	b = protowire.AppendTag(b, resourceAny, protowire.BytesType)

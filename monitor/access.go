@@ -29,7 +29,8 @@ type bound struct {
 }
 
 // NewAccess compiles roles and bindings. It keeps the pointers.
-func NewAccess(roles []*Role, clusterRoles []*ClusterRole, bindings []*RoleBinding, clusterBindings []*ClusterRoleBinding) *Access {
+func NewAccess(roles []*Role, clusterRoles []*ClusterRole, bindings []*RoleBinding,
+	clusterBindings []*ClusterRoleBinding) *Access {
 	a := &Access{scoped: map[string][]bound{}}
 	cluster := map[string][]Rule{}
 	for _, r := range clusterRoles {

@@ -21,5 +21,6 @@ type Binding struct {
 func (b Binding) Empty() bool { return b == Binding{} }
 
 func bindingOf(c *Check) Binding {
-	return Binding{Service: c.Annotations[CatalogService], Node: c.Annotations[CatalogNode] == "node", Stray: c.Name == KeepaliveCheck}
+	return Binding{Service: c.Annotations[CatalogService], Node: c.Annotations[CatalogNode] == "node",
+		Stray: c.Name == KeepaliveCheck}
 }

@@ -38,9 +38,10 @@ const (
 	eventTimestamp, eventEntity, eventCheck, eventMetrics, eventID, eventSequence = 1, 2, 3, 4, 6, 7
 
 	checkProxy                                                                                    = 13
-	checkDuration, checkExecuted, checkHistory, checkIssued, checkOutput, checkState, checkStatus = 22, 23, 24, 25, 26, 27, 28
-	checkChange, checkLastOK, checkOccurrences, checkWatermark, checkSilenced, checkHooks         = 29, 30, 31, 32, 33, 34
-	checkMeta, checkIsSilenced, checkProcessedBy                                                  = 38, 42, 45
+	checkDuration, checkExecuted, checkHistory, checkIssued, checkOutput, checkState, checkStatus = 22, 23, 24,
+		25, 26, 27, 28
+	checkChange, checkLastOK, checkOccurrences, checkWatermark, checkSilenced, checkHooks = 29, 30, 31, 32, 33, 34
+	checkMeta, checkIsSilenced, checkProcessedBy                                          = 38, 42, 45
 
 	metaName = 1
 )
@@ -108,7 +109,8 @@ func (f *Frame) cutCheck(b []byte) error {
 			f.ProcessedBy = v.bytes
 		case n == checkHooks:
 			f.hooks = append(f.hooks, whole...)
-		case n == checkHistory, n == checkState, n == checkChange, n == checkLastOK, n == checkOccurrences, n == checkWatermark,
+		case n == checkHistory, n == checkState, n == checkChange, n == checkLastOK, n == checkOccurrences,
+			n == checkWatermark,
 			n == checkSilenced, n == checkIsSilenced: // what the server says, not the sender
 		case n == checkMeta && v.text:
 			f.stable = append(f.stable, whole...)

@@ -14,12 +14,15 @@ import (
 
 func sent() *Event {
 	return &Event{
-		Timestamp: 1_700_000_000, ID: bytes.Repeat([]byte{7}, 16), Sequence: 4, Meta: Meta{Labels: map[string]string{"a": "b"}},
+		Timestamp: 1_700_000_000, ID: bytes.Repeat([]byte{7}, 16), Sequence: 4,
+		Meta:      Meta{Labels: map[string]string{"a": "b"}},
 		Pipelines: []*Ref{{Name: "p", Type: "Pipeline", APIVersion: "core/v2"}},
-		Entity:    &Entity{Class: ClassAgent, Meta: Meta{Name: "web-1", Namespace: "default"}, Subscriptions: []string{"linux"}},
-		Metrics:   &Metrics{Handlers: []string{"tsdb"}, Points: []*Point{{Name: "load", Value: 0.5}}},
+		Entity: &Entity{Class: ClassAgent, Meta: Meta{Name: "web-1", Namespace: "default"},
+			Subscriptions: []string{"linux"}},
+		Metrics: &Metrics{Handlers: []string{"tsdb"}, Points: []*Point{{Name: "load", Value: 0.5}}},
 		Check: &Check{
-			Meta: Meta{Name: "cpu", Namespace: "default"}, Command: "check-cpu", Interval: 10, Handlers: []string{"slack"}, TTL: 60,
+			Meta: Meta{Name: "cpu", Namespace: "default"}, Command: "check-cpu", Interval: 10,
+			Handlers: []string{"slack"}, TTL: 60,
 			Duration: 0.25, Executed: 1_700_000_001, Issued: 1_699_999_999, Output: "ok\n", Status: 1, ProcessedBy: "web-1",
 			Hooks: []*Hook{{HookConfig: HookConfig{Meta: Meta{Name: "ps"}}, Output: "1 init"}},
 		},
@@ -32,7 +35,8 @@ func TestCutAndWhole(t *testing.T) {
 	if err := f.Cut(tagproto.Append(nil, want)); err != nil {
 		t.Fatal(err)
 	}
-	if string(f.Check) != "cpu" || string(f.Output) != "ok\n" || f.Result != ResultOf(want) || string(f.ProcessedBy) != "web-1" {
+	if string(f.Check) != "cpu" || string(f.Output) != "ok\n" || f.Result != ResultOf(want) ||
+		string(f.ProcessedBy) != "web-1" {
 		t.Fatalf("%+v", f)
 	}
 	got, err := f.Event()
@@ -49,7 +53,8 @@ func TestCutLeavesOutWhatChanges(t *testing.T) {
 	c.Duration, c.Executed, c.Issued, c.Output, c.Status, c.ProcessedBy = 1, 2, 3, "broken", 2, "web-2"
 	c.History, c.State, c.Occurrences, c.IsSilenced, c.Silenced = []Run{{Status: 1}}, "passing", 9, true, []string{"x"}
 	after.Timestamp++
-	if a.Cut(tagproto.Append(nil, before)) != nil || b.Cut(tagproto.Append(nil, after)) != nil || !bytes.Equal(a.Stable, b.Stable) {
+	if a.Cut(tagproto.Append(nil, before)) != nil || b.Cut(tagproto.Append(nil, after)) != nil ||
+		!bytes.Equal(a.Stable, b.Stable) {
 		t.Fatalf("%q\n%q", a.Stable, b.Stable)
 	}
 	if e, err := b.Event(); err != nil || e.Check.IsSilenced || e.Check.History != nil || e.Check.State != "" {
@@ -76,8 +81,9 @@ func TestCutAllocatesNothing(t *testing.T) {
 func TestCutRefuses(t *testing.T) {
 	check := protowire.AppendBytes(protowire.AppendTag(nil, eventCheck, protowire.BytesType), nil)
 	for name, b := range map[string][]byte{
-		"two checks": append(bytes.Clone(check), check...), "an id of 3 bytes": protowire.AppendBytes(protowire.AppendTag(nil, eventID, protowire.BytesType), []byte("abc")),
-		"cut": tagproto.Append(nil, sent())[:40], "text": []byte("hello"),
+		"two checks":       append(bytes.Clone(check), check...),
+		"an id of 3 bytes": protowire.AppendBytes(protowire.AppendTag(nil, eventID, protowire.BytesType), []byte("abc")),
+		"cut":              tagproto.Append(nil, sent())[:40], "text": []byte("hello"),
 	} {
 		if err := new(Frame).Cut(b); !errors.Is(err, ErrFrame) {
 			t.Errorf("%s: %v", name, err)
@@ -88,13 +94,15 @@ func TestCutRefuses(t *testing.T) {
 func TestEventID(t *testing.T) {
 	var id ID
 	for text, ok := range map[string]bool{
-		`"00112233-4455-6677-8899-aabbccddeeff"`: true, `""`: true, `null`: true, `"00000000-0000-0000-0000-000000000000"`: true, `"0011"`: false, `7`: false,
+		`"00112233-4455-6677-8899-aabbccddeeff"`: true, `""`: true, `null`: true,
+		`"00000000-0000-0000-0000-000000000000"`: true, `"0011"`: false, `7`: false,
 	} {
 		if err := json.Unmarshal([]byte(text), &id); (err == nil) != ok {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if b, err := json.Marshal(ID(bytes.Repeat([]byte{0xab}, 16))); err != nil || string(b) != `"abababab-abab-abab-abab-abababababab"` {
+	if b, err := json.Marshal(ID(bytes.Repeat([]byte{0xab}, 16))); err != nil ||
+		string(b) != `"abababab-abab-abab-abab-abababababab"` {
 		t.Error(string(b), err)
 	}
 }
@@ -103,7 +111,8 @@ func TestEntityJSONHidesSecrets(t *testing.T) {
 	e := sent().Entity
 	e.Labels = map[string]string{"API-Key": "s3cret", "region": "eu"}
 	b, err := json.Marshal(&Event{Entity: e})
-	if err != nil || bytes.Contains(b, []byte("s3cret")) || !bytes.Contains(b, []byte(`"API-Key":"REDACTED"`)) || e.Labels["API-Key"] != "s3cret" {
+	if err != nil || bytes.Contains(b, []byte("s3cret")) || !bytes.Contains(b, []byte(`"API-Key":"REDACTED"`)) ||
+		e.Labels["API-Key"] != "s3cret" {
 		t.Fatalf("%v: %s", err, b)
 	}
 	e.Redact = []string{"region"}
@@ -123,7 +132,8 @@ func FuzzCut(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if err := again.Cut(tagproto.Append(nil, e)); err != nil || frame.Result != again.Result && frame.Duration == frame.Duration {
+		if err := again.Cut(tagproto.Append(nil, e)); err != nil ||
+			frame.Result != again.Result && frame.Duration == frame.Duration {
 			t.Fatalf("%v: %+v and %+v", err, frame.Result, again.Result)
 		}
 		_ = e.Validate()

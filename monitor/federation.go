@@ -44,7 +44,8 @@ func (r *Replicator) Validate() error {
 	case u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "":
 		return errors.New("url must be scheme, host and port alone")
 	case u.Scheme == "http" && !r.Insecure:
-		return errors.New("url: http:// shows the API key and the objects to the network: use https://, or set insecure to true")
+		return errors.New("url: http:// shows the API key and the objects to the network: use https://, or set insecure " +
+			"to true")
 	case r.APIKeyFile == "":
 		return errors.New("api_key_file must be set: a file on this cluster's servers with an API key of the other one")
 	case (r.Cert == "") != (r.KeyFile == ""):
@@ -70,7 +71,8 @@ func (r *Replicator) Type() (Type, bool) { return ReplicatedType(r.APIVersion, r
 // a database, which is this cluster's own.
 func ReplicatedType(version, kind string) (Type, bool) {
 	for _, t := range Types {
-		named := t.Kind == kind && t.APIVersion == version || t.Name == "entities" && kind == "Entity" && version == "core/v2" ||
+		named := t.Kind == kind && t.APIVersion == version ||
+			t.Name == "entities" && kind == "Entity" && version == "core/v2" ||
 			t.Name == "providers" && version == "secrets/v1" && kind == "VaultProvider"
 		if named && t.APIVersion != "" && t.APIVersion != "store/v1" && t.APIVersion != federationAPI {
 			return t, true
@@ -97,7 +99,8 @@ func (c *Cluster) Validate() error {
 		return errors.New("api_urls must be set")
 	}
 	for _, one := range c.APIURLs {
-		if u, err := url.Parse(one); err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
+		if u, err := url.Parse(one); err != nil || u.Host == "" || u.User != nil ||
+			u.Scheme != "http" && u.Scheme != "https" {
 			return fmt.Errorf("api_urls: %q is not an http:// or https:// address", one)
 		}
 	}

@@ -80,7 +80,8 @@ func (h *History) Change() uint32 {
 		weight += 0.02
 		before = status
 	}
-	return uint32(float32(sum) / (HistoryLength - 1) * 100) // in 32 bits, as the reference: it decides what truncating leaves
+	// in 32 bits, as the reference: it decides what truncating leaves
+	return uint32(float32(sum) / (HistoryLength - 1) * 100)
 }
 
 // Runs returns the history in the contract's form.

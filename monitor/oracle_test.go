@@ -60,7 +60,8 @@ func fill(rng *rand.Rand, v reflect.Value, depth int) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Type().Field(i); f.IsExported() && f.Name != "XXX_unrecognized" && f.Name != "XXX_sizecache" && f.Name != "XXX_NoUnkeyedLiteral" {
+			if f := v.Type().Field(i); f.IsExported() && f.Name != "XXX_unrecognized" && f.Name != "XXX_sizecache" &&
+				f.Name != "XXX_NoUnkeyedLiteral" {
 				fill(rng, v.Field(i), depth+1)
 			}
 		}
@@ -79,11 +80,15 @@ func TestObjectsAreTheReferences(t *testing.T) {
 		theirs protoOf
 		ours   any
 	}{
-		{&sensu.Event{}, &monitor.Event{}}, {&sensu.Entity{}, &monitor.Entity{}}, {&sensu.Check{}, &monitor.Check{}}, {&sensu.CheckConfig{}, &monitor.CheckConfig{}},
-		{&sensu.CheckRequest{}, &monitor.CheckRequest{}}, {&sensu.Asset{}, &monitor.Asset{}}, {&sensu.Handler{}, &monitor.Handler{}},
-		{&sensu.Mutator{}, &monitor.Mutator{}}, {&sensu.EventFilter{}, &monitor.EventFilter{}}, {&sensu.HookConfig{}, &monitor.HookConfig{}},
+		{&sensu.Event{}, &monitor.Event{}}, {&sensu.Entity{}, &monitor.Entity{}}, {&sensu.Check{}, &monitor.Check{}},
+		{&sensu.CheckConfig{}, &monitor.CheckConfig{}},
+		{&sensu.CheckRequest{}, &monitor.CheckRequest{}}, {&sensu.Asset{}, &monitor.Asset{}},
+		{&sensu.Handler{}, &monitor.Handler{}},
+		{&sensu.Mutator{}, &monitor.Mutator{}}, {&sensu.EventFilter{}, &monitor.EventFilter{}},
+		{&sensu.HookConfig{}, &monitor.HookConfig{}},
 		{&sensu.Pipeline{}, &monitor.Pipeline{}}, {&sensu.Silenced{}, &monitor.Silenced{}}, {&sensu.Role{}, &monitor.Role{}},
-		{&sensu.ClusterRole{}, &monitor.ClusterRole{}}, {&sensu.RoleBinding{}, &monitor.RoleBinding{}}, {&sensu.ClusterRoleBinding{}, &monitor.ClusterRoleBinding{}},
+		{&sensu.ClusterRole{}, &monitor.ClusterRole{}}, {&sensu.RoleBinding{}, &monitor.RoleBinding{}},
+		{&sensu.ClusterRoleBinding{}, &monitor.ClusterRoleBinding{}},
 		{&sensu.User{}, &monitor.User{}}, {&sensu.APIKey{}, &monitor.APIKey{}}, {&sensu.Namespace{}, &monitor.Namespace{}},
 	} {
 		name := reflect.TypeOf(pair.ours).Elem().Name()
@@ -153,7 +158,8 @@ func TestStepAgainstTheReference(t *testing.T) {
 			var out monitor.Outcome
 			state, out = monitor.Step(state, monitor.Result{Status: status, Executed: executed}, th, nil)
 			event := &sensu.Event{Check: their}
-			if state.Condition.String() != their.State || state.Change != their.TotalStateChange || state.LastOK != their.LastOK || state.History.Len() != len(their.History) ||
+			if state.Condition.String() != their.State || state.Change != their.TotalStateChange ||
+				state.LastOK != their.LastOK || state.History.Len() != len(their.History) ||
 				out.Resolution != event.IsResolution() || out.Incident != event.IsIncident() {
 				t.Fatalf("%+v\n%+v\nwant %+v", state, out, their)
 			}
@@ -177,7 +183,8 @@ func TestSilencesAgainstTheReference(t *testing.T) {
 		return out
 	}
 	for range 100_000 {
-		theirs := &sensu.Silenced{Subscription: pick("", "*", "linux", "web", "entity:e1", "entity:e2"), Check: pick("", "*", "cpu", "disk")}
+		theirs := &sensu.Silenced{Subscription: pick("", "*", "linux", "web", "entity:e1", "entity:e2"),
+			Check: pick("", "*", "cpu", "disk")}
 		ours := &monitor.Silenced{Subscription: theirs.Subscription, Check: theirs.Check}
 		if ours.Validate() != nil { // also "*" and nothing, of which the reference makes a silence of everything
 			if theirs.Validate() == nil && monitor.SilenceName(ours.Subscription, ours.Check) != "*:*" {
@@ -185,13 +192,16 @@ func TestSilencesAgainstTheReference(t *testing.T) {
 			}
 			continue
 		}
-		p := monitor.Subject{Check: pick("cpu", "disk", "net"), CheckSubscriptions: subset(), Entity: pick("e1", "e2"), EntitySubscriptions: subset(), Proxy: rng.IntN(2) == 0}
-		event := &sensu.Event{Check: &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: p.Check}, Subscriptions: p.CheckSubscriptions},
+		p := monitor.Subject{Check: pick("cpu", "disk", "net"), CheckSubscriptions: subset(), Entity: pick("e1", "e2"),
+			EntitySubscriptions: subset(), Proxy: rng.IntN(2) == 0}
+		event := &sensu.Event{Check: &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: p.Check},
+			Subscriptions: p.CheckSubscriptions},
 			Entity: &sensu.Entity{ObjectMeta: sensu.ObjectMeta{Name: p.Entity}, Subscriptions: p.EntitySubscriptions}}
 		if p.Proxy {
 			event.Check.ProxyEntityName = p.Entity
 		}
-		if got, want := len(monitor.NewSilences([]*monitor.Silenced{ours}).Of(p, 1)) == 1, event.IsSilencedBy(theirs); got != want {
+		if got, want := len(monitor.NewSilences([]*monitor.Silenced{ours}).Of(p, 1)) == 1,
+			event.IsSilencedBy(theirs); got != want {
 			t.Fatalf("%+v of %+v: %v, want %v", ours, p, got, want)
 		}
 	}
@@ -203,9 +213,12 @@ func TestValidationAgainstTheReference(t *testing.T) {
 	pick := func(words ...string) string { return words[rng.IntN(len(words))] }
 	number := func() uint32 { return uint32(rng.IntN(12)) }
 	for range 50_000 {
-		theirs := &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: pick("cpu", "", "a b", "a.b:c_d-e")}, Publish: rng.IntN(2) == 0, Interval: number(),
-			Cron: pick("", "", "* * * * *", "@hourly", "bad"), Ttl: int64(number()), LowFlapThreshold: number(), HighFlapThreshold: number(),
-			ProxyEntityName: pick("", "p", "p p"), OutputMetricFormat: pick("", "nagios_perfdata", "x"), Subscriptions: []string{pick("a", "")},
+		theirs := &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: pick("cpu", "", "a b", "a.b:c_d-e")},
+			Publish: rng.IntN(2) == 0, Interval: number(),
+			Cron: pick("", "", "* * * * *", "@hourly", "bad"), Ttl: int64(number()), LowFlapThreshold: number(),
+			HighFlapThreshold: number(),
+			ProxyEntityName:   pick("", "p", "p p"), OutputMetricFormat: pick("", "nagios_perfdata", "x"),
+			Subscriptions: []string{pick("a", "")},
 			RuntimeAssets: []string{pick("a", "a/b:1", "a b")}, EnvVars: []string{pick("A=b", "A")}}
 		ours := new(monitor.Check)
 		wire, err := theirs.Marshal()

@@ -9,7 +9,8 @@ import (
 const Redacted = "REDACTED"
 
 // defaultRedact are the names of labels and annotations that hide their values where an entity names none itself.
-var defaultRedact = []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key", "private_key", "secret"}
+var defaultRedact = []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key",
+	"private_key", "secret"}
 
 // RedactMeta returns m with the values of sensitive labels and annotations replaced. m itself is not changed.
 func RedactMeta(m Meta, names []string) Meta {

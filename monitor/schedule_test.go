@@ -7,7 +7,8 @@ import (
 
 // Whatever a check's cron line says, the next time is after now, or never, and found soon.
 func FuzzSchedule(f *testing.F) {
-	for _, line := range []string{"* * * * *", "0 0 31 2 *", "*/5 8-18 * * MON-FRI", "@hourly", "@every 90s", "CRON_TZ=Europe/Paris 30 3 * * *", "TZ=America/New_York 0 2 8-14 3 0",
+	for _, line := range []string{"* * * * *", "0 0 31 2 *", "*/5 8-18 * * MON-FRI", "@hourly", "@every 90s",
+		"CRON_TZ=Europe/Paris 30 3 * * *", "TZ=America/New_York 0 2 8-14 3 0",
 		"0 0 29 2 *", "59 23 L * *", "0 12 15W * *", "0 0 * * 5#3", "1,2,3-9/2 * ? * *", "@every 1ns", "CRON_TZ= * * * * *"} {
 		f.Add(line, int64(1_700_000_000))
 	}

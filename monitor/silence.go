@@ -51,7 +51,8 @@ func (s *Silenced) Complete(old *Silenced, creator string, now int64) {
 		s.Begin = now
 	}
 	const slack = 60 // seconds between reading and writing back
-	edited := old != nil && s.ExpireAt == old.ExpireAt && s.Expire > 0 && max(s.ExpireAt-now-s.Expire, s.Expire-(s.ExpireAt-now)) > slack
+	edited := old != nil && s.ExpireAt == old.ExpireAt && s.Expire > 0 &&
+		max(s.ExpireAt-now-s.Expire, s.Expire-(s.ExpireAt-now)) > slack
 	if s.Expire > 0 && (s.ExpireAt == 0 || edited) {
 		s.ExpireAt = s.Begin + s.Expire
 	}

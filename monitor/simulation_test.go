@@ -131,7 +131,8 @@ func (f *fleet) server(id string) *simServer {
 func newFleet(seed uint64) *fleet {
 	f := &fleet{rng: rand.New(rand.NewPCG(seed, 0xa10))}
 	for i := range 2 + f.rng.IntN(3) {
-		f.servers = append(f.servers, &simServer{id: string(rune('a' + i)), up: true, since: -1, lacks: map[int]bool{}, mem: map[int]record{}, disk: map[int]record{}, fed: map[followed]feed{}})
+		f.servers = append(f.servers, &simServer{id: string(rune('a' + i)), up: true, since: -1, lacks: map[int]bool{},
+			mem: map[int]record{}, disk: map[int]record{}, fed: map[followed]feed{}})
 	}
 	for i := range 4 {
 		f.agents = append(f.agents, &simAgent{n: i, shard: f.rng.IntN(shards.Count), acked: map[int64]int{}})
@@ -367,7 +368,8 @@ func (f *fleet) arrive(a *simAgent, n int64, seen shards.Shard) {
 		}
 		return
 	}
-	r.State, _ = monitor.Step(r.State, monitor.Result{Sequence: n, Executed: int64(f.now), Status: a.status[n-1]}, monitor.Thresholds{Low: 20, High: 50}, nil)
+	r.State, _ = monitor.Step(r.State, monitor.Result{Sequence: n, Executed: int64(f.now), Status: a.status[n-1]},
+		monitor.Thresholds{Low: 20, High: 50}, nil)
 	r.taken = append(slices.Clone(r.taken), n)
 	s.mem[a.n] = r
 	incarnation := s.incarnation
@@ -405,7 +407,8 @@ func (f *fleet) copy(s *simServer, a *simAgent) {
 		f.after(f.rng.IntN(simDelay), func() {
 			now := f.table[a.shard]
 			switch {
-			case to.up && now.Epoch == of.Epoch && (now.Replica == to.id || now.Next == to.id) && s.fed[key].incarnation == to.incarnation && !to.lacks[a.n]:
+			case to.up && now.Epoch == of.Epoch && (now.Replica == to.id || now.Next == to.id) &&
+				s.fed[key].incarnation == to.incarnation && !to.lacks[a.n]:
 				f.write(to, a, r)
 			case s.incarnation == incarnation:
 				delete(s.fed, key) // it is given everything again
@@ -463,7 +466,8 @@ func (f *fleet) spare(s *simServer) bool {
 	return !slices.ContainsFunc(f.agents, func(a *simAgent) bool {
 		of := f.table[a.shard]
 		to := f.server(of.Replica)
-		return of.Owner == s.id && (!of.Complete || !f.fed(s, a, of.Replica) || s.fed[followed{a.n, of.Replica}].incarnation != to.incarnation || to.lacks[a.n])
+		return of.Owner == s.id && (!of.Complete || !f.fed(s, a, of.Replica) ||
+			s.fed[followed{a.n, of.Replica}].incarnation != to.incarnation || to.lacks[a.n])
 	})
 }
 
@@ -532,7 +536,10 @@ func (f *fleet) judge() error {
 			return fmt.Errorf("agent %d: taken in the order %v", a.n, r.taken)
 		}
 		for n, at := range a.acked {
-			near := slices.ContainsFunc(f.kills, func(kill int) bool { return at <= kill+simWrite+simDelay && at > kill-simWindow })
+			near := slices.ContainsFunc(f.kills, func(kill int) bool {
+				return at <= kill+simWrite+simDelay &&
+					at > kill-simWindow
+			})
 			if _, there := slices.BinarySearch(r.taken, n); !there && !near {
 				return fmt.Errorf("agent %d: result %d was acknowledged at %d ms and is lost; kills at %v", a.n, n, at, f.kills)
 			}
@@ -552,7 +559,8 @@ func (f *fleet) count(a *simAgent, r *record) error {
 		row++
 	}
 	if r.Status != newest || r.Occurrences != row || r.Watermark < row && newest != 0 {
-		return fmt.Errorf("agent %d: status %d %d times in a row, watermark %d; its results say %d %d times", a.n, r.Status, r.Occurrences, r.Watermark, newest, row)
+		return fmt.Errorf("agent %d: status %d %d times in a row, watermark %d; its results say %d %d times", a.n, r.Status,
+			r.Occurrences, r.Watermark, newest, row)
 	}
 	if want := min(len(r.taken), 21); r.History.Len() != want {
 		return fmt.Errorf("agent %d: a history of %d, want %d", a.n, r.History.Len(), want)

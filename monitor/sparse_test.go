@@ -47,11 +47,14 @@ func TestSparseJSONIsTheReferences(t *testing.T) {
 		theirs protoOf
 		ours   any
 	}{
-		{&sensu.Event{}, &monitor.Event{}}, {&sensu.Entity{}, &monitor.Entity{}}, {&sensu.CheckConfig{}, &monitor.CheckConfig{}},
+		{&sensu.Event{}, &monitor.Event{}}, {&sensu.Entity{}, &monitor.Entity{}},
+		{&sensu.CheckConfig{}, &monitor.CheckConfig{}},
 		{&sensu.Asset{}, &monitor.Asset{}}, {&sensu.Handler{}, &monitor.Handler{}},
-		{&sensu.Mutator{}, &monitor.Mutator{}}, {&sensu.EventFilter{}, &monitor.EventFilter{}}, {&sensu.HookConfig{}, &monitor.HookConfig{}},
+		{&sensu.Mutator{}, &monitor.Mutator{}}, {&sensu.EventFilter{}, &monitor.EventFilter{}},
+		{&sensu.HookConfig{}, &monitor.HookConfig{}},
 		{&sensu.Pipeline{}, &monitor.Pipeline{}}, {&sensu.Silenced{}, &monitor.Silenced{}}, {&sensu.Role{}, &monitor.Role{}},
-		{&sensu.ClusterRoleBinding{}, &monitor.ClusterRoleBinding{}}, {&sensu.User{}, &monitor.User{}}, {&sensu.APIKey{}, &monitor.APIKey{}}, {&sensu.Namespace{}, &monitor.Namespace{}},
+		{&sensu.ClusterRoleBinding{}, &monitor.ClusterRoleBinding{}}, {&sensu.User{}, &monitor.User{}},
+		{&sensu.APIKey{}, &monitor.APIKey{}}, {&sensu.Namespace{}, &monitor.Namespace{}},
 	} {
 		for range 100 {
 			theirs := reflect.New(reflect.TypeOf(pair.theirs).Elem())
@@ -61,7 +64,8 @@ func TestSparseJSONIsTheReferences(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			back, ours := reflect.New(theirs.Type().Elem()).Interface().(protoOf), reflect.New(reflect.TypeOf(pair.ours).Elem()).Interface()
+			back, ours := reflect.New(theirs.Type().Elem()).Interface().(protoOf),
+				reflect.New(reflect.TypeOf(pair.ours).Elem()).Interface()
 			if err := back.Unmarshal(wire); err != nil {
 				t.Fatal(err)
 			}

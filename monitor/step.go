@@ -80,7 +80,8 @@ func Step(old State, r Result, t Thresholds, silences []*Silenced) (State, Outco
 		}
 		s.Silenced = append(s.Silenced, sil.Name)
 	}
-	out.Steady = known && before == 0 && r.Status == 0 && s.Condition == old.Condition && len(s.Silenced) == 0 && len(old.Silenced) == 0
+	out.Steady = known && before == 0 && r.Status == 0 && s.Condition == old.Condition && len(s.Silenced) == 0 &&
+		len(old.Silenced) == 0
 	return s, out
 }
 

@@ -31,7 +31,8 @@ func TestStepCountsOccurrences(t *testing.T) {
 		{"passes on", []uint32{1, 0, 0}, 2, 2, Passing, false, false},
 	} {
 		s, out := run1(State{}, Thresholds{}, c.statuses...)
-		if s.Occurrences != c.occurrences || s.Watermark != c.watermark || s.Condition != c.condition || out.Resolution != c.resolution || out.Incident != c.incident {
+		if s.Occurrences != c.occurrences || s.Watermark != c.watermark || s.Condition != c.condition ||
+			out.Resolution != c.resolution || out.Incident != c.incident {
 			t.Errorf("%s: occurrences %d of at most %d, %v, %+v", c.name, s.Occurrences, s.Watermark, s.Condition, out)
 		}
 	}
@@ -120,10 +121,12 @@ func TestHistoryOfBrokenClocks(t *testing.T) {
 
 func TestSilencesOf(t *testing.T) {
 	silence := func(sub, check string, begin, end int64) *Silenced {
-		return &Silenced{Meta: Meta{Name: SilenceName(sub, check)}, Subscription: sub, Check: check, Begin: begin, ExpireAt: end}
+		return &Silenced{Meta: Meta{Name: SilenceName(sub, check)}, Subscription: sub, Check: check, Begin: begin,
+			ExpireAt: end}
 	}
 	x := NewSilences([]*Silenced{
-		silence("", "cpu", 0, 0), silence("*", "disk", 0, 0), silence("entity:web-1", "", 0, 0), silence("linux", "", 0, 0), silence("entity:web-2", "cpu", 0, 0),
+		silence("", "cpu", 0, 0), silence("*", "disk", 0, 0), silence("entity:web-1", "", 0, 0), silence("linux", "", 0, 0),
+		silence("entity:web-2", "cpu", 0, 0),
 		silence("linux", "mem", 0, 50), silence("db", "", 200, 0), silence("windows", "", 0, 0),
 	})
 	for _, c := range []struct {
@@ -134,11 +137,16 @@ func TestSilencesOf(t *testing.T) {
 		{"by check and by entity", Subject{Check: "cpu", Entity: "web-1"}, []string{"*:cpu", "entity:web-1:*"}},
 		{"a check of an entity", Subject{Check: "cpu", Entity: "web-2"}, []string{"*:cpu", "entity:web-2:cpu"}},
 		{"another check of it", Subject{Check: "net", Entity: "web-2"}, nil},
-		{"a subscription of both", Subject{Check: "net", CheckSubscriptions: []string{"linux", "windows"}, Entity: "e", EntitySubscriptions: []string{"linux"}}, []string{"linux:*"}},
-		{"a subscription of the entity alone", Subject{Check: "net", Entity: "e", EntitySubscriptions: []string{"linux"}}, nil},
-		{"a proxy's subscription", Subject{Check: "net", Entity: "e", EntitySubscriptions: []string{"linux"}, Proxy: true}, []string{"linux:*"}},
-		{"over, and not begun", Subject{Check: "mem", Entity: "e", EntitySubscriptions: []string{"linux", "db"}, Proxy: true}, []string{"linux:*"}},
-		{"two ways to one silence", Subject{Check: "net", Entity: "web-1", EntitySubscriptions: []string{"entity:web-1"}, Proxy: true}, []string{"entity:web-1:*"}},
+		{"a subscription of both", Subject{Check: "net", CheckSubscriptions: []string{"linux", "windows"}, Entity: "e",
+			EntitySubscriptions: []string{"linux"}}, []string{"linux:*"}},
+		{"a subscription of the entity alone", Subject{Check: "net", Entity: "e", EntitySubscriptions: []string{"linux"}},
+			nil},
+		{"a proxy's subscription", Subject{Check: "net", Entity: "e", EntitySubscriptions: []string{"linux"}, Proxy: true},
+			[]string{"linux:*"}},
+		{"over, and not begun", Subject{Check: "mem", Entity: "e", EntitySubscriptions: []string{"linux", "db"}, Proxy: true},
+			[]string{"linux:*"}},
+		{"two ways to one silence", Subject{Check: "net", Entity: "web-1", EntitySubscriptions: []string{"entity:web-1"},
+			Proxy: true}, []string{"entity:web-1:*"}},
 	} {
 		var got []string
 		for _, s := range x.Of(c.subject, 100) {

@@ -43,7 +43,8 @@ func (f *Frame) checkSize() int {
 	if f.Duration != 0 {
 		n += protowire.SizeTag(checkDuration) + 8
 	}
-	return n + sizeUint(checkExecuted, uint64(f.Executed)) + sizeUint(checkIssued, uint64(f.Issued)) + sizeUint(checkStatus, uint64(f.Status)) +
+	return n + sizeUint(checkExecuted, uint64(f.Executed)) + sizeUint(checkIssued, uint64(f.Issued)) +
+		sizeUint(checkStatus, uint64(f.Status)) +
 		sizeText(checkOutput, f.Output) + sizeText(checkProcessedBy, f.ProcessedBy)
 }
 

@@ -22,11 +22,14 @@ func TestAppendIsTheReverseOfCut(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			f.ID = [16]byte{1, 2, 3}
 		}
-		f.Entity, f.Metrics = some(appendText(nil, entityMeta, appendText(nil, metaName, []byte("web-1")))), some([]byte("metrics"))
+		f.Entity, f.Metrics = some(appendText(nil, entityMeta, appendText(nil, metaName, []byte("web-1")))),
+			some([]byte("metrics"))
 		f.Rest = some(appendText(nil, 5, []byte("metadata")))
 		if f.HasCheck = rng.IntN(4) > 0; f.HasCheck {
-			f.Issued, f.Executed, f.Duration, f.Status = number(), number(), float64(rng.IntN(2))*rng.Float64(), uint32(rng.IntN(3))
-			f.Stable, f.Output, f.ProcessedBy = some(appendText(nil, 11, []byte("linux"))), some([]byte("all is well")), some([]byte("web-1"))
+			f.Issued, f.Executed, f.Duration, f.Status = number(), number(), float64(rng.IntN(2))*rng.Float64(),
+				uint32(rng.IntN(3))
+			f.Stable, f.Output, f.ProcessedBy = some(appendText(nil, 11, []byte("linux"))), some([]byte("all is well")),
+				some([]byte("web-1"))
 			f.Hooks = some(appendText(nil, checkHooks, []byte("a hook")))
 			if rng.IntN(2) == 0 {
 				f.Stable = appendText(f.Stable, checkMeta, appendText(nil, metaName, []byte("cpu")))
@@ -44,8 +47,10 @@ func TestAppendIsTheReverseOfCut(t *testing.T) {
 			t.Fatalf("%+v became %+v", f, again)
 		}
 		for name, pair := range map[string][2][]byte{
-			"check": {f.Check, again.Check}, "output": {f.Output, again.Output}, "stable": {f.Stable, again.Stable}, "hooks": {f.Hooks, again.Hooks},
-			"processed_by": {f.ProcessedBy, again.ProcessedBy}, "entity": {f.Entity, again.Entity}, "metrics": {f.Metrics, again.Metrics}, "rest": {f.Rest, again.Rest},
+			"check": {f.Check, again.Check}, "output": {f.Output, again.Output}, "stable": {f.Stable, again.Stable},
+			"hooks":        {f.Hooks, again.Hooks},
+			"processed_by": {f.ProcessedBy, again.ProcessedBy}, "entity": {f.Entity, again.Entity},
+			"metrics": {f.Metrics, again.Metrics}, "rest": {f.Rest, again.Rest},
 		} {
 			if !bytes.Equal(pair[0], pair[1]) || pair[0] == nil && pair[1] != nil && len(pair[1]) > 0 {
 				t.Fatalf("%s: %q became %q", name, pair[0], pair[1])

@@ -140,7 +140,8 @@ func (c *Check) Validate() error {
 	if c.MaxOutputSize < 0 {
 		return errors.New("MaxOutputSize must be >= 0")
 	}
-	return validCommon(&common{c.TTL, c.Interval, c.RuntimeAssets, c.Subscriptions, c.ProxyEntityName, c.ProxyRequests, c.MetricFormat,
+	return validCommon(&common{c.TTL, c.Interval, c.RuntimeAssets, c.Subscriptions, c.ProxyEntityName, c.ProxyRequests,
+		c.MetricFormat,
 		c.LowFlapThreshold, c.HighFlapThreshold, c.EnvVars, c.MetricThresholds, c.Subdues})
 }
 
@@ -173,7 +174,8 @@ func (c *CheckConfig) Validate() error {
 			return fmt.Errorf("pipeline reference is invalid: %w", err)
 		}
 	}
-	return validCommon(&common{c.TTL, c.Interval, c.RuntimeAssets, c.Subscriptions, c.ProxyEntityName, c.ProxyRequests, c.MetricFormat,
+	return validCommon(&common{c.TTL, c.Interval, c.RuntimeAssets, c.Subscriptions, c.ProxyEntityName, c.ProxyRequests,
+		c.MetricFormat,
 		c.LowFlapThreshold, c.HighFlapThreshold, c.EnvVars, c.MetricThresholds, c.Subdues})
 }
 

@@ -20,7 +20,8 @@ func (l *HookList) Validate() error {
 		return nil
 	}
 	if n, err := strconv.ParseUint(l.Type, 10, 8); err != nil || strconv.FormatUint(n, 10) != l.Type {
-		return errors.New("valid check hook types are \"0\" to \"255\", \"ok\", \"warning\", \"critical\", \"unknown\", and \"non-zero\"")
+		return errors.New("valid check hook types are \"0\" to \"255\", \"ok\", \"warning\", \"critical\", \"unknown\", " +
+			"and \"non-zero\"")
 	}
 	return nil
 }

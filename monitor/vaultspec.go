@@ -77,7 +77,8 @@ const hidden = "REDACTED"
 func (p *Provider) withToken(change func(string) string) *Provider {
 	var spec, client map[string]json.RawMessage
 	var token string
-	if json.Unmarshal(p.Spec, &spec) != nil || json.Unmarshal(spec["client"], &client) != nil || json.Unmarshal(client["token"], &token) != nil || token == "" {
+	if json.Unmarshal(p.Spec, &spec) != nil || json.Unmarshal(spec["client"], &client) != nil ||
+		json.Unmarshal(client["token"], &token) != nil || token == "" {
 		return p
 	}
 	next := change(token)

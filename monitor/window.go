@@ -106,8 +106,9 @@ var recurs = map[string]func(first, day time.Time) bool{
 	"weekends": func(_, day time.Time) bool { return weekend(day) },
 	"weekly":   func(first, day time.Time) bool { return day.Weekday() == first.Weekday() },
 	"monthly":  func(first, day time.Time) bool { return day.Day() == first.Day() },
-	"sundays":  on(time.Sunday), "mondays": on(time.Monday), "tuesdays": on(time.Tuesday), "wednesdays": on(time.Wednesday),
-	"thursdays": on(time.Thursday), "fridays": on(time.Friday), "saturdays": on(time.Saturday),
+	"sundays":  on(time.Sunday), "mondays": on(time.Monday), "tuesdays": on(time.Tuesday),
+	"wednesdays": on(time.Wednesday),
+	"thursdays":  on(time.Thursday), "fridays": on(time.Friday), "saturdays": on(time.Saturday),
 	"annually": func(first, day time.Time) bool { return day.Day() == first.Day() && day.Month() == first.Month() },
 }
 
@@ -159,7 +160,8 @@ func (s *Subdue) Holds(now time.Time) bool {
 	// A repetition that holds now began at most its own length ago: today, or on one of the days before.
 	days := min(int(lasts/(24*time.Hour))+1, 366)
 	for back := range days + 1 {
-		start := time.Date(local.Year(), local.Month(), local.Day()-back, begin.Hour(), begin.Minute(), begin.Second(), 0, begin.Location())
+		start := time.Date(local.Year(), local.Month(), local.Day()-back, begin.Hour(), begin.Minute(), begin.Second(), 0,
+			begin.Location())
 		if start.Before(begin) {
 			break
 		}

@@ -15,10 +15,14 @@ func at(t *testing.T, text string) time.Time {
 }
 
 func TestWindows(t *testing.T) {
-	w := &Windows{Days: Days{All: []*Window{{Begin: "11:00 PM", End: "1:00AM"}}, Monday: []*Window{{Begin: "9:00AM", End: "5:00PM"}}}}
+	w := &Windows{Days: Days{All: []*Window{{Begin: "11:00 PM", End: "1:00AM"}},
+		Monday: []*Window{{Begin: "9:00AM", End: "5:00PM"}}}}
 	for when, want := range map[string]bool{
-		"2026-11-02T09:00:00Z": true, "2026-11-02T17:00:00Z": true, "2026-11-02T17:00:01Z": false, "2026-11-02T08:59:59Z": false, // a Monday
-		"2026-11-03T12:00:00Z": false, "2026-11-03T23:30:00Z": true, "2026-11-04T00:59:59Z": true, "2026-11-04T01:00:00Z": false,
+		// a Monday
+		"2026-11-02T09:00:00Z": true, "2026-11-02T17:00:00Z": true, "2026-11-02T17:00:01Z": false,
+		"2026-11-02T08:59:59Z": false,
+		"2026-11-03T12:00:00Z": false, "2026-11-03T23:30:00Z": true, "2026-11-04T00:59:59Z": true,
+		"2026-11-04T01:00:00Z":      false,
 		"2026-11-02T10:00:00+09:00": false, // windows are UTC, where it is one in the morning
 	} {
 		if got := w.Holds(at(t, when)); got != want {
@@ -36,13 +40,18 @@ func TestSubdue(t *testing.T) {
 		when   string
 		want   bool
 	}{
-		{nil, "2026-11-02T22:00:00Z", true}, {nil, "2026-11-03T01:59:59Z", true}, {nil, "2026-11-03T02:00:00Z", false}, {nil, "2026-11-02T21:59:59Z", false},
-		{nil, "2026-11-03T22:30:00Z", false}, {[]string{"daily"}, "2026-11-03T22:30:00Z", true}, {[]string{"daily"}, "2026-11-04T01:00:00Z", true},
+		{nil, "2026-11-02T22:00:00Z", true}, {nil, "2026-11-03T01:59:59Z", true}, {nil, "2026-11-03T02:00:00Z", false},
+		{nil, "2026-11-02T21:59:59Z", false},
+		{nil, "2026-11-03T22:30:00Z", false}, {[]string{"daily"}, "2026-11-03T22:30:00Z", true},
+		{[]string{"daily"}, "2026-11-04T01:00:00Z", true},
 		{[]string{"daily"}, "2026-11-01T22:30:00Z", false}, // before it began
-		{[]string{"mondays"}, "2026-11-09T23:00:00Z", true}, {[]string{"mondays"}, "2026-11-10T01:00:00Z", true}, {[]string{"mondays"}, "2026-11-10T23:00:00Z", false},
+		{[]string{"mondays"}, "2026-11-09T23:00:00Z", true}, {[]string{"mondays"}, "2026-11-10T01:00:00Z", true},
+		{[]string{"mondays"}, "2026-11-10T23:00:00Z", false},
 		{[]string{"weekends"}, "2026-11-07T23:00:00Z", true}, {[]string{"weekdays"}, "2026-11-07T23:00:00Z", false},
-		{[]string{"weekly"}, "2026-11-16T23:00:00Z", true}, {[]string{"monthly"}, "2026-12-02T23:00:00Z", true}, {[]string{"monthly"}, "2026-12-03T23:00:00Z", false},
-		{[]string{"annually"}, "2027-11-02T23:00:00Z", true}, {[]string{"annually", "tuesdays"}, "2026-11-10T23:00:00Z", true},
+		{[]string{"weekly"}, "2026-11-16T23:00:00Z", true}, {[]string{"monthly"}, "2026-12-02T23:00:00Z", true},
+		{[]string{"monthly"}, "2026-12-03T23:00:00Z", false},
+		{[]string{"annually"}, "2027-11-02T23:00:00Z", true},
+		{[]string{"annually", "tuesdays"}, "2026-11-10T23:00:00Z", true},
 	} {
 		s := &Subdue{Begin: "2026-11-02T22:00:00Z", End: "2026-11-03T02:00:00Z", Repeat: c.repeat}
 		if err := s.Validate(); err != nil {
@@ -85,7 +94,8 @@ func TestScheduleOfAnInterval(t *testing.T) {
 func TestScheduleOfCron(t *testing.T) {
 	now := at(t, "2026-11-02T22:00:03Z")
 	for line, want := range map[string]string{
-		"*/5 * * * *": "2026-11-02T22:05:00Z", "@hourly": "2026-11-02T23:00:00Z", "CRON_TZ=Asia/Tokyo 0 8 * * *": "2026-11-02T23:00:00Z",
+		"*/5 * * * *": "2026-11-02T22:05:00Z", "@hourly": "2026-11-02T23:00:00Z",
+		"CRON_TZ=Asia/Tokyo 0 8 * * *": "2026-11-02T23:00:00Z",
 	} {
 		s, err := NewSchedule("c", 0, line)
 		if err != nil {
@@ -99,7 +109,8 @@ func TestScheduleOfCron(t *testing.T) {
 	if s, err := NewSchedule("c", 0, "@every 90s"); err != nil || s.Next(now).Sub(now) > 90*time.Second {
 		t.Error("@every:", err)
 	}
-	for _, bad := range []string{"* * * *", "* * * * * *", "@every", "@every 1ms", "@often", "CRON_TZ=Mars/Base 0 8 * * *", "61 * * * *"} {
+	for _, bad := range []string{"* * * *", "* * * * * *", "@every", "@every 1ms", "@often", "CRON_TZ=Mars/Base 0 8 * * *",
+		"61 * * * *"} {
 		if _, err := NewSchedule("c", 0, bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}

@@ -119,8 +119,10 @@ func (p *Process) buildAccess() {
 	recovery := func() string { return p.tokens.get(tokenRecovery) }
 	allow := c.DefaultPolicy == "allow"
 	if p.registry == nil {
-		p.access.agent = grants.NewAgent(grants.AgentConfig{Fetch: p.resolveRemotely, NodeName: p.cfg.Node.Name, AllowByDefault: allow,
-			DownPolicy: c.DownPolicy, TTL: min(c.TokenTTL, c.PolicyTTL, c.RoleTTL), Recovery: recovery, Clock: p.clock, Logger: p.log})
+		p.access.agent = grants.NewAgent(grants.AgentConfig{Fetch: p.resolveRemotely, NodeName: p.cfg.Node.Name,
+			AllowByDefault: allow,
+			DownPolicy:     c.DownPolicy, TTL: min(c.TokenTTL, c.PolicyTTL, c.RoleTTL), Recovery: recovery, Clock: p.clock,
+			Logger: p.log})
 		p.access.tokens = p.access.agent
 		return
 	}

@@ -33,7 +33,8 @@ func (p *Process) readNode(ctx context.Context, token, node string) (*local.Seen
 	var known *struct {
 		Services map[string]json.RawMessage
 	}
-	if err := p.readSelf(ctx, "/v1/catalog/node/"+url.PathEscape(node)+"?stale", token, &known); err != nil || known == nil {
+	if err := p.readSelf(ctx, "/v1/catalog/node/"+url.PathEscape(node)+"?stale", token, &known); err != nil ||
+		known == nil {
 		return nil, err
 	}
 	seen := &local.Seen{Services: map[string]bool{}}
@@ -49,7 +50,8 @@ func (p *Process) readNode(ctx context.Context, token, node string) (*local.Seen
 		if !known {
 			status = catalog.Critical
 		}
-		seen.Checks = append(seen.Checks, &catalog.Check{Node: node, ID: c.CheckID, Name: c.Name, Status: status, Output: c.Output, ServiceID: c.ServiceID})
+		seen.Checks = append(seen.Checks, &catalog.Check{Node: node, ID: c.CheckID, Name: c.Name, Status: status,
+			Output: c.Output, ServiceID: c.ServiceID})
 	}
 	return seen, nil
 }

@@ -30,8 +30,10 @@ type pathRight struct {
 // diagnostics are the paths that may be asked of another member by its name: what tells about its process, and
 // changes nothing.
 var diagnostics = []pathRight{
-	{"/v1/agent/self", acl.Agent}, {"/v1/agent/host", acl.Operator}, {"/v1/agent/version", acl.Agent}, {"/v1/agent/metrics", acl.Agent},
-	{"/v1/agent/metrics/stream", acl.Agent}, {"/v1/agent/monitor", acl.Agent}, {"/v1/doctor", acl.Operator}, {"/v1/doctor/evidence", acl.Operator},
+	{"/v1/agent/self", acl.Agent}, {"/v1/agent/host", acl.Operator}, {"/v1/agent/version", acl.Agent},
+	{"/v1/agent/metrics", acl.Agent},
+	{"/v1/agent/metrics/stream", acl.Agent}, {"/v1/agent/monitor", acl.Agent}, {"/v1/doctor", acl.Operator},
+	{"/v1/doctor/evidence", acl.Operator},
 	{"/v1/doctor/profile", acl.Operator}, {"/debug/pprof/", acl.Operator},
 }
 
@@ -41,7 +43,8 @@ const meshQuestions = "/v1/internal/mesh/"
 // diagnostic finds what a path needs; false when nobody may ask another member for it.
 func diagnostic(path string) (acl.Resource, bool) {
 	for _, known := range diagnostics {
-		if path == known.path || strings.HasSuffix(known.path, "/") && strings.HasPrefix(path, known.path) && !strings.Contains(path, "..") {
+		if path == known.path || strings.HasSuffix(known.path, "/") && strings.HasPrefix(path,
+			known.path) && !strings.Contains(path, "..") {
 			return known.res, true
 		}
 	}

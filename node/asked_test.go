@@ -77,8 +77,10 @@ func startSpy(t *testing.T, like *testMember, name string) *spy {
 	wg.Go(func() { _ = srv.Run(ctx, l) })
 	wg.Go(func() { _ = pool.Run(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	polltest.NoError(t, time.Minute, func() error { _, err := pool.Join(ctx, []string{like.gossip}); return err }, "the spy to join")
-	polltest.Until(t, func() bool { m, ok := like.sees(name); return ok && m.Status == member.Alive }, "the server to know the spy")
+	polltest.NoError(t, time.Minute, func() error { _, err := pool.Join(ctx, []string{like.gossip}); return err },
+		"the spy to join")
+	polltest.Until(t, func() bool { m, ok := like.sees(name); return ok && m.Status == member.Alive },
+		"the server to know the spy")
 	return s
 }
 
@@ -87,12 +89,15 @@ func TestNoTokenTravelsToAnAgent(t *testing.T) {
 	const root, web = "5ba5c1c6-ea1a-4a9b-9f6e-2a0fbd4a6e12", "0d9ba1a5-6a4a-4c5a-8a6a-7d1a5a2b0c34"
 	m := startServer(t, "asker", `bootstrap = true
 acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+root+`" } }`)
-	m.awaitAsk("PUT", "/v1/acl/token?token="+root, `{"SecretID":"`+web+`","ServiceIdentities":[{"ServiceName":"web"}]}`, 200, web)
+	m.awaitAsk("PUT", "/v1/acl/token?token="+root, `{"SecretID":"`+web+`","ServiceIdentities":[{"ServiceName":"web"}]}`,
+		200, web)
 	s := startSpy(t, m, "spy")
-	m.awaitAsk("PUT", "/v1/catalog/register?token="+root, `{"Node":"spy","Address":"127.0.0.1","Service":{"Kind":"connect-proxy","ID":"web-proxy","Service":"web-proxy","Port":1,"Proxy":{"DestinationServiceName":"web"}},
+	m.awaitAsk("PUT", "/v1/catalog/register?token="+root,
+		`{"Node":"spy","Address":"127.0.0.1","Service":{"Kind":"connect-proxy","ID":"web-proxy","Service":"web-proxy","Port":1,"Proxy":{"DestinationServiceName":"web"}},
 		"Check":{"CheckID":"_service_drain:web","Name":"drains"}}`, 200, "true")
 	before := 0
-	for _, path := range []string{"/v1/internal/mesh/status?all", "/v1/internal/mesh/find/web", "/v1/internal/mesh/settle/web?node=spy&id=web",
+	for _, path := range []string{"/v1/internal/mesh/status?all", "/v1/internal/mesh/find/web",
+		"/v1/internal/mesh/settle/web?node=spy&id=web",
 		reachPrefix + "spy/v1/agent/self", reachPrefix + "spy/v1/agent/metrics?format=prometheus"} {
 		sep := "?"
 		if strings.Contains(path, "?") {
@@ -109,7 +114,8 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 		before = calls
 	}
 	for _, token := range []string{"", web} {
-		for _, path := range []string{reachPrefix + "spy/v1/agent/self?token=", reachPrefix + "spy/debug/pprof/heap?token=", "/v1/internal/mesh/status?token="} {
+		for _, path := range []string{reachPrefix + "spy/v1/agent/self?token=", reachPrefix + "spy/debug/pprof/heap?token=",
+			"/v1/internal/mesh/status?token="} {
 			if code, body := m.ask("GET", path+token, ""); code != 403 {
 				t.Errorf("%s%s: %d %s", path, token, code, body)
 			}
@@ -135,9 +141,11 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 			t.Errorf("%s: %v", method, err)
 		}
 	}
-	for path, want := range map[string]errkind.Kind{"/v1/kv/a": errkind.Denied, "/v1/agent/leave": errkind.Denied, "/v1/internal/mesh/../kv/a": errkind.Denied,
+	for path, want := range map[string]errkind.Kind{"/v1/kv/a": errkind.Denied, "/v1/agent/leave": errkind.Denied,
+		"/v1/internal/mesh/../kv/a":      errkind.Denied,
 		"http://elsewhere/v1/agent/self": errkind.Invalid} {
-		if _, err := first.rpc.Call(t.Context(), agent.rpcAddr(), methodAsk, pack.String(nil, path)); errkind.Of(err) != want {
+		if _, err := first.rpc.Call(t.Context(), agent.rpcAddr(), methodAsk,
+			pack.String(nil, path)); errkind.Of(err) != want {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -159,8 +167,10 @@ func TestAskedStreamEndsWithItsRight(t *testing.T) {
 acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+root+`" } }`)
 	agent := startMember(t, false, "asked", acl+fmt.Sprintf("\nretry_join = [%q]", first.gossip))
 	agent.awaitAsk("GET", "/v1/agent/self?token="+root, "", 200, "asked")
-	first.awaitAsk("PUT", "/v1/acl/policy?token="+root, `{"Name":"logs","Rules":"agent_prefix \"\" { policy = \"read\" }"}`, 200, "logs")
-	first.awaitAsk("PUT", "/v1/acl/token?token="+root, `{"SecretID":"`+reader+`","Policies":[{"Name":"logs"}]}`, 200, reader)
+	first.awaitAsk("PUT", "/v1/acl/policy?token="+root,
+		`{"Name":"logs","Rules":"agent_prefix \"\" { policy = \"read\" }"}`, 200, "logs")
+	first.awaitAsk("PUT", "/v1/acl/token?token="+root, `{"SecretID":"`+reader+`","Policies":[{"Name":"logs"}]}`,
+		200, reader)
 	_, body := first.ask("GET", "/v1/acl/token/self?token="+reader, "")
 	var token struct{ AccessorID string }
 	if err := json.Unmarshal([]byte(body), &token); err != nil {

@@ -27,8 +27,9 @@ func (meshCA) Roots(st *catalog.State) ([]meshrows.CARoot, error) {
 	for _, r := range roots {
 		out = append(out, meshrows.CARoot{ID: r.ID, Name: r.Name, SerialNumber: r.SerialNumber, SigningKeyID: r.SigningKeyID,
 			ExternalTrustDomain: r.ExternalTrustDomain, NotBefore: r.NotBefore, NotAfter: r.NotAfter, RootCert: r.RootCert,
-			IntermediateCerts: r.IntermediateCerts, Active: r.Active, PrivateKeyType: r.PrivateKeyType, PrivateKeyBits: r.PrivateKeyBits,
-			CreateIndex: r.CreateIndex, ModifyIndex: r.ModifyIndex})
+			IntermediateCerts: r.IntermediateCerts, Active: r.Active, PrivateKeyType: r.PrivateKeyType,
+			PrivateKeyBits: r.PrivateKeyBits,
+			CreateIndex:    r.CreateIndex, ModifyIndex: r.ModifyIndex})
 	}
 	return out, err
 }
@@ -51,8 +52,10 @@ func (m meshCA) SetConfiguration(ctx context.Context, raw []byte) error {
 // authorityKeys are the keys of connect.ca_config and what the authority calls them. CamelCase is taken too.
 var authorityKeys = map[string]string{
 	"leaf_cert_ttl": "LeafCertTTL", "intermediate_cert_ttl": "IntermediateCertTTL", "root_cert_ttl": "RootCertTTL",
-	"private_key": "PrivateKey", "root_cert": "RootCert", "private_key_type": "PrivateKeyType", "private_key_bits": "PrivateKeyBits",
-	"csr_max_per_second": "CSRMaxPerSecond", "csr_max_concurrent": "CSRMaxConcurrent", "cluster_id": clusterIDKey, "rotation_period": rotationKey,
+	"private_key": "PrivateKey", "root_cert": "RootCert", "private_key_type": "PrivateKeyType",
+	"private_key_bits":   "PrivateKeyBits",
+	"csr_max_per_second": "CSRMaxPerSecond", "csr_max_concurrent": "CSRMaxConcurrent", "cluster_id": clusterIDKey,
+	"rotation_period": rotationKey,
 }
 
 const (
@@ -65,8 +68,10 @@ const (
 // error names every wrong key.
 func firstAuthority(c *config.Connect) (first *ca.Config, identity string, err error) {
 	if c.CAProvider != ca.Provider {
-		return nil, "", fmt.Errorf("connect.ca_provider: %q is not supported, the built-in authority %q is the only one: remove the key, and to go on with a root "+
-			"of your own put its certificate and key into connect.ca_config as root_cert and private_key", c.CAProvider, ca.Provider)
+		return nil, "", fmt.Errorf("connect.ca_provider: %q is not supported, the built-in authority %q is the only one: "+
+			"remove the key, and to go on with a root "+
+			"of your own put its certificate and key into connect.ca_config as root_cert and private_key", c.CAProvider,
+			ca.Provider)
 	}
 	var wrong []error
 	values := map[string]any{}
@@ -79,7 +84,8 @@ func firstAuthority(c *config.Connect) (first *ca.Config, identity string, err e
 				}
 			}
 			if !ok {
-				wrong = append(wrong, fmt.Errorf("invalid config key connect.ca_config.%s: the keys are %s", key, strings.Join(slices.Sorted(maps.Keys(authorityKeys)), ", ")))
+				wrong = append(wrong, fmt.Errorf("invalid config key connect.ca_config.%s: the keys are %s", key,
+					strings.Join(slices.Sorted(maps.Keys(authorityKeys)), ", ")))
 				continue
 			}
 			values[name] = v

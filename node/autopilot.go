@@ -21,8 +21,10 @@ import (
 const pilotKey = "config"
 
 func pilotFromFile(a *config.Autopilot) operatorrows.AutopilotConfig {
-	return operatorrows.AutopilotConfig{CleanupDeadServers: a.CleanupDeadServers, LastContactThreshold: max(a.LastContactThreshold, 200*time.Millisecond),
-		MaxTrailingLogs: uint64(a.MaxTrailingLogs), MinQuorum: uint(a.MinQuorum), ServerStabilizationTime: a.ServerStabilizationTime}
+	return operatorrows.AutopilotConfig{CleanupDeadServers: a.CleanupDeadServers,
+		LastContactThreshold: max(a.LastContactThreshold, 200*time.Millisecond),
+		MaxTrailingLogs:      uint64(a.MaxTrailingLogs), MinQuorum: uint(a.MinQuorum),
+		ServerStabilizationTime: a.ServerStabilizationTime}
 }
 
 func encodePilot(c *operatorrows.AutopilotConfig) []byte {

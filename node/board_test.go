@@ -52,7 +52,8 @@ default_intention_policy = "deny"`)
 		v, err := mesh.ReadRoots(b)
 		return err == nil && len(v.List) == 1 && v.ActiveID == v.List[0].ID
 	})
-	m.awaitAsk("PUT", "/v1/catalog/register", `{"Node":"n9","Address":"10.9.9.9","Service":{"ID":"web-proxy","Service":"web-proxy","Kind":"connect-proxy","Port":21000,"Proxy":{"DestinationServiceName":"web"}}}`, 200, "true")
+	m.awaitAsk("PUT", "/v1/catalog/register", `{"Node":"n9","Address":"10.9.9.9","Service":{"ID":"web-proxy",`+
+		`"Service":"web-proxy","Kind":"connect-proxy","Port":21000,"Proxy":{"DestinationServiceName":"web"}}}`, 200, "true")
 	await("endpoints/dc1/web/", func(b []byte) bool { return bytes.Contains(b, []byte("10.9.9.9")) })
 	m.awaitAsk("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"web","Protocol":"http"}`, 200, "true")
 	await("service/web", func(b []byte) bool {
@@ -77,7 +78,8 @@ func TestBoardKnowsRights(t *testing.T) {
 	m := startServer(t, "board2", `bootstrap = true
 acl { enabled = true, default_policy = "deny", tokens { initial_management = "5ba5c1c6-ea1a-4a9b-9f6e-2a0fbd4a6e11" } }`)
 	const root, web = "5ba5c1c6-ea1a-4a9b-9f6e-2a0fbd4a6e11", "0d9ba1a5-6a4a-4c5a-8a6a-7d1a5a2b0c33"
-	m.awaitAsk("PUT", "/v1/acl/token?token="+root, `{"SecretID":"`+web+`","AccessorID":"1d9ba1a5-6a4a-4c5a-8a6a-7d1a5a2b0c33","ServiceIdentities":[{"ServiceName":"web"}]}`, 200, web)
+	m.awaitAsk("PUT", "/v1/acl/token?token="+root, `{"SecretID":"`+web+
+		`","AccessorID":"1d9ba1a5-6a4a-4c5a-8a6a-7d1a5a2b0c33","ServiceIdentities":[{"ServiceName":"web"}]}`, 200, web)
 	follow := func(token, subject string, denied func(error)) error {
 		stop, err := m.board.Follow(feed.Identity{Token: token}, subject, func(feed.Value) {}, denied)
 		if err == nil {

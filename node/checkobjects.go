@@ -60,7 +60,8 @@ func newObject(api, kind string) monitor.Object {
 		kind = other
 	}
 	for _, t := range monitor.Types {
-		if t.APIVersion == api && t.Kind == kind && t.Name != "provider" && t.Name != "providers" && t.Name != "users" && t.Name != "apikeys" {
+		if t.APIVersion == api && t.Kind == kind && t.Name != "provider" && t.Name != "providers" && t.Name != "users" &&
+			t.Name != "apikeys" {
 			return t.New()
 		}
 	}

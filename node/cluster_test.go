@@ -42,7 +42,8 @@ func TestClusterAutopilotConfiguration(t *testing.T) {
 	set := func(m *testMember, cas string, trailing int) string {
 		t.Helper()
 		code, body := m.ask("PUT", "/v1/operator/autopilot/configuration"+cas,
-			fmt.Sprintf(`{"CleanupDeadServers":false,"MaxTrailingLogs":%d,"LastContactThreshold":"5s","ServerStabilizationTime":"1s"}`, trailing))
+			fmt.Sprintf(`{"CleanupDeadServers":false,"MaxTrailingLogs":%d,"LastContactThreshold":"5s",`+
+				`"ServerStabilizationTime":"1s"}`, trailing))
 		if code != http.StatusOK {
 			t.Fatalf("set: %d %q", code, body)
 		}
@@ -50,7 +51,8 @@ func TestClusterAutopilotConfiguration(t *testing.T) {
 	}
 	set(others[0], "", 300)
 	first := leader.pilot("")
-	if first.MaxTrailingLogs != 300 || first.CleanupDeadServers || first.CreateIndex == 0 || first.ModifyIndex != first.CreateIndex {
+	if first.MaxTrailingLogs != 300 || first.CleanupDeadServers || first.CreateIndex == 0 ||
+		first.ModifyIndex != first.CreateIndex {
 		t.Fatalf("after the first set: %+v", first)
 	}
 	if got := set(others[1], fmt.Sprintf("?cas=%d", first.ModifyIndex-1), 400); got != "false" {
@@ -59,13 +61,16 @@ func TestClusterAutopilotConfiguration(t *testing.T) {
 	if got := set(others[1], fmt.Sprintf("?cas=%d", first.ModifyIndex), 500); got != "true" {
 		t.Errorf("a set with the right index: %q", got)
 	}
-	if code, body := leader.ask("PUT", "/v1/operator/autopilot/configuration", `{"LastContactThreshold":"-1s"}`); code != http.StatusBadRequest {
+	if code, body := leader.ask("PUT", "/v1/operator/autopilot/configuration",
+		`{"LastContactThreshold":"-1s"}`); code != http.StatusBadRequest {
 		t.Errorf("a wrong configuration: %d %q", code, body)
 	}
 	for _, m := range servers {
-		polltest.Until(t, func() bool { return m.raft.autopilot.Load().Config().MaxTrailingLogs == 500 }, "%s to go by it", m.cfg.Node.Name)
+		polltest.Until(t, func() bool { return m.raft.autopilot.Load().Config().MaxTrailingLogs == 500 }, "%s to go by it",
+			m.cfg.Node.Name)
 	}
-	if c := others[0].pilot("?stale"); c.MaxTrailingLogs != 500 || c.CreateIndex != first.CreateIndex || c.ModifyIndex <= first.ModifyIndex {
+	if c := others[0].pilot("?stale"); c.MaxTrailingLogs != 500 || c.CreateIndex != first.CreateIndex ||
+		c.ModifyIndex <= first.ModifyIndex {
 		t.Errorf("a follower's own answer: %+v", c)
 	}
 	if err := leader.stop(); err != nil {

@@ -133,7 +133,8 @@ func (c *coordinates) send(ctx context.Context, at vivaldi.Coord) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, flushInterval)
 	defer cancel()
-	_, err = c.p.rpc.Call(ctx, addr, methodCoordinate, encodeCoordinates(pack.String(nil, token), map[string]vivaldi.Coord{name: at}))
+	_, err = c.p.rpc.Call(ctx, addr, methodCoordinate,
+		encodeCoordinates(pack.String(nil, token), map[string]vivaldi.Coord{name: at}))
 	return err
 }
 

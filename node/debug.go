@@ -36,7 +36,8 @@ func (p *Process) withProfiles(api http.Handler) http.Handler {
 		switch {
 		case strings.HasPrefix(r.URL.Path, "/debug/pprof/"):
 			if !p.mayProfile(r) {
-				http.Error(w, "Permission denied: profiles need enable_debug = true, or ACLs and a token with operator:read", http.StatusForbidden)
+				http.Error(w, "Permission denied: profiles need enable_debug = true, or ACLs and a token with operator:read",
+					http.StatusForbidden)
 				return
 			}
 			mux.ServeHTTP(w, r)
@@ -87,7 +88,8 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if m.Status != member.Alive {
-		http.Error(w, "the member "+name+" does not answer: gossip says it is "+m.Status.String(), http.StatusServiceUnavailable)
+		http.Error(w, "the member "+name+" does not answer: gossip says it is "+m.Status.String(),
+			http.StatusServiceUnavailable)
 		return
 	}
 	if p.cfg.Server && m.Tags["role"] != roleServer { // the agent cannot judge: it does not know who asks
@@ -125,7 +127,8 @@ func (p *Process) reachMember(r, there *http.Request, m member.Member, res acl.R
 			return nil, err
 		}
 		target := withoutToken(there.URL)
-		return p.rpc.Stream(r.Context(), addr, methodAskStream, pack.String(pack.String(nil, target), r.Header.Get("Accept-Encoding")))
+		return p.rpc.Stream(r.Context(), addr, methodAskStream,
+			pack.String(pack.String(nil, target), r.Header.Get("Accept-Encoding")))
 	default:
 		var err error
 		if addr, err = p.anyServer(); err != nil {

@@ -19,8 +19,9 @@ var errNoServers = errkind.New(errkind.Unavailable, "No known Consul servers")
 
 func (p *Process) buildDNS() (err error) {
 	cfg := dnsapi.Config{
-		Addresses: p.cfg.Listen.DNS, Datacenter: p.cfg.Node.Datacenter, NodeName: p.cfg.Node.Name, Settings: dnsSettings(p.cfg),
-		Forward: dnsForwarder{p}, Bytes: p.ports.Bytes, Conns: p.ports.DNS,
+		Addresses: p.cfg.Listen.DNS, Datacenter: p.cfg.Node.Datacenter, NodeName: p.cfg.Node.Name,
+		Settings: dnsSettings(p.cfg),
+		Forward:  dnsForwarder{p}, Bytes: p.ports.Bytes, Conns: p.ports.DNS,
 		Metrics: p.metrics, Logger: p.log, Token: p.dnsToken, Access: p.dnsAccess(),
 	}
 	if p.wan != nil {
@@ -85,7 +86,8 @@ func encodeAsked(a dnsapi.Asked) []byte {
 func serveDNS(s *dnsapi.Server) rpc.Handler {
 	return func(ctx context.Context, req []byte) ([]byte, error) {
 		rd := pack.Read(req)
-		a := dnsapi.Asked{TCP: rd.Bool(), Query: rd.Bytes(), Token: rd.String(), Domain: rd.String(), Crossed: rd.Bool(), Agent: rd.String()}
+		a := dnsapi.Asked{TCP: rd.Bool(), Query: rd.Bytes(), Token: rd.String(), Domain: rd.String(), Crossed: rd.Bool(),
+			Agent: rd.String()}
 		a.Source, _ = netip.AddrFromSlice(rd.Bytes())
 		if rd.Err() != nil {
 			return nil, errkind.E(errkind.Invalid, "read a DNS question", rd.Err())

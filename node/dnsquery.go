@@ -12,7 +12,8 @@ type dnsQueries struct{ *queryrows.Rows }
 
 // ExecuteDNS implements dnsapi.Queries.
 func (q dnsQueries) ExecuteDNS(ctx context.Context, asked dnsapi.Query) (dnsapi.QueryAnswer, error) {
-	got, err := q.ExecuteQuery(ctx, queryrows.QueryCall{Name: asked.Name, Token: asked.Token, Agent: asked.Agent, Source: asked.Source})
+	got, err := q.ExecuteQuery(ctx, queryrows.QueryCall{Name: asked.Name, Token: asked.Token, Agent: asked.Agent,
+		Source: asked.Source})
 	if err != nil {
 		return dnsapi.QueryAnswer{}, err
 	}

@@ -55,7 +55,8 @@ type physician struct {
 
 func newPhysician(p *Process) (*physician, error) {
 	d := &physician{p: p, outbox: make(chan doctor.Evidence, 1), told: map[string]doctor.Evidence{}}
-	cfg := probe.Config{Member: p.cfg.Node.Name, Role: doctor.RoleAgent, Version: version.Number, Metrics: p.metrics, Dir: p.cfg.DataDir, FS: p.fs, Clock: p.clock, Log: p.log,
+	cfg := probe.Config{Member: p.cfg.Node.Name, Role: doctor.RoleAgent, Version: version.Number, Metrics: p.metrics,
+		Dir: p.cfg.DataDir, FS: p.fs, Clock: p.clock, Log: p.log,
 		Addresses: d.addresses, Depends: d.depends, Host: &probe.Host{Ports: d.ports, Peer: d.peer, Cards: p.faults.Cards}}
 	if p.cfg.Server {
 		cfg.Role = doctor.RoleServer
@@ -71,7 +72,8 @@ func newPhysician(p *Process) (*physician, error) {
 	if d.examiner, err = examiner.New(cfg); err != nil {
 		return nil, err
 	}
-	d.api = corbelapi.NewDoctor(corbelapi.Config{Evidence: d.evidence, Others: d.others, Ask: d.ask, Allow: d.allow, Profile: d.examiner.Profile})
+	d.api = corbelapi.NewDoctor(corbelapi.Config{Evidence: d.evidence, Others: d.others, Ask: d.ask, Allow: d.allow,
+		Profile: d.examiner.Profile})
 	p.rpcSrv.Handle(wire.Members, methodClock, func(context.Context, []byte) ([]byte, error) {
 		return pack.Uint(nil, uint64(p.clock.Now().UnixNano())), nil
 	})

@@ -62,7 +62,8 @@ func TestDoctorOfACluster(t *testing.T) {
 
 // TestDoctorNeedsARight: reports are for operators.
 func TestDoctorNeedsARight(t *testing.T) {
-	m := startServer(t, "s1", `acl { enabled = true, default_policy = "deny", tokens { initial_management = "3f0c0ffe-0000-4000-8000-000000000001" } } bootstrap_expect = 1`)
+	m := startServer(t, "s1", `acl { enabled = true, default_policy = "deny", tokens { initial_management = `+
+		`"3f0c0ffe-0000-4000-8000-000000000001" } } bootstrap_expect = 1`)
 	m.awaitAsk("GET", "/v1/status/leader", "", http.StatusOK, ":")
 	for _, path := range []string{"/v1/doctor", "/v1/doctor/evidence"} {
 		if code, body := m.ask("GET", path, ""); code != http.StatusForbidden {

@@ -75,7 +75,9 @@ func (p *Process) welcome() {
 		p.rpcSrv.Handle(wire.Servers, methodIntroduce, p.introducer.serve) // from servers that do not lead
 		p.rpcSrv.Handle(wire.Members, methodTrustDomain, p.serveTrustDomain)
 	}
-	p.parts.Add("enrolment", func(ctx context.Context) error { return srv.Run(ctx, p.wire.Listen(wire.ProtoEnroll, 0, wire.Anyone)) })
+	p.parts.Add("enrolment", func(ctx context.Context) error {
+		return srv.Run(ctx, p.wire.Listen(wire.ProtoEnroll, 0, wire.Anyone))
+	})
 	p.guests.Store(&wire.Guests{Verify: p.verifyAgent, Epoch: func() uint64 { return ca.Epoch(p.registry.State()) }})
 }
 
@@ -175,9 +177,10 @@ func (p *Process) enrol(ctx context.Context) error {
 }
 
 func enrolClient(w *wire.Wire) *rpc.Client {
-	return rpc.NewClient(rpc.ClientConfig{Timeout: enrolTimeout, IdleTimeout: enrolTimeout, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
-		return w.Dial(ctx, addr, wire.ProtoEnroll, 0)
-	}})
+	return rpc.NewClient(rpc.ClientConfig{Timeout: enrolTimeout, IdleTimeout: enrolTimeout,
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			return w.Dial(ctx, addr, wire.ProtoEnroll, 0)
+		}})
 }
 
 // take makes a certificate the one in force and returns when to renew it.
@@ -219,7 +222,8 @@ func (p *Process) agentToken() string {
 }
 
 // agentRequest makes a key and the request for an agent's certificate, for the trust domain that the server names.
-func agentRequest(ctx context.Context, client *rpc.Client, cfg *config.Config, addr string) (id ca.ID, key, csr string, err error) {
+func agentRequest(ctx context.Context, client *rpc.Client, cfg *config.Config, addr string) (id ca.ID, key, csr string,
+	err error) {
 	reply, err := client.Call(ctx, addr, methodTrustDomain, nil)
 	if err != nil {
 		return id, "", "", err

@@ -72,7 +72,8 @@ tls { defaults { ca_file = "%s/ca.pem" verify_outgoing = true verify_server_host
 		if err != nil {
 			return err
 		}
-		if cert := state.PeerCertificates[0]; body != "x" || cert.URIs[0].Path != "/agent/client/dc/dc1/id/c1" || cert.VerifyHostname("here.example") != nil || cert.VerifyHostname("localhost") != nil {
+		if cert := state.PeerCertificates[0]; body != "x" || cert.URIs[0].Path != "/agent/client/dc/dc1/id/c1" ||
+			cert.VerifyHostname("here.example") != nil || cert.VerifyHostname("localhost") != nil {
 			return fmt.Errorf("%q by %v, %v", body, cert.URIs, cert.DNSNames)
 		}
 		return nil
@@ -91,7 +92,8 @@ tls { defaults { ca_file = "%s/ca.pem" verify_outgoing = true verify_server_host
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := meshCert(t, s, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"}, time.Now().Add(-2*time.Hour+time.Minute))
+	ended := meshCert(t, s, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"},
+		time.Now().Add(-2*time.Hour+time.Minute))
 	c.enrolled.now.Store(ended)
 	client := enrolClient(c.wire)
 	defer client.Close()
@@ -117,14 +119,15 @@ func TestStrangersWhereAgentsEnrol(t *testing.T) {
 	now := time.Now()
 	own := func(c tls.Certificate) *tls.Certificate { return &c }
 	for name, c := range map[string]*tls.Certificate{
-		"no certificate":               nil,
-		"expired":                      meshCert(t, m, agent, now.Add(-time.Hour-time.Second)),
-		"not yet valid":                meshCert(t, m, agent, now.Add(time.Hour)),
-		"of another mesh":              meshCert(t, stranger, agent, now),
-		"of another trust domain":      meshCert(t, m, with(func(id *ca.ID) { id.TrustDomain = "other.consul" }), now),
-		"of another datacenter":        meshCert(t, m, with(func(id *ca.ID) { id.Datacenter = "dc2" }), now),
-		"of a service":                 meshCert(t, m, with(func(id *ca.ID) { id.Kind = ca.ServiceID }), now),
-		"of a gateway":                 meshCert(t, m, with(func(id *ca.ID) { id.Kind, id.Name = ca.MeshGatewayID, "" }), now),
+		"no certificate":          nil,
+		"expired":                 meshCert(t, m, agent, now.Add(-time.Hour-time.Second)),
+		"not yet valid":           meshCert(t, m, agent, now.Add(time.Hour)),
+		"of another mesh":         meshCert(t, stranger, agent, now),
+		"of another trust domain": meshCert(t, m, with(func(id *ca.ID) { id.TrustDomain = "other.consul" }), now),
+		"of another datacenter":   meshCert(t, m, with(func(id *ca.ID) { id.Datacenter = "dc2" }), now),
+		"of a service":            meshCert(t, m, with(func(id *ca.ID) { id.Kind = ca.ServiceID }), now),
+		"of a gateway": meshCert(t, m, with(func(id *ca.ID) { id.Kind, id.Name = ca.MeshGatewayID, "" }),
+			now),
 		"of a server by the mesh":      meshCert(t, m, with(func(id *ca.ID) { id.Kind, id.Name = ca.ServerID, "" }), now),
 		"of another authority":         own(other.Issue(goodName, -time.Minute, time.Hour)),
 		"the operator's, but expired":  own(a.Issue(goodName, -time.Hour, -time.Minute)),
@@ -161,7 +164,8 @@ func TestAutoEncryptIsChecked(t *testing.T) {
 		`auto_encrypt { tls = true ip_san = ["here"] } tls { defaults { ca_file = "x" } }`:              `ip_san "here"`,
 		`auto_encrypt { tls = true } tls { defaults { ca_file = "x" cert_file = "y" key_file = "z" } }`: "exclude each other",
 	} {
-		if _, err := config.Load(config.Options{Hostname: "h", Fragments: []string{base, hcl}}); err == nil || !strings.Contains(err.Error(), part) {
+		if _, err := config.Load(config.Options{Hostname: "h", Fragments: []string{base, hcl}}); err == nil ||
+			!strings.Contains(err.Error(), part) {
 			t.Errorf("%s: %v does not say %s", hcl, err, part)
 		}
 	}
@@ -170,7 +174,8 @@ func TestAutoEncryptIsChecked(t *testing.T) {
 		`auto_encrypt { allow_tls = true }`:                              "needs tls.defaults",
 		`auto_encrypt { allow_tls = true } connect { enabled = false }`:  "needs connect.enabled",
 	} {
-		if _, err := config.Load(config.Options{Server: true, Hostname: "h", Fragments: []string{base, hcl}}); err == nil || !strings.Contains(err.Error(), part) {
+		if _, err := config.Load(config.Options{Server: true, Hostname: "h", Fragments: []string{base, hcl}}); err == nil ||
+			!strings.Contains(err.Error(), part) {
 			t.Errorf("%s: %v does not say %s", hcl, err, part)
 		}
 	}

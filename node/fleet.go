@@ -24,7 +24,8 @@ func (m *monitorPlane) buildFleet() {
 	if !cfg.Enabled {
 		return
 	}
-	m.fleet = fleet.New(fleet.Config{Catalog: fleetCatalog{m.p}, Events: m.ingest, Namespace: cfg.Namespace, Failures: cfg.Failures, Handlers: cfg.Handlers,
+	m.fleet = fleet.New(fleet.Config{Catalog: fleetCatalog{m.p}, Events: m.ingest, Namespace: cfg.Namespace,
+		Failures: cfg.Failures, Handlers: cfg.Handlers,
 		Pipelines: cfg.Pipelines, Proxy: m.resources.Proxy, Log: m.log, Now: m.p.clock.Now})
 }
 
@@ -96,7 +97,8 @@ func fleetCheck(c *catalog.Check) fleet.Check {
 func (c fleetCatalog) Write(ctx context.Context, writes []fleet.Write) (refused int, err error) {
 	txn := &catalog.Txn{}
 	for _, w := range writes {
-		op := catalog.TxnOp{Verb: catalog.TxnSet, Check: &catalog.Check{Node: w.Node, ID: w.ID, Name: w.Name, ServiceID: w.Service, Status: catalog.Health(w.Status), Output: w.Output, Type: "monitor"}}
+		op := catalog.TxnOp{Verb: catalog.TxnSet, Check: &catalog.Check{Node: w.Node, ID: w.ID, Name: w.Name,
+			ServiceID: w.Service, Status: catalog.Health(w.Status), Output: w.Output, Type: "monitor"}}
 		if w.Remove {
 			op.Verb = catalog.TxnDelete
 		}
@@ -158,7 +160,8 @@ func (p *Process) handleFleet(srv *rpc.Server) {
 			return nil, errkind.New(errkind.Invalid, "only transactions of checks may come this way")
 		}
 		for _, op := range txn.Ops {
-			if op.Check == nil || op.KV != nil || op.Node != nil || op.Service != nil || !strings.HasPrefix(op.Check.ID, catalog.MonitorPrefix) ||
+			if op.Check == nil || op.KV != nil || op.Node != nil || op.Service != nil ||
+				!strings.HasPrefix(op.Check.ID, catalog.MonitorPrefix) ||
 				op.Verb != catalog.TxnSet && op.Verb != catalog.TxnDelete {
 				return nil, errkind.New(errkind.Invalid, "only checks of the monitor may come this way")
 			}

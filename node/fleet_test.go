@@ -17,7 +17,8 @@ func bound(entity, check string, status uint32, annotations map[string]string) [
 	at := time.Now().Unix()
 	return append([]byte("event\n"), tagproto.Append(nil, &monitor.Event{Timestamp: at,
 		Entity: &monitor.Entity{Meta: monitor.Meta{Name: entity, Namespace: "default"}, Class: monitor.ClassAgent},
-		Check: &monitor.Check{Meta: monitor.Meta{Name: check, Namespace: "default", Annotations: annotations}, Interval: 10, Status: status, Executed: at, Issued: at,
+		Check: &monitor.Check{Meta: monitor.Meta{Name: check, Namespace: "default", Annotations: annotations}, Interval: 10,
+			Status: status, Executed: at, Issued: at,
 			Output: fmt.Sprintf("status %d", status)}})...)
 }
 
@@ -30,7 +31,9 @@ func TestMonitorDrivesCatalog(t *testing.T) {
 	}
 	m := servers[0]
 	for i := range 3 {
-		m.awaitAsk("PUT", "/v1/catalog/register", fmt.Sprintf(`{"Node":"ext-%d","Address":"10.0.0.%d","Service":{"Service":"web","Port":80}}`, i, i+1), http.StatusOK, "true")
+		m.awaitAsk("PUT", "/v1/catalog/register",
+			fmt.Sprintf(`{"Node":"ext-%d","Address":"10.0.0.%d","Service":{"Service":"web","Port":80}}`, i, i+1),
+			http.StatusOK, "true")
 	}
 	passing := func(want int) {
 		t.Helper()
@@ -54,7 +57,8 @@ func TestMonitorDrivesCatalog(t *testing.T) {
 	}
 	passing(0)
 	_, body := m.ask("GET", "/v1/health/node/ext-1", "")
-	if !strings.Contains(body, `"CheckID":"monitor:http"`) || !strings.Contains(body, `"Output":"status 2"`) || !strings.Contains(body, `"ServiceID":"web"`) {
+	if !strings.Contains(body, `"CheckID":"monitor:http"`) || !strings.Contains(body, `"Output":"status 2"`) ||
+		!strings.Contains(body, `"ServiceID":"web"`) {
 		t.Errorf("the node's checks: %s", body)
 	}
 	send("ext-1", 0)
@@ -81,7 +85,8 @@ func TestMonitorDrivesCatalog(t *testing.T) {
 	if err := conns.Write(bound("ext-2", "late", 1, map[string]string{monitor.CatalogService: "queue"})); err != nil {
 		t.Fatal(err)
 	}
-	m.awaitAsk("PUT", "/v1/catalog/register", `{"Node":"ext-2","Address":"10.0.0.3","Service":{"Service":"queue","Port":81}}`, http.StatusOK, "true")
+	m.awaitAsk("PUT", "/v1/catalog/register",
+		`{"Node":"ext-2","Address":"10.0.0.3","Service":{"Service":"queue","Port":81}}`, http.StatusOK, "true")
 	polltest.Until(t, func() bool {
 		_, body := m.ask("GET", "/v1/health/checks/queue", "")
 		return strings.Contains(body, `"Status":"warning"`)
@@ -93,7 +98,8 @@ func TestMonitorDrivesCatalog(t *testing.T) {
 func TestCatalogFailureIsEvent(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)
-	c := startMember(t, false, "host-1", aclOff+fmt.Sprintf("leave_on_terminate = false\nretry_join = [%q]\n", servers[0].gossip))
+	c := startMember(t, false, "host-1", aclOff+fmt.Sprintf("leave_on_terminate = false\nretry_join = [%q]\n",
+		servers[0].gossip))
 	for _, m := range servers {
 		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready", m.cfg.Node.Name)
 	}
@@ -115,7 +121,8 @@ func TestCatalogFailureIsEvent(t *testing.T) {
 	for _, m := range servers {
 		polltest.Until(t, func() bool { s, n := status(m); return s == 2 && n >= 1 }, "the event at %s", m.cfg.Node.Name)
 		code, body := m.rest("GET", "/api/core/v2/namespaces/default/events/host-1", "")
-		if code != http.StatusOK || !strings.Contains(body, `"catalog:serfHealth"`) || !strings.Contains(body, "Agent not live or unreachable") {
+		if code != http.StatusOK || !strings.Contains(body, `"catalog:serfHealth"`) ||
+			!strings.Contains(body, "Agent not live or unreachable") {
 			t.Errorf("events of the host at %s: %d %s", m.cfg.Node.Name, code, body)
 		}
 		if m.monitor.resources.View().Get("entities", "default", "host-1") == nil {

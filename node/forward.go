@@ -155,7 +155,8 @@ func uncertain(addr string, err error) error {
 	if errors.Is(err, errReignEnded) {
 		return err
 	}
-	return errkind.Errorf(errkind.Unknown, "outcome unknown: no answer from the server at %s (%v). The write may have been carried out: read before you send it again", addr, err)
+	return errkind.Errorf(errkind.Unknown, "outcome unknown: no answer from the server at %s (%v). The write may have "+
+		"been carried out: read before you send it again", addr, err)
 }
 
 // call sends the request; one to the leader ends with its reign.
@@ -199,7 +200,8 @@ func encodeRequest(r *http.Request, j journey) ([]byte, error) {
 		var large *httpx.TooLarge
 		switch body, err = httpx.ReadBody(r, nil, maxForwardBytes); {
 		case errors.As(err, &large):
-			return nil, errkind.Errorf(errkind.TooLarge, "Request body(%d bytes) too large, max size: %d bytes", max(r.ContentLength, maxForwardBytes+1), maxForwardBytes)
+			return nil, errkind.Errorf(errkind.TooLarge, "Request body(%d bytes) too large, max size: %d bytes",
+				max(r.ContentLength, maxForwardBytes+1), maxForwardBytes)
 		case errors.Is(err, limit.ErrBytes):
 			return nil, err
 		case err != nil:
@@ -234,7 +236,8 @@ func decodeRequest(ctx context.Context, p []byte) (*http.Request, error) {
 	if rd.Err() != nil {
 		return nil, errkind.E(errkind.Invalid, "forwarded request", rd.Err())
 	}
-	r, err := http.NewRequestWithContext(context.WithValue(rows.Forwarded(ctx), journeyKey{}, j), method, "/", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(context.WithValue(rows.Forwarded(ctx), journeyKey{}, j), method, "/",
+		bytes.NewReader(body))
 	if err != nil {
 		return nil, errkind.E(errkind.Invalid, "forwarded request", err)
 	}
@@ -259,9 +262,9 @@ func decodePassedOn(ctx context.Context, p []byte) (*http.Request, error) {
 	return r, err
 }
 
-// cameFrom is where a request comes from that somebody at an address passes on. A server of this datacenter has seen its
-// client, or believed another server. One of another datacenter is believed too, but for clients of its own host, which
-// are not of this one. An agent proves nothing of its clients: what it passes on comes from the agent.
+// cameFrom is where a request comes from that somebody at an address passes on. A server of this datacenter has seen
+// its client, or believed another server. One of another datacenter is believed too, but for clients of its own host,
+// which are not of this one. An agent proves nothing of its clients: what it passes on comes from the agent.
 func cameFrom(said string, by *wire.Peer, addr string) string {
 	switch {
 	case by.May(wire.Servers):

@@ -24,7 +24,8 @@ func TestForwardedRequestKeepsWhatMatters(t *testing.T) {
 		w.Header().Set("X-Consul-Index", "7")
 		w.Header().Add("Vary", "a")
 		w.WriteHeader(http.StatusTeapot)
-		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" "+r.URL.RawQuery+" "+r.Header.Get("X-Consul-Token")+" "+string(body))
+		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path+" "+r.URL.RawQuery+" "+r.Header.Get("X-Consul-Token")+" "+
+			string(body))
 	})
 	r := httptest.NewRequest(http.MethodPut, "/v1/kv/a//b%2Fc?cas=1", strings.NewReader("value"))
 	r.Header.Set("X-Consul-Token", "t")
@@ -141,7 +142,8 @@ func TestForwardedRequestsGoOnTheTrace(t *testing.T) {
 	}
 	defer metrics.Traces().Attach(queue)()
 	passed := got()
-	if span := (<-queue.C)[0]; passed != "00-"+came[3:35]+"-"+span.ID.String()+"-01" || span.Parent.String() != came[36:52] {
+	if span := (<-queue.C)[0]; passed != "00-"+came[3:35]+"-"+span.ID.String()+"-01" ||
+		span.Parent.String() != came[36:52] {
 		t.Errorf("passed on is %q from %+v", passed, span)
 	}
 }

@@ -41,7 +41,8 @@ func (w *wan) ForwardDC(ctx context.Context, dc string, r *http.Request) (*http.
 	if err != nil {
 		return nil, err
 	}
-	return &http.Response{StatusCode: status, Status: http.StatusText(status), Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	return &http.Response{StatusCode: status, Status: http.StatusText(status), Header: header, Proto: "HTTP/1.1",
+		ProtoMajor: 1, ProtoMinor: 1,
 		ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
 }
 

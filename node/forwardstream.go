@@ -113,7 +113,8 @@ func (f *forwarder) upload(w http.ResponseWriter, r *http.Request, addr string, 
 // offer asks a server whether it wants the body of a request, and returns the name that it gave to it; it makes no
 // room when somebody else only asks for it. What the server answers otherwise is written to w; the error is
 // errAnsweredBefore then.
-func (f *forwarder) offer(w http.ResponseWriter, r *http.Request, addr string, j journey, onlyAsks bool) (string, error) {
+func (f *forwarder) offer(w http.ResponseWriter, r *http.Request, addr string, j journey,
+	onlyAsks bool) (string, error) {
 	head := r.Clone(r.Context())
 	head.Body = http.NoBody
 	req, err := encodeRequest(head, j)
@@ -124,7 +125,8 @@ func (f *forwarder) offer(w http.ResponseWriter, r *http.Request, addr string, j
 	defer cancel()
 	reply, err := f.client.Call(ctx, addr, methodHTTPOffer, pack.Bytes(pack.Bool(nil, onlyAsks), req))
 	if errkind.Is(err, errkind.NotFound) {
-		return "", errkind.New(errkind.Unavailable, "the server is of an older version, which takes bodies before it looks at the token: upgrade the servers first, or send the request to a server")
+		return "", errkind.New(errkind.Unavailable, "the server is of an older version, which takes bodies before it "+
+			"looks at the token: upgrade the servers first, or send the request to a server")
 	}
 	if err != nil {
 		return "", err

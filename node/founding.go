@@ -51,14 +51,16 @@ func (p *Process) founding(ctx context.Context) error {
 func (p *Process) found(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, foundingTimeout)
 	defer cancel()
-	err := p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey, Value: []byte(cmp.Or(p.identity, uuid.NewString()))})
+	err := p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey,
+		Value: []byte(cmp.Or(p.identity, uuid.NewString()))})
 	if p.cfg.Connect.Enabled {
 		err = errors.Join(err, p.ca.Tend(ctx))
 	}
 	for _, e := range p.entries {
 		value, encodeErr := entry.Encode(e)
 		b := e.Base()
-		err = errors.Join(err, encodeErr, p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordConfigEntry, Key: entry.Key(b.Kind, b.Name), Value: value}))
+		err = errors.Join(err, encodeErr, p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordConfigEntry,
+			Key: entry.Key(b.Kind, b.Name), Value: value}))
 	}
 	return err
 }
@@ -85,7 +87,8 @@ func bootstrapEntries(list []map[string]any) ([]entry.Entry, error) {
 			}
 		}
 		if err != nil {
-			wrong = append(wrong, fmt.Errorf("config_entries.bootstrap[%d]: %s", i, strings.TrimPrefix(errkind.Text(err), "Request decode failed: ")))
+			wrong = append(wrong, fmt.Errorf("config_entries.bootstrap[%d]: %s", i,
+				strings.TrimPrefix(errkind.Text(err), "Request decode failed: ")))
 		}
 	}
 	return entries, errors.Join(wrong...)

@@ -198,7 +198,8 @@ tls { internal_rpc {
 	far := maps.Clone(tags)
 	maps.Copy(far, map[string]string{"dc": "dc2", "port": l.far.port})
 	_, wanPort := m.wan.pool.Addr()
-	joinAs(t, member.Config{Name: "far.dc2", Tags: far, Encrypt: gossipKey(1)}, net.JoinHostPort("127.0.0.1", strconv.Itoa(wanPort)))
+	joinAs(t, member.Config{Name: "far.dc2", Tags: far, Encrypt: gossipKey(1)},
+		net.JoinHostPort("127.0.0.1", strconv.Itoa(wanPort)))
 	polltest.Until(t, func() bool { return len(m.livingServers()) == 1 }, "the liar to be believed a server")
 	for act, row := range member.Acts() {
 		try := gossipActs[act]

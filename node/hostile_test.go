@@ -46,7 +46,8 @@ func hostileRequests() []hostile {
 	meta := list(many, func(i int) string { return fmt.Sprintf(`"k%d":"v"`, i) })
 	rules := func(text string) string { return fmt.Sprintf(`{"Name":"p","Rules":%q}`, text) }
 	regexps := func(re string) string {
-		return fmt.Sprintf(`{"Kind":"service-router","Name":"web","Routes":[{"Match":{"HTTP":{"PathRegex":%q}},"Destination":{"Service":"web"}}]}`, re)
+		return fmt.Sprintf(`{"Kind":"service-router","Name":"web","Routes":[{"Match":{"HTTP":{"PathRegex":%q}},`+
+			`"Destination":{"Service":"web"}}]}`, re)
 	}
 	query := func(re string) string {
 		return fmt.Sprintf(`{"Name":"","Template":{"Type":"name_prefix_match","Regexp":%q},"Service":{"Service":"x"}}`, re)
@@ -54,11 +55,14 @@ func hostileRequests() []hostile {
 	nested := "${" + strings.Repeat("match(", many) + "1" + strings.Repeat(")", many) + "}"
 	return []hostile{
 		{"json deep: register", "PUT", "/v1/catalog/register", strings.Repeat(`{"Service":`, many), refused},
-		{"json deep: closed", "PUT", "/v1/catalog/register", `{"Node":"n","Address":"1.2.3.4","Service":{"Service":"s","Proxy":{"Config":` + deepJSON(many) + `}}}`, refused},
-		{"json deep: agent", "PUT", "/v1/agent/service/register", `{"Name":"s","Proxy":{"Config":` + deepJSON(many) + `}}`, refused},
+		{"json deep: closed", "PUT", "/v1/catalog/register",
+			`{"Node":"n","Address":"1.2.3.4","Service":{"Service":"s","Proxy":{"Config":` + deepJSON(many) + `}}}`, refused},
+		{"json deep: agent", "PUT", "/v1/agent/service/register", `{"Name":"s","Proxy":{"Config":` + deepJSON(many) +
+			`}}`, refused},
 		{"json deep: session", "PUT", "/v1/session/create", strings.Repeat("[", many), refused},
 		{"json deep: txn", "PUT", "/v1/txn", strings.Repeat(`[{"KV":`, many), refused},
-		{"json deep: config entry", "PUT", "/v1/config", `{"Kind":"proxy-defaults","Name":"global","Config":` + deepJSON(many) + `}`, refused},
+		{"json deep: config entry", "PUT", "/v1/config", `{"Kind":"proxy-defaults","Name":"global","Config":` +
+			deepJSON(many) + `}`, refused},
 		{"json deep: query", "POST", "/v1/query", `{"Service":` + deepJSON(many) + `}`, refused},
 		{"json deep: policy", "PUT", "/v1/acl/policy", deepJSON(many), refused},
 		{"rules deep: blocks", "PUT", "/v1/acl/policy", rules(strings.Repeat(`a {`, many)), refused},
@@ -68,19 +72,28 @@ func hostileRequests() []hostile {
 		{"rules: brackets", "PUT", "/v1/acl/policy", rules("a = " + strings.Repeat(`(`, many)), refused},
 		{"filter: brackets in the address", "GET", "/v1/catalog/nodes?filter=" + brackets, "", []int{400, 414, 431}},
 		{"filter: not", "GET", "/v1/catalog/nodes?filter=" + strings.Repeat("not+", many), "", []int{400, 414, 431}},
-		{"filter: and", "GET", "/v1/catalog/nodes?filter=Node+%3D%3D+a" + strings.Repeat("+and+Node+%3D%3D+a", 40_000), "", []int{200, 400, 414, 431}},
-		{"filter: regexp", "GET", "/v1/catalog/nodes?filter=Node+matches+%22" + strings.Repeat("(a{1,1000}){1,1000}", 100) + "%22", "", []int{400}},
-		{"filter: regexp deep", "GET", "/v1/catalog/nodes?filter=Node+matches+%22" + strings.Repeat("(", 10_000) + "%22", "", []int{400}},
-		{"filter: regexps", "GET", "/v1/catalog/nodes?filter=" + strings.Repeat("Node+matches+%60a%7B1,1000%7D%60+or+", 150) + "Node+is+empty", "", []int{400}},
+		{"filter: and", "GET", "/v1/catalog/nodes?filter=Node+%3D%3D+a" + strings.Repeat("+and+Node+%3D%3D+a", 40_000), "",
+			[]int{200, 400, 414, 431}},
+		{"filter: regexp", "GET", "/v1/catalog/nodes?filter=Node+matches+%22" + strings.Repeat("(a{1,1000}){1,1000}", 100) +
+			"%22", "", []int{400}},
+		{"filter: regexp deep", "GET", "/v1/catalog/nodes?filter=Node+matches+%22" + strings.Repeat("(", 10_000) + "%22", "",
+			[]int{400}},
+		{"filter: regexps", "GET", "/v1/catalog/nodes?filter=" + strings.Repeat("Node+matches+%60a%7B1,1000%7D%60+or+", 150) +
+			"Node+is+empty", "", []int{400}},
 		{"router: regexp", "PUT", "/v1/config", regexps(strings.Repeat("(a{1,1000})", 50)), refused},
 		{"query: regexp", "POST", "/v1/query", query(strings.Repeat("(a{1,1000}){1,1000}", 100)), refused},
 		{"query: regexp deep", "POST", "/v1/query", query(strings.Repeat("(", many)), refused},
-		{"query: template deep", "POST", "/v1/query", fmt.Sprintf(`{"Name":"","Template":{"Type":"name_prefix_match"},"Service":{"Service":%q}}`, nested), refused},
+		{"query: template deep", "POST", "/v1/query",
+			fmt.Sprintf(`{"Name":"","Template":{"Type":"name_prefix_match"},"Service":{"Service":%q}}`, nested), refused},
 		{"meta: node", "PUT", "/v1/catalog/register", `{"Node":"n","Address":"1.2.3.4","NodeMeta":{` + meta + `}}`, refused},
 		{"meta: agent service", "PUT", "/v1/agent/service/register", `{"Name":"s","Meta":{` + meta + `}}`, refused},
 		{"tags: agent service", "PUT", "/v1/agent/service/register", `{"Name":"s","Tags":[` + tags + `]}`, refused},
-		{"txn: operations", "PUT", "/v1/txn", "[" + list(many, func(int) string { return `{"KV":{"Verb":"get","Key":"a"}}` }) + "]", refused},
-		{"watch: watches", "POST", "/v1/watch", `{"Watches":[` + list(many, func(i int) string { return fmt.Sprintf(`{"id":"%d","type":"key","key":"k%d"}`, i, i) }) + `]}`, refused},
+		{"txn: operations", "PUT", "/v1/txn", "[" +
+			list(many, func(int) string { return `{"KV":{"Verb":"get","Key":"a"}}` }) + "]", refused},
+		{"watch: watches", "POST", "/v1/watch",
+			`{"Watches":[` + list(many, func(i int) string {
+				return fmt.Sprintf(`{"id":"%d","type":"key","key":"k%d"}`, i, i)
+			}) + `]}`, refused},
 		{"watch: deep", "POST", "/v1/watch", deepJSON(many), refused},
 		{"parameters that fit", "GET", "/v1/catalog/nodes?" + strings.Repeat("a&", 400_000), "", []int{200, 400, 414}},
 		{"key", "PUT", "/v1/kv/" + strings.Repeat("k", 500_000), "x", []int{400, 413, 414}},

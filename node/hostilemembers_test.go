@@ -34,7 +34,8 @@ func gossips(t testing.TB, name string, of *testMember, over map[string]string) 
 	g := &gossiper{tags: maps.Clone(m.Tags)}
 	maps.Copy(g.tags, over)
 	var err error
-	if g.Pool, err = member.New(member.Config{Name: name, Bind: "127.0.0.1:0", Tags: g.tags, Profile: member.Local}); err != nil {
+	if g.Pool, err = member.New(member.Config{Name: name, Bind: "127.0.0.1:0", Tags: g.tags,
+		Profile: member.Local}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -146,7 +147,8 @@ func TestStaleGossipAfterAnElection(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range servers {
-		polltest.Until(t, func() bool { f, ok := m.sees("former"); return ok && f.Status == member.Left }, "%s to see it left", m.cfg.Node.Name)
+		polltest.Until(t, func() bool { f, ok := m.sees("former"); return ok && f.Status == member.Left },
+			"%s to see it left", m.cfg.Node.Name)
 	}
 	for range 3 {
 		leader, _ := leaderOf(t, servers)

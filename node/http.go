@@ -34,9 +34,11 @@ func (p *Process) buildHTTP() (err error) {
 		hot = p.hot
 	}
 	p.http, err = httpx.NewServer(httpx.ServerConfig{
-		Name: "catalog", Hot: hot, Listen: listen, Handler: p.withProfiles(p.api), Conns: p.ports.HTTP, ExemptLoopback: cfg.Dev,
+		Name: "catalog", Hot: hot, Listen: listen, Handler: p.withProfiles(p.api), Conns: p.ports.HTTP,
+		ExemptLoopback: cfg.Dev,
 		MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: p.ports.Bytes, Logger: p.log, Metrics: p.metrics,
-		Unix: httpx.UnixMode{User: cfg.Addresses.SocketUser, Group: cfg.Addresses.SocketGroup, Mode: cfg.Addresses.SocketMode},
+		Unix: httpx.UnixMode{User: cfg.Addresses.SocketUser, Group: cfg.Addresses.SocketGroup,
+			Mode: cfg.Addresses.SocketMode},
 	})
 	if err != nil {
 		return err

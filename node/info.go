@@ -34,7 +34,8 @@ func (i info) Stats() map[string]map[string]string {
 		"runtime": {"arch": runtime.GOARCH, "os": runtime.GOOS, "version": runtime.Version(),
 			"cpu_count": strconv.Itoa(runtime.NumCPU()), "max_procs": strconv.Itoa(runtime.GOMAXPROCS(0)),
 			"goroutines": strconv.Itoa(runtime.NumGoroutine())},
-		"build":    {"version": version.Contract, "revision": version.Of().Revision, "prerelease": "", "version_metadata": "corbel" + version.Number},
+		"build": {"version": version.Contract, "revision": version.Of().Revision, "prerelease": "",
+			"version_metadata": "corbel" + version.Number},
 		"serf_lan": gossipStats(p.pool),
 	}
 	consul := map[string]string{"server": strconv.FormatBool(p.raft != nil), "acl": "disabled"}

@@ -23,10 +23,14 @@ func (t *Tally) add(encoded []byte) {
 // recordNames are the sorts of small objects as Consul's tool calls them.
 var recordNames = map[catalog.RecordKind]string{
 	catalog.RecordACLToken: "ACLToken", catalog.RecordACLPolicy: "ACLPolicy", catalog.RecordACLRole: "ACLRole",
-	catalog.RecordACLAuthMethod: "ACLAuthMethod", catalog.RecordACLBindingRule: "ACLBindingRule", catalog.RecordACLBootstrap: "ACLBootstrap",
-	catalog.RecordConfigEntry: "ConfigEntry", catalog.RecordQuery: "PreparedQuery", catalog.RecordAutopilot: "AutopilotRequest",
-	catalog.RecordCoordinate: "CoordinateBatchUpdate", catalog.RecordCA: "ConnectCA", catalog.RecordLegacyID: "LegacyIntentionID",
-	catalog.RecordSystem: "SystemMetadata", catalog.RecordFederation: "FederationState", catalog.RecordNodeBar: "NodeBar",
+	catalog.RecordACLAuthMethod: "ACLAuthMethod", catalog.RecordACLBindingRule: "ACLBindingRule",
+	catalog.RecordACLBootstrap: "ACLBootstrap",
+	catalog.RecordConfigEntry:  "ConfigEntry", catalog.RecordQuery: "PreparedQuery",
+	catalog.RecordAutopilot:  "AutopilotRequest",
+	catalog.RecordCoordinate: "CoordinateBatchUpdate", catalog.RecordCA: "ConnectCA",
+	catalog.RecordLegacyID: "LegacyIntentionID",
+	catalog.RecordSystem:   "SystemMetadata", catalog.RecordFederation: "FederationState",
+	catalog.RecordNodeBar: "NodeBar",
 }
 
 // InspectSnapshot reads the state of a snapshot archive to its end and counts what is in it, the largest first.
@@ -40,7 +44,8 @@ func InspectSnapshot(in io.Reader, key func(key string, size int)) (all []Tally,
 	if err != nil {
 		return nil, err
 	}
-	nodes, services, checks, keys, sessions := Tally{Name: "Node"}, Tally{Name: "Service"}, Tally{Name: "Check"}, Tally{Name: "KVS"}, Tally{Name: "Session"}
+	nodes, services, checks, keys, sessions := Tally{Name: "Node"}, Tally{Name: "Service"}, Tally{Name: "Check"},
+		Tally{Name: "KVS"}, Tally{Name: "Session"}
 	var buf []byte
 	for n := range state.Nodes() {
 		buf = catalog.AppendNode(buf[:0], n)

@@ -27,7 +27,8 @@ func fillForSnapshot(s *testMember) {
 		s.awaitAsk("PUT", fmt.Sprintf("/v1/kv/app/%d/word", i), "value", http.StatusOK, "true")
 	}
 	s.awaitAsk("PUT", "/v1/kv/other", "value", http.StatusOK, "true")
-	s.awaitAsk("PUT", "/v1/catalog/register", `{"Node":"n1","Address":"10.0.0.1","Service":{"Service":"web","Port":80},"Check":{"CheckID":"c","Name":"c","Status":"passing","ServiceID":"web"}}`, 200, "true")
+	s.awaitAsk("PUT", "/v1/catalog/register", `{"Node":"n1","Address":"10.0.0.1","Service":{"Service":"web","Port":80},`+
+		`"Check":{"CheckID":"c","Name":"c","Status":"passing","ServiceID":"web"}}`, 200, "true")
 	s.awaitAsk("PUT", "/v1/session/create", `{"Node":"n1","Checks":[],"NodeChecks":[]}`, 200, "ID")
 	s.awaitAsk("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"web","Protocol":"http"}`, 200, "true")
 	s.awaitAsk("POST", "/v1/query", `{"Name":"q","Service":{"Service":"web"}}`, 200, "ID")
@@ -50,7 +51,8 @@ func TestSnapshotsOfTheFirstVersionAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts, keys := inspected(t, saved)
-	for name, least := range map[string]int{"KVS": 4, "Node": 1, "Service": 1, "Check": 1, "Session": 1, "ConfigEntry": 1, "PreparedQuery": 1, "ACLPolicy": 1, "ACLToken": 1} {
+	for name, least := range map[string]int{"KVS": 4, "Node": 1, "Service": 1, "Check": 1, "Session": 1, "ConfigEntry": 1,
+		"PreparedQuery": 1, "ACLPolicy": 1, "ACLToken": 1} {
 		if counts[name] < least {
 			t.Errorf("%d of %s, want %d", counts[name], name, least)
 		}
@@ -63,7 +65,8 @@ func TestSnapshotsOfTheFirstVersionAreRead(t *testing.T) {
 	s.awaitAsk("GET", "/v1/kv/app/1/word?raw", "", http.StatusOK, "value")
 	s.awaitAsk("GET", "/v1/catalog/service/web", "", http.StatusOK, "10.0.0.1")
 	s.awaitAsk("GET", "/v1/config/service-defaults/web", "", http.StatusOK, "http")
-	if want, got := stateOf(t, saved), s.registry.State(); got.KV("other").ModifyIndex != want.KV("other").ModifyIndex || got.Index() < want.Index() {
+	if want, got := stateOf(t, saved), s.registry.State(); got.KV("other").ModifyIndex != want.KV("other").ModifyIndex ||
+		got.Index() < want.Index() {
 		t.Errorf("restored at index %d, saved at %d", got.Index(), want.Index())
 	}
 }

@@ -70,7 +70,8 @@ func readIntroduction(fsys vfs.FS, dir string) (*introduction, error) {
 		err = json.Unmarshal(data, in)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what the servers gave this agent (auto_config): %s: %w; delete the file to be introduced again", path, err)
+		return nil, fmt.Errorf("read what the servers gave this agent (auto_config): %s: %w; delete the file to be "+
+			"introduced again", path, err)
 	}
 	return in, nil
 }
@@ -91,13 +92,15 @@ func (in *introduction) over(own *config.Config) *config.Config {
 	c := *own
 	c.Node.PrimaryDatacenter = cmp.Or(c.Node.PrimaryDatacenter, in.PrimaryDatacenter)
 	if c.Gossip.Encrypt == "" {
-		c.Gossip.Encrypt, c.Gossip.VerifyIncoming, c.Gossip.VerifyOutgoing = in.GossipKey, in.VerifyIncoming, in.VerifyOutgoing
+		c.Gossip.Encrypt, c.Gossip.VerifyIncoming, c.Gossip.VerifyOutgoing = in.GossipKey, in.VerifyIncoming,
+			in.VerifyOutgoing
 	}
 	if len(c.Gossip.RetryJoin)+len(c.Gossip.StartJoin) == 0 {
 		c.Gossip.RetryJoin = in.Join
 	}
 	if given := in.ACL; given.Enabled && !c.ACL.Enabled {
-		c.ACL.Enabled, c.ACL.DefaultPolicy, c.ACL.DownPolicy, c.ACL.KeyListPolicy = true, given.DefaultPolicy, given.DownPolicy, given.KeyListPolicy
+		c.ACL.Enabled, c.ACL.DefaultPolicy, c.ACL.DownPolicy, c.ACL.KeyListPolicy = true, given.DefaultPolicy,
+			given.DownPolicy, given.KeyListPolicy
 		c.ACL.TokenTTL, c.ACL.PolicyTTL, c.ACL.RoleTTL = given.TokenTTL, given.PolicyTTL, given.RoleTTL
 	}
 	c.ACL.Agent = cmp.Or(c.ACL.Agent, in.ACL.Token)
@@ -174,7 +177,8 @@ func Introduce(ctx context.Context, cfg *config.Config, log *slog.Logger) error 
 }
 
 // strangersClient calls servers without a certificate.
-func strangersClient(cfg *config.Config, faults *fault.Injector, log *slog.Logger) (client *rpc.Client, done func(), err error) {
+func strangersClient(cfg *config.Config, faults *fault.Injector, log *slog.Logger) (client *rpc.Client, done func(),
+	err error) {
 	id, err := new(enrolled).identity(&cfg.TLS.InternalRPC, cfg)
 	if err != nil {
 		return nil, nil, err
@@ -227,7 +231,8 @@ func introToken(c *config.AutoConfig) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-func introduceAt(ctx context.Context, client *rpc.Client, cfg *config.Config, addr, token string) (*introduction, error) {
+func introduceAt(ctx context.Context, client *rpc.Client, cfg *config.Config, addr,
+	token string) (*introduction, error) {
 	ctx, cancel := context.WithTimeout(ctx, enrolTimeout)
 	defer cancel()
 	id, key, csr, err := agentRequest(ctx, client, cfg, addr)

@@ -104,7 +104,8 @@ func TestAgentIsIntroduced(t *testing.T) {
 	// Its own node it may write, with its token: the metadata that an agent alone knows come to the catalog.
 	leader.awaitAsk("GET", "/v1/catalog/node/c1", "", http.StatusOK, `"consul-version"`)
 	cert := c.enrolled.now.Load()
-	if cert == nil || cert.Leaf.URIs[0].Path != "/agent/client/dc/dc1/id/c1" || cert.Leaf.VerifyHostname("here.example") != nil {
+	if cert == nil || cert.Leaf.URIs[0].Path != "/agent/client/dc/dc1/id/c1" ||
+		cert.Leaf.VerifyHostname("here.example") != nil {
 		t.Fatalf("the certificate: %+v", cert)
 	}
 	// The next certificate comes over RPC, for its token.
@@ -112,7 +113,8 @@ func TestAgentIsIntroduced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next, err := c.renewOverRPC(t.Context(), in); err != nil || next.Leaf.SerialNumber.Cmp(cert.Leaf.SerialNumber) == 0 {
+	if next, err := c.renewOverRPC(t.Context(), in); err != nil ||
+		next.Leaf.SerialNumber.Cmp(cert.Leaf.SerialNumber) == 0 {
 		t.Errorf("renewal: %v", err)
 	}
 	// A certificate that has ended is replaced by another introduction.
@@ -120,7 +122,8 @@ func TestAgentIsIntroduced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.enrolled.now.Store(meshCert(t, leader, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"}, time.Now().Add(-2*time.Hour)))
+	c.enrolled.now.Store(meshCert(t, leader, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"},
+		time.Now().Add(-2*time.Hour)))
 	_ = c.rpc.Close() // connections from before
 	client := enrolClient(c.wire)
 	defer client.Close()
@@ -140,7 +143,8 @@ func TestAgentIsIntroduced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.wire.Close()
-	if again.enrolled.now.Load() == nil || again.cfg.Gossip.Encrypt != introGossip || len(again.cfg.Gossip.RetryJoin) != 3 {
+	if again.enrolled.now.Load() == nil || again.cfg.Gossip.Encrypt != introGossip ||
+		len(again.cfg.Gossip.RetryJoin) != 3 {
 		t.Errorf("after a restart: %+v", again.cfg.Gossip)
 	}
 	if info, err := os.Stat(filepath.Join(cfg.DataDir, introFile)); err != nil || info.Mode().Perm() != 0o600 {
@@ -202,7 +206,8 @@ func strangersAreNotIntroduced(t *testing.T, leader *testMember, issuer introIss
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := leader.introducer.introduce(t.Context(), "test", &introRequest{Node: "c2", Datacenter: "dc1", CSR: csr}); !errkind.Is(err, errkind.Denied) {
+	if _, err := leader.introducer.introduce(t.Context(), "test", &introRequest{Node: "c2", Datacenter: "dc1",
+		CSR: csr}); !errkind.Is(err, errkind.Denied) {
 		t.Errorf("a certificate for another: %v", err)
 	}
 }
@@ -224,7 +229,8 @@ func TestAutoConfigIsChecked(t *testing.T) {
 		`auto_config { authorization { enabled = true } }`:                              "is for servers",
 		`auto_config { authorization { static { bound_issuers = "x" } } }`:              "bound_issuers",
 	} {
-		if _, err := config.Load(config.Options{Hostname: "h", Fragments: []string{base, hcl}}); err == nil || !strings.Contains(err.Error(), part) {
+		if _, err := config.Load(config.Options{Hostname: "h", Fragments: []string{base, hcl}}); err == nil ||
+			!strings.Contains(err.Error(), part) {
 			t.Errorf("%s: %v does not say %s", hcl, err, part)
 		}
 	}
@@ -236,9 +242,10 @@ func TestAutoConfigIsChecked(t *testing.T) {
 		agent + secure: "is for client agents",
 		`auto_config { authorization { enabled = true } }`: "needs tls.defaults",
 		rules(``): "exactly one of",
-		rules(`jwks_url = "https://x" claim_assertions = ["value.node == \"${node}\""]`):                       "value.node",
-		rules(`jwks_url = "https://x" claim_mappings { host = "node" } claim_assertions = ["value.node = x"]`): "claim_assertions",
-		rules(`jwt_validation_pub_keys = ["x"]`):                                                               "no PEM block",
+		rules(`jwks_url = "https://x" claim_assertions = ["value.node == \"${node}\""]`): "value.node",
+		rules(
+			`jwks_url = "https://x" claim_mappings { host = "node" } claim_assertions = ["value.node = x"]`): "claim_assertions",
+		rules(`jwt_validation_pub_keys = ["x"]`): "no PEM block",
 	} {
 		cfg, err := config.Load(config.Options{Server: true, Hostname: "h", Fragments: []string{base, hcl}})
 		if err == nil {
@@ -248,7 +255,9 @@ func TestAutoConfigIsChecked(t *testing.T) {
 			t.Errorf("%s: %v does not say %s", hcl, err, part)
 		}
 	}
-	cfg, err := config.Load(config.Options{Hostname: "h", Env: []string{"CONSUL_INTRO_TOKEN=y"}, Fragments: []string{base, `auto_config { enabled = true server_addresses = ["10.0.0.1"] } tls { defaults { ca_file = "x" } }`}})
+	cfg, err := config.Load(config.Options{Hostname: "h", Env: []string{"CONSUL_INTRO_TOKEN=y"},
+		Fragments: []string{base, `auto_config { enabled = true server_addresses = ["10.0.0.1"] } tls { defaults { ` +
+			`ca_file = "x" } }`}})
 	if err != nil || cfg.AutoConfig.IntroToken != "y" {
 		t.Errorf("%v, the token of the environment was not taken", err)
 	}
@@ -264,7 +273,9 @@ func TestIntroductionEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	cfg, err := config.Load(config.Options{Hostname: "c1", Fragments: []string{`bind_addr = "127.0.0.1" data_dir = "` + dir + `/data"`, introAgent(dir, l.Addr().String(), "x")}})
+	cfg, err := config.Load(config.Options{Hostname: "c1",
+		Fragments: []string{`bind_addr = "127.0.0.1" data_dir = "` + dir + `/data"`,
+			introAgent(dir, l.Addr().String(), "x")}})
 	if err != nil {
 		t.Fatal(err)
 	}

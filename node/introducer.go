@@ -45,12 +45,14 @@ func (p *Process) buildIntroducer() error {
 		return nil
 	}
 	i := &introducer{p: p, verifier: login.New(p.clock), method: introMethod(&c.Static), assertions: c.Static.Assertions,
-		gate: limit.NewGate(limit.GateConfig{Name: "introductions", Slots: introSlots, MaxWaiting: introWaiting, Clock: p.clock})}
+		gate: limit.NewGate(limit.GateConfig{Name: "introductions", Slots: introSlots, MaxWaiting: introWaiting,
+			Clock: p.clock})}
 	if err := checkIntroRules(c); err != nil {
 		return err
 	}
 	if !strings.Contains(strings.Join(i.assertions, " "), "${node}") {
-		p.log.Warn("auto_config.authorization: no claim_assertion names ${node}, so a JWT that is good for one agent is good for every name")
+		p.log.Warn("auto_config.authorization: no claim_assertion names ${node}, so a JWT that is good for one agent is " +
+			"good for every name")
 	}
 	p.introducer = i
 	return nil
@@ -76,10 +78,13 @@ func checkIntroRules(c *config.AutoConfig) error {
 
 // introMethod is the rules as the auth method whose settings they are.
 func introMethod(r *config.IntroRules) *acl.AuthMethod {
-	settings := map[string]any{"BoundIssuer": r.BoundIssuer, "BoundAudiences": r.BoundAudiences, "JWTSupportedAlgs": r.Algs,
-		"JWTValidationPubKeys": r.PubKeys, "JWKSURL": r.JWKSURL, "JWKSCACert": r.JWKSCACert, "OIDCDiscoveryURL": r.OIDCDiscoveryURL, "OIDCDiscoveryCACert": r.OIDCDiscoveryCACert,
+	settings := map[string]any{"BoundIssuer": r.BoundIssuer, "BoundAudiences": r.BoundAudiences,
+		"JWTSupportedAlgs":     r.Algs,
+		"JWTValidationPubKeys": r.PubKeys, "JWKSURL": r.JWKSURL, "JWKSCACert": r.JWKSCACert,
+		"OIDCDiscoveryURL": r.OIDCDiscoveryURL, "OIDCDiscoveryCACert": r.OIDCDiscoveryCACert,
 		"ClaimMappings": r.ClaimMappings, "ListClaimMappings": r.ListClaimMappings,
-		"ExpirationLeeway": r.ExpirationLeeway.String(), "NotBeforeLeeway": r.NotBeforeLeeway.String(), "ClockSkewLeeway": r.ClockSkewLeeway.String()}
+		"ExpirationLeeway": r.ExpirationLeeway.String(), "NotBeforeLeeway": r.NotBeforeLeeway.String(),
+		"ClockSkewLeeway": r.ClockSkewLeeway.String()}
 	return &acl.AuthMethod{Name: "auto_config", Type: "jwt", Config: settings}
 }
 
@@ -131,7 +136,8 @@ func (i *introducer) judge(ctx context.Context, r *introRequest) error {
 	case r.Datacenter != dc:
 		return errkind.Errorf(errkind.Invalid, "auto_config: the agent is of datacenter %q, this one is %s", r.Datacenter, dc)
 	case !plainNodeName.MatchString(r.Node):
-		return errkind.Errorf(errkind.Invalid, "auto_config: the node name %q must be of letters, digits, dots, - and _", r.Node)
+		return errkind.Errorf(errkind.Invalid, "auto_config: the node name %q must be of letters, digits, dots, - and _",
+			r.Node)
 	}
 	claims, err := i.verifier.Login(ctx, i.method, r.JWT)
 	if err != nil {
@@ -139,8 +145,10 @@ func (i *introducer) judge(ctx context.Context, r *introRequest) error {
 	}
 	for _, text := range i.assertions {
 		if !grants.Holds(fill(text, r.Node), claims.Selectable) {
-			i.p.log.Warn("the JWT of an agent does not satisfy an assertion", "node", r.Node, "assertion", text) // for the operator, not for the stranger
-			return errkind.New(errkind.Denied, "Permission denied: the JWT does not satisfy auto_config.authorization.static.claim_assertions for the node "+r.Node)
+			// for the operator, not for the stranger
+			i.p.log.Warn("the JWT of an agent does not satisfy an assertion", "node", r.Node, "assertion", text)
+			return errkind.New(errkind.Denied, "Permission denied: the JWT does not satisfy "+
+				"auto_config.authorization.static.claim_assertions for the node "+r.Node)
 		}
 	}
 	return nil
@@ -154,12 +162,15 @@ func (i *introducer) introduce(ctx context.Context, from string, r *introRequest
 	if err != nil {
 		return nil, err
 	}
-	signed, err := p.issuer.Sign(ctx, from, issue.Request{CSR: r.CSR, Judged: &ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: r.Datacenter, Name: r.Node}})
+	signed, err := p.issuer.Sign(ctx, from,
+		issue.Request{CSR: r.CSR, Judged: &ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: r.Datacenter,
+			Name: r.Node}})
 	if err != nil {
 		return nil, err
 	}
 	in := &introduction{PrimaryDatacenter: c.Node.PrimaryDatacenter, Join: p.gossipOfServers(),
-		VerifyServerHostname: c.TLS.InternalRPC.VerifyServerHostname, TLSMinVersion: c.TLS.InternalRPC.MinVersion, CertPEM: signed.CertPEM}
+		VerifyServerHostname: c.TLS.InternalRPC.VerifyServerHostname, TLSMinVersion: c.TLS.InternalRPC.MinVersion,
+		CertPEM: signed.CertPEM}
 	if keys, err := p.pool.LocalKeys(); err == nil { // else gossip is plain
 		for key := range maps.Keys(keys.PrimaryKeys) {
 			in.GossipKey, in.VerifyIncoming, in.VerifyOutgoing = key, c.Gossip.VerifyIncoming, c.Gossip.VerifyOutgoing
@@ -168,13 +179,15 @@ func (i *introducer) introduce(ctx context.Context, from string, r *introRequest
 	if p.access.keeper == nil {
 		return in, nil
 	}
-	t, err := p.access.keeper.CreateToken(ctx, grants.TokenRequest{Token: acl.Token{Description: "auto_config: agent " + r.Node, Local: true,
-		Grants: acl.Grants{NodeIdentities: []acl.NodeIdentity{{NodeName: r.Node, Datacenter: r.Datacenter}}}}})
+	t, err := p.access.keeper.CreateToken(ctx,
+		grants.TokenRequest{Token: acl.Token{Description: "auto_config: agent " + r.Node, Local: true,
+			Grants: acl.Grants{NodeIdentities: []acl.NodeIdentity{{NodeName: r.Node, Datacenter: r.Datacenter}}}}})
 	if err != nil {
 		return nil, err
 	}
-	in.ACL = introACL{Enabled: true, DefaultPolicy: c.ACL.DefaultPolicy, DownPolicy: c.ACL.DownPolicy, KeyListPolicy: c.ACL.KeyListPolicy,
-		TokenTTL: c.ACL.TokenTTL, PolicyTTL: c.ACL.PolicyTTL, RoleTTL: c.ACL.RoleTTL, Token: t.SecretID}
+	in.ACL = introACL{Enabled: true, DefaultPolicy: c.ACL.DefaultPolicy, DownPolicy: c.ACL.DownPolicy,
+		KeyListPolicy: c.ACL.KeyListPolicy,
+		TokenTTL:      c.ACL.TokenTTL, PolicyTTL: c.ACL.PolicyTTL, RoleTTL: c.ACL.RoleTTL, Token: t.SecretID}
 	return in, nil
 }
 

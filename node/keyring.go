@@ -41,7 +41,8 @@ func (k keyrings) over(op func(*member.Pool) (member.KeyAnswer, error)) ([]opera
 		}
 		a, err := op(pool)
 		errs = append(errs, err)
-		list = append(list, operatorrows.KeyAnswer{WAN: i == 0, NumNodes: a.NumNodes, Keys: a.Keys, PrimaryKeys: a.PrimaryKeys, Messages: a.Messages})
+		list = append(list, operatorrows.KeyAnswer{WAN: i == 0, NumNodes: a.NumNodes, Keys: a.Keys,
+			PrimaryKeys: a.PrimaryKeys, Messages: a.Messages})
 	}
 	return list, errors.Join(errs...)
 }

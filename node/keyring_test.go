@@ -29,7 +29,8 @@ func TestKeysReachAgentsAndServers(t *testing.T) {
 		what string
 		do   func(context.Context, string) error
 		key  string
-	}{{"install", keys.InstallKey, gossipKey(2)}, {"use", keys.UseKey, gossipKey(2)}, {"remove", keys.RemoveKey, gossipKey(1)}} {
+	}{{"install", keys.InstallKey, gossipKey(2)}, {"use", keys.UseKey, gossipKey(2)},
+		{"remove", keys.RemoveKey, gossipKey(1)}} {
 		polltest.NoError(t, time.Minute, func() error { return step.do(t.Context(), step.key) }, "to %s a key", step.what)
 	}
 	for _, m := range all {

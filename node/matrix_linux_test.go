@@ -32,22 +32,26 @@ import (
 // not compile.
 var methodsFor = map[wire.Roles][]string{
 	wire.Servers: {
-		methodMonitorPropose, methodMonitorReplicators, "monitor.results", "monitor.replicate", "monitor.ping", "monitor.release", "monitor.ask",
-		"monitor.follow", "monitor.execute", "monitor.rounds.tell", "monitor.rounds.begin", "monitor.rounds.note", "monitor.rounds.hand",
+		methodMonitorPropose, methodMonitorReplicators, "monitor.results", "monitor.replicate", "monitor.ping",
+		"monitor.release", "monitor.ask",
+		"monitor.follow", "monitor.execute", "monitor.rounds.tell", "monitor.rounds.begin", "monitor.rounds.note",
+		"monitor.rounds.hand",
 		methodFleet, methodCoordinates, methodAsk, methodAskStream, methodIntroduce, methodKeyring,
 	},
 	// The pool between datacenters is theirs together.
 	wire.AllServers: {methodKeyringWAN},
 	// The token of each of these is judged by what it is to do; methodClock and methodTrustDomain tell what every client
 	// may know.
-	wire.Members: {methodApply, methodNode, methodResolve, methodCoordinate, methodTell, methodDNS, "mesh.sign", methodClock, methodTrustDomain},
+	wire.Members: {methodApply, methodNode, methodResolve, methodCoordinate, methodTell, methodDNS, "mesh.sign",
+		methodClock, methodTrustDomain},
 	// The requests in the first four carry tokens of their own.
 	wire.Federation: {methodHTTP, methodHTTPStream, methodHTTPOffer, methodHTTPUpload, methodPing},
 }
 
 // routesFor are the protocols of the servers' port, by their names and groups.
 var routesFor = map[string]wire.Roles{
-	"Raft 1": wire.Servers, "Raft 3": wire.Servers, "RPC 0": wire.Federation, "the feed 0": wire.Members, "enrolment 0": wire.Anyone,
+	"Raft 1": wire.Servers, "Raft 3": wire.Servers, "RPC 0": wire.Federation, "the feed 0": wire.Members,
+	"enrolment 0": wire.Anyone,
 }
 
 // enrolmentFor are the methods that strangers may call, on a protocol of their own: a token, a JWT or nothing is judged
@@ -95,7 +99,8 @@ func outcome(t *testing.T, c *rpc.Client, addr string, m rpc.Method) (in bool) {
 			_, err = c.Call(ctx, addr, m.Name, []byte{0xff})
 		}
 		in = !errkind.Is(err, errkind.Denied) || !strings.Contains(err.Error(), "rpc: "+m.Name+" is for ")
-		if err != nil && !errors.Is(err, io.EOF) && ctx.Err() == nil && errkind.Is(err, errkind.Unavailable) && strings.Contains(err.Error(), "connecting to") {
+		if err != nil && !errors.Is(err, io.EOF) && ctx.Err() == nil && errkind.Is(err, errkind.Unavailable) &&
+			strings.Contains(err.Error(), "connecting to") {
 			return err // nothing was asked yet
 		}
 		return nil
@@ -175,13 +180,18 @@ tls { internal_rpc {
 } }`, dir, publicKey(t, a)))
 	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
 	var domain string
-	polltest.NoError(t, time.Minute, func() (err error) { domain, err = ca.TrustDomainOf(m.registry.State()); return err }, "the mesh's authority")
-	agent, remote, server := a.Issue("client.dc1.consul", -time.Minute, time.Hour), a.Issue("server.dc2.consul", -time.Minute, time.Hour), a.Issue(goodName, -time.Minute, time.Hour)
+	polltest.NoError(t, time.Minute, func() (err error) { domain, err = ca.TrustDomainOf(m.registry.State()); return err },
+		"the mesh's authority")
+	agent, remote, server := a.Issue("client.dc1.consul", -time.Minute, time.Hour),
+		a.Issue("server.dc2.consul", -time.Minute, time.Hour), a.Issue(goodName, -time.Minute, time.Hour)
 	foreign := other.Issue(goodName, -time.Minute, time.Hour)
-	guest := meshCert(t, m, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"}, time.Now().Add(-time.Minute))
-	service := meshCert(t, m, ca.ID{Kind: ca.ServiceID, TrustDomain: domain, Datacenter: "dc1", Name: "web"}, time.Now().Add(-time.Minute))
+	guest := meshCert(t, m, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"},
+		time.Now().Add(-time.Minute))
+	service := meshCert(t, m, ca.ID{Kind: ca.ServiceID, TrustDomain: domain, Datacenter: "dc1", Name: "web"},
+		time.Now().Add(-time.Minute))
 	callers := []wiretest.Caller{
-		{Name: "a stranger, or a member of the gossip, without a certificate", Open: withCertificate(a, nil), Role: wire.Stranger},
+		{Name: "a stranger, or a member of the gossip, without a certificate", Open: withCertificate(a, nil),
+			Role: wire.Stranger},
 		{Name: "an agent", Open: withCertificate(a, &agent), Role: wire.Agent},
 		{Name: "a guest", Open: withCertificate(a, guest), Role: wire.Guest},
 		{Name: "a server of another datacenter", Open: withCertificate(a, &remote), Role: wire.Remote},
@@ -189,7 +199,8 @@ tls { internal_rpc {
 	}
 	runMatrix(t, m, callers)
 	runEnrolment(t, m, callers)
-	for name, open := range map[string]wiretest.Opener{"a certificate of another authority": withCertificate(a, &foreign), "a service of the mesh": withCertificate(a, service)} {
+	for name, open := range map[string]wiretest.Opener{"a certificate of another authority": withCertificate(a, &foreign),
+		"a service of the mesh": withCertificate(a, service)} {
 		for _, r := range m.wire.Routes() {
 			if wiretest.Admitted(t, open, m.wire.Addr().String(), r) {
 				t.Errorf("%s: %s %d let it in", name, r.Proto, r.Group)
@@ -215,7 +226,8 @@ tls { internal_rpc {
 
 // subjectsFor is what a token needs to follow each kind of subject of the feed; "" is nothing but a connection.
 var subjectsFor = map[mesh.SubjectKind]string{
-	mesh.SubjectEndpoints: "read", mesh.SubjectUpstream: "read", mesh.SubjectInstances: "read", mesh.SubjectVirtual: "read",
+	mesh.SubjectEndpoints: "read", mesh.SubjectUpstream: "read", mesh.SubjectInstances: "read",
+	mesh.SubjectVirtual: "read",
 	mesh.SubjectService: "write", mesh.SubjectRules: "write", mesh.SubjectRoots: "",
 }
 
@@ -233,10 +245,12 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 	for _, right := range []string{"read", "write"} {
 		name, policy := right, acl.Policy{Name: right, Rules: fmt.Sprintf(`service "db" { policy = %q }`, right)}
 		polltest.NoError(t, time.Minute, func() error {
-			if _, err := m.access.keeper.SetPolicy(t.Context(), policy); err != nil && !strings.Contains(err.Error(), "already") {
+			if _, err := m.access.keeper.SetPolicy(t.Context(), policy); err != nil &&
+				!strings.Contains(err.Error(), "already") {
 				return err
 			}
-			made, err := m.access.keeper.CreateToken(t.Context(), grants.TokenRequest{Token: acl.Token{Grants: acl.Grants{Policies: []acl.Link{{Name: name}}}}})
+			made, err := m.access.keeper.CreateToken(t.Context(),
+				grants.TokenRequest{Token: acl.Token{Grants: acl.Grants{Policies: []acl.Link{{Name: name}}}}})
 			if err == nil {
 				tokens[right] = made.SecretID
 			}

@@ -46,7 +46,8 @@ func (p *Process) buildLeaves(servers *catalogServers) (err error) {
 				return generation, p.registry.State()
 			}})
 		sign = func(ctx context.Context, r issue.Request) (issue.Certificate, error) { return issuer.Sign(ctx, "", r) }
-		for _, name := range []string{"mesh.active-root-ca.expiry", "mesh.active-signing-ca.expiry"} { // the root signs by itself
+		// the root signs by itself
+		for _, name := range []string{"mesh.active-root-ca.expiry", "mesh.active-signing-ca.expiry"} {
 			p.metrics.GaugeFunc(name, p.rootLeft)
 		}
 		p.issuer = issuer
@@ -119,12 +120,14 @@ func (p *Process) rootsOfServers(ctx context.Context, index uint64) (leaf.Roots,
 type apiLeaves struct{ *leaf.Leaves }
 
 // Leaf implements meshrows.Leaves.
-func (l apiLeaves) Leaf(ctx context.Context, service, token string, index uint64, wait time.Duration) (meshrows.CALeaf, bool, error) {
+func (l apiLeaves) Leaf(ctx context.Context, service, token string, index uint64, wait time.Duration) (meshrows.CALeaf,
+	bool, error) {
 	c, hit, err := l.Get(ctx, leaf.Query{Subject: leaf.Service(service), Token: token, Index: index, Wait: wait})
 	if err != nil {
 		return meshrows.CALeaf{}, false, err
 	}
-	return meshrows.CALeaf{SerialNumber: c.SerialNumber, CertPEM: c.CertPEM, PrivateKeyPEM: c.PrivateKeyPEM, Service: service,
+	return meshrows.CALeaf{SerialNumber: c.SerialNumber, CertPEM: c.CertPEM, PrivateKeyPEM: c.PrivateKeyPEM,
+		Service:    service,
 		ServiceURI: c.ID.URI().String(), ValidAfter: c.ValidAfter, ValidBefore: c.ValidBefore,
 		CreateIndex: c.CreateIndex, ModifyIndex: c.ModifyIndex, Received: c.Received}, hit, nil
 }

@@ -45,7 +45,8 @@ func verifyLeaf(leaf meshrows.CALeaf, roots rootsAnswer, at time.Time) error {
 		}
 		between.AddCert(c)
 	}
-	_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: trusted, Intermediates: between, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: trusted, Intermediates: between, CurrentTime: at,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return err
 }
 
@@ -56,7 +57,8 @@ func TestClientAgentHasLeaves(t *testing.T) {
 	c := startMember(t, false, "c1", aclOff+fmt.Sprintf("retry_join = [%q]", s.gossip))
 	leaf := leafOf(t, c, "web")
 	roots := rootsOf(t, s)
-	if want := "spiffe://" + roots.TrustDomain + "/ns/default/dc/dc1/svc/web"; leaf.ServiceURI != want || leaf.Service != "web" {
+	if want := "spiffe://" + roots.TrustDomain + "/ns/default/dc/dc1/svc/web"; leaf.ServiceURI != want ||
+		leaf.Service != "web" {
 		t.Errorf("identity %s, want %s", leaf.ServiceURI, want)
 	}
 	if err := verifyLeaf(leaf, roots, time.Now()); err != nil {
@@ -65,10 +67,12 @@ func TestClientAgentHasLeaves(t *testing.T) {
 	if own := leafOf(t, s, "web"); own.SerialNumber == leaf.SerialNumber {
 		t.Error("the server has the agent's certificate")
 	}
-	c.awaitAsk("POST", "/v1/agent/connect/authorize", `{"Target":"db","ClientCertURI":"`+leaf.ServiceURI+`"}`, 200, `"Authorized":true`)
+	c.awaitAsk("POST", "/v1/agent/connect/authorize", `{"Target":"db","ClientCertURI":"`+leaf.ServiceURI+`"}`, 200,
+		`"Authorized":true`)
 	c.awaitAsk("GET", "/v1/agent/connect/ca/roots", "", 200, roots.ActiveRootID)
 	s.stop()
-	for path, part := range map[string]string{"/v1/agent/connect/ca/leaf/web": leaf.SerialNumber, "/v1/agent/connect/ca/roots": roots.ActiveRootID} {
+	for path, part := range map[string]string{"/v1/agent/connect/ca/leaf/web": leaf.SerialNumber,
+		"/v1/agent/connect/ca/roots": roots.ActiveRootID} {
 		if status, body := c.ask("GET", path, ""); status != 200 || !strings.Contains(body, part) {
 			t.Errorf("%s without servers: %d %s", path, status, body)
 		}

@@ -45,14 +45,16 @@ func (p *Process) buildMesh() (err error) {
 	m := &meshHost{dir: &meshDirectory{local: p.local, node: p.cfg.Node.Name, changed: make(chan struct{})}}
 	var follower feed.Follower
 	if p.registry != nil {
-		if m.server, err = feed.NewServer(feed.ServerConfig{Source: p.board, Lag: dnsSource{p}.Lag, Clock: p.clock, Log: p.log, Metrics: p.metrics}); err != nil {
+		if m.server, err = feed.NewServer(feed.ServerConfig{Source: p.board, Lag: dnsSource{p}.Lag, Clock: p.clock,
+			Log: p.log, Metrics: p.metrics}); err != nil {
 			return err
 		}
 		follower = feed.Local{Source: p.board, Node: p.cfg.Node.Name, Clock: p.clock}
 		m.dir.state = p.registry.State
 		p.registry.OnApply(m.dir.applied)
 	} else {
-		m.client, err = feed.NewClient(feed.ClientConfig{Node: p.cfg.Node.Name, Servers: p.otherServers, Hedge: p.cfg.Connect.Hedge, Clock: p.clock, Log: p.log, Metrics: p.metrics,
+		m.client, err = feed.NewClient(feed.ClientConfig{Node: p.cfg.Node.Name, Servers: p.otherServers,
+			Hedge: p.cfg.Connect.Hedge, Clock: p.clock, Log: p.log, Metrics: p.metrics,
 			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 				return p.wire.Dial(ctx, addr, wire.ProtoFeed, 0)
 			}})
@@ -72,8 +74,10 @@ func (p *Process) buildMesh() (err error) {
 	if p.cfg.Server {
 		recheck = serverRecheck
 	}
-	m.host, err = host.New(host.Config{Node: p.cfg.Node.Name, Datacenter: p.cfg.Node.Datacenter, Follower: follower, Leaves: p.leaves, Directory: m.dir,
-		Grant: grant, Ask: ask, Recheck: recheck, Token: func() string { return p.tokens.get(tokenDefault) }, Clock: p.clock, Logger: p.log, Metrics: p.metrics})
+	m.host, err = host.New(host.Config{Node: p.cfg.Node.Name, Datacenter: p.cfg.Node.Datacenter, Follower: follower,
+		Leaves: p.leaves, Directory: m.dir,
+		Grant: grant, Ask: ask, Recheck: recheck, Token: func() string { return p.tokens.get(tokenDefault) }, Clock: p.clock,
+		Logger: p.log, Metrics: p.metrics})
 	if err != nil {
 		return err
 	}
@@ -81,7 +85,8 @@ func (p *Process) buildMesh() (err error) {
 	if len(p.cfg.Listen.GRPC) == 0 && len(p.cfg.Listen.GRPCTLS) == 0 {
 		return nil
 	}
-	m.xds = xds.New(xds.Config{Plane: xdsPlane{m.host}, Methods: p.sideMethods(), Services: side.Services, MaxCalls: maxSideCalls, Bytes: p.ports.Bytes, Log: p.log, Metrics: p.metrics})
+	m.xds = xds.New(xds.Config{Plane: xdsPlane{m.host}, Methods: p.sideMethods(), Services: side.Services,
+		MaxCalls: maxSideCalls, Bytes: p.ports.Bytes, Log: p.log, Metrics: p.metrics})
 	m.xds.SetServing(false) // until the process is warm
 	return m.ports.bind(p)
 }
@@ -232,5 +237,6 @@ type xdsProxy struct{ *host.Stream }
 
 // Applied implements xds.Proxy.
 func (p xdsProxy) Applied(r xds.Report) {
-	p.Stream.Applied(host.Report{Type: r.Type, Resources: r.Resources, Removed: r.Removed, Refused: r.Refused, Sent: r.Sent, Answered: r.Answered})
+	p.Stream.Applied(host.Report{Type: r.Type, Resources: r.Resources, Removed: r.Removed, Refused: r.Refused,
+		Sent: r.Sent, Answered: r.Answered})
 }

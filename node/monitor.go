@@ -84,7 +84,9 @@ func (p *Process) buildMonitor() error {
 	if !p.cfg.Monitor.Enabled {
 		return nil
 	}
-	m := &monitorPlane{p: p, log: p.log, metrics: monitorMetrics(p.clock, p.cfg.Telemetry.DisableDoctor, p.metrics.Traces()), resources: resources.New(p.log), hub: hub.NewHub(), began: p.clock.Now(), unreachedNamed: map[pipeline.Unreached]bool{}}
+	m := &monitorPlane{p: p, log: p.log, metrics: monitorMetrics(p.clock, p.cfg.Telemetry.DisableDoctor,
+		p.metrics.Traces()), resources: resources.New(p.log), hub: hub.NewHub(), began: p.clock.Now(),
+		unreachedNamed: map[pipeline.Unreached]bool{}}
 	m.raft = newMonitorRaft(p, m.resources)
 	m.resources.Serve(&monitorGroup{m})
 	m.resources.Watch(m.changed)
@@ -105,8 +107,10 @@ func (p *Process) buildMonitor() error {
 	m.tail = subscribers.New(subscribers.Config{}, m.ingest.Follow)
 	p.rpcSrv.HandleStream(wire.Servers, subscribers.MethodFollow, m.tail.Serve)
 	var err error
-	if m.agents, err = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub, Events: m.spread, Backend: p.cfg.Node.Name,
-		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite, Bytes: p.ports.Bytes}, Ready: m.takesAgents, Log: p.log}); err != nil {
+	if m.agents, err = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub,
+		Events: m.spread, Backend: p.cfg.Node.Name,
+		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite,
+			Bytes: p.ports.Bytes}, Ready: m.takesAgents, Log: p.log}); err != nil {
 		return fmt.Errorf("monitor: agents: %w", err)
 	}
 	if m.revoked != nil {
@@ -117,7 +121,8 @@ func (p *Process) buildMonitor() error {
 		return err
 	}
 	if scheme, port := m.agentsDoor(); port != "" {
-		p.added[tagMonitorAgents] = scheme + ":" + port // told with the next change of tags, at the latest when this server is ready
+		// told with the next change of tags, at the latest when this server is ready
+		p.added[tagMonitorAgents] = scheme + ":" + port
 	}
 	p.rpcSrv.Handle(wire.Servers, methodMonitorPropose, m.propose)
 	for method, handle := range m.spread.Handlers() {
@@ -140,8 +145,9 @@ func (m *monitorPlane) openEvents() (err error) {
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return m.openStore(fsys, dir, l)
 		},
-		Log: m.log, Now: m.p.clock.Now, Stored: m.durable(), Stepped: m.stepped, PendingBytes: int64(m.p.cfg.Monitor.PendingMax),
-		HistoryRuns: m.p.cfg.Monitor.HistoryRuns, HistoryAge: m.p.cfg.Monitor.HistoryAge,
+		Log: m.log, Now: m.p.clock.Now, Stored: m.durable(), Stepped: m.stepped,
+		PendingBytes: int64(m.p.cfg.Monitor.PendingMax),
+		HistoryRuns:  m.p.cfg.Monitor.HistoryRuns, HistoryAge: m.p.cfg.Monitor.HistoryAge,
 		Silences: func(namespace string) *monitor.Silences { return m.resources.View().Silences(namespace) },
 		Wants:    m.wants, Publish: m.publish, Spread: true, Replicate: m.spread.Replicate,
 		Lift:        func(namespace string, names []string) { m.janitor.Lift(namespace, names) },
@@ -156,7 +162,8 @@ func (m *monitorPlane) openEvents() (err error) {
 	}
 	m.spread.Use(m.ingest)
 	m.buildFleet()
-	m.janitor = janitor.New(janitor.Config{Resources: m.resources, Events: m.ingest, DeregistrationHandler: m.p.cfg.Monitor.DeregistrationHandler, Log: m.log, Now: m.p.clock.Now})
+	m.janitor = janitor.New(janitor.Config{Resources: m.resources, Events: m.ingest,
+		DeregistrationHandler: m.p.cfg.Monitor.DeregistrationHandler, Log: m.log, Now: m.p.clock.Now})
 	return nil
 }
 
@@ -186,7 +193,9 @@ func (m *monitorPlane) parts() []life.Part {
 		{Name: "roster", Run: m.roster.Run},
 		{Name: "seed", Run: m.seed},
 		{Name: "replicators", Run: m.mirror.Run},
-		{Name: "what is over", Run: func(ctx context.Context) error { return m.resources.Reap(ctx, m.raft.IsLeader, m.p.clock.Now) }},
+		{Name: "what is over", Run: func(ctx context.Context) error {
+			return m.resources.Reap(ctx, m.raft.IsLeader, m.p.clock.Now)
+		}},
 	}...)
 }
 

@@ -33,7 +33,8 @@ func (m *testMember) agent(name string, subscriptions ...string) *ws.Conn {
 	polltest.NoError(m.t, time.Minute, func() (err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		h := http.Header{"Sensu-Namespace": {"default"}, "Sensu-Agentname": {name}, "Sensu-Subscriptions": {strings.Join(subscriptions, ",")}, "Accept": {"application/octet-stream"}}
+		h := http.Header{"Sensu-Namespace": {"default"}, "Sensu-Agentname": {name},
+			"Sensu-Subscriptions": {strings.Join(subscriptions, ",")}, "Accept": {"application/octet-stream"}}
 		h.Set("Authorization", "Basic YWdlbnQ6UEBzc3cwcmQh")
 		conn, _, err = ws.Dial(ctx, "ws://"+addr+"/", h, nil, nil)
 		return err
@@ -46,7 +47,8 @@ func (m *testMember) agent(name string, subscriptions ...string) *ws.Conn {
 func result(entity, check string, status uint32, at int64) []byte {
 	return append([]byte("event\n"), tagproto.Append(nil, &monitor.Event{Timestamp: at,
 		Entity: &monitor.Entity{Meta: monitor.Meta{Name: entity, Namespace: "default"}, Class: monitor.ClassAgent},
-		Check: &monitor.Check{Meta: monitor.Meta{Name: check, Namespace: "default"}, Interval: 10, Status: status, Executed: at, Issued: at,
+		Check: &monitor.Check{Meta: monitor.Meta{Name: check, Namespace: "default"}, Interval: 10, Status: status,
+			Executed: at, Issued: at,
 			Output: fmt.Sprintf("status %d", status)}})...)
 }
 
@@ -95,12 +97,14 @@ func TestMonitorPlane(t *testing.T) {
 			MemberID uint64 `json:"member_id"`
 		}
 	}
-	if err := json.Unmarshal([]byte(body), &health); err != nil || code != http.StatusOK || len(health.ClusterHealth) != 1 || !health.ClusterHealth[0].Healthy ||
+	if err := json.Unmarshal([]byte(body), &health); err != nil || code != http.StatusOK ||
+		len(health.ClusterHealth) != 1 || !health.ClusterHealth[0].Healthy ||
 		health.ClusterHealth[0].Name != "mon" || health.Header.MemberID == 0 {
 		t.Errorf("health: %d %q (%v)", code, body, err)
 	}
 	code, body = m.open("/metrics")
-	if code != http.StatusOK || !strings.Contains(body, `sensu_go_agent_sessions{namespace="default"} 1`) || !strings.Contains(body, "sensu_go_events_processed") {
+	if code != http.StatusOK || !strings.Contains(body, `sensu_go_agent_sessions{namespace="default"} 1`) ||
+		!strings.Contains(body, "sensu_go_events_processed") {
 		t.Errorf("metrics: %d %q", code, body)
 	}
 	if err := m.monitor.initialize(t.Context(), "other", "P@ssw0rd!", ""); err != errInitialized {
@@ -113,9 +117,12 @@ func TestMonitorCluster(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)
 	for i, m := range servers {
-		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready: %v", m.cfg.Node.Name, m.monitor.lacks())
-		c := &monitor.EntityConfig{Meta: monitor.Meta{Name: fmt.Sprint("proxy-", i), Namespace: "default"}, Class: monitor.ClassProxy}
-		op := objects.Op{Verb: objects.Create, Type: "entities", Namespace: "default", Name: c.Name, Encoded: tagproto.Append(nil, c)}
+		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready: %v", m.cfg.Node.Name,
+			m.monitor.lacks())
+		c := &monitor.EntityConfig{Meta: monitor.Meta{Name: fmt.Sprint("proxy-", i), Namespace: "default"},
+			Class: monitor.ClassProxy}
+		op := objects.Op{Verb: objects.Create, Type: "entities", Namespace: "default", Name: c.Name,
+			Encoded: tagproto.Append(nil, c)}
 		if err := m.monitor.resources.Write(t.Context(), op); err != nil {
 			t.Fatalf("a write at %s: %v", m.cfg.Node.Name, err)
 		}
@@ -131,7 +138,8 @@ func TestMonitorCluster(t *testing.T) {
 		}
 	}
 	for _, m := range servers {
-		polltest.Until(t, func() bool { return m.monitor.resources.View().Get("entities", "default", "proxy-2") != nil }, "%s to have all", m.cfg.Node.Name)
+		polltest.Until(t, func() bool { return m.monitor.resources.View().Get("entities", "default", "proxy-2") != nil },
+			"%s to have all", m.cfg.Node.Name)
 		if code, body := m.open("/health"); code != http.StatusOK || strings.Count(body, `"Healthy":true`) != 3 {
 			t.Errorf("health: %d %s", code, body)
 		}

@@ -36,13 +36,18 @@ func (p *Process) buildMonitorAgent() error {
 		return fmt.Errorf("tls.monitor, monitor.agent: %w", err)
 	}
 	c := agent.Config{
-		Name: p.cfg.Node.Name, Namespace: cfg.Namespace, Backends: p.monitorBackends, User: cfg.User, Password: cfg.Password, TLS: secure, ByCertificate: cfg.CertFile != "",
-		Subscriptions: cfg.Subscriptions, Labels: cfg.Labels, Annotations: cfg.Annotations, Redact: cfg.Redact, Managed: cfg.Managed,
+		Name: p.cfg.Node.Name, Namespace: cfg.Namespace, Backends: p.monitorBackends, User: cfg.User, Password: cfg.Password,
+		TLS: secure, ByCertificate: cfg.CertFile != "",
+		Subscriptions: cfg.Subscriptions, Labels: cfg.Labels, Annotations: cfg.Annotations, Redact: cfg.Redact,
+		Managed:    cfg.Managed,
 		Deregister: cfg.Deregister, Deregistration: cfg.Deregistration,
-		Keepalive: agent.Keepalive{Interval: uint32(cfg.Interval), Warning: uint32(cfg.Warning), Critical: uint32(cfg.Critical), Handlers: cfg.Handlers},
-		API:       cfg.API, Sockets: cfg.Sockets, Statsd: agent.Statsd{Address: cfg.Statsd, Handlers: cfg.StatsdHandlers}, MetricsHandler: prometheusText(p.metrics),
-		Allow: allow, DisableAssets: cfg.DisableAssets, Version: version.SensuContract, FS: p.fs, CacheDir: inDir(p.cfg.DataDir, "monitor", "agent"),
-		Log: p.log, Metrics: p.metrics, Now: p.clock.Now,
+		Keepalive: agent.Keepalive{Interval: uint32(cfg.Interval), Warning: uint32(cfg.Warning),
+			Critical: uint32(cfg.Critical), Handlers: cfg.Handlers},
+		API: cfg.API, Sockets: cfg.Sockets, Statsd: agent.Statsd{Address: cfg.Statsd, Handlers: cfg.StatsdHandlers},
+		MetricsHandler: prometheusText(p.metrics),
+		Allow:          allow, DisableAssets: cfg.DisableAssets, Version: version.SensuContract, FS: p.fs,
+		CacheDir: inDir(p.cfg.DataDir, "monitor", "agent"),
+		Log:      p.log, Metrics: p.metrics, Now: p.clock.Now,
 	}
 	if c.Assets, err = p.agentAssets(&c); err != nil {
 		return fmt.Errorf("monitor.agent: %w", err)

@@ -16,9 +16,11 @@ func TestHostsRunChecksNatively(t *testing.T) {
 	const on = "monitor { agent { enabled = true, subscriptions = [\"linux\"], labels { role = \"db\" } } }\n"
 	s := startServer(t, "mon-s", monitorOn+on+"bootstrap = true")
 	startMember(t, false, "mon-c", aclOff+on+fmt.Sprintf("retry_join = [%q]\n", s.gossip))
-	c := &monitor.CheckConfig{Meta: monitor.Meta{Name: "where", Namespace: "default"}, Command: "echo {{ .name }} {{ .labels.role }}; exit 1", Interval: 1, Publish: true, Subscriptions: []string{"linux"}}
+	c := &monitor.CheckConfig{Meta: monitor.Meta{Name: "where", Namespace: "default"},
+		Command: "echo {{ .name }} {{ .labels.role }}; exit 1", Interval: 1, Publish: true, Subscriptions: []string{"linux"}}
 	polltest.NoError(t, polltest.Deadline, func() error {
-		return s.monitor.resources.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "checks", Namespace: "default", Name: c.Name, Encoded: tagproto.Append(nil, c)})
+		return s.monitor.resources.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "checks", Namespace: "default",
+			Name: c.Name, Encoded: tagproto.Append(nil, c)})
 	}, "a check")
 	for _, name := range []string{"mon-s", "mon-c"} {
 		polltest.Until(t, func() bool {

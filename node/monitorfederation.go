@@ -14,9 +14,11 @@ const methodMonitorReplicators = "monitor.replicators"
 // buildMirror makes what copies objects from other clusters.
 func (m *monitorPlane) buildMirror() {
 	m.mirror = mirror.New(mirror.Config{
-		Resources: m.resources, Leads: m.raft.LeaseHeld, Cluster: func() string { return m.cluster().ID }, Now: m.p.clock.Now, Log: m.log,
+		Resources: m.resources, Leads: m.raft.LeaseHeld, Cluster: func() string { return m.cluster().ID }, Now: m.p.clock.Now,
+		Log: m.log,
 	})
-	m.p.rpcSrv.Handle(wire.Servers, methodMonitorReplicators, func(context.Context, []byte) ([]byte, error) { return json.Marshal(m.mirror.Status()) })
+	m.p.rpcSrv.Handle(wire.Servers, methodMonitorReplicators,
+		func(context.Context, []byte) ([]byte, error) { return json.Marshal(m.mirror.Status()) })
 }
 
 // replicators tells what came of the replicators, whichever server leads.
@@ -46,11 +48,16 @@ func (m *monitorPlane) meterMirror(stat func(name, help string, f func() float64
 			return float64(n)
 		}
 	}
-	stat("replicator_rounds", "Rounds of all replicators, on the server that leads.", sum(func(s mirror.Status) uint64 { return s.Rounds }))
-	stat("replicator_rounds_failed", "Such that did not get the whole list of their source, or could not write all of it.", sum(func(s mirror.Status) uint64 { return s.Failed }))
-	stat("replicator_objects_written", "Objects that were copied from other clusters.", sum(func(s mirror.Status) uint64 { return s.Written }))
-	stat("replicator_objects_deleted", "Objects that were deleted since their source has them no more.", sum(func(s mirror.Status) uint64 { return s.Deleted }))
-	stat("replicator_objects_refused", "Objects that could not be written or deleted, each time.", sum(func(s mirror.Status) uint64 { return s.Refused }))
+	stat("replicator_rounds", "Rounds of all replicators, on the server that leads.",
+		sum(func(s mirror.Status) uint64 { return s.Rounds }))
+	stat("replicator_rounds_failed", "Such that did not get the whole list of their source, or could not write all of it.",
+		sum(func(s mirror.Status) uint64 { return s.Failed }))
+	stat("replicator_objects_written", "Objects that were copied from other clusters.",
+		sum(func(s mirror.Status) uint64 { return s.Written }))
+	stat("replicator_objects_deleted", "Objects that were deleted since their source has them no more.",
+		sum(func(s mirror.Status) uint64 { return s.Deleted }))
+	stat("replicator_objects_refused", "Objects that could not be written or deleted, each time.",
+		sum(func(s mirror.Status) uint64 { return s.Refused }))
 	stat("replicators_failing", "Replicators whose newest round failed.", sum(func(s mirror.Status) uint64 {
 		if s.Error != "" {
 			return 1

@@ -36,8 +36,10 @@ const tagMonitorAgents = "monitor_agents"
 const methodMonitorPropose = "monitor.propose"
 
 func newMonitorRaft(p *Process, machine *resources.Resources) *raftPlane {
-	r := &raftPlane{b: p.base, name: monitorGroupName, number: monitorGroupID, machine: machine, registry: p.registry, listener: p.wire.Listen(wire.ProtoRaft, monitorGroupID, wire.Servers),
-		opened: make(chan struct{}), joinedFile: "monitor-joined", joinedTag: "monitor_joined", takesPart: func(m member.Member) bool { return m.Tags[tagMonitor] != "" }}
+	r := &raftPlane{b: p.base, name: monitorGroupName, number: monitorGroupID, machine: machine, registry: p.registry,
+		listener: p.wire.Listen(wire.ProtoRaft, monitorGroupID, wire.Servers),
+		opened:   make(chan struct{}), joinedFile: "monitor-joined", joinedTag: "monitor_joined",
+		takesPart: func(m member.Member) bool { return m.Tags[tagMonitor] != "" }}
 	r.first = func(ctx context.Context) ([]group.Server, bool) { return p.monitorFounders(ctx, r) }
 	return r
 }
@@ -92,7 +94,8 @@ func (p *Process) readFounders() ([]group.Server, bool) {
 		return list, true
 	}
 	for _, m := range p.pool.Members(member.ActSuggestServer) {
-		if m.Tags["monitor_joined"] != "" || slices.ContainsFunc(list, func(s group.Server) bool { return s.ID == m.Tags["id"] }) {
+		if m.Tags["monitor_joined"] != "" || slices.ContainsFunc(list,
+			func(s group.Server) bool { return s.ID == m.Tags["id"] }) {
 			return nil, true
 		}
 	}
@@ -162,7 +165,8 @@ func (g *monitorGroup) Propose(ctx context.Context, cmd []byte) (any, error) {
 	for {
 		changes := m.raft.LeaderChanges()
 		out, err := g.try(ctx, cmd)
-		if !errkind.Is(err, errkind.NotLeader) && !errkind.Is(err, errkind.Unavailable) || ctx.Err() != nil || m.p.clock.Now().After(giveUp) {
+		if !errkind.Is(err, errkind.NotLeader) && !errkind.Is(err, errkind.Unavailable) || ctx.Err() != nil ||
+			m.p.clock.Now().After(giveUp) {
 			return out, err
 		}
 		t := m.p.clock.NewTimer(pause.Next())
@@ -256,7 +260,8 @@ func (m *monitorPlane) initialize(ctx context.Context, admin, password, apiKey s
 
 // newMonitorSpread makes the plane's sharing of events among servers.
 func newMonitorSpread(m *monitorPlane) *spread.Spread {
-	return spread.New(spread.Config{Self: m.p.id, Resources: m.resources, Members: m.members, Call: m.p.rpc.Call, Forwarded: m.forwarded, Log: m.log, Now: m.p.clock.Now,
+	return spread.New(spread.Config{Self: m.p.id, Resources: m.resources, Members: m.members, Call: m.p.rpc.Call,
+		Forwarded: m.forwarded, Log: m.log, Now: m.p.clock.Now,
 		Leads: func() bool { g := m.raft.group.Load(); return g != nil && g.LeaseHeld() },
 		Ready: func() bool { return m.raft.leaderAddr() != "" && m.raft.LastContact() <= silentLeader }})
 }
@@ -265,7 +270,8 @@ func newMonitorSpread(m *monitorPlane) *spread.Spread {
 func (m *monitorPlane) members() (list []spread.Member) {
 	for _, s := range m.p.pool.Members(member.ActAskServer) {
 		if s.Tags[tagMonitor] != "" {
-			list = append(list, spread.Member{ID: s.Tags["id"], Name: s.Name, Addr: memberRPC(s), Left: s.Status == member.Left, Leaving: s.Tags[tagAway] == "drains"})
+			list = append(list, spread.Member{ID: s.Tags["id"], Name: s.Name, Addr: memberRPC(s), Left: s.Status == member.Left,
+				Leaving: s.Tags[tagAway] == "drains"})
 		}
 	}
 	return list

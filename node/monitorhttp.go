@@ -31,7 +31,8 @@ type monitorRoute struct {
 
 // routes is what the API's port answers.
 func (m *monitorPlane) routes() []monitorRoute {
-	open := sensuapi.Open(sensuapi.OpenConfig{Cluster: m.cluster, Lacks: m.lacks, Version: version.SensuContract, Own: version.Number, Metrics: m.metricsHandler()})
+	open := sensuapi.Open(sensuapi.OpenConfig{Cluster: m.cluster, Lacks: m.lacks, Version: version.SensuContract,
+		Own: version.Number, Metrics: m.metricsHandler()})
 	return []monitorRoute{
 		{"/health", open}, {"/version", open}, {"/ready", open}, {"/metrics", open}, {"/", m.whenUp(m.rest())},
 		{initPath, http.HandlerFunc(m.serveInit)},
@@ -64,10 +65,16 @@ func (m *monitorPlane) openPorts() error {
 	m.tls.Store(&t)
 	var secure, agents *tls.Config // those of Reload count for who comes later
 	if t.api != nil {
-		secure = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return m.tls.Load().api, nil }}
+		secure = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config,
+			error) {
+			return m.tls.Load().api, nil
+		}}
 	}
 	if t.agents != nil {
-		agents = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return m.tls.Load().agents, nil }}
+		agents = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config,
+			error) {
+			return m.tls.Load().agents, nil
+		}}
 	}
 	mux := http.NewServeMux()
 	for _, r := range m.routes() {
@@ -78,7 +85,8 @@ func (m *monitorPlane) openPorts() error {
 		for i, addr := range addrs {
 			listen[i] = httpx.Listen{Address: addr, TLS: secure}
 		}
-		if m.api, err = httpx.NewServer(httpx.ServerConfig{Name: "monitor", Listen: listen, Handler: mux, Conns: m.p.ports.Monitor, ExemptLoopback: cfg.Dev,
+		if m.api, err = httpx.NewServer(httpx.ServerConfig{Name: "monitor", Listen: listen, Handler: mux,
+			Conns: m.p.ports.Monitor, ExemptLoopback: cfg.Dev,
 			MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: m.p.ports.Bytes, Logger: m.log, Metrics: m.p.metrics}); err != nil {
 			return err
 		}
@@ -87,7 +95,8 @@ func (m *monitorPlane) openPorts() error {
 	if err != nil {
 		return err
 	}
-	return m.open("ports.monitor_agents", cfg.Listen.MonitorAgents, func(addrs []string) error { return m.openAgents(addrs, agents) })
+	return m.open("ports.monitor_agents", cfg.Listen.MonitorAgents,
+		func(addrs []string) error { return m.openAgents(addrs, agents) })
 }
 
 // open opens the addresses of a port, if it is on.
@@ -113,7 +122,8 @@ const (
 )
 
 func (m *monitorPlane) openAgents(addrs []string, secure *tls.Config) error {
-	port := &agentsPort{agents: m.agents, http: &http.Server{Handler: m.agents, ReadHeaderTimeout: agentHeaderTime, IdleTimeout: agentHeaderTime, MaxHeaderBytes: agentHeaderBytes,
+	port := &agentsPort{agents: m.agents, http: &http.Server{Handler: m.agents, ReadHeaderTimeout: agentHeaderTime,
+		IdleTimeout: agentHeaderTime, MaxHeaderBytes: agentHeaderBytes,
 		ErrorLog: slog.NewLogLogger(m.log.Handler(), slog.LevelDebug)}}
 	for _, addr := range addrs {
 		l, err := net.Listen("tcp", addr)
@@ -185,7 +195,8 @@ func (m *monitorPlane) cluster() sensuapi.Cluster {
 
 // monitorMetrics makes a registry whose names are as dashboards for Sensu know them.
 func monitorMetrics(clk clock.Clock, noDoctor bool, traces *telemetry.Traces) *telemetry.Registry {
-	return telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "sensu_go", PrometheusRetentionTime: 24 * time.Hour, DisableHostname: true, DisableDoctor: noDoctor}, Clock: clk, Traces: traces})
+	return telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "sensu_go",
+		PrometheusRetentionTime: 24 * time.Hour, DisableHostname: true, DisableDoctor: noDoctor}, Clock: clk, Traces: traces})
 }
 
 // meter exports what the parts count.
@@ -195,37 +206,56 @@ func (m *monitorPlane) meter() {
 		r.Declare(telemetry.KindGauge, name, help)
 		r.GaugeFunc(name, f, labels...)
 	}
-	stat("events_processed", "Results of checks that were taken since the start.", func() float64 { return float64(m.ingest.Stats().Results) }, "status", "success", "type", "check")
-	stat("events_keepalives", "Of these, results of the check keepalive: signs of life, and that they are missing.", func() float64 { return float64(m.ingest.Stats().Keepalives) })
-	stat("events_steady", "Results, keepalives too, that passed as the one before.", func() float64 { return float64(m.ingest.Stats().Steady) })
-	stat("events_published", "Events that were handed to pipelines.", func() float64 { return float64(m.ingest.Stats().Published) })
-	stat("events_pending_bytes", "Bytes of events that wait to be stored.", func() float64 { return float64(m.ingest.Stats().Pending) })
-	stat("store_commits", "Batches of events that were made durable.", func() float64 { return float64(m.ingest.Stats().Store.Commits) })
+	stat("events_processed", "Results of checks that were taken since the start.",
+		func() float64 { return float64(m.ingest.Stats().Results) }, "status", "success", "type", "check")
+	stat("events_keepalives", "Of these, results of the check keepalive: signs of life, and that they are missing.",
+		func() float64 { return float64(m.ingest.Stats().Keepalives) })
+	stat("events_steady", "Results, keepalives too, that passed as the one before.",
+		func() float64 { return float64(m.ingest.Stats().Steady) })
+	stat("events_published", "Events that were handed to pipelines.",
+		func() float64 { return float64(m.ingest.Stats().Published) })
+	stat("events_pending_bytes", "Bytes of events that wait to be stored.",
+		func() float64 { return float64(m.ingest.Stats().Pending) })
+	stat("store_commits", "Batches of events that were made durable.",
+		func() float64 { return float64(m.ingest.Stats().Store.Commits) })
 	stat("store_changes", "Changes in these batches.", func() float64 { return float64(m.ingest.Stats().Store.Changes) })
-	stat("store_stalled", "1 while the event store does not answer, or did not until a moment ago: other servers have the shards.", func() float64 {
+	stat("store_stalled", "1 while the event store does not answer, or did not until a moment ago: other servers have "+
+		"the shards.", func() float64 {
 		if m.ingest.Stalled() {
 			return 1
 		}
 		return 0
 	})
-	stat("store_bytes", "Size of the event store on disk.", func() float64 { return float64(m.ingest.Stats().Store.Bytes) })
+	stat("store_bytes", "Size of the event store on disk.",
+		func() float64 { return float64(m.ingest.Stats().Store.Bytes) })
 	m.meterShards(stat)
 	m.meterPostgres(stat)
 	m.meterMirror(stat)
-	stat("upkeep_dropped", "Silences and entities that were to go, and were not since too many were.", func() float64 { return float64(m.janitor.Dropped()) })
+	stat("upkeep_dropped", "Silences and entities that were to go, and were not since too many were.",
+		func() float64 { return float64(m.janitor.Dropped()) })
 	m.meterFleet(stat)
 	stat("checks_scheduled", "Checks that are published.", func() float64 { return float64(m.roster.Stats().Planned) })
 	stat("check_ticks", "Times at which a check was due.", func() float64 { return float64(m.roster.Stats().Ticks) })
-	stat("check_ticks_subdued", "Times at which a check was due and subdued.", func() float64 { return float64(m.roster.Stats().Subdued) })
-	stat("check_requests", "Check requests that were sent to agents of this server.", func() float64 { return float64(m.roster.Stats().Requests) })
-	stat("check_requests_failed", "Proxy requests that could not be made.", func() float64 { return float64(m.roster.Stats().Failed) })
-	stat("round_robin_dealt", "Requests that this server dealt to agents of all servers.", func() float64 { return float64(m.rounds.Stats().Dealt) })
-	stat("round_robin_passed", "Agents that were passed over, since they had gone.", func() float64 { return float64(m.rounds.Stats().Passed) })
-	stat("round_robin_unsure", "Requests of which a server did not say whether it sent them.", func() float64 { return float64(m.rounds.Stats().Unsure) })
-	stat("round_robin_lost", "Times at which a check was due that could be given to nobody.", func() float64 { return float64(m.rounds.Stats().Lost) })
-	stat("agent_messages_refused", "Messages of agents that were dropped, since they were none or could not be taken.", func() float64 { return float64(m.agents.Refused().Messages) })
-	stat("agent_sessions_refused", "Sessions that ended since the agent broke the protocol or took nothing.", func() float64 { return float64(m.agents.Refused().Sessions) })
-	stat("agent_logins_refused", "Requests for a session with wrong credentials.", func() float64 { return float64(m.agents.Refused().Logins) })
+	stat("check_ticks_subdued", "Times at which a check was due and subdued.",
+		func() float64 { return float64(m.roster.Stats().Subdued) })
+	stat("check_requests", "Check requests that were sent to agents of this server.",
+		func() float64 { return float64(m.roster.Stats().Requests) })
+	stat("check_requests_failed", "Proxy requests that could not be made.",
+		func() float64 { return float64(m.roster.Stats().Failed) })
+	stat("round_robin_dealt", "Requests that this server dealt to agents of all servers.",
+		func() float64 { return float64(m.rounds.Stats().Dealt) })
+	stat("round_robin_passed", "Agents that were passed over, since they had gone.",
+		func() float64 { return float64(m.rounds.Stats().Passed) })
+	stat("round_robin_unsure", "Requests of which a server did not say whether it sent them.",
+		func() float64 { return float64(m.rounds.Stats().Unsure) })
+	stat("round_robin_lost", "Times at which a check was due that could be given to nobody.",
+		func() float64 { return float64(m.rounds.Stats().Lost) })
+	stat("agent_messages_refused", "Messages of agents that were dropped, since they were none or could not be taken.",
+		func() float64 { return float64(m.agents.Refused().Messages) })
+	stat("agent_sessions_refused", "Sessions that ended since the agent broke the protocol or took nothing.",
+		func() float64 { return float64(m.agents.Refused().Sessions) })
+	stat("agent_logins_refused", "Requests for a session with wrong credentials.",
+		func() float64 { return float64(m.agents.Refused().Logins) })
 	r.Declare(telemetry.KindGauge, "agent_sessions", "Agents that are connected to this server.")
 	m.declarePipes()
 }
@@ -238,13 +268,19 @@ func (m *monitorPlane) meterFleet(stat func(name, help string, f func() float64,
 	of := func(pick func(fleet.Stats) uint64) func() float64 {
 		return func() float64 { return float64(pick(m.fleet.Stats())) }
 	}
-	stat("catalog_checks_written", "Checks that were set or removed in the catalog since a monitoring check says so.", of(func(s fleet.Stats) uint64 { return s.Written }))
+	stat("catalog_checks_written", "Checks that were set or removed in the catalog since a monitoring check says so.",
+		of(func(s fleet.Stats) uint64 { return s.Written }))
 	stat("catalog_checks_refused", "Such that the catalog refused.", of(func(s fleet.Stats) uint64 { return s.Refused }))
-	stat("catalog_checks_waiting", "Entities whose checks are about what the catalog lacks.", of(func(s fleet.Stats) uint64 { return s.Waiting }))
-	stat("catalog_failed", "Writes to the catalog and events of its failures that failed and are tried again.", of(func(s fleet.Stats) uint64 { return s.Failed }))
-	stat("catalog_overflowed", "Times at which more entities had turned than are remembered, so that all were compared.", of(func(s fleet.Stats) uint64 { return s.Overflowed }))
-	stat("catalog_events", "Events of failures in the catalog and of their ends.", of(func(s fleet.Stats) uint64 { return s.Told }))
-	stat("catalog_events_delayed", "Seconds in which there were so many that some had to wait.", of(func(s fleet.Stats) uint64 { return s.Delayed }))
+	stat("catalog_checks_waiting", "Entities whose checks are about what the catalog lacks.",
+		of(func(s fleet.Stats) uint64 { return s.Waiting }))
+	stat("catalog_failed", "Writes to the catalog and events of its failures that failed and are tried again.",
+		of(func(s fleet.Stats) uint64 { return s.Failed }))
+	stat("catalog_overflowed", "Times at which more entities had turned than are remembered, so that all were compared.",
+		of(func(s fleet.Stats) uint64 { return s.Overflowed }))
+	stat("catalog_events", "Events of failures in the catalog and of their ends.",
+		of(func(s fleet.Stats) uint64 { return s.Told }))
+	stat("catalog_events_delayed", "Seconds in which there were so many that some had to wait.",
+		of(func(s fleet.Stats) uint64 { return s.Delayed }))
 }
 
 // meterShards exports how the events are shared among the servers.
@@ -252,21 +288,35 @@ func (m *monitorPlane) meterShards(stat func(name, help string, f func() float64
 	of := func(pick func(spread.Stats) float64) func() float64 {
 		return func() float64 { return pick(m.spread.Stats()) }
 	}
-	stat("shards_owned", "Shards whose results this server takes.", of(func(s spread.Stats) float64 { return float64(s.Owned) }))
-	stat("shards_followed", "Shards that this server is the replica of.", of(func(s spread.Stats) float64 { return float64(s.Followed) }))
-	stat("shards_behind", "Owned shards whose replica lacks something, or that have none.", of(func(s spread.Stats) float64 { return float64(s.ReplicaBehind) }))
-	stat("shards_taken_over", "Shards that came to this server from another one.", of(func(s spread.Stats) float64 { return float64(s.Takeovers) }))
-	stat("shards_moved", "Shards that this server, as the leader, had handed over in order.", of(func(s spread.Stats) float64 { return float64(s.Moved) }))
-	stat("shards_stuck", "Shards that servers which leave, or whose event store does not answer, have kept for half a minute, as this server, as the leader, sees it.",
+	stat("shards_owned", "Shards whose results this server takes.",
+		of(func(s spread.Stats) float64 { return float64(s.Owned) }))
+	stat("shards_followed", "Shards that this server is the replica of.",
+		of(func(s spread.Stats) float64 { return float64(s.Followed) }))
+	stat("shards_behind", "Owned shards whose replica lacks something, or that have none.",
+		of(func(s spread.Stats) float64 { return float64(s.ReplicaBehind) }))
+	stat("shards_taken_over", "Shards that came to this server from another one.",
+		of(func(s spread.Stats) float64 { return float64(s.Takeovers) }))
+	stat("shards_moved", "Shards that this server, as the leader, had handed over in order.",
+		of(func(s spread.Stats) float64 { return float64(s.Moved) }))
+	stat("shards_stuck", "Shards that servers which leave, or whose event store does not answer, have kept for half a "+
+		"minute, as this server, as the leader, sees it.",
 		of(func(s spread.Stats) float64 { return float64(s.Stuck) }))
-	stat("shards_begun_anew", "Shards whose state no server had any more, as this server, as the leader, saw it.", of(func(s spread.Stats) float64 { return float64(s.Adopted) }))
-	stat("shards_resent", "Shards that were sent to a replica as a whole.", of(func(s spread.Stats) float64 { return float64(s.Resent) }))
-	stat("replicated_bytes", "Bytes that were sent to replicas.", of(func(s spread.Stats) float64 { return float64(s.Replicated) }))
-	stat("replica_pending_bytes", "Bytes that wait to be sent to replicas.", of(func(s spread.Stats) float64 { return float64(s.ReplicaWaiting) }))
-	stat("events_forwarded", "Events that went to the server that has their entity.", of(func(s spread.Stats) float64 { return float64(s.Forwarded) }))
-	stat("events_forwarded_brief", "Of these, such that went without what that server had of the check and its entity.", of(func(s spread.Stats) float64 { return float64(s.Brief) }))
-	stat("events_forward_pending_bytes", "Bytes of events on their way to other servers.", of(func(s spread.Stats) float64 { return float64(s.Waiting) }))
-	stat("events_dropped", "Events for which no server was found in time.", of(func(s spread.Stats) float64 { return float64(s.Dropped) }))
+	stat("shards_begun_anew", "Shards whose state no server had any more, as this server, as the leader, saw it.",
+		of(func(s spread.Stats) float64 { return float64(s.Adopted) }))
+	stat("shards_resent", "Shards that were sent to a replica as a whole.",
+		of(func(s spread.Stats) float64 { return float64(s.Resent) }))
+	stat("replicated_bytes", "Bytes that were sent to replicas.",
+		of(func(s spread.Stats) float64 { return float64(s.Replicated) }))
+	stat("replica_pending_bytes", "Bytes that wait to be sent to replicas.",
+		of(func(s spread.Stats) float64 { return float64(s.ReplicaWaiting) }))
+	stat("events_forwarded", "Events that went to the server that has their entity.",
+		of(func(s spread.Stats) float64 { return float64(s.Forwarded) }))
+	stat("events_forwarded_brief", "Of these, such that went without what that server had of the check and its entity.",
+		of(func(s spread.Stats) float64 { return float64(s.Brief) }))
+	stat("events_forward_pending_bytes", "Bytes of events on their way to other servers.",
+		of(func(s spread.Stats) float64 { return float64(s.Waiting) }))
+	stat("events_dropped", "Events for which no server was found in time.",
+		of(func(s spread.Stats) float64 { return float64(s.Dropped) }))
 }
 
 // metricsHandler is /metrics, in Prometheus' text always.

@@ -49,7 +49,8 @@ func (m *monitorPlane) serveInit(w http.ResponseWriter, r *http.Request) {
 		fail(http.StatusBadRequest, "password: must have at least 8 characters")
 		return
 	case in.Password == users.AgentPassword && m.p.cfg.Cautious() && m.p.cfg.MonitorExposed():
-		fail(http.StatusBadRequest, "password: is Sensu's published default, and the plane is open to the network: choose another one")
+		fail(http.StatusBadRequest, "password: is Sensu's published default, and the plane is open to the network: choose "+
+			"another one")
 		return
 	case in.APIKey != "" && !uuidForm.MatchString(in.APIKey):
 		fail(http.StatusBadRequest, "api_key: is not a UUID")

@@ -44,7 +44,8 @@ func TestMonitorStartsWithoutPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pg.Remove()
-	hcl := strings.Replace(monitorOn, "enabled = true", fmt.Sprintf("enabled = true, store = \"postgresql\", dsn = %q", pg.URL("")), 1) + "bootstrap = true"
+	hcl := strings.Replace(monitorOn, "enabled = true", fmt.Sprintf("enabled = true, store = \"postgresql\", dsn = %q",
+		pg.URL("")), 1) + "bootstrap = true"
 	m := startServer(t, "mon", hcl)
 	at := time.Now().Unix()
 	event := func(entity, check string) *monitor.Event {
@@ -61,7 +62,8 @@ func TestMonitorStartsWithoutPostgres(t *testing.T) {
 		if err := m.agent(entity).Write(result(entity, check, status, sent)); err != nil {
 			t.Fatal(err)
 		}
-		polltest.Until(t, func() bool { return event(entity, check).Check.Executed == sent }, "the result of %s/%s", entity, check)
+		polltest.Until(t, func() bool { return event(entity, check).Check.Executed == sent }, "the result of %s/%s",
+			entity, check)
 	}
 	for i := range 20 {
 		send(fmt.Sprintf("web-%d", i), "http", uint32(i%3))
@@ -88,11 +90,13 @@ func TestMonitorStartsWithoutPostgres(t *testing.T) {
 		t.Helper()
 		polltest.Until(t, func() bool {
 			code, body := m.open("/health")
-			return code == http.StatusOK && strings.Contains(body, fmt.Sprintf(`"PostgresHealth":[{"Name":"postgresql","Active":true,"Healthy":%v}]`, want))
+			return code == http.StatusOK && strings.Contains(body,
+				fmt.Sprintf(`"PostgresHealth":[{"Name":"postgresql","Active":true,"Healthy":%v}]`, want))
 		}, "PostgresHealth to be %v", want)
 	}
 	healthy(false)
-	polltest.Until(t, func() bool { code, _ := m.open("/ready"); return code == http.StatusOK }, "the plane to be ready without PostgreSQL")
+	polltest.Until(t, func() bool { code, _ := m.open("/ready"); return code == http.StatusOK },
+		"the plane to be ready without PostgreSQL")
 	send("new", "http", 2) // what was there before has other numbers now
 	send("web-1", "http", 0)
 	send("web-1", "disk", 1)
@@ -112,7 +116,8 @@ func TestMonitorStartsWithoutPostgres(t *testing.T) {
 				t.Errorf("%s: %s: %+v", when, name, c)
 			}
 		}
-		if c := event("web-1", "http").Check; c.Status != 0 || event("new", "http").Check.Status != 2 || event("web-1", "disk").Check.Status != 1 {
+		if c := event("web-1", "http").Check; c.Status != 0 || event("new", "http").Check.Status != 2 ||
+			event("web-1", "disk").Check.Status != 1 {
 			t.Errorf("%s: what came meanwhile is not there: %+v", when, c)
 		}
 		_, body := m.rest("GET", "/api/corbel/v1/events/history?namespace=default&entity=web-1&check=http", "")

@@ -36,7 +36,8 @@ func (m *monitorPlane) openPipelines() (err error) {
 		}
 		pipes.temp = dir
 	}
-	assets, err := asset.New(asset.Config{Dir: dir, Log: m.log, Scripts: m.p.scripts, PerSecond: cfg.AssetsRate, Burst: cfg.AssetsBurst})
+	assets, err := asset.New(asset.Config{Dir: dir, Log: m.log, Scripts: m.p.scripts, PerSecond: cfg.AssetsRate,
+		Burst: cfg.AssetsBurst})
 	if err != nil {
 		return err
 	}
@@ -47,9 +48,11 @@ func (m *monitorPlane) openPipelines() (err error) {
 	}
 	duration := m.metrics.Timing("event_handler_duration")
 	pipes.Pipelines, err = pipeline.New(pipeline.Config{
-		Resources: m.resources, Scripts: m.p.scripts, Assets: assets, Secrets: m.secrets.Env, Log: m.log, Now: m.p.clock.Now, Queue: cfg.HandlerBuffer, Workers: cfg.HandlerWorkers,
-		Entity: &monitor.Entity{Class: monitor.ClassBackend, Meta: monitor.Meta{Name: m.p.cfg.Node.Name}, System: monitor.System{Hostname: m.p.cfg.Node.Name, OS: runtime.GOOS, Arch: runtime.GOARCH}},
-		Took:   func(d time.Duration) { duration.Observe(d); m.handled(d) },
+		Resources: m.resources, Scripts: m.p.scripts, Assets: assets, Secrets: m.secrets.Env, Log: m.log, Now: m.p.clock.Now,
+		Queue: cfg.HandlerBuffer, Workers: cfg.HandlerWorkers,
+		Entity: &monitor.Entity{Class: monitor.ClassBackend, Meta: monitor.Meta{Name: m.p.cfg.Node.Name},
+			System: monitor.System{Hostname: m.p.cfg.Node.Name, OS: runtime.GOOS, Arch: runtime.GOARCH}},
+		Took: func(d time.Duration) { duration.Observe(d); m.handled(d) },
 	})
 	m.pipes = pipes
 	return err
@@ -89,7 +92,8 @@ func (m *monitorPlane) meterPipes() {
 	busy := 0
 	for _, s := range m.pipes.Stats() {
 		busy += s.Busy
-		for result, n := range map[string]uint64{"queued": s.Queued, "done": s.Done, "failed": s.Failed, "filtered": s.Filtered, "merged": s.Merged, "shed": s.Shed} {
+		for result, n := range map[string]uint64{"queued": s.Queued, "done": s.Done, "failed": s.Failed,
+			"filtered": s.Filtered, "merged": s.Merged, "shed": s.Shed} {
 			m.metrics.Gauge("handler_events", "namespace", s.Namespace, "handler", s.Handler, "result", result).Set(float64(n))
 		}
 		m.metrics.Gauge("handler_waiting", "namespace", s.Namespace, "handler", s.Handler).Set(float64(s.Waiting))
@@ -129,7 +133,8 @@ func (m *monitorPlane) tellHandlers() {
 // declarePipes says what the figures of pipelines mean.
 func (m *monitorPlane) declarePipes() {
 	for name, help := range map[string]string{
-		"handler_events":      "Events by handler and what became of them: queued for it, done, failed, filtered, merged with a newer one of their check, shed.",
+		"handler_events": "Events by handler and what became of them: queued for it, done, failed, filtered, merged " +
+			"with a newer one of their check, shed.",
 		"handler_waiting":     "Events that wait for a handler.",
 		"handler_busy":        "Workers of a handler that are at work.",
 		"event_handlers_busy": "Workers of all handlers that are at work.",
@@ -138,5 +143,6 @@ func (m *monitorPlane) declarePipes() {
 	} {
 		m.metrics.Declare(telemetry.KindGauge, name, help)
 	}
-	m.metrics.Declare(telemetry.KindTiming, "event_handler_duration", "How long mutating an event and handing it over took.")
+	m.metrics.Declare(telemetry.KindTiming, "event_handler_duration",
+		"How long mutating an event and handing it over took.")
 }

@@ -35,7 +35,9 @@ func (m *monitorPlane) openLogins() (err error) {
 // rest answers everything on the API's port that needs a login, and the login itself.
 func (m *monitorPlane) rest() http.Handler {
 	return sensurest.New(sensurest.Config{
-		Resources: m.resources, Users: m.users, Logins: m.logins, Events: m.spread, Follow: m.follow, Cluster: m.cluster, Replicators: m.replicators, Execute: m.roster.Execute, Compiles: m.compiles, History: m.history(), Now: m.p.clock.Now, Log: m.log,
+		Resources: m.resources, Users: m.users, Logins: m.logins, Events: m.spread, Follow: m.follow, Cluster: m.cluster,
+		Replicators: m.replicators, Execute: m.roster.Execute, Compiles: m.compiles, History: m.history(), Now: m.p.clock.Now,
+		Log:          m.log,
 		MaxBodyBytes: int64(m.p.cfg.Monitor.RequestMax), MaxRequestTime: m.p.cfg.Monitor.WriteTime,
 		SilenceTime: m.p.cfg.Monitor.SilenceTime, SilenceMost: m.p.cfg.Monitor.SilenceMost,
 	})

@@ -13,10 +13,12 @@ import (
 // buildRoster makes what has agents run checks. It is for before the first session.
 func (m *monitorPlane) buildRoster() {
 	m.rounds = rounds.New(rounds.Config{
-		Self: m.p.id, Servers: m.roundServers, Leads: m.raft.LeaseHeld, Leader: m.raft.Leader, Changes: m.raft.LeaderChanges, Call: m.p.rpc.Call,
-		Hub: m.hub, Deliver: func(h rounds.Hand) []string { return m.roster.Deliver(h) }, Clock: m.p.clock, Log: m.log,
+		Self: m.p.id, Servers: m.roundServers, Leads: m.raft.LeaseHeld, Leader: m.raft.Leader, Changes: m.raft.LeaderChanges,
+		Call: m.p.rpc.Call,
+		Hub:  m.hub, Deliver: func(h rounds.Hand) []string { return m.roster.Deliver(h) }, Clock: m.p.clock, Log: m.log,
 	})
-	cfg := roster.Config{View: m.resources.View, Hub: m.hub, Rounds: m.rounds, Servers: m.otherBackends, Call: m.p.rpc.Call, Scripts: m.p.scripts, Clock: m.p.clock, Log: m.log}
+	cfg := roster.Config{View: m.resources.View, Hub: m.hub, Rounds: m.rounds, Servers: m.otherBackends,
+		Call: m.p.rpc.Call, Scripts: m.p.scripts, Clock: m.p.clock, Log: m.log}
 	if m.p.cfg.Monitor.AgentAuthCA != "" { // else no agent is known by a certificate
 		cfg.Secrets = m.secrets.Env
 	}
@@ -55,11 +57,12 @@ func (m *monitorPlane) otherBackends() (out []string) {
 
 // follow shows what all servers store.
 func (m *monitorPlane) follow(filter subscribers.Filter) (*subscribers.Follower, error) {
-	return m.tail.Over(filter, subscribers.Servers{List: m.otherBackends, Open: func(ctx context.Context, addr, method string, req []byte) (func() ([]byte, error), func() error, error) {
-		stream, err := m.p.rpc.Stream(ctx, addr, method, req)
-		if err != nil {
-			return nil, nil, err
-		}
-		return stream.Recv, stream.Close, nil
-	}})
+	return m.tail.Over(filter, subscribers.Servers{List: m.otherBackends,
+		Open: func(ctx context.Context, addr, method string, req []byte) (func() ([]byte, error), func() error, error) {
+			stream, err := m.p.rpc.Stream(ctx, addr, method, req)
+			if err != nil {
+				return nil, nil, err
+			}
+			return stream.Recv, stream.Close, nil
+		}})
 }

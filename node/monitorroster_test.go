@@ -84,12 +84,15 @@ func more(t *testing.T, agents []*runner, check string, n int) {
 func (m *testMember) put(c *monitor.CheckConfig) {
 	m.t.Helper()
 	c.Namespace = "default"
-	op := objects.Op{Verb: objects.Put, Type: "checks", Namespace: "default", Name: c.Name, Encoded: tagproto.Append(nil, c)}
-	polltest.NoError(m.t, time.Minute, func() error { return m.monitor.resources.Write(m.t.Context(), op) }, "check %s to be written", c.Name)
+	op := objects.Op{Verb: objects.Put, Type: "checks", Namespace: "default", Name: c.Name,
+		Encoded: tagproto.Append(nil, c)}
+	polltest.NoError(m.t, time.Minute, func() error { return m.monitor.resources.Write(m.t.Context(), op) },
+		"check %s to be written", c.Name)
 }
 
 func everySecond(name string, subscriptions ...string) *monitor.CheckConfig {
-	return &monitor.CheckConfig{Meta: monitor.Meta{Name: name}, Command: "true", Interval: 1, Publish: true, Subscriptions: subscriptions}
+	return &monitor.CheckConfig{Meta: monitor.Meta{Name: name}, Command: "true", Interval: 1, Publish: true,
+		Subscriptions: subscriptions}
 }
 
 // TestMonitorSchedules: a check that is written reaches agents over their sessions, once though two subscriptions
@@ -117,12 +120,14 @@ func TestMonitorSchedules(t *testing.T) {
 		}
 	}
 	c := everySecond("disk", "linux")
-	c.Subdues = []*monitor.Subdue{{Begin: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), End: time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}}
+	c.Subdues = []*monitor.Subdue{{Begin: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339),
+		End: time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}}
 	m.put(c)
 	silent("subdued")
 	m.put(everySecond("disk", "linux"))
 	more(t, []*runner{a}, "disk", 2)
-	if err := m.monitor.resources.Write(t.Context(), objects.Op{Verb: objects.Delete, Type: "checks", Namespace: "default", Name: "disk"}); err != nil {
+	if err := m.monitor.resources.Write(t.Context(), objects.Op{Verb: objects.Delete, Type: "checks", Namespace: "default",
+		Name: "disk"}); err != nil {
 		t.Fatal(err)
 	}
 	silent("deleted")
@@ -220,19 +225,25 @@ func TestMonitorChecksOverREST(t *testing.T) {
 		}
 	}
 	put("hooks/ps", `{"metadata":{"name":"ps","namespace":"default"},"command":"ps","timeout":5}`)
-	put("assets/sensu-disk", `{"metadata":{"name":"sensu-disk","namespace":"default"},"url":"https://example.com/a.tgz","sha512":"`+strings.Repeat("a", 128)+`"}`)
+	put("assets/sensu-disk", `{"metadata":{"name":"sensu-disk","namespace":"default"},`+
+		`"url":"https://example.com/a.tgz","sha512":"`+strings.Repeat("a", 128)+`"}`)
 	for _, name := range []string{"site-1", "site-2"} {
-		put("entities/"+name, `{"metadata":{"name":"`+name+`","namespace":"default","labels":{"url":"https://`+name+`"}},"entity_class":"proxy"}`)
+		put("entities/"+name, `{"metadata":{"name":"`+name+`","namespace":"default","labels":{"url":"https://`+name+
+			`"}},"entity_class":"proxy"}`)
 	}
-	put("checks/http", `{"metadata":{"name":"http","namespace":"default"},"command":"check-http {{ .labels.url }} {{ .labels.path | default \"/\" }}","interval":1,"publish":true,
+	put("checks/http",
+		`{"metadata":{"name":"http","namespace":"default"},"command":"check-http {{ .labels.url }} {{ .labels.path | default \"/\" }}","interval":1,"publish":true,
 		"round_robin":true,"subscriptions":["linux"],"runtime_assets":["sensu"],"check_hooks":[{"non-zero":["ps"]}],"proxy_requests":{"entity_attributes":["entity.entity_class == 'proxy'"]}}`)
 	more(t, []*runner{a, b}, "http", 3)
 	q := a.last("http")
-	if name := q.Config.ProxyEntityName; q.Config.Command != "check-http https://"+name+" /" || len(q.Assets) != 1 || len(q.Hooks) != 1 {
+	if name := q.Config.ProxyEntityName; q.Config.Command != "check-http https://"+name+" /" || len(q.Assets) != 1 ||
+		len(q.Hooks) != 1 {
 		t.Errorf("%+v", q)
 	}
-	put("checks/once", `{"metadata":{"name":"once","namespace":"default"},"command":"true","interval":60,"publish":false,"subscriptions":["none"]}`)
-	code, text := m.rest("POST", "/api/core/v2/namespaces/default/checks/once/execute", `{"check":"once","subscriptions":["entity:web-2"],"reason":"a try"}`)
+	put("checks/once", `{"metadata":{"name":"once","namespace":"default"},"command":"true","interval":60,`+
+		`"publish":false,"subscriptions":["none"]}`)
+	code, text := m.rest("POST", "/api/core/v2/namespaces/default/checks/once/execute",
+		`{"check":"once","subscriptions":["entity:web-2"],"reason":"a try"}`)
 	if code != http.StatusAccepted || !strings.Contains(text, `"issued":`) {
 		t.Fatalf("%d %s", code, text)
 	}

@@ -23,7 +23,8 @@ type storedJSON struct {
 // roles counts the shards that a server says that it has.
 func (m *testMember) roles() (owned, followed int) {
 	var s storedJSON
-	if code, body := m.open("/api/corbel/v1/events/stored"); code != http.StatusOK || json.Unmarshal([]byte(body), &s) != nil {
+	if code, body := m.open("/api/corbel/v1/events/stored"); code != http.StatusOK ||
+		json.Unmarshal([]byte(body), &s) != nil {
 		return -1, -1
 	}
 	for _, one := range s.Shards {
@@ -43,8 +44,10 @@ func awaitEven(t *testing.T, servers []*testMember) {
 		for _, m := range servers {
 			owned, followed := m.roles()
 			least := 256 / len(servers)
-			if owned < least || owned > least+1 || followed < least || followed > least+1 || m.monitor.spread.Stats().ReplicaBehind > 0 {
-				return fmt.Errorf("%s owns %d and follows %d, %d behind", m.cfg.Node.Name, owned, followed, m.monitor.spread.Stats().ReplicaBehind)
+			if owned < least || owned > least+1 || followed < least || followed > least+1 ||
+				m.monitor.spread.Stats().ReplicaBehind > 0 {
+				return fmt.Errorf("%s owns %d and follows %d, %d behind", m.cfg.Node.Name, owned, followed,
+					m.monitor.spread.Stats().ReplicaBehind)
 			}
 		}
 		return nil

@@ -18,7 +18,9 @@ func (m *monitorPlane) openStore(fsys vfs.FS, dir string, l eventstore.Loaded) (
 	if cfg.Store != "postgresql" {
 		return logevents.Open(logevents.Config{FS: fsys, Dir: dir, Log: m.log}, l)
 	}
-	s, err := pgevents.Open(context.Background(), pgevents.Config{DSN: cfg.DSN, Self: m.p.id, Owner: m.spread.Owner, Conns: cfg.StorePool, Retention: cfg.HistoryRetention, Settled: func() bool { return len(m.spread.Lacks()) == 0 }, Log: m.log, Now: m.p.clock.Now}, l)
+	s, err := pgevents.Open(context.Background(), pgevents.Config{DSN: cfg.DSN, Self: m.p.id, Owner: m.spread.Owner,
+		Conns: cfg.StorePool, Retention: cfg.HistoryRetention, Settled: func() bool { return len(m.spread.Lacks()) == 0 },
+		Log: m.log, Now: m.p.clock.Now}, l)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +29,8 @@ func (m *monitorPlane) openStore(fsys vfs.FS, dir string, l eventstore.Loaded) (
 }
 
 // history answers from the long history of checks, where the store has one.
-func (m *monitorPlane) history() func(ctx context.Context, k eventstore.Key, before time.Time, most int) ([]eventstore.Run, error) {
+func (m *monitorPlane) history() func(ctx context.Context, k eventstore.Key, before time.Time,
+	most int) ([]eventstore.Run, error) {
 	if m.postgres == nil {
 		return nil
 	}
@@ -64,10 +67,16 @@ func (m *monitorPlane) meterPostgres(stat func(name, help string, f func() float
 		}
 		return 1
 	})
-	stat("postgres_failures", "Commits to PostgreSQL that failed, or whose outcome is unknown.", of(func(s pgevents.Stats) float64 { return float64(s.Failures) }))
-	stat("postgres_behind", "Checks and entities whose newest state PostgreSQL does not have.", of(func(s pgevents.Stats) float64 { return float64(s.Dirty) }))
-	stat("postgres_deferred", "Changes that were not written with their commit; of those of one check the newest is written later.", of(func(s pgevents.Stats) float64 { return float64(s.Deferred) }))
-	stat("postgres_fenced", "Times at which a shard was not written, since it is another server's.", of(func(s pgevents.Stats) float64 { return float64(s.Fenced) }))
-	stat("postgres_history_waiting", "Entries of the history that PostgreSQL does not have yet.", of(func(s pgevents.Stats) float64 { return float64(s.Waiting) }))
-	stat("postgres_history_lost", "Entries of the history that were lost, since too many waited.", of(func(s pgevents.Stats) float64 { return float64(s.HistoryLost) }))
+	stat("postgres_failures", "Commits to PostgreSQL that failed, or whose outcome is unknown.",
+		of(func(s pgevents.Stats) float64 { return float64(s.Failures) }))
+	stat("postgres_behind", "Checks and entities whose newest state PostgreSQL does not have.",
+		of(func(s pgevents.Stats) float64 { return float64(s.Dirty) }))
+	stat("postgres_deferred", "Changes that were not written with their commit; of those of one check the newest is "+
+		"written later.", of(func(s pgevents.Stats) float64 { return float64(s.Deferred) }))
+	stat("postgres_fenced", "Times at which a shard was not written, since it is another server's.",
+		of(func(s pgevents.Stats) float64 { return float64(s.Fenced) }))
+	stat("postgres_history_waiting", "Entries of the history that PostgreSQL does not have yet.",
+		of(func(s pgevents.Stats) float64 { return float64(s.Waiting) }))
+	stat("postgres_history_lost", "Entries of the history that were lost, since too many waited.",
+		of(func(s pgevents.Stats) float64 { return float64(s.HistoryLost) }))
 }

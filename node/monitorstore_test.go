@@ -29,7 +29,8 @@ func TestMonitorPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pg.Remove()
-	hcl := strings.Replace(monitorOn, "enabled = true", fmt.Sprintf("enabled = true, store = \"postgresql\", dsn = %q", pg.URL("")), 1) + "bootstrap = true"
+	hcl := strings.Replace(monitorOn, "enabled = true", fmt.Sprintf("enabled = true, store = \"postgresql\", dsn = %q",
+		pg.URL("")), 1) + "bootstrap = true"
 	m := startServer(t, "mon", hcl)
 	at := time.Now().Unix()
 	send := func(status uint32) {
@@ -47,7 +48,8 @@ func TestMonitorPostgres(t *testing.T) {
 		t.Helper()
 		polltest.Until(t, func() bool {
 			code, body := m.open("/health")
-			return code == http.StatusOK && strings.Contains(body, fmt.Sprintf(`"PostgresHealth":[{"Name":"postgresql","Active":true,"Healthy":%v}]`, want))
+			return code == http.StatusOK && strings.Contains(body,
+				fmt.Sprintf(`"PostgresHealth":[{"Name":"postgresql","Active":true,"Healthy":%v}]`, want))
 		}, "PostgresHealth to be %v", want)
 	}
 	send(0)
@@ -61,7 +63,9 @@ func TestMonitorPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	healthy(true)
-	polltest.Until(t, func() bool { return m.monitor.postgres.Stats().Dirty == 0 && m.monitor.postgres.Stats().Waiting == 0 }, "PostgreSQL to have everything")
+	polltest.Until(t, func() bool {
+		return m.monitor.postgres.Stats().Dirty == 0 && m.monitor.postgres.Stats().Waiting == 0
+	}, "PostgreSQL to have everything")
 	if lost := m.monitor.postgres.Stats().HistoryLost; lost != 0 {
 		t.Errorf("%d entries were lost", lost)
 	}
@@ -81,7 +85,8 @@ func TestMonitorPostgres(t *testing.T) {
 	}, "the event after a restart")
 	var got struct{ Changes []struct{ Status uint32 } }
 	code, body := m.rest("GET", "/api/corbel/v1/namespaces/default/events/changes?entity=web-1&check=http&limit=3", "")
-	if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK || len(got.Changes) != 3 || got.Changes[0].Status != 2 || got.Changes[1].Status != 0 {
+	if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK || len(got.Changes) != 3 ||
+		got.Changes[0].Status != 2 || got.Changes[1].Status != 0 {
 		t.Errorf("%d %s", code, body)
 	}
 }

@@ -69,7 +69,8 @@ func (o operator) Configuration() ([]operatorrows.RaftServer, uint64, error) {
 	}
 	var list []operatorrows.RaftServer
 	for _, s := range servers {
-		row := operatorrows.RaftServer{ID: s.ID, Node: names[s.ID], Address: s.Address, Leader: s.ID == leader, Voter: s.Voter}
+		row := operatorrows.RaftServer{ID: s.ID, Node: names[s.ID], Address: s.Address, Leader: s.ID == leader,
+			Voter: s.Voter}
 		if row.Node == "" {
 			row.Node = "(unknown)"
 		}
@@ -122,7 +123,8 @@ func (o operator) AutopilotHealth() operatorrows.AutopilotHealth {
 	}
 	for _, s := range state.Servers {
 		h.Servers = append(h.Servers, operatorrows.ServerHealth{ID: s.ID, Name: s.Name, Address: s.Address,
-			SerfStatus: memberStatus(o.raft.b.pool, s.ID), NodeStatus: string(s.Status), Replica: s.Replica, Version: s.Version, Leader: s.Leader, Voter: s.Voter, Healthy: s.Healthy,
+			SerfStatus: memberStatus(o.raft.b.pool, s.ID), NodeStatus: string(s.Status), Replica: s.Replica, Version: s.Version,
+			Leader: s.Leader, Voter: s.Voter, Healthy: s.Healthy,
 			LastContact: s.LastContact, LastTerm: s.LastTerm, LastIndex: s.LastIndex, StableSince: s.StableSince})
 	}
 	return h
@@ -143,7 +145,8 @@ func (p *raftPlane) votes() (whole bool, tolerance int, known bool) {
 	return whole, tolerance, true
 }
 
-func countVotes(servers []group.Server, pool []member.Member, takesPart func(member.Member) bool) (whole bool, tolerance int) {
+func countVotes(servers []group.Server, pool []member.Member, takesPart func(member.Member) bool) (whole bool,
+	tolerance int) {
 	votes, voters := map[string]bool{}, 0
 	for _, s := range servers {
 		if votes[s.ID] = s.Voter; s.Voter {

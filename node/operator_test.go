@@ -32,14 +32,18 @@ func TestCountVotes(t *testing.T) {
 		{"three", voter("a", "b", "c"), three, true, 1},
 		{"one has no vote yet", append(voter("a", "b"), group.Server{ID: "c"}), three, false, 0},
 		{"one is not a member yet", voter("a", "b"), three, false, 0},
-		{"one came back as another, and the former still votes", append(voter("a", "b", "former"), group.Server{ID: "c"}), three, false, 0},
+		{"one came back as another, and the former still votes", append(voter("a", "b", "former"), group.Server{ID: "c"}),
+			three, false, 0},
 		{"one is dead", voter("a", "b", "c"), []member.Member{three[0], three[1], server("c", member.Failed)}, false, 0},
-		{"a replica", append(voter("a", "b", "c"), group.Server{ID: "r"}), append(three[:3:3], server("r", member.Alive, "read_replica")), true, 1},
-		{"a server without the plane", voter("a", "b", "c"), append(three[:3:3], member.Member{Status: member.Alive, Tags: map[string]string{"id": "x"}}), true, 1},
+		{"a replica", append(voter("a", "b", "c"), group.Server{ID: "r"}),
+			append(three[:3:3], server("r", member.Alive, "read_replica")), true, 1},
+		{"a server without the plane", voter("a", "b", "c"),
+			append(three[:3:3], member.Member{Status: member.Alive, Tags: map[string]string{"id": "x"}}), true, 1},
 		{"one alone", voter("a"), three[:1], true, 0},
 		{"five, of which two are dead", voter("a", "b", "c", "d", "e"), three, false, 0},
 	} {
-		whole, tolerance := countVotes(test.servers, test.pool, func(m member.Member) bool { return m.Tags[tagMonitor] != "" })
+		whole, tolerance := countVotes(test.servers, test.pool,
+			func(m member.Member) bool { return m.Tags[tagMonitor] != "" })
 		if whole != test.whole || tolerance != test.tolerance {
 			t.Errorf("%s: %t, %d", test.name, whole, tolerance)
 		}

@@ -76,7 +76,8 @@ func newBase(cfg *config.Config) (*base, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &base{cfg: cfg, scripts: script.New(script.Config{Command: cfg.ScriptCommand}), faults: in, fs: in.FS(), clock: in.Clock(), started: time.Now(), added: map[string]string{}}
+	b := &base{cfg: cfg, scripts: script.New(script.Config{Command: cfg.ScriptCommand}), faults: in, fs: in.FS(),
+		clock: in.Clock(), started: time.Now(), added: map[string]string{}}
 	if known != nil {
 		b.enrolled.now.Store(known.certificate(b.clock.Now()))
 	}
@@ -129,7 +130,8 @@ func (b *base) openNetwork() error {
 	if id == nil {
 		source = plainSource(cfg.Listen.RPC)
 	}
-	if b.wire, err = wire.New(wire.Config{Bind: cfg.Listen.RPC, Source: source, TLS: id, HeaderTimeout: cfg.Limits.RPCHandshake, Conns: b.ports.RPC,
+	if b.wire, err = wire.New(wire.Config{Bind: cfg.Listen.RPC, Source: source, TLS: id,
+		HeaderTimeout: cfg.Limits.RPCHandshake, Conns: b.ports.RPC,
 		Faults: b.faults.Net(), Log: b.log, Metrics: b.metrics}); err != nil {
 		return fmt.Errorf("ports.server: %w", err)
 	}
@@ -217,7 +219,8 @@ func (b *base) rpcListener() net.Listener { return b.wire.Listen(wire.ProtoRPC, 
 // join joins the pool as start_join and retry_join say.
 func (b *base) join(ctx context.Context) error {
 	g := &b.cfg.Gossip
-	return joinPool(ctx, b.pool, joinPlan{start: g.StartJoin, retry: g.RetryJoin, interval: g.RetryInterval, most: g.RetryMax})
+	return joinPool(ctx, b.pool, joinPlan{start: g.StartJoin, retry: g.RetryJoin, interval: g.RetryInterval,
+		most: g.RetryMax})
 }
 
 // joinPlan is whom to join; suffix ends the names of the keys in errors.

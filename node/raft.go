@@ -48,8 +48,10 @@ type raftPlane struct {
 
 // newRaftPlane is the catalog's.
 func newRaftPlane(b *base, machine *registry.Registry) *raftPlane {
-	p := &raftPlane{b: b, name: "catalog", number: catalogGroup, machine: machine, registry: machine, listener: b.wire.Listen(wire.ProtoRaft, catalogGroup, wire.Servers),
-		opened: make(chan struct{}), joinedFile: "joined", joinedTag: "raft_joined", takesPart: func(member.Member) bool { return true }}
+	p := &raftPlane{b: b, name: "catalog", number: catalogGroup, machine: machine, registry: machine,
+		listener: b.wire.Listen(wire.ProtoRaft, catalogGroup, wire.Servers),
+		opened:   make(chan struct{}), joinedFile: "joined", joinedTag: "raft_joined",
+		takesPart: func(member.Member) bool { return true }}
 	p.first = p.firstMembers
 	return p
 }

@@ -44,7 +44,8 @@ func (o operator) RemovePeer(ctx context.Context, r operatorrows.PeerRemoval) er
 		if len(found) > 0 {
 			done = "of the group " + strings.Join(found, ", ")
 		}
-		return errkind.Errorf(errkind.Internal, "the server was taken out %s; it is still in the group %s: %s: repeat the command",
+		return errkind.Errorf(errkind.Internal,
+			"the server was taken out %s; it is still in the group %s: %s: repeat the command",
 			done, r.Group, errkind.Text(failed))
 	}
 	if len(found) == 0 {

@@ -32,7 +32,8 @@ func apart(t *testing.T, servers []*testMember) (catalog, monitor *testMember) {
 				if p := plane(m); p.LeaseHeld() {
 					leader = m
 					list, _, err := p.group.Load().Configuration()
-					return err == nil && len(list) == len(servers) && !slices.ContainsFunc(list, func(s group.Server) bool { return !s.Voter })
+					return err == nil && len(list) == len(servers) &&
+						!slices.ContainsFunc(list, func(s group.Server) bool { return !s.Voter })
 				}
 			}
 			return false
@@ -45,7 +46,8 @@ func apart(t *testing.T, servers []*testMember) (catalog, monitor *testMember) {
 		if err := monitor.monitor.raft.group.Load().TransferLeadership(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
-		polltest.Until(t, func() bool { monitor = leads(ofMonitor); return monitor != catalog }, "another leader of the monitor's group")
+		polltest.Until(t, func() bool { monitor = leads(ofMonitor); return monitor != catalog },
+			"another leader of the monitor's group")
 	}
 	return catalog, monitor
 }
@@ -70,10 +72,12 @@ func TestRemovePeerOfAllGroups(t *testing.T) {
 	}
 	monitor.awaitAsk("DELETE", "/v1/operator/raft/peer?address="+rpc, "", http.StatusOK, "")
 	for _, m := range []*testMember{catalog, monitor} {
-		polltest.Until(t, func() bool { return !in(m.raft, id) && !in(m.monitor.raft, id) }, "%s to see it out of both groups", m.cfg.Node.Name)
+		polltest.Until(t, func() bool { return !in(m.raft, id) && !in(m.monitor.raft, id) },
+			"%s to see it out of both groups", m.cfg.Node.Name)
 	}
 	for _, m := range []*testMember{catalog, monitor} {
-		if code, text := m.ask("DELETE", "/v1/operator/raft/peer?id="+id, ""); code != http.StatusInternalServerError || !strings.Contains(text, "not found in the Raft configuration") {
+		if code, text := m.ask("DELETE", "/v1/operator/raft/peer?id="+id, ""); code != http.StatusInternalServerError ||
+			!strings.Contains(text, "not found in the Raft configuration") {
 			t.Errorf("again: %d %q", code, text)
 		}
 	}

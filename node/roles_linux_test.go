@@ -77,14 +77,15 @@ func listenAs(t *testing.T, uid int) net.Listener {
 // callerAs is a client whose connections are opened so.
 func callerAs(t *testing.T, open wiretest.Opener, proto wire.Protocol) *rpc.Client {
 	t.Helper()
-	c := rpc.NewClient(rpc.ClientConfig{Timeout: 30 * time.Second, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
-		conn, err := open(ctx, addr)
-		if err != nil {
-			return nil, errkind.E(errkind.Unavailable, "dial", err)
-		}
-		_, err = conn.Write([]byte{byte(proto), 0})
-		return conn, errkind.E(errkind.Unavailable, "dial", err)
-	}})
+	c := rpc.NewClient(rpc.ClientConfig{Timeout: 30 * time.Second,
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			conn, err := open(ctx, addr)
+			if err != nil {
+				return nil, errkind.E(errkind.Unavailable, "dial", err)
+			}
+			_, err = conn.Write([]byte{byte(proto), 0})
+			return conn, errkind.E(errkind.Unavailable, "dial", err)
+		}})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -112,7 +113,8 @@ tls { internal_rpc {
 // makeAdmin asks the plane's leader, as another server would, to write an administrator.
 func makeAdmin(c *rpc.Client, m *testMember, name string) error {
 	u := &monitor.User{Username: name, Groups: []string{"cluster-admins"}}
-	cmd := objects.AppendCommand(nil, []objects.Op{{Verb: objects.Create, Type: "users", Name: name, Encoded: tagproto.Append(nil, u)}})
+	cmd := objects.AppendCommand(nil, []objects.Op{{Verb: objects.Create, Type: "users", Name: name,
+		Encoded: tagproto.Append(nil, u)}})
 	_, err := c.Call(context.Background(), m.rpcAddr(), methodMonitorPropose, cmd)
 	return err
 }
@@ -146,7 +148,8 @@ func TestAgentCertificateMakesNoAdministrator(t *testing.T) {
 				cert := a.Issue(name, -time.Minute, time.Hour)
 				c := callerAs(t, withCertificate(a, &cert), wire.ProtoRPC)
 				refusedAdmin(t, c, m, name)
-				if err := makeAdmin(c, m, "other"); !errkind.Is(err, errkind.Denied) || !strings.Contains(err.Error(), methodMonitorPropose+" is for servers") {
+				if err := makeAdmin(c, m, "other"); !errkind.Is(err, errkind.Denied) ||
+					!strings.Contains(err.Error(), methodMonitorPropose+" is for servers") {
 					t.Errorf("%s: the refusal says %v", name, err)
 				}
 			}
@@ -187,11 +190,14 @@ bootstrap = true
 acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1]q, agent = %[1]q } }`, root))
 	polltest.Until(t, func() bool { _, err := m.access.tokens.Grant(t.Context(), root); return err == nil }, "the token")
 	c := callerAs(t, asUser(os.Getuid()), wire.ProtoRPC)
-	servers := &catalogServers{client: c, own: func() applier { return nil }, target: func() (string, error) { return m.rpcAddr(), nil }}
+	servers := &catalogServers{client: c, own: func() applier { return nil },
+		target: func() (string, error) { return m.rpcAddr(), nil }}
 	with := func(token string) context.Context { return local.WithToken(t.Context(), token) }
 	svc := &catalog.Service{ID: "db-1", Name: "db", Node: "n1", Port: 5432}
-	check := &catalog.Check{Node: "n1", ID: "db", Name: "db", ServiceID: "db-1", ServiceName: "db", Status: catalog.Passing, Output: "a password, perhaps"}
-	reg := &catalog.Register{Node: catalog.Node{Name: "n1", Address: "10.0.0.9"}, Service: svc, Checks: []*catalog.Check{check}}
+	check := &catalog.Check{Node: "n1", ID: "db", Name: "db", ServiceID: "db-1", ServiceName: "db",
+		Status: catalog.Passing, Output: "a password, perhaps"}
+	reg := &catalog.Register{Node: catalog.Node{Name: "n1", Address: "10.0.0.9"}, Service: svc,
+		Checks: []*catalog.Check{check}}
 	polltest.NoError(t, time.Minute, func() error { return servers.Register(with(root), reg) }, "a registration")
 	for token, want := range map[string]int{"": 0, root: 1} {
 		list, err := servers.NodeServices(with(token), "n1")
@@ -213,7 +219,8 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 		{methodTell, func(token string) []byte { return pack.Bytes(pack.String(nil, token), evidence) }},
 	} {
 		for _, token := range []string{"", "\x00server"} {
-			if _, err := c.Call(t.Context(), m.rpcAddr(), q.method, q.req(token)); err == nil || !strings.Contains(err.Error(), "ermission denied") && !strings.Contains(err.Error(), "ACL not found") {
+			if _, err := c.Call(t.Context(), m.rpcAddr(), q.method, q.req(token)); err == nil ||
+				!strings.Contains(err.Error(), "ermission denied") && !strings.Contains(err.Error(), "ACL not found") {
 				t.Errorf("%s with token %q: %v", q.method, token, err)
 			}
 		}

@@ -19,7 +19,8 @@ func TestDevSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("log_level = \"ERROR\"\nports { http = %d, serf_lan = %d, server = %d, secrets = %d, serf_wan = -1, dns = -1, grpc = -1 }", ports[0], ports[1], ports[2], ports[3])
+	text := fmt.Sprintf("log_level = \"ERROR\"\nports { http = %d, serf_lan = %d, server = %d, secrets = %d, serf_wan "+
+		"= -1, dns = -1, grpc = -1 }", ports[0], ports[1], ports[2], ports[3])
 	cfg, err := config.Load(config.Options{Dev: true, Style: config.Corbel, Fragments: []string{text}, Hostname: "test"})
 	if err != nil {
 		t.Fatal(err)

@@ -35,9 +35,11 @@ func NewSensuAgent(cfg *agentconf.Config, out io.Writer) (*SensuAgent, error) {
 	level, _ := logs.ParseLevel(cfg.LogLevel) // agentconf gives levels of ours
 	a := &SensuAgent{logs: logs.New(out, level, false), scripts: script.New(script.Config{Command: cfg.ScriptCommand})}
 	log := a.logs.Logger()
-	a.metrics = telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "sensu_go", PrometheusRetentionTime: 24 * time.Hour, DisableHostname: true}, Clock: clock.Real{}, Logger: log})
+	a.metrics = telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "sensu_go",
+		PrometheusRetentionTime: 24 * time.Hour, DisableHostname: true}, Clock: clock.Real{}, Logger: log})
 	c := cfg.Agent
-	c.FS, c.Log, c.Metrics, c.Version, c.MetricsHandler = vfs.OS{}, log, a.metrics, version.SensuContract, prometheusText(a.metrics)
+	c.FS, c.Log, c.Metrics, c.Version, c.MetricsHandler = vfs.OS{}, log, a.metrics, version.SensuContract,
+		prometheusText(a.metrics)
 	for _, w := range cfg.Warnings {
 		log.Warn(w)
 	}
@@ -54,7 +56,8 @@ func newAssets(c *agent.Config, scripts *script.Engine, rate float64, burst int)
 	if c.DisableAssets || c.CacheDir == "" {
 		return nil, nil
 	}
-	f, err := asset.New(asset.Config{Dir: filepath.Join(c.CacheDir, "assets"), Scripts: scripts, Log: c.Log, PerSecond: rate, Burst: burst})
+	f, err := asset.New(asset.Config{Dir: filepath.Join(c.CacheDir, "assets"), Scripts: scripts, Log: c.Log,
+		PerSecond: rate, Burst: burst})
 	if err != nil {
 		return nil, fmt.Errorf("cache-dir: %w", err)
 	}

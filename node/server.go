@@ -91,7 +91,8 @@ func New(cfg *config.Config) (*Process, error) {
 		return nil, err
 	}
 	cfg = b.cfg
-	p := &Process{base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1), uploads: &spool.Bodies{Dir: cfg.DataDir}}
+	p := &Process{base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1),
+		uploads: &spool.Bodies{Dir: cfg.DataDir}}
 	p.parting, p.part = context.WithCancel(context.Background())
 	if err := p.build(); err != nil {
 		p.part()
@@ -206,7 +207,8 @@ func (p *Process) buildLocal(servers local.Servers) (err error) {
 		Node: catalog.Node{ID: p.id, Name: cfg.Node.Name, Address: cfg.Advertise.Addr, Datacenter: cfg.Node.Datacenter,
 			TaggedAddresses: p.taggedAddresses(), Meta: p.nodeMeta(), Locality: locality(&cfg.Node)},
 		SidecarMinPort: cfg.Ports.SidecarMin, SidecarMaxPort: cfg.Ports.SidecarMax,
-		MayRead: p.mayReadLocal, ReadNode: p.readNode, Servers: servers, Tokens: p.tokens.sync, ClusterSize: func() int { return len(p.pool.Members(member.ActShow)) }, ServerUp: p.serverUp,
+		MayRead: p.mayReadLocal, ReadNode: p.readNode, Servers: servers, Tokens: p.tokens.sync,
+		ClusterSize: func() int { return len(p.pool.Members(member.ActShow)) }, ServerUp: p.serverUp,
 		FS: p.fs, DataDir: cfg.DataDir, Clock: p.clock, Log: p.log, Metrics: p.metrics, Checks: check.Config{},
 		EnableScriptChecks: cfg.Checks.EnableScript, EnableLocalScriptChecks: cfg.Checks.EnableLocalScript,
 		CheckUpdateInterval: interval, DiscardCheckOutput: cfg.Checks.DiscardOutput,
@@ -510,7 +512,8 @@ func (p *Process) Reload(cfg *config.Config) error {
 	var monitorPorts *monitorTLS
 	if p.monitor != nil {
 		fresh, err := p.monitorPorts(cfg)
-		if now := p.monitor.tls.Load(); err == nil && ((now.api == nil) != (fresh.api == nil) || (now.agents == nil) != (fresh.agents == nil)) {
+		if now := p.monitor.tls.Load(); err == nil && ((now.api == nil) != (fresh.api == nil) ||
+			(now.agents == nil) != (fresh.agents == nil)) {
 			err = errors.New("tls.monitor: a port of the monitor plane begins or ends to speak TLS with a restart")
 		}
 		if err != nil {

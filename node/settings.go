@@ -17,8 +17,9 @@ func telemetrySettings(cfg *config.Config) telemetry.Settings {
 		StatsdAddress: t.StatsdAddress, StatsiteAddress: t.StatsiteAddress, DogstatsdAddr: t.DogstatsdAddress,
 		DogstatsdTags: t.DogstatsdTags, PrometheusRetentionTime: retention, DisableHostname: t.DisableHostname,
 		MetricsPrefix: t.Prefix, PrefixFilter: t.PrefixFilter, FilterDefault: &t.FilterDefault,
-		EnableHostMetrics: t.EnableHostMetrics, RetryFailedConnection: &t.RetryFailed, OTLPEndpoint: t.OTLPEndpoint, OTLPTracesEndpoint: t.OTLPTracesEndpoint,
-		DisableDoctor: t.DisableDoctor,
+		EnableHostMetrics: t.EnableHostMetrics, RetryFailedConnection: &t.RetryFailed, OTLPEndpoint: t.OTLPEndpoint,
+		OTLPTracesEndpoint: t.OTLPTracesEndpoint,
+		DisableDoctor:      t.DisableDoctor,
 	}
 }
 
@@ -30,7 +31,9 @@ func dnsSettings(cfg *config.Config) dnsapi.Settings {
 		NodeTTL: d.NodeTTL, ServiceTTL: d.ServiceTTL, EnableTruncate: d.EnableTruncate, OnlyPassing: d.OnlyPassing,
 		UDPAnswerLimit: d.UDPAnswerLimit, ARecordLimit: d.ARecordLimit, Recursors: d.Recursors,
 		RecursorTimeout: d.RecursorTimeout, RecursorStrategy: d.RecursorStrategy,
-		DisableCompression: d.DisableCompression, OmitNodeMeta: !d.NodeMetaTXT, UseCache: d.UseCache, CacheMaxAge: d.CacheMaxAge,
-		SOA: dnsapi.SOA{Refresh: uint32(d.SOARefresh), Retry: uint32(d.SOARetry), Expire: uint32(d.SOAExpire), MinTTL: uint32(d.SOAMinTTL)},
+		DisableCompression: d.DisableCompression, OmitNodeMeta: !d.NodeMetaTXT, UseCache: d.UseCache,
+		CacheMaxAge: d.CacheMaxAge,
+		SOA: dnsapi.SOA{Refresh: uint32(d.SOARefresh), Retry: uint32(d.SOARetry), Expire: uint32(d.SOAExpire),
+			MinTTL: uint32(d.SOAMinTTL)},
 	}
 }

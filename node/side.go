@@ -21,7 +21,8 @@ const maxSideCalls = 1 << 15
 
 // sideMethods are what dataplanes ask for on the ports for Envoys.
 func (p *Process) sideMethods() map[string]h2.Method {
-	return side.Methods(side.Config{Ask: p.askSelf, MayWrite: p.mayWriteService, Servers: p.sideServers, Changes: p.pool.Changes,
+	return side.Methods(side.Config{Ask: p.askSelf, MayWrite: p.mayWriteService, Servers: p.sideServers,
+		Changes: p.pool.Changes,
 		Sign: func(ctx context.Context, token, csr string) (string, error) {
 			c, err := p.sign(ctx, issue.Request{Token: p.tokenOr(token), CSR: csr})
 			return c.CertPEM, err
@@ -44,7 +45,8 @@ func (p *Process) tokenOr(token string) string {
 }
 
 // askSelf asks this process's own HTTP API, for a dataplane from where that is.
-func (p *Process) askSelf(ctx context.Context, method, path, token string, body []byte) (status int, index string, answer []byte, err error) {
+func (p *Process) askSelf(ctx context.Context, method, path, token string, body []byte) (status int, index string,
+	answer []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
 		return 0, "", nil, errkind.E(errkind.Invalid, "the request", err)

@@ -28,7 +28,8 @@ func field(b []byte, num protowire.Number, text string) []byte {
 func TestDataplanesAreServed(t *testing.T) {
 	s := startServer(t, "s1", aclOff+`bootstrap = true`)
 	c := startMember(t, false, "c1", aclOff+"retry_join = [\""+s.gossip+"\"]")
-	const sidecar = `{"Name":"web","Port":80,"Connect":{"SidecarService":{"Port":21000,"Proxy":{"Config":{"protocol":"http"}}}}}`
+	const sidecar = `{"Name":"web","Port":80,"Connect":{"SidecarService":{"Port":21000,"Proxy":{"Config":{` +
+		`"protocol":"http"}}}}}`
 	if status, body := s.ask("PUT", "/v1/agent/service/register", sidecar); status != 200 {
 		t.Fatal(status, body)
 	}
@@ -63,7 +64,8 @@ func TestDataplanesAreServed(t *testing.T) {
 		}
 		roots := rootsOf(t, s)
 		expect(side.Dataplane, "GetSupportedDataplaneFeatures", nil, "\x08\x01\x10\x01", "\x08\x03\x10\x01")
-		expect(side.Dataplane, "GetEnvoyBootstrapParams", field(field(nil, 2, "s1"), 3, "web-sidecar-proxy"), "\x08\x02", "\x12\x03web", "dc1", "protocol", "s1")
+		expect(side.Dataplane, "GetEnvoyBootstrapParams", field(field(nil, 2, "s1"), 3, "web-sidecar-proxy"), "\x08\x02",
+			"\x12\x03web", "dc1", "protocol", "s1")
 		expect(side.ServerDiscovery, "WatchServers", nil, "127.0.0.1")
 		expect(side.ConnectCA, "WatchRoots", nil, roots.TrustDomain, "BEGIN CERTIFICATE")
 		expect(side.ConnectCA, "Sign", field(nil, 1, requestFor(t, roots.TrustDomain, "web")), "BEGIN CERTIFICATE")
@@ -111,10 +113,11 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 	methods := s.sideMethods()
 	call := func(service, name, token string, request []byte) (string, error) {
 		var got string
-		err := methods["/"+service+"/"+name](t.Context(), h2.Metadata{"x-consul-token", token}, request, func(b []byte) error {
-			got = string(b)
-			return context.Canceled
-		})
+		err := methods["/"+service+"/"+name](t.Context(), h2.Metadata{"x-consul-token", token}, request,
+			func(b []byte) error {
+				got = string(b)
+				return context.Canceled
+			})
 		if errors.Is(err, context.Canceled) {
 			err = nil
 		}

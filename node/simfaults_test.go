@@ -38,7 +38,8 @@ func TestSimulatedHostsCanBeCut(t *testing.T) {
 	var ours, theirs [3]net.Conn
 	for i := range ours {
 		ours[i], theirs[i] = simPair(t, n, i+1)
-		if host, _, _ := net.SplitHostPort(theirs[i].RemoteAddr().String()); host != net.IPv4(127, 64, 3, byte(i+1)).String() {
+		if host, _, _ := net.SplitHostPort(theirs[i].RemoteAddr().String()); host != net.IPv4(127, 64, 3,
+			byte(i+1)).String() {
 			t.Fatalf("host %d comes from %s", i+1, host)
 		}
 	}

@@ -45,7 +45,9 @@ func (f *simFleet) build(place int, h simHost) (*simulated, error) {
 	}
 	// Certificates are asked for over a connection of its own, as an agent's calls are; it is closed when it was idle.
 	calls := rpc.NewClient(rpc.ClientConfig{Dial: dial(wire.ProtoRPC), IdleTimeout: 5 * time.Second})
-	servers := &catalogServers{client: calls, target: func() (string, error) { return f.cfg.Servers[rand.IntN(len(f.cfg.Servers))], nil }}
+	servers := &catalogServers{client: calls, target: func() (string, error) {
+		return f.cfg.Servers[rand.IntN(len(f.cfg.Servers))], nil
+	}}
 	sign := func(ctx context.Context, r issue.Request) (issue.Certificate, error) {
 		reply, err := servers.ask(ctx, issue.Method, r.AppendPack(nil))
 		if err != nil {
@@ -53,7 +55,8 @@ func (f *simFleet) build(place int, h simHost) (*simulated, error) {
 		}
 		return issue.ReadCertificate(reply)
 	}
-	if s.leaves, err = leaf.New(leaf.Config{Sign: sign, Roots: s.roots.newer, Datacenter: f.cfg.Datacenter, Metrics: f.metrics}); err != nil {
+	if s.leaves, err = leaf.New(leaf.Config{Sign: sign, Roots: s.roots.newer, Datacenter: f.cfg.Datacenter,
+		Metrics: f.metrics}); err != nil {
 		return nil, err
 	}
 	directory, err := f.register(h)
@@ -71,7 +74,8 @@ func (f *simFleet) register(h simHost) (simDirectory, error) {
 	for _, p := range h.Proxies {
 		own, err := json.Marshal(proxy.Registration{DestinationServiceName: p.Service, DestinationServiceID: p.ID,
 			LocalServiceAddress: "127.0.0.1", LocalServicePort: p.Port,
-			Upstreams: []proxy.Upstream{{DestinationType: "service", DestinationName: f.cfg.Upstream, LocalBindPort: f.cfg.UpstreamPort}}})
+			Upstreams: []proxy.Upstream{{DestinationType: "service", DestinationName: f.cfg.Upstream,
+				LocalBindPort: f.cfg.UpstreamPort}}})
 		if err != nil {
 			return nil, err
 		}
@@ -80,10 +84,12 @@ func (f *simFleet) register(h simHost) (simDirectory, error) {
 			Port: p.Port + 1, Proxy: own, ProxyDestination: p.Service}
 	}
 	for _, e := range h.Extras {
-		r := proxy.Registration{DestinationServiceName: e.Service, DestinationServiceID: e.ID, LocalServiceAddress: "127.0.0.1",
-			LocalServicePort: e.LocalPort, Config: map[string]any{"bind_address": "0.0.0.0"}}
+		r := proxy.Registration{DestinationServiceName: e.Service, DestinationServiceID: e.ID,
+			LocalServiceAddress: "127.0.0.1",
+			LocalServicePort:    e.LocalPort, Config: map[string]any{"bind_address": "0.0.0.0"}}
 		if e.UpstreamPort > 0 {
-			r.Upstreams = []proxy.Upstream{{DestinationType: "service", DestinationName: f.cfg.Upstream, LocalBindPort: e.UpstreamPort}}
+			r.Upstreams = []proxy.Upstream{{DestinationType: "service", DestinationName: f.cfg.Upstream,
+				LocalBindPort: e.UpstreamPort}}
 		}
 		own, err := json.Marshal(r)
 		if err != nil {

@@ -33,8 +33,9 @@ type simConfig struct {
 
 // simHost is one host.
 type simHost struct {
-	Node    string     `json:"node"`
-	Bind    string     `json:"bind"` // its loopback address: connections come from there, its discovery service answers there
+	Node string `json:"node"`
+	// its loopback address: connections come from there, its discovery service answers there
+	Bind    string     `json:"bind"`
 	Proxies []simProxy `json:"proxies"`
 	Extras  []simExtra `json:"extras"`
 }

@@ -69,7 +69,8 @@ func (s snapshots) meta() archive.Meta {
 		if !m.Voter {
 			suffrage = 1
 		}
-		meta.Configuration.Servers = append(meta.Configuration.Servers, archive.Server{Suffrage: suffrage, ID: m.ID, Address: m.Address})
+		meta.Configuration.Servers = append(meta.Configuration.Servers, archive.Server{Suffrage: suffrage, ID: m.ID,
+			Address: m.Address})
 	}
 	return meta
 }

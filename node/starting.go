@@ -42,7 +42,8 @@ func (m *monitorPlane) whenUp(next http.Handler) http.Handler {
 			w.Header().Set("Retry-After", "1")
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusServiceUnavailable)
-			_ = json.NewEncoder(w).Encode(map[string]any{"message": "not ready: " + strings.Join(lacks, "; "), "code": 0}) // a client that left is noticed by the server
+			// a client that left is noticed by the server
+			_ = json.NewEncoder(w).Encode(map[string]any{"message": "not ready: " + strings.Join(lacks, "; "), "code": 0})
 			return
 		}
 		next.ServeHTTP(w, r)

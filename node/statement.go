@@ -31,7 +31,8 @@ func (p *raftPlane) await(ctx context.Context) ([]group.Server, bool) {
 
 // dialServer opens a stream to the same group at an address where a server of this datacenter must answer.
 func (p *raftPlane) dialServer(ctx context.Context, addr string) (net.Conn, error) {
-	conn, err := p.b.wire.DialServer(ctx, addr, serverName(p.b.cfg.Node.Datacenter, p.b.cfg.DNS.Domain), wire.ProtoRaft, p.number)
+	conn, err := p.b.wire.DialServer(ctx, addr, serverName(p.b.cfg.Node.Datacenter, p.b.cfg.DNS.Domain),
+		wire.ProtoRaft, p.number)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +44,8 @@ func (p *raftPlane) dialServer(ctx context.Context, addr string) (net.Conn, erro
 
 // statement is what this server says of itself to servers that ask.
 func (p *raftPlane) statement() group.Statement {
-	return group.Statement{ID: p.b.id, Datacenter: p.b.cfg.Node.Datacenter, Leaving: p.leaving.Load(), Replica: p.b.cfg.Raft.ReadReplica}
+	return group.Statement{ID: p.b.id, Datacenter: p.b.cfg.Node.Datacenter, Leaving: p.leaving.Load(),
+		Replica: p.b.cfg.Raft.ReadReplica}
 }
 
 // states reports whether a server states, at the address that gossip has for it, the id that gossip has for it.
@@ -53,7 +55,8 @@ func (p *raftPlane) states(ctx context.Context, id, addr string) bool {
 		err = fmt.Errorf("it states the id %s", said.ID)
 	}
 	if err != nil && ctx.Err() == nil {
-		p.b.log.Info("ignoring a server that gossip reported: it did not confirm its id", "server", id, "address", addr, "reason", err)
+		p.b.log.Info("ignoring a server that gossip reported: it did not confirm its id", "server", id, "address", addr,
+			"reason", err)
 	}
 	return err == nil
 }
@@ -61,7 +64,8 @@ func (p *raftPlane) states(ctx context.Context, id, addr string) bool {
 // suggestions are what gossip says of the group's servers.
 func (p *raftPlane) suggestions() (list []group.Suggestion) {
 	for _, m := range p.b.pool.Members(member.ActSuggestServer) {
-		s := group.Suggestion{ID: m.Tags["id"], Address: memberRPC(m), Gone: m.Status == member.Left || m.Status == member.Leaving}
+		s := group.Suggestion{ID: m.Tags["id"], Address: memberRPC(m), Gone: m.Status == member.Left ||
+			m.Status == member.Leaving}
 		if s.Gone || m.Status == member.Alive && p.takesPart(m) {
 			list = append(list, s)
 		}

@@ -43,7 +43,8 @@ limits { http_max_conns_per_client = 50 }
 		{"PUT", "/v1/session/create", `{"TTL":"2s","NodeChecks":[]}`, 200, `"ID"`},
 		{"PUT", "/v1/session/create", `{"TTL":"500ms","NodeChecks":[]}`, 500, "must be between [1s=24h0m0s]"},
 		{"PUT", "/v1/kv/large", strings.Repeat("x", 65), 413, "too large, max size: 64 bytes"},
-		{"PUT", "/v1/txn", `[{"KV":{"Verb":"set","Key":"a","Value":"` + strings.Repeat("eHh4", 40) + `"}}]`, 413, "too large"},
+		{"PUT", "/v1/txn", `[{"KV":{"Verb":"set","Key":"a","Value":"` + strings.Repeat("eHh4", 40) + `"}}]`, 413,
+			"too large"},
 		{"GET", "/v1/agent/self", "", 403, "blocked"},
 		{"GET", "/debug/pprof/heap", "", 403, "enable_debug"},
 		{"GET", "/v1/kv/ready?index=1000000&wait=10m", "", 200, "ready"}, // capped at 2 s, and the client waits 30 s
@@ -57,15 +58,20 @@ limits { http_max_conns_per_client = 50 }
 	if got := resp.Header.Get("X-Consul-Effective-Consistency"); got != "stale" || resp.Header.Get("X-Team") != "ops" {
 		t.Errorf("consistency %q, headers %v", got, resp.Header)
 	}
-	if resp := m.get(t, "/v1/catalog/nodes", http.Header{"X-Long": {strings.Repeat("x", 32<<10)}}); resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+	if resp := m.get(t, "/v1/catalog/nodes",
+		http.Header{"X-Long": {strings.Repeat("x", 32<<10)}}); resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("long headers: %d", resp.StatusCode)
 	}
-	if _, text := m.ask("GET", "/v1/agent/metrics?format=prometheus", ""); !strings.Contains(text, "fleet_raft_commitTime") || strings.Contains(text, "consul_raft") || strings.Contains(text, "fleet_runtime_num_goroutines") {
+	if _, text := m.ask("GET", "/v1/agent/metrics?format=prometheus", ""); !strings.Contains(text,
+		"fleet_raft_commitTime") || strings.Contains(text, "consul_raft") || strings.Contains(text,
+		"fleet_runtime_num_goroutines") {
 		t.Errorf("metrics: %.300s", text)
 	}
-	m.awaitAsk("PUT", "/v1/agent/check/register", `{"ID":"s","Name":"s","Args":["sh","-c","printf 0123456789abcdefghij"],"Interval":"1s"}`, 200, "")
+	m.awaitAsk("PUT", "/v1/agent/check/register",
+		`{"ID":"s","Name":"s","Args":["sh","-c","printf 0123456789abcdefghij"],"Interval":"1s"}`, 200, "")
 	polltest.NoError(t, time.Minute, func() error {
-		if _, text := m.ask("GET", "/v1/agent/checks", ""); !strings.Contains(text, `"Output":"456789abcdefghij"`) || strings.Contains(text, `"Output":"0123`) {
+		if _, text := m.ask("GET", "/v1/agent/checks", ""); !strings.Contains(text, `"Output":"456789abcdefghij"`) ||
+			strings.Contains(text, `"Output":"0123`) {
 			return fmt.Errorf("%s", text)
 		}
 		return nil

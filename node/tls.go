@@ -36,7 +36,8 @@ func wireTLS(cfg *config.Config) (*wire.TLS, error) {
 	client.RootCAs = roots
 	own := serverName(cfg.Node.Datacenter, cfg.DNS.Domain)
 	if cfg.Server && cert.Leaf.VerifyHostname(own) != nil {
-		return nil, fmt.Errorf("tls.internal_rpc.cert_file: a server's certificate names %s, by which the other servers know it; this one names %v. "+
+		return nil, fmt.Errorf("tls.internal_rpc.cert_file: a server's certificate names %s, by which the other servers "+
+			"know it; this one names %v. "+
 			"Make one with: corbel tls cert create -server -dc %s", own, cert.Leaf.DNSNames, cfg.Node.Datacenter)
 	}
 	return withNames(&wire.TLS{Server: server, Client: client}, cfg), nil
@@ -107,7 +108,8 @@ func (b *base) portTLS(cfg *config.Config, name string, block *config.TLSBlock, 
 	if err != nil {
 		return nil, fmt.Errorf("tls.%s.tls_cipher_suites: %w", name, err)
 	}
-	c := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: block.MinTLS(), CipherSuites: suites, NextProtos: []string{protocol}}
+	c := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: block.MinTLS(), CipherSuites: suites,
+		NextProtos: []string{protocol}}
 	if !block.Enabled() {
 		c.Certificates, c.GetCertificate = nil, b.enrolled.forServer
 	}

@@ -60,7 +60,8 @@ func show(c *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificat
 
 // knock reports whether a connection is served that shows c: one for Raft that is not closed within patience is, as
 // it waits for a message.
-func knock(t *testing.T, m *testMember, a *wiretest.Authority, c *tls.Certificate, proto wire.Protocol, group byte, patience time.Duration) bool {
+func knock(t *testing.T, m *testMember, a *wiretest.Authority, c *tls.Certificate, proto wire.Protocol, group byte,
+	patience time.Duration) bool {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", m.wire.Addr().String(), 30*time.Second)
 	if err != nil {
@@ -158,7 +159,8 @@ tls { grpc {
 			config.NextProtos = []string{"h2"}
 			client = tls.Client(conn, config)
 		}
-		if _, err := io.WriteString(client, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+		if _, err := io.WriteString(client,
+			"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
 			return false
 		}
 		_, err = io.ReadFull(client, make([]byte, 9)) // the server's settings
@@ -174,7 +176,8 @@ tls { grpc {
 	}
 	for name, config := range map[string]*tls.Config{
 		"no certificate": with(a, nil), "of another authority": with(a, cert(other.Issue("proxy", -time.Minute, time.Hour))),
-		"expired": with(a, cert(a.Issue("proxy", -time.Hour, -time.Minute))), "not yet valid": with(a, cert(a.Issue("proxy", 30*time.Minute, time.Hour))),
+		"expired":                   with(a, cert(a.Issue("proxy", -time.Hour, -time.Minute))),
+		"not yet valid":             with(a, cert(a.Issue("proxy", 30*time.Minute, time.Hour))),
 		"the client trusts another": with(other, good), "plain": nil,
 		"the client wants another name": {RootCAs: a.Pool(), ServerName: "elsewhere", GetClientCertificate: show(good)},
 	} {
@@ -241,7 +244,8 @@ func TestHTTPS(t *testing.T) {
 		t.Fatalf("reload: %v", err)
 	}
 	theirs := cert(other.Issue("operator", -time.Minute, time.Hour))
-	if body, state, err := fetchHTTPS(httpsClient(other.Pool(), theirs, tls.VersionTLS12), addr); err != nil || body != "x" || state.Version != tls.VersionTLS12 {
+	if body, state, err := fetchHTTPS(httpsClient(other.Pool(), theirs, tls.VersionTLS12), addr); err != nil ||
+		body != "x" || state.Version != tls.VersionTLS12 {
 		t.Errorf("the new authority, with TLS 1.2: %q %v", body, err)
 	}
 	if _, _, err := fetchHTTPS(httpsClient(other.Pool(), good, 0), addr); err == nil {

@@ -66,7 +66,8 @@ func newOwnTokens(fsys vfs.FS, cfg *config.Config) (*ownTokens, error) {
 		err = json.Unmarshal(data, &t.set)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the tokens that were set over the API: %s: %w; set them again after deleting the file", t.path, err)
+		return nil, fmt.Errorf("read the tokens that were set over the API: %s: %w; set them again after deleting the file",
+			t.path, err)
 	}
 	return t, nil
 }

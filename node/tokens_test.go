@@ -28,13 +28,15 @@ func TestTokensSetOverTheAPIWinAndLast(t *testing.T) {
 	if got := tokens.get(tokenDefault); got != "from-file" {
 		t.Errorf("default is %q", got)
 	}
-	for _, name := range []string{"default", "agent", "agent_recovery", "agent_master", "replication", "dns", "config_file_service_registration",
+	for _, name := range []string{"default", "agent", "agent_recovery", "agent_master", "replication", "dns",
+		"config_file_service_registration",
 		"acl_token", "acl_agent_token", "acl_agent_master_token", "acl_replication_token"} {
 		if err := tokens.change(name, "new-"+tokenKinds[name]); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := tokens.change("other", "x"); !errkind.Is(err, errkind.NotFound) || errkind.Text(err) != `Token "other" is unknown` {
+	if err := tokens.change("other", "x"); !errkind.Is(err, errkind.NotFound) ||
+		errkind.Text(err) != `Token "other" is unknown` {
 		t.Errorf("an unknown kind: %v", err)
 	}
 	fresh := cfg.ACL

@@ -78,7 +78,8 @@ func TestUploadIsJudgedByItsHead(t *testing.T) {
 	if parts, size := stored(); parts != 0 || size != 0 {
 		t.Errorf("%d bodies of %d bytes were stored", parts, size)
 	}
-	if err := putBody(t, agent, "/v1/snapshot?token="+root, io.LimitReader(zeros{}, 3<<20)); err != 400 { // judged, stored, and no snapshot
+	// judged, stored, and no snapshot
+	if err := putBody(t, agent, "/v1/snapshot?token="+root, io.LimitReader(zeros{}, 3<<20)); err != 400 {
 		t.Errorf("with a right: %d", err)
 	}
 	if parts, _ := stored(); parts != 0 {

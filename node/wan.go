@@ -63,7 +63,8 @@ func newWAN(b *base) (*wan, error) {
 	}
 	var err error
 	w.pool, err = member.New(member.Config{
-		Name: wanName(cfg.Node.Name, cfg.Node.Datacenter), Bind: cfg.Listen.GossipWAN, Advertise: cfg.Advertise.AddrWAN, Tags: b.tags(),
+		Name: wanName(cfg.Node.Name, cfg.Node.Datacenter), Bind: cfg.Listen.GossipWAN, Advertise: cfg.Advertise.AddrWAN,
+		Tags:    b.tags(),
 		Encrypt: cfg.Gossip.Encrypt, KeyringFile: inDir(cfg.DataDir, "gossip", "keyring-wan"),
 		PlainIncoming: !cfg.Gossip.VerifyIncoming, PlainOutgoing: !cfg.Gossip.VerifyOutgoing,
 		SnapshotFile: snapshot, RejoinAfterLeave: cfg.Leave.RejoinAfterLeave, Profile: profile, JoinPort: defaultWANPort,
@@ -102,12 +103,14 @@ func (w *wan) run(ctx context.Context) error {
 	defer func() { _ = w.rpc.Close() }()
 	err := w.pool.Run(ctx)
 	g := &w.b.cfg.Gossip
-	if err == nil || ctx.Err() != nil || !errors.Is(err, syscall.EADDRINUSE) || w.b.cfg.Origin("ports.serf_wan") != "default" ||
+	if err == nil || ctx.Err() != nil || !errors.Is(err, syscall.EADDRINUSE) ||
+		w.b.cfg.Origin("ports.serf_wan") != "default" ||
 		len(g.RetryJoinWAN)+len(g.StartJoinWAN) > 0 {
 		return err
 	}
 	// Nobody asked for this port: a second server on one host is none of its business.
-	w.b.log.Warn("ports.serf_wan is taken: this server takes no part in the gossip between datacenters; give it a port of its own, or -1",
+	w.b.log.Warn("ports.serf_wan is taken: this server takes no part in the gossip between datacenters; give it a port "+
+		"of its own, or -1",
 		"address", w.b.cfg.Listen.GossipWAN)
 	<-ctx.Done()
 	return nil
@@ -116,7 +119,8 @@ func (w *wan) run(ctx context.Context) error {
 // join joins the pool as start_join_wan and retry_join_wan say.
 func (w *wan) join(ctx context.Context) error {
 	g := &w.b.cfg.Gossip
-	return joinPool(ctx, w.pool, joinPlan{start: g.StartJoinWAN, retry: g.RetryJoinWAN, interval: g.RetryIntervalWAN, most: g.RetryMaxWAN, suffix: "_wan"})
+	return joinPool(ctx, w.pool, joinPlan{start: g.StartJoinWAN, retry: g.RetryJoinWAN, interval: g.RetryIntervalWAN,
+		most: g.RetryMaxWAN, suffix: "_wan"})
 }
 
 // follow keeps the paths in step with the pool until ctx ends.

@@ -28,7 +28,8 @@ import (
 var discard = slog.New(slog.DiscardHandler)
 
 func wanMember(name, dc, addr, port string) member.Member {
-	return member.Member{Name: name + "." + dc, Addr: addr, Status: member.Alive, Tags: map[string]string{"dc": dc, "port": port, "role": roleServer}}
+	return member.Member{Name: name + "." + dc, Addr: addr, Status: member.Alive,
+		Tags: map[string]string{"dc": dc, "port": port, "role": roleServer}}
 }
 
 // network answers pings by address: after a while, or not at all.
@@ -61,9 +62,11 @@ func (n *network) set(addr string, cut bool) {
 
 func TestPathsSortBreakAndHeal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &network{rtt: map[string]time.Duration{"10.0.0.1:8300": 80 * time.Millisecond, "10.0.0.2:8300": 20 * time.Millisecond}, cut: map[string]bool{"10.0.0.3:8300": true}}
+		n := &network{rtt: map[string]time.Duration{"10.0.0.1:8300": 80 * time.Millisecond,
+			"10.0.0.2:8300": 20 * time.Millisecond}, cut: map[string]bool{"10.0.0.3:8300": true}}
 		p := newWANPaths(discard, n.ping)
-		all := []member.Member{wanMember("a", "far", "10.0.0.1", "8300"), wanMember("b", "near", "10.0.0.2", "8300"), wanMember("c", "gone", "10.0.0.3", "8300")}
+		all := []member.Member{wanMember("a", "far", "10.0.0.1", "8300"), wanMember("b", "near", "10.0.0.2", "8300"),
+			wanMember("c", "gone", "10.0.0.3", "8300")}
 		p.follow(t.Context(), all)
 		if got := p.to("gone", 3); len(got) != 1 {
 			t.Fatalf("a server nobody judged yet is worth a try, got %v", got)
@@ -126,7 +129,8 @@ func farServer(t *testing.T, api http.Handler) string {
 // testWAN is a wan whose paths were judged by hand.
 func testWAN(t *testing.T, addrs ...string) *wan {
 	t.Helper()
-	w := &wan{b: &base{log: discard, metrics: telemetry.New(telemetry.Config{})}, callTimeout: 30 * time.Second, blockTimeout: time.Minute}
+	w := &wan{b: &base{log: discard, metrics: telemetry.New(telemetry.Config{})}, callTimeout: 30 * time.Second,
+		blockTimeout: time.Minute}
 	w.rpc = rpc.NewClient(rpc.ClientConfig{Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	}})
@@ -172,7 +176,8 @@ func TestForwardDCFailsAtOnceWithoutAPath(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	w = testWAN(t, "127.0.0.1:1")
-	if _, err := w.ForwardDC(t.Context(), "dc2", httptest.NewRequest(http.MethodGet, "/v1/kv/a?dc=dc2", nil)); errkind.Text(err) != "No path to datacenter" {
+	if _, err := w.ForwardDC(t.Context(), "dc2", httptest.NewRequest(http.MethodGet, "/v1/kv/a?dc=dc2",
+		nil)); errkind.Text(err) != "No path to datacenter" {
 		t.Fatalf("nobody listens there: got %v", err)
 	}
 }

@@ -19,7 +19,8 @@ func TestDatacentersAreProven(t *testing.T) {
 	a := wiretest.NewAuthority(t)
 	start := func(name string) *wire.Wire {
 		cert := a.Issue(name, -time.Hour, time.Hour)
-		id := &wire.TLS{OwnName: name, Domain: "consul", Server: &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: a.Pool()},
+		id := &wire.TLS{OwnName: name, Domain: "consul", Server: &tls.Config{Certificates: []tls.Certificate{cert},
+			ClientCAs: a.Pool()},
 			Client: &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: a.Pool()}}
 		w, err := wire.New(wire.Config{Bind: "127.0.0.1:0", TLS: id})
 		if err != nil {
@@ -35,7 +36,8 @@ func TestDatacentersAreProven(t *testing.T) {
 		t.Cleanup(func() { cancel(); wg.Wait() })
 		return w
 	}
-	own, honest, agent, elsewhere := start("server.dc1.consul"), start("server.dc2.consul"), start("client.dc2.consul"), start("server.dc3.consul")
+	own, honest, agent, elsewhere := start("server.dc1.consul"), start("server.dc2.consul"), start("client.dc2.consul"),
+		start("server.dc3.consul")
 	w := testWAN(t)
 	w.b.wire, w.b.cfg = own, &config.Config{}
 	w.b.cfg.DNS.Domain = "consul."

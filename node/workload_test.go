@@ -50,7 +50,8 @@ func TestWorkloadIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("log_level = \"ERROR\"\nports { http = %d, serf_lan = %d, server = %d, secrets = -1, serf_wan = -1, dns = -1, grpc = -1 }", ports[0], ports[1], ports[2])
+	text := fmt.Sprintf("log_level = \"ERROR\"\nports { http = %d, serf_lan = %d, server = %d, secrets = -1, serf_wan "+
+		"= -1, dns = -1, grpc = -1 }", ports[0], ports[1], ports[2])
 	cfg, err := config.Load(config.Options{Dev: true, Style: config.Corbel, Fragments: []string{text}, Hostname: "test"})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +71,8 @@ func TestWorkloadIdentity(t *testing.T) {
 	}()
 	mesh := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
 	var ahead atomic.Int64 // of the secrets server's clock
-	k, err := keeper.New(keeper.Config{Storage: memstore.New(), Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	k, err := keeper.New(keeper.Config{Storage: memstore.New(),
+		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +97,8 @@ func TestWorkloadIdentity(t *testing.T) {
 	polltest.Until(t, func() bool {
 		return ask(t, plain, "GET", mesh+"/v1/agent/connect/ca/leaf/web", "", "", &leaf) == 200
 	}, "the certificate")
-	for path, body := range map[string]string{"sys/mounts/secret": `{"type":"kv-v2"}`, "sys/auth/cert": `{"type":"cert"}`, "sys/policies/acl/web": `{"policy":"path \"secret/data/web\" { capabilities = [\"read\"] }"}`} {
+	for path, body := range map[string]string{"sys/mounts/secret": `{"type":"kv-v2"}`, "sys/auth/cert": `{"type":"cert"}`,
+		"sys/policies/acl/web": `{"policy":"path \"secret/data/web\" { capabilities = [\"read\"] }"}`} {
 		if code := ask(t, srv.Client(), "PUT", vault+path, "root", body, nil); code != 204 {
 			t.Fatalf("%s: %d", path, code)
 		}
@@ -103,7 +106,8 @@ func TestWorkloadIdentity(t *testing.T) {
 	polltest.Until(t, func() bool {
 		return ask(t, srv.Client(), "PUT", vault+"auth/cert/config", "root", `{"mesh_address":"`+mesh+`"}`, nil) == 204
 	}, "the mesh's roots")
-	ask(t, srv.Client(), "PUT", vault+"auth/cert/certs/web", "root", `{"trust_mesh_roots":true,"allowed_uri_sans":"`+leaf.ServiceURI+`","token_policies":"web"}`, nil)
+	ask(t, srv.Client(), "PUT", vault+"auth/cert/certs/web", "root", `{"trust_mesh_roots":true,"allowed_uri_sans":"`+
+		leaf.ServiceURI+`","token_policies":"web"}`, nil)
 	ask(t, srv.Client(), "PUT", vault+"secret/data/web", "root", `{"data":{"a":"b"}}`, nil)
 
 	if code := ask(t, srv.Client(), "PUT", vault+"auth/cert/login", "", "", nil); code != 400 {
@@ -122,7 +126,9 @@ func TestWorkloadIdentity(t *testing.T) {
 			ClientToken string `json:"client_token"`
 		}
 	}
-	polltest.Until(t, func() bool { return ask(t, workload, "PUT", vault+"auth/cert/login", "", "", &login) == 200 }, "the login") // the catalog learns of the service in its time
+	// the catalog learns of the service in its time
+	polltest.Until(t, func() bool { return ask(t, workload, "PUT", vault+"auth/cert/login", "", "", &login) == 200 },
+		"the login")
 	token := login.Auth.ClientToken
 	if code := ask(t, workload, "GET", vault+"secret/data/web", token, "", nil); code != 200 {
 		t.Errorf("the workload reads its secret: %d", code)

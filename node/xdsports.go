@@ -52,8 +52,9 @@ func (x *xdsPorts) bind(p *Process) (err error) {
 			return fmt.Errorf("ports.grpc_tls: listen on %s: %w", addr, err)
 		}
 		x.secure = max(x.secure, portOf(l))
-		x.listeners = append(x.listeners, tls.NewListener(p.ports.GRPC.Listener(l), &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
-			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return x.tls.Load(), nil }}))
+		x.listeners = append(x.listeners, tls.NewListener(p.ports.GRPC.Listener(l),
+			&tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
+				GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return x.tls.Load(), nil }}))
 	}
 	return nil
 }
@@ -77,7 +78,8 @@ func openGRPC(p *Process, addr string) (net.Listener, error) {
 
 func openSocket(cfg *config.Config, addr string) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(addr, "unix://"); ok {
-		return httpx.OpenUnix(path, httpx.UnixMode{User: cfg.Addresses.SocketUser, Group: cfg.Addresses.SocketGroup, Mode: cfg.Addresses.SocketMode})
+		return httpx.OpenUnix(path, httpx.UnixMode{User: cfg.Addresses.SocketUser, Group: cfg.Addresses.SocketGroup,
+			Mode: cfg.Addresses.SocketMode})
 	}
 	return net.Listen("tcp", addr)
 }

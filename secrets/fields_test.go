@@ -10,19 +10,26 @@ import (
 )
 
 func TestFields(t *testing.T) {
-	f, err := ParseFields([]byte(`{"n": "12", "m": 7, "e": 1e3, "b": "true", "c": true, "one": 1, "d": "1h30m", "s": 90, "days": "2d", "list": "a, b,,c", "items": ["x", 1],
+	f, err :=
+		ParseFields(
+			[]byte(
+				`{"n": "12", "m": 7, "e": 1e3, "b": "true", "c": true, "one": 1, "d": "1h30m", "s": 90, "days": "2d", "list": "a, b,,c", "items": ["x", 1],
 		"texts": {"a": "b", "n": 3}, "quoted": "{\"a\":\"b\"}", "null": null, "empty": "", "bigd": "1.5"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, ok := range map[string]bool{
-		"numbers":   f.Int("n", 0) == 12 && f.Int("m", 0) == 7 && f.Int("e", 0) == 1000 && f.Int("none", 5) == 5 && f.Int("null", 6) == 6,
-		"booleans":  f.Bool("b", false) && f.Bool("c", false) && f.Bool("one", false) && f.Bool("none", true),
-		"durations": f.Duration("d", 0) == 90*time.Minute && f.Duration("s", 0) == 90*time.Second && f.Duration("days", 0) == 48*time.Hour && f.Duration("empty", time.Second) == time.Second && f.Duration("bigd", 0) == 1500*time.Millisecond,
-		"lists":     slices.Equal(f.Strings("list"), []string{"a", "b", "c"}) && slices.Equal(f.Strings("items"), []string{"x", "1"}) && f.Strings("none") == nil,
-		"texts":     f.Texts("texts")["n"] == "3" && f.Texts("quoted")["a"] == "b" && f.Texts("none") == nil,
-		"strings":   f.String("m") == "7" && f.String("c") == "true" && f.String("null") == "",
-		"presence":  f.Has("null") && !f.Has("none"),
+		"numbers": f.Int("n", 0) == 12 && f.Int("m", 0) == 7 && f.Int("e", 0) == 1000 && f.Int("none", 5) == 5 &&
+			f.Int("null", 6) == 6,
+		"booleans": f.Bool("b", false) && f.Bool("c", false) && f.Bool("one", false) && f.Bool("none", true),
+		"durations": f.Duration("d", 0) == 90*time.Minute && f.Duration("s", 0) == 90*time.Second &&
+			f.Duration("days", 0) == 48*time.Hour && f.Duration("empty", time.Second) == time.Second &&
+			f.Duration("bigd", 0) == 1500*time.Millisecond,
+		"lists": slices.Equal(f.Strings("list"), []string{"a", "b", "c"}) &&
+			slices.Equal(f.Strings("items"), []string{"x", "1"}) && f.Strings("none") == nil,
+		"texts":    f.Texts("texts")["n"] == "3" && f.Texts("quoted")["a"] == "b" && f.Texts("none") == nil,
+		"strings":  f.String("m") == "7" && f.String("c") == "true" && f.String("null") == "",
+		"presence": f.Has("null") && !f.Has("none"),
 	} {
 		if !ok {
 			t.Errorf("%s are read wrongly", what)
@@ -35,8 +42,10 @@ func TestFields(t *testing.T) {
 
 func TestFieldsOfAWrongKind(t *testing.T) {
 	for name, read := range map[string]func(*Fields){
-		"a string": func(f *Fields) { f.String("x") }, "true or false": func(f *Fields) { f.Bool("x", false) }, "a whole number": func(f *Fields) { f.Int("x", 0) },
-		"a duration": func(f *Fields) { f.Duration("x", 0) }, "a list of strings": func(f *Fields) { f.Strings("x") }, "an object of strings": func(f *Fields) { f.Texts("x") },
+		"a string": func(f *Fields) { f.String("x") }, "true or false": func(f *Fields) { f.Bool("x", false) },
+		"a whole number": func(f *Fields) { f.Int("x", 0) },
+		"a duration":     func(f *Fields) { f.Duration("x", 0) }, "a list of strings": func(f *Fields) { f.Strings("x") },
+		"an object of strings": func(f *Fields) { f.Texts("x") },
 	} {
 		f, err := ParseFields([]byte(`{"x": [[1], {"a": [2]}]}`))
 		if err != nil {

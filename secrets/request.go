@@ -28,7 +28,8 @@ func (o Operation) String() string { return operationNames[o] }
 
 // Need is the capability that the operation asks for.
 func (o Operation) Need() policy.Capability {
-	return [...]policy.Capability{policy.Read, policy.List, policy.Create, policy.Update, policy.Patch, policy.Delete, policy.Scan}[o]
+	return [...]policy.Capability{policy.Read, policy.List, policy.Create, policy.Update, policy.Patch, policy.Delete,
+		policy.Scan}[o]
 }
 
 // Writes reports whether the operation may change something.
@@ -36,17 +37,19 @@ func (o Operation) Writes() bool { return o == Create || o == Update || o == Pat
 
 // Request is one request on its way through the plane.
 type Request struct {
-	ID           string // a UUID, the same in the response and the audit log
-	Op           Operation
-	Path         string // the whole path, without "/v1/" and without a leading slash
-	Mount        string // the part that the mount took, with its '/' at the end; set by the keeper
-	Rest         string // the part behind it
-	Body         []byte // the JSON object of a write, as it came; nil for none
-	Query        Fields // parameters of the query, of reads and lists
-	Token        string
-	Remote       netip.Addr
-	RemotePort   uint16
-	Certificates [][]byte            // that the caller's TLS connection showed to hold, as DER, the caller's own first; nobody has judged them
+	ID         string // a UUID, the same in the response and the audit log
+	Op         Operation
+	Path       string // the whole path, without "/v1/" and without a leading slash
+	Mount      string // the part that the mount took, with its '/' at the end; set by the keeper
+	Rest       string // the part behind it
+	Body       []byte // the JSON object of a write, as it came; nil for none
+	Query      Fields // parameters of the query, of reads and lists
+	Token      string
+	Remote     netip.Addr
+	RemotePort uint16
+	// that the caller's TLS connection showed to hold, as DER, the caller's own first; nobody has
+	// judged them
+	Certificates [][]byte
 	Wrap         time.Duration       // asked for with X-Vault-Wrap-TTL; 0: not
 	Now          time.Time           // when it arrived: what engines take for the time
 	Holder       string              // the display name of the token, once it was found good

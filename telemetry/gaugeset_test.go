@@ -11,7 +11,8 @@ func TestGaugeSet(t *testing.T) {
 	set, cursor := r.GaugeSet("count.by_role"), r.NewCursor()
 	shown := func() string {
 		out := map[string]float64{}
-		cursor.EachOf(func(s *Series) bool { return s.Name == "count.by_role" }, func(x *Reading) { out[x.Series.Labels[0].Value] = x.Sum })
+		cursor.EachOf(func(s *Series) bool { return s.Name == "count.by_role" },
+			func(x *Reading) { out[x.Series.Labels[0].Value] = x.Sum })
 		cursor.Each(func(*Reading) {})
 		if len(cursor.marks) != len(r.Series()) {
 			t.Errorf("the cursor remembers %d of %d series", len(cursor.marks), len(r.Series()))

@@ -101,10 +101,12 @@ func (h *hostSampler) cpu() {
 		for _, part := range [...]struct {
 			name      string
 			now, last uint64
-		}{{"user", t.user, last.user}, {"system", t.system, last.system}, {"idle", t.idle, last.idle}, {"iowait", t.iowait, last.iowait}} {
+		}{{"user", t.user, last.user}, {"system", t.system, last.system}, {"idle", t.idle, last.idle},
+			{"iowait", t.iowait, last.iowait}} {
 			h.r.Gauge("host.cpu."+part.name, "cpu", cpu).Set(100 * float64(part.now-min(part.now, part.last)) / float64(ticks))
 		}
-		h.r.Gauge("host.cpu.total", "cpu", cpu).Set(100 * float64(ticks-min(ticks, t.idle-min(t.idle, last.idle))) / float64(ticks))
+		h.r.Gauge("host.cpu.total", "cpu", cpu).Set(100 * float64(ticks-min(ticks,
+			t.idle-min(t.idle, last.idle))) / float64(ticks))
 	}
 	h.before = now
 }

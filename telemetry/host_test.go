@@ -16,7 +16,8 @@ func TestHostFigures(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("meminfo", "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    250 kB\nHugePages_Total:   3\nbroken\n")
+	write("meminfo", "MemTotal:       1000 kB\nMemFree:         100 kB\nMemAvailable:    250 kB\nHugePages_Total:   "+
+		"3\nbroken\n")
 	write("uptime", "123.45 99.0\n")
 	write("stat", "cpu  9 9 9 9 9\ncpu0 100 0 100 800 0 0 0 0 0 0\ncpu1 bad\nintr 1\n")
 	r := New(Config{Host: "h", DataDir: dir})

@@ -64,7 +64,8 @@ func (l *Laggards) Tell() {
 		l.r.Gauge("subscriber.lag_ms", "kind", l.kind, "who", who).Set(float64(l.round[who]) / float64(time.Millisecond))
 	}
 	if len(l.names) >= maxLaggards {
-		l.r.Gauge("subscriber.lag_ms", "kind", l.kind, "who", "others").Set(float64(l.round["others"]) / float64(time.Millisecond))
+		l.r.Gauge("subscriber.lag_ms", "kind", l.kind, "who",
+			"others").Set(float64(l.round["others"]) / float64(time.Millisecond))
 	}
 	clear(l.round)
 }

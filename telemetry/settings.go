@@ -43,7 +43,8 @@ func (s Settings) Validate() error {
 		}
 	}
 	if strings.ContainsAny(s.MetricsPrefix, " \t\r\n:|@#") {
-		wrong = append(wrong, fmt.Errorf("metrics_prefix: %q holds a character that no metric name may have", s.MetricsPrefix))
+		wrong = append(wrong, fmt.Errorf("metrics_prefix: %q holds a character that no metric name may have",
+			s.MetricsPrefix))
 	}
 	if s.PrometheusRetentionTime < 0 {
 		wrong = append(wrong, fmt.Errorf("prometheus_retention_time: %s is negative", s.PrometheusRetentionTime))

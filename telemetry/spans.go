@@ -106,7 +106,8 @@ func (t *Traces) Begin(plane, method, traceparent string) *Request {
 	if q == nil {
 		return nil
 	}
-	r := &Request{q: q, root: Span{ID: newSpanID(), Plane: plane, Server: true, Method: knownMethod(method), Begin: q.clock.Now()}}
+	r := &Request{q: q, root: Span{ID: newSpanID(), Plane: plane, Server: true, Method: knownMethod(method),
+		Begin: q.clock.Now()}}
 	if parent, ok := ParseTraceparent(traceparent); ok {
 		r.root.Trace, r.root.Parent, r.asked = parent.Trace, parent.Parent, parent.Sampled
 		r.sent = r.asked && q.take(q.sampled)
@@ -183,12 +184,14 @@ func PassedOn(ctx context.Context, traceparent string) string {
 }
 
 // trace makes the span of an account that was closed. It gives the trace's id when that is exported.
-func (s *Stages) trace(ctx context.Context, q *SpanQueue, kind int, took time.Duration, spent *Spent, slow bool) (trace string) {
+func (s *Stages) trace(ctx context.Context, q *SpanQueue, kind int, took time.Duration, spent *Spent,
+	slow bool) (trace string) {
 	r := requestOf(ctx)
 	if r == nil && !slow {
 		return ""
 	}
-	part := Span{ID: newSpanID(), Name: s.plane + " " + s.kinds[kind], Plane: s.plane, Kind: s.kinds[kind], Begin: q.clock.Now().Add(-took), Took: took}
+	part := Span{ID: newSpanID(), Name: s.plane + " " + s.kinds[kind], Plane: s.plane, Kind: s.kinds[kind],
+		Begin: q.clock.Now().Add(-took), Took: took}
 	if spent != nil {
 		part.Spent = *spent
 	}

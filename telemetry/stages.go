@@ -30,7 +30,8 @@ const (
 	stageCount
 )
 
-var stageNames = [stageCount]string{"queue", "token", "encode", "append", "fsync", "replicate", "apply", "notify", "storage", "handler", "write", "build", "send", "ack", "receive", "step", "forward"}
+var stageNames = [stageCount]string{"queue", "token", "encode", "append", "fsync", "replicate", "apply", "notify",
+	"storage", "handler", "write", "build", "send", "ack", "receive", "step", "forward"}
 
 // String is the stage's name, the value of the label "stage".
 func (s Stage) String() string {
@@ -74,7 +75,8 @@ func (r *Registry) Stages(plane string, kinds ...string) *Stages {
 	if r == nil || r.Settings().DisableDoctor {
 		return nil
 	}
-	s := &Stages{plane: plane, kinds: kinds, totals: make([]*Timing, len(kinds)), timings: make([][stageCount]atomic.Pointer[Timing], len(kinds)), costs: make([]requestCost, len(kinds)),
+	s := &Stages{plane: plane, kinds: kinds, totals: make([]*Timing, len(kinds)),
+		timings: make([][stageCount]atomic.Pointer[Timing], len(kinds)), costs: make([]requestCost, len(kinds)),
 		shed: r.Counter("request.shed", "plane", plane), slow: &slowRing{}, r: r}
 	s.slow.bar.Store(int64(slowLeast))
 	r.mu.Lock()

@@ -90,7 +90,8 @@ func TestNothingIsLostAmongManyWriters(t *testing.T) {
 		wantSum += max(float64(i)/1000, 1e-6)
 	}
 	if counted != writers*want || odd != writers*each || c.Value() != writers*want {
-		t.Errorf("counter: deltas add up to %d in %d calls, value %d; want %d in %d", counted, odd, c.Value(), writers*want, writers*each)
+		t.Errorf("counter: deltas add up to %d in %d calls, value %d; want %d in %d", counted, odd, c.Value(), writers*want,
+			writers*each)
 	}
 	wantSum = writers*wantSum + 1 // the last one's millisecond
 	if observed != writers*each+1 || timing.Count() != writers*each+1 || math.Abs(sum-wantSum) > 1e-3 {
@@ -216,7 +217,8 @@ func TestNamesAreFilteredByTheLongestRule(t *testing.T) {
 		{Settings{PrefixFilter: []string{"+consul.raft", "-consul.raft.apply"}, FilterDefault: &off},
 			map[string]bool{"raft.apply": false, "raft.barrier": true, "rpc.query": false}},
 		{Settings{PrefixFilter: []string{"+consul.raft", "-consul.raft"}}, map[string]bool{"raft.apply": false}},
-		{Settings{PrefixFilter: []string{"-fleet.raft"}, MetricsPrefix: "fleet"}, map[string]bool{"raft.apply": false, "kvs.apply": true}},
+		{Settings{PrefixFilter: []string{"-fleet.raft"}, MetricsPrefix: "fleet"},
+			map[string]bool{"raft.apply": false, "kvs.apply": true}},
 	} {
 		n := newNaming(c.settings, "host1")
 		for name, want := range c.allowed {
@@ -292,11 +294,13 @@ func TestTheViewIsTheLastCompleteInterval(t *testing.T) {
 		time.Sleep(Interval + time.Second/2) // synctest's clock
 		c.Add(100)
 		got := find(r.Summary().Counters, "c")
-		if got.Count != 2 || got.Sum != 6 || got.Min != 1 || got.Max != 5 || got.Mean != 3 || math.Abs(got.Stddev-math.Sqrt(8)) > 1e-9 || math.Abs(got.Rate-0.6) > 1e-9 {
+		if got.Count != 2 || got.Sum != 6 || got.Min != 1 || got.Max != 5 || got.Mean != 3 ||
+			math.Abs(got.Stddev-math.Sqrt(8)) > 1e-9 || math.Abs(got.Rate-0.6) > 1e-9 {
 			t.Errorf("counter: %+v", got)
 		}
 		got = find(r.Summary().Timings, "t")
-		if got.Count != 3 || got.Sum != 12 || got.Min != 2 || got.Max != 6 || got.Mean != 4 || math.Abs(got.Stddev-2) > 0.1 || math.Abs(got.P50-4) > 0.13 {
+		if got.Count != 3 || got.Sum != 12 || got.Min != 2 || got.Max != 6 || got.Mean != 4 || math.Abs(got.Stddev-2) > 0.1 ||
+			math.Abs(got.P50-4) > 0.13 {
 			t.Errorf("timing: %+v", got)
 		}
 		if r.Gauge("runtime.num_goroutines").Value() < 1 || r.Gauge("runtime.alloc_bytes").Value() < 1 {
@@ -392,14 +396,16 @@ func TestStagesAccountByKind(t *testing.T) {
 	s.ObserveAll(1, StageApply, time.Hour, 0)
 	s.Charge(1, 2, 512, 1)
 	labels := []string{"plane", "catalog", "kind", "register"}
-	if r.Counter("request.storage_ops", labels...).Value() != 2 || r.Counter("request.storage_bytes", labels...).Value() != 512 ||
+	if r.Counter("request.storage_ops", labels...).Value() != 2 ||
+		r.Counter("request.storage_bytes", labels...).Value() != 512 ||
 		r.Counter("request.fsyncs", labels...).Value() != 1 {
 		t.Error("the costs are not in their counters")
 	}
 	if got := r.Timing("request.stage", append(labels, "stage", "fsync")...); got.Sum() != 3*time.Millisecond {
 		t.Errorf("the stage took %s", got.Sum())
 	}
-	if got := r.Timing("request.stage", append(labels, "stage", "apply")...); got.Sum() != 6*time.Millisecond || got.Count() != 3 {
+	if got := r.Timing("request.stage", append(labels, "stage", "apply")...); got.Sum() != 6*time.Millisecond ||
+		got.Count() != 3 {
 		t.Errorf("three together count as %d, which took %s", got.Count(), got.Sum())
 	}
 }
@@ -450,13 +456,15 @@ func TestSlowest(t *testing.T) {
 		s.Done(t.Context(), 0, time.Millisecond, nil)
 		s.Done(t.Context(), 9, time.Hour, nil) // no such kind
 		got := r.Slowest()
-		if len(got) != 1 || got[0].Kind != "write" || got[0].Spent[StageStorage] != 80*time.Millisecond || got[0].Trace == "" {
+		if len(got) != 1 || got[0].Kind != "write" || got[0].Spent[StageStorage] != 80*time.Millisecond ||
+			got[0].Trace == "" {
 			t.Fatalf("slowest: %+v", got)
 		}
 		for i := range 40 {
 			s.Done(t.Context(), 0, time.Duration(100+i)*time.Millisecond, nil)
 		}
-		if got = r.Slowest(); len(got) != slowKept || got[0].Took != 139*time.Millisecond || got[slowKept-1].Took != 124*time.Millisecond {
+		if got = r.Slowest(); len(got) != slowKept || got[0].Took != 139*time.Millisecond ||
+			got[slowKept-1].Took != 124*time.Millisecond {
 			t.Errorf("%d kept, from %s to %s", len(got), got[0].Took, got[len(got)-1].Took)
 		}
 		if n := testing.AllocsPerRun(100, func() { s.Done(t.Context(), 0, 3*time.Millisecond, &spent) }); n != 0 {
@@ -470,7 +478,8 @@ func TestSlowest(t *testing.T) {
 		if got = r.Slowest(); len(got) != 1 {
 			t.Error("old ones keep newer ones out")
 		}
-		if r.Timing("request.total", "plane", "secrets", "kind", "write").Count() != 1 || r.Timing("request.stage", "plane", "secrets", "kind", "write", "stage", "storage").Count() != 1 {
+		if r.Timing("request.total", "plane", "secrets", "kind", "write").Count() != 1 ||
+			r.Timing("request.stage", "plane", "secrets", "kind", "write", "stage", "storage").Count() != 1 {
 			t.Error("totals or stages are missing")
 		}
 	})
@@ -495,7 +504,8 @@ func TestBusiest(t *testing.T) {
 		all += x.Requests
 	}
 	// One of sixteen by chance: 64,000 are told to within a few percent, far beyond six deviations of these bounds.
-	if len(got) != tenantsTold+1 || got[len(got)-1].Who != "others" || all < 56000 || all > 72000 || got[0].Who != "address 10.0.0.7" || got[0].Requests < 42000 || got[0].Requests > 54000 {
+	if len(got) != tenantsTold+1 || got[len(got)-1].Who != "others" || all < 56000 || all > 72000 ||
+		got[0].Who != "address 10.0.0.7" || got[0].Requests < 42000 || got[0].Requests > 54000 {
 		t.Fatalf("%d in all, %+v", all, got)
 	}
 	if again := r.Busiest(); len(again) != 0 {

@@ -67,7 +67,9 @@ func (t *Tenants) take() []Tenant {
 	for who, n := range counts {
 		out = append(out, Tenant{t.plane, who, n})
 	}
-	slices.SortFunc(out, func(a, b Tenant) int { return cmp.Or(-cmp.Compare(a.Requests, b.Requests), cmp.Compare(a.Who, b.Who)) })
+	slices.SortFunc(out, func(a, b Tenant) int {
+		return cmp.Or(-cmp.Compare(a.Requests, b.Requests), cmp.Compare(a.Who, b.Who))
+	})
 	for _, rest := range out[min(len(out), tenantsTold):] {
 		others += rest.Requests
 	}

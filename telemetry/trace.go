@@ -46,7 +46,8 @@ type Traceparent struct {
 // when there is none or it is malformed.
 func ParseTraceparent(header string) (t Traceparent, ok bool) {
 	parts := strings.SplitN(header, "-", 5)
-	if len(parts) < 4 || len(parts[0]) != 2 || parts[0] == "ff" || len(parts[1]) != 32 || len(parts[2]) != 16 || len(parts[3]) != 2 {
+	if len(parts) < 4 || len(parts[0]) != 2 || parts[0] == "ff" || len(parts[1]) != 32 || len(parts[2]) != 16 ||
+		len(parts[3]) != 2 {
 		return t, false
 	}
 	if parts[0] == "00" && len(parts) > 4 {

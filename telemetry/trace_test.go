@@ -32,7 +32,8 @@ func TestParseTraceparent(t *testing.T) {
 		"": "",
 	} {
 		got, ok := ParseTraceparent(header)
-		if ok != (want != "") || ok && (got.Trace.String() != anyTrace || got.Parent.String() != anyParent || got.Sampled != (want == "sampled")) {
+		if ok != (want != "") || ok && (got.Trace.String() != anyTrace || got.Parent.String() != anyParent ||
+			got.Sampled != (want == "sampled")) {
 			t.Errorf("%q is %+v, %t", header, got, ok)
 		}
 		if !ok && got != (Traceparent{}) {
@@ -44,7 +45,8 @@ func TestParseTraceparent(t *testing.T) {
 func FuzzParseTraceparent(f *testing.F) {
 	f.Add("00-" + anyTrace + "-" + anyParent + "-01")
 	f.Fuzz(func(t *testing.T, header string) {
-		if p, ok := ParseTraceparent(header); ok && !strings.Contains(header, "-"+p.Trace.String()+"-"+p.Parent.String()+"-") {
+		if p, ok := ParseTraceparent(header); ok &&
+			!strings.Contains(header, "-"+p.Trace.String()+"-"+p.Parent.String()+"-") {
 			t.Errorf("%q is %+v", header, p)
 		}
 	})
@@ -92,21 +94,25 @@ func TestWhichRequestsAreTraced(t *testing.T) {
 				continue
 			}
 			passed := PassedOn(WithRequest(t.Context(), one), c.header)
-			if wantOwn := strings.HasSuffix(c.header, "-01"); wantOwn != (passed == "00-"+anyTrace+"-"+one.root.ID.String()+"-01") || !wantOwn && passed != c.header {
+			if wantOwn := strings.HasSuffix(c.header, "-01"); wantOwn != (passed == "00-"+anyTrace+"-"+one.root.ID.String()+
+				"-01") || !wantOwn && passed != c.header {
 				t.Errorf("%+v: passed on is %q", c, passed)
 			}
 			if !c.sent {
 				continue
 			}
 			root, part := got[0][0], got[0][1]
-			if root.Name != "PUT /v1/kv/" || root.Status != 200 || root.Took != c.took || !root.Server || part.Parent != root.ID || part.Trace != root.Trace ||
+			if root.Name != "PUT /v1/kv/" || root.Status != 200 || root.Took != c.took || !root.Server ||
+				part.Parent != root.ID || part.Trace != root.Trace ||
 				part.Name != "catalog kv" || part.Spent[StageToken] != c.took/2 || part.Server || !part.Begin.Equal(root.Begin) {
 				t.Errorf("%+v: sent is %+v", c, got[0])
 			}
-			if known := c.header != ""; known != (root.Trace.String() == anyTrace) || known != (root.Parent.String() == anyParent) || root.Trace == (TraceID{}) {
+			if known := c.header != ""; known != (root.Trace.String() == anyTrace) ||
+				known != (root.Parent.String() == anyParent) || root.Trace == (TraceID{}) {
 				t.Errorf("%+v: trace %s, parent %s", c, root.Trace, root.Parent)
 			}
-			if slow := r.Slowest(); c.took > time.Millisecond && slow[len(slow)-1].Trace != root.Trace.String() && slow[0].Trace != root.Trace.String() {
+			if slow := r.Slowest(); c.took > time.Millisecond && slow[len(slow)-1].Trace != root.Trace.String() &&
+				slow[0].Trace != root.Trace.String() {
 				t.Errorf("%+v: the ring has %+v", c, slow)
 			}
 		}

@@ -10,12 +10,16 @@ func TestInternalAuthorize(t *testing.T) {
 	g := newGuarded(t)
 	secret := g.token(`key_prefix "app/" { policy = "write" } service "web" { policy = "read" intentions = "read" }`,
 		"right")
-	a := g.as(secret, "POST", "/v1/internal/acl/authorize", `[{"Resource":"key","Access":"write","Segment":"app/x"},{"Resource":"key","Access":"read","Segment":"other"},
+	a := g.as(secret, "POST", "/v1/internal/acl/authorize",
+		`[{"Resource":"key","Access":"write","Segment":"app/x"},{"Resource":"key","Access":"read","Segment":"other"},
 		{"Resource":"service","Access":"read","Segment":"web"},{"Resource":"service","Access":"write","Segment":"web"},{"Resource":"intention","Access":"read","Segment":"web"},
 		{"Resource":"operator","Access":"read"}]`)
-	want := `[{"Resource":"key","Access":"write","Segment":"app/x","Allow":true},{"Resource":"key","Access":"read","Segment":"other","Allow":false},` +
-		`{"Resource":"service","Access":"read","Segment":"web","Allow":true},{"Resource":"service","Access":"write","Segment":"web","Allow":false},` +
-		`{"Resource":"intention","Access":"read","Segment":"web","Allow":true},{"Resource":"operator","Access":"read","Allow":false}]`
+	want := `[{"Resource":"key","Access":"write","Segment":"app/x","Allow":true},{"Resource":"key","Access":"read",` +
+		`"Segment":"other","Allow":false},` +
+		`{"Resource":"service","Access":"read","Segment":"web","Allow":true},{"Resource":"service","Access":"write",` +
+		`"Segment":"web","Allow":false},` +
+		`{"Resource":"intention","Access":"read","Segment":"web","Allow":true},{"Resource":"operator","Access":"read",` +
+		`"Allow":false}]`
 	if a.status != 200 || a.body != want {
 		t.Errorf("%d\n got %s\nwant %s", a.status, a.body, want)
 	}

@@ -46,16 +46,21 @@ func TestAPIGatewayEntries(t *testing.T) {
 			t.Errorf("%s %s: %s, want %s", kind, name, got, want)
 		}
 	}
-	put(`{"Kind":"http-route","Name":"shop","Parents":[{"Name":"edge","SectionName":"web"}],"Rules":[{"Services":[{"Name":"shop"}]}],"Status":{"Conditions":[{"Type":"Bound","Status":"True"}]}}`)
+	put(`{"Kind":"http-route","Name":"shop","Parents":[{"Name":"edge","SectionName":"web"}],"Rules":[{"Services":[{` +
+		`"Name":"shop"}]}],"Status":{"Conditions":[{"Type":"Bound","Status":"True"}]}}`)
 	expect("http-route", "shop", "Accepted=False/InvalidDiscoveryChain Bound@web=False/GatewayNotFound")
 	put(`{"Kind":"service-defaults","Name":"shop","Protocol":"http"}`)
-	put(`{"Kind":"api-gateway","Name":"edge","Listeners":[{"Name":"web","Port":8443,"Protocol":"http","Hostname":"*.example","TLS":{"Certificates":[{"Kind":"file-system-certificate","Name":"c"}]}},{"Name":"db","Port":5432,"Protocol":"tcp"}]}`)
+	put(`{"Kind":"api-gateway","Name":"edge","Listeners":[{"Name":"web","Port":8443,"Protocol":"http",` +
+		`"Hostname":"*.example","TLS":{"Certificates":[{"Kind":"file-system-certificate","Name":"c"}]}},{"Name":"db",` +
+		`"Port":5432,"Protocol":"tcp"}]}`)
 	expect("api-gateway", "edge",
-		"Accepted=False/InvalidCertificates ResolvedRefs@web=False/InvalidCertificateRef Conflicted@web=False/NoConflict ResolvedRefs@db=True/ResolvedRefs Conflicted@db=False/NoConflict")
+		"Accepted=False/InvalidCertificates ResolvedRefs@web=False/InvalidCertificateRef Conflicted@web=False/NoConflict "+
+			"ResolvedRefs@db=True/ResolvedRefs Conflicted@db=False/NoConflict")
 	expect("http-route", "shop", "Accepted=True/Accepted Bound@web=False/FailedToBind")
 	put(`{"Kind":"file-system-certificate","Name":"c","Certificate":"/c.pem","PrivateKey":"/c.key"}`)
 	expect("http-route", "shop", "Accepted=True/Accepted Bound@web=True/Bound")
-	put(`{"Kind":"http-route","Name":"shop","Hostnames":["shop.test"],"Parents":[{"Name":"edge","SectionName":"web"},{"Name":"edge","SectionName":"db"},{"Name":"edge","SectionName":"none"}],"Rules":[{"Services":[{"Name":"shop"}]}]}`)
+	put(`{"Kind":"http-route","Name":"shop","Hostnames":["shop.test"],"Parents":[{"Name":"edge","SectionName":"web"},{` +
+		`"Name":"edge","SectionName":"db"},{"Name":"edge","SectionName":"none"}],"Rules":[{"Services":[{"Name":"shop"}]}]}`)
 	expect("http-route", "shop",
 		"Accepted=True/Accepted Bound@web=False/FailedToBind Bound@db=False/FailedToBind Bound@none=False/FailedToBind")
 	put(`{"Kind":"tcp-route","Name":"one","Parents":[{"Name":"edge"}],"Services":[{"Name":"db"}]}`)
@@ -70,20 +75,23 @@ func TestAPIGatewayEntries(t *testing.T) {
 		t.Errorf("the list has no status: %s", list)
 	}
 	for body, want := range map[string]string{
-		`{"Kind":"inline-certificate","Name":"c","Certificate":"x","PrivateKey":"y"}`:                                                              "Certificate and PrivateKey",
-		`{"Kind":"file-system-certificate","Name":"c","Certificate":"x"}`:                                                                          "required",
-		`{"Kind":"api-gateway","Name":"e","Listeners":[{"Name":"a","Port":0,"Protocol":"http"}]}`:                                                  "Listeners[0].Port",
-		`{"Kind":"api-gateway","Name":"e","Listeners":[{"Name":"a","Port":1,"Protocol":"udp"}]}`:                                                   "Listeners[0].Protocol",
-		`{"Kind":"api-gateway","Name":"e","Listeners":[{"Name":"a","Port":1,"Protocol":"http"},{"Name":"b","Port":1,"Protocol":"tcp"}]}`:           "Listeners[1].Port",
-		`{"Kind":"api-gateway","Name":"e","Listeners":[{"Name":"a","Port":1,"Protocol":"http","Hostname":"a.*.b"}]}`:                               "Hostname",
-		`{"Kind":"api-gateway","Name":"e","Listeners":[{"Name":"a","Port":1,"Protocol":"http","TLS":{"Certificates":[{"Kind":"x","Name":"c"}]}}]}`: "Certificates[0].Kind",
-		`{"Kind":"api-gateway","Name":"e","Listeners":[{"Name":"a","Port":1,"Protocol":"http","Override":{"JWT":{"Providers":[{"Name":"p"}]}}}]}`:  "Override.JWT",
-		`{"Kind":"http-route","Name":"r","Parents":[{"Kind":"x","Name":"e"}]}`:                                                                     "Parents[0].Kind",
-		`{"Kind":"http-route","Name":"r","Rules":[{"Services":[{"Name":""}]}]}`:                                                                    "Rules[0].Services[0].Name",
-		`{"Kind":"http-route","Name":"r","Rules":[{"Matches":[{"Path":{"Match":"regex","Value":"("}}],"Services":[]}]}`:                            "Path.Value",
-		`{"Kind":"http-route","Name":"r","Rules":[{"Matches":[{"Path":{"Match":"exact","Value":"x"}}],"Services":[]}]}`:                            "must begin with /",
-		`{"Kind":"http-route","Name":"r","Rules":[{"Filters":{"JWT":{}},"Services":[]}]}`:                                                          "Filters.JWT",
-		`{"Kind":"tcp-route","Name":"r","Services":[{"Name":"a"},{"Name":"b"}]}`:                                                                   "single service",
+		`{"Kind":"inline-certificate","Name":"c","Certificate":"x","PrivateKey":"y"}`:             "Certificate and PrivateKey",
+		`{"Kind":"file-system-certificate","Name":"c","Certificate":"x"}`:                         "required",
+		`{"Kind":"api-gateway","Name":"e","Listeners":[{"Name":"a","Port":0,"Protocol":"http"}]}`: "Listeners[0].Port",
+		`{"Kind":"api-gateway","Name":"e","Listeners":[{"Name":"a","Port":1,"Protocol":"udp"}]}`:  "Listeners[0].Protocol",
+		`{"Kind":"api-gateway","Name":"e","Listeners":[{"Name":"a","Port":1,"Protocol":"http"},{"Name":"b","Port":1,` +
+			`"Protocol":"tcp"}]}`: "Listeners[1].Port",
+		`{"Kind":"api-gateway","Name":"e","Listeners":[{"Name":"a","Port":1,"Protocol":"http","Hostname":"a.*.b"}]}`: "Hostname",
+		`{"Kind":"api-gateway","Name":"e","Listeners":[{"Name":"a","Port":1,"Protocol":"http","TLS":{"Certificates":[{` +
+			`"Kind":"x","Name":"c"}]}}]}`: "Certificates[0].Kind",
+		`{"Kind":"api-gateway","Name":"e","Listeners":[{"Name":"a","Port":1,"Protocol":"http","Override":{"JWT":{` +
+			`"Providers":[{"Name":"p"}]}}}]}`: "Override.JWT",
+		`{"Kind":"http-route","Name":"r","Parents":[{"Kind":"x","Name":"e"}]}`:                                          "Parents[0].Kind",
+		`{"Kind":"http-route","Name":"r","Rules":[{"Services":[{"Name":""}]}]}`:                                         "Rules[0].Services[0].Name",
+		`{"Kind":"http-route","Name":"r","Rules":[{"Matches":[{"Path":{"Match":"regex","Value":"("}}],"Services":[]}]}`: "Path.Value",
+		`{"Kind":"http-route","Name":"r","Rules":[{"Matches":[{"Path":{"Match":"exact","Value":"x"}}],"Services":[]}]}`: "must begin with /",
+		`{"Kind":"http-route","Name":"r","Rules":[{"Filters":{"JWT":{}},"Services":[]}]}`:                               "Filters.JWT",
+		`{"Kind":"tcp-route","Name":"r","Services":[{"Name":"a"},{"Name":"b"}]}`:                                        "single service",
 	} {
 		if a := r.do("PUT", "/v1/config", body); a.status != http.StatusBadRequest || !strings.Contains(a.body, want) {
 			t.Errorf("%s: %d %s, want %q", body, a.status, a.body, want)

@@ -11,7 +11,8 @@ func proxied(r *rig) {
 	r.Helper()
 	r.want("PUT", "/v1/catalog/register",
 		`{"Node":"n2","Address":"10.0.0.2","Service":{"ID":"web1","Service":"web","Port":80}}`, 200, "true")
-	r.want("PUT", "/v1/catalog/register", `{"Node":"n2","Address":"10.0.0.2","Service":{"ID":"web1-proxy","Service":"web-proxy","Kind":"connect-proxy","Port":21000,
+	r.want("PUT", "/v1/catalog/register",
+		`{"Node":"n2","Address":"10.0.0.2","Service":{"ID":"web1-proxy","Service":"web-proxy","Kind":"connect-proxy","Port":21000,
 		"Proxy":{"DestinationServiceName":"web","Config":{"local_connect_timeout_ms":7},"Upstreams":[{"DestinationName":"db","LocalBindPort":9191}]}}}`, 200, "true")
 	r.want("PUT", "/v1/config",
 		`{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http","local_connect_timeout_ms":1000}}`, 200, "true")
@@ -21,7 +22,8 @@ func proxied(r *rig) {
 func TestMergeCentralConfig(t *testing.T) {
 	r := newRig(t, nil)
 	proxied(r)
-	const merged = `{"Config":{"local_connect_timeout_ms":7,"protocol":"http"},"DestinationServiceName":"web","Expose":{},"MeshGateway":{},"Mode":"",` +
+	const merged = `{"Config":{"local_connect_timeout_ms":7,"protocol":"http"},"DestinationServiceName":"web",` +
+		`"Expose":{},"MeshGateway":{},"Mode":"",` +
 		`"Upstreams":[{"Config":{"protocol":"tcp"},"DestinationName":"db","LocalBindPort":9191}]}`
 	for _, path := range []string{"health/connect/web", "health/service/web-proxy", "catalog/connect/web",
 		"catalog/service/web-proxy", "catalog/node/n2", "catalog/node-services/n2"} {
@@ -90,7 +92,8 @@ func TestHealthIngress(t *testing.T) {
 	r.want("PUT", "/v1/config",
 		`{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"http","Services":[{"Name":"*"}]}]}`, 200,
 		"true")
-	r.want("PUT", "/v1/catalog/register", `{"Node":"n2","Address":"10.0.0.2","Service":{"Kind":"ingress-gateway","ID":"edge-1","Service":"edge","Port":8443},
+	r.want("PUT", "/v1/catalog/register",
+		`{"Node":"n2","Address":"10.0.0.2","Service":{"Kind":"ingress-gateway","ID":"edge-1","Service":"edge","Port":8443},
 		"Checks":[{"CheckID":"c","Name":"c","ServiceID":"edge-1","Status":"warning"}]}`, 200, "true")
 	if got := names(); got != "" {
 		t.Errorf("a service that does not speak http is reached through %s", got)

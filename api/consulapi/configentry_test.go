@@ -18,14 +18,17 @@ func TestConfigEntries(t *testing.T) {
 			`{"kind":"service-defaults","name":"web","protocol":"HTTP","mesh_gateway":{"mode":"local"},"meta":{"a_b":"c"}}`, 200,
 			"true"},
 		{"GET", "/v1/config/service-defaults/web", "", 200,
-			`{"Kind":"service-defaults","Name":"web","Meta":{"a_b":"c"},"Protocol":"http","MeshGateway":{"Mode":"local"},"CreateIndex":2,"ModifyIndex":2}`},
+			`{"Kind":"service-defaults","Name":"web","Meta":{"a_b":"c"},"Protocol":"http","MeshGateway":{"Mode":"local"},` +
+				`"CreateIndex":2,"ModifyIndex":2}`},
 		{"PUT", "/v1/config?cas=1", `{"Kind":"service-defaults","Name":"web"}`, 200, "false"},
 		{"PUT", "/v1/config?cas=0", `{"Kind":"service-defaults","Name":"web"}`, 200, "false"},
 		{"PUT", "/v1/config?cas=x", `{"Kind":"service-defaults","Name":"web"}`, 400, "*"},
 		{"PUT", "/v1/config",
-			`{"Kind":"service-router","Name":"web","Routes":[{"Match":{"HTTP":{"PathPrefix":"/a"}},"Destination":{"Service":"api","RequestTimeout":"3s"}}]}`, 200, "true"},
+			`{"Kind":"service-router","Name":"web","Routes":[{"Match":{"HTTP":{"PathPrefix":"/a"}},"Destination":{` +
+				`"Service":"api","RequestTimeout":"3s"}}]}`, 200, "true"},
 		{"GET", "/v1/config/service-router/web", "", 200,
-			`{"Kind":"service-router","Name":"web","Routes":[{"Match":{"HTTP":{"PathPrefix":"/a"}},"Destination":{"Service":"api","RequestTimeout":"3s"}}],"CreateIndex":3,"ModifyIndex":3}`},
+			`{"Kind":"service-router","Name":"web","Routes":[{"Match":{"HTTP":{"PathPrefix":"/a"}},"Destination":{` +
+				`"Service":"api","RequestTimeout":"3s"}}],"CreateIndex":3,"ModifyIndex":3}`},
 		// A protocol without requests would break the router.
 		{"PUT", "/v1/config", `{"Kind":"service-defaults","Name":"web","Protocol":"tcp"}`, 500, "*"},
 		{"DELETE", "/v1/config/service-defaults/web", "", 500, "*"},
@@ -164,17 +167,24 @@ func TestGatewayAndExportedServices(t *testing.T) {
 		{"GET", "/v1/peerings", "", 200, "[]"},
 		{"PUT", "/v1/config", `{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http"}}`, 200, "true"},
 		{"PUT", "/v1/config",
-			`{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":8080,"Protocol":"http","Services":[{"Name":"web","Hosts":["web.example"]},{"Name":"api"}]}]}`, 200, "true"},
+			`{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":8080,"Protocol":"http","Services":[{"Name":"web",` +
+				`"Hosts":["web.example"]},{"Name":"api"}]}]}`, 200, "true"},
 		{"PUT", "/v1/config",
-			`{"Kind":"terminating-gateway","Name":"out","Services":[{"Name":"db","SNI":"db.example","CAFile":"/ca.pem"},{"Name":"*"}]}`, 200, "true"},
+			`{"Kind":"terminating-gateway","Name":"out","Services":[{"Name":"db","SNI":"db.example","CAFile":"/ca.pem"},{` +
+				`"Name":"*"}]}`, 200, "true"},
 		{"GET", "/v1/catalog/gateway-services/edge", "", 200,
-			`[{"Gateway":{"Name":"edge"},"Service":{"Name":"web"},"GatewayKind":"ingress-gateway","Port":8080,"Protocol":"http","Hosts":["web.example"],"CreateIndex":3,"ModifyIndex":3},` +
-				`{"Gateway":{"Name":"edge"},"Service":{"Name":"api"},"GatewayKind":"ingress-gateway","Port":8080,"Protocol":"http","CreateIndex":3,"ModifyIndex":3}]`},
+			`[{"Gateway":{"Name":"edge"},"Service":{"Name":"web"},"GatewayKind":"ingress-gateway","Port":8080,` +
+				`"Protocol":"http","Hosts":["web.example"],"CreateIndex":3,"ModifyIndex":3},` +
+				`{"Gateway":{"Name":"edge"},"Service":{"Name":"api"},"GatewayKind":"ingress-gateway","Port":8080,` +
+				`"Protocol":"http","CreateIndex":3,"ModifyIndex":3}]`},
 		{"GET", "/v1/catalog/gateway-services/out", "", 200,
-			`[{"Gateway":{"Name":"out"},"Service":{"Name":"db"},"GatewayKind":"terminating-gateway","CAFile":"/ca.pem","SNI":"db.example","CreateIndex":4,"ModifyIndex":4},` +
-				`{"Gateway":{"Name":"out"},"Service":{"Name":"*"},"GatewayKind":"terminating-gateway","FromWildcard":true,"CreateIndex":4,"ModifyIndex":4}]`},
+			`[{"Gateway":{"Name":"out"},"Service":{"Name":"db"},"GatewayKind":"terminating-gateway","CAFile":"/ca.pem",` +
+				`"SNI":"db.example","CreateIndex":4,"ModifyIndex":4},` +
+				`{"Gateway":{"Name":"out"},"Service":{"Name":"*"},"GatewayKind":"terminating-gateway","FromWildcard":true,` +
+				`"CreateIndex":4,"ModifyIndex":4}]`},
 		{"PUT", "/v1/config",
-			`{"Kind":"exported-services","Name":"default","Services":[{"Name":"web","Consumers":[{"Peer":"west"},{"Peer":"east"}]}]}`, 200, "true"},
+			`{"Kind":"exported-services","Name":"default","Services":[{"Name":"web","Consumers":[{"Peer":"west"},{` +
+				`"Peer":"east"}]}]}`, 200, "true"},
 		{"GET", "/v1/exported-services", "", 200, `[{"Service":"web","Consumers":{"Peers":["east","west"]}}]`},
 	})
 }
@@ -183,7 +193,8 @@ func TestGatewayAndExportedServices(t *testing.T) {
 func TestIntentionsByID(t *testing.T) {
 	r := newRig(t, nil)
 	made := r.want("POST", "/v1/connect/intentions",
-		`{"SourceName":"web","DestinationName":"db","SourceType":"consul","Action":"allow","Description":"old","Meta":{"a":"b"}}`, 200, "*")
+		`{"SourceName":"web","DestinationName":"db","SourceType":"consul","Action":"allow","Description":"old","Meta":{`+
+			`"a":"b"}}`, 200, "*")
 	var id struct{ ID string }
 	if err := json.Unmarshal([]byte(made.body), &id); err != nil || len(id.ID) != 36 {
 		t.Fatalf("created %s: %v", made.body, err)

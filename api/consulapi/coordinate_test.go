@@ -71,7 +71,8 @@ func TestCoordinates(t *testing.T) {
 	r.lies("Far", 80*time.Millisecond)
 	r.lies("mid", 20*time.Millisecond)
 	r.lies("near", 0)
-	const far = `{"Node":"Far","Segment":"","Coord":{"Vec":[0.08,0,0,0,0,0,0,0],"Error":1.5,"Adjustment":0,"Height":0.00001}}`
+	const far = `{"Node":"Far","Segment":"","Coord":{"Vec":[0.08,0,0,0,0,0,0,0],"Error":1.5,"Adjustment":0,` +
+		`"Height":0.00001}}`
 	r.want("GET", "/v1/coordinate/node/far", "", 200, "["+far+"]")
 	if a := r.want("GET", "/v1/coordinate/nodes", "", 200, "*"); !strings.HasPrefix(a.body, "["+far) ||
 		order(a.body) != "Far mid near" || a.header.Get("X-Consul-Index") == "" {
@@ -103,7 +104,8 @@ func TestNearSortsByDistance(t *testing.T) {
 	for _, name := range []string{"a-far", "b-mid", "c-near", "d-lost"} {
 		r.want("PUT", "/v1/catalog/register",
 			`{"Node":"`+name+
-				`","Address":"10.0.0.1","Service":{"Service":"web","Proxy":{"DestinationServiceName":"db"},"Kind":"connect-proxy"},"Check":{"Name":"c","Status":"passing","ServiceID":"web"}}`, 200, "true")
+				`","Address":"10.0.0.1","Service":{"Service":"web","Proxy":{"DestinationServiceName":"db"},`+
+				`"Kind":"connect-proxy"},"Check":{"Name":"c","Status":"passing","ServiceID":"web"}}`, 200, "true")
 	}
 	r.want("PUT", "/v1/catalog/register", `{"Node":"`+me+`","Address":"10.0.0.1"}`, 200, "true")
 	const before = "a-far b-mid c-near d-lost"

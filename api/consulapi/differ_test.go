@@ -78,7 +78,8 @@ var differConfigs = []struct {
 	{"tokens", func(c *Config) {
 		c.DefaultACLPolicy = "deny"
 		c.Authorizer = tokens{"writer": rules(acl.GlobalManagementRules),
-			"reader": rules(`key_prefix "a" { policy = "read" } service_prefix "" { policy = "read" } node "node01" { policy = "read" }`), "": rules(``)}
+			"reader": rules(`key_prefix "a" { policy = "read" } service_prefix "" { policy = "read" } node "node01" { policy ` +
+				`= "read" }`), "": rules(``)}
 	}},
 	{"default token, small limits", func(c *Config) {
 		c.DefaultACLPolicy, c.Pretty = "deny", true

@@ -89,7 +89,8 @@ func TestLocksOverHTTP(t *testing.T) {
 		{"GET", "/v1/session/info/none", "", 200, "[]"},
 		{"GET", "/v1/session/info/" + s.ID, "", 200,
 			"[" +
-				fmt.Sprintf(`{"ID":"%s","Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"","NodeChecks":["serfHealth"],"ServiceChecks":null,"CreateIndex":3,"ModifyIndex":3}`, s.ID) + "]"},
+				fmt.Sprintf(`{"ID":"%s","Name":"","Node":"n1","LockDelay":15000000000,"Behavior":"release","TTL":"",`+
+					`"NodeChecks":["serfHealth"],"ServiceChecks":null,"CreateIndex":3,"ModifyIndex":3}`, s.ID) + "]"},
 		{"PUT", "/v1/kv/lock", "anybody", 200, "true"}, // locks are advisory, and writing keeps them
 		{"GET", "/v1/kv/lock", "", 200, `[{"LockIndex":1,"Key":"lock","Flags":0,"Value":"YW55Ym9keQ==","Session":"` + s.ID +
 			`","CreateIndex":4,"ModifyIndex":5}]`},
@@ -122,7 +123,8 @@ func TestTxn(t *testing.T) {
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"set","Key":"a","Value":"aGk=","Flags":7}}]`, 200,
 			`{"Results":[{"KV":{"LockIndex":0,"Key":"a","Flags":7,"Value":null,"CreateIndex":2,"ModifyIndex":2}}],"Errors":null}`},
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"get","Key":"a"}},{"KV":{"Verb":"get-or-empty","Key":"b"}}]`, 200,
-			`{"Results":[{"KV":{"LockIndex":0,"Key":"a","Flags":7,"Value":"aGk=","CreateIndex":2,"ModifyIndex":2}},{"KV":{"LockIndex":0,"Key":"b","Flags":0,"Value":null,"CreateIndex":0,"ModifyIndex":0}}],"Errors":null}`},
+			`{"Results":[{"KV":{"LockIndex":0,"Key":"a","Flags":7,"Value":"aGk=","CreateIndex":2,"ModifyIndex":2}},{"KV":{` +
+				`"LockIndex":0,"Key":"b","Flags":0,"Value":null,"CreateIndex":0,"ModifyIndex":0}}],"Errors":null}`},
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"get","Key":"b"}}]`, 409,
 			`{"Results":null,"Errors":[{"OpIndex":0,"What":"key \"b\" doesn't exist"}]}`},
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"cas","Key":"a","Index":9}}]`, 409,
@@ -131,11 +133,14 @@ func TestTxn(t *testing.T) {
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"nope","Key":"a"}}]`, 400, "*"},
 		{"PUT", "/v1/txn", `[{}]`, 400, "*"},
 		{"PUT", "/v1/txn",
-			`[{"Node":{"Verb":"set","Node":{"Node":"x","Address":"1.2.3.4"}}},{"Service":{"Verb":"set","Node":"x","Service":{"ID":"s","Service":"s","Port":1}}}]`, 200, "*"},
+			`[{"Node":{"Verb":"set","Node":{"Node":"x","Address":"1.2.3.4"}}},{"Service":{"Verb":"set","Node":"x","Service":{` +
+				`"ID":"s","Service":"s","Port":1}}}]`, 200, "*"},
 		{"PUT", "/v1/txn", `[{"Node":{"Verb":"get","Node":{"Node":"x"}}}]`, 200,
-			`{"Results":[{"Node":{"ID":"","Node":"x","Address":"1.2.3.4","Datacenter":"dc1","TaggedAddresses":null,"Meta":null,"CreateIndex":4,"ModifyIndex":4}}],"Errors":null}`},
+			`{"Results":[{"Node":{"ID":"","Node":"x","Address":"1.2.3.4","Datacenter":"dc1","TaggedAddresses":null,` +
+				`"Meta":null,"CreateIndex":4,"ModifyIndex":4}}],"Errors":null}`},
 		{"PUT", "/v1/txn", `[{"Node":{"Verb":"cas","Node":{"Node":"x","Address":"5.6.7.8","ModifyIndex":3}}}]`, 409, "*"},
-		{"PUT", "/v1/txn", `[{"Node":{"Verb":"cas","Node":{"Node":"x","Address":"5.6.7.8","ModifyIndex":4}}},{"Service":{"Verb":"delete-cas","Node":"x","Service":{"ID":"s","ModifyIndex":4}}},
+		{"PUT", "/v1/txn",
+			`[{"Node":{"Verb":"cas","Node":{"Node":"x","Address":"5.6.7.8","ModifyIndex":4}}},{"Service":{"Verb":"delete-cas","Node":"x","Service":{"ID":"s","ModifyIndex":4}}},
 			{"Check":{"Verb":"set","Check":{"Node":"x","CheckID":"c","Name":"c","Status":"warning"}}}]`, 200, "*"},
 		{"GET", "/v1/health/node/x?filter=Status==warning", "", 200, "*"},
 		{"GET", "/v1/catalog/service/s", "", 200, "[]"},
@@ -161,14 +166,20 @@ func TestCatalogAndHealth(t *testing.T) {
 	r.node("web1")
 	r.run([]step{
 		{"PUT", "/v1/catalog/register",
-			`{"Node":"web1","Address":"10.0.0.9","Service":{"Service":"web","Tags":["V1"],"Port":80,"Meta":{"env":"prod"}},"Check":{"CheckID":"c","Name":"c","ServiceID":"web","Status":"critical"}}`, 200, "true"},
+			`{"Node":"web1","Address":"10.0.0.9","Service":{"Service":"web","Tags":["V1"],"Port":80,"Meta":{"env":"prod"}},` +
+				`"Check":{"CheckID":"c","Name":"c","ServiceID":"web","Status":"critical"}}`, 200, "true"},
 		{"GET", "/v1/catalog/datacenters", "", 200, `["dc1"]`},
 		{"GET", "/v1/catalog/services", "", 200, `{"web":["V1"]}`},
 		{"GET", "/v1/catalog/nodes", "", 200,
-			`[{"ID":"","Node":"web1","Address":"10.0.0.9","Datacenter":"dc1","TaggedAddresses":null,"Meta":null,"CreateIndex":2,"ModifyIndex":2}]`},
+			`[{"ID":"","Node":"web1","Address":"10.0.0.9","Datacenter":"dc1","TaggedAddresses":null,"Meta":null,` +
+				`"CreateIndex":2,"ModifyIndex":2}]`},
 		{"GET", "/v1/catalog/service/none", "", 200, "[]"},
 		{"GET", "/v1/catalog/service/web?tag=v1", "", 200,
-			`[{"ID":"","Node":"web1","Address":"10.0.0.9","Datacenter":"dc1","TaggedAddresses":null,"NodeMeta":null,"ServiceKind":"","ServiceID":"web","ServiceName":"web","ServiceTags":["V1"],"ServiceAddress":"","ServiceWeights":{"Passing":1,"Warning":1},"ServiceMeta":{"env":"prod"},"ServicePort":80,"ServiceSocketPath":"","ServiceEnableTagOverride":false,"ServiceProxy":{"Mode":"","MeshGateway":{},"Expose":{}},"ServiceConnect":{},"CreateIndex":3,"ModifyIndex":3}]`},
+			`[{"ID":"","Node":"web1","Address":"10.0.0.9","Datacenter":"dc1","TaggedAddresses":null,"NodeMeta":null,` +
+				`"ServiceKind":"","ServiceID":"web","ServiceName":"web","ServiceTags":["V1"],"ServiceAddress":"",` +
+				`"ServiceWeights":{"Passing":1,"Warning":1},"ServiceMeta":{"env":"prod"},"ServicePort":80,` +
+				`"ServiceSocketPath":"","ServiceEnableTagOverride":false,"ServiceProxy":{"Mode":"","MeshGateway":{},"Expose":{` +
+				`}},"ServiceConnect":{},"CreateIndex":3,"ModifyIndex":3}]`},
 		{"GET", "/v1/catalog/service/web?tag=v2", "", 200, "[]"},
 		{"GET", "/v1/catalog/service/", "", 400, "Missing service name"},
 		{"GET", "/v1/catalog/node/", "", 400, "Missing node name"},
@@ -211,12 +222,18 @@ func TestServiceEntryGolden(t *testing.T) {
 	r := newRig(t, nil)
 	r.node("w")
 	r.want("PUT", "/v1/catalog/register",
-		`{"Node":"w","Address":"10.0.0.9","Service":{"Service":"web","Port":80,"Proxy":{"destinationservicename":"db"},"Kind":"connect-proxy"}}`, 200, "true")
+		`{"Node":"w","Address":"10.0.0.9","Service":{"Service":"web","Port":80,"Proxy":{"destinationservicename":"db"},`+
+			`"Kind":"connect-proxy"}}`, 200, "true")
 	a := r.want("GET", "/v1/health/connect/db", "", 200, "*")
-	want := `[{"Node":{"ID":"","Node":"w","Address":"10.0.0.9","Datacenter":"dc1","TaggedAddresses":null,"Meta":null,"CreateIndex":2,"ModifyIndex":2},` +
-		`"Service":{"Kind":"connect-proxy","ID":"web","Service":"web","Tags":[],"Address":"","Meta":{},"Port":80,"Weights":{"Passing":1,"Warning":1},"EnableTagOverride":false,` +
-		`"Proxy":{"DestinationServiceName":"db","Expose":{},"MeshGateway":{},"Mode":""},"Connect":{},"PeerName":"","CreateIndex":3,"ModifyIndex":3},` +
-		`"Checks":[{"Node":"w","CheckID":"serfHealth","Name":"Serf Health Status","Status":"passing","Notes":"","Output":"","ServiceID":"","ServiceName":"","ServiceTags":[],"Type":"","Interval":"","Timeout":"","ExposedPort":0,"Definition":{},"CreateIndex":2,"ModifyIndex":2}]}]`
+	want := `[{"Node":{"ID":"","Node":"w","Address":"10.0.0.9","Datacenter":"dc1","TaggedAddresses":null,"Meta":null,` +
+		`"CreateIndex":2,"ModifyIndex":2},` +
+		`"Service":{"Kind":"connect-proxy","ID":"web","Service":"web","Tags":[],"Address":"","Meta":{},"Port":80,` +
+		`"Weights":{"Passing":1,"Warning":1},"EnableTagOverride":false,` +
+		`"Proxy":{"DestinationServiceName":"db","Expose":{},"MeshGateway":{},"Mode":""},"Connect":{},"PeerName":"",` +
+		`"CreateIndex":3,"ModifyIndex":3},` +
+		`"Checks":[{"Node":"w","CheckID":"serfHealth","Name":"Serf Health Status","Status":"passing","Notes":"",` +
+		`"Output":"","ServiceID":"","ServiceName":"","ServiceTags":[],"Type":"","Interval":"","Timeout":"",` +
+		`"ExposedPort":0,"Definition":{},"CreateIndex":2,"ModifyIndex":2}]}]`
 	if a.body != want {
 		t.Errorf("got  %s\nwant %s", a.body, want)
 	}
@@ -237,7 +254,8 @@ func TestAgentRows(t *testing.T) {
 		{"GET", "/v1/agent/checks", "", 200, "{}"},
 		{"PUT", "/v1/agent/service/register", `{"name":"web","port":80,"tags":["a"],"check":{"ttl":"10s"}}`, 200, ""},
 		{"GET", "/v1/agent/services", "", 200,
-			`{"web":{"ID":"web","Service":"web","Tags":["a"],"Meta":{},"Port":80,"Address":"","Weights":{"Passing":1,"Warning":1},"EnableTagOverride":false,"Datacenter":"dc1"}}`},
+			`{"web":{"ID":"web","Service":"web","Tags":["a"],"Meta":{},"Port":80,"Address":"","Weights":{"Passing":1,` +
+				`"Warning":1},"EnableTagOverride":false,"Datacenter":"dc1"}}`},
 		{"GET", "/v1/agent/services?filter=Service+%3D%3D+db", "", 200, `{}`},
 		{"GET", "/v1/agent/service/none", "", 404, "unknown service ID: none"},
 		{"GET", "/v1/agent/health/service/id/web", "", 503, "*"},
@@ -270,7 +288,8 @@ func TestAgentRows(t *testing.T) {
 		{"PUT", "/v1/agent/service/deregister/web", "", 404,
 			`Unknown service ID "web". Ensure that the service ID is passed, not the service name.`},
 		{"GET", "/v1/agent/members", "", 200,
-			`[{"Name":"n1","Addr":"10.0.0.1","Port":8301,"Tags":{"dc":"dc1","role":"consul"},"Status":1,"ProtocolMin":1,"ProtocolMax":5,"ProtocolCur":2,"DelegateMin":2,"DelegateMax":5,"DelegateCur":4}]`},
+			`[{"Name":"n1","Addr":"10.0.0.1","Port":8301,"Tags":{"dc":"dc1","role":"consul"},"Status":1,"ProtocolMin":1,` +
+				`"ProtocolMax":5,"ProtocolCur":2,"DelegateMin":2,"DelegateMax":5,"DelegateCur":4}]`},
 		{"GET", "/v1/agent/members?filter=Tags.role+%3D%3D+node", "", 200, `[]`},
 		{"PUT", "/v1/agent/join/10.0.0.2", "", 500, "nobody there"},
 		{"PUT", "/v1/agent/force-leave/n1", "", 200, ""},
@@ -293,13 +312,16 @@ func TestOperatorRows(t *testing.T) {
 		{"GET", "/v1/status/leader", "", 200, `"10.0.0.1:8300"`},
 		{"GET", "/v1/status/peers", "", 200, `["10.0.0.1:8300"]`},
 		{"GET", "/v1/operator/raft/configuration", "", 200,
-			`{"Servers":[{"ID":"id1","Node":"n1","Address":"10.0.0.1:8300","Leader":true,"ProtocolVersion":"3","Voter":true,"LastIndex":7}],"Index":3}`},
+			`{"Servers":[{"ID":"id1","Node":"n1","Address":"10.0.0.1:8300","Leader":true,"ProtocolVersion":"3","Voter":true,` +
+				`"LastIndex":7}],"Index":3}`},
 		{"DELETE", "/v1/operator/raft/peer", "", 400, "*"},
 		{"DELETE", "/v1/operator/raft/peer?id=a&address=b", "", 400, "*"},
 		{"DELETE", "/v1/operator/raft/peer?id=a", "", 200, ""},
 		{"POST", "/v1/operator/raft/transfer-leader", "", 404, "Failed to transfer Leader: there is no peer"},
 		{"GET", "/v1/operator/autopilot/configuration", "", 200,
-			`{"CleanupDeadServers":true,"LastContactThreshold":"200ms","MaxTrailingLogs":250,"MinQuorum":0,"ServerStabilizationTime":"10s","RedundancyZoneTag":"","DisableUpgradeMigration":false,"UpgradeVersionTag":"","CreateIndex":0,"ModifyIndex":5}`},
+			`{"CleanupDeadServers":true,"LastContactThreshold":"200ms","MaxTrailingLogs":250,"MinQuorum":0,` +
+				`"ServerStabilizationTime":"10s","RedundancyZoneTag":"","DisableUpgradeMigration":false,"UpgradeVersionTag":"",` +
+				`"CreateIndex":0,"ModifyIndex":5}`},
 		{"PUT", "/v1/operator/autopilot/configuration?cas=4", `{}`, 200, "false"},
 		{"PUT", "/v1/operator/autopilot/configuration?cas=5", `{"LastContactThreshold":"1s"}`, 200, "true"},
 		{"PUT", "/v1/operator/autopilot/configuration", `{"MaxTrailingLogs":9}`, 200, ""},

@@ -16,9 +16,12 @@ func TestHealthRows(t *testing.T) {
 			"Checks":[{"CheckID":"serfHealth","Name":"s","Status":"passing"},{"CheckID":"c2","Name":"c","ServiceID":"web-2","Status":"passing"}]}`,
 		`{"Node":"a","Address":"10.0.0.1","NodeMeta":{"rack":"1"},"Service":{"ID":"web-1","Service":"web","Tags":["v2"]},
 			"Checks":[{"CheckID":"c1","Name":"c","ServiceID":"web-1","Status":"critical"}]}`,
-		`{"Node":"c","Address":"10.0.0.3","Service":{"ID":"db","Service":"db"},"Checks":[{"CheckID":"serfHealth","Name":"s","Status":"critical"}]}`,
-		`{"Node":"a","Address":"10.0.0.1","NodeMeta":{"rack":"1"},"Service":{"ID":"proxy","Service":"web-proxy","Kind":"connect-proxy","Proxy":{"DestinationServiceName":"web"}}}`,
-		`{"Node":"a","Address":"10.0.0.1","NodeMeta":{"rack":"1"},"Service":{"ID":"native","Service":"web","Tags":["v3"],"Connect":{"Native":true}}}`,
+		`{"Node":"c","Address":"10.0.0.3","Service":{"ID":"db","Service":"db"},"Checks":[{"CheckID":"serfHealth",` +
+			`"Name":"s","Status":"critical"}]}`,
+		`{"Node":"a","Address":"10.0.0.1","NodeMeta":{"rack":"1"},"Service":{"ID":"proxy","Service":"web-proxy",` +
+			`"Kind":"connect-proxy","Proxy":{"DestinationServiceName":"web"}}}`,
+		`{"Node":"a","Address":"10.0.0.1","NodeMeta":{"rack":"1"},"Service":{"ID":"native","Service":"web","Tags":["v3"],` +
+			`"Connect":{"Native":true}}}`,
 	} {
 		r.want("PUT", "/v1/catalog/register", body, 200, "true")
 	}
@@ -56,12 +59,14 @@ func TestHealthRows(t *testing.T) {
 	for path, want := range map[string]string{
 		"health/service/web": "native(serfHealth) web-1(serfHealth,c1) web-2(serfHealth,c2) web-3(serfHealth,c3)",
 		// all checks pass: a warning does not
-		"health/service/web?passing":                    "native(serfHealth) web-2(serfHealth,c2)",
-		"health/service/web?passing=1":                  "native(serfHealth) web-2(serfHealth,c2)",
-		"health/service/web?passing=false":              "native(serfHealth) web-1(serfHealth,c1) web-2(serfHealth,c2) web-3(serfHealth,c3)",
-		"health/service/WEB?tag=V1":                     "web-2(serfHealth,c2) web-3(serfHealth,c3)", // in any case
-		"health/service/web?tag=v1&tag=edge":            "web-3(serfHealth,c3)",                      // all of the tags
-		"health/service/web?node-meta=rack:1":           "native(serfHealth) web-1(serfHealth,c1) web-2(serfHealth,c2) web-3(serfHealth,c3)",
+		"health/service/web?passing":   "native(serfHealth) web-2(serfHealth,c2)",
+		"health/service/web?passing=1": "native(serfHealth) web-2(serfHealth,c2)",
+		"health/service/web?passing=false": "native(serfHealth) web-1(serfHealth,c1) web-2(serfHealth,c2) " +
+			"web-3(serfHealth,c3)",
+		"health/service/WEB?tag=V1":          "web-2(serfHealth,c2) web-3(serfHealth,c3)", // in any case
+		"health/service/web?tag=v1&tag=edge": "web-3(serfHealth,c3)",                      // all of the tags
+		"health/service/web?node-meta=rack:1": "native(serfHealth) web-1(serfHealth,c1) web-2(serfHealth,c2) " +
+			"web-3(serfHealth,c3)",
 		"catalog/service/web?node-meta=os:x":            "web-3",
 		"catalog/nodes?node-meta=rack:1&node-meta=os:x": "b",
 		"health/connect/web":                            "native(serfHealth) proxy(serfHealth)",

@@ -122,7 +122,8 @@ func FuzzQueryBodies(f *testing.F) {
 			f.Add([]byte(b))
 		}
 	}
-	f.Add([]byte(`{"Name":"geo-","Template":{"Type":"name_prefix_match","Regexp":"^geo-(.*)$"},"Service":{"Service":"${match(1)}","Failover":{"NearestN":3}},"DNS":{"TTL":"10s"}}`))
+	f.Add([]byte(`{"Name":"geo-","Template":{"Type":"name_prefix_match","Regexp":"^geo-(.*)$"},"Service":{"Service":"${` +
+		`match(1)}","Failover":{"NearestN":3}},"DNS":{"TTL":"10s"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d := &query.Definition{}
 		if bodies.Decode(b, d) != nil || d.Validate() != nil || !d.IsTemplate() {

@@ -39,7 +39,8 @@ func TestAgentLeaf(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Mesh.Leaves = leaves })
 	a := r.want("GET", "/v1/agent/connect/ca/leaf/web", "", 200,
 		`{"SerialNumber":"aa:bb","CertPEM":"CERT","PrivateKeyPEM":"KEY","Service":"web",`+
-			`"ServiceURI":"spiffe://td/ns/default/dc/dc1/svc/web","ValidAfter":"2026-01-02T03:04:05Z","ValidBefore":"2026-01-05T03:04:05Z","CreateIndex":7,"ModifyIndex":7}`)
+			`"ServiceURI":"spiffe://td/ns/default/dc/dc1/svc/web","ValidAfter":"2026-01-02T03:04:05Z",`+
+			`"ValidBefore":"2026-01-05T03:04:05Z","CreateIndex":7,"ModifyIndex":7}`)
 	if a.header.Get("X-Consul-Index") != "7" || a.header.Get("X-Cache") != "MISS" {
 		t.Errorf("headers %v", a.header)
 	}
@@ -114,13 +115,19 @@ func TestAgentAuthorize(t *testing.T) {
 		1), 200,
 		`{"Authorized":false,"Reason":"Identity from an external trust domain: other.consul"}`)
 	for body, text := range map[string]string{
-		`{"ClientCertURI":"spiffe://id.consul/ns/default/dc/dc1/svc/web"}`:              "Target service must be specified",
-		`{"Target":"db","ClientCertURI":"web"}`:                                         "ClientCertURI not a valid Connect identifier",
-		`{"Target":"db","ClientCertURI":"spiffe://id.consul/ns/x/dc/dc1/svc/web"}`:      "ClientCertURI not a valid Connect identifier",
-		`{"Target":"db","ClientCertURI":"spiffe://id.consul/ns/default/dc/dc1/svc/"}`:   "ClientCertURI not a valid Connect identifier",
-		`{"Target":"db","ClientCertURI":"https://id.consul/ns/default/dc/dc1/svc/web"}`: "ClientCertURI not a valid Connect identifier",
-		`{"Target":"db","ClientCertURI":"spiffe://id.consul"}`:                          "ClientCertURI not a valid Service identifier",
-		`{"Target":"db","ClientCertURI":"spiffe://id.consul/agent/client/dc/a/id/b"}`:   "ClientCertURI not a valid Service identifier",
+		`{"ClientCertURI":"spiffe://id.consul/ns/default/dc/dc1/svc/web"}`: "Target service must be specified",
+		`{"Target":"db","ClientCertURI":"web"}`: "ClientCertURI not a valid " +
+			"Connect identifier",
+		`{"Target":"db","ClientCertURI":"spiffe://id.consul/ns/x/dc/dc1/svc/web"}`: "ClientCertURI not a valid " +
+			"Connect identifier",
+		`{"Target":"db","ClientCertURI":"spiffe://id.consul/ns/default/dc/dc1/svc/"}`: "ClientCertURI not a valid " +
+			"Connect identifier",
+		`{"Target":"db","ClientCertURI":"https://id.consul/ns/default/dc/dc1/svc/web"}`: "ClientCertURI not a valid " +
+			"Connect identifier",
+		`{"Target":"db","ClientCertURI":"spiffe://id.consul"}`: "ClientCertURI not a valid Service " +
+			"identifier",
+		`{"Target":"db","ClientCertURI":"spiffe://id.consul/agent/client/dc/a/id/b"}`: "ClientCertURI not a valid Service " +
+			"identifier",
 	} {
 		r.want("POST", "/v1/agent/connect/authorize", body, 400, text)
 	}

@@ -181,7 +181,8 @@ func forwardToAny(q *rows.Request) error {
 
 // tenancy refuses namespaces and partitions other than the default ones.
 func tenancy(q *rows.Request) error {
-	for _, p := range [...][2]string{{"ns", "Namespaces"}, {"namespace", "Namespaces"}, {"partition", "Partitions"}, {"ap", "Partitions"}} {
+	for _, p := range [...][2]string{{"ns", "Namespaces"}, {"namespace", "Namespaces"}, {"partition", "Partitions"},
+		{"ap", "Partitions"}} {
 		if v, _ := q.Query.Get(p[0]); v != "" && v != "default" {
 			return answer.Invalidf("Invalid query parameter: %q - %s are a Consul Enterprise feature", p[0], p[1])
 		}

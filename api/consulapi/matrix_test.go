@@ -65,13 +65,14 @@ var matrix = map[string]cell{
 
 	"PUT /v1/catalog/register": {body: `{"Node":"n2","Address":"10.0.0.77","Service":{"Service":"web"}}`,
 		rights: ruleNodeW + ruleWebW},
-	"PUT /v1/catalog/register-batch": {body: `[{"Node":"n2","Address":"10.0.0.77"},{"Node":"n2","Address":"10.0.0.77","Service":{"Service":"web"}}]`, rights: ruleNodeW + ruleWebW},
-	"PUT /v1/catalog/deregister":     {body: `{"Node":"n2"}`, rights: ruleNodeW},
-	"GET /v1/catalog/datacenters":    {tokenless: true},
-	"GET /v1/agent/health/ready":     {tokenless: true},
-	"GET /v1/catalog/nodes":          {rights: ruleNode, hides: "n2"},
-	"GET /v1/catalog/services":       {rights: ruleWeb, hides: "web"},
-	"GET /v1/catalog/service/":       {Rest: "web", rights: ruleWeb + ruleNode, hides: "n2"},
+	"PUT /v1/catalog/register-batch": {body: `[{"Node":"n2","Address":"10.0.0.77"},{"Node":"n2","Address":"10.0.0.77",` +
+		`"Service":{"Service":"web"}}]`, rights: ruleNodeW + ruleWebW},
+	"PUT /v1/catalog/deregister":  {body: `{"Node":"n2"}`, rights: ruleNodeW},
+	"GET /v1/catalog/datacenters": {tokenless: true},
+	"GET /v1/agent/health/ready":  {tokenless: true},
+	"GET /v1/catalog/nodes":       {rights: ruleNode, hides: "n2"},
+	"GET /v1/catalog/services":    {rights: ruleWeb, hides: "web"},
+	"GET /v1/catalog/service/":    {Rest: "web", rights: ruleWeb + ruleNode, hides: "n2"},
 	"GET /v1/catalog/connect/": {Rest: "web", rights: ruleWeb + ruleNode + `service "web-proxy" { policy = "read" }`,
 		hides: "web-proxy"},
 	"GET /v1/catalog/node/":          {Rest: "n2", rights: ruleNode, hides: "n2"},
@@ -306,10 +307,12 @@ func (g *guarded) fill(root string) {
 	g.Helper()
 	for _, c := range []struct{ method, target, body string }{
 		{"PUT", "/v1/kv/app/x", "v"}, {"PUT", "/v1/kv/app/deep/y", "v"},
-		{"PUT", "/v1/catalog/register", `{"Node":"n2","Address":"10.0.0.2","Service":{"ID":"web","Service":"web","Connect":{"Native":true}},
+		{"PUT", "/v1/catalog/register",
+			`{"Node":"n2","Address":"10.0.0.2","Service":{"ID":"web","Service":"web","Connect":{"Native":true}},
 			"Checks":[{"CheckID":"nodecheck","Name":"nodecheck","Status":"passing"},{"CheckID":"webcheck","Name":"webcheck","ServiceID":"web","Status":"passing"}]}`},
 		{"PUT", "/v1/catalog/register",
-			`{"Node":"n2","Address":"10.0.0.2","Service":{"Kind":"connect-proxy","ID":"web-proxy","Service":"web-proxy","Port":1,"Proxy":{"DestinationServiceName":"web"}}}`},
+			`{"Node":"n2","Address":"10.0.0.2","Service":{"Kind":"connect-proxy","ID":"web-proxy","Service":"web-proxy",` +
+				`"Port":1,"Proxy":{"DestinationServiceName":"web"}}}`},
 		{"PUT", "/v1/agent/service/register", `{"Name":"web","Port":1,"Check":{"TTL":"1m"}}`},
 		{"PUT", "/v1/agent/check/register", `{"Name":"own","TTL":"1m"}`},
 		{"DELETE", "/v1/catalog/node/gone?force", ""},

@@ -54,12 +54,14 @@ func (m keptMesh) Reach(_ context.Context, node, path string) (int, []byte, erro
 			[]byte(`{"Proxies":1,"States":{"pending":1},"List":[{"Node":"n1","ID":"web-proxy","State":"pending"}]}`), nil
 	}
 	return http.StatusOK,
-		[]byte(`{"Proxies":2,"States":{"synced":2},"List":[{"Node":"n2","ID":"a","State":"synced"},{"Node":"n2","ID":"b","State":"synced"}]}`), nil
+		[]byte(`{"Proxies":2,"States":{"synced":2},"List":[{"Node":"n2","ID":"a","State":"synced"},{"Node":"n2","ID":"b",` +
+			`"State":"synced"}]}`), nil
 }
 
 func (r *rig) proxyOn(node, id, service, upstreams string) {
 	r.Helper()
-	r.want("PUT", "/v1/catalog/register", `{"Node":"`+node+`","Address":"10.0.0.9","Service":{"Kind":"connect-proxy","ID":"`+id+`","Service":"`+id+`","Port":1,
+	r.want("PUT", "/v1/catalog/register", `{"Node":"`+node+
+		`","Address":"10.0.0.9","Service":{"Kind":"connect-proxy","ID":"`+id+`","Service":"`+id+`","Port":1,
 		"Proxy":{"DestinationServiceName":"`+service+`","Upstreams":[`+upstreams+`]}}}`, 200, "true")
 }
 
@@ -89,7 +91,8 @@ func TestMeshStatus(t *testing.T) {
 		t.Errorf("%+v %v", got, err)
 	}
 	r.want("GET", "/v1/internal/mesh/proxies", "", 200,
-		`{"Proxies":1,"States":{"pending":1},"List":[{"Node":"n1","ID":"web-proxy","Service":"web","State":"pending","Streams":1}]}`)
+		`{"Proxies":1,"States":{"pending":1},"List":[{"Node":"n1","ID":"web-proxy","Service":"web","State":"pending",`+
+			`"Streams":1}]}`)
 	r.want("GET", "/v1/internal/mesh/proxy/none", "", 404, "*")
 	r.want("GET", "/v1/internal/mesh/find/none", "", 404, "*")
 	if a := r.do("GET", "/v1/internal/mesh/find/web", ""); a.status != 200 || !strings.Contains(a.body, `"web-proxy"`) {

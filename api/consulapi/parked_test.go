@@ -32,7 +32,8 @@ func (c *changing) set(secret string, g *acl.Grant) {
 	c.known[secret] = g
 }
 
-const seeWeb = `service "web" { policy = "read" } node_prefix "" { policy = "read" } key_prefix "app/" { policy = "read" }`
+const seeWeb = `service "web" { policy = "read" } node_prefix "" { policy = "read" } key_prefix "app/" { policy = ` +
+	`"read" }`
 
 // TestParkedQueriesAreJudgedWhenTheyWake parks queries on both paths, changes what their tokens allow,
 // and looks at what the wake-up gives.

@@ -21,9 +21,11 @@ func TestQueries(t *testing.T) {
 		{"PUT", "/v1/query/none", `{"Service":{"Service":"web"}}`, 404, "Query not found"},
 		{"DELETE", "/v1/query/none", "", 404, "Query not found"},
 		{"PUT", "/v1/catalog/register",
-			`{"Node":"n1","Address":"10.0.0.1","Service":{"Service":"web","Port":80,"Tags":["v1"]},"Check":{"CheckID":"c","ServiceID":"web","Status":"passing"}}`, 200, "true"},
+			`{"Node":"n1","Address":"10.0.0.1","Service":{"Service":"web","Port":80,"Tags":["v1"]},"Check":{"CheckID":"c",` +
+				`"ServiceID":"web","Status":"passing"}}`, 200, "true"},
 		{"PUT", "/v1/catalog/register",
-			`{"Node":"n2","Address":"10.0.0.2","Service":{"Service":"web","Port":80},"Check":{"CheckID":"c","ServiceID":"web","Status":"critical"}}`, 200, "true"},
+			`{"Node":"n2","Address":"10.0.0.2","Service":{"Service":"web","Port":80},"Check":{"CheckID":"c",` +
+				`"ServiceID":"web","Status":"critical"}}`, 200, "true"},
 	})
 	a := r.do("POST", "/v1/query", `{"Name":"q","Token":"secret","Service":{"Service":"web"},"DNS":{"TTL":"7s"}}`)
 	var made struct{ ID string }

@@ -22,7 +22,8 @@ func list(n int, one func(i int) string) string {
 func TestRegisterMany(t *testing.T) {
 	r := newRig(t, nil)
 	node := func(i int) string {
-		return fmt.Sprintf(`{"Node":"n%d","ID":"00000000-0000-0000-0000-%012d","Address":"10.0.0.1","Service":{"Service":"web"},"Check":{"CheckID":"serfHealth","Name":"x","Status":"passing"}}`, i, i)
+		return fmt.Sprintf(`{"Node":"n%d","ID":"00000000-0000-0000-0000-%012d","Address":"10.0.0.1","Service":{`+
+			`"Service":"web"},"Check":{"CheckID":"serfHealth","Name":"x","Status":"passing"}}`, i, i)
 	}
 	before := r.store.applies
 	a := r.do("PUT", "/v1/catalog/register-batch", list(1000, node))

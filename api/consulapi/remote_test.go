@@ -75,12 +75,16 @@ func TestRequestsForOtherDatacenters(t *testing.T) {
 }
 
 func TestAnswersOfOtherDatacentersAreTranslated(t *testing.T) {
-	e := &elsewhere{body: `[{"Node":{"Node":"a","Address":"10.0.0.1","TaggedAddresses":{"lan":"10.0.0.1","wan":"192.0.2.1"}},` +
+	e := &elsewhere{body: `[{"Node":{"Node":"a","Address":"10.0.0.1","TaggedAddresses":{"lan":"10.0.0.1",` +
+		`"wan":"192.0.2.1"}},` +
 		`"Service":{"ID":"w","Address":"10.0.0.1","Port":80,"TaggedAddresses":{"wan":{"Address":"192.0.2.1","Port":8080}}}},` +
-		`{"Address":"10.0.0.2","ServiceAddress":"","ServicePort":1,"ServiceTaggedAddresses":{},"TaggedAddresses":null,"ModifyIndex":18446744073709551615}]`}
+		`{"Address":"10.0.0.2","ServiceAddress":"","ServicePort":1,"ServiceTaggedAddresses":{},"TaggedAddresses":null,` +
+		`"ModifyIndex":18446744073709551615}]`}
 	const want = `[{"Node":{"Address":"192.0.2.1","Node":"a","TaggedAddresses":{"lan":"10.0.0.1","wan":"192.0.2.1"}},` +
-		`"Service":{"Address":"192.0.2.1","ID":"w","Port":8080,"TaggedAddresses":{"wan":{"Address":"192.0.2.1","Port":8080}}}},` +
-		`{"Address":"10.0.0.2","ModifyIndex":18446744073709551615,"ServiceAddress":"","ServicePort":1,"ServiceTaggedAddresses":{},"TaggedAddresses":null}]`
+		`"Service":{"Address":"192.0.2.1","ID":"w","Port":8080,"TaggedAddresses":{"wan":{"Address":"192.0.2.1",` +
+		`"Port":8080}}}},` +
+		`{"Address":"10.0.0.2","ModifyIndex":18446744073709551615,"ServiceAddress":"","ServicePort":1,` +
+		`"ServiceTaggedAddresses":{},"TaggedAddresses":null}]`
 	r := newRig(t, func(c *Config) { c.Remote, c.TranslateWAN = e, true })
 	r.want("GET", "/v1/health/service/w?dc=dc2", "", 200, want)
 	plain := newRig(t, func(c *Config) { c.Remote = e })

@@ -68,7 +68,8 @@ func TestWatchManyOverOneConnection(t *testing.T) {
 	r := newRig(t, nil)
 	r.want("PUT", "/v1/kv/a", "1", 200, "true")
 	server := r.server()
-	events, id, end := r.stream(server, `[{"ID":"a","Path":"/v1/kv/a"},{"ID":"raw","Path":"/v1/kv/a?raw"},{"ID":"none","Path":"/v1/kv/none"},
+	events, id, end := r.stream(server,
+		`[{"ID":"a","Path":"/v1/kv/a"},{"ID":"raw","Path":"/v1/kv/a?raw"},{"ID":"none","Path":"/v1/kv/none"},
 		{"ID":"web","Path":"/v1/health/service/web?passing"},{"ID":"list","Path":"/v1/kv/x/?recurse&since=0"},{"ID":"leader","Path":"/v1/status/leader"}]`, "")
 	defer end()
 	first := map[string]watchEvent{}

@@ -1,8 +1,11 @@
 // Package corbelapi is Corbel's own API: what none of the wire contracts has a word for.
 //
-//	GET /v1/doctor            the report about the cluster: asked of all servers in parallel; ?local for this process alone
-//	GET /v1/doctor/evidence   what this process knows, and what agents told it of late; ?cluster for what all servers know
-//	GET /v1/doctor/profile    the newest profile, ?kind=cpu, blocked, mutex, waiting or heap; for pprof, or ?format=svg as a flame graph
+//	GET /v1/doctor            the report about the cluster: asked of all servers in parallel;
+//	                          ?local for this process alone
+//	GET /v1/doctor/evidence   what this process knows, and what agents reported lately;
+//	                          ?cluster for what all servers know
+//	GET /v1/doctor/profile    the newest profile, ?kind=cpu, blocked, mutex, waiting or heap;
+//	                          for pprof, or ?format=svg as a flame graph
 //
 // All need operator:read. Answers are JSON; errors are text, as in the catalog's contract. The report is there within
 // GatherTimeout and a little, whatever state the members are in: who has not answered by then is named in it.
@@ -110,7 +113,8 @@ func (d *Doctor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // kinds are the profiles that there are.
-var kinds = []string{string(doctor.StackCPU), string(doctor.StackBlocked), string(doctor.StackMutex), string(doctor.StackWaiting), string(doctor.StackHeap)}
+var kinds = []string{string(doctor.StackCPU), string(doctor.StackBlocked), string(doctor.StackMutex),
+	string(doctor.StackWaiting), string(doctor.StackHeap)}
 
 func (d *Doctor) profile(w http.ResponseWriter, kind, format string) {
 	if kind == "" {
@@ -131,7 +135,8 @@ func (d *Doctor) profile(w http.ResponseWriter, kind, format string) {
 		http.Error(w, "the profile cannot be drawn: "+err.Error(), http.StatusInternalServerError)
 		return
 	case !found:
-		http.Error(w, "no profile of "+kind+" was taken yet: CPU, blocking and memory come each minute, waiting when something is slow", http.StatusNotFound)
+		http.Error(w, "no profile of "+kind+" was taken yet: CPU, blocking and memory come each minute, waiting when "+
+			"something is slow", http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")

@@ -39,7 +39,8 @@ func report(t *testing.T, w *httptest.ResponseRecorder) (r doctor.Report) {
 func TestGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Now()
-		sick := doctor.Evidence{Member: "web-7", Role: doctor.RoleAgent, At: at, Window: 10 * time.Second, Series: []doctor.Series{{Name: "xds.nacks", Kind: doctor.Counter, Now: doctor.Stat{Sum: 3}}}}
+		sick := doctor.Evidence{Member: "web-7", Role: doctor.RoleAgent, At: at, Window: 10 * time.Second,
+			Series: []doctor.Series{{Name: "xds.nacks", Kind: doctor.Counter, Now: doctor.Stat{Sum: 3}}}}
 		older := sick
 		older.At = at.Add(-time.Minute)
 		d := NewDoctor(Config{
@@ -63,7 +64,8 @@ func TestGather(t *testing.T) {
 		if took := time.Since(at); took > GatherTimeout {
 			t.Errorf("it took %s", took)
 		}
-		if r.Asked != 3 || len(r.Silent) != 2 || r.Silent[0].Reason != "connection refused" || r.Silent[1].Reason != "no answer within 2s" {
+		if r.Asked != 3 || len(r.Silent) != 2 || r.Silent[0].Reason != "connection refused" ||
+			r.Silent[1].Reason != "no answer within 2s" {
 			t.Errorf("asked %d, silent %+v", r.Asked, r.Silent)
 		}
 		codes := map[string]int{}
@@ -81,7 +83,8 @@ func TestGather(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	allowed := false
-	d := NewDoctor(Config{Evidence: func() []doctor.Evidence { return []doctor.Evidence{} }, Others: func() []Member { return nil }, Allow: func(*http.Request) bool { return allowed }})
+	d := NewDoctor(Config{Evidence: func() []doctor.Evidence { return []doctor.Evidence{} },
+		Others: func() []Member { return nil }, Allow: func(*http.Request) bool { return allowed }})
 	for _, path := range []string{"/v1/doctor", "/v1/doctor/evidence", "/v1/doctor/profile"} {
 		if !Serves(path) {
 			t.Errorf("%s is nobody's", path)
@@ -106,18 +109,21 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestProfiles(t *testing.T) {
-	d := NewDoctor(Config{Allow: func(*http.Request) bool { return true }, Profile: func(w io.Writer, kind string, drawn bool) (bool, error) {
-		_, err := fmt.Fprint(w, kind, drawn)
-		return kind != "waiting", err
-	}})
+	d := NewDoctor(Config{Allow: func(*http.Request) bool { return true },
+		Profile: func(w io.Writer, kind string, drawn bool) (bool, error) {
+			_, err := fmt.Fprint(w, kind, drawn)
+			return kind != "waiting", err
+		}})
 	for path, want := range map[string]struct {
 		code int
 		body string
 	}{
 		"?kind=heap": {200, "heapfalse"}, "": {200, "cpufalse"}, "?kind=mutex&format=svg": {200, "mutextrue"},
-		"?kind=waiting": {404, "no profile of waiting"}, "?kind=x": {400, "none of cpu"}, "?format=png": {400, "neither pprof nor svg"},
+		"?kind=waiting": {404, "no profile of waiting"}, "?kind=x": {400, "none of cpu"},
+		"?format=png": {400, "neither pprof nor svg"},
 	} {
-		if w := get(t, d, "GET", "/v1/doctor/profile"+path); w.Code != want.code || !strings.Contains(w.Body.String(), want.body) {
+		if w := get(t, d, "GET", "/v1/doctor/profile"+path); w.Code != want.code ||
+			!strings.Contains(w.Body.String(), want.body) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}

@@ -200,7 +200,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Token == nil {
 		cfg.Token = func() string { return "" }
 	}
-	s := &Server{cfg: cfg, cache: newCache(), aged: newAgedCache(), network: make(chan struct{}, cfg.NetworkLimit), metrics: newMetrics(cfg.Metrics)}
+	s := &Server{cfg: cfg, cache: newCache(), aged: newAgedCache(), network: make(chan struct{}, cfg.NetworkLimit),
+		metrics: newMetrics(cfg.Metrics)}
 	if err := s.Reload(cfg.Settings); err != nil {
 		return nil, err
 	}
@@ -215,7 +216,8 @@ func newMetrics(r *telemetry.Registry) metrics {
 		fast: r.Counter("dns.answers", "path", "fast"), slow: r.Counter("dns.answers", "path", "slow"),
 		malformed: r.Counter("dns.malformed"),
 	}
-	for _, t := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypePTR, dns.TypeSOA, dns.TypeNS, dns.TypeANY, dns.TypeCNAME} {
+	for _, t := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypePTR, dns.TypeSOA, dns.TypeNS,
+		dns.TypeANY, dns.TypeCNAME} {
 		m.types[t] = r.Timing("dns.query", "type", dns.TypeToString[t])
 	}
 	return m
@@ -286,7 +288,8 @@ func settle(in Settings) (*settled, error) {
 	switch c.RecursorStrategy {
 	case "", "sequential", "random":
 	default:
-		wrong = append(wrong, fmt.Errorf("dns_config.recursor_strategy: %q is neither sequential nor random", c.RecursorStrategy))
+		wrong = append(wrong, fmt.Errorf("dns_config.recursor_strategy: %q is neither sequential nor random",
+			c.RecursorStrategy))
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return nil, errkind.E(errkind.Invalid, "dns", err)

@@ -37,7 +37,8 @@ func TestAnswers(t *testing.T) {
 		answer []string
 		extra  []string
 	}{
-		{"db-1.node.consul.", dns.TypeA, ok, []string{"A 10.0.0.1"}, []string{"TXT \"a`=b=`\"", `TXT "plain"`, `TXT "rack=r 7"`}},
+		{"db-1.node.consul.", dns.TypeA, ok, []string{"A 10.0.0.1"},
+			[]string{"TXT \"a`=b=`\"", `TXT "plain"`, `TXT "rack=r 7"`}},
 		{"DB-1.NODE.dc1.Consul.", dns.TypeTXT, ok, []string{"TXT \"a`=b=`\"", `TXT "plain"`, `TXT "rack=r 7"`}, nil},
 		{"db-1.node.dc1.dc.consul.", dns.TypeAAAA, ok, nil, nil},
 		{"db-1.node.dc2.consul.", dns.TypeA, nx, nil, nil},
@@ -57,7 +58,8 @@ func TestAnswers(t *testing.T) {
 			[]string{"SRV 1 2 81 n2.node.dc1.consul.", "SRV 1 5 80 n1.node.dc1.consul."}, []string{"A 10.1.0.1", "A 10.1.0.2"}},
 		{"_web._v1.service.alt.test.", dns.TypeSRV, ok, []string{"SRV 1 5 80 n1.node.dc1.alt.test."}, []string{"A 10.1.0.1"}},
 		{"_web._v1.service.consul.", dns.TypeA, ok, []string{"A 10.1.0.1"}, nil},
-		{"addressed.service.consul.", dns.TypeSRV, ok, []string{"SRV 1 1 1 0a090909.addr.dc1.consul."}, []string{"A 10.9.9.9"}},
+		{"addressed.service.consul.", dns.TypeSRV, ok, []string{"SRV 1 1 1 0a090909.addr.dc1.consul."},
+			[]string{"A 10.9.9.9"}},
 		{"addressed.service.consul.", dns.TypeA, ok, []string{"A 10.9.9.9"}, nil},
 		{"0a090909.addr.dc1.consul.", dns.TypeA, ok, []string{"A 10.9.9.9"}, nil},
 		{"0a090909.addr.consul.", dns.TypeAAAA, ok, nil, nil},
@@ -77,7 +79,8 @@ func TestAnswers(t *testing.T) {
 		{"consul.", dns.TypeNS, ok, []string{"NS s1.node.dc1.consul."}, []string{"A 10.2.0.1"}},
 		{"1.0.1.10.in-addr.arpa.", dns.TypePTR, ok, []string{"PTR n1.node.dc1.consul."}, nil},
 		{"9.9.9.10.in-addr.arpa.", dns.TypePTR, ok, []string{"PTR addressed.service.dc1.consul."}, nil},
-		{"6.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa.", dns.TypePTR, ok, []string{"PTR six.node.dc1.consul."}, nil},
+		{"6.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.d.f.ip6.arpa.", dns.TypePTR, ok,
+			[]string{"PTR six.node.dc1.consul."}, nil},
 		{"1.2.3.4.in-addr.arpa.", dns.TypePTR, nx, nil, nil},
 		{"www.example.com.", dns.TypeA, dns.RcodeRefused, nil, nil},
 		{"consul.", dns.TypeAXFR, dns.RcodeNotImplemented, nil, nil},
@@ -103,7 +106,8 @@ func TestAnswers(t *testing.T) {
 	got := ask(t, s, query("consul.", dns.TypeSOA), false)
 	soa, isSOA := got.Answer[0].(*dns.SOA)
 	if !isSOA || soa.Ns != "ns.consul." || soa.Mbox != "hostmaster.consul." || soa.Refresh != 3600 || soa.Retry != 600 ||
-		soa.Expire != 86400 || soa.Minttl != 0 || time.Since(time.Unix(int64(soa.Serial), 0)) > time.Minute || len(got.Ns) != 1 || len(got.Extra) != 1 {
+		soa.Expire != 86400 || soa.Minttl != 0 || time.Since(time.Unix(int64(soa.Serial), 0)) > time.Minute ||
+		len(got.Ns) != 1 || len(got.Extra) != 1 {
 		t.Errorf("SOA %v", got)
 	}
 }
@@ -133,7 +137,8 @@ func TestAChangeIsSeenAtOnce(t *testing.T) {
 	if got := ask(t, s, q, false); got.Rcode != dns.RcodeNameError {
 		t.Errorf("a service that went is still given: %v", got)
 	}
-	if err := s.Reload(Settings{OnlyPassing: true, ServiceTTL: map[string]time.Duration{"*": 10 * time.Second, "Te*": 5 * time.Second}}); err != nil {
+	if err := s.Reload(Settings{OnlyPassing: true, ServiceTTL: map[string]time.Duration{"*": 10 * time.Second,
+		"Te*": 5 * time.Second}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := ask(t, s, query("ten.service.consul.", dns.TypeA), false); got.Answer[0].Header().Ttl != 5 {
@@ -247,7 +252,8 @@ func TestAccessHidesNodesAndServices(t *testing.T) {
 	if got := ask(t, s, q, true); len(got.Answer) != 10 {
 		t.Fatal(got)
 	}
-	access = Access{Version: 2, Node: func(n string) bool { return n != "ten-3" }, Service: func(string) bool { return true }}
+	access = Access{Version: 2, Node: func(n string) bool { return n != "ten-3" },
+		Service: func(string) bool { return true }}
 	if got := ask(t, s, q, true); len(got.Answer) != 9 {
 		t.Errorf("a node that may not be read is given: %v", got)
 	}
@@ -311,9 +317,11 @@ func TestEDNSAndBadQuestions(t *testing.T) {
 	q := query("ten.service.consul.", dns.TypeA)
 	q.SetEdns0(1232, false)
 	opt := q.IsEdns0()
-	opt.Option = append(opt.Option, &dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: 24, SourceScope: 24, Address: []byte{192, 0, 2, 0}})
+	opt.Option = append(opt.Option, &dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: 24, SourceScope: 24,
+		Address: []byte{192, 0, 2, 0}})
 	got := ask(t, s, q, false)
-	if got.IsEdns0() == nil || len(got.IsEdns0().Option) != 1 || got.IsEdns0().Option[0].(*dns.EDNS0_SUBNET).SourceScope != 0 {
+	if got.IsEdns0() == nil || len(got.IsEdns0().Option) != 1 ||
+		got.IsEdns0().Option[0].(*dns.EDNS0_SUBNET).SourceScope != 0 {
 		t.Errorf("subnet: %v", got.Extra)
 	}
 	opt.Option = nil
@@ -331,7 +339,8 @@ func TestEDNSAndBadQuestions(t *testing.T) {
 	if got := ask(t, s, q, false); got.Rcode != dns.RcodeRefused {
 		t.Errorf("chaos: %v", got)
 	}
-	if got := s.Resolve(t.Context(), Asked{Query: []byte{1, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 63}}); len(got) != 12 || got[3] != dns.RcodeFormatError {
+	if got := s.Resolve(t.Context(), Asked{Query: []byte{1, 2, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 63}}); len(got) != 12 ||
+		got[3] != dns.RcodeFormatError {
 		t.Errorf("half a name: %x", got)
 	}
 	for _, b := range [][]byte{nil, {1}, {1, 2, 0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0}} {

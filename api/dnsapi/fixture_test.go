@@ -62,32 +62,39 @@ func instance(nodeName, nodeAddress string, s catalog.Service, status catalog.He
 // sample is a catalog with one of everything that answers differ by.
 func sample(t testing.TB) *world {
 	cmds := []catalog.Command{
-		&catalog.Register{Node: catalog.Node{Name: "Db-1", Address: "10.0.0.1", Meta: map[string]string{"rack": "r 7", "rfc1035-note": "plain", "a=b": "`"}}},
+		&catalog.Register{Node: catalog.Node{Name: "Db-1", Address: "10.0.0.1",
+			Meta: map[string]string{"rack": "r 7", "rfc1035-note": "plain", "a=b": "`"}}},
 		node("six", "fd00::6"), node("named", "host.example.com"), node("dotted.name", "10.0.0.9"),
-		instance("n1", "10.1.0.1", catalog.Service{Name: "web", Port: 80, Tags: []string{"v1", "canary.eu"}, Weights: catalog.Weights{Passing: 5, Warning: 2}}, catalog.Passing),
-		instance("n2", "10.1.0.2", catalog.Service{Name: "web", Port: 81, Weights: catalog.Weights{Passing: 5, Warning: 2}}, catalog.Warning),
+		instance("n1", "10.1.0.1", catalog.Service{Name: "web", Port: 80, Tags: []string{"v1", "canary.eu"},
+			Weights: catalog.Weights{Passing: 5, Warning: 2}}, catalog.Passing),
+		instance("n2", "10.1.0.2", catalog.Service{Name: "web", Port: 81, Weights: catalog.Weights{Passing: 5, Warning: 2}},
+			catalog.Warning),
 		instance("n3", "10.1.0.3", catalog.Service{Name: "web", Port: 82}, catalog.Critical),
 		instance("n4", "10.1.0.4", catalog.Service{Name: "addressed", Address: "10.9.9.9", Port: 1}, catalog.Passing),
 		instance("n4", "10.1.0.4", catalog.Service{Name: "outside", Address: "web.example.com", Port: 2}, catalog.Passing),
 		instance("n4", "10.1.0.4", catalog.Service{Name: "inside", Address: "db-1.node.consul", Port: 2}, catalog.Passing),
 		instance("n4", "10.1.0.4", catalog.Service{Name: "down", Port: 3}, catalog.Critical),
-		instance("n4", "10.1.0.4", catalog.Service{Name: "web-proxy", Kind: catalog.KindConnectProxy, ProxyDestination: "web", Port: 21000}, catalog.Passing),
+		instance("n4", "10.1.0.4", catalog.Service{Name: "web-proxy", Kind: catalog.KindConnectProxy, ProxyDestination: "web",
+			Port: 21000}, catalog.Passing),
 		instance("six", "fd00::6", catalog.Service{Name: "mixed", Port: 4}, catalog.Passing),
 		instance("n1", "10.1.0.1", catalog.Service{Name: "mixed", Port: 5}, catalog.Passing),
 		instance("s1", "10.2.0.1", catalog.Service{Name: "consul", Port: 8300}, catalog.Passing),
 	}
 	for i := range 10 {
-		cmds = append(cmds, instance(fmt.Sprintf("ten-%d", i), fmt.Sprintf("10.10.0.%d", i), catalog.Service{Name: "ten", Port: 1000 + i}, catalog.Passing))
+		cmds = append(cmds, instance(fmt.Sprintf("ten-%d", i), fmt.Sprintf("10.10.0.%d", i),
+			catalog.Service{Name: "ten", Port: 1000 + i}, catalog.Passing))
 	}
 	for i := range 200 {
-		cmds = append(cmds, instance(fmt.Sprintf("big-%d", i), fmt.Sprintf("10.20.0.%d", i), catalog.Service{Name: "big", Port: 1000 + i}, catalog.Passing))
+		cmds = append(cmds, instance(fmt.Sprintf("big-%d", i), fmt.Sprintf("10.20.0.%d", i),
+			catalog.Service{Name: "big", Port: 1000 + i}, catalog.Passing))
 	}
 	return newWorld(t, cmds...)
 }
 
 func newServer(t testing.TB, w *world, settings Settings) *Server {
 	t.Helper()
-	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Source: w, Settings: settings, Metrics: telemetry.New(telemetry.Config{})})
+	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Source: w, Settings: settings,
+		Metrics: telemetry.New(telemetry.Config{})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,8 @@ func normal(t *testing.T, raw []byte) *dns.Msg {
 	for _, rr := range m.Ns {
 		if soa, ok := rr.(*dns.SOA); ok {
 			// Names compressed into the question take over its letter case.
-			soa.Serial, soa.Hdr.Name, soa.Ns, soa.Mbox = 0, strings.ToLower(soa.Hdr.Name), strings.ToLower(soa.Ns), strings.ToLower(soa.Mbox)
+			soa.Serial, soa.Hdr.Name, soa.Ns, soa.Mbox = 0, strings.ToLower(soa.Hdr.Name), strings.ToLower(soa.Ns),
+				strings.ToLower(soa.Mbox)
 		}
 	}
 	m.Compress = false
@@ -30,10 +31,14 @@ func normal(t *testing.T, raw []byte) *dns.Msg {
 // and within their size, and where the fast path answers, it says what the slow path says.
 func FuzzBothPathsAgree(f *testing.F) {
 	w := sample(f)
-	servers := []*Server{newServer(f, w, Settings{}), newServer(f, w, Settings{EnableTruncate: true, UDPAnswerLimit: 8, ARecordLimit: 4, AltDomain: "a.b"})}
-	for _, name := range []string{"web.service.consul.", "WEB.Service.a.b.", "_web._tcp.service.consul.", "big.service.dc1.consul.", "db-1.node.consul.",
-		"six.node.consul.", "mixed.service.consul.", "named.node.consul.", "0a090909.addr.consul.", "consul.", "example.com.", "1.0.1.10.in-addr.arpa.",
-		"_web._tcp.dc1.consul.", "web.virtual.consul.", "a.b.query.dc1.dc.consul.", "_q._tcp.query.consul.", "web.service.dc2.consul.", "_._.consul.", "x.addr.dc.consul."} {
+	servers := []*Server{newServer(f, w, Settings{}),
+		newServer(f, w, Settings{EnableTruncate: true, UDPAnswerLimit: 8, ARecordLimit: 4, AltDomain: "a.b"})}
+	for _, name := range []string{"web.service.consul.", "WEB.Service.a.b.", "_web._tcp.service.consul.",
+		"big.service.dc1.consul.", "db-1.node.consul.",
+		"six.node.consul.", "mixed.service.consul.", "named.node.consul.", "0a090909.addr.consul.", "consul.", "example.com.",
+		"1.0.1.10.in-addr.arpa.",
+		"_web._tcp.dc1.consul.", "web.virtual.consul.", "a.b.query.dc1.dc.consul.", "_q._tcp.query.consul.",
+		"web.service.dc2.consul.", "_._.consul.", "x.addr.dc.consul."} {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypeANY, dns.TypeSOA} {
 			m := query(name, qtype)
 			b, _ := m.Pack()
@@ -96,7 +101,8 @@ func compare(t *testing.T, s *Server, query []byte, tcp bool, seed uint64) {
 func TestBothPathsAgreeOnEverySizeAndType(t *testing.T) {
 	w := sample(t)
 	s := newServer(t, w, Settings{EnableTruncate: true})
-	for _, name := range []string{"big.service.consul.", "ten.service.consul.", "web.service.consul.", "db-1.node.consul.", "mixed.service.consul."} {
+	for _, name := range []string{"big.service.consul.", "ten.service.consul.", "web.service.consul.", "db-1.node.consul.",
+		"mixed.service.consul."} {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeANY, dns.TypeTXT} {
 			for size := 512; size < 20000; size += 523 {
 				m := query(name, qtype)
@@ -125,10 +131,12 @@ func FuzzReadQuestion(f *testing.F) {
 		if err := m.Unpack(b); err != nil {
 			t.Fatalf("%x is taken, but %v", b, err)
 		}
-		if len(m.Question) != 1 || m.Question[0].Qtype != q.qtype || m.Response || m.Opcode != 0 || (m.IsEdns0() != nil) != q.hasOPT {
+		if len(m.Question) != 1 || m.Question[0].Qtype != q.qtype || m.Response || m.Opcode != 0 ||
+			(m.IsEdns0() != nil) != q.hasOPT {
 			t.Fatalf("%x is taken as %+v, but is %v", b, q, m)
 		}
-		if got := len(labelsOf(key)); got != dns.CountLabel(m.Question[0].Name) || binary.BigEndian.Uint16(key[len(key)-2:]) != q.qtype {
+		if got := len(labelsOf(key)); got != dns.CountLabel(m.Question[0].Name) ||
+			binary.BigEndian.Uint16(key[len(key)-2:]) != q.qtype {
 			t.Fatalf("%x: %d labels of %s", b, got, m.Question[0].Name)
 		}
 	})

@@ -80,7 +80,8 @@ func (l *lookup) zoneAnswer(p place) result {
 		if !l.allowedService(p.name) {
 			return nothing(dns.RcodeNameError)
 		}
-		return l.service(p, gateway.Ingress(l.state, p.name), func(s *catalog.State) uint64 { return gateway.IngressIndex(s, p.name) })
+		return l.service(p, gateway.Ingress(l.state, p.name),
+			func(s *catalog.State) uint64 { return gateway.IngressIndex(s, p.name) })
 	case kindVirtual:
 		return l.virtual(p.name)
 	case kindAddr:
@@ -189,7 +190,8 @@ func (l *lookup) virtual(name string) result {
 }
 
 // service answers with the instances that are healthy enough and carry the tag.
-func (l *lookup) service(p place, instances func(func(*catalog.Service) bool), indexOf func(*catalog.State) uint64) result {
+func (l *lookup) service(p place, instances func(func(*catalog.Service) bool),
+	indexOf func(*catalog.State) uint64) result {
 	exists := false
 	r := result{indexOf: indexOf, index: indexOf(l.state)}
 	ttl := l.c.serviceTTL(p.name)
@@ -213,7 +215,8 @@ func (l *lookup) service(p place, instances func(func(*catalog.Service) bool), i
 	return r
 }
 
-func (l *lookup) instance(r *result, inst *catalog.Service, n *catalog.Node, status catalog.Health, ttl uint32, seen map[netip.Addr]bool) {
+func (l *lookup) instance(r *result, inst *catalog.Service, n *catalog.Node, status catalog.Health, ttl uint32,
+	seen map[netip.Addr]bool) {
 	address := inst.Address
 	if address == "" {
 		address = n.Address
@@ -249,7 +252,8 @@ func (l *lookup) instance(r *result, inst *catalog.Service, n *catalog.Node, sta
 }
 
 // srv appends the SRV record of an instance, and what its target resolves to.
-func (l *lookup) srv(r *result, inst *catalog.Service, n *catalog.Node, address string, status catalog.Health, ttl uint32) {
+func (l *lookup) srv(r *result, inst *catalog.Service, n *catalog.Node, address string, status catalog.Health,
+	ttl uint32) {
 	suffix := "." + l.dc + "." + l.zone.name
 	target := n.Name + ".node" + suffix
 	a, err := netip.ParseAddr(address)

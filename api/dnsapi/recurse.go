@@ -102,14 +102,16 @@ func (s *Server) follow(ctx context.Context, c *settled, req, m *dns.Msg, from o
 }
 
 // leadsTo resolves the target of a CNAME; more tells that it may be a CNAME of ours again.
-func (s *Server) leadsTo(ctx context.Context, c *settled, target string, qtype uint16, from origin) (found []dns.RR, more bool) {
+func (s *Server) leadsTo(ctx context.Context, c *settled, target string, qtype uint16, from origin) (found []dns.RR,
+	more bool) {
 	rest, z := within(c.zones, dns.SplitDomainName(strings.ToLower(target)))
 	if z != nil && s.cfg.Source != nil && s.cfg.Source.State() != nil {
 		p := locate(rest)
 		if s.beyond(p, qtype, from) == cross {
 			return s.askDatacenter(ctx, p.dc, target, qtype, z, from), false
 		}
-		l := lookup{s: s, c: c, dc: s.cfg.Datacenter, state: s.cfg.Source.State(), access: s.cfg.Access(from.token), zone: z, owner: target, qtype: qtype}
+		l := lookup{s: s, c: c, dc: s.cfg.Datacenter, state: s.cfg.Source.State(), access: s.cfg.Access(from.token), zone: z,
+			owner: target, qtype: qtype}
 		for _, g := range l.zoneAnswer(p).groups {
 			found = append(found, g.rr)
 		}
@@ -134,7 +136,8 @@ func (s *Server) askDatacenter(ctx context.Context, dc, target string, qtype uin
 	if err != nil {
 		return nil
 	}
-	raw, err := s.cfg.Remote.ForwardDNSTo(ctx, dc, Asked{Query: query, TCP: true, Token: from.token, Domain: z.name, Crossed: true})
+	raw, err := s.cfg.Remote.ForwardDNSTo(ctx, dc, Asked{Query: query, TCP: true, Token: from.token, Domain: z.name,
+		Crossed: true})
 	reply := new(dns.Msg)
 	if err != nil || reply.Unpack(raw) != nil {
 		s.cfg.Logger.Debug("a datacenter does not answer", "name", target, "datacenter", dc, "error", err)

@@ -35,7 +35,8 @@ func upstream(t *testing.T, handle func(w dns.ResponseWriter, r *dns.Msg)) strin
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
-	for _, server := range []*dns.Server{{PacketConn: packets, Handler: dns.HandlerFunc(handle)}, {Listener: listener, Handler: dns.HandlerFunc(handle)}} {
+	for _, server := range []*dns.Server{{PacketConn: packets, Handler: dns.HandlerFunc(handle)},
+		{Listener: listener, Handler: dns.HandlerFunc(handle)}} {
 		wg.Go(func() { _ = server.ActivateAndServe() })
 		t.Cleanup(func() { _ = server.Shutdown() })
 	}
@@ -49,7 +50,8 @@ func overTCP(w dns.ResponseWriter) bool { _, ok := w.RemoteAddr().(*net.TCPAddr)
 func addresses(r *dns.Msg, n int) *dns.Msg {
 	m := new(dns.Msg).SetReply(r)
 	for i := range n {
-		m.Answer = append(m.Answer, &dns.A{Hdr: header(r.Question[0].Name, dns.TypeA, 60), A: net.IPv4(192, 0, 2, byte(i+1)).To4()})
+		m.Answer = append(m.Answer, &dns.A{Hdr: header(r.Question[0].Name, dns.TypeA, 60),
+			A: net.IPv4(192, 0, 2, byte(i+1)).To4()})
 	}
 	return m
 }
@@ -83,7 +85,8 @@ func TestRecursorsAreAskedInOrder(t *testing.T) {
 			_ = w.WriteMsg(m)
 		})
 	}
-	settings := Settings{Recursors: []string{named("fails", dns.RcodeServerFailure), named("refuses", dns.RcodeRefused), named("good", dns.RcodeSuccess), named("never", dns.RcodeSuccess)},
+	settings := Settings{Recursors: []string{named("fails", dns.RcodeServerFailure), named("refuses", dns.RcodeRefused),
+		named("good", dns.RcodeSuccess), named("never", dns.RcodeSuccess)},
 		RecursorTimeout: 10 * time.Second}
 	s := newServer(t, newWorld(t), settings)
 	q := query("www.example.com.", dns.TypeA)
@@ -108,12 +111,14 @@ func TestRecursorsAreAskedInOrder(t *testing.T) {
 		t.Errorf("recursors see the client's id, which could be guessed: %v", under)
 	}
 	// What a recursor says about a name is the answer: that it does not exist, too.
-	s = newServer(t, newWorld(t), Settings{Recursors: []string{named("nx", dns.RcodeNameError), named("never", dns.RcodeSuccess)}, RecursorTimeout: 10 * time.Second})
+	s = newServer(t, newWorld(t), Settings{Recursors: []string{named("nx", dns.RcodeNameError),
+		named("never", dns.RcodeSuccess)}, RecursorTimeout: 10 * time.Second})
 	if got := resolveMsg(t, s, q, false); got.Rcode != dns.RcodeNameError {
 		t.Errorf("%v", got)
 	}
 	// In random order each of two is first now and then.
-	settings = Settings{Recursors: []string{named("one", dns.RcodeSuccess), named("two", dns.RcodeSuccess)}, RecursorStrategy: "random", RecursorTimeout: 10 * time.Second}
+	settings = Settings{Recursors: []string{named("one", dns.RcodeSuccess), named("two", dns.RcodeSuccess)},
+		RecursorStrategy: "random", RecursorTimeout: 10 * time.Second}
 	s = newServer(t, newWorld(t), settings)
 	taken()
 	for range 60 {
@@ -131,7 +136,8 @@ func TestARecursorThatAnswersAnotherQuestionIsNotBelieved(t *testing.T) {
 		_ = w.WriteMsg(m)
 	})
 	s := newServer(t, newWorld(t), Settings{Recursors: []string{liar}, RecursorTimeout: 10 * time.Second})
-	if got := resolveMsg(t, s, query("www.example.com.", dns.TypeA), false); got.Rcode != dns.RcodeServerFailure || len(got.Answer) != 0 {
+	if got := resolveMsg(t, s, query("www.example.com.", dns.TypeA), false); got.Rcode != dns.RcodeServerFailure ||
+		len(got.Answer) != 0 {
 		t.Errorf("%v", got)
 	}
 }
@@ -150,7 +156,8 @@ func TestRecursorsOverTCP(t *testing.T) {
 		m.Truncated = true
 		_ = w.WriteMsg(m)
 	})
-	w := newWorld(t, instance("n", "10.0.0.1", catalog.Service{Name: "outside", Address: "web.example.com", Port: 1}, catalog.Passing))
+	w := newWorld(t, instance("n", "10.0.0.1", catalog.Service{Name: "outside", Address: "web.example.com", Port: 1},
+		catalog.Passing))
 	s := newServer(t, w, Settings{Recursors: []string{big}, RecursorTimeout: 10 * time.Second})
 	if got := resolveMsg(t, s, query("www.example.com.", dns.TypeA), false); !got.Truncated || tcp.Load() != 0 {
 		t.Errorf("over UDP: %v", got)

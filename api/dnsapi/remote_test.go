@@ -43,9 +43,11 @@ func TestNamesOfOtherDatacenters(t *testing.T) {
 	w2 := newWorld(t,
 		instance("db-1", "10.2.0.1", catalog.Service{Name: "db", Port: 5432, Tags: []string{"main"}}, catalog.Passing),
 		instance("db-1", "10.2.0.1", catalog.Service{Name: "addressed", Address: "10.9.9.9", Port: 1}, catalog.Passing))
-	w1 := newWorld(t, instance("n1", "10.1.0.1", catalog.Service{Name: "toward", Address: "db-1.node.dc2.consul", Port: 1}, catalog.Passing))
+	w1 := newWorld(t, instance("n1", "10.1.0.1", catalog.Service{Name: "toward", Address: "db-1.node.dc2.consul", Port: 1},
+		catalog.Passing))
 	all := far{"gone": nil}
-	s1 := in(t, "dc1", w1, Config{Remote: all, Settings: Settings{AltDomain: "alt.test", Recursors: []string{"127.0.0.1:1"}}})
+	s1 := in(t, "dc1", w1, Config{Remote: all,
+		Settings: Settings{AltDomain: "alt.test", Recursors: []string{"127.0.0.1:1"}}})
 	all["dc2"] = in(t, "dc2", w2, Config{Remote: far{"dc1": s1}})
 	const ok, nx = dns.RcodeSuccess, dns.RcodeNameError
 	for _, c := range []struct {
@@ -59,7 +61,8 @@ func TestNamesOfOtherDatacenters(t *testing.T) {
 		{"_db._main.service.dc2.consul.", dns.TypeSRV, ok, []string{"SRV 1 1 5432 db-1.node.dc2.consul."}},
 		{"_db._tcp.dc2.consul.", dns.TypeSRV, ok, []string{"SRV 1 1 5432 db-1.node.dc2.consul."}},
 		{"db-1.node.dc2.consul.", dns.TypeA, ok, []string{"A 10.2.0.1"}},
-		{"db.service.dc2.alt.test.", dns.TypeSRV, ok, []string{"SRV 1 1 5432 db-1.node.dc2.alt.test."}}, // a zone that dc2 does not have
+		// a zone that dc2 does not have
+		{"db.service.dc2.alt.test.", dns.TypeSRV, ok, []string{"SRV 1 1 5432 db-1.node.dc2.alt.test."}},
 		{"addressed.service.dc2.consul.", dns.TypeSRV, ok, []string{"SRV 1 1 1 0a090909.addr.dc2.consul."}},
 		{"0a090909.addr.dc2.consul.", dns.TypeA, ok, []string{"A 10.9.9.9"}},
 		{"db.service.consul.", dns.TypeA, nx, nil},
@@ -96,9 +99,10 @@ func TestTheTokenTravels(t *testing.T) {
 	}
 	w := newWorld(t, instance("n", "10.0.0.1", catalog.Service{Name: "web"}, catalog.Passing))
 	server := in(t, "dc1", w, Config{Access: access, Token: func() string { return "own" }})
-	agent, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Token: func() string { return "theirs" }, Forward: forwarder(func(a Asked) ([]byte, error) {
-		return server.Resolve(context.Background(), a), nil
-	})})
+	agent, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Token: func() string { return "theirs" },
+		Forward: forwarder(func(a Asked) ([]byte, error) {
+			return server.Resolve(context.Background(), a), nil
+		})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +134,8 @@ func (r run) ExecuteDNS(_ context.Context, q Query) (QueryAnswer, error) {
 func TestPreparedQueries(t *testing.T) {
 	w := newWorld(t)
 	one := func(name, address string, port int) QueryInstance {
-		return QueryInstance{Node: &catalog.Node{Name: name, Address: address}, Service: &catalog.Service{Node: name, Name: "db", Port: port}}
+		return QueryInstance{Node: &catalog.Node{Name: name, Address: address},
+			Service: &catalog.Service{Node: name, Name: "db", Port: port}}
 	}
 	var source netip.Addr
 	s := in(t, "dc1", w, Config{Settings: Settings{ServiceTTL: map[string]time.Duration{"*": 7 * time.Second}},
@@ -138,7 +143,8 @@ func TestPreparedQueries(t *testing.T) {
 			source = from
 			switch name {
 			case "near.db":
-				return QueryAnswer{Datacenter: "dc2", TTL: 30 * time.Second, Instances: []QueryInstance{one("b", "10.2.0.2", 2), one("a", "10.2.0.1", 1)}}, nil
+				return QueryAnswer{Datacenter: "dc2", TTL: 30 * time.Second, Instances: []QueryInstance{one("b", "10.2.0.2", 2),
+					one("a", "10.2.0.1", 1)}}, nil
 			case "plain":
 				return QueryAnswer{Datacenter: "dc1", TTL: -1, Instances: []QueryInstance{one("c", "10.1.0.1", 3)}}, nil
 			case "empty":
@@ -151,12 +157,15 @@ func TestPreparedQueries(t *testing.T) {
 	q := query("Near.db.query.consul.", dns.TypeSRV)
 	q.SetEdns0(1232, false)
 	opt := q.IsEdns0()
-	opt.Option = append(opt.Option, &dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: 24, Address: []byte{192, 0, 2, 0}})
+	opt.Option = append(opt.Option, &dns.EDNS0_SUBNET{Code: dns.EDNS0SUBNET, Family: 1, SourceNetmask: 24,
+		Address: []byte{192, 0, 2, 0}})
 	got := ask(t, s, q, false)
-	if len(got.Answer) != 2 || got.Answer[0].(*dns.SRV).Target != "b.node.dc2.consul." || got.Answer[1].(*dns.SRV).Port != 1 || got.Answer[0].Header().Ttl != 30 {
+	if len(got.Answer) != 2 || got.Answer[0].(*dns.SRV).Target != "b.node.dc2.consul." ||
+		got.Answer[1].(*dns.SRV).Port != 1 || got.Answer[0].Header().Ttl != 30 {
 		t.Errorf("order, datacenter and TTL of the query: %v", got)
 	}
-	if scope := got.IsEdns0().Option[0].(*dns.EDNS0_SUBNET).SourceScope; scope != 24 || source != netip.MustParseAddr("192.0.2.0") {
+	if scope := got.IsEdns0().Option[0].(*dns.EDNS0_SUBNET).SourceScope; scope != 24 ||
+		source != netip.MustParseAddr("192.0.2.0") {
 		t.Errorf("scope %d, source %v: the answer is this network's", scope, source)
 	}
 	for _, c := range []struct {
@@ -172,23 +181,28 @@ func TestPreparedQueries(t *testing.T) {
 		{"broken.query.consul.", dns.RcodeServerFailure, nil},
 	} {
 		got := ask(t, s, query(c.name, dns.TypeA), false)
-		if got.Rcode != c.rcode || !slices.Equal(short(got.Answer), c.answer) || (len(got.Answer) > 0 && got.Answer[0].Header().Ttl != 7) {
+		if got.Rcode != c.rcode || !slices.Equal(short(got.Answer), c.answer) ||
+			(len(got.Answer) > 0 && got.Answer[0].Header().Ttl != 7) {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
-	if got := ask(t, in(t, "dc1", w, Config{}), query("plain.query.consul.", dns.TypeA), false); got.Rcode != dns.RcodeNameError {
+	if got := ask(t, in(t, "dc1", w, Config{}), query("plain.query.consul.", dns.TypeA),
+		false); got.Rcode != dns.RcodeNameError {
 		t.Errorf("without queries: %v", got)
 	}
 }
 
 func TestVirtualAddresses(t *testing.T) {
 	vip := map[string]catalog.ServiceAddress{"consul-virtual": {Address: "240.0.0.7", Port: 80}}
-	s := in(t, "dc1", newWorld(t, instance("n", "10.0.0.1", catalog.Service{Name: "web", TaggedAddresses: vip}, catalog.Critical),
+	s := in(t, "dc1", newWorld(t, instance("n", "10.0.0.1", catalog.Service{Name: "web", TaggedAddresses: vip},
+		catalog.Critical),
 		instance("n", "10.0.0.1", catalog.Service{Name: "bare"}, catalog.Passing)), Config{})
-	if got := ask(t, s, query("web.virtual.consul.", dns.TypeA), false); !slices.Equal(short(got.Answer), []string{"A 240.0.0.7"}) {
+	if got := ask(t, s, query("web.virtual.consul.", dns.TypeA), false); !slices.Equal(short(got.Answer),
+		[]string{"A 240.0.0.7"}) {
 		t.Errorf("%v", got)
 	}
-	if got := ask(t, s, query("web.virtual.consul.", dns.TypeAAAA), false); got.Rcode != dns.RcodeSuccess || len(got.Ns) != 1 {
+	if got := ask(t, s, query("web.virtual.consul.", dns.TypeAAAA), false); got.Rcode != dns.RcodeSuccess ||
+		len(got.Ns) != 1 {
 		t.Errorf("%v", got)
 	}
 	if got := ask(t, s, query("bare.virtual.consul.", dns.TypeA), false); got.Rcode != dns.RcodeNameError {
@@ -202,13 +216,15 @@ func TestIngressGateways(t *testing.T) {
 			Record: catalog.Record{Kind: catalog.RecordConfigEntry, Key: kind + "/" + name, Value: []byte(value)}}}}
 	}
 	gateway := catalog.Service{Name: "edge", Kind: catalog.KindIngressGateway, Port: 8443}
-	w := newWorld(t, instance("n", "10.0.0.1", gateway, catalog.Passing), instance("m", "10.0.0.2", gateway, catalog.Critical))
+	w := newWorld(t, instance("n", "10.0.0.1", gateway, catalog.Passing),
+		instance("m", "10.0.0.2", gateway, catalog.Critical))
 	s := in(t, "dc1", w, Config{})
 	a, srv := query("web.ingress.consul.", dns.TypeA), query("web.ingress.dc1.consul.", dns.TypeSRV)
 	if got := ask(t, s, a, false); got.Rcode != dns.RcodeNameError {
 		t.Errorf("before there is a gateway for it: %v", got)
 	}
-	w.apply(t, set("ingress-gateway", "edge", `{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"tcp","Services":[{"Name":"web"}]}]}`))
+	w.apply(t, set("ingress-gateway", "edge",
+		`{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"tcp","Services":[{"Name":"web"}]}]}`))
 	for range 2 { // the second comes from the cache
 		if got := ask(t, s, a, false); !slices.Equal(short(got.Answer), []string{"A 10.0.0.1"}) {
 			t.Errorf("%v", got)
@@ -221,7 +237,8 @@ func TestIngressGateways(t *testing.T) {
 	if got := ask(t, s, a, false); len(got.Answer) != 2 {
 		t.Errorf("after the second came up: %v", got)
 	}
-	w.apply(t, set("ingress-gateway", "edge", `{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"tcp","Services":[{"Name":"db"}]}]}`))
+	w.apply(t, set("ingress-gateway", "edge",
+		`{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"tcp","Services":[{"Name":"db"}]}]}`))
 	if got := ask(t, s, a, false); got.Rcode != dns.RcodeNameError {
 		t.Errorf("after the gateway dropped it: %v", got)
 	}
@@ -232,7 +249,8 @@ func TestAgentsKeepAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := in(t, "dc1", sample(t), Config{})
 		forwards, down := 0, false
-		agent, err := New(Config{Settings: Settings{UseCache: true, CacheMaxAge: 10 * time.Second}, Metrics: telemetry.New(telemetry.Config{}),
+		agent, err := New(Config{Settings: Settings{UseCache: true, CacheMaxAge: 10 * time.Second},
+			Metrics: telemetry.New(telemetry.Config{}),
 			Forward: forwarder(func(a Asked) ([]byte, error) {
 				if forwards++; down {
 					return nil, errors.New("no server")
@@ -244,7 +262,8 @@ func TestAgentsKeepAnswers(t *testing.T) {
 		}
 		for range 5 {
 			q := query("TEN.service.consul.", dns.TypeA)
-			if got := ask(t, agent, q, true); len(got.Answer) != 10 || got.Id != q.Id || got.Question[0].Name != "TEN.service.consul." {
+			if got := ask(t, agent, q, true); len(got.Answer) != 10 || got.Id != q.Id ||
+				got.Question[0].Name != "TEN.service.consul." {
 				t.Fatalf("%v", got)
 			}
 		}

@@ -82,7 +82,8 @@ func TestTCPConnectionsAreBoundedByAddress(t *testing.T) {
 		t.Errorf("one too many: %v", err)
 	}
 	from2 := dns.Client{Net: "tcp", Dialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}}
-	if got, _, err := from2.Exchange(query("web.service.consul.", dns.TypeA), address); err != nil || len(got.Answer) != 2 {
+	if got, _, err := from2.Exchange(query("web.service.consul.", dns.TypeA), address); err != nil ||
+		len(got.Answer) != 2 {
 		t.Errorf("another address: %v", err)
 	}
 	_ = held.Close()
@@ -137,7 +138,8 @@ func TestAReplyLeavesFromTheAddressThatWasAsked(t *testing.T) {
 		for _, to := range targets {
 			// A connected socket takes datagrams from the address it asked and from no other.
 			for range 2 {
-				if got := exchange(t, "udp", net.JoinHostPort(to, port), query("ten.service.consul.", dns.TypeA)); len(got.Answer) != 3 {
+				if got := exchange(t, "udp", net.JoinHostPort(to, port),
+					query("ten.service.consul.", dns.TypeA)); len(got.Answer) != 3 {
 					t.Errorf("%s: %v", to, got)
 				}
 			}
@@ -176,10 +178,12 @@ func TestOtherNamesGoToTheRecursors(t *testing.T) {
 		t.Errorf("a name outside: %v", got)
 	}
 	got = exchange(t, "udp", address, query("outside.service.consul.", dns.TypeA))
-	if len(got.Answer) != 2 || got.Answer[0].Header().Rrtype != dns.TypeCNAME || got.Answer[1].Header().Name != "web.example.com." {
+	if len(got.Answer) != 2 || got.Answer[0].Header().Rrtype != dns.TypeCNAME ||
+		got.Answer[1].Header().Name != "web.example.com." {
 		t.Errorf("a service whose address is a name: %v", got)
 	}
-	if got := exchange(t, "udp", address, query("ten.service.consul.", dns.TypeA)); !got.RecursionAvailable || !got.Authoritative {
+	if got := exchange(t, "udp", address, query("ten.service.consul.", dns.TypeA)); !got.RecursionAvailable ||
+		!got.Authoritative {
 		t.Errorf("our own: %v", got.MsgHdr)
 	}
 	if err := s.Reload(Settings{Recursors: []string{silent}, RecursorTimeout: 20 * time.Millisecond}); err != nil {

@@ -129,7 +129,8 @@ func (s *Server) answer(req *dns.Msg, from origin, random *rand.Rand) verdict {
 	if s.elsewhere(c) {
 		return verdict{todo: forward, reply: m, zone: z}
 	}
-	l := lookup{s: s, c: c, dc: s.cfg.Datacenter, state: s.cfg.Source.State(), access: s.cfg.Access(from.token), zone: z, owner: q.Name, qtype: q.Qtype}
+	l := lookup{s: s, c: c, dc: s.cfg.Datacenter, state: s.cfg.Source.State(), access: s.cfg.Access(from.token), zone: z,
+		owner: q.Name, qtype: q.Qtype}
 	var r result
 	if isReverse {
 		l.zone = &c.zones[0]
@@ -313,7 +314,8 @@ func (s *Server) resolve(ctx context.Context, query []byte, d *deferred) []byte 
 func (s *Server) hand(ctx context.Context, c *settled, query []byte, d *deferred) (reply []byte) {
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
-	a := Asked{Query: query, TCP: d.from.tcp, Token: d.from.token, Crossed: d.from.crossed, Agent: d.from.agent, Source: d.from.source}
+	a := Asked{Query: query, TCP: d.from.tcp, Token: d.from.token, Crossed: d.from.crossed, Agent: d.from.agent,
+		Source: d.from.source}
 	if d.zone != nil {
 		a.Domain = d.zone.name
 	}

@@ -103,7 +103,8 @@ func New(l net.Listener, cfg Config) (*Server, error) {
 		cfg.HandoverQueue = 1024
 	}
 	s := &Server{cfg: cfg, listener: l, conns: map[*conn]struct{}{}}
-	s.fallback = &fallbackListener{addr: l.Addr(), conns: make(chan net.Conn, cfg.HandoverQueue), closed: make(chan struct{})}
+	s.fallback = &fallbackListener{addr: l.Addr(), conns: make(chan net.Conn, cfg.HandoverQueue),
+		closed: make(chan struct{})}
 	return s, nil
 }
 

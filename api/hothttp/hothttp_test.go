@@ -71,10 +71,11 @@ func startWith(t *testing.T, cfg Config) (*script, string) {
 		t.Fatal(err)
 	}
 	h.server = s
-	fallback := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		_, _ = fmt.Fprintf(w, "slow %s %s %s", r.Method, r.URL.Path, body)
-	})}
+	fallback := &http.Server{ReadHeaderTimeout: time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			_, _ = fmt.Fprintf(w, "slow %s %s %s", r.Method, r.URL.Path, body)
+		})}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = s.Run(ctx) })
@@ -315,7 +316,8 @@ func TestStopFreesParkedCalls(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("GET /v1/kv/a?raw HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n"))
 	f.Add([]byte("PUT /v1/kv/a HTTP/1.1\r\nHost: x:1\r\nContent-Length: 3\r\nX-Consul-Token: root\r\n\r\nabcGET"))
-	f.Add([]byte("POST /v1/secret/a HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nX-Vault-Request: true\r\nX-Vault-Token: t\r\n\r\n{}"))
+	f.Add([]byte("POST /v1/secret/a HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nX-Vault-Request: " +
+		"true\r\nX-Vault-Token: t\r\n\r\n{}"))
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"))
 	f.Add([]byte("PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: 3\r\n\r\nabc"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -334,7 +336,8 @@ func FuzzParse(f *testing.F) {
 		}
 		method := map[Method]string{GET: "GET", PUT: "PUT", POST: "POST"}[r.Method]
 		if want.Method != method || want.URL.Path != string(r.Path) || want.URL.RawQuery != string(r.Query) ||
-			want.Header.Get("X-Consul-Token") != string(r.Token) || want.Header.Get("X-Vault-Token") != string(r.VaultToken) || !bytes.Equal(body, r.Body) || want.Close {
+			want.Header.Get("X-Consul-Token") != string(r.Token) || want.Header.Get("X-Vault-Token") != string(r.VaultToken) ||
+			!bytes.Equal(body, r.Body) || want.Close {
 			t.Fatalf("read differently: %q", raw[:n])
 		}
 	})

@@ -81,17 +81,18 @@ func TestClientsThatPipelineAndLeaveAreNoticed(t *testing.T) {
 // held.
 func TestBodiesBeyondTheBudgetAreRefused(t *testing.T) {
 	budget := limit.NewBytes(16<<20, nil)
-	addr := serveBounded(t, ServerConfig{Bytes: budget, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, err := ReadBody(r, nil, 32<<20)
-		if errors.Is(err, limit.ErrBytes) {
-			w.Header().Set("Retry-After", "1")
-			WriteText(w, http.StatusServiceUnavailable, err.Error())
-			return
-		}
-		if err == nil {
-			_, _ = fmt.Fprint(w, len(b))
-		}
-	})})
+	addr := serveBounded(t, ServerConfig{Bytes: budget,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b, err := ReadBody(r, nil, 32<<20)
+			if errors.Is(err, limit.ErrBytes) {
+				w.Header().Set("Retry-After", "1")
+				WriteText(w, http.StatusServiceUnavailable, err.Error())
+				return
+			}
+			if err == nil {
+				_, _ = fmt.Fprint(w, len(b))
+			}
+		})})
 	var wg sync.WaitGroup
 	var refused, wrong atomic.Int32
 	for range 32 {
@@ -136,14 +137,15 @@ func TestBodiesBeyondTheBudgetAreRefused(t *testing.T) {
 // TestLargeBodiesGiveBackWhatTheyHeld sends bodies of all kinds, one after the other.
 func TestLargeBodiesGiveBackWhatTheyHeld(t *testing.T) {
 	budget := limit.NewBytes(64<<20, nil)
-	addr := serveBounded(t, ServerConfig{Bytes: budget, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, err := ReadBody(r, nil, 4<<20)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
-			return
-		}
-		Write(w, r, http.StatusOK, TextType, b)
-	})})
+	addr := serveBounded(t, ServerConfig{Bytes: budget,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b, err := ReadBody(r, nil, 4<<20)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+				return
+			}
+			Write(w, r, http.StatusOK, TextType, b)
+		})})
 	for _, n := range []int{0, 1, 511, 512, 513, 64 << 10, 64<<10 + 1, 128 << 10, 1 << 20, 4 << 20, 4<<20 + 1} {
 		for _, chunked := range []bool{false, true} {
 			var body io.Reader = bytes.NewReader(bytes.Repeat([]byte("x"), n))

@@ -15,7 +15,8 @@ import (
 // TestSlowloris: who sends a byte now and then, in the head or in the body, is cut off when its time is over,
 // while others are served; who sends slowly but steadily is not.
 func TestSlowloris(t *testing.T) {
-	s, err := NewServer(ServerConfig{Name: "t", Listen: []Listen{{Address: "127.0.0.1:0"}}, ReadHeaderTimeout: 500 * time.Millisecond, BodyGrace: 500 * time.Millisecond,
+	s, err := NewServer(ServerConfig{Name: "t", Listen: []Listen{{Address: "127.0.0.1:0"}},
+		ReadHeaderTimeout: 500 * time.Millisecond, BodyGrace: 500 * time.Millisecond,
 		MaxHeaderBytes: 64 << 10, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/unread" {
 				return
@@ -43,7 +44,8 @@ func TestSlowloris(t *testing.T) {
 	})
 	addr := s.Addrs()[0].String()
 	slow := map[string]string{
-		"head": "GET / HTTP/1.1\r\nHost: x\r\n", "nothing": "G", "body": "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
+		"head": "GET / HTTP/1.1\r\nHost: x\r\n", "nothing": "G",
+		"body":           "PUT / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
 		"body of nobody": "PUT /unread HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
 		"chunks":         "PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n186a0\r\n",
 	}
@@ -130,7 +132,8 @@ func steady(t *testing.T, addr string) {
 // listener.
 func TestWriteTimeout(t *testing.T) {
 	cut := make(chan error, 1)
-	s, _, _ := serve(t, ServerConfig{Name: "t", WriteTimeout: 300 * time.Millisecond, Listen: []Listen{{Address: "127.0.0.1:0"}},
+	s, _, _ := serve(t, ServerConfig{Name: "t", WriteTimeout: 300 * time.Millisecond,
+		Listen: []Listen{{Address: "127.0.0.1:0"}},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/quick" {
 				return

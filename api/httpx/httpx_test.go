@@ -62,8 +62,10 @@ func TestQueryAllocatesNothing(t *testing.T) {
 
 func TestParseBlocking(t *testing.T) {
 	for raw, want := range map[string]Blocking{
-		"": {}, "wait=10s": {}, "index=0&wait=10s": {}, "index=5": {5, DefaultQueryTime}, "index=5&wait=10s": {5, 10 * time.Second},
-		"index=5&wait=24h": {5, MaxQueryTime}, "index=5&wait=-1s": {5, DefaultQueryTime}, "index=5&wait=0s": {5, DefaultQueryTime},
+		"": {}, "wait=10s": {}, "index=0&wait=10s": {}, "index=5": {5, DefaultQueryTime},
+		"index=5&wait=10s": {5, 10 * time.Second},
+		"index=5&wait=24h": {5, MaxQueryTime}, "index=5&wait=-1s": {5, DefaultQueryTime},
+		"index=5&wait=0s":                    {5, DefaultQueryTime},
 		"index=18446744073709551615&wait=1s": {18446744073709551615, time.Second}, "index=": {}, "wait=": {},
 	} {
 		if got, err := ParseBlocking(Query(raw), WaitLimits{}); err != nil || got != want {
@@ -135,7 +137,8 @@ func TestBodyCacheEncodesOnce(t *testing.T) {
 func TestBodyCacheIsBounded(t *testing.T) {
 	c := BodyCache{MaxBytes: 64 << 10}
 	for i := range 1000 {
-		c.Get(fmt.Appendf(nil, "key%d", i), Version{Index: 1}, func(b []byte) []byte { return append(b, make([]byte, 1000)...) })
+		c.Get(fmt.Appendf(nil, "key%d", i), Version{Index: 1},
+			func(b []byte) []byte { return append(b, make([]byte, 1000)...) })
 		if c.Bytes() > 64<<10 {
 			t.Fatalf("it holds %d bytes", c.Bytes())
 		}
@@ -282,7 +285,8 @@ func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	serve(t, ServerConfig{Listen: []Listen{{Address: "unix://" + path}}, Unix: UnixMode{Mode: "0600", Group: ownGroup(t)},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hi")) })})
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
+		_ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}}}
 	defer client.CloseIdleConnections()
@@ -318,8 +322,10 @@ func TestGate(t *testing.T) {
 		method, path, from string
 		pass               bool
 	}{
-		{"GET", "/v1/kv/a", "192.0.2.1:1", true}, {"PUT", "/v1/kv/a", "192.0.2.1:1", false}, {"PUT", "/v1/kv/a", "10.2.3.4:1", true},
-		{"PUT", "/v1/kv/a", "[::ffff:10.2.3.4]:1", true}, {"PUT", "/v1/kv/a", "@", true}, {"GET", "/v1/agent/self", "10.2.3.4:1", false},
+		{"GET", "/v1/kv/a", "192.0.2.1:1", true}, {"PUT", "/v1/kv/a", "192.0.2.1:1", false},
+		{"PUT", "/v1/kv/a", "10.2.3.4:1", true},
+		{"PUT", "/v1/kv/a", "[::ffff:10.2.3.4]:1", true}, {"PUT", "/v1/kv/a", "@", true},
+		{"GET", "/v1/agent/self", "10.2.3.4:1", false},
 	} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(c.method, c.path, nil)
 		r.RemoteAddr = c.from

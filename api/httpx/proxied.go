@@ -41,7 +41,8 @@ type proxiedListener struct {
 }
 
 func (p *Proxied) wrap(l net.Listener) net.Listener {
-	return &proxiedListener{Listener: l, who: p, ready: make(chan net.Conn), done: make(chan struct{}), slots: make(chan struct{}, maxUnheard)}
+	return &proxiedListener{Listener: l, who: p, ready: make(chan net.Conn), done: make(chan struct{}),
+		slots: make(chan struct{}, maxUnheard)}
 }
 
 // Accept implements net.Listener.
@@ -95,7 +96,9 @@ func (l *proxiedListener) run() {
 
 func (l *proxiedListener) trusted(from net.Addr) bool {
 	a, ok := from.(*net.TCPAddr)
-	return ok && slices.ContainsFunc(l.who.From, func(p netip.Prefix) bool { return p.Contains(a.AddrPort().Addr().Unmap()) })
+	return ok && slices.ContainsFunc(l.who.From, func(p netip.Prefix) bool {
+		return p.Contains(a.AddrPort().Addr().Unmap())
+	})
 }
 
 // Close implements net.Listener.

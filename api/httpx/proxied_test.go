@@ -17,9 +17,11 @@ import (
 
 // TestProxied: whose header is believed, in both versions; who is slow keeps nobody out; who is not allowed is cut.
 func TestProxied(t *testing.T) {
-	here, elsewhere := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	here, elsewhere := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+		[]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	one := "PROXY TCP4 192.0.2.7 192.0.2.1 4711 8200\r\n"
-	head := proxyproto.HeaderProxyFromAddrs(2, &net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 4711}, &net.TCPAddr{IP: net.ParseIP("192.0.2.1"), Port: 8200})
+	head := proxyproto.HeaderProxyFromAddrs(2, &net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 4711},
+		&net.TCPAddr{IP: net.ParseIP("192.0.2.1"), Port: 8200})
 	raw, err := head.Format()
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +71,8 @@ func TestProxied(t *testing.T) {
 			}
 			defer c.Close()
 			_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-			_, _ = io.WriteString(c, test.head+"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n") // a cut connection shows below
+			// a cut connection shows below
+			_, _ = io.WriteString(c, test.head+"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 			if err != nil {
 				if test.want != "" {

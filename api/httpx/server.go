@@ -111,14 +111,16 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	quiet := slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
 	s.http = &http.Server{
 		Handler: s.paced(cfg.Handler), ErrorLog: quiet,
-		ReadHeaderTimeout: cfg.ReadHeaderTimeout, WriteTimeout: cfg.WriteTimeout, IdleTimeout: cfg.IdleTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
-		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 100},
-		BaseContext: func(net.Listener) context.Context { return s.base },
-		ConnContext: s.seen.opened, ConnState: s.seen.changed,
+		ReadHeaderTimeout: cfg.ReadHeaderTimeout, WriteTimeout: cfg.WriteTimeout, IdleTimeout: cfg.IdleTimeout,
+		MaxHeaderBytes: cfg.MaxHeaderBytes,
+		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: 100},
+		BaseContext:    func(net.Listener) context.Context { return s.base },
+		ConnContext:    s.seen.opened, ConnState: s.seen.changed,
 	}
 	s.refuse = &http.Server{
 		Handler: http.HandlerFunc(refuseConn), ErrorLog: quiet,
-		ReadHeaderTimeout: refuseTimeout, ReadTimeout: refuseTimeout, WriteTimeout: refuseTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes,
+		ReadHeaderTimeout: refuseTimeout, ReadTimeout: refuseTimeout, WriteTimeout: refuseTimeout,
+		MaxHeaderBytes: cfg.MaxHeaderBytes,
 	}
 	s.limit = newConnLimit(&cfg)
 	return s, nil
@@ -264,7 +266,8 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.seen.run(hotCtx) })
 	for i, l := range listeners {
 		if s.cfg.Hot != nil && s.cfg.Listen[i].TLS == nil {
-			hot, err := hothttp.New(l, hothttp.Config{Handler: s.cfg.Hot, Log: s.log, FirstByteTimeout: s.cfg.ReadHeaderTimeout, IdleTimeout: s.cfg.IdleTimeout,
+			hot, err := hothttp.New(l, hothttp.Config{Handler: s.cfg.Hot, Log: s.log, FirstByteTimeout: s.cfg.ReadHeaderTimeout,
+				IdleTimeout:  s.cfg.IdleTimeout,
 				WriteTimeout: s.cfg.WriteTimeout, Waits: slow.begin,
 				AcceptFailed: func() { s.cfg.Metrics.Counter("net.accept_errors").Add(1) }})
 			if err != nil {

@@ -20,7 +20,8 @@ func (s *Server) paced(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.seen.begin(r.Context())()
 		if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
-			b := &heldBody{ReadCloser: r.Body, deadline: http.NewResponseController(w), left: s.cfg.BodyGrace, hold: s.cfg.Bytes.Hold(addressOf(r))}
+			b := &heldBody{ReadCloser: r.Body, deadline: http.NewResponseController(w), left: s.cfg.BodyGrace,
+				hold: s.cfg.Bytes.Hold(addressOf(r))}
 			defer b.hold.End()
 			b.extend() // also for handlers that never read it: net/http itself then does
 			r.Body = b

@@ -37,7 +37,8 @@ type slowWait struct {
 }
 
 func newSlowReaders(m *telemetry.Registry, bytes *limit.Bytes) *slowReaders {
-	return &slowReaders{metrics: m, bytes: bytes, waits: map[*slowWait]struct{}{}, names: map[netip.Addr]bool{}, open: map[*watchedConn]struct{}{}}
+	return &slowReaders{metrics: m, bytes: bytes, waits: map[*slowWait]struct{}{}, names: map[netip.Addr]bool{},
+		open: map[*watchedConn]struct{}{}}
 }
 
 // begin notes that a client does not take an answer at once; what it returns ends that. False: the budget has no room

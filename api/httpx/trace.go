@@ -10,7 +10,8 @@ import (
 // Context) for whoever keeps slow requests, and, while traces are exported, the span that all that is done for it
 // belongs to. end closes that; route is a pattern that the path fits, which must hold nothing that a client wrote.
 // With neither, w and r are given back as they are.
-func Trace(to *telemetry.Traces, plane string, w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request, func(route string)) {
+func Trace(to *telemetry.Traces, plane string, w http.ResponseWriter, r *http.Request) (http.ResponseWriter,
+	*http.Request, func(route string)) {
 	header := r.Header.Get("Traceparent")
 	span := to.Begin(plane, r.Method, header)
 	if span == nil {
@@ -20,7 +21,8 @@ func Trace(to *telemetry.Traces, plane string, w http.ResponseWriter, r *http.Re
 		return w, r, func(string) {}
 	}
 	seen := &statusWriter{ResponseWriter: w}
-	return seen, r.WithContext(telemetry.WithRequest(r.Context(), span)), func(route string) { span.End(route, seen.status) }
+	return seen, r.WithContext(telemetry.WithRequest(r.Context(), span)),
+		func(route string) { span.End(route, seen.status) }
 }
 
 // statusWriter remembers with which status a request was answered.

@@ -171,7 +171,8 @@ func (h *Handler) summary() jsonSummary {
 }
 
 func jsonOf(a telemetry.Aggregate, naming *telemetry.Naming) jsonAggregate {
-	return jsonAggregate{naming.Name(a.Series), a.Count, a.Rate, a.Sum, a.Min, a.Max, a.Mean, a.Stddev, labelMap(naming, a.Series)}
+	return jsonAggregate{naming.Name(a.Series), a.Count, a.Rate, a.Sum, a.Min, a.Max, a.Mean, a.Stddev,
+		labelMap(naming, a.Series)}
 }
 
 func labelMap(naming *telemetry.Naming, s *telemetry.Series) map[string]string {

@@ -68,11 +68,13 @@ func TestPrometheusTextIsReadBack(t *testing.T) {
 	if f := families["consul_raft_apply"]; f.GetType() != dto.MetricType_COUNTER || f.Metric[0].Counter.GetValue() != 3 {
 		t.Errorf("counter %v", f)
 	}
-	if f := families["consul_raft_last_index"]; f.GetType() != dto.MetricType_GAUGE || f.Metric[0].Gauge.GetValue() != 12.5 {
+	if f := families["consul_raft_last_index"]; f.GetType() != dto.MetricType_GAUGE ||
+		f.Metric[0].Gauge.GetValue() != 12.5 {
 		t.Errorf("gauge %v", f)
 	}
 	f := families["consul_raft_commitTime"]
-	if s := f.Metric[0].Summary; f.GetType() != dto.MetricType_SUMMARY || s.GetSampleCount() != 1 || s.GetSampleSum() != 7.1 ||
+	if s := f.Metric[0].Summary; f.GetType() != dto.MetricType_SUMMARY || s.GetSampleCount() != 1 ||
+		s.GetSampleSum() != 7.1 ||
 		len(s.Quantile) != 3 || s.Quantile[0].GetQuantile() != 0.5 || s.Quantile[2].GetValue() != 7.1 {
 		t.Errorf("summary %v", f)
 	}
@@ -80,7 +82,8 @@ func TestPrometheusTextIsReadBack(t *testing.T) {
 		t.Errorf("the placeholder stayed beside the real series: %v", f)
 	}
 	labels := families["consul_odd_name_with"].Metric[0].Label
-	if labels[0].GetName() != "la_bel" || labels[0].GetValue() != "quo\"te\\back\nline" || labels[1].GetName() != "quantile_" {
+	if labels[0].GetName() != "la_bel" || labels[0].GetValue() != "quo\"te\\back\nline" ||
+		labels[1].GetName() != "quantile_" {
 		t.Errorf("labels %v", labels)
 	}
 }
@@ -98,7 +101,8 @@ func TestEveryDeclaredNameExistsAtZero(t *testing.T) {
 				continue
 			}
 			m := f.Metric[0]
-			if m.Counter.GetValue() != 0 || m.Gauge.GetValue() != 0 || m.Summary.GetSampleCount() != 0 || m.Summary.GetSampleSum() != 0 {
+			if m.Counter.GetValue() != 0 || m.Gauge.GetValue() != 0 || m.Summary.GetSampleCount() != 0 ||
+				m.Summary.GetSampleSum() != 0 {
 				t.Errorf("%s is not zero: %v", name, m)
 			}
 		}
@@ -192,7 +196,8 @@ func TestJSONSummary(t *testing.T) {
 	if _, err := time.Parse("2006-01-02 15:04:05 +0000 UTC", got.Timestamp); err != nil {
 		t.Error(err)
 	}
-	if len(got.Gauges) != 1 || got.Gauges[0].Name != "consul.host1.raft.last_index" || got.Gauges[0].Labels == nil || got.Points == nil {
+	if len(got.Gauges) != 1 || got.Gauges[0].Name != "consul.host1.raft.last_index" || got.Gauges[0].Labels == nil ||
+		got.Points == nil {
 		t.Errorf("gauges %+v", got.Gauges)
 	}
 	found := false
@@ -293,7 +298,8 @@ func TestHostnameLabel(t *testing.T) {
 	r.Gauge("g").Set(2)
 	r.Timing("t", "host", "mine").Observe(1)
 	_, _, body := get(t, r, "?format=prometheus", "")
-	for _, want := range []string{`consul_a{peer="p",host="h1"} 1`, `consul_g{host="h1"} 2`, `consul_t_count{host="mine"} 1`} {
+	for _, want := range []string{`consul_a{peer="p",host="h1"} 1`, `consul_g{host="h1"} 2`,
+		`consul_t_count{host="mine"} 1`} {
 		if !strings.Contains(body, "\n"+want+"\n") {
 			t.Errorf("%s is not in\n%s", want, body)
 		}

@@ -82,7 +82,8 @@ func NewAgents(cfg AgentsConfig) (*Agents, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Agents{cfg: cfg, loop: loop, beats: beatChecks{seed: maphash.MakeSeed()}, opening: make(chan struct{}, openingMost), links: map[*session]struct{}{}, refused: newRefusals()}, nil
+	return &Agents{cfg: cfg, loop: loop, beats: beatChecks{seed: maphash.MakeSeed()},
+		opening: make(chan struct{}, openingMost), links: map[*session]struct{}{}, refused: newRefusals()}, nil
 }
 
 // takeTime bounds how long a message waits for room in the store before it is dropped.
@@ -162,7 +163,8 @@ func (a *Agents) connect(w http.ResponseWriter, r *http.Request) {
 		form = protobuf
 	}
 	s.JSON = form == jsonForm
-	header := http.Header{"Accept": {protobuf, jsonForm}, "Content-Type": {form}, "Backend-Id": {a.cfg.Backend}} // two lines of Accept: agents look for one that is theirs
+	// two lines of Accept: agents look for one that is theirs
+	header := http.Header{"Accept": {protobuf, jsonForm}, "Content-Type": {form}, "Backend-Id": {a.cfg.Backend}}
 	link, err := ws.Upgrade(w, r, header, &a.cfg.Limits)
 	if err != nil {
 		return
@@ -216,7 +218,8 @@ func (a *Agents) admit(r *http.Request) (s *session, status int, text string) {
 	}
 	s.Namespace = known.Name
 	if !view.Access().Allows(who, "create", "events", s.Namespace, s.Agent) {
-		return nil, http.StatusForbidden, "user " + who.User + " may not create events of " + s.Agent + " in namespace " + s.Namespace
+		return nil, http.StatusForbidden, "user " + who.User + " may not create events of " + s.Agent + " in namespace " +
+			s.Namespace
 	}
 	return s, 0, ""
 }

@@ -68,7 +68,9 @@ func newBackend(t testing.TB) *backend {
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
 		},
-		Log: log, Now: time.Now, Gather: time.Millisecond, Silences: func(ns string) *monitor.Silences { return b.resources.View().Silences(ns) },
+		Log: log, Now: time.Now, Gather: time.Millisecond, Silences: func(ns string) *monitor.Silences {
+			return b.resources.View().Silences(ns)
+		},
 		Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return true },
 		Publish: func(p *ingest.Published) {
 			e, err := p.Event()
@@ -77,7 +79,8 @@ func newBackend(t testing.TB) *backend {
 			}
 			b.published <- e
 		},
-		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false }, Deregister: func(string, string) {}, Proxy: b.resources.Proxy,
+		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false },
+		Deregister: func(string, string) {}, Proxy: b.resources.Proxy,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -85,8 +88,10 @@ func newBackend(t testing.TB) *backend {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.ingest.Run(ctx) }()
-	b.Agents, err = NewAgents(AgentsConfig{Resources: b.resources, Users: users.New(users.Config{Resources: b.resources, Cost: bcrypt.MinCost}), Hub: hub.NewHub(), Events: b.ingest, Backend: "backend-1",
-		Ready: b.ready.Load, Log: log})
+	b.Agents, err = NewAgents(AgentsConfig{Resources: b.resources,
+		Users: users.New(users.Config{Resources: b.resources, Cost: bcrypt.MinCost}), Hub: hub.NewHub(), Events: b.ingest,
+		Backend: "backend-1",
+		Ready:   b.ready.Load, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,8 +162,10 @@ func send(t *testing.T, c *websocket.Conn, kind string, body []byte) {
 func keepalive(t testing.TB, name string, sequence int64) *sensu.Event {
 	t.Helper()
 	return &sensu.Event{Timestamp: time.Now().Unix(), Sequence: sequence,
-		Entity: &sensu.Entity{EntityClass: "agent", ObjectMeta: sensu.ObjectMeta{Name: name, Namespace: "default"}, Subscriptions: []string{"linux", "web", "entity:" + name}, User: "agent"},
-		Check:  &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: "keepalive", Namespace: "default"}, Interval: 20, Timeout: 120}}
+		Entity: &sensu.Entity{EntityClass: "agent", ObjectMeta: sensu.ObjectMeta{Name: name, Namespace: "default"},
+			Subscriptions: []string{"linux", "web", "entity:" + name}, User: "agent"},
+		Check: &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: "keepalive", Namespace: "default"}, Interval: 20,
+			Timeout: 120}}
 }
 
 func marshal(t testing.TB, e *sensu.Event) []byte {
@@ -187,32 +194,40 @@ func (b *backend) event(t *testing.T, entity, check string) *monitor.Event {
 func TestAnAgentComesAndIsKnown(t *testing.T) {
 	b := newBackend(t)
 	c, answer := b.dial(t, header("web-1", "agent", users.AgentPassword))
-	if got := answer.Header.Values("Accept"); len(got) != 2 || got[0] != protobuf || answer.Header.Get("Content-Type") != protobuf || answer.Header.Get("Backend-ID") != "backend-1" {
+	if got := answer.Header.Values("Accept"); len(got) != 2 || got[0] != protobuf ||
+		answer.Header.Get("Content-Type") != protobuf || answer.Header.Get("Backend-ID") != "backend-1" {
 		t.Fatal(answer.Header)
 	}
 	kind, body := next(t, c)
 	var config monitor.EntityConfig
-	if err := tagproto.Unmarshal(body, &config); err != nil || kind != "entity_config" || config.Name != "not found" || config.Class != "agent" {
+	if err := tagproto.Unmarshal(body, &config); err != nil || kind != "entity_config" || config.Name != "not found" ||
+		config.Class != "agent" {
 		t.Fatal(kind, config, err)
 	}
 	send(t, c, "keepalive", marshal(t, keepalive(t, "web-1", 1)))
-	if kind, body = next(t, c); kind != "entity_config" || tagproto.Unmarshal(body, &config) != nil || config.Name != "web-1" {
+	if kind, body = next(t, c); kind != "entity_config" || tagproto.Unmarshal(body, &config) != nil ||
+		config.Name != "web-1" {
 		t.Fatal("what was stored of it comes back:", kind, config)
 	}
-	if e := polltest.Get(t, b.published, "its registration"); e.Check.Name != "registration" || e.Check.Handlers[0] != "registration" || e.Entity.Name != "web-1" {
+	if e := polltest.Get(t, b.published, "its registration"); e.Check.Name != "registration" ||
+		e.Check.Handlers[0] != "registration" || e.Entity.Name != "web-1" {
 		t.Fatalf("%+v", e.Check)
 	}
 	e := b.event(t, "web-1", "keepalive")
-	if e.Check.Status != 0 || e.Check.State != "passing" || len(e.Check.Handlers) != 1 || e.Check.Handlers[0] != "keepalive" || len(e.ID) != 16 || e.Check.Executed == 0 {
+	if e.Check.Status != 0 || e.Check.State != "passing" || len(e.Check.Handlers) != 1 ||
+		e.Check.Handlers[0] != "keepalive" || len(e.ID) != 16 || e.Check.Executed == 0 {
 		t.Fatalf("%+v", e.Check)
 	}
 	result := keepalive(t, "web-1", 2)
-	result.Check = &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: "cpu", Namespace: "default"}, Interval: 10, Status: 1, Output: "busy\nvery", Executed: 5, Issued: 4}
+	result.Check = &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: "cpu", Namespace: "default"}, Interval: 10, Status: 1,
+		Output: "busy\nvery", Executed: 5, Issued: 4}
 	send(t, c, "event", marshal(t, result))
-	if e = b.event(t, "web-1", "cpu"); e.Check.Output != "busy\nvery" || e.Check.State != "failing" || e.Entity.Class != "agent" {
+	if e = b.event(t, "web-1", "cpu"); e.Check.Output != "busy\nvery" || e.Check.State != "failing" ||
+		e.Entity.Class != "agent" {
 		t.Fatalf("%+v", e.Check)
 	}
-	request := hub.NewMessage(hub.KindCheckRequest, &monitor.CheckRequest{Config: &monitor.CheckConfig{Meta: monitor.Meta{Name: "cpu"}}, Issued: 7})
+	request := hub.NewMessage(hub.KindCheckRequest,
+		&monitor.CheckRequest{Config: &monitor.CheckConfig{Meta: monitor.Meta{Name: "cpu"}}, Issued: 7})
 	if n := b.cfg.Hub.Send("default", []string{"linux", "entity:web-1"}, request); n != 1 {
 		t.Fatalf("%d sessions", n)
 	}
@@ -228,21 +243,25 @@ func TestResultsOfOthersMakeProxyEntities(t *testing.T) {
 	c, _ := b.dial(t, header("web-1", "agent", users.AgentPassword))
 	for i := range int64(2) {
 		result := keepalive(t, "web-1", 1)
-		result.Check = &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: "ping", Namespace: "default"}, Interval: 10, Status: 1, Executed: 5 + i, ProxyEntityName: "router", ProcessedBy: "web-1"}
+		result.Check = &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: "ping", Namespace: "default"}, Interval: 10, Status: 1,
+			Executed: 5 + i, ProxyEntityName: "router", ProcessedBy: "web-1"}
 		send(t, c, "event", marshal(t, result))
 	}
 	e := b.event(t, "router", "ping")
-	if e.Entity.Class != "proxy" || len(e.Entity.Subscriptions) != 1 || e.Entity.Subscriptions[0] != "entity:router" || e.Check.ProcessedBy != "web-1" {
+	if e.Entity.Class != "proxy" || len(e.Entity.Subscriptions) != 1 || e.Entity.Subscriptions[0] != "entity:router" ||
+		e.Check.ProcessedBy != "web-1" {
 		t.Fatalf("%+v", e.Entity)
 	}
-	if item := b.resources.View().Get("entities", "default", "router"); item == nil || item.Object().(*monitor.EntityConfig).Class != "proxy" {
+	if item := b.resources.View().Get("entities", "default", "router"); item == nil ||
+		item.Object().(*monitor.EntityConfig).Class != "proxy" {
 		t.Fatal("the proxy entity is not there")
 	}
 	if b.resources.View().Get("entities", "default", "web-1") != nil {
 		t.Fatal("a result made an agent's entity")
 	}
 	result := keepalive(t, "web-1", 1)
-	result.Check = &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: "ping", Namespace: "default"}, Interval: 10, ProxyEntityName: "not valid"}
+	result.Check = &sensu.Check{ObjectMeta: sensu.ObjectMeta{Name: "ping", Namespace: "default"}, Interval: 10,
+		ProxyEntityName: "not valid"}
 	send(t, c, "event", marshal(t, result))
 	send(t, c, "keepalive", marshal(t, keepalive(t, "web-1", 2)))
 	b.event(t, "web-1", "keepalive")
@@ -302,11 +321,14 @@ func TestWhoMayConnect(t *testing.T) {
 	if err := b.resources.Write(t.Context(), op); err != nil {
 		t.Fatal(err)
 	}
-	if _, answer, _ := websocket.DefaultDialer.DialContext(t.Context(), b.url, header("web-1", "agent", users.AgentPassword)); answer == nil || answer.StatusCode != 403 {
+	if _, answer, _ := websocket.DefaultDialer.DialContext(t.Context(), b.url,
+		header("web-1", "agent", users.AgentPassword)); answer == nil || answer.StatusCode != 403 {
 		t.Errorf("without rights: %+v", answer)
 	}
 	b.ready.Store(false)
-	if _, answer, _ := websocket.DefaultDialer.DialContext(t.Context(), b.url, header("web-1", "agent", users.AgentPassword)); answer == nil || answer.StatusCode != 503 || answer.Header.Get("Retry-After") == "" {
+	if _, answer, _ := websocket.DefaultDialer.DialContext(t.Context(), b.url,
+		header("web-1", "agent", users.AgentPassword)); answer == nil || answer.StatusCode != 503 ||
+		answer.Header.Get("Retry-After") == "" {
 		t.Errorf("before it is ready: %+v", answer)
 	}
 }
@@ -323,7 +345,8 @@ func TestBadMessagesEndNothing(t *testing.T) {
 	foreign.Check.Name = "cpu"
 	for _, m := range [][]byte{
 		[]byte("no newline"), []byte("strange\nbody"), []byte("event\nrubbish"), []byte("keepalive\n\xff\xff"), []byte("\n"),
-		append([]byte("keepalive\n"), marshal(t, other)...), append([]byte("keepalive\n"), marshal(t, noTime)...), append([]byte("event\n"), marshal(t, foreign)...),
+		append([]byte("keepalive\n"), marshal(t, other)...), append([]byte("keepalive\n"), marshal(t, noTime)...),
+		append([]byte("event\n"), marshal(t, foreign)...),
 	} {
 		if err := c.WriteMessage(websocket.BinaryMessage, m); err != nil {
 			t.Fatal(err)
@@ -342,8 +365,10 @@ func TestBadMessagesEndNothing(t *testing.T) {
 func TestConfigurationReachesTheAgent(t *testing.T) {
 	b := newBackend(t)
 	put := func(subs ...string) {
-		c := &monitor.EntityConfig{Meta: monitor.Meta{Name: "web-1", Namespace: "default", Labels: map[string]string{managedBy: managedByAgent, "a": "b"}}, Class: "agent", Subscriptions: subs}
-		if err := b.resources.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "entities", Namespace: "default", Name: "web-1", Encoded: tagproto.Append(nil, c)}); err != nil {
+		c := &monitor.EntityConfig{Meta: monitor.Meta{Name: "web-1", Namespace: "default",
+			Labels: map[string]string{managedBy: managedByAgent, "a": "b"}}, Class: "agent", Subscriptions: subs}
+		if err := b.resources.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "entities", Namespace: "default",
+			Name: "web-1", Encoded: tagproto.Append(nil, c)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -360,11 +385,13 @@ func TestConfigurationReachesTheAgent(t *testing.T) {
 	}
 	next(t, c)
 	put("cache")
-	if kind, _ := next(t, c); kind != "entity_config" || b.cfg.Hub.Send("default", []string{"cache"}, m) != 1 || b.cfg.Hub.Send("default", []string{"db"}, m) != 0 {
+	if kind, _ := next(t, c); kind != "entity_config" || b.cfg.Hub.Send("default", []string{"cache"}, m) != 1 ||
+		b.cfg.Hub.Send("default", []string{"db"}, m) != 0 {
 		t.Fatal("a change of subscriptions holds at once")
 	}
 	next(t, c)
-	if err := b.resources.Write(t.Context(), objects.Op{Verb: objects.Delete, Type: "entities", Namespace: "default", Name: "web-1"}); err != nil {
+	if err := b.resources.Write(t.Context(), objects.Op{Verb: objects.Delete, Type: "entities", Namespace: "default",
+		Name: "web-1"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := c.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) {

@@ -25,12 +25,14 @@ import (
 func TestUpgrade(t *testing.T) {
 	b := newBackend(t)
 	for i, c := range []struct{ accept, form string }{
-		{protobuf, protobuf}, {"application/json", jsonForm}, {"", jsonForm}, {"*/*", jsonForm}, {protobuf + ", application/json", jsonForm},
+		{protobuf, protobuf}, {"application/json", jsonForm}, {"", jsonForm}, {"*/*", jsonForm},
+		{protobuf + ", application/json", jsonForm},
 	} {
 		h := header(fmt.Sprint("e", i), "agent", users.AgentPassword)
 		h.Set("Accept", c.accept)
 		conn, answer := b.dial(t, h)
-		if answer.StatusCode != 101 || answer.Header.Get("Sec-Websocket-Protocol") != "" || answer.Header.Get("Sec-Websocket-Extensions") != "" || answer.Header.Get("Content-Type") != c.form ||
+		if answer.StatusCode != 101 || answer.Header.Get("Sec-Websocket-Protocol") != "" ||
+			answer.Header.Get("Sec-Websocket-Extensions") != "" || answer.Header.Get("Content-Type") != c.form ||
 			!slices.Equal(answer.Header.Values("Accept"), []string{protobuf, jsonForm}) {
 			t.Errorf("Accept %q: %+v", c.accept, answer.Header)
 		}
@@ -38,13 +40,15 @@ func TestUpgrade(t *testing.T) {
 		if isJSON := json.Valid(body); isJSON != (c.form == jsonForm) {
 			t.Errorf("Accept %q: %q", c.accept, body)
 		}
-		request := hub.NewMessage(hub.KindCheckRequest, &monitor.CheckRequest{Config: &monitor.CheckConfig{Meta: monitor.Meta{Name: "cpu"}}})
+		request := hub.NewMessage(hub.KindCheckRequest,
+			&monitor.CheckRequest{Config: &monitor.CheckConfig{Meta: monitor.Meta{Name: "cpu"}}})
 		b.cfg.Hub.Send("default", []string{fmt.Sprint("entity:e", i)}, request)
 		if _, body = next(t, conn); json.Valid(body) != (c.form == jsonForm) {
 			t.Errorf("Accept %q, a request: %q", c.accept, body)
 		}
 	}
-	if _, answer, _ := websocket.DefaultDialer.DialContext(t.Context(), b.url+"/agents", header("x", "agent", users.AgentPassword)); answer == nil || answer.StatusCode != 404 {
+	if _, answer, _ := websocket.DefaultDialer.DialContext(t.Context(), b.url+"/agents",
+		header("x", "agent", users.AgentPassword)); answer == nil || answer.StatusCode != 404 {
 		t.Errorf("another path: %+v", answer)
 	}
 	for _, ready := range []bool{true, false} {
@@ -55,7 +59,8 @@ func TestUpgrade(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = answer.Body.Close()
-			if want := map[bool]int{true: 200, false: 503}[ready]; answer.StatusCode != want || (answer.Header.Get("Retry-After") == "") != ready {
+			if want := map[bool]int{true: 200, false: 503}[ready]; answer.StatusCode != want ||
+				(answer.Header.Get("Retry-After") == "") != ready {
 				t.Errorf("%s, ready %v: %d", path, ready, answer.StatusCode)
 			}
 		}
@@ -73,7 +78,8 @@ func TestLargeMessages(t *testing.T) {
 	if got := b.event(t, "web-1", "big"); len(got.Check.Output) != 1_400_000 {
 		t.Errorf("%d bytes of output", len(got.Check.Output))
 	}
-	_ = c.WriteMessage(websocket.BinaryMessage, append([]byte("event\n"), bytes.Repeat([]byte{1}, 8<<20)...)) // the other side may close before it has all
+	// the other side may close before it has all
+	_ = c.WriteMessage(websocket.BinaryMessage, append([]byte("event\n"), bytes.Repeat([]byte{1}, 8<<20)...))
 	for {
 		if _, _, err := c.ReadMessage(); err != nil {
 			if !websocket.IsCloseError(err, websocket.CloseMessageTooBig) {
@@ -93,23 +99,31 @@ func TestKeepalivesAreEvents(t *testing.T) {
 	e.Labels, e.Annotations = map[string]string{"tier": "web"}, map[string]string{"runbook": "x"}
 	e.Pipelines = []*sensu.ResourceReference{{Name: "p", Type: "Pipeline", APIVersion: "core/v2"}}
 	e.Check.Interval, e.Check.Timeout, e.Check.Ttl = 10, 60, 300
-	e.Entity.System, e.Entity.SensuAgentVersion, e.Entity.LastSeen = sensu.System{Hostname: "web-1.example", OS: "linux"}, "6.12.0", e.Timestamp
+	e.Entity.System, e.Entity.SensuAgentVersion, e.Entity.LastSeen = sensu.System{Hostname: "web-1.example", OS: "linux"},
+		"6.12.0", e.Timestamp
 	send(t, c, "keepalive", marshal(t, e))
 	first := b.event(t, "web-1", "keepalive")
-	if k := first.Check; first.Labels["tier"] != "web" || first.Annotations["runbook"] != "x" || len(first.Pipelines) != 1 || k.Interval != 10 || k.Timeout != 60 || k.TTL != 300 || k.Status != 0 ||
-		!slices.Equal(k.Handlers, []string{"keepalive"}) || first.Sequence != 1 || len(first.ID) != 16 || bytes.Equal(first.ID, make([]byte, 16)) {
+	if k := first.Check; first.Labels["tier"] != "web" || first.Annotations["runbook"] != "x" ||
+		len(first.Pipelines) != 1 || k.Interval != 10 || k.Timeout != 60 || k.TTL != 300 || k.Status != 0 ||
+		!slices.Equal(k.Handlers, []string{"keepalive"}) || first.Sequence != 1 || len(first.ID) != 16 ||
+		bytes.Equal(first.ID, make([]byte, 16)) {
 		t.Errorf("%+v, %+v", first, k)
 	}
-	if r := polltest.Get(t, b.published, "the registration"); r.Check.Name != "registration" || r.Check.Status != 1 || r.Check.Interval != 1 || !slices.Equal(r.Check.Handlers, []string{"registration"}) {
+	if r := polltest.Get(t, b.published, "the registration"); r.Check.Name != "registration" || r.Check.Status != 1 ||
+		r.Check.Interval != 1 || !slices.Equal(r.Check.Handlers, []string{"registration"}) {
 		t.Errorf("%+v", r.Check)
 	}
-	e.Sequence, e.Entity.System.Hostname, e.Entity.SensuAgentVersion, e.Entity.KeepaliveHandlers = 2, "renamed", "6.13.0", []string{"pager"}
+	e.Sequence, e.Entity.System.Hostname, e.Entity.SensuAgentVersion, e.Entity.KeepaliveHandlers = 2, "renamed", "6.13.0",
+		[]string{"pager"}
 	e.Timestamp++
 	e.Entity.LastSeen = e.Timestamp
 	send(t, c, "keepalive", marshal(t, e))
 	var second *monitor.Event
-	polltest.Until(t, func() bool { second = b.event(t, "web-1", "keepalive"); return second.Sequence == 2 }, "the second keepalive")
-	if bytes.Equal(first.ID, second.ID) || !slices.Equal(second.Check.Handlers, []string{"pager"}) || second.Entity.System.Hostname != "renamed" || second.Entity.AgentVersion != "6.13.0" || second.Entity.LastSeen != e.Timestamp {
+	polltest.Until(t, func() bool { second = b.event(t, "web-1", "keepalive"); return second.Sequence == 2 },
+		"the second keepalive")
+	if bytes.Equal(first.ID, second.ID) || !slices.Equal(second.Check.Handlers, []string{"pager"}) ||
+		second.Entity.System.Hostname != "renamed" || second.Entity.AgentVersion != "6.13.0" ||
+		second.Entity.LastSeen != e.Timestamp {
 		t.Errorf("%+v, %+v", second, second.Entity)
 	}
 	if _, err := b.ingest.Get("default", "web-1", "registration"); err == nil {
@@ -129,8 +143,10 @@ func TestStoredConfiguration(t *testing.T) {
 	stored := func() *monitor.EntityConfig {
 		return b.resources.View().Get("entities", "default", "web-1").Object().(*monitor.EntityConfig)
 	}
-	c := &monitor.EntityConfig{Meta: monitor.Meta{Name: "web-1", Namespace: "default", Labels: map[string]string{"by": "api"}}, Class: "proxy", Subscriptions: []string{"db"}}
-	if err := b.resources.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "entities", Namespace: "default", Name: "web-1", Encoded: tagproto.Append(nil, c)}); err != nil {
+	c := &monitor.EntityConfig{Meta: monitor.Meta{Name: "web-1", Namespace: "default",
+		Labels: map[string]string{"by": "api"}}, Class: "proxy", Subscriptions: []string{"db"}}
+	if err := b.resources.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "entities", Namespace: "default",
+		Name: "web-1", Encoded: tagproto.Append(nil, c)}); err != nil {
 		t.Fatal(err)
 	}
 	conn, _ := b.dial(t, header("web-1", "agent", users.AgentPassword))

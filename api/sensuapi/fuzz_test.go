@@ -24,8 +24,10 @@ func FuzzMessage(f *testing.F) {
 		}
 	}()
 	e := &monitor.Event{Timestamp: 1_700_000_000, Sequence: 1,
-		Entity: &monitor.Entity{Meta: monitor.Meta{Name: "a", Namespace: "default"}, Class: monitor.ClassAgent, Subscriptions: []string{"linux"}},
-		Check:  &monitor.Check{Meta: monitor.Meta{Name: "cpu", Namespace: "default"}, Interval: 10, Status: 1, Executed: 1_700_000_000, Output: "busy"}}
+		Entity: &monitor.Entity{Meta: monitor.Meta{Name: "a", Namespace: "default"}, Class: monitor.ClassAgent,
+			Subscriptions: []string{"linux"}},
+		Check: &monitor.Check{Meta: monitor.Meta{Name: "cpu", Namespace: "default"}, Interval: 10, Status: 1,
+			Executed: 1_700_000_000, Output: "busy"}}
 	text, err := json.Marshal(e)
 	if err != nil {
 		f.Fatal(err)
@@ -34,7 +36,8 @@ func FuzzMessage(f *testing.F) {
 		f.Add(false, append([]byte(kind), tagproto.Append(nil, e)...))
 		f.Add(true, append([]byte(kind), text...))
 	}
-	for _, broken := range []string{"", "\n", "strange\nbody", "event\n{}", "keepalive\n[1]", "event\n\x0a\xff\xff\xff\xff\x0f"} {
+	for _, broken := range []string{"", "\n", "strange\nbody", "event\n{}", "keepalive\n[1]",
+		"event\n\x0a\xff\xff\xff\xff\x0f"} {
 		f.Add(len(broken)%2 == 0, []byte(broken))
 	}
 	f.Fuzz(func(t *testing.T, inJSON bool, message []byte) {

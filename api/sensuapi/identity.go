@@ -24,7 +24,8 @@ func (a *Agents) identify(r *http.Request) (who monitor.Caller, certified bool, 
 		if who, ok := a.cfg.Users.Named(c.Subject.CommonName); ok {
 			return who, true, 0, ""
 		}
-		return who, false, http.StatusUnauthorized, a.uncertified(r, c, "the certificate's common name "+c.Subject.CommonName+" is no user, or one that is disabled")
+		return who, false, http.StatusUnauthorized, a.uncertified(r, c, "the certificate's common name "+c.Subject.CommonName+
+			" is no user, or one that is disabled")
 	}
 	name, password, ok := r.BasicAuth()
 	if !ok {
@@ -45,7 +46,8 @@ func (a *Agents) identify(r *http.Request) (who monitor.Caller, certified bool, 
 func (a *Agents) uncertified(r *http.Request, c *x509.Certificate, why string) string {
 	a.refused.strangers.Add(1)
 	if ok, _ := a.refused.lines.Allow(address(r.RemoteAddr)); ok {
-		a.cfg.Log.Warn("rejected an agent's certificate", "common_name", c.Subject.CommonName, "serial", c.SerialNumber.String(), "from", r.RemoteAddr, "error", why)
+		a.cfg.Log.Warn("rejected an agent's certificate", "common_name", c.Subject.CommonName, "serial",
+			c.SerialNumber.String(), "from", r.RemoteAddr, "error", why)
 	}
 	return why
 }

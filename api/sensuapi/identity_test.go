@@ -29,8 +29,10 @@ func certificate(t *testing.T, name string, serial int64, parent *tls.Certificat
 	if err != nil {
 		t.Fatal(err)
 	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true, IsCA: parent == nil, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true, IsCA: parent == nil,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
 	signer, signed := any(key), tmpl
 	if parent != nil {
 		signer, signed = parent.PrivateKey, parent.Leaf
@@ -61,9 +63,13 @@ func TestAgentsByCertificate(t *testing.T) {
 	url := "wss" + strings.TrimPrefix(s.URL, "https")
 	dial := func(h http.Header, certs ...tls.Certificate) int {
 		t.Helper()
-		d := websocket.Dialer{TLSClientConfig: &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}}
+		d := websocket.Dialer{
+			TLSClientConfig: &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs},
+		}
 		if len(certs) > 0 { // also one that the server does not ask for
-			d.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certs[0], nil }
+			d.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				return &certs[0], nil
+			}
 		}
 		c, answer, err := d.DialContext(t.Context(), url, h)
 		if err == nil {
@@ -99,7 +105,8 @@ func TestAgentsByCertificate(t *testing.T) {
 		t.Error("a password without a certificate:", code)
 	}
 	password := header("c", "agent", users.AgentPassword)
-	for name, code := range map[string]int{"revoked": dial(password, bad), "no user": dial(password, nobody), "neither": dial(plain("d"))} {
+	for name, code := range map[string]int{"revoked": dial(password, bad), "no user": dial(password, nobody),
+		"neither": dial(plain("d"))} {
 		if code != 401 {
 			t.Errorf("%s: %d", name, code)
 		}
@@ -109,7 +116,8 @@ func TestAgentsByCertificate(t *testing.T) {
 	}
 	user := *b.resources.View().Get("users", "", "agent").Object().(*monitor.User)
 	user.Disabled = true
-	if err := b.resources.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "users", Name: "agent", Encoded: tagproto.Append(nil, &user)}); err != nil {
+	if err := b.resources.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "users", Name: "agent",
+		Encoded: tagproto.Append(nil, &user)}); err != nil {
 		t.Fatal(err)
 	}
 	if code := dial(plain("a"), good); code != 401 {

@@ -143,7 +143,8 @@ func (s *session) again(ctx context.Context, b *beat) error {
 	f.Status, f.Executed, f.Issued = 0, f.Timestamp, f.Timestamp
 	binary.LittleEndian.PutUint64(f.ID[:8], rand.Uint64())
 	binary.LittleEndian.PutUint64(f.ID[8:], rand.Uint64())
-	f.ID[6], f.ID[8] = f.ID[6]&0x0f|0x40, f.ID[8]&0x3f|0x80 // a random UUID, as others are; nobody need be unable to guess it
+	// a random UUID, as others are; nobody need be unable to guess it
+	f.ID[6], f.ID[8] = f.ID[6]&0x0f|0x40, f.ID[8]&0x3f|0x80
 	b.text = append(monitor.AppendKeepaliveOutput(b.text[:0], s.Agent, f.Timestamp), s.Agent...)
 	at := len(b.text) - len(s.Agent)
 	f.Output, f.ProcessedBy = b.text[:at], b.text[at:]
@@ -217,6 +218,7 @@ func (s *session) register(ctx context.Context, e *monitor.Event) error {
 	}
 	return a.cfg.Events.Announce(&monitor.Event{
 		Timestamp: e.Timestamp, Entity: e.Entity,
-		Check: &monitor.Check{Meta: monitor.Meta{Name: "registration", Namespace: s.Namespace}, Interval: 1, Status: 1, Issued: e.Timestamp, Executed: e.Timestamp, Handlers: []string{"registration"}},
+		Check: &monitor.Check{Meta: monitor.Meta{Name: "registration", Namespace: s.Namespace}, Interval: 1, Status: 1,
+			Issued: e.Timestamp, Executed: e.Timestamp, Handlers: []string{"registration"}},
 	})
 }

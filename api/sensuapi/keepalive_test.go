@@ -49,11 +49,15 @@ func TestAKeepaliveThatIsPassedOnIsAsADecodedOne(t *testing.T) {
 	passed := 0
 	for i, change := range []func(*sensu.Event){
 		func(*sensu.Event) {}, func(*sensu.Event) {}, func(*sensu.Event) {},
-		func(e *sensu.Event) { e.Entity.Subscriptions = []string{"db"} }, func(e *sensu.Event) { e.Entity.Subscriptions = []string{"db"} },
+		func(e *sensu.Event) { e.Entity.Subscriptions = []string{"db"} },
+		func(e *sensu.Event) { e.Entity.Subscriptions = []string{"db"} },
 		func(e *sensu.Event) { e.Check.Timeout = 60 }, func(e *sensu.Event) { e.Check.Timeout = 60 },
-		func(e *sensu.Event) { e.Entity.KeepaliveHandlers = []string{"pager"} }, func(e *sensu.Event) { e.Entity.KeepaliveHandlers = []string{"pager"} },
-		func(e *sensu.Event) { e.Labels = map[string]string{"a": "b"} }, func(e *sensu.Event) { e.Labels = map[string]string{"a": "b"} },
-		func(e *sensu.Event) { e.Check.Output = "what agents say of it does not count" }, func(e *sensu.Event) { e.Check.Status = 2 },
+		func(e *sensu.Event) { e.Entity.KeepaliveHandlers = []string{"pager"} },
+		func(e *sensu.Event) { e.Entity.KeepaliveHandlers = []string{"pager"} },
+		func(e *sensu.Event) { e.Labels = map[string]string{"a": "b"} },
+		func(e *sensu.Event) { e.Labels = map[string]string{"a": "b"} },
+		func(e *sensu.Event) { e.Check.Output = "what agents say of it does not count" },
+		func(e *sensu.Event) { e.Check.Status = 2 },
 		func(e *sensu.Event) { e.Entity.LastSeen = 77 },
 	} {
 		e := keepalive(t, "web-1", int64(i)+2)
@@ -74,7 +78,8 @@ func TestAKeepaliveThatIsPassedOnIsAsADecodedOne(t *testing.T) {
 			t.Fatalf("keepalive %d:\n%+v\n%+v\n%+v\n%+v", i, g.Check, w.Check, g.Entity, w.Entity)
 		}
 		var g, w monitor.Frame
-		if g.Cut(got.event) != nil || w.Cut(want.event) != nil || string(g.Stable) != string(w.Stable) || string(g.Rest) != string(w.Rest) || !sameHost(&g, &w) {
+		if g.Cut(got.event) != nil || w.Cut(want.event) != nil || string(g.Stable) != string(w.Stable) ||
+			string(g.Rest) != string(w.Rest) || !sameHost(&g, &w) {
 			t.Fatalf("keepalive %d is not the same bytes: each would be stored as a change", i)
 		}
 	}
@@ -121,7 +126,8 @@ func TestADeletedEntityIsRegisteredAgain(t *testing.T) {
 		if b.Agents.configOf(&s.Session) == nil {
 			t.Fatal("it is not there")
 		}
-		if err := b.resources.Write(t.Context(), objects.Op{Verb: objects.Drop, Type: "entities", Namespace: "default", Name: "web-1"}); err != nil {
+		if err := b.resources.Write(t.Context(), objects.Op{Verb: objects.Drop, Type: "entities", Namespace: "default",
+			Name: "web-1"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -152,7 +158,8 @@ func TestNewAgentsTakeTurns(t *testing.T) {
 	agents := b.Agents.cfgOf(&c)
 	known := &session{agents: agents}
 	known.Namespace, known.Agent = "default", "known"
-	if err := known.Message(t.Context(), append([]byte("keepalive\n"), marshal(t, keepalive(t, "known", 1))...)); err != nil || len(c.event) == 0 {
+	if err := known.Message(t.Context(), append([]byte("keepalive\n"),
+		marshal(t, keepalive(t, "known", 1))...)); err != nil || len(c.event) == 0 {
 		t.Fatal(err)
 	}
 	for range openingMost {

@@ -56,7 +56,8 @@ func Open(cfg OpenConfig) http.Handler {
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) { writeHealth(w, r, cfg.Cluster()) })
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		writeOpen(w, http.StatusOK, map[string]any{
-			"etcd":          map[string]string{"etcdserver": "3.5.0", "etcdcluster": "3.5.0"}, // there is none; sensuctl prints both
+			// there is none; sensuctl prints both
+			"etcd":          map[string]string{"etcdserver": "3.5.0", "etcdcluster": "3.5.0"},
 			"sensu_backend": cfg.Version + "-corbel." + cfg.Own,
 			"api_groups":    map[string]string{"core/v2": "core/v2", "core/v3": "core/v3"},
 		})
@@ -87,7 +88,8 @@ func NumberOf(id string) uint64 {
 func writeHealth(w http.ResponseWriter, r *http.Request, c Cluster) {
 	if text := r.URL.Query().Get("timeout"); text != "" {
 		if seconds, err := strconv.Atoi(text); err != nil || seconds < 0 || time.Duration(seconds) > time.Hour {
-			writeOpen(w, http.StatusBadRequest, map[string]any{"message": "timeout: " + strconv.Quote(text) + " is not a number of seconds", "code": 1})
+			writeOpen(w, http.StatusBadRequest, map[string]any{"message": "timeout: " + strconv.Quote(text) +
+				" is not a number of seconds", "code": 1})
 			return
 		}
 	}

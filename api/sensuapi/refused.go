@@ -24,7 +24,8 @@ type refusals struct {
 }
 
 func newRefusals() *refusals {
-	return &refusals{lines: limit.NewRate(limit.RateConfig{PerSecond: linesPerSecond, Burst: linesBurst, MaxKeys: linesKeys})}
+	return &refusals{lines: limit.NewRate(limit.RateConfig{PerSecond: linesPerSecond, Burst: linesBurst,
+		MaxKeys: linesKeys})}
 }
 
 // Refused are counts since the start.
@@ -67,7 +68,8 @@ func (a *Agents) ended(s *session, err error) {
 	switch is := errors.As(err, &closed); {
 	case is && closed.Clean():
 		return
-	case errors.Is(err, ws.ErrSlow), is && (closed.Code == ws.CloseProtocol || closed.Code == ws.CloseTooBig || closed.Code == ws.CloseInvalid):
+	case errors.Is(err, ws.ErrSlow), is && (closed.Code == ws.CloseProtocol || closed.Code == ws.CloseTooBig ||
+		closed.Code == ws.CloseInvalid):
 		a.refused.sessions.Add(1)
 		if ok, _ := a.refused.lines.Allow(s.Namespace + "/" + s.Agent); ok {
 			a.logOf(s).Warn("an agent's session is ended", "error", err)

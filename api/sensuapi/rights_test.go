@@ -57,7 +57,10 @@ func TestSessionRightsEnd(t *testing.T) {
 			defer s.Close()
 			defer b.Close()
 			dial := func(h http.Header, certs ...tls.Certificate) *websocket.Conn {
-				d := websocket.Dialer{TLSClientConfig: &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, Certificates: certs}}
+				d := websocket.Dialer{
+					TLSClientConfig: &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
+						Certificates: certs},
+				}
 				c, _, err := d.DialContext(t.Context(), "wss"+strings.TrimPrefix(s.URL, "https"), h)
 				if err != nil {
 					t.Fatal(err)
@@ -70,11 +73,13 @@ func TestSessionRightsEnd(t *testing.T) {
 			stays := dial(header("b", "admin", "correct horse"))
 			defer stays.Close()
 			event := func(c *websocket.Conn, agent string) error {
-				e := &monitor.Event{Timestamp: time.Now().Unix(), Entity: &monitor.Entity{Meta: monitor.Meta{Name: agent, Namespace: "default"}, Class: monitor.ClassAgent}}
+				e := &monitor.Event{Timestamp: time.Now().Unix(),
+					Entity: &monitor.Entity{Meta: monitor.Meta{Name: agent, Namespace: "default"}, Class: monitor.ClassAgent}}
 				return c.WriteMessage(websocket.BinaryMessage, append([]byte("event\n"), tagproto.Append(nil, e)...))
 			}
 			take(t, b, &revoked)
-			polltest.Until(t, func() bool { return event(taken, "a") != nil || b.cfg.Hub.Get("default", "a") == nil }, "the session's end")
+			polltest.Until(t, func() bool { return event(taken, "a") != nil || b.cfg.Hub.Get("default", "a") == nil },
+				"the session's end")
 			if err := event(stays, "b"); err != nil || b.cfg.Hub.Get("default", "b") == nil {
 				t.Error("the other agent's session:", err)
 			}

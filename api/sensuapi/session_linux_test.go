@@ -25,8 +25,10 @@ func rawAgent(t testing.TB, url, name string) (fd int) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"+
-		"Accept: application/octet-stream\r\nSensu-AgentName: %s\r\nSensu-Subscriptions: linux,entity:%s\r\nAuthorization: Basic %s\r\n\r\n",
+	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: "+
+		"13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"+
+		"Accept: application/octet-stream\r\nSensu-AgentName: %s\r\nSensu-Subscriptions: linux,"+
+		"entity:%s\r\nAuthorization: Basic %s\r\n\r\n",
 		name, name, base64.StdEncoding.EncodeToString([]byte("agent:"+users.AgentPassword)))
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || r.StatusCode != http.StatusSwitchingProtocols {

@@ -117,7 +117,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !a.cors(w, r) {
 		return
 	}
-	if r.URL.Path == "/v1/sys/monitor" || strings.HasPrefix(r.URL.Path, "/v1/sys/storage/raft/snapshot") { // until the client leaves
+	// until the client leaves
+	if r.URL.Path == "/v1/sys/monitor" || strings.HasPrefix(r.URL.Path, "/v1/sys/storage/raft/snapshot") {
 		a.serve(w, r)
 		return
 	}
@@ -251,7 +252,8 @@ func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []by
 	}
 	if text := r.Header.Get("X-Vault-Wrap-TTL"); text != "" {
 		if q.Wrap, err = secrets.ParseDuration(text); err != nil || q.Wrap < 0 {
-			return nil, nil, withStatus(http.StatusBadRequest, "X-Vault-Wrap-TTL: must be a duration that is not negative, and 1280000h at most")
+			return nil, nil, withStatus(http.StatusBadRequest,
+				"X-Vault-Wrap-TTL: must be a duration that is not negative, and 1280000h at most")
 		}
 	}
 	if len(query) > 0 {
@@ -333,7 +335,8 @@ func operation(r *http.Request, query url.Values) (secrets.Operation, error) {
 	case "SCAN":
 		return secrets.Scan, nil
 	case http.MethodPatch:
-		if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); strings.TrimSpace(kind) != "application/merge-patch+json" {
+		if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"),
+			";"); strings.TrimSpace(kind) != "application/merge-patch+json" {
 			return 0, withStatus(http.StatusUnsupportedMediaType, "PATCH requires Content-Type of application/merge-patch+json")
 		}
 		return secrets.Patch, nil
@@ -407,7 +410,8 @@ func (a *API) mayBeLarge(r *http.Request, most int64) (int64, error) {
 		return small, nil
 	}
 	from := remote(r)
-	q := &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Op: secrets.Update, Remote: from.Addr(), RemotePort: from.Port()}
+	q := &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Op: secrets.Update, Remote: from.Addr(),
+		RemotePort: from.Port()}
 	bytes := r.ContentLength
 	if bytes < 0 {
 		bytes = openBytes // it is held to that below
@@ -443,7 +447,8 @@ func bodyOf(r *http.Request, b []byte) ([]byte, error) {
 	if len(trimmed) == 0 || trimmed[0] == '{' || trimmed[0] == '[' {
 		return b, nil
 	}
-	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); strings.TrimSpace(kind) != "application/x-www-form-urlencoded" {
+	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"),
+		";"); strings.TrimSpace(kind) != "application/x-www-form-urlencoded" {
 		return b, nil
 	}
 	form, err := url.ParseQuery(string(b))

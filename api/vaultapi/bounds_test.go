@@ -67,7 +67,8 @@ func TestTokenIsJudgedBeforeALargeBody(t *testing.T) {
 			t.Errorf("%s with %q, %s: %d, want %d", test.path, test.token, test.length, got, test.want)
 		}
 	}
-	if code, body := d.do("PUT", "auth/userpass/login/x", `{"password":"`+strings.Repeat("x", 100<<10)+`"}`, "X-Vault-Token", ""); code != 400 {
+	if code, body := d.do("PUT", "auth/userpass/login/x", `{"password":"`+strings.Repeat("x", 100<<10)+`"}`,
+		"X-Vault-Token", ""); code != 400 {
 		t.Errorf("a login of 100 KiB: %d %v", code, body)
 	}
 	if code, body := d.do("PUT", "secret/big", `{"x":"`+strings.Repeat("x", 500<<10)+`"}`); code != 204 {
@@ -120,7 +121,8 @@ func TestMaxRequestSizeCountsOnTheShortPath(t *testing.T) {
 	addr, _ := hotDoor(t, small)
 	for n, want := range map[int]string{50: "204", 200: "413"} {
 		body := `{"x":"` + strings.Repeat("x", n) + `"}`
-		got := ask(t, addr, fmt.Sprintf("PUT /v1/secret/a HTTP/1.1\r\nHost: x\r\nX-Vault-Token: %s\r\nContent-Length: %d\r\n\r\n%s", d.root, len(body), body))
+		got := ask(t, addr, fmt.Sprintf("PUT /v1/secret/a HTTP/1.1\r\nHost: x\r\nX-Vault-Token: %s\r\nContent-Length: "+
+			"%d\r\n\r\n%s", d.root, len(body), body))
 		if !strings.HasPrefix(got, want) {
 			t.Errorf("%d bytes: %s", len(body), got)
 		}

@@ -30,7 +30,8 @@ func (a *API) handOn(w http.ResponseWriter, r *http.Request, body []byte) {
 	case cluster.Redirect:
 		a.redirect(w, r, leader)
 	case cluster.Uncertain:
-		writeError(w, http.StatusBadGateway, "the active server went away while it had this request: whether it was done is not known")
+		writeError(w, http.StatusBadGateway, "the active server went away while it had this request: whether it was done "+
+			"is not known")
 	default:
 		fail(w, errNoActive)
 	}

@@ -28,13 +28,16 @@ func TestCORS(t *testing.T) {
 	if r := ask("GET", "https://a.example", ""); r.StatusCode != 200 || r.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("switched off: %s %v", r.Status, r.Header)
 	}
-	if code, body := d.do("PUT", "sys/config/cors", `{"allowed_origins":["https://a.example"],"allowed_headers":["X-Mine"]}`); code != 204 {
+	if code, body := d.do("PUT", "sys/config/cors",
+		`{"allowed_origins":["https://a.example"],"allowed_headers":["X-Mine"]}`); code != 204 {
 		t.Fatalf("%d %v", code, body)
 	}
-	if r := ask("GET", "https://a.example", ""); r.StatusCode != 200 || r.Header.Get("Access-Control-Allow-Origin") != "https://a.example" || r.Header.Get("Vary") != "Origin" {
+	if r := ask("GET", "https://a.example", ""); r.StatusCode != 200 ||
+		r.Header.Get("Access-Control-Allow-Origin") != "https://a.example" || r.Header.Get("Vary") != "Origin" {
 		t.Errorf("allowed: %s %v", r.Status, r.Header)
 	}
-	if r := ask("OPTIONS", "https://a.example", "PUT"); r.StatusCode != 204 || r.Header.Get("Access-Control-Allow-Methods") != corsMethods {
+	if r := ask("OPTIONS", "https://a.example", "PUT"); r.StatusCode != 204 ||
+		r.Header.Get("Access-Control-Allow-Methods") != corsMethods {
 		t.Errorf("asked before: %s %v", r.Status, r.Header)
 	}
 	for _, wanted := range []string{"", "PUT"} {
@@ -42,7 +45,8 @@ func TestCORS(t *testing.T) {
 		if wanted != "" {
 			method = "OPTIONS"
 		}
-		if r := ask(method, "https://a.example.evil", wanted); r.StatusCode != 403 || r.Header.Get("Access-Control-Allow-Origin") != "" {
+		if r := ask(method, "https://a.example.evil", wanted); r.StatusCode != 403 ||
+			r.Header.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("another origin, %s: %s %v", method, r.Status, r.Header)
 		}
 	}

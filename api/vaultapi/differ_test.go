@@ -19,18 +19,32 @@ var (
 )
 
 var differWords = hottest.Words{
-	Paths: []string{"/v1/secret/a", "/v1/secret/b", "/v1/secret/a/b", "/v1/secret/a/", "/v1/secret/", "/v1/secret", "/v1/secret//a", "/v1/secret/../a", "/v1/secret/.a", "/v1/secret/%61", "/v1/secret/a%2Fb", "/v1/secret/none",
-		"/v1/kv2/data/a", "/v1/kv2/data/b", "/v1/kv2/metadata/a", "/v1/kv2/delete/a", "/v1/kv2/destroy/a", "/v1/kv2/undelete/a", "/v1/kv2/config", "/v1/kv2/data/", "/v1/kv2/data", "/v1/cubbyhole/x", "/v1/auth/token/lookup-self", "/v1/auth/token/lookup",
-		"/v1/auth/userpass/login/u", "/v1/auth/userpass/login/none", "/v1/auth/userpass/users/u", "/v1/transit/keys/k", "/v1/transit/nothing", "/v1/nowhere/a", "/v1/", "/v1", "/", "/v1/sys/mounts", "/v1/sys/seal-status", "/v1/sys/health", "/v1/identity/entity/id/x", "*", "/v1/secret/a;b", "/v1/secret/a+b", "/ui"},
-	Queries: []string{"list=true", "list=false", "list=maybe", "scan=true", "version=1", "version=x", "help=1", "a=b", "", "=", "a=%zz", "limit=1", "list=true&after=a"},
-	Headers: []string{"X-Vault-Token: root", "X-Vault-Token: root", "X-Vault-Token: root", "X-Vault-Token: weak", "X-Vault-Token: nobody", "X-Vault-Token:", "X-Vault-Token: ", "x-vault-token: root", "X-Vault-Token: root ", "X-Vault-Token: \troot", "Authorization: Bearer root",
-		"Authorization: bearer  weak", "X-Vault-Request: true", "X-Vault-Request: false", "X-Vault-Namespace: x", "X-Vault-Namespace:", "X-Vault-Wrap-TTL: 0", "X-Vault-Wrap-TTL: x", "X-Consul-Token: root", "X-Vault-No-Request-Forwarding: true", "X-Vault-Index: 5", "X-Vault-Policy-Override: true"},
-	Bodies: []string{"", "{}", `{"x":1}`, `{"x":"y","z":[1,2]}`, `{"data":{"x":1}}`, `{"data":{"x":1},"options":{"cas":0}}`, `{"versions":[1]}`, `{"x":`, "null", "[]", "[1]", " {}", "\n{\"x\":1}\n", "x=1&y=2", "x", "\x00", "\xff\xfe", `{"x":"` + "\xff" + `"}`, `{"x":1,"x":2}`, `{"password":"p"}`,
-		`{"x":"` + strings.Repeat("x", 9000) + `"}`, `{"x":"` + strings.Repeat("x", 500) + `"}`, `{"token":"weak"}`, strings.Repeat(`{"x":`, 100), `{"x":1}{"x":2}`, `{"max_versions":2}`},
+	Paths: []string{"/v1/secret/a", "/v1/secret/b", "/v1/secret/a/b", "/v1/secret/a/", "/v1/secret/", "/v1/secret",
+		"/v1/secret//a", "/v1/secret/../a", "/v1/secret/.a", "/v1/secret/%61", "/v1/secret/a%2Fb", "/v1/secret/none",
+		"/v1/kv2/data/a", "/v1/kv2/data/b", "/v1/kv2/metadata/a", "/v1/kv2/delete/a", "/v1/kv2/destroy/a",
+		"/v1/kv2/undelete/a", "/v1/kv2/config", "/v1/kv2/data/", "/v1/kv2/data", "/v1/cubbyhole/x",
+		"/v1/auth/token/lookup-self", "/v1/auth/token/lookup",
+		"/v1/auth/userpass/login/u", "/v1/auth/userpass/login/none", "/v1/auth/userpass/users/u", "/v1/transit/keys/k",
+		"/v1/transit/nothing", "/v1/nowhere/a", "/v1/", "/v1", "/", "/v1/sys/mounts", "/v1/sys/seal-status", "/v1/sys/health",
+		"/v1/identity/entity/id/x", "*", "/v1/secret/a;b", "/v1/secret/a+b", "/ui"},
+	Queries: []string{"list=true", "list=false", "list=maybe", "scan=true", "version=1", "version=x", "help=1", "a=b", "",
+		"=", "a=%zz", "limit=1", "list=true&after=a"},
+	Headers: []string{"X-Vault-Token: root", "X-Vault-Token: root", "X-Vault-Token: root", "X-Vault-Token: weak",
+		"X-Vault-Token: nobody", "X-Vault-Token:", "X-Vault-Token: ", "x-vault-token: root", "X-Vault-Token: root ",
+		"X-Vault-Token: \troot", "Authorization: Bearer root",
+		"Authorization: bearer  weak", "X-Vault-Request: true", "X-Vault-Request: false", "X-Vault-Namespace: x",
+		"X-Vault-Namespace:", "X-Vault-Wrap-TTL: 0", "X-Vault-Wrap-TTL: x", "X-Consul-Token: root",
+		"X-Vault-No-Request-Forwarding: true", "X-Vault-Index: 5", "X-Vault-Policy-Override: true"},
+	Bodies: []string{"", "{}", `{"x":1}`, `{"x":"y","z":[1,2]}`, `{"data":{"x":1}}`,
+		`{"data":{"x":1},"options":{"cas":0}}`, `{"versions":[1]}`, `{"x":`, "null", "[]", "[1]", " {}", "\n{\"x\":1}\n",
+		"x=1&y=2", "x", "\x00", "\xff\xfe", `{"x":"` + "\xff" + `"}`, `{"x":1,"x":2}`, `{"password":"p"}`,
+		`{"x":"` + strings.Repeat("x", 9000) + `"}`, `{"x":"` + strings.Repeat("x", 500) + `"}`, `{"token":"weak"}`,
+		strings.Repeat(`{"x":`, 100), `{"x":1}{"x":2}`, `{"max_versions":2}`},
 }
 
 // drawn is what two equal states answer differently: what is drawn, and times.
-var drawn = regexp.MustCompile(`"(request_id|client_token|accessor|created_time|updated_time|creation_time|issue_time|expire_time|deletion_time|lease_id|last_renewal_time|creation_ttl|ttl|entity_id|server_time_utc|uuid|cluster_id|id)":("[^"]*"|[0-9]+)`)
+var drawn = regexp.MustCompile(
+	`"(request_id|client_token|accessor|created_time|updated_time|creation_time|issue_time|expire_time|deletion_time|lease_id|last_renewal_time|creation_ttl|ttl|entity_id|server_time_utc|uuid|cluster_id|id)":("[^"]*"|[0-9]+)`)
 
 // differing makes two equal states, one asked by the short path, one by the long.
 func differing(t testing.TB, listener Listener) *hottest.Pair {
@@ -48,9 +62,12 @@ func differing(t testing.TB, listener Listener) *hottest.Pair {
 			t.Fatal(err)
 		}
 		both[i] = New(Config{Keeper: k, Version: "1.20.0", StorageType: "inmem", Listener: listener})
-		for _, made := range [][2]string{{"sys/mounts/secret", `{"type":"kv"}`}, {"sys/mounts/kv2", `{"type":"kv","options":{"version":"2"}}`}, {"sys/mounts/transit", `{"type":"transit"}`},
-			{"sys/auth/userpass", `{"type":"userpass"}`}, {"sys/policies/acl/weak", `{"policy":"path \"secret/a\" { capabilities = [\"read\", \"update\"] }"}`},
-			{"auth/token/create", `{"id":"weak","policies":["weak"]}`}, {"secret/a", `{"x":1}`}, {"kv2/data/a", `{"data":{"x":1}}`}} {
+		for _, made := range [][2]string{{"sys/mounts/secret", `{"type":"kv"}`},
+			{"sys/mounts/kv2", `{"type":"kv","options":{"version":"2"}}`}, {"sys/mounts/transit", `{"type":"transit"}`},
+			{"sys/auth/userpass", `{"type":"userpass"}`},
+			{"sys/policies/acl/weak", `{"policy":"path \"secret/a\" { capabilities = [\"read\", \"update\"] }"}`},
+			{"auth/token/create", `{"id":"weak","policies":["weak"]}`}, {"secret/a", `{"x":1}`},
+			{"kv2/data/a", `{"data":{"x":1}}`}} {
 			w := httptest.NewRecorder()
 			r := httptest.NewRequest("POST", "/v1/"+made[0], strings.NewReader(made[1]))
 			r.Header.Set("X-Vault-Token", "root")

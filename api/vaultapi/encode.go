@@ -102,7 +102,8 @@ func (a *made) failed(err error) {
 	if errors.As(err, &over) {
 		wait = strconv.Itoa(max(int(math.Ceil(over.RetryAfter.Seconds())), 1))
 		if over.Headers && over.Limit > 0 {
-			a.more = []string{"X-Ratelimit-Limit", strconv.FormatFloat(over.Limit, 'f', -1, 64), "X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", wait}
+			a.more = []string{"X-Ratelimit-Limit", strconv.FormatFloat(over.Limit, 'f', -1, 64), "X-Ratelimit-Remaining", "0",
+				"X-Ratelimit-Reset", wait}
 		}
 	}
 	a.more = append(a.more, "Retry-After", wait)

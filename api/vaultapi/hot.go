@@ -33,14 +33,17 @@ var apiPrefix, sysPrefix = []byte("/v1/"), []byte("sys/")
 func (h *Hot) Serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
 	path, ok := bytes.CutPrefix(r.Path, apiPrefix)
 	// The system's paths are rare, may take long, and have answers of their own kinds.
-	if !ok || len(path) == 0 || r.Query != nil || bytes.HasPrefix(path, sysPrefix) || path[len(path)-1] == '/' || bytes.Contains(r.Path, []byte("/.")) {
+	if !ok || len(path) == 0 || r.Query != nil || bytes.HasPrefix(path, sysPrefix) || path[len(path)-1] == '/' ||
+		bytes.Contains(r.Path, []byte("/.")) {
 		return hothttp.Decline
 	}
 	k := h.api.cfg.Keeper
-	if !k.Active() || h.api.cfg.ForwardedFor.on() || h.api.cfg.MetricsOnly || h.api.cfg.RequestLog != nil || k.AuditsHeaders() {
+	if !k.Active() || h.api.cfg.ForwardedFor.on() || h.api.cfg.MetricsOnly || h.api.cfg.RequestLog != nil ||
+		k.AuditsHeaders() {
 		return hothttp.Decline
 	}
-	q := &secrets.Request{ID: requestID(), Path: string(path), Token: string(r.VaultToken), Remote: c.Remote().Addr(), RemotePort: c.Remote().Port()}
+	q := &secrets.Request{ID: requestID(), Path: string(path), Token: string(r.VaultToken), Remote: c.Remote().Addr(),
+		RemotePort: c.Remote().Port()}
 	if r.Method != hothttp.GET {
 		if int64(len(r.Body)) > h.api.cfg.MaxBodyBytes {
 			return hothttp.Decline

@@ -137,7 +137,8 @@ func TestHotAnswersAsNetHTTP(t *testing.T) {
 		{"LIST", "secret/", d.root, "", false},
 	} {
 		name := test.method + " " + test.path
-		raw := fmt.Sprintf("%s /v1/%s HTTP/1.1\r\nHost: x\r\nX-Vault-Request: true\r\nContent-Length: %d\r\n", test.method, test.path, len(test.body))
+		raw := fmt.Sprintf("%s /v1/%s HTTP/1.1\r\nHost: x\r\nX-Vault-Request: true\r\nContent-Length: %d\r\n", test.method,
+			test.path, len(test.body))
 		if test.token != "" {
 			raw += "X-Vault-Token: " + test.token + "\r\n"
 		}
@@ -146,7 +147,8 @@ func TestHotAnswersAsNetHTTP(t *testing.T) {
 		got, want := ask(t, addr, raw), ask(t, slow, raw)
 		if got != want && !strings.Contains(test.path, "health") { // which tells the time
 			if strings.HasPrefix(test.path, "kv2/data/c") { // one version more
-				got, want = strings.ReplaceAll(got, `"version":2`, `"version":1`), strings.ReplaceAll(want, `"version":2`, `"version":1`)
+				got, want = strings.ReplaceAll(got, `"version":2`, `"version":1`),
+					strings.ReplaceAll(want, `"version":2`, `"version":1`)
 			}
 			if got != want {
 				t.Errorf("%s:\n hot %s\nslow %s", name, got, want)

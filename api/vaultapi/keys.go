@@ -19,8 +19,10 @@ var keyPaths = map[string]struct {
 	"sys/generate-root/attempt": {serve: (*API).rootAttempt, root: true},
 	"sys/generate-root/update":  {serve: (*API).rootUpdate, root: true},
 
-	"sys/rekey/init": {serve: rekeyOf((*API).rekeyInit, sealing.RekeyBarrier)}, "sys/rekey/update": {serve: rekeyOf((*API).rekeyUpdate, sealing.RekeyBarrier)},
-	"sys/rekey/verify": {serve: rekeyOf((*API).rekeyVerify, sealing.RekeyBarrier)}, "sys/rekey/backup": {serve: rekeyOf((*API).rekeyBackup, sealing.RekeyBarrier), must: true},
+	"sys/rekey/init":                {serve: rekeyOf((*API).rekeyInit, sealing.RekeyBarrier)},
+	"sys/rekey/update":              {serve: rekeyOf((*API).rekeyUpdate, sealing.RekeyBarrier)},
+	"sys/rekey/verify":              {serve: rekeyOf((*API).rekeyVerify, sealing.RekeyBarrier)},
+	"sys/rekey/backup":              {serve: rekeyOf((*API).rekeyBackup, sealing.RekeyBarrier), must: true},
 	"sys/rekey-recovery-key/init":   {serve: rekeyOf((*API).rekeyInit, sealing.RekeyRecovery)},
 	"sys/rekey-recovery-key/update": {serve: rekeyOf((*API).rekeyUpdate, sealing.RekeyRecovery)},
 	"sys/rekey-recovery-key/verify": {serve: rekeyOf((*API).rekeyVerify, sealing.RekeyRecovery)},
@@ -36,7 +38,8 @@ var keyPaths = map[string]struct {
 	"sys/rotate/recovery/backup": {serve: rekeyOf((*API).rekeyBackup, sealing.RekeyRecovery), must: true},
 }
 
-func rekeyOf(f func(*API, *http.Request, *secrets.Fields, sealing.RekeyKind) (any, error), kind sealing.RekeyKind) func(*API, http.ResponseWriter, *http.Request, *secrets.Fields) (any, error) {
+func rekeyOf(f func(*API, *http.Request, *secrets.Fields, sealing.RekeyKind) (any, error),
+	kind sealing.RekeyKind) func(*API, http.ResponseWriter, *http.Request, *secrets.Fields) (any, error) {
 	return func(a *API, _ http.ResponseWriter, r *http.Request, fields *secrets.Fields) (any, error) {
 		return f(a, r, fields, kind)
 	}
@@ -107,7 +110,8 @@ func share(f *secrets.Fields) ([]byte, string, error) {
 }
 
 func rootBody(st sealing.RootStatus) map[string]any {
-	return map[string]any{"started": st.Started, "nonce": st.Nonce, "progress": st.Progress, "required": st.Required, "complete": st.Complete, "pgp_fingerprint": st.Fingerprint,
+	return map[string]any{"started": st.Started, "nonce": st.Nonce, "progress": st.Progress, "required": st.Required,
+		"complete": st.Complete, "pgp_fingerprint": st.Fingerprint,
 		"otp": st.OTP, "otp_length": st.OTPLength, "encoded_token": st.Encoded, "encoded_root_token": st.Encoded}
 }
 
@@ -142,7 +146,8 @@ func (a *API) rootUpdate(_ http.ResponseWriter, r *http.Request, f *secrets.Fiel
 }
 
 func rekeyBody(st sealing.RekeyStatus) map[string]any {
-	body := map[string]any{"nonce": st.Nonce, "started": st.Started, "t": st.Threshold, "n": st.Shares, "progress": st.Progress, "required": st.Required,
+	body := map[string]any{"nonce": st.Nonce, "started": st.Started, "t": st.Threshold, "n": st.Shares,
+		"progress": st.Progress, "required": st.Required,
 		"pgp_fingerprints": st.Fingerprints, "backup": st.Backup, "verification_required": st.Verification}
 	if st.VerificationNonce != "" {
 		body["verification_nonce"] = st.VerificationNonce
@@ -161,7 +166,8 @@ func (a *API) rekeyInit(r *http.Request, f *secrets.Fields, kind sealing.RekeyKi
 	case f == nil:
 		return nil, errMethod
 	}
-	want := sealing.Rekeying{Shares: f.Int("secret_shares", 0), Threshold: f.Int("secret_threshold", 0), Verify: f.Bool("require_verification", false),
+	want := sealing.Rekeying{Shares: f.Int("secret_shares", 0), Threshold: f.Int("secret_threshold", 0),
+		Verify:  f.Bool("require_verification", false),
 		PGPKeys: f.Strings("pgp_keys"), Backup: f.Bool("backup", false)}
 	if err := f.Err(); err != nil {
 		return nil, err
@@ -180,14 +186,16 @@ func (a *API) rekeyUpdate(r *http.Request, f *secrets.Fields, kind sealing.Rekey
 		return rekeyBody(st), err
 	}
 	keys, keys64 := texts(st.NewShares)
-	return map[string]any{"nonce": st.Nonce, "complete": true, "keys": keys, "keys_base64": keys64, "pgp_fingerprints": st.Fingerprints, "backup": st.Backup,
+	return map[string]any{"nonce": st.Nonce, "complete": true, "keys": keys, "keys_base64": keys64,
+		"pgp_fingerprints": st.Fingerprints, "backup": st.Backup,
 		"verification_required": st.Verification, "verification_nonce": st.VerificationNonce}, nil
 }
 
 func (a *API) rekeyVerify(r *http.Request, f *secrets.Fields, kind sealing.RekeyKind) (any, error) {
 	k := a.cfg.Keeper
 	proof := func(st sealing.RekeyStatus) map[string]any {
-		return map[string]any{"nonce": st.VerificationNonce, "started": st.VerificationNonce != "", "t": st.Threshold, "n": st.Shares, "progress": st.ProofProgress}
+		return map[string]any{"nonce": st.VerificationNonce, "started": st.VerificationNonce != "", "t": st.Threshold,
+			"n": st.Shares, "progress": st.ProofProgress}
 	}
 	switch {
 	case r.Method == http.MethodGet:
@@ -229,7 +237,8 @@ func (a *API) rekeyBackup(r *http.Request, _ *secrets.Fields, kind sealing.Rekey
 		keys[print], keys64[print] = texts(shares)
 	}
 	data["keys"], data["keys_base64"] = keys, keys64
-	return map[string]any{"data": data, "nonce": kept.Nonce, "keys": keys, "keys_base64": keys64, "request_id": requestID(), "lease_id": "", "renewable": false, "lease_duration": 0,
+	return map[string]any{"data": data, "nonce": kept.Nonce, "keys": keys, "keys_base64": keys64,
+		"request_id": requestID(), "lease_id": "", "renewable": false, "lease_duration": 0,
 		"wrap_info": nil, "warnings": nil, "auth": nil}, nil
 }
 

@@ -43,7 +43,8 @@ func (f *ForwardedFor) apply(r *http.Request) error {
 	}
 	if !proxy {
 		if f.RejectNotAuthorized {
-			return withStatus(http.StatusBadRequest, "client address not authorized for x-forwarded-for and configured to reject connection")
+			return withStatus(http.StatusBadRequest,
+				"client address not authorized for x-forwarded-for and configured to reject connection")
 		}
 		return nil
 	}
@@ -53,7 +54,8 @@ func (f *ForwardedFor) apply(r *http.Request) error {
 	}
 	at := len(chain) - 1 - f.HopSkips
 	if at < 0 {
-		return withStatus(http.StatusBadRequest, "malformed x-forwarded-for configuration or request, hops to skip ("+strconv.Itoa(f.HopSkips)+
+		return withStatus(http.StatusBadRequest, "malformed x-forwarded-for configuration or request, hops to skip ("+
+			strconv.Itoa(f.HopSkips)+
 			") would skip before earliest chain link (chain length "+strconv.Itoa(len(chain))+")")
 	}
 	client, err := netip.ParseAddr(strings.TrimSpace(chain[at]))
@@ -96,7 +98,8 @@ func NewResponseHeaders(by map[string]map[string]string, own map[string]string) 
 		case err == nil && status >= 100 && status <= 599:
 			out.exact[status] = set
 		default:
-			return nil, errkind.Errorf(errkind.Invalid, "custom_response_headers: %q is no status, no class of them (2xx) and not default", at)
+			return nil, errkind.Errorf(errkind.Invalid,
+				"custom_response_headers: %q is no status, no class of them (2xx) and not default", at)
 		}
 	}
 	if out.base == nil {
@@ -166,5 +169,6 @@ func checkNamespace(r *http.Request) error {
 	if name == "" || name == "root" {
 		return nil
 	}
-	return withStatus(http.StatusNotFound, "no namespace \""+name+"/\": there is the root namespace alone; unset VAULT_NAMESPACE")
+	return withStatus(http.StatusNotFound, "no namespace \""+name+
+		"/\": there is the root namespace alone; unset VAULT_NAMESPACE")
 }

@@ -24,16 +24,23 @@ func TestForwardedFor(t *testing.T) {
 		values []string
 		want   string // the address, or what the refusal says
 	}{
-		"a proxy":               {ForwardedFor{Authorized: block}, "10.1.2.3:44", []string{"1.2.3.4"}, "1.2.3.4:44"},
-		"the last counts":       {ForwardedFor{Authorized: block}, "10.1.2.3:44", []string{"9.9.9.9, 8.8.8.8", "1.2.3.4"}, "1.2.3.4:44"},
-		"hops":                  {ForwardedFor{Authorized: block, HopSkips: 1}, "10.1.2.3:44", []string{"9.9.9.9", "8.8.8.8 , 1.2.3.4"}, "8.8.8.8:44"},
-		"too many hops":         {ForwardedFor{Authorized: block, HopSkips: 2}, "10.1.2.3:44", []string{"9.9.9.9, 1.2.3.4"}, "would skip before earliest chain link (chain length 2)"},
-		"version 6":             {ForwardedFor{Authorized: block}, "10.1.2.3:44", []string{"2001:db8::1"}, "[2001:db8::1]:44"},
-		"no address":            {ForwardedFor{Authorized: block}, "10.1.2.3:44", []string{"unknown"}, "malformed"},
-		"a stranger":            {ForwardedFor{Authorized: block}, "11.1.2.3:44", []string{"1.2.3.4"}, "11.1.2.3:44"},
-		"a stranger, refused":   {ForwardedFor{Authorized: block, RejectNotAuthorized: true}, "11.1.2.3:44", []string{"1.2.3.4"}, "not authorized for x-forwarded-for"},
-		"no header":             {ForwardedFor{Authorized: block, RejectNotAuthorized: true}, "11.1.2.3:44", nil, "11.1.2.3:44"},
-		"no header, refused":    {ForwardedFor{Authorized: block, RejectNotPresent: true}, "10.1.2.3:44", nil, "missing x-forwarded-for header"},
+		"a proxy": {ForwardedFor{Authorized: block}, "10.1.2.3:44", []string{"1.2.3.4"}, "1.2.3.4:44"},
+		"the last counts": {ForwardedFor{Authorized: block}, "10.1.2.3:44", []string{"9.9.9.9, 8.8.8.8", "1.2.3.4"},
+			"1.2.3.4:44"},
+		"hops": {ForwardedFor{Authorized: block, HopSkips: 1}, "10.1.2.3:44",
+			[]string{"9.9.9.9", "8.8.8.8 , 1.2.3.4"}, "8.8.8.8:44"},
+		"too many hops": {ForwardedFor{Authorized: block, HopSkips: 2}, "10.1.2.3:44", []string{"9.9.9.9, 1.2.3.4"},
+			"would skip before earliest chain link (chain length 2)"},
+		"version 6": {ForwardedFor{Authorized: block}, "10.1.2.3:44", []string{"2001:db8::1"},
+			"[2001:db8::1]:44"},
+		"no address": {ForwardedFor{Authorized: block}, "10.1.2.3:44", []string{"unknown"}, "malformed"},
+		"a stranger": {ForwardedFor{Authorized: block}, "11.1.2.3:44", []string{"1.2.3.4"}, "11.1.2.3:44"},
+		"a stranger, refused": {ForwardedFor{Authorized: block, RejectNotAuthorized: true}, "11.1.2.3:44",
+			[]string{"1.2.3.4"}, "not authorized for x-forwarded-for"},
+		"no header": {ForwardedFor{Authorized: block, RejectNotAuthorized: true}, "11.1.2.3:44", nil,
+			"11.1.2.3:44"},
+		"no header, refused": {ForwardedFor{Authorized: block, RejectNotPresent: true}, "10.1.2.3:44", nil,
+			"missing x-forwarded-for header"},
 		"mapped into version 6": {ForwardedFor{Authorized: block}, "[::ffff:10.1.2.3]:44", []string{"1.2.3.4"}, "1.2.3.4:44"},
 	} {
 		r := httptest.NewRequest("GET", "/v1/x", nil)
@@ -86,14 +93,16 @@ func TestForwardedForIsTheAddress(t *testing.T) {
 func TestResponseHeaders(t *testing.T) {
 	d := openDoor(t)
 	api := d.srv.Config.Handler.(*API)
-	h, err := NewResponseHeaders(map[string]map[string]string{"default": {"x-a": "d", "x-b": "d"}, "2xx": {"X-A": "2"}, "404": {"x-a": "404"}}, map[string]string{"X-Vault-Hostname": "h"})
+	h, err := NewResponseHeaders(map[string]map[string]string{"default": {"x-a": "d", "x-b": "d"}, "2xx": {"X-A": "2"},
+		"404": {"x-a": "404"}}, map[string]string{"X-Vault-Hostname": "h"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	api.SetHeaders(h)
 	d.do("PUT", "secret/a", `{"x":1}`)
 	addr, _ := hotDoor(t, api)
-	for path, want := range map[string]string{"secret/a": "2", "secret/none": "404", "sys/health": "2", "sys/none": "404", "sys/mounts": "2"} {
+	for path, want := range map[string]string{"secret/a": "2", "secret/none": "404", "sys/health": "2", "sys/none": "404",
+		"sys/mounts": "2"} {
 		for _, base := range []string{d.srv.URL, "http://" + addr} {
 			req, err := http.NewRequestWithContext(t.Context(), "GET", base+"/v1/"+path, nil)
 			if err != nil {
@@ -105,12 +114,14 @@ func TestResponseHeaders(t *testing.T) {
 				t.Fatal(err)
 			}
 			resp.Body.Close()
-			if got := resp.Header.Get("X-A"); got != want || resp.Header.Get("X-B") != "d" || resp.Header.Get("X-Vault-Hostname") != "h" {
+			if got := resp.Header.Get("X-A"); got != want || resp.Header.Get("X-B") != "d" ||
+				resp.Header.Get("X-Vault-Hostname") != "h" {
 				t.Errorf("%s: %s has %q, %q", path, resp.Status, got, resp.Header.Get("X-B"))
 			}
 		}
 	}
-	for _, by := range []map[string]map[string]string{{"2xy": {"a": "b"}}, {"99": {"a": "b"}}, {"default": {"X-Vault-Token": "b"}}, {"default": {"a": "b\r\nc: d"}}, {"6xx": {}}} {
+	for _, by := range []map[string]map[string]string{{"2xy": {"a": "b"}}, {"99": {"a": "b"}},
+		{"default": {"X-Vault-Token": "b"}}, {"default": {"a": "b\r\nc: d"}}, {"6xx": {}}} {
 		if _, err := NewResponseHeaders(by, nil); err == nil {
 			t.Errorf("%v is taken", by)
 		}
@@ -190,7 +201,8 @@ func TestClientCertHeader(t *testing.T) {
 		"no URL":             {[]string{"URL"}, "%zz", "10.1.2.3:44", "not URL-encoded"},
 		"base64 of nonsense": {nil, "AAAA", "10.1.2.3:44", "no certificate"},
 	} {
-		f := ForwardedFor{Authorized: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, CertHeader: "Client-Cert", CertDecoders: c.decoders}
+		f := ForwardedFor{Authorized: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, CertHeader: "Client-Cert",
+			CertDecoders: c.decoders}
 		r := httptest.NewRequest("GET", "/v1/x", nil)
 		r.RemoteAddr = c.from
 		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{SerialNumber: big.NewInt(1)}}} // the proxy's own

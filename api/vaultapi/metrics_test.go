@@ -17,11 +17,15 @@ func TestOpenMetricsAreNoOpenDoctor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, open := range []bool{false, true} {
-		d := &door{t: t, srv: httptest.NewServer(New(Config{Keeper: k, Doctor: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Cache-Control", "no-store")
-			fmt.Fprint(w, "{}")
-		}),
-			Listener: Listener{OpenDoctor: open, OpenMetrics: func(bool) (string, []byte, error) { return "application/json", []byte("{}"), nil }}}))}
+		d := &door{t: t,
+			srv: httptest.NewServer(New(Config{Keeper: k, Doctor: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Cache-Control", "no-store")
+				fmt.Fprint(w, "{}")
+			}),
+				Listener: Listener{OpenDoctor: open, OpenMetrics: func(bool) (string, []byte, error) {
+					return "application/json",
+						[]byte("{}"), nil
+				}}}))}
 		t.Cleanup(d.srv.Close)
 		for _, path := range []string{"sys/doctor", "sys/doctor/evidence", "sys/doctor/profile"} {
 			if code, body := d.do("GET", path, "", "X-Forwarded-For", "10.0.0.9"); (code == 200) != open {
@@ -37,9 +41,11 @@ func TestOpenMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &door{t: t, srv: httptest.NewServer(New(Config{Keeper: k, Listener: Listener{OpenMetrics: func(prometheus bool) (string, []byte, error) {
-		return "application/json", fmt.Appendf(nil, `{"prometheus":%t}`, prometheus), nil
-	}}}))}
+	d := &door{t: t,
+		srv: httptest.NewServer(New(Config{Keeper: k,
+			Listener: Listener{OpenMetrics: func(prometheus bool) (string, []byte, error) {
+				return "application/json", fmt.Appendf(nil, `{"prometheus":%t}`, prometheus), nil
+			}}}))}
 	t.Cleanup(d.srv.Close)
 	for path, want := range map[string]bool{"sys/metrics": false, "sys/metrics?format=prometheus": true} {
 		if code, body := d.do("GET", path, ""); code != 200 || body["prometheus"] != want {

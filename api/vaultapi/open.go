@@ -55,7 +55,8 @@ func (a *API) health(w http.ResponseWriter, r *http.Request) {
 	case standby && !truthy(query["standbyok"]) && !truthy(query["perfstandbyok"]):
 		name, code = "standbycode", http.StatusTooManyRequests
 	}
-	for _, other := range []string{"activecode", "uninitcode", "sealedcode", "standbycode", "performancestandbycode", "drsecondarycode", "removedcode"} {
+	for _, other := range []string{"activecode", "uninitcode", "sealedcode", "standbycode", "performancestandbycode",
+		"drsecondarycode", "removedcode"} {
 		if text, ok := query[other]; ok {
 			n, err := strconv.Atoi(text[0])
 			if err != nil || n < 100 || n > 999 {
@@ -71,8 +72,10 @@ func (a *API) health(w http.ResponseWriter, r *http.Request) {
 		write(w, code, nil, nil)
 		return
 	}
-	body := map[string]any{"initialized": st.Initialized, "sealed": st.Sealed, "standby": st.Sealed || !st.Initialized || standby, "performance_standby": false,
-		"replication_performance_mode": "disabled", "replication_dr_mode": "disabled", "server_time_utc": time.Now().Unix(), "version": a.cfg.Version,
+	body := map[string]any{"initialized": st.Initialized, "sealed": st.Sealed, "standby": st.Sealed || !st.Initialized ||
+		standby, "performance_standby": false,
+		"replication_performance_mode": "disabled", "replication_dr_mode": "disabled", "server_time_utc": time.Now().Unix(),
+		"version":    a.cfg.Version,
 		"enterprise": false, "echo_duration_ms": 0, "clock_skew_ms": 0}
 	if !st.Sealed {
 		body["cluster_name"], body["cluster_id"] = a.cluster()
@@ -93,8 +96,10 @@ func (a *API) answerSeal(w http.ResponseWriter, st sealing.SealStatus, err error
 		fail(w, err)
 		return
 	}
-	body := map[string]any{"type": st.Config.Type, "initialized": st.Initialized, "sealed": st.Sealed, "t": st.Config.Threshold, "n": st.Config.Shares,
-		"progress": st.Progress, "nonce": st.Nonce, "version": a.cfg.Version, "build_date": "", "commit_date": "", "migration": st.Migration, "recovery_seal": st.Recovery,
+	body := map[string]any{"type": st.Config.Type, "initialized": st.Initialized, "sealed": st.Sealed,
+		"t": st.Config.Threshold, "n": st.Config.Shares,
+		"progress": st.Progress, "nonce": st.Nonce, "version": a.cfg.Version, "build_date": "", "commit_date": "",
+		"migration": st.Migration, "recovery_seal": st.Recovery,
 		"storage_type": a.cfg.StorageType}
 	if st.Recovery {
 		body["recovery_seal_type"] = "shamir"
@@ -175,7 +180,8 @@ func (a *API) init(w http.ResponseWriter, r *http.Request) {
 	}
 	c := sealing.InitConfig{Shares: f.Int("secret_shares", 0), Threshold: f.Int("secret_threshold", 0),
 		RecoveryShares: f.Int("recovery_shares", 0), RecoveryThreshold: f.Int("recovery_threshold", 0),
-		PGPKeys: f.Strings("pgp_keys"), RecoveryPGPKeys: f.Strings("recovery_pgp_keys"), RootPGPKey: f.String("root_token_pgp_key")}
+		PGPKeys: f.Strings("pgp_keys"), RecoveryPGPKeys: f.Strings("recovery_pgp_keys"),
+		RootPGPKey: f.String("root_token_pgp_key")}
 	if err := f.Err(); err != nil {
 		fail(w, err)
 		return

@@ -29,10 +29,12 @@ func TestQuotaHeaders(t *testing.T) {
 		t.Errorf("the first request: %s", r.Status)
 	}
 	r := get()
-	if r.StatusCode != 429 || r.Header.Get("Retry-After") != "90" || r.Header.Get("X-Ratelimit-Limit") != "1" || r.Header.Get("X-Ratelimit-Remaining") != "0" {
+	if r.StatusCode != 429 || r.Header.Get("Retry-After") != "90" || r.Header.Get("X-Ratelimit-Limit") != "1" ||
+		r.Header.Get("X-Ratelimit-Remaining") != "0" {
 		t.Errorf("past the quota: %s %v", r.Status, r.Header)
 	}
-	if code, body := d.do("GET", "secret/a", ""); code != 429 || body["errors"].([]any)[0] != `request path "secret/a": rate limit quota exceeded` {
+	if code, body := d.do("GET", "secret/a", ""); code != 429 ||
+		body["errors"].([]any)[0] != `request path "secret/a": rate limit quota exceeded` {
 		t.Errorf("%d %v", code, body)
 	}
 }

@@ -132,8 +132,10 @@ func (a *API) join(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	t := cluster.JoinTarget{APIAddr: f.String("leader_api_addr"), ServerName: f.String("leader_tls_servername"), NonVoter: f.Bool("non_voter", false),
-		CACert: []byte(f.String("leader_ca_cert")), ClientCert: []byte(f.String("leader_client_cert")), ClientKey: []byte(f.String("leader_client_key"))}
+	t := cluster.JoinTarget{APIAddr: f.String("leader_api_addr"), ServerName: f.String("leader_tls_servername"),
+		NonVoter: f.Bool("non_voter", false),
+		CACert:   []byte(f.String("leader_ca_cert")), ClientCert: []byte(f.String("leader_client_cert")),
+		ClientKey: []byte(f.String("leader_client_key"))}
 	if f.String("auto_join") != "" {
 		fail(w, errkind.New(errkind.Invalid, "auto_join: is not supported: name a server with leader_api_addr"))
 		return

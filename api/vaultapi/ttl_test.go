@@ -7,14 +7,17 @@ import (
 )
 
 // endless are lifetimes whose end has no number of nanoseconds since 1970, and such that are no lifetimes at all.
-var endless = []string{"8000000000", "8e9", `"8000000000"`, `"8000000000s"`, "9223372036", "9223372037", "18446744073709551616", "1e300", `"2562047h"`, `"1280001h"`, `"60000d"`, `"1e300d"`, `"NaN"`, `"Inf"`}
+var endless = []string{"8000000000", "8e9", `"8000000000"`, `"8000000000s"`, "9223372036", "9223372037",
+	"18446744073709551616", "1e300", `"2562047h"`, `"1280001h"`, `"60000d"`, `"1e300d"`, `"NaN"`, `"Inf"`}
 
 // TestLifetimesThatCannotBeToldAreRefused gives each input of a lifetime one that ends after time does. Such a wrap
 // answered 200 with a token that was over at once, and the wrapped answer was lost.
 func TestLifetimesThatCannotBeToldAreRefused(t *testing.T) {
 	d := openDoor(t)
-	for _, made := range [][2]string{{"sys/auth/userpass", `{"type":"userpass"}`}, {"sys/auth/approle", `{"type":"approle"}`}, {"sys/mounts/pki", `{"type":"pki"}`},
-		{"sys/mounts/transit", `{"type":"transit"}`}, {"auth/approle/role/r", `{}`}, {"auth/token/roles/r", `{}`}, {"transit/keys/k", `{}`},
+	for _, made := range [][2]string{{"sys/auth/userpass", `{"type":"userpass"}`},
+		{"sys/auth/approle", `{"type":"approle"}`}, {"sys/mounts/pki", `{"type":"pki"}`},
+		{"sys/mounts/transit", `{"type":"transit"}`}, {"auth/approle/role/r", `{}`}, {"auth/token/roles/r", `{}`},
+		{"transit/keys/k", `{}`},
 		{"kv2/data/a", `{"data":{"x":1}}`}, {"identity/oidc/key/k", `{}`}} {
 		if code, out := d.do("POST", made[0], made[1]); code >= 300 {
 			t.Fatalf("%s: %d %v", made[0], code, out)
@@ -43,7 +46,8 @@ func TestLifetimesThatCannotBeToldAreRefused(t *testing.T) {
 	} {
 		for field := range strings.FieldsSeq(fields) {
 			for _, value := range endless {
-				body := fmt.Sprintf(`{%q:%s,"common_name":"x","key_type":"ca","rate":10,"password":"p","allowed_users":"x","allow_user_certificates":true,"key":"k","lease_id":"x"}`, field, value)
+				body := fmt.Sprintf(`{%q:%s,"common_name":"x","key_type":"ca","rate":10,"password":"p","allowed_users":"x",`+
+					`"allow_user_certificates":true,"key":"k","lease_id":"x"}`, field, value)
 				if strings.HasPrefix(path, "pki/roles") || strings.HasPrefix(path, "pki/root") {
 					body = strings.Replace(body, `"key_type":"ca"`, `"key_type":"ec"`, 1)
 				}
@@ -59,7 +63,8 @@ func TestLifetimesThatCannotBeToldAreRefused(t *testing.T) {
 			t.Errorf("wrapped for %s: %d %v", text, code, out)
 		}
 		for _, key := range []string{"min_wrapping_ttl", "max_wrapping_ttl"} {
-			body := fmt.Sprintf(`{"policy":"path \"secret/*\" { capabilities = [\"read\"] %s = %s }"}`, key, strings.ReplaceAll(value, `"`, `\"`))
+			body := fmt.Sprintf(`{"policy":"path \"secret/*\" { capabilities = [\"read\"] %s = %s }"}`, key,
+				strings.ReplaceAll(value, `"`, `\"`))
 			if code, out := d.do("POST", "sys/policies/acl/p", body); code != 400 {
 				t.Errorf("a policy with %s %s: %d %v", key, text, code, out)
 			}

@@ -35,10 +35,12 @@ func openDoor(t *testing.T) *door {
 	_, body := d.do("PUT", "sys/init", `{"secret_shares":1,"secret_threshold":1}`)
 	d.root, _ = body["root_token"].(string)
 	keys, _ := body["keys_base64"].([]any)
-	if code, body := d.do("PUT", "sys/unseal", fmt.Sprintf(`{"key":%q}`, keys[0])); code != 200 || body["sealed"] != false {
+	if code, body := d.do("PUT", "sys/unseal", fmt.Sprintf(`{"key":%q}`, keys[0])); code != 200 ||
+		body["sealed"] != false {
 		t.Fatalf("unseal: %d %v", code, body)
 	}
-	for path, mount := range map[string]string{"secret": `{"type":"kv"}`, "kv2": `{"type":"kv","options":{"version":"2"}}`} {
+	for path, mount := range map[string]string{"secret": `{"type":"kv"}`,
+		"kv2": `{"type":"kv","options":{"version":"2"}}`} {
 		if code, body := d.do("POST", "sys/mounts/"+path, mount); code != 204 {
 			t.Fatalf("mount: %d %v", code, body)
 		}
@@ -85,20 +87,24 @@ func TestEnvelope(t *testing.T) {
 		t.Errorf("a write: %d %v", code, body)
 	}
 	code, body := d.do("GET", "secret/a", "")
-	for _, key := range []string{"request_id", "lease_id", "renewable", "lease_duration", "data", "wrap_info", "warnings", "auth"} {
+	for _, key := range []string{"request_id", "lease_id", "renewable", "lease_duration", "data", "wrap_info",
+		"warnings", "auth"} {
 		if _, ok := body[key]; !ok {
 			t.Errorf("the envelope has no %s", key)
 		}
 	}
-	if code != 200 || fmt.Sprint(body["data"]) != "map[x:1]" || body["lease_duration"] != 2764800.0 || len(body["request_id"].(string)) != 36 {
+	if code != 200 || fmt.Sprint(body["data"]) != "map[x:1]" || body["lease_duration"] != 2764800.0 ||
+		len(body["request_id"].(string)) != 36 {
 		t.Errorf("a read: %d %v", code, body)
 	}
-	if _, body := d.do("GET", "sys/mounts", ""); body["secret/"] == nil || body["data"].(map[string]any)["secret/"] == nil {
+	if _, body := d.do("GET", "sys/mounts", ""); body["secret/"] == nil ||
+		body["data"].(map[string]any)["secret/"] == nil {
 		t.Errorf("mounts are not at both places: %v", body)
 	}
 	code, body = d.do("POST", "auth/token/create", `{"ttl":"1h","policies":"default"}`)
 	auth, _ := body["auth"].(map[string]any)
-	if code != 200 || auth["lease_duration"] != 3600.0 || auth["token_type"] != "service" || !strings.HasPrefix(auth["client_token"].(string), "hvs.") || auth["renewable"] != true {
+	if code != 200 || auth["lease_duration"] != 3600.0 || auth["token_type"] != "service" ||
+		!strings.HasPrefix(auth["client_token"].(string), "hvs.") || auth["renewable"] != true {
 		t.Errorf("a new token: %d %v", code, body)
 	}
 	if code, body := d.do("DELETE", "kv2/data/x", ""); code != 204 {
@@ -119,20 +125,32 @@ func TestStatusCodes(t *testing.T) {
 		headers            []string
 		code               int
 	}{
-		{"GET", "secret/a", "", nil, 200}, {"LIST", "secret", "", nil, 200}, {"GET", "secret?list=true", "", nil, 200}, {"GET", "secret/?list=1", "", nil, 200},
-		{"GET", "secret?scan=true", "", nil, 200}, {"SCAN", "secret", "", nil, 200}, {"GET", "secret?scan=true&list=true", "", nil, 400}, {"GET", "secret?scan=x", "", nil, 400},
-		{"GET", "secret?help=1", "", nil, 200}, {"GET", "secret/x?help=1", "", []string{"X-Vault-Token", ""}, 403}, {"PUT", "sys/namespaces/n", `{}`, nil, 400}, {"LIST", "sys/namespaces", "", nil, 404},
-		{"GET", "secret?list=maybe", "", nil, 400}, {"LIST", "secret/none", "", nil, 404}, {"GET", "secret/none", "", nil, 404}, {"GET", "none/x", "", nil, 404},
-		{"PUT", "secret/dir/", `{"x":1}`, nil, 400}, {"PUT", "secret/b", "", nil, 400}, {"PUT", "secret/b", "{", nil, 400}, {"PUT", "secret/b", "[1]", nil, 400},
+		{"GET", "secret/a", "", nil, 200}, {"LIST", "secret", "", nil, 200}, {"GET", "secret?list=true", "", nil, 200},
+		{"GET", "secret/?list=1", "", nil, 200},
+		{"GET", "secret?scan=true", "", nil, 200}, {"SCAN", "secret", "", nil, 200},
+		{"GET", "secret?scan=true&list=true", "", nil, 400}, {"GET", "secret?scan=x", "", nil, 400},
+		{"GET", "secret?help=1", "", nil, 200}, {"GET", "secret/x?help=1", "", []string{"X-Vault-Token", ""}, 403},
+		{"PUT", "sys/namespaces/n", `{}`, nil, 400}, {"LIST", "sys/namespaces", "", nil, 404},
+		{"GET", "secret?list=maybe", "", nil, 400}, {"LIST", "secret/none", "", nil, 404},
+		{"GET", "secret/none", "", nil, 404}, {"GET", "none/x", "", nil, 404},
+		{"PUT", "secret/dir/", `{"x":1}`, nil, 400}, {"PUT", "secret/b", "", nil, 400}, {"PUT", "secret/b", "{", nil, 400},
+		{"PUT", "secret/b", "[1]", nil, 400},
 		{"PUT", "secret/b", "x=1&y=2", []string{"Content-Type", "application/x-www-form-urlencoded"}, 204},
 		{"PUT", "secret/b", `{"x":1}`, []string{"Content-Type", "application/x-www-form-urlencoded"}, 204},
-		{"PATCH", "kv2/data/x", `{}`, nil, 415}, {"PATCH", "kv2/data/x", `{"data":{}}`, []string{"Content-Type", "application/merge-patch+json"}, 404},
-		{"PATCH", "secret/a", `{"x":1}`, []string{"Content-Type", "application/merge-patch+json"}, 405}, {"BREW", "secret/a", "", nil, 405},
-		{"GET", "secret/%2e%2e/sys/mounts", "", nil, 400}, {"GET", "secret/a%00b", "", nil, 400}, {"GET", "secret/a%0ab", "", nil, 400},
-		{"GET", "secret/a", "", []string{"X-Vault-Token", "wrong"}, 403}, {"GET", "secret/a", "", []string{"X-Vault-Token", "", "Authorization", "Bearer " + d.root}, 200},
-		{"GET", "secret/a", "", []string{"X-Vault-Token", "", "Authorization", "Basic " + d.root}, 403}, {"GET", "secret/a", "", []string{"X-Vault-Wrap-TTL", "-5"}, 400},
-		{"GET", "sys/none", "", nil, 404}, {"POST", "sys/mounts/secret", `{"type":"kv"}`, nil, 400}, {"GET", "sys/health", "", nil, 200},
-		{"GET", "sys/health?activecode=299", "", nil, 299}, {"GET", "sys/health?activecode=x", "", nil, 400}, {"HEAD", "sys/health?activecode=204", "", nil, 204},
+		{"PATCH", "kv2/data/x", `{}`, nil, 415},
+		{"PATCH", "kv2/data/x", `{"data":{}}`, []string{"Content-Type", "application/merge-patch+json"}, 404},
+		{"PATCH", "secret/a", `{"x":1}`, []string{"Content-Type", "application/merge-patch+json"}, 405},
+		{"BREW", "secret/a", "", nil, 405},
+		{"GET", "secret/%2e%2e/sys/mounts", "", nil, 400}, {"GET", "secret/a%00b", "", nil, 400},
+		{"GET", "secret/a%0ab", "", nil, 400},
+		{"GET", "secret/a", "", []string{"X-Vault-Token", "wrong"}, 403},
+		{"GET", "secret/a", "", []string{"X-Vault-Token", "", "Authorization", "Bearer " + d.root}, 200},
+		{"GET", "secret/a", "", []string{"X-Vault-Token", "", "Authorization", "Basic " + d.root}, 403},
+		{"GET", "secret/a", "", []string{"X-Vault-Wrap-TTL", "-5"}, 400},
+		{"GET", "sys/none", "", nil, 404}, {"POST", "sys/mounts/secret", `{"type":"kv"}`, nil, 400},
+		{"GET", "sys/health", "", nil, 200},
+		{"GET", "sys/health?activecode=299", "", nil, 299}, {"GET", "sys/health?activecode=x", "", nil, 400},
+		{"HEAD", "sys/health?activecode=204", "", nil, 204},
 		{"POST", "sys/health", "", nil, 405}, {"PUT", "sys/init", `{"secret_shares":1,"secret_threshold":1}`, nil, 400},
 	} {
 		code, body := d.do(test.method, test.path, test.body, test.headers...)
@@ -156,7 +174,8 @@ func TestSealedAndNotInitialised(t *testing.T) {
 	if code, body := d.do("PUT", "sys/unseal", `{"key":"00ff"}`); code != 400 {
 		t.Errorf("unseal before init: %d %v", code, body)
 	}
-	for _, body := range []string{`{}`, `{"secret_shares":5}`, `{"secret_shares":5,"secret_threshold":1}`, `{"secret_shares":300,"secret_threshold":3}`, `{"secret_shares":"x"}`} {
+	for _, body := range []string{`{}`, `{"secret_shares":5}`, `{"secret_shares":5,"secret_threshold":1}`,
+		`{"secret_shares":300,"secret_threshold":3}`, `{"secret_shares":"x"}`} {
 		if code, got := d.do("PUT", "sys/init", body); code != 400 {
 			t.Errorf("init with %s: %d %v", body, code, got)
 		}
@@ -175,7 +194,8 @@ func TestSealedAndNotInitialised(t *testing.T) {
 		progress float64
 		sealed   bool
 	}{
-		{`{"key":"zz"}`, 400, 0, true}, {`{}`, 400, 0, true}, {fmt.Sprintf(`{"key":%q}`, keys[0]), 200, 1, true}, {`{"reset":true}`, 200, 0, true},
+		{`{"key":"zz"}`, 400, 0, true}, {`{}`, 400, 0, true}, {fmt.Sprintf(`{"key":%q}`, keys[0]), 200, 1, true},
+		{`{"reset":true}`, 200, 0, true},
 		{fmt.Sprintf(`{"key":%q}`, keys[2]), 200, 1, true}, {fmt.Sprintf(`{"key":%q}`, keys[1]), 200, 0, false},
 	} {
 		code, body := d.do("PUT", "sys/unseal", step.body)

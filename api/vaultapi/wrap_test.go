@@ -39,7 +39,8 @@ func (d *door) wrapped(method, path, body string) map[string]any {
 	d.t.Helper()
 	code, out := d.do(method, path, body, "X-Vault-Wrap-TTL", "5m")
 	info, _ := out["wrap_info"].(map[string]any)
-	if code != 200 || info == nil || out["request_id"] != "" || out["data"] != nil || out["auth"] != nil || info["ttl"] != 300.0 || info["creation_path"] != path {
+	if code != 200 || info == nil || out["request_id"] != "" || out["data"] != nil || out["auth"] != nil ||
+		info["ttl"] != 300.0 || info["creation_path"] != path {
 		d.t.Fatalf("%s %s wrapped: %d %v", method, path, code, out)
 	}
 	return info
@@ -49,15 +50,19 @@ func TestWrapping(t *testing.T) {
 	d := openDoor(t)
 	d.do("PUT", "secret/a", `{"x":"<1>"}`)
 	id := fmt.Sprint(d.wrapped("GET", "secret/a", "")["token"])
-	if code, body := d.do("POST", "sys/wrapping/lookup", `{"token":"`+id+`"}`, "X-Vault-Token", ""); code != 200 || body["data"].(map[string]any)["creation_ttl"] != 300.0 || body["data"].(map[string]any)["creation_path"] != "secret/a" {
+	if code, body := d.do("POST", "sys/wrapping/lookup", `{"token":"`+id+`"}`, "X-Vault-Token", ""); code != 200 ||
+		body["data"].(map[string]any)["creation_ttl"] != 300.0 ||
+		body["data"].(map[string]any)["creation_path"] != "secret/a" {
 		t.Errorf("lookup: %d %v", code, body)
 	}
 	code, text := d.raw("POST", "sys/wrapping/unwrap", "", id)
-	if code != 200 || !strings.Contains(text, `"data":{"x":"<1>"}`) || !strings.Contains(text, `"wrap_info":null`) || !json.Valid([]byte(text)) {
+	if code != 200 || !strings.Contains(text, `"data":{"x":"<1>"}`) || !strings.Contains(text, `"wrap_info":null`) ||
+		!json.Valid([]byte(text)) {
 		t.Errorf("unwrap: %d %s", code, text)
 	}
 	for _, again := range []string{"unwrap", "lookup", "rewrap"} {
-		if code, body := d.do("POST", "sys/wrapping/"+again, `{"token":"`+id+`"}`); code != 400 || !strings.Contains(fmt.Sprint(body["errors"]), "wrapping token is not valid or does not exist") {
+		if code, body := d.do("POST", "sys/wrapping/"+again, `{"token":"`+id+`"}`); code != 400 ||
+			!strings.Contains(fmt.Sprint(body["errors"]), "wrapping token is not valid or does not exist") {
 			t.Errorf("%s a second time: %d %v", again, code, body)
 		}
 	}
@@ -69,7 +74,8 @@ func TestWrapping(t *testing.T) {
 			Accessor string
 		}
 	}
-	if err := json.Unmarshal([]byte(text), &inner); code != 200 || err != nil || inner.Auth.Accessor == "" || inner.Auth.Accessor != info["wrapped_accessor"] {
+	if err := json.Unmarshal([]byte(text), &inner); code != 200 || err != nil || inner.Auth.Accessor == "" ||
+		inner.Auth.Accessor != info["wrapped_accessor"] {
 		t.Errorf("a wrapped token: %d %s", code, text)
 	}
 	if code, _ := d.do("GET", "auth/token/lookup-self", "", "X-Vault-Token", inner.Auth.Token); code != 200 {
@@ -84,11 +90,13 @@ func TestWrapping(t *testing.T) {
 	if code, _ := d.raw("POST", "sys/wrapping/unwrap", "", first); code != 400 {
 		t.Errorf("the token from before the rewrap: %d", code)
 	}
-	if code, text := d.raw("POST", "sys/wrapping/unwrap", "", fmt.Sprint(next["token"])); code != 200 || !strings.Contains(text, `"data":{"data":{"a":[1.50]}}`) {
+	if code, text := d.raw("POST", "sys/wrapping/unwrap", "", fmt.Sprint(next["token"])); code != 200 ||
+		!strings.Contains(text, `"data":{"data":{"a":[1.50]}}`) {
 		t.Errorf("after the rewrap: %d %s", code, text)
 	}
 	old := fmt.Sprint(d.wrapped("GET", "secret/a", "")["token"])
-	if code, body := d.do("GET", "cubbyhole/response", "", "X-Vault-Token", old); code != 200 || !strings.Contains(fmt.Sprint(body["data"]), `<1>`) {
+	if code, body := d.do("GET", "cubbyhole/response", "", "X-Vault-Token", old); code != 200 ||
+		!strings.Contains(fmt.Sprint(body["data"]), `<1>`) {
 		t.Errorf("the old way: %d %v", code, body)
 	}
 	if code, _ := d.do("GET", "cubbyhole/response", "", "X-Vault-Token", old); code != 403 {

@@ -38,7 +38,8 @@ var never = make(chan struct{})
 
 func newCrowd() *crowd {
 	c := &crowd{reached: make(chan struct{}, 1)}
-	for i, names := range [][]string{{"leaf", "roots"}, {"local", "db", "cache", "auth"}, {"db", "cache", "auth"}, {"rbac"}, {"in", "out"}, {}} {
+	for i, names := range [][]string{{"leaf", "roots"}, {"local", "db", "cache", "auth"}, {"db", "cache", "auth"},
+		{"rbac"}, {"in", "out"}, {}} {
 		var list []*mesh.Resource
 		for _, name := range names {
 			list = append(list, encoded(mesh.Type(i), name, "v0", make([]byte, 250)))
@@ -93,7 +94,8 @@ func (p *peer) hello(t testing.TB) []byte {
 	for n := range p.streams {
 		var block bytes.Buffer
 		enc := hpack.NewEncoder(&block)
-		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", deltaMethod}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", deltaMethod}, {":authority", "x"},
+			{"content-type", "application/grpc"}, {"te", "trailers"}} {
 			_ = enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1], Sensitive: true})
 		}
 		id := uint32(2*n + 1)
@@ -241,7 +243,8 @@ func begin(b testing.TB, plane *crowd, conns, streams int, dial func(p *peer, he
 		dial(p, p.hello(b))
 	}
 	want := int64(conns * streams * responsesAtStart)
-	polltest.Within(b, 2*patience, func() bool { return plane.applied.Load() == want }, "all streams have their first resources")
+	polltest.Within(b, 2*patience, func() bool { return plane.applied.Load() == want },
+		"all streams have their first resources")
 }
 
 // processorTime is what this process has used.

@@ -29,7 +29,8 @@ func TestTokenIsJudgedFirst(t *testing.T) {
 	weak, unknown, good := asks("weak"), asks("unknown"), asks("good")
 	early := openDelta(t, conn, "web-1", "x-consul-token", "good")
 	for range 10 {
-		if early.stream.Send(&discovery.DeltaDiscoveryRequest{Node: node("web-1", 40), TypeUrl: mesh.TypeEndpoints.URL(), ResourceNamesSubscribe: names}) != nil {
+		if early.stream.Send(&discovery.DeltaDiscoveryRequest{Node: node("web-1", 40), TypeUrl: mesh.TypeEndpoints.URL(),
+			ResourceNamesSubscribe: names}) != nil {
 			break // it was ended
 		}
 	}
@@ -37,7 +38,8 @@ func TestTokenIsJudgedFirst(t *testing.T) {
 		t.Errorf("a stream that says much before it is judged ended with %v", got)
 	}
 	close(plane.gate)
-	for want, d := range map[codes.Code]*delta{codes.PermissionDenied: weak, codes.Unauthenticated: unknown, codes.InvalidArgument: good} {
+	for want, d := range map[codes.Code]*delta{codes.PermissionDenied: weak, codes.Unauthenticated: unknown,
+		codes.InvalidArgument: good} {
 		if got := d.code(); got != want {
 			t.Errorf("ended with %v, want %v", got, want)
 		}

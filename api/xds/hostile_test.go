@@ -38,14 +38,16 @@ func TestOneBadClientHarmsItselfAlone(t *testing.T) {
 			d := openDelta(t, conn, "web-1")
 			d.subscribe(mesh.TypeEndpoints, "db")
 			for n := range 300 {
-				d.send(&discovery.DeltaDiscoveryRequest{TypeUrl: mesh.TypeEndpoints.URL(), ResponseNonce: fmt.Sprintf("%x", 0x5000+n)})
+				d.send(&discovery.DeltaDiscoveryRequest{TypeUrl: mesh.TypeEndpoints.URL(),
+					ResponseNonce: fmt.Sprintf("%x", 0x5000+n)})
 			}
 		},
 		"floods with requests": func(t *testing.T, conn *grpc.ClientConn, _ string) {
 			d := openDelta(t, conn, "web-1")
 			d.subscribe(mesh.TypeEndpoints, "db")
 			for n := range 4 * idleBurst {
-				if d.stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: mesh.TypeEndpoints.URL(), ResourceNamesSubscribe: []string{fmt.Sprint("x", n%500)}}) != nil {
+				if d.stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: mesh.TypeEndpoints.URL(),
+					ResourceNamesSubscribe: []string{fmt.Sprint("x", n%500)}}) != nil {
 					break // it was ended
 				}
 			}
@@ -112,7 +114,8 @@ func TestOneBadClientHarmsItselfAlone(t *testing.T) {
 			_ = good.stream.CloseSend()
 			_ = good.code()
 			if name != "never reads" { // its connection is closed with the test
-				polltest.Within(t, patience, func() bool { return s.grpc.Streams() == 0 && p.bound() == 0 }, "all streams are forgotten")
+				polltest.Within(t, patience, func() bool { return s.grpc.Streams() == 0 && p.bound() == 0 },
+					"all streams are forgotten")
 			}
 		})
 	}
@@ -131,7 +134,8 @@ func TestOpenDoesNotHoldUpTheConnection(t *testing.T) {
 		waiting = append(waiting, d)
 	}
 	// The same connection's other calls are served meanwhile.
-	if got := openDelta(t, conn, "").codeAfter(&discovery.DeltaDiscoveryRequest{TypeUrl: mesh.TypeCluster.URL()}); got != codes.InvalidArgument {
+	if got := openDelta(t, conn, "").codeAfter(
+		&discovery.DeltaDiscoveryRequest{TypeUrl: mesh.TypeCluster.URL()}); got != codes.InvalidArgument {
 		t.Errorf("a stream without a node: %v", got)
 	}
 	polltest.Within(t, patience, func() bool { return s.grpc.Streams() == 20 }, "all streams wait")
@@ -163,12 +167,14 @@ func TestOverTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"server"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{"server"}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}, NextProtos: []string{"h2", "http/1.1"}}
+	cfg := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}},
+		NextProtos: []string{"h2", "http/1.1"}}
 	plane := newTable()
 	p := plane.add("web-1", small(mesh.TypeCluster, "db", "1"))
 	_, address := serve(t, Config{Plane: plane}, func(l net.Listener) net.Listener { return tls.NewListener(l, cfg) })
@@ -223,7 +229,8 @@ func TestComingAndGoing(t *testing.T) {
 					cancel()
 					return
 				}
-				_ = stream.Send(&discovery.DeltaDiscoveryRequest{Node: node("web-1", 40), TypeUrl: mesh.TypeEndpoints.URL(), ResourceNamesSubscribe: []string{"db"}})
+				_ = stream.Send(&discovery.DeltaDiscoveryRequest{Node: node("web-1", 40), TypeUrl: mesh.TypeEndpoints.URL(),
+					ResourceNamesSubscribe: []string{"db"}})
 				_ = stream.Send(&discovery.DeltaDiscoveryRequest{TypeUrl: mesh.TypeCluster.URL()})
 				for range (n + round) % 5 {
 					if r, err := stream.Recv(); err == nil {
@@ -250,5 +257,6 @@ func TestComingAndGoing(t *testing.T) {
 		r, said = stays.next()
 		stays.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce})
 	}
-	polltest.Within(t, patience, func() bool { return s.grpc.Streams() == 1 && p.bound() == 1 }, "the others are forgotten")
+	polltest.Within(t, patience, func() bool { return s.grpc.Streams() == 1 && p.bound() == 1 },
+		"the others are forgotten")
 }

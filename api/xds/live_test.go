@@ -45,7 +45,8 @@ import (
 func fromJSON(t testing.TB, typ mesh.Type, name, version, text string) *mesh.Resource {
 	t.Helper()
 	var wrapped anypb.Any
-	if err := protojson.Unmarshal([]byte(`{"@type": "`+typ.URL()+`",`+strings.TrimPrefix(strings.TrimSpace(text), "{")), &wrapped); err != nil {
+	if err := protojson.Unmarshal([]byte(`{"@type": "`+typ.URL()+`",`+strings.TrimPrefix(strings.TrimSpace(text), "{")),
+		&wrapped); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
 	return encoded(typ, name, version, wrapped.Value)
@@ -56,7 +57,8 @@ func certificate(t testing.TB) (cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), NotBefore: time.Now().Add(-time.Hour), DNSNames: []string{"x"}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), DNSNames: []string{"x"}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		t.Fatal(err)
@@ -91,10 +93,14 @@ const ads = `{"ads": {}, "resource_api_version": "V3"}`
 
 func (l *live) resources(app *httptest.Server) {
 	cert, key := certificate(l.t)
-	l.p.put(fromJSON(l.t, mesh.TypeSecret, "leaf", "1", fmt.Sprintf(`{"name": "leaf", "tls_certificate": {"certificate_chain": {"inline_string": %s}, "private_key": {"inline_string": %s}}}`, quoted(cert), quoted(key))),
+	l.p.put(fromJSON(l.t, mesh.TypeSecret, "leaf", "1", fmt.Sprintf(`{"name": "leaf", "tls_certificate": {`+
+		`"certificate_chain": {"inline_string": %s}, "private_key": {"inline_string": %s}}}`, quoted(cert), quoted(key))),
 		l.cluster("1", 5), l.endpoints("1", app.Listener.Addr().(*net.TCPAddr).Port), l.rules("1", "ALLOW"),
-		fromJSON(l.t, mesh.TypeRoute, "routes", "1", `{"name": "routes", "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "app"}}]}]}`),
-		fromJSON(l.t, mesh.TypeListener, "in", "1", fmt.Sprintf(`{"name": "in", "address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}, "filter_chains": [{
+		fromJSON(l.t, mesh.TypeRoute, "routes", "1", `{"name": "routes", "virtual_hosts": [{"name": "all", "domains": `+
+			`["*"], "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "app"}}]}]}`),
+		fromJSON(l.t, mesh.TypeListener, "in", "1",
+			fmt.Sprintf(
+				`{"name": "in", "address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}, "filter_chains": [{
 			"transport_socket": {"name": "tls", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
 				"common_tls_context": {"tls_certificate_sds_secret_configs": [{"name": "leaf", "sds_config": %s}]}}},
 			"filters": [{"name": "http", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -104,15 +110,21 @@ func (l *live) resources(app *httptest.Server) {
 }
 
 func (l *live) cluster(version string, seconds int) *mesh.Resource {
-	return fromJSON(l.t, mesh.TypeCluster, "app", version, fmt.Sprintf(`{"name": "app", "type": "EDS", "connect_timeout": "%ds", "eds_cluster_config": {"eds_config": %s}}`, seconds, ads))
+	return fromJSON(l.t, mesh.TypeCluster, "app", version,
+		fmt.Sprintf(`{"name": "app", "type": "EDS", "connect_timeout": "%ds", "eds_cluster_config": {"eds_config": %s}}`,
+			seconds, ads))
 }
 
 func (l *live) endpoints(version string, port int) *mesh.Resource {
-	return fromJSON(l.t, mesh.TypeEndpoints, "app", version, fmt.Sprintf(`{"cluster_name": "app", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}}]}]}`, port))
+	return fromJSON(l.t, mesh.TypeEndpoints, "app", version, fmt.Sprintf(`{"cluster_name": "app", "endpoints": [{`+
+		`"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}}]}]}`,
+		port))
 }
 
 func (l *live) rules(version, action string) *mesh.Resource {
-	return fromJSON(l.t, mesh.TypeExtension, "rules", version, fmt.Sprintf(`{"name": "rules", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC",
+	return fromJSON(l.t, mesh.TypeExtension, "rules", version,
+		fmt.Sprintf(
+			`{"name": "rules", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBAC",
 		"rules": {"action": %q, "policies": {"all": {"permissions": [{"any": true}], "principals": [{"any": true}]}}}}}`, action))
 }
 
@@ -137,7 +149,9 @@ func (l *live) serve() {
 func (l *live) start(program, apiType string) {
 	l.t.Helper()
 	dir := l.t.TempDir()
-	text := fmt.Sprintf(`{"node": {"id": "web-1", "cluster": "web"}, "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}},
+	text :=
+		fmt.Sprintf(
+			`{"node": {"id": "web-1", "cluster": "web"}, "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}},
 		"dynamic_resources": {"lds_config": %s, "cds_config": %s, "ads_config": {"api_type": %q, "transport_api_version": "V3",
 			"grpc_services": [{"envoy_grpc": {"cluster_name": "plane"}, "initial_metadata": [{"key": "x-consul-token", "value": "good"}]}]}},
 		"static_resources": {"clusters": [{"name": "plane", "type": "STATIC", "connect_timeout": "5s",
@@ -152,7 +166,8 @@ func (l *live) start(program, apiType string) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	cmd := exec.Command(program, "-c", file, "--disable-hot-restart", "--concurrency", "1", "--admin-address-path", filepath.Join(dir, "admin"))
+	cmd := exec.Command(program, "-c", file, "--disable-hot-restart", "--concurrency", "1", "--admin-address-path",
+		filepath.Join(dir, "admin"))
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		l.t.Fatal(err)
@@ -170,7 +185,8 @@ func (l *live) start(program, apiType string) {
 // get asks the proxy until it gives the wanted answer.
 func (l *live) get(what string, want func(code int, body string) bool) {
 	l.t.Helper()
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	polltest.NoError(l.t, patience, func() error {
 		r, err := client.Get(fmt.Sprintf("https://127.0.0.1:%d/", l.port))
 		if err != nil {
@@ -214,7 +230,9 @@ func TestRealEnvoy(t *testing.T) {
 func tellEnvoy(t *testing.T, program, apiType string) {
 	var apps [2]*httptest.Server
 	for i := range apps {
-		apps[i] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "app ", i) }))
+		apps[i] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, "app ", i)
+		}))
 		t.Cleanup(apps[i].Close)
 	}
 	ports, err := testport.Free(1)
@@ -226,7 +244,8 @@ func tellEnvoy(t *testing.T, program, apiType string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l := &live{t: t, plane: newTable(), socket: filepath.Join(dir, "s"), port: ports[0], metrics: telemetry.New(telemetry.Config{})}
+	l := &live{t: t, plane: newTable(), socket: filepath.Join(dir, "s"), port: ports[0],
+		metrics: telemetry.New(telemetry.Config{})}
 	l.p = l.plane.add("web-1")
 	l.resources(apps[0])
 	l.serve()
@@ -256,8 +275,14 @@ func tellEnvoy(t *testing.T, program, apiType string) {
 	l.p.mu.Unlock()
 	l.serve()
 	if apiType == "DELTA_GRPC" {
-		l.reported("that Envoy brought its cluster along", func(r Report) bool { return r.Sent.IsZero() && has(r, "app", "2") })
-		l.reported("that Envoy brought its secret along", func(r Report) bool { return r.Sent.IsZero() && has(r, "leaf", "1") })
+		l.reported("that Envoy brought its cluster along", func(r Report) bool {
+			return r.Sent.IsZero() &&
+				has(r, "app", "2")
+		})
+		l.reported("that Envoy brought its secret along", func(r Report) bool {
+			return r.Sent.IsZero() &&
+				has(r, "leaf", "1")
+		})
 	}
 	l.p.put(l.endpoints("5", apps[0].Listener.Addr().(*net.TCPAddr).Port))
 	l.get("an answer after the server's restart", says("app 0"))

@@ -28,8 +28,9 @@ type meters struct {
 
 func newMeters(t *telemetry.Registry) *meters {
 	m := &meters{
-		written: t.Timing("xds.propagation.written"), acked: t.Timing("xds.propagation.answered"), applied: t.Timing("xds.propagation.applied"),
-		start: t.Timing("xds.server.streamStart"), unauthenticated: t.Counter("xds.server.streamsUnauthenticated"),
+		written: t.Timing("xds.propagation.written"), acked: t.Timing("xds.propagation.answered"),
+		applied: t.Timing("xds.propagation.applied"),
+		start:   t.Timing("xds.server.streamStart"), unauthenticated: t.Counter("xds.server.streamsUnauthenticated"),
 		denied: t.Counter("xds.server.streamsDenied"), refused: t.Counter("xds.server.streamsRefused"),
 	}
 	for _, typ := range mesh.Every {
@@ -84,7 +85,8 @@ func (r *refusals) log(log *slog.Logger, node string, a *session.Answer) {
 		r.seen = map[uint64]struct{}{}
 	}
 	r.seen[h.Sum64()] = struct{}{}
-	log.Warn("xds: the proxy refused its configuration and keeps what it had", "proxy", node, "type", a.Type.String(), "resources", len(a.Resources), "reason", a.Refused)
+	log.Warn("xds: the proxy refused its configuration and keeps what it had", "proxy", node, "type", a.Type.String(),
+		"resources", len(a.Resources), "reason", a.Refused)
 }
 
 // The Envoys of 1.x that are taken, and those that tests run.
@@ -96,10 +98,12 @@ func (s *Server) checkVersion(node *session.Node) error {
 	}
 	if node.Minor < oldestEnvoy {
 		s.meters.refused.Add(1)
-		return errkind.Errorf(errkind.Invalid, "Envoy %d.%d.%d is too old: use %d.%d or newer", node.Major, node.Minor, node.Patch, 1, testedEnvoy)
+		return errkind.Errorf(errkind.Invalid, "Envoy %d.%d.%d is too old: use %d.%d or newer", node.Major, node.Minor,
+			node.Patch, 1, testedEnvoy)
 	}
 	if bit := uint64(1) << (node.Minor & 63); s.old.Or(bit)&bit == 0 {
-		s.cfg.Log.Warn("xds: this Envoy is older than those that are tested", "version", []uint32{node.Major, node.Minor, node.Patch}, "proxy", node.ID, "tested_from", "1.36")
+		s.cfg.Log.Warn("xds: this Envoy is older than those that are tested", "version",
+			[]uint32{node.Major, node.Minor, node.Patch}, "proxy", node.ID, "tested_from", "1.36")
 	}
 	return nil
 }

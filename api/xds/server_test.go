@@ -32,7 +32,8 @@ const patience = time.Minute
 
 func dial(t testing.TB, address string, more ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(address, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, more...)...)
+	conn, err := grpc.NewClient(address,
+		append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, more...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,8 +48,9 @@ func background(t testing.TB, pairs ...string) context.Context {
 }
 
 func node(id string, minor uint32) *core.Node {
-	return &core.Node{Id: id, Cluster: "web", UserAgentName: "envoy", UserAgentVersionType: &core.Node_UserAgentBuildVersion{
-		UserAgentBuildVersion: &core.BuildVersion{Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: minor}}}}
+	return &core.Node{Id: id, Cluster: "web", UserAgentName: "envoy",
+		UserAgentVersionType: &core.Node_UserAgentBuildVersion{
+			UserAgentBuildVersion: &core.BuildVersion{Version: &typev3.SemanticVersion{MajorNumber: 1, MinorNumber: minor}}}}
 }
 
 // delta is an incremental client with the gRPC library.
@@ -122,7 +124,8 @@ func (d *delta) code() codes.Code {
 
 func TestDeltaOverTheWire(t *testing.T) {
 	plane := newTable()
-	p := plane.add("web-1", small(mesh.TypeCluster, "db", "1"), small(mesh.TypeEndpoints, "db", "1"), small(mesh.TypeListener, "in", "1"))
+	p := plane.add("web-1", small(mesh.TypeCluster, "db", "1"), small(mesh.TypeEndpoints, "db", "1"),
+		small(mesh.TypeListener, "in", "1"))
 	metrics := telemetry.New(telemetry.Config{})
 	s, address := serve(t, Config{Plane: plane, Metrics: metrics})
 	d := openDelta(t, dial(t, address), "web-1")
@@ -138,7 +141,8 @@ func TestDeltaOverTheWire(t *testing.T) {
 	d.expect("clusters -db")
 	polltest.Within(t, patience, func() bool { return len(p.heard()) == 5 }, "all answers are reported")
 	last := p.heard()[3]
-	if last.Type != mesh.TypeEndpoints || last.Resources[0].Version != "2" || last.Refused != "" || last.Sent.IsZero() || last.Answered.Before(last.Sent) || last.Changed.IsZero() {
+	if last.Type != mesh.TypeEndpoints || last.Resources[0].Version != "2" || last.Refused != "" || last.Sent.IsZero() ||
+		last.Answered.Before(last.Sent) || last.Changed.IsZero() {
 		t.Errorf("report: %+v", last)
 	}
 	if got := metrics.Counter("xds.acks", "type", "endpoints").Value(); got != 2 {
@@ -189,7 +193,8 @@ func TestRefusedContentIsReportedAndLoggedOnce(t *testing.T) {
 		d := openDelta(t, conn, "web-1")
 		d.subscribe(mesh.TypeCluster)
 		r, _ := d.next()
-		d.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce, ErrorDetail: &spb.Status{Code: 3, Message: strings.Repeat("bad port ", 200)}})
+		d.send(&discovery.DeltaDiscoveryRequest{TypeUrl: r.TypeUrl, ResponseNonce: r.Nonce,
+			ErrorDetail: &spb.Status{Code: 3, Message: strings.Repeat("bad port ", 200)}})
 		_ = d.stream.CloseSend()
 		_ = d.code()
 	}
@@ -261,17 +266,20 @@ func TestHealthAndFurtherMethods(t *testing.T) {
 	}})
 	conn := dial(t, address)
 	health := healthpb.NewHealthClient(conn)
-	if r, err := health.Check(background(t), &healthpb.HealthCheckRequest{Service: service}); err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
+	if r, err := health.Check(background(t), &healthpb.HealthCheckRequest{Service: service}); err != nil ||
+		r.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Fatalf("check: %v, %v", r, err)
 	}
-	if _, err := health.Check(background(t), &healthpb.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
+	if _, err := health.Check(background(t),
+		&healthpb.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
 		t.Fatalf("check of an unknown service: %v", err)
 	}
 	watch, err := health.Watch(background(t), &healthpb.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []healthpb.HealthCheckResponse_ServingStatus{healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING} {
+	for _, want := range []healthpb.HealthCheckResponse_ServingStatus{healthpb.HealthCheckResponse_SERVING,
+		healthpb.HealthCheckResponse_NOT_SERVING} {
 		r, err := watch.Recv()
 		if err != nil || r.Status != want {
 			t.Fatalf("watch: %v, %v, want %v", r, err, want)
@@ -280,7 +288,8 @@ func TestHealthAndFurtherMethods(t *testing.T) {
 	}
 	// Any message will do for an echo.
 	var answer healthpb.HealthCheckRequest
-	if err := conn.Invoke(background(t), "/test.Echo/Unary", &healthpb.HealthCheckRequest{Service: "x"}, &answer); err != nil || answer.Service != "x" {
+	if err := conn.Invoke(background(t), "/test.Echo/Unary", &healthpb.HealthCheckRequest{Service: "x"},
+		&answer); err != nil || answer.Service != "x" {
 		t.Fatalf("unary: %v, %v", &answer, err)
 	}
 	err = conn.Invoke(background(t, "fail", "1"), "/test.Echo/Unary", &healthpb.HealthCheckRequest{}, &answer)

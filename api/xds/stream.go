@@ -66,7 +66,8 @@ func (s *stream) Message(b []byte, now time.Time) *h2.Status {
 		return s.request(b, now)
 	case s.opened:
 		if s.earlyBytes += len(b); s.earlyBytes > maxEarlyBytes {
-			return &h2.Status{Code: h2.ResourceExhausted, Message: "the stream says more than a proxy does before its first request is answered"}
+			return &h2.Status{Code: h2.ResourceExhausted,
+				Message: "the stream says more than a proxy does before its first request is answered"}
 		}
 		s.early = append(s.early, bytes.Clone(b))
 		return nil
@@ -112,7 +113,8 @@ func (s *stream) flooded(now time.Time) bool {
 func (s *stream) admit(node *session.Node) *h2.Status {
 	s.id = node.ID
 	if node.ID == "" {
-		return &h2.Status{Code: h2.InvalidArgument, Message: "the first request names no node.id: it is the id of the proxy's service"}
+		return &h2.Status{Code: h2.InvalidArgument,
+			Message: "the first request names no node.id: it is the id of the proxy's service"}
 	}
 	if err := s.server.checkVersion(node); err != nil {
 		return h2.StatusOf(err)
@@ -241,7 +243,8 @@ func (s *stream) answered(a *session.Answer, now time.Time) {
 		}
 	}
 	if s.proxy != nil {
-		s.proxy.Applied(Report{Type: a.Type, Resources: a.Resources, Removed: a.Removed, Refused: a.Refused, Sent: a.Sent, Answered: now, Changed: a.Changed})
+		s.proxy.Applied(Report{Type: a.Type, Resources: a.Resources, Removed: a.Removed, Refused: a.Refused, Sent: a.Sent,
+			Answered: now, Changed: a.Changed})
 	}
 }
 

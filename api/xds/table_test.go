@@ -146,7 +146,8 @@ func encoded(t mesh.Type, name, version string, value []byte) *mesh.Resource {
 	body = protowire.AppendBytes(protowire.AppendTag(body, 2, protowire.BytesType), a)
 	at := len(body)
 	body = text(body, 3, name)
-	return &mesh.Resource{Type: t, Name: name, Version: version, Body: body, Any: body[at-len(a) : at : at], Changed: time.Now()}
+	return &mesh.Resource{Type: t, Name: name, Version: version, Body: body, Any: body[at-len(a) : at : at],
+		Changed: time.Now()}
 }
 
 // cluster is a small resource of any type.

@@ -121,8 +121,9 @@ func New(cfg Config) (*Fleet, error) {
 
 // Counts returns the counts.
 func (f *Fleet) Counts() Counts {
-	c := Counts{Sessions: f.sessions.Load(), Opened: f.opened.Load(), Requests: f.requests.Load(), Events: f.events.Load(), Keepalives: f.keepalives.Load(),
-		Held: f.held.Load(), Lost: f.lost.Load(), Bytes: f.bytes.Load(), Sampled: f.sampled.Load()}
+	c := Counts{Sessions: f.sessions.Load(), Opened: f.opened.Load(), Requests: f.requests.Load(), Events: f.events.Load(),
+		Keepalives: f.keepalives.Load(),
+		Held:       f.held.Load(), Lost: f.lost.Load(), Bytes: f.bytes.Load(), Sampled: f.sampled.Load()}
 	if r := f.reason.Load(); r != nil {
 		c.Reason = *r
 	}

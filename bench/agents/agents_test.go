@@ -11,7 +11,8 @@ import (
 )
 
 func config() Config {
-	return Config{Targets: []string{"127.0.0.1:8081"}, Count: 10, Checks: 3, Subscriptions: 2, Interval: 10, Keepalive: 20, User: "agent", Password: "secret", SampleHandler: "sink"}
+	return Config{Targets: []string{"127.0.0.1:8081"}, Count: 10, Checks: 3, Subscriptions: 2, Interval: 10, Keepalive: 20,
+		User: "agent", Password: "secret", SampleHandler: "sink"}
 }
 
 // TestAnEventHasWhatWasPutIn reads an event back field by field.
@@ -19,7 +20,8 @@ func TestAnEventHasWhatWasPutIn(t *testing.T) {
 	cfg := config()
 	for _, ns := range namespaces {
 		form := checkTemplate(&cfg, ns, 2)
-		frame := form.put([]byte("before"), Name(7), 1_700_000_001, 1_700_000_001_000_000_009, 1_700_000_000, 300)[len("before"):]
+		frame := form.put([]byte("before"), Name(7), 1_700_000_001, 1_700_000_001_000_000_009, 1_700_000_000,
+			300)[len("before"):]
 		if n := int(binary.BigEndian.Uint16(frame[2:])); frame[0] != 0x82 || frame[1] != 0xfe || n != len(frame)-8 {
 			t.Fatalf("frame % x of %d bytes", frame[:8], len(frame))
 		}
@@ -51,7 +53,8 @@ func TestAnEventHasWhatWasPutIn(t *testing.T) {
 			t.Fatalf("output %q", output)
 		}
 		entity, _, _ := field(body, 2, 0)
-		if meta, _, _ = field(entity, 14, 0); !bytes.Contains(meta, []byte("bench-000007")) || bytes.Contains(body, []byte(nameMark)) {
+		if meta, _, _ = field(entity, 14, 0); !bytes.Contains(meta, []byte("bench-000007")) ||
+			bytes.Contains(body, []byte(nameMark)) {
 			t.Fatalf("entity's metadata %q", meta)
 		}
 		if len(frame) < 600 || len(frame) > 2000 {
@@ -108,7 +111,8 @@ func TestASession(t *testing.T) {
 	if _, err := f.read(s, serverFrame(checkRequest(CheckName(1), 25)), &l); err != nil || f.Counts().Events != 2 {
 		t.Errorf("a quiet agent answered: %v", err)
 	}
-	for _, bad := range []string{"\x88\x00", "\x82\x80abcd", "\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xff", string(serverFrame("check_request\n\xff\xff"))} {
+	for _, bad := range []string{"\x88\x00", "\x82\x80abcd", "\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xff",
+		string(serverFrame("check_request\n\xff\xff"))} {
 		if _, err := f.read(s, []byte(bad), &l); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
@@ -165,7 +169,8 @@ func TestTurns(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	for _, change := range []func(*Config){
-		func(c *Config) { c.Targets = nil }, func(c *Config) { c.Targets = []string{"localhost:8081"} }, func(c *Config) { c.Count = 0 },
+		func(c *Config) { c.Targets = nil }, func(c *Config) { c.Targets = []string{"localhost:8081"} },
+		func(c *Config) { c.Count = 0 },
 		func(c *Config) { c.First = 999_999 }, func(c *Config) { c.Subscriptions = 0 },
 	} {
 		cfg := config()

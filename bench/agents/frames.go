@@ -78,7 +78,8 @@ func checkTemplate(cfg *Config, namespace string, check int) template {
 			*c = protowire.AppendFixed64(protowire.AppendTag(*c, 22, protowire.Fixed64Type), math.Float64bits(0.004217))
 			c.number(23, timeMark)
 			c.number(25, issuedMark)
-			c.text(26, "CheckHTTP OK: 200 - 5213 bytes in 0.004 second response time | time=0.004217s;;;0.000000;10.000000 size=5213B;;;0 "+sentMark+"\n")
+			c.text(26, "CheckHTTP OK: 200 - 5213 bytes in 0.004 second response time | time=0.004217s;;;0.000000;10.000000 "+
+				"size=5213B;;;0 "+sentMark+"\n")
 			c.meta(38, CheckName(check), namespace)
 			c.text(45, nameMark)
 		})
@@ -111,7 +112,8 @@ func entity(b *pb, namespace, subscription string) {
 			s.text(protowire.Number(i+1), v)
 		}
 		s.message(6, func(n *pb) {
-			for _, card := range [][]string{{"lo", "", "127.0.0.1/8", "::1/128"}, {"eth0", "02:42:ac:11:00:02", "172.17.0.2/16", "fe80::42:acff:fe11:2/64"},
+			for _, card := range [][]string{{"lo", "", "127.0.0.1/8", "::1/128"}, {"eth0", "02:42:ac:11:00:02", "172.17.0.2/16",
+				"fe80::42:acff:fe11:2/64"},
 				{"docker0", "02:42:5d:1c:7e:90", "172.18.0.1/16", "fe80::42:5dff:fe1c:7e90/64"}} {
 				n.message(1, func(i *pb) {
 					i.text(1, card[0])
@@ -130,7 +132,8 @@ func entity(b *pb, namespace, subscription string) {
 	b.number(5, timeMark)
 	b.message(7, func(*pb) {}) // agents write it always
 	b.text(11, "agent")
-	for _, secret := range []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key", "private_key", "secret"} {
+	for _, secret := range []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key",
+		"private_key", "secret"} {
 		b.text(13, secret)
 	}
 	b.meta(14, nameMark, namespace)
@@ -147,7 +150,8 @@ func makeTemplate(kind string, build func(*pb)) template {
 	t.frame = append(t.frame, 0, 0, 0, 0) // the mask
 	t.frame = append(t.frame, payload...)
 	number := func(v uint64) string { return string(protowire.AppendVarint(nil, v)) }
-	t.names, t.times, t.since = places(t.frame, nameMark), places(t.frame, number(timeMark)), places(t.frame, number(issuedMark))
+	t.names, t.times, t.since = places(t.frame, nameMark), places(t.frame, number(timeMark)),
+		places(t.frame, number(issuedMark))
 	t.seq, t.id, t.sent = -1, -1, -1
 	for mark, at := range map[string]*int{number(seqMark): &t.seq, idMark: &t.id} {
 		*at = places(t.frame, mark)[0]

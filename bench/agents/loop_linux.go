@@ -16,8 +16,10 @@ const (
 	epollBatch = 512
 	waitMillis = 20
 	paceMillis = 2
-	paceVisit  = 256 // events that a session sends at once, so that a server that takes them as they come does not keep the loop from the others
-	openAtOnce = 32  // between two looks at the others, so that servers' accept queues do not overflow
+	// events that a session sends at once, so that a server that takes them as they come does not keep
+	// the loop from the others
+	paceVisit  = 256
+	openAtOnce = 32 // between two looks at the others, so that servers' accept queues do not overflow
 	retryAfter = time.Second
 	pingEvery  = 30 * time.Second
 	// perSource is how many connections leave from one loopback address: an address has some 28,000 ports.

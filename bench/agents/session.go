@@ -47,8 +47,10 @@ func (f *Fleet) handshake(s *session) []byte {
 	sub := Subscription(s.id, f.cfg.Subscriptions)
 	key := base64.StdEncoding.EncodeToString([]byte("bench-agent-0000"))
 	auth := base64.StdEncoding.EncodeToString([]byte(f.cfg.User + ":" + f.cfg.Password))
-	return fmt.Appendf(nil, "GET / HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n"+
-		"Accept: application/octet-stream\r\nSensu-Namespace: %s\r\nSensu-AgentName: %s\r\nSensu-Subscriptions: %s,entity:%s\r\nSensu-User: %s\r\nAuthorization: Basic %s\r\n\r\n",
+	return fmt.Appendf(nil, "GET / HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: "+
+		"Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\n"+
+		"Accept: application/octet-stream\r\nSensu-Namespace: %s\r\nSensu-AgentName: %s\r\nSensu-Subscriptions: %s,"+
+		"entity:%s\r\nSensu-User: %s\r\nAuthorization: Basic %s\r\n\r\n",
 		f.targets[s.target], key, namespaces[s.ns], s.name, sub, s.name, f.cfg.User, auth)
 }
 

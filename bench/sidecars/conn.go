@@ -168,7 +168,8 @@ func (c *conn) read(p []byte) (int, error) {
 			break
 		}
 		id := binary.BigEndian.Uint32(p[at+5:]) & maxWindow
-		if err := c.frame(http2.FrameType(p[at+3]), http2.Flags(p[at+4]), id, p[at+frameHead:at+frameHead+length]); err != nil {
+		if err := c.frame(http2.FrameType(p[at+3]), http2.Flags(p[at+4]), id,
+			p[at+frameHead:at+frameHead+length]); err != nil {
 			return at, err
 		}
 		at += frameHead + length

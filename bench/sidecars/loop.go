@@ -39,7 +39,8 @@ func (l *loop) add(h Host, first int) error {
 	if err != nil || !ap.Addr().Is4() {
 		return fmt.Errorf("must be an IPv4 address and a port, not %q", h.Addr)
 	}
-	l.conns = append(l.conns, &conn{l: l, host: &h, addr: ap.Addr().As4(), port: int(ap.Port()), first: first, place: len(l.conns), fd: -1})
+	l.conns = append(l.conns, &conn{l: l, host: &h, addr: ap.Addr().As4(), port: int(ap.Port()), first: first,
+		place: len(l.conns), fd: -1})
 	return nil
 }
 

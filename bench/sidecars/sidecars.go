@@ -131,7 +131,8 @@ func New(cfg Config) (*Fleet, error) {
 // Arm makes the next resource that fits w count as the change, for each sidecar
 // once. The channel is closed when all have it.
 func (f *Fleet) Arm(w Watch) (<-chan struct{}, error) {
-	r := &round{Watch: w, kind: kindOf(w.Type), marker: []byte(w.Marker), at: make([]int64, f.total), full: make(chan struct{})}
+	r := &round{Watch: w, kind: kindOf(w.Type), marker: []byte(w.Marker), at: make([]int64, f.total),
+		full: make(chan struct{})}
 	if r.kind < 0 {
 		return nil, fmt.Errorf("type: %q is no known type URL", w.Type)
 	}

@@ -70,12 +70,14 @@ func (c *control) set(t *testing.T, name, version string, m proto.Message) {
 	c.resources[a.TypeUrl][name] = r
 	for s := range c.streams {
 		if subs := s.subs[a.TypeUrl]; subs[name] || subs["*"] {
-			s.send <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: a.TypeUrl, Nonce: version + name, Resources: []*discoveryv3.Resource{r}}
+			s.send <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: a.TypeUrl, Nonce: version + name,
+				Resources: []*discoveryv3.Resource{r}}
 		}
 	}
 }
 
-func (c *control) DeltaAggregatedResources(st discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+func (c *control) DeltaAggregatedResources(
+	st discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	s := &stream3{send: make(chan *discoveryv3.DeltaDiscoveryResponse, 1000), subs: map[string]map[string]bool{}}
 	go func() {
 		for {
@@ -151,9 +153,11 @@ const common = "common.default.dc1.internal.x.consul"
 func assignment(addrs ...string) *endpointv3.ClusterLoadAssignment {
 	cla := &endpointv3.ClusterLoadAssignment{ClusterName: common, Endpoints: []*endpointv3.LocalityLbEndpoints{{}}}
 	for _, a := range addrs {
-		cla.Endpoints[0].LbEndpoints = append(cla.Endpoints[0].LbEndpoints, &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
-			Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
-				SocketAddress: &corev3.SocketAddress{Address: a, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 20000}}}}}}})
+		cla.Endpoints[0].LbEndpoints = append(cla.Endpoints[0].LbEndpoints,
+			&endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
+				Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
+					SocketAddress: &corev3.SocketAddress{Address: a,
+						PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 20000}}}}}}})
 	}
 	return cla
 }
@@ -163,12 +167,17 @@ func (c *control) fill(t *testing.T) {
 	ads := &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
 	common3 := &tlsv3.CommonTlsContext{
 		TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{{Name: "leaf", SdsConfig: ads}},
-		ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
-			DefaultValidationContext:         &tlsv3.CertificateValidationContext{},
-			ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{Name: "roots", SdsConfig: ads}}}}
-	c.set(t, common, "c1", &clusterv3.Cluster{Name: common, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: wrap(t, &tlsv3.UpstreamTlsContext{CommonTlsContext: common3})}}})
-	c.set(t, "local_app", "c1", &clusterv3.Cluster{Name: "local_app", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}})
+		ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
+			CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+				DefaultValidationContext:         &tlsv3.CertificateValidationContext{},
+				ValidationContextSdsSecretConfig: &tlsv3.SdsSecretConfig{Name: "roots", SdsConfig: ads}}}}
+	c.set(t, common, "c1", &clusterv3.Cluster{Name: common,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		TransportSocket: &corev3.TransportSocket{Name: "tls",
+			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: wrap(t,
+				&tlsv3.UpstreamTlsContext{CommonTlsContext: common3})}}})
+	c.set(t, "local_app", "c1", &clusterv3.Cluster{Name: "local_app",
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}})
 	hcm := &hcmv3.HttpConnectionManager{
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "routes", ConfigSource: ads}},
 		HttpFilters: []*hcmv3.HttpFilter{{Name: "rbac-web", ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{
@@ -176,7 +185,9 @@ func (c *control) fill(t *testing.T) {
 	c.set(t, "public", "l1", &listenerv3.Listener{Name: "public", FilterChains: []*listenerv3.FilterChain{{
 		Filters: []*listenerv3.Filter{
 			{Name: "hcm", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: wrap(t, hcm)}},
-			{Name: "rbac-tcp", ConfigType: &listenerv3.Filter_ConfigDiscovery{ConfigDiscovery: &corev3.ExtensionConfigSource{ConfigSource: ads, TypeUrls: []string{"x"}}}}},
+			{Name: "rbac-tcp",
+				ConfigType: &listenerv3.Filter_ConfigDiscovery{ConfigDiscovery: &corev3.ExtensionConfigSource{ConfigSource: ads,
+					TypeUrls: []string{"x"}}}}},
 		TransportSocket: &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
 			TypedConfig: wrap(t, &tlsv3.DownstreamTlsContext{CommonTlsContext: common3})}}}}})
 	c.set(t, common, "e1", assignment("10.0.0.101", "10.0.0.102"))
@@ -204,7 +215,8 @@ func listen(t *testing.T, c *control) string {
 }
 
 func newControl(t *testing.T) *control {
-	c := &control{resources: map[string]map[string]*discoveryv3.Resource{}, streams: map[*stream3]bool{}, acks: map[string]int{}}
+	c := &control{resources: map[string]map[string]*discoveryv3.Resource{}, streams: map[*stream3]bool{},
+		acks: map[string]int{}}
 	c.fill(t)
 	return c
 }
@@ -213,7 +225,8 @@ func newControl(t *testing.T) *control {
 func start(t *testing.T, hosts, proxies int, addrs ...string) *Fleet {
 	t.Helper()
 	cfg := Config{Loops: 2, Track: map[string]string{typeURLs[kindEndpoints]: common, typeURLs[kindSecret]: "roots"},
-		Need: []string{typeURLs[kindEndpoints], typeURLs[kindSecret], typeURLs[kindRoute], typeURLs[kindExtension], typeURLs[kindListener]}}
+		Need: []string{typeURLs[kindEndpoints], typeURLs[kindSecret], typeURLs[kindRoute], typeURLs[kindExtension],
+			typeURLs[kindListener]}}
 	for h := range hosts {
 		host := Host{Addr: addrs[h%len(addrs)], Node: fmt.Sprintf("node-%d", h)}
 		for p := range proxies {
@@ -304,7 +317,8 @@ func TestSidecarsOfGRPC(t *testing.T) {
 		t.Fatal(err)
 	}
 	since = Monotonic()
-	big := &corev3.TypedExtensionConfig{Name: "rbac-tcp", TypedConfig: &anypb.Any{Value: []byte(strings.Repeat("grown", 60_000))}}
+	big := &corev3.TypedExtensionConfig{Name: "rbac-tcp",
+		TypedConfig: &anypb.Any{Value: []byte(strings.Repeat("grown", 60_000))}}
 	c.set(t, "rbac-tcp", "x2", big) // 300 kB: twenty frames
 	finish(t, f, full, since)
 
@@ -438,12 +452,15 @@ func TestMemoryOfASidecar(t *testing.T) {
 
 func TestServeAnswersAParent(t *testing.T) {
 	var out bytes.Buffer
-	in := strings.NewReader(`{"method":"counts"}` + "\n" + `{"method":"start","body":{"hosts":[{"addr":"x","proxies":["a"]}]}}` + "\n" +
-		`{"method":"start","body":{"need":["y"]}}` + "\n" + `{"method":"start","body":{}}` + "\n" + `{"method":"wait","body":{"most":1}}` + "\n" + `{"method":"collect"}` + "\n")
+	in := strings.NewReader(`{"method":"counts"}` + "\n" +
+		`{"method":"start","body":{"hosts":[{"addr":"x","proxies":["a"]}]}}` + "\n" +
+		`{"method":"start","body":{"need":["y"]}}` + "\n" + `{"method":"start","body":{}}` + "\n" +
+		`{"method":"wait","body":{"most":1}}` + "\n" + `{"method":"collect"}` + "\n")
 	if err := Serve(t.Context(), io.Reader(in), &out); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{`must be \"start\"`, `hosts[0].addr: must be an IPv4 address and a port, not \"x\"`, `need: \"y\" is no known type URL`,
+	want := []string{`must be \"start\"`, `hosts[0].addr: must be an IPv4 address and a port, not \"x\"`,
+		`need: \"y\" is no known type URL`,
 		`{"body":null}`, `{"body":{"Done":0,"Of":0}}`, `collect: no round is armed`}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != len(want) {
@@ -459,7 +476,8 @@ func TestServeAnswersAParent(t *testing.T) {
 // FuzzConn feeds a connection whatever an agent could send.
 func FuzzConn(f *testing.F) {
 	f.Add(append(appendFrameHead(nil, 0, 4, 0, 0), appendMessage(nil, 1, appendBytes(nil, 4, typeURLs[0]))...))
-	f.Add(appendMessage(nil, 3, appendBytes(appendBytes(nil, 2, appendBytes(nil, 2, appendBytes(nil, 2, "\x1a\x00"))), 4, typeURLs[kindListener])))
+	f.Add(appendMessage(nil, 3, appendBytes(appendBytes(nil, 2, appendBytes(nil, 2, appendBytes(nil, 2, "\x1a\x00"))), 4,
+		typeURLs[kindListener])))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		fleet, err := New(Config{Hosts: []Host{{Addr: "127.0.0.1:1", Proxies: []string{"a", "b"}}}})
 		if err != nil {

@@ -38,7 +38,8 @@ const (
 	resourceCount
 )
 
-var resourceNames = [resourceCount]string{"", "agent", "event", "identity", "intention", "key", "node", "query", "service", "session",
+var resourceNames = [resourceCount]string{"", "agent", "event", "identity", "intention", "key", "node", "query",
+	"service", "session",
 	"acl", "keyring", "mesh", "operator", "peering"}
 
 // String returns the resource as rules and refusals spell it.

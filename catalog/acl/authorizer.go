@@ -183,7 +183,8 @@ func merge(policies [][]Rule) []Rule {
 	})
 	merged := all[:0]
 	for _, r := range all {
-		if n := len(merged); n > 0 && merged[n-1].Resource == r.Resource && merged[n-1].Prefix == r.Prefix && merged[n-1].Name == r.Name {
+		if n := len(merged); n > 0 && merged[n-1].Resource == r.Resource && merged[n-1].Prefix == r.Prefix &&
+			merged[n-1].Name == r.Name {
 			last := &merged[n-1]
 			last.Level, last.Intentions = stronger(last.Level, r.Level), stronger(last.Intentions, r.Intentions)
 			continue

@@ -17,7 +17,8 @@ func mustParse(t testing.TB, text string) []Rule {
 
 func TestPrecedence(t *testing.T) {
 	a := Compile(Deny,
-		mustParse(t, `key_prefix "" { policy = "read" } key_prefix "app/" { policy = "write" } key "app/secret" { policy = "deny" }
+		mustParse(t,
+			`key_prefix "" { policy = "read" } key_prefix "app/" { policy = "write" } key "app/secret" { policy = "deny" }
 			key_prefix "app/list/" { policy = "list" } service "web" { policy = "write" } service_prefix "" { policy = "read" }
 			node "n" { policy = "read" } operator = "write"`),
 		mustParse(t, `node "n" { policy = "deny" } service "web" { policy = "read" intentions = "write" } operator = "read"`))
@@ -27,7 +28,8 @@ func TestPrecedence(t *testing.T) {
 		most Level
 	}{
 		{Key, "x", Read}, {Key, "app", Read}, {Key, "app/", Write}, {Key, "app/x", Write}, {Key, "app/secret", Deny},
-		{Key, "app/secret2", Write}, {Key, "app/list/x", List}, {Key, "App/x", Read}, {Service, "web", Write}, {Service, "web2", Read},
+		{Key, "app/secret2", Write}, {Key, "app/list/x", List}, {Key, "App/x", Read}, {Service, "web", Write},
+		{Service, "web2", Read},
 		{Intention, "web", Write}, {Intention, "api", Read}, {Node, "n", Deny}, {Node, "m", Deny}, {Operator, "", Write},
 		{Mesh, "", Write}, {Peering, "", Write}, {Keyring, "", Deny}, {ACL, "", Deny},
 	} {
@@ -37,14 +39,16 @@ func TestPrecedence(t *testing.T) {
 			}
 		}
 	}
-	if a.AllowBelow(Key, "app/", Read) || !a.AllowBelow(Key, "app/list/", List) || a.AllowBelow(Key, "app/l", Write) || !a.AllowBelow(Key, "app/x", Write) {
+	if a.AllowBelow(Key, "app/", Read) || !a.AllowBelow(Key, "app/list/", List) || a.AllowBelow(Key, "app/l", Write) ||
+		!a.AllowBelow(Key, "app/x", Write) {
 		t.Error("below a prefix")
 	}
 	if !a.AllowAny(Service, Write) || a.AllowAny(Node, Read) || a.AllowAny(Session, Read) {
 		t.Error("any")
 	}
 	open := Compile(Write)
-	if !open.Allow(Key, "x", Write) || !open.Allow(Operator, "", Write) || open.Allow(ACL, "", Read) || open.Class() != "" {
+	if !open.Allow(Key, "x", Write) || !open.Allow(Operator, "", Write) || open.Allow(ACL, "", Read) ||
+		open.Class() != "" {
 		t.Error("the default policy allow gives all but acl")
 	}
 	if Compile(Deny).Class() == "" || Compile(Deny).Class() == a.Class() {
@@ -150,7 +154,8 @@ func TestAuthorizerAgainstModel(t *testing.T) {
 
 func randomRule(rng *rand.Rand, names []string) Rule {
 	for {
-		r := Rule{Resource: Resource(1 + rng.IntN(int(resourceCount)-1)), Level: []Level{Deny, Read, List, Write}[rng.IntN(4)]}
+		r := Rule{Resource: Resource(1 + rng.IntN(int(resourceCount)-1)),
+			Level: []Level{Deny, Read, List, Write}[rng.IntN(4)]}
 		if r.Resource == Intention || r.Level == List && r.Resource != Key {
 			continue
 		}
@@ -182,7 +187,8 @@ func checkBelow(t *testing.T, a *Authorizer, m model, names []string, rng *rand.
 }
 
 func TestAllowDoesNotAllocate(t *testing.T) {
-	a := Compile(Deny, mustParse(t, `key_prefix "app/" { policy = "write" } key_prefix "app/web/" { policy = "read" } key "app/x" { policy = "deny" }`))
+	a := Compile(Deny, mustParse(t, `key_prefix "app/" { policy = "write" } key_prefix "app/web/" { policy = "read" } `+
+		`key "app/x" { policy = "deny" }`))
 	if n := testing.AllocsPerRun(100, func() {
 		_ = a.Allow(Key, "app/web/config", Read) && a.Allow(Key, "app/x", Write) && a.AllowBelow(Key, "app/", Read)
 	}); n != 0 {
@@ -193,7 +199,8 @@ func TestAllowDoesNotAllocate(t *testing.T) {
 func BenchmarkAllow(b *testing.B) {
 	var rules []Rule
 	for i := range 200 {
-		rules = append(rules, Rule{Resource: Key, Prefix: true, Name: "team" + string(rune('a'+i%26)) + strings.Repeat("x", i/26) + "/", Level: Read})
+		rules = append(rules, Rule{Resource: Key, Prefix: true, Name: "team" + string(rune('a'+i%26)) +
+			strings.Repeat("x", i/26) + "/", Level: Read})
 	}
 	a := Compile(Deny, rules)
 	b.ReportAllocs()

@@ -42,7 +42,9 @@ func (g *Grant) CheckAny(r Resource, l Level) error {
 
 func (g *Grant) refuse(r Resource, name string, l Level) error {
 	if name == "" {
-		return errkind.Errorf(errkind.Denied, "Permission denied: token with AccessorID '%s' lacks permission '%v:%v'", g.Accessor, r, l)
+		return errkind.Errorf(errkind.Denied, "Permission denied: token with AccessorID '%s' lacks permission '%v:%v'",
+			g.Accessor, r, l)
 	}
-	return errkind.Errorf(errkind.Denied, "Permission denied: token with AccessorID '%s' lacks permission '%v:%v' on %q", g.Accessor, r, l, name)
+	return errkind.Errorf(errkind.Denied, "Permission denied: token with AccessorID '%s' lacks permission '%v:%v' on %q",
+		g.Accessor, r, l, name)
 }

@@ -122,7 +122,8 @@ func TestTemplates(t *testing.T) {
 			}
 		}
 	}
-	for name, ok := range map[string]bool{"a": true, "a-b_c9": true, "": false, "A": false, "-a": false, "a-": false, "a.b": false,
+	for name, ok := range map[string]bool{"a": true, "a-b_c9": true, "": false, "A": false, "-a": false, "a-": false,
+		"a.b":                    false,
 		strings.Repeat("a", 257): false, "a\n": false} {
 		if ValidIdentityName(name) != ok {
 			t.Errorf("%q", name)

@@ -42,7 +42,8 @@ service "{{.Name}}" {
 	policy = "write"
 }
 `, nameSchema},
-	{"builtin/dns", false, "Gives the token or role permissions for the Consul DNS to query services in the network", `node_prefix "" {
+	{"builtin/dns", false, "Gives the token or role permissions for the Consul DNS to query services in the network",
+		`node_prefix "" {
 	policy = "read"
 }
 service_prefix "" {
@@ -52,14 +53,16 @@ query_prefix "" {
 	policy = "read"
 }
 `, ""},
-	{"builtin/node", true, "Gives the token or role permissions for a register an agent/node into the catalog", `node "{{.Name}}" {
+	{"builtin/node", true, "Gives the token or role permissions for a register an agent/node into the catalog",
+		`node "{{.Name}}" {
 	policy = "write"
 }
 service_prefix "" {
 	policy = "read"
 }
 `, nameSchema},
-	{"builtin/nomad-client", false, "Gives the token or role permissions required for integration with a nomad client", `agent_prefix "" {
+	{"builtin/nomad-client", false, "Gives the token or role permissions required for integration with a nomad client",
+		`agent_prefix "" {
 	policy = "read"
 }
 node_prefix "" {
@@ -72,7 +75,8 @@ key_prefix "" {
 	policy = "read"
 }
 `, ""},
-	{"builtin/nomad-server", false, "Gives the token or role permissions required for integration with a nomad server", `acl = "write"
+	{"builtin/nomad-server", false, "Gives the token or role permissions required for integration with a nomad server",
+		`acl = "write"
 agent_prefix "" {
 	policy = "read"
 }
@@ -83,8 +87,10 @@ service_prefix "" {
 	policy = "write"
 }
 `, ""},
-	{"builtin/service", true, "Gives the token or role permissions to register a service and discover services in the Consul catalog. " +
-		"It also gives the specified service's sidecar proxy the permission to discover and route traffic to other services.", `service "{{.Name}}" {
+	{"builtin/service", true, "Gives the token or role permissions to register a service and discover services in the " +
+		"Consul catalog. " +
+		"It also gives the specified service's sidecar proxy the permission to discover and route traffic to other services.",
+		`service "{{.Name}}" {
 	policy = "write"
 }
 service "{{.Name}}-sidecar-proxy" {
@@ -97,7 +103,8 @@ node_prefix "" {
 	policy = "read"
 }
 `, nameSchema},
-	{"builtin/workload-identity", true, "Gives the token or role permissions for a specific workload identity", `identity "{{.Name}}" {
+	{"builtin/workload-identity", true, "Gives the token or role permissions for a specific workload identity",
+		`identity "{{.Name}}" {
 	policy = "write"
 }
 `, nameSchema},
@@ -141,8 +148,9 @@ func Expand(template, name string) (string, error) {
 	case !t.NeedsName && name != "":
 		return "", errkind.Errorf(errkind.Invalid, "the templated policy %q takes no variables", template)
 	case t.NeedsName && !ValidIdentityName(name):
-		return "", errkind.Errorf(errkind.Invalid, "the templated policy %q needs the variable Name: lower-case letters, digits, '-' and '_', "+
-			"with a letter or digit at both ends, at most %d; it is %q", template, maxIdentityName, name)
+		return "", errkind.Errorf(errkind.Invalid,
+			"the templated policy %q needs the variable Name: lower-case letters, digits, '-' and '_', "+
+				"with a letter or digit at both ends, at most %d; it is %q", template, maxIdentityName, name)
 	}
 	return strings.ReplaceAll(t.Rules, nameHole, name), nil
 }

@@ -126,8 +126,9 @@ type compiler struct {
 
 // Compile makes the chain. The error tells which entries do not work together.
 func Compile(r Request) (*Chain, error) {
-	c := &compiler{r: r, out: &Chain{ServiceName: r.Service, Namespace: "default", Partition: "default", Datacenter: r.Datacenter,
-		Nodes: map[string]*Node{}, Targets: map[string]*Target{}}}
+	c := &compiler{r: r, out: &Chain{ServiceName: r.Service, Namespace: "default", Partition: "default",
+		Datacenter: r.Datacenter,
+		Nodes:      map[string]*Node{}, Targets: map[string]*Target{}}}
 	c.out.Protocol = entry.Protocol(r.Get, r.Service)
 	if r.Protocol != "" && r.Protocol != c.out.Protocol {
 		c.out.Protocol, c.custom = r.Protocol, true
@@ -151,7 +152,8 @@ func Compile(r Request) (*Chain, error) {
 
 func (c *compiler) isDefault() bool {
 	n := c.out.Nodes[c.out.StartNode]
-	return n.Type == KindResolver && n.Resolver.Default && n.Resolver.Failover == nil && n.Resolver.Target == targetID(c.r.Service, "", c.r.Datacenter, "")
+	return n.Type == KindResolver && n.Resolver.Default && n.Resolver.Failover == nil &&
+		n.Resolver.Target == targetID(c.r.Service, "", c.r.Datacenter, "")
 }
 
 // nodeName is the name of routers and splitters.
@@ -203,7 +205,8 @@ func (c *compiler) router(name string, e *entry.Router) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	rest := &entry.Route{Match: &entry.RouteMatch{HTTP: &entry.HTTPMatch{PathPrefix: "/"}}, Destination: &entry.RouteDestination{Service: name, Namespace: "default", Partition: "default"}}
+	rest := &entry.Route{Match: &entry.RouteMatch{HTTP: &entry.HTTPMatch{PathPrefix: "/"}},
+		Destination: &entry.RouteDestination{Service: name, Namespace: "default", Partition: "default"}}
 	n.Routes = append(n.Routes, &Route{Definition: rest, NextNode: next.ID()})
 	return n, nil
 }
@@ -319,7 +322,8 @@ func (c *compiler) resolve(at place) (*Node, error) {
 		return known, nil
 	}
 	c.out.Nodes[n.ID()] = n
-	n.Resolver = &Resolver{Default: !found, ConnectTimeout: t.ConnectTimeout, RequestTimeout: e.RequestTimeout, Target: t.ID}
+	n.Resolver = &Resolver{Default: !found, ConnectTimeout: t.ConnectTimeout, RequestTimeout: e.RequestTimeout,
+		Target: t.ID}
 	n.LoadBalancer = e.LoadBalancer
 	f, ok := e.Failover[p.subset]
 	if !ok {
@@ -360,7 +364,8 @@ func failovers(f *entry.Failover, from place) []place {
 		list = append(list, next)
 	}
 	for _, t := range f.Targets {
-		next := place{service: or(t.Service, from.service), subset: t.ServiceSubset, dc: or(t.Datacenter, from.dc), peer: t.Peer}
+		next := place{service: or(t.Service, from.service), subset: t.ServiceSubset, dc: or(t.Datacenter, from.dc),
+			peer: t.Peer}
 		if t.Service == "" && t.ServiceSubset == "" {
 			next.subset = from.subset
 		}
@@ -378,7 +383,8 @@ func (c *compiler) target(p place, e *entry.Resolver) *Target {
 	if t := c.out.Targets[id]; t != nil {
 		return t
 	}
-	t := &Target{ID: id, Service: p.service, ServiceSubset: p.subset, Namespace: "default", Partition: "default", Datacenter: p.dc, Peer: p.peer,
+	t := &Target{ID: id, Service: p.service, ServiceSubset: p.subset, Namespace: "default", Partition: "default",
+		Datacenter: p.dc, Peer: p.peer,
 		Subset: e.Subsets[p.subset], ConnectTimeout: defaultTimeout, SNI: sni(p, c.r.TrustDomain)}
 	if e.ConnectTimeout > 0 {
 		t.ConnectTimeout = e.ConnectTimeout

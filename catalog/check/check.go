@@ -180,7 +180,8 @@ func (r *Runner) Heartbeat(id string, res Result) error {
 	if it == nil || it.spec.Kind != KindTTL {
 		r.mu.Unlock()
 		if it == nil {
-			return errkind.Errorf(errkind.NotFound, "Unknown check ID %q. Ensure that the check ID is passed, not the check name.", id)
+			return errkind.Errorf(errkind.NotFound,
+				"Unknown check ID %q. Ensure that the check ID is passed, not the check name.", id)
 		}
 		return errkind.Errorf(errkind.Internal, "CheckID %q does not have associated TTL", id)
 	}

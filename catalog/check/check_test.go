@@ -66,7 +66,8 @@ func TestTTL(t *testing.T) {
 			t.Fatalf("after the heartbeat: %v, %d", res, n)
 		}
 		advance(2 * time.Second)
-		if res, n := l.last(); n != 2 || res.Status != catalog.Critical || res.Output != "TTL expired (last output before timeout follows): fine" {
+		if res, n := l.last(); n != 2 || res.Status != catalog.Critical ||
+			res.Output != "TTL expired (last output before timeout follows): fine" {
 			t.Fatalf("after silence: %v, %d", res, n)
 		}
 		advance(time.Minute)

@@ -57,7 +57,8 @@ func TestHTTP(t *testing.T) {
 		case "/echo":
 			body := make([]byte, 64)
 			n, _ := r.Body.Read(body)
-			fmt.Fprintf(w, "%s|%s|%s|%s|%s|%s", r.Method, r.Host, r.UserAgent(), r.Header.Get("Accept"), r.Header.Get("X-A"), body[:n])
+			fmt.Fprintf(w, "%s|%s|%s|%s|%s|%s", r.Method, r.Host, r.UserAgent(), r.Header.Get("Accept"),
+				r.Header.Get("X-A"), body[:n])
 		case "/redirect":
 			http.Redirect(w, r, "/code?c=200", http.StatusFound)
 		case "/long":
@@ -80,17 +81,21 @@ func TestHTTP(t *testing.T) {
 		Header: map[string][]string{"Host": {"example.test"}, "x-a": {"1"}}}),
 		catalog.Passing, "PUT|example.test|Consul Health Check|text/plain, text/*, */*|1|ping")
 	expect(t, once(t, Spec{Kind: KindHTTP, Target: srv.URL + "/redirect"}), catalog.Passing)
-	expect(t, once(t, Spec{Kind: KindHTTP, Target: srv.URL + "/redirect", DisableRedirects: true}), catalog.Critical, "302")
+	expect(t, once(t, Spec{Kind: KindHTTP, Target: srv.URL + "/redirect", DisableRedirects: true}),
+		catalog.Critical, "302")
 	got = once(t, Spec{Kind: KindHTTP, Target: srv.URL + "/long", OutputMaxSizeBytes: 100})
 	if !strings.HasSuffix(got.Output, "aend") || strings.Count(got.Output, "a") > 110 {
 		t.Errorf("the output's tail is to be kept: %q", got.Output)
 	}
-	expect(t, once(t, Spec{Kind: KindHTTP, Target: srv.URL + "/hang", Timeout: 30 * time.Millisecond}), catalog.Critical, "deadline")
+	expect(t, once(t, Spec{Kind: KindHTTP, Target: srv.URL + "/hang", Timeout: 30 * time.Millisecond}), catalog.Critical,
+		"deadline")
 	expect(t, once(t, Spec{Kind: KindHTTP, Target: "http://127.0.0.1:1/"}), catalog.Critical, "refused")
 }
 
 func TestTLS(t *testing.T) {
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "ok")
+	}))
 	srv.EnableHTTP2 = true
 	srv.Config.ErrorLog = nil
 	srv.StartTLS()
@@ -100,7 +105,8 @@ func TestTLS(t *testing.T) {
 	expect(t, once(t, Spec{Kind: KindHTTP, Target: srv.URL, TLSSkipVerify: true}), catalog.Passing)
 	expect(t, once(t, Spec{Kind: KindTCP, Target: addr, UseTLS: true}), catalog.Critical, "certificate")
 	expect(t, once(t, Spec{Kind: KindTCP, Target: addr, UseTLS: true, TLSSkipVerify: true}), catalog.Passing)
-	expect(t, once(t, Spec{Kind: KindH2Ping, Target: addr, UseTLS: true, TLSSkipVerify: true}), catalog.Passing, "HTTP2 ping was successful")
+	expect(t, once(t, Spec{Kind: KindH2Ping, Target: addr, UseTLS: true, TLSSkipVerify: true}), catalog.Passing,
+		"HTTP2 ping was successful")
 	// The server's certificate names example.com.
 	base := srv.Client().Transport.(*http.Transport).TLSClientConfig
 	s := Spec{Kind: KindTCP, Target: addr, UseTLS: true, TLSServerName: "example.com"}
@@ -166,8 +172,10 @@ func TestSilentPeerEndsAtTheDeadline(t *testing.T) {
 }
 
 func TestScript(t *testing.T) {
-	for code, want := range map[int]catalog.Health{0: catalog.Passing, 1: catalog.Warning, 2: catalog.Critical, 127: catalog.Critical} {
-		got := once(t, Spec{Kind: KindScript, Args: []string{"sh", "-c", fmt.Sprintf("echo out; echo err >&2; exit %d", code)}})
+	for code, want := range map[int]catalog.Health{0: catalog.Passing, 1: catalog.Warning, 2: catalog.Critical,
+		127: catalog.Critical} {
+		got := once(t, Spec{Kind: KindScript, Args: []string{"sh", "-c",
+			fmt.Sprintf("echo out; echo err >&2; exit %d", code)}})
 		expect(t, got, want, "out\n", "err\n")
 	}
 	expect(t, once(t, Spec{Kind: KindScript, Args: []string{"/does/not/exist"}}), catalog.Critical, "no such file")

@@ -51,7 +51,8 @@ func (r *Runner) turn(ctx context.Context) ([]lapse, time.Duration) {
 		if it.spec.Kind == KindTTL {
 			it.flap.Status = catalog.Critical
 			it.seq++
-			lapses = append(lapses, lapse{it, it.seq, Result{Status: catalog.Critical, Output: expiredOutput(it.output, it.spec.OutputMaxSizeBytes)}})
+			lapses = append(lapses, lapse{it, it.seq,
+				Result{Status: catalog.Critical, Output: expiredOutput(it.output, it.spec.OutputMaxSizeBytes)}})
 			continue
 		}
 		it.lane.ready = append(it.lane.ready, it)

@@ -20,7 +20,8 @@ func TestStep(t *testing.T) {
 		{"two successes before passing", Thresholds{SuccessBeforePassing: 2}, catalog.Critical, "ppcpwp", "cpccwp"},
 		{"three failures before critical", Thresholds{FailuresBeforeCritical: 3}, catalog.Passing, "cccpcc", "ppcppp"},
 		{"warn first", Thresholds{FailuresBeforeWarning: 1, FailuresBeforeCritical: 3}, catalog.Passing, "cccpc", "wwcpw"},
-		{"warning after two", Thresholds{FailuresBeforeWarning: 2, FailuresBeforeCritical: 4}, catalog.Passing, "ccccc", "pwwcc"},
+		{"warning after two", Thresholds{FailuresBeforeWarning: 2, FailuresBeforeCritical: 4}, catalog.Passing,
+			"ccccc", "pwwcc"},
 		{"a success resets the failures", Thresholds{FailuresBeforeCritical: 2}, catalog.Passing, "cpcpcc", "pppppc"},
 	}
 	letters := map[byte]catalog.Health{'p': catalog.Passing, 'w': catalog.Warning, 'c': catalog.Critical}

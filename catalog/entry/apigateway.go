@@ -111,7 +111,8 @@ func (e *API) Validate() error {
 		l := &e.Listeners[i]
 		path := fmt.Sprintf("Listeners[%d]", i)
 		errs = append(errs, oneOf(path+".Protocol", l.Protocol, "http", "tcp"),
-			oneOf(path+".TLS.MinVersion", l.TLS.MinVersion, tlsVersions...), oneOf(path+".TLS.MaxVersion", l.TLS.MaxVersion, tlsVersions...),
+			oneOf(path+".TLS.MinVersion", l.TLS.MinVersion, tlsVersions...), oneOf(path+".TLS.MaxVersion", l.TLS.MaxVersion,
+				tlsVersions...),
 			validHost(path+".Hostname", l.Hostname))
 		if l.Name != "" && !sectionForm.MatchString(l.Name) {
 			errs = append(errs, fmt.Errorf("%s.Name %q: must be letters, digits and dashes", path, l.Name))
@@ -123,12 +124,15 @@ func (e *API) Validate() error {
 		if l.Port < 1 || l.Port > 65535 {
 			errs = append(errs, fmt.Errorf("%s.Port %d: must be 1 to 65535", path, l.Port))
 		}
-		if other := ports[l.Port]; other != nil && (other.Protocol != l.Protocol || l.Protocol == "tcp" || (len(other.TLS.Certificates) > 0) != (len(l.TLS.Certificates) > 0)) {
-			errs = append(errs, fmt.Errorf("%s.Port %d: listeners %q and %q may share it only when both are http, with TLS both or neither", path, l.Port, other.Name, l.Name))
+		if other := ports[l.Port]; other != nil && (other.Protocol != l.Protocol || l.Protocol == "tcp" ||
+			(len(other.TLS.Certificates) > 0) != (len(l.TLS.Certificates) > 0)) {
+			errs = append(errs, fmt.Errorf("%s.Port %d: listeners %q and %q may share it only when both are http, with TLS "+
+				"both or neither", path, l.Port, other.Name, l.Name))
 		}
 		ports[l.Port] = l
 		for j, c := range l.TLS.Certificates {
-			errs = append(errs, oneOf(fmt.Sprintf("%s.TLS.Certificates[%d].Kind", path, j), c.Kind, InlineCertificate, FileSystemCertificate))
+			errs = append(errs, oneOf(fmt.Sprintf("%s.TLS.Certificates[%d].Kind", path, j), c.Kind, InlineCertificate,
+				FileSystemCertificate))
 			if c.Name == "" {
 				errs = append(errs, fmt.Errorf("%s.TLS.Certificates[%d].Name is required", path, j))
 			}
@@ -299,7 +303,8 @@ func (e *HTTP) Validate() error {
 			if s.Weight < 0 || s.Weight > maxServiceWeight {
 				errs = append(errs, fmt.Errorf("%s.Weight %d: must be 0 to %d", at, s.Weight, maxServiceWeight))
 			}
-			if s.Filters.RetryFilter != nil || s.Filters.TimeoutFilter != nil || s.Filters.URLRewrite != nil && len(r.Services) > 1 {
+			if s.Filters.RetryFilter != nil || s.Filters.TimeoutFilter != nil ||
+				s.Filters.URLRewrite != nil && len(r.Services) > 1 {
 				errs = append(errs, fmt.Errorf("%s.Filters: retries, timeouts and rewrites belong to the rule", at))
 			}
 			errs = append(errs, validFilters(at+".Filters", &s.Filters))
@@ -317,7 +322,8 @@ func validFilters(path string, f *HTTPFilters) error {
 
 func (m *APIMatch) validate(path string) error {
 	errs := []error{oneOf(path+".Path.Match", m.Path.Match, "exact", "prefix", "regex"),
-		oneOf(path+".Method", m.Method, "", "CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE", "all")}
+		oneOf(path+".Method", m.Method, "", "CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT",
+			"TRACE", "all")}
 	if m.Path.Match != "regex" && !strings.HasPrefix(m.Path.Value, "/") {
 		errs = append(errs, fmt.Errorf("%s.Path.Value %q: must begin with /", path, m.Path.Value))
 	}
@@ -325,7 +331,8 @@ func (m *APIMatch) validate(path string) error {
 		errs = append(errs, validRegex(path+".Path.Value", m.Path.Value))
 	}
 	for i, h := range m.Headers {
-		errs = append(errs, h.validate(fmt.Sprintf("%s.Headers[%d]", path, i), "exact", "prefix", "suffix", "present", "regex"))
+		errs = append(errs, h.validate(fmt.Sprintf("%s.Headers[%d]", path, i), "exact", "prefix", "suffix",
+			"present", "regex"))
 	}
 	for i, q := range m.Query {
 		errs = append(errs, q.validate(fmt.Sprintf("%s.Query[%d]", path, i), "exact", "present", "regex"))
@@ -375,11 +382,14 @@ func (e *TCP) Normalize() { e.Status = nil; parents(e.Parents) }
 func (e *TCP) Validate() error {
 	errs := []error{e.validate(""), validParents(e.Parents)}
 	if len(e.Services) > 1 {
-		errs = append(errs, errors.New("Services: tcp-route currently only supports a single service")) //nolint:staticcheck // begins with a field's name
+		errs = append(errs,
+			errors.New(
+				"Services: tcp-route currently only supports a single service")) //nolint:staticcheck // begins with a field's name
 	}
 	for i, s := range e.Services {
 		if s.Name == "" || s.Name == "*" {
-			errs = append(errs, fmt.Errorf("Services[%d].Name: must name a service", i)) //nolint:staticcheck // begins with a field's name
+			errs = append(errs, fmt.Errorf("Services[%d].Name: must name a service",
+				i)) //nolint:staticcheck // begins with a field's name
 		}
 	}
 	return errors.Join(errs...)
@@ -399,7 +409,8 @@ func (e *Certificate) Normalize() {}
 func (e *Certificate) Validate() error {
 	errs := []error{e.validate("")}
 	if _, err := tls.X509KeyPair([]byte(e.Certificate), []byte(e.PrivateKey)); err != nil {
-		errs = append(errs, fmt.Errorf("Certificate and PrivateKey: %w", err)) //nolint:staticcheck // begins with a field's name
+		errs = append(errs, fmt.Errorf("Certificate and PrivateKey: %w",
+			err)) //nolint:staticcheck // begins with a field's name
 	}
 	return errors.Join(errs...)
 }
@@ -418,7 +429,9 @@ func (e *CertificateFiles) Normalize() {}
 func (e *CertificateFiles) Validate() error {
 	errs := []error{e.validate("")}
 	if e.Certificate == "" || e.PrivateKey == "" {
-		errs = append(errs, errors.New("Certificate and PrivateKey are required: paths of files on the gateway's host")) //nolint:staticcheck // begins with a field's name
+		errs = append(errs,
+			errors.New(
+				"Certificate and PrivateKey are required: paths of files on the gateway's host")) //nolint:staticcheck // a field
 	}
 	return errors.Join(errs...)
 }

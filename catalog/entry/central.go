@@ -53,7 +53,8 @@ func Merge(get Getter, service string, proxy []byte) ([]byte, error) {
 	if all.AccessLogs != nil && len(object(out["AccessLogs"])) == 0 {
 		out["AccessLogs"] = asObject(all.AccessLogs)
 	}
-	if extensions := slices.Concat(all.EnvoyExtensions, own.EnvoyExtensions); len(extensions) > 0 && out["EnvoyExtensions"] == nil {
+	if extensions := slices.Concat(all.EnvoyExtensions, own.EnvoyExtensions); len(extensions) > 0 &&
+		out["EnvoyExtensions"] == nil {
 		out["EnvoyExtensions"] = extensions
 	}
 	mergeUpstreams(out, get, own, mode, gateway)

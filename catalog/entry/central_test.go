@@ -104,7 +104,8 @@ func TestMergeKeepsEntries(t *testing.T) {
 	if want := `{"Config":{"nested":{"a":1}},"Expose":{},"MeshGateway":{},"Mode":""}`; string(got) != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got, err = Merge(func(string, string) Entry { return nil }, "web", nil); err != nil || string(got) != `{"Expose":{},"MeshGateway":{},"Mode":""}` {
+	if got, err = Merge(func(string, string) Entry { return nil }, "web", nil); err != nil ||
+		string(got) != `{"Expose":{},"MeshGateway":{},"Mode":""}` {
 		t.Errorf("without entries: %s, %v", got, err)
 	}
 }

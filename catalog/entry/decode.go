@@ -52,7 +52,8 @@ func Decode(raw []byte) (Entry, error) {
 		take(in, ignored)
 	}
 	if err := assign("", in, reflect.ValueOf(e).Elem()); err != nil {
-		return nil, errkind.E(errkind.Invalid, "", fmt.Errorf("Request decode failed: %w", err)) //nolint:staticcheck // the contract's text
+		return nil, errkind.E(errkind.Invalid, "",
+			fmt.Errorf("Request decode failed: %w", err)) //nolint:staticcheck // the contract's text
 	}
 	e.Base().Kind = kind
 	e.Normalize()

@@ -151,15 +151,18 @@ func (e *Service) Normalize() {
 
 // Validate implements Entry.
 func (e *Service) Validate() error {
-	errs := []error{e.validate(""), oneOf("Mode", e.Mode, proxyModes...), oneOf("MeshGateway.Mode", e.MeshGateway.Mode, gatewayModes...),
-		oneOf("MutualTLSMode", e.MutualTLSMode, mutualModes...), oneOf("BalanceInboundConnections", e.BalanceInboundConnections, balanceModes...)}
+	errs := []error{e.validate(""), oneOf("Mode", e.Mode, proxyModes...), oneOf("MeshGateway.Mode", e.MeshGateway.Mode,
+		gatewayModes...),
+		oneOf("MutualTLSMode", e.MutualTLSMode, mutualModes...),
+		oneOf("BalanceInboundConnections", e.BalanceInboundConnections, balanceModes...)}
 	if e.Protocol != "" {
 		errs = append(errs, oneOf("Protocol", e.Protocol, protocols...))
 	}
 	if e.Name == "*" {
 		errs = append(errs, errors.New("wildcard name (\"*\") is not supported"))
 	}
-	for field, n := range map[string]int{"MaxInboundConnections": e.MaxInboundConnections, "LocalConnectTimeoutMs": e.LocalConnectTimeoutMs,
+	for field, n := range map[string]int{"MaxInboundConnections": e.MaxInboundConnections,
+		"LocalConnectTimeoutMs": e.LocalConnectTimeoutMs,
 		"LocalRequestTimeoutMs": e.LocalRequestTimeoutMs} {
 		if n < 0 {
 			errs = append(errs, fmt.Errorf("invalid %s %d: must not be below zero", field, n))
@@ -271,7 +274,8 @@ func (e *Proxy) Protocol() string {
 
 // Validate implements Entry.
 func (e *Proxy) Validate() error {
-	errs := []error{e.validate(Global), oneOf("Mode", e.Mode, proxyModes...), oneOf("MeshGateway.Mode", e.MeshGateway.Mode, gatewayModes...),
+	errs := []error{e.validate(Global), oneOf("Mode", e.Mode, proxyModes...), oneOf("MeshGateway.Mode", e.MeshGateway.Mode,
+		gatewayModes...),
 		oneOf("MutualTLSMode", e.MutualTLSMode, mutualModes...), e.Expose.validate()}
 	if p := e.Protocol(); p != "" {
 		errs = append(errs, oneOf("Config.protocol", p, protocols...))
@@ -352,7 +356,8 @@ func (e *MeshConfig) Validate() error {
 	if e.TLS != nil {
 		for name, d := range map[string]*TLSDirection{"Incoming": e.TLS.Incoming, "Outgoing": e.TLS.Outgoing} {
 			if d != nil {
-				errs = append(errs, oneOf("TLS."+name+".TLSMinVersion", d.TLSMinVersion, tlsVersions...), oneOf("TLS."+name+".TLSMaxVersion", d.TLSMaxVersion, tlsVersions...))
+				errs = append(errs, oneOf("TLS."+name+".TLSMinVersion", d.TLSMinVersion, tlsVersions...),
+					oneOf("TLS."+name+".TLSMaxVersion", d.TLSMaxVersion, tlsVersions...))
 			}
 		}
 	}

@@ -109,7 +109,8 @@ func (b *Common) validate(only string) error {
 	}
 	for k, v := range b.Meta {
 		if k == "" || len(k) > 128 || len(v) > 512 {
-			return fmt.Errorf("Meta: key %q or its value is empty or too long (128 and 512 bytes)", k) //nolint:staticcheck // begins with a field's name
+			return fmt.Errorf("Meta: key %q or its value is empty or too long (128 and 512 bytes)",
+				k) //nolint:staticcheck // begins with a field's name
 		}
 	}
 	return nil

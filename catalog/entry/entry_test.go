@@ -7,12 +7,21 @@ import (
 )
 
 var examples = []string{
-	`{"Kind":"service-defaults","Name":"web","Protocol":"http","UpstreamConfig":{"Defaults":{"ConnectTimeoutMs":5,"Limits":{"MaxConnections":3}},"Overrides":[{"Name":"db","PassiveHealthCheck":{"Interval":"2s","MaxFailures":3}}]},"RateLimits":{"InstanceLevel":{"RequestsPerSecond":7}},"EnvoyExtensions":[{"Name":"builtin/lua","Arguments":{"Script":"x","N":1}}]}`,
-	`{"kind":"proxy-defaults","name":"global","config":{"protocol":"http","n":1.5,"deep":{"a":[1,"b",null]}},"access_logs":{"enabled":true,"type":"file","path":"/x"}}`,
-	`{"Kind":"service-resolver","Name":"web","DefaultSubset":"v1","Subsets":{"v1":{"Filter":"Service.Meta.version == v1"}},"Failover":{"*":{"Datacenters":["dc2"]}},"ConnectTimeout":5000000000,"LoadBalancer":{"Policy":"ring_hash","HashPolicies":[{"Field":"header","FieldValue":"x"}]}}`,
-	`{"Kind":"service-router","Name":"web","Routes":[{"Match":{"HTTP":{"PathExact":"/x","Methods":["get"],"Header":[{"Name":"a","Present":true}]}},"Destination":{"PrefixRewrite":"/y","RetryOnStatusCodes":[503]}}]}`,
-	`{"Kind":"service-splitter","Name":"web","Splits":[{"Weight":33.333,"ServiceSubset":"v1"},{"Weight":66.67,"ServiceSubset":"v2"}]}`,
-	`{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"*","Action":"deny"},{"Name":"web","Permissions":[{"Action":"allow","HTTP":{"PathPrefix":"/","Methods":["GET"]}}]}]}`,
+	`{"Kind":"service-defaults","Name":"web","Protocol":"http","UpstreamConfig":{"Defaults":{"ConnectTimeoutMs":5,` +
+		`"Limits":{"MaxConnections":3}},"Overrides":[{"Name":"db","PassiveHealthCheck":{"Interval":"2s",` +
+		`"MaxFailures":3}}]},"RateLimits":{"InstanceLevel":{"RequestsPerSecond":7}},"EnvoyExtensions":[{` +
+		`"Name":"builtin/lua","Arguments":{"Script":"x","N":1}}]}`,
+	`{"kind":"proxy-defaults","name":"global","config":{"protocol":"http","n":1.5,"deep":{"a":[1,"b",null]}},` +
+		`"access_logs":{"enabled":true,"type":"file","path":"/x"}}`,
+	`{"Kind":"service-resolver","Name":"web","DefaultSubset":"v1","Subsets":{"v1":{"Filter":"Service.Meta.version == ` +
+		`v1"}},"Failover":{"*":{"Datacenters":["dc2"]}},"ConnectTimeout":5000000000,"LoadBalancer":{"Policy":"ring_hash",` +
+		`"HashPolicies":[{"Field":"header","FieldValue":"x"}]}}`,
+	`{"Kind":"service-router","Name":"web","Routes":[{"Match":{"HTTP":{"PathExact":"/x","Methods":["get"],"Header":[{` +
+		`"Name":"a","Present":true}]}},"Destination":{"PrefixRewrite":"/y","RetryOnStatusCodes":[503]}}]}`,
+	`{"Kind":"service-splitter","Name":"web","Splits":[{"Weight":33.333,"ServiceSubset":"v1"},{"Weight":66.67,` +
+		`"ServiceSubset":"v2"}]}`,
+	`{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"*","Action":"deny"},{"Name":"web","Permissions":[{` +
+		`"Action":"allow","HTTP":{"PathPrefix":"/","Methods":["GET"]}}]}]}`,
 	`{"Kind":"mesh","TLS":{"Incoming":{"TLSMinVersion":"TLSv1_2"}},"TransparentProxy":{"MeshDestinationsOnly":true}}`,
 	`{"Kind":"ingress-gateway","Name":"in","Listeners":[{"Port":80,"Protocol":"http","Services":[{"Name":"*"}]}]}`,
 	`{"Kind":"terminating-gateway","Name":"out","Services":[{"Name":"x","CAFile":"/ca"}]}`,
@@ -60,7 +69,8 @@ func TestPrecedence(t *testing.T) {
 		t.Fatal(err)
 	}
 	sources := e.(*Intentions).Sources
-	if sources[0].Name != "web" || sources[0].Precedence != 6 || sources[1].Precedence != 5 || sources[0].Type != "consul" {
+	if sources[0].Name != "web" || sources[0].Precedence != 6 || sources[1].Precedence != 5 ||
+		sources[0].Type != "consul" {
 		t.Errorf("%+v %+v", sources[0], sources[1])
 	}
 	if Precedence("a", "b") != 9 || Precedence("*", "b") != 8 {

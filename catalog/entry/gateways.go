@@ -127,11 +127,13 @@ func (e *Terminating) Validate() error {
 	for i, s := range e.Services {
 		switch {
 		case s.Name == "":
-			errs = append(errs, fmt.Errorf("Services[%d].Name cannot be blank", i)) //nolint:staticcheck // begins with a field's name
+			errs = append(errs, fmt.Errorf("Services[%d].Name cannot be blank",
+				i)) //nolint:staticcheck // begins with a field's name
 		case seen[s.Name]:
 			errs = append(errs, fmt.Errorf("service %q was specified more than once within a namespace", s.Name))
 		case (s.CertFile == "") != (s.KeyFile == "") || s.CertFile != "" && s.CAFile == "":
-			errs = append(errs, fmt.Errorf("service %q must have a CertFile, CAFile, and KeyFile specified for TLS origination", s.Name))
+			errs = append(errs, fmt.Errorf("service %q must have a CertFile, CAFile, and KeyFile specified for TLS origination",
+				s.Name))
 		}
 		seen[s.Name] = true
 	}
@@ -166,10 +168,12 @@ func (e *Exported) Validate() error {
 	errs := []error{e.validate("default")}
 	for i, s := range e.Services {
 		if s.Name == "" {
-			errs = append(errs, fmt.Errorf("Services[%d].Name cannot be empty", i)) //nolint:staticcheck // begins with a field's name
+			errs = append(errs, fmt.Errorf("Services[%d].Name cannot be empty",
+				i)) //nolint:staticcheck // begins with a field's name
 		}
 		if len(s.Consumers) == 0 {
-			errs = append(errs, fmt.Errorf("Services[%d]: must have at least one consumer", i)) //nolint:staticcheck // begins with a field's name
+			errs = append(errs, fmt.Errorf("Services[%d]: must have at least one consumer",
+				i)) //nolint:staticcheck // begins with a field's name
 		}
 	}
 	return errors.Join(errs...)

@@ -44,7 +44,9 @@ func CheckGraph(get Getter, service string) error {
 	protocol := Protocol(get, service)
 	for _, kind := range []string{ServiceRouter, ServiceSplitter} {
 		if e := get(kind, service); e != nil && !IsHTTP(protocol) {
-			return fmt.Errorf("discovery chain %q uses a protocol %q that does not permit advanced routing or splitting behavior", service, protocol)
+			return fmt.Errorf(
+				"discovery chain %q uses a protocol %q that does not permit advanced routing or splitting behavior",
+				service, protocol)
 		}
 	}
 	seen := map[string]bool{}

@@ -200,7 +200,8 @@ func (p *HTTPPermission) validate(path string) error {
 			errs = append(errs, fmt.Errorf("%s missing required Name field", at))
 		}
 		if count(h.Present, h.Exact != "", h.Prefix != "", h.Suffix != "", h.Contains != "", h.Regex != "") != 1 {
-			errs = append(errs, fmt.Errorf("%s should contain exactly one of Present, Exact, Prefix, Suffix, Contains, or Regex", at))
+			errs = append(errs, fmt.Errorf("%s should contain exactly one of Present, Exact, Prefix, Suffix, Contains, or Regex",
+				at))
 		}
 		errs = append(errs, goodRegex(at+".Regex", h.Regex))
 	}

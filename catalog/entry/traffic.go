@@ -107,25 +107,32 @@ func (e *Resolver) Validate() error {
 	errs := []error{e.validate("")}
 	for name := range e.Subsets {
 		if len(name) > 63 || !subsetName.MatchString(name) {
-			errs = append(errs, fmt.Errorf("Subset %q is not a valid DNS label", name)) //nolint:staticcheck // begins with a field's name
+			errs = append(errs, fmt.Errorf("Subset %q is not a valid DNS label",
+				name)) //nolint:staticcheck // begins with a field's name
 		}
 	}
 	known := func(subset string) bool { _, ok := e.Subsets[subset]; return ok || subset == "" }
 	if !known(e.DefaultSubset) {
-		errs = append(errs, fmt.Errorf("DefaultSubset %q is not a valid subset", e.DefaultSubset)) //nolint:staticcheck // begins with a field's name
+		errs = append(errs, fmt.Errorf("DefaultSubset %q is not a valid subset",
+			e.DefaultSubset)) //nolint:staticcheck // begins with a field's name
 	}
 	if e.ConnectTimeout < 0 || e.RequestTimeout < 0 {
-		errs = append(errs, errors.New("ConnectTimeout and RequestTimeout must not be below zero")) //nolint:staticcheck // begins with a field's name
+		errs = append(errs,
+			errors.New(
+				"ConnectTimeout and RequestTimeout must not be below zero")) //nolint:staticcheck // begins with a field's name
 	}
 	if r := e.Redirect; r != nil {
 		if len(e.Failover) > 0 {
-			errs = append(errs, errors.New("Redirect and Failover cannot both be set")) //nolint:staticcheck // begins with a field's name
+			errs = append(errs,
+				errors.New("Redirect and Failover cannot both be set")) //nolint:staticcheck // begins with a field's name
 		}
 		if *r == (Redirect{}) {
 			errs = append(errs, errors.New("Redirect is empty")) //nolint:staticcheck // begins with a field's name
 		}
 		if r.ServiceSubset != "" && r.Service == "" {
-			errs = append(errs, errors.New("Redirect.ServiceSubset defined without Redirect.Service")) //nolint:staticcheck // begins with a field's name
+			errs = append(errs,
+				errors.New(
+					"Redirect.ServiceSubset defined without Redirect.Service")) //nolint:staticcheck // begins with a field's name
 		}
 	}
 	for subset, f := range e.Failover {
@@ -158,16 +165,20 @@ func (l *LoadBalancer) validate() error {
 	if l == nil {
 		return nil
 	}
-	errs := []error{oneOf("LoadBalancer.Policy", l.Policy, "", "random", "round_robin", "least_request", "ring_hash", "maglev")}
+	errs := []error{oneOf("LoadBalancer.Policy", l.Policy, "", "random", "round_robin", "least_request",
+		"ring_hash", "maglev")}
 	hashing := l.Policy == "ring_hash" || l.Policy == "maglev"
 	if len(l.HashPolicies) > 0 && !hashing {
-		errs = append(errs, fmt.Errorf("LoadBalancer.HashPolicies specified for non-hash-based Policy: %q", l.Policy)) //nolint:staticcheck // begins with a field's name
+		errs = append(errs, fmt.Errorf("LoadBalancer.HashPolicies specified for non-hash-based Policy: %q",
+			l.Policy)) //nolint:staticcheck // begins with a field's name
 	}
 	if l.RingHashConfig != nil && l.Policy != "ring_hash" {
-		errs = append(errs, fmt.Errorf("LoadBalancer.RingHashConfig specified for incompatible Policy %q", l.Policy)) //nolint:staticcheck // begins with a field's name
+		errs = append(errs, fmt.Errorf("LoadBalancer.RingHashConfig specified for incompatible Policy %q",
+			l.Policy)) //nolint:staticcheck // begins with a field's name
 	}
 	if l.LeastRequestConfig != nil && l.Policy != "least_request" {
-		errs = append(errs, fmt.Errorf("LoadBalancer.LeastRequestConfig specified for incompatible Policy %q", l.Policy)) //nolint:staticcheck // begins with a field's name
+		errs = append(errs, fmt.Errorf("LoadBalancer.LeastRequestConfig specified for incompatible Policy %q",
+			l.Policy)) //nolint:staticcheck // begins with a field's name
 	}
 	for i, h := range l.HashPolicies {
 		path := fmt.Sprintf("LoadBalancer.HashPolicies[%d]", i)
@@ -279,7 +290,8 @@ func (e *Router) Validate() error {
 		}
 		if d := r.Destination; d != nil {
 			if d.PrefixRewrite != "" && !rewritable {
-				errs = append(errs, fmt.Errorf("%s cannot make use of PrefixRewrite without configuring either PathExact or PathPrefix", path))
+				errs = append(errs, fmt.Errorf("%s cannot make use of PrefixRewrite without configuring either PathExact or "+
+					"PathPrefix", path))
 			}
 			if slices.ContainsFunc(d.RetryOnStatusCodes, func(c uint32) bool { return c < 100 || c > 599 }) {
 				errs = append(errs, fmt.Errorf("%s.Destination.RetryOnStatusCodes: codes must be 100 to 599", path))
@@ -391,7 +403,8 @@ func (e *Splitter) Validate() error {
 	for i, s := range e.Splits {
 		scaled := int(math.Round(float64(s.Weight) * 100))
 		if scaled < 0 || scaled > 10000 {
-			errs = append(errs, fmt.Errorf("Splits[%d].Weight %v: must be 0 to 100", i, s.Weight)) //nolint:staticcheck // begins with a field's name
+			errs = append(errs, fmt.Errorf("Splits[%d].Weight %v: must be 0 to 100", i,
+				s.Weight)) //nolint:staticcheck // begins with a field's name
 		}
 		sum += scaled
 		to := [2]string{s.Service, s.ServiceSubset}

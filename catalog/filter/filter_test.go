@@ -14,10 +14,13 @@ import (
 func entry() *Entry {
 	return &Entry{
 		Node: &catalog.Node{Name: "n1", Address: "10.0.0.1", Meta: map[string]string{"env": "prod", "odd key": "x"}},
-		Service: &catalog.Service{ID: "web-1", Name: "web", Port: 80, Tags: []string{"v1", "canary"}, Weights: catalog.Weights{Passing: 1},
+		Service: &catalog.Service{ID: "web-1", Name: "web", Port: 80, Tags: []string{"v1", "canary"},
+			Weights:         catalog.Weights{Passing: 1},
 			TaggedAddresses: map[string]catalog.ServiceAddress{"lan": {Address: "10.1.1.1", Port: 9}},
-			Proxy:           []byte(`{"DestinationServiceName":"db","Config":{"protocol":"http","n":3,"on":true},"Upstreams":[{"DestinationName":"a"},{"DestinationName":"b"}]}`)},
-		Checks: []*catalog.Check{{ID: "serfHealth", Status: catalog.Passing}, {ID: "c", Status: catalog.Critical, ServiceTags: []string{"t"}}},
+			Proxy: []byte(`{"DestinationServiceName":"db","Config":{"protocol":"http","n":3,"on":true},` +
+				`"Upstreams":[{"DestinationName":"a"},{"DestinationName":"b"}]}`)},
+		Checks: []*catalog.Check{{ID: "serfHealth", Status: catalog.Passing},
+			{ID: "c", Status: catalog.Critical, ServiceTags: []string{"t"}}},
 	}
 }
 
@@ -106,12 +109,18 @@ func TestMatch(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for _, text := range []string{
-		"Bogus == 1", "Node.Bogus == 1", "Node == 1", "Service.Tags == v1", "Service.Port matches x", "Service.Port == x", "Service.Port is empty",
-		"Service.EnableTagOverride == perhaps", "Checks == 1", "Checks.Status", "==", "(", "Service.Port == 80)", "(Service.Port == 80", `Service.Service == "web`,
-		`Service.Service matches "("`, "Service.Port == 80 and", "Service.Port == 80 xor Service.Port == 1", "a..b == 1", "Node.Meta.a.b == 1", "Node.Meta == 1",
-		"any Service.Tags as t { t == v1", "any Service.Tags as t t == v1 }", "any Service.Port as p { p == 1 }", "any Bogus as p { p == 1 }",
-		"any Service.Tags as a, a { a == v1 }", "any Service.Tags as _ { Service.Port == 1 }", "any Service.Tags as t { x == v1 }", "any Service.Tags as t { t == v1 } and Service.Port == 1",
-		`"/Service/ Port" == 1`, `"//" == 1`, "Service.Port == 007", "Service.Port == 1.", "Node.Meta[env] == prod", `Node.Meta["env" == prod`, "not", "in Service.Tags", "v1 in", "\x00",
+		"Bogus == 1", "Node.Bogus == 1", "Node == 1", "Service.Tags == v1", "Service.Port matches x", "Service.Port == x",
+		"Service.Port is empty",
+		"Service.EnableTagOverride == perhaps", "Checks == 1", "Checks.Status", "==", "(", "Service.Port == 80)",
+		"(Service.Port == 80", `Service.Service == "web`,
+		`Service.Service matches "("`, "Service.Port == 80 and", "Service.Port == 80 xor Service.Port == 1", "a..b == 1",
+		"Node.Meta.a.b == 1", "Node.Meta == 1",
+		"any Service.Tags as t { t == v1", "any Service.Tags as t t == v1 }", "any Service.Port as p { p == 1 }",
+		"any Bogus as p { p == 1 }",
+		"any Service.Tags as a, a { a == v1 }", "any Service.Tags as _ { Service.Port == 1 }",
+		"any Service.Tags as t { x == v1 }", "any Service.Tags as t { t == v1 } and Service.Port == 1",
+		`"/Service/ Port" == 1`, `"//" == 1`, "Service.Port == 007", "Service.Port == 1.", "Node.Meta[env] == prod",
+		`Node.Meta["env" == prod`, "not", "in Service.Tags", "v1 in", "\x00",
 		strings.Repeat("(", MaxDepth+5) + "Service.Port == 1" + strings.Repeat(")", MaxDepth+5),
 		strings.Repeat("not ", MaxDepth*100) + "Service.Port == 1",
 		strings.Repeat("x", MaxBytes+1), strings.Repeat("Service.Port==1 or ", MaxTerms/2) + strings.Repeat(" ", 10),
@@ -152,15 +161,19 @@ var (
 func drawTerm(t *rapid.T) string {
 	switch rapid.IntRange(0, 5).Draw(t, "term") {
 	case 0:
-		return fmt.Sprintf("Service %s %s", rapid.SampledFrom([]string{"==", "!=", "contains", "not contains"}).Draw(t, "op"), value.Draw(t, "value"))
+		return fmt.Sprintf("Service %s %s", rapid.SampledFrom([]string{"==", "!=", "contains", "not contains"}).Draw(t, "op"),
+			value.Draw(t, "value"))
 	case 1:
 		return fmt.Sprintf("%s %s Tags", value.Draw(t, "value"), rapid.SampledFrom([]string{"in", "not in"}).Draw(t, "op"))
 	case 2:
-		return fmt.Sprintf("Port %s %d", rapid.SampledFrom([]string{"==", "!="}).Draw(t, "op"), rapid.IntRange(0, 3).Draw(t, "port"))
+		return fmt.Sprintf("Port %s %d", rapid.SampledFrom([]string{"==", "!="}).Draw(t, "op"),
+			rapid.IntRange(0, 3).Draw(t, "port"))
 	case 3:
-		return fmt.Sprintf("%s %s", rapid.SampledFrom([]string{"Tags", "Meta", "Service", "ID"}).Draw(t, "sel"), rapid.SampledFrom([]string{"is empty", "is not empty"}).Draw(t, "op"))
+		return fmt.Sprintf("%s %s", rapid.SampledFrom([]string{"Tags", "Meta", "Service", "ID"}).Draw(t, "sel"),
+			rapid.SampledFrom([]string{"is empty", "is not empty"}).Draw(t, "op"))
 	case 4:
-		return fmt.Sprintf("Meta.%s %s %s", rapid.SampledFrom([]string{"k", "l"}).Draw(t, "key"), rapid.SampledFrom([]string{"==", "!=", "matches", "not matches", "contains"}).Draw(t, "op"), value.Draw(t, "value"))
+		return fmt.Sprintf("Meta.%s %s %s", rapid.SampledFrom([]string{"k", "l"}).Draw(t, "key"),
+			rapid.SampledFrom([]string{"==", "!=", "matches", "not matches", "contains"}).Draw(t, "op"), value.Draw(t, "value"))
 	}
 	return fmt.Sprintf("EnableTagOverride == %v", rapid.Bool().Draw(t, "flag"))
 }
@@ -179,10 +192,13 @@ func drawExpression(t *rapid.T, depth int) string {
 	case 3:
 		return "( " + drawExpression(t, depth-1) + " )"
 	case 4:
-		return fmt.Sprintf("( %s Tags as t { t %s %s or %s } )", rapid.SampledFrom([]string{"any", "all"}).Draw(t, "quantifier"),
-			rapid.SampledFrom([]string{"==", "!=", "contains"}).Draw(t, "op"), value.Draw(t, "value"), drawExpression(t, depth-1))
+		return fmt.Sprintf("( %s Tags as t { t %s %s or %s } )", rapid.SampledFrom([]string{"any", "all"}).Draw(t,
+			"quantifier"),
+			rapid.SampledFrom([]string{"==", "!=", "contains"}).Draw(t, "op"), value.Draw(t, "value"),
+			drawExpression(t, depth-1))
 	case 5:
-		return fmt.Sprintf("( %s Meta as k, v { k == %s or v == %s } )", rapid.SampledFrom([]string{"any", "all"}).Draw(t, "quantifier"),
+		return fmt.Sprintf("( %s Meta as k, v { k == %s or v == %s } )", rapid.SampledFrom([]string{"any", "all"}).Draw(t,
+			"quantifier"),
 			value.Draw(t, "key"), value.Draw(t, "value"))
 	}
 	return drawTerm(t)
@@ -215,13 +231,17 @@ func TestAgainstReference(t *testing.T) {
 
 // FuzzCompile looks for panics, and for texts over which we and the reference disagree.
 func FuzzCompile(f *testing.F) {
-	for _, s := range []string{`Node == "n"`, `Meta.env == prod`, `Meta["a b"] != x`, `not (ID == 1 or ID is empty) and Address matches "10"`, "a in Meta", "Node ==\t`x`", `"x"in Node`, `any Meta as k { k == env }`, `Node == n or all Meta as k, _ { k matches "e" }`, `"/Meta/env" == prod`} {
+	for _, s := range []string{`Node == "n"`, `Meta.env == prod`, `Meta["a b"] != x`,
+		`not (ID == 1 or ID is empty) and Address matches "10"`, "a in Meta", "Node ==\t`x`", `"x"in Node`,
+		`any Meta as k { k == env }`, `Node == n or all Meta as k, _ { k matches "e" }`, `"/Meta/env" == prod`} {
 		f.Add(s)
 	}
 	n := &catalog.Node{Name: "n", Address: "10.0.0.1", Meta: map[string]string{"env": "prod"}}
 	f.Fuzz(func(t *testing.T, text string) {
 		mine, err := Compile(Nodes, text)
-		if err != nil || mine == nil || len(text) > 100 || strings.Count(text, "(")+3*strings.Count(text, "{")+strings.Count(text, "not") > 6 { // the reference takes exponential time
+		// the reference takes exponential time
+		if err != nil || mine == nil || len(text) > 100 || strings.Count(text, "(")+3*strings.Count(text, "{")+
+			strings.Count(text, "not") > 6 {
 			return
 		}
 		got := mine.Match(n)
@@ -258,7 +278,9 @@ func TestExpressionsAreBounded(t *testing.T) {
 	if _, err := Compile(Entries, many(maxExpressions)); err != nil {
 		t.Error(err)
 	}
-	for _, text := range []string{many(maxExpressions + 1), "any Service.Tags as t { " + strings.ReplaceAll(many(maxExpressions+1), "Node.Node", "t") + " }", "Node.Node matches `" + strings.Repeat("(a{1,999})", 50) + "`"} {
+	for _, text := range []string{many(maxExpressions + 1), "any Service.Tags as t { " +
+		strings.ReplaceAll(many(maxExpressions+1), "Node.Node", "t") + " }", "Node.Node matches `" +
+		strings.Repeat("(a{1,999})", 50) + "`"} {
 		if _, err := Compile(Entries, text); err == nil {
 			t.Errorf("%.60s was taken", text)
 		}

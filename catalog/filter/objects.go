@@ -111,16 +111,18 @@ var serviceNodeFields = map[string]*field{
 	"ServiceAddress":  str(func(e *ServiceNode) string { return e.Service.Address }),
 	"ServiceTaggedAddresses": mapOf(&Schema{addressFields},
 		func(e *ServiceNode) map[string]catalog.ServiceAddress { return e.Service.TaggedAddresses }),
-	"ServiceWeights":           sub(&Schema{weightFields}, func(e *ServiceNode) *catalog.Weights { return &e.Service.Weights }),
+	"ServiceWeights": sub(&Schema{weightFields},
+		func(e *ServiceNode) *catalog.Weights { return &e.Service.Weights }),
 	"ServiceMeta":              strMap(func(e *ServiceNode) map[string]string { return e.Service.Meta }),
 	"ServicePort":              num(func(e *ServiceNode) int { return e.Service.Port }),
 	"ServiceSocketPath":        str(func(e *ServiceNode) string { return e.Service.SocketPath }),
 	"ServiceEnableTagOverride": flag(func(e *ServiceNode) bool { return e.Service.EnableTagOverride }),
 	"ServiceProxy":             free(func(e *ServiceNode) []byte { return e.Service.Proxy }),
 	"ServiceConnect":           sub(&Schema{connectFields}, func(e *ServiceNode) *catalog.Service { return e.Service }),
-	"ServiceLocality":          sub(&Schema{localityFields}, func(e *ServiceNode) *catalog.Locality { return e.Service.Locality }),
-	"CreateIndex":              num(func(e *ServiceNode) uint64 { return e.Service.CreateIndex }),
-	"ModifyIndex":              num(func(e *ServiceNode) uint64 { return e.Service.ModifyIndex }),
+	"ServiceLocality": sub(&Schema{localityFields},
+		func(e *ServiceNode) *catalog.Locality { return e.Service.Locality }),
+	"CreateIndex": num(func(e *ServiceNode) uint64 { return e.Service.CreateIndex }),
+	"ModifyIndex": num(func(e *ServiceNode) uint64 { return e.Service.ModifyIndex }),
 }
 
 var entryFields = map[string]*field{

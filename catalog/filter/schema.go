@@ -102,7 +102,8 @@ func free[T any](get func(*T) []byte) *field {
 
 // NewSchema makes the schema of a type of strings, numbers and maps that is not
 // the catalog's own.
-func NewSchema[T any](strings map[string]func(*T) string, numbers map[string]func(*T) int, maps map[string]func(*T) map[string]string) *Schema {
+func NewSchema[T any](strings map[string]func(*T) string, numbers map[string]func(*T) int,
+	maps map[string]func(*T) map[string]string) *Schema {
 	s := &Schema{fields: map[string]*field{}}
 	for name, get := range strings {
 		s.fields[name] = str(get)

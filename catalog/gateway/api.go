@@ -124,13 +124,15 @@ func gatewayStatus(st *catalog.State, get entry.Getter, e *entry.API) []entry.Co
 		l := &e.Listeners[i]
 		at := &entry.Reference{Kind: entry.APIGateway, Name: e.Name, SectionName: l.Name}
 		if why := Unusable(get, l); why != "" {
-			list[0] = condition("Accepted", "False", "InvalidCertificates", "gateway references invalid or missing certificates", self)
+			list[0] = condition("Accepted", "False", "InvalidCertificates", "gateway references invalid or missing certificates",
+				self)
 			list = append(list, condition("ResolvedRefs", "False", "InvalidCertificateRef", why, at))
 		} else {
 			list = append(list, condition("ResolvedRefs", "True", "ResolvedRefs", "resolved refs", at))
 		}
 		if len(routes.OfTCP(e.Name, l)) > 1 {
-			list = append(list, condition("Conflicted", "True", "RouteConflict", "TCP-based listeners currently only support binding a single route", at))
+			list = append(list, condition("Conflicted", "True", "RouteConflict",
+				"TCP-based listeners currently only support binding a single route", at))
 		} else {
 			list = append(list, condition("Conflicted", "False", "NoConflict", "listener has no route conflict", at))
 		}
@@ -170,14 +172,17 @@ func tcpStatus(get entry.Getter, e *entry.TCP) []entry.Condition {
 }
 
 // routeStatus: refuses tells why a listener does not take the route.
-func routeStatus(get entry.Getter, parents []entry.Reference, services []string, http bool, refuses func(*entry.APIListener) string) []entry.Condition {
+func routeStatus(get entry.Getter, parents []entry.Reference, services []string, http bool,
+	refuses func(*entry.APIListener) string) []entry.Condition {
 	list := []entry.Condition{condition("Accepted", "True", "Accepted", "route is valid", nil)}
 	if len(services) == 0 {
-		list[0] = condition("Accepted", "False", "NoUpstreamServicesTargeted", "route must target at least one upstream service", nil)
+		list[0] = condition("Accepted", "False", "NoUpstreamServicesTargeted",
+			"route must target at least one upstream service", nil)
 	}
 	for _, s := range services {
 		if protocol := entry.Protocol(get, s); http != entry.IsHTTP(protocol) {
-			list[0] = condition("Accepted", "False", "InvalidDiscoveryChain", fmt.Sprintf("route targets service %q, which uses protocol %q", s, protocol), nil)
+			list[0] = condition("Accepted", "False", "InvalidDiscoveryChain",
+				fmt.Sprintf("route targets service %q, which uses protocol %q", s, protocol), nil)
 		}
 	}
 	for i := range parents {
@@ -204,7 +209,8 @@ func routeStatus(get entry.Getter, parents []entry.Reference, services []string,
 		if bound {
 			list = append(list, condition("Bound", "True", "Bound", "successfully bound route", &p))
 		} else {
-			list = append(list, condition("Bound", "False", "FailedToBind", "failed to bind route to gateway "+p.Name+": "+why, &p))
+			list = append(list, condition("Bound", "False", "FailedToBind", "failed to bind route to gateway "+p.Name+
+				": "+why, &p))
 		}
 	}
 	return list

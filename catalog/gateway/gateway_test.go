@@ -39,7 +39,8 @@ func world(t *testing.T, entries []string, services ...*catalog.Service) *catalo
 func TestIngress(t *testing.T) {
 	t.Parallel()
 	st := world(t, []string{
-		`{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"http","Services":[{"Name":"*"}]},{"Port":5432,"Protocol":"tcp","Services":[{"Name":"db"}]}]}`,
+		`{"Kind":"ingress-gateway","Name":"edge","Listeners":[{"Port":80,"Protocol":"http","Services":[{"Name":"*"}]},{` +
+			`"Port":5432,"Protocol":"tcp","Services":[{"Name":"db"}]}]}`,
 		`{"Kind":"ingress-gateway","Name":"second","Listeners":[{"Port":81,"Protocol":"tcp","Services":[{"Name":"db"}]}]}`,
 		`{"Kind":"service-defaults","Name":"web","Protocol":"http"}`},
 		&catalog.Service{ID: "edge-1", Name: "edge", Kind: catalog.KindIngressGateway, Port: 8443},
@@ -47,7 +48,8 @@ func TestIngress(t *testing.T) {
 		&catalog.Service{ID: "impostor", Name: "edge", Port: 1},
 		&catalog.Service{ID: "second", Name: "second", Kind: catalog.KindIngressGateway, Port: 8445},
 		&catalog.Service{ID: "web", Name: "web", Port: 80})
-	for service, want := range map[string]string{"web": "edge-1 edge-2 ", "DB": "edge-1 edge-2 second ", "db": "edge-1 edge-2 second ", "other": ""} {
+	for service, want := range map[string]string{"web": "edge-1 edge-2 ", "DB": "edge-1 edge-2 second ",
+		"db": "edge-1 edge-2 second ", "other": ""} {
 		got := ""
 		for s := range Ingress(st, service) {
 			got += s.ID + " "

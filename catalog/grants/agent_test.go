@@ -58,7 +58,8 @@ func newAgent(policy string) (*Agent, *remote, *clock.Fake) {
 	c := clock.NewFake(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	r := &remote{known: map[string]Resolution{
 		"reader": {Accessor: "a-reader", Rules: []string{`key_prefix "" { policy = "read" }`}},
-		"ends":   {Accessor: "a-ends", Expires: c.Now().Add(40 * time.Second), Rules: []string{`key_prefix "" { policy = "read" }`}},
+		"ends": {Accessor: "a-ends", Expires: c.Now().Add(40 * time.Second),
+			Rules: []string{`key_prefix "" { policy = "read" }`}},
 	}}
 	return NewAgent(AgentConfig{Fetch: r.fetch, NodeName: "n1", DownPolicy: policy, TTL: 30 * time.Second, Clock: c,
 		Recovery: func() string { return "rescue" }}), r, c

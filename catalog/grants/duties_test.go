@@ -57,7 +57,8 @@ func TestTheLeaderMakesBuiltinsAndSweeps(t *testing.T) {
 	r.set(true)
 	polltest.Until(t, func() bool {
 		st := s.State()
-		return PolicyByID(st, acl.GlobalManagementID) != nil && PolicyByID(st, acl.GlobalReadOnlyID) != nil && len(Tokens(st)) == 2
+		return PolicyByID(st, acl.GlobalManagementID) != nil && PolicyByID(st, acl.GlobalReadOnlyID) != nil &&
+			len(Tokens(st)) == 2
 	}, "the built-in objects and the management token")
 	tok, err := k.CreateToken(ctx, TokenRequest{TTL: time.Minute})
 	if err != nil {

@@ -55,7 +55,8 @@ func synthetic(g *acl.Grants) (all []*acl.Policy) {
 		if err != nil {
 			return // checked when it was written
 		}
-		p := &acl.Policy{Name: "synthetic-policy-" + template + "-" + name, Description: "synthetic policy for " + about, Rules: rules, Datacenters: dcs}
+		p := &acl.Policy{Name: "synthetic-policy-" + template + "-" + name, Description: "synthetic policy for " + about,
+			Rules: rules, Datacenters: dcs}
 		p.Hash = acl.Sum(p)
 		p.ID = SyntheticID + template + " " + name + " " + strings.Join(dcs, ",")
 		all = append(all, p)
@@ -86,7 +87,8 @@ func find[T acl.Token | acl.Policy | acl.Role | acl.AuthMethod | acl.BindingRule
 }
 
 // list reads all records of a kind, by key.
-func list[T acl.Token | acl.Policy | acl.Role | acl.AuthMethod | acl.BindingRule](st *catalog.State, kind catalog.RecordKind) (all []*T) {
+func list[T acl.Token | acl.Policy | acl.Role | acl.AuthMethod | acl.BindingRule](st *catalog.State,
+	kind catalog.RecordKind) (all []*T) {
 	for r := range st.Records(kind, "") {
 		if v := find[T](r); v != nil {
 			all = append(all, v)

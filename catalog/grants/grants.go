@@ -71,7 +71,8 @@ type known struct {
 type version struct{ generation, tokens, policies, roles uint64 }
 
 func versionOf(generation uint64, st *catalog.State) version {
-	return version{generation, st.RecordsIndex(catalog.RecordACLToken), st.RecordsIndex(catalog.RecordACLPolicy), st.RecordsIndex(catalog.RecordACLRole)}
+	return version{generation, st.RecordsIndex(catalog.RecordACLToken), st.RecordsIndex(catalog.RecordACLPolicy),
+		st.RecordsIndex(catalog.RecordACLRole)}
 }
 
 const (

@@ -91,9 +91,11 @@ func TestTokensShareAuthorizers(t *testing.T) {
 	if w.grant(one.SecretID).Authorizer != w.grant(two.SecretID).Authorizer {
 		t.Error("the same policies are compiled twice")
 	}
-	three := w.token(acl.Token{Grants: acl.Grants{ServiceIdentities: []acl.ServiceIdentity{{ServiceName: "web"}}, NodeIdentities: []acl.NodeIdentity{{NodeName: "n9", Datacenter: "dc2"}}}})
+	three := w.token(acl.Token{Grants: acl.Grants{ServiceIdentities: []acl.ServiceIdentity{{ServiceName: "web"}},
+		NodeIdentities: []acl.NodeIdentity{{NodeName: "n9", Datacenter: "dc2"}}}})
 	g := w.grant(three.SecretID)
-	if !g.Allow(acl.Service, "web", acl.Write) || !g.Allow(acl.Service, "web-sidecar-proxy", acl.Write) || g.Allow(acl.Service, "api", acl.Write) || !g.Allow(acl.Node, "x", acl.Read) {
+	if !g.Allow(acl.Service, "web", acl.Write) || !g.Allow(acl.Service, "web-sidecar-proxy", acl.Write) ||
+		g.Allow(acl.Service, "api", acl.Write) || !g.Allow(acl.Node, "x", acl.Read) {
 		t.Error("service identity")
 	}
 	if g.Allow(acl.Node, "n9", acl.Write) {
@@ -108,10 +110,12 @@ func TestSpecialSecrets(t *testing.T) {
 		t.Error("anonymous")
 	}
 	if err := g.Check(acl.Key, "a", acl.Read); !errkind.Is(err, errkind.Denied) ||
-		err.Error() != `Permission denied: token with AccessorID '00000000-0000-0000-0000-000000000002' lacks permission 'key:read' on "a"` {
+		err.Error() != `Permission denied: token with AccessorID '00000000-0000-0000-0000-000000000002' lacks permission `+
+			`'key:read' on "a"` {
 		t.Error(err)
 	}
-	if err := g.Check(acl.Operator, "", acl.Write); err == nil || !strings.HasSuffix(err.Error(), "lacks permission 'operator:write'") {
+	if err := g.Check(acl.Operator, "", acl.Write); err == nil ||
+		!strings.HasSuffix(err.Error(), "lacks permission 'operator:write'") {
 		t.Error(err)
 	}
 	anonymous := TokenByAccessor(w.store.State(), acl.AnonymousAccessor)

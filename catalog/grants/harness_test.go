@@ -65,13 +65,15 @@ type world struct {
 
 func newWorld(t *testing.T, change func(*KeeperConfig, *Config)) *world {
 	t.Helper()
-	w := &world{T: t, store: newStore(), clock: clock.NewFake(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), verifier: &verifier{}}
-	kc := KeeperConfig{Store: w.store, Datacenter: "dc1", Clock: w.clock, Verifier: w.verifier, ResetIndex: func(done bool) uint64 {
-		if done {
-			w.reset = 0
-		}
-		return w.reset
-	}}
+	w := &world{T: t, store: newStore(), clock: clock.NewFake(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)),
+		verifier: &verifier{}}
+	kc := KeeperConfig{Store: w.store, Datacenter: "dc1", Clock: w.clock, Verifier: w.verifier,
+		ResetIndex: func(done bool) uint64 {
+			if done {
+				w.reset = 0
+			}
+			return w.reset
+		}}
 	rc := Config{Now: w.store.now, Datacenter: "dc1", NodeName: "n1", Clock: w.clock}
 	if change != nil {
 		change(&kc, &rc)
@@ -129,7 +131,8 @@ type verifier struct{}
 
 func (*verifier) Check(*acl.AuthMethod) error { return nil }
 func (*verifier) Fields(*acl.AuthMethod) Claims {
-	return Claims{Vars: map[string]string{"value.team": "team"}, Selectable: map[string]any{"value": map[string]any{"team": "team"}, "list": map[string]any{"groups": []string{}}}}
+	return Claims{Vars: map[string]string{"value.team": "team"},
+		Selectable: map[string]any{"value": map[string]any{"team": "team"}, "list": map[string]any{"groups": []string{}}}}
 }
 func (*verifier) Login(_ context.Context, _ *acl.AuthMethod, credential string) (Claims, error) {
 	if len(credential) < 6 || credential[:5] != "good:" {
@@ -137,5 +140,6 @@ func (*verifier) Login(_ context.Context, _ *acl.AuthMethod, credential string) 
 	}
 	team := credential[5:]
 	return Claims{Vars: map[string]string{"value.team": team},
-		Selectable: map[string]any{"value": map[string]any{"team": team}, "list": map[string]any{"groups": []string{"all", team}}}}, nil
+		Selectable: map[string]any{"value": map[string]any{"team": team},
+			"list": map[string]any{"groups": []string{"all", team}}}}, nil
 }

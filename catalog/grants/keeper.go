@@ -103,11 +103,13 @@ func (k *Keeper) change(ctx context.Context, decide func(st *catalog.State) ([]c
 
 // put is the operation that stores v if its record is still the one with that index, 0 for none.
 func put(kind catalog.RecordKind, key, name string, index uint64, v any) catalog.RecordOp {
-	return catalog.RecordOp{Verb: catalog.RecordCAS, Record: catalog.Record{Kind: kind, Key: key, Name: name, Value: acl.Encode(v), ModifyIndex: index}}
+	return catalog.RecordOp{Verb: catalog.RecordCAS, Record: catalog.Record{Kind: kind, Key: key, Name: name,
+		Value: acl.Encode(v), ModifyIndex: index}}
 }
 
 func remove(kind catalog.RecordKind, key string, index uint64) catalog.RecordOp {
-	return catalog.RecordOp{Verb: catalog.RecordDeleteCAS, Record: catalog.Record{Kind: kind, Key: key, ModifyIndex: index}}
+	return catalog.RecordOp{Verb: catalog.RecordDeleteCAS, Record: catalog.Record{Kind: kind, Key: key,
+		ModifyIndex: index}}
 }
 
 var (
@@ -127,7 +129,8 @@ func checkGrants(st *catalog.State, g *acl.Grants, dc string) (err error) {
 			return invalid("Service identity is missing the service name field on this token")
 		}
 		if !acl.ValidIdentityName(s.ServiceName) {
-			return invalid("Service identity %q has an invalid name. Only lowercase alphanumeric characters, '-' and '_' are allowed", s.ServiceName)
+			return invalid("Service identity %q has an invalid name. Only lowercase alphanumeric characters, '-' and '_' are "+
+				"allowed", s.ServiceName)
 		}
 	}
 	for _, n := range g.NodeIdentities {

@@ -26,7 +26,8 @@ func TestBootstrap(t *testing.T) {
 	says(t, err, errkind.Invalid, "must be a UUID")
 	tok, err := w.keeper.Bootstrap(t.Context(), "")
 	w.must(err)
-	if !w.grant(tok.SecretID).Allow(acl.ACL, "", acl.Write) || tok.Policies[0].Name != acl.GlobalManagementName || tok.CreateIndex == 0 {
+	if !w.grant(tok.SecretID).Allow(acl.ACL, "", acl.Write) || tok.Policies[0].Name != acl.GlobalManagementName ||
+		tok.CreateIndex == 0 {
 		t.Errorf("%+v", tok)
 	}
 	index := w.store.State().Record(catalog.RecordACLBootstrap, bootstrapKey).ModifyIndex
@@ -55,15 +56,22 @@ func TestTokensAreChecked(t *testing.T) {
 		"secret form":     {TokenRequest{Token: acl.Token{SecretID: "x"}}, "SecretID is not a valid UUID"},
 		"accessor in use": {TokenRequest{Token: acl.Token{AccessorID: existing.AccessorID}}, "already in use"},
 		"secret in use":   {TokenRequest{Token: acl.Token{SecretID: existing.SecretID}}, "already in use"},
-		"no such policy":  {TokenRequest{Token: acl.Token{Grants: acl.Grants{Policies: links("nope")}}}, `No such ACL policy with name "nope"`},
-		"no such role":    {TokenRequest{Token: acl.Token{Roles: links("nope")}}, `No such ACL role with name "nope"`},
-		"bad service":     {TokenRequest{Token: acl.Token{Grants: acl.Grants{ServiceIdentities: []acl.ServiceIdentity{{ServiceName: `A"`}}}}}, "invalid name"},
-		"no datacenter":   {TokenRequest{Token: acl.Token{Grants: acl.Grants{NodeIdentities: []acl.NodeIdentity{{NodeName: "n"}}}}}, "datacenter"},
-		"bad template":    {TokenRequest{Token: acl.Token{Grants: acl.Grants{TemplatedPolicies: []acl.TemplatedPolicy{{TemplateName: "builtin/x"}}}}}, "no such ACL templated policy"},
-		"both ends":       {TokenRequest{Token: acl.Token{ExpirationTime: &past}, TTL: time.Hour}, "cannot both be set"},
-		"short life":      {TokenRequest{TTL: time.Second}, "cannot be less than 1m0s"},
-		"long life":       {TokenRequest{TTL: 25 * time.Hour}, "cannot be more than 24h0m0s"},
-		"past":            {TokenRequest{Token: acl.Token{ExpirationTime: &past}}, "cannot be less than"},
+		"no such policy": {TokenRequest{Token: acl.Token{Grants: acl.Grants{Policies: links("nope")}}},
+			`No such ACL policy with name "nope"`},
+		"no such role": {TokenRequest{Token: acl.Token{Roles: links("nope")}}, `No such ACL role with name "nope"`},
+		"bad service": {TokenRequest{
+			Token: acl.Token{Grants: acl.Grants{ServiceIdentities: []acl.ServiceIdentity{{ServiceName: `A"`}}}},
+		}, "invalid name"},
+		"no datacenter": {TokenRequest{
+			Token: acl.Token{Grants: acl.Grants{NodeIdentities: []acl.NodeIdentity{{NodeName: "n"}}}},
+		}, "datacenter"},
+		"bad template": {TokenRequest{
+			Token: acl.Token{Grants: acl.Grants{TemplatedPolicies: []acl.TemplatedPolicy{{TemplateName: "builtin/x"}}}},
+		}, "no such ACL templated policy"},
+		"both ends":  {TokenRequest{Token: acl.Token{ExpirationTime: &past}, TTL: time.Hour}, "cannot both be set"},
+		"short life": {TokenRequest{TTL: time.Second}, "cannot be less than 1m0s"},
+		"long life":  {TokenRequest{TTL: 25 * time.Hour}, "cannot be more than 24h0m0s"},
+		"past":       {TokenRequest{Token: acl.Token{ExpirationTime: &past}}, "cannot be less than"},
 	} {
 		_, err := w.keeper.CreateToken(t.Context(), c.in)
 		if !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), c.says) {
@@ -82,7 +90,8 @@ func TestTokensAreChecked(t *testing.T) {
 	says(t, up(func(r *TokenRequest) { r.TTL = time.Hour }), errkind.Invalid, "expiration time")
 	says(t, up(func(r *TokenRequest) { r.AccessorID = uuid.NewString() }), errkind.NotFound, "Cannot find token")
 	w.must(up(func(r *TokenRequest) { r.Description = "new" }))
-	if got := TokenByAccessor(w.store.State(), existing.AccessorID); got.Description != "new" || string(got.Hash) == string(existing.Hash) || got.ModifyIndex == existing.ModifyIndex {
+	if got := TokenByAccessor(w.store.State(), existing.AccessorID); got.Description != "new" ||
+		string(got.Hash) == string(existing.Hash) || got.ModifyIndex == existing.ModifyIndex {
 		t.Errorf("%+v", got)
 	}
 	says(t, w.keeper.DeleteToken(t.Context(), acl.AnonymousAccessor), errkind.Invalid, "anonymous token")
@@ -107,7 +116,8 @@ func TestPoliciesAndRolesAreChecked(t *testing.T) {
 		"taken":    {acl.Policy{Name: "taken"}, errkind.Invalid, "already exists"},
 		"rules":    {acl.Policy{Name: "x", Rules: "nope"}, errkind.Invalid, "Invalid Policy: "},
 		"unknown":  {acl.Policy{ID: uuid.NewString(), Name: "x"}, errkind.NotFound, "cannot find policy"},
-		"builtin":  {acl.Policy{ID: acl.GlobalManagementID, Name: acl.GlobalManagementName, Rules: ""}, errkind.Invalid, "not permitted"},
+		"builtin": {acl.Policy{ID: acl.GlobalManagementID, Name: acl.GlobalManagementName, Rules: ""}, errkind.Invalid,
+			"not permitted"},
 	} {
 		_, err := w.keeper.SetPolicy(t.Context(), c.in)
 		if !errkind.Is(err, c.kind) || !strings.Contains(err.Error(), c.says) {
@@ -132,7 +142,8 @@ func TestPoliciesAndRolesAreChecked(t *testing.T) {
 
 func TestLogins(t *testing.T) {
 	w := newWorld(t, nil)
-	_, err := w.keeper.SetAuthMethod(t.Context(), acl.AuthMethod{Name: "jwt", Type: "jwt", MaxTokenTTL: acl.Duration(5 * time.Minute)}, true)
+	_, err := w.keeper.SetAuthMethod(t.Context(),
+		acl.AuthMethod{Name: "jwt", Type: "jwt", MaxTokenTTL: acl.Duration(5 * time.Minute)}, true)
 	w.must(err)
 	w.policy("team-blue", `key_prefix "blue/" { policy = "write" }`)
 	for _, b := range []acl.BindingRule{
@@ -148,7 +159,8 @@ func TestLogins(t *testing.T) {
 	tok, err := w.keeper.Login(t.Context(), "jwt", "good:blue", map[string]string{"pod": "p"})
 	w.must(err)
 	g := w.grant(tok.SecretID)
-	if !g.Allow(acl.Service, "svc-blue", acl.Write) || !g.Allow(acl.Key, "blue/x", acl.Write) || g.Allow(acl.Node, "never", acl.Write) ||
+	if !g.Allow(acl.Service, "svc-blue", acl.Write) || !g.Allow(acl.Key, "blue/x", acl.Write) ||
+		g.Allow(acl.Node, "never", acl.Write) ||
 		!tok.Local || tok.ExpirationTime == nil || tok.Description != `token created via login: {"pod":"p"}` {
 		t.Errorf("%+v", tok)
 	}
@@ -186,14 +198,16 @@ func TestBindingRulesAreChecked(t *testing.T) {
 		"endless variable": {AuthMethod: "jwt", BindType: acl.BindService, BindName: "${value.team"},
 		"bad selector":     {AuthMethod: "jwt", BindType: acl.BindService, BindName: "x", Selector: "value.team ="},
 		"unknown selector": {AuthMethod: "jwt", BindType: acl.BindService, BindName: "x", Selector: `value.nope == "x"`},
-		"vars":             {AuthMethod: "jwt", BindType: acl.BindService, BindName: "x", BindVars: &acl.TemplateVariables{Name: "x"}},
+		"vars": {AuthMethod: "jwt", BindType: acl.BindService, BindName: "x",
+			BindVars: &acl.TemplateVariables{Name: "x"}},
 	} {
 		if _, err := w.keeper.SetBindingRule(t.Context(), b); !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, typ := range []string{"", "oidc", "aws-iam"} {
-		if _, err := w.keeper.SetAuthMethod(t.Context(), acl.AuthMethod{Name: "x", Type: typ}, true); !errkind.Is(err, errkind.Invalid) {
+		if _, err := w.keeper.SetAuthMethod(t.Context(), acl.AuthMethod{Name: "x", Type: typ}, true); !errkind.Is(err,
+			errkind.Invalid) {
 			t.Errorf("%s: %v", typ, err)
 		}
 	}
@@ -205,10 +219,13 @@ func TestChangesThatMeet(t *testing.T) {
 	w.policy("p", "")
 	tok := w.token(acl.Token{Description: "old"})
 	w.store.before = func() {
-		_, err := w.keeper.UpdateToken(t.Context(), TokenRequest{Token: acl.Token{AccessorID: tok.AccessorID, Description: "between", Grants: acl.Grants{Policies: links("p")}}})
+		_, err := w.keeper.UpdateToken(t.Context(),
+			TokenRequest{Token: acl.Token{AccessorID: tok.AccessorID, Description: "between",
+				Grants: acl.Grants{Policies: links("p")}}})
 		w.must(err)
 	}
-	_, err := w.keeper.UpdateToken(t.Context(), TokenRequest{Token: acl.Token{AccessorID: tok.AccessorID, Description: "last"}})
+	_, err := w.keeper.UpdateToken(t.Context(),
+		TokenRequest{Token: acl.Token{AccessorID: tok.AccessorID, Description: "last"}})
 	w.must(err)
 	if got := TokenByAccessor(w.store.State(), tok.AccessorID); got.Description != "last" || len(got.Policies) != 0 {
 		t.Errorf("%+v", got)

@@ -61,7 +61,8 @@ func (k *Keeper) checkMethod(in *acl.AuthMethod) error {
 	case in.Type == "":
 		return invalid("Invalid Auth Method: no Type is set")
 	case in.Type == "oidc":
-		return invalid("Invalid Auth Method: Type oidc needs a browser login, which is an enterprise feature; use jwt with OIDCDiscoveryURL")
+		return invalid("Invalid Auth Method: Type oidc needs a browser login, which is an enterprise feature; use jwt " +
+			"with OIDCDiscoveryURL")
 	case !slices.Contains(methodTypes, in.Type):
 		return invalid("Invalid Auth Method: Type should be one of: [jwt kubernetes]")
 	}
@@ -134,7 +135,8 @@ func (k *Keeper) SetBindingRule(ctx context.Context, in acl.BindingRule) (*acl.B
 			return nil, err
 		}
 		in.CreateIndex, in.ModifyIndex = 0, 0
-		check := catalog.RecordOp{Verb: catalog.RecordCheck, Record: catalog.Record{Kind: catalog.RecordACLAuthMethod, Key: m.Name, ModifyIndex: m.ModifyIndex}}
+		check := catalog.RecordOp{Verb: catalog.RecordCheck, Record: catalog.Record{Kind: catalog.RecordACLAuthMethod,
+			Key: m.Name, ModifyIndex: m.ModifyIndex}}
 		return []catalog.RecordOp{check, put(catalog.RecordACLBindingRule, in.ID, "", index, &in)}, nil
 	})
 	if err != nil {

@@ -82,8 +82,10 @@ func changesNode(old *catalog.Node, c *catalog.Register) bool {
 	case c.SkipNodeUpdate:
 		return n.ID != "" && n.ID != old.ID
 	}
-	same := n.Name == old.Name && (n.ID == "" || n.ID == old.ID) && n.Address == old.Address && maps.Equal(n.TaggedAddresses, old.TaggedAddresses) &&
-		maps.Equal(n.Meta, old.Meta) && (n.Locality == nil) == (old.Locality == nil) && (n.Locality == nil || *n.Locality == *old.Locality)
+	same := n.Name == old.Name && (n.ID == "" || n.ID == old.ID) && n.Address == old.Address &&
+		maps.Equal(n.TaggedAddresses, old.TaggedAddresses) &&
+		maps.Equal(n.Meta, old.Meta) && (n.Locality == nil) == (old.Locality == nil) && (n.Locality == nil ||
+		*n.Locality == *old.Locality)
 	return !same
 }
 

@@ -57,7 +57,8 @@ func (k *Keeper) Bootstrap(ctx context.Context, secret string) (*acl.Token, erro
 	return k.stored(t.AccessorID)
 }
 
-func (k *Keeper) bootstrap(ctx context.Context, secret, description string, mayReset bool) (t *acl.Token, reset bool, err error) {
+func (k *Keeper) bootstrap(ctx context.Context, secret, description string, mayReset bool) (t *acl.Token, reset bool,
+	err error) {
 	if secret == "" {
 		secret = uuid.NewString()
 	}
@@ -70,13 +71,15 @@ func (k *Keeper) bootstrap(ctx context.Context, secret, description string, mayR
 			index = r.ModifyIndex
 			reset = mayReset && k.cfg.ResetIndex != nil && k.cfg.ResetIndex(false) == index
 			if !reset {
-				return nil, errkind.Errorf(errkind.Denied, "Permission denied: ACL bootstrap no longer allowed (reset index: %d)", index)
+				return nil, errkind.Errorf(errkind.Denied, "Permission denied: ACL bootstrap no longer allowed (reset index: %d)",
+					index)
 			}
 		}
 		if st.RecordByName(catalog.RecordACLToken, SecretName(secret)) != nil {
 			return nil, invalid("SecretID is already in use")
 		}
-		return append(k.builtins(st), put(catalog.RecordACLBootstrap, bootstrapKey, "", index, &acl.Bootstrap{AccessorID: t.AccessorID}), putToken(t)), nil
+		return append(k.builtins(st), put(catalog.RecordACLBootstrap, bootstrapKey, "", index,
+			&acl.Bootstrap{AccessorID: t.AccessorID}), putToken(t)), nil
 	})
 	return t, reset, err
 }
@@ -148,7 +151,8 @@ func (k *Keeper) create(ctx context.Context, t acl.Token) (*acl.Token, error) {
 			if m == nil {
 				return nil, errUnknown
 			}
-			ops = append(ops, catalog.RecordOp{Verb: catalog.RecordCheck, Record: catalog.Record{Kind: m.Kind, Key: m.Key, ModifyIndex: m.ModifyIndex}})
+			ops = append(ops, catalog.RecordOp{Verb: catalog.RecordCheck, Record: catalog.Record{Kind: m.Kind, Key: m.Key,
+				ModifyIndex: m.ModifyIndex}})
 		}
 		return ops, nil
 	})
@@ -188,7 +192,8 @@ func (k *Keeper) UpdateToken(ctx context.Context, in TokenRequest) (*acl.Token, 
 			return nil, invalid("cannot toggle local mode of %s", in.AccessorID)
 		case in.AuthMethod != "" && in.AuthMethod != old.AuthMethod:
 			return nil, invalid("Cannot change AuthMethod of %s", in.AccessorID)
-		case in.TTL != 0 || in.ExpirationTime != nil && (old.ExpirationTime == nil || !in.ExpirationTime.Equal(*old.ExpirationTime)):
+		case in.TTL != 0 || in.ExpirationTime != nil && (old.ExpirationTime == nil ||
+			!in.ExpirationTime.Equal(*old.ExpirationTime)):
 			return nil, invalid("Cannot change expiration time of %s", in.AccessorID)
 		}
 		t := *old
@@ -268,7 +273,8 @@ func (k *Keeper) builtins(st *catalog.State) (ops []catalog.RecordOp) {
 		ops = append(ops, put(catalog.RecordACLPolicy, p.ID, name, index, &p))
 	}
 	if st.Record(catalog.RecordACLToken, acl.AnonymousAccessor) == nil {
-		t := &acl.Token{AccessorID: acl.AnonymousAccessor, SecretID: acl.AnonymousSecret, Description: "Anonymous Token", CreateTime: k.now()}
+		t := &acl.Token{AccessorID: acl.AnonymousAccessor, SecretID: acl.AnonymousSecret, Description: "Anonymous Token",
+			CreateTime: k.now()}
 		t.Hash = acl.Sum(t)
 		ops = append(ops, putToken(t))
 	}
@@ -291,7 +297,8 @@ func initialKey(secret string) string { return "initial/" + SecretName(secret) }
 
 func (k *Keeper) ensureInitial(ctx context.Context, secret string) error {
 	const description = "Initial Management Token"
-	if st := k.cfg.Store.State(); st.Record(catalog.RecordACLBootstrap, bootstrapKey) == nil && st.Record(catalog.RecordACLBootstrap, initialKey(secret)) == nil &&
+	if st := k.cfg.Store.State(); st.Record(catalog.RecordACLBootstrap, bootstrapKey) == nil &&
+		st.Record(catalog.RecordACLBootstrap, initialKey(secret)) == nil &&
 		st.RecordByName(catalog.RecordACLToken, SecretName(secret)) == nil {
 		if _, _, err := k.bootstrap(ctx, secret, description, false); err != nil {
 			return err
@@ -304,7 +311,8 @@ func (k *Keeper) ensureInitial(ctx context.Context, secret string) error {
 		if st.Record(catalog.RecordACLBootstrap, initialKey(secret)) != nil {
 			return nil, nil
 		}
-		ops := []catalog.RecordOp{put(catalog.RecordACLBootstrap, initialKey(secret), "", 0, &acl.Bootstrap{AccessorID: t.AccessorID})}
+		ops := []catalog.RecordOp{put(catalog.RecordACLBootstrap, initialKey(secret), "", 0,
+			&acl.Bootstrap{AccessorID: t.AccessorID})}
 		if st.RecordByName(catalog.RecordACLToken, SecretName(secret)) == nil {
 			ops = append(ops, putToken(t))
 		}

@@ -27,7 +27,8 @@ type sight struct {
 // sightLocked is what an alias of this host needs to see its target, which has the name; false when it needs nothing:
 // it looks at its own service, or at one that was registered with the same token.
 func (b *board) sightLocked(d *CheckDefinition, name string, target *ServiceDefinition) (sight, bool) {
-	if b.cfg.MayRead == nil || target != nil && (d.ServiceID == d.AliasService || d.Token == target.Token && d.file == target.file) {
+	if b.cfg.MayRead == nil || target != nil && (d.ServiceID == d.AliasService ||
+		d.Token == target.Token && d.file == target.file) {
 		return sight{}, false
 	}
 	return sight{d.Token, d.file, name}, true
@@ -146,9 +147,11 @@ func (l *Local) remoteAlias(d *CheckDefinition) check.Probe {
 		case err != nil:
 			return check.Result{Status: catalog.Critical, Output: "Unable to read the aliased node's checks: " + err.Error()}
 		case node == nil:
-			return check.Result{Status: catalog.Critical, Output: "Node " + d.AliasNode + " could not be found, or the check's token may not read it"}
+			return check.Result{Status: catalog.Critical, Output: "Node " + d.AliasNode +
+				" could not be found, or the check's token may not read it"}
 		case d.AliasService != "" && !node.Services[d.AliasService]:
-			return check.Result{Status: catalog.Critical, Output: "Service " + d.AliasService + " could not be found on node " + d.AliasNode + ", or the check's token may not read it"}
+			return check.Result{Status: catalog.Critical, Output: "Service " + d.AliasService + " could not be found on node " +
+				d.AliasNode + ", or the check's token may not read it"}
 		}
 		var checks []*catalog.Check
 		for _, c := range node.Checks {

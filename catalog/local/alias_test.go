@@ -40,7 +40,8 @@ func (r *readers) set(token string, services ...string) {
 func TestAliasSeesWhatItsTokenMayRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rights := &readers{may: map[string][]string{"friend": {"theirs", ""}}}
-		l, stop := running(t, Config{Servers: newFake(), MayRead: rights.mayRead, Tokens: func() Tokens { return Tokens{Agent: "agent"} }})
+		l, stop := running(t, Config{Servers: newFake(), MayRead: rights.mayRead,
+			Tokens: func() Tokens { return Tokens{Agent: "agent"} }})
 		defer stop()
 		register := func(token, body string) {
 			t.Helper()
@@ -52,11 +53,14 @@ func TestAliasSeesWhatItsTokenMayRead(t *testing.T) {
 		if err := l.UpdateTTL("theirs-ttl", "warning", "the secret output"); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.RegisterCheck(t.Context(), mustCheck(t, `{"Name":"disk","TTL":"1h","Status":"passing"}`), RegisterOptions{}); err != nil {
+		if err := l.RegisterCheck(t.Context(), mustCheck(t, `{"Name":"disk","TTL":"1h","Status":"passing"}`),
+			RegisterOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		register("stranger", `{"Name":"nosy","Checks":[{"CheckID":"nosy","Name":"n","AliasService":"theirs"},{"CheckID":"nosy-node","Name":"n","AliasNode":"host"}]}`)
-		register("friend", `{"Name":"near","Checks":[{"CheckID":"near","Name":"n","AliasService":"theirs"},{"CheckID":"near-node","Name":"n","AliasNode":"host"}]}`)
+		register("stranger", `{"Name":"nosy","Checks":[{"CheckID":"nosy","Name":"n","AliasService":"theirs"},{`+
+			`"CheckID":"nosy-node","Name":"n","AliasNode":"host"}]}`)
+		register("friend", `{"Name":"near","Checks":[{"CheckID":"near","Name":"n","AliasService":"theirs"},{`+
+			`"CheckID":"near-node","Name":"n","AliasNode":"host"}]}`)
 		register("theirs", `{"Name":"theirs-too","Check":{"CheckID":"own","Name":"n","AliasService":"theirs"}}`)
 		register("", `{"Name":"nobody","Check":{"CheckID":"nobody","Name":"n","AliasService":"theirs"}}`)
 		synctest.Wait()
@@ -69,13 +73,15 @@ func TestAliasSeesWhatItsTokenMayRead(t *testing.T) {
 				}
 			}
 		}
-		want("at first", map[string]catalog.Health{"nosy": catalog.Critical, "nosy-node": catalog.Critical, "near": catalog.Warning, "near-node": catalog.Passing,
+		want("at first", map[string]catalog.Health{"nosy": catalog.Critical, "nosy-node": catalog.Critical,
+			"near": catalog.Warning, "near-node": catalog.Passing,
 			"own": catalog.Warning, "nobody": catalog.Critical})
 		rights.set("friend")
 		rights.set("stranger", "theirs")
 		time.Sleep(2 * aliasInterval)
 		synctest.Wait()
-		want("after the rights changed", map[string]catalog.Health{"nosy": catalog.Warning, "near": catalog.Critical, "near-node": catalog.Critical, "own": catalog.Warning})
+		want("after the rights changed", map[string]catalog.Health{"nosy": catalog.Warning, "near": catalog.Critical,
+			"near-node": catalog.Critical, "own": catalog.Warning})
 	})
 }
 
@@ -85,19 +91,23 @@ func TestRemoteAliasReadsWithItsToken(t *testing.T) {
 		if token != "friend" || node != "far" {
 			return nil, nil
 		}
-		return &Seen{Services: map[string]bool{"web": true}, Checks: []*catalog.Check{{ID: "a", Name: "a", ServiceID: "web", Status: catalog.Warning, Output: "hot"}}}, nil
+		return &Seen{Services: map[string]bool{"web": true},
+			Checks: []*catalog.Check{{ID: "a", Name: "a", ServiceID: "web", Status: catalog.Warning, Output: "hot"}}}, nil
 	}
-	l, err := New(Config{Node: catalog.Node{Name: "host"}, Servers: newFake(), ReadNode: read, Tokens: func() Tokens { return Tokens{Agent: "friend"} }})
+	l, err := New(Config{Node: catalog.Node{Name: "host"}, Servers: newFake(), ReadNode: read,
+		Tokens: func() Tokens { return Tokens{Agent: "friend"} }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for token, want := range map[string]catalog.Health{"friend": catalog.Warning, "stranger": catalog.Critical, "": catalog.Critical} {
+	for token, want := range map[string]catalog.Health{"friend": catalog.Warning, "stranger": catalog.Critical,
+		"": catalog.Critical} {
 		r := l.remoteAlias(&CheckDefinition{Token: token, AliasNode: "far", AliasService: "web"})(t.Context())
 		if r.Status != want {
 			t.Errorf("with token %q: %+v", token, r)
 		}
 	}
-	if r := l.remoteAlias(&CheckDefinition{file: true, AliasNode: "far", AliasService: "web"})(t.Context()); r.Status != catalog.Warning {
+	if r := l.remoteAlias(&CheckDefinition{file: true, AliasNode: "far",
+		AliasService: "web"})(t.Context()); r.Status != catalog.Warning {
 		t.Errorf("of a file: %+v", r)
 	}
 }

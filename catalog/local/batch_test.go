@@ -29,7 +29,8 @@ func TestManyServicesAreOneSync(t *testing.T) {
 		if calls, want := f.count()-before, (1000+maxBatch-1)/maxBatch; calls != want {
 			t.Errorf("%d calls, want %d", calls, want)
 		}
-		err := l.RegisterServices(t.Context(), []*ServiceDefinition{mustService(t, `{"Name":"other"}`), {}}, RegisterOptions{})
+		err := l.RegisterServices(t.Context(), []*ServiceDefinition{mustService(t, `{"Name":"other"}`), {}},
+			RegisterOptions{})
 		if err == nil || !strings.HasPrefix(err.Error(), "service 1 of the list: ") {
 			t.Errorf("a list with a wrong definition: %v", err)
 		}

@@ -29,7 +29,8 @@ func benchRegister(b *testing.B, l *Local, o RegisterOptions) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			d := &ServiceDefinition{ID: fmt.Sprint("s", n.Add(1)%5000), Name: "s", Port: int(n.Load()), Check: &CheckDefinition{TTL: 1e12}}
+			d := &ServiceDefinition{ID: fmt.Sprint("s", n.Add(1)%5000), Name: "s", Port: int(n.Load()),
+				Check: &CheckDefinition{TTL: 1e12}}
 			if err := l.RegisterService(context.Background(), d, o); err != nil {
 				b.Fatal(err)
 			}

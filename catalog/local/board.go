@@ -76,9 +76,10 @@ type board struct {
 	ttlChanged    bool                   // a TTL check's status changed since the last save
 	ttlBeaten     bool                   // a heartbeat came since the last save
 	ttlSeen       map[string]time.Time   // TTL check to the end of its period
-	loaded        uint64                 // version of the last check loaded at the start, until the catalog was read; see resume
-	sights        map[sight]bool         // what the tokens of aliases may read, as far as it was asked
-	former        map[string]ttlState    // TTL checks from before the restart that have not come back yet
+	// version of the last check loaded at the start, until the catalog was read; see resume
+	loaded uint64
+	sights map[sight]bool      // what the tokens of aliases may read, as far as it was asked
+	former map[string]ttlState // TTL checks from before the restart that have not come back yet
 }
 
 func newBoard(cfg *Config) *board {
@@ -119,7 +120,8 @@ func (b *board) touchLocked() uint64 {
 }
 
 // putService fails with what ask fails with, and then changes nothing.
-func (b *board) putService(ask may, d *ServiceDefinition, checks []*CheckDefinition, replaceChecks bool) (change, error) {
+func (b *board) putService(ask may, d *ServiceDefinition, checks []*CheckDefinition,
+	replaceChecks bool) (change, error) {
 	svc := d.CatalogService(b.cfg.Node.Name)
 	if svc.Locality == nil {
 		svc.Locality = b.cfg.Node.Locality // it runs where this host is

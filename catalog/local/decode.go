@@ -195,12 +195,14 @@ type (
 )
 
 var serviceFields = map[string]setter[sd]{
-	"kind":              field(readString, func(s *sd) *string { return &s.Kind }),
-	"id":                field(readString, func(s *sd) *string { return &s.ID }),
-	"name":              field(readString, func(s *sd) *string { return &s.Name }),
-	"tags":              field(readStrings, func(s *sd) *[]string { return &s.Tags }),
-	"address":           field(readString, func(s *sd) *string { return &s.Address }),
-	"taggedaddresses":   field(readAddresses, func(s *sd) *map[string]catalog.ServiceAddress { return &s.TaggedAddresses }),
+	"kind":    field(readString, func(s *sd) *string { return &s.Kind }),
+	"id":      field(readString, func(s *sd) *string { return &s.ID }),
+	"name":    field(readString, func(s *sd) *string { return &s.Name }),
+	"tags":    field(readStrings, func(s *sd) *[]string { return &s.Tags }),
+	"address": field(readString, func(s *sd) *string { return &s.Address }),
+	"taggedaddresses": field(readAddresses, func(s *sd) *map[string]catalog.ServiceAddress {
+		return &s.TaggedAddresses
+	}),
 	"meta":              field(readStringMap, func(s *sd) *map[string]string { return &s.Meta }),
 	"port":              field(readInt, func(s *sd) *int { return &s.Port }),
 	"socketpath":        field(readString, func(s *sd) *string { return &s.SocketPath }),
@@ -289,5 +291,6 @@ var checkFields = map[string]setter[cd]{
 	"failuresbeforecritical":         field(readInt, func(c *cd) *int { return &c.FailuresBeforeCritical }),
 	"deregistercriticalserviceafter": field(readDuration, func(c *cd) *dur { return &c.DeregisterCriticalServiceAfter }),
 	"outputmaxsize":                  field(readInt, func(c *cd) *int { return &c.OutputMaxSize }),
-	"namespace":                      ignored[cd], "partition": ignored[cd], "ns": ignored[cd], "proxyhttp": ignored[cd], "proxygrpc": ignored[cd],
+	"namespace":                      ignored[cd], "partition": ignored[cd], "ns": ignored[cd], "proxyhttp": ignored[cd],
+	"proxygrpc": ignored[cd],
 }

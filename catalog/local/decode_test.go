@@ -22,7 +22,8 @@ func TestSpellings(t *testing.T) {
 		Checks: []*CheckDefinition{{HTTP: "http://x", Interval: 10 * time.Second, Timeout: time.Second, TLSSkipVerify: true,
 			DeregisterCriticalServiceAfter: 90 * time.Minute, ScriptArgs: []string{"a", "b"}}},
 		Connect: &ConnectDefinition{Native: true},
-		Proxy:   []byte(`{"Config":{"free_key":1},"DestinationServiceName":"db","Upstreams":[{"DestinationName":"x","LocalBindPort":9}]}`),
+		Proxy: []byte(`{"Config":{"free_key":1},"DestinationServiceName":"db","Upstreams":[{"DestinationName":"x",` +
+			`"LocalBindPort":9}]}`),
 	}
 	for name, body := range map[string]string{
 		"pascal": `{"ID":"w","Name":"web","Port":80,"Tags":["a"],"EnableTagOverride":true,"Meta":{"k":"v"},
@@ -50,8 +51,10 @@ func TestSpellings(t *testing.T) {
 }
 
 func TestBodiesThatAreWrong(t *testing.T) {
-	for _, body := range []string{``, `[]`, `{`, `{"Name":[1]}`, `{"Port":"x"}`, `{"Port":1.5}`, `{"Check":{"Interval":"10 parsecs"}}`,
-		`{"Tags":{"a":1}}`, `{"Meta":[1]}`, `{"Connect":{"SidecarService":{"Connect":{"SidecarService":{"Connect":{"SidecarService":{}}}}}}}`} {
+	for _, body := range []string{``, `[]`, `{`, `{"Name":[1]}`, `{"Port":"x"}`, `{"Port":1.5}`,
+		`{"Check":{"Interval":"10 parsecs"}}`,
+		`{"Tags":{"a":1}}`, `{"Meta":[1]}`,
+		`{"Connect":{"SidecarService":{"Connect":{"SidecarService":{"Connect":{"SidecarService":{}}}}}}}`} {
 		_, err := DecodeService([]byte(body))
 		if !errkind.Is(err, errkind.Invalid) || !strings.HasPrefix(err.Error(), "Request decode failed: ") {
 			t.Errorf("%s: got %v", body, err)
@@ -108,7 +111,8 @@ func TestHCLFile(t *testing.T) {
 	if len(normal) != 2 || normal[0].ID != "one" || normal[1].ID != "service:web:2" || normal[0].Header["X-A"][0] != "1" {
 		t.Errorf("checks %+v", normal)
 	}
-	want := `{"Config":{"limits":{"max":3}},"Upstreams":[{"DestinationName":"db","LocalBindPort":9000},{"DestinationName":"mq","LocalBindPort":9001}]}`
+	want := `{"Config":{"limits":{"max":3}},"Upstreams":[{"DestinationName":"db","LocalBindPort":9000},{` +
+		`"DestinationName":"mq","LocalBindPort":9001}]}`
 	if got := string(s.Connect.SidecarService.Proxy); got != want {
 		t.Errorf("proxy %s", got)
 	}
@@ -155,7 +159,8 @@ func TestValidate(t *testing.T) {
 		{`{"Name":"a","Check":{"TTL":"1s","Interval":"1s"}}`, "Invalid check: Interval and TTL cannot both"},
 		{`{"Name":"a","Check":{"Name":"x"}}`, "Invalid check: TTL must be > 0"},
 		{`{"Name":"a","Check":{"AliasService":"b","Interval":"1s"}}`, "Invalid check: Interval cannot be set for Alias"},
-		{`{"Name":"a","Check":{"TCP":"x:1","Interval":"1s","FailuresBeforeWarning":3,"FailuresBeforeCritical":2}}`, "Invalid check: FailuresBeforeWarning"},
+		{`{"Name":"a","Check":{"TCP":"x:1","Interval":"1s","FailuresBeforeWarning":3,"FailuresBeforeCritical":2}}`,
+			"Invalid check: FailuresBeforeWarning"},
 		{`{"Name":"a","Checks":[{"CheckID":"x","TTL":"1s"},{"CheckID":"x","TTL":"1s"}]}`, "duplicate check id"},
 		{`{"Name":"a","Kind":"connect-proxy","Port":1}`, "DestinationServiceName"},
 		{`{"Name":"a","Kind":"connect-proxy","Proxy":{"DestinationServiceName":"b"}}`, "Port or SocketPath"},
@@ -179,8 +184,9 @@ func TestValidate(t *testing.T) {
 	if ValidateMeta(many) == nil {
 		t.Error("65 pairs are too many")
 	}
-	for body, want := range map[string]string{`{"TTL":"1s"}`: "Missing check name", `{"Name":"a","TTL":"1s","Status":"x"}`: "Bad check status",
-		`{"Name":"a"}`: "Invalid check: TTL must be > 0"} {
+	for body, want := range map[string]string{`{"TTL":"1s"}`: "Missing check name",
+		`{"Name":"a","TTL":"1s","Status":"x"}`: "Bad check status",
+		`{"Name":"a"}`:                         "Invalid check: TTL must be > 0"} {
 		if err := mustCheck(t, body).Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", body, err, want)
 		}
@@ -201,7 +207,8 @@ func TestDefinitionJSON(t *testing.T) {
 // FuzzDecodeService: decoding never panics, and what was decoded survives the disk.
 func FuzzDecodeService(f *testing.F) {
 	f.Add([]byte(web))
-	f.Add([]byte(`{"Name":"a","Checks":[{"TTL":"1s"}],"Proxy":{"Config":{"a":[{"b":1}]}},"connect":{"sidecar_service":{}}}`))
+	f.Add(
+		[]byte(`{"Name":"a","Checks":[{"TTL":"1s"}],"Proxy":{"Config":{"a":[{"b":1}]}},"connect":{"sidecar_service":{}}}`))
 	f.Add([]byte(`{"port":1e3,"tags":null,"meta":{"a":null},"weights":[{"passing":1}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		d, err := DecodeService(body)

@@ -69,13 +69,15 @@ func Diff(own Own, stored Stored) Plan {
 	checks := make(map[string]*catalog.Check, len(stored.Checks))
 	for _, c := range stored.Checks {
 		checks[c.ID] = c
-		if own.Checks[c.ID] == nil && c.ID != catalog.SerfHealthID && !strings.HasPrefix(c.ID, catalog.MonitorPrefix) && !removed[c.ServiceID] &&
+		if own.Checks[c.ID] == nil && c.ID != catalog.SerfHealthID && !strings.HasPrefix(c.ID, catalog.MonitorPrefix) &&
+			!removed[c.ServiceID] &&
 			c.ServiceID != catalog.ServerServiceID {
 			p.RemoveChecks = append(p.RemoveChecks, c.ID)
 		}
 	}
 	for _, id := range sortedKeys(own.Checks) {
-		if there := checks[id]; there == nil || removed[there.ServiceID] || !sameCheck(own.Checks[id], there, own.HeldBack[id]) {
+		if there := checks[id]; there == nil || removed[there.ServiceID] ||
+			!sameCheck(own.Checks[id], there, own.HeldBack[id]) {
 			p.Checks = append(p.Checks, id)
 		} else {
 			p.ChecksInSync = append(p.ChecksInSync, id)

@@ -24,19 +24,24 @@ func TestDiff(t *testing.T) {
 		want   Plan
 	}{
 		{"nothing there", Own{Node: node}, Stored{}, Plan{Node: true}},
-		{"in sync", Own{Node: node, Services: services(a), Checks: checks(up)}, Stored{node, list(services(a)), list(checks(up))},
+		{"in sync", Own{Node: node, Services: services(a), Checks: checks(up)},
+			Stored{node, list(services(a)), list(checks(up))},
 			Plan{ServicesInSync: []string{"a"}, ChecksInSync: []string{"c"}}},
 		{"node moved", Own{Node: node}, Stored{Node: &catalog.Node{Name: "n", Address: "2"}}, Plan{Node: true}},
 		{"unknown service goes with its checks", Own{Node: node}, Stored{node, list(services(a)), list(checks(up))},
 			Plan{RemoveServices: []string{"a"}}},
 		{"unknown check", Own{Node: node, Services: services(a)}, Stored{node, list(services(a)), list(checks(up))},
 			Plan{ServicesInSync: []string{"a"}, RemoveChecks: []string{"c"}}},
-		{"what others own stays", Own{Node: node}, Stored{node, list(services(&catalog.Service{ID: "consul"})), list(checks(&catalog.Check{ID: "serfHealth"}, &catalog.Check{ID: "monitor:disk"}))}, Plan{}},
-		{"tags of the catalog win", Own{Node: node, Services: services(overridden)}, Stored{Node: node, Services: list(services(theirs))},
+		{"what others own stays", Own{Node: node}, Stored{node, list(services(&catalog.Service{ID: "consul"})),
+			list(checks(&catalog.Check{ID: "serfHealth"}, &catalog.Check{ID: "monitor:disk"}))}, Plan{}},
+		{"tags of the catalog win", Own{Node: node, Services: services(overridden)},
+			Stored{Node: node, Services: list(services(theirs))},
 			Plan{Tags: map[string][]string{"a": {"y"}}, ServicesInSync: []string{"a"}}},
-		{"output differs", Own{Node: node, Services: services(a), Checks: checks(newer)}, Stored{node, list(services(a)), list(checks(up))},
+		{"output differs", Own{Node: node, Services: services(a), Checks: checks(newer)},
+			Stored{node, list(services(a)), list(checks(up))},
 			Plan{ServicesInSync: []string{"a"}, Checks: []string{"c"}}},
-		{"output held back", Own{Node: node, Services: services(a), Checks: checks(newer), HeldBack: map[string]bool{"c": true}},
+		{"output held back", Own{Node: node, Services: services(a), Checks: checks(newer),
+			HeldBack: map[string]bool{"c": true}},
 			Stored{node, list(services(a)), list(checks(up))}, Plan{ServicesInSync: []string{"a"}, ChecksInSync: []string{"c"}}},
 	}
 	for _, tc := range tests {
@@ -86,7 +91,9 @@ func TestDiffConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		own := Own{Node: &catalog.Node{Name: "n", Address: "1"}, Services: services(rapid.SliceOf(service).Draw(t, "own")...),
 			Checks: checks(rapid.SliceOf(chk).Draw(t, "own checks")...)}
-		maps.DeleteFunc(own.Checks, func(_ string, c *catalog.Check) bool { return c.ServiceID != "" && own.Services[c.ServiceID] == nil })
+		maps.DeleteFunc(own.Checks, func(_ string, c *catalog.Check) bool {
+			return c.ServiceID != "" && own.Services[c.ServiceID] == nil
+		})
 		gotServices := services(rapid.SliceOf(service).Draw(t, "stored")...)
 		gotChecks := checks(rapid.SliceOf(chk).Draw(t, "stored checks")...)
 		p := Diff(own, Stored{Services: list(gotServices), Checks: list(gotChecks)})
@@ -109,7 +116,8 @@ func TestDiffConverges(t *testing.T) {
 			gotChecks[id] = own.Checks[id]
 		}
 		again := Diff(own, Stored{own.Node, list(gotServices), list(gotChecks)})
-		if again.Node || len(again.Services)+len(again.Checks)+len(again.RemoveServices)+len(again.RemoveChecks)+len(again.Tags) > 0 {
+		if again.Node || len(again.Services)+len(again.Checks)+len(again.RemoveServices)+len(again.RemoveChecks)+
+			len(again.Tags) > 0 {
 			t.Fatalf("after %+v there is still %+v", p, again)
 		}
 		if !slices.Equal(sortedKeys(gotChecks), sortedKeys(own.Checks)) {

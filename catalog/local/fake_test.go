@@ -31,7 +31,8 @@ type fakeServers struct {
 }
 
 func newFake() *fakeServers {
-	return &fakeServers{tokens: map[string]string{}, refuse: map[string]bool{}, services: map[string]*catalog.Service{}, checks: map[string]*catalog.Check{}}
+	return &fakeServers{tokens: map[string]string{}, refuse: map[string]bool{}, services: map[string]*catalog.Service{},
+		checks: map[string]*catalog.Check{}}
 }
 
 func (f *fakeServers) applyLocked(r *catalog.Register) error {

@@ -79,7 +79,8 @@ func (l *Local) putFileCheck(d *CheckDefinition) (uint64, error) {
 }
 
 // checkFiles validates a set of definitions and gives the checks their ids.
-func (l *Local) checkFiles(services []*ServiceDefinition, checks []*CheckDefinition) (fileSet, []*CheckDefinition, error) {
+func (l *Local) checkFiles(services []*ServiceDefinition, checks []*CheckDefinition) (fileSet,
+	[]*CheckDefinition, error) {
 	set := fileSet{services: map[string]bool{}, checks: map[string]bool{}}
 	var failures []error
 	fail := func(kind, id string, err error) {

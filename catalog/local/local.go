@@ -469,11 +469,13 @@ func (l *Local) scriptAllowed(d *CheckDefinition, file bool) error {
 	case kind != check.KindScript && kind != check.KindDocker, l.cfg.EnableScriptChecks:
 		return nil
 	case !file:
-		return errkind.New(errkind.Invalid, "Scripts are disabled on this agent from remote calls; to enable, configure 'enable_script_checks' to true")
+		return errkind.New(errkind.Invalid, "Scripts are disabled on this agent from remote calls; to enable, configure "+
+			"'enable_script_checks' to true")
 	case l.cfg.EnableLocalScriptChecks:
 		return nil
 	}
-	return errkind.New(errkind.Invalid, "Scripts are disabled on this agent; to enable, configure 'enable_script_checks' or 'enable_local_script_checks' to true")
+	return errkind.New(errkind.Invalid, "Scripts are disabled on this agent; to enable, configure "+
+		"'enable_script_checks' or 'enable_local_script_checks' to true")
 }
 
 // start runs a check that the board holds.

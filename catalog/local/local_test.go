@@ -33,11 +33,13 @@ func TestRegisterReachesTheCatalogBeforeItReturns(t *testing.T) {
 		if err := l.RegisterService(t.Context(), mustService(t, web), RegisterOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if s := f.service("web-1"); s == nil || s.Name != "web" || s.Node != "host" || s.Weights != (catalog.Weights{Passing: 1, Warning: 1}) {
+		if s := f.service("web-1"); s == nil || s.Name != "web" || s.Node != "host" ||
+			s.Weights != (catalog.Weights{Passing: 1, Warning: 1}) {
 			t.Fatalf("the catalog has %+v", s)
 		}
 		c := f.check("service:web-1")
-		if c == nil || c.Name != "Service 'web' check" || c.Status != catalog.Critical || c.ServiceName != "web" || c.Type != "ttl" {
+		if c == nil || c.Name != "Service 'web' check" || c.Status != catalog.Critical || c.ServiceName != "web" ||
+			c.Type != "ttl" {
 			t.Fatalf("the catalog has the check %+v", c)
 		}
 		if err := l.UpdateTTL("service:web-1", "passing", "up"); err != nil {
@@ -95,7 +97,8 @@ func TestOutputsAreHeldBack(t *testing.T) {
 		f := newFake()
 		l, stop := running(t, Config{Servers: f, CheckUpdateInterval: 10 * time.Minute})
 		defer stop()
-		if err := l.RegisterCheck(t.Context(), mustCheck(t, `{"Name":"disk","TTL":"1h","Status":"passing"}`), RegisterOptions{}); err != nil {
+		if err := l.RegisterCheck(t.Context(), mustCheck(t, `{"Name":"disk","TTL":"1h","Status":"passing"}`),
+			RegisterOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		beat := func(out string) {
@@ -254,7 +257,8 @@ func TestRestartKeepsRegistrationsAndTTL(t *testing.T) {
 		if err := l.RegisterService(t.Context(), mustService(t, `{"Name":"brief"}`), RegisterOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.RegisterCheck(t.Context(), mustCheck(t, `{"ID":"c","Name":"c","ServiceID":"web-1","TTL":"20s"}`), keep); err != nil {
+		if err := l.RegisterCheck(t.Context(), mustCheck(t, `{"ID":"c","Name":"c","ServiceID":"web-1","TTL":"20s"}`),
+			keep); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.SetServiceMaintenance(t.Context(), "web-1", true, "why", true); err != nil {
@@ -363,7 +367,8 @@ func TestRegisterAgainKeepsTheStatus(t *testing.T) {
 		if err := l.UpdateTTL("service:web-1", "passing", "up"); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.RegisterCheck(t.Context(), mustCheck(t, `{"Name":"extra","ServiceID":"web-1","TTL":"1m"}`), RegisterOptions{}); err != nil {
+		if err := l.RegisterCheck(t.Context(), mustCheck(t, `{"Name":"extra","ServiceID":"web-1","TTL":"1m"}`),
+			RegisterOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		advance(20 * time.Second)
@@ -388,7 +393,8 @@ func TestErrorsAreTheContracts(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel() // nothing syncs: do not wait
-	if err := l.RegisterCheck(gone, mustCheck(t, `{"Name":"h","HTTP":"http://127.0.0.1:1","Interval":"1h"}`), RegisterOptions{}); err != nil {
+	if err := l.RegisterCheck(gone, mustCheck(t, `{"Name":"h","HTTP":"http://127.0.0.1:1","Interval":"1h"}`),
+		RegisterOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	_, await := l.AwaitService(t.Context(), "x", "", time.Minute)
@@ -397,13 +403,18 @@ func TestErrorsAreTheContracts(t *testing.T) {
 		kind errkind.Kind
 		text string
 	}{
-		{l.DeregisterService(gone, "x"), errkind.NotFound, `Unknown service ID "x". Ensure that the service ID is passed, not the service name.`},
-		{l.DeregisterCheck(gone, "x"), errkind.NotFound, `Unknown check ID "x". Ensure that the check ID is passed, not the check name.`},
-		{l.UpdateTTL("x", "passing", ""), errkind.NotFound, `Unknown check ID "x". Ensure that the check ID is passed, not the check name.`},
+		{l.DeregisterService(gone, "x"), errkind.NotFound,
+			`Unknown service ID "x". Ensure that the service ID is passed, not the service name.`},
+		{l.DeregisterCheck(gone, "x"), errkind.NotFound,
+			`Unknown check ID "x". Ensure that the check ID is passed, not the check name.`},
+		{l.UpdateTTL("x", "passing", ""), errkind.NotFound,
+			`Unknown check ID "x". Ensure that the check ID is passed, not the check name.`},
 		{l.UpdateTTL("h", "passing", ""), errkind.Internal, `CheckID "h" does not have associated TTL`},
 		{l.UpdateTTL("h", "fine", ""), errkind.Invalid, `Invalid check status: 'fine'`},
-		{l.SetServiceMaintenance(gone, "x", true, "", false), errkind.NotFound, `Unknown service ID "x". Ensure that the service ID is passed, not the service name.`},
-		{l.RegisterCheck(gone, mustCheck(t, `{"Name":"c","ServiceID":"x","TTL":"1s"}`), RegisterOptions{}), errkind.NotFound, `ServiceID "x" does not exist`},
+		{l.SetServiceMaintenance(gone, "x", true, "", false), errkind.NotFound,
+			`Unknown service ID "x". Ensure that the service ID is passed, not the service name.`},
+		{l.RegisterCheck(gone, mustCheck(t, `{"Name":"c","ServiceID":"x","TTL":"1s"}`), RegisterOptions{}), errkind.NotFound,
+			`ServiceID "x" does not exist`},
 		{await, errkind.NotFound, "unknown service ID: x"},
 	}
 	for _, tc := range tests {
@@ -429,7 +440,8 @@ func TestAwaitService(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		if again, _ := l.AwaitService(t.Context(), "web-1", s.Hash, time.Minute); again.Hash != s.Hash || time.Since(begin) != time.Minute {
+		if again, _ := l.AwaitService(t.Context(), "web-1", s.Hash, time.Minute); again.Hash != s.Hash ||
+			time.Since(begin) != time.Minute {
 			t.Errorf("an unchanged service returned after %v", time.Since(begin))
 		}
 		got := make(chan *Service, 1)
@@ -548,7 +560,8 @@ func TestAPIChecksOfFileServicesSurvive(t *testing.T) {
 			}
 		}
 		load(`{"Name":"a","Checks":[{"CheckID":"one","TTL":"1h"},{"CheckID":"two","TTL":"1h"}]}`)
-		if err := l.RegisterCheck(t.Context(), mustCheck(t, `{"Name":"api","ServiceID":"a","TTL":"1h"}`), RegisterOptions{Persist: true}); err != nil {
+		if err := l.RegisterCheck(t.Context(), mustCheck(t, `{"Name":"api","ServiceID":"a","TTL":"1h"}`),
+			RegisterOptions{Persist: true}); err != nil {
 			t.Fatal(err)
 		}
 		load(`{"Name":"a","Checks":[{"CheckID":"one","TTL":"1h"}]}`)

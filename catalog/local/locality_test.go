@@ -22,7 +22,8 @@ func TestServicesAreWhereTheirHostIs(t *testing.T) {
 		if f.node.Locality == nil || *f.node.Locality != *here {
 			t.Errorf("the node is in %v", f.node.Locality)
 		}
-		for id, want := range map[string]catalog.Locality{"web-1": *here, "web-1-sidecar-proxy": *here, "away": {Region: "south"}} {
+		for id, want := range map[string]catalog.Locality{"web-1": *here, "web-1-sidecar-proxy": *here,
+			"away": {Region: "south"}} {
 			if s := f.service(id); s == nil || s.Locality == nil || *s.Locality != want {
 				t.Errorf("%s is %+v, want it in %v", id, s, want)
 			}

@@ -9,15 +9,17 @@ import (
 )
 
 const (
-	defaultServiceReason = "Maintenance mode is enabled for this service, but no reason was provided. This is a default message."
-	defaultNodeReason    = "Maintenance mode is enabled for this node, but no reason was provided. This is a default message."
+	defaultServiceReason = "Maintenance mode is enabled for this service, but no reason was provided. This is a " +
+		"default message."
+	defaultNodeReason = "Maintenance mode is enabled for this node, but no reason was provided. This is a default message."
 )
 
 // SetServiceMaintenance adds or removes a service's critical maintenance check.
 // It is kept across restarts when persist is set. Kind NotFound.
 func (l *Local) SetServiceMaintenance(ctx context.Context, id string, enable bool, reason string, persist bool) error {
 	return l.markService(ctx, id, enable, persist, &CheckDefinition{
-		ID: catalog.ServiceMaintenancePrefix + id, Name: "Service Maintenance Mode", Notes: cmp.Or(reason, defaultServiceReason),
+		ID: catalog.ServiceMaintenancePrefix + id, Name: "Service Maintenance Mode",
+		Notes: cmp.Or(reason, defaultServiceReason),
 	})
 }
 
@@ -30,7 +32,8 @@ func (l *Local) SetServiceDrain(ctx context.Context, id string, enable bool, rea
 // drainCheck is the mark of a service that drains.
 func drainCheck(id, reason string) *CheckDefinition {
 	return &CheckDefinition{
-		ID: catalog.ServiceDrainPrefix + id, Name: "Service Draining", Notes: cmp.Or(reason, "The service is draining: it takes no new work."),
+		ID: catalog.ServiceDrainPrefix + id, Name: "Service Draining",
+		Notes: cmp.Or(reason, "The service is draining: it takes no new work."),
 	}
 }
 

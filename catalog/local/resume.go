@@ -40,7 +40,8 @@ func (b *board) resume(stored []*catalog.Check) change {
 		}
 		own, d := e.cur.Check, e.cur.Definition
 		kind := d.Kind()
-		if kind == check.KindTTL || kind == check.KindAlias || d.Maintenance || own.ServiceID != s.ServiceID || own.Name != s.Name || own.Type != s.Type || own.Status == s.Status {
+		if kind == check.KindTTL || kind == check.KindAlias || d.Maintenance || own.ServiceID != s.ServiceID ||
+			own.Name != s.Name || own.Type != s.Type || own.Status == s.Status {
 			continue
 		}
 		next := *own

@@ -17,7 +17,8 @@ func TestRestartKeepsTheCatalogsStatus(t *testing.T) {
 		servers := newFake()
 		cfg := Config{Servers: servers, FS: vfs.NewMem(), DataDir: "/data"}
 		l, stop := running(t, cfg)
-		const body = `{"ID":"a","Name":"a","Check":{"CheckID":"up","Name":"up","TCP":"192.0.2.1:1","Interval":"24h","SuccessBeforePassing":3}}`
+		const body = `{"ID":"a","Name":"a","Check":{"CheckID":"up","Name":"up","TCP":"192.0.2.1:1","Interval":"24h",` +
+			`"SuccessBeforePassing":3}}`
 		if err := l.RegisterService(t.Context(), mustService(t, body), RegisterOptions{Persist: true}); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +86,8 @@ func TestDrainMarksEndWithTheProcess(t *testing.T) {
 		cfg := Config{Servers: servers, FS: vfs.NewMem(), DataDir: "/data"}
 		l, stop := running(t, cfg)
 		for _, id := range []string{"a", "b"} {
-			if err := l.RegisterService(t.Context(), mustService(t, `{"ID":"`+id+`","Name":"x"}`), RegisterOptions{Persist: true}); err != nil {
+			if err := l.RegisterService(t.Context(), mustService(t, `{"ID":"`+id+`","Name":"x"}`),
+				RegisterOptions{Persist: true}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -93,7 +95,8 @@ func TestDrainMarksEndWithTheProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range []string{"a", "b"} {
-			if c := servers.check(catalog.ServiceDrainPrefix + id); c == nil || c.Status != catalog.Critical || c.Notes != "bye" {
+			if c := servers.check(catalog.ServiceDrainPrefix + id); c == nil || c.Status != catalog.Critical ||
+				c.Notes != "bye" {
 				t.Errorf("%s: %+v", id, c)
 			}
 		}

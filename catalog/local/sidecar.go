@@ -109,7 +109,8 @@ func (d *ServiceDefinition) sidecarChecks(parent, bind string) []*CheckDefinitio
 // sidecarPort is the port that the sidecar has already, else the first free one of the range.
 func (l *Local) sidecarPort(id string, taken map[int]bool) (int, error) {
 	low, high := l.cfg.SidecarMinPort, l.cfg.SidecarMaxPort
-	if s := l.Service(id); s != nil && s.Definition.AutoSidecar && s.Service.Port >= low && s.Service.Port <= high && !taken[s.Service.Port] {
+	if s := l.Service(id); s != nil && s.Definition.AutoSidecar && s.Service.Port >= low && s.Service.Port <= high &&
+		!taken[s.Service.Port] {
 		taken[s.Service.Port] = true
 		return s.Service.Port, nil
 	}
@@ -125,7 +126,8 @@ func (l *Local) sidecarPort(id string, taken map[int]bool) (int, error) {
 			return port, nil
 		}
 	}
-	return 0, errkind.Errorf(errkind.Invalid, "Invalid SidecarService: none left in the configured sidecar port range (%d to %d): set Port, or widen ports.sidecar_min_port and sidecar_max_port", low, high)
+	return 0, errkind.Errorf(errkind.Invalid, "Invalid SidecarService: none left in the configured sidecar port range "+
+		"(%d to %d): set Port, or widen ports.sidecar_min_port and sidecar_max_port", low, high)
 }
 
 // splitAll takes the sidecars out of a set of definitions.

@@ -27,7 +27,9 @@ func TestSidecarStandsBesideItsService(t *testing.T) {
 			}
 		}
 		p := f.service("web-1-sidecar-proxy")
-		want := `{"Config":{"protocol":"http"},"DestinationServiceID":"web-1","DestinationServiceName":"web","LocalServiceAddress":"127.0.0.1","LocalServicePort":8080,"Upstreams":[{"DestinationName":"db","LocalBindPort":9191}]}`
+		want := `{"Config":{"protocol":"http"},"DestinationServiceID":"web-1","DestinationServiceName":"web",` +
+			`"LocalServiceAddress":"127.0.0.1","LocalServicePort":8080,"Upstreams":[{"DestinationName":"db",` +
+			`"LocalBindPort":9191}]}`
 		if p == nil || p.Name != "web-sidecar-proxy" || p.Kind != catalog.KindConnectProxy || p.Port != 21000 ||
 			p.ProxyDestination != "web" || p.Tags[0] != "v1" || p.Meta["a"] != "b" || string(p.Proxy) != want {
 			t.Fatalf("sidecar %+v\nproxy %s", p, p.Proxy)
@@ -36,11 +38,13 @@ func TestSidecarStandsBesideItsService(t *testing.T) {
 			t.Errorf("its token is %q", f.tokens["s:web-1-sidecar-proxy"])
 		}
 		listening, aliasing := f.check("service:web-1-sidecar-proxy:1"), f.check("service:web-1-sidecar-proxy:2")
-		if listening == nil || listening.Name != "Connect Sidecar Listening" || !strings.Contains(string(listening.Definition), "127.0.0.1:21000") ||
+		if listening == nil || listening.Name != "Connect Sidecar Listening" ||
+			!strings.Contains(string(listening.Definition), "127.0.0.1:21000") ||
 			aliasing == nil || aliasing.Name != "Connect Sidecar Aliasing web-1" || aliasing.Status != catalog.Passing {
 			t.Errorf("checks %+v %+v", listening, aliasing)
 		}
-		if err := register(strings.ReplaceAll(withSidecar, "web", "api")); err != nil || f.service("api-1-sidecar-proxy").Port != 21001 {
+		if err := register(strings.ReplaceAll(withSidecar, "web", "api")); err != nil ||
+			f.service("api-1-sidecar-proxy").Port != 21001 {
 			t.Errorf("the second: %v", err)
 		}
 		if err := register(strings.ReplaceAll(withSidecar, "web", "third")); !errkind.Is(err, errkind.Invalid) {
@@ -55,7 +59,8 @@ func TestSidecarStandsBesideItsService(t *testing.T) {
 		if f.service("web-1") != nil || f.service("web-1-sidecar-proxy") != nil || f.service("api-1-sidecar-proxy") == nil {
 			t.Error("the sidecar did not go with its service, after a restart")
 		}
-		if err := l.SetFileDefinitions([]*ServiceDefinition{mustService(t, strings.ReplaceAll(withSidecar, "web", "file"))}, nil); err != nil {
+		if err := l.SetFileDefinitions([]*ServiceDefinition{mustService(t, strings.ReplaceAll(withSidecar, "web", "file"))},
+			nil); err != nil {
 			t.Fatal(err)
 		}
 		if s := l.Service("file-1-sidecar-proxy"); s == nil || s.Service.Port != 21000 {

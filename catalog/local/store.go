@@ -53,7 +53,8 @@ func openStore(fsys vfs.FS, dir string, log *slog.Logger) (*store, error) {
 			return nil, err
 		}
 	}
-	for _, d := range []string{s.services, s.checks} { // what is served from them outlives a power loss, also after a kill before this fsync
+	// what is served from them outlives a power loss, also after a kill before this fsync
+	for _, d := range []string{s.services, s.checks} {
 		if err := fsys.SyncDir(d); err != nil {
 			return nil, err
 		}

@@ -23,12 +23,15 @@ func TestEachCallCarriesItsToken(t *testing.T) {
 			}
 		}
 		register(`{"Name":"plain"}`, RegisterOptions{})
-		register(`{"Name":"own","Token":"mine","Check":{"CheckID":"own-ttl","TTL":"1h"},"Checks":[{"CheckID":"apart","TTL":"1h","Token":"other"}]}`, RegisterOptions{})
+		register(`{"Name":"own","Token":"mine","Check":{"CheckID":"own-ttl","TTL":"1h"},"Checks":[{"CheckID":"apart",`+
+			`"TTL":"1h","Token":"other"}]}`, RegisterOptions{})
 		register(`{"Name":"header","Check":{"CheckID":"header-ttl","TTL":"1h"}}`, RegisterOptions{Token: "presented"})
-		if err := l.RegisterCheck(t.Context(), mustCheck(t, `{"Name":"host-check","TTL":"1h"}`), RegisterOptions{}); err != nil {
+		if err := l.RegisterCheck(t.Context(), mustCheck(t, `{"Name":"host-check","TTL":"1h"}`),
+			RegisterOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.SetFileDefinitions([]*ServiceDefinition{mustService(t, `{"Name":"filed","Check":{"CheckID":"filed-ttl","TTL":"1h"}}`),
+		if err := l.SetFileDefinitions([]*ServiceDefinition{mustService(t, `{"Name":"filed","Check":{`+
+			`"CheckID":"filed-ttl","TTL":"1h"}}`),
 			mustService(t, `{"Name":"filed-own","Token":"written"}`)}, nil); err != nil {
 			t.Fatal(err)
 		}

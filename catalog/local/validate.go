@@ -23,7 +23,8 @@ const maxTags = 4096
 // ValidateTags checks how many tags an instance has. Kind Invalid.
 func ValidateTags(tags []string) error {
 	if len(tags) > maxTags {
-		return errkind.Errorf(errkind.Invalid, "Invalid Tags: %d, at most %d are taken; keep what belongs to one instance in Meta", len(tags), maxTags)
+		return errkind.Errorf(errkind.Invalid,
+			"Invalid Tags: %d, at most %d are taken; keep what belongs to one instance in Meta", len(tags), maxTags)
 	}
 	return nil
 }
@@ -49,9 +50,11 @@ func (d *ServiceDefinition) Validate() error {
 	if w := d.Weights; w != nil {
 		switch {
 		case w.Passing < 1 || w.Passing > maxWeight:
-			return errkind.Errorf(errkind.Invalid, "Invalid Weights: Passing must be between 1 and %d, got %d", maxWeight, w.Passing)
+			return errkind.Errorf(errkind.Invalid, "Invalid Weights: Passing must be between 1 and %d, got %d",
+				maxWeight, w.Passing)
 		case w.Warning < 0 || w.Warning > maxWeight:
-			return errkind.Errorf(errkind.Invalid, "Invalid Weights: Warning must be between 0 and %d, got %d", maxWeight, w.Warning)
+			return errkind.Errorf(errkind.Invalid, "Invalid Weights: Warning must be between 0 and %d, got %d",
+				maxWeight, w.Warning)
 		}
 	}
 	if err := ValidateTags(d.Tags); err != nil {
@@ -78,10 +81,12 @@ func (d *ServiceDefinition) Validate() error {
 
 func validateKind(d *ServiceDefinition) error {
 	switch d.Kind {
-	case catalog.KindTypical, catalog.KindMeshGateway, catalog.KindTerminatingGateway, catalog.KindIngressGateway, catalog.KindAPIGateway:
+	case catalog.KindTypical, catalog.KindMeshGateway, catalog.KindTerminatingGateway, catalog.KindIngressGateway,
+		catalog.KindAPIGateway:
 	case catalog.KindConnectProxy:
 		if proxyDestination(d.Proxy) == "" {
-			return errkind.New(errkind.Invalid, "Invalid Proxy: DestinationServiceName must be non-empty for Connect proxy services")
+			return errkind.New(errkind.Invalid, "Invalid Proxy: DestinationServiceName must be non-empty for Connect proxy "+
+				"services")
 		}
 		if d.Port == 0 && d.SocketPath == "" {
 			return errkind.New(errkind.Invalid, "Port or SocketPath must be set for a Connect proxy")

@@ -55,7 +55,8 @@ func jwtConfigOf(m *acl.AuthMethod) (*jwtConfig, error) {
 	if sources != 1 {
 		return nil, errors.New("Config: exactly one of 'JWTValidationPubKeys', 'JWKSURL', or 'OIDCDiscoveryURL' must be set")
 	}
-	if err := errors.Join(jwks.CheckCA("JWKSCACert", c.JWKSCACert), jwks.CheckCA("OIDCDiscoveryCACert", c.OIDCDiscoveryCACert)); err != nil {
+	if err := errors.Join(jwks.CheckCA("JWKSCACert", c.JWKSCACert),
+		jwks.CheckCA("OIDCDiscoveryCACert", c.OIDCDiscoveryCACert)); err != nil {
 		return nil, err
 	}
 	for i, text := range c.JWTValidationPubKeys {
@@ -77,7 +78,8 @@ func (c *jwtConfig) checkMappings() error {
 	for _, m := range []map[string]string{c.ClaimMappings, c.ListClaimMappings} {
 		for claim, name := range m {
 			if claim == "" || !plainName(name) {
-				return fmt.Errorf("ClaimMappings: %q -> %q: both must be set, and the name be made of letters, digits and _", claim, name)
+				return fmt.Errorf("ClaimMappings: %q -> %q: both must be set, and the name be made of letters, digits and _",
+					claim, name)
 			}
 			if seen[name] {
 				return fmt.Errorf("ClaimMappings: the name %q is used twice", name)
@@ -130,7 +132,8 @@ func (v *Verifier) verified(ctx context.Context, c *jwtConfig, token *jwks.Token
 	if len(c.keys) > 0 {
 		return token.SignedBy(c.keys)
 	}
-	said, issuer, err := v.keys.Verify(ctx, jwks.Source{URL: c.JWKSURL, CA: c.JWKSCACert, Discovery: c.OIDCDiscoveryURL, DiscoveryCA: c.OIDCDiscoveryCACert}, token)
+	said, issuer, err := v.keys.Verify(ctx, jwks.Source{URL: c.JWKSURL, CA: c.JWKSCACert, Discovery: c.OIDCDiscoveryURL,
+		DiscoveryCA: c.OIDCDiscoveryCACert}, token)
 	if err == nil && c.OIDCDiscoveryURL != "" && c.BoundIssuer == "" {
 		c.BoundIssuer = issuer
 	}
@@ -138,14 +141,16 @@ func (v *Verifier) verified(ctx context.Context, c *jwtConfig, token *jwks.Token
 }
 
 func (c *jwtConfig) validate(s *jwks.Standard, now time.Time) error {
-	l := jwks.Leeway{Skew: time.Duration(c.ClockSkewLeeway), Expiry: time.Duration(c.ExpirationLeeway), NotBefore: time.Duration(c.NotBeforeLeeway)}
+	l := jwks.Leeway{Skew: time.Duration(c.ClockSkewLeeway), Expiry: time.Duration(c.ExpirationLeeway),
+		NotBefore: time.Duration(c.NotBeforeLeeway)}
 	if err := l.Check(s, now); err != nil {
 		return err
 	}
 	if c.BoundIssuer != "" && s.Issuer != c.BoundIssuer {
 		return denied("the bearer token is from another issuer")
 	}
-	if len(c.BoundAudiences) > 0 && !slices.ContainsFunc(c.BoundAudiences, func(a string) bool { return slices.Contains(s.Audience, a) }) {
+	if len(c.BoundAudiences) > 0 && !slices.ContainsFunc(c.BoundAudiences,
+		func(a string) bool { return slices.Contains(s.Audience, a) }) {
 		return denied("the bearer token is for another audience")
 	}
 	return nil

@@ -36,7 +36,8 @@ func kubernetesConfigOf(m *acl.AuthMethod) (*kubernetesConfig, error) {
 // serviceAccount is what a login with Kubernetes says.
 func serviceAccount(namespace, name, uid string) grants.Claims {
 	return grants.Claims{
-		Vars:       map[string]string{"serviceaccount.namespace": namespace, "serviceaccount.name": name, "serviceaccount.uid": uid},
+		Vars: map[string]string{"serviceaccount.namespace": namespace, "serviceaccount.name": name,
+			"serviceaccount.uid": uid},
 		Selectable: map[string]any{"serviceaccount": map[string]any{"namespace": namespace, "name": name, "uid": uid}},
 	}
 }
@@ -47,7 +48,8 @@ func (v *Verifier) kubernetes(ctx context.Context, m *acl.AuthMethod, credential
 	if err != nil {
 		return grants.Claims{}, err
 	}
-	a, err := tokenreview.Ask(ctx, tokenreview.Cluster{Host: c.Host, CA: c.CACert, Reviewer: c.ServiceAccountJWT}, credential)
+	a, err := tokenreview.Ask(ctx, tokenreview.Cluster{Host: c.Host, CA: c.CACert, Reviewer: c.ServiceAccountJWT},
+		credential)
 	if err != nil {
 		return grants.Claims{}, err
 	}

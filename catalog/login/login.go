@@ -69,7 +69,8 @@ func (v *Verifier) Fields(m *acl.AuthMethod) grants.Claims {
 // Login implements grants.Verifier. Kind Denied: the credential is not good.
 func (v *Verifier) Login(ctx context.Context, m *acl.AuthMethod, credential string) (grants.Claims, error) {
 	if len(credential) > jwks.MaxBytes {
-		return grants.Claims{}, errkind.Errorf(errkind.Invalid, "the bearer token has %d bytes, the most is %d", len(credential), jwks.MaxBytes)
+		return grants.Claims{}, errkind.Errorf(errkind.Invalid, "the bearer token has %d bytes, the most is %d",
+			len(credential), jwks.MaxBytes)
 	}
 	switch m.Type {
 	case "jwt":
@@ -77,7 +78,8 @@ func (v *Verifier) Login(ctx context.Context, m *acl.AuthMethod, credential stri
 	case "kubernetes":
 		return v.kubernetes(ctx, m, credential)
 	}
-	return grants.Claims{}, errkind.Errorf(errkind.Invalid, "auth method %q has the type %q, which is not known", m.Name, m.Type)
+	return grants.Claims{}, errkind.Errorf(errkind.Invalid, "auth method %q has the type %q, which is not known",
+		m.Name, m.Type)
 }
 
 func denied(format string, args ...any) error {

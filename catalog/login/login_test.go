@@ -41,7 +41,8 @@ func newIssuer(t testing.TB) *issuer {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		i.asked.Add(1)
-		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &i.key.PublicKey, KeyID: i.kid, Algorithm: "ES256", Use: "sig"}}})
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &i.key.PublicKey, KeyID: i.kid,
+			Algorithm: "ES256", Use: "sig"}}})
 	})
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": i.srv.URL, "jwks_uri": i.srv.URL + "/keys"})
@@ -89,14 +90,17 @@ func method(config map[string]any) *acl.AuthMethod {
 }
 
 func good() map[string]any {
-	return map[string]any{"iss": "me", "aud": []string{"corbel", "x"}, "exp": now.Add(time.Minute).Unix(), "team": "blue", "n": 7,
+	return map[string]any{"iss": "me", "aud": []string{"corbel", "x"}, "exp": now.Add(time.Minute).Unix(),
+		"team": "blue", "n": 7,
 		"nested": map[string]any{"a/b": "deep"}, "groups": []string{"g1", "g2"}}
 }
 
 func TestJWTWithGivenKeys(t *testing.T) {
 	i, v := newIssuer(t), New(clock.NewFake(now))
-	m := method(map[string]any{"JWTValidationPubKeys": []string{i.pub()}, "BoundIssuer": "me", "BoundAudiences": []string{"corbel"},
-		"ClaimMappings": map[string]string{"team": "team", "n": "number", "/nested/a~1b": "deep", "absent": "absent"}, "ListClaimMappings": map[string]string{"groups": "groups"}})
+	m := method(map[string]any{"JWTValidationPubKeys": []string{i.pub()}, "BoundIssuer": "me",
+		"BoundAudiences":    []string{"corbel"},
+		"ClaimMappings":     map[string]string{"team": "team", "n": "number", "/nested/a~1b": "deep", "absent": "absent"},
+		"ListClaimMappings": map[string]string{"groups": "groups"}})
 	if err := v.Check(m); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +108,8 @@ func TestJWTWithGivenKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := map[string]string{"value.team": "blue", "value.number": "7", "value.deep": "deep"}; !reflect.DeepEqual(c.Vars, want) {
+	if want := map[string]string{"value.team": "blue", "value.number": "7",
+		"value.deep": "deep"}; !reflect.DeepEqual(c.Vars, want) {
 		t.Error(c.Vars)
 	}
 	if got := c.Selectable["list"].(map[string]any)["groups"]; !reflect.DeepEqual(got, []string{"g1", "g2"}) {
@@ -134,8 +139,10 @@ func TestJWTWithGivenKeys(t *testing.T) {
 	other := newIssuer(t)
 	whole := i.sign(good())
 	parts := strings.Split(whole, ".")
-	for name, text := range map[string]string{"another key": other.sign(good()), "garbage": "x.y.z", "empty": "", "cut": whole[:len(whole)-4] + "AAAA",
-		"none": "eyJhbGciOiJub25lIn0." + parts[1] + ".", "swapped": parts[0] + "." + strings.Split(other.sign(map[string]any{"team": "red", "exp": 9e9}), ".")[1] + "." + parts[2]} {
+	for name, text := range map[string]string{"another key": other.sign(good()), "garbage": "x.y.z", "empty": "",
+		"cut":  whole[:len(whole)-4] + "AAAA",
+		"none": "eyJhbGciOiJub25lIn0." + parts[1] + ".", "swapped": parts[0] + "." +
+			strings.Split(other.sign(map[string]any{"team": "red", "exp": 9e9}), ".")[1] + "." + parts[2]} {
 		if _, err := v.Login(t.Context(), m, text); !errkind.Is(err, errkind.Denied) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -175,7 +182,8 @@ func TestJWTKeysFromAddresses(t *testing.T) {
 		t.Error("a certificate that nobody vouches for", err)
 	}
 	oidc := method(map[string]any{"OIDCDiscoveryURL": i.srv.URL, "OIDCDiscoveryCACert": i.ca()})
-	if _, err := v.Login(t.Context(), oidc, i.sign(map[string]any{"iss": "other", "exp": c.Now().Add(time.Minute).Unix()})); !errkind.Is(err, errkind.Denied) {
+	if _, err := v.Login(t.Context(), oidc,
+		i.sign(map[string]any{"iss": "other", "exp": c.Now().Add(time.Minute).Unix()})); !errkind.Is(err, errkind.Denied) {
 		t.Error("the issuer of the discovery is the bound one", err)
 	}
 }
@@ -188,12 +196,15 @@ func TestConfigsThatAreRefused(t *testing.T) {
 		"bad key":     method(map[string]any{"JWTValidationPubKeys": []string{"x"}}),
 		"bad address": method(map[string]any{"JWKSURL": "file:///etc/passwd"}),
 		"bad ca":      method(map[string]any{"JWKSURL": i.srv.URL, "JWKSCACert": "x"}),
-		"secret alg":  method(map[string]any{"JWTValidationPubKeys": []string{i.pub()}, "JWTSupportedAlgs": []string{"HS256"}}),
-		"no alg":      method(map[string]any{"JWTValidationPubKeys": []string{i.pub()}, "JWTSupportedAlgs": []string{"none"}}),
-		"misspelt":    method(map[string]any{"JWTValidationPubKeys": []string{i.pub()}, "BoundIsuer": "x"}),
-		"one name":    method(map[string]any{"JWTValidationPubKeys": []string{i.pub()}, "ClaimMappings": map[string]string{"a": "x", "b": "x"}}),
-		"odd name":    method(map[string]any{"JWTValidationPubKeys": []string{i.pub()}, "ClaimMappings": map[string]string{"a": "x.y"}}),
-		"no host":     {Name: "k", Type: "kubernetes", Config: map[string]any{}},
+		"secret alg": method(map[string]any{"JWTValidationPubKeys": []string{i.pub()},
+			"JWTSupportedAlgs": []string{"HS256"}}),
+		"no alg":   method(map[string]any{"JWTValidationPubKeys": []string{i.pub()}, "JWTSupportedAlgs": []string{"none"}}),
+		"misspelt": method(map[string]any{"JWTValidationPubKeys": []string{i.pub()}, "BoundIsuer": "x"}),
+		"one name": method(map[string]any{"JWTValidationPubKeys": []string{i.pub()},
+			"ClaimMappings": map[string]string{"a": "x", "b": "x"}}),
+		"odd name": method(map[string]any{"JWTValidationPubKeys": []string{i.pub()},
+			"ClaimMappings": map[string]string{"a": "x.y"}}),
+		"no host": {Name: "k", Type: "kubernetes", Config: map[string]any{}},
 	} {
 		if err := v.Check(m); !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("%s: %v", name, err)
@@ -204,7 +215,8 @@ func TestConfigsThatAreRefused(t *testing.T) {
 func TestKubernetes(t *testing.T) {
 	api := reviewtest.New(t)
 	api.Vouch("pod", "prod", "web", "u1")
-	m := &acl.AuthMethod{Name: "k", Type: "kubernetes", Config: map[string]any{"Host": api.URL, "CACert": api.CA, "ServiceAccountJWT": reviewtest.Reviewer}}
+	m := &acl.AuthMethod{Name: "k", Type: "kubernetes", Config: map[string]any{"Host": api.URL, "CACert": api.CA,
+		"ServiceAccountJWT": reviewtest.Reviewer}}
 	v := New(nil)
 	if err := v.Check(m); err != nil {
 		t.Fatal(err)
@@ -230,7 +242,8 @@ func FuzzLogin(f *testing.F) {
 	m := method(map[string]any{"JWTValidationPubKeys": []string{i.pub()}})
 	honest := i.sign(good())
 	f.Fuzz(func(t *testing.T, text string) {
-		if _, err := v.Login(t.Context(), m, text); err == nil && text != honest && strings.Split(text, ".")[1] != strings.Split(honest, ".")[1] {
+		if _, err := v.Login(t.Context(), m, text); err == nil && text != honest &&
+			strings.Split(text, ".")[1] != strings.Split(honest, ".")[1] {
 			t.Fatalf("%q was let in", text)
 		}
 	})

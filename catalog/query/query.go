@@ -82,21 +82,27 @@ func (d *Definition) IsTemplate() bool { return d.Template.Type != "" }
 func (d *Definition) Validate() error {
 	switch {
 	case d.Token == Hidden:
-		return fmt.Errorf("Bad Token '%s', it looks like a query definition with a redacted token was submitted", Hidden) //nolint:staticcheck // the contract's text
+		return fmt.Errorf("Bad Token '%s', it looks like a query definition with a redacted token was submitted",
+			Hidden) //nolint:staticcheck // the contract's text
 	case len(d.Name) > maxNameBytes:
 		return fmt.Errorf("Name is longer than %d bytes", maxNameBytes) //nolint:staticcheck // begins with a field's name
 	case d.Template.Type != "" && d.Template.Type != TemplatePrefix:
 		return fmt.Errorf("bad Template.Type '%s'", d.Template.Type)
 	case d.Template.Type == "" && (d.Template.Regexp != "" || d.Template.RemoveEmptyTags):
-		return errors.New("Template.Type is required with other fields of Template") //nolint:staticcheck // begins with a field's name
+		return errors.New(
+			"Template.Type is required with other fields of Template") //nolint:staticcheck // begins with a field's name
 	case d.Service.Service == "":
 		return errors.New("Must provide a Service name to query") //nolint:staticcheck // the contract's text
 	case d.Service.Failover.NearestN < 0:
-		return fmt.Errorf("Bad NearestN '%d', must be >= 0", d.Service.Failover.NearestN) //nolint:staticcheck // the contract's text
-	case len(d.Service.Failover.Targets) > 0 && (d.Service.Failover.NearestN > 0 || len(d.Service.Failover.Datacenters) > 0):
-		return errors.New("Targets cannot be populated with NearestN or Datacenters") //nolint:staticcheck // the contract's text
+		return fmt.Errorf("Bad NearestN '%d', must be >= 0",
+			d.Service.Failover.NearestN) //nolint:staticcheck // the contract's text
+	case len(d.Service.Failover.Targets) > 0 && (d.Service.Failover.NearestN > 0 ||
+		len(d.Service.Failover.Datacenters) > 0):
+		return errors.New(
+			"Targets cannot be populated with NearestN or Datacenters") //nolint:staticcheck // the contract's text
 	case d.Service.SamenessGroup != "":
-		return errors.New("Service.SamenessGroup: sameness groups are an enterprise feature") //nolint:staticcheck // begins with a field's name
+		return errors.New(
+			"Service.SamenessGroup: sameness groups are an enterprise feature") //nolint:staticcheck // a field's name
 	}
 	for _, meta := range []map[string]string{d.Service.NodeMeta, d.Service.ServiceMeta} {
 		for k, v := range meta {
@@ -114,7 +120,8 @@ func (d *Definition) Validate() error {
 			return fmt.Errorf("DNS TTL '%s', must be >=0", d.DNS.TTL) //nolint:staticcheck // the contract's text
 		}
 		if ttl > math.MaxInt32*time.Second { // RFC 2181
-			return fmt.Errorf("DNS TTL '%s', must be at most %d s", d.DNS.TTL, math.MaxInt32) //nolint:staticcheck // as its neighbours
+			return fmt.Errorf("DNS TTL '%s', must be at most %d s", d.DNS.TTL,
+				math.MaxInt32) //nolint:staticcheck // as its neighbours
 		}
 	}
 	if d.IsTemplate() {
@@ -264,7 +271,8 @@ func (r *renderer) value(expr string) string {
 	}
 	var n int
 	if _, err := fmt.Sscanf(strings.ReplaceAll(expr, " ", ""), "match(%d)", &n); err != nil || n < 0 {
-		r.fail(fmt.Errorf("bad format '${%s}': expected name.full, name.prefix, name.suffix, agent.segment or match(N)", expr))
+		r.fail(fmt.Errorf("bad format '${%s}': expected name.full, name.prefix, name.suffix, agent.segment or match(N)",
+			expr))
 		return ""
 	}
 	if n < len(r.matches) {

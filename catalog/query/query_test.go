@@ -20,7 +20,8 @@ func stateWith(t *testing.T, defs ...*Definition) *catalog.State {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Ops = append(c.Ops, catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordQuery, Key: d.ID, Name: d.RecordName(), Value: value}})
+		c.Ops = append(c.Ops, catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordQuery,
+			Key: d.ID, Name: d.RecordName(), Value: value}})
 	}
 	st, results, _ := catalog.Empty().Apply([]catalog.Command{c})
 	if !results[0].OK {
@@ -31,12 +32,16 @@ func stateWith(t *testing.T, defs ...*Definition) *catalog.State {
 
 func TestFind(t *testing.T) {
 	template := func(name, service string) *Definition {
-		return &Definition{Name: name, Template: Template{Type: TemplatePrefix, Regexp: `^geo-(\w+)-?(\d*)$`, RemoveEmptyTags: true},
-			Service: Service{Service: service, Tags: []string{"${match(2)}", "!${match(9)}", "x-${name.suffix}"}, NodeMeta: map[string]string{"p": "${name.prefix}"}}}
+		return &Definition{Name: name, Template: Template{Type: TemplatePrefix, Regexp: `^geo-(\w+)-?(\d*)$`,
+			RemoveEmptyTags: true},
+			Service: Service{Service: service, Tags: []string{"${match(2)}", "!${match(9)}", "x-${name.suffix}"},
+				NodeMeta: map[string]string{"p": "${name.prefix}"}}}
 	}
-	st := stateWith(t, &Definition{Name: "Static", Service: Service{Service: "s"}}, template("", "all-${name.full}"), template("geo-", "${match(1)}"), template("geo-db", "$${plain}"))
+	st := stateWith(t, &Definition{Name: "Static", Service: Service{Service: "s"}}, template("", "all-${name.full}"),
+		template("geo-", "${match(1)}"), template("geo-db", "$${plain}"))
 	for name, want := range map[string]string{
-		"static": "s", "STATIC": "s", "stat": "all-stat", "geo-web-7": "web", "geo-web": "web", "geo-dbx": "${plain}", "a": "s",
+		"static": "s", "STATIC": "s", "stat": "all-stat", "geo-web-7": "web", "geo-web": "web",
+		"geo-dbx": "${plain}", "a": "s",
 	} {
 		d, err := Find(st, name)
 		if err != nil || d == nil || d.Service.Service != want {

@@ -37,7 +37,8 @@ func (r *Registry) RenewLease(ctx context.Context, name string) (*catalog.Node, 
 			return nil, errkind.Errorf(errkind.NotFound, "node %q is not in the catalog: register it", name)
 		}
 		if LeaseOf(n) == 0 {
-			return nil, errkind.Errorf(errkind.Invalid, "node %q has no lease: give it one with /v1/catalog/register?lease=30s", n.Name)
+			return nil, errkind.Errorf(errkind.Invalid, "node %q has no lease: give it one with /v1/catalog/register?lease=30s",
+				n.Name)
 		}
 		ending := r.leases.renew(n)
 		if ending == nil {

@@ -43,10 +43,12 @@ func TestBarHoldsANodeOutUntilItIsOver(t *testing.T) {
 		barNode(t, r, "b", "id-b", time.Hour)
 		for _, n := range []catalog.Node{{Name: "B", Address: "1"}, {Name: "renamed", ID: "ID-B", Address: "1"}} {
 			res, err := r.Apply(t.Context(), &catalog.Register{Node: n})
-			if err != nil || res.Err == nil || !strings.Contains(res.Err.Error(), "removed by force") || !strings.Contains(res.Err.Error(), "/v1/catalog/node/b/bar") {
+			if err != nil || res.Err == nil || !strings.Contains(res.Err.Error(), "removed by force") ||
+				!strings.Contains(res.Err.Error(), "/v1/catalog/node/b/bar") {
 				t.Errorf("%s: %v %v", n.Name, err, res.Err)
 			}
-			res, err = r.Apply(t.Context(), &catalog.RegisterBatch{Registrations: []*catalog.Register{{Node: n}, {Node: catalog.Node{Name: "other", Address: "2"}}}})
+			res, err = r.Apply(t.Context(), &catalog.RegisterBatch{Registrations: []*catalog.Register{{Node: n},
+				{Node: catalog.Node{Name: "other", Address: "2"}}}})
 			if err != nil || len(res.TxnErrors) != 1 || r.State().Node("other") == nil {
 				t.Errorf("batch with %s: %v %v", n.Name, err, res.TxnErrors)
 			}
@@ -91,7 +93,8 @@ func TestBarsOfOneID(t *testing.T) {
 	barNode(t, r, "One", "ID", time.Hour)
 	barNode(t, r, "two", "id", time.Hour)
 	st := r.State()
-	if st.Record(catalog.RecordNodeBar, "one") != nil || st.NodeBarOf("TWO", "") == nil || st.NodeBarOf("x", "Id") == nil || st.NodeBarOf("x", "y") != nil {
+	if st.Record(catalog.RecordNodeBar, "one") != nil || st.NodeBarOf("TWO", "") == nil ||
+		st.NodeBarOf("x", "Id") == nil || st.NodeBarOf("x", "y") != nil {
 		t.Error("the bars are not those of the newest removal")
 	}
 }
@@ -134,7 +137,8 @@ func TestRenewLease(t *testing.T) {
 // A node's own reconnect timeout takes it out sooner, or keeps it longer, than the pool's.
 func TestReconnectTimeoutOfANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		members := []Member{member("short", "id-s", "10.0.0.1", MemberAlive), member("long", "id-l", "10.0.0.2", MemberAlive), member("plain", "id-p", "10.0.0.3", MemberAlive)}
+		members := []Member{member("short", "id-s", "10.0.0.1", MemberAlive), member("long", "id-l", "10.0.0.2", MemberAlive),
+			member("plain", "id-p", "10.0.0.3", MemberAlive)}
 		pool := newFakeMembers(members...)
 		r, _ := newRegistry(t, Config{Members: pool, ReconcileInterval: time.Minute}, true)
 		defer start(r)()

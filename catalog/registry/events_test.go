@@ -54,11 +54,18 @@ func TestEveryChangeWakes(t *testing.T) {
 			return false
 		}
 		subjects[Subject{TopicService, name}] = func(s *catalog.State) uint64 {
-			return own(some(s.Instances(name)), s.ServiceIndex(name))<<32 + own(some(s.ConnectInstances(name)), s.ConnectIndex(name))
+			return own(some(s.Instances(name)), s.ServiceIndex(name))<<32 + own(some(s.ConnectInstances(name)),
+				s.ConnectIndex(name))
 		}
-		subjects[Subject{TopicServiceChecks, name}] = func(s *catalog.State) uint64 { return own(some(s.Instances(name)), s.ServiceChecksIndex(name)) }
-		subjects[Subject{TopicNode, name}] = func(s *catalog.State) uint64 { return own(s.Node(name) != nil, s.NodeIndex(name)) }
-		subjects[Subject{TopicNodeChecks, name}] = func(s *catalog.State) uint64 { return own(s.Node(name) != nil, s.NodeChecksIndex(name)) }
+		subjects[Subject{TopicServiceChecks, name}] = func(s *catalog.State) uint64 {
+			return own(some(s.Instances(name)), s.ServiceChecksIndex(name))
+		}
+		subjects[Subject{TopicNode, name}] = func(s *catalog.State) uint64 {
+			return own(s.Node(name) != nil, s.NodeIndex(name))
+		}
+		subjects[Subject{TopicNodeChecks, name}] = func(s *catalog.State) uint64 {
+			return own(s.Node(name) != nil, s.NodeChecksIndex(name))
+		}
 		subjects[Subject{TopicKV, name}] = func(s *catalog.State) uint64 { return own(s.KV(name) != nil, s.KVKeyIndex(name)) }
 		subjects[Subject{TopicKVPrefix, name[:1]}] = func(s *catalog.State) uint64 {
 			for range s.KVPrefix(name[:1]) {
@@ -68,7 +75,8 @@ func TestEveryChangeWakes(t *testing.T) {
 		}
 	}
 	subjects[Subject{TopicCatalog, ""}] = func(s *catalog.State) uint64 {
-		return s.RecordsIndex(catalog.RecordConfigEntry)<<40 + subjects[Subject{TopicService, "web"}](s) + subjects[Subject{TopicService, "api"}](s)
+		return s.RecordsIndex(catalog.RecordConfigEntry)<<40 + subjects[Subject{TopicService, "web"}](s) +
+			subjects[Subject{TopicService, "api"}](s)
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		r, err := New(Config{})
@@ -94,7 +102,8 @@ func TestEveryChangeWakes(t *testing.T) {
 			case 4:
 				c = &catalog.KV{Verb: catalog.KVDelete, Pair: catalog.KVPair{Key: name("key")}}
 			case 5:
-				c = &catalog.SessionCreate{Session: catalog.Session{ID: name("session"), Node: name("node"), NodeChecks: []string{"n"}}}
+				c = &catalog.SessionCreate{Session: catalog.Session{ID: name("session"), Node: name("node"),
+					NodeChecks: []string{"n"}}}
 			case 6:
 				c = lock(name("key"), name("session"))
 			case 7:
@@ -164,7 +173,8 @@ func TestFollowerConverges(t *testing.T) {
 				case 0:
 					c = &catalog.Deregister{Node: node, ServiceID: rapid.SampledFrom([]string{"", "i", "j"}).Draw(t, "gone")}
 				case 1:
-					c = &catalog.Register{Node: catalog.Node{Name: node, Address: "10.0.0.9"}, Checks: []*catalog.Check{{ID: "n", Status: catalog.Health(rapid.IntRange(0, 2).Draw(t, "health"))}}}
+					c = &catalog.Register{Node: catalog.Node{Name: node, Address: "10.0.0.9"},
+						Checks: []*catalog.Check{{ID: "n", Status: catalog.Health(rapid.IntRange(0, 2).Draw(t, "health"))}}}
 				case 2:
 					s := c.(*catalog.Register).Service
 					s.Kind, s.ProxyDestination, s.Name = catalog.KindConnectProxy, "WEB", "proxy"
@@ -213,7 +223,8 @@ func TestFollowerConverges(t *testing.T) {
 	})
 }
 
-func rowText(st *catalog.State, s *catalog.Service, text func(*catalog.Node, *catalog.Service, []*catalog.Check) string) string {
+func rowText(st *catalog.State, s *catalog.Service,
+	text func(*catalog.Node, *catalog.Service, []*catalog.Check) string) string {
 	var checks []*catalog.Check
 	for c := range st.NodeChecks(s.Node) {
 		checks = append(checks, c)
@@ -245,7 +256,8 @@ func TestFollowKVAndNodes(t *testing.T) {
 		}
 		return items
 	}
-	prefix, key, nodes := follow(Subject{TopicKVPrefix, "a/"}), follow(Subject{TopicKV, "a/b"}), follow(Subject{Topic: TopicNodes})
+	prefix, key, nodes := follow(Subject{TopicKVPrefix, "a/"}), follow(Subject{TopicKV, "a/b"}),
+		follow(Subject{Topic: TopicNodes})
 	apply(t, r, set("other", "1"))
 	apply(t, r, set("a/b", "1"))
 	apply(t, r, &catalog.KV{Verb: catalog.KVDeleteTree, Pair: catalog.KVPair{Key: "a"}})

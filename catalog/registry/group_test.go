@@ -35,7 +35,8 @@ func (m *peer) start() {
 	if m.Registry, err = New(Config{NodeName: m.id}); err != nil {
 		m.t.Fatal(err)
 	}
-	m.g, err = group.Open(group.Config{Name: "catalog", Dir: m.dir, LocalID: m.id, LocalAddr: m.addr, Listener: l, Machine: m.Registry,
+	m.g, err = group.Open(group.Config{Name: "catalog", Dir: m.dir, LocalID: m.id, LocalAddr: m.addr, Listener: l,
+		Machine:   m.Registry,
 		Bootstrap: m.boot, TrailingLogs: 1, SegmentBytes: 1 << 16,
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)

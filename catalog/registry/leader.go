@@ -101,7 +101,8 @@ func (r *Registry) passOutdone(ctx context.Context) {
 		restored := *r.restored.Load()
 		if index := r.outdone.Load(); index >= r.State().Index() {
 			// The name first: when this is cut short, the horizon is still to be passed.
-			name := catalog.Record{Kind: catalog.RecordSystem, Key: catalog.HistoryKey, Value: strconv.AppendUint(nil, index, 10)}
+			name := catalog.Record{Kind: catalog.RecordSystem, Key: catalog.HistoryKey,
+				Value: strconv.AppendUint(nil, index, 10)}
 			err := r.duty(ctx, &catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordSet, Record: name}}})
 			if err == nil {
 				err = r.duty(ctx, &catalog.Horizon{Index: index})

@@ -25,7 +25,8 @@ func TestNodeLeases(t *testing.T) {
 			<-time.NewTimer(d).C
 			synctest.Wait()
 		}
-		for _, reg := range []*catalog.Register{leased("Kept", "10s"), leased("lost", "10s"), leased("stays", ""), leased("wrong", "soon")} {
+		for _, reg := range []*catalog.Register{leased("Kept", "10s"), leased("lost", "10s"), leased("stays", ""),
+			leased("wrong", "soon")} {
 			if res, err := r.Apply(t.Context(), reg); err != nil || res.Err != nil {
 				t.Fatal(err, res.Err)
 			}
@@ -33,7 +34,8 @@ func TestNodeLeases(t *testing.T) {
 		for range 5 {
 			wait(4 * time.Second)
 			// The same again is no change of the catalog, but it renews.
-			if _, err := r.Apply(t.Context(), &catalog.RegisterBatch{Registrations: []*catalog.Register{leased("kept", "10s")}}); err != nil {
+			if _, err := r.Apply(t.Context(), &catalog.RegisterBatch{Registrations: []*catalog.Register{leased("kept",
+				"10s")}}); err != nil {
 				t.Fatal(err)
 			}
 		}

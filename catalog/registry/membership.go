@@ -90,7 +90,8 @@ func (r *Registry) reconcileOnce(ctx context.Context) bool {
 	start, state, members := time.Now(), r.State(), r.cfg.Members.Members()
 	r.roster.note(members, state)
 	commands := Reconcile(state, members, ReconcileOptions{
-		Self: r.cfg.NodeName, Datacenter: r.cfg.Datacenter, Version: r.cfg.Version, Missing: r.roster.judge, Overdue: r.roster.overdue,
+		Self: r.cfg.NodeName, Datacenter: r.cfg.Datacenter, Version: r.cfg.Version, Missing: r.roster.judge,
+		Overdue: r.roster.overdue,
 	})
 	ok := r.reconcileBy(ctx, commands)
 	r.meters.reconcile.Observe(time.Since(start))

@@ -48,7 +48,8 @@ func (r *Registry) notLeader() error {
 // Await returns the newest State as soon as indexOf(State) > min, or after
 // wait, or when ctx ends, the State is replaced by a snapshot, or the Registry
 // stops. The subject says which changes indexOf depends on.
-func (r *Registry) Await(ctx context.Context, s Subject, min uint64, wait time.Duration, indexOf func(*catalog.State) uint64) *catalog.State {
+func (r *Registry) Await(ctx context.Context, s Subject, min uint64, wait time.Duration,
+	indexOf func(*catalog.State) uint64) *catalog.State {
 	restored := *r.restored.Load()
 	state := r.State()
 	if indexOf(state) > min || wait <= 0 {

@@ -192,7 +192,8 @@ func aliveRegistration(state *catalog.State, m *Member, o *ReconcileOptions) []*
 	r := &catalog.Register{Node: catalog.Node{
 		ID: m.Tags["id"], Name: m.Name, Address: m.Addr, Datacenter: o.Datacenter,
 		TaggedAddresses: taggedAddresses(m.Addr),
-		Meta:            map[string]string{"consul-network-segment": m.Tags["segment"], "consul-version": memberVersion(m, o)},
+		Meta: map[string]string{"consul-network-segment": m.Tags["segment"],
+			"consul-version": memberVersion(m, o)},
 	}}
 	node := state.Node(m.Name)
 	// Of a node that came to be known since state was read nothing is overwritten: its agent said more than gossip does.

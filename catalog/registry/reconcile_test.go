@@ -56,7 +56,8 @@ func tell(commands []catalog.Command) string {
 // gossiped is a registered node with a serfHealth check.
 func gossiped(name, id, addr string, status catalog.Health) *catalog.Register {
 	return &catalog.Register{
-		Node:   catalog.Node{Name: name, ID: id, Address: addr, Meta: map[string]string{"rack": "7"}, TaggedAddresses: map[string]string{"wan": "1.2.3.4"}},
+		Node: catalog.Node{Name: name, ID: id, Address: addr, Meta: map[string]string{"rack": "7"},
+			TaggedAddresses: map[string]string{"wan": "1.2.3.4"}},
 		Checks: []*catalog.Check{serfCheck(name, status)},
 	}
 }
@@ -107,7 +108,8 @@ func TestReconcile(t *testing.T) {
 		{"renamed", []catalog.Command{gossiped("b", "id-a", "10.0.0.1", catalog.Passing)},
 			[]Member{member("a", "id-a", "10.0.0.1", MemberAlive), member("b", "id-a", "10.0.0.1", MemberFailed)}, nil,
 			"register b id-a 10.0.0.1 skip serfHealth=critical\nregister a id-a 10.0.0.1 skip serfHealth=passing"},
-		{"a server", nil, []Member{server("s1", "id-s")}, nil, "register s1 id-s 10.0.0.9 skip service=consul:8300 serfHealth=passing"},
+		{"a server", nil, []Member{server("s1", "id-s")}, nil,
+			"register s1 id-s 10.0.0.9 skip service=consul:8300 serfHealth=passing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			state, results, _ := catalog.Empty().Apply(c.catalog)
@@ -142,7 +144,8 @@ func TestReconcile(t *testing.T) {
 }
 
 func TestReconciledServer(t *testing.T) {
-	state, _, _ := catalog.Empty().Apply(Reconcile(catalog.Empty(), []Member{server("s1", "id-s")}, ReconcileOptions{Datacenter: "dc1", Version: "9.9.9"}))
+	state, _, _ := catalog.Empty().Apply(Reconcile(catalog.Empty(), []Member{server("s1", "id-s")},
+		ReconcileOptions{Datacenter: "dc1", Version: "9.9.9"}))
 	node, service := state.Node("s1"), state.Service("s1", "consul")
 	if got := fmt.Sprint(node.Meta); got != "map[consul-network-segment: consul-version:1.21.4]" {
 		t.Errorf("node meta %s", got)
@@ -152,7 +155,8 @@ func TestReconciledServer(t *testing.T) {
 	if got := fmt.Sprint(service.Meta); got != want {
 		t.Errorf("service meta\n%s, want\n%s", got, want)
 	}
-	if c := state.Check("s1", catalog.SerfHealthID); c.Output != catalog.SerfAliveOutput || c.Name != catalog.SerfHealthName {
+	if c := state.Check("s1", catalog.SerfHealthID); c.Output != catalog.SerfAliveOutput ||
+		c.Name != catalog.SerfHealthName {
 		t.Errorf("serfHealth %+v", c)
 	}
 }
@@ -162,7 +166,8 @@ func TestReconcileKeepsWhatAgentsSync(t *testing.T) {
 	for _, addr := range []string{"10.0.0.1", "10.0.0.2"} {
 		next, _, _ := state.Apply(Reconcile(state, []Member{member("a", "id-a", addr, MemberAlive)}, ReconcileOptions{}))
 		node := next.Node("a")
-		if node.Address != addr || node.Meta["rack"] != "7" || len(node.Meta) != 1 || node.TaggedAddresses["wan"] != "1.2.3.4" {
+		if node.Address != addr || node.Meta["rack"] != "7" || len(node.Meta) != 1 ||
+			node.TaggedAddresses["wan"] != "1.2.3.4" {
 			t.Errorf("node is now %+v", node)
 		}
 	}
@@ -242,7 +247,8 @@ func TestMembershipFollowsThePool(t *testing.T) {
 // Two hosts with one node ID must not keep the other members out.
 func TestRefusedMemberHoldsNobodyBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool := newFakeMembers(member("a", "same", "10.0.0.1", MemberAlive), member("b", "same", "10.0.0.2", MemberAlive), member("c", "id-c", "10.0.0.3", MemberAlive))
+		pool := newFakeMembers(member("a", "same", "10.0.0.1", MemberAlive), member("b", "same", "10.0.0.2", MemberAlive),
+			member("c", "id-c", "10.0.0.3", MemberAlive))
 		r, log := newRegistry(t, Config{Members: pool}, true)
 		defer start(r)()
 		begin := time.Now()
@@ -306,7 +312,8 @@ func TestIndexHistory(t *testing.T) {
 // TestReconcileOverwritesNoNewNode: an agent that registered its node after the comparison read the state, and before
 // the command of that comparison is applied, keeps what it said of itself.
 func TestReconcileOverwritesNoNewNode(t *testing.T) {
-	commands := Reconcile(catalog.Empty(), []Member{member("a", "id-a", "10.0.0.1", MemberAlive)}, ReconcileOptions{Self: "self", Datacenter: "dc1"})
+	commands := Reconcile(catalog.Empty(), []Member{member("a", "id-a", "10.0.0.1", MemberAlive)},
+		ReconcileOptions{Self: "self", Datacenter: "dc1"})
 	own := gossiped("a", "id-a", "10.0.0.1", catalog.Critical)
 	own.Node.Meta = map[string]string{"rack": "r7"}
 	after, results, _ := catalog.Empty().Apply(append([]catalog.Command{own}, commands...))

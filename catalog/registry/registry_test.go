@@ -119,8 +119,10 @@ func TestRestoreAndShutdownWakeAll(t *testing.T) {
 			stop := start(r)
 			defer stop()
 			var waits []func()
-			for _, s := range []Subject{{TopicKV, "k"}, {TopicKVPrefix, ""}, {TopicService, "web"}, {TopicServices, ""}, {TopicNodes, ""},
-				{TopicNode, "n"}, {TopicChecks, ""}, {TopicNodeChecks, "n"}, {TopicServiceChecks, "web"}, {TopicSessions, ""}, {TopicSession, "x"}} {
+			for _, s := range []Subject{{TopicKV, "k"}, {TopicKVPrefix, ""}, {TopicService, "web"}, {TopicServices, ""},
+				{TopicNodes, ""},
+				{TopicNode, "n"}, {TopicChecks, ""}, {TopicNodeChecks, "n"}, {TopicServiceChecks, "web"}, {TopicSessions, ""},
+				{TopicSession, "x"}} {
 				_, wait := watchers(r, 3, s, func(*catalog.State) uint64 { return 1 })
 				waits = append(waits, wait)
 			}
@@ -233,7 +235,8 @@ func TestSlowWritesKeepTheirTrace(t *testing.T) {
 			t.Fatal(err)
 		}
 		slow := metrics.Slowest()
-		if len(slow) != 1 || slow[0].Kind != "kv" || slow[0].Took < time.Second || slow[0].Trace != "0af7651916cd43dd8448eb211c80319c" {
+		if len(slow) != 1 || slow[0].Kind != "kv" || slow[0].Took < time.Second ||
+			slow[0].Trace != "0af7651916cd43dd8448eb211c80319c" {
 			t.Errorf("kept are %+v", slow)
 		}
 	})

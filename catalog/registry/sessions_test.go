@@ -148,7 +148,8 @@ func TestRenewalBeforeTheEndIsProposedKeepsTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timers := newTTLTimers(clock.Real{})
 		s := &catalog.Session{ID: "s", TTL: "10s"}
-		state, _, _ := catalog.Empty().Apply([]catalog.Command{register("n1"), &catalog.SessionCreate{Session: catalog.Session{ID: "s", Node: "n1", TTL: "10s"}}})
+		state, _, _ := catalog.Empty().Apply([]catalog.Command{register("n1"),
+			&catalog.SessionCreate{Session: catalog.Session{ID: "s", Node: "n1", TTL: "10s"}}})
 		timers.lead(func() *catalog.State { return state })
 		<-time.After(20 * time.Second)
 		if ids, _ := timers.expired(); fmt.Sprint(ids) != "[s]" {

@@ -29,20 +29,21 @@ type Topic uint8
 
 // The topics. Those without a key are about the whole table.
 const (
-	TopicKV            Topic = iota + 1 // key: one pair
-	TopicKVPrefix                       // key: a prefix of any length
-	TopicService                        // key: a service name: instances and what connects to it, with their checks and nodes
-	TopicServices                       // the list of services
-	TopicNodes                          // the list of nodes
-	TopicNode                           // key: a node, its services and checks
-	TopicChecks                         // all checks
-	TopicNodeChecks                     // key: a node's checks
-	TopicServiceChecks                  // key: the checks of a service's instances
-	TopicSessions                       // all sessions
-	TopicSession                        // key: a session's ID
-	TopicRecords                        // key: RecordsSubject's: all records of a kind
-	TopicRecord                         // key: RecordSubject's: one record
-	TopicCatalog                        // any instance with its checks and node, and any config entry: for answers made of several of them
+	TopicKV       Topic = iota + 1 // key: one pair
+	TopicKVPrefix                  // key: a prefix of any length
+	// key: a service name: instances and what connects to it, with their checks and nodes
+	TopicService
+	TopicServices      // the list of services
+	TopicNodes         // the list of nodes
+	TopicNode          // key: a node, its services and checks
+	TopicChecks        // all checks
+	TopicNodeChecks    // key: a node's checks
+	TopicServiceChecks // key: the checks of a service's instances
+	TopicSessions      // all sessions
+	TopicSession       // key: a session's ID
+	TopicRecords       // key: RecordsSubject's: all records of a kind
+	TopicRecord        // key: RecordSubject's: one record
+	TopicCatalog       // any instance with its checks and node, and any config entry: for answers made of several of them
 )
 
 // Subject is what a watcher watches. Names of nodes and services are matched without regard to case.

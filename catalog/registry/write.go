@@ -54,7 +54,8 @@ func (r *Registry) propose(ctx context.Context, c catalog.Command) (catalog.Resu
 
 // SetRecords proposes operations on records, all or none. ok is false when an
 // index did not compare. A refusal is an error of kind Conflict or Invalid.
-func (r *Registry) SetRecords(ctx context.Context, ops ...catalog.RecordOp) (result catalog.Result, ok bool, err error) {
+func (r *Registry) SetRecords(ctx context.Context, ops ...catalog.RecordOp) (result catalog.Result, ok bool,
+	err error) {
 	result, err = r.Apply(ctx, &catalog.Records{Ops: ops})
 	if err == nil {
 		err = result.Err
@@ -81,7 +82,8 @@ func (r *Registry) refuseDelayed(c catalog.Command) (catalog.Result, bool) {
 		var errs []catalog.TxnError
 		for i, op := range c.Ops {
 			if op.KV != nil && op.KV.Verb == catalog.KVLock && r.delays.live(op.KV.Pair.Key) {
-				errs = append(errs, catalog.TxnError{OpIndex: i, What: fmt.Sprintf("failed to lock key %q due to lock delay", op.KV.Pair.Key)})
+				errs = append(errs, catalog.TxnError{OpIndex: i, What: fmt.Sprintf("failed to lock key %q due to lock delay",
+					op.KV.Pair.Key)})
 			}
 		}
 		if errs != nil {

@@ -23,17 +23,24 @@ import (
 func ACL(e *command.Env, c *cobra.Command) {
 	command.Group(c,
 		bootstrap(e),
-		command.Named("token", "What callers present", tokenCreate(e), tokenClone(e), tokenRead(e), tokenUpdate(e), tokenDelete(e), tokenList(e)),
-		command.Named("policy", "Named sets of rules", policyCreate(e), policyRead(e), policyUpdate(e), policyDelete(e), policyList(e)),
-		command.Named("role", "Named sets of policies", roleCreate(e), roleRead(e), roleUpdate(e), roleDelete(e), roleList(e)),
-		command.Named("auth-method", "Manage auth methods: proofs of identity to log in with", methodCreate(e), methodRead(e), methodUpdate(e), methodDelete(e), methodList(e)),
-		command.Named("binding-rule", "Manage binding rules: what a login may do", bindingCreate(e), bindingRead(e), bindingUpdate(e), bindingDelete(e), bindingList(e)),
-		command.Named("templated-policy", "Built-in policies with variables", templatedList(e), templatedRead(e), templatedPreview(e)),
+		command.Named("token", "What callers present", tokenCreate(e), tokenClone(e), tokenRead(e), tokenUpdate(e),
+			tokenDelete(e), tokenList(e)),
+		command.Named("policy", "Named sets of rules", policyCreate(e), policyRead(e), policyUpdate(e), policyDelete(e),
+			policyList(e)),
+		command.Named("role", "Named sets of policies", roleCreate(e), roleRead(e), roleUpdate(e), roleDelete(e),
+			roleList(e)),
+		command.Named("auth-method", "Manage auth methods: proofs of identity to log in with", methodCreate(e), methodRead(e),
+			methodUpdate(e), methodDelete(e), methodList(e)),
+		command.Named("binding-rule", "Manage binding rules: what a login may do", bindingCreate(e), bindingRead(e),
+			bindingUpdate(e), bindingDelete(e), bindingList(e)),
+		command.Named("templated-policy", "Built-in policies with variables", templatedList(e), templatedRead(e),
+			templatedPreview(e)),
 		setAgentToken(e))
 }
 
 // send sends body and prints the object that comes back: as JSON, or by print.
-func send[T any](ctx context.Context, e *command.Env, r *command.Reading, cl *client.Client, method, path string, body any, print func(*T, bool) string) error {
+func send[T any](ctx context.Context, e *command.Env, r *command.Reading, cl *client.Client, method, path string,
+	body any, print func(*T, bool) string) error {
 	var text json.RawMessage
 	if err := cl.Send(ctx, method, path, r.Q.Values(), body, &text); err != nil {
 		return err
@@ -54,7 +61,8 @@ func show[T any](e *command.Env, r *command.Reading, text json.RawMessage, print
 }
 
 // read asks for one object and prints it.
-func read[T any](ctx context.Context, e *command.Env, r *command.Reading, cl *client.Client, path string, print func(*T) string) error {
+func read[T any](ctx context.Context, e *command.Env, r *command.Reading, cl *client.Client, path string,
+	print func(*T) string) error {
 	var text json.RawMessage
 	if _, err := cl.Get(ctx, path, r.Q, &text); err != nil {
 		return err
@@ -63,7 +71,8 @@ func read[T any](ctx context.Context, e *command.Env, r *command.Reading, cl *cl
 }
 
 // list asks for many and prints them, with an empty line between where print says so.
-func list[T any](ctx context.Context, e *command.Env, r *command.Reading, cl *client.Client, path string, print func(*T) string) error {
+func list[T any](ctx context.Context, e *command.Env, r *command.Reading, cl *client.Client, path string,
+	print func(*T) string) error {
 	return read(ctx, e, r, cl, path, func(all *[]T) string {
 		var b strings.Builder
 		for i := range *all {
@@ -114,7 +123,8 @@ func idOf(ctx context.Context, cl *client.Client, d *command.Dial, path, what, g
 }
 
 func bootstrap(e *command.Env) *cobra.Command {
-	return command.Read(e, "bootstrap [FILE]", "Create the first management token; FILE (- is stdin) may hold its secret", command.Between(0, 1, "at most one file"),
+	return command.Read(e, "bootstrap [FILE]", "Create the first management token; FILE (- is stdin) may hold its secret",
+		command.Between(0, 1, "at most one file"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, args []string) error {
 			var body any
 			if len(args) == 1 {
@@ -129,12 +139,14 @@ func bootstrap(e *command.Env) *cobra.Command {
 }
 
 // agentTokens are the kinds of set-agent-token with the names of the contract.
-var agentTokens = map[string]string{"default": "default", "agent": "agent", "recovery": "agent_recovery", "master": "agent_master", "replication": "replication",
+var agentTokens = map[string]string{"default": "default", "agent": "agent", "recovery": "agent_recovery",
+	"master": "agent_master", "replication": "replication",
 	"config_file_service_registration": "config_file_service_registration", "dns": "dns"}
 
 func setAgentToken(e *command.Env) *cobra.Command {
 	kinds := strings.Join(command.SortedKeys(agentTokens), ", ")
-	return command.Act(e, "set-agent-token KIND TOKEN", "Give the agent a token to use itself: "+kinds, command.Between(2, 2, "a kind and a token"),
+	return command.Act(e, "set-agent-token KIND TOKEN", "Give the agent a token to use itself: "+kinds,
+		command.Between(2, 2, "a kind and a token"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, args []string) error {
 			kind, ok := agentTokens[args[0]]
 			if !ok {
@@ -187,7 +199,8 @@ func Login(e *command.Env, c *cobra.Command) {
 		}
 		if err := writeSecret(sink, token.SecretID); err != nil {
 			// A token that nobody knows must not stay behind.
-			return errors.Join(err, cl.Send(c.Context(), http.MethodDelete, "/v1/acl/token/"+token.AccessorID, q.Values(), nil, nil))
+			return errors.Join(err, cl.Send(c.Context(), http.MethodDelete, "/v1/acl/token/"+token.AccessorID,
+				q.Values(), nil, nil))
 		}
 		return nil
 	}

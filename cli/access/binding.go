@@ -78,8 +78,10 @@ func bindingCreate(e *command.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body := client.BindingRule{AuthMethod: b.method, Description: b.description, BindType: b.kind, BindName: b.name, BindVars: vars, Selector: b.selector}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/binding-rule", body, func(v *client.BindingRule, _ bool) string { return bindingText(v, b.meta) })
+			body := client.BindingRule{AuthMethod: b.method, Description: b.description, BindType: b.kind, BindName: b.name,
+				BindVars: vars, Selector: b.selector}
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/binding-rule", body,
+				func(v *client.BindingRule, _ bool) string { return bindingText(v, b.meta) })
 		})
 	b.flags(c)
 	c.Flags().StringVar(&b.method, "method", "", "name of the auth method")
@@ -102,7 +104,8 @@ func bindingRead(e *command.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return read(ctx, e, r, cl, "/v1/acl/binding-rule/"+full, func(b *client.BindingRule) string { return bindingText(b, meta) })
+			return read(ctx, e, r, cl, "/v1/acl/binding-rule/"+full,
+				func(b *client.BindingRule) string { return bindingText(b, meta) })
 		})
 	c.Flags().StringVar(&id, "id", "", "id of the rule, or its beginning")
 	c.Flags().BoolVar(&meta, "meta", false, "print indexes too")
@@ -113,7 +116,8 @@ func bindingUpdate(e *command.Env) *cobra.Command {
 	var id string
 	var b bindingFlags
 	var changed func(string) bool
-	c := command.Read(e, "update", "Change a binding rule; what no flag names stays, unless --no-merge", command.Between(0, 0, "flags only"),
+	c := command.Read(e, "update", "Change a binding rule; what no flag names stays, unless --no-merge",
+		command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			full, err := findBinding(ctx, cl, &r.Dial, id)
 			if err != nil {
@@ -129,13 +133,15 @@ func bindingUpdate(e *command.Env) *cobra.Command {
 			if changed("bind-type") || b.noMerge {
 				now.BindType = b.kind
 			}
-			now.Description, now.BindName, now.Selector = cmp.Or(b.description, now.Description), cmp.Or(b.name, now.BindName), cmp.Or(b.selector, now.Selector)
+			now.Description, now.BindName, now.Selector = cmp.Or(b.description, now.Description), cmp.Or(b.name, now.BindName),
+				cmp.Or(b.selector, now.Selector)
 			vars, err := b.variables()
 			if err != nil {
 				return err
 			}
 			now.BindVars = cmp.Or(vars, now.BindVars)
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/binding-rule/"+full, now, func(v *client.BindingRule, _ bool) string { return bindingText(v, b.meta) })
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/binding-rule/"+full, now,
+				func(v *client.BindingRule, _ bool) string { return bindingText(v, b.meta) })
 		})
 	b.flags(c)
 	changed = c.Flags().Changed
@@ -167,7 +173,9 @@ func bindingList(e *command.Env) *cobra.Command {
 			if method != "" {
 				path += "?authmethod=" + url.QueryEscape(method)
 			}
-			return list(ctx, e, r, cl, path, func(b *client.BindingRule) string { return b.ID + ":\n" + bindingLines(b, meta, "   ", false) })
+			return list(ctx, e, r, cl, path, func(b *client.BindingRule) string {
+				return b.ID + ":\n" + bindingLines(b, meta, "   ", false)
+			})
 		})
 	c.Flags().BoolVar(&meta, "meta", false, "print indexes too")
 	c.Flags().StringVar(&method, "method", "", "only rules of this auth method")
@@ -206,7 +214,8 @@ func templatedRead(e *command.Env) *cobra.Command {
 			if err := needName(name, "templated-policy"); err != nil {
 				return err
 			}
-			return read(ctx, e, r, cl, "/v1/acl/templated-policy/name/"+client.Escape(name), func(t *template) string { return t.text() })
+			return read(ctx, e, r, cl, "/v1/acl/templated-policy/name/"+client.Escape(name),
+				func(t *template) string { return t.text() })
 		})
 	c.Flags().StringVar(&name, "name", "", "name of the template, builtin/service for one")
 	return c
@@ -229,7 +238,8 @@ func templatedPreview(e *command.Env) *cobra.Command {
 			if list[0].TemplateVariables == nil {
 				body = struct{}{}
 			}
-			return send(ctx, e, r, cl, http.MethodPost, "/v1/acl/templated-policy/preview/"+client.Escape(list[0].TemplateName), body,
+			return send(ctx, e, r, cl, http.MethodPost, "/v1/acl/templated-policy/preview/"+client.Escape(list[0].TemplateName),
+				body,
 				func(p *client.Policy, _ bool) string { return policyText(p, false) })
 		})
 	c.Flags().StringVar(&name, "name", "", "name of the template")

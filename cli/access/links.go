@@ -27,24 +27,29 @@ func (l *links) flags(c *cobra.Command, what, path string, update bool) {
 	f.StringArrayVar(&l.names, what+"-name", nil, "name of a "+what+" (repeat)")
 	if update {
 		f.StringArrayVar(&l.addIDs, "append-"+what+"-id", nil, "id of a "+what+" to add to those that are there (repeat)")
-		f.StringArrayVar(&l.addNames, "append-"+what+"-name", nil, "name of a "+what+" to add to those that are there (repeat)")
+		f.StringArrayVar(&l.addNames, "append-"+what+"-name", nil,
+			"name of a "+what+" to add to those that are there (repeat)")
 		f.BoolVar(&l.merge, "merge-"+path, false, "old form: add those named instead of replacing")
 	}
 }
 
 // apply gives the links after the flags: those named replace, those appended add.
-func (l *links) apply(ctx context.Context, cl *client.Client, d *command.Dial, now []client.Link) ([]client.Link, error) {
+func (l *links) apply(ctx context.Context, cl *client.Client, d *command.Dial, now []client.Link) ([]client.Link,
+	error) {
 	path := map[string]string{"policy": "/v1/acl/policies", "role": "/v1/acl/roles"}[l.what]
 	replace := len(l.ids)+len(l.names) > 0
 	if replace && len(l.addIDs)+len(l.addNames) > 0 {
-		return nil, command.Usagef("--%s-id and --append-%s-id exclude each other: the first replaces, the second adds", l.what, l.what)
+		return nil, command.Usagef("--%s-id and --append-%s-id exclude each other: the first replaces, the second adds",
+			l.what, l.what)
 	}
 	if replace && !l.merge {
 		now = nil
 	}
 	out := slices.Clone(now)
 	add := func(k client.Link) {
-		if !slices.ContainsFunc(out, func(o client.Link) bool { return k.ID != "" && o.ID == k.ID || k.Name != "" && o.Name == k.Name }) {
+		if !slices.ContainsFunc(out, func(o client.Link) bool {
+			return k.ID != "" && o.ID == k.ID || k.Name != "" && o.Name == k.Name
+		}) {
 			out = append(out, k)
 		}
 	}
@@ -74,12 +79,14 @@ func (i *identities) flags(c *cobra.Command, update bool) {
 	f.StringArrayVar(&i.services, "service-identity", nil, "SERVICE or SERVICE:dc1,dc2 whose rights to give (repeat)")
 	f.StringArrayVar(&i.nodes, "node-identity", nil, "NODE:DATACENTER whose rights to give (repeat)")
 	f.StringVar(&i.templated, "templated-policy", "", "name of a built-in policy, with its variables in --var")
-	f.StringVar(&i.templatedFile, "templated-policy-file", "", "file of such policies, JSON: {\"builtin/service\": [{\"Name\": \"web\"}]} or a list as the API has it")
+	f.StringVar(&i.templatedFile, "templated-policy-file", "",
+		"file of such policies, JSON: {\"builtin/service\": [{\"Name\": \"web\"}]} or a list as the API has it")
 	f.StringArrayVar(&i.variables, "var", nil, "name:VALUE of --templated-policy (repeat)")
 	if update {
 		f.StringArrayVar(&i.addServices, "append-service-identity", nil, "service identity to add (repeat)")
 		f.StringArrayVar(&i.addNodes, "append-node-identity", nil, "node identity to add (repeat)")
-		f.BoolVar(&i.mergeServices, "merge-service-identities", false, "old form: add service identities instead of replacing")
+		f.BoolVar(&i.mergeServices, "merge-service-identities", false,
+			"old form: add service identities instead of replacing")
 		f.BoolVar(&i.mergeNodes, "merge-node-identities", false, "old form: add node identities instead of replacing")
 	}
 }
@@ -178,7 +185,8 @@ func linksText(b *strings.Builder, heading, indent string, links []client.Link) 
 }
 
 // identitiesText prints identities under headings.
-func identitiesText(b *strings.Builder, indent string, services []client.ServiceIdentity, nodes []client.NodeIdentity, templated []client.TemplatedPolicy) {
+func identitiesText(b *strings.Builder, indent string, services []client.ServiceIdentity, nodes []client.NodeIdentity,
+	templated []client.TemplatedPolicy) {
 	if len(services) > 0 {
 		fmt.Fprintf(b, "%sService Identities:\n", indent)
 	}

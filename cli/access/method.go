@@ -99,8 +99,10 @@ func methodCreate(e *command.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body := client.AuthMethod{Name: m.name, Type: m.kind, DisplayName: m.display, Description: m.description, MaxTokenTTL: m.ttl, TokenLocality: m.locality, Config: config}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/auth-method", body, func(v *client.AuthMethod, _ bool) string { return methodText(v, m.meta) })
+			body := client.AuthMethod{Name: m.name, Type: m.kind, DisplayName: m.display, Description: m.description,
+				MaxTokenTTL: m.ttl, TokenLocality: m.locality, Config: config}
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/auth-method", body,
+				func(v *client.AuthMethod, _ bool) string { return methodText(v, m.meta) })
 		})
 	m.flags(c)
 	c.Flags().StringVar(&m.kind, "type", "", "type of the method")
@@ -123,7 +125,8 @@ func methodRead(e *command.Env) *cobra.Command {
 			if err := needName(name, "auth-method"); err != nil {
 				return err
 			}
-			return read(ctx, e, r, cl, "/v1/acl/auth-method/"+client.Escape(name), func(m *client.AuthMethod) string { return methodText(m, meta) })
+			return read(ctx, e, r, cl, "/v1/acl/auth-method/"+client.Escape(name),
+				func(m *client.AuthMethod) string { return methodText(m, meta) })
 		})
 	c.Flags().StringVar(&name, "name", "", "name of the method")
 	c.Flags().BoolVar(&meta, "meta", false, "print indexes too")
@@ -132,7 +135,8 @@ func methodRead(e *command.Env) *cobra.Command {
 
 func methodUpdate(e *command.Env) *cobra.Command {
 	var m methodFlags
-	c := command.Read(e, "update", "Change an auth method; what no flag names stays, unless --no-merge", command.Between(0, 0, "flags only"),
+	c := command.Read(e, "update", "Change an auth method; what no flag names stays, unless --no-merge",
+		command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			if err := needName(m.name, "auth-method"); err != nil {
 				return err
@@ -159,7 +163,8 @@ func methodUpdate(e *command.Env) *cobra.Command {
 				}
 				maps.Copy(now.Config, config)
 			}
-			return send(ctx, e, r, cl, http.MethodPut, path, now, func(v *client.AuthMethod, _ bool) string { return methodText(v, m.meta) })
+			return send(ctx, e, r, cl, http.MethodPut, path, now,
+				func(v *client.AuthMethod, _ bool) string { return methodText(v, m.meta) })
 		})
 	m.flags(c)
 	c.Flags().BoolVar(&m.noMerge, "no-merge", false, "empty what no flag names")

@@ -72,7 +72,8 @@ func (p *policyFlags) flags(c *cobra.Command) {
 
 func (p *policyFlags) ruleText(e *command.Env) (string, error) {
 	if p.fromToken != "" {
-		return "", command.Usagef("--from-token is for tokens with rules of their own, which ended with Consul 1.11: give the rules with --rules")
+		return "", command.Usagef("--from-token is for tokens with rules of their own, which ended with Consul 1.11: give " +
+			"the rules with --rules")
 	}
 	text, err := e.Input(p.rules)
 	return string(text), err
@@ -90,7 +91,8 @@ func policyCreate(e *command.Env) *cobra.Command {
 				return err
 			}
 			body := client.Policy{Name: p.name, Description: p.description, Datacenters: p.datacenters, Rules: rules}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/policy", body, func(v *client.Policy, _ bool) string { return policyText(v, p.meta) })
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/policy", body,
+				func(v *client.Policy, _ bool) string { return policyText(v, p.meta) })
 		})
 	p.flags(c)
 	c.Flags().StringVar(&p.name, "name", "", "name of the policy")
@@ -116,7 +118,8 @@ func policyRead(e *command.Env) *cobra.Command {
 func policyUpdate(e *command.Env) *cobra.Command {
 	var id, name string
 	var p policyFlags
-	c := command.Read(e, "update", "Change a policy; what no flag names stays, unless --no-merge", command.Between(0, 0, "flags only"),
+	c := command.Read(e, "update", "Change a policy; what no flag names stays, unless --no-merge",
+		command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			// With both flags --id says which one, and --name is its new name.
 			which := objectID{what: "policy", id: id}
@@ -143,7 +146,8 @@ func policyUpdate(e *command.Env) *cobra.Command {
 					body.Datacenters = now.Datacenters
 				}
 			}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/policy/"+full, body, func(v *client.Policy, _ bool) string { return policyText(v, p.meta) })
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/policy/"+full, body,
+				func(v *client.Policy, _ bool) string { return policyText(v, p.meta) })
 		})
 	p.flags(c)
 	c.Flags().StringVar(&id, "id", "", "id of the policy, or its beginning")

@@ -80,7 +80,8 @@ func roleCreate(e *command.Env) *cobra.Command {
 			if err := o.apply(ctx, cl, &r.Dial, &role); err != nil {
 				return err
 			}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/role", role, func(v *client.Role, _ bool) string { return roleText(v, o.meta) })
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/role", role,
+				func(v *client.Role, _ bool) string { return roleText(v, o.meta) })
 		})
 	o.flags(c)
 	c.Flags().StringVar(&name, "name", "", "name of the role")
@@ -106,7 +107,8 @@ func roleRead(e *command.Env) *cobra.Command {
 func roleUpdate(e *command.Env) *cobra.Command {
 	var id, name string
 	var o roleFlags
-	c := command.Read(e, "update", "Change a role; flags add to what is there, unless --no-merge", command.Between(0, 0, "flags only"),
+	c := command.Read(e, "update", "Change a role; flags add to what is there, unless --no-merge",
+		command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			which := objectID{what: "role", id: id}
 			if id == "" {
@@ -126,7 +128,8 @@ func roleUpdate(e *command.Env) *cobra.Command {
 			if err := o.apply(ctx, cl, &r.Dial, &role); err != nil {
 				return err
 			}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/role/"+full, role, func(v *client.Role, _ bool) string { return roleText(v, o.meta) })
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/role/"+full, role,
+				func(v *client.Role, _ bool) string { return roleText(v, o.meta) })
 		})
 	o.flags(c)
 	c.Flags().StringVar(&id, "id", "", "id of the role, or its beginning")
@@ -153,7 +156,9 @@ func roleList(e *command.Env) *cobra.Command {
 	var meta bool
 	c := command.Read(e, "list", "List roles", command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			return list(ctx, e, r, cl, "/v1/acl/roles", func(v *client.Role) string { return v.Name + ":\n" + roleLines(v, meta, "   ", false) })
+			return list(ctx, e, r, cl, "/v1/acl/roles", func(v *client.Role) string {
+				return v.Name + ":\n" + roleLines(v, meta, "   ", false)
+			})
 		})
 	c.Flags().BoolVar(&meta, "meta", false, "print hash and indexes too")
 	return c

@@ -101,10 +101,13 @@ func tokenCreate(e *command.Env) *cobra.Command {
 			if err := t.apply(ctx, cl, &r.Dial, &token); err != nil {
 				return err
 			}
-			if len(token.Policies)+len(token.Roles)+len(token.ServiceIdentities)+len(token.NodeIdentities)+len(token.TemplatedPolicies) == 0 {
-				return command.Usagef("a token wants at least one of --policy-name, --policy-id, --role-name, --role-id, --service-identity, --node-identity and --templated-policy")
+			if len(token.Policies)+len(token.Roles)+len(token.ServiceIdentities)+len(token.NodeIdentities)+
+				len(token.TemplatedPolicies) == 0 {
+				return command.Usagef("a token wants at least one of --policy-name, --policy-id, --role-name, --role-id, " +
+					"--service-identity, --node-identity and --templated-policy")
 			}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/token", token, func(v *client.Token, _ bool) string { return tokenText(v, t.meta) })
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/token", token,
+				func(v *client.Token, _ bool) string { return tokenText(v, t.meta) })
 		})
 	t.flags(c, false)
 	return c
@@ -138,7 +141,8 @@ func tokenClone(e *command.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/token/"+full+"/clone", map[string]string{"Description": description}, tokenText)
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/token/"+full+"/clone",
+				map[string]string{"Description": description}, tokenText)
 		})
 	id.flags(c)
 	c.Flags().StringVar(&description, "description", "", "text for people; default the other's")
@@ -186,7 +190,8 @@ func tokenUpdate(e *command.Env) *cobra.Command {
 			if err := t.apply(ctx, cl, &r.Dial, &token); err != nil {
 				return err
 			}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/token/"+full, token, func(v *client.Token, _ bool) string { return tokenText(v, t.meta) })
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/token/"+full, token,
+				func(v *client.Token, _ bool) string { return tokenText(v, t.meta) })
 		})
 	id.flags(c)
 	t.flags(c, true)
@@ -213,7 +218,8 @@ func tokenList(e *command.Env) *cobra.Command {
 	c := command.Read(e, "list", "List tokens", command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			q := url.Values{}
-			for name, value := range map[string]string{"policy": policy, "role": role, "authmethod": method, "servicename": service} {
+			for name, value := range map[string]string{"policy": policy, "role": role, "authmethod": method,
+				"servicename": service} {
 				if value != "" {
 					q.Set(name, value)
 				}

@@ -97,7 +97,8 @@ type run struct {
 // in the index.
 func Gather(ctx context.Context, cfg Config) (*Index, error) {
 	r := &run{cfg: cfg, redact: NewRedactor(cfg.Secrets)}
-	r.index = Index{Kind: "corbel-debug", Version: 1, Began: time.Now().UTC(), Duration: cfg.Duration.String(), Interval: cfg.Interval.String(),
+	r.index = Index{Kind: "corbel-debug", Version: 1, Began: time.Now().UTC(), Duration: cfg.Duration.String(),
+		Interval: cfg.Interval.String(),
 		Captures: cfg.Captures, Nodes: slices.Clone(cfg.Nodes), Files: []File{}}
 	var wg sync.WaitGroup
 	gate := make(chan struct{}, maxNodes)
@@ -129,9 +130,11 @@ func (r *run) wants(kind string) bool { return slices.Contains(r.cfg.Captures, k
 
 // cluster asks the first node what it knows of all.
 func (r *run) cluster(ctx context.Context, cl *client.Client) {
-	for name, path := range map[string]string{"members": "/v1/agent/members", "members-wan": "/v1/agent/members?wan=1", "leader": "/v1/status/leader", "peers": "/v1/status/peers",
+	for name, path := range map[string]string{"members": "/v1/agent/members", "members-wan": "/v1/agent/members?wan=1",
+		"leader": "/v1/status/leader", "peers": "/v1/status/peers",
 		"raft-configuration": "/v1/operator/raft/configuration?stale", "autopilot-health": "/v1/operator/autopilot/health",
-		"autopilot-state": "/v1/operator/autopilot/state", "autopilot-configuration": "/v1/operator/autopilot/configuration", "doctor": "/v1/doctor/evidence?cluster", "nodes": "/v1/catalog/nodes?stale"} {
+		"autopilot-state": "/v1/operator/autopilot/state", "autopilot-configuration": "/v1/operator/autopilot/configuration",
+		"doctor": "/v1/doctor/evidence?cluster", "nodes": "/v1/catalog/nodes?stale"} {
 		r.take(ctx, job{kind: "cluster", path: "cluster/" + name + ".json", source: path, client: cl, time: staticTime})
 	}
 }

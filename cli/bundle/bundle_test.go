@@ -65,19 +65,23 @@ func TestGather(t *testing.T) {
 		t.Fatal(err)
 	}
 	sink := &memory{files: map[string]string{}}
-	index, err := Gather(t.Context(), Config{Captures: Captures, Duration: 50 * time.Millisecond, Interval: 20 * time.Millisecond, LogLevel: "debug", Secrets: []string{"my-own-secret"}, Sink: sink,
-		Nodes: []Node{{Name: "a", Client: agent(t, "")}, {Name: "../b", Client: agent(t, "/debug/")}, {Name: "gone", Client: gone}, {Name: "failed", Error: "gossip says it is failed"}}})
+	index, err := Gather(t.Context(), Config{Captures: Captures, Duration: 50 * time.Millisecond,
+		Interval: 20 * time.Millisecond, LogLevel: "debug", Secrets: []string{"my-own-secret"}, Sink: sink,
+		Nodes: []Node{{Name: "a", Client: agent(t, "")}, {Name: "../b", Client: agent(t, "/debug/")},
+			{Name: "gone", Client: gone}, {Name: "failed", Error: "gossip says it is failed"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"cluster/members.json", "nodes/a/self.json", "nodes/a/host.json", "nodes/a/log.jsonl", "nodes/a/metrics-0001.json", "nodes/a/metrics-0002.json",
+	for _, path := range []string{"cluster/members.json", "nodes/a/self.json", "nodes/a/host.json", "nodes/a/log.jsonl",
+		"nodes/a/metrics-0001.json", "nodes/a/metrics-0002.json",
 		"nodes/a/heap-begin.prof", "nodes/a/cpu.prof", "nodes/a/trace.out", "nodes/_b/self.json", "index.json"} {
 		if _, ok := sink.files[path]; !ok {
 			t.Errorf("%s is not in the archive", path)
 		}
 	}
 	for path, text := range sink.files {
-		if !strings.HasSuffix(path, ".prof") && !strings.HasSuffix(path, ".out") && (strings.Contains(text, "abcdef") || strings.Contains(text, "my-own-secret")) {
+		if !strings.HasSuffix(path, ".prof") && !strings.HasSuffix(path, ".out") && (strings.Contains(text, "abcdef") ||
+			strings.Contains(text, "my-own-secret")) {
 			t.Errorf("%s holds a secret: %s", path, text)
 		}
 	}
@@ -88,7 +92,8 @@ func TestGather(t *testing.T) {
 		t.Error("a refusal became a file")
 	}
 	var read Index
-	if err := json.Unmarshal([]byte(sink.files["index.json"]), &read); err != nil || read.Kind != "corbel-debug" || len(read.Files) != len(index.Files) {
+	if err := json.Unmarshal([]byte(sink.files["index.json"]), &read); err != nil || read.Kind != "corbel-debug" ||
+		len(read.Files) != len(index.Files) {
 		t.Fatalf("index.json: %v %+v", err, read)
 	}
 	if read.Nodes[0].Error != "" || read.Nodes[1].Error != "" || read.Nodes[2].Error == "" || read.Nodes[3].Error == "" {
@@ -98,14 +103,16 @@ func TestGather(t *testing.T) {
 	for _, f := range read.Files {
 		why[f.Path] = f.Error
 	}
-	if !strings.Contains(why["nodes/_b/cpu.prof"], "Permission denied") || why["nodes/gone/self.json"] == "" || why["nodes/a/cpu.prof"] != "" {
+	if !strings.Contains(why["nodes/_b/cpu.prof"], "Permission denied") || why["nodes/gone/self.json"] == "" ||
+		why["nodes/a/cpu.prof"] != "" {
 		t.Errorf("errors: %v", why)
 	}
 }
 
 // TestGatherTellsOfItsSink: a full disk is an error, not an archive with holes.
 func TestGatherTellsOfItsSink(t *testing.T) {
-	_, err := Gather(t.Context(), Config{Captures: []string{"agent"}, Duration: time.Millisecond, Interval: time.Millisecond, Sink: &memory{full: true}, Nodes: []Node{{Name: "a", Client: agent(t, "")}}})
+	_, err := Gather(t.Context(), Config{Captures: []string{"agent"}, Duration: time.Millisecond,
+		Interval: time.Millisecond, Sink: &memory{full: true}, Nodes: []Node{{Name: "a", Client: agent(t, "")}}})
 	if err == nil || !strings.Contains(err.Error(), "full") {
 		t.Fatal(err)
 	}
@@ -120,8 +127,10 @@ func TestRedact(t *testing.T) {
 		{"log", `key BQEFCQ4TGB0iJywxNjtARUpPVFleY2htcnd8gYaLkJU= was used`, `key hidden was used`},
 		{"log", `it was 11111111-2222 in short`, `it was hidden in short`},
 		{"log", "a\n-----BEGIN EC PRIVATE KEY-----\nAAA\n-----END EC PRIVATE KEY-----\nb", "a\nhidden\nb"},
-		{"x.json", `{"acl.tokens.default":"x","acl.token_ttl":"30s","encrypt":"y","encrypt_verify_incoming":true,"ca_file":"/x","key_file":"/y","n":18446744073709551615}`,
-			`{"acl.token_ttl":"30s","acl.tokens.default":"hidden","ca_file":"/x","encrypt":"hidden","encrypt_verify_incoming":true,"key_file":"/y","n":18446744073709551615}`},
+		{"x.json", `{"acl.tokens.default":"x","acl.token_ttl":"30s","encrypt":"y","encrypt_verify_incoming":true,` +
+			`"ca_file":"/x","key_file":"/y","n":18446744073709551615}`,
+			`{"acl.token_ttl":"30s","acl.tokens.default":"hidden","ca_file":"/x","encrypt":"hidden",` +
+				`"encrypt_verify_incoming":true,"key_file":"/y","n":18446744073709551615}`},
 		{"x.prof", "token=1234", "token=1234"},
 	} {
 		got := string(r.File(tt.path, []byte(tt.in)))

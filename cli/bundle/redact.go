@@ -12,13 +12,16 @@ const hidden = "hidden"
 
 // secretName are fields whose values never leave the cluster. Names of policies about
 // tokens, TTLs and counters are no secrets: what ends in such a word, or is a number, stays.
-var secretName = regexp.MustCompile(`(?i)(token|secret|password|passphrase|encrypt|private_?key|privatekeypem|key_pem|bearer|jwt|credential|authorization|^key$|^http_auth$)`)
+var secretName = regexp.MustCompile(
+	`(?i)(token|secret|password|passphrase|encrypt|private_?key|privatekeypem|key_pem|bearer|jwt|credential|authorization|^key$|^http_auth$)`)
 
-var harmlessName = regexp.MustCompile(`(?i)(ttl|policy|policies|enabled|persistence|replication_enabled|verify|count|limit|cipher|file|path|type|_bits)$`)
+var harmlessName = regexp.MustCompile(
+	`(?i)(ttl|policy|policies|enabled|persistence|replication_enabled|verify|count|limit|cipher|file|path|type|_bits)$`)
 
 var (
 	// inText finds name=value and "name":"value" of secrets in lines of logs.
-	inText = regexp.MustCompile(`(?i)((?:x-consul-token|secretid|secret_id|token|secret|password|encrypt|bearer|authorization)["']?\s*[=:]\s*["']?)(?:Bearer |Basic )?[^\s"',&}]+`)
+	inText = regexp.MustCompile(
+		`(?i)((?:x-consul-token|secretid|secret_id|token|secret|password|encrypt|bearer|authorization)["']?\s*[=:]\s*["']?)(?:Bearer |Basic )?[^\s"',&}]+`)
 	// gossipKey is 32 bytes in base64, as keys of gossip encryption are.
 	gossipKey = regexp.MustCompile(`[A-Za-z0-9+/]{43}=`)
 	// pemKey is a private key.

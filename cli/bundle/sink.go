@@ -29,12 +29,14 @@ func CreateArchive(path string) (*Archive, error) {
 		return nil, err
 	}
 	z := gzip.NewWriter(f)
-	return &Archive{path: path, top: strings.TrimSuffix(filepath.Base(path), ".tar.gz"), f: f, z: z, t: tar.NewWriter(z)}, nil
+	return &Archive{path: path, top: strings.TrimSuffix(filepath.Base(path), ".tar.gz"), f: f, z: z, t: tar.NewWriter(z)},
+		nil
 }
 
 // Add implements Sink.
 func (a *Archive) Add(path string, content []byte, when time.Time) error {
-	if err := a.t.WriteHeader(&tar.Header{Name: a.top + "/" + path, Mode: 0o600, Size: int64(len(content)), ModTime: when, Format: tar.FormatPAX}); err != nil {
+	if err := a.t.WriteHeader(&tar.Header{Name: a.top + "/" + path, Mode: 0o600, Size: int64(len(content)), ModTime: when,
+		Format: tar.FormatPAX}); err != nil {
 		return err
 	}
 	_, err := a.t.Write(content)

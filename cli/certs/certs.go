@@ -26,7 +26,8 @@ import (
 
 // TLS builds `tls`.
 func TLS(e *command.Env, c *cobra.Command) {
-	command.Group(c, command.Named("ca", "The cluster's own authority", caCreate(e)), command.Named("cert", "Certificates of the authority", certCreate(e)))
+	command.Group(c, command.Named("ca", "The cluster's own authority", caCreate(e)),
+		command.Named("cert", "Certificates of the authority", certCreate(e)))
 }
 
 // serial is a random serial number, as certificates want it.
@@ -66,7 +67,8 @@ func caCreate(e *command.Env) *cobra.Command {
 	var domain, common, cluster string
 	var constrain bool
 	var names []string
-	c := &cobra.Command{Use: "create", Short: "Create a certificate authority: DOMAIN-agent-ca.pem and its key", Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "create", Short: "Create a certificate authority: DOMAIN-agent-ca.pem and its key",
+		Args: command.Between(0, 0, "flags only")}
 	f := c.Flags()
 	f.IntVar(&days, "days", 1825, "how long it is good")
 	f.StringVar(&domain, "domain", "consul", "domain of the names in its certificates")
@@ -93,8 +95,9 @@ func caCreate(e *command.Env) *cobra.Command {
 		}
 		now := time.Now()
 		t := &x509.Certificate{SerialNumber: number, Subject: pkix.Name{CommonName: common, Organization: []string{"Corbel"}},
-			NotBefore: now.Add(-time.Minute), NotAfter: now.AddDate(0, 0, days), IsCA: true, BasicConstraintsValid: true, SubjectKeyId: id[:20],
-			KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature}
+			NotBefore: now.Add(-time.Minute), NotAfter: now.AddDate(0, 0, days), IsCA: true, BasicConstraintsValid: true,
+			SubjectKeyId: id[:20],
+			KeyUsage:     x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature}
 		if constrain || len(names) > 0 {
 			t.PermittedDNSDomainsCritical = true
 			t.PermittedDNSDomains = append(slices.Clone(names), domain, "localhost")
@@ -121,7 +124,8 @@ type certFlags struct {
 
 func certCreate(e *command.Env) *cobra.Command {
 	var o certFlags
-	c := &cobra.Command{Use: "create", Short: "Create a certificate: DC-server-DOMAIN-0.pem and its key", Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "create", Short: "Create a certificate: DC-server-DOMAIN-0.pem and its key",
+		Args: command.Between(0, 0, "flags only")}
 	f := c.Flags()
 	f.StringVar(&o.ca, "ca", "#DOMAIN#-agent-ca.pem", "the authority")
 	f.StringVar(&o.key, "key", "#DOMAIN#-agent-ca-key.pem", "its key")
@@ -162,9 +166,11 @@ func (o *certFlags) template() (*x509.Certificate, string, error) {
 	}
 	name := kind + "." + o.dc + "." + o.domain
 	now := time.Now()
-	t := &x509.Certificate{SerialNumber: number, Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Minute), NotAfter: now.AddDate(0, 0, o.days),
+	t := &x509.Certificate{SerialNumber: number, Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Minute),
+		NotAfter:              now.AddDate(0, 0, o.days),
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, DNSNames: append(slices.Clone(o.names), name, "localhost")}
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		DNSNames:    append(slices.Clone(o.names), name, "localhost")}
 	if o.node != "" {
 		t.DNSNames = append(t.DNSNames, o.node+"."+name)
 	}
@@ -209,7 +215,8 @@ func (o *certFlags) create(e *command.Env) error {
 		return err
 	}
 	if kind == "server" {
-		fmt.Fprintln(e.Err, "warning: whoever has this key can act as a server and read everything: keep it on that server alone")
+		fmt.Fprintln(e.Err, "warning: whoever has this key can act as a server and read everything: keep it on that "+
+			"server alone")
 	}
 	if err := e.Printf("==> Using %s and %s\n", o.ca, o.key); err != nil {
 		return err

@@ -63,8 +63,10 @@ func (e *Env) Words(corbel, consul string) string {
 }
 
 // consulWords turns what hints name into what Consul's command line knows.
-var consulWords = strings.NewReplacer("`corbel dev`", "`consul agent -dev`", "`corbel server`", "`consul agent -server`", "`corbel operator ", "`consul operator ",
-	"`corbel members`", "`consul members`", "`corbel join`", "`consul join`", "`corbel keygen`", "`consul keygen`", "`corbel validate`", "`consul validate`",
+var consulWords = strings.NewReplacer("`corbel dev`", "`consul agent -dev`", "`corbel server`",
+	"`consul agent -server`", "`corbel operator ", "`consul operator ",
+	"`corbel members`", "`consul members`", "`corbel join`", "`consul join`", "`corbel keygen`", "`consul keygen`",
+	"`corbel validate`", "`consul validate`",
 	"CORBEL_TOKEN", "CONSUL_HTTP_TOKEN", "CORBEL_", "CONSUL_")
 
 // Text is an error in the words of the command line that is in use: its hints name commands and variables.
@@ -163,7 +165,8 @@ func Between(low, high int, what string) cobra.PositionalArgs {
 }
 
 // Act makes a command that talks to the agent and changes something.
-func Act(e *Env, use, short string, args cobra.PositionalArgs, run func(ctx context.Context, d *Dial, cl *client.Client, args []string) error) *cobra.Command {
+func Act(e *Env, use, short string, args cobra.PositionalArgs, run func(ctx context.Context, d *Dial, cl *client.Client,
+	args []string) error) *cobra.Command {
 	var d Dial
 	c := &cobra.Command{Use: use, Short: short, Args: args}
 	d.Flags(e, c)
@@ -178,7 +181,8 @@ func Act(e *Env, use, short string, args cobra.PositionalArgs, run func(ctx cont
 }
 
 // Read makes a command that reads and prints text, or with --json the server's own answer.
-func Read(e *Env, use, short string, args cobra.PositionalArgs, run func(ctx context.Context, r *Reading, cl *client.Client, args []string) error) *cobra.Command {
+func Read(e *Env, use, short string, args cobra.PositionalArgs,
+	run func(ctx context.Context, r *Reading, cl *client.Client, args []string) error) *cobra.Command {
 	var r Reading
 	c := &cobra.Command{Use: use, Short: short, Args: args}
 	r.Flags(e, c, false)
@@ -262,7 +266,8 @@ func SortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 // Decode reads an answer into out, with an error that says what went wrong.
 func Decode(text []byte, out any) error {
 	if err := json.Unmarshal(text, out); err != nil {
-		return fmt.Errorf("the agent's answer is not what was asked for: %w; does %s speak Consul's API?", err, "that address")
+		return fmt.Errorf("the agent's answer is not what was asked for: %w; does %s speak Consul's API?", err,
+			"that address")
 	}
 	return nil
 }

@@ -20,14 +20,16 @@ func (d *Dial) Flags(e *Env, c *cobra.Command) {
 	d.env = e
 	name := e.Words("CORBEL", "CONSUL")
 	f := c.Flags()
-	f.StringVar(&d.cfg.Address, "http-addr", "", "agent to talk to: host:port, https://… or unix:///path ("+name+"_HTTP_ADDR; default 127.0.0.1:8500)")
+	f.StringVar(&d.cfg.Address, "http-addr", "", "agent to talk to: host:port, https://… or unix:///path ("+name+
+		"_HTTP_ADDR; default 127.0.0.1:8500)")
 	f.StringVar(&d.cfg.Token, "token", "", "token to use ("+e.Words("CORBEL_TOKEN", "CONSUL_HTTP_TOKEN")+")")
 	f.StringVar(&d.tokenFile, "token-file", "", "file that holds the token ("+name+"_HTTP_TOKEN_FILE)")
 	f.StringVar(&d.cfg.CAFile, "ca-file", "", "authorities to trust, PEM ("+name+"_CACERT)")
 	f.StringVar(&d.cfg.CAPath, "ca-path", "", "folder of such files ("+name+"_CAPATH)")
 	f.StringVar(&d.cfg.CertFile, "client-cert", "", "client certificate, PEM ("+name+"_CLIENT_CERT)")
 	f.StringVar(&d.cfg.KeyFile, "client-key", "", "its private key, PEM ("+name+"_CLIENT_KEY)")
-	f.StringVar(&d.cfg.ServerName, "tls-server-name", "", "name that the agent's certificate must have ("+name+"_TLS_SERVER_NAME)")
+	f.StringVar(&d.cfg.ServerName, "tls-server-name", "", "name that the agent's certificate must have ("+name+
+		"_TLS_SERVER_NAME)")
 	f.StringVar(&d.Q.Datacenter, "datacenter", "", "datacenter to ask; default the agent's")
 	f.BoolVar(&d.Q.Stale, "stale", false, "let any server answer, also without a leader")
 	if e.Consul {
@@ -75,7 +77,8 @@ func (d *Dial) Client() (*client.Client, error) {
 
 // tenancy refuses what there is none of rather than act in another place than was meant.
 func (d *Dial) tenancy() error {
-	for _, t := range []struct{ what, flag, variable string }{{"namespace", d.namespace, "CONSUL_NAMESPACE"}, {"partition", d.partition, "CONSUL_PARTITION"}} {
+	for _, t := range []struct{ what, flag, variable string }{{"namespace", d.namespace, "CONSUL_NAMESPACE"},
+		{"partition", d.partition, "CONSUL_PARTITION"}} {
 		value := t.flag
 		if value == "" && d.env.Consul {
 			value = d.env.Getenv(t.variable)

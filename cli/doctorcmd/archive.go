@@ -45,7 +45,8 @@ func read(name string) (*doctor.Cluster, error) {
 	for {
 		h, err := files.Next()
 		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("--from %s: it holds no evidence (%s): it was gathered by an older Corbel, or without the capture cluster", name, evidenceFile)
+			return nil, fmt.Errorf("--from %s: it holds no evidence (%s): it was gathered by an older Corbel, or without the "+
+				"capture cluster", name, evidenceFile)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("--from %s: %w", name, err)

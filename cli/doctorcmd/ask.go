@@ -53,7 +53,8 @@ func (o *options) cluster(ctx context.Context) (*doctor.Cluster, error) {
 	for i, a := range answers {
 		switch {
 		case a.err != nil && i == 0:
-			all.Silent = append(all.Silent, doctor.Silent{Member: orDefault(cfg.Address, "127.0.0.1:8500"), Role: doctor.RoleServer, Reason: a.err.Error()})
+			all.Silent = append(all.Silent, doctor.Silent{Member: orDefault(cfg.Address, "127.0.0.1:8500"),
+				Role: doctor.RoleServer, Reason: a.err.Error()})
 		case a.err != nil:
 			all.Silent = append(all.Silent, doctor.Silent{Member: o.also[i-1], Role: doctor.RoleServer, Reason: a.err.Error()})
 		case i == 0:
@@ -63,7 +64,8 @@ func (o *options) cluster(ctx context.Context) (*doctor.Cluster, error) {
 		}
 	}
 	if len(all.Members) == 0 && answers[0].err != nil {
-		return nil, fmt.Errorf("%w\nThe member that was asked did not answer. Name another one with --http-addr: any server or agent can tell about the cluster", answers[0].err)
+		return nil, fmt.Errorf("%w\nThe member that was asked did not answer. Name another one with --http-addr: any "+
+			"server or agent can tell about the cluster", answers[0].err)
 	}
 	return all, nil
 }
@@ -147,7 +149,10 @@ func (o *options) secrets(cfg client.Config) (*vault.Client, error) {
 	if !strings.Contains(v.Address, "://") {
 		v.Address = "http://" + v.Address
 	}
-	for _, part := range []struct{ own, given *string }{{&v.CAFile, &cfg.CAFile}, {&v.CAPath, &cfg.CAPath}, {&v.CertFile, &cfg.CertFile}, {&v.KeyFile, &cfg.KeyFile}, {&v.ServerName, &cfg.ServerName}} {
+	for _, part := range []struct {
+		own, given *string
+	}{{&v.CAFile, &cfg.CAFile}, {&v.CAPath, &cfg.CAPath}, {&v.CertFile, &cfg.CertFile}, {&v.KeyFile, &cfg.KeyFile},
+		{&v.ServerName, &cfg.ServerName}} {
 		*part.own = orDefault(*part.given, *part.own)
 	}
 	v.SkipVerify = v.SkipVerify || cfg.SkipVerify
@@ -168,7 +173,8 @@ func (o *options) askSecrets(ctx context.Context, cfg client.Config) (*doctor.Cl
 	defer v.Close()
 	a, err := v.Do(ctx, http.MethodGet, "sys/doctor/evidence", url.Values{"cluster": {""}}, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w\nThe doctor of a server of secrets needs a token that may read sys/doctor and what is below it (VAULT_TOKEN)", err)
+		return nil, fmt.Errorf("%w\nThe doctor of a server of secrets needs a token that may read sys/doctor and what is "+
+			"below it (VAULT_TOKEN)", err)
 	}
 	var out doctor.Cluster
 	if err := json.Unmarshal(a.Raw, &out); err != nil {

@@ -56,9 +56,11 @@ Exit codes: 0 nothing found, 3 a warning, 4 something critical, 1 nobody could b
 docs/runbook has a page for each finding.`
 	o.dial.Flags(e, c)
 	f := c.Flags()
-	f.StringArrayVar(&o.also, "also", nil, "address of a member of another cluster to judge together with this one (repeat)")
+	f.StringArrayVar(&o.also, "also", nil, "address of a member of another cluster to judge together with this one "+
+		"(repeat)")
 	f.StringVar(&o.from, "from", "", "read an archive or folder of corbel debug, or a file of evidence, and ask nobody")
-	f.StringVar(&o.profiles, "profiles", "", "save the profiles of the member of the first finding in this folder, for pprof and as flame graphs")
+	f.StringVar(&o.profiles, "profiles", "",
+		"save the profiles of the member of the first finding in this folder, for pprof and as flame graphs")
 	f.DurationVar(&o.since, "since", 0, "also list findings that were there this long ago, and are over")
 	f.BoolVar(&o.asJSON, "json", false, "print the report as JSON")
 	f.BoolVar(&o.watch, "watch", false, "print again whenever the findings change, until interrupted")

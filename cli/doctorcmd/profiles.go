@@ -35,7 +35,8 @@ func (o *options) saveProfiles(ctx context.Context, r *doctor.Report) error {
 		name = member
 	}
 	saved := 0
-	for _, kind := range []doctor.StackKind{doctor.StackCPU, doctor.StackBlocked, doctor.StackMutex, doctor.StackWaiting, doctor.StackHeap} {
+	for _, kind := range []doctor.StackKind{doctor.StackCPU, doctor.StackBlocked, doctor.StackMutex, doctor.StackWaiting,
+		doctor.StackHeap} {
 		for format, suffix := range map[string]string{"pprof": ".pb.gz", "svg": ".svg"} {
 			file := filepath.Join(o.profiles, safe(name)+"-"+string(kind)+suffix)
 			err := o.save(ctx, cl, member, url.Values{"kind": {string(kind)}, "format": {format}}, file)
@@ -44,7 +45,9 @@ func (o *options) saveProfiles(ctx context.Context, r *doctor.Report) error {
 			switch {
 			case err == nil:
 				saved++
-			case errors.As(err, &refused) && refused.Code == http.StatusNotFound, errors.As(err, &secret) && secret.Status == http.StatusNotFound: // none of this kind yet
+			case errors.As(err, &refused) && refused.Code == http.StatusNotFound, errors.As(err, &secret) &&
+				secret.Status == http.StatusNotFound:
+				// none of this kind yet
 			default:
 				return fmt.Errorf("--profiles: %s of %s: %w", kind, name, err)
 			}

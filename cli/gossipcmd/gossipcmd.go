@@ -104,8 +104,11 @@ func (k *keyringFlags) run(ctx context.Context, e *command.Env, r *command.Readi
 		return command.Usagef("keyring wants one of --list, --list-primary, --install, --use and --remove")
 	}
 	if !k.list && !k.primary {
-		for _, act := range []struct{ key, method, say string }{{k.install, http.MethodPost, "Installing new gossip encryption key"},
-			{k.use, http.MethodPut, "Changing primary gossip encryption key"}, {k.remove, http.MethodDelete, "Removing gossip encryption key"}} {
+		for _, act := range []struct {
+			key, method, say string
+		}{{k.install, http.MethodPost, "Installing new gossip encryption key"},
+			{k.use, http.MethodPut, "Changing primary gossip encryption key"},
+			{k.remove, http.MethodDelete, "Removing gossip encryption key"}} {
 			if act.key == "" {
 				continue
 			}
@@ -216,7 +219,8 @@ func RTT(e *command.Env, c *cobra.Command) {
 			a, b := places[args[0]], places[args[1]]
 			for i, p := range []*coordinate{a, b} {
 				if p == nil {
-					return fmt.Errorf("Could not find a coordinate for node %q; agents send theirs some seconds after they joined, and `members` lists the names", args[i])
+					return fmt.Errorf("Could not find a coordinate for node %q; agents send theirs some seconds after they joined, "+
+						"and `members` lists the names", args[i])
 				}
 			}
 			seconds, err := a.seconds(b)

@@ -55,7 +55,8 @@ Exit codes: 0 all were diagnosed, 1 one was not, 2 called wrongly.`
 	f.BoolVar(&o.asJSON, "json", false, "print JSON")
 	f.IntVar(&o.runs, "runs", 1, "how many times to run each scenario")
 	f.DurationVar(&o.learn, "learn", 0, "how long the cluster runs under load before the fault at least (0 is 3s)")
-	f.IntVar(&o.parallel, "parallel", 2*runtime.NumCPU(), "how many runs go on side by side, of scenarios that leave the machine alone; 1 is one after the other")
+	f.IntVar(&o.parallel, "parallel", 2*runtime.NumCPU(),
+		"how many runs go on side by side, of scenarios that leave the machine alone; 1 is one after the other")
 	f.StringVar(&o.save, "save", "", "folder for the evidence of runs that were not diagnosed, for corbel doctor --from")
 	c.RunE = o.run
 }
@@ -240,7 +241,8 @@ func table(w io.Writer, all []*summary) error {
 	t := command.Table{Head: []string{"SCENARIO", "DIAGNOSED", "MEDIAN", "MAX", "INSTEAD"}}
 	for _, s := range all {
 		instead, _, _ := strings.Cut(strings.Join(s.Instead, "; "), "\n")
-		t.Add(s.Name, fmt.Sprintf("%d of %d", s.Diagnosed, s.Runs), fmt.Sprintf("%.1f s", s.MedianSeconds), fmt.Sprintf("%.1f s", s.MaxSeconds), instead)
+		t.Add(s.Name, fmt.Sprintf("%d of %d", s.Diagnosed, s.Runs), fmt.Sprintf("%.1f s", s.MedianSeconds),
+			fmt.Sprintf("%.1f s", s.MaxSeconds), instead)
 	}
 	return t.Write(w)
 }

@@ -13,16 +13,19 @@ import (
 
 // TestSummary: of several runs the diagnosed are counted and timed, and what came instead is said.
 func TestSummary(t *testing.T) {
-	all := summarize([]lab.Outcome{{Name: "slow-disk", Diagnosed: true, Seconds: 4}, {Name: "slow-disk", Diagnosed: true, Seconds: 9}, {Name: "slow-disk", Diagnosed: true, Seconds: 5},
+	all := summarize([]lab.Outcome{{Name: "slow-disk", Diagnosed: true, Seconds: 4},
+		{Name: "slow-disk", Diagnosed: true, Seconds: 9}, {Name: "slow-disk", Diagnosed: true, Seconds: 5},
 		{Name: "slow-disk", Lacks: "the first finding is cpu-throttled"}, {Name: "clock-skew", Diagnosed: true, Seconds: 3}})
-	if s := all[0]; len(all) != 2 || s.Runs != 4 || s.Diagnosed != 3 || s.MeanSeconds != 6 || s.MedianSeconds != 5 || s.MaxSeconds != 9 {
+	if s := all[0]; len(all) != 2 || s.Runs != 4 || s.Diagnosed != 3 || s.MeanSeconds != 6 || s.MedianSeconds != 5 ||
+		s.MaxSeconds != 9 {
 		t.Errorf("%+v", s)
 	}
 	var out bytes.Buffer
 	if err := table(&out, all); err != nil {
 		t.Fatal(err)
 	}
-	if text := out.String(); !strings.Contains(text, "3 of 4") || !strings.Contains(text, "cpu-throttled") || !strings.Contains(text, "1 of 1") {
+	if text := out.String(); !strings.Contains(text, "3 of 4") || !strings.Contains(text, "cpu-throttled") ||
+		!strings.Contains(text, "1 of 1") {
 		t.Errorf("it says %s", text)
 	}
 }
@@ -55,7 +58,8 @@ func TestSideBySide(t *testing.T) {
 
 // TestFaultsOfTheMachineAreAlone: what shows in what every process reads, or takes the machine, has it for itself.
 func TestFaultsOfTheMachineAreAlone(t *testing.T) {
-	alone := []string{"proxy-throttled", "storage-sink-blocks", "revocation-storm", "noisy-tenant", "proxy-and-terminating", "goroutines-grow"}
+	alone := []string{"proxy-throttled", "storage-sink-blocks", "revocation-storm", "noisy-tenant",
+		"proxy-and-terminating", "goroutines-grow"}
 	for i := range lab.Scenarios {
 		s := &lab.Scenarios[i]
 		if want := s.Code != "" && !slices.Contains(alone, s.Name); s.Shares() != want {

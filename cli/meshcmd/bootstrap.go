@@ -44,14 +44,16 @@ func (o *envoyOptions) xdsServer(ctx context.Context, cl *client.Client) (xdsSer
 		_, err := cl.Get(ctx, "/v1/agent/self", client.Query{}, &self)
 		var refused *client.Error
 		switch {
-		case errors.As(err, &refused) && refused.Code == http.StatusForbidden && s.tls: // sidecars' tokens often lack agent:read
+		case errors.As(err, &refused) && refused.Code == http.StatusForbidden && s.tls:
+			// sidecars' tokens often lack agent:read
 			addr = "127.0.0.1:8503"
 		case errors.As(err, &refused) && refused.Code == http.StatusForbidden:
 			addr = "127.0.0.1:8502"
 		case err != nil:
 			return s, err
 		case self.XDS == nil || self.XDS.Ports.Plaintext <= 0 && self.XDS.Ports.TLS <= 0 && self.XDS.Port <= 0:
-			return s, errors.New("the agent serves no xDS, so that a proxy would get no configuration: set ports.grpc on the agent, or name another with --grpc-addr")
+			return s, errors.New("the agent serves no xDS, so that a proxy would get no configuration: set ports.grpc on the " +
+				"agent, or name another with --grpc-addr")
 		case self.XDS.Ports.TLS > 0 && (s.tls || self.XDS.Ports.Plaintext <= 0):
 			s.tls, addr = true, "127.0.0.1:"+strconv.Itoa(self.XDS.Ports.TLS)
 		case self.XDS.Ports.Plaintext > 0:
@@ -156,8 +158,9 @@ func (b *bootstrap) object() (object, error) {
 				"@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog", "path": b.adminLog}}},
 			"address": socket(b.adminHost, b.adminPort),
 		},
-		"node":             object{"cluster": b.cluster, "id": b.proxyID, "metadata": metadata},
-		"layered_runtime":  object{"layers": []any{object{"name": "base", "static_layer": object{"re2.max_program_size.error_level": 1048576}}}},
+		"node": object{"cluster": b.cluster, "id": b.proxyID, "metadata": metadata},
+		"layered_runtime": object{"layers": []any{object{"name": "base",
+			"static_layer": object{"re2.max_program_size.error_level": 1048576}}}},
 		"static_resources": object{"clusters": []any{b.agent()}},
 		"stats_config":     object{"stats_tags": b.tags(), "use_all_default_tags": true},
 		"dynamic_resources": object{
@@ -192,7 +195,8 @@ func (b *bootstrap) agent() object {
 		"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
 			"@type":                "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
 			"explicit_http_config": object{"http2_protocol_options": object{}}}},
-		"load_assignment": object{"cluster_name": agentCluster, "endpoints": []any{object{"lb_endpoints": []any{object{"endpoint": object{"address": address}}}}}},
+		"load_assignment": object{"cluster_name": agentCluster,
+			"endpoints": []any{object{"lb_endpoints": []any{object{"endpoint": object{"address": address}}}}}},
 	}
 	if b.server.tls {
 		cluster["transport_socket"] = object{"name": "tls", "typed_config": object{
@@ -251,7 +255,8 @@ func (b *bootstrap) tags() []any {
 			out = append(out, object{"tag_name": name, "fixed_value": value})
 		}
 	}
-	for _, fixed := range [][2]string{{"local_cluster", b.cluster}, {"consul.source.service", b.cluster}, {"consul.source.namespace", "default"},
+	for _, fixed := range [][2]string{{"local_cluster", b.cluster}, {"consul.source.service", b.cluster},
+		{"consul.source.namespace", "default"},
 		{"consul.source.partition", "default"}, {"consul.source.datacenter", b.datacenter}} {
 		if fixed[1] != "" {
 			out = append(out, object{"tag_name": fixed[0], "fixed_value": fixed[1]})
@@ -303,7 +308,9 @@ func (b *bootstrap) settings(out object) error {
 // sinks are where Envoy sends its figures to.
 func (b *bootstrap) sinks(text func(string) string) ([]any, error) {
 	var sinks []any
-	for _, kind := range []struct{ key, name, message string }{{"envoy_statsd_url", "statsd", "Statsd"}, {"envoy_dogstatsd_url", "dog_statsd", "DogStatsd"}} {
+	for _, kind := range []struct {
+		key, name, message string
+	}{{"envoy_statsd_url", "statsd", "Statsd"}, {"envoy_dogstatsd_url", "dog_statsd", "DogStatsd"}} {
 		url := os.Expand(text(kind.key), b.variable)
 		if url == "" {
 			continue
@@ -319,7 +326,8 @@ func (b *bootstrap) sinks(text func(string) string) ([]any, error) {
 			address = object{"socket_address": object{"address": host, "port_value": port, "protocol": "UDP"}}
 		}
 		sinks = append(sinks, object{"name": "envoy.stat_sinks." + kind.name,
-			"typed_config": object{"@type": "type.googleapis.com/envoy.config.metrics.v3." + kind.message + "Sink", "address": address}})
+			"typed_config": object{"@type": "type.googleapis.com/envoy.config.metrics.v3." + kind.message + "Sink",
+				"address": address}})
 	}
 	for _, key := range []string{"envoy_stats_sinks_json", "envoy_extra_stats_sinks_json"} {
 		raw := text(key)
@@ -348,7 +356,8 @@ func (b *bootstrap) listeners(static object, text func(string) string) error {
 		scraped = "prometheus_backend"
 	}
 	for _, want := range []struct{ key, name, prefix, rewrite, cluster string }{
-		{"envoy_prometheus_bind_addr", "envoy_prometheus_metrics_listener", cmp.Or(b.promPath, "/metrics"), "/stats/prometheus", scraped},
+		{"envoy_prometheus_bind_addr", "envoy_prometheus_metrics_listener", cmp.Or(b.promPath, "/metrics"),
+			"/stats/prometheus", scraped},
 		{"envoy_stats_bind_addr", "envoy_metrics_listener", "/stats", "/stats", "self_admin"}} {
 		addr := text(want.key)
 		if addr == "" {
@@ -358,15 +367,20 @@ func (b *bootstrap) listeners(static object, text func(string) string) error {
 		if err != nil {
 			return fmt.Errorf("%s of the proxy is %q, it must be host:port: %w", want.key, addr, err)
 		}
-		list = append(list, object{"name": want.name, "address": socket(host, port), "filter_chains": []any{object{"filters": []any{object{
-			"name": "envoy.filters.network.http_connection_manager", "typed_config": object{
-				"@type":       "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-				"stat_prefix": want.name, "codec_type": "HTTP1",
-				"route_config": object{"name": "self_admin_route", "virtual_hosts": []any{object{"name": "self_admin", "domains": []any{"*"}, "routes": []any{
-					object{"match": object{"path": want.prefix}, "route": object{"cluster": want.cluster, "prefix_rewrite": want.rewrite}},
-					object{"match": object{"prefix": "/"}, "direct_response": object{"status": 404}}}}}},
-				"http_filters": []any{object{"name": "envoy.filters.http.router", "typed_config": object{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}},
-			}}}}}})
+		list = append(list, object{"name": want.name, "address": socket(host, port),
+			"filter_chains": []any{object{"filters": []any{object{
+				"name": "envoy.filters.network.http_connection_manager", "typed_config": object{
+					"@type": "type.googleapis.com/envoy.extensions.filters.network." +
+						"http_connection_manager.v3.HttpConnectionManager",
+					"stat_prefix": want.name, "codec_type": "HTTP1",
+					"route_config": object{"name": "self_admin_route",
+						"virtual_hosts": []any{object{"name": "self_admin", "domains": []any{"*"}, "routes": []any{
+							object{"match": object{"path": want.prefix},
+								"route": object{"cluster": want.cluster, "prefix_rewrite": want.rewrite}},
+							object{"match": object{"prefix": "/"}, "direct_response": object{"status": 404}}}}}},
+					"http_filters": []any{object{"name": "envoy.filters.http.router",
+						"typed_config": object{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}},
+				}}}}}})
 	}
 	if raw := text("envoy_extra_static_listeners_json"); raw != "" {
 		var extra []json.RawMessage
@@ -392,5 +406,6 @@ func (b *bootstrap) listeners(static object, text func(string) string) error {
 // local is a static cluster of one address on this host.
 func local(name, host string, port int) object {
 	return object{"name": name, "ignore_health_on_host_removal": false, "connect_timeout": "5s", "type": "STATIC",
-		"load_assignment": object{"cluster_name": name, "endpoints": []any{object{"lb_endpoints": []any{object{"endpoint": object{"address": socket(host, port)}}}}}}}
+		"load_assignment": object{"cluster_name": name,
+			"endpoints": []any{object{"lb_endpoints": []any{object{"endpoint": object{"address": socket(host, port)}}}}}}}
 }

@@ -97,7 +97,8 @@ func field(entry map[string]any, name string) string {
 
 func configWrite(e *command.Env) *cobra.Command {
 	var cas casFlags
-	c := command.Act(e, "write FILE", "Write the entry of a file, HCL or JSON; - is stdin", command.Between(1, 1, "the name of a file"),
+	c := command.Act(e, "write FILE", "Write the entry of a file, HCL or JSON; - is stdin",
+		command.Between(1, 1, "the name of a file"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, args []string) error {
 			text, err := e.FileOrStdin(args[0])
 			if err != nil {
@@ -124,7 +125,8 @@ func configWrite(e *command.Env) *cobra.Command {
 				return fmt.Errorf("Error writing config entry %s/%s: %w", kind, name, err)
 			}
 			if !ok {
-				return fmt.Errorf("Config entry not updated: %s/%s: its ModifyIndex is not %d; see `config read`", kind, name, cas.index)
+				return fmt.Errorf("Config entry not updated: %s/%s: its ModifyIndex is not %d; see `config read`", kind,
+					name, cas.index)
 			}
 			return e.Printf("Config entry written: %s/%s\n", kind, name)
 		})
@@ -191,7 +193,8 @@ func configDelete(e *command.Env) *cobra.Command {
 				return err
 			}
 			if cas.on && strings.TrimSpace(string(answer)) == "false" {
-				return fmt.Errorf("Config entry not deleted: %s/%s: its ModifyIndex is not %d; see `config read`", n.kind, n.name, cas.index)
+				return fmt.Errorf("Config entry not deleted: %s/%s: its ModifyIndex is not %d; see `config read`", n.kind,
+					n.name, cas.index)
 			}
 			return e.Printf("Config entry deleted: %s/%s\n", n.kind, n.name)
 		})

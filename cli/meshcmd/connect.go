@@ -35,7 +35,8 @@ func caGet(e *command.Env) *cobra.Command {
 func caSet(e *command.Env) *cobra.Command {
 	var file string
 	var force bool
-	c := command.Act(e, "set-config", "Change the authority's settings; certificates follow by themselves", command.Between(0, 0, "flags only"),
+	c := command.Act(e, "set-config", "Change the authority's settings; certificates follow by themselves",
+		command.Between(0, 0, "flags only"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, _ []string) error {
 			if file == "" {
 				return command.Usagef("give the settings with --config-file; see them with `connect ca get-config`")
@@ -58,7 +59,8 @@ func caSet(e *command.Env) *cobra.Command {
 			return e.Printf("Configuration updated!\n")
 		})
 	c.Flags().StringVar(&file, "config-file", "", "file with the settings, HCL or JSON; - is stdin")
-	c.Flags().BoolVar(&force, "force-without-cross-signing", false, "change the root also when the old one cannot sign the new: connections break for a moment")
+	c.Flags().BoolVar(&force, "force-without-cross-signing", false,
+		"change the root also when the old one cannot sign the new: connections break for a moment")
 	return c
 }
 
@@ -143,7 +145,8 @@ func (x *exposing) add(entry map[string]any) error {
 		listener["Services"] = append(services, service)
 		return nil
 	}
-	entry["Listeners"] = append(listeners, map[string]any{"Port": x.port, "Protocol": x.protocol, "Services": []any{service}})
+	entry["Listeners"] = append(listeners, map[string]any{"Port": x.port, "Protocol": x.protocol,
+		"Services": []any{service}})
 	return nil
 }
 

@@ -39,10 +39,12 @@ func (o *envoyOptions) flags(c *cobra.Command) {
 	f.StringVar(&o.service, "service", "", "with --register: name of the gateway's service")
 	f.StringVar(&o.address, "address", "", "with --register: host:port of the gateway's listener")
 	f.StringVar(&o.wanAddress, "wan-address", "", "with --register: host:port as other datacenters see it")
-	f.StringVar(&o.deregisterAfter, "deregister-after-critical", "6h", "with --register: forget the gateway when it failed this long")
+	f.StringVar(&o.deregisterAfter, "deregister-after-critical", "6h",
+		"with --register: forget the gateway when it failed this long")
 	f.StringVar(&o.adminBind, "admin-bind", "localhost:19000", "host:port of Envoy's own interface")
 	f.StringVar(&o.adminLog, "admin-access-log-path", os.DevNull, "where Envoy logs requests to that interface")
-	f.StringVar(&o.grpcAddr, "grpc-addr", "", "address of the agent's gRPC port (CONSUL_GRPC_ADDR; default what the agent says)")
+	f.StringVar(&o.grpcAddr, "grpc-addr", "",
+		"address of the agent's gRPC port (CONSUL_GRPC_ADDR; default what the agent says)")
 	f.StringVar(&o.grpcCA, "grpc-ca-file", "", "authorities to trust at that port, PEM (CONSUL_GRPC_CACERT)")
 	f.StringVar(&o.grpcCAPath, "grpc-ca-path", "", "folder of such files (CONSUL_GRPC_CAPATH)")
 	f.BoolVar(&o.bootstrap, "bootstrap", false, "print Envoy's configuration instead of running Envoy")
@@ -50,7 +52,8 @@ func (o *envoyOptions) flags(c *cobra.Command) {
 	f.StringVar(&o.version, "envoy-version", "", "no effect: one form fits all supported versions")
 	f.BoolVar(&o.noCentral, "no-central-config", false, "use the proxy's own settings alone")
 	f.BoolVar(&o.ignoreCompat, "ignore-envoy-compatibility", false, "no effect: the version is not checked here")
-	f.Uint16Var(&o.promBackendPort, "prometheus-backend-port", 0, "local port that answers scrapes at envoy_prometheus_bind_addr, instead of Envoy itself")
+	f.Uint16Var(&o.promBackendPort, "prometheus-backend-port", 0,
+		"local port that answers scrapes at envoy_prometheus_bind_addr, instead of Envoy itself")
 	f.StringVar(&o.promScrapePath, "prometheus-scrape-path", "/metrics", "path of scrapes at envoy_prometheus_bind_addr")
 	for _, name := range []string{"envoy-version", "ignore-envoy-compatibility"} {
 		_ = f.MarkHidden(name) // fails for an unknown flag only
@@ -69,7 +72,8 @@ type proxyService struct {
 // envoy prints Envoy's bootstrap, or runs Envoy with it.
 func envoy(e *command.Env) *cobra.Command {
 	var o envoyOptions
-	c := command.Act(e, "envoy [-- ENVOY-ARGUMENT...]", "Run Envoy as the proxy of a service, or print its configuration with --bootstrap", cobra.ArbitraryArgs,
+	c := command.Act(e, "envoy [-- ENVOY-ARGUMENT...]",
+		"Run Envoy as the proxy of a service, or print its configuration with --bootstrap", cobra.ArbitraryArgs,
 		func(ctx context.Context, d *command.Dial, cl *client.Client, args []string) error {
 			o.proxyID = cmp.Or(o.proxyID, e.Getenv("CONNECT_PROXY_ID"))
 			o.sidecarFor = cmp.Or(o.sidecarFor, e.Getenv("CONNECT_SIDECAR_FOR"))
@@ -93,7 +97,8 @@ func envoy(e *command.Env) *cobra.Command {
 }
 
 // prepare finds the proxy and fills in the bootstrap.
-func (o *envoyOptions) prepare(ctx context.Context, e *command.Env, d *command.Dial, cl *client.Client) (map[string]any, error) {
+func (o *envoyOptions) prepare(ctx context.Context, e *command.Env, d *command.Dial, cl *client.Client) (map[string]any,
+	error) {
 	if o.register {
 		if err := o.registerGateway(ctx, cl); err != nil {
 			return nil, err
@@ -120,8 +125,10 @@ func (o *envoyOptions) prepare(ctx context.Context, e *command.Env, d *command.D
 		return nil, command.Usagef("--admin-bind %s: %v", o.adminBind, err)
 	}
 	b := bootstrap{
-		proxyID: id, cluster: cmp.Or(proxy.Proxy.DestinationServiceName, proxy.Service), datacenter: proxy.Datacenter, node: o.nodeName,
-		adminHost: adminHost, adminPort: adminPort, adminLog: o.adminLog, server: server, token: cfg.Token, config: proxy.Proxy.Config, getenv: e.Getenv,
+		proxyID: id, cluster: cmp.Or(proxy.Proxy.DestinationServiceName, proxy.Service), datacenter: proxy.Datacenter,
+		node:      o.nodeName,
+		adminHost: adminHost, adminPort: adminPort, adminLog: o.adminLog, server: server, token: cfg.Token,
+		config: proxy.Proxy.Config, getenv: e.Getenv,
 		promPath: o.promScrapePath, promPort: int(o.promBackendPort),
 	}
 	if b.server.tls {
@@ -144,7 +151,8 @@ func (o *envoyOptions) registered(ctx context.Context, cl *client.Client, id str
 		Node     struct{ Datacenter string }
 		Services []proxyService
 	}
-	if _, err := cl.Get(ctx, "/v1/catalog/node-services/"+client.Escape(o.nodeName)+"?merge-central-config", client.Query{}, &all); err != nil {
+	if _, err := cl.Get(ctx, "/v1/catalog/node-services/"+client.Escape(o.nodeName)+"?merge-central-config",
+		client.Query{}, &all); err != nil {
 		return proxy, fmt.Errorf("the services of the node %s: %w", o.nodeName, err)
 	}
 	for _, s := range all.Services {
@@ -153,7 +161,8 @@ func (o *envoyOptions) registered(ctx context.Context, cl *client.Client, id str
 			return s, nil
 		}
 	}
-	return proxy, fmt.Errorf("the node %s has no service %s in the catalog: register the proxy there first", o.nodeName, id)
+	return proxy, fmt.Errorf("the node %s has no service %s in the catalog: register the proxy there first",
+		o.nodeName, id)
 }
 
 // findProxy is the id of the proxy's service.
@@ -163,11 +172,13 @@ func (o *envoyOptions) findProxy(ctx context.Context, cl *client.Client) (string
 		return o.proxyID, nil
 	case o.gateway != "":
 		var all map[string]proxyService
-		if _, err := cl.Get(ctx, "/v1/agent/services", client.Query{Filter: `Kind == "` + o.gateway + `-gateway"`}, &all); err != nil {
+		if _, err := cl.Get(ctx, "/v1/agent/services", client.Query{Filter: `Kind == "` + o.gateway + `-gateway"`},
+			&all); err != nil {
 			return "", err
 		}
 		if len(all) != 1 {
-			return "", fmt.Errorf("the agent has %d services of kind %s-gateway: name one with --proxy-id, or make one with --register", len(all), o.gateway)
+			return "", fmt.Errorf("the agent has %d services of kind %s-gateway: name one with --proxy-id, or make one with "+
+				"--register", len(all), o.gateway)
 		}
 		return command.SortedKeys(all)[0], nil
 	case o.sidecarFor == "":
@@ -192,9 +203,11 @@ func findSidecar(ctx context.Context, cl *client.Client, service string) (string
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", fmt.Errorf("no sidecar proxy registered for %s: register the service with connect { sidecar_service {} }", service)
+		return "", fmt.Errorf("no sidecar proxy registered for %s: register the service with connect { sidecar_service {} }",
+			service)
 	}
-	return "", fmt.Errorf("%s has more than one sidecar: name one of %s with --proxy-id", service, strings.Join(found, ", "))
+	return "", fmt.Errorf("%s has more than one sidecar: name one of %s with --proxy-id", service,
+		strings.Join(found, ", "))
 }
 
 // registerGateway registers the service of --gateway on the agent.
@@ -214,13 +227,15 @@ func (o *envoyOptions) registerGateway(ctx context.Context, cl *client.Client) e
 		host, port = h, p
 	}
 	def := map[string]any{"Kind": kind, "Name": name, "ID": o.proxyID, "Address": host, "Port": port,
-		"Check": map[string]any{"Name": kind + " listening", "TCP": net.JoinHostPort(cmp.Or(host, "127.0.0.1"), strconv.Itoa(port)), "Interval": "10s", "DeregisterCriticalServiceAfter": o.deregisterAfter}}
+		"Check": map[string]any{"Name": kind + " listening", "TCP": net.JoinHostPort(cmp.Or(host, "127.0.0.1"),
+			strconv.Itoa(port)), "Interval": "10s", "DeregisterCriticalServiceAfter": o.deregisterAfter}}
 	if o.wanAddress != "" {
 		h, p, err := hostPort(o.wanAddress)
 		if err != nil {
 			return command.Usagef("--wan-address %s: %v", o.wanAddress, err)
 		}
-		def["TaggedAddresses"] = map[string]any{"wan": map[string]any{"Address": h, "Port": p}, "lan": map[string]any{"Address": host, "Port": port}}
+		def["TaggedAddresses"] = map[string]any{"wan": map[string]any{"Address": h, "Port": p},
+			"lan": map[string]any{"Address": host, "Port": port}}
 	}
 	return cl.Register(ctx, def)
 }

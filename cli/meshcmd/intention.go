@@ -44,7 +44,8 @@ func (i *intention) line() string {
 
 // Intention builds `intention`.
 func Intention(e *command.Env, c *cobra.Command) {
-	command.Group(c, intentionCreate(e), intentionCheck(e), intentionMatch(e), intentionList(e), intentionGet(e), intentionDelete(e))
+	command.Group(c, intentionCreate(e), intentionCheck(e), intentionMatch(e), intentionList(e), intentionGet(e),
+		intentionDelete(e))
 }
 
 func exact(q client.Query, source, destination string) url.Values {
@@ -58,7 +59,8 @@ func intentionCreate(e *command.Env) *cobra.Command {
 	var allow, deny, file, replace bool
 	var metaArgs []string
 	var description string
-	c := command.Act(e, "create SOURCE DESTINATION", "Allow or deny a service to talk to another", command.Between(1, -1, "a source and a destination, or files with --file"),
+	c := command.Act(e, "create SOURCE DESTINATION", "Allow or deny a service to talk to another",
+		command.Between(1, -1, "a source and a destination, or files with --file"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, args []string) error {
 			if allow && deny {
 				return command.Usagef("--allow and --deny exclude each other")
@@ -139,7 +141,8 @@ func putIntention(ctx context.Context, cl *client.Client, q client.Query, one *i
 }
 
 func intentionCheck(e *command.Env) *cobra.Command {
-	return command.Read(e, "check SOURCE DESTINATION", "Check whether a service may talk to another; exit code 2 if not", command.Between(2, 2, "a source and a destination"),
+	return command.Read(e, "check SOURCE DESTINATION", "Check whether a service may talk to another; exit code 2 if not",
+		command.Between(2, 2, "a source and a destination"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, args []string) error {
 			var out struct{ Allowed bool }
 			query := exact(r.Q, args[0], args[1])
@@ -164,7 +167,8 @@ func intentionCheck(e *command.Env) *cobra.Command {
 
 func intentionMatch(e *command.Env) *cobra.Command {
 	var source, destination bool
-	c := command.Read(e, "match NAME", "List the intentions that apply to a service, by precedence", command.Between(1, 1, "the name of a service"),
+	c := command.Read(e, "match NAME", "List the intentions that apply to a service, by precedence",
+		command.Between(1, 1, "the name of a service"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, args []string) error {
 			if source && destination {
 				return command.Usagef("--source and --destination exclude each other")
@@ -229,7 +233,8 @@ func which(q client.Query, args []string) (string, url.Values) {
 }
 
 func intentionGet(e *command.Env) *cobra.Command {
-	return command.Read(e, "get SOURCE DESTINATION", "Show one intention", command.Between(1, 2, "a source and a destination, or an id"),
+	return command.Read(e, "get SOURCE DESTINATION", "Show one intention",
+		command.Between(1, 2, "a source and a destination, or an id"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, args []string) error {
 			path, query := which(r.Q, args)
 			var text json.RawMessage
@@ -264,7 +269,8 @@ func intentionGet(e *command.Env) *cobra.Command {
 }
 
 func intentionDelete(e *command.Env) *cobra.Command {
-	return command.Act(e, "delete SOURCE DESTINATION", "Delete one intention", command.Between(1, 2, "a source and a destination, or an id"),
+	return command.Act(e, "delete SOURCE DESTINATION", "Delete one intention",
+		command.Between(1, 2, "a source and a destination, or an id"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, args []string) error {
 			path, query := which(client.Query{Datacenter: d.Q.Datacenter}, args)
 			if err := cl.Send(ctx, http.MethodDelete, path, query, nil, nil); err != nil {

@@ -61,7 +61,8 @@ type statusAnswer struct {
 
 func meshStatus(e *command.Env) *cobra.Command {
 	var all bool
-	c := command.Read(e, "status", "Show how many proxies are up to date, and which are not", command.Between(0, 0, "flags only"),
+	c := command.Read(e, "status", "Show how many proxies are up to date, and which are not",
+		command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			path := "/v1/internal/mesh/status"
 			if all {
@@ -105,7 +106,8 @@ func (a *statusAnswer) write(w io.Writer) error {
 		t := command.Table{Head: []string{"NODE", "PROXY", "SERVICE", "STATE", "PENDING", "LAG", "REFUSED", "ENVOY"}}
 		for i := range a.List {
 			p := &a.List[i]
-			t.Add(p.Node, p.ID, p.Service, p.State, strconv.Itoa(p.Pending), lag(p.LagMillis), strconv.FormatUint(p.Refused, 10), p.Envoy)
+			t.Add(p.Node, p.ID, p.Service, p.State, strconv.Itoa(p.Pending), lag(p.LagMillis), strconv.FormatUint(p.Refused, 10),
+				p.Envoy)
 		}
 		if err := t.Write(w); err != nil {
 			return err
@@ -126,7 +128,8 @@ func lag(millis int64) string {
 }
 
 func meshProxy(e *command.Env) *cobra.Command {
-	return command.Read(e, "proxy NAME", "Show what a proxy should have, has, and refused", command.Between(1, 1, "the proxy's ID, or its service"),
+	return command.Read(e, "proxy NAME", "Show what a proxy should have, has, and refused",
+		command.Between(1, 1, "the proxy's ID, or its service"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, args []string) error {
 			var raw json.RawMessage
 			if _, err := cl.Get(ctx, "/v1/internal/mesh/find/"+client.Escape(args[0]), r.Q, &raw); err != nil {
@@ -217,7 +220,8 @@ func (p *proxyStatus) write(w io.Writer) error {
 }
 
 func meshTopology(e *command.Env) *cobra.Command {
-	return command.Read(e, "topology", "Show which services call which, and whether intentions allow it", command.Between(0, 0, "flags only"),
+	return command.Read(e, "topology", "Show which services call which, and whether intentions allow it",
+		command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			var raw json.RawMessage
 			if _, err := cl.Get(ctx, "/v1/internal/mesh/topology", r.Q, &raw); err != nil {
@@ -245,7 +249,8 @@ func meshTopology(e *command.Env) *cobra.Command {
 					allowed = "by request"
 				}
 				calls[edge.Source] = true
-				t.Add(edge.Source, strconv.Itoa(a.Services[edge.Source]), edge.Destination, strconv.Itoa(edge.Proxies), allowed, edge.Reason)
+				t.Add(edge.Source, strconv.Itoa(a.Services[edge.Source]), edge.Destination, strconv.Itoa(edge.Proxies), allowed,
+					edge.Reason)
 			}
 			for _, name := range command.SortedKeys(a.Services) {
 				if !calls[name] {

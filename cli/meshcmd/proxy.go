@@ -23,7 +23,8 @@ type proxyOptions struct {
 // proxy runs the built-in proxy.
 func proxy(e *command.Env) *cobra.Command {
 	var o proxyOptions
-	c := command.Act(e, "proxy", "Run the built-in proxy of a service: connections under mutual TLS, without Envoy", command.Between(0, 0, "flags only"),
+	c := command.Act(e, "proxy", "Run the built-in proxy of a service: connections under mutual TLS, without Envoy",
+		command.Between(0, 0, "flags only"),
 		func(ctx context.Context, _ *command.Dial, cl *client.Client, _ []string) error {
 			o.proxyID = cmp.Or(o.proxyID, e.Getenv("CONNECT_PROXY_ID"))
 			o.sidecarFor = cmp.Or(o.sidecarFor, e.Getenv("CONNECT_SIDECAR_FOR"))
@@ -55,11 +56,13 @@ routes and load balancing run Envoy: see connect envoy.
 	f.StringVar(&o.proxyID, "proxy-id", "", "id of the proxy's service on this agent (CONNECT_PROXY_ID)")
 	f.StringVar(&o.sidecarFor, "sidecar-for", "", "id of the service whose only sidecar this is (CONNECT_SIDECAR_FOR)")
 	f.StringVar(&o.service, "service", "", "without a registration: name of the service for which this stands")
-	f.StringArrayVar(&o.upstreams, "upstream", nil, "with --service: NAME:[HOST:]PORT, a local port that leads to another service (repeat)")
+	f.StringArrayVar(&o.upstreams, "upstream", nil,
+		"with --service: NAME:[HOST:]PORT, a local port that leads to another service (repeat)")
 	f.StringVar(&o.listen, "listen", "", "with --service: host:port for connections from the mesh")
 	f.StringVar(&o.serviceAddr, "service-addr", "", "with --listen: host:port of the local service")
 	f.BoolVar(&o.register, "register", false, "with --listen: register the proxy while it runs")
-	f.StringVar(&o.registerID, "register-id", "", "with --register: what the proxy's id ends with, if the host has several")
+	f.StringVar(&o.registerID, "register-id", "",
+		"with --register: what the proxy's id ends with, if the host has several")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	return c
 }

@@ -30,7 +30,8 @@ const defaultOutbound = 15001
 // redirectTraffic sends a host's traffic through its proxy.
 func redirectTraffic(e *command.Env) *cobra.Command {
 	var o redirectOptions
-	c := command.Act(e, "redirect-traffic", "Send a host's TCP traffic through its proxy (nftables, root)", command.Between(0, 0, "flags only"),
+	c := command.Act(e, "redirect-traffic", "Send a host's TCP traffic through its proxy (nftables, root)",
+		command.Between(0, 0, "flags only"),
 		func(ctx context.Context, _ *command.Dial, cl *client.Client, _ []string) error {
 			rules, err := o.rules(ctx, cl)
 			if err != nil {
@@ -46,15 +47,19 @@ func redirectTraffic(e *command.Env) *cobra.Command {
 			if err := redirect.Apply(ctx, script, o.netns); err != nil {
 				return err
 			}
-			return e.Printf("Successfully applied traffic redirection rules; `nft delete table ip %s` ends them\n", redirect.Table)
+			return e.Printf("Successfully applied traffic redirection rules; `nft delete table ip %s` ends them\n",
+				redirect.Table)
 		})
 	f := c.Flags()
-	f.StringVar(&o.proxyID, "proxy-id", "", "id of the proxy's service on this agent: its ports are taken from there, and what it exposes is left alone")
+	f.StringVar(&o.proxyID, "proxy-id", "",
+		"id of the proxy's service on this agent: its ports are taken from there, and what it exposes is left alone")
 	f.StringVar(&o.proxyUID, "proxy-uid", "", "user of the proxy, by number or name, whose own traffic is left alone")
 	f.Uint16Var(&o.inbound, "proxy-inbound-port", 0, "port of the proxy's public listener; needed without --proxy-id")
-	f.Uint16Var(&o.outbound, "proxy-outbound-port", 0, "port of the proxy's outbound listener (default "+strconv.Itoa(defaultOutbound)+")")
+	f.Uint16Var(&o.outbound, "proxy-outbound-port", 0, "port of the proxy's outbound listener (default "+
+		strconv.Itoa(defaultOutbound)+")")
 	f.StringArrayVar(&o.notInbound, "exclude-inbound-port", nil, "port that others reach without the proxy (repeat)")
-	f.StringArrayVar(&o.notOutbound, "exclude-outbound-port", nil, "port of other hosts that is reached without the proxy (repeat)")
+	f.StringArrayVar(&o.notOutbound, "exclude-outbound-port", nil,
+		"port of other hosts that is reached without the proxy (repeat)")
 	f.StringArrayVar(&o.notOutboundTo, "exclude-outbound-cidr", nil, "network that is reached without the proxy (repeat)")
 	f.StringArrayVar(&o.notUIDs, "exclude-uid", nil, "further user whose traffic is left alone (repeat)")
 	f.StringVar(&o.dnsIP, "consul-dns-ip", "", "IPv4 address that answers all DNS questions")

@@ -8,7 +8,8 @@ import (
 )
 
 // builtIn are the policies that each cluster has by itself.
-var builtIn = map[string]bool{"00000000-0000-0000-0000-000000000001": true, "00000000-0000-0000-0000-000000000002": true}
+var builtIn = map[string]bool{"00000000-0000-0000-0000-000000000001": true,
+	"00000000-0000-0000-0000-000000000002": true}
 
 const anonymous = "00000000-0000-0000-0000-000000000002"
 
@@ -144,7 +145,8 @@ func (r *run) bindingRules(ctx context.Context) error {
 	for _, want := range all {
 		name := text(want, "AuthMethod") + " " + text(want, "BindType") + " " + text(want, "BindName")
 		strip(want, append([]string{"ID"}, volatile...)...)
-		r.place("binding-rules", name, want, sameAs(want, there, "ID"), func() error { return r.put(ctx, "/v1/acl/binding-rule", want) })
+		r.place("binding-rules", name, want, sameAs(want, there, "ID"),
+			func() error { return r.put(ctx, "/v1/acl/binding-rule", want) })
 	}
 	return nil
 }
@@ -188,12 +190,14 @@ func (r *run) tokens(ctx context.Context) error {
 func (r *run) placeToken(ctx context.Context, id, name string, want, have object) {
 	for _, t := range []object{want, have} {
 		byNames(t, "Policies", "Roles")
-		strip(t, append([]string{"ExpirationTTL", "ExpandedPolicies", "ExpandedRoles", "AgentACLDefaultPolicy", "AgentACLDownPolicy", "ResolvedByAgent", "AuthMethodNamespace", "Rules"}, volatile...)...)
+		strip(t, append([]string{"ExpirationTTL", "ExpandedPolicies", "ExpandedRoles", "AgentACLDefaultPolicy",
+			"AgentACLDownPolicy", "ResolvedByAgent", "AuthMethodNamespace", "Rules"}, volatile...)...)
 	}
 	path := "/v1/acl/token"
 	if have != nil {
 		path += "/" + id
-	} else if self, err := one(ctx, r.cfg.To.WithToken(text(want, "SecretID")), "/v1/acl/token/self"); err == nil && self != nil && text(self, "AccessorID") != anonymous {
+	} else if self, err := one(ctx, r.cfg.To.WithToken(text(want, "SecretID")), "/v1/acl/token/self"); err == nil &&
+		self != nil && text(self, "AccessorID") != anonymous {
 		r.skip("tokens", name, "the target has this secret already, under the accessor "+text(self, "AccessorID"))
 		return
 	}

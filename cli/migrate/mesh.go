@@ -10,8 +10,10 @@ import (
 
 // entryKinds are the kinds of config entries, those that others build on first.
 // bound-api-gateway is left out: servers make it from the routes.
-var entryKinds = []string{"proxy-defaults", "mesh", "jwt-provider", "service-defaults", "service-resolver", "service-splitter", "service-router",
-	"service-intentions", "ingress-gateway", "terminating-gateway", "inline-certificate", "file-system-certificate", "api-gateway", "http-route", "tcp-route",
+var entryKinds = []string{"proxy-defaults", "mesh", "jwt-provider", "service-defaults", "service-resolver",
+	"service-splitter", "service-router",
+	"service-intentions", "ingress-gateway", "terminating-gateway", "inline-certificate", "file-system-certificate",
+	"api-gateway", "http-route", "tcp-route",
 	"exported-services", "sameness-group", "control-plane-request-limit"}
 
 func (r *run) configEntries(ctx context.Context) error {
@@ -77,9 +79,12 @@ func (r *run) intentions(ctx context.Context) error {
 		}
 		var there any
 		if have != nil {
-			there = strip(have, "ID", "SourceNS", "DestinationNS", "SourcePartition", "DestinationPartition", "DefaultAddr", "DefaultPort")
+			there = strip(have, "ID", "SourceNS", "DestinationNS", "SourcePartition", "DestinationPartition", "DefaultAddr",
+				"DefaultPort")
 		}
-		r.place("intentions", name, body, there, func() error { return r.cfg.To.Put(ctx, "/v1/connect/intentions/exact", q, body, nil) })
+		r.place("intentions", name, body, there, func() error {
+			return r.cfg.To.Put(ctx, "/v1/connect/intentions/exact", q, body, nil)
+		})
 	}
 	return nil
 }

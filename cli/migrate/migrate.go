@@ -23,7 +23,8 @@ import (
 )
 
 // Kinds of what is brought over, in their order: what others refer to comes first.
-var Kinds = []string{"policies", "roles", "auth-methods", "binding-rules", "tokens", "config", "intentions", "keys", "catalog", "queries"}
+var Kinds = []string{"policies", "roles", "auth-methods", "binding-rules", "tokens", "config", "intentions", "keys",
+	"catalog", "queries"}
 
 // Config says what to bring from where to where.
 type Config struct {
@@ -88,7 +89,8 @@ type run struct {
 // Run brings everything over. Objects that fail do not end it, and are in the report; its error is a
 // source or target that cannot be asked at all.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	r := &run{cfg: cfg, report: &Report{From: cfg.From.Address(), To: cfg.To.Address(), DryRun: cfg.DryRun, Counts: map[string]map[Result]int{}, Items: []Item{}}}
+	r := &run{cfg: cfg, report: &Report{From: cfg.From.Address(), To: cfg.To.Address(), DryRun: cfg.DryRun,
+		Counts: map[string]map[Result]int{}, Items: []Item{}}}
 	for _, end := range []struct {
 		what string
 		cl   *client.Client
@@ -96,11 +98,14 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		if leader, err := end.cl.Leader(ctx); err != nil {
 			return nil, fmt.Errorf("the %s: %w", end.what, err)
 		} else if leader == "" {
-			return nil, fmt.Errorf("the %s %s has no leader: wait until its servers have elected one", end.what, end.cl.Address())
+			return nil, fmt.Errorf("the %s %s has no leader: wait until its servers have elected one", end.what,
+				end.cl.Address())
 		}
 	}
-	parts := map[string]func(context.Context) error{"policies": r.policies, "roles": r.roles, "auth-methods": r.authMethods, "binding-rules": r.bindingRules,
-		"tokens": r.tokens, "config": r.configEntries, "intentions": r.intentions, "keys": r.keys, "catalog": r.catalog, "queries": r.queries}
+	parts := map[string]func(context.Context) error{"policies": r.policies, "roles": r.roles,
+		"auth-methods": r.authMethods, "binding-rules": r.bindingRules,
+		"tokens": r.tokens, "config": r.configEntries, "intentions": r.intentions, "keys": r.keys, "catalog": r.catalog,
+		"queries": r.queries}
 	for _, kind := range cfg.Kinds {
 		if parts[kind] == nil {
 			return nil, fmt.Errorf("unknown kind %q: it must be one of %s", kind, strings.Join(Kinds, ", "))
@@ -126,7 +131,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 // whole is the result of a kind that could not be listed: skipped where the source has no such thing.
 func whole(err error) Result {
 	var e *client.Error
-	if errors.As(err, &e) && (e.Code == http.StatusUnauthorized && strings.Contains(e.Body, "ACL support disabled") || e.Code == http.StatusNotFound) {
+	if errors.As(err, &e) && (e.Code == http.StatusUnauthorized && strings.Contains(e.Body, "ACL support disabled") ||
+		e.Code == http.StatusNotFound) {
 		return Skipped
 	}
 	return Failed
@@ -189,11 +195,13 @@ func one(ctx context.Context, cl *client.Client, path string) (object, error) {
 // missing knows the ways to say that there is no such object: tokens are refused instead.
 func missing(err error) bool {
 	var e *client.Error
-	return errors.As(err, &e) && (e.Code == http.StatusNotFound || e.Code == http.StatusForbidden && strings.Contains(e.Body, "ACL not found"))
+	return errors.As(err, &e) && (e.Code == http.StatusNotFound ||
+		e.Code == http.StatusForbidden && strings.Contains(e.Body, "ACL not found"))
 }
 
 // volatile are fields that belong to one cluster alone.
-var volatile = []string{"CreateIndex", "ModifyIndex", "Hash", "CreateTime", "Namespace", "Partition", "CreatedAt", "UpdatedAt",
+var volatile = []string{"CreateIndex", "ModifyIndex", "Hash", "CreateTime", "Namespace", "Partition", "CreatedAt",
+	"UpdatedAt",
 	"LegacyID", "LegacyMeta", "LegacyCreateTime", "LegacyUpdateTime", "Precedence", "Legacy", "RaftIndex"}
 
 // clean is v without what belongs to one cluster and without empty values, which versions print or leave out as they
@@ -260,7 +268,8 @@ func (r *run) place(kind, name string, want, have any, write func() error) {
 	case reflect.DeepEqual(clean(plain(want)), clean(plain(have))):
 		it.Result = Unchanged
 	case !r.cfg.Overwrite:
-		it.Result, it.Why = Differs, "is another in the target: look at both, and run again with --overwrite if the source's is right"
+		it.Result, it.Why = Differs,
+			"is another in the target: look at both, and run again with --overwrite if the source's is right"
 	default:
 		it.Result = Updated
 	}

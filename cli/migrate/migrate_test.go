@@ -28,7 +28,8 @@ type fake struct {
 
 func newFake(t *testing.T, prefix string) (*fake, *client.Client) {
 	t.Helper()
-	f := &fake{prefix: prefix, objects: map[string]map[string]object{"policy": {}, "role": {}, "token": {}, "auth-method": {}, "binding-rule": {}}}
+	f := &fake{prefix: prefix, objects: map[string]map[string]object{"policy": {}, "role": {}, "token": {},
+		"auth-method": {}, "binding-rule": {}}}
 	s := httptest.NewServer(f)
 	t.Cleanup(s.Close)
 	cl, err := client.New(client.Config{Address: s.URL})
@@ -51,7 +52,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.put(w, r, path)
 		return
 	}
-	for kind, plural := range map[string]string{"policy": "policies", "role": "roles", "token": "tokens", "auth-method": "auth-methods", "binding-rule": "binding-rules"} {
+	for kind, plural := range map[string]string{"policy": "policies", "role": "roles", "token": "tokens",
+		"auth-method": "auth-methods", "binding-rule": "binding-rules"} {
 		if path == plural {
 			all := []object{}
 			for _, o := range f.objects[kind] {
@@ -131,14 +133,17 @@ func TestACL(t *testing.T) {
 	source, from := newFake(t, "old")
 	target, to := newFake(t, "new")
 	link := []any{object{"ID": "old-p", "Name": "reader"}}
-	source.objects["policy"]["00000000-0000-0000-0000-000000000001"] = object{"ID": "00000000-0000-0000-0000-000000000001", "Name": "global-management"}
+	source.objects["policy"]["00000000-0000-0000-0000-000000000001"] = object{"ID": "00000000-0000-0000-0000-000000000001",
+		"Name": "global-management"}
 	source.objects["policy"]["old-p"] = object{"ID": "old-p", "Name": "reader", "Rules": "x", "CreateIndex": 7.0}
 	source.objects["role"]["old-r"] = object{"ID": "old-r", "Name": "ops", "Policies": link}
 	source.objects["auth-method"]["m"] = object{"Name": "m", "Type": "jwt", "Config": object{"A": "b"}}
-	source.objects["binding-rule"]["old-b"] = object{"ID": "old-b", "AuthMethod": "m", "BindType": "service", "BindName": "web"}
+	source.objects["binding-rule"]["old-b"] = object{"ID": "old-b", "AuthMethod": "m", "BindType": "service",
+		"BindName": "web"}
 	source.objects["token"]["t1"] = object{"AccessorID": "t1", "SecretID": "s1", "Policies": link}
 	source.objects["token"]["t2"] = object{"AccessorID": "t2", "SecretID": "s2", "AuthMethod": "m"}
-	source.objects["token"][anonymous] = object{"AccessorID": anonymous, "SecretID": "anonymous", "Description": "Anonymous Token"}
+	source.objects["token"][anonymous] = object{"AccessorID": anonymous, "SecretID": "anonymous",
+		"Description": "Anonymous Token"}
 	cfg := Config{From: from, To: to, Kinds: Kinds[:5]}
 	expect := func(step string, want map[string]map[Result]int) *Report {
 		t.Helper()
@@ -155,7 +160,8 @@ func TestACL(t *testing.T) {
 		}
 		return report
 	}
-	first := map[string]map[Result]int{"policies": {Created: 1, Skipped: 1}, "roles": {Created: 1}, "auth-methods": {Created: 1}, "binding-rules": {Created: 1}, "tokens": {Created: 1, Skipped: 2}}
+	first := map[string]map[Result]int{"policies": {Created: 1, Skipped: 1}, "roles": {Created: 1},
+		"auth-methods": {Created: 1}, "binding-rules": {Created: 1}, "tokens": {Created: 1, Skipped: 2}}
 	cfg.DryRun = true
 	expect("dry run", first)
 	if target.writes > 0 {
@@ -163,11 +169,13 @@ func TestACL(t *testing.T) {
 	}
 	cfg.DryRun = false
 	target.refuse = "role"
-	if report := expect("role refused", map[string]map[Result]int{"roles": {Failed: 1}, "tokens": {Created: 1}}); report.Complete() {
+	if report := expect("role refused", map[string]map[Result]int{"roles": {Failed: 1},
+		"tokens": {Created: 1}}); report.Complete() {
 		t.Error("a failure counts as complete")
 	}
 	target.refuse = ""
-	expect("resumed", map[string]map[Result]int{"policies": {Unchanged: 1}, "roles": {Created: 1}, "auth-methods": {Unchanged: 1}, "binding-rules": {Unchanged: 1}, "tokens": {Unchanged: 1}})
+	expect("resumed", map[string]map[Result]int{"policies": {Unchanged: 1}, "roles": {Created: 1},
+		"auth-methods": {Unchanged: 1}, "binding-rules": {Unchanged: 1}, "tokens": {Unchanged: 1}})
 	if got := text(target.objects["token"]["t1"], "SecretID"); got != "s1" {
 		t.Errorf("the secret became %q", got)
 	}

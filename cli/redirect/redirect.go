@@ -47,7 +47,8 @@ func (r *Rules) Script() (string, error) {
 		return "", fmt.Errorf("the address of the DNS server must be IPv4, not %s", r.DNS.Addr())
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "table ip %s {}\ndelete table ip %s\ntable ip %s {\n", Table, Table, Table) // a table must exist to be deleted
+	// a table must exist to be deleted
+	fmt.Fprintf(&b, "table ip %s {}\ndelete table ip %s\ntable ip %s {\n", Table, Table, Table)
 	b.WriteString("\tchain outbound {\n\t\ttype nat hook output priority -100; policy accept;\n")
 	fmt.Fprintf(&b, "\t\tmeta skuid %s return\n", set(append([]uint32{r.ProxyUID}, r.ExcludeUIDs...)))
 	if r.DNS.IsValid() {
@@ -64,7 +65,8 @@ func (r *Rules) Script() (string, error) {
 		}
 		nets = append(nets, p.Masked().String())
 	}
-	for _, n := range slices.Compact(slices.Sorted(slices.Values(nets))) { // a rule each: networks in a set may not overlap
+	// a rule each: networks in a set may not overlap
+	for _, n := range slices.Compact(slices.Sorted(slices.Values(nets))) {
 		fmt.Fprintf(&b, "\t\tip daddr %s return\n", n)
 	}
 	fmt.Fprintf(&b, "\t\tmeta l4proto tcp redirect to :%d\n\t}\n", r.OutboundPort)

@@ -18,8 +18,10 @@ import (
 )
 
 func TestScript(t *testing.T) {
-	r := Rules{ProxyUID: 1234, InboundPort: 20000, OutboundPort: 15001, ExcludeUIDs: []uint32{9, 1234}, ExcludeInboundPorts: []uint16{8080, 22, 22},
-		ExcludeOutboundPorts: []uint16{5432}, ExcludeOutboundCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"), netip.MustParsePrefix("fd00::/8")},
+	r := Rules{ProxyUID: 1234, InboundPort: 20000, OutboundPort: 15001, ExcludeUIDs: []uint32{9, 1234},
+		ExcludeInboundPorts:  []uint16{8080, 22, 22},
+		ExcludeOutboundPorts: []uint16{5432}, ExcludeOutboundCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"),
+			netip.MustParsePrefix("fd00::/8")},
 		DNS: netip.MustParseAddrPort("127.0.0.1:8600")}
 	got, err := r.Script()
 	want := `table ip corbel_redirect {}
@@ -127,7 +129,8 @@ func TestTrafficGoesThroughTheProxy(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = n.Close() })
 	// Virtual addresses need a way out, as every host has one.
-	if out, err := n.Command(t.Context(), workload, "ip", "route", "add", "default", "via", n.IP(near)).CombinedOutput(); err != nil {
+	if out, err := n.Command(t.Context(), workload, "ip", "route", "add", "default", "via",
+		n.IP(near)).CombinedOutput(); err != nil {
 		t.Fatal(err, string(out))
 	}
 	command := func(host int, role string, args ...string) *exec.Cmd {
@@ -162,10 +165,13 @@ func TestTrafficGoesThroughTheProxy(t *testing.T) {
 	serve(near, "tcp", "0.0.0.0:5432", "database")
 	serve(far, "tcp", "0.0.0.0:9000", "far")
 	for host, port := range map[int]string{workload: "8080", near: "5432", far: "9000"} {
-		polltest.Until(t, func() bool { return !strings.Contains(ask(near, user, "tcp", n.IP(host)+":"+port), "refused") }, "the servers")
+		polltest.Until(t, func() bool { return !strings.Contains(ask(near, user, "tcp", n.IP(host)+":"+port), "refused") },
+			"the servers")
 	}
-	rules := Rules{ProxyUID: 1234, InboundPort: 20000, OutboundPort: 15001, ExcludeUIDs: []uint32{1300}, ExcludeInboundPorts: []uint16{8080}, ExcludeOutboundPorts: []uint16{5432},
-		ExcludeOutboundCIDRs: []netip.Prefix{netip.MustParsePrefix(n.IP(far) + "/32")}, DNS: netip.MustParseAddrPort("127.0.0.1:8600")}
+	rules := Rules{ProxyUID: 1234, InboundPort: 20000, OutboundPort: 15001, ExcludeUIDs: []uint32{1300},
+		ExcludeInboundPorts: []uint16{8080}, ExcludeOutboundPorts: []uint16{5432},
+		ExcludeOutboundCIDRs: []netip.Prefix{netip.MustParsePrefix(n.IP(far) + "/32")},
+		DNS:                  netip.MustParseAddrPort("127.0.0.1:8600")}
 	script, err := rules.Script()
 	if err != nil {
 		t.Fatal(err)

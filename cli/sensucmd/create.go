@@ -21,7 +21,8 @@ type object struct {
 // tried says whether the server can try to write the object without doing it: an event is not stored as it comes, it
 // happens, and an API key needs a user, who may stand before it in the file.
 func (o *object) tried() bool {
-	return !strings.Contains(o.path, "/events/") && !strings.Contains(o.path, "/apikeys/") && !strings.HasSuffix(o.path, "/tessen")
+	return !strings.Contains(o.path, "/events/") && !strings.Contains(o.path, "/apikeys/") &&
+		!strings.HasSuffix(o.path, "/tessen")
 }
 
 func create(ctx context.Context, d *dial, cl *sensu.Client, files []string, o createOptions) error {

@@ -46,7 +46,8 @@ func eventRow(e *event) []string {
 		return []string{e.Entity.Metadata.Name, "(metrics)", "", "", "", "", at(e.Timestamp)}
 	}
 	c := e.Check
-	return []string{e.Entity.Metadata.Name, c.Metadata.Name, status(c.Status), line(c.Output), yes(c.IsSilenced), strconv.FormatInt(c.Occurrences, 10), at(e.Timestamp)}
+	return []string{e.Entity.Metadata.Name, c.Metadata.Name, status(c.Status), line(c.Output), yes(c.IsSilenced),
+		strconv.FormatInt(c.Occurrences, 10), at(e.Timestamp)}
 }
 
 // status is a check's, with the word that operators use.
@@ -152,7 +153,8 @@ func watchEvents(ctx context.Context, d *dial, cl *sensu.Client, changes bool) e
 			return fmt.Errorf("the monitor's answer: %w", err)
 		}
 		row := eventRow(&e)
-		if err := d.env.Printf("%s  %s/%s  %s  occurrences %s%s  %s\n", row[6], row[0], row[1], row[2], row[5], map[string]string{"true": "  silenced"}[row[4]], row[3]); err != nil {
+		if err := d.env.Printf("%s  %s/%s  %s  occurrences %s%s  %s\n", row[6], row[0], row[1], row[2], row[5],
+			map[string]string{"true": "  silenced"}[row[4]], row[3]); err != nil {
 			return err
 		}
 	}
@@ -164,50 +166,53 @@ func watchEvents(ctx context.Context, d *dial, cl *sensu.Client, changes bool) e
 
 // resolveEvent makes `resolve`: the event as it is, passing.
 func resolveEvent(e *command.Env) *cobra.Command {
-	return act(e, "resolve ENTITY CHECK", "Resolve an event", command.Between(2, 2, "ENTITY CHECK"), nil, func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
-		path := d.path("events", joined(args))
-		raw, _, err := cl.Do(ctx, "GET", path, nil, nil)
-		if err != nil {
-			return absent(err, "events", args)
-		}
-		var whole map[string]any
-		dec := json.NewDecoder(bytes.NewReader(raw))
-		dec.UseNumber()
-		if err := dec.Decode(&whole); err != nil {
-			return fmt.Errorf("the monitor's answer: %w", err)
-		}
-		check, ok := whole["check"].(map[string]any)
-		if !ok {
-			return fmt.Errorf("the event of %s has no check", args[0])
-		}
-		now := time.Now().Unix()
-		check["status"], check["output"], check["executed"], whole["timestamp"] = 0, "Resolved manually with corbel events resolve", now, now
-		delete(whole, "id")
-		body, err := json.Marshal(whole)
-		if err != nil {
-			return err
-		}
-		if _, _, err := cl.Do(ctx, "PUT", path, nil, body); err != nil {
-			return err
-		}
-		return d.env.Printf("Resolved %s\n", joined(args))
-	})
-}
-
-func export(e *command.Env) *cobra.Command {
-	return act(e, "export", "Write all events, one line of JSON each", command.Between(0, 0, "flags only"), listing, func(ctx context.Context, d *dial, cl *sensu.Client, _ []string) error {
-		q := d.query()
-		if !d.all {
-			q.Set("namespace", d.namespace)
-		}
-		for raw, err := range cl.Lines(ctx, "/api/corbel/v1/events/export", q) {
+	return act(e, "resolve ENTITY CHECK", "Resolve an event", command.Between(2, 2, "ENTITY CHECK"), nil,
+		func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
+			path := d.path("events", joined(args))
+			raw, _, err := cl.Do(ctx, "GET", path, nil, nil)
+			if err != nil {
+				return absent(err, "events", args)
+			}
+			var whole map[string]any
+			dec := json.NewDecoder(bytes.NewReader(raw))
+			dec.UseNumber()
+			if err := dec.Decode(&whole); err != nil {
+				return fmt.Errorf("the monitor's answer: %w", err)
+			}
+			check, ok := whole["check"].(map[string]any)
+			if !ok {
+				return fmt.Errorf("the event of %s has no check", args[0])
+			}
+			now := time.Now().Unix()
+			check["status"], check["output"], check["executed"], whole["timestamp"] = 0,
+				"Resolved manually with corbel events resolve", now, now
+			delete(whole, "id")
+			body, err := json.Marshal(whole)
 			if err != nil {
 				return err
 			}
-			if err := d.env.Printf("%s\n", raw); err != nil {
+			if _, _, err := cl.Do(ctx, "PUT", path, nil, body); err != nil {
 				return err
 			}
-		}
-		return nil
-	})
+			return d.env.Printf("Resolved %s\n", joined(args))
+		})
+}
+
+func export(e *command.Env) *cobra.Command {
+	return act(e, "export", "Write all events, one line of JSON each", command.Between(0, 0, "flags only"), listing,
+		func(ctx context.Context, d *dial, cl *sensu.Client, _ []string) error {
+			q := d.query()
+			if !d.all {
+				q.Set("namespace", d.namespace)
+			}
+			for raw, err := range cl.Lines(ctx, "/api/corbel/v1/events/export", q) {
+				if err != nil {
+					return err
+				}
+				if err := d.env.Printf("%s\n", raw); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 }

@@ -42,24 +42,26 @@ of all that selectors choose. --json writes one line a check.
   corbel events history web-1 cpu --since 36h
   corbel events history --status 2 --since 24h --json`
 	}
-	return act(e, "history [ENTITY [CHECK]]", "Show when checks passed and failed", command.Between(0, 2, "[ENTITY [CHECK]]"), more, func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
-		q := d.query()
-		if !d.all || len(args) > 0 {
-			q.Set("namespace", d.namespace)
-		}
-		for i, name := range []string{"entity", "check"}[:len(args)] {
-			q.Set(name, args[i])
-		}
-		for name, value := range flags {
-			if *value != "" {
-				q.Set(name, *value)
+	return act(e, "history [ENTITY [CHECK]]", "Show when checks passed and failed",
+		command.Between(0, 2, "[ENTITY [CHECK]]"), more, func(ctx context.Context, d *dial, cl *sensu.Client,
+			args []string) error {
+			q := d.query()
+			if !d.all || len(args) > 0 {
+				q.Set("namespace", d.namespace)
 			}
-		}
-		if len(args) == 2 {
-			return oneHistory(ctx, d, cl, q, args)
-		}
-		return manyHistories(ctx, d, cl, q)
-	})
+			for i, name := range []string{"entity", "check"}[:len(args)] {
+				q.Set(name, args[i])
+			}
+			for name, value := range flags {
+				if *value != "" {
+					q.Set(name, *value)
+				}
+			}
+			if len(args) == 2 {
+				return oneHistory(ctx, d, cl, q, args)
+			}
+			return manyHistories(ctx, d, cl, q)
+		})
 }
 
 func oneHistory(ctx context.Context, d *dial, cl *sensu.Client, q url.Values, args []string) error {

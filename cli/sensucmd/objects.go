@@ -37,9 +37,11 @@ func (c *check) schedule() string {
 // Checks builds `checks`.
 func Checks(e *command.Env, c *cobra.Command) {
 	command.Group(c,
-		list(e, "checks", "checks", []string{"Name", "Command", "Schedule", "Subscriptions", "Handlers", "Published"}, func(c *check) []string {
-			return []string{c.Metadata.Name, line(c.Command), c.schedule(), strings.Join(c.Subscriptions, ","), strings.Join(c.Handlers, ","), yes(c.Publish)}
-		}),
+		list(e, "checks", "checks", []string{"Name", "Command", "Schedule", "Subscriptions", "Handlers", "Published"},
+			func(c *check) []string {
+				return []string{c.Metadata.Name, line(c.Command), c.schedule(), strings.Join(c.Subscriptions, ","),
+					strings.Join(c.Handlers, ","), yes(c.Publish)}
+			}),
 		info(e, "checks", "NAME", "Show one check", 1, func(c *check, f *command.Fields) {
 			f.Add("Name", c.Metadata.Name)
 			f.Add("Namespace", c.Metadata.Namespace)
@@ -63,19 +65,20 @@ func Checks(e *command.Env, c *cobra.Command) {
 func execute(e *command.Env) *cobra.Command {
 	var subscriptions []string
 	var reason string
-	return act(e, "execute NAME", "Run a check on its agents now", command.Between(1, 1, "NAME"), func(c *cobra.Command, _ *dial) {
-		c.Flags().StringSliceVar(&subscriptions, "subscriptions", nil, "whose agents; default the check's own subscriptions")
-		c.Flags().StringVar(&reason, "reason", "", "why, for the log")
-	}, func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
-		body, err := json.Marshal(map[string]any{"check": args[0], "subscriptions": subscriptions, "reason": reason})
-		if err != nil {
-			return err
-		}
-		if _, _, err := cl.Do(ctx, "POST", d.path("checks", args[0])+"/execute", nil, body); err != nil {
-			return absent(err, "checks", args)
-		}
-		return d.env.Printf("Asked for %s\n", args[0])
-	})
+	return act(e, "execute NAME", "Run a check on its agents now", command.Between(1, 1, "NAME"),
+		func(c *cobra.Command, _ *dial) {
+			c.Flags().StringSliceVar(&subscriptions, "subscriptions", nil, "whose agents; default the check's own subscriptions")
+			c.Flags().StringVar(&reason, "reason", "", "why, for the log")
+		}, func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
+			body, err := json.Marshal(map[string]any{"check": args[0], "subscriptions": subscriptions, "reason": reason})
+			if err != nil {
+				return err
+			}
+			if _, _, err := cl.Do(ctx, "POST", d.path("checks", args[0])+"/execute", nil, body); err != nil {
+				return absent(err, "checks", args)
+			}
+			return d.env.Printf("Asked for %s\n", args[0])
+		})
 }
 
 // entity is an entity as far as it is printed.
@@ -95,9 +98,10 @@ type entity struct {
 // Entities builds `entities`.
 func Entities(e *command.Env, c *cobra.Command) {
 	command.Group(c,
-		list(e, "entities", "entities", []string{"Name", "Class", "OS", "Subscriptions", "Last seen"}, func(x *entity) []string {
-			return []string{x.Metadata.Name, x.Class, x.System.OS, strings.Join(x.Subscriptions, ","), at(x.LastSeen)}
-		}),
+		list(e, "entities", "entities", []string{"Name", "Class", "OS", "Subscriptions", "Last seen"},
+			func(x *entity) []string {
+				return []string{x.Metadata.Name, x.Class, x.System.OS, strings.Join(x.Subscriptions, ","), at(x.LastSeen)}
+			}),
 		info(e, "entities", "NAME", "Show one entity", 1, func(x *entity, f *command.Fields) {
 			f.Add("Name", x.Metadata.Name)
 			f.Add("Namespace", x.Metadata.Namespace)
@@ -105,7 +109,8 @@ func Entities(e *command.Env, c *cobra.Command) {
 			f.Add("Subscriptions", strings.Join(x.Subscriptions, ", "))
 			f.Add("Last seen", at(x.LastSeen))
 			f.Add("Hostname", x.System.Hostname)
-			f.Add("System", strings.TrimSpace(strings.Join([]string{x.System.OS, x.System.Platform, x.System.PlatformVersion, x.System.Arch}, " ")))
+			f.Add("System", strings.TrimSpace(strings.Join([]string{x.System.OS, x.System.Platform, x.System.PlatformVersion,
+				x.System.Arch}, " ")))
 			f.Add("Agent", x.AgentVersion)
 			f.Add("Deregister", yes(x.Deregister))
 		}),
@@ -163,51 +168,53 @@ func silenceCreate(e *command.Env) *cobra.Command {
 		begin                               string
 		onResolve                           bool
 	}
-	return act(e, "create", "Silence a subscription, an entity or a check", command.Between(0, 0, "flags only"), func(c *cobra.Command, _ *dial) {
-		f := c.Flags()
-		f.StringVar(&s.subscription, "subscription", "", "subscription to silence")
-		f.StringVar(&s.entity, "entity", "", "entity to silence")
-		f.StringVar(&s.check, "check", "", "check to silence")
-		f.StringVar(&s.reason, "reason", "", "why")
-		f.DurationVar(&s.expire, "expire", 0, "how long, such as 2h; default until it is deleted")
-		f.StringVar(&s.begin, "begin", "", "when, as 2026-01-02T15:04:05Z; default now")
-		f.BoolVar(&s.onResolve, "expire-on-resolve", false, "end it with the incident")
-	}, func(ctx context.Context, d *dial, cl *sensu.Client, _ []string) error {
-		if s.entity != "" && s.subscription != "" {
-			return command.Usagef("--entity and --subscription exclude each other")
-		}
-		if s.entity != "" {
-			s.subscription = "entity:" + s.entity
-		}
-		if s.subscription == "" && s.check == "" {
-			return command.Usagef("silence create wants --subscription, --entity or --check")
-		}
-		if s.expire < 0 || s.expire%time.Second != 0 {
-			return command.Usagef("--expire %s must be whole seconds", s.expire)
-		}
-		body := map[string]any{"subscription": s.subscription, "check": s.check, "reason": s.reason, "expire": int64(s.expire / time.Second), "expire_on_resolve": s.onResolve,
-			"metadata": map[string]string{"namespace": d.namespace}}
-		if s.begin != "" {
-			begin, err := time.Parse(time.RFC3339, s.begin)
+	return act(e, "create", "Silence a subscription, an entity or a check", command.Between(0, 0, "flags only"),
+		func(c *cobra.Command, _ *dial) {
+			f := c.Flags()
+			f.StringVar(&s.subscription, "subscription", "", "subscription to silence")
+			f.StringVar(&s.entity, "entity", "", "entity to silence")
+			f.StringVar(&s.check, "check", "", "check to silence")
+			f.StringVar(&s.reason, "reason", "", "why")
+			f.DurationVar(&s.expire, "expire", 0, "how long, such as 2h; default until it is deleted")
+			f.StringVar(&s.begin, "begin", "", "when, as 2026-01-02T15:04:05Z; default now")
+			f.BoolVar(&s.onResolve, "expire-on-resolve", false, "end it with the incident")
+		}, func(ctx context.Context, d *dial, cl *sensu.Client, _ []string) error {
+			if s.entity != "" && s.subscription != "" {
+				return command.Usagef("--entity and --subscription exclude each other")
+			}
+			if s.entity != "" {
+				s.subscription = "entity:" + s.entity
+			}
+			if s.subscription == "" && s.check == "" {
+				return command.Usagef("silence create wants --subscription, --entity or --check")
+			}
+			if s.expire < 0 || s.expire%time.Second != 0 {
+				return command.Usagef("--expire %s must be whole seconds", s.expire)
+			}
+			body := map[string]any{"subscription": s.subscription, "check": s.check, "reason": s.reason,
+				"expire": int64(s.expire / time.Second), "expire_on_resolve": s.onResolve,
+				"metadata": map[string]string{"namespace": d.namespace}}
+			if s.begin != "" {
+				begin, err := time.Parse(time.RFC3339, s.begin)
+				if err != nil {
+					return command.Usagef("--begin %s is not a time such as 2026-01-02T15:04:05Z", s.begin)
+				}
+				body["begin"] = begin.Unix()
+			}
+			b, err := json.Marshal(body)
 			if err != nil {
-				return command.Usagef("--begin %s is not a time such as 2026-01-02T15:04:05Z", s.begin)
+				return err
 			}
-			body["begin"] = begin.Unix()
-		}
-		b, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		name := sensu.SilenceName(s.subscription, s.check)
-		if _, _, err := cl.Do(ctx, "POST", d.path("silenced", ""), nil, b); err != nil {
-			var refused *sensu.Error
-			if errors.As(err, &refused) && refused.Code == codeExists {
-				return fmt.Errorf("%s is silenced already: corbel silence info %s", name, strconv.Quote(name))
+			name := sensu.SilenceName(s.subscription, s.check)
+			if _, _, err := cl.Do(ctx, "POST", d.path("silenced", ""), nil, b); err != nil {
+				var refused *sensu.Error
+				if errors.As(err, &refused) && refused.Code == codeExists {
+					return fmt.Errorf("%s is silenced already: corbel silence info %s", name, strconv.Quote(name))
+				}
+				return err
 			}
-			return err
-		}
-		return d.env.Printf("Silenced %s\n", name)
-	})
+			return d.env.Printf("Silenced %s\n", name)
+		})
 }
 
 // codeExists is the contract's code of what is there already.

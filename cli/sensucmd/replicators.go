@@ -26,13 +26,15 @@ type replicator struct {
 // Replicators builds `replicators`.
 func Replicators(e *command.Env, c *cobra.Command) {
 	command.Group(c,
-		act(e, "list", "List what is copied from other clusters, and how that goes", command.Between(0, 0, "flags only"), reading, listReplicators),
-		act(e, "delete NAME", "Delete a replicator; what it copied stays", command.Between(1, 1, "NAME"), nil, func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
-			if _, _, err := cl.Do(ctx, "DELETE", sensu.ObjectPath(replicatorPath, false, "", args[0]), nil, nil); err != nil {
-				return absent(err, "replicators", args)
-			}
-			return d.env.Printf("Deleted %s\n", args[0])
-		}),
+		act(e, "list", "List what is copied from other clusters, and how that goes", command.Between(0, 0, "flags only"),
+			reading, listReplicators),
+		act(e, "delete NAME", "Delete a replicator; what it copied stays", command.Between(1, 1, "NAME"), nil,
+			func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
+				if _, _, err := cl.Do(ctx, "DELETE", sensu.ObjectPath(replicatorPath, false, "", args[0]), nil, nil); err != nil {
+					return absent(err, "replicators", args)
+				}
+				return d.env.Printf("Deleted %s\n", args[0])
+			}),
 	)
 }
 
@@ -44,7 +46,8 @@ func listReplicators(ctx context.Context, d *dial, cl *sensu.Client, _ []string)
 	if d.json {
 		return command.WriteJSON(d.env.Out, raw, false)
 	}
-	t := command.Table{Head: []string{"Name", "Source", "Resource", "Namespace", "Objects", "Written", "Deleted", "Last success", "Error"}}
+	t := command.Table{Head: []string{"Name", "Source", "Resource", "Namespace", "Objects", "Written", "Deleted",
+		"Last success", "Error"}}
 	for _, one := range raw {
 		var r replicator
 		if err := json.Unmarshal(one, &r); err != nil {
@@ -53,7 +56,8 @@ func listReplicators(ctx context.Context, d *dial, cl *sensu.Client, _ []string)
 		if r.Namespace == "" {
 			r.Namespace = "*"
 		}
-		t.Add(r.Name, r.URL, r.Resource, r.Namespace, strconv.Itoa(r.Objects), strconv.FormatUint(r.Written, 10), strconv.FormatUint(r.Deleted, 10), at(r.LastSuccess), strings.TrimSpace(line(r.Error)))
+		t.Add(r.Name, r.URL, r.Resource, r.Namespace, strconv.Itoa(r.Objects), strconv.FormatUint(r.Written, 10),
+			strconv.FormatUint(r.Deleted, 10), at(r.LastSuccess), strings.TrimSpace(line(r.Error)))
 	}
 	return t.Write(d.env.Out)
 }

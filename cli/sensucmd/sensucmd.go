@@ -31,7 +31,8 @@ type dial struct {
 func (d *dial) flags(e *command.Env, c *cobra.Command) {
 	d.env = e
 	f := c.Flags()
-	f.StringVar(&d.cfg.Address, "monitor-addr", "", "monitor to talk to, http://… or https://… (CORBEL_MONITOR_ADDR, SENSU_API_URL; default http://127.0.0.1:8080)")
+	f.StringVar(&d.cfg.Address, "monitor-addr", "",
+		"monitor to talk to, http://… or https://… (CORBEL_MONITOR_ADDR, SENSU_API_URL; default http://127.0.0.1:8080)")
 	f.StringVar(&d.cfg.User, "username", "", "user to log in as (CORBEL_MONITOR_USERNAME)")
 	f.StringVar(&d.cfg.Password, "password", "", "its password (CORBEL_MONITOR_PASSWORD)")
 	f.StringVar(&d.cfg.APIKey, "api-key", "", "API key, in place of a user (CORBEL_MONITOR_API_KEY, SENSU_API_KEY)")
@@ -105,7 +106,8 @@ func (d *dial) path(typ, name string) string {
 }
 
 // act makes a command that asks the monitor.
-func act(e *command.Env, use, short string, args cobra.PositionalArgs, more func(*cobra.Command, *dial), run func(context.Context, *dial, *sensu.Client, []string) error) *cobra.Command {
+func act(e *command.Env, use, short string, args cobra.PositionalArgs, more func(*cobra.Command, *dial),
+	run func(context.Context, *dial, *sensu.Client, []string) error) *cobra.Command {
 	d := new(dial)
 	c := &cobra.Command{Use: use, Short: short, Args: args}
 	d.flags(e, c)
@@ -129,12 +131,14 @@ func reading(c *cobra.Command, d *dial) { d.jsonFlag(c) }
 
 // list makes a command that prints a table of all objects of a type.
 func list[T any](e *command.Env, typ, what string, head []string, row func(*T) []string) *cobra.Command {
-	return act(e, "list", "List "+what, command.Between(0, 0, "flags only"), listing, func(ctx context.Context, d *dial, cl *sensu.Client, _ []string) error {
-		return printList(ctx, d, cl, typ, head, row)
-	})
+	return act(e, "list", "List "+what, command.Between(0, 0, "flags only"), listing,
+		func(ctx context.Context, d *dial, cl *sensu.Client, _ []string) error {
+			return printList(ctx, d, cl, typ, head, row)
+		})
 }
 
-func printList[T any](ctx context.Context, d *dial, cl *sensu.Client, typ string, head []string, row func(*T) []string) error {
+func printList[T any](ctx context.Context, d *dial, cl *sensu.Client, typ string, head []string,
+	row func(*T) []string) error {
 	t := command.Table{Head: head}
 	all := []json.RawMessage{}
 	for raw, err := range cl.List(ctx, d.path(typ, ""), d.query()) {
@@ -159,32 +163,34 @@ func printList[T any](ctx context.Context, d *dial, cl *sensu.Client, typ string
 
 // info makes a command that prints one object.
 func info[T any](e *command.Env, typ, use, short string, n int, fields func(*T, *command.Fields)) *cobra.Command {
-	return act(e, "info "+use, short, command.Between(n, n, use), reading, func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
-		var raw json.RawMessage
-		if err := cl.Get(ctx, d.path(typ, strings.Join(args, "/")), &raw); err != nil {
-			return absent(err, typ, args)
-		}
-		if d.json {
-			return command.WriteJSON(d.env.Out, raw, false)
-		}
-		o := new(T)
-		if err := json.Unmarshal(raw, o); err != nil {
-			return fmt.Errorf("the monitor's answer: %w", err)
-		}
-		f := &command.Fields{Width: 16}
-		fields(o, f)
-		return f.Write(d.env.Out)
-	})
+	return act(e, "info "+use, short, command.Between(n, n, use), reading,
+		func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
+			var raw json.RawMessage
+			if err := cl.Get(ctx, d.path(typ, strings.Join(args, "/")), &raw); err != nil {
+				return absent(err, typ, args)
+			}
+			if d.json {
+				return command.WriteJSON(d.env.Out, raw, false)
+			}
+			o := new(T)
+			if err := json.Unmarshal(raw, o); err != nil {
+				return fmt.Errorf("the monitor's answer: %w", err)
+			}
+			f := &command.Fields{Width: 16}
+			fields(o, f)
+			return f.Write(d.env.Out)
+		})
 }
 
 // remove makes a command that deletes one object.
 func remove(e *command.Env, typ, use, short string, n int, name func([]string) string) *cobra.Command {
-	return act(e, "delete "+use, short, command.Between(n, n, use), nil, func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
-		if _, _, err := cl.Do(ctx, "DELETE", d.path(typ, name(args)), nil, nil); err != nil {
-			return absent(err, typ, args)
-		}
-		return d.env.Printf("Deleted %s\n", strings.Join(args, " "))
-	})
+	return act(e, "delete "+use, short, command.Between(n, n, use), nil,
+		func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
+			if _, _, err := cl.Do(ctx, "DELETE", d.path(typ, name(args)), nil, nil); err != nil {
+				return absent(err, typ, args)
+			}
+			return d.env.Printf("Deleted %s\n", strings.Join(args, " "))
+		})
 }
 
 func joined(args []string) string { return strings.Join(args, "/") }
@@ -230,7 +236,8 @@ they name and nobody has (handlers, filters, mutators, assets, secrets) is a war
 	c.Args = command.Between(0, 0, "-f FILE")
 	d.flags(e, c)
 	c.Flags().StringArrayVarP(&files, "file", "f", nil, "file to read; may be repeated")
-	c.Flags().BoolVar(&o.allowUnknown, "allow-unknown", false, "take objects with keys that their type does not have, and drop these")
+	c.Flags().BoolVar(&o.allowUnknown, "allow-unknown", false,
+		"take objects with keys that their type does not have, and drop these")
 	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "say what is wrong, write nothing")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if len(files) == 0 {

@@ -13,7 +13,8 @@ import (
 const askAgain = 5 * time.Second
 
 // follow gives each answer to take until ctx ends. Failures are logged; what is known stays.
-func follow[T any](ctx context.Context, p *Proxy, what string, read func(context.Context, client.Query) (T, client.Meta, error), take func(T) error) {
+func follow[T any](ctx context.Context, p *Proxy, what string, read func(context.Context, client.Query) (T, client.Meta,
+	error), take func(T) error) {
 	for ctx.Err() == nil {
 		for v, err := range client.Follow(ctx, client.Query{}, read) {
 			if err == nil {
@@ -49,7 +50,8 @@ func (p *Proxy) followSpec(ctx context.Context, specs chan<- Spec) error {
 		return nil
 	}
 	var text json.RawMessage
-	if _, err := p.cfg.Client.Get(ctx, "/v1/agent/service/"+client.Escape(p.cfg.ProxyID), client.Query{}, &text); err != nil {
+	if _, err := p.cfg.Client.Get(ctx, "/v1/agent/service/"+client.Escape(p.cfg.ProxyID), client.Query{},
+		&text); err != nil {
 		return err
 	}
 	s, err := specOf(text)
@@ -57,21 +59,23 @@ func (p *Proxy) followSpec(ctx context.Context, specs chan<- Spec) error {
 		return err
 	}
 	tell(s)
-	follow(ctx, p, "the registration of "+p.cfg.ProxyID, p.cfg.Client.AgentService(p.cfg.ProxyID), func(text json.RawMessage) error {
-		s, err := specOf(text)
-		if err == nil {
-			tell(s)
-		}
-		return err
-	})
+	follow(ctx, p, "the registration of "+p.cfg.ProxyID, p.cfg.Client.AgentService(p.cfg.ProxyID),
+		func(text json.RawMessage) error {
+			s, err := specOf(text)
+			if err == nil {
+				tell(s)
+			}
+			return err
+		})
 	return nil
 }
 
 func (p *Proxy) followLeaf(ctx context.Context, service string) {
 	type issued struct{ CertPEM, PrivateKeyPEM string }
-	follow(ctx, p, "the certificate", reading[issued](p.cfg.Client, "/v1/agent/connect/ca/leaf/"+client.Escape(service)), func(c issued) error {
-		return p.identity.setLeaf(c.CertPEM, c.PrivateKeyPEM)
-	})
+	follow(ctx, p, "the certificate", reading[issued](p.cfg.Client, "/v1/agent/connect/ca/leaf/"+client.Escape(service)),
+		func(c issued) error {
+			return p.identity.setLeaf(c.CertPEM, c.PrivateKeyPEM)
+		})
 }
 
 func (p *Proxy) followRoots(ctx context.Context) {

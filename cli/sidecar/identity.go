@@ -30,7 +30,8 @@ type trust struct {
 }
 
 func newIdentity() identity {
-	return identity{hasLeaf: make(chan struct{}), hasTrust: make(chan struct{}), onceLeaf: new(sync.Once), onceTrust: new(sync.Once)}
+	return identity{hasLeaf: make(chan struct{}), hasTrust: make(chan struct{}), onceLeaf: new(sync.Once),
+		onceTrust: new(sync.Once)}
 }
 
 func (id *identity) setLeaf(certPEM, keyPEM string) error {
@@ -70,7 +71,8 @@ func (id *identity) await(ctx context.Context) error {
 // server is the TLS of one inbound connection: any service of the mesh may show itself.
 func (id *identity) server() *tls.Config {
 	t := id.trust.Load()
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*id.leaf.Load()}, ClientAuth: tls.RequireAnyClientCert, SessionTicketsDisabled: true,
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*id.leaf.Load()},
+		ClientAuth: tls.RequireAnyClientCert, SessionTicketsDisabled: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			_, err := meshcert.Verify(t.roots, time.Now(), s.PeerCertificates)
 			return err
@@ -82,7 +84,8 @@ func (id *identity) server() *tls.Config {
 func (id *identity) client(service, datacenter string) *tls.Config {
 	t := id.trust.Load()
 	want := fmt.Sprintf("spiffe://%s/ns/default/dc/%s/svc/%s", t.domain, datacenter, service)
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*id.leaf.Load()}, InsecureSkipVerify: true,
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*id.leaf.Load()},
+		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			uri, err := meshcert.Verify(t.roots, time.Now(), s.PeerCertificates)
 			if err == nil && !strings.EqualFold(uri.String(), want) {

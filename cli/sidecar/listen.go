@@ -22,7 +22,8 @@ type front struct {
 }
 
 // open listens and hands each connection to serve, in a goroutine of its own. serve need not close it.
-func open(ctx context.Context, what listening, log *slog.Logger, serve func(context.Context, net.Conn)) (*front, error) {
+func open(ctx context.Context, what listening, log *slog.Logger, serve func(context.Context, net.Conn)) (*front,
+	error) {
 	addr := what.address()
 	if addr.Network == "unix" {
 		if err := os.Remove(addr.Text); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -96,11 +96,13 @@ func (p *Proxy) find(ctx context.Context, u *Upstream) ([]instance, error) {
 			Service string
 			Nodes   []found
 		}
-		if _, err := p.cfg.Client.Get(ctx, "/v1/query/"+client.Escape(u.Name)+"/execute?connect=true", q, &answer); err != nil {
+		if _, err := p.cfg.Client.Get(ctx, "/v1/query/"+client.Escape(u.Name)+"/execute?connect=true", q,
+			&answer); err != nil {
 			return nil, err
 		}
 		service, list = answer.Service, answer.Nodes
-	} else if _, err := p.cfg.Client.Get(ctx, "/v1/health/connect/"+client.Escape(u.Name)+"?passing&cached", q, &list); err != nil {
+	} else if _, err := p.cfg.Client.Get(ctx, "/v1/health/connect/"+client.Escape(u.Name)+"?passing&cached", q,
+		&list); err != nil {
 		return nil, err
 	}
 	out := make([]instance, 0, len(list))

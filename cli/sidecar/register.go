@@ -22,7 +22,8 @@ const (
 func Registration(service, id, host string, port int) map[string]any {
 	return map[string]any{"Kind": "connect-proxy", "ID": id, "Name": id, "Address": host, "Port": port,
 		"Proxy": map[string]any{"DestinationServiceName": service},
-		"Check": map[string]any{"CheckID": checkID(id), "Name": "Built-in proxy", "TTL": heartbeatTTL.String(), "Status": "passing", "DeregisterCriticalServiceAfter": forgetAfter}}
+		"Check": map[string]any{"CheckID": checkID(id), "Name": "Built-in proxy", "TTL": heartbeatTTL.String(),
+			"Status": "passing", "DeregisterCriticalServiceAfter": forgetAfter}}
 }
 
 func checkID(id string) string { return "service:" + id }

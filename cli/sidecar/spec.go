@@ -34,7 +34,8 @@ type Public struct {
 
 // NewPublic is a door at bind that leads to local, both host:port, with the default times.
 func NewPublic(bind, local string) Public {
-	return Public{Bind: TCP(bind), Local: TCP(local), ConnectTimeout: defaultConnectTimeout, Handshake: defaultHandshakeTimeout}
+	return Public{Bind: TCP(bind), Local: TCP(local), ConnectTimeout: defaultConnectTimeout,
+		Handshake: defaultHandshakeTimeout}
 }
 
 // Upstream is a local port that leads to another service. It is comparable.
@@ -157,18 +158,22 @@ func specOf(text []byte) (s Spec, err error) {
 	}
 	s.Service = r.Proxy.DestinationServiceName
 	own := &r.Proxy.Config
-	s.Public = Public{ConnectTimeout: own.LocalConnectMs.or(defaultConnectTimeout), Handshake: own.HandshakeMs.or(defaultHandshakeTimeout), MaxConnections: own.MaxInboundSessions,
-		Bind: TCP(net.JoinHostPort(cmp.Or(own.BindAddress, r.Address, "0.0.0.0"), strconv.Itoa(cmp.Or(own.BindPort, r.Port))))}
+	s.Public = Public{ConnectTimeout: own.LocalConnectMs.or(defaultConnectTimeout),
+		Handshake: own.HandshakeMs.or(defaultHandshakeTimeout), MaxConnections: own.MaxInboundSessions,
+		Bind: TCP(net.JoinHostPort(cmp.Or(own.BindAddress, r.Address, "0.0.0.0"),
+			strconv.Itoa(cmp.Or(own.BindPort, r.Port))))}
 	switch {
 	case r.Proxy.LocalServiceSocketPath != "":
 		s.Public.Local = Address{"unix", r.Proxy.LocalServiceSocketPath}
 	case r.Proxy.LocalServicePort > 0:
-		s.Public.Local = TCP(net.JoinHostPort(cmp.Or(r.Proxy.LocalServiceAddress, "127.0.0.1"), strconv.Itoa(r.Proxy.LocalServicePort)))
+		s.Public.Local = TCP(net.JoinHostPort(cmp.Or(r.Proxy.LocalServiceAddress, "127.0.0.1"),
+			strconv.Itoa(r.Proxy.LocalServicePort)))
 	default:
 		s.Public = Public{} // a service that is only a client
 	}
 	for _, u := range r.Proxy.Upstreams {
-		one := Upstream{Query: u.DestinationType == "prepared_query", Name: u.DestinationName, Datacenter: u.Datacenter, ConnectTimeout: u.Config.ConnectTimeoutMs.or(defaultConnectTimeout)}
+		one := Upstream{Query: u.DestinationType == "prepared_query", Name: u.DestinationName, Datacenter: u.Datacenter,
+			ConnectTimeout: u.Config.ConnectTimeoutMs.or(defaultConnectTimeout)}
 		switch {
 		case u.DestinationPeer != "":
 			return s, fmt.Errorf("the upstream %s is a peer's, which this proxy does not reach", u.DestinationName)

@@ -18,7 +18,8 @@ import (
 
 // Hold runs do while a lock on a key is held, waiting for it as long as ctx lasts.
 // The context of do ends with the lock.
-type Hold func(ctx context.Context, cl *client.Client, key, name string, say io.Writer, do func(held context.Context) error) error
+type Hold func(ctx context.Context, cl *client.Client, key, name string, say io.Writer,
+	do func(held context.Context) error) error
 
 // keeper takes snapshots and keeps them. It is used by one goroutine.
 type keeper struct {
@@ -82,10 +83,11 @@ func (k *keeper) run(ctx context.Context) {
 	k.log.Printf("[INFO] Snapshot agent running: every %s, keeping %d", k.o.interval, k.o.retain)
 	for ctx.Err() == nil {
 		k.log.Printf("[INFO] Waiting to obtain leadership: the lock %s", k.o.lockKey)
-		err := k.hold(ctx, k.cl, k.o.lockKey, "Consul Snapshot Agent at "+host, steps{k.log}, func(held context.Context) error {
-			k.log.Printf("[INFO] Obtained leadership")
-			return k.lead(held, &retry)
-		})
+		err := k.hold(ctx, k.cl, k.o.lockKey, "Consul Snapshot Agent at "+host, steps{k.log},
+			func(held context.Context) error {
+				k.log.Printf("[INFO] Obtained leadership")
+				return k.lead(held, &retry)
+			})
 		if ctx.Err() != nil {
 			break
 		}

@@ -84,8 +84,10 @@ func newKeeper(t *testing.T, text []byte, targets ...snapstore.Target) (*keeper,
 	}
 	t.Cleanup(cl.Close)
 	out := &bytes.Buffer{}
-	o := &agentOptions{interval: time.Millisecond, retain: 2, lockKey: "l", maxFailures: 2, namePrefix: "consul", scratch: t.TempDir()}
-	hold := func(ctx context.Context, _ *client.Client, key, _ string, say io.Writer, do func(context.Context) error) error {
+	o := &agentOptions{interval: time.Millisecond, retain: 2, lockKey: "l", maxFailures: 2, namePrefix: "consul",
+		scratch: t.TempDir()}
+	hold := func(ctx context.Context, _ *client.Client, key, _ string, say io.Writer,
+		do func(context.Context) error) error {
 		fmt.Fprintf(say, "took %s\n", key)
 		return do(ctx)
 	}
@@ -95,7 +97,8 @@ func newKeeper(t *testing.T, text []byte, targets ...snapstore.Target) (*keeper,
 func snapshot(t *testing.T) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if err := archive.Write(&out, &archive.Meta{Version: 1, ID: "1", Index: 7, Size: 5}, strings.NewReader("state"), time.Unix(1, 0)); err != nil {
+	if err := archive.Write(&out, &archive.Meta{Version: 1, ID: "1", Index: 7, Size: 5}, strings.NewReader("state"),
+		time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -117,7 +120,8 @@ func TestKeeps(t *testing.T) {
 	if puts != 5 || len(s.names) != 2 {
 		t.Errorf("%d puts left %q, want 5 that leave 2\n%s", puts, s.names, out)
 	}
-	for _, want := range []string{"lock: took l", "Obtained leadership", "index 7", "Deleted old snapshot consul-", "ends"} {
+	for _, want := range []string{"lock: took l", "Obtained leadership", "index 7", "Deleted old snapshot consul-",
+		"ends"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, out)
 		}
@@ -144,7 +148,8 @@ func TestDamageIsNotKept(t *testing.T) {
 	whole := snapshot(t)
 	flipped := bytes.Clone(whole)
 	flipped[len(flipped)/2] ^= 1
-	for name, text := range map[string][]byte{"empty": nil, "short": whole[:len(whole)-9], "flipped": flipped, "text": []byte("<html>")} {
+	for name, text := range map[string][]byte{"empty": nil, "short": whole[:len(whole)-9], "flipped": flipped,
+		"text": []byte("<html>")} {
 		s := &shelf{}
 		k, _ := newKeeper(t, text, s)
 		if err := k.once(t.Context()); err == nil || len(s.names) != 0 {

@@ -49,15 +49,18 @@ func TestConfigFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o.interval != 30*time.Minute || o.retain != 9 || !d.Q.Stale || o.lockKey != "mine/lock" || o.localPath != "/x" ||
-		o.aws.Bucket != "b" || o.aws.Region != "r" || o.aws.Encrypt != "aws:kms" || o.aws.KMSKey != "k" || o.aws.Prefix != "consul-snapshot" {
+		o.aws.Bucket != "b" || o.aws.Region != "r" || o.aws.Encrypt != "aws:kms" || o.aws.KMSKey != "k" ||
+		o.aws.Prefix != "consul-snapshot" {
 		t.Errorf("read: %+v, stale %v", o, d.Q.Stale)
 	}
 	if !strings.Contains(warnings, "log.level has no effect") || !strings.Contains(warnings, "snapshot.service") {
 		t.Errorf("warnings: %q", warnings)
 	}
-	write(t, dir, "a.hcl", "snapshot_agent {\n  snapshot {\n    interval = \"1m\"\n    retain = 3\n  }\n  google_storage { bucket = \"g\" }\n}\n")
+	write(t, dir, "a.hcl", "snapshot_agent {\n  snapshot {\n    interval = \"1m\"\n    retain = 3\n  }\n  "+
+		"google_storage { bucket = \"g\" }\n}\n")
 	write(t, dir, "README", "not read")
-	if o, _, _, err = settings(t, "--config-dir", dir); err != nil || o.interval != 30*time.Minute || o.retain != 7 || o.google.Bucket != "g" {
+	if o, _, _, err = settings(t, "--config-dir", dir); err != nil || o.interval != 30*time.Minute || o.retain != 7 ||
+		o.google.Bucket != "g" {
 		t.Errorf("of a.hcl and then b.json: %+v, %v", o, err)
 	}
 }

@@ -91,7 +91,9 @@ func read(path string, groups *keyGroups) (*report, error) {
 			r.StatsKV = append(r.StatsKV, *t)
 			r.keysSize += t.Size
 		}
-		slices.SortFunc(r.StatsKV, func(a, b node.Tally) int { return cmp.Or(cmp.Compare(b.Size, a.Size), strings.Compare(a.Name, b.Name)) })
+		slices.SortFunc(r.StatsKV, func(a, b node.Tally) int {
+			return cmp.Or(cmp.Compare(b.Size, a.Size), strings.Compare(a.Name, b.Name))
+		})
 	}
 	return r, nil
 }
@@ -118,7 +120,8 @@ func inspect(e *command.Env) *cobra.Command {
 	var reading command.Reading
 	var details bool
 	groups := keyGroups{found: map[string]*node.Tally{}}
-	c := &cobra.Command{Use: "inspect FILE", Short: "Verify a snapshot file and show its contents", Args: command.Between(1, 1, "the name of a file")}
+	c := &cobra.Command{Use: "inspect FILE", Short: "Verify a snapshot file and show its contents",
+		Args: command.Between(1, 1, "the name of a file")}
 	f := c.Flags()
 	f.BoolVar(&reading.JSON, "json", false, "print JSON")
 	reading.FormatFlag(c)

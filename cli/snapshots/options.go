@@ -27,18 +27,22 @@ func (o *agentOptions) flags(e *command.Env, c *cobra.Command) {
 	f := c.Flags()
 	f.DurationVar(&o.interval, "interval", time.Hour, "how often to take one; 0 takes one and ends")
 	f.IntVar(&o.retain, "retain", 30, "how many to keep")
-	f.StringVar(&o.lockKey, "lock-key", "consul-snapshot/lock", "key that the acting agent has locked; the same for all agents")
+	f.StringVar(&o.lockKey, "lock-key", "consul-snapshot/lock",
+		"key that the acting agent has locked; the same for all agents")
 	f.IntVar(&o.maxFailures, "max-failures", 3, "failures in a row after which another agent may try")
 	f.StringVar(&o.namePrefix, "name-prefix", "consul", "how the names of snapshots begin")
 	f.StringVar(&o.scratch, "local-scratch-path", "", "folder for a snapshot until it is checked; default the system's")
-	f.StringVar(&o.localPath, "local-path", "", "folder to keep snapshots in; default the current one when there is no bucket")
-	f.StringVar(&o.aws.AccessKey, "aws-access-key-id", "", "default the environment, the shared file or the instance's role")
+	f.StringVar(&o.localPath, "local-path", "",
+		"folder to keep snapshots in; default the current one when there is no bucket")
+	f.StringVar(&o.aws.AccessKey, "aws-access-key-id", "",
+		"default the environment, the shared file or the instance's role")
 	f.StringVar(&o.aws.SecretKey, "aws-secret-access-key", "", "secret of that key")
 	f.StringVar(&o.aws.Bucket, "aws-s3-bucket", "", "bucket to keep snapshots in")
 	f.StringVar(&o.aws.Region, "aws-s3-region", "", "its region")
 	f.StringVar(&o.aws.Prefix, "aws-s3-key-prefix", "consul-snapshot", "folder in the bucket")
 	f.StringVar(&o.aws.Endpoint, "aws-s3-endpoint", "", "host or URL of what speaks S3; default Amazon's")
-	f.StringVar(&o.aws.StaticName, "aws-s3-static-snapshot-name", "", "keep every snapshot under this name, and delete none: for buckets with versions")
+	f.StringVar(&o.aws.StaticName, "aws-s3-static-snapshot-name", "",
+		"keep every snapshot under this name, and delete none: for buckets with versions")
 	var encrypt bool
 	f.BoolVar(&encrypt, "aws-s3-server-side-encryption", false, "have S3 encrypt with a key of its own")
 	f.BoolVar(&o.kms, "aws-s3-enable-kms", false, "have S3 encrypt with KMS")

@@ -35,7 +35,8 @@ func Command(e *command.Env, c *cobra.Command, hold Hold) {
 
 func save(e *command.Env) *cobra.Command {
 	var aws string
-	c := command.Act(e, "save FILE", "Save the whole state of the servers to a file", command.Between(1, 1, "the name of a file"),
+	c := command.Act(e, "save FILE", "Save the whole state of the servers to a file",
+		command.Between(1, 1, "the name of a file"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, args []string) error {
 			meta, err := saveTo(ctx, d, cl, args[0])
 			if err != nil {
@@ -71,7 +72,8 @@ func saveTo(ctx context.Context, d *command.Dial, cl *client.Client, path string
 
 // fetch writes a snapshot to f, which is empty, and returns when it is on disk and
 // its sums were compared.
-func fetch(ctx context.Context, d *command.Dial, cl *client.Client, f *os.File) (meta *archive.Meta, size int64, err error) {
+func fetch(ctx context.Context, d *command.Dial, cl *client.Client, f *os.File) (meta *archive.Meta, size int64,
+	err error) {
 	resp, err := cl.Do(ctx, http.MethodGet, "/v1/snapshot", d.Q.Values(), nil)
 	if err != nil {
 		return nil, 0, err
@@ -104,7 +106,8 @@ func verify(path string) error {
 		return fmt.Errorf("it does not verify: %w; it must be a file of `snapshot save`", err)
 	}
 	if snapfile.IsConsul(bytes.NewReader(head)) {
-		return fmt.Errorf("it was saved by Consul, whose state has another form; bring it over with `corbel import consul --snapshot %s`", path)
+		return fmt.Errorf("it was saved by Consul, whose state has another form; bring it over with `corbel import consul "+
+			"--snapshot %s`", path)
 	}
 	return nil
 }
@@ -121,7 +124,8 @@ func (b *beginning) Write(p []byte) (int, error) {
 }
 
 func restore(e *command.Env) *cobra.Command {
-	return command.Act(e, "restore FILE", "Replace the whole state of the servers with a snapshot", command.Between(1, 1, "the name of a file"),
+	return command.Act(e, "restore FILE", "Replace the whole state of the servers with a snapshot",
+		command.Between(1, 1, "the name of a file"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, args []string) error {
 			if err := verify(args[0]); err != nil {
 				return fmt.Errorf("%s: nothing was sent: %w", args[0], err)

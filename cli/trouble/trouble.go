@@ -31,7 +31,8 @@ const wellKnown = "8600,8500,8501,8502,8503,8301,8302,8300"
 
 func ports(e *command.Env) *cobra.Command {
 	var host, list string
-	c := &cobra.Command{Use: "ports", Short: "Check which TCP ports of a server this host can reach", Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "ports", Short: "Check which TCP ports of a server this host can reach",
+		Args: command.Between(0, 0, "flags only")}
 	c.Flags().StringVar(&host, "host", "", "the server (default that of CONSUL_HTTP_ADDR, or localhost)")
 	c.Flags().StringVar(&list, "ports", wellKnown, "ports, with commas between")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -78,7 +79,8 @@ func (a admin) get(ctx context.Context, path string, out any) error {
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("Envoy does not answer: %w; does it run here, and is this its -admin-bind? name another with -envoy-admin-endpoint", err)
+		return fmt.Errorf("Envoy does not answer: %w; does it run here, and is this its -admin-bind? name another with "+
+			"-envoy-admin-endpoint", err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
@@ -111,7 +113,8 @@ func upstreamOf(name string) (id, addr string, ok bool) {
 
 func upstreams(e *command.Env) *cobra.Command {
 	var addr string
-	c := &cobra.Command{Use: "upstreams", Short: "List the upstreams that a proxy was given", Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "upstreams", Short: "List the upstreams that a proxy was given",
+		Args: command.Between(0, 0, "flags only")}
 	adminFlag(c, &addr)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		var all listeners
@@ -146,7 +149,8 @@ type verdict struct {
 
 func proxy(e *command.Env) *cobra.Command {
 	var addr, upstream, ip string
-	c := &cobra.Command{Use: "proxy", Short: "Check a proxy: certificates, rejected configuration, the upstream's endpoints", Args: command.Between(0, 0, "flags only")}
+	c := &cobra.Command{Use: "proxy", Short: "Check a proxy: certificates, rejected configuration, the upstream's " +
+		"endpoints", Args: command.Between(0, 0, "flags only")}
 	adminFlag(c, &addr)
 	c.Flags().StringVar(&upstream, "upstream-envoy-id", "", "the upstream, as `troubleshoot upstreams` names it")
 	c.Flags().StringVar(&ip, "upstream-ip", "", "virtual addresses are not kept: use --upstream-envoy-id")
@@ -200,12 +204,14 @@ func certificates(ctx context.Context, a admin) ([]verdict, error) {
 	for _, set := range out.Certificates {
 		for _, one := range append(set.CA, set.Chain...) {
 			if at, err := time.Parse(time.RFC3339, one.Expires); err == nil && time.Now().After(at) {
-				return []verdict{{false, "A certificate ended at " + one.Expires + ": is the agent's gRPC port reachable, and its clock right?"}}, nil
+				return []verdict{{false, "A certificate ended at " + one.Expires +
+					": is the agent's gRPC port reachable, and its clock right?"}}, nil
 			}
 		}
 	}
 	if len(out.Certificates) == 0 {
-		return []verdict{{false, "The proxy has no certificates: has it got its configuration? see its log and the agent's"}}, nil
+		return []verdict{{false, "The proxy has no certificates: has it got its configuration? see its log and the agent's"}},
+			nil
 	}
 	return []verdict{{true, "Certificates are valid"}}, nil
 }
@@ -228,7 +234,8 @@ func rejections(ctx context.Context, a admin) ([]verdict, error) {
 		total += s.Value
 	}
 	if total > 0 {
-		return []verdict{{false, fmt.Sprintf("Envoy has refused %.0f configurations: see its log for the reason", total)}}, nil
+		return []verdict{{false, fmt.Sprintf("Envoy has refused %.0f configurations: see its log for the reason", total)}},
+			nil
 	}
 	return []verdict{{true, "Envoy has refused 0 configurations"}}, nil
 }
@@ -266,7 +273,8 @@ func endpoints(ctx context.Context, a admin, upstream string) ([]verdict, error)
 		all = append(all, verdict{healthy > 0, text})
 	}
 	if all == nil {
-		all = append(all, verdict{false, "No cluster for the upstream " + upstream + ": is it among the proxy's upstreams, and the service registered?"})
+		all = append(all, verdict{false, "No cluster for the upstream " + upstream +
+			": is it among the proxy's upstreams, and the service registered?"})
 	}
 	return all, nil
 }

@@ -23,27 +23,29 @@ func Audit(e *command.Env, cmd *cobra.Command) {
 }
 
 func auditEnable(e *command.Env) *cobra.Command {
-	return with(e, "enable TYPE KEY=VALUE...", "Enable an audit device", 1, -1, func(cmd *cobra.Command) func(*call, []string) error {
-		f := cmd.Flags()
-		path := f.String("path", "", "its name; default its type")
-		description := f.String("description", "", "what it is for")
-		local := f.Bool("local", false, "do not replicate it")
-		return func(c *call, args []string) error {
-			at := clean(*path)
-			if at == "" {
-				at = args[0]
+	return with(e, "enable TYPE KEY=VALUE...", "Enable an audit device", 1, -1,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			f := cmd.Flags()
+			path := f.String("path", "", "its name; default its type")
+			description := f.String("description", "", "what it is for")
+			local := f.Bool("local", false, "do not replicate it")
+			return func(c *call, args []string) error {
+				at := clean(*path)
+				if at == "" {
+					at = args[0]
+				}
+				options, err := c.parse(args[1:])
+				if err != nil {
+					return err
+				}
+				a, err := c.do("PUT", "sys/audit/"+at, map[string]any{"type": args[0], "description": *description, "local": *local,
+					"options": options})
+				if err != nil {
+					return doing("enabling audit device", err)
+				}
+				return c.changed(a, "Enabled the %s audit device at: %s/", args[0], at)
 			}
-			options, err := c.parse(args[1:])
-			if err != nil {
-				return err
-			}
-			a, err := c.do("PUT", "sys/audit/"+at, map[string]any{"type": args[0], "description": *description, "local": *local, "options": options})
-			if err != nil {
-				return doing("enabling audit device", err)
-			}
-			return c.changed(a, "Enabled the %s audit device at: %s/", args[0], at)
-		}
-	})
+		})
 }
 
 func auditList(e *command.Env) *cobra.Command {

@@ -49,7 +49,8 @@ func leaf(e *command.Env, use, short string, low, high int, run func(c *call, ar
 }
 
 // with is leaf for commands with flags of their own: build adds them and returns what runs.
-func with(e *command.Env, use, short string, low, high int, build func(cmd *cobra.Command) func(c *call, args []string) error) *cobra.Command {
+func with(e *command.Env, use, short string, low, high int, build func(cmd *cobra.Command) func(c *call,
+	args []string) error) *cobra.Command {
 	c := &call{Env: e}
 	cmd := &cobra.Command{Use: use, Short: short}
 	finish(c, cmd, low, high, build(cmd))
@@ -68,7 +69,8 @@ func finish(c *call, cmd *cobra.Command, low, high int, run func(c *call, args [
 	f.StringVar(&c.cfg.CAPath, "ca-path", "", "folder of such files (VAULT_CAPATH)")
 	f.StringVar(&c.cfg.CertFile, "client-cert", "", "client certificate, PEM (VAULT_CLIENT_CERT)")
 	f.StringVar(&c.cfg.KeyFile, "client-key", "", "its private key, PEM (VAULT_CLIENT_KEY)")
-	f.StringVar(&c.cfg.ServerName, "tls-server-name", "", "name that the server's certificate must have (VAULT_TLS_SERVER_NAME)")
+	f.StringVar(&c.cfg.ServerName, "tls-server-name", "",
+		"name that the server's certificate must have (VAULT_TLS_SERVER_NAME)")
 	f.BoolVar(&c.cfg.SkipVerify, "tls-skip-verify", false, "accept any certificate (VAULT_SKIP_VERIFY)")
 	f.StringVar(&c.cfg.WrapTTL, "wrap-ttl", "", "have the answer wrapped for this long (VAULT_WRAP_TTL)")
 	f.StringVar(&c.format, "format", "", "table, json, yaml or raw (VAULT_FORMAT)")
@@ -82,8 +84,10 @@ func finish(c *call, cmd *cobra.Command, low, high int, run func(c *call, args [
 		if high >= 0 && len(args) > high {
 			return command.Usagef("Too many arguments (expected %s, got %d)", expected(low, high), len(args))
 		}
-		if late := lateFlags(args); len(late) > 0 && cmd.ArgsLenAtDash() < 0 { // Vault's commands take them for data too, and say so
-			fmt.Fprintf(c.Err, "Command flags must be provided before positional arguments. The following arguments will not be parsed as flags: [%s]\n", strings.Join(late, ","))
+		// Vault's commands take them for data too, and say so
+		if late := lateFlags(args); len(late) > 0 && cmd.ArgsLenAtDash() < 0 {
+			fmt.Fprintf(c.Err, "Command flags must be provided before positional arguments. The following arguments will not "+
+				"be parsed as flags: [%s]\n", strings.Join(late, ","))
 		}
 		if err := c.open(); err != nil {
 			return err
@@ -118,8 +122,10 @@ func (c *call) open() error {
 	if err != nil {
 		return err
 	}
-	for _, over := range []struct{ dst, flag *string }{{&cfg.Address, &c.cfg.Address}, {&cfg.Token, &c.cfg.Token}, {&cfg.Namespace, &c.cfg.Namespace},
-		{&cfg.CAFile, &c.cfg.CAFile}, {&cfg.CAPath, &c.cfg.CAPath}, {&cfg.CertFile, &c.cfg.CertFile}, {&cfg.KeyFile, &c.cfg.KeyFile},
+	for _, over := range []struct{ dst, flag *string }{{&cfg.Address, &c.cfg.Address}, {&cfg.Token, &c.cfg.Token},
+		{&cfg.Namespace, &c.cfg.Namespace},
+		{&cfg.CAFile, &c.cfg.CAFile}, {&cfg.CAPath, &c.cfg.CAPath}, {&cfg.CertFile, &c.cfg.CertFile},
+		{&cfg.KeyFile, &c.cfg.KeyFile},
 		{&cfg.ServerName, &c.cfg.ServerName}, {&cfg.WrapTTL, &c.cfg.WrapTTL}} {
 		if *over.flag != "" {
 			*over.dst = *over.flag
@@ -257,7 +263,8 @@ func clean(path string) string { return strings.Trim(strings.TrimSpace(path), "/
 
 // checkDuration refuses what no server reads as a duration: seconds, 768h, 2d.
 func checkDuration(flag, text string) error {
-	if text == "" || strings.Trim(text, "0123456789") == "" || strings.HasSuffix(text, "d") && strings.Trim(text[:len(text)-1], "0123456789") == "" {
+	if text == "" || strings.Trim(text, "0123456789") == "" ||
+		strings.HasSuffix(text, "d") && strings.Trim(text[:len(text)-1], "0123456789") == "" {
 		return nil
 	}
 	if _, err := time.ParseDuration(text); err != nil {

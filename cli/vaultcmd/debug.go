@@ -20,8 +20,11 @@ import (
 
 // polled are the targets that are one answer at a time: the file that they go to and the path that they come from.
 var polled = map[string]struct{ file, path string }{
-	"config": {"config.json", "sys/config/state/sanitized"}, "host": {"host_info.json", "sys/host-info"}, "metrics": {"metrics.json", "sys/metrics"},
-	"replication-status": {"replication_status.json", "sys/replication/status"}, "requests": {"requests.json", "sys/in-flight-req"}, "server-status": {"server_status.json", "sys/seal-status"},
+	"config": {"config.json", "sys/config/state/sanitized"}, "host": {"host_info.json", "sys/host-info"},
+	"metrics":            {"metrics.json", "sys/metrics"},
+	"replication-status": {"replication_status.json", "sys/replication/status"},
+	"requests":           {"requests.json", "sys/in-flight-req"},
+	"server-status":      {"server_status.json", "sys/seal-status"},
 }
 
 // profiles are what the target pprof takes each time.
@@ -53,25 +56,28 @@ func Debug(e *command.Env, cmd *cobra.Command) {
 	duration := f.Duration("duration", 2*time.Minute, "how long to gather")
 	interval := f.Duration("interval", 30*time.Second, "how often to look; at least 5s but for a shorter duration")
 	metrics := f.Duration("metrics-interval", 10*time.Second, "how often to take metrics")
-	output := f.String("output", "", "the archive, or the folder with -compress=false; default vault-debug-TIME.tar.gz here")
+	output := f.String("output", "", "the archive, or the folder with -compress=false; default vault-debug-TIME.tar.gz "+
+		"here")
 	compress := f.Bool("compress", true, "make one archive")
 	targets := f.StringSlice("target", known, "what to gather; may be given several times")
-	on(e, cmd, "debug", "vault debug -duration=1m -interval=20s -output=trouble.tar.gz", 0, 0, func(c *call, _ []string) error {
-		for _, t := range *targets {
-			if !slices.Contains(known, t) {
-				return command.Usagef("-target %s: must be one of %s", t, strings.Join(known, ", "))
+	on(e, cmd, "debug", "vault debug -duration=1m -interval=20s -output=trouble.tar.gz", 0, 0,
+		func(c *call, _ []string) error {
+			for _, t := range *targets {
+				if !slices.Contains(known, t) {
+					return command.Usagef("-target %s: must be one of %s", t, strings.Join(known, ", "))
+				}
 			}
-		}
-		if *duration <= 0 || *interval <= 0 || *metrics <= 0 {
-			return command.Usagef("-duration, -interval and -metrics-interval must be above 0")
-		}
-		d := &debugging{c: c, duration: *duration, interval: min(*interval, *duration), metrics: min(*metrics, *duration), targets: *targets, began: time.Now().UTC(), polls: map[string][]any{}}
-		name := *output
-		if name == "" {
-			name = "vault-debug-" + d.began.Format("2006-01-02T15-04-05Z")
-		}
-		return d.write(name, *compress)
-	})
+			if *duration <= 0 || *interval <= 0 || *metrics <= 0 {
+				return command.Usagef("-duration, -interval and -metrics-interval must be above 0")
+			}
+			d := &debugging{c: c, duration: *duration, interval: min(*interval, *duration), metrics: min(*metrics, *duration),
+				targets: *targets, began: time.Now().UTC(), polls: map[string][]any{}}
+			name := *output
+			if name == "" {
+				name = "vault-debug-" + d.began.Format("2006-01-02T15-04-05Z")
+			}
+			return d.write(name, *compress)
+		})
 }
 
 // write gathers into an archive, or a folder. An archive has its name once it is whole.
@@ -140,8 +146,10 @@ func (d *debugging) gather(name string) error {
 			return err
 		}
 	}
-	index, err := json.MarshalIndent(map[string]any{"version": 1, "vault_address": d.c.client.Address(), "timestamp": d.began, "duration_seconds": d.duration.Seconds(),
-		"interval_seconds": d.interval.Seconds(), "metrics_interval_seconds": d.metrics.Seconds(), "targets": d.targets, "output": map[string]any{"name": filepath.Base(name), "files": d.files},
+	index, err := json.MarshalIndent(map[string]any{"version": 1, "vault_address": d.c.client.Address(),
+		"timestamp": d.began, "duration_seconds": d.duration.Seconds(),
+		"interval_seconds": d.interval.Seconds(), "metrics_interval_seconds": d.metrics.Seconds(), "targets": d.targets,
+		"output": map[string]any{"name": filepath.Base(name), "files": d.files},
 		"errors": d.errors}, "", "  ")
 	if err != nil {
 		return err

@@ -10,44 +10,47 @@ import (
 
 // Read builds read.
 func Read(e *command.Env, cmd *cobra.Command) {
-	on(e, cmd, "read PATH [KEY=VALUE...]", "vault read secret/app\n  vault read -field=value secret/app", 1, -1, func(c *call, args []string) error {
-		data, err := c.parse(args[1:])
-		if err != nil {
-			return err
-		}
-		query := map[string]string{}
-		for k, v := range data {
-			query[k] = plainText(v)
-		}
-		path := clean(args[0])
-		a, err := c.ask("GET", path, query, nil)
-		if notFound(err) {
-			return c.nothing(path)
-		}
-		if err != nil {
-			return doing("reading "+path, err)
-		}
-		return c.secret(a)
-	})
+	on(e, cmd, "read PATH [KEY=VALUE...]", "vault read secret/app\n  vault read -field=value secret/app", 1, -1,
+		func(c *call, args []string) error {
+			data, err := c.parse(args[1:])
+			if err != nil {
+				return err
+			}
+			query := map[string]string{}
+			for k, v := range data {
+				query[k] = plainText(v)
+			}
+			path := clean(args[0])
+			a, err := c.ask("GET", path, query, nil)
+			if notFound(err) {
+				return c.nothing(path)
+			}
+			if err != nil {
+				return doing("reading "+path, err)
+			}
+			return c.secret(a)
+		})
 }
 
 // Write builds write.
 func Write(e *command.Env, cmd *cobra.Command) {
 	var force bool
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "write without data")
-	on(e, cmd, "write PATH KEY=VALUE...", "vault write secret/app password=x key=@file\n  vault write -f sys/rotate", 1, -1, func(c *call, args []string) error {
-		if len(args) == 1 && !force {
-			return command.Usagef("Must supply data or use -force")
-		}
-		return c.change("PUT", "writing", args)
-	})
+	on(e, cmd, "write PATH KEY=VALUE...", "vault write secret/app password=x key=@file\n  vault write -f sys/rotate", 1,
+		-1, func(c *call, args []string) error {
+			if len(args) == 1 && !force {
+				return command.Usagef("Must supply data or use -force")
+			}
+			return c.change("PUT", "writing", args)
+		})
 }
 
 // Patch builds patch.
 func Patch(e *command.Env, cmd *cobra.Command) {
-	on(e, cmd, "patch PATH KEY=VALUE...", "vault patch secret/metadata/app max_versions=5", 2, -1, func(c *call, args []string) error {
-		return c.change("PATCH", "patching", args)
-	})
+	on(e, cmd, "patch PATH KEY=VALUE...", "vault patch secret/metadata/app max_versions=5", 2, -1,
+		func(c *call, args []string) error {
+			return c.change("PATCH", "patching", args)
+		})
 }
 
 // change writes data to a path and prints what came back.
@@ -78,7 +81,9 @@ func (c *call) changed(a *vault.Answer, format string, args ...any) error {
 
 // List builds list.
 func List(e *command.Env, cmd *cobra.Command) {
-	on(e, cmd, "list PATH", "vault list secret/", 1, 1, func(c *call, args []string) error { return c.list(clean(args[0])) })
+	on(e, cmd, "list PATH", "vault list secret/", 1, 1, func(c *call, args []string) error {
+		return c.list(clean(args[0]))
+	})
 }
 
 // list prints the names below a path.
@@ -120,7 +125,8 @@ func Delete(e *command.Env, cmd *cobra.Command) {
 }
 
 // on makes a command of one that the command line has by name.
-func on(e *command.Env, cmd *cobra.Command, use, example string, low, high int, run func(c *call, args []string) error) {
+func on(e *command.Env, cmd *cobra.Command, use, example string, low, high int,
+	run func(c *call, args []string) error) {
 	cmd.Use = use
 	if example != "" {
 		cmd.Example = "  " + example

@@ -95,7 +95,8 @@ func Namespace(e *command.Env, cmd *cobra.Command) {
 			return doing("listing namespaces", err)
 		}
 		return c.names(a)
-	}), on("create PATH", "Make a namespace", "PUT", "creating namespace"), on("lookup PATH", "Show a namespace", "GET", "looking up namespace"),
+	}), on("create PATH", "Make a namespace", "PUT", "creating namespace"), on("lookup PATH", "Show a namespace", "GET",
+		"looking up namespace"),
 		on("delete PATH", "Delete a namespace", "DELETE", "deleting namespace"))
 }
 
@@ -113,7 +114,8 @@ func (c *call) names(a *vault.Answer) error {
 
 // Plugin builds plugin.
 func Plugin(e *command.Env, cmd *cobra.Command) {
-	command.Group(cmd, leaf(e, "list [TYPE]", "List the plugins: all, or those of auth, database or secret", 0, 1, pluginList),
+	command.Group(cmd, leaf(e, "list [TYPE]", "List the plugins: all, or those of auth, database or secret", 0, 1,
+		pluginList),
 		leaf(e, "info TYPE NAME", "Show a plugin", 2, 2, func(c *call, args []string) error {
 			a, err := c.do("GET", "sys/plugins/catalog/"+clean(args[0])+"/"+clean(args[1]), nil)
 			if notFound(err) {
@@ -132,7 +134,9 @@ func pluginList(c *call, args []string) error {
 		return doing("listing available plugins", err)
 	}
 	if len(args) == 1 && a.Data[args[0]] == nil {
-		return command.Usagef("%q is no type of plugins: %s", args[0], strings.Join(slices.DeleteFunc(slices.Sorted(maps.Keys(a.Data)), func(s string) bool { return s == "detailed" }), ", "))
+		return command.Usagef("%q is no type of plugins: %s", args[0],
+			strings.Join(slices.DeleteFunc(slices.Sorted(maps.Keys(a.Data)), func(s string) bool { return s == "detailed" }),
+				", "))
 	}
 	if done, err := c.structured(a.Data); done {
 		return err
@@ -149,26 +153,27 @@ func pluginList(c *call, args []string) error {
 }
 
 func pluginReload(e *command.Env) *cobra.Command {
-	return with(e, "reload", "Make the engines of a plugin, or of mounts, anew", 0, 0, func(cmd *cobra.Command) func(*call, []string) error {
-		f := cmd.Flags()
-		plugin, mounts := f.String("plugin", "", "name of the plugin"), f.StringSlice("mounts", nil, "paths of mounts")
-		_ = f.String("scope", "", "ignored: the active server's engines are the only ones")
-		return func(c *call, _ []string) error {
-			if (*plugin == "") == (len(*mounts) == 0) {
-				return command.Usagef("either -plugin or -mounts must be given")
+	return with(e, "reload", "Make the engines of a plugin, or of mounts, anew", 0, 0,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			f := cmd.Flags()
+			plugin, mounts := f.String("plugin", "", "name of the plugin"), f.StringSlice("mounts", nil, "paths of mounts")
+			_ = f.String("scope", "", "ignored: the active server's engines are the only ones")
+			return func(c *call, _ []string) error {
+				if (*plugin == "") == (len(*mounts) == 0) {
+					return command.Usagef("either -plugin or -mounts must be given")
+				}
+				body := map[string]any{}
+				put(body, "plugin", *plugin)
+				if len(*mounts) > 0 {
+					body["mounts"] = *mounts
+				}
+				if _, err := c.do("PUT", "sys/plugins/reload/backend", body); err != nil {
+					return doing("reloading plugin/mounts", err)
+				}
+				if *plugin != "" {
+					return c.success("Reloaded plugin: %s", *plugin)
+				}
+				return c.success("Reloaded mounts: %s", strings.Join(*mounts, ", "))
 			}
-			body := map[string]any{}
-			put(body, "plugin", *plugin)
-			if len(*mounts) > 0 {
-				body["mounts"] = *mounts
-			}
-			if _, err := c.do("PUT", "sys/plugins/reload/backend", body); err != nil {
-				return doing("reloading plugin/mounts", err)
-			}
-			if *plugin != "" {
-				return c.success("Reloaded plugin: %s", *plugin)
-			}
-			return c.success("Reloaded mounts: %s", strings.Join(*mounts, ", "))
-		}
-	})
+		})
 }

@@ -14,12 +14,15 @@ import (
 // KV builds kv.
 func KV(e *command.Env, cmd *cobra.Command) {
 	cmd.Example = "  vault kv put -mount=secret app password=x\n  vault kv get secret/app"
-	command.Group(cmd, kvGet(e), kvPut(e), kvPatch(e), kvList(e), kvDelete(e), kvVersions(e, "undelete", "Take a deletion of versions back"),
-		kvVersions(e, "destroy", "Take the data of versions away for good"), kvRollback(e), kvEnableVersioning(e), kvMetadata(e))
+	command.Group(cmd, kvGet(e), kvPut(e), kvPatch(e), kvList(e), kvDelete(e),
+		kvVersions(e, "undelete", "Take a deletion of versions back"),
+		kvVersions(e, "destroy", "Take the data of versions away for good"), kvRollback(e), kvEnableVersioning(e),
+		kvMetadata(e))
 }
 
 // keyed makes a command whose first argument is a key: KEY with -mount, or MOUNT/KEY.
-func keyed(e *command.Env, use, short string, low, high int, build func(cmd *cobra.Command) func(k *key, args []string) error) *cobra.Command {
+func keyed(e *command.Env, use, short string, low, high int,
+	build func(cmd *cobra.Command) func(k *key, args []string) error) *cobra.Command {
 	return with(e, use, short, low, high, func(cmd *cobra.Command) func(*call, []string) error {
 		mount := cmd.Flags().String("mount", "", "mount of the KV store; the first argument is then the key in it")
 		run := build(cmd)
@@ -73,7 +76,8 @@ func (k *key) needVersions() error {
 	if k.versioned {
 		return nil
 	}
-	return fmt.Errorf("%s is a KV store of version 1, which keeps no versions: enable one of version 2, or `kv enable-versioning`", k.mount)
+	return fmt.Errorf("%s is a KV store of version 1, which keeps no versions: enable one of version 2, or `kv "+
+		"enable-versioning`", k.mount)
 }
 
 func kvGet(e *command.Env) *cobra.Command {
@@ -88,7 +92,8 @@ func kvGet(e *command.Env) *cobra.Command {
 			a, err := k.ask("GET", path, query, nil)
 			var refused *vault.Error
 			switch {
-			case errors.As(err, &refused) && refused.Status == 404 && refused.Answer != nil && refused.Answer.Data != nil: // deleted or destroyed: there is metadata to show
+			case errors.As(err, &refused) && refused.Status == 404 && refused.Answer != nil && refused.Answer.Data != nil:
+				// deleted or destroyed: there is metadata to show
 				if err := k.showVersion(path, refused.Answer); err != nil {
 					return err
 				}
@@ -169,30 +174,31 @@ func (k *key) written(path string, a *vault.Answer) error {
 }
 
 func kvPut(e *command.Env) *cobra.Command {
-	return keyed(e, "put KEY NAME=VALUE...", "Write a secret; in a store with versions, a new version", 1, -1, func(cmd *cobra.Command) func(*key, []string) error {
-		cas := cmd.Flags().Int("cas", -1, "write only if this is the newest version; 0: only if there is none")
-		return func(k *key, args []string) error {
-			if len(args) == 0 {
-				return command.Usagef("Must supply data")
+	return keyed(e, "put KEY NAME=VALUE...", "Write a secret; in a store with versions, a new version", 1, -1,
+		func(cmd *cobra.Command) func(*key, []string) error {
+			cas := cmd.Flags().Int("cas", -1, "write only if this is the newest version; 0: only if there is none")
+			return func(k *key, args []string) error {
+				if len(args) == 0 {
+					return command.Usagef("Must supply data")
+				}
+				data, err := k.parse(args)
+				if err != nil {
+					return err
+				}
+				body := data
+				if k.versioned {
+					body = versionBody(data, *cas)
+				} else if *cas >= 0 {
+					return k.needVersions()
+				}
+				path := k.path("data")
+				a, err := k.do("PUT", path, body)
+				if err != nil {
+					return doing("writing data to "+path, err)
+				}
+				return k.written(path, a)
 			}
-			data, err := k.parse(args)
-			if err != nil {
-				return err
-			}
-			body := data
-			if k.versioned {
-				body = versionBody(data, *cas)
-			} else if *cas >= 0 {
-				return k.needVersions()
-			}
-			path := k.path("data")
-			a, err := k.do("PUT", path, body)
-			if err != nil {
-				return doing("writing data to "+path, err)
-			}
-			return k.written(path, a)
-		}
-	})
+		})
 }
 
 func versionBody(data map[string]any, cas int) map[string]any {
@@ -204,44 +210,45 @@ func versionBody(data map[string]any, cas int) map[string]any {
 }
 
 func kvPatch(e *command.Env) *cobra.Command {
-	return keyed(e, "patch KEY NAME=VALUE...", "Change some fields of a secret", 1, -1, func(cmd *cobra.Command) func(*key, []string) error {
-		f := cmd.Flags()
-		cas := f.Int("cas", -1, "patch only if this is the newest version")
-		method := f.String("method", "", "patch (default): the server merges; rw: read, merge and write here")
-		remove := f.StringArray("remove-data", nil, "field to take out (repeat)")
-		return func(k *key, args []string) error {
-			if len(args)+len(*remove) == 0 {
-				return command.Usagef("Must supply data")
+	return keyed(e, "patch KEY NAME=VALUE...", "Change some fields of a secret", 1, -1,
+		func(cmd *cobra.Command) func(*key, []string) error {
+			f := cmd.Flags()
+			cas := f.Int("cas", -1, "patch only if this is the newest version")
+			method := f.String("method", "", "patch (default): the server merges; rw: read, merge and write here")
+			remove := f.StringArray("remove-data", nil, "field to take out (repeat)")
+			return func(k *key, args []string) error {
+				if len(args)+len(*remove) == 0 {
+					return command.Usagef("Must supply data")
+				}
+				if err := k.needVersions(); err != nil {
+					return err
+				}
+				data, err := k.parse(args)
+				if err != nil {
+					return err
+				}
+				for _, name := range *remove {
+					data[name] = nil
+				}
+				path := k.path("data")
+				if *method == "rw" {
+					return k.mergeHere(path, data)
+				}
+				if *method != "" && *method != "patch" {
+					return command.Usagef("-method=%s must be patch or rw", *method)
+				}
+				a, err := k.do("PATCH", path, versionBody(data, *cas))
+				switch {
+				case notFound(err):
+					return k.nothing(path)
+				case refusedWith(err, 403) && !cmd.Flags().Changed("method"): // a policy may give read and update alone
+					return k.mergeHere(path, data)
+				case err != nil:
+					return doing("patching "+path, err)
+				}
+				return k.written(path, a)
 			}
-			if err := k.needVersions(); err != nil {
-				return err
-			}
-			data, err := k.parse(args)
-			if err != nil {
-				return err
-			}
-			for _, name := range *remove {
-				data[name] = nil
-			}
-			path := k.path("data")
-			if *method == "rw" {
-				return k.mergeHere(path, data)
-			}
-			if *method != "" && *method != "patch" {
-				return command.Usagef("-method=%s must be patch or rw", *method)
-			}
-			a, err := k.do("PATCH", path, versionBody(data, *cas))
-			switch {
-			case notFound(err):
-				return k.nothing(path)
-			case refusedWith(err, 403) && !cmd.Flags().Changed("method"): // a policy may give read and update alone
-				return k.mergeHere(path, data)
-			case err != nil:
-				return doing("patching "+path, err)
-			}
-			return k.written(path, a)
-		}
-	})
+		})
 }
 
 // mergeHere reads the newest version, merges and writes it, on the condition that it is still the newest.
@@ -283,24 +290,25 @@ func kvList(e *command.Env) *cobra.Command {
 }
 
 func kvDelete(e *command.Env) *cobra.Command {
-	return keyed(e, "delete KEY", "Delete a secret; in a store with versions, so that it can be taken back", 1, 1, func(cmd *cobra.Command) func(*key, []string) error {
-		versions := versionsFlag(cmd, "versions to delete; default the newest")
-		return func(k *key, _ []string) error {
-			path, method, body := k.path("data"), "DELETE", any(nil)
-			if len(*versions) > 0 {
-				if err := k.needVersions(); err != nil {
-					return err
+	return keyed(e, "delete KEY", "Delete a secret; in a store with versions, so that it can be taken back", 1, 1,
+		func(cmd *cobra.Command) func(*key, []string) error {
+			versions := versionsFlag(cmd, "versions to delete; default the newest")
+			return func(k *key, _ []string) error {
+				path, method, body := k.path("data"), "DELETE", any(nil)
+				if len(*versions) > 0 {
+					if err := k.needVersions(); err != nil {
+						return err
+					}
+					method, body = "PUT", map[string]any{"versions": *versions}
+					path = k.path("delete")
 				}
-				method, body = "PUT", map[string]any{"versions": *versions}
-				path = k.path("delete")
+				a, err := k.do(method, path, body)
+				if err != nil {
+					return doing("deleting "+path, err)
+				}
+				return k.changed(a, "Data deleted (if it existed) at: %s", k.path("data"))
 			}
-			a, err := k.do(method, path, body)
-			if err != nil {
-				return doing("deleting "+path, err)
-			}
-			return k.changed(a, "Data deleted (if it existed) at: %s", k.path("data"))
-		}
-	})
+		})
 }
 
 func versionsFlag(cmd *cobra.Command, text string) *[]int {
@@ -329,36 +337,37 @@ func kvVersions(e *command.Env, name, short string) *cobra.Command {
 }
 
 func kvRollback(e *command.Env) *cobra.Command {
-	return keyed(e, "rollback KEY", "Make an old version the newest again", 1, 1, func(cmd *cobra.Command) func(*key, []string) error {
-		version := cmd.Flags().Int("version", 0, "version to go back to")
-		return func(k *key, _ []string) error {
-			if *version <= 0 {
-				return command.Usagef("Version flag must be specified: -version=N")
+	return keyed(e, "rollback KEY", "Make an old version the newest again", 1, 1,
+		func(cmd *cobra.Command) func(*key, []string) error {
+			version := cmd.Flags().Int("version", 0, "version to go back to")
+			return func(k *key, _ []string) error {
+				if *version <= 0 {
+					return command.Usagef("Version flag must be specified: -version=N")
+				}
+				if err := k.needVersions(); err != nil {
+					return err
+				}
+				path := k.path("data")
+				now, err := k.do("GET", k.path("metadata"), nil)
+				if err != nil {
+					return doing("reading "+k.path("metadata"), err)
+				}
+				old, err := k.ask("GET", path, map[string]string{"version": strconv.Itoa(*version)}, nil)
+				if err != nil {
+					return doing(fmt.Sprintf("reading version %d of %s", *version, path), err)
+				}
+				current, err := strconv.Atoi(plainText(now.Data["current_version"]))
+				if err != nil {
+					return fmt.Errorf("%s: current_version is no number", k.path("metadata"))
+				}
+				data, _ := old.Data["data"].(map[string]any)
+				a, err := k.do("PUT", path, versionBody(data, current))
+				if err != nil {
+					return doing("writing data to "+path, err)
+				}
+				return k.written(path, a)
 			}
-			if err := k.needVersions(); err != nil {
-				return err
-			}
-			path := k.path("data")
-			now, err := k.do("GET", k.path("metadata"), nil)
-			if err != nil {
-				return doing("reading "+k.path("metadata"), err)
-			}
-			old, err := k.ask("GET", path, map[string]string{"version": strconv.Itoa(*version)}, nil)
-			if err != nil {
-				return doing(fmt.Sprintf("reading version %d of %s", *version, path), err)
-			}
-			current, err := strconv.Atoi(plainText(now.Data["current_version"]))
-			if err != nil {
-				return fmt.Errorf("%s: current_version is no number", k.path("metadata"))
-			}
-			data, _ := old.Data["data"].(map[string]any)
-			a, err := k.do("PUT", path, versionBody(data, current))
-			if err != nil {
-				return doing("writing data to "+path, err)
-			}
-			return k.written(path, a)
-		}
-	})
+		})
 }
 
 func kvEnableVersioning(e *command.Env) *cobra.Command {

@@ -11,49 +11,52 @@ import (
 
 func kvMetadata(e *command.Env) *cobra.Command {
 	return command.Named("metadata", "Look after what is kept about a secret",
-		kvMetaGet(e), kvMetaChange(e, "put", "PUT", "Set what is kept about a secret"), kvMetaChange(e, "patch", "PATCH", "Change some of it"),
-		keyed(e, "delete KEY", "Take a secret away with all its versions", 1, 1, func(*cobra.Command) func(*key, []string) error {
+		kvMetaGet(e), kvMetaChange(e, "put", "PUT", "Set what is kept about a secret"),
+		kvMetaChange(e, "patch", "PATCH", "Change some of it"),
+		keyed(e, "delete KEY", "Take a secret away with all its versions", 1, 1,
+			func(*cobra.Command) func(*key, []string) error {
+				return func(k *key, _ []string) error {
+					if err := k.needVersions(); err != nil {
+						return err
+					}
+					path := k.path("metadata")
+					a, err := k.do("DELETE", path, nil)
+					if err != nil {
+						return doing("deleting "+path, err)
+					}
+					return k.changed(a, "Data deleted (if it existed) at: %s", path)
+				}
+			}))
+}
+
+func kvMetaGet(e *command.Env) *cobra.Command {
+	return keyed(e, "get KEY", "Show a secret's settings and versions", 1, 1,
+		func(*cobra.Command) func(*key, []string) error {
 			return func(k *key, _ []string) error {
 				if err := k.needVersions(); err != nil {
 					return err
 				}
 				path := k.path("metadata")
-				a, err := k.do("DELETE", path, nil)
-				if err != nil {
-					return doing("deleting "+path, err)
+				a, err := k.do("GET", path, nil)
+				switch {
+				case notFound(err):
+					return k.nothing(path)
+				case err != nil:
+					return doing("reading "+path, err)
+				case k.field != "":
+					return k.member(a.Data)
 				}
-				return k.changed(a, "Data deleted (if it existed) at: %s", path)
+				if done, err := k.envelope(a); done {
+					return err
+				}
+				versions, _ := a.Data["versions"].(map[string]any)
+				delete(a.Data, "versions")
+				if err := k.showMeta(path, "Metadata Path", a.Data); err != nil {
+					return err
+				}
+				return k.showVersions(versions)
 			}
-		}))
-}
-
-func kvMetaGet(e *command.Env) *cobra.Command {
-	return keyed(e, "get KEY", "Show a secret's settings and versions", 1, 1, func(*cobra.Command) func(*key, []string) error {
-		return func(k *key, _ []string) error {
-			if err := k.needVersions(); err != nil {
-				return err
-			}
-			path := k.path("metadata")
-			a, err := k.do("GET", path, nil)
-			switch {
-			case notFound(err):
-				return k.nothing(path)
-			case err != nil:
-				return doing("reading "+path, err)
-			case k.field != "":
-				return k.member(a.Data)
-			}
-			if done, err := k.envelope(a); done {
-				return err
-			}
-			versions, _ := a.Data["versions"].(map[string]any)
-			delete(a.Data, "versions")
-			if err := k.showMeta(path, "Metadata Path", a.Data); err != nil {
-				return err
-			}
-			return k.showVersions(versions)
-		}
-	})
+		})
 }
 
 func (k *key) showVersions(versions map[string]any) error {

@@ -34,31 +34,33 @@ func Lease(e *command.Env, cmd *cobra.Command) {
 }
 
 func leaseRevoke(e *command.Env) *cobra.Command {
-	return with(e, "revoke LEASE", "End a lease, or with -prefix all below a path", 1, 1, func(cmd *cobra.Command) func(*call, []string) error {
-		f := cmd.Flags()
-		prefix := f.Bool("prefix", false, "the argument is a path: end all leases below it")
-		force := f.BoolP("force", "f", false, "forget the leases also where what they stand for cannot be ended; with -prefix")
-		sync := f.Bool("sync", false, "wait until it is done")
-		return func(c *call, args []string) error {
-			path, body := "sys/leases/revoke", map[string]any{"sync": *sync}
-			switch {
-			case *force && !*prefix:
-				return command.Usagef("Specifying -force requires also specifying -prefix")
-			case *force:
-				path = "sys/leases/revoke-force/" + clean(args[0])
-			case *prefix:
-				path = "sys/leases/revoke-prefix/" + clean(args[0])
-			default:
-				body["lease_id"] = args[0]
+	return with(e, "revoke LEASE", "End a lease, or with -prefix all below a path", 1, 1,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			f := cmd.Flags()
+			prefix := f.Bool("prefix", false, "the argument is a path: end all leases below it")
+			force := f.BoolP("force", "f", false,
+				"forget the leases also where what they stand for cannot be ended; with -prefix")
+			sync := f.Bool("sync", false, "wait until it is done")
+			return func(c *call, args []string) error {
+				path, body := "sys/leases/revoke", map[string]any{"sync": *sync}
+				switch {
+				case *force && !*prefix:
+					return command.Usagef("Specifying -force requires also specifying -prefix")
+				case *force:
+					path = "sys/leases/revoke-force/" + clean(args[0])
+				case *prefix:
+					path = "sys/leases/revoke-prefix/" + clean(args[0])
+				default:
+					body["lease_id"] = args[0]
+				}
+				a, err := c.do("PUT", path, body)
+				if err != nil {
+					return doing("revoking lease "+args[0], err)
+				}
+				if *sync {
+					return c.changed(a, "Revoked lease: %s", args[0])
+				}
+				return c.changed(a, "All revocation operations queued successfully!")
 			}
-			a, err := c.do("PUT", path, body)
-			if err != nil {
-				return doing("revoking lease "+args[0], err)
-			}
-			if *sync {
-				return c.changed(a, "Revoked lease: %s", args[0])
-			}
-			return c.changed(a, "All revocation operations queued successfully!")
-		}
-	})
+		})
 }

@@ -21,7 +21,8 @@ type loginFlags struct {
 func Login(e *command.Env, cmd *cobra.Command) {
 	var l loginFlags
 	f := cmd.Flags()
-	f.StringVar(&l.method, "method", "token", "token, userpass, approle, jwt, oidc (with a browser), cert, or what else takes its words by name=value")
+	f.StringVar(&l.method, "method", "token",
+		"token, userpass, approle, jwt, oidc (with a browser), cert, or what else takes its words by name=value")
 	f.StringVar(&l.path, "path", "", "where the method is mounted; default its name")
 	f.BoolVar(&l.noStore, "no-store", false, "do not keep the token in ~/.vault-token")
 	f.BoolVar(&l.noPrint, "no-print", false, "do not show the token")
@@ -51,14 +52,16 @@ func (l *loginFlags) run(c *call, args []string) error {
 			return err
 		}
 		if name := overriding(c.Getenv); name != "" {
-			fmt.Fprintf(c.Err, "WARNING! %s is set and wins over the token that was just stored: unset it to use the new one.\n\n", name)
+			fmt.Fprintf(c.Err, "WARNING! %s is set and wins over the token that was just stored: unset it to use the new "+
+				"one.\n\n", name)
 		}
 	}
 	if l.noPrint {
 		return nil
 	}
 	if c.format == "table" && c.field == "" {
-		text := "Success! You are now authenticated. The token below is stored and is used by the\ncommands that follow: there is no need to log in again.\n\n"
+		text := "Success! You are now authenticated. The token below is stored and is used by the\ncommands that follow: " +
+			"there is no need to log in again.\n\n"
 		if l.noStore {
 			text = "Success! You are now authenticated. The token was not stored: set VAULT_TOKEN to\nuse it.\n\n"
 		}
@@ -108,7 +111,8 @@ func (c *call) loginToken(args []string) (*vault.Answer, error) {
 		return nil, err
 	}
 	d := a.Data
-	auth := &vault.Auth{ClientToken: token, Accessor: plainText(d["accessor"]), Policies: texts(d["policies"]), TokenPolicies: texts(d["policies"]),
+	auth := &vault.Auth{ClientToken: token, Accessor: plainText(d["accessor"]), Policies: texts(d["policies"]),
+		TokenPolicies:    texts(d["policies"]),
 		IdentityPolicies: texts(d["identity_policies"])}
 	auth.Renewable, _ = d["renewable"].(bool)
 	if _, err := fmt.Sscan(plainText(d["ttl"]), &auth.LeaseDuration); err != nil {
@@ -156,5 +160,6 @@ func (c *call) loginMethod(l *loginFlags, args []string) (*vault.Answer, error) 
 
 // authEnvelope is the answer that a login would have brought, for -format=json.
 func authEnvelope(a *vault.Auth) ([]byte, error) {
-	return json.Marshal(map[string]any{"request_id": "", "lease_id": "", "lease_duration": 0, "renewable": false, "data": nil, "warnings": nil, "auth": a})
+	return json.Marshal(map[string]any{"request_id": "", "lease_id": "", "lease_duration": 0, "renewable": false,
+		"data": nil, "warnings": nil, "auth": a})
 }

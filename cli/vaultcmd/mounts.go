@@ -88,7 +88,8 @@ func orNA(v any) string {
 }
 
 func (c *call) detailed(m area, mounts map[string]any) error {
-	head := []string{"Path", "Plugin", "Accessor", "Default TTL", "Max TTL", "Force No Cache", "Replication", "Seal Wrap", "External Entropy Access",
+	head := []string{"Path", "Plugin", "Accessor", "Default TTL", "Max TTL", "Force No Cache", "Replication", "Seal Wrap",
+		"External Entropy Access",
 		"Options", "Description", "UUID", "Version", "Running Version", "Running SHA256", "Deprecation Status"}
 	var rows [][]string
 	for _, path := range command.SortedKeys(mounts) {
@@ -102,9 +103,12 @@ func (c *call) detailed(m area, mounts map[string]any) error {
 		if o, ok := mount["options"].(map[string]any); ok {
 			options = plainText(o)
 		}
-		rows = append(rows, []string{path, shown(mount["type"]), shown(mount["accessor"]), lifetime(config["default_lease_ttl"]), lifetime(config["max_lease_ttl"]),
-			shown(config["force_no_cache"]), replication, shown(mount["seal_wrap"]), shown(mount["external_entropy_access"]), options,
-			shown(mount["description"]), shown(mount["uuid"]), orNA(mount["plugin_version"]), orNA(mount["running_plugin_version"]),
+		rows = append(rows, []string{path, shown(mount["type"]), shown(mount["accessor"]),
+			lifetime(config["default_lease_ttl"]), lifetime(config["max_lease_ttl"]),
+			shown(config["force_no_cache"]), replication, shown(mount["seal_wrap"]), shown(mount["external_entropy_access"]),
+			options,
+			shown(mount["description"]), shown(mount["uuid"]), orNA(mount["plugin_version"]),
+			orNA(mount["running_plugin_version"]),
 			orNA(mount["running_sha256"]), orNA(mount["deprecation_status"])})
 	}
 	return c.columns(head, rows)
@@ -141,16 +145,20 @@ func (t *tuning) add(cmd *cobra.Command, m area) {
 	f.StringVar(&t.tokenType, "token-type", "", "type of the tokens that it makes")
 	f.StringArrayVar(&t.options, "options", nil, "name=value (repeat)")
 	f.IntVar(&t.version, "version", 0, "version of a KV store, 1 or 2")
-	f.StringArrayVar(&t.nonHMACRequest, "audit-non-hmac-request-keys", nil, "member of requests that audit shows in plain (repeat)")
-	f.StringArrayVar(&t.nonHMACResponse, "audit-non-hmac-response-keys", nil, "member of answers that audit shows in plain (repeat)")
+	f.StringArrayVar(&t.nonHMACRequest, "audit-non-hmac-request-keys", nil,
+		"member of requests that audit shows in plain (repeat)")
+	f.StringArrayVar(&t.nonHMACResponse, "audit-non-hmac-response-keys", nil,
+		"member of answers that audit shows in plain (repeat)")
 	f.StringArrayVar(&t.passthrough, "passthrough-request-headers", nil, "header that it sees (repeat)")
 	f.StringArrayVar(&t.allow, "allowed-response-headers", nil, "header that it may set (repeat)")
 	if m.table != authTable {
 		return
 	}
-	f.UintVar(&t.lockoutAfter, "user-lockout-threshold", 0, "failed logins until somebody is locked out; 0: as the server's configuration says")
+	f.UintVar(&t.lockoutAfter, "user-lockout-threshold", 0,
+		"failed logins until somebody is locked out; 0: as the server's configuration says")
 	f.StringVar(&t.lockoutFor, "user-lockout-duration", "", "for how long, since the last of them")
-	f.StringVar(&t.lockoutZero, "user-lockout-counter-reset-duration", "", "time without a failed login after which they count no more")
+	f.StringVar(&t.lockoutZero, "user-lockout-counter-reset-duration", "",
+		"time without a failed login after which they count no more")
 	f.BoolVar(&t.lockoutOff, "user-lockout-disable", false, "lock nobody out")
 }
 
@@ -169,7 +177,8 @@ func lifetimes(flags map[string]string) error {
 
 // lockout is user_lockout_config, empty where no flag tells of it.
 func (t *tuning) lockout() (map[string]any, error) {
-	err := errors.Join(checkDuration("user-lockout-duration", t.lockoutFor), checkDuration("user-lockout-counter-reset-duration", t.lockoutZero))
+	err := errors.Join(checkDuration("user-lockout-duration", t.lockoutFor),
+		checkDuration("user-lockout-counter-reset-duration", t.lockoutZero))
 	config := map[string]any{}
 	put(config, "lockout_duration", t.lockoutFor)
 	put(config, "lockout_counter_reset_duration", t.lockoutZero)
@@ -185,17 +194,20 @@ func (t *tuning) lockout() (map[string]any, error) {
 // settings are the members that config has at enable and the body has at tune.
 func (t *tuning) settings(body map[string]any) error {
 	lockout, err := t.lockout()
-	if err := errors.Join(err, lifetimes(map[string]string{"default-lease-ttl": t.defaultTTL, "max-lease-ttl": t.maxTTL})); err != nil {
+	if err := errors.Join(err, lifetimes(map[string]string{"default-lease-ttl": t.defaultTTL,
+		"max-lease-ttl": t.maxTTL})); err != nil {
 		return err
 	}
 	if len(lockout) > 0 {
 		body["user_lockout_config"] = lockout
 	}
-	for name, v := range map[string]string{"default_lease_ttl": t.defaultTTL, "max_lease_ttl": t.maxTTL, "listing_visibility": t.listing, "token_type": t.tokenType} {
+	for name, v := range map[string]string{"default_lease_ttl": t.defaultTTL, "max_lease_ttl": t.maxTTL,
+		"listing_visibility": t.listing, "token_type": t.tokenType} {
 		put(body, name, v)
 	}
-	for name, list := range map[string][]string{"audit_non_hmac_request_keys": t.nonHMACRequest, "audit_non_hmac_response_keys": t.nonHMACResponse,
-		"passthrough_request_headers": t.passthrough, "allowed_response_headers": t.allow} {
+	for name, list := range map[string][]string{"audit_non_hmac_request_keys": t.nonHMACRequest,
+		"audit_non_hmac_response_keys": t.nonHMACResponse,
+		"passthrough_request_headers":  t.passthrough, "allowed_response_headers": t.allow} {
 		if len(list) > 0 {
 			body[name] = list
 		}
@@ -238,7 +250,8 @@ func (m area) enable(e *command.Env) *cobra.Command {
 				}
 			}
 			config := map[string]any{}
-			body := map[string]any{"type": kind, "description": t.description, "local": *local, "seal_wrap": *sealWrap, "config": config}
+			body := map[string]any{"type": kind, "description": t.description, "local": *local, "seal_wrap": *sealWrap,
+				"config": config}
 			if err := errors.Join(t.settings(config), t.chosen(body)); err != nil {
 				return err
 			}
@@ -252,34 +265,36 @@ func (m area) enable(e *command.Env) *cobra.Command {
 }
 
 func (m area) disable(e *command.Env) *cobra.Command {
-	return leaf(e, "disable PATH", "Disable a "+m.thing+" and take away what it kept", 1, 1, func(c *call, args []string) error {
-		path := clean(args[0])
-		a, err := c.do("DELETE", m.table+"/"+path, nil)
-		if err != nil {
-			return doing("disabling "+m.thing+" at "+path+"/", err)
-		}
-		return c.changed(a, "Disabled the %s (if it existed) at: %s/", m.thing, path)
-	})
+	return leaf(e, "disable PATH", "Disable a "+m.thing+" and take away what it kept", 1, 1,
+		func(c *call, args []string) error {
+			path := clean(args[0])
+			a, err := c.do("DELETE", m.table+"/"+path, nil)
+			if err != nil {
+				return doing("disabling "+m.thing+" at "+path+"/", err)
+			}
+			return c.changed(a, "Disabled the %s (if it existed) at: %s/", m.thing, path)
+		})
 }
 
 func (m area) tune(e *command.Env) *cobra.Command {
-	return with(e, "tune PATH", "Change a "+m.thing+"'s settings", 1, 1, func(cmd *cobra.Command) func(*call, []string) error {
-		var t tuning
-		t.add(cmd, m)
-		return func(c *call, args []string) error {
-			path := clean(args[0])
-			body := map[string]any{}
-			if cmd.Flags().Changed("description") {
-				body["description"] = t.description
+	return with(e, "tune PATH", "Change a "+m.thing+"'s settings", 1, 1,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			var t tuning
+			t.add(cmd, m)
+			return func(c *call, args []string) error {
+				path := clean(args[0])
+				body := map[string]any{}
+				if cmd.Flags().Changed("description") {
+					body["description"] = t.description
+				}
+				if err := errors.Join(t.settings(body), t.chosen(body)); err != nil {
+					return err
+				}
+				a, err := c.do("POST", m.table+"/"+strings.TrimSuffix(path, "/tune")+"/tune", body)
+				if err != nil {
+					return doing("tuning "+m.thing+" "+path, err)
+				}
+				return c.changed(a, "Tuned the %s at: %s/", m.thing, path)
 			}
-			if err := errors.Join(t.settings(body), t.chosen(body)); err != nil {
-				return err
-			}
-			a, err := c.do("POST", m.table+"/"+strings.TrimSuffix(path, "/tune")+"/tune", body)
-			if err != nil {
-				return doing("tuning "+m.thing+" "+path, err)
-			}
-			return c.changed(a, "Tuned the %s at: %s/", m.thing, path)
-		}
-	})
+		})
 }

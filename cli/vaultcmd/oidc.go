@@ -30,7 +30,8 @@ func (c *call) loginBrowser(mount string, data map[string]any) (*vault.Answer, e
 		}
 		return def
 	}
-	listener, err := (&net.ListenConfig{}).Listen(c.ctx(), "tcp", net.JoinHostPort(word("listenaddress", "localhost"), word("port", "8250")))
+	listener, err := (&net.ListenConfig{}).Listen(c.ctx(), "tcp", net.JoinHostPort(word("listenaddress", "localhost"),
+		word("port", "8250")))
 	if err != nil {
 		return nil, fmt.Errorf("%w: name another port with port=N, which allowed_redirect_uris of the role must allow", err)
 	}
@@ -39,20 +40,24 @@ func (c *call) loginBrowser(mount string, data map[string]any) (*vault.Answer, e
 	if err != nil {
 		return nil, err
 	}
-	redirect := word("callbackmethod", "http") + "://" + net.JoinHostPort(word("callbackhost", "localhost"), word("callbackport", port)) + "/oidc/callback"
+	redirect := word("callbackmethod", "http") + "://" + net.JoinHostPort(word("callbackhost", "localhost"),
+		word("callbackport", port)) + "/oidc/callback"
 	nonce := rand.Text()
 	path := "auth/" + mount + "/oidc/"
 	c.client = c.client.WithToken("")
-	begun, err := c.do("PUT", path+"auth_url", map[string]any{"role": word("role", ""), "redirect_uri": redirect, "client_nonce": nonce})
+	begun, err := c.do("PUT", path+"auth_url", map[string]any{"role": word("role", ""), "redirect_uri": redirect,
+		"client_nonce": nonce})
 	if err != nil {
 		return nil, err
 	}
 	address := plainText(begun.Data["auth_url"])
 	if address == "" || begun.Data["auth_url"] == nil {
-		return nil, fmt.Errorf("unable to authorize role %q with redirect_uri %q: allowed_redirect_uris of the role do not have it", word("role", ""), redirect)
+		return nil, fmt.Errorf("unable to authorize role %q with redirect_uri %q: allowed_redirect_uris of the role do "+
+			"not have it", word("role", ""), redirect)
 	}
 	if word("skip_browser", "false") == "true" {
-		fmt.Fprintf(c.Err, "Complete the login via your OIDC provider. Open the following link in your browser:\n\n    %s\n\n\n", address)
+		fmt.Fprintf(c.Err, "Complete the login via your OIDC provider. Open the following link in your browser:\n\n    "+
+			"%s\n\n\n", address)
 	} else {
 		fmt.Fprintf(c.Err, "Complete the login via your OIDC provider. Launching browser to:\n\n    %s\n\n\n", address)
 		openBrowser(address)
@@ -65,7 +70,8 @@ func (c *call) loginBrowser(mount string, data map[string]any) (*vault.Answer, e
 	if got.refused != "" {
 		return nil, fmt.Errorf("the provider refused the login: %.200q", got.refused)
 	}
-	return c.ask("GET", path+"callback", map[string]string{"state": got.state, "code": got.code, "client_nonce": nonce}, nil)
+	return c.ask("GET", path+"callback", map[string]string{"state": got.state, "code": got.code, "client_nonce": nonce},
+		nil)
 }
 
 // openBrowser tries to; the address stands on the terminal as well, so that it does not work is no error.
@@ -119,7 +125,8 @@ func awaitBrowser(ctx context.Context, listener net.Listener) (back, error) {
 }
 
 // browserWords are what -method=oidc takes.
-var browserWords = map[string]bool{"role": true, "port": true, "listenaddress": true, "callbackhost": true, "callbackport": true, "callbackmethod": true, "skip_browser": true}
+var browserWords = map[string]bool{"role": true, "port": true, "listenaddress": true, "callbackhost": true,
+	"callbackport": true, "callbackmethod": true, "skip_browser": true}
 
 func checkBrowserWords(data map[string]any) error {
 	for name := range data {

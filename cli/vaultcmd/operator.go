@@ -93,7 +93,8 @@ func (c *call) leader(sealed bool) (*leaderStatus, error) {
 	switch {
 	case err == nil:
 		return st, command.Decode(a.Raw, st)
-	case sealed && errors.As(err, new(*vault.Error)): // a server that could be one of several tells no more while it is sealed
+	case sealed && errors.As(err, new(*vault.Error)):
+		// a server that could be one of several tells no more while it is sealed
 		st.HAEnabled = true
 		return st, nil
 	}
@@ -127,16 +128,19 @@ func statusRows(st *sealStatus, leader *leaderStatus) [][]string {
 	if st.RecoverySeal {
 		name = "Recovery "
 	}
-	rows := [][]string{{name + "Seal Type", st.Type}, {"Initialized", fmt.Sprint(st.Initialized)}, {"Sealed", fmt.Sprint(st.Sealed)},
+	rows := [][]string{{name + "Seal Type", st.Type}, {"Initialized", fmt.Sprint(st.Initialized)},
+		{"Sealed", fmt.Sprint(st.Sealed)},
 		{"Total " + name + "Shares", fmt.Sprint(st.N)}, {"Threshold", fmt.Sprint(st.T)}}
 	if st.Sealed {
 		nonce := st.Nonce
 		if nonce == "" {
 			nonce = "n/a"
 		}
-		rows = append(rows, []string{"Unseal Progress", fmt.Sprintf("%d/%d", st.Progress, st.T)}, []string{"Unseal Nonce", nonce})
+		rows = append(rows, []string{"Unseal Progress", fmt.Sprintf("%d/%d", st.Progress, st.T)},
+			[]string{"Unseal Nonce", nonce})
 	}
-	rows = append(rows, []string{"Version", st.Version}, []string{"Build Date", orNA(st.BuildDate)}, []string{"Storage Type", st.StorageType})
+	rows = append(rows, []string{"Version", st.Version}, []string{"Build Date", orNA(st.BuildDate)},
+		[]string{"Storage Type", st.StorageType})
 	if st.ClusterName != "" {
 		rows = append(rows, []string{"Cluster Name", st.ClusterName}, []string{"Cluster ID", st.ClusterID})
 	}
@@ -157,7 +161,8 @@ func statusRows(st *sealStatus, leader *leaderStatus) [][]string {
 
 // Operator builds operator.
 func Operator(e *command.Env, cmd *cobra.Command) {
-	command.Group(cmd, operatorInit(e), operatorUnseal(e), operatorRekey(e), operatorGenerateRoot(e), operatorRaft(e), operatorMembers(e),
+	command.Group(cmd, operatorInit(e), operatorUnseal(e), operatorRekey(e), operatorGenerateRoot(e), operatorRaft(e),
+		operatorMembers(e),
 		leaf(e, "seal", "Seal the server: it forgets its keys at once", 0, 0, func(c *call, _ []string) error {
 			a, err := c.do("PUT", "sys/seal", nil)
 			if err != nil {
@@ -199,7 +204,8 @@ func (c *call) keyStatus([]string) error {
 	if t, err := time.Parse(time.RFC3339Nano, at); err == nil {
 		at = t.UTC().Format("02 Jan 06 15:04 UTC")
 	}
-	return c.columns(nil, [][]string{{"Key Term", shown(a.Data["term"])}, {"Install Time", at}, {"Encryption Count", orNA(a.Data["encryptions"])}})
+	return c.columns(nil, [][]string{{"Key Term", shown(a.Data["term"])}, {"Install Time", at},
+		{"Encryption Count", orNA(a.Data["encryptions"])}})
 }
 
 // initFlags are the flags of operator init.
@@ -211,19 +217,20 @@ type initFlags struct {
 }
 
 func operatorInit(e *command.Env) *cobra.Command {
-	return with(e, "init", "Make the keys and the first token of a new server", 0, 0, func(cmd *cobra.Command) func(*call, []string) error {
-		var i initFlags
-		f := cmd.Flags()
-		f.IntVarP(&i.shares, "key-shares", "n", 5, "number of shares of the key")
-		f.IntVarP(&i.threshold, "key-threshold", "t", 3, "how many of them unseal")
-		f.IntVar(&i.recoveryShares, "recovery-shares", 5, "number of recovery shares, with a seal that opens by itself")
-		f.IntVar(&i.recoveryThreshold, "recovery-threshold", 3, "how many of them are needed")
-		f.StringSliceVar(&i.pgpKeys, "pgp-keys", nil, "files of OpenPGP keys, one for each share, to encrypt the shares for")
-		f.StringSliceVar(&i.recoveryPGP, "recovery-pgp-keys", nil, "the same for recovery shares")
-		f.StringVar(&i.rootPGP, "root-token-pgp-key", "", "file of the OpenPGP key to encrypt the root token for")
-		f.BoolVar(&i.onlyStatus, "status", false, "only tell whether it is done: 0 yes, 2 no, 1 an error")
-		return i.run
-	})
+	return with(e, "init", "Make the keys and the first token of a new server", 0, 0,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			var i initFlags
+			f := cmd.Flags()
+			f.IntVarP(&i.shares, "key-shares", "n", 5, "number of shares of the key")
+			f.IntVarP(&i.threshold, "key-threshold", "t", 3, "how many of them unseal")
+			f.IntVar(&i.recoveryShares, "recovery-shares", 5, "number of recovery shares, with a seal that opens by itself")
+			f.IntVar(&i.recoveryThreshold, "recovery-threshold", 3, "how many of them are needed")
+			f.StringSliceVar(&i.pgpKeys, "pgp-keys", nil, "files of OpenPGP keys, one for each share, to encrypt the shares for")
+			f.StringSliceVar(&i.recoveryPGP, "recovery-pgp-keys", nil, "the same for recovery shares")
+			f.StringVar(&i.rootPGP, "root-token-pgp-key", "", "file of the OpenPGP key to encrypt the root token for")
+			f.BoolVar(&i.onlyStatus, "status", false, "only tell whether it is done: 0 yes, 2 no, 1 an error")
+			return i.run
+		})
 }
 
 func (i *initFlags) run(c *call, _ []string) error {
@@ -238,7 +245,8 @@ func (i *initFlags) run(c *call, _ []string) error {
 	if st.RecoverySeal {
 		body = map[string]any{"recovery_shares": i.recoveryShares, "recovery_threshold": i.recoveryThreshold}
 	}
-	for _, err := range []error{putPGP(body, "pgp_keys", "pgp-keys", i.pgpKeys), putPGP(body, "recovery_pgp_keys", "recovery-pgp-keys", i.recoveryPGP),
+	for _, err := range []error{putPGP(body, "pgp_keys", "pgp-keys", i.pgpKeys),
+		putPGP(body, "recovery_pgp_keys", "recovery-pgp-keys", i.recoveryPGP),
 		putOnePGP(body, "root_token_pgp_key", "root-token-pgp-key", i.rootPGP)} {
 		if err != nil {
 			return err
@@ -278,8 +286,10 @@ func (i *initFlags) show(c *call, a *vault.Answer) error {
 		return err
 	}
 	some := func(list []string) []string { return append([]string{}, list...) }
-	fields := map[string]any{"unseal_keys_b64": some(made.Keys64), "unseal_keys_hex": some(made.Keys), "unseal_shares": i.shares, "unseal_threshold": i.threshold,
-		"recovery_keys_b64": some(made.RecoveryKeys64), "recovery_keys_hex": some(made.RecoveryKeys), "recovery_keys_shares": i.recoveryShares,
+	fields := map[string]any{"unseal_keys_b64": some(made.Keys64), "unseal_keys_hex": some(made.Keys),
+		"unseal_shares": i.shares, "unseal_threshold": i.threshold,
+		"recovery_keys_b64": some(made.RecoveryKeys64), "recovery_keys_hex": some(made.RecoveryKeys),
+		"recovery_keys_shares":    i.recoveryShares,
 		"recovery_keys_threshold": i.recoveryThreshold, "root_token": made.RootToken}
 	if c.field != "" {
 		return c.member(fields)
@@ -296,7 +306,9 @@ func (i *initFlags) show(c *call, a *vault.Answer) error {
 	}
 	fmt.Fprintf(&b, "\nInitial Root Token: %s\n\n", made.RootToken)
 	if len(made.Keys) > 0 {
-		fmt.Fprintf(&b, "Vault initialized with %d key shares and a key threshold of %d. Give the shares to\ndifferent people and keep them safe: after a restart or a seal, %d of them are\nneeded to unseal, and nobody can make them again. Without them all is lost.\n", i.shares, i.threshold, i.threshold)
+		fmt.Fprintf(&b, "Vault initialized with %d key shares and a key threshold of %d. Give the shares to\ndifferent "+
+			"people and keep them safe: after a restart or a seal, %d of them are\nneeded to unseal, and nobody can make "+
+			"them again. Without them all is lost.\n", i.shares, i.threshold, i.threshold)
 	} else {
 		b.WriteString("Success! Vault is initialized\n")
 	}
@@ -304,32 +316,33 @@ func (i *initFlags) show(c *call, a *vault.Answer) error {
 }
 
 func operatorUnseal(e *command.Env) *cobra.Command {
-	return with(e, "unseal [KEY]", "Give one share of the key", 0, 1, func(cmd *cobra.Command) func(*call, []string) error {
-		f := cmd.Flags()
-		reset := f.Bool("reset", false, "forget the shares that were given so far")
-		migrate := f.Bool("migrate", false, "go to another seal")
-		return func(c *call, args []string) error {
-			body := map[string]any{"reset": *reset, "migrate": *migrate}
-			if !*reset {
-				key, err := c.share(args)
+	return with(e, "unseal [KEY]", "Give one share of the key", 0, 1,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			f := cmd.Flags()
+			reset := f.Bool("reset", false, "forget the shares that were given so far")
+			migrate := f.Bool("migrate", false, "go to another seal")
+			return func(c *call, args []string) error {
+				body := map[string]any{"reset": *reset, "migrate": *migrate}
+				if !*reset {
+					key, err := c.share(args)
+					if err != nil {
+						return err
+					}
+					body["key"] = key
+				}
+				a, err := c.do("PUT", "sys/unseal", body)
+				if err != nil {
+					return doing("unsealing", err)
+				}
+				var st sealStatus
+				if err := command.Decode(a.Raw, &st); err != nil {
+					return err
+				}
+				leader, err := c.leader(st.Sealed)
 				if err != nil {
 					return err
 				}
-				body["key"] = key
+				return c.showStatus(&st, leader)
 			}
-			a, err := c.do("PUT", "sys/unseal", body)
-			if err != nil {
-				return doing("unsealing", err)
-			}
-			var st sealStatus
-			if err := command.Decode(a.Raw, &st); err != nil {
-				return err
-			}
-			leader, err := c.leader(st.Sealed)
-			if err != nil {
-				return err
-			}
-			return c.showStatus(&st, leader)
-		}
-	})
+		})
 }

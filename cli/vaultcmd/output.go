@@ -196,8 +196,10 @@ func authRows(a *vault.Auth) [][]string {
 	if a.TokenPolicies == nil {
 		a.TokenPolicies = policies
 	}
-	rows := [][]string{{"token", a.ClientToken}, {"token_accessor", a.Accessor}, {"token_duration", duration}, {"token_renewable", fmt.Sprint(a.Renewable)},
-		{"token_policies", quoted(a.TokenPolicies)}, {"identity_policies", quoted(a.IdentityPolicies)}, {"policies", quoted(policies)}}
+	rows := [][]string{{"token", a.ClientToken}, {"token_accessor", a.Accessor}, {"token_duration", duration},
+		{"token_renewable", fmt.Sprint(a.Renewable)},
+		{"token_policies", quoted(a.TokenPolicies)}, {"identity_policies", quoted(a.IdentityPolicies)},
+		{"policies", quoted(policies)}}
 	for _, k := range command.SortedKeys(a.Metadata) {
 		rows = append(rows, []string{"token_meta_" + k, a.Metadata[k]})
 	}
@@ -205,7 +207,8 @@ func authRows(a *vault.Auth) [][]string {
 }
 
 func wrapRows(w *vault.WrapInfo) [][]string {
-	rows := [][]string{{"wrapping_token", w.Token}, {"wrapping_accessor", w.Accessor}, {"wrapping_token_ttl", human(w.TTL)},
+	rows := [][]string{{"wrapping_token", w.Token}, {"wrapping_accessor", w.Accessor},
+		{"wrapping_token_ttl", human(w.TTL)},
 		{"wrapping_token_creation_time", w.CreationTime}, {"wrapping_token_creation_path", w.CreationPath}}
 	if w.WrappedAccessor != "" {
 		rows = append(rows, []string{"wrapped_accessor", w.WrappedAccessor})
@@ -231,7 +234,8 @@ func (c *call) secret(a *vault.Answer) error {
 	var rows [][]string
 	switch {
 	case a.LeaseID != "":
-		rows = [][]string{{"lease_id", a.LeaseID}, {"lease_duration", human(a.LeaseDuration)}, {"lease_renewable", fmt.Sprint(a.Renewable)}}
+		rows = [][]string{{"lease_id", a.LeaseID}, {"lease_duration", human(a.LeaseDuration)},
+			{"lease_renewable", fmt.Sprint(a.Renewable)}}
 	case a.LeaseDuration > 0:
 		rows = [][]string{{"refresh_interval", human(a.LeaseDuration)}}
 	}
@@ -262,8 +266,10 @@ func (c *call) warn(a *vault.Answer) {
 // fieldOf prints one field of an answer: what the table calls it, or a member of its data.
 func (c *call) fieldOf(a *vault.Answer) error {
 	if a.Auth != nil {
-		fields := map[string]any{"token": a.Auth.ClientToken, "token_accessor": a.Auth.Accessor, "token_duration": a.Auth.LeaseDuration,
-			"token_renewable": a.Auth.Renewable, "token_policies": a.Auth.TokenPolicies, "policies": a.Auth.Policies, "identity_policies": a.Auth.IdentityPolicies}
+		fields := map[string]any{"token": a.Auth.ClientToken, "token_accessor": a.Auth.Accessor,
+			"token_duration":  a.Auth.LeaseDuration,
+			"token_renewable": a.Auth.Renewable, "token_policies": a.Auth.TokenPolicies, "policies": a.Auth.Policies,
+			"identity_policies": a.Auth.IdentityPolicies}
 		if v, ok := fields[c.field]; ok {
 			return c.bare(v)
 		}

@@ -9,7 +9,9 @@ import (
 
 // Own builds `corbel secrets`: the few commands of every day, on a KV store of either version.
 func Own(e *command.Env, cmd *cobra.Command) {
-	cmd.Long = "Read and write secrets of KV stores of either version, at VAULT_ADDR (default\nhttp://127.0.0.1:8200, where `corbel dev` serves them). `corbel vault` has all the rest.\n\n  corbel secrets put secret/app password=x\n  corbel secrets get secret/app"
+	cmd.Long = "Read and write secrets of KV stores of either version, at VAULT_ADDR (default\nhttp://127.0.0.1:8200, " +
+		"where `corbel dev` serves them). `corbel vault` has all the rest.\n\n  corbel secrets put secret/app " +
+		"password=x\n  corbel secrets get secret/app"
 	var children []*cobra.Command
 	for _, child := range []struct {
 		use, short string
@@ -36,7 +38,8 @@ func Own(e *command.Env, cmd *cobra.Command) {
 			}
 			return k.changed(a, "Data deleted (if it existed) at: %s", args[0])
 		}},
-		{"status", "Show whether the server is unsealed: 0 yes, 2 no, 1 an error", 0, 0, func(c *call, _ []string) error { return plain(c.status()) }},
+		{"status", "Show whether the server is unsealed: 0 yes, 2 no, 1 an error", 0, 0,
+			func(c *call, _ []string) error { return plain(c.status()) }},
 	} {
 		one := &cobra.Command{Use: child.use, Short: child.short}
 		run := child.run

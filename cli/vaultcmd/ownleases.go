@@ -10,7 +10,8 @@ import (
 
 // ownLeases builds `corbel secrets leases`: what storms of leases are watched and held with.
 func ownLeases(e *command.Env, cmd *cobra.Command) {
-	cmd.Long = "Whose tokens and leases there are (top), how the revocation of those that ended goes at\neach mount (status), and a stop to it while a database or cloud is ill (pause, resume)."
+	cmd.Long = "Whose tokens and leases there are (top), how the revocation of those that ended goes at\neach mount " +
+		"(status), and a stop to it while a database or cloud is ill (pause, resume)."
 	var children []*cobra.Command
 	for _, child := range []struct {
 		use, short string
@@ -19,12 +20,15 @@ func ownLeases(e *command.Env, cmd *cobra.Command) {
 	}{
 		{"top", "Show which roles have the most live tokens and leases", 0, leasesTop},
 		{"status", "Show the progress of revocation at each mount", 0, leasesStatus},
-		{"pause [MOUNT]", "Pause revocation at a mount, or everywhere", 1, func(c *call, args []string) error { return leasesHold(c, args, "pause", "Paused") }},
-		{"resume [MOUNT]", "Resume revocation at a mount, or everywhere", 1, func(c *call, args []string) error { return leasesHold(c, args, "resume", "Resumed") }},
+		{"pause [MOUNT]", "Pause revocation at a mount, or everywhere", 1,
+			func(c *call, args []string) error { return leasesHold(c, args, "pause", "Paused") }},
+		{"resume [MOUNT]", "Resume revocation at a mount, or everywhere", 1,
+			func(c *call, args []string) error { return leasesHold(c, args, "resume", "Resumed") }},
 	} {
 		one := &cobra.Command{Use: child.use, Short: child.short}
 		run := child.run
-		finish(&call{Env: e, own: true}, one, 0, child.high, func(c *call, args []string) error { return ownEnd(c, run(c, args)) })
+		finish(&call{Env: e, own: true}, one, 0, child.high,
+			func(c *call, args []string) error { return ownEnd(c, run(c, args)) })
 		children = append(children, one)
 	}
 	command.Group(cmd, children...)
@@ -40,12 +44,14 @@ func leasesTop(c *call, _ []string) error {
 	}
 	rows := [][]string{}
 	for _, one := range objects(a.Data["by_role"]) {
-		rows = append(rows, []string{plainText(one["mount"]), plainText(one["type"]), plainText(one["role"]), plainText(one["tokens"]), plainText(one["leases"])})
+		rows = append(rows, []string{plainText(one["mount"]), plainText(one["type"]), plainText(one["role"]),
+			plainText(one["tokens"]), plainText(one["leases"])})
 	}
 	if err := c.columns([]string{"Mount", "Type", "Role", "Tokens", "Leases"}, rows); err != nil {
 		return err
 	}
-	return c.Printf("%s tokens and %s leases of %s roles, as of %s\n", plainText(a.Data["tokens"]), plainText(a.Data["leases"]), plainText(a.Data["roles"]), plainText(a.Data["as_of"]))
+	return c.Printf("%s tokens and %s leases of %s roles, as of %s\n", plainText(a.Data["tokens"]),
+		plainText(a.Data["leases"]), plainText(a.Data["roles"]), plainText(a.Data["as_of"]))
 }
 
 func leasesStatus(c *call, _ []string) error {
@@ -68,10 +74,12 @@ func leasesStatus(c *call, _ []string) error {
 				left = human(seconds)
 			}
 		}
-		rows = append(rows, []string{plainText(one["mount"]), state, plainText(one["due"]), plainText(one["in_flight"]), rounded(one["per_second"]), left,
+		rows = append(rows, []string{plainText(one["mount"]), state, plainText(one["due"]), plainText(one["in_flight"]),
+			rounded(one["per_second"]), left,
 			plainText(one["failed"]), plainText(one["last_error"])})
 	}
-	if err := c.columns([]string{"Mount", "State", "Due", "Under way", "Per second", "Left", "Failed", "Last error"}, rows); err != nil {
+	if err := c.columns([]string{"Mount", "State", "Due", "Under way", "Per second", "Left", "Failed", "Last error"},
+		rows); err != nil {
 		return err
 	}
 	return c.Printf("Prefixes that wait to be revoked: %s\n", plainText(a.Data["prefixes_waiting"]))

@@ -15,7 +15,8 @@ import (
 func pgpKey(flag, name string) (string, error) {
 	name = strings.TrimSpace(name)
 	if strings.HasPrefix(name, "keybase:") {
-		return "", command.Usagef("-%s: keys are not asked of Keybase: export the key of %q to a file", flag, strings.TrimPrefix(name, "keybase:"))
+		return "", command.Usagef("-%s: keys are not asked of Keybase: export the key of %q to a file", flag,
+			strings.TrimPrefix(name, "keybase:"))
 	}
 	text, err := os.ReadFile(strings.TrimPrefix(name, "@"))
 	if err != nil {

@@ -25,53 +25,59 @@ func operatorRaft(e *command.Env) *cobra.Command {
 	}
 	return command.Named("raft", "Look after the servers of a Raft cluster", raftJoin(e),
 		leaf(e, "list-peers", "List the servers of the cluster", 0, 0, (*call).listPeers),
-		peer("remove-peer", "removing the peer from the Raft cluster", "Remove a server from the cluster", "Peer removed successfully!"),
+		peer("remove-peer", "removing the peer from the Raft cluster", "Remove a server from the cluster",
+			"Peer removed successfully!"),
 		peer("promote", "promoting the server", "Give a server a vote", "The server has a vote."),
 		peer("demote", "demoting the server", "Take a server's vote away", "The server has no vote."),
 		command.Named("snapshot", "Save and restore the whole storage",
 			leaf(e, "save FILE", "Save the storage to a file", 1, 1, (*call).saveSnapshot), raftRestore(e)),
 		command.Named("autopilot", "How the cluster looks after itself",
-			leaf(e, "state", "Show the health of the servers", 0, 0, func(c *call, _ []string) error { return c.pilot("state") }),
-			leaf(e, "get-config", "Show the settings", 0, 0, func(c *call, _ []string) error { return c.pilot("configuration") }), setPilot(e)))
+			leaf(e, "state", "Show the health of the servers", 0, 0,
+				func(c *call, _ []string) error { return c.pilot("state") }),
+			leaf(e, "get-config", "Show the settings", 0, 0, func(c *call, _ []string) error {
+				return c.pilot("configuration")
+			}), setPilot(e)))
 }
 
 func raftJoin(e *command.Env) *cobra.Command {
-	return with(e, "join LEADER_API_ADDR", "Join the cluster of another server", 1, 1, func(cmd *cobra.Command) func(*call, []string) error {
-		f := cmd.Flags()
-		files := map[string]*string{}
-		for name, key := range map[string]string{"leader-ca-cert": "leader_ca_cert", "leader-client-cert": "leader_client_cert", "leader-client-key": "leader_client_key"} {
-			files[key] = f.String(name, "", "PEM, or @file")
-		}
-		serverName := f.String("leader-tls-servername", "", "name that the other server's certificate must have")
-		nonVoter := f.Bool("non-voter", false, "replicate, and never have a vote")
-		retry := f.Bool("retry", false, "no effect: retry_join in the configuration tries again")
-		return func(c *call, args []string) error {
-			body := map[string]any{"leader_api_addr": args[0], "non_voter": *nonVoter, "retry": *retry}
-			put(body, "leader_tls_servername", *serverName)
-			for key, text := range files {
-				if path, isFile := strings.CutPrefix(*text, "@"); isFile {
-					raw, err := command.ReadFile(path)
-					if err != nil {
-						return err
+	return with(e, "join LEADER_API_ADDR", "Join the cluster of another server", 1, 1,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			f := cmd.Flags()
+			files := map[string]*string{}
+			for name, key := range map[string]string{"leader-ca-cert": "leader_ca_cert",
+				"leader-client-cert": "leader_client_cert", "leader-client-key": "leader_client_key"} {
+				files[key] = f.String(name, "", "PEM, or @file")
+			}
+			serverName := f.String("leader-tls-servername", "", "name that the other server's certificate must have")
+			nonVoter := f.Bool("non-voter", false, "replicate, and never have a vote")
+			retry := f.Bool("retry", false, "no effect: retry_join in the configuration tries again")
+			return func(c *call, args []string) error {
+				body := map[string]any{"leader_api_addr": args[0], "non_voter": *nonVoter, "retry": *retry}
+				put(body, "leader_tls_servername", *serverName)
+				for key, text := range files {
+					if path, isFile := strings.CutPrefix(*text, "@"); isFile {
+						raw, err := command.ReadFile(path)
+						if err != nil {
+							return err
+						}
+						*text = string(raw)
 					}
-					*text = string(raw)
+					put(body, key, *text)
 				}
-				put(body, key, *text)
+				a, err := c.do("PUT", "sys/storage/raft/join", body)
+				if err != nil {
+					return doing("joining the node to the Raft cluster", err)
+				}
+				var out map[string]any
+				if err := command.Decode(a.Raw, &out); err != nil {
+					return err
+				}
+				if done, err := c.structured(out); done {
+					return err
+				}
+				return c.pairs([][]string{{"Joined", shown(out["joined"])}})
 			}
-			a, err := c.do("PUT", "sys/storage/raft/join", body)
-			if err != nil {
-				return doing("joining the node to the Raft cluster", err)
-			}
-			var out map[string]any
-			if err := command.Decode(a.Raw, &out); err != nil {
-				return err
-			}
-			if done, err := c.structured(out); done {
-				return err
-			}
-			return c.pairs([][]string{{"Joined", shown(out["joined"])}})
-		}
-	})
+		})
 }
 
 func (c *call) listPeers([]string) error {
@@ -110,7 +116,8 @@ func (c *call) pilot(what string) error {
 		if servers, ok := value.(map[string]any); ok {
 			for _, id := range command.SortedKeys(servers) {
 				s, _ := servers[id].(map[string]any)
-				rows = append(rows, []string{"Server " + id, fmt.Sprintf("%s, %s, healthy %s, last contact %s", shown(s["address"]), shown(s["status"]), shown(s["healthy"]), shown(s["last_contact"]))})
+				rows = append(rows, []string{"Server " + id, fmt.Sprintf("%s, %s, healthy %s, last contact %s", shown(s["address"]),
+					shown(s["status"]), shown(s["healthy"]), shown(s["last_contact"]))})
 			}
 			continue
 		}
@@ -122,12 +129,14 @@ func (c *call) pilot(what string) error {
 func setPilot(e *command.Env) *cobra.Command {
 	return with(e, "set-config", "Change the settings", 0, 0, func(cmd *cobra.Command) func(*call, []string) error {
 		f := cmd.Flags()
-		for _, name := range []string{"cleanup-dead-servers", "last-contact-threshold", "dead-server-last-contact-threshold", "max-trailing-logs", "min-quorum", "server-stabilization-time"} {
+		for _, name := range []string{"cleanup-dead-servers", "last-contact-threshold", "dead-server-last-contact-threshold",
+			"max-trailing-logs", "min-quorum", "server-stabilization-time"} {
 			f.String(name, "", "see docs/secrets.md")
 		}
 		return func(c *call, _ []string) error {
 			body := map[string]any{}
-			for _, name := range []string{"cleanup-dead-servers", "last-contact-threshold", "dead-server-last-contact-threshold", "max-trailing-logs", "min-quorum", "server-stabilization-time"} {
+			for _, name := range []string{"cleanup-dead-servers", "last-contact-threshold", "dead-server-last-contact-threshold",
+				"max-trailing-logs", "min-quorum", "server-stabilization-time"} {
 				if f.Changed(name) {
 					body[strings.ReplaceAll(name, "-", "_")] = f.Lookup(name).Value.String()
 				}
@@ -170,26 +179,27 @@ func (c *call) saveSnapshot(args []string) (err error) {
 }
 
 func raftRestore(e *command.Env) *cobra.Command {
-	return with(e, "restore FILE", "Replace the storage by a file", 1, 1, func(cmd *cobra.Command) func(*call, []string) error {
-		force := cmd.Flags().Bool("force", false, "also when it is under other unseal keys")
-		return func(c *call, args []string) error {
-			f, err := os.Open(args[0])
-			if err != nil {
-				return err
+	return with(e, "restore FILE", "Replace the storage by a file", 1, 1,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			force := cmd.Flags().Bool("force", false, "also when it is under other unseal keys")
+			return func(c *call, args []string) error {
+				f, err := os.Open(args[0])
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				path := "sys/storage/raft/snapshot"
+				if *force {
+					path += "-force"
+				}
+				out, err := c.client.Stream(c.ctx(), "POST", path, f)
+				if err != nil {
+					return doing("installing the snapshot", err)
+				}
+				_ = out.Close()
+				return c.success("Restored the snapshot %s", args[0])
 			}
-			defer f.Close()
-			path := "sys/storage/raft/snapshot"
-			if *force {
-				path += "-force"
-			}
-			out, err := c.client.Stream(c.ctx(), "POST", path, f)
-			if err != nil {
-				return doing("installing the snapshot", err)
-			}
-			_ = out.Close()
-			return c.success("Restored the snapshot %s", args[0])
-		}
-	})
+		})
 }
 
 // operatorMembers builds operator members.
@@ -206,7 +216,8 @@ func operatorMembers(e *command.Env) *cobra.Command {
 		var rows [][]string
 		for _, one := range nodes {
 			n, _ := one.(map[string]any)
-			rows = append(rows, []string{shown(n["hostname"]), shown(n["api_address"]), shown(n["cluster_address"]), shown(n["active_node"]), shown(n["version"]), orNA(n["last_echo"])})
+			rows = append(rows, []string{shown(n["hostname"]), shown(n["api_address"]), shown(n["cluster_address"]),
+				shown(n["active_node"]), shown(n["version"]), orNA(n["last_echo"])})
 		}
 		slices.SortStableFunc(rows, func(a, b []string) int { return strings.Compare(b[3], a[3]) })
 		return c.columns([]string{"Host Name", "API Address", "Cluster Address", "Active Node", "Version", "Last Echo"}, rows)

@@ -68,54 +68,61 @@ func (c *call) told(out map[string]any, names [][2]string) error {
 
 // operatorRekey builds operator rekey.
 func operatorRekey(e *command.Env) *cobra.Command {
-	return with(e, "rekey [KEY]", "Make new shares of the unseal key, or of the recovery key", 0, 1, func(cmd *cobra.Command) func(*call, []string) error {
-		f := cmd.Flags()
-		start, cancel, status := f.Bool("init", false, "begin"), f.Bool("cancel", false, "give up"), f.Bool("status", false, "show how far it is")
-		shares, threshold := f.IntP("key-shares", "n", 5, "number of new shares"), f.IntP("key-threshold", "t", 3, "how many of them unseal")
-		verify, proving := f.Bool("verify", false, "with -init: the new shares hold once enough were given back; else: give one of them"), new(bool)
-		nonce, target := f.String("nonce", "", "the attempt that the share is for"), f.String("target", "barrier", "barrier or recovery")
-		pgp := f.StringSlice("pgp-keys", nil, "files of OpenPGP keys, one for each share, to encrypt the new shares for")
-		backup := f.Bool("backup", false, "with -init and -pgp-keys: the server keeps the encrypted shares")
-		retrieve, forget := f.Bool("backup-retrieve", false, "show the encrypted shares that the server keeps"), f.Bool("backup-delete", false, "have the server forget them")
-		return func(c *call, args []string) error {
-			path := "sys/rekey/"
-			switch *target {
-			case "barrier":
-			case "recovery", "hsm":
-				path = "sys/rekey-recovery-key/"
-			default:
-				return command.Usagef("-target must be barrier or recovery")
-			}
-			*proving = *verify && !*start
-			step := "init"
-			if *proving {
-				step = "verify"
-			}
-			switch {
-			case *start:
-				body := map[string]any{"secret_shares": *shares, "secret_threshold": *threshold, "require_verification": *verify, "backup": *backup}
-				if err := putPGP(body, "pgp_keys", "pgp-keys", *pgp); err != nil {
-					return err
+	return with(e, "rekey [KEY]", "Make new shares of the unseal key, or of the recovery key", 0, 1,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			f := cmd.Flags()
+			start, cancel, status := f.Bool("init", false, "begin"), f.Bool("cancel", false, "give up"),
+				f.Bool("status", false, "show how far it is")
+			shares, threshold := f.IntP("key-shares", "n", 5, "number of new shares"),
+				f.IntP("key-threshold", "t", 3, "how many of them unseal")
+			verify, proving := f.Bool("verify", false,
+				"with -init: the new shares hold once enough were given back; else: give one of them"), new(bool)
+			nonce, target := f.String("nonce", "", "the attempt that the share is for"),
+				f.String("target", "barrier", "barrier or recovery")
+			pgp := f.StringSlice("pgp-keys", nil, "files of OpenPGP keys, one for each share, to encrypt the new shares for")
+			backup := f.Bool("backup", false, "with -init and -pgp-keys: the server keeps the encrypted shares")
+			retrieve, forget := f.Bool("backup-retrieve", false, "show the encrypted shares that the server keeps"),
+				f.Bool("backup-delete", false, "have the server forget them")
+			return func(c *call, args []string) error {
+				path := "sys/rekey/"
+				switch *target {
+				case "barrier":
+				case "recovery", "hsm":
+					path = "sys/rekey-recovery-key/"
+				default:
+					return command.Usagef("-target must be barrier or recovery")
 				}
-				return c.rekeyStep("initializing rekey", "PUT", path+"init", body)
-			case *cancel:
-				if _, err := c.body("canceling rekey", "DELETE", path+step, nil); err != nil {
-					return err
+				*proving = *verify && !*start
+				step := "init"
+				if *proving {
+					step = "verify"
 				}
-				return c.success("Canceled rekeying (if it was started)")
-			case *retrieve:
-				return c.showBackup(backupPath(path))
-			case *forget:
-				if _, err := c.body("deleting the backup", "DELETE", backupPath(path), nil); err != nil {
-					return err
+				switch {
+				case *start:
+					body := map[string]any{"secret_shares": *shares, "secret_threshold": *threshold, "require_verification": *verify,
+						"backup": *backup}
+					if err := putPGP(body, "pgp_keys", "pgp-keys", *pgp); err != nil {
+						return err
+					}
+					return c.rekeyStep("initializing rekey", "PUT", path+"init", body)
+				case *cancel:
+					if _, err := c.body("canceling rekey", "DELETE", path+step, nil); err != nil {
+						return err
+					}
+					return c.success("Canceled rekeying (if it was started)")
+				case *retrieve:
+					return c.showBackup(backupPath(path))
+				case *forget:
+					if _, err := c.body("deleting the backup", "DELETE", backupPath(path), nil); err != nil {
+						return err
+					}
+					return c.success("Deleted stored keys (if they existed)")
+				case *status:
+					return c.rekeyStep("reading rekey status", "GET", path+step, nil)
 				}
-				return c.success("Deleted stored keys (if they existed)")
-			case *status:
-				return c.rekeyStep("reading rekey status", "GET", path+step, nil)
+				return c.rekeyShare(path, step, *nonce, args)
 			}
-			return c.rekeyShare(path, step, *nonce, args)
-		}
-	})
+		})
 }
 
 // backupPath is where the encrypted shares of a kind are.
@@ -177,8 +184,10 @@ func (c *call) rekeyStep(what, method, path string, in map[string]any) error {
 	}
 	keys, _ := out["keys_base64"].([]any)
 	if len(keys) == 0 || c.format != "table" || c.field != "" {
-		return c.told(out, [][2]string{{"Nonce", "nonce"}, {"Started", "started"}, {"Rekey Progress", "progress"}, {"Required", "required"}, {"New Shares", "n"},
-			{"New Threshold", "t"}, {"Verification Required", "verification_required"}, {"Verification Nonce", "verification_nonce"}, {"PGP Fingerprints", "pgp_fingerprints"}, {"Complete", "complete"}})
+		return c.told(out, [][2]string{{"Nonce", "nonce"}, {"Started", "started"}, {"Rekey Progress", "progress"},
+			{"Required", "required"}, {"New Shares", "n"},
+			{"New Threshold", "t"}, {"Verification Required", "verification_required"},
+			{"Verification Nonce", "verification_nonce"}, {"PGP Fingerprints", "pgp_fingerprints"}, {"Complete", "complete"}})
 	}
 	var b strings.Builder
 	prints, _ := out["pgp_fingerprints"].([]any)
@@ -191,79 +200,90 @@ func (c *call) rekeyStep(what, method, path string, in map[string]any) error {
 	}
 	fmt.Fprintf(&b, "\nOperation nonce: %s\n", shown(out["nonce"]))
 	if out["verification_required"] == true {
-		fmt.Fprintf(&b, "\nThe present shares hold until enough of the new ones were given back:\n`operator rekey -verify -nonce=%s`\n", shown(out["verification_nonce"]))
+		fmt.Fprintf(&b, "\nThe present shares hold until enough of the new ones were given back:\n`operator rekey -verify "+
+			"-nonce=%s`\n", shown(out["verification_nonce"]))
 	} else {
 		b.WriteString("\nThe new shares hold from now on, and the former ones open nothing any more.\n")
 	}
 	return c.Printf("%s", b.String())
 }
 
+// rootRows are what generate-root shows of an attempt.
+var rootRows = [][2]string{
+	{"Nonce", "nonce"}, {"Started", "started"}, {"Progress", "progress"}, {"Required", "required"},
+	{"Complete", "complete"}, {"OTP", "otp"}, {"OTP Length", "otp_length"},
+	{"PGP Fingerprint", "pgp_fingerprint"}, {"Encoded Token", "encoded_token"},
+}
+
 // operatorGenerateRoot builds operator generate-root.
 func operatorGenerateRoot(e *command.Env) *cobra.Command {
-	return with(e, "generate-root [KEY]", "Make a root token with shares", 0, 1, func(cmd *cobra.Command) func(*call, []string) error {
-		f := cmd.Flags()
-		start, cancel, status := f.Bool("init", false, "begin"), f.Bool("cancel", false, "give up"), f.Bool("status", false, "show how far it is")
-		decode, draw := f.String("decode", "", "take the one-time password off an encoded token"), f.Bool("generate-otp", false, "draw a one-time password")
-		otp, nonce, pgp := f.String("otp", "", "one-time password"), f.String("nonce", "", "the attempt that the share is for"), f.String("pgp-key", "", "file of the OpenPGP key to encrypt the token for")
-		const path = "sys/generate-root/"
-		rows := [][2]string{{"Nonce", "nonce"}, {"Started", "started"}, {"Progress", "progress"}, {"Required", "required"}, {"Complete", "complete"}, {"OTP", "otp"},
-			{"OTP Length", "otp_length"}, {"PGP Fingerprint", "pgp_fingerprint"}, {"Encoded Token", "encoded_token"}}
-		step := func(c *call, what, method, path string, in map[string]any) error {
-			out, err := c.body(what, method, path, in)
-			if err != nil {
-				return err
-			}
-			return c.told(out, rows)
-		}
-		return func(c *call, args []string) error {
-			switch {
-			case *decode != "":
-				token, err := decodeRoot(*decode, *otp)
+	return with(e, "generate-root [KEY]", "Make a root token with shares", 0, 1,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			f := cmd.Flags()
+			start, cancel, status := f.Bool("init", false, "begin"), f.Bool("cancel", false, "give up"),
+				f.Bool("status", false, "show how far it is")
+			decode, draw := f.String("decode", "", "take the one-time password off an encoded token"),
+				f.Bool("generate-otp", false, "draw a one-time password")
+			otp, nonce, pgp := f.String("otp", "", "one-time password"),
+				f.String("nonce", "", "the attempt that the share is for"),
+				f.String("pgp-key", "", "file of the OpenPGP key to encrypt the token for")
+			const path = "sys/generate-root/"
+			step := func(c *call, what, method, path string, in map[string]any) error {
+				out, err := c.body(what, method, path, in)
 				if err != nil {
 					return err
 				}
-				return c.Printf("%s\n", token)
-			case *draw:
-				st, err := c.body("asking how long the password is to be", "PUT", path+"attempt", map[string]any{})
+				return c.told(out, rootRows)
+			}
+			return func(c *call, args []string) error {
+				switch {
+				case *decode != "":
+					token, err := decodeRoot(*decode, *otp)
+					if err != nil {
+						return err
+					}
+					return c.Printf("%s\n", token)
+				case *draw:
+					st, err := c.body("asking how long the password is to be", "PUT", path+"attempt", map[string]any{})
+					if err != nil {
+						return err
+					}
+					if _, err := c.body("giving the attempt up", "DELETE", path+"attempt", nil); err != nil {
+						return err
+					}
+					return c.Printf("%s\n", shown(st["otp"]))
+				case *start:
+					body := map[string]any{}
+					put(body, "otp", *otp)
+					if err := putOnePGP(body, "pgp_key", "pgp-key", *pgp); err != nil {
+						return err
+					}
+					return step(c, "initializing root generation", "PUT", path+"attempt", body)
+				case *cancel:
+					if _, err := c.body("canceling root generation", "DELETE", path+"attempt", nil); err != nil {
+						return err
+					}
+					return c.success("Root token generation canceled (if it was started)")
+				case *status:
+					return step(c, "reading root generation status", "GET", path+"attempt", nil)
+				}
+				if *nonce == "" {
+					st, err := c.body("reading root generation status", "GET", path+"attempt", nil)
+					if err != nil {
+						return err
+					}
+					if st["started"] != true {
+						return errors.New("no root generation is in progress: start one with -init")
+					}
+					*nonce = plainText(st["nonce"])
+				}
+				key, err := c.share(args)
 				if err != nil {
 					return err
 				}
-				if _, err := c.body("giving the attempt up", "DELETE", path+"attempt", nil); err != nil {
-					return err
-				}
-				return c.Printf("%s\n", shown(st["otp"]))
-			case *start:
-				body := map[string]any{}
-				put(body, "otp", *otp)
-				if err := putOnePGP(body, "pgp_key", "pgp-key", *pgp); err != nil {
-					return err
-				}
-				return step(c, "initializing root generation", "PUT", path+"attempt", body)
-			case *cancel:
-				if _, err := c.body("canceling root generation", "DELETE", path+"attempt", nil); err != nil {
-					return err
-				}
-				return c.success("Root token generation canceled (if it was started)")
-			case *status:
-				return step(c, "reading root generation status", "GET", path+"attempt", nil)
+				return step(c, "posting the share", "PUT", path+"update", map[string]any{"key": key, "nonce": *nonce})
 			}
-			if *nonce == "" {
-				st, err := c.body("reading root generation status", "GET", path+"attempt", nil)
-				if err != nil {
-					return err
-				}
-				if st["started"] != true {
-					return errors.New("no root generation is in progress: start one with -init")
-				}
-				*nonce = plainText(st["nonce"])
-			}
-			key, err := c.share(args)
-			if err != nil {
-				return err
-			}
-			return step(c, "posting the share", "PUT", path+"update", map[string]any{"key": key, "nonce": *nonce})
-		}
-	})
+		})
 }
 
 // decodeRoot takes the password off a token.

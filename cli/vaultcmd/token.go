@@ -53,9 +53,11 @@ func (t *tokenFlags) body() (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := map[string]any{"renewable": t.renewable, "no_default_policy": t.noDefault, "no_parent": t.orphan, "num_uses": t.uses}
-	for name, v := range map[string]string{"id": t.id, "display_name": t.displayName, "ttl": t.ttl, "explicit_max_ttl": t.explicitMax,
-		"period": t.period, "type": t.kind, "entity_alias": t.entityAlias} {
+	body := map[string]any{"renewable": t.renewable, "no_default_policy": t.noDefault, "no_parent": t.orphan,
+		"num_uses": t.uses}
+	for name, v := range map[string]string{"id": t.id, "display_name": t.displayName, "ttl": t.ttl,
+		"explicit_max_ttl": t.explicitMax,
+		"period":           t.period, "type": t.kind, "entity_alias": t.entityAlias} {
 		put(body, name, v)
 	}
 	if len(t.policies) > 0 {
@@ -90,114 +92,119 @@ func tokenCreate(e *command.Env) *cobra.Command {
 }
 
 func tokenLookup(e *command.Env) *cobra.Command {
-	return with(e, "lookup [TOKEN]", "Show a token's properties; default one's own", 0, 1, func(cmd *cobra.Command) func(*call, []string) error {
-		accessor := cmd.Flags().Bool("accessor", false, "the argument is an accessor")
-		return func(c *call, args []string) error {
-			method, path, body := "GET", "auth/token/lookup-self", any(nil)
-			switch {
-			case *accessor && len(args) == 0:
-				return command.Usagef("Not enough arguments with -accessor: give the accessor")
-			case *accessor:
-				method, path, body = "POST", "auth/token/lookup-accessor", map[string]string{"accessor": args[0]}
-			case len(args) == 1:
-				method, path, body = "POST", "auth/token/lookup", map[string]string{"token": args[0]}
+	return with(e, "lookup [TOKEN]", "Show a token's properties; default one's own", 0, 1,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			accessor := cmd.Flags().Bool("accessor", false, "the argument is an accessor")
+			return func(c *call, args []string) error {
+				method, path, body := "GET", "auth/token/lookup-self", any(nil)
+				switch {
+				case *accessor && len(args) == 0:
+					return command.Usagef("Not enough arguments with -accessor: give the accessor")
+				case *accessor:
+					method, path, body = "POST", "auth/token/lookup-accessor", map[string]string{"accessor": args[0]}
+				case len(args) == 1:
+					method, path, body = "POST", "auth/token/lookup", map[string]string{"token": args[0]}
+				}
+				a, err := c.do(method, path, body)
+				if err != nil {
+					return doing("looking up token", err)
+				}
+				return c.secret(a)
 			}
-			a, err := c.do(method, path, body)
-			if err != nil {
-				return doing("looking up token", err)
-			}
-			return c.secret(a)
-		}
-	})
+		})
 }
 
 func tokenRenew(e *command.Env) *cobra.Command {
-	return with(e, "renew [TOKEN]", "Let a token live longer; default one's own", 0, 1, func(cmd *cobra.Command) func(*call, []string) error {
-		accessor := cmd.Flags().Bool("accessor", false, "the argument is an accessor")
-		increment := cmd.Flags().StringP("increment", "i", "", "for how long")
-		return func(c *call, args []string) error {
-			if err := checkDuration("increment", *increment); err != nil {
-				return err
+	return with(e, "renew [TOKEN]", "Let a token live longer; default one's own", 0, 1,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			accessor := cmd.Flags().Bool("accessor", false, "the argument is an accessor")
+			increment := cmd.Flags().StringP("increment", "i", "", "for how long")
+			return func(c *call, args []string) error {
+				if err := checkDuration("increment", *increment); err != nil {
+					return err
+				}
+				body, path := map[string]any{}, "auth/token/renew-self"
+				put(body, "increment", *increment)
+				switch {
+				case *accessor && len(args) == 0:
+					return command.Usagef("Not enough arguments with -accessor: give the accessor")
+				case *accessor:
+					path, body["accessor"] = "auth/token/renew-accessor", args[0]
+				case len(args) == 1:
+					path, body["token"] = "auth/token/renew", args[0]
+				}
+				a, err := c.do("PUT", path, body)
+				if err != nil {
+					return doing("renewing token", err)
+				}
+				return c.secret(a)
 			}
-			body, path := map[string]any{}, "auth/token/renew-self"
-			put(body, "increment", *increment)
-			switch {
-			case *accessor && len(args) == 0:
-				return command.Usagef("Not enough arguments with -accessor: give the accessor")
-			case *accessor:
-				path, body["accessor"] = "auth/token/renew-accessor", args[0]
-			case len(args) == 1:
-				path, body["token"] = "auth/token/renew", args[0]
-			}
-			a, err := c.do("PUT", path, body)
-			if err != nil {
-				return doing("renewing token", err)
-			}
-			return c.secret(a)
-		}
-	})
+		})
 }
 
 func tokenRevoke(e *command.Env) *cobra.Command {
-	return with(e, "revoke [TOKEN]", "End a token and all below it", 0, 1, func(cmd *cobra.Command) func(*call, []string) error {
-		f := cmd.Flags()
-		accessor := f.Bool("accessor", false, "the argument is an accessor")
-		self := f.Bool("self", false, "end one's own")
-		mode := f.String("mode", "", "orphan: leave the tokens below it alive; path: all tokens that were made below a path of auth")
-		return func(c *call, args []string) error {
-			path, body := "auth/token/revoke", map[string]any{}
-			switch {
-			case *self == (len(args) == 1):
-				return command.Usagef("Give a token, or -self, and not both")
-			case *self:
-				path = "auth/token/revoke-self"
-			case *accessor && *mode != "":
-				return command.Usagef("Cannot use -accessor with -mode")
-			case *accessor:
-				path, body["accessor"] = "auth/token/revoke-accessor", args[0]
-			case *mode == "orphan":
-				path, body["token"] = "auth/token/revoke-orphan", args[0]
-			case *mode == "path":
-				path = "sys/leases/revoke-prefix/" + clean(args[0])
-			case *mode != "":
-				return command.Usagef("Invalid mode: %s; it is orphan or path", *mode)
-			default:
-				body["token"] = args[0]
+	return with(e, "revoke [TOKEN]", "End a token and all below it", 0, 1,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			f := cmd.Flags()
+			accessor := f.Bool("accessor", false, "the argument is an accessor")
+			self := f.Bool("self", false, "end one's own")
+			mode := f.String("mode", "", "orphan: leave the tokens below it alive; path: all tokens that were made below a "+
+				"path of auth")
+			return func(c *call, args []string) error {
+				path, body := "auth/token/revoke", map[string]any{}
+				switch {
+				case *self == (len(args) == 1):
+					return command.Usagef("Give a token, or -self, and not both")
+				case *self:
+					path = "auth/token/revoke-self"
+				case *accessor && *mode != "":
+					return command.Usagef("Cannot use -accessor with -mode")
+				case *accessor:
+					path, body["accessor"] = "auth/token/revoke-accessor", args[0]
+				case *mode == "orphan":
+					path, body["token"] = "auth/token/revoke-orphan", args[0]
+				case *mode == "path":
+					path = "sys/leases/revoke-prefix/" + clean(args[0])
+				case *mode != "":
+					return command.Usagef("Invalid mode: %s; it is orphan or path", *mode)
+				default:
+					body["token"] = args[0]
+				}
+				a, err := c.do("PUT", path, body)
+				if err != nil {
+					return doing("revoking token", err)
+				}
+				return c.changed(a, "Revoked token (if it existed)")
 			}
-			a, err := c.do("PUT", path, body)
-			if err != nil {
-				return doing("revoking token", err)
-			}
-			return c.changed(a, "Revoked token (if it existed)")
-		}
-	})
+		})
 }
 
 func tokenCapabilities(e *command.Env) *cobra.Command {
-	return with(e, "capabilities [TOKEN] PATH", "Show what a token may do at a path", 1, 2, func(cmd *cobra.Command) func(*call, []string) error {
-		accessor := cmd.Flags().Bool("accessor", false, "the first argument is an accessor")
-		return func(c *call, args []string) error {
-			path, body := "sys/capabilities-self", map[string]any{"path": args[len(args)-1]}
-			switch {
-			case *accessor && len(args) == 1:
-				return command.Usagef("Not enough arguments with -accessor: give the accessor and the path")
-			case *accessor:
-				path, body["accessor"] = "sys/capabilities-accessor", args[0]
-			case len(args) == 2:
-				path, body["token"] = "sys/capabilities", args[0]
+	return with(e, "capabilities [TOKEN] PATH", "Show what a token may do at a path", 1, 2,
+		func(cmd *cobra.Command) func(*call, []string) error {
+			accessor := cmd.Flags().Bool("accessor", false, "the first argument is an accessor")
+			return func(c *call, args []string) error {
+				path, body := "sys/capabilities-self", map[string]any{"path": args[len(args)-1]}
+				switch {
+				case *accessor && len(args) == 1:
+					return command.Usagef("Not enough arguments with -accessor: give the accessor and the path")
+				case *accessor:
+					path, body["accessor"] = "sys/capabilities-accessor", args[0]
+				case len(args) == 2:
+					path, body["token"] = "sys/capabilities", args[0]
+				}
+				a, err := c.do("POST", path, body)
+				if err != nil {
+					return doing("listing capabilities", err)
+				}
+				list := texts(a.Data["capabilities"])
+				slices.Sort(list)
+				if done, err := c.structured(list); done {
+					return err
+				}
+				return c.Printf("%s\n", strings.Join(list, ", "))
 			}
-			a, err := c.do("POST", path, body)
-			if err != nil {
-				return doing("listing capabilities", err)
-			}
-			list := texts(a.Data["capabilities"])
-			slices.Sort(list)
-			if done, err := c.structured(list); done {
-				return err
-			}
-			return c.Printf("%s\n", strings.Join(list, ", "))
-		}
-	})
+		})
 }
 
 // Print builds print.

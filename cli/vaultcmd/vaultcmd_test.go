@@ -40,18 +40,20 @@ func (a *asked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // run calls one command and gives its output and exit code.
-func run(t *testing.T, a *asked, env map[string]string, build func(*command.Env, *cobra.Command), in string, args ...string) (out, errs string, code int) {
+func run(t *testing.T, a *asked, env map[string]string, build func(*command.Env, *cobra.Command), in string,
+	args ...string) (out, errs string, code int) {
 	t.Helper()
 	s := httptest.NewServer(a)
 	defer s.Close()
 	a.bodies = map[string]string{}
 	var stdout, stderr bytes.Buffer
-	e := &command.Env{In: strings.NewReader(in), Out: &stdout, Err: &stderr, Vault: "vault", Getenv: func(name string) string {
-		if name == "VAULT_ADDR" {
-			return s.URL
-		}
-		return env[name]
-	}}
+	e := &command.Env{In: strings.NewReader(in), Out: &stdout, Err: &stderr, Vault: "vault",
+		Getenv: func(name string) string {
+			if name == "VAULT_ADDR" {
+				return s.URL
+			}
+			return env[name]
+		}}
 	defer e.Close()
 	cmd := &cobra.Command{Use: "x", SilenceErrors: true, SilenceUsage: true}
 	build(e, cmd)
@@ -70,13 +72,15 @@ func run(t *testing.T, a *asked, env map[string]string, build func(*command.Env,
 	return stdout.String(), stderr.String(), code
 }
 
-const sealed = `{"type":"shamir","initialized":false,"sealed":true,"t":0,"n":0,"progress":0,"nonce":"","version":"1.20.0","storage_type":"inmem"}`
+const sealed = `{"type":"shamir","initialized":false,"sealed":true,"t":0,"n":0,"progress":0,"nonce":"",` +
+	`"version":"1.20.0","storage_type":"inmem"}`
 
 // TestInit holds what bootstrap scripts read of a first start.
 func TestInit(t *testing.T) {
 	a := &asked{answers: map[string]string{"GET /v1/sys/seal-status": "200 " + sealed,
 		"PUT /v1/sys/init": `200 {"keys":["aa","bb"],"keys_base64":["qg==","uw=="],"root_token":"hvs.r"}`}}
-	out, errs, code := run(t, a, nil, vaultcmd.Operator, "", "init", "--format=json", "--key-shares=2", "--key-threshold=2")
+	out, errs, code := run(t, a, nil, vaultcmd.Operator, "", "init", "--format=json", "--key-shares=2",
+		"--key-threshold=2")
 	if code != 0 {
 		t.Fatalf("code %d: %s", code, errs)
 	}
@@ -84,7 +88,8 @@ func TestInit(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"unseal_keys_b64", "unseal_keys_hex", "unseal_shares", "unseal_threshold", "recovery_keys_b64", "recovery_keys_hex",
+	for _, name := range []string{"unseal_keys_b64", "unseal_keys_hex", "unseal_shares", "unseal_threshold",
+		"recovery_keys_b64", "recovery_keys_hex",
 		"recovery_keys_shares", "recovery_keys_threshold", "root_token"} {
 		if _, ok := got[name]; !ok {
 			t.Errorf("%s is missing", name)
@@ -104,10 +109,13 @@ func TestInit(t *testing.T) {
 
 // TestExitCodes: 1 for what is wrong here, 2 for what the server refused; status keeps 2 for "sealed".
 func TestExitCodes(t *testing.T) {
-	a := &asked{answers: map[string]string{"GET /v1/sys/seal-status": "200 " + sealed, "GET /v1/secret/a": `403 {"errors":["permission denied"]}`,
-		"GET /v1/auth/token/lookup-self": `403 {"errors":["permission denied"]}`, "PUT /v1/auth/ldap/login/a": `403 {"errors":["permission denied"]}`,
-		"GET /v1/secret/plain": `404 {"request_id":"1","data":null,"warnings":["use 'vault kv get'"]}`, "GET /v1/sys/leader": `503 {"errors":["Vault is sealed"]}`,
-		"GET /v1/lease/a": `200 {"lease_id":"lease/a/1","lease_duration":3600,"renewable":true,"data":{"n":1}}`}}
+	a := &asked{answers: map[string]string{"GET /v1/sys/seal-status": "200 " + sealed,
+		"GET /v1/secret/a":               `403 {"errors":["permission denied"]}`,
+		"GET /v1/auth/token/lookup-self": `403 {"errors":["permission denied"]}`,
+		"PUT /v1/auth/ldap/login/a":      `403 {"errors":["permission denied"]}`,
+		"GET /v1/secret/plain":           `404 {"request_id":"1","data":null,"warnings":["use 'vault kv get'"]}`,
+		"GET /v1/sys/leader":             `503 {"errors":["Vault is sealed"]}`,
+		"GET /v1/lease/a":                `200 {"lease_id":"lease/a/1","lease_duration":3600,"renewable":true,"data":{"n":1}}`}}
 	for _, tt := range []struct {
 		build func(*command.Env, *cobra.Command)
 		args  string
@@ -126,7 +134,8 @@ func TestExitCodes(t *testing.T) {
 		{vaultcmd.Status, "--field=ha_enabled", nil, 2, "true"},
 		{vaultcmd.Status, "--format=json", nil, 2, `"active_time": "0001-01-01T00:00:00Z"`},
 		{vaultcmd.Read, "", nil, 1, "Not enough arguments"},
-		{vaultcmd.Read, "lease/a", nil, 0, "Key                Value\n---                -----\nlease_id           lease/a/1\nlease_duration     1h\nlease_renewable    true\nn                  1\n"},
+		{vaultcmd.Read, "lease/a", nil, 0, "Key                Value\n---                -----\nlease_id           " +
+			"lease/a/1\nlease_duration     1h\nlease_renewable    true\nn                  1\n"},
 		{vaultcmd.Read, "lease/a", map[string]string{"VAULT_FORMAT": "json", "BAO_FORMAT": "yaml"}, 0, "lease_id: lease/a/1"},
 		{vaultcmd.Read, "lease/a", map[string]string{"VAULT_FORMAT": "xml"}, 1, "Invalid output format"},
 		{vaultcmd.Read, "lease/a", map[string]string{"VAULT_CLIENT_TIMEOUT": "soon"}, 1, "VAULT_CLIENT_TIMEOUT"},
@@ -145,7 +154,8 @@ func TestExitCodes(t *testing.T) {
 func TestTokenHelper(t *testing.T) {
 	dir := t.TempDir()
 	helper := filepath.Join(dir, "helper")
-	script := "#!/bin/sh\ncase $1 in get) cat " + dir + "/kept;; store) cat >" + dir + "/kept; echo \"$VAULT_ADDR\" >" + dir + "/addr;; erase) rm " + dir + "/kept;; esac\n"
+	script := "#!/bin/sh\ncase $1 in get) cat " + dir + "/kept;; store) cat >" + dir + "/kept; echo \"$VAULT_ADDR\" >" +
+		dir + "/addr;; erase) rm " + dir + "/kept;; esac\n"
 	if err := os.WriteFile(helper, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +165,8 @@ func TestTokenHelper(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "kept"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := &asked{answers: map[string]string{"GET /v1/auth/token/lookup-self": `200 {"data":{"id":"hvs.x","accessor":"a","policies":["root"],"ttl":0,"renewable":false}}`,
+	a := &asked{answers: map[string]string{"GET /v1/auth/token/lookup-self": `200 {"data":{"id":"hvs.x","accessor":"a",` +
+		`"policies":["root"],"ttl":0,"renewable":false}}`,
 		"GET /v1/secret/a": `200 {"data":{"n":1}}`}}
 	env := map[string]string{"HOME": dir}
 	if _, errs, code := run(t, a, env, vaultcmd.Login, "hvs.x", "-"); code != 0 {
@@ -164,19 +175,22 @@ func TestTokenHelper(t *testing.T) {
 	if kept, err := os.ReadFile(filepath.Join(dir, "kept")); err != nil || string(kept) != "hvs.x" {
 		t.Errorf("kept %q, %v", kept, err)
 	}
-	if at, err := os.ReadFile(filepath.Join(dir, "addr")); err != nil || !strings.HasPrefix(string(at), "http://127.0.0.1") {
+	if at, err := os.ReadFile(filepath.Join(dir, "addr")); err != nil ||
+		!strings.HasPrefix(string(at), "http://127.0.0.1") {
 		t.Errorf("the helper was told the address %q, %v", at, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".vault-token")); err == nil {
 		t.Error("the token is in a file too")
 	}
-	if _, errs, code := run(t, a, env, vaultcmd.Read, "", "secret/a"); code != 0 || a.header.Get("X-Vault-Token") != "hvs.x" {
+	if _, errs, code := run(t, a, env, vaultcmd.Read, "", "secret/a"); code != 0 ||
+		a.header.Get("X-Vault-Token") != "hvs.x" {
 		t.Errorf("sent the token %q: %s", a.header.Get("X-Vault-Token"), errs)
 	}
 	if err := os.WriteFile(filepath.Join(dir, ".vault"), []byte(`token_helper = "`+dir+`/none"`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs, code := run(t, a, env, vaultcmd.Read, "", "secret/a"); code != 1 || !strings.Contains(errs, "token helper") {
+	if _, errs, code := run(t, a, env, vaultcmd.Read, "", "secret/a"); code != 1 ||
+		!strings.Contains(errs, "token helper") {
 		t.Errorf("without its program: %d %s", code, errs)
 	}
 }
@@ -192,12 +206,14 @@ func TestWrite(t *testing.T) {
 	if got, want := a.bodies["PUT /v1/p"], `{"a":["1","2"],"b":"@x","c":"=","n":12345678901234567}`; got != want {
 		t.Errorf("sent %s, want %s", got, want)
 	}
-	for name, want := range map[string]string{"X-Vault-Token": "b", "X-Vault-Namespace": "team", "X-Vault-Wrap-Ttl": "60s", "X-Vault-Request": "true"} {
+	for name, want := range map[string]string{"X-Vault-Token": "b", "X-Vault-Namespace": "team", "X-Vault-Wrap-Ttl": "60s",
+		"X-Vault-Request": "true"} {
 		if got := a.header.Get(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	if _, errs, code = run(t, a, nil, vaultcmd.Write, "", "p", "novalue"); code != 1 || !strings.Contains(errs, "format must be key=value") {
+	if _, errs, code = run(t, a, nil, vaultcmd.Write, "", "p", "novalue"); code != 1 ||
+		!strings.Contains(errs, "format must be key=value") {
 		t.Errorf("code %d: %s", code, errs)
 	}
 }

@@ -55,9 +55,11 @@ func FromEnv(getenv func(string) string) Config {
 		return ""
 	}
 	return Config{
-		Address: first("CORBEL_MONITOR_ADDR", "SENSU_API_URL"), User: getenv("CORBEL_MONITOR_USERNAME"), Password: getenv("CORBEL_MONITOR_PASSWORD"),
-		APIKey: first("CORBEL_MONITOR_API_KEY", "SENSU_API_KEY"), AccessToken: getenv("SENSU_ACCESS_TOKEN"),
-		CAFile: first("CORBEL_CACERT", "SENSU_TRUSTED_CA_FILE"), SkipVerify: getenv("SENSU_INSECURE_SKIP_TLS_VERIFY") == "true",
+		Address: first("CORBEL_MONITOR_ADDR", "SENSU_API_URL"), User: getenv("CORBEL_MONITOR_USERNAME"),
+		Password: getenv("CORBEL_MONITOR_PASSWORD"),
+		APIKey:   first("CORBEL_MONITOR_API_KEY", "SENSU_API_KEY"), AccessToken: getenv("SENSU_ACCESS_TOKEN"),
+		CAFile:     first("CORBEL_CACERT", "SENSU_TRUSTED_CA_FILE"),
+		SkipVerify: getenv("SENSU_INSECURE_SKIP_TLS_VERIFY") == "true",
 	}
 }
 
@@ -92,8 +94,10 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	dialer := &net.Dialer{Timeout: 10 * time.Second}
-	return &Client{base: strings.TrimSuffix(cfg.Address, "/"), cfg: cfg, access: cfg.AccessToken, http: &http.Client{Transport: &http.Transport{
-		DialContext: dialer.DialContext, TLSClientConfig: t, TLSHandshakeTimeout: 10 * time.Second, Proxy: http.ProxyFromEnvironment}}}, nil
+	return &Client{base: strings.TrimSuffix(cfg.Address, "/"), cfg: cfg, access: cfg.AccessToken,
+		http: &http.Client{Transport: &http.Transport{
+			DialContext: dialer.DialContext, TLSClientConfig: t, TLSHandshakeTimeout: 10 * time.Second,
+			Proxy: http.ProxyFromEnvironment}}}, nil
 }
 
 // Close drops idle connections.
@@ -139,7 +143,8 @@ func Warnings(h http.Header) (out []string) {
 }
 
 // Do sends one request and returns the body and the headers of its answer. body is JSON, or nil.
-func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, http.Header, error) {
+func (c *Client) Do(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte,
+	http.Header, error) {
 	if _, has := ctx.Deadline(); !has {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.Timeout)
@@ -172,7 +177,8 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 }
 
-func (c *Client) once(ctx context.Context, method, path string, query url.Values, body []byte, auth string) (*http.Response, error) {
+func (c *Client) once(ctx context.Context, method, path string, query url.Values, body []byte,
+	auth string) (*http.Response, error) {
 	target := c.base + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -241,7 +247,8 @@ func (c *Client) unreachable(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return errkind.Errorf(errkind.Unavailable, "no monitor answers at %s (%w); try `corbel dev`, or set --monitor-addr or CORBEL_MONITOR_ADDR", c.base, err)
+		return errkind.Errorf(errkind.Unavailable,
+			"no monitor answers at %s (%w); try `corbel dev`, or set --monitor-addr or CORBEL_MONITOR_ADDR", c.base, err)
 	case errors.Is(err, context.DeadlineExceeded) || os.IsTimeout(err):
 		return errkind.Errorf(errkind.Unavailable, "%s gave no answer in time: %w", c.base, err)
 	}

@@ -18,21 +18,30 @@ import (
 )
 
 func TestReadResources(t *testing.T) {
-	list, err := ReadResources([]byte("# a comment\n---\ntype: Check\nmetadata: {name: a}\nspec:\n  interval: 10\n  ttl: 4294967296\n---\ntype: Namespace\napi_version: core/v2\nspec: {name: dev}\n"))
+	list, err := ReadResources([]byte("# a comment\n---\ntype: Check\nmetadata: {name: a}\nspec:\n  interval: 10\n  " +
+		"ttl: 4294967296\n---\ntype: Namespace\napi_version: core/v2\nspec: {name: dev}\n"))
 	if err != nil || len(list) != 2 {
 		t.Fatal(list, err)
 	}
 	for _, c := range []struct{ text, path, body string }{
-		{`{"type":"CheckConfig","api_version":"core/v2","metadata":{"name":"a","namespace":"dev"},"spec":{"interval":4294967296}}`, "/api/core/v2/namespaces/dev/checks/a", `{"interval":4294967296,"metadata":{"name":"a","namespace":"dev"}}`},
+		{`{"type":"CheckConfig","api_version":"core/v2","metadata":{"name":"a","namespace":"dev"},"spec":{` +
+			`"interval":4294967296}}`, "/api/core/v2/namespaces/dev/checks/a",
+			`{"interval":4294967296,"metadata":{"name":"a","namespace":"dev"}}`},
 		{"type: User\nspec: {username: ann}", "/api/core/v2/users/ann", `{"username":"ann"}`},
 		{"type: Namespace\nspec: {name: dev}", "/api/core/v2/namespaces/dev", `{"name":"dev"}`},
-		{"type: Asset\nmetadata: {name: a/b}\nspec: {}", "/api/core/v2/namespaces/default/assets/a%2Fb", `{"metadata":{"name":"a/b"}}`},
+		{"type: Asset\nmetadata: {name: a/b}\nspec: {}", "/api/core/v2/namespaces/default/assets/a%2Fb",
+			`{"metadata":{"name":"a/b"}}`},
 		{"type: Silenced\nspec: {check: cpu}", "/api/core/v2/namespaces/default/silenced/%2A:cpu", `{"check":"cpu"}`},
-		{"type: Event\nspec: {entity: {metadata: {name: w}}, check: {metadata: {name: c}}}", "/api/core/v2/namespaces/default/events/w/c", ""},
+		{"type: Event\nspec: {entity: {metadata: {name: w}}, check: {metadata: {name: c}}}",
+			"/api/core/v2/namespaces/default/events/w/c", ""},
 		{"type: ClusterRole\nmetadata: {name: x}\nspec: {}", "/api/core/v2/clusterroles/x", ""},
-		{"type: EntityConfig\napi_version: core/v3\nmetadata: {name: x}\nspec: {a: 1}", "/api/core/v3/namespaces/default/entity-configs/x", `{"type":"EntityConfig","api_version":"core/v3","metadata":{"name":"x"},"spec":{"a":1}}`},
-		{"type: Secret\napi_version: secrets/v1\nmetadata: {name: x}\nspec: {}", "/api/enterprise/secrets/v1/namespaces/default/secrets/x", ""},
-		{"type: PostgresConfig\napi_version: store/v1\nmetadata: {name: x}\nspec: {}", "/api/enterprise/store/v1/provider/x", ""},
+		{"type: EntityConfig\napi_version: core/v3\nmetadata: {name: x}\nspec: {a: 1}",
+			"/api/core/v3/namespaces/default/entity-configs/x",
+			`{"type":"EntityConfig","api_version":"core/v3","metadata":{"name":"x"},"spec":{"a":1}}`},
+		{"type: Secret\napi_version: secrets/v1\nmetadata: {name: x}\nspec: {}",
+			"/api/enterprise/secrets/v1/namespaces/default/secrets/x", ""},
+		{"type: PostgresConfig\napi_version: store/v1\nmetadata: {name: x}\nspec: {}", "/api/enterprise/store/v1/provider/x",
+			""},
 		{"type: TessenConfig\nspec: {opt_out: true}", "/api/core/v2/tessen", `{"opt_out":true}`},
 	} {
 		list, err := ReadResources([]byte(c.text))
@@ -45,7 +54,8 @@ func TestReadResources(t *testing.T) {
 		}
 	}
 	for text, says := range map[string]string{
-		"type: [": "object 1", `{"type":`: "object 1", "spec: {}": "type is missing", "a": "object 1", "- type: Check": "object 1", "type: Check\n? [a]\n: b": "object 1",
+		"type: [": "object 1", `{"type":`: "object 1", "spec: {}": "type is missing", "a": "object 1",
+		"- type: Check": "object 1", "type: Check\n? [a]\n: b": "object 1",
 		"type: Check\nspec: 3": "spec",
 	} {
 		if _, err := ReadResources([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
@@ -109,7 +119,8 @@ func TestTokens(t *testing.T) {
 	}
 	_, _, err := c.Do(t.Context(), "GET", "/never", nil, nil)
 	var refused *Error
-	if !errors.As(err, &refused) || refused.Status != 401 || refused.Code != 5 || !strings.Contains(err.Error(), "log in with") {
+	if !errors.As(err, &refused) || refused.Status != 401 || refused.Code != 5 ||
+		!strings.Contains(err.Error(), "log in with") {
 		t.Error(err)
 	}
 	c.cfg.Password = "wrong"

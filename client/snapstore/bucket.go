@@ -55,7 +55,8 @@ type Bucket struct {
 // protocol with HMAC keys of a service account.
 func NewGoogle(cfg BucketConfig) (*Bucket, error) {
 	if cfg.AccessKey == "" || cfg.SecretKey == "" {
-		return nil, errors.New("google storage wants an HMAC key of a service account: set -google-access-key-id and -google-secret-access-key, or GOOGLE_ACCESS_KEY_ID and GOOGLE_SECRET_ACCESS_KEY")
+		return nil, errors.New("google storage wants an HMAC key of a service account: set -google-access-key-id and " +
+			"-google-secret-access-key, or GOOGLE_ACCESS_KEY_ID and GOOGLE_SECRET_ACCESS_KEY")
 	}
 	if cfg.Endpoint == "" {
 		cfg.Endpoint = googleEndpoint
@@ -83,12 +84,14 @@ func NewBucket(cfg BucketConfig) (*Bucket, error) {
 	if b.cfg.Transport == nil {
 		b.cfg.Transport = transport()
 	}
-	creds := credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{}})
+	creds := credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{},
+		&credentials.FileAWSCredentials{}, &credentials.IAM{}})
 	if cfg.AccessKey != "" {
 		creds = credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, "")
 	}
 	// Few retries: the caller backs off and tries again itself.
-	b.cl, err = minio.New(host, &minio.Options{Creds: creds, Secure: secure, Region: cfg.Region, Transport: b.cfg.Transport, MaxRetries: 3})
+	b.cl, err = minio.New(host, &minio.Options{Creds: creds, Secure: secure, Region: cfg.Region,
+		Transport: b.cfg.Transport, MaxRetries: 3})
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", cfg.Bucket, err)
 	}
@@ -126,8 +129,10 @@ func encryption(cfg BucketConfig) (encrypt.ServerSide, error) {
 // transport bounds each step of a request; the whole is bounded by the caller's context.
 func transport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
-	return &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second,
-		ResponseHeaderTimeout: time.Minute, ExpectContinueTimeout: 10 * time.Second, IdleConnTimeout: time.Minute, DisableCompression: true}
+	return &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ResponseHeaderTimeout: time.Minute, ExpectContinueTimeout: 10 * time.Second, IdleConnTimeout: time.Minute,
+		DisableCompression: true}
 }
 
 // String implements Target.

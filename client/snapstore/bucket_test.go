@@ -67,8 +67,10 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	auth := r.Header.Get("Authorization")
-	if !strings.HasPrefix(auth, "AWS4-HMAC-SHA256 Credential=key/") || !strings.Contains(auth, "/"+s.region+"/s3/aws4_request") ||
-		!strings.Contains(auth, "Signature=") || r.Header.Get("X-Amz-Date") == "" || r.Header.Get("X-Amz-Content-Sha256") == "" {
+	if !strings.HasPrefix(auth, "AWS4-HMAC-SHA256 Credential=key/") ||
+		!strings.Contains(auth, "/"+s.region+"/s3/aws4_request") ||
+		!strings.Contains(auth, "Signature=") || r.Header.Get("X-Amz-Date") == "" ||
+		r.Header.Get("X-Amz-Content-Sha256") == "" {
 		s.refuse(w, 403, "AccessDenied")
 		return
 	}
@@ -147,7 +149,8 @@ func (s *service) list(w http.ResponseWriter, r *http.Request) {
 	page.Name = s.bucket
 	for _, key := range slices.Sorted(maps.Keys(s.held)) {
 		rest, ok := strings.CutPrefix(key, q.Get("prefix"))
-		if !ok || key <= q.Get("continuation-token") || q.Get("delimiter") != "" && strings.Contains(rest, q.Get("delimiter")) {
+		if !ok || key <= q.Get("continuation-token") || q.Get("delimiter") != "" && strings.Contains(rest,
+			q.Get("delimiter")) {
 			continue
 		}
 		if len(page.Contents) == 3 {
@@ -195,7 +198,8 @@ func TestS3(t *testing.T) {
 	s.mu.Lock()
 	h, pages := s.heads["fleet/a.snap"], s.pages
 	s.mu.Unlock()
-	if h.Get("X-Amz-Server-Side-Encryption") != "aws:kms" || h.Get("X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id") != "mine" {
+	if h.Get("X-Amz-Server-Side-Encryption") != "aws:kms" ||
+		h.Get("X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id") != "mine" {
 		t.Errorf("encryption was not asked for: %v", h)
 	}
 	for _, key := range []string{"elsewhere/consul-1.snap", "fleet/below/consul-1.snap"} {
@@ -216,13 +220,15 @@ func TestGoogle(t *testing.T) {
 	dialer := &net.Dialer{}
 	var hosts sync.Map
 	tr := &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com"},
+		TLSClientConfig: &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs,
+			ServerName: "example.com"},
 		DialContext: func(ctx context.Context, network, host string) (net.Conn, error) {
 			hosts.Store(host, true)
 			return dialer.DialContext(ctx, network, server.Listener.Addr().String())
 		},
 	}
-	b, err := NewGoogle(BucketConfig{Bucket: "backups", Prefix: "fleet", AccessKey: "key", SecretKey: "secret", Transport: tr})
+	b, err := NewGoogle(BucketConfig{Bucket: "backups", Prefix: "fleet", AccessKey: "key", SecretKey: "secret",
+		Transport: tr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +239,8 @@ func TestGoogle(t *testing.T) {
 			t.Errorf("spoke to %s", name)
 		}
 	}
-	if _, err := NewGoogle(BucketConfig{Bucket: "backups"}); err == nil || !strings.Contains(err.Error(), "GOOGLE_ACCESS_KEY_ID") {
+	if _, err := NewGoogle(BucketConfig{Bucket: "backups"}); err == nil ||
+		!strings.Contains(err.Error(), "GOOGLE_ACCESS_KEY_ID") {
 		t.Errorf("without a key: %v", err)
 	}
 }
@@ -242,7 +249,8 @@ func TestGoogle(t *testing.T) {
 func TestS3Refusals(t *testing.T) {
 	s := newService(t, "us-east-1")
 	b := start(t, s, BucketConfig{AccessKey: "other", SecretKey: "secret"})
-	if err := b.Put(t.Context(), "a.snap", strings.NewReader("x"), 1); err == nil || !strings.Contains(err.Error(), "AccessDenied") {
+	if err := b.Put(t.Context(), "a.snap", strings.NewReader("x"), 1); err == nil ||
+		!strings.Contains(err.Error(), "AccessDenied") {
 		t.Errorf("with a wrong key: %v", err)
 	}
 	if _, err := b.List(t.Context()); err == nil {

@@ -28,7 +28,8 @@ const (
 func (c *Client) send(req *http.Request) (*http.Response, error) {
 	for n := 0; ; n++ {
 		resp, err := c.once(req)
-		if n >= c.cfg.Retries || req.Context().Err() != nil || err != nil && lasting(err) || err == nil && !again(resp.StatusCode) {
+		if n >= c.cfg.Retries || req.Context().Err() != nil || err != nil && lasting(err) ||
+			err == nil && !again(resp.StatusCode) {
 			return resp, err
 		}
 		if err == nil {
@@ -68,7 +69,8 @@ func (c *Client) once(req *http.Request) (*http.Response, error) {
 // lasting is whether an error of the way is one that no second try mends: one that was made here, or a certificate
 // that is not believed.
 func lasting(err error) bool {
-	return !errors.As(err, new(*url.Error)) || errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError))
+	return !errors.As(err, new(*url.Error)) || errors.As(err, new(*tls.CertificateVerificationError)) ||
+		errors.As(err, new(tls.RecordHeaderError))
 }
 
 // parseRate reads RATE or RATE:BURST, requests per second and how many at once; without a burst it is the rate, at
@@ -81,14 +83,16 @@ func parseRate(text string) (perSecond float64, burst int, err error) {
 		burst, err = strconv.Atoi(after)
 	}
 	if err != nil || !(perSecond > 0) || burst < 1 {
-		return 0, 0, errkind.Errorf(errkind.Invalid, "VAULT_RATE_LIMIT is %q; it must be requests per second, as in 10, or those and how many at once, as in 10:20", text)
+		return 0, 0, errkind.Errorf(errkind.Invalid,
+			"VAULT_RATE_LIMIT is %q; it must be requests per second, as in 10, or those and how many at once, as in 10:20", text)
 	}
 	return perSecond, burst, nil
 }
 
 // again is whether an answer may be another one soon.
 func again(status int) bool {
-	return status == http.StatusPreconditionFailed || status == http.StatusTooManyRequests || status >= 500 && status != http.StatusNotImplemented
+	return status == http.StatusPreconditionFailed || status == http.StatusTooManyRequests ||
+		status >= 500 && status != http.StatusNotImplemented
 }
 
 // bySRV dials what DNS names for the service of a host.

@@ -69,8 +69,10 @@ func Env(getenv func(string) string, name string) string {
 // FromEnv fills a Config from VAULT_ADDR, VAULT_TOKEN and so on, or BAO_ADDR, BAO_TOKEN and so on.
 func FromEnv(getenv func(string) string) (Config, error) {
 	env := func(name string) string { return Env(getenv, name) }
-	c := Config{Address: env("ADDR"), Token: env("TOKEN"), Namespace: env("NAMESPACE"), CAFile: env("CACERT"), CAPath: env("CAPATH"),
-		CertFile: env("CLIENT_CERT"), KeyFile: env("CLIENT_KEY"), ServerName: env("TLS_SERVER_NAME"), WrapTTL: env("WRAP_TTL")}
+	c := Config{Address: env("ADDR"), Token: env("TOKEN"), Namespace: env("NAMESPACE"), CAFile: env("CACERT"),
+		CAPath:   env("CAPATH"),
+		CertFile: env("CLIENT_CERT"), KeyFile: env("CLIENT_KEY"), ServerName: env("TLS_SERVER_NAME"),
+		WrapTTL: env("WRAP_TTL")}
 	if agent := env("AGENT_ADDR"); agent != "" {
 		c.Address = agent
 	}
@@ -78,7 +80,8 @@ func FromEnv(getenv func(string) string) (Config, error) {
 	if v := env("MFA"); v != "" {
 		c.MFA = strings.Split(v, ",")
 	}
-	for name, at := range map[string]*bool{"SKIP_VERIFY": &c.SkipVerify, "DISABLE_REDIRECTS": &c.NoRedirects, "SRV_LOOKUP": &c.SRV} {
+	for name, at := range map[string]*bool{"SKIP_VERIFY": &c.SkipVerify, "DISABLE_REDIRECTS": &c.NoRedirects,
+		"SRV_LOOKUP": &c.SRV} {
 		v := env(name)
 		if v == "" {
 			continue
@@ -108,7 +111,8 @@ func FromEnv(getenv func(string) string) (Config, error) {
 		}
 		d, err := time.ParseDuration(v)
 		if err != nil || d <= 0 {
-			return c, errkind.Errorf(errkind.Invalid, "VAULT_CLIENT_TIMEOUT is %q; it must be seconds or a duration such as 30s", v)
+			return c, errkind.Errorf(errkind.Invalid, "VAULT_CLIENT_TIMEOUT is %q; it must be seconds or a duration such as 30s",
+				v)
 		}
 		c.Timeout = d
 	}
@@ -140,21 +144,26 @@ func New(cfg Config) (*Client, error) {
 		}
 		proxy = http.ProxyURL(at)
 	}
-	tr := &http.Transport{Proxy: proxy, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true}
+	tr := &http.Transport{Proxy: proxy, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second,
+		ForceAttemptHTTP2: true}
 	c := &Client{base: strings.TrimSuffix(cfg.Address, "/"), cfg: cfg}
 	if cfg.RateLimit > 0 {
 		c.limit = rate.NewLimiter(rate.Limit(cfg.RateLimit), max(cfg.RateBurst, 1))
 	}
 	if path, ok := strings.CutPrefix(cfg.Address, "unix://"); ok {
 		c.base = "http://localhost"
-		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }
+		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", path)
+		}
 	} else if u, err := url.Parse(cfg.Address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, errkind.Errorf(errkind.Invalid, "address %q must be http://host:port, https://host:port or unix:///path", cfg.Address)
+		return nil, errkind.Errorf(errkind.Invalid, "address %q must be http://host:port, https://host:port or unix:///path",
+			cfg.Address)
 	}
 	if u, err := url.Parse(c.base); cfg.SRV && err == nil && u.Port() == "" {
 		tr.DialContext = bySRV(dialer, u.Hostname())
 	}
-	files := client.TLSFiles{CAFile: cfg.CAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, ServerName: cfg.ServerName, SkipVerify: cfg.SkipVerify}
+	files := client.TLSFiles{CAFile: cfg.CAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile, ServerName: cfg.ServerName,
+		SkipVerify: cfg.SkipVerify}
 	if cfg.CAFile == "" {
 		files.CAPath = cfg.CAPath
 	}
@@ -308,7 +317,8 @@ func (c *Client) Stream(ctx context.Context, method, path string, body io.ReadSe
 	return c.stream(ctx, method, path, nil, body)
 }
 
-func (c *Client) stream(ctx context.Context, method, path string, query url.Values, body io.ReadSeeker) (io.ReadCloser, error) {
+func (c *Client) stream(ctx context.Context, method, path string, query url.Values, body io.ReadSeeker) (io.ReadCloser,
+	error) {
 	req, err := c.request(ctx, method, path, query, nil)
 	if err != nil {
 		return nil, err
@@ -371,7 +381,8 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	for _, m := range c.cfg.MFA {
 		req.Header.Add("X-Vault-MFA", m)
 	}
-	for name, value := range map[string]string{"X-Vault-Token": c.cfg.Token, "X-Vault-Namespace": c.cfg.Namespace, "X-Vault-Wrap-TTL": c.cfg.WrapTTL} {
+	for name, value := range map[string]string{"X-Vault-Token": c.cfg.Token, "X-Vault-Namespace": c.cfg.Namespace,
+		"X-Vault-Wrap-TTL": c.cfg.WrapTTL} {
 		if value != "" {
 			req.Header.Set(name, value)
 		}
@@ -395,13 +406,15 @@ func (c *Client) unreached(err error) error {
 	}
 	var u *url.Error
 	if errors.As(err, &u) && u.Timeout() {
-		return errkind.Errorf(errkind.Unavailable, "no answer from %s in time: %w; VAULT_CLIENT_TIMEOUT sets how long to wait", c.cfg.Address, err)
+		return errkind.Errorf(errkind.Unavailable,
+			"no answer from %s in time: %w; VAULT_CLIENT_TIMEOUT sets how long to wait", c.cfg.Address, err)
 	}
 	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 		return errkind.Errorf(errkind.Unavailable, "%w; the server speaks no TLS: set VAULT_ADDR=http://…", err)
 	}
 	if errors.As(err, new(*tls.CertificateVerificationError)) {
-		return errkind.Errorf(errkind.Unavailable, "%w; VAULT_CACERT or -ca-cert names the authority to trust, VAULT_TLS_SERVER_NAME the server", err)
+		return errkind.Errorf(errkind.Unavailable,
+			"%w; VAULT_CACERT or -ca-cert names the authority to trust, VAULT_TLS_SERVER_NAME the server", err)
 	}
 	return errkind.Errorf(errkind.Unavailable, "%w; is a server running there? VAULT_ADDR or -address says where", err)
 }

@@ -43,7 +43,8 @@ func TestRedirect(t *testing.T) {
 	}
 	defer c.Close()
 	var refused *Error
-	if _, err := c.Do(t.Context(), "PUT", "secret/a", nil, nil); !errors.As(err, &refused) || refused.Status != http.StatusTemporaryRedirect || token != "" {
+	if _, err := c.Do(t.Context(), "PUT", "secret/a", nil, nil); !errors.As(err, &refused) ||
+		refused.Status != http.StatusTemporaryRedirect || token != "" {
 		t.Errorf("from TLS to none: %v; token %q went along", err, token)
 	}
 }
@@ -86,7 +87,8 @@ func TestErrors(t *testing.T) {
 // TestFromEnv: BAO_ wins over VAULT_; what cannot be read is named.
 func TestFromEnv(t *testing.T) {
 	get := func(env map[string]string) func(string) string { return func(name string) string { return env[name] } }
-	c, err := FromEnv(get(map[string]string{"VAULT_ADDR": "http://v", "BAO_ADDR": "http://b", "VAULT_TOKEN": "t", "VAULT_CLIENT_TIMEOUT": "5", "BAO_SKIP_VERIFY": "true"}))
+	c, err := FromEnv(get(map[string]string{"VAULT_ADDR": "http://v", "BAO_ADDR": "http://b", "VAULT_TOKEN": "t",
+		"VAULT_CLIENT_TIMEOUT": "5", "BAO_SKIP_VERIFY": "true"}))
 	if err != nil || c.Address != "http://b" || c.Token != "t" || c.Timeout != 5*time.Second || !c.SkipVerify {
 		t.Errorf("%+v, %v", c, err)
 	}

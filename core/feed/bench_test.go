@@ -32,7 +32,8 @@ func newFan(t testing.TB, conns int) *fan {
 		t.Fatal(err)
 	}
 	run(t, w.Run)
-	f.server, err = NewServer(ServerConfig{Source: f.press, Heartbeat: time.Hour, Metrics: telemetry.New(telemetry.Config{})})
+	f.server, err = NewServer(ServerConfig{Source: f.press, Heartbeat: time.Hour,
+		Metrics: telemetry.New(telemetry.Config{})})
 	if err != nil {
 		t.Fatal(err)
 	}

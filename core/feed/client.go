@@ -76,7 +76,8 @@ func (c *ClientConfig) complete() error {
 	if c.Servers == nil || c.Dial == nil {
 		wrong = append(wrong, errors.New("servers and a way to dial them are needed"))
 	}
-	for _, d := range []time.Duration{c.Silence, c.LagLimit, c.AnswerTimeout, c.DialTimeout, c.Jitter, c.MaxBackoff, c.RetryDenied, c.RebalanceOver} {
+	for _, d := range []time.Duration{c.Silence, c.LagLimit, c.AnswerTimeout, c.DialTimeout, c.Jitter, c.MaxBackoff,
+		c.RetryDenied, c.RebalanceOver} {
 		if d < 0 {
 			wrong = append(wrong, errors.New("times are not negative"))
 			break
@@ -310,7 +311,8 @@ func (c *Client) turnLocked(now time.Time) {
 }
 
 func (c *Client) adoptLocked(generation uint64) {
-	c.cfg.Log.Info("the servers have a different state than before; loading it", "node", c.cfg.Node, "generation", generation)
+	c.cfg.Log.Info("the servers have a different state than before; loading it", "node", c.cfg.Node, "generation",
+		generation)
 	c.past = slices.DeleteFunc(c.past, func(g uint64) bool { return g == generation })
 	c.past = append(c.past, c.generation)
 	if len(c.past) > maxPast {

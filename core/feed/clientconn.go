@@ -87,7 +87,8 @@ func (cc *clientConn) run(ctx context.Context, delay time.Duration) {
 		if a := c.addrs[cc.addr]; reason == "bye" && a != nil && a.failures == 1 {
 			level = slog.LevelWarn // refused: once, until it is let in again
 		}
-		c.cfg.Log.Log(ctx, level, "a feed connection ended", "node", c.cfg.Node, "server", cc.addr, "reason", reason, "error", err)
+		c.cfg.Log.Log(ctx, level, "a feed connection ended", "node", c.cfg.Node, "server", cc.addr, "reason", reason,
+			"error", err)
 	}
 	c.mu.Unlock()
 	c.look()
@@ -428,7 +429,8 @@ func (cc *clientConn) goneLocked(m *message, now time.Time) *sub {
 	s.asked &^= cc.bit()
 	s.answered &^= cc.bit()
 	after := c.cfg.RetryDenied
-	lasting := errkind.Is(m.err, errkind.Denied) || errkind.Is(m.err, errkind.Invalid) || errkind.Is(m.err, errkind.NotFound) || errkind.Is(m.err, errkind.TooLarge)
+	lasting := errkind.Is(m.err, errkind.Denied) || errkind.Is(m.err, errkind.Invalid) ||
+		errkind.Is(m.err, errkind.NotFound) || errkind.Is(m.err, errkind.TooLarge)
 	if !lasting {
 		after = min(after, 2*time.Second)
 	}

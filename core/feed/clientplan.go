@@ -68,7 +68,10 @@ func (c *Client) planLocked(now time.Time, servers []string) time.Time {
 			cc.endLocked(reason)
 		}
 	}
-	if len(c.conns) > 0 && !slices.ContainsFunc(c.conns, func(cc *clientConn) bool { return !cc.welcomed || now.Sub(cc.began) < calm }) {
+	if len(c.conns) > 0 && !slices.ContainsFunc(c.conns, func(cc *clientConn) bool {
+		return !cc.welcomed ||
+			now.Sub(cc.began) < calm
+	}) {
 		c.patience = 0
 	}
 	c.turnLocked(now)
@@ -105,7 +108,8 @@ func (c *Client) serversLocked(now time.Time, servers []string) {
 	first := len(c.servers) == 0
 	for _, addr := range servers {
 		// Of all agents, as many move as the new server has to carry.
-		if !first && !slices.Contains(c.servers, addr) && rand.IntN(len(servers)) < c.wantOf(servers) && c.connLocked(addr) == nil {
+		if !first && !slices.Contains(c.servers, addr) && rand.IntN(len(servers)) < c.wantOf(servers) &&
+			c.connLocked(addr) == nil {
 			c.move.to, c.move.at = addr, now.Add(jitter(c.cfg.RebalanceOver))
 		}
 	}
@@ -222,7 +226,8 @@ func (c *Client) moveLocked(now time.Time) {
 	to := c.move.to
 	c.move.to = ""
 	// It may have hung, lagged or gone since it was chosen.
-	if len(c.conns) == 0 || c.connLocked(to) != nil || !slices.Contains(c.servers, to) || now.Before(c.addressLocked(to).avoidUntil) {
+	if len(c.conns) == 0 || c.connLocked(to) != nil || !slices.Contains(c.servers, to) ||
+		now.Before(c.addressLocked(to).avoidUntil) {
 		return
 	}
 	old := c.conns[rand.IntN(len(c.conns))]

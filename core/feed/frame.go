@@ -56,7 +56,8 @@ const (
 
 var (
 	errFrame   = errkind.New(errkind.Invalid, "feed: malformed frame")
-	errSubject = errkind.Errorf(errkind.Invalid, "feed: a subject has 1 to %d bytes, a token at most %d", maxSubjectBytes, maxTokenBytes)
+	errSubject = errkind.Errorf(errkind.Invalid, "feed: a subject has 1 to %d bytes, a token at most %d", maxSubjectBytes,
+		maxTokenBytes)
 )
 
 // beginFrame appends a frame's head; endFrame fills in its length.
@@ -293,7 +294,8 @@ func (r frameReader) next() (t frameType, p []byte, owned bool, err error) {
 	}
 	t, n := frameType(head[0]), int(head[1])<<16|int(head[2])<<8|int(head[3])
 	if n > maxFrameBytes {
-		return 0, nil, false, errkind.E(errkind.Invalid, "feed", fmt.Errorf("a frame of %d bytes, at most %d are allowed", n, maxFrameBytes))
+		return 0, nil, false, errkind.E(errkind.Invalid, "feed", fmt.Errorf("a frame of %d bytes, at most %d are allowed", n,
+			maxFrameBytes))
 	}
 	if _, err := r.in.Discard(frameHeadBytes); err != nil {
 		return 0, nil, false, err

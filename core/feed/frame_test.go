@@ -26,19 +26,23 @@ func samples() map[string]struct {
 	head := valueHead{id: 7, generation: 3, index: 1 << 40, at: 12345, total: 5}
 	none := valueHead{id: 8, index: 2, total: -1}
 	return map[string]sample{
-		"welcome":   {welcome{1, time.Second}.append(nil), message{kind: frameWelcome, welcome: welcome{1, time.Second}}},
-		"value":     {head.append(nil, []byte("hello")), message{kind: frameValue, id: 7, value: head, body: []byte("hello")}},
-		"part":      {head.append(nil, []byte("he")), message{kind: frameValue, id: 7, value: head, body: []byte("he")}},
-		"nothing":   {none.append(nil, nil), message{kind: frameValue, id: 8, value: none, body: []byte{}}},
-		"empty":     {valueHead{id: 8, index: 2}.append(nil, nil), message{kind: frameValue, id: 8, value: valueHead{id: 8, index: 2}, body: []byte{}}},
+		"welcome": {welcome{1, time.Second}.append(nil), message{kind: frameWelcome, welcome: welcome{1, time.Second}}},
+		"value": {head.append(nil, []byte("hello")), message{kind: frameValue, id: 7, value: head,
+			body: []byte("hello")}},
+		"part":    {head.append(nil, []byte("he")), message{kind: frameValue, id: 7, value: head, body: []byte("he")}},
+		"nothing": {none.append(nil, nil), message{kind: frameValue, id: 8, value: none, body: []byte{}}},
+		"empty": {valueHead{id: 8, index: 2}.append(nil, nil),
+			message{kind: frameValue, id: 8, value: valueHead{id: 8, index: 2}, body: []byte{}}},
 		"chunk":     {appendChunk(nil, []byte("rest")), message{kind: frameChunk, body: []byte("rest")}},
 		"unchanged": {appendUnchanged(nil, 9), message{kind: frameUnchanged, id: 9}},
-		"gone":      {appendGone(nil, 9, errkind.New(errkind.Denied, "no")), message{kind: frameGone, id: 9, err: errkind.New(errkind.Denied, "no")}},
+		"gone": {appendGone(nil, 9, errkind.New(errkind.Denied, "no")),
+			message{kind: frameGone, id: 9, err: errkind.New(errkind.Denied, "no")}},
 		"heartbeat": {beat.append(nil), message{kind: frameHeartbeat, beat: beat}},
 		"bye":       {appendBye(nil, errors.New("x")), message{kind: frameBye, err: errkind.New(errkind.Internal, "x")}},
 		"hello":     {hello{1, "n", "t"}.append(nil), message{kind: frameHello, hello: hello{1, "n", "t"}}},
-		"follow":    {follow{4, 3, 2, "s", "t"}.append(nil), message{kind: frameFollow, id: 4, follow: follow{4, 3, 2, "s", "t"}}},
-		"unfollow":  {appendUnfollow(nil, 4), message{kind: frameUnfollow, id: 4}},
+		"follow": {follow{4, 3, 2, "s", "t"}.append(nil),
+			message{kind: frameFollow, id: 4, follow: follow{4, 3, 2, "s", "t"}}},
+		"unfollow": {appendUnfollow(nil, 4), message{kind: frameUnfollow, id: 4}},
 	}
 }
 
@@ -102,7 +106,8 @@ func TestBadFramesAreRefused(t *testing.T) {
 // TestLongNamesAreInvalid: a subject beyond its limit arrives as none, which is refused, and not cut short.
 func TestLongNamesAreInvalid(t *testing.T) {
 	var m message
-	_, p, _, err := newFrameReader(bytes.NewReader(follow{id: 1, subject: strings.Repeat("x", maxSubjectBytes+1)}.append(nil)), 16).next()
+	_, p, _, err := newFrameReader(bytes.NewReader(follow{id: 1,
+		subject: strings.Repeat("x", maxSubjectBytes+1)}.append(nil)), 16).next()
 	if err == nil {
 		err = decode(frameFollow, p, &m)
 	}

@@ -229,7 +229,8 @@ func TestOverSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { out.Close() })
-	c, err := NewClient(ClientConfig{Node: "a", Hedge: true, Silence: time.Second, Servers: func() []string { return slices.Clone(addrs) },
+	c, err := NewClient(ClientConfig{Node: "a", Hedge: true, Silence: time.Second,
+		Servers: func() []string { return slices.Clone(addrs) },
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return out.Dial(ctx, addr, wire.ProtoFeed, 0)
 		}})

@@ -26,8 +26,9 @@ func newServerMeters(r *telemetry.Registry, s *Server) serverMeters {
 		written: r.Timing("feed.server.written"),
 		values:  r.Counter("feed.server.values"), bytes: r.Counter("feed.server.bytes"),
 		conflated: r.Counter("feed.server.conflated"), unchanged: r.Counter("feed.server.unchanged"),
-		heartbeats: r.Counter("feed.server.heartbeats"), denied: r.Counter("feed.server.denied"), refused: r.Counter("feed.server.refused"),
-		late: r.Laggards("feed"), cutStalled: cut("stalled"), cutFrames: cut("protocol"), cutHello: cut("hello"),
+		heartbeats: r.Counter("feed.server.heartbeats"), denied: r.Counter("feed.server.denied"),
+		refused: r.Counter("feed.server.refused"),
+		late:    r.Laggards("feed"), cutStalled: cut("stalled"), cutFrames: cut("protocol"), cutHello: cut("hello"),
 	}
 	r.GaugeFunc("feed.server.subjects", func() float64 { return float64(s.followed.Load()) })
 	r.GaugeFunc("feed.server.dirty", func() float64 { return float64(s.dirtied.Load()) })
@@ -47,13 +48,15 @@ type clientMeters struct {
 }
 
 // The reasons for which a connection is given up.
-var reconnectReasons = [10]string{"dial", "lost", "bye", "protocol", "silent", "lagging", "unanswered", "overflow", "removed", "rebalance"}
+var reconnectReasons = [10]string{"dial", "lost", "bye", "protocol", "silent", "lagging", "unanswered", "overflow",
+	"removed", "rebalance"}
 
 func newClientMeters(r *telemetry.Registry) clientMeters {
 	m := clientMeters{
 		conns: r.Gauge("feed.client.connections"), received: r.Timing("feed.client.received"),
-		values: r.Counter("feed.client.values"), bytes: r.Counter("feed.client.bytes"), outdated: r.Counter("feed.client.outdated"),
-		denied: r.Counter("feed.client.denied"), missed: r.Counter("feed.client.heartbeats_missed"),
+		values: r.Counter("feed.client.values"), bytes: r.Counter("feed.client.bytes"),
+		outdated: r.Counter("feed.client.outdated"),
+		denied:   r.Counter("feed.client.denied"), missed: r.Counter("feed.client.heartbeats_missed"),
 		offset: r.Gauge("feed.client.clock_offset"),
 	}
 	for i, reason := range reconnectReasons {

@@ -83,10 +83,12 @@ func randomRun(t *testing.T, seed uint64) {
 	for i, list := range lists {
 		for _, w := range list {
 			want := max(1, p.values[w.subject].Index)
-			polltest.Until(t, func() bool { return w.seen.last() == want }, "client %d, subject %s: index %d of %d", i, w.subject, want, w.seen.last())
+			polltest.Until(t, func() bool { return w.seen.last() == want }, "client %d, subject %s: index %d of %d", i,
+				w.subject, want, w.seen.last())
 			w.seen.check(t)
 		}
-		polltest.Until(t, func() bool { return clients[i].Newest() == p.newest && !clients[i].Stale() }, "client %d to know that it is complete", i)
+		polltest.Until(t, func() bool { return clients[i].Newest() == p.newest && !clients[i].Stale() },
+			"client %d to know that it is complete", i)
 	}
 	for _, list := range lists {
 		for _, w := range list {
@@ -95,6 +97,7 @@ func randomRun(t *testing.T, seed uint64) {
 	}
 	polltest.Until(t, func() bool { return p.count() == 0 }, "all follows to end at the source")
 	for _, server := range s.servers {
-		polltest.Until(t, func() bool { return server.Stats().Follows == 0 && server.Stats().Dirty == 0 }, "all follows to end at the servers: %+v", server.Stats())
+		polltest.Until(t, func() bool { return server.Stats().Follows == 0 && server.Stats().Dirty == 0 },
+			"all follows to end at the servers: %+v", server.Stats())
 	}
 }

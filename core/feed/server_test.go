@@ -105,7 +105,8 @@ func TestSlowReader(t *testing.T) {
 			p.publish("x", body(p.newest+1, 100_000))
 		}
 		reaches(t, &got, 250)
-		polltest.Until(t, func() bool { return server.meters.cutStalled.Value() == 1 && server.Stats().Conns == 1 }, "the connection to be cut")
+		polltest.Until(t, func() bool { return server.meters.cutStalled.Value() == 1 && server.Stats().Conns == 1 },
+			"the connection to be cut")
 		if good.meters.missed.Value() > 0 || good.Stale() {
 			t.Error("the other connection suffered")
 		}
@@ -170,7 +171,8 @@ func TestLimits(t *testing.T) {
 		if w := first.next(frameWelcome).welcome; w.version != protocolVersion || w.heartbeat != time.Second {
 			t.Errorf("welcome %+v", w)
 		}
-		first.send(follow{id: 1, subject: "x"}.append(nil), follow{id: 2, subject: "y"}.append(nil), follow{id: 3, subject: "z"}.append(nil))
+		first.send(follow{id: 1, subject: "x"}.append(nil), follow{id: 2, subject: "y"}.append(nil),
+			follow{id: 3, subject: "z"}.append(nil))
 		if m := first.next(frameGone); m.id != 3 || !errkind.Is(m.err, errkind.TooLarge) {
 			t.Errorf("one subject too many: %d, %v", m.id, m.err)
 		}
@@ -209,10 +211,11 @@ func TestLimits(t *testing.T) {
 
 func TestWhoBreaksTheProtocolIsCut(t *testing.T) {
 	for name, send := range map[string][]byte{
-		"no hello":       appendUnfollow(nil, 1),
-		"two hellos":     append(bytes.Clone(helloA), helloA...),
-		"a server's":     append(bytes.Clone(helloA), appendUnchanged(nil, 1)...),
-		"an id twice":    append(bytes.Clone(helloA), append(follow{id: 1, subject: "x"}.append(nil), follow{id: 1, subject: "y"}.append(nil)...)...),
+		"no hello":   appendUnfollow(nil, 1),
+		"two hellos": append(bytes.Clone(helloA), helloA...),
+		"a server's": append(bytes.Clone(helloA), appendUnchanged(nil, 1)...),
+		"an id twice": append(bytes.Clone(helloA), append(follow{id: 1, subject: "x"}.append(nil),
+			follow{id: 1, subject: "y"}.append(nil)...)...),
 		"noise":          []byte("GET / HTTP/1.1\r\n\r\n"),
 		"too long":       {66, 0xff, 0xff, 0xff},
 		"nothing at all": nil,
@@ -226,7 +229,8 @@ func TestWhoBreaksTheProtocolIsCut(t *testing.T) {
 					r.send(send)
 				}
 				r.closed()
-				polltest.Until(t, func() bool { return server.Stats() == Stats{} && p.count() == 0 }, "nothing to be left: %+v", server.Stats())
+				polltest.Until(t, func() bool { return server.Stats() == Stats{} && p.count() == 0 }, "nothing to be left: %+v",
+					server.Stats())
 				if n := server.meters.cutFrames.Value() + server.meters.cutHello.Value(); n != 1 {
 					t.Errorf("counted %d times", n)
 				}
@@ -305,7 +309,8 @@ func FuzzServer(f *testing.F) {
 	for _, s := range samples() {
 		f.Add(s.frame)
 	}
-	f.Add(bytes.Join([][]byte{follow{id: 1, subject: "x"}.append(nil), appendUnfollow(nil, 1), follow{id: 1, subject: "y", token: "bad"}.append(nil)}, nil))
+	f.Add(bytes.Join([][]byte{follow{id: 1, subject: "x"}.append(nil), appendUnfollow(nil, 1),
+		follow{id: 1, subject: "y", token: "bad"}.append(nil)}, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := newPress()
 		p.denied["bad"] = true

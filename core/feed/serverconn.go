@@ -101,7 +101,8 @@ func (c *serverConn) read() {
 	err := c.readFrames()
 	if kind := errkind.Of(err); kind == errkind.Invalid {
 		c.s.meters.cutFrames.Add(1)
-		c.s.cfg.Log.Warn("cut a feed connection that broke the protocol", "node", c.who.Node, "remote", c.conn.RemoteAddr(), "error", err)
+		c.s.cfg.Log.Warn("cut a feed connection that broke the protocol", "node", c.who.Node, "remote", c.conn.RemoteAddr(),
+			"error", err)
 	}
 	c.close()
 	c.s.remove(c)
@@ -334,7 +335,8 @@ func (c *serverConn) tick(now time.Time, beat heartbeat) {
 	case !c.began.IsZero() && now.Sub(c.began) > c.s.cfg.WriteTimeout:
 		c.s.meters.cutStalled.Add(1)
 		c.s.meters.late.Cut(c.who.Node)
-		c.s.cfg.Log.Warn("cut a feed connection that stopped reading", "node", c.who.Node, "remote", c.conn.RemoteAddr(), "for", now.Sub(c.began))
+		c.s.cfg.Log.Warn("cut a feed connection that stopped reading", "node", c.who.Node, "remote", c.conn.RemoteAddr(),
+			"for", now.Sub(c.began))
 		c.closeLocked()
 	case !c.greeted:
 		if now.Sub(c.opened) > c.s.cfg.HelloTimeout {

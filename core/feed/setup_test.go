@@ -216,7 +216,8 @@ type testServer struct {
 }
 
 func newSite(t testing.TB) *site {
-	return &site{t: t, memory: wire.NewMemory(), metrics: telemetry.New(telemetry.Config{}), servers: map[string]*testServer{}}
+	return &site{t: t, memory: wire.NewMemory(), metrics: telemetry.New(telemetry.Config{}),
+		servers: map[string]*testServer{}}
 }
 
 func (s *site) list() []string {

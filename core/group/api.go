@@ -126,7 +126,9 @@ func (g *Group) VerifyLeader(ctx context.Context) error {
 		}
 		confirmed := in.peers.confirmed.Load() >= began
 		if in.ready.Load() != term || in.raft.CurrentTerm() != term {
-			return errNotLeader // what was confirmed may be a later term's lead, and another leader have written in between: behind commit
+			// what was confirmed may be a later term's lead, and another leader have written in between:
+			// behind commit
+			return errNotLeader
 		}
 		if confirmed {
 			return g.awaitApplied(ctx, in, commit)

@@ -79,7 +79,8 @@ func DefaultAutopilotConfig() AutopilotConfig {
 // Check reports what SetConfig would refuse.
 func (c AutopilotConfig) Check() error {
 	if c.LastContactThreshold < 0 || c.ServerStabilizationTime < 0 {
-		return errkind.New(errkind.Invalid, "autopilot: LastContactThreshold and ServerStabilizationTime must not be below zero")
+		return errkind.New(errkind.Invalid, "autopilot: LastContactThreshold and ServerStabilizationTime must not be "+
+			"below zero")
 	}
 	return nil
 }
@@ -199,7 +200,8 @@ type delegate struct {
 // AutopilotConfig implements autopilot.ApplicationIntegration.
 func (d delegate) AutopilotConfig() *autopilot.Config {
 	c := d.a.Config()
-	return &autopilot.Config{CleanupDeadServers: c.CleanupDeadServers, LastContactThreshold: max(c.LastContactThreshold, d.in.g.cfg.heartbeat()/5),
+	return &autopilot.Config{CleanupDeadServers: c.CleanupDeadServers, LastContactThreshold: max(c.LastContactThreshold,
+		d.in.g.cfg.heartbeat()/5),
 		MaxTrailingLogs: c.MaxTrailingLogs, MinQuorum: c.MinQuorum, ServerStabilizationTime: c.ServerStabilizationTime}
 }
 
@@ -233,7 +235,8 @@ func (d delegate) KnownServers() map[raft.ServerID]*autopilot.Server {
 			ext = hearsay
 		}
 		id := raft.ServerID(s.ID)
-		out[id] = &autopilot.Server{ID: id, Ext: ext, Name: s.Name, Address: raft.ServerAddress(s.Address), NodeStatus: status, Version: s.Version,
+		out[id] = &autopilot.Server{ID: id, Ext: ext, Name: s.Name, Address: raft.ServerAddress(s.Address),
+			NodeStatus: status, Version: s.Version,
 			Meta: s.Meta, RaftVersion: 3, IsLeader: id == leaderID, NodeType: kind}
 	}
 	return out
@@ -241,7 +244,8 @@ func (d delegate) KnownServers() map[raft.ServerID]*autopilot.Server {
 
 // FetchServerStats implements autopilot.ApplicationIntegration from what the
 // peers' answers to replication said: no call leaves for it.
-func (d delegate) FetchServerStats(_ context.Context, servers map[raft.ServerID]*autopilot.Server) map[raft.ServerID]*autopilot.ServerStats {
+func (d delegate) FetchServerStats(_ context.Context,
+	servers map[raft.ServerID]*autopilot.Server) map[raft.ServerID]*autopilot.ServerStats {
 	term := d.in.raft.CurrentTerm()
 	out := map[raft.ServerID]*autopilot.ServerStats{}
 	now := d.in.peers.now()
@@ -260,16 +264,20 @@ func (d delegate) FetchServerStats(_ context.Context, servers map[raft.ServerID]
 
 // NotifyState implements autopilot.ApplicationIntegration.
 func (d delegate) NotifyState(s *autopilot.State) {
-	out := &AutopilotState{Healthy: s.Healthy, FailureTolerance: s.FailureTolerance, Leader: string(s.Leader), Servers: map[string]ServerHealth{}}
+	out := &AutopilotState{Healthy: s.Healthy, FailureTolerance: s.FailureTolerance, Leader: string(s.Leader),
+		Servers: map[string]ServerHealth{}}
 	for _, id := range s.Voters {
 		out.Voters = append(out.Voters, string(id))
 	}
 	for id, server := range s.Servers {
 		out.Servers[string(id)] = ServerHealth{
-			ServerInfo: ServerInfo{ID: string(id), Name: server.Server.Name, Address: string(server.Server.Address), Version: server.Server.Version,
-				Status: MemberStatus(server.Server.NodeStatus), Replica: server.Server.NodeType == nodeReplica, Meta: server.Server.Meta},
+			ServerInfo: ServerInfo{ID: string(id), Name: server.Server.Name, Address: string(server.Server.Address),
+				Version: server.Server.Version,
+				Status:  MemberStatus(server.Server.NodeStatus), Replica: server.Server.NodeType == nodeReplica,
+				Meta: server.Server.Meta},
 			Leader: server.State == autopilot.RaftLeader, Voter: server.HasVotingRights(), Healthy: server.Health.Healthy,
-			StableSince: server.Health.StableSince, LastContact: server.Stats.LastContact, LastTerm: server.Stats.LastTerm, LastIndex: server.Stats.LastIndex,
+			StableSince: server.Health.StableSince, LastContact: server.Stats.LastContact, LastTerm: server.Stats.LastTerm,
+			LastIndex: server.Stats.LastIndex,
 		}
 	}
 	d.a.state.Store(out)

@@ -89,7 +89,8 @@ func TestAutopilotPromotesAndCleansUp(t *testing.T) {
 	next := others(first, l)[0]
 	next.stop()
 	known.set(next, MemberFailed)
-	polltest.Until(t, func() bool { s, ok := a.State(); return ok && !s.Healthy && s.FailureTolerance == 0 }, "the failure to be seen")
+	polltest.Until(t, func() bool { s, ok := a.State(); return ok && !s.Healthy && s.FailureTolerance == 0 },
+		"the failure to be seen")
 	for range 8 {
 		a.RemoveDeadServers()
 		seen := a.state.Load()
@@ -111,7 +112,8 @@ func TestAutopilotReplicas(t *testing.T) {
 		known.set(n, MemberAlive)
 	}
 	replica := others(nodes, l)[0]
-	known.list[replica.id] = ServerInfo{ID: replica.id, Name: replica.id, Address: replica.addr, Status: MemberAlive, Replica: true}
+	known.list[replica.id] = ServerInfo{ID: replica.id, Name: replica.id, Address: replica.addr, Status: MemberAlive,
+		Replica: true}
 	cfg := DefaultAutopilotConfig()
 	cfg.ServerStabilizationTime = 100 * time.Millisecond
 	cfg.LastContactThreshold = 5 * time.Second // a loaded test machine

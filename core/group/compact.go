@@ -50,5 +50,6 @@ func (c compactor) compact() {
 	if err == nil || errors.Is(err, raft.ErrNothingNewToSnapshot) || errors.Is(err, raft.ErrRaftShutdown) {
 		return
 	}
-	c.in.g.cfg.Log.Warn("no snapshot could be written, so the next start takes longer; it is tried again when the log has grown", "err", err)
+	c.in.g.cfg.Log.Warn("no snapshot could be written, so the next start takes longer; it is tried again when the log "+
+		"has grown", "err", err)
 }

@@ -190,7 +190,8 @@ func TestPowerLossAtEveryOperation(t *testing.T) {
 		sites++
 		for seed := range uint64(6) {
 			known := whole.known.Load()
-			crashes = append(crashes, crash{mem.Crash(rand.New(rand.NewPCG(uint64(sites), seed))), fmt.Sprint(op, " ", path), known})
+			crashes = append(crashes, crash{mem.Crash(rand.New(rand.NewPCG(uint64(sites), seed))),
+				fmt.Sprint(op, " ", path), known})
 		}
 	}
 	whole.run()

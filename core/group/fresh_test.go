@@ -79,11 +79,13 @@ func TestCommitIsBoundedByWhatAMessageProves(t *testing.T) {
 	}{
 		{raft.AppendEntriesRequest{PrevLogEntry: 10, LeaderCommitIndex: 12}, 10},
 		{raft.AppendEntriesRequest{PrevLogEntry: 10, LeaderCommitIndex: 9}, 9},
-		{raft.AppendEntriesRequest{PrevLogEntry: 10, Entries: []*raft.Log{{Index: 11}, {Index: 12}}, LeaderCommitIndex: 12}, 12},
+		{raft.AppendEntriesRequest{PrevLogEntry: 10, Entries: []*raft.Log{{Index: 11}, {Index: 12}}, LeaderCommitIndex: 12},
+			12},
 		{raft.AppendEntriesRequest{LeaderCommitIndex: 5}, 0},
 	} {
 		if boundCommit(&c.m); c.m.LeaderCommitIndex != c.want {
-			t.Errorf("previous %d, %d entries: commits up to %d, want %d", c.m.PrevLogEntry, len(c.m.Entries), c.m.LeaderCommitIndex, c.want)
+			t.Errorf("previous %d, %d entries: commits up to %d, want %d", c.m.PrevLogEntry, len(c.m.Entries),
+				c.m.LeaderCommitIndex, c.want)
 		}
 	}
 }
@@ -103,7 +105,8 @@ func TestNewestCommandIsKnownAtOnce(t *testing.T) {
 	}
 	put(store, 10, raft.LogNoop)
 	put(store, 11, raft.LogBarrier)
-	g := newGuard(&stores{log: store, snaps: &snapStore{}}, func(uint64) bool { return false }, func(err error) { t.Error(err) })
+	g := newGuard(&stores{log: store, snaps: &snapStore{}}, func(uint64) bool { return false },
+		func(err error) { t.Error(err) })
 	expect := func(what string, want uint64) {
 		t.Helper()
 		if got := g.newestCommand.Load(); got != want {
@@ -145,7 +148,8 @@ func TestReplayIsNotFresh(t *testing.T) {
 		}
 		return 0
 	}
-	polltest.Until(t, func() bool { return stored() >= lead.current.Load().guard.newestCommand.Load() }, "the follower to know what is committed")
+	polltest.Until(t, func() bool { return stored() >= lead.current.Load().guard.newestCommand.Load() },
+		"the follower to know what is committed")
 	heard := func() bool {
 		in := follower.current.Load()
 		in.fresh.mu.Lock()
@@ -186,7 +190,8 @@ func TestLeaderWithoutLeaseIsNotFresh(t *testing.T) {
 		n.kill()
 	}
 	began := time.Now()
-	polltest.Until(t, func() bool { return !lead.LeaseHeld() && lead.LastContact() >= time.Second }, "the leader's last contact to grow")
+	polltest.Until(t, func() bool { return !lead.LeaseHeld() && lead.LastContact() >= time.Second },
+		"the leader's last contact to grow")
 	if got, most := lead.LastContact(), time.Since(began)+time.Minute; got > most {
 		t.Errorf("after it lost its followers it states %s, at most %s are true", got, most)
 	}

@@ -33,7 +33,8 @@ func TestEntriesThatNobodyElseHasGiveWay(t *testing.T) {
 }
 
 // damagedDisk runs a group whose last member finds the disk that damage leaves.
-func damagedDisk(t *testing.T, from start, damage func(t *testing.T, disks []*vfs.Mem), look func(t *testing.T, victim *simNode)) {
+func damagedDisk(t *testing.T, from start, damage func(t *testing.T, disks []*vfs.Mem),
+	look func(t *testing.T, victim *simNode)) {
 	base := behindOf(t, 1, from)
 	synctest.Test(t, func(t *testing.T) {
 		s := simulate(t, 1, base.disks)
@@ -91,7 +92,8 @@ func TestGapBehindTheSnapshot(t *testing.T) {
 		}
 	}
 	damagedDisk(t, old, makeGap, func(t *testing.T, victim *simNode) {
-		if out := victim.log.String(); !strings.Contains(out, "moved aside") || !strings.Contains(out, "what lies between is missing") {
+		if out := victim.log.String(); !strings.Contains(out, "moved aside") ||
+			!strings.Contains(out, "what lies between is missing") {
 			t.Error("the log was not rebuilt")
 		}
 		victim.s.until(20*time.Second, func() bool {
@@ -100,7 +102,8 @@ func TestGapBehindTheSnapshot(t *testing.T) {
 		}, "the member to vote again")
 	})
 	t.Run("alone", func(t *testing.T) { // nobody else has what is missing: it says so, and guesses nothing
-		disks := []*vfs.Mem{behindOf(t, 1, old).disks[0].Crash(rand.New(rand.NewPCG(0, 0))), nil, behindOf(t, 1, old).disks[2].Crash(rand.New(rand.NewPCG(0, 0)))}
+		disks := []*vfs.Mem{behindOf(t, 1, old).disks[0].Crash(rand.New(rand.NewPCG(0, 0))), nil,
+			behindOf(t, 1, old).disks[2].Crash(rand.New(rand.NewPCG(0, 0)))}
 		makeGap(t, disks)
 		synctest.Test(t, func(t *testing.T) {
 			s := simulate(t, 1, nil)
@@ -167,7 +170,8 @@ func TestRestoredSnapshotIsRefusedByTheDisk(t *testing.T) {
 		if err := n.Restore(t.Context(), &saved); !errkind.Is(err, errkind.Unknown) {
 			t.Errorf("restored: %v", err)
 		}
-		s.until(time.Minute, func() bool { return n.LeaseHeld() && len(n.machine.list()) == 3 }, "the state that was restored")
+		s.until(time.Minute, func() bool { return n.LeaseHeld() && len(n.machine.list()) == 3 },
+			"the state that was restored")
 	})
 }
 
@@ -178,7 +182,8 @@ func TestGuardOfTheLog(t *testing.T) {
 	snaps := &snapStore{}
 	snaps.newest.Store(&position{7, 2})
 	var failed error
-	g := newGuard(&stores{log: store, snaps: snaps}, func(index uint64) bool { return index == 9 }, func(err error) { failed = err })
+	g := newGuard(&stores{log: store, snaps: snaps}, func(index uint64) bool { return index == 9 },
+		func(err error) { failed = err })
 	if err := g.StoreLog(&raft.Log{Index: 9, Term: 2}); err == nil || failed == nil {
 		t.Errorf("entry 9 was stored behind snapshot 7: %v, %v", err, failed)
 	}

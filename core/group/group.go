@@ -209,7 +209,8 @@ func (g *Group) openStores() (*stores, error) {
 		s.log = raft.NewInmemStore()
 		s.snaps, err = openSnapStore(vfs.NewMem(), "/snapshots", g.cfg.Log, false)
 	} else {
-		if s.snaps, err = openSnapStore(g.cfg.FS, filepath.Join(g.cfg.Dir, "snapshots"), g.cfg.Log, g.rebuildable()); err == nil {
+		if s.snaps, err = openSnapStore(g.cfg.FS, filepath.Join(g.cfg.Dir, "snapshots"), g.cfg.Log,
+			g.rebuildable()); err == nil {
 			err = g.openLog(s)
 		}
 	}

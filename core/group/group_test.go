@@ -199,7 +199,8 @@ func (n *node) tryStart() error {
 	n.addr = l.Addr().String()
 	n.dead.Store(false)
 	n.machine = &machine{}
-	cfg := Config{Name: "test", Dir: n.dir, FS: n.fs, LocalID: n.id, LocalAddr: n.addr, Listener: countedListener{l, n}, Dial: n.dial,
+	cfg := Config{Name: "test", Dir: n.dir, FS: n.fs, LocalID: n.id, LocalAddr: n.addr, Listener: countedListener{l, n},
+		Dial:    n.dial,
 		Machine: n.machine, Bootstrap: n.boot, SegmentBytes: 1 << 20, Log: slog.New(slog.NewTextHandler(n.log, nil))}
 	if n.adjust != nil {
 		n.adjust(&cfg)
@@ -245,7 +246,8 @@ func cluster(t testing.TB, size int, adjust func(i int, n *node)) []*node {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &node{t: t, id: fmt.Sprintf("n%d", i), addr: l.Addr().String(), dir: t.TempDir(), fs: vfs.OS{}, log: &syncBuffer{}}
+		n := &node{t: t, id: fmt.Sprintf("n%d", i), addr: l.Addr().String(), dir: t.TempDir(), fs: vfs.OS{},
+			log: &syncBuffer{}}
 		l.Close()
 		nodes = append(nodes, n)
 		boot = append(boot, Server{ID: n.id, Address: n.addr, Voter: true})
@@ -455,7 +457,8 @@ func TestLeaderKilled(t *testing.T) {
 	l := leader(t, nodes)
 	propose(t, l, "before")
 	for _, f := range others(nodes, l) {
-		if _, err := f.Propose(t.Context(), []byte("x")); !errkind.Is(err, errkind.NotLeader) && !errkind.Is(err, errkind.Unavailable) {
+		if _, err := f.Propose(t.Context(), []byte("x")); !errkind.Is(err, errkind.NotLeader) &&
+			!errkind.Is(err, errkind.Unavailable) {
 			t.Fatalf("a follower takes proposals: %v", err)
 		}
 	}
@@ -465,7 +468,8 @@ func TestLeaderKilled(t *testing.T) {
 	t.Logf("kill to first acknowledged write: %s", time.Since(began))
 	l.stop()
 	l.start()
-	polltest.Until(t, func() bool { return l.machine.has("after") && l.machine.has("before") }, "the killed member to catch up")
+	polltest.Until(t, func() bool { return l.machine.has("after") && l.machine.has("before") },
+		"the killed member to catch up")
 	if l.LeaseHeld() {
 		t.Fatal("it leads again without an election")
 	}
@@ -526,12 +530,14 @@ func TestStalledLeaderDisk(t *testing.T) {
 	insist(t, others(nodes, l), "meanwhile")
 	t.Logf("stall to first acknowledged write: %s", time.Since(began))
 	if l.IsLeader() || l.LeaseHeld() {
-		polltest.Until(t, func() bool { return !l.IsLeader() && !l.LeaseHeld() }, "the stalled leader to know that it is deposed")
+		polltest.Until(t, func() bool { return !l.IsLeader() && !l.LeaseHeld() },
+			"the stalled leader to know that it is deposed")
 	}
 	polltest.Until(t, func() bool { return l.current.Load().streams.shut.Load() }, "the transport to be shut")
 	insist(t, others(nodes, l), "later")
 	disk.LiftAll()
-	polltest.Until(t, func() bool { return l.machine.has("meanwhile") && l.machine.has("later") }, "the stalled member to catch up without a restart")
+	polltest.Until(t, func() bool { return l.machine.has("meanwhile") && l.machine.has("later") },
+		"the stalled member to catch up without a restart")
 	polltest.Until(t, func() bool { return !l.current.Load().streams.shut.Load() }, "its transport to be open again")
 }
 
@@ -571,7 +577,8 @@ func TestFullDiskHealsByItself(t *testing.T) {
 	if _, err := n.Propose(t.Context(), []byte("b")); err == nil {
 		t.Fatal("written to a full disk")
 	}
-	polltest.Until(t, func() bool { _, err := n.Propose(t.Context(), []byte("x")); return err != nil }, "writes to be refused")
+	polltest.Until(t, func() bool { _, err := n.Propose(t.Context(), []byte("x")); return err != nil },
+		"writes to be refused")
 	if !n.machine.has("a") {
 		t.Fatal("reads stopped")
 	}
@@ -602,7 +609,8 @@ func TestWipedFollowerGetsSnapshot(t *testing.T) {
 	}
 	propose(t, l, "last")
 	f.start()
-	polltest.Until(t, func() bool { return f.machine.has("last") && len(f.machine.list()) == 51 }, "the snapshot to be installed")
+	polltest.Until(t, func() bool { return f.machine.has("last") && len(f.machine.list()) == 51 },
+		"the snapshot to be installed")
 	f.stop()
 	f.start()
 	polltest.Until(t, func() bool { return len(f.machine.list()) == 51 }, "the installed snapshot to survive a restart")
@@ -782,7 +790,9 @@ func TestEveryFlippedSnapshotBitIsNoticed(t *testing.T) {
 func BenchmarkPropose(b *testing.B) {
 	for _, workers := range []int{1, 16, 128} {
 		b.Run(fmt.Sprint("goroutines=", workers), func(b *testing.B) {
-			nodes := cluster(b, 1, func(_ int, n *node) { n.adjust = func(c *Config) { c.SegmentBytes = 0; c.Machine = nullMachine{} } })
+			nodes := cluster(b, 1, func(_ int, n *node) {
+				n.adjust = func(c *Config) { c.SegmentBytes = 0; c.Machine = nullMachine{} }
+			})
 			n := leader(b, nodes)
 			cmd := make([]byte, 256)
 			var left atomic.Int64

@@ -54,7 +54,8 @@ func (g *guard) findNewestCommand() {
 	index, err := g.logAndStable.LastIndex()
 	var entry raft.Log
 	for looked := 0; err == nil && index > 0 && looked < farBack; looked++ {
-		if err = g.logAndStable.GetLog(index, &entry); err != nil || entry.Type == raft.LogCommand || entry.Type == raft.LogConfiguration {
+		if err = g.logAndStable.GetLog(index, &entry); err != nil || entry.Type == raft.LogCommand ||
+			entry.Type == raft.LogConfiguration {
 			break
 		}
 		index--
@@ -87,7 +88,8 @@ func (g *guard) GetLog(index uint64, out *raft.Log) error {
 		return err
 	}
 	if errors.Is(err, raft.ErrLogNotFound) {
-		err = errkind.Errorf(errkind.Corrupt, "entry %d is committed and has to be applied, but the log lacks it: %w", index, err)
+		err = errkind.Errorf(errkind.Corrupt, "entry %d is committed and has to be applied, but the log lacks it: %w",
+			index, err)
 	}
 	return g.fatal(err)
 }
@@ -125,7 +127,8 @@ func (g *guard) refuseGap(first uint64) error {
 		last = max(last, snap.index)
 	}
 	if first > last+1 {
-		return errkind.Errorf(errkind.Internal, "entry %d was to be stored behind %d: what lies between is missing", first, last)
+		return errkind.Errorf(errkind.Internal, "entry %d was to be stored behind %d: what lies between is missing",
+			first, last)
 	}
 	return nil
 }
@@ -134,7 +137,8 @@ func (g *guard) refuseGap(first uint64) error {
 func (g *guard) DeleteRange(low, high uint64) error {
 	last, err := g.logAndStable.LastIndex()
 	snap := g.installing.Load()
-	beyond := snap != nil && high >= last && last > snap.index // entries behind the snapshot: Raft goes on as if they were still there
+	// entries behind the snapshot: Raft goes on as if they were still there
+	beyond := snap != nil && high >= last && last > snap.index
 	if err == nil && beyond && g.holds(*snap) {
 		high, beyond = snap.index, false
 	}
@@ -146,8 +150,9 @@ func (g *guard) DeleteRange(low, high uint64) error {
 		return err
 	}
 	if beyond {
-		return g.fatal(errkind.Errorf(errkind.Unavailable, "the entries up to %d are not the leader's and gave way to its snapshot up to %d: "+
-			"this server begins anew with that", last, snap.index))
+		return g.fatal(errkind.Errorf(errkind.Unavailable,
+			"the entries up to %d are not the leader's and gave way to its snapshot up to %d: "+
+				"this server begins anew with that", last, snap.index))
 	}
 	if high >= last && low <= g.newestCommand.Load() { // a tail that a leader overwrites
 		g.findNewestCommand()

@@ -19,7 +19,8 @@ type raftLogger struct {
 
 var _ hclog.Logger = raftLogger{}
 
-var levels = map[hclog.Level]slog.Level{hclog.Trace: slog.LevelDebug - 4, hclog.Debug: slog.LevelDebug, hclog.Info: slog.LevelDebug,
+var levels = map[hclog.Level]slog.Level{hclog.Trace: slog.LevelDebug - 4, hclog.Debug: slog.LevelDebug,
+	hclog.Info: slog.LevelDebug,
 	hclog.Warn: slog.LevelWarn, hclog.Error: slog.LevelWarn}
 
 // Log implements hclog.Logger.

@@ -95,7 +95,8 @@ func (b *inbox) install(rpc raft.RPC, m *raft.InstallSnapshotRequest, stop <-cha
 	}
 	done, ok := answer.Response.(*raft.InstallSnapshotResponse)
 	if newest := b.guard.snapshot.Load(); newest != nil && *newest == at && !(ok && done.Success) {
-		b.guard.fail(errkind.Errorf(errkind.Unavailable, "the leader's snapshot up to %d is on the disk and could not be loaded: this server begins anew with it", at.index))
+		b.guard.fail(errkind.Errorf(errkind.Unavailable,
+			"the leader's snapshot up to %d is on the disk and could not be loaded: this server begins anew with it", at.index))
 	}
 	rpc.RespChan <- answer
 }

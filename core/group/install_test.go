@@ -81,7 +81,8 @@ type installation struct {
 }
 
 func (i installation) String() string {
-	return fmt.Sprintf("trailing=%d from=%v busy=%v losses=%v happens=%v seed=%d", i.trailing, i.from, i.busy, i.losses, i.happens, i.seed)
+	return fmt.Sprintf("trailing=%d from=%v busy=%v losses=%v happens=%v seed=%d", i.trailing, i.from, i.busy, i.losses,
+		i.happens, i.seed)
 }
 
 // last is the number of the last message to which anything happens.
@@ -492,7 +493,8 @@ func TestEveryMessageOfAnInstallation(t *testing.T) {
 			for what := lost; what < losses; what++ {
 				for n := 1; n <= 10; n++ {
 					h := happening((n + int(what) + int(from) + trailing) % int(happenings))
-					plan := installation{trailing: trailing, from: from, losses: map[int]loss{n: what}, happens: map[int]happening{n: h}}
+					plan := installation{trailing: trailing, from: from, losses: map[int]loss{n: what},
+						happens: map[int]happening{n: h}}
 					t.Run(fmt.Sprintf("%d/%v/%v/%v/%d", trailing, from, what, h, n), plan.run)
 				}
 			}
@@ -505,7 +507,8 @@ func TestEveryMessageOfAnInstallation(t *testing.T) {
 }
 
 var (
-	schedules = flag.Int("group.schedules", 200, "how many random schedules of a snapshot's installation TestRandomInstallations runs")
+	schedules = flag.Int("group.schedules", 200,
+		"how many random schedules of a snapshot's installation TestRandomInstallations runs")
 	firstSeed = flag.Uint64("group.seed", 1, "the first one's seed")
 )
 
@@ -534,10 +537,12 @@ func TestRandomInstallations(t *testing.T) {
 
 func randomInstallation(seed uint64) installation {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	plan := installation{seed: seed, trailing: []int{0, 1, 30}[rng.IntN(3)], from: start(rng.IntN(int(starts))), busy: rng.IntN(2) == 0,
+	plan := installation{seed: seed, trailing: []int{0, 1, 30}[rng.IntN(3)], from: start(rng.IntN(int(starts))),
+		busy:   rng.IntN(2) == 0,
 		losses: map[int]loss{}, happens: map[int]happening{}}
 	if rng.IntN(50) == 0 {
-		plan.trailing, plan.from = 10240, plan.from%ahead // entries of its own, of which a leader has few at a time, are compared one by one
+		// entries of its own, of which a leader has few at a time, are compared one by one
+		plan.trailing, plan.from = 10240, plan.from%ahead
 	}
 	most := 1 + rng.IntN(8)
 	for range most {

@@ -54,7 +54,8 @@ func (g *Group) begin(s *stores) (*instance, error) {
 		observed: make(chan raft.Observation, 64), suspect: make(chan struct{}, 1),
 		restoring: make(chan struct{}, 1)}
 	in.guard = newGuard(s, in.due, in.fail)
-	in.streams = &streams{addr: g.cfg.LocalAddr, dialFunc: g.cfg.Dial, incoming: make(chan net.Conn), done: make(chan struct{}),
+	in.streams = &streams{addr: g.cfg.LocalAddr, dialFunc: g.cfg.Dial, incoming: make(chan net.Conn),
+		done:  make(chan struct{}),
 		conns: map[*trackedConn]struct{}{}, lostIncoming: in.lostIncoming,
 		self: g.cfg.LocalID, member: in.memberAt, statement: g.cfg.statement}
 	in.reach = &reach{in: in, dropped: map[string]int64{}}
@@ -73,7 +74,8 @@ func (g *Group) begin(s *stores) (*instance, error) {
 		in.trans.mute = in.mute
 	}
 	in.fresh = &fresh{reached: in.reached, term: in.term}
-	in.trans.inbox = &inbox{fresh: in.fresh, mute: in.mute, succession: in.succession, guard: in.guard, out: make(chan raft.RPC)}
+	in.trans.inbox = &inbox{fresh: in.fresh, mute: in.mute, succession: in.succession, guard: in.guard,
+		out: make(chan raft.RPC)}
 	arrivals := in.trans.NetworkTransport.Consumer()
 	if g.cfg.meddle != nil {
 		meddled := make(chan raft.RPC)
@@ -129,7 +131,8 @@ func (in *instance) term() uint64 {
 }
 
 func (in *instance) header() raft.RPCHeader {
-	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(in.g.cfg.LocalID), Addr: []byte(in.g.cfg.LocalAddr)}
+	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(in.g.cfg.LocalID),
+		Addr: []byte(in.g.cfg.LocalAddr)}
 }
 
 // commitTimeout is after which silence the leader tells followers how far the log is committed; the
@@ -140,7 +143,8 @@ const commitTimeout = 10 * time.Millisecond
 
 func (in *instance) config() *raft.Config {
 	cfg := in.g.cfg
-	return &raft.Config{ProtocolVersion: raft.ProtocolVersionMax, HeartbeatTimeout: cfg.heartbeat(), ElectionTimeout: cfg.heartbeat(),
+	return &raft.Config{ProtocolVersion: raft.ProtocolVersionMax, HeartbeatTimeout: cfg.heartbeat(),
+		ElectionTimeout:    cfg.heartbeat(),
 		LeaderLeaseTimeout: cfg.lease(), CommitTimeout: commitTimeout, MaxAppendEntries: 512, BatchApplyCh: true,
 		ShutdownOnRemove: false, TrailingLogs: cfg.trailing(), SnapshotInterval: cfg.SnapshotInterval,
 		SnapshotThreshold: cfg.SnapshotThreshold, LocalID: raft.ServerID(cfg.LocalID), Logger: raftLogger{log: cfg.Log},
@@ -217,7 +221,8 @@ func (in *instance) bootstrap(logs raft.LogStore) error {
 	if list, _ := in.stores.snaps.List(); last > 0 || len(list) > 0 || term > bootstrapTerm {
 		return nil
 	}
-	return logs.StoreLog(&raft.Log{Index: 1, Term: bootstrapTerm, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(configuration(boot))})
+	return logs.StoreLog(&raft.Log{Index: 1, Term: bootstrapTerm, Type: raft.LogConfiguration,
+		Data: raft.EncodeConfiguration(configuration(boot))})
 }
 
 func configuration(list []Server) raft.Configuration {
@@ -227,7 +232,8 @@ func configuration(list []Server) raft.Configuration {
 		if s.Voter {
 			suffrage = raft.Voter
 		}
-		c.Servers = append(c.Servers, raft.Server{Suffrage: suffrage, ID: raft.ServerID(s.ID), Address: raft.ServerAddress(s.Address)})
+		c.Servers = append(c.Servers, raft.Server{Suffrage: suffrage, ID: raft.ServerID(s.ID),
+			Address: raft.ServerAddress(s.Address)})
 	}
 	return c
 }
@@ -343,7 +349,8 @@ func (in *instance) bound(f raft.Future) {
 
 // leads reports whether this server may take proposals.
 func (in *instance) leads() bool {
-	return in.raft.State() == raft.Leader && !in.handing.Load() && !in.streams.shut.Load() && in.raft.CurrentTerm() > in.peers.deposed.Load()
+	return in.raft.State() == raft.Leader && !in.handing.Load() && !in.streams.shut.Load() &&
+		in.raft.CurrentTerm() > in.peers.deposed.Load()
 }
 
 // shutdownWait bounds how long a stop waits for a library goroutine that hangs in a disk operation.

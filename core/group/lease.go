@@ -75,7 +75,8 @@ func (p *peers) unconfirmed() time.Duration {
 }
 
 // answered notes an answer to a message with a number, sent at sent.
-func (p *peers) answered(id string, sent int64, number uint64, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
+func (p *peers) answered(id string, sent int64, number uint64, args *raft.AppendEntriesRequest,
+	resp *raft.AppendEntriesResponse) {
 	if resp.Term > args.Term {
 		p.depose(args.Term)
 		return

@@ -59,7 +59,8 @@ const (
 
 // NewMembership makes a Membership; pause returns the stabilisation time.
 func NewMembership(g *Group, pause func() time.Duration) *Membership {
-	return &Membership{g: g, ask: g.Ask, pause: pause, claims: map[Suggestion]*claim{}, changed: map[string]time.Time{}, said: map[string]time.Time{}}
+	return &Membership{g: g, ask: g.Ask, pause: pause, claims: map[Suggestion]*claim{}, changed: map[string]time.Time{},
+		said: map[string]time.Time{}}
 }
 
 // Reconcile makes those of the suggested changes that the servers confirm. It returns after which time to look
@@ -211,7 +212,8 @@ func (m *Membership) decide(ctx context.Context, s Suggestion, list []Suggestion
 	case here.err != nil:
 		return here.err
 	case here.ID != s.ID:
-		return errkind.Errorf(errkind.Denied, "gossip says that the server %s is at %s; %s answers there", s.ID, s.Address, here.ID)
+		return errkind.Errorf(errkind.Denied, "gossip says that the server %s is at %s; %s answers there", s.ID,
+			s.Address, here.ID)
 	case here.Leaving || m.g.cfg.Clock.Since(m.changed[s.Address]) < m.pause():
 		return nil
 	}
@@ -221,9 +223,11 @@ func (m *Membership) decide(ctx context.Context, s Suggestion, list []Suggestion
 	former := slices.IndexFunc(servers, func(v Server) bool { return v.Address == s.Address })
 	if former >= 0 {
 		if servers[former].ID == m.g.cfg.LocalID || m.elsewhere(ctx, servers[former].ID, s.Address, list) {
-			return errkind.Errorf(errkind.Conflict, "the servers %s and %s have the same address %s: give each its own", s.ID, servers[former].ID, s.Address)
+			return errkind.Errorf(errkind.Conflict, "the servers %s and %s have the same address %s: give each its own", s.ID,
+				servers[former].ID, s.Address)
 		}
-		m.g.cfg.Log.Warn("another server answers at a member's address; removing the old member", "server", servers[former].ID,
+		m.g.cfg.Log.Warn("another server answers at a member's address; removing the old member", "server",
+			servers[former].ID,
 			"address", s.Address, "now", s.ID)
 		m.changed[s.Address] = m.g.cfg.Clock.Now()
 		if err := m.g.RemoveServer(ctx, servers[former].ID); err != nil {
@@ -250,10 +254,13 @@ func (m *Membership) elsewhere(ctx context.Context, id, addr string, list []Sugg
 // move gives a member its new address.
 func (m *Membership) move(ctx context.Context, servers []Server, v Server, addr string, got answers) error {
 	if got.at(v.Address, v.ID) {
-		return errkind.Errorf(errkind.Conflict, "gossip says that the server %s is at %s; it answers at %s, where it was", v.ID, addr, v.Address)
+		return errkind.Errorf(errkind.Conflict, "gossip says that the server %s is at %s; it answers at %s, where it was",
+			v.ID, addr, v.Address)
 	}
 	if taken := slices.IndexFunc(servers, func(o Server) bool { return o.Address == addr }); taken >= 0 {
-		return errkind.Errorf(errkind.Conflict, "the server %s has the address of %s: remove the one that is gone (corbel operator raft remove-peer)", v.ID, servers[taken].ID)
+		return errkind.Errorf(errkind.Conflict,
+			"the server %s has the address of %s: remove the one that is gone (corbel operator raft remove-peer)", v.ID,
+			servers[taken].ID)
 	}
 	m.g.cfg.Log.Info("a server has a new address", "server", v.ID, "address", addr, "before", v.Address)
 	m.changed[addr] = m.g.cfg.Clock.Now()
@@ -285,5 +292,6 @@ func (m *Membership) warn(s Suggestion, err error) {
 		return
 	}
 	m.said[key] = now
-	m.g.cfg.Log.Warn("rejected a membership change that gossip suggested", "server", s.ID, "address", s.Address, "gone", s.Gone, "reason", err)
+	m.g.cfg.Log.Warn("rejected a membership change that gossip suggested", "server", s.ID, "address", s.Address, "gone",
+		s.Gone, "reason", err)
 }

@@ -247,8 +247,10 @@ func TestSpared(t *testing.T) {
 		voters, healthy, min int
 		want                 bool
 	}{
-		{3, 3, 0, false}, {3, 2, 0, false}, {4, 3, 0, true}, {4, 2, 0, false}, {4, 4, 0, false}, {4, 3, 4, false}, {4, 3, 3, true},
-		{5, 4, 0, false}, {5, 3, 0, false}, {6, 5, 0, true}, {6, 4, 0, true}, {6, 3, 0, false}, {2, 1, 0, false}, {1, 0, 0, false}, {7, 6, 0, false},
+		{3, 3, 0, false}, {3, 2, 0, false}, {4, 3, 0, true}, {4, 2, 0, false}, {4, 4, 0, false}, {4, 3, 4, false},
+		{4, 3, 3, true},
+		{5, 4, 0, false}, {5, 3, 0, false}, {6, 5, 0, true}, {6, 4, 0, true}, {6, 3, 0, false}, {2, 1, 0, false},
+		{1, 0, 0, false}, {7, 6, 0, false},
 	} {
 		if got := spared(c.voters, c.healthy, c.min); got != c.want {
 			t.Errorf("%d voters, %d healthy, at least %d: %v, want %v", c.voters, c.healthy, c.min, got, c.want)

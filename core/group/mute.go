@@ -8,7 +8,8 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-var errMuted = errkind.New(errkind.Unavailable, "this server lost part of its log and takes no part in elections until it has it back")
+var errMuted = errkind.New(errkind.Unavailable,
+	"this server lost part of its log and takes no part in elections until it has it back")
 
 // mute keeps a member whose log was damaged out of elections. It may store and
 // acknowledge what a leader sends (an acknowledged entry is on its disk, with

@@ -63,14 +63,16 @@ const hearsay = "hearsay"
 // FilterFailedServerRemovals implements autopilot.Promoter: of those that gossip calls failed, or does not know, it
 // leaves the ones that have not answered this leader either for the stabilisation time, as far as the voters can
 // spare them.
-func (p promoter) FilterFailedServerRemovals(c *autopilot.Config, s *autopilot.State, failed *autopilot.FailedServers) *autopilot.FailedServers {
+func (p promoter) FilterFailedServerRemovals(c *autopilot.Config, s *autopilot.State,
+	failed *autopilot.FailedServers) *autopilot.FailedServers {
 	if s == nil {
 		return new(autopilot.FailedServers)
 	}
 	alive := func(id raft.ServerID) bool { return p.d.silent(string(id)) < c.ServerStabilizationTime }
 	failed.StaleNonVoters = slices.DeleteFunc(failed.StaleNonVoters, alive)
 	failed.StaleVoters = slices.DeleteFunc(failed.StaleVoters, alive)
-	failed.FailedNonVoters = slices.DeleteFunc(failed.FailedNonVoters, func(s *autopilot.Server) bool { return alive(s.ID) })
+	failed.FailedNonVoters = slices.DeleteFunc(failed.FailedNonVoters,
+		func(s *autopilot.Server) bool { return alive(s.ID) })
 	failed.FailedVoters = slices.DeleteFunc(failed.FailedVoters, func(s *autopilot.Server) bool { return alive(s.ID) })
 	healthy := 0
 	for _, id := range s.Voters {

@@ -75,7 +75,8 @@ type flight struct {
 }
 
 func newBatcher(g *Group) *batcher {
-	return &batcher{g: g, wake: make(chan struct{}, 1), back: make(chan []*waiter, maxInFlight+1), out: map[*flight]struct{}{}}
+	return &batcher{g: g, wake: make(chan struct{}, 1), back: make(chan []*waiter, maxInFlight+1),
+		out: map[*flight]struct{}{}}
 }
 
 func (b *batcher) depth() int {
@@ -91,7 +92,8 @@ func (g *Group) Propose(ctx context.Context, cmd []byte) (any, error) {
 		return nil, err
 	}
 	if len(cmd) > g.cfg.MaxCommandBytes {
-		return nil, errkind.Errorf(errkind.TooLarge, "command of %d bytes is over the limit of %d", len(cmd), g.cfg.MaxCommandBytes)
+		return nil, errkind.Errorf(errkind.TooLarge, "command of %d bytes is over the limit of %d", len(cmd),
+			g.cfg.MaxCommandBytes)
 	}
 	w := waiters.Get().(*waiter)
 	w.cmd, w.queued = cmd, time.Now()

@@ -36,10 +36,12 @@ func replicates(m *raft.AppendEntriesRequest) bool {
 // wanted where it was: the library knows its new address, and takes it for the next attempt.
 func (r *reach) wanted(term uint64, id raft.ServerID, addr raft.ServerAddress) bool {
 	lib := r.in.live.Load()
-	if lib == nil || r.in.streams.shut.Load() || r.in.streams.ended() || lib.State() != raft.Leader || lib.CurrentTerm() != term {
+	if lib == nil || r.in.streams.shut.Load() || r.in.streams.ended() || lib.State() != raft.Leader ||
+		lib.CurrentTerm() != term {
 		return false
 	}
-	return slices.ContainsFunc(lib.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id && s.Address == addr })
+	return slices.ContainsFunc(lib.GetConfiguration().Configuration().Servers,
+		func(s raft.Server) bool { return s.ID == id && s.Address == addr })
 }
 
 // persist calls send until it succeeds or nobody wants it any more.

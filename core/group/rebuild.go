@@ -38,7 +38,8 @@ func (g *Group) openLog(s *stores) error {
 		return err
 	}
 	if !g.rebuildable() {
-		return errkind.E(errkind.Corrupt, "the log is damaged and there are no other members to rebuild it from; restore a backup, or move the folder away to begin anew", err)
+		return errkind.E(errkind.Corrupt, "the log is damaged and there are no other members to rebuild it from; restore "+
+			"a backup, or move the folder away to begin anew", err)
 	}
 	newest := damage.Newest
 	if old, ok, err := g.readRebuild(); err != nil {
@@ -46,13 +47,15 @@ func (g *Group) openLog(s *stores) error {
 	} else if ok {
 		newest = max(newest, old)
 	}
-	if err := vfs.WriteFileAtomic(g.cfg.FS, g.rebuildPath(), binary.LittleEndian.AppendUint64(nil, newest), 0o600); err != nil {
+	if err := vfs.WriteFileAtomic(g.cfg.FS, g.rebuildPath(), binary.LittleEndian.AppendUint64(nil, newest),
+		0o600); err != nil {
 		return err
 	}
 	if err := g.moveLogAside(); err != nil {
 		return err
 	}
-	g.cfg.Log.Error("the log is damaged: it was moved aside and will be fetched from the leader; this server does not vote until it has everything back",
+	g.cfg.Log.Error("the log is damaged: it was moved aside and will be fetched from the leader; this server does not "+
+		"vote until it has everything back",
 		"file", damage.File, "offset", damage.Offset, "index", damage.Index, "what", damage.What, "newest_index", newest)
 	return g.tryLog(s)
 }
@@ -60,8 +63,10 @@ func (g *Group) openLog(s *stores) error {
 func (g *Group) logDir() string { return filepath.Join(g.cfg.Dir, "log") }
 
 func (g *Group) tryLog(s *stores) error {
-	disk, err := logstore.Open(logstore.Config{Group: g.cfg.Name, Dir: g.logDir(), FS: g.cfg.FS, SegmentBytes: g.cfg.SegmentBytes,
-		StallAfter: g.cfg.heartbeat() / 2, OnStall: g.metrics.stall, ObserveAppend: g.metrics.append.Observe, Clock: g.cfg.Clock, Log: g.cfg.Log})
+	disk, err := logstore.Open(logstore.Config{Group: g.cfg.Name, Dir: g.logDir(), FS: g.cfg.FS,
+		SegmentBytes: g.cfg.SegmentBytes,
+		StallAfter:   g.cfg.heartbeat() / 2, OnStall: g.metrics.stall, ObserveAppend: g.metrics.append.Observe,
+		Clock: g.cfg.Clock, Log: g.cfg.Log})
 	if err != nil {
 		return err
 	}
@@ -89,7 +94,8 @@ func (g *Group) fitLog(s *stores, disk *logstore.Store, lost bool) error {
 		snap = *newest
 	}
 	missing := func(what string, args ...any) error {
-		return errkind.E(errkind.Corrupt, "", &logstore.Damage{Group: g.cfg.Name, File: g.logDir(), Index: snap.index + 1, Newest: last, What: fmt.Sprintf(what, args...)})
+		return errkind.E(errkind.Corrupt, "", &logstore.Damage{Group: g.cfg.Name, File: g.logDir(), Index: snap.index + 1,
+			Newest: last, What: fmt.Sprintf(what, args...)})
 	}
 	switch {
 	case first == 0:
@@ -100,7 +106,8 @@ func (g *Group) fitLog(s *stores, disk *logstore.Store, lost bool) error {
 		}
 		return nil
 	case first > snap.index+1:
-		return missing("the log begins only at index %d, and the newest snapshot ends at %d: what lies between is missing", first, snap.index)
+		return missing("the log begins only at index %d, and the newest snapshot ends at %d: what lies between is missing",
+			first, snap.index)
 	case first > snap.index: // right behind it
 		return nil
 	}
@@ -113,7 +120,8 @@ func (g *Group) fitLog(s *stores, disk *logstore.Store, lost bool) error {
 			return nil
 		}
 	}
-	g.cfg.Log.Warn("dropping the log in favor of the newest snapshot, whose installation was interrupted", "first_index", first, "last_index", last, "snapshot_index", snap.index)
+	g.cfg.Log.Warn("dropping the log in favor of the newest snapshot, whose installation was interrupted", "first_index",
+		first, "last_index", last, "snapshot_index", snap.index)
 	return disk.DeleteRange(first, last)
 }
 
@@ -161,13 +169,15 @@ func (g *Group) moveLogAside() error {
 	aside := g.logDir() + ".damaged-" + g.cfg.Clock.Now().UTC().Format("20060102T150405.000")
 	stable, err := logstore.ReadStable(g.cfg.FS, g.logDir())
 	if err != nil {
-		return errkind.E(errkind.Corrupt, "term and vote cannot be read, so this member cannot rejoin under its id; remove it from the group and let it join under a new one", err)
+		return errkind.E(errkind.Corrupt, "term and vote cannot be read, so this member cannot rejoin under its id; "+
+			"remove it from the group and let it join under a new one", err)
 	}
 	fresh := g.logDir() + ".new"
 	if err := vfs.RemoveAll(g.cfg.FS, fresh); err != nil {
 		return err
 	}
-	disk, err := logstore.Open(logstore.Config{Group: g.cfg.Name, Dir: fresh, FS: g.cfg.FS, SegmentBytes: g.cfg.SegmentBytes, Clock: g.cfg.Clock})
+	disk, err := logstore.Open(logstore.Config{Group: g.cfg.Name, Dir: fresh, FS: g.cfg.FS,
+		SegmentBytes: g.cfg.SegmentBytes, Clock: g.cfg.Clock})
 	if err != nil {
 		return err
 	}

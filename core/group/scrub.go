@@ -106,7 +106,8 @@ func (s *scrubber) damaged(err error) bool {
 		s.in.fail(errkind.E(errkind.Corrupt, "scrub the log", err))
 		return false
 	}
-	g.cfg.Log.Error("the log is damaged on disk and no other members have it: this server goes on from memory but cannot start again; "+
+	g.cfg.Log.Error("the log is damaged on disk and no other members have it: this server goes on from memory but "+
+		"cannot start again; "+
 		"save a snapshot now and restore it into a server with an empty data folder", "err", err)
 	return true
 }

@@ -159,7 +159,8 @@ func TestSnapshotMetaSurvivesAnyText(t *testing.T) {
 	for i := range len(data) * 8 {
 		flipped := bytes.Clone(data)
 		flipped[i/8] ^= 1 << (i % 8)
-		if back, err := decodeMeta(flipped); err == nil && !reflect.DeepEqual(back, meta) && back.Configuration.Servers[0].ID != "a\ufffdz<&>" {
+		if back, err := decodeMeta(flipped); err == nil && !reflect.DeepEqual(back, meta) &&
+			back.Configuration.Servers[0].ID != "a\ufffdz<&>" {
 			t.Errorf("bit %d went unnoticed", i)
 		}
 	}
@@ -174,6 +175,7 @@ func TestScrubOfAServerAlone(t *testing.T) {
 		propose(t, n, fmt.Sprint("cmd-", i))
 	}
 	rot(t, filepath.Join(n.dir, "log", "*.seg"), 400)
-	polltest.Until(t, func() bool { return strings.Contains(n.log.String(), "save a snapshot now") }, "the damage to be told")
+	polltest.Until(t, func() bool { return strings.Contains(n.log.String(), "save a snapshot now") },
+		"the damage to be told")
 	propose(t, n, "still here")
 }

@@ -83,12 +83,14 @@ func (n *simNode) start() error {
 	for _, r := range n.rules {
 		disk.Inject(r)
 	}
-	cfg := Config{Name: "test", Dir: "/data", FS: disk, LocalID: n.id, LocalAddr: n.addr(), Listener: l, Machine: n.machine, Bootstrap: n.boot,
+	cfg := Config{Name: "test", Dir: "/data", FS: disk, LocalID: n.id, LocalAddr: n.addr(), Listener: l,
+		Machine: n.machine, Bootstrap: n.boot,
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return n.s.net.Host(n.id).DialContext(ctx, "", addr)
 		},
-		TrailingLogs: uint64(n.s.trailing), noTrailing: n.s.trailing == 0, SegmentBytes: 1 << 14, ScrubInterval: -1, SnapshotInterval: time.Hour,
-		meddle: n.meddle, Log: slog.New(slog.NewTextHandler(n.log, nil))}
+		TrailingLogs: uint64(n.s.trailing), noTrailing: n.s.trailing == 0, SegmentBytes: 1 << 14, ScrubInterval: -1,
+		SnapshotInterval: time.Hour,
+		meddle:           n.meddle, Log: slog.New(slog.NewTextHandler(n.log, nil))}
 	n.Group, err = Open(cfg)
 	if err != nil {
 		_ = l.Close()

@@ -109,7 +109,8 @@ func (s *snapStore) path(name string) string { return filepath.Join(s.dir, name)
 // sortLocked puts the newest first. Of two with the same entries the number at the end of the id decides.
 func (s *snapStore) sortLocked() {
 	slices.SortFunc(s.metas, func(a, b *raft.SnapshotMeta) int {
-		return cmp.Or(cmp.Compare(b.Term, a.Term), cmp.Compare(b.Index, a.Index), cmp.Compare(len(b.ID), len(a.ID)), strings.Compare(b.ID, a.ID))
+		return cmp.Or(cmp.Compare(b.Term, a.Term), cmp.Compare(b.Index, a.Index), cmp.Compare(len(b.ID), len(a.ID)),
+			strings.Compare(b.ID, a.ID))
 	})
 	var newest *position
 	if len(s.metas) > 0 {
@@ -165,7 +166,8 @@ func (s *snapStore) load(id string) (*raft.SnapshotMeta, error) {
 
 func (s *snapStore) setAside(id string, cause error) {
 	s.broken = true
-	s.log.Error("a snapshot is corrupt; setting it aside and using an older one", "file", s.path(id+".state"), "err", cause)
+	s.log.Error("a snapshot is corrupt; setting it aside and using an older one", "file", s.path(id+".state"),
+		"err", cause)
 	for _, end := range []string{".meta", ".state"} {
 		if err := s.fs.Rename(s.path(id+end), s.path(id+end+".damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			s.log.Error("cannot set a damaged snapshot aside", "file", s.path(id+end), "err", err)
@@ -247,7 +249,8 @@ func (s *snapStore) Create(version raft.SnapshotVersion, index, term uint64, con
 	}
 	id := fmt.Sprintf("%d-%d", term, index)
 	s.mu.Lock()
-	for _, m := range s.metas { // one more with the same entries gets a higher number than they have, so that it is the newer one
+	// one more with the same entries gets a higher number than they have, so that it is the newer one
+	for _, m := range s.metas {
 		if m.Index == index && m.Term == term {
 			n, _ := strconv.Atoi(strings.TrimPrefix(m.ID, id+"-")) // the first one has none: 0
 			id = fmt.Sprintf("%s-%d", id, n+1)
@@ -333,7 +336,8 @@ func (k *snapSink) commit() error {
 	// The library may write its own one while a leader installs a newer one, and would then take the older one for its
 	// newest.
 	if newest := s.newest.Load(); newest != nil && k.meta.Index < newest.index {
-		return errkind.Errorf(errkind.Unavailable, "a snapshot up to index %d came too late: there is one up to %d", k.meta.Index, newest.index)
+		return errkind.Errorf(errkind.Unavailable, "a snapshot up to index %d came too late: there is one up to %d",
+			k.meta.Index, newest.index)
 	}
 	f, err := vfs.Open(s.fs, k.file.Name())
 	if err != nil {

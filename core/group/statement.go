@@ -80,7 +80,8 @@ func readStatement(r io.Reader) (s Statement, err error) {
 
 // Ask has the server at addr say who it is. The connection is made with Config.DialServer, so an answer is that of a
 // server. It is of this datacenter, or Ask fails with kind Denied.
-func Ask(ctx context.Context, dial func(ctx context.Context, addr string) (net.Conn, error), datacenter, addr string) (Statement, error) {
+func Ask(ctx context.Context, dial func(ctx context.Context, addr string) (net.Conn, error), datacenter,
+	addr string) (Statement, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	conn, err := dial(ctx, addr)

@@ -33,7 +33,8 @@ func TestSilentLeader(t *testing.T) {
 		t.Fatal("nobody else leads")
 	}
 	// What it was sent meanwhile is lost; connections that lead nowhere have to be noticed.
-	polltest.Until(t, func() bool { return strings.Contains(next.log.String(), "dropping its connections") }, "the dead connections to be given up")
+	polltest.Until(t, func() bool { return strings.Contains(next.log.String(), "dropping its connections") },
+		"the dead connections to be given up")
 	l.silent.Store(false)
 	began = time.Now()
 	polltest.Until(t, func() bool { return l.machine.has("meanwhile") }, "the member to catch up")
@@ -130,12 +131,14 @@ func TestNoVoteWithinALeaseOfTheStart(t *testing.T) {
 	polltest.Until(t, func() bool {
 		term++
 		var resp raft.RequestVoteResponse
-		req := raft.RequestVoteRequest{RPCHeader: asks.header(), Term: term, LastLogIndex: asks.raft.LastIndex(), LastLogTerm: term - 1}
+		req := raft.RequestVoteRequest{RPCHeader: asks.header(), Term: term, LastLogIndex: asks.raft.LastIndex(),
+			LastLogTerm: term - 1}
 		err := asks.trans.NetworkTransport.RequestVote(raft.ServerID(voter.id), raft.ServerAddress(voter.addr), &req, &resp)
 		took = time.Since(began)
 		return err == nil && resp.Granted
 	}, "a vote")
 	if took < time.Second {
-		t.Fatalf("a member votes %s after its start: the leader that its former process answered may hold its lease for a second", took)
+		t.Fatalf("a member votes %s after its start: the leader that its former process answered may hold its lease for a "+
+			"second", took)
 	}
 }

@@ -15,7 +15,8 @@ import (
 )
 
 // errGateClosed is what every call gets while the watchdog holds the gate shut.
-var errGateClosed = errkind.New(errkind.Unavailable, "this server's disk does not answer; its Raft transport is closed until it does")
+var errGateClosed = errkind.New(errkind.Unavailable,
+	"this server's disk does not answer; its Raft transport is closed until it does")
 
 // streams is one instance's raft.StreamLayer. The Group's accept loop hands it
 // connections; it knows all open ones, so that the watchdog can drop those of one
@@ -89,14 +90,16 @@ func (c *trackedConn) meet() error {
 		return io.EOF // nothing else is said here
 	}
 	if head[0] != greetingVersion {
-		return errkind.Errorf(errkind.Invalid, "a Raft connection with greeting version %d: its server runs another program", head[0])
+		return errkind.Errorf(errkind.Invalid, "a Raft connection with greeting version %d: its server runs another program",
+			head[0])
 	}
 	id := make([]byte, head[1])
 	if _, err := io.ReadFull(c.Conn, id); err != nil {
 		return err
 	}
 	if len(id) > 0 && string(id) != c.owner.self {
-		return errkind.Errorf(errkind.Invalid, "a Raft connection for the member %s, which had this address before; this is %s", id, c.owner.self)
+		return errkind.Errorf(errkind.Invalid,
+			"a Raft connection for the member %s, which had this address before; this is %s", id, c.owner.self)
 	}
 	return nil
 }
@@ -245,14 +248,16 @@ func (t *transport) Consumer() <-chan raft.RPC {
 }
 
 // AppendEntries implements raft.Transport; heartbeats pass here too.
-func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (t *transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest,
+	resp *raft.AppendEntriesResponse) error {
 	if !replicates(args) {
 		return t.appendEntries(id, target, args, resp)
 	}
 	return t.reach.persist(args.Term, id, target, func() error { return t.appendEntries(id, target, args, resp) })
 }
 
-func (t *transport) appendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (t *transport) appendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest,
+	resp *raft.AppendEntriesResponse) error {
 	if t.streams.shut.Load() {
 		return errGateClosed
 	}
@@ -281,7 +286,8 @@ func (t *transport) SetHeartbeatHandler(handle func(raft.RPC)) {
 }
 
 // RequestVote implements raft.Transport.
-func (t *transport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+func (t *transport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest,
+	resp *raft.RequestVoteResponse) error {
 	if err := t.mayElect(); err != nil {
 		return err
 	}
@@ -289,7 +295,8 @@ func (t *transport) RequestVote(id raft.ServerID, target raft.ServerAddress, arg
 }
 
 // RequestPreVote implements raft.WithPreVote.
-func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+func (t *transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest,
+	resp *raft.RequestPreVoteResponse) error {
 	if err := t.mayElect(); err != nil {
 		return err
 	}
@@ -310,7 +317,8 @@ func (t *transport) mayElect() error {
 }
 
 // InstallSnapshot implements raft.Transport.
-func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+func (t *transport) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest,
+	resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	if t.streams.shut.Load() {
 		return errGateClosed
 	}

@@ -53,7 +53,8 @@ func (w *watchdog) disk() {
 	switch {
 	case hanging > 5*election:
 		if !in.streams.shut.Load() {
-			in.g.cfg.Log.Error("disk write hangs; the Raft transport is shut until it returns", "hanging_for", hanging, "leader", leads)
+			in.g.cfg.Log.Error("disk write hangs; the Raft transport is shut until it returns", "hanging_for", hanging,
+				"leader", leads)
 			in.peers.depose(in.raft.CurrentTerm())
 			in.streams.setGate(true)
 			in.g.announce()
@@ -92,7 +93,8 @@ func (w *watchdog) transfer(try int) {
 	var list []candidate
 	for _, s := range in.raft.GetConfiguration().Configuration().Servers {
 		seen, ok := in.peers.of(string(s.ID))
-		if ok && s.Suffrage == raft.Voter && string(s.ID) != in.g.cfg.LocalID && seen.term == term && now-seen.contact < int64(in.g.cfg.heartbeat()) {
+		if ok && s.Suffrage == raft.Voter && string(s.ID) != in.g.cfg.LocalID && seen.term == term &&
+			now-seen.contact < int64(in.g.cfg.heartbeat()) {
 			list = append(list, candidate{s, seen.match})
 		}
 	}

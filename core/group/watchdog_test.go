@@ -13,10 +13,12 @@ import (
 // lacks for a moment what was written after a long silence, and not who was away.
 func TestStanding(t *testing.T) {
 	c := clock.NewFake(time.Time{})
-	p := &peers{clock: c, base: c.Now(), self: "a", lease: time.Second, seen: map[string]*peerSeen{}, voters: func() []string { return []string{"a", "b", "c"} }}
+	p := &peers{clock: c, base: c.Now(), self: "a", lease: time.Second, seen: map[string]*peerSeen{},
+		voters: func() []string { return []string{"a", "b", "c"} }}
 	const alive, limit, step = time.Second, 10 * time.Second, 50 * time.Millisecond
 	acks := func(id string, index uint64) {
-		p.answered(id, p.now(), 1, &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: index}, &raft.AppendEntriesResponse{Term: 1, Success: true})
+		p.answered(id, p.now(), 1, &raft.AppendEntriesRequest{Term: 1, PrevLogEntry: index},
+			&raft.AppendEntriesResponse{Term: 1, Success: true})
 	}
 	beats := func(id string) {
 		p.answered(id, p.now(), 1, &raft.AppendEntriesRequest{Term: 1}, &raft.AppendEntriesResponse{Term: 1, Success: true})

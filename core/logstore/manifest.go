@@ -50,7 +50,8 @@ func readManifest(fsys vfs.FS, path string) (manifest, bool, error) {
 
 func decodeManifest(data []byte) (manifest, bool) {
 	n := len(data) - 4
-	if n < 8 || string(data[:8]) != "CRBLMAN1" || crc32.Checksum(data[:n], castagnoli) != binary.LittleEndian.Uint32(data[n:]) {
+	if n < 8 || string(data[:8]) != "CRBLMAN1" ||
+		crc32.Checksum(data[:n], castagnoli) != binary.LittleEndian.Uint32(data[n:]) {
 		return manifest{}, false
 	}
 	r := pack.Read(data[8:n])
@@ -134,7 +135,8 @@ func (s *Store) replaceLocked(segs []*segment, first, nextID uint64) error {
 		if !kept[seg.id] {
 			_ = seg.file.Close() // its content no longer counts
 			if err := s.cfg.FS.Remove(seg.path); err != nil && !missing(err) {
-				s.cfg.Log.Warn("cannot remove an old segment; the next start will", "group", s.cfg.Group, "file", seg.path, "err", err)
+				s.cfg.Log.Warn("cannot remove an old segment; the next start will", "group", s.cfg.Group, "file", seg.path,
+					"err", err)
 			}
 		}
 	}

@@ -191,7 +191,8 @@ func (s *Store) fail(op string, err error) error {
 	}
 	wrapped := errkind.E(kind, "log store "+s.cfg.Group+" "+op, err)
 	if s.poison.CompareAndSwap(nil, &poisoned{wrapped}) {
-		s.cfg.Log.Error("log store failed; it takes nothing more until it is reopened", "group", s.cfg.Group, "op", op, "err", err)
+		s.cfg.Log.Error("log store failed; it takes nothing more until it is reopened", "group", s.cfg.Group, "op", op,
+			"err", err)
 	}
 	return s.Err()
 }
@@ -324,7 +325,8 @@ func (s *Store) appendLocked(logs []*raft.Log) error {
 			return errkind.Errorf(errkind.Internal, "log store %s: append of index %d after %d", s.cfg.Group, l.Index, last)
 		}
 		if len(l.Data)+len(l.Extensions) > maxEntryBytes {
-			return errkind.Errorf(errkind.TooLarge, "log store %s: entry of %d bytes", s.cfg.Group, len(l.Data)+len(l.Extensions))
+			return errkind.Errorf(errkind.TooLarge, "log store %s: entry of %d bytes", s.cfg.Group,
+				len(l.Data)+len(l.Extensions))
 		}
 		last = l.Index
 	}

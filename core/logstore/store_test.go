@@ -40,7 +40,8 @@ func mustOpen(t testing.TB, fsys vfs.FS) *Store {
 }
 
 func entry(index, term uint64, size int) *raft.Log {
-	return &raft.Log{Index: index, Term: term, Type: raft.LogCommand, Data: bytes.Repeat([]byte{byte(index), byte(term)}, size/2), AppendedAt: time.Unix(100, int64(index))}
+	return &raft.Log{Index: index, Term: term, Type: raft.LogCommand, Data: bytes.Repeat([]byte{byte(index), byte(term)},
+		size/2), AppendedAt: time.Unix(100, int64(index))}
 }
 
 func fill(t testing.TB, s *Store, from, to, term uint64, size int) {
@@ -65,7 +66,8 @@ func check(t testing.TB, s *Store, first, last uint64, termOf func(uint64) uint6
 		if err := s.GetLog(i, &l); err != nil {
 			t.Fatalf("read %d: %v", i, err)
 		}
-		if want := entry(i, termOf(i), len(l.Data)); l.Index != i || l.Term != want.Term || !bytes.Equal(l.Data, want.Data) || !l.AppendedAt.Equal(want.AppendedAt) {
+		if want := entry(i, termOf(i), len(l.Data)); l.Index != i || l.Term != want.Term || !bytes.Equal(l.Data, want.Data) ||
+			!l.AppendedAt.Equal(want.AppendedAt) {
 			t.Fatalf("entry %d reads as %+v", i, l)
 		}
 	}
@@ -139,7 +141,8 @@ func TestStableValues(t *testing.T) {
 		t.Fatalf("missing value: %v", err)
 	}
 	for i := range uint64(20) {
-		if err := errors.Join(s.SetUint64([]byte("term"), i), s.Set([]byte("vote"), fmt.Appendf(nil, "node-%d", i))); err != nil {
+		if err := errors.Join(s.SetUint64([]byte("term"), i),
+			s.Set([]byte("vote"), fmt.Appendf(nil, "node-%d", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -262,7 +265,8 @@ func TestDamageUnderAnOpenStorePoisons(t *testing.T) {
 	var l raft.Log
 	err := s.GetLog(10, &l)
 	var damage *Damage
-	if !errkind.Is(err, errkind.Corrupt) || !errors.As(err, &damage) || damage.Index != 10 || damage.Offset != int64(s.segs[0].offsets[9]) {
+	if !errkind.Is(err, errkind.Corrupt) || !errors.As(err, &damage) || damage.Index != 10 ||
+		damage.Offset != int64(s.segs[0].offsets[9]) {
 		t.Fatalf("read of a damaged record: %v", err)
 	}
 	if err := s.StoreLog(entry(21, 1, 10)); !errkind.Is(err, errkind.Corrupt) {
@@ -483,8 +487,9 @@ func TestFailedFsyncPoisons(t *testing.T) {
 func TestStallIsSeenWhileItLasts(t *testing.T) {
 	faulty := vfs.NewFaulty(vfs.NewMem())
 	facts := make(chan Stall, 8)
-	s, err := Open(Config{Group: "test", Dir: "/log", FS: faulty, SegmentBytes: testSegment, StallAfter: 20 * time.Millisecond,
-		OnStall: func(st Stall) { facts <- st }})
+	s, err := Open(Config{Group: "test", Dir: "/log", FS: faulty, SegmentBytes: testSegment,
+		StallAfter: 20 * time.Millisecond,
+		OnStall:    func(st Stall) { facts <- st }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -514,8 +519,9 @@ func TestStallIsSeenWhileItLasts(t *testing.T) {
 func TestIdleDiskIsProbed(t *testing.T) {
 	faulty := vfs.NewFaulty(vfs.NewMem())
 	facts := make(chan Stall, 8)
-	s, err := Open(Config{Group: "test", Dir: "/log", FS: faulty, SegmentBytes: testSegment, StallAfter: 20 * time.Millisecond,
-		OnStall: func(st Stall) { facts <- st }})
+	s, err := Open(Config{Group: "test", Dir: "/log", FS: faulty, SegmentBytes: testSegment,
+		StallAfter: 20 * time.Millisecond,
+		OnStall:    func(st Stall) { facts <- st }})
 	if err != nil {
 		t.Fatal(err)
 	}

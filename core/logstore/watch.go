@@ -110,5 +110,6 @@ func (c *Config) publish(stall Stall) {
 }
 
 func (s *Store) middle(low, high, first, last uint64) error {
-	return errkind.Errorf(errkind.Internal, "log store %s: cannot delete %d-%d from the middle of %d-%d", s.cfg.Group, low, high, first, last)
+	return errkind.Errorf(errkind.Internal, "log store %s: cannot delete %d-%d from the middle of %d-%d", s.cfg.Group, low,
+		high, first, last)
 }

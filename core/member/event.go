@@ -34,7 +34,8 @@ func (e *Event) encode() []byte {
 
 func decodeEvent(b []byte) (*Event, error) {
 	r := pack.Read(b).Record()
-	e := &Event{LTime: r.Uint(), ID: r.String(), Name: r.String(), NodeFilter: r.String(), ServiceFilter: r.String(), TagFilter: r.String()}
+	e := &Event{LTime: r.Uint(), ID: r.String(), Name: r.String(), NodeFilter: r.String(), ServiceFilter: r.String(),
+		TagFilter: r.String()}
 	e.Payload = slices.Clone(r.Bytes())
 	if r.Err() != nil || e.ID == "" || e.check() != nil {
 		return nil, errMessage

@@ -69,7 +69,8 @@ func runPools(t *testing.T, n int, cfg func(i int) Config) (pools []*Pool, stops
 		}
 	}
 	for _, p := range pools {
-		polltest.Until(t, func() bool { return strings.Count(statuses(p), "alive") == n }, "%s to see %d members", p.cfg.Name, n)
+		polltest.Until(t, func() bool { return strings.Count(statuses(p), "alive") == n }, "%s to see %d members",
+			p.cfg.Name, n)
 	}
 	return pools, stops
 }
@@ -90,7 +91,8 @@ func status(p *Pool, name string) Status {
 func TestFiveMembersJoinFailLeaveAndReturn(t *testing.T) {
 	t.Parallel()
 	pools, stops := runPools(t, 5, func(i int) Config {
-		return Config{Tags: map[string]string{"role": "consul", "n": fmt.Sprint(i)}, ReconnectInterval: 200 * time.Millisecond}
+		return Config{Tags: map[string]string{"role": "consul", "n": fmt.Sprint(i)},
+			ReconnectInterval: 200 * time.Millisecond}
 	})
 	m, ok := pools[0].Member(ActShow, "d")
 	if !ok || m.Tags["n"] != "3" || m.Tags["role"] != "consul" || m.Addr != "127.0.0.1" || m.ProtocolCur == 0 {
@@ -103,12 +105,14 @@ func TestFiveMembersJoinFailLeaveAndReturn(t *testing.T) {
 	dead := addrOf(pools[3])
 	stops[3]()
 	for _, p := range pools[:3] {
-		polltest.Until(t, func() bool { return statuses(p) == "a=alive b=alive c=alive d=failed e=left" }, "%s to see d fail and e leave", p.cfg.Name)
+		polltest.Until(t, func() bool { return statuses(p) == "a=alive b=alive c=alive d=failed e=left" },
+			"%s to see d fail and e leave", p.cfg.Name)
 	}
 	back, stopBack := runPool(t, Config{Name: "d", Bind: dead, Tags: map[string]string{"n": "33"}})
 	// Nobody tells it where the others are: they try the failed member again.
 	for _, p := range append(pools[:3:3], back) {
-		polltest.Until(t, func() bool { return strings.HasPrefix(statuses(p), "a=alive b=alive c=alive d=alive") }, "%s to see d again", p.cfg.Name)
+		polltest.Until(t, func() bool { return strings.HasPrefix(statuses(p), "a=alive b=alive c=alive d=alive") },
+			"%s to see d again", p.cfg.Name)
 	}
 	if m, _ := pools[0].Member(ActShow, "d"); m.Tags["n"] != "33" {
 		t.Errorf("tags after the restart: %v", m.Tags)
@@ -165,7 +169,8 @@ func TestKeysRotateOverThePool(t *testing.T) {
 	ctx := t.Context()
 	want := func(a KeyAnswer, err error, keys, primary map[string]int) {
 		t.Helper()
-		if err != nil || fmt.Sprint(a.Keys) != fmt.Sprint(keys) || fmt.Sprint(a.PrimaryKeys) != fmt.Sprint(primary) || a.NumNodes != 3 || a.NumResp != 3 {
+		if err != nil || fmt.Sprint(a.Keys) != fmt.Sprint(keys) || fmt.Sprint(a.PrimaryKeys) != fmt.Sprint(primary) ||
+			a.NumNodes != 3 || a.NumResp != 3 {
 			t.Fatalf("%+v, %v", a, err)
 		}
 	}
@@ -237,7 +242,8 @@ func TestTagsChangeReachesOthersAndWakesThem(t *testing.T) {
 	}
 	polltest.Get(t, changed, "a change")
 	polltest.Until(t, func() bool { m, _ := pools[1].roster.get("a"); return m.Tags["acls"] == "1" }, "the tags to arrive")
-	if err := pools[0].SetTags(t.Context(), map[string]string{"long": strings.Repeat("x", 600)}); !errkind.Is(err, errkind.TooLarge) {
+	if err := pools[0].SetTags(t.Context(), map[string]string{"long": strings.Repeat("x", 600)}); !errkind.Is(err,
+		errkind.TooLarge) {
 		t.Errorf("tags over the limit: %v", err)
 	}
 }
@@ -315,7 +321,8 @@ func TestNameConflictIsReported(t *testing.T) {
 	b, _ := runPool(t, Config{Name: "same"})
 	// Refused or not: what counts is that the operator is told.
 	_, _ = b.Join(t.Context(), []string{addrOf(a)})
-	polltest.Until(t, func() bool { return strings.Contains(log.String(), "another member uses this member's name") }, "the conflict to be logged")
+	polltest.Until(t, func() bool { return strings.Contains(log.String(), "another member uses this member's name") },
+		"the conflict to be logged")
 }
 
 type lockedBuffer struct {
@@ -404,7 +411,9 @@ func TestWrongConfigIsNamed(t *testing.T) {
 
 // Probes tell members where they lie, and a member that is forgotten takes its place with it.
 func TestCoordinatesComeFromProbes(t *testing.T) {
-	pools, _ := runPools(t, 3, func(i int) Config { return Config{Name: fmt.Sprint("place", i), Bind: "127.0.0.1:0", Profile: Local} })
+	pools, _ := runPools(t, 3, func(i int) Config {
+		return Config{Name: fmt.Sprint("place", i), Bind: "127.0.0.1:0", Profile: Local}
+	})
 	polltest.Within(t, 60*time.Second, func() bool {
 		for _, p := range pools {
 			for _, m := range p.Members(ActShow) {
@@ -444,7 +453,8 @@ func TestEventsReachAll(t *testing.T) {
 		t.Fatalf("%+v after %+v: %v", second, first, err)
 	}
 	for _, p := range pools {
-		polltest.Until(t, func() bool { kept, _ := p.Events(); return len(kept) == 2 }, "%s to hear of both events", p.cfg.Name)
+		polltest.Until(t, func() bool { kept, _ := p.Events(); return len(kept) == 2 }, "%s to hear of both events",
+			p.cfg.Name)
 		kept, _ := p.Events()
 		if string(kept[0].Payload) != "v7" || kept[0].NodeFilter != "x" || kept[1].ID != "2" {
 			t.Errorf("%s has %+v %+v", p.cfg.Name, kept[0], kept[1])
@@ -456,7 +466,8 @@ func TestEventsReachAll(t *testing.T) {
 	if kept, _ := pools[1].Events(); len(kept) != keptEvents || kept[len(kept)-1].ID != fmt.Sprint("many", keptEvents+9) {
 		t.Errorf("%d events are kept", len(kept))
 	}
-	for _, e := range []Event{{Name: "no id"}, {ID: "3"}, {ID: "3", Name: "n", Payload: make([]byte, MaxEventBytes+1)}, {ID: "3", Name: strings.Repeat("n", maxEventFields)}} {
+	for _, e := range []Event{{Name: "no id"}, {ID: "3"}, {ID: "3", Name: "n", Payload: make([]byte, MaxEventBytes+1)},
+		{ID: "3", Name: strings.Repeat("n", maxEventFields)}} {
 		if _, err := pools[0].FireEvent(e); err == nil {
 			t.Errorf("fired %.20q", e.Name)
 		}

@@ -151,7 +151,8 @@ func decodeHearsay(b []byte) ([]hearsay, error) {
 	var list []hearsay
 	for r.More() {
 		e := r.Record()
-		h := hearsay{name: e.String(), addr: e.String(), port: int(min(e.Uint(), 65535)), meta: e.Bytes(), status: Status(min(e.Uint(), 255)), own: e.Bool()}
+		h := hearsay{name: e.String(), addr: e.String(), port: int(min(e.Uint(), 65535)), meta: e.Bytes(),
+			status: Status(min(e.Uint(), 255)), own: e.Bool()}
 		h.age = time.Duration(min(e.Uint(), 1<<31)) * time.Second
 		r.Merge(e)
 		if r.Err() != nil || h.name == "" || len(h.name) > maxNameBytes || len(h.meta) > metaMaxBytes {

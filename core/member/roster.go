@@ -54,7 +54,8 @@ func newRoster(cfg Config) *roster {
 		self: cfg.Name, failedFor: cfg.ReconnectTimeout, leftFor: cfg.TombstoneTimeout, clock: cfg.Clock,
 		joins: cfg.Metrics.Counter("serf.member.join"), leaves: cfg.Metrics.Counter("serf.member.left"),
 		fails: cfg.Metrics.Counter("serf.member.failed"), flaps: cfg.Metrics.Counter("serf.member.flap"),
-		members: map[string]*entry{}, intents: map[string]heard{}, places: map[string]vivaldi.Coord{}, changed: make(chan struct{}),
+		members: map[string]*entry{}, intents: map[string]heard{}, places: map[string]vivaldi.Coord{},
+		changed: make(chan struct{}),
 	}
 }
 
@@ -158,7 +159,8 @@ func (r *roster) depart(i intent) bool {
 	old := r.members[i.name]
 	if said, ok := r.intents[i.name]; ok && said.epoch > i.epoch && (old == nil || old.epoch != i.epoch) {
 		return false // about a former process
-	} else if ok && said.epoch == i.epoch && (said.prune || !i.prune) && (!said.force || i.force) && now.Sub(said.at) < forceLifetime {
+	} else if ok && said.epoch == i.epoch && (said.prune || !i.prune) && (!said.force ||
+		i.force) && now.Sub(said.at) < forceLifetime {
 		return false
 	}
 	if len(r.intents) >= maxIntents {

@@ -25,8 +25,10 @@ const metaMaxBytes = memberlist.MetaMaxSize
 const maxNameBytes = 128
 
 // knownKeys get the code of their place, beginning with 1. Append only: the codes are on the wire.
-var knownKeys = [...]string{"role", "dc", "id", "port", "vsn", "vsn_min", "vsn_max", "build", "raft_vsn", "expect", "bootstrap",
-	"acls", "segment", "wan_join_port", "grpc_port", "grpc_tls_port", "use_tls", "ap", "nonvoter", "read_replica", "ft_fs", "ft_si"}
+var knownKeys = [...]string{"role", "dc", "id", "port", "vsn", "vsn_min", "vsn_max", "build", "raft_vsn", "expect",
+	"bootstrap",
+	"acls", "segment", "wan_join_port", "grpc_port", "grpc_tls_port", "use_tls", "ap", "nonvoter", "read_replica",
+	"ft_fs", "ft_si"}
 
 var codeOf = func() map[string]uint64 {
 	m := make(map[string]uint64, len(knownKeys))
@@ -53,7 +55,8 @@ func encodeMeta(epoch uint64, tags map[string]string) ([]byte, error) {
 		}
 	}
 	if len(b) > metaMaxBytes {
-		return nil, errkind.Errorf(errkind.TooLarge, "gossip: tags take %d bytes, at most %d are allowed", len(b), metaMaxBytes)
+		return nil, errkind.Errorf(errkind.TooLarge, "gossip: tags take %d bytes, at most %d are allowed", len(b),
+			metaMaxBytes)
 	}
 	return b, nil
 }

@@ -66,8 +66,10 @@ type faultyTransport struct {
 	wg      sync.WaitGroup
 }
 
-func newFaultyTransport(t memberlist.NodeAwareTransport, ask func(op, peer string) (time.Duration, error)) *faultyTransport {
-	f := &faultyTransport{NodeAwareTransport: t, ask: ask, packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), done: make(chan struct{})}
+func newFaultyTransport(t memberlist.NodeAwareTransport,
+	ask func(op, peer string) (time.Duration, error)) *faultyTransport {
+	f := &faultyTransport{NodeAwareTransport: t, ask: ask, packets: make(chan *memberlist.Packet),
+		streams: make(chan net.Conn), done: make(chan struct{})}
 	f.wg.Go(f.filterPackets)
 	f.wg.Go(f.filterStreams)
 	return f

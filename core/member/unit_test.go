@@ -15,7 +15,8 @@ import (
 func TestMetaRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.OneOf(rapid.SampledFrom(knownKeys[:]), rapid.StringN(0, 8, 16))
-		values := rapid.OneOf(rapid.StringN(0, 8, 20), rapid.StringMatching(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`))
+		values := rapid.OneOf(rapid.StringN(0, 8, 20),
+			rapid.StringMatching(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`))
 		tags := rapid.MapOfN(keys, values, 0, 10).Draw(t, "tags")
 		epoch := rapid.Uint64().Draw(t, "epoch")
 		b, err := encodeMeta(epoch, tags)
@@ -32,8 +33,10 @@ func TestMetaRoundTrip(t *testing.T) {
 // A server's tags must leave room for what later planes add.
 func TestServerTagsAreSmall(t *testing.T) {
 	b, err := encodeMeta(uint64(time.Now().UnixMilli()), map[string]string{
-		"role": "consul", "dc": "dc1", "id": "3c95aeb5-4d5c-8c4d-3f1e-5d1f7a0b7a10", "port": "8300", "vsn": "2", "vsn_min": "2", "vsn_max": "3",
-		"build": "1.21.4:abcdef01", "raft_vsn": "3", "expect": "3", "acls": "1", "grpc_port": "8502", "grpc_tls_port": "8503", "wan_join_port": "8302", "segment": "",
+		"role": "consul", "dc": "dc1", "id": "3c95aeb5-4d5c-8c4d-3f1e-5d1f7a0b7a10", "port": "8300", "vsn": "2",
+		"vsn_min": "2", "vsn_max": "3",
+		"build": "1.21.4:abcdef01", "raft_vsn": "3", "expect": "3", "acls": "1", "grpc_port": "8502", "grpc_tls_port": "8503",
+		"wan_join_port": "8302", "segment": "",
 	})
 	if err != nil || len(b) > 120 {
 		t.Errorf("%d bytes, %v", len(b), err)
@@ -146,16 +149,18 @@ func TestRosterStories(t *testing.T) {
 		"leave heard late":              {{"alive 1", Alive}, {"gone", Failed}, {"leave 1", Left}},
 		"leave heard before the member": {{"leave 1", 0}, {"alive 1", Leaving}, {"gone", Left}},
 		"leave of the former process":   {{"alive 2", Alive}, {"leave 1", Alive}, {"gone", Failed}},
-		"returns after leaving":         {{"alive 1", Alive}, {"leave 1", Leaving}, {"gone", Left}, {"alive 2", Alive}, {"leave 1", Alive}, {"gone", Failed}},
-		"forced while failed":           {{"alive 1", Alive}, {"gone", Failed}, {"force 1", Left}},
-		"forced while alive":            {{"alive 1", Alive}, {"force 1", Alive}, {"gone", Left}},
-		"forced long before":            {{"alive 1", Alive}, {"force 1", Alive}, {"wait 1h", Alive}, {"gone", Failed}},
-		"pruned":                        {{"alive 1", Alive}, {"gone", Failed}, {"prune 1", 0}, {"hear failed 1", 0}},
-		"pruned and back":               {{"alive 1", Alive}, {"gone", Failed}, {"prune 1", 0}, {"alive 2", Alive}},
-		"hearsay about a stranger":      {{"hear failed 1", Failed}, {"hear left 1", Left}, {"alive 2", Alive}},
-		"hearsay does not kill":         {{"alive 1", Alive}, {"hear failed 1", Alive}, {"hear left 1", Alive}},
-		"hearsay of its own leave":      {{"alive 1", Alive}, {"hear own 1", Leaving}, {"gone", Left}},
-		"hearsay of an older life":      {{"alive 2", Alive}, {"hear own 1", Alive}, {"gone", Failed}, {"hear left 1", Failed}},
+		"returns after leaving": {{"alive 1", Alive}, {"leave 1", Leaving}, {"gone", Left}, {"alive 2", Alive},
+			{"leave 1", Alive}, {"gone", Failed}},
+		"forced while failed":      {{"alive 1", Alive}, {"gone", Failed}, {"force 1", Left}},
+		"forced while alive":       {{"alive 1", Alive}, {"force 1", Alive}, {"gone", Left}},
+		"forced long before":       {{"alive 1", Alive}, {"force 1", Alive}, {"wait 1h", Alive}, {"gone", Failed}},
+		"pruned":                   {{"alive 1", Alive}, {"gone", Failed}, {"prune 1", 0}, {"hear failed 1", 0}},
+		"pruned and back":          {{"alive 1", Alive}, {"gone", Failed}, {"prune 1", 0}, {"alive 2", Alive}},
+		"hearsay about a stranger": {{"hear failed 1", Failed}, {"hear left 1", Left}, {"alive 2", Alive}},
+		"hearsay does not kill":    {{"alive 1", Alive}, {"hear failed 1", Alive}, {"hear left 1", Alive}},
+		"hearsay of its own leave": {{"alive 1", Alive}, {"hear own 1", Leaving}, {"gone", Left}},
+		"hearsay of an older life": {{"alive 2", Alive}, {"hear own 1", Alive}, {"gone", Failed},
+			{"hear left 1", Failed}},
 		"hearsay older than it is kept": {{"hear old 1", 0}},
 		"the same process again":        {{"alive 1", Alive}, {"gone", Failed}, {"alive 1", Alive}},
 		"nobody goes twice":             {{"alive 1", Alive}, {"leave 1", Leaving}, {"gone", Left}, {"gone", Left}},
@@ -230,7 +235,8 @@ func TestRosterInvariants(t *testing.T) {
 				}
 			case 3:
 				meta, _ := encodeMeta(epoch, nil)
-				r.hear(hearsay{name: name, meta: meta, status: Status(rapid.IntRange(2, 4).Draw(t, "status")), own: rapid.Bool().Draw(t, "own")})
+				r.hear(hearsay{name: name, meta: meta, status: Status(rapid.IntRange(2, 4).Draw(t, "status")),
+					own: rapid.Bool().Draw(t, "own")})
 			case 4:
 				c.now = c.now.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "hours")) * time.Hour)
 				r.reap()
@@ -266,8 +272,10 @@ func TestIntentsAreBounded(t *testing.T) {
 }
 
 func TestSnapshotRoundTrip(t *testing.T) {
-	b := encodeSnapshot([]Member{{Name: "a", Addr: "10.0.0.1", Port: 1, Status: Alive}, {Name: "b", Addr: "::1", Port: 2, Status: Alive},
-		{Name: "c", Addr: "10.0.0.2", Port: 3, Status: Failed}, {Name: "self", Addr: "10.0.0.3", Port: 3, Status: Alive}}, "self")
+	b := encodeSnapshot([]Member{{Name: "a", Addr: "10.0.0.1", Port: 1, Status: Alive},
+		{Name: "b", Addr: "::1", Port: 2, Status: Alive},
+		{Name: "c", Addr: "10.0.0.2", Port: 3, Status: Failed}, {Name: "self", Addr: "10.0.0.3", Port: 3, Status: Alive}},
+		"self")
 	if got := fmt.Sprint(parseSnapshot(b)); got != "[10.0.0.1:1 [::1]:2]" {
 		t.Error(got)
 	}

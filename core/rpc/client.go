@@ -247,7 +247,8 @@ func (c *Client) call(ctx context.Context, addr, method string, req []byte, wait
 
 // muxFor returns the stream that a call of this size shares, nil when it goes by itself.
 func (c *Client) muxFor(l *live, method string, req []byte) *mux {
-	if c.cfg.own || c.cfg.MaxMessageBytes < muxLeastLimit || len(req) > muxMaxRequest || method == "" || len(method) > math.MaxUint8 {
+	if c.cfg.own || c.cfg.MaxMessageBytes < muxLeastLimit || len(req) > muxMaxRequest || method == "" ||
+		len(method) > math.MaxUint8 {
 		return nil
 	}
 	return l.shared(c.options, &c.cfg)

@@ -224,7 +224,8 @@ func (t *target) connect(ctx context.Context) (*live, error) {
 				return nil, errGone
 			}
 		}),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: max(t.cfg.KeepAlive, 10*time.Second), Timeout: keepAliveTimeout, PermitWithoutStream: true}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: max(t.cfg.KeepAlive, 10*time.Second),
+			Timeout: keepAliveTimeout, PermitWithoutStream: true}),
 		grpc.WithIdleTimeout(t.cfg.IdleTimeout),
 		grpc.WithInitialWindowSize(windowBytes),
 		grpc.WithInitialConnWindowSize(connWindowBytes),

@@ -27,7 +27,8 @@ func FuzzRequest(f *testing.F) {
 }
 
 func FuzzReply(f *testing.F) {
-	for _, r := range []reply{{payload: []byte("x")}, {heartbeat: true}, {err: errkind.E(errkind.NotLeader, "op", errors.New("text"))}} {
+	for _, r := range []reply{{payload: []byte("x")}, {heartbeat: true},
+		{err: errkind.E(errkind.NotLeader, "op", errors.New("text"))}} {
 		b, _ := r.marshal()
 		f.Add(b.Materialize())
 	}

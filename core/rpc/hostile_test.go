@@ -55,7 +55,8 @@ var hostilePeers = map[string]func(conn net.Conn, f *http2.Framer) error{
 		if err := greet(conn, f); err != nil {
 			return err
 		}
-		if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: headers(":method", "POST")}); err != nil {
+		if err := f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1,
+			BlockFragment: headers(":method", "POST")}); err != nil {
 			return err
 		}
 		one := bytes.Repeat(headers("x", "y"), 2000)

@@ -205,7 +205,8 @@ func openMux(cc *grpc.ClientConn, options []grpc.CallOption, cfg *ClientConfig) 
 		cancel()
 		return nil, err
 	}
-	m := &mux{out: newOutbox(), idle: cfg.IdleTimeout, most: cfg.MaxMessageBytes, stream: stream, cancel: cancel, pending: map[uint64]*muxed{}}
+	m := &mux{out: newOutbox(), idle: cfg.IdleTimeout, most: cfg.MaxMessageBytes, stream: stream, cancel: cancel,
+		pending: map[uint64]*muxed{}}
 	m.used.Store(time.Now().UnixNano())
 	go m.write()
 	go m.read()
@@ -393,7 +394,8 @@ func (s *Server) mux(stream grpc.ServerStream) error {
 	if s.cfg.MaxMessageBytes < muxLeastLimit {
 		return status.Error(codes.Unimplemented, "messages here are too small to be shared")
 	}
-	m := &muxServer{s: s, stream: stream, out: newOutbox(), from: Caller(stream.Context()), running: map[uint64]context.CancelFunc{}, empty: make(chan struct{})}
+	m := &muxServer{s: s, stream: stream, out: newOutbox(), from: Caller(stream.Context()),
+		running: map[uint64]context.CancelFunc{}, empty: make(chan struct{})}
 	ctx := stream.Context()
 	var wg sync.WaitGroup
 	written := make(chan struct{})

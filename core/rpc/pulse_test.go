@@ -112,8 +112,15 @@ func (r *relay) pass(in net.Conn) {
 // patient is a server with a call that takes as long as its caller waits, and one that streams heartbeats alone.
 func patient() *Server {
 	s := echoServer()
-	s.Handle(wire.Anyone, "park", func(ctx context.Context, _ []byte) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() })
-	s.HandleStream(wire.Anyone, "watch", func(ctx context.Context, _ []byte, _ func([]byte) error) error { <-ctx.Done(); return nil })
+	s.Handle(wire.Anyone, "park", func(ctx context.Context, _ []byte) ([]byte, error) {
+		<-ctx.Done()
+		return nil,
+			ctx.Err()
+	})
+	s.HandleStream(wire.Anyone, "watch", func(ctx context.Context, _ []byte, _ func([]byte) error) error {
+		<-ctx.Done()
+		return nil
+	})
 	return s
 }
 

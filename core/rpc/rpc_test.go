@@ -86,7 +86,8 @@ func TestErrorsKeepKindOpAndText(t *testing.T) {
 	}
 	for i, err := range cases {
 		s.Handle(wire.Anyone, fmt.Sprint("fail", i), func(context.Context, []byte) ([]byte, error) { return nil, err })
-		s.HandleStream(wire.Anyone, fmt.Sprint("failstream", i), func(context.Context, []byte, func([]byte) error) error { return err })
+		s.HandleStream(wire.Anyone, fmt.Sprint("failstream", i),
+			func(context.Context, []byte, func([]byte) error) error { return err })
 	}
 	addr, _ := serve(t, s, "127.0.0.1:0")
 	c := client(t, ClientConfig{})
@@ -168,7 +169,8 @@ func TestDeadlinesAndCancel(t *testing.T) {
 	})
 	addr, stop := serve(t, s, "127.0.0.1:0")
 	c := client(t, ClientConfig{Timeout: 30 * time.Millisecond})
-	if _, err := c.Call(t.Context(), addr, "hang", nil); !errors.Is(err, context.DeadlineExceeded) || !errkind.Is(err, errkind.Unknown) {
+	if _, err := c.Call(t.Context(), addr, "hang", nil); !errors.Is(err, context.DeadlineExceeded) ||
+		!errkind.Is(err, errkind.Unknown) {
 		t.Errorf("default deadline: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)

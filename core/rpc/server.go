@@ -163,12 +163,14 @@ func (s *Server) checkMethod(roles wire.Roles, method string) {
 var serviceDesc = grpc.ServiceDesc{
 	ServiceName: "corbel",
 	HandlerType: (*any)(nil),
-	Methods: []grpc.MethodDesc{{MethodName: "call", Handler: func(srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+	Methods: []grpc.MethodDesc{{MethodName: "call", Handler: func(srv any, ctx context.Context, decode func(any) error,
+		_ grpc.UnaryServerInterceptor) (any, error) {
 		return srv.(*Server).call(ctx, decode)
 	}}},
-	Streams: []grpc.StreamDesc{{StreamName: "mux", ServerStreams: true, ClientStreams: true, Handler: func(srv any, stream grpc.ServerStream) error {
-		return srv.(*Server).mux(stream)
-	}}, {StreamName: "stream", ServerStreams: true, ClientStreams: true, Handler: streamed((*Server).stream)},
+	Streams: []grpc.StreamDesc{{StreamName: "mux", ServerStreams: true, ClientStreams: true,
+		Handler: func(srv any, stream grpc.ServerStream) error {
+			return srv.(*Server).mux(stream)
+		}}, {StreamName: "stream", ServerStreams: true, ClientStreams: true, Handler: streamed((*Server).stream)},
 		{StreamName: "large", ClientStreams: true, Handler: streamed((*Server).large)}},
 }
 

@@ -93,7 +93,8 @@ func checkAround(t *rapid.T, table Table[item], model map[int]int, key int) {
 			wantAfter = k
 		}
 	}
-	if hasBefore != (wantBefore >= 0) || hasBefore && before.key != wantBefore || hasAfter != (wantAfter >= 0) || hasAfter && after.key != wantAfter {
+	if hasBefore != (wantBefore >= 0) || hasBefore && before.key != wantBefore || hasAfter != (wantAfter >= 0) ||
+		hasAfter && after.key != wantAfter {
 		t.Fatalf("around %d: %v %v and %v %v, want %d and %d", key, before, hasBefore, after, hasAfter, wantBefore, wantAfter)
 	}
 }

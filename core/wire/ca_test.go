@@ -66,7 +66,8 @@ func (a *authority) identity(t *testing.T, l leaf) *TLS {
 		from = time.Now().Add(time.Minute)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: l.name}, DNSNames: []string{l.name}, NotBefore: from, NotAfter: to,
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: l.name}, DNSNames: []string{l.name}, NotBefore: from,
+		NotAfter:    to,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
@@ -74,7 +75,9 @@ func (a *authority) identity(t *testing.T, l leaf) *TLS {
 		t.Fatal(err)
 	}
 	certs := []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
-	return &TLS{OwnName: "server.dc1.consul", Domain: "consul", Server: &tls.Config{Certificates: certs, ClientCAs: a.pool}, Client: &tls.Config{Certificates: certs, RootCAs: a.pool}}
+	return &TLS{OwnName: "server.dc1.consul", Domain: "consul",
+		Server: &tls.Config{Certificates: certs, ClientCAs: a.pool},
+		Client: &tls.Config{Certificates: certs, RootCAs: a.pool}}
 }
 
 // mixed shows the certificate of one identity and trusts as another does.
@@ -82,7 +85,9 @@ func mixed(shows, trusts *TLS) *TLS {
 	client := shows.Client.Clone()
 	client.RootCAs = trusts.Client.RootCAs
 	// crypto/tls would rather show nothing than what the server's hints exclude.
-	client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &shows.Client.Certificates[0], nil }
+	client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return &shows.Client.Certificates[0], nil
+	}
 	return &TLS{OwnName: shows.OwnName, Server: shows.Server, Client: client}
 }
 

@@ -64,7 +64,8 @@ type faulty struct {
 }
 
 func newFaulty(conn net.Conn, ask Faults, peer string) *faulty {
-	return &faulty{Conn: conn, ask: ask, peer: peer, closed: make(chan struct{}), read: newDeadline(), write: newDeadline()}
+	return &faulty{Conn: conn, ask: ask, peer: peer, closed: make(chan struct{}), read: newDeadline(),
+		write: newDeadline()}
 }
 
 func (c *faulty) hold(op string, d *deadline) error {

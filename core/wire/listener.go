@@ -26,7 +26,8 @@ func (w *Wire) Listen(proto Protocol, group uint8, roles Roles) net.Listener {
 	if roles == 0 {
 		panic("wire: a listener says whom it is for")
 	}
-	l := &listener{w: w, proto: proto, group: group, roles: roles, queue: make(chan net.Conn, w.cfg.Backlog), done: make(chan struct{})}
+	l := &listener{w: w, proto: proto, group: group, roles: roles, queue: make(chan net.Conn, w.cfg.Backlog),
+		done: make(chan struct{})}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {

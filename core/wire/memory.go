@@ -154,7 +154,8 @@ func (h *Host) Listen(addr string) (net.Listener, error) {
 	if h.m.listeners[addr] != nil {
 		return nil, fmt.Errorf("listen %s: %w", addr, syscall.EADDRINUSE)
 	}
-	l := &memoryListener{m: h.m, host: h.name, addr: memoryAddr(addr), queue: make(chan net.Conn, 128), done: make(chan struct{})}
+	l := &memoryListener{m: h.m, host: h.name, addr: memoryAddr(addr), queue: make(chan net.Conn, 128),
+		done: make(chan struct{})}
 	h.m.listeners[addr] = l
 	return l, nil
 }
@@ -240,8 +241,10 @@ func (h *Host) connectLocked(l *memoryListener, addr string) (net.Conn, error) {
 	h.m.nextPort++
 	local := memoryAddr(fmt.Sprintf("%s:%d", h.name, h.m.nextPort))
 	out, back := newHalf(h.m, h.name, l.host), newHalf(h.m, l.host, h.name)
-	near := &memoryConn{m: h.m, from: h.name, to: l.host, local: local, remote: memoryAddr(addr), in: back, out: out, reading: newDeadline(), writing: newDeadline()}
-	far := &memoryConn{m: h.m, from: l.host, to: h.name, local: memoryAddr(addr), remote: local, in: out, out: back, reading: newDeadline(), writing: newDeadline()}
+	near := &memoryConn{m: h.m, from: h.name, to: l.host, local: local, remote: memoryAddr(addr), in: back, out: out,
+		reading: newDeadline(), writing: newDeadline()}
+	far := &memoryConn{m: h.m, from: l.host, to: h.name, local: memoryAddr(addr), remote: local, in: out, out: back,
+		reading: newDeadline(), writing: newDeadline()}
 	select {
 	case l.queue <- far:
 		h.m.conns[near] = struct{}{}

@@ -179,14 +179,17 @@ func (w *Wire) plainPeer(raw net.Conn, dialled bool) *Peer {
 	case found && (uid == 0 || int(uid) == os.Geteuid()):
 		p.role, p.UID, p.Why = Server, int64(uid), "it is a local process of the same user or of root"
 	case found:
-		p.UID, p.Why = int64(uid), fmt.Sprintf("it is a local process of user %d, this one is of user %d; run it as the same user, or use TLS", uid, os.Geteuid())
+		p.UID, p.Why = int64(uid),
+			fmt.Sprintf("it is a local process of user %d, this one is of user %d; run it as the same user, or use TLS", uid,
+				os.Geteuid())
 	case err == nil && !dialled && ownAddress(remote.Addr(), local.Addr()):
 		p.Why = "it was a local process that is gone"
 	case err != nil && remote.Addr().IsLoopback():
 		p.network, p.role = remote.Addr(), Agent
 		p.Why = "the system does not tell whose local process it is: " + err.Error()
 	default:
-		p.network, p.role, p.Why = remote.Addr(), Agent, "it comes over a network without TLS, from an address that is no server's"
+		p.network, p.role, p.Why = remote.Addr(), Agent,
+			"it comes over a network without TLS, from an address that is no server's"
 	}
 	return p
 }
@@ -240,7 +243,8 @@ func (now *identityNow) roleOf(s *tls.ConnectionState) (Role, string) {
 		return Stranger, "it shows no certificate"
 	}
 	leaf := s.PeerCertificates[0]
-	vouched := len(s.VerifiedChains) > 0 || now.clientCAs != nil && verifyChain(s, now.clientCAs, x509.ExtKeyUsageClientAuth) == nil
+	vouched := len(s.VerifiedChains) > 0 || now.clientCAs != nil && verifyChain(s, now.clientCAs,
+		x509.ExtKeyUsageClientAuth) == nil
 	if !vouched || now.lesser != nil && now.lesser(leaf) {
 		if now.guests == nil {
 			return Stranger, "its certificate is none of the servers' authority"

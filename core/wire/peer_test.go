@@ -64,7 +64,8 @@ func TestListenersTakeTheirRolesAlone(t *testing.T) {
 	w, _ := runWire(t, Config{TLS: ca.identity(t, leaf{name: "server.dc1.consul"})})
 	for i, roles := range []Roles{Servers, Members, Federation, Anyone} {
 		echo(t, w.Listen(ProtoRPC, uint8(i), roles), "rpc")
-		for role, name := range map[Role]string{Server: "server.dc1.consul", Agent: "client.dc1.consul", Remote: "server.dc2.consul"} {
+		for role, name := range map[Role]string{Server: "server.dc1.consul", Agent: "client.dc1.consul",
+			Remote: "server.dc2.consul"} {
 			client, _ := runWire(t, Config{TLS: ca.identity(t, leaf{name: name})})
 			err := say(t.Context(), client, w.Addr().String(), ProtoRPC, uint8(i), "rpc")
 			if want := roles&Roles(role) != 0; (err == nil) != want {
@@ -114,14 +115,16 @@ func TestPlainPeers(t *testing.T) {
 func TestDialServer(t *testing.T) {
 	ca := newCA(t, "ca")
 	here, _ := runWire(t, Config{TLS: ca.identity(t, leaf{name: "server.dc1.consul"})})
-	for name, want := range map[string]bool{"server.dc1.consul": true, "client.dc1.consul": false, "server.dc2.consul": false} {
+	for name, want := range map[string]bool{"server.dc1.consul": true, "client.dc1.consul": false,
+		"server.dc2.consul": false} {
 		there, _ := runWire(t, Config{TLS: ca.identity(t, leaf{name: name})})
 		l := there.Listen(ProtoRaft, 0, Anyone)
 		for _, c := range []struct {
 			how  string
 			dial func(context.Context, string, Protocol, uint8) (net.Conn, error)
 			ok   bool
-		}{{"Dial", here.Dial, true}, {"DialServer", func(ctx context.Context, addr string, proto Protocol, group uint8) (net.Conn, error) {
+		}{{"Dial", here.Dial, true}, {"DialServer", func(ctx context.Context, addr string, proto Protocol,
+			group uint8) (net.Conn, error) {
 			return here.DialServer(ctx, addr, "server.dc1.consul", proto, group)
 		}, want}} {
 			conn, err := c.dial(t.Context(), there.Addr().String(), ProtoRaft, 0)

@@ -70,7 +70,8 @@ func TestWhatFollowsTheHeaderBelongsToTheOwner(t *testing.T) {
 func TestUnknownRoutesAreClosed(t *testing.T) {
 	w, _ := runWire(t, Config{})
 	l := w.Listen(ProtoRPC, 1, Anyone)
-	for _, header := range [][]byte{{byte(ProtoRPC), 2}, {byte(ProtoRaft), 1}, []byte("GET / HTTP/1.1\r\n\r\n"), {firstByteOfTLS, 3}} {
+	for _, header := range [][]byte{{byte(ProtoRPC), 2}, {byte(ProtoRaft), 1}, []byte("GET / HTTP/1.1\r\n\r\n"),
+		{firstByteOfTLS, 3}} {
 		raw := rawDial(t, w)
 		if _, err := raw.Write(header); err != nil {
 			t.Fatal(err)
@@ -81,7 +82,8 @@ func TestUnknownRoutesAreClosed(t *testing.T) {
 	raw := rawDial(t, w)
 	raw.Write([]byte{byte(ProtoRPC), 1})
 	closedByPeer(t, raw)
-	polltest.Until(t, func() bool { s := w.Stats(); return s.Rejected == 5 && s.Accepted == 0 && s.Pending == 0 }, "five rejections")
+	polltest.Until(t, func() bool { s := w.Stats(); return s.Rejected == 5 && s.Accepted == 0 && s.Pending == 0 },
+		"five rejections")
 	// A closed route may be taken again.
 	w.Listen(ProtoRPC, 1, Anyone)
 	defer func() {

@@ -123,7 +123,8 @@ func (id *identity) set(t *TLS) {
 			return guests.Verify(s)
 		}
 	}
-	id.now.Store(&identityNow{server, client, t.ServerName, t.OwnName, t.Domain, t.AllServers, t.Lesser, server.ClientCAs, t.Guests})
+	id.now.Store(&identityNow{server, client, t.ServerName, t.OwnName, t.Domain, t.AllServers, t.Lesser,
+		server.ClientCAs, t.Guests})
 }
 
 func verifyChain(s *tls.ConnectionState, roots *x509.CertPool, usage x509.ExtKeyUsage) error {
@@ -134,7 +135,8 @@ func verifyChain(s *tls.ConnectionState, roots *x509.CertPool, usage x509.ExtKey
 	for _, c := range s.PeerCertificates[1:] {
 		between.AddCert(c)
 	}
-	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{usage}})
+	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between,
+		KeyUsages: []x509.ExtKeyUsage{usage}})
 	return err
 }
 
@@ -186,7 +188,9 @@ func (id *identity) clientFor(proto Protocol, serverName string) *tls.Config {
 	if proto == ProtoEnroll {
 		c = c.Clone()
 		c.Certificates = nil
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &tls.Certificate{}, nil
+		}
 	}
 	return c
 }
@@ -231,7 +235,8 @@ func handshakeKind(err error) errkind.Kind {
 	var name x509.HostnameError
 	var alert tls.AlertError
 	switch {
-	case errors.As(err, &record), errors.As(err, &cert), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &alert):
+	case errors.As(err, &record), errors.As(err, &cert), errors.As(err, &invalid), errors.As(err, &unknown),
+		errors.As(err, &name), errors.As(err, &alert):
 		return errkind.Denied
 	}
 	return errkind.Unavailable

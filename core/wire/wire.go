@@ -122,7 +122,8 @@ func (c *Config) complete() error {
 	for _, d := range []struct {
 		at    *time.Duration
 		value time.Duration
-	}{{&c.HeaderTimeout, 5 * time.Second}, {&c.DialTimeout, 5 * time.Second}, {&c.KeepAlive, 15 * time.Second}, {&c.UserTimeout, 20 * time.Second}} {
+	}{{&c.HeaderTimeout, 5 * time.Second}, {&c.DialTimeout, 5 * time.Second}, {&c.KeepAlive, 15 * time.Second},
+		{&c.UserTimeout, 20 * time.Second}} {
 		if *d.at == 0 {
 			*d.at = d.value
 		}
@@ -201,7 +202,8 @@ func (w *Wire) export(m *telemetry.Registry) {
 	c := &w.stats
 	c.accepted.out, c.dialed.out = m.Counter("wire.accepted"), m.Counter("wire.dialed")
 	c.rejected.out, c.dialErrors.out = m.Counter("wire.rejected"), m.Counter("wire.dial_errors")
-	c.shedPending.out, c.shedBacklog.out = m.Counter("wire.shed", "queue", "header"), m.Counter("wire.shed", "queue", "accept")
+	c.shedPending.out, c.shedBacklog.out = m.Counter("wire.shed", "queue", "header"),
+		m.Counter("wire.shed", "queue", "accept")
 	c.cut.out = m.Counter("wire.cut")
 	c.rpc = m.Counter("rpc.accept_conn")
 	m.GaugeFunc("wire.pending", func() float64 { return float64(w.pending.count()) })
@@ -213,7 +215,8 @@ func New(cfg Config) (*Wire, error) {
 		return nil, err
 	}
 	w := &Wire{cfg: cfg, accept: cfg.Listener, dialer: cfg.Dialer, routes: map[route]*listener{}}
-	w.pending = pending{limit: cfg.MaxPending, perSource: max(1, cfg.MaxPending/4), conns: map[net.Conn]string{}, sources: map[string]int{}}
+	w.pending = pending{limit: cfg.MaxPending, perSource: max(1, cfg.MaxPending/4), conns: map[net.Conn]string{},
+		sources: map[string]int{}}
 	w.notes.log = cfg.Log
 	w.resets = resets{metrics: cfg.Metrics, peers: map[string]*telemetry.Counter{}}
 	w.export(cfg.Metrics)
@@ -336,7 +339,8 @@ func (w *Wire) sort(ctx context.Context, raw net.Conn) {
 	}
 	if !l.offer(conn) {
 		w.stats.shedBacklog.Add(1)
-		w.notes.warn("backlog", "a listener does not accept in time, closing new connections", "proto", l.proto, "group", l.group)
+		w.notes.warn("backlog", "a listener does not accept in time, closing new connections", "proto", l.proto,
+			"group", l.group)
 		raw.Close() // first, or the connection would wait to say goodbye
 		conn.Close()
 		return
@@ -432,7 +436,8 @@ func (w *Wire) DialMember(ctx context.Context, addr string, proto Protocol, grou
 }
 
 // dialAs dials with the TLS that pick takes of the identity in force.
-func (w *Wire) dialAs(ctx context.Context, addr string, proto Protocol, group uint8, pick func(*identity) *tls.Config) (net.Conn, error) {
+func (w *Wire) dialAs(ctx context.Context, addr string, proto Protocol, group uint8,
+	pick func(*identity) *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.DialTimeout)
 	defer cancel()
 	conn, err := w.dial(ctx, addr, proto, group, pick)
@@ -444,7 +449,8 @@ func (w *Wire) dialAs(ctx context.Context, addr string, proto Protocol, group ui
 	return conn, nil
 }
 
-func (w *Wire) dial(ctx context.Context, addr string, proto Protocol, group uint8, pick func(*identity) *tls.Config) (_ net.Conn, err error) {
+func (w *Wire) dial(ctx context.Context, addr string, proto Protocol, group uint8,
+	pick func(*identity) *tls.Config) (_ net.Conn, err error) {
 	if w.cfg.Faults != nil {
 		if err := w.cfg.Faults.await(ctx, OpDial, addr); err != nil {
 			return nil, errkind.E(errkind.Unavailable, "dial "+addr, err)

@@ -114,7 +114,8 @@ func TestConnectionsAreSorted(t *testing.T) {
 	if err := say(t.Context(), client, addr, ProtoRPC, 9, ""); err == nil {
 		t.Error("a group that nobody listens for was served")
 	}
-	polltest.Until(t, func() bool { s := server.Stats(); return s.Accepted == 3 && s.Rejected == 1 && s.Pending == 0 }, "three accepted, one rejected")
+	polltest.Until(t, func() bool { s := server.Stats(); return s.Accepted == 3 && s.Rejected == 1 && s.Pending == 0 },
+		"three accepted, one rejected")
 	server.Listen(ProtoFeed, 0, Anyone)
 	conn, err := client.Dial(t.Context(), addr, ProtoFeed, 0)
 	if err != nil {
@@ -233,14 +234,17 @@ func TestTLS(t *testing.T) {
 		{"same CA", good, good, ProtoRPC, true, ""},
 		{"same CA, names checked", named(good), named(good), ProtoRaft, true, ""},
 		{"client's certificate speaks RPC", named(good), named(ca.identity(t, leaf{name: clientName})), ProtoRPC, true, ""},
-		{"client's certificate speaks Raft", named(good), named(ca.identity(t, leaf{name: clientName})), ProtoRaft, false, "Raft is for servers, and the peer is an agent"},
+		{"client's certificate speaks Raft", named(good), named(ca.identity(t, leaf{name: clientName})), ProtoRaft, false,
+			"Raft is for servers, and the peer is an agent"},
 		{"server has a client's name", named(ca.identity(t, leaf{name: clientName})), named(good), ProtoRPC, false, ""},
 		{"wrong CA here", good, other.identity(t, leaf{name: serverName}), ProtoRPC, false, ""},
-		{"client of a wrong CA that trusts ours", good, mixed(other.identity(t, leaf{name: serverName}), good), ProtoRPC, false, "unknown authority"},
+		{"client of a wrong CA that trusts ours", good, mixed(other.identity(t, leaf{name: serverName}), good), ProtoRPC,
+			false, "unknown authority"},
 		{"client without a certificate", good, bare(good), ProtoRPC, false, "certificate"},
 		{"expired server", ca.identity(t, leaf{name: serverName, expired: true}), good, ProtoRPC, false, ""},
 		{"expired client", good, ca.identity(t, leaf{name: serverName, expired: true}), ProtoRPC, false, "expired"},
-		{"not yet valid client", good, ca.identity(t, leaf{name: serverName, future: true}), ProtoRPC, false, "not yet valid"},
+		{"not yet valid client", good, ca.identity(t, leaf{name: serverName, future: true}), ProtoRPC, false,
+			"not yet valid"},
 		{"plain client", good, nil, ProtoRPC, false, "speaks plain TCP"},
 		{"plain server", nil, good, ProtoRPC, false, "speaks TLS"},
 	}
@@ -257,7 +261,8 @@ func TestTLS(t *testing.T) {
 				t.Fatalf("err = %v, want ok = %v", err, c.ok)
 			}
 			if c.log != "" {
-				polltest.Until(t, func() bool { return strings.Contains(log.String(), c.log) }, "the log to say %q, it says %s", c.log, &log)
+				polltest.Until(t, func() bool { return strings.Contains(log.String(), c.log) }, "the log to say %q, it says %s",
+					c.log, &log)
 			}
 			if !c.ok && c.name != "plain server" && server.Stats().Accepted != 0 {
 				t.Error("the connection was handed over")
@@ -277,7 +282,8 @@ func TestDialNamed(t *testing.T) {
 	there, _ := runWire(t, Config{TLS: of("dc2")})
 	echo(t, there.Listen(ProtoRPC, 0, Anyone), "rpc")
 	here, _ := runWire(t, Config{TLS: of("dc1")})
-	for name, ok := range map[string]bool{"": false, "server.dc1.consul": false, "server.dc2.consul": true, "server.dc3.consul": false} {
+	for name, ok := range map[string]bool{"": false, "server.dc1.consul": false, "server.dc2.consul": true,
+		"server.dc3.consul": false} {
 		conn, err := here.DialNamed(t.Context(), there.Addr().String(), name, ProtoRPC, 0)
 		if (err == nil) != ok || !ok && !errkind.Is(err, errkind.Denied) {
 			t.Errorf("name %q: %v", name, err)
@@ -305,7 +311,8 @@ func TestDialMember(t *testing.T) {
 		ca     *authority
 		name   string
 		member bool
-	}{{ca, "client.dc1.consul", true}, {ca, "server.dc1.consul", true}, {other, "client.dc1.consul", false}, {other, "server.dc1.consul", false}} {
+	}{{ca, "client.dc1.consul", true}, {ca, "server.dc1.consul", true}, {other, "client.dc1.consul", false},
+		{other, "server.dc1.consul", false}} {
 		their := c.ca.identity(t, leaf{name: c.name})
 		their.Server.ClientCAs = id.Server.ClientCAs
 		there, _ := runWire(t, Config{TLS: their})

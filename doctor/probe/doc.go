@@ -6,7 +6,8 @@
 //
 // Invariants:
 //   - Nothing that serves requests waits for it: it only reads, on a goroutine of its own.
-//   - Its memory is bounded: MaxSeries series of at most 4 kB each, topPeers peers, a fixed number of stacks and slow requests.
+//   - Its memory is bounded: MaxSeries series of at most 4 kB each, topPeers peers, a fixed number of stacks and slow
+//     requests.
 //   - Evidence is made from memory in milliseconds, whatever state the planes are in: no lock of a plane is taken.
 //   - What cannot be read on this machine is a gap that the evidence names, never a zero.
 //

@@ -17,7 +17,8 @@ func TestHiddenControlGroups(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(proc, "self"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(proc, "self", "cgroup"), []byte("0::/system.slice/corbel.service\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(proc, "self", "cgroup"), []byte("0::/system.slice/corbel.service\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := telemetry.New(telemetry.Config{})

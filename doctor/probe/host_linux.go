@@ -187,7 +187,8 @@ func number(file string) (float64, error) {
 
 // collector is which part of this process's CPU time went into collecting garbage.
 func (h *Host) collector(r *telemetry.Registry) {
-	samples := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/idle:cpu-seconds"}, {Name: "/cpu/classes/total:cpu-seconds"}}
+	samples := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/idle:cpu-seconds"},
+		{Name: "/cpu/classes/total:cpu-seconds"}}
 	metrics.Read(samples)
 	gc, ok1 := h.grew("cpu.gc", samples[0].Value.Float64())
 	idle, _ := h.grew("cpu.idle", samples[1].Value.Float64())

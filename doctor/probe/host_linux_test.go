@@ -45,15 +45,19 @@ func TestHost(t *testing.T) {
 			tell := func(busy, overflows, dropped, stopped, exceeded, packets int) {
 				itoa := func(n int) string { return string(appendInt(nil, n)) }
 				write(t, dir+"/proc/stat", "cpu  "+itoa(busy)+" 0 0 1000 0 0 0 0 0 0\ncpu0 1 2 3\n")
-				write(t, dir+"/proc/net/netstat", "TcpExt: SyncookiesSent ListenOverflows\nTcpExt: 0 "+itoa(overflows)+"\nIpExt: X\nIpExt: 1\n")
+				write(t, dir+"/proc/net/netstat", "TcpExt: SyncookiesSent ListenOverflows\nTcpExt: 0 "+itoa(overflows)+
+					"\nIpExt: X\nIpExt: 1\n")
 				write(t, dir+"/proc/net/softnet_stat", "00000001 0000000"+itoa(dropped)+" 0\n00000001 00000000 0\n")
 				write(t, dir+"/sys/fs/cgroup/"+cgroup.selfDir+"/cpu.stat", "usage_usec 5\nnr_periods 100\nnr_throttled 0\n")
-				write(t, dir+"/sys/fs/cgroup/"+cgroup.envoyDir+"/cpu.stat", "nr_periods "+itoa(100+stopped*2)+"\nnr_throttled "+itoa(stopped)+"\n")
+				write(t, dir+"/sys/fs/cgroup/"+cgroup.envoyDir+"/cpu.stat", "nr_periods "+itoa(100+stopped*2)+"\nnr_throttled "+
+					itoa(stopped)+"\n")
 				h.Cards = func() map[string]map[string]uint64 {
-					return map[string]map[string]uint64{"eth0": {"bw_in_allowance_exceeded": uint64(exceeded), "queue_1_tx_cnt": uint64(packets), "rx_missed_errors": 7, "tx_bytes": 9}}
+					return map[string]map[string]uint64{"eth0": {"bw_in_allowance_exceeded": uint64(exceeded),
+						"queue_1_tx_cnt": uint64(packets), "rx_missed_errors": 7, "tx_bytes": 9}}
 				}
 			}
-			write(t, dir+"/proc/pressure/io", "some avg10=12.50 avg60=0.00 avg300=0.00 total=1\nfull avg10=3.25 avg60=0 avg300=0 total=1\n")
+			write(t, dir+"/proc/pressure/io", "some avg10=12.50 avg60=0.00 avg300=0.00 total=1\nfull avg10=3.25 avg60=0 "+
+				"avg300=0 total=1\n")
 			write(t, dir+"/proc/pressure/cpu", "some avg10=0.00\n")
 			write(t, dir+"/proc/pressure/memory", "some avg10=0.00\n")
 			write(t, dir+"/proc/sys/net/netfilter/nf_conntrack_count", "50\n")
@@ -69,14 +73,16 @@ func TestHost(t *testing.T) {
 			if gaps := h.Sample(r, now); len(gaps) > 0 {
 				t.Fatalf("gaps: %q", gaps)
 			}
-			if first := read(cursor); first["host.net.listen_overflows"] != 0 || first["host.nic.exceeded eth0 bw_in_allowance_exceeded"] != 0 {
+			if first := read(cursor); first["host.net.listen_overflows"] != 0 ||
+				first["host.nic.exceeded eth0 bw_in_allowance_exceeded"] != 0 {
 				t.Errorf("counters of before the start count: %v", first)
 			}
 			tell(4000, 12, 5, 40, 130, 9000)
 			h.Sample(r, now.Add(slowEvery))
 			got := read(cursor)
 			for name, want := range map[string]float64{
-				"host.cpu.busy": 1, "host.net.listen_overflows": 7, "host.softnet.dropped": 3, "host.psi io some": 12.5, "host.psi io full": 3.25,
+				"host.cpu.busy": 1, "host.net.listen_overflows": 7, "host.softnet.dropped": 3, "host.psi io some": 12.5,
+				"host.psi io full":    3.25,
 				"host.conntrack.used": 0.25, "host.cgroup.throttled self": 0, "host.cgroup.throttled web-proxy": 0.5,
 				"host.nic.exceeded eth0 bw_in_allowance_exceeded": 30, "host.nic.queue_packets eth0 1": 4000,
 			} {
@@ -135,7 +141,8 @@ func TestPeers(t *testing.T) {
 }
 
 func TestTransmitQueue(t *testing.T) {
-	for name, want := range map[string]string{"queue_3_tx_cnt": "3", "tx_queue_0_packets": "0", "tx12_packets": "12", "tx-4.packets": "4", "tx_packets[5]": "5", "tx_packets": "", "queue_3_rx_cnt": ""} {
+	for name, want := range map[string]string{"queue_3_tx_cnt": "3", "tx_queue_0_packets": "0", "tx12_packets": "12",
+		"tx-4.packets": "4", "tx_packets[5]": "5", "tx_packets": "", "queue_3_rx_cnt": ""} {
 		if got, ok := transmitQueue(name); got != want || ok != (want != "") {
 			t.Errorf("%s is queue %q", name, got)
 		}

@@ -46,7 +46,8 @@ func (h *Host) cards(r *telemetry.Registry) error {
 
 // transmitQueues are how drivers call the packets that one transmit queue sent: ena and virtio, mlx5, ixgbe and i40e,
 // gve.
-var transmitQueues = regexp.MustCompile(`^(?:queue_(\d+)_tx_cnt|tx_queue_(\d+)_packets|tx(\d+)_packets|tx-(\d+)\.packets|tx_packets\[(\d+)\])$`)
+var transmitQueues = regexp.MustCompile(
+	`^(?:queue_(\d+)_tx_cnt|tx_queue_(\d+)_packets|tx(\d+)_packets|tx-(\d+)\.packets|tx_packets\[(\d+)\])$`)
 
 func transmitQueue(name string) (string, bool) {
 	m := transmitQueues.FindStringSubmatch(name)

@@ -99,7 +99,8 @@ func New(cfg Config) (*Probe, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Probe{cfg: cfg, began: cfg.Clock.Now(), tracks: map[*telemetry.Series]*track{}, wanted: map[string]bool{}, known: map[string]doctor.Usual{}}
+	p := &Probe{cfg: cfg, began: cfg.Clock.Now(), tracks: map[*telemetry.Series]*track{}, wanted: map[string]bool{},
+		known: map[string]doctor.Usual{}}
 	for _, name := range doctor.Signals {
 		p.wanted[name] = true
 	}
@@ -245,7 +246,8 @@ func fieldsOf(f telemetry.Fact) map[string]string {
 
 // Evidence is what is known now.
 func (p *Probe) Evidence() doctor.Evidence {
-	e := doctor.Evidence{Member: p.cfg.Member, Role: p.cfg.Role, Version: p.cfg.Version, At: p.cfg.Clock.Now(), Began: p.began, Window: window}
+	e := doctor.Evidence{Member: p.cfg.Member, Role: p.cfg.Role, Version: p.cfg.Version, At: p.cfg.Clock.Now(),
+		Began: p.began, Window: window}
 	if p.cfg.Addresses != nil {
 		e.Addresses = p.cfg.Addresses()
 	}
@@ -285,8 +287,9 @@ func (p *Probe) busiest() []doctor.Series {
 	}
 	out := make([]doctor.Series, 0, len(sums))
 	for t, n := range sums {
-		out = append(out, doctor.Series{Name: "tenant.requests", Kind: doctor.Counter, Labels: []doctor.Label{{Name: "plane", Value: t.Plane}, {Name: "tenant", Value: t.Who}},
-			Now: doctor.Stat{Sum: n, Rate: n / window.Seconds()}})
+		out = append(out, doctor.Series{Name: "tenant.requests", Kind: doctor.Counter,
+			Labels: []doctor.Label{{Name: "plane", Value: t.Plane}, {Name: "tenant", Value: t.Who}},
+			Now:    doctor.Stat{Sum: n, Rate: n / window.Seconds()}})
 	}
 	return out
 }
@@ -368,5 +371,6 @@ func (p *Probe) measureFloors() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.floors = &doctor.Floors{FsyncMillis: float64(best) / float64(time.Millisecond), MeasuredSeconds: p.cfg.Clock.Since(began).Seconds()}
+	p.floors = &doctor.Floors{FsyncMillis: float64(best) / float64(time.Millisecond),
+		MeasuredSeconds: p.cfg.Clock.Since(began).Seconds()}
 }

@@ -66,7 +66,8 @@ func Flame(w io.Writer, compressed []byte, title string) error {
 	var body strings.Builder
 	depth := draw(&body, root, root.value, 0, 0)
 	height := (depth + 2) * frameHeight
-	_, err = fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="monospace" font-size="11"><g transform="matrix(1 0 0 -1 0 %d)">%s</g></svg>`,
+	_, err = fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" `+
+		`font-family="monospace" font-size="11"><g transform="matrix(1 0 0 -1 0 %d)">%s</g></svg>`,
 		flameWidth, height, flameWidth, height, height, body.String())
 	return err
 }
@@ -82,17 +83,21 @@ func draw(b *strings.Builder, f *frame, total int64, x float64, level int) (dept
 	}
 	width := share * flameWidth
 	name := html.EscapeString(f.name)
-	fmt.Fprintf(b, `<g><title>%s %.1f%%</title><rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`, name, 100*share, x, level*frameHeight, width, frameHeight-1, colour(f.name))
+	fmt.Fprintf(b, `<g><title>%s %.1f%%</title><rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`, name,
+		100*share, x, level*frameHeight, width, frameHeight-1, colour(f.name))
 	if fits := int(width / 6.7); fits > 3 {
 		// Text stands upright in a picture that is drawn from the bottom up.
-		fmt.Fprintf(b, `<text transform="matrix(1 0 0 -1 %.1f %d)" x="2">%s</text>`, x, level*frameHeight+5, html.EscapeString(short(f.name, fits)))
+		fmt.Fprintf(b, `<text transform="matrix(1 0 0 -1 %.1f %d)" x="2">%s</text>`, x, level*frameHeight+5,
+			html.EscapeString(short(f.name, fits)))
 	}
 	b.WriteString(`</g>`)
 	order := make([]*frame, 0, len(f.children))
 	for _, c := range f.children {
 		order = append(order, c)
 	}
-	slices.SortFunc(order, func(a, c *frame) int { return cmp.Or(-cmp.Compare(a.value, c.value), cmp.Compare(a.name, c.name)) })
+	slices.SortFunc(order, func(a, c *frame) int {
+		return cmp.Or(-cmp.Compare(a.value, c.value), cmp.Compare(a.name, c.name))
+	})
 	depth = level
 	for _, c := range order {
 		depth = max(depth, draw(b, c, total, x, level+1))

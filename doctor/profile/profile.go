@@ -69,7 +69,8 @@ func New(cfg Config) *Profiler {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Profiler{cfg: cfg, slow: make(chan struct{}, 1), kept: map[doctor.StackKind][]Taken{}, stacks: map[doctor.StackKind][]doctor.Stack{}, stamped: map[doctor.StackKind]time.Time{}}
+	return &Profiler{cfg: cfg, slow: make(chan struct{}, 1), kept: map[doctor.StackKind][]Taken{},
+		stacks: map[doctor.StackKind][]doctor.Stack{}, stamped: map[doctor.StackKind]time.Time{}}
 }
 
 // Run takes profiles until ctx ends.
@@ -132,7 +133,8 @@ func (p *Profiler) Stacks() []doctor.Stack {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []doctor.Stack
-	for _, kind := range []doctor.StackKind{doctor.StackWaiting, doctor.StackBlocked, doctor.StackMutex, doctor.StackCPU, doctor.StackHeap} {
+	for _, kind := range []doctor.StackKind{doctor.StackWaiting, doctor.StackBlocked, doctor.StackMutex, doctor.StackCPU,
+		doctor.StackHeap} {
 		if time.Since(p.stamped[kind]) < staleAfter {
 			out = append(out, p.stacks[kind]...)
 		}

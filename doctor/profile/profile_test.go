@@ -21,7 +21,8 @@ import (
 
 // made is a profile of samples, each a value and its functions, innermost first.
 func made(samples ...any) *profile.Profile {
-	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "count", Unit: "count"}, {Type: "delay", Unit: "nanoseconds"}}, DurationNanos: int64(10 * time.Second)}
+	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "count", Unit: "count"},
+		{Type: "delay", Unit: "nanoseconds"}}, DurationNanos: int64(10 * time.Second)}
 	known := map[string]*profile.Location{}
 	for i := 0; i < len(samples); i += 2 {
 		s := &profile.Sample{Value: []int64{1, int64(samples[i].(int)) * int64(time.Second)}}
@@ -42,17 +43,22 @@ func made(samples ...any) *profile.Profile {
 
 func TestSummarize(t *testing.T) {
 	p := made(
-		6, "runtime.gopark internal/poll.(*FD).Write net.(*conn).Write corbel.dev/corbel/telemetry/sink.(*Tap).flush corbel.dev/corbel/core/group.(*meters).observe github.com/hashicorp/raft.(*Raft).dispatchLogs github.com/hashicorp/raft.(*Raft).leaderLoop",
-		3, "sync.(*Mutex).Lock corbel.dev/corbel/secrets/policy.(*Cache).Get corbel.dev/corbel/api/vaultapi.(*API).serve net/http.(*conn).serve x.y",
+		6, "runtime.gopark internal/poll.(*FD).Write net.(*conn).Write corbel.dev/corbel/telemetry/sink.(*Tap).flush "+
+			"corbel.dev/corbel/core/group.(*meters).observe github.com/hashicorp/raft.(*Raft).dispatchLogs "+
+			"github.com/hashicorp/raft.(*Raft).leaderLoop",
+		3, "sync.(*Mutex).Lock corbel.dev/corbel/secrets/policy.(*Cache).Get corbel.dev/corbel/api/vaultapi.(*API).serve "+
+			"net/http.(*conn).serve x.y",
 		90, "runtime.selectgo corbel.dev/corbel/kit/queue.(*Queue).Run", // waits for work
-		1, "sync.(*RWMutex).Lock corbel.dev/corbel/catalog.(*State).Apply corbel.dev/corbel/core/group.(*fsm).Apply github.com/hashicorp/raft.(*Raft).runFSM",
+		1, "sync.(*RWMutex).Lock corbel.dev/corbel/catalog.(*State).Apply corbel.dev/corbel/core/group.(*fsm).Apply "+
+			"github.com/hashicorp/raft.(*Raft).runFSM",
 	)
 	got := Summarize(doctor.StackBlocked, p)
 	if len(got) != 3 {
 		t.Fatalf("%d stacks: %+v", len(got), got)
 	}
 	first := got[0]
-	if first.Package != "corbel.dev/corbel/telemetry/sink" || first.Function != "(*Tap).flush" || first.Stage != "commit" || first.Share != 0.6 || first.Seconds != 0.6 {
+	if first.Package != "corbel.dev/corbel/telemetry/sink" || first.Function != "(*Tap).flush" ||
+		first.Stage != "commit" || first.Share != 0.6 || first.Seconds != 0.6 {
 		t.Errorf("first is %+v", first)
 	}
 	if got[1].Plane != "secrets" || got[1].Package != "corbel.dev/corbel/secrets/policy" || got[2].Stage != "apply" {
@@ -140,7 +146,8 @@ func TestYield(t *testing.T) {
 }
 
 func TestFlameIsSVG(t *testing.T) {
-	p := made(6, "runtime.gopark corbel.dev/corbel/a.F<int> corbel.dev/corbel/b.G", 2, "corbel.dev/corbel/b.G", 1, strings.Repeat("deep.f ", 300))
+	p := made(6, "runtime.gopark corbel.dev/corbel/a.F<int> corbel.dev/corbel/b.G", 2, "corbel.dev/corbel/b.G", 1,
+		strings.Repeat("deep.f ", 300))
 	var compressed, svg bytes.Buffer
 	if err := p.Write(&compressed); err != nil {
 		t.Fatal(err)

@@ -64,14 +64,16 @@ func Summarize(kind doctor.StackKind, p *profile.Profile) []doctor.Stack {
 		if kind == doctor.StackWaiting {
 			of = stage[[2]string{w.plane, w.stage}]
 		}
-		st := doctor.Stack{Kind: kind, Plane: w.plane, Stage: w.stage, Package: w.pkg, Function: w.function, Share: float64(v) / float64(max(of, 1))}
+		st := doctor.Stack{Kind: kind, Plane: w.plane, Stage: w.stage, Package: w.pkg, Function: w.function,
+			Share: float64(v) / float64(max(of, 1))}
 		if p.DurationNanos > 0 && (kind == doctor.StackMutex || kind == doctor.StackBlocked || kind == doctor.StackCPU) {
 			st.Seconds = float64(v) / float64(p.DurationNanos)
 		}
 		out = append(out, st)
 	}
 	slices.SortFunc(out, func(a, b doctor.Stack) int {
-		return cmp.Or(-cmp.Compare(weigh(&a), weigh(&b)), cmp.Compare(a.Package, b.Package), cmp.Compare(a.Function, b.Function), cmp.Compare(a.Plane+a.Stage, b.Plane+b.Stage))
+		return cmp.Or(-cmp.Compare(weigh(&a), weigh(&b)), cmp.Compare(a.Package, b.Package),
+			cmp.Compare(a.Function, b.Function), cmp.Compare(a.Plane+a.Stage, b.Plane+b.Stage))
 	})
 	return out[:min(len(out), most)]
 }
@@ -103,10 +105,12 @@ func place(s *profile.Sample) (pkg, function string) {
 // beneath reports whether a package is machinery that everything stands on.
 func beneath(pkg string) bool {
 	switch pkg {
-	case "runtime", "sync", "syscall", "time", "os", "net", "io", "bufio", "context", "reflect", "bytes", "strings", "slices", "maps", "sort", "internal/poll", "sync/atomic":
+	case "runtime", "sync", "syscall", "time", "os", "net", "io", "bufio", "context", "reflect", "bytes", "strings",
+		"slices", "maps", "sort", "internal/poll", "sync/atomic":
 		return true
 	}
-	return strings.HasPrefix(pkg, "internal/") || strings.HasPrefix(pkg, "runtime/") || strings.HasPrefix(pkg, "golang.org/x/sys/")
+	return strings.HasPrefix(pkg, "internal/") || strings.HasPrefix(pkg, "runtime/") ||
+		strings.HasPrefix(pkg, "golang.org/x/sys/")
 }
 
 // split takes a function's name apart: the package's path ends at the first dot after its last slash.

@@ -15,7 +15,8 @@ import (
 // Write prints a report for a person at 3 a.m.: the first finding in full view, the others after it.
 func Write(w io.Writer, r *doctor.Report) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %s asked, %s\n", plural(len(r.Findings), "finding"), plural(r.Asked, "member"), r.At.UTC().Format("2006-01-02 15:04:05 MST"))
+	fmt.Fprintf(&b, "%s, %s asked, %s\n", plural(len(r.Findings), "finding"), plural(r.Asked, "member"),
+		r.At.UTC().Format("2006-01-02 15:04:05 MST"))
 	for i := range r.Findings {
 		finding(&b, i+1, &r.Findings[i], r.At)
 	}
@@ -88,7 +89,8 @@ func WritePast(w io.Writer, c *doctor.Cluster, since time.Duration) error {
 		b.WriteString("  nothing\n")
 	}
 	for _, p := range all {
-		fmt.Fprintf(&b, "  %s to %s  %s  %s\n", p.From.UTC().Format("01-02 15:04:05"), p.Until.UTC().Format("15:04:05"), p.Code, p.Title)
+		fmt.Fprintf(&b, "  %s to %s  %s  %s\n", p.From.UTC().Format("01-02 15:04:05"), p.Until.UTC().Format("15:04:05"),
+			p.Code, p.Title)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -70,7 +70,8 @@ func Write(w io.Writer, meta *Meta, state io.Reader, now time.Time) error {
 	t := tar.NewWriter(z)
 	var sums bytes.Buffer
 	add := func(name string, size int64, r io.Reader) error {
-		if err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: size, ModTime: now, Format: tar.FormatPAX}); err != nil {
+		if err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: size, ModTime: now,
+			Format: tar.FormatPAX}); err != nil {
 			return err
 		}
 		sum := sha256.New()
@@ -155,7 +156,8 @@ func (r *reader) file(head *tar.Header, body io.Reader) error {
 		}
 	case stateName:
 		if head.Size > r.limit {
-			return errkind.Errorf(errkind.TooLarge, "snapshot archive: state.bin has %d bytes, at most %d are taken", head.Size, r.limit)
+			return errkind.Errorf(errkind.TooLarge, "snapshot archive: state.bin has %d bytes, at most %d are taken",
+				head.Size, r.limit)
 		}
 		if n, err := io.Copy(r.state, body); err != nil {
 			return errkind.E(errkind.Corrupt, "snapshot archive: state.bin", err)

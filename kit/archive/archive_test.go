@@ -15,7 +15,8 @@ import (
 
 func made(t testing.TB, state string) []byte {
 	var b bytes.Buffer
-	meta := &Meta{Version: 1, ID: "2-7-1", Index: 7, Term: 2, Size: int64(len(state)), Configuration: Configuration{[]Server{{ID: "a", Address: "10.0.0.1:8300"}}}}
+	meta := &Meta{Version: 1, ID: "2-7-1", Index: 7, Term: 2, Size: int64(len(state)),
+		Configuration: Configuration{[]Server{{ID: "a", Address: "10.0.0.1:8300"}}}}
 	if err := Write(&b, meta, bytes.NewReader([]byte(state+"more")), time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +26,8 @@ func made(t testing.TB, state string) []byte {
 func TestRoundTrip(t *testing.T) {
 	var state bytes.Buffer
 	meta, err := Read(bytes.NewReader(made(t, "the state")), &state, 100)
-	if err != nil || state.String() != "the state" || meta.Index != 7 || meta.Term != 2 || meta.Configuration.Servers[0].ID != "a" {
+	if err != nil || state.String() != "the state" || meta.Index != 7 || meta.Term != 2 ||
+		meta.Configuration.Servers[0].ID != "a" {
 		t.Fatalf("%+v %q %v", meta, state.String(), err)
 	}
 }

@@ -58,7 +58,8 @@ type key struct{ issuer, serial string }
 func New(cfg Config) (*Lists, error) {
 	l := &Lists{cfg: cfg, sources: make([]source, len(cfg.Sources))}
 	for i, at := range cfg.Sources {
-		if scheme, _, found := strings.Cut(at, "://"); at == "" || found && scheme != "file" && scheme != "http" && scheme != "https" {
+		if scheme, _, found := strings.Cut(at, "://"); at == "" ||
+			found && scheme != "file" && scheme != "http" && scheme != "https" {
 			return nil, fmt.Errorf("%q is neither a file nor a URL", at)
 		}
 		l.sources[i].at = at
@@ -90,7 +91,8 @@ func (l *Lists) Run(ctx context.Context) error {
 		for i := range l.sources {
 			s := &l.sources[i]
 			if err := l.load(ctx, s); err != nil && ctx.Err() == nil {
-				l.cfg.Log.Warn("cannot read a certificate revocation list", "source", s.at, "refuses_everybody", s.read.Load() == nil, "error", err)
+				l.cfg.Log.Warn("cannot read a certificate revocation list", "source", s.at, "refuses_everybody",
+					s.read.Load() == nil, "error", err)
 			}
 			if s.read.Load() == nil {
 				wait = retryIn

@@ -47,19 +47,23 @@ func issue(t *testing.T, tmpl, parent *x509.Certificate, parentKey *ecdsa.Privat
 }
 
 func newAuthority(t *testing.T, name string) authority {
-	return issue(t, &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}, nil, nil)
+	return issue(t, &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour)}, nil, nil)
 }
 
 func (a authority) leaf(t *testing.T, serial int64) *x509.Certificate {
-	return issue(t, &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "agent"}, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)}, a.cert, a.key).cert
+	return issue(t, &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "agent"},
+		NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour)}, a.cert, a.key).cert
 }
 
 func (a authority) list(t *testing.T, serials ...int64) []byte {
 	t.Helper()
 	list := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour)}
 	for _, s := range serials {
-		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: big.NewInt(s), RevocationTime: time.Now()})
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries,
+			x509.RevocationListEntry{SerialNumber: big.NewInt(s), RevocationTime: time.Now()})
 	}
 	der, err := x509.CreateRevocationList(rand.Reader, list, a.cert, a.key)
 	if err != nil {
@@ -73,7 +77,8 @@ func (a authority) list(t *testing.T, serials ...int64) []byte {
 func TestLists(t *testing.T) {
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "ca")
 	file := filepath.Join(t.TempDir(), "list.crl")
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: ca.list(t, 7)}), 0o600); err != nil {
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: ca.list(t, 7)}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	served := other.list(t, 8)

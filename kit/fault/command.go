@@ -39,13 +39,19 @@ const (
 
 // The values of Command.Do.
 const (
-	DoDisk   = "disk"   // inject a disk rule: Name, Ops, Glob, Skip, Count, Error, Short, Delay, Stall, FlipBit
-	DoPower  = "power"  // let the disk below the folder Glob lose its power: Name is the folder of the journal, for vfs.LosePower; only among EnvBegin
-	DoNet    = "net"    // inject a network rule: Name, Ops (dial, read, write), Glob (peer host:port), Skip, Count, Error, Delay, Stall
-	DoClock  = "clock"  // set the clock: Offset, Rate
-	DoSink   = "sink"   // write every metric of the libraries to a unix socket in line: Name, Glob (its path)
-	DoCards  = "cards"  // show network cards with these counters instead of the machine's: Cards
-	DoRepeat = "repeat" // make each commit of the secrets plane Count times, as a defect that stores more than it needs; 1 is right
+	DoDisk = "disk" // inject a disk rule: Name, Ops, Glob, Skip, Count, Error, Short, Delay, Stall, FlipBit
+	// let the disk below the folder Glob lose its power: Name is the folder of the journal, for
+	// vfs.LosePower; only among EnvBegin
+	DoPower = "power"
+	// inject a network rule: Name, Ops (dial, read, write), Glob (peer host:port), Skip, Count, Error,
+	// Delay, Stall
+	DoNet   = "net"
+	DoClock = "clock" // set the clock: Offset, Rate
+	DoSink  = "sink"  // write every metric of the libraries to a unix socket in line: Name, Glob (its path)
+	DoCards = "cards" // show network cards with these counters instead of the machine's: Cards
+	// make each commit of the secrets plane Count times, as a defect that stores more than it needs; 1
+	// is right
+	DoRepeat = "repeat"
 	DoLift   = "lift"   // end the rule called Name
 	DoClear  = "clear"  // end all rules and set the clock right
 	DoStatus = "status" // change nothing; every reply carries the status

@@ -202,7 +202,8 @@ func TestRefusals(t *testing.T) {
 	p := spawn(t)
 	for _, c := range []Command{
 		{Do: "fly"}, {Do: DoDisk, Error: "EIO"}, {Do: DoDisk, Name: "x"}, {Do: DoDisk, Name: "x", Error: "EWHAT"},
-		{Do: DoDisk, Name: "x", Ops: "fly", Stall: true}, {Do: DoNet, Name: "x", Ops: "sync", Stall: true}, {Do: DoNet, Name: "x"}, {Do: DoLift, Name: "none"},
+		{Do: DoDisk, Name: "x", Ops: "fly", Stall: true}, {Do: DoNet, Name: "x", Ops: "sync", Stall: true},
+		{Do: DoNet, Name: "x"}, {Do: DoLift, Name: "none"},
 	} {
 		if _, err := p.Do(t.Context(), c); err == nil {
 			t.Errorf("%+v is accepted", c)
@@ -249,7 +250,8 @@ func TestDormant(t *testing.T) {
 
 // FuzzServe feeds the control line: whatever comes, each line is answered and nothing panics.
 func FuzzServe(f *testing.F) {
-	for _, c := range []Command{{Do: DoStatus}, {Do: DoDisk, Name: "a", Error: "EIO"}, {Do: DoClock, Offset: 5, Rate: -1}, {Do: DoLift, Name: "a"}} {
+	for _, c := range []Command{{Do: DoStatus}, {Do: DoDisk, Name: "a", Error: "EIO"}, {Do: DoClock, Offset: 5, Rate: -1},
+		{Do: DoLift, Name: "a"}} {
 		line, _ := json.Marshal(c)
 		f.Add(line)
 	}

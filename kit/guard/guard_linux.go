@@ -65,7 +65,8 @@ func unlimited() error {
 		return fmt.Errorf("%w: %w", errLimited, err)
 	}
 	defer func() { _ = unix.Munmap(probe) }() // it was mapped by us; the lock goes with it
-	if _, _, errno := unix.Syscall(unix.SYS_MLOCK2, uintptr(unsafe.Pointer(unsafe.SliceData(probe))), uintptr(size), onFault); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_MLOCK2, uintptr(unsafe.Pointer(unsafe.SliceData(probe))), uintptr(size),
+		onFault); errno != 0 {
 		return fmt.Errorf("%w: %w", errLimited, errno)
 	}
 	return nil

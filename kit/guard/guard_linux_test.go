@@ -42,7 +42,8 @@ func guarded(guard bool) {
 			os.Exit(2)
 		}
 	}
-	for _, path := range []string{"/proc/self/fd", "/proc/self/status", "/proc/self/cgroup", "/proc/self/maps"} { // what the doctor reads
+	// what the doctor reads
+	for _, path := range []string{"/proc/self/fd", "/proc/self/status", "/proc/self/cgroup", "/proc/self/maps"} {
 		if _, err := os.Stat(path); err != nil {
 			fmt.Println(err)
 			os.Exit(2)

@@ -39,7 +39,8 @@ func allowedMemory(root string) uint64 {
 		} else if parts[1] != "" {
 			continue
 		}
-		for dir := filepath.Join(top, parts[2]); strings.HasPrefix(dir, top); dir = filepath.Dir(dir) { // a group is bound by those above it
+		// a group is bound by those above it
+		for dir := filepath.Join(top, parts[2]); strings.HasPrefix(dir, top); dir = filepath.Dir(dir) {
 			if text, err := os.ReadFile(filepath.Join(dir, file)); err == nil {
 				bound(string(text)) // "max" is none
 			}

@@ -102,7 +102,8 @@ func Host(now time.Time) (map[string]any, error) {
 		host["bootTime"] = uint64(now.Unix()) - uint64(math.Min(seconds, float64(now.Unix())))
 	}
 	release := osRelease()
-	host["platform"], host["platformFamily"], host["platformVersion"] = release["ID"], release["ID_LIKE"], release["VERSION_ID"]
+	host["platform"], host["platformFamily"], host["platformVersion"] = release["ID"], release["ID_LIKE"],
+		release["VERSION_ID"]
 	if procs, err := os.ReadDir("/proc"); err == nil {
 		count := 0
 		for _, p := range procs {

@@ -30,7 +30,8 @@ func TestReadFacts(t *testing.T) {
 
 func TestFamily(t *testing.T) {
 	for _, c := range []struct{ id, like, want string }{
-		{"debian", "", "debian"}, {"ubuntu", "debian", "debian"}, {"rocky", "rhel centos fedora", "rhel"}, {"pop", "ubuntu debian", "debian"},
+		{"debian", "", "debian"}, {"ubuntu", "debian", "debian"}, {"rocky", "rhel centos fedora", "rhel"},
+		{"pop", "ubuntu debian", "debian"},
 		{"opensuse-leap", "suse opensuse", "suse"}, {"haiku", "", "haiku"}, {"x", "y z", "x"},
 	} {
 		if got := family(c.id, c.like); got != c.want {

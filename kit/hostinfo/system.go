@@ -58,8 +58,9 @@ func osRelease() map[string]string {
 // families are those whose members do not name them first.
 var families = map[string]string{
 	"debian": "debian", "ubuntu": "debian", "linuxmint": "debian", "raspbian": "debian",
-	"rhel": "rhel", "centos": "rhel", "rocky": "rhel", "almalinux": "rhel", "ol": "rhel", "amzn": "rhel", "scientific": "rhel",
-	"fedora": "fedora", "sles": "suse", "opensuse": "suse", "opensuse-leap": "suse", "opensuse-tumbleweed": "suse",
+	"rhel": "rhel", "centos": "rhel", "rocky": "rhel", "almalinux": "rhel", "ol": "rhel", "amzn": "rhel",
+	"scientific": "rhel",
+	"fedora":     "fedora", "sles": "suse", "opensuse": "suse", "opensuse-leap": "suse", "opensuse-tumbleweed": "suse",
 	"arch": "arch", "manjaro": "arch", "alpine": "alpine", "gentoo": "gentoo",
 }
 
@@ -104,8 +105,10 @@ func armVersion() int32 {
 
 // hypervisors are told by what the firmware says of the machine.
 var hypervisors = []struct{ word, name string }{
-	{"kvm", "kvm"}, {"qemu", "kvm"}, {"google", "kvm"}, {"amazon ec2", "kvm"}, {"vmware", "vmware"}, {"virtualbox", "vbox"}, {"innotek", "vbox"},
-	{"xen", "xen"}, {"parallels", "parallels"}, {"virtual machine", "hyperv"}, {"bhyve", "bhyve"}, {"openstack", "openstack"},
+	{"kvm", "kvm"}, {"qemu", "kvm"}, {"google", "kvm"}, {"amazon ec2", "kvm"}, {"vmware", "vmware"},
+	{"virtualbox", "vbox"}, {"innotek", "vbox"},
+	{"xen", "xen"}, {"parallels", "parallels"}, {"virtual machine", "hyperv"}, {"bhyve", "bhyve"},
+	{"openstack", "openstack"},
 }
 
 func virtual() (system, role string) {

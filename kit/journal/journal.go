@@ -123,7 +123,8 @@ func (j *Journal) find() ([]uint64, error) {
 		}
 		var n uint64
 		if _, err := fmt.Sscanf(rest, "%016x", &n); err != nil || len(rest) != 16 {
-			return nil, errkind.Errorf(errkind.Corrupt, "%s: is no segment's name; move it elsewhere", filepath.Join(j.cfg.Dir, e.Name()))
+			return nil, errkind.Errorf(errkind.Corrupt, "%s: is no segment's name; move it elsewhere",
+				filepath.Join(j.cfg.Dir, e.Name()))
 		}
 		list = append(list, n)
 	}
@@ -174,7 +175,8 @@ func (j *Journal) Append(parts ...[]byte) (uint64, error) {
 		j.frame = nil // of a storm that is over
 	}
 	if len(frame)-headBytes > MaxFrameBytes {
-		return 0, errkind.Errorf(errkind.Unavailable, "a frame of %d bytes is larger than %d", len(frame)-headBytes, MaxFrameBytes)
+		return 0, errkind.Errorf(errkind.Unavailable, "a frame of %d bytes is larger than %d", len(frame)-headBytes,
+			MaxFrameBytes)
 	}
 	end := j.newest().Bytes
 	if end > 0 && end+int64(len(frame)) > j.cfg.SegmentBytes {

@@ -167,7 +167,8 @@ func TestDiskErrors(t *testing.T) {
 				}
 			}
 			_, got, err := tryOpen(faulty)
-			if err != nil || len(got) < len(acked) || len(got) > len(acked)+1 || strings.Join(got[:len(acked)], "|") != strings.Join(acked, "|") {
+			if err != nil || len(got) < len(acked) || len(got) > len(acked)+1 ||
+				strings.Join(got[:len(acked)], "|") != strings.Join(acked, "|") {
 				t.Fatalf("operation %d: %v: %v\nwant %v", skip, err, got, acked)
 			}
 		}
@@ -251,7 +252,8 @@ func FuzzOpen(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, again, err := tryOpen(fsys); err != nil || strings.Join(again, "|") != strings.Join(append(got, acked...), "|") {
+		if _, again, err := tryOpen(fsys); err != nil ||
+			strings.Join(again, "|") != strings.Join(append(got, acked...), "|") {
 			t.Fatalf("%v: %v, then %v", err, got, again)
 		}
 	})

@@ -17,7 +17,8 @@ var errDamaged = errors.New("a frame is damaged")
 func (j *Journal) read(before uint64, last bool, replay func(uint64, []byte) error) error {
 	path := j.path(before)
 	if before != j.sequence {
-		return errkind.Errorf(errkind.Corrupt, "%s: begins after frame %d, and the one before ends with %d: a segment is missing", path, before, j.sequence)
+		return errkind.Errorf(errkind.Corrupt,
+			"%s: begins after frame %d, and the one before ends with %d: a segment is missing", path, before, j.sequence)
 	}
 	data, err := vfs.ReadFile(j.cfg.FS, path)
 	if err != nil {
@@ -39,7 +40,8 @@ func (j *Journal) read(before uint64, last bool, replay func(uint64, []byte) err
 	rest := data[end:]
 	torn := bytes.ContainsFunc(rest, func(r rune) bool { return r != 0 }) // zeros are what was reserved
 	if torn && (!last || later(rest, j.sequence)) {
-		return errkind.E(errkind.Corrupt, fmt.Sprintf("%s, offset %d: there are sound frames behind it, so this is no torn end: restore a backup, or ask before cutting the file here", path, end), errDamaged)
+		return errkind.E(errkind.Corrupt, fmt.Sprintf("%s, offset %d: there are sound frames behind it, so this is no "+
+			"torn end: restore a backup, or ask before cutting the file here", path, end), errDamaged)
 	}
 	j.segments = append(j.segments, Segment{Before: before, Bytes: int64(end)})
 	if !last {
@@ -49,7 +51,8 @@ func (j *Journal) read(before uint64, last bool, replay func(uint64, []byte) err
 		return err
 	}
 	if torn {
-		j.cfg.Log.Warn("the journal ends in an incomplete, unacknowledged frame; cutting it", "file", path, "offset", end, "bytes", len(rest))
+		j.cfg.Log.Warn("the journal ends in an incomplete, unacknowledged frame; cutting it", "file", path, "offset", end,
+			"bytes", len(rest))
 	}
 	if err := j.settle(data[newest:end], int64(newest)); err != nil {
 		return errors.Join(err, j.file.Close())

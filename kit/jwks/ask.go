@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	askTimeout  = 5 * time.Second // of one question to another system; the login that waits for it has a deadline of its own
-	answerBytes = 1 << 20         // the most that another system may answer
+	// of one question to another system; the login that waits for it has a deadline of its own
+	askTimeout  = 5 * time.Second
+	answerBytes = 1 << 20 // the most that another system may answer
 )
 
 // CheckURL takes addresses of the web alone.
@@ -77,7 +78,8 @@ func AskStatus(ctx context.Context, ca string, r *http.Request, into any) (statu
 		return res.StatusCode, errkind.Errorf(errkind.Unavailable, "%s answered %s", r.URL.Host, res.Status)
 	}
 	if err := json.Unmarshal(b, into); err != nil {
-		return res.StatusCode, errkind.Errorf(errkind.Unavailable, "the answer of %s is no JSON as expected: %w", r.URL.Host, err)
+		return res.StatusCode, errkind.Errorf(errkind.Unavailable, "the answer of %s is no JSON as expected: %w",
+			r.URL.Host, err)
 	}
 	return res.StatusCode, nil
 }

@@ -31,7 +31,8 @@ import (
 type Algorithm = jose.SignatureAlgorithm
 
 // Asymmetric are the algorithms that may be asked for: never none, never a shared secret.
-var Asymmetric = []Algorithm{jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.PS256, jose.PS384, jose.PS512, jose.EdDSA}
+var Asymmetric = []Algorithm{jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.PS256,
+	jose.PS384, jose.PS512, jose.EdDSA}
 
 // MaxBytes bounds a token; none in use comes near.
 const MaxBytes = 64 << 10
@@ -149,7 +150,8 @@ func decode(raw json.RawMessage) (*Claims, error) {
 		from *jwt.NumericDate
 		to   *time.Time
 		has  *bool
-	}{{s.Expiry, &c.Expires, &c.HasExpiry}, {s.NotBefore, &c.NotBefore, &c.HasNotBefore}, {s.IssuedAt, &c.IssuedAt, &c.HasIAT}} {
+	}{{s.Expiry, &c.Expires, &c.HasExpiry}, {s.NotBefore, &c.NotBefore, &c.HasNotBefore},
+		{s.IssuedAt, &c.IssuedAt, &c.HasIAT}} {
 		if d.from != nil {
 			*d.to, *d.has = d.from.Time(), true
 		}
@@ -239,7 +241,8 @@ func Plain(v any) (string, bool) {
 
 // Source says where keys are asked for: one of URL and Discovery is set.
 type Source struct {
-	URL, CA                string // of the JWKS, and PEM certificates that its server's is signed by; "": the host's authorities
+	// of the JWKS, and PEM certificates that its server's is signed by; "": the host's authorities
+	URL, CA                string
 	Discovery, DiscoveryCA string // of the issuer
 }
 

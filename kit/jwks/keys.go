@@ -160,13 +160,15 @@ func fetch(ctx context.Context, from Source) (*keySet, error) {
 			JWKSURI string `json:"jwks_uri"`
 			Endpoints
 		}
-		if err := get(ctx, ca, strings.TrimSuffix(from.Discovery, "/")+"/.well-known/openid-configuration", &found); err != nil {
+		if err := get(ctx, ca, strings.TrimSuffix(from.Discovery, "/")+"/.well-known/openid-configuration",
+			&found); err != nil {
 			return nil, err
 		}
 		if strings.TrimSuffix(found.Issuer, "/") != strings.TrimSuffix(from.Discovery, "/") {
 			return nil, errkind.Errorf(errkind.Denied, "the issuer at %s says that it is %q", from.Discovery, found.Issuer)
 		}
-		for name, text := range map[string]string{"jwks_uri": found.JWKSURI, "authorization_endpoint": found.Authorization, "token_endpoint": found.Token, "userinfo_endpoint": found.UserInfo} {
+		for name, text := range map[string]string{"jwks_uri": found.JWKSURI, "authorization_endpoint": found.Authorization,
+			"token_endpoint": found.Token, "userinfo_endpoint": found.UserInfo} {
 			if err := CheckURL(name, text); err != nil && (text != "" || name == "jwks_uri") {
 				return nil, errkind.E(errkind.Unavailable, "", err)
 			}

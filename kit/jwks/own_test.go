@@ -27,7 +27,8 @@ func ecPEM(t *testing.T, curve elliptic.Curve) (private, public []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pub})
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pub})
 }
 
 func TestOwn(t *testing.T) {
@@ -73,7 +74,8 @@ func TestOwn(t *testing.T) {
 			t.Error("a changed signature is accepted")
 		}
 	}
-	none := "eyJhbGciOiJub25lIn0." + strings.Split(func() string { s, _ := secret.Sign(claims{"a"}); return s }(), ".")[1] + "."
+	none := "eyJhbGciOiJub25lIn0." + strings.Split(func() string { s, _ := secret.Sign(claims{"a"}); return s }(),
+		".")[1] + "."
 	if secret.Check(none, new(claims)) == nil {
 		t.Error("a token without a signature is accepted")
 	}

@@ -28,7 +28,8 @@ func NewKey(alg Algorithm) ([]byte, error) {
 	case jose.EdDSA:
 		_, key, err = ed25519.GenerateKey(rand.Reader)
 	default:
-		curve := map[Algorithm]elliptic.Curve{jose.ES256: elliptic.P256(), jose.ES384: elliptic.P384(), jose.ES512: elliptic.P521()}[alg]
+		curve := map[Algorithm]elliptic.Curve{jose.ES256: elliptic.P256(), jose.ES384: elliptic.P384(),
+			jose.ES512: elliptic.P521()}[alg]
 		if curve == nil {
 			return nil, fmt.Errorf("%q is not among %v", alg, Published)
 		}

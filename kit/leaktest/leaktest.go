@@ -22,7 +22,8 @@ const Grace = 5 * time.Second
 // known are goroutines of the runtime and of libraries that live as long as the process, by a function on their stack.
 var known = []string{
 	"testing.Main(", "testing.(*M).", "testing.(*T).Run(", "testing.runTests", "testing.tRunner(", "testing.runFuzzing",
-	"testing.(*F).", "runtime.goexit0", "created by runtime.gc", "runtime.MHeap_Scavenger", "signal.signal_recv", "sigterm.handler",
+	"testing.(*F).", "runtime.goexit0", "created by runtime.gc", "runtime.MHeap_Scavenger", "signal.signal_recv",
+	"sigterm.handler",
 	"runtime_mcall", "goroutine in C code", "os/signal.loop", "leaktest.stacks", "runtime/pprof", "runtime.ReadTrace",
 	"internal/fuzz", "net/http.(*Transport).startDialConnForLocked", "glog.(*fileSink).flushDaemon",
 }

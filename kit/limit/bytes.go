@@ -14,7 +14,8 @@ import (
 const FreeBytes = 64 << 10
 
 // ErrBytes refuses what does not fit into a budget of bytes now.
-var ErrBytes = errkind.New(errkind.Unavailable, "this server holds as many bytes of requests and answers as it may: try again in a second, or raise the budget (limits.request_memory)")
+var ErrBytes = errkind.New(errkind.Unavailable, "this server holds as many bytes of requests and answers as it may: "+
+	"try again in a second, or raise the budget (limits.request_memory)")
 
 // Bytes is a budget of memory that all who share it may hold at a time. Nobody waits for it: what does not fit is
 // refused, before it is allocated. One address gets at most half of it, so that none locks out the others. A nil

@@ -10,7 +10,8 @@ import (
 // TestBytesAreRefusedBeyondTheBudget holds, refuses and gives back, of all and of one address.
 func TestBytesAreRefusedBeyondTheBudget(t *testing.T) {
 	b := NewBytes(100, nil)
-	one, two, three := b.Hold(netip.MustParseAddr("10.0.0.1")), b.Hold(netip.MustParseAddr("::ffff:10.0.0.1")), b.Hold(netip.MustParseAddr("10.0.0.2"))
+	one, two, three := b.Hold(netip.MustParseAddr("10.0.0.1")), b.Hold(netip.MustParseAddr("::ffff:10.0.0.1")),
+		b.Hold(netip.MustParseAddr("10.0.0.2"))
 	if err := one.Add(40); err != nil {
 		t.Fatal(err)
 	}

@@ -134,7 +134,8 @@ func (g *Gate) refuseLocked(key string, limit time.Duration) error {
 		return errkind.Errorf(errkind.Overloaded, "%s: queue is full (%d waiting)", g.cfg.Name, g.waiting)
 	case expected > limit && g.fairShareLocked(key):
 		g.stats.Refused++
-		return errkind.Errorf(errkind.Overloaded, "%s: a wait of about %s passes the deadline", g.cfg.Name, expected.Round(time.Millisecond))
+		return errkind.Errorf(errkind.Overloaded, "%s: a wait of about %s passes the deadline", g.cfg.Name,
+			expected.Round(time.Millisecond))
 	}
 	return nil
 }

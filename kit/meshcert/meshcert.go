@@ -26,7 +26,8 @@ func Verify(roots *x509.CertPool, now time.Time, chain []*x509.Certificate) (*ur
 	}
 	// Certificates of the mesh are for both sides, and which one this is a connection's state does not tell.
 	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth} {
-		if _, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+		if _, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now,
+			KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
 			return nil, err
 		}
 	}

@@ -20,11 +20,13 @@ func TestVerify(t *testing.T) {
 	both := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
 	web := &url.URL{Scheme: "spiffe", Host: "d.consul", Path: "/ns/default/dc/dc1/svc/web"}
 	serial := int64(1)
-	root := &x509.Certificate{SerialNumber: big.NewInt(serial), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
+	root := &x509.Certificate{SerialNumber: big.NewInt(serial), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour)}
 	issue := func(change func(*x509.Certificate)) *x509.Certificate {
 		t.Helper()
 		serial++
-		c := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Minute), ExtKeyUsage: both, URIs: []*url.URL{web}, BasicConstraintsValid: true}
+		c := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: now.Add(-time.Minute),
+			NotAfter: now.Add(time.Minute), ExtKeyUsage: both, URIs: []*url.URL{web}, BasicConstraintsValid: true}
 		change(c)
 		der, err := x509.CreateCertificate(rand.Reader, c, root, key.Public(), key)
 		if err != nil {

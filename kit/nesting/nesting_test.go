@@ -7,7 +7,8 @@ import (
 
 func TestDeeper(t *testing.T) {
 	for text, line := range map[string]int{
-		"": 0, "{}": 0, "{[]}": 0, "[[[": 1, "{\n[\n{": 3, `"[[["`: 0, `"\"[[["`: 0, "\"open\n[[[": 2, "]]][[": 0, "]]][[[": 1, `{}[]{}[]`: 0, `\[[[`: 1,
+		"": 0, "{}": 0, "{[]}": 0, "[[[": 1, "{\n[\n{": 3, `"[[["`: 0, `"\"[[["`: 0, "\"open\n[[[": 2, "]]][[": 0,
+		"]]][[[": 1, `{}[]{}[]`: 0, `\[[[`: 1,
 	} {
 		if got := Deeper(text, 2); got != line {
 			t.Errorf("%q: line %d, want %d", text, got, line)

@@ -33,7 +33,8 @@ const (
 	sumBytes, sumText   = 23, 31
 )
 
-var encoding = base64.NewEncoding("./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789").WithPadding(base64.NoPadding)
+var encoding = base64.NewEncoding("./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789").WithPadding(
+	base64.NoPadding)
 
 // Hash returns the bcrypt hash of password with 2^cost rounds (4 to 31) and a new salt. Errors: ErrTooLong; a wrong
 // cost; ctx's end.

@@ -29,7 +29,8 @@ func Compile(expr string) (*regexp.Regexp, error) {
 		return nil, fmt.Errorf("error parsing regexp: %w", unwrapped(err))
 	}
 	if size(tree) > MaxSize {
-		return nil, fmt.Errorf("the regular expression has more than %d steps once its repetitions are written out: repeat less", MaxSize)
+		return nil, fmt.Errorf("the regular expression has more than %d steps once its repetitions are written out: "+
+			"repeat less", MaxSize)
 	}
 	return regexp.Compile(expr)
 }

@@ -7,7 +7,8 @@ import (
 )
 
 func TestCompile(t *testing.T) {
-	for _, expr := range []string{"", "^a", `(?i)^/v1/[a-z]{1,64}/(\d+)$`, `\p{L}+`, strings.Repeat("word|", 1000), "x{1000}"} {
+	for _, expr := range []string{"", "^a", `(?i)^/v1/[a-z]{1,64}/(\d+)$`, `\p{L}+`, strings.Repeat("word|", 1000),
+		"x{1000}"} {
 		re, err := Compile(expr)
 		if err != nil || re.String() != expr {
 			t.Errorf("%.40q: %v, %v", expr, re, err)

@@ -49,9 +49,11 @@ func armoured(t *testing.T, kind string, raw []byte) string {
 }
 
 func TestEncrypt(t *testing.T) {
-	for name, config := range map[string]*packet.Config{"Curve25519": {Algorithm: packet.PubKeyAlgoEdDSA}, "RSA": {Algorithm: packet.PubKeyAlgoRSA, RSABits: 2048}} {
+	for name, config := range map[string]*packet.Config{"Curve25519": {Algorithm: packet.PubKeyAlgoEdDSA},
+		"RSA": {Algorithm: packet.PubKeyAlgoRSA, RSABits: 2048}} {
 		e, public := newKey(t, config)
-		for form, text := range map[string]string{"base64": base64.StdEncoding.EncodeToString(public), "armour": armoured(t, openpgp.PublicKeyType, public)} {
+		for form, text := range map[string]string{"base64": base64.StdEncoding.EncodeToString(public),
+			"armour": armoured(t, openpgp.PublicKeyType, public)} {
 			k, err := Parse(text)
 			if err != nil {
 				t.Fatalf("%s, %s: %v", name, form, err)
@@ -111,7 +113,8 @@ func TestGnuPG(t *testing.T) {
 	}
 	run := func(stdin []byte, args ...string) []byte {
 		t.Helper()
-		cmd := exec.Command(gpg, append([]string{"--homedir", home, "--batch", "--yes", "--passphrase", "", "--pinentry-mode", "loopback"}, args...)...)
+		cmd := exec.Command(gpg, append([]string{"--homedir", home, "--batch", "--yes", "--passphrase", "", "--pinentry-mode",
+			"loopback"}, args...)...)
 		cmd.Stdin = bytes.NewReader(stdin)
 		var complaint bytes.Buffer
 		cmd.Stderr = &complaint

@@ -31,7 +31,8 @@ type Limits struct {
 }
 
 func (l *Limits) complete() {
-	for field, value := range map[*int]int{&l.TextBytes: 64 << 10, &l.OutputBytes: 1 << 20, &l.MadeBytes: 4 << 20, &l.Steps: 10_000} {
+	for field, value := range map[*int]int{&l.TextBytes: 64 << 10, &l.OutputBytes: 1 << 20, &l.MadeBytes: 4 << 20,
+		&l.Steps: 10_000} {
 		if *field <= 0 {
 			*field = value
 		}
@@ -59,7 +60,8 @@ const step = "_step"
 func Parse(name, text string, funcs Functions, limits Limits) (*Template, error) {
 	limits.complete()
 	if len(text) > limits.TextBytes {
-		return nil, errkind.Errorf(errkind.TooLarge, "%s: a template of %d bytes; at most %d", name, len(text), limits.TextBytes)
+		return nil, errkind.Errorf(errkind.TooLarge, "%s: a template of %d bytes; at most %d", name, len(text),
+			limits.TextBytes)
 	}
 	if funcs == nil {
 		funcs = func(*Budget) template.FuncMap { return nil }

@@ -29,11 +29,16 @@ func run(text string) (string, error) {
 // What is within the limits is what text/template makes of it.
 func TestAsTextTemplate(t *testing.T) {
 	for _, text := range []string{
-		"", "plain", "{{ .name }}", "{{ .labels.port }}:{{ .none }}", `{{ printf "%s-%5.2f|%-8q|%x|%v|%%" .name .n .name .name .labels }}`,
-		"{{ range $i, $x := .list }}{{ $i }}={{ $x }},{{ else }}none{{ end }}", "{{ range .none }}{{ else }}none{{ end }}", "{{ range 3 }}{{ . }}{{ end }}",
-		"{{ with .labels }}{{ .port }}{{ end }}{{ if eq .name \"web\" }}yes{{ else }}no{{ end }}", `{{ html "<a>" }}{{ js "'" }}{{ urlquery "a b" }}{{ print .n .name }}{{ println .list }}`,
-		`{{ define "x" }}[{{ . }}]{{ end }}{{ template "x" .name }}{{ block "y" .n }}({{ . }}){{ end }}`, "{{ range .list }}{{ if eq . \"a\" }}{{ continue }}{{ end }}{{ . }}{{ break }}{{ end }}",
-		`{{ len .list }}{{ index .list 1 }}{{ slice .name 1 2 }}{{ not true }}{{ and 1 0 }}{{ or 0 2 }}{{ lt 1 2 }}`, `{{ printf "%[2]*[1]d" 1 2 | len | print "" }}`,
+		"", "plain", "{{ .name }}", "{{ .labels.port }}:{{ .none }}",
+		`{{ printf "%s-%5.2f|%-8q|%x|%v|%%" .name .n .name .name .labels }}`,
+		"{{ range $i, $x := .list }}{{ $i }}={{ $x }},{{ else }}none{{ end }}", "{{ range .none }}{{ else }}none{{ end }}",
+		"{{ range 3 }}{{ . }}{{ end }}",
+		"{{ with .labels }}{{ .port }}{{ end }}{{ if eq .name \"web\" }}yes{{ else }}no{{ end }}",
+		`{{ html "<a>" }}{{ js "'" }}{{ urlquery "a b" }}{{ print .n .name }}{{ println .list }}`,
+		`{{ define "x" }}[{{ . }}]{{ end }}{{ template "x" .name }}{{ block "y" .n }}({{ . }}){{ end }}`,
+		"{{ range .list }}{{ if eq . \"a\" }}{{ continue }}{{ end }}{{ . }}{{ break }}{{ end }}",
+		`{{ len .list }}{{ index .list 1 }}{{ slice .name 1 2 }}{{ not true }}{{ and 1 0 }}{{ or 0 2 }}{{ lt 1 2 }}`,
+		`{{ printf "%[2]*[1]d" 1 2 | len | print "" }}`,
 	} {
 		got, err := run(text)
 		var want strings.Builder
@@ -107,7 +112,8 @@ func TestStrict(t *testing.T) {
 }
 
 func FuzzExecute(f *testing.F) {
-	for _, seed := range []string{"{{ .name }}", `{{ range .list }}{{ printf "%5s" . }}{{ end }}`, `{{ define "x" }}{{ end }}{{ template "x" }}`, `{{ with $x := .n }}{{ $x }}{{ else with .name }}{{ end }}`} {
+	for _, seed := range []string{"{{ .name }}", `{{ range .list }}{{ printf "%5s" . }}{{ end }}`,
+		`{{ define "x" }}{{ end }}{{ template "x" }}`, `{{ with $x := .n }}{{ $x }}{{ else with .name }}{{ end }}`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) { _, _ = run(text) })

@@ -90,7 +90,8 @@ func Run(ctx context.Context, c Command) Result {
 		r.Status = cmd.ProcessState.ExitCode()
 	}
 	var exit *exec.ExitError
-	if r.Err == nil && err != nil && !r.TimedOut && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) && !errors.Is(err, syscall.EPIPE) {
+	if r.Err == nil && err != nil && !r.TimedOut && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) &&
+		!errors.Is(err, syscall.EPIPE) {
 		r.Err = err // its input or output failed, and its status says nothing
 		r.Status = StatusFailed
 	}

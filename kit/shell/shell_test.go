@@ -48,7 +48,8 @@ func TestRun(t *testing.T) {
 // TestTheWholeGroupEnds looks for a grandchild after the time is up.
 func TestTheWholeGroupEnds(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
-	r := Run(t.Context(), Command{Line: "(sleep 600 & echo $! > " + file + "; wait); echo unreachable", Timeout: 500 * time.Millisecond})
+	r := Run(t.Context(), Command{Line: "(sleep 600 & echo $! > " + file + "; wait); echo unreachable",
+		Timeout: 500 * time.Millisecond})
 	if r.Status != StatusTimedOut || !r.TimedOut || strings.Contains(string(r.Output), "unreachable") {
 		t.Fatalf("%+v", r)
 	}

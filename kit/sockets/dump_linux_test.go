@@ -35,7 +35,8 @@ func TestEach(t *testing.T) {
 					far = *s
 				}
 			})
-			return err == nil && near.Established && far.Established && near.DataOut == 1 && near.Out > 1 && near.Cookie != far.Cookie && far.DataIn == 1 && far.DataOut == 0
+			return err == nil && near.Established && far.Established && near.DataOut == 1 && near.Out > 1 &&
+				near.Cookie != far.Cookie && far.DataIn == 1 && far.DataOut == 0
 		}, "both ends of the connection")
 	}
 }
@@ -84,12 +85,14 @@ func TestWhich(t *testing.T) {
 		t.Fatalf("%d sockets", len(all))
 	}
 	low, high := min(ports[3], ports[9]), max(ports[3], ports[9])
-	for _, which := range []Which{{Ports: ports[:1]}, {Ports: ports[2:9]}, {Ports: []uint16{port(l.Addr())}}, {From: low, To: high}, {From: low, To: high, Ports: ports[:12]},
+	for _, which := range []Which{{Ports: ports[:1]}, {Ports: ports[2:9]}, {Ports: []uint16{port(l.Addr())}},
+		{From: low, To: high}, {From: low, To: high, Ports: ports[:12]},
 		{Ports: ports, Figures: true}, {From: 1, To: 2}} {
 		want := map[uint64]bool{}
 		for _, s := range all {
 			local, remote := s.Local.Port(), s.Remote.Port()
-			if (which.To == 0 || local >= which.From && local <= which.To) && (len(which.Ports) == 0 || slices.Contains(which.Ports, local) || slices.Contains(which.Ports, remote)) {
+			if (which.To == 0 || local >= which.From && local <= which.To) && (len(which.Ports) == 0 ||
+				slices.Contains(which.Ports, local) || slices.Contains(which.Ports, remote)) {
 				want[s.Cookie] = true
 			}
 		}

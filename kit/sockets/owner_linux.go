@@ -127,7 +127,8 @@ func readOwner(b []byte, local, remote netip.AddrPort) (uid uint32, found bool, 
 		return 0, false, errMessage
 	}
 	inode := binary.NativeEndian.Uint32(body[inodeAt:])
-	fits := s.Established && s.Local == local && s.Remote == remote // the kernel tells of a listener when no connection fits
+	// the kernel tells of a listener when no connection fits
+	fits := s.Established && s.Local == local && s.Remote == remote
 	if remote.Port() == 0 {
 		fits = body[1] == listening && s.Local.Port() == local.Port()
 	}

@@ -98,7 +98,8 @@ func TestOwner(t *testing.T) {
 	if uid, found, err := Listener(at); err != nil || !found || int(uid) != users[len(users)-1] {
 		t.Errorf("a listener: uid %d, found %v, %v", uid, found, err)
 	}
-	if uid, found, err := listedOwner("/proc/net/tcp", at, netip.AddrPort{}); err != nil || !found || int(uid) != users[len(users)-1] {
+	if uid, found, err := listedOwner("/proc/net/tcp", at, netip.AddrPort{}); err != nil || !found ||
+		int(uid) != users[len(users)-1] {
 		t.Errorf("a listener in the list: uid %d, found %v, %v", uid, found, err)
 	}
 	l.Close()

@@ -13,7 +13,8 @@ func Established(ports ...uint16) ([]Conn, error) {
 	}
 	err := Each(Which{Ports: ports, Figures: true}, func(s *Socket) {
 		if s.Established && slices.Contains(ports, s.Local.Port()) {
-			list = append(list, Conn{Local: s.Local, Remote: s.Remote, Sent: millis(s.SentMillis), Received: millis(s.ReceivedMillis), Unanswered: s.DataIn > 0 && s.DataOut == 0})
+			list = append(list, Conn{Local: s.Local, Remote: s.Remote, Sent: millis(s.SentMillis),
+				Received: millis(s.ReceivedMillis), Unanswered: s.DataIn > 0 && s.DataOut == 0})
 		}
 	})
 	if err != nil {

@@ -19,11 +19,14 @@ func TestBusy(t *testing.T) {
 		unanswered     bool
 		busy           bool
 	}{
-		{"asked, not answered", time.Minute, 30 * time.Second, false, true}, {"answered long ago", 30 * time.Second, time.Minute, false, false},
-		{"answered just now", time.Second, 3 * time.Second, false, true}, {"nothing ever", time.Minute, time.Minute, false, false},
+		{"asked, not answered", time.Minute, 30 * time.Second, false, true},
+		{"answered long ago", 30 * time.Second, time.Minute, false, false},
+		{"answered just now", time.Second, 3 * time.Second, false, true},
+		{"nothing ever", time.Minute, time.Minute, false, false},
 		{"asked as it began, not answered", time.Minute, time.Minute, true, true},
 	} {
-		if got := (Conn{Sent: test.sent, Received: test.received, Unanswered: test.unanswered}).Busy(quiet); got != test.busy {
+		if got := (Conn{Sent: test.sent, Received: test.received,
+			Unanswered: test.unanswered}).Busy(quiet); got != test.busy {
 			t.Errorf("%s: busy = %t", test.name, got)
 		}
 	}
@@ -84,7 +87,8 @@ func TestEstablished(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	stranger := func(c Conn) bool { return c.Remote.String() != client.LocalAddr().String() } // the port may be used at another address
+	// the port may be used at another address
+	stranger := func(c Conn) bool { return c.Remote.String() != client.LocalAddr().String() }
 	one := func() Conn {
 		t.Helper()
 		list, err := Established(port)
@@ -104,7 +108,8 @@ func TestEstablished(t *testing.T) {
 	if _, err := server.Read(buf); err != nil {
 		t.Fatal(err)
 	}
-	polltest.Until(t, func() bool { c := one(); return c.Received < c.Sent && c.Received > 20*time.Millisecond }, "a question without an answer is told from age alone")
+	polltest.Until(t, func() bool { c := one(); return c.Received < c.Sent && c.Received > 20*time.Millisecond },
+		"a question without an answer is told from age alone")
 	if !one().Busy(20 * time.Millisecond) {
 		t.Error("a question without an answer counts as quiet")
 	}

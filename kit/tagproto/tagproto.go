@@ -138,7 +138,8 @@ func makePlan(t reflect.Type, made map[reflect.Type]*plan) *plan {
 	return p
 }
 
-func makeField(t reflect.Type, f reflect.StructField, index int, n protowire.Number, made map[reflect.Type]*plan) field {
+func makeField(t reflect.Type, f reflect.StructField, index int, n protowire.Number,
+	made map[reflect.Type]*plan) field {
 	out := field{number: n, index: index, name: f.Name, elem: f.Type}
 	if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() != reflect.Uint8 {
 		out.repeated, out.elem = true, f.Type.Elem()

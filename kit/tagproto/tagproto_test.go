@@ -37,9 +37,11 @@ type tree struct {
 
 func full() *tree {
 	return &tree{
-		leaf: leaf{Name: "in", Tags: map[string]string{"a": "1", "b": ""}}, Text: "é", Raw: []byte{0, 255}, Yes: true, Small: -5, Big: -1 << 62,
-		Count: 1<<32 - 1, Rate: -0.5, Half: 1.25, Leaves: []*leaf{{Name: "x"}, {}}, Values: []leaf{{Name: strings.Repeat("long", 100)}},
-		Names: []string{"", "n"}, Numbers: []int64{0, -1, 300}, Below: &tree{Text: "deep"},
+		leaf: leaf{Name: "in", Tags: map[string]string{"a": "1", "b": ""}}, Text: "é", Raw: []byte{0, 255}, Yes: true,
+		Small: -5, Big: -1 << 62,
+		Count: 1<<32 - 1, Rate: -0.5, Half: 1.25, Leaves: []*leaf{{Name: "x"}, {}},
+		Values: []leaf{{Name: strings.Repeat("long", 100)}},
+		Names:  []string{"", "n"}, Numbers: []int64{0, -1, 300}, Below: &tree{Text: "deep"},
 	}
 }
 

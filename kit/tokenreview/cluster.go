@@ -26,7 +26,8 @@ func Namespace(ctx context.Context, c Cluster, name string) (*Meta, error) {
 // ServiceAccount reads an account. The error is of kind NotFound where there is none, Denied where the reviewer may not
 // read it, Unavailable where the cluster cannot be asked.
 func ServiceAccount(ctx context.Context, c Cluster, namespace, name string) (*Meta, error) {
-	return read(ctx, c, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/serviceaccounts/"+url.PathEscape(name), "serviceaccounts")
+	return read(ctx, c, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/serviceaccounts/"+url.PathEscape(name),
+		"serviceaccounts")
 }
 
 func read(ctx context.Context, c Cluster, path, what string) (*Meta, error) {

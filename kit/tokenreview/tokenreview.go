@@ -52,7 +52,8 @@ func Ask(ctx context.Context, c Cluster, token string, audiences ...string) (*Ac
 	if err != nil {
 		return nil, err
 	}
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(c.Host, "/")+"/apis/authentication.k8s.io/v1/tokenreviews", bytes.NewReader(body))
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(c.Host, "/")+
+		"/apis/authentication.k8s.io/v1/tokenreviews", bytes.NewReader(body))
 	if err != nil {
 		return nil, errkind.E(errkind.Invalid, "", err)
 	}
@@ -67,7 +68,9 @@ func Ask(ctx context.Context, c Cluster, token string, audiences ...string) (*Ac
 	if !s.Authenticated || s.Error != "" {
 		return nil, errkind.New(errkind.Denied, "Kubernetes does not know the bearer token")
 	}
-	if len(audiences) > 0 && !slices.ContainsFunc(audiences, func(a string) bool { return slices.Contains(s.Audiences, a) }) { // from a cluster that ignores them
+	// from a cluster that ignores them
+	if len(audiences) > 0 && !slices.ContainsFunc(audiences,
+		func(a string) bool { return slices.Contains(s.Audiences, a) }) {
 		return nil, errkind.New(errkind.Denied, "Kubernetes does not vouch for the token's audience")
 	}
 	return ParseSubject(s.User.Username, s.User.UID)

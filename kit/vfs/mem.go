@@ -53,7 +53,8 @@ type nameChange struct {
 
 // NewMem returns an empty file system that has only the folders "/" and ".".
 func NewMem() *Mem {
-	m := &Mem{live: map[string]*inode{}, safe: map[string]*inode{}, locks: map[string]bool{}, rng: rand.New(rand.NewPCG(0, 0))}
+	m := &Mem{live: map[string]*inode{}, safe: map[string]*inode{}, locks: map[string]bool{},
+		rng: rand.New(rand.NewPCG(0, 0))}
 	for _, root := range []string{"/", "."} {
 		node := &inode{dir: true, perm: 0o755}
 		m.live[root], m.safe[root] = node, node

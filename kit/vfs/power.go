@@ -194,7 +194,8 @@ func (p *Power) Rename(from, to string) error {
 func (p *Power) saveLocked(path string) (uint64, error) {
 	link := p.next
 	to := linkPath(p.side, link)
-	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a process that was killed right here
+	// left by a process that was killed right here
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, err
 	}
 	return link, os.Link(path, to)
@@ -208,7 +209,8 @@ func (p *Power) SyncDir(name string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.OS.SyncDir(name); err != nil || !slices.ContainsFunc(p.names, func(c powerRecord) bool { return c.in(path) }) {
+	if err := p.OS.SyncDir(name); err != nil ||
+		!slices.ContainsFunc(p.names, func(c powerRecord) bool { return c.in(path) }) {
 		return err
 	}
 	return p.changeLocked(powerRecord{kind: powerDir, path: path})

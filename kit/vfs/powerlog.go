@@ -57,7 +57,8 @@ func nextPower(b []byte) (powerRecord, int) {
 		return powerRecord{}, 0
 	}
 	p := pack.Read(b[8:end])
-	r := powerRecord{kind: p.Uint(), id: p.Uint(), link: p.Uint(), off: p.Int(), size: p.Int(), path: p.String(), to: p.String()}
+	r := powerRecord{kind: p.Uint(), id: p.Uint(), link: p.Uint(), off: p.Int(), size: p.Int(), path: p.String(),
+		to: p.String()}
 	if old := p.Bytes(); len(old) > 0 {
 		r.old = slices.Clone(old)
 	}

@@ -19,7 +19,8 @@ import (
 
 // errorKind makes errors of different file systems comparable.
 func errorKind(err error) string {
-	for _, kind := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrClosed, io.EOF, syscall.ENOTEMPTY, syscall.EISDIR, syscall.ENOTDIR, ErrLocked} {
+	for _, kind := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrClosed, io.EOF, syscall.ENOTEMPTY, syscall.EISDIR,
+		syscall.ENOTDIR, ErrLocked} {
 		if errors.Is(err, kind) {
 			return kind.Error()
 		}
@@ -251,7 +252,8 @@ func TestCrashLosesWhatWasNotSynced(t *testing.T) {
 		}
 	}
 	if none == 0 || all == 0 || torn == 0 || named == 0 || named == 300 {
-		t.Errorf("of 300 crashes %d lost, %d kept, %d tore the write, %d kept the name: some case is missing", none, all, torn, named)
+		t.Errorf("of 300 crashes %d lost, %d kept, %d tore the write, %d kept the name: some case is missing", none, all,
+			torn, named)
 	}
 }
 
@@ -333,10 +335,13 @@ func TestFaulty(t *testing.T) {
 	}
 	f.Inject(Rule{Name: "all", Err: syscall.EIO})
 	for name, err := range map[string]error{
-		"open": second(f.OpenFile("/p/q/log", os.O_RDWR, 0)), "create": second(f.Create("/x")), "remove": f.Remove("/p/q/log"),
+		"open": second(f.OpenFile("/p/q/log", os.O_RDWR, 0)), "create": second(f.Create("/x")),
+		"remove": f.Remove("/p/q/log"),
 		"rename": f.Rename("/p/q/log", "/y"), "mkdir": f.MkdirAll("/z", 0o700), "list": second(f.ReadDir("/p")),
-		"stat": second(f.Stat("/p")), "syncdir": f.SyncDir("/p"), "lock": second(f.Lock("/l")), "read": second(file.Read(got)),
-		"sync": file.Sync(), "truncate": file.Truncate(0), "preallocate": file.Preallocate(1 << 20), "fstat": second(file.Stat()),
+		"stat": second(f.Stat("/p")), "syncdir": f.SyncDir("/p"), "lock": second(f.Lock("/l")),
+		"read": second(file.Read(got)),
+		"sync": file.Sync(), "truncate": file.Truncate(0), "preallocate": file.Preallocate(1 << 20),
+		"fstat": second(file.Stat()),
 	} {
 		if !errors.Is(err, syscall.EIO) {
 			t.Errorf("%s: %v, want EIO", name, err)
@@ -415,7 +420,8 @@ func TestMatchAndOps(t *testing.T) {
 		{"", "/any/thing", true}, {"*.log", "/a/b/x.log", true}, {"*.log", "/a/b/x.snap", false},
 		{"/a/*/x.log", "/a/b/x.log", true}, {"/a/*/x.log", "/a/b/c/x.log", false},
 		{"/a/**", "/a/b/c/x.log", true}, {"/a/**/x.log", "/a/b/c/x.log", true}, {"**/raft/**", "/data/raft/wal/1", true},
-		{"**/raft/**", "/data/other/1", false}, {"/a/**/*.log", "/a/b/c/x.log", true}, {"/a/**/*.log", "/a/b/c/x.snap", false},
+		{"**/raft/**", "/data/other/1", false}, {"/a/**/*.log", "/a/b/c/x.log", true},
+		{"/a/**/*.log", "/a/b/c/x.snap", false},
 	}
 	for _, test := range tests {
 		if got := Match(test.glob, test.path); got != test.want {

@@ -72,7 +72,9 @@ func Upgrade(w http.ResponseWriter, r *http.Request, header http.Header, limits 
 		_, _ = io.ReadFull(buffered.Reader, early) // it is there already
 	}
 	var b strings.Builder
-	b.WriteString("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + acceptOf(r.Header.Get("Sec-WebSocket-Key")) + "\r\n")
+	b.WriteString(
+		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " +
+			acceptOf(r.Header.Get("Sec-WebSocket-Key")) + "\r\n")
 	_ = header.Write(&b) // a Builder takes everything
 	b.WriteString("\r\n")
 	if err = nc.SetDeadline(time.Now().Add(handshakeTime)); err == nil {
@@ -100,7 +102,8 @@ func (e *Refused) Error() string {
 }
 
 // Dial connects to a ws or wss URL; header goes with the request. The error is a *Refused when the server says no.
-func Dial(ctx context.Context, target string, header http.Header, config *tls.Config, limits *Limits) (*Conn, http.Header, error) {
+func Dial(ctx context.Context, target string, header http.Header, config *tls.Config, limits *Limits) (*Conn,
+	http.Header, error) {
 	u, err := url.Parse(target)
 	if err != nil {
 		return nil, nil, err
@@ -146,7 +149,8 @@ func shake(nc net.Conn, u *url.URL, header http.Header, limits *Limits) (*Conn, 
 	if r.Header == nil {
 		r.Header = http.Header{}
 	}
-	for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key} {
+	for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket",
+		"Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": key} {
 		r.Header.Set(name, value)
 	}
 	if err := r.Write(nc); err != nil {

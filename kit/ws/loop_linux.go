@@ -73,13 +73,15 @@ func (l *poller) takes(c *Conn) bool { return c.raw != nil }
 func (l *poller) serve(c *Conn, h Handler) error {
 	fd := -1
 	var err error
-	if e := c.raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) }); e != nil || err != nil {
+	if e := c.raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) }); e != nil ||
+		err != nil {
 		return errors.Join(e, err)
 	}
 	if err := c.nc.Close(); err != nil {
 		return errors.Join(err, unix.Close(fd))
 	}
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0) // Limits.Idle says it sooner, without packets of its own
+	// Limits.Idle says it sooner, without packets of its own
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0)
 	p := &peer{l: l, h: h, fd: int32(fd), part: c.in}
 	p.heard.Store(l.seconds.Load())
 	p.state.Store(stateRuns)
@@ -90,7 +92,8 @@ func (l *poller) serve(c *Conn, h Handler) error {
 	}
 	l.place(p)
 	l.mu.Unlock()
-	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff, Fd: p.slot, Pad: p.turn}
+	e := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff, Fd: p.slot,
+		Pad: p.turn}
 	if err := unix.EpollCtl(l.ep, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
 		l.drop(p)
 		return errors.Join(errkind.E(errkind.Unavailable, "epoll", err), unix.Close(fd))

@@ -114,7 +114,8 @@ func upgraded(t *testing.T, url string) net.Conn {
 	}
 	t.Cleanup(func() { _ = nc.Close() })
 	_ = nc.SetDeadline(time.Now().Add(polltest.Deadline))
-	fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+	fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: "+
+		"13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 	readUntil(t, nc, "\r\n\r\n")
 	return nc
 }
@@ -143,14 +144,21 @@ func TestLoopRefusesWhatConnRefuses(t *testing.T) {
 		in   []byte
 		code int
 	}{
-		"no mask": {[]byte{0x82, 1, 'x'}, CloseProtocol}, "reserved bits": {append([]byte{0xf2, 0x80}, mask...), CloseProtocol},
-		"goes on": {append([]byte{0x80, 0x80}, mask...), CloseProtocol}, "begins twice": {append(append([]byte{0x02, 0x80}, mask...), append([]byte{0x82, 0x80}, mask...)...), CloseProtocol},
-		"opcode": {append([]byte{0x83, 0x80}, mask...), CloseProtocol}, "ping in parts": {append([]byte{0x09, 0x80}, mask...), CloseProtocol},
-		"too big": {append([]byte{0x82, 0xff, 0, 0, 0, 0, 0, 1, 0, 0}, mask...), CloseTooBig}, "too big in parts": {append(append([]byte{0x02, 0x81}, append(mask, 'x')...), append([]byte{0x80, 0xfe, 4, 0}, mask...)...), CloseTooBig},
+		"no mask": {[]byte{0x82, 1, 'x'}, CloseProtocol}, "reserved bits": {append([]byte{0xf2, 0x80}, mask...),
+			CloseProtocol},
+		"goes on": {append([]byte{0x80, 0x80}, mask...), CloseProtocol},
+		"begins twice": {append(append([]byte{0x02, 0x80}, mask...), append([]byte{0x82, 0x80}, mask...)...),
+			CloseProtocol},
+		"opcode":        {append([]byte{0x83, 0x80}, mask...), CloseProtocol},
+		"ping in parts": {append([]byte{0x09, 0x80}, mask...), CloseProtocol},
+		"too big":       {append([]byte{0x82, 0xff, 0, 0, 0, 0, 0, 1, 0, 0}, mask...), CloseTooBig},
+		"too big in parts": {append(append([]byte{0x02, 0x81}, append(mask, 'x')...),
+			append([]byte{0x80, 0xfe, 4, 0}, mask...)...), CloseTooBig},
 		"a status of one byte": {append(append([]byte{0x88, 0x81}, mask...), 3), CloseProtocol},
 	} {
 		ended := make(chan error, 1)
-		url := loop(t, false, LoopConfig{Limits: Limits{MessageBytes: 1 << 10}}, func() *taker { h := echoing(); h.ended = ended; return h })
+		url := loop(t, false, LoopConfig{Limits: Limits{MessageBytes: 1 << 10}},
+			func() *taker { h := echoing(); h.ended = ended; return h })
 		nc := upgraded(t, url)
 		if _, err := nc.Write(c.in); err != nil {
 			t.Fatal(name, err)
@@ -275,7 +283,8 @@ func TestLoopSlowReaders(t *testing.T) {
 	ended := make(chan error, 3)
 	const size = 1 << 20
 	url := loop(t, false, LoopConfig{Limits: Limits{Queue: 40, Write: 2 * time.Second}}, func() *taker {
-		return &taker{begin: func(l Link) error { links <- l; return nil }, take: func(context.Context, Link, []byte) error { return nil }, ended: ended}
+		return &taker{begin: func(l Link) error { links <- l; return nil },
+			take: func(context.Context, Link, []byte) error { return nil }, ended: ended}
 	})
 	flooded := upgraded(t, url)
 	l := polltest.Get(t, links, "a link")
@@ -339,7 +348,8 @@ func TestLoopSlowReaders(t *testing.T) {
 func TestLoopEndsTheSilent(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		ended := make(chan error, 1)
-		url := loop(t, secure, LoopConfig{Limits: Limits{Idle: time.Second}}, func() *taker { h := echoing(); h.ended = ended; return h })
+		url := loop(t, secure, LoopConfig{Limits: Limits{Idle: time.Second}},
+			func() *taker { h := echoing(); h.ended = ended; return h })
 		c := dial(t, url)
 		if err := polltest.Get(t, ended, "a silent peer is given up"); !isTimeout(err) {
 			t.Fatal(err)

@@ -95,7 +95,8 @@ func talk(t *testing.T, limits *Limits, do func(*Conn)) net.Conn {
 	}
 	t.Cleanup(func() { _ = nc.Close() })
 	_ = nc.SetDeadline(time.Now().Add(polltest.Deadline))
-	fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+	fmt.Fprint(nc, "GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: "+
+		"WebSocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 	head := readUntil(t, nc, "\r\n\r\n")
 	if !strings.Contains(head, "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n") { // the RFC's example
 		t.Fatal(head)
@@ -120,7 +121,9 @@ func readUntil(t *testing.T, r io.Reader, end string) string {
 func TestFramesOfTheRFC(t *testing.T) {
 	nc := talk(t, nil, echo)
 	hello := []byte{0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58}
-	parts := []byte{0x01, 0x83, 0, 0, 0, 0, 'H', 'e', 'l', 0x89, 0x82, 0, 0, 0, 0, 'h', 'i', 0x80, 0x82, 0, 0, 0, 0, 'l', 'o'} // with a ping between
+	// with a ping between
+	parts := []byte{0x01, 0x83, 0, 0, 0, 0, 'H', 'e', 'l', 0x89, 0x82, 0, 0, 0, 0, 'h', 'i', 0x80, 0x82, 0, 0, 0,
+		0, 'l', 'o'}
 	if _, err := nc.Write(append(hello, parts...)); err != nil {
 		t.Fatal(err)
 	}
@@ -139,13 +142,18 @@ func TestBrokenProtocolIsRefused(t *testing.T) {
 		in   []byte
 		code int
 	}{
-		"no mask": {[]byte{0x82, 1, 'x'}, CloseProtocol}, "reserved bits": {append([]byte{0xf2, 0x80}, mask...), CloseProtocol},
-		"an unknown opcode": {append([]byte{0x83, 0x80}, mask...), CloseProtocol}, "nothing to go on with": {append([]byte{0x80, 0x80}, mask...), CloseProtocol},
-		"a ping in parts": {append([]byte{0x09, 0x80}, mask...), CloseProtocol}, "a long ping": {append([]byte{0x89, 0xfe, 0, 126}, mask...), CloseProtocol},
-		"two beginnings":      {append(append([]byte{0x02, 0x80}, mask...), append([]byte{0x82, 0x80}, mask...)...), CloseProtocol},
-		"a status of a byte":  {append(append([]byte{0x88, 0x81}, mask...), 3), CloseProtocol},
-		"too big":             {append([]byte{0x82, 0xff, 0, 0, 0, 0, 0, 0, 4, 1}, mask...), CloseTooBig},
-		"too big, in parts":   {append(append(append([]byte{0x02, 0xfe, 4, 0}, mask...), make([]byte, 1024)...), append([]byte{0x80, 0x81}, append(mask, 'x')...)...), CloseTooBig},
+		"no mask": {[]byte{0x82, 1, 'x'}, CloseProtocol}, "reserved bits": {append([]byte{0xf2, 0x80}, mask...),
+			CloseProtocol},
+		"an unknown opcode":     {append([]byte{0x83, 0x80}, mask...), CloseProtocol},
+		"nothing to go on with": {append([]byte{0x80, 0x80}, mask...), CloseProtocol},
+		"a ping in parts":       {append([]byte{0x09, 0x80}, mask...), CloseProtocol},
+		"a long ping":           {append([]byte{0x89, 0xfe, 0, 126}, mask...), CloseProtocol},
+		"two beginnings": {append(append([]byte{0x02, 0x80}, mask...), append([]byte{0x82, 0x80}, mask...)...),
+			CloseProtocol},
+		"a status of a byte": {append(append([]byte{0x88, 0x81}, mask...), 3), CloseProtocol},
+		"too big":            {append([]byte{0x82, 0xff, 0, 0, 0, 0, 0, 0, 4, 1}, mask...), CloseTooBig},
+		"too big, in parts": {append(append(append([]byte{0x02, 0xfe, 4, 0}, mask...), make([]byte, 1024)...),
+			append([]byte{0x80, 0x81}, append(mask, 'x')...)...), CloseTooBig},
 		"a length of 64 bits": {append([]byte{0x82, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0}, mask...), CloseProtocol},
 	} {
 		ends := make(chan error, 1)
@@ -161,7 +169,8 @@ func TestBrokenProtocolIsRefused(t *testing.T) {
 			t.Errorf("%s: % x, %v", name, head, err)
 		}
 		var closed *CloseError
-		if err := polltest.Get(t, ends, "the reader ends"); !errors.As(err, &closed) || closed.Code != c.code || closed.Clean() {
+		if err := polltest.Get(t, ends, "the reader ends"); !errors.As(err, &closed) || closed.Code != c.code ||
+			closed.Clean() {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -178,7 +187,8 @@ func TestClosing(t *testing.T) {
 		t.Fatal(err)
 	}
 	var closed *CloseError
-	if err := polltest.Get(t, ends, "the server hears of it"); !errors.As(err, &closed) || !closed.Clean() || closed.Text != "bye" {
+	if err := polltest.Get(t, ends, "the server hears of it"); !errors.As(err, &closed) || !closed.Clean() ||
+		closed.Text != "bye" {
 		t.Fatal(err)
 	}
 	if err := c.Ping(nil); !errors.Is(err, net.ErrClosed) {
@@ -197,7 +207,8 @@ func TestSilenceEnds(t *testing.T) {
 		_, err := c.Read(nil)
 		ends <- err
 	}))
-	if err := polltest.Get(t, ends, "a silent peer is given up"); !errors.Is(err, context.DeadlineExceeded) && !isTimeout(err) {
+	if err := polltest.Get(t, ends, "a silent peer is given up"); !errors.Is(err, context.DeadlineExceeded) &&
+		!isTimeout(err) {
 		t.Fatal(err)
 	}
 }
@@ -269,7 +280,8 @@ func TestManySendersKeepMessagesWhole(t *testing.T) {
 
 func TestHandshakeIsChecked(t *testing.T) {
 	url := "http" + strings.TrimPrefix(serve(t, false, nil, echo), "ws")
-	good := map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+	good := map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+		"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
 	for name := range good {
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 		for k, v := range good {
@@ -286,10 +298,13 @@ func TestHandshakeIsChecked(t *testing.T) {
 			t.Errorf("without %s: %s", name, answer.Status)
 		}
 	}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who are you?", http.StatusUnauthorized) }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "who are you?", http.StatusUnauthorized)
+	}))
 	defer s.Close()
 	var refused *Refused
-	if _, _, err := Dial(t.Context(), "ws"+strings.TrimPrefix(s.URL, "http"), nil, nil, nil); !errors.As(err, &refused) || refused.Status != 401 || !strings.Contains(refused.Body, "who are you?") {
+	if _, _, err := Dial(t.Context(), "ws"+strings.TrimPrefix(s.URL, "http"), nil, nil, nil); !errors.As(err, &refused) ||
+		refused.Status != 401 || !strings.Contains(refused.Body, "who are you?") {
 		t.Error(err)
 	}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
@@ -360,7 +375,8 @@ func TestFlushHoldsASenderBack(t *testing.T) {
 			got <- n
 			_, _ = c.Read(nil)
 		})
-		c, _, err := Dial(t.Context(), url, nil, &tls.Config{InsecureSkipVerify: true}, &Limits{Queue: 2}) // httptest's own certificate
+		// httptest's own certificate
+		c, _, err := Dial(t.Context(), url, nil, &tls.Config{InsecureSkipVerify: true}, &Limits{Queue: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -385,7 +401,8 @@ func TestPongsRepeatWhatThePingHeld(t *testing.T) {
 	c := dial(t, serve(t, false, nil, echo))
 	pongs := make(chan string, 2)
 	c.OnPong(func(b []byte) { pongs <- string(b) })
-	if err := errors.Join(c.Write([]byte("before")), c.Ping([]byte("one")), c.Ping(nil), c.Write([]byte("after"))); err != nil {
+	if err := errors.Join(c.Write([]byte("before")), c.Ping([]byte("one")), c.Ping(nil),
+		c.Write([]byte("after"))); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"before", "after"} {

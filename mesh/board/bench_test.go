@@ -90,7 +90,8 @@ func BenchmarkWildcardIntention(b *testing.B) {
 		h, told := newHarness(b, Config{Window: -1}), newTally()
 		const services = 3000
 		for i := range services {
-			h.do(configEntry(b, fmt.Sprintf(`{"Kind":"service-intentions","Name":"s%d","Sources":[{"Name":"s%d","Action":"allow"}]}`, i, i+1)))
+			h.do(configEntry(b, fmt.Sprintf(`{"Kind":"service-intentions","Name":"s%d","Sources":[{"Name":"s%d",`+
+				`"Action":"allow"}]}`, i, i+1)))
 			crowd(b, h, fmt.Sprintf("rules/s%d", i), 1, told)
 		}
 		wildcardIntention(b, h, told, services)
@@ -102,7 +103,8 @@ func wildcardIntention(b *testing.B, h *harness, told *tally, followers int64) {
 	b.ReportAllocs()
 	for b.Loop() {
 		told.during(b, followers, func() {
-			h.do(configEntry(b, fmt.Sprintf(`{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"r%d","Action":"allow"}]}`, rounds)))
+			h.do(configEntry(b, fmt.Sprintf(`{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"r%d",`+
+				`"Action":"allow"}]}`, rounds)))
 		})
 		rounds++
 	}
@@ -128,7 +130,8 @@ func BenchmarkUntouched(b *testing.B) {
 	h := newHarness(b, Config{})
 	told := newTally()
 	crowd(b, h, "endpoints/dc1/web/", 1, told)
-	changes := &catalog.Changes{KV: make([]catalog.Change[catalog.KVPair], 64), Names: []catalog.Touched{{Name: "other", Index: 9}}}
+	changes := &catalog.Changes{KV: make([]catalog.Change[catalog.KVPair], 64),
+		Names: []catalog.Touched{{Name: "other", Index: 9}}}
 	b.ReportAllocs()
 	for b.Loop() {
 		h.changed(h.State(), changes)

@@ -196,7 +196,8 @@ func (b *Board) Newest() (generation, index uint64) {
 
 // Stats tells what was done.
 func (b *Board) Stats() Stats {
-	s := Stats{Builds: b.counts.builds.Load(), Encoded: b.counts.encoded.Load(), Published: b.counts.published.Load(), Told: b.counts.told.Load()}
+	s := Stats{Builds: b.counts.builds.Load(), Encoded: b.counts.encoded.Load(), Published: b.counts.published.Load(),
+		Told: b.counts.told.Load()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.Subjects = len(b.cells)
@@ -261,7 +262,8 @@ func (b *Board) changed(next *catalog.State, c *catalog.Changes) {
 			if r.Key == catalog.ClusterIDKey || r.Key == catalog.HistoryKey {
 				b.markAllLocked(from, now)
 			}
-		case catalog.RecordACLToken, catalog.RecordACLPolicy, catalog.RecordACLRole, catalog.RecordACLAuthMethod, catalog.RecordACLBindingRule, catalog.RecordACLBootstrap:
+		case catalog.RecordACLToken, catalog.RecordACLPolicy, catalog.RecordACLRole, catalog.RecordACLAuthMethod,
+			catalog.RecordACLBindingRule, catalog.RecordACLBootstrap:
 			b.rightsChangedLocked()
 		}
 	}

@@ -37,7 +37,9 @@ func TestOneChangeIsBuiltOnce(t *testing.T) {
 	h.do(&catalog.Deregister{Node: "n3", ServiceID: "web-sidecar-proxy"})
 	h.settle()
 	after := h.Stats()
-	if builds, encoded, published, told := after.Builds-before.Builds, after.Encoded-before.Encoded, after.Published-before.Published, after.Told-before.Told; builds != 1 || encoded != 1 || published != 1 || told != followers {
+	if builds, encoded, published, told := after.Builds-before.Builds, after.Encoded-before.Encoded,
+		after.Published-before.Published, after.Told-before.Told; builds != 1 || encoded != 1 || published != 1 ||
+		told != followers {
 		t.Errorf("%d builds, %d encodings, %d values, %d followers told", builds, encoded, published, told)
 	}
 	body := all[0].last().Body
@@ -77,11 +79,14 @@ func TestAnIntentionIsBuiltOnce(t *testing.T) {
 		{"s7", "shop", 1, 1, 1},
 	} {
 		before := h.Stats()
-		h.do(configEntry(t, fmt.Sprintf(`{"Kind":"service-intentions","Name":%q,"Sources":[{"Name":%q,"Action":"allow"}]}`, c.destination, c.source)))
+		h.do(configEntry(t, fmt.Sprintf(`{"Kind":"service-intentions","Name":%q,"Sources":[{"Name":%q,"Action":"allow"}]}`,
+			c.destination, c.source)))
 		h.settle()
 		s := h.Stats()
-		if builds, encoded, values, told := s.Builds-before.Builds, s.Encoded-before.Encoded, s.Published-before.Published, s.Told-before.Told; builds != c.builds || encoded != c.builds || values != c.values || told != c.toldOf {
-			t.Errorf("an intention for %s: %d builds, %d encodings, %d values, %d followers told", c.destination, builds, encoded, values, told)
+		if builds, encoded, values, told := s.Builds-before.Builds, s.Encoded-before.Encoded, s.Published-before.Published,
+			s.Told-before.Told; builds != c.builds || encoded != c.builds || values != c.values || told != c.toldOf {
+			t.Errorf("an intention for %s: %d builds, %d encodings, %d values, %d followers told", c.destination, builds,
+				encoded, values, told)
 		}
 		own.isNow(h.State())
 		for _, f := range shared {
@@ -100,12 +105,14 @@ func TestFromAChangeToItsSubjects(t *testing.T) {
 		configEntry(t, `{"Kind":"service-resolver","Name":"web","Subsets":{"v1":{}}}`),
 		configEntry(t, `{"Kind":"service-splitter","Name":"web","Splits":[{"Weight":50},{"Weight":50,"Service":"next"}]}`),
 		proxy("n1", "web", 1, &catalog.Check{ID: "c", Output: "a"}), proxy("n2", "next", 2))
-	subjects := []string{"endpoints/dc1/web/", "endpoints/dc1/web/v1", "endpoints/dc1/next/", "endpoints/dc2/web/", "service/web", "service/next", "rules/web", "rules/", "upstream/dc1/web///", "upstream/dc1/next///", "roots"}
+	subjects := []string{"endpoints/dc1/web/", "endpoints/dc1/web/v1", "endpoints/dc1/next/", "endpoints/dc2/web/",
+		"service/web", "service/next", "rules/web", "rules/", "upstream/dc1/web///", "upstream/dc1/next///", "roots"}
 	all := map[string]*seen{}
 	for _, s := range subjects {
 		all[s] = h.follow(s, "")
 	}
-	check := &catalog.Check{Node: "n1", ID: "c", ServiceID: "web-sidecar-proxy", ServiceName: "web-sidecar-proxy", Output: "b"}
+	check := &catalog.Check{Node: "n1", ID: "c", ServiceID: "web-sidecar-proxy", ServiceName: "web-sidecar-proxy",
+		Output: "b"}
 	failed := *check
 	failed.Status = catalog.Critical
 	for _, c := range []struct {
@@ -114,22 +121,34 @@ func TestFromAChangeToItsSubjects(t *testing.T) {
 		builds uint64
 		told   string
 	}{
-		{"a check says something else", &catalog.Register{Node: catalog.Node{Name: "n1"}, SkipNodeUpdate: true, Checks: []*catalog.Check{check}}, 1, ""}, // a filter may look at it
-		{"a check fails", &catalog.Register{Node: catalog.Node{Name: "n1"}, SkipNodeUpdate: true, Checks: []*catalog.Check{&failed}}, 2, "endpoints/dc1/web/ endpoints/dc1/web/v1"},
+		// a filter may look at it
+		{"a check says something else", &catalog.Register{Node: catalog.Node{Name: "n1"}, SkipNodeUpdate: true,
+			Checks: []*catalog.Check{check}}, 1, ""},
+		{"a check fails", &catalog.Register{Node: catalog.Node{Name: "n1"}, SkipNodeUpdate: true,
+			Checks: []*catalog.Check{&failed}}, 2, "endpoints/dc1/web/ endpoints/dc1/web/v1"},
 		{"another instance", proxy("n3", "next", 3), 1, "endpoints/dc1/next/"},
 		{"another service", proxy("n3", "other", 3), 0, ""},
 		{"the node of an instance", proxy("n3", "other", 4), 1, "endpoints/dc1/next/"}, // its address is another
 		{"a key", &catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: "k"}}, 0, ""},
 		{"an entry of another service", configEntry(t, `{"Kind":"service-defaults","Name":"other","Protocol":"tcp"}`), 0, ""},
-		{"a rule for one", configEntry(t, `{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"api","Action":"allow"}]}`), 2, "rules/web service/web"}, // the first
-		{"another rule for one", configEntry(t, `{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"api","Action":"deny"}]}`), 1, "rules/web"},
-		{"a rule for all", configEntry(t, `{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"*","Action":"allow"}]}`), 2, "rules/ rules/web"},
+		// the first
+		{"a rule for one", configEntry(t, `{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"api",`+
+			`"Action":"allow"}]}`), 2, "rules/web service/web"},
+		{"another rule for one", configEntry(t,
+			`{"Kind":"service-intentions","Name":"web","Sources":[{"Name":"api","Action":"deny"}]}`), 1, "rules/web"},
+		{"a rule for all",
+			configEntry(t, `{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"*","Action":"allow"}]}`), 2,
+			"rules/ rules/web"},
 		{"a subset", configEntry(t, `{"Kind":"service-resolver","Name":"web","Subsets":{"v1":{"OnlyPassing":true}}}`), 2, ""},
-		{"a resolver of a target", configEntry(t, `{"Kind":"service-resolver","Name":"next","ConnectTimeout":"9s"}`), 2, "upstream/dc1/next/// upstream/dc1/web///"},
-		{"the mesh", configEntry(t, `{"Kind":"mesh","TransparentProxy":{"MeshDestinationsOnly":true}}`), 2, "service/next service/web"},
+		{"a resolver of a target", configEntry(t, `{"Kind":"service-resolver","Name":"next","ConnectTimeout":"9s"}`), 2,
+			"upstream/dc1/next/// upstream/dc1/web///"},
+		{"the mesh", configEntry(t, `{"Kind":"mesh","TransparentProxy":{"MeshDestinationsOnly":true}}`), 2,
+			"service/next service/web"},
 		{"the end of a route", dropRecord(catalog.RecordConfigEntry, "service-splitter/web"), 1, "upstream/dc1/web///"},
-		{"the end of the rules for one", dropRecord(catalog.RecordConfigEntry, "service-intentions/web"), 2, "rules/web service/web"},
-		{"what is not looked at any more", dropRecord(catalog.RecordConfigEntry, "service-resolver/next"), 1, "upstream/dc1/next///"},
+		{"the end of the rules for one", dropRecord(catalog.RecordConfigEntry, "service-intentions/web"), 2,
+			"rules/web service/web"},
+		{"what is not looked at any more", dropRecord(catalog.RecordConfigEntry, "service-resolver/next"), 1,
+			"upstream/dc1/next///"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before, counts := h.Stats(), map[string]int{}
@@ -196,12 +215,14 @@ func TestWindow(t *testing.T) {
 func TestRefusedSubjects(t *testing.T) {
 	h := newHarness(t, Config{MaxSubjects: 1})
 	for _, s := range []string{"", "nonsense", "endpoints/dc1/web", "service/"} {
-		if _, err := h.Follow(feed.Identity{}, s, func(feed.Value) { t.Error("told") }, nil); errkind.Of(err) != errkind.Invalid {
+		if _, err := h.Follow(feed.Identity{}, s, func(feed.Value) { t.Error("told") },
+			nil); errkind.Of(err) != errkind.Invalid {
 			t.Errorf("%q: %v", s, err)
 		}
 	}
 	one := h.follow("roots", "")
-	if _, err := h.Follow(feed.Identity{}, "service/web", func(feed.Value) { t.Error("told") }, nil); errkind.Of(err) != errkind.Overloaded {
+	if _, err := h.Follow(feed.Identity{}, "service/web", func(feed.Value) { t.Error("told") },
+		nil); errkind.Of(err) != errkind.Overloaded {
 		t.Errorf("one too many: %v", err)
 	}
 	again := h.follow("roots", "")
@@ -258,10 +279,12 @@ func TestBeforeTheClusterHasAName(t *testing.T) {
 func TestValuesCanBeRead(t *testing.T) {
 	h := newHarness(t, Config{})
 	h.do(proxy("n1", "web", 1))
-	e, sv, rules, u, far := h.follow("endpoints/dc1/web/", ""), h.follow("service/web", ""), h.follow("rules/", ""), h.follow("upstream/dc1/web///", ""), h.follow("endpoints/dc2/web/", "")
+	e, sv, rules, u, far := h.follow("endpoints/dc1/web/", ""), h.follow("service/web", ""), h.follow("rules/", ""),
+		h.follow("upstream/dc1/web///", ""), h.follow("endpoints/dc2/web/", "")
 	for _, f := range []*seen{e, far} {
 		r, err := mesh.ReadResource(f.last().Body, time.Time{})
-		if want := strings.Split(f.subject, "/")[1]; err != nil || r.Type != mesh.TypeEndpoints || r.Name != "web.default."+want+".internal."+clusterID+".consul" {
+		if want := strings.Split(f.subject, "/")[1]; err != nil || r.Type != mesh.TypeEndpoints || r.Name != "web.default."+
+			want+".internal."+clusterID+".consul" {
 			t.Errorf("%+v %v", r, err)
 		}
 	}
@@ -297,7 +320,8 @@ func TestComingAndGoing(t *testing.T) {
 	}
 	group.Go(func() {
 		for i := range 300 {
-			h.do(proxy("n1", fmt.Sprintf("s%d", i%3), 1+i%7), configEntry(t, fmt.Sprintf(`{"Kind":"service-resolver","Name":"s%d","ConnectTimeout":"%ds"}`, i%3, 1+i%5)))
+			h.do(proxy("n1", fmt.Sprintf("s%d", i%3), 1+i%7),
+				configEntry(t, fmt.Sprintf(`{"Kind":"service-resolver","Name":"s%d","ConnectTimeout":"%ds"}`, i%3, 1+i%5)))
 		}
 	})
 	group.Wait()

@@ -298,12 +298,15 @@ func (b *Board) endpoints(out *made, m *mesh.Maker, s mesh.Subject) ([]byte, err
 	if s.Datacenter == b.cfg.Datacenter {
 		out.add(input{inputService, strings.ToLower(s.Service)})
 		out.add(input{inputTerminating, ""})
-		for name := range gateway.Terminating(m.State, func(kind, name string) entry.Entry { return b.entries.get(m.State, kind, name) }, s.Service) {
+		for name := range gateway.Terminating(m.State, func(kind, name string) entry.Entry {
+			return b.entries.get(m.State, kind, name)
+		}, s.Service) {
 			out.add(input{inputService, strings.ToLower(name)})
 		}
 		v = m.Endpoints(s)
 	} else {
-		out.trouble = "instances of other datacenters are not known here, and their certificates could not be verified: it holds none"
+		out.trouble = "instances of other datacenters are not known here, and their certificates could not be verified: " +
+			"it holds none"
 	}
 	if v.LeftOut > 0 {
 		out.trouble = fmt.Sprintf("%d instances are left out: register them with an IP address and a port", v.LeftOut)

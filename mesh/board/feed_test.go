@@ -49,7 +49,8 @@ func TestAgentMovesToAnotherServer(t *testing.T) {
 	addr, _, stopFirst := serve(t, h.Board)
 	var server atomic.Value
 	server.Store(addr)
-	client, err := feed.NewClient(feed.ClientConfig{Node: "n1", Servers: func() []string { return []string{server.Load().(string)} },
+	client, err := feed.NewClient(feed.ClientConfig{Node: "n1",
+		Servers: func() []string { return []string{server.Load().(string)} },
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr)
 		}})
@@ -85,7 +86,8 @@ func TestAgentMovesToAnotherServer(t *testing.T) {
 	server.Store(second)
 	stopFirst()
 	unchanged := metrics.Counter("feed.server.unchanged")
-	polltest.Until(t, func() bool { return unchanged.Value() >= uint64(len(all)) }, "the second server to say that nothing is new")
+	polltest.Until(t, func() bool { return unchanged.Value() >= uint64(len(all)) },
+		"the second server to say that nothing is new")
 	for i, s := range all {
 		if s.count() != counts[i] {
 			t.Errorf("%s: told again", s.subject)

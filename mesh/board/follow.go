@@ -35,7 +35,8 @@ type tokenUse struct {
 // instances is shown does not depend on node:read: one value is for all who may see the
 // service. Before Ready set is called once there is a value. set and denied must not call stop, nor wait for a lock
 // that is held around it.
-func (b *Board) Follow(who feed.Identity, subject string, set func(feed.Value), denied func(error)) (stop func(), err error) {
+func (b *Board) Follow(who feed.Identity, subject string, set func(feed.Value), denied func(error)) (stop func(),
+	err error) {
 	s, err := mesh.ParseSubject(subject)
 	if err != nil {
 		return nil, err
@@ -84,7 +85,8 @@ func (b *Board) admitLocked(f *follower, s mesh.Subject, grant *acl.Grant) error
 	c := b.cells[s]
 	if c == nil {
 		if len(b.cells) >= b.cfg.MaxSubjects {
-			return errkind.Errorf(errkind.Overloaded, "this server holds %d subjects of the mesh already: follow at another", len(b.cells))
+			return errkind.Errorf(errkind.Overloaded, "this server holds %d subjects of the mesh already: follow at another",
+				len(b.cells))
 		}
 		c = &cell{subject: s, edge: coalesce.Edge{Window: b.cfg.Window}}
 		b.cells[s] = c

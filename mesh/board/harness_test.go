@@ -70,11 +70,13 @@ func (s *store) restore(st *catalog.State) {
 }
 
 func record(kind catalog.RecordKind, key, value string) catalog.Command {
-	return &catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordSet, Record: catalog.Record{Kind: kind, Key: key, Value: []byte(value)}}}}
+	return &catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordSet, Record: catalog.Record{Kind: kind, Key: key,
+		Value: []byte(value)}}}}
 }
 
 func dropRecord(kind catalog.RecordKind, key string) catalog.Command {
-	return &catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordDelete, Record: catalog.Record{Kind: kind, Key: key}}}}
+	return &catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordDelete,
+		Record: catalog.Record{Kind: kind, Key: key}}}}
 }
 
 func configEntry(t testing.TB, raw string) catalog.Command {
@@ -96,8 +98,10 @@ func proxy(node, service string, port int, checks ...*catalog.Check) *catalog.Re
 	for _, c := range checks {
 		c.Node, c.ServiceID, c.ServiceName = node, id, id
 	}
-	return &catalog.Register{Node: catalog.Node{Name: node, Address: fmt.Sprintf("10.%d.%d.%d", len(node), node[len(node)-1], port%250+1)},
-		Service: &catalog.Service{Node: node, ID: id, Name: id, Kind: catalog.KindConnectProxy, ProxyDestination: service, Port: port, Weights: catalog.Weights{Passing: 1, Warning: 1}}, Checks: checks}
+	return &catalog.Register{Node: catalog.Node{Name: node, Address: fmt.Sprintf("10.%d.%d.%d", len(node),
+		node[len(node)-1], port%250+1)},
+		Service: &catalog.Service{Node: node, ID: id, Name: id, Kind: catalog.KindConnectProxy, ProxyDestination: service,
+			Port: port, Weights: catalog.Weights{Passing: 1, Warning: 1}}, Checks: checks}
 }
 
 // harness is a running board over a store.

@@ -16,25 +16,33 @@ var (
 	someNodes    = []string{"n1", "n2", "n3"}
 	someSubjects = func() (list []string) {
 		for _, s := range someServices {
-			list = append(list, "endpoints/dc1/"+s+"/", "endpoints/dc1/"+s+"/v1", "service/"+s, "rules/"+s, "upstream/dc1/"+s+"///", "upstream/dc1/"+s+"/http/250/")
+			list = append(list, "endpoints/dc1/"+s+"/", "endpoints/dc1/"+s+"/v1", "service/"+s, "rules/"+s,
+				"upstream/dc1/"+s+"///", "upstream/dc1/"+s+"/http/250/")
 		}
 		return append(list, "roots", "rules/")
 	}()
 	someEntries = []string{
-		`{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http"}}`, `{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"tcp"}}`,
-		`{"Kind":"service-defaults","Name":"%s","Protocol":"http","MaxInboundConnections":%d}`, `{"Kind":"service-defaults","Name":"%s","Protocol":"grpc"}`,
+		`{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"http"}}`,
+		`{"Kind":"proxy-defaults","Name":"global","Config":{"protocol":"tcp"}}`,
+		`{"Kind":"service-defaults","Name":"%s","Protocol":"http","MaxInboundConnections":%d}`,
+		`{"Kind":"service-defaults","Name":"%s","Protocol":"grpc"}`,
 		`{"Kind":"service-resolver","Name":"%s","ConnectTimeout":"%ds","Subsets":{"v1":{"Filter":"Service.Meta.v == 1"}}}`,
-		`{"Kind":"service-resolver","Name":"%s","DefaultSubset":"v1","Subsets":{"v1":{"OnlyPassing":true}},"Failover":{"*":{"Service":"api"}}}`,
+		`{"Kind":"service-resolver","Name":"%s","DefaultSubset":"v1","Subsets":{"v1":{"OnlyPassing":true}},"Failover":{` +
+			`"*":{"Service":"api"}}}`,
 		`{"Kind":"service-resolver","Name":"%s","Redirect":{"Service":"db"}}`,
 		`{"Kind":"service-splitter","Name":"%s","Splits":[{"Weight":90},{"Weight":10,"Service":"db"}]}`,
-		`{"Kind":"service-router","Name":"%s","Routes":[{"Match":{"HTTP":{"PathPrefix":"/x"}},"Destination":{"Service":"api"}}]}`,
+		`{"Kind":"service-router","Name":"%s","Routes":[{"Match":{"HTTP":{"PathPrefix":"/x"}},"Destination":{` +
+			`"Service":"api"}}]}`,
 		`{"Kind":"service-intentions","Name":"%s","Sources":[{"Name":"api","Action":"allow"},{"Name":"*","Action":"deny"}]}`,
-		`{"Kind":"service-intentions","Name":"%s","Sources":[{"Name":"web","Permissions":[{"Action":"allow","HTTP":{"PathPrefix":"/%d"}}]}]}`,
-		`{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"*","Action":"allow"}]}`, `{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"db","Action":"deny"}]}`,
+		`{"Kind":"service-intentions","Name":"%s","Sources":[{"Name":"web","Permissions":[{"Action":"allow","HTTP":{` +
+			`"PathPrefix":"/%d"}}]}]}`,
+		`{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"*","Action":"allow"}]}`,
+		`{"Kind":"service-intentions","Name":"*","Sources":[{"Name":"db","Action":"deny"}]}`,
 		`{"Kind":"mesh","TransparentProxy":{"MeshDestinationsOnly":true}}`, `{"Kind":"mesh"}`,
 	}
 	someKeys = func() (list []string) {
-		for _, kind := range []string{"service-defaults", "service-resolver", "service-splitter", "service-router", "service-intentions"} {
+		for _, kind := range []string{"service-defaults", "service-resolver", "service-splitter", "service-router",
+			"service-intentions"} {
 			for _, s := range someServices {
 				list = append(list, kind+"/"+s)
 			}
@@ -54,14 +62,18 @@ func someChange(t *testing.T, r *rapid.T) catalog.Command {
 		c.Service.Meta = map[string]string{"v": fmt.Sprint(n)}
 		return c
 	case 2:
-		return &catalog.Register{Node: catalog.Node{Name: node}, SkipNodeUpdate: true, Checks: []*catalog.Check{{Node: node, ID: catalog.SerfHealthID, Status: health}}}
+		return &catalog.Register{Node: catalog.Node{Name: node}, SkipNodeUpdate: true,
+			Checks: []*catalog.Check{{Node: node, ID: catalog.SerfHealthID, Status: health}}}
 	case 3:
 		id := service + "-sidecar-proxy"
-		return &catalog.Register{Node: catalog.Node{Name: node}, SkipNodeUpdate: true, Checks: []*catalog.Check{{Node: node, ID: service, ServiceID: id, ServiceName: id, Status: health, Output: fmt.Sprint(n)}}}
+		return &catalog.Register{Node: catalog.Node{Name: node}, SkipNodeUpdate: true,
+			Checks: []*catalog.Check{{Node: node, ID: service, ServiceID: id, ServiceName: id, Status: health,
+				Output: fmt.Sprint(n)}}}
 	case 4:
 		return &catalog.Deregister{Node: node, ServiceID: service + "-sidecar-proxy"}
 	case 5:
-		return &catalog.Register{Node: catalog.Node{Name: node, Address: fmt.Sprintf("10.0.0.%d", n)}, Service: &catalog.Service{Node: node, ID: service, Name: service, Native: n == 1, Port: 80}}
+		return &catalog.Register{Node: catalog.Node{Name: node, Address: fmt.Sprintf("10.0.0.%d", n)},
+			Service: &catalog.Service{Node: node, ID: service, Name: service, Native: n == 1, Port: 80}}
 	case 6:
 		return dropRecord(catalog.RecordConfigEntry, rapid.SampledFrom(someKeys).Draw(r, "key"))
 	case 7:

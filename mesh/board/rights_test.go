@@ -58,13 +58,17 @@ func TestWhoMayFollow(t *testing.T) {
 		token, subject string
 		may            bool
 	}{
-		{"web", "service/web", true}, {"web", "service/api", false}, {"web", "endpoints/dc1/api/", true}, {"web", "upstream/dc1/api///", true}, {"web", "roots", true},
-		{"web", "rules/web", true}, {"web", "rules/api", false}, {"web", "rules/", true}, {"reader", "rules/", false}, {"nodes", "rules/", false}, {"unknown", "rules/", false},
-		{"reader", "service/api", false}, {"reader", "endpoints/dc1/api/v1", true}, {"reader", "endpoints/dc2/api/", true}, {"reader", "endpoints/dc1/web/", false}, {"reader", "upstream/dc1/web///", false},
+		{"web", "service/web", true}, {"web", "service/api", false}, {"web", "endpoints/dc1/api/", true},
+		{"web", "upstream/dc1/api///", true}, {"web", "roots", true},
+		{"web", "rules/web", true}, {"web", "rules/api", false}, {"web", "rules/", true}, {"reader", "rules/", false},
+		{"nodes", "rules/", false}, {"unknown", "rules/", false},
+		{"reader", "service/api", false}, {"reader", "endpoints/dc1/api/v1", true}, {"reader", "endpoints/dc2/api/", true},
+		{"reader", "endpoints/dc1/web/", false}, {"reader", "upstream/dc1/web///", false},
 		{"nodes", "endpoints/dc1/api/", false}, {"nodes", "roots", true},
 		{"unknown", "endpoints/dc1/api/", false}, {"unknown", "roots", true},
 	} {
-		stop, err := h.Follow(feed.Identity{Token: c.token}, c.subject, func(feed.Value) {}, func(error) { t.Error("its right ends") })
+		stop, err := h.Follow(feed.Identity{Token: c.token}, c.subject, func(feed.Value) {},
+			func(error) { t.Error("its right ends") })
 		if c.may != (err == nil) || err != nil && errkind.Of(err) != errkind.Denied {
 			t.Errorf("%s follows %s: %v", c.token, c.subject, err)
 		}
@@ -86,7 +90,8 @@ func TestRightsThatEnd(t *testing.T) {
 		access.set(t, "api", `service "api" { policy = "write" }`)
 		h := newHarness(t, Config{Access: access, Recheck: time.Minute})
 		defer h.stop()
-		own, other, roots, api := h.follow("service/web", "web"), h.follow("endpoints/dc1/db/", "web"), h.follow("roots", "web"), h.follow("service/api", "api")
+		own, other, roots, api := h.follow("service/web", "web"), h.follow("endpoints/dc1/db/", "web"),
+			h.follow("roots", "web"), h.follow("service/api", "api")
 		refused := func(want ...int) {
 			t.Helper()
 			synctest.Wait()
@@ -115,7 +120,8 @@ func TestRightsThatEnd(t *testing.T) {
 		<-time.After(2 * time.Minute)
 		refused(1, 1, 0, 1)
 		// Who was refused is told nothing any more; the others are.
-		h.do(proxy("n1", "db", 1), configEntry(t, `{"Kind":"service-defaults","Name":"web","Protocol":"http"}`), record(catalog.RecordCA, "root/x", "{}"))
+		h.do(proxy("n1", "db", 1), configEntry(t, `{"Kind":"service-defaults","Name":"web","Protocol":"http"}`),
+			record(catalog.RecordCA, "root/x", "{}"))
 		synctest.Wait()
 		if own.count() != 1 || other.count() != 1 || h.Stats().Subjects != 1 {
 			t.Errorf("told %d and %d times, %d subjects", own.count(), other.count(), h.Stats().Subjects)
@@ -135,7 +141,8 @@ func TestRightsThatEndOnTheWay(t *testing.T) {
 	turn := h.Board.cfg.Access.(turning)
 	turn.h = h
 	h.Board.cfg.Access = turn
-	if _, err := h.Follow(feed.Identity{Token: "web"}, "service/web", func(feed.Value) {}, func(error) {}); errkind.Of(err) != errkind.Denied {
+	if _, err := h.Follow(feed.Identity{Token: "web"}, "service/web", func(feed.Value) {},
+		func(error) {}); errkind.Of(err) != errkind.Denied {
 		t.Error(err)
 	}
 }

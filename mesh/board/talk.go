@@ -26,7 +26,9 @@ func onlyTalk(c *catalog.Changes, index uint64) bool {
 // at is the changes with an index; they are in the order of their indexes.
 func at[T any](list []catalog.Change[T], index uint64) []catalog.Change[T] {
 	find := func(index uint64) int {
-		i, _ := slices.BinarySearchFunc(list, index, func(c catalog.Change[T], index uint64) int { return cmp.Compare(c.Index, index) })
+		i, _ := slices.BinarySearchFunc(list, index, func(c catalog.Change[T], index uint64) int {
+			return cmp.Compare(c.Index, index)
+		})
 		return i
 	}
 	return list[find(index):find(index+1)]

@@ -123,7 +123,8 @@ func Configuration(st *catalog.State) (c *Config, createIndex, modifyIndex uint6
 	return c, r.CreateIndex, r.ModifyIndex, nil
 }
 
-var errNotFounded = errkind.New(errkind.Unavailable, "the certificate authority is not there yet: the first leader is about to make it")
+var errNotFounded = errkind.New(errkind.Unavailable,
+	"the certificate authority is not there yet: the first leader is about to make it")
 
 // Tend sees to it, on the leader, that there is an authority and that roots go when
 // nothing uses them any more. It does nothing when all is well, and may be called at any time.
@@ -143,7 +144,8 @@ func (a *Authority) Tend(ctx context.Context) error {
 	var ops []catalog.RecordOp
 	for _, r := range roots {
 		if r.Expired(c.LeafTTL, a.now()) {
-			ops = append(ops, catalog.RecordOp{Verb: catalog.RecordDeleteCAS, Record: catalog.Record{Kind: catalog.RecordCA, Key: rootPrefix + r.ID, ModifyIndex: r.ModifyIndex}})
+			ops = append(ops, catalog.RecordOp{Verb: catalog.RecordDeleteCAS, Record: catalog.Record{Kind: catalog.RecordCA,
+				Key: rootPrefix + r.ID, ModifyIndex: r.ModifyIndex}})
 		}
 	}
 	if len(ops) > 0 {
@@ -186,13 +188,15 @@ func clusterID(st *catalog.State) (string, error) {
 // op writes the configuration, if its record is at the index.
 func (c *Config) op(verb catalog.RecordVerb, index uint64) (catalog.RecordOp, error) {
 	value, err := c.Encode()
-	return catalog.RecordOp{Verb: verb, Record: catalog.Record{Kind: catalog.RecordCA, Key: configKey, Value: value, ModifyIndex: index}}, err
+	return catalog.RecordOp{Verb: verb, Record: catalog.Record{Kind: catalog.RecordCA, Key: configKey, Value: value,
+		ModifyIndex: index}}, err
 }
 
 // op writes the root, if its record is at the index.
 func (r *Root) op(index uint64) (catalog.RecordOp, error) {
 	value, err := json.Marshal(r)
-	return catalog.RecordOp{Verb: catalog.RecordCAS, Record: catalog.Record{Kind: catalog.RecordCA, Key: rootPrefix + r.ID, Value: value, ModifyIndex: index}}, err
+	return catalog.RecordOp{Verb: catalog.RecordCAS, Record: catalog.Record{Kind: catalog.RecordCA, Key: rootPrefix + r.ID,
+		Value: value, ModifyIndex: index}}, err
 }
 
 // SetConfiguration replaces the configuration, and rotates when it asks for another

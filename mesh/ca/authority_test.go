@@ -18,7 +18,8 @@ type memory struct {
 func newMemory(t *testing.T) *memory {
 	t.Helper()
 	m := &memory{st: catalog.Empty()}
-	op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey, Value: []byte(cluster)}}
+	op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordSystem,
+		Key: catalog.ClusterIDKey, Value: []byte(cluster)}}
 	if _, ok, err := m.SetRecords(t.Context(), op); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -72,15 +73,18 @@ func TestAuthorityOverItsLife(t *testing.T) {
 	// Somebody else changes the configuration between the look and the write: it is looked at again.
 	other := New(m, a.now, nil)
 	m.before = func() {
-		if err := other.SetConfiguration(t.Context(), []byte(`{"Provider":"consul","Config":{"LeafCertTTL":"3h"}}`)); err != nil {
+		if err := other.SetConfiguration(t.Context(),
+			[]byte(`{"Provider":"consul","Config":{"LeafCertTTL":"3h"}}`)); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := a.SetConfiguration(t.Context(), []byte(`{"Provider":"consul","Config":{"LeafCertTTL":"2h","PrivateKeyBits":384}}`)); err != nil {
+	if err := a.SetConfiguration(t.Context(),
+		[]byte(`{"Provider":"consul","Config":{"LeafCertTTL":"2h","PrivateKeyBits":384}}`)); err != nil {
 		t.Fatal(err)
 	}
 	roots := rootsIn(t, m, 2)
-	if roots[0].PrivateKeyBits != 384 || roots[1].ID != first.ID || roots[1].Active || roots[1].CreateIndex != first.CreateIndex || roots[1].ModifyIndex <= first.ModifyIndex {
+	if roots[0].PrivateKeyBits != 384 || roots[1].ID != first.ID || roots[1].Active ||
+		roots[1].CreateIndex != first.CreateIndex || roots[1].ModifyIndex <= first.ModifyIndex {
 		t.Errorf("after the rotation: %+v", roots)
 	}
 	clock = clock.Add(3 * time.Hour)

@@ -74,7 +74,8 @@ func verify(t *testing.T, leaf *Leaf, trusted *Root, at time.Time) (*x509.Certif
 	}
 	between.AppendCertsFromPEM(rest)
 	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
-		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at,
+			KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
 			return cert, err
 		}
 	}
@@ -86,19 +87,23 @@ func TestDefaultConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"Provider":"consul","Config":{"IntermediateCertTTL":"8760h","LeafCertTTL":"72h","RootCertTTL":"87600h"},"ForceWithoutCrossSigning":false}`
+	want := `{"Provider":"consul","Config":{"IntermediateCertTTL":"8760h","LeafCertTTL":"72h","RootCertTTL":"87600h"},` +
+		`"ForceWithoutCrossSigning":false}`
 	if string(raw) != want {
 		t.Errorf("fresh configuration\n%s\nwant\n%s", raw, want)
 	}
 	c, err := ParseConfig(raw)
-	if err != nil || c.LeafTTL != 72*time.Hour || c.IntermediateTTL != 8760*time.Hour || c.RootTTL != 87600*time.Hour || c.CSRPerSecond != 50 {
+	if err != nil || c.LeafTTL != 72*time.Hour || c.IntermediateTTL != 8760*time.Hour || c.RootTTL != 87600*time.Hour ||
+		c.CSRPerSecond != 50 {
 		t.Errorf("read again: %+v, %v", c, err)
 	}
 }
 
 func TestConfigValues(t *testing.T) {
-	c := mustConfig(t, `{"LeafCertTTL":"2h","IntermediateCertTTL":36000000000000,"RootCertTTL":"","CSRMaxPerSecond":"7.5","CSRMaxConcurrent":3,"Other":[1],"test_state":{"foo":"bar"}}`)
-	if c.LeafTTL != 2*time.Hour || c.IntermediateTTL != 10*time.Hour || c.RootTTL != DefaultRootTTL || c.CSRPerSecond != 7.5 || c.CSRConcurrent != 3 || c.State["foo"] != "bar" || c.Raw["Other"] == nil {
+	c := mustConfig(t, `{"LeafCertTTL":"2h","IntermediateCertTTL":36000000000000,"RootCertTTL":"",`+
+		`"CSRMaxPerSecond":"7.5","CSRMaxConcurrent":3,"Other":[1],"test_state":{"foo":"bar"}}`)
+	if c.LeafTTL != 2*time.Hour || c.IntermediateTTL != 10*time.Hour || c.RootTTL != DefaultRootTTL ||
+		c.CSRPerSecond != 7.5 || c.CSRConcurrent != 3 || c.State["foo"] != "bar" || c.Raw["Other"] == nil {
 		t.Errorf("read as %+v", c)
 	}
 	for config, field := range map[string]string{
@@ -125,7 +130,8 @@ func TestConfigValues(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{`{"Provider":"vault"}`, `{}`, `null`} { // an empty body must not reset everything
-		if _, err := ParseConfig([]byte(raw)); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "Provider") {
+		if _, err := ParseConfig([]byte(raw)); !errkind.Is(err, errkind.Invalid) ||
+			!strings.Contains(err.Error(), "Provider") {
 			t.Errorf("%s: %v", raw, err)
 		}
 	}
@@ -157,8 +163,10 @@ func TestIDs(t *testing.T) {
 			t.Errorf("%s is read %+v, %v", want, got, err)
 		}
 	}
-	for _, bad := range []string{"https://x/ns/default/dc/dc1/svc/web", "spiffe:///agent/server/dc/dc1", "spiffe://x/ns/default/dc/dc1/svc/", "spiffe://x/ns/team/dc/dc1/svc/web",
-		"spiffe://x/ns/default/dc/dc1/svc/web/more", "spiffe://x/agent/server/dc/dc1?a=b", "spiffe://u@x/agent/server/dc/dc1", "spiffe://x/"} {
+	for _, bad := range []string{"https://x/ns/default/dc/dc1/svc/web", "spiffe:///agent/server/dc/dc1",
+		"spiffe://x/ns/default/dc/dc1/svc/", "spiffe://x/ns/team/dc/dc1/svc/web",
+		"spiffe://x/ns/default/dc/dc1/svc/web/more", "spiffe://x/agent/server/dc/dc1?a=b", "spiffe://u@x/agent/server/dc/dc1",
+		"spiffe://x/"} {
 		u, err := url.Parse(bad)
 		if err != nil {
 			t.Fatal(err)
@@ -180,7 +188,8 @@ func TestIssue(t *testing.T) {
 		if len(cert.URIs) != 1 || cert.URIs[0].String() != web.URI().String() || cert.IsCA || cert.Subject.CommonName != "" {
 			t.Errorf("%s: issued %v, authority %v, subject %v", config, cert.URIs, cert.IsCA, cert.Subject)
 		}
-		if leaf.SerialNumber != colons(cert.SerialNumber.Bytes()) || leaf.RootID != root.ID || !leaf.ValidBefore.Equal(now.Add(2*time.Hour)) {
+		if leaf.SerialNumber != colons(cert.SerialNumber.Bytes()) || leaf.RootID != root.ID ||
+			!leaf.ValidBefore.Equal(now.Add(2*time.Hour)) {
 			t.Errorf("%s: leaf %+v", config, leaf)
 		}
 		if _, err := verify(t, leaf, root, now.Add(3*time.Hour)); err == nil {
@@ -264,11 +273,12 @@ func TestMalformedRequests(t *testing.T) {
 	forged := append([]byte(nil), block.Bytes...)
 	forged[len(forged)-1] ^= 1
 	for name, text := range map[string]string{
-		"nothing": "", "noise": "x", "too long": strings.Repeat("x", maxCSRBytes+1), "a certificate": mustRoot(t, DefaultConfig()).RootCert,
-		"no URI":   request(x509.CertificateRequest{Subject: pkix.Name{CommonName: "web"}}),
-		"two URIs": request(x509.CertificateRequest{URIs: []*url.URL{web.URI(), web.URI()}}),
-		"e-mail":   request(x509.CertificateRequest{URIs: []*url.URL{web.URI()}, EmailAddresses: []string{"a@b"}}),
-		"forged":   encodePEM("CERTIFICATE REQUEST", forged),
+		"nothing": "", "noise": "x", "too long": strings.Repeat("x", maxCSRBytes+1),
+		"a certificate": mustRoot(t, DefaultConfig()).RootCert,
+		"no URI":        request(x509.CertificateRequest{Subject: pkix.Name{CommonName: "web"}}),
+		"two URIs":      request(x509.CertificateRequest{URIs: []*url.URL{web.URI(), web.URI()}}),
+		"e-mail":        request(x509.CertificateRequest{URIs: []*url.URL{web.URI()}, EmailAddresses: []string{"a@b"}}),
+		"forged":        encodePEM("CERTIFICATE REQUEST", forged),
 	} {
 		if _, _, err := ParseRequest(text); !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("%s: %v", name, err)
@@ -288,7 +298,8 @@ func TestRotation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !next.Active || old.Active || next.ID == old.ID || old.ID != first.ID || !first.Active || len(next.IntermediateCerts) != 1 {
+		if !next.Active || old.Active || next.ID == old.ID || old.ID != first.ID || !first.Active ||
+			len(next.IntermediateCerts) != 1 {
 			t.Fatalf("%s: next %+v, old %+v", config, next, old)
 		}
 		after := mustSign(t, next, web, time.Hour)
@@ -303,7 +314,8 @@ func TestRotation(t *testing.T) {
 		if _, err := verify(t, before, next, now); err == nil {
 			t.Errorf("%s: the new root vouches for the old one's certificates", config)
 		}
-		if old.Expired(time.Hour, now.Add(time.Hour)) || !old.Expired(time.Hour, now.Add(3*time.Hour)) || next.Expired(time.Hour, now.Add(1000*time.Hour)) {
+		if old.Expired(time.Hour, now.Add(time.Hour)) || !old.Expired(time.Hour, now.Add(3*time.Hour)) ||
+			next.Expired(time.Hour, now.Add(1000*time.Hour)) {
 			t.Errorf("%s: roots are dropped at the wrong time", config)
 		}
 		if yes, err := NeedsRotation(c, next); err != nil || yes {
@@ -335,8 +347,10 @@ func TestOperatorsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	rootOf := func(ca bool, depth int) string {
-		template := &x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "Example Root"}, BasicConstraintsValid: true, IsCA: ca,
-			MaxPathLenZero: depth == 0, KeyUsage: x509.KeyUsageCertSign, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(1000 * time.Hour)}
+		template := &x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "Example Root"},
+			BasicConstraintsValid: true, IsCA: ca,
+			MaxPathLenZero: depth == 0, KeyUsage: x509.KeyUsageCertSign, NotBefore: now.Add(-time.Hour),
+			NotAfter: now.Add(1000 * time.Hour)}
 		if !ca {
 			template.MaxPathLenZero = false
 		}
@@ -363,7 +377,8 @@ func TestOperatorsOwn(t *testing.T) {
 	if yes, err := NeedsRotation(mustConfig(t, configOf(t, key, "")), next); err != nil || yes {
 		t.Errorf("the same key without certificate rotates: %v, %v", yes, err)
 	}
-	for name, config := range map[string]string{"no authority": configOf(t, key, rootOf(false, 0)), "another key": configOf(t, active.PrivateKey, rootOf(true, 1))} {
+	for name, config := range map[string]string{"no authority": configOf(t, key, rootOf(false, 0)),
+		"another key": configOf(t, active.PrivateKey, rootOf(true, 1))} {
 		if _, err := ParseConfig([]byte(`{"Provider":"consul","Config":` + config + `}`)); !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -371,7 +386,8 @@ func TestOperatorsOwn(t *testing.T) {
 	// A root that allows no authority below it can be rotated out only by force.
 	narrow := mustRoot(t, mustConfig(t, configOf(t, key, rootOf(true, 0))))
 	c := mustConfig(t, `{"PrivateKeyBits":384}`)
-	if _, _, err := Rotate(c, narrow, cluster, now); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "ForceWithoutCrossSigning") {
+	if _, _, err := Rotate(c, narrow, cluster, now); !errkind.Is(err, errkind.Invalid) ||
+		!strings.Contains(err.Error(), "ForceWithoutCrossSigning") {
 		t.Errorf("cross-signed by a root with pathlen:0: %v", err)
 	}
 	c.ForceWithoutCrossSigning = true

@@ -75,7 +75,8 @@ func (c *Config) Encode() ([]byte, error) {
 
 func build(w wireConfig) (*Config, error) {
 	if w.Provider != Provider {
-		return nil, errkind.New(errkind.Invalid, fmt.Sprintf("Provider: %q is not supported: the built-in authority is %q", w.Provider, Provider))
+		return nil, errkind.New(errkind.Invalid, fmt.Sprintf("Provider: %q is not supported: the built-in authority is %q",
+			w.Provider, Provider))
 	}
 	c := &Config{Raw: make(map[string]any, len(w.Config)+3), ForceWithoutCrossSigning: w.ForceWithoutCrossSigning}
 	for k, v := range w.Config {
@@ -130,7 +131,8 @@ func (c *Config) check() error {
 	say(c.LeafTTL > MaxLeafTTL, "LeafCertTTL: must be at most %s", MaxLeafTTL)
 	say(c.IntermediateTTL < 3*c.LeafTTL, "IntermediateCertTTL: must be at least three times LeafCertTTL (%s)", 3*c.LeafTTL)
 	say(c.RootTTL < c.IntermediateTTL, "RootCertTTL: must be at least IntermediateCertTTL (%s)", c.IntermediateTTL)
-	say(!soundKey(c.KeyType, c.KeyBits), "PrivateKeyType, PrivateKeyBits: %q with %d bits is not supported: ec has 256, 384 or 521, rsa 2048, 3072 or 4096", c.KeyType, c.KeyBits)
+	say(!soundKey(c.KeyType, c.KeyBits), "PrivateKeyType, PrivateKeyBits: %q with %d bits is not supported: ec has 256,"+
+		" 384 or 521, rsa 2048, 3072 or 4096", c.KeyType, c.KeyBits)
 	say(c.CSRPerSecond < 0, "CSRMaxPerSecond: must not be negative")
 	say(c.CSRConcurrent < 0, "CSRMaxConcurrent: must not be negative")
 	say(c.RootCert != "" && c.PrivateKey == "", "PrivateKey: is needed with RootCert")

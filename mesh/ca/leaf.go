@@ -41,7 +41,8 @@ func NewRequest(id ID, dnsNames []string, ips []net.IP) (key, csr string, err er
 	if err != nil {
 		return "", "", err
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{URIs: []*url.URL{id.URI()}, DNSNames: dnsNames, IPAddresses: ips}, signer)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{URIs: []*url.URL{id.URI()},
+		DNSNames: dnsNames, IPAddresses: ips}, signer)
 	return key, encodePEM("CERTIFICATE REQUEST", der), err
 }
 
@@ -86,7 +87,8 @@ func ParseRequest(text string) (*x509.CertificateRequest, ID, error) {
 // check tells whether the request asks for nothing beyond the grant.
 func (g *Grant) check(csr *x509.CertificateRequest, id ID) error {
 	if id != g.ID {
-		return errkind.New(errkind.Denied, "CSR: asks for "+id.URI().String()+" where only "+g.ID.URI().String()+" may be issued")
+		return errkind.New(errkind.Denied, "CSR: asks for "+id.URI().String()+" where only "+g.ID.URI().String()+
+			" may be issued")
 	}
 	for _, name := range csr.DNSNames {
 		if !slices.ContainsFunc(g.DNSNames, func(s string) bool { return strings.EqualFold(s, name) }) {
@@ -129,13 +131,15 @@ func (s *Signer) Sign(request string, grant Grant, ttl time.Duration, now time.T
 }
 
 // SignParsed is Sign for what ParseRequest gave: to check a request's signature costs as much as to sign.
-func (s *Signer) SignParsed(csr *x509.CertificateRequest, id ID, grant Grant, ttl time.Duration, now time.Time) (*Leaf, error) {
+func (s *Signer) SignParsed(csr *x509.CertificateRequest, id ID, grant Grant, ttl time.Duration,
+	now time.Time) (*Leaf, error) {
 	if err := grant.check(csr, id); err != nil {
 		return nil, err
 	}
 	until := earlier(now.Add(ttl), s.with.cert.NotAfter)
 	if !until.After(now) {
-		return nil, errkind.New(errkind.Unavailable, "the active root has expired: rotate it with PUT /v1/connect/ca/configuration and a new PrivateKey")
+		return nil, errkind.New(errkind.Unavailable,
+			"the active root has expired: rotate it with PUT /v1/connect/ca/configuration and a new PrivateKey")
 	}
 	der, number, err := s.issue(csr.PublicKey, csr, max(now.Add(-early).Unix(), s.with.cert.NotBefore.Unix()), until)
 	if err != nil {
@@ -149,7 +153,8 @@ func (s *Signer) SignParsed(csr *x509.CertificateRequest, id ID, grant Grant, tt
 		ValidAfter: cert.NotBefore.UTC(), ValidBefore: cert.NotAfter.UTC(), RootID: s.root.ID}, nil
 }
 
-func (s *Signer) issue(public crypto.PublicKey, csr *x509.CertificateRequest, from int64, until time.Time) (der, number []byte, err error) {
+func (s *Signer) issue(public crypto.PublicKey, csr *x509.CertificateRequest, from int64, until time.Time) (der,
+	number []byte, err error) {
 	n, err := serial()
 	if err != nil {
 		return nil, nil, err
@@ -160,7 +165,8 @@ func (s *Signer) issue(public crypto.PublicKey, csr *x509.CertificateRequest, fr
 	}
 	template := &x509.Certificate{SerialNumber: n, URIs: csr.URIs, DNSNames: csr.DNSNames, IPAddresses: csr.IPAddresses,
 		BasicConstraintsValid: true, SubjectKeyId: keyID, AuthorityKeyId: s.with.cert.SubjectKeyId,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageKeyAgreement | x509.KeyUsageDataEncipherment,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageKeyAgreement |
+			x509.KeyUsageDataEncipherment,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		NotBefore:   time.Unix(from, 0), NotAfter: until}
 	der, err = x509.CreateCertificate(rand.Reader, template, s.with.cert, public, s.with.key)

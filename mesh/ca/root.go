@@ -58,7 +58,8 @@ func (c *Config) given() (pair, error) {
 		return p, fmt.Errorf("RootCert: %w", err)
 	}
 	if !p.cert.IsCA || p.cert.KeyUsage&x509.KeyUsageCertSign == 0 {
-		return p, errors.New("RootCert: is not an authority's certificate: it needs CA:TRUE and the key usage \"certificate sign\"")
+		return p, errors.New("RootCert: is not an authority's certificate: it needs CA:TRUE and the key usage " +
+			"\"certificate sign\"")
 	}
 	if err := p.cert.CheckSignatureFrom(p.cert); err != nil {
 		return p, errors.New("RootCert: is not signed by itself")
@@ -103,7 +104,8 @@ func NewRoot(c *Config, clusterID string, now time.Time) (*Root, error) {
 			return nil, errkind.E(errkind.Internal, "make a root", err)
 		}
 	} else if now.After(p.cert.NotAfter) || now.Before(p.cert.NotBefore) {
-		return nil, errkind.New(errkind.Invalid, "RootCert: is valid from "+p.cert.NotBefore.Format(time.RFC3339)+" to "+p.cert.NotAfter.Format(time.RFC3339)+" only")
+		return nil, errkind.New(errkind.Invalid, "RootCert: is valid from "+p.cert.NotBefore.Format(time.RFC3339)+" to "+
+			p.cert.NotAfter.Format(time.RFC3339)+" only")
 	}
 	kind, bits, err := keyShape(p.key.Public())
 	if err != nil {
@@ -127,7 +129,8 @@ func selfSign(key crypto.Signer, ttl time.Duration, clusterID string, now time.T
 	}
 	// Each root has a subject of its own: verifiers look issuers up by it. 64 characters are the limit of a common name.
 	short, _, _ := strings.Cut(clusterID, "-")
-	template := &x509.Certificate{SerialNumber: number, Subject: pkix.Name{CommonName: fmt.Sprintf("pri-%x.consul.ca.%.16s.consul", keyID[:4], short)},
+	template := &x509.Certificate{SerialNumber: number,
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("pri-%x.consul.ca.%.16s.consul", keyID[:4], short)},
 		URIs:                  []*url.URL{ID{Kind: SigningID, TrustDomain: TrustDomain(clusterID)}.URI()},
 		BasicConstraintsValid: true, IsCA: true,
 		KeyUsage:  x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
@@ -146,7 +149,8 @@ func TrustDomain(clusterID string) string { return clusterID + ".consul" }
 // it is silent about the key the root stays, also one of the operator's own.
 func NeedsRotation(c *Config, active *Root) (bool, error) {
 	if c.PrivateKey == "" {
-		return c.sets("PrivateKeyType") && c.KeyType != active.PrivateKeyType || c.sets("PrivateKeyBits") && c.KeyBits != active.PrivateKeyBits, nil
+		return c.sets("PrivateKeyType") && c.KeyType != active.PrivateKeyType ||
+			c.sets("PrivateKeyBits") && c.KeyBits != active.PrivateKeyBits, nil
 	}
 	mine, err := active.pair()
 	if err != nil {
@@ -172,7 +176,8 @@ func Rotate(c *Config, active *Root, clusterID string, now time.Time) (next, old
 	case err == nil:
 		next.IntermediateCerts = []string{cross}
 	case !c.ForceWithoutCrossSigning:
-		return nil, nil, errkind.E(errkind.Invalid, "", fmt.Errorf("the active root cannot sign the new one (set ForceWithoutCrossSigning to rotate at the price of broken connections): %w", err))
+		return nil, nil, errkind.E(errkind.Invalid, "", fmt.Errorf("the active root cannot sign the new one (set "+
+			"ForceWithoutCrossSigning to rotate at the price of broken connections): %w", err))
 	}
 	retired := *active
 	retired.Active, retired.RotatedOutAt = false, now.UTC()

@@ -39,16 +39,19 @@ type Door struct {
 func EntranceListener(v *Entrance) (*mesh.Resource, error) {
 	name := v.Bind.name(v.Label)
 	var p packer
-	address, err := bindAddress("the gateway's Address (or Proxy.Config.bind_address)", v.Bind.Address, "Listeners.Port", v.Bind.Port, "", 0)
+	address, err := bindAddress("the gateway's Address (or Proxy.Config.bind_address)", v.Bind.Address, "Listeners.Port",
+		v.Bind.Port, "", 0)
 	if err != nil {
 		return nil, named(mesh.TypeListener, name, err)
 	}
-	m := &listenerv3.Listener{Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_OUTBOUND, AccessLog: p.listenerLogs(v.Logs)}
+	m := &listenerv3.Listener{Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+		AccessLog: p.listenerLogs(v.Logs)}
 	for i := range v.Doors {
 		d := &v.Doors[i]
 		f := p.tcpProxy(d.Stat, d.Cluster, v.Logs, 0)
 		if entry.IsHTTP(d.Protocol) {
-			f = p.upstreamHTTP(&Outbound{Name: v.Label, Protocol: d.Protocol, Stat: d.Stat, Routes: d.Routes, Logs: v.Logs, Tracing: v.Tracing})
+			f = p.upstreamHTTP(&Outbound{Name: v.Label, Protocol: d.Protocol, Stat: d.Stat, Routes: d.Routes, Logs: v.Logs,
+				Tracing: v.Tracing})
 		}
 		c := &listenerv3.FilterChain{Filters: []*listenerv3.Filter{f}}
 		if len(d.Certificates) > 0 {
@@ -82,8 +85,9 @@ func CertificateFiles(name, cert, key string) (*mesh.Resource, error) {
 	file := func(path string) *corev3.DataSource {
 		return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: path}}
 	}
-	return encode(mesh.TypeSecret, name, &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
-		CertificateChain: file(cert), PrivateKey: file(key)}}})
+	return encode(mesh.TypeSecret, name, &tlsv3.Secret{Name: name,
+		Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
+			CertificateChain: file(cert), PrivateKey: file(key)}}})
 }
 
 // EntranceRule sends requests that Match fits to Targets, by their weights.
@@ -143,7 +147,8 @@ func entranceRoute(rule *EntranceRule) (*routev3.Route, error) {
 	case len(weighted.Clusters) == 0: // nobody is behind it
 		route.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 500}}
 		return route, nil
-	case len(weighted.Clusters) == 1 && len(weighted.Clusters[0].RequestHeadersToAdd)+len(weighted.Clusters[0].RequestHeadersToRemove)+
+	case len(weighted.Clusters) == 1 && len(weighted.Clusters[0].RequestHeadersToAdd)+
+		len(weighted.Clusters[0].RequestHeadersToRemove)+
 		len(weighted.Clusters[0].ResponseHeadersToAdd)+len(weighted.Clusters[0].ResponseHeadersToRemove) == 0:
 		action.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: weighted.Clusters[0].Name}
 	default:
@@ -183,9 +188,11 @@ func (t *EntranceTarget) add(action *routev3.RouteAction, weighted *routev3.Weig
 		}
 		c.Weight = u32(uint32(min(max(share/100, 1), math.MaxUint32)))
 		add, remove := modify(t.RequestHeaders)
-		c.RequestHeadersToAdd, c.RequestHeadersToRemove = append(add, c.RequestHeadersToAdd...), append(slices.Clone(remove), c.RequestHeadersToRemove...)
+		c.RequestHeadersToAdd, c.RequestHeadersToRemove = append(add, c.RequestHeadersToAdd...),
+			append(slices.Clone(remove), c.RequestHeadersToRemove...)
 		add, remove = modify(t.ResponseHeaders)
-		c.ResponseHeadersToAdd, c.ResponseHeadersToRemove = append(add, c.ResponseHeadersToAdd...), append(slices.Clone(remove), c.ResponseHeadersToRemove...)
+		c.ResponseHeadersToAdd, c.ResponseHeadersToRemove = append(add, c.ResponseHeadersToAdd...),
+			append(slices.Clone(remove), c.ResponseHeadersToRemove...)
 		weighted.Clusters = append(weighted.Clusters, c)
 	}
 	return nil

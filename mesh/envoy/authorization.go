@@ -80,7 +80,8 @@ func rules(v *mesh.Rules, http bool) *rbacv3.RBAC {
 		}
 		if len(s.Permissions) > 0 && s.JWT == nil && http {
 			if list := permissions(s.Permissions, v.DefaultAllow); len(list) > 0 {
-				out.Policies[fmt.Sprintf(layer7Policy, layer7)] = &rbacv3.Policy{Principals: []*rbacv3.Principal{who}, Permissions: list}
+				out.Policies[fmt.Sprintf(layer7Policy, layer7)] = &rbacv3.Policy{Principals: []*rbacv3.Principal{who},
+					Permissions: list}
 			}
 			layer7++
 			continue
@@ -110,7 +111,8 @@ func principal(v *mesh.Rules, i int) *rbacv3.Principal {
 		case before.Source == s.Source || before.Source == "*":
 			return nil
 		case s.Source == "*":
-			all = append(all, &rbacv3.Principal{Identifier: &rbacv3.Principal_NotId{NotId: identity(v.TrustDomain, before.Source)}})
+			all = append(all, &rbacv3.Principal{Identifier: &rbacv3.Principal_NotId{NotId: identity(v.TrustDomain,
+				before.Source)}})
 		}
 	}
 	if len(all) == 1 {
@@ -127,7 +129,9 @@ func identity(trustDomain, service string) *rbacv3.Principal {
 	}
 	pattern := "^spiffe://" + regexp.QuoteMeta(trustDomain) + "/ns/default/dc/[^/]+/svc/" + name + "$"
 	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Authenticated_{Authenticated: &rbacv3.Principal_Authenticated{
-		PrincipalName: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: regex(pattern)}}}}}
+		PrincipalName: &matcherv3.StringMatcher{
+			MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: regex(pattern)},
+		}}}}
 }
 
 func regex(pattern string) *matcherv3.RegexMatcher { return &matcherv3.RegexMatcher{Regex: pattern} }

@@ -77,7 +77,8 @@ func fits(p *entry.HTTPPermission, r request) bool {
 func allowed(t *rapid.T, rules *rbacv3.RBAC, r request) bool {
 	matched := false
 	for _, p := range rules.Policies {
-		matched = matched || slices.ContainsFunc(p.Principals, func(id *rbacv3.Principal) bool { return isPrincipal(t, id, r.source) }) &&
+		matched = matched || slices.ContainsFunc(p.Principals,
+			func(id *rbacv3.Principal) bool { return isPrincipal(t, id, r.source) }) &&
 			slices.ContainsFunc(p.Permissions, func(rule *rbacv3.Permission) bool { return permits(t, rule, r) })
 	}
 	return matched == (rules.Action == rbacv3.RBAC_ALLOW)
@@ -160,7 +161,8 @@ func TestRulesDecideAsTheIntentionsDo(t *testing.T) {
 		for _, source := range []string{"web", "api", "a.b", "axb", "x y", "other"} {
 			for _, path := range []string{"/", "/admin", "/admin/x"} {
 				for _, headers := range []map[string]string{nil, {"x-a": "1"}, {"x-a": "Two"}} {
-					r := request{source: source, path: path, method: rapid.SampledFrom([]string{"GET", "POST"}).Draw(rt, "method"), headers: headers}
+					r := request{source: source, path: path, method: rapid.SampledFrom([]string{"GET", "POST"}).Draw(rt, "method"),
+						headers: headers}
 					if got, want := allowed(rt, http, r), decide(v, r, true); got != want {
 						rt.Fatalf("http %+v: %t, want %t by %+v\n%v", r, got, want, v.Intentions, http)
 					}
@@ -193,7 +195,8 @@ func drawIntention(t *rapid.T, names []string) mesh.Intention {
 			p.HTTP.PathRegex = "/admin/."
 		}
 		if rapid.Bool().Draw(t, "by header") {
-			p.HTTP.Header = []entry.HeaderPermission{{Name: "x-a", Exact: "two", Invert: rapid.Bool().Draw(t, "invert"), IgnoreCase: rapid.Bool().Draw(t, "case")}}
+			p.HTTP.Header = []entry.HeaderPermission{{Name: "x-a", Exact: "two", Invert: rapid.Bool().Draw(t, "invert"),
+				IgnoreCase: rapid.Bool().Draw(t, "case")}}
 		}
 		if rapid.Bool().Draw(t, "by method") {
 			p.HTTP.Methods = []string{"GET"}
@@ -225,12 +228,18 @@ func unpackExtension(t testing.TB, r *mesh.Resource, into proto.Message) {
 func TestRulesThatFailClosed(t *testing.T) {
 	token := &entry.IntentionJWT{Providers: []entry.IntentionProvider{{Name: "idp"}}}
 	tests := map[string]mesh.Rules{
-		"nothing is allowed":                      {},
-		"an intention asks for a token":           {Intentions: []mesh.Intention{{Source: "web", Action: entry.Allow, JWT: token}}},
-		"the same when all is allowed":            {DefaultAllow: true, Intentions: []mesh.Intention{{Source: "web", Action: entry.Allow, JWT: token}}},
-		"a permission asks for a token":           {Intentions: []mesh.Intention{{Source: "web", Permissions: []entry.Permission{{Action: entry.Allow, JWT: token}}}}},
-		"an intention with permissions and token": {DefaultAllow: true, Intentions: []mesh.Intention{{Source: "web", JWT: token, Permissions: []entry.Permission{{Action: entry.Allow, HTTP: &entry.HTTPPermission{PathPrefix: "/"}}}}}},
-		"a source of a peer is nobody here":       {Intentions: []mesh.Intention{{Source: "web", Peer: "east", Action: entry.Allow}}},
+		"nothing is allowed": {},
+		"an intention asks for a token": {Intentions: []mesh.Intention{{Source: "web", Action: entry.Allow,
+			JWT: token}}},
+		"the same when all is allowed": {DefaultAllow: true,
+			Intentions: []mesh.Intention{{Source: "web", Action: entry.Allow, JWT: token}}},
+		"a permission asks for a token": {Intentions: []mesh.Intention{{Source: "web",
+			Permissions: []entry.Permission{{Action: entry.Allow, JWT: token}}}}},
+		"an intention with permissions and token": {DefaultAllow: true,
+			Intentions: []mesh.Intention{{Source: "web", JWT: token,
+				Permissions: []entry.Permission{{Action: entry.Allow, HTTP: &entry.HTTPPermission{PathPrefix: "/"}}}}}},
+		"a source of a peer is nobody here": {Intentions: []mesh.Intention{{Source: "web", Peer: "east",
+			Action: entry.Allow}}},
 	}
 	for name, v := range tests {
 		v.Service, v.TrustDomain = "db", testDomain

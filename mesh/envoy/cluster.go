@@ -56,9 +56,12 @@ func LocalCluster(v *Local) (*mesh.Resource, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &clusterv3.Cluster{Name: v.Name, ConnectTimeout: duration(v.ConnectTimeout), ClusterDiscoveryType: discovery(clusterv3.Cluster_STATIC),
+	m := &clusterv3.Cluster{Name: v.Name, ConnectTimeout: duration(v.ConnectTimeout),
+		ClusterDiscoveryType: discovery(clusterv3.Cluster_STATIC),
 		LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: v.Name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
-			LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}}}}}}}}
+			LbEndpoints: []*endpointv3.LbEndpoint{
+				{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}}},
+			}}}}}
 	if v.Socket == "" && !isIP(v.Address) {
 		m.ClusterDiscoveryType = discovery(clusterv3.Cluster_STRICT_DNS)
 	}
@@ -66,7 +69,9 @@ func LocalCluster(v *Local) (*mesh.Resource, error) {
 		m.TypedExtensionProtocolOptions = p.http2()
 	}
 	if v.MaxConnections > 0 {
-		m.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxConnections: u32(uint32(v.MaxConnections))}}}
+		m.CircuitBreakers = &clusterv3.CircuitBreakers{
+			Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxConnections: u32(uint32(v.MaxConnections))}},
+		}
 	}
 	return p.encode(mesh.TypeCluster, v.Name, m)
 }
@@ -79,9 +84,13 @@ func isIP(s string) bool { _, err := netip.ParseAddr(s); return err == nil }
 
 // http2 are the options of a cluster that is spoken to in HTTP/2.
 func (p *packer) http2() map[string]*anypb.Any {
-	return map[string]*anypb.Any{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": p.any(&upstreamhttpv3.HttpProtocolOptions{
-		UpstreamProtocolOptions: &upstreamhttpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: &upstreamhttpv3.HttpProtocolOptions_ExplicitHttpConfig{
-			ProtocolConfig: &upstreamhttpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}}}}})}
+	explicit := &upstreamhttpv3.HttpProtocolOptions_ExplicitHttpConfig{
+		ProtocolConfig: &upstreamhttpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
+			Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}}}
+	return map[string]*anypb.Any{
+		"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": p.any(&upstreamhttpv3.HttpProtocolOptions{
+			UpstreamProtocolOptions: &upstreamhttpv3.HttpProtocolOptions_ExplicitHttpConfig_{
+				ExplicitHttpConfig: explicit}})}
 }
 
 // Upstream is a cluster of a service's instances.
@@ -113,8 +122,9 @@ func UpstreamCluster(v *Upstream) (*mesh.Resource, error) {
 		}
 		return p.encode(mesh.TypeCluster, v.Name, &m)
 	}
-	m := &clusterv3.Cluster{Name: v.Name, AltStatName: v.Name, ConnectTimeout: duration(v.ConnectTimeout), ClusterDiscoveryType: discovery(clusterv3.Cluster_EDS),
-		EdsClusterConfig: eds(v), CommonLbConfig: noPanic(), OutlierDetection: outliers(v.Passive),
+	m := &clusterv3.Cluster{Name: v.Name, AltStatName: v.Name, ConnectTimeout: duration(v.ConnectTimeout),
+		ClusterDiscoveryType: discovery(clusterv3.Cluster_EDS),
+		EdsClusterConfig:     eds(v), CommonLbConfig: noPanic(), OutlierDetection: outliers(v.Passive),
 		CircuitBreakers: breakers(v.Limits), TransportSocket: p.upstreamTLS(v.SNI, v.Identities, v.TLS)}
 	if isHTTP2(v.Protocol) {
 		m.TypedExtensionProtocolOptions = p.http2()
@@ -189,7 +199,9 @@ func balance(m *clusterv3.Cluster, v *entry.LoadBalancer) {
 	case "least_request":
 		m.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
 		if c := v.LeastRequestConfig; c != nil && c.ChoiceCount > 0 {
-			m.LbConfig = &clusterv3.Cluster_LeastRequestLbConfig_{LeastRequestLbConfig: &clusterv3.Cluster_LeastRequestLbConfig{ChoiceCount: u32(c.ChoiceCount)}}
+			m.LbConfig = &clusterv3.Cluster_LeastRequestLbConfig_{
+				LeastRequestLbConfig: &clusterv3.Cluster_LeastRequestLbConfig{ChoiceCount: u32(c.ChoiceCount)},
+			}
 		}
 	case "ring_hash":
 		m.LbPolicy = clusterv3.Cluster_RING_HASH
@@ -217,14 +229,16 @@ func FailoverCluster(name string, order []string, connect time.Duration) (*mesh.
 	if len(order) == 0 {
 		return nil, errkind.Errorf(errkind.Invalid, "cluster %q: no target to go on at", name)
 	}
-	return p.encode(mesh.TypeCluster, name, &clusterv3.Cluster{Name: name, AltStatName: name, ConnectTimeout: duration(connect),
-		LbPolicy: clusterv3.Cluster_CLUSTER_PROVIDED,
-		ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate",
-			TypedConfig: p.any(&aggregatev3.ClusterConfig{Clusters: order})}}})
+	return p.encode(mesh.TypeCluster, name, &clusterv3.Cluster{Name: name, AltStatName: name,
+		ConnectTimeout: duration(connect),
+		LbPolicy:       clusterv3.Cluster_CLUSTER_PROVIDED,
+		ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
+			Name: "envoy.clusters.aggregate", TypedConfig: p.any(&aggregatev3.ClusterConfig{Clusters: order})}}})
 }
 
 // PassthroughCluster sends redirected connections on to where they went.
 func PassthroughCluster() (*mesh.Resource, error) {
-	return encode(mesh.TypeCluster, OriginalDestination, &clusterv3.Cluster{Name: OriginalDestination, ConnectTimeout: duration(DefaultConnectTimeout),
-		LbPolicy: clusterv3.Cluster_CLUSTER_PROVIDED, ClusterDiscoveryType: discovery(clusterv3.Cluster_ORIGINAL_DST)})
+	return encode(mesh.TypeCluster, OriginalDestination, &clusterv3.Cluster{Name: OriginalDestination,
+		ConnectTimeout: duration(DefaultConnectTimeout),
+		LbPolicy:       clusterv3.Cluster_CLUSTER_PROVIDED, ClusterDiscoveryType: discovery(clusterv3.Cluster_ORIGINAL_DST)})
 }

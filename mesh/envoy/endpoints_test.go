@@ -20,10 +20,14 @@ import (
 func oracleEndpoints(v *mesh.Endpoints) *endpointv3.ClusterLoadAssignment {
 	m := &endpointv3.ClusterLoadAssignment{ClusterName: v.Cluster}
 	group := &endpointv3.LocalityLbEndpoints{}
-	status := map[mesh.Health]corev3.HealthStatus{mesh.Healthy: corev3.HealthStatus_HEALTHY, mesh.Draining: corev3.HealthStatus_DRAINING, mesh.Unhealthy: corev3.HealthStatus_UNHEALTHY}
+	status := map[mesh.Health]corev3.HealthStatus{mesh.Healthy: corev3.HealthStatus_HEALTHY,
+		mesh.Draining: corev3.HealthStatus_DRAINING, mesh.Unhealthy: corev3.HealthStatus_UNHEALTHY}
 	for _, e := range v.List {
-		group.LbEndpoints = append(group.LbEndpoints, &endpointv3.LbEndpoint{HealthStatus: status[e.Health], LoadBalancingWeight: u32(min(max(e.Weight, 1), 128)),
-			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddressOf(e.Address, uint32(e.Port))}}})
+		group.LbEndpoints = append(group.LbEndpoints, &endpointv3.LbEndpoint{HealthStatus: status[e.Health],
+			LoadBalancingWeight: u32(min(max(e.Weight, 1), 128)),
+			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
+				Endpoint: &endpointv3.Endpoint{Address: socketAddressOf(e.Address, uint32(e.Port))},
+			}})
 	}
 	if len(group.LbEndpoints) > 0 {
 		m.Endpoints = append(m.Endpoints, group)
@@ -44,7 +48,8 @@ func opened[M proto.Message](t testing.TB, r *mesh.Resource, into M) M {
 		t.Fatal(err)
 	}
 	if outer.Name != r.Name || outer.Version != r.Version || outer.Resource.TypeUrl != r.Type.URL() {
-		t.Fatalf("wrapped as %q %q %q, resource says %q %q %q", outer.Name, outer.Version, outer.Resource.TypeUrl, r.Name, r.Version, r.Type.URL())
+		t.Fatalf("wrapped as %q %q %q, resource says %q %q %q", outer.Name, outer.Version, outer.Resource.TypeUrl, r.Name,
+			r.Version, r.Type.URL())
 	}
 	if inner, _ := proto.Marshal(outer.Resource); !bytes.Equal(inner, r.Any) || !bytes.Contains(r.Body, r.Any) {
 		t.Fatal("Any is not the part of Body that it says it is")
@@ -58,7 +63,8 @@ func opened[M proto.Message](t testing.TB, r *mesh.Resource, into M) M {
 		}
 	}
 	again, err := mesh.ReadResource(r.Body, r.Changed)
-	if err != nil || again.Name != r.Name || again.Version != r.Version || again.Type != r.Type || !bytes.Equal(again.Any, r.Any) {
+	if err != nil || again.Name != r.Name || again.Version != r.Version || again.Type != r.Type ||
+		!bytes.Equal(again.Any, r.Any) {
 		t.Fatalf("read back as %+v, %v", again, err)
 	}
 	return into
@@ -91,7 +97,8 @@ func TestEndpointsAgreeWithTheLibrary(t *testing.T) {
 func TestBadEndpointsAreNamedAndLeftOut(t *testing.T) {
 	r, err := Endpoints(&mesh.Endpoints{Cluster: "web", List: []mesh.Endpoint{
 		{Address: "host.example", Port: 80}, {Address: "10.0.0.1", Port: 80, Weight: 1}, {Address: "10.0.0.2"}}})
-	if err == nil || !strings.Contains(err.Error(), `List[0]: Address "host.example"`) || !strings.Contains(err.Error(), "List[2]: Port") {
+	if err == nil || !strings.Contains(err.Error(), `List[0]: Address "host.example"`) ||
+		!strings.Contains(err.Error(), "List[2]: Port") {
 		t.Errorf("error %v", err)
 	}
 	got := opened(t, r, &endpointv3.ClusterLoadAssignment{})
@@ -115,7 +122,8 @@ func TestReadResourceRefusesDamage(t *testing.T) {
 func fleet(n int) *mesh.Endpoints {
 	v := &mesh.Endpoints{Cluster: "web.default.dc1.internal.11111111-2222-3333-4444-555555555555.consul"}
 	for i := range n {
-		v.List = append(v.List, mesh.Endpoint{Address: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), Port: 21000, Weight: 1})
+		v.List = append(v.List, mesh.Endpoint{Address: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), Port: 21000,
+			Weight: 1})
 	}
 	return v
 }

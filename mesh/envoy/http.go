@@ -24,7 +24,8 @@ const managerName = "envoy.filters.network.http_connection_manager"
 
 // newManager has what the connection managers of all listeners have in common.
 func (p *packer) newManager(stat, protocol string, logs *entry.AccessLogs, tracing string) *manager {
-	m := &manager{StatPrefix: stat, CodecType: hcmv3.HttpConnectionManager_AUTO, AccessLog: p.logs(logs, false), Tracing: p.tracing(tracing)}
+	m := &manager{StatPrefix: stat, CodecType: hcmv3.HttpConnectionManager_AUTO, AccessLog: p.logs(logs, false),
+		Tracing: p.tracing(tracing)}
 	if isHTTP2(protocol) {
 		m.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{}
 	} else { // unless it is named an upgrade is answered with 403
@@ -61,7 +62,8 @@ func (p *packer) tail(protocol string) []*hcmv3.HttpFilter {
 
 func httpRules(name string) *hcmv3.HttpFilter {
 	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{
-		ConfigDiscovery: &corev3.ExtensionConfigSource{ConfigSource: overADS(), TypeUrls: []string{urlOf(&httprbacv3.RBAC{})}}}}
+		ConfigDiscovery: &corev3.ExtensionConfigSource{ConfigSource: overADS(),
+			TypeUrls: []string{urlOf(&httprbacv3.RBAC{})}}}}
 }
 
 // secure puts the rules before all filters of an operator's connection manager.
@@ -81,19 +83,22 @@ func (p *packer) publicHTTP(v *Public) *listenerv3.Filter {
 	if v.IdleTimeout > 0 {
 		action.IdleTimeout = duration(v.IdleTimeout)
 	}
-	m.RouteSpecifier = inlineRoutes("public_listener", &routev3.Route{Match: prefix("/"), Action: &routev3.Route_Route{Route: action}})
+	m.RouteSpecifier = inlineRoutes("public_listener",
+		&routev3.Route{Match: prefix("/"), Action: &routev3.Route_Route{Route: action}})
 	return p.filter(managerName, m)
 }
 
 // guarded is a connection manager of requests that came through the mesh: it tells who the caller is, and the rules
 // decide.
-func (p *packer) guarded(stat, protocol, rules string, http *entry.MeshHTTP, logs *entry.AccessLogs, tracing string) *manager {
+func (p *packer) guarded(stat, protocol, rules string, http *entry.MeshHTTP, logs *entry.AccessLogs,
+	tracing string) *manager {
 	m := p.newManager(stat, protocol, logs, tracing)
 	m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_APPEND_FORWARD
 	if http != nil && http.SanitizeXForwardedClientCert {
 		m.ForwardClientCertDetails = hcmv3.HttpConnectionManager_SANITIZE
 	} else {
-		m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Subject: truth(true), Cert: true, Chain: true, Dns: true, Uri: true}
+		m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{Subject: truth(true),
+			Cert: true, Chain: true, Dns: true, Uri: true}
 	}
 	normalize(m, http)
 	m.HttpFilters = append([]*hcmv3.HttpFilter{httpRules(rules), p.callerMetadata()}, p.tail(protocol)...)
@@ -110,9 +115,12 @@ func normalize(m *manager, v *entry.MeshHTTP) {
 	n := v.Incoming.RequestNormalization
 	m.NormalizePath, m.MergeSlashes = truth(!n.InsecureDisablePathNormalization), n.MergeSlashes
 	escaped := hcmv3.HttpConnectionManager_PathWithEscapedSlashesAction_value
-	m.PathWithEscapedSlashesAction = hcmv3.HttpConnectionManager_PathWithEscapedSlashesAction(escaped[n.PathWithEscapedSlashesAction])
+	m.PathWithEscapedSlashesAction = hcmv3.HttpConnectionManager_PathWithEscapedSlashesAction(
+		escaped[n.PathWithEscapedSlashesAction])
 	if action, ok := corev3.HttpProtocolOptions_HeadersWithUnderscoresAction_value[n.HeadersWithUnderscoresAction]; ok {
-		m.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{HeadersWithUnderscoresAction: corev3.HttpProtocolOptions_HeadersWithUnderscoresAction(action)}
+		m.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{
+			HeadersWithUnderscoresAction: corev3.HttpProtocolOptions_HeadersWithUnderscoresAction(action),
+		}
 	}
 }
 
@@ -131,7 +139,8 @@ func (p *packer) callerMetadata() *hcmv3.HttpFilter {
 	m := &metadatav3.Config{}
 	for _, part := range callerPatterns {
 		m.RequestRules = append(m.RequestRules, &metadatav3.Config_Rule{Header: "x-forwarded-client-cert",
-			OnHeaderPresent: &metadatav3.Config_KeyValuePair{MetadataNamespace: "consul", Key: part.key, Type: metadatav3.Config_STRING,
+			OnHeaderPresent: &metadatav3.Config_KeyValuePair{MetadataNamespace: "consul", Key: part.key,
+				Type:              metadatav3.Config_STRING,
 				RegexValueRewrite: &matcherv3.RegexMatchAndSubstitute{Pattern: regex(part.pattern), Substitution: `\1`}}})
 	}
 	return p.httpFilter("envoy.filters.http.header_to_metadata", m)
@@ -140,14 +149,16 @@ func (p *packer) callerMetadata() *hcmv3.HttpFilter {
 func (p *packer) upstreamHTTP(v *Outbound) *listenerv3.Filter {
 	m := p.newManager(v.Stat, v.Protocol, v.Logs, v.Tracing)
 	if v.Routes != "" {
-		m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: v.Routes, ConfigSource: overADS()}}
+		m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: v.Routes,
+			ConfigSource: overADS()}}
 	} else {
 		action := toCluster(v.Cluster)
 		action.HashPolicy = hashPolicies(v.Balancer)
 		if v.Timeout > 0 {
 			action.Timeout = duration(v.Timeout)
 		}
-		m.RouteSpecifier = inlineRoutes(v.Name, &routev3.Route{Match: prefix("/"), Action: &routev3.Route_Route{Route: action}})
+		m.RouteSpecifier = inlineRoutes(v.Name,
+			&routev3.Route{Match: prefix("/"), Action: &routev3.Route_Route{Route: action}})
 	}
 	m.HttpFilters = p.tail(v.Protocol)
 	return p.filter(managerName, m)
@@ -157,7 +168,8 @@ func (p *packer) exposedHTTP(v *Exposed, stat string) *listenerv3.Filter {
 	m := p.newManager(stat, v.Protocol, v.Logs, "")
 	m.NormalizePath = truth(true)
 	match := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: v.Path}}
-	m.RouteSpecifier = inlineRoutes(stat, &routev3.Route{Match: match, Action: &routev3.Route_Route{Route: toCluster(v.Cluster)}})
+	m.RouteSpecifier = inlineRoutes(stat, &routev3.Route{Match: match,
+		Action: &routev3.Route_Route{Route: toCluster(v.Cluster)}})
 	m.HttpFilters = p.tail("")
 	return p.filter(managerName, m)
 }

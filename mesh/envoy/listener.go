@@ -56,11 +56,13 @@ func PublicListener(v *Public) (*mesh.Resource, error) {
 	if v.JSON != "" {
 		return p.customPublic(v, name)
 	}
-	address, err := bindAddress("the proxy's Address (or Proxy.Config.bind_address)", v.Bind.Address, "Port", v.Bind.Port, v.Bind.Socket, v.Bind.Mode)
+	address, err := bindAddress("the proxy's Address (or Proxy.Config.bind_address)", v.Bind.Address, "Port", v.Bind.Port,
+		v.Bind.Socket, v.Bind.Mode)
 	if err != nil {
 		return nil, named(mesh.TypeListener, name, err)
 	}
-	m := &listenerv3.Listener{Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_INBOUND, AccessLog: p.listenerLogs(v.Logs)}
+	m := &listenerv3.Listener{Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_INBOUND,
+		AccessLog: p.listenerLogs(v.Logs)}
 	if v.Balance {
 		m.ConnectionBalanceConfig = exactBalance()
 	}
@@ -68,7 +70,8 @@ func PublicListener(v *Public) (*mesh.Resource, error) {
 	if entry.IsHTTP(v.Protocol) {
 		chain.Filters = []*listenerv3.Filter{p.publicHTTP(v)}
 	} else {
-		chain.Filters = []*listenerv3.Filter{networkRules(mesh.NetworkRules), p.tcpProxy("public_listener", LocalApp, v.Logs, v.IdleTimeout)}
+		chain.Filters = []*listenerv3.Filter{networkRules(mesh.NetworkRules), p.tcpProxy("public_listener", LocalApp, v.Logs,
+			v.IdleTimeout)}
 	}
 	if v.HandshakeTimeout > 0 {
 		chain.TransportSocketConnectTimeout = duration(v.HandshakeTimeout)
@@ -117,18 +120,21 @@ func alpn(protocol string) []string {
 }
 
 func exactBalance() *listenerv3.Listener_ConnectionBalanceConfig {
-	return &listenerv3.Listener_ConnectionBalanceConfig{BalanceType: &listenerv3.Listener_ConnectionBalanceConfig_ExactBalance_{
-		ExactBalance: &listenerv3.Listener_ConnectionBalanceConfig_ExactBalance{}}}
+	return &listenerv3.Listener_ConnectionBalanceConfig{
+		BalanceType: &listenerv3.Listener_ConnectionBalanceConfig_ExactBalance_{
+			ExactBalance: &listenerv3.Listener_ConnectionBalanceConfig_ExactBalance{}}}
 }
 
 // networkRules refers to the rules, so that a change of them changes no listener and ends no connection.
 func networkRules(name string) *listenerv3.Filter {
 	return &listenerv3.Filter{Name: name, ConfigType: &listenerv3.Filter_ConfigDiscovery{
-		ConfigDiscovery: &corev3.ExtensionConfigSource{ConfigSource: overADS(), TypeUrls: []string{urlOf(&netrbacv3.RBAC{})}}}}
+		ConfigDiscovery: &corev3.ExtensionConfigSource{ConfigSource: overADS(),
+			TypeUrls: []string{urlOf(&netrbacv3.RBAC{})}}}}
 }
 
 func (p *packer) tcpProxy(stat, cluster string, logs *entry.AccessLogs, idle time.Duration) *listenerv3.Filter {
-	m := &tcpproxyv3.TcpProxy{StatPrefix: stat, ClusterSpecifier: &tcpproxyv3.TcpProxy_Cluster{Cluster: cluster}, AccessLog: p.logs(logs, false)}
+	m := &tcpproxyv3.TcpProxy{StatPrefix: stat, ClusterSpecifier: &tcpproxyv3.TcpProxy_Cluster{Cluster: cluster},
+		AccessLog: p.logs(logs, false)}
 	if idle > 0 {
 		m.IdleTimeout = duration(idle)
 	}
@@ -172,11 +178,13 @@ func OutboundListener(v *Outbound) (*mesh.Resource, error) {
 		return encode(mesh.TypeListener, m.Name, &m)
 	}
 	var p packer
-	address, err := bindAddress("Upstream.LocalBindAddress", v.Bind.Address, "Upstream.LocalBindPort", v.Bind.Port, v.Bind.Socket, v.Bind.Mode)
+	address, err := bindAddress("Upstream.LocalBindAddress", v.Bind.Address, "Upstream.LocalBindPort", v.Bind.Port,
+		v.Bind.Socket, v.Bind.Mode)
 	if err != nil {
 		return nil, named(mesh.TypeListener, name, err)
 	}
-	m := &listenerv3.Listener{Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_OUTBOUND, AccessLog: p.listenerLogs(v.Logs)}
+	m := &listenerv3.Listener{Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+		AccessLog: p.listenerLogs(v.Logs)}
 	if v.Balance {
 		m.ConnectionBalanceConfig = exactBalance()
 	}
@@ -201,12 +209,15 @@ func ExposedListener(v *Exposed) (*mesh.Resource, error) {
 	label := exposedLabel(v.Path)
 	name := v.Bind.name("exposed_path_" + label)
 	var p packer
-	address, err := bindAddress("the proxy's Address (or Proxy.Config.bind_address)", v.Bind.Address, "Proxy.Expose.Paths.ListenerPort", v.Bind.Port, "", 0)
+	address, err := bindAddress("the proxy's Address (or Proxy.Config.bind_address)", v.Bind.Address,
+		"Proxy.Expose.Paths.ListenerPort", v.Bind.Port, "", 0)
 	if err != nil {
 		return nil, named(mesh.TypeListener, name, err)
 	}
-	m := &listenerv3.Listener{Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_INBOUND, AccessLog: p.listenerLogs(v.Logs)}
-	m.FilterChains = []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{p.exposedHTTP(v, "exposed_path_filter_"+label+"_"+strconv.Itoa(v.Bind.Port))}}}
+	m := &listenerv3.Listener{Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_INBOUND,
+		AccessLog: p.listenerLogs(v.Logs)}
+	m.FilterChains = []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{p.exposedHTTP(v, "exposed_path_filter_"+
+		label+"_"+strconv.Itoa(v.Bind.Port))}}}
 	return p.encode(mesh.TypeListener, name, m)
 }
 

@@ -15,12 +15,18 @@ import (
 
 // logFields is what a line holds unless a format is given.
 var logFields = map[string]string{
-	"start_time": "%START_TIME%", "route_name": "%ROUTE_NAME%", "method": "%REQ(:METHOD)%", "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%",
-	"protocol": "%PROTOCOL%", "response_code": "%RESPONSE_CODE%", "response_flags": "%RESPONSE_FLAGS%", "response_code_details": "%RESPONSE_CODE_DETAILS%",
-	"connection_termination_details": "%CONNECTION_TERMINATION_DETAILS%", "bytes_received": "%BYTES_RECEIVED%", "bytes_sent": "%BYTES_SENT%",
-	"duration": "%DURATION%", "upstream_service_time": "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%", "x_forwarded_for": "%REQ(X-FORWARDED-FOR)%",
-	"user_agent": "%REQ(USER-AGENT)%", "request_id": "%REQ(X-REQUEST-ID)%", "authority": "%REQ(:AUTHORITY)%", "upstream_host": "%UPSTREAM_HOST%",
-	"upstream_cluster": "%UPSTREAM_CLUSTER%", "upstream_local_address": "%UPSTREAM_LOCAL_ADDRESS%", "downstream_local_address": "%DOWNSTREAM_LOCAL_ADDRESS%",
+	"start_time": "%START_TIME%", "route_name": "%ROUTE_NAME%", "method": "%REQ(:METHOD)%",
+	"path":     "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%",
+	"protocol": "%PROTOCOL%", "response_code": "%RESPONSE_CODE%", "response_flags": "%RESPONSE_FLAGS%",
+	"response_code_details":          "%RESPONSE_CODE_DETAILS%",
+	"connection_termination_details": "%CONNECTION_TERMINATION_DETAILS%", "bytes_received": "%BYTES_RECEIVED%",
+	"bytes_sent": "%BYTES_SENT%",
+	"duration":   "%DURATION%", "upstream_service_time": "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%",
+	"x_forwarded_for": "%REQ(X-FORWARDED-FOR)%",
+	"user_agent":      "%REQ(USER-AGENT)%", "request_id": "%REQ(X-REQUEST-ID)%", "authority": "%REQ(:AUTHORITY)%",
+	"upstream_host":    "%UPSTREAM_HOST%",
+	"upstream_cluster": "%UPSTREAM_CLUSTER%", "upstream_local_address": "%UPSTREAM_LOCAL_ADDRESS%",
+	"downstream_local_address":  "%DOWNSTREAM_LOCAL_ADDRESS%",
 	"downstream_remote_address": "%DOWNSTREAM_REMOTE_ADDRESS%", "requested_server_name": "%REQUESTED_SERVER_NAME%",
 	"upstream_transport_failure_reason": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
 }
@@ -43,7 +49,11 @@ func (p *packer) logs(v *entry.AccessLogs, listener bool) []*logv3.AccessLog {
 	if !listener {
 		out.Name = "Consul"
 	} else {
-		out.Filter = &logv3.AccessLogFilter{FilterSpecifier: &logv3.AccessLogFilter_ResponseFlagFilter{ResponseFlagFilter: &logv3.ResponseFlagFilter{Flags: []string{"NR"}}}}
+		out.Filter = &logv3.AccessLogFilter{
+			FilterSpecifier: &logv3.AccessLogFilter_ResponseFlagFilter{
+				ResponseFlagFilter: &logv3.ResponseFlagFilter{Flags: []string{"NR"}},
+			},
+		}
 	}
 	var m message
 	switch v.Type {
@@ -64,7 +74,9 @@ func (p *packer) logFormat(v *entry.AccessLogs) *corev3.SubstitutionFormatString
 		if text[len(text)-1] != '\n' {
 			text += "\n"
 		}
-		return &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: inline(text)}}
+		return &corev3.SubstitutionFormatString{
+			Format: &corev3.SubstitutionFormatString_TextFormatSource{TextFormatSource: inline(text)},
+		}
 	}
 	fields := map[string]any{}
 	for name, value := range logFields {

@@ -28,7 +28,8 @@ func permissions(list []entry.Permission, defaultAllow bool) []*rbacv3.Permissio
 			if len(all) == 1 {
 				out = append(out, own)
 			} else {
-				out = append(out, &rbacv3.Permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: all}}})
+				out = append(out,
+					&rbacv3.Permission{Rule: &rbacv3.Permission_AndRules{AndRules: &rbacv3.Permission_Set{Rules: all}}})
 			}
 		}
 		before = append(before, &rbacv3.Permission{Rule: &rbacv3.Permission_NotRule{NotRule: own}})
@@ -40,7 +41,10 @@ func permission(p *entry.HTTPPermission) *rbacv3.Permission {
 	var all []*rbacv3.Permission
 	if p != nil {
 		if path := pathMatcher(p.PathExact, p.PathPrefix, p.PathRegex); path != nil {
-			all = append(all, &rbacv3.Permission{Rule: &rbacv3.Permission_UrlPath{UrlPath: &matcherv3.PathMatcher{Rule: &matcherv3.PathMatcher_Path{Path: path}}}})
+			all = append(all,
+				&rbacv3.Permission{
+					Rule: &rbacv3.Permission_UrlPath{UrlPath: &matcherv3.PathMatcher{Rule: &matcherv3.PathMatcher_Path{Path: path}}},
+				})
 		}
 		for i := range p.Header {
 			all = append(all, headerRule(permissionHeader(&p.Header[i])))
@@ -113,7 +117,8 @@ func headerMatcher(name, exact, prefix, suffix, contains, pattern string) *route
 	case contains != "":
 		text = &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: contains}}
 	default:
-		return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
+		return &routev3.HeaderMatcher{Name: name,
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
 	}
 	return headerText(name, text)
 }

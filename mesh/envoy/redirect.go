@@ -33,27 +33,34 @@ func RedirectListener(v *Redirect) (*mesh.Resource, error) {
 	bind := Bind{Address: "127.0.0.1", Port: v.Port}
 	name := bind.name("outbound_listener")
 	var p packer
-	address, err := bindAddress("outbound_listener", bind.Address, "TransparentProxy.OutboundListenerPort", bind.Port, "", 0)
+	address, err := bindAddress("outbound_listener", bind.Address, "TransparentProxy.OutboundListenerPort",
+		bind.Port, "", 0)
 	if err != nil {
 		return nil, named(mesh.TypeListener, name, err)
 	}
-	m := &listenerv3.Listener{Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_OUTBOUND, AccessLog: p.listenerLogs(v.Logs),
-		ListenerFilters: []*listenerv3.ListenerFilter{{Name: "envoy.filters.listener.original_dst", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: p.any(&originaldstv3.OriginalDst{})}}}}
+	m := &listenerv3.Listener{Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_OUTBOUND,
+		AccessLog: p.listenerLogs(v.Logs),
+		ListenerFilters: []*listenerv3.ListenerFilter{{Name: "envoy.filters.listener.original_dst",
+			ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: p.any(&originaldstv3.OriginalDst{})}}}}
 	taken := map[string]bool{}
 	for i := range v.Ways {
 		match := &listenerv3.FilterChainMatch{}
 		for _, text := range v.Ways[i].Addresses {
 			addr, err := netip.ParseAddr(text)
 			if err != nil || taken[text] {
-				return nil, named(mesh.TypeListener, name, errkind.Errorf(errkind.Invalid, "the virtual address %q is of two upstreams, or none", text))
+				return nil, named(mesh.TypeListener, name,
+					errkind.Errorf(errkind.Invalid, "the virtual address %q is of two upstreams, or none", text))
 			}
 			taken[text] = true
-			match.PrefixRanges = append(match.PrefixRanges, &corev3.CidrRange{AddressPrefix: text, PrefixLen: u32(uint32(addr.BitLen()))})
+			match.PrefixRanges = append(match.PrefixRanges,
+				&corev3.CidrRange{AddressPrefix: text, PrefixLen: u32(uint32(addr.BitLen()))})
 		}
-		m.FilterChains = append(m.FilterChains, &listenerv3.FilterChain{FilterChainMatch: match, Filters: []*listenerv3.Filter{p.outboundFilter(v.Ways[i].Out)}})
+		m.FilterChains = append(m.FilterChains, &listenerv3.FilterChain{FilterChainMatch: match,
+			Filters: []*listenerv3.Filter{p.outboundFilter(v.Ways[i].Out)}})
 	}
 	if v.Elsewhere {
-		m.DefaultFilterChain = &listenerv3.FilterChain{Filters: []*listenerv3.Filter{p.tcpProxy("upstream."+OriginalDestination, OriginalDestination, v.Logs, 0)}}
+		m.DefaultFilterChain = &listenerv3.FilterChain{Filters: []*listenerv3.Filter{p.tcpProxy("upstream."+
+			OriginalDestination, OriginalDestination, v.Logs, 0)}}
 	}
 	return p.encode(mesh.TypeListener, name, m)
 }

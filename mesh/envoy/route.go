@@ -56,7 +56,8 @@ func HostRoutes(name string, hosts []Host) (*mesh.Resource, error) {
 	for _, h := range hosts {
 		for _, domain := range h.Domains {
 			if other, ok := taken[domain]; ok {
-				return nil, named(mesh.TypeRoute, name, errkind.Errorf(errkind.Invalid, "Hosts: %q is of both %q and %q", domain, other, h.Name))
+				return nil, named(mesh.TypeRoute, name, errkind.Errorf(errkind.Invalid, "Hosts: %q is of both %q and %q", domain,
+					other, h.Name))
 			}
 			taken[domain] = h.Name
 		}
@@ -109,7 +110,8 @@ func actionOf(c *chain.Chain, n *chain.Node) (*routev3.RouteAction, error) {
 	case n.Resolver != nil:
 		t := c.Targets[n.Resolver.Target]
 		if t == nil {
-			return nil, errkind.Errorf(errkind.Invalid, "node %q of %q leads to no target %q", n.ID(), c.ServiceName, n.Resolver.Target)
+			return nil, errkind.Errorf(errkind.Invalid, "node %q of %q leads to no target %q", n.ID(), c.ServiceName,
+				n.Resolver.Target)
 		}
 		action := toCluster(ClusterName(c, t))
 		if n.Resolver.RequestTimeout > 0 {
@@ -135,7 +137,8 @@ func splitAction(c *chain.Chain, n *chain.Node) (*routev3.RouteAction, error) {
 		if weights[i] == 0 {
 			continue
 		}
-		w := &routev3.WeightedCluster_ClusterWeight{Name: ClusterName(c, c.Targets[next.Resolver.Target]), Weight: u32(weights[i])}
+		w := &routev3.WeightedCluster_ClusterWeight{Name: ClusterName(c, c.Targets[next.Resolver.Target]),
+			Weight: u32(weights[i])}
 		if d := s.Definition; d != nil {
 			w.RequestHeadersToAdd, w.RequestHeadersToRemove = modify(d.RequestHeaders)
 			w.ResponseHeadersToAdd, w.ResponseHeadersToRemove = modify(d.ResponseHeaders)
@@ -263,7 +266,8 @@ func modify(v *entry.HeaderModifiers) (add []*corev3.HeaderValueOption, remove [
 	}
 	each := func(m map[string]string, action corev3.HeaderValueOption_HeaderAppendAction) {
 		for _, name := range slices.Sorted(maps.Keys(m)) {
-			add = append(add, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: m[name]}, AppendAction: action})
+			add = append(add, &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: m[name]},
+				AppendAction: action})
 		}
 	}
 	each(v.Add, corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)
@@ -280,13 +284,19 @@ func hashPolicies(v *entry.LoadBalancer) []*routev3.RouteAction_HashPolicy {
 		m := &routev3.RouteAction_HashPolicy{Terminal: h.Terminal}
 		switch {
 		case h.SourceIP:
-			m.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{ConnectionProperties: &routev3.RouteAction_HashPolicy_ConnectionProperties{SourceIp: true}}
+			m.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{
+				ConnectionProperties: &routev3.RouteAction_HashPolicy_ConnectionProperties{SourceIp: true},
+			}
 		case h.Field == "header":
-			m.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: h.FieldValue}}
+			m.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{
+				Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: h.FieldValue},
+			}
 		case h.Field == "cookie":
 			m.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{Cookie: hashCookie(&h)}
 		case h.Field == "query_parameter":
-			m.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{QueryParameter: &routev3.RouteAction_HashPolicy_QueryParameter{Name: h.FieldValue}}
+			m.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{
+				QueryParameter: &routev3.RouteAction_HashPolicy_QueryParameter{Name: h.FieldValue},
+			}
 		default:
 			continue
 		}

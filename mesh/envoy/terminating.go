@@ -58,10 +58,12 @@ func TerminatingListener(v *Gateway) (*mesh.Resource, error) {
 			TransportSocket: p.downstreamTLS(LeafSecretOf(s.Service), v.TLS, alpn(s.Protocol))}
 		if entry.IsHTTP(s.Protocol) {
 			h := p.guarded(s.Stat, s.Protocol, RulesOf(mesh.HTTPRules, s.Service), v.HTTP, v.Logs, v.Tracing)
-			h.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: s.Cluster, ConfigSource: overADS()}}
+			h.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: s.Cluster,
+				ConfigSource: overADS()}}
 			chain.Filters = []*listenerv3.Filter{p.filter(managerName, h)}
 		} else {
-			chain.Filters = []*listenerv3.Filter{networkRules(RulesOf(mesh.NetworkRules, s.Service)), p.tcpProxy(s.Stat, s.Cluster, v.Logs, 0)}
+			chain.Filters = []*listenerv3.Filter{networkRules(RulesOf(mesh.NetworkRules, s.Service)),
+				p.tcpProxy(s.Stat, s.Cluster, v.Logs, 0)}
 		}
 		m.FilterChains = append(m.FilterChains, chain)
 	}
@@ -72,17 +74,20 @@ func TerminatingListener(v *Gateway) (*mesh.Resource, error) {
 // byName is a listener that chooses by the name that TLS asks for.
 func (p *packer) byName(v *Gateway) (*listenerv3.Listener, error) {
 	name := v.Bind.name(v.Label)
-	address, err := bindAddress("the gateway's Address (or Proxy.Config.bind_address)", v.Bind.Address, "Port", v.Bind.Port, v.Bind.Socket, v.Bind.Mode)
+	address, err := bindAddress("the gateway's Address (or Proxy.Config.bind_address)", v.Bind.Address, "Port",
+		v.Bind.Port, v.Bind.Socket, v.Bind.Mode)
 	if err != nil {
 		return nil, named(mesh.TypeListener, name, err)
 	}
-	return &listenerv3.Listener{Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_UNSPECIFIED, AccessLog: p.listenerLogs(v.Logs),
+	return &listenerv3.Listener{Name: name, Address: address, TrafficDirection: corev3.TrafficDirection_UNSPECIFIED,
+		AccessLog:       p.listenerLogs(v.Logs),
 		ListenerFilters: []*listenerv3.ListenerFilter{p.tlsInspector()}}, nil
 }
 
 // tlsInspector finds out what TLS asks for before a filter chain is chosen.
 func (p *packer) tlsInspector() *listenerv3.ListenerFilter {
-	return &listenerv3.ListenerFilter{Name: "envoy.filters.listener.tls_inspector", ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: p.any(&tlsinspectorv3.TlsInspector{})}}
+	return &listenerv3.ListenerFilter{Name: "envoy.filters.listener.tls_inspector",
+		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: p.any(&tlsinspectorv3.TlsInspector{})}}
 }
 
 // nobody ends connections that ask for a name that is not served. It is there also where no name is, so that the
@@ -113,7 +118,8 @@ type External struct {
 // ExternalCluster is the cluster of instances outside of the mesh.
 func ExternalCluster(v *External) (*mesh.Resource, error) {
 	var p packer
-	m := &clusterv3.Cluster{Name: v.Name, ConnectTimeout: duration(v.ConnectTimeout), CommonLbConfig: noPanic(), OutlierDetection: &clusterv3.OutlierDetection{}}
+	m := &clusterv3.Cluster{Name: v.Name, ConnectTimeout: duration(v.ConnectTimeout), CommonLbConfig: noPanic(),
+		OutlierDetection: &clusterv3.OutlierDetection{}}
 	if len(v.Named) == 0 {
 		m.ClusterDiscoveryType, m.EdsClusterConfig = discovery(clusterv3.Cluster_EDS), eds(&Upstream{})
 	} else {
@@ -129,7 +135,8 @@ func ExternalCluster(v *External) (*mesh.Resource, error) {
 			}
 		}
 		m.DnsLookupFamily = clusterv3.Cluster_V4_PREFERRED
-		m.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: v.Name, Endpoints: []*endpointv3.LocalityLbEndpoints{{}}}
+		m.LoadAssignment = &endpointv3.ClusterLoadAssignment{ClusterName: v.Name,
+			Endpoints: []*endpointv3.LocalityLbEndpoints{{}}}
 		for i := range list {
 			e := &list[i]
 			address, err := addressOf("Address", e.Address, "Port", int(e.Port), "", 0)
@@ -161,7 +168,9 @@ func (p *packer) originTLS(v *External) *corev3.TransportSocket {
 		valid.MatchTypedSubjectAltNames = []*tlsv3.SubjectAltNameMatcher{{SanType: tlsv3.SubjectAltNameMatcher_DNS,
 			Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: v.SNI}}}}
 	}
-	common := &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: valid}}
+	common := &tlsv3.CommonTlsContext{
+		ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: valid},
+	}
 	if isHTTP2(v.Protocol) {
 		common.AlpnProtocols = []string{"h2"}
 	}
@@ -180,7 +189,8 @@ func ExternalRoutes(cluster string, balancer *entry.LoadBalancer, rewrite bool) 
 		action.HostRewriteSpecifier = &routev3.RouteAction_AutoHostRewrite{AutoHostRewrite: truth(true)}
 	}
 	return encode(mesh.TypeRoute, cluster, &routev3.RouteConfiguration{Name: cluster, ValidateClusters: truth(false),
-		VirtualHosts: []*routev3.VirtualHost{{Name: cluster, Domains: []string{"*"}, Routes: []*routev3.Route{{Match: prefix("/"), Action: &routev3.Route_Route{Route: action}}}}}})
+		VirtualHosts: []*routev3.VirtualHost{{Name: cluster, Domains: []string{"*"},
+			Routes: []*routev3.Route{{Match: prefix("/"), Action: &routev3.Route_Route{Route: action}}}}}})
 }
 
 // Renamed is an extension's configuration under another name, with the time of the one that it was.

@@ -32,8 +32,9 @@ func Certificate(name, certPEM, keyPEM string) (*mesh.Resource, error) {
 	if certPEM == "" || keyPEM == "" {
 		return nil, errkind.Errorf(errkind.Invalid, "secret %q: certificate and key are required", name)
 	}
-	return encode(mesh.TypeSecret, name, &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
-		CertificateChain: inline(certPEM), PrivateKey: inline(keyPEM)}}})
+	return encode(mesh.TypeSecret, name, &tlsv3.Secret{Name: name,
+		Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
+			CertificateChain: inline(certPEM), PrivateKey: inline(keyPEM)}}})
 }
 
 // Roots is what certificates of the mesh are verified with.
@@ -58,7 +59,8 @@ func inline(s string) *corev3.DataSource {
 
 // overADS says that a resource comes on the stream that all others come on.
 func overADS() *corev3.ConfigSource {
-	return &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3, ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
+	return &corev3.ConfigSource{ResourceApiVersion: corev3.ApiVersion_V3,
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
 }
 
 func secret(name string) *tlsv3.SdsSecretConfig {
@@ -66,7 +68,8 @@ func secret(name string) *tlsv3.SdsSecretConfig {
 }
 
 var tlsVersions = map[string]tlsv3.TlsParameters_TlsProtocol{
-	"TLS_AUTO": tlsv3.TlsParameters_TLS_AUTO, "TLSv1_0": tlsv3.TlsParameters_TLSv1_0, "TLSv1_1": tlsv3.TlsParameters_TLSv1_1,
+	"TLS_AUTO": tlsv3.TlsParameters_TLS_AUTO, "TLSv1_0": tlsv3.TlsParameters_TLSv1_0,
+	"TLSv1_1": tlsv3.TlsParameters_TLSv1_1,
 	"TLSv1_2": tlsv3.TlsParameters_TLSv1_2, "TLSv1_3": tlsv3.TlsParameters_TLSv1_3,
 }
 
@@ -74,19 +77,25 @@ func tlsParameters(d *entry.TLSDirection) *tlsv3.TlsParameters {
 	if d == nil {
 		return &tlsv3.TlsParameters{}
 	}
-	return &tlsv3.TlsParameters{TlsMinimumProtocolVersion: tlsVersions[d.TLSMinVersion], TlsMaximumProtocolVersion: tlsVersions[d.TLSMaxVersion],
-		CipherSuites: cipherSuites(d.CipherSuites)}
+	return &tlsv3.TlsParameters{TlsMinimumProtocolVersion: tlsVersions[d.TLSMinVersion],
+		TlsMaximumProtocolVersion: tlsVersions[d.TLSMaxVersion],
+		CipherSuites:              cipherSuites(d.CipherSuites)}
 }
 
 // cipherNames are Envoy's names of the suites that config entries name as Go does.
 var cipherNames = map[string]string{
-	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
-	"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
-	"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
-	"TLS_RSA_WITH_AES_128_GCM_SHA256": "AES128-GCM-SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
-	"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
-	"TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
-	"TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384", "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
+	"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256":       "ECDHE-ECDSA-AES128-GCM-SHA256",
+	"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+	"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256":         "ECDHE-RSA-AES128-GCM-SHA256",
+	"TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256":   "ECDHE-RSA-CHACHA20-POLY1305",
+	"TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA":          "ECDHE-ECDSA-AES128-SHA",
+	"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA":            "ECDHE-RSA-AES128-SHA",
+	"TLS_RSA_WITH_AES_128_GCM_SHA256":               "AES128-GCM-SHA256", "TLS_RSA_WITH_AES_128_CBC_SHA": "AES128-SHA",
+	"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+	"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384":   "ECDHE-RSA-AES256-GCM-SHA384",
+	"TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA":    "ECDHE-ECDSA-AES256-SHA",
+	"TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA":      "ECDHE-RSA-AES256-SHA",
+	"TLS_RSA_WITH_AES_256_GCM_SHA384":         "AES256-GCM-SHA384", "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
 }
 
 func cipherSuites(list []string) []string {
@@ -108,21 +117,28 @@ func (p *packer) upstreamTLS(sni string, names []string, params *entry.TLSDirect
 	}
 	return p.socket(&tlsv3.UpstreamTlsContext{Sni: sni, CommonTlsContext: &tlsv3.CommonTlsContext{
 		TlsParams: tlsParameters(params), TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{secret(LeafSecret)},
-		ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
-			DefaultValidationContext: &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: match}, ValidationContextSdsSecretConfig: secret(RootsSecret)}}}})
+		ValidationContextType: &tlsv3.CommonTlsContext_CombinedValidationContext{
+			CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+				DefaultValidationContext:         &tlsv3.CertificateValidationContext{MatchTypedSubjectAltNames: match},
+				ValidationContextSdsSecretConfig: secret(RootsSecret)}}}})
 }
 
 // downstreamTLS lets in who has a certificate of the mesh.
 func (p *packer) downstreamTLS(leaf string, params *entry.TLSDirection, alpn []string) *corev3.TransportSocket {
-	return p.socket(&tlsv3.DownstreamTlsContext{RequireClientCertificate: truth(true), CommonTlsContext: &tlsv3.CommonTlsContext{
-		TlsParams: tlsParameters(params), AlpnProtocols: alpn, TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{secret(leaf)},
-		ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{ValidationContextSdsSecretConfig: secret(RootsSecret)}}})
+	return p.socket(&tlsv3.DownstreamTlsContext{RequireClientCertificate: truth(true),
+		CommonTlsContext: &tlsv3.CommonTlsContext{
+			TlsParams: tlsParameters(params), AlpnProtocols: alpn,
+			TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{secret(leaf)},
+			ValidationContextType: &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{
+				ValidationContextSdsSecretConfig: secret(RootsSecret),
+			}}})
 }
 
 // serverTLS is for clients outside of the mesh, which have no certificate of it.
 func (p *packer) serverTLS(params *entry.TLSDirection, alpn []string) *corev3.TransportSocket {
 	return p.socket(&tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
-		TlsParams: tlsParameters(params), AlpnProtocols: alpn, TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{secret(LeafSecret)}}})
+		TlsParams: tlsParameters(params), AlpnProtocols: alpn,
+		TlsCertificateSdsSecretConfigs: []*tlsv3.SdsSecretConfig{secret(LeafSecret)}}})
 }
 
 func (p *packer) socket(m message) *corev3.TransportSocket {

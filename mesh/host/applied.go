@@ -87,7 +87,8 @@ func (s *Stream) Applied(r Report) {
 		for _, res := range r.Resources[:min(len(r.Resources), refusalNames)] {
 			a.refusal.Resources = append(a.refusal.Resources, res.Name)
 		}
-		s.h.cfg.Logger.Warn("a proxy refused its configuration", "proxy", s.m.key.id, "node", s.m.key.node, "type", r.Type.String(), "resources", a.refusal.Resources, "words", r.Refused)
+		s.h.cfg.Logger.Warn("a proxy refused its configuration", "proxy", s.m.key.id, "node", s.m.key.node, "type",
+			r.Type.String(), "resources", a.refusal.Resources, "words", r.Refused)
 		return
 	}
 	for _, res := range r.Resources {

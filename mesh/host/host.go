@@ -112,7 +112,8 @@ func New(cfg Config) (*Host, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	h := &Host{cfg: cfg, cache: proxy.NewCache(), proxies: map[key]*member{}, subjects: map[subjectKey]*subject{}, suspects: map[string]bool{}}
+	h := &Host{cfg: cfg, cache: proxy.NewCache(), proxies: map[key]*member{}, subjects: map[subjectKey]*subject{},
+		suspects: map[string]bool{}}
 	h.meters = newMeters(h, cfg.Metrics)
 	return h, nil
 }
@@ -241,7 +242,8 @@ func (h *Host) sweep() {
 }
 
 // checkRights ends the proxies whose tokens have lost their right: all tokens', or only some, as ask knows them.
-func (h *Host) checkRights(ctx context.Context, only map[string]bool, ask func(context.Context, string) (*acl.Grant, error)) {
+func (h *Host) checkRights(ctx context.Context, only map[string]bool,
+	ask func(context.Context, string) (*acl.Grant, error)) {
 	if ask == nil {
 		return
 	}
@@ -261,7 +263,8 @@ func (h *Host) checkRights(ctx context.Context, only map[string]bool, ask func(c
 		var w work
 		h.mu.Lock()
 		for _, m := range list {
-			if h.proxies[m.key] == m && (err != nil || m.grant != grant && grant.Check(acl.Service, m.proxy.Registration().Service(), acl.Write) != nil) {
+			if h.proxies[m.key] == m && (err != nil || m.grant != grant && grant.Check(acl.Service,
+				m.proxy.Registration().Service(), acl.Write) != nil) {
 				h.cfg.Logger.Info("a proxy's token lost its right", "proxy", m.key.id, "node", m.key.node)
 				h.endLocked(m, &w)
 			}

@@ -45,12 +45,14 @@ type following struct {
 }
 
 func newServers(t *testing.T) *servers {
-	return &servers{t: t, follows: map[string]int{}, open: map[string][]*following{}, instances: map[string][]mesh.Endpoint{},
-		denied: map[string]bool{}, held: map[string]bool{}}
+	return &servers{t: t, follows: map[string]int{}, open: map[string][]*following{},
+		instances: map[string][]mesh.Endpoint{},
+		denied:    map[string]bool{}, held: map[string]bool{}}
 }
 
 func (s *servers) value(subject string) feed.Value {
-	m := &mesh.Maker{Datacenter: "dc1", TrustDomain: "td.consul", Get: func(_, _ string) entry.Entry { return nil }, DefaultAllow: true}
+	m := &mesh.Maker{Datacenter: "dc1", TrustDomain: "td.consul", Get: func(_, _ string) entry.Entry { return nil },
+		DefaultAllow: true}
 	parsed, err := mesh.ParseSubject(subject)
 	if err != nil {
 		s.t.Error(err)
@@ -59,7 +61,8 @@ func (s *servers) value(subject string) feed.Value {
 	v := feed.Value{Index: s.index, At: time.Now()}
 	switch parsed.Kind {
 	case mesh.SubjectRoots:
-		v.Body, err = (&mesh.Roots{TrustDomain: "td.consul", ActiveID: "a", List: []mesh.Root{{ID: "a", PEM: "pem", Active: true}}}).Encode()
+		v.Body, err = (&mesh.Roots{TrustDomain: "td.consul", ActiveID: "a",
+			List: []mesh.Root{{ID: "a", PEM: "pem", Active: true}}}).Encode()
 	case mesh.SubjectUpstream:
 		v.Body, err = m.Upstream(parsed).Encode()
 	case mesh.SubjectService:
@@ -222,8 +225,10 @@ func sidecar(id, service string, port int, upstreams ...string) *catalog.Service
 	for i, u := range upstreams {
 		list = append(list, fmt.Sprintf(`{"DestinationName":%q,"LocalBindPort":%d}`, u, 9000+i))
 	}
-	return &catalog.Service{Node: "n1", Kind: catalog.KindConnectProxy, ID: id, Name: id, Address: "127.0.0.1", Port: port, ProxyDestination: service,
-		Proxy: fmt.Appendf(nil, `{"DestinationServiceName":%q,"LocalServicePort":8080,"Upstreams":[%s]}`, service, strings.Join(list, ","))}
+	return &catalog.Service{Node: "n1", Kind: catalog.KindConnectProxy, ID: id, Name: id, Address: "127.0.0.1", Port: port,
+		ProxyDestination: service,
+		Proxy: fmt.Appendf(nil, `{"DestinationServiceName":%q,"LocalServicePort":8080,"Upstreams":[%s]}`, service,
+			strings.Join(list, ","))}
 }
 
 type rig struct {
@@ -288,7 +293,8 @@ const apiEndpoints = "endpoints/dc1/api/"
 
 // TestOneFollowServesAll: what proxies share is followed once and decoded once, and wakes each of them.
 func TestOneFollowServesAll(t *testing.T) {
-	r := newRig(t, nil, sidecar("web-1", "web", 21000, "api"), sidecar("web-2", "web", 21001, "api"), sidecar("shop", "shop", 21002, "api"))
+	r := newRig(t, nil, sidecar("web-1", "web", 21000, "api"), sidecar("web-2", "web", 21001, "api"),
+		sidecar("shop", "shop", 21002, "api"))
 	list := []*stream{r.bound("web-1", ""), r.bound("web-2", ""), r.bound("shop", "")}
 	for subject, n := range r.srv.follows {
 		if n != 1 {
@@ -367,7 +373,8 @@ func TestGrace(t *testing.T) {
 func TestRightEndsWithItsSubjects(t *testing.T) {
 	stale := &tokens{by: map[string]*acl.Grant{"web": rules(`service "web" { policy = "write" }`)}}
 	now := &tokens{by: map[string]*acl.Grant{"web": rules(`service "web" { policy = "write" }`)}}
-	r := newRig(t, func(c *Config) { c.Grant, c.Ask, c.Recheck = stale.Grant, now.Grant, time.Hour }, sidecar("web", "web", 21000, "db"))
+	r := newRig(t, func(c *Config) { c.Grant, c.Ask, c.Recheck = stale.Grant, now.Grant, time.Hour },
+		sidecar("web", "web", 21000, "db"))
 	s := r.bound("web", "web")
 	var upstream string
 	r.srv.mu.Lock()
@@ -391,8 +398,10 @@ func TestRightEndsWithItsSubjects(t *testing.T) {
 
 // TestRefused: tokens without the right, unknown ids and what is no proxy are told so.
 func TestRefused(t *testing.T) {
-	grants := &tokens{by: map[string]*acl.Grant{"web": rules(`service "web" { policy = "write" }`), "read": rules(`service_prefix "" { policy = "read" }`)}}
-	r := newRig(t, func(c *Config) { c.Grant = grants.Grant; c.MaxProxies = 1 }, sidecar("web", "web", 21000), sidecar("api", "api", 21001),
+	grants := &tokens{by: map[string]*acl.Grant{"web": rules(`service "web" { policy = "write" }`),
+		"read": rules(`service_prefix "" { policy = "read" }`)}}
+	r := newRig(t, func(c *Config) { c.Grant = grants.Grant; c.MaxProxies = 1 }, sidecar("web", "web", 21000),
+		sidecar("api", "api", 21001),
 		&catalog.Service{Node: "n1", ID: "plain", Name: "plain"})
 	for _, c := range []struct {
 		id, token string
@@ -400,7 +409,8 @@ func TestRefused(t *testing.T) {
 		noToken   bool
 	}{
 		{"web", "", errkind.Denied, true}, {"web", "unknown", errkind.Denied, true}, {"web", "read", errkind.Denied, false},
-		{"api", "web", errkind.Denied, false}, {"none", "web", errkind.NotFound, false}, {"plain", "web", errkind.Invalid, false}, {"", "web", errkind.Invalid, false},
+		{"api", "web", errkind.Denied, false}, {"none", "web", errkind.NotFound, false},
+		{"plain", "web", errkind.Invalid, false}, {"", "web", errkind.Invalid, false},
 	} {
 		if _, err := r.open(c.id, c.token); errkind.Of(err) != c.kind || errors.Is(err, ErrNoToken) != c.noToken {
 			t.Errorf("%s with %q: %v", c.id, c.token, err)
@@ -440,7 +450,8 @@ func TestWaiting(t *testing.T) {
 	r.srv.held["roots"] = true
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := r.host.Open(ctx, Claim{ID: "web"}, ""); errkind.Of(err) != errkind.Unavailable || !strings.Contains(err.Error(), "roots") {
+	if _, err := r.host.Open(ctx, Claim{ID: "web"}, ""); errkind.Of(err) != errkind.Unavailable ||
+		!strings.Contains(err.Error(), "roots") {
 		t.Errorf("opened: %v", err)
 	}
 	if got, _ := r.host.Proxy("", "web"); got.State != StateWaiting || len(got.Missing) != 1 {
@@ -452,7 +463,8 @@ func TestWaiting(t *testing.T) {
 
 // TestStatus: what was acknowledged, what is outstanding and what was refused.
 func TestStatus(t *testing.T) {
-	r := newRig(t, nil, sidecar("web", "web", 21000, "api"), sidecar("idle", "idle", 21001), &catalog.Service{Node: "n1", ID: "plain", Name: "plain"})
+	r := newRig(t, nil, sidecar("web", "web", 21000, "api"), sidecar("idle", "idle", 21001),
+		&catalog.Service{Node: "n1", ID: "plain", Name: "plain"})
 	s := r.bound("web", "")
 	state := func(want string) Status {
 		t.Helper()
@@ -466,7 +478,8 @@ func TestStatus(t *testing.T) {
 	for _, kind := range mesh.Every {
 		s.Applied(Report{Type: kind, Resources: s.Set(kind).All(), Sent: time.Now(), Answered: time.Now()})
 	}
-	if got := state(StateSynced); got.Envoy != "1.40.0" || got.Pending != 0 || got.Resources == 0 || len(got.Details) != got.Resources || len(got.Upstreams) != 1 {
+	if got := state(StateSynced); got.Envoy != "1.40.0" || got.Pending != 0 || got.Resources == 0 ||
+		len(got.Details) != got.Resources || len(got.Upstreams) != 1 {
 		t.Errorf("%+v", got)
 	}
 	r.srv.mu.Lock()
@@ -476,12 +489,15 @@ func TestStatus(t *testing.T) {
 	if got := state(StatePending); got.Pending != 1 {
 		t.Errorf("%+v", got)
 	}
-	s.Applied(Report{Type: mesh.TypeEndpoints, Resources: s.Set(mesh.TypeEndpoints).All(), Refused: "no such thing", Sent: time.Now(), Answered: time.Now()})
-	if got := state(StateRefused); got.Refused != 1 || got.Refusal.Words != "no such thing" || len(got.Refusal.Resources) != 1 {
+	s.Applied(Report{Type: mesh.TypeEndpoints, Resources: s.Set(mesh.TypeEndpoints).All(), Refused: "no such thing",
+		Sent: time.Now(), Answered: time.Now()})
+	if got := state(StateRefused); got.Refused != 1 || got.Refusal.Words != "no such thing" ||
+		len(got.Refusal.Resources) != 1 {
 		t.Errorf("%+v", got)
 	}
 	list := r.host.Status()
-	if len(list) != 2 || list[0].ID != "idle" || list[0].State != StateDisconnected || list[1].ID != "web" || list[1].Details != nil {
+	if len(list) != 2 || list[0].ID != "idle" || list[0].State != StateDisconnected || list[1].ID != "web" ||
+		list[1].Details != nil {
 		t.Errorf("%+v", list)
 	}
 	if _, ok := r.host.Proxy("", "plain"); ok {

@@ -20,7 +20,8 @@ type meters struct {
 }
 
 func newMeters(h *Host, r *telemetry.Registry) meters {
-	m := meters{decoded: r.Counter("mesh.host.values"), undecodable: r.Counter("mesh.host.unreadable"), received: r.Timing("mesh.received")}
+	m := meters{decoded: r.Counter("mesh.host.values"), undecodable: r.Counter("mesh.host.unreadable"),
+		received: r.Timing("mesh.received")}
 	m.costs = r.Stages("mesh", "change")
 	for _, t := range mesh.Every {
 		m.refused[t] = r.Counter("mesh.refused", "type", t.String())

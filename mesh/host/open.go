@@ -57,7 +57,8 @@ func (h *Host) Open(ctx context.Context, c Claim, token string) (*Stream, error)
 	}
 	svc := h.cfg.Directory.Find(c.Node, c.ID)
 	if svc == nil {
-		return nil, errkind.Errorf(errkind.NotFound, "no proxy %q is registered on node %q: register it first, and give its ID as node.id", c.ID, c.Node)
+		return nil, errkind.Errorf(errkind.NotFound,
+			"no proxy %q is registered on node %q: register it first, and give its ID as node.id", c.ID, c.Node)
 	}
 	reg, err := proxy.ReadRegistration(svc)
 	if err != nil {
@@ -72,7 +73,8 @@ func (h *Host) Open(ctx context.Context, c Claim, token string) (*Stream, error)
 }
 
 // await joins the member and waits until it is ready.
-func (h *Host) await(ctx context.Context, k key, grant *acl.Grant, svc *catalog.Service, reg *proxy.Registration, version string) (*Stream, error) {
+func (h *Host) await(ctx context.Context, k key, grant *acl.Grant, svc *catalog.Service, reg *proxy.Registration,
+	version string) (*Stream, error) {
 	m, err := h.enter(k, grant, svc, reg)
 	if err != nil {
 		return nil, err
@@ -91,7 +93,9 @@ func (h *Host) await(ctx context.Context, k key, grant *acl.Grant, svc *catalog.
 	case m.ended:
 		return nil, errkind.Errorf(errkind.Unavailable, "the registration of %q changed while it was opened: try again", k.id)
 	case m.sets.Load() == nil:
-		return nil, errkind.Errorf(errkind.Unavailable, "the servers have not yet told what %q needs (%d values missing, first %q)", k.id, len(m.proxy.Missing()), first(m.proxy.Missing()))
+		return nil, errkind.Errorf(errkind.Unavailable,
+			"the servers have not yet told what %q needs (%d values missing, first %q)", k.id, len(m.proxy.Missing()),
+			first(m.proxy.Missing()))
 	}
 	return &Stream{h: h, m: m, version: version}, nil
 }
@@ -114,9 +118,11 @@ func (h *Host) enter(k key, grant *acl.Grant, svc *catalog.Service, reg *proxy.R
 		return nil, errkind.New(errkind.Unavailable, "this process stops")
 	case m == nil && len(h.proxies) >= h.cfg.MaxProxies:
 		h.mu.Unlock()
-		return nil, errkind.Errorf(errkind.Overloaded, "this host keeps %d proxies already: the most that it takes", h.cfg.MaxProxies)
+		return nil, errkind.Errorf(errkind.Overloaded, "this host keeps %d proxies already: the most that it takes",
+			h.cfg.MaxProxies)
 	case m == nil:
-		m = &member{key: k, service: svc, proxy: *proxy.New(reg, h.cfg.Datacenter, h.cache), ready: make(chan struct{}), done: make(chan struct{})}
+		m = &member{key: k, service: svc, proxy: *proxy.New(reg, h.cfg.Datacenter, h.cache), ready: make(chan struct{}),
+			done: make(chan struct{})}
 		h.proxies[k] = m
 		h.deltaLocked(m, proxy.Delta{Follow: m.proxy.Follows()}, &w)
 	}

@@ -99,7 +99,8 @@ func unopened(svc *catalog.Service) (Status, bool) {
 	if err != nil {
 		return Status{}, false
 	}
-	return Status{Node: svc.Node, ID: svc.ID, Kind: svc.Kind, Service: reg.Service(), State: StateDisconnected, Upstreams: upstreams(reg)}, true
+	return Status{Node: svc.Node, ID: svc.ID, Kind: svc.Kind, Service: reg.Service(), State: StateDisconnected,
+		Upstreams: upstreams(reg)}, true
 }
 
 func upstreams(reg *proxy.Registration) []string {
@@ -134,8 +135,9 @@ func (h *Host) status(m *member, details bool) Status {
 	now := h.cfg.Clock.Now()
 	h.mu.Lock()
 	reg := m.proxy.Registration()
-	s := Status{Node: m.key.node, ID: m.key.id, Kind: reg.Kind, Service: reg.Service(), Streams: len(m.streams), Upstreams: upstreams(reg),
-		Missing: slices.Clone(m.proxy.Missing()), Problems: slices.Clone(m.proxy.Problems())}
+	s := Status{Node: m.key.node, ID: m.key.id, Kind: reg.Kind, Service: reg.Service(), Streams: len(m.streams),
+		Upstreams: upstreams(reg),
+		Missing:   slices.Clone(m.proxy.Missing()), Problems: slices.Clone(m.proxy.Problems())}
 	h.mu.Unlock()
 	sets := m.sets.Load()
 	a := &m.applied
@@ -187,7 +189,8 @@ func (a *applied) resourceLocked(r *mesh.Resource) Resource {
 	if at, found := slices.BinarySearchFunc(a.list, r, compareTaken); found {
 		t := a.list[at]
 		d.Applied, d.AppliedAt = t.resource.Version, time.Unix(0, t.at)
-		if took := d.AppliedAt.Sub(r.Changed); t.resource.Version == r.Version && !r.Changed.IsZero() && took >= 0 && took < newsAge {
+		if took := d.AppliedAt.Sub(r.Changed); t.resource.Version == r.Version && !r.Changed.IsZero() && took >= 0 &&
+			took < newsAge {
 			millis := float64(took.Microseconds()) / 1000
 			d.TookMillis = &millis
 		}

@@ -102,7 +102,8 @@ func (h *Host) refusedLocked(m *member, s *subject, w *work) bool {
 		return false
 	}
 	switch {
-	case s.kind == mesh.SubjectService, s.kind == mesh.SubjectRules && s.key.text == m.proxy.RulesSubject(), s.key.text == proxy.LeafSubject:
+	case s.kind == mesh.SubjectService, s.kind == mesh.SubjectRules && s.key.text == m.proxy.RulesSubject(),
+		s.key.text == proxy.LeafSubject:
 	default:
 		return false
 	}
@@ -122,7 +123,8 @@ func (h *Host) follow(s *subject) {
 	failed := func(err error) { h.failed(s, err) }
 	var stop func()
 	if s.key.service != "" {
-		stop = h.cfg.Leaves.FollowSubject(leaf.Service(s.key.service), s.key.token, func(l leaf.Leaf) { h.setLeaf(s, l) }, failed)
+		stop = h.cfg.Leaves.FollowSubject(leaf.Service(s.key.service), s.key.token, func(l leaf.Leaf) { h.setLeaf(s, l) },
+			failed)
 	} else {
 		stop = h.cfg.Follower.Follow(s.key.text, s.key.token, func(v feed.Value) { h.set(s, v) }, failed)
 	}

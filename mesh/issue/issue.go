@@ -93,7 +93,8 @@ func New(cfg Config) *Issuer {
 	}
 	i := &Issuer{cfg: cfg, cores: limit.NewGate(limit.GateConfig{Name: "certificate signing", Slots: cfg.Workers,
 		MaxWaiting: cfg.MaxWaiting, MaxPerKey: min(maxPerNode, cfg.MaxWaiting), MaxWait: maxWait, Clock: cfg.Clock}),
-		signed: cfg.Metrics.Counter("mesh.ca.signed"), refused: cfg.Metrics.Counter("mesh.ca.refused"), took: cfg.Metrics.Timing("mesh.ca.sign")}
+		signed: cfg.Metrics.Counter("mesh.ca.signed"), refused: cfg.Metrics.Counter("mesh.ca.refused"),
+		took: cfg.Metrics.Timing("mesh.ca.sign")}
 	cfg.Metrics.GaugeFunc("mesh.ca.waiting", func() float64 { return float64(i.cores.Stats().Waiting) })
 	return i
 }
@@ -211,11 +212,13 @@ func (i *Issuer) judge(ctx context.Context, r Request, id ca.ID, trustDomain str
 	case !strings.EqualFold(id.TrustDomain, trustDomain):
 		return errkind.Errorf(errkind.Invalid, "CSR: is for the trust domain %s, this one is %s", id.TrustDomain, trustDomain)
 	case id.Datacenter != i.cfg.Datacenter:
-		return errkind.Errorf(errkind.Invalid, "CSR: is for the datacenter %s, this one is %s", id.Datacenter, i.cfg.Datacenter)
+		return errkind.Errorf(errkind.Invalid, "CSR: is for the datacenter %s, this one is %s", id.Datacenter,
+			i.cfg.Datacenter)
 	}
 	if r.Judged != nil {
 		if id != *r.Judged {
-			return errkind.New(errkind.Denied, "Permission denied: the request is for "+id.URI().String()+", not "+r.Judged.URI().String())
+			return errkind.New(errkind.Denied, "Permission denied: the request is for "+id.URI().String()+", not "+
+				r.Judged.URI().String())
 		}
 		return nil
 	}
@@ -243,5 +246,6 @@ func Rights(g *acl.Grant, id ca.ID) error {
 	case ca.MeshGatewayID:
 		return g.Check(acl.Mesh, "", acl.Write)
 	}
-	return errkind.New(errkind.Denied, "Permission denied: certificates with the identity "+id.URI().String()+" are not issued on request")
+	return errkind.New(errkind.Denied, "Permission denied: certificates with the identity "+id.URI().String()+
+		" are not issued on request")
 }

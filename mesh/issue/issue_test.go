@@ -49,7 +49,8 @@ func (s *store) SetRecords(_ context.Context, ops ...catalog.RecordOp) (catalog.
 func founded(t testing.TB, config string) *store {
 	t.Helper()
 	s := &store{st: catalog.Empty()}
-	op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey, Value: []byte(strings.TrimSuffix(domain, ".consul"))}}
+	op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordSystem,
+		Key: catalog.ClusterIDKey, Value: []byte(strings.TrimSuffix(domain, ".consul"))}}
 	if _, ok, err := s.SetRecords(t.Context(), op); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
@@ -63,7 +64,8 @@ func founded(t testing.TB, config string) *store {
 
 func (s *store) configure(t testing.TB, config string) {
 	t.Helper()
-	if err := ca.New(s, time.Now, nil).SetConfiguration(t.Context(), []byte(`{"Provider":"consul","Config":`+config+`}`)); err != nil {
+	if err := ca.New(s, time.Now, nil).SetConfiguration(t.Context(),
+		[]byte(`{"Provider":"consul","Config":`+config+`}`)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -105,7 +107,8 @@ func TestSignsAndTravels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if life := got.ValidBefore.Sub(got.ValidAfter); got.RootID != root.ID || got.Index != s.State().Index() || life < 2*time.Hour || life > 2*time.Hour+2*time.Minute {
+	if life := got.ValidBefore.Sub(got.ValidAfter); got.RootID != root.ID || got.Index != s.State().Index() ||
+		life < 2*time.Hour || life > 2*time.Hour+2*time.Minute {
 		t.Errorf("issued %+v for %s", got, life)
 	}
 	if again, err := ReadRequest(req.AppendPack(nil)); err != nil || again != req {
@@ -126,7 +129,8 @@ func TestSignsAndTravels(t *testing.T) {
 
 func TestNoAuthorityYet(t *testing.T) {
 	s := &store{st: catalog.Empty()}
-	if _, err := s.issuer(nil).Sign(t.Context(), "n1", Request{CSR: request(t, web())}); !errkind.Is(err, errkind.Unavailable) {
+	if _, err := s.issuer(nil).Sign(t.Context(), "n1", Request{CSR: request(t, web())}); !errkind.Is(err,
+		errkind.Unavailable) {
 		t.Errorf("without an authority: %v", err)
 	}
 }
@@ -145,7 +149,8 @@ func TestRightsToIdentities(t *testing.T) {
 	id := func(kind ca.IDKind, name string) ca.ID {
 		return ca.ID{Kind: kind, TrustDomain: domain, Datacenter: "dc1", Name: name}
 	}
-	const all = `operator = "write" acl = "write" mesh = "write" service_prefix "" { policy = "write" } node_prefix "" { policy = "write" } agent_prefix "" { policy = "write" }`
+	const all = `operator = "write" acl = "write" mesh = "write" service_prefix "" { policy = "write" } node_prefix "" ` +
+		`{ policy = "write" } agent_prefix "" { policy = "write" }`
 	const none = errkind.Kind(255)
 	for _, c := range []struct {
 		id    ca.ID
@@ -210,7 +215,8 @@ func TestHostileRequests(t *testing.T) {
 func TestNamesOfAgents(t *testing.T) {
 	i := founded(t, `{}`).issuer(nil)
 	agent := ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "n1"}
-	for name, want := range map[string]bool{"localhost": true, "n1.example": true, "server.dc1.consul": false, "SERVER.dc1.consul": false, "*.example": false} {
+	for name, want := range map[string]bool{"localhost": true, "n1.example": true, "server.dc1.consul": false,
+		"SERVER.dc1.consul": false, "*.example": false} {
 		_, csr, err := ca.NewRequest(agent, []string{name}, []net.IP{{127, 0, 0, 1}})
 		if err != nil {
 			t.Fatal(err)

@@ -38,7 +38,8 @@ func newLimiter(c *ca.Config, clk clock.Clock) *limiter {
 	if perSecond > 0 {
 		slots, l.interval = 1, time.Duration(float64(time.Second)/perSecond)
 	}
-	l.gate = limit.NewGate(limit.GateConfig{Name: "certificate signing", Slots: slots, MaxWaiting: maxWaiting, MaxPerKey: maxPerNode, MaxWait: limitWait, Clock: clk})
+	l.gate = limit.NewGate(limit.GateConfig{Name: "certificate signing", Slots: slots, MaxWaiting: maxWaiting,
+		MaxPerKey: maxPerNode, MaxWait: limitWait, Clock: clk})
 	return l
 }
 

@@ -24,7 +24,8 @@ func FuzzFrames(f *testing.F) {
 			}
 		}
 		if c, err := ReadCertificate(b); err == nil {
-			if again, err := ReadCertificate(c.AppendPack(nil)); err != nil || !bytes.Equal(again.AppendPack(nil), c.AppendPack(nil)) {
+			if again, err := ReadCertificate(c.AppendPack(nil)); err != nil ||
+				!bytes.Equal(again.AppendPack(nil), c.AppendPack(nil)) {
 				t.Errorf("certificate %+v became %+v: %v", c, again, err)
 			}
 		}

@@ -63,7 +63,8 @@ func TestAskingBlocks(t *testing.T) {
 		}
 		for _, index := range []uint64{1, first.ModifyIndex + 100} { // older, and of another history
 			begin = time.Now()
-			if got, _, err := l.Get(t.Context(), Query{Subject: Service("web"), Index: index, Wait: time.Minute}); err != nil || got != first || time.Since(begin) != 0 {
+			if got, _, err := l.Get(t.Context(), Query{Subject: Service("web"), Index: index, Wait: time.Minute}); err != nil ||
+				got != first || time.Since(begin) != 0 {
 				t.Errorf("index %d: %v after %s", index, err, time.Since(begin))
 			}
 		}
@@ -74,7 +75,8 @@ func TestAskingBlocks(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, _, err := l.Get(ctx, Query{Subject: Service("web"), Index: next.ModifyIndex, Wait: time.Hour}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, err := l.Get(ctx, Query{Subject: Service("web"), Index: next.ModifyIndex, Wait: time.Hour}); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Errorf("a client that left: %v", err)
 		}
 	})

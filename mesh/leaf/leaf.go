@@ -126,7 +126,8 @@ func New(cfg Config) (*Leaves, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	l := &Leaves{cfg: cfg, asking: make(chan struct{}, cfg.Concurrent), kinds: map[Subject]*kind{}, known: make(chan struct{}),
+	l := &Leaves{cfg: cfg, asking: make(chan struct{}, cfg.Concurrent), kinds: map[Subject]*kind{},
+		known:  make(chan struct{}),
 		issued: cfg.Metrics.Counter("mesh.leaf.issued"), failed: cfg.Metrics.Counter("mesh.leaf.failed")}
 	cfg.Metrics.GaugeFunc("mesh.leaf.kinds", func() float64 {
 		l.mu.Lock()
@@ -245,7 +246,8 @@ func (l *Leaves) may(ctx context.Context, token string, what Subject) error {
 	return issue.Rights(g, ca.ID{Kind: what.Kind, Name: what.Name, Datacenter: l.cfg.Datacenter})
 }
 
-var errFull = errkind.New(errkind.Overloaded, "this agent keeps as many leaf certificates as it can: ask another agent, or for fewer services")
+var errFull = errkind.New(errkind.Overloaded,
+	"this agent keeps as many leaf certificates as it can: ask another agent, or for fewer services")
 
 // kindLocked finds or makes the kind.
 func (l *Leaves) kindLocked(what Subject) (*kind, error) {

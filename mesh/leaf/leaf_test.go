@@ -35,14 +35,16 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{t: t, st: catalog.Empty(), changed: make(chan struct{})}
 	c.authority = ca.New(c, time.Now, nil)
-	op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey, Value: []byte("11111111-2222-3333-4444-555555555555")}}
+	op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordSystem,
+		Key: catalog.ClusterIDKey, Value: []byte("11111111-2222-3333-4444-555555555555")}}
 	if _, ok, err := c.SetRecords(t.Context(), op); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	if err := c.authority.Tend(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c.issuer = issue.New(issue.Config{Now: func() (uint64, *catalog.State) { return 0, c.State() }, Grant: c.grant, Datacenter: "dc1"})
+	c.issuer = issue.New(issue.Config{Now: func() (uint64, *catalog.State) { return 0, c.State() }, Grant: c.grant,
+		Datacenter: "dc1"})
 	return c
 }
 
@@ -141,7 +143,8 @@ func (c *cluster) rotate() {
 	if r, err := ca.Active(c.State()); err == nil && r.PrivateKeyBits == 384 {
 		bits = 256
 	}
-	if err := c.authority.SetConfiguration(c.t.Context(), fmt.Appendf(nil, `{"Provider":"consul","Config":{"PrivateKeyBits":%d}}`, bits)); err != nil {
+	if err := c.authority.SetConfiguration(c.t.Context(),
+		fmt.Appendf(nil, `{"Provider":"consul","Config":{"PrivateKeyBits":%d}}`, bits)); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -195,7 +198,8 @@ func (c *cluster) verify(leaf Leaf) {
 		}
 		between.AddCert(more)
 	}
-	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: trusted, Intermediates: between, CurrentTime: time.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: trusted, Intermediates: between, CurrentTime: time.Now(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		c.t.Error(err)
 	}
 	if len(pair.Leaf.URIs) != 1 || pair.Leaf.URIs[0].String() != leaf.ID.URI().String() {
@@ -344,8 +348,10 @@ func TestRights(t *testing.T) {
 			t.Errorf("without the right: %d certificates, errors %v", len(got), errs)
 		}
 		defer l.FollowSubject(Service("web"), "good", good.set, good.failed)()
-		for _, q := range []Query{{Subject: Service("web"), Token: "other"}, {Subject: Service("web"), Token: "unknown"}, {Subject: Service("web")},
-			{Subject: MeshGateway, Token: "good"}, {Subject: Subject{ca.AgentID, "n1"}, Token: "good"}, {Subject: Subject{Kind: ca.ServerID}, Token: "good"}} {
+		for _, q := range []Query{{Subject: Service("web"), Token: "other"}, {Subject: Service("web"), Token: "unknown"},
+			{Subject: Service("web")},
+			{Subject: MeshGateway, Token: "good"}, {Subject: Subject{ca.AgentID, "n1"}, Token: "good"},
+			{Subject: Subject{Kind: ca.ServerID}, Token: "good"}} {
 			if _, _, err := l.Get(t.Context(), q); !errkind.Is(err, errkind.Denied) {
 				t.Errorf("%+v: %v", q, err)
 			}

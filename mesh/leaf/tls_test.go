@@ -99,7 +99,8 @@ func TestNoMistakeIsAccepted(t *testing.T) {
 			}
 		}
 		config := func(p presented) *tls.Config {
-			cfg := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, ClientAuth: tls.RequireAnyClientCert, VerifyConnection: verify, SessionTicketsDisabled: true}
+			cfg := &tls.Config{MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, ClientAuth: tls.RequireAnyClientCert,
+				VerifyConnection: verify, SessionTicketsDisabled: true}
 			if p.pair.Certificate != nil {
 				cfg.Certificates = []tls.Certificate{p.pair}
 			}
@@ -138,7 +139,9 @@ func TestNoMistakeIsAccepted(t *testing.T) {
 		}
 	}
 	// The roots themselves: nothing is accepted where there are none.
-	if err := ca.VerifyPeer(nil, time.Now, func(ca.ID) bool { return true })(tls.ConnectionState{PeerCertificates: []*x509.Certificate{list[0].pair.Leaf}}); err == nil {
+	if err := ca.VerifyPeer(nil, time.Now, func(ca.ID) bool {
+		return true
+	})(tls.ConnectionState{PeerCertificates: []*x509.Certificate{list[0].pair.Leaf}}); err == nil {
 		t.Error("accepted without roots")
 	}
 }

@@ -79,7 +79,8 @@ func (p *Proxy) api() []*mesh.Resource {
 		}
 		v := doors[l.Port]
 		if v == nil {
-			v = &envoy.Entrance{Label: label, Bind: envoy.Bind{Address: bind.Address, Port: l.Port}, Logs: p.logs(), Tracing: p.tracing()}
+			v = &envoy.Entrance{Label: label, Bind: envoy.Bind{Address: bind.Address, Port: l.Port}, Logs: p.logs(),
+				Tracing: p.tracing()}
 			doors[l.Port] = v
 		}
 		switch {
@@ -145,7 +146,8 @@ func (p *Proxy) door(at int, l *mesh.APIListener) (d *envoy.Door, label string, 
 	for i := range l.Routes {
 		r := &l.Routes[i]
 		for j := range r.Rules {
-			rule := envoy.EntranceRule{Match: r.Rules[j].Match, Destination: r.Rules[j].Destination, Targets: p.targetsBehind(at, &r.Rules[j])}
+			rule := envoy.EntranceRule{Match: r.Rules[j].Match, Destination: r.Rules[j].Destination,
+				Targets: p.targetsBehind(at, &r.Rules[j])}
 			for _, host := range r.Hosts {
 				hosts[host] = append(hosts[host], rule)
 			}
@@ -164,10 +166,12 @@ func (p *Proxy) targetsBehind(at int, rule *mesh.APIRule) []envoy.EntranceTarget
 			continue
 		}
 		if !entry.IsHTTP(v.Chain.Protocol) {
-			p.problem(errkind.Errorf(errkind.Invalid, "service %q: its protocol is %s, and a route for requests leads to it", s.Name, v.Chain.Protocol))
+			p.problem(errkind.Errorf(errkind.Invalid, "service %q: its protocol is %s, and a route for requests leads to it",
+				s.Name, v.Chain.Protocol))
 			continue
 		}
-		list = append(list, envoy.EntranceTarget{Chain: v.Chain, Weight: s.Weight, RequestHeaders: s.RequestHeaders, ResponseHeaders: s.ResponseHeaders})
+		list = append(list, envoy.EntranceTarget{Chain: v.Chain, Weight: s.Weight, RequestHeaders: s.RequestHeaders,
+			ResponseHeaders: s.ResponseHeaders})
 	}
 	return list
 }
@@ -175,7 +179,8 @@ func (p *Proxy) targetsBehind(at int, rule *mesh.APIRule) []envoy.EntranceTarget
 // listenerOf is where a gateway names a service, in words.
 func (p *Proxy) listenerOf(d *Upstream) string {
 	if p.service.API != nil {
-		return fmt.Sprintf("api-gateway %q: listener %q, service %q", p.reg.Service(), p.service.API.Listeners[d.listener-1].Name, d.DestinationName)
+		return fmt.Sprintf("api-gateway %q: listener %q, service %q", p.reg.Service(),
+			p.service.API.Listeners[d.listener-1].Name, d.DestinationName)
 	}
 	return fmt.Sprintf("ingress-gateway %q: Listeners[%d], service %q", p.reg.Service(), d.listener-1, d.DestinationName)
 }

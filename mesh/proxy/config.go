@@ -191,7 +191,8 @@ func callingOf(u *Upstream, path string, central *entry.Upstreams) (calling, []e
 			}
 			return nil
 		}
-		c.limits = &entry.UpstreamLimits{MaxConnections: bound("max_connections"), MaxPendingRequests: bound("max_pending_requests"), MaxConcurrentRequests: bound("max_concurrent_requests")}
+		c.limits = &entry.UpstreamLimits{MaxConnections: bound("max_connections"),
+			MaxPendingRequests: bound("max_pending_requests"), MaxConcurrentRequests: bound("max_concurrent_requests")}
 		problems = l.problems
 	}
 	if h := o.object("passive_health_check"); h != nil {

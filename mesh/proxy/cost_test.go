@@ -16,7 +16,8 @@ func hostOf(t testing.TB, w *world, n int) []*Proxy {
 	values := map[string]Change{} // a host decodes each value once
 	list := make([]*Proxy, n)
 	for i := range list {
-		r := sidecar(t, fmt.Sprintf(`{"DestinationServiceName": "web-%d", "LocalServicePort": %d, "Upstreams": [{"DestinationName": "api", "LocalBindPort": %d}]}`, i, 8000+i, 9000+i))
+		r := sidecar(t, fmt.Sprintf(`{"DestinationServiceName": "web-%d", "LocalServicePort": %d, "Upstreams": [{`+
+			`"DestinationName": "api", "LocalBindPort": %d}]}`, i, 8000+i, 9000+i))
 		r.Port = 21000 + i
 		p := New(r, "dc1", cache)
 		w.share(p, values)
@@ -120,7 +121,8 @@ func BenchmarkStepRules(b *testing.B) {
 	p := hostOf(b, w, 1)[0]
 	var changes [2]Change
 	for i := range changes {
-		w.put(fmt.Sprintf(`{"Kind": "service-intentions", "Name": "web-0", "Sources": [{"Name": "s%d", "Action": "allow"}]}`, i))
+		w.put(fmt.Sprintf(`{"Kind": "service-intentions", "Name": "web-0", "Sources": [{"Name": "s%d", "Action": "allow"}]}`,
+			i))
 		changes[i] = w.change("rules/web-0")
 	}
 	p.Step(w.change("service/web-0"))

@@ -14,10 +14,12 @@ func FuzzRegistration(f *testing.F) {
 		f.Add(catalog.KindConnectProxy, "127.0.0.1", 21000, []byte(goldens[i].fields))
 	}
 	f.Add(catalog.KindIngressGateway, "::", 8443, []byte(`{}`))
-	f.Add(catalog.KindConnectProxy, "", -1, []byte(`{"DestinationServiceName": "a/b", "LocalServicePort": 1, "Upstreams": [{"DestinationName": "\u0000"}, {"DestinationName": "*", "LocalBindPort": 99999999}]}`))
+	f.Add(catalog.KindConnectProxy, "", -1, []byte(`{"DestinationServiceName": "a/b", "LocalServicePort": 1, `+
+		`"Upstreams": [{"DestinationName": "\u0000"}, {"DestinationName": "*", "LocalBindPort": 99999999}]}`))
 	w := newWorld(f, httpForAll)
 	f.Fuzz(func(t *testing.T, kind, address string, port int, fields []byte) {
-		r, err := ReadRegistration(&catalog.Service{Kind: kind, ID: "x", Name: "x", Address: address, Port: port, Proxy: fields})
+		r, err := ReadRegistration(&catalog.Service{Kind: kind, ID: "x", Name: "x", Address: address, Port: port,
+			Proxy: fields})
 		if err != nil {
 			return
 		}

@@ -99,7 +99,9 @@ func (p *Proxy) gatewayParts(want map[string]func() ([]string, func([]any) (*par
 			continue // as it was, until all is known
 		}
 		if slices.Contains(inputs, nil) {
-			p.problem(errkind.Errorf(errkind.Denied, "service %q: the gateway's token may not stand for it (it needs service:write), or the servers say nothing of it", name))
+			p.problem(errkind.Errorf(errkind.Denied,
+				"service %q: the gateway's token may not stand for it (it needs service:write), or the servers say nothing of it",
+				name))
 			delete(g.parts, name)
 			continue
 		}

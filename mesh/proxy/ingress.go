@@ -59,7 +59,8 @@ func (p *Proxy) ingress() []*mesh.Resource {
 	var list []*mesh.Resource
 	for i := range e.Listeners {
 		l := &e.Listeners[i]
-		out := &envoy.Outbound{Bind: envoy.Bind{Address: bind.Address, Port: l.Port}, Protocol: l.Protocol, Logs: p.logs(), Tracing: p.tracing()}
+		out := &envoy.Outbound{Bind: envoy.Bind{Address: bind.Address, Port: l.Port}, Protocol: l.Protocol, Logs: p.logs(),
+			Tracing: p.tracing()}
 		if out.Server = e.TLS.Enabled || l.TLS != nil && l.TLS.Enabled; out.Server {
 			out.TLS = ingressTLS(&e.TLS, l.TLS)
 		}
@@ -89,7 +90,8 @@ func ingressTLS(gateway, listener *entry.GatewayTLS) *entry.TLSDirection {
 	if listener != nil && listener.Enabled {
 		t = listener
 	}
-	return &entry.TLSDirection{TLSMinVersion: t.TLSMinVersion, TLSMaxVersion: t.TLSMaxVersion, CipherSuites: t.CipherSuites}
+	return &entry.TLSDirection{TLSMinVersion: t.TLSMinVersion, TLSMaxVersion: t.TLSMaxVersion,
+		CipherSuites: t.CipherSuites}
 }
 
 // noEntry says that a gateway waits for its config entry.
@@ -129,7 +131,8 @@ func (p *Proxy) ingressHTTP(at int, l *entry.IngressListener, out *envoy.Outboun
 	for i := range l.Services {
 		s := &l.Services[i]
 		if v := p.builtBehind(at, s.Name); v != nil {
-			hosts = append(hosts, envoy.Host{Name: s.Name, Domains: domains(s, port, p.datacenter), Chain: v.Chain, RequestHeaders: s.RequestHeaders, ResponseHeaders: s.ResponseHeaders})
+			hosts = append(hosts, envoy.Host{Name: s.Name, Domains: domains(s, port, p.datacenter), Chain: v.Chain,
+				RequestHeaders: s.RequestHeaders, ResponseHeaders: s.ResponseHeaders})
 		}
 	}
 	out.Name, out.Stat, out.Routes = "http", "ingress_upstream_"+port, port

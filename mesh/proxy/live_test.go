@@ -66,7 +66,8 @@ func (l *live) rules() mesh.Types {
 }
 
 func (s *plane) response(t mesh.Type) (*discoveryv3.DiscoveryResponse, int) {
-	r := &discoveryv3.DiscoveryResponse{TypeUrl: t.URL(), VersionInfo: fmt.Sprint(s.serial[t]), Nonce: fmt.Sprintf("%d-%d", t, s.serial[t])}
+	r := &discoveryv3.DiscoveryResponse{TypeUrl: t.URL(), VersionInfo: fmt.Sprint(s.serial[t]),
+		Nonce: fmt.Sprintf("%d-%d", t, s.serial[t])}
 	for _, one := range s.proxy.Set(t).All() {
 		var wrapped anypb.Any
 		_ = proto.Unmarshal(one.Any, &wrapped)
@@ -76,7 +77,8 @@ func (s *plane) response(t mesh.Type) (*discoveryv3.DiscoveryResponse, int) {
 }
 
 // StreamAggregatedResources implements the service.
-func (s *plane) StreamAggregatedResources(stream grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]) error {
+func (s *plane) StreamAggregatedResources(
+	stream grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]) error {
 	requests := make(chan *discoveryv3.DiscoveryRequest)
 	go func() {
 		defer close(requests)
@@ -206,12 +208,16 @@ func bootstrap(t *testing.T, port int) []byte {
 		return o{"socket_address": o{"address": "127.0.0.1", "port_value": port}}
 	}
 	text, err := json.Marshal(o{"node": o{"id": "web-sidecar-proxy", "cluster": "web"}, "admin": o{"address": socket(0)},
-		"dynamic_resources": o{"lds_config": o{"ads": o{}, "resource_api_version": "V3"}, "cds_config": o{"ads": o{}, "resource_api_version": "V3"},
-			"ads_config": o{"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": o{"envoy_grpc": o{"cluster_name": "plane"}}}},
-		"static_resources": o{"clusters": []any{o{"name": "plane", "type": "STATIC", "connect_timeout": "5s", "load_assignment": o{"cluster_name": "plane",
-			"endpoints": []any{o{"lb_endpoints": []any{o{"endpoint": o{"address": socket(port)}}}}}},
+		"dynamic_resources": o{"lds_config": o{"ads": o{}, "resource_api_version": "V3"},
+			"cds_config": o{"ads": o{}, "resource_api_version": "V3"},
+			"ads_config": o{"api_type": "GRPC", "transport_api_version": "V3",
+				"grpc_services": o{"envoy_grpc": o{"cluster_name": "plane"}}}},
+		"static_resources": o{"clusters": []any{o{"name": "plane", "type": "STATIC", "connect_timeout": "5s",
+			"load_assignment": o{"cluster_name": "plane",
+				"endpoints": []any{o{"lb_endpoints": []any{o{"endpoint": o{"address": socket(port)}}}}}},
 			"typed_extension_protocol_options": o{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": o{
-				"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "explicit_http_config": o{"http2_protocol_options": o{}}}}}}}})
+				"@type":                "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+				"explicit_http_config": o{"http2_protocol_options": o{}}}}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,10 +235,12 @@ func (l *live) dial(port int, service string) (*tls.Conn, error) {
 	roots.AppendCertsFromPEM([]byte(testRoot(l.t)))
 	ctx, cancel := context.WithTimeout(l.t.Context(), 5*time.Second)
 	defer cancel()
-	d := tls.Dialer{Config: &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, VerifyConnection: func(s tls.ConnectionState) error {
-		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
-		return err
-	}}}
+	d := tls.Dialer{Config: &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots,
+				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+			return err
+		}}}
 	conn, err := d.DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		return nil, err
@@ -367,7 +375,8 @@ func TestRulesOfRequestsComeByThemselves(t *testing.T) {
 		}))
 		t.Cleanup(app.Close)
 		port := freePort(t)
-		l := start(t, program, w, sidecar(t, fmt.Sprintf(`{"LocalServicePort": %d, "Config": {"bind_port": %d}}`, app.Listener.Addr().(*net.TCPAddr).Port, port)))
+		l := start(t, program, w, sidecar(t, fmt.Sprintf(`{"LocalServicePort": %d, "Config": {"bind_port": %d}}`,
+			app.Listener.Addr().(*net.TCPAddr).Port, port)))
 		w.put(`{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "shop", "Permissions": [
 			{"Action": "deny", "HTTP": {"PathPrefix": "/admin"}}, {"Action": "allow", "HTTP": {"PathPrefix": "/", "Methods": ["GET"]}}]}]}`)
 		l.rules()
@@ -377,7 +386,8 @@ func TestRulesOfRequestsComeByThemselves(t *testing.T) {
 				return 0, "", err
 			}
 			defer conn.Close()
-			if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n", method, path); err != nil {
+			if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n", method,
+				path); err != nil {
 				return 0, "", err
 			}
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -398,7 +408,8 @@ func TestRulesOfRequestsComeByThemselves(t *testing.T) {
 		for _, c := range []struct {
 			service, method, path string
 			want                  int
-		}{{"shop", "GET", "/x", 200}, {"shop", "POST", "/x", 403}, {"shop", "GET", "/admin/x", 403}, {"shop", "GET", "/x/../admin", 403}, {"shop", "GET", "/%61dmin", 403}, {"other", "GET", "/x", 403}} {
+		}{{"shop", "GET", "/x", 200}, {"shop", "POST", "/x", 403}, {"shop", "GET", "/admin/x", 403},
+			{"shop", "GET", "/x/../admin", 403}, {"shop", "GET", "/%61dmin", 403}, {"other", "GET", "/x", 403}} {
 			code, body, err := get(c.service, c.method, c.path)
 			if err != nil || code != c.want {
 				t.Errorf("%s %s %s: %d, %v, want %d", c.service, c.method, c.path, code, err, c.want)

@@ -57,7 +57,8 @@ func (p *Proxy) buildOwn() *own {
 	}
 	connect := c.millis("local_connect_timeout_ms", envoy.DefaultConnectTimeout)
 	most, _ := c.number("max_inbound_connections", math.MaxInt32)
-	local := &envoy.Local{Name: envoy.LocalApp, Address: p.reg.LocalServiceAddress, Port: p.reg.LocalServicePort, Socket: p.reg.LocalServiceSocketPath,
+	local := &envoy.Local{Name: envoy.LocalApp, Address: p.reg.LocalServiceAddress, Port: p.reg.LocalServicePort,
+		Socket:   p.reg.LocalServiceSocketPath,
 		Protocol: protocol, ConnectTimeout: connect, MaxConnections: most, JSON: c.text("envoy_local_cluster_json")}
 	if local.Address == "" {
 		local.Address = "127.0.0.1"
@@ -87,8 +88,10 @@ func (p *Proxy) unserved() []string {
 	if p.reg.TransparentProxy != nil {
 		direct = p.reg.TransparentProxy
 	}
-	note(direct != nil && direct.DialedDirectly, "TransparentProxy.DialedDirectly: instances are not reached by their own addresses through the mesh")
-	note(p.reg.MutualTLSMode == "permissive" || p.reg.MutualTLSMode == "" && v.MutualTLSMode == "permissive", "MutualTLSMode \"permissive\": only connections with a certificate are let in")
+	note(direct != nil && direct.DialedDirectly,
+		"TransparentProxy.DialedDirectly: instances are not reached by their own addresses through the mesh")
+	note(p.reg.MutualTLSMode == "permissive" || p.reg.MutualTLSMode == "" && v.MutualTLSMode == "permissive",
+		"MutualTLSMode \"permissive\": only connections with a certificate are let in")
 	note(p.reg.Expose.Checks || v.Expose.Checks, "Expose.Checks: list the paths under Expose.Paths")
 	note(v.RateLimits != nil, "RateLimits: requests are not limited")
 	for _, e := range v.Extensions {
@@ -116,9 +119,11 @@ func (p *Proxy) public(o *own, c *options, protocol string) {
 	if custom != "" { // it may hold filter chains of both kinds
 		o.rules = bothRules
 	}
-	v := &envoy.Public{Protocol: protocol, Bind: p.publicBind(c), Balance: c.oneOf("balance_inbound_connections", "exact_balance") != "",
-		HandshakeTimeout: c.millis("handshake_timeout_ms", 0), RequestTimeout: c.millis("local_request_timeout_ms", 0), IdleTimeout: c.millis("local_idle_timeout_ms", 0),
-		HTTP: p.service.HTTP, Logs: p.logs(), Tracing: c.text("envoy_listener_tracing_json"), JSON: custom}
+	v := &envoy.Public{Protocol: protocol, Bind: p.publicBind(c), Balance: c.oneOf("balance_inbound_connections",
+		"exact_balance") != "",
+		HandshakeTimeout: c.millis("handshake_timeout_ms", 0), RequestTimeout: c.millis("local_request_timeout_ms", 0),
+		IdleTimeout: c.millis("local_idle_timeout_ms", 0),
+		HTTP:        p.service.HTTP, Logs: p.logs(), Tracing: c.text("envoy_listener_tracing_json"), JSON: custom}
 	if p.service.TLS != nil {
 		v.TLS = p.service.TLS.Incoming
 	}
@@ -155,19 +160,22 @@ func (p *Proxy) exposed(o *own, c *options, app *envoy.Local) {
 			port = app.Port
 		}
 		if e.ListenerPort == 0 || port == 0 {
-			o.problems = append(o.problems, fmt.Sprintf("Proxy.Expose.Paths[%d]: ListenerPort and LocalPathPort are required", i))
+			o.problems = append(o.problems, fmt.Sprintf("Proxy.Expose.Paths[%d]: ListenerPort and LocalPathPort are required",
+				i))
 			continue
 		}
 		cluster := envoy.LocalApp
 		if port != app.Port || app.JSON != "" {
 			cluster = "exposed_cluster_" + strconv.Itoa(port)
 			if !seen[port] {
-				r, err := envoy.LocalCluster(&envoy.Local{Name: cluster, Address: app.Address, Port: port, Protocol: e.Protocol, ConnectTimeout: app.ConnectTimeout})
+				r, err := envoy.LocalCluster(&envoy.Local{Name: cluster, Address: app.Address, Port: port, Protocol: e.Protocol,
+					ConnectTimeout: app.ConnectTimeout})
 				o.add(p.cache, r, err)
 				seen[port] = true
 			}
 		}
-		r, err := envoy.ExposedListener(&envoy.Exposed{Path: e.Path, Bind: envoy.Bind{Address: bind.Address, Port: e.ListenerPort},
+		r, err := envoy.ExposedListener(&envoy.Exposed{Path: e.Path,
+			Bind:     envoy.Bind{Address: bind.Address, Port: e.ListenerPort},
 			Protocol: e.Protocol, Cluster: cluster, Logs: p.logs()})
 		o.add(p.cache, r, err)
 	}

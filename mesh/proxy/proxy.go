@@ -266,7 +266,9 @@ const rootsSubject = "roots"
 func textOf(s mesh.Subject) string { return unique.Make(s.String()).Value() }
 
 func (p *Proxy) find(subject string) (int, bool) {
-	return slices.BinarySearchFunc(p.endpoints, subject, func(e endpoints, s string) int { return strings.Compare(e.subject, s) })
+	return slices.BinarySearchFunc(p.endpoints, subject, func(e endpoints, s string) int {
+		return strings.Compare(e.subject, s)
+	})
 }
 
 func (p *Proxy) known(subject string) bool {
@@ -432,7 +434,8 @@ func (p *Proxy) track() (follow, drop []string) {
 
 // watch makes the endpoints those of the targets, and keeps what is known of them.
 func (p *Proxy) watch(targets []string) {
-	if len(targets) == len(p.endpoints) && !slices.ContainsFunc(targets, func(s string) bool { _, ok := p.find(s); return !ok }) {
+	if len(targets) == len(p.endpoints) && !slices.ContainsFunc(targets,
+		func(s string) bool { _, ok := p.find(s); return !ok }) {
 		return
 	}
 	next := make([]endpoints, 0, len(targets))

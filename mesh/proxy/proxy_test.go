@@ -14,7 +14,8 @@ const cluster = ".default.dc1.internal." + testDomain
 
 func TestNothingUntilEverythingIsKnown(t *testing.T) {
 	w := newWorld(t)
-	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}, {"DestinationName": "db", "LocalBindPort": 9192}]}`), "dc1", NewCache())
+	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}, {"DestinationName": "db", `+
+		`"LocalBindPort": 9192}]}`), "dc1", NewCache())
 	for steps := 0; !p.Ready(); steps++ {
 		if len(all(p)) != 0 {
 			t.Fatalf("before it is ready: %v", all(p))
@@ -47,7 +48,8 @@ func TestNothingUntilEverythingIsKnown(t *testing.T) {
 
 func TestOnlyWhatDependsOnAChangeIsTouched(t *testing.T) {
 	w := newWorld(t, `{"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}`)
-	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}, {"DestinationName": "db", "LocalBindPort": 9192}]}`), "dc1", NewCache())
+	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}, {"DestinationName": "db", `+
+		`"LocalBindPort": 9192}]}`), "dc1", NewCache())
 	w.feed(p)
 	only := func(list ...mesh.Type) (s mesh.Types) {
 		for _, t := range list {
@@ -98,17 +100,21 @@ func TestAnUpstreamChangesWholeOrNotAtAll(t *testing.T) {
 	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}]}`), "dc1", NewCache())
 	w.feed(p)
 	before := all(p)
-	w.put(`{"Kind": "service-resolver", "Name": "api", "DefaultSubset": "v1", "Subsets": {"v1": {"Filter": "Service.Meta.v == 1"}, "v2": {"Filter": "Service.Meta.v == 2"}}}`)
-	w.put(`{"Kind": "service-splitter", "Name": "api", "Splits": [{"Weight": 90, "ServiceSubset": "v1"}, {"Weight": 10, "ServiceSubset": "v2"}]}`)
+	w.put(`{"Kind": "service-resolver", "Name": "api", "DefaultSubset": "v1", "Subsets": {"v1": {"Filter": ` +
+		`"Service.Meta.v == 1"}, "v2": {"Filter": "Service.Meta.v == 2"}}}`)
+	w.put(`{"Kind": "service-splitter", "Name": "api", "Splits": [{"Weight": 90, "ServiceSubset": "v1"}, {"Weight": 10,` +
+		` "ServiceSubset": "v2"}]}`)
 	d := p.Step(w.change("upstream/dc1/api///"))
-	if want := []string{"endpoints/dc1/api/v1", "endpoints/dc1/api/v2"}; d.Touched != 0 || !slices.Equal(d.Follow, want) || d.Drop != nil {
+	if want := []string{"endpoints/dc1/api/v1", "endpoints/dc1/api/v2"}; d.Touched != 0 || !slices.Equal(d.Follow, want) ||
+		d.Drop != nil {
 		t.Fatalf("%+v, want to follow %v", d, want)
 	}
 	if d := p.Step(w.change("endpoints/dc1/api/v1")); d.Touched != 0 || !slices.Equal(all(p), before) {
 		t.Fatalf("half of the chain is known: %+v", d)
 	}
 	d = p.Step(w.change("endpoints/dc1/api/v2"))
-	if want := []string{"endpoints/dc1/api/"}; !slices.Equal(d.Drop, want) || !d.Touched.Has(mesh.TypeCluster) || !d.Touched.Has(mesh.TypeRoute) {
+	if want := []string{"endpoints/dc1/api/"}; !slices.Equal(d.Drop, want) || !d.Touched.Has(mesh.TypeCluster) ||
+		!d.Touched.Has(mesh.TypeRoute) {
 		t.Fatalf("%+v, want to drop %v", d, want)
 	}
 	if got, want := names(p, mesh.TypeCluster), "local_app v1.api"+cluster+" v2.api"+cluster; got != want {
@@ -177,7 +183,8 @@ func TestBadInputIsNamedAndTheRestStays(t *testing.T) {
 
 func TestValuesThatAreNotThere(t *testing.T) {
 	w := newWorld(t)
-	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}, {"DestinationName": "db", "LocalBindPort": 9192}]}`), "dc1", NewCache())
+	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}, {"DestinationName": "db", `+
+		`"LocalBindPort": 9192}]}`), "dc1", NewCache())
 	for len(p.Missing()) > 0 {
 		for _, s := range p.Missing() {
 			c := w.change(s)
@@ -219,12 +226,15 @@ func TestTheTimeOfAWriteIsThatOfTheNewestContent(t *testing.T) {
 }
 
 func TestRegistrationsThatAreNotServed(t *testing.T) {
-	for kind, want := range map[string]string{"": "no proxy", catalog.KindMeshGateway: "are not served", catalog.KindConnectProxy: "DestinationServiceName"} {
-		if _, err := ReadRegistration(&catalog.Service{Kind: kind, ID: "x"}); err == nil || !strings.Contains(err.Error(), want) {
+	for kind, want := range map[string]string{"": "no proxy", catalog.KindMeshGateway: "are not served",
+		catalog.KindConnectProxy: "DestinationServiceName"} {
+		if _, err := ReadRegistration(&catalog.Service{Kind: kind, ID: "x"}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", kind, err, want)
 		}
 	}
-	if _, err := ReadRegistration(&catalog.Service{Kind: catalog.KindConnectProxy, ID: "x", Proxy: []byte(`{"LocalServicePort": "x"}`)}); err == nil || !strings.Contains(err.Error(), "LocalServicePort") {
+	if _, err := ReadRegistration(&catalog.Service{Kind: catalog.KindConnectProxy, ID: "x",
+		Proxy: []byte(`{"LocalServicePort": "x"}`)}); err == nil || !strings.Contains(err.Error(), "LocalServicePort") {
 		t.Errorf("a bad field: %v", err)
 	}
 }
@@ -241,13 +251,16 @@ func TestAnIngressGatewayWithoutItsEntrySaysSo(t *testing.T) {
 		t.Errorf("problems %q", said)
 	}
 	w.put(`{"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}`)
-	w.put(`{"Kind": "ingress-gateway", "Name": "gw", "Listeners": [{"Port": 8080, "Protocol": "http", "Services": [{"Name": "a", "Hosts": ["x"]}, {"Name": "b", "Hosts": ["x"]}]}]}`)
+	w.put(`{"Kind": "ingress-gateway", "Name": "gw", "Listeners": [{"Port": 8080, "Protocol": "http", "Services": [{` +
+		`"Name": "a", "Hosts": ["x"]}, {"Name": "b", "Hosts": ["x"]}]}]}`)
 	w.refresh(p)
-	if said := strings.Join(p.Problems(), "\n"); !strings.Contains(said, `"x" is of both "a" and "b"`) || names(p, mesh.TypeListener) != "" {
+	if said := strings.Join(p.Problems(), "\n"); !strings.Contains(said, `"x" is of both "a" and "b"`) ||
+		names(p, mesh.TypeListener) != "" {
 		t.Errorf("two services with one host: problems %q, listeners %q", said, names(p, mesh.TypeListener))
 	}
 	delete(w.entries, entry.Key(entry.ProxyDefaults, entry.Global))
-	w.put(`{"Kind": "ingress-gateway", "Name": "gw", "Listeners": [{"Port": 8080, "Protocol": "tcp", "Services": [{"Name": "db"}]}]}`)
+	w.put(`{"Kind": "ingress-gateway", "Name": "gw", "Listeners": [{"Port": 8080, "Protocol": "tcp", "Services": [{` +
+		`"Name": "db"}]}]}`)
 	w.refresh(p)
 	if got, want := names(p, mesh.TypeListener), "db:0.0.0.0:8080"; got != want || len(p.Problems()) > 0 {
 		t.Errorf("listeners %q, want %q; problems %q", got, want, p.Problems())

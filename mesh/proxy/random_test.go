@@ -14,24 +14,32 @@ import (
 var randomEntries = []string{
 	`{"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}`,
 	`{"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "grpc", "max_inbound_connections": 9}}`,
-	`{"Kind": "service-defaults", "Name": "web", "Protocol": "tcp", "UpstreamConfig": {"Defaults": {"ConnectTimeoutMs": 700}}}`,
-	`{"Kind": "service-defaults", "Name": "web", "Protocol": "http", "UpstreamConfig": {"Overrides": [{"Name": "api", "Protocol": "http2"}]}}`,
+	`{"Kind": "service-defaults", "Name": "web", "Protocol": "tcp", "UpstreamConfig": {"Defaults": {` +
+		`"ConnectTimeoutMs": 700}}}`,
+	`{"Kind": "service-defaults", "Name": "web", "Protocol": "http", "UpstreamConfig": {"Overrides": [{"Name": "api", ` +
+		`"Protocol": "http2"}]}}`,
 	`{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "a", "Action": "allow"}]}`,
-	`{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "a", "Permissions": [{"Action": "allow", "HTTP": {"PathPrefix": "/"}}]}]}`,
+	`{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "a", "Permissions": [{"Action": "allow", ` +
+		`"HTTP": {"PathPrefix": "/"}}]}]}`,
 	`{"Kind": "service-resolver", "Name": "api", "ConnectTimeout": "3s"}`,
-	`{"Kind": "service-resolver", "Name": "api", "DefaultSubset": "v1", "Subsets": {"v1": {"Filter": "Service.Meta.v == 1"}}, "Failover": {"*": {"Service": "db"}}}`,
+	`{"Kind": "service-resolver", "Name": "api", "DefaultSubset": "v1", "Subsets": {"v1": {"Filter": "Service.Meta.v ` +
+		`== 1"}}, "Failover": {"*": {"Service": "db"}}}`,
 	`{"Kind": "service-resolver", "Name": "db", "Redirect": {"Service": "store"}}`,
 	`{"Kind": "service-resolver", "Name": "db", "Failover": {"*": {"Targets": [{"Peer": "east"}, {"Service": "store"}]}}}`,
-	`{"Kind": "service-splitter", "Name": "db", "Splits": [{"Weight": 60, "Service": "db"}, {"Weight": 40, "Service": "api"}]}`,
-	`{"Kind": "service-router", "Name": "db", "Routes": [{"Match": {"HTTP": {"PathPrefix": "/x"}}, "Destination": {"Service": "other"}}]}`,
+	`{"Kind": "service-splitter", "Name": "db", "Splits": [{"Weight": 60, "Service": "db"}, {"Weight": 40, "Service": ` +
+		`"api"}]}`,
+	`{"Kind": "service-router", "Name": "db", "Routes": [{"Match": {"HTTP": {"PathPrefix": "/x"}}, "Destination": {` +
+		`"Service": "other"}}]}`,
 	`{"Kind": "mesh", "TLS": {"Outgoing": {"TLSMinVersion": "TLSv1_3"}}}`,
 }
 
 var randomRegistrations = []string{
 	`{}`,
 	`{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}]}`,
-	`{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191, "Config": {"connect_timeout_ms": 800}}, {"DestinationName": "db", "LocalBindPort": 9192}]}`,
-	`{"Upstreams": [{"DestinationName": "db", "LocalBindPort": 9192}, {"DestinationName": "db", "LocalBindPort": 9193, "Datacenter": "dc2"}], "Config": {"local_connect_timeout_ms": 1}}`,
+	`{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191, "Config": {"connect_timeout_ms": 800}}, {` +
+		`"DestinationName": "db", "LocalBindPort": 9192}]}`,
+	`{"Upstreams": [{"DestinationName": "db", "LocalBindPort": 9192}, {"DestinationName": "db", "LocalBindPort": 9193, ` +
+		`"Datacenter": "dc2"}], "Config": {"local_connect_timeout_ms": 1}}`,
 }
 
 // TestAnySequenceEndsWhereABuildFromScratchDoes: what a proxy has depends on the newest values alone.
@@ -63,7 +71,8 @@ func TestAnySequenceEndsWhereABuildFromScratchDoes(t *testing.T) {
 				}
 			case 2:
 				service := rapid.SampledFrom([]string{"api/", "api/v1", "db/", "store/"}).Draw(rt, "service")
-				w.instances["endpoints/dc1/"+service] = []mesh.Endpoint{{Address: fmt.Sprintf("10.0.0.%d", rapid.IntRange(1, 9).Draw(rt, "address")), Port: 1, Weight: 1}}
+				w.instances["endpoints/dc1/"+service] = []mesh.Endpoint{{Address: fmt.Sprintf("10.0.0.%d",
+					rapid.IntRange(1, 9).Draw(rt, "address")), Port: 1, Weight: 1}}
 			case 3:
 				track(p.Register(draw()))
 			}

@@ -18,7 +18,8 @@ type reference struct {
 	name string
 }
 
-var seenReferences = map[string][]reference{} // by version: decoding is slow; the tests of this package run one after another
+// by version: decoding is slow; the tests of this package run one after another
+var seenReferences = map[string][]reference{}
 
 // references are what a resource needs to be there.
 func references(r *mesh.Resource) []reference {

@@ -68,7 +68,8 @@ func ReadRegistration(s *catalog.Service) (*Registration, error) {
 		}
 	case catalog.KindIngressGateway, catalog.KindTerminatingGateway, catalog.KindAPIGateway:
 	case catalog.KindMeshGateway:
-		return nil, errkind.Errorf(errkind.Invalid, "%q: proxies of kind %q are not served: each datacenter has an authority of its own, so connections from another one could not be verified", s.ID, s.Kind)
+		return nil, errkind.Errorf(errkind.Invalid, "%q: proxies of kind %q are not served: each datacenter has an "+
+			"authority of its own, so connections from another one could not be verified", s.ID, s.Kind)
 	default:
 		return nil, errkind.Errorf(errkind.Invalid, "%q is no proxy: its Kind is %q", s.ID, s.Kind)
 	}

@@ -42,7 +42,8 @@ func LeafSecret(subject string) string {
 func (p *Proxy) linkedSubjects(l *mesh.Linked) []string {
 	list := []string{leafPrefix + url.PathEscape(l.Name), textOf(l.RulesSubject())}
 	for _, subset := range append([]string{""}, l.Subsets...) {
-		list = append(list, textOf(mesh.Subject{Kind: mesh.SubjectInstances, Datacenter: p.datacenter, Service: l.Name, Subset: subset}))
+		list = append(list, textOf(mesh.Subject{Kind: mesh.SubjectInstances, Datacenter: p.datacenter, Service: l.Name,
+			Subset: subset}))
 	}
 	return list
 }
@@ -88,9 +89,11 @@ func (p *Proxy) linkedPart(l *mesh.Linked, inputs []any) (*part, error) {
 		if subset != "" {
 			stat = subset + "." + l.Name
 		}
-		out.stood = append(out.stood, envoy.Stood{Service: l.Name, Cluster: v.Cluster, Protocol: l.Protocol, Stat: "upstream." + stat + ".default.default." + p.datacenter})
-		r, err := envoy.ExternalCluster(&envoy.External{Name: v.Cluster, Protocol: l.Protocol, Named: v.Named, Strict: strict, ConnectTimeout: connect,
-			Balancer: l.Balancer, CAFile: l.CAFile, CertFile: l.CertFile, KeyFile: l.KeyFile, SNI: l.SNI})
+		out.stood = append(out.stood, envoy.Stood{Service: l.Name, Cluster: v.Cluster, Protocol: l.Protocol,
+			Stat: "upstream." + stat + ".default.default." + p.datacenter})
+		r, err := envoy.ExternalCluster(&envoy.External{Name: v.Cluster, Protocol: l.Protocol, Named: v.Named, Strict: strict,
+			ConnectTimeout: connect,
+			Balancer:       l.Balancer, CAFile: l.CAFile, CertFile: l.CertFile, KeyFile: l.KeyFile, SNI: l.SNI})
 		if err != nil {
 			return nil, err
 		}

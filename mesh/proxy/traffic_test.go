@@ -24,13 +24,15 @@ import (
 // serve runs a sidecar of web before an application, with the config entries; it returns its public port.
 func serve(t *testing.T, program string, app int, entries ...string) (*live, mesh.Endpoint) {
 	port := freePort(t)
-	w := newWorld(t, append(entries, `{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "shop", "Action": "allow"}]}`)...)
+	w := newWorld(t, append(entries, `{"Kind": "service-intentions", "Name": "web", "Sources": [{"Name": "shop", `+
+		`"Action": "allow"}]}`)...)
 	l := start(t, program, w, sidecar(t, fmt.Sprintf(`{"LocalServicePort": %d, "Config": {"bind_port": %d}}`, app, port)))
 	return l, mesh.Endpoint{Address: "127.0.0.1", Port: uint16(port), Weight: 1}
 }
 
 // call runs a sidecar of shop with upstreams web and api at the ports that it returns.
-func call(t *testing.T, program string, instances map[string][]mesh.Endpoint, entries ...string) (l *live, web, api int) {
+func call(t *testing.T, program string, instances map[string][]mesh.Endpoint, entries ...string) (l *live,
+	web, api int) {
 	w := newWorld(t, entries...)
 	for subject, list := range instances {
 		w.instances[subject] = list
@@ -40,12 +42,17 @@ func call(t *testing.T, program string, instances map[string][]mesh.Endpoint, en
 		t.Fatal(err)
 	}
 	web, api = freePort(t), freePort(t)
-	r := sidecar(t, fmt.Sprintf(`{"DestinationServiceName": "shop", "LocalServicePort": 1, "Upstreams": [{"DestinationName": "web", "LocalBindPort": %d}, {"DestinationName": "api", "LocalBindPort": %d}], "Config": {"bind_port": %d}}`, web, api, freePort(t)))
+	r := sidecar(t, fmt.Sprintf(`{"DestinationServiceName": "shop", "LocalServicePort": 1, "Upstreams": [{`+
+		`"DestinationName": "web", "LocalBindPort": %d}, {"DestinationName": "api", "LocalBindPort": %d}], "Config": {`+
+		`"bind_port": %d}}`, web, api, freePort(t)))
 	return start(t, program, w, r), web, api
 }
 
 func appThatSays(t *testing.T, what string) int {
-	app := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(out, what) }))
+	app := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
+		_,
+			_ = io.WriteString(out, what)
+	}))
 	t.Cleanup(app.Close)
 	return app.Listener.Addr().(*net.TCPAddr).Port
 }
@@ -81,8 +88,10 @@ func says(t *testing.T, port int, want string) func() error {
 }
 
 const (
-	webSubsets  = `"DefaultSubset": "v1", "Subsets": {"v1": {"Filter": "Service.Meta.v == 1"}, "v2": {"Filter": "Service.Meta.v == 2"}}`
-	webSplitter = `{"Kind": "service-splitter", "Name": "web", "Splits": [{"Weight": 90, "ServiceSubset": "v1"}, {"Weight": 10, "ServiceSubset": "v2"}]}`
+	webSubsets = `"DefaultSubset": "v1", "Subsets": {"v1": {"Filter": "Service.Meta.v == 1"}, "v2": {"Filter": ` +
+		`"Service.Meta.v == 2"}}`
+	webSplitter = `{"Kind": "service-splitter", "Name": "web", "Splits": [{"Weight": 90, "ServiceSubset": "v1"}, {` +
+		`"Weight": 10, "ServiceSubset": "v2"}]}`
 )
 
 // TestRequestsThroughTwoSidecars: mutual TLS from end to end, a split, failover, and an upstream that is somebody else.
@@ -90,7 +99,8 @@ func TestRequestsThroughTwoSidecars(t *testing.T) {
 	eachEnvoy(t, func(t *testing.T, program string) {
 		one, at1 := serve(t, program, appThatSays(t, "v1"), httpForAll)
 		two, at2 := serve(t, program, appThatSays(t, "v2"), httpForAll)
-		l, web, api := call(t, program, map[string][]mesh.Endpoint{"endpoints/dc1/web/v1": {at1}, "endpoints/dc1/web/v2": {at2}, "endpoints/dc1/api/": {at1}},
+		l, web, api := call(t, program, map[string][]mesh.Endpoint{"endpoints/dc1/web/v1": {at1},
+			"endpoints/dc1/web/v2": {at2}, "endpoints/dc1/api/": {at1}},
 			httpForAll, `{"Kind": "service-resolver", "Name": "web", `+webSubsets+`}`, webSplitter)
 		l.wait("both subsets", func() error {
 			for _, want := range []string{"v1", "v2"} {
@@ -119,14 +129,16 @@ func TestRequestsThroughTwoSidecars(t *testing.T) {
 				second++
 			}
 		}
-		if off := math.Abs(float64(second) - n*0.1); off > 5*math.Sqrt(n*0.1*0.9) { // five deviations: once in two million runs
+		// five deviations: once in two million runs
+		if off := math.Abs(float64(second) - n*0.1); off > 5*math.Sqrt(n*0.1*0.9) {
 			t.Errorf("%d of %d requests went to the tenth", second, n)
 		}
 		if got, err := ask(t, api); err == nil {
 			t.Errorf("a proxy of web was taken for one of api: %q", got)
 		}
 		delete(l.w.entries, "service-splitter/web")
-		l.w.put(`{"Kind": "service-resolver", "Name": "web", ` + webSubsets + `, "Failover": {"v1": {"ServiceSubset": "v2"}}}`)
+		l.w.put(`{"Kind": "service-resolver", "Name": "web", ` + webSubsets +
+			`, "Failover": {"v1": {"ServiceSubset": "v2"}}}`)
 		l.step(l.w.change("upstream/dc1/web///"))
 		l.wait("v1 alone", func() error {
 			for range 30 {
@@ -184,7 +196,8 @@ func TestConnectionsAndCallsThroughTwoSidecars(t *testing.T) {
 		const grpcForAll = `{"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "grpc"}}`
 		_, at = serve(t, program, listener.Addr().(*net.TCPAddr).Port, grpcForAll)
 		l, web, _ = call(t, program, map[string][]mesh.Endpoint{"endpoints/dc1/web/": {at}}, grpcForAll)
-		client, err := grpc.NewClient(fmt.Sprintf("passthrough:///127.0.0.1:%d", web), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		client, err := grpc.NewClient(fmt.Sprintf("passthrough:///127.0.0.1:%d", web),
+			grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}

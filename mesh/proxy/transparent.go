@@ -16,7 +16,8 @@ const outboundPort = 15001
 
 // transparent tells whether traffic is redirected to the proxy.
 func (p *Proxy) transparent() bool {
-	return p.reg.Kind == catalog.KindConnectProxy && p.service != nil && cmp.Or(p.reg.Mode, p.service.Mode) == "transparent"
+	return p.reg.Kind == catalog.KindConnectProxy && p.service != nil &&
+		cmp.Or(p.reg.Mode, p.service.Mode) == "transparent"
 }
 
 // virtualSubject is what a transparent proxy follows of an upstream without a place of its own; "" for others.
@@ -25,7 +26,8 @@ func (p *Proxy) virtualSubject(u *upstream) string {
 	if u.err != nil || d.LocalBindPort != 0 || d.LocalBindSocketPath != "" {
 		return ""
 	}
-	return textOf(mesh.Subject{Kind: mesh.SubjectVirtual, Datacenter: cmp.Or(d.Datacenter, p.datacenter), Service: d.DestinationName})
+	return textOf(mesh.Subject{Kind: mesh.SubjectVirtual, Datacenter: cmp.Or(d.Datacenter, p.datacenter),
+		Service: d.DestinationName})
 }
 
 // virtualWants lists what a transparent proxy follows beside what others do, and forgets the rest.

@@ -60,7 +60,8 @@ func (p *Proxy) subjectOf(at int) (string, error) {
 	case d.DestinationName == "*":
 		return "", errkind.New(errkind.Invalid, "the service \"*\": name the services one by one")
 	case d.DestinationType == "prepared_query":
-		return "", errkind.New(errkind.Invalid, "DestinationType \"prepared_query\": proxies cannot follow queries; name the service instead")
+		return "", errkind.New(errkind.Invalid,
+			"DestinationType \"prepared_query\": proxies cannot follow queries; name the service instead")
 	case d.DestinationPeer != "":
 		return "", errkind.New(errkind.Invalid, "DestinationPeer: clusters have no peers")
 	}
@@ -103,11 +104,13 @@ func (p *Proxy) advance(u *upstream) {
 	}
 	if u.value == nil || u.value.Chain == nil {
 		u.built = nil
-		p.problem(p.part(u.at, errkind.Errorf(errkind.NotFound, "DestinationName %q: the servers say nothing of it", d.DestinationName)))
+		p.problem(p.part(u.at, errkind.Errorf(errkind.NotFound, "DestinationName %q: the servers say nothing of it",
+			d.DestinationName)))
 		return
 	}
 	if u.value.Problem != "" {
-		p.problem(p.part(u.at, errkind.Errorf(errkind.Invalid, "config entries of %q: %s", d.DestinationName, u.value.Problem)))
+		p.problem(p.part(u.at, errkind.Errorf(errkind.Invalid, "config entries of %q: %s", d.DestinationName,
+			u.value.Problem)))
 	}
 	if slices.ContainsFunc(targetsOf(u.value), func(s string) bool { return !p.known(s) }) {
 		return
@@ -213,8 +216,10 @@ func timeoutOf(t *chain.Target) time.Duration {
 	return envoy.DefaultConnectTimeout
 }
 
-func (p *Proxy) cluster(name string, ch *chain.Chain, t *chain.Target, balancer *entry.LoadBalancer, c *calling) *envoy.Upstream {
-	spec := &envoy.Upstream{Name: name, Endpoints: t.Name, SNI: t.SNI, Protocol: ch.Protocol, ConnectTimeout: timeoutOf(t), Limits: c.limits,
+func (p *Proxy) cluster(name string, ch *chain.Chain, t *chain.Target, balancer *entry.LoadBalancer,
+	c *calling) *envoy.Upstream {
+	spec := &envoy.Upstream{Name: name, Endpoints: t.Name, SNI: t.SNI, Protocol: ch.Protocol, ConnectTimeout: timeoutOf(t),
+		Limits:  c.limits,
 		Passive: c.passive, Balancer: balancer, TLS: p.outgoing(), Identities: []string{p.identity(t)}}
 	if ch.Default {
 		spec.JSON = c.clusterJSON
@@ -232,7 +237,8 @@ func (p *Proxy) outgoing() *entry.TLSDirection {
 
 // identity is the SPIFFE id of a target's proxies.
 func (p *Proxy) identity(t *chain.Target) string {
-	return "spiffe://" + p.service.TrustDomain + "/ns/default/dc/" + url.PathEscape(t.Datacenter) + "/svc/" + url.PathEscape(t.Service)
+	return "spiffe://" + p.service.TrustDomain + "/ns/default/dc/" + url.PathEscape(t.Datacenter) + "/svc/" +
+		url.PathEscape(t.Service)
 }
 
 // outbound is the listener of an upstream, without an address where it has none of its
@@ -263,7 +269,8 @@ func (p *Proxy) outbound(d *Upstream, v *mesh.Upstream, c *calling) (*envoy.Outb
 		out.Cluster = envoy.ClusterName(ch, ch.Targets[start.Resolver.Target])
 		out.Balancer, out.Timeout = start.LoadBalancer, time.Duration(start.Resolver.RequestTimeout)
 	default:
-		return nil, nil, errkind.Errorf(errkind.Invalid, "the chain of %q begins with a %s, which needs a protocol of requests", v.Name, start.Type)
+		return nil, nil, errkind.Errorf(errkind.Invalid,
+			"the chain of %q begins with a %s, which needs a protocol of requests", v.Name, start.Type)
 	}
 	bind, err := bindOf(d)
 	if err != nil || bind == nil {
@@ -290,7 +297,8 @@ func bindOf(d *Upstream) (*envoy.Bind, error) {
 	if d.LocalBindSocketMode != "" {
 		mode, err := strconv.ParseUint(d.LocalBindSocketMode, 8, 16)
 		if err != nil || mode > 0o777 {
-			return nil, errkind.Errorf(errkind.Invalid, "LocalBindSocketMode %q: must be octal digits such as 0600", d.LocalBindSocketMode)
+			return nil, errkind.Errorf(errkind.Invalid, "LocalBindSocketMode %q: must be octal digits such as 0600",
+				d.LocalBindSocketMode)
 		}
 		b.Mode = uint32(mode)
 	}

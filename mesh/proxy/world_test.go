@@ -33,7 +33,8 @@ func newWorld(t testing.TB, entries ...string) *world {
 	for _, text := range entries {
 		w.put(text)
 	}
-	w.roots = &mesh.Roots{TrustDomain: testDomain, ActiveID: "a", List: []mesh.Root{{ID: "a", PEM: testRoot(t), Active: true}}}
+	w.roots = &mesh.Roots{TrustDomain: testDomain, ActiveID: "a",
+		List: []mesh.Root{{ID: "a", PEM: testRoot(t), Active: true}}}
 	var err error
 	if w.leaf, err = envoy.Leaf(testLeaf(t)); err != nil {
 		t.Fatal(err)
@@ -203,7 +204,8 @@ func sidecar(t testing.TB, fields string) *Registration {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := ReadRegistration(&catalog.Service{Kind: catalog.KindConnectProxy, ID: "web-sidecar-proxy", Name: "web-sidecar-proxy", Address: "127.0.0.1", Port: 21000, Proxy: text})
+	r, err := ReadRegistration(&catalog.Service{Kind: catalog.KindConnectProxy, ID: "web-sidecar-proxy",
+		Name: "web-sidecar-proxy", Address: "127.0.0.1", Port: 21000, Proxy: text})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,12 +3,13 @@
 //
 // Invariants:
 //   - Keepalives go to the session's socket directly and never wait behind events.
-//   - An event that programs handed in is on disk before they are told so (Outbox, with a folder to spool in); results of
-//     checks go to memory while there is a session and to disk while there is none. Spooled events leave only after
-//     the backend proved that it read them (a pong to a later ping), so what a crash of either side costs is told twice, not lost.
-//     Both spools are bounded in bytes: the oldest events go first, counted and logged.
-//   - A check runs once at a time for each entity, and a request that is not newer than the one before is passed over. Commands are killed
-//     with their whole group; how many run, how much they may write and how long requests wait is bounded.
+//   - An event that programs handed in is on disk before they are told so (Outbox, with a folder to spool in); results
+//     of checks go to memory while there is a session and to disk while there is none. Spooled events leave only after
+//     the backend proved that it read them (a pong to a later ping), so what a crash of either side costs is told
+//     twice, not lost. Both spools are bounded in bytes: the oldest events go first, counted and logged.
+//   - A check runs once at a time for each entity, and a request that is not newer than the one before is passed over.
+//     Commands are killed with their whole group; how many run, how much they may write and how long requests wait is
+//     bounded.
 //   - Run returns after its last goroutine ended and the last command was killed. Nothing here is global.
 //
 // Formats and defaults are the contract's (sections 1, 3 and 9). What is pure stands apart: points, tally,
@@ -185,13 +186,16 @@ func (c *Config) wrong() error {
 		bad("keepalive-warning-timeout: %d s must be greater than keepalive-interval (%d s)", k.Warning, k.Interval)
 	}
 	if k.Critical != 0 && (k.Critical < minTimeout || k.Critical <= k.Interval || k.Critical < k.Warning) {
-		bad("keepalive-critical-timeout: %d s must be at least %d s, greater than keepalive-interval and not less than keepalive-warning-timeout", k.Critical, minTimeout)
+		bad("keepalive-critical-timeout: %d s must be at least %d s, greater than keepalive-interval and not less than "+
+			"keepalive-warning-timeout", k.Critical, minTimeout)
 	}
 	if c.Timing.RetryMax < c.Timing.RetryMin || c.Timing.RetryMultiplier < 1 {
-		bad("retry-min, retry-max, retry-multiplier: %s, %s and %v do not grow", c.Timing.RetryMin, c.Timing.RetryMax, c.Timing.RetryMultiplier)
+		bad("retry-min, retry-max, retry-multiplier: %s, %s and %v do not grow", c.Timing.RetryMin, c.Timing.RetryMax,
+			c.Timing.RetryMultiplier)
 	}
 	if c.Timing.HeartbeatTimeout <= c.Timing.HeartbeatInterval {
-		bad("backend-heartbeat-timeout: %s must be greater than backend-heartbeat-interval (%s)", c.Timing.HeartbeatTimeout, c.Timing.HeartbeatInterval)
+		bad("backend-heartbeat-timeout: %s must be greater than backend-heartbeat-interval (%s)", c.Timing.HeartbeatTimeout,
+			c.Timing.HeartbeatInterval)
 	}
 	if c.Backends == nil {
 		bad("backend-url: is required")
@@ -241,9 +245,11 @@ type counts struct {
 
 func newCounts(m *telemetry.Registry) counts {
 	return counts{
-		ran: m.Counter("monitor.agent.checks"), refused: m.Counter("monitor.agent.requests_refused"), sent: m.Counter("monitor.agent.events_sent"),
+		ran: m.Counter("monitor.agent.checks"), refused: m.Counter("monitor.agent.requests_refused"),
+		sent:    m.Counter("monitor.agent.events_sent"),
 		spooled: m.Counter("monitor.agent.events_spooled"), dropped: m.Counter("monitor.agent.events_dropped"),
-		sessions: m.Counter("monitor.agent.sessions"), failures: m.Counter("monitor.agent.session_failures"), connected: m.Gauge("monitor.agent.connected"),
+		sessions: m.Counter("monitor.agent.sessions"), failures: m.Counter("monitor.agent.session_failures"),
+		connected: m.Gauge("monitor.agent.connected"),
 	}
 }
 
@@ -264,7 +270,8 @@ func New(cfg Config) (*Agent, error) {
 	}
 	if cfg.API != "" {
 		if a.api, err = net.Listen("tcp", cfg.API); err != nil {
-			return nil, errors.Join(fmt.Errorf("api-host, api-port: %w; does another agent run here? --disable-api goes without", err), a.results.close(), a.handed.close())
+			return nil, errors.Join(fmt.Errorf("api-host, api-port: %w; does another agent run here? --disable-api goes without",
+				err), a.results.close(), a.handed.close())
 		}
 	}
 	return a, nil

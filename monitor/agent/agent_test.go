@@ -62,7 +62,9 @@ func newBackend(t *testing.T) *backend {
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
 		},
-		Log: log, Now: time.Now, Gather: time.Millisecond, Silences: func(ns string) *monitor.Silences { return b.resources.View().Silences(ns) },
+		Log: log, Now: time.Now, Gather: time.Millisecond, Silences: func(ns string) *monitor.Silences {
+			return b.resources.View().Silences(ns)
+		},
 		Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return true },
 		Publish: func(p *ingest.Published) {
 			e, err := p.Event()
@@ -71,7 +73,8 @@ func newBackend(t *testing.T) *backend {
 			}
 			b.published <- e
 		},
-		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false }, Deregister: func(string, string) {}, Proxy: b.resources.Proxy,
+		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false },
+		Deregister: func(string, string) {}, Proxy: b.resources.Proxy,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +114,8 @@ func (b *backend) serve(t *testing.T) {
 	var stop context.CancelFunc
 	ended := make(chan error, 1)
 	b.up = func() {
-		a, err := sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: b.resources, Users: b.users, Hub: b.hub, Events: b.ingest, Backend: "backend-1",
+		a, err := sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: b.resources, Users: b.users, Hub: b.hub,
+			Events: b.ingest, Backend: "backend-1",
 			Ready: func() bool { return true }, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
@@ -165,8 +169,10 @@ func (b *backend) request(t *testing.T, subscription string, r *monitor.CheckReq
 // start runs an agent until the test ends, or stop is called.
 func start(t *testing.T, b *backend, change func(*Config)) (a *Agent, stop func()) {
 	t.Helper()
-	cfg := Config{Name: "web-1", Backends: func() []string { return []string{b.url} }, Subscriptions: []string{"linux"}, Version: "6.12.0",
-		Timing: Timing{RetryMin: 10 * time.Millisecond, RetryMax: 50 * time.Millisecond}, EventsRate: -1, FS: vfs.NewMem(), CacheDir: "/cache"}
+	cfg := Config{Name: "web-1", Backends: func() []string { return []string{b.url} }, Subscriptions: []string{"linux"},
+		Version: "6.12.0",
+		Timing:  Timing{RetryMin: 10 * time.Millisecond, RetryMax: 50 * time.Millisecond}, EventsRate: -1, FS: vfs.NewMem(),
+		CacheDir: "/cache"}
 	if change != nil {
 		change(&cfg)
 	}
@@ -204,7 +210,9 @@ func TestAnAgentRegistersAndKeepsAlive(t *testing.T) {
 		c.Keepalive = Keepalive{Interval: 1, Warning: 30, Critical: 60, Handlers: []string{"slack"}}
 	})
 	e := b.event(t, "web-1", "keepalive", nil)
-	if e.Check.Timeout != 30 || e.Check.TTL != 60 || e.Check.Handlers[0] != "slack" || e.Entity.Labels["password"] != "s3cret" || e.Entity.System.Hostname == "" || e.Entity.System.OS == "" || e.Entity.AgentVersion != "6.12.0" {
+	if e.Check.Timeout != 30 || e.Check.TTL != 60 || e.Check.Handlers[0] != "slack" ||
+		e.Entity.Labels["password"] != "s3cret" || e.Entity.System.Hostname == "" || e.Entity.System.OS == "" ||
+		e.Entity.AgentVersion != "6.12.0" {
 		t.Fatalf("%+v, %+v", e.Check, e.Entity)
 	}
 	if e := polltest.Get(t, b.published, "the registration"); e.Check.Name != "registration" {
@@ -213,12 +221,16 @@ func TestAnAgentRegistersAndKeepsAlive(t *testing.T) {
 	b.event(t, "web-1", "keepalive", func(e *monitor.Event) bool { return e.Sequence >= 3 })
 	connected(t, a)
 	// A change at the backend reaches what the agent says of itself.
-	c := &monitor.EntityConfig{Meta: monitor.Meta{Name: "web-1", Namespace: "default", Labels: map[string]string{"tier": "db"}}, Class: "agent", Subscriptions: []string{"postgres"}}
-	if err := b.resources.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "entities", Namespace: "default", Name: "web-1", Encoded: tagproto.Append(nil, c)}); err != nil {
+	c := &monitor.EntityConfig{Meta: monitor.Meta{Name: "web-1", Namespace: "default",
+		Labels: map[string]string{"tier": "db"}}, Class: "agent", Subscriptions: []string{"postgres"}}
+	if err := b.resources.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "entities", Namespace: "default",
+		Name: "web-1", Encoded: tagproto.Append(nil, c)}); err != nil {
 		t.Fatal(err)
 	}
 	polltest.Until(t, func() bool { return a.entity.get().Labels["tier"] == "db" }, "the new configuration")
-	b.request(t, "postgres", &monitor.CheckRequest{Issued: 5, Config: &monitor.CheckConfig{Meta: monitor.Meta{Name: "tier"}, Command: "echo {{ .labels.tier }}", Subscriptions: []string{"postgres"}}})
+	b.request(t, "postgres", &monitor.CheckRequest{Issued: 5,
+		Config: &monitor.CheckConfig{Meta: monitor.Meta{Name: "tier"}, Command: "echo {{ .labels.tier }}",
+			Subscriptions: []string{"postgres"}}})
 	if e := b.event(t, "web-1", "tier", nil); e.Check.Output != "db\n" {
 		t.Fatalf("%q", e.Check.Output)
 	}
@@ -244,7 +256,8 @@ func TestAnAgentThatManagesItsEntity(t *testing.T) {
 func TestABackendThatDoesNotOfferProtobuf(t *testing.T) {
 	got := make(chan string, 100)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, err := ws.Upgrade(w, r, http.Header{"Accept": {formProtobuf + ", " + formJSON}}, nil) // in one line: agents do not find theirs
+		// in one line: agents do not find theirs
+		c, err := ws.Upgrade(w, r, http.Header{"Accept": {formProtobuf + ", " + formJSON}}, nil)
 		if err != nil {
 			return
 		}
@@ -256,7 +269,8 @@ func TestABackendThatDoesNotOfferProtobuf(t *testing.T) {
 				return
 			}
 			if strings.HasPrefix(string(b), "keepalive") { // now checks are taken
-				_ = c.Send(ws.NewMessage([]byte(`check_request` + "\n" + `{"config":{"command":"echo {{ .labels.password }}","interval":5,"metadata":{"name":"j","namespace":"default"}},"issued":3,"hooks":null,"assets":null}`)))
+				_ = c.Send(ws.NewMessage([]byte(`check_request` + "\n" + `{"config":{"command":"echo {{ .labels.password }}",` +
+					`"interval":5,"metadata":{"name":"j","namespace":"default"}},"issued":3,"hooks":null,"assets":null}`)))
 			}
 			got <- string(b)
 		}
@@ -267,7 +281,8 @@ func TestABackendThatDoesNotOfferProtobuf(t *testing.T) {
 	defer stop()
 	for _, want := range []string{"keepalive\n{", "event\n{"} {
 		m := polltest.Get(t, got, "a message")
-		if !strings.HasPrefix(m, want) || !strings.Contains(m, `"password":"s3cret"`) || !strings.Contains(m, `"name":"web-1"`) {
+		if !strings.HasPrefix(m, want) || !strings.Contains(m, `"password":"s3cret"`) ||
+			!strings.Contains(m, `"name":"web-1"`) {
 			t.Fatal(m)
 		}
 		if want == "event\n{" && !strings.Contains(m, `"output":"s3cret\n"`) {
@@ -300,7 +315,8 @@ func TestEventsWaitOnDiskForABackend(t *testing.T) {
 	}
 	b.up()
 	for _, name := range []string{"one", "two", "three"} {
-		if e := b.event(t, "web-1", name, nil); e.Check.Status != 1 || e.Check.Output != name || e.Check.ProcessedBy != "web-1" {
+		if e := b.event(t, "web-1", name, nil); e.Check.Status != 1 || e.Check.Output != name ||
+			e.Check.ProcessedBy != "web-1" {
 			t.Fatalf("%+v", e.Check)
 		}
 	}
@@ -349,9 +365,12 @@ func TestASessionIsNewAfterItsTime(t *testing.T) {
 }
 
 func TestWhatIsWrongIsNamed(t *testing.T) {
-	_, err := New(Config{Name: "not valid", Namespace: "a b", Subscriptions: []string{"x y"}, Keepalive: Keepalive{Interval: 20, Warning: 4, Critical: 10},
-		Timing: Timing{RetryMin: time.Minute, RetryMax: time.Second, HeartbeatInterval: time.Minute, HeartbeatTimeout: time.Second}, Allow: []Allowed{{}}})
-	for _, word := range []string{"name:", "namespace:", "subscriptions:", "keepalive-warning-timeout: 4", "keepalive-critical-timeout:", "retry-min", "backend-heartbeat-timeout", "backend-url", "allow-list: entry 0: exec"} {
+	_, err := New(Config{Name: "not valid", Namespace: "a b", Subscriptions: []string{"x y"},
+		Keepalive: Keepalive{Interval: 20, Warning: 4, Critical: 10},
+		Timing: Timing{RetryMin: time.Minute, RetryMax: time.Second, HeartbeatInterval: time.Minute,
+			HeartbeatTimeout: time.Second}, Allow: []Allowed{{}}})
+	for _, word := range []string{"name:", "namespace:", "subscriptions:", "keepalive-warning-timeout: 4",
+		"keepalive-critical-timeout:", "retry-min", "backend-heartbeat-timeout", "backend-url", "allow-list: entry 0: exec"} {
 		if err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%s is not named: %v", word, err)
 		}
@@ -381,7 +400,8 @@ func TestADamagedSpoolIsPutAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = a.handed.close(), a.results.close()
-	if found, _ := filepath.Glob(filepath.Join(dir, "spool", "events.damaged-*")); len(found) != 1 || a.handed.waiting() != 0 {
+	if found, _ := filepath.Glob(filepath.Join(dir, "spool", "events.damaged-*")); len(found) != 1 ||
+		a.handed.waiting() != 0 {
 		t.Fatalf("%v, %d events", found, a.handed.waiting())
 	}
 }

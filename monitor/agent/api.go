@@ -37,7 +37,8 @@ func (a *Agent) serveAPI(ctx context.Context) error {
 	if a.cfg.MetricsHandler != nil {
 		mux.Handle("GET /metrics", a.cfg.MetricsHandler)
 	}
-	s := &http.Server{Handler: mux, ReadTimeout: apiTime, WriteTimeout: apiTime, ReadHeaderTimeout: apiTime, MaxHeaderBytes: 64 << 10}
+	s := &http.Server{Handler: mux, ReadTimeout: apiTime, WriteTimeout: apiTime, ReadHeaderTimeout: apiTime,
+		MaxHeaderBytes: 64 << 10}
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

@@ -38,9 +38,12 @@ type entity struct {
 
 func newEntity(cfg *Config) *entity {
 	e := &entity{cfg: cfg, local: monitor.EntityConfig{
-		Meta:  monitor.Meta{Name: cfg.Name, Namespace: cfg.Namespace, Labels: maps.Clone(cfg.Labels), Annotations: cfg.Annotations},
-		Class: monitor.ClassAgent, User: cfg.User, Subscriptions: subscriptions(cfg.Name, cfg.Subscriptions), Deregister: cfg.Deregister,
-		Deregistration: monitor.Deregistration{Handler: cfg.Deregistration}, KeepaliveHandlers: cfg.Keepalive.Handlers, Redact: cfg.Redact,
+		Meta: monitor.Meta{Name: cfg.Name, Namespace: cfg.Namespace, Labels: maps.Clone(cfg.Labels),
+			Annotations: cfg.Annotations},
+		Class: monitor.ClassAgent, User: cfg.User, Subscriptions: subscriptions(cfg.Name, cfg.Subscriptions),
+		Deregister:     cfg.Deregister,
+		Deregistration: monitor.Deregistration{Handler: cfg.Deregistration}, KeepaliveHandlers: cfg.Keepalive.Handlers,
+		Redact: cfg.Redact,
 	}}
 	if cfg.Managed {
 		if e.local.Labels == nil {
@@ -81,7 +84,8 @@ func (e *entity) get() *monitor.Entity {
 	if c == nil {
 		c = &e.local
 	}
-	return monitor.Join(c, &monitor.EntityState{System: e.system, LastSeen: e.cfg.Now().Unix(), AgentVersion: e.cfg.Version})
+	return monitor.Join(c, &monitor.EntityState{System: e.system, LastSeen: e.cfg.Now().Unix(),
+		AgentVersion: e.cfg.Version})
 }
 
 func (e *entity) run(ctx context.Context) error {
@@ -100,10 +104,12 @@ func (e *entity) run(ctx context.Context) error {
 // refresh looks at the host.
 func (e *entity) refresh() {
 	f := hostinfo.ReadFacts(!e.cfg.StripNetworks)
-	s := monitor.System{Hostname: f.Hostname, OS: f.OS, Platform: f.Platform, PlatformFamily: f.Family, PlatformVersion: f.Version, Arch: f.Arch,
+	s := monitor.System{Hostname: f.Hostname, OS: f.OS, Platform: f.Platform, PlatformFamily: f.Family,
+		PlatformVersion: f.Version, Arch: f.Arch,
 		ARMVersion: f.ARMVersion, LibCType: f.LibC, VMSystem: f.VMSystem, VMRole: f.VMRole, FloatType: f.FloatType}
 	for _, i := range f.Interfaces {
-		s.Network.Interfaces = append(s.Network.Interfaces, monitor.Interface{Name: i.Name, MAC: i.MAC, Addresses: i.Addresses})
+		s.Network.Interfaces = append(s.Network.Interfaces,
+			monitor.Interface{Name: i.Name, MAC: i.MAC, Addresses: i.Addresses})
 	}
 	if e.cfg.DetectCloud {
 		s.CloudProvider = hostinfo.Cloud()

@@ -67,7 +67,8 @@ func (x *execution) hook(ctx context.Context, name string) *monitor.Hook {
 			assets = a.Assets.Assets
 		}
 	}
-	ended, err := x.command(ctx, commandOf{line: filled.Command, timeout: filled.Timeout, stdin: filled.Stdin, assets: assets, what: "check hook"})
+	ended, err := x.command(ctx, commandOf{line: filled.Command, timeout: filled.Timeout, stdin: filled.Stdin,
+		assets: assets, what: "check hook"})
 	if err != nil {
 		return failedHook(h, err, shell.StatusFailed)
 	}

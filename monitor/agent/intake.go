@@ -77,7 +77,8 @@ func legacyEvent(text []byte) (*monitor.Event, error) {
 		return nil, errors.New("a check output must be provided")
 	}
 	e := &monitor.Event{Check: &monitor.Check{
-		Meta: monitor.Meta{Name: r.Name}, Status: r.Status, Command: r.Command, Subscriptions: r.Subscribers, Interval: r.Interval, TTL: r.TTL, Timeout: r.Timeout,
+		Meta: monitor.Meta{Name: r.Name}, Status: r.Status, Command: r.Command, Subscriptions: r.Subscribers,
+		Interval: r.Interval, TTL: r.TTL, Timeout: r.Timeout,
 		Issued: r.Issued, Executed: r.Executed, Duration: r.Duration, Output: r.Output, Handlers: r.Handlers,
 	}}
 	if r.Handler != "" {

@@ -61,7 +61,8 @@ func (a *Agent) dial(ctx context.Context, target string, limit time.Duration) (*
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r := &http.Request{Header: http.Header{
-		"Sensu-Namespace": {a.cfg.Namespace}, "Sensu-Agentname": {a.cfg.Name}, "Sensu-Subscriptions": {strings.Join(a.cfg.Subscriptions, ",")}, "Accept": {formProtobuf},
+		"Sensu-Namespace": {a.cfg.Namespace}, "Sensu-Agentname": {a.cfg.Name},
+		"Sensu-Subscriptions": {strings.Join(a.cfg.Subscriptions, ",")}, "Accept": {formProtobuf},
 	}}
 	if !a.cfg.ByCertificate {
 		r.Header.Set("Sensu-User", a.cfg.User)
@@ -293,9 +294,11 @@ func (a *Agent) beat(ctx context.Context, l *link, configured <-chan struct{}) s
 func (a *Agent) sendKeepalive(l *link) error {
 	k := &a.cfg.Keepalive
 	e := &monitor.Event{
-		Timestamp: a.cfg.Now().Unix(), Entity: a.entity.get(), Sequence: a.runner.sequence(monitor.KeepaliveCheck), Pipelines: k.Pipelines, ID: newID(),
-		Meta:  monitor.Meta{Namespace: a.cfg.Namespace, Labels: k.Labels, Annotations: k.Annotations},
-		Check: &monitor.Check{Meta: monitor.Meta{Name: monitor.KeepaliveCheck, Namespace: a.cfg.Namespace}, Interval: k.Interval, Timeout: k.Warning, TTL: int64(k.Critical)},
+		Timestamp: a.cfg.Now().Unix(), Entity: a.entity.get(), Sequence: a.runner.sequence(monitor.KeepaliveCheck),
+		Pipelines: k.Pipelines, ID: newID(),
+		Meta: monitor.Meta{Namespace: a.cfg.Namespace, Labels: k.Labels, Annotations: k.Annotations},
+		Check: &monitor.Check{Meta: monitor.Meta{Name: monitor.KeepaliveCheck, Namespace: a.cfg.Namespace},
+			Interval: k.Interval, Timeout: k.Warning, TTL: int64(k.Critical)},
 	}
 	return l.send(kindKeepalive, tagproto.Append(nil, e))
 }

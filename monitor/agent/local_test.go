@@ -87,10 +87,12 @@ func TestTheAPI(t *testing.T) {
 	})
 	connected(t, a)
 	post(t, a, `{"check":{"metadata":{"name":"backup"},"output":"failed","status":2,"handlers":["mail"]}}`, 202)
-	if e := b.event(t, "web-1", "backup", nil); e.Check.Status != 2 || e.Check.Interval != 1 || e.Check.Executed == 0 || len(e.ID) != 16 || e.Entity.Class != "agent" {
+	if e := b.event(t, "web-1", "backup", nil); e.Check.Status != 2 || e.Check.Interval != 1 || e.Check.Executed == 0 ||
+		len(e.ID) != 16 || e.Entity.Class != "agent" {
 		t.Fatalf("%+v", e)
 	}
-	post(t, a, `{"entity":{"metadata":{"name":"router"},"entity_class":"proxy"},"check":{"metadata":{"name":"up"},"status":1}}`, 202)
+	post(t, a, `{"entity":{"metadata":{"name":"router"},"entity_class":"proxy"},"check":{"metadata":{"name":"up"},`+
+		`"status":1}}`, 202)
 	if e := b.event(t, "router", "up", nil); e.Check.ProxyEntityName != "router" || e.Check.ProcessedBy != "web-1" {
 		t.Fatalf("%+v", e.Check)
 	}
@@ -128,7 +130,8 @@ func TestTheSockets(t *testing.T) {
 	say := func(parts ...string) string {
 		t.Helper()
 		var c net.Conn
-		polltest.NoError(t, polltest.Deadline, func() (err error) { c, err = net.Dial("tcp", address); return err }, "the socket")
+		polltest.NoError(t, polltest.Deadline, func() (err error) { c, err = net.Dial("tcp", address); return err },
+			"the socket")
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(polltest.Deadline))
 		for _, p := range parts {
@@ -143,7 +146,8 @@ func TestTheSockets(t *testing.T) {
 		}
 		return string(answer)
 	}
-	for in, want := range map[string]string{" ping ": "pong", "ping\n": "pong", "{": "invalid", "{}": "invalid", `{"name":"x"}`: "invalid", `{"name":"a b","output":"x"}`: "invalid", "": ""} {
+	for in, want := range map[string]string{" ping ": "pong", "ping\n": "pong", "{": "invalid", "{}": "invalid",
+		`{"name":"x"}`: "invalid", `{"name":"a b","output":"x"}`: "invalid", "": ""} {
 		if got := say(in); got != want {
 			t.Errorf("%q: %q", in, got)
 		}
@@ -151,7 +155,8 @@ func TestTheSockets(t *testing.T) {
 	if got := say(`{"name":"old","out`, `put":"from 1.x","status":1,"handler":"mail"}`); got != "ok" {
 		t.Fatal(got)
 	}
-	if e := b.event(t, "web-1", "old", nil); e.Check.Status != 1 || e.Check.Handlers[0] != "mail" || e.Check.Output != "from 1.x" {
+	if e := b.event(t, "web-1", "old", nil); e.Check.Status != 1 || e.Check.Handlers[0] != "mail" ||
+		e.Check.Output != "from 1.x" {
 		t.Fatalf("%+v", e.Check)
 	}
 	u, err := net.Dial("udp", address)
@@ -190,7 +195,8 @@ func TestStatsd(t *testing.T) {
 				continue // the registration
 			}
 			p := e.Metrics.Points[0]
-			if e.Check != nil || e.Metrics.Handlers[0] != "influx" || p.Name != "heat.value" || p.Value != 21 || p.Tags[0].Value != "a" || p.Timestamp < begin.UnixNano() {
+			if e.Check != nil || e.Metrics.Handlers[0] != "influx" || p.Name != "heat.value" || p.Value != 21 ||
+				p.Tags[0].Value != "a" || p.Timestamp < begin.UnixNano() {
 				t.Fatalf("%+v %+v", e, p)
 			}
 			return
@@ -203,7 +209,8 @@ func TestStatsd(t *testing.T) {
 }
 
 func FuzzLegacyEvent(f *testing.F) {
-	for _, s := range []string{`{"name":"a","output":"b"}`, `{"name":"a","output":"b","source":"c","status":1,"handlers":["x"]}`, "ping", "{}", "[]"} {
+	for _, s := range []string{`{"name":"a","output":"b"}`,
+		`{"name":"a","output":"b","source":"c","status":1,"handlers":["x"]}`, "ping", "{}", "[]"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -219,7 +226,8 @@ func FuzzLegacyEvent(f *testing.F) {
 
 // TestTheSpoolIsBounded fills a spool for which nobody comes.
 func TestTheSpoolIsBounded(t *testing.T) {
-	a, err := New(Config{Name: "web-1", Backends: func() []string { return nil }, CacheDir: "/c", FS: vfs.NewMem(), SpoolBytes: 8 << 20})
+	a, err := New(Config{Name: "web-1", Backends: func() []string { return nil }, CacheDir: "/c", FS: vfs.NewMem(),
+		SpoolBytes: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

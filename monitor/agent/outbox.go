@@ -61,7 +61,8 @@ func newOutbox(a *Agent, name string, durable bool, pace *pace) (*outbox, error)
 	err := o.open(dir)
 	if errkind.Is(err, errkind.Corrupt) {
 		aside := dir + ".damaged-" + a.cfg.Now().UTC().Format("20060102T150405")
-		a.cfg.Log.Error("the spool is damaged; setting it aside, its events were not sent", "spool", dir, "aside", aside, "error", err)
+		a.cfg.Log.Error("the spool is damaged; setting it aside, its events were not sent", "spool", dir, "aside", aside,
+			"error", err)
 		if err := a.cfg.FS.Rename(dir, aside); err != nil {
 			return nil, fmt.Errorf("cache-dir: %w", err)
 		}
@@ -79,7 +80,8 @@ func newOutbox(a *Agent, name string, durable bool, pace *pace) (*outbox, error)
 func (o *outbox) open(dir string) (err error) {
 	o.frames = nil
 	o.depth.Store(0)
-	cfg := journal.Config{FS: o.agent.cfg.FS, Dir: dir, Prefix: "events", Log: o.agent.cfg.Log, SegmentBytes: max(o.agent.cfg.SpoolBytes/8, 1<<20), Ahead: -1}
+	cfg := journal.Config{FS: o.agent.cfg.FS, Dir: dir, Prefix: "events", Log: o.agent.cfg.Log,
+		SegmentBytes: max(o.agent.cfg.SpoolBytes/8, 1<<20), Ahead: -1}
 	o.journal, err = journal.Open(cfg, func(sequence uint64, content []byte) error {
 		switch {
 		case len(content) == 9 && content[0] == frameSent:
@@ -297,7 +299,8 @@ func (o *outbox) makeRoom(more int64) {
 			return
 		}
 		if n := o.forget(gone); n > 0 {
-			o.lose(n, errkind.Errorf(errkind.Overloaded, "the spool is full (%d bytes); the oldest events go first", o.agent.cfg.SpoolBytes))
+			o.lose(n, errkind.Errorf(errkind.Overloaded, "the spool is full (%d bytes); the oldest events go first",
+				o.agent.cfg.SpoolBytes))
 		}
 	}
 }
@@ -357,7 +360,8 @@ func (o *outbox) drain(ctx context.Context, l *link) error {
 	}
 	o.forget(upTo)
 	if _, err := o.journal.Append(binary.BigEndian.AppendUint64([]byte{frameSent}, upTo)); err != nil {
-		o.agent.cfg.Log.Warn("cannot record which events were sent; they will be sent again after a restart", "spool", o.name, "error", err)
+		o.agent.cfg.Log.Warn("cannot record which events were sent; they will be sent again after a restart", "spool", o.name,
+			"error", err)
 	}
 	return o.journal.Drop(upTo)
 }

@@ -49,7 +49,8 @@ type runner struct {
 }
 
 func newRunner(a *Agent) *runner {
-	return &runner{agent: a, turns: make(chan struct{}, a.cfg.MaxRunning), busy: map[string]bool{}, issued: map[string]int64{}, sequences: map[string]int64{}}
+	return &runner{agent: a, turns: make(chan struct{}, a.cfg.MaxRunning), busy: map[string]bool{},
+		issued: map[string]int64{}, sequences: map[string]int64{}}
 }
 
 // run lets requests in until ctx ends, and returns when all commands have ended.
@@ -167,7 +168,8 @@ func (r *runner) execute(ctx context.Context, request *monitor.CheckRequest) *mo
 		Meta: monitor.Meta{Namespace: asked.Namespace}, Entity: x.entity, ID: newID(), Pipelines: asked.Pipelines,
 		Sequence: r.sequence(asked.Name), Check: result(&asked),
 	}
-	x.event.Check.Issued, x.event.Check.Executed, x.event.Check.ProcessedBy = request.Issued, r.agent.cfg.Now().Unix(), r.agent.cfg.Name
+	x.event.Check.Issued, x.event.Check.Executed, x.event.Check.ProcessedBy = request.Issued, r.agent.cfg.Now().Unix(),
+		r.agent.cfg.Name
 	if err := x.run(ctx); err != nil {
 		x.fail(err)
 	}
@@ -203,9 +205,11 @@ func (x *execution) run(ctx context.Context) (err error) {
 	command := x.event.Check.Command
 	keep := *x.event.Check
 	x.event.Check = result(x.check)
-	x.event.Check.Command, x.event.Check.Issued, x.event.Check.Executed, x.event.Check.ProcessedBy = command, keep.Issued, keep.Executed, keep.ProcessedBy
+	x.event.Check.Command, x.event.Check.Issued, x.event.Check.Executed, x.event.Check.ProcessedBy = command, keep.Issued,
+		keep.Executed, keep.ProcessedBy
 	x.event.Pipelines = x.check.Pipelines
-	ended, err := x.command(ctx, commandOf{line: x.check.Command, timeout: x.check.Timeout, stdin: x.check.Stdin, env: x.check.EnvVars, assets: x.request.Assets, what: "check"})
+	ended, err := x.command(ctx, commandOf{line: x.check.Command, timeout: x.check.Timeout, stdin: x.check.Stdin,
+		env: x.check.EnvVars, assets: x.request.Assets, what: "check"})
 	if err != nil {
 		return err
 	}
@@ -280,7 +284,8 @@ func (x *execution) command(ctx context.Context, c commandOf) (shell.Result, err
 		ended.Output = append([]byte(timedOut), ended.Output...)
 	}
 	if ended.Dropped > 0 {
-		cfg.Log.Warn("truncated the output of a command", "check", x.check.Name, "kept_bytes", len(ended.Output), "dropped_bytes", ended.Dropped)
+		cfg.Log.Warn("truncated the output of a command", "check", x.check.Name, "kept_bytes", len(ended.Output),
+			"dropped_bytes", ended.Dropped)
 	}
 	return ended, nil
 }
@@ -295,7 +300,8 @@ func (x *execution) metrics() {
 	if c.MetricFormat == "" {
 		return
 	}
-	list, problems := points.Read(points.Input{Format: c.MetricFormat, Output: c.Output, Executed: c.Executed, Tags: c.MetricTags})
+	list, problems := points.Read(points.Input{Format: c.MetricFormat, Output: c.Output, Executed: c.Executed,
+		Tags: c.MetricTags})
 	x.event.Metrics.Points = list
 	if len(problems) > 0 {
 		x.agent.cfg.Log.Warn("metrics cannot be read", "check", c.Name, "error", errors.Join(problems...))
@@ -316,11 +322,16 @@ func (x *execution) metrics() {
 // result makes the check of an event of its configuration.
 func result(c *monitor.CheckConfig) *monitor.Check {
 	return &monitor.Check{
-		Meta: c.Meta, Command: c.Command, Handlers: c.Handlers, HighFlapThreshold: c.HighFlapThreshold, Interval: c.Interval, LowFlapThreshold: c.LowFlapThreshold,
-		Publish: c.Publish, RuntimeAssets: c.RuntimeAssets, Subscriptions: c.Subscriptions, ProxyEntityName: c.ProxyEntityName, CheckHooks: c.CheckHooks,
-		Stdin: c.Stdin, Subdue: c.Subdue, Cron: c.Cron, TTL: c.TTL, Timeout: c.Timeout, ProxyRequests: c.ProxyRequests, RoundRobin: c.RoundRobin,
-		MetricFormat: c.MetricFormat, MetricHandlers: c.MetricHandlers, EnvVars: c.EnvVars, MaxOutputSize: c.MaxOutputSize, DiscardOutput: c.DiscardOutput,
-		Secrets: c.Secrets, MetricTags: c.MetricTags, Scheduler: c.Scheduler, Pipelines: c.Pipelines, MetricThresholds: c.MetricThresholds, Subdues: c.Subdues,
+		Meta: c.Meta, Command: c.Command, Handlers: c.Handlers, HighFlapThreshold: c.HighFlapThreshold, Interval: c.Interval,
+		LowFlapThreshold: c.LowFlapThreshold,
+		Publish:          c.Publish, RuntimeAssets: c.RuntimeAssets, Subscriptions: c.Subscriptions,
+		ProxyEntityName: c.ProxyEntityName, CheckHooks: c.CheckHooks,
+		Stdin: c.Stdin, Subdue: c.Subdue, Cron: c.Cron, TTL: c.TTL, Timeout: c.Timeout, ProxyRequests: c.ProxyRequests,
+		RoundRobin:   c.RoundRobin,
+		MetricFormat: c.MetricFormat, MetricHandlers: c.MetricHandlers, EnvVars: c.EnvVars, MaxOutputSize: c.MaxOutputSize,
+		DiscardOutput: c.DiscardOutput,
+		Secrets:       c.Secrets, MetricTags: c.MetricTags, Scheduler: c.Scheduler, Pipelines: c.Pipelines,
+		MetricThresholds: c.MetricThresholds, Subdues: c.Subdues,
 		ExtendedAttributes: c.ExtendedAttributes,
 	}
 }

@@ -21,7 +21,8 @@ import (
 
 // check is a request of a check with a command.
 func check(name, command string, issued int64) *monitor.CheckRequest {
-	return &monitor.CheckRequest{Issued: issued, Config: &monitor.CheckConfig{Meta: monitor.Meta{Name: name, Namespace: "default"}, Command: command, Interval: 10}}
+	return &monitor.CheckRequest{Issued: issued,
+		Config: &monitor.CheckConfig{Meta: monitor.Meta{Name: name, Namespace: "default"}, Command: command, Interval: 10}}
 }
 
 func TestChecksRun(t *testing.T) {
@@ -45,9 +46,11 @@ func TestChecksRun(t *testing.T) {
 			r.Config.Command, r.Config.EnvVars = "echo $A$SECRET", []string{"A=b"}
 			r.Secrets = []string{"SECRET=c"}
 		}, 0, "bc\n"},
-		"timeout":   {func(r *monitor.CheckRequest) { r.Config.Command, r.Config.Timeout = "echo begun; sleep 600", 1 }, 2, "Execution timed out\nbegun\n"},
-		"discarded": {func(r *monitor.CheckRequest) { r.Config.Command, r.Config.DiscardOutput = "echo much; exit 1", true }, 1, ""},
-		"load":      {func(r *monitor.CheckRequest) { r.Config.Command = testCommand }, 0, cannedOutput},
+		"timeout": {func(r *monitor.CheckRequest) { r.Config.Command, r.Config.Timeout = "echo begun; sleep 600", 1 }, 2,
+			"Execution timed out\nbegun\n"},
+		"discarded": {func(r *monitor.CheckRequest) { r.Config.Command, r.Config.DiscardOutput = "echo much; exit 1", true },
+			1, ""},
+		"load": {func(r *monitor.CheckRequest) { r.Config.Command = testCommand }, 0, cannedOutput},
 		"invalid": {func(r *monitor.CheckRequest) {
 			r.Config.Command, r.Config.CheckHooks = "echo", []monitor.HookList{{Type: "strange"}}
 		}, 3, "given check is invalid: "},
@@ -80,7 +83,8 @@ func TestAnEventOnStandardInput(t *testing.T) {
 	r.Config.Stdin = true
 	b.request(t, "linux", r)
 	var got monitor.Event
-	if e := b.event(t, "web-1", "stdin", nil); json.Unmarshal([]byte(e.Check.Output), &got) != nil || got.Entity.Name != "web-1" || got.Check.Name != "stdin" {
+	if e := b.event(t, "web-1", "stdin", nil); json.Unmarshal([]byte(e.Check.Output), &got) != nil ||
+		got.Entity.Name != "web-1" || got.Check.Name != "stdin" {
 		t.Fatalf("%s", e.Check.Output)
 	}
 }
@@ -90,11 +94,14 @@ func TestHooks(t *testing.T) {
 	a, _ := start(t, b, nil)
 	connected(t, a)
 	r := check("hooked", "echo bad; exit 2", 1)
-	r.Config.CheckHooks = []monitor.HookList{{Type: "critical", Hooks: []string{"ps", "gone"}}, {Type: "non-zero", Hooks: []string{"ps", "slow"}}, {Type: "ok", Hooks: []string{"never"}}, {Type: "2", Hooks: []string{"name"}}}
+	r.Config.CheckHooks = []monitor.HookList{{Type: "critical", Hooks: []string{"ps", "gone"}},
+		{Type: "non-zero", Hooks: []string{"ps", "slow"}}, {Type: "ok", Hooks: []string{"never"}},
+		{Type: "2", Hooks: []string{"name"}}}
 	hook := func(name, command string, timeout uint32) monitor.HookConfig {
 		return monitor.HookConfig{Meta: monitor.Meta{Name: name, Namespace: "default"}, Command: command, Timeout: timeout}
 	}
-	r.Hooks = []monitor.HookConfig{hook("ps", "echo processes; exit 1", 10), hook("slow", "sleep 600", 1), hook("never", "echo no", 1), hook("name", "echo {{ .name }}; cat", 10)}
+	r.Hooks = []monitor.HookConfig{hook("ps", "echo processes; exit 1", 10), hook("slow", "sleep 600", 1),
+		hook("never", "echo no", 1), hook("name", "echo {{ .name }}; cat", 10)}
 	r.Hooks[3].Stdin = true
 	b.request(t, "linux", r)
 	e := b.event(t, "web-1", "hooked", nil)
@@ -106,7 +113,8 @@ func TestHooks(t *testing.T) {
 	if len(got) != 4 || strings.Join(got[:3], "|") != strings.Join(want, "|") {
 		t.Fatalf("%q", got)
 	}
-	if h := e.Check.Hooks[3]; !strings.HasPrefix(h.Output, "web-1\n") || !strings.Contains(h.Output, `"output":"bad\n"`) || h.Command != "echo {{ .name }}; cat" {
+	if h := e.Check.Hooks[3]; !strings.HasPrefix(h.Output, "web-1\n") || !strings.Contains(h.Output, `"output":"bad\n"`) ||
+		h.Command != "echo {{ .name }}; cat" {
 		t.Fatalf("%+v", h)
 	}
 }
@@ -118,7 +126,8 @@ func TestMetricsAndThresholds(t *testing.T) {
 	r := check("disk", "echo 'OK | used=95%;;;0;100 free=5'", 1)
 	r.Config.MetricFormat, r.Config.MetricHandlers = "nagios_perfdata", []string{"influx"}
 	r.Config.MetricTags = []*monitor.MetricTag{{Name: "dc", Value: "eu"}}
-	r.Config.MetricThresholds = []*monitor.MetricThreshold{{Name: "used", Thresholds: []*monitor.ThresholdLimits{{Max: "90", Status: 1}}}}
+	r.Config.MetricThresholds = []*monitor.MetricThreshold{{Name: "used",
+		Thresholds: []*monitor.ThresholdLimits{{Max: "90", Status: 1}}}}
 	b.request(t, "linux", r)
 	for {
 		e := polltest.Get(t, b.published, "the event")
@@ -126,7 +135,8 @@ func TestMetricsAndThresholds(t *testing.T) {
 			continue
 		}
 		m := e.Metrics
-		if e.Check.Status != 1 || m == nil || len(m.Points) != 2 || m.Points[0].Name != "used" || m.Points[0].Value != 95 || m.Points[0].Tags[0].Value != "eu" || m.Handlers[0] != "influx" {
+		if e.Check.Status != 1 || m == nil || len(m.Points) != 2 || m.Points[0].Name != "used" || m.Points[0].Value != 95 ||
+			m.Points[0].Tags[0].Value != "eu" || m.Handlers[0] != "influx" {
 			t.Fatalf("%+v %+v", e.Check, m)
 		}
 		if !strings.Contains(e.Annotations["sensu.io/notifications/warning"], "The value of used exceeded") {
@@ -151,7 +161,8 @@ func TestARequestRunsOnce(t *testing.T) {
 		done := check("done", "true", issued*10+int64(len(runs())))
 		b.request(t, "linux", done)
 		b.event(t, "web-1", "done", func(e *monitor.Event) bool { return e.Check.Issued == done.Issued })
-		polltest.Until(t, func() bool { a.runner.mu.Lock(); defer a.runner.mu.Unlock(); return len(a.runner.busy) == 0 }, "the end of the runs")
+		polltest.Until(t, func() bool { a.runner.mu.Lock(); defer a.runner.mu.Unlock(); return len(a.runner.busy) == 0 },
+			"the end of the runs")
 	}
 	if got := runs(); got != "1000\n1001\n" {
 		t.Fatalf("%q", got)
@@ -199,7 +210,8 @@ func TestResultsWaitWhileThereIsNoBackend(t *testing.T) {
 	connected(t, a)
 	stop := filepath.Join(t.TempDir(), "stop")
 	b.request(t, "linux", check("late", "while [ ! -e "+stop+" ]; do sleep 0.05; done; echo late", 1))
-	polltest.Until(t, func() bool { a.runner.mu.Lock(); defer a.runner.mu.Unlock(); return a.runner.busy["late"] }, "the run")
+	polltest.Until(t, func() bool { a.runner.mu.Lock(); defer a.runner.mu.Unlock(); return a.runner.busy["late"] },
+		"the run")
 	b.down()
 	polltest.Until(t, func() bool { return !a.Connected() }, "the end of the session")
 	if err := os.WriteFile(stop, nil, 0o600); err != nil {
@@ -234,14 +246,16 @@ func TestTheAllowList(t *testing.T) {
 		output  string
 	}{
 		{plugin + " -w 10", 0, "-w\n"}, {plugin + " x -w", 0, "x\n"}, {plugin, 0, "\n"},
-		{plugin + " -c", 3, "denied"}, {plugin + "; rm x", 3, "denied"}, {plugin + " -w 10; x", 3, "denied"}, {"/bin/cat", 3, "denied"},
+		{plugin + " -c", 3, "denied"}, {plugin + "; rm x", 3, "denied"}, {plugin + " -w 10; x", 3, "denied"},
+		{"/bin/cat", 3, "denied"},
 		{"/bin/echo a", 0, "a\n"}, {"/bin/sleep 0", 3, "denied"},
 	} {
 		r := check(fmt.Sprint("allow-", i), c.command, 1)
 		r.Config.EnvVars = []string{"A=leaked"}
 		b.request(t, "linux", r)
 		e := b.event(t, "web-1", r.Config.Name, nil)
-		if e.Check.Status != c.status || e.Check.Output != c.output && (c.status != 3 || !strings.Contains(e.Check.Output, c.output)) {
+		if e.Check.Status != c.status || e.Check.Output != c.output && (c.status != 3 ||
+			!strings.Contains(e.Check.Output, c.output)) {
 			t.Errorf("%s: %d %q", c.command, e.Check.Status, e.Check.Output)
 		}
 	}
@@ -257,7 +271,8 @@ func TestRuntimeAssets(t *testing.T) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	body := "#!/bin/sh\necho from the asset\n"
-	if err := w.WriteHeader(&tar.Header{Name: "bin/corbel-test-plugin", Mode: 0o755, Size: int64(len(body)), Typeflag: tar.TypeReg}); err != nil {
+	if err := w.WriteHeader(&tar.Header{Name: "bin/corbel-test-plugin", Mode: 0o755, Size: int64(len(body)),
+		Typeflag: tar.TypeReg}); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = w.Write([]byte(body))
@@ -265,7 +280,9 @@ func TestRuntimeAssets(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := sha512.Sum512(archive.Bytes())
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(archive.Bytes()) }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(archive.Bytes())
+	}))
 	defer s.Close()
 	fetcher, err := asset.New(asset.Config{Dir: t.TempDir()})
 	if err != nil {
@@ -275,7 +292,8 @@ func TestRuntimeAssets(t *testing.T) {
 	a, _ := start(t, b, func(c *Config) { c.Assets = fetcher })
 	connected(t, a)
 	r := check("with-asset", `corbel-test-plugin; test -x {{ assetPath "my/plugin" }}/bin/corbel-test-plugin`, 1)
-	r.Assets = []monitor.Asset{{Meta: monitor.Meta{Name: "my/plugin"}, URL: s.URL + "/a.tar", SHA512: hex.EncodeToString(sum[:])}}
+	r.Assets = []monitor.Asset{{Meta: monitor.Meta{Name: "my/plugin"}, URL: s.URL + "/a.tar",
+		SHA512: hex.EncodeToString(sum[:])}}
 	b.request(t, "linux", r)
 	if e := b.event(t, "web-1", "with-asset", nil); e.Check.Status != 0 || e.Check.Output != "from the asset\n" {
 		t.Errorf("%d %q", e.Check.Status, e.Check.Output)
@@ -283,7 +301,8 @@ func TestRuntimeAssets(t *testing.T) {
 	r = check("bad-asset", "true", 1)
 	r.Assets = []monitor.Asset{{Meta: monitor.Meta{Name: "bad"}, URL: s.URL + "/a.tar", SHA512: strings.Repeat("0", 128)}}
 	b.request(t, "linux", r)
-	if e := b.event(t, "web-1", "bad-asset", nil); e.Check.Status != 3 || !strings.Contains(e.Check.Output, "error getting assets for check") {
+	if e := b.event(t, "web-1", "bad-asset", nil); e.Check.Status != 3 ||
+		!strings.Contains(e.Check.Output, "error getting assets for check") {
 		t.Errorf("%d %q", e.Check.Status, e.Check.Output)
 	}
 }
@@ -294,8 +313,10 @@ func TestHookTypes(t *testing.T) {
 		status uint32
 		want   bool
 	}{
-		{"0", 0, true}, {"ok", 0, true}, {"non-zero", 0, false}, {"1", 1, true}, {"warning", 1, true}, {"critical", 1, false}, {"2", 2, true}, {"critical", 2, true},
-		{"unknown", 2, false}, {"unknown", 3, true}, {"unknown", 255, true}, {"non-zero", 255, true}, {"255", 255, true}, {"", 0, false}, {"strange", 1, false},
+		{"0", 0, true}, {"ok", 0, true}, {"non-zero", 0, false}, {"1", 1, true}, {"warning", 1, true}, {"critical", 1, false},
+		{"2", 2, true}, {"critical", 2, true},
+		{"unknown", 2, false}, {"unknown", 3, true}, {"unknown", 255, true}, {"non-zero", 255, true}, {"255", 255, true},
+		{"", 0, false}, {"strange", 1, false},
 	} {
 		if got := hookFits(c.kind, c.status); got != c.want {
 			t.Errorf("%q after %d: %t", c.kind, c.status, got)

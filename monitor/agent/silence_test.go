@@ -107,7 +107,8 @@ func TestFrozenBackendIsLeft(t *testing.T) {
 	}
 	used.frozen.Store(true)
 	begin := time.Now()
-	polltest.Within(t, 30*time.Second, func() bool { return other.passed.Load() > 0 && a.Connected() }, "a session elsewhere")
+	polltest.Within(t, 30*time.Second, func() bool { return other.passed.Load() > 0 && a.Connected() },
+		"a session elsewhere")
 	t.Logf("a session elsewhere after %s", time.Since(begin))
 }
 

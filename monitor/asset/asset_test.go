@@ -130,17 +130,22 @@ func assetOf(url string, b []byte) *monitor.Asset {
 	return &monitor.Asset{Meta: monitor.Meta{Name: "tools/check", Namespace: "default"}, URL: url, SHA512: sumOf(b)}
 }
 
-var linux = &monitor.Entity{Meta: monitor.Meta{Name: "e", Labels: map[string]string{"region": "us"}}, System: monitor.System{OS: "linux", Arch: "amd64"}}
+var linux = &monitor.Entity{Meta: monitor.Meta{Name: "e", Labels: map[string]string{"region": "us"}},
+	System: monitor.System{OS: "linux", Arch: "amd64"}}
 
 var good = []member{
 	{name: "bin/", typ: tar.TypeDir, mode: 0o700}, {name: "bin/check", body: "#!/bin/sh\necho ok\n", mode: 0o4755},
-	{name: "lib/a/b.so", body: "b", mode: 0o600}, {name: "./README", body: "one", mode: 0o644}, {name: "README", body: "two", mode: 0o644},
-	{name: "bin/other", link: "check", typ: tar.TypeSymlink}, {name: "include/h", link: "../lib/a/b.so", typ: tar.TypeSymlink},
+	{name: "lib/a/b.so", body: "b", mode: 0o600}, {name: "./README", body: "one", mode: 0o644},
+	{name: "README", body: "two", mode: 0o644},
+	{name: "bin/other", link: "check", typ: tar.TypeSymlink},
+	{name: "include/h", link: "../lib/a/b.so", typ: tar.TypeSymlink},
 }
 
 func TestFetch(t *testing.T) {
 	zipped := slices.DeleteFunc(slices.Clone(good), func(m member) bool { return m.body == "one" })
-	archives := map[string][]byte{"/tar": tarOf(t, good...), "/gz": gzipped(t, tarOf(t, append(good, member{name: "hard", link: "bin/check", typ: tar.TypeLink})...)), "/zip": zipOf(t, zipped...)}
+	archives := map[string][]byte{"/tar": tarOf(t, good...),
+		"/gz":  gzipped(t, tarOf(t, append(good, member{name: "hard", link: "bin/check", typ: tar.TypeLink})...)),
+		"/zip": zipOf(t, zipped...)}
 	url, served := serve(t, archives)
 	f, dir := fetcher(t, nil)
 	for path, b := range archives {
@@ -153,7 +158,8 @@ func TestFetch(t *testing.T) {
 			if u.Dir != filepath.Join(dir, sumOf(b)) || u.SHA512 != sumOf(b) || u.Name != "tools/check" {
 				t.Errorf("%s: %+v", path, u)
 			}
-			for name, want := range map[string]fs.FileMode{"bin": fs.ModeDir | 0o755, "bin/check": 0o755, "lib/a/b.so": 0o644, "README": 0o644, "bin/other": 0o755, "include/h": 0o644} {
+			for name, want := range map[string]fs.FileMode{"bin": fs.ModeDir | 0o755, "bin/check": 0o755, "lib/a/b.so": 0o644,
+				"README": 0o644, "bin/other": 0o755, "include/h": 0o644} {
 				info, err := os.Stat(filepath.Join(u.Dir, name))
 				if err != nil || info.Mode() != want {
 					t.Errorf("%s: %s: %v, %v", path, name, info, err)
@@ -172,7 +178,8 @@ func TestFetch(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := served.Load()
-	if _, err := again.Fetch(t.Context(), assetOf(url+"/tar", archives["/tar"]), linux); err != nil || served.Load() != before {
+	if _, err := again.Fetch(t.Context(), assetOf(url+"/tar", archives["/tar"]), linux); err != nil ||
+		served.Load() != before {
 		t.Error("fetched again after a restart", err)
 	}
 }
@@ -188,16 +195,17 @@ func TestRefused(t *testing.T) {
 		kind    errkind.Kind
 		says    string
 	}{
-		"up":             {tarOf(t, member{name: "../evil", body: "x"}), errkind.Invalid, "outside"},
-		"up within":      {tarOf(t, member{name: "a/../../evil", body: "x"}), errkind.Invalid, "outside"},
-		"absolute":       {tarOf(t, member{name: "/evil", body: "x"}), errkind.Invalid, "outside"},
-		"up in zip":      {zipOf(t, member{name: "../evil", body: "x"}), errkind.Invalid, "outside"},
-		"backslashes":    {zipOf(t, member{name: `..\evil`, body: "x"}), errkind.Invalid, "outside"},
-		"link out":       {tarOf(t, member{name: "l", link: "../..", typ: tar.TypeSymlink}), errkind.Invalid, "outside"},
-		"link to root":   {tarOf(t, member{name: "l", link: "/", typ: tar.TypeSymlink}), errkind.Invalid, "outside"},
-		"link in zip":    {zipOf(t, member{name: "l", link: "../x"}), errkind.Invalid, "outside"},
-		"hard link out":  {tarOf(t, member{name: "l", link: "../../x", typ: tar.TypeLink}), errkind.Invalid, "outside"},
-		"through a link": {tarOf(t, member{name: "a/b/l", link: "../..", typ: tar.TypeSymlink}, member{name: "a/b/l/../../evil", body: "x"}, member{name: "a/b/l/../evil", body: "x"}), 0, ""},
+		"up":            {tarOf(t, member{name: "../evil", body: "x"}), errkind.Invalid, "outside"},
+		"up within":     {tarOf(t, member{name: "a/../../evil", body: "x"}), errkind.Invalid, "outside"},
+		"absolute":      {tarOf(t, member{name: "/evil", body: "x"}), errkind.Invalid, "outside"},
+		"up in zip":     {zipOf(t, member{name: "../evil", body: "x"}), errkind.Invalid, "outside"},
+		"backslashes":   {zipOf(t, member{name: `..\evil`, body: "x"}), errkind.Invalid, "outside"},
+		"link out":      {tarOf(t, member{name: "l", link: "../..", typ: tar.TypeSymlink}), errkind.Invalid, "outside"},
+		"link to root":  {tarOf(t, member{name: "l", link: "/", typ: tar.TypeSymlink}), errkind.Invalid, "outside"},
+		"link in zip":   {zipOf(t, member{name: "l", link: "../x"}), errkind.Invalid, "outside"},
+		"hard link out": {tarOf(t, member{name: "l", link: "../../x", typ: tar.TypeLink}), errkind.Invalid, "outside"},
+		"through a link": {tarOf(t, member{name: "a/b/l", link: "../..", typ: tar.TypeSymlink},
+			member{name: "a/b/l/../../evil", body: "x"}, member{name: "a/b/l/../evil", body: "x"}), 0, ""},
 		"device":         {tarOf(t, member{name: "d", typ: tar.TypeChar}), errkind.Invalid, "neither"},
 		"no archive":     {[]byte(large), errkind.Invalid, "neither"},
 		"nothing":        {nil, errkind.Invalid, "neither"},
@@ -232,8 +240,10 @@ func TestDefinitions(t *testing.T) {
 		return &monitor.AssetBuild{URL: url + path, SHA512: sumOf(b), Filters: filters}
 	}
 	a := &monitor.Asset{Meta: monitor.Meta{Name: "a"}, Builds: []*monitor.AssetBuild{
-		build("/none", "entity.system.os == 'windows'"), build("/none", "entity.system.os == 'linux'", "entity.labels.region == 'eu'"),
-		build("/none", "entity.none.here"), build("/none", "a syntax error"), build("/a", "entity.system.os == 'linux'", "entity.system.arch == 'amd64'"), build("/none"),
+		build("/none", "entity.system.os == 'windows'"), build("/none", "entity.system.os == 'linux'",
+			"entity.labels.region == 'eu'"),
+		build("/none", "entity.none.here"), build("/none", "a syntax error"),
+		build("/a", "entity.system.os == 'linux'", "entity.system.arch == 'amd64'"), build("/none"),
 	}}
 	if u, err := f.Fetch(t.Context(), a, linux); err != nil || u == nil || served.Load() != 1 {
 		t.Errorf("the fitting build: %v, %v, %d downloads", u, err, served.Load())
@@ -243,7 +253,8 @@ func TestDefinitions(t *testing.T) {
 		t.Errorf("no build fits: %v, %v", u, err)
 	}
 	f, _ = fetcher(t, nil)
-	a = &monitor.Asset{Meta: monitor.Meta{Name: "a"}, Headers: map[string]string{"Authorization": "Bearer y"}, Builds: []*monitor.AssetBuild{build("/secret")}}
+	a = &monitor.Asset{Meta: monitor.Meta{Name: "a"}, Headers: map[string]string{"Authorization": "Bearer y"},
+		Builds: []*monitor.AssetBuild{build("/secret")}}
 	if _, err := f.Fetch(t.Context(), a, linux); errkind.Of(err) != errkind.Unavailable {
 		t.Errorf("without its header: %v", err)
 	}
@@ -252,13 +263,16 @@ func TestDefinitions(t *testing.T) {
 		t.Errorf("with its header: %v", err)
 	}
 	f, _ = fetcher(t, nil)
-	for path, says := range map[string]string{url + "/other": "does not match", "ftp://x/y": "only http", "file:///etc/passwd": "only http", url + "/missing": "404", "http://127.0.0.1:1/": "refused"} {
-		if _, err := f.Fetch(t.Context(), assetOf(path, b), linux); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "tools/check") {
+	for path, says := range map[string]string{url + "/other": "does not match", "ftp://x/y": "only http",
+		"file:///etc/passwd": "only http", url + "/missing": "404", "http://127.0.0.1:1/": "refused"} {
+		if _, err := f.Fetch(t.Context(), assetOf(path, b), linux); err == nil || !strings.Contains(err.Error(), says) ||
+			!strings.Contains(err.Error(), "tools/check") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	for _, sum := range []string{"", "../" + sumOf(b)[3:], sumOf(b)[1:], sumOf(b) + "0"} {
-		if _, err := f.Fetch(t.Context(), &monitor.Asset{URL: url + "/a", SHA512: sum}, linux); errkind.Of(err) != errkind.Invalid {
+		if _, err := f.Fetch(t.Context(), &monitor.Asset{URL: url + "/a", SHA512: sum},
+			linux); errkind.Of(err) != errkind.Invalid {
 			t.Errorf("sha512 %q: %v", sum, err)
 		}
 	}
@@ -328,7 +342,8 @@ func TestDeadlines(t *testing.T) {
 	late, stop2 := context.WithTimeout(t.Context(), time.Minute)
 	defer stop2()
 	other := assetOf(s.URL, append(b, 0))
-	if _, err := f.Fetch(late, other, linux); errkind.Of(err) != errkind.Unavailable || !strings.Contains(err.Error(), "turn") {
+	if _, err := f.Fetch(late, other, linux); errkind.Of(err) != errkind.Unavailable ||
+		!strings.Contains(err.Error(), "turn") {
 		t.Errorf("beyond the rate: %v", err)
 	}
 }
@@ -358,7 +373,8 @@ func TestLeftovers(t *testing.T) {
 func TestEnv(t *testing.T) {
 	base := []string{"PATH=/old", "HOME=/", "PATH=/bin:/usr/bin", "CPATH="}
 	got := Env(base, []*Unpacked{{Name: "a", Dir: "/c/1"}, {Name: "b/c-d.e:f", Dir: "/c/2"}})
-	want := append(slices.Clone(base), "PATH=/c/1/bin:/c/2/bin:/bin:/usr/bin", "LD_LIBRARY_PATH=/c/1/lib:/c/2/lib", "CPATH=/c/1/include:/c/2/include", "A_PATH=/c/1", "B_C_D_E_F_PATH=/c/2")
+	want := append(slices.Clone(base), "PATH=/c/1/bin:/c/2/bin:/bin:/usr/bin", "LD_LIBRARY_PATH=/c/1/lib:/c/2/lib",
+		"CPATH=/c/1/include:/c/2/include", "A_PATH=/c/1", "B_C_D_E_F_PATH=/c/2")
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}

@@ -81,7 +81,8 @@ func (f *Fetcher) download(ctx context.Context, b *monitor.AssetBuild, to *os.Fi
 		return 0, errkind.Errorf(errkind.TooLarge, "%s is larger than %d bytes", b.URL, f.cfg.MaxArchiveBytes)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); !strings.EqualFold(got, b.SHA512) {
-		return 0, errkind.Errorf(errkind.Invalid, "sha512 of the downloaded asset (%s) does not match specified sha512 in asset definition (%s)", got, b.SHA512)
+		return 0, errkind.Errorf(errkind.Invalid,
+			"sha512 of the downloaded asset (%s) does not match specified sha512 in asset definition (%s)", got, b.SHA512)
 	}
 	return n, nil
 }

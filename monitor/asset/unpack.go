@@ -86,7 +86,8 @@ func (u *unpacking) tar(r io.Reader) error {
 		case tar.TypeXGlobalHeader:
 			continue
 		default:
-			return errkind.Errorf(errkind.Invalid, "the archive holds %q, which is neither a file, nor a folder, nor a link", h.Name)
+			return errkind.Errorf(errkind.Invalid, "the archive holds %q, which is neither a file, nor a folder, nor a link",
+				h.Name)
 		}
 		if err := u.add(e); err != nil {
 			return err
@@ -113,7 +114,8 @@ const maxLink = 4096
 func (u *unpacking) zipped(f *zip.File) error {
 	e := entry{name: f.Name, mode: f.Mode() & (fs.ModePerm | fs.ModeDir | fs.ModeSymlink)}
 	if f.Mode()&fs.ModeType&^(fs.ModeDir|fs.ModeSymlink) != 0 {
-		return errkind.Errorf(errkind.Invalid, "the archive holds %q, which is neither a file, nor a folder, nor a link", f.Name)
+		return errkind.Errorf(errkind.Invalid, "the archive holds %q, which is neither a file, nor a folder, nor a link",
+			f.Name)
 	}
 	body, err := f.Open()
 	if err != nil {
@@ -219,5 +221,6 @@ func (u *unpacking) wrote(name string, err error) error {
 }
 
 func isFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EROFS)
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EIO) ||
+		errors.Is(err, syscall.EROFS)
 }

@@ -132,21 +132,51 @@ var fields = map[string]field{
 	}},
 	"event.is_flapping_end": {boolean, func(*Subject) value { return truthOf(false) }},
 
-	"event.check.status":                ofCheck(number, func(_ *monitor.Check, s *monitor.State) value { return numberOf(s.Status) }),
-	"event.check.occurrences":           ofCheck(number, func(_ *monitor.Check, s *monitor.State) value { return numberOf(s.Occurrences) }),
-	"event.check.occurrences_watermark": ofCheck(number, func(_ *monitor.Check, s *monitor.State) value { return numberOf(s.Watermark) }),
-	"event.check.total_state_change":    ofCheck(number, func(_ *monitor.Check, s *monitor.State) value { return numberOf(s.Change) }),
-	"event.check.last_ok":               ofCheck(number, func(_ *monitor.Check, s *monitor.State) value { return numberOf(s.LastOK) }),
-	"event.check.executed":              ofCheck(number, func(_ *monitor.Check, s *monitor.State) value { return numberOf(s.Executed) }),
-	"event.check.issued":                ofCheck(number, func(_ *monitor.Check, s *monitor.State) value { return numberOf(s.Issued) }),
-	"event.check.state":                 ofCheck(text, func(_ *monitor.Check, s *monitor.State) value { return optional(s.Condition.String()) }),
-	"event.check.is_silenced":           ofCheck(boolean, func(_ *monitor.Check, s *monitor.State) value { return truthOf(len(s.Silenced) > 0) }),
-	"event.check.interval":              ofCheck(number, func(c *monitor.Check, _ *monitor.State) value { return numberOf(c.Interval) }),
-	"event.check.timeout":               ofCheck(number, func(c *monitor.Check, _ *monitor.State) value { return numberOf(c.Timeout) }),
-	"event.check.ttl":                   ofCheck(number, func(c *monitor.Check, _ *monitor.State) value { return numberOf(c.TTL) }),
-	"event.check.name":                  ofCheck(text, func(c *monitor.Check, _ *monitor.State) value { return optional(c.Name) }),
-	"event.check.namespace":             ofCheck(text, func(c *monitor.Check, _ *monitor.State) value { return optional(c.Namespace) }),
-	"event.check.proxy_entity_name":     ofCheck(text, func(c *monitor.Check, _ *monitor.State) value { return textOf(c.ProxyEntityName) }),
+	"event.check.status": ofCheck(number, func(_ *monitor.Check, s *monitor.State) value {
+		return numberOf(s.Status)
+	}),
+	"event.check.occurrences": ofCheck(number, func(_ *monitor.Check, s *monitor.State) value {
+		return numberOf(s.Occurrences)
+	}),
+	"event.check.occurrences_watermark": ofCheck(number, func(_ *monitor.Check, s *monitor.State) value {
+		return numberOf(s.Watermark)
+	}),
+	"event.check.total_state_change": ofCheck(number, func(_ *monitor.Check, s *monitor.State) value {
+		return numberOf(s.Change)
+	}),
+	"event.check.last_ok": ofCheck(number, func(_ *monitor.Check, s *monitor.State) value {
+		return numberOf(s.LastOK)
+	}),
+	"event.check.executed": ofCheck(number, func(_ *monitor.Check, s *monitor.State) value {
+		return numberOf(s.Executed)
+	}),
+	"event.check.issued": ofCheck(number, func(_ *monitor.Check, s *monitor.State) value {
+		return numberOf(s.Issued)
+	}),
+	"event.check.state": ofCheck(text, func(_ *monitor.Check, s *monitor.State) value {
+		return optional(s.Condition.String())
+	}),
+	"event.check.is_silenced": ofCheck(boolean, func(_ *monitor.Check, s *monitor.State) value {
+		return truthOf(len(s.Silenced) > 0)
+	}),
+	"event.check.interval": ofCheck(number, func(c *monitor.Check, _ *monitor.State) value {
+		return numberOf(c.Interval)
+	}),
+	"event.check.timeout": ofCheck(number, func(c *monitor.Check, _ *monitor.State) value {
+		return numberOf(c.Timeout)
+	}),
+	"event.check.ttl": ofCheck(number, func(c *monitor.Check, _ *monitor.State) value {
+		return numberOf(c.TTL)
+	}),
+	"event.check.name": ofCheck(text, func(c *monitor.Check, _ *monitor.State) value {
+		return optional(c.Name)
+	}),
+	"event.check.namespace": ofCheck(text, func(c *monitor.Check, _ *monitor.State) value {
+		return optional(c.Namespace)
+	}),
+	"event.check.proxy_entity_name": ofCheck(text, func(c *monitor.Check, _ *monitor.State) value {
+		return textOf(c.ProxyEntityName)
+	}),
 
 	"event.entity.name":         ofEntity(text, func(e *monitor.Entity) value { return optional(e.Name) }),
 	"event.entity.namespace":    ofEntity(text, func(e *monitor.Entity) value { return optional(e.Namespace) }),
@@ -169,8 +199,10 @@ func (s *Subject) before() (status uint32, known bool) {
 
 // inherited are names that every object of JavaScript has.
 var inherited = map[string]bool{
-	"constructor": true, "hasOwnProperty": true, "isPrototypeOf": true, "propertyIsEnumerable": true, "toLocaleString": true, "toString": true,
-	"valueOf": true, "__proto__": true, "__defineGetter__": true, "__defineSetter__": true, "__lookupGetter__": true, "__lookupSetter__": true,
+	"constructor": true, "hasOwnProperty": true, "isPrototypeOf": true, "propertyIsEnumerable": true,
+	"toLocaleString": true, "toString": true,
+	"valueOf": true, "__proto__": true, "__defineGetter__": true, "__defineSetter__": true, "__lookupGetter__": true,
+	"__lookupSetter__": true,
 }
 
 // pair returns a label or an annotation.

@@ -25,7 +25,8 @@ func judge(t *testing.T, js *script.Engine, source string, e *Expression, event 
 	want, err := js.Do(t.Context(), script.Task{Program: p, Vars: []script.Var{{Name: "event", JSON: text}}})
 	shown := *event.Entity
 	shown.Meta = monitor.RedactMeta(shown.Meta, shown.Redact)
-	s := &Subject{Timestamp: event.Timestamp, Check: event.Check, State: state, HasMetrics: event.Metrics != nil, Entity: func() *monitor.Entity { return &shown }}
+	s := &Subject{Timestamp: event.Timestamp, Check: event.Check, State: state, HasMetrics: event.Metrics != nil,
+		Entity: func() *monitor.Entity { return &shown }}
 	holds, ok := e.Holds(s)
 	if ok != (err == nil) || ok && holds != want.Truth {
 		t.Fatalf("%s: %v, %v; JavaScript: %v, %v\n%s", source, holds, ok, want.Truth, err, text)
@@ -46,7 +47,9 @@ func random(rng *rand.Rand) (*monitor.Event, *monitor.State) {
 		}
 		return m
 	}
-	e := &monitor.Event{Timestamp: int64(rng.IntN(3)), Entity: &monitor.Entity{Class: "agent", Meta: monitor.Meta{Name: "e1", Namespace: "default", Labels: labels(), Annotations: labels()}}}
+	e := &monitor.Event{Timestamp: int64(rng.IntN(3)),
+		Entity: &monitor.Entity{Class: "agent", Meta: monitor.Meta{Name: "e1", Namespace: "default", Labels: labels(),
+			Annotations: labels()}}}
 	e.Entity.System.OS = []string{"", "linux"}[rng.IntN(2)]
 	if rng.IntN(4) == 0 {
 		e.Metrics = &monitor.Metrics{}
@@ -55,7 +58,8 @@ func random(rng *rand.Rand) (*monitor.Event, *monitor.State) {
 	if rng.IntN(8) == 0 {
 		return e, &state
 	}
-	e.Check = &monitor.Check{Meta: monitor.Meta{Name: "cpu", Labels: labels()}, Interval: 60, TTL: int64(rng.IntN(2)), Handlers: []string{"x"}}
+	e.Check = &monitor.Check{Meta: monitor.Meta{Name: "cpu", Labels: labels()}, Interval: 60, TTL: int64(rng.IntN(2)),
+		Handlers: []string{"x"}}
 	limits := monitor.Thresholds{}
 	if rng.IntN(3) == 0 {
 		limits = monitor.Thresholds{Low: 1, High: 5}
@@ -65,7 +69,8 @@ func random(rng *rand.Rand) (*monitor.Event, *monitor.State) {
 		silences = []*monitor.Silenced{{Meta: monitor.Meta{Name: "s"}}}
 	}
 	for i := range rng.IntN(25) + rng.IntN(2) {
-		state, _ = monitor.Step(state, monitor.Result{Status: uint32(rng.IntN(3) * rng.IntN(2)), Executed: int64(i), Issued: int64(i)}, limits, silences)
+		state, _ = monitor.Step(state, monitor.Result{Status: uint32(rng.IntN(3) * rng.IntN(2)), Executed: int64(i),
+			Issued: int64(i)}, limits, silences)
 	}
 	state.Fill(e.Check)
 	return e, &state
@@ -75,13 +80,18 @@ func random(rng *rand.Rand) (*monitor.Event, *monitor.State) {
 func expression(rng *rand.Rand, depth int) string {
 	pick := func(list ...string) string { return list[rng.IntN(len(list))] }
 	path := func() string {
-		return pick("event.check.status", "event.check.occurrences", "event.check.state", "event.check.labels.region", "event.check.labels['a.b/c']", `event.entity.labels["password"]`,
-			"event.entity.annotations.region", "event.is_incident", "event.is_resolution", "event.is_silenced", "event.has_check", "event.has_metrics", "event.is_flapping_start",
-			"event.check.name", "event.entity.name", "event.entity.system.os", "event.timestamp", "event.check.is_silenced", "event.check.occurrences_watermark", "event.check.metadata.labels.region",
-			"event.check.total_state_change", "event.check.last_ok", "event.check.ttl", "event.check.proxy_entity_name", "event.check.namespace", "event['check']['status']", "event.is_flapping_end")
+		return pick("event.check.status", "event.check.occurrences", "event.check.state", "event.check.labels.region",
+			"event.check.labels['a.b/c']", `event.entity.labels["password"]`,
+			"event.entity.annotations.region", "event.is_incident", "event.is_resolution", "event.is_silenced",
+			"event.has_check", "event.has_metrics", "event.is_flapping_start",
+			"event.check.name", "event.entity.name", "event.entity.system.os", "event.timestamp", "event.check.is_silenced",
+			"event.check.occurrences_watermark", "event.check.metadata.labels.region",
+			"event.check.total_state_change", "event.check.last_ok", "event.check.ttl", "event.check.proxy_entity_name",
+			"event.check.namespace", "event['check']['status']", "event.is_flapping_end")
 	}
 	literal := func() string {
-		return pick("0", "1", "2", "3", "1.5", "'us'", `"failing"`, "'passing'", "''", "true", "false", "undefined", "null", "'e1'", "'cpu'", "'1'", "'REDACTED'")
+		return pick("0", "1", "2", "3", "1.5", "'us'", `"failing"`, "'passing'", "''", "true", "false", "undefined", "null",
+			"'e1'", "'cpu'", "'1'", "'REDACTED'")
 	}
 	if depth == 0 {
 		switch rng.IntN(6) {
@@ -92,7 +102,8 @@ func expression(rng *rand.Rand, depth int) string {
 		case 2:
 			return "!" + path()
 		}
-		return path() + pick(" == ", " != ", " === ", " !== ", " < ", "<=", ">", " >= ") + pick(literal(), literal(), literal(), path())
+		return path() + pick(" == ", " != ", " === ", " !== ", " < ", "<=", ">", " >= ") + pick(literal(), literal(),
+			literal(), path())
 	}
 	switch rng.IntN(4) {
 	case 0:
@@ -125,18 +136,24 @@ func TestAgainstJavaScript(t *testing.T) {
 
 func TestWhatIsCommon(t *testing.T) {
 	for _, source := range []string{
-		"event.check.occurrences == 1", "event.check.occurrences == 1 || event.check.occurrences % 60 == 0", "event.check.status != 0 && event.check.labels.team == 'db';",
-		"event.entity.labels['region'] == \"eu\"", "!event.is_silenced", "event.check.state === 'failing'\n&& (event.check.status >= 2)", "event.check.annotations['a/b'] !== undefined",
+		"event.check.occurrences == 1", "event.check.occurrences == 1 || event.check.occurrences % 60 == 0",
+		"event.check.status != 0 && event.check.labels.team == 'db';",
+		"event.entity.labels['region'] == \"eu\"", "!event.is_silenced",
+		"event.check.state === 'failing'\n&& (event.check.status >= 2)", "event.check.annotations['a/b'] !== undefined",
 	} {
 		if _, ok := Compile(source); !ok {
 			t.Errorf("%s: not compiled", source)
 		}
 	}
 	for _, source := range []string{
-		"", " ", "x", "event", "event.check", "event.check.labels", "event.check.labels.constructor", "event.check.labels['toString'] == 'x'", "event.check.status == '2'", "event.is_incident == 1",
-		"1 == 1 == 1", "event.check.occurrences + 1 == 2", "event.check.output.indexOf('x')", "event.check.labels.a < 'b'", "var x = 1", "event.check.status = 2", "a()", "event.check['stat' + 'us']",
-		"'\\x41' == 'A'", "010 == 8", "1e3 == 1000", "0x10 == 16", "event['check.status'] == 1", "(1 == 1", "1 == 1)", "1 == 1 // yes", "event.check.status == 0; 1", "5 % 3 % 2 == 1",
-		strings.Repeat("(", 100) + "1" + strings.Repeat(")", 100), "'" + strings.Repeat("x", 5000) + "' == ''", "event.metadata.name == 'x'", "event.check.metadata.created_by == 'x'", "'a", "event.check.history.length > 2",
+		"", " ", "x", "event", "event.check", "event.check.labels", "event.check.labels.constructor",
+		"event.check.labels['toString'] == 'x'", "event.check.status == '2'", "event.is_incident == 1",
+		"1 == 1 == 1", "event.check.occurrences + 1 == 2", "event.check.output.indexOf('x')", "event.check.labels.a < 'b'",
+		"var x = 1", "event.check.status = 2", "a()", "event.check['stat' + 'us']",
+		"'\\x41' == 'A'", "010 == 8", "1e3 == 1000", "0x10 == 16", "event['check.status'] == 1", "(1 == 1", "1 == 1)",
+		"1 == 1 // yes", "event.check.status == 0; 1", "5 % 3 % 2 == 1",
+		strings.Repeat("(", 100) + "1" + strings.Repeat(")", 100), "'" + strings.Repeat("x", 5000) + "' == ''",
+		"event.metadata.name == 'x'", "event.check.metadata.created_by == 'x'", "'a", "event.check.history.length > 2",
 	} {
 		if _, ok := Compile(source); ok {
 			t.Errorf("%s: compiled", source)
@@ -145,11 +162,13 @@ func TestWhatIsCommon(t *testing.T) {
 }
 
 func TestAllocatesNothing(t *testing.T) {
-	e, ok := Compile("event.check.status != 0 && event.check.occurrences % 60 == 1 && event.check.labels.team == 'db' && !event.is_silenced")
+	e, ok := Compile("event.check.status != 0 && event.check.occurrences % 60 == 1 && event.check.labels.team == 'db' " +
+		"&& !event.is_silenced")
 	if !ok {
 		t.Fatal("not compiled")
 	}
-	s := &Subject{Check: &monitor.Check{Meta: monitor.Meta{Labels: map[string]string{"team": "db"}}}, State: &monitor.State{Result: monitor.Result{Status: 2}, Occurrences: 61}}
+	s := &Subject{Check: &monitor.Check{Meta: monitor.Meta{Labels: map[string]string{"team": "db"}}},
+		State: &monitor.State{Result: monitor.Result{Status: 2}, Occurrences: 61}}
 	if holds, ok := e.Holds(s); !holds || !ok {
 		t.Fatal(holds, ok)
 	}

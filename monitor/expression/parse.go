@@ -322,7 +322,8 @@ func (p *parser) named(name string) (part, bool) {
 				return part{}, false
 			}
 		case p.is("["):
-			if p.at+1 >= len(p.tokens) || p.tokens[p.at].kind != '"' || p.tokens[p.at+1].kind != 'o' || p.tokens[p.at+1].text != "]" {
+			if p.at+1 >= len(p.tokens) || p.tokens[p.at].kind != '"' || p.tokens[p.at+1].kind != 'o' ||
+				p.tokens[p.at+1].text != "]" {
 				return part{}, false
 			}
 			path = append(path, p.tokens[p.at].text)

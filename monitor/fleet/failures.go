@@ -83,8 +83,9 @@ func (f *Fleet) event(ctx context.Context, at failing) (sent, over bool) {
 	if !Due(c.Status, stored.Status, now.Sub(time.Unix(stored.Timestamp, 0)), f.cfg.Repeat) {
 		return false, c.Status == 0
 	}
-	switch err := f.send(ctx, at.node, &monitor.Check{Meta: monitor.Meta{Name: name, Namespace: f.cfg.Namespace}, Interval: uint32(f.cfg.Repeat / time.Second),
-		Status: uint32(c.Status), Output: c.Output, Issued: now.Unix(), Executed: now.Unix(), Handlers: f.cfg.Handlers}); {
+	switch err := f.send(ctx, at.node, &monitor.Check{Meta: monitor.Meta{Name: name, Namespace: f.cfg.Namespace},
+		Interval: uint32(f.cfg.Repeat / time.Second),
+		Status:   uint32(c.Status), Output: c.Output, Issued: now.Unix(), Executed: now.Unix(), Handlers: f.cfg.Handlers}); {
 	case errkind.Is(err, errkind.Invalid): // no entity can have such a name
 		f.cfg.Log.Debug("a failure of the catalog cannot be an event", "node", at.node, "check", at.id, "error", err)
 		f.failed.Add(1)

@@ -87,7 +87,8 @@ type Config struct {
 }
 
 func (c *Config) complete() {
-	for d, v := range map[*time.Duration]time.Duration{&c.Tick: time.Second, &c.Sweep: 30 * time.Second, &c.Repeat: time.Minute} {
+	for d, v := range map[*time.Duration]time.Duration{&c.Tick: time.Second, &c.Sweep: 30 * time.Second,
+		&c.Repeat: time.Minute} {
 		if *d == 0 {
 			*d = v
 		}
@@ -175,7 +176,8 @@ type Stats struct {
 
 // Stats returns the counts.
 func (f *Fleet) Stats() Stats {
-	return Stats{f.written.Load(), f.refused.Load(), f.failed.Load(), f.overflowed.Load(), f.told.Load(), f.delayed.Load(), f.lacking.Load()}
+	return Stats{f.written.Load(), f.refused.Load(), f.failed.Load(), f.overflowed.Load(), f.told.Load(), f.delayed.Load(),
+		f.lacking.Load()}
 }
 
 // Run does the work until ctx ends.
@@ -333,7 +335,8 @@ func (f *Fleet) look(entity string) []Write {
 	results := make([]Result, 0, len(list))
 	for _, p := range list {
 		if p.Kind != nil && !p.Kind.Catalog.Empty() {
-			results = append(results, Result{Check: p.Check, Binding: p.Kind.Catalog, Status: p.State().Status, Output: string(p.Output())})
+			results = append(results, Result{Check: p.Check, Binding: p.Kind.Catalog, Status: p.State().Status,
+				Output: string(p.Output())})
 		}
 	}
 	var writes []Write

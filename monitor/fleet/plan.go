@@ -94,7 +94,8 @@ func Plan(node Node, results []Result) (writes []Write, lacks bool) {
 
 // wanted returns the checks that a result asks for; found is false where it is about what is not there.
 func wanted(node Node, r Result) (list []Check, found bool) {
-	c := Check{ID: Prefix + r.Check, Name: fmt.Sprintf("Monitoring check %q", r.Check), Status: HealthOf(r.Status), Output: r.Output[:min(len(r.Output), maxOutput)]}
+	c := Check{ID: Prefix + r.Check, Name: fmt.Sprintf("Monitoring check %q", r.Check), Status: HealthOf(r.Status),
+		Output: r.Output[:min(len(r.Output), maxOutput)]}
 	found = true
 	if r.Binding.Service != "" {
 		list = ofService(node, r.Binding.Service, c)

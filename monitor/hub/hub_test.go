@@ -40,7 +40,8 @@ func join(h *Hub, namespace, name string, subs ...string) (*Session, *wire) {
 }
 
 func request() *Message {
-	return NewMessage(KindCheckRequest, &monitor.CheckRequest{Config: &monitor.CheckConfig{Meta: monitor.Meta{Name: "cpu"}}})
+	return NewMessage(KindCheckRequest,
+		&monitor.CheckRequest{Config: &monitor.CheckConfig{Meta: monitor.Meta{Name: "cpu"}}})
 }
 
 func TestSendReachesEachOnce(t *testing.T) {
@@ -49,7 +50,8 @@ func TestSendReachesEachOnce(t *testing.T) {
 	_, b := join(h, "default", "b", "linux")
 	_, c := join(h, "default", "c", "db")
 	_, other := join(h, "prod", "a", "linux")
-	if n := h.Send("default", []string{"linux", "web", "none"}, request()); n != 2 || a.count() != 1 || b.count() != 1 || c.count() != 0 || other.count() != 0 {
+	if n := h.Send("default", []string{"linux", "web", "none"}, request()); n != 2 || a.count() != 1 || b.count() != 1 ||
+		c.count() != 0 || other.count() != 0 {
 		t.Fatalf("%d: %d %d %d %d", n, a.count(), b.count(), c.count(), other.count())
 	}
 	if n := h.Send("default", []string{"entity:c"}, request()); n != 1 || c.count() != 1 {
@@ -73,7 +75,8 @@ func TestANewSessionReplacesTheFormer(t *testing.T) {
 	}
 	h.Leave(first) // late: its owner did not know
 	h.Subscribe(first, []string{"web", "linux"})
-	if h.Get("default", "a") != second || h.Send("default", []string{"web", "linux"}, request()) != 1 || w1.count() != 0 || w2.count() != 1 {
+	if h.Get("default", "a") != second || h.Send("default", []string{"web", "linux"}, request()) != 1 || w1.count() != 0 ||
+		w2.count() != 1 {
 		t.Fatal("the former session is still there")
 	}
 	h.Subscribe(second, []string{"db"})

@@ -21,7 +21,8 @@ func TestBriefIsTheEvent(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	asked, steps := 0, 2000
 	for i := range steps {
-		e := event(fmt.Sprint("web-", r.IntN(5)), fmt.Sprint("check-", r.IntN(3)), uint32(r.IntN(10)/8), int64(1_700_000_000+i))
+		e := event(fmt.Sprint("web-", r.IntN(5)), fmt.Sprint("check-", r.IntN(3)), uint32(r.IntN(10)/8),
+			int64(1_700_000_000+i))
 		e.Check.Output = fmt.Sprint("run ", i/3)
 		if r.IntN(20) == 0 {
 			e.Check.Interval = uint32(10 + r.IntN(2))
@@ -83,7 +84,8 @@ func FuzzBrief(f *testing.F) {
 	f.Add([]byte{})
 	in := start(f, vfs.NewMem())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if err := in.TakeBrief(t.Context(), "default", b, new(monitor.Frame)); err == nil || !errkind.Is(err, errkind.Invalid) && !errors.Is(err, ErrWhole) {
+		if err := in.TakeBrief(t.Context(), "default", b, new(monitor.Frame)); err == nil ||
+			!errkind.Is(err, errkind.Invalid) && !errors.Is(err, ErrWhole) {
 			t.Fatal(err)
 		}
 	})

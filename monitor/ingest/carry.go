@@ -12,8 +12,10 @@ import (
 func AppendPublished(b []byte, p *Published) []byte {
 	batch := eventrecord.NewBatch(0)
 	batch.PutEntity(0, &eventstore.Entity{Namespace: p.Namespace, Name: p.Entity, Message: p.entity, LastSeen: p.lastSeen})
-	batch.Put(0, &eventstore.Result{Key: &eventstore.Key{Namespace: p.Namespace, Entity: p.Entity, Check: p.Check}, Stable: p.Kind.Stable,
-		Rest: p.rest, Hooks: p.hooks, Output: p.output, Beat: p.beat, ProcessedBy: p.processedBy, State: p.state, Past: p.past}, eventstore.Whole)
+	batch.Put(0, &eventstore.Result{Key: &eventstore.Key{Namespace: p.Namespace, Entity: p.Entity, Check: p.Check},
+		Stable: p.Kind.Stable,
+		Rest:   p.rest, Hooks: p.hooks, Output: p.output, Beat: p.beat, ProcessedBy: p.processedBy, State: p.state,
+		Past: p.past}, eventstore.Whole)
 	return pack.Bytes(b, batch.Records())
 }
 
@@ -31,8 +33,10 @@ func ReadPublished(r *pack.Reader) (*Published, error) {
 		return nil, errkind.E(errkind.Corrupt, "a check's configuration", err)
 	}
 	x := c.result
-	return &Published{Namespace: x.Namespace, Entity: x.Entity, Check: x.Check, Kind: kind, state: x.State, past: x.Past, entity: c.entity.Message,
-		rest: x.Rest, hooks: x.Hooks, output: x.Output, beat: x.Beat, processedBy: x.ProcessedBy, lastSeen: c.entity.LastSeen}, nil
+	return &Published{Namespace: x.Namespace, Entity: x.Entity, Check: x.Check, Kind: kind, state: x.State, past: x.Past,
+		entity: c.entity.Message,
+		rest:   x.Rest, hooks: x.Hooks, output: x.Output, beat: x.Beat, processedBy: x.ProcessedBy,
+		lastSeen: c.entity.LastSeen}, nil
 }
 
 // AppendTold writes an event as AppendPublished does, with its metrics.

@@ -74,7 +74,8 @@ func TestKeepalivesSayWhatTheySaid(t *testing.T) {
 	odd.Check.Output = string(monitor.AppendKeepaliveOutput(nil, "web-1", 1000)) // as one before
 	same := event("web-1", monitor.KeepaliveCheck, 0, 1031)
 	same.Check.Output = odd.Check.Output
-	for i, e := range []*monitor.Event{beatOf("web-1", 1000), beatOf("web-1", 1010), failing, odd, same, beatOf("web-1", 1040), beatOf("web-1", 1050)} {
+	for i, e := range []*monitor.Event{beatOf("web-1", 1000), beatOf("web-1", 1010), failing, odd, same,
+		beatOf("web-1", 1040), beatOf("web-1", 1050)} {
 		w.send(t, e)
 		w.settled(t)
 		polltest.Until(t, func() bool { return w.Settled(shard) }, "it is stored")
@@ -136,8 +137,11 @@ func BenchmarkEntityBytes(b *testing.B) {
 		before := live()
 		for i := range many {
 			e := beatOf(fmt.Sprintf("agent-%06d", i), 1000)
-			e.Entity.System = monitor.System{Hostname: e.Entity.Name, OS: "linux", Platform: "ubuntu", PlatformFamily: "debian", PlatformVersion: "22.04", Arch: "amd64", LibCType: "glibc",
-				Network: monitor.Network{Interfaces: []monitor.Interface{{Name: "lo", Addresses: []string{"127.0.0.1/8", "::1/128"}}, {Name: "eth0", MAC: "02:42:ac:11:00:02", Addresses: []string{"172.17.0.2/16"}}}}}
+			e.Entity.System = monitor.System{Hostname: e.Entity.Name, OS: "linux", Platform: "ubuntu", PlatformFamily: "debian",
+				PlatformVersion: "22.04", Arch: "amd64", LibCType: "glibc",
+				Network: monitor.Network{Interfaces: []monitor.Interface{{Name: "lo",
+					Addresses: []string{"127.0.0.1/8", "::1/128"}}, {Name: "eth0", MAC: "02:42:ac:11:00:02",
+					Addresses: []string{"172.17.0.2/16"}}}}}
 			w.send(b, e)
 		}
 		w.settled(b)

@@ -145,7 +145,8 @@ func (in *Ingest) overdue(k *key, silent int64) *monitor.Frame {
 	now := in.cfg.Now().Unix()
 	status, output := k.kind.Lifetime.Overdue(k.res.Check, k.res.Entity, silent)
 	return &monitor.Frame{
-		Result: monitor.Result{ID: uuid.New(), Timestamp: now, Executed: now, Issued: now, Sequence: k.res.State.Sequence, Status: status},
+		Result: monitor.Result{ID: uuid.New(), Timestamp: now, Executed: now, Issued: now, Sequence: k.res.State.Sequence,
+			Status: status},
 		Output: []byte(output), Rest: k.res.Rest, ProcessedBy: []byte(k.res.ProcessedBy),
 	}
 }

@@ -80,8 +80,10 @@ func (in *Ingest) publish(s *shard, e *entity, k *key, f *monitor.Frame, out mon
 // event returns an event as it is. The lock is held; what it refers to is replaced when it changes, never overwritten.
 func (in *Ingest) event(e *entity, k *key) *Published {
 	return &Published{
-		Namespace: e.namespace, Entity: e.entity, Check: k.res.Check, Kind: k.kind, state: k.res.State, past: k.res.Past, entity: e.message,
-		rest: k.res.Rest, hooks: k.res.Hooks, output: k.res.Output, beat: k.res.Beat, processedBy: k.res.ProcessedBy, lastSeen: e.seen(),
+		Namespace: e.namespace, Entity: e.entity, Check: k.res.Check, Kind: k.kind, state: k.res.State, past: k.res.Past,
+		entity: e.message,
+		rest:   k.res.Rest, hooks: k.res.Hooks, output: k.res.Output, beat: k.res.Beat, processedBy: k.res.ProcessedBy,
+		lastSeen: e.seen(),
 	}
 }
 
@@ -123,7 +125,8 @@ func (in *Ingest) Get(namespace, entity, check string) (*monitor.Event, error) {
 	}
 	s.mu.Unlock()
 	if p == nil {
-		return nil, errkind.Errorf(errkind.NotFound, "no event of check %q on entity %q in namespace %q", check, entity, namespace)
+		return nil, errkind.Errorf(errkind.NotFound, "no event of check %q on entity %q in namespace %q", check,
+			entity, namespace)
 	}
 	return p.Event()
 }
@@ -196,7 +199,8 @@ type Stats struct {
 
 // Stats returns the counts.
 func (in *Ingest) Stats() Stats {
-	return Stats{in.results.Load(), in.alive.Load(), in.steady.Load(), in.published.Load(), in.pending.Load(), in.store.Info()}
+	return Stats{in.results.Load(), in.alive.Load(), in.steady.Load(), in.published.Load(), in.pending.Load(),
+		in.store.Info()}
 }
 
 // Announce publishes an event that is not stored, such as an agent's registration.
@@ -216,7 +220,8 @@ func (in *Ingest) Announce(e *monitor.Event) error {
 	in.published.Add(1)
 	in.cfg.Publish(&Published{
 		Namespace: e.Entity.Namespace, Entity: e.Entity.Name, Check: e.Check.Name, Kind: kind, Outcome: out, state: state,
-		entity: slices.Clone(f.Entity), rest: slices.Clone(f.Rest), output: slices.Clone(f.Output), processedBy: string(f.ProcessedBy),
+		entity: slices.Clone(f.Entity), rest: slices.Clone(f.Rest), output: slices.Clone(f.Output),
+		processedBy: string(f.ProcessedBy),
 	})
 	return nil
 }

@@ -283,7 +283,8 @@ func (s *shard) whole() []byte {
 	b := eventrecord.NewBatch(s.number)
 	for n, e := range s.entities {
 		if e != nil {
-			b.PutEntity(eventstore.NumberOf(s.number, uint32(n)), &eventstore.Entity{Namespace: e.namespace, Name: e.entity, Message: e.message, LastSeen: e.lastSeen})
+			b.PutEntity(eventstore.NumberOf(s.number, uint32(n)), &eventstore.Entity{Namespace: e.namespace, Name: e.entity,
+				Message: e.message, LastSeen: e.lastSeen})
 		}
 	}
 	for n, k := range s.keys {

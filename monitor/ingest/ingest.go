@@ -149,8 +149,10 @@ type name struct{ namespace, entity string }
 // entity is one entity and its checks.
 type entity struct {
 	name
-	n          uint32
-	head, tail uint32 // the message without the time at which the entity was seen last is what is before head, and from tail on
+	n uint32
+	// the message without the time at which the entity was seen last is what is before head, and from
+	// tail on
+	head, tail uint32
 	message    []byte // replaced, never changed
 	sum        uint64 // of the parts, as sumOf has it
 	lastSeen   int64
@@ -186,7 +188,8 @@ func New(cfg Config) (*Ingest, error) {
 	if cfg.HistoryAge == 0 {
 		cfg.HistoryAge = 30 * 24 * time.Hour
 	}
-	in := &Ingest{cfg: cfg, started: cfg.Now(), lastLook: cfg.Now(), born: time.Now(), wake: make(chan struct{}, 1), room: make(chan struct{}), ready: make(chan struct{})}
+	in := &Ingest{cfg: cfg, started: cfg.Now(), lastLook: cfg.Now(), born: time.Now(), wake: make(chan struct{}, 1),
+		room: make(chan struct{}), ready: make(chan struct{})}
 	in.frames.New = func() any { return new(monitor.Frame) }
 	in.kinds.byStable = map[string]*counted{}
 	for i := range in.shards {
@@ -240,7 +243,8 @@ func (in *Ingest) Frame(ctx context.Context, namespace string, b []byte) error {
 // Take is Frame with a frame for use again, in which the event is cut, and tells which shard the event belongs to
 // when that is not taken here: ErrElsewhere. Unless it is the turn of the event, one of a shard for which others wait
 // (Queue) is not taken either.
-func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *monitor.Frame, turn bool) (shard uint16, err error) {
+func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *monitor.Frame, turn bool) (shard uint16,
+	err error) {
 	w := in.sampled()
 	if err := f.Cut(b); err != nil {
 		return 0, errkind.E(errkind.Invalid, "event", err)
@@ -297,7 +301,8 @@ func (in *Ingest) unknown(namespace string, s *shard, f *monitor.Frame) error {
 		return errkind.E(errkind.Invalid, "event", err)
 	}
 	if whole.Entity.Namespace != namespace {
-		return errkind.Errorf(errkind.Invalid, "event: its entity is of namespace %q, and its agent of %q", whole.Entity.Namespace, namespace)
+		return errkind.Errorf(errkind.Invalid, "event: its entity is of namespace %q, and its agent of %q",
+			whole.Entity.Namespace, namespace)
 	}
 	kind, err := in.kinds.of(f.Stable)
 	if err != nil {
@@ -365,7 +370,8 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 			k.res.Output, k.res.Beat = nil, true
 			what |= eventstore.NewBeat
 		}
-	case k.res.Check == monitor.KeepaliveCheck || string(k.res.Output) != string(output): // who read the former one may have folded it
+	case k.res.Check == monitor.KeepaliveCheck || string(k.res.Output) != string(output):
+		// who read the former one may have folded it
 		k.res.Output, k.res.Beat = append([]byte(nil), output...), false
 		what |= eventstore.NewOutput
 	}
@@ -411,7 +417,9 @@ func (in *Ingest) turned(s *shard, e *entity) {
 
 // truncatedLabel is what is added to an event whose output was cut, as a part of its message.
 func truncatedLabel(cut int64) []byte {
-	return tagproto.Append(nil, &monitor.Event{Meta: monitor.Meta{Labels: map[string]string{"sensu.io/output_truncated_bytes": strconv.FormatInt(cut, 10)}}})
+	return tagproto.Append(nil,
+		&monitor.Event{Meta: monitor.Meta{Labels: map[string]string{"sensu.io/output_truncated_bytes": strconv.FormatInt(cut,
+			10)}}})
 }
 
 // put keeps what the event says of its entity, where that is new.
@@ -422,7 +430,8 @@ func (in *Ingest) put(s *shard, e *entity, f *monitor.Frame) {
 	e.set(append([]byte(nil), f.Entity...))
 	b := s.open(in)
 	size := b.Bytes()
-	b.PutEntity(eventstore.NumberOf(s.number, e.n), &eventstore.Entity{Namespace: e.namespace, Name: e.entity, Message: e.message, LastSeen: e.lastSeen})
+	b.PutEntity(eventstore.NumberOf(s.number, e.n), &eventstore.Entity{Namespace: e.namespace, Name: e.entity,
+		Message: e.message, LastSeen: e.lastSeen})
 	in.changed(s, b, size)
 }
 

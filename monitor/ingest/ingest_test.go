@@ -46,7 +46,8 @@ func start(t testing.TB, fsys vfs.FS, change ...func(*Config)) *world {
 	w := &world{fs: fsys, wants: func(*monitor.Kind, monitor.Outcome) bool { return true }, done: make(chan error, 1)}
 	cfg := Config{
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
-			return logevents.Open(logevents.Config{FS: fsys, Dir: "/events", Log: slog.New(slog.DiscardHandler), SegmentBytes: 64 << 10}, l)
+			return logevents.Open(logevents.Config{FS: fsys, Dir: "/events", Log: slog.New(slog.DiscardHandler),
+				SegmentBytes: 64 << 10}, l)
 		},
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, Gather: time.Millisecond,
 		Silences: func(string) *monitor.Silences { return w.silences.Load() },
@@ -95,8 +96,10 @@ func (w *world) stop() {
 func event(entity, check string, status uint32, executed int64) *monitor.Event {
 	return &monitor.Event{
 		Timestamp: executed, Sequence: executed, ID: []byte("0123456789abcdef"),
-		Entity: &monitor.Entity{Class: "agent", Meta: monitor.Meta{Name: entity, Namespace: "default"}, Subscriptions: []string{"linux"}},
-		Check: &monitor.Check{Meta: monitor.Meta{Name: check, Namespace: "default"}, Command: "true", Interval: 10, Handlers: []string{"slack"}, Subscriptions: []string{"linux"},
+		Entity: &monitor.Entity{Class: "agent", Meta: monitor.Meta{Name: entity, Namespace: "default"},
+			Subscriptions: []string{"linux"}},
+		Check: &monitor.Check{Meta: monitor.Meta{Name: check, Namespace: "default"}, Command: "true", Interval: 10,
+			Handlers: []string{"slack"}, Subscriptions: []string{"linux"},
 			Issued: executed, Executed: executed, Status: status, Output: fmt.Sprint("status ", status), ProcessedBy: entity},
 	}
 }
@@ -124,7 +127,8 @@ func TestResultsBecomeEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := got.Check
-	if c.State != "passing" || c.Occurrences != 1 || c.Watermark != 2 || len(c.History) != 4 || c.LastOK != 1003 || c.Output != "status 0" || got.Entity.Name != "web-1" {
+	if c.State != "passing" || c.Occurrences != 1 || c.Watermark != 2 || len(c.History) != 4 || c.LastOK != 1003 ||
+		c.Output != "status 0" || got.Entity.Name != "web-1" {
 		t.Fatalf("%+v", c)
 	}
 	w.settled(t)
@@ -160,10 +164,12 @@ func TestOutputAndConfigurationMayChange(t *testing.T) {
 func TestSilences(t *testing.T) {
 	w := start(t, vfs.NewMem())
 	w.silences.Store(monitor.NewSilences([]*monitor.Silenced{
-		{Meta: monitor.Meta{Name: "linux:*"}, Subscription: "linux", ExpireOnResolve: true}, {Meta: monitor.Meta{Name: "*:cpu"}, Check: "cpu"},
+		{Meta: monitor.Meta{Name: "linux:*"}, Subscription: "linux", ExpireOnResolve: true},
+		{Meta: monitor.Meta{Name: "*:cpu"}, Check: "cpu"},
 	}))
 	w.send(t, event("e", "cpu", 1, 1))
-	if got, _ := w.Get("default", "e", "cpu"); !reflect.DeepEqual(got.Check.Silenced, []string{"*:cpu", "linux:*"}) || !got.Check.IsSilenced {
+	if got, _ := w.Get("default", "e", "cpu"); !reflect.DeepEqual(got.Check.Silenced, []string{"*:cpu", "linux:*"}) ||
+		!got.Check.IsSilenced {
 		t.Fatalf("%v", got.Check.Silenced)
 	}
 	w.send(t, event("e", "cpu", 0, 2))
@@ -180,9 +186,12 @@ func TestSilences(t *testing.T) {
 func TestBadEvents(t *testing.T) {
 	w := start(t, vfs.NewMem())
 	for name, change := range map[string]func(*monitor.Event){
-		"no entity": func(e *monitor.Event) { e.Entity = nil }, "another namespace": func(e *monitor.Event) { e.Entity.Namespace = "other" },
-		"a bad name": func(e *monitor.Event) { e.Check.Name = "a b" }, "neither check nor metrics": func(e *monitor.Event) { e.Check = nil },
-		"a short id": func(e *monitor.Event) { e.ID = []byte("x") },
+		"no entity": func(e *monitor.Event) {
+			e.Entity = nil
+		}, "another namespace": func(e *monitor.Event) { e.Entity.Namespace = "other" },
+		"a bad name":                func(e *monitor.Event) { e.Check.Name = "a b" },
+		"neither check nor metrics": func(e *monitor.Event) { e.Check = nil },
+		"a short id":                func(e *monitor.Event) { e.ID = []byte("x") },
 	} {
 		e := event("e", "c", 0, 1)
 		change(e)
@@ -388,7 +397,8 @@ func BenchmarkFrame(b *testing.B) {
 			var frames [][]byte
 			for e := range entities {
 				for c := range 11 {
-					frames = append(frames, tagproto.Append(nil, event(fmt.Sprint("entity-", e), fmt.Sprint("check-", c), 0, 1_700_000_000)))
+					frames = append(frames, tagproto.Append(nil, event(fmt.Sprint("entity-", e), fmt.Sprint("check-", c), 0,
+						1_700_000_000)))
 				}
 			}
 			for _, f := range frames {

@@ -40,7 +40,8 @@ func (in *Ingest) late(ctx context.Context, fill func(eventstore.Loaded) error) 
 }
 
 // restore takes what is late of a shard, whole before its next commit.
-func (in *Ingest) restore(s *shard, sequence uint64, entities []*eventstore.Entity, results []*eventstore.Result) (taken, newer int) {
+func (in *Ingest) restore(s *shard, sequence uint64, entities []*eventstore.Entity,
+	results []*eventstore.Result) (taken, newer int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.owned {
@@ -59,7 +60,8 @@ func (in *Ingest) restore(s *shard, sequence uint64, entities []*eventstore.Enti
 		s.entities[e.n], s.byName[n] = e, e
 		b := s.open(in)
 		size := b.Bytes()
-		b.PutEntity(eventstore.NumberOf(s.number, e.n), &eventstore.Entity{Namespace: e.namespace, Name: e.entity, Message: e.message, LastSeen: e.lastSeen})
+		b.PutEntity(eventstore.NumberOf(s.number, e.n), &eventstore.Entity{Namespace: e.namespace, Name: e.entity,
+			Message: e.message, LastSeen: e.lastSeen})
 		in.changed(s, b, size)
 	}
 	for _, r := range results {
@@ -79,7 +81,8 @@ func (in *Ingest) restore(s *shard, sequence uint64, entities []*eventstore.Enti
 		} else {
 			kind, err := in.kinds.of(r.Stable)
 			if err != nil {
-				in.cfg.Log.Error("a check's configuration in the store cannot be read; its event is left out", "namespace", r.Namespace, "entity", r.Entity, "check", r.Check, "error", err)
+				in.cfg.Log.Error("a check's configuration in the store cannot be read; its event is left out", "namespace",
+					r.Namespace, "entity", r.Entity, "check", r.Check, "error", err)
 				continue
 			}
 			taken++

@@ -11,7 +11,8 @@ type Place struct{ Namespace, Entity, Check string }
 
 // Compare orders places.
 func (p Place) Compare(o Place) int {
-	return cmp.Or(strings.Compare(p.Namespace, o.Namespace), strings.Compare(p.Entity, o.Entity), strings.Compare(p.Check, o.Check))
+	return cmp.Or(strings.Compare(p.Namespace, o.Namespace), strings.Compare(p.Entity, o.Entity),
+		strings.Compare(p.Check, o.Check))
 }
 
 // At is the event's place.
@@ -84,7 +85,8 @@ func (in *Ingest) first(r Range) (names []EntityName, page Page) {
 	for i := range page.Owned {
 		page.Owned[i] = in.Entities(uint16(i), r.Namespace, func(namespace, entity string) {
 			n := EntityName{namespace, entity}
-			if o := order(n, begin); o < 0 || o == 0 && r.After.Check == behindChecks || !page.End && order(n, names[most-1]) > 0 {
+			if o := order(n, begin); o < 0 || o == 0 && r.After.Check == behindChecks ||
+				!page.End && order(n, names[most-1]) > 0 {
 				return
 			}
 			names = append(names, n)

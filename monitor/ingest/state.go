@@ -161,7 +161,8 @@ func (l *loading) into(in *Ingest) error {
 		n := name{x.e.Namespace, x.e.Name}
 		s := in.shardOf(n)
 		if s.number != x.n.Shard() {
-			return errkind.Errorf(errkind.Corrupt, "entity %s/%s was kept in shard %d, and belongs to %d", n.namespace, n.entity, x.n.Shard(), s.number)
+			return errkind.Errorf(errkind.Corrupt, "entity %s/%s was kept in shard %d, and belongs to %d", n.namespace, n.entity,
+				x.n.Shard(), s.number)
 		}
 		e := &entity{name: n, n: x.n.Index(), lastSeen: x.e.LastSeen}
 		e.set(x.e.Message)
@@ -173,7 +174,8 @@ func (l *loading) into(in *Ingest) error {
 		s := in.shardOf(name{x.r.Namespace, x.r.Entity})
 		e := s.byName[name{x.r.Namespace, x.r.Entity}]
 		if e == nil || s.number != x.n.Shard() {
-			return errkind.Errorf(errkind.Corrupt, "a result of %s/%s/%s has no entity in its shard", x.r.Namespace, x.r.Entity, x.r.Check)
+			return errkind.Errorf(errkind.Corrupt, "a result of %s/%s/%s has no entity in its shard", x.r.Namespace,
+				x.r.Entity, x.r.Check)
 		}
 		kind, err := in.kinds.of(x.r.Stable)
 		if err != nil {

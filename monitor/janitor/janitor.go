@@ -127,7 +127,8 @@ func (u *Janitor) remove(ctx context.Context, op objects.Op) {
 		if err == nil || errkind.Is(err, errkind.NotFound) || ctx.Err() != nil {
 			return
 		}
-		u.cfg.Log.Warn("could not remove an object yet", "type", op.Type, "namespace", op.Namespace, "name", op.Name, "error", err)
+		u.cfg.Log.Warn("could not remove an object yet", "type", op.Type, "namespace", op.Namespace, "name", op.Name,
+			"error", err)
 		t := time.NewTimer(pause.Next())
 		select {
 		case <-t.C:
@@ -166,7 +167,8 @@ func (u *Janitor) deregister(ctx context.Context, o order) {
 	}
 	now := u.cfg.Now().Unix()
 	u.announce(&monitor.Event{Timestamp: now, Entity: last, Check: &monitor.Check{
-		Meta: monitor.Meta{Name: "deregistration", Namespace: o.namespace}, Interval: 1, Status: 1, Issued: now, Executed: now, Handlers: []string{handler}}})
+		Meta: monitor.Meta{Name: "deregistration", Namespace: o.namespace}, Interval: 1, Status: 1, Issued: now,
+		Executed: now, Handlers: []string{handler}}})
 }
 
 func (u *Janitor) announce(e *monitor.Event) {

@@ -43,7 +43,9 @@ func start(t *testing.T, handler string) *world {
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
 		},
-		Log: log, Now: time.Now, Gather: time.Millisecond, Silences: func(ns string) *monitor.Silences { return w.resources.View().Silences(ns) },
+		Log: log, Now: time.Now, Gather: time.Millisecond, Silences: func(ns string) *monitor.Silences {
+			return w.resources.View().Silences(ns)
+		},
 		Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return true },
 		Publish: func(p *ingest.Published) {
 			e, err := p.Event()
@@ -54,7 +56,9 @@ func start(t *testing.T, handler string) *world {
 			defer w.mu.Unlock()
 			w.told = append(w.told, e)
 		},
-		Lift: func(ns string, names []string) { u.Lift(ns, names) }, Deregisters: func(ns, e string) bool { return u.Deregisters(ns, e) }, Deregister: func(ns, e string) { u.Deregister(ns, e) },
+		Lift:        func(ns string, names []string) { u.Lift(ns, names) },
+		Deregisters: func(ns, e string) bool { return u.Deregisters(ns, e) },
+		Deregister:  func(ns, e string) { u.Deregister(ns, e) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -82,8 +86,10 @@ func (w *world) put(typ string, o monitor.Object) {
 func (w *world) send(entity, check string, status, timeout uint32) {
 	w.t.Helper()
 	now := time.Now().Unix()
-	e := &monitor.Event{Timestamp: now, Entity: &monitor.Entity{Class: "agent", Meta: monitor.Meta{Name: entity, Namespace: "default"}},
-		Check: &monitor.Check{Meta: monitor.Meta{Name: check, Namespace: "default"}, Interval: 1, Timeout: timeout, Status: status, Executed: now, Issued: now, Handlers: []string{"slack"}}}
+	e := &monitor.Event{Timestamp: now, Entity: &monitor.Entity{Class: "agent",
+		Meta: monitor.Meta{Name: entity, Namespace: "default"}},
+		Check: &monitor.Check{Meta: monitor.Meta{Name: check, Namespace: "default"}, Interval: 1, Timeout: timeout,
+			Status: status, Executed: now, Issued: now, Handlers: []string{"slack"}}}
 	if err := w.ingest.Frame(w.t.Context(), "default", tagproto.Append(nil, e)); err != nil {
 		w.t.Fatal(err)
 	}
@@ -106,7 +112,8 @@ func (w *world) of(entity, check string) (out []*monitor.Event) {
 func TestDeregistration(t *testing.T) {
 	w := start(t, "default-handler")
 	for name, handler := range map[string]string{"own": "its-handler", "other": ""} {
-		w.put("entities", &monitor.EntityConfig{Meta: monitor.Meta{Name: name, Namespace: "default"}, Class: "agent", Deregister: true, Deregistration: monitor.Deregistration{Handler: handler}})
+		w.put("entities", &monitor.EntityConfig{Meta: monitor.Meta{Name: name, Namespace: "default"}, Class: "agent",
+			Deregister: true, Deregistration: monitor.Deregistration{Handler: handler}})
 		w.send(name, "cpu", 2, 0)
 		w.send(name, "keepalive", 0, 1)
 	}
@@ -118,11 +125,13 @@ func TestDeregistration(t *testing.T) {
 	}
 	for name, handler := range map[string]string{"own": "its-handler", "other": "default-handler"} {
 		polltest.Until(t, func() bool { return len(w.of(name, "deregistration")) == 1 }, "the end of %s to be told", name)
-		if c := w.of(name, "deregistration")[0].Check; c.Status != 1 || c.Interval != 1 || !slices.Equal(c.Handlers, []string{handler}) {
+		if c := w.of(name, "deregistration")[0].Check; c.Status != 1 || c.Interval != 1 ||
+			!slices.Equal(c.Handlers, []string{handler}) {
 			t.Errorf("%s: %+v", name, c)
 		}
 		cpu := w.of(name, "cpu")
-		if last := cpu[len(cpu)-1].Check; len(cpu) != 2 || last.Status != 0 || len(last.History) != 1 || last.History[0].Status != 0 || !slices.Equal(last.Handlers, []string{"slack"}) {
+		if last := cpu[len(cpu)-1].Check; len(cpu) != 2 || last.Status != 0 || len(last.History) != 1 ||
+			last.History[0].Status != 0 || !slices.Equal(last.Handlers, []string{"slack"}) {
 			t.Errorf("%s: told %d times, at last %+v", name, len(cpu), last)
 		}
 		if w.resources.View().Get("entities", "default", name) != nil || len(w.ingest.List("default", name)) != 0 {
@@ -141,12 +150,15 @@ func TestDeregistration(t *testing.T) {
 // A silence that is to end with its incident is removed (SE-10).
 func TestLift(t *testing.T) {
 	w := start(t, "")
-	w.put("silenced", &monitor.Silenced{Meta: monitor.Meta{Name: "*:cpu", Namespace: "default"}, Check: "cpu", ExpireOnResolve: true})
-	w.put("silenced", &monitor.Silenced{Meta: monitor.Meta{Name: "entity:e:*", Namespace: "default"}, Subscription: "entity:e"})
+	w.put("silenced", &monitor.Silenced{Meta: monitor.Meta{Name: "*:cpu", Namespace: "default"}, Check: "cpu",
+		ExpireOnResolve: true})
+	w.put("silenced", &monitor.Silenced{Meta: monitor.Meta{Name: "entity:e:*", Namespace: "default"},
+		Subscription: "entity:e"})
 	for _, status := range []uint32{2, 0} {
 		w.send("e", "cpu", status, 0)
 	}
-	polltest.Until(t, func() bool { return w.resources.View().Get("silenced", "default", "*:cpu") == nil }, "the silence to end")
+	polltest.Until(t, func() bool { return w.resources.View().Get("silenced", "default", "*:cpu") == nil },
+		"the silence to end")
 	if w.resources.View().Get("silenced", "default", "entity:e:*") == nil {
 		t.Error("another silence ended, too")
 	}

@@ -123,7 +123,8 @@ func (l *Logins) own(ctx context.Context, mayMake bool) (*jwks.Own, error) {
 	}
 	if item == nil {
 		secret := &monitor.Setting{Name: secretName, Value: []byte(rand.Text() + rand.Text())}
-		err := l.cfg.Resources.Write(ctx, objects.Op{Verb: objects.Create, Type: "settings", Name: secretName, Encoded: tagproto.Append(nil, secret)})
+		err := l.cfg.Resources.Write(ctx, objects.Op{Verb: objects.Create, Type: "settings", Name: secretName,
+			Encoded: tagproto.Append(nil, secret)})
 		if err != nil && !errkind.Is(err, errkind.Conflict) {
 			return nil, err
 		}
@@ -159,7 +160,8 @@ func (l *Logins) tokens(own *jwks.Own, user *monitor.User, issuer, session strin
 	now := l.cfg.Now()
 	t.Expires = now.Add(AccessTime).Unix()
 	access := claims{
-		Subject: user.Username, ID: uuid.NewString(), Expires: t.Expires, Issuer: issuer, Groups: user.Groups, Session: session,
+		Subject: user.Username, ID: uuid.NewString(), Expires: t.Expires, Issuer: issuer, Groups: user.Groups,
+		Session:  session,
 		Provider: &provider{ID: "basic", Type: "basic", UserID: user.Username}, Password: passwordMark(user, session),
 	}
 	if t.Access, err = own.Sign(access); err != nil {
@@ -259,9 +261,11 @@ func (l *Logins) Refresh(ctx context.Context, access, refresh, issuer string) (T
 	} else if err := l.room(user.Username); err != nil {
 		return Tokens{}, err
 	}
-	next := &monitor.Login{ID: c.Session, Turn: c.Turn + 1, User: user.Username, Expires: l.cfg.Now().Add(RefreshTime).Unix()}
+	next := &monitor.Login{ID: c.Session, Turn: c.Turn + 1, User: user.Username,
+		Expires: l.cfg.Now().Add(RefreshTime).Unix()}
 	switch err := l.write(ctx, op, next); {
-	case errors.Is(err, objects.ErrPrecondition), errkind.Is(err, errkind.Conflict): // somebody else used the same token meanwhile
+	case errors.Is(err, objects.ErrPrecondition), errkind.Is(err, errkind.Conflict):
+		// somebody else used the same token meanwhile
 		return Tokens{}, ErrWrong
 	case err != nil:
 		return Tokens{}, err
@@ -295,7 +299,8 @@ func (l *Logins) End(ctx context.Context, access, refresh string) error {
 
 // end writes that a session is over, and returns ErrWrong.
 func (l *Logins) end(ctx context.Context, c claims) error {
-	over := &monitor.Login{ID: c.Session, Turn: c.Turn, Ended: true, User: c.Subject, Expires: l.cfg.Now().Add(RefreshTime).Unix()}
+	over := &monitor.Login{ID: c.Session, Turn: c.Turn, Ended: true, User: c.Subject,
+		Expires: l.cfg.Now().Add(RefreshTime).Unix()}
 	if err := l.write(ctx, objects.Op{Verb: objects.Put}, over); err != nil {
 		return err
 	}
@@ -323,9 +328,11 @@ func (l *Logins) room(user string) error {
 	})
 	switch {
 	case own >= MaxUserRecords:
-		return errkind.Errorf(errkind.Overloaded, "user %q has more than %d sessions of the last %v: those that are there go on, others end by themselves; log in again", user, MaxUserRecords, RefreshTime)
+		return errkind.Errorf(errkind.Overloaded, "user %q has more than %d sessions of the last %v: those that are there "+
+			"go on, others end by themselves; log in again", user, MaxUserRecords, RefreshTime)
 	case all >= MaxRecords:
-		return errkind.Errorf(errkind.Overloaded, "there are more than %d sessions: this one ends by itself; log in again", MaxRecords)
+		return errkind.Errorf(errkind.Overloaded, "there are more than %d sessions: this one ends by itself; log in again",
+			MaxRecords)
 	}
 	return nil
 }

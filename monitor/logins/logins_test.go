@@ -61,7 +61,8 @@ func TestStorm(t *testing.T) {
 	}
 	records := 0
 	r.View().List("logins", "", "", "", func(*objects.Item) bool { records++; return true })
-	if records != 0 || d.Writes.Load()-before > servers*each { // those who came before the secret was there asked for it together
+	// those who came before the secret was there asked for it together
+	if records != 0 || d.Writes.Load()-before > servers*each {
 		t.Errorf("%d records, %d writes", records, d.Writes.Load()-before)
 	}
 	before = d.Writes.Load()
@@ -138,7 +139,8 @@ func TestKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	private, public := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pub})
+	private, public := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pub})
 	signs, err := New(Config{Resources: r, Now: time.Now, PrivateKey: private, PublicKey: public})
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +190,8 @@ func TestEnds(t *testing.T) {
 		return tokens
 	}
 	for name, u := range map[string]*monitor.User{
-		"a new password": {Username: "ann", PasswordHash: "h2"}, "disabled": {Username: "ann", PasswordHash: "h1", Disabled: true},
+		"a new password": {Username: "ann", PasswordHash: "h2"}, "disabled": {Username: "ann", PasswordHash: "h1",
+			Disabled: true},
 	} {
 		resourcestest.Put(t, r, "users", &monitor.User{Username: "ann", PasswordHash: "h1"})
 		tokens := issue()

@@ -169,10 +169,12 @@ func (m *Mirror) round(ctx context.Context, item *objects.Item) {
 		err = nil // the process ends
 	}
 	if err != nil {
-		m.cfg.Log.Warn("a replicator's round failed; trying again", "replicator", r.Name, "url", r.URL, "resource", r.Resource, "refused", out.refused, "error", err)
+		m.cfg.Log.Warn("a replicator's round failed; trying again", "replicator", r.Name, "url", r.URL, "resource",
+			r.Resource, "refused", out.refused, "error", err)
 	}
 	if out.written+out.deleted > 0 {
-		m.cfg.Log.Info("objects were replicated", "replicator", r.Name, "resource", r.Resource, "written", out.written, "deleted", out.deleted)
+		m.cfg.Log.Info("objects were replicated", "replicator", r.Name, "resource", r.Resource, "written", out.written,
+			"deleted", out.deleted)
 	}
 	pause := time.Duration(r.Interval) * time.Second
 	if pause == 0 {
@@ -216,7 +218,8 @@ func (m *Mirror) Status() []Status {
 func (m *Mirror) copy(ctx context.Context, r *monitor.Replicator) (out outcome, err error) {
 	typ, ok := r.Type()
 	if !ok { // one that a later version wrote
-		return out, errkind.Errorf(errkind.Invalid, "resource %s of %s is not one that this version replicates", r.Resource, r.APIVersion)
+		return out, errkind.Errorf(errkind.Invalid, "resource %s of %s is not one that this version replicates", r.Resource,
+			r.APIVersion)
 	}
 	c, err := newSource(r)
 	if err != nil {
@@ -283,6 +286,7 @@ func (m *Mirror) write(ctx context.Context, changes []change, out *outcome) erro
 // batchChanges is how many objects are written with one command.
 const batchChanges = 64
 
-var errRedirect = errkind.New(errkind.Invalid, "the source answers with a redirect, and the API key is for its own address alone")
+var errRedirect = errkind.New(errkind.Invalid,
+	"the source answers with a redirect, and the API key is for its own address alone")
 
 func noRedirect(*http.Request, []*http.Request) error { return errRedirect }

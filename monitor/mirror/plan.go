@@ -33,14 +33,16 @@ func (c change) what() string {
 
 // plan says what makes this cluster's objects of a type those of a source. Objects that are as they should be cost
 // nothing; those that another replicator brought are left alone, and one of them is named by taken.
-func plan(v *resources.View, r *monitor.Replicator, typ monitor.Type, origin string, list []object) (out []change, taken string, n uint64) {
+func plan(v *resources.View, r *monitor.Replicator, typ monitor.Type, origin string, list []object) (out []change,
+	taken string, n uint64) {
 	wanted := make(map[string]bool, len(list))
 	for _, o := range list {
 		name := monitor.CopyName(typ.Name, o.namespace, o.name)
 		wanted[name] = true
 		from := v.Get(monitor.CopyType, "", name)
 		if from != nil {
-			if other := from.Object().(*monitor.Copy).Replicator; other != r.Name && v.Get("etcd-replicators", "", other) != nil {
+			if other := from.Object().(*monitor.Copy).Replicator; other != r.Name &&
+				v.Get("etcd-replicators", "", other) != nil {
 				taken, n = name, n+1
 				continue
 			}
@@ -48,7 +50,8 @@ func plan(v *resources.View, r *monitor.Replicator, typ monitor.Type, origin str
 		var c change
 		if here := v.Get(typ.Name, o.namespace, o.name); here == nil || !bytes.Equal(here.Encoded, o.encoded) {
 			c.counts = true
-			c.ops = append(c.ops, objects.Op{Verb: objects.Put, Type: typ.Name, Namespace: o.namespace, Name: o.name, Encoded: o.encoded})
+			c.ops = append(c.ops, objects.Op{Verb: objects.Put, Type: typ.Name, Namespace: o.namespace, Name: o.name,
+				Encoded: o.encoded})
 		}
 		record := tagproto.Append(nil, &monitor.Copy{Meta: monitor.Meta{Name: name}, Replicator: r.Name, Origin: origin})
 		if from == nil || !bytes.Equal(from.Encoded, record) {
@@ -65,7 +68,8 @@ func plan(v *resources.View, r *monitor.Replicator, typ monitor.Type, origin str
 			return true
 		}
 		drop := objects.Op{Verb: objects.Drop, Type: monitor.CopyType, Name: i.Name}
-		out = append(out, change{deletes: true, ops: []objects.Op{{Verb: objects.Drop, Type: typ.Name, Namespace: namespace, Name: name}, drop}})
+		out = append(out, change{deletes: true,
+			ops: []objects.Op{{Verb: objects.Drop, Type: typ.Name, Namespace: namespace, Name: name}, drop}})
 		return true
 	})
 	return out, taken, n

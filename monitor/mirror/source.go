@@ -77,7 +77,8 @@ func newSource(r *monitor.Replicator) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := uuid.Parse(strings.TrimSpace(string(key))); err != nil { // and so no other file of this server can be had by way of a replicator
+	// and so no other file of this server can be had by way of a replicator
+	if _, err := uuid.Parse(strings.TrimSpace(string(key))); err != nil {
 		return nil, errkind.Errorf(errkind.Invalid, "api_key_file: what is in %s is no API key", r.APIKeyFile)
 	}
 	secure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: r.Insecure} // asked for by the replicator
@@ -98,9 +99,12 @@ func newSource(r *monitor.Replicator) (*source, error) {
 		}
 		secure.Certificates = []tls.Certificate{pair}
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: callTime}).DialContext, TLSClientConfig: secure,
-		ForceAttemptHTTP2: true, MaxConnsPerHost: 1, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: callTime, TLSHandshakeTimeout: callTime}
-	return &source{r: r, key: strings.TrimSpace(string(key)), http: &http.Client{Transport: transport, Timeout: callTime, CheckRedirect: noRedirect}}, nil
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment,
+		DialContext: (&net.Dialer{Timeout: callTime}).DialContext, TLSClientConfig: secure,
+		ForceAttemptHTTP2: true, MaxConnsPerHost: 1, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: callTime,
+		TLSHandshakeTimeout: callTime}
+	return &source{r: r, key: strings.TrimSpace(string(key)), http: &http.Client{Transport: transport, Timeout: callTime,
+		CheckRedirect: noRedirect}}, nil
 }
 
 // all fetches everything that the replicator is about, or nothing; self is this cluster's ID.
@@ -113,7 +117,8 @@ func (s *source) all(ctx context.Context, typ monitor.Type, self string) (origin
 		}
 		switch {
 		case page.Cluster == "":
-			return "", nil, errkind.Errorf(errkind.Invalid, "the source does not say which cluster it is: is there a Corbel at its url?")
+			return "", nil, errkind.Errorf(errkind.Invalid,
+				"the source does not say which cluster it is: is there a Corbel at its url?")
 		case page.Cluster == self:
 			return "", nil, errkind.Errorf(errkind.Invalid, "the source is this cluster itself")
 		case origin != "" && origin != page.Cluster:
@@ -129,7 +134,8 @@ func (s *source) all(ctx context.Context, typ monitor.Type, self string) (origin
 			size += len(one.encoded)
 		}
 		if len(list) > maxObjects || size > maxBytes {
-			return "", nil, errkind.Errorf(errkind.TooLarge, "the source has more than %d objects or %d bytes of them", maxObjects, maxBytes)
+			return "", nil, errkind.Errorf(errkind.TooLarge, "the source has more than %d objects or %d bytes of them",
+				maxObjects, maxBytes)
 		}
 		if page.Continue == "" {
 			return origin, list, nil
@@ -150,12 +156,14 @@ func decode(r *monitor.Replicator, typ monitor.Type, o Object) (object, error) {
 		err = v.Validate()
 	}
 	if err == nil {
-		if namespace, name := v.Key(); namespace != o.Namespace || name != o.Name || r.Only != "" && namespace != r.Only || name == "" {
+		if namespace, name := v.Key(); namespace != o.Namespace || name != o.Name || r.Only != "" && namespace != r.Only ||
+			name == "" {
 			err = fmt.Errorf("it is %q in namespace %q", name, namespace)
 		}
 	}
 	if err != nil {
-		return object{}, errkind.E(errkind.Invalid, fmt.Sprintf("the source's %s %q of namespace %q", typ.Name, o.Name, o.Namespace), err)
+		return object{}, errkind.E(errkind.Invalid, fmt.Sprintf("the source's %s %q of namespace %q", typ.Name, o.Name,
+			o.Namespace), err)
 	}
 	return object{o.Namespace, o.Name, o.Encoded}, nil
 }
@@ -168,7 +176,8 @@ func (s *source) page(ctx context.Context, typ monitor.Type, self, after string)
 	if after != "" {
 		q.Set("continue", after)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(s.r.URL, "/")+"/api/corbel/v1/replicas/"+typ.Name+"?"+q.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(s.r.URL, "/")+
+		"/api/corbel/v1/replicas/"+typ.Name+"?"+q.Encode(), nil)
 	if err != nil {
 		return nil, errkind.E(errkind.Invalid, "url", err)
 	}

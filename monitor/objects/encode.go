@@ -43,7 +43,8 @@ func DecodeCommand(b []byte) ([]Op, error) {
 	}
 	ops := make([]Op, 0, min(r.Count(), 1024))
 	for r.More() {
-		op := Op{Verb: Verb(r.Uint()), Type: r.String(), Namespace: r.String(), Name: r.String(), If: r.Uint(), Encoded: r.Bytes()}
+		op := Op{Verb: Verb(r.Uint()), Type: r.String(), Namespace: r.String(), Name: r.String(), If: r.Uint(),
+			Encoded: r.Bytes()}
 		if op.Verb < Create || op.Verb > Drop {
 			return nil, errkind.Errorf(errkind.Corrupt, "a command with verb %d", op.Verb)
 		}
@@ -92,7 +93,8 @@ func ReadSnapshot(b []byte) (State, error) {
 		}
 		typ, ok := monitor.TypeOf(op.Type)
 		if !ok {
-			return State{}, errkind.Errorf(errkind.Corrupt, "a snapshot of the monitor has %q, which this program does not know", op.Type)
+			return State{}, errkind.Errorf(errkind.Corrupt, "a snapshot of the monitor has %q, which this program does not know",
+				op.Type)
 		}
 		item, err := decode(op, typ, index)
 		if err != nil {

@@ -176,12 +176,14 @@ func apply(e *table.Edit[*Item], op Op, index uint64) error {
 }
 
 func decode(op Op, typ monitor.Type, index uint64) (*Item, error) {
-	item := &Item{Type: op.Type, Namespace: op.Namespace, Name: op.Name, Index: index, Encoded: append([]byte(nil), op.Encoded...), object: typ.New()}
+	item := &Item{Type: op.Type, Namespace: op.Namespace, Name: op.Name, Index: index,
+		Encoded: append([]byte(nil), op.Encoded...), object: typ.New()}
 	if err := tagproto.Unmarshal(item.Encoded, item.object); err != nil {
 		return nil, errkind.E(errkind.Invalid, op.Type, err)
 	}
 	if namespace, name := item.object.Key(); namespace != op.Namespace || name != op.Name {
-		return nil, errkind.Errorf(errkind.Invalid, "%s %s/%s has another name within: %s/%s", op.Type, op.Namespace, op.Name, namespace, name)
+		return nil, errkind.Errorf(errkind.Invalid, "%s %s/%s has another name within: %s/%s", op.Type, op.Namespace, op.Name,
+			namespace, name)
 	}
 	item.Type = typ.Name
 	if _, is := item.object.(*monitor.EntityConfig); is { // there may be a hundred thousand
@@ -211,9 +213,11 @@ const pipelineRole = "system:pipeline"
 func seedNamespace(e *table.Edit[*Item], namespace string, index uint64) {
 	meta := monitor.Meta{Name: pipelineRole, Namespace: namespace}
 	set := func(typ string, object monitor.Object) {
-		e.Set(&Item{Type: typ, Namespace: namespace, Name: pipelineRole, Index: index, Encoded: tagproto.Append(nil, object), object: object})
+		e.Set(&Item{Type: typ, Namespace: namespace, Name: pipelineRole, Index: index, Encoded: tagproto.Append(nil, object),
+			object: object})
 	}
-	set("roles", &monitor.Role{Meta: meta, Rules: []monitor.Rule{{Verbs: []string{"get", "list"}, Resources: []string{"events"}}}})
+	set("roles", &monitor.Role{Meta: meta, Rules: []monitor.Rule{{Verbs: []string{"get", "list"},
+		Resources: []string{"events"}}}})
 	set("rolebindings", &monitor.RoleBinding{Meta: meta, RoleRef: monitor.RoleRef{Type: "Role", Name: pipelineRole},
 		Subjects: []monitor.BoundTo{{Type: "Group", Name: pipelineRole}}})
 }

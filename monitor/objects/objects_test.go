@@ -28,7 +28,8 @@ func namespace(name string) Op {
 }
 
 func handler(verb Verb, namespace, name, command string) Op {
-	return op(verb, "handlers", namespace, name, &monitor.Handler{Meta: monitor.Meta{Name: name, Namespace: namespace}, Type: "pipe", Command: command})
+	return op(verb, "handlers", namespace, name, &monitor.Handler{Meta: monitor.Meta{Name: name, Namespace: namespace},
+		Type: "pipe", Command: command})
 }
 
 func must(t *testing.T, s State, ops ...Op) State {
@@ -53,10 +54,12 @@ func TestApply(t *testing.T) {
 		{"no namespace", handler(Put, "", "slack", "b"), errkind.Invalid},
 		{"delete what is not there", op(Delete, "handlers", "default", "x", nil), errkind.NotFound},
 		{"unknown type", op(Put, "things", "default", "x", nil), errkind.Invalid},
-		{"another name within", Op{Verb: Put, Type: "handlers", Namespace: "default", Name: "other", Encoded: handler(Put, "default", "slack", "b").Encoded}, errkind.Invalid},
+		{"another name within", Op{Verb: Put, Type: "handlers", Namespace: "default", Name: "other",
+			Encoded: handler(Put, "default", "slack", "b").Encoded}, errkind.Invalid},
 		{"a namespace that is not empty", op(Delete, "namespaces", "", "default", nil), errkind.Conflict},
 	} {
-		if next, err := s.Apply([]Op{handler(Put, "default", "other", "x"), c.op}); errkind.Of(err) != c.want || next.Get("handlers", "default", "other") != nil {
+		if next, err := s.Apply([]Op{handler(Put, "default", "other", "x"), c.op}); errkind.Of(err) != c.want ||
+			next.Get("handlers", "default", "other") != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -64,7 +67,8 @@ func TestApply(t *testing.T) {
 	changed := handler(Put, "default", "slack", "b")
 	changed.If = before.Index
 	next := must(t, s, changed)
-	if h := next.Get("handlers", "default", "slack").Object().(*monitor.Handler); h.Command != "b" || before.Object().(*monitor.Handler).Command != "a" {
+	if h := next.Get("handlers", "default", "slack").Object().(*monitor.Handler); h.Command != "b" ||
+		before.Object().(*monitor.Handler).Command != "a" {
 		t.Error("an object is replaced, never changed")
 	}
 	if _, err := next.Apply([]Op{changed}); !errors.Is(err, ErrPrecondition) {
@@ -168,10 +172,12 @@ func FuzzDecodeCommand(f *testing.F) {
 // What many entities have in common is kept once, and is the same as before.
 func TestEntitiesShareWhatTheyHaveInCommon(t *testing.T) {
 	s := New()
-	redact := []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key", "private_key", "secret"}
+	redact := []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key",
+		"private_key", "secret"}
 	var got []*monitor.EntityConfig
 	for _, name := range []string{"a", "b"} {
-		c := &monitor.EntityConfig{Meta: monitor.Meta{Name: name, Namespace: "default"}, Class: "agent", User: "agent", Subscriptions: []string{"linux", "entity:" + name}, Redact: redact}
+		c := &monitor.EntityConfig{Meta: monitor.Meta{Name: name, Namespace: "default"}, Class: "agent", User: "agent",
+			Subscriptions: []string{"linux", "entity:" + name}, Redact: redact}
 		next, err := s.Apply([]Op{namespace("default"), op(Put, "entities", "default", name, c)})
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +189,8 @@ func TestEntitiesShareWhatTheyHaveInCommon(t *testing.T) {
 		}
 		got = append(got, kept)
 	}
-	if unsafe.StringData(got[0].Subscriptions[0]) != unsafe.StringData(got[1].Subscriptions[0]) || unsafe.StringData(got[0].User) != unsafe.StringData(got[1].User) ||
+	if unsafe.StringData(got[0].Subscriptions[0]) != unsafe.StringData(got[1].Subscriptions[0]) ||
+		unsafe.StringData(got[0].User) != unsafe.StringData(got[1].User) ||
 		&got[0].Redact[0] != &got[1].Redact[0] {
 		t.Fatal("each has texts of its own")
 	}
@@ -192,7 +199,8 @@ func TestEntitiesShareWhatTheyHaveInCommon(t *testing.T) {
 // BenchmarkEntityBytes tells what an entity's configuration takes on each server.
 func BenchmarkEntityBytes(b *testing.B) {
 	const many = 10_000
-	redact := []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key", "private_key", "secret"}
+	redact := []string{"password", "passwd", "pass", "api_key", "api_token", "access_key", "secret_key",
+		"private_key", "secret"}
 	for range b.N {
 		before := liveBytes()
 		s, err := New().Apply([]Op{namespace("default")})
@@ -201,7 +209,8 @@ func BenchmarkEntityBytes(b *testing.B) {
 		}
 		for i := range many {
 			name := fmt.Sprintf("agent-%05d", i)
-			c := &monitor.EntityConfig{Meta: monitor.Meta{Name: name, Namespace: "default"}, Class: "agent", User: "agent", Subscriptions: []string{"linux", "entity:" + name}, Redact: redact}
+			c := &monitor.EntityConfig{Meta: monitor.Meta{Name: name, Namespace: "default"}, Class: "agent", User: "agent",
+				Subscriptions: []string{"linux", "entity:" + name}, Redact: redact}
 			if s, err = s.Apply([]Op{op(Put, "entities", "default", name, c)}); err != nil {
 				b.Fatal(err)
 			}

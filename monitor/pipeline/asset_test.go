@@ -17,7 +17,8 @@ func archive(t *testing.T, files map[string]string) (b []byte, sum string) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for name, body := range files {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(body)), Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(body)),
+			Typeflag: tar.TypeReg}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Write([]byte(body)); err != nil {
@@ -35,7 +36,8 @@ func archive(t *testing.T, files map[string]string) (b []byte, sum string) {
 // by how its name begins, and the build for the server is taken.
 func TestAssets(t *testing.T) {
 	tool, toolSum := archive(t, map[string]string{"bin/shout": "#!/bin/sh\ntr a-z A-Z\n"})
-	lib, libSum := archive(t, map[string]string{"lib/team.js": "function team(e) { return e.entity.labels.region === 'us' ? 'west' : 'east' }"})
+	lib, libSum := archive(t, map[string]string{"lib/team.js": "function team(e) { return e.entity.labels.region === " +
+		"'us' ? 'west' : 'east' }"})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/tool":
@@ -54,11 +56,15 @@ func TestAssets(t *testing.T) {
 	gone := writes("gone")
 	gone.RuntimeAssets = []string{"gone"}
 	w := start(t, nil, west, east, shout, writes("quiet", "east"), gone,
-		&monitor.Asset{Meta: meta("tools/shout"), Builds: []*monitor.AssetBuild{{URL: s.URL + "/none", SHA512: toolSum, Filters: []string{"entity.system.os == 'windows'"}}, {URL: s.URL + "/tool", SHA512: toolSum}}},
-		&monitor.Asset{Meta: meta("team"), URL: s.URL + "/lib", SHA512: libSum}, &monitor.Asset{Meta: meta("gone"), URL: s.URL + "/gone", SHA512: libSum[:127] + "x"})
+		&monitor.Asset{Meta: meta("tools/shout"),
+			Builds: []*monitor.AssetBuild{{URL: s.URL + "/none", SHA512: toolSum,
+				Filters: []string{"entity.system.os == 'windows'"}}, {URL: s.URL + "/tool", SHA512: toolSum}}},
+		&monitor.Asset{Meta: meta("team"), URL: s.URL + "/lib", SHA512: libSum},
+		&monitor.Asset{Meta: meta("gone"), URL: s.URL + "/gone", SHA512: libSum[:127] + "x"})
 	w.send(result("e", "cpu", 2, "shouts", "quiet", "gone"))
 	w.settled()
-	if got := w.lines("shouts"); len(got) != 1 || got[0] != "THE OUTPUT" || len(w.lines("path")[0]) < 128 || w.of("shouts").Done != 1 {
+	if got := w.lines("shouts"); len(got) != 1 || got[0] != "THE OUTPUT" || len(w.lines("path")[0]) < 128 ||
+		w.of("shouts").Done != 1 {
 		t.Errorf("%q, %q", got, w.lines("path"))
 	}
 	if s := w.of("quiet"); s.Filtered != 1 || s.Done != 0 {

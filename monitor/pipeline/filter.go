@@ -52,8 +52,11 @@ var builtins = map[string]*filter{
 		before, _ := s.State.History.At(n - 2)
 		return before != 0
 	}},
-	"not_silenced": {name: "not_silenced", builtin: func(s *expression.Subject) bool { return s.Check == nil || len(s.State.Silenced) == 0 }},
-	"has_metrics":  {name: "has_metrics", builtin: func(s *expression.Subject) bool { return s.HasMetrics }},
+	"not_silenced": {name: "not_silenced", builtin: func(s *expression.Subject) bool {
+		return s.Check == nil ||
+			len(s.State.Silenced) == 0
+	}},
+	"has_metrics": {name: "has_metrics", builtin: func(s *expression.Subject) bool { return s.HasMetrics }},
 }
 
 // compileFilter makes a filter; expressions that are no JavaScript are named in the log.
@@ -68,7 +71,8 @@ func (p *Pipelines) compileFilter(i *objects.Item, assets []*objects.Item) *filt
 		} else if program, err := script.NewProgram(source); err == nil {
 			c.program = program
 		} else {
-			p.cfg.Log.Warn("ignoring a filter expression", "namespace", i.Namespace, "filter", i.Name, "expression", n+1, "error", err)
+			p.cfg.Log.Warn("ignoring a filter expression", "namespace", i.Namespace, "filter", i.Name, "expression", n+1,
+				"error", err)
 		}
 		f.exprs = append(f.exprs, c)
 	}
@@ -119,7 +123,8 @@ func (f *filter) slow(ctx context.Context, p *Pipelines, i *item, s *expression.
 			var text []byte
 			if text, err = i.text(); err == nil {
 				var r script.Result
-				r, err = p.cfg.Scripts.Do(ctx, script.Task{Program: c.program, Library: lib, Vars: []script.Var{{Name: "event", JSON: text}}})
+				r, err = p.cfg.Scripts.Do(ctx, script.Task{Program: c.program, Library: lib,
+					Vars: []script.Var{{Name: "event", JSON: text}}})
 				if err == nil {
 					c.breaker.fine()
 					return r.Truth, true
@@ -128,7 +133,8 @@ func (f *filter) slow(ctx context.Context, p *Pipelines, i *item, s *expression.
 			}
 		}
 		if ctx.Err() == nil {
-			p.say(f, "an expression of a filter failed, and counts for nothing", "namespace", i.p.Namespace, "filter", f.name, "entity", i.p.Entity, "check", i.p.Check, "error", err)
+			p.say(f, "an expression of a filter failed, and counts for nothing", "namespace", i.p.Namespace, "filter", f.name,
+				"entity", i.p.Entity, "check", i.p.Check, "error", err)
 		}
 		return false, false
 	})

@@ -79,7 +79,8 @@ func (w *workflow) handle(ctx context.Context, p *Pipelines, i *item) error {
 		case r.TimedOut:
 			return errkind.Errorf(errkind.Unavailable, "its command did not end in time")
 		case r.Status != 0:
-			return errkind.Errorf(errkind.Unavailable, "its command ended with status %d: %s", r.Status, excerpt(r.Output, secrets))
+			return errkind.Errorf(errkind.Unavailable, "its command ended with status %d: %s", r.Status,
+				excerpt(r.Output, secrets))
 		}
 		return nil
 	}

@@ -31,8 +31,10 @@ func TestOneHangs(t *testing.T) {
 	spin.Mutator = "spin"
 	w := start(t, func(c *Config) { c.Queue, c.Workers = queue, workers },
 		pipe("hangs", `echo >> "$OUT/hangs"; sleep 1000`), loop, spin,
-		&monitor.Handler{Meta: meta("stalls"), Type: "tcp", Mutator: "large", Socket: &monitor.HandlerSocket{Host: "127.0.0.1", Port: port}},
-		&monitor.Mutator{Meta: meta("large"), Type: "javascript", Eval: "var s = 'xxxxxxxxxxxxxxxx'; while (s.length < 1 << 25) s += s; return s", Timeout: 30},
+		&monitor.Handler{Meta: meta("stalls"), Type: "tcp", Mutator: "large",
+			Socket: &monitor.HandlerSocket{Host: "127.0.0.1", Port: port}},
+		&monitor.Mutator{Meta: meta("large"), Type: "javascript",
+			Eval: "var s = 'xxxxxxxxxxxxxxxx'; while (s.length < 1 << 25) s += s; return s", Timeout: 30},
 		&monitor.Mutator{Meta: meta("spin"), Type: "javascript", Eval: "while (true);", Timeout: 1},
 		allow("endless", "while (true);"), writes("good", "is_incident"))
 	for i := range rounds {
@@ -41,13 +43,15 @@ func TestOneHangs(t *testing.T) {
 		}
 		// The next round comes when the good handler has this one: so it never has more to do than it has room for,
 		// whatever the others do.
-		polltest.Until(t, func() bool { return w.of("good").Done == uint64((i+1)*entities) }, "the good handler to have round %d: %+v", i, w.Stats())
+		polltest.Until(t, func() bool { return w.of("good").Done == uint64((i+1)*entities) },
+			"the good handler to have round %d: %+v", i, w.Stats())
 	}
 	if s := w.of("good"); s.Queued != rounds*entities || s.Merged+s.Shed+s.Failed != 0 {
 		t.Errorf("good: %+v", s)
 	}
 	hangs := w.of("hangs")
-	if hangs.Busy != workers || hangs.Done+hangs.Failed != 0 || hangs.Waiting != queue || hangs.Merged+hangs.Shed != rounds*entities-queue-workers || hangs.Shed != 0 {
+	if hangs.Busy != workers || hangs.Done+hangs.Failed != 0 || hangs.Waiting != queue ||
+		hangs.Merged+hangs.Shed != rounds*entities-queue-workers || hangs.Shed != 0 {
 		t.Errorf("hangs: %+v", hangs)
 	}
 	if s := w.of("stalls"); s.Done != 0 || s.Busy > workers || s.Waiting > queue {
@@ -71,7 +75,8 @@ func TestOneHangs(t *testing.T) {
 // What is merged is the newest state: after a failure and its end came while the handler was stuck, it learns how
 // things are.
 func TestNewestStateWins(t *testing.T) {
-	w := start(t, func(c *Config) { c.Queue, c.Workers = 4, 1 }, pipe("slow", `read -r line; echo "$line" >> "$OUT/slow"; while [ -e "$OUT/stuck" ]; do sleep 0.05; done`))
+	w := start(t, func(c *Config) { c.Queue, c.Workers = 4, 1 },
+		pipe("slow", `read -r line; echo "$line" >> "$OUT/slow"; while [ -e "$OUT/stuck" ]; do sleep 0.05; done`))
 	stuck := filepath.Join(w.dir, "stuck")
 	if err := os.WriteFile(stuck, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -105,7 +110,8 @@ func TestNewestStateWins(t *testing.T) {
 		if n < 2 {
 			status, occurrences = 0, 1
 		}
-		if e.Check == nil || e.Check.Status != status || e.Check.Occurrences != occurrences || e.Check.Watermark != watermark {
+		if e.Check == nil || e.Check.Status != status || e.Check.Occurrences != occurrences ||
+			e.Check.Watermark != watermark {
 			t.Errorf("e%d: the last it heard of is %+v", n, e.Check)
 		}
 	}
@@ -117,7 +123,8 @@ func TestNewestStateWins(t *testing.T) {
 // A filter that lets only the first occurrence pass is asked before anything is merged.
 func TestFiltersComeFirst(t *testing.T) {
 	w := start(t, func(c *Config) { c.Queue, c.Workers = 2, 1 }, allow("first", "event.check.occurrences == 1"),
-		pipe("once", `read -r line; echo "$line" >> "$OUT/once"; while [ -e "$OUT/stuck" ]; do sleep 0.05; done`, "is_incident", "first"))
+		pipe("once", `read -r line; echo "$line" >> "$OUT/once"; while [ -e "$OUT/stuck" ]; do sleep 0.05; done`,
+			"is_incident", "first"))
 	if err := os.WriteFile(filepath.Join(w.dir, "stuck"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +132,8 @@ func TestFiltersComeFirst(t *testing.T) {
 		for range 50 {
 			w.send(result(entity, "cpu", 2, "once"))
 		}
-		polltest.Until(t, func() bool { return w.of("once").Busy == 1 }, "the handler to be stuck") // with the first, so that there is room for the others
+		// with the first, so that there is room for the others
+		polltest.Until(t, func() bool { return w.of("once").Busy == 1 }, "the handler to be stuck")
 	}
 	polltest.Until(t, func() bool { s := w.of("once"); return s.Queued+s.Filtered == 150 }, "all to be looked at")
 	if err := os.Remove(filepath.Join(w.dir, "stuck")); err != nil {

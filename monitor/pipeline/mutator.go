@@ -82,7 +82,8 @@ func (m *mutator) mutate(ctx context.Context, p *Pipelines, i *item) ([]byte, er
 	case r.TimedOut:
 		return nil, errkind.Errorf(errkind.Unavailable, "its command did not end in time")
 	case r.Status != 0:
-		return nil, errkind.Errorf(errkind.Unavailable, "its command ended with status %d: %s", r.Status, excerpt(r.Output, secrets))
+		return nil, errkind.Errorf(errkind.Unavailable, "its command ended with status %d: %s", r.Status,
+			excerpt(r.Output, secrets))
 	case r.Dropped > 0:
 		return nil, errkind.Errorf(errkind.TooLarge, "its command wrote more than %d bytes", len(r.Output))
 	}
@@ -103,7 +104,8 @@ func (m *mutator) evaluate(ctx context.Context, p *Pipelines, i *item) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	t := script.Task{Program: m.program, Library: lib, Limit: time.Duration(m.def.Timeout) * time.Second, After: true, Vars: []script.Var{{Name: "event", JSON: text}}}
+	t := script.Task{Program: m.program, Library: lib, Limit: time.Duration(m.def.Timeout) * time.Second, After: true,
+		Vars: []script.Var{{Name: "event", JSON: text}}}
 	secrets, err := p.secrets(ctx, m.def.Namespace, m.def.Secrets)
 	if err != nil {
 		return nil, err
@@ -140,7 +142,8 @@ func asEvent(text []byte) ([]byte, error) {
 }
 
 // command runs a command of a handler or a mutator, with what its assets hold on its path.
-func (p *Pipelines) command(ctx context.Context, line string, env []string, assets []*objects.Item, stdin []byte, limit time.Duration) (shell.Result, error) {
+func (p *Pipelines) command(ctx context.Context, line string, env []string, assets []*objects.Item, stdin []byte,
+	limit time.Duration) (shell.Result, error) {
 	environment, err := p.environment(ctx, env, assets)
 	if err != nil {
 		return shell.Result{}, err

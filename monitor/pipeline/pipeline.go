@@ -230,7 +230,8 @@ func (p *Pipelines) Publish(e *ingest.Published) {
 		handlers, err = e.MetricHandlers()
 	}
 	if err != nil {
-		p.cfg.Log.Error("an event cannot be handled", "namespace", e.Namespace, "entity", e.Entity, "check", e.Check, "error", err)
+		p.cfg.Log.Error("an event cannot be handled", "namespace", e.Namespace, "entity", e.Entity, "check", e.Check,
+			"error", err)
 		return
 	}
 	if e.Kind != nil { // agents repeat what the check says
@@ -286,7 +287,8 @@ var contractual = []string{"keepalive", "registration", "deregistration"}
 func (p *Pipelines) unknown(namespace string) func(handler, why string) {
 	return func(handler, why string) {
 		if !slices.Contains(contractual, handler) {
-			p.say("handler "+namespace+"/"+handler, "a handler gets no events", "namespace", namespace, "handler", handler, "error", why)
+			p.say("handler "+namespace+"/"+handler, "a handler gets no events", "namespace", namespace, "handler", handler,
+				"error", why)
 		}
 	}
 }
@@ -321,7 +323,8 @@ func (p *Pipelines) Stats() []HandlerStats {
 		a, _ := r.scripts.q.waiting()
 		b, _ := r.sends.q.waiting()
 		out = append(out, HandlerStats{
-			Namespace: r.name.namespace, Handler: r.name.handler, Queued: r.queued.Load(), Done: r.done.Load(), Failed: r.failed.Load(), Filtered: r.filtered.Load(),
+			Namespace: r.name.namespace, Handler: r.name.handler, Queued: r.queued.Load(), Done: r.done.Load(),
+			Failed: r.failed.Load(), Filtered: r.filtered.Load(),
 			Merged: r.merged.Load(), Shed: r.shed.Load(), Waiting: a + b, Busy: int(r.scripts.busy.Load() + r.sends.busy.Load()),
 			Oldest: max(r.scripts.oldest(now), r.sends.oldest(now)),
 		})

@@ -29,9 +29,13 @@ func ref(typ, name string) *monitor.Ref {
 }
 
 func TestPipe(t *testing.T) {
-	w := start(t, nil, writes("slack"), pipe("env", `echo "$WHO $A_PATH" > "$OUT/env"`), pipe("fails", "echo oops; exit 7"))
-	w.put(&monitor.Handler{Meta: meta("env"), Type: "pipe", Command: `echo "$WHO" > "$OUT/env"`, EnvVars: []string{"WHO=me"}})
-	w.compiledAfter(func() { w.put(&monitor.Handler{Meta: meta("late"), Type: "pipe", Command: "sleep 1000", Timeout: 1}) })
+	w := start(t, nil, writes("slack"), pipe("env", `echo "$WHO $A_PATH" > "$OUT/env"`),
+		pipe("fails", "echo oops; exit 7"))
+	w.put(&monitor.Handler{Meta: meta("env"), Type: "pipe", Command: `echo "$WHO" > "$OUT/env"`,
+		EnvVars: []string{"WHO=me"}})
+	w.compiledAfter(func() {
+		w.put(&monitor.Handler{Meta: meta("late"), Type: "pipe", Command: "sleep 1000", Timeout: 1})
+	})
 	w.send(result("e", "cpu", 2, "slack", "env", "fails", "late", "nobody"))
 	w.settled()
 	lines := w.lines("slack")
@@ -39,14 +43,16 @@ func TestPipe(t *testing.T) {
 		t.Fatalf("%d events", len(lines))
 	}
 	var e monitor.Event
-	if err := json.Unmarshal([]byte(lines[0]), &e); err != nil || e.Check.Status != 2 || e.Check.Occurrences != 1 || e.Check.State != "failing" || e.Entity.Labels["password"] != monitor.Redacted {
+	if err := json.Unmarshal([]byte(lines[0]), &e); err != nil || e.Check.Status != 2 || e.Check.Occurrences != 1 ||
+		e.Check.State != "failing" || e.Entity.Labels["password"] != monitor.Redacted {
 		t.Errorf("%v: %s", err, lines[0])
 	}
 	if got := w.lines("env"); !slices.Equal(got, []string{"me"}) {
 		t.Errorf("environment: %q", got)
 	}
 	for handler, want := range map[string]HandlerStats{
-		"slack": {Queued: 1, Done: 1}, "env": {Queued: 1, Done: 1}, "fails": {Queued: 1, Failed: 1}, "late": {Queued: 1, Failed: 1},
+		"slack": {Queued: 1, Done: 1}, "env": {Queued: 1, Done: 1}, "fails": {Queued: 1, Failed: 1},
+		"late": {Queued: 1, Failed: 1},
 	} {
 		want.Namespace, want.Handler = "default", handler
 		if got := w.of(handler); got != want {
@@ -68,9 +74,12 @@ func TestSecrets(t *testing.T) {
 		return h
 	}
 	list := []monitor.Object{
-		secret(pipe("key", `echo "$KEY" > "$OUT/key"`), "pager"), secret(pipe("says", `echo "no: $KEY"; exit 3`), "pager"), secret(writes("none"), "nobody"),
-		&monitor.Mutator{Meta: meta("command"), Command: `echo "by $KEY"`, Secrets: []*monitor.Secret{{Name: "KEY", Secret: "pager"}}},
-		&monitor.Mutator{Meta: meta("script"), Type: "javascript", Eval: "return 'with ' + KEY", Secrets: []*monitor.Secret{{Name: "KEY", Secret: "pager"}}},
+		secret(pipe("key", `echo "$KEY" > "$OUT/key"`), "pager"), secret(pipe("says", `echo "no: $KEY"; exit 3`), "pager"),
+		secret(writes("none"), "nobody"),
+		&monitor.Mutator{Meta: meta("command"), Command: `echo "by $KEY"`,
+			Secrets: []*monitor.Secret{{Name: "KEY", Secret: "pager"}}},
+		&monitor.Mutator{Meta: meta("script"), Type: "javascript", Eval: "return 'with ' + KEY",
+			Secrets: []*monitor.Secret{{Name: "KEY", Secret: "pager"}}},
 	}
 	for _, m := range []string{"command", "script"} {
 		h := writes("h-" + m)
@@ -87,7 +96,8 @@ func TestSecrets(t *testing.T) {
 	}, list...)
 	w.send(result("e", "cpu", 2, "key", "says", "none", "h-command", "h-script"))
 	w.settled()
-	for handler, want := range map[string]string{"key": "default-s3cret", "none": "", "h-command": "by default-s3cret", "h-script": "with default-s3cret"} {
+	for handler, want := range map[string]string{"key": "default-s3cret", "none": "", "h-command": "by default-s3cret",
+		"h-script": "with default-s3cret"} {
 		if got := strings.Join(w.lines(handler), ";"); got != want {
 			t.Errorf("%s: %q", handler, got)
 		}
@@ -133,14 +143,16 @@ func TestSockets(t *testing.T) {
 	socket := func(name, typ string, address net.Addr) *monitor.Handler {
 		_, port, _ := net.SplitHostPort(address.String())
 		n, _ := strconv.Atoi(port)
-		return &monitor.Handler{Meta: meta(name), Type: typ, Mutator: "only_check_output", Socket: &monitor.HandlerSocket{Host: "127.0.0.1", Port: uint32(n)}}
+		return &monitor.Handler{Meta: meta(name), Type: typ, Mutator: "only_check_output",
+			Socket: &monitor.HandlerSocket{Host: "127.0.0.1", Port: uint32(n)}}
 	}
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = closed.Close()
-	w := start(t, nil, socket("t", "tcp", tcp.Addr()), socket("u", "udp", udp.LocalAddr()), socket("refused", "tcp", closed.Addr()))
+	w := start(t, nil, socket("t", "tcp", tcp.Addr()), socket("u", "udp", udp.LocalAddr()),
+		socket("refused", "tcp", closed.Addr()))
 	w.send(result("e", "cpu", 1, "t", "u", "refused"))
 	all := []string{polltest.Get(t, got, "a socket"), polltest.Get(t, got, "the other socket")}
 	slices.Sort(all)
@@ -155,9 +167,11 @@ func TestSockets(t *testing.T) {
 
 func TestSets(t *testing.T) {
 	set := func(name string, handlers ...string) *monitor.Handler {
-		return &monitor.Handler{Meta: meta(name), Type: "set", Handlers: handlers, Filters: []string{"is_incident", "no_such"}}
+		return &monitor.Handler{Meta: meta(name), Type: "set", Handlers: handlers,
+			Filters: []string{"is_incident", "no_such"}}
 	}
-	w := start(t, nil, writes("a"), writes("b"), writes("c"), writes("d"), set("one", "a", "two"), set("two", "b", "three", "a", "nobody"), set("three", "c", "four"), set("four", "d"), set("self", "self", "a"))
+	w := start(t, nil, writes("a"), writes("b"), writes("c"), writes("d"), set("one", "a", "two"),
+		set("two", "b", "three", "a", "nobody"), set("three", "c", "four"), set("four", "d"), set("self", "self", "a"))
 	w.send(result("e", "cpu", 0, "one"))
 	w.settled()
 	for handler, want := range map[string]int{"a": 1, "b": 1, "c": 1, "d": 0} {
@@ -177,9 +191,10 @@ func TestSets(t *testing.T) {
 
 func TestFilters(t *testing.T) {
 	filters := map[string]*monitor.EventFilter{
-		"common":      allow("common", "event.check.status == 2", "event.check.occurrences == 1"),
-		"javascript":  allow("javascript", "event.entity.labels.region.indexOf('us') == 0"),
-		"secrets":     allow("secrets", "event.entity.labels.password == 'REDACTED'", "['REDACTED'].indexOf(event.entity.labels.password) == 0"),
+		"common":     allow("common", "event.check.status == 2", "event.check.occurrences == 1"),
+		"javascript": allow("javascript", "event.entity.labels.region.indexOf('us') == 0"),
+		"secrets": allow("secrets", "event.entity.labels.password == 'REDACTED'",
+			"['REDACTED'].indexOf(event.entity.labels.password) == 0"),
 		"not":         allow("not", "event.check.status == 1"),
 		"not either":  allow("not-either", "['x'].indexOf(event.check.name) == 0"),
 		"deny":        deny("deny", "event.check.status == 2"),
@@ -190,22 +205,28 @@ func TestFilters(t *testing.T) {
 		"loops":       allow("loops", "while (true);"),
 		"quick last":  allow("quick-last", "event.check.status == 1"),
 	}
-	never, always := &monitor.Windows{}, &monitor.Windows{Days: monitor.Days{All: []*monitor.Window{{Begin: "12:00AM", End: "11:59PM"}, {Begin: "11:58PM", End: "12:01AM"}}}}
+	never, always := &monitor.Windows{},
+		&monitor.Windows{Days: monitor.Days{All: []*monitor.Window{{Begin: "12:00AM", End: "11:59PM"},
+			{Begin: "11:58PM", End: "12:01AM"}}}}
 	never.Days.All = []*monitor.Window{}
-	in, out, denyOut := allow("in", "event.check.status == 2"), allow("out", "event.check.status == 2"), deny("deny-out", "event.check.status == 2")
+	in, out, denyOut := allow("in", "event.check.status == 2"), allow("out", "event.check.status == 2"),
+		deny("deny-out", "event.check.status == 2")
 	in.When, out.When, denyOut.When = always, never, never
 	filters["in"], filters["out"], filters["deny out"] = in, out, denyOut
 	list := []monitor.Object{}
 	want := map[string]bool{
-		"common": true, "javascript": true, "secrets": true, "deny-both": true, "throws": true, "deny-throws": true, "loops": true, "in": true, "deny-out": true,
+		"common": true, "javascript": true, "secrets": true, "deny-both": true, "throws": true, "deny-throws": true,
+		"loops": true, "in": true, "deny-out": true,
 	}
 	var handlers []string
 	for _, f := range filters {
 		list = append(list, f, pipe("h-"+f.Name, `echo >> "$OUT/h-`+f.Name+`"`, f.Name))
 		handlers = append(handlers, "h-"+f.Name)
 	}
-	list = append(list, pipe("h-three", `echo >> "$OUT/h-three"`, "is_incident", "javascript", "quick-last"), pipe("h-incident", `echo >> "$OUT/h-incident"`, "is_incident", "not_silenced"),
-		pipe("h-metrics", `echo >> "$OUT/h-metrics"`, "has_metrics"), pipe("h-missing", `echo >> "$OUT/h-missing"`, "no_such_filter"))
+	list = append(list, pipe("h-three", `echo >> "$OUT/h-three"`, "is_incident", "javascript", "quick-last"),
+		pipe("h-incident", `echo >> "$OUT/h-incident"`, "is_incident", "not_silenced"),
+		pipe("h-metrics", `echo >> "$OUT/h-metrics"`, "has_metrics"), pipe("h-missing", `echo >> "$OUT/h-missing"`,
+			"no_such_filter"))
 	handlers = append(handlers, "h-three", "h-incident", "h-metrics", "h-missing")
 	want["incident"] = true
 	w := start(t, nil, list...)
@@ -249,7 +270,8 @@ func TestBuiltinFilters(t *testing.T) {
 }
 
 func TestMetricsAlone(t *testing.T) {
-	w := start(t, nil, writes("influx", "has_metrics", "custom", "js"), allow("custom", "event.check.status == 0"), allow("js", "[0].indexOf(event.check.status) == 0"), writes("own"),
+	w := start(t, nil, writes("influx", "has_metrics", "custom", "js"), allow("custom", "event.check.status == 0"),
+		allow("js", "[0].indexOf(event.check.status) == 0"), writes("own"),
 		&monitor.Pipeline{Meta: meta("p"), Workflows: []*monitor.Workflow{{Name: "w", Handler: ref("Handler", "own")}}})
 	e := result("e", "", 0)
 	e.Check = nil
@@ -274,12 +296,14 @@ func TestMetricsAlone(t *testing.T) {
 
 func TestPipelines(t *testing.T) {
 	p := &monitor.Pipeline{Meta: meta("p"), Workflows: []*monitor.Workflow{
-		{Name: "one", Filters: []*monitor.Ref{ref("EventFilter", "is_incident")}, Mutator: ref("Mutator", "only_check_output"), Handler: ref("Handler", "a")},
+		{Name: "one", Filters: []*monitor.Ref{ref("EventFilter", "is_incident")},
+			Mutator: ref("Mutator", "only_check_output"), Handler: ref("Handler", "a")},
 		{Name: "two", Handler: ref("Handler", "both")},
 		{Name: "three", Mutator: ref("Mutator", "none"), Handler: ref("Handler", "a")},
 		{Name: "four", Handler: ref("Handler", "c")},
 	}}
-	w := start(t, nil, p, writes("a"), writes("b"), writes("c"), &monitor.Handler{Meta: meta("both"), Type: "set", Handlers: []string{"a", "b"}})
+	w := start(t, nil, p, writes("a"), writes("b"), writes("c"), &monitor.Handler{Meta: meta("both"), Type: "set",
+		Handlers: []string{"a", "b"}})
 	e := result("e", "cpu", 1)
 	e.Check.Pipelines = []*monitor.Ref{ref("Pipeline", "p"), ref("Pipeline", "none")}
 	e.Pipelines = e.Check.Pipelines // as agents do
@@ -309,8 +333,11 @@ func TestMutators(t *testing.T) {
 		return &monitor.Mutator{Meta: meta(name), Type: "javascript", Eval: eval, EnvVars: env, Timeout: 5}
 	}
 	mutators := []*monitor.Mutator{
-		{Meta: meta("upper"), Command: "tr a-z A-Z"}, {Meta: meta("fails"), Type: "pipe", Command: "echo why; exit 3"}, {Meta: meta("late"), Command: "sleep 1000", Timeout: 1},
-		js("text", "return event.check.name + WHO", "WHO=me"), js("changes", "event.check.labels.a = 'b'; delete event.check.output"), js("number", "return 5"), js("throws", "throw 'up'"),
+		{Meta: meta("upper"), Command: "tr a-z A-Z"}, {Meta: meta("fails"), Type: "pipe", Command: "echo why; exit 3"},
+		{Meta: meta("late"), Command: "sleep 1000", Timeout: 1},
+		js("text", "return event.check.name + WHO", "WHO=me"),
+		js("changes", "event.check.labels.a = 'b'; delete event.check.output"), js("number", "return 5"),
+		js("throws", "throw 'up'"),
 		js("ruins", "event.check = 7"), {Meta: meta("loops"), Type: "javascript", Eval: "while (true);"},
 	}
 	var list []monitor.Object
@@ -324,9 +351,11 @@ func TestMutators(t *testing.T) {
 	w := start(t, nil, list...)
 	w.send(result("e", "cpu", 2, handlers...))
 	w.settled()
-	for name, want := range map[string]string{"upper": `"STATUS":2`, "text": "cpume", "changes": `"labels":{"a":"b"}`, "fails": "", "late": "", "number": "", "throws": "", "ruins": "", "loops": ""} {
+	for name, want := range map[string]string{"upper": `"STATUS":2`, "text": "cpume", "changes": `"labels":{"a":"b"}`,
+		"fails": "", "late": "", "number": "", "throws": "", "ruins": "", "loops": ""} {
 		lines := w.lines("h-" + name)
-		if want == "" && (len(lines) > 0 || w.of("h-"+name).Failed != 1) || want != "" && (len(lines) != 1 || !strings.Contains(lines[0], want)) {
+		if want == "" && (len(lines) > 0 || w.of("h-"+name).Failed != 1) ||
+			want != "" && (len(lines) != 1 || !strings.Contains(lines[0], want)) {
 			t.Errorf("%s: %q, %+v", name, lines, w.of("h-"+name))
 		}
 	}
@@ -342,7 +371,8 @@ func TestRecompile(t *testing.T) {
 	w.put(&monitor.Namespace{Name: "other"}) // nothing of ours
 	w.compiledAfter(func() { w.put(allow("f", "event.check.status == 1")) })
 	after := w.view.Load().namespaces["default"]
-	if after.filters["f"] == before.filters["f"] || after.filters["g"] != before.filters["g"] || after.legacy["h"].to != before.legacy["h"].to {
+	if after.filters["f"] == before.filters["f"] || after.filters["g"] != before.filters["g"] ||
+		after.legacy["h"].to != before.legacy["h"].to {
 		t.Error("what changed and what did not")
 	}
 	if n := w.Compiled(); n != 2 {
@@ -356,19 +386,23 @@ func TestRecompile(t *testing.T) {
 }
 
 func TestWants(t *testing.T) {
-	w := start(t, nil, writes("incidents", "is_incident"), writes("everything"), &monitor.Handler{Meta: meta("set"), Type: "set", Handlers: []string{"incidents"}})
+	w := start(t, nil, writes("incidents", "is_incident"), writes("everything"),
+		&monitor.Handler{Meta: meta("set"), Type: "set", Handlers: []string{"incidents"}})
 	kind := func(handlers ...string) *monitor.Kind {
 		return &monitor.Kind{Check: &monitor.Check{Handlers: handlers}}
 	}
-	steady, incident, resolution := monitor.Outcome{Steady: true}, monitor.Outcome{Incident: true}, monitor.Outcome{Resolution: true}
+	steady, incident, resolution := monitor.Outcome{Steady: true}, monitor.Outcome{Incident: true},
+		monitor.Outcome{Resolution: true}
 	for n, c := range []struct {
 		kind *monitor.Kind
 		want [3]bool // steady, incident, resolution
 	}{
-		{kind(), [3]bool{}}, {kind("none"), [3]bool{}}, {kind("incidents"), [3]bool{false, true, true}}, {kind("set"), [3]bool{false, true, true}}, {kind("everything"), [3]bool{true, true, true}},
+		{kind(), [3]bool{}}, {kind("none"), [3]bool{}}, {kind("incidents"), [3]bool{false, true, true}},
+		{kind("set"), [3]bool{false, true, true}}, {kind("everything"), [3]bool{true, true, true}},
 		{kind("incidents", "everything"), [3]bool{true, true, true}}, {nil, [3]bool{true, true, true}},
 	} {
-		if got := [3]bool{w.Wants("default", c.kind, steady), w.Wants("default", c.kind, incident), w.Wants("default", c.kind, resolution)}; got != c.want {
+		if got := [3]bool{w.Wants("default", c.kind, steady), w.Wants("default", c.kind, incident),
+			w.Wants("default", c.kind, resolution)}; got != c.want {
 			t.Errorf("%d: %v", n, got)
 		}
 	}
@@ -387,7 +421,8 @@ func TestOrder(t *testing.T) {
 	w := start(t, nil, pipe("h", `read -r line; echo "$line" >> "$OUT/order"`))
 	h := pipe("h", `read -r line; echo "$line" >> "$OUT/$(echo "$line" | cut -d' ' -f1)"`)
 	h.Mutator = "text"
-	w.put(&monitor.Mutator{Meta: meta("text"), Type: "javascript", Eval: "return event.entity.name + ' ' + event.check.output + '\\n'", Timeout: 5})
+	w.put(&monitor.Mutator{Meta: meta("text"), Type: "javascript",
+		Eval: "return event.entity.name + ' ' + event.check.output + '\\n'", Timeout: 5})
 	w.compiledAfter(func() { w.put(h) })
 	for i := range 40 {
 		for _, entity := range []string{"a", "b", "c"} {

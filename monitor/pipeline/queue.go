@@ -48,7 +48,8 @@ type task struct {
 }
 
 func newQueue(most int) *queue {
-	return &queue{most: most, lanes: map[laneKey]*lane{}, ready: list.New(), all: list.New(), plain: list.New(), olderPlain: list.New(), olderEdges: list.New()}
+	return &queue{most: most, lanes: map[laneKey]*lane{}, ready: list.New(), all: list.New(), plain: list.New(),
+		olderPlain: list.New(), olderEdges: list.New()}
 }
 
 // lost says what became of tasks that gave way.

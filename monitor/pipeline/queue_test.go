@@ -98,7 +98,8 @@ func TestQueue(t *testing.T) {
 func TestEdgesStay(t *testing.T) {
 	q := newQueue(3)
 	put := func(entity string, edge bool) lost {
-		return q.put(&task{item: &item{p: &ingest.Published{Entity: entity, Outcome: monitor.Outcome{Resolution: edge}}}, w: &workflow{}})
+		return q.put(&task{item: &item{p: &ingest.Published{Entity: entity, Outcome: monitor.Outcome{Resolution: edge}}},
+			w: &workflow{}})
 	}
 	put("a", true)
 	put("a", false)

@@ -133,7 +133,8 @@ func (r *runner) send(ctx context.Context, t *task) {
 		r.shed.Add(1)
 	default:
 		r.failed.Add(1)
-		r.owner.say(r.name, "a handler did not take an event", "namespace", r.name.namespace, "handler", r.name.handler, "workflow", t.w.id,
+		r.owner.say(r.name, "a handler did not take an event", "namespace", r.name.namespace, "handler", r.name.handler,
+			"workflow", t.w.id,
 			"entity", t.p.Entity, "check", t.p.Check, "error", err)
 	}
 }

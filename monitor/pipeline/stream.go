@@ -241,7 +241,8 @@ func (p *Pipelines) compileStream(i *objects.Item, old *handler) *handler {
 		return old
 	}
 	def := i.Object().(*monitor.TCPStreamHandler)
-	h := &handler{item: i, def: &monitor.Handler{Meta: monitor.Meta{Name: streamName(def.Name), Namespace: def.Namespace}, Type: monitor.StreamHandlerKind}}
+	h := &handler{item: i, def: &monitor.Handler{Meta: monitor.Meta{Name: streamName(def.Name), Namespace: def.Namespace},
+		Type: monitor.StreamHandlerKind}}
 	if h.stream, h.err = p.newStream(i); h.err != nil {
 		h.err = fmt.Errorf("it cannot be used: %w", h.err)
 	}

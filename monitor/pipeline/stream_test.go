@@ -91,7 +91,9 @@ func TestTCPStream(t *testing.T) {
 	l := s.listen("127.0.0.1:0")
 	addr := l.Addr().String()
 	handler := &monitor.TCPStreamHandler{Meta: meta("events"), Address: addr, MaxConnections: 2, MaxReconnectDelay: "20ms"}
-	w := start(t, nil, handler, writes("events"), &monitor.Pipeline{Meta: meta("p"), Workflows: []*monitor.Workflow{{Name: "w", Handler: &monitor.Ref{Name: "events", Type: "TCPStreamHandler", APIVersion: "pipeline/v1"}}}})
+	w := start(t, nil, handler, writes("events"),
+		&monitor.Pipeline{Meta: meta("p"), Workflows: []*monitor.Workflow{{Name: "w",
+			Handler: &monitor.Ref{Name: "events", Type: "TCPStreamHandler", APIVersion: "pipeline/v1"}}}})
 	send := func(n int) {
 		for i := range n {
 			e := result("e"+string(rune('a'+i%20)), "cpu", uint32(i%3))
@@ -104,7 +106,8 @@ func TestTCPStream(t *testing.T) {
 	lines, made := s.count()
 	polltest.Until(t, func() bool { lines, made = s.count(); return lines == 60 }, "60 lines, not %d", lines)
 	if made > 2 || len(w.lines("events")) > 0 {
-		t.Errorf("%d connections for 60 events; %d went to the handler of core/v2 of the same name", made, len(w.lines("events")))
+		t.Errorf("%d connections for 60 events; %d went to the handler of core/v2 of the same name", made,
+			len(w.lines("events")))
 	}
 	var e monitor.Event
 	if err := json.Unmarshal([]byte(s.lines[0]), &e); err != nil || e.Check == nil || e.Check.Name != "cpu" {
@@ -117,7 +120,8 @@ func TestTCPStream(t *testing.T) {
 	time.AfterFunc(100*time.Millisecond, func() { again <- s.listen(addr) })
 	send(20)
 	l = <-again
-	polltest.Until(t, func() bool { lines, _ := s.count(); return lines == 80 }, "events wait for the other side: %+v", w.Stats())
+	polltest.Until(t, func() bool { lines, _ := s.count(); return lines == 80 }, "events wait for the other side: %+v",
+		w.Stats())
 	if st := w.of("TCPStreamHandler/events"); st.Failed != 0 || st.Done != 80 {
 		t.Errorf("%+v", st)
 	}
@@ -146,7 +150,9 @@ func TestLine(t *testing.T) {
 		}
 	}
 	for field, h := range map[string]*monitor.TCPStreamHandler{
-		"address": {Address: "x"}, "tls_cert_file": {Address: "x:1", Cert: "c"}, "max_reconnect_delay": {Address: "x:1", MaxReconnectDelay: "soon"}, "min_reconnect_delay": {Address: "x:1", MinReconnectDelay: "1m"},
+		"address": {Address: "x"}, "tls_cert_file": {Address: "x:1", Cert: "c"},
+		"max_reconnect_delay": {Address: "x:1", MaxReconnectDelay: "soon"},
+		"min_reconnect_delay": {Address: "x:1", MinReconnectDelay: "1m"},
 	} {
 		h.Meta = meta("h")
 		if err := h.Validate(); err == nil || !strings.Contains(err.Error(), field) {

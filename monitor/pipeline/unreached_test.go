@@ -10,19 +10,24 @@ import (
 
 func TestUnreached(t *testing.T) {
 	check := func(name string, handlers []string, pipelines ...*monitor.Ref) *monitor.CheckConfig {
-		return &monitor.CheckConfig{Meta: meta(name), Command: "x", Interval: 5, Publish: true, Subscriptions: []string{"linux"}, Handlers: handlers, Pipelines: pipelines}
+		return &monitor.CheckConfig{Meta: meta(name), Command: "x", Interval: 5, Publish: true,
+			Subscriptions: []string{"linux"}, Handlers: handlers, Pipelines: pipelines}
 	}
 	refused := writes("refused")
 	refused.Filters = []string{"hours"}
 	pipe := func(name, handler string) *monitor.Pipeline {
-		return &monitor.Pipeline{Meta: meta(name), Workflows: []*monitor.Workflow{{Name: "w", Handler: &monitor.Ref{Name: handler, Type: "Handler", APIVersion: "core/v2"}}}}
+		return &monitor.Pipeline{Meta: meta(name),
+			Workflows: []*monitor.Workflow{{Name: "w", Handler: &monitor.Ref{Name: handler, Type: "Handler",
+				APIVersion: "core/v2"}}}}
 	}
 	unpublished := check("unpublished", []string{"none"})
 	unpublished.Publish = false
 	w := start(t, nil, writes("works"), refused, pipe("good", "works"), pipe("bad", "gone"),
 		&monitor.Handler{Meta: meta("empty"), Type: monitor.HandlerSet},
-		check("fine", []string{"none", "works"}), check("fine-by-pipeline", []string{"none"}, ref("Pipeline", "good")), check("wants-none", nil), unpublished,
-		check("typo", []string{"wroks"}), check("behind-a-refused-one", []string{"refused"}), check("set-of-none", []string{"empty"}),
+		check("fine", []string{"none", "works"}), check("fine-by-pipeline", []string{"none"}, ref("Pipeline", "good")),
+		check("wants-none", nil), unpublished,
+		check("typo", []string{"wroks"}), check("behind-a-refused-one", []string{"refused"}),
+		check("set-of-none", []string{"empty"}),
 		check("no-pipeline", nil, ref("Pipeline", "absent")), check("pipeline-to-nowhere", nil, ref("Pipeline", "bad")))
 	var got []string
 	for _, u := range w.Unreached() {

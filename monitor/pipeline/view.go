@@ -86,8 +86,10 @@ func (p *Pipelines) compile(old *view, v *resources.View) *view {
 }
 
 func (p *Pipelines) compileNamespace(name string, items []*objects.Item, old *namespace) *namespace {
-	n := &namespace{items: items, filters: map[string]*filter{}, mutators: map[string]*mutator{}, handlers: map[string]*handler{},
-		pipelines: map[string]*route{}, legacy: map[string]*workflow{}, refused: map[string]error{}, plans: map[planKey]*plan{}}
+	n := &namespace{items: items, filters: map[string]*filter{}, mutators: map[string]*mutator{},
+		handlers:  map[string]*handler{},
+		pipelines: map[string]*route{}, legacy: map[string]*workflow{}, refused: map[string]error{},
+		plans: map[planKey]*plan{}}
 	if old == nil {
 		old = &namespace{}
 	}

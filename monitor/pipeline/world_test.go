@@ -73,7 +73,8 @@ func start(t testing.TB, change func(*Config), list ...monitor.Object) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Resources: w.resources, Scripts: script.New(script.Config{}), Log: log, Assets: assets, Env: []string{"PATH=" + os.Getenv("PATH"), "OUT=" + w.dir},
+	cfg := Config{Resources: w.resources, Scripts: script.New(script.Config{}), Log: log, Assets: assets,
+		Env:    []string{"PATH=" + os.Getenv("PATH"), "OUT=" + w.dir},
 		Entity: &monitor.Entity{System: monitor.System{OS: "linux"}}}
 	if change != nil {
 		change(&cfg)
@@ -99,7 +100,8 @@ func start(t testing.TB, change func(*Config), list ...monitor.Object) *world {
 			defer w.mu.Unlock()
 			return w.silences
 		},
-		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false }, Deregister: func(string, string) {},
+		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false },
+		Deregister: func(string, string) {},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -166,8 +168,10 @@ func writes(name string, filters ...string) *monitor.Handler {
 func result(entity, check string, status uint32, handlers ...string) *monitor.Event {
 	return &monitor.Event{
 		Timestamp: 1700000000, ID: []byte("0123456789abcdef"),
-		Entity: &monitor.Entity{Class: "agent", Meta: monitor.Meta{Name: entity, Namespace: "default", Labels: map[string]string{"region": "us", "password": "x"}}, Subscriptions: []string{"linux"}},
-		Check: &monitor.Check{Meta: monitor.Meta{Name: check, Namespace: "default"}, Command: "true", Interval: 10, Handlers: handlers, Subscriptions: []string{"linux"},
+		Entity: &monitor.Entity{Class: "agent", Meta: monitor.Meta{Name: entity, Namespace: "default",
+			Labels: map[string]string{"region": "us", "password": "x"}}, Subscriptions: []string{"linux"}},
+		Check: &monitor.Check{Meta: monitor.Meta{Name: check, Namespace: "default"}, Command: "true", Interval: 10,
+			Handlers: handlers, Subscriptions: []string{"linux"},
 			Issued: 1700000000, Executed: 1700000000, Status: status, Output: "the output"},
 	}
 }

@@ -40,7 +40,8 @@ func (r *Resources) reap(ctx context.Context, now int64) error {
 		if len(ops) == 0 {
 			return nil
 		}
-		if err := r.Write(ctx, ops...); err != nil && !errkind.Is(err, errkind.Conflict) { // one was changed meanwhile: look again
+		// one was changed meanwhile: look again
+		if err := r.Write(ctx, ops...); err != nil && !errkind.Is(err, errkind.Conflict) {
 			return err
 		}
 		if len(ops) < reapMost {
@@ -58,9 +59,13 @@ func (r *Resources) over(now int64) (ops []objects.Op) {
 		}
 		return len(ops) < reapMost
 	}
-	view.List("silenced", "", "", "", func(i *objects.Item) bool { return drop(i, i.Object().(*monitor.Silenced).Over(now)) })
+	view.List("silenced", "", "", "", func(i *objects.Item) bool {
+		return drop(i, i.Object().(*monitor.Silenced).Over(now))
+	})
 	if len(ops) < reapMost {
-		view.List("logins", "", "", "", func(i *objects.Item) bool { return drop(i, i.Object().(*monitor.Login).Expires < now) })
+		view.List("logins", "", "", "", func(i *objects.Item) bool {
+			return drop(i, i.Object().(*monitor.Login).Expires < now)
+		})
 	}
 	return ops
 }

@@ -220,12 +220,15 @@ func (r *Resources) Proxy(ctx context.Context, namespace, name string) ([]byte, 
 		if err := monitor.ValidateName(name); err != nil {
 			return nil, errkind.E(errkind.Invalid, "proxy_entity_name", err)
 		}
-		c := &monitor.EntityConfig{Meta: monitor.Meta{Name: name, Namespace: namespace}, Class: monitor.ClassProxy, Subscriptions: []string{monitor.EntitySubscription(name)}}
-		err := r.Write(ctx, objects.Op{Verb: objects.Create, Type: "entities", Namespace: namespace, Name: name, Encoded: tagproto.Append(nil, c)})
+		c := &monitor.EntityConfig{Meta: monitor.Meta{Name: name, Namespace: namespace}, Class: monitor.ClassProxy,
+			Subscriptions: []string{monitor.EntitySubscription(name)}}
+		err := r.Write(ctx, objects.Op{Verb: objects.Create, Type: "entities", Namespace: namespace, Name: name,
+			Encoded: tagproto.Append(nil, c)})
 		if err != nil && !errkind.Is(err, errkind.Conflict) {
 			return nil, err
 		}
-		if item = r.View().Get("entities", namespace, name); item == nil { // another server made it, or somebody removed it just now
+		// another server made it, or somebody removed it just now
+		if item = r.View().Get("entities", namespace, name); item == nil {
 			return tagproto.Append(nil, monitor.Join(c, nil)), nil
 		}
 	}

@@ -29,8 +29,9 @@ func serve(t *testing.T, dir string) (*Resources, func()) {
 		t.Fatal(err)
 	}
 	addr := l.Addr().String()
-	g, err := group.Open(group.Config{Name: "monitor", Dir: dir, LocalID: "a", LocalAddr: addr, Listener: l, Machine: r, SegmentBytes: 1 << 20,
-		Bootstrap: []group.Server{{ID: "a", Address: addr, Voter: true}},
+	g, err := group.Open(group.Config{Name: "monitor", Dir: dir, LocalID: "a", LocalAddr: addr, Listener: l, Machine: r,
+		SegmentBytes: 1 << 20,
+		Bootstrap:    []group.Server{{ID: "a", Address: addr, Voter: true}},
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		}})
@@ -62,38 +63,45 @@ func TestWriteAndDerive(t *testing.T) {
 	meta := func(name string) monitor.Meta { return monitor.Meta{Name: name, Namespace: "default"} }
 	err := r.Write(t.Context(), put("namespaces", &monitor.Namespace{Name: "default"}),
 		put("silenced", &monitor.Silenced{Meta: meta("linux:*"), Subscription: "linux"}),
-		put("roles", &monitor.Role{Meta: meta("r"), Rules: []monitor.Rule{{Verbs: []string{"get"}, Resources: []string{"checks"}}}}),
-		put("rolebindings", &monitor.RoleBinding{Meta: meta("b"), RoleRef: monitor.RoleRef{Type: "Role", Name: "r"}, Subjects: []monitor.BoundTo{{Type: "User", Name: "ann"}}}))
+		put("roles", &monitor.Role{Meta: meta("r"),
+			Rules: []monitor.Rule{{Verbs: []string{"get"}, Resources: []string{"checks"}}}}),
+		put("rolebindings", &monitor.RoleBinding{Meta: meta("b"), RoleRef: monitor.RoleRef{Type: "Role", Name: "r"},
+			Subjects: []monitor.BoundTo{{Type: "User", Name: "ann"}}}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	polltest.Get(t, changed, "who waits for a change hears of it")
 	check := func(v *View) {
 		t.Helper()
-		if !v.Access().Allows(monitor.Caller{User: "ann"}, "get", "checks", "default", "") || v.Access().Allows(monitor.Caller{User: "ann"}, "get", "hooks", "default", "") {
+		if !v.Access().Allows(monitor.Caller{User: "ann"}, "get", "checks", "default", "") ||
+			v.Access().Allows(monitor.Caller{User: "ann"}, "get", "hooks", "default", "") {
 			t.Error("the role does not hold")
 		}
-		if n := len(v.Silences("default").Of(monitor.Subject{Check: "c", EntitySubscriptions: []string{"linux"}, Proxy: true}, 1)); n != 1 || v.Silences("other") != nil {
+		if n := len(v.Silences("default").Of(monitor.Subject{Check: "c", EntitySubscriptions: []string{"linux"}, Proxy: true},
+			1)); n != 1 || v.Silences("other") != nil {
 			t.Errorf("%d silences", n)
 		}
 	}
 	before := r.View()
 	check(before)
-	if err := r.Write(t.Context(), objects.Op{Verb: objects.Delete, Type: "silenced", Namespace: "default", Name: "linux:*"}); err != nil {
+	if err := r.Write(t.Context(), objects.Op{Verb: objects.Delete, Type: "silenced", Namespace: "default",
+		Name: "linux:*"}); err != nil {
 		t.Fatal(err)
 	}
 	check(before) // a view never changes
 	if !r.View().Silences("default").Empty() || r.View().Access() != before.Access() {
 		t.Error("what changed is made anew, and nothing else")
 	}
-	if err := r.Write(t.Context(), objects.Op{Verb: objects.Delete, Type: "silenced", Namespace: "default", Name: "linux:*"}); !errkind.Is(err, errkind.NotFound) {
+	if err := r.Write(t.Context(), objects.Op{Verb: objects.Delete, Type: "silenced", Namespace: "default",
+		Name: "linux:*"}); !errkind.Is(err, errkind.NotFound) {
 		t.Error("a second time:", err)
 	}
 	want := r.View().State.Snapshot()
 	stop()
 	again, stop := serve(t, dir)
 	defer stop()
-	polltest.Until(t, func() bool { return bytes.Equal(again.View().State.Snapshot(), want) }, "all is there after a restart")
+	polltest.Until(t, func() bool { return bytes.Equal(again.View().State.Snapshot(), want) },
+		"all is there after a restart")
 }
 
 func TestSnapshotAndRestore(t *testing.T) {
@@ -117,8 +125,10 @@ func TestSnapshotAndRestore(t *testing.T) {
 
 func TestCommandsThatCannotBeRead(t *testing.T) {
 	r := New(slog.New(slog.DiscardHandler))
-	out := r.ApplyBatch([][]byte{[]byte("rubbish"), objects.AppendCommand(nil, []objects.Op{put("namespaces", &monitor.Namespace{Name: "n"})})})
-	if err, ok := out[0].(error); !ok || !errkind.Is(err, errkind.Corrupt) || out[1] != nil || r.View().Get("namespaces", "", "n") == nil {
+	out := r.ApplyBatch([][]byte{[]byte("rubbish"),
+		objects.AppendCommand(nil, []objects.Op{put("namespaces", &monitor.Namespace{Name: "n"})})})
+	if err, ok := out[0].(error); !ok || !errkind.Is(err, errkind.Corrupt) || out[1] != nil ||
+		r.View().Get("namespaces", "", "n") == nil {
 		t.Fatal(out)
 	}
 }
@@ -129,14 +139,16 @@ func TestReap(t *testing.T) {
 	defer stop()
 	ops := []objects.Op{put("namespaces", &monitor.Namespace{Name: "n"})}
 	silence := func(check string, end int64) {
-		ops = append(ops, put("silenced", &monitor.Silenced{Meta: monitor.Meta{Name: "*:" + check, Namespace: "n"}, Check: check, ExpireAt: end}))
+		ops = append(ops, put("silenced", &monitor.Silenced{Meta: monitor.Meta{Name: "*:" + check, Namespace: "n"},
+			Check: check, ExpireAt: end}))
 	}
 	silence("for-ever", 0)
 	silence("later", 2000)
 	for i := range reapMost + 10 {
 		silence(fmt.Sprint("over-", i), 1000)
 	}
-	ops = append(ops, put("logins", &monitor.Login{ID: "old", User: "ann", Expires: 999}), put("logins", &monitor.Login{ID: "new", User: "ann", Expires: 1001}))
+	ops = append(ops, put("logins", &monitor.Login{ID: "old", User: "ann", Expires: 999}),
+		put("logins", &monitor.Login{ID: "new", User: "ann", Expires: 1001}))
 	if err := r.Write(t.Context(), ops...); err != nil {
 		t.Fatal(err)
 	}

@@ -22,13 +22,16 @@ var (
 	builtinFilters  = map[string]bool{"is_incident": true, "not_silenced": true, "has_metrics": true}
 	builtinMutators = map[string]bool{"json": true, "only_check_output": true}
 	// typesOf are the types that a reference of a pipeline may have.
-	typesOf = map[string]string{"EventFilter": "filters", "Mutator": "mutators", "Handler": "handlers", "Pipeline": "pipelines", "TCPStreamHandler": "tcp-stream-handlers"}
+	typesOf = map[string]string{"EventFilter": "filters", "Mutator": "mutators", "Handler": "handlers",
+		"Pipeline": "pipelines", "TCPStreamHandler": "tcp-stream-handlers"}
 )
 
 // words are what the types are called in warnings.
 var words = map[string]string{
-	"filters": "filter", "mutators": "mutator", "handlers": "handler", "pipelines": "pipeline", "tcp-stream-handlers": "TCP stream handler",
-	"assets": "asset", "secrets": "secret", "hooks": "hook", "roles": "role", "clusterroles": "cluster role", "providers": "provider", "namespaces": "namespace",
+	"filters": "filter", "mutators": "mutator", "handlers": "handler", "pipelines": "pipeline",
+	"tcp-stream-handlers": "TCP stream handler",
+	"assets":              "asset", "secrets": "secret", "hooks": "hook", "roles": "role", "clusterroles": "cluster role",
+	"providers": "provider", "namespaces": "namespace",
 }
 
 // missing collects what an object names and nobody has.

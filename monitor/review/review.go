@@ -133,7 +133,9 @@ func nearest(wrong string, fields map[string]reflect.Type) string {
 	if len(all) == 0 {
 		return ""
 	}
-	return slices.MinFunc(all, func(a, b candidate) int { return cmp.Or(a.far-b.far, strings.Compare(a.name, b.name)) }).name
+	return slices.MinFunc(all, func(a, b candidate) int {
+		return cmp.Or(a.far-b.far, strings.Compare(a.name, b.name))
+	}).name
 }
 
 // distance is how many letters must be put in, taken out, exchanged or swapped with the next one to make b of a

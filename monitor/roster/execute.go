@@ -26,7 +26,8 @@ const executeTime = 5 * time.Second
 // subscriptions, the check's own where none are given. Who asked, and why, goes to the log. It returns the Unix
 // second that the requests bear. Errors: NotFound; Invalid (the check's expressions or tokens); Unavailable, when
 // some servers could not be told: agents of the others have their requests then.
-func (r *Roster) Execute(ctx context.Context, namespace, name string, subscriptions []string, creator, reason string) (issued int64, err error) {
+func (r *Roster) Execute(ctx context.Context, namespace, name string, subscriptions []string, creator,
+	reason string) (issued int64, err error) {
 	item := r.cfg.View().Get("checks", namespace, name)
 	if item == nil {
 		return 0, errkind.Errorf(errkind.NotFound, "check %q does not exist in namespace %q", name, namespace)
@@ -38,7 +39,8 @@ func (r *Roster) Execute(ctx context.Context, namespace, name string, subscripti
 	r.mu.Lock()
 	issued = r.next(key)
 	r.mu.Unlock()
-	r.cfg.Log.Info("executing a check on request", "namespace", namespace, "check", name, "subscriptions", subscriptions, "creator", creator, "reason", reason)
+	r.cfg.Log.Info("executing a check on request", "namespace", namespace, "check", name, "subscriptions", subscriptions,
+		"creator", creator, "reason", reason)
 	if err := r.execute(ctx, key, item, subscriptions, issued); err != nil {
 		return 0, err
 	}
@@ -79,7 +81,8 @@ func (r *Roster) Executed(ctx context.Context, req []byte) ([]byte, error) {
 }
 
 // execute sends a check's requests to agents of this server.
-func (r *Roster) execute(ctx context.Context, key checkKey, item *objects.Item, subscriptions []string, issued int64) error {
+func (r *Roster) execute(ctx context.Context, key checkKey, item *objects.Item, subscriptions []string,
+	issued int64) error {
 	c := &check{key: key, item: item, config: item.Object().(*monitor.CheckConfig)}
 	if err := c.complete(subscriptions, schedulerMemory); err != nil {
 		return errkind.E(errkind.Invalid, "check "+key.name, err)
@@ -136,7 +139,8 @@ func (r *Roster) deliverProxied(c *check, h rounds.Hand) (refused []string) {
 		}
 		for _, p := range share.Proxies {
 			if item := view.Get("entities", h.Namespace, p.Name); item != nil {
-				s.items = append(s.items, proxyRun{after: h.Over / time.Duration(h.Total) * time.Duration(p.Place), entity: item.Object().(*monitor.EntityConfig), agent: share.Agent})
+				s.items = append(s.items, proxyRun{after: h.Over / time.Duration(h.Total) * time.Duration(p.Place),
+					entity: item.Object().(*monitor.EntityConfig), agent: share.Agent})
 			}
 		}
 	}

@@ -19,7 +19,8 @@ type plannerClock struct {
 }
 
 func newPlanner(t *testing.T) *plannerClock {
-	return &plannerClock{t: t, plan: newPlan(), now: moment{wall: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}, runs: map[checkKey][]moment{}, dues: map[checkKey][]time.Time{}}
+	return &plannerClock{t: t, plan: newPlan(), now: moment{wall: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)},
+		runs: map[checkKey][]moment{}, dues: map[checkKey][]time.Time{}}
 }
 
 func (c *plannerClock) add(name string, interval uint32, cron string) checkKey {
@@ -67,7 +68,8 @@ func TestPlanRunsEachTickOnce(t *testing.T) {
 		t.Fatal(len(c.runs[ten]), len(c.runs[minute]))
 	}
 	for i, due := range c.dues[ten][1:] {
-		if due.Sub(c.dues[ten][i]) != 10*time.Second || turn(c.plan.byKey[ten].schedule, due) != turn(c.plan.byKey[ten].schedule, c.dues[ten][i])+1 {
+		if due.Sub(c.dues[ten][i]) != 10*time.Second ||
+			turn(c.plan.byKey[ten].schedule, due) != turn(c.plan.byKey[ten].schedule, c.dues[ten][i])+1 {
 			t.Fatal(i, due)
 		}
 	}
@@ -185,7 +187,8 @@ func TestPlanRandomClock(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		c := newPlanner(t)
-		keys := []checkKey{c.add("a", 10, ""), c.add("b", 47, ""), c.add("c", 600, ""), c.add("d", 0, "*/5 * * * *"), c.add("e", 0, "CRON_TZ=Europe/Berlin 30 2 * * *")}
+		keys := []checkKey{c.add("a", 10, ""), c.add("b", 47, ""), c.add("c", 600, ""), c.add("d", 0, "*/5 * * * *"),
+			c.add("e", 0, "CRON_TZ=Europe/Berlin 30 2 * * *")}
 		quarter := []time.Duration{2500 * time.Millisecond, 11 * time.Second, 150 * time.Second, 75 * time.Second, time.Hour}
 		for range 30 {
 			d := time.Duration(rng.Int64N(int64(2 * time.Hour)))

@@ -182,7 +182,8 @@ func (r *Roster) holds(ctx context.Context, c *check, e *monitor.EntityConfig) b
 			break
 		}
 		var out script.Result
-		if out, err = r.cfg.Scripts.Do(ctx, script.Task{Program: p, Vars: []script.Var{{Name: "entity", JSON: b}}}); err == nil && !out.Truth {
+		if out, err = r.cfg.Scripts.Do(ctx, script.Task{Program: p,
+			Vars: []script.Var{{Name: "entity", JSON: b}}}); err == nil && !out.Truth {
 			return false
 		}
 	}
@@ -190,7 +191,8 @@ func (r *Roster) holds(ctx context.Context, c *check, e *monitor.EntityConfig) b
 		r.failed.Add(1)
 		if !c.targets.told {
 			c.targets.told = true
-			r.cfg.Log.Warn("a proxy_requests expression failed; skipping the entity", "namespace", c.key.namespace, "check", c.key.name, "entity", e.Name, "error", err)
+			r.cfg.Log.Warn("a proxy_requests expression failed; skipping the entity", "namespace", c.key.namespace, "check",
+				c.key.name, "entity", e.Name, "error", err)
 		}
 	}
 	return err == nil
@@ -235,7 +237,8 @@ func (r *Roster) post(s *spread) {
 	r.mu.Unlock()
 	if full {
 		r.failed.Add(uint64(len(s.items)))
-		r.cfg.Log.Error("proxy requests are left out", "namespace", s.check.key.namespace, "check", s.check.key.name, "error", errTooMany)
+		r.cfg.Log.Error("proxy requests are left out", "namespace", s.check.key.namespace, "check", s.check.key.name, "error",
+			errTooMany)
 		return
 	}
 	r.nudge()
@@ -253,7 +256,8 @@ func (r *Roster) proxied(s *spread, one proxyRun) {
 	filled, err := fill(c.shown, one.entity)
 	if err != nil {
 		r.failed.Add(1)
-		r.cfg.Log.Warn("cannot create a proxy request", "namespace", c.key.namespace, "check", c.key.name, "entity", one.entity.Name, "error", err)
+		r.cfg.Log.Warn("cannot create a proxy request", "namespace", c.key.namespace, "check", c.key.name, "entity",
+			one.entity.Name, "error", err)
 		return
 	}
 	r.sendProxied(s, filled, one.agent)

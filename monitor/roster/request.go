@@ -70,7 +70,8 @@ func (c *check) subdued(now time.Time) bool {
 // tick is the check's tick as it goes round.
 func (c *check) tick(due time.Time) rounds.Tick {
 	return rounds.Tick{
-		Namespace: c.key.namespace, Check: c.key.name, Due: due.UnixNano(), Turn: turn(c.schedule, due), Period: period(c.schedule, due),
+		Namespace: c.key.namespace, Check: c.key.name, Due: due.UnixNano(), Turn: turn(c.schedule, due),
+		Period:        period(c.schedule, due),
 		Subscriptions: c.config.Subscriptions,
 	}
 }
@@ -114,7 +115,8 @@ func newParts(view *resources.View, c *monitor.CheckConfig) *parts {
 		hook := item.Object().(*monitor.HookConfig)
 		p.hooks = append(p.hooks, *hook)
 		if len(hook.RuntimeAssets) > 0 {
-			p.hookAssets = append(p.hookAssets, monitor.HookAsset{Hook: name, Assets: monitor.AssetList{Assets: assets(view, c.Namespace, hook.RuntimeAssets)}})
+			p.hookAssets = append(p.hookAssets, monitor.HookAsset{Hook: name,
+				Assets: monitor.AssetList{Assets: assets(view, c.Namespace, hook.RuntimeAssets)}})
 		}
 	}
 	return p

@@ -5,13 +5,16 @@
 // rounds).
 //
 // What always holds:
-//   - A request is encoded once a tick in each form that agents speak, and an agent that several subscriptions match gets it once.
-//     Many agents get it one after the other over a while (see waves.go), so that their results do not come all at once.
-//   - Of one check (and proxy entity) each request has a later second than the one before, since agents take no other; a clock
-//     that is set back changes nothing in that.
+//   - A request is encoded once a tick in each form that agents speak, and an agent that several subscriptions match
+//     gets it once. Many agents get it one after the other over a while (see waves.go), so that their results do not
+//     come all at once.
+//   - Of one check (and proxy entity) each request has a later second than the one before, since agents take no other;
+//     a clock that is set back changes nothing in that.
 //   - A pause of the process or a jump of the clock leads to no burst (see plan).
-//   - Everything that a request holds comes from memory; it is made anew when the check, an asset or a hook was changed.
-//   - Secrets are sent to agents that are known by a certificate, and to no others; their values are found beside, and no tick waits for them.
+//   - Everything that a request holds comes from memory; it is made anew when the check, an asset or a hook was
+//     changed.
+//   - Secrets are sent to agents that are known by a certificate, and to no others; their values are found beside, and
+//     no tick waits for them.
 //
 // Run has one goroutine for time, which sends, one that finds the proxy entities of checks, whose scripts are cut
 // when they take too long, and a few that find values of secrets. All methods may be called from any goroutine;
@@ -98,7 +101,8 @@ func New(cfg Config) *Roster {
 	}
 	r := &Roster{
 		cfg: cfg, start: cfg.Clock.Now(), wake: make(chan struct{}, 1), reread: make(chan struct{}, 1), all: true,
-		dirty: map[checkKey]struct{}{}, entities: map[string]uint64{}, checks: map[checkKey]*check{}, stamps: map[checkKey]int64{},
+		dirty: map[checkKey]struct{}{}, entities: map[string]uint64{}, checks: map[checkKey]*check{},
+		stamps: map[checkKey]int64{},
 	}
 	r.matcher.init()
 	return r
@@ -106,7 +110,8 @@ func New(cfg Config) *Roster {
 
 // Stats returns what was counted since New.
 func (r *Roster) Stats() Stats {
-	return Stats{Planned: int(r.planned.Load()), Ticks: r.ticks.Load(), Requests: r.sent.Load(), Subdued: r.subdued.Load(), Failed: r.failed.Load()}
+	return Stats{Planned: int(r.planned.Load()), Ticks: r.ticks.Load(), Requests: r.sent.Load(), Subdued: r.subdued.Load(),
+		Failed: r.failed.Load()}
 }
 
 // Changed tells of changes of the configuration, once they are in View; nil is everything (resources.Resources.Watch).
@@ -321,7 +326,8 @@ func (r *Roster) parts(c *check) *parts {
 		c.request = newParts(r.cfg.View(), c.config)
 		if len(c.config.Secrets) > 0 && r.cfg.Secrets == nil && !c.warned {
 			c.warned = true
-			r.cfg.Log.Warn("not sending secrets to agents: none has logged in with a certificate (monitor.agent_auth_trusted_ca_file)", "namespace", c.key.namespace, "check", c.key.name)
+			r.cfg.Log.Warn("not sending secrets to agents: none has logged in with a certificate "+
+				"(monitor.agent_auth_trusted_ca_file)", "namespace", c.key.namespace, "check", c.key.name)
 		}
 	}
 	return c.request

@@ -66,11 +66,15 @@ func startWith(t *testing.T, change func(*Config)) *backend {
 	config, _ := resourcestest.New()
 	b := &backend{t: t, clock: &jumpy{}, config: config, hub: hub.NewHub()}
 	r := rounds.New(rounds.Config{
-		Self: "s", Hub: b.hub, Log: log, Servers: func() []rounds.Server { return []rounds.Server{{ID: "s", Address: "s", Voter: true}} },
-		Leads: func() bool { return true }, Leader: func() (string, string) { return "s", "s" }, Changes: func() <-chan struct{} { return nil },
+		Self: "s", Hub: b.hub, Log: log, Servers: func() []rounds.Server {
+			return []rounds.Server{{ID: "s", Address: "s", Voter: true}}
+		},
+		Leads: func() bool { return true }, Leader: func() (string, string) { return "s", "s" },
+		Changes: func() <-chan struct{} { return nil },
 		Deliver: func(h rounds.Hand) []string { return b.Deliver(h) },
 	})
-	cfg := Config{View: b.config.View, Hub: b.hub, Rounds: r, Clock: b.clock, Log: log, Servers: func() []string { return b.others },
+	cfg := Config{View: b.config.View, Hub: b.hub, Rounds: r, Clock: b.clock, Log: log,
+		Servers: func() []string { return b.others },
 		Call: func(_ context.Context, addr, method string, req []byte) ([]byte, error) {
 			return nil, b.calls(addr, method, req)
 		}}
@@ -98,7 +102,8 @@ func (b *backend) put(typ string, o monitor.Object) {
 
 func (b *backend) remove(typ, name string) {
 	b.t.Helper()
-	if err := b.config.Write(b.t.Context(), objects.Op{Verb: objects.Delete, Type: typ, Namespace: "default", Name: name}); err != nil {
+	if err := b.config.Write(b.t.Context(), objects.Op{Verb: objects.Delete, Type: typ, Namespace: "default",
+		Name: name}); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -106,7 +111,8 @@ func (b *backend) remove(typ, name string) {
 func meta(name string) monitor.Meta { return monitor.Meta{Name: name, Namespace: "default"} }
 
 func cpu() *monitor.CheckConfig {
-	return &monitor.CheckConfig{Meta: meta("cpu"), Command: "check-cpu", Interval: 10, Publish: true, Subscriptions: []string{"linux", "web"}}
+	return &monitor.CheckConfig{Meta: meta("cpu"), Command: "check-cpu", Interval: 10, Publish: true,
+		Subscriptions: []string{"linux", "web"}}
 }
 
 // agent is a link that keeps what it was sent.
@@ -168,7 +174,8 @@ func TestChecksReachSubscribersAtTheirPhase(t *testing.T) {
 		b := start(t)
 		both, one, none := b.agent("both", "linux", "web"), b.agent("json-one", "web"), b.agent("none", "db")
 		for _, name := range []string{"sensu/cpu", "sensu/cpu-extra", "sensu/disk", "ruby"} {
-			b.put("assets", &monitor.Asset{Meta: meta(name), URL: "https://example.com/" + name, SHA512: strings.Repeat("a", 128)})
+			b.put("assets", &monitor.Asset{Meta: meta(name), URL: "https://example.com/" + name,
+				SHA512: strings.Repeat("a", 128)})
 		}
 		b.put("hooks", &monitor.HookConfig{Meta: meta("ps"), Command: "ps", RuntimeAssets: []string{"ruby"}})
 		b.put("hooks", &monitor.HookConfig{Meta: meta("other"), Command: "x"})
@@ -188,20 +195,24 @@ func TestChecksReachSubscribersAtTheirPhase(t *testing.T) {
 			t.Fatalf("%d requests in a minute", len(requests))
 		}
 		r := requests[0]
-		if r.Config.Command != "check-cpu" || r.Config.Scheduler != "memory" || len(r.Assets) != 2 || r.Assets[1].Name != "sensu/cpu-extra" || len(r.Hooks) != 1 || r.Hooks[0].Command != "ps" ||
-			len(r.HookAssets) != 1 || r.HookAssets[0].Hook != "ps" || r.HookAssets[0].Assets.Assets[0].Name != "ruby" || len(r.Secrets) != 0 {
+		if r.Config.Command != "check-cpu" || r.Config.Scheduler != "memory" || len(r.Assets) != 2 ||
+			r.Assets[1].Name != "sensu/cpu-extra" || len(r.Hooks) != 1 || r.Hooks[0].Command != "ps" ||
+			len(r.HookAssets) != 1 || r.HookAssets[0].Hook != "ps" || r.HookAssets[0].Assets.Assets[0].Name != "ruby" ||
+			len(r.Secrets) != 0 {
 			t.Errorf("%+v", r)
 		}
 		// What a request holds follows its parts.
 		b.remove("assets", "sensu/cpu-extra")
 		b.put("hooks", &monitor.HookConfig{Meta: meta("ps"), Command: "ps aux"})
 		time.Sleep(10 * time.Second)
-		if got := both.take(); len(got) != 1 || len(got[0].Assets) != 1 || got[0].Hooks[0].Command != "ps aux" || len(got[0].HookAssets) != 0 {
+		if got := both.take(); len(got) != 1 || len(got[0].Assets) != 1 || got[0].Hooks[0].Command != "ps aux" ||
+			len(got[0].HookAssets) != 0 {
 			t.Errorf("after a change of its parts: %+v", got)
 		}
 		for name, change := range map[string]func(){
 			"subdued": func() {
-				c.Subdues = []*monitor.Subdue{{Begin: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), End: time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}}
+				c.Subdues = []*monitor.Subdue{{Begin: time.Now().Add(-time.Hour).UTC().Format(time.RFC3339),
+					End: time.Now().Add(time.Hour).UTC().Format(time.RFC3339)}}
 				b.put("checks", c)
 			},
 			"not published": func() { c.Subdues, c.Publish = nil, false; b.put("checks", c) },
@@ -229,7 +240,8 @@ func TestCronAndTestCommand(t *testing.T) {
 		b := start(t)
 		a := b.agent("a", "linux")
 		c := cpu()
-		c.Interval, c.Cron, c.Command = 0, "CRON_TZ=Asia/Tokyo 30 9 * * *", "!sensu_test_check!" // 0:30 in UTC; a bubble begins at midnight
+		// 0:30 in UTC; a bubble begins at midnight
+		c.Interval, c.Cron, c.Command = 0, "CRON_TZ=Asia/Tokyo 30 9 * * *", "!sensu_test_check!"
 		b.put("checks", c)
 		time.Sleep(29 * time.Minute)
 		if got := a.take(); len(got) != 0 {
@@ -282,8 +294,10 @@ func TestProxyRequests(t *testing.T) {
 		b.proxy("router", "proxy", map[string]string{"kind": "router"})
 		b.proxy("host", "agent", nil)
 		c := cpu()
-		c.Interval, c.Command, c.EnvVars = 60, `check-http {{ .labels.url }} "{{ .labels.path | default "/" }}"`, []string{"NAME={{ .name }}"}
-		c.ProxyRequests = &monitor.ProxyRequests{EntityAttributes: []string{"entity.entity_class == 'proxy'", "entity.labels.kind == 'site'"}}
+		c.Interval, c.Command, c.EnvVars = 60, `check-http {{ .labels.url }} "{{ .labels.path | default "/" }}"`,
+			[]string{"NAME={{ .name }}"}
+		c.ProxyRequests = &monitor.ProxyRequests{EntityAttributes: []string{"entity.entity_class == 'proxy'",
+			"entity.labels.kind == 'site'"}}
 		b.put("checks", c)
 		time.Sleep(time.Minute)
 		got := x.take()
@@ -291,7 +305,8 @@ func TestProxyRequests(t *testing.T) {
 			t.Fatalf("%d requests, and the entity without a URL has none: %+v", len(got), b.Stats())
 		}
 		for i, r := range got {
-			if r.Config.ProxyEntityName != fmt.Sprint("site-", i) || r.Config.Command != fmt.Sprintf(`check-http https://%d "/"`, i) || r.Config.EnvVars[0] != fmt.Sprint("NAME=site-", i) {
+			if r.Config.ProxyEntityName != fmt.Sprint("site-", i) || r.Config.Command != fmt.Sprintf(`check-http https://%d "/"`,
+				i) || r.Config.EnvVars[0] != fmt.Sprint("NAME=site-", i) {
 				t.Errorf("%+v", r.Config)
 			}
 		}
@@ -342,7 +357,8 @@ func TestHostileChecks(t *testing.T) {
 	}
 	bad := func(name string, expressions []string, command string) {
 		c := cpu()
-		c.Name, c.Interval, c.Command, c.ProxyRequests = name, 1, command, &monitor.ProxyRequests{EntityAttributes: expressions}
+		c.Name, c.Interval, c.Command, c.ProxyRequests = name, 1, command,
+			&monitor.ProxyRequests{EntityAttributes: expressions}
 		b.put("checks", c)
 	}
 	bad("endless", []string{"while (true) {}"}, "x")
@@ -415,7 +431,8 @@ func TestExecute(t *testing.T) {
 			t.Fatal(err)
 		}
 		one, two := a.take(), elsewhere.take()
-		if len(one) != 3 || len(two) != 3 || one[0].Issued != first || two[1].Issued != second || !reflect.DeepEqual(two[2].Config.Subscriptions, []string{"db", "entity:a"}) {
+		if len(one) != 3 || len(two) != 3 || one[0].Issued != first || two[1].Issued != second ||
+			!reflect.DeepEqual(two[2].Config.Subscriptions, []string{"db", "entity:a"}) {
 			t.Errorf("%+v %+v", one, two)
 		}
 		if _, err := b.Execute(t.Context(), "default", "none", nil, "", ""); errkind.Of(err) != errkind.NotFound {
@@ -441,7 +458,8 @@ func crowd(n int) *backend {
 	r := rounds.New(rounds.Config{Self: "s", Hub: b.hub, Log: log})
 	b.Roster = New(Config{View: b.config.View, Hub: b.hub, Rounds: r, Log: log})
 	for i := range n {
-		b.hub.Join(&hub.Session{Namespace: "default", Agent: fmt.Sprint("agent-", i), JSON: i%2 == 0, Link: discard{}}, []string{"linux", "web"})
+		b.hub.Join(&hub.Session{Namespace: "default", Agent: fmt.Sprint("agent-", i), JSON: i%2 == 0, Link: discard{}},
+			[]string{"linux", "web"})
 	}
 	return b
 }

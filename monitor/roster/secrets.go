@@ -55,7 +55,8 @@ func (r *Roster) reveal(ctx context.Context, c *check) {
 	c.secrets = now
 	r.mu.Unlock()
 	if now.err != nil && ctx.Err() != context.Canceled && (before == nil || before.err == nil) {
-		r.cfg.Log.Warn("cannot resolve the secrets of a check; not sending it to agents with certificates", "namespace", c.key.namespace, "check", c.key.name, "error", now.err)
+		r.cfg.Log.Warn("cannot resolve the secrets of a check; not sending it to agents with certificates", "namespace",
+			c.key.namespace, "check", c.key.name, "error", now.err)
 	}
 	if now.err == nil && before != nil && before.err != nil {
 		r.cfg.Log.Info("resolved the secrets of a check again", "namespace", c.key.namespace, "check", c.key.name)

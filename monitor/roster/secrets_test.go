@@ -32,7 +32,8 @@ func TestSecrets(t *testing.T) {
 		})
 		plain := b.agent("plain", "linux")
 		certified := &agent{t: t}
-		b.hub.Join(&hub.Session{Namespace: "default", Agent: "certified", Link: certified, Certified: true}, []string{"linux"})
+		b.hub.Join(&hub.Session{Namespace: "default", Agent: "certified", Link: certified, Certified: true},
+			[]string{"linux"})
 		c := cpu()
 		c.Secrets = []*monitor.Secret{{Name: "KEY", Secret: "pager"}}
 		b.put("checks", c)

@@ -46,7 +46,8 @@ func harmlessTexts(value any) error {
 		if !strings.Contains(v, "{{") {
 			return nil
 		}
-		t, err := template.New("").Funcs(template.FuncMap{"default": func(...any) any { return nil }, "assetPath": func(string) string { return "" }}).Parse(v)
+		t, err := template.New("").Funcs(template.FuncMap{"default": func(...any) any { return nil },
+			"assetPath": func(string) string { return "" }}).Parse(v)
 		if err == nil && t.Tree != nil {
 			err = harmlessNode(t.Root, false)
 		}
@@ -91,7 +92,8 @@ func harmlessNode(n parse.Node, looping bool) error {
 	case *parse.WithNode:
 		return both(n.List, n.ElseList, looping)
 	case *parse.RangeNode:
-		if looping || len(n.Pipe.Cmds) != 1 || len(n.Pipe.Cmds[0].Args) != 1 || n.Pipe.Cmds[0].Args[0].Type() != parse.NodeField {
+		if looping || len(n.Pipe.Cmds) != 1 || len(n.Pipe.Cmds[0].Args) != 1 ||
+			n.Pipe.Cmds[0].Args[0].Type() != parse.NodeField {
 			return errors.New("a token may loop over a field of the entity only, and not within another loop")
 		}
 		return both(n.List, n.ElseList, true)

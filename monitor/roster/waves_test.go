@@ -15,8 +15,10 @@ func TestOverTime(t *testing.T) {
 		interval time.Duration
 		want     time.Duration
 	}{
-		{0, 0, 0}, {19, 10 * time.Second, 0}, {20, 10 * time.Second, 20 * time.Millisecond}, {1000, 10 * time.Second, time.Second},
-		{4000, 5 * time.Second, time.Second}, {4000, time.Minute, 2 * time.Second}, {40_000, 0, 2 * time.Second}, {4000, time.Second, 200 * time.Millisecond},
+		{0, 0, 0}, {19, 10 * time.Second, 0}, {20, 10 * time.Second, 20 * time.Millisecond},
+		{1000, 10 * time.Second, time.Second},
+		{4000, 5 * time.Second, time.Second}, {4000, time.Minute, 2 * time.Second}, {40_000, 0, 2 * time.Second},
+		{4000, time.Second, 200 * time.Millisecond},
 	} {
 		if got := overTime(c.agents, c.interval); got != c.want {
 			t.Errorf("%d agents each %s: %s, not %s", c.agents, c.interval, got, c.want)

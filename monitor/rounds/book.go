@@ -80,8 +80,10 @@ const ahead = time.Minute
 
 // newReign is a reign that begins at a time with what a majority noted, the youngest server of which runs for so
 // long. kept are ticks that this server had noted and then did not deal.
-func newReign(b ballot, noted [][]note, kept map[name]int64, youngest time.Duration, wall time.Time, now time.Duration) *reign {
-	r := &reign{ballot: b, began: now, floor: map[name]int64{}, last: map[name]int64{}, young: wall.Add(-youngest).UnixNano()}
+func newReign(b ballot, noted [][]note, kept map[name]int64, youngest time.Duration, wall time.Time,
+	now time.Duration) *reign {
+	r := &reign{ballot: b, began: now, floor: map[name]int64{}, last: map[name]int64{},
+		young: wall.Add(-youngest).UnixNano()}
 	for _, list := range noted {
 		for _, n := range list {
 			// A note of this server's own is newer than any of another one for that tick: nobody else dealt it either.

@@ -33,7 +33,8 @@ type asked struct {
 
 func newDealt(t *Tick) *dealt {
 	n := uint64(max(len(t.Proxies), 1))
-	return &dealt{tick: t, start: t.Turn*n + xxhash.Sum64String(t.Check), given: map[asked]struct{}{}, gone: map[string]bool{}}
+	return &dealt{tick: t, start: t.Turn*n + xxhash.Sum64String(t.Check), given: map[asked]struct{}{},
+		gone: map[string]bool{}}
 }
 
 // asks are all of a tick.
@@ -64,7 +65,8 @@ func (d *dealt) deal(asks []ask, ring func(Ring) []member) map[string]*Hand {
 		}
 		h := hands[m.server]
 		if h == nil {
-			h = &Hand{Namespace: d.tick.Namespace, Check: d.tick.Check, Due: d.tick.Due, Over: d.tick.Over, Total: len(d.tick.Proxies)}
+			h = &Hand{Namespace: d.tick.Namespace, Check: d.tick.Check, Due: d.tick.Due, Over: d.tick.Over,
+				Total: len(d.tick.Proxies)}
 			hands[m.server] = h
 		}
 		key := [2]string{a.subscription, m.agent}

@@ -106,7 +106,8 @@ func (r *Rounds) handTo(ctx context.Context, server, addr string, hands []*Hand,
 		out.away = true
 	default:
 		r.unsure.Add(requests)
-		r.cfg.Log.Warn("a server did not confirm that it sent its check requests", "server", server, "requests", requests, "error", err)
+		r.cfg.Log.Warn("a server did not confirm that it sent its check requests", "server", server, "requests", requests,
+			"error", err)
 	}
 }
 

@@ -281,7 +281,8 @@ func (r *Rounds) round(ctx context.Context, now *reign) bool {
 	r.mu.Lock()
 	own := r.noteLocked(now.ballot, notes)
 	r.mu.Unlock()
-	answers := r.promises(ctx, own, methodNote, record(func(b []byte) []byte { return appendNotes(appendBallot(b, now.ballot), notes) }))
+	answers := r.promises(ctx, own, methodNote,
+		record(func(b []byte) []byte { return appendNotes(appendBallot(b, now.ballot), notes) }))
 	if answers == nil {
 		for _, w := range batch {
 			w.noted = true

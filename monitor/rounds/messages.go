@@ -137,7 +137,8 @@ func decodeHands(b []byte) (hands []*Hand, err error) {
 		hands = list(r, func() *Hand {
 			h := &Hand{Namespace: r.String(), Check: r.String(), Due: r.Int(), Over: time.Duration(r.Int()), Total: number(r)}
 			h.Shares = list(r, func() Share {
-				return Share{Subscription: r.String(), Agent: r.String(), Proxies: list(r, func() Proxy { return Proxy{number(r), r.String()} })}
+				return Share{Subscription: r.String(), Agent: r.String(),
+					Proxies: list(r, func() Proxy { return Proxy{number(r), r.String()} })}
 			})
 			return h
 		})

@@ -7,7 +7,8 @@ import (
 )
 
 func TestMessages(t *testing.T) {
-	in := &told{server: "s1", boot: 7, seq: 3, full: true, changes: []change{{Ring{"default", "linux"}, "a", 5}, {Ring{"default", "linux"}, "b", 0}}}
+	in := &told{server: "s1", boot: 7, seq: 3, full: true, changes: []change{{Ring{"default", "linux"}, "a", 5},
+		{Ring{"default", "linux"}, "b", 0}}}
 	if out, err := decodeTold(in.encode()); err != nil || !reflect.DeepEqual(in, out) {
 		t.Errorf("%+v, %v", out, err)
 	}
@@ -15,7 +16,8 @@ func TestMessages(t *testing.T) {
 	if out, err := decodePromise(p.encode()); err != nil || !reflect.DeepEqual(p, out) {
 		t.Errorf("%+v, %v", out, err)
 	}
-	hands := []*Hand{{Namespace: "default", Check: "cpu", Due: -1, Over: time.Second, Total: 2, Shares: []Share{{"linux", "a", []Proxy{{0, "p0"}, {1, "p1"}}}}}}
+	hands := []*Hand{{Namespace: "default", Check: "cpu", Due: -1, Over: time.Second, Total: 2,
+		Shares: []Share{{"linux", "a", []Proxy{{0, "p0"}, {1, "p1"}}}}}}
 	if out, err := decodeHands(encodeHands(hands)); err != nil || !reflect.DeepEqual(hands, out) {
 		t.Errorf("%+v, %v", out, err)
 	}

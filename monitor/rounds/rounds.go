@@ -6,13 +6,13 @@
 // is follows from the tick's number, so nobody has to remember it.
 //
 // What always holds:
-//   - A tick of a check goes to one agent of each of its subscriptions at most, whoever believes to lead: before it is handed out a
-//     majority of the servers has noted it, and a leader begins by asking a majority what was noted, after which its predecessors'
-//     notes are refused (book). No clock is compared for that.
-//   - A tick that nobody could be given (no leader, no majority, an empty ring) is kept for half its period, at most half a minute, by every
-//     server, and dealt by the next leader unless it was noted.
-//   - An agent that turns out to be gone is passed over for the next of the ring. Where a server does not say whether it
-//     sent the request, the tick counts as given.
+//   - A tick of a check goes to one agent of each of its subscriptions at most, whoever believes to lead: before it is
+//     handed out a majority of the servers has noted it, and a leader begins by asking a majority what was noted, after
+//     which its predecessors' notes are refused (book). No clock is compared for that.
+//   - A tick that nobody could be given (no leader, no majority, an empty ring) is kept for half its period, at most
+//     half a minute, by every server, and dealt by the next leader unless it was noted.
+//   - An agent that turns out to be gone is passed over for the next of the ring. Where a server does not say whether
+//     it sent the request, the tick counts as given.
 //
 // What was noted is in memory. A majority of servers that were all started anew since a tick may have noted it: it is
 // not dealt again.

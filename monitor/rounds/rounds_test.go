@@ -50,7 +50,8 @@ type mute struct{}
 func (mute) Send(ws.Message) error { return nil }
 
 func newFleet(t *testing.T, n int, seed uint64) *fleet {
-	f := &fleet{t: t, rng: rand.New(rand.NewPCG(seed, 7)), cut: map[string]bool{}, leaders: map[string]bool{}, changes: make(chan struct{}), got: map[string][]string{}}
+	f := &fleet{t: t, rng: rand.New(rand.NewPCG(seed, 7)), cut: map[string]bool{}, leaders: map[string]bool{},
+		changes: make(chan struct{}), got: map[string][]string{}}
 	for i := range n {
 		f.servers = append(f.servers, f.start(fmt.Sprint("s", i)))
 	}
@@ -187,7 +188,8 @@ func (f *fleet) join(server int, name string, subs ...string) *hub.Session {
 func (f *fleet) tick(check string, n int, proxies ...string) int64 {
 	due := time.Now().UnixNano()
 	for _, s := range f.servers {
-		s.Deal(Tick{Namespace: "default", Check: check, Due: due, Turn: uint64(n), Period: 10 * time.Second, Subscriptions: []string{"linux"}, Proxies: proxies})
+		s.Deal(Tick{Namespace: "default", Check: check, Due: due, Turn: uint64(n), Period: 10 * time.Second,
+			Subscriptions: []string{"linux"}, Proxies: proxies})
 	}
 	return due
 }
@@ -247,7 +249,8 @@ func TestRoundsDealEvenlyOverServers(t *testing.T) {
 			f.tick("cpu", n)
 			time.Sleep(10 * time.Second)
 		}
-		if got, want := f.counts(), map[string]int{"a1": 10, "a2": 10, "a3": 10, "a4": 10, "a5": 10, "a6": 10}; !reflect.DeepEqual(got, want) {
+		if got, want := f.counts(), map[string]int{"a1": 10, "a2": 10, "a3": 10, "a4": 10, "a5": 10,
+			"a6": 10}; !reflect.DeepEqual(got, want) {
 			t.Error(got)
 		}
 		// Proxies are dealt out one after the other.
@@ -256,7 +259,8 @@ func TestRoundsDealEvenlyOverServers(t *testing.T) {
 			f.tick("ping", n, "p0", "p1", "p2", "p3")
 			time.Sleep(10 * time.Second)
 		}
-		if got, want := f.counts(), map[string]int{"a1": 4, "a2": 4, "a3": 4, "a4": 4, "a5": 4, "a6": 4}; f.once() != 24 || !reflect.DeepEqual(got, want) {
+		if got, want := f.counts(), map[string]int{"a1": 4, "a2": 4, "a3": 4, "a4": 4, "a5": 4, "a6": 4}; f.once() != 24 ||
+			!reflect.DeepEqual(got, want) {
 			t.Error(got)
 		}
 	})
@@ -371,7 +375,8 @@ func TestRoundsAtMostOnce(t *testing.T) {
 				time.Sleep(5 * time.Second)
 			}
 			if n := f.once(); n != 5 {
-				t.Fatalf("seed %d: %d of 5 ticks went out though all is well: %v %+v %+v %+v", seed, n, f.got, f.servers[0].Stats(), f.servers[1].Stats(), f.servers[2].Stats())
+				t.Fatalf("seed %d: %d of 5 ticks went out though all is well: %v %+v %+v %+v", seed, n, f.got, f.servers[0].Stats(),
+					f.servers[1].Stats(), f.servers[2].Stats())
 			}
 		})
 	}

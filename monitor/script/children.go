@@ -107,7 +107,8 @@ func (c *children) start() (*child, error) {
 		return nil, err
 	}
 	c.started.Add(1)
-	k := &child{cmd: cmd, in: in, out: bufio.NewReaderSize(out, 16<<10), knows: map[[32]byte]bool{}, ended: make(chan struct{})}
+	k := &child{cmd: cmd, in: in, out: bufio.NewReaderSize(out, 16<<10), knows: map[[32]byte]bool{},
+		ended: make(chan struct{})}
 	c.all.Go(func() {
 		if state, err := cmd.Process.Wait(); err == nil {
 			k.exit = state.ExitCode()

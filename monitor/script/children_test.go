@@ -55,13 +55,16 @@ var hostile = map[string]string{
 	"join":       "var a = []; for (var i = 0; i < 1000; i++) a.push('x'); a.join('x'.repeat(1000000)).length",
 	"replace":    "'x'.repeat(1000000).replace(/x/g, 'y'.repeat(100000)).length",
 	"replaceAll": "'x'.repeat(1000000).replaceAll('x', 'y'.repeat(100000)).length",
-	"stringify":  "var o = {a: 'x'.repeat(1000000)}; for (var i = 0; i < 30; i++) o = {a: o, b: o}; JSON.stringify(o).length",
-	"indent":     "var o = []; for (var i = 0; i < 400; i++) o = [o, o.length]; var a = []; for (var i = 0; i < 10000; i++) a.push(o); JSON.stringify(a, null, 10).length",
-	"regexp":     "/^(?=(a+)+$)(b|c)+\\1/.test('a'.repeat(50)) || /(x+x+)+y\\1/.test('x'.repeat(100000))",
-	"split":      "for (;;) 'x'.repeat(1000000).split('')",
-	"concat":     "var s = 'x'.repeat(1000000); for (;;) s = s + s",
-	"array":      "var a = []; for (;;) a.push('x'.repeat(1000000) + a.length)",
-	"sort":       "var a = []; for (var i = 0; i < 900000; i++) a.push(i % 7 + ''); a.sort(function(x, y) { return Math.random() - 0.5 })",
+	"stringify": "var o = {a: 'x'.repeat(1000000)}; for (var i = 0; i < 30; i++) o = {a: o, b: o}; " +
+		"JSON.stringify(o).length",
+	"indent": "var o = []; for (var i = 0; i < 400; i++) o = [o, o.length]; var a = []; for (var i = 0; i < 10000; " +
+		"i++) a.push(o); JSON.stringify(a, null, 10).length",
+	"regexp": "/^(?=(a+)+$)(b|c)+\\1/.test('a'.repeat(50)) || /(x+x+)+y\\1/.test('x'.repeat(100000))",
+	"split":  "for (;;) 'x'.repeat(1000000).split('')",
+	"concat": "var s = 'x'.repeat(1000000); for (;;) s = s + s",
+	"array":  "var a = []; for (;;) a.push('x'.repeat(1000000) + a.length)",
+	"sort": "var a = []; for (var i = 0; i < 900000; i++) a.push(i % 7 + ''); a.sort(function(x, y) { return " +
+		"Math.random() - 0.5 })",
 	"sparse":     "var a = []; a[4294967294] = 1; a.concat(a, a, a).length; JSON.stringify(a)",
 	"deep value": "var o = 'x'; for (var i = 0; i < 1000000; i++) o = [o]; JSON.stringify(o)",
 	"templates":  "var f = function(s) { return `${s}${s}${s}${s}` }; var s = 'xxxxxxxxxxxx'; for (;;) s = f(s)",

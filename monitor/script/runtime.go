@@ -147,7 +147,8 @@ func newRuntime(lib *ready) (*runtime, error) {
 			}
 			return vm.ToValue(part(time.Unix(call.Arguments[0].ToInteger(), 0).UTC()))
 		})
-		if err := vm.GlobalObject().DefineDataProperty(name, value, goja.FLAG_TRUE, goja.FLAG_TRUE, goja.FLAG_FALSE); err != nil {
+		if err := vm.GlobalObject().DefineDataProperty(name, value, goja.FLAG_TRUE, goja.FLAG_TRUE,
+			goja.FLAG_FALSE); err != nil {
 			return nil, errkind.E(errkind.Internal, "the prelude of JavaScript", err)
 		}
 	}
@@ -229,7 +230,8 @@ func (r *runtime) set(vars []Var) (first goja.Value, err error) {
 			first = value
 		}
 		r.given = append(r.given, v.Name)
-		if err := r.vm.GlobalObject().DefineDataProperty(v.Name, value, goja.FLAG_TRUE, goja.FLAG_TRUE, goja.FLAG_TRUE); err != nil {
+		if err := r.vm.GlobalObject().DefineDataProperty(v.Name, value, goja.FLAG_TRUE, goja.FLAG_TRUE,
+			goja.FLAG_TRUE); err != nil {
 			return nil, errkind.E(errkind.Invalid, "a variable of JavaScript", err)
 		}
 	}

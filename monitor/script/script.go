@@ -59,7 +59,9 @@ type Result struct {
 	Nil    bool   // undefined or null
 	IsText bool   // a string
 	Text   string // the string
-	After  []byte // the first variable in JSON, as the program left it, where Task.After asked for it and the result is Nil
+	// the first variable in JSON, as the program left it, where Task.After asked for it and the result
+	// is Nil
+	After []byte
 }
 
 // Task is a program to be run.

@@ -78,7 +78,8 @@ func TestErrors(t *testing.T) { both(t, testErrors) }
 
 func testErrors(t *testing.T, engine func(*testing.T) *Engine) {
 	e := engine(t)
-	for _, source := range []string{"event.", "return 1", "}); (function() {", "a b", "var", strings.Repeat(" ", MaxSource+1)} {
+	for _, source := range []string{"event.", "return 1", "}); (function() {", "a b", "var",
+		strings.Repeat(" ", MaxSource+1)} {
 		if !mistaken(e, source, NewProgram) {
 			t.Errorf("%.20s: compiles", source)
 		}
@@ -138,21 +139,26 @@ func TestNothingIsLeft(t *testing.T) { both(t, testNothingIsLeft) }
 func testNothingIsLeft(t *testing.T, engine func(*testing.T) *Engine) {
 	e := engine(t)
 	for _, leave := range []string{
-		"secret = event.entity.name; true", "this.secret = 1; true", "var secret = 1; true", "let secret = 2; true", "function secret() {} true",
+		"secret = event.entity.name; true", "this.secret = 1; true", "var secret = 1; true", "let secret = 2; true",
+		"function secret() {} true",
 		"Array.prototype.secret = 1; true", "Object.prototype.secret = 1; true", "Math.secret = 1; hour.secret = 1; true",
-		"event.check.labels.secret = 'x'; true", "Object.getPrototypeOf(event).secret = 1; true", "JSON.parse = null; true", "undefined = 1; hour = 3; true",
+		"event.check.labels.secret = 'x'; true", "Object.getPrototypeOf(event).secret = 1; true", "JSON.parse = null; true",
+		"undefined = 1; hour = 3; true",
 		"Object.defineProperty(this, 'secret', {value: 1}); true", "eval('var secret = 1'); true",
 	} {
-		if _, err := run(t, e, Task{Program: compile(t, leave)}); err != nil && !strings.Contains(err.Error(), "read only") && !strings.Contains(err.Error(), "not extensible") {
+		if _, err := run(t, e, Task{Program: compile(t, leave)}); err != nil && !strings.Contains(err.Error(), "read only") &&
+			!strings.Contains(err.Error(), "not extensible") {
 			t.Errorf("%s: %v", leave, err)
 		}
-		got, err := run(t, e, Task{Program: compile(t, `typeof secret === "undefined" && [].secret === undefined && ({}).secret === undefined && Math.secret === undefined &&
+		got, err := run(t, e, Task{Program: compile(t,
+			`typeof secret === "undefined" && [].secret === undefined && ({}).secret === undefined && Math.secret === undefined &&
 			hour.secret === undefined && event.check.labels.secret === undefined && event.secret === undefined && this.secret === undefined && hour(0) === 0`)})
 		if err != nil || !got.Truth {
 			t.Errorf("%s: left something: %v", leave, err)
 		}
 	}
-	if got, _ := run(t, e, Task{Program: compile(t, "typeof event === 'undefined'"), Vars: []Var{{Name: "entity", JSON: []byte(`{}`)}}}); !got.Truth {
+	if got, _ := run(t, e, Task{Program: compile(t, "typeof event === 'undefined'"),
+		Vars: []Var{{Name: "entity", JSON: []byte(`{}`)}}}); !got.Truth {
 		t.Error("the event is still there")
 	}
 }
@@ -160,13 +166,15 @@ func testNothingIsLeft(t *testing.T, engine func(*testing.T) *Engine) {
 func TestLibrary(t *testing.T) { both(t, testLibrary) }
 
 func testLibrary(t *testing.T, engine func(*testing.T) *Engine) {
-	lib, err := NewLibrary([]string{"function twice(x) { return 2 * x } var limit = 4; implicit = 1", "var more = twice(limit)"})
+	lib, err := NewLibrary([]string{"function twice(x) { return 2 * x } var limit = 4; implicit = 1",
+		"var more = twice(limit)"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := engine(t)
 	for range 2 {
-		got, err := run(t, e, Task{Library: lib, Program: compile(t, "limit = 5; implicit = 2; twice.x = 1; twice(event.check.occurrences) == 6 && more == 8 && limit == 4 && implicit == 1 && !twice.x")})
+		got, err := run(t, e, Task{Library: lib, Program: compile(t, "limit = 5; implicit = 2; twice.x = 1; "+
+			"twice(event.check.occurrences) == 6 && more == 8 && limit == 4 && implicit == 1 && !twice.x")})
 		if err != nil || !got.Truth {
 			t.Fatal(got, err)
 		}
@@ -202,14 +210,16 @@ func testBodies(t *testing.T, engine func(*testing.T) *Engine) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := run(t, e, Task{Program: p, After: true, Vars: []Var{{Name: "event", JSON: []byte(eventJSON)}, {Name: "who", Text: "me"}}})
+		got, err := run(t, e, Task{Program: p, After: true, Vars: []Var{{Name: "event", JSON: []byte(eventJSON)},
+			{Name: "who", Text: "me"}}})
 		if err != nil {
 			t.Errorf("%s: %v", source, err)
 		}
 		if want.Nil != (got.After != nil) {
 			t.Errorf("%s: leaves %s", source, got.After)
 		}
-		if strings.Contains(source, "who") && (!strings.Contains(string(got.After), `"output":"me"`) || strings.Contains(string(got.After), "is_incident")) {
+		if strings.Contains(source, "who") && (!strings.Contains(string(got.After), `"output":"me"`) ||
+			strings.Contains(string(got.After), "is_incident")) {
 			t.Errorf("%s: leaves %s", source, got.After)
 		}
 		got.After = nil
@@ -220,7 +230,8 @@ func testBodies(t *testing.T, engine func(*testing.T) *Engine) {
 }
 
 func FuzzCompile(f *testing.F) {
-	for _, seed := range []string{"event.check.status == 0", "var x = 1; x", "if (a) b; else c", "try { a } catch { b } finally { c }", "`${event}`", "async () => await 1", "class A { #b = 1 }"} {
+	for _, seed := range []string{"event.check.status == 0", "var x = 1; x", "if (a) b; else c",
+		"try { a } catch { b } finally { c }", "`${event}`", "async () => await 1", "class A { #b = 1 }"} {
 		f.Add(seed)
 	}
 	e := New(Config{})

@@ -71,7 +71,8 @@ type value struct {
 
 // New returns a Resolver that knows nothing yet.
 func New(cfg Config) *Resolver {
-	return &Resolver{cfg: cfg, calls: make(chan struct{}, callsAtMax), values: map[key]*value{}, clients: map[string]client{}}
+	return &Resolver{cfg: cfg, calls: make(chan struct{}, callsAtMax), values: map[key]*value{},
+		clients: map[string]client{}}
 }
 
 // Env returns the variables of a list of secrets, as NAME=value, in its order. Errors name the secret: NotFound (it,

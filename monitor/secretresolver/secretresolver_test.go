@@ -54,14 +54,16 @@ func (g *rig) put(typ, namespace, name string, o monitor.Object) {
 	if err := o.Validate(); err != nil {
 		g.t.Fatal(err)
 	}
-	if err := g.r.Write(g.t.Context(), objects.Op{Verb: objects.Put, Type: typ, Namespace: namespace, Name: name, Encoded: tagproto.Append(nil, o)}); err != nil {
+	if err := g.r.Write(g.t.Context(), objects.Op{Verb: objects.Put, Type: typ, Namespace: namespace, Name: name,
+		Encoded: tagproto.Append(nil, o)}); err != nil {
 		g.t.Fatal(err)
 	}
 }
 
 func (g *rig) secret(name, provider, id string) {
 	g.t.Helper()
-	g.put("secrets", "default", name, &monitor.SecretSource{Meta: monitor.Meta{Name: name, Namespace: "default"}, Provider: provider, ID: id})
+	g.put("secrets", "default", name, &monitor.SecretSource{Meta: monitor.Meta{Name: name, Namespace: "default"},
+		Provider: provider, ID: id})
 }
 
 func (g *rig) provider(name, kind, spec string) {
@@ -89,8 +91,10 @@ func TestEnvironment(t *testing.T) {
 	if out, err := g.env("a", "b"); err != nil || out != "V0=s3cret V1=" {
 		t.Errorf("%q, %v", out, err)
 	}
-	for name, want := range map[string]string{"none": "no variable NOBODY", "own": "own", "other": `provider "elsewhere" does not exist`, "unknown": "does not exist"} {
-		if _, err := g.env("a", name); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"`+name+`"`) || strings.Contains(err.Error(), "s3cret") {
+	for name, want := range map[string]string{"none": "no variable NOBODY", "own": "own",
+		"other": `provider "elsewhere" does not exist`, "unknown": "does not exist"} {
+		if _, err := g.env("a", name); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), `"`+name+`"`) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -125,10 +129,13 @@ func TestVault(t *testing.T) {
 		}
 	})
 	g := newRig(t)
-	g.provider("vault", "VaultProvider", `{"client":{"address":"`+server.URL+`","token":"tok","version":"v2","timeout":"20s","max_retries":2,"rate_limiter":{"limit":10,"burst":100}}}`)
+	g.provider("vault", "VaultProvider", `{"client":{"address":"`+server.URL+
+		`","token":"tok","version":"v2","timeout":"20s","max_retries":2,"rate_limiter":{"limit":10,"burst":100}}}`)
 	g.provider("v1", "VaultProvider", `{"client":{"address":"`+server.URL+`","token":"tok","version":"v1"}}`)
 	g.provider("stranger", "VaultProvider", `{"client":{"address":"`+server.URL+`","token":"wrong"}}`)
-	for name, id := range map[string]string{"pw": "secret/db#password", "port": "secret/data/db#port", "plain": "secret/db", "gone": "secret/gone#x", "nothing": "secret/nothing#x", "field": "secret/db#nope", "bad": "secret#x", "up": "secret/../sys#x"} {
+	for name, id := range map[string]string{"pw": "secret/db#password", "port": "secret/data/db#port",
+		"plain": "secret/db", "gone": "secret/gone#x", "nothing": "secret/nothing#x", "field": "secret/db#nope",
+		"bad": "secret#x", "up": "secret/../sys#x"} {
 		g.secret(name, "vault", id)
 	}
 	g.secret("former", "v1", "old/db#password")
@@ -139,9 +146,11 @@ func TestVault(t *testing.T) {
 	for name, want := range map[string]struct {
 		kind errkind.Kind
 		text string
-	}{"gone": {errkind.NotFound, "no version"}, "nothing": {errkind.NotFound, "has nothing at"}, "field": {errkind.NotFound, `no field "nope"`}, "bad": {errkind.Invalid, "mount/path#field"},
+	}{"gone": {errkind.NotFound, "no version"}, "nothing": {errkind.NotFound, "has nothing at"},
+		"field": {errkind.NotFound, `no field "nope"`}, "bad": {errkind.Invalid, "mount/path#field"},
 		"up": {errkind.Invalid, "mount/path#field"}, "denied": {errkind.Denied, "does not let"}} {
-		if _, err := g.env(name); !errkind.Is(err, want.kind) || !strings.Contains(err.Error(), want.text) || strings.Contains(err.Error(), "tok") {
+		if _, err := g.env(name); !errkind.Is(err, want.kind) || !strings.Contains(err.Error(), want.text) ||
+			strings.Contains(err.Error(), "tok") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -210,7 +219,8 @@ func TestOneCall(t *testing.T) {
 }
 
 func TestHide(t *testing.T) {
-	if got := Hide("login with s3cret failed: abc", []string{"A=s3cret", "B=abc", "C="}); got != "login with REDACTED failed: abc" {
+	if got := Hide("login with s3cret failed: abc",
+		[]string{"A=s3cret", "B=abc", "C="}); got != "login with REDACTED failed: abc" {
 		t.Error(got)
 	}
 }
@@ -221,7 +231,8 @@ func FuzzPlace(f *testing.F) {
 	f.Fuzz(func(t *testing.T, id string) {
 		for _, version := range []string{"v1", "v2"} {
 			path, field, err := place(version, id)
-			if err == nil && (field == "" || !strings.HasPrefix(path, "/v1/") || strings.Contains(path, "/../") || strings.ContainsAny(path, "?# ")) {
+			if err == nil && (field == "" || !strings.HasPrefix(path, "/v1/") || strings.Contains(path, "/../") ||
+				strings.ContainsAny(path, "?# ")) {
 				t.Errorf("%q: %q, %q", id, path, field)
 			}
 		}

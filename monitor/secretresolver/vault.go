@@ -49,7 +49,8 @@ func (r *Resolver) client(item *objects.Item) (client, error) {
 	base := strings.TrimSuffix(spec.Client.Address, "/")
 	if base == "" {
 		if base = r.cfg.Own(); base == "" {
-			return c, errkind.Errorf(errkind.Invalid, "provider %s: client.address is empty, and this server has no secrets plane", item.Name)
+			return c, errkind.Errorf(errkind.Invalid,
+				"provider %s: client.address is empty, and this server has no secrets plane", item.Name)
 		}
 	}
 	next := client{index: item.Index, base: base, spec: spec}
@@ -76,7 +77,8 @@ func (r *Resolver) Close() {
 
 func newHTTP(s *monitor.VaultSpec) (*http.Client, error) {
 	t := &s.Client.TLS
-	secure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: t.Insecure, ServerName: t.ServerName} // insecure is asked for by the provider
+	// insecure is asked for by the provider
+	secure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: t.Insecure, ServerName: t.ServerName}
 	if secure.ServerName == "" {
 		secure.ServerName = t.CName
 	}
@@ -101,7 +103,8 @@ func newHTTP(s *monitor.VaultSpec) (*http.Client, error) {
 	if s.Client.Timeout != "" {
 		limit, _ = time.ParseDuration(s.Client.Timeout) // it was validated
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure, MaxIdleConnsPerHost: callsAtMax, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure,
+		MaxIdleConnsPerHost: callsAtMax, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true}
 	return &http.Client{Transport: transport, Timeout: limit, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return errors.New("it answers with a redirect, and the token is for its own address alone")
 	}}, nil

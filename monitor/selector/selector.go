@@ -36,7 +36,8 @@ const (
 	matches
 )
 
-var operators = map[string]operator{"==": equal, "=": equal, "!=": notEqual, "in": in, "notin": notIn, "matches": matches}
+var operators = map[string]operator{"==": equal, "=": equal, "!=": notEqual, "in": in, "notin": notIn,
+	"matches": matches}
 
 type requirement struct {
 	name   string   // of a label or field
@@ -121,7 +122,8 @@ func (p *parser) wrong(wanted string) error {
 	if p.at >= len(p.text) {
 		return fmt.Errorf("selector %q: it ends where %s is wanted", p.text, wanted)
 	}
-	return fmt.Errorf("selector %q: %q at %d, where %s is wanted", p.text, p.text[p.at:min(len(p.text), p.at+20)], p.at, wanted)
+	return fmt.Errorf("selector %q: %q at %d, where %s is wanted", p.text, p.text[p.at:min(len(p.text), p.at+20)],
+		p.at, wanted)
 }
 
 func (p *parser) space() {

@@ -6,7 +6,8 @@ import (
 )
 
 var thing = map[string]string{
-	"region": "us-west-1", "tier": "web", "check.name": "cpu", "check.subscriptions": "linux,web", "check.publish": "true", "empty": "",
+	"region": "us-west-1", "tier": "web", "check.name": "cpu", "check.subscriptions": "linux,web", "check.publish": "true",
+	"empty": "",
 	"quote": `it's "so"`,
 }
 
@@ -59,8 +60,10 @@ func TestMatches(t *testing.T) {
 
 func TestWrong(t *testing.T) {
 	for _, text := range []string{
-		"region", "region ==", "== x", "region == us west", "region ~ x", "region == 1abc", "tier in [", "tier in [web", "tier in [web;db]",
-		`region == "open`, "a == b &&", "a == b & c == d", "a == b || c == d", "region is x", strings.Repeat("a==b&&", MaxRequirements) + "a==b", strings.Repeat("x", MaxBytes+1),
+		"region", "region ==", "== x", "region == us west", "region ~ x", "region == 1abc", "tier in [", "tier in [web",
+		"tier in [web;db]",
+		`region == "open`, "a == b &&", "a == b & c == d", "a == b || c == d", "region is x",
+		strings.Repeat("a==b&&", MaxRequirements) + "a==b", strings.Repeat("x", MaxBytes+1),
 	} {
 		if _, err := Parse(text); err == nil {
 			t.Errorf("%.40q is accepted", text)

@@ -94,7 +94,8 @@ func TestOneLeaves(t *testing.T) {
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		n := 2 + rng.IntN(4)
-		c := &cluster{failer: t, rng: rng, list: servers(n), fill: rng.IntN(4), most: []int{16, Count}[rng.IntN(2)], resting: rng.IntN(2) == 0}
+		c := &cluster{failer: t, rng: rng, list: servers(n), fill: rng.IntN(4), most: []int{16, Count}[rng.IntN(2)],
+			resting: rng.IntN(2) == 0}
 		var table Table
 		for i := range table { // in any way
 			owner, beside := rng.IntN(n), 1+rng.IntN(n-1)

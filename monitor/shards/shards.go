@@ -87,7 +87,8 @@ type Told func(shard int, follower string) Sync
 // Plan returns the next table, and the shards whose owner should hand over to their replica in order. Servers that
 // are not listed are as if they were lost.
 func Plan(t Table, servers []Server, told Told) (next Table, handOver []int) {
-	p := &plan{told: told, was: t, table: t, servers: slices.Clone(servers), known: map[string]Server{}, owners: map[string]int{}, replicas: map[string]int{},
+	p := &plan{told: told, was: t, table: t, servers: slices.Clone(servers), known: map[string]Server{},
+		owners: map[string]int{}, replicas: map[string]int{},
 		taken: map[int]bool{}}
 	slices.SortFunc(p.servers, func(a, b Server) int { return cmp.Compare(a.ID, b.ID) })
 	for _, s := range p.servers {
@@ -109,7 +110,8 @@ func Plan(t Table, servers []Server, told Told) (next Table, handOver []int) {
 		}
 		p.owners[s.Owner]++
 		p.replicas[s.heir()]++
-		if s.Next != "" || s.Replica != "" && !p.known[s.Replica].Leaving && !p.synced(i) { // nobody waits for who leaves to catch up
+		// nobody waits for who leaves to catch up
+		if s.Next != "" || s.Replica != "" && !p.known[s.Replica].Leaving && !p.synced(i) {
 			p.behind++
 		}
 	}
@@ -178,7 +180,8 @@ func (p *plan) synced(shard int) bool {
 // have, and gives nobody else everything already.
 func (p *plan) free(shard int) bool {
 	s := p.table[shard]
-	return s.Next == "" && s.Owner == p.was[shard].Owner && !p.gone(s.Owner) && !p.lacks(s.Owner, shard) && p.told(shard, s.Replica) != Unknown
+	return s.Next == "" && s.Owner == p.was[shard].Owner && !p.gone(s.Owner) && !p.lacks(s.Owner, shard) &&
+		p.told(shard, s.Replica) != Unknown
 }
 
 // follow has a server be the replica of a shard once it has everything.

@@ -66,7 +66,8 @@ func check(t failer, old, next Table, list []Server) {
 		if s.Next != "" && (s.Next == s.Owner || s.Next == s.Replica || s.Replica == "" || gone[s.Next]) {
 			t.Fatalf("shard %d: %+v", i, s)
 		}
-		if was := old[i]; was.Complete && !gone[was.Replica] && !void[was.Replica](i) && s.Owner == was.Owner && s.Epoch == was.Epoch &&
+		if was := old[i]; was.Complete && !gone[was.Replica] && !void[was.Replica](i) && s.Owner == was.Owner &&
+			s.Epoch == was.Epoch &&
 			s.Replica != was.Replica && (s.Replica != was.Next || !s.Complete) {
 			t.Fatalf("shard %d: a replica that has everything is given up: %+v after %+v", i, s, was)
 		}
@@ -74,10 +75,12 @@ func check(t failer, old, next Table, list []Server) {
 		if rose := s.Epoch - old[i].Epoch; rose > 1 || !empty && (rose == 1) != (s.Owner != old[i].Owner) {
 			t.Fatalf("shard %d: %+v after %+v", i, s, old[i])
 		}
-		if was := old[i]; s.Owner != was.Owner && was.Owner != "" && s.Owner == was.Replica && gone[was.Owner] && !lost[was.Owner] && !was.Complete {
+		if was := old[i]; s.Owner != was.Owner && was.Owner != "" && s.Owner == was.Replica && gone[was.Owner] &&
+			!lost[was.Owner] && !was.Complete {
 			t.Fatalf("shard %d went to %s, which lacked something, while %s may come back", i, s.Owner, was.Owner)
 		}
-		if full := old[i].Replica; empty && s.Owner != full && s.Epoch != old[i].Epoch && full != "" && !lost[full] && !void[full](i) {
+		if full := old[i].Replica; empty && s.Owner != full && s.Epoch != old[i].Epoch && full != "" && !lost[full] &&
+			!void[full](i) {
 			t.Fatalf("shard %d begins anew, though %s has it: %+v after %+v", i, full, s, old[i])
 		}
 		if s.Complete && s.Replica == "" {
@@ -190,7 +193,8 @@ func TestBehind(t *testing.T) {
 	if len(hand) != 0 || changed == 0 || changed > moving {
 		t.Errorf("%d handed over, %d changed", len(hand), changed)
 	}
-	if again, hand := Plan(next, servers(3), func(_ int, who string) Sync { return told(who != "s2") }); again != next || len(hand) != 0 {
+	if again, hand := Plan(next, servers(3), func(_ int, who string) Sync { return told(who != "s2") }); again != next ||
+		len(hand) != 0 {
 		t.Error("more were begun while those are behind")
 	}
 }

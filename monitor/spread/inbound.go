@@ -101,7 +101,8 @@ func (s *Spread) takeAll(ctx context.Context, r *pack.Reader) (refused []byte, e
 		case err == ingest.ErrElsewhere, errkind.Is(err, errkind.Overloaded), errkind.Is(err, errkind.Unavailable):
 			refused, closed[shard] = pack.Uint(refused, 2*i), true
 		default:
-			s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "an event of an agent is dropped", slog.String("namespace", namespace), slog.Any("error", err))
+			s.cfg.Log.LogAttrs(ctx, slog.LevelWarn, "an event of an agent is dropped", slog.String("namespace", namespace),
+				slog.Any("error", err))
 		}
 	}
 	return refused, nil

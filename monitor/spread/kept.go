@@ -24,7 +24,8 @@ type kept struct {
 // keepers notes which servers keep shards that they are to give away, and returns those to tell of now, by id, and
 // how many shards are stuck. before is what it returned last; whole says whether the replica of a shard has
 // everything.
-func keepers(before map[string]*kept, now time.Time, t *shards.Table, servers []shards.Server, whole func(shard int) bool) (all map[string]*kept, tell []string, stuck int) {
+func keepers(before map[string]*kept, now time.Time, t *shards.Table, servers []shards.Server,
+	whole func(shard int) bool) (all map[string]*kept, tell []string, stuck int) {
 	all = map[string]*kept{}
 	for _, s := range servers {
 		if !s.Leaving || s.Gone {

@@ -15,7 +15,8 @@ func TestKeepers(t *testing.T) {
 	for i := range table {
 		table[i] = shards.Shard{Owner: []string{"a", "b", "c", "d"}[i%4], Replica: "e"}
 	}
-	list := []shards.Server{{ID: "a", Leaving: true}, {ID: "b", Leaving: true}, {ID: "c"}, {ID: "d", Leaving: true, Gone: true}, {ID: "e", Leaving: true}}
+	list := []shards.Server{{ID: "a", Leaving: true}, {ID: "b", Leaving: true}, {ID: "c"},
+		{ID: "d", Leaving: true, Gone: true}, {ID: "e", Leaving: true}}
 	whole := func(i int) bool { return i >= 8 }
 	var all map[string]*kept
 	now := time.Unix(1, 0)

@@ -115,7 +115,8 @@ func (s *Spread) Frame(ctx context.Context, namespace string, b []byte) error {
 	m := pieces.Get().(*[]byte)
 	both, rest := ingest.AppendBrief(append((*m)[:0], b...), f)
 	*m = both
-	return s.lanes.route(ctx, item{shard: shard, namespace: namespace, event: both[:len(b):len(b)], brief: both[len(b):], memory: m,
+	return s.lanes.route(ctx, item{shard: shard, namespace: namespace, event: both[:len(b):len(b)],
+		brief: both[len(b):], memory: m,
 		rest: rest ^ xxhash.Sum64String(namespace), until: s.cfg.Now().Add(itemTime)})
 }
 
@@ -350,7 +351,8 @@ func (n *lane) send(ctx context.Context, l *lanes) {
 			if len(list) == 0 {
 				break
 			}
-			settled := n.key.server == parked && l.sort(ctx, n, list) || n.key.server != parked && l.deliver(ctx, n, number, list)
+			settled := n.key.server == parked && l.sort(ctx, n, list) ||
+				n.key.server != parked && l.deliver(ctx, n, number, list)
 			n.give(list)
 			if !settled {
 				began, pause = time.Now(), routePause

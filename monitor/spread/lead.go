@@ -200,7 +200,8 @@ func (s *Spread) roles() (told roles) {
 const lateAfter = 2 * pingEvery
 
 // judge makes of what was heard what the plan needs. told is of a shard as the table of that index has it.
-func (s *Spread) judge(members []Member, index uint64) (list []shards.Server, told func(of shards.Shard, shard int, follower string) shards.Sync) {
+func (s *Spread) judge(members []Member, index uint64) (list []shards.Server,
+	told func(of shards.Shard, shard int, follower string) shards.Sync) {
 	w := &s.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -220,7 +221,8 @@ func (s *Spread) judge(members []Member, index uint64) (list []shards.Server, to
 		if void := h.void; h.index == index && void != (bitmap{}) {
 			lacks = func(shard int) bool { return void.has(shard) }
 		}
-		list = append(list, shards.Server{ID: m.ID, Lacks: lacks, Gone: m.Left || silent > s.cfg.GoneAfter, Lost: m.Left || silent > s.cfg.LostAfter,
+		list = append(list, shards.Server{ID: m.ID, Lacks: lacks, Gone: m.Left || silent > s.cfg.GoneAfter, Lost: m.Left ||
+			silent > s.cfg.LostAfter,
 			Unsure: unsure, Leaving: m.Leaving || h.stalled})
 	}
 	if !slices.ContainsFunc(list, func(one shards.Server) bool { return !one.Gone && !one.Leaving }) {
@@ -252,11 +254,14 @@ func (s *Spread) plan(ctx context.Context, members []Member) {
 		table, index = tableOf(item.Object().(*monitor.ShardTable)), item.Index
 	}
 	servers, told := s.judge(members, index)
-	next, handOver := shards.Plan(table, servers, func(i int, follower string) shards.Sync { return told(table[i], i, follower) })
+	next, handOver := shards.Plan(table, servers, func(i int, follower string) shards.Sync {
+		return told(table[i], i, follower)
+	})
 	if next != table {
 		for i := range next {
 			anew := next[i].Owner == table[i].Owner && next[i].Epoch != table[i].Epoch
-			if table[i].Owner != "" && (anew || next[i].Owner != table[i].Owner && (next[i].Owner != table[i].Replica || !table[i].Complete)) {
+			if table[i].Owner != "" && (anew || next[i].Owner != table[i].Owner && (next[i].Owner != table[i].Replica ||
+				!table[i].Complete)) {
 				s.adopted.Add(1) // with less than everything
 			}
 		}
@@ -283,7 +288,8 @@ func (s *Spread) turns(list []int) []int {
 func (s *Spread) write(ctx context.Context, index uint64, t *shards.Table) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
-	op := objects.Op{Verb: objects.Put, Type: monitor.ShardTableType, Name: monitor.ShardTableName, Encoded: tagproto.Append(nil, objectOf(t)), If: index}
+	op := objects.Op{Verb: objects.Put, Type: monitor.ShardTableType, Name: monitor.ShardTableName,
+		Encoded: tagproto.Append(nil, objectOf(t)), If: index}
 	if index == 0 {
 		op.Verb = objects.Create
 	}
@@ -302,7 +308,8 @@ func (s *Spread) handOver(ctx context.Context, index uint64, t shards.Table, lis
 	for id, of := range byOwner {
 		list, err := s.releasedBy(ctx, id, index, of)
 		if err == nil && len(list) < len(of) {
-			err = errkind.Errorf(errkind.Unavailable, "of %d shards it released %d: its replicas do not have all of the others yet", len(of), len(list))
+			err = errkind.Errorf(errkind.Unavailable,
+				"of %d shards it released %d: its replicas do not have all of the others yet", len(of), len(list))
 		}
 		s.watch.refused[id] = err
 		released = append(released, list...)

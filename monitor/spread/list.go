@@ -198,7 +198,8 @@ func (s *Spread) part(ctx context.Context, id string, r ingest.Range) (*part, er
 	p.page.Upto, p.page.End = readPlace(p.away), p.away.Bool()
 	had := p.away.Bytes()
 	if p.away.Err() != nil || len(had) != len(bitmap{}) || !p.page.End && p.page.Upto.Compare(r.After) <= 0 {
-		return nil, errkind.E(errkind.Unavailable, "the server "+m.Name+" answers with something else than a page of events", p.away.Err())
+		return nil, errkind.E(errkind.Unavailable, "the server "+m.Name+" answers with something else than a page of events",
+			p.away.Err())
 	}
 	of := bitmap(had)
 	for i := range p.page.Owned {
@@ -258,7 +259,8 @@ func (s *Spread) EntityStates(ctx context.Context, names []ingest.EntityName) ([
 }
 
 // states asks each owner once for those of names that are left, and returns which are left then.
-func (s *Spread) states(ctx context.Context, names []ingest.EntityName, left []int, out []*monitor.EntityState) (rest []int, err error) {
+func (s *Spread) states(ctx context.Context, names []ingest.EntityName, left []int,
+	out []*monitor.EntityState) (rest []int, err error) {
 	byOwner := map[string][]int{}
 	for _, i := range left {
 		owner := s.owner(ingest.ShardOf(names[i].Namespace, names[i].Name))
@@ -282,7 +284,8 @@ func (s *Spread) states(ctx context.Context, names []ingest.EntityName, left []i
 }
 
 // statesAt asks one server, and returns how many of list it told.
-func (s *Spread) statesAt(ctx context.Context, owner string, names []ingest.EntityName, list []int, out []*monitor.EntityState) (n int, err error) {
+func (s *Spread) statesAt(ctx context.Context, owner string, names []ingest.EntityName, list []int,
+	out []*monitor.EntityState) (n int, err error) {
 	if owner == "" {
 		return 0, errkind.Errorf(errkind.Unavailable, "some entities have no server at the moment")
 	}

@@ -67,8 +67,11 @@ func listed(t *testing.T, entities int) (*cluster, *counted, []ingest.Place) {
 		for e := range entities {
 			for check := range 1 + e%3 {
 				at := ingest.Place{Namespace: namespace, Entity: fmt.Sprintf("e%04d", e), Check: fmt.Sprint("c", check)}
-				frame := tagproto.Append(nil, &monitor.Event{Timestamp: 100, Entity: &monitor.Entity{Meta: monitor.Meta{Name: at.Entity, Namespace: namespace}, Class: monitor.ClassAgent, System: monitor.System{Hostname: at.Entity}},
-					Check: &monitor.Check{Meta: monitor.Meta{Name: at.Check, Namespace: namespace}, Interval: 10, Executed: 100, Issued: 100}})
+				frame := tagproto.Append(nil, &monitor.Event{Timestamp: 100,
+					Entity: &monitor.Entity{Meta: monitor.Meta{Name: at.Entity, Namespace: namespace}, Class: monitor.ClassAgent,
+						System: monitor.System{Hostname: at.Entity}},
+					Check: &monitor.Check{Meta: monitor.Meta{Name: at.Check, Namespace: namespace}, Interval: 10, Executed: 100,
+						Issued: 100}})
 				if err := c.servers[e%3].Frame(t.Context(), namespace, frame); err != nil {
 					t.Fatal(err)
 				}
@@ -103,7 +106,8 @@ func TestListInPages(t *testing.T) {
 		}
 	}
 	for _, from := range []int{0, 1, 2, 700, 1198, len(want) - 2, len(want) - 1} {
-		if list, err := c.servers[2].all(t, ingest.Range{After: want[from]}); err != nil || !slices.Equal(list, want[from+1:]) {
+		if list, err := c.servers[2].all(t, ingest.Range{After: want[from]}); err != nil ||
+			!slices.Equal(list, want[from+1:]) {
 			t.Errorf("behind %v: %d events of %d: %v", want[from], len(list), len(want)-from-1, err)
 		}
 	}
@@ -115,9 +119,11 @@ func TestListInPages(t *testing.T) {
 		}
 		return some
 	}
-	for _, r := range []ingest.Range{{Namespace: "other"}, {Namespace: "default", Check: "c2"}, {Check: "c1", Most: 3}, {Namespace: "none"}, {Most: 1, After: want[1150]}} {
+	for _, r := range []ingest.Range{{Namespace: "other"}, {Namespace: "default", Check: "c2"}, {Check: "c1", Most: 3},
+		{Namespace: "none"}, {Most: 1, After: want[1150]}} {
 		some := of(func(p ingest.Place) bool {
-			return (r.Namespace == "" || p.Namespace == r.Namespace) && (r.Check == "" || p.Check == r.Check) && p.Compare(r.After) > 0
+			return (r.Namespace == "" || p.Namespace == r.Namespace) && (r.Check == "" || p.Check == r.Check) &&
+				p.Compare(r.After) > 0
 		})
 		if list, err := c.servers[0].all(t, r); err != nil || !slices.Equal(list, some) {
 			t.Errorf("%+v: %d events of %d: %v", r, len(list), len(some), err)

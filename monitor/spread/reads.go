@@ -75,7 +75,8 @@ func (s *Spread) Get(ctx context.Context, namespace, entity, check string) (*mon
 			return p.Event()
 		}
 	}
-	return nil, errkind.Errorf(errkind.NotFound, "no event of check %q on entity %q in namespace %q", check, entity, namespace)
+	return nil, errkind.Errorf(errkind.NotFound, "no event of check %q on entity %q in namespace %q", check,
+		entity, namespace)
 }
 
 // EntityState returns what the agent of an entity, or whoever sends results for it, said of it last; nil is nothing.
@@ -107,15 +108,17 @@ func (s *Spread) Delete(ctx context.Context, namespace, entity, check string) (f
 		}
 		found = s.cfg.Ingest.Delete(namespace, entity, check)
 		return nil
-	}, pack.String(pack.String(pack.String(pack.Uint(nil, askDelete), namespace), entity), check), func(r *pack.Reader) error {
-		found = r.Bool()
-		return r.Err()
-	})
+	}, pack.String(pack.String(pack.String(pack.Uint(nil, askDelete), namespace), entity), check),
+		func(r *pack.Reader) error {
+			found = r.Bool()
+			return r.Err()
+		})
 	return found, err
 }
 
 // where does something here, or has the owner of a shard do it; while the shard moves, again.
-func (s *Spread) where(ctx context.Context, shard uint16, here func() error, req []byte, read func(*pack.Reader) error) error {
+func (s *Spread) where(ctx context.Context, shard uint16, here func() error, req []byte,
+	read func(*pack.Reader) error) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	for {

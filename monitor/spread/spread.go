@@ -112,7 +112,8 @@ func (s *Spread) Use(in *ingest.Ingest) { s.cfg.Ingest = in }
 // Handlers are the methods that other servers call.
 func (s *Spread) Handlers() map[string]func(context.Context, []byte) ([]byte, error) {
 	return map[string]func(context.Context, []byte) ([]byte, error){
-		methodEvents: s.takeEvents, methodReplicate: s.takeReplica, methodPing: s.pong, methodRelease: s.release, methodAsk: s.answer,
+		methodEvents: s.takeEvents, methodReplicate: s.takeReplica, methodPing: s.pong, methodRelease: s.release,
+		methodAsk: s.answer,
 	}
 }
 
@@ -173,7 +174,8 @@ func (s *Spread) become(item *objects.Item) {
 	in, self := s.cfg.Ingest, s.cfg.Self
 	if old == nil && in.Blank() && !s.voids.founding {
 		if had := s.voids.begin(&next, self); had > 0 {
-			s.cfg.Log.Error("the event store is empty although this server had events; other servers continue with their replicas", "shards", had)
+			s.cfg.Log.Error("the event store is empty although this server had events; other servers continue with their "+
+				"replicas", "shards", had)
 		}
 	}
 	s.table.Store(&next) // what owners send is taken from now on
@@ -301,22 +303,25 @@ type Stats struct {
 	Owned, Followed int
 	Takeovers       uint64 // shards that came here
 	Moved           uint64 // shards that this leader had handed over in order
-	Adopted         uint64 // shards that this leader gave to a server that lacked something, since nobody who had it came back
-	Stuck           int64  // shards that this leader sees servers keep, for 30 s and more, that are to give them away
-	Forwarded       uint64 // events that went to their owner
-	Brief           uint64 // of these, such that went without what the owner had
-	Dropped         uint64 // events that found no owner in time
-	Waiting         int64  // bytes of events on the way to their owners
-	Replicated      uint64 // bytes
-	ReplicaWaiting  int64  // bytes for replicas
-	Resent          uint64 // shards that were sent to a replica as a whole
-	ReplicaBehind   int    // owned shards whose replica lacks something or that have none
+	// shards that this leader gave to a server that lacked something, since nobody who had it came
+	// back
+	Adopted        uint64
+	Stuck          int64  // shards that this leader sees servers keep, for 30 s and more, that are to give them away
+	Forwarded      uint64 // events that went to their owner
+	Brief          uint64 // of these, such that went without what the owner had
+	Dropped        uint64 // events that found no owner in time
+	Waiting        int64  // bytes of events on the way to their owners
+	Replicated     uint64 // bytes
+	ReplicaWaiting int64  // bytes for replicas
+	Resent         uint64 // shards that were sent to a replica as a whole
+	ReplicaBehind  int    // owned shards whose replica lacks something or that have none
 }
 
 // Stats returns the counts.
 func (s *Spread) Stats() Stats {
 	st := Stats{Takeovers: s.takeovers.Load(), Moved: s.moved.Load(), Adopted: s.adopted.Load(), Stuck: s.stuck.Load(),
-		Forwarded: s.lanes.forwarded.Load(), Brief: s.lanes.brief.Load(), Dropped: s.lanes.dropped.Load(), Waiting: s.lanes.waiting.Load()}
+		Forwarded: s.lanes.forwarded.Load(), Brief: s.lanes.brief.Load(), Dropped: s.lanes.dropped.Load(),
+		Waiting: s.lanes.waiting.Load()}
 	st.Replicated, st.Resent, st.ReplicaWaiting = s.back.sent.Load(), s.back.resent.Load(), s.back.waiting.Load()
 	if t := s.table.Load(); t != nil {
 		for i, one := range t {
@@ -346,7 +351,8 @@ func tableOf(o *monitor.ShardTable) (t shards.Table) {
 func objectOf(t *shards.Table) *monitor.ShardTable {
 	o := &monitor.ShardTable{Meta: monitor.Meta{Name: monitor.ShardTableName}}
 	for _, one := range t {
-		o.Shards = append(o.Shards, &monitor.ShardPlace{Owner: one.Owner, Replica: one.Replica, Epoch: one.Epoch, Complete: one.Complete, Next: one.Next})
+		o.Shards = append(o.Shards, &monitor.ShardPlace{Owner: one.Owner, Replica: one.Replica, Epoch: one.Epoch,
+			Complete: one.Complete, Next: one.Next})
 	}
 	return o
 }

@@ -64,7 +64,8 @@ func newImpatient(t *testing.T, n int, stall time.Duration, change ...func(*Conf
 	c := &cluster{}
 	log := slog.New(slog.DiscardHandler)
 	for i := range n {
-		c.servers = append(c.servers, &server{id: fmt.Sprint("s", i), fs: vfs.NewMem(), res: resources.New(log), stall: stall})
+		c.servers = append(c.servers, &server{id: fmt.Sprint("s", i), fs: vfs.NewMem(), res: resources.New(log),
+			stall: stall})
 	}
 	members := func() (list []Member) {
 		for _, s := range c.servers {
@@ -82,7 +83,8 @@ func newImpatient(t *testing.T, n int, stall time.Duration, change ...func(*Conf
 			}
 			return false
 		}
-		cfg := Config{Self: s.id, Resources: s.res, Leads: leads, Ready: func() bool { return true }, Members: members, Log: log, Now: time.Now,
+		cfg := Config{Self: s.id, Resources: s.res, Leads: leads, Ready: func() bool { return true }, Members: members,
+			Log: log, Now: time.Now,
 			Call: func(ctx context.Context, addr, method string, req []byte) ([]byte, error) {
 				return c.call(ctx, s, addr, method, req)
 			}}
@@ -125,8 +127,11 @@ func (s *server) open(t *testing.T) {
 			return logevents.Open(logevents.Config{FS: s.disk, Dir: "/e", Log: log}, l)
 		},
 		Log: log, Now: time.Now, Spread: true, Replicate: s.Replicate, StallAfter: s.stall,
-		Silences: func(string) *monitor.Silences { return nil }, Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return false }, Publish: func(*ingest.Published) {},
-		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false }, Deregister: func(string, string) {},
+		Silences: func(string) *monitor.Silences {
+			return nil
+		}, Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return false }, Publish: func(*ingest.Published) {},
+		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false },
+		Deregister: func(string, string) {},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -165,8 +170,10 @@ func (c *cluster) even(t *testing.T, living int) {
 }
 
 func failing(entity string, at int64) []byte {
-	return tagproto.Append(nil, &monitor.Event{Timestamp: at, Entity: &monitor.Entity{Meta: monitor.Meta{Name: entity, Namespace: "default"}, Class: monitor.ClassAgent},
-		Check: &monitor.Check{Meta: monitor.Meta{Name: "c", Namespace: "default"}, Interval: 10, Status: 1, Executed: at, Issued: at}})
+	return tagproto.Append(nil, &monitor.Event{Timestamp: at,
+		Entity: &monitor.Entity{Meta: monitor.Meta{Name: entity, Namespace: "default"}, Class: monitor.ClassAgent},
+		Check: &monitor.Check{Meta: monitor.Meta{Name: "c", Namespace: "default"}, Interval: 10, Status: 1, Executed: at,
+			Issued: at}})
 }
 
 // TestKill: events that come when the server has died that led, and before anybody knows, are taken once by whoever
@@ -204,7 +211,8 @@ func TestKill(t *testing.T) {
 					return err
 				}
 				list, err := s.Events(t.Context(), "default", fmt.Sprint("e", e))
-				if want := []monitor.Span{{Status: 1, First: begin, Last: begin + ev.Check.Occurrences - 1, Runs: ev.Check.Occurrences}}; err == nil && !reflect.DeepEqual(list[0].Past(), want) {
+				if want := []monitor.Span{{Status: 1, First: begin, Last: begin + ev.Check.Occurrences - 1,
+					Runs: ev.Check.Occurrences}}; err == nil && !reflect.DeepEqual(list[0].Past(), want) {
 					err = fmt.Errorf("e%d went through %v, want %v", e, list[0].Past(), want)
 				}
 				return err
@@ -221,7 +229,8 @@ func TestKill(t *testing.T) {
 	if n := told.Load(); n == 0 {
 		t.Error("nobody was told how long events take to their owners")
 	}
-	if st := c.servers[1].Stats(); st.Forwarded == 0 || st.Brief < st.Forwarded/4 || st.Brief > st.Forwarded*(runs-1)/runs {
+	if st := c.servers[1].Stats(); st.Forwarded == 0 || st.Brief < st.Forwarded/4 ||
+		st.Brief > st.Forwarded*(runs-1)/runs {
 		t.Errorf("%d events of %d were forwarded in brief", st.Brief, st.Forwarded)
 	}
 	c.even(t, 3)

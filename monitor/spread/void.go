@@ -30,7 +30,8 @@ func (v *voids) begin(t *shards.Table, self string) (had int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i, one := range t {
-		if one.Replica != "" && (one.Owner == self || one.Replica == self || one.Next == self) { // whether that has everything the table may not tell yet
+		// whether that has everything the table may not tell yet
+		if one.Replica != "" && (one.Owner == self || one.Replica == self || one.Next == self) {
 			v.all.set(i)
 			if one.Complete && one.Next != self {
 				had++

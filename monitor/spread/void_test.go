@@ -22,12 +22,14 @@ import (
 func alone(t *testing.T, call func(method string, req []byte) ([]byte, error)) *Spread {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	s := New(Config{Self: "a", Resources: resources.New(log), Log: log, Now: time.Now, Leads: func() bool { return true }, Ready: func() bool { return true },
+	s := New(Config{Self: "a", Resources: resources.New(log), Log: log, Now: time.Now, Leads: func() bool { return true },
+		Ready:   func() bool { return true },
 		Members: func() []Member { return []Member{{ID: "a"}, {ID: "b", Addr: "b"}} },
 		Call:    func(_ context.Context, _, method string, req []byte) ([]byte, error) { return call(method, req) }})
-	in, err := ingest.New(ingest.Config{Log: log, Now: time.Now, Spread: true, Open: func(l eventstore.Loaded) (eventstore.Store, error) {
-		return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
-	}})
+	in, err := ingest.New(ingest.Config{Log: log, Now: time.Now, Spread: true,
+		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
+			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +67,8 @@ func TestEmptyStore(t *testing.T) {
 	}
 	s.ping(t.Context(), s.cfg.Members()[:1])
 	servers, _ = s.judge(s.cfg.Members(), 1)
-	if servers[0].Lacks == nil || !servers[0].Lacks(0) || servers[0].Lacks(1) || sync(table[0], 0, "b") == shards.Complete {
+	if servers[0].Lacks == nil || !servers[0].Lacks(0) || servers[0].Lacks(1) ||
+		sync(table[0], 0, "b") == shards.Complete {
 		t.Error("the leader does not know what it lacks")
 	}
 	if servers, _ = s.judge(s.cfg.Members(), 2); servers[0].Lacks != nil {
@@ -74,7 +77,8 @@ func TestEmptyStore(t *testing.T) {
 	table[0] = shards.Shard{Owner: "b", Epoch: 8}
 	table[4] = shards.Shard{Owner: "a", Epoch: 8}
 	s.become(tableItem(&table, 2))
-	if s.cfg.Ingest.Owns(0) || !s.cfg.Ingest.Owns(4) || s.cfg.Ingest.Owns(5) || s.voids.has(0) || s.voids.has(4) || !s.voids.has(5) {
+	if s.cfg.Ingest.Owns(0) || !s.cfg.Ingest.Owns(4) || s.cfg.Ingest.Owns(5) || s.voids.has(0) || s.voids.has(4) ||
+		!s.voids.has(5) {
 		t.Error("what the table says anew does not hold")
 	}
 	founder := alone(t, nil)
@@ -249,7 +253,8 @@ func TestVoidsBegin(t *testing.T) {
 		}
 	}
 	var fresh voids
-	if had := fresh.begin(&shards.Table{{Owner: "self", Replica: "b"}, {Owner: "b", Replica: "self"}}, "self"); had != 0 || !fresh.has(0) || !fresh.has(1) {
+	if had := fresh.begin(&shards.Table{{Owner: "self", Replica: "b"}, {Owner: "b", Replica: "self"}}, "self"); had != 0 ||
+		!fresh.has(0) || !fresh.has(1) {
 		t.Errorf("a new server had %d shards", had)
 	}
 }

@@ -18,7 +18,8 @@ type Servers struct {
 	// List gives the addresses of those that are up.
 	List func() []string
 	// Open opens a stream to one: recv returns its frames until the stream ends, and end ends it.
-	Open func(ctx context.Context, addr, method string, req []byte) (recv func() ([]byte, error), end func() error, err error)
+	Open func(ctx context.Context, addr, method string, req []byte) (recv func() ([]byte, error),
+		end func() error, err error)
 }
 
 const (

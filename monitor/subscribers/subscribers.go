@@ -36,7 +36,8 @@ type Filter struct {
 }
 
 func (f *Filter) wants(namespace, entity, check string, out monitor.Outcome) bool {
-	return (f.Namespace == "" || f.Namespace == namespace) && (f.Entity == "" || f.Entity == entity) && (f.Check == "" || f.Check == check) &&
+	return (f.Namespace == "" || f.Namespace == namespace) && (f.Entity == "" || f.Entity == entity) && (f.Check == "" ||
+		f.Check == check) &&
 		(!f.Changes || out.Incident || out.Resolution)
 }
 
@@ -76,7 +77,8 @@ type Follower struct {
 
 // Follow begins. Errors: Overloaded, there are too many followers.
 func (t *Subscribers) Follow(filter Filter) (*Follower, error) {
-	f := &Follower{tail: t, filter: filter, queue: make(chan *ingest.Published, t.cfg.QueueEvents), slow: make(chan struct{})}
+	f := &Follower{tail: t, filter: filter, queue: make(chan *ingest.Published, t.cfg.QueueEvents),
+		slow: make(chan struct{})}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := *t.followers.Load()

@@ -51,7 +51,8 @@ func (d Data) Check(c *monitor.CheckConfig) error {
 		return err
 	}
 	// What JSON does not show stays.
-	out.Extra, out.ExtendedAttributes, out.Scheduler, out.Meta.Extra = c.Extra, c.ExtendedAttributes, c.Scheduler, c.Meta.Extra
+	out.Extra, out.ExtendedAttributes, out.Scheduler, out.Meta.Extra = c.Extra, c.ExtendedAttributes, c.Scheduler,
+		c.Meta.Extra
 	*c = *out
 	return nil
 }

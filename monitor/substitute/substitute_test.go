@@ -9,7 +9,8 @@ import (
 
 func entity() *monitor.Entity {
 	return &monitor.Entity{
-		Meta:  monitor.Meta{Name: "web-1", Namespace: "prod", Labels: map[string]string{"port": "8080", "password": "s3cret", "a-b": "dash"}},
+		Meta: monitor.Meta{Name: "web-1", Namespace: "prod", Labels: map[string]string{"port": "8080", "password": "s3cret",
+			"a-b": "dash"}},
 		Class: "agent", System: monitor.System{Hostname: "host", OS: "linux"}, Subscriptions: []string{"linux", "web"}}
 }
 
@@ -36,11 +37,12 @@ func TestText(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"{{ .labels.none }}":                       `unmatched token: template: command:1:10: executing "command" at <.labels.none>`,
-		"{{ .labels.none":                          "could not parse",
-		"{{ frobnicate }}":                         "could not parse",
-		"{{ .name.x }}":                            "could not execute",
-		"{{ range 100000000 }}0123456789{{ end }}": "too many turns",
+		"{{ .labels.none }}": `unmatched token: template: command:1:10: executing "command" at ` +
+			`<.labels.none>`,
+		"{{ .labels.none":  "could not parse",
+		"{{ frobnicate }}": "could not parse",
+		"{{ .name.x }}":    "could not execute",
+		"{{ range 100000000 }}0123456789{{ end }}":                               "too many turns",
 		`{{ $x := .name }}{{ range 40 }}{{ $x = printf "%s%s" $x $x }}{{ end }}`: "too much text",
 		`{{ printf "%900000000d" 1 }}`:                                           "a width above",
 	} {
@@ -55,12 +57,15 @@ func TestCheckAndHook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &monitor.CheckConfig{Meta: monitor.Meta{Name: "http", Labels: map[string]string{"url": "http://{{ .name }}"}}, Command: `check -p {{ .labels.port }} "quoted"`,
-		EnvVars: []string{"HOST={{ .system.hostname }}"}, Interval: 10, Scheduler: "memory", CheckHooks: []monitor.HookList{{Type: "non-zero", Hooks: []string{"ps"}}}}
+	c := &monitor.CheckConfig{Meta: monitor.Meta{Name: "http", Labels: map[string]string{"url": "http://{{ .name }}"}},
+		Command: `check -p {{ .labels.port }} "quoted"`,
+		EnvVars: []string{"HOST={{ .system.hostname }}"}, Interval: 10, Scheduler: "memory",
+		CheckHooks: []monitor.HookList{{Type: "non-zero", Hooks: []string{"ps"}}}}
 	if err := d.Check(c); err != nil {
 		t.Fatal(err)
 	}
-	if c.Command != `check -p 8080 "quoted"` || c.EnvVars[0] != "HOST=host" || c.Labels["url"] != "http://web-1" || c.Interval != 10 || c.Scheduler != "memory" || c.CheckHooks[0].Hooks[0] != "ps" {
+	if c.Command != `check -p 8080 "quoted"` || c.EnvVars[0] != "HOST=host" || c.Labels["url"] != "http://web-1" ||
+		c.Interval != 10 || c.Scheduler != "memory" || c.CheckHooks[0].Hooks[0] != "ps" {
 		t.Fatalf("%+v", c)
 	}
 	before := *c
@@ -75,7 +80,8 @@ func TestCheckAndHook(t *testing.T) {
 }
 
 func FuzzText(f *testing.F) {
-	for _, s := range []string{"{{ .name }}", `{{ .labels.x | default "y" }}`, "{{ range .subscriptions }}{{ end }}", "{{", "}}", `{{ assetPath "a" }}`, `{{ printf "%999999999d" 1 }}`} {
+	for _, s := range []string{"{{ .name }}", `{{ .labels.x | default "y" }}`, "{{ range .subscriptions }}{{ end }}", "{{",
+		"}}", `{{ assetPath "a" }}`, `{{ printf "%999999999d" 1 }}`} {
 		f.Add(s)
 	}
 	d, err := NewData(entity())

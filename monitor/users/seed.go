@@ -17,7 +17,8 @@ const (
 )
 
 // common are the objects that the roles admin, edit and view are about.
-var common = []string{"assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators", "pipelines", "silenced"}
+var common = []string{"assets", "checks", "entities", "events", "filters", "handlers", "hooks", "mutators", "pipelines",
+	"silenced"}
 
 // Seed returns the commands that make an empty configuration usable: the namespace default, the roles that everybody
 // expects, an administrator, and the user of agents. apiKey may be empty. cost is that of the hashes, as in Config.
@@ -39,7 +40,8 @@ func Seed(admin, password, apiKey string, cost int, now int64) ([]objects.Op, er
 	}
 	bind := func(name, group string) objects.Op {
 		return create("clusterrolebindings", &monitor.ClusterRoleBinding{Meta: monitor.Meta{Name: name},
-			RoleRef: monitor.RoleRef{Type: "ClusterRole", Name: name}, Subjects: []monitor.BoundTo{{Type: "Group", Name: group}}})
+			RoleRef:  monitor.RoleRef{Type: "ClusterRole", Name: name},
+			Subjects: []monitor.BoundTo{{Type: "Group", Name: group}}})
 	}
 	ops := []objects.Op{
 		create("namespaces", &monitor.Namespace{Name: "default"}),
@@ -49,12 +51,16 @@ func Seed(admin, password, apiKey string, cost int, now int64) ([]objects.Op, er
 		role("view", monitor.Rule{Verbs: read, Resources: append([]string{"namespaces"}, common...)}),
 		role("system:agent", monitor.Rule{Verbs: all, Resources: []string{"events"}}),
 		role("system:user", monitor.Rule{Verbs: []string{"get", "update"}, Resources: []string{"localselfuser"}}),
-		bind("cluster-admin", monitor.GroupAdmins), bind("system:agent", monitor.GroupAgents), bind("system:user", monitor.GroupUsers),
-		create("users", &monitor.User{Username: admin, PasswordHash: string(adminHash), Groups: []string{monitor.GroupAdmins}}),
-		create("users", &monitor.User{Username: AgentUser, PasswordHash: string(agentHash), Groups: []string{monitor.GroupAgents}}),
+		bind("cluster-admin", monitor.GroupAdmins), bind("system:agent", monitor.GroupAgents),
+		bind("system:user", monitor.GroupUsers),
+		create("users", &monitor.User{Username: admin, PasswordHash: string(adminHash),
+			Groups: []string{monitor.GroupAdmins}}),
+		create("users", &monitor.User{Username: AgentUser, PasswordHash: string(agentHash),
+			Groups: []string{monitor.GroupAgents}}),
 	}
 	if apiKey != "" {
-		ops = append(ops, create("apikeys", &monitor.APIKey{Meta: monitor.Meta{Name: apiKey}, Username: admin, CreatedAt: now}))
+		ops = append(ops, create("apikeys", &monitor.APIKey{Meta: monitor.Meta{Name: apiKey}, Username: admin,
+			CreatedAt: now}))
 	}
 	return ops, nil
 }

@@ -70,7 +70,8 @@ type Users struct {
 func New(c Config) *Users {
 	u := &Users{resources: c.Resources, cost: cmp.Or(c.Cost, DefaultCost), nobody: nobody, good: map[[32]byte]struct{}{},
 		hostOnly: c.PublishedFromHostOnly, log: cmp.Or(c.Log, slog.New(slog.DiscardHandler)),
-		gate: limit.NewGate(limit.GateConfig{Name: "password checks", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 50_000, MaxPerKey: 50_000, MaxWait: 14 * time.Second})}
+		gate: limit.NewGate(limit.GateConfig{Name: "password checks", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 50_000,
+			MaxPerKey: 50_000, MaxWait: 14 * time.Second})}
 	_, _ = rand.Read(u.key[:])
 	if u.cost != DefaultCost {
 		if hash, err := password.Hash(context.Background(), u.key[:], u.cost); err == nil {
@@ -138,7 +139,8 @@ func ofHost(from string) bool {
 func (u *Users) tell(from, name string) {
 	now := time.Now().Unix()
 	if last := u.told.Load(); now-last >= 60 && u.told.CompareAndSwap(last, now) {
-		u.log.Warn("a login with Sensu's published password was refused: it is taken from this host alone; give the user another one (sensuctl user reset-password), and its agents too",
+		u.log.Warn("a login with Sensu's published password was refused: it is taken from this host alone; give the user "+
+			"another one (sensuctl user reset-password), and its agents too",
 			"user", name, "from", from)
 	}
 }

@@ -45,7 +45,8 @@ func TestLogin(t *testing.T) {
 		name, password string
 		ok             bool
 	}{
-		{"admin", "correct horse", true}, {"admin", "correct horse ", false}, {"admin", "", false}, {"agent", AgentPassword, true},
+		{"admin", "correct horse", true}, {"admin", "correct horse ", false}, {"admin", "", false},
+		{"agent", AgentPassword, true},
 		{"nobody", "correct horse", false}, {"", "", false}, {"Admin", "correct horse", false},
 	} {
 		for range 2 { // the second time it is remembered
@@ -60,7 +61,8 @@ func TestLogin(t *testing.T) {
 	}
 	who, _ := u.Login(t.Context(), "test", "agent", AgentPassword)
 	access := r.View().Access()
-	if !access.Allows(who, "create", "events", "default", "web-1") || access.Allows(who, "create", "checks", "default", "x") {
+	if !access.Allows(who, "create", "events", "default", "web-1") ||
+		access.Allows(who, "create", "checks", "default", "x") {
 		t.Error("what agents may do")
 	}
 }
@@ -145,9 +147,11 @@ func TestPublishedPassword(t *testing.T) {
 	r := seeded(t)
 	u := New(Config{Resources: r, Cost: bcrypt.MinCost, PublishedFromHostOnly: true})
 	for range 2 {
-		for from, ok := range map[string]bool{"127.0.0.1": true, "127.0.0.1:4711": true, "::1": true, "[::1]:4711": true, "::ffff:127.0.0.1": true,
-			"10.0.0.9": false, "10.0.0.9:4711": false, "fe80::1": false, "": false, "somewhere": false} {
-			if _, err := u.Login(t.Context(), from, AgentUser, AgentPassword); (err == nil) != ok || err != nil && !errors.Is(err, ErrWrong) {
+		for from, ok := range map[string]bool{"127.0.0.1": true, "127.0.0.1:4711": true, "::1": true, "[::1]:4711": true,
+			"::ffff:127.0.0.1": true,
+			"10.0.0.9":         false, "10.0.0.9:4711": false, "fe80::1": false, "": false, "somewhere": false} {
+			if _, err := u.Login(t.Context(), from, AgentUser, AgentPassword); (err == nil) != ok ||
+				err != nil && !errors.Is(err, ErrWrong) {
 				t.Errorf("from %q: %v, taken is %v", from, err, ok)
 			}
 		}

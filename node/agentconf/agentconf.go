@@ -38,7 +38,8 @@ const defaultPort = "8081"
 // Load reads the configuration. The error names all that is wrong.
 func Load(flags []Given, getenv func(string) string) (*Config, error) {
 	s := read(flags, getenv)
-	c := &Config{AssetsRate: s.float("assets-rate-limit"), AssetsBurst: int(s.number("assets-burst-limit", 1<<20)), LogLevel: s.logLevel(), CacheDir: s.text("cache-dir"),
+	c := &Config{AssetsRate: s.float("assets-rate-limit"), AssetsBurst: int(s.number("assets-burst-limit", 1<<20)),
+		LogLevel: s.logLevel(), CacheDir: s.text("cache-dir"),
 		TrustedCA: s.text("trusted-ca-file"), Cert: s.text("cert-file"), CertKey: s.text("key-file")}
 	c.BackendURLs = s.backends()
 	name := s.text("name")
@@ -46,19 +47,29 @@ func Load(flags []Given, getenv func(string) string) (*Config, error) {
 		name, _ = os.Hostname() // an empty one is refused below
 	}
 	c.Agent = agent.Config{
-		Name: name, Namespace: s.text("namespace"), User: s.text("user"), Password: s.text("password"), Backends: func() []string { return c.BackendURLs },
-		Subscriptions: s.list("subscriptions"), Labels: s.mapOf("labels"), Annotations: s.mapOf("annotations"), Redact: s.list("redact"),
-		Deregister: s.bool("deregister"), Deregistration: s.text("deregistration-handler"), Managed: s.bool("agent-managed-entity"),
+		Name: name, Namespace: s.text("namespace"), User: s.text("user"), Password: s.text("password"),
+		Backends:      func() []string { return c.BackendURLs },
+		Subscriptions: s.list("subscriptions"), Labels: s.mapOf("labels"), Annotations: s.mapOf("annotations"),
+		Redact:     s.list("redact"),
+		Deregister: s.bool("deregister"), Deregistration: s.text("deregistration-handler"),
+		Managed:       s.bool("agent-managed-entity"),
 		StripNetworks: s.bool("strip-networks"), DetectCloud: s.bool("detect-cloud-provider"),
-		Keepalive: agent.Keepalive{Interval: uint32(s.number("keepalive-interval", 1<<31)), Warning: uint32(s.number("keepalive-warning-timeout", 1<<31)),
-			Critical: uint32(s.number("keepalive-critical-timeout", 1<<31)), Handlers: s.list("keepalive-handlers"), Labels: s.mapOf("keepalive-check-labels"),
+		Keepalive: agent.Keepalive{Interval: uint32(s.number("keepalive-interval", 1<<31)),
+			Warning:  uint32(s.number("keepalive-warning-timeout", 1<<31)),
+			Critical: uint32(s.number("keepalive-critical-timeout", 1<<31)), Handlers: s.list("keepalive-handlers"),
+			Labels:      s.mapOf("keepalive-check-labels"),
 			Annotations: s.mapOf("keepalive-check-annotations"), Pipelines: s.pipelines("keepalive-pipelines")},
-		Timing: agent.Timing{Handshake: s.seconds("backend-handshake-timeout"), HeartbeatInterval: s.seconds("backend-heartbeat-interval"),
-			HeartbeatTimeout: s.seconds("backend-heartbeat-timeout"), RetryMin: s.duration("retry-min"), RetryMax: s.duration("retry-max"),
+		Timing: agent.Timing{Handshake: s.seconds("backend-handshake-timeout"),
+			HeartbeatInterval: s.seconds("backend-heartbeat-interval"),
+			HeartbeatTimeout:  s.seconds("backend-heartbeat-timeout"), RetryMin: s.duration("retry-min"),
+			RetryMax:        s.duration("retry-max"),
 			RetryMultiplier: s.float("retry-multiplier"), MaxSession: s.duration("max-session-length")},
-		CacheDir: c.CacheDir, EventsRate: s.float("events-rate-limit"), EventsBurst: int(s.number("events-burst-limit", 1<<20)),
-		API: s.address("disable-api", "api-host", "api-port"), Sockets: s.address("disable-sockets", "socket-host", "socket-port"),
-		Statsd: agent.Statsd{Address: s.address("statsd-disable", "statsd-metrics-host", "statsd-metrics-port"), Flush: s.seconds("statsd-flush-interval"),
+		CacheDir: c.CacheDir, EventsRate: s.float("events-rate-limit"),
+		EventsBurst: int(s.number("events-burst-limit", 1<<20)),
+		API:         s.address("disable-api", "api-host", "api-port"), Sockets: s.address("disable-sockets", "socket-host",
+			"socket-port"),
+		Statsd: agent.Statsd{Address: s.address("statsd-disable", "statsd-metrics-host", "statsd-metrics-port"),
+			Flush:    s.seconds("statsd-flush-interval"),
 			Handlers: s.list("statsd-event-handlers")},
 		DisableAssets: s.bool("disable-assets"),
 	}

@@ -29,30 +29,43 @@ func TestDefaults(t *testing.T) {
 	}
 	a := c.Agent
 	host, _ := os.Hostname()
-	if a.Name != host || a.Namespace != "default" || a.API != "127.0.0.1:3031" || a.Sockets != "127.0.0.1:3030" || a.Statsd.Address != "127.0.0.1:8125" || a.Statsd.Flush != 10*time.Second ||
-		len(c.BackendURLs) != 1 || c.BackendURLs[0] != "ws://127.0.0.1:8081" || a.Keepalive.Interval != 20 || a.Keepalive.Warning != 120 || a.Keepalive.Critical != 0 ||
-		a.EventsRate != 10 || a.EventsBurst != 10 || a.Timing.RetryMax != 2*time.Minute || a.Timing.MaxSession != 0 || c.CacheDir != "/var/cache/sensu/sensu-agent" || c.LogLevel != "INFO" || len(c.Warnings) != 0 {
+	if a.Name != host || a.Namespace != "default" || a.API != "127.0.0.1:3031" || a.Sockets != "127.0.0.1:3030" ||
+		a.Statsd.Address != "127.0.0.1:8125" || a.Statsd.Flush != 10*time.Second ||
+		len(c.BackendURLs) != 1 || c.BackendURLs[0] != "ws://127.0.0.1:8081" || a.Keepalive.Interval != 20 ||
+		a.Keepalive.Warning != 120 || a.Keepalive.Critical != 0 ||
+		a.EventsRate != 10 || a.EventsBurst != 10 || a.Timing.RetryMax != 2*time.Minute || a.Timing.MaxSession != 0 ||
+		c.CacheDir != "/var/cache/sensu/sensu-agent" || c.LogLevel != "INFO" || len(c.Warnings) != 0 {
 		t.Errorf("%+v, %+v", c, a)
 	}
 }
 
 func TestPrecedence(t *testing.T) {
-	file := "name: file\nsubscriptions: [a, b]\nlabels: {Region: eu, n: '1'}\nbackend-url:\n- wss://one\n- ws://two:9\nderegister: true\nretry-min: 5s\nevents-rate-limit: 0\n"
+	file := "name: file\nsubscriptions: [a, b]\nlabels: {Region: eu, n: '1'}\nbackend-url:\n- wss://one\n- " +
+		"ws://two:9\nderegister: true\nretry-min: 5s\nevents-rate-limit: 0\n"
 	c, err := load(t, file, nil)
-	if err != nil || c.Agent.Name != "file" || strings.Join(c.Agent.Subscriptions, " ") != "a b" || c.Agent.Labels["Region"] != "eu" || c.Agent.Labels["n"] != "1" ||
-		strings.Join(c.BackendURLs, " ") != "wss://one:8081 ws://two:9" || !c.Agent.Deregister || c.Agent.Timing.RetryMin != 5*time.Second || c.Agent.EventsRate != -1 {
+	if err != nil || c.Agent.Name != "file" || strings.Join(c.Agent.Subscriptions, " ") != "a b" ||
+		c.Agent.Labels["Region"] != "eu" || c.Agent.Labels["n"] != "1" ||
+		strings.Join(c.BackendURLs, " ") != "wss://one:8081 ws://two:9" || !c.Agent.Deregister ||
+		c.Agent.Timing.RetryMin != 5*time.Second || c.Agent.EventsRate != -1 {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	env := map[string]string{"SENSU_NAME": "env", "SENSU_SUBSCRIPTIONS": "c d", "SENSU_LABELS": `{"x": "y=z"}`, "SENSU_BACKEND_URL": "ws://three,ws://four"}
-	if c, err = load(t, file, env); err != nil || c.Agent.Name != "env" || strings.Join(c.Agent.Subscriptions, " ") != "c d" || c.Agent.Labels["x"] != "y=z" || len(c.Agent.Labels) != 1 || len(c.BackendURLs) != 2 {
+	env := map[string]string{"SENSU_NAME": "env", "SENSU_SUBSCRIPTIONS": "c d", "SENSU_LABELS": `{"x": "y=z"}`,
+		"SENSU_BACKEND_URL": "ws://three,ws://four"}
+	if c, err = load(t, file, env); err != nil || c.Agent.Name != "env" ||
+		strings.Join(c.Agent.Subscriptions, " ") != "c d" || c.Agent.Labels["x"] != "y=z" || len(c.Agent.Labels) != 1 ||
+		len(c.BackendURLs) != 2 {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	c, err = load(t, file, env, Given{"name", []string{"first", "flag"}}, Given{"subscriptions", []string{"e,f", "g"}}, Given{"labels", []string{"a=b", "c=d=e"}}, Given{"disable-api", []string{"true"}},
+	c, err = load(t, file, env, Given{"name", []string{"first", "flag"}}, Given{"subscriptions", []string{"e,f", "g"}},
+		Given{"labels", []string{"a=b", "c=d=e"}}, Given{"disable-api", []string{"true"}},
 		Given{"keepalive-pipelines", []string{"core/v2.Pipeline.p"}}, Given{"keepalive-check-labels", []string{"k=v"}})
-	if err != nil || c.Agent.Name != "flag" || strings.Join(c.Agent.Subscriptions, " ") != "e f g" || c.Agent.Labels["c"] != "d=e" || c.Agent.API != "" || c.Agent.Keepalive.Pipelines[0].Name != "p" || c.Agent.Keepalive.Labels["k"] != "v" {
+	if err != nil || c.Agent.Name != "flag" || strings.Join(c.Agent.Subscriptions, " ") != "e f g" ||
+		c.Agent.Labels["c"] != "d=e" || c.Agent.API != "" || c.Agent.Keepalive.Pipelines[0].Name != "p" ||
+		c.Agent.Keepalive.Labels["k"] != "v" {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if c, err = load(t, "id: old\nkeepalive-timeout: 30\nstrange: 1\n", nil); err != nil || c.Agent.Name != "old" || c.Agent.Keepalive.Warning != 30 || len(c.Warnings) != 3 {
+	if c, err = load(t, "id: old\nkeepalive-timeout: 30\nstrange: 1\n", nil); err != nil || c.Agent.Name != "old" ||
+		c.Agent.Keepalive.Warning != 30 || len(c.Warnings) != 3 {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	if c, err = load(t, "cache-dir: /dev/null\n", nil); err != nil || c.Agent.CacheDir != "" || !c.Agent.DisableAssets {
@@ -73,7 +86,9 @@ disable-assets=true assets-rate-limit=3 assets-burst-limit=3 cache-dir=/tmp/c lo
 // TestEachSetting: every setting is taken as a flag, as a variable and as a key of the file, and all three do the
 // same; where it changes nothing, a warning says so.
 func TestEachSetting(t *testing.T) {
-	tried := map[string]bool{"config-file": true, "allow-list": true, "trusted-ca-file": true, "cert-file": true, "key-file": true} // files: TestAllowList, TestMistakesAreNamedTogether, sensu_agent.txtar
+	// files: TestAllowList, TestMistakesAreNamedTogether, sensu_agent.txtar
+	tried := map[string]bool{"config-file": true, "allow-list": true, "trusted-ca-file": true, "cert-file": true,
+		"key-file": true}
 	shown := func(c *Config, err error) (any, []string) {
 		t.Helper()
 		if err != nil {
@@ -115,16 +130,23 @@ func TestEachSetting(t *testing.T) {
 }
 
 func TestMistakesAreNamedTogether(t *testing.T) {
-	_, err := load(t, "api-port: 70000\nlabels: [a]\nretry-max: soon\n", map[string]string{"SENSU_DEREGISTER": "perhaps", "SENSU_LABELS": ""},
-		Given{"backend-url", []string{"http://x"}}, Given{"log-level", []string{"loud"}}, Given{"keepalive-pipelines", []string{"x"}}, Given{"annotations", []string{"novalue"}},
-		Given{"events-rate-limit", []string{"-1"}}, Given{"allow-list", []string{"/nowhere/list.yml"}}, Given{"cert-file", []string{"c.pem"}}, Given{"keepalive-interval", []string{"1.5"}})
-	for _, want := range []string{`api-port (configuration file): "70000"`, "labels (configuration file)", "retry-max (configuration file)", "deregister (SENSU_DEREGISTER)", "backend-url (--backend-url)", "log-level (--log-level)",
-		"keepalive-pipelines", "annotations (--annotations)", "events-rate-limit", "allow-list", "cert-file and key-file", "keepalive-interval"} {
+	_, err := load(t, "api-port: 70000\nlabels: [a]\nretry-max: soon\n", map[string]string{"SENSU_DEREGISTER": "perhaps",
+		"SENSU_LABELS": ""},
+		Given{"backend-url", []string{"http://x"}}, Given{"log-level", []string{"loud"}},
+		Given{"keepalive-pipelines", []string{"x"}}, Given{"annotations", []string{"novalue"}},
+		Given{"events-rate-limit", []string{"-1"}}, Given{"allow-list", []string{"/nowhere/list.yml"}},
+		Given{"cert-file", []string{"c.pem"}}, Given{"keepalive-interval", []string{"1.5"}})
+	for _, want := range []string{`api-port (configuration file): "70000"`, "labels (configuration file)",
+		"retry-max (configuration file)", "deregister (SENSU_DEREGISTER)", "backend-url (--backend-url)",
+		"log-level (--log-level)",
+		"keepalive-pipelines", "annotations (--annotations)", "events-rate-limit", "allow-list", "cert-file and key-file",
+		"keepalive-interval"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is not named in: %v", want, err)
 		}
 	}
-	if _, err := Load([]Given{{"config-file", []string{"/nowhere/agent.yml"}}}, func(string) string { return "" }); err == nil {
+	if _, err := Load([]Given{{"config-file", []string{"/nowhere/agent.yml"}}},
+		func(string) string { return "" }); err == nil {
 		t.Error("a file that was asked for and is not there")
 	}
 	if _, err := load(t, "a: [", nil); err == nil {
@@ -134,7 +156,8 @@ func TestMistakesAreNamedTogether(t *testing.T) {
 
 func TestAllowList(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"a.yml": "- exec: /bin/x\n  args: ['-w']\n  enable_env: true\n", "a.json": `[{"exec":"/bin/x","args":["-w"],"enable_env":true}]`} {
+	for name, text := range map[string]string{"a.yml": "- exec: /bin/x\n  args: ['-w']\n  enable_env: true\n",
+		"a.json": `[{"exec":"/bin/x","args":["-w"],"enable_env":true}]`} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -163,7 +186,8 @@ func FuzzFile(f *testing.F) {
 		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, err := Load([]Given{{"config-file", []string{path}}, {"subscriptions", []string{list}}, {"labels", []string{m}}}, func(string) string { return "" })
+		c, err := Load([]Given{{"config-file", []string{path}}, {"subscriptions", []string{list}}, {"labels", []string{m}}},
+			func(string) string { return "" })
 		if err == nil {
 			_ = agent.CheckURL(c.BackendURLs[0])
 		}

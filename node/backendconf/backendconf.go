@@ -95,7 +95,8 @@ func (s *Setting) check(v string) error {
 		_, err = time.ParseDuration(v)
 	}
 	if err != nil {
-		return fmt.Errorf("%q is no %s", v, [...]string{number: "whole number", float: "number", boolean: "true or false", duration: "duration such as 15s"}[s.kind])
+		return fmt.Errorf("%q is no %s", v, [...]string{number: "whole number", float: "number", boolean: "true or false",
+			duration: "duration such as 15s"}[s.kind])
 	}
 	return nil
 }
@@ -153,7 +154,8 @@ func (c *Config) yaml(path string, b []byte) (wrong []error) {
 }
 
 // levels are the reference's names for log levels.
-var levels = map[string]string{"panic": "ERROR", "fatal": "ERROR", "error": "ERROR", "warn": "WARN", "warning": "WARN", "info": "INFO", "debug": "DEBUG", "trace": "TRACE"}
+var levels = map[string]string{"panic": "ERROR", "fatal": "ERROR", "error": "ERROR", "warn": "WARN", "warning": "WARN",
+	"info": "INFO", "debug": "DEBUG", "trace": "TRACE"}
 
 // alone is what a server has that is a monitor and nothing else: the other planes' ports are closed, and its own are
 // on the loopback.
@@ -193,7 +195,8 @@ func Load(flags map[string]string, getenv func(string) string) (*Config, error) 
 	add("monitor.agent_write_timeout", c.Get("agent-write-timeout")+"s", "agent-write-timeout")
 	level := levels[strings.ToLower(c.Get("log-level"))]
 	if level == "" {
-		wrong = append(wrong, fmt.Errorf("log-level: %q is none of panic, fatal, error, warn, info, debug, trace", c.Get("log-level")))
+		wrong = append(wrong, fmt.Errorf("log-level: %q is none of panic, fatal, error, warn, info, debug, trace",
+			c.Get("log-level")))
 	}
 	add("log_level", level, "log-level")
 	if c.Get("debug") == "true" {
@@ -204,7 +207,8 @@ func Load(flags map[string]string, getenv func(string) string) (*Config, error) 
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}
-	c.Process, err = config.Load(config.Options{Style: config.Consul, Server: true, Fragments: []string{alone}, Flags: set})
+	c.Process, err = config.Load(config.Options{Style: config.Consul, Server: true, Fragments: []string{alone},
+		Flags: set})
 	if err != nil {
 		return nil, err
 	}

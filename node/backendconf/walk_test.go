@@ -39,7 +39,8 @@ etcd-quota-backend-bytes=1000000 etcd-trusted-ca-file=ca.pem etcd-unsafe-no-fsyn
 var together = map[string][]string{
 	"cert-file": {"key-file"}, "key-file": {"cert-file"}, "trusted-ca-file": {"cert-file", "key-file"},
 	"agent-auth-cert-file": {"agent-auth-key-file"}, "agent-auth-key-file": {"agent-auth-cert-file"},
-	"agent-auth-trusted-ca-file": {"agent-auth-cert-file", "agent-auth-key-file"}, "agent-auth-crl-urls": {"agent-auth-trusted-ca-file", "agent-auth-cert-file", "agent-auth-key-file"},
+	"agent-auth-trusted-ca-file": {"agent-auth-cert-file", "agent-auth-key-file"},
+	"agent-auth-crl-urls":        {"agent-auth-trusted-ca-file", "agent-auth-cert-file", "agent-auth-key-file"},
 }
 
 // TestEachOption: every option of sensu-backend is taken as a flag, as a variable and as a key of the file, and all
@@ -76,8 +77,11 @@ func TestEachOption(t *testing.T) {
 		if !reflect.DeepEqual(shown(byFlag), shown(byEnv)) || !reflect.DeepEqual(shown(byFlag), shown(byFile)) {
 			t.Errorf("%s: as a flag, a variable and a key it is not the same", name)
 		}
-		warned := slices.ContainsFunc(byFlag.Warnings, func(w string) bool { return strings.HasPrefix(w, name+" (--"+name+") is ignored: ") })
-		changed := !reflect.DeepEqual(shown(byFlag), shown(without)) || slices.Contains(ofInit, name) && byFlag.Get(name) != without.Get(name) || slices.Contains(silent, name)
+		warned := slices.ContainsFunc(byFlag.Warnings, func(w string) bool {
+			return strings.HasPrefix(w, name+" (--"+name+") is ignored: ")
+		})
+		changed := !reflect.DeepEqual(shown(byFlag), shown(without)) ||
+			slices.Contains(ofInit, name) && byFlag.Get(name) != without.Get(name) || slices.Contains(silent, name)
 		if warned == changed {
 			t.Errorf("%s: it changes something: %v; a warning says that it does not: %v", name, changed, warned)
 		}

@@ -76,11 +76,14 @@ func (l *loader) collector(key, address string) {
 func (l *loader) autoEncrypt() {
 	c, rpc, say := &l.cfg.AutoEncrypt, &l.cfg.TLS.InternalRPC, l.failIf
 	say(c.AllowTLS && !l.cfg.Server, "auto_encrypt.allow_tls is for servers; client agents have auto_encrypt.tls")
-	say(c.AllowTLS && l.cfg.Server && !rpc.Enabled(), "auto_encrypt.allow_tls needs tls.defaults (or tls.internal_rpc) with ca_file, cert_file and key_file")
+	say(c.AllowTLS && l.cfg.Server && !rpc.Enabled(),
+		"auto_encrypt.allow_tls needs tls.defaults (or tls.internal_rpc) with ca_file, cert_file and key_file")
 	say(c.AllowTLS && !l.cfg.Connect.Enabled, "auto_encrypt.allow_tls needs connect.enabled: the mesh's authority signs")
 	say(c.TLS && l.cfg.Server, "auto_encrypt.tls is for client agents; servers have auto_encrypt.allow_tls")
-	say(c.TLS && rpc.Enabled(), "auto_encrypt.tls and tls.internal_rpc.cert_file (or tls.defaults.cert_file) exclude each other: remove one of them")
-	say(c.TLS && rpc.CAFile == "" && rpc.CAPath == "", "auto_encrypt.tls needs tls.defaults.ca_file (or ca_path), to know the servers")
+	say(c.TLS && rpc.Enabled(), "auto_encrypt.tls and tls.internal_rpc.cert_file (or tls.defaults.cert_file) exclude "+
+		"each other: remove one of them")
+	say(c.TLS && rpc.CAFile == "" && rpc.CAPath == "",
+		"auto_encrypt.tls needs tls.defaults.ca_file (or ca_path), to know the servers")
 	l.areIPs("auto_encrypt.ip_san", c.IPSAN)
 }
 
@@ -111,7 +114,8 @@ func (l *loader) autoConfig() {
 	})
 	if c.Authorize {
 		say(!l.cfg.Server, "auto_config.authorization is for servers; client agents have auto_config.enabled")
-		say(l.cfg.Server && !rpc.Enabled(), "auto_config.authorization needs tls.defaults (or tls.internal_rpc) with ca_file, cert_file and key_file")
+		say(l.cfg.Server && !rpc.Enabled(), "auto_config.authorization needs tls.defaults (or tls.internal_rpc) with "+
+			"ca_file, cert_file and key_file")
 		say(!l.cfg.Connect.Enabled, "auto_config.authorization needs connect.enabled: the mesh's authority signs")
 	}
 	if !c.Enabled {
@@ -121,8 +125,10 @@ func (l *loader) autoConfig() {
 	say(l.cfg.AutoEncrypt.TLS, "auto_config.enabled and auto_encrypt.tls exclude each other: remove one of them")
 	say(c.IntroToken == "" && c.IntroTokenFile == "", "auto_config.enabled needs intro_token or intro_token_file")
 	say(len(c.ServerAddresses) == 0, "auto_config.enabled needs server_addresses")
-	say(rpc.Enabled(), "auto_config.enabled and tls.internal_rpc.cert_file (or tls.defaults.cert_file) exclude each other: remove one of them")
-	say(rpc.CAFile == "" && rpc.CAPath == "", "auto_config.enabled needs tls.defaults.ca_file (or ca_path), to know the servers")
+	say(rpc.Enabled(), "auto_config.enabled and tls.internal_rpc.cert_file (or tls.defaults.cert_file) exclude each "+
+		"other: remove one of them")
+	say(rpc.CAFile == "" && rpc.CAPath == "",
+		"auto_config.enabled needs tls.defaults.ca_file (or ca_path), to know the servers")
 	say(!l.cfg.Connect.Enabled, "auto_config.enabled needs connect.enabled: the mesh's authority signs")
 	l.cfg.AutoEncrypt = AutoEncrypt{TLS: true, DNSSAN: c.DNSSANs, IPSAN: c.IPSANs}
 }
@@ -146,9 +152,12 @@ func (l *loader) numbers() {
 		v    int
 		must bool // cannot be off
 	}{
-		{"ports.dns", p.DNS, false}, {"ports.http", p.HTTP, false}, {"ports.https", p.HTTPS, false}, {"ports.grpc", p.GRPC, false},
-		{"ports.grpc_tls", p.GRPCTLS, false}, {"ports.serf_lan", p.SerfLAN, true}, {"ports.serf_wan", p.SerfWAN, false}, {"ports.server", p.Server, c.Server},
-		{"ports.secrets", p.Secrets, false}, {"ports.monitor", monitorPort(c, p.Monitor), false}, {"ports.monitor_agents", monitorPort(c, p.MonitorAgents), false},
+		{"ports.dns", p.DNS, false}, {"ports.http", p.HTTP, false}, {"ports.https", p.HTTPS, false},
+		{"ports.grpc", p.GRPC, false},
+		{"ports.grpc_tls", p.GRPCTLS, false}, {"ports.serf_lan", p.SerfLAN, true}, {"ports.serf_wan", p.SerfWAN, false},
+		{"ports.server", p.Server, c.Server},
+		{"ports.secrets", p.Secrets, false}, {"ports.monitor", monitorPort(c, p.Monitor), false},
+		{"ports.monitor_agents", monitorPort(c, p.MonitorAgents), false},
 	} {
 		switch {
 		case port.v < -1 || port.v > 65535:
@@ -193,7 +202,8 @@ func (l *loader) numbers() {
 		}
 	}
 	if c.Queries.DefaultTime > c.Queries.MaxTime {
-		l.fail(fmt.Sprintf("default_query_time %s is longer than max_query_time %s", c.Queries.DefaultTime, c.Queries.MaxTime))
+		l.fail(fmt.Sprintf("default_query_time %s is longer than max_query_time %s", c.Queries.DefaultTime,
+			c.Queries.MaxTime))
 	}
 }
 
@@ -209,35 +219,49 @@ func monitorPort(c *Config, port int) int {
 func (l *loader) monitor() {
 	c := l.cfg
 	m := &c.Monitor
-	l.failIf(m.Enabled && !c.Server, "monitor.enabled is for servers: a host runs checks with monitor.agent.enabled, or sensu-agent")
-	l.failIf((m.AdminName == "") != (m.AdminSecret == ""), "monitor needs cluster_admin_username and cluster_admin_password together")
-	l.failIf((m.AgentAuthCert == "") != (m.AgentAuthKey == ""), "monitor needs agent_auth_cert_file and agent_auth_key_file together")
-	l.failIf(m.AgentAuthCA == "" && len(m.AgentAuthCRL) > 0, "monitor.agent_auth_crl_urls needs agent_auth_trusted_ca_file")
-	l.failIf(m.AgentAuthCA != "" && m.AgentAuthCert == "" && !c.TLS.Monitor.Enabled(), "monitor.agent_auth_trusted_ca_file needs TLS: agent_auth_cert_file and agent_auth_key_file, or those of tls.monitor")
+	l.failIf(m.Enabled && !c.Server, "monitor.enabled is for servers: a host runs checks with monitor.agent.enabled, "+
+		"or sensu-agent")
+	l.failIf((m.AdminName == "") != (m.AdminSecret == ""),
+		"monitor needs cluster_admin_username and cluster_admin_password together")
+	l.failIf((m.AgentAuthCert == "") != (m.AgentAuthKey == ""),
+		"monitor needs agent_auth_cert_file and agent_auth_key_file together")
+	l.failIf(m.AgentAuthCA == "" && len(m.AgentAuthCRL) > 0,
+		"monitor.agent_auth_crl_urls needs agent_auth_trusted_ca_file")
+	l.failIf(m.AgentAuthCA != "" && m.AgentAuthCert == "" && !c.TLS.Monitor.Enabled(),
+		"monitor.agent_auth_trusted_ca_file needs TLS: agent_auth_cert_file and agent_auth_key_file, or those of tls.monitor")
 	l.failIf((m.Agent.CertFile == "") != (m.Agent.KeyFile == ""), "monitor.agent needs cert_file and key_file together")
 	l.failIf(m.AdminKey != "" && m.AdminName == "", "monitor.cluster_admin_api_key needs cluster_admin_username")
 	l.failIf(m.AdminKey != "" && !uuidForm.MatchString(m.AdminKey), "monitor.cluster_admin_api_key is not a UUID")
-	for key, d := range map[string]time.Duration{"agent_write_timeout": m.AgentWrite - time.Second, "api_write_timeout": m.WriteTime - time.Second, "agent_serve_wait_time": m.AgentWait} {
+	for key, d := range map[string]time.Duration{"agent_write_timeout": m.AgentWrite - time.Second,
+		"api_write_timeout": m.WriteTime - time.Second, "agent_serve_wait_time": m.AgentWait} {
 		l.failIf(d < 0, "monitor."+key+" is too short")
 	}
-	for key, n := range map[string]int{"agent_message_max_size": m.MessageMax, "event_pending_max_size": m.PendingMax, "api_request_limit": m.RequestMax} {
+	for key, n := range map[string]int{"agent_message_max_size": m.MessageMax, "event_pending_max_size": m.PendingMax,
+		"api_request_limit": m.RequestMax} {
 		l.failIf(n < 64<<10, fmt.Sprintf("monitor.%s %d must be at least %d", key, n, 64<<10))
 	}
-	for key, n := range map[string]int{"pipelined_buffer_size": m.HandlerBuffer, "pipelined_workers": m.HandlerWorkers, "assets_burst_limit": m.AssetsBurst, "event_log_buffer_size": m.EventLogBuffer} {
+	for key, n := range map[string]int{"pipelined_buffer_size": m.HandlerBuffer, "pipelined_workers": m.HandlerWorkers,
+		"assets_burst_limit": m.AssetsBurst, "event_log_buffer_size": m.EventLogBuffer} {
 		l.failIf(n < 1, fmt.Sprintf("monitor.%s %d must be at least 1", key, n))
 	}
-	l.failIf(m.HistoryRuns < 1 || m.HistoryRuns > 1000, fmt.Sprintf("monitor.history_max_runs %d must be 1 to 1000", m.HistoryRuns))
+	l.failIf(m.HistoryRuns < 1 || m.HistoryRuns > 1000, fmt.Sprintf("monitor.history_max_runs %d must be 1 to 1000",
+		m.HistoryRuns))
 	l.failIf(m.HistoryAge < time.Minute, fmt.Sprintf("monitor.history_max_age %s must be at least 1m", m.HistoryAge))
 	l.monitorStore()
-	l.failIf(m.SilenceTime < 0 || m.SilenceTime%time.Second != 0, "monitor.default_silenced_expiry_time must be 0 or whole seconds")
-	l.failIf(m.SilenceMost < 0 || m.SilenceMost%time.Second != 0, "monitor.max_silenced_expiry_time_allowed must be 0 or whole seconds")
-	l.failIf(m.SilenceMost > 0 && m.SilenceTime > m.SilenceMost, "monitor.default_silenced_expiry_time is longer than monitor.max_silenced_expiry_time_allowed")
+	l.failIf(m.SilenceTime < 0 || m.SilenceTime%time.Second != 0,
+		"monitor.default_silenced_expiry_time must be 0 or whole seconds")
+	l.failIf(m.SilenceMost < 0 || m.SilenceMost%time.Second != 0,
+		"monitor.max_silenced_expiry_time_allowed must be 0 or whole seconds")
+	l.failIf(m.SilenceMost > 0 && m.SilenceTime > m.SilenceMost,
+		"monitor.default_silenced_expiry_time is longer than monitor.max_silenced_expiry_time_allowed")
 	l.failIf(m.AssetsRate <= 0, "monitor.assets_rate_limit must be more than 0")
 	if !l.cfg.Given("monitor.catalog.failures") {
 		m.Catalog.Failures = []string{"serfHealth"}
 	}
 	for _, id := range m.Catalog.Failures {
-		l.failIf(!checkID.MatchString(id) || strings.HasPrefix(id, "monitor:"), fmt.Sprintf("monitor.catalog.failures: %q is no ID of a check in the catalog that events can be named after: letters, digits and _.-: and none of the monitor's own", id))
+		l.failIf(!checkID.MatchString(id) || strings.HasPrefix(id, "monitor:"), fmt.Sprintf("monitor.catalog.failures: %q "+
+			"is no ID of a check in the catalog that events can be named after: letters, digits and _.-: and none of the "+
+			"monitor's own", id))
 	}
 	l.failIf(m.Catalog.Namespace == "", "monitor.catalog.namespace is empty")
 	l.monitorAgent()
@@ -261,8 +285,10 @@ func (l *loader) monitorStore() {
 	default:
 		l.fail(fmt.Sprintf("monitor.store %q is neither embedded nor postgresql", m.Store))
 	}
-	l.failIf(m.StorePool < 2 || m.StorePool > 1000, fmt.Sprintf("monitor.store_pool_size %d must be from 2 to 1000", m.StorePool))
-	l.failIf(m.HistoryRetention < 24*time.Hour, fmt.Sprintf("monitor.history_retention %s must be at least 24h", m.HistoryRetention))
+	l.failIf(m.StorePool < 2 || m.StorePool > 1000, fmt.Sprintf("monitor.store_pool_size %d must be from 2 to 1000",
+		m.StorePool))
+	l.failIf(m.HistoryRetention < 24*time.Hour, fmt.Sprintf("monitor.history_retention %s must be at least 24h",
+		m.HistoryRetention))
 }
 
 // monitorAgent checks the keys of the host's agent; its own package names what else is wrong.
@@ -275,7 +301,8 @@ func (l *loader) monitorAgent() {
 	if c.Dev && len(a.Subscriptions) == 0 {
 		a.Subscriptions = []string{"linux", "system", "dev"}
 	}
-	for key, n := range map[string]int{"keepalive_interval": a.Interval, "keepalive_warning_timeout": a.Warning, "keepalive_critical_timeout": a.Critical} {
+	for key, n := range map[string]int{"keepalive_interval": a.Interval, "keepalive_warning_timeout": a.Warning,
+		"keepalive_critical_timeout": a.Critical} {
 		l.failIf(n < 0 || n > math.MaxInt32, fmt.Sprintf("monitor.agent.%s %d is no number of seconds", key, n))
 	}
 	for key, addr := range map[string]string{"api": a.API, "sockets": a.Sockets, "statsd": a.Statsd} {
@@ -291,7 +318,8 @@ func (l *loader) loopbackOnly() {
 	for _, door := range []struct {
 		key   string
 		addrs []string
-	}{{"client_addr", slices.Concat(c.Listen.HTTP, c.Listen.HTTPS, c.Listen.DNS, c.Listen.GRPC, c.Listen.GRPCTLS, c.Listen.Monitor, c.Listen.MonitorAgents)},
+	}{{"client_addr", slices.Concat(c.Listen.HTTP, c.Listen.HTTPS, c.Listen.DNS, c.Listen.GRPC, c.Listen.GRPCTLS,
+		c.Listen.Monitor, c.Listen.MonitorAgents)},
 		{"bind_addr", []string{c.Listen.RPC, c.Listen.Gossip, c.Listen.GossipWAN}}} {
 		for _, addr := range door.addrs {
 			if !loopback(addr) {

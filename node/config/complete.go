@@ -91,7 +91,8 @@ func (l *loader) identity(o Options) {
 	}
 	for name, value := range n.Meta {
 		if !metaKeyForm.MatchString(name) || len(value) > 512 || strings.HasPrefix(name, "consul-") {
-			l.fail(fmt.Sprintf("node_meta %q: names have 1 to 128 of A-Z, a-z, 0-9, _ and -, do not begin with consul-; values have at most 512 bytes", name))
+			l.fail(fmt.Sprintf("node_meta %q: names have 1 to 128 of A-Z, a-z, 0-9, _ and -, do not begin with consul-; "+
+				"values have at most 512 bytes", name))
 		}
 	}
 	if n.Zone != "" && n.Region == "" {
@@ -211,7 +212,8 @@ func (l *loader) advertise(bind string, one func(key, text string) string, resol
 		first, _, _ := strings.Cut(strings.TrimSpace(out), " ")
 		if adv = first; err != nil || !ipOf(first).IsValid() {
 			adv = ""
-			l.fail("advertise_addr is missing and this host has no private address: give one with -advertise, or -bind 127.0.0.1")
+			l.fail(
+				"advertise_addr is missing and this host has no private address: give one with -advertise, or -bind 127.0.0.1")
 		}
 	}
 	wan := adv
@@ -243,7 +245,8 @@ func (l *loader) tls() {
 	for _, p := range []struct {
 		key string
 		b   *TLSBlock
-	}{{"tls.internal_rpc", &c.TLS.InternalRPC}, {"tls.https", &c.TLS.HTTPS}, {"tls.grpc", &c.TLS.GRPC}, {"tls.monitor", &c.TLS.Monitor}} {
+	}{{"tls.internal_rpc", &c.TLS.InternalRPC}, {"tls.https", &c.TLS.HTTPS}, {"tls.grpc", &c.TLS.GRPC},
+		{"tls.monitor", &c.TLS.Monitor}} {
 		own := func(field string) bool { return c.given(p.key + "." + field) }
 		inherit(&p.b.CAFile, d.CAFile, own("ca_file") || own("ca_path"))
 		inherit(&p.b.CAPath, d.CAPath, own("ca_file") || own("ca_path"))
@@ -337,7 +340,8 @@ func (l *loader) joinAddresses(key string, all []string, o Options) []string {
 	for _, addr := range all {
 		switch {
 		case strings.Contains(addr, "provider="):
-			l.warn(fmt.Sprintf("%s %q has no effect: cloud providers are not asked for addresses; name the servers or a DNS name of theirs", key, addr))
+			l.warn(fmt.Sprintf("%s %q has no effect: cloud providers are not asked for addresses; name the servers or a DNS "+
+				"name of theirs", key, addr))
 		case strings.Contains(addr, "{{"):
 			text, err := resolve(addr)
 			if err != nil {
@@ -367,7 +371,8 @@ func (l *loader) cluster(o Options) {
 	case r.BootstrapExpect == 2:
 		l.warn("bootstrap_expect is 2: a cluster of two servers fails when either does; use 3")
 	case r.BootstrapExpect > 0 && r.BootstrapExpect%2 == 0:
-		l.warn(fmt.Sprintf("bootstrap_expect is %d: an even number of servers tolerates no more failures than one fewer", r.BootstrapExpect))
+		l.warn(fmt.Sprintf("bootstrap_expect is %d: an even number of servers tolerates no more failures than one fewer",
+			r.BootstrapExpect))
 	}
 	l.federation()
 	if c.Dev && c.Raft.BootstrapExpect > 0 {
@@ -390,16 +395,23 @@ func (l *loader) cluster(o Options) {
 		v    time.Duration
 		want time.Duration
 	}{
-		{"retry_interval", c.Gossip.RetryInterval, time.Second}, {"retry_interval_wan", c.Gossip.RetryIntervalWAN, time.Second}, {"reconnect_timeout", c.Gossip.ReconnectTimeout, 8 * time.Hour},
-		{"raft_snapshot_interval", r.SnapshotInterval, time.Second}, {"default_query_time", c.Queries.DefaultTime, time.Second},
+		{"retry_interval", c.Gossip.RetryInterval, time.Second}, {"retry_interval_wan", c.Gossip.RetryIntervalWAN,
+			time.Second}, {"reconnect_timeout", c.Gossip.ReconnectTimeout, 8 * time.Hour},
+		{"raft_snapshot_interval", r.SnapshotInterval, time.Second}, {"default_query_time", c.Queries.DefaultTime,
+			time.Second},
 		{"max_query_time", c.Queries.MaxTime, time.Second}, {"session_ttl_min", c.Queries.SessionTTLMin, time.Second},
-		{"check_update_interval", c.Checks.UpdateInterval, 0}, {"drain_wait", c.Leave.DrainWait, 0}, {"performance.leave_drain_time", r.LeaveDrain, 0},
-		{"performance.rpc_hold_timeout", r.RPCHold, time.Second}, {"limits.rpc_client_timeout", c.Limits.RPCClient, time.Second},
+		{"check_update_interval", c.Checks.UpdateInterval, 0}, {"drain_wait", c.Leave.DrainWait, 0},
+		{"performance.leave_drain_time", r.LeaveDrain, 0},
+		{"performance.rpc_hold_timeout", r.RPCHold, time.Second}, {"limits.rpc_client_timeout", c.Limits.RPCClient,
+			time.Second},
 		{"limits.rpc_handshake_timeout", c.Limits.RPCHandshake, time.Millisecond},
-		{"telemetry.prometheus_retention_time", c.Telemetry.PrometheusRetention, 0}, {"dns_config.recursor_timeout", c.DNS.RecursorTimeout, time.Millisecond},
-		{"autopilot.last_contact_threshold", c.Autopilot.LastContactThreshold, time.Millisecond}, {"autopilot.server_stabilization_time", c.Autopilot.ServerStabilizationTime, 0},
+		{"telemetry.prometheus_retention_time", c.Telemetry.PrometheusRetention, 0},
+		{"dns_config.recursor_timeout", c.DNS.RecursorTimeout, time.Millisecond},
+		{"autopilot.last_contact_threshold", c.Autopilot.LastContactThreshold, time.Millisecond},
+		{"autopilot.server_stabilization_time", c.Autopilot.ServerStabilizationTime, 0},
 		{"acl.token_ttl", c.ACL.TokenTTL, 0}, {"acl.policy_ttl", c.ACL.PolicyTTL, 0}, {"acl.role_ttl", c.ACL.RoleTTL, 0},
-		{"dns_config.node_ttl", c.DNS.NodeTTL, 0}, {"dns_config.max_stale", c.DNS.MaxStale, 0}, {"discovery_max_stale", c.Queries.DiscoveryMaxStale, 0},
+		{"dns_config.node_ttl", c.DNS.NodeTTL, 0}, {"dns_config.max_stale", c.DNS.MaxStale, 0},
+		{"discovery_max_stale", c.Queries.DiscoveryMaxStale, 0},
 		{"dns_config.cache_max_age", c.DNS.CacheMaxAge, 0}, {"log_rotate_duration", c.Logging.RotateInterval, 0},
 	} {
 		if d.v < d.want {

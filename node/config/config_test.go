@@ -11,7 +11,8 @@ func TestDevNeedsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Warnings) != 0 || c.Listen.HTTP[0] != "127.0.0.1:8500" || c.ACL.InitialManagement != "root" || !c.Server || !c.Raft.Bootstrap {
+	if len(c.Warnings) != 0 || c.Listen.HTTP[0] != "127.0.0.1:8500" || c.ACL.InitialManagement != "root" || !c.Server ||
+		!c.Raft.Bootstrap {
 		t.Fatalf("dev: %+v", c)
 	}
 	_, err = Load(Options{Dev: true, Hostname: "h1", Flags: []Setting{{"client_addr", "0.0.0.0", "-client"}}})

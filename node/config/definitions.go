@@ -13,8 +13,10 @@ import (
 
 // entryLists are the fields of config entries that hold lists of objects, beside those
 // of definitions; in lower case without underscores.
-var entryLists = []string{"sources", "permissions", "routes", "splits", "listeners", "services", "targets", "overrides", "hashpolicies",
-	"header", "queryparam", "certificates", "hostnames", "parents", "rules", "filters", "matches", "members", "consumers", "providers", "addresses"}
+var entryLists = []string{"sources", "permissions", "routes", "splits", "listeners", "services", "targets", "overrides",
+	"hashpolicies",
+	"header", "queryparam", "certificates", "hostnames", "parents", "rules", "filters", "matches", "members", "consumers",
+	"providers", "addresses"}
 
 // ReadObject reads one object in HCL or JSON from text: a config entry, or settings
 // of the mesh's authority. name is for messages; its ending tells the form.

@@ -30,7 +30,8 @@ func (l *loader) exposure() {
 	case !rpc.Enabled() && !c.AutoEncrypt.TLS:
 		l.warn("no TLS is configured: this process serves its own host only")
 	case !rpc.VerifyServerHostname:
-		l.warn("tls.internal_rpc.verify_server_hostname is off: any certificate of the authority, an agent's too, is good for a server")
+		l.warn("tls.internal_rpc.verify_server_hostname is off: any certificate of the authority, an agent's too, is good " +
+			"for a server")
 	}
 }
 
@@ -46,7 +47,8 @@ func (l *loader) exposedGossip() {
 	}
 	const gives = "gossip travels in plain text, and whoever reaches it can claim to be a member"
 	if c.Server && !c.Gossip.AllowPlain {
-		l.fail(fmt.Sprintf("encrypt is missing, and gossip is open to the network at %s: make a key with `corbel keygen` and set it as encrypt everywhere, "+
+		l.fail(fmt.Sprintf("encrypt is missing, and gossip is open to the network at %s: make a key with `corbel keygen` "+
+			"and set it as encrypt everywhere, "+
 			"or -bind 127.0.0.1, or accept with -allow-unencrypted-gossip that %s", addr, gives))
 		return
 	}
@@ -58,16 +60,19 @@ func (l *loader) exposedPorts() {
 	c := l.cfg
 	hasIdentity := c.TLS.InternalRPC.Enabled() || c.AutoEncrypt.TLS
 	if addr := c.Listen.RPC; c.Server && !loopback(addr) && !hasIdentity {
-		l.fail(fmt.Sprintf("bind_addr opens %s to the network without TLS: set tls.defaults.ca_file, cert_file and key_file (%s), "+
+		l.fail(fmt.Sprintf("bind_addr opens %s to the network without TLS: set tls.defaults.ca_file, cert_file and "+
+			"key_file (%s), "+
 			"or -bind 127.0.0.1, or %s", addr, makeCert, orPlain))
 	}
 	if addr := c.Listen.Gossip; !c.Server && !loopback(addr) && !hasIdentity {
-		l.fail(fmt.Sprintf("bind_addr joins others from %s without TLS: set tls.defaults.ca_file, cert_file and key_file, or ca_file with auto_encrypt { tls = true } (%s), "+
+		l.fail(fmt.Sprintf("bind_addr joins others from %s without TLS: set tls.defaults.ca_file, cert_file and key_file, "+
+			"or ca_file with auto_encrypt { tls = true } (%s), "+
 			"or -bind 127.0.0.1, or %s", addr, makeCert, orPlain))
 	}
 	for key, addrs := range map[string][]string{"monitor": c.Listen.Monitor, "monitor_agents": c.Listen.MonitorAgents} {
 		for _, addr := range addrs {
-			l.failIf(!loopback(addr) && !c.TLS.Monitor.Enabled(), fmt.Sprintf("ports.%s opens %s to the network without TLS: set tls.monitor (or tls.defaults) cert_file and key_file, "+
+			l.failIf(!loopback(addr) && !c.TLS.Monitor.Enabled(), fmt.Sprintf("ports.%s opens %s to the network without TLS: "+
+				"set tls.monitor (or tls.defaults) cert_file and key_file, "+
 				"keep addresses.%s at 127.0.0.1, or %s", key, addr, key, orPlain))
 		}
 	}
@@ -76,7 +81,8 @@ func (l *loader) exposedPorts() {
 		addrs     []string
 	}{{"http", "https", c.Listen.HTTP}, {"grpc", "grpc_tls", c.Listen.GRPC}} {
 		for _, addr := range door.addrs {
-			l.failIf(!loopback(addr), fmt.Sprintf("ports.%s opens %s to the network without TLS: use ports.%s, keep addresses.%s at 127.0.0.1, "+
+			l.failIf(!loopback(addr), fmt.Sprintf("ports.%s opens %s to the network without TLS: use ports.%s, keep "+
+				"addresses.%s at 127.0.0.1, "+
 				"or %s", door.key, addr, door.safe, door.key, orPlain))
 		}
 	}
@@ -86,10 +92,13 @@ func (l *loader) exposedPorts() {
 func (l *loader) exposedPasswords() {
 	c := l.cfg
 	l.failIf(c.MonitorExposed() && c.Monitor.AdminSecret == users.AgentPassword,
-		"monitor.cluster_admin_password is Sensu's published default, and the plane is open to the network: choose another one")
+		"monitor.cluster_admin_password is Sensu's published default, and the plane is open to the network: choose "+
+			"another one")
 	a := &c.Monitor.Agent
-	if a.Enabled && !loopback(c.Listen.Gossip) && a.CertFile == "" && (a.Password == "" || a.Password == users.AgentPassword) {
-		l.warn("monitor.agent.password is missing, or Sensu's published default, which servers take from their own host alone: " +
+	if a.Enabled && !loopback(c.Listen.Gossip) && a.CertFile == "" && (a.Password == "" ||
+		a.Password == users.AgentPassword) {
+		l.warn("monitor.agent.password is missing, or Sensu's published default, which servers take from their own host " +
+			"alone: " +
 			"give the user " + a.User + " a password of your own, or monitor.agent.cert_file and key_file")
 	}
 }

@@ -29,9 +29,12 @@ func load(t *testing.T, text []byte, format string) {
 
 func FuzzHCL(f *testing.F) {
 	for _, seed := range []string{
-		`node_name = "a"`, `ports { http = 1 https = -1 }`, `service { name = "web" check { args = ["a", "b"] interval = "10s" } }`,
-		`service "x" { }`, "x = <<EOF\nhi\nEOF\n", `a = [[[[1]]]]`, `acl = { tokens = { master = "x" } }`, `acl { tokens { } } acl { }`, `a = 0x1F b = 1e3 c = -2`,
-		`"${` + "`", strings.Repeat("[", 200), strings.Repeat("a{", 200), `node_meta { a = 1 b = true } dns_config { service_ttl { "*" = "1s" } }`, "/* \" */ [[", "\ufeffa = 1",
+		`node_name = "a"`, `ports { http = 1 https = -1 }`,
+		`service { name = "web" check { args = ["a", "b"] interval = "10s" } }`,
+		`service "x" { }`, "x = <<EOF\nhi\nEOF\n", `a = [[[[1]]]]`, `acl = { tokens = { master = "x" } }`,
+		`acl { tokens { } } acl { }`, `a = 0x1F b = 1e3 c = -2`,
+		`"${` + "`", strings.Repeat("[", 200), strings.Repeat("a{", 200),
+		`node_meta { a = 1 b = true } dns_config { service_ttl { "*" = "1s" } }`, "/* \" */ [[", "\ufeffa = 1",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -40,8 +43,10 @@ func FuzzHCL(f *testing.F) {
 
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{
-		`{}`, `{"ports":{"http":1}}`, `{"segments":null,"services":[{"name":"a"}]}`, `{"service":{"name":"a","checks":[{}]}}`, `{"a":1,"a":2}`, `[1]`, `{"node_meta":[{"a":"b"}]}`,
-		`{"bind_addr":3,"retry_join":"x","log_json":"yes"}`, strings.Repeat(`{"a":`, 200), `{"acl":[{"tokens":{"master":"x"}}]} 1`, `{"ports":{"http":1e99}}`,
+		`{}`, `{"ports":{"http":1}}`, `{"segments":null,"services":[{"name":"a"}]}`, `{"service":{"name":"a","checks":[{}]}}`,
+		`{"a":1,"a":2}`, `[1]`, `{"node_meta":[{"a":"b"}]}`,
+		`{"bind_addr":3,"retry_join":"x","log_json":"yes"}`, strings.Repeat(`{"a":`, 200),
+		`{"acl":[{"tokens":{"master":"x"}}]} 1`, `{"ports":{"http":1e99}}`,
 	} {
 		f.Add([]byte(seed))
 	}

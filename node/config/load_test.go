@@ -181,18 +181,21 @@ func TestNeedsRestart(t *testing.T) {
 		}
 		return c
 	}
-	got := NeedsRestart(load(``), load(`log_level = "debug" node_meta { a = "b" } dns_config { node_ttl = "3s" } ports { http = 1 }`))
+	got := NeedsRestart(load(``), load(`log_level = "debug" node_meta { a = "b" } dns_config { node_ttl = "3s" } ports `+
+		`{ http = 1 }`))
 	if fmt.Sprint(got) != "[node_meta ports.http]" {
 		t.Fatal(got)
 	}
 }
 
 func TestPublicHidesSecrets(t *testing.T) {
-	c, err := Load(Options{Dev: true, Hostname: "h", Fragments: []string{`acl { tokens { agent = "s3cret" } } encrypt = "c2VjcmV0c2VjcmV0MTIzNA=="`}})
+	c, err := Load(Options{Dev: true, Hostname: "h",
+		Fragments: []string{`acl { tokens { agent = "s3cret" } } encrypt = "c2VjcmV0c2VjcmV0MTIzNA=="`}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := fmt.Sprint(c.Public()); strings.Contains(text, "s3cret") || strings.Contains(text, "c2VjcmV0") || strings.Contains(text, ":root") {
+	if text := fmt.Sprint(c.Public()); strings.Contains(text, "s3cret") || strings.Contains(text, "c2VjcmV0") ||
+		strings.Contains(text, ":root") {
 		t.Fatal("a secret shows: ", text)
 	}
 }
@@ -216,7 +219,8 @@ func TestReference(t *testing.T) {
 func reference() string {
 	s := schemaOf(new(Config))
 	var b strings.Builder
-	b.WriteString("\n### Honoured\n\n\"reload\" means that SIGHUP or `corbel reload` applies a change; all else waits for a restart.\n\n| key | default | | meaning |\n|---|---|---|---|\n")
+	b.WriteString("\n### Honoured\n\n\"reload\" means that SIGHUP or `corbel reload` applies a change; all else waits " +
+		"for a restart.\n\n| key | default | | meaning |\n|---|---|---|---|\n")
 	for _, path := range slices.Sorted(slices.Values(s.order)) {
 		k, marks := s.keys[path], ""
 		if k.reload {
@@ -232,7 +236,8 @@ func reference() string {
 	for _, old := range sortedNames(oldNames) {
 		fmt.Fprintf(&b, "| `%s` | `%s` |\n", old, oldNames[old])
 	}
-	b.WriteString("\n### Accepted without effect\n\nEach gives one warning at start; so does everything below it.\n\n| key | why |\n|---|---|\n")
+	b.WriteString("\n### Accepted without effect\n\nEach gives one warning at start; so does everything below it.\n\n| " +
+		"key | why |\n|---|---|\n")
 	for _, path := range sortedNames(ignoredKeys) {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", path, ignoredKeys[path])
 	}
@@ -252,7 +257,8 @@ func sortedNames(m map[string]string) []string {
 // TestReadObject: HCL blocks become objects, or lists where config entries have lists.
 func TestReadObject(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
-		{`Kind = "service-intentions" Name = "db" Sources { Name = "web" Action = "allow" }`, `{"Kind":"service-intentions","Name":"db","Sources":[{"Action":"allow","Name":"web"}]}`},
+		{`Kind = "service-intentions" Name = "db" Sources { Name = "web" Action = "allow" }`,
+			`{"Kind":"service-intentions","Name":"db","Sources":[{"Action":"allow","Name":"web"}]}`},
 		{`Kind = "proxy-defaults" Config { protocol = "http" }`, `{"Config":{"protocol":"http"},"Kind":"proxy-defaults"}`},
 		{`Subsets = { v1 = { Filter = "x" } } Sources = [ { Name = "a" Permissions = [ { HTTP { PathPrefix = "/" } } ] } ]`,
 			`{"Sources":[{"Name":"a","Permissions":[{"HTTP":{"PathPrefix":"/"}}]}],"Subsets":{"v1":{"Filter":"x"}}}`},

@@ -86,7 +86,8 @@ func TestSamplesAreSafe(t *testing.T) {
 		t.Fatalf("the samples of the documentation are gone: %d", len(all))
 	}
 	load := func(server bool, pieces ...string) (*Config, error) {
-		return Load(Options{Server: server, Hostname: "h", Fragments: append([]string{"data_dir = \"/d\"\nbind_addr = \"0.0.0.0\"\nadvertise_addr = \"10.0.0.5\""}, pieces...)})
+		return Load(Options{Server: server, Hostname: "h",
+			Fragments: append([]string{"data_dir = \"/d\"\nbind_addr = \"0.0.0.0\"\nadvertise_addr = \"10.0.0.5\""}, pieces...)})
 	}
 	for name, text := range all {
 		pieces := map[bool]string{true: text} // by whether it is a server's
@@ -128,8 +129,10 @@ func unsafeOf(c *Config) string {
 // What a validation judges without being told which it is: keys of servers make it a server.
 func TestEitherKind(t *testing.T) {
 	t.Parallel()
-	for text, server := range map[string]bool{"bootstrap_expect = 3": true, "bootstrap = true": true, "monitor { enabled = true }": true, "log_level = \"info\"": false} {
-		c, err := Load(Options{Either: true, Hostname: "h", Fragments: []string{"data_dir = \"/d\"\nbind_addr = \"127.0.0.1\"", text}})
+	for text, server := range map[string]bool{"bootstrap_expect = 3": true, "bootstrap = true": true,
+		"monitor { enabled = true }": true, "log_level = \"info\"": false} {
+		c, err := Load(Options{Either: true, Hostname: "h",
+			Fragments: []string{"data_dir = \"/d\"\nbind_addr = \"127.0.0.1\"", text}})
 		if err != nil || c.Server != server {
 			t.Errorf("%s: %v, %v", text, c, err)
 		}

@@ -281,7 +281,8 @@ func asObjects(v any) ([]map[string]any, error) {
 
 // pluralFields are the fields of definitions that hold lists of objects: a single
 // block of that name is a list of one.
-var pluralFields = []string{"checks", "upstreams", "paths", "envoy_extensions", "EnvoyExtensions", "Checks", "Upstreams", "Paths"}
+var pluralFields = []string{"checks", "upstreams", "paths", "envoy_extensions", "EnvoyExtensions", "Checks",
+	"Upstreams", "Paths"}
 
 // plain replaces HCL's repeated blocks by lists and single blocks by objects.
 func plain(object map[string]any) map[string]any {

@@ -346,7 +346,8 @@ func (l *loader) set(path string, v any, from string) {
 		l.fail(fmt.Sprintf("%s: invalid config key %s", from, path))
 		return
 	}
-	if text, ok := v.(string); ok && k.value.Type() == reflect.TypeFor[[]string]() && strings.HasPrefix(from, "the variable") {
+	if text, ok := v.(string); ok && k.value.Type() == reflect.TypeFor[[]string]() &&
+		strings.HasPrefix(from, "the variable") {
 		v = splitList(text)
 	}
 	if err := k.assign(v); err != nil {

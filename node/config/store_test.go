@@ -16,7 +16,8 @@ func TestMonitorStore(t *testing.T) {
 		`history_retention = "1h"`:                                    "monitor.history_retention",
 		`dns = "x"`:                                                   "monitor.dns",
 	} {
-		_, err := Load(Options{Server: true, Hostname: "test", Fragments: []string{`data_dir = "/tmp/x"` + "\nmonitor { enabled = true, " + text + " }"}})
+		_, err := Load(Options{Server: true, Hostname: "test",
+			Fragments: []string{`data_dir = "/tmp/x"` + "\nmonitor { enabled = true, " + text + " }"}})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hidden") {
 			t.Errorf("%s: %v", text, err)
 		}

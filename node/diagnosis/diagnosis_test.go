@@ -15,7 +15,8 @@ import (
 
 // The worst supersedes, what was skipped does not count, and a table says each with its mark.
 func TestTree(t *testing.T) {
-	tree := New("All", "").Add(New("A", "fine.").Add(Skip("B", "left out.")), New("C", "").Add(New("D", "odd.").As(Warn).Advise("Look."), Skip("E", "no.")))
+	tree := New("All", "").Add(New("A", "fine.").Add(Skip("B", "left out.")),
+		New("C", "").Add(New("D", "odd.").As(Warn).Advise("Look."), Skip("E", "no.")))
 	if tree.Settle() != Warn || tree.Children[0].Status != OK || tree.Children[1].Status != Warn {
 		t.Errorf("%+v", tree)
 	}
@@ -37,7 +38,8 @@ func TestTree(t *testing.T) {
 	tree.Children[0].Warnings = []string{"x"}
 	tree.Add(New("F", "one\ntwo").As(Fail))
 	b.Reset()
-	if err := tree.Write(&b, true); err != nil || tree.Settle() != Fail || tree.Children[0].Status != Warn || !strings.Contains(b.String(), "[ failure ] F: one\n      two (0 ms)") {
+	if err := tree.Write(&b, true); err != nil || tree.Settle() != Fail || tree.Children[0].Status != Warn ||
+		!strings.Contains(b.String(), "[ failure ] F: one\n      two (0 ms)") {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 }
@@ -79,8 +81,10 @@ func (s *signer) make(t *testing.T, name string, change func(*x509.Certificate))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, BasicConstraintsValid: true,
-		NotBefore: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2026, 7, 31, 0, 0, 0, 0, time.UTC)}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		BasicConstraintsValid: true,
+		NotBefore:             time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
+		NotAfter:              time.Date(2026, 7, 31, 0, 0, 0, 0, time.UTC)}
 	if change != nil {
 		change(c)
 	}
@@ -104,7 +108,9 @@ func TestCertificates(t *testing.T) {
 	var none *signer
 	root, other := none.make(t, "root", authority), none.make(t, "other", authority)
 	leaf := root.make(t, "leaf", nil).cert
-	client := root.make(t, "client", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }).cert
+	client := root.make(t, "client", func(c *x509.Certificate) {
+		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	}).cert
 	nameless := root.make(t, "nameless", func(c *x509.Certificate) { c.DNSNames = nil }).cert
 	day := func(month time.Month, day int) time.Time { return time.Date(2026, month, day, 12, 0, 0, 0, time.UTC) }
 	list := func(l ...*x509.Certificate) []*x509.Certificate { return l }

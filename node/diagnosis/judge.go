@@ -23,7 +23,8 @@ const (
 func OpenFiles(limit uint64) *Check {
 	c := New("Check Open File Limit", "%d open files are allowed.", limit)
 	if limit < leastFiles {
-		return c.As(Warn).Advise("Each connection takes one: raise it to %d or more, with LimitNOFILE= of the service or ulimit -n.", leastFiles)
+		return c.As(Warn).Advise("Each connection takes one: raise it to %d or more, with LimitNOFILE= of the service or "+
+			"ulimit -n.", leastFiles)
 	}
 	return c
 }
@@ -34,7 +35,8 @@ func Disk(path string, free, total uint64) *Check {
 	if total > 0 {
 		share = float64(free) / float64(total)
 	}
-	c := New("Check Disk Usage", "%s: %.1f of %.1f GiB are free (%.0f %%).", path, float64(free)/gibibyte, float64(total)/gibibyte, share*100)
+	c := New("Check Disk Usage", "%s: %.1f of %.1f GiB are free (%.0f %%).", path, float64(free)/gibibyte,
+		float64(total)/gibibyte, share*100)
 	switch {
 	case free == 0:
 		return c.As(Fail).Advise("Make room: nothing can be written.")
@@ -51,7 +53,8 @@ func Folder(path string, mode fs.FileMode, link, writable bool) *Check {
 	case !mode.IsDir():
 		return c.As(Fail).Advise("It must be a folder.")
 	case !writable:
-		return c.As(Fail).Advise("Whoever runs this command may not read and write in it: run it as the server's user, or give the folder to that one.")
+		return c.As(Fail).Advise("Whoever runs this command may not read and write in it: run it as the server's user, or " +
+			"give the folder to that one.")
 	case mode&othersMayUse != 0:
 		return c.As(Warn).Advise("Others may get at it: chmod o-rwx %s", path)
 	case link:
@@ -75,7 +78,8 @@ func Chain(name, file string, chain []*x509.Certificate, now time.Time) *Check {
 			one.Warnings = append(one.Warnings, "it has no alternative names: clients will refuse it")
 		}
 		if i+1 < len(chain) && cert.CheckSignatureFrom(chain[i+1]) != nil {
-			one.Warnings = append(one.Warnings, fmt.Sprintf("the next certificate of the file, %q, did not sign it: clients may not find the way to their root", chain[i+1].Subject.String()))
+			one.Warnings = append(one.Warnings, fmt.Sprintf("the next certificate of the file, %q, did not sign it: clients "+
+				"may not find the way to their root", chain[i+1].Subject.String()))
 		}
 		c.Add(one)
 	}
@@ -100,7 +104,8 @@ func Authorities(name, file string, list []*x509.Certificate, now time.Time) *Ch
 
 // life judges from when to when a certificate holds.
 func life(cert *x509.Certificate, now time.Time) *Check {
-	c := New("Certificate "+cert.Subject.String(), "valid from %s to %s.", cert.NotBefore.Format(dateAndTimeForm), cert.NotAfter.Format(dateAndTimeForm))
+	c := New("Certificate "+cert.Subject.String(), "valid from %s to %s.", cert.NotBefore.Format(dateAndTimeForm),
+		cert.NotAfter.Format(dateAndTimeForm))
 	switch {
 	case now.After(cert.NotAfter):
 		return c.As(Fail).Advise("It has expired: put a new one in its place.")

@@ -29,7 +29,8 @@ func Writer(l *config.Logging, clk clock.Clock) (io.Writer, error) {
 	if l.Syslog {
 		facility, ok := facilities[strings.ToUpper(l.SyslogFacility)]
 		if !ok {
-			return nil, fmt.Errorf("syslog_facility: %q is none of the names of syslog(3), such as LOCAL0 or DAEMON", l.SyslogFacility)
+			return nil, fmt.Errorf("syslog_facility: %q is none of the names of syslog(3), such as LOCAL0 or DAEMON",
+				l.SyslogFacility)
 		}
 		s, err := syslog.New(syslog.LOG_INFO|facility, "consul")
 		if err != nil {

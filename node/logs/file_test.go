@@ -14,7 +14,8 @@ import (
 func TestLogFilesMakeRoom(t *testing.T) {
 	dir := t.TempDir()
 	clk := clock.NewFake(time.Unix(1_700_000_000, 0))
-	f, err := openLogFile(&config.Logging{File: filepath.Join(dir, "agent.log"), RotateBytes: 20, RotateInterval: time.Hour, RotateMaxFiles: 2}, clk)
+	f, err := openLogFile(&config.Logging{File: filepath.Join(dir, "agent.log"), RotateBytes: 20,
+		RotateInterval: time.Hour, RotateMaxFiles: 2}, clk)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,8 @@ func TestLogFilesMakeRoom(t *testing.T) {
 	if err != nil || again.path != filepath.Join(dir, "corbel.log") {
 		t.Errorf("a folder gives %v, %v", again, err)
 	}
-	if _, err := Writer(&config.Logging{Syslog: true, SyslogFacility: "NOWHERE"}, clk); err == nil || !strings.Contains(err.Error(), "syslog_facility") {
+	if _, err := Writer(&config.Logging{Syslog: true, SyslogFacility: "NOWHERE"}, clk); err == nil ||
+		!strings.Contains(err.Error(), "syslog_facility") {
 		t.Errorf("a wrong facility: %v", err)
 	}
 }

@@ -93,7 +93,8 @@ func (l *Logs) Logger() *slog.Logger {
 	buf := &bytes.Buffer{}
 	mu := &sync.Mutex{}
 	return slog.New(&logHandler{logs: l, mu: mu, buf: buf,
-		forms: [...]slog.Handler{asText: slog.NewTextHandler(buf, opts), asJSON: slog.NewJSONHandler(buf, opts), asLine: &lineHandler{buf: buf}}})
+		forms: [...]slog.Handler{asText: slog.NewTextHandler(buf, opts), asJSON: slog.NewJSONHandler(buf, opts),
+			asLine: &lineHandler{buf: buf}}})
 }
 
 func nameTrace(_ []string, a slog.Attr) slog.Attr {
@@ -219,7 +220,8 @@ func (l *Logs) Flush() {
 
 func (l *Logs) write(line []byte) {
 	if n := l.dropped.Swap(0); n > 0 {
-		r := slog.NewRecord(time.Now(), slog.LevelWarn, "log lines were dropped because the log could not be written fast enough", 0)
+		r := slog.NewRecord(time.Now(), slog.LevelWarn,
+			"log lines were dropped because the log could not be written fast enough", 0)
 		r.AddAttrs(slog.Uint64("lines", n))
 		h, _ := l.Logger().Handler().(*logHandler)
 		_, _ = l.out.Write(h.render(context.Background(), r, logForm(l.json, asText)))

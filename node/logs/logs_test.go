@@ -100,7 +100,8 @@ func TestFollowersReadTheContractsLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, got, _ := strings.Cut(string(buf[:n]), " "); got != "[INFO]  agent: synced: part=sync g.service=\"a b\" g.in.n=1\n" {
+	if _, got, _ := strings.Cut(string(buf[:n]),
+		" "); got != "[INFO]  agent: synced: part=sync g.service=\"a b\" g.in.n=1\n" {
 		t.Errorf("got %q", got)
 	}
 	cancel()

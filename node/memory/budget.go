@@ -31,9 +31,11 @@ func NewBudget(bytes int, metrics *telemetry.Registry) *limit.Bytes {
 		return func() float64 { return float64(pick(budget.Stats())) }
 	}
 	metrics.Declare(telemetry.KindGauge, "request.memory.used", "Bytes of large requests and answers that are held now.")
-	metrics.Declare(telemetry.KindGauge, "request.memory.high", "The most of them that were held at a time since the start.")
+	metrics.Declare(telemetry.KindGauge, "request.memory.high",
+		"The most of them that were held at a time since the start.")
 	metrics.Declare(telemetry.KindGauge, "request.memory.limit", "How many may be held.")
-	metrics.Declare(telemetry.KindCounter, "request.memory.refused", "Requests that were refused since there was no room for them.")
+	metrics.Declare(telemetry.KindCounter, "request.memory.refused",
+		"Requests that were refused since there was no room for them.")
 	metrics.GaugeFunc("request.memory.used", of(func(s limit.BytesStats) int64 { return s.Used }))
 	metrics.GaugeFunc("request.memory.high", of(func(s limit.BytesStats) int64 { return s.High }))
 	metrics.GaugeFunc("request.memory.limit", of(func(s limit.BytesStats) int64 { return s.Most }))

@@ -76,12 +76,14 @@ func KeepHeadroom(ctx context.Context, budget *limit.Bytes) error {
 		<-ctx.Done()
 		return nil
 	}
-	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/heap:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/heap:bytes"},
+		{Name: "/gc/heap/allocs:bytes"}}
 	var made garbage
 	read := func() int {
 		metrics.Read(sample)
 		made.add(sample[2].Value.Uint64(), headroomPeriod)
-		return gcPercent(sample[0].Value.Uint64(), sample[1].Value.Uint64(), uint64(made.perSecond), uint64(budget.Stats().Used))
+		return gcPercent(sample[0].Value.Uint64(), sample[1].Value.Uint64(), uint64(made.perSecond),
+			uint64(budget.Stats().Used))
 	}
 	now := read()
 	before := debug.SetGCPercent(now)

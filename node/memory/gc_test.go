@@ -24,10 +24,12 @@ func TestHeadroomIsWhatTheGarbageNeeds(t *testing.T) {
 		liveMiB, scanMiB, perSecond uint64
 		want                        int
 	}{
-		{24, 24, 0, 50}, {60, 40, 2 << 20, 20}, {60, 40, 20 << 20, 67}, {60, 40, 1 << 30, 160}, {1024, 512, 1 << 20, 2}, {1024, 512, 1 << 30, 47}, {0, 0, 0, 300},
+		{24, 24, 0, 50}, {60, 40, 2 << 20, 20}, {60, 40, 20 << 20, 67}, {60, 40, 1 << 30, 160}, {1024, 512, 1 << 20, 2},
+		{1024, 512, 1 << 30, 47}, {0, 0, 0, 300},
 	} {
 		if got := gcPercent(c.liveMiB<<20, c.scanMiB<<20, c.perSecond, 0); got != c.want {
-			t.Errorf("%d MiB live, %d of them to be looked through, %d bytes a second: %d %%, want %d", c.liveMiB, c.scanMiB, c.perSecond, got, c.want)
+			t.Errorf("%d MiB live, %d of them to be looked through, %d bytes a second: %d %%, want %d", c.liveMiB, c.scanMiB,
+				c.perSecond, got, c.want)
 		}
 	}
 }

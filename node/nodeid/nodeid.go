@@ -35,7 +35,8 @@ func Of(fsys vfs.FS, dir, configured string, fromMachine bool) (string, error) {
 	case err == nil:
 		id := strings.TrimSpace(string(data))
 		if !Valid(id) {
-			return "", fmt.Errorf("%s: holds %q, which is no UUID; put the id that this server had back, or delete the file to get a new one", path, id)
+			return "", fmt.Errorf("%s: holds %q, which is no UUID; put the id that this server had back, or delete the file "+
+				"to get a new one", path, id)
 		}
 		return id, nil
 	case !errors.Is(err, fs.ErrNotExist):

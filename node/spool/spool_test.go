@@ -10,7 +10,8 @@ import (
 func TestUploadNeedsAName(t *testing.T) {
 	u := &Bodies{}
 	t.Cleanup(u.Close)
-	if _, err := u.Piece(t.Context(), pack.Bytes(pack.Uint(pack.String(nil, "made-up"), 0), []byte("x"))); err == nil || len(u.parts) != 0 {
+	if _, err := u.Piece(t.Context(), pack.Bytes(pack.Uint(pack.String(nil, "made-up"), 0), []byte("x"))); err == nil ||
+		len(u.parts) != 0 {
 		t.Errorf("a name that nobody gave: %v", err)
 	}
 	id, err := u.Begin(Owner{})

@@ -28,9 +28,11 @@ func (r *reader) top(k *Keys) {
 	c.DisableClustering = k.Bool("disable_clustering", false)
 	c.UI = k.Bool("ui", k.Bool("enable_ui", false))
 	c.LogLevel, c.LogFile, c.PIDFile = k.String("log_level", ""), k.String("log_file", ""), k.String("pid_file", "")
-	c.LogRotateBytes, c.LogRotateAfter, c.LogRotateFiles = k.Int("log_rotate_bytes", 0), k.Duration("log_rotate_duration", 24*time.Hour), k.Int("log_rotate_max_files", 0)
+	c.LogRotateBytes, c.LogRotateAfter, c.LogRotateFiles = k.Int("log_rotate_bytes", 0),
+		k.Duration("log_rotate_duration", 24*time.Hour), k.Int("log_rotate_max_files", 0)
 	c.LogRequestsLevel = k.String("log_requests_level", "")
-	c.HostnameHeader, c.RaftNodeIDHeader = k.Bool("enable_response_header_hostname", false), k.Bool("enable_response_header_raft_node_id", false)
+	c.HostnameHeader, c.RaftNodeIDHeader = k.Bool("enable_response_header_hostname", false),
+		k.Bool("enable_response_header_raft_node_id", false)
 	switch form := k.String("log_format", "standard"); strings.ToLower(form) {
 	case "json":
 		c.LogJSON = true
@@ -51,15 +53,19 @@ func (r *reader) top(k *Keys) {
 		r.warn("standby_reads: has no effect: standbys have a copy to read with storage \"raft\" alone")
 	}
 	c.AuditDir = k.String("audit_dir", "")
-	c.AuditAnywhere, c.AuditPrefix = k.Bool("unsafe_allow_api_audit_creation", false), k.Bool("allow_audit_log_prefixing", false)
+	c.AuditAnywhere, c.AuditPrefix = k.Bool("unsafe_allow_api_audit_creation", false),
+		k.Bool("allow_audit_log_prefixing", false)
 	c.RawStorageEndpoint, c.Introspection = k.Bool("raw_storage_endpoint", false), k.Bool("introspection_endpoint", false)
 	r.audits(k)
 	r.lockouts(k)
 	r.telemetry(k)
-	k.Ignore("cache_size", "disable_performance_standby", "disable_sealwrap", "disable_printable_check", "license_path", "experiments",
+	k.Ignore("cache_size", "disable_performance_standby", "disable_sealwrap", "disable_printable_check", "license_path",
+		"experiments",
 		"detect_deadlocks", "imprecise_lease_role_tracking",
-		"plugin_file_uid", "plugin_file_permissions", "plugin_tmpdir", "enable_post_unseal_trace", "post_unseal_trace_directory", "reporting")
-	k.Warn("service_registration", "plugin_directory", "plugin", "plugin_auto_download", "plugin_auto_register", "plugin_download_behavior", "initialize",
+		"plugin_file_uid", "plugin_file_permissions", "plugin_tmpdir", "enable_post_unseal_trace",
+		"post_unseal_trace_directory", "reporting")
+	k.Warn("service_registration", "plugin_directory", "plugin", "plugin_auto_download", "plugin_auto_register",
+		"plugin_download_behavior", "initialize",
 		"administrative_namespace_path", "request_limiter", "kms_library", "entropy", "sentinel")
 	k.Done()
 }
@@ -69,7 +75,8 @@ func (r *reader) audits(k *Keys) {
 	for _, kind := range k.Labelled("audit") {
 		for _, named := range kind.Keys.labels() {
 			b := named.Keys
-			a := Audit{Type: kind.Type, Path: strings.Trim(named.Type, "/") + "/", Description: b.String("description", ""), Local: b.Bool("local", false), Options: map[string]string{}}
+			a := Audit{Type: kind.Type, Path: strings.Trim(named.Type, "/") + "/", Description: b.String("description", ""),
+				Local: b.Bool("local", false), Options: map[string]string{}}
 			for _, o := range b.Blocks("options") {
 				for name := range maps.Clone(o.values) {
 					a.Options[name] = o.String(name, "")
@@ -92,7 +99,8 @@ func (r *reader) lockouts(k *Keys) {
 		default:
 			r.fail("user_lockout: the type %q is unknown: all, userpass, approle or ldap", b.Type)
 		}
-		l := Lockout{Threshold: b.Keys.Int("lockout_threshold", 0), Duration: b.Keys.Duration("lockout_duration", 0), CounterReset: b.Keys.Duration("lockout_counter_reset", 0)}
+		l := Lockout{Threshold: b.Keys.Int("lockout_threshold", 0), Duration: b.Keys.Duration("lockout_duration", 0),
+			CounterReset: b.Keys.Duration("lockout_counter_reset", 0)}
 		if b.Keys.Has("disable_lockout") {
 			off := b.Keys.Bool("disable_lockout", false)
 			l.Disable = &off
@@ -120,7 +128,8 @@ func (r *reader) storage(k *Keys) {
 	for _, name := range []string{"ha_storage", "ha_backend"} {
 		for _, b := range k.Labelled(name) {
 			if b.Type != r.cfg.Storage.Type {
-				r.fail("%s: the lock of the active server is in the storage itself (%s), where it fences each write; remove this stanza", name, r.cfg.Storage.Type)
+				r.fail("%s: the lock of the active server is in the storage itself (%s), where it fences each write; remove "+
+					"this stanza", name, r.cfg.Storage.Type)
 			} else {
 				r.warn("%s: has no effect: the lock is in the storage itself", name)
 			}
@@ -144,15 +153,18 @@ func (r *reader) listener(b Block) {
 			k.Fail("address", "is missing: the path of the socket")
 		}
 		l.Address, l.TLS.Disable = "unix://"+strings.TrimPrefix(l.Address, "unix://"), true
-		l.SocketMode, l.SocketUser, l.SocketGroup = k.String("socket_mode", ""), k.String("socket_user", ""), k.String("socket_group", "")
+		l.SocketMode, l.SocketUser, l.SocketGroup = k.String("socket_mode", ""), k.String("socket_user", ""),
+			k.String("socket_group", "")
 		k.Ignore("tls_disable")
 	default:
 		r.fail("listener: the type %q is unknown: tcp or unix", b.Type)
 		return
 	}
 	l.ClusterAddress = k.String("cluster_address", "")
-	l.IdleTimeout, l.ReadHeaderTimeout = k.Duration("http_idle_timeout", 5*time.Minute), k.Duration("http_read_header_timeout", 10*time.Second)
-	l.MaxRequestSize, l.MaxRequestDuration = int64(k.Int("max_request_size", 32<<20)), k.Duration("max_request_duration", 0)
+	l.IdleTimeout, l.ReadHeaderTimeout = k.Duration("http_idle_timeout", 5*time.Minute),
+		k.Duration("http_read_header_timeout", 10*time.Second)
+	l.MaxRequestSize, l.MaxRequestDuration = int64(k.Int("max_request_size", 32<<20)),
+		k.Duration("max_request_duration", 0)
 	l.OpenRekey = !k.Bool("disable_unauthed_rekey_endpoints", true)
 	l.OpenGenerateRoot = !k.Bool("disable_unauthed_generate_root_endpoints", true)
 	r.forwardedFor(k, &l.ForwardedFor)
@@ -164,9 +176,11 @@ func (r *reader) listener(b Block) {
 	default:
 		k.Fail("role", "must be default or metrics_only")
 	}
-	l.ProxyProtocol, l.ProxyAuthorized = k.String("proxy_protocol_behavior", ""), k.Strings("proxy_protocol_authorized_addrs")
+	l.ProxyProtocol, l.ProxyAuthorized = k.String("proxy_protocol_behavior", ""),
+		k.Strings("proxy_protocol_authorized_addrs")
 	for _, t := range k.Blocks("telemetry") {
-		l.UnauthenticatedMetrics, l.MetricsOnly, l.NoMetrics = t.Bool("unauthenticated_metrics_access", false), l.MetricsOnly || t.Bool("metrics_only", false), t.Bool("disallow_metrics", false)
+		l.UnauthenticatedMetrics, l.MetricsOnly, l.NoMetrics = t.Bool("unauthenticated_metrics_access", false),
+			l.MetricsOnly || t.Bool("metrics_only", false), t.Bool("disallow_metrics", false)
 		l.UnauthenticatedDoctor = t.Bool("unauthenticated_doctor_access", false)
 		t.Done()
 	}
@@ -189,11 +203,13 @@ func (r *reader) listener(b Block) {
 
 func (r *reader) forwardedFor(k *Keys, f *ForwardedFor) {
 	f.Authorized, f.HopSkips = k.Strings("x_forwarded_for_authorized_addrs"), k.Int("x_forwarded_for_hop_skips", 0)
-	f.CertHeader, f.CertDecoders = k.String("x_forwarded_for_client_cert_header", ""), k.Strings("x_forwarded_for_client_cert_header_decoders")
+	f.CertHeader, f.CertDecoders = k.String("x_forwarded_for_client_cert_header", ""),
+		k.Strings("x_forwarded_for_client_cert_header_decoders")
 	if k.Has("x_forwarded_for_client_cert_decoders") { // OpenBao's spelling
 		f.CertDecoders = k.Strings("x_forwarded_for_client_cert_decoders")
 	}
-	f.RejectNotPresent, f.RejectNotAuthorized = k.Bool("x_forwarded_for_reject_not_present", true), k.Bool("x_forwarded_for_reject_not_authorized", true)
+	f.RejectNotPresent, f.RejectNotAuthorized = k.Bool("x_forwarded_for_reject_not_present", true),
+		k.Bool("x_forwarded_for_reject_not_authorized", true)
 }
 
 func (r *reader) responseHeaders(k *Keys, l *Listener) {
@@ -215,12 +231,15 @@ func (r *reader) responseHeaders(k *Keys, l *Listener) {
 
 func (r *reader) listenerTLS(k *Keys, t *TLS) {
 	t.Disable = k.Bool("tls_disable", false)
-	t.CertFile, t.KeyFile, t.ClientCAFile = k.String("tls_cert_file", ""), k.String("tls_key_file", ""), k.String("tls_client_ca_file", "")
+	t.CertFile, t.KeyFile, t.ClientCAFile = k.String("tls_cert_file", ""), k.String("tls_key_file", ""),
+		k.String("tls_client_ca_file", "")
 	t.MinVersion, t.MaxVersion = k.String("tls_min_version", "tls12"), k.String("tls_max_version", "")
 	t.CipherSuites = k.Strings("tls_cipher_suites")
-	t.RequireClientCert, t.DisableClientCerts = k.Bool("tls_require_and_verify_client_cert", false), k.Bool("tls_disable_client_certs", false)
+	t.RequireClientCert, t.DisableClientCerts = k.Bool("tls_require_and_verify_client_cert", false),
+		k.Bool("tls_disable_client_certs", false)
 	t.PreferServerCiphers = k.Bool("tls_prefer_server_cipher_suites", false)
-	for _, name := range []string{"tls_acme_ca_directory", "tls_acme_domains", "tls_acme_email", "tls_acme_cache_path", "tls_acme_ca_root", "tls_acme_eab_key_id",
+	for _, name := range []string{"tls_acme_ca_directory", "tls_acme_domains", "tls_acme_email", "tls_acme_cache_path",
+		"tls_acme_ca_root", "tls_acme_eab_key_id",
 		"tls_acme_eab_mac_key", "tls_acme_disable_http_challenge", "tls_acme_disable_alpn_challenge"} {
 		k.Warn(name)
 	}
@@ -229,7 +248,8 @@ func (r *reader) listenerTLS(k *Keys, t *TLS) {
 	}
 	for name, v := range map[string]string{"tls_cert_file": t.CertFile, "tls_key_file": t.KeyFile} {
 		if v == "" {
-			k.Fail(name, "is missing; or say tls_disable = true, for a listener whose clients are on this host or behind a proxy")
+			k.Fail(name,
+				"is missing; or say tls_disable = true, for a listener whose clients are on this host or behind a proxy")
 		}
 	}
 	if t.RequireClientCert && t.DisableClientCerts {
@@ -241,10 +261,12 @@ func (r *reader) telemetry(k *Keys) {
 	t := &r.cfg.Telemetry
 	t.Prefix, t.FilterDefault, t.PrometheusRetention = "vault", true, 24*time.Hour
 	for _, k := range k.Blocks("telemetry") {
-		t.StatsdAddress, t.StatsiteAddress, t.DogstatsdAddr = k.String("statsd_address", ""), k.String("statsite_address", ""), k.String("dogstatsd_addr", "")
+		t.StatsdAddress, t.StatsiteAddress, t.DogstatsdAddr = k.String("statsd_address", ""),
+			k.String("statsite_address", ""), k.String("dogstatsd_addr", "")
 		t.OTLPTracesEndpoint = k.String("otlp_traces_endpoint", "")
 		t.DogstatsdTags, t.PrefixFilter = k.Strings("dogstatsd_tags"), k.Strings("prefix_filter")
-		t.PrometheusRetention, t.DisableHostname = k.Duration("prometheus_retention_time", 24*time.Hour), k.Bool("disable_hostname", false)
+		t.PrometheusRetention, t.DisableHostname = k.Duration("prometheus_retention_time", 24*time.Hour),
+			k.Bool("disable_hostname", false)
 		t.Prefix, t.FilterDefault = k.String("metrics_prefix", "vault"), k.Bool("filter_default", true)
 		t.DisableDoctor = k.Bool("disable_doctor", false)
 		t.HostnameLabel = k.Bool("enable_hostname_label", false)
@@ -290,7 +312,8 @@ func (r *reader) usage(k *Keys) {
 // environment lets the variables win that Vault's users set in containers.
 func (r *reader) environment(getenv func(string) string) {
 	c := r.cfg
-	for name, dst := range map[string]*string{"API_ADDR": &c.APIAddr, "CLUSTER_ADDR": &c.ClusterAddr, "LOG_LEVEL": &c.LogLevel, "LOG_FILE": &c.LogFile} {
+	for name, dst := range map[string]*string{"API_ADDR": &c.APIAddr, "CLUSTER_ADDR": &c.ClusterAddr,
+		"LOG_LEVEL": &c.LogLevel, "LOG_FILE": &c.LogFile} {
 		if v := first(getenv, name); v != "" {
 			*dst = v
 		}
@@ -309,7 +332,8 @@ func (r *reader) environment(getenv func(string) string) {
 		return
 	}
 	names := map[string]map[string]string{
-		"raft":       {"RAFT_NODE_ID": "node_id", "RAFT_PATH": "path", "RAFT_RETRY_JOIN_AS_NON_VOTER": "retry_join_as_non_voter"},
+		"raft": {"RAFT_NODE_ID": "node_id", "RAFT_PATH": "path",
+			"RAFT_RETRY_JOIN_AS_NON_VOTER": "retry_join_as_non_voter"},
 		"postgresql": {"PG_CONNECTION_URL": "connection_url"},
 	}
 	for name, key := range names[c.Storage.Type] {

@@ -81,16 +81,17 @@ type Listener struct {
 	SocketUser     string
 	SocketGroup    string
 
-	IdleTimeout, ReadHeaderTimeout     time.Duration
-	MaxRequestSize                     int64
-	MaxRequestDuration                 time.Duration
-	OpenRekey, OpenGenerateRoot        bool // the endpoints without a token are on
-	UnauthenticatedMetrics             bool
-	ForwardedFor                       ForwardedFor
-	ResponseHeaders                    map[string]map[string]string // by "default", "2xx" or "200"
-	ReadTimeout                        time.Duration                // of a request's body
-	WriteTimeout                       time.Duration                // from a request's header to the end of its answer; 0: the request's own time
-	ProxyProtocol                      string                       // use_always, allow_authorized, deny_unauthorized; "": none is expected
+	IdleTimeout, ReadHeaderTimeout time.Duration
+	MaxRequestSize                 int64
+	MaxRequestDuration             time.Duration
+	OpenRekey, OpenGenerateRoot    bool // the endpoints without a token are on
+	UnauthenticatedMetrics         bool
+	ForwardedFor                   ForwardedFor
+	ResponseHeaders                map[string]map[string]string // by "default", "2xx" or "200"
+	ReadTimeout                    time.Duration                // of a request's body
+	// from a request's header to the end of its answer; 0: the request's own time
+	WriteTimeout                       time.Duration
+	ProxyProtocol                      string // use_always, allow_authorized, deny_unauthorized; "": none is expected
 	ProxyAuthorized                    []string
 	MetricsOnly, UnauthenticatedPprof  bool
 	UnauthenticatedInFlight, NoMetrics bool

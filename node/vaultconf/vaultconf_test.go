@@ -45,20 +45,25 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Storage.Type != "raft" || c.Storage.Keys.String("path", "") != "/data" || len(c.Storage.Keys.Blocks("retry_join")) != 2 {
+	if c.Storage.Type != "raft" || c.Storage.Keys.String("path", "") != "/data" ||
+		len(c.Storage.Keys.Blocks("retry_join")) != 2 {
 		t.Errorf("storage: %+v", c.Storage)
 	}
-	if len(c.Listeners) != 2 || c.Listeners[0].TLS.CertFile != "c.pem" || !c.Listeners[0].UnauthenticatedMetrics || !c.Listeners[1].TLS.Disable ||
+	if len(c.Listeners) != 2 || c.Listeners[0].TLS.CertFile != "c.pem" || !c.Listeners[0].UnauthenticatedMetrics ||
+		!c.Listeners[1].TLS.Disable ||
 		c.Listeners[0].OpenRekey || !c.Listeners[1].OpenRekey || c.Listeners[0].ResponseHeaders["default"]["x-a"] != "b,c" {
 		t.Errorf("listeners: %+v", c.Listeners)
 	}
-	if c.MaxLeaseTTL != 240*time.Hour || c.DefaultLeaseTTL != time.Hour || !c.UI || c.APIAddr != "https://x:8200" || c.Telemetry.PrometheusRetention != 30*time.Second || len(c.Seals) != 1 {
+	if c.MaxLeaseTTL != 240*time.Hour || c.DefaultLeaseTTL != time.Hour || !c.UI || c.APIAddr != "https://x:8200" ||
+		c.Telemetry.PrometheusRetention != 30*time.Second || len(c.Seals) != 1 {
 		t.Errorf("%+v", c)
 	}
-	if want := (Usage{Every: 5 * time.Minute, Most: 500, Epsilon: 30 * time.Minute, Buckets: 168}); c.Telemetry.Usage != want || !c.Telemetry.HostnameLabel {
+	if want := (Usage{Every: 5 * time.Minute, Most: 500, Epsilon: 30 * time.Minute,
+		Buckets: 168}); c.Telemetry.Usage != want || !c.Telemetry.HostnameLabel {
 		t.Errorf("gauges: %+v", c.Telemetry)
 	}
-	if text := strings.Join(c.Warnings, "\n"); !strings.Contains(text, "foo: unknown") || !strings.Contains(text, "plugin_directory: is not supported") || len(c.Warnings) != 2 {
+	if text := strings.Join(c.Warnings, "\n"); !strings.Contains(text, "foo: unknown") ||
+		!strings.Contains(text, "plugin_directory: is not supported") || len(c.Warnings) != 2 {
 		t.Errorf("warnings: %s", text)
 	}
 }
@@ -79,11 +84,12 @@ func TestParseRefuses(t *testing.T) {
 		good + `ha_storage "consul" {}`:              "ha_storage: the lock",
 		good + `seal "a" {} seal "b" {} seal "c" {}`: "seal: two stanzas",
 		`storage = "raft"`:                           "storage: wants a block",
-		`storage "inmem" {} listener "tcp" { tls_disable = true max_request_size = -1 }`: "max_request_size: wants a whole number",
-		good + `telemetry { usage_gauge_period = "often" }`:                              "telemetry.usage_gauge_period: must be",
-		good + `telemetry { maximum_gauge_cardinality = 100000 }`:                        "telemetry.maximum_gauge_cardinality: must be",
-		good + `telemetry { lease_metrics_epsilon = "1ms" }`:                             "telemetry.lease_metrics_epsilon: must be",
-		good + `telemetry { num_lease_metrics_buckets = 0 }`:                             "telemetry.num_lease_metrics_buckets: must be",
+		`storage "inmem" {} listener "tcp" { tls_disable = true max_request_size = -1 }`: "max_request_size: wants a " +
+			"whole number",
+		good + `telemetry { usage_gauge_period = "often" }`:       "telemetry.usage_gauge_period: must be",
+		good + `telemetry { maximum_gauge_cardinality = 100000 }`: "telemetry.maximum_gauge_cardinality: must be",
+		good + `telemetry { lease_metrics_epsilon = "1ms" }`:      "telemetry.lease_metrics_epsilon: must be",
+		good + `telemetry { num_lease_metrics_buckets = 0 }`:      "telemetry.num_lease_metrics_buckets: must be",
 		`x = {`: "x.hcl",
 	} {
 		_, err := Parse([]Source{{Name: "x.hcl", Text: text}}, nil)
@@ -96,16 +102,20 @@ func TestParseRefuses(t *testing.T) {
 func TestUserLockout(t *testing.T) {
 	const good = `storage "inmem" {} listener "tcp" { tls_disable = true }` + "\n"
 	c, err := Parse([]Source{{Text: good + `user_lockout "all" { lockout_duration = "10m" lockout_counter_reset = 60 }`},
-		{Text: `user_lockout "UserPass" { lockout_threshold = "25" disable_lockout = false }`}}, func(name string) string { return map[string]string{"VAULT_DISABLE_USER_LOCKOUT": "1"}[name] })
+		{Text: `user_lockout "UserPass" { lockout_threshold = "25" disable_lockout = false }`}}, func(name string) string {
+		return map[string]string{"VAULT_DISABLE_USER_LOCKOUT": "1"}[name]
+	})
 	if err != nil || len(c.Warnings) > 0 {
 		t.Fatal(err, c)
 	}
 	all, own := c.Lockouts["all"], c.Lockouts["userpass"]
-	if len(c.Lockouts) != 2 || !c.NoLockout || all != (Lockout{Duration: 10 * time.Minute, CounterReset: time.Minute}) || own.Threshold != 25 || own.Disable == nil || *own.Disable {
+	if len(c.Lockouts) != 2 || !c.NoLockout || all != (Lockout{Duration: 10 * time.Minute, CounterReset: time.Minute}) ||
+		own.Threshold != 25 || own.Disable == nil || *own.Disable {
 		t.Errorf("%+v", c.Lockouts)
 	}
-	for text, want := range map[string]string{`user_lockout "github" { }`: `the type "github" is unknown`, `user_lockout "all" { lockout_threshold = -1 }`: "user_lockout.all.lockout_threshold: wants",
-		`user_lockout "all" { disable_lockout = "x" }`: "user_lockout.all.disable_lockout: wants"} {
+	for text, want := range map[string]string{`user_lockout "github" { }`: `the type "github" is unknown`,
+		`user_lockout "all" { lockout_threshold = -1 }`: "user_lockout.all.lockout_threshold: wants",
+		`user_lockout "all" { disable_lockout = "x" }`:  "user_lockout.all.disable_lockout: wants"} {
 		if _, err := Parse([]Source{{Text: good + text}}, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
@@ -114,7 +124,8 @@ func TestUserLockout(t *testing.T) {
 
 func TestUsageGaugePeriod(t *testing.T) {
 	for text, want := range map[string]time.Duration{"none": -1, "0": -1, "90": 90 * time.Second, "1h": time.Hour} {
-		c, err := Parse([]Source{{Text: `storage "inmem" {} listener "tcp" { tls_disable = true }` + "\n" + `telemetry { usage_gauge_period = "` + text + `" }`}}, nil)
+		c, err := Parse([]Source{{Text: `storage "inmem" {} listener "tcp" { tls_disable = true }` + "\n" +
+			`telemetry { usage_gauge_period = "` + text + `" }`}}, nil)
 		if err != nil || c.Telemetry.Usage.Every != want {
 			t.Errorf("%s: %v, %v", text, c, err)
 		}
@@ -125,36 +136,45 @@ func TestUsageGaugePeriod(t *testing.T) {
 func TestSources(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"a.hcl":  `storage "postgresql" { connection_url = "postgres://a" } listener "tcp" { tls_disable = 1 } log_level = "warn"`,
-		"b.json": `{"listener": [{"tcp": {"address": "127.0.0.1:9200", "tls_disable": true}}], "log_level": "debug", "api_addr": "http://old"}`, "c.txt": "no",
+		"a.hcl": `storage "postgresql" { connection_url = "postgres://a" } listener "tcp" { tls_disable = 1 } log_level ` +
+			`= "warn"`,
+		"b.json": `{"listener": [{"tcp": {"address": "127.0.0.1:9200", "tls_disable": true}}], "log_level": "debug", ` +
+			`"api_addr": "http://old"}`, "c.txt": "no",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	env := map[string]string{"VAULT_API_ADDR": "http://env", "BAO_PG_CONNECTION_URL": "postgres://b", "VAULT_PG_CONNECTION_URL": "postgres://c"}
+	env := map[string]string{"VAULT_API_ADDR": "http://env", "BAO_PG_CONNECTION_URL": "postgres://b",
+		"VAULT_PG_CONNECTION_URL": "postgres://c"}
 	c, err := Load([]string{dir}, func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Storage.Keys.String("connection_url", ""); got != "postgres://b" || len(c.Listeners) != 2 || c.LogLevel != "debug" || c.APIAddr != "http://env" {
+	if got := c.Storage.Keys.String("connection_url", ""); got != "postgres://b" || len(c.Listeners) != 2 ||
+		c.LogLevel != "debug" || c.APIAddr != "http://env" {
 		t.Errorf("%q, %+v", got, c)
 	}
-	env = map[string]string{"VAULT_LOCAL_CONFIG": `{"storage":{"raft":{"path":"/file","node_id":"file"}},"listener":{"tcp":{"tls_disable":true}},"cluster_addr":"https://file:1"}`,
+	env = map[string]string{"VAULT_LOCAL_CONFIG": `{"storage":{"raft":{"path":"/file","node_id":"file"}},"listener":{` +
+		`"tcp":{"tls_disable":true}},"cluster_addr":"https://file:1"}`,
 		"VAULT_RAFT_NODE_ID": "n7", "VAULT_RAFT_PATH": "/env", "VAULT_CLUSTER_ADDR": "https://env:8201"}
 	c, err = Load(nil, func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k := c.Storage.Keys; k.String("node_id", "") != "n7" || k.String("path", "") != "/env" || c.ClusterAddr != "https://env:8201" || len(c.Listeners) != 1 {
+	if k := c.Storage.Keys; k.String("node_id", "") != "n7" || k.String("path", "") != "/env" ||
+		c.ClusterAddr != "https://env:8201" || len(c.Listeners) != 1 {
 		t.Errorf("by the environment alone: %+v", c)
 	}
-	env = map[string]string{"VAULT_TRANSIT_SEAL_KEY_NAME": "k", "VAULT_TRANSIT_SEAL_DISABLE_RENEWAL": "true", "VAULT_SEAL_TYPE": "transit",
-		"VAULT_LOCAL_CONFIG": `{"storage":{"inmem":{}},"listener":{"tcp":{"tls_disable":true}},"seal":{"transit":{"disabled":true,"key_name":"old"}}}`}
+	env = map[string]string{"VAULT_TRANSIT_SEAL_KEY_NAME": "k", "VAULT_TRANSIT_SEAL_DISABLE_RENEWAL": "true",
+		"VAULT_SEAL_TYPE": "transit",
+		"VAULT_LOCAL_CONFIG": `{"storage":{"inmem":{}},"listener":{"tcp":{"tls_disable":true}},"seal":{"transit":{` +
+			`"disabled":true,"key_name":"old"}}}`}
 	if c, err = Load(nil, func(name string) string { return env[name] }); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Seals) != 2 || c.Seals[0].Keys.String("key_name", "") != "old" || c.Seals[1].Type != "transit" || c.Seals[1].Keys.String("key_name", "") != "k" || !c.Seals[1].Keys.Bool("disable_renewal", false) {
+	if len(c.Seals) != 2 || c.Seals[0].Keys.String("key_name", "") != "old" || c.Seals[1].Type != "transit" ||
+		c.Seals[1].Keys.String("key_name", "") != "k" || !c.Seals[1].Keys.Bool("disable_renewal", false) {
 		t.Errorf("the seal by the environment, beside the one to come from: %+v", c.Seals)
 	}
 	if _, err := Load([]string{filepath.Join(dir, "none")}, nil); err == nil {
@@ -164,7 +184,8 @@ func TestSources(t *testing.T) {
 
 func TestKeys(t *testing.T) {
 	k := NewKeys(map[string]any{"A": "x", "n": "7", "list": "a, b", "bad": "x"})
-	if k.String("a", "") != "x" || k.Int("n", 0) != 7 || !slices.Equal(k.Strings("list"), []string{"a", "b"}) || k.Err() != nil {
+	if k.String("a", "") != "x" || k.Int("n", 0) != 7 || !slices.Equal(k.Strings("list"), []string{"a", "b"}) ||
+		k.Err() != nil {
 		t.Errorf("%+v, %v", k, k.Err())
 	}
 	if k.Int("bad", 0); k.Err() == nil {

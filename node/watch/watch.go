@@ -164,7 +164,8 @@ func parse(m map[string]any) (*Watch, error) {
 	case "agent_service":
 		w.path, w.hashed = "/v1/agent/service/"+need("service_id"), true
 	default:
-		s.wrong = append(s.wrong, fmt.Errorf("type %q is none of key, keyprefix, services, nodes, service, checks, event, connect_roots, connect_leaf, agent_service", kind))
+		s.wrong = append(s.wrong, fmt.Errorf("type %q is none of key, keyprefix, services, nodes, service, checks, event, "+
+			"connect_roots, connect_leaf, agent_service", kind))
 	}
 	if filter := s.text("filter"); filter != "" {
 		query.Set("filter", filter)
@@ -206,8 +207,10 @@ func (w *Watch) handler(s *stanza) {
 			w.header[http.CanonicalHeaderKey(name)] = values.texts(name)
 		}
 		insecure := h.text("tls_skip_verify") == "true"
-		w.client = &http.Client{Timeout: w.timeout, Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment,
-			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: insecure}}} // what the watch's owner asked for
+		w.client = &http.Client{Timeout: w.timeout, Transport: &http.Transport{DisableKeepAlives: true,
+			Proxy: http.ProxyFromEnvironment,
+			// what the watch's owner asked for
+			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: insecure}}}
 		s.wrong = append(s.wrong, h.wrong...)
 		for _, key := range slices.Sorted(maps.Keys(h.m)) {
 			s.wrong = append(s.wrong, fmt.Errorf("invalid config key http_handler_config.%s", key))

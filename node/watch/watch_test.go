@@ -71,13 +71,16 @@ func TestWatchesTellEachChangeOnce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "told")
 	list, err := Parse([]map[string]any{
 		{"type": "key", "key": "a/b", "handler_type": "http", "token": "secret",
-			"http_handler_config": map[string]any{"path": hook.URL, "method": "PUT", "timeout": "30s", "header": map[string]any{"x-of": []any{"me"}}}},
-		{"type": "key", "key": "a/b", "args": []any{"/bin/sh", "-c", `printf '%s ' "$CONSUL_INDEX" >>"$0"; cat >>"$0"`, file}},
+			"http_handler_config": map[string]any{"path": hook.URL, "method": "PUT", "timeout": "30s",
+				"header": map[string]any{"x-of": []any{"me"}}}},
+		{"type": "key", "key": "a/b", "args": []any{"/bin/sh", "-c", `printf '%s ' "$CONSUL_INDEX" >>"$0"; cat >>"$0"`,
+			file}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := New(Config{API: api, Clock: clock.Real{}, Log: slog.New(slog.DiscardHandler), Token: func() string { return "agents" }})
+	s := New(Config{API: api, Clock: clock.Real{}, Log: slog.New(slog.DiscardHandler),
+		Token: func() string { return "agents" }})
 	s.Set(list)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -78,7 +78,8 @@ func Record(ctx context.Context, devices []*Device, e *Entry) error {
 func (d *Device) Try(ctx context.Context, id string, now time.Time) error {
 	q := &secrets.Request{ID: id, Op: secrets.Update, Path: "sys/audit/test"}
 	if err := Record(ctx, []*Device{d}, &Entry{Time: now, Request: q}); err != nil {
-		return errkind.Errorf(errkind.Invalid, "the audit device %s cannot be opened or written to: the server's log says why", d.Config.Path)
+		return errkind.Errorf(errkind.Invalid,
+			"the audit device %s cannot be opened or written to: the server's log says why", d.Config.Path)
 	}
 	return nil
 }

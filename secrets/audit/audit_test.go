@@ -53,11 +53,14 @@ func open(t testing.TB, rules Rules, kind string, options ...string) (*Device, e
 }
 
 func entry() *Entry {
-	q := &secrets.Request{ID: "id-1", Op: secrets.Update, Path: "secret/data/app", Token: "hvs.mine", Remote: netip.MustParseAddr("10.0.0.7"), RemotePort: 4711, Wrap: time.Minute,
+	q := &secrets.Request{ID: "id-1", Op: secrets.Update, Path: "secret/data/app", Token: "hvs.mine",
+		Remote: netip.MustParseAddr("10.0.0.7"), RemotePort: 4711, Wrap: time.Minute,
 		Body: []byte(`{"data":{"pass\"word":"s3cr\u0065t","n":[1,true,null,"x"]},"clear":{"a":"shown"},"k":"v"}`)}
 	return &Entry{Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Request: q,
-		Mount: &mount.Entry{Path: "secret/", Type: "kv", Accessor: "kv_1", Config: mount.Config{AuditRequestClear: []string{"clear"}}},
-		Auth: Auth{ID: "hvs.mine", Accessor: "acc", DisplayName: "token", Policies: []string{"app"}, Decided: true, Allowed: true, Granting: []string{"app"},
+		Mount: &mount.Entry{Path: "secret/", Type: "kv", Accessor: "kv_1",
+			Config: mount.Config{AuditRequestClear: []string{"clear"}}},
+		Auth: Auth{ID: "hvs.mine", Accessor: "acc", DisplayName: "token", Policies: []string{"app"}, Decided: true,
+			Allowed: true, Granting: []string{"app"},
 			Metadata: map[string]string{"user": "ann"}, Type: "service", TTL: time.Hour}}
 }
 
@@ -98,8 +101,10 @@ func TestForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Answer, e.Error = true, "permission denied"
-	e.Response = &Response{Data: []byte(`{"keys":["a","b"],"key_info":{"a":{}}}`), Warnings: []string{"w"}, LeaseID: "secret/1",
-		Auth: &Auth{ID: "hvs.new", Accessor: "acc2", NumUses: 3, NoDefault: true}, Wrap: &Wrap{Token: "hvs.wrap", Accessor: "acc3", TTL: time.Minute, Path: "p"}}
+	e.Response = &Response{Data: []byte(`{"keys":["a","b"],"key_info":{"a":{}}}`), Warnings: []string{"w"},
+		LeaseID: "secret/1",
+		Auth:    &Auth{ID: "hvs.new", Accessor: "acc2", NumUses: 3, NoDefault: true},
+		Wrap:    &Wrap{Token: "hvs.wrap", Accessor: "acc3", TTL: time.Minute, Path: "p"}}
 	if err := Record(t.Context(), []*Device{d}, e); err != nil {
 		t.Fatal(err)
 	}
@@ -113,19 +118,30 @@ func TestForm(t *testing.T) {
 		value any
 		path  string
 	}{
-		{0, "request", "type"}, {0, "2026-01-02T03:04:05.000000006Z", "time"}, {0, hash("hvs.mine"), "auth client_token"}, {0, hash("acc"), "auth accessor"},
-		{0, "token", "auth display_name"}, {0, "[app]", "auth policies"}, {0, true, "auth policy_results allowed"}, {0, "map[user:ann]", "auth metadata"}, {0, 3600.0, "auth token_ttl"},
+		{0, "request", "type"}, {0, "2026-01-02T03:04:05.000000006Z", "time"}, {0, hash("hvs.mine"), "auth client_token"},
+		{0, hash("acc"), "auth accessor"},
+		{0, "token", "auth display_name"}, {0, "[app]", "auth policies"}, {0, true, "auth policy_results allowed"},
+		{0, "map[user:ann]", "auth metadata"}, {0, 3600.0, "auth token_ttl"},
 		{0, "[map[name:app namespace_id:root type:acl]]", "auth policy_results granting_policies"},
-		{0, "id-1", "request id"}, {0, "update", "request operation"}, {0, "secret/", "request mount_point"}, {0, "kv", "request mount_type"}, {0, "kv_1", "request mount_accessor"},
-		{0, "secret", "request mount_class"}, {0, hash("hvs.mine"), "request client_token"}, {0, hash("acc"), "request client_token_accessor"}, {0, "root", "request namespace id"},
-		{0, "secret/data/app", "request path"}, {0, "10.0.0.7", "request remote_address"}, {0, 4711.0, "request remote_port"}, {0, 60.0, "request wrap_ttl"},
-		{0, hash("s3cret"), `request data data pass"word`}, {0, fmt.Sprint([]any{1, true, nil, hash("x")}), "request data data n"}, {0, "shown", "request data clear a"}, {0, hash("v"), "request data k"},
-		{0, "v1+builtin", "request mount_running_version"}, {0, "[shown twice]", "request headers x-a"}, {0, fmt.Sprint([]any{hash("s3cret")}), "request headers x-b"},
-		{0, nil, "request headers x-c"}, {0, "4711", "request client_certificate_serial_number"}, {0, "s2", "forwarded_from"}, {0, 4.0, "auth remaining_uses"},
-		{0, nil, "auth no_default_policy"}, {1, true, "response auth no_default_policy"}, {1, nil, "response auth remaining_uses"}, {1, "v1+builtin", "response mount_running_version"},
+		{0, "id-1", "request id"}, {0, "update", "request operation"}, {0, "secret/", "request mount_point"},
+		{0, "kv", "request mount_type"}, {0, "kv_1", "request mount_accessor"},
+		{0, "secret", "request mount_class"}, {0, hash("hvs.mine"), "request client_token"},
+		{0, hash("acc"), "request client_token_accessor"}, {0, "root", "request namespace id"},
+		{0, "secret/data/app", "request path"}, {0, "10.0.0.7", "request remote_address"}, {0, 4711.0, "request remote_port"},
+		{0, 60.0, "request wrap_ttl"},
+		{0, hash("s3cret"), `request data data pass"word`}, {0, fmt.Sprint([]any{1, true, nil, hash("x")}),
+			"request data data n"}, {0, "shown", "request data clear a"}, {0, hash("v"), "request data k"},
+		{0, "v1+builtin", "request mount_running_version"}, {0, "[shown twice]", "request headers x-a"},
+		{0, fmt.Sprint([]any{hash("s3cret")}), "request headers x-b"},
+		{0, nil, "request headers x-c"}, {0, "4711", "request client_certificate_serial_number"}, {0, "s2", "forwarded_from"},
+		{0, 4.0, "auth remaining_uses"},
+		{0, nil, "auth no_default_policy"}, {1, true, "response auth no_default_policy"},
+		{1, nil, "response auth remaining_uses"}, {1, "v1+builtin", "response mount_running_version"},
 		{0, nil, "response"}, {0, nil, "error"},
-		{1, "response", "type"}, {1, "permission denied", "error"}, {1, fmt.Sprint([]any{hash("a"), hash("b")}), "response data keys"}, {1, "[w]", "response warnings"},
-		{1, "secret/1", "response secret lease_id"}, {1, hash("hvs.new"), "response auth client_token"}, {1, 3.0, "response auth num_uses"}, {1, hash("hvs.wrap"), "response wrap_info token"},
+		{1, "response", "type"}, {1, "permission denied", "error"}, {1, fmt.Sprint([]any{hash("a"), hash("b")}),
+			"response data keys"}, {1, "[w]", "response warnings"},
+		{1, "secret/1", "response secret lease_id"}, {1, hash("hvs.new"), "response auth client_token"},
+		{1, 3.0, "response auth num_uses"}, {1, hash("hvs.wrap"), "response wrap_info token"},
 	} {
 		v := at(got[want.line], strings.Split(want.path, " ")...)
 		if _, plain := v.([]any); plain || fmt.Sprintf("%T", v) == "map[string]interface {}" {
@@ -174,7 +190,8 @@ func TestJSONx(t *testing.T) {
 	}
 	text := string(raw)
 	for _, want := range []string{`@cee: <json:object xmlns:json="http://www.ibm.com/xmlns/prod/2009/jsonx"><json:string name="time">`, `<json:object name="request">`,
-		`<json:string name="a&lt;b">` + d.Hash("s3cret") + `</json:string>`, `<json:array name="n"><json:number>1</json:number><json:boolean>true</json:boolean><json:null /></json:array>`,
+		`<json:string name="a&lt;b">` + d.Hash("s3cret") + `</json:string>`,
+		`<json:array name="n"><json:number>1</json:number><json:boolean>true</json:boolean><json:null /></json:array>`,
 		`<json:object name="empty"></json:object>`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("lacks %s:\n%s", want, text)
@@ -219,7 +236,8 @@ func TestOptions(t *testing.T) {
 		t.Errorf("with closed devices: %v", err)
 	}
 	raw := lines(t, path("raw"))[0]
-	if at(raw, "auth", "client_token") != "hvs.mine" || at(raw, "response", "data", "n") != "z" || at(raw, "request", "data", "data", `pass"word`) != "s3cret" {
+	if at(raw, "auth", "client_token") != "hvs.mine" || at(raw, "response", "data", "n") != "z" ||
+		at(raw, "request", "data", "data", `pass"word`) != "s3cret" {
 		t.Errorf("raw: %v", raw)
 	}
 	acc := lines(t, path("acc"))[0]
@@ -227,7 +245,8 @@ func TestOptions(t *testing.T) {
 		t.Errorf("accessor: %v", acc)
 	}
 	elided := lines(t, path("elide"))[0]
-	if at(elided, "response", "data", "keys") != 2.0 || at(elided, "response", "data", "key_info") != 1.0 || at(elided, "response", "data", "n") != devices[2].Hash("z") {
+	if at(elided, "response", "data", "keys") != 2.0 || at(elided, "response", "data", "key_info") != 1.0 ||
+		at(elided, "response", "data", "n") != devices[2].Hash("z") {
 		t.Errorf("elided: %v", elided)
 	}
 	if text, err := os.ReadFile(path("prefix")); err != nil || !bytes.HasPrefix(text, []byte(`@cee: {"time":`)) {
@@ -250,18 +269,30 @@ func TestRefusedDevices(t *testing.T) {
 		rules   Rules
 		ok      bool
 	}{
-		{"file", []string{"file_path", folder + "/a"}, rules, true}, {"file", []string{"file_path", folder + "/a", "mode", "0000"}, rules, true},
-		{"file", []string{"file_path", "stdout"}, rules, true}, {"file", []string{"path", "discard"}, Rules{}, true}, {"syslog", nil, rules, true},
-		{"file", nil, rules, false}, {"file", []string{"file_path", "/etc/passwd"}, rules, false}, {"file", []string{"file_path", folder}, rules, false},
-		{"file", []string{"file_path", folder + "/../b"}, rules, false}, {"file", []string{"file_path", folder + "x"}, rules, false}, {"file", []string{"file_path", "a"}, rules, false},
-		{"file", []string{"file_path", "/tmp/a"}, Rules{}, false}, {"file", []string{"file_path", "/tmp/a"}, Rules{Unsafe: true}, true},
-		{"file", []string{"file_path", folder + "/a", "mode", "0700"}, rules, false}, {"file", []string{"file_path", folder + "/a", "mode", "0611"}, Rules{Unsafe: true}, false},
-		{"file", []string{"file_path", folder + "/a", "mode", "x"}, rules, false}, {"file", []string{"file_path", folder + "/a", "mode", "04600"}, rules, false},
-		{"file", []string{"file_path", folder + "/a", "prefix", "#!/bin/sh\n"}, rules, false}, {"file", []string{"file_path", folder + "/a", "format", "jsonx"}, rules, true},
-		{"file", []string{"file_path", folder + "/a", "format", "xml"}, rules, false}, {"file", []string{"file_path", folder + "/a", "log_raw", "perhaps"}, rules, false},
-		{"file", []string{"file_path", folder + "/a", "filepath", "b"}, rules, false}, {"syslog", []string{"facility", "NONE"}, rules, false}, {"syslog", []string{"tag", "a b"}, rules, false},
-		{"socket", []string{"address", "127.0.0.1:1"}, rules, false}, {"socket", nil, Rules{Unsafe: true}, false}, {"socket", []string{"address", "x", "socket_type", "icmp"}, Rules{Unsafe: true}, false},
-		{"socket", []string{"address", "x", "write_timeout", "0"}, Rules{Unsafe: true}, false}, {"pigeon", nil, Rules{Unsafe: true}, false},
+		{"file", []string{"file_path", folder + "/a"}, rules, true},
+		{"file", []string{"file_path", folder + "/a", "mode", "0000"}, rules, true},
+		{"file", []string{"file_path", "stdout"}, rules, true}, {"file", []string{"path", "discard"}, Rules{}, true},
+		{"syslog", nil, rules, true},
+		{"file", nil, rules, false}, {"file", []string{"file_path", "/etc/passwd"}, rules, false},
+		{"file", []string{"file_path", folder}, rules, false},
+		{"file", []string{"file_path", folder + "/../b"}, rules, false}, {"file", []string{"file_path", folder + "x"}, rules,
+			false}, {"file", []string{"file_path", "a"}, rules, false},
+		{"file", []string{"file_path", "/tmp/a"}, Rules{}, false},
+		{"file", []string{"file_path", "/tmp/a"}, Rules{Unsafe: true}, true},
+		{"file", []string{"file_path", folder + "/a", "mode", "0700"}, rules, false},
+		{"file", []string{"file_path", folder + "/a", "mode", "0611"}, Rules{Unsafe: true}, false},
+		{"file", []string{"file_path", folder + "/a", "mode", "x"}, rules, false},
+		{"file", []string{"file_path", folder + "/a", "mode", "04600"}, rules, false},
+		{"file", []string{"file_path", folder + "/a", "prefix", "#!/bin/sh\n"}, rules, false},
+		{"file", []string{"file_path", folder + "/a", "format", "jsonx"}, rules, true},
+		{"file", []string{"file_path", folder + "/a", "format", "xml"}, rules, false},
+		{"file", []string{"file_path", folder + "/a", "log_raw", "perhaps"}, rules, false},
+		{"file", []string{"file_path", folder + "/a", "filepath", "b"}, rules, false},
+		{"syslog", []string{"facility", "NONE"}, rules, false}, {"syslog", []string{"tag", "a b"}, rules, false},
+		{"socket", []string{"address", "127.0.0.1:1"}, rules, false}, {"socket", nil, Rules{Unsafe: true}, false},
+		{"socket", []string{"address", "x", "socket_type", "icmp"}, Rules{Unsafe: true}, false},
+		{"socket", []string{"address", "x", "write_timeout", "0"}, Rules{Unsafe: true}, false},
+		{"pigeon", nil, Rules{Unsafe: true}, false},
 	} {
 		_, err := open(t, test.rules, test.kind, test.options...)
 		if (err == nil) != test.ok || (err != nil && !errkind.Is(err, errkind.Invalid)) {
@@ -356,8 +387,10 @@ func TestAllBlocked(t *testing.T) {
 func TestFailures(t *testing.T) {
 	well := device(t, "file", "file_path", filepath.Join(t.TempDir(), "log"))
 	for name, bad := range map[string]*Device{
-		"full disk": device(t, "file", "file_path", "/dev/full"), "no folder": device(t, "file", "file_path", "/none/such/log"),
-		"no reader": device(t, "socket", "address", filepath.Join(t.TempDir(), "s"), "socket_type", "unix"), "nobody listens": device(t, "socket", "address", "127.0.0.1:1"),
+		"full disk":      device(t, "file", "file_path", "/dev/full"),
+		"no folder":      device(t, "file", "file_path", "/none/such/log"),
+		"no reader":      device(t, "socket", "address", filepath.Join(t.TempDir(), "s"), "socket_type", "unix"),
+		"nobody listens": device(t, "socket", "address", "127.0.0.1:1"),
 	} {
 		if err := Record(t.Context(), []*Device{bad}, entry()); !errkind.Is(err, errkind.Internal) {
 			t.Errorf("%s: %v", name, err)
@@ -377,7 +410,8 @@ func TestFailures(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	polltest.NoError(t, polltest.Deadline, func() error { return Record(t.Context(), []*Device{late}, entry()) }, "the device to come back")
+	polltest.NoError(t, polltest.Deadline, func() error { return Record(t.Context(), []*Device{late}, entry()) },
+		"the device to come back")
 }
 
 // A line that was cut by a failure is ended before the next.
@@ -460,7 +494,8 @@ func TestSocketAndSyslog(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, _, err := log.ReadFrom(buf)
-		if err != nil || !strings.HasPrefix(string(buf[:n]), "<158>") || !strings.Contains(string(buf[:n]), fmt.Sprintf(" corbel[%d]: {\"time\"", os.Getpid())) {
+		if err != nil || !strings.HasPrefix(string(buf[:n]), "<158>") ||
+			!strings.Contains(string(buf[:n]), fmt.Sprintf(" corbel[%d]: {\"time\"", os.Getpid())) {
 			t.Errorf("syslog: %q, %v", buf[:n], err)
 		}
 	}

@@ -73,7 +73,8 @@ func read(c *Config, rules Rules) (*settings, error) {
 	}
 	s := &settings{prefix: c.Options["prefix"]}
 	var err error
-	for name, at := range map[string]*bool{"log_raw": &s.raw, "hmac_accessor": &s.hashAccessor, "elide_list_responses": &s.elideLists, "fsync": &s.sync} {
+	for name, at := range map[string]*bool{"log_raw": &s.raw, "hmac_accessor": &s.hashAccessor,
+		"elide_list_responses": &s.elideLists, "fsync": &s.sync} {
 		if *at, err = truth(c.Options, name, name == "hmac_accessor"); err != nil {
 			return nil, err
 		}
@@ -147,14 +148,16 @@ func (s *settings) file(options map[string]string, rules Rules) error {
 	}
 	inside, err := filepath.Rel(rules.Folder, path)
 	if rules.Folder == "" || err != nil || !filepath.IsLocal(inside) || inside == "." {
-		return wrong("file_path", "must be stdout, discard or below the server's audit_dir; the server's configuration allows other places with unsafe_allow_api_audit_creation")
+		return wrong("file_path", "must be stdout, discard or below the server's audit_dir; the server's configuration "+
+			"allows other places with unsafe_allow_api_audit_creation")
 	}
 	f.folder, f.path = rules.Folder, inside
 	return nil
 }
 
 // facilities of syslog by name, with their numbers.
-var facilities = []string{"KERN", "USER", "MAIL", "DAEMON", "AUTH", "SYSLOG", "LPR", "NEWS", "UUCP", "CRON", "AUTHPRIV", "FTP",
+var facilities = []string{"KERN", "USER", "MAIL", "DAEMON", "AUTH", "SYSLOG", "LPR", "NEWS", "UUCP", "CRON",
+	"AUTHPRIV", "FTP",
 	"", "", "", "", "LOCAL0", "LOCAL1", "LOCAL2", "LOCAL3", "LOCAL4", "LOCAL5", "LOCAL6", "LOCAL7"}
 
 func (s *settings) syslog(options map[string]string, rules Rules) error {
@@ -184,7 +187,8 @@ func (s *settings) syslog(options map[string]string, rules Rules) error {
 
 func (s *settings) socket(options map[string]string, rules Rules) error {
 	if !rules.Unsafe {
-		return wrong("address", "sockets are allowed only where unsafe_allow_api_audit_creation is set in the server's configuration")
+		return wrong("address", "sockets are allowed only where unsafe_allow_api_audit_creation is set in the server's "+
+			"configuration")
 	}
 	n := &socketSink{network: options["socket_type"], address: options["address"], timeout: 2 * time.Second}
 	if n.network == "" {

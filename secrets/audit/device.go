@@ -94,8 +94,10 @@ func Open(c *Config, rules Rules, log *slog.Logger, metrics *telemetry.Registry)
 		return nil, err
 	}
 	name := "audit." + c.Path + "."
-	d := &Device{Config: c, cfg: s, hash: newHasher(c.Salt), log: log, wake: make(chan struct{}, 1), ended: make(chan struct{}),
-		wrote: metrics.Timing(name + "log_request"), told: metrics.Timing(name + "log_response"), failed: metrics.Counter(name + "log_request_failure")}
+	d := &Device{Config: c, cfg: s, hash: newHasher(c.Salt), log: log, wake: make(chan struct{}, 1),
+		ended: make(chan struct{}),
+		wrote: metrics.Timing(name + "log_request"), told: metrics.Timing(name + "log_response"),
+		failed: metrics.Counter(name + "log_request_failure")}
 	d.watchdog = time.AfterFunc(time.Hour, d.stuck)
 	d.watchdog.Stop()
 	go d.run()
@@ -118,7 +120,8 @@ func (d *Device) Reopen() error {
 	d.mu.Unlock()
 	d.nudge()
 	if !<-t.done {
-		return errkind.Errorf(errkind.Invalid, "the audit device %s cannot be opened: the server's log says why", d.Config.Path)
+		return errkind.Errorf(errkind.Invalid, "the audit device %s cannot be opened: the server's log says why",
+			d.Config.Path)
 	}
 	return nil
 }
@@ -276,7 +279,8 @@ func (d *Device) finish(b *batch, took int, err error) {
 	d.fail(&lost, 0)
 	switch {
 	case err != nil && !wasDown:
-		d.log.Error("secrets: an audit device failed; skipping it and trying again every second", "device", d.Config.Path, "error", err)
+		d.log.Error("secrets: an audit device failed; skipping it and trying again every second", "device", d.Config.Path,
+			"error", err)
 	case err == nil && wasDown:
 		d.log.Warn("secrets: an audit device works again; it lacks the entries since it failed", "device", d.Config.Path)
 	}

@@ -141,7 +141,8 @@ func (s *socketSink) close() {
 }
 
 // datagrams writes each line as a message of its own, made by form.
-func datagrams(conn net.Conn, within time.Duration, batch []byte, ends []int, form func(line []byte) []byte) (took int, err error) {
+func datagrams(conn net.Conn, within time.Duration, batch []byte, ends []int, form func(line []byte) []byte) (took int,
+	err error) {
 	from := 0
 	for _, end := range ends {
 		line := batch[from:end]

@@ -64,7 +64,8 @@ func (b *Broker) Rows() []system.Row {
 		{Path: "audit/", Write: b.enableAudit, Del: b.disableAudit},
 		{Path: "audit-hash/", Write: b.auditHash},
 		{Path: "config/auditing/request-headers", Read: b.auditHeaderList},
-		{Path: "config/auditing/request-headers/", Read: b.readAuditHeader, Write: b.writeAuditHeader, Del: b.deleteAuditHeader},
+		{Path: "config/auditing/request-headers/", Read: b.readAuditHeader, Write: b.writeAuditHeader,
+			Del: b.deleteAuditHeader},
 	}
 }
 
@@ -130,7 +131,8 @@ func (b *Broker) Record(ctx context.Context, e *audit.Entry) error {
 
 // Entry is a request as devices record it.
 func (b *Broker) Entry(t *task.Task, err error) *audit.Entry {
-	e := &audit.Entry{Time: t.Now, Request: t.Request, Mount: t.Entry, Version: b.Config.Version, HashHeaders: t.Tables.Headers}
+	e := &audit.Entry{Time: t.Now, Request: t.Request, Mount: t.Entry, Version: b.Config.Version,
+		HashHeaders: t.Tables.Headers}
 	if err != nil {
 		e.Error = errkind.Text(err)
 	}

@@ -124,5 +124,6 @@ func goOn(old, fresh []*audit.Device) (next, gone []*audit.Device) {
 
 // sameDevice is whether two configurations mean one device.
 func sameDevice(a, b *audit.Config) bool {
-	return a.Declared == b.Declared && a.Path == b.Path && a.Type == b.Type && a.Description == b.Description && a.Local == b.Local && maps.Equal(a.Options, b.Options)
+	return a.Declared == b.Declared && a.Path == b.Path && a.Type == b.Type && a.Description == b.Description &&
+		a.Local == b.Local && maps.Equal(a.Options, b.Options)
 }

@@ -23,12 +23,18 @@ func TestLockoutRules(t *testing.T) {
 		asked    time.Duration
 		locked   bool
 	}{
-		{"the last failure locks", LockoutRules{After: 3, For: time.Minute, Reset: time.Hour}, []time.Duration{0, 1, 2}, time.Second, true},
-		{"one too few", LockoutRules{After: 3, For: time.Minute, Reset: time.Hour}, []time.Duration{0, 1}, time.Second, false},
-		{"its time is over", LockoutRules{After: 3, For: time.Minute, Reset: time.Hour}, []time.Duration{0, 1, 2}, time.Minute + 2, false},
-		{"and the count begins anew", LockoutRules{After: 3, For: time.Minute, Reset: time.Hour}, []time.Duration{0, 1, 2, 2 * time.Minute}, 2 * time.Minute, false},
-		{"failures far apart", LockoutRules{After: 2, For: time.Hour, Reset: time.Minute}, []time.Duration{0, time.Minute}, time.Minute, false},
-		{"failures not so far apart", LockoutRules{After: 2, For: time.Hour, Reset: time.Minute}, []time.Duration{0, time.Minute - 1}, 59 * time.Minute, true},
+		{"the last failure locks", LockoutRules{After: 3, For: time.Minute, Reset: time.Hour}, []time.Duration{0, 1, 2},
+			time.Second, true},
+		{"one too few", LockoutRules{After: 3, For: time.Minute, Reset: time.Hour}, []time.Duration{0, 1},
+			time.Second, false},
+		{"its time is over", LockoutRules{After: 3, For: time.Minute, Reset: time.Hour}, []time.Duration{0, 1, 2},
+			time.Minute + 2, false},
+		{"and the count begins anew", LockoutRules{After: 3, For: time.Minute, Reset: time.Hour},
+			[]time.Duration{0, 1, 2, 2 * time.Minute}, 2 * time.Minute, false},
+		{"failures far apart", LockoutRules{After: 2, For: time.Hour, Reset: time.Minute}, []time.Duration{0, time.Minute},
+			time.Minute, false},
+		{"failures not so far apart", LockoutRules{After: 2, For: time.Hour, Reset: time.Minute},
+			[]time.Duration{0, time.Minute - 1}, 59 * time.Minute, true},
 		{"never", LockoutRules{After: 1, For: time.Hour, Reset: time.Hour, Off: &off}, []time.Duration{0, 1, 2, 3}, 4, false},
 	} {
 		var l Lockout
@@ -37,7 +43,8 @@ func TestLockoutRules(t *testing.T) {
 				t.Errorf("%s: locked before the failure at %v", c.what, at)
 			}
 		}
-		if got := l.Locked(&c.rules, "m\x00ann", begin.Add(c.asked)); got != c.locked || (len(l.Names(&c.rules, "m", begin.Add(c.asked))) == 1) != c.locked {
+		if got := l.Locked(&c.rules, "m\x00ann", begin.Add(c.asked)); got != c.locked ||
+			(len(l.Names(&c.rules, "m", begin.Add(c.asked))) == 1) != c.locked {
 			t.Errorf("%s: locked is %t", c.what, got)
 		}
 	}

@@ -35,7 +35,8 @@ func given(f *secrets.Fields, name string) (string, bool) {
 
 // Read takes the parameters that were given; the others stay as they are.
 func (p *Params) Read(f *secrets.Fields) error {
-	for name, into := range map[string]*time.Duration{"token_ttl": &p.TTL, "token_max_ttl": &p.MaxTTL, "token_explicit_max_ttl": &p.ExplicitMax, "token_period": &p.Period} {
+	for name, into := range map[string]*time.Duration{"token_ttl": &p.TTL, "token_max_ttl": &p.MaxTTL,
+		"token_explicit_max_ttl": &p.ExplicitMax, "token_period": &p.Period} {
 		if as, ok := given(f, name); ok {
 			if *into = f.Duration(as, 0); *into < 0 {
 				return errkind.Errorf(errkind.Invalid, "field %q: must not be negative", as)
@@ -65,13 +66,17 @@ func (p *Params) Read(f *secrets.Fields) error {
 	}
 	switch {
 	case !slices.Contains([]string{"", "default", "service", "batch", "default-service", "default-batch"}, p.Type):
-		return errkind.Errorf(errkind.Invalid, "field \"token_type\": %q is none of default, service, batch, default-service, default-batch", p.Type)
+		return errkind.Errorf(errkind.Invalid,
+			"field \"token_type\": %q is none of default, service, batch, default-service, default-batch", p.Type)
 	case (p.Type == "batch" || p.Type == "default-batch") && p.NumUses > 0:
-		return errkind.New(errkind.Invalid, "field \"token_type\": cannot be batch or default-batch with token_num_uses: batch tokens are not counted")
+		return errkind.New(errkind.Invalid, "field \"token_type\": cannot be batch or default-batch with token_num_uses: "+
+			"batch tokens are not counted")
 	case (p.Type == "batch" || p.Type == "default-batch") && p.Period > 0:
-		return errkind.New(errkind.Invalid, "field \"token_type\": cannot be batch or default-batch with token_period: batch tokens cannot be renewed")
+		return errkind.New(errkind.Invalid, "field \"token_type\": cannot be batch or default-batch with token_period: "+
+			"batch tokens cannot be renewed")
 	case (p.Type == "batch" || p.Type == "default-batch") && p.ExplicitMax > 0:
-		return errkind.New(errkind.Invalid, "field \"token_type\": cannot be batch or default-batch with token_explicit_max_ttl: batch tokens cannot be renewed")
+		return errkind.New(errkind.Invalid, "field \"token_type\": cannot be batch or default-batch with "+
+			"token_explicit_max_ttl: batch tokens cannot be renewed")
 	case p.MaxTTL > 0 && p.TTL > p.MaxTTL:
 		return errkind.New(errkind.Invalid, "field \"token_ttl\": is greater than token_max_ttl")
 	}
@@ -92,8 +97,9 @@ func (p *Params) Show(into map[string]any) {
 
 // Auth is a login by these parameters: an orphan that can be renewed.
 func (p *Params) Auth() *secrets.Auth {
-	return &secrets.Auth{Policies: p.Policies, TTL: p.TTL, MaxTTL: p.MaxTTL, ExplicitMax: p.ExplicitMax, Period: p.Period, Renewable: true,
-		NumUses: p.NumUses, Type: p.Type, Orphan: true, NoDefault: p.NoDefault, BoundCIDRs: p.CIDRs}
+	return &secrets.Auth{Policies: p.Policies, TTL: p.TTL, MaxTTL: p.MaxTTL, ExplicitMax: p.ExplicitMax, Period: p.Period,
+		Renewable: true,
+		NumUses:   p.NumUses, Type: p.Type, Orphan: true, NoDefault: p.NoDefault, BoundCIDRs: p.CIDRs}
 }
 
 // Terms are what a renewal goes by.
@@ -144,7 +150,8 @@ func Blocks(f *secrets.Fields, name string) ([]string, error) {
 	list := f.Strings(name)
 	for _, text := range list {
 		if _, ok := block(text); !ok {
-			return nil, errkind.Errorf(errkind.Invalid, "field %q: %q is neither an address nor a block of addresses like 10.0.0.0/8", name, text)
+			return nil, errkind.Errorf(errkind.Invalid,
+				"field %q: %q is neither an address nor a block of addresses like 10.0.0.0/8", name, text)
 		}
 	}
 	return list, nil

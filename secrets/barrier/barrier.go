@@ -50,7 +50,8 @@ func (b *Barrier) Initialized(ctx context.Context) (bool, error) {
 // Initialize makes the first keyring under a root key, and commits it together
 // with the given operations, which are encrypted like any other, and with plain ones,
 // which are stored as they are. The barrier is unsealed afterwards.
-func (b *Barrier) Initialize(ctx context.Context, epoch storage.Epoch, root []byte, plain []storage.Op, ops ...storage.Op) error {
+func (b *Barrier) Initialize(ctx context.Context, epoch storage.Epoch, root []byte, plain []storage.Op,
+	ops ...storage.Op) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ok, err := b.Initialized(ctx); err != nil || ok {
@@ -132,8 +133,10 @@ func (b *Barrier) Rotate(ctx context.Context, epoch storage.Epoch) error {
 }
 
 // Rekey puts the keyring under another root key, in one commit with the operations, as Initialize.
-func (b *Barrier) Rekey(ctx context.Context, epoch storage.Epoch, root []byte, plain []storage.Op, ops ...storage.Op) error {
-	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r.under(append([]byte(nil), root...), b.now()) }, plain, ops...)
+func (b *Barrier) Rekey(ctx context.Context, epoch storage.Epoch, root []byte, plain []storage.Op,
+	ops ...storage.Op) error {
+	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r.under(append([]byte(nil), root...), b.now()) },
+		plain, ops...)
 }
 
 // SaveCounts stores how often each key was used.
@@ -141,7 +144,8 @@ func (b *Barrier) SaveCounts(ctx context.Context, epoch storage.Epoch) error {
 	return b.change(ctx, epoch, func(r *ring) (*ring, error) { return r, nil }, nil)
 }
 
-func (b *Barrier) change(ctx context.Context, epoch storage.Epoch, next func(*ring) (*ring, error), plain []storage.Op, ops ...storage.Op) error {
+func (b *Barrier) change(ctx context.Context, epoch storage.Epoch, next func(*ring) (*ring, error), plain []storage.Op,
+	ops ...storage.Op) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r := b.ring.Load()

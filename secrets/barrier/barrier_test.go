@@ -56,7 +56,8 @@ func TestLife(t *testing.T) {
 	must(t, b.Commit(ctx, 0, []storage.Op{storage.Put("a/b", []byte("plain")), storage.Put("empty", []byte{})}))
 	b.Seal()
 	_, _, err := b.Get(ctx, "a/b")
-	for call, err := range map[string]error{"Get": err, "Commit": b.Commit(ctx, 0, nil), "Rotate": b.Rotate(ctx, 0), "Reload": b.Reload(ctx)} {
+	for call, err := range map[string]error{"Get": err, "Commit": b.Commit(ctx, 0, nil), "Rotate": b.Rotate(ctx, 0),
+		"Reload": b.Reload(ctx)} {
 		if !errors.Is(err, ErrSealed) {
 			t.Errorf("%s while sealed: %v", call, err)
 		}
@@ -125,7 +126,8 @@ func TestNothingInPlainAndNoChangeUnnoticed(t *testing.T) {
 		changed := bytes.Clone(x)
 		changed[at] ^= 1 << (at % 8)
 		must(t, under.Commit(ctx, 0, []storage.Op{storage.Put("x", changed)}))
-		if got, _, err := b.Get(ctx, "x"); !errkind.Is(err, errkind.Corrupt) || !strings.Contains(err.Error(), "x: ") || got != nil {
+		if got, _, err := b.Get(ctx, "x"); !errkind.Is(err, errkind.Corrupt) || !strings.Contains(err.Error(), "x: ") ||
+			got != nil {
 			t.Fatalf("with bit %d of byte %d changed: %q, %v", at%8, at, got, err)
 		}
 	}
@@ -147,20 +149,24 @@ func TestFormOfTheContract(t *testing.T) {
 	must(t, err)
 	data := bytes.Repeat([]byte("d"), KeyBytes)
 	text, err := json.Marshal(map[string]any{"MasterKey": root, "Keys": []map[string]any{
-		{"Term": 3, "Version": 1, "Value": data, "InstallTime": "2024-01-02T03:04:05Z"}}, "RotationConfig": map[string]any{"MaxOperations": 1000000}})
+		{"Term": 3, "Version": 1, "Value": data, "InstallTime": "2024-01-02T03:04:05Z"}},
+		"RotationConfig": map[string]any{"MaxOperations": 1000000}})
 	must(t, err)
 	dataKey, err := newKey(3, data, time.Time{}, 0)
 	must(t, err)
 	bare := append([]byte{0, 0, 0, 3, versionBare}, make([]byte, nonceBytes)...)
 	bare = dataKey.aead.Seal(bare, bare[5:headBytes], []byte("without a path"), nil)
-	must(t, under.Commit(ctx, 0, []storage.Op{storage.Put(KeyringPath, rootKey.seal(KeyringPath, text)), storage.Put("bare", bare),
+	must(t, under.Commit(ctx, 0, []storage.Op{storage.Put(KeyringPath, rootKey.seal(KeyringPath, text)),
+		storage.Put("bare", bare),
 		storage.Put("bound", dataKey.seal("bound", []byte("with its path")))}))
 	b := New(under, time.Now)
 	must(t, b.Unseal(ctx, root))
 	wantGet(t, b, "bare", "without a path")
 	wantGet(t, b, "bound", "with its path")
-	for name, plain := range map[string]string{"not JSON": "x", "no keys": "{}", "doubled": `{"Keys":[{"Term":1,"Value":"` +
-		base64.StdEncoding.EncodeToString(data) + `"},{"Term":1,"Value":"` + base64.StdEncoding.EncodeToString(data) + `"}]}`, "short key": `{"Keys":[{"Term":1,"Value":"AAAA"}]}`} {
+	for name, plain := range map[string]string{"not JSON": "x", "no keys": "{}",
+		"doubled": `{"Keys":[{"Term":1,"Value":"` +
+			base64.StdEncoding.EncodeToString(data) + `"},{"Term":1,"Value":"` + base64.StdEncoding.EncodeToString(data) +
+			`"}]}`, "short key": `{"Keys":[{"Term":1,"Value":"AAAA"}]}`} {
 		must(t, under.Commit(ctx, 0, []storage.Op{storage.Put(KeyringPath, rootKey.seal(KeyringPath, []byte(plain)))}))
 		if err := New(under, time.Now).Unseal(ctx, root); !errkind.Is(err, errkind.Corrupt) {
 			t.Errorf("%s: %v", name, err)

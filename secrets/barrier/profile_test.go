@@ -27,7 +27,8 @@ func TestProfilesHoldNoKeys(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, key := range keys {
-				for _, spelling := range [][]byte{key, []byte(hex.EncodeToString(key[:8])), []byte(base64.StdEncoding.EncodeToString(key)[:16])} {
+				for _, spelling := range [][]byte{key, []byte(hex.EncodeToString(key[:8])),
+					[]byte(base64.StdEncoding.EncodeToString(key)[:16])} {
 					if bytes.Contains(out.Bytes(), spelling) {
 						t.Errorf("the profile %s with debug=%d shows a key", profile.Name(), debug)
 					}

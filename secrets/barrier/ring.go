@@ -100,7 +100,8 @@ func (r *ring) sealed() ([]byte, error) {
 	stored := storedRing{MasterKey: r.root.value}
 	for term := uint32(1); len(stored.Keys) < len(r.keys); term++ {
 		if k := r.keys[term]; k != nil {
-			stored.Keys = append(stored.Keys, storedKey{Term: k.term, Version: 1, Value: k.value, InstallTime: k.installed, Encryptions: k.encryptions()})
+			stored.Keys = append(stored.Keys, storedKey{Term: k.term, Version: 1, Value: k.value, InstallTime: k.installed,
+				Encryptions: k.encryptions()})
 		}
 	}
 	plain, err := json.Marshal(stored)

@@ -50,7 +50,8 @@ func (o *Census) attribution(c *system.Call) (any, error) {
 		return nil, err
 	}
 	shown := a.shares[:min(limit, len(a.shares))]
-	return map[string]any{"tokens": a.tokens, "leases": a.leases, "as_of": a.at.UTC().Format(time.RFC3339), "roles": len(a.shares), "by_role": shown}, nil
+	return map[string]any{"tokens": a.tokens, "leases": a.leases, "as_of": a.at.UTC().Format(time.RFC3339),
+		"roles": len(a.shares), "by_role": shown}, nil
 }
 
 // attribute counts the live tokens and leases, or gives a count that is not old.
@@ -100,7 +101,8 @@ func (o *Census) attribute(ctx context.Context, st *tables.Tables, now time.Time
 		a.shares = append(a.shares, *one)
 	}
 	slices.SortFunc(a.shares, func(a, b share) int {
-		return cmp.Or(cmp.Compare(b.Tokens+b.Leases, a.Tokens+a.Leases), strings.Compare(a.Mount, b.Mount), strings.Compare(a.Role, b.Role))
+		return cmp.Or(cmp.Compare(b.Tokens+b.Leases, a.Tokens+a.Leases), strings.Compare(a.Mount, b.Mount),
+			strings.Compare(a.Role, b.Role))
 	})
 	o.counted = a
 	return a, nil

@@ -45,8 +45,10 @@ const (
 )
 
 // Gauges are the names that a count sets.
-var Gauges = []string{"token.count", "token.count.by_policy", "token.count.by_ttl", "token.count.by_auth", "expire.num_leases", "expire.num_irrevocable_leases",
-	"expire.leases.by_expiration", "secret.kv.count", "identity.entity.count", "identity.entity.alias.count", "identity.num_entities"}
+var Gauges = []string{"token.count", "token.count.by_policy", "token.count.by_ttl", "token.count.by_auth",
+	"expire.num_leases", "expire.num_irrevocable_leases",
+	"expire.leases.by_expiration", "secret.kv.count", "identity.entity.count", "identity.entity.alias.count",
+	"identity.num_entities"}
 
 // Census counts what there is, from time to time, on the active server alone. It walks over the records in small steps
 // beside requests (flight.Bulk), so a count is of no one moment.
@@ -66,7 +68,8 @@ type Census struct {
 }
 
 // New makes one.
-func New(rules Rules, gate *tables.Gate, records *sealed.Store, flying *flight.List, now func() time.Time, log *slog.Logger, cluster func() string, r *telemetry.Registry) *Census {
+func New(rules Rules, gate *tables.Gate, records *sealed.Store, flying *flight.List, now func() time.Time,
+	log *slog.Logger, cluster func() string, r *telemetry.Registry) *Census {
 	o := &Census{gate: gate, records: records, flying: flying, rules: rules, now: now, log: log, cluster: cluster}
 	if r == nil || rules.Every < 0 {
 		return o
@@ -111,7 +114,8 @@ func (o *Census) Measure(ctx context.Context) (int, error) {
 	took := o.now().Sub(now)
 	o.next = now.Add(took + max(o.rules.Every-took, usageShare*took))
 	if err != nil {
-		o.log.Warn("secrets: cannot count tokens, leases and secrets; the gauges keep their values", "again", o.next, "error", err)
+		o.log.Warn("secrets: cannot count tokens, leases and secrets; the gauges keep their values", "again", o.next,
+			"error", err)
 		return 0, nil
 	}
 	o.publish(c)
@@ -146,7 +150,9 @@ func (c *census) add(name string, n int, labels ...string) {
 // points are the values of a name, the most that are wanted.
 func (c *census) points(name string, most int) (list []telemetry.Point) {
 	m := c.By[name]
-	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), strings.Compare(a, b)) })
+	keys := slices.SortedFunc(maps.Keys(m), func(a, b string) int {
+		return cmp.Or(cmp.Compare(m[b], m[a]), strings.Compare(a, b))
+	})
 	for _, key := range keys[:min(len(keys), most)] {
 		p := telemetry.Point{Value: float64(m[key]), Labels: []string{"cluster", c.cluster}}
 		if key != "" {
@@ -166,7 +172,8 @@ func inRoot(labels ...string) []string { return append(slices.Clone(rootNamespac
 var ttlNames = []struct {
 	most time.Duration
 	name string
-}{{time.Minute, "1m"}, {10 * time.Minute, "10m"}, {20 * time.Minute, "20m"}, {time.Hour, "1h"}, {2 * time.Hour, "2h"}, {24 * time.Hour, "1d"}, {48 * time.Hour, "2d"},
+}{{time.Minute, "1m"}, {10 * time.Minute, "10m"}, {20 * time.Minute, "20m"}, {time.Hour, "1h"}, {2 * time.Hour, "2h"},
+	{24 * time.Hour, "1d"}, {48 * time.Hour, "2d"},
 	{7 * 24 * time.Hour, "7d"}, {30 * 24 * time.Hour, "30d"}}
 
 // TTLName is a creation TTL's class; 0 never ends.
@@ -227,7 +234,8 @@ func (o *Census) walk(ctx context.Context, b *flight.Bulk, prefix string, open b
 }
 
 // walkSome is one step of walk; next is "" at the end.
-func (o *Census) walkSome(ctx context.Context, b *flight.Bulk, from, end string, open bool, each func(storage.Record)) (next string, err error) {
+func (o *Census) walkSome(ctx context.Context, b *flight.Bulk, from, end string, open bool,
+	each func(storage.Record)) (next string, err error) {
 	_, leave, err := o.gate.Enter(ctx)
 	if err != nil {
 		return "", err

@@ -33,11 +33,13 @@ func TestAttribution(t *testing.T) {
 		}
 	}
 	want("live",
-		`{"as_of":"2026-01-01T00:00:00Z","by_role":[{"mount":"auth/token/","type":"token","role":"web","tokens":2,"leases":0},`+
+		`{"as_of":"2026-01-01T00:00:00Z","by_role":[{"mount":"auth/token/","type":"token","role":"web","tokens":2,`+
+			`"leases":0},`+
 			`{"mount":"db/","type":"database","role":"creds/app","tokens":0,"leases":1}],"leases":1,"roles":2,"tokens":2}`)
 	d.Time = d.Time.Add(2 * time.Hour)
 	want("after their end",
-		`{"as_of":"2026-01-01T02:00:00Z","by_role":[{"mount":"db/","type":"database","role":"creds/app","tokens":0,"leases":1}],`+
+		`{"as_of":"2026-01-01T02:00:00Z","by_role":[{"mount":"db/","type":"database","role":"creds/app","tokens":0,`+
+			`"leases":1}],`+
 			`"leases":1,"roles":1,"tokens":0}`)
 }
 

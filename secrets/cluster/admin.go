@@ -31,11 +31,13 @@ var adminRows = []adminRow{
 	{path: "storage/raft/promote", write: (*Cluster).promote, raft: true},
 	{path: "storage/raft/demote", write: (*Cluster).demote, raft: true},
 	{path: "storage/raft/autopilot/state", read: (*Cluster).autopilotState, raft: true},
-	{path: "storage/raft/autopilot/configuration", read: (*Cluster).autopilotConfig, write: (*Cluster).setAutopilot, raft: true},
+	{path: "storage/raft/autopilot/configuration", read: (*Cluster).autopilotConfig, write: (*Cluster).setAutopilot,
+		raft: true},
 }
 
 // System is for keeper.Config: it answers the paths below sys/ that are the cluster's. The caller may.
-func (c *Cluster) System(ctx context.Context, op secrets.Operation, path string, f *secrets.Fields) (data any, found bool, err error) {
+func (c *Cluster) System(ctx context.Context, op secrets.Operation, path string, f *secrets.Fields) (data any,
+	found bool, err error) {
 	for _, row := range adminRows {
 		if row.path != path || row.raft && c.cfg.Raft == nil {
 			continue
@@ -113,7 +115,8 @@ func (c *Cluster) configuration(context.Context, *secrets.Fields) (any, error) {
 	leader, _ := g.Leader()
 	servers := make([]any, 0, len(list))
 	for _, s := range list {
-		servers = append(servers, map[string]any{"node_id": s.ID, "address": s.Address, "leader": s.ID == leader, "voter": s.Voter, "protocol_version": "3"})
+		servers = append(servers, map[string]any{"node_id": s.ID, "address": s.Address, "leader": s.ID == leader,
+			"voter": s.Voter, "protocol_version": "3"})
 	}
 	return map[string]any{"config": map[string]any{"index": index, "servers": servers}}, nil
 }
@@ -140,7 +143,8 @@ func (c *Cluster) peer(f *secrets.Fields) (*group.Group, group.Server, error) {
 			return g, s, nil
 		}
 	}
-	return nil, group.Server{}, errkind.Errorf(errkind.Invalid, "server_id: no member of the Raft cluster has the id %q", id)
+	return nil, group.Server{}, errkind.Errorf(errkind.Invalid, "server_id: no member of the Raft cluster has the id %q",
+		id)
 }
 
 func (c *Cluster) removePeer(ctx context.Context, f *secrets.Fields) (any, error) {
@@ -233,8 +237,10 @@ func (n *Node) settings() autopilotSettings {
 	if pilot := n.pilot.Load(); pilot != nil {
 		cfg = pilot.Config()
 	}
-	return autopilotSettings{CleanupDeadServers: cfg.CleanupDeadServers, LastContactThreshold: cfg.LastContactThreshold.String(),
-		DeadServerLastContactThreshold: time.Duration(n.deadAfter.Load()).String(), MaxTrailingLogs: cfg.MaxTrailingLogs, MinQuorum: cfg.MinQuorum,
+	return autopilotSettings{CleanupDeadServers: cfg.CleanupDeadServers,
+		LastContactThreshold:           cfg.LastContactThreshold.String(),
+		DeadServerLastContactThreshold: time.Duration(n.deadAfter.Load()).String(), MaxTrailingLogs: cfg.MaxTrailingLogs,
+		MinQuorum:               cfg.MinQuorum,
 		ServerStabilizationTime: cfg.ServerStabilizationTime.String(), DisableUpgradeMigration: true}
 }
 
@@ -255,8 +261,9 @@ func (n *Node) use(s *autopilotSettings) error {
 	if s.CleanupDeadServers && s.MinQuorum < 3 {
 		return errkind.New(errkind.Invalid, "min_quorum: must be at least 3 when cleanup_dead_servers is set")
 	}
-	cfg := group.AutopilotConfig{CleanupDeadServers: s.CleanupDeadServers, LastContactThreshold: contact, MaxTrailingLogs: s.MaxTrailingLogs,
-		MinQuorum: s.MinQuorum, ServerStabilizationTime: stable}
+	cfg := group.AutopilotConfig{CleanupDeadServers: s.CleanupDeadServers, LastContactThreshold: contact,
+		MaxTrailingLogs: s.MaxTrailingLogs,
+		MinQuorum:       s.MinQuorum, ServerStabilizationTime: stable}
 	if err := cfg.Check(); err != nil {
 		return err
 	}
@@ -276,8 +283,10 @@ func (c *Cluster) setAutopilot(ctx context.Context, f *secrets.Fields) (any, err
 	former := n.settings()
 	s := former
 	s.CleanupDeadServers = f.Bool("cleanup_dead_servers", s.CleanupDeadServers)
-	s.MinQuorum, s.MaxTrailingLogs = uint(f.Int("min_quorum", int(s.MinQuorum))), uint64(f.Int("max_trailing_logs", int(s.MaxTrailingLogs)))
-	for name, dst := range map[string]*string{"last_contact_threshold": &s.LastContactThreshold, "server_stabilization_time": &s.ServerStabilizationTime,
+	s.MinQuorum, s.MaxTrailingLogs = uint(f.Int("min_quorum", int(s.MinQuorum))),
+		uint64(f.Int("max_trailing_logs", int(s.MaxTrailingLogs)))
+	for name, dst := range map[string]*string{"last_contact_threshold": &s.LastContactThreshold,
+		"server_stabilization_time":          &s.ServerStabilizationTime,
 		"dead_server_last_contact_threshold": &s.DeadServerLastContactThreshold} {
 		if f.Has(name) {
 			*dst = f.Duration(name, 0).String()
@@ -355,13 +364,16 @@ func (c *Cluster) autopilotState(context.Context, *secrets.Fields) (any, error) 
 			status = "non-voter"
 			nonVoters = append(nonVoters, id)
 		}
-		servers[id] = map[string]any{"id": id, "name": h.Name, "address": h.Address, "node_status": string(h.Status), "last_contact": h.LastContact.String(),
-			"last_term": h.LastTerm, "last_index": h.LastIndex, "healthy": h.Healthy, "stable_since": h.StableSince.UTC().Format(time.RFC3339Nano), "status": status,
+		servers[id] = map[string]any{"id": id, "name": h.Name, "address": h.Address, "node_status": string(h.Status),
+			"last_contact": h.LastContact.String(),
+			"last_term":    h.LastTerm, "last_index": h.LastIndex, "healthy": h.Healthy,
+			"stable_since": h.StableSince.UTC().Format(time.RFC3339Nano), "status": status,
 			"node_type": nodeType(h.Replica), "version": c.cfg.Self.Version}
 	}
 	slices.Sort(nonVoters)
-	return map[string]any{"healthy": st.Healthy, "failure_tolerance": st.FailureTolerance, "optimistic_failure_tolerance": st.FailureTolerance,
-		"servers": servers, "leader": st.Leader, "voters": st.Voters, "non_voters": nonVoters}, nil
+	return map[string]any{"healthy": st.Healthy, "failure_tolerance": st.FailureTolerance,
+		"optimistic_failure_tolerance": st.FailureTolerance,
+		"servers":                      servers, "leader": st.Leader, "voters": st.Voters, "non_voters": nonVoters}, nil
 }
 
 func nodeType(replica bool) string {

@@ -81,7 +81,8 @@ type reigning struct {
 
 // New makes a Cluster; it works once Attach was called.
 func New(cfg Config) *Cluster {
-	c := &Cluster{cfg: cfg, meters: newMeters(cfg.Metrics), step: make(chan struct{}, 1), anew: make(chan struct{}, 1), heard: map[string]Server{}}
+	c := &Cluster{cfg: cfg, meters: newMeters(cfg.Metrics), step: make(chan struct{}, 1), anew: make(chan struct{}, 1),
+		heard: map[string]Server{}}
 	c.proxy = c.newProxy()
 	return c
 }

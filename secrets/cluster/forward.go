@@ -156,7 +156,8 @@ func (c *Cluster) Forward(w http.ResponseWriter, r *http.Request, body []byte) (
 			case idempotent(r.Method):
 				c.known.Store(nil)
 			default:
-				c.cfg.Log.Warn("secrets: the active server went away while it had a request", "server", leader.ClusterAddr, "error", err)
+				c.cfg.Log.Warn("secrets: the active server went away while it had a request", "server", leader.ClusterAddr,
+					"error", err)
 				return Uncertain, leader
 			}
 		}
@@ -316,8 +317,9 @@ type peerStatus struct {
 
 // serve answers other servers until ctx ends.
 func (c *Cluster) serve(ctx context.Context) {
-	server := &http.Server{Handler: &peerHandler{c, c.api}, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
+	server := &http.Server{Handler: &peerHandler{c, c.api}, ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout: 5 * time.Minute,
+		ErrorLog:    slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	l := c.cfg.Wire.Listen(wire.ProtoSecrets, 0, wire.Servers)
 	done := make(chan struct{})
 	go func() {
@@ -365,7 +367,8 @@ func (c *Cluster) echo(ctx context.Context) {
 		if !ok || !c.cfg.Encrypted || leader.ID == c.cfg.Self.ID {
 			continue
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+leader.ClusterAddr+echoPath, bytes.NewReader(raw))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+leader.ClusterAddr+echoPath,
+			bytes.NewReader(raw))
 		if err != nil {
 			continue
 		}

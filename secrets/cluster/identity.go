@@ -45,7 +45,8 @@ func NewAuthority(now time.Time) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Authority{Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})}, nil
+	return &Authority{Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})}, nil
 }
 
 func template(name string, now time.Time) *x509.Certificate {
@@ -53,8 +54,10 @@ func template(name string, now time.Time) *x509.Certificate {
 	if err != nil {
 		panic(err) // crypto/rand never fails
 	}
-	return &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-24 * time.Hour), NotAfter: now.AddDate(authorityYears, 0, 0),
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	return &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name},
+		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.AddDate(authorityYears, 0, 0),
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 }
 
 // Identity makes the certificate of one server and the TLS that goes with it: both sides show one, and each is checked.
@@ -77,8 +80,9 @@ func (a *Authority) Identity(server string, now time.Time) (*wire.TLS, error) {
 	own := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 	return &wire.TLS{
 		AllServers: true,
-		Server:     &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
-		Client:     &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: roots, MinVersion: tls.VersionTLS13},
+		Server: &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: roots,
+			ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
+		Client: &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: roots, MinVersion: tls.VersionTLS13},
 	}, nil
 }
 
@@ -87,7 +91,8 @@ func Nobody() *wire.TLS {
 	none := func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		return nil, errors.New("this server is no member of a cluster yet, or is sealed")
 	}
-	return &wire.TLS{AllServers: true, Server: &tls.Config{GetConfigForClient: none, MinVersion: tls.VersionTLS13}, Client: &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS13}}
+	return &wire.TLS{AllServers: true, Server: &tls.Config{GetConfigForClient: none, MinVersion: tls.VersionTLS13},
+		Client: &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS13}}
 }
 
 // load reads an authority from a file; nil where there is none.

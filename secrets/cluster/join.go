@@ -196,7 +196,8 @@ func (c *Cluster) admit(ctx context.Context, a *Answer) error {
 	if err := c.setReplica(ctx, a.ServerID, a.NonVoter); err != nil {
 		return err
 	}
-	c.cfg.Log.Info("secrets: a server joins the Raft cluster", "server", a.ServerID, "address", a.ClusterAddr, "non_voter", a.NonVoter)
+	c.cfg.Log.Info("secrets: a server joins the Raft cluster", "server", a.ServerID, "address", a.ClusterAddr, "non_voter",
+		a.NonVoter)
 	if i := slices.IndexFunc(list, func(s group.Server) bool { return s.ID == a.ServerID && s.Voter }); i >= 0 {
 		return g.AddVoter(ctx, a.ServerID, a.ClusterAddr)
 	}
@@ -292,7 +293,8 @@ func (n *Node) awaitKeyring(ctx context.Context) error {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return errkind.New(errkind.Unavailable, "this server is a member now, and the cluster's records have not come yet: unseal it again in a moment")
+			return errkind.New(errkind.Unavailable,
+				"this server is a member now, and the cluster's records have not come yet: unseal it again in a moment")
 		}
 	}
 }
@@ -320,7 +322,8 @@ func post(ctx context.Context, t *JoinTarget, path string, in, out any) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, strings.TrimSuffix(t.APIAddr, "/")+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, strings.TrimSuffix(t.APIAddr, "/")+path,
+		bytes.NewReader(body))
 	if err != nil {
 		return errkind.E(errkind.Invalid, "leader_api_addr", err)
 	}
@@ -338,10 +341,12 @@ func post(ctx context.Context, t *JoinTarget, path string, in, out any) error {
 		Errors []string        `json:"errors"`
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil {
-		return errkind.Errorf(errkind.Unavailable, "%s answered with status %d, which is no answer of such a server", t.APIAddr, resp.StatusCode)
+		return errkind.Errorf(errkind.Unavailable, "%s answered with status %d, which is no answer of such a server",
+			t.APIAddr, resp.StatusCode)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return errkind.Errorf(errkind.Unavailable, "%s answered with status %d: %s", t.APIAddr, resp.StatusCode, strings.Join(answer.Errors, "; "))
+		return errkind.Errorf(errkind.Unavailable, "%s answered with status %d: %s", t.APIAddr, resp.StatusCode,
+			strings.Join(answer.Errors, "; "))
 	}
 	return json.Unmarshal(answer.Data, out)
 }

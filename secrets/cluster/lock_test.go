@@ -36,7 +36,8 @@ func TestReignEndsWithItsTerm(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := &Node{store: raftstore.New(nil), ended: make(chan struct{})}
-		g, err := group.Open(group.Config{Name: "secrets", Dir: t.TempDir(), LocalID: s.ID, LocalAddr: s.Address, Listener: l, Machine: n.store,
+		g, err := group.Open(group.Config{Name: "secrets", Dir: t.TempDir(), LocalID: s.ID, LocalAddr: s.Address, Listener: l,
+			Machine:   n.store,
 			Bootstrap: boot, SegmentBytes: 1 << 20, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 			}})

@@ -10,7 +10,8 @@ import (
 
 // meters are what a server counts of its turns and of what it hands on, by Vault's names. Found once.
 type meters struct {
-	lost, setupFailed, stepDown *telemetry.Timing // how long a turn was; how long it took until one could not begin; to give way
+	// how long a turn was; how long it took until one could not begin; to give way
+	lost, setupFailed, stepDown *telemetry.Timing
 	forward, echo               *telemetry.Timing
 	forwardFailed, echoFailed   *telemetry.Counter
 	nodes                       *telemetry.GaugeSet // whether each member is healthy, on the leader
@@ -18,9 +19,11 @@ type meters struct {
 }
 
 func newMeters(r *telemetry.Registry) meters {
-	return meters{lost: r.Timing("core.leadership_lost"), setupFailed: r.Timing("core.leadership_setup_failed"), stepDown: r.Timing("core.step_down"),
-		forward: r.Timing("ha.rpc.client.forward"), echo: r.Timing("ha.rpc.client.echo"),
-		forwardFailed: r.Counter("ha.rpc.client.forward.errors"), echoFailed: r.Counter("ha.rpc.client.echo.errors"), nodes: r.GaugeSet("autopilot.node.healthy"), registry: r}
+	return meters{lost: r.Timing("core.leadership_lost"), setupFailed: r.Timing("core.leadership_setup_failed"),
+		stepDown: r.Timing("core.step_down"),
+		forward:  r.Timing("ha.rpc.client.forward"), echo: r.Timing("ha.rpc.client.echo"),
+		forwardFailed: r.Counter("ha.rpc.client.forward.errors"), echoFailed: r.Counter("ha.rpc.client.echo.errors"),
+		nodes: r.GaugeSet("autopilot.node.healthy"), registry: r}
 }
 
 // forwarded counts a request that was handed on. A client that went away is no error of the servers'.
@@ -45,7 +48,8 @@ func (m *meters) steppedDown(c clock.Clock) (done func()) {
 }
 
 // raftGauges are figures of the Raft library, by its names, and what they are called outside.
-var raftGauges = map[string]string{"fsm_pending": "raft_storage.stats.fsm_pending", "applied_index": "raft_storage.stats.applied_index", "commit_index": "raft_storage.stats.commit_index"}
+var raftGauges = map[string]string{"fsm_pending": "raft_storage.stats.fsm_pending",
+	"applied_index": "raft_storage.stats.applied_index", "commit_index": "raft_storage.stats.commit_index"}
 
 // tell sets the gauges of the Raft member and, on the leader, of all members. One goroutine's: echo's.
 func (m *meters) tell(n *Node) {

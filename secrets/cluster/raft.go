@@ -76,7 +76,8 @@ const authorityFile = "authority.json"
 
 // NewNode makes a member. One that was part of a cluster takes part again when Run is called.
 func NewNode(cfg RaftConfig) (*Node, error) {
-	n := &Node{cfg: cfg, store: raftstore.New(cfg.Log), start: make(chan []group.Server, 1), opened: make(chan struct{}), ended: make(chan struct{})}
+	n := &Node{cfg: cfg, store: raftstore.New(cfg.Log), start: make(chan []group.Server, 1), opened: make(chan struct{}),
+		ended: make(chan struct{})}
 	n.deadAfter.Store(int64(firstDeadAfter))
 	if err := cfg.FS.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, errkind.E(errkind.Unavailable, "storage raft: path", err)
@@ -120,12 +121,14 @@ func (n *Node) Run(ctx context.Context) error {
 		return n.listener.Close()
 	}
 	c := &n.cfg
-	g, err := group.Open(group.Config{Name: "secrets", GroupID: RaftGroup, Dir: n.path("raft"), FS: c.FS, LocalID: c.ID, LocalAddr: c.Address, Listener: n.listener,
+	g, err := group.Open(group.Config{Name: "secrets", GroupID: RaftGroup, Dir: n.path("raft"), FS: c.FS, LocalID: c.ID,
+		LocalAddr: c.Address, Listener: n.listener,
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return c.Wire.Dial(ctx, addr, wire.ProtoRaft, RaftGroup)
 		},
-		Machine: n.store, Bootstrap: first, RaftMultiplier: c.Multiplier, SnapshotThreshold: c.SnapshotThreshold, SnapshotInterval: c.SnapshotInterval,
-		TrailingLogs: c.TrailingLogs, Clock: c.Clock, Log: c.Log, Metrics: c.Metrics})
+		Machine: n.store, Bootstrap: first, RaftMultiplier: c.Multiplier, SnapshotThreshold: c.SnapshotThreshold,
+		SnapshotInterval: c.SnapshotInterval,
+		TrailingLogs:     c.TrailingLogs, Clock: c.Clock, Log: c.Log, Metrics: c.Metrics})
 	if err != nil {
 		n.failed.Store(&err)
 		close(n.opened)
@@ -222,7 +225,8 @@ func (n *Node) Member() bool { return n.begun.Load() }
 
 var errBehind = errkind.New(errkind.Unavailable, "the Raft group has no leader yet: what is stored is not known here")
 
-var errNotOpen = errkind.New(errkind.Unavailable, "the Raft group of this server is still being opened: try again in a moment")
+var errNotOpen = errkind.New(errkind.Unavailable,
+	"the Raft group of this server is still being opened: try again in a moment")
 
 // under is where reads go: to the leader's checked state while this server reigns, to its own copy otherwise,
 // which may be old; nil where there is none.
@@ -331,7 +335,8 @@ func (m members) Servers() []group.ServerInfo {
 	replicas, dead := m.n.nonVoters(), time.Duration(m.n.deadAfter.Load())
 	out := make([]group.ServerInfo, 0, len(list))
 	for _, s := range list {
-		info := group.ServerInfo{ID: s.ID, Name: s.ID, Address: s.Address, Status: group.MemberAlive, Replica: slices.Contains(replicas, s.ID)}
+		info := group.ServerInfo{ID: s.ID, Name: s.ID, Address: s.Address, Status: group.MemberAlive,
+			Replica: slices.Contains(replicas, s.ID)}
 		if h, ok := known[s.ID]; ok && s.ID != m.n.cfg.ID && h.LastContact > dead {
 			info.Status = group.MemberFailed
 		}

@@ -73,7 +73,8 @@ func (h *handings) cut(id string, since time.Time) bool {
 
 // watchSilence asks servers that have requests from here for a sign of life until ctx ends.
 func (c *Cluster) watchSilence(ctx context.Context) {
-	client := &http.Client{Transport: &http.Transport{DialContext: c.proxy.Transport.(*http.Transport).DialContext, IdleConnTimeout: time.Minute}}
+	client := &http.Client{Transport: &http.Transport{DialContext: c.proxy.Transport.(*http.Transport).DialContext,
+		IdleConnTimeout: time.Minute}}
 	defer client.CloseIdleConnections()
 	last := c.cfg.Clock.Now()
 	for ctx.Err() == nil {
@@ -105,7 +106,8 @@ func (c *Cluster) watchSilence(ctx context.Context) {
 		case last.Sub(now) <= askTimeout+2*silenceStep && c.handed.cut(server.ID, now):
 			c.silent.set(server)
 			c.known.Store(nil)
-			c.cfg.Log.Warn("secrets: the active server is silent; sending it no requests until it answers", "server", server.ClusterAddr, "error", err)
+			c.cfg.Log.Warn("secrets: the active server is silent; sending it no requests until it answers", "server",
+				server.ClusterAddr, "error", err)
 		}
 	}
 }

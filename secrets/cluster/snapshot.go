@@ -69,7 +69,8 @@ func metaOf(g *group.Group) archive.Meta {
 		if !m.Voter {
 			suffrage = 1
 		}
-		meta.Configuration.Servers = append(meta.Configuration.Servers, archive.Server{Suffrage: suffrage, ID: m.ID, Address: m.Address})
+		meta.Configuration.Servers = append(meta.Configuration.Servers, archive.Server{Suffrage: suffrage, ID: m.ID,
+			Address: m.Address})
 	}
 	return meta
 }
@@ -119,7 +120,8 @@ func (c *Cluster) Restore(ctx context.Context, in io.Reader, force bool) error {
 		return err
 	}
 	if !same && !force {
-		return errkind.New(errkind.Invalid, "could not verify hash file, possibly the snapshot is using a different set of unseal keys; use the snapshot-force API to bypass this check")
+		return errkind.New(errkind.Invalid, "could not verify hash file, possibly the snapshot is using a different set "+
+			"of unseal keys; use the snapshot-force API to bypass this check")
 	}
 	if _, err := state.Seek(0, io.SeekStart); err != nil {
 		return errkind.E(errkind.Unavailable, "spool the snapshot", err)

@@ -7,7 +7,8 @@ import (
 // Matches reports whether a path is one of a list, in the patterns of Special.
 func Matches(patterns []string, path string) bool {
 	for _, p := range patterns {
-		if prefix, is := strings.CutSuffix(p, "*"); (is && strings.HasPrefix(path, prefix)) || p == path || bySegments(p, path) {
+		if prefix, is := strings.CutSuffix(p, "*"); (is && strings.HasPrefix(path, prefix)) || p == path ||
+			bySegments(p, path) {
 			return true
 		}
 	}

@@ -126,7 +126,8 @@ func (o *Identities) Identify(ctx context.Context, t *task.Task, a *secrets.Auth
 
 // Made counts an entity that is stored now, by the mount that it came by.
 func (o *Identities) Made(e *mount.Entry) {
-	o.Metrics.Counter("identity.entity.creation", "cluster", o.Cluster(), "namespace", "root", "auth_method", e.Type, "mount_point", e.Path).Add(1)
+	o.Metrics.Counter("identity.entity.creation", "cluster", o.Cluster(), "namespace", "root", "auth_method", e.Type,
+		"mount_point", e.Path).Add(1)
 }
 
 // entitiesIn says how many entities operations bring that are not there yet.

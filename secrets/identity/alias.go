@@ -221,7 +221,8 @@ func (c *call) groupAlias(by, id string) (*secrets.Response, error) {
 
 // dropGroupAlias takes a group's alias. Its members stay until their next login says otherwise.
 func (c *call) dropGroupAlias(g *Group) {
-	c.ops = append(c.ops, storage.Delete(groupAliasKey+g.Alias.ID), storage.Delete(c.factor(groupFactorKey, g.Alias.Mount, g.Alias.Name)))
+	c.ops = append(c.ops, storage.Delete(groupAliasKey+g.Alias.ID),
+		storage.Delete(c.factor(groupFactorKey, g.Alias.Mount, g.Alias.Name)))
 	g.Alias = nil
 }
 
@@ -295,7 +296,8 @@ func (c *call) placeGroupAlias(from, to *Group, next *Alias) (*secrets.Response,
 	}
 	next.Updated = c.now
 	to.Alias = next
-	c.ops = append(c.ops, storage.Put(groupAliasKey+next.ID, []byte(to.ID)), storage.Put(c.factor(groupFactorKey, next.Mount, next.Name), []byte(to.ID)))
+	c.ops = append(c.ops, storage.Put(groupAliasKey+next.ID, []byte(to.ID)),
+		storage.Put(c.factor(groupFactorKey, next.Mount, next.Name), []byte(to.ID)))
 	if err := c.keepGroup(to); err != nil {
 		return nil, err
 	}

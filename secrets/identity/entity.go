@@ -168,7 +168,8 @@ func (c *call) deleteEntities() error {
 
 // merge makes several entities one. Tokens of those that go are the one's from then on.
 func (c *call) merge() error {
-	from, toID, keep := c.f.Strings("from_entity_ids"), c.f.String("to_entity_id"), c.f.Strings("conflicting_alias_ids_to_keep")
+	from, toID, keep := c.f.Strings("from_entity_ids"), c.f.String("to_entity_id"),
+		c.f.Strings("conflicting_alias_ids_to_keep")
 	if err := c.f.Err(); err != nil {
 		return err
 	}
@@ -216,7 +217,9 @@ func (c *call) mergeOne(e, to *Entity, keep []string) error {
 			case slices.Contains(keep, other.ID):
 				continue
 			case !slices.Contains(keep, a.ID):
-				return errkind.Errorf(errkind.Invalid, "both have an alias at the mount %s (%s, %s): name one of them in conflicting_alias_ids_to_keep", a.Mount, a.ID, other.ID)
+				return errkind.Errorf(errkind.Invalid,
+					"both have an alias at the mount %s (%s, %s): name one of them in conflicting_alias_ids_to_keep", a.Mount,
+					a.ID, other.ID)
 			}
 			to.Aliases = slices.DeleteFunc(to.Aliases, func(b *Alias) bool { return b == other })
 			c.ops = append(c.ops, c.unindex(other)...)

@@ -68,9 +68,11 @@ func (p *Persona) value(name string, now time.Time) (v any, ok bool) {
 		if a == nil {
 			a = &Alias{}
 		}
-		return said(rest, map[string]string{"id": a.ID, "name": a.Name}, map[string]map[string]string{"metadata": a.Meta, "custom_metadata": a.Custom})
+		return said(rest, map[string]string{"id": a.ID, "name": a.Name}, map[string]map[string]string{"metadata": a.Meta,
+			"custom_metadata": a.Custom})
 	}
-	return said(rest, map[string]string{"id": p.Entity.ID, "name": p.Entity.Name}, map[string]map[string]string{"metadata": p.Entity.Meta})
+	return said(rest, map[string]string{"id": p.Entity.ID, "name": p.Entity.Name},
+		map[string]map[string]string{"metadata": p.Entity.Meta})
 }
 
 // said is one text, a whole object of texts, or one text of such an object.

@@ -127,7 +127,8 @@ func (c *call) writeGroup(id, name string) (*secrets.Response, error) {
 		return nil, errkind.New(errkind.Invalid, "field \"type\": group type cannot be changed")
 	}
 	if name != "" && name != g.Name {
-		c.ops = append(c.ops, storage.Delete(c.name(groupNameKey, g.Name)), storage.Put(c.name(groupNameKey, name), []byte(g.ID)))
+		c.ops = append(c.ops, storage.Delete(c.name(groupNameKey, g.Name)),
+			storage.Put(c.name(groupNameKey, name), []byte(g.ID)))
 		g.Name = name
 	}
 	if c.f.Has("metadata") {
@@ -189,7 +190,8 @@ func (c *call) setMembers(g *Group) error {
 		return err
 	}
 	if g.Type == external && len(more)+len(less) > 0 {
-		return errkind.New(errkind.Invalid, "field \"member_entity_ids\": member entities can't be set manually for external groups")
+		return errkind.New(errkind.Invalid, "field \"member_entity_ids\": member entities can't be set manually for "+
+			"external groups")
 	}
 	for _, id := range more {
 		e, err := c.Entity(c, id)
@@ -222,7 +224,8 @@ func (c *call) setChildren(g *Group) error {
 		}
 		if within, err := c.within(g.ID, id); err != nil || within {
 			if err == nil {
-				err = errkind.Errorf(errkind.Invalid, "field \"member_group_ids\": %s has this group in it: groups cannot hold each other", id)
+				err = errkind.Errorf(errkind.Invalid,
+					"field \"member_group_ids\": %s has this group in it: groups cannot hold each other", id)
 			}
 			return err
 		}
@@ -257,7 +260,8 @@ func (c *call) within(id, other string) (bool, error) {
 }
 
 // list reads all records of a kind: their IDs or names in order, and what is shown of each.
-func list[T any](c *call, kind string, names bool, show func(*T) (id, name string, shown map[string]any)) (keys []string, info map[string]any, err error) {
+func list[T any](c *call, kind string, names bool,
+	show func(*T) (id, name string, shown map[string]any)) (keys []string, info map[string]any, err error) {
 	info = map[string]any{}
 	for from := kind; ; {
 		records, err := c.View.Scan(c, from, storage.After(kind), 1000)

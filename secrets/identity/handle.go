@@ -121,8 +121,10 @@ func (c *call) showAlias(a *Alias, of string) map[string]any {
 	if m := c.e.Mounts(a.Mount); m != nil {
 		path, kind = m.Path, m.Type
 	}
-	return map[string]any{"id": a.ID, "canonical_id": of, "mount_accessor": a.Mount, "mount_path": path, "mount_type": kind, "name": a.Name,
-		"metadata": object(a.Meta), "custom_metadata": object(a.Custom), "creation_time": stamp(a.Created), "last_update_time": stamp(a.Updated),
+	return map[string]any{"id": a.ID, "canonical_id": of, "mount_accessor": a.Mount, "mount_path": path,
+		"mount_type": kind, "name": a.Name,
+		"metadata": object(a.Meta), "custom_metadata": object(a.Custom), "creation_time": stamp(a.Created),
+		"last_update_time":          stamp(a.Updated),
 		"merged_from_canonical_ids": a.MergedFrom, "local": false, "namespace_id": "root"}
 }
 
@@ -142,8 +144,10 @@ func (c *call) showEntity(e *Entity) (*secrets.Response, error) {
 	for _, a := range e.Aliases {
 		aliases = append(aliases, c.showAlias(a, e.ID))
 	}
-	return auth.Data(map[string]any{"id": e.ID, "name": e.Name, "metadata": object(e.Meta), "policies": auth.List(e.Policies), "disabled": e.Disabled, "aliases": aliases,
-		"merged_entity_ids": e.Merged, "creation_time": stamp(e.Created), "last_update_time": stamp(e.Updated), "namespace_id": "root",
+	return auth.Data(map[string]any{"id": e.ID, "name": e.Name, "metadata": object(e.Meta),
+		"policies": auth.List(e.Policies), "disabled": e.Disabled, "aliases": aliases,
+		"merged_entity_ids": e.Merged, "creation_time": stamp(e.Created), "last_update_time": stamp(e.Updated),
+		"namespace_id":     "root",
 		"direct_group_ids": direct, "inherited_group_ids": inherited, "group_ids": slices.Concat(direct, inherited)})
 }
 
@@ -156,9 +160,12 @@ func (c *call) showGroup(g *Group) (*secrets.Response, error) {
 	if g.Alias != nil {
 		alias = c.showAlias(g.Alias, g.ID)
 	}
-	return auth.Data(map[string]any{"id": g.ID, "name": g.Name, "type": g.Type, "metadata": object(g.Meta), "policies": auth.List(g.Policies), "alias": alias,
-		"member_entity_ids": auth.List(members), "member_group_ids": auth.List(children), "parent_group_ids": auth.List(parents),
-		"creation_time": stamp(g.Created), "last_update_time": stamp(g.Updated), "modify_index": 1, "namespace_id": "root"})
+	return auth.Data(map[string]any{"id": g.ID, "name": g.Name, "type": g.Type, "metadata": object(g.Meta),
+		"policies": auth.List(g.Policies), "alias": alias,
+		"member_entity_ids": auth.List(members), "member_group_ids": auth.List(children),
+		"parent_group_ids": auth.List(parents),
+		"creation_time":    stamp(g.Created), "last_update_time": stamp(g.Updated), "modify_index": 1,
+		"namespace_id": "root"})
 }
 
 // around gives what a group is connected with.
@@ -176,7 +183,8 @@ func (c *call) lookup(kind string) (*secrets.Response, error) {
 	if !c.write() {
 		return nil, errUnsupported
 	}
-	id, name, alias, aliasName, aliasMount := c.f.String("id"), c.f.String("name"), c.f.String("alias_id"), c.f.String("alias_name"), c.f.String("alias_mount_accessor")
+	id, name, alias, aliasName, aliasMount := c.f.String("id"), c.f.String("name"), c.f.String("alias_id"),
+		c.f.String("alias_name"), c.f.String("alias_mount_accessor")
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
@@ -188,9 +196,11 @@ func (c *call) lookup(kind string) (*secrets.Response, error) {
 	}
 	switch {
 	case given == 0:
-		return nil, errkind.New(errkind.Invalid, "query not supplied: give one of id, name, alias_id, or alias_name with alias_mount_accessor")
+		return nil, errkind.New(errkind.Invalid,
+			"query not supplied: give one of id, name, alias_id, or alias_name with alias_mount_accessor")
 	case given > 1:
-		return nil, errkind.New(errkind.Invalid, "only one of id, name, alias_id, or alias_name with alias_mount_accessor may be given")
+		return nil, errkind.New(errkind.Invalid,
+			"only one of id, name, alias_id, or alias_name with alias_mount_accessor may be given")
 	case (aliasName == "") != (aliasMount == ""):
 		return nil, errkind.New(errkind.Invalid, "alias_name and alias_mount_accessor: must be given together")
 	}

@@ -195,7 +195,8 @@ func put(key string, v any) (secrets.Op, error) {
 
 // index gives the operations that let an alias of the entity be found.
 func (b *Book) index(e *Entity, a *Alias) []secrets.Op {
-	return []secrets.Op{storage.Put(aliasKey+a.ID, []byte(e.ID)), storage.Put(b.factor(factorKey, a.Mount, a.Name), []byte(e.ID))}
+	return []secrets.Op{storage.Put(aliasKey+a.ID, []byte(e.ID)), storage.Put(b.factor(factorKey, a.Mount, a.Name),
+		[]byte(e.ID))}
 }
 
 func (b *Book) unindex(a *Alias) []secrets.Op {
@@ -215,7 +216,8 @@ func join(group, entity string) []secrets.Op {
 }
 
 func leave(group, entity string) []secrets.Op {
-	return []secrets.Op{storage.Delete(membersKey + group + "/" + entity), storage.Delete(memberOfKey + entity + "/" + group)}
+	return []secrets.Op{storage.Delete(membersKey + group + "/" + entity),
+		storage.Delete(memberOfKey + entity + "/" + group)}
 }
 
 func adopt(parent, child string) []secrets.Op {
@@ -223,7 +225,8 @@ func adopt(parent, child string) []secrets.Op {
 }
 
 func disown(parent, child string) []secrets.Op {
-	return []secrets.Op{storage.Delete(childrenKey + parent + "/" + child), storage.Delete(parentsKey + child + "/" + parent)}
+	return []secrets.Op{storage.Delete(childrenKey + parent + "/" + child),
+		storage.Delete(parentsKey + child + "/" + parent)}
 }
 
 // EntityOf returns the entity whose resolution a record below the mount is part of. groups is
@@ -275,7 +278,8 @@ func metadata(f *secrets.Fields, field string) (map[string]string, error) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		if k == "" || len(k) > maxMetaKey || len(m[k]) > maxMetaVal {
-			return nil, errkind.Errorf(errkind.Invalid, "field %q: key %.32q: a key has 1 to %d bytes and a value %d at most", field, k, maxMetaKey, maxMetaVal)
+			return nil, errkind.Errorf(errkind.Invalid, "field %q: key %.32q: a key has 1 to %d bytes and a value %d at most",
+				field, k, maxMetaKey, maxMetaVal)
 		}
 	}
 	return m, nil

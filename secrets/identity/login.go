@@ -49,7 +49,8 @@ func (b *Book) Login(ctx context.Context, l Login, now time.Time) (*Found, error
 		found.Entity, found.Made = newEntity("", now), true
 		a := &Alias{ID: uuid.NewString(), Mount: l.Mount, Name: l.Name, Meta: l.Meta, Created: now, Updated: now}
 		found.Entity.Aliases = []*Alias{a}
-		found.Ops = append([]secrets.Op{storage.Put(b.name(entityNameKey, found.Entity.Name), []byte(found.Entity.ID))}, b.index(found.Entity, a)...)
+		found.Ops = append([]secrets.Op{storage.Put(b.name(entityNameKey, found.Entity.Name), []byte(found.Entity.ID))},
+			b.index(found.Entity, a)...)
 	} else {
 		found.Lock = entityKey + e.ID
 		if a := e.alias(is); !maps.Equal(a.Meta, l.Meta) {

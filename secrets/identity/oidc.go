@@ -50,7 +50,8 @@ func (c *call) oidc(path string) (*secrets.Response, error) {
 		return c.oidcDiscovery()
 	case path == ".well-known/keys" && c.Op == secrets.Read:
 		return c.oidcPublished()
-	case slices.Contains([]string{"introspect", ".well-known/openid-configuration", ".well-known/keys"}, path), what == "token" && name != "" && more == "", what == "key" && more == "rotate":
+	case slices.Contains([]string{"introspect", ".well-known/openid-configuration", ".well-known/keys"}, path),
+		what == "token" && name != "" && more == "", what == "key" && more == "rotate":
 		return nil, errUnsupported
 	}
 	return nil, errPath
@@ -67,7 +68,8 @@ func (c *call) issuer() (string, error) {
 		base = found.Issuer
 	}
 	if base == "" {
-		return "", errkind.New(errkind.Unavailable, "nobody said at which address this server is reached: set api_addr, or issuer in identity/oidc/config")
+		return "", errkind.New(errkind.Unavailable,
+			"nobody said at which address this server is reached: set api_addr, or issuer in identity/oidc/config")
 	}
 	return strings.TrimSuffix(base, "/") + oidcPath, nil
 }
@@ -92,14 +94,19 @@ func (c *call) oidcConfigure() (*secrets.Response, error) {
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
-	if u, err := url.Parse(found.Issuer); found.Issuer != "" && (err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil) {
-		return nil, errkind.New(errkind.Invalid, "invalid issuer, which must include only a scheme, host, and optional port (e.g. https://example.com:8200)")
+	if u, err := url.Parse(found.Issuer); found.Issuer != "" && (err != nil || u.Host == "" ||
+		(u.Scheme != "https" && u.Scheme != "http") || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
+		u.Fragment != "" || u.User != nil) {
+		return nil, errkind.New(errkind.Invalid,
+			"invalid issuer, which must include only a scheme, host, and optional port (e.g. https://example.com:8200)")
 	}
 	op, err := put(oidcConfigKey, found)
 	c.ops = append(c.ops, op)
 	resp := &secrets.Response{}
 	if found.Issuer != "" {
-		resp.Warnings = []string{`If "issuer" is set explicitly, all tokens must be validated against that address, including those issued by secondary clusters. Setting issuer to "" will restore the default behavior of using the cluster's api_addr as the issuer.`}
+		resp.Warnings = []string{`If "issuer" is set explicitly, all tokens must be validated against that address, ` +
+			`including those issued by secondary clusters. Setting issuer to "" will restore the default behavior of using ` +
+			`the cluster's api_addr as the issuer.`}
 	}
 	return resp, err
 }
@@ -128,8 +135,9 @@ func (c *call) oidcDiscovery() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := auth.Data(map[string]any{"issuer": issuer, "jwks_uri": issuer + "/.well-known/keys", "id_token_signing_alg_values_supported": jwks.Published,
-		"response_types_supported": []string{"id_token"}, "subject_types_supported": []string{"public"}})
+	resp, err := auth.Data(map[string]any{"issuer": issuer, "jwks_uri": issuer + "/.well-known/keys",
+		"id_token_signing_alg_values_supported": jwks.Published,
+		"response_types_supported":              []string{"id_token"}, "subject_types_supported": []string{"public"}})
 	return bare(resp), err
 }
 

@@ -56,7 +56,8 @@ func (k *namedKey) draw() (s signing, err error) {
 // published are the keys that tokens may be signed with, or were.
 func (k *namedKey) published(now time.Time) []jwks.Verifier {
 	alg := jwks.Algorithm(k.Algorithm)
-	out := []jwks.Verifier{{ID: k.Now.ID, Alg: alg, Public: k.Now.Public}, {ID: k.Next.ID, Alg: alg, Public: k.Next.Public}}
+	out := []jwks.Verifier{{ID: k.Now.ID, Alg: alg, Public: k.Now.Public},
+		{ID: k.Next.ID, Alg: alg, Public: k.Next.Public}}
 	for _, f := range k.Former {
 		if now.Before(f.Until) {
 			out = append(out, jwks.Verifier{ID: f.ID, Alg: alg, Public: f.Public})
@@ -86,7 +87,8 @@ func (k *namedKey) read(f *secrets.Fields, fresh bool) error {
 	if f.Has("algorithm") {
 		alg := f.String("algorithm")
 		if !fresh && alg != k.Algorithm {
-			return errkind.New(errkind.Invalid, "field \"algorithm\": a key keeps the one that it was made with: make another key")
+			return errkind.New(errkind.Invalid, "field \"algorithm\": a key keeps the one that it was made with: make "+
+				"another key")
 		}
 		k.Algorithm = alg
 	}
@@ -125,7 +127,8 @@ func (c *call) oidcKey(name string) (*secrets.Response, error) {
 	case c.Op == secrets.Read && k == nil:
 		return nil, errNotFound
 	case c.Op == secrets.Read:
-		return auth.Data(map[string]any{"algorithm": k.Algorithm, "rotation_period": auth.Seconds(k.Rotation), "verification_ttl": auth.Seconds(k.Verification), "allowed_client_ids": auth.List(k.Clients)})
+		return auth.Data(map[string]any{"algorithm": k.Algorithm, "rotation_period": auth.Seconds(k.Rotation),
+			"verification_ttl": auth.Seconds(k.Verification), "allowed_client_ids": auth.List(k.Clients)})
 	case c.Op == secrets.Delete:
 		return c.deleteKey(name)
 	case !c.write():
@@ -148,7 +151,8 @@ func (c *call) writeKey(name string, k *namedKey) error {
 	}
 	for _, r := range users {
 		if r.TTL > k.Verification {
-			return errkind.Errorf(errkind.Invalid, "unable to update key %q because it is currently referenced by one or more roles with a token ttl greater than %d seconds", name, auth.Seconds(k.Verification))
+			return errkind.Errorf(errkind.Invalid, "unable to update key %q because it is currently referenced by one or "+
+				"more roles with a token ttl greater than %d seconds", name, auth.Seconds(k.Verification))
 		}
 	}
 	if fresh {
@@ -190,7 +194,8 @@ func (c *call) deleteKey(name string) (*secrets.Response, error) {
 		for _, r := range users {
 			names = append(names, r.Name)
 		}
-		return nil, errkind.Errorf(errkind.Invalid, "unable to delete key %q because it is currently referenced by these roles: %s", name, strings.Join(names, ", "))
+		return nil, errkind.Errorf(errkind.Invalid,
+			"unable to delete key %q because it is currently referenced by these roles: %s", name, strings.Join(names, ", "))
 	}
 	c.drop(oidcKeys + name)
 	return nil, nil

@@ -24,7 +24,8 @@ type oidcRole struct {
 }
 
 // reserved are the members that no template may set.
-var reserved = []string{"iss", "sub", "aud", "exp", "iat", "nbf", "jti", "nonce", "at_hash", "c_hash", "auth_time", "namespace"}
+var reserved = []string{"iss", "sub", "aud", "exp", "iat", "nbf", "jti", "nonce", "at_hash", "c_hash", "auth_time",
+	"namespace"}
 
 // templateOf reads a template: JSON, also in base64.
 func templateOf(text string) string {
@@ -46,7 +47,8 @@ func checkTemplate(text string, now time.Time) error {
 	}
 	for name := range object {
 		if slices.Contains(reserved, name) {
-			return errkind.Errorf(errkind.Invalid, "top level key %q not allowed. Restricted keys: %s", name, strings.Join(reserved, ", "))
+			return errkind.Errorf(errkind.Invalid, "top level key %q not allowed. Restricted keys: %s", name,
+				strings.Join(reserved, ", "))
 		}
 	}
 	return nil
@@ -67,7 +69,8 @@ func (c *call) oidcRole(name string) (*secrets.Response, error) {
 	case c.Op == secrets.Read && r == nil:
 		return nil, errNotFound
 	case c.Op == secrets.Read:
-		return auth.Data(map[string]any{"key": r.Key, "client_id": r.Client, "template": r.Template, "ttl": auth.Seconds(r.TTL)})
+		return auth.Data(map[string]any{"key": r.Key, "client_id": r.Client, "template": r.Template,
+			"ttl": auth.Seconds(r.TTL)})
 	case c.Op == secrets.Delete:
 		c.drop(oidcRoles + name)
 		return nil, nil
@@ -106,7 +109,8 @@ func (c *call) writeRole(r *oidcRole) error {
 	case k == nil:
 		return errkind.Errorf(errkind.Invalid, "cannot find key %q", r.Key)
 	case r.TTL < time.Second || r.TTL > k.Verification:
-		return errkind.New(errkind.Invalid, "a role's token ttl must be a second at least, and cannot be longer than the verification_ttl of the key it references")
+		return errkind.New(errkind.Invalid, "a role's token ttl must be a second at least, and cannot be longer than the "+
+			"verification_ttl of the key it references")
 	}
 	return c.store(oidcRoles+r.Name, r)
 }
@@ -127,7 +131,8 @@ func (c *call) oidcToken(name string) (*secrets.Response, error) {
 	case k == nil:
 		return nil, errkind.Errorf(errkind.Invalid, "key %q not found", r.Key)
 	case !slices.Contains(k.Clients, "*") && !slices.Contains(k.Clients, r.Client):
-		return nil, errkind.Errorf(errkind.Invalid, "the key %q does not list the client ID of the role %q as an allowed client ID", r.Key, name)
+		return nil, errkind.Errorf(errkind.Invalid,
+			"the key %q does not list the client ID of the role %q as an allowed client ID", r.Key, name)
 	case c.Whose == "":
 		return nil, errkind.New(errkind.Invalid, "no entity associated with the request's token")
 	}
@@ -154,7 +159,8 @@ func (c *call) oidcToken(name string) (*secrets.Response, error) {
 			return nil, errkind.Errorf(errkind.Invalid, "the template of role %q gives no JSON object for this entity", name)
 		}
 	}
-	for member, v := range map[string]any{"iss": issuer, "sub": p.Entity.ID, "aud": r.Client, "namespace": "root", "iat": c.now.Unix(), "exp": c.now.Add(r.TTL).Unix()} {
+	for member, v := range map[string]any{"iss": issuer, "sub": p.Entity.ID, "aud": r.Client, "namespace": "root",
+		"iat": c.now.Unix(), "exp": c.now.Add(r.TTL).Unix()} {
 		claims[member] = v
 	}
 	token, err := jwks.SignWith(jwks.Algorithm(k.Algorithm), k.Now.Private, k.Now.ID, claims)

@@ -50,13 +50,16 @@ func TestAuditDevices(t *testing.T) {
 	log := filepath.Join(h.audits.Config.Rules.Folder, "a.log")
 	t.Cleanup(h.Seal)
 	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/x", `{"type":"file","options":{"file_path":"/etc/x"}}`)
-	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/x", `{"type":"file","options":{"file_path":"`+h.audits.Config.Rules.Folder+`/none/x"}}`)
+	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/x", `{"type":"file","options":{"file_path":"`+
+		h.audits.Config.Rules.Folder+`/none/x"}}`)
 	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/x", `{"type":"none"}`)
 	if r := h.ok(secrets.Read, "sys/audit", ""); string(r.Data) != "{}" {
 		t.Errorf("after refusals: %s", r.Data)
 	}
-	h.ok(secrets.Update, "sys/audit/file", text(t, map[string]any{"type": "file", "description": "d", "options": map[string]string{"file_path": log}}))
-	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/file", text(t, map[string]any{"type": "file", "options": map[string]string{"file_path": log}}))
+	h.ok(secrets.Update, "sys/audit/file", text(t, map[string]any{"type": "file", "description": "d",
+		"options": map[string]string{"file_path": log}}))
+	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/file",
+		text(t, map[string]any{"type": "file", "options": map[string]string{"file_path": log}}))
 	h.ok(secrets.Update, "secret/a", `{"password":"s3cret-value"}`)
 	h.ok(secrets.Read, "secret/a", "")
 	app := h.token(`{"policies":["default"],"ttl":"1h"}`)
@@ -66,7 +69,8 @@ func TestAuditDevices(t *testing.T) {
 	hash := fmt.Sprint(field(t, h.ok(secrets.Update, "sys/audit-hash/file", `{"input":"s3cret-value"}`), "hash"))
 	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit-hash/none", `{"input":"x"}`)
 	lines := logged(t, log, "s3cret-value", app, h.root, "hvs.unknown")
-	if inside(lines[0], "request", "path") != "sys/audit/test" || lines[1]["type"] != "response" || inside(lines[1], "request", "path") != "sys/audit/file" {
+	if inside(lines[0], "request", "path") != "sys/audit/test" || lines[1]["type"] != "response" ||
+		inside(lines[1], "request", "path") != "sys/audit/file" {
 		t.Errorf("the first lines are %v, want a trial and the answer to the device's own making", lines[:2])
 	}
 	byPath := map[string][]map[string]any{}
@@ -78,14 +82,17 @@ func TestAuditDevices(t *testing.T) {
 	if len(byPath["create secret/a request"]) != 1 || len(byPath["create secret/a response"]) != 1 || len(read) != 3 {
 		t.Fatalf("the entries are %v", byPath)
 	}
-	if inside(read[0], "response", "data", "password") != hash || inside(byPath["create secret/a request"][0], "request", "data", "password") != hash {
+	if inside(read[0], "response", "data", "password") != hash || inside(byPath["create secret/a request"][0], "request",
+		"data", "password") != hash {
 		t.Errorf("the value is not under the hash that audit-hash gives: %v", read[0])
 	}
-	if read[1]["error"] != "permission denied" || inside(read[1], "auth", "policy_results", "allowed") != false || read[2]["error"] != "permission denied" || inside(read[2], "auth", "accessor") != nil {
+	if read[1]["error"] != "permission denied" || inside(read[1], "auth", "policy_results", "allowed") != false ||
+		read[2]["error"] != "permission denied" || inside(read[2], "auth", "accessor") != nil {
 		t.Errorf("refusals: %v, %v", read[1], read[2])
 	}
 	made := byPath["update auth/token/create response"]
-	if token := fmt.Sprint(inside(made[0], "response", "auth", "client_token")); !strings.HasPrefix(token, "hmac-sha256:") {
+	if token := fmt.Sprint(inside(made[0], "response", "auth", "client_token")); !strings.HasPrefix(token,
+		"hmac-sha256:") {
 		t.Errorf("a new token is shown as %s", token)
 	}
 	h.Seal()
@@ -115,7 +122,8 @@ func TestNothingUnaudited(t *testing.T) {
 			h.ok(secrets.Update, "sys/audit/bad", body)
 		} else { // it would not be taken: it becomes full later
 			h.refused(errkind.Invalid, h.root, secrets.Update, "sys/audit/bad", body)
-			d, err := audit.Open(&audit.Config{Path: "bad/", Type: "file", Options: map[string]string{"file_path": path}}, h.audits.Config.Rules, h.audits.Config.Log, nil)
+			d, err := audit.Open(&audit.Config{Path: "bad/", Type: "file", Options: map[string]string{"file_path": path}},
+				h.audits.Config.Rules, h.audits.Config.Log, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +157,8 @@ func TestRefusedByAuditIsNoUse(t *testing.T) {
 	h.audits.Config.Rules.Unsafe = true
 	few, one := h.token(`{"policies":["default"],"num_uses":3}`), h.token(`{"policies":["default"],"num_uses":1}`)
 	many := h.token(`{"policies":["default"],"num_uses":100}`)
-	d, err := audit.Open(&audit.Config{Path: "bad/", Type: "file", Options: map[string]string{"file_path": "/dev/full"}}, h.audits.Config.Rules, h.audits.Config.Log, nil)
+	d, err := audit.Open(&audit.Config{Path: "bad/", Type: "file", Options: map[string]string{"file_path": "/dev/full"}},
+		h.audits.Config.Rules, h.audits.Config.Log, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

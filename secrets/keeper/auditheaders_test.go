@@ -27,7 +27,8 @@ func TestAuditedHeaders(t *testing.T) {
 	if h.AuditsHeaders() {
 		t.Error("headers are recorded without a device")
 	}
-	h.ok(secrets.Update, "sys/audit/file", text(t, map[string]any{"type": "file", "options": map[string]string{"file_path": log}}))
+	h.ok(secrets.Update, "sys/audit/file", text(t,
+		map[string]any{"type": "file", "options": map[string]string{"file_path": log}}))
 	h.Seal()
 	h.unseal()
 	var names []string
@@ -39,10 +40,12 @@ func TestAuditedHeaders(t *testing.T) {
 	if r := h.ok(secrets.Read, at+"/X-HIDDEN", ""); string(r.Data) != `{"x-hidden":{"hmac":true}}` {
 		t.Errorf("one of them: %s", r.Data)
 	}
-	if r := h.ok(secrets.Read, at, ""); string(r.Data) != `{"headers":{"x-clear":{"hmac":false},"x-hidden":{"hmac":true}}}` || !r.Hoisted(at) {
+	if r := h.ok(secrets.Read, at, ""); string(
+		r.Data) != `{"headers":{"x-clear":{"hmac":false},"x-hidden":{"hmac":true}}}` || !r.Hoisted(at) {
 		t.Errorf("all of them: %s", r.Data)
 	}
-	q := &secrets.Request{Op: secrets.Read, Path: "auth/token/lookup-self", Token: h.root, Headers: map[string][]string{"x-clear": {"seen"}, "x-hidden": {"s3cret"}}}
+	q := &secrets.Request{Op: secrets.Read, Path: "auth/token/lookup-self", Token: h.root,
+		Headers: map[string][]string{"x-clear": {"seen"}, "x-hidden": {"s3cret"}}}
 	if _, err := h.Handle(t.Context(), q); err != nil {
 		t.Fatal(err)
 	}

@@ -12,11 +12,13 @@ import (
 
 func TestBatchTokens(t *testing.T) {
 	h := newHouse(t)
-	h.policy("app", `path "secret/*" { capabilities = ["read", "create", "update"] } path "auth/token/*" { capabilities = ["update"] }`)
+	h.policy("app", `path "secret/*" { capabilities = ["read", "create", "update"] } path "auth/token/*" { `+
+		`capabilities = ["update"] }`)
 	var made *task.Issued
 	before := len(h.keysBelow(""))
 	if n := h.commits(func() {
-		made = h.ok(secrets.Update, "auth/token/create", `{"type":"batch","policies":["app"],"ttl":"1h","meta":{"k":"v"},"renewable":true}`).Token
+		made = h.ok(secrets.Update, "auth/token/create",
+			`{"type":"batch","policies":["app"],"ttl":"1h","meta":{"k":"v"},"renewable":true}`).Token
 	}); n != 0 || len(h.keysBelow("")) != before {
 		t.Errorf("a batch token is stored: %d commits", n)
 	}
@@ -27,15 +29,19 @@ func TestBatchTokens(t *testing.T) {
 		t.Errorf("a write: %v", err)
 	}
 	r, err := h.as(made.ID, secrets.Read, "auth/token/lookup-self", "")
-	if err != nil || field(t, r, "type") != "batch" || field(t, r, "ttl") != 3600.0 || field(t, r, "accessor") != "" || field(t, r, "orphan") != false {
+	if err != nil || field(t, r, "type") != "batch" || field(t, r, "ttl") != 3600.0 || field(t, r, "accessor") != "" ||
+		field(t, r, "orphan") != false {
 		t.Errorf("looks like %+v, %v", r, err)
 	}
-	for path, body := range map[string]string{"auth/token/renew-self": "", "auth/token/revoke-self": "", "auth/token/create": `{}`, "cubbyhole/x": `{"a":"b"}`} {
+	for path, body := range map[string]string{"auth/token/renew-self": "", "auth/token/revoke-self": "",
+		"auth/token/create": `{}`, "cubbyhole/x": `{"a":"b"}`} {
 		h.refused(errkind.Invalid, made.ID, secrets.Update, path, body)
 	}
 	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/token/revoke", text(t, map[string]string{"token": made.ID}))
-	for field, body := range map[string]string{"num_uses": `"num_uses":1`, "period": `"period":"1h"`, "explicit_max_ttl": `"explicit_max_ttl":"1h"`, `"id"`: `"id":"mine"`, `"policies"`: `"policies":["root"]`} {
-		if _, err := h.as(h.root, secrets.Update, "auth/token/create", `{"policies":["app"],"type":"batch",`+body+`}`); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), field) {
+	for field, body := range map[string]string{"num_uses": `"num_uses":1`, "period": `"period":"1h"`,
+		"explicit_max_ttl": `"explicit_max_ttl":"1h"`, `"id"`: `"id":"mine"`, `"policies"`: `"policies":["root"]`} {
+		if _, err := h.as(h.root, secrets.Update, "auth/token/create", `{"policies":["app"],"type":"batch",`+body+
+			`}`); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
@@ -79,7 +85,8 @@ func TestBatchTokensBelow(t *testing.T) {
 		if err != nil || r.Lease.Left > 30*time.Minute {
 			t.Fatalf("a lease: %+v, %v", r, err)
 		}
-		renewed, err := h.as(h.root, secrets.Update, "sys/leases/renew", text(t, map[string]any{"lease_id": r.Lease.ID, "increment": 7200}))
+		renewed, err := h.as(h.root, secrets.Update, "sys/leases/renew",
+			text(t, map[string]any{"lease_id": r.Lease.ID, "increment": 7200}))
 		if err != nil || renewed.Lease.Left > 30*time.Minute {
 			t.Errorf("renewed: %+v, %v", renewed, err)
 		}

@@ -105,11 +105,13 @@ func TestCert(t *testing.T) {
 	}
 	for what, c := range map[string]*x509.Certificate{
 		"none": nil, "another authority's": other.leaf(nil),
-		"another name":        ca.leaf(func(c *x509.Certificate) { c.Subject.CommonName = "db" }),
-		"another unit":        ca.leaf(func(c *x509.Certificate) { c.Subject.OrganizationalUnit = []string{"dev"} }),
-		"expired":             ca.leaf(func(c *x509.Certificate) { c.NotAfter = h.now.Add(-time.Minute) }),
-		"not yet":             ca.leaf(func(c *x509.Certificate) { c.NotBefore = h.now.Add(time.Minute) }),
-		"a server's":          ca.leaf(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} }),
+		"another name": ca.leaf(func(c *x509.Certificate) { c.Subject.CommonName = "db" }),
+		"another unit": ca.leaf(func(c *x509.Certificate) { c.Subject.OrganizationalUnit = []string{"dev"} }),
+		"expired":      ca.leaf(func(c *x509.Certificate) { c.NotAfter = h.now.Add(-time.Minute) }),
+		"not yet":      ca.leaf(func(c *x509.Certificate) { c.NotBefore = h.now.Add(time.Minute) }),
+		"a server's": ca.leaf(func(c *x509.Certificate) {
+			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		}),
 		"the authority's own": ca.cert,
 	} {
 		if _, err := h.shows("", c, "auth/cert/login", `{"name":"web"}`); !errkind.Is(err, errkind.Invalid) {
@@ -214,7 +216,8 @@ func TestWorkload(t *testing.T) {
 	web := named("spiffe://td.consul/ns/default/dc/dc1/svc/web")
 	h.ok(secrets.Update, "sys/auth/cert", `{"type":"cert"}`)
 	h.ok(secrets.Update, "auth/cert/certs/mesh",
-		`{"trust_mesh_roots":true,"allowed_uri_sans":"spiffe://td.consul/ns/default/dc/dc1/svc/*,spiffe://other/*","token_policies":"app","token_ttl":"24h"}`)
+		`{"trust_mesh_roots":true,"allowed_uri_sans":"spiffe://td.consul/ns/default/dc/dc1/svc/*,spiffe://other/*",`+
+			`"token_policies":"app","token_ttl":"24h"}`)
 	if _, err := h.shows("", web, "auth/cert/login", `{"name":"mesh"}`); !errkind.Is(err, errkind.Invalid) ||
 		!strings.Contains(err.Error(), "mesh_address") {
 		t.Errorf("without the mesh's address: %v", err)
@@ -222,7 +225,8 @@ func TestWorkload(t *testing.T) {
 	h.refused(errkind.Invalid, h.root, secrets.Update, "auth/cert/config",
 		`{"mesh_address":"`+mesh.URL+`","mesh_token":"wrong"}`)
 	h.ok(secrets.Update, "auth/cert/config", `{"mesh_address":"`+mesh.URL+`","mesh_token":"let-me"}`)
-	for what, c := range map[string]*x509.Certificate{"not registered": named("spiffe://td.consul/ns/default/dc/dc1/svc/db"),
+	for what, c := range map[string]*x509.Certificate{
+		"not registered": named("spiffe://td.consul/ns/default/dc/dc1/svc/db"),
 		"another domain": named("spiffe://other/ns/default/dc/dc1/svc/web"),
 		"an agent":       named("spiffe://td.consul/agent/client/dc/dc1/id/n1"), "no name": ca.leaf(nil),
 		"another authority's": newSigner(t, h.now).leaf(nil)} {

@@ -128,7 +128,8 @@ func TestCVE_2025_64761_GroupsGiveNoRoot(t *testing.T) {
 	h := newHouse(t)
 	h.users("ann")
 	h.policy("operator",
-		`path "identity/*" { capabilities = ["create", "read", "update", "patch", "delete", "list"] } path "sys/policies/acl/*" { capabilities = ["create", "update"] }`)
+		`path "identity/*" { capabilities = ["create", "read", "update", "patch", "delete", "list"] } path `+
+			`"sys/policies/acl/*" { capabilities = ["create", "update"] }`)
 	operator := h.token(`{"policies":["operator"]}`)
 	ann := h.loginAs("ann")
 	for _, name := range []string{"root", "ROOT", " root ", "Root\t", "root,default"} {

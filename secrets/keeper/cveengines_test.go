@@ -18,7 +18,8 @@ func TestCVE_2024_5798_TokensForOthers(t *testing.T) {
 	h.ok(secrets.Update, "auth/jwt/config", text(t, map[string]any{"jwt_validation_pubkeys": i.PublicKey()}))
 	h.ok(secrets.Update, "auth/jwt/role/any", `{"role_type":"jwt","user_claim":"sub","bound_subject":"job-1"}`)
 	h.ok(secrets.Update, "auth/jwt/role/ours", `{"role_type":"jwt","user_claim":"sub","bound_audiences":"vault"}`)
-	for role, list := range map[string][]any{"any": {"other", []string{"other"}, []string{"vault", "other"}}, "ours": {"other", []string{"other"}, nil, "vault.example", "VAULT", ""}} {
+	for role, list := range map[string][]any{"any": {"other", []string{"other"}, []string{"vault", "other"}},
+		"ours": {"other", []string{"other"}, nil, "vault.example", "VAULT", ""}} {
 		for _, audience := range list {
 			if _, err := h.jwt(role, i.Sign(h.claims(map[string]any{"aud": audience}))); err == nil {
 				t.Errorf("role %s took a token for %v", role, audience)
@@ -39,11 +40,14 @@ func TestCVE_2024_2048_LeafsAreComparedWhole(t *testing.T) {
 	ca, other := newSigner(t, h.now), newSigner(t, h.now)
 	h.ok(secrets.Update, "sys/auth/cert", `{"type":"cert"}`)
 	trusted := ca.leaf(nil)
-	h.ok(secrets.Update, "auth/cert/certs/web", text(t, map[string]any{"certificate": pemOf(trusted.Raw), "token_policies": "app"}))
+	h.ok(secrets.Update, "auth/cert/certs/web",
+		text(t, map[string]any{"certificate": pemOf(trusted.Raw), "token_policies": "app"}))
 	alike := func(c *x509.Certificate) {
-		c.SerialNumber, c.Subject, c.SubjectKeyId, c.DNSNames = trusted.SerialNumber, trusted.Subject, trusted.SubjectKeyId, trusted.DNSNames
+		c.SerialNumber, c.Subject, c.SubjectKeyId, c.DNSNames = trusted.SerialNumber, trusted.Subject, trusted.SubjectKeyId,
+			trusted.DNSNames
 	}
-	for what, c := range map[string]*x509.Certificate{"a twin of another authority": other.leaf(alike), "a twin of the same authority": ca.leaf(alike), "its sister": ca.leaf(nil)} {
+	for what, c := range map[string]*x509.Certificate{"a twin of another authority": other.leaf(alike),
+		"a twin of the same authority": ca.leaf(alike), "its sister": ca.leaf(nil)} {
 		if _, err := h.shows("", c, "auth/cert/login", `{"name":"web"}`); !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("%s logged in: %v", what, err)
 		}
@@ -63,7 +67,8 @@ func TestCVE_2023_4680_NoncesAreNotTheCallers(t *testing.T) {
 	for key, more := range map[string]string{"plain": "", "convergent": `,"context":"` + b64([]byte("c")) + `"`} {
 		seen := map[string]string{}
 		for _, plaintext := range []string{"one", "two"} {
-			r, err := h.as(h.root, secrets.Update, "transit/encrypt/"+key, `{"plaintext":"`+b64([]byte(plaintext))+`","nonce":"`+b64(make([]byte, 12))+`"`+more+`}`)
+			r, err := h.as(h.root, secrets.Update, "transit/encrypt/"+key, `{"plaintext":"`+b64([]byte(plaintext))+`","nonce":"`+
+				b64(make([]byte, 12))+`"`+more+`}`)
 			if err != nil {
 				continue // refused is fine
 			}
@@ -90,7 +95,8 @@ func TestCVE_2025_12044_LimitsComeFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = h.Handle(t.Context(), q)
-	if _, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Update, Path: "secret/a", Token: h.root, Body: []byte(`{"a":[[[[`)}); !errkind.Is(err, errkind.Overloaded) {
+	if _, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Update, Path: "secret/a", Token: h.root,
+		Body: []byte(`{"a":[[[[`)}); !errkind.Is(err, errkind.Overloaded) {
 		t.Errorf("a body that is no JSON past the limit: %v", err)
 	}
 }
@@ -101,7 +107,8 @@ func TestCVE_2024_8365_TokensAreHashed(t *testing.T) {
 	h.audits.Config.Rules.Folder = t.TempDir()
 	log := filepath.Join(h.audits.Config.Rules.Folder, "a.log")
 	t.Cleanup(h.Seal)
-	h.ok(secrets.Update, "sys/audit/file", text(t, map[string]any{"type": "file", "options": map[string]string{"file_path": log}}))
+	h.ok(secrets.Update, "sys/audit/file", text(t,
+		map[string]any{"type": "file", "options": map[string]string{"file_path": log}}))
 	made := h.ok(secrets.Update, "auth/token/create", `{"policies":["default"]}`).Token
 	for _, path := range []string{"lookup", "renew"} {
 		h.ok(secrets.Update, "auth/token/"+path, `{"token":"`+made.ID+`"}`)
@@ -119,9 +126,11 @@ func TestCVE_2022_25243_WildcardsAskTheRole(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "sys/mounts/pki", `{"type":"pki"}`)
 	h.ok(secrets.Update, "pki/root/generate/internal", `{"common_name":"root","key_type":"ec"}`)
-	h.ok(secrets.Update, "pki/roles/r", `{"allowed_domains":"example.com","allow_subdomains":true,"allow_bare_domains":true,"allow_glob_domains":true,"allow_wildcard_certificates":false,"key_type":"ec"}`)
+	h.ok(secrets.Update, "pki/roles/r", `{"allowed_domains":"example.com","allow_subdomains":true,`+
+		`"allow_bare_domains":true,"allow_glob_domains":true,"allow_wildcard_certificates":false,"key_type":"ec"}`)
 	for _, name := range []string{"*.example.com", "*.a.example.com", "*"} {
-		for _, body := range []string{`{"common_name":"` + name + `"}`, `{"common_name":"a.example.com","alt_names":"` + name + `"}`} {
+		for _, body := range []string{`{"common_name":"` + name + `"}`, `{"common_name":"a.example.com","alt_names":"` +
+			name + `"}`} {
 			h.refused(errkind.Invalid, h.root, secrets.Update, "pki/issue/r", body)
 		}
 	}

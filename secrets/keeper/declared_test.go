@@ -21,7 +21,8 @@ func TestDeclaredAudits(t *testing.T) {
 	t.Cleanup(h.Seal)
 	dir := t.TempDir()
 	file := func(name string) audit.Config {
-		return audit.Config{Path: "declared/", Type: "file", Options: map[string]string{"file_path": filepath.Join(dir, name)}}
+		return audit.Config{Path: "declared/", Type: "file",
+			Options: map[string]string{"file_path": filepath.Join(dir, name)}}
 	}
 	again := func(list ...audit.Config) {
 		t.Helper()
@@ -29,7 +30,9 @@ func TestDeclaredAudits(t *testing.T) {
 		h.Seal()
 		h.unseal()
 	}
-	h.ok(secrets.Update, "sys/audit/own", text(t, map[string]any{"type": "file", "options": map[string]string{"file_path": filepath.Join(h.audits.Config.Rules.Folder, "own")}}))
+	h.ok(secrets.Update, "sys/audit/own", text(t,
+		map[string]any{"type": "file", "options": map[string]string{"file_path": filepath.Join(h.audits.Config.Rules.Folder,
+			"own")}}))
 	again(file("one"))
 	h.ok(secrets.Update, "secret/a", `{"password":"s3cret-value"}`)
 	lines := func(name string) int { // what one of several devices has not written yet comes later
@@ -53,7 +56,9 @@ func TestDeclaredAudits(t *testing.T) {
 	if err := h.DeclareAudits(t.Context(), []audit.Config{{Path: "x/", Type: "none"}}); !errkind.Is(err, errkind.Invalid) {
 		t.Errorf("a wrong device at a reload: %v", err)
 	}
-	for _, list := range [][]audit.Config{{file("three")}, {file("three"), {Path: "own/", Type: "file", Options: map[string]string{"file_path": "discard"}}}} { // without a seal
+	// without a seal
+	for _, list := range [][]audit.Config{{file("three")},
+		{file("three"), {Path: "own/", Type: "file", Options: map[string]string{"file_path": "discard"}}}} {
 		if err := h.DeclareAudits(t.Context(), list); err != nil {
 			t.Fatal(err)
 		}
@@ -64,11 +69,15 @@ func TestDeclaredAudits(t *testing.T) {
 		t.Errorf("a device changed by a reload hashes to %s, formerly %s", now, before)
 	}
 	again()
-	if r := h.ok(secrets.Read, "sys/audit", ""); strings.Contains(string(r.Data), "declared/") || strings.Contains(string(r.Data), "own/") {
+	if r := h.ok(secrets.Read, "sys/audit", ""); strings.Contains(string(r.Data), "declared/") ||
+		strings.Contains(string(r.Data), "own/") {
 		t.Errorf("after they were taken out: %s", r.Data)
 	}
-	for _, bad := range [][]audit.Config{{{Path: "x/", Type: "none"}}, {{Path: "x/", Type: "file"}}, {file("a"), file("b")}, {{Path: "x/", Type: "file", Options: map[string]string{"file_path": "stdout", "colour": "red"}}}} {
-		if _, err := newKeeper(Config{Storage: memstore.New(), Audits: bad}); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "audit") {
+	for _, bad := range [][]audit.Config{{{Path: "x/", Type: "none"}}, {{Path: "x/", Type: "file"}},
+		{file("a"), file("b")}, {{Path: "x/", Type: "file", Options: map[string]string{"file_path": "stdout",
+			"colour": "red"}}}} {
+		if _, err := newKeeper(Config{Storage: memstore.New(), Audits: bad}); !errkind.Is(err, errkind.Invalid) ||
+			!strings.Contains(err.Error(), "audit") {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 func TestMatches(t *testing.T) {
-	for path, want := range map[string]bool{"ca": true, "ca/pem": false, "cert/x": true, "cert/x/y": true, "issuer/x/pem": true, "issuer//pem": false, "issuer/x/y/pem": false, "issuer/x": false, "issuer/x/pem/": false} {
+	for path, want := range map[string]bool{"ca": true, "ca/pem": false, "cert/x": true, "cert/x/y": true,
+		"issuer/x/pem": true, "issuer//pem": false, "issuer/x/y/pem": false, "issuer/x": false, "issuer/x/pem/": false} {
 		if got := engine.Matches([]string{"ca", "cert/*", "issuer/+/pem"}, path); got != want {
 			t.Errorf("%q: %v", path, got)
 		}
@@ -37,7 +38,8 @@ func TestPKI(t *testing.T) {
 		t.Fatalf("the lease: %+v", r.Lease)
 	}
 	h.ok(secrets.Update, "sys/leases/revoke", `{"lease_id":"`+r.Lease.ID+`"}`)
-	if l := h.ok(secrets.List, "pki/certs/revoked/", ""); !strings.Contains(string(l.Data), field(t, r, "serial_number").(string)) {
+	if l := h.ok(secrets.List, "pki/certs/revoked/", ""); !strings.Contains(string(l.Data),
+		field(t, r, "serial_number").(string)) {
 		t.Errorf("revoked: %s", l.Data)
 	}
 	h.ok(secrets.Update, "pki/tidy", `{"tidy_cert_store":true,"tidy_revoked_certs":true,"safety_buffer":"1s"}`)
@@ -47,7 +49,8 @@ func TestPKI(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := h.ok(secrets.Read, "pki/tidy-status", ""); field(t, s, "state") != "Finished" || field(t, s, "revoked_cert_deleted_count") != 1.0 {
+	if s := h.ok(secrets.Read, "pki/tidy-status", ""); field(t, s, "state") != "Finished" ||
+		field(t, s, "revoked_cert_deleted_count") != 1.0 {
 		t.Errorf("tidied: %s", s.Data)
 	}
 	h.Seal()
@@ -64,7 +67,8 @@ func TestTransit(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "sys/mounts/transit", `{"type":"transit"}`)
 	h.ok(secrets.Update, "sys/policy/use", `{"policy":"path \"transit/encrypt/*\" { capabilities = [\"update\"] }"}`)
-	h.ok(secrets.Update, "sys/policy/make", `{"policy":"path \"transit/encrypt/*\" { capabilities = [\"create\", \"update\"] }"}`)
+	h.ok(secrets.Update, "sys/policy/make",
+		`{"policy":"path \"transit/encrypt/*\" { capabilities = [\"create\", \"update\"] }"}`)
 	use, make := h.token(`{"policies":["use"]}`), h.token(`{"policies":["make"]}`)
 	h.refused(errkind.Denied, use, secrets.Update, "transit/encrypt/k", `{"plaintext":"eA=="}`)
 	if _, err := h.as(make, secrets.Update, "transit/encrypt/k", `{"plaintext":"eA=="}`); err != nil {
@@ -74,11 +78,14 @@ func TestTransit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.refused(errkind.Denied, make, secrets.Update, "transit/decrypt/k", `{"ciphertext":"`+field(t, r, "ciphertext").(string)+`"}`)
+	h.refused(errkind.Denied, make, secrets.Update, "transit/decrypt/k",
+		`{"ciphertext":"`+field(t, r, "ciphertext").(string)+`"}`)
 	h.Seal()
-	h.refused(errkind.Unavailable, h.root, secrets.Update, "transit/decrypt/k", `{"ciphertext":"`+field(t, r, "ciphertext").(string)+`"}`)
+	h.refused(errkind.Unavailable, h.root, secrets.Update, "transit/decrypt/k",
+		`{"ciphertext":"`+field(t, r, "ciphertext").(string)+`"}`)
 	h.unseal()
-	if r := h.ok(secrets.Update, "transit/decrypt/k", `{"ciphertext":"`+field(t, r, "ciphertext").(string)+`"}`); field(t, r, "plaintext") != "eA==" {
+	if r := h.ok(secrets.Update, "transit/decrypt/k", `{"ciphertext":"`+field(t, r, "ciphertext").(string)+`"}`); field(t,
+		r, "plaintext") != "eA==" {
 		t.Errorf("after the seal: %s", r.Data)
 	}
 }

@@ -52,9 +52,12 @@ func (m *modelled) gone(now time.Time) bool {
 // revoked.
 func TestExpiryAgainstAModel(t *testing.T) {
 	h := newHouse(t)
-	h.ok(secrets.Update, "sys/policy/maker", `{"policy":"path \"auth/token/create\" { capabilities = [\"update\"] } path \"cubbyhole/*\" { capabilities = [\"create\", \"update\"] } path \"auth/token/renew-self\" { capabilities = [\"update\"] }"}`)
+	h.ok(secrets.Update, "sys/policy/maker", `{"policy":"path \"auth/token/create\" { capabilities = [\"update\"] } `+
+		`path \"cubbyhole/*\" { capabilities = [\"create\", \"update\"] } path \"auth/token/renew-self\" { capabilities = `+
+		`[\"update\"] }"}`)
 	before := h.keysBelow("sys/token/")
-	for _, seed := range []uint64{5946973253435920471, rand.Uint64()} { // the first one found a child stored again in the commit that ended its parent
+	// the first one found a child stored again in the commit that ended its parent
+	for _, seed := range []uint64{5946973253435920471, rand.Uint64()} {
 		h.modelRound(seed)
 	}
 	if after := h.keysBelow("sys/token/"); fmt.Sprint(after) != fmt.Sprint(before) {
@@ -152,7 +155,8 @@ func TestExpirySkipsWhatIsDamaged(t *testing.T) {
 	}
 	badEntry := find(token.DuePrefix, st.Book.Hash(ids[5]))
 	badToken := find("sys/token/id/", st.Book.Hash(ids[5]))
-	damage := []storage.Op{storage.Put(token.DuePrefix+"0/nonsense", nil), storage.Put(badToken, []byte("nonsense of some length, that opens with no key"))}
+	damage := []storage.Op{storage.Put(token.DuePrefix+"0/nonsense", nil),
+		storage.Put(badToken, []byte("nonsense of some length, that opens with no key"))}
 	if err := h.store.Commit(t.Context(), h.records.Epoch(), damage); err != nil {
 		t.Fatal(err)
 	}

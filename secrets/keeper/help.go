@@ -47,7 +47,8 @@ func (k *Keeper) Help(ctx context.Context, r *secrets.Request) (map[string]any, 
 	if len(shown) == 0 {
 		return nil, errkind.New(errkind.NotFound, "no help for this path: ask for that of its mount, "+e.Path)
 	}
-	text := fmt.Sprintf("## DESCRIPTION\n\n%s, a mount of type %s. %s\n\n## PATHS\n\nPaths below the mount, and what may be done there:\n\n%s", e.Path, e.Type, e.Description, strings.Join(shown, "\n"))
+	text := fmt.Sprintf("## DESCRIPTION\n\n%s, a mount of type %s. %s\n\n## PATHS\n\nPaths below the mount, and what "+
+		"may be done there:\n\n%s", e.Path, e.Type, e.Description, strings.Join(shown, "\n"))
 	return map[string]any{"help": text, "see_also": nil, "openapi": map[string]any{"openapi": "3.0.2", "paths": paths,
 		"info": map[string]any{"title": "Corbel secrets API", "version": k.cfg.Local.Version}}}, nil
 }

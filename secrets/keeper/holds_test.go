@@ -17,16 +17,22 @@ import (
 func TestStreamedLogRightsEnd(t *testing.T) {
 	const rules = `path "sys/monitor" { capabilities = ["read"] }`
 	for name, take := range map[string]func(h *house, token, entity string){
-		"the token is revoked":   func(h *house, token, _ string) { h.ok(secrets.Update, "auth/token/revoke", `{"token":"`+token+`"}`) },
-		"its policy allows less": func(h *house, _, _ string) { h.policy("log", `path "sys/health" { capabilities = ["read"] }`) },
-		"its policy is deleted":  func(h *house, _, _ string) { h.ok(secrets.Delete, "sys/policies/acl/log", "") },
+		"the token is revoked": func(h *house, token, _ string) {
+			h.ok(secrets.Update, "auth/token/revoke", `{"token":"`+token+`"}`)
+		},
+		"its policy allows less": func(h *house, _, _ string) {
+			h.policy("log", `path "sys/health" { capabilities = ["read"] }`)
+		},
+		"its policy is deleted": func(h *house, _, _ string) { h.ok(secrets.Delete, "sys/policies/acl/log", "") },
 		"its entity is disabled": func(h *house, _, entity string) {
 			h.ok(secrets.Update, "identity/entity/id/"+entity, `{"disabled":true}`)
 		},
 		"it leaves the group": func(h *house, _, _ string) {
 			h.ok(secrets.Update, "identity/group/name/readers", `{"member_entity_ids":[]}`)
 		},
-		"the group has no such policy": func(h *house, _, _ string) { h.ok(secrets.Update, "identity/group/name/readers", `{"policies":[]}`) },
+		"the group has no such policy": func(h *house, _, _ string) {
+			h.ok(secrets.Update, "identity/group/name/readers", `{"policies":[]}`)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

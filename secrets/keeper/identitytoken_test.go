@@ -56,7 +56,8 @@ func TestIdentityTokens(t *testing.T) {
 		h.ok(secrets.Update, "identity/oidc/config", `{"issuer":"https://vault.example:8200"}`)
 		h.ok(secrets.Update, "identity/oidc/key/k",
 			`{"algorithm":"`+alg+`","allowed_client_ids":"web","rotation_period":"1h","verification_ttl":"2h"}`)
-		template := `{"name":{{identity.entity.name}},"groups":{{identity.entity.groups.names}},"team":{{identity.entity.metadata.team}},"none":{{ identity.entity.metadata.none }},
+		template :=
+			`{"name":{{identity.entity.name}},"groups":{{identity.entity.groups.names}},"team":{{identity.entity.metadata.team}},"none":{{ identity.entity.metadata.none }},
 			"user":{{identity.entity.aliases.` + mount + `.name}},"other":{{identity.entity.aliases.x.metadata}},"soon":{{time.now.plus.10m}}}`
 		h.ok(secrets.Update, "identity/oidc/role/r", text(t, map[string]string{"key": "k", "client_id": "web", "ttl": "30m",
 			"template": base64.StdEncoding.EncodeToString([]byte(template))}))

@@ -35,7 +35,8 @@ func TestJWT(t *testing.T) {
 		h.ok(secrets.Update, "sys/auth/jwt", `{"type":"jwt"}`)
 		h.ok(secrets.Update, "auth/jwt/config", text(t, map[string]any{"jwt_validation_pubkeys": i.PublicKey(),
 			"bound_issuer": "me", "default_role": "app"}))
-		h.ok(secrets.Update, "auth/jwt/role/app", `{"role_type":"jwt","user_claim":"/nested/a~1b","user_claim_json_pointer":true,"bound_audiences":"vault","bound_claims":{"team":["db","web"],"n":7},
+		h.ok(secrets.Update, "auth/jwt/role/app",
+			`{"role_type":"jwt","user_claim":"/nested/a~1b","user_claim_json_pointer":true,"bound_audiences":"vault","bound_claims":{"team":["db","web"],"n":7},
 			"groups_claim":"groups","claim_mappings":{"team":"team","n":"number","absent":"absent"},"token_policies":"app","token_period":"30m"}`)
 		mount := h.gate.Load().Mounts.Get("auth/jwt/").Accessor
 		ext := h.made("identity/group", `{"name":"ext","type":"external","policies":["team"]}`)

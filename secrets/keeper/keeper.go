@@ -58,11 +58,12 @@ type Config struct {
 	Log         *slog.Logger // what the background finds wrong; nil: slog.Default
 	Metrics     *telemetry.Registry
 	Usage       census.Rules
-	Lockouts    map[string]auth.LockoutRules // by type of auth method; "all": of those that are not there, and of what they do not set
-	NoLockout   bool                         // of nobody, whatever mounts say
-	Repeat      func() int                   // how often each commit is made: the fault lab's (kit/fault.DoRepeat); nil: once
-	Audit       audit.Rules                  // for devices that are made over the API
-	Audits      []audit.Config               // that the configuration declares: Path, Type, Description, Options and Local of each
+	// by type of auth method; "all": of those that are not there, and of what they do not set
+	Lockouts  map[string]auth.LockoutRules
+	NoLockout bool           // of nobody, whatever mounts say
+	Repeat    func() int     // how often each commit is made: the fault lab's (kit/fault.DoRepeat); nil: once
+	Audit     audit.Rules    // for devices that are made over the API
+	Audits    []audit.Config // that the configuration declares: Path, Type, Description, Options and Local of each
 
 	// Reigns is set where several servers share the storage: Unseal makes a standby then, and Activate the
 	// active server. It is asked by each request whether this server is still the active one, and costs
@@ -75,7 +76,8 @@ type Config struct {
 	Joining func(ctx context.Context, root []byte) error
 	// System answers paths below sys/ that are not the keeper's: of the cluster and its storage. Found is false
 	// where the path is nobody's.
-	System func(ctx context.Context, op secrets.Operation, path string, f *secrets.Fields) (data any, found bool, err error)
+	System func(ctx context.Context, op secrets.Operation, path string, f *secrets.Fields) (data any,
+		found bool, err error)
 	// StepDown is asked to have another server become the active one, soon; nil where there is no other.
 	StepDown func()
 	Local    tools.Local
@@ -148,11 +150,14 @@ func New(cfg Config) (*Keeper, error) {
 	k.replica = &replica{k: k}
 	k.records = sealed.New(sealed.Config{Under: cfg.Storage, Now: cfg.Now, CacheBytes: cfg.CacheBytes, Log: cfg.Log,
 		Metrics: cfg.Metrics, Committed: k.committed})
-	k.gate = &tables.Gate{Store: k.records, Reigns: cfg.Reigns, TTLs: token.Limits{Default: cfg.DefaultTTL, Max: cfg.MaxTTL}}
+	k.gate = &tables.Gate{Store: k.records, Reigns: cfg.Reigns,
+		TTLs: token.Limits{Default: cfg.DefaultTTL, Max: cfg.MaxTTL}}
 	k.flying.Now = cfg.Now
 	k.rights = rights.NewRights(k.records)
-	k.Sealing, k.Rekeys, k.Roots = sealing.New(sealing.Config{Now: cfg.Now, Log: cfg.Log, Metrics: cfg.Metrics, ClusterName: cfg.ClusterName,
-		Auto: cfg.Seal, OldAuto: cfg.OldSeal, Joining: cfg.Joining, StepDown: cfg.StepDown, Load: k.load, Forget: k.forget, Close: auditing.Close}, k.gate, k.records)
+	k.Sealing, k.Rekeys, k.Roots = sealing.New(sealing.Config{Now: cfg.Now, Log: cfg.Log, Metrics: cfg.Metrics,
+		ClusterName: cfg.ClusterName,
+		Auto:        cfg.Seal, OldAuto: cfg.OldSeal, Joining: cfg.Joining, StepDown: cfg.StepDown, Load: k.load,
+		Forget: k.forget, Close: auditing.Close}, k.gate, k.records)
 	k.appoint()
 	k.gauges(cfg.Metrics)
 	return k, nil
@@ -162,19 +167,24 @@ func New(cfg Config) (*Keeper, error) {
 func (k *Keeper) appoint() {
 	cfg, o := &k.cfg, &k.owners
 	version, cluster := "v"+cfg.Local.Version+"+builtin.vault", func() string { return k.Cluster().Name }
-	k.audits = auditing.New(auditing.Config{Rules: cfg.Audit, Declared: cfg.Audits, Version: version, Now: cfg.Now, Log: cfg.Log, Metrics: cfg.Metrics},
+	k.audits = auditing.New(auditing.Config{Rules: cfg.Audit, Declared: cfg.Audits, Version: version, Now: cfg.Now,
+		Log: cfg.Log, Metrics: cfg.Metrics},
 		k.gate, k.records)
 	o.quotas = &quotas.Quotas{Gate: k.gate, Records: k.records, Metrics: cfg.Metrics}
 	o.identities = &identities.Identities{Records: k.records, Rights: k.rights, Metrics: cfg.Metrics, Cluster: cluster}
 	k.tokens = tokens.NewTokens(k.gate, k.records, k.rights, o.quotas, o.identities, &k.flying, cfg.Now, cfg.Metrics)
 	k.leases = leases.NewLeases(k.gate, k.records, k.tokens, o.quotas, &k.flying, cfg.Now, cfg.Log, cfg.Metrics)
 	o.policies = &policies.Policies{Gate: k.gate, Records: k.records, Rights: k.rights}
-	o.wrapping = &wrapping.Wrapping{Records: k.records, Tokens: k.tokens, Quotas: o.quotas, Flying: &k.flying, Authorise: k.authorise}
+	o.wrapping = &wrapping.Wrapping{Records: k.records, Tokens: k.tokens, Quotas: o.quotas, Flying: &k.flying,
+		Authorise: k.authorise}
 	o.census = census.New(cfg.Usage, k.gate, k.records, &k.flying, cfg.Now, cfg.Log, cluster, cfg.Metrics)
-	o.tools = &tools.Tools{Gate: k.gate, Records: k.records, Flying: &k.flying, Now: cfg.Now, Local: cfg.Local, Holds: k.holds}
-	o.mounts = mounting.New(mounting.Config{Now: cfg.Now, Metrics: cfg.Metrics, Version: version, Lockouts: cfg.Lockouts, NoLockout: cfg.NoLockout,
-		Password: o.policies.Password}, k.gate, k.records)
-	o.system = &system.System{Elsewhere: cfg.System, Rows: slices.Concat(o.mounts.Rows(), o.policies.Rows(), k.leases.Rows(), o.census.Rows(),
+	o.tools = &tools.Tools{Gate: k.gate, Records: k.records, Flying: &k.flying, Now: cfg.Now, Local: cfg.Local,
+		Holds: k.holds}
+	o.mounts = mounting.New(mounting.Config{Now: cfg.Now, Metrics: cfg.Metrics, Version: version, Lockouts: cfg.Lockouts,
+		NoLockout: cfg.NoLockout,
+		Password:  o.policies.Password}, k.gate, k.records)
+	o.system = &system.System{Elsewhere: cfg.System, Rows: slices.Concat(o.mounts.Rows(), o.policies.Rows(),
+		k.leases.Rows(), o.census.Rows(),
 		o.wrapping.Rows(), k.Sealing.Rows(), k.audits.Rows(), o.quotas.Rows(), o.tools.Rows())}
 	fixed := func(make func(e *mount.Entry, salt []byte) engine.Engine) mounting.Kind {
 		return mounting.Kind{Side: mounting.Fixed, Make: make}
@@ -213,12 +223,14 @@ func (k *Keeper) load(ctx context.Context) (*tables.Tables, error) {
 }
 
 // read reads mounts, with engines as made makes them, and policies.
-func (k *Keeper) read(ctx context.Context, made func(*mount.Entry, []byte) (engine.Engine, error)) (*tables.Tables, error) {
+func (k *Keeper) read(ctx context.Context, made func(*mount.Entry, []byte) (engine.Engine, error)) (*tables.Tables,
+	error) {
 	salt, ok, err := k.records.Get(ctx, token.SaltKey)
 	if err != nil || !ok {
 		return nil, sealed.OrMissing(err, token.SaltKey)
 	}
-	st := &tables.Tables{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{}, Policies: map[string]*policy.Policy{}, ACLs: tables.NewACLs()}
+	st := &tables.Tables{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{},
+		Policies: map[string]*policy.Policy{}, ACLs: tables.NewACLs()}
 	st.Book = &token.Book{Reader: k.records, Salt: salt}
 	records, err := k.records.Scan(ctx, tables.MountPrefix, storage.After(tables.MountPrefix), 0)
 	if err != nil {

@@ -126,7 +126,8 @@ func TestSealAndUnseal(t *testing.T) {
 
 func TestPoliciesDecide(t *testing.T) {
 	h := newHouse(t)
-	h.ok(secrets.Update, "sys/policies/acl/App", `{"policy":"path \"secret/app/*\" { capabilities = [\"read\", \"create\"] } path \"kv2/data/+\" { capabilities = [\"read\"] allowed_parameters = { version = [\"1\"] } }"}`)
+	h.ok(secrets.Update, "sys/policies/acl/App", `{"policy":"path \"secret/app/*\" { capabilities = [\"read\", `+
+		`\"create\"] } path \"kv2/data/+\" { capabilities = [\"read\"] allowed_parameters = { version = [\"1\"] } }"}`)
 	app := h.token(`{"policies":["app"],"ttl":"1h"}`)
 	if _, err := h.as(app, secrets.Update, "secret/app/a", `{"x":1}`); err != nil {
 		t.Errorf("create: %v", err)
@@ -150,7 +151,8 @@ func TestPoliciesDecide(t *testing.T) {
 	}
 	h.ok(secrets.Delete, "sys/policy/app", "")
 	h.refused(errkind.Denied, app, secrets.Update, "secret/app/a", `{"x":3}`)
-	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/policy/bad", `{"policy":"path \"x\" { capabilities = [\"fly\"] }"}`)
+	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/policy/bad",
+		`{"policy":"path \"x\" { capabilities = [\"fly\"] }"}`)
 	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/policy/root", `{"policy":"path \"x\" {}"}`)
 	h.refused(errkind.Invalid, h.root, secrets.Delete, "sys/policy/default", "")
 }
@@ -159,18 +161,21 @@ func TestTokens(t *testing.T) {
 	h := newHouse(t)
 	parent := h.token(`{"policies":["default"],"ttl":"1h","meta":{"a":"b"},"display_name":"p"}`)
 	r, err := h.as(parent, secrets.Read, "auth/token/lookup-self", "")
-	if err != nil || field(t, r, "display_name") != "token-p" || field(t, r, "ttl") != 3600.0 || field(t, r, "orphan") != false || field(t, r, "id") != parent {
+	if err != nil || field(t, r, "display_name") != "token-p" || field(t, r, "ttl") != 3600.0 ||
+		field(t, r, "orphan") != false || field(t, r, "id") != parent {
 		t.Errorf("lookup-self: %s, %v", r.Data, err)
 	}
 	h.refused(errkind.Denied, parent, secrets.Update, "auth/token/create", "")
 	h.now = h.now.Add(30 * time.Minute)
-	if r, err := h.as(parent, secrets.Update, "auth/token/renew-self", `{"increment":"2h"}`); err != nil || r.Token.Left != 2*time.Hour || r.Token.ID != parent {
+	if r, err := h.as(parent, secrets.Update, "auth/token/renew-self", `{"increment":"2h"}`); err != nil ||
+		r.Token.Left != 2*time.Hour || r.Token.ID != parent {
 		t.Errorf("renew-self: %+v, %v", r, err)
 	}
 	if r := h.ok(secrets.Update, "auth/token/renew", `{"token":"`+parent+`"}`); r.Token.ID != parent {
 		t.Errorf("renew of a token named by its id answers with %q", r.Token.ID)
 	}
-	if r := h.ok(secrets.Update, "auth/token/renew-accessor", `{"accessor":"`+field(t, r, "accessor").(string)+`"}`); r.Token.ID != "" {
+	if r := h.ok(secrets.Update, "auth/token/renew-accessor", `{"accessor":"`+field(t, r, "accessor").(string)+
+		`"}`); r.Token.ID != "" {
 		t.Error("renew by the accessor gave the id away")
 	}
 	h.now = h.now.Add(2 * time.Hour)
@@ -227,8 +232,10 @@ func TestMounts(t *testing.T) {
 	if r := h.ok(secrets.Read, "secret/a/b", ""); r.LeaseTTL != 30*time.Minute {
 		t.Errorf("the mount's default: %v", r.LeaseTTL)
 	}
-	for body, path := range map[string]string{`{"type":"kv"}`: "secret", `{"type":"none"}`: "new", `{}`: "new", `{"type":"kv","options":{"version":"3"}}`: "new",
-		`{"type":"system"}`: "new", `{"type":"kv","config":{"max_lease_ttl":"1h","default_lease_ttl":"2h"}}`: "new", `{"type":"kv","config":1}`: "new"} {
+	for body, path := range map[string]string{`{"type":"kv"}`: "secret", `{"type":"none"}`: "new", `{}`: "new",
+		`{"type":"kv","options":{"version":"3"}}`: "new",
+		`{"type":"system"}`:                       "new",
+		`{"type":"kv","config":{"max_lease_ttl":"1h","default_lease_ttl":"2h"}}`: "new", `{"type":"kv","config":1}`: "new"} {
 		h.refused(errkind.Invalid, h.root, secrets.Update, "sys/mounts/"+path, body)
 	}
 	h.refused(errkind.Invalid, h.root, secrets.Delete, "sys/mounts/sys", "")
@@ -257,7 +264,8 @@ func TestUsesUnderTraffic(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 10 {
-				if _, err := h.Handle(context.Background(), &secrets.Request{Op: secrets.Read, Path: "auth/token/lookup-self", Token: tok}); err == nil {
+				if _, err := h.Handle(context.Background(), &secrets.Request{Op: secrets.Read, Path: "auth/token/lookup-self",
+					Token: tok}); err == nil {
 					granted.Add(1)
 				}
 			}
@@ -313,7 +321,8 @@ func BenchmarkRead(b *testing.B) {
 		b.Fatal(err)
 	}
 	do := func(op secrets.Operation, path, body string) {
-		if _, err := k.Handle(b.Context(), &secrets.Request{Op: op, Path: path, Body: []byte(body), Token: "root"}); err != nil {
+		if _, err := k.Handle(b.Context(), &secrets.Request{Op: op, Path: path, Body: []byte(body),
+			Token: "root"}); err != nil {
 			b.Fatal(err)
 		}
 	}

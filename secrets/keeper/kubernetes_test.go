@@ -67,7 +67,8 @@ func TestKubernetes(t *testing.T) {
 		t.Errorf("the entity is %s", e.Data)
 	}
 	h.ok(secrets.Update, "auth/kubernetes/role/named",
-		`{"bound_service_account_names":"web-1","bound_service_account_namespaces":"*","alias_name_source":"serviceaccount_name","audience":"vault"}`)
+		`{"bound_service_account_names":"web-1","bound_service_account_namespaces":"*",`+
+			`"alias_name_source":"serviceaccount_name","audience":"vault"}`)
 	denied("here: without the audience", "named", good)
 	projected := account("shop", "web-1", "uid-1", map[string]any{"aud": []string{"vault"}})
 	denied("not vouched for", "named", projected)
@@ -122,7 +123,8 @@ func TestKubernetesAsksTheCluster(t *testing.T) {
 		api.Vouch(token, ns, name, uid)
 		return h.as("", secrets.Update, "auth/kubernetes/login", text(t, map[string]string{"role": role, "jwt": token}))
 	}
-	picks := `{"matchLabels":{"team":"web"},"matchExpressions":[{"key":"stage","operator":"In","values":["prod","test"]},{"key":"frozen","operator":"DoesNotExist"}]}`
+	picks := `{"matchLabels":{"team":"web"},"matchExpressions":[{"key":"stage","operator":"In","values":["prod",` +
+		`"test"]},{"key":"frozen","operator":"DoesNotExist"}]}`
 	h.ok(secrets.Update, "auth/kubernetes/role/r", text(t, map[string]any{"bound_service_account_names": "app",
 		"bound_service_account_namespaces": "named", "bound_service_account_namespace_selector": picks, "token_ttl": "1h"}))
 	for ns, labels := range map[string]map[string]string{"named": nil, "good": {"team": "web", "stage": "prod"},
@@ -172,7 +174,8 @@ func TestCVE_2026_115356_NoRenewalWithoutTheAccount(t *testing.T) {
 	}
 	configure(reviewtest.Reviewer)
 	h.ok(secrets.Update, "auth/kubernetes/role/r",
-		`{"bound_service_account_names":"app","bound_service_account_namespaces":"shop","token_ttl":"1h","token_policies":"default"}`)
+		`{"bound_service_account_names":"app","bound_service_account_namespaces":"shop","token_ttl":"1h",`+
+			`"token_policies":"default"}`)
 	token := i.Sign(map[string]any{"exp": h.now.Add(time.Hour).Unix(), "sub": "system:serviceaccount:shop:app",
 		"kubernetes.io": map[string]any{"namespace": "shop", "serviceaccount": map[string]any{"name": "app", "uid": "u-1"}}})
 	api.Vouch(token, "shop", "app", "u-1")
@@ -216,12 +219,13 @@ func TestKubernetesRefuses(t *testing.T) {
 		}
 	}
 	for body, names := range map[string]string{
-		`{"bound_service_account_namespaces":"a"}`:                                                                                   "bound_service_account_names",
-		`{"bound_service_account_names":"a"}`:                                                                                        "bound_service_account_namespaces",
-		`{"bound_service_account_names":"*","bound_service_account_namespaces":"*"}`:                                                 "can not both",
-		`{"bound_service_account_names":"a","bound_service_account_namespaces":"a","alias_name_source":"ip"}`:                        "alias_name_source",
-		`{"bound_service_account_names":"a","bound_service_account_namespaces":"a","token_bound_cidrs":"nowhere"}`:                   "token_bound_cidrs",
-		`{"bound_service_account_names":"a","bound_service_account_namespaces":"a","bound_service_account_namespace_selector":"{}"}`: "selector",
+		`{"bound_service_account_namespaces":"a"}`:                                                                 "bound_service_account_names",
+		`{"bound_service_account_names":"a"}`:                                                                      "bound_service_account_namespaces",
+		`{"bound_service_account_names":"*","bound_service_account_namespaces":"*"}`:                               "can not both",
+		`{"bound_service_account_names":"a","bound_service_account_namespaces":"a","alias_name_source":"ip"}`:      "alias_name_source",
+		`{"bound_service_account_names":"a","bound_service_account_namespaces":"a","token_bound_cidrs":"nowhere"}`: "token_bound_cidrs",
+		`{"bound_service_account_names":"a","bound_service_account_namespaces":"a",` +
+			`"bound_service_account_namespace_selector":"{}"}`: "selector",
 	} {
 		if _, err := h.as(h.root, secrets.Update, "auth/kubernetes/role/r", body); !errkind.Is(err, errkind.Invalid) ||
 			!strings.Contains(err.Error(), names) {

@@ -225,7 +225,8 @@ func TestLeasesThatCannotBeRevoked(t *testing.T) {
 func TestTokenRoles(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "auth/token/roles/app",
-		`{"allowed_policies":"a,b","disallowed_policies":"c","orphan":true,"renewable":false,"path_suffix":"v1","token_period":"1h","token_num_uses":3,"token_bound_cidrs":"10.0.0.0/8"}`)
+		`{"allowed_policies":"a,b","disallowed_policies":"c","orphan":true,"renewable":false,"path_suffix":"v1",`+
+			`"token_period":"1h","token_num_uses":3,"token_bound_cidrs":"10.0.0.0/8"}`)
 	if r := h.ok(secrets.Read, "auth/token/roles/app", ""); field(t, r, "period") != 3600.0 || field(t, r,
 		"orphan") != true || fmt.Sprint(field(t, r, "allowed_policies")) != "[a b]" || field(t, r, "path_suffix") != "v1" {
 		t.Errorf("the role reads %s", r.Data)
@@ -249,7 +250,8 @@ func TestTokenRoles(t *testing.T) {
 		`{"allowed_policies_glob":"team-*","disallowed_policies_glob":"*-admin"}`)
 	h.ok(secrets.Update, "auth/token/roles/deny", `{"disallowed_policies":"secret"}`)
 	h.ok(secrets.Update, "sys/policy/maker",
-		`{"policy":"path \"auth/token/create/*\" { capabilities = [\"update\"] } path \"auth/token/create-orphan\" { capabilities = [\"update\"] }"}`)
+		`{"policy":"path \"auth/token/create/*\" { capabilities = [\"update\"] } path \"auth/token/create-orphan\" { `+
+			`capabilities = [\"update\"] }"}`)
 	weak := h.token(`{"policies":["maker"]}`)
 	if _, err := h.as(weak, secrets.Update, "auth/token/create/globs", `{"policies":["team-x"]}`); err != nil {
 		t.Errorf("by a role's pattern: %v", err)

@@ -100,7 +100,8 @@ func TestDefaultDenyMatrix(t *testing.T) {
 		h.ok(secrets.Update, "sys/policy/only-"+word, text(t, map[string]string{"policy": rules.String()}))
 	}
 	h.ok(secrets.Update, "sys/policy/unrelated",
-		`{"policy":"path \"unrelated/*\" { capabilities = [\"create\", \"read\", \"update\", \"patch\", \"delete\", \"list\", \"sudo\"] }"}`)
+		`{"policy":"path \"unrelated/*\" { capabilities = [\"create\", \"read\", \"update\", \"patch\", \"delete\", `+
+			`\"list\", \"sudo\"] }"}`)
 	token := func(policy string) *task.Issued {
 		return h.ok(secrets.Update, "auth/token/create",
 			`{"policies":["`+policy+`"],"no_default_policy":true,"ttl":"1h"}`).Token

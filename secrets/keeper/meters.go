@@ -36,14 +36,22 @@ var timed = []struct {
 	op   []secrets.Operation // nil: all
 	name string
 }{
-	{"sys/policies/acl/", []secrets.Operation{secrets.Read}, "policy.get_policy"}, {"sys/policy/", []secrets.Operation{secrets.Read}, "policy.get_policy"},
-	{"sys/policies/acl/", []secrets.Operation{secrets.Update}, "policy.set_policy"}, {"sys/policy/", []secrets.Operation{secrets.Update}, "policy.set_policy"},
-	{"sys/policies/acl/", []secrets.Operation{secrets.Delete}, "policy.delete_policy"}, {"sys/policy/", []secrets.Operation{secrets.Delete}, "policy.delete_policy"},
-	{"sys/policies/acl", []secrets.Operation{secrets.List}, "policy.list_policies"}, {"sys/policy", nil, "policy.list_policies"},
-	{"sys/leases/lookup", nil, "expire.fetch-lease-times"}, {"sys/leases/renew", nil, "expire.renew"}, {"sys/renew", nil, "expire.renew"},
-	{"sys/leases/revoke-prefix/", nil, "expire.revoke-prefix"}, {"sys/revoke-prefix/", nil, "expire.revoke-prefix"}, {"sys/leases/revoke-force/", nil, "expire.revoke-force"},
-	{"sys/revoke-force/", nil, "expire.revoke-force"}, {"sys/leases/revoke", nil, "expire.revoke"}, {"sys/revoke", nil, "expire.revoke"},
-	{"auth/token/create", nil, "token.create"}, {"auth/token/lookup", nil, "token.lookup"}, {"auth/token/renew", nil, "expire.renew-token"},
+	{"sys/policies/acl/", []secrets.Operation{secrets.Read}, "policy.get_policy"},
+	{"sys/policy/", []secrets.Operation{secrets.Read}, "policy.get_policy"},
+	{"sys/policies/acl/", []secrets.Operation{secrets.Update}, "policy.set_policy"},
+	{"sys/policy/", []secrets.Operation{secrets.Update}, "policy.set_policy"},
+	{"sys/policies/acl/", []secrets.Operation{secrets.Delete}, "policy.delete_policy"},
+	{"sys/policy/", []secrets.Operation{secrets.Delete}, "policy.delete_policy"},
+	{"sys/policies/acl", []secrets.Operation{secrets.List}, "policy.list_policies"},
+	{"sys/policy", nil, "policy.list_policies"},
+	{"sys/leases/lookup", nil, "expire.fetch-lease-times"}, {"sys/leases/renew", nil, "expire.renew"},
+	{"sys/renew", nil, "expire.renew"},
+	{"sys/leases/revoke-prefix/", nil, "expire.revoke-prefix"}, {"sys/revoke-prefix/", nil, "expire.revoke-prefix"},
+	{"sys/leases/revoke-force/", nil, "expire.revoke-force"},
+	{"sys/revoke-force/", nil, "expire.revoke-force"}, {"sys/leases/revoke", nil, "expire.revoke"},
+	{"sys/revoke", nil, "expire.revoke"},
+	{"auth/token/create", nil, "token.create"}, {"auth/token/lookup", nil, "token.lookup"},
+	{"auth/token/renew", nil, "expire.renew-token"},
 	{"auth/token/revoke-orphan", nil, "token.revoke"}, {"auth/token/revoke", nil, "token.revoke-tree"},
 }
 
@@ -57,9 +65,11 @@ func kindOf(t *task.Task, r *task.Reply) int {
 		return 4
 	case strings.HasPrefix(t.Path, "auth/token/create"):
 		return 5
-	case strings.HasPrefix(t.Path, "sys/leases/renew"), strings.HasPrefix(t.Path, "sys/renew"), strings.HasPrefix(t.Path, "auth/token/renew"):
+	case strings.HasPrefix(t.Path, "sys/leases/renew"), strings.HasPrefix(t.Path, "sys/renew"),
+		strings.HasPrefix(t.Path, "auth/token/renew"):
 		return 6
-	case strings.HasPrefix(t.Path, "sys/leases/revoke"), strings.HasPrefix(t.Path, "sys/revoke"), strings.HasPrefix(t.Path, "auth/token/revoke"):
+	case strings.HasPrefix(t.Path, "sys/leases/revoke"), strings.HasPrefix(t.Path, "sys/revoke"),
+		strings.HasPrefix(t.Path, "auth/token/revoke"):
 		return 7
 	case t.Op == secrets.List || t.Op == secrets.Scan:
 		return 1
@@ -73,7 +83,8 @@ func kindOf(t *task.Task, r *task.Reply) int {
 }
 
 func newMeters(r *telemetry.Registry) *meters {
-	m := &meters{registry: r, own: newOwnMeters(r), request: r.Timing("core.handle_request"), login: r.Timing("core.handle_login_request"), checkToken: r.Timing("core.check_token"),
+	m := &meters{registry: r, own: newOwnMeters(r), request: r.Timing("core.handle_request"),
+		login: r.Timing("core.handle_login_request"), checkToken: r.Timing("core.check_token"),
 		authorise: r.Timing("core.fetch_acl_and_token"), register: r.Timing("expire.register"),
 		costs: r.Stages("secrets", costKinds...), tenants: r.Tenants("secrets")}
 	for _, t := range timed { // alerts find them from the start
@@ -82,7 +93,8 @@ func newMeters(r *telemetry.Registry) *meters {
 	for _, name := range []string{"get", "put", "delete", "list", "list-page"} {
 		r.Declare(telemetry.KindTiming, "barrier."+name, "barrier."+name)
 	}
-	for _, name := range []string{"quota.rate_limit.violation", "quota.lease_count.violation", "token.creation", "secret.lease.creation"} {
+	for _, name := range []string{"quota.rate_limit.violation", "quota.lease_count.violation", "token.creation",
+		"secret.lease.creation"} {
 		r.Declare(telemetry.KindCounter, name, name)
 	}
 	return m
@@ -175,7 +187,8 @@ func (m *meters) done(ctx context.Context, t *task.Task, begin time.Time, r *tas
 // made counts the token or the lease that an answer brings.
 func (m *meters) made(t *task.Task, took time.Duration, r *task.Reply) {
 	if a := r.Response.Auth; a != nil && r.Token != nil {
-		m.registry.Counter("token.creation", "cluster", m.cluster(), "namespace", "root", "auth_method", t.Entry.Type, "mount_point", t.Entry.Path,
+		m.registry.Counter("token.creation", "cluster", m.cluster(), "namespace", "root", "auth_method", t.Entry.Type,
+			"mount_point", t.Entry.Path,
 			"creation_ttl", census.TTLName(r.Token.TTL), "token_type", r.Token.Type()).Add(1)
 		m.own.registerAuth.Observe(took)
 		if r.Token.Root() {
@@ -190,7 +203,8 @@ func (m *meters) made(t *task.Task, took time.Duration, r *task.Reply) {
 		if r.Lease != nil {
 			ttl = r.Lease.Left
 		}
-		m.registry.Counter("secret.lease.creation", "cluster", m.cluster(), "namespace", "root", "secret_engine", t.Entry.Type, "mount_point", t.Entry.Path,
+		m.registry.Counter("secret.lease.creation", "cluster", m.cluster(), "namespace", "root", "secret_engine",
+			t.Entry.Type, "mount_point", t.Entry.Path,
 			"creation_ttl", census.TTLName(ttl)).Add(1)
 		m.register.Observe(took)
 	}
@@ -220,8 +234,10 @@ func newMetered(b storage.Backend, r *telemetry.Registry, repeat func() int) sto
 	if repeat == nil {
 		repeat = func() int { return 1 }
 	}
-	return &metered{Backend: b, repeat: repeat, get: r.Timing(name + ".get"), put: r.Timing(name + ".put"), del: r.Timing(name + ".delete"), list: r.Timing(name + ".list"),
-		barGet: r.Timing("barrier.get"), barPut: r.Timing("barrier.put"), barDel: r.Timing("barrier.delete"), barList: r.Timing("barrier.list"), barPage: r.Timing("barrier.list-page")}
+	return &metered{Backend: b, repeat: repeat, get: r.Timing(name + ".get"), put: r.Timing(name + ".put"),
+		del: r.Timing(name + ".delete"), list: r.Timing(name + ".list"),
+		barGet: r.Timing("barrier.get"), barPut: r.Timing("barrier.put"), barDel: r.Timing("barrier.delete"),
+		barList: r.Timing("barrier.list"), barPage: r.Timing("barrier.list-page")}
 }
 
 // Get implements storage.Backend.

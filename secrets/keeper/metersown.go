@@ -22,8 +22,10 @@ type ownMeters struct {
 
 func newOwnMeters(r *telemetry.Registry) ownMeters {
 	r.Declare(telemetry.KindCounter, "identity.entity.creation", "identity.entity.creation")
-	return ownMeters{registerAuth: r.Timing("expire.register-auth"), timesByToken: r.Timing("expire.fetch-lease-times-by-token"),
-		rootTokens: r.Counter("token.create_root"), rollbackWaits: r.Timing("rollback.waiting"), rollbacks: r.Gauge("rollback.inflight"),
+	return ownMeters{registerAuth: r.Timing("expire.register-auth"),
+		timesByToken: r.Timing("expire.fetch-lease-times-by-token"),
+		rootTokens:   r.Counter("token.create_root"), rollbackWaits: r.Timing("rollback.waiting"),
+		rollbacks:     r.Gauge("rollback.inflight"),
 		rollbacksWait: r.Gauge("rollback.queued")}
 }
 
@@ -46,7 +48,8 @@ func (m *meters) tending(e *mount.Entry, waited time.Duration) (done func()) {
 type comeAndGo struct{ queues, jobs, quotaCount, quotaMost *telemetry.GaugeSet }
 
 func newComeAndGo(r *telemetry.Registry) *comeAndGo {
-	return &comeAndGo{r.GaugeSet("expire.job_manager.queue_length"), r.GaugeSet("expire.job_manager.total_jobs"), r.GaugeSet("quota.lease_count.counter"), r.GaugeSet("quota.lease_count.max")}
+	return &comeAndGo{r.GaugeSet("expire.job_manager.queue_length"), r.GaugeSet("expire.job_manager.total_jobs"),
+		r.GaugeSet("quota.lease_count.counter"), r.GaugeSet("quota.lease_count.max")}
 }
 
 // gone takes them away: this is not the active server any more.
@@ -116,8 +119,11 @@ func (k *Keeper) mountGauges(r *telemetry.Registry) {
 	known := &sizes{}
 	for auth, kind := range []string{"logical", "auth"} {
 		for local, is := range []string{"false", "true"} {
-			r.GaugeFunc("core.mount_table.num_entries", func() float64 { return float64(known.take(k.gate.Load()).entries[auth][local]) }, "type", kind, "local", is)
-			r.GaugeFunc("core.mount_table.size", func() float64 { return float64(known.take(k.gate.Load()).bytes[auth][local]) }, "type", kind, "local", is)
+			r.GaugeFunc("core.mount_table.num_entries", func() float64 {
+				return float64(known.take(k.gate.Load()).entries[auth][local])
+			}, "type", kind, "local", is)
+			r.GaugeFunc("core.mount_table.size", func() float64 { return float64(known.take(k.gate.Load()).bytes[auth][local]) },
+				"type", kind, "local", is)
 		}
 	}
 }

@@ -23,7 +23,8 @@ func oidcHouse(t *testing.T) (*house, *jwkstest.Provider) {
 	h.ok(secrets.Update, "auth/oidc/config", text(t, map[string]any{"oidc_discovery_url": p.URL,
 		"oidc_discovery_ca_pem": p.CA, "oidc_client_id": "vault", "oidc_client_secret": "planted/secret",
 		"default_role": "people"}))
-	h.ok(secrets.Update, "auth/oidc/role/people", `{"user_claim":"email","allowed_redirect_uris":["`+cliAddress+`","https://vault.example/ui/vault/auth/oidc/oidc/callback"],
+	h.ok(secrets.Update, "auth/oidc/role/people", `{"user_claim":"email","allowed_redirect_uris":["`+cliAddress+
+		`","https://vault.example/ui/vault/auth/oidc/oidc/callback"],
 		"oidc_scopes":"email,groups","groups_claim":"groups","claim_mappings":{"team":"team"},"token_policies":"app","bound_claims":{"team":"web"}}`)
 	p.Claims, p.Info = map[string]any{"email": "ann@example", "groups": []string{"admins"}}, map[string]any{"sub": "ann",
 		"team": "web", "aud": "evil"}

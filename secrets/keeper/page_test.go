@@ -21,10 +21,12 @@ func TestListsByPages(t *testing.T) {
 		h.ok(secrets.Update, "identity/entity", `{"name":"`+name+`"}`)
 		h.ok(secrets.Update, "sys/policies/acl/"+name, `{"policy":"path \"a\" { capabilities = [\"read\"] }"}`)
 	}
-	for _, path := range []string{"secret/", "auth/userpass/users/", "pki/roles/", "transit/keys/", "identity/entity/name/", "sys/policies/acl/"} {
+	for _, path := range []string{"secret/", "auth/userpass/users/", "pki/roles/", "transit/keys/",
+		"identity/entity/name/", "sys/policies/acl/"} {
 		list := func(after, limit string) (names []string) {
 			t.Helper()
-			r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.List, Path: path, Token: h.root, Query: secrets.FieldsOf(map[string]any{"after": after, "limit": limit})})
+			r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.List, Path: path, Token: h.root,
+				Query: secrets.FieldsOf(map[string]any{"after": after, "limit": limit})})
 			if errkind.Is(err, errkind.NotFound) {
 				return nil
 			}
@@ -53,11 +55,13 @@ func TestListsByPages(t *testing.T) {
 		if fmt.Sprint(paged) != fmt.Sprint(whole) || len(whole) < 3 {
 			t.Errorf("%s: by pages %v, whole %v", path, paged, whole)
 		}
-		if _, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.List, Path: path, Token: h.root, Query: secrets.FieldsOf(map[string]any{"limit": "x"})}); !errkind.Is(err, errkind.Invalid) {
+		if _, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.List, Path: path, Token: h.root,
+			Query: secrets.FieldsOf(map[string]any{"limit": "x"})}); !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("%s: limit=x: %v", path, err)
 		}
 	}
-	r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.List, Path: "identity/entity/id/", Token: h.root, Query: secrets.FieldsOf(map[string]any{"limit": "2"})})
+	r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.List, Path: "identity/entity/id/", Token: h.root,
+		Query: secrets.FieldsOf(map[string]any{"limit": "2"})})
 	if err != nil || len(field(t, r, "keys").([]any)) != 2 || len(field(t, r, "key_info").(map[string]any)) != 2 {
 		t.Errorf("what is told of the names is not cut with them: %s, %v (of %s)", r.Data, err, mount)
 	}

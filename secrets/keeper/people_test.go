@@ -75,7 +75,8 @@ func TestEntityOfALogin(t *testing.T) {
 	}
 	h.policy("team", `path "secret/team" { capabilities = ["read"] }`)
 	h.policy("dept", `path "secret/dept" { capabilities = ["read"] }`)
-	h.policy("own", `path "secret/{{identity.entity.name}}/{{identity.groups.names.web.metadata.floor}}" { capabilities = ["read"] }
+	h.policy("own",
+		`path "secret/{{identity.entity.name}}/{{identity.groups.names.web.metadata.floor}}" { capabilities = ["read"] }
 path "secret/a/{{identity.entity.aliases.`+mount+`.name}}" { capabilities = ["read"] }
 path "secret/b/{{identity.entity.aliases.other.name}}" { capabilities = ["read"] }`)
 	can := func(want bool, paths ...string) {

@@ -77,7 +77,8 @@ func TestPGP(t *testing.T) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}
-	first, err := h.InitWith(t.Context(), &sealing.InitConfig{Shares: 2, Threshold: 2, PGPKeys: []string{a.public, b.public}, RootPGPKey: c.public})
+	first, err := h.InitWith(t.Context(), &sealing.InitConfig{Shares: 2, Threshold: 2,
+		PGPKeys: []string{a.public, b.public}, RootPGPKey: c.public})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,10 +94,12 @@ func TestPGP(t *testing.T) {
 	h.root = c.read(raw)
 	h.ok(secrets.Read, "auth/token/lookup-self", "")
 
-	if _, err := h.StartRekey(t.Context(), sealing.RekeyBarrier, sealing.Rekeying{Shares: 1, Threshold: 1, Backup: true}); !errkind.Is(err, errkind.Invalid) {
+	if _, err := h.StartRekey(t.Context(), sealing.RekeyBarrier,
+		sealing.Rekeying{Shares: 1, Threshold: 1, Backup: true}); !errkind.Is(err, errkind.Invalid) {
 		t.Errorf("a backup of plain shares: %v", err)
 	}
-	st, err := h.StartRekey(t.Context(), sealing.RekeyBarrier, sealing.Rekeying{Shares: 1, Threshold: 1, PGPKeys: []string{c.public}, Backup: true})
+	st, err := h.StartRekey(t.Context(), sealing.RekeyBarrier,
+		sealing.Rekeying{Shares: 1, Threshold: 1, PGPKeys: []string{c.public}, Backup: true})
 	print := hex.EncodeToString(c.entity.PrimaryKey.Fingerprint)
 	if err != nil || len(st.Fingerprints) != 1 || st.Fingerprints[0] != print || !st.Backup {
 		t.Fatalf("%+v, %v", st, err)
@@ -122,7 +125,8 @@ func TestPGP(t *testing.T) {
 		t.Errorf("a backup that was forgotten: %v", err)
 	}
 
-	if _, err := h.StartGenerateRoot(t.Context(), strings.Repeat("o", len(sealing.NewOTP())), a.public); !errkind.Is(err, errkind.Invalid) {
+	if _, err := h.StartGenerateRoot(t.Context(), strings.Repeat("o", len(sealing.NewOTP())), a.public); !errkind.Is(err,
+		errkind.Invalid) {
 		t.Errorf("a password beside a key: %v", err)
 	}
 	attempt, err := h.StartGenerateRoot(t.Context(), "", a.public)

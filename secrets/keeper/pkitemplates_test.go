@@ -13,7 +13,8 @@ func TestRoleTemplatesOfPKI(t *testing.T) {
 	mount := h.users("ann", "bob", "star")
 	h.ok(secrets.Update, "sys/mounts/pki", `{"type":"pki"}`)
 	h.ok(secrets.Update, "pki/root/generate/internal", `{"common_name":"root","key_type":"ec"}`)
-	h.ok(secrets.Update, "pki/roles/own", `{"allowed_domains":["{{identity.entity.aliases.`+mount+`.name}}.example.com","{{identity.entity.metadata.zone}}"],"allowed_domains_template":true,
+	h.ok(secrets.Update, "pki/roles/own", `{"allowed_domains":["{{identity.entity.aliases.`+mount+
+		`.name}}.example.com","{{identity.entity.metadata.zone}}"],"allowed_domains_template":true,
 		"allowed_uri_sans":"spiffe://example/{{identity.entity.name}}","allowed_uri_sans_template":true,"allow_bare_domains":true,"allow_subdomains":true,"allow_glob_domains":true,"key_type":"ec","allow_localhost":false}`)
 	h.policy("app", `path "pki/issue/own" { capabilities = ["update"] }`)
 	tokens := map[string]string{"root": h.root}

@@ -14,7 +14,8 @@ import (
 )
 
 func (h *house) from(addr string, op secrets.Operation, path string) error {
-	_, err := h.Handle(h.t.Context(), &secrets.Request{Op: op, Path: path, Token: h.root, Remote: netip.MustParseAddr(addr)})
+	_, err := h.Handle(h.t.Context(), &secrets.Request{Op: op, Path: path, Token: h.root,
+		Remote: netip.MustParseAddr(addr)})
 	return err
 }
 
@@ -22,18 +23,21 @@ func TestRateLimitQuotas(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "secret/a", `{"x":1}`)
 	h.refused(errkind.NotFound, h.root, secrets.List, "sys/quotas/rate-limit/", "")
-	for _, body := range []string{`{}`, `{"rate":0}`, `{"rate":"x"}`, `{"rate":1,"path":"none/"}`, `{"rate":1,"interval":"1ms"}`, `{"rate":1,"role":"r","path":"secret"}`, `{"rate":1,"group_by":"moon"}`} {
+	for _, body := range []string{`{}`, `{"rate":0}`, `{"rate":"x"}`, `{"rate":1,"path":"none/"}`,
+		`{"rate":1,"interval":"1ms"}`, `{"rate":1,"role":"r","path":"secret"}`, `{"rate":1,"group_by":"moon"}`} {
 		h.refused(errkind.Invalid, h.root, secrets.Update, "sys/quotas/rate-limit/kv", body)
 	}
 	h.ok(secrets.Update, "sys/quotas/rate-limit/kv", `{"rate":"2","interval":"1h","path":"secret"}`)
 	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/quotas/rate-limit/other", `{"rate":1,"path":"secret/"}`)
 	if r := h.ok(secrets.Read, "sys/quotas/rate-limit/kv", ""); string(r.Data) !=
-		`{"block_interval":0,"group_by":"ip","inheritable":false,"interval":3600,"name":"kv","path":"secret/","rate":2,"role":"","type":"rate-limit"}` {
+		`{"block_interval":0,"group_by":"ip","inheritable":false,"interval":3600,"name":"kv","path":"secret/","rate":2,`+
+			`"role":"","type":"rate-limit"}` {
 		t.Errorf("the rule reads %s", r.Data)
 	}
 	for range 2 { // the second time after a restart, which forgets what was counted
 		for i, want := range []bool{true, true, false, false} {
-			if err := h.from("10.0.0.1", secrets.Read, "secret/a"); (err == nil) != want || (err != nil && !errkind.Is(err, errkind.Overloaded)) {
+			if err := h.from("10.0.0.1", secrets.Read, "secret/a"); (err == nil) != want ||
+				(err != nil && !errkind.Is(err, errkind.Overloaded)) {
 				t.Errorf("request %d: %v", i, err)
 			}
 		}
@@ -45,8 +49,10 @@ func TestRateLimitQuotas(t *testing.T) {
 		h.Seal()
 		h.unseal()
 	}
-	h.ok(secrets.Update, "sys/quotas/config", `{"rate_limit_exempt_paths":["secret/*"],"enable_rate_limit_response_headers":true}`)
-	if r := h.ok(secrets.Read, "sys/quotas/config", ""); !strings.Contains(string(r.Data), `"rate_limit_exempt_paths":["secret/*"]`) {
+	h.ok(secrets.Update, "sys/quotas/config",
+		`{"rate_limit_exempt_paths":["secret/*"],"enable_rate_limit_response_headers":true}`)
+	if r := h.ok(secrets.Read, "sys/quotas/config", ""); !strings.Contains(string(r.Data),
+		`"rate_limit_exempt_paths":["secret/*"]`) {
 		t.Errorf("the settings are %s", r.Data)
 	}
 	for range 5 {
@@ -76,7 +82,8 @@ func TestLeaseCountQuotas(t *testing.T) {
 		t.Errorf("after a refusal %v leases are counted and %d credentials live", got, live)
 	}
 	h.ok(secrets.Update, "sys/leases/revoke", text(t, map[string]string{"lease_id": ids[0]}))
-	h.ok(secrets.Update, "sys/leases/revoke", text(t, map[string]string{"lease_id": ids[0]})) // nothing is left to give room back
+	// nothing is left to give room back
+	h.ok(secrets.Update, "sys/leases/revoke", text(t, map[string]string{"lease_id": ids[0]}))
 	if got := counter(); got != 3.0 {
 		t.Errorf("after a revocation %v", got)
 	}
@@ -136,7 +143,8 @@ func TestLeaseCountQuotasOfTokens(t *testing.T) {
 	h.token(`{"policies":["maker"],"ttl":"1m"}`)
 	counts("tokens", 4)
 	h.refused(errkind.Overloaded, h.root, secrets.Update, "auth/token/create", `{"policies":["maker"],"ttl":"1h"}`)
-	h.refused(errkind.Overloaded, h.root, secrets.Update, "auth/token/create", `{"policies":["maker"],"ttl":"1h","type":"batch"}`)
+	h.refused(errkind.Overloaded, h.root, secrets.Update, "auth/token/create",
+		`{"policies":["maker"],"ttl":"1h","type":"batch"}`)
 	h.ok(secrets.Update, "auth/token/create", `{"policies":["root"]}`)
 	root := h.token(`{"policies":["root"],"ttl":"1h"}`)
 	counts("tokens", 5) // it has a lease, and was not refused

@@ -35,12 +35,16 @@ func (h *house) methodsOfLogins(t *testing.T) map[string]struct {
 		login      func() (*task.Reply, error)
 	}
 	all := map[string]method{
-		"userpass": {"auth/userpass/users/ann", `{"password_hash":"` + quick(t) + `"` + policies, func() (*task.Reply, error) {
-			return h.as("", secrets.Update, "auth/userpass/login/ann", `{"password":"pw"}`)
-		}},
-		"approle": {"auth/approle/role/app", `{"role_id":"id","bind_secret_id":false,"secret_id_bound_cidrs":"10.0.0.0/8"` + policies, func() (*task.Reply, error) { return h.login("id", "") }},
-		"jwt":     {"auth/jwt/role/r", `{"role_type":"jwt","user_claim":"sub","bound_audiences":"vault"` + policies, func() (*task.Reply, error) { return h.jwt("r", i.Sign(h.claims(nil))) }},
-		"cert":    {"auth/cert/certs/web", strings.TrimSuffix(text(t, map[string]any{"certificate": pemOf(ca.cert.Raw)}), "}") + policies, func() (*task.Reply, error) { return h.shows("", leaf, "auth/cert/login", "") }},
+		"userpass": {"auth/userpass/users/ann", `{"password_hash":"` + quick(t) + `"` + policies,
+			func() (*task.Reply, error) {
+				return h.as("", secrets.Update, "auth/userpass/login/ann", `{"password":"pw"}`)
+			}},
+		"approle": {"auth/approle/role/app", `{"role_id":"id","bind_secret_id":false,"secret_id_bound_cidrs":"10.0.0.0/8"` +
+			policies, func() (*task.Reply, error) { return h.login("id", "") }},
+		"jwt": {"auth/jwt/role/r", `{"role_type":"jwt","user_claim":"sub","bound_audiences":"vault"` + policies,
+			func() (*task.Reply, error) { return h.jwt("r", i.Sign(h.claims(nil))) }},
+		"cert": {"auth/cert/certs/web", strings.TrimSuffix(text(t, map[string]any{"certificate": pemOf(ca.cert.Raw)}), "}") +
+			policies, func() (*task.Reply, error) { return h.shows("", leaf, "auth/cert/login", "") }},
 	}
 	for _, m := range all {
 		h.ok(secrets.Update, m.role, m.body)
@@ -93,18 +97,21 @@ func TestRenewalGoesByTheRoleOfNow(t *testing.T) {
 		h.ok(secrets.Update, "sys/auth/"+name+"/tune", `{"max_lease_ttl":"0"}`)
 		h.wait(8 * time.Minute)
 		role(`"token_ttl":"1m","token_max_ttl":"2m"`)
-		if _, err := h.renewed(tok, ""); !errkind.Is(err, errkind.Invalid) || errkind.Text(err) != "past the max TTL, cannot renew" {
+		if _, err := h.renewed(tok, ""); !errkind.Is(err, errkind.Invalid) ||
+			errkind.Text(err) != "past the max TTL, cannot renew" {
 			t.Errorf("%s: past its maximum: %v", name, err)
 		}
 		role(`"token_max_ttl":"0","token_policies":"other"`)
 		asks := name == "userpass" || name == "cert"
-		if _, err := h.renewed(tok, ""); asks != errkind.Is(err, errkind.Invalid) || (asks && errkind.Text(err) != "policies have changed, not renewing") || (!asks && err != nil) {
+		if _, err := h.renewed(tok, ""); asks != errkind.Is(err, errkind.Invalid) ||
+			(asks && errkind.Text(err) != "policies have changed, not renewing") || (!asks && err != nil) {
 			t.Errorf("%s: other policies: %v", name, err)
 		}
 		role(`"token_max_ttl":"0","token_policies":"APP,default"`)
 		is("the same policies, in other words", "", 10*time.Minute)
 		h.ok(secrets.Delete, m.role, "")
-		if _, err := h.renewed(tok, ""); !errkind.Is(err, errkind.Invalid) || !strings.Contains(errkind.Text(err), "is gone") {
+		if _, err := h.renewed(tok, ""); !errkind.Is(err, errkind.Invalid) ||
+			!strings.Contains(errkind.Text(err), "is gone") {
 			t.Errorf("%s: without its role: %v", name, err)
 		}
 	}

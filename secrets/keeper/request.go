@@ -143,7 +143,8 @@ func (k *Keeper) authorise(ctx context.Context, t *task.Task, special engine.Spe
 			t.Op = secrets.Create
 		}
 	}
-	q := policy.Request{Path: t.Path, Need: t.Op.Need(), Wrap: t.Wrap, Protected: engine.Matches(special.Protected, t.Rest)}
+	q := policy.Request{Path: t.Path, Need: t.Op.Need(), Wrap: t.Wrap,
+		Protected: engine.Matches(special.Protected, t.Rest)}
 	if t.Op == secrets.List || t.Op == secrets.Scan {
 		q.Path = strings.TrimSuffix(q.Path, "/") + "/"
 	}

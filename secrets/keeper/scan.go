@@ -52,7 +52,8 @@ func scan(ctx context.Context, t *task.Task) (*secrets.Response, error) {
 			}
 		}
 		if len(names)+len(folders) > maxScanned {
-			return nil, errkind.Errorf(errkind.Invalid, "there are more than %d names below %s: scan its folders", maxScanned, t.Path)
+			return nil, errkind.Errorf(errkind.Invalid, "there are more than %d names below %s: scan its folders",
+				maxScanned, t.Path)
 		}
 	}
 	if len(names) == 0 {

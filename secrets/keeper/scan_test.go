@@ -18,7 +18,8 @@ func TestScan(t *testing.T) {
 		}
 		h.ok(secrets.Update, path, body)
 	}
-	for path, want := range map[string]string{"secret/": `["a","b/c","b/d/e","b/d/f"]`, "secret/b/": `["c","d/e","d/f"]`, "kv2/metadata/": `["x/y","z"]`} {
+	for path, want := range map[string]string{"secret/": `["a","b/c","b/d/e","b/d/f"]`, "secret/b/": `["c","d/e","d/f"]`,
+		"kv2/metadata/": `["x/y","z"]`} {
 		if r := h.ok(secrets.Scan, path, ""); string(r.Data) != `{"keys":`+want+`}` {
 			t.Errorf("%s: %s", path, r.Data)
 		}
@@ -33,7 +34,8 @@ func TestScan(t *testing.T) {
 	if _, err := h.as(scans, secrets.Scan, "secret/b/", ""); err != nil {
 		t.Error(err)
 	}
-	q := &secrets.Request{Op: secrets.Scan, Path: "secret/", Token: h.root, Query: secrets.FieldsOf(map[string]any{"after": "a", "limit": "2"})}
+	q := &secrets.Request{Op: secrets.Scan, Path: "secret/", Token: h.root,
+		Query: secrets.FieldsOf(map[string]any{"after": "a", "limit": "2"})}
 	if r, err := h.Handle(t.Context(), q); err != nil || string(r.Data) != `{"keys":["b/c","b/d/e"]}` {
 		t.Errorf("a page: %v, %v", r, err)
 	}
@@ -65,7 +67,8 @@ func TestNoNamespaces(t *testing.T) {
 	h := newHouse(t)
 	h.refused(errkind.NotFound, h.root, secrets.List, "sys/namespaces/", "")
 	h.refused(errkind.NotFound, h.root, secrets.Read, "sys/namespaces/team", "")
-	if _, err := h.as(h.root, secrets.Update, "sys/namespaces/team", `{}`); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "namespaces are not supported") {
+	if _, err := h.as(h.root, secrets.Update, "sys/namespaces/team", `{}`); !errkind.Is(err, errkind.Invalid) ||
+		!strings.Contains(err.Error(), "namespaces are not supported") {
 		t.Error(err)
 	}
 }
@@ -78,7 +81,8 @@ func TestHelp(t *testing.T) {
 		text, _ := out["help"].(string)
 		return text, err
 	}
-	for path, want := range map[string]string{"kv2/": "data/{path}\n        read, update, delete, patch", "kv2": "metadata/{path}", "kv2/data/some/thing": "data/{path}",
+	for path, want := range map[string]string{"kv2/": "data/{path}\n        read, update, delete, patch",
+		"kv2": "metadata/{path}", "kv2/data/some/thing": "data/{path}",
 		"auth/token/create/x": "create/{role}\n        update", "sys/mounts/a/tune": "mounts/{path}"} {
 		if text, err := help(h.root, path); err != nil || !strings.Contains(text, want) {
 			t.Errorf("%s: %v\n%s", path, err, text)

@@ -74,7 +74,9 @@ type simulation struct {
 func TestLeaseSimulation(t *testing.T) {
 	s := &simulation{store: &failing{}}
 	s.house = newHouseOver(t, func(m *memstore.Store) storage.Backend { s.store.Store = m; return s.store })
-	s.ok(secrets.Update, "sys/policy/maker", `{"policy":"path \"auth/token/*\" { capabilities = [\"update\"] } path \"cubbyhole/*\" { capabilities = [\"create\", \"update\"] } path \"db/*\" { capabilities = [\"read\"] } path \"sys/leases/renew\" { capabilities = [\"update\"] }"}`)
+	s.ok(secrets.Update, "sys/policy/maker", `{"policy":"path \"auth/token/*\" { capabilities = [\"update\"] } path `+
+		`\"cubbyhole/*\" { capabilities = [\"create\", \"update\"] } path \"db/*\" { capabilities = [\"read\"] } path `+
+		`\"sys/leases/renew\" { capabilities = [\"update\"] }"}`)
 	s.ok(secrets.Update, "sys/mounts/db", `{"type":"issuer"}`)
 	made, _ := issuers.Load(s.Keeper)
 	t.Cleanup(func() { issuers.Delete(s.Keeper) })
@@ -287,7 +289,8 @@ func (s *simulation) lease(t *simToken) {
 		return
 	}
 	name := fmt.Sprint(field(s.t, r, "user"))
-	s.leases = append(s.leases, &simLease{id: r.Lease.ID, name: name, of: t, expires: s.now.Add(time.Hour), last: s.now.Add(3 * time.Hour)})
+	s.leases = append(s.leases, &simLease{id: r.Lease.ID, name: name, of: t, expires: s.now.Add(time.Hour),
+		last: s.now.Add(3 * time.Hour)})
 	s.note("%s is leased to %.8s", name, t.id[4:])
 }
 

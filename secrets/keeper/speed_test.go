@@ -21,7 +21,8 @@ func (h *house) ask(buf []byte, op secrets.Operation, path, token string, body [
 // readers is a house with secrets and a token that may read them, by two policies.
 func readers(t testing.TB) (h *house, token string) {
 	h = newHouse(t)
-	h.ok(secrets.Update, "sys/policies/acl/reader", `{"policy":"path \"secret/*\" { capabilities = [\"read\",\"create\",\"update\"] }\npath \"kv2/data/+\" { capabilities = [\"read\",\"create\",\"update\"] }"}`)
+	h.ok(secrets.Update, "sys/policies/acl/reader", `{"policy":"path \"secret/*\" { capabilities = [\"read\",`+
+		`\"create\",\"update\"] }\npath \"kv2/data/+\" { capabilities = [\"read\",\"create\",\"update\"] }"}`)
 	h.ok(secrets.Update, "secret/a", `{"password":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}`)
 	h.ok(secrets.Update, "kv2/data/a", `{"data":{"password":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}}`)
 	return h, h.token(`{"policies":["reader"],"ttl":"1h"}`)
@@ -37,10 +38,12 @@ func BenchmarkRequests(b *testing.B) {
 		{"read v1", func(int) { buf = h.ask(buf, secrets.Read, "secret/a", token, nil) }},
 		{"read v2", func(int) { buf = h.ask(buf, secrets.Read, "kv2/data/a", token, nil) }},
 		{"write v1", func(i int) {
-			buf = h.ask(buf, secrets.Update, fmt.Sprint("secret/w", i%1000), token, []byte(`{"password":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}`))
+			buf = h.ask(buf, secrets.Update, fmt.Sprint("secret/w", i%1000), token,
+				[]byte(`{"password":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}`))
 		}},
 		{"write v2", func(i int) {
-			buf = h.ask(buf, secrets.Update, fmt.Sprint("kv2/data/w", i%1000), token, []byte(`{"data":{"password":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}}`))
+			buf = h.ask(buf, secrets.Update, fmt.Sprint("kv2/data/w", i%1000), token,
+				[]byte(`{"data":{"password":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}}`))
 		}},
 		{"token", func(int) {
 			buf = h.ask(buf, secrets.Update, "auth/token/create", h.root, []byte(`{"policies":["default"],"ttl":"1h"}`))

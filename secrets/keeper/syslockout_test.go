@@ -46,7 +46,8 @@ func TestLockoutRulesOfMounts(t *testing.T) {
 		return object(t, h.ok(secrets.Read, "sys/auth/own/tune", ""))
 	}
 	got := tune(`{"lockout_threshold":4,"lockout_duration":"10m","lockout_counter_reset_duration":60}`)
-	if fmt.Sprint(got["user_lockout_threshold"], got["user_lockout_duration"], got["user_lockout_counter_reset_duration"], got["user_lockout_disable"]) != "4 600 60 false" {
+	if fmt.Sprint(got["user_lockout_threshold"], got["user_lockout_duration"], got["user_lockout_counter_reset_duration"],
+		got["user_lockout_disable"]) != "4 600 60 false" {
 		t.Errorf("tuned: %v", got)
 	}
 	if n := lockedAfter("own"); n != 4 {
@@ -63,13 +64,16 @@ func TestLockoutRulesOfMounts(t *testing.T) {
 	if tune(`{"lockout_disable":true}`); lockedAfter("own") != 10 {
 		t.Error("switched off, it locks")
 	}
-	if tune(`{"lockout_disable":false,"lockout_threshold":0,"lockout_duration":0,"lockout_counter_reset_duration":0}`); lockedAfter("own") != 2 {
+	if tune(
+		`{"lockout_disable":false,"lockout_threshold":0,"lockout_duration":0,"lockout_counter_reset_duration":0}`); lockedAfter("own") != 2 {
 		t.Error("without rules of its own, the mount does not keep to those of all")
 	}
-	for _, body := range []string{`{"user_lockout_config":5}`, `{"user_lockout_config":{"lockout_threshold":"many"}}`, `{"user_lockout_config":{"lockout_threshold":-1}}`, `{"user_lockout_config":{"lockout_duration":"-5s"}}`} {
+	for _, body := range []string{`{"user_lockout_config":5}`, `{"user_lockout_config":{"lockout_threshold":"many"}}`,
+		`{"user_lockout_config":{"lockout_threshold":-1}}`, `{"user_lockout_config":{"lockout_duration":"-5s"}}`} {
 		h.refused(errkind.Invalid, h.root, secrets.Update, "sys/auth/own/tune", body)
 	}
-	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/mounts/secret/tune", `{"user_lockout_config":{"lockout_threshold":3}}`)
+	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/mounts/secret/tune",
+		`{"user_lockout_config":{"lockout_threshold":3}}`)
 	role := fmt.Sprint(object(t, func() *task.Reply {
 		h.ok(secrets.Update, "auth/approle/role/r", `{}`)
 		return h.ok(secrets.Read, "auth/approle/role/r/role-id", "")

@@ -278,7 +278,8 @@ func TestMeters(t *testing.T) {
 func TestTuneReadsWhatItWrote(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "sys/auth/userpass", `{"type":"userpass"}`)
-	const written = `{"default_lease_ttl":3600,"max_lease_ttl":7200,"description":"d","listing_visibility":"unauth","token_type":"batch","audit_non_hmac_request_keys":["a","b"],` +
+	const written = `{"default_lease_ttl":3600,"max_lease_ttl":7200,"description":"d","listing_visibility":"unauth",` +
+		`"token_type":"batch","audit_non_hmac_request_keys":["a","b"],` +
 		`"audit_non_hmac_response_keys":["c"],"passthrough_request_headers":["X-One"],"allowed_response_headers":["X-Two"]}`
 	h.ok(secrets.Update, "sys/auth/userpass/tune", written)
 	got := object(t, h.ok(secrets.Read, "sys/auth/userpass/tune", ""))

@@ -46,13 +46,15 @@ func (k *Keeper) Tend(ctx context.Context) (done int, err error) {
 
 // tendOne does what one engine asks of itself. An error is one of all mounts; waited is how long the others kept it
 // waiting.
-func (k *Keeper) tendOne(ctx context.Context, st *tables.Tables, e *mount.Entry, waited time.Duration) (done int, err error) {
+func (k *Keeper) tendOne(ctx context.Context, st *tables.Tables, e *mount.Entry, waited time.Duration) (done int,
+	err error) {
 	defer k.meters.tending(e, waited)()
 	tender, ok := st.Engines[e.Accessor].(engine.Tender)
 	for round := 0; ok && round < tendRounds; round++ {
 		n, err := k.tend(ctx, st, e, tender)
 		done += n
-		if ctx.Err() != nil || errkind.Is(err, errkind.Unavailable) { // storage is away, or sealed: of no use to the others either
+		// storage is away, or sealed: of no use to the others either
+		if ctx.Err() != nil || errkind.Is(err, errkind.Unavailable) {
 			return done, err
 		}
 		if err != nil {
@@ -63,7 +65,8 @@ func (k *Keeper) tendOne(ctx context.Context, st *tables.Tables, e *mount.Entry,
 	return done, nil
 }
 
-func (k *Keeper) tend(ctx context.Context, st *tables.Tables, e *mount.Entry, tender engine.Tender) (done int, err error) {
+func (k *Keeper) tend(ctx context.Context, st *tables.Tables, e *mount.Entry, tender engine.Tender) (done int,
+	err error) {
 	v, now := k.records.At(e.Prefix()), k.cfg.Now()
 	list, err := tender.Due(ctx, v, now)
 	for _, r := range list {

@@ -16,7 +16,8 @@ import (
 	"corbel.dev/corbel/secrets/storage/memstore"
 )
 
-const makerPolicy = `{"policy":"path \"auth/token/create\" { capabilities = [\"update\"] } path \"cubbyhole/*\" { capabilities = [\"create\", \"update\"] } path \"db/*\" { capabilities = [\"read\"] }"}`
+const makerPolicy = `{"policy":"path \"auth/token/create\" { capabilities = [\"update\"] } path \"cubbyhole/*\" { ` +
+	`capabilities = [\"create\", \"update\"] } path \"db/*\" { capabilities = [\"read\"] }"}`
 
 func (h *house) child(parent string) string {
 	h.t.Helper()
@@ -127,17 +128,22 @@ func TestRevokePrefixOfLogins(t *testing.T) {
 	bob, bobBelow := login("bob")
 	hash := h.gate.Load().Book.Hash(ann)
 	lease := "auth/userpass/login/ann/h" + hash
-	if r := h.ok(secrets.Update, "sys/leases/lookup", fmt.Sprintf(`{"lease_id":%q}`, lease)); field(t, r, "id") != lease || field(t, r, "ttl").(float64) <= 0 {
+	if r := h.ok(secrets.Update, "sys/leases/lookup", fmt.Sprintf(`{"lease_id":%q}`, lease)); field(t, r, "id") != lease ||
+		field(t, r, "ttl").(float64) <= 0 {
 		t.Errorf("lookup: %s", r.Data)
 	}
-	if r := h.ok(secrets.List, "sys/leases/lookup/auth/userpass/login/ann/", ""); string(r.Data) != fmt.Sprintf(`{"keys":["h%s"]}`, hash) {
+	if r := h.ok(secrets.List, "sys/leases/lookup/auth/userpass/login/ann/",
+		""); string(r.Data) != fmt.Sprintf(`{"keys":["h%s"]}`, hash) {
 		t.Errorf("list: %s", r.Data)
 	}
-	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/leases/lookup", fmt.Sprintf(`{"lease_id":"auth/userpass/login/bob/h%s"}`, hash))
+	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/leases/lookup",
+		fmt.Sprintf(`{"lease_id":"auth/userpass/login/bob/h%s"}`, hash))
 	if r := h.ok(secrets.Read, "sys/leases/count", ""); field(t, r, "lease_count") != 4.0 {
 		t.Errorf("count: %s", r.Data)
 	}
-	if r := h.ok(secrets.Read, "sys/leases/attribution", ""); field(t, r, "tokens") != 5.0 || !strings.Contains(string(r.Data), `{"mount":"auth/userpass/","type":"userpass","role":"login/ann","tokens":1,"leases":0}`) {
+	if r := h.ok(secrets.Read, "sys/leases/attribution", ""); field(t, r, "tokens") != 5.0 ||
+		!strings.Contains(string(r.Data), `{"mount":"auth/userpass/","type":"userpass","role":"login/ann","tokens":1,`+
+			`"leases":0}`) {
 		t.Errorf("attribution: %s", r.Data) // the root token is one
 	}
 	h.ok(secrets.Update, "sys/leases/revoke-prefix/auth/userpass/login/ann", "")
@@ -162,7 +168,8 @@ func TestRevokePrefixOfLogins(t *testing.T) {
 		t.Errorf("left: %q", left)
 	}
 	one := h.child(h.root)
-	h.ok(secrets.Update, "sys/leases/revoke", fmt.Sprintf(`{"lease_id":"auth/token/create/h%s"}`, h.gate.Load().Book.Hash(one)))
+	h.ok(secrets.Update, "sys/leases/revoke", fmt.Sprintf(`{"lease_id":"auth/token/create/h%s"}`,
+		h.gate.Load().Book.Hash(one)))
 	if h.alive(one) {
 		t.Error("a token that was revoked by its lease is there")
 	}
@@ -196,14 +203,16 @@ func TestRevocationPausedAndBroken(t *testing.T) {
 	h.Seal()
 	h.unseal() // it is stored
 	h.expireLeases()
-	if s := status(); e.count() != 20 || s["paused"] != true || s["due"] != 20.0 || s["mount"] != "db/" || s["eta_seconds"] != nil {
+	if s := status(); e.count() != 20 || s["paused"] != true || s["due"] != 20.0 || s["mount"] != "db/" ||
+		s["eta_seconds"] != nil {
 		t.Errorf("paused: %d live, %v", e.count(), s)
 	}
 	h.refused(errkind.Unavailable, h.root, secrets.Update, "sys/leases/revoke-prefix/db", "")
 	h.ok(secrets.Update, "sys/leases/revocation/resume", "")
 	e.set(errors.New("the database is away"))
 	h.expireLeases()
-	if s := status(); s["circuit"] != "open" || s["last_error"] != "the database is away" || s["failed"].(float64) < 5 || s["failed"].(float64) > 15 {
+	if s := status(); s["circuit"] != "open" || s["last_error"] != "the database is away" || s["failed"].(float64) < 5 ||
+		s["failed"].(float64) > 15 {
 		t.Errorf("all fail: %v", s)
 	}
 	e.set(nil)

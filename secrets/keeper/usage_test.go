@@ -40,14 +40,16 @@ func gaugesOf(reg *telemetry.Registry, name string) string {
 func usageHouse(t *testing.T, rules census.Rules) (*house, *telemetry.Registry) {
 	h := newHouse(t)
 	reg := telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "vault"}})
-	k, err := newKeeper(Config{Storage: h.store, Now: func() time.Time { return h.now }, Metrics: reg, Usage: rules, ClusterName: "c1"})
+	k, err := newKeeper(Config{Storage: h.store, Now: func() time.Time { return h.now }, Metrics: reg, Usage: rules,
+		ClusterName: "c1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.Keeper = k
 	h.unseal()
 	h.ok(secrets.Update, "sys/auth/userpass", `{"type":"userpass"}`)
-	h.ok(secrets.Update, "auth/userpass/users/ann", text(t, map[string]any{"password_hash": quick(t), "token_policies": "app", "token_ttl": "20m"}))
+	h.ok(secrets.Update, "auth/userpass/users/ann",
+		text(t, map[string]any{"password_hash": quick(t), "token_policies": "app", "token_ttl": "20m"}))
 	for range 2 {
 		if _, err := h.as("", secrets.Update, "auth/userpass/login/ann", `{"password":"pw"}`); err != nil {
 			t.Fatal(err)
@@ -88,13 +90,15 @@ func TestUsageGauges(t *testing.T) {
 		"identity.entity.count":         " 1",
 		"identity.num_entities":         " 1",
 		"identity.entity.alias.count":   "auth_method=userpass,mount_point=auth/userpass/ 1",
-		"core.mount_table.num_entries":  "type=auth,local=false 2; type=auth,local=true 0; type=logical,local=false 4; type=logical,local=true 1",
+		"core.mount_table.num_entries": "type=auth,local=false 2; type=auth,local=true 0; type=logical,local=false 4; " +
+			"type=logical,local=true 1",
 	} {
 		if got := gaugesOf(reg, name); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
-	made := reg.Counter("token.creation", "cluster", "c1", "namespace", "root", "auth_method", "userpass", "mount_point", "auth/userpass/", "creation_ttl", "20m", "token_type", "service")
+	made := reg.Counter("token.creation", "cluster", "c1", "namespace", "root", "auth_method", "userpass", "mount_point",
+		"auth/userpass/", "creation_ttl", "20m", "token_type", "service")
 	if made.Value() != 2 {
 		t.Errorf("%d tokens of logins were created", made.Value())
 	}
@@ -117,7 +121,8 @@ func TestUsageGauges(t *testing.T) {
 
 // The configuration's bounds: how many series, how far ahead, how often, and never.
 func TestUsageRules(t *testing.T) {
-	h, reg := usageHouse(t, census.Rules{Every: time.Second, Most: 2, Epsilon: 2 * time.Hour, Buckets: 3, Namespaces: true})
+	h, reg := usageHouse(t, census.Rules{Every: time.Second, Most: 2, Epsilon: 2 * time.Hour, Buckets: 3,
+		Namespaces: true})
 	u := h.owners.census
 	for range 2 {
 		if _, err := u.Measure(t.Context()); err != nil {

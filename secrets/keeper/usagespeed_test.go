@@ -27,12 +27,14 @@ func stock(h *house, many int) {
 	for i := range many {
 		ends := h.now.Add(time.Duration(i%200) * time.Hour)
 		if i%2 == 0 {
-			tok := &token.Token{Path: "auth/token/create", DisplayName: "token", Policies: []string{"default", fmt.Sprint("app-", i%50)}}
+			tok := &token.Token{Path: "auth/token/create", DisplayName: "token",
+				Policies: []string{"default", fmt.Sprint("app-", i%50)}}
 			tok.Begin(h.now, ends.Sub(h.now)+time.Minute, token.Limits{Default: 1000 * time.Hour, Max: 1000 * time.Hour})
 			ops = append(ops, st.Book.Make(token.NewID(), tok)...)
 		} else {
-			op, err := storage.PutJSON(fmt.Sprintf("%ssecret/a/%012d", token.LeasePrefix, i), map[string]any{"mount": accessor, "issue_time": h.now,
-				"expire_time": ends, "due": ends, "ttl": time.Hour})
+			op, err := storage.PutJSON(fmt.Sprintf("%ssecret/a/%012d", token.LeasePrefix, i),
+				map[string]any{"mount": accessor, "issue_time": h.now,
+					"expire_time": ends, "due": ends, "ttl": time.Hour})
 			if err != nil {
 				h.t.Fatal(err)
 			}
@@ -111,7 +113,8 @@ func TestUsageGivesWay(t *testing.T) {
 	if _, err := h.owners.census.Count(t.Context(), h.now); err != nil {
 		t.Fatal(err)
 	}
-	if most := slices.Max(limits); most > flight.EndAtOnce || slices.Min(limits) < 1 || len(limits) < 4000/flight.EndAtOnce {
+	if most := slices.Max(limits); most > flight.EndAtOnce || slices.Min(limits) < 1 ||
+		len(limits) < 4000/flight.EndAtOnce {
 		t.Errorf("%d slices of %d at most", len(limits), most)
 	}
 	limits = nil

@@ -66,9 +66,11 @@ type leaseMeters struct {
 }
 
 // NewLeases makes the owner of leases. Tokens that end ask it for theirs.
-func NewLeases(gate *tables.Gate, records *sealed.Store, t *tokens.Tokens, q *quotas.Quotas, flying *flight.List, now func() time.Time, log *slog.Logger, r *telemetry.Registry) *Leases {
+func NewLeases(gate *tables.Gate, records *sealed.Store, t *tokens.Tokens, q *quotas.Quotas, flying *flight.List,
+	now func() time.Time, log *slog.Logger, r *telemetry.Registry) *Leases {
 	o := &Leases{gate: gate, records: records, tokens: t, quotas: q, flying: flying, now: now, log: log}
-	o.meters = leaseMeters{tokens.NewExpiry(r), r.Counter("expire.renew.coalesced"), r.Counter("expire.revoked"), r.Counter("expire.revoke_failed"),
+	o.meters = leaseMeters{tokens.NewExpiry(r), r.Counter("expire.renew.coalesced"), r.Counter("expire.revoked"),
+		r.Counter("expire.revoke_failed"),
 		r.Timing("expire.revoke-common"), r.Timing("expire.revoke-by-token")}
 	t.Leases = o
 	return o
@@ -85,15 +87,16 @@ func (m *leaseMeters) counted(err error) {
 
 // lease is a lease as it is stored, under its id.
 type lease struct {
-	ID      string        `json:"-"`
-	Token   string        `json:"token,omitempty"` // hash
-	Mount   string        `json:"mount"`           // accessor
-	Issued  time.Time     `json:"issue_time"`
-	Expires time.Time     `json:"expire_time"`
-	Renewed time.Time     `json:"last_renewal,omitzero"`
-	Due     time.Time     `json:"due"` // where its entry in the expiry index is: its end, what that was before renewals, or the next try
-	TTL     time.Duration `json:"ttl"`
-	MaxTTL  time.Duration `json:"max_ttl,omitempty"`
+	ID      string    `json:"-"`
+	Token   string    `json:"token,omitempty"` // hash
+	Mount   string    `json:"mount"`           // accessor
+	Issued  time.Time `json:"issue_time"`
+	Expires time.Time `json:"expire_time"`
+	Renewed time.Time `json:"last_renewal,omitzero"`
+	// where its entry in the expiry index is: its end, what that was before renewals, or the next try
+	Due    time.Time     `json:"due"`
+	TTL    time.Duration `json:"ttl"`
+	MaxTTL time.Duration `json:"max_ttl,omitempty"`
 
 	Renewable bool   `json:"renewable,omitempty"`
 	Internal  []byte `json:"internal,omitempty"`
@@ -115,7 +118,8 @@ var (
 	errLeaseMissing  = errkind.New(errkind.Invalid, "lease not found")
 	errNotRenewable  = errkind.New(errkind.Invalid, "lease is not renewable")
 	errLeaseExpired  = errkind.New(errkind.Invalid, "lease expired")
-	errNoLeaseByLast = errkind.New(errkind.Invalid, "secret cannot be returned; token had one use left, so leased credentials were immediately revoked")
+	errNoLeaseByLast = errkind.New(errkind.Invalid,
+		"secret cannot be returned; token had one use left, so leased credentials were immediately revoked")
 )
 
 // store gives the operations that store the lease with its entry in the expiry index at due.
@@ -154,7 +158,8 @@ func byToken(book *token.Book, l *lease) string {
 
 // Grant makes the lease of an answer, in the batch of what the engine stores. Until release is
 // called nothing ends its token: a lease whose token ended meanwhile would live on by itself.
-func (o *Leases) Grant(ctx context.Context, t *task.Task, reply *task.Reply) (ops []storage.Op, release func(), err error) {
+func (o *Leases) Grant(ctx context.Context, t *task.Task, reply *task.Reply) (ops []storage.Op, release func(),
+	err error) {
 	asked := reply.Response.Lease
 	if t.Last {
 		return nil, nil, errNoLeaseByLast
@@ -169,7 +174,8 @@ func (o *Leases) Grant(ctx context.Context, t *task.Task, reply *task.Reply) (op
 		return nil, nil, err
 	}
 	limits := o.gate.Limits(t.Entry)
-	l := &lease{ID: strings.TrimSuffix(t.Path, "/") + "/" + token.NewName(), Mount: t.Entry.Accessor, Issued: t.Now.UTC(), MaxTTL: asked.MaxTTL,
+	l := &lease{ID: strings.TrimSuffix(t.Path, "/") + "/" + token.NewName(), Mount: t.Entry.Accessor, Issued: t.Now.UTC(),
+		MaxTTL:    asked.MaxTTL,
 		Renewable: asked.Renewable, Internal: asked.Internal}
 	if l.TTL = asked.TTL; l.TTL <= 0 {
 		l.TTL = limits.Default
@@ -345,7 +351,8 @@ func (l *lease) end(book *token.Book, now time.Time) ([]storage.Op, error) {
 }
 
 // renewLease lengthens a lease by what was asked, within its limits from its beginning.
-func (o *Leases) renewLease(ctx context.Context, t *task.Task, id string, increment time.Duration) (l *lease, capped bool, err error) {
+func (o *Leases) renewLease(ctx context.Context, t *task.Task, id string, increment time.Duration) (l *lease,
+	capped bool, err error) {
 	defer o.names.Take("lease\x00" + id)()
 	defer o.tokens.HoldTree()() // its token does not end meanwhile
 	l, err = o.findLease(ctx, id)
@@ -379,7 +386,8 @@ func (o *Leases) renewLease(ctx context.Context, t *task.Task, id string, increm
 	if last := l.Issued.Add(most); end.After(last) {
 		end, capped = last, true
 	}
-	if token.Covered(t.Now, l.Renewed, l.Expires, end) { // what it is for lives as long: the engine did so when that was stored
+	// what it is for lives as long: the engine did so when that was stored
+	if token.Covered(t.Now, l.Renewed, l.Expires, end) {
 		o.meters.coalesced.Add(1)
 		return l, capped, nil
 	}
@@ -425,6 +433,7 @@ func (o *Leases) Undo(ctx context.Context, t *task.Task, asked *secrets.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeWithin)
 	defer cancel()
 	if _, err := leaser.Revoke(ctx, t.View, engine.Lease{Internal: asked.Internal, Expires: t.Now}); err != nil {
-		o.log.Error("secrets: what was made for a lease that could not be stored is left behind", "path", t.Path, "error", err)
+		o.log.Error("secrets: what was made for a lease that could not be stored is left behind", "path", t.Path,
+			"error", err)
 	}
 }

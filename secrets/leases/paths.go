@@ -84,7 +84,8 @@ func leaseShown(id string, issued, expires, renewed time.Time, renewable bool, n
 	if !renewed.IsZero() {
 		last = renewed.Format(time.RFC3339Nano)
 	}
-	return map[string]any{"id": id, "issue_time": issued.Format(time.RFC3339Nano), "expire_time": expires.Format(time.RFC3339Nano), "last_renewal": last,
+	return map[string]any{"id": id, "issue_time": issued.Format(time.RFC3339Nano),
+		"expire_time": expires.Format(time.RFC3339Nano), "last_renewal": last,
 		"renewable": renewable, "ttl": task.Seconds(max(expires.Sub(now), 0))}
 }
 

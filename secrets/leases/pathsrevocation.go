@@ -43,8 +43,10 @@ func (o *Leases) targetShown(name, path string, due int, now time.Time) map[stri
 	o.targets.mu.Lock()
 	defer o.targets.mu.Unlock()
 	t := o.targets.withLocked(name)
-	out := map[string]any{"accessor": name, "mount": path, "due": due, "in_flight": t.under, "concurrency": t.pace.most(now), "paused": t.paused,
-		"revoked": t.revoked, "failed": t.failed, "last_error": t.lastError, "latency_ms": float64(t.pace.latency.Microseconds()) / 1000,
+	out := map[string]any{"accessor": name, "mount": path, "due": due, "in_flight": t.under,
+		"concurrency": t.pace.most(now), "paused": t.paused,
+		"revoked": t.revoked, "failed": t.failed, "last_error": t.lastError,
+		"latency_ms": float64(t.pace.latency.Microseconds()) / 1000,
 		"per_second": t.rate, "eta_seconds": nil, "circuit": "closed", "retry_after_seconds": 0}
 	if !t.pace.openUntil.IsZero() {
 		out["circuit"] = "half-open"

@@ -192,7 +192,8 @@ func (o *Leases) revokeAll(ctx context.Context, b *flight.Bulk, st *tables.Table
 	return first
 }
 
-var errResting = errkind.New(errkind.Unavailable, "leases of this mount are not revoked at the moment: it is paused, or its target fails (see sys/leases/revocation)")
+var errResting = errkind.New(errkind.Unavailable,
+	"leases of this mount are not revoked at the moment: it is paused, or its target fails (see sys/leases/revocation)")
 
 // target is where a lease is revoked, by the path that its id begins with.
 func (o *Leases) target(st *tables.Tables, id string) *target {

@@ -127,7 +127,8 @@ func (t *Table) clone() *Table {
 // CheckNew reports why nothing may be mounted at path, which ends in '/'.
 func (t *Table) CheckNew(path string) error {
 	for segment := range strings.SplitSeq(strings.TrimSuffix(path, "/"), "/") {
-		if segment == "" || segment == "." || segment == ".." || strings.ContainsFunc(segment, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		if segment == "" || segment == "." || segment == ".." ||
+			strings.ContainsFunc(segment, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return errkind.Errorf(errkind.Invalid, "path %q: has an empty, relative or unprintable segment", path)
 		}
 	}

@@ -14,8 +14,10 @@ func TestRoute(t *testing.T) {
 		table = table.With(&Entry{Path: path})
 	}
 	for path, want := range map[string]string{
-		"secret/x": "secret/ x", "secret/x/y/": "secret/ x/y/", "secret/": "secret/ ", "secret": "secret/ ", "secrets/x": "none", "": "none",
-		"auth/token/lookup": "auth/token/ lookup", "auth/other/x": "none", "auth": "none", "a/b/c/d": "a/b/c/ d", "a/b": "none", "a/b/c": "a/b/c/ ", "/secret/x": "none", "sys/": "sys/ ",
+		"secret/x": "secret/ x", "secret/x/y/": "secret/ x/y/", "secret/": "secret/ ", "secret": "secret/ ",
+		"secrets/x": "none", "": "none",
+		"auth/token/lookup": "auth/token/ lookup", "auth/other/x": "none", "auth": "none", "a/b/c/d": "a/b/c/ d",
+		"a/b": "none", "a/b/c": "a/b/c/ ", "/secret/x": "none", "sys/": "sys/ ",
 	} {
 		got := "none"
 		if e, rest := table.Route(path); e != nil {

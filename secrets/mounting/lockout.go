@@ -57,7 +57,8 @@ func configureLockout(f *secrets.Fields, e *mount.Entry) error {
 	if err := in.Err(); err != nil {
 		return err
 	}
-	for field, d := range map[string]time.Duration{"lockout_threshold": time.Duration(r.After), "lockout_duration": r.For, "lockout_counter_reset_duration": r.Reset} {
+	for field, d := range map[string]time.Duration{"lockout_threshold": time.Duration(r.After), "lockout_duration": r.For,
+		"lockout_counter_reset_duration": r.Reset} {
 		if d < 0 {
 			return errkind.Errorf(errkind.Invalid, "field %q: %s must not be negative", name, field)
 		}
@@ -82,7 +83,8 @@ func (m *Mounts) lockedUsers(c *system.Call) (any, error) {
 			total += len(names)
 		}
 	}
-	return map[string]any{"total": total, "by_namespace": []any{map[string]any{"namespace_id": "root", "namespace_path": "", "counts": total, "mount_accessors": list}}}, nil
+	return map[string]any{"total": total, "by_namespace": []any{map[string]any{"namespace_id": "root",
+		"namespace_path": "", "counts": total, "mount_accessors": list}}}, nil
 }
 
 // unlockUser lets an alias try again: sys/locked-users/ACCESSOR/unlock/ALIAS.

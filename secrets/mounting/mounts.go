@@ -30,11 +30,12 @@ import (
 
 // Config is what a Mounts is made of.
 type Config struct {
-	Now       func() time.Time
-	Metrics   *telemetry.Registry
-	Version   string                       // of all engines, as clients are told
-	Lockouts  map[string]auth.LockoutRules // by type of auth method; "all": of those that are not there, and of what they do not set
-	NoLockout bool                         // of nobody, whatever mounts say
+	Now     func() time.Time
+	Metrics *telemetry.Registry
+	Version string // of all engines, as clients are told
+	// by type of auth method; "all": of those that are not there, and of what they do not set
+	Lockouts  map[string]auth.LockoutRules
+	NoLockout bool // of nobody, whatever mounts say
 	Password  func(ctx context.Context, policy string) (string, error)
 }
 
@@ -58,7 +59,8 @@ func New(c Config, gate *tables.Gate, records *sealed.Store) *Mounts {
 	m := &Mounts{Config: c, gate: gate, records: records, issuers: jwks.New(c.Now)}
 	// A password takes a core for tens of milliseconds: what waits for one takes turns by address.
 	m.Hashing = limit.NewGate(limit.GateConfig{Name: "logins by password", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 512})
-	m.keygen = limit.NewGate(limit.GateConfig{Name: "making RSA keys", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 256, MaxWait: time.Minute})
+	m.keygen = limit.NewGate(limit.GateConfig{Name: "making RSA keys", Slots: runtime.GOMAXPROCS(0), MaxWaiting: 256,
+		MaxWait: time.Minute})
 	m.Kinds = m.kinds()
 	return m
 }
@@ -86,10 +88,13 @@ func (m *Mounts) Rows() []system.Row {
 
 // described is a mount as the API shows it.
 func (m *Mounts) described(e *mount.Entry) map[string]any {
-	config := map[string]any{"default_lease_ttl": task.Seconds(e.Config.DefaultLeaseTTL), "max_lease_ttl": task.Seconds(e.Config.MaxLeaseTTL), "force_no_cache": e.Config.ForceNoCache}
+	config := map[string]any{"default_lease_ttl": task.Seconds(e.Config.DefaultLeaseTTL),
+		"max_lease_ttl": task.Seconds(e.Config.MaxLeaseTTL), "force_no_cache": e.Config.ForceNoCache}
 	settings(e, config)
-	return map[string]any{"type": e.Type, "description": e.Description, "accessor": e.Accessor, "config": config, "options": e.Options, "local": e.Local,
-		"seal_wrap": e.SealWrap, "external_entropy_access": false, "uuid": e.UUID, "plugin_version": "", "running_plugin_version": m.Version, "running_sha256": "",
+	return map[string]any{"type": e.Type, "description": e.Description, "accessor": e.Accessor, "config": config,
+		"options": e.Options, "local": e.Local,
+		"seal_wrap": e.SealWrap, "external_entropy_access": false, "uuid": e.UUID, "plugin_version": "",
+		"running_plugin_version": m.Version, "running_sha256": "",
 		"deprecation_status": "supported"}
 }
 
@@ -102,8 +107,9 @@ func settings(e *mount.Entry, out map[string]any) {
 		out["token_type"] = cmp.Or(e.Config.TokenType, "default-service")
 	}
 	showLockout(e, out)
-	for name, list := range map[string][]string{"audit_non_hmac_request_keys": e.Config.AuditRequestClear, "audit_non_hmac_response_keys": e.Config.AuditResponseClear,
-		"passthrough_request_headers": e.Config.PassRequestHeaders, "allowed_response_headers": e.Config.ResponseHeaders} {
+	for name, list := range map[string][]string{"audit_non_hmac_request_keys": e.Config.AuditRequestClear,
+		"audit_non_hmac_response_keys": e.Config.AuditResponseClear,
+		"passthrough_request_headers":  e.Config.PassRequestHeaders, "allowed_response_headers": e.Config.ResponseHeaders} {
 		if len(list) > 0 {
 			out[name] = list
 		}
@@ -161,7 +167,8 @@ func (m *Mounts) mountOrTune(c *system.Call) (any, error) {
 		return m.described(e), nil
 	}
 	l := m.gate.Limits(e)
-	out := map[string]any{"default_lease_ttl": task.Seconds(l.Default), "max_lease_ttl": task.Seconds(l.Max), "force_no_cache": e.Config.ForceNoCache, "description": e.Description}
+	out := map[string]any{"default_lease_ttl": task.Seconds(l.Default), "max_lease_ttl": task.Seconds(l.Max),
+		"force_no_cache": e.Config.ForceNoCache, "description": e.Description}
 	if e.Options != nil {
 		out["options"] = e.Options
 	}
@@ -174,7 +181,8 @@ func (m *Mounts) mountOrTuneWrite(c *system.Call) (any, error) {
 	if tune {
 		return nil, m.tune(c)
 	}
-	e := &mount.Entry{Path: path, Type: c.F.String("type"), Description: c.F.String("description"), Local: c.F.Bool("local", false),
+	e := &mount.Entry{Path: path, Type: c.F.String("type"), Description: c.F.String("description"),
+		Local:    c.F.Bool("local", false),
 		SealWrap: c.F.Bool("seal_wrap", false), Options: c.F.Texts("options"), UUID: uuid.NewString()}
 	if err := configure(c, e, "config"); err != nil {
 		return nil, err
@@ -241,8 +249,9 @@ func configure(c *system.Call, e *mount.Entry, name string) error {
 	if f.Has("token_type") {
 		e.Config.TokenType = f.String("token_type")
 	}
-	for field, list := range map[string]*[]string{"audit_non_hmac_request_keys": &e.Config.AuditRequestClear, "audit_non_hmac_response_keys": &e.Config.AuditResponseClear,
-		"passthrough_request_headers": &e.Config.PassRequestHeaders, "allowed_response_headers": &e.Config.ResponseHeaders} {
+	for field, list := range map[string]*[]string{"audit_non_hmac_request_keys": &e.Config.AuditRequestClear,
+		"audit_non_hmac_response_keys": &e.Config.AuditResponseClear,
+		"passthrough_request_headers":  &e.Config.PassRequestHeaders, "allowed_response_headers": &e.Config.ResponseHeaders} {
 		if f.Has(field) {
 			*list = f.Strings(field)
 		}
@@ -255,7 +264,8 @@ func configure(c *system.Call, e *mount.Entry, name string) error {
 	}
 	switch {
 	case !slices.Contains([]string{"", "hidden", "unauth"}, e.Config.ListingVisibility):
-		return errkind.Errorf(errkind.Invalid, "field \"listing_visibility\": %q is neither hidden nor unauth", e.Config.ListingVisibility)
+		return errkind.Errorf(errkind.Invalid, "field \"listing_visibility\": %q is neither hidden nor unauth",
+			e.Config.ListingVisibility)
 	case e.Config.DefaultLeaseTTL < 0 || e.Config.MaxLeaseTTL < 0: // "-1": the system's
 		e.Config.DefaultLeaseTTL, e.Config.MaxLeaseTTL = max(e.Config.DefaultLeaseTTL, 0), max(e.Config.MaxLeaseTTL, 0)
 	case e.Config.MaxLeaseTTL > 0 && e.Config.DefaultLeaseTTL > e.Config.MaxLeaseTTL:
@@ -367,7 +377,9 @@ func (m *Mounts) uiMounts(c *system.Call) (any, error) {
 func (m *Mounts) uiMount(c *system.Call) (any, error) {
 	e, _ := c.Tables.Mounts.Route(c.Name)
 	if e == nil || !c.Bearer.ACL.Below(e.Path) {
-		return nil, errkind.New(errkind.Denied, "preflight capability check returned 403, please ensure client's policies grant access to path \""+strings.TrimSuffix(c.Name, "/")+"/\"")
+		return nil, errkind.New(errkind.Denied,
+			"preflight capability check returned 403, please ensure client's policies grant access to path \""+
+				strings.TrimSuffix(c.Name, "/")+"/\"")
 	}
 	out := m.described(e)
 	out["path"] = e.Path
@@ -377,7 +389,8 @@ func (m *Mounts) uiMount(c *system.Call) (any, error) {
 // checkTokenType refuses what is no word for it.
 func checkTokenType(text string) error {
 	if !slices.Contains([]string{"", "default", "service", "batch", "default-service", "default-batch"}, text) {
-		return errkind.Errorf(errkind.Invalid, "field \"token_type\": %q is none of default-service, default-batch, service, batch", text)
+		return errkind.Errorf(errkind.Invalid,
+			"field \"token_type\": %q is none of default-service, default-batch, service, batch", text)
 	}
 	return nil
 }

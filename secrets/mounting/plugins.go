@@ -53,5 +53,6 @@ func (m *Mounts) noNamespaces(*system.Call) (any, error) {
 }
 
 func (m *Mounts) refuseNamespace(c *system.Call) (any, error) {
-	return nil, errkind.Errorf(errkind.Invalid, "namespaces are not supported: there is the root namespace alone, and %q cannot be made or changed", c.Name)
+	return nil, errkind.Errorf(errkind.Invalid,
+		"namespaces are not supported: there is the root namespace alone, and %q cannot be made or changed", c.Name)
 }

@@ -90,7 +90,8 @@ func (m *Mounts) remountStatus(c *system.Call) (any, error) {
 	if !ok {
 		return nil, errkind.New(errkind.NotFound, "")
 	}
-	return map[string]any{"migration_id": c.Name, "migration_info": map[string]any{"source_mount": from, "target_mount": to, "status": "success"}}, nil
+	return map[string]any{"migration_id": c.Name, "migration_info": map[string]any{"source_mount": from,
+		"target_mount": to, "status": "success"}}, nil
 }
 
 // plugins lists the types of mounts that there are; all are built in.
@@ -119,7 +120,8 @@ func (m *Mounts) plugins(c *system.Call) (any, error) {
 				detailed = append(detailed, m.plugin(kind, name))
 			}
 		}
-		return map[string]any{"auth": lists["auth"], "database": lists["database"], "secret": lists["secret"], "detailed": detailed}, nil
+		return map[string]any{"auth": lists["auth"], "database": lists["database"], "secret": lists["secret"],
+			"detailed": detailed}, nil
 	case !ok:
 		return nil, errkind.Errorf(errkind.Invalid, "%q is no type of plugins: auth, database or secret", kind)
 	case !one:
@@ -135,9 +137,11 @@ func (m *Mounts) plugins(c *system.Call) (any, error) {
 }
 
 func (m *Mounts) plugin(kind, name string) map[string]any {
-	return map[string]any{"name": name, "type": kind, "builtin": true, "version": m.Version, "deprecation_status": "supported", "command": "", "args": []string{}, "sha256": ""}
+	return map[string]any{"name": name, "type": kind, "builtin": true, "version": m.Version,
+		"deprecation_status": "supported", "command": "", "args": []string{}, "sha256": ""}
 }
 
 func (m *Mounts) refusePlugin(*system.Call) (any, error) {
-	return nil, errkind.New(errkind.Invalid, "plugins of other programs are not supported: the catalog lists what is built in")
+	return nil, errkind.New(errkind.Invalid,
+		"plugins of other programs are not supported: the catalog lists what is built in")
 }

@@ -163,5 +163,6 @@ func (p *Policies) resultantACL(c *system.Call) (any, error) {
 		}
 		return out
 	}
-	return map[string]any{"root": l.Root, "exact_paths": shown(l.Exact), "glob_paths": shown(l.Globs), "chroot_namespace": ""}, nil
+	return map[string]any{"root": l.Root, "exact_paths": shown(l.Exact), "glob_paths": shown(l.Globs),
+		"chroot_namespace": ""}, nil
 }

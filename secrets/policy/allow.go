@@ -130,9 +130,10 @@ func (a *ACL) below(prefix string, over *ACL) bool {
 	}
 	for _, g := range a.groups {
 		for literal, rules := range g.literal {
-			if (strings.HasPrefix(literal, prefix) || strings.HasPrefix(prefix, literal)) && slices.ContainsFunc(rules, func(r *rule) bool {
-				return may(r) && r.pattern.reaches(prefix)
-			}) {
+			if (strings.HasPrefix(literal, prefix) || strings.HasPrefix(prefix, literal)) && slices.ContainsFunc(rules,
+				func(r *rule) bool {
+					return may(r) && r.pattern.reaches(prefix)
+				}) {
 				return true
 			}
 		}

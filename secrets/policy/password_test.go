@@ -9,12 +9,18 @@ import (
 
 func TestPasswords(t *testing.T) {
 	for text, ok := range map[string]bool{
-		`length = 20 rule "charset" { charset = "abc" }`: true, `{"length": 8, "rule": [{"charset": {"charset": "ab", "min_chars": 2}}, {"charset": {"charset": "19"}}]}`: true,
-		"length = 12\nrule \"charset\" { charset = \"abcde\" min-chars = 1 }\nrule \"charset\" { charset = \"ÄÖ\" min-chars = 3 }": true,
-		``: false, `length = 20`: false, `length = 3 rule "charset" { charset = "abc" }`: false, `length = 101 rule "charset" { charset = "abc" }`: false,
-		`length = 4 rule "charset" { charset = "abc" min-chars = 5 }`: false, `length = 10 rule "charset" { charset = "" }`: false, `length = 10 rule "charset" { }`: false,
-		`length = 10 rule "other" { charset = "abc" }`: false, `length = 10 rule "charset" { charset = "a\u0007" }`: false, `length = 1.5 rule "charset" { charset = "abc" }`: false,
-		`length = 10 size = 3 rule "charset" { charset = "abc" }`: false, `rule = 5`: false, `length = 10 rule "charset" { charset = "abc" min_chars = -1 }`: false,
+		`length = 20 rule "charset" { charset = "abc" }`:                                                          true,
+		`{"length": 8, "rule": [{"charset": {"charset": "ab", "min_chars": 2}}, {"charset": {"charset": "19"}}]}`: true,
+		"length = 12\nrule \"charset\" { charset = \"abcde\" min-chars = 1 }\nrule \"charset\" { charset = \"ÄÖ\" " +
+			"min-chars = 3 }": true,
+		``: false, `length = 20`: false, `length = 3 rule "charset" { charset = "abc" }`: false,
+		`length = 101 rule "charset" { charset = "abc" }`:             false,
+		`length = 4 rule "charset" { charset = "abc" min-chars = 5 }`: false,
+		`length = 10 rule "charset" { charset = "" }`:                 false, `length = 10 rule "charset" { }`: false,
+		`length = 10 rule "other" { charset = "abc" }`: false, `length = 10 rule "charset" { charset = "a\u0007" }`: false,
+		`length = 1.5 rule "charset" { charset = "abc" }`:         false,
+		`length = 10 size = 3 rule "charset" { charset = "abc" }`: false, `rule = 5`: false,
+		`length = 10 rule "charset" { charset = "abc" min_chars = -1 }`: false,
 	} {
 		p, err := ParsePasswords(text)
 		if (err == nil) != ok {

@@ -29,11 +29,13 @@ const (
 	Recover
 )
 
-var capabilities = map[string]Capability{"deny": Deny, "create": Create, "read": Read, "update": Update, "delete": Delete, "list": List,
+var capabilities = map[string]Capability{"deny": Deny, "create": Create, "read": Read, "update": Update,
+	"delete": Delete, "list": List,
 	"sudo": Sudo, "patch": Patch, "scan": Scan, "subscribe": Subscribe, "recover": Recover}
 
 // shorthands are the words of the oldest form, `policy = "read"`.
-var shorthands = map[string]Capability{"deny": Deny, "read": Read | List, "write": Create | Read | Update | Delete | List | Patch,
+var shorthands = map[string]Capability{"deny": Deny, "read": Read | List, "write": Create | Read | Update | Delete |
+	List | Patch,
 	"sudo": Create | Read | Update | Delete | List | Patch | Sudo}
 
 // Policy is one policy as its author wrote it.
@@ -140,7 +142,8 @@ func (p *Path) set(m member) (err error) {
 		p.MinWrap, err = duration(m.value)
 	case "max_wrapping_ttl":
 		p.MaxWrap, err = duration(m.value)
-	case "comment", "mfa_methods", "control_group", "pagination_limit", "expiration", "list_scan_response_keys_filter_path", "subscribe_event_types":
+	case "comment", "mfa_methods", "control_group", "pagination_limit", "expiration",
+		"list_scan_response_keys_filter_path", "subscribe_event_types":
 		// known words of other editions, without an effect here
 	default:
 		err = errors.New("is no key of a path block")

@@ -40,7 +40,8 @@ func TestParse(t *testing.T) {
 			continue
 		}
 		got := fmt.Sprintf("%s %+v", p.Name, p.Paths)
-		want := "name [{Pattern:secret/* Capabilities:6 Required:[a] Allowed:map[*:[] b:[x 1 true]] Denied:map[c:[]] MinWrap:1s MaxWrap:1m0s}]"
+		want := "name [{Pattern:secret/* Capabilities:6 Required:[a] Allowed:map[*:[] b:[x 1 true]] Denied:map[c:[]] " +
+			"MinWrap:1s MaxWrap:1m0s}]"
 		if got != want {
 			t.Errorf("%s\n got %s\nwant %s", text, got, want)
 		}
@@ -126,48 +127,64 @@ path "none" { capabilities = ["update"] denied_parameters = { "*" = [] } }
 		q    Request
 		want bool
 	}{
-		{Request{Path: "kv/a", Need: Read}, true}, {Request{Path: "kv/a", Need: Update}, false}, {Request{Path: "kv/", Need: List}, true},
+		{Request{Path: "kv/a", Need: Read}, true}, {Request{Path: "kv/a", Need: Update}, false},
+		{Request{Path: "kv/", Need: List}, true},
 		{Request{Path: "kv/closed", Need: Read}, false}, {Request{Path: "other", Need: Read}, false},
-		{Request{Path: "folder/", Need: List}, true}, {Request{Path: "both/", Need: List}, true}, {Request{Path: "folder/", Need: Read}, false},
-		{Request{Path: "sys/raw", Need: Read, Protected: true}, false}, {Request{Path: "sys/seal", Need: Update, Protected: true}, true},
+		{Request{Path: "folder/", Need: List}, true}, {Request{Path: "both/", Need: List}, true},
+		{Request{Path: "folder/", Need: Read}, false},
+		{Request{Path: "sys/raw", Need: Read, Protected: true}, false},
+		{Request{Path: "sys/seal", Need: Update, Protected: true}, true},
 		{Request{Path: "wrap", Need: Read}, false}, {Request{Path: "wrap", Need: Read, Wrap: 5 * time.Second}, false},
-		{Request{Path: "wrap", Need: Read, Wrap: time.Minute}, true}, {Request{Path: "wrap", Need: Read, Wrap: time.Hour}, false},
+		{Request{Path: "wrap", Need: Read, Wrap: time.Minute}, true},
+		{Request{Path: "wrap", Need: Read, Wrap: time.Hour}, false},
 		{Request{Path: "max", Need: Read}, false}, {Request{Path: "max", Need: Read, Wrap: time.Second}, true},
-		{Request{Path: "need", Need: Update}, false}, {Request{Path: "need", Need: Update, Data: map[string]any{"NAME": "x"}}, true},
-		{Request{Path: "only", Need: Update, Data: map[string]any{"color": "blue"}}, true}, {Request{Path: "only", Need: Update, Data: map[string]any{"color": "green"}}, false},
-		{Request{Path: "only", Need: Update, Data: map[string]any{"n": 5.0, "any": []any{"x"}}}, true}, {Request{Path: "only", Need: Update, Data: map[string]any{"n": 6.0}}, false},
-		{Request{Path: "only", Need: Update, Data: map[string]any{"other": "x"}}, false}, {Request{Path: "only", Need: Update}, true},
+		{Request{Path: "need", Need: Update}, false},
+		{Request{Path: "need", Need: Update, Data: map[string]any{"NAME": "x"}}, true},
+		{Request{Path: "only", Need: Update, Data: map[string]any{"color": "blue"}}, true},
+		{Request{Path: "only", Need: Update, Data: map[string]any{"color": "green"}}, false},
+		{Request{Path: "only", Need: Update, Data: map[string]any{"n": 5.0, "any": []any{"x"}}}, true},
+		{Request{Path: "only", Need: Update, Data: map[string]any{"n": 6.0}}, false},
+		{Request{Path: "only", Need: Update, Data: map[string]any{"other": "x"}}, false},
+		{Request{Path: "only", Need: Update}, true},
 		{Request{Path: "rest", Need: Update, Data: map[string]any{"color": "red", "other": map[string]any{}}}, true},
-		{Request{Path: "rest", Need: Update, Data: map[string]any{"color": "blue"}}, false}, {Request{Path: "rest", Need: Update, Data: map[string]any{"Admin": "no"}}, false},
-		{Request{Path: "rest", Need: Update, Data: map[string]any{"level": "x-root-y"}}, false}, {Request{Path: "rest", Need: Update, Data: map[string]any{"level": "low"}}, true},
-		{Request{Path: "none", Need: Update, Data: map[string]any{"a": nil}}, false}, {Request{Path: "none", Need: Update}, true},
+		{Request{Path: "rest", Need: Update, Data: map[string]any{"color": "blue"}}, false},
+		{Request{Path: "rest", Need: Update, Data: map[string]any{"Admin": "no"}}, false},
+		{Request{Path: "rest", Need: Update, Data: map[string]any{"level": "x-root-y"}}, false},
+		{Request{Path: "rest", Need: Update, Data: map[string]any{"level": "low"}}, true},
+		{Request{Path: "none", Need: Update, Data: map[string]any{"a": nil}}, false},
+		{Request{Path: "none", Need: Update}, true},
 	} {
 		if got := acl.Allow(&test.q); got.Allowed != test.want {
 			t.Errorf("%+v: %t, want %t", test.q, got.Allowed, test.want)
 		}
 	}
-	for path, want := range map[string]string{"kv/a": "create list read", "kv/closed": "deny", "other": "deny", "sys/seal": "sudo update", "folder/": "list"} {
+	for path, want := range map[string]string{"kv/a": "create list read", "kv/closed": "deny", "other": "deny",
+		"sys/seal": "sudo update", "folder/": "list"} {
 		if got := strings.Join(acl.Capabilities(path), " "); got != want {
 			t.Errorf("Capabilities(%q) = %q, want %q", path, got, want)
 		}
 	}
 	root := Compile([]*Policy{{Name: RootName}}, nil)
-	if v := root.Allow(&Request{Path: "x", Need: Delete, Protected: true}); !v.Allowed || !v.Root || root.Capabilities("x")[0] != "root" {
+	if v := root.Allow(&Request{Path: "x", Need: Delete, Protected: true}); !v.Allowed || !v.Root ||
+		root.Capabilities("x")[0] != "root" {
 		t.Errorf("root: %+v", v)
 	}
 }
 
 func TestMerge(t *testing.T) {
 	acl := compile(t, nil,
-		`path "a" { capabilities = ["read"] max_wrapping_ttl = 60 allowed_parameters = { x = ["1"] } } path "d" { capabilities = ["read"] }`,
-		`path "a" { capabilities = ["update"] max_wrapping_ttl = 30 allowed_parameters = { x = ["2"], y = [] } required_parameters = ["x"] } path "d" { capabilities = ["deny"] }`,
+		`path "a" { capabilities = ["read"] max_wrapping_ttl = 60 allowed_parameters = { x = ["1"] } } path "d" { `+
+			`capabilities = ["read"] }`,
+		`path "a" { capabilities = ["update"] max_wrapping_ttl = 30 allowed_parameters = { x = ["2"], y = [] } `+
+			`required_parameters = ["x"] } path "d" { capabilities = ["deny"] }`,
 		`path "a/*" { capabilities = ["delete"] } path "d" { capabilities = ["update"] }`)
 	r := acl.find("a", false)
 	y, ok := r.Allowed["y"]
 	if !ok || len(y) != 0 {
 		t.Errorf("y may have any value, got %v", y)
 	}
-	if r.Capabilities != Read|Update || r.MaxWrap != 30*time.Second || len(r.Allowed["x"]) != 2 || !slices.Equal(r.Required, []string{"x"}) || !slices.Equal(r.names, []string{"p0", "p1"}) {
+	if r.Capabilities != Read|Update || r.MaxWrap != 30*time.Second || len(r.Allowed["x"]) != 2 ||
+		!slices.Equal(r.Required, []string{"x"}) || !slices.Equal(r.names, []string{"p0", "p1"}) {
 		t.Errorf("merged to %+v", r)
 	}
 	if got := acl.Capabilities("d"); got[0] != "deny" {
@@ -176,7 +193,8 @@ func TestMerge(t *testing.T) {
 }
 
 func TestTemplates(t *testing.T) {
-	values := map[string]string{"identity.entity.id": "e1", "identity.entity.name": "../up", "identity.entity.metadata.star": "*"}
+	values := map[string]string{"identity.entity.id": "e1", "identity.entity.name": "../up",
+		"identity.entity.metadata.star": "*"}
 	resolve := func(v string) (string, bool) { s, ok := values[v]; return s, ok }
 	acl := compile(t, resolve, `
 path "kv/{{identity.entity.id}}/*" { capabilities = ["read"] }
@@ -187,14 +205,17 @@ path "open/{{identity.entity.id" { capabilities = ["read"] }`)
 	if len(acl.exact) != 0 || len(acl.groups) != 1 {
 		t.Errorf("rules with values that are missing or widen were kept: %v, %v", acl.exact, acl.groups)
 	}
-	if !acl.Allow(&Request{Path: "kv/e1/x", Need: Read}).Allowed || acl.Allow(&Request{Path: "kv/e2/x", Need: Read}).Allowed {
+	if !acl.Allow(&Request{Path: "kv/e1/x", Need: Read}).Allowed ||
+		acl.Allow(&Request{Path: "kv/e2/x", Need: Read}).Allowed {
 		t.Error("the template does not follow the entity")
 	}
 }
 
 func TestBelow(t *testing.T) {
-	acl := compile(t, nil, `path "kv/a" { capabilities = ["read"] } path "team/+/x" { capabilities = ["read"] } path "pre*" { capabilities = ["read"] } path "no/*" { capabilities = ["deny"] }`)
-	for prefix, want := range map[string]bool{"kv/": true, "team/": true, "prefix/": true, "pre/": true, "no/": false, "other/": false, "te/": false} {
+	acl := compile(t, nil, `path "kv/a" { capabilities = ["read"] } path "team/+/x" { capabilities = ["read"] } path `+
+		`"pre*" { capabilities = ["read"] } path "no/*" { capabilities = ["deny"] }`)
+	for prefix, want := range map[string]bool{"kv/": true, "team/": true, "prefix/": true, "pre/": true, "no/": false,
+		"other/": false, "te/": false} {
 		if got := acl.Below(prefix); got != want {
 			t.Errorf("Below(%q) = %t, want %t", prefix, got, want)
 		}
@@ -347,7 +368,8 @@ func FuzzParse(f *testing.F) {
 func BenchmarkAllow(b *testing.B) {
 	var text strings.Builder
 	for i := range 1000 {
-		fmt.Fprintf(&text, "path \"kv/team-%d/*\" { capabilities = [\"read\"] }\npath \"kv/+/shared-%d\" { capabilities = [\"read\"] }\n", i, i)
+		fmt.Fprintf(&text, "path \"kv/team-%d/*\" { capabilities = [\"read\"] }\npath \"kv/+/shared-%d\" { capabilities = "+
+			"[\"read\"] }\n", i, i)
 	}
 	acl := compile(b, nil, text.String())
 	q := Request{Path: "kv/team-500/db/password", Need: Read}

@@ -90,7 +90,8 @@ type Settings struct {
 }
 
 // DefaultExempt are paths that no rate limit holds for: who cannot reach them cannot help.
-var DefaultExempt = []string{"sys/generate-recovery-token/attempt", "sys/generate-recovery-token/update", "sys/generate-root/attempt",
+var DefaultExempt = []string{"sys/generate-recovery-token/attempt", "sys/generate-recovery-token/update",
+	"sys/generate-root/attempt",
 	"sys/generate-root/update", "sys/health", "sys/seal-status", "sys/unseal"}
 
 // Set is the rules of one moment, found by what they are for.
@@ -222,8 +223,9 @@ func (s *Set) Admit(p Place, from netip.Addr) error {
 		}
 	}
 	q.Violations.Add(1)
-	return errkind.E(errkind.Overloaded, "", &Exceeded{Text: fmt.Sprintf("request path %q: rate limit quota exceeded", p.Path),
-		RetryAfter: wait, Limit: q.Rate, Headers: s.Headers})
+	return errkind.E(errkind.Overloaded, "",
+		&Exceeded{Text: fmt.Sprintf("request path %q: rate limit quota exceeded", p.Path),
+			RetryAfter: wait, Limit: q.Rate, Headers: s.Headers})
 }
 
 func (s *Set) exempted(path string) bool {
@@ -243,7 +245,8 @@ func (s *Set) Lease(p Place) (giveBack func(), err error) {
 	if q.Leases.Add(1) > q.MaxLeases {
 		q.Leases.Add(-1)
 		q.Violations.Add(1)
-		return nil, errkind.E(errkind.Overloaded, "", &Exceeded{Text: fmt.Sprintf("request path %q: lease count quota exceeded", p.Path), Headers: s.Headers})
+		return nil, errkind.E(errkind.Overloaded, "",
+			&Exceeded{Text: fmt.Sprintf("request path %q: lease count quota exceeded", p.Path), Headers: s.Headers})
 	}
 	return func() { q.Leases.Add(-1) }, nil
 }

@@ -26,8 +26,10 @@ func rate(name, path, role string) Rule {
 }
 
 func TestMostSpecificCounts(t *testing.T) {
-	s := set(rate("all", "", ""), rate("mount", "kv/", ""), rate("below", "kv/a*", ""), rate("longer", "kv/app*", ""), rate("exact", "kv/app/x", ""), rate("role", "auth/jwt/", "ci"))
-	for place, want := range map[string]string{"other/x": "all", "kv/x": "mount", "kv/ax": "below", "kv/app/y": "longer", "kv/app/x": "exact", "kv/app/x/": "exact"} {
+	s := set(rate("all", "", ""), rate("mount", "kv/", ""), rate("below", "kv/a*", ""), rate("longer", "kv/app*", ""),
+		rate("exact", "kv/app/x", ""), rate("role", "auth/jwt/", "ci"))
+	for place, want := range map[string]string{"other/x": "all", "kv/x": "mount", "kv/ax": "below", "kv/app/y": "longer",
+		"kv/app/x": "exact", "kv/app/x/": "exact"} {
 		mount := ""
 		if place[:3] == "kv/" {
 			mount = "kv/"
@@ -37,26 +39,30 @@ func TestMostSpecificCounts(t *testing.T) {
 		}
 	}
 	for role, want := range map[string]string{"ci": "role", "cd": "all", "": "all"} {
-		if got := s.of(RateLimit, Place{Path: "auth/jwt/login", Mount: "auth/jwt/", Role: func() string { return role }}); got.Name != want {
+		if got := s.of(RateLimit, Place{Path: "auth/jwt/login", Mount: "auth/jwt/",
+			Role: func() string { return role }}); got.Name != want {
 			t.Errorf("role %q: %s, want %s", role, got.Name, want)
 		}
 	}
 	var none *Set
-	if none.Admit(Place{Path: "x"}, netip.Addr{}) != nil || none.of(LeaseCount, Place{}) != nil || s.of(LeaseCount, Place{}) != nil {
+	if none.Admit(Place{Path: "x"}, netip.Addr{}) != nil || none.of(LeaseCount, Place{}) != nil ||
+		s.of(LeaseCount, Place{}) != nil {
 		t.Error("a rule counts that is not there")
 	}
 }
 
 func TestRate(t *testing.T) {
 	one, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.2")
-	s := NewSet(Settings{Headers: true, Exempt: []string{"free/*"}}, []*Quota{New(Rule{Name: "r", Type: RateLimit, Rate: 3, Interval: time.Hour, Block: time.Minute})})
+	s := NewSet(Settings{Headers: true, Exempt: []string{"free/*"}},
+		[]*Quota{New(Rule{Name: "r", Type: RateLimit, Rate: 3, Interval: time.Hour, Block: time.Minute})})
 	for i := range 5 {
 		err := s.Admit(Place{Path: "x"}, one)
 		if (err == nil) != (i < 3) {
 			t.Errorf("request %d: %v", i, err)
 		}
 		var e *Exceeded
-		if i >= 3 && (!errkind.Is(err, errkind.Overloaded) || !errors.As(err, &e) || !e.Headers || e.Limit != 3 || e.RetryAfter <= 0 || e.RetryAfter > time.Minute ||
+		if i >= 3 && (!errkind.Is(err, errkind.Overloaded) || !errors.As(err, &e) || !e.Headers || e.Limit != 3 ||
+			e.RetryAfter <= 0 || e.RetryAfter > time.Minute ||
 			errkind.Text(err) != `request path "x": rate limit quota exceeded`) {
 			t.Errorf("request %d: %+v", i, err)
 		}
@@ -119,9 +125,14 @@ func TestLeases(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	for i, r := range []Rule{{Name: "", Type: RateLimit, Rate: 1, Interval: time.Second}, {Name: "a b", Type: RateLimit, Rate: 1, Interval: time.Second}, {Name: "a", Type: RateLimit, Interval: time.Second},
-		{Name: "a", Type: RateLimit, Rate: math.NaN(), Interval: time.Second}, {Name: "a", Type: RateLimit, Rate: -1, Interval: time.Second}, {Name: "a", Type: RateLimit, Rate: 1, Interval: time.Millisecond},
-		{Name: "a", Type: RateLimit, Rate: 1, Interval: time.Second, Block: -1}, {Name: "a", Type: LeaseCount}, {Name: "a", Type: LeaseCount, MaxLeases: -1}, {Name: "a", Type: RateLimit, Rate: math.Inf(1), Interval: time.Second}} {
+	for i, r := range []Rule{{Name: "", Type: RateLimit, Rate: 1, Interval: time.Second},
+		{Name: "a b", Type: RateLimit, Rate: 1, Interval: time.Second}, {Name: "a", Type: RateLimit, Interval: time.Second},
+		{Name: "a", Type: RateLimit, Rate: math.NaN(), Interval: time.Second},
+		{Name: "a", Type: RateLimit, Rate: -1, Interval: time.Second},
+		{Name: "a", Type: RateLimit, Rate: 1, Interval: time.Millisecond},
+		{Name: "a", Type: RateLimit, Rate: 1, Interval: time.Second, Block: -1}, {Name: "a", Type: LeaseCount},
+		{Name: "a", Type: LeaseCount, MaxLeases: -1}, {Name: "a", Type: RateLimit, Rate: math.Inf(1),
+			Interval: time.Second}} {
 		if err := r.Check(); !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("%d: %v", i, err)
 		}

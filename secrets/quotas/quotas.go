@@ -206,8 +206,11 @@ func readRule(r storage.Record) (*quota.Quota, error) {
 func (q *Quotas) quotaConfig(c *system.Call) (any, error) {
 	set := c.Tables.Quotas
 	list := func(l []string) []string { return slices.Concat([]string{}, l) }
-	return map[string]any{"enable_rate_limit_audit_logging": set.AuditRefusals, "enable_rate_limit_response_headers": set.Headers,
-		"rate_limit_exempt_paths": list(set.Exempt), "absolute_rate_limit_exempt_paths": list(set.AbsoluteExempt)}, nil
+	return map[string]any{"enable_rate_limit_audit_logging": set.AuditRefusals,
+			"enable_rate_limit_response_headers": set.Headers,
+			"rate_limit_exempt_paths":            list(set.Exempt),
+			"absolute_rate_limit_exempt_paths":   list(set.AbsoluteExempt)},
+		nil
 }
 
 func (q *Quotas) writeQuotaConfig(c *system.Call) (any, error) {
@@ -215,7 +218,8 @@ func (q *Quotas) writeQuotaConfig(c *system.Call) (any, error) {
 		next := st.Quotas.Settings
 		next.AuditRefusals = c.F.Bool("enable_rate_limit_audit_logging", next.AuditRefusals)
 		next.Headers = c.F.Bool("enable_rate_limit_response_headers", next.Headers)
-		for name, at := range map[string]*[]string{"rate_limit_exempt_paths": &next.Exempt, "absolute_rate_limit_exempt_paths": &next.AbsoluteExempt} {
+		for name, at := range map[string]*[]string{"rate_limit_exempt_paths": &next.Exempt,
+			"absolute_rate_limit_exempt_paths": &next.AbsoluteExempt} {
 			if c.F.Has(name) {
 				*at = c.F.Strings(name)
 			}
@@ -255,11 +259,13 @@ func (q *Quotas) readQuota(c *system.Call) (any, error) {
 	if one == nil {
 		return nil, errkind.New(errkind.NotFound, "")
 	}
-	out := map[string]any{"name": one.Name, "type": one.Type, "path": one.Path, "role": one.Role, "inheritable": one.Inheritable}
+	out := map[string]any{"name": one.Name, "type": one.Type, "path": one.Path, "role": one.Role,
+		"inheritable": one.Inheritable}
 	if one.Type == quota.LeaseCount {
 		out["max_leases"], out["counter"] = one.MaxLeases, one.Leases.Load()
 	} else {
-		out["rate"], out["interval"], out["block_interval"], out["group_by"] = one.Rate, task.Seconds(one.Interval), task.Seconds(one.Block), "ip"
+		out["rate"], out["interval"], out["block_interval"], out["group_by"] = one.Rate, task.Seconds(one.Interval),
+			task.Seconds(one.Block), "ip"
 	}
 	return out, nil
 }
@@ -309,7 +315,8 @@ func (q *Quotas) checkQuotaPath(c *system.Call, r *quota.Rule) error {
 		r.Path = e.Path
 	}
 	if r.Role != "" && (r.Type != quota.RateLimit || r.Path != e.Path || !slices.Contains(rolesIn, e.Type)) {
-		return errkind.Errorf(errkind.Invalid, "field \"role\": only rate limits of whole mounts of type %s go by role", strings.Join(rolesIn, " or "))
+		return errkind.Errorf(errkind.Invalid, "field \"role\": only rate limits of whole mounts of type %s go by role",
+			strings.Join(rolesIn, " or "))
 	}
 	for _, other := range c.Tables.Quotas.All() {
 		if other.Type == r.Type && other.Name != r.Name && other.Path == r.Path && other.Role == r.Role {

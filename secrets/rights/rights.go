@@ -102,7 +102,9 @@ func (r *Rights) load(ctx context.Context, st *tables.Tables, id, hash string) (
 	if !token.IsBatch(id) {
 		return st.Book.Find(ctx, hash)
 	}
-	t, err := token.ReadBatch(id, func(text []byte) ([]byte, error) { return r.store.Barrier.OpenText(token.BatchName, text) })
+	t, err := token.ReadBatch(id, func(text []byte) ([]byte, error) {
+		return r.store.Barrier.OpenText(token.BatchName, text)
+	})
 	if t != nil {
 		t.Hash = hash
 	}

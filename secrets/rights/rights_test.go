@@ -55,7 +55,8 @@ func TestKnown(t *testing.T) {
 		id   string
 		now  time.Time
 		from netip.Addr
-	}{"none": {"", now, inside}, "another": {id + "x", now, inside}, "elsewhere": {id, now, outside}, "late": {id, now.Add(time.Hour), inside}} {
+	}{"none": {"", now, inside}, "another": {id + "x", now, inside}, "elsewhere": {id, now, outside},
+		"late": {id, now.Add(time.Hour), inside}} {
 		if _, err := r.Known(ctx, st, ask.id, ask.now, ask.from); err != ErrDenied {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -87,7 +87,8 @@ func TestRefused(t *testing.T) {
 		t.Error("an empty secret was split")
 	}
 	for name, shares := range map[string][][]byte{
-		"none": nil, "one byte": {{1}}, "empty": {{}, {}}, "different lengths": {{1, 1}, {1, 1, 2}}, "point 0": {{1, 0}, {1, 1}}, "twice": {{1, 5}, {2, 5}},
+		"none": nil, "one byte": {{1}}, "empty": {{}, {}}, "different lengths": {{1, 1}, {1, 1, 2}},
+		"point 0": {{1, 0}, {1, 1}}, "twice": {{1, 5}, {2, 5}},
 	} {
 		if _, err := Combine(shares); err == nil {
 			t.Errorf("%s: accepted", name)

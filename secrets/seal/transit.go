@@ -77,7 +77,8 @@ func NewTransit(cfg TransitConfig) (*Transit, error) {
 		}
 		secure.Certificates = []tls.Certificate{pair}
 	}
-	return &Transit{cfg, &http.Client{Timeout: transitWithin, Transport: &http.Transport{TLSClientConfig: secure, Proxy: http.ProxyFromEnvironment}}}, nil
+	return &Transit{cfg, &http.Client{Timeout: transitWithin, Transport: &http.Transport{TLSClientConfig: secure,
+		Proxy: http.ProxyFromEnvironment}}}, nil
 }
 
 // Type implements Auto.
@@ -88,7 +89,8 @@ func (t *Transit) Wrap(ctx context.Context, plain []byte) ([]byte, error) {
 	var out struct {
 		Ciphertext string `json:"ciphertext"`
 	}
-	err := t.call(ctx, t.cfg.MountPath+"/encrypt/"+url.PathEscape(t.cfg.KeyName), map[string]string{"plaintext": base64.StdEncoding.EncodeToString(plain)}, &out)
+	err := t.call(ctx, t.cfg.MountPath+"/encrypt/"+url.PathEscape(t.cfg.KeyName),
+		map[string]string{"plaintext": base64.StdEncoding.EncodeToString(plain)}, &out)
 	if err == nil && out.Ciphertext == "" {
 		err = errkind.New(errkind.Unavailable, "seal transit: the answer has no ciphertext")
 	}
@@ -100,7 +102,8 @@ func (t *Transit) Unwrap(ctx context.Context, wrapped []byte) ([]byte, error) {
 	var out struct {
 		Plaintext string `json:"plaintext"`
 	}
-	err := t.call(ctx, t.cfg.MountPath+"/decrypt/"+url.PathEscape(t.cfg.KeyName), map[string]string{"ciphertext": string(wrapped)}, &out)
+	err := t.call(ctx, t.cfg.MountPath+"/decrypt/"+url.PathEscape(t.cfg.KeyName),
+		map[string]string{"ciphertext": string(wrapped)}, &out)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +116,8 @@ func (t *Transit) call(ctx context.Context, path string, in, out any) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, strings.TrimSuffix(t.cfg.Address, "/")+"/v1/"+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, strings.TrimSuffix(t.cfg.Address, "/")+"/v1/"+path,
+		bytes.NewReader(body))
 	if err != nil {
 		return errkind.E(errkind.Invalid, "seal transit", err)
 	}
@@ -137,7 +141,8 @@ func (t *Transit) call(ctx context.Context, path string, in, out any) error {
 	}
 	switch {
 	case resp.StatusCode != http.StatusOK:
-		return errkind.Errorf(errkind.Unavailable, "seal transit: %s answered with status %d: %s", t.cfg.Address, resp.StatusCode, strings.Join(answer.Errors, "; "))
+		return errkind.Errorf(errkind.Unavailable, "seal transit: %s answered with status %d: %s", t.cfg.Address,
+			resp.StatusCode, strings.Join(answer.Errors, "; "))
 	case err != nil:
 		return errkind.E(errkind.Unavailable, "seal transit: the answer", err)
 	case out == nil:

@@ -37,9 +37,11 @@ func (s *Sealing) firstRecords(rootToken string) (ops []storage.Op, id string, e
 	root := &token.Token{Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
 	root.Begin(s.cfg.Now(), 0, token.Limits{})
 	made := (&token.Book{Salt: salt}).Make(id, root)
-	info, err := storage.PutJSON(clusterInfoKey, ClusterInfo{Name: cmp.Or(s.cfg.ClusterName, fmt.Sprintf("vault-cluster-%x", random(4))), ID: uuid.NewString()})
+	info, err := storage.PutJSON(clusterInfoKey,
+		ClusterInfo{Name: cmp.Or(s.cfg.ClusterName, fmt.Sprintf("vault-cluster-%x", random(4))), ID: uuid.NewString()})
 	ops = append(ops, info)
-	ops = append(append(ops, made...), storage.Put(token.SaltKey, salt), storage.Put(tables.PolicyPrefix+"default", []byte(tables.DefaultPolicy)))
+	ops = append(append(ops, made...), storage.Put(token.SaltKey, salt),
+		storage.Put(tables.PolicyPrefix+"default", []byte(tables.DefaultPolicy)))
 	return ops, id, err
 }
 

@@ -30,7 +30,8 @@ func (of *Sealing) Rows() []system.Row {
 // keyStatus is the state of the barrier's key.
 func (s paths) keyStatus(*system.Call) (any, error) {
 	st, err := s.records.Barrier.Status()
-	return map[string]any{"term": st.Term, "install_time": st.Installed.UTC().Format(time.RFC3339Nano), "encryptions": st.Encryptions}, err
+	return map[string]any{"term": st.Term, "install_time": st.Installed.UTC().Format(time.RFC3339Nano),
+		"encryptions": st.Encryptions}, err
 }
 
 func (s paths) rotate(c *system.Call) (any, error) {
@@ -67,7 +68,8 @@ func (s *Sealing) RotateRoot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.records.Barrier.Rekey(ctx, s.records.Epoch(), root, plain, storage.Put(rootKeyKey, append([]byte(nil), root...)))
+	return s.records.Barrier.Rekey(ctx, s.records.Epoch(), root, plain,
+		storage.Put(rootKeyKey, append([]byte(nil), root...)))
 }
 
 // checkKey tells whether a combined key is the one that the shares of now make: of the unseal key or the recovery key.

@@ -18,7 +18,8 @@ func parseShareKeys(field string, texts []string, shares int) (shareKeys, error)
 		return nil, nil
 	}
 	if len(texts) != shares {
-		return nil, errkind.Errorf(errkind.Invalid, "%s: incorrect number of PGP keys: there are %d for %d shares", field, len(texts), shares)
+		return nil, errkind.Errorf(errkind.Invalid, "%s: incorrect number of PGP keys: there are %d for %d shares", field,
+			len(texts), shares)
 	}
 	out := make(shareKeys, len(texts))
 	for i, text := range texts {

@@ -101,7 +101,8 @@ func (o *Rekeys) rekeyConfig(ctx context.Context, kind RekeyKind) (*SealConfig, 
 	auto := config.Type != shamirType
 	switch {
 	case kind == RekeyBarrier && auto:
-		return nil, errkind.Errorf(errkind.Invalid, "the seal is %s, which has no shares: rekey the recovery key", config.Type)
+		return nil, errkind.Errorf(errkind.Invalid, "the seal is %s, which has no shares: rekey the recovery key",
+			config.Type)
 	case kind == RekeyRecovery && !auto:
 		return nil, errkind.New(errkind.Invalid, "recovery rekeying not supported: the seal has no recovery key")
 	case kind == RekeyBarrier:
@@ -140,7 +141,8 @@ func (o *Rekeys) rekeyStatus(ctx context.Context, kind RekeyKind) (st RekeyStatu
 	if r == nil {
 		return st, nil
 	}
-	st.Started, st.Nonce, st.Shares, st.Threshold, st.Verification = true, r.nonce, r.want.Shares, r.want.Threshold, r.verify
+	st.Started, st.Nonce, st.Shares, st.Threshold, st.Verification = true, r.nonce, r.want.Shares,
+		r.want.Threshold, r.verify
 	st.Progress, st.Fingerprints, st.Backup = len(r.given.shares), r.locks.fingerprints(), r.backup
 	if r.verifying {
 		st.VerificationNonce, st.ProofProgress = r.proofID, len(r.proof.shares)
@@ -165,9 +167,11 @@ func (o *Rekeys) StartRekey(ctx context.Context, kind RekeyKind, want Rekeying) 
 	case err != nil:
 		return st, err
 	case want.Backup && len(locks) == 0:
-		return st, errkind.New(errkind.Invalid, "backup: cannot request a backup of the new keys without providing PGP keys for encryption")
+		return st, errkind.New(errkind.Invalid,
+			"backup: cannot request a backup of the new keys without providing PGP keys for encryption")
 	}
-	o.under[kind] = &rekey{nonce: uuid.NewString(), want: SealConfig{shamirType, want.Shares, want.Threshold}, verify: want.Verify, locks: locks, backup: want.Backup}
+	o.under[kind] = &rekey{nonce: uuid.NewString(), want: SealConfig{shamirType, want.Shares, want.Threshold},
+		verify: want.Verify, locks: locks, backup: want.Backup}
 	return o.rekeyStatus(ctx, kind)
 }
 
@@ -184,7 +188,8 @@ func (o *Rekeys) CancelRekey(kind RekeyKind) error {
 
 // UpdateRekey takes a share of the present key. With enough of them it makes the new key and gives its shares:
 // they hold from then on, or once VerifyRekey had enough of them.
-func (o *Rekeys) UpdateRekey(ctx context.Context, kind RekeyKind, share []byte, nonce string) (st RekeyStatus, err error) {
+func (o *Rekeys) UpdateRekey(ctx context.Context, kind RekeyKind, share []byte, nonce string) (st RekeyStatus,
+	err error) {
 	defer o.s.lock()()
 	if st, err = o.rekeyStatus(ctx, kind); err != nil {
 		return st, err
@@ -233,7 +238,8 @@ func (o *Rekeys) UpdateRekey(ctx context.Context, kind RekeyKind, share []byte, 
 }
 
 // VerifyRekey takes a share of the new key; with enough of them the new key holds.
-func (o *Rekeys) VerifyRekey(ctx context.Context, kind RekeyKind, share []byte, nonce string) (st RekeyStatus, err error) {
+func (o *Rekeys) VerifyRekey(ctx context.Context, kind RekeyKind, share []byte, nonce string) (st RekeyStatus,
+	err error) {
 	defer o.s.lock()()
 	if st, err = o.rekeyStatus(ctx, kind); err != nil {
 		return st, err
@@ -243,7 +249,8 @@ func (o *Rekeys) VerifyRekey(ctx context.Context, kind RekeyKind, share []byte, 
 	case r == nil || !r.verifying:
 		return st, errkind.New(errkind.Invalid, "no rekey verification in progress")
 	case nonce != r.proofID:
-		return st, errkind.Errorf(errkind.Invalid, "incorrect nonce supplied; nonce for this verify operation is %q", r.proofID)
+		return st, errkind.Errorf(errkind.Invalid, "incorrect nonce supplied; nonce for this verify operation is %q",
+			r.proofID)
 	}
 	key, err := r.proof.add(share, r.want.Threshold)
 	if err != nil {
@@ -280,14 +287,16 @@ func (o *Rekeys) finishRekey(ctx context.Context, kind RekeyKind, r *rekey) erro
 	if kind == RekeyRecovery {
 		var config storage.Op
 		if config, err = storage.PutJSON(recoveryConfigKey, r.want); err == nil {
-			err = o.s.records.Under.Commit(ctx, o.s.records.Epoch(), []storage.Op{config, storage.Put(recoveryKeyKey, hashOf(r.key))})
+			err = o.s.records.Under.Commit(ctx, o.s.records.Epoch(),
+				[]storage.Op{config, storage.Put(recoveryKeyKey, hashOf(r.key))})
 		}
 	} else {
 		root := random(barrier.KeyBytes)
 		defer clear(root)
 		var plain []storage.Op
 		if plain, err = shamirRecords(root, r.key, r.want.Shares, r.want.Threshold); err == nil {
-			err = o.s.records.Barrier.Rekey(ctx, o.s.records.Epoch(), root, plain, storage.Put(rootKeyKey, append([]byte(nil), root...)))
+			err = o.s.records.Barrier.Rekey(ctx, o.s.records.Epoch(), root, plain,
+				storage.Put(rootKeyKey, append([]byte(nil), root...)))
 		}
 	}
 	if err != nil {

@@ -140,7 +140,8 @@ func (o *Roots) UpdateGenerateRoot(ctx context.Context, share []byte, nonce stri
 	case a == nil:
 		return st, ErrNoRootGeneration
 	case nonce != a.nonce:
-		return st, errkind.Errorf(errkind.Invalid, "incorrect nonce supplied; nonce for this root generation operation is %q", a.nonce)
+		return st, errkind.Errorf(errkind.Invalid, "incorrect nonce supplied; nonce for this root generation operation is %q",
+			a.nonce)
 	}
 	key, err := a.given.add(share, st.Required)
 	if err != nil {
@@ -162,7 +163,8 @@ func (o *Roots) UpdateGenerateRoot(ctx context.Context, share []byte, nonce stri
 		return st, err
 	}
 	o.forget()
-	return RootStatus{Started: true, Nonce: nonce, Progress: st.Required, Required: st.Required, OTPLength: otpLength, Complete: true,
+	return RootStatus{Started: true, Nonce: nonce, Progress: st.Required, Required: st.Required, OTPLength: otpLength,
+		Complete:    true,
 		Fingerprint: st.Fingerprint, Encoded: encoded}, nil
 }
 

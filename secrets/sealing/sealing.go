@@ -97,12 +97,13 @@ type SealConfig struct {
 
 // InitConfig says how a new server's keys are to be.
 type InitConfig struct {
-	Shares, Threshold                 int      // of the unseal key; nothing with an automatic seal
-	RecoveryShares, RecoveryThreshold int      // of the recovery key, with an automatic seal
-	PGPKeys, RecoveryPGPKeys          []string // one for each share that is to be encrypted; none: shares are given out in plain
-	RootPGPKey                        string   // the same for the root token
-	RootToken                         string
-	Epoch                             storage.Epoch // to write with, where others share the storage
+	Shares, Threshold                 int // of the unseal key; nothing with an automatic seal
+	RecoveryShares, RecoveryThreshold int // of the recovery key, with an automatic seal
+	// one for each share that is to be encrypted; none: shares are given out in plain
+	PGPKeys, RecoveryPGPKeys []string
+	RootPGPKey               string // the same for the root token
+	RootToken                string
+	Epoch                    storage.Epoch // to write with, where others share the storage
 }
 
 // Initialized is what a first start gives, once. Where there were PGP keys, shares are messages for them (Locked),
@@ -163,7 +164,9 @@ func (s *Sealing) firstSeal(ctx context.Context, c *InitConfig, root []byte, out
 		return ops, err
 	}
 	if c.Shares > 0 || c.Threshold > 0 {
-		return nil, errkind.Errorf(errkind.Invalid, "secret_shares: this server's seal is %s, which nobody has shares of: use recovery_shares and recovery_threshold", s.cfg.Auto.Type())
+		return nil, errkind.Errorf(errkind.Invalid,
+			"secret_shares: this server's seal is %s, which nobody has shares of: use recovery_shares and recovery_threshold",
+			s.cfg.Auto.Type())
 	}
 	recovery := random(barrier.KeyBytes)
 	defer clear(recovery)
@@ -198,7 +201,8 @@ func shamirRecords(root, unseal []byte, shares, threshold int) ([]storage.Op, er
 		return nil, err
 	}
 	config, err := storage.PutJSON(sealConfigKey, SealConfig{shamirType, shares, threshold})
-	return []storage.Op{config, storage.Put(sealedRootKey, wrapped), storage.Delete(recoveryConfigKey), storage.Delete(recoveryKeyKey)}, err
+	return []storage.Op{config, storage.Put(sealedRootKey, wrapped), storage.Delete(recoveryConfigKey),
+		storage.Delete(recoveryKeyKey)}, err
 }
 
 // autoSeal are the records of a root key under an automatic seal.
@@ -355,9 +359,12 @@ func (s *Sealing) unseal(ctx context.Context, share []byte, migrate bool) (SealS
 
 func migrationError(st SealStatus, want string) error {
 	if st.Migration {
-		return errkind.Errorf(errkind.Invalid, "the configuration asks for the seal %s and the storage is sealed with %s: unseal with migrate=true to go over", want, st.Config.Type)
+		return errkind.Errorf(errkind.Invalid,
+			"the configuration asks for the seal %s and the storage is sealed with %s: unseal with migrate=true to go over",
+			want, st.Config.Type)
 	}
-	return errkind.Errorf(errkind.Invalid, "migrate: there is nothing to go over to: configuration and storage both have the seal %s", want)
+	return errkind.Errorf(errkind.Invalid, "migrate: there is nothing to go over to: configuration and storage both "+
+		"have the seal %s", want)
 }
 
 // rootFromShares finds the root key by a combined key: the one that sealed it, or the recovery key, which
@@ -400,7 +407,8 @@ func (s *Sealing) autoRoot(ctx context.Context, kind string) ([]byte, error) {
 		by = s.cfg.OldAuto
 	}
 	if by == nil || by.Type() != kind {
-		return nil, errkind.Errorf(errkind.Invalid, "the storage is sealed with %s, and the configuration has no such seal", kind)
+		return nil, errkind.Errorf(errkind.Invalid, "the storage is sealed with %s, and the configuration has no such seal",
+			kind)
 	}
 	record, ok, err := s.records.Under.Get(ctx, sealedRootKey)
 	if err != nil || !ok {

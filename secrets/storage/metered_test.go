@@ -43,7 +43,8 @@ func TestMetered(t *testing.T) {
 		m := storage.Meter(h, "secrets", r)
 		name := m.Info().Name
 		age := func() (v float64) {
-			r.NewCursor().EachOf(func(s *telemetry.Series) bool { return s.Name == "storage.inflight_ms" }, func(x *telemetry.Reading) { v = x.Sum })
+			r.NewCursor().EachOf(func(s *telemetry.Series) bool { return s.Name == "storage.inflight_ms" },
+				func(x *telemetry.Reading) { v = x.Sum })
 			return v
 		}
 		done := make(chan error)
@@ -69,9 +70,12 @@ func TestMetered(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		<-done
-		commits, reads := r.Timing("storage.call", "plane", "secrets", "backend", name, "op", "commit"), r.Timing("storage.call", "plane", "secrets", "backend", name, "op", "read")
-		if commits.Count() != 3 || reads.Count() != 1 || r.Counter("storage.errors", "plane", "secrets", "backend", name).Value() != 1 {
-			t.Errorf("%d commits, %d reads, %d errors", commits.Count(), reads.Count(), r.Counter("storage.errors", "plane", "secrets", "backend", name).Value())
+		commits, reads := r.Timing("storage.call", "plane", "secrets", "backend", name, "op", "commit"),
+			r.Timing("storage.call", "plane", "secrets", "backend", name, "op", "read")
+		if commits.Count() != 3 || reads.Count() != 1 || r.Counter("storage.errors", "plane", "secrets", "backend",
+			name).Value() != 1 {
+			t.Errorf("%d commits, %d reads, %d errors", commits.Count(), reads.Count(),
+				r.Counter("storage.errors", "plane", "secrets", "backend", name).Value())
 		}
 	})
 }

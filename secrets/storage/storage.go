@@ -120,14 +120,16 @@ func CheckKey(key string) error {
 // CheckOps checks a batch against what every backend refuses and the limits of one.
 func CheckOps(info Info, ops []Op) error {
 	if info.BatchCount > 0 && len(ops) > info.BatchCount {
-		return errkind.E(errkind.TooLarge, "storage", fmt.Errorf("%d operations in one commit, more than the %d of %s", len(ops), info.BatchCount, info.Name))
+		return errkind.E(errkind.TooLarge, "storage", fmt.Errorf("%d operations in one commit, more than the %d of %s",
+			len(ops), info.BatchCount, info.Name))
 	}
 	for _, op := range ops {
 		if err := CheckKey(op.Key); err != nil {
 			return errkind.E(errkind.Invalid, "storage", err)
 		}
 		if info.ValueBytes > 0 && len(op.Value) > info.ValueBytes {
-			return errkind.E(errkind.TooLarge, "storage", fmt.Errorf("%s: %d bytes, more than the %d of %s", op.Key, len(op.Value), info.ValueBytes, info.Name))
+			return errkind.E(errkind.TooLarge, "storage", fmt.Errorf("%s: %d bytes, more than the %d of %s", op.Key,
+				len(op.Value), info.ValueBytes, info.Name))
 		}
 	}
 	return nil

@@ -16,12 +16,19 @@ type System struct {
 	task.Own
 	Rows []Row
 	// Elsewhere answers paths that have no row: of the cluster and its storage. Found is false where the path is nobody's.
-	Elsewhere func(ctx context.Context, op secrets.Operation, path string, f *secrets.Fields) (data any, found bool, err error)
+	Elsewhere func(ctx context.Context, op secrets.Operation, path string, f *secrets.Fields) (data any,
+		found bool, err error)
 }
 
 // Special implements engine.Engine.
 func (*System) Special() engine.Special {
-	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap", "replication/status", "replication/dr/status", "replication/performance/status"}, Token: []string{"internal/ui/mounts", "internal/ui/mounts/*"}, Visible: []string{"internal/ui/mounts"}, Protected: []string{"pprof", "pprof/*", "leases/tidy", "plugins/catalog/*", "plugins/reload/*", "config/cors", "config/auditing/*", "auth/*", "rotate", "rotate/*", "storage/raft/*", "rekey/*", "rekey-recovery-key/*", "generate-root/*", "seal", "step-down", "audit", "audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*", "leases/revocation/*",
+	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap", "replication/status",
+		"replication/dr/status", "replication/performance/status"}, Token: []string{"internal/ui/mounts",
+		"internal/ui/mounts/*"}, Visible: []string{"internal/ui/mounts"}, Protected: []string{"pprof", "pprof/*",
+		"leases/tidy", "plugins/catalog/*", "plugins/reload/*", "config/cors", "config/auditing/*", "auth/*", "rotate",
+		"rotate/*", "storage/raft/*", "rekey/*", "rekey-recovery-key/*", "generate-root/*", "seal", "step-down", "audit",
+		"audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*",
+		"leases/revocation/*",
 		"revoke-prefix/*", "revoke-force/*"}}
 }
 

@@ -42,7 +42,8 @@ func (t *Token) Type() string {
 
 // CheckBatch reports what of the token no batch token can have.
 func (t *Token) CheckBatch() error {
-	for field, set := range map[string]bool{"num_uses": t.Uses != 0, "period": t.Period != 0, "explicit_max_ttl": t.ExplicitMax != 0} {
+	for field, set := range map[string]bool{"num_uses": t.Uses != 0, "period": t.Period != 0,
+		"explicit_max_ttl": t.ExplicitMax != 0} {
 		if set {
 			return errkind.Errorf(errkind.Invalid, "field %q: batch tokens cannot have it", field)
 		}
@@ -55,7 +56,8 @@ func (t *Token) CheckBatch() error {
 
 // Text makes the id of a batch token that has begun; seal encrypts.
 func (t *Token) Text(seal func(plain []byte) ([]byte, error)) (string, error) {
-	plain, err := json.Marshal(batch{t.Parent, t.Path, t.DisplayName, t.Policies, t.Meta, t.Created, t.TTL, t.Entity, t.Role, t.CIDRs})
+	plain, err := json.Marshal(batch{t.Parent, t.Path, t.DisplayName, t.Policies, t.Meta, t.Created, t.TTL, t.Entity,
+		t.Role, t.CIDRs})
 	if err != nil {
 		return "", err
 	}
@@ -84,6 +86,7 @@ func ReadBatch(id string, open func(record []byte) ([]byte, error)) (*Token, err
 	if json.Unmarshal(plain, &b) != nil {
 		return nil, nil
 	}
-	return &Token{Batch: true, Parent: b.Parent, Path: b.Path, DisplayName: b.DisplayName, Policies: b.Policies, Meta: b.Meta, Created: b.Created, TTL: b.TTL,
+	return &Token{Batch: true, Parent: b.Parent, Path: b.Path, DisplayName: b.DisplayName, Policies: b.Policies,
+		Meta: b.Meta, Created: b.Created, TTL: b.TTL,
 		Expires: b.Created.Add(b.TTL), Entity: b.Entity, Role: b.Role, CIDRs: b.CIDRs}, nil
 }

@@ -10,7 +10,9 @@ import (
 // Limits are what bounds a token's life beside what it says itself.
 type Limits struct {
 	Default, Max time.Duration // of the mount, else of the system
-	Usual        time.Duration // what a renewal brings that asks for nothing; 0: the time that the token was made with, and never less than it has
+	// what a renewal brings that asks for nothing; 0: the time that the token was made with, and never
+	// less than it has
+	Usual time.Duration
 }
 
 // Begin sets when a new token ends (contract 3.1): what was asked for, at most

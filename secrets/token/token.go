@@ -138,7 +138,8 @@ type keyed struct {
 
 // isHash reports whether a text can be one.
 func isHash(text string) bool {
-	return len(text) == hashChars && !strings.ContainsFunc(text, func(r rune) bool { return r > 'z' || !strings.ContainsRune(letters, r) })
+	return len(text) == hashChars && !strings.ContainsFunc(text,
+		func(r rune) bool { return r > 'z' || !strings.ContainsRune(letters, r) })
 }
 
 const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -63,7 +63,8 @@ func TestRecords(t *testing.T) {
 		t.Fatalf("a child of a token that ended alone: %+v, %v", orphan, err)
 	}
 	records, _ := book.Reader.Scan(ctx, "", "", 0)
-	want := []string{"sys/expire/at/ of the one that ended below another", "sys/expire/at/", "sys/lease/id/", "sys/token/id/"}
+	want := []string{"sys/expire/at/ of the one that ended below another", "sys/expire/at/", "sys/lease/id/",
+		"sys/token/id/"}
 	if len(records) != len(want) {
 		t.Errorf("%d records are left of one token, want %v: %v", len(records), want, records)
 	}
@@ -117,7 +118,8 @@ func TestCodec(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add((&Token{}).encode())
-	f.Add((&Token{Path: "auth/x", Policies: []string{"a", "b"}, Meta: map[string]string{"k": "v"}, Created: time.Unix(1, 2), Uses: 3, CIDRs: []string{"10.0.0.0/8"}}).encode())
+	f.Add((&Token{Path: "auth/x", Policies: []string{"a", "b"}, Meta: map[string]string{"k": "v"},
+		Created: time.Unix(1, 2), Uses: 3, CIDRs: []string{"10.0.0.0/8"}}).encode())
 	f.Add([]byte{recordVersion, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		tok, err := decode(raw)
@@ -133,7 +135,8 @@ func FuzzDecode(f *testing.F) {
 
 // No text but what was sealed is a batch token.
 func FuzzReadBatch(f *testing.F) {
-	plain, err := (&Token{Path: "auth/x", Policies: []string{"a"}, Created: time.Unix(1, 2).UTC(), TTL: time.Hour}).Text(func(plain []byte) ([]byte, error) { return plain, nil })
+	plain, err := (&Token{Path: "auth/x", Policies: []string{"a"}, Created: time.Unix(1, 2).UTC(),
+		TTL: time.Hour}).Text(func(plain []byte) ([]byte, error) { return plain, nil })
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -200,7 +203,8 @@ func TestLife(t *testing.T) {
 	} {
 		tok := test.tok
 		capped := tok.Begin(now, test.asked, test.limits)
-		if tok.TTL != test.want || capped != test.capped || tok.Left(now) != test.want || (test.want > 0 && !tok.Expired(now.Add(test.want))) || tok.Expired(now.Add(test.want-1)) {
+		if tok.TTL != test.want || capped != test.capped || tok.Left(now) != test.want ||
+			(test.want > 0 && !tok.Expired(now.Add(test.want))) || tok.Expired(now.Add(test.want-1)) {
 			t.Errorf("%s: lives %v, capped %t", test.name, tok.TTL, capped)
 		}
 	}
@@ -225,7 +229,9 @@ func TestLife(t *testing.T) {
 		tok := test.tok
 		tok.Begin(now, test.asked, system)
 		_, err := tok.Renew(now.Add(test.after), test.increment, system)
-		if (test.err != "") != (err != nil) || (err != nil && (err.Error() != test.err || !errkind.Is(err, errkind.Invalid))) || (err == nil && tok.Expires.Sub(now) != test.want) {
+		if (test.err != "") != (err != nil) ||
+			(err != nil && (err.Error() != test.err || !errkind.Is(err, errkind.Invalid))) ||
+			(err == nil && tok.Expires.Sub(now) != test.want) {
 			t.Errorf("%s: ends after %v, %v; want %v, %q", test.name, tok.Expires.Sub(now), err, test.want, test.err)
 		}
 	}

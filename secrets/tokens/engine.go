@@ -71,7 +71,8 @@ func (e *Engine) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (
 }
 
 // meant finds the token that a request is about. id is "" where only the accessor was given.
-func (e *Engine) meant(ctx context.Context, t *task.Task, f *secrets.Fields, self, byAccessor bool) (tok *token.Token, id string, err error) {
+func (e *Engine) meant(ctx context.Context, t *task.Task, f *secrets.Fields, self, byAccessor bool) (tok *token.Token,
+	id string, err error) {
 	switch {
 	case self:
 		return t.Bearer.Token, t.Token, nil
@@ -96,14 +97,16 @@ func (e *Engine) meant(ctx context.Context, t *task.Task, f *secrets.Fields, sel
 	return tok, id, err
 }
 
-func (e *Engine) act(ctx context.Context, t *task.Task, f *secrets.Fields, name string, tok *token.Token, id string) (*secrets.Response, error) {
+func (e *Engine) act(ctx context.Context, t *task.Task, f *secrets.Fields, name string, tok *token.Token,
+	id string) (*secrets.Response, error) {
 	switch {
 	case name == "lookup":
 		shown := *tok
 		shown.Uses += e.o.Ahead(tok.Hash)
 		return e.describe(ctx, t, &shown, id)
 	case tok.Batch:
-		return nil, errkind.New(errkind.Invalid, map[bool]string{true: "batch tokens cannot be renewed", false: "batch tokens cannot be revoked"}[name == "renew"])
+		return nil, errkind.New(errkind.Invalid, map[bool]string{true: "batch tokens cannot be renewed",
+			false: "batch tokens cannot be revoked"}[name == "renew"])
 	}
 	switch name {
 	case "renew":
@@ -132,9 +135,12 @@ func (e *Engine) describe(ctx context.Context, t *task.Task, tok *token.Token, i
 	if !tok.Expires.IsZero() {
 		expires = tok.Expires.Format(time.RFC3339Nano)
 	}
-	d := map[string]any{"id": id, "accessor": tok.Accessor, "policies": tok.Policies, "path": tok.Path, "meta": tok.Meta, "display_name": tok.DisplayName,
-		"num_uses": max(tok.Uses, 0), "orphan": tok.Parent == "", "creation_time": tok.Created.Unix(), "creation_ttl": task.Seconds(tok.TTL), "expire_time": expires,
-		"ttl": task.Seconds(tok.Left(now)), "explicit_max_ttl": task.Seconds(tok.ExplicitMax), "entity_id": tok.Entity, "type": tok.Type()}
+	d := map[string]any{"id": id, "accessor": tok.Accessor, "policies": tok.Policies, "path": tok.Path, "meta": tok.Meta,
+		"display_name": tok.DisplayName,
+		"num_uses":     max(tok.Uses, 0), "orphan": tok.Parent == "", "creation_time": tok.Created.Unix(),
+		"creation_ttl": task.Seconds(tok.TTL), "expire_time": expires,
+		"ttl": task.Seconds(tok.Left(now)), "explicit_max_ttl": task.Seconds(tok.ExplicitMax), "entity_id": tok.Entity,
+		"type": tok.Type()}
 	if !tok.Expires.IsZero() {
 		d["renewable"], d["issue_time"] = tok.Renewable, tok.Created.Format(time.RFC3339Nano)
 	}
@@ -144,7 +150,8 @@ func (e *Engine) describe(ctx context.Context, t *task.Task, tok *token.Token, i
 	if len(policies) > 0 {
 		d["identity_policies"] = policies
 	}
-	for name, set := range map[string]bool{"period": tok.Period > 0, "role": tok.Role != "", "bound_cidrs": len(tok.CIDRs) > 0} {
+	for name, set := range map[string]bool{"period": tok.Period > 0, "role": tok.Role != "",
+		"bound_cidrs": len(tok.CIDRs) > 0} {
 		if set {
 			d[name] = map[string]any{"period": task.Seconds(tok.Period), "role": tok.Role, "bound_cidrs": tok.CIDRs}[name]
 		}
@@ -153,7 +160,8 @@ func (e *Engine) describe(ctx context.Context, t *task.Task, tok *token.Token, i
 	return &secrets.Response{Data: data}, err
 }
 
-func (e *Engine) renew(ctx context.Context, t *task.Task, f *secrets.Fields, tok *token.Token, id string) (*secrets.Response, error) {
+func (e *Engine) renew(ctx context.Context, t *task.Task, f *secrets.Fields, tok *token.Token,
+	id string) (*secrets.Response, error) {
 	increment := f.Duration("increment", 0)
 	if err := f.Err(); err != nil {
 		return nil, err
@@ -200,5 +208,6 @@ func (e *Engine) accessors(ctx context.Context, t *task.Task) (*secrets.Response
 
 // Tidied is the answer to who has tidied what leaves nothing behind.
 func Tidied() *secrets.Response {
-	return &secrets.Response{Status: http.StatusAccepted, Warnings: []string{"Tidy operation successfully started. Any information from the operation will be printed to Vault's server logs."}}
+	return &secrets.Response{Status: http.StatusAccepted, Warnings: []string{"Tidy operation successfully started. Any " +
+		"information from the operation will be printed to Vault's server logs."}}
 }

@@ -29,7 +29,8 @@ func (o *Tokens) Expire(ctx context.Context) (done int, err error) {
 }
 
 // expireSome deals with the entries that are due from a key on, some at a time, and says from where to go on.
-func (o *Tokens) expireSome(ctx context.Context, b *flight.Bulk, from string, now time.Time) (n int, next string, err error) {
+func (o *Tokens) expireSome(ctx context.Context, b *flight.Bulk, from string, now time.Time) (n int, next string,
+	err error) {
 	st, leave, err := o.gate.Enter(ctx)
 	if err != nil {
 		return 0, from, nil // sealed, or a standby
@@ -42,7 +43,9 @@ func (o *Tokens) expireSome(ctx context.Context, b *flight.Bulk, from string, no
 	if err != nil || len(records) == 0 {
 		return 0, from, err
 	}
-	below, err := o.EndTokens(ctx, b, st, func() ([]storage.Op, []string, error) { return o.dueTokens(ctx, st, records, now) })
+	below, err := o.EndTokens(ctx, b, st, func() ([]storage.Op, []string, error) {
+		return o.dueTokens(ctx, st, records, now)
+	})
 	if err != nil {
 		o.meters.Failed()
 		return 0, from, err
@@ -51,7 +54,8 @@ func (o *Tokens) expireSome(ctx context.Context, b *flight.Bulk, from string, no
 }
 
 // dueTokens gives the operations that deal with due entries, and the tokens that end. Keeper.tree is held.
-func (o *Tokens) dueTokens(ctx context.Context, st *tables.Tables, due []storage.Record, now time.Time) (ops []storage.Op, ended []string, err error) {
+func (o *Tokens) dueTokens(ctx context.Context, st *tables.Tables, due []storage.Record,
+	now time.Time) (ops []storage.Op, ended []string, err error) {
 	for _, entry := range due {
 		tok, err := st.Book.Find(ctx, token.DueName(entry.Key))
 		switch {

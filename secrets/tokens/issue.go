@@ -24,10 +24,12 @@ type issued struct {
 
 // Issue makes the token of an answer. Until release is called nothing ends its
 // parent: a token whose parent ended while it was made would live on by itself.
-func (o *Tokens) Issue(ctx context.Context, t *task.Task, resp *secrets.Response) (made *issued, release func(), err error) {
+func (o *Tokens) Issue(ctx context.Context, t *task.Task, resp *secrets.Response) (made *issued, release func(),
+	err error) {
 	a := resp.Auth
 	tok := &token.Token{Path: path.Join(t.Path, a.Suffix), DisplayName: a.DisplayName, Meta: a.Metadata, MaxTTL: a.MaxTTL,
-		ExplicitMax: a.ExplicitMax, Period: a.Period, Renewable: a.Renewable, Uses: a.NumUses, Role: a.Role, CIDRs: a.BoundCIDRs}
+		ExplicitMax: a.ExplicitMax, Period: a.Period, Renewable: a.Renewable, Uses: a.NumUses, Role: a.Role,
+		CIDRs: a.BoundCIDRs}
 	tok.Policies = withDefault(a.Policies, a.NoDefault)
 	if tok.Root() && t.Entry.Type != "token" {
 		return nil, nil, errkind.New(errkind.Invalid, "auth methods cannot create root tokens")
@@ -73,7 +75,8 @@ func (o *Tokens) Issue(ctx context.Context, t *task.Task, resp *secrets.Response
 			return nil, nil, err
 		}
 		if tok.Workload != "" {
-			return nil, nil, errkind.New(errkind.Invalid, "field \"token_type\": a workload's token cannot be a batch token: nobody could end it with the workload")
+			return nil, nil, errkind.New(errkind.Invalid,
+				"field \"token_type\": a workload's token cannot be a batch token: nobody could end it with the workload")
 		}
 		made, err := o.issueBatch(t, a, tok, who)
 		return made, free, err
@@ -88,7 +91,8 @@ func (o *Tokens) Issue(ctx context.Context, t *task.Task, resp *secrets.Response
 	if err := o.quotas.TakeToken(t, tok); err != nil {
 		return nil, nil, err
 	}
-	return &issued{&task.Issued{ID: id, Token: tok, Left: tok.Left(t.Now), Identity: who.Policies}, append(ops, who.Ops...)}, free, nil
+	return &issued{&task.Issued{ID: id, Token: tok, Left: tok.Left(t.Now), Identity: who.Policies},
+		append(ops, who.Ops...)}, free, nil
 }
 
 // issueBatch makes a token that is stored nowhere.

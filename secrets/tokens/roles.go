@@ -48,7 +48,8 @@ func findTokenRole(ctx context.Context, v engine.View, name string) (*tokenRole,
 }
 
 // roles answers auth/token/roles.
-func (e *Engine) roles(ctx context.Context, v engine.View, r *secrets.Request, f *secrets.Fields, name string) (*secrets.Response, error) {
+func (e *Engine) roles(ctx context.Context, v engine.View, r *secrets.Request, f *secrets.Fields,
+	name string) (*secrets.Response, error) {
 	if name == "" {
 		if r.Op != secrets.List {
 			return nil, system.ErrUnsupported
@@ -83,7 +84,8 @@ func (r *tokenRole) read(f *secrets.Fields) error {
 	if err := r.Tokens.Read(f); err != nil {
 		return err
 	}
-	for name, into := range map[string]*[]string{"allowed_policies": &r.Allowed, "disallowed_policies": &r.Disallowed, "allowed_policies_glob": &r.AllowedGlob,
+	for name, into := range map[string]*[]string{"allowed_policies": &r.Allowed, "disallowed_policies": &r.Disallowed,
+		"allowed_policies_glob":    &r.AllowedGlob,
 		"disallowed_policies_glob": &r.DisallowedGlob, "allowed_entity_aliases": &r.Aliases} {
 		if f.Has(name) {
 			*into = auth.Names(f.Strings(name))
@@ -96,8 +98,10 @@ func (r *tokenRole) read(f *secrets.Fields) error {
 	if err := f.Err(); err != nil {
 		return err
 	}
-	if r.Suffix != "" && (storage.CheckKey(r.Suffix) != nil || strings.ContainsFunc(r.Suffix, func(c rune) bool { return c <= ' ' || c == 0x7f })) {
-		return errkind.New(errkind.Invalid, "field \"path_suffix\": must be a path without empty, relative or unprintable parts")
+	if r.Suffix != "" && (storage.CheckKey(r.Suffix) != nil ||
+		strings.ContainsFunc(r.Suffix, func(c rune) bool { return c <= ' ' || c == 0x7f })) {
+		return errkind.New(errkind.Invalid, "field \"path_suffix\": must be a path without empty, relative or unprintable "+
+			"parts")
 	}
 	for _, pattern := range slices.Concat(r.AllowedGlob, r.DisallowedGlob) {
 		if _, err := path.Match(pattern, ""); err != nil {
@@ -108,9 +112,11 @@ func (r *tokenRole) read(f *secrets.Fields) error {
 }
 
 func (r *tokenRole) shown(name string) map[string]any {
-	out := map[string]any{"name": name, "allowed_policies": auth.List(r.Allowed), "disallowed_policies": auth.List(r.Disallowed),
-		"allowed_policies_glob": auth.List(r.AllowedGlob), "disallowed_policies_glob": auth.List(r.DisallowedGlob), "allowed_entity_aliases": auth.List(r.Aliases),
-		"orphan": r.Orphan, "renewable": r.Renewable, "path_suffix": r.Suffix}
+	out := map[string]any{"name": name, "allowed_policies": auth.List(r.Allowed),
+		"disallowed_policies":   auth.List(r.Disallowed),
+		"allowed_policies_glob": auth.List(r.AllowedGlob), "disallowed_policies_glob": auth.List(r.DisallowedGlob),
+		"allowed_entity_aliases": auth.List(r.Aliases),
+		"orphan":                 r.Orphan, "renewable": r.Renewable, "path_suffix": r.Suffix}
 	r.Tokens.Show(out)
 	for _, old := range []string{"explicit_max_ttl", "period", "bound_cidrs"} {
 		out[old] = out["token_"+old]
@@ -119,7 +125,8 @@ func (r *tokenRole) shown(name string) map[string]any {
 }
 
 func listed(name string, names, globs []string) bool {
-	return slices.Contains(names, name) || slices.ContainsFunc(globs, func(g string) bool { ok, _ := path.Match(g, name); return ok })
+	return slices.Contains(names, name) || slices.ContainsFunc(globs,
+		func(g string) bool { ok, _ := path.Match(g, name); return ok })
 }
 
 // shape bounds a token that is asked for by the role, and reports whether the
@@ -166,9 +173,12 @@ func (r *tokenRole) shape(a *secrets.Auth, name string) (says bool, err error) {
 
 // asked reads what a token is asked to be.
 func asked(t *task.Task, f *secrets.Fields) (*secrets.Auth, error) {
-	a := &secrets.Auth{ID: f.String("id"), Policies: f.Strings("policies"), Metadata: f.Texts("meta"), NoDefault: f.Bool("no_default_policy", false),
-		Renewable: f.Bool("renewable", true), TTL: f.Duration("ttl", f.Duration("lease", 0)), ExplicitMax: f.Duration("explicit_max_ttl", 0),
-		Period: f.Duration("period", 0), Alias: f.String("entity_alias"), NumUses: f.Int("num_uses", 0), DisplayName: "token", Orphan: t.Rest == "create-orphan" || f.Bool("no_parent", false)}
+	a := &secrets.Auth{ID: f.String("id"), Policies: f.Strings("policies"), Metadata: f.Texts("meta"),
+		NoDefault: f.Bool("no_default_policy", false),
+		Renewable: f.Bool("renewable", true), TTL: f.Duration("ttl", f.Duration("lease", 0)),
+		ExplicitMax: f.Duration("explicit_max_ttl", 0),
+		Period:      f.Duration("period", 0), Alias: f.String("entity_alias"), NumUses: f.Int("num_uses", 0),
+		DisplayName: "token", Orphan: t.Rest == "create-orphan" || f.Bool("no_parent", false)}
 	if name := f.String("display_name"); name != "" {
 		a.DisplayName = "token-" + name
 	}
@@ -178,7 +188,8 @@ func asked(t *task.Task, f *secrets.Fields) (*secrets.Auth, error) {
 	}
 	switch {
 	case a.Type != "" && a.Type != "service" && a.Type != "batch" && a.Type != "default":
-		return nil, errkind.Errorf(errkind.Invalid, "field \"type\": invalid 'token_type' value %q: use service or batch", a.Type)
+		return nil, errkind.Errorf(errkind.Invalid, "field \"type\": invalid 'token_type' value %q: use service or batch",
+			a.Type)
 	case a.Alias != "" && !strings.HasPrefix(t.Rest, "create/"):
 		return nil, errkind.New(errkind.Invalid, "field \"entity_alias\": is only allowed in combination with a token role")
 	case a.NumUses < 0 || a.TTL < 0 || a.Period < 0 || a.ExplicitMax < 0:
@@ -190,7 +201,8 @@ func asked(t *task.Task, f *secrets.Fields) (*secrets.Auth, error) {
 }
 
 // create makes a token below the caller's (contract 3.1), by a role where one is named.
-func (e *Engine) create(ctx context.Context, v engine.View, t *task.Task, f *secrets.Fields, roleName string) (*secrets.Response, error) {
+func (e *Engine) create(ctx context.Context, v engine.View, t *task.Task, f *secrets.Fields,
+	roleName string) (*secrets.Response, error) {
 	parent := t.Bearer.Token
 	a, err := asked(t, f)
 	if err != nil {

@@ -53,7 +53,8 @@ type Tokens struct {
 }
 
 // NewTokens makes the owner of tokens.
-func NewTokens(gate *tables.Gate, records *sealed.Store, who *rights.Rights, q *quotas.Quotas, i *identities.Identities, flying *flight.List, now func() time.Time, r *telemetry.Registry) *Tokens {
+func NewTokens(gate *tables.Gate, records *sealed.Store, who *rights.Rights, q *quotas.Quotas, i *identities.Identities,
+	flying *flight.List, now func() time.Time, r *telemetry.Registry) *Tokens {
 	o := &Tokens{gate: gate, records: records, rights: who, quotas: q, who: i, flying: flying, now: now}
 	o.meters.Expiry, o.meters.coalesced = NewExpiry(r), r.Counter("expire.renew.coalesced")
 	return o
@@ -94,7 +95,8 @@ type Expiry struct {
 
 // NewExpiry finds the metrics.
 func NewExpiry(r *telemetry.Registry) Expiry {
-	return Expiry{r.Counter("expire.lease_expiration"), r.Counter("expire.lease_expiration.error"), r.Timing("expire.lease_expiration.time_in_queue")}
+	return Expiry{r.Counter("expire.lease_expiration"), r.Counter("expire.lease_expiration.error"),
+		r.Timing("expire.lease_expiration.time_in_queue")}
 }
 
 // Expired counts one, and how long it waited for somebody to see that its time had come.

@@ -19,7 +19,10 @@ const goingPrefix = "sys/token/going/"
 // that ended, and no request waits for more than one of them.
 func (o *Tokens) End(ctx context.Context, st *tables.Tables, tok *token.Token) error {
 	b := o.flying.Bulk()
-	below, err := o.EndTokens(ctx, b, st, func() ([]storage.Op, []string, error) { return token.End(tok), []string{tok.Hash}, nil })
+	below, err := o.EndTokens(ctx, b, st, func() ([]storage.Op, []string, error) {
+		return token.End(tok),
+			[]string{tok.Hash}, nil
+	})
 	if err != nil {
 		return err
 	}
@@ -28,7 +31,8 @@ func (o *Tokens) End(ctx context.Context, st *tables.Tables, tok *token.Token) e
 
 // EndTokens ends the tokens that find names, with what they keep in their cubbyholes, as one commit; their leases
 // become due in it. It gives those that have children, which are written down as going.
-func (o *Tokens) EndTokens(ctx context.Context, b *flight.Bulk, st *tables.Tables, find func() ([]storage.Op, []string, error)) (below []string, err error) {
+func (o *Tokens) EndTokens(ctx context.Context, b *flight.Bulk, st *tables.Tables,
+	find func() ([]storage.Op, []string, error)) (below []string, err error) {
 	o.tree.Lock()
 	defer o.tree.Unlock()
 	ops, ended, err := find()
@@ -39,7 +43,8 @@ func (o *Tokens) EndTokens(ctx context.Context, b *flight.Bulk, st *tables.Table
 }
 
 // CommitEnd is endTokens with Keeper.tree held. alone says that ops make orphans of the children.
-func (o *Tokens) CommitEnd(ctx context.Context, b *flight.Bulk, st *tables.Tables, ops []storage.Op, ended []string, alone bool) (below []string, err error) {
+func (o *Tokens) CommitEnd(ctx context.Context, b *flight.Bulk, st *tables.Tables, ops []storage.Op, ended []string,
+	alone bool) (below []string, err error) {
 	for _, hash := range ended {
 		o.reserves.drop(hash)
 	}
@@ -48,7 +53,8 @@ func (o *Tokens) CommitEnd(ctx context.Context, b *flight.Bulk, st *tables.Table
 		return nil, err
 	}
 	ops = append(ops, leases...)
-	err = o.records.Hop(ctx, st.Mounts.Get("cubbyhole/").Prefix(), ended, func(_, key string) error { // a damaged record goes like any other
+	// a damaged record goes like any other
+	err = o.records.Hop(ctx, st.Mounts.Get("cubbyhole/").Prefix(), ended, func(_, key string) error {
 		ops = append(ops, storage.Delete(key))
 		return nil
 	})

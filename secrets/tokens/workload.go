@@ -78,7 +78,8 @@ func (o *Tokens) renewable(ctx context.Context, t *task.Task, tok *token.Token) 
 		}
 		workload = string(name)
 	}
-	terms, err := method.Renewable(ctx, o.records.At(e.Prefix()), t.Request, engine.Login{Data: data, Workload: workload, Policies: tok.Policies})
+	terms, err := method.Renewable(ctx, o.records.At(e.Prefix()), t.Request, engine.Login{Data: data, Workload: workload,
+		Policies: tok.Policies})
 	if err != nil {
 		return limits, err
 	}
@@ -145,7 +146,8 @@ func (o *Tokens) EndWorkloads(ctx context.Context) (ended int, err error) {
 	return ended, errors.Join(errs...)
 }
 
-func (o *Tokens) workloadLives(ctx context.Context, st *tables.Tables, e *mount.Entry, at string, now time.Time) (bool, error) {
+func (o *Tokens) workloadLives(ctx context.Context, st *tables.Tables, e *mount.Entry, at string,
+	now time.Time) (bool, error) {
 	if e == nil { // the mount went
 		return false, nil
 	}

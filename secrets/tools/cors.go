@@ -15,7 +15,8 @@ import (
 const corsKey = "core/cors"
 
 // corsHeaders are allowed beside those of the settings.
-var corsHeaders = []string{"Content-Type", "X-Requested-With", "X-Vault-AWS-IAM-Server-ID", "X-Vault-MFA", "X-Vault-No-Request-Forwarding", "X-Vault-Wrap-Format",
+var corsHeaders = []string{"Content-Type", "X-Requested-With", "X-Vault-AWS-IAM-Server-ID", "X-Vault-MFA",
+	"X-Vault-No-Request-Forwarding", "X-Vault-Wrap-Format",
 	"X-Vault-Wrap-TTL", "X-Vault-Policy-Override", "Authorization", "X-Vault-Token"}
 
 // LoadCORS reads the settings for browsers.
@@ -32,7 +33,8 @@ func (o *Tools) readCORS(c *system.Call) (any, error) {
 }
 
 func (o *Tools) writeCORS(c *system.Call) (any, error) {
-	next := tables.CORS{Enabled: c.F.Bool("enable", true), Origins: c.F.Strings("allowed_origins"), Headers: slices.Concat(corsHeaders, c.F.Strings("allowed_headers"))}
+	next := tables.CORS{Enabled: c.F.Bool("enable", true), Origins: c.F.Strings("allowed_origins"),
+		Headers: slices.Concat(corsHeaders, c.F.Strings("allowed_headers"))}
 	if err := c.F.Err(); err != nil {
 		return nil, err
 	}
@@ -44,7 +46,8 @@ func (o *Tools) writeCORS(c *system.Call) (any, error) {
 	}
 	for _, origin := range next.Origins {
 		if u, err := url.Parse(origin); origin != "*" && (err != nil || u.Scheme == "" || u.Host == "" || u.Path != "") {
-			return nil, errkind.Errorf(errkind.Invalid, "field \"allowed_origins\": %q is no origin, as https://example.org", origin)
+			return nil, errkind.Errorf(errkind.Invalid, "field \"allowed_origins\": %q is no origin, as https://example.org",
+				origin)
 		}
 	}
 	return nil, o.setCORS(c, next)

@@ -70,7 +70,8 @@ func (o *Tools) hostInfo(c *system.Call) (any, error) {
 }
 
 // levels are the names of log levels.
-var levels = map[string]slog.Level{"trace": slog.LevelDebug - 4, "debug": slog.LevelDebug, "": slog.LevelInfo, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+var levels = map[string]slog.Level{"trace": slog.LevelDebug - 4, "debug": slog.LevelDebug, "": slog.LevelInfo,
+	"info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 
 // monitor streams the log until the client leaves, or may not read it any more.
 func (o *Tools) monitor(c *system.Call) (any, error) {
@@ -80,7 +81,8 @@ func (o *Tools) monitor(c *system.Call) (any, error) {
 	}
 	level, ok := levels[strings.ToLower(c.F.String("log_level"))]
 	if !ok {
-		return nil, errkind.Errorf(errkind.Invalid, "field \"log_level\": %q must be trace, debug, info, warn or error", c.F.String("log_level"))
+		return nil, errkind.Errorf(errkind.Invalid, "field \"log_level\": %q must be trace, debug, info, warn or error",
+			c.F.String("log_level"))
 	}
 	format := c.F.String("log_format")
 	if format != "" && format != "standard" && format != "json" {

@@ -11,7 +11,8 @@ import (
 )
 
 // methods of HTTP by what they do. A list is a read with a parameter.
-var methods = map[secrets.Operation]string{secrets.Read: "get", secrets.List: "get", secrets.Create: "post", secrets.Update: "post", secrets.Patch: "patch", secrets.Delete: "delete"}
+var methods = map[secrets.Operation]string{secrets.Read: "get", secrets.List: "get", secrets.Create: "post",
+	secrets.Update: "post", secrets.Patch: "patch", secrets.Delete: "delete"}
 
 // openAPI describes what the caller may see of the mounts' paths, as OpenAPI 3 has it.
 func (o *Tools) openAPI(c *system.Call) (any, error) {
@@ -31,8 +32,9 @@ func (o *Tools) openAPI(c *system.Call) (any, error) {
 	if len(paths) == 0 {
 		return nil, errkind.New(errkind.NotFound, "")
 	}
-	text, err := json.Marshal(map[string]any{"openapi": "3.0.2", "paths": paths, "info": map[string]any{"title": "Corbel secrets API", "version": o.Local.Version,
-		"description": "The paths of the mounts that the caller may see. All are below /v1/."}})
+	text, err := json.Marshal(map[string]any{"openapi": "3.0.2", "paths": paths,
+		"info": map[string]any{"title": "Corbel secrets API", "version": o.Local.Version,
+			"description": "The paths of the mounts that the caller may see. All are below /v1/."}})
 	return &secrets.Response{Raw: &secrets.Raw{ContentType: "application/json", Body: text}}, err
 }
 
@@ -47,7 +49,8 @@ func Item(mount string, r engine.Route) map[string]any {
 		}
 		var name string
 		name, rest, _ = strings.Cut(after, "}")
-		parameters = append(parameters, map[string]any{"name": name, "in": "path", "required": true, "schema": map[string]string{"type": "string"}})
+		parameters = append(parameters, map[string]any{"name": name, "in": "path", "required": true,
+			"schema": map[string]string{"type": "string"}})
 	}
 	if parameters != nil {
 		out["parameters"] = parameters
@@ -56,10 +59,13 @@ func Item(mount string, r engine.Route) map[string]any {
 		out["x-vault-unauthenticated"] = true
 	}
 	for _, op := range r.Ops {
-		about := map[string]any{"operationId": op.String() + "-" + strings.Trim(strings.NewReplacer("/", "-", "{", "", "}", "").Replace(mount+r.Path), "-"),
-			"tags": []string{strings.TrimSuffix(mount, "/")}, "responses": map[string]any{"200": map[string]string{"description": "OK"}}}
+		about := map[string]any{"operationId": op.String() + "-" +
+			strings.Trim(strings.NewReplacer("/", "-", "{", "", "}", "").Replace(mount+r.Path), "-"),
+			"tags":      []string{strings.TrimSuffix(mount, "/")},
+			"responses": map[string]any{"200": map[string]string{"description": "OK"}}}
 		if op == secrets.List {
-			about["parameters"] = []any{map[string]any{"name": "list", "in": "query", "schema": map[string]string{"type": "string"}}}
+			about["parameters"] = []any{map[string]any{"name": "list", "in": "query",
+				"schema": map[string]string{"type": "string"}}}
 		}
 		out[methods[op]] = about
 	}

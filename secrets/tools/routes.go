@@ -157,7 +157,8 @@ var engineRoutes = map[string]string{
 		login W open`,
 }
 
-var routeOps = map[rune]secrets.Operation{'R': secrets.Read, 'W': secrets.Update, 'L': secrets.List, 'D': secrets.Delete, 'P': secrets.Patch}
+var routeOps = map[rune]secrets.Operation{'R': secrets.Read, 'W': secrets.Update, 'L': secrets.List,
+	'D': secrets.Delete, 'P': secrets.Patch}
 
 // RoutesOf lists a mount's paths, and whether they are known.
 func RoutesOf(e *mount.Entry, of engine.Engine) ([]engine.Route, bool) {

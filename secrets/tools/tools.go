@@ -70,7 +70,8 @@ func (o *Tools) random(c *system.Call) (any, error) {
 		default:
 			var err error
 			if n, err = strconv.Atoi(part); err != nil {
-				return nil, errkind.Errorf(errkind.Invalid, "error parsing url-set byte count: %q is neither a number nor a source (platform, seal, all)", part)
+				return nil, errkind.Errorf(errkind.Invalid,
+					"error parsing url-set byte count: %q is neither a number nor a source (platform, seal, all)", part)
 			}
 		}
 	}

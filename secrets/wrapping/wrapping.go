@@ -46,8 +46,10 @@ func (w *Wrapping) Rows() []system.Row {
 }
 
 // wrap gives the operations that store an answer for one reader.
-func (w *Wrapping) wrap(t *task.Task, answer []byte, ttl time.Duration, path, accessor string) (*task.WrapInfo, []storage.Op, error) {
-	tok := &token.Token{Path: path, DisplayName: "response-wrapping", Policies: []string{tables.WrappingPolicy}, ExplicitMax: ttl, Uses: 1}
+func (w *Wrapping) wrap(t *task.Task, answer []byte, ttl time.Duration, path, accessor string) (*task.WrapInfo,
+	[]storage.Op, error) {
+	tok := &token.Token{Path: path, DisplayName: "response-wrapping", Policies: []string{tables.WrappingPolicy},
+		ExplicitMax: ttl, Uses: 1}
 	if accessor != "" {
 		tok.Meta = map[string]string{wrappedAccessor: accessor}
 	}
@@ -110,14 +112,16 @@ func (w *Wrapping) wrapping(c *system.Call, judge bool) (*token.Token, error) {
 
 func (w *Wrapping) usable(c *system.Call, hash string) (*token.Token, error) {
 	tok, err := c.Tables.Book.Find(c, hash)
-	if err == nil && (tok == nil || !slices.Equal(tok.Policies, []string{tables.WrappingPolicy}) || tok.Expired(c.Now) || tok.Uses <= 0) {
+	if err == nil && (tok == nil || !slices.Equal(tok.Policies, []string{tables.WrappingPolicy}) || tok.Expired(c.Now) ||
+		tok.Uses <= 0) {
 		err = errNoWrapping
 	}
 	return tok, err
 }
 
 // open ends a wrapping token, and with it whatever is made of its answer, as one commit, and gives the answer.
-func (w *Wrapping) open(c *system.Call, tok *token.Token, with func(answer []byte) ([]storage.Op, error)) (answer []byte, err error) {
+func (w *Wrapping) open(c *system.Call, tok *token.Token,
+	with func(answer []byte) ([]storage.Op, error)) (answer []byte, err error) {
 	defer w.Tokens.LockTree()() // nobody else uses or ends it
 	if tok, err = w.usable(c, tok.Hash); err != nil {
 		return nil, err
@@ -134,7 +138,8 @@ func (w *Wrapping) open(c *system.Call, tok *token.Token, with func(answer []byt
 	if err != nil {
 		return nil, err
 	}
-	_, err = w.Tokens.CommitEnd(c, w.Flying.Bulk(), c.Tables, append(token.End(tok), more...), []string{tok.Hash}, true) // it may make no tokens
+	// it may make no tokens
+	_, err = w.Tokens.CommitEnd(c, w.Flying.Bulk(), c.Tables, append(token.End(tok), more...), []string{tok.Hash}, true)
 	return []byte(held.Response), err
 }
 
@@ -164,5 +169,6 @@ func (w *Wrapping) wrappingLookup(c *system.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"creation_ttl": task.Seconds(tok.TTL), "creation_time": tok.Created.Format(time.RFC3339Nano), "creation_path": tok.Path}, nil
+	return map[string]any{"creation_ttl": task.Seconds(tok.TTL), "creation_time": tok.Created.Format(time.RFC3339Nano),
+		"creation_path": tok.Path}, nil
 }

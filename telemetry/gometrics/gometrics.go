@@ -55,7 +55,8 @@ func (s *Sink) tap(key []string, v float64) {
 	began := time.Now()
 	line := append(strconv.AppendFloat(append(appendName(nil, key), ':'), v, 'g', -1, 64), "|ms\n"...)
 	s.inline.Write(line)
-	s.tapped.get([]string{"telemetry", "tap"}, []metrics.Label{{Name: "sink", Value: name}}, s.registry.Timing).Observe(time.Since(began))
+	s.tapped.get([]string{"telemetry", "tap"}, []metrics.Label{{Name: "sink", Value: name}},
+		s.registry.Timing).Observe(time.Since(began))
 }
 
 var _ metrics.MetricSink = (*Sink)(nil)

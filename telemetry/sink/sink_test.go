@@ -77,7 +77,9 @@ func TestReloadAddsChangesAndRemovesSinksWhileTheyRun(t *testing.T) {
 		{StatsdAddress: b.address, PrefixFilter: []string{"consul"}},
 	} {
 		err := set.Reload(bad)
-		if err == nil || !(strings.Contains(err.Error(), "dogstatsd_addr") || strings.Contains(err.Error(), "otlp_endpoint") || strings.Contains(err.Error(), "otlp_traces_endpoint") || strings.Contains(err.Error(), "prefix_filter")) {
+		if err == nil || !(strings.Contains(err.Error(), "dogstatsd_addr") ||
+			strings.Contains(err.Error(), "otlp_endpoint") || strings.Contains(err.Error(), "otlp_traces_endpoint") ||
+			strings.Contains(err.Error(), "prefix_filter")) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -86,20 +88,23 @@ func TestReloadAddsChangesAndRemovesSinksWhileTheyRun(t *testing.T) {
 	}
 
 	// Adding one leaves the other running.
-	if err := set.Reload(telemetry.Settings{StatsdAddress: a.address, DogstatsdAddr: dog.address, DogstatsdTags: []string{"dc:x"}}); err != nil {
+	if err := set.Reload(telemetry.Settings{StatsdAddress: a.address, DogstatsdAddr: dog.address,
+		DogstatsdTags: []string{"dc:x"}}); err != nil {
 		t.Fatal(err)
 	}
 	if set.sinks["statsd"] != kept {
 		t.Error("a sink that was not changed was replaced")
 	}
 	r.Counter("two").Add(1)
-	polltest.Until(t, func() bool { return a.has("consul.two:1|c") && dog.has("consul.two:1|c|#dc:x") }, "%s", "both sinks")
+	polltest.Until(t, func() bool { return a.has("consul.two:1|c") && dog.has("consul.two:1|c|#dc:x") }, "%s",
+		"both sinks")
 	if dog.has("consul.one") {
 		t.Error("a sink that came later sent what was before it")
 	}
 
 	// Traces go somewhere while there is where to.
-	if err := set.Reload(telemetry.Settings{StatsdAddress: a.address, OTLPTracesEndpoint: "http://127.0.0.1:1"}); err != nil {
+	if err := set.Reload(telemetry.Settings{StatsdAddress: a.address,
+		OTLPTracesEndpoint: "http://127.0.0.1:1"}); err != nil {
 		t.Fatal(err)
 	}
 	polltest.Until(t, r.Traces().On, "%s", "traces to be exported")

@@ -33,7 +33,9 @@ func (f failure) mayBeUnsteady() bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(firstTimeOnly, func(p string) bool { return p == short(f.pkg) || strings.HasPrefix(short(f.pkg), p+"/") })
+	return !slices.ContainsFunc(firstTimeOnly, func(p string) bool {
+		return p == short(f.pkg) || strings.HasPrefix(short(f.pkg), p+"/")
+	})
 }
 
 // settle counts what failed in a run: as failed, or as unsteady when each of
@@ -53,6 +55,7 @@ func (r *runner) settle(list []failure, trial func(pkg, pattern string) bool) {
 			continue
 		}
 		r.unsteady = append(r.unsteady, f.name())
-		fmt.Printf("UNSTEADY %s: failed once, then passed %d times alone; the failure was\n%s\n", f.name(), trialCount, indent(f.detail))
+		fmt.Printf("UNSTEADY %s: failed once, then passed %d times alone; the failure was\n%s\n", f.name(), trialCount,
+			indent(f.detail))
 	}
 }

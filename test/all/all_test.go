@@ -58,7 +58,8 @@ func TestHung(t *testing.T) {
 		`{"Time":"2026-01-01T00:00:01Z","Action":"run","Package":"p","Test":"Last"}`,
 		`{"Time":"2026-01-01T00:00:02Z","Action":"fail","Package":"p","Test":"Last"}`,
 	}
-	dump := "\ngoroutine 2 [running]:\ntesting.(*M).startAlarm.func1()\n\n" + strings.Repeat("goroutine 9 [select]:\nx.run()\n\tx.go:1\n\n", 500) +
+	dump := "\ngoroutine 2 [running]:\ntesting.(*M).startAlarm.func1()\n\n" +
+		strings.Repeat("goroutine 9 [select]:\nx.run()\n\tx.go:1\n\n", 500) +
 		"goroutine 7 [chan receive]:\np.TestHangs.func1()\n\tp/a_test.go:7 +0x1\n"
 	end := `{"Time":"2026-01-01T00:08:00Z","Action":"fail","Package":"p"}`
 	for name, events := range map[string][]string{
@@ -118,9 +119,11 @@ func TestSettle(t *testing.T) {
 		{"passes alone", []failure{{module + "node", "A/x", "too late"}, {module + "node", "A/y", "too late"}}, 0, 2},
 		{"fails alone too", []failure{{module + "node", "B", "too late"}}, 1, 0},
 		{"a data race", []failure{{module + "node", "A", "WARNING: DATA RACE"}}, 1, 0},
-		{"a race beside a late one", []failure{{module + "node", "A/x", "too late"}, {module + "node", "A/y", "WARNING: DATA RACE"}}, 1, 1},
+		{"a race beside a late one", []failure{{module + "node", "A/x", "too late"},
+			{module + "node", "A/y", "WARNING: DATA RACE"}}, 1, 1},
 		{"a history", []failure{{module + "test/fault", "A", "too late"}}, 1, 0},
-		{"too many", []failure{{module + "a", "A", ""}, {module + "b", "A", ""}, {module + "c", "A", ""}, {module + "d", "A", ""}}, 1, 3},
+		{"too many", []failure{{module + "a", "A", ""}, {module + "b", "A", ""}, {module + "c", "A", ""},
+			{module + "d", "A", ""}}, 1, 3},
 	} {
 		r := &runner{}
 		r.settle(test.list, trial("^A$"))

@@ -206,7 +206,8 @@ func (r *runner) goTest(what, dir string, args ...string) {
 func (r *runner) testCommand(dir string, args ...string) *exec.Cmd {
 	cmd := r.command(dir, "go", append([]string{"test"}, args...)...)
 	askForGoroutines(cmd)
-	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", // under the race detector each process sleeps a second at its end otherwise
+	// under the race detector each process sleeps a second at its end otherwise
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0",
 		"CORBEL_BIN="+r.cache("bin", "corbel"), "CORBEL_CACHE="+r.cache())
 	return cmd
 }
@@ -257,7 +258,8 @@ func (r *runner) bench() {
 
 // withBenchmarks lists the packages of the product that have benchmarks.
 func (r *runner) withBenchmarks() ([]string, error) {
-	out, err := r.output(r.root, "go", "list", "-f", `{{.Dir}}{{range .TestGoFiles}} {{.}}{{end}}{{range .XTestGoFiles}} {{.}}{{end}}`, "./...")
+	out, err := r.output(r.root, "go", "list", "-f",
+		`{{.Dir}}{{range .TestGoFiles}} {{.}}{{end}}{{range .XTestGoFiles}} {{.}}{{end}}`, "./...")
 	if err != nil {
 		return nil, err
 	}

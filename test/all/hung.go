@@ -48,7 +48,8 @@ func (t *tally) follow(e event) {
 }
 
 func beginsDump(line string) bool {
-	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.HasPrefix(line, "SIGQUIT: ")
+	return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") ||
+		strings.HasPrefix(line, "SIGQUIT: ")
 }
 
 // hung fails each test of a package that had begun and did not end, and reports whether there was one.

@@ -80,7 +80,8 @@ func (r *runner) licences() {
 
 func (r *runner) usedModules(dir string) ([]module, error) {
 	args := []string{"list", "-deps", "-test", "-json=Module", "./..."}
-	if tools, err := r.output(dir, "go", "list", "-f", "{{.ImportPath}}", "tool"); err == nil && strings.TrimSpace(tools) != "" {
+	if tools, err := r.output(dir, "go", "list", "-f", "{{.ImportPath}}", "tool"); err == nil &&
+		strings.TrimSpace(tools) != "" {
 		args = append(args, "tool")
 	}
 	out, err := r.output(dir, "go", args...)

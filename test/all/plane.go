@@ -64,7 +64,8 @@ func (r *runner) testPlane(name string) error {
 
 // slow are the packages that -quick leaves out: each takes more than a few
 // seconds, since it starts servers, waits for clocks, or tries many seeds.
-var slow = []string{"node", "test", "lab", "bench", "cli/redirect", "core/group", "core/wan", "api/consulapi", "kit/fault", "kit/ws",
+var slow = []string{"node", "test", "lab", "bench", "cli/redirect", "core/group", "core/wan", "api/consulapi",
+	"kit/fault", "kit/ws",
 	"mesh/leaf", "mesh/proxy", "monitor", "secrets/keeper", "secrets/storage/pgstore", "secrets/storage/raftstore"}
 
 // quick runs what fits in a minute: formatting, vet, and the tests of all

@@ -142,7 +142,8 @@ func (r *runner) govulncheck() {
 }
 
 func unreachable(out string) bool {
-	for _, sign := range []string{"vuln.go.dev", "no such host", "dial tcp", "i/o timeout", "connection refused", "Forbidden"} {
+	for _, sign := range []string{"vuln.go.dev", "no such host", "dial tcp", "i/o timeout", "connection refused",
+		"Forbidden"} {
 		if strings.Contains(out, sign) {
 			return true
 		}

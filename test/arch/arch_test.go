@@ -59,7 +59,8 @@ func TestJudge(t *testing.T) {
 		{"catalog/registry", "secrets", false}, {"mesh", "catalog", true}, {"mesh/rules", "catalog/registry", false},
 		{"core/group", "telemetry", true}, {"core/group", "catalog", false}, {"telemetry", "core/wire", false},
 		{"kit/vfs", "kit/clock", true}, {"kit/vfs", "telemetry", false}, {"kit/vfs", "kit/polltest", false},
-		{"bench", "catalog", false}, {"bench", "client", true}, {"client", "api/httpx", false}, {"somewhere", "kit/vfs", false},
+		{"bench", "catalog", false}, {"bench", "client", true}, {"client", "api/httpx", false},
+		{"somewhere", "kit/vfs", false},
 	}
 	for _, test := range tests {
 		if why := judge(test.from, test.to); (why == "") != test.ok {
@@ -200,7 +201,8 @@ func banned(t *testing.T, p *pkg, name string, f *ast.File) {
 			t.Errorf("%s: time.Sleep in a test: poll with kit/polltest, or use a synctest bubble", p.place(n.Pos()))
 		case id.Name == "log" && imports(f, "log") && s.Sel.Name != "New": // libraries ask for a *log.Logger
 			t.Errorf("%s: log.%s: take a *slog.Logger from the Config", p.place(n.Pos()), s.Sel.Name)
-		case slices.Contains([]string{"t", "b", "f", "tb"}, id.Name) && slices.Contains(skipCalls, s.Sel.Name) && p.rel != "kit/loud" && isTest(name):
+		case slices.Contains([]string{"t", "b", "f", "tb"}, id.Name) && slices.Contains(skipCalls, s.Sel.Name) &&
+			p.rel != "kit/loud" && isTest(name):
 			t.Errorf("%s: %s.%s: use kit/loud, so that what did not run is seen", p.place(n.Pos()), id.Name, s.Sel.Name)
 		}
 		return true
@@ -231,7 +233,8 @@ func TestNoMachinePathsAndNoLooseEnds(t *testing.T) {
 	files := 0
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
 		text, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil || bytes.IndexByte(text, 0) >= 0 || strings.HasSuffix(name, ".sum") || strings.Contains(name, "testdata/") {
+		if err != nil || bytes.IndexByte(text, 0) >= 0 || strings.HasSuffix(name, ".sum") ||
+			strings.Contains(name, "testdata/") {
 			continue // deleted, binary, or not for reading
 		}
 		files++
@@ -241,7 +244,8 @@ func TestNoMachinePathsAndNoLooseEnds(t *testing.T) {
 			if machinePath.MatchString(line) {
 				t.Errorf("%s:%d: a path of one machine: %s", name, number, strings.TrimSpace(line))
 			}
-			if m := openEnd.FindStringSubmatch(line); m != nil && !strings.Contains(m[2], "#") && strings.HasSuffix(name, ".go") {
+			if m := openEnd.FindStringSubmatch(line); m != nil && !strings.Contains(m[2], "#") &&
+				strings.HasSuffix(name, ".go") {
 				t.Errorf("%s:%d: %s without an issue number", name, number, m[1])
 			}
 		}

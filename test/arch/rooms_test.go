@@ -60,8 +60,11 @@ func TestRoomsAreJudged(t *testing.T) {
 	source := t.TempDir()
 	files := map[string]string{
 		"go.mod": "module " + modulePath + "\n\ngo 1.26\n",
-		"a/a.go": "// Package a is for this test alone: it is " + strings.Repeat("wide ", 30) + "\npackage a\n\nimport \"context\"\n\ntype wide struct {\n\ta, b, c, d, e, f, g, h int\n\ti, j, k, l, m, n, o, p int\n}\n\n" +
-			"type Config struct{ wide; a, b, c, d, e, f, g, h, i, j, k, l, m, n, o int }\n\nfunc with(ctx context.Context) context.Context { return context.WithValue(ctx, wide{}, 1) }\n",
+		"a/a.go": "// Package a is for this test alone: it is " + strings.Repeat("wide ", 30) +
+			"\npackage a\n\nimport \"context\"\n\ntype wide struct {\n\ta, b, c, d, e, f, g, h int\n\ti, j, k, l, m, n, o, p " +
+			"int\n}\n\n" +
+			"type Config struct{ wide; a, b, c, d, e, f, g, h, i, j, k, l, m, n, o int }\n\nfunc with(ctx context.Context) " +
+			"context.Context { return context.WithValue(ctx, wide{}, 1) }\n",
 	}
 	for name, text := range files {
 		path := filepath.Join(source, name)

@@ -11,13 +11,16 @@ var planes = []string{"catalog", "mesh", "secrets", "monitor", "jobs", "usage", 
 
 // pure packages decide and do nothing else: state in, state and effects out.
 var pure = []string{
-	"catalog", "catalog/acl", "catalog/chain", "catalog/entry", "catalog/filter", "catalog/gateway", "catalog/query", "mesh", "mesh/proxy", "mesh/envoy", "api/xds/session", "secrets", "secrets/policy", "secrets/lease", "secrets/mount",
-	"monitor", "monitor/objects", "monitor/selector", "monitor/shards", "monitor/agent/points", "monitor/agent/tally", "jobs", "jobs/scheduler", "usage", "usage/sketch", "doctor", "doctor/text",
+	"catalog", "catalog/acl", "catalog/chain", "catalog/entry", "catalog/filter", "catalog/gateway", "catalog/query",
+	"mesh", "mesh/proxy", "mesh/envoy", "api/xds/session", "secrets", "secrets/policy", "secrets/lease", "secrets/mount",
+	"monitor", "monitor/objects", "monitor/selector", "monitor/shards", "monitor/agent/points", "monitor/agent/tally",
+	"jobs", "jobs/scheduler", "usage", "usage/sketch", "doctor", "doctor/text",
 }
 
 // pureMay are the packages beside their plane's pure ones that pure packages may
 // import: values and tables without clocks, disks or goroutines.
-var pureMay = []string{"kit/errkind", "kit/hash", "kit/nesting", "kit/opaque", "kit/pack", "kit/pattern", "kit/tagproto", "core/table"}
+var pureMay = []string{"kit/errkind", "kit/hash", "kit/nesting", "kit/opaque", "kit/pack", "kit/pattern",
+	"kit/tagproto", "core/table"}
 
 // pureNever are standard packages that reach outside or bring chance in.
 var pureNever = []string{"os", "sync", "log", "math/rand", "net", "syscall", "runtime", "testing", "unsafe", "context"}
@@ -32,7 +35,8 @@ var pureNet = []string{"net/netip", "net/url"}
 // planeOf says whose types an adapter may see. The other adapters state their needs as interfaces.
 var planeOf = map[string][]string{
 	"api/consulapi": {"catalog"}, "api/dnsapi": {"catalog"}, "api/xds": {"mesh", "catalog"}, "api/vaultapi": {"secrets"},
-	"api/sensuapi": {"monitor"}, "api/nomadapi": {"jobs"}, "api/statsdapi": {"usage"}, "api/promapi": {}, "api/corbelapi": {"doctor"},
+	"api/sensuapi": {"monitor"}, "api/nomadapi": {"jobs"}, "api/statsdapi": {"usage"}, "api/promapi": {},
+	"api/corbelapi": {"doctor"},
 }
 
 // apiShared are the folders of api that all adapters may use.
@@ -45,29 +49,39 @@ var doors = []struct {
 	by      []string
 	why     string
 }{
-	{"github.com/hashicorp/raft", []string{"core/group", "core/logstore"}, "consensus stays replaceable; the log store speaks its types"},
+	{"github.com/hashicorp/raft", []string{"core/group", "core/logstore"},
+		"consensus stays replaceable; the log store speaks its types"},
 	{"github.com/hashicorp/raft-wal", []string{"core/logstore", "core/group"}, "the log store stays replaceable"},
 	{"github.com/hashicorp/raft-autopilot", []string{"core/group"}, "it belongs to consensus"},
 	{"github.com/hashicorp/memberlist", []string{"core/member"}, "gossip stays replaceable"},
-	{"github.com/hashicorp/go-metrics", []string{"core/group", "core/member", "telemetry"}, "it is global: swallowed in one place"},
+	{"github.com/hashicorp/go-metrics", []string{"core/group", "core/member", "telemetry"},
+		"it is global: swallowed in one place"},
 	{"github.com/cockroachdb/pebble", []string{"kit/lsm"}, "190 packages"},
-	{"github.com/jackc/pgx", []string{"secrets/storage/pgstore", "monitor/eventstore/pgevents", "secrets/engine/database"}, "the two PostgreSQL backends, and the engine that makes its roles"},
+	{"github.com/jackc/pgx", []string{"secrets/storage/pgstore", "monitor/eventstore/pgevents", "secrets/engine/database"},
+		"the two PostgreSQL backends, and the engine that makes its roles"},
 	{"google.golang.org/grpc", []string{"core/rpc", "api/xds", "bench"}, "linked only where gRPC is spoken"},
-	{"github.com/envoyproxy/go-control-plane", []string{"mesh/envoy"}, "each of its packages registers its messages at the start of every process"},
+	{"github.com/envoyproxy/go-control-plane", []string{"mesh/envoy"},
+		"each of its packages registers its messages at the start of every process"},
 	{"github.com/gorilla/websocket", []string{"api/sensuapi", "bench"}, "linked only where it is spoken"},
 	{"github.com/miekg/dns", []string{"api/dnsapi", "bench", "catalog/check"}, "the DNS contract and its load"},
-	{"github.com/minio/minio-go", []string{"client/snapstore", "secrets/storage/s3store"}, "the S3 protocol, for snapshots and as a storage of secrets"},
+	{"github.com/minio/minio-go", []string{"client/snapstore", "secrets/storage/s3store"},
+		"the S3 protocol, for snapshots and as a storage of secrets"},
 	{"github.com/go-jose/go-jose", []string{"kit/jwks"}, "whose token it is, is decided in one place"},
-	{"github.com/ProtonMail/go-crypto", []string{"kit/pgp"}, "what of OpenPGP is done here is little, and decided in one place"},
-	{"github.com/pires/go-proxyproto", []string{"api/httpx"}, "where a connection comes from is decided before anything is read of it"},
+	{"github.com/ProtonMail/go-crypto", []string{"kit/pgp"},
+		"what of OpenPGP is done here is little, and decided in one place"},
+	{"github.com/pires/go-proxyproto", []string{"api/httpx"},
+		"where a connection comes from is decided before anything is read of it"},
 	{"github.com/spf13/cobra", []string{"cli"}, "commands live in cli"},
-	{"github.com/dop251/goja", []string{"monitor/script"}, "what a script may do and for how long is decided in one place"},
+	{"github.com/dop251/goja", []string{"monitor/script"},
+		"what a script may do and for how long is decided in one place"},
 	{"github.com/dlclark/regexp2", []string{"monitor/script"}, "its limit is global: set in one place"},
-	{"github.com/hashicorp/hcl", []string{"secrets/policy", "node/config", "catalog/acl", "api/consulapi", "cli/snapshots", "cli/vaultcmd"}, "what users bring is read at the edge"},
+	{"github.com/hashicorp/hcl", []string{"secrets/policy", "node/config", "catalog/acl", "api/consulapi", "cli/snapshots",
+		"cli/vaultcmd"}, "what users bring is read at the edge"},
 	{"github.com/prometheus/procfs", []string{"doctor/probe"}, "host counters"},
 	{"github.com/safchain/ethtool", []string{"doctor/probe"}, "what the drivers of network cards count"},
 	{"github.com/anishathalye/porcupine", []string{"kit/fault/history"}, "judging is not for the binary"},
-	{"github.com/prometheus/common", []string{"monitor/agent/points"}, "what checks write in Prometheus' format is read in one place"},
+	{"github.com/prometheus/common", []string{"monitor/agent/points"},
+		"what checks write in Prometheus' format is read in one place"},
 	{"github.com/prometheus/client_golang", []string{}, "tests only: our own metrics core is in the product"},
 	{"github.com/DataDog/datadog-go", []string{}, "tests only: the format oracle"},
 	{"github.com/sensu/sensu-go", []string{}, "tests only: the oracle of the monitor's objects"},
@@ -75,7 +89,9 @@ var doors = []struct {
 }
 
 // testHelpers are packages that import testing; no package of the product may import them outside of tests.
-var testHelpers = []string{"secrets/storage/storagetest", "secrets/storage/pgstore/pgtest", "secrets/engine/enginetest", "secrets/tables/tablestest", "kit/polltest", "kit/leaktest", "kit/loud", "kit/testport", "kit/jwks/jwkstest", "kit/tokenreview/reviewtest", "kit/fault/history", "kit/fault/netns", "kit/vfs/powertest",
+var testHelpers = []string{"secrets/storage/storagetest", "secrets/storage/pgstore/pgtest", "secrets/engine/enginetest",
+	"secrets/tables/tablestest", "kit/polltest", "kit/leaktest", "kit/loud", "kit/testport", "kit/jwks/jwkstest",
+	"kit/tokenreview/reviewtest", "kit/fault/history", "kit/fault/netns", "kit/vfs/powertest",
 	"kit/limit/limittest", "core/wire/wiretest"}
 
 // inits are the packages that may have an init function, with the reason.
@@ -170,7 +186,8 @@ func judgeAPI(from, to string) string {
 			folders = append(append(folders, adapter), seen...)
 		}
 	}
-	return only(to, "an adapter imports its plane, api/httpx, telemetry and kit; for more it states an interface", folders...)
+	return only(to, "an adapter imports its plane, api/httpx, telemetry and kit; for more it states an interface",
+		folders...)
 }
 
 func judgePure(from, to string) string {
@@ -188,5 +205,6 @@ func judgePlane(from, to string) string {
 	if own == "mesh" && (slices.Contains(meshSees, to) || to == "catalog/acl") {
 		return ""
 	}
-	return only(to, "a plane imports its own packages, core, telemetry and kit, and no other plane", own, "core", "telemetry", "kit")
+	return only(to, "a plane imports its own packages, core, telemetry and kit, and no other plane", own, "core",
+		"telemetry", "kit")
 }

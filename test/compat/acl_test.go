@@ -36,7 +36,9 @@ func guarded(t *testing.T, name string) (root *api.Client, as func(secret string
 	if first.SecretID == "" || first.Policies[0].Name != "global-management" {
 		t.Fatalf("%+v", first)
 	}
-	if _, _, err := anonymous.ACL().Bootstrap(); err == nil || !strings.Contains(err.Error(), "Unexpected response code: 403 (Permission denied: ACL bootstrap no longer allowed (reset index:") {
+	if _, _, err := anonymous.ACL().Bootstrap(); err == nil ||
+		!strings.Contains(err.Error(), "Unexpected response code: 403 (Permission denied: ACL bootstrap no longer allowed "+
+			"(reset index:") {
 		t.Error(err)
 	}
 	return as(first.SecretID), as
@@ -52,14 +54,16 @@ func wantError(t *testing.T, err error, text string) {
 func TestACLObjects(t *testing.T) {
 	root, as := guarded(t, "acl-objects")
 	acl := root.ACL()
-	policy, _, err := acl.PolicyCreate(&api.ACLPolicy{Name: "app", Description: "d", Rules: `key_prefix "app/" { policy = "write" }`}, nil)
+	policy, _, err := acl.PolicyCreate(&api.ACLPolicy{Name: "app", Description: "d",
+		Rules: `key_prefix "app/" { policy = "write" }`}, nil)
 	must(t, err)
 	policy.Description = "changed"
 	policy, _, err = acl.PolicyUpdate(policy, nil)
 	must(t, err)
 	byName, _, err := acl.PolicyReadByName("app", nil)
 	must(t, err)
-	if byName.ID != policy.ID || byName.Description != "changed" || len(byName.Hash) == 0 || byName.ModifyIndex <= byName.CreateIndex {
+	if byName.ID != policy.ID || byName.Description != "changed" || len(byName.Hash) == 0 ||
+		byName.ModifyIndex <= byName.CreateIndex {
 		t.Errorf("%+v", byName)
 	}
 	if none, _, err := acl.PolicyReadByName("none", nil); none != nil || err != nil {
@@ -73,7 +77,8 @@ func TestACLObjects(t *testing.T) {
 	_, _, err = acl.PolicyCreate(&api.ACLPolicy{Name: "bad", Rules: `nonsense "x" { policy = "read" }`}, nil)
 	wantError(t, err, "nonsense")
 
-	role, _, err := acl.RoleCreate(&api.ACLRole{Name: "ops", Policies: []*api.ACLLink{{Name: "app"}}, ServiceIdentities: []*api.ACLServiceIdentity{{ServiceName: "web"}}}, nil)
+	role, _, err := acl.RoleCreate(&api.ACLRole{Name: "ops", Policies: []*api.ACLLink{{Name: "app"}},
+		ServiceIdentities: []*api.ACLServiceIdentity{{ServiceName: "web"}}}, nil)
 	must(t, err)
 	role, _, err = acl.RoleReadByName(role.Name, nil)
 	must(t, err)
@@ -84,7 +89,8 @@ func TestACLObjects(t *testing.T) {
 		t.Error(none, err)
 	}
 
-	token, _, err := acl.TokenCreate(&api.ACLToken{Description: "t", Roles: []*api.ACLLink{{Name: "ops"}}, ExpirationTTL: time.Hour,
+	token, _, err := acl.TokenCreate(&api.ACLToken{Description: "t", Roles: []*api.ACLLink{{Name: "ops"}},
+		ExpirationTTL:  time.Hour,
 		NodeIdentities: []*api.ACLNodeIdentity{{NodeName: "n", Datacenter: "dc1"}}}, nil)
 	must(t, err)
 	if token.ExpirationTime == nil || token.Roles[0].ID != role.ID {
@@ -92,7 +98,8 @@ func TestACLObjects(t *testing.T) {
 	}
 	expanded, _, err := acl.TokenReadExpanded(token.AccessorID, nil)
 	must(t, err)
-	if len(expanded.ExpandedPolicies) != 3 || len(expanded.ExpandedRoles) != 1 || expanded.AgentACLDefaultPolicy != "deny" {
+	if len(expanded.ExpandedPolicies) != 3 || len(expanded.ExpandedRoles) != 1 ||
+		expanded.AgentACLDefaultPolicy != "deny" {
 		t.Errorf("%+v", expanded)
 	}
 	own, _, err := as(token.SecretID).ACL().TokenReadSelf(nil)
@@ -118,9 +125,11 @@ func TestACLObjects(t *testing.T) {
 	_, err = kv.Put(&api.KVPair{Key: "app/x", Value: []byte("v")}, nil)
 	must(t, err)
 	_, err = kv.Put(&api.KVPair{Key: "other", Value: []byte("v")}, nil)
-	wantError(t, err, `Unexpected response code: 403 (Permission denied: token with AccessorID '`+token.AccessorID+`' lacks permission 'key:write' on "other"`)
+	wantError(t, err, `Unexpected response code: 403 (Permission denied: token with AccessorID '`+token.AccessorID+
+		`' lacks permission 'key:write' on "other"`)
 	_, _, err = as("").KV().Get("app/x", nil)
-	wantError(t, err, "token with AccessorID '00000000-0000-0000-0000-000000000002' lacks permission 'key:read' on \"app/x\"")
+	wantError(t, err, "token with AccessorID '00000000-0000-0000-0000-000000000002' lacks permission 'key:read' on "+
+		"\"app/x\"")
 	_, err = acl.TokenDelete(token.AccessorID, nil)
 	must(t, err)
 	_, _, err = kv.Get("app/x", nil)
@@ -139,7 +148,8 @@ func TestACLObjects(t *testing.T) {
 	if _, ok := templates["builtin/service"]; !ok || len(templates) != 7 {
 		t.Errorf("%v", templates)
 	}
-	preview, _, err := acl.TemplatedPolicyPreview(&api.ACLTemplatedPolicy{TemplateName: "builtin/service", TemplateVariables: &api.ACLTemplatedPolicyVariables{Name: "web"}}, nil)
+	preview, _, err := acl.TemplatedPolicyPreview(&api.ACLTemplatedPolicy{TemplateName: "builtin/service",
+		TemplateVariables: &api.ACLTemplatedPolicyVariables{Name: "web"}}, nil)
 	must(t, err)
 	if !strings.Contains(preview.Rules, `service "web-sidecar-proxy"`) {
 		t.Error(preview.Rules)
@@ -173,26 +183,32 @@ func TestACLLogin(t *testing.T) {
 	must(t, err)
 	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	must(t, err)
-	_, _, err = root.ACL().AuthMethodCreate(&api.ACLAuthMethod{Name: "jwt", Type: "jwt", MaxTokenTTL: 5 * time.Minute, Config: map[string]any{
-		"JWTValidationPubKeys": []string{string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))},
-		"BoundIssuer":          "test", "BoundAudiences": []string{"corbel"}, "ClaimMappings": map[string]string{"svc": "service"}}}, nil)
+	_, _, err = root.ACL().AuthMethodCreate(&api.ACLAuthMethod{Name: "jwt", Type: "jwt", MaxTokenTTL: 5 * time.Minute,
+		Config: map[string]any{
+			"JWTValidationPubKeys": []string{string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))},
+			"BoundIssuer":          "test", "BoundAudiences": []string{"corbel"},
+			"ClaimMappings": map[string]string{"svc": "service"}}}, nil)
 	must(t, err)
 	method, _, err := root.ACL().AuthMethodRead("jwt", nil)
 	must(t, err)
 	if method.MaxTokenTTL != 5*time.Minute || method.Config["BoundIssuer"] != "test" {
 		t.Errorf("%+v", method)
 	}
-	rule, _, err := root.ACL().BindingRuleCreate(&api.ACLBindingRule{AuthMethod: "jwt", BindType: api.BindingRuleBindTypeService, BindName: "${value.service}", Selector: `value.service matches "^web"`}, nil)
+	rule, _, err := root.ACL().BindingRuleCreate(&api.ACLBindingRule{AuthMethod: "jwt",
+		BindType: api.BindingRuleBindTypeService, BindName: "${value.service}", Selector: `value.service matches "^web"`},
+		nil)
 	must(t, err)
 	claims := map[string]any{"iss": "test", "aud": "corbel", "exp": time.Now().Add(time.Minute).Unix(), "svc": "web-1"}
-	token, _, err := as("").ACL().Login(&api.ACLLoginParams{AuthMethod: "jwt", BearerToken: signed(t, key, claims), Meta: map[string]string{"job": "j"}}, nil)
+	token, _, err := as("").ACL().Login(&api.ACLLoginParams{AuthMethod: "jwt", BearerToken: signed(t, key, claims),
+		Meta: map[string]string{"job": "j"}}, nil)
 	must(t, err)
 	if token.AuthMethod != "jwt" || token.ExpirationTime == nil || token.ServiceIdentities[0].ServiceName != "web-1" {
 		t.Errorf("%+v", token)
 	}
 	mine := as(token.SecretID)
 	must(t, mine.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "web-1", Port: 1}))
-	wantError(t, mine.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "db", Port: 1}), "lacks permission 'service:write' on \"db\"")
+	wantError(t, mine.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "db", Port: 1}),
+		"lacks permission 'service:write' on \"db\"")
 	eventually(t, "the service that its own token registered", func() error {
 		list, _, err := mine.Health().Service("web-1", "", false, nil)
 		if err == nil && len(list) != 1 {
@@ -234,12 +250,16 @@ func TestACLOnAClientAgent(t *testing.T) {
 	root := as(srv, "9d1d6c3a-0000-4000-8000-000000000001")
 	var token *api.ACLToken
 	eventually(t, "a token", func() (err error) {
-		token, _, err = root.ACL().TokenCreate(&api.ACLToken{ServiceIdentities: []*api.ACLServiceIdentity{{ServiceName: "web"}}}, nil)
+		token, _, err = root.ACL().TokenCreate(
+			&api.ACLToken{ServiceIdentities: []*api.ACLServiceIdentity{{ServiceName: "web"}}}, nil)
 		return err
 	})
 	mine := as(agent, token.SecretID).Agent()
-	eventually(t, "the agent to know the token", func() error { return mine.ServiceRegister(&api.AgentServiceRegistration{Name: "web", Port: 1}) })
-	wantError(t, mine.ServiceRegister(&api.AgentServiceRegistration{Name: "db", Port: 1}), "lacks permission 'service:write' on \"db\"")
+	eventually(t, "the agent to know the token", func() error {
+		return mine.ServiceRegister(&api.AgentServiceRegistration{Name: "web", Port: 1})
+	})
+	wantError(t, mine.ServiceRegister(&api.AgentServiceRegistration{Name: "db", Port: 1}),
+		"lacks permission 'service:write' on \"db\"")
 	if list, err := as(agent, "").Agent().Services(); err != nil || len(list) != 0 {
 		t.Error(list, err)
 	}

@@ -34,8 +34,10 @@ func TestChecksOfEveryOtherKind(t *testing.T) {
 	h2.StartTLS()
 	defer h2.Close()
 	withCheck(t, "kind-udp", &api.AgentServiceCheck{UDP: udp.LocalAddr().String(), Interval: "1s", Timeout: "5s"})
-	withCheck(t, "kind-h2", &api.AgentServiceCheck{H2PING: h2.Listener.Addr().String(), TLSSkipVerify: true, Interval: "1s", Timeout: "5s"})
-	withCheck(t, "kind-docker", &api.AgentServiceCheck{DockerContainerID: "f972c95ebf0e", Shell: "/bin/sh", Args: []string{"true"}, Interval: "1s", Status: api.HealthPassing})
+	withCheck(t, "kind-h2", &api.AgentServiceCheck{H2PING: h2.Listener.Addr().String(), TLSSkipVerify: true,
+		Interval: "1s", Timeout: "5s"})
+	withCheck(t, "kind-docker", &api.AgentServiceCheck{DockerContainerID: "f972c95ebf0e", Shell: "/bin/sh",
+		Args: []string{"true"}, Interval: "1s", Status: api.HealthPassing})
 	withCheck(t, "kind-target", &api.AgentServiceCheck{CheckID: "target-ttl", TTL: "10m", Status: api.HealthWarning})
 	withCheck(t, "kind-alias", &api.AgentServiceCheck{CheckID: "alias", AliasService: "kind-target"})
 	withCheck(t, "kind-far-alias", &api.AgentServiceCheck{AliasNode: server.name, AliasService: "kind-target"})
@@ -64,15 +66,17 @@ func TestCheckRules(t *testing.T) {
 		"TTL must be > 0":                         {},
 		"Interval cannot be set for Alias checks": {AliasService: "x", Interval: "1s"},
 		"cannot both be specified":                {TTL: "1s", Interval: "1s", HTTP: "http://127.0.0.1"},
-		"FailuresBeforeWarning can't be higher":   {TCP: "127.0.0.1:1", Interval: "1s", FailuresBeforeWarning: 3, FailuresBeforeCritical: 2},
-		"Request decode failed":                   {TCP: "127.0.0.1:1", Interval: "soon"},
+		"FailuresBeforeWarning can't be higher": {TCP: "127.0.0.1:1", Interval: "1s", FailuresBeforeWarning: 3,
+			FailuresBeforeCritical: 2},
+		"Request decode failed": {TCP: "127.0.0.1:1", Interval: "soon"},
 	} {
 		err := agent.CheckRegister(&api.AgentCheckRegistration{Name: "rule", AgentServiceCheck: c})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "400") {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}
-	if err := agent.UpdateTTL("no-such-check", "", "passing"); err == nil || !strings.Contains(err.Error(), `Unknown check ID "no-such-check"`) {
+	if err := agent.UpdateTTL("no-such-check", "", "passing"); err == nil ||
+		!strings.Contains(err.Error(), `Unknown check ID "no-such-check"`) {
 		t.Errorf("heartbeat of an unknown check: %v", err)
 	}
 }
@@ -81,13 +85,15 @@ func TestSidecar(t *testing.T) {
 	t.Parallel()
 	agent := consul(t).Agent()
 	must(t, agent.ServiceRegister(&api.AgentServiceRegistration{Name: "meshed", Port: 8000, Tags: []string{"v1"},
-		Connect: &api.AgentServiceConnect{SidecarService: &api.AgentServiceRegistration{Proxy: &api.AgentServiceConnectProxyConfig{
-			Upstreams: []api.Upstream{{DestinationName: "db", LocalBindPort: 9191}}}}}}))
+		Connect: &api.AgentServiceConnect{SidecarService: &api.AgentServiceRegistration{
+			Proxy: &api.AgentServiceConnectProxyConfig{
+				Upstreams: []api.Upstream{{DestinationName: "db", LocalBindPort: 9191}}}}}}))
 	services, err := agent.Services()
 	must(t, err)
 	p := services["meshed-sidecar-proxy"]
 	if p == nil || p.Kind != api.ServiceKindConnectProxy || p.Port < 21000 || p.Port > 21255 || p.Tags[0] != "v1" ||
-		p.Proxy.DestinationServiceID != "meshed" || p.Proxy.LocalServicePort != 8000 || p.Proxy.Upstreams[0].LocalBindPort != 9191 {
+		p.Proxy.DestinationServiceID != "meshed" || p.Proxy.LocalServicePort != 8000 ||
+		p.Proxy.Upstreams[0].LocalBindPort != 9191 {
 		t.Fatalf("sidecar %+v", p)
 	}
 	eventually(t, "the sidecar among the connect instances", func() error {
@@ -138,7 +144,8 @@ func TestCachedReads(t *testing.T) {
 		}
 		return err
 	})
-	if _, _, err := consul(t).Catalog().Service("cached", "", &api.QueryOptions{UseCache: true, MaxAge: time.Minute, StaleIfError: time.Minute}); err != nil {
+	if _, _, err := consul(t).Catalog().Service("cached", "", &api.QueryOptions{UseCache: true, MaxAge: time.Minute,
+		StaleIfError: time.Minute}); err != nil {
 		t.Error(err)
 	}
 }
@@ -173,7 +180,8 @@ func TestServiceHash(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("the query did not wake")
 	}
-	if _, _, err := agent.Service("nobody", nil); err == nil || !strings.Contains(err.Error(), "unknown service ID: nobody") {
+	if _, _, err := agent.Service("nobody", nil); err == nil ||
+		!strings.Contains(err.Error(), "unknown service ID: nobody") {
 		t.Errorf("an unknown service: %v", err)
 	}
 }
@@ -216,11 +224,14 @@ func TestAgentTellsAboutItself(t *testing.T) {
 	self, err := agent.Self()
 	must(t, err)
 	for section, names := range map[string][]string{
-		"agent": {"check_monitors", "check_ttls", "checks", "services"}, "build": {"prerelease", "revision", "version", "version_metadata"},
+		"agent": {"check_monitors", "check_ttls", "checks", "services"}, "build": {"prerelease", "revision", "version",
+			"version_metadata"},
 		"consul": {"acl", "bootstrap", "known_datacenters", "leader", "leader_addr", "server"},
-		"raft": {"applied_index", "commit_index", "fsm_pending", "last_contact", "last_log_index", "last_log_term", "last_snapshot_index",
+		"raft": {"applied_index", "commit_index", "fsm_pending", "last_contact", "last_log_index", "last_log_term",
+			"last_snapshot_index",
 			"num_peers", "protocol_version", "state", "term"},
-		"runtime": {"arch", "cpu_count", "goroutines", "max_procs", "os", "version"}, "serf_lan": {"members", "failed", "left", "encrypted"},
+		"runtime":  {"arch", "cpu_count", "goroutines", "max_procs", "os", "version"},
+		"serf_lan": {"members", "failed", "left", "encrypted"},
 	} {
 		got, _ := self["Stats"][section].(map[string]any)
 		for _, name := range names {
@@ -229,7 +240,8 @@ func TestAgentTellsAboutItself(t *testing.T) {
 			}
 		}
 	}
-	if addr, ok := self["DebugConfig"]["SerfAdvertiseAddrLAN"].(string); !ok || agent.Join(strings.TrimPrefix(addr, "tcp://"), false) != nil {
+	if addr, ok := self["DebugConfig"]["SerfAdvertiseAddrLAN"].(string); !ok ||
+		agent.Join(strings.TrimPrefix(addr, "tcp://"), false) != nil {
 		t.Errorf("joining %v, itself, failed", addr)
 	}
 	if _, err := agent.UpdateDefaultACLToken("root", nil); err != nil { // the token of dev, which has all rights
@@ -238,7 +250,8 @@ func TestAgentTellsAboutItself(t *testing.T) {
 	if _, err := agent.UpdateDefaultACLToken("", nil); err != nil {
 		t.Errorf("taking it back: %v", err)
 	}
-	if err := agent.ForceLeave("nobody"); err == nil || !strings.Contains(err.Error(), "agent: No node found with name 'nobody'") {
+	if err := agent.ForceLeave("nobody"); err == nil ||
+		!strings.Contains(err.Error(), "agent: No node found with name 'nobody'") {
 		t.Errorf("force-leave of nobody: %v", err)
 	}
 }
@@ -247,7 +260,8 @@ func TestAgentTellsAboutItself(t *testing.T) {
 func TestFilters(t *testing.T) {
 	t.Parallel()
 	agent := consul(t).Agent()
-	must(t, agent.ServiceRegister(&api.AgentServiceRegistration{Name: "filtered", Port: 1, Tags: []string{"a", "b"}, Meta: map[string]string{"k": "v"}}))
+	must(t, agent.ServiceRegister(&api.AgentServiceRegistration{Name: "filtered", Port: 1, Tags: []string{"a", "b"},
+		Meta: map[string]string{"k": "v"}}))
 	t.Cleanup(func() { _ = agent.ServiceDeregister("filtered") })
 	for expression, want := range map[string]int{
 		`Service == filtered and a in Tags`:                     1,
@@ -262,7 +276,8 @@ func TestFilters(t *testing.T) {
 			t.Errorf("%s: %d services, %v", expression, len(services), err)
 		}
 	}
-	if _, err := agent.ServicesWithFilter("Service ="); err == nil || !strings.Contains(err.Error(), "Failed to create boolean expression evaluator") {
+	if _, err := agent.ServicesWithFilter("Service ="); err == nil ||
+		!strings.Contains(err.Error(), "Failed to create boolean expression evaluator") {
 		t.Errorf("a broken filter: %v", err)
 	}
 }
@@ -305,7 +320,8 @@ func TestMaintenanceSurvivesKill(t *testing.T) {
 	if c := checks["_service_maintenance:worn"]; c == nil || c.Notes != "new belt" {
 		t.Errorf("service maintenance %+v", c)
 	}
-	if status, info, err := agent.AgentHealthServiceByID("worn"); err != nil || status != api.HealthCritical || info.AggregatedStatus != api.HealthMaint {
+	if status, info, err := agent.AgentHealthServiceByID("worn"); err != nil || status != api.HealthCritical ||
+		info.AggregatedStatus != api.HealthMaint {
 		t.Errorf("aggregate %s, %+v, %v", status, info, err)
 	}
 	must(t, agent.DisableNodeMaintenance())

@@ -18,13 +18,15 @@ func TestAgentServiceAndCheck(t *testing.T) {
 	c := consul(t)
 	agent := c.Agent()
 	must(t, agent.ServiceRegister(&api.AgentServiceRegistration{
-		ID: "web-1", Name: "web", Port: 8080, Address: "10.1.2.3", Tags: []string{"v1", "primary"}, Meta: map[string]string{"a": "b"},
+		ID: "web-1", Name: "web", Port: 8080, Address: "10.1.2.3", Tags: []string{"v1", "primary"},
+		Meta:  map[string]string{"a": "b"},
 		Check: &api.AgentServiceCheck{CheckID: "web-ttl", TTL: "1m"},
 	}))
 	t.Cleanup(func() { _ = agent.ServiceDeregister("web-1") })
 	services, err := agent.Services()
 	must(t, err)
-	if s := services["web-1"]; s == nil || s.Service != "web" || s.Port != 8080 || s.Meta["a"] != "b" || !slices.Equal(s.Tags, []string{"v1", "primary"}) {
+	if s := services["web-1"]; s == nil || s.Service != "web" || s.Port != 8080 || s.Meta["a"] != "b" ||
+		!slices.Equal(s.Tags, []string{"v1", "primary"}) {
 		t.Fatalf("agent has %+v", s)
 	}
 	passing := func(want int) func() error {
@@ -41,7 +43,8 @@ func TestAgentServiceAndCheck(t *testing.T) {
 	eventually(t, "the service to pass", passing(1))
 	entries, meta, err := c.Health().Service("web", "", true, nil)
 	must(t, err)
-	if e := entries[0]; e.Node.Node != server.name || e.Service.Address != "10.1.2.3" || e.Checks.AggregatedStatus() != api.HealthPassing {
+	if e := entries[0]; e.Node.Node != server.name || e.Service.Address != "10.1.2.3" ||
+		e.Checks.AggregatedStatus() != api.HealthPassing {
 		t.Fatalf("entry %+v", e)
 	}
 	if meta.LastIndex == 0 || !meta.KnownLeader {
@@ -55,9 +58,11 @@ func TestAgentServiceAndCheck(t *testing.T) {
 	// A blocking query wakes on the change and not before.
 	woken := make(chan error, 1)
 	go func() {
-		entries, next, err := c.Health().Service("web", "", true, &api.QueryOptions{WaitIndex: meta.LastIndex, WaitTime: 10 * time.Second})
+		entries, next, err := c.Health().Service("web", "", true, &api.QueryOptions{WaitIndex: meta.LastIndex,
+			WaitTime: 10 * time.Second})
 		for err == nil && len(entries) > 0 {
-			entries, next, err = c.Health().Service("web", "", true, &api.QueryOptions{WaitIndex: next.LastIndex, WaitTime: 10 * time.Second})
+			entries, next, err = c.Health().Service("web", "", true, &api.QueryOptions{WaitIndex: next.LastIndex,
+				WaitTime: 10 * time.Second})
 		}
 		woken <- err
 	}()
@@ -105,9 +110,11 @@ func TestAgentSelfAndMembers(t *testing.T) {
 
 func TestCatalogRegistration(t *testing.T) {
 	c := consul(t).Catalog()
-	_, err := c.Register(&api.CatalogRegistration{Node: "ext", Address: "10.9.9.9", NodeMeta: map[string]string{"external": "yes"},
-		Service: &api.AgentService{ID: "db", Service: "db", Port: 5432, Tags: []string{"rw"}},
-		Check:   &api.AgentCheck{Node: "ext", CheckID: "db-up", Name: "up", Status: api.HealthPassing, ServiceID: "db"}}, nil)
+	_, err := c.Register(&api.CatalogRegistration{Node: "ext", Address: "10.9.9.9",
+		NodeMeta: map[string]string{"external": "yes"},
+		Service:  &api.AgentService{ID: "db", Service: "db", Port: 5432, Tags: []string{"rw"}},
+		Check:    &api.AgentCheck{Node: "ext", CheckID: "db-up", Name: "up", Status: api.HealthPassing, ServiceID: "db"}},
+		nil)
 	must(t, err)
 	nodes, _, err := c.Nodes(&api.QueryOptions{NodeMeta: map[string]string{"external": "yes"}})
 	must(t, err)
@@ -217,7 +224,8 @@ func TestTxn(t *testing.T) {
 
 func TestSession(t *testing.T) {
 	c := consul(t)
-	id, _, err := c.Session().Create(&api.SessionEntry{Name: "s", TTL: "15s", Behavior: api.SessionBehaviorDelete, LockDelay: time.Millisecond}, nil)
+	id, _, err := c.Session().Create(&api.SessionEntry{Name: "s", TTL: "15s", Behavior: api.SessionBehaviorDelete,
+		LockDelay: time.Millisecond}, nil)
 	must(t, err)
 	info, _, err := c.Session().Info(id, nil)
 	must(t, err)
@@ -284,7 +292,8 @@ func TestSemaphore(t *testing.T) {
 		must(t, err)
 		held = append(held, s)
 	}
-	third, err := c.SemaphoreOpts(&api.SemaphoreOptions{Prefix: "sema/s", Limit: 2, SemaphoreTryOnce: true, SemaphoreWaitTime: 100 * time.Millisecond})
+	third, err := c.SemaphoreOpts(&api.SemaphoreOptions{Prefix: "sema/s", Limit: 2, SemaphoreTryOnce: true,
+		SemaphoreWaitTime: 100 * time.Millisecond})
 	must(t, err)
 	if got, err := third.Acquire(nil); err != nil || got != nil {
 		t.Fatalf("three holders of two: %v, %v", got, err)
@@ -333,7 +342,8 @@ func TestStatusAndOperator(t *testing.T) {
 
 func TestDNS(t *testing.T) {
 	c := consul(t)
-	must(t, c.Agent().ServiceRegister(&api.AgentServiceRegistration{ID: "dns-1", Name: "named", Port: 4321, Address: "10.7.7.7", Tags: []string{"blue"}}))
+	must(t, c.Agent().ServiceRegister(&api.AgentServiceRegistration{ID: "dns-1", Name: "named", Port: 4321,
+		Address: "10.7.7.7", Tags: []string{"blue"}}))
 	t.Cleanup(func() { _ = c.Agent().ServiceDeregister("dns-1") })
 	ask := func(network, name string, kind uint16) (*dns.Msg, error) {
 		m := new(dns.Msg)

@@ -64,7 +64,8 @@ func describe(entries []*api.ServiceEntry) (s string) {
 // withCheck registers a service with one check, for the test's length.
 func withCheck(t *testing.T, service string, check *api.AgentServiceCheck) {
 	t.Helper()
-	must(t, consul(t).Agent().ServiceRegister(&api.AgentServiceRegistration{Name: service, Port: 80, Address: "127.0.0.1", Check: check}))
+	must(t, consul(t).Agent().ServiceRegister(&api.AgentServiceRegistration{Name: service, Port: 80, Address: "127.0.0.1",
+		Check: check}))
 	t.Cleanup(func() { _ = consul(t).Agent().ServiceDeregister(service) })
 }
 
@@ -80,7 +81,8 @@ func TestCheckHTTP(t *testing.T) {
 		w.WriteHeader(int(status.Load()))
 	}))
 	defer web.Close()
-	withCheck(t, "chk-http", &api.AgentServiceCheck{HTTP: web.URL, Method: "HEAD", Header: map[string][]string{"X-Probe": {"yes"}}, Interval: "1s", Timeout: "2s"})
+	withCheck(t, "chk-http", &api.AgentServiceCheck{HTTP: web.URL, Method: "HEAD",
+		Header: map[string][]string{"X-Probe": {"yes"}}, Interval: "1s", Timeout: "2s"})
 	seen(t, server, "chk-http", api.HealthPassing)
 	status.Store(429)
 	seen(t, server, "chk-http", api.HealthWarning)
@@ -151,7 +153,8 @@ func TestCheckScript(t *testing.T) {
 		must(t, os.Rename(code+".new", code))
 	}
 	set("0")
-	withCheck(t, "chk-script", &api.AgentServiceCheck{Args: []string{"/bin/sh", "-c", "echo from the script; exit $(cat " + code + ")"}, Interval: "1s"})
+	withCheck(t, "chk-script", &api.AgentServiceCheck{Args: []string{"/bin/sh", "-c", "echo from the script; exit $(cat " +
+		code + ")"}, Interval: "1s"})
 	seen(t, server, "chk-script", api.HealthPassing)
 	set("1")
 	seen(t, server, "chk-script", api.HealthWarning)

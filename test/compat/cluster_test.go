@@ -47,10 +47,12 @@ func threeServers(t *testing.T) []*node {
 
 func TestClusterLosesItsLeader(t *testing.T) {
 	nodes := threeServers(t)
-	agent := run(t, "agent", "host-1", "-data-dir="+t.TempDir(), "-hcl", open, "-retry-join="+nodes[0].gossip, "-retry-join="+nodes[1].gossip)
+	agent := run(t, "agent", "host-1", "-data-dir="+t.TempDir(), "-hcl", open, "-retry-join="+nodes[0].gossip,
+		"-retry-join="+nodes[1].gossip)
 	must(t, agent.await())
-	must(t, agent.client(t).Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "roaming", Port: 7000, Address: "10.3.3.3",
-		Check: &api.AgentServiceCheck{CheckID: "roaming", TTL: "10m", Status: api.HealthPassing}}))
+	must(t, agent.client(t).Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "roaming", Port: 7000,
+		Address: "10.3.3.3",
+		Check:   &api.AgentServiceCheck{CheckID: "roaming", TTL: "10m", Status: api.HealthPassing}}))
 	for _, n := range append(nodes, agent) {
 		seen(t, n, "roaming", api.HealthPassing)
 	}
@@ -145,9 +147,11 @@ func TestRegistrationsSurviveKill(t *testing.T) {
 	n := run(t, "dev", "keeper", "-data-dir="+t.TempDir())
 	must(t, n.await())
 	agent := n.client(t).Agent()
-	must(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: "kept-1", Name: "kept", Port: 9, Address: "10.2.2.2", Tags: []string{"a", "b"},
+	must(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: "kept-1", Name: "kept", Port: 9, Address: "10.2.2.2",
+		Tags: []string{"a", "b"},
 		Meta: map[string]string{"m": "1"}, Check: &api.AgentServiceCheck{CheckID: "kept-ttl", TTL: "10m"}}))
-	must(t, agent.CheckRegister(&api.AgentCheckRegistration{ID: "alone", Name: "alone", AgentServiceCheck: api.AgentServiceCheck{TTL: "10m"}}))
+	must(t, agent.CheckRegister(&api.AgentCheckRegistration{ID: "alone", Name: "alone",
+		AgentServiceCheck: api.AgentServiceCheck{TTL: "10m"}}))
 	must(t, agent.UpdateTTL("kept-ttl", "good", api.HealthPassing))
 	must(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: "gone-1", Name: "gone"}))
 	must(t, agent.ServiceDeregister("gone-1"))
@@ -158,7 +162,8 @@ func TestRegistrationsSurviveKill(t *testing.T) {
 	must(t, n.await())
 	services, err := agent.Services()
 	must(t, err)
-	if s := services["kept-1"]; s == nil || s.Port != 9 || len(s.Tags) != 2 || s.Meta["m"] != "1" || services["gone-1"] != nil {
+	if s := services["kept-1"]; s == nil || s.Port != 9 || len(s.Tags) != 2 || s.Meta["m"] != "1" ||
+		services["gone-1"] != nil {
 		t.Errorf("after kill -9: %+v", services)
 	}
 	checks, err := agent.Checks()

@@ -18,7 +18,8 @@ func TestConnectCA(t *testing.T) {
 		}
 		return err
 	})
-	if roots.ActiveRootID == "" || roots.TrustDomain == "" || !x509.NewCertPool().AppendCertsFromPEM([]byte(roots.Roots[0].RootCertPEM)) {
+	if roots.ActiveRootID == "" || roots.TrustDomain == "" ||
+		!x509.NewCertPool().AppendCertsFromPEM([]byte(roots.Roots[0].RootCertPEM)) {
 		t.Errorf("roots %+v", roots)
 	}
 	conf, _, err := c.CAGetConfig(nil)
@@ -37,14 +38,16 @@ func TestConnectCA(t *testing.T) {
 	must(t, err)
 	conf, _, err = c.CAGetConfig(nil)
 	must(t, err)
-	if parsed, err = api.ParseConsulCAConfig(conf.Config); err != nil || parsed.LeafCertTTL != 24*time.Hour || conf.State["foo"] != "bar" {
+	if parsed, err = api.ParseConsulCAConfig(conf.Config); err != nil || parsed.LeafCertTTL != 24*time.Hour ||
+		conf.State["foo"] != "bar" {
 		t.Errorf("after a change %+v, %+v: %v", parsed, conf, err)
 	}
 	after, _, err := c.CARoots(nil)
 	must(t, err)
 	agent, _, err := consul(t).Agent().ConnectCARoots(nil)
 	must(t, err)
-	if len(after.Roots) != len(roots.Roots)+1 || after.ActiveRootID == roots.ActiveRootID || agent.ActiveRootID != after.ActiveRootID {
+	if len(after.Roots) != len(roots.Roots)+1 || after.ActiveRootID == roots.ActiveRootID ||
+		agent.ActiveRootID != after.ActiveRootID {
 		t.Errorf("after the rotation %+v, by the agent %+v", after, agent)
 	}
 }

@@ -101,7 +101,8 @@ func TestConsulSD(t *testing.T) {
 	agent := consul(t).Agent()
 	conf := func(change func(*consulsd.SDConfig)) *consulsd.SDConfig {
 		c := consulsd.DefaultSDConfig
-		c.Server, c.RefreshInterval, c.HTTPClientConfig = server.http, model.Duration(100*time.Millisecond), config.DefaultHTTPClientConfig
+		c.Server, c.RefreshInterval, c.HTTPClientConfig = server.http, model.Duration(100*time.Millisecond),
+			config.DefaultHTTPClientConfig
 		change(&c)
 		return &c
 	}
@@ -112,16 +113,20 @@ func TestConsulSD(t *testing.T) {
 	}))
 	register := func(id string, port int, team string, tags ...string) {
 		t.Helper()
-		must(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: id, Name: "sd-web", Address: "10.4.4.4", Port: port, Tags: tags, Meta: map[string]string{"team": team}}))
+		must(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: id, Name: "sd-web", Address: "10.4.4.4", Port: port,
+			Tags: tags, Meta: map[string]string{"team": team}}))
 		t.Cleanup(func() { _ = agent.ServiceDeregister(id) })
 	}
 	register("sd-1", 91, "core", "sd-scrape", "blue")
 	register("sd-2", 92, "edge")
 	got := named.await(t, "10.4.4.4:91", "10.4.4.4:92")
 	for label, want := range map[model.LabelName]model.LabelValue{
-		"__meta_consul_node": model.LabelValue(server.name), "__meta_consul_dc": "dc1", "__meta_consul_service": "sd-web", "__meta_consul_service_id": "sd-1",
-		"__meta_consul_service_port": "91", "__meta_consul_service_address": "10.4.4.4", "__meta_consul_address": "127.0.0.1", "__meta_consul_health": "passing",
-		"__meta_consul_tags": ",sd-scrape,blue,", "__meta_consul_service_metadata_team": "core", "__meta_consul_tagged_address_lan": "127.0.0.1",
+		"__meta_consul_node": model.LabelValue(server.name), "__meta_consul_dc": "dc1", "__meta_consul_service": "sd-web",
+		"__meta_consul_service_id":   "sd-1",
+		"__meta_consul_service_port": "91", "__meta_consul_service_address": "10.4.4.4", "__meta_consul_address": "127.0.0.1",
+		"__meta_consul_health": "passing",
+		"__meta_consul_tags":   ",sd-scrape,blue,", "__meta_consul_service_metadata_team": "core",
+		"__meta_consul_tagged_address_lan": "127.0.0.1",
 	} {
 		if got[label] != want {
 			t.Errorf("%s is %q, want %q", label, got[label], want)

@@ -25,7 +25,8 @@ func TestEvents(t *testing.T) {
 		list, _, err := client.Event().List("ev-deploy", &api.QueryOptions{WaitIndex: meta.LastIndex, WaitTime: time.Minute})
 		woken <- answer{list, err}
 	}()
-	id, _, err := client.Event().Fire(&api.UserEvent{Name: "ev-deploy", Payload: []byte("v7"), NodeFilter: "^compat$"}, nil)
+	id, _, err := client.Event().Fire(&api.UserEvent{Name: "ev-deploy", Payload: []byte("v7"), NodeFilter: "^compat$"},
+		nil)
 	must(t, err)
 	select {
 	case got := <-woken:
@@ -52,10 +53,12 @@ func TestEvents(t *testing.T) {
 }
 
 func TestKeyring(t *testing.T) {
-	first, second := base64.StdEncoding.EncodeToString(make([]byte, 32)), base64.StdEncoding.EncodeToString([]byte("0123456789abcdef"))
+	first, second := base64.StdEncoding.EncodeToString(make([]byte, 32)),
+		base64.StdEncoding.EncodeToString([]byte("0123456789abcdef"))
 	ports, err := freePorts(1)
 	must(t, err)
-	n := run(t, "server", "keys-1", "-data-dir="+t.TempDir(), "-bootstrap-expect=1", "-encrypt="+first, "-hcl", open, "-hcl", fmt.Sprintf("ports { serf_wan = %d }", ports[0]))
+	n := run(t, "server", "keys-1", "-data-dir="+t.TempDir(), "-bootstrap-expect=1", "-encrypt="+first, "-hcl", open,
+		"-hcl", fmt.Sprintf("ports { serf_wan = %d }", ports[0]))
 	must(t, n.await())
 	op := n.client(t).Operator()
 	var rings []*api.KeyringResponse

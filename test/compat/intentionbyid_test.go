@@ -10,7 +10,8 @@ import (
 // TestIntentionsByID are the calls that the client calls deprecated and old tools still make.
 func TestIntentionsByID(t *testing.T) {
 	c := consul(t).Connect()
-	id, _, err := c.IntentionCreate(&api.Intention{SourceName: "byid-web", DestinationName: "byid-db", Action: api.IntentionActionAllow}, nil)
+	id, _, err := c.IntentionCreate(&api.Intention{SourceName: "byid-web", DestinationName: "byid-db",
+		Action: api.IntentionActionAllow}, nil)
 	must(t, err)
 	got, _, err := c.IntentionGet(id, nil)
 	must(t, err)

@@ -22,7 +22,8 @@ func TestAgentServiceLeaf(t *testing.T) {
 		leaf, meta, err = c.Agent().ConnectCALeaf("leaf-web", nil)
 		return err
 	})
-	if meta.LastIndex == 0 || meta.LastIndex != leaf.ModifyIndex || leaf.SerialNumber == "" || leaf.Service != "leaf-web" || !strings.HasSuffix(leaf.ServiceURI, "/svc/leaf-web") ||
+	if meta.LastIndex == 0 || meta.LastIndex != leaf.ModifyIndex || leaf.SerialNumber == "" ||
+		leaf.Service != "leaf-web" || !strings.HasSuffix(leaf.ServiceURI, "/svc/leaf-web") ||
 		!leaf.ValidAfter.Before(time.Now()) || !leaf.ValidBefore.After(time.Now()) {
 		t.Errorf("certificate %+v, %+v", leaf, meta)
 	}
@@ -48,7 +49,8 @@ func TestAgentServiceLeaf(t *testing.T) {
 		t.Errorf("asked again: %+v, %+v", again, meta)
 	}
 	begin := time.Now()
-	again, _, err = c.Agent().ConnectCALeaf("leaf-web", &api.QueryOptions{WaitIndex: leaf.ModifyIndex, WaitTime: 200 * time.Millisecond})
+	again, _, err = c.Agent().ConnectCALeaf("leaf-web", &api.QueryOptions{WaitIndex: leaf.ModifyIndex,
+		WaitTime: 200 * time.Millisecond})
 	must(t, err)
 	if again.SerialNumber != leaf.SerialNumber || time.Since(begin) < 200*time.Millisecond {
 		t.Errorf("blocked for %s: %+v", time.Since(begin), again)
@@ -74,7 +76,8 @@ func TestAuthorize(t *testing.T) {
 	if auth := ask("authorize-web"); auth.Authorized != byDefault || auth.Reason != "Default behavior configured by ACLs" {
 		t.Errorf("by default: %+v", auth)
 	}
-	_, err := c.Connect().IntentionUpsert(&api.Intention{SourceName: "authorize-web", DestinationName: "authorize-db", Action: api.IntentionActionDeny}, nil)
+	_, err := c.Connect().IntentionUpsert(&api.Intention{SourceName: "authorize-web", DestinationName: "authorize-db",
+		Action: api.IntentionActionDeny}, nil)
 	must(t, err)
 	if auth := ask("authorize-web"); auth.Authorized || !strings.HasPrefix(auth.Reason, "Matched intention: ") {
 		t.Errorf("denied: %+v", auth)

@@ -117,7 +117,8 @@ func newNode(kind, name string, args ...string) (*node, error) {
 	addr := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
 	n := &node{name: name, http: addr(0), dns: addr(1), gossip: addr(3)}
 	n.args = append([]string{kind, "-node=" + name, "-bind=127.0.0.1",
-		fmt.Sprintf("-http-port=%d", ports[0]), fmt.Sprintf("-dns-port=%d", ports[1]), fmt.Sprintf("-server-port=%d", ports[2]),
+		fmt.Sprintf("-http-port=%d", ports[0]), fmt.Sprintf("-dns-port=%d", ports[1]),
+		fmt.Sprintf("-server-port=%d", ports[2]),
 		fmt.Sprintf("-serf-lan-port=%d", ports[3]), fmt.Sprintf("-grpc-port=%d", ports[4])}, args...)
 	return n, nil
 }
@@ -151,7 +152,8 @@ func (n *node) await() error {
 func (n *node) ready() error {
 	idle := &http.Transport{}
 	defer idle.CloseIdleConnections()
-	client, err := api.NewClient(&api.Config{Address: n.http, HttpClient: &http.Client{Timeout: 2 * time.Second, Transport: idle}})
+	client, err := api.NewClient(&api.Config{Address: n.http, HttpClient: &http.Client{Timeout: 2 * time.Second,
+		Transport: idle}})
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,8 @@ func startPrometheus(t *testing.T, discovery string) *prometheus {
 	ports, err := freePorts(1)
 	must(t, err)
 	p := &prometheus{listen: fmt.Sprintf("127.0.0.1:%d", ports[0])}
-	p.child, err = launch(program, "--config.file="+filepath.Join(dir, "p.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+p.listen)
+	p.child, err = launch(program, "--config.file="+filepath.Join(dir, "p.yml"), "--storage.tsdb.path="+
+		filepath.Join(dir, "data"), "--web.listen-address="+p.listen)
 	must(t, err)
 	t.Cleanup(p.kill)
 	return p
@@ -110,10 +111,12 @@ func TestPrometheusDiscovery(t *testing.T) {
 	var port int
 	_, err := fmt.Sscanf(server.http, "127.0.0.1:%d", &port)
 	must(t, err)
-	must(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: "prom-1", Name: "prom-target", Address: "127.0.0.1", Port: port,
+	must(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: "prom-1", Name: "prom-target", Address: "127.0.0.1",
+		Port: port,
 		Tags: []string{"scrape"}, Meta: map[string]string{"team": "core"}}))
 	t.Cleanup(func() { _ = agent.ServiceDeregister("prom-1") })
-	prom := startPrometheus(t, "consul_sd_configs: [ { server: '"+server.http+"', services: [prom-target], tags: [scrape] } ]")
+	prom := startPrometheus(t, "consul_sd_configs: [ { server: '"+server.http+
+		"', services: [prom-target], tags: [scrape] } ]")
 	eventually(t, "Prometheus to answer or to end", func() error {
 		select {
 		case <-prom.done:

@@ -36,7 +36,8 @@ func pythonLibraries(t *testing.T, python string) string {
 	defer cancel()
 	// Wheels for any platform: one hash each, and nothing of them is compiled.
 	out, err := exec.CommandContext(ctx, python, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:",
-		"--implementation=py", "--abi=none", "--platform=any", "--require-hashes", "--target", part, "-r", requirements).CombinedOutput()
+		"--implementation=py", "--abi=none", "--platform=any", "--require-hashes", "--target", part, "-r",
+		requirements).CombinedOutput()
 	if err != nil {
 		notRun(t, "pip cannot install the client: %v: %s", err, strings.TrimSpace(string(out)))
 	}
@@ -60,9 +61,12 @@ func runPython(t *testing.T, n *node, more ...string) {
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, python, append([]string{filepath.Join("testdata", "client.py"), host, port, n.name}, more...)...)
+	cmd := exec.CommandContext(ctx, python, append([]string{filepath.Join("testdata", "client.py"), host, port, n.name},
+		more...)...)
 	// The library prefers a token of the environment to its own, an empty one too.
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, api.HTTPTokenEnvName+"=") })
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, api.HTTPTokenEnvName+"=")
+	})
 	cmd.Env = append(cmd.Env, "PYTHONPATH="+libraries, "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "ALL WELL") {
@@ -78,7 +82,8 @@ func TestPythonClient(t *testing.T) {
 
 // The Python client makes policies and tokens, and is held to them.
 func TestPythonClientTokens(t *testing.T) {
-	n := run(t, "dev", "python-acl", "-hcl", `acl { enabled = true default_policy = "deny" tokens { initial_management = "`+managing+`" default = "" } }`)
+	n := run(t, "dev", "python-acl", "-hcl",
+		`acl { enabled = true default_policy = "deny" tokens { initial_management = "`+managing+`" default = "" } }`)
 	t.Setenv(api.HTTPTokenEnvName, "")
 	eventually(t, "the management token", func() error {
 		c, err := api.NewClient(&api.Config{Address: n.http, Token: managing})

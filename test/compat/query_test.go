@@ -11,16 +11,19 @@ import (
 func TestPreparedQueries(t *testing.T) {
 	client := consul(t)
 	queries := client.PreparedQuery()
-	for node, status := range map[string]string{"pq-1": api.HealthPassing, "pq-2": api.HealthPassing, "pq-3": api.HealthCritical} {
+	for node, status := range map[string]string{"pq-1": api.HealthPassing, "pq-2": api.HealthPassing,
+		"pq-3": api.HealthCritical} {
 		_, err := client.Catalog().Register(&api.CatalogRegistration{Node: node, Address: "10.44.0." + node[3:],
 			Service: &api.AgentService{Service: "pq-web", Port: 8000, Tags: []string{"v1"}},
 			Check:   &api.AgentCheck{CheckID: "up", ServiceID: "pq-web", Status: status}}, nil)
 		must(t, err)
 	}
-	id, _, err := queries.Create(&api.PreparedQueryDefinition{Name: "pq-static", Service: api.ServiceQuery{Service: "pq-web", Tags: []string{"v1"}}, DNS: api.QueryDNSOptions{TTL: "9s"}}, nil)
+	id, _, err := queries.Create(&api.PreparedQueryDefinition{Name: "pq-static",
+		Service: api.ServiceQuery{Service: "pq-web", Tags: []string{"v1"}}, DNS: api.QueryDNSOptions{TTL: "9s"}}, nil)
 	must(t, err)
-	_, _, err = queries.Create(&api.PreparedQueryDefinition{Name: "pq-any-", Template: api.QueryTemplate{Type: "name_prefix_match", Regexp: "^pq-any-(.+)$"},
-		Service: api.ServiceQuery{Service: "pq-${match(1)}"}}, nil)
+	_, _, err = queries.Create(&api.PreparedQueryDefinition{Name: "pq-any-",
+		Template: api.QueryTemplate{Type: "name_prefix_match", Regexp: "^pq-any-(.+)$"},
+		Service:  api.ServiceQuery{Service: "pq-${match(1)}"}}, nil)
 	must(t, err)
 	for _, name := range []string{"pq-static", id, "pq-any-web"} {
 		got, _, err := queries.Execute(name, nil)
@@ -37,7 +40,8 @@ func TestPreparedQueries(t *testing.T) {
 	if m, err := ask(t, server, "udp", "_pq-any-web._tcp.query.consul.", dns.TypeSRV); err != nil || len(m.Answer) != 2 {
 		t.Errorf("SRV of a template: %v %v", m, err)
 	}
-	if m, err := ask(t, server, "udp", "nothing-like-it.query.consul.", dns.TypeA); err != nil || m.Rcode != dns.RcodeNameError {
+	if m, err := ask(t, server, "udp", "nothing-like-it.query.consul.", dns.TypeA); err != nil ||
+		m.Rcode != dns.RcodeNameError {
 		t.Errorf("an unknown query: %v %v", m, err)
 	}
 	defs, _, err := queries.List(nil)

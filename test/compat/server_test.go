@@ -55,7 +55,9 @@ func runAll(m *testing.M) (code int, err error) {
 
 const (
 	managing    = "5f3cf9a1-0000-4000-8000-000000000001"
-	sharedTests = "^Test(Agent(Service|Self)|Catalog|KV|Txn|Session|Lock|Semaphore|Status|DNS|Errors|CheckT|CheckHTTP|ConfigEntries|Intentions|Events|PreparedQueries|Filters|Sidecar|CachedReads|ServiceHash|Consul(SD|Template))"
+	sharedTests = "^Test(Agent(Service|Self)|Catalog|KV|Txn|Session|Lock|Semaphore|Status|DNS|Errors|" +
+		"CheckT|CheckHTTP|ConfigEntries|Intentions|Events|PreparedQueries|Filters|Sidecar|CachedReads|" +
+		"ServiceHash|Consul(SD|Template))"
 )
 
 func runWith(m *testing.M, args ...string) (code int, err error) {

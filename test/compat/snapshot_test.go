@@ -28,7 +28,8 @@ func TestSnapshot(t *testing.T) {
 	_, err := client.KV().Put(&api.KVPair{Key: "word", Value: []byte("before"), Flags: 42}, nil)
 	must(t, err)
 	saved := map[string][]byte{}
-	for name, c := range map[string]*api.Client{"agent": client, "follower": rest[0].client(t), "leader": leader.client(t)} {
+	for name, c := range map[string]*api.Client{"agent": client, "follower": rest[0].client(t),
+		"leader": leader.client(t)} {
 		r, meta, err := c.Snapshot().Save(nil)
 		must(t, err)
 		saved[name], err = io.ReadAll(r)

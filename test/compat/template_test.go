@@ -89,7 +89,8 @@ func TestConsulTemplate(t *testing.T) {
 	awaitText("color=none\na=1\n")
 	register := func(id string, port int) {
 		t.Helper()
-		must(t, c.Agent().ServiceRegister(&api.AgentServiceRegistration{ID: id, Name: "ct-web", Address: "10.3.3.3", Port: port}))
+		must(t, c.Agent().ServiceRegister(&api.AgentServiceRegistration{ID: id, Name: "ct-web", Address: "10.3.3.3",
+			Port: port}))
 		t.Cleanup(func() { _ = c.Agent().ServiceDeregister(id) })
 	}
 	register("ct-1", 81)
@@ -124,15 +125,18 @@ func TestConsulTemplateSecrets(t *testing.T) {
 	written(t, cl, "kv1/app", map[string]any{"password": "one"})
 	written(t, cl, "kv2/data/app", map[string]any{"data": map[string]any{"password": "two"}})
 	written(t, cl, "pki/root/generate/internal", map[string]any{"common_name": "root", "key_type": "ec"})
-	written(t, cl, "pki/roles/web", map[string]any{"allowed_domains": "example.com", "allow_subdomains": true, "key_type": "ec"})
-	must(t, cl.Sys().PutPolicy("app", `path "kv1/*" { capabilities = ["read", "list"] } path "kv2/data/app" { capabilities = ["read"] } path "pki/issue/web" { capabilities = ["update"] }`))
+	written(t, cl, "pki/roles/web", map[string]any{"allowed_domains": "example.com", "allow_subdomains": true,
+		"key_type": "ec"})
+	must(t, cl.Sys().PutPolicy("app", `path "kv1/*" { capabilities = ["read", "list"] } path "kv2/data/app" { `+
+		`capabilities = ["read"] } path "pki/issue/web" { capabilities = ["update"] }`))
 	cl.SetWrappingLookupFunc(func(string, string) string { return "5m" })
 	token, err := cl.Auth().Token().Create(&vault.TokenCreateRequest{Policies: []string{"app"}, TTL: "1h"})
 	must(t, err)
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "in.ctmpl"), filepath.Join(dir, "out")
 	must(t, os.WriteFile(from, []byte(secretsText), 0o600))
-	p, err := launch(program, "-once", "-vault-addr="+cl.Address(), "-vault-token="+token.WrapInfo.Token, "-vault-unwrap-token", "-vault-renew-token", "-template="+from+":"+to)
+	p, err := launch(program, "-once", "-vault-addr="+cl.Address(), "-vault-token="+token.WrapInfo.Token,
+		"-vault-unwrap-token", "-vault-renew-token", "-template="+from+":"+to)
 	must(t, err)
 	t.Cleanup(p.kill)
 	select {

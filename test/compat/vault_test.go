@@ -20,7 +20,8 @@ func newVault(t *testing.T) (*vault.Client, *child) {
 		t.Fatal(err)
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	c, err := launch(bin, "vault", "server", "-dev", "-dev-root-token-id=root", "-dev-no-store-token", "-dev-listen-address="+addr)
+	c, err := launch(bin, "vault", "server", "-dev", "-dev-root-token-id=root", "-dev-no-store-token",
+		"-dev-listen-address="+addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,11 +80,14 @@ func TestVaultKV(t *testing.T) {
 	if first.VersionMetadata.Version != 1 || first.VersionMetadata.CreatedTime.IsZero() {
 		t.Errorf("first version: %+v", first.VersionMetadata)
 	}
-	if _, err := v2.Put(ctx, "app", map[string]any{"a": "2"}, vault.WithCheckAndSet(0)); status(err) != http.StatusBadRequest || !strings.Contains(err.Error(), "check-and-set parameter did not match") {
+	if _, err := v2.Put(ctx, "app", map[string]any{"a": "2"},
+		vault.WithCheckAndSet(0)); status(err) != http.StatusBadRequest || !strings.Contains(err.Error(),
+		"check-and-set parameter did not match") {
 		t.Errorf("put with a wrong cas: %v", err)
 	}
 	needed[*vault.KVSecret](t)(v2.Patch(ctx, "app", map[string]any{"b": "2"}))
-	if s := needed[*vault.KVSecret](t)(v2.Get(ctx, "app")); s.Data["a"] != "1" || s.Data["b"] != "2" || s.VersionMetadata.Version != 2 {
+	if s := needed[*vault.KVSecret](t)(v2.Get(ctx, "app")); s.Data["a"] != "1" || s.Data["b"] != "2" ||
+		s.VersionMetadata.Version != 2 {
 		t.Errorf("after patch: %v %+v", s.Data, s.VersionMetadata)
 	}
 	if s := needed[*vault.KVSecret](t)(v2.GetVersion(ctx, "app", 1)); s.Data["b"] != nil {
@@ -99,10 +103,12 @@ func TestVaultKV(t *testing.T) {
 		t.Fatal(err)
 	}
 	needed[*vault.KVSecret](t)(v2.Rollback(ctx, "app", 1))
-	if err := v2.PutMetadata(ctx, "app", vault.KVMetadataPutInput{MaxVersions: 5, CustomMetadata: map[string]any{"team": "web"}}); err != nil {
+	if err := v2.PutMetadata(ctx, "app", vault.KVMetadataPutInput{MaxVersions: 5,
+		CustomMetadata: map[string]any{"team": "web"}}); err != nil {
 		t.Fatal(err)
 	}
-	if m := needed[*vault.KVMetadata](t)(v2.GetMetadata(ctx, "app")); m.CurrentVersion != 3 || m.MaxVersions != 5 || m.CustomMetadata["team"] != "web" || len(m.Versions) != 3 {
+	if m := needed[*vault.KVMetadata](t)(v2.GetMetadata(ctx, "app")); m.CurrentVersion != 3 || m.MaxVersions != 5 ||
+		m.CustomMetadata["team"] != "web" || len(m.Versions) != 3 {
 		t.Errorf("metadata: %+v", m)
 	}
 	if l := needed[*vault.Secret](t)(cl.Logical().List("secret/metadata")); fmt.Sprint(l.Data["keys"]) != "[app]" {
@@ -115,7 +121,8 @@ func TestVaultKV(t *testing.T) {
 		t.Errorf("after the metadata went: %v", err)
 	}
 
-	if err := cl.Sys().Mount("old", &vault.MountInput{Type: "kv", Options: map[string]string{"version": "1"}, Description: "one"}); err != nil {
+	if err := cl.Sys().Mount("old", &vault.MountInput{Type: "kv", Options: map[string]string{"version": "1"},
+		Description: "one"}); err != nil {
 		t.Fatal(err)
 	}
 	v1 := cl.KVv1("old")
@@ -141,10 +148,12 @@ func TestVaultSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	hour, most := "1h", "2h"
-	if err := sys.TuneMountAllowNil("team", vault.TuneMountConfigInput{DefaultLeaseTTL: &hour, MaxLeaseTTL: &most}); err != nil {
+	if err := sys.TuneMountAllowNil("team", vault.TuneMountConfigInput{DefaultLeaseTTL: &hour,
+		MaxLeaseTTL: &most}); err != nil {
 		t.Fatal(err)
 	}
-	if m := needed[map[string]*vault.MountOutput](t)(sys.ListMounts()); m["team/"] == nil || m["team/"].Config.DefaultLeaseTTL != 3600 || m["team/"].Options["version"] != "2" {
+	if m := needed[map[string]*vault.MountOutput](t)(sys.ListMounts()); m["team/"] == nil ||
+		m["team/"].Config.DefaultLeaseTTL != 3600 || m["team/"].Options["version"] != "2" {
 		t.Errorf("mounts: %+v", m["team/"])
 	}
 	if err := sys.Unmount("team"); err != nil {
@@ -161,17 +170,20 @@ func TestVaultSystem(t *testing.T) {
 		t.Errorf("policies: %v", list)
 	}
 	needed[*vault.KVSecret](t)(cl.KVv2("secret").Put(context.Background(), "app", map[string]any{"a": "1"}))
-	made := needed[*vault.Secret](t)(cl.Auth().Token().Create(&vault.TokenCreateRequest{Policies: []string{"app"}, TTL: "1h", DisplayName: "app"}))
+	made := needed[*vault.Secret](t)(cl.Auth().Token().Create(&vault.TokenCreateRequest{Policies: []string{"app"},
+		TTL: "1h", DisplayName: "app"}))
 	user := needed[*vault.Client](t)(cl.Clone())
 	user.SetToken(made.Auth.ClientToken)
 	needed[*vault.KVSecret](t)(user.KVv2("secret").Get(context.Background(), "app"))
-	if _, err := user.KVv2("secret").Put(context.Background(), "app", map[string]any{"a": "2"}); status(err) != http.StatusForbidden {
+	if _, err := user.KVv2("secret").Put(context.Background(), "app",
+		map[string]any{"a": "2"}); status(err) != http.StatusForbidden {
 		t.Errorf("a write without the right: %v", err)
 	}
 	if caps := needed[[]string](t)(user.Sys().CapabilitiesSelf("secret/data/app")); strings.Join(caps, " ") != "read" {
 		t.Errorf("capabilities: %v", caps)
 	}
-	if renewed := needed[*vault.Secret](t)(user.Auth().Token().RenewSelf(1800)); renewed.Auth == nil || !renewed.Auth.Renewable {
+	if renewed := needed[*vault.Secret](t)(user.Auth().Token().RenewSelf(1800)); renewed.Auth == nil ||
+		!renewed.Auth.Renewable {
 		t.Errorf("renewed: %+v", renewed)
 	}
 	self := needed[*vault.Secret](t)(user.Auth().Token().LookupSelf())

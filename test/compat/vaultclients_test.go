@@ -26,10 +26,13 @@ func signedJWT(t *testing.T) (token, key string) {
 	t.Helper()
 	private := needed[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	der := needed[[]byte](t)(x509.MarshalPKIXPublicKey(&private.PublicKey))
-	claims := needed[[]byte](t)(json.Marshal(map[string]any{"sub": "job", "aud": "vault", "exp": time.Now().Add(time.Hour).Unix()}))
-	signer := needed[jose.Signer](t)(jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: private}, (&jose.SignerOptions{}).WithType("JWT")))
+	claims := needed[[]byte](t)(json.Marshal(map[string]any{"sub": "job", "aud": "vault",
+		"exp": time.Now().Add(time.Hour).Unix()}))
+	signer := needed[jose.Signer](t)(jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: private},
+		(&jose.SignerOptions{}).WithType("JWT")))
 	signed := needed[*jose.JSONWebSignature](t)(signer.Sign(claims))
-	return needed[string](t)(signed.CompactSerialize()), string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+	return needed[string](t)(signed.CompactSerialize()),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
 // TestVaultPython does everyday work by hvac; what it asserts is in testdata/vaultclient.py.
@@ -71,7 +74,8 @@ func TestOpenBaoClient(t *testing.T) {
 		return other
 	}
 	needed[*bao.KVSecret](t)(cl.KVv2("secret").Put(ctx, "app", map[string]any{"a": "1"}))
-	if err := cl.Sys().PutPolicy("app", `path "secret/data/{{identity.entity.name}}" { capabilities = ["read"] }`); err != nil {
+	if err := cl.Sys().PutPolicy("app",
+		`path "secret/data/{{identity.entity.name}}" { capabilities = ["read"] }`); err != nil {
 		t.Fatal(err)
 	}
 	token, key := signedJWT(t)
@@ -81,7 +85,8 @@ func TestOpenBaoClient(t *testing.T) {
 		}
 	}
 	write("auth/jwt/config", map[string]any{"jwt_validation_pubkeys": key})
-	write("auth/jwt/role/ci", map[string]any{"role_type": "jwt", "user_claim": "sub", "bound_audiences": "vault", "token_policies": "app"})
+	write("auth/jwt/role/ci", map[string]any{"role_type": "jwt", "user_claim": "sub", "bound_audiences": "vault",
+		"token_policies": "app"})
 	login := write("auth/jwt/login", map[string]any{"role": "ci", "jwt": token})
 	job := as(login.Auth.ClientToken)
 	if _, err := job.KVv2("secret").Get(ctx, "app"); err == nil {
@@ -91,11 +96,14 @@ func TestOpenBaoClient(t *testing.T) {
 	if s := needed[*bao.KVSecret](t)(job.KVv2("secret").Get(ctx, "app")); s.Data["a"] != "1" {
 		t.Errorf("by a template: %v", s.Data)
 	}
-	group := write("identity/group", map[string]any{"name": "g", "policies": "more", "member_entity_ids": []string{login.Auth.EntityID}})
-	if self := needed[*bao.Secret](t)(job.Auth().Token().LookupSelf()); self.Data["entity_id"] != login.Auth.EntityID || len(self.Data["identity_policies"].([]any)) != 1 {
+	group := write("identity/group", map[string]any{"name": "g", "policies": "more",
+		"member_entity_ids": []string{login.Auth.EntityID}})
+	if self := needed[*bao.Secret](t)(job.Auth().Token().LookupSelf()); self.Data["entity_id"] != login.Auth.EntityID ||
+		len(self.Data["identity_policies"].([]any)) != 1 {
 		t.Errorf("the token: %v", self.Data)
 	}
-	if g := needed[*bao.Secret](t)(cl.Logical().Read("identity/group/id/" + group.Data["id"].(string))); len(g.Data["member_entity_ids"].([]any)) != 1 {
+	if g := needed[*bao.Secret](t)(cl.Logical().Read("identity/group/id/" + group.Data["id"].(string))); len(
+		g.Data["member_entity_ids"].([]any)) != 1 {
 		t.Errorf("the group: %v", g.Data)
 	}
 	write("auth/approle/role/app", map[string]any{"token_policies": "app", "token_type": "batch"})
@@ -120,7 +128,8 @@ func TestOpenBaoClient(t *testing.T) {
 	if h := needed[*bao.HealthResponse](t)(cl.Sys().Health()); !h.Initialized || h.Sealed {
 		t.Errorf("health: %+v", h)
 	}
-	if _, err := ann.Auth().Token().LookupSelf(); err == nil || !strings.Contains(err.Error(), http.StatusText(http.StatusForbidden)) && !strings.Contains(err.Error(), "403") {
+	if _, err := ann.Auth().Token().LookupSelf(); err == nil ||
+		!strings.Contains(err.Error(), http.StatusText(http.StatusForbidden)) && !strings.Contains(err.Error(), "403") {
 		t.Errorf("a revoked token: %v", err)
 	}
 }

@@ -62,12 +62,15 @@ func rawBody(t *testing.T, cl *vault.Client, path string) (kind string, body []b
 // TestVaultPKI issues and revokes certificates by Vault's Go client.
 func TestVaultPKI(t *testing.T) {
 	cl, _ := newVault(t)
-	if err := cl.Sys().Mount("pki", &vault.MountInput{Type: "pki", Config: vault.MountConfigInput{MaxLeaseTTL: "87600h"}}); err != nil {
+	if err := cl.Sys().Mount("pki", &vault.MountInput{Type: "pki",
+		Config: vault.MountConfigInput{MaxLeaseTTL: "87600h"}}); err != nil {
 		t.Fatal(err)
 	}
-	root := written(t, cl, "pki/root/generate/internal", map[string]any{"common_name": "root", "key_type": "ec", "ttl": "8760h"})
+	root := written(t, cl, "pki/root/generate/internal", map[string]any{"common_name": "root", "key_type": "ec",
+		"ttl": "8760h"})
 	ca := pemCert(t, root["certificate"].(string))
-	written(t, cl, "pki/roles/web", map[string]any{"allowed_domains": []string{"example.com"}, "allow_subdomains": true, "key_type": "ec", "generate_lease": true, "ttl": "1h"})
+	written(t, cl, "pki/roles/web", map[string]any{"allowed_domains": []string{"example.com"}, "allow_subdomains": true,
+		"key_type": "ec", "generate_lease": true, "ttl": "1h"})
 	s, err := cl.Logical().Write("pki/issue/web", map[string]any{"common_name": "a.example.com"})
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +84,9 @@ func TestVaultPKI(t *testing.T) {
 	if !strings.HasPrefix(s.LeaseID, "pki/issue/web/") || s.LeaseDuration < 3598 || s.LeaseDuration > 3600 || s.Renewable {
 		t.Errorf("the lease: %s %d", s.LeaseID, s.LeaseDuration)
 	}
-	if _, err := cl.Logical().Write("pki/issue/web", map[string]any{"common_name": "example.org"}); status(err) != http.StatusBadRequest || !strings.Contains(err.Error(), "not allowed by this role") {
+	if _, err := cl.Logical().Write("pki/issue/web",
+		map[string]any{"common_name": "example.org"}); status(err) != http.StatusBadRequest || !strings.Contains(err.Error(),
+		"not allowed by this role") {
 		t.Errorf("a name that is not allowed: %v", err)
 	}
 	if err := cl.Sys().Revoke(s.LeaseID); err != nil {
@@ -89,14 +94,17 @@ func TestVaultPKI(t *testing.T) {
 	}
 	kind, der := rawBody(t, cl, "pki/crl")
 	list, err := x509.ParseRevocationList(der)
-	if err != nil || kind != "application/pkix-crl" || list.CheckSignatureFrom(ca) != nil || len(list.RevokedCertificateEntries) != 1 {
+	if err != nil || kind != "application/pkix-crl" || list.CheckSignatureFrom(ca) != nil ||
+		len(list.RevokedCertificateEntries) != 1 {
 		t.Errorf("the list as %q: %v", kind, err)
 	}
-	if kind, text := rawBody(t, cl, "pki/ca/pem"); kind != "application/pem-certificate-chain" || !bytes.Equal(pemCert(t, string(text)).Raw, ca.Raw) {
+	if kind, text := rawBody(t, cl, "pki/ca/pem"); kind != "application/pem-certificate-chain" ||
+		!bytes.Equal(pemCert(t, string(text)).Raw, ca.Raw) {
 		t.Errorf("ca/pem as %q", kind)
 	}
 	read, err := cl.Logical().Read("pki/cert/" + s.Data["serial_number"].(string))
-	if err != nil || read.Data["revocation_time"] == nil || read.Data["revocation_time"].(interface{ String() string }).String() == "0" {
+	if err != nil || read.Data["revocation_time"] == nil ||
+		read.Data["revocation_time"].(interface{ String() string }).String() == "0" {
 		t.Errorf("the certificate reads %v, %v", read, err)
 	}
 }
@@ -108,7 +116,8 @@ func TestVaultTransit(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := base64.StdEncoding.EncodeToString([]byte("hello"))
-	text := written(t, cl, "transit/encrypt/made", map[string]any{"plaintext": plain})["ciphertext"].(string) // makes the key
+	// makes the key
+	text := written(t, cl, "transit/encrypt/made", map[string]any{"plaintext": plain})["ciphertext"].(string)
 	written(t, cl, "transit/keys/made/rotate", nil)
 	text = written(t, cl, "transit/rewrap/made", map[string]any{"ciphertext": text})["ciphertext"].(string)
 	if !strings.HasPrefix(text, "vault:v2:") {
@@ -122,11 +131,13 @@ func TestVaultTransit(t *testing.T) {
 	if got := written(t, cl, "transit/verify/s", map[string]any{"input": plain, "signature": sig})["valid"]; got != true {
 		t.Errorf("verified: %v", got)
 	}
-	_, err := cl.Logical().Write("transit/decrypt/made", map[string]any{"batch_input": []map[string]any{{"ciphertext": text}, {"ciphertext": "vault:v1:AAAA"}}})
+	_, err := cl.Logical().Write("transit/decrypt/made",
+		map[string]any{"batch_input": []map[string]any{{"ciphertext": text}, {"ciphertext": "vault:v1:AAAA"}}})
 	if status(err) != http.StatusBadRequest {
 		t.Errorf("a batch of which a part fails: %v", err)
 	}
-	if _, err := cl.Logical().Delete("transit/keys/made"); status(err) != http.StatusBadRequest || !strings.Contains(err.Error(), "deletion is not allowed") {
+	if _, err := cl.Logical().Delete("transit/keys/made"); status(err) != http.StatusBadRequest ||
+		!strings.Contains(err.Error(), "deletion is not allowed") {
 		t.Errorf("deletion: %v", err)
 	}
 }

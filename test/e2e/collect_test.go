@@ -36,11 +36,13 @@ func (f *spanFile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, resource := range request.ResourceSpans {
-		host := resource.Resource.Attributes[slices.IndexFunc(resource.Resource.Attributes, func(kv *common.KeyValue) bool { return kv.Key == "host.name" })].Value.GetStringValue()
+		host := resource.Resource.Attributes[slices.IndexFunc(resource.Resource.Attributes,
+			func(kv *common.KeyValue) bool { return kv.Key == "host.name" })].Value.GetStringValue()
 		for _, scope := range resource.ScopeSpans {
 			for _, s := range scope.Spans {
 				// String has what the reading by fields may leave out.
-				fmt.Fprintf(f.to, "%x %x %x %s %s %s\n", s.TraceId, s.SpanId, s.ParentSpanId, host, s.Name, strings.Join(strings.Fields(s.String()), " "))
+				fmt.Fprintf(f.to, "%x %x %x %s %s %s\n", s.TraceId, s.SpanId, s.ParentSpanId, host, s.Name,
+					strings.Join(strings.Fields(s.String()), " "))
 			}
 		}
 	}

@@ -113,11 +113,12 @@ func serveMain() {
 	}
 	sig := make(chan os.Signal, 1)
 	signal.Notify(sig, os.Interrupt, syscall.SIGTERM)
-	srv := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if _, err := os.Stat(os.Args[2]); err != nil {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	})}
+	srv := &http.Server{ReadHeaderTimeout: 5 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if _, err := os.Stat(os.Args[2]); err != nil {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		})}
 	go func() { <-sig; _ = srv.Close() }()
 	_ = srv.Serve(l)
 }

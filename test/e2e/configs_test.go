@@ -44,7 +44,8 @@ var tutorials = []tutorial{
 		a.want(t, "/v1/catalog/nodes", 500, "No known Consul servers")
 	}, warnings: []string{"disable_update_check has no effect"}},
 	{name: "tls.hcl", certs: true, check: overTLS},
-	{name: "tls-flat.json", certs: true, check: overTLS, warnings: []string{"ca_file is the old name of tls.defaults.ca_file"}},
+	{name: "tls-flat.json", certs: true, check: overTLS,
+		warnings: []string{"ca_file is the old name of tls.defaults.ca_file"}},
 	{name: "acl.hcl", token: managementToken, check: tokensLast, warnings: []string{"acl.tokens.master is the old name"}},
 	{name: "telemetry.hcl", check: func(t *testing.T, a *started) {
 		a.want(t, "/v1/agent/metrics?format=prometheus", 200, "edge_raft_apply")
@@ -139,7 +140,8 @@ func overTLS(t *testing.T, a *started) {
 		}
 		pool := x509.NewCertPool()
 		pool.AppendCertsFromPEM(pem)
-		client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool}}}
+		client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+			TLSClientConfig: &tls.Config{RootCAs: pool}}}
 		resp, err := client.Get(fmt.Sprintf("https://127.0.0.1:%d/v1/status/leader", a.https))
 		if err != nil {
 			t.Fatal(err)
@@ -194,13 +196,16 @@ func runsChecks(t *testing.T, a *started) {
 		"mirror":    "alias warning Aliased check \"load\" failing: high",
 		"gone":      "tcp critical dial tcp 127.0.0.1:1",
 	} {
-		polltest.Until(t, func() bool { return strings.HasPrefix(status()[id], strings.TrimSpace(want)) }, "check %s to be %q, of %v", id, want, polled(status))
+		polltest.Until(t, func() bool { return strings.HasPrefix(status()[id], strings.TrimSpace(want)) },
+			"check %s to be %q, of %v", id, want, polled(status))
 	}
 	// The API may not run scripts: only files may.
-	a.put(t, "/v1/agent/check/register", `{"Name":"x","Args":["/bin/true"],"Interval":"1s"}`, 400, "Scripts are disabled on this agent from remote calls")
+	a.put(t, "/v1/agent/check/register", `{"Name":"x","Args":["/bin/true"],"Interval":"1s"}`, 400,
+		"Scripts are disabled on this agent from remote calls")
 
 	// Maintenance and what the API registered outlive kill -9.
-	a.put(t, "/v1/agent/service/register", `{"Name":"api-made","Port":1,"Check":{"CheckID":"kept","TTL":"1h","Status":"warning"}}`, 200, "")
+	a.put(t, "/v1/agent/service/register", `{"Name":"api-made","Port":1,"Check":{"CheckID":"kept","TTL":"1h",`+
+		`"Status":"warning"}}`, 200, "")
 	a.put(t, "/v1/agent/maintenance?enable=true&reason=disk+swap", "", 200, "")
 	a.put(t, "/v1/agent/service/maintenance/app?enable=true", "", 200, "")
 	a.kill()
@@ -316,7 +321,8 @@ func (a *started) check(t *testing.T, alone bool) {
 			path = "/v1/agent/services"
 		}
 		resp, body := a.get(t, path)
-		if resp == nil || resp.StatusCode != 200 && resp.StatusCode != 403 || !alone && resp.StatusCode == 200 && string(body) == "[]" {
+		if resp == nil || resp.StatusCode != 200 && resp.StatusCode != 403 ||
+			!alone && resp.StatusCode == 200 && string(body) == "[]" {
 			return fmt.Errorf("%s: %s", path, body)
 		}
 		return nil

@@ -37,7 +37,8 @@ func TestMeshRollsWithoutAFailure(t *testing.T) {
 	for i := 1; i <= 2; i++ {
 		old, next := fmt.Sprintf("api-%d", i), fmt.Sprintf("api-%d", i+2)
 		// It passes once its proxy listens: one that passes before is sent requests that nobody takes.
-		r.must("PUT", "/v1/agent/service/register", fmt.Sprintf(`{"ID":%q,"Name":"api","Address":"127.0.0.1","Port":%d,"Connect":{"SidecarService":{"Port":%d,
+		r.must("PUT", "/v1/agent/service/register",
+			fmt.Sprintf(`{"ID":%q,"Name":"api","Address":"127.0.0.1","Port":%d,"Connect":{"SidecarService":{"Port":%d,
 			"Checks":[{"Name":"listens","TCP":"127.0.0.1:%[3]d","Interval":"200ms"}]}}}`, next, backend(t, next), r.port(next+" public")))
 		r.proxy(next)
 		r.await("requests to "+next, answers(next))
@@ -47,7 +48,8 @@ func TestMeshRollsWithoutAFailure(t *testing.T) {
 		if err := c.Run(); err != nil || !strings.Contains(out.String(), "is drained") {
 			t.Fatalf("drain %s: %v\n%s", old, err, &out)
 		}
-		if status, body := r.ask("GET", "/v1/health/service/api?passing", ""); status != http.StatusOK || strings.Contains(body, `"ID":"`+old+`"`) {
+		if status, body := r.ask("GET", "/v1/health/service/api?passing", ""); status != http.StatusOK ||
+			strings.Contains(body, `"ID":"`+old+`"`) {
 			t.Errorf("%s drains and is among the passing instances: %d", old, status)
 		}
 		proxy := r.all[i-1]
@@ -140,7 +142,8 @@ func TestAgentsDrainWhenTheyLeave(t *testing.T) {
 		procs[name], agents[name] = r.all[len(r.all)-1], r.on(name, meshRoot)
 	}
 	start("server", "s1", "bootstrap = true")
-	for name, extra := range map[string]string{"busy": "", "bare": "", "told": `drain_wait = "0s"`, "alone": `drain_wait = "10m"`} {
+	for name, extra := range map[string]string{"busy": "", "bare": "", "told": `drain_wait = "0s"`,
+		"alone": `drain_wait = "10m"`} {
 		start("agent", name, extra)
 	}
 	release := make(chan struct{})

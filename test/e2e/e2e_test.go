@@ -25,7 +25,8 @@ import (
 var binDir string
 
 func TestMain(m *testing.M) {
-	testscript.Main(built{m}, map[string]func(){"http": httpMain, "sensucurl": sensucurlMain, "dig": digMain, "await": awaitMain, "serve": serveMain, "collect": collectMain, "certs": certsMain, "jwt": jwtMain})
+	testscript.Main(built{m}, map[string]func(){"http": httpMain, "sensucurl": sensucurlMain, "dig": digMain,
+		"await": awaitMain, "serve": serveMain, "collect": collectMain, "certs": certsMain, "jwt": jwtMain})
 }
 
 // built is the tests with the binary built before; the commands of scripts need none.
@@ -68,7 +69,8 @@ func TestScripts(t *testing.T) {
 func setup(e *testscript.Env) error {
 	e.Setenv("PATH", binDir+string(os.PathListSeparator)+e.Getenv("PATH"))
 	for _, suffix := range []string{"", "_2", "_3", "_4"} {
-		for _, name := range []string{"HTTP_PORT", "DNS_PORT", "RPC_PORT", "GOSSIP_PORT", "WAN_PORT", "MONITOR_PORT", "AGENTS_PORT"} {
+		for _, name := range []string{"HTTP_PORT", "DNS_PORT", "RPC_PORT", "GOSSIP_PORT", "WAN_PORT", "MONITOR_PORT",
+			"AGENTS_PORT"} {
 			port, err := freePort()
 			if err != nil {
 				return err

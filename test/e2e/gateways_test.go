@@ -21,8 +21,10 @@ import (
 // gateway runs Envoy as a gateway that registers itself, as an operator does.
 func (r *meshRig) gateway(kind, name string) {
 	r.Helper()
-	c := r.command("connect", "envoy", "--gateway", kind, "--register", "--service", name, "--address", fmt.Sprintf("127.0.0.1:%d", r.port(name+" public")),
-		"--admin-bind", fmt.Sprintf("127.0.0.1:%d", r.port(name+" admin")), "--envoy-binary", r.envoy, "--", "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")
+	c := r.command("connect", "envoy", "--gateway", kind, "--register", "--service", name, "--address",
+		fmt.Sprintf("127.0.0.1:%d", r.port(name+" public")),
+		"--admin-bind", fmt.Sprintf("127.0.0.1:%d", r.port(name+" admin")), "--envoy-binary", r.envoy, "--",
+		"--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")
 	if err := c.Start(); err != nil {
 		r.Fatal(err)
 	}
@@ -30,7 +32,8 @@ func (r *meshRig) gateway(kind, name string) {
 }
 
 // pair is a certificate for names that is its own authority, as files and as a pair.
-func pair(t *testing.T, dir, name string, dns ...string) (certFile, keyFile string, p tls.Certificate, pool *x509.CertPool) {
+func pair(t *testing.T, dir, name string, dns ...string) (certFile, keyFile string, p tls.Certificate,
+	pool *x509.CertPool) {
 	t.Helper()
 	certPEM, keyPEM := certificateFor(t, dns...)
 	certFile, keyFile = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
@@ -62,19 +65,22 @@ func TestTerminatingGateway(t *testing.T) {
 	secure := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		_, _ = fmt.Fprintf(w, "%s %s %s", q.Host, q.TLS.ServerName, q.TLS.PeerCertificates[0].DNSNames)
 	}))
-	secure.TLS = &tls.Config{Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients}
+	secure.TLS = &tls.Config{Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert,
+		ClientCAs: clients}
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
 	r.must("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"legacy","Protocol":"http"}`)
 	outside := func(name, address string, port int) {
-		r.must("PUT", "/v1/catalog/register", fmt.Sprintf(`{"Node":"outside","Address":"10.255.0.1","SkipNodeUpdate":false,"Service":{"ID":%q,"Service":%[1]q,"Address":%q,"Port":%d}}`, name, address, port))
+		r.must("PUT", "/v1/catalog/register", fmt.Sprintf(`{"Node":"outside","Address":"10.255.0.1",`+
+			`"SkipNodeUpdate":false,"Service":{"ID":%q,"Service":%[1]q,"Address":%q,"Port":%d}}`, name, address, port))
 	}
 	outside("db", "127.0.0.1", echo(t))
 	outside("legacy", "localhost", secure.Listener.Addr().(*net.TCPAddr).Port)
 	r.service("web", "web", "1", backend(t, "web"), map[string]int{"db": r.port("to db"), "legacy": r.port("to legacy")})
 	r.proxy("web")
 	r.gateway("terminating", "out")
-	r.must("PUT", "/v1/config", fmt.Sprintf(`{"Kind":"terminating-gateway","Name":"out","Services":[{"Name":"db"},{"Name":"legacy","CAFile":%q,"CertFile":%q,"KeyFile":%q,"SNI":"legacy.test"}]}`, caFile, certFile, keyFile))
+	r.must("PUT", "/v1/config", fmt.Sprintf(`{"Kind":"terminating-gateway","Name":"out","Services":[{"Name":"db"},{`+
+		`"Name":"legacy","CAFile":%q,"CertFile":%q,"KeyFile":%q,"SNI":"legacy.test"}]}`, caFile, certFile, keyFile))
 	r.await("a connection to a service outside of the mesh", func() bool { return echoed(r.port("to db")) })
 	r.await("a request over TLS to a service with a name", func() bool {
 		status, body := r.get(r.port("to legacy"), "/")
@@ -82,9 +88,13 @@ func TestTerminatingGateway(t *testing.T) {
 	})
 	r.synced(2)
 	r.must("PUT", "/v1/connect/intentions/exact?source=web&destination=db", `{"Action":"deny"}`)
-	r.must("PUT", "/v1/connect/intentions/exact?source=web&destination=legacy", `{"Permissions":[{"Action":"allow","HTTP":{"PathPrefix":"/open"}},{"Action":"deny","HTTP":{"PathPrefix":"/"}}]}`)
+	r.must("PUT", "/v1/connect/intentions/exact?source=web&destination=legacy",
+		`{"Permissions":[{"Action":"allow","HTTP":{"PathPrefix":"/open"}},{"Action":"deny","HTTP":{"PathPrefix":"/"}}]}`)
 	r.await("the gateway to refuse the connection", func() bool { return !echoed(r.port("to db")) })
-	r.await("the gateway to refuse the request", func() bool { status, _ := r.get(r.port("to legacy"), "/"); return status == http.StatusForbidden })
+	r.await("the gateway to refuse the request", func() bool {
+		status, _ := r.get(r.port("to legacy"), "/")
+		return status == http.StatusForbidden
+	})
 	if status, body := r.get(r.port("to legacy"), "/open"); status != http.StatusOK {
 		t.Errorf("a request that is allowed: %d %s", status, body)
 	}
@@ -132,7 +142,8 @@ func TestAPIGateway(t *testing.T) {
 	put("inline-certificate", "shop", m{"Certificate": string(certPEM), "PrivateKey": string(keyPEM)})
 	put("api-gateway", "edge", m{"Listeners": list{
 		m{"Name": "plain", "Port": r.port("plain"), "Protocol": "http"},
-		m{"Name": "secure", "Port": r.port("secure"), "Protocol": "http", "Hostname": "shop.test", "TLS": m{"Certificates": list{m{"Kind": "inline-certificate", "Name": "shop"}}}},
+		m{"Name": "secure", "Port": r.port("secure"), "Protocol": "http", "Hostname": "shop.test",
+			"TLS": m{"Certificates": list{m{"Kind": "inline-certificate", "Name": "shop"}}}},
 		m{"Name": "db", "Port": r.port("db in"), "Protocol": "tcp"}}})
 	put("http-route", "shop", m{"Parents": list{m{"Name": "edge"}}, "Rules": list{
 		m{"Services": list{m{"Name": "shop"}}},
@@ -163,7 +174,10 @@ func TestAPIGateway(t *testing.T) {
 	}
 	// In the mesh the gateway is itself.
 	r.must("PUT", "/v1/connect/intentions/exact?source=edge&destination=cart", `{"Action":"deny"}`)
-	r.await("the intention", func() bool { status, _ := r.get(r.port("plain"), "/cart"); return status == http.StatusForbidden })
+	r.await("the intention", func() bool {
+		status, _ := r.get(r.port("plain"), "/cart")
+		return status == http.StatusForbidden
+	})
 	if _, body := r.get(r.port("plain"), "/"); body != "shop" {
 		t.Errorf("the other service answered %q", body)
 	}
@@ -176,9 +190,13 @@ func TestAPIGateway(t *testing.T) {
 // address it was for. Nothing is redirected here: the address is one that reaches the listener by itself.
 func TestTransparentUpstreams(t *testing.T) {
 	r := newMeshRig(t, fetch.Need(t, "envoy"))
-	r.must("PUT", "/v1/agent/service/register", fmt.Sprintf(`{"Name":"db","Address":"127.0.0.1","Port":%d,"TaggedAddresses":{"consul-virtual":{"Address":"127.0.0.1","Port":1}},
+	r.must("PUT", "/v1/agent/service/register",
+		fmt.Sprintf(
+			`{"Name":"db","Address":"127.0.0.1","Port":%d,"TaggedAddresses":{"consul-virtual":{"Address":"127.0.0.1","Port":1}},
 		"Connect":{"SidecarService":{"Port":%d,"Checks":[{"Name":"alias","AliasService":"db"}]}}}`, echo(t), r.port("db public")))
-	r.must("PUT", "/v1/agent/service/register", fmt.Sprintf(`{"Name":"web","Address":"127.0.0.1","Port":%d,"Connect":{"SidecarService":{"Port":%d,"Checks":[{"Name":"alias","AliasService":"web"}],
+	r.must("PUT", "/v1/agent/service/register",
+		fmt.Sprintf(
+			`{"Name":"web","Address":"127.0.0.1","Port":%d,"Connect":{"SidecarService":{"Port":%d,"Checks":[{"Name":"alias","AliasService":"web"}],
 		"Proxy":{"Mode":"transparent","TransparentProxy":{"OutboundListenerPort":%d},"Upstreams":[{"DestinationName":"db"}]}}}}`, backend(t, "web"), r.port("web public"), r.port("redirected")))
 	r.proxy("db")
 	r.proxy("web")

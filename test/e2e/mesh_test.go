@@ -24,7 +24,8 @@ func TestMeshWithEnvoy(t *testing.T) {
 	r.service("api-2", "api", "2", backend(t, "two"), nil)
 	r.service("db", "db", "1", echo(t), nil)
 	r.service("rpc", "rpc", "1", grpcEcho(t), nil)
-	r.service("web", "web", "1", backend(t, "web"), map[string]int{"api": r.port("to api"), "db": r.port("to db"), "rpc": r.port("to rpc")})
+	r.service("web", "web", "1", backend(t, "web"), map[string]int{"api": r.port("to api"), "db": r.port("to db"),
+		"rpc": r.port("to rpc")})
 	for _, id := range []string{"api-1", "api-2", "db", "rpc", "web"} {
 		r.proxy(id)
 	}
@@ -32,7 +33,8 @@ func TestMeshWithEnvoy(t *testing.T) {
 		name string
 		run  func(*testing.T, *meshRig)
 	}{
-		{"traffic", meshTraffic}, {"intentions", meshIntentions}, {"intentions by request", meshRequests}, {"router and splitter", meshRoutes},
+		{"traffic", meshTraffic}, {"intentions", meshIntentions}, {"intentions by request", meshRequests},
+		{"router and splitter", meshRoutes},
 		{"failover", meshFailover}, {"rotation", meshRotation}, {"without corbel", meshAlone}, {"status", meshStatus},
 	} {
 		outer := r.TB
@@ -55,20 +57,31 @@ func TestMeshWithOldestEnvoy(t *testing.T) {
 	r.service("web", "web", "1", backend(t, "web"), map[string]int{"api": r.port("to api")})
 	r.proxy("api-1")
 	r.proxy("web")
-	r.await("a request through both proxies", func() bool { status, _ := r.get(r.port("to api"), "/"); return status == http.StatusOK })
+	r.await("a request through both proxies", func() bool {
+		status, _ := r.get(r.port("to api"), "/")
+		return status == http.StatusOK
+	})
 	r.must("PUT", "/v1/connect/intentions/exact?source=web&destination=api", `{"Action":"deny"}`)
-	r.await("the refusal", func() bool { status, _ := r.get(r.port("to api"), "/"); return status == http.StatusForbidden })
+	r.await("the refusal", func() bool {
+		status, _ := r.get(r.port("to api"), "/")
+		return status == http.StatusForbidden
+	})
 	r.synced(2)
 }
 
 // TestMeshWithoutAgent: a proxy of a node without an agent gets its configuration from a server.
 func TestMeshWithoutAgent(t *testing.T) {
 	r := newMeshRig(t, fetch.Need(t, "envoy"))
-	r.must("PUT", "/v1/catalog/register", fmt.Sprintf(`{"Node":"far","Address":"127.0.0.1","Service":{"Kind":"connect-proxy","ID":"web-proxy","Service":"web-proxy","Address":"127.0.0.1","Port":%d,
+	r.must("PUT", "/v1/catalog/register",
+		fmt.Sprintf(
+			`{"Node":"far","Address":"127.0.0.1","Service":{"Kind":"connect-proxy","ID":"web-proxy","Service":"web-proxy","Address":"127.0.0.1","Port":%d,
 		"Proxy":{"DestinationServiceName":"web","LocalServicePort":%d,"Upstreams":[{"DestinationName":"web","LocalBindPort":%d}]}}}`, r.port("far public"), backend(t, "far"), r.port("to web")))
 	r.envoyArgs = []string{"--proxy-id", "web-proxy", "--node-name", "far"}
 	r.proxy("web-proxy")
-	r.await("a request through the proxy to itself", func() bool { _, body := r.get(r.port("to web"), "/"); return body == "far" })
+	r.await("a request through the proxy to itself", func() bool {
+		_, body := r.get(r.port("to web"), "/")
+		return body == "far"
+	})
 	r.synced(1)
 	r.must("PUT", "/v1/catalog/deregister", `{"Node":"far","ServiceID":"web-proxy"}`)
 	r.await("the stream to end", func() bool {
@@ -135,7 +148,8 @@ func meshRequests(t *testing.T, r *meshRig) {
 		header []string
 		want   int
 	}{
-		{"/open/x", nil, 200}, {"/open/not", nil, 403}, {"/closed", nil, 403}, {"/closed", []string{"x-key", "secret"}, 200}, {"/closed", []string{"x-key", "other"}, 403},
+		{"/open/x", nil, 200}, {"/open/not", nil, 403}, {"/closed", nil, 403}, {"/closed", []string{"x-key", "secret"}, 200},
+		{"/closed", []string{"x-key", "other"}, 403},
 		{"/open/../closed", nil, 403},
 	}
 	wrong := ""
@@ -167,17 +181,20 @@ func meshRequests(t *testing.T, r *meshRig) {
 }
 
 // subsets are two versions of api.
-const subsets = `{"Kind":"service-resolver","Name":"api","DefaultSubset":"v1","Subsets":{"v1":{"Filter":"Service.Meta.version == 1"},"v2":{"Filter":"Service.Meta.version == 2"}}%s}`
+const subsets = `{"Kind":"service-resolver","Name":"api","DefaultSubset":"v1","Subsets":{"v1":{` +
+	`"Filter":"Service.Meta.version == 1"},"v2":{"Filter":"Service.Meta.version == 2"}}%s}`
 
 // meshRoutes: subsets, a router by path, and a splitter that gives each its share.
 func meshRoutes(t *testing.T, r *meshRig) {
 	port := r.port("to api")
 	r.must("PUT", "/v1/config", fmt.Sprintf(subsets, ""))
-	r.must("PUT", "/v1/config", `{"Kind":"service-router","Name":"api","Routes":[{"Match":{"HTTP":{"PathPrefix":"/new"}},"Destination":{"ServiceSubset":"v2","PrefixRewrite":"/"}}]}`)
+	r.must("PUT", "/v1/config", `{"Kind":"service-router","Name":"api","Routes":[{"Match":{"HTTP":{`+
+		`"PathPrefix":"/new"}},"Destination":{"ServiceSubset":"v2","PrefixRewrite":"/"}}]}`)
 	r.await("the router", func() bool { _, body := r.get(port, "/new/x"); return body == "two" })
 	r.await("the default subset", func() bool { _, body := r.get(port, "/"); return body == "one" })
 	r.must("DELETE", "/v1/config/service-router/api", "")
-	r.must("PUT", "/v1/config", `{"Kind":"service-splitter","Name":"api","Splits":[{"Weight":90,"ServiceSubset":"v1"},{"Weight":10,"ServiceSubset":"v2"}]}`)
+	r.must("PUT", "/v1/config", `{"Kind":"service-splitter","Name":"api","Splits":[{"Weight":90,"ServiceSubset":"v1"},{`+
+		`"Weight":10,"ServiceSubset":"v2"}]}`)
 	r.await("the splitter", func() bool { _, body := r.get(port, "/"); return body == "two" })
 	r.await("the end of the router", func() bool { _, body := r.get(port, "/new"); return body == "one" })
 	share := func() float64 {
@@ -250,7 +267,8 @@ func (r *meshRig) load(port int) (stop func() (sent int, failed []string)) {
 				mu.Lock()
 				sent++
 				if status != http.StatusOK { // with its times: logs tell what happened then
-					failed = append(failed, fmt.Sprintf("%s +%v: %d %.200s", begin.UTC().Format("15:04:05.000"), time.Since(begin).Round(time.Millisecond), status, body))
+					failed = append(failed, fmt.Sprintf("%s +%v: %d %.200s", begin.UTC().Format("15:04:05.000"),
+						time.Since(begin).Round(time.Millisecond), status, body))
 				}
 				mu.Unlock()
 			}
@@ -291,7 +309,8 @@ func meshRotation(t *testing.T, r *meshRig) {
 		r.await("the certificates of "+id, func() bool { before[id] = r.serials(id); return before[id] != "" })
 	}
 	stop := r.load(r.port("to api"))
-	r.must("PUT", "/v1/connect/ca/configuration", `{"Provider":"consul","Config":{"LeafCertTTL":"72h","PrivateKeyType":"ec","PrivateKeyBits":384}}`)
+	r.must("PUT", "/v1/connect/ca/configuration",
+		`{"Provider":"consul","Config":{"LeafCertTTL":"72h","PrivateKeyType":"ec","PrivateKeyBits":384}}`)
 	for id, old := range before {
 		r.await("new certificates for "+id, func() bool {
 			now := r.serials(id)
@@ -342,7 +361,8 @@ func (r *meshRig) synced(want int) {
 	}
 	r.await(fmt.Sprintf("%d synced proxies", want), func() bool {
 		status, text := r.ask("GET", "/v1/internal/mesh/status?all", "")
-		return status == http.StatusOK && json.Unmarshal([]byte(text), &state) == nil && state.States["synced"] == want && state.Proxies == want
+		return status == http.StatusOK && json.Unmarshal([]byte(text), &state) == nil && state.States["synced"] == want &&
+			state.Proxies == want
 	})
 	for _, p := range state.List {
 		if p.Refused != 0 {

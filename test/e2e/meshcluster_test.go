@@ -44,7 +44,8 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %q,
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		r.Fatal(err)
 	}
-	c := r.command(kind, "--config-file", path, "--http-port", fmt.Sprint(r.port(name+" http")), "--dns-port", fmt.Sprint(r.port(name+" dns")),
+	c := r.command(kind, "--config-file", path, "--http-port", fmt.Sprint(r.port(name+" http")), "--dns-port",
+		fmt.Sprint(r.port(name+" dns")),
 		"--server-port", fmt.Sprint(r.port(name+" rpc")), "--serf-lan-port", fmt.Sprint(r.port(name+" gossip")))
 	if err := c.Start(); err != nil {
 		r.Fatal(err)
@@ -56,7 +57,8 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %q,
 func (r *meshRig) on(process, token string, envoyArgs ...string) *meshRig {
 	c := *r
 	c.all, c.dev = nil, nil
-	c.http, c.token, c.envoyArgs = fmt.Sprintf("http://127.0.0.1:%d", r.port(process+" http")), token, append(envoyArgs, "--token", token)
+	c.http, c.token, c.envoyArgs = fmt.Sprintf("http://127.0.0.1:%d", r.port(process+" http")), token,
+		append(envoyArgs, "--token", token)
 	return &c
 }
 
@@ -67,8 +69,10 @@ func certificateFor(t *testing.T, dns ...string) (certPEM, keyPEM []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: dns,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: dns,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &k.PublicKey, k)
 	if err != nil {
@@ -78,7 +82,8 @@ func certificateFor(t *testing.T, dns ...string) (certPEM, keyPEM []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: raw})
 }
 
 // meshCertificate is one for 127.0.0.1, as files.
@@ -113,14 +118,19 @@ func TestMeshOnAgents(t *testing.T) {
 		status, body := servers.ask("GET", "/v1/status/leader", "")
 		return status == http.StatusOK && strings.Contains(body, ":")
 	})
-	r.meshProcess("agent", "a1", fmt.Sprintf("ports { grpc_tls = %d }\ntls { disabled = true, grpc { cert_file = %q, key_file = %q } }", r.port("a1 grpc"), cert, key))
+	r.meshProcess("agent", "a1", fmt.Sprintf("ports { grpc_tls = %d }\ntls { disabled = true, grpc { cert_file = %q, "+
+		"key_file = %q } }", r.port("a1 grpc"), cert, key))
 	r.meshProcess("agent", "a2", fmt.Sprintf("addresses { grpc = \"unix://%s\" }", socket))
 	for id, service := range map[string]string{meshWeb: "web", meshAPI: "api"} {
 		body := fmt.Sprintf(`{"SecretID":%q,"ServiceIdentities":[{"ServiceName":%q}]}`, id, service)
-		servers.await("the token of "+service, func() bool { status, _ := servers.ask("PUT", "/v1/acl/token", body); return status == http.StatusOK })
+		servers.await("the token of "+service, func() bool {
+			status, _ := servers.ask("PUT", "/v1/acl/token", body)
+			return status == http.StatusOK
+		})
 	}
 	servers.must("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"api","Protocol":"http"}`)
-	web, api := r.on("a1", meshWeb, "--grpc-addr", fmt.Sprintf("127.0.0.1:%d", r.port("a1 grpc")), "--grpc-ca-file", cert), r.on("a2", meshAPI, "--grpc-addr", "unix://"+socket)
+	web, api := r.on("a1", meshWeb, "--grpc-addr", fmt.Sprintf("127.0.0.1:%d", r.port("a1 grpc")), "--grpc-ca-file", cert),
+		r.on("a2", meshAPI, "--grpc-addr", "unix://"+socket)
 	// An agent that has just begun knows no server for a moment, or asks one that has not heard of the token yet.
 	for name, c := range map[string]*meshRig{"web": web, "api": api} {
 		c.await("the agent of "+name, func() bool {
@@ -189,7 +199,8 @@ func discover(t *testing.T, socket, id, token string) (status, message string) {
 	defer write.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "POST", "http://xds/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources", body)
+	req, err := http.NewRequestWithContext(ctx, "POST",
+		"http://xds/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources", body)
 	if err != nil {
 		t.Fatal(err)
 	}

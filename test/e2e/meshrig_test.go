@@ -88,8 +88,10 @@ func (r *meshRig) command(args ...string) *exec.Cmd {
 
 func (r *meshRig) startDev() {
 	r.Helper()
-	r.dev = r.command("dev", "--config-file", filepath.Join(r.dir, "dev.hcl"), "--data-dir", filepath.Join(r.dir, "data"), "--log-level", "warn",
-		"--http-port", fmt.Sprint(r.port("http")), "--dns-port", fmt.Sprint(r.port("dns")), "--server-port", fmt.Sprint(r.port("rpc")),
+	r.dev = r.command("dev", "--config-file", filepath.Join(r.dir, "dev.hcl"), "--data-dir", filepath.Join(r.dir, "data"),
+		"--log-level", "warn",
+		"--http-port", fmt.Sprint(r.port("http")), "--dns-port", fmt.Sprint(r.port("dns")), "--server-port",
+		fmt.Sprint(r.port("rpc")),
 		"--serf-lan-port", fmt.Sprint(r.port("gossip")), "--grpc-port", fmt.Sprint(r.port("grpc")))
 	if err := r.dev.Start(); err != nil {
 		r.Fatal(err)
@@ -173,7 +175,8 @@ func (r *meshRig) service(id, name, version string, backend int, upstreams map[s
 		list = append(list, map[string]any{"DestinationName": up, "LocalBindPort": port})
 	}
 	public := r.port(id + " public")
-	body, err := json.Marshal(map[string]any{"ID": id, "Name": name, "Address": "127.0.0.1", "Port": backend, "Meta": map[string]string{"version": version},
+	body, err := json.Marshal(map[string]any{"ID": id, "Name": name, "Address": "127.0.0.1", "Port": backend,
+		"Meta":  map[string]string{"version": version},
 		"Check": map[string]any{"CheckID": id + "-alive", "TTL": "1h", "Status": "passing"},
 		"Connect": map[string]any{"SidecarService": map[string]any{"Port": public, "Proxy": map[string]any{"Upstreams": list},
 			"Checks": []map[string]any{{"Name": "alias", "AliasService": id}}}}})
@@ -186,7 +189,8 @@ func (r *meshRig) service(id, name, version string, backend int, upstreams map[s
 // proxy runs Envoy for a service, as an operator does.
 func (r *meshRig) proxy(id string) {
 	r.Helper()
-	args := append([]string{"connect", "envoy", "--sidecar-for", id, "--admin-bind", fmt.Sprintf("127.0.0.1:%d", r.port(id+" admin")), "--envoy-binary", r.envoy}, r.envoyArgs...)
+	args := append([]string{"connect", "envoy", "--sidecar-for", id, "--admin-bind",
+		fmt.Sprintf("127.0.0.1:%d", r.port(id+" admin")), "--envoy-binary", r.envoy}, r.envoyArgs...)
 	c := r.command(append(args, "--", "--disable-hot-restart", "--concurrency", "1", "--log-level", "warning")...)
 	if err := c.Start(); err != nil {
 		r.Fatal(err)
@@ -309,7 +313,8 @@ func grpcCalled(port int) bool {
 	message := []byte{0, 0, 0, 0, 3, 'a', 'b', 'c'}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "POST", fmt.Sprintf("http://127.0.0.1:%d/echo.Echo/Say", port), bytes.NewReader(message))
+	req, err := http.NewRequestWithContext(ctx, "POST", fmt.Sprintf("http://127.0.0.1:%d/echo.Echo/Say", port),
+		bytes.NewReader(message))
 	if err != nil {
 		return false
 	}

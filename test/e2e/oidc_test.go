@@ -45,8 +45,10 @@ func TestLoginWithABrowser(t *testing.T) {
 	polltest.Until(t, func() bool { return vault("status").Run() == nil }, "the server")
 	for _, args := range [][]string{
 		{"auth", "enable", "oidc"},
-		{"write", "auth/oidc/config", "oidc_discovery_url=" + p.URL, "oidc_discovery_ca_pem=@" + ca, "oidc_client_id=vault", "oidc_client_secret=shared secret", "default_role=people"},
-		{"write", "auth/oidc/role/people", "user_claim=sub", "allowed_redirect_uris=http://localhost:8250/oidc/callback", "claim_mappings=team=team", "policies=default"},
+		{"write", "auth/oidc/config", "oidc_discovery_url=" + p.URL, "oidc_discovery_ca_pem=@" + ca, "oidc_client_id=vault",
+			"oidc_client_secret=shared secret", "default_role=people"},
+		{"write", "auth/oidc/role/people", "user_claim=sub", "allowed_redirect_uris=http://localhost:8250/oidc/callback",
+			"claim_mappings=team=team", "policies=default"},
 	} {
 		if out, err := vault(args...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
@@ -84,7 +86,8 @@ func TestLoginWithABrowser(t *testing.T) {
 	}
 	cmd := vault("token", "lookup", "-format=json", strings.TrimSpace(out.String()))
 	about, err := cmd.Output()
-	if err != nil || !strings.Contains(string(about), `"display_name": "oidc-ann"`) || !strings.Contains(string(about), `"team": "web"`) {
+	if err != nil || !strings.Contains(string(about), `"display_name": "oidc-ann"`) ||
+		!strings.Contains(string(about), `"team": "web"`) {
 		t.Errorf("the token is %s, %v", about, err)
 	}
 }

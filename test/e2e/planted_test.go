@@ -194,9 +194,11 @@ func (s *safe) open() {
 			s.do("PUT", "sys/unseal", `{"key":`+quoted(key.(string))+`}`, 200)
 		}
 	}
-	polltest.Until(s.t, func() bool { return s.do("GET", "sys/health", "", 0)["standby"] == false }, "the server to be the active one")
+	polltest.Until(s.t, func() bool { return s.do("GET", "sys/health", "", 0)["standby"] == false },
+		"the server to be the active one")
 	s.do("PUT", "sys/audit/file", `{"type":"file","options":{"file_path":"`+s.dir+`/audit.log"}}`, 204)
-	for path, kind := range map[string]string{"kv": `{"type":"kv"}`, "kv2": `{"type":"kv-v2"}`, "pki": `{"type":"pki"}`, "transit": `{"type":"transit"}`, "database": `{"type":"database"}`} {
+	for path, kind := range map[string]string{"kv": `{"type":"kv"}`, "kv2": `{"type":"kv-v2"}`, "pki": `{"type":"pki"}`,
+		"transit": `{"type":"transit"}`, "database": `{"type":"database"}`} {
 		s.do("POST", "sys/mounts/"+path, kind, 204)
 	}
 	for _, kind := range []string{"userpass", "approle", "jwt", "kubernetes", "cert"} {
@@ -213,7 +215,8 @@ func (s *safe) fill() {
 		if i%10 == 0 {
 			s.do("GET", fmt.Sprintf("kv/a/%d", i), "", 200)
 			s.do("GET", fmt.Sprintf("kv2/data/a/%d", i), "", 200)
-			s.do("PATCH", fmt.Sprintf("kv2/data/a/%d", i), `{"data":{"w":"`+s.plant()+`"}}`, 200, "Content-Type", "application/merge-patch+json")
+			s.do("PATCH", fmt.Sprintf("kv2/data/a/%d", i), `{"data":{"w":"`+s.plant()+`"}}`, 200, "Content-Type",
+				"application/merge-patch+json")
 		}
 	}
 	for i := range 40 {
@@ -241,7 +244,8 @@ func (s *safe) fill() {
 	role := member(s.do("GET", "auth/approle/role/app/role-id", "", 200), "data", "role_id")
 	for range 20 {
 		id := s.knows(member(s.do("POST", "auth/approle/role/app/secret-id", `{}`, 200), "data", "secret_id"))
-		in := s.do("POST", "auth/approle/login", fmt.Sprintf(`{"role_id":%q,"secret_id":%q}`, role, id), 200, "X-Vault-Token", "")
+		in := s.do("POST", "auth/approle/login", fmt.Sprintf(`{"role_id":%q,"secret_id":%q}`, role, id), 200,
+			"X-Vault-Token", "")
 		s.knows(member(in, "auth", "client_token"))
 		custom := s.plant()
 		s.do("POST", "auth/approle/role/app/custom-secret-id", `{"secret_id":"`+custom+`"}`, 200)
@@ -285,26 +289,34 @@ func (s *safe) fillKeys() {
 // fillOthers gives passwords and tokens to engines and methods that talk to others, who are away here, and logs in by
 // JWT.
 func (s *safe) fillOthers() {
-	s.do("POST", "database/config/pg", `{"plugin_name":"postgresql-database-plugin","allowed_roles":"*","verify_connection":false,"username":"u","password":"`+s.plant()+`",
+	s.do("POST", "database/config/pg", `{"plugin_name":"postgresql-database-plugin","allowed_roles":"*",`+
+		`"verify_connection":false,"username":"u","password":"`+s.plant()+`",
 		"connection_url":"postgresql://{{username}}:{{password}}@127.0.0.1:1/x?sslmode=disable"}`, 0)
-	s.do("POST", "database/config/url", `{"plugin_name":"postgresql-database-plugin","connection_url":"postgresql://u:`+s.plant()+`@127.0.0.1:1/x?sslmode=disable"}`, 0)
-	s.do("POST", "database/roles/app", `{"db_name":"pg","creation_statements":"CREATE ROLE x PASSWORD '`+s.plant()+`'"}`, 204)
+	s.do("POST", "database/config/url", `{"plugin_name":"postgresql-database-plugin","connection_url":"postgresql://u:`+
+		s.plant()+`@127.0.0.1:1/x?sslmode=disable"}`, 0)
+	s.do("POST", "database/roles/app", `{"db_name":"pg","creation_statements":"CREATE ROLE x PASSWORD '`+s.plant()+`'"}`,
+		204)
 	for _, path := range []string{"database/config/pg", "database/creds/app"} {
 		s.do("GET", path, "", 0)
 	}
 	s.do("POST", "database/rotate-root/pg", `{}`, 0)
 	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	public := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: must(x509.MarshalPKIXPublicKey(&key.PublicKey))}))
-	s.do("POST", "auth/jwt/config", `{"jwt_validation_pubkeys":[`+quoted(public)+`],"oidc_client_secret":"`+s.plant()+`"}`, 0)
+	public := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY",
+		Bytes: must(x509.MarshalPKIXPublicKey(&key.PublicKey))}))
+	s.do("POST", "auth/jwt/config", `{"jwt_validation_pubkeys":[`+quoted(public)+`],"oidc_client_secret":"`+s.plant()+`"}`,
+		0)
 	s.do("POST", "auth/jwt/config", `{"jwt_validation_pubkeys":[`+quoted(public)+`]}`, 204)
-	s.do("POST", "auth/jwt/role/r", `{"role_type":"jwt","user_claim":"sub","bound_audiences":["us"],"token_policies":"default"}`, 0)
+	s.do("POST", "auth/jwt/role/r", `{"role_type":"jwt","user_claim":"sub","bound_audiences":["us"],`+
+		`"token_policies":"default"}`, 0)
 	for range 10 {
 		in := s.do("POST", "auth/jwt/login", `{"role":"r","jwt":"`+s.jwt(key, "us")+`"}`, 200, "X-Vault-Token", "")
 		s.knows(member(in, "auth", "client_token"))
 		s.do("POST", "auth/jwt/login", `{"role":"r","jwt":"`+s.jwt(key, "others")+`"}`, 0, "X-Vault-Token", "")
 	}
-	s.do("POST", "auth/kubernetes/config", `{"kubernetes_host":"http://127.0.0.1:1","token_reviewer_jwt":"`+s.jwt(key, "us")+`"}`, 0)
-	s.do("POST", "auth/kubernetes/role/r", `{"bound_service_account_names":"*","bound_service_account_namespaces":"*","token_policies":"default"}`, 0)
+	s.do("POST", "auth/kubernetes/config", `{"kubernetes_host":"http://127.0.0.1:1","token_reviewer_jwt":"`+
+		s.jwt(key, "us")+`"}`, 0)
+	s.do("POST", "auth/kubernetes/role/r", `{"bound_service_account_names":"*","bound_service_account_namespaces":"*",`+
+		`"token_policies":"default"}`, 0)
 	s.do("POST", "auth/kubernetes/login", `{"role":"r","jwt":"`+s.jwt(key, "us")+`"}`, 0, "X-Vault-Token", "")
 	s.do("POST", "auth/cert/config", `{"mesh_address":"http://127.0.0.1:1","mesh_token":"`+s.plant()+`"}`, 0)
 	s.do("POST", "auth/cert/certs/c", `{"certificate":"`+s.plant()+`"}`, 400)
@@ -314,7 +326,9 @@ func (s *safe) fillOthers() {
 // jwt is a token with a planted name of its own, which must not be found either.
 func (s *safe) jwt(key *ecdsa.PrivateKey, audience string) string {
 	part := base64.RawURLEncoding.EncodeToString
-	head := part([]byte(`{"alg":"ES256","typ":"JWT"}`)) + "." + part(fmt.Appendf(nil, `{"iss":"them","sub":"ann","aud":%q,"jti":%q,"exp":%d}`, audience, s.plant(), time.Now().Add(time.Hour).Unix()))
+	head := part([]byte(`{"alg":"ES256","typ":"JWT"}`)) + "." +
+		part(fmt.Appendf(nil, `{"iss":"them","sub":"ann","aud":%q,"jti":%q,"exp":%d}`, audience, s.plant(),
+			time.Now().Add(time.Hour).Unix()))
 	sum := sha256.Sum256([]byte(head))
 	r, v, err := ecdsa.Sign(rand.Reader, key, sum[:])
 	if err != nil {
@@ -332,7 +346,8 @@ func (s *safe) pem(key any) {
 		s.t.Fatalf("%v is no private key", key)
 	}
 	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); len(line) > 40 && !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "MHcCAQEE") && !strings.HasPrefix(line, "MIGH") {
+		if line = strings.TrimSpace(line); len(line) > 40 && !strings.HasPrefix(line, "---") &&
+			!strings.HasPrefix(line, "MHcCAQEE") && !strings.HasPrefix(line, "MIGH") {
 			s.knows(line)
 		}
 	}
@@ -341,13 +356,26 @@ func (s *safe) pem(key any) {
 // misuse sends secrets where they are refused: errors and logs must not repeat them.
 func (s *safe) misuse() {
 	for _, q := range []struct{ method, path, body string }{
-		{"PUT", "kv/broken", `{"v":"` + s.plant()}, {"PUT", "kv/broken", s.plant()}, {"PUT", "kv2/data/x", `{"data":"` + s.plant() + `"}`}, {"PUT", "kv2/data/x", `{"data":{"v":"` + s.plant() + `"},"options":{"cas":"` + s.plant() + `"}}`},
-		{"POST", "auth/token/create", `{"ttl":"` + s.plant() + `"}`}, {"POST", "auth/token/create", `{"id":{"a":"` + s.plant() + `"}}`}, {"POST", "auth/token/lookup", `{"token":"` + s.plant() + `"}`},
-		{"POST", "auth/token/renew", `{"token":"` + s.plant() + `"}`}, {"POST", "auth/token/revoke", `{"token":"` + s.plant() + `"}`}, {"POST", "sys/wrapping/unwrap", `{"token":"` + s.plant() + `"}`},
-		{"POST", "auth/userpass/users/x", `{"password":{"a":"` + s.plant() + `"}}`}, {"POST", "auth/userpass/users/x", `{"password_hash":"` + s.plant() + `"}`}, {"POST", "auth/userpass/login/none", `{"password":"` + s.plant() + `"}`},
-		{"POST", "auth/approle/login", `{"role_id":"` + s.plant() + `","secret_id":"` + s.plant() + `"}`}, {"POST", "auth/approle/role/app/secret-id/lookup", `{"secret_id":"` + s.plant() + `"}`},
-		{"PUT", "sys/unseal", `{"key":"` + s.plant() + `"}`}, {"POST", "pki/config/ca", `{"pem_bundle":"-----BEGIN EC PRIVATE KEY-----\n` + s.plant() + `\n-----END EC PRIVATE KEY-----"}`},
-		{"POST", "sys/tools/hash", `{"input":"` + s.plant() + `"}`}, {"POST", "sys/capabilities", `{"token":"` + s.plant() + `","paths":["kv/a"]}`}, {"PUT", "none/such", `{"v":"` + s.plant() + `"}`}, {"PUT", "sys/none", `{"v":"` + s.plant() + `"}`},
+		{"PUT", "kv/broken", `{"v":"` + s.plant()}, {"PUT", "kv/broken", s.plant()},
+		{"PUT", "kv2/data/x", `{"data":"` + s.plant() + `"}`},
+		{"PUT", "kv2/data/x", `{"data":{"v":"` + s.plant() + `"},"options":{"cas":"` + s.plant() + `"}}`},
+		{"POST", "auth/token/create", `{"ttl":"` + s.plant() + `"}`},
+		{"POST", "auth/token/create", `{"id":{"a":"` + s.plant() + `"}}`},
+		{"POST", "auth/token/lookup", `{"token":"` + s.plant() + `"}`},
+		{"POST", "auth/token/renew", `{"token":"` + s.plant() + `"}`},
+		{"POST", "auth/token/revoke", `{"token":"` + s.plant() + `"}`},
+		{"POST", "sys/wrapping/unwrap", `{"token":"` + s.plant() + `"}`},
+		{"POST", "auth/userpass/users/x", `{"password":{"a":"` + s.plant() + `"}}`},
+		{"POST", "auth/userpass/users/x", `{"password_hash":"` + s.plant() + `"}`},
+		{"POST", "auth/userpass/login/none", `{"password":"` + s.plant() + `"}`},
+		{"POST", "auth/approle/login", `{"role_id":"` + s.plant() + `","secret_id":"` + s.plant() + `"}`},
+		{"POST", "auth/approle/role/app/secret-id/lookup", `{"secret_id":"` + s.plant() + `"}`},
+		{"PUT", "sys/unseal", `{"key":"` + s.plant() + `"}`},
+		{"POST", "pki/config/ca", `{"pem_bundle":"-----BEGIN EC PRIVATE KEY-----\n` + s.plant() +
+			`\n-----END EC PRIVATE KEY-----"}`},
+		{"POST", "sys/tools/hash", `{"input":"` + s.plant() + `"}`},
+		{"POST", "sys/capabilities", `{"token":"` + s.plant() + `","paths":["kv/a"]}`},
+		{"PUT", "none/such", `{"v":"` + s.plant() + `"}`}, {"PUT", "sys/none", `{"v":"` + s.plant() + `"}`},
 	} {
 		s.do(q.method, q.path, q.body, 0)
 		s.do(q.method, q.path, q.body, 0, "X-Vault-Token", s.plant())
@@ -358,10 +386,14 @@ func (s *safe) misuse() {
 
 // look asks for everything that the server tells of itself, and keeps it with what it writes.
 func (s *safe) look() {
-	for i, path := range []string{"sys/metrics", "sys/metrics?format=prometheus", "sys/pprof/goroutine?debug=2", "sys/pprof/heap?debug=1", "sys/pprof/heap", "sys/pprof/allocs?debug=1", "sys/pprof/block?debug=1",
-		"sys/pprof/mutex?debug=1", "sys/pprof/threadcreate?debug=1", "sys/pprof/cmdline", "sys/pprof/trace?seconds=1", "sys/in-flight-req", "sys/host-info", "sys/config/state/sanitized", "sys/internal/specs/openapi",
-		"sys/mounts", "sys/auth", "sys/audit", "sys/seal-status", "sys/health", "sys/leader", "sys/key-status", "sys/plugins/catalog", "sys/locked-users", "sys/internal/ui/resultant-acl", "auth/userpass/users/user0",
-		"auth/approle/role/app", "transit/keys/k", "database/config/pg", "auth/jwt/config", "auth/kubernetes/config", "auth/cert/config", "pki/ca/pem", "pki/crl/pem", "sys/policies/acl/default"} {
+	for i, path := range []string{"sys/metrics", "sys/metrics?format=prometheus", "sys/pprof/goroutine?debug=2",
+		"sys/pprof/heap?debug=1", "sys/pprof/heap", "sys/pprof/allocs?debug=1", "sys/pprof/block?debug=1",
+		"sys/pprof/mutex?debug=1", "sys/pprof/threadcreate?debug=1", "sys/pprof/cmdline", "sys/pprof/trace?seconds=1",
+		"sys/in-flight-req", "sys/host-info", "sys/config/state/sanitized", "sys/internal/specs/openapi",
+		"sys/mounts", "sys/auth", "sys/audit", "sys/seal-status", "sys/health", "sys/leader", "sys/key-status",
+		"sys/plugins/catalog", "sys/locked-users", "sys/internal/ui/resultant-acl", "auth/userpass/users/user0",
+		"auth/approle/role/app", "transit/keys/k", "database/config/pg", "auth/jwt/config", "auth/kubernetes/config",
+		"auth/cert/config", "pki/ca/pem", "pki/crl/pem", "sys/policies/acl/default"} {
 		s.keep(fmt.Sprintf("answer-%d", i), []byte(s.do("GET", path, "", 200)["raw"].(string)))
 	}
 	s.lookAtDoctor()
@@ -378,7 +410,8 @@ func (s *safe) keep(name string, text []byte) {
 func (s *safe) lookAtDoctor() {
 	evidence := ""
 	polltest.Until(s.t, func() bool {
-		s.do("PUT", "kv/slow", `{"v":"`+s.plant()+`"}`, 204, "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+		s.do("PUT", "kv/slow", `{"v":"`+s.plant()+`"}`, 204, "traceparent",
+			"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 		evidence = s.do("GET", "sys/doctor/evidence?cluster", "", 200)["raw"].(string)
 		return strings.Contains(evidence, `"tenant.requests"`) && strings.Contains(evidence, `"stages":`)
 	}, "evidence of requests and of who asks")
@@ -390,9 +423,11 @@ func (s *safe) lookAtDoctor() {
 		}, "a profile of kind %s", kind)
 		z := must(gzip.NewReader(strings.NewReader(s.do("GET", "sys/doctor/profile?kind="+kind, "", 200)["raw"].(string))))
 		s.keep("doctor-"+kind, must(io.ReadAll(z)))
-		s.keep("doctor-"+kind+".svg", []byte(s.do("GET", "sys/doctor/profile?format=svg&kind="+kind, "", 200)["raw"].(string)))
+		s.keep("doctor-"+kind+".svg", []byte(s.do("GET", "sys/doctor/profile?format=svg&kind="+kind, "",
+			200)["raw"].(string)))
 	}
-	debug := exec.CommandContext(s.t.Context(), filepath.Join(binDir, "corbel"), "vault", "debug", "-duration=1s", "-compress=false", "-output="+filepath.Join(s.dir, "debug"))
+	debug := exec.CommandContext(s.t.Context(), filepath.Join(binDir, "corbel"), "vault", "debug", "-duration=1s",
+		"-compress=false", "-output="+filepath.Join(s.dir, "debug"))
 	debug.Env = append(os.Environ(), "VAULT_ADDR="+strings.TrimSuffix(s.base, "/v1/"), "VAULT_TOKEN="+s.token)
 	if out, err := debug.CombinedOutput(); err != nil {
 		s.t.Fatalf("vault debug: %v\n%s", err, out)
@@ -404,7 +439,8 @@ func (s *safe) lookAtDoctor() {
 
 // needles are what a mistake would leave, with what it would be.
 func (s *safe) needles() map[string]string {
-	out := map[string]string{plantedMark: "a planted secret", hex.EncodeToString([]byte(plantedMark)): "a planted secret in hexadecimal"}
+	out := map[string]string{plantedMark: "a planted secret",
+		hex.EncodeToString([]byte(plantedMark)): "a planted secret in hexadecimal"}
 	for shift := range 3 { // base64 of a text that stands anywhere in what was encoded
 		text := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", shift) + plantedMark))
 		out[text[(shift*8+5)/6:(shift+len(plantedMark))*8/6]] = "a planted secret in base64"
@@ -418,8 +454,10 @@ func (s *safe) needles() map[string]string {
 // TestNeedlesFind makes sure that a secret that is there is found, in each form.
 func TestNeedlesFind(t *testing.T) {
 	s := &safe{t: t, known: map[string]bool{"hvs.token": true}}
-	for _, text := range []string{"a " + s.plant(), "hvs.token", hex.EncodeToString([]byte("ab" + s.plant())), base64.StdEncoding.EncodeToString([]byte(s.plant())),
-		base64.StdEncoding.EncodeToString([]byte("a" + s.plant() + "b")), base64.RawURLEncoding.EncodeToString([]byte("ab" + s.plant()))} {
+	for _, text := range []string{"a " + s.plant(), "hvs.token", hex.EncodeToString([]byte("ab" + s.plant())),
+		base64.StdEncoding.EncodeToString([]byte(s.plant())),
+		base64.StdEncoding.EncodeToString([]byte("a" + s.plant() + "b")),
+		base64.RawURLEncoding.EncodeToString([]byte("ab" + s.plant()))} {
 		found := false
 		for needle := range s.needles() {
 			found = found || strings.Contains(text, needle)
@@ -455,7 +493,8 @@ func (s *safe) scan() {
 		s.t.Errorf("%d files of %d bytes were looked through, %v", files, total, err)
 	}
 	spans := string(must(os.ReadFile(filepath.Join(s.dir, "spans"))))
-	for _, part := range []string{"0af7651916cd43dd8448eb211c80319c ", "PUT /v1/{mount}/ ", "POST /v1/auth/ ", "GET /v1/sys/ ", " secrets write ", "corbel.stage.storage_ms"} {
+	for _, part := range []string{"0af7651916cd43dd8448eb211c80319c ", "PUT /v1/{mount}/ ", "POST /v1/auth/ ",
+		"GET /v1/sys/ ", " secrets write ", "corbel.stage.storage_ms"} {
 		if !strings.Contains(spans, part) {
 			s.t.Errorf("no span of %q was exported", part)
 		}

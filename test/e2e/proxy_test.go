@@ -17,7 +17,8 @@ func TestBuiltInProxies(t *testing.T) {
 	r := newMeshRig(t, "")
 	r.service("db", "db", "1", echo(t), nil)
 	r.builtIn("-sidecar-for", "db")
-	r.builtIn("-service", "web", "-upstream", fmt.Sprintf("db:%d", r.port("to db")), "-upstream", fmt.Sprintf("cache:127.0.0.1:%d", r.port("to cache")),
+	r.builtIn("-service", "web", "-upstream", fmt.Sprintf("db:%d", r.port("to db")), "-upstream",
+		fmt.Sprintf("cache:127.0.0.1:%d", r.port("to cache")),
 		"-upstream", fmt.Sprintf("liar:%d", r.port("to liar")))
 	r.await("an echo through both proxies", func() bool { return echoed(r.port("to db")) })
 
@@ -31,7 +32,8 @@ func TestBuiltInProxies(t *testing.T) {
 	r.await("an echo again", func() bool { return echoed(r.port("to db")) })
 
 	t.Run("own registration", func(t *testing.T) {
-		stop := r.builtIn("-service", "cache", "-listen", fmt.Sprintf("127.0.0.1:%d", r.port("cache public")), "-service-addr", fmt.Sprintf("127.0.0.1:%d", echo(t)),
+		stop := r.builtIn("-service", "cache", "-listen", fmt.Sprintf("127.0.0.1:%d", r.port("cache public")),
+			"-service-addr", fmt.Sprintf("127.0.0.1:%d", echo(t)),
 			"-register", "-register-id", "one")
 		r.await("an echo from the cache", func() bool { return echoed(r.port("to cache")) })
 		if _, body := r.ask("GET", "/v1/health/connect/cache?passing", ""); !strings.Contains(body, `"cache-proxy-one"`) {
@@ -45,7 +47,9 @@ func TestBuiltInProxies(t *testing.T) {
 
 	t.Run("who shows a wrong certificate", func(t *testing.T) {
 		// Discovery names the database's proxy as one of another service: its certificate says what it is.
-		r.must("PUT", "/v1/catalog/register", fmt.Sprintf(`{"Node":"far","Address":"127.0.0.1","Service":{"Kind":"connect-proxy","Service":"liar-proxy","Port":%d,"Proxy":{"DestinationServiceName":"liar"}}}`, r.port("db public")))
+		r.must("PUT", "/v1/catalog/register", fmt.Sprintf(`{"Node":"far","Address":"127.0.0.1","Service":{`+
+			`"Kind":"connect-proxy","Service":"liar-proxy","Port":%d,"Proxy":{"DestinationServiceName":"liar"}}}`,
+			r.port("db public")))
 		r.await("the liar", func() bool {
 			_, body := r.ask("GET", "/v1/health/connect/liar?cached", "")
 			return strings.Contains(body, "liar-proxy")
@@ -61,7 +65,8 @@ func TestBuiltInProxies(t *testing.T) {
 	t.Run("rotation", func(t *testing.T) {
 		held := r.hold(r.port("to db"))
 		before := r.must("GET", "/v1/connect/ca/roots", "")
-		r.must("PUT", "/v1/connect/ca/configuration", `{"Provider":"consul","Config":{"PrivateKeyType":"rsa","PrivateKeyBits":2048}}`)
+		r.must("PUT", "/v1/connect/ca/configuration",
+			`{"Provider":"consul","Config":{"PrivateKeyType":"rsa","PrivateKeyBits":2048}}`)
 		r.await("the new root", func() bool {
 			status, now := r.ask("GET", "/v1/connect/ca/roots", "")
 			return status == http.StatusOK && now != before

@@ -29,7 +29,10 @@ func (r *meshRig) terminate(c *exec.Cmd) {
 func (r *meshRig) ready(name string) {
 	r.Helper()
 	c := r.on(name, meshRoot)
-	r.await(name+" to be ready", func() bool { status, _ := c.ask("GET", "/v1/agent/health/ready", ""); return status == http.StatusOK })
+	r.await(name+" to be ready", func() bool {
+		status, _ := c.ask("GET", "/v1/agent/health/ready", "")
+		return status == http.StatusOK
+	})
 }
 
 // asks repeats requests of the API through one process until stop: each must be answered with 200. A blocking query
@@ -100,12 +103,14 @@ func (r *meshRig) none(what string, least int, stop func() (int, []string)) {
 func (r *meshRig) evidence() {
 	r.Helper()
 	s1 := r.on("s1", meshRoot)
-	for _, path := range []string{"/v1/health/service/api", "/v1/health/state/critical", "/v1/internal/mesh/status?all", "/v1/agent/members"} {
+	for _, path := range []string{"/v1/health/service/api", "/v1/health/state/critical", "/v1/internal/mesh/status?all",
+		"/v1/agent/members"} {
 		_, body := s1.ask("GET", path, "")
 		r.Logf("%s:\n%s", path, body)
 	}
 	for _, line := range strings.Split(r.admin("web", "/clusters"), "\n") {
-		if strings.Contains(line, "api.default") && (strings.Contains(line, "::health_flags::") || strings.Contains(line, "::rq_") || strings.Contains(line, "cx_connect_fail")) {
+		if strings.Contains(line, "api.default") && (strings.Contains(line, "::health_flags::") ||
+			strings.Contains(line, "::rq_") || strings.Contains(line, "cx_connect_fail")) {
 			r.Log(line)
 		}
 	}
@@ -169,7 +174,9 @@ func TestRollingRestart(t *testing.T) {
 	a1.must("PUT", "/v1/kv/block", "x")
 	instance := func(name, id string, port int) {
 		// The check's interval is the usual one: a restarted agent cannot wait for it.
-		agents[name].must("PUT", "/v1/agent/service/register", fmt.Sprintf(`{"ID":%q,"Name":"api","Address":"127.0.0.1","Port":%d,"Check":{"TCP":"127.0.0.1:%[2]d","Interval":"10s","Status":"passing"},
+		agents[name].must("PUT", "/v1/agent/service/register",
+			fmt.Sprintf(
+				`{"ID":%q,"Name":"api","Address":"127.0.0.1","Port":%d,"Check":{"TCP":"127.0.0.1:%[2]d","Interval":"10s","Status":"passing"},
 			"Connect":{"SidecarService":{"Port":%d,"Checks":[{"Name":"alias","AliasService":%[1]q}]}}}`, id, port, r.port(id+" public")))
 		agents[name].proxy(id)
 	}
@@ -219,7 +226,10 @@ func TestRollingRestart(t *testing.T) {
 	r.none("requests while agents restart", 100, traffic)
 	// What changes now gets through.
 	a1.must("PUT", "/v1/connect/intentions/exact?source=web&destination=api", `{"Action":"deny"}`)
-	r.await("the intention", func() bool { status, _ := r.get(r.port("to api"), "/"); return status == http.StatusForbidden })
+	r.await("the intention", func() bool {
+		status, _ := r.get(r.port("to api"), "/")
+		return status == http.StatusForbidden
+	})
 	a1.must("PUT", "/v1/connect/intentions/exact?source=web&destination=api", `{"Action":"allow"}`)
 	// At both instances: one may let requests in while the other has not heard of it.
 	r.await("the intention's end", func() bool {

@@ -43,17 +43,22 @@ func TestSampleStarts(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			config := strings.NewReplacer("/etc/corbel/ca.pem", "ca.pem", "/etc/corbel/server.pem", "cert.pem", "/etc/corbel/server.key", "key.pem",
-				"/var/lib/corbel", "data", `"the key of corbel keygen"`, `"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="`, `encrypt   = "..."`, `encrypt = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="`,
-				"bootstrap_expect = 3", "bootstrap_expect = 1", `["10.0.0.5", "10.0.0.6", "10.0.0.7"]`, "[]", `"10.0.0.5"`, `"0.0.0.0"`).Replace(string(sample[1]))
-			config += fmt.Sprintf("\nadvertise_addr = \"127.0.0.1\"\nports {\n http = %d\n server = %d\n serf_lan = %d\n serf_wan = %d\n dns = -1\n", ports["http"], ports["server"], ports["serf_lan"], ports["serf_wan"])
+			config := strings.NewReplacer("/etc/corbel/ca.pem", "ca.pem", "/etc/corbel/server.pem", "cert.pem",
+				"/etc/corbel/server.key", "key.pem",
+				"/var/lib/corbel", "data", `"the key of corbel keygen"`, `"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="`,
+				`encrypt   = "..."`, `encrypt = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="`,
+				"bootstrap_expect = 3", "bootstrap_expect = 1", `["10.0.0.5", "10.0.0.6", "10.0.0.7"]`, "[]", `"10.0.0.5"`,
+				`"0.0.0.0"`).Replace(string(sample[1]))
+			config += fmt.Sprintf("\nadvertise_addr = \"127.0.0.1\"\nports {\n http = %d\n server = %d\n serf_lan = %d\n "+
+				"serf_wan = %d\n dns = -1\n", ports["http"], ports["server"], ports["serf_lan"], ports["serf_wan"])
 			if strings.Contains(config, "https ") {
 				config += fmt.Sprintf(" https = %d\n", ports["https"])
 			}
 			if err := os.WriteFile(filepath.Join(dir, "corbel.hcl"), []byte(config+"}\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if out, err := inFolder(dir, filepath.Join(binDir, "corbel"), "validate", "corbel.hcl").CombinedOutput(); err != nil {
+			if out, err := inFolder(dir, filepath.Join(binDir, "corbel"), "validate",
+				"corbel.hcl").CombinedOutput(); err != nil {
 				t.Fatalf("validate: %s", out)
 			}
 			var output bytes.Buffer
@@ -88,8 +93,10 @@ func TestSampleStarts(t *testing.T) {
 	}
 	t.Run("nothing", func(t *testing.T) {
 		t.Parallel()
-		out, err := inFolder(t.TempDir(), filepath.Join(binDir, "corbel"), "server", "--data-dir", "data", "--bootstrap", "--bind", "0.0.0.0").CombinedOutput()
-		for _, want := range []string{"tls.defaults.ca_file", "corbel tls ca create", "corbel keygen", "-allow-plaintext", "-allow-unencrypted-gossip"} {
+		out, err := inFolder(t.TempDir(), filepath.Join(binDir, "corbel"), "server", "--data-dir", "data", "--bootstrap",
+			"--bind", "0.0.0.0").CombinedOutput()
+		for _, want := range []string{"tls.defaults.ca_file", "corbel tls ca create", "corbel keygen", "-allow-plaintext",
+			"-allow-unencrypted-gossip"} {
 			if err == nil || !bytes.Contains(out, []byte(want)) {
 				t.Errorf("%v, and no %q in\n%s", err, want, out)
 			}
@@ -125,7 +132,8 @@ func strangersAreRefused(t *testing.T, dir string, port int) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	nobody, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: roots, ServerName: "server.dc1.consul", MinVersion: tls.VersionTLS12})
+	nobody, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: roots, ServerName: "server.dc1.consul",
+		MinVersion: tls.VersionTLS12})
 	if err == nil {
 		defer nobody.Close()
 		_ = nobody.SetDeadline(time.Now().Add(30 * time.Second))

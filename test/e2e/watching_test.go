@@ -83,7 +83,8 @@ func TestRunbook(t *testing.T) {
 		t.Fatal(err)
 	}
 	var listed, alerted []string
-	for _, m := range regexp.MustCompile(`(?m)^\| \[([a-z-]+)\]\(([a-z-]+)\.md\) \| .+ \| (critical|warning) \|$`).FindAllStringSubmatch(string(table), -1) {
+	for _, m := range regexp.MustCompile(
+		`(?m)^\| \[([a-z-]+)\]\(([a-z-]+)\.md\) \| .+ \| (critical|warning) \|$`).FindAllStringSubmatch(string(table), -1) {
 		if m[1] != m[2] {
 			t.Errorf("the table's %s leads to %s", m[1], m[2])
 		}
@@ -92,7 +93,8 @@ func TestRunbook(t *testing.T) {
 	sameNames(t, "lines of the table in docs/runbook/README.md", listed, codes)
 	for _, a := range alerts(t) {
 		code := a.Labels["code"]
-		if url := a.Annotations["runbook_url"]; url != "" && !slices.Contains(codes, strings.TrimSuffix(strings.TrimPrefix(url, runbookURL), ".md")) {
+		if url := a.Annotations["runbook_url"]; url != "" &&
+			!slices.Contains(codes, strings.TrimSuffix(strings.TrimPrefix(url, runbookURL), ".md")) {
 			t.Errorf("%s: no such page: %s", a.Alert, url)
 		}
 		if a.Annotations["summary"] == "" || !slices.Contains([]string{"critical", "warning"}, a.Labels["severity"]) {
@@ -102,10 +104,12 @@ func TestRunbook(t *testing.T) {
 			continue
 		}
 		alerted = append(alerted, code)
-		if !strings.Contains(a.Expr, `consul_doctor_findings{code="`+code+`"} > 0`) || a.Annotations["runbook_url"] != runbookURL+code+".md" {
+		if !strings.Contains(a.Expr, `consul_doctor_findings{code="`+code+`"} > 0`) ||
+			a.Annotations["runbook_url"] != runbookURL+code+".md" {
 			t.Errorf("%s: expression %s, page %s", a.Alert, a.Expr, a.Annotations["runbook_url"])
 		}
-		if !strings.Contains(string(table), "]("+code+".md) |") || !regexp.MustCompile(`\(`+code+`\.md\) .*\| `+a.Labels["severity"]+` \|`).Match(table) {
+		if !strings.Contains(string(table), "]("+code+".md) |") ||
+			!regexp.MustCompile(`\(`+code+`\.md\) .*\| `+a.Labels["severity"]+` \|`).Match(table) {
 			t.Errorf("%s: the table in docs/runbook says another severity than %s", a.Alert, a.Labels["severity"])
 		}
 	}
@@ -131,7 +135,8 @@ func checkPage(t *testing.T, page, code string) {
 		t.Errorf("%s: its heading does not begin with its code", page)
 	}
 	at := 0
-	for _, part := range []string{"What it means.", "What the doctor saw.", "Confirm it.", "Do now.", "Keep it from coming back.", "Often mistaken for."} {
+	for _, part := range []string{"What it means.", "What the doctor saw.", "Confirm it.", "Do now.",
+		"Keep it from coming back.", "Often mistaken for."} {
 		next := strings.Index(text, "\n**"+part+"** ")
 		if next < 0 {
 			next = strings.Index(text, "\n**"+part+"**\n")
@@ -221,7 +226,8 @@ var (
 func metricNames(expr string) []string {
 	var names []string
 	for _, w := range word.FindAllString(selector.ReplaceAllString(notNames.ReplaceAllString(expr, " "), " "), -1) {
-		if w = strings.TrimSpace(w); !strings.HasSuffix(w, "(") && !slices.Contains([]string{"and", "or", "unless", "bool", "offset", "up"}, w) {
+		if w = strings.TrimSpace(w); !strings.HasSuffix(w, "(") &&
+			!slices.Contains([]string{"and", "or", "unless", "bool", "offset", "up"}, w) {
 			names = append(names, w)
 		}
 	}
@@ -313,7 +319,8 @@ func productWords(t *testing.T) map[string]bool {
 			return fs.SkipDir
 		}
 		// The doctor's rules name what they read, which nobody need report.
-		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || filepath.Dir(path) == filepath.Join(root, "doctor") {
+		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+			filepath.Dir(path) == filepath.Join(root, "doctor") {
 			return nil
 		}
 		text, err := os.ReadFile(path)
@@ -354,9 +361,12 @@ func startWatched(t *testing.T) []source {
 		})
 	}
 	flag := func(name string) string { return strconv.Itoa(ports[name]) }
-	start("dev", "--log-level", "error", "--http-port", flag("http"), "--dns-port", flag("dns"), "--server-port", flag("server"), "--serf-lan-port", flag("serf"),
-		"--hcl", fmt.Sprintf("ports { grpc = %d\n monitor = %d\n monitor_agents = %d }", ports["grpc"], ports["monitor"], ports["agents"]))
-	start("vault", "server", "-dev", "-dev-root-token-id=root", "-dev-listen-address=127.0.0.1:"+flag("secrets"), "-dev-no-store-token")
+	start("dev", "--log-level", "error", "--http-port", flag("http"), "--dns-port", flag("dns"), "--server-port",
+		flag("server"), "--serf-lan-port", flag("serf"),
+		"--hcl", fmt.Sprintf("ports { grpc = %d\n monitor = %d\n monitor_agents = %d }", ports["grpc"], ports["monitor"],
+			ports["agents"]))
+	start("vault", "server", "-dev", "-dev-root-token-id=root", "-dev-listen-address=127.0.0.1:"+flag("secrets"),
+		"-dev-no-store-token")
 	return []source{
 		{"http://127.0.0.1:" + flag("http") + "/v1/agent/metrics?format=prometheus", "X-Consul-Token"},
 		{"http://127.0.0.1:" + flag("secrets") + "/v1/sys/metrics?format=prometheus", "X-Vault-Token"},
@@ -394,7 +404,8 @@ func scrape(t *testing.T, s source, have map[string]bool) {
 func TestPromtool(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
-		loud.Skip(t, "promtool is not installed: nobody has checked the alert rules and the dashboards' expressions (Debian: apt-get install prometheus)")
+		loud.Skip(t, "promtool is not installed: nobody has checked the alert rules and the dashboards' expressions "+
+			"(Debian: apt-get install prometheus)")
 	}
 	run := func(args ...string) {
 		t.Helper()

@@ -95,12 +95,16 @@ func (c *adsConn) open(ctx context.Context) (err error) {
 	for i, p := range c.proxies {
 		p.half, p.mark = nil, 0
 		block.Reset()
-		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", adsMethod}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+		for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", adsMethod}, {":authority", "x"},
+			{"content-type", "application/grpc"}, {"te", "trailers"}} {
 			_ = enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1], Sensitive: true})
 		}
-		_ = c.out.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: block.Bytes(), EndHeaders: true})
-		for n, request := range []adsRequest{{url: adsCluster}, {url: adsEndpoint, subscribe: p.endpoints}, {url: adsListener},
-			{url: adsSecret, subscribe: []string{"leaf", "roots"}}, {url: adsRules, subscribe: []string{"connect_authz:http", "connect_authz:tcp"}}} {
+		_ = c.out.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: block.Bytes(),
+			EndHeaders: true})
+		for n, request := range []adsRequest{{url: adsCluster}, {url: adsEndpoint, subscribe: p.endpoints},
+			{url: adsListener},
+			{url: adsSecret, subscribe: []string{"leaf", "roots"}},
+			{url: adsRules, subscribe: []string{"connect_authz:http", "connect_authz:tcp"}}} {
 			if request.have = p.have[request.url]; n == 0 {
 				request.proxy = p
 			}

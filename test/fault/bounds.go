@@ -96,7 +96,8 @@ func (b *bounds) judge() (report BoundsReport, err error) {
 	for _, read := range b.reads {
 		reg := b.regs[read.register]
 		if read.value > len(reg.acked) {
-			errs = append(errs, fmt.Errorf("register %d: value %d was read, only %d were ever sent", read.register, read.value, len(reg.acked)))
+			errs = append(errs, fmt.Errorf("register %d: value %d was read, only %d were ever sent", read.register, read.value,
+				len(reg.acked)))
 			continue
 		}
 		if read.value > 0 && reg.acked[read.value-1] == 0 {
@@ -108,7 +109,8 @@ func (b *bounds) judge() (report BoundsReport, err error) {
 			report.DefaultReads++
 			report.DefaultMax = max(report.DefaultMax, age)
 			if age > LeaseBound {
-				errs = append(errs, fmt.Errorf("at %s a default read of register %d gave value %d, stale for %s: the lease allows %s",
+				errs = append(errs, fmt.Errorf("at %s a default read of register %d gave value %d, stale for %s: the lease "+
+					"allows %s",
 					read.start, read.register, read.value, age, LeaseBound))
 			}
 			continue
@@ -121,7 +123,8 @@ func (b *bounds) judge() (report BoundsReport, err error) {
 		over := age - read.lastContact
 		report.StaleOver = max(report.StaleOver, over)
 		if over > StaleMargin {
-			errs = append(errs, fmt.Errorf("at %s a stale read of register %d gave value %d, stale for %s, but stated a last contact of %s",
+			errs = append(errs, fmt.Errorf("at %s a stale read of register %d gave value %d, stale for %s, but stated a last "+
+				"contact of %s",
 				read.start, read.register, read.value, age, read.lastContact))
 		}
 	}

@@ -112,7 +112,8 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) Reply
 	if err != nil {
 		return Reply{Err: err, Header: resp.Header, Outcome: history.Unknown}
 	}
-	return Reply{Status: resp.StatusCode, Body: answer, Header: resp.Header, Outcome: classify(resp.StatusCode, string(answer))}
+	return Reply{Status: resp.StatusCode, Body: answer, Header: resp.Header,
+		Outcome: classify(resp.StatusCode, string(answer))}
 }
 
 func hostOf(socket string) string {

@@ -140,11 +140,13 @@ func (l *Lab) server(shape Shape, dir string, i int) (*Server, error) {
 func (l *Lab) arguments(shape Shape, s *Server) []string {
 	host, rpc, _ := net.SplitHostPort(s.RPC)
 	_, serf, _ := net.SplitHostPort(s.Serf)
-	args := []string{"server", "-node", s.Name, "-data-dir", s.Dir, "-bind", host, "-bootstrap-expect", strconv.Itoa(shape.Servers),
+	args := []string{"server", "-node", s.Name, "-data-dir", s.Dir, "-bind", host, "-bootstrap-expect",
+		strconv.Itoa(shape.Servers),
 		"-log-level", "warn", "-dns-port", cmp.Or(shape.DNS, "-1"),
 		"-server-port", rpc, "-serf-lan-port", serf, "-hcl", baseHCL}
 	if path, ok := strings.CutPrefix(s.HTTP, "unix:"); ok {
-		args = append(args, "-hcl", fmt.Sprintf("addresses { http = \"unix://%s\" }\ntls { disabled = true }\nallow_unencrypted_gossip = true", path))
+		args = append(args, "-hcl", fmt.Sprintf("addresses { http = \"unix://%s\" }\ntls { disabled = true "+
+			"}\nallow_unencrypted_gossip = true", path))
 	} else {
 		_, port, _ := net.SplitHostPort(s.HTTP)
 		args = append(args, "-http-port", port)

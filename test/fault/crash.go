@@ -72,7 +72,8 @@ func (l *Lab) RunCrash(ctx context.Context, cfg Crash, seed uint64) (report Cras
 
 // crashOnce loads, kills at a random instant, restarts, and looks. It returns the
 // time from the start of the processes until consistent reads were answered.
-func (c *Cluster) crashOnce(ctx context.Context, limit time.Duration, rng *rand.Rand, load *writers, book *ledger, powerless *int) (time.Duration, error) {
+func (c *Cluster) crashOnce(ctx context.Context, limit time.Duration, rng *rand.Rand, load *writers, book *ledger,
+	powerless *int) (time.Duration, error) {
 	load.start(ctx)
 	defer load.stop()
 	if err := wait(ctx, limit/8+time.Duration(rng.Int64N(int64(limit-limit/8)))); err != nil {

@@ -15,7 +15,8 @@ import (
 )
 
 // DiskOps are the operations that RunDiskErrors breaks, one after the other.
-var DiskOps = []string{"open", "write", "sync", "truncate", "preallocate", "rename", "remove", "list", "stat", "syncdir"}
+var DiskOps = []string{"open", "write", "sync", "truncate", "preallocate", "rename", "remove", "list",
+	"stat", "syncdir"}
 
 // DiskErrorReport tells what a run did.
 type DiskErrorReport struct {
@@ -54,7 +55,8 @@ func (l *Lab) RunDiskErrors(ctx context.Context, skip int) (report DiskErrorRepo
 }
 
 // diskErrorOnce breaks one kind of operation under load for a while, heals, and waits for writes.
-func (c *Cluster) diskErrorOnce(ctx context.Context, rule fault.Command, load *writers, book *ledger, report *DiskErrorReport) error {
+func (c *Cluster) diskErrorOnce(ctx context.Context, rule fault.Command, load *writers, book *ledger,
+	report *DiskErrorReport) error {
 	s := c.Servers[0]
 	load.start(ctx)
 	defer load.stop()
@@ -65,7 +67,8 @@ func (c *Cluster) diskErrorOnce(ctx context.Context, rule fault.Command, load *w
 	probe := NewClient(s.HTTP)
 	defer probe.Close()
 	for time.Now().Before(end) {
-		if r := probe.Do(ctx, "GET", "/v1/kv/ledger/?keys&stale", nil); r.Status != http.StatusOK && r.Status != http.StatusNotFound {
+		if r := probe.Do(ctx, "GET", "/v1/kv/ledger/?keys&stale", nil); r.Status != http.StatusOK &&
+			r.Status != http.StatusNotFound {
 			return fmt.Errorf("a stale read stopped: %s", r)
 		}
 		report.Reads++

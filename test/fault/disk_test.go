@@ -25,7 +25,8 @@ func TestDiskStall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("stall of 1 s and of 6 s: next write after %v with the leader's disk, longest gap %v with a follower's; caught up after %v",
+	t.Logf("stall of 1 s and of 6 s: next write after %v with the leader's disk, longest gap %v with a follower's; "+
+		"caught up after %v",
 		report.Leader, report.Follower, report.CaughtUp)
 	for _, d := range report.Leader {
 		if d > 10*time.Second {
@@ -62,7 +63,8 @@ func TestNamespaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("writes resumed %s after the leader was cut off; all converged %s after the cut was healed", report.Resumed, report.Converged)
+	t.Logf("writes resumed %s after the leader was cut off; all converged %s after the cut was healed", report.Resumed,
+		report.Converged)
 }
 
 // TestRot is A6 for whole servers in short.

@@ -24,7 +24,8 @@ type DoctorAnswer struct {
 const doctorToken = "3f0c0ffe-0000-4000-8000-00000000d0c7"
 
 // doctorHCL has tokens judged, which must not need whoever is ill.
-const doctorHCL = `acl { enabled = true, default_policy = "allow", tokens { initial_management = "` + doctorToken + `" } }`
+const doctorHCL = `acl { enabled = true, default_policy = "allow", tokens { initial_management = "` +
+	doctorToken + `" } }`
 
 // RunDoctor asks `corbel doctor` about a cluster of three whose leader hangs, about one of which the member that is
 // asked hangs, has a full disk, or a disk that does not return, and about one whose machine has no CPU left. Each is

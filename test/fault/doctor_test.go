@@ -14,7 +14,8 @@ func TestDoctorOfTheIll(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, a := range answers {
-		t.Logf("%s: an answer after %s, %d findings, %d silent", a.Ill, a.Took.Round(time.Millisecond), len(a.Report.Findings), len(a.Report.Silent))
+		t.Logf("%s: an answer after %s, %d findings, %d silent", a.Ill, a.Took.Round(time.Millisecond),
+			len(a.Report.Findings), len(a.Report.Silent))
 		if a.Took > 15*time.Second {
 			t.Errorf("%s: the doctor took %s", a.Ill, a.Took)
 		}

@@ -47,7 +47,8 @@ func (l *Lab) RunFreezes(ctx context.Context, cfg Freezes, seed uint64) (*Freeze
 		return nil, err
 	}
 	defer agent.Kill()
-	r := &freezeRun{cfg: cfg, report: &FreezesReport{}, thawed: map[*Server]time.Time{}, rng: rand.New(rand.NewPCG(seed, 14))}
+	r := &freezeRun{cfg: cfg, report: &FreezesReport{}, thawed: map[*Server]time.Time{},
+		rng: rand.New(rand.NewPCG(seed, 14))}
 	everyone := append(slices.Clone(c.Servers), agent)
 	if err := until(ctx, startLimit, "the agent to answer", func() error {
 		if got := c.admin.At(agent.HTTP).Do(ctx, "GET", "/v1/catalog/nodes", nil); got.Status != 200 {
@@ -209,7 +210,8 @@ func (l *Lab) agent(c *Cluster) (*Server, error) {
 	s.Name = "agent"
 	s.Dir = filepath.Join(c.dir, s.Name)
 	port := func(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
-	args := []string{"agent", "-node", s.Name, "-data-dir", s.Dir, "-bind", "127.0.0.1", "-log-level", "warn", "-dns-port", "-1",
+	args := []string{"agent", "-node", s.Name, "-data-dir", s.Dir, "-bind", "127.0.0.1", "-log-level", "warn",
+		"-dns-port", "-1",
 		"-server-port", port(s.RPC), "-serf-lan-port", port(s.Serf), "-http-port", port(s.HTTP), "-hcl", baseHCL}
 	for _, server := range c.Servers {
 		args = append(args, "-retry-join", server.Serf)

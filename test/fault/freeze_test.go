@@ -16,11 +16,13 @@ import (
 // leader, a follower, a client agent, and one right after the other. The aim is 3 s on a quiet machine; this one may
 // be busy. It was 17 to 28 s.
 func TestFreezes(t *testing.T) {
-	r, err := lab.RunFreezes(t.Context(), Freezes{Rounds: 6, Least: 4 * time.Second, Most: 8 * time.Second, Limit: 8 * time.Second}, 1)
+	r, err := lab.RunFreezes(t.Context(), Freezes{Rounds: 6, Least: 4 * time.Second, Most: 8 * time.Second,
+		Limit: 8 * time.Second}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d reads, %d writes, %d of them of unknown outcome; the slowest took %s: %s", r.Reads, r.Writes, r.Unknown, r.Slowest, r.Slow)
+	t.Logf("%d reads, %d writes, %d of them of unknown outcome; the slowest took %s: %s", r.Reads, r.Writes, r.Unknown,
+		r.Slowest, r.Slow)
 }
 
 // TestSecretsFreezes: standbys of the secrets plane answer within seconds while the active server is stopped. The aim
@@ -31,11 +33,13 @@ func TestSecretsFreezes(t *testing.T) {
 			if _, err := pgtest.Bin(); err != nil && storage == "postgresql" {
 				loud.Skip(t, "%v", err)
 			}
-			r, err := lab.RunSecretsFreezes(t.Context(), storage, Freezes{Rounds: 2, Most: 6 * time.Second, Limit: 8 * time.Second}, 1)
+			r, err := lab.RunSecretsFreezes(t.Context(), storage,
+				Freezes{Rounds: 2, Most: 6 * time.Second, Limit: 8 * time.Second}, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d reads, %d writes, %d of them not acknowledged; the slowest took %s: %s", r.Reads, r.Writes, r.Unknown, r.Slowest, r.Slow)
+			t.Logf("%d reads, %d writes, %d of them not acknowledged; the slowest took %s: %s", r.Reads, r.Writes, r.Unknown,
+				r.Slowest, r.Slow)
 		})
 	}
 }
@@ -49,7 +53,8 @@ func TestFederationFreezes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	here, err := lab.Open(ctx, Shape{Servers: 1, HCL: []string{fmt.Sprintf("datacenter = \"dc1\"\nports { serf_wan = %d }", ports[0])}})
+	here, err := lab.Open(ctx, Shape{Servers: 1,
+		HCL: []string{fmt.Sprintf("datacenter = \"dc1\"\nports { serf_wan = %d }", ports[0])}})
 	if err != nil {
 		t.Fatal(err)
 	}

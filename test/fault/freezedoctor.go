@@ -45,7 +45,8 @@ func (l *Lab) RunFrozenDoctor(ctx context.Context, limit time.Duration) (slowest
 	for _, gaveUp := range []bool{false, true} { // at once, and when gossip counts it as dead
 		for _, s := range others {
 			if gaveUp {
-				if err := until(ctx, 2*time.Minute, s.Name+" to give the frozen server up", func() error { return c.givenUp(ctx, s, leader) }); err != nil {
+				if err := until(ctx, 2*time.Minute, s.Name+" to give the frozen server up",
+					func() error { return c.givenUp(ctx, s, leader) }); err != nil {
 					return slowest, err
 				}
 			}

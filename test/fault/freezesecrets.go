@@ -37,7 +37,8 @@ func (l *Lab) RunSecretsFreezes(ctx context.Context, storage string, cfg Freezes
 	return report, err
 }
 
-func (r *secretsRun) frozenRound(ctx context.Context, cfg Freezes, active *Server, standbys []*Server, report *FreezesReport) error {
+func (r *secretsRun) frozenRound(ctx context.Context, cfg Freezes, active *Server, standbys []*Server,
+	report *FreezesReport) error {
 	load, stop := context.WithCancel(ctx)
 	defer stop()
 	var clients sync.WaitGroup
@@ -60,7 +61,8 @@ func (r *secretsRun) frozenRound(ctx context.Context, cfg Freezes, active *Serve
 						acked = sent
 					}
 					mu.Lock()
-					report.add(what, took, fmt.Sprintf("a %s through %s: status %d, %v", what, s.Name, code, err), err == nil && code < 300)
+					report.add(what, took, fmt.Sprintf("a %s through %s: status %d, %v", what, s.Name, code, err), err == nil &&
+						code < 300)
 					mu.Unlock()
 					if took > cfg.Limit {
 						errs[i] = fmt.Errorf("a %s through %s took %s: status %d, %w", what, s.Name, took, code, orNone(err))

@@ -52,7 +52,8 @@ func (l *Lab) RunFrozen(ctx context.Context, cfg Frozen, seed uint64) (report Fr
 		}
 		report.Freezes++
 		_ = wait(ctx, frozen)
-		if err := until(ctx, 30*time.Second, "three voters while "+first.Name+" is frozen", func() error { return c.voters(ctx, 3) }); err != nil {
+		if err := until(ctx, 30*time.Second, "three voters while "+first.Name+" is frozen",
+			func() error { return c.voters(ctx, 3) }); err != nil {
 			return report, err
 		}
 		writing := first
@@ -70,7 +71,8 @@ func (l *Lab) RunFrozen(ctx context.Context, cfg Frozen, seed uint64) (report Fr
 			return report, fmt.Errorf("%s went on, and %s is frozen: %w", first.Name, writing.Name, err)
 		}
 		report.Resumed = append(report.Resumed, took)
-		if err := errors.Join(c.Heal(ctx), until(ctx, startLimit, "three voters after the freeze", func() error { return c.voters(ctx, 3) }), c.Ready(ctx, startLimit)); err != nil {
+		if err := errors.Join(c.Heal(ctx), until(ctx, startLimit, "three voters after the freeze",
+			func() error { return c.voters(ctx, 3) }), c.Ready(ctx, startLimit)); err != nil {
 			return report, err
 		}
 	}

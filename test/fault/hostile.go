@@ -216,7 +216,8 @@ func (r *hostileRun) idOf(s *Server) string {
 }
 
 // live lets the liars live for a while, and does something beside them.
-func (r *hostileRun) live(ctx context.Context, victim *Server, lies []lie, meanwhile func() error, each time.Duration) error {
+func (r *hostileRun) live(ctx context.Context, victim *Server, lies []lie, meanwhile func() error,
+	each time.Duration) error {
 	living, end := context.WithTimeout(ctx, each)
 	defer end()
 	var wg sync.WaitGroup

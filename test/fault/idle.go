@@ -38,7 +38,8 @@ func (l *Lab) RunVanishing(ctx context.Context, n int) (base, peak, end int, err
 	if err != nil {
 		return base, 0, 0, err
 	}
-	err = until(ctx, idleLimit, fmt.Sprintf("%d watchers to be parked", n), func() error { return c.blocking(ctx, func(v int) bool { return v >= n }) })
+	err = until(ctx, idleLimit, fmt.Sprintf("%d watchers to be parked", n),
+		func() error { return c.blocking(ctx, func(v int) bool { return v >= n }) })
 	if err != nil {
 		return base, peak, 0, err
 	}
@@ -56,7 +57,8 @@ func (l *Lab) RunVanishing(ctx context.Context, n int) (base, peak, end int, err
 		return err
 	})
 	if err == nil {
-		err = until(ctx, idleLimit, "no query to be parked", func() error { return c.blocking(ctx, func(v int) bool { return v < n/10 }) })
+		err = until(ctx, idleLimit, "no query to be parked",
+			func() error { return c.blocking(ctx, func(v int) bool { return v < n/10 }) })
 	}
 	return base, peak, end, errors.Join(err, c.Damage())
 }

@@ -74,7 +74,8 @@ func (l *ledger) judge(found map[string]string) error {
 			if e.acked == absent {
 				what = "an acknowledged deletion is undone"
 			}
-			errs = append(errs, fmt.Errorf("%s: %s is %q, acknowledged was %q, possible %q", what, thing, state, e.acked, e.maybe))
+			errs = append(errs, fmt.Errorf("%s: %s is %q, acknowledged was %q, possible %q", what, thing, state,
+				e.acked, e.maybe))
 		}
 	}
 	for _, thing := range slices.Sorted(maps.Keys(found)) {

@@ -67,7 +67,8 @@ func (l *Lab) RunLinear(ctx context.Context, cfg Linear, seed uint64) (report Li
 	if err := c.admin.registerNode(ctx, "clients"); err != nil {
 		return report, err
 	}
-	run := &linearRun{cluster: c, kv: history.NewRecorder(), locks: history.NewRecorder(), bounds: newBounds(cfg.Clients), begin: time.Now()}
+	run := &linearRun{cluster: c, kv: history.NewRecorder(), locks: history.NewRecorder(), bounds: newBounds(cfg.Clients),
+		begin: time.Now()}
 	n := &nemesis{c: c, rng: rand.New(rand.NewPCG(seed, 1)), kinds: cfg.Faults, begin: run.begin}
 	broken := run.load(ctx, cfg, seed, n)
 	report.Faults = n.done

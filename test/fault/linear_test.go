@@ -26,7 +26,8 @@ func TestLinear(t *testing.T) {
 			t.Logf("%d operations (%d unknown, %d failed), %d of locks, faults %v", report.Operations, report.Unknown,
 				report.Failed, report.LockOperations, report.Faults)
 			b := report.Bounds
-			t.Logf("default reads %d, oldest %s; stale reads %d (%d without a leader), oldest %s, at most %s older than stated; %d of unknown writes",
+			t.Logf("default reads %d, oldest %s; stale reads %d (%d without a leader), oldest %s, at most %s older than "+
+				"stated; %d of unknown writes",
 				b.DefaultReads, b.DefaultMax, b.StaleReads, b.StaleWithoutLeader, b.StaleMax, b.StaleOver, b.Unjudged)
 		})
 	}
@@ -35,9 +36,11 @@ func TestLinear(t *testing.T) {
 // TestSecretsLinear is A1 for the secrets plane in short.
 func TestSecretsLinear(t *testing.T) {
 	t.Parallel()
-	report, err := lab.RunSecretsLinear(t.Context(), Linear{Duration: 10 * time.Second, Faults: []FaultKind{FaultFreeze, FaultKill, FaultPartition, FaultClock}}, 1)
+	report, err := lab.RunSecretsLinear(t.Context(),
+		Linear{Duration: 10 * time.Second, Faults: []FaultKind{FaultFreeze, FaultKill, FaultPartition, FaultClock}}, 1)
 	if err != nil {
 		t.Error(err)
 	}
-	t.Logf("%d operations (%d unknown, %d failed), faults %v", report.Operations, report.Unknown, report.Failed, report.Faults)
+	t.Logf("%d operations (%d unknown, %d failed), faults %v", report.Operations, report.Unknown, report.Failed,
+		report.Faults)
 }

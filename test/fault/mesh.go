@@ -78,14 +78,18 @@ func (f *fleet) fill(ctx context.Context, proxies, instances int) error {
 	}
 	var batch []object
 	for i := range instances {
-		batch = append(batch, object{"Node": "up", "Address": "127.0.0.1", "Service": object{"ID": fmt.Sprint("api-", i), "Service": "api-proxy", "Kind": "connect-proxy",
+		batch = append(batch, object{"Node": "up", "Address": "127.0.0.1", "Service": object{"ID": fmt.Sprint("api-", i),
+			"Service": "api-proxy", "Kind": "connect-proxy",
 			"Address": fmt.Sprintf("10.1.%d.%d", i/256, i%256), "Port": 1000, "Proxy": object{"DestinationServiceName": "api"}}})
 	}
 	for i := range proxies {
 		p := newAdsProxy("host", fmt.Sprint("app-", i))
 		f.proxies = append(f.proxies, p)
-		batch = append(batch, object{"Node": p.node, "Address": "127.0.0.1", "Service": object{"ID": p.id, "Service": "app-proxy", "Kind": "connect-proxy", "Address": "10.2.0.1", "Port": 1000 + i,
-			"Proxy": object{"DestinationServiceName": "app", "LocalServicePort": 2000, "Upstreams": []object{{"DestinationName": "api", "LocalBindPort": 9000}}}}})
+		batch = append(batch, object{"Node": p.node, "Address": "127.0.0.1",
+			"Service": object{"ID": p.id, "Service": "app-proxy", "Kind": "connect-proxy", "Address": "10.2.0.1",
+				"Port": 1000 + i,
+				"Proxy": object{"DestinationServiceName": "app", "LocalServicePort": 2000,
+					"Upstreams": []object{{"DestinationName": "api", "LocalBindPort": 9000}}}}})
 	}
 	for len(batch) > 0 {
 		n := min(200, len(batch))
@@ -102,8 +106,10 @@ const meshMark = "10.9."
 
 // mark writes the next one.
 func (f *fleet) mark(ctx context.Context, n int) error {
-	return f.put(ctx, "/v1/catalog/register", object{"Node": "up", "Address": "127.0.0.1", "Service": object{"ID": "mark", "Service": "api-proxy", "Kind": "connect-proxy",
-		"Address": fmt.Sprintf("%s%d.%d", meshMark, n/250, n%250), "Port": 1000, "Proxy": object{"DestinationServiceName": "api"}}})
+	return f.put(ctx, "/v1/catalog/register", object{"Node": "up", "Address": "127.0.0.1",
+		"Service": object{"ID": "mark", "Service": "api-proxy", "Kind": "connect-proxy",
+			"Address": fmt.Sprintf("%s%d.%d", meshMark, n/250, n%250), "Port": 1000,
+			"Proxy": object{"DestinationServiceName": "api"}}})
 }
 
 // markOf is the mark in a response of endpoints, 0 for none.
@@ -111,7 +117,8 @@ func markOf(r *adsResponse) int {
 	for _, one := range r.Resources {
 		if at := bytes.Index(one.Body, []byte(meshMark)); r.Type == adsEndpoint && at >= 0 {
 			var high, low int
-			if n, _ := fmt.Sscanf(string(one.Body[at+len(meshMark):min(len(one.Body), at+len(meshMark)+7)]), "%d.%d", &high, &low); n == 2 {
+			if n, _ := fmt.Sscanf(string(one.Body[at+len(meshMark):min(len(one.Body), at+len(meshMark)+7)]), "%d.%d", &high,
+				&low); n == 2 {
 				return 250*high + low
 			}
 		}
@@ -126,7 +133,8 @@ func (f *fleet) everyone(ctx context.Context, what string, holds func(*adsProxy)
 			c.mu.Lock()
 			for _, p := range c.proxies {
 				if !holds(p) {
-					err := fmt.Errorf("%s does not: has %d clusters, %d endpoints, %d listeners, mark %d; ended %q", p.id, len(p.have[adsCluster]), len(p.have[adsEndpoint]), len(p.have[adsListener]), p.mark, p.ended)
+					err := fmt.Errorf("%s does not: has %d clusters, %d endpoints, %d listeners, mark %d; ended %q", p.id,
+						len(p.have[adsCluster]), len(p.have[adsEndpoint]), len(p.have[adsListener]), p.mark, p.ended)
 					c.mu.Unlock()
 					return err
 				}

@@ -38,7 +38,8 @@ func (l *Lab) RunRefusals(ctx context.Context, proxies int) (report RefusalRepor
 	if err != nil {
 		return report, err
 	}
-	if err := f.put(ctx, "/v1/config", object{"Kind": "service-defaults", "Name": "app", "Protocol": "http", "LocalRequestTimeoutMs": 1234}); err != nil {
+	if err := f.put(ctx, "/v1/config", object{"Kind": "service-defaults", "Name": "app", "Protocol": "http",
+		"LocalRequestTimeoutMs": 1234}); err != nil {
 		return report, err
 	}
 	if err := f.state(ctx, "refused", proxies); err != nil {
@@ -57,7 +58,8 @@ func (l *Lab) RunRefusals(ctx context.Context, proxies int) (report RefusalRepor
 	if err != nil {
 		return report, err
 	}
-	report = RefusalReport{Proxies: proxies, Builds: int(after[0] - before[0]), Responses: int(after[1] - before[1]), Refusals: int(after[2] - before[2])}
+	report = RefusalReport{Proxies: proxies, Builds: int(after[0] - before[0]), Responses: int(after[1] - before[1]),
+		Refusals: int(after[2] - before[2])}
 	f.judge(nil)
 	for _, c := range refused {
 		for _, n := range c {
@@ -146,7 +148,7 @@ func (l *Lab) RunSlowStreams(ctx context.Context, proxies, slow, changes int) (r
 		c.start(ctx)
 		f.conns = append(f.conns, c)
 	}
-	if err := f.everyone(ctx, "to be configured", func(p *adsProxy) bool { return len(p.have[adsListener]) > 0 && len(p.have[adsEndpoint]) > 0 }); err != nil {
+	if err := f.everyone(ctx, "to be configured", (*adsProxy).configured); err != nil {
 		return report, err
 	}
 	lame := f.conns[len(fast):]
@@ -181,8 +183,7 @@ func (l *Lab) RunSlowStreams(ctx context.Context, proxies, slow, changes int) (r
 		if err := f.mark(ctx, report.Changes); err != nil {
 			return report, err
 		}
-		n := report.Changes
-		if err := f.everyone(ctx, "to get a change beside slow ones", func(p *adsProxy) bool { return p.mark >= n }); err != nil {
+		if err := f.everyone(ctx, "to get a change beside slow ones", marked(report.Changes)); err != nil {
 			return report, err
 		}
 		report.RSSMost = max(report.RSSMost, s.RSS())
@@ -194,6 +195,14 @@ func (l *Lab) RunSlowStreams(ctx context.Context, proxies, slow, changes int) (r
 		err = fmt.Errorf("memory grew beyond %d bytes: %+v", bound, report)
 	}
 	return report, errors.Join(err, f.Damage())
+}
+
+// marked tells of proxies that have change n.
+func marked(n int) func(*adsProxy) bool { return func(p *adsProxy) bool { return p.mark >= n } }
+
+// configured reports whether the proxy has what it needs to take traffic.
+func (p *adsProxy) configured() bool {
+	return len(p.have[adsListener]) > 0 && len(p.have[adsEndpoint]) > 0
 }
 
 // ResumeReport tells what streams saw across restarts and changes of leader.
@@ -317,7 +326,8 @@ func (f *fleet) again(ctx context.Context, rng *rand.Rand, report *ResumeReport)
 	if err := f.mark(ctx, n); err != nil {
 		return err
 	}
-	if err := f.everyone(ctx, "to have what changed after it came again", func(p *adsProxy) bool { return p.mark == n }); err != nil {
+	if err := f.everyone(ctx, "to have what changed after it came again",
+		func(p *adsProxy) bool { return p.mark == n }); err != nil {
 		return err
 	}
 	for _, c := range f.conns {

@@ -46,7 +46,8 @@ type shardState struct {
 }
 
 // openMonitor makes a cluster, and agents of so many subjects each, no two subjects in one shard.
-func (l *Lab) openMonitor(ctx context.Context, shape Shape, agents, subjects int, b beats, seed uint64) (*monitorRun, error) {
+func (l *Lab) openMonitor(ctx context.Context, shape Shape, agents, subjects int, b beats,
+	seed uint64) (*monitorRun, error) {
 	shape.Monitor = true
 	c, err := l.Open(ctx, shape)
 	if err != nil {
@@ -54,7 +55,8 @@ func (l *Lab) openMonitor(ctx context.Context, shape Shape, agents, subjects int
 	}
 	r := &monitorRun{Cluster: c, clients: map[*Server]*sensu.Client{}, http: &http.Client{Timeout: 10 * time.Second}}
 	for _, s := range c.Servers {
-		if r.clients[s], err = sensu.New(sensu.Config{Address: s.Monitor, User: "admin", Password: "P@ssw0rd!", Timeout: 10 * time.Second}); err != nil {
+		if r.clients[s], err = sensu.New(sensu.Config{Address: s.Monitor, User: "admin", Password: "P@ssw0rd!",
+			Timeout: 10 * time.Second}); err != nil {
 			r.close()
 			return nil, err
 		}
@@ -195,7 +197,8 @@ func (r *monitorRun) stored(ctx context.Context, s *Server) (map[int]shardState,
 }
 
 // waiting are the counts that are zero when nothing is on its way.
-var waiting = []string{"sensu_go_events_pending_bytes", "sensu_go_events_forward_pending_bytes", "sensu_go_replica_pending_bytes", "sensu_go_shards_behind"}
+var waiting = []string{"sensu_go_events_pending_bytes", "sensu_go_events_forward_pending_bytes",
+	"sensu_go_replica_pending_bytes", "sensu_go_shards_behind"}
 
 // settled waits until each shard has one owner and a replica that has everything, and nothing is on its way.
 func (r *monitorRun) settled(ctx context.Context, limit time.Duration) error {
@@ -279,7 +282,8 @@ func (r *monitorRun) noAlarm(all map[string]*monitor.Event) error {
 		}
 		for _, run := range e.Check.History {
 			if run.Status != 0 {
-				return fmt.Errorf("a false alarm: %s lives, and its keepalive has the history %v (%s)", a.name, e.Check.History, e.Check.Output)
+				return fmt.Errorf("a false alarm: %s lives, and its keepalive has the history %v (%s)", a.name, e.Check.History,
+					e.Check.Output)
 			}
 		}
 	}

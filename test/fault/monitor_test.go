@@ -21,8 +21,10 @@ func TestMonitorCrash(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d cycles, %d power losses, %d results, %d lost that were read, %d of them over 50 ms before the kill (worst %s); until all was read p50 %s, worst %s; agents back p50 %s, worst %s",
-				report.Cycles, report.Powerless, report.Results, report.Lost, report.LostLate, report.WorstLost, Quantile(report.Starts, 0.5), Quantile(report.Starts, 1),
+			t.Logf("%d cycles, %d power losses, %d results, %d lost that were read, %d of them over 50 ms before the kill "+
+				"(worst %s); until all was read p50 %s, worst %s; agents back p50 %s, worst %s",
+				report.Cycles, report.Powerless, report.Results, report.Lost, report.LostLate, report.WorstLost,
+				Quantile(report.Starts, 0.5), Quantile(report.Starts, 1),
 				Quantile(report.Back, 0.5), Quantile(report.Back, 1))
 		})
 	}
@@ -32,11 +34,13 @@ func TestMonitorCrash(t *testing.T) {
 // restarts are in the deep form alone.
 func TestMonitorFaults(t *testing.T) {
 	t.Parallel()
-	report, err := lab.RunMonitorFaults(t.Context(), MonitorFaults{Steps: []string{"hostile", "handlers", "clock", "killed", "emptied"}}, 1)
+	report, err := lab.RunMonitorFaults(t.Context(),
+		MonitorFaults{Steps: []string{"hostile", "handlers", "clock", "killed", "emptied"}}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d steps, %d results; %d sessions regained, p50 %s, worst %s; %d bytes more under rubbish", report.Steps, report.Results, len(report.Back),
+	t.Logf("%d steps, %d results; %d sessions regained, p50 %s, worst %s; %d bytes more under rubbish", report.Steps,
+		report.Results, len(report.Back),
 		Quantile(report.Back, 0.5), Quantile(report.Back, 1), report.GrewBytes)
 }
 
@@ -50,7 +54,8 @@ func TestMonitorOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d results, %d changes of status, %d lost in the history; all was there again after %s; %d bytes more meanwhile",
+	t.Logf("%d results, %d changes of status, %d lost in the history; all was there again after %s; %d bytes more "+
+		"meanwhile",
 		report.Results, report.Changes, report.Lost, report.Recovered, report.GrewBytes)
 }
 

@@ -68,14 +68,16 @@ func sendEvent(c *ws.Conn, kind string, e *monitor.Event) error {
 }
 
 func agentEntity(name, class string) *monitor.Entity {
-	return &monitor.Entity{Meta: monitor.Meta{Name: name, Namespace: "default"}, Class: class, Subscriptions: []string{"entity:" + name}}
+	return &monitor.Entity{Meta: monitor.Meta{Name: name, Namespace: "default"}, Class: class,
+		Subscriptions: []string{"entity:" + name}}
 }
 
 // dialAgent opens a session.
 func dialAgent(ctx context.Context, s *Server, name string, subscriptions string) (*ws.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	h := http.Header{"Sensu-Namespace": {"default"}, "Sensu-Agentname": {name}, "Sensu-Subscriptions": {subscriptions}, "Accept": {"application/octet-stream"}}
+	h := http.Header{"Sensu-Namespace": {"default"}, "Sensu-Agentname": {name}, "Sensu-Subscriptions": {subscriptions},
+		"Accept": {"application/octet-stream"}}
 	r := http.Request{Header: h}
 	r.SetBasicAuth("agent", "P@ssw0rd!")
 	c, _, err := ws.Dial(ctx, "ws://"+s.Agents+"/", h, nil, nil)
@@ -84,8 +86,10 @@ func dialAgent(ctx context.Context, s *Server, name string, subscriptions string
 
 // beat sends a keepalive.
 func beat(c *ws.Conn, name string, b beats) error {
-	return sendEvent(c, "keepalive", &monitor.Event{Timestamp: time.Now().Unix(), Entity: agentEntity(name, monitor.ClassAgent), Meta: monitor.Meta{Namespace: "default"},
-		Check: &monitor.Check{Meta: monitor.Meta{Name: monitor.KeepaliveCheck, Namespace: "default"}, Interval: b.every, Timeout: b.miss}})
+	return sendEvent(c, "keepalive", &monitor.Event{Timestamp: time.Now().Unix(),
+		Entity: agentEntity(name, monitor.ClassAgent), Meta: monitor.Meta{Namespace: "default"},
+		Check: &monitor.Check{Meta: monitor.Meta{Name: monitor.KeepaliveCheck, Namespace: "default"}, Interval: b.every,
+			Timeout: b.miss}})
 }
 
 // run keeps a session open until ctx ends.
@@ -208,7 +212,8 @@ func (a *sensor) prove(c *ws.Conn) error {
 
 func (a *sensor) result(name string, number int64, status uint32) *monitor.Event {
 	return &monitor.Event{Timestamp: number, Sequence: number, Entity: agentEntity(name, monitor.ClassAgent),
-		Check: &monitor.Check{Meta: monitor.Meta{Name: "disk", Namespace: "default"}, Interval: 10, Status: status, Executed: number, Issued: number,
+		Check: &monitor.Check{Meta: monitor.Meta{Name: "disk", Namespace: "default"}, Interval: 10, Status: status,
+			Executed: number, Issued: number,
 			Output: fmt.Sprintf("run %d", number)}}
 }
 

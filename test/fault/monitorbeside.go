@@ -33,7 +33,8 @@ func (l *Lab) RunBeside(ctx context.Context, writes int, seed uint64) (Beside, e
 		if err = errors.Join(err, m.idle(ctx)); err != nil {
 			return Beside{}, fmt.Errorf("%w\n%s", err, m.logs())
 		}
-		slow := fault.Command{Name: "events", Glob: filepath.Join(s.Dir, "monitor", "events") + "/**", Ops: "write,sync", Delay: 200 * time.Millisecond}
+		slow := fault.Command{Name: "events", Glob: filepath.Join(s.Dir, "monitor", "events") + "/**", Ops: "write,sync",
+			Delay: 200 * time.Millisecond}
 		if err := s.Control.Disk(ctx, slow); err != nil {
 			return Beside{}, err
 		}

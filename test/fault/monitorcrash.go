@@ -87,7 +87,8 @@ func (r *monitorRun) victims(ctx context.Context, rng *rand.Rand) []*Server {
 }
 
 func (r *monitorRun) crash(ctx context.Context, rng *rand.Rand, report *MonitorReport) error {
-	k := crashed{settled: map[*Server]map[int]shardState{}, promised: map[*Server]map[int]shardState{}, victims: r.victims(ctx, rng)}
+	k := crashed{settled: map[*Server]map[int]shardState{}, promised: map[*Server]map[int]shardState{},
+		victims: r.victims(ctx, rng)}
 	var err error
 	for _, s := range r.Servers {
 		if k.settled[s], err = r.stored(ctx, s); err != nil {
@@ -220,11 +221,13 @@ func (r *monitorRun) judgeSubject(k *crashed, s *subject, now *monitor.Event, re
 			return fmt.Errorf("run %d with status %d was never sent", run.Executed, run.Status)
 		}
 		if run.Executed <= last {
-			return fmt.Errorf("run %d counts after run %d: twice, or out of order: %s", run.Executed, last, s.describe(k, counted))
+			return fmt.Errorf("run %d counts after run %d: twice, or out of order: %s", run.Executed, last,
+				s.describe(k, counted))
 		}
 		last = run.Executed
 		counted[last] = true
-		state, _ = monitor.Step(state, monitor.Result{Timestamp: last, Sequence: last, Issued: last, Executed: last, Status: run.Status}, monitor.Thresholds{}, nil)
+		state, _ = monitor.Step(state, monitor.Result{Timestamp: last, Sequence: last, Issued: last, Executed: last,
+			Status: run.Status}, monitor.Thresholds{}, nil)
 	}
 	want := *now.Check
 	state.Fill(&want)
@@ -243,7 +246,8 @@ func (r *monitorRun) judgeLoss(k *crashed, s *subject, counted map[int64]bool, r
 		floor = k.floor(shard, quiet.Epoch+1)
 	}
 	if promised := int(floor) - int(quiet.Sequence); len(counted) < promised {
-		return fmt.Errorf("%d results were said to be durable, and %d count: %s", promised, len(counted), s.describe(k, counted))
+		return fmt.Errorf("%d results were said to be durable, and %d count: %s", promised, len(counted),
+			s.describe(k, counted))
 	}
 	for _, sent := range s.sent {
 		report.Results++
@@ -251,7 +255,8 @@ func (r *monitorRun) judgeLoss(k *crashed, s *subject, counted map[int64]bool, r
 			continue
 		}
 		if !slices.Contains(k.victims, owner) && !slices.Contains(k.victims, sent.to) {
-			return fmt.Errorf("run %d was read by a server that lived on, as its owner did, and is lost: %s", sent.number, s.describe(k, counted))
+			return fmt.Errorf("run %d was read by a server that lived on, as its owner did, and is lost: %s", sent.number,
+				s.describe(k, counted))
 		}
 		report.Lost++
 		if age := k.at.Sub(sent.taken); age > 50*time.Millisecond {
@@ -274,7 +279,8 @@ func (s *subject) describe(k *crashed, counted map[int64]bool) string {
 		if !r.taken.IsZero() {
 			taken = r.taken.Sub(k.at).Round(time.Millisecond).String()
 		}
-		text += fmt.Sprintf("\n  run %d to %s (session %d), read %s, counts %t", r.number, r.to.Name, r.conn, taken, counted[r.number])
+		text += fmt.Sprintf("\n  run %d to %s (session %d), read %s, counts %t", r.number, r.to.Name, r.conn, taken,
+			counted[r.number])
 	}
 	return text
 }

@@ -54,7 +54,8 @@ type faultsRun struct {
 }
 
 // FaultSteps are the steps, in order.
-var FaultSteps = []string{"hostile", "handlers", "clock", "slow disk", "full disk", "hung disk", "herd", "rolling", "killed", "emptied", "wiped", "restart"}
+var FaultSteps = []string{"hostile", "handlers", "clock", "slow disk", "full disk", "hung disk", "herd", "rolling",
+	"killed", "emptied", "wiped", "restart"}
 
 // RunMonitorFaults does the steps on one cluster of three.
 func (l *Lab) RunMonitorFaults(ctx context.Context, cfg MonitorFaults, seed uint64) (*FaultsReport, error) {
@@ -88,8 +89,10 @@ func (l *Lab) RunMonitorFaults(ctx context.Context, cfg MonitorFaults, seed uint
 	if err := r.gather(ctx, living); err != nil {
 		return &r.report, fmt.Errorf("%w\n%s", err, r.logs())
 	}
-	steps := map[string]func(context.Context) error{"hostile": r.hostile, "handlers": r.handlers, "clock": r.clocks, "slow disk": r.slowDisk, "full disk": r.fullDisk,
-		"hung disk": r.hungDisk, "herd": r.herd, "rolling": r.rolling, "killed": r.killed, "emptied": r.emptied, "wiped": r.wiped, "restart": r.restart}
+	steps := map[string]func(context.Context) error{"hostile": r.hostile, "handlers": r.handlers, "clock": r.clocks,
+		"slow disk": r.slowDisk, "full disk": r.fullDisk,
+		"hung disk": r.hungDisk, "herd": r.herd, "rolling": r.rolling, "killed": r.killed, "emptied": r.emptied,
+		"wiped": r.wiped, "restart": r.restart}
 	for _, name := range cfg.Steps {
 		if err := errors.Join(steps[name](ctx), r.Damage()); err != nil {
 			return &r.report, fmt.Errorf("seed %d, %s: %w\n%s", seed, name, err, r.logs())
@@ -102,7 +105,8 @@ func (l *Lab) RunMonitorFaults(ctx context.Context, cfg MonitorFaults, seed uint
 // gather makes the crowd.
 func (r *faultsRun) gather(ctx, living context.Context) error {
 	for i := range r.cfg.Crowd {
-		a := &sensor{name: fmt.Sprintf("crowd-%d", i), servers: r.Servers, beats: r.beats, rng: rand.New(rand.NewPCG(uint64(i), 0xc0))}
+		a := &sensor{name: fmt.Sprintf("crowd-%d", i), servers: r.Servers, beats: r.beats,
+			rng: rand.New(rand.NewPCG(uint64(i), 0xc0))}
 		r.crowd = append(r.crowd, a)
 		r.alive.Go(func() { a.run(living) })
 	}

@@ -33,7 +33,8 @@ func (r *faultsRun) gone(ctx context.Context, what func(*Server) string, loaded 
 	victim := r.Servers[r.rng.IntN(len(r.Servers))]
 	// A server that was away for long, or whose whole disk was gone, is a new member of each plane's group, without a
 	// vote until autopilot has seen it well for a while: the next disk that is lost by then is a lost quorum.
-	if err := until(ctx, 2*time.Minute, "groups that outlive a server", func() error { return r.outlives(ctx) }); err != nil {
+	if err := until(ctx, 2*time.Minute, "groups that outlive a server",
+		func() error { return r.outlives(ctx) }); err != nil {
 		return err
 	}
 	before, err := r.events(ctx, r.Servers[0])

@@ -75,7 +75,8 @@ func (r *faultsRun) wrongCredentials(ctx context.Context, s *Server) error {
 			return errors.Join(errors.New("wrong credentials opened a session"), c.Close())
 		}
 		var refused *ws.Refused
-		if !errors.As(err, &refused) || refused.Status != http.StatusUnauthorized && refused.Status != http.StatusServiceUnavailable {
+		if !errors.As(err, &refused) || refused.Status != http.StatusUnauthorized &&
+			refused.Status != http.StatusServiceUnavailable {
 			return fmt.Errorf("wrong credentials: %w", err)
 		}
 	}
@@ -89,8 +90,10 @@ func rawAgent(ctx context.Context, s *Server, name string) (net.Conn, *bufio.Rea
 		return nil, nil, err
 	}
 	_ = c.SetDeadline(time.Now().Add(time.Minute))
-	_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+s.Agents+"\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"+
-		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAccept: application/octet-stream\r\nSensu-Namespace: default\r\nSensu-AgentName: "+name+"\r\n"+
+	_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+s.Agents+
+		"\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"+
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nAccept: application/octet-stream\r\nSensu-Namespace: "+
+		"default\r\nSensu-AgentName: "+name+"\r\n"+
 		"Authorization: Basic "+base64.StdEncoding.EncodeToString([]byte("agent:P@ssw0rd!"))+"\r\n\r\n")
 	in := bufio.NewReader(c)
 	if err == nil {
@@ -177,7 +180,8 @@ func (r *faultsRun) rubbish(ctx context.Context, s *Server) error {
 	base, lines := s.RSS(), strings.Count(s.Log(), "agent=rubbish")
 	huge := strings.Repeat("x", 4<<20)
 	for i := range r.cfg.Rubbish {
-		text := []string{"no newline", "strange\nbody", "event\nrubbish", "keepalive\n\xff\xff", "\n", "event\n", "event\n\x0a\xff\xff\xff\xff\x0f"}[i%7]
+		text := []string{"no newline", "strange\nbody", "event\nrubbish", "keepalive\n\xff\xff", "\n", "event\n",
+			"event\n\x0a\xff\xff\xff\xff\x0f"}[i%7]
 		if i%333 == 0 {
 			text = "event\n" + huge
 		}

@@ -48,12 +48,14 @@ func (l *Lab) RunMonitorOutage(ctx context.Context, cfg MonitorOutage, seed uint
 		return report, err
 	}
 	defer pg.Remove()
-	m, err := l.openMonitor(ctx, Shape{Servers: 3, HCL: []string{fmt.Sprintf("monitor {\n  store = \"postgresql\"\n  dsn = %q\n}", pg.URL(""))}}, 6, 4, scaled, seed)
+	m, err := l.openMonitor(ctx, Shape{Servers: 3,
+		HCL: []string{fmt.Sprintf("monitor {\n  store = \"postgresql\"\n  dsn = %q\n}", pg.URL(""))}}, 6, 4, scaled, seed)
 	if err != nil {
 		return report, err
 	}
 	defer m.close()
-	r := &outageRun{&faultsRun{monitorRun: m, beats: scaled, rng: rand.New(rand.NewPCG(seed, 0x09))}, pg, map[string][]*sentRun{}}
+	r := &outageRun{&faultsRun{monitorRun: m, beats: scaled, rng: rand.New(rand.NewPCG(seed, 0x09))}, pg,
+		map[string][]*sentRun{}}
 	if err := errors.Join(r.outage(ctx, cfg, report), r.Damage()); err != nil {
 		return report, fmt.Errorf("seed %d: %w\n%s", seed, err, r.logs())
 	}
@@ -233,7 +235,8 @@ func (r *outageRun) filled(ctx context.Context, report *MonitorOutageReport) err
 	}
 	report.Lost = int(lost)
 	if missing > report.Lost {
-		return fmt.Errorf("of %d changes of status %d are not in the history, and %d are counted as lost", report.Changes, missing, report.Lost)
+		return fmt.Errorf("of %d changes of status %d are not in the history, and %d are counted as lost", report.Changes,
+			missing, report.Lost)
 	}
 	return nil
 }
@@ -258,7 +261,8 @@ func (r *outageRun) afterRestart(ctx context.Context) error {
 			return err
 		}
 		for key, old := range before {
-			if now := all[key]; now == nil || old.Check.Name != monitor.KeepaliveCheck && !reflect.DeepEqual(now.Check, old.Check) {
+			if now := all[key]; now == nil || old.Check.Name != monitor.KeepaliveCheck && !reflect.DeepEqual(now.Check,
+				old.Check) {
 				return fmt.Errorf("%s: %s was %+v, and is %+v after a restart", s.Name, key, old.Check, now)
 			}
 		}

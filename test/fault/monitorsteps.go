@@ -111,7 +111,8 @@ func (r *faultsRun) restart(ctx context.Context) error {
 // moves, and a check that is due each second is asked for neither in a burst nor with a pause.
 func (r *faultsRun) clocks(ctx context.Context) error {
 	clerk := r.sensors[0]
-	check := fmt.Sprintf(`{"metadata":{"name":"tick","namespace":"default"},"command":"true","interval":1,"publish":true,"handlers":[],"subscriptions":["entity:%s"]}`, clerk.name)
+	check := fmt.Sprintf(`{"metadata":{"name":"tick","namespace":"default"},"command":"true","interval":1,`+
+		`"publish":true,"handlers":[],"subscriptions":["entity:%s"]}`, clerk.name)
 	if err := r.put(ctx, "checks/tick", check); err != nil {
 		return err
 	}
@@ -190,12 +191,13 @@ func (r *faultsRun) slowDisk(ctx context.Context) error {
 // fullDisk: nothing can be written, and the log says so.
 func (r *faultsRun) fullDisk(ctx context.Context) error {
 	return r.onDisk(ctx, fault.Command{Ops: "write,preallocate,open", Error: "ENOSPC"}, func(s *Server) error {
-		return errors.Join(r.catalogWrites(s), until(ctx, 30*time.Second, "the full disk in the log of "+s.Name, func() error {
-			if !strings.Contains(s.Log(), "cannot store events") {
-				return errors.New("it is not there")
-			}
-			return nil
-		}))
+		return errors.Join(r.catalogWrites(s), until(ctx, 30*time.Second, "the full disk in the log of "+s.Name,
+			func() error {
+				if !strings.Contains(s.Log(), "cannot store events") {
+					return errors.New("it is not there")
+				}
+				return nil
+			}))
 	})
 }
 
@@ -220,7 +222,8 @@ func (r *faultsRun) hungDisk(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	rule := fault.Command{Name: "events", Glob: filepath.Join(s.Dir, "monitor", "events") + "/**", Ops: "write,sync", Stall: true}
+	rule := fault.Command{Name: "events", Glob: filepath.Join(s.Dir, "monitor", "events") + "/**", Ops: "write,sync",
+		Stall: true}
 	if err := s.Control.Disk(ctx, rule); err != nil {
 		return err
 	}
@@ -263,12 +266,17 @@ func (r *faultsRun) handlers(ctx context.Context) error {
 		return err
 	}
 	for path, body := range map[string]string{
-		"handlers/hangs":  `{"metadata":{"name":"hangs","namespace":"default"},"type":"pipe","command":"sleep 1000"}`,
-		"handlers/stalls": fmt.Sprintf(`{"metadata":{"name":"stalls","namespace":"default"},"type":"tcp","mutator":"large","socket":{"host":"127.0.0.1","port":%s}}`, port),
-		"mutators/large":  `{"metadata":{"name":"large","namespace":"default"},"type":"javascript","eval":"var s = 'xxxxxxxxxxxxxxxx'; while (s.length < 1 << 25) s += s; return s","timeout":30}`,
-		"filters/endless": `{"metadata":{"name":"endless","namespace":"default"},"action":"allow","expressions":["(function(){ while (true); })()"]}`,
-		"handlers/loops":  `{"metadata":{"name":"loops","namespace":"default"},"type":"pipe","command":"true","filters":["endless"]}`,
-		"handlers/good":   fmt.Sprintf(`{"metadata":{"name":"good","namespace":"default"},"type":"pipe","command":"cat > /dev/null; echo >> %s/$$"}`, dir),
+		"handlers/hangs": `{"metadata":{"name":"hangs","namespace":"default"},"type":"pipe","command":"sleep 1000"}`,
+		"handlers/stalls": fmt.Sprintf(`{"metadata":{"name":"stalls","namespace":"default"},"type":"tcp",`+
+			`"mutator":"large","socket":{"host":"127.0.0.1","port":%s}}`, port),
+		"mutators/large": `{"metadata":{"name":"large","namespace":"default"},"type":"javascript","eval":"var s = ` +
+			`'xxxxxxxxxxxxxxxx'; while (s.length < 1 << 25) s += s; return s","timeout":30}`,
+		"filters/endless": `{"metadata":{"name":"endless","namespace":"default"},"action":"allow",` +
+			`"expressions":["(function(){ while (true); })()"]}`,
+		"handlers/loops": `{"metadata":{"name":"loops","namespace":"default"},"type":"pipe","command":"true",` +
+			`"filters":["endless"]}`,
+		"handlers/good": fmt.Sprintf(`{"metadata":{"name":"good","namespace":"default"},"type":"pipe","command":"cat > `+
+			`/dev/null; echo >> %s/$$"}`, dir),
 	} {
 		if err := r.put(ctx, path, body); err != nil {
 			return err

@@ -17,9 +17,10 @@ type FaultKind string
 
 // The kinds. Those that break a majority are healed before the next one begins.
 const (
-	FaultKill      FaultKind = "kill"      // kill -9 of one, restart with its data
-	FaultKillAll   FaultKind = "killall"   // kill -9 of all at once
-	FaultFreeze    FaultKind = "freeze"    // SIGSTOP of one for 1 to 20 s, mostly short; at times of another one right after it
+	FaultKill    FaultKind = "kill"    // kill -9 of one, restart with its data
+	FaultKillAll FaultKind = "killall" // kill -9 of all at once
+	// SIGSTOP of one for 1 to 20 s, mostly short; at times of another one right after it
+	FaultFreeze    FaultKind = "freeze"
 	FaultPartition FaultKind = "partition" // one cut from the others, both ways
 	FaultOneWay    FaultKind = "oneway"    // what one sends to the others is lost
 	FaultClock     FaultKind = "clock"     // wall clock of one jumps by up to an hour
@@ -126,7 +127,8 @@ func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
 	victim := n.victim(ctx)
 	n.note("victim %s", victim.Name)
 	var err error
-	control := context.WithoutCancel(ctx) // a command that is cut short breaks the line to the process, and nothing could be healed
+	// a command that is cut short breaks the line to the process, and nothing could be healed
+	control := context.WithoutCancel(ctx)
 	switch kind {
 	case FaultKill:
 		victim.Kill()

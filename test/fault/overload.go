@@ -49,7 +49,8 @@ func (l *Lab) RunOverload(ctx context.Context, clients int, phase time.Duration)
 	case during.withoutRetryAfter.Load() > 0:
 		err = fmt.Errorf("%d refusals without Retry-After", during.withoutRetryAfter.Load())
 	case after.shed.Load()+after.unknown.Load()+after.other.Load() > 0:
-		err = fmt.Errorf("after the overload %d writes were refused, %d without an answer", after.shed.Load()+after.other.Load(), after.unknown.Load())
+		err = fmt.Errorf("after the overload %d writes were refused, %d without an answer",
+			after.shed.Load()+after.other.Load(), after.unknown.Load())
 	}
 	return report, errors.Join(err, c.Damage())
 }

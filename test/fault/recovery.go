@@ -147,7 +147,8 @@ func (l *Lab) RunRolling(ctx context.Context) (report RollingReport, err error) 
 		}
 	}
 	load.stop()
-	report = RollingReport{Reads: int(load.done.Load()), Retried: int(load.retried.Load()), Failed: int(load.failed.Load()),
+	report = RollingReport{Reads: int(load.done.Load()), Retried: int(load.retried.Load()),
+		Failed:  int(load.failed.Load()),
 		Longest: time.Duration(load.longest.Load())}
 	return report, errors.Join(load.err(), c.Damage())
 }
@@ -225,7 +226,8 @@ func (l *steady) stop() {
 
 func (l *steady) err() error {
 	if n := l.failed.Load(); n > 0 {
-		return fmt.Errorf("%d requests failed although they were retried for %s; the first: %s", n, retryLimit, *l.firstFailure.Load())
+		return fmt.Errorf("%d requests failed although they were retried for %s; the first: %s", n, retryLimit,
+			*l.firstFailure.Load())
 	}
 	if l.done.Load() == 0 {
 		return errors.New("no request was answered")

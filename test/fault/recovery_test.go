@@ -12,7 +12,8 @@ func TestFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("leader killed to first acknowledged write: p50 %s, worst of %d %s", Quantile(report.Pauses, 0.5), len(report.Pauses), Quantile(report.Pauses, 1))
+	t.Logf("leader killed to first acknowledged write: p50 %s, worst of %d %s", Quantile(report.Pauses, 0.5),
+		len(report.Pauses), Quantile(report.Pauses, 1))
 	if worst := Quantile(report.Pauses, 1); worst > 10*time.Second {
 		t.Errorf("writes paused for %s", worst)
 	}
@@ -23,7 +24,8 @@ func TestTransfer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d writes, %d retried; longest gaps around a planned transfer: %v", report.Writes, report.Retried, report.Pauses)
+	t.Logf("%d writes, %d retried; longest gaps around a planned transfer: %v", report.Writes, report.Retried,
+		report.Pauses)
 }
 
 func TestRollingRestart(t *testing.T) {

@@ -38,9 +38,10 @@ type Secrets struct {
 // SecretsReport is what a run did.
 type SecretsReport struct {
 	Cycles, Acked, Unknown, Revoked, Logins, Renewed, Unwrapped, Limited, Roles, Fenced int
-	Powerless                                                                           int             // power losses
-	StandbyReads                                                                        int             // that standbys answered, each as new as it said
-	Starts                                                                              []time.Duration // from the start, or the kill, until everything could be read
+	Powerless                                                                           int // power losses
+	// that standbys answered, each as new as it said
+	StandbyReads int
+	Starts       []time.Duration // from the start, or the kill, until everything could be read
 }
 
 const secretsConf = `
@@ -101,7 +102,8 @@ func (l *Lab) openSecrets(ctx context.Context, cfg Secrets) (*secretsRun, error)
 	if cfg.Storage == "" {
 		cfg.Storage = "raft"
 	}
-	r := &secretsRun{cfg: cfg, client: &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64},
+	r := &secretsRun{cfg: cfg, client: &http.Client{Timeout: 20 * time.Second,
+		Transport:     &http.Transport{MaxIdleConnsPerHost: 64},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 	r.secretsLedger.reset()
 	dir, err := os.MkdirTemp(l.Dir, "secrets-")
@@ -224,16 +226,20 @@ func (r *secretsRun) begin(ctx context.Context, s *Server) error {
 	steps := []step{
 		{"sys/mounts/secret", map[string]any{"type": "kv"}},
 		{"sys/auth/approle", map[string]any{"type": "approle"}},
-		{"auth/approle/role/app", map[string]any{"bind_secret_id": false, "secret_id_bound_cidrs": "127.0.0.0/8", "token_ttl": "24h"}},
+		{"auth/approle/role/app", map[string]any{"bind_secret_id": false, "secret_id_bound_cidrs": "127.0.0.0/8",
+			"token_ttl": "24h"}},
 		{"auth/approle/role/app/role-id", map[string]any{"role_id": secretsRoleID}},
 	}
 	if r.cfg.Storage == "raft" {
-		steps = append(steps, step{"sys/storage/raft/autopilot/configuration", map[string]any{"server_stabilization_time": "1s"}})
+		steps = append(steps, step{"sys/storage/raft/autopilot/configuration",
+			map[string]any{"server_stabilization_time": "1s"}})
 	}
 	if r.pg != nil {
 		steps = append(steps, step{"sys/mounts/database", map[string]any{"type": "database"}},
-			step{"database/config/pg", map[string]any{"plugin_name": "postgresql-database-plugin", "connection_url": r.pg.URL(""), "allowed_roles": "*"}},
-			step{"database/roles/app", map[string]any{"db_name": "pg", "creation_statements": `CREATE ROLE "{{name}}" WITH LOGIN PASSWORD '{{password}}' VALID UNTIL '{{expiration}}'`}})
+			step{"database/config/pg", map[string]any{"plugin_name": "postgresql-database-plugin",
+				"connection_url": r.pg.URL(""), "allowed_roles": "*"}},
+			step{"database/roles/app", map[string]any{"db_name": "pg",
+				"creation_statements": `CREATE ROLE "{{name}}" WITH LOGIN PASSWORD '{{password}}' VALID UNTIL '{{expiration}}'`}})
 	}
 	for _, st := range steps {
 		if err := r.must(ctx, "POST", st.path, st.body); err != nil {
@@ -244,7 +250,8 @@ func (r *secretsRun) begin(ctx context.Context, s *Server) error {
 }
 
 // do sends one request to one server. A header is a name and its value.
-func (r *secretsRun) do(ctx context.Context, s *Server, method, path, token string, in any, header ...string) (int, []byte, error) {
+func (r *secretsRun) do(ctx context.Context, s *Server, method, path, token string, in any, header ...string) (int,
+	[]byte, error) {
 	var body io.Reader
 	if in != nil {
 		raw, err := json.Marshal(in)

@@ -28,8 +28,10 @@ func TestSecretsCrash(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d cycles, %d power losses, %d acknowledged, %d unknown, %d tokens revoked, %d logins, %d renewed, %d unwrapped, %d uses, %d roles, %d fenced, %d reads of standbys; until everything was read p50 %s, worst %s",
-				report.Cycles, report.Powerless, report.Acked, report.Unknown, report.Revoked, report.Logins, report.Renewed, report.Unwrapped, report.Limited, report.Roles, report.Fenced, report.StandbyReads,
+			t.Logf("%d cycles, %d power losses, %d acknowledged, %d unknown, %d tokens revoked, %d logins, %d renewed, %d "+
+				"unwrapped, %d uses, %d roles, %d fenced, %d reads of standbys; until everything was read p50 %s, worst %s",
+				report.Cycles, report.Powerless, report.Acked, report.Unknown, report.Revoked, report.Logins, report.Renewed,
+				report.Unwrapped, report.Limited, report.Roles, report.Fenced, report.StandbyReads,
 				Quantile(report.Starts, 0.5), Quantile(report.Starts, 1))
 		})
 	}
@@ -54,7 +56,8 @@ func TestSecretsOutage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("before %v, meanwhile %v, slowest %s, refused within %s, recovered after %s, grew %d bytes", report.Before, report.Meanwhile, report.Slowest,
+			t.Logf("before %v, meanwhile %v, slowest %s, refused within %s, recovered after %s, grew %d bytes", report.Before,
+				report.Meanwhile, report.Slowest,
 				report.Refused, report.Recovered, report.GrewBytes)
 		})
 	}
@@ -67,5 +70,6 @@ func TestSecretsRoll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d writes, %d retries, longest write %s, at a step-down %s", report.Writes, report.Retried, report.Longest, report.StepDown)
+	t.Logf("%d writes, %d retries, longest write %s, at a step-down %s", report.Writes, report.Retried, report.Longest,
+		report.StepDown)
 }

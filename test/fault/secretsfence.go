@@ -44,7 +44,8 @@ func (r *secretsRun) sleeper(ctx context.Context, cycle int, stop func()) error 
 	for i := range probes {
 		under.Go(func() {
 			for writing.Err() == nil { // the last one is asked of a server that sleeps
-				_, _, _ = r.do(ctx, old, "PUT", key(i), r.token, map[string]any{"by": "old"}, "X-Vault-No-Request-Forwarding", "true")
+				_, _, _ = r.do(ctx, old, "PUT", key(i), r.token, map[string]any{"by": "old"}, "X-Vault-No-Request-Forwarding",
+					"true")
 			}
 		})
 	}
@@ -107,7 +108,8 @@ func (r *secretsRun) through(ctx, writing context.Context, by *Server, cycle int
 	for i := range t.ended {
 		workers.Go(func() {
 			for writing.Err() == nil {
-				_, _, _ = r.do(ctx, by, "PUT", fmt.Sprintf("secret/fence/%d-through-%d", cycle, i), r.token, map[string]any{"by": "standby"})
+				_, _, _ = r.do(ctx, by, "PUT", fmt.Sprintf("secret/fence/%d-through-%d", cycle, i), r.token,
+					map[string]any{"by": "standby"})
 				t.ended[i].Add(1)
 			}
 		})
@@ -137,7 +139,8 @@ func (t *through) end(ctx context.Context) error {
 // wakes begins to read at a server that sleeps: when it wakes up, as the active one it knows what another one wrote
 // meanwhile, as a standby it says how old it is. What it returns waits for the answers, and says what was wrong with
 // them.
-func (r *secretsRun) wakes(ctx context.Context, old *Server, key func(int) string, acked [probes]time.Time) func() error {
+func (r *secretsRun) wakes(ctx context.Context, old *Server, key func(int) string,
+	acked [probes]time.Time) func() error {
 	var wrong [probes]error
 	var reads sync.WaitGroup
 	for i, at := range acked {
@@ -163,7 +166,8 @@ func (r *secretsRun) wakeRead(ctx context.Context, old *Server, key string, acke
 	}
 	by, age, ok := r.stated(ctx, old, key, &got)
 	if ok && got.Data.By != "new" && !acked.After(by) {
-		return fmt.Errorf("%s was read as %q at %s, at most %q ms old: another was acknowledged %s before that", key, got.Data.By, old.Name, age, by.Sub(acked))
+		return fmt.Errorf("%s was read as %q at %s, at most %q ms old: another was acknowledged %s before that", key,
+			got.Data.By, old.Name, age, by.Sub(acked))
 	}
 	return nil
 }
@@ -197,7 +201,8 @@ func (r *secretsRun) allNew(ctx context.Context, key func(int) string) error {
 			}
 			if got.Data.By != "new" {
 				_, again, err := r.steady(ctx, s, "GET", key(i), r.token, http.StatusOK)
-				return fmt.Errorf("%s says %q at %s (and then %s, %w): a server that slept through the reign of another wrote on it, or answers of what was before", key(i), got.Data.By, s.Name, again, err)
+				return fmt.Errorf("%s says %q at %s (and then %s, %w): a server that slept through the reign of another wrote "+
+					"on it, or answers of what was before", key(i), got.Data.By, s.Name, again, err)
 			}
 		}
 		r.report.Fenced++

@@ -17,7 +17,8 @@ import (
 )
 
 // SecretsFaults are the kinds that a nemesis does to servers of the secrets plane.
-var SecretsFaults = []FaultKind{FaultKill, FaultFreeze, FaultPartition, FaultOneWay, FaultClock, FaultSkew, FaultSlowDisk, FaultFullDisk, FaultBadDisk, FaultStallDisk, FaultKillAll}
+var SecretsFaults = []FaultKind{FaultKill, FaultFreeze, FaultPartition, FaultOneWay, FaultClock, FaultSkew,
+	FaultSlowDisk, FaultFullDisk, FaultBadDisk, FaultStallDisk, FaultKillAll}
 
 // RunSecretsLinear is A1 for the secrets plane: clients of three servers on Raft read, write and check-and-set
 // secrets of KV version 2 while a nemesis breaks the servers, and the history is judged for linearizability. A
@@ -45,7 +46,8 @@ func (l *Lab) RunSecretsLinear(ctx context.Context, cfg Linear, seed uint64) (re
 	if err := r.findWires(ctx); err != nil {
 		return report, r.explain(err)
 	}
-	run := &linearRun{cluster: c, kv: history.NewRecorder(), locks: history.NewRecorder(), bounds: newBounds(cfg.Clients), begin: time.Now()}
+	run := &linearRun{cluster: c, kv: history.NewRecorder(), locks: history.NewRecorder(), bounds: newBounds(cfg.Clients),
+		begin: time.Now()}
 	n := &nemesis{c: c, rng: rand.New(rand.NewPCG(seed, 2)), kinds: cfg.Faults, begin: run.begin}
 	broken := r.loadLinear(ctx, cfg, seed, run, n)
 	if broken == nil {
@@ -103,7 +105,8 @@ func (r *secretsRun) loadLinear(ctx context.Context, cfg Linear, seed uint64, ru
 	var clients sync.WaitGroup
 	for i := range cfg.Clients {
 		clients.Go(func() {
-			w := &secretsWorker{r: r, run: run, id: i, rng: rand.New(rand.NewPCG(seed, uint64(500+i))), versions: map[string]uint64{}}
+			w := &secretsWorker{r: r, run: run, id: i, rng: rand.New(rand.NewPCG(seed, uint64(500+i))),
+				versions: map[string]uint64{}}
 			w.work(ctx)
 		})
 	}
@@ -153,7 +156,8 @@ func (w *secretsWorker) work(ctx context.Context) {
 func (w *secretsWorker) ask(ctx context.Context, method, key string, in any) (int, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, secretsTimeout)
 	defer cancel()
-	return w.r.do(ctx, w.r.servers[w.rng.IntN(len(w.r.servers))], method, "two/data/"+key, w.r.token, in, "X-Vault-Forward", "active-node")
+	return w.r.do(ctx, w.r.servers[w.rng.IntN(len(w.r.servers))], method, "two/data/"+key, w.r.token, in,
+		"X-Vault-Forward", "active-node")
 }
 
 func (w *secretsWorker) read(ctx context.Context, key string) history.Outcome {
@@ -196,13 +200,15 @@ func (w *secretsWorker) write(ctx context.Context, step history.Step) history.Ou
 	}
 	p := w.run.kv.Begin(w.id, step)
 	code, body, err := w.ask(ctx, http.MethodPost, step.Key, in)
-	nothing := bytes.Contains(body, []byte("active cluster node not found")) || bytes.Contains(body, []byte("Vault is sealed"))
+	nothing := bytes.Contains(body, []byte("active cluster node not found")) ||
+		bytes.Contains(body, []byte("Vault is sealed"))
 	switch {
 	case err == nil && code == http.StatusOK:
 		step.Done = true
 		p.OK(step)
 		return history.OK
-	case err == nil && code == http.StatusBadRequest && step.Kind == history.CAS && bytes.Contains(body, []byte("check-and-set")):
+	case err == nil && code == http.StatusBadRequest && step.Kind == history.CAS &&
+		bytes.Contains(body, []byte("check-and-set")):
 		p.OK(step)
 		return history.OK
 	case err == nil && code == http.StatusServiceUnavailable && nothing, isDial(err):

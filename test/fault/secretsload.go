@@ -54,7 +54,8 @@ const usesOfLimited = 4
 
 // reset forgets everything: each cycle has keys and tokens of its own.
 func (l *secretsLedger) reset() {
-	l.acked, l.sent, l.revoked, l.logins, l.wraps, l.limited, l.renewed = map[string]int{}, map[string]int{}, nil, nil, nil, nil, nil
+	l.acked, l.sent, l.revoked, l.logins, l.wraps, l.limited, l.renewed = map[string]int{}, map[string]int{}, nil, nil,
+		nil, nil, nil
 	l.history, l.wrong = map[string][]ackedAt{}, nil
 }
 
@@ -182,7 +183,8 @@ func (r *secretsRun) renew(ctx context.Context, s *Server) {
 // wrap wraps a content; every second one is unwrapped at once.
 func (r *secretsRun) wrap(ctx context.Context, s *Server, rng *rand.Rand) {
 	content := strconv.FormatUint(rng.Uint64(), 36)
-	code, body, err := r.do(ctx, s, "POST", "sys/wrapping/wrap", r.token, map[string]any{"content": content}, "X-Vault-Wrap-TTL", "1h")
+	code, body, err := r.do(ctx, s, "POST", "sys/wrapping/wrap", r.token, map[string]any{"content": content},
+		"X-Vault-Wrap-TTL", "1h")
 	var got struct {
 		Wrap struct {
 			Token string `json:"token"`
@@ -194,7 +196,8 @@ func (r *secretsRun) wrap(ctx context.Context, s *Server, rng *rand.Rand) {
 	of := &wrapOf{token: got.Wrap.Token, content: content}
 	if rng.IntN(2) == 0 {
 		of.asked++
-		if code, body, err := r.do(ctx, s, "POST", "sys/wrapping/unwrap", of.token, nil); err == nil && code == http.StatusOK && holdsContent(body, content) {
+		if code, body, err := r.do(ctx, s, "POST", "sys/wrapping/unwrap", of.token, nil); err == nil &&
+			code == http.StatusOK && holdsContent(body, content) {
 			of.got++
 		}
 	}
@@ -214,7 +217,8 @@ func holdsContent(body []byte, content string) bool {
 
 // limit makes a token of a few uses and takes some of them.
 func (r *secretsRun) limit(ctx context.Context, s *Server, rng *rand.Rand) {
-	token := r.made(ctx, s, "auth/token/create", r.token, map[string]any{"policies": []string{"default"}, "num_uses": usesOfLimited})
+	token := r.made(ctx, s, "auth/token/create", r.token, map[string]any{"policies": []string{"default"},
+		"num_uses": usesOfLimited})
 	if token == "" {
 		return
 	}
@@ -271,7 +275,8 @@ func (r *secretsRun) compare(ctx context.Context) error {
 	for _, w := range r.wraps {
 		for range 2 {
 			w.asked++
-			code, body, err := r.steady(ctx, s, "POST", "sys/wrapping/unwrap", w.token, http.StatusOK, http.StatusBadRequest, http.StatusForbidden)
+			code, body, err := r.steady(ctx, s, "POST", "sys/wrapping/unwrap", w.token, http.StatusOK, http.StatusBadRequest,
+				http.StatusForbidden)
 			if err != nil {
 				return err
 			}
@@ -340,7 +345,8 @@ func (l *secretsLedger) tokens() map[string]int {
 // steady asks until the answer has one of these codes: a server that starts or waits for its storage has others. It
 // asks for the active server's answer: a standby may give one of its own that is old, and says so (readStated judges
 // those).
-func (r *secretsRun) steady(ctx context.Context, s *Server, method, path, token string, codes ...int) (code int, body []byte, err error) {
+func (r *secretsRun) steady(ctx context.Context, s *Server, method, path, token string, codes ...int) (code int,
+	body []byte, err error) {
 	err = until(ctx, time.Minute, method+" "+path, func() (err error) {
 		code, body, err = r.do(ctx, s, method, path, token, nil, "X-Vault-Forward", "active-node")
 		if err == nil && !slices.Contains(codes, code) {
@@ -365,7 +371,8 @@ func (r *secretsRun) compareKey(ctx context.Context, s *Server, key string, sent
 		return err
 	}
 	if n := got.Data.N; n < r.acked[key] || n > sent || code != http.StatusOK && r.acked[key] > 0 {
-		return fmt.Errorf("%s is %d at %s: %d was acknowledged, %d was sent last; a moment later: %s", key, n, s.Name, r.acked[key], sent, r.everywhere(ctx, "secret/"+key))
+		return fmt.Errorf("%s is %d at %s: %d was acknowledged, %d was sent last; a moment later: %s", key, n, s.Name,
+			r.acked[key], sent, r.everywhere(ctx, "secret/"+key))
 	}
 	return nil
 }

@@ -161,7 +161,8 @@ func (r *secretsRun) restartWithout(ctx context.Context) error {
 			}
 			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)
-			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), "cannot be reached") {
+			if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" ||
+				!strings.Contains(string(body), "cannot be reached") {
 				return fmt.Errorf("its health is %d, %s, %w", resp.StatusCode, body, err)
 			}
 			return nil
@@ -192,9 +193,11 @@ func (r *secretsRun) ask(ctx context.Context, cfg Outage, during time.Duration, 
 
 func (r *secretsRun) askOnce(ctx context.Context, out *seen, rng *rand.Rand) {
 	s := r.servers[rng.IntN(len(r.servers))]
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/v1/secret/r%d", s.HTTP, rng.IntN(100)), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/v1/secret/r%d", s.HTTP,
+		rng.IntN(100)), nil)
 	if rng.IntN(2) == 0 {
-		req, err = http.NewRequestWithContext(ctx, http.MethodPut, fmt.Sprintf("http://%s/v1/secret/w%d", s.HTTP, rng.IntN(100)), strings.NewReader(`{"n":1}`))
+		req, err = http.NewRequestWithContext(ctx, http.MethodPut, fmt.Sprintf("http://%s/v1/secret/w%d", s.HTTP,
+			rng.IntN(100)), strings.NewReader(`{"n":1}`))
 	}
 	if err != nil {
 		out.add(0, 0, err)
@@ -217,7 +220,8 @@ func (r *secretsRun) askOnce(ctx context.Context, out *seen, rng *rand.Rand) {
 			return
 		}
 		_ = wait(ctx, 20*time.Millisecond) // a patient client would wait that second
-	case http.StatusOK, http.StatusNoContent, http.StatusInternalServerError, http.StatusBadGateway: // the last two: it may have been done
+	case http.StatusOK, http.StatusNoContent, http.StatusInternalServerError, http.StatusBadGateway:
+		// the last two: it may have been done
 	default:
 		out.add(resp.StatusCode, took, fmt.Errorf("status %d", resp.StatusCode))
 		return

@@ -92,7 +92,8 @@ func (l *rolling) giveWay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if code, body, err := l.r.do(ctx, old, "PUT", "sys/step-down", l.r.token, nil); err != nil || code != http.StatusNoContent {
+	if code, body, err := l.r.do(ctx, old, "PUT", "sys/step-down", l.r.token, nil); err != nil ||
+		code != http.StatusNoContent {
 		return fmt.Errorf("sys/step-down: status %d, %s, %w", code, body, err)
 	}
 	return until(ctx, time.Minute, "another server to be active", func() error {
@@ -128,7 +129,8 @@ func (l *rolling) write(ctx context.Context, key string, n int, rng *rand.Rand) 
 	at, tries := rng.IntN(len(r.servers)), 0
 	err := until(ctx, rollWrite, "a write", func() error {
 		tries++
-		code, body, err := r.do(ctx, r.servers[(at+tries)%len(r.servers)], "PUT", "secret/"+key, r.token, map[string]any{"n": n})
+		code, body, err := r.do(ctx, r.servers[(at+tries)%len(r.servers)], "PUT", "secret/"+key, r.token,
+			map[string]any{"n": n})
 		if err == nil && code >= 300 {
 			err = fmt.Errorf("status %d, %s", code, body)
 		}

@@ -48,7 +48,8 @@ func (r *secretsRun) stated(ctx context.Context, s *Server, path string, out any
 		return by, "", false
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound || json.NewDecoder(resp.Body).Decode(out) != nil {
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound ||
+		json.NewDecoder(resp.Body).Decode(out) != nil {
 		return by, "", false
 	}
 	age = resp.Header.Get("X-Corbel-LastContact")
@@ -82,7 +83,8 @@ func (r *secretsRun) judgeRead(key string, n int, by time.Time, age string) {
 	}
 	for _, a := range r.history[key] {
 		if n < a.n && !a.at.After(by) {
-			r.wrong = errors.Join(r.wrong, fmt.Errorf("%s was read as %d, at most %q ms old: %d had been acknowledged %s before that", key, n, age, a.n, by.Sub(a.at)))
+			r.wrong = errors.Join(r.wrong, fmt.Errorf("%s was read as %d, at most %q ms old: %d had been acknowledged %s "+
+				"before that", key, n, age, a.n, by.Sub(a.at)))
 			return
 		}
 	}
@@ -96,8 +98,9 @@ func (r *secretsRun) wrongRead(err error) {
 
 // standbysRead has a standby answer once more, where one can, and says what was wrong with the reads of a cycle.
 func (r *secretsRun) standbysRead(ctx context.Context) error {
-	rng := rand.New(rand.NewPCG(1, 1))                                                                     // any key does
-	if before := r.report.StandbyReads; r.cfg.Storage == "raft" && r.cfg.Servers > 1 && len(r.acked) > 0 { // of what is not there the active one answers
+	rng := rand.New(rand.NewPCG(1, 1)) // any key does
+	// of what is not there the active one answers
+	if before := r.report.StandbyReads; r.cfg.Storage == "raft" && r.cfg.Servers > 1 && len(r.acked) > 0 {
 		if err := until(ctx, time.Minute, "a standby to answer a read", func() error {
 			for _, s := range r.servers {
 				r.readStated(ctx, s, rng)

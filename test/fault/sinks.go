@@ -21,7 +21,8 @@ type SinkReport struct {
 }
 
 // Sinks are the misbehaving sinks that RunSink knows.
-var Sinks = []string{"none", "unix datagrams never read", "unix stream never read", "name that does not resolve", "tcp that stalls", "otlp that stalls"}
+var Sinks = []string{"none", "unix datagrams never read", "unix stream never read", "name that does not resolve",
+	"tcp that stalls", "otlp that stalls"}
 
 // sinkConfig makes the sink and the configuration that points at it.
 func sinkConfig(kind, dir string) (hcl string, stop func(), err error) {
@@ -47,7 +48,8 @@ func sinkConfig(kind, dir string) (hcl string, stop func(), err error) {
 		return fmt.Sprintf("telemetry { statsite_address = %q }", addr), stop, err
 	case "otlp that stalls":
 		addr, stop, err := stalling("tcp", "127.0.0.1:0")
-		return fmt.Sprintf("telemetry { otlp_endpoint = \"http://%[1]s\" otlp_traces_endpoint = \"http://%[1]s\" }", addr), stop, err
+		return fmt.Sprintf("telemetry { otlp_endpoint = \"http://%[1]s\" otlp_traces_endpoint = \"http://%[1]s\" }", addr),
+			stop, err
 	}
 	return "", stop, fmt.Errorf("unknown sink %q", kind)
 }

@@ -24,13 +24,14 @@ type TenantsReport struct {
 
 // hostilePrograms keep a built-in function busy, or have it grow, without a step between; and the plain ones.
 var hostilePrograms = map[string]string{
-	"join":      "var a = []; for (var i = 0; i < 1000; i++) a.push('x'); a.join('x'.repeat(1000000)).length",
-	"replace":   "'x'.repeat(1000000).replace(/x/g, 'y'.repeat(100000)).length",
-	"stringify": "var o = {a: 'x'.repeat(1000000)}; for (var i = 0; i < 30; i++) o = {a: o, b: o}; JSON.stringify(o).length",
-	"regexp":    `/^(?=(a+)+$)(b|c)+\1/.test('a'.repeat(50)) || /(x+x+)+y\1/.test('x'.repeat(100000))`,
-	"array":     "var a = []; for (;;) a.push('x'.repeat(1000000) + a.length)",
-	"deep":      "var o = 'x'; for (var i = 0; i < 1000000; i++) o = [o]; JSON.stringify(o)",
-	"loop":      "while (true) {}",
+	"join":    "var a = []; for (var i = 0; i < 1000; i++) a.push('x'); a.join('x'.repeat(1000000)).length",
+	"replace": "'x'.repeat(1000000).replace(/x/g, 'y'.repeat(100000)).length",
+	"stringify": "var o = {a: 'x'.repeat(1000000)}; for (var i = 0; i < 30; i++) o = {a: o, b: o}; " +
+		"JSON.stringify(o).length",
+	"regexp": `/^(?=(a+)+$)(b|c)+\1/.test('a'.repeat(50)) || /(x+x+)+y\1/.test('x'.repeat(100000))`,
+	"array":  "var a = []; for (;;) a.push('x'.repeat(1000000) + a.length)",
+	"deep":   "var o = 'x'; for (var i = 0; i < 1000000; i++) o = [o]; JSON.stringify(o)",
+	"loop":   "while (true) {}",
 }
 
 // RunTenants is B13: filters and a mutator that somebody wrote to harm get events for so long. The server's memory
@@ -47,7 +48,8 @@ func (l *Lab) RunTenants(ctx context.Context, lasts time.Duration) (report Tenan
 		return report, err
 	}
 	defer cl.Close()
-	t := &tenants{Cluster: c, client: cl, report: &report, file: filepath.Join(l.Dir, fmt.Sprint("tenants-", time.Now().UnixNano()))}
+	t := &tenants{Cluster: c, client: cl, report: &report,
+		file: filepath.Join(l.Dir, fmt.Sprint("tenants-", time.Now().UnixNano()))}
 	defer os.Remove(t.file)
 	if err := t.prepare(ctx); err != nil {
 		return report, err
@@ -84,7 +86,8 @@ type tenants struct {
 }
 
 func (t *tenants) put(ctx context.Context, typ, name, fields string) error {
-	_, _, err := t.client.Do(ctx, http.MethodPut, "/api/core/v2/namespaces/default/"+typ+"/"+name, nil, fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"default"},%s}`, name, fields))
+	_, _, err := t.client.Do(ctx, http.MethodPut, "/api/core/v2/namespaces/default/"+typ+"/"+name, nil,
+		fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"default"},%s}`, name, fields))
 	return err
 }
 
@@ -106,14 +109,17 @@ func (t *tenants) prepare(ctx context.Context) error {
 			command = "cat >> " + t.file
 		}
 		if err := errors.Join(t.put(ctx, "filters", name, fmt.Sprintf(`"action":"allow","expressions":[%q]`, source)),
-			t.put(ctx, "handlers", name, fmt.Sprintf(`"type":"pipe","command":%q,"filters":[%q],"timeout":5`, command, name))); err != nil {
+			t.put(ctx, "handlers", name, fmt.Sprintf(`"type":"pipe","command":%q,"filters":[%q],"timeout":5`, command,
+				name))); err != nil {
 			return err
 		}
 		t.names = append(t.names, name)
 	}
 	slices.Sort(t.names)
-	if err := errors.Join(t.put(ctx, "mutators", "mutator", fmt.Sprintf(`"type":"javascript","eval":%q,"timeout":1`, hostilePrograms["array"])),
-		t.put(ctx, "handlers", "mutated", `"type":"pipe","command":"cat > /dev/null","mutator":"mutator","timeout":5`)); err != nil {
+	if err := errors.Join(t.put(ctx, "mutators", "mutator", fmt.Sprintf(`"type":"javascript","eval":%q,"timeout":1`,
+		hostilePrograms["array"])),
+		t.put(ctx, "handlers", "mutated",
+			`"type":"pipe","command":"cat > /dev/null","mutator":"mutator","timeout":5`)); err != nil {
 		return err
 	}
 	t.names = append(t.names, "mutated")
@@ -124,8 +130,11 @@ func (t *tenants) prepare(ctx context.Context) error {
 func (t *tenants) round(ctx context.Context, n int) error {
 	for i, name := range t.names {
 		check := fmt.Sprintf("c%d", i)
-		if _, _, err := t.client.Do(ctx, http.MethodPut, "/api/core/v2/namespaces/default/events/host/"+check, nil, fmt.Appendf(nil,
-			`{"entity":{"metadata":{"name":"host","namespace":"default"},"entity_class":"proxy"},"check":{"metadata":{"name":%q,"namespace":"default"},"status":2,"interval":60,"handlers":[%q],"output":"%d"}}`, check, name, n)); err != nil {
+		if _, _, err := t.client.Do(ctx, http.MethodPut, "/api/core/v2/namespaces/default/events/host/"+check, nil,
+			fmt.Appendf(nil,
+				`{"entity":{"metadata":{"name":"host","namespace":"default"},"entity_class":"proxy"},"check":{"metadata":{`+
+					`"name":%q,"namespace":"default"},"status":2,"interval":60,"handlers":[%q],"output":"%d"}}`, check, name,
+				n)); err != nil {
 			return err
 		}
 		t.report.Programs++
@@ -143,7 +152,8 @@ func (t *tenants) round(ctx context.Context, n int) error {
 // look notes how much memory the server and its children have.
 func (t *tenants) look() {
 	t.report.RSSMost = max(t.report.RSSMost, t.Servers[0].RSS())
-	lists, _ := filepath.Glob(filepath.Join("/proc", fmt.Sprint(t.Servers[0].Control.PID()), "task", "*", "children")) // the pattern is well-formed
+	// the pattern is well-formed
+	lists, _ := filepath.Glob(filepath.Join("/proc", fmt.Sprint(t.Servers[0].Control.PID()), "task", "*", "children"))
 	for _, list := range lists {
 		b, _ := os.ReadFile(list) // a thread that has ended
 		for pid := range strings.FieldsSeq(string(b)) {

@@ -100,7 +100,8 @@ func (l *Lab) RunWatch(ctx context.Context, cfg Watch, seed uint64) (report Watc
 	n := &nemesis{c: c, rng: rand.New(rand.NewPCG(seed, 3)), kinds: cfg.Faults, begin: time.Now()}
 	list, stop := startWatchers(ctx, c, cfg.Watchers, seed)
 	defer stop()
-	w := &watchWriter{client: NewClient(c.Servers[0].HTTP), rng: rand.New(rand.NewPCG(n.rng.Uint64(), 0)), servers: c.Servers, unknown: doubts{}}
+	w := &watchWriter{client: NewClient(c.Servers[0].HTTP), rng: rand.New(rand.NewPCG(n.rng.Uint64(), 0)),
+		servers: c.Servers, unknown: doubts{}}
 	w.client.Timeout = 2 * time.Second
 	defer w.client.Close()
 	final, err := w.load(ctx, c, n, cfg.Duration)
@@ -133,7 +134,8 @@ func startWatchers(ctx context.Context, c *Cluster, n int, seed uint64) (list []
 	for k := range kinds {
 		for i := range n {
 			w := &watcher{name: fmt.Sprintf("%s watcher %d", kinds[k].name, i), path: kinds[k].path, decode: kinds[k].decode,
-				client: NewClient(c.Servers[i%len(c.Servers)].HTTP), cluster: c, rng: rand.New(rand.NewPCG(seed, uint64(1000+10*k+i)))}
+				client: NewClient(c.Servers[i%len(c.Servers)].HTTP), cluster: c,
+				rng: rand.New(rand.NewPCG(seed, uint64(1000+10*k+i)))}
 			w.client.Timeout = watchWait + watchWait/16 + 10*time.Second
 			list = append(list, w)
 			wg.Go(func() { w.run(ctx) })
@@ -310,7 +312,8 @@ func (w *watchWriter) send(ctx context.Context, slot int, service, remove bool) 
 		r = w.client.Do(ctx, "PUT", "/v1/catalog/deregister", fmt.Appendf(nil, `{"Node":"watched","ServiceID":%q}`, id))
 	case service:
 		r = w.client.Do(ctx, "PUT", "/v1/catalog/register", fmt.Appendf(nil,
-			`{"Node":"watched","Address":"192.0.2.1","Service":{"ID":%q,"Service":"watched","Meta":{"state":"%d"}}}`, id, w.counter))
+			`{"Node":"watched","Address":"192.0.2.1","Service":{"ID":%q,"Service":"watched","Meta":{"state":"%d"}}}`, id,
+			w.counter))
 	case remove:
 		r = w.client.Do(ctx, "DELETE", "/v1/kv/"+key, nil)
 	default:

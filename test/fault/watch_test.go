@@ -13,7 +13,8 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d answers to watchers of %d writes, faults %v; all settled %s after the last write", report.Answers, report.Writes, report.Faults, report.Settled)
+	t.Logf("%d answers to watchers of %d writes, faults %v; all settled %s after the last write", report.Answers,
+		report.Writes, report.Faults, report.Settled)
 }
 
 // TestWatchAcrossCut: a watcher's connection to a former leader may stay silent for ever.

@@ -32,7 +32,8 @@ type writer struct {
 const slots = 8
 
 func newWriter(c *Cluster, l *ledger, seed uint64, id int) *writer {
-	w := &writer{id: id, ledger: l, rng: rand.New(rand.NewPCG(seed, uint64(id))), servers: c.Servers, client: NewClient(c.Servers[id%len(c.Servers)].HTTP)}
+	w := &writer{id: id, ledger: l, rng: rand.New(rand.NewPCG(seed, uint64(id))), servers: c.Servers,
+		client: NewClient(c.Servers[id%len(c.Servers)].HTTP)}
 	w.client.Timeout = 2 * time.Second
 	return w
 }
@@ -88,18 +89,21 @@ func (w *writer) settle(slot int, outcome history.Outcome, state string, things 
 
 func (w *writer) both(ctx context.Context, name, state string) history.Outcome {
 	a, b := name+"/a", name+"/b"
-	_, r := w.client.txn(ctx, txnOp{txnKV{Verb: "set", Key: a, Value: []byte(state)}}, txnOp{txnKV{Verb: "set", Key: b, Value: []byte(state)}})
+	_, r := w.client.txn(ctx, txnOp{txnKV{Verb: "set", Key: a, Value: []byte(state)}},
+		txnOp{txnKV{Verb: "set", Key: b, Value: []byte(state)}})
 	w.settle(2, r.Outcome, state, kvThing+a, kvThing+b)
 	return r.Outcome
 }
 
 func (w *writer) service(ctx context.Context, id, state string) history.Outcome {
 	if w.rng.IntN(4) == 0 {
-		r := w.client.Do(ctx, "PUT", "/v1/catalog/deregister", fmt.Appendf(nil, `{"Node":"ledger-%d","ServiceID":%q}`, w.id, id))
+		r := w.client.Do(ctx, "PUT", "/v1/catalog/deregister",
+			fmt.Appendf(nil, `{"Node":"ledger-%d","ServiceID":%q}`, w.id, id))
 		w.settle(1, r.Outcome, absent, serviceThing+id)
 		return r.Outcome
 	}
-	body := fmt.Appendf(nil, `{"Node":"ledger-%d","Address":"192.0.2.1","Service":{"ID":%q,"Service":"ledger","Port":80,"Meta":{"state":%q}}}`, w.id, id, state)
+	body := fmt.Appendf(nil, `{"Node":"ledger-%d","Address":"192.0.2.1","Service":{"ID":%q,"Service":"ledger",`+
+		`"Port":80,"Meta":{"state":%q}}}`, w.id, id, state)
 	r := w.client.Do(ctx, "PUT", "/v1/catalog/register", body)
 	w.settle(1, r.Outcome, state, serviceThing+id)
 	return r.Outcome

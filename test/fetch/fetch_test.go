@@ -44,7 +44,8 @@ func TestItem(t *testing.T) {
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	mux.HandleFunc("/simple/thing/", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `<a href="%s/files/other.whl#sha256=0">x</a><a href="%s/files/thing-1.whl#sha256=0">y</a>`, server.URL, server.URL)
+		fmt.Fprintf(w, `<a href="%s/files/other.whl#sha256=0">x</a><a href="%s/files/thing-1.whl#sha256=0">y</a>`, server.URL,
+			server.URL)
 	})
 	mux.HandleFunc("/files/thing-1.whl", func(w http.ResponseWriter, _ *http.Request) {
 		requests++

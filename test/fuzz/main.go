@@ -149,7 +149,8 @@ func fuzz(ctx context.Context, t target, each time.Duration, procs int, sum *tot
 		return true, err.Error()
 	}
 	corpus := filepath.Join(strings.TrimSpace(string(cache)), "fuzz", "corbel.dev", "corbel", t.dir)
-	cmd := exec.CommandContext(ctx, binary, "-test.run=^$", "-test.fuzz=^"+t.name+"$", "-test.fuzztime="+each.String(), "-test.parallel="+strconv.Itoa(procs),
+	cmd := exec.CommandContext(ctx, binary, "-test.run=^$", "-test.fuzz=^"+t.name+"$", "-test.fuzztime="+each.String(),
+		"-test.parallel="+strconv.Itoa(procs),
 		"-test.fuzzcachedir="+corpus)
 	cmd.Dir = t.dir
 	out, err := cmd.CombinedOutput()

@@ -128,7 +128,8 @@ func runLine(ctx context.Context, lab *faultrun.Lab, line string) error {
 		cfg := faultrun.Watch{Duration: s.duration("duration", 6*time.Second), Faults: s.faults()}
 		run = func() error { _, err := lab.RunWatch(ctx, cfg, seed); return err }
 	case "crash":
-		cfg := faultrun.Crash{Servers: s.number("servers", 1), Cycles: s.number("cycles", 5), Snapshots: s.text("snapshots", "false") == "true"}
+		cfg := faultrun.Crash{Servers: s.number("servers", 1), Cycles: s.number("cycles", 5),
+			Snapshots: s.text("snapshots", "false") == "true"}
 		run = func() error { _, err := lab.RunCrash(ctx, cfg, seed); return err }
 	case "diskerrors":
 		skip := s.number("skip", 0)

@@ -126,13 +126,17 @@ func (al *Rows) aclTokens(q *rows.Request) error {
 		return id == "" || slices.ContainsFunc(links, func(l acl.Link) bool { return l.ID == id })
 	}
 	for _, t := range grants.Tokens(st) {
-		if t.Expired(now) || !linked(t.Policies, policy) || !linked(t.Roles, role) || method != "" && t.AuthMethod != method ||
-			service != "" && !slices.ContainsFunc(t.ServiceIdentities, func(s acl.ServiceIdentity) bool { return s.ServiceName == service }) {
+		if t.Expired(now) || !linked(t.Policies, policy) || !linked(t.Roles, role) ||
+			method != "" && t.AuthMethod != method ||
+			service != "" && !slices.ContainsFunc(t.ServiceIdentities,
+				func(s acl.ServiceIdentity) bool { return s.ServiceName == service }) {
 			continue
 		}
 		showToken(q, st, t)
-		out = append(out, tokenStub{t.CreateIndex, t.ModifyIndex, tokenIDs{t.AccessorID, t.SecretID}, t.Description, t.Policies, t.Roles,
-			t.ServiceIdentities, t.NodeIdentities, t.TemplatedPolicies, t.Local, t.AuthMethod, t.ExpirationTime, t.CreateTime, t.Hash, false})
+		out = append(out, tokenStub{t.CreateIndex, t.ModifyIndex, tokenIDs{t.AccessorID, t.SecretID}, t.Description,
+			t.Policies, t.Roles,
+			t.ServiceIdentities, t.NodeIdentities, t.TemplatedPolicies, t.Local, t.AuthMethod, t.ExpirationTime, t.CreateTime,
+			t.Hash, false})
 	}
 	return q.ReplyValue(out)
 }
@@ -214,7 +218,8 @@ func (al *Rows) aclMethods(q *rows.Request) error {
 	}
 	out := []methodStub{}
 	for _, m := range grants.AuthMethods(st) {
-		out = append(out, methodStub{m.Name, m.Type, m.DisplayName, m.Description, m.MaxTokenTTL, m.TokenLocality, m.CreateIndex, m.ModifyIndex})
+		out = append(out, methodStub{m.Name, m.Type, m.DisplayName, m.Description, m.MaxTokenTTL, m.TokenLocality,
+			m.CreateIndex, m.ModifyIndex})
 	}
 	return q.ReplyValue(out)
 }
@@ -296,7 +301,8 @@ func (al *Rows) aclTemplatePreview(q *rows.Request) error {
 	if err != nil {
 		return err
 	}
-	p := acl.Policy{Name: "synthetic-policy-" + q.Rest, Description: "synthetic policy generated from templated policy: " + q.Rest, Rules: rules}
+	p := acl.Policy{Name: "synthetic-policy-" + q.Rest, Description: "synthetic policy generated from templated policy: " +
+		q.Rest, Rules: rules}
 	p.Hash = acl.Sum(&p)
 	return q.ReplyValue(p)
 }

@@ -19,9 +19,11 @@ import (
 type cacheKind uint8
 
 const (
-	uncached  cacheKind = iota
-	refreshed           // kept up to date in the background: by replication on a server, by a blocking query on a client agent
-	simple              // kept as it was fetched; Cache-Control says how old it may be
+	uncached cacheKind = iota
+	// kept up to date in the background: by replication on a server, by a blocking query on a client
+	// agent
+	refreshed
+	simple // kept as it was fetched; Cache-Control says how old it may be
 )
 
 // cachedRows are the patterns whose answers may come from the agent's cache.
@@ -111,7 +113,8 @@ func (c *Cache) Answer(q *rows.Request, handle func(*rows.Request) error) error 
 }
 
 // answerCached answers a request that asked for the cache. answer is how it is answered without.
-func (c *Cache) answerCached(q *rows.Request, kind cacheKind, control cacheControl, answer func(*rows.Request) error) error {
+func (c *Cache) answerCached(q *rows.Request, kind cacheKind, control cacheControl,
+	answer func(*rows.Request) error) error {
 	switch {
 	case kind == simple:
 		return c.answerKept(q, control, answer)

@@ -254,7 +254,8 @@ func (c *Cache) publish(e *cacheEntry, answer *kept, err error) bool {
 	return c.entries[e.key] == e
 }
 
-var errEvicted = answer.Fail(http.StatusInternalServerError, "The agent's cache ended before its first answer: try again")
+var errEvicted = answer.Fail(http.StatusInternalServerError,
+	"The agent's cache ended before its first answer: try again")
 
 // view is what an entry holds now; changed is closed at the next change.
 func (c *Cache) view(e *cacheEntry) (now cacheEntry, changed <-chan struct{}) {
@@ -324,7 +325,8 @@ var streaming = []string{"streaming"}
 // Streams reports whether the contract's agents answer the request from an event stream.
 func Streams(q *rows.Request) bool {
 	return q.Registry == nil && strings.HasPrefix(q.Row.Pattern, "/v1/health/") &&
-		(q.Row.Pattern == "/v1/health/service/" || q.Row.Pattern == "/v1/health/connect/" || q.Row.Pattern == "/v1/health/ingress/") &&
+		(q.Row.Pattern == "/v1/health/service/" || q.Row.Pattern == "/v1/health/connect/" ||
+			q.Row.Pattern == "/v1/health/ingress/") &&
 		q.Query != "" && (q.Query.Has("cached") || q.Query.Has("index")) && !q.Query.Has("near") && !q.Query.Has("consistent")
 }
 

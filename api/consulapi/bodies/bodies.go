@@ -133,7 +133,8 @@ type Check struct {
 
 // Catalog is the check as the catalog keeps it.
 func (w *Check) Catalog(node string) (*catalog.Check, error) {
-	c := &catalog.Check{Node: node, ID: w.CheckID, Name: w.Name, Status: catalog.Critical, Notes: w.Notes, Output: w.Output,
+	c := &catalog.Check{Node: node, ID: w.CheckID, Name: w.Name, Status: catalog.Critical, Notes: w.Notes,
+		Output:    w.Output,
 		ServiceID: w.ServiceID, ServiceName: w.ServiceName, ServiceTags: w.ServiceTags, Type: w.Type,
 		Interval: w.Interval, Timeout: w.Timeout, ExposedPort: w.ExposedPort, ModifyIndex: w.ModifyIndex}
 	if c.ID == "" {

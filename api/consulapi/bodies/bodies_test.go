@@ -14,7 +14,8 @@ func FuzzBodies(f *testing.F) {
 			f.Add([]byte(b))
 		}
 	}
-	f.Add([]byte(`{"Node":"n","Address":"a","Service":{"Service":"s","Proxy":{"Mode":"direct"}},"Check":{"Definition":{"Interval":"10s","Timeout":5}}}`))
+	f.Add([]byte(`{"Node":"n","Address":"a","Service":{"Service":"s","Proxy":{"Mode":"direct"}},"Check":{"Definition":{` +
+		`"Interval":"10s","Timeout":5}}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var reg Register
 		if Decode(b, &reg) == nil {

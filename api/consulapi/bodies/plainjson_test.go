@@ -37,10 +37,13 @@ var plainRegistrations = []string{
 	`{"Node":"n","Address":"10.0.0.1","SkipNodeUpdate":true}`,
 	` { "ID" : "x" , "Node" : "n",` + "\n\t" +
 		`"TaggedAddresses":{"lan":"1","wan":"2"},"NodeMeta":{},"Datacenter":"dc1"} `,
-	`{"Node":"n","Service":{"Kind":"","ID":"web-1","Service":"web","Tags":["a","b"],"Address":"1","TaggedAddresses":{"lan":{"Address":"1","Port":2}},` +
+	`{"Node":"n","Service":{"Kind":"","ID":"web-1","Service":"web","Tags":["a","b"],"Address":"1","TaggedAddresses":{` +
+		`"lan":{"Address":"1","Port":2}},` +
 		`"Meta":{"a":"b"},"Port":-80,"SocketPath":"/x","EnableTagOverride":false,"Weights":{"Passing":10,"Warning":1}}}`,
-	`{"Node":"n","Check":{"Node":"n","CheckID":"c","Name":"up","Status":"passing","Notes":"","Output":"ok","ServiceID":"s","ServiceName":"s",` +
-		`"ServiceTags":[],"Type":"http","Interval":"10s","Timeout":"1s","ExposedPort":1},"Checks":[{"CheckID":"a"},{"CheckID":"b"}]}`,
+	`{"Node":"n","Check":{"Node":"n","CheckID":"c","Name":"up","Status":"passing","Notes":"","Output":"ok",` +
+		`"ServiceID":"s","ServiceName":"s",` +
+		`"ServiceTags":[],"Type":"http","Interval":"10s","Timeout":"1s","ExposedPort":1},"Checks":[{"CheckID":"a"},{` +
+		`"CheckID":"b"}]}`,
 }
 
 func TestParseRegisterTakesWhatProgramsWrite(t *testing.T) {

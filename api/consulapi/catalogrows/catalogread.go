@@ -113,7 +113,8 @@ func catalogConnect(q *rows.Request) error {
 }
 
 // serviceNodes answers with the flat view of the instances of a service.
-func serviceNodes(q *rows.Request, key string, topic registry.Topic, index func(*catalog.State) uint64, instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
+func serviceNodes(q *rows.Request, key string, topic registry.Topic, index func(*catalog.State) uint64,
+	instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
 	if q.Rest == "" {
 		return rows.ErrNoService
 	}
@@ -161,7 +162,8 @@ func nodeAndServices(q *rows.Request) (n *catalog.Node, services iter.Seq[*catal
 	if err != nil {
 		return nil, nil, err
 	}
-	subject, index := registry.Subject{Topic: registry.TopicNode, Key: strings.ToLower(name)}, func(s *catalog.State) uint64 { return s.NodeIndex(name) }
+	subject, index := registry.Subject{Topic: registry.TopicNode, Key: strings.ToLower(name)},
+		func(s *catalog.State) uint64 { return s.NodeIndex(name) }
 	if sel.central {
 		_, subject, index = central("", index)
 	}

@@ -42,12 +42,15 @@ func healthIngress(q *rows.Request) error {
 }
 
 // entries answers with instances of one service, their nodes and their checks.
-func entries(q *rows.Request, key string, index func(*catalog.State) uint64, instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
-	return entriesOf(q, registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(q.Rest)}, key, index, instances)
+func entries(q *rows.Request, key string, index func(*catalog.State) uint64,
+	instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
+	return entriesOf(q, registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(q.Rest)}, key,
+		index, instances)
 }
 
 // entriesOf is entries of instances that change with a subject.
-func entriesOf(q *rows.Request, subject registry.Subject, key string, index func(*catalog.State) uint64, instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
+func entriesOf(q *rows.Request, subject registry.Subject, key string, index func(*catalog.State) uint64,
+	instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
 	if q.Rest == "" {
 		return rows.ErrNoService
 	}
@@ -151,7 +154,8 @@ func healthState(q *rows.Request) error {
 }
 
 // checks answers with a list of checks.
-func checks(q *rows.Request, key string, subject registry.Subject, index func(*catalog.State) uint64, all func(*catalog.State) iter.Seq[*catalog.Check]) error {
+func checks(q *rows.Request, key string, subject registry.Subject, index func(*catalog.State) uint64,
+	all func(*catalog.State) iter.Seq[*catalog.Check]) error {
 	sel, err := SelectionOf(q, filter.Checks)
 	if err != nil {
 		return err

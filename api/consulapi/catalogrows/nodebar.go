@@ -43,7 +43,8 @@ func catalogNodeDelete(q *rows.Request) error {
 		return answer.Invalidf("Missing node name")
 	}
 	if q.Query == "" || !q.Query.Has("force") {
-		return answer.Invalidf("force is missing: %s%s?force removes the node and keeps it out; to take out what may register again, use /v1/catalog/deregister", NodePattern, q.Rest)
+		return answer.Invalidf("force is missing: %s%s?force removes the node and keeps it out; to take out what may "+
+			"register again, use /v1/catalog/deregister", NodePattern, q.Rest)
 	}
 	return RemoveByForce(q, q.Rest)
 }
@@ -62,7 +63,8 @@ func RemoveByForce(q *rows.Request, name string) error {
 		}
 	}
 	if strings.EqualFold(name, q.Identity.NodeName) && q.Leads(q.R.Context()) {
-		return answer.Invalidf("node %s leads the cluster and is not removed by force: stop it, or let it go with PUT /v1/agent/leave", name)
+		return answer.Invalidf("node %s leads the cluster and is not removed by force: stop it, or let it go with PUT "+
+			"/v1/agent/leave", name)
 	}
 	q.Requests.Add(1)
 	st, bar := q.Registry.State(), catalog.NodeBar{Node: name, Time: q.Clock.Now().UTC(), Hold: hold}
@@ -107,7 +109,8 @@ func liftBar(q *rows.Request, name string) error {
 		}
 		return answer.Fail(http.StatusNotFound, "node "+name+" is not barred")
 	}
-	return applyTrue(q, &catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordDelete, Record: catalog.Record{Kind: rec.Kind, Key: rec.Key}}}})
+	return applyTrue(q, &catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordDelete,
+		Record: catalog.Record{Kind: rec.Kind, Key: rec.Key}}}})
 }
 
 // catalogNodePut renews the lease of a node (x/renew).

@@ -52,7 +52,8 @@ func nodesSince(q *rows.Request, sel *Selection) error {
 
 func servicesSince(q *rows.Request, sel *Selection) error {
 	if sel.filter != nil || len(sel.nodeMeta) > 0 {
-		return answer.Invalidf("since does not go with filter or node-meta here: they depend on more than the list of services")
+		return answer.Invalidf("since does not go with filter or node-meta here: they depend on more than the list of " +
+			"services")
 	}
 	s, err := rows.ReadChanges(q, registry.Subject{Topic: registry.TopicServices}, (*catalog.State).ServiceListIndex)
 	if err != nil {

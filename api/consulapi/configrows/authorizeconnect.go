@@ -78,7 +78,8 @@ func (in *wireIntention) String() string {
 	if n := len(in.Permissions); n > 0 {
 		does = fmt.Sprintf("Permissions: %d", n)
 	}
-	return fmt.Sprintf("%s/%s => %s/%s (%sPrecedence: %d, %s)", in.SourceNS, in.SourceName, in.DestinationNS, in.DestinationName, id, in.Precedence, does)
+	return fmt.Sprintf("%s/%s => %s/%s (%sPrecedence: %d, %s)", in.SourceNS, in.SourceName, in.DestinationNS,
+		in.DestinationName, id, in.Precedence, does)
 }
 
 // certService reads the identity of a client's certificate: its trust domain and service.

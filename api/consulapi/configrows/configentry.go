@@ -202,7 +202,8 @@ func configGet(q *rows.Request) error {
 		return s.RecordIndex(catalog.RecordConfigEntry, key)
 	}
 	if hasStatus(kind) { // it says something of other entries, too
-		subject, index = registry.RecordsSubject(catalog.RecordConfigEntry), func(s *catalog.State) uint64 { return s.RecordsIndex(catalog.RecordConfigEntry) }
+		subject, index = registry.RecordsSubject(catalog.RecordConfigEntry),
+			func(s *catalog.State) uint64 { return s.RecordsIndex(catalog.RecordConfigEntry) }
 	}
 	st, err := q.Read(subject, index)
 	if err != nil {
@@ -285,7 +286,8 @@ func configDelete(q *rows.Request) error {
 	if err != nil {
 		return err
 	}
-	op := catalog.RecordOp{Verb: catalog.RecordDelete, Record: catalog.Record{Kind: catalog.RecordConfigEntry, Key: entry.Key(kind, name), ModifyIndex: index}}
+	op := catalog.RecordOp{Verb: catalog.RecordDelete, Record: catalog.Record{Kind: catalog.RecordConfigEntry,
+		Key: entry.Key(kind, name), ModifyIndex: index}}
 	if cas {
 		if index == 0 {
 			return q.ReplyBool(false)

@@ -74,7 +74,8 @@ func behindGateway(e entry.Entry) (out []gatewayService) {
 		}
 	case *entry.Terminating:
 		for _, s := range e.Services {
-			out = append(out, gatewayService{Service: compoundName{s.Name}, CAFile: s.CAFile, CertFile: s.CertFile, KeyFile: s.KeyFile, SNI: s.SNI})
+			out = append(out, gatewayService{Service: compoundName{s.Name}, CAFile: s.CAFile, CertFile: s.CertFile,
+				KeyFile: s.KeyFile, SNI: s.SNI})
 		}
 	}
 	return out
@@ -162,7 +163,8 @@ func discoveryChain(q *rows.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := chain.Compile(chain.Request{Service: name, Datacenter: dc, TrustDomain: TrustDomain(st), Protocol: in.OverrideProtocol,
+	c, err := chain.Compile(chain.Request{Service: name, Datacenter: dc, TrustDomain: TrustDomain(st),
+		Protocol:       in.OverrideProtocol,
 		ConnectTimeout: entry.Duration(time.Duration(in.OverrideConnectTimeout)), MeshGateway: in.OverrideMeshGateway.Mode,
 		Get: func(kind, name string) entry.Entry { return entry.Stored(st, kind, name) }})
 	if err != nil {

@@ -87,7 +87,8 @@ func allIntentions(st *catalog.State, keep func(*wireIntention) bool) []wireInte
 		}
 	}
 	slices.SortStableFunc(list, func(a, b wireIntention) int {
-		return cmp.Or(cmp.Compare(b.Precedence, a.Precedence), strings.Compare(a.DestinationName, b.DestinationName), strings.Compare(a.SourceName, b.SourceName))
+		return cmp.Or(cmp.Compare(b.Precedence, a.Precedence), strings.Compare(a.DestinationName, b.DestinationName),
+			strings.Compare(a.SourceName, b.SourceName))
 	})
 	return list
 }
@@ -137,7 +138,8 @@ func intentionName(param, text string, peers bool) (name, peer string, err error
 	parts := strings.Split(text, "/")
 	for _, p := range parts[:len(parts)-1] {
 		if p != "default" {
-			return "", "", answer.Invalidf("error parsing %s %q: namespaces and partitions other than default are an enterprise feature", param, text)
+			return "", "", answer.Invalidf("error parsing %s %q: namespaces and partitions other than default are an "+
+				"enterprise feature", param, text)
 		}
 	}
 	if name = parts[len(parts)-1]; len(parts) > 3 || name == "" {
@@ -190,7 +192,8 @@ func intentionSet(q *rows.Request) error {
 		return err
 	}
 	now := q.Clock.Now().UTC()
-	next := &entry.Source{Name: source, Peer: peer, Action: strings.ToLower(in.Action), Permissions: in.Permissions, Type: in.SourceType,
+	next := &entry.Source{Name: source, Peer: peer, Action: strings.ToLower(in.Action), Permissions: in.Permissions,
+		Type:        in.SourceType,
 		Description: in.Description, LegacyMeta: in.Meta, LegacyCreateTime: &now, LegacyUpdateTime: &now}
 	err = editIntentions(q, destination, func(e *entry.Intentions) (bool, error) {
 		i := slices.IndexFunc(e.Sources, func(s *entry.Source) bool { return s.Name == source && s.Peer == peer })

@@ -56,7 +56,8 @@ func intentionCreate(q *rows.Request) error {
 	next := sourceOf(q, &in)
 	err = editIntentions(q, in.DestinationName, func(e *entry.Intentions) (bool, error) {
 		if slices.ContainsFunc(e.Sources, func(s *entry.Source) bool { return s.Name == in.SourceName && s.Peer == "" }) {
-			return false, answer.Fail(http.StatusInternalServerError, "duplicate intention found: "+in.SourceName+" => "+in.DestinationName)
+			return false, answer.Fail(http.StatusInternalServerError, "duplicate intention found: "+in.SourceName+" => "+
+				in.DestinationName)
 		}
 		e.Sources = append(e.Sources, next)
 		return true, nil
@@ -70,7 +71,8 @@ func intentionCreate(q *rows.Request) error {
 // sourceOf is the intention as its destination's entry holds it.
 func sourceOf(q *rows.Request, in *wireIntention) *entry.Source {
 	now := q.Clock.Now().UTC()
-	return &entry.Source{Name: in.SourceName, Action: strings.ToLower(in.Action), Permissions: in.Permissions, Type: in.SourceType,
+	return &entry.Source{Name: in.SourceName, Action: strings.ToLower(in.Action), Permissions: in.Permissions,
+		Type:        in.SourceType,
 		Description: in.Description, LegacyID: in.ID, LegacyMeta: in.Meta, LegacyCreateTime: &now, LegacyUpdateTime: &now}
 }
 
@@ -131,10 +133,15 @@ func intentionUpdate(q *rows.Request) error {
 	next := sourceOf(q, &in)
 	err = changeByID(q, func(e *entry.Intentions, at int) error {
 		if e.Name != in.DestinationName {
-			return errkind.New(errkind.Invalid, "Cannot modify Destination of an intention once it exists: delete it and create another")
+			return errkind.New(errkind.Invalid, "Cannot modify Destination of an intention once it exists: delete it and "+
+				"create another")
 		}
-		if i := slices.IndexFunc(e.Sources, func(s *entry.Source) bool { return s.Name == in.SourceName && s.Peer == "" }); i >= 0 && i != at {
-			return answer.Fail(http.StatusInternalServerError, "duplicate intention found: "+in.SourceName+" => "+in.DestinationName)
+		if i := slices.IndexFunc(e.Sources, func(s *entry.Source) bool {
+			return s.Name == in.SourceName &&
+				s.Peer == ""
+		}); i >= 0 && i != at {
+			return answer.Fail(http.StatusInternalServerError, "duplicate intention found: "+in.SourceName+" => "+
+				in.DestinationName)
 		}
 		next.LegacyCreateTime = e.Sources[at].LegacyCreateTime
 		e.Sources[at] = next

@@ -45,12 +45,14 @@ type wireTxnOp struct {
 var kvVerbs = map[string]catalog.KVVerb{
 	"set": catalog.KVSet, "cas": catalog.KVCAS, "lock": catalog.KVLock, "unlock": catalog.KVUnlock,
 	"get": catalog.KVGet, "get-or-empty": catalog.KVGetOrEmpty, "get-tree": catalog.KVGetTree,
-	"check-index": catalog.KVCheckIndex, "check-session": catalog.KVCheckSession, "check-not-exists": catalog.KVCheckNotExists,
-	"delete": catalog.KVDelete, "delete-tree": catalog.KVDeleteTree, "delete-cas": catalog.KVDeleteCAS,
+	"check-index": catalog.KVCheckIndex, "check-session": catalog.KVCheckSession,
+	"check-not-exists": catalog.KVCheckNotExists,
+	"delete":           catalog.KVDelete, "delete-tree": catalog.KVDeleteTree, "delete-cas": catalog.KVDeleteCAS,
 }
 
 var txnVerbs = map[string]catalog.TxnVerb{
-	"get": catalog.TxnGet, "set": catalog.TxnSet, "cas": catalog.TxnCAS, "delete": catalog.TxnDelete, "delete-cas": catalog.TxnDeleteCAS,
+	"get": catalog.TxnGet, "set": catalog.TxnSet, "cas": catalog.TxnCAS, "delete": catalog.TxnDelete,
+	"delete-cas": catalog.TxnDeleteCAS,
 }
 
 // op decodes one operation.
@@ -97,7 +99,8 @@ func (w *wireTxnOp) kv(q *rows.Request) (op catalog.TxnOp, err error) {
 		return op, answer.Invalidf("unknown KV operation %q", w.KV.Verb)
 	}
 	if most := q.Limits.KVValueBytes; int64(len(w.KV.Value)) > most {
-		return op, errkind.Errorf(errkind.TooLarge, "Value for key %q is too large (%d > %d bytes)", w.KV.Key, len(w.KV.Value), most)
+		return op, errkind.Errorf(errkind.TooLarge, "Value for key %q is too large (%d > %d bytes)", w.KV.Key,
+			len(w.KV.Value), most)
 	}
 	if w.KV.Key == "" && verb != catalog.KVGetTree && verb != catalog.KVDeleteTree {
 		return op, errMissingKey
@@ -144,7 +147,8 @@ func (kr *Rows) txn(q *rows.Request) error {
 		return err
 	}
 	if n := decodedBytes(b, in); n > most {
-		return errkind.Errorf(errkind.TooLarge, "Request body(%d bytes) too large, max size: %d bytes. See limits.txn_max_req_len; values count as they are, without base64.", n, most)
+		return errkind.Errorf(errkind.TooLarge, "Request body(%d bytes) too large, max size: %d bytes. See "+
+			"limits.txn_max_req_len; values count as they are, without base64.", n, most)
 	}
 	if len(in) > maxTxnOps {
 		return errkind.Errorf(errkind.TooLarge, "Transaction contains too many operations (%d > %d)", len(in), maxTxnOps)

@@ -167,7 +167,8 @@ func isProxy(s *catalog.Service) bool { return s.Kind != catalog.KindTypical }
 
 // proxyHosts are the nodes with proxies, of which has is true if it is set; and what is registered on nodes that are
 // no living members.
-func (mr *Rows) proxyHosts(q *rows.Request, st *catalog.State, has func(*catalog.Service) bool) (hosts []string, others []*catalog.Service) {
+func (mr *Rows) proxyHosts(q *rows.Request, st *catalog.State, has func(*catalog.Service) bool) (hosts []string,
+	others []*catalog.Service) {
 	alive := map[string]bool{}
 	for _, name := range mr.Proxies.Alive() {
 		alive[name] = true
@@ -280,29 +281,33 @@ func (mr *Rows) meshFind(q *rows.Request) error {
 	}
 	hosts, _ := mr.proxyHosts(q, st, named)
 	if len(places) == 0 {
-		return cmp.Or(refused, errkind.Errorf(errkind.NotFound, "no proxy has the ID %q, and none stands for a service of the name", q.Rest))
+		return cmp.Or(refused, errkind.Errorf(errkind.NotFound,
+			"no proxy has the ID %q, and none stands for a service of the name", q.Rest))
 	}
 	best := map[place]json.RawMessage{}
 	var lost []silent
 	slices.SortFunc(places, func(a, b place) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.id, b.id)) })
 	for _, at := range places[:min(len(places), maxFound)] {
-		ask := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return h != at.node && !slices.Contains(mr.Proxies.Servers(), h) })
-		lost = append(lost, mr.gather(q, ask, MeshProxyPattern+url.PathEscape(at.id)+"?node="+url.QueryEscape(at.node), func(body []byte) error {
-			var p struct {
-				Service string
-				Streams int
-			}
-			if err := json.Unmarshal(body, &p); err != nil {
-				return err
-			}
-			if !mayReadProxy(q, p.Service) { // its host says what it stands for now
+		ask := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool {
+			return h != at.node && !slices.Contains(mr.Proxies.Servers(), h)
+		})
+		lost = append(lost, mr.gather(q, ask, MeshProxyPattern+url.PathEscape(at.id)+"?node="+url.QueryEscape(at.node),
+			func(body []byte) error {
+				var p struct {
+					Service string
+					Streams int
+				}
+				if err := json.Unmarshal(body, &p); err != nil {
+					return err
+				}
+				if !mayReadProxy(q, p.Service) { // its host says what it stands for now
+					return nil
+				}
+				if best[at] == nil || p.Streams > 0 { // the one that has its stream knows best
+					best[at] = body
+				}
 				return nil
-			}
-			if best[at] == nil || p.Streams > 0 { // the one that has its stream knows best
-				best[at] = body
-			}
-			return nil
-		})...)
+			})...)
 	}
 	out := struct {
 		List   []json.RawMessage
@@ -445,7 +450,8 @@ func (mr *Rows) meshSettle(q *rows.Request) error {
 		Hosts, Proxies  int
 		Pending, Silent []string
 	}{Settled: true, Index: st.Index(), Pending: []string{}, Silent: []string{}}
-	if st.Check(q.Query.Value("node"), catalog.ServiceDrainPrefix+q.Query.Value("id")) == nil { // this server has not heard of the mark
+	// this server has not heard of the mark
+	if st.Check(q.Query.Value("node"), catalog.ServiceDrainPrefix+q.Query.Value("id")) == nil {
 		out.Settled = false
 		return q.ReplyValue(out)
 	}

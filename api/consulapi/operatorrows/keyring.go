@@ -135,7 +135,8 @@ func operatorUsage(q *rows.Request) error {
 		BillableServiceInstances          int
 	}
 	u := usage{Nodes: counts.Nodes, Services: counts.Services, ServiceInstances: counts.Instances,
-		ConnectServiceInstances: map[string]int{"api-gateway": 0, "connect-native": 0, "connect-proxy": 0, "ingress-gateway": 0, "mesh-gateway": 0, "terminating-gateway": 0}}
+		ConnectServiceInstances: map[string]int{"api-gateway": 0, "connect-native": 0, "connect-proxy": 0,
+			"ingress-gateway": 0, "mesh-gateway": 0, "terminating-gateway": 0}}
 	for n := range st.Nodes() {
 		for s := range st.ServicesOfNode(n.Name) {
 			switch {

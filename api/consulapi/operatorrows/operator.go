@@ -104,7 +104,8 @@ func (or *Rows) raftRemovePeer(q *rows.Request) error {
 			return err
 		}
 	}
-	return RemovePeer(q, op, PeerRemoval{ID: id, Address: address, Group: group, Token: q.Token()}, q.Query.Has("if-present"))
+	return RemovePeer(q, op, PeerRemoval{ID: id, Address: address, Group: group, Token: q.Token()},
+		q.Query.Has("if-present"))
 }
 
 // RemovePeer takes a server out of the Raft groups and answers; ifPresent lets it be gone already.
@@ -163,9 +164,11 @@ func (or *Rows) autopilotConfig(q *rows.Request) error {
 		return err
 	}
 	c := op.Autopilot()
-	return q.ReplyValue(wireAutopilot{CleanupDeadServers: c.CleanupDeadServers, LastContactThreshold: bodies.Span(c.LastContactThreshold),
-		MaxTrailingLogs: c.MaxTrailingLogs, MinQuorum: c.MinQuorum, ServerStabilizationTime: bodies.Span(c.ServerStabilizationTime),
-		RedundancyZoneTag: c.RedundancyZoneTag, DisableUpgradeMigration: c.DisableUpgradeMigration,
+	return q.ReplyValue(wireAutopilot{CleanupDeadServers: c.CleanupDeadServers,
+		LastContactThreshold: bodies.Span(c.LastContactThreshold),
+		MaxTrailingLogs:      c.MaxTrailingLogs, MinQuorum: c.MinQuorum,
+		ServerStabilizationTime: bodies.Span(c.ServerStabilizationTime),
+		RedundancyZoneTag:       c.RedundancyZoneTag, DisableUpgradeMigration: c.DisableUpgradeMigration,
 		UpgradeVersionTag: c.UpgradeVersionTag, CreateIndex: c.CreateIndex, ModifyIndex: c.ModifyIndex})
 }
 
@@ -178,9 +181,12 @@ func (or *Rows) autopilotSet(q *rows.Request) error {
 	if err := q.Decode(&in); err != nil {
 		return err
 	}
-	c := AutopilotConfig{CleanupDeadServers: in.CleanupDeadServers, LastContactThreshold: time.Duration(in.LastContactThreshold),
-		MaxTrailingLogs: in.MaxTrailingLogs, MinQuorum: in.MinQuorum, ServerStabilizationTime: time.Duration(in.ServerStabilizationTime),
-		RedundancyZoneTag: in.RedundancyZoneTag, DisableUpgradeMigration: in.DisableUpgradeMigration, UpgradeVersionTag: in.UpgradeVersionTag}
+	c := AutopilotConfig{CleanupDeadServers: in.CleanupDeadServers,
+		LastContactThreshold: time.Duration(in.LastContactThreshold),
+		MaxTrailingLogs:      in.MaxTrailingLogs, MinQuorum: in.MinQuorum,
+		ServerStabilizationTime: time.Duration(in.ServerStabilizationTime),
+		RedundancyZoneTag:       in.RedundancyZoneTag, DisableUpgradeMigration: in.DisableUpgradeMigration,
+		UpgradeVersionTag: in.UpgradeVersionTag}
 	v, cas := q.Query.Get("cas")
 	if cas {
 		if c.ModifyIndex, err = strconv.ParseUint(v, 10, 64); err != nil {

@@ -43,7 +43,8 @@ func ReadChanges(q *Request, subject registry.Subject, index func(*catalog.State
 	}
 	if q.Query.Has("merge-central-config") {
 		return nil,
-			answer.Invalidf("since and merge-central-config exclude each other: what config entries change is no change of an instance")
+			answer.Invalidf("since and merge-central-config exclude each other: what config entries change is no change of " +
+				"an instance")
 	}
 	s := &Changes{q: q, After: after}
 	q.After = strconv.FormatUint(after, 10)

@@ -118,7 +118,8 @@ func (q *Request) Body(limit int64) ([]byte, error) {
 	if errors.As(err, &large) {
 		n := max(q.R.ContentLength, limit+1)
 		return nil, errkind.Errorf(errkind.TooLarge,
-			"Request body(%d bytes) too large, max size: %d bytes. See https://developer.hashicorp.com/docs/agent/config/config-files#kv_max_value_size.", n, limit)
+			"Request body(%d bytes) too large, max size: %d bytes. See "+
+				"https://developer.hashicorp.com/docs/agent/config/config-files#kv_max_value_size.", n, limit)
 	}
 	if err != nil && !errors.Is(err, limits.ErrBytes) {
 		return nil, answer.Invalidf("Request decode failed: %v", err)

@@ -346,10 +346,11 @@ const (
 	statusOK       = "HTTP/1.1 200 OK\r\n"
 	statusNotFound = "HTTP/1.1 404 Not Found\r\n"
 	headJSON       = "Content-Type: application/json\r\nVary: Accept-Encoding\r\n"
-	headRaw        = "Content-Type: text/plain\r\nVary: Accept-Encoding\r\nX-Content-Type-Options: nosniff\r\nContent-Security-Policy: sandbox\r\n"
-	headText       = "Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
-	headFiltered   = "X-Consul-Results-Filtered-By-Acls: true\r\n"
-	headGzip       = "Content-Encoding: gzip\r\n"
+	headRaw        = "Content-Type: text/plain\r\nVary: Accept-Encoding\r\nX-Content-Type-Options: " +
+		"nosniff\r\nContent-Security-Policy: sandbox\r\n"
+	headText     = "Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
+	headFiltered = "X-Consul-Results-Filtered-By-Acls: true\r\n"
+	headGzip     = "Content-Encoding: gzip\r\n"
 )
 
 func (h *Path) begin(b []byte, status string) []byte {

@@ -126,7 +126,8 @@ func (h *Hub) add(s *watchStream, list []wireWatch, remote string) error {
 		if closed {
 			return errStreamGone
 		}
-		return errkind.Errorf(errkind.Overloaded, "too many watches: a stream may have %d, this agent %d", limits.StreamWatches, limits.Watches)
+		return errkind.Errorf(errkind.Overloaded, "too many watches: a stream may have %d, this agent %d",
+			limits.StreamWatches, limits.Watches)
 	}
 	for _, r := range all {
 		s.watches[r.W.id] = r.W
@@ -163,7 +164,8 @@ func (h *Hub) remove(s *watchStream, ids []string) {
 }
 
 var errStreamGone = errkind.New(errkind.NotFound,
-	"there is no such stream here: it ended, another agent holds it, or the token is another; open one with POST /v1/watch")
+	"there is no such stream here: it ended, another agent holds it, or the token is another; "+
+		"open one with POST /v1/watch")
 
 // watchOpen answers with a stream of what its watches see, until the client leaves.
 func (h *Hub) watchOpen(q *rows.Request) error {
@@ -173,7 +175,8 @@ func (h *Hub) watchOpen(q *rows.Request) error {
 	}
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
-	s := &watchStream{id: hex.EncodeToString(id[:]), token: q.Token(), watches: map[string]*watch{}, wake: make(chan struct{}, 1),
+	s := &watchStream{id: hex.EncodeToString(id[:]), token: q.Token(), watches: map[string]*watch{},
+		wake:   make(chan struct{}, 1),
 		events: strings.Contains(q.R.Header.Get("Accept"), "text/event-stream")}
 	if err := h.open(s); err != nil {
 		return err

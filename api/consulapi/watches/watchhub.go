@@ -253,7 +253,8 @@ func (q *watched) ask(ctx context.Context, index uint64) *watchAnswer {
 		a.body = w.Body
 	}
 	if a.index == 0 && a.status == http.StatusOK {
-		return &watchAnswer{status: http.StatusBadRequest, body: []byte("this path does not block: it cannot be watched"), final: true}
+		return &watchAnswer{status: http.StatusBadRequest, body: []byte("this path does not block: it cannot be watched"),
+			final: true}
 	}
 	a.final = a.status == http.StatusBadRequest
 	return a

@@ -75,7 +75,8 @@ func (p *Pair) Compare(t testing.TB, raw []byte) (served bool) {
 		t.Fatalf("long path: %v\n%q", err, cut(raw))
 	}
 	if short != long && !(short == torn && refuses(long)) && !(long == torn && refuses(short)) {
-		t.Fatalf("the paths differ about (served by the short path: %v)\n%q\nshort: %s\nlong:  %s", served, cut(raw), short, long)
+		t.Fatalf("the paths differ about (served by the short path: %v)\n%q\nshort: %s\nlong:  %s", served, cut(raw),
+			short, long)
 	}
 	return served
 }
@@ -86,7 +87,8 @@ const torn = "closed"
 
 // refuses is whether an answer refuses a request without having read it, and ends the connection.
 func refuses(text string) bool {
-	return (strings.HasPrefix(text, "HTTP/1.1 4") || strings.HasPrefix(text, "HTTP/1.1 50")) && strings.Contains(text, " true\n")
+	return (strings.HasPrefix(text, "HTTP/1.1 4") || strings.HasPrefix(text, "HTTP/1.1 50")) && strings.Contains(text,
+		" true\n")
 }
 
 func cut(raw []byte) []byte { return raw[:min(len(raw), 600)] }
@@ -160,11 +162,19 @@ type Words struct {
 }
 
 // Common headers that mean something to HTTP itself.
-var common = []string{"Accept: */*", "Accept-Encoding: gzip", "Accept-Encoding: deflate, gzip", "Accept-Encoding: gzip;q=0", "Accept-Encoding: identity", "Accept-Encoding:", "Accept-Encoding: GZIP",
-	"Accept-Encoding: gzip, gzip;q=0", "accept-encoding: x-gzip", "User-Agent: curl/8", "User-Agent:", "Content-Type: application/json", "Content-Type: application/x-www-form-urlencoded", "content-type: text/plain; charset=utf-8",
-	"Connection: keep-alive", "Connection: close", "connection: Keep-Alive", "Connection: upgrade", "Connection: keep-alive, x", "Expect: 100-continue", "Upgrade: h2c", "Host: other", "Host: x:80", "Cookie: a=b", "Cache-Control: max-age=0", "Cache-Control: no-cache",
-	"X-Forwarded-For: 10.0.0.1", "Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", "Range: bytes=0-1", "If-None-Match: *", "Accept: text/html", "Origin: http://x", "Authorization:", "Authorization: Basic eDp5",
-	"X-Odd: \x7f", "X-Odd: \xff", " folded: x", "X-No-Colon", ": none", "X Space: y", "Trailer: X", "Content-Length: 0", "Content-Length: +0", "Transfer-Encoding: chunked", "Transfer-Encoding: identity", "Te: trailers"}
+var common = []string{"Accept: */*", "Accept-Encoding: gzip", "Accept-Encoding: deflate, gzip",
+	"Accept-Encoding: gzip;q=0", "Accept-Encoding: identity", "Accept-Encoding:", "Accept-Encoding: GZIP",
+	"Accept-Encoding: gzip, gzip;q=0", "accept-encoding: x-gzip", "User-Agent: curl/8", "User-Agent:",
+	"Content-Type: application/json", "Content-Type: application/x-www-form-urlencoded",
+	"content-type: text/plain; charset=utf-8",
+	"Connection: keep-alive", "Connection: close", "connection: Keep-Alive", "Connection: upgrade",
+	"Connection: keep-alive, x", "Expect: 100-continue", "Upgrade: h2c", "Host: other", "Host: x:80", "Cookie: a=b",
+	"Cache-Control: max-age=0", "Cache-Control: no-cache",
+	"X-Forwarded-For: 10.0.0.1", "Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+	"Range: bytes=0-1", "If-None-Match: *", "Accept: text/html", "Origin: http://x", "Authorization:",
+	"Authorization: Basic eDp5",
+	"X-Odd: \x7f", "X-Odd: \xff", " folded: x", "X-No-Colon", ": none", "X Space: y", "Trailer: X", "Content-Length: 0",
+	"Content-Length: +0", "Transfer-Encoding: chunked", "Transfer-Encoding: identity", "Te: trailers"}
 
 // Request makes a random request, whole as HTTP counts it: it does not wait for more.
 func (w *Words) Request(r *rand.Rand) []byte {
@@ -209,7 +219,9 @@ func (w *Words) Request(r *rand.Rand) []byte {
 // Assemble writes a request down. A host and the length of the body are added where the lines have none.
 func Assemble(method, target, version string, lines []string, body string) []byte {
 	has := func(name string) bool {
-		return slices.ContainsFunc(lines, func(l string) bool { return len(l) > len(name) && strings.EqualFold(l[:len(name)+1], name+":") })
+		return slices.ContainsFunc(lines, func(l string) bool {
+			return len(l) > len(name) && strings.EqualFold(l[:len(name)+1], name+":")
+		})
 	}
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s %s %s\r\n", method, target, version)
@@ -247,7 +259,8 @@ func Sound(method, target, headers, body string) (raw []byte, whole bool) {
 	var lines []string
 	for line := range strings.Lines(headers) {
 		line = strings.Trim(line, "\r\n")
-		if name, _, _ := strings.Cut(strings.ToLower(line), ":"); line == "" || strings.Contains(name, "content-length") || strings.Contains(name, "transfer-encoding") {
+		if name, _, _ := strings.Cut(strings.ToLower(line), ":"); line == "" || strings.Contains(name, "content-length") ||
+			strings.Contains(name, "transfer-encoding") {
 			return nil, false
 		}
 		lines = append(lines, line)
@@ -262,7 +275,8 @@ func damage(r *rand.Rand, s string) string {
 	at := r.IntN(len(s) + 1)
 	switch r.IntN(6) {
 	case 0:
-		return s[:at] + pick(r, "%61", "%2F", "%2f", "%00", "%zz", "%", "%E2%98%83", "%FF", "+", ";", "&", "=", "#", "//", "/./", "/../", "~", "\\", "\"", "<", "{", "é", "\t", "a b") + s[at:]
+		return s[:at] + pick(r, "%61", "%2F", "%2f", "%00", "%zz", "%", "%E2%98%83", "%FF", "+", ";", "&", "=", "#", "//",
+			"/./", "/../", "~", "\\", "\"", "<", "{", "é", "\t", "a b") + s[at:]
 	case 1:
 		return s[:at]
 	case 2:

@@ -26,7 +26,8 @@ func (a *API) authenticate(r *http.Request) (monitor.Caller, error) {
 func (a *API) caller(r *http.Request, check func(string) (monitor.Caller, error)) (monitor.Caller, error) {
 	scheme, secret, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || secret == "" {
-		return monitor.Caller{}, errkind.New(errkind.Denied, "missing credentials: bring an access token (Bearer) or an API key (Key)")
+		return monitor.Caller{}, errkind.New(errkind.Denied,
+			"missing credentials: bring an access token (Bearer) or an API key (Key)")
 	}
 	switch {
 	case strings.EqualFold(scheme, "Bearer"):

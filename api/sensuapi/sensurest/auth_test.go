@@ -32,7 +32,8 @@ func TestLogin(t *testing.T) {
 	if err := json.Unmarshal(payload, &claims); err != nil {
 		t.Fatal(err)
 	}
-	if claims["sub"] != "admin" || claims["iss"] != g.url || claims["jti"] == "" || claims["api_key"] != false || fmt.Sprint(claims["groups"]) != "[cluster-admins]" {
+	if claims["sub"] != "admin" || claims["iss"] != g.url || claims["jti"] == "" || claims["api_key"] != false ||
+		fmt.Sprint(claims["groups"]) != "[cluster-admins]" {
 		t.Errorf("claims: %v", claims)
 	}
 	if p := claims["provider"].(map[string]any); p["provider_id"] != "basic" || p["user_id"] != "admin" {
@@ -164,12 +165,15 @@ func TestUsers(t *testing.T) {
 	g := newRig(t)
 	const one = "/api/core/v2/users/ann"
 	ann := g.user("ann", "")
-	for path, code := range map[string]int{one: 200, "/api/core/v2/users/admin": 403, "/api/core/v2/users": 403, ns + "/checks": 403} {
-		if a := g.send("GET", path, bearer(ann.Access), ""); a.code != code || strings.Contains(a.body, "$2a$") || strings.Contains(a.body, "password") {
+	for path, code := range map[string]int{one: 200, "/api/core/v2/users/admin": 403, "/api/core/v2/users": 403,
+		ns + "/checks": 403} {
+		if a := g.send("GET", path, bearer(ann.Access), ""); a.code != code || strings.Contains(a.body, "$2a$") ||
+			strings.Contains(a.body, "password") {
 			t.Errorf("%s: %d %s", path, a.code, a.body)
 		}
 	}
-	if got := g.want(200, "GET", "/api/core/v2/users", "").body; strings.Contains(got, "password") || !strings.Contains(got, "ann") {
+	if got := g.want(200, "GET", "/api/core/v2/users", "").body; strings.Contains(got, "password") ||
+		!strings.Contains(got, "ann") {
 		t.Error(got)
 	}
 	g.want(201, "PUT", one+"/groups/ops", "")
@@ -196,7 +200,8 @@ func TestUsers(t *testing.T) {
 	put(bearer(ann.Access), one+"/password", fmt.Sprintf(`{"password":"wrong one","password_hash":%q}`, hash), 400)
 	put(bearer(ann.Access), one+"/password", `{"password":"long enough","password_hash":"plain"}`, 400)
 	put(bearer(ann.Access), one+"/password", `{"password":"long enough"}`, 400)
-	put(bearer(ann.Access), "/api/core/v2/users/admin/password", fmt.Sprintf(`{"password":"x","password_hash":%q}`, hash), 403)
+	put(bearer(ann.Access), "/api/core/v2/users/admin/password", fmt.Sprintf(`{"password":"x","password_hash":%q}`, hash),
+		403)
 	put(bearer(ann.Access), one+"/reset_password", fmt.Sprintf(`{"password_hash":%q}`, hash), 403)
 	put(bearer(ann.Access), one+"/password", fmt.Sprintf(`{"password":"long enough","password_hash":%q}`, hash), 201)
 	if a := g.send("GET", one, bearer(ann.Access), ""); a.code != 401 {
@@ -204,7 +209,8 @@ func TestUsers(t *testing.T) {
 	}
 	ann = g.login("ann", "another one")
 	put(bearer(ann.Access), one+"/change_password", `{"password":"another one","password_new":"third one"}`, 201)
-	put(bearer(g.login("ann", "third one").Access), one+"/change_password", `{"password":"third one","password_new":"short"}`, 400)
+	put(bearer(g.login("ann", "third one").Access), one+"/change_password",
+		`{"password":"third one","password_new":"short"}`, 400)
 	g.want(201, "PUT", one+"/reset_password", fmt.Sprintf(`{"password_hash":%q}`, hash))
 	ann = g.login("ann", "another one")
 
@@ -235,7 +241,8 @@ func TestAPIKeys(t *testing.T) {
 	if !strings.HasPrefix(at, "/api/core/v2/apikeys/") || len(name) != 36 || a.body != "" {
 		t.Fatalf("Location %q, body %q", at, a.body)
 	}
-	if a := g.want(200, "GET", at, ""); !strings.Contains(a.body, `"username":"ann"`) || !strings.Contains(a.body, `"created_at"`) {
+	if a := g.want(200, "GET", at, ""); !strings.Contains(a.body, `"username":"ann"`) ||
+		!strings.Contains(a.body, `"created_at"`) {
 		t.Error(a.body)
 	}
 	for path, code := range map[string]int{ns + "/checks": 200, ns + "/hooks": 403, "/api/core/v2/apikeys": 403} {
@@ -246,7 +253,8 @@ func TestAPIKeys(t *testing.T) {
 	if a := g.send("GET", ns+"/checks", key(name+"x"), ""); a.code != 401 {
 		t.Error(a.code)
 	}
-	if got := g.want(200, "GET", "/api/core/v2/apikeys?fieldSelector=api_key.username%3D%3Dann", "").names(t); len(got) != 1 || got[0] != name+"ann" {
+	if got := g.want(200, "GET", "/api/core/v2/apikeys?fieldSelector=api_key.username%3D%3Dann",
+		"").names(t); len(got) != 1 || got[0] != name+"ann" {
 		t.Error(got)
 	}
 	g.want(204, "DELETE", "/api/core/v2/users/ann", "")
@@ -262,12 +270,18 @@ func TestNobodyMay(t *testing.T) {
 	g := newRig(t)
 	stranger := g.user("stranger", `{"verbs":["*"],"resources":["nothing-of-this"]}`)
 	paths := []string{
-		ns + "/events", ns + "/events/e", ns + "/events/e/c", "/api/core/v2/events", ns + "/entities", ns + "/entities/e", "/api/core/v2/entities",
-		ns + "/silenced/checks/c", ns + "/silenced/subscriptions/s", ns + "/checks/c/execute", ns + "/checks/c/hooks/ok", ns + "/checks/c/hooks/ok/hook/h",
-		"/api/core/v2/users/admin/password", "/api/core/v2/users/admin/groups/x", "/api/core/v2/users/admin/groups", "/api/core/v2/users/admin/reinstate", "/api/core/v2/users/admin/reset_password",
-		"/api/core/v2/users/admin/change_password", "/api/core/v2/apikeys", "/api/core/v2/apikeys/" + adminKey, "/api/core/v2/cluster/members", "/api/core/v2/cluster/members/1", "/api/core/v2/cluster/id",
-		"/api/core/v2/tessen", "/api/core/v2/tessen/metrics", "/api/core/v3/namespaces/default/entity-states", "/api/core/v3/namespaces/default/entity-states/e",
-		"/api/corbel/v1/events/watch", "/api/corbel/v1/events/export", "/api/corbel/v1/events/history", "/api/corbel/v1/namespaces/default/events/watch",
+		ns + "/events", ns + "/events/e", ns + "/events/e/c", "/api/core/v2/events", ns + "/entities", ns + "/entities/e",
+		"/api/core/v2/entities",
+		ns + "/silenced/checks/c", ns + "/silenced/subscriptions/s", ns + "/checks/c/execute", ns + "/checks/c/hooks/ok",
+		ns + "/checks/c/hooks/ok/hook/h",
+		"/api/core/v2/users/admin/password", "/api/core/v2/users/admin/groups/x", "/api/core/v2/users/admin/groups",
+		"/api/core/v2/users/admin/reinstate", "/api/core/v2/users/admin/reset_password",
+		"/api/core/v2/users/admin/change_password", "/api/core/v2/apikeys", "/api/core/v2/apikeys/" + adminKey,
+		"/api/core/v2/cluster/members", "/api/core/v2/cluster/members/1", "/api/core/v2/cluster/id",
+		"/api/core/v2/tessen", "/api/core/v2/tessen/metrics", "/api/core/v3/namespaces/default/entity-states",
+		"/api/core/v3/namespaces/default/entity-states/e",
+		"/api/corbel/v1/events/watch", "/api/corbel/v1/events/export", "/api/corbel/v1/events/history",
+		"/api/corbel/v1/namespaces/default/events/watch",
 	}
 	for _, s := range samples {
 		paths = append(paths, "/api"+s.path, "/api"+s.path+"/"+s.name)
@@ -275,8 +289,9 @@ func TestNobodyMay(t *testing.T) {
 	before := g.resources.View().Index()
 	for _, path := range paths {
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} {
-			for name, auth := range map[string]string{"no token": "", "a wrong token": bearer("eyJhbGciOiJIUzI1NiJ9.e30.AAAA"), "a wrong key": key("11111111-1111-1111-1111-111111111111"),
-				"a password": basic("admin", adminPassword), "a scheme alone": "Bearer", "a stranger": bearer(stranger.Access)} {
+			for name, auth := range map[string]string{"no token": "", "a wrong token": bearer("eyJhbGciOiJIUzI1NiJ9.e30.AAAA"),
+				"a wrong key": key("11111111-1111-1111-1111-111111111111"),
+				"a password":  basic("admin", adminPassword), "a scheme alone": "Bearer", "a stranger": bearer(stranger.Access)} {
 				a := g.send(method, path, auth, `{"metadata":{"name":"x"}}`)
 				want := http.StatusUnauthorized
 				if name == "a stranger" {
@@ -284,7 +299,8 @@ func TestNobodyMay(t *testing.T) {
 				}
 				ok := a.code == want
 				if !ok && name == "a stranger" { // what is no path for the method; namespaces show nothing to whom no role reaches
-					ok = a.code == 404 || a.code == 405 || path == "/api/core/v2/namespaces" && a.code == 200 && (a.body == "[]" || method == "HEAD")
+					ok = a.code == 404 || a.code == 405 || path == "/api/core/v2/namespaces" && a.code == 200 && (a.body == "[]" ||
+						method == "HEAD")
 					if path == "/api/core/v2/namespaces" && a.code == 200 {
 						ok = true
 					}
@@ -292,7 +308,8 @@ func TestNobodyMay(t *testing.T) {
 				if !ok {
 					t.Errorf("%s, %s %s: %d %s", name, method, path, a.code, a.body)
 				}
-				if want == a.code && method != "HEAD" && (!strings.Contains(a.body, `"Message"`) || !strings.Contains(a.body, `"Code"`)) {
+				if want == a.code && method != "HEAD" && (!strings.Contains(a.body, `"Message"`) ||
+					!strings.Contains(a.body, `"Code"`)) {
 					t.Errorf("%s %s: %s", method, path, a.body)
 				}
 			}
@@ -311,16 +328,21 @@ func TestRoles(t *testing.T) {
 	for _, c := range []string{"c1", "c2"} {
 		g.want(201, "POST", ns+"/checks", check(c, ""))
 	}
-	ann := bearer(g.user("ann", `{"verbs":["get","update"],"resources":["checks"],"resource_names":["c1"]},{"verbs":["list"],"resources":["hooks","events"]},{"verbs":["get"],"resources":["events"],"resource_names":["web/up"]}`).Access)
+	ann := bearer(g.user("ann", `{"verbs":["get","update"],"resources":["checks"],"resource_names":["c1"]},{`+
+		`"verbs":["list"],"resources":["hooks","events"]},{"verbs":["get"],"resources":["events"],`+
+		`"resource_names":["web/up"]}`).Access)
 	g.want(201, "PUT", ns+"/events/web/up", `{"check":{}}`)
 	g.want(201, "PUT", ns+"/events/web/down", `{"check":{}}`)
 	for _, c := range []struct {
 		method, path string
 		code         int
 	}{
-		{"GET", "/checks/c1", 200}, {"HEAD", "/checks/c1", 200}, {"GET", "/checks/c2", 403}, {"GET", "/checks", 403}, {"PUT", "/checks/c1", 201}, {"PUT", "/checks/c2", 403},
-		{"PATCH", "/checks/c1", 200}, {"DELETE", "/checks/c1", 403}, {"GET", "/hooks", 200}, {"GET", "/hooks/k", 403}, {"POST", "/checks/c1/execute", 403},
-		{"GET", "/events/web/up", 200}, {"GET", "/events/web/down", 403}, {"GET", "/events/web", 200}, {"GET", "/events", 200}, {"DELETE", "/events/web/up", 403},
+		{"GET", "/checks/c1", 200}, {"HEAD", "/checks/c1", 200}, {"GET", "/checks/c2", 403}, {"GET", "/checks", 403},
+		{"PUT", "/checks/c1", 201}, {"PUT", "/checks/c2", 403},
+		{"PATCH", "/checks/c1", 200}, {"DELETE", "/checks/c1", 403}, {"GET", "/hooks", 200}, {"GET", "/hooks/k", 403},
+		{"POST", "/checks/c1/execute", 403},
+		{"GET", "/events/web/up", 200}, {"GET", "/events/web/down", 403}, {"GET", "/events/web", 200},
+		{"GET", "/events", 200}, {"DELETE", "/events/web/up", 403},
 	} {
 		body := ""
 		if c.method == "PUT" || c.method == "PATCH" {
@@ -330,7 +352,8 @@ func TestRoles(t *testing.T) {
 			t.Errorf("%s %s: %d %s, not %d", c.method, c.path, a.code, a.body, c.code)
 		}
 	}
-	for _, path := range []string{"/api/core/v2/hooks", "/api/core/v2/namespaces/dev/hooks", "/api/core/v2/events", "/api/core/v2/namespaces/default"} {
+	for _, path := range []string{"/api/core/v2/hooks", "/api/core/v2/namespaces/dev/hooks", "/api/core/v2/events",
+		"/api/core/v2/namespaces/default"} {
 		if a := g.send("GET", path, ann, ""); a.code != 403 {
 			t.Errorf("%s: %d", path, a.code)
 		}

@@ -29,13 +29,15 @@ func (q *request) changes() error {
 		return invalid(errors.New("namespace, entity and check must be given"))
 	}
 	if q.cfg.History == nil {
-		return errkind.New(errkind.NotFound, "this server keeps events in itself; their changes are kept by PostgreSQL alone (monitor.store)")
+		return errkind.New(errkind.NotFound, "this server keeps events in itself; their changes are kept by PostgreSQL "+
+			"alone (monitor.store)")
 	}
 	before, most, err := page(query.Value("before"), query.Value("limit"))
 	if err != nil {
 		return invalid(err)
 	}
-	runs, err := q.cfg.History(q.r.Context(), eventstore.Key{Namespace: q.namespace, Entity: entity, Check: check}, before, most)
+	runs, err := q.cfg.History(q.r.Context(), eventstore.Key{Namespace: q.namespace, Entity: entity, Check: check},
+		before, most)
 	if err != nil {
 		return err
 	}

@@ -17,10 +17,13 @@ import (
 func TestNames(t *testing.T) {
 	g := newRig(t)
 	entity := func(name, class string) (string, string) {
-		return ns + "/entities/" + url.PathEscape(name), fmt.Sprintf(`{"metadata":{"name":%q},"entity_class":%q}`, name, class)
+		return ns + "/entities/" + url.PathEscape(name), fmt.Sprintf(`{"metadata":{"name":%q},"entity_class":%q}`,
+			name, class)
 	}
 	asset := func(name string) (string, string) {
-		return ns + "/assets/" + url.PathEscape(name), fmt.Sprintf(`{"metadata":{"name":%q},"url":"https://example.com/a.tar.gz","sha512":%q}`, name, strings.Repeat("a", 128))
+		return ns + "/assets/" + url.PathEscape(name),
+			fmt.Sprintf(`{"metadata":{"name":%q},"url":"https://example.com/a.tar.gz","sha512":%q}`, name,
+				strings.Repeat("a", 128))
 	}
 	user := func(name string) (string, string) {
 		return "/api/core/v2/users/" + url.PathEscape(name), fmt.Sprintf(`{"username":%q,"password":"long enough"}`, name)
@@ -35,11 +38,13 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s %s: %d %s", path, body, a.code, a.body)
 		}
 	}
-	for name, ok := range map[string]bool{"Web_1.example:8080-a": true, "a b": false, "a/b": false, "ä": false, "a;b": false} {
+	for name, ok := range map[string]bool{"Web_1.example:8080-a": true, "a b": false, "a/b": false, "ä": false,
+		"a;b": false} {
 		path, body := entity(name, "proxy")
 		try(ok, path, body)
 	}
-	for class, ok := range map[string]bool{"agent": true, "proxy": true, "backend": true, "service": true, "Router_2.x": true, "two words": false} {
+	for class, ok := range map[string]bool{"agent": true, "proxy": true, "backend": true, "service": true,
+		"Router_2.x": true, "two words": false} {
 		path, body := entity("e", class)
 		try(ok, path, body)
 	}
@@ -61,17 +66,22 @@ func TestNames(t *testing.T) {
 // no metrics (SE-9), and says who made it (SE-13).
 func TestEventsOfProxies(t *testing.T) {
 	g := newRig(t)
-	g.want(200, "PUT", ns+"/entities/router", `{"metadata":{"name":"router","labels":{"site":"b"}},"entity_class":"proxy","subscriptions":["net"]}`)
-	g.want(201, "POST", ns+"/events", `{"entity":{"metadata":{"name":"agent1","labels":{"site":"a"}},"entity_class":"agent"},
+	g.want(200, "PUT", ns+"/entities/router",
+		`{"metadata":{"name":"router","labels":{"site":"b"}},"entity_class":"proxy","subscriptions":["net"]}`)
+	g.want(201, "POST", ns+"/events",
+		`{"entity":{"metadata":{"name":"agent1","labels":{"site":"a"}},"entity_class":"agent"},
 		"check":{"metadata":{"name":"ping"},"proxy_entity_name":"router","status":1,"output":"long output","max_output_size":4},"metrics":{"handlers":["x"],"points":[{"name":"a","value":1,"timestamp":1}]}}`)
-	g.want(201, "POST", ns+"/events", `{"entity":{"metadata":{"name":"new"}},"check":{"metadata":{"name":"ping"},"status":0}}`)
+	g.want(201, "POST", ns+"/events", `{"entity":{"metadata":{"name":"new"}},"check":{"metadata":{"name":"ping"},`+
+		`"status":0}}`)
 	var e sensu.Event
 	got := g.want(200, "GET", ns+"/events/router/ping", "")
 	got.into(t, &e)
-	if e.Entity.Name != "router" || e.Entity.EntityClass != "proxy" || e.Entity.Labels["site"] != "b" || !slices.Contains(e.Entity.Subscriptions, "net") || e.Check.ProcessedBy != "agent1" {
+	if e.Entity.Name != "router" || e.Entity.EntityClass != "proxy" || e.Entity.Labels["site"] != "b" ||
+		!slices.Contains(e.Entity.Subscriptions, "net") || e.Check.ProcessedBy != "agent1" {
 		t.Error(got.body)
 	}
-	if e.Metrics != nil || e.Check.Output != "long" || e.Labels["sensu.io/output_truncated_bytes"] != "7" || e.CreatedBy != "admin" || e.Check.CreatedBy != "admin" {
+	if e.Metrics != nil || e.Check.Output != "long" || e.Labels["sensu.io/output_truncated_bytes"] != "7" ||
+		e.CreatedBy != "admin" || e.Check.CreatedBy != "admin" {
 		t.Error(got.body)
 	}
 	g.want(404, "GET", ns+"/events/agent1/ping", "")
@@ -84,7 +94,8 @@ func TestEventsOfProxies(t *testing.T) {
 // A keepalive that is posted is one: who sent it is missed afterwards.
 func TestPostedKeepalive(t *testing.T) {
 	g := newRig(t)
-	g.want(201, "POST", ns+"/events", `{"entity":{"metadata":{"name":"web"},"entity_class":"agent"},"check":{"metadata":{"name":"keepalive"},"interval":1,"timeout":1,"status":0}}`)
+	g.want(201, "POST", ns+"/events", `{"entity":{"metadata":{"name":"web"},"entity_class":"agent"},"check":{`+
+		`"metadata":{"name":"keepalive"},"interval":1,"timeout":1,"status":0}}`)
 	go g.ingest.Watch(t.Context())
 	var e sensu.Event
 	polltest.Until(t, func() bool {
@@ -101,8 +112,10 @@ func TestWhoSeesTheCluster(t *testing.T) {
 	g := newRig(t)
 	inNamespace := g.user("ann", `{"verbs":["*"],"resources":["*"]}`)
 	g.user("bob", "")
-	g.want(201, "PUT", "/api/core/v2/clusterroles/members", `{"rules":[{"verbs":["get","list"],"resources":["cluster-members"]}]}`)
-	g.want(201, "PUT", "/api/core/v2/clusterrolebindings/members", `{"subjects":[{"type":"User","name":"bob"}],"role_ref":{"type":"ClusterRole","name":"members"}}`)
+	g.want(201, "PUT", "/api/core/v2/clusterroles/members",
+		`{"rules":[{"verbs":["get","list"],"resources":["cluster-members"]}]}`)
+	g.want(201, "PUT", "/api/core/v2/clusterrolebindings/members",
+		`{"subjects":[{"type":"User","name":"bob"}],"role_ref":{"type":"ClusterRole","name":"members"}}`)
 	bob := g.login("bob", "long enough")
 	for _, path := range []string{"/api/core/v2/cluster/members", "/api/core/v2/cluster/members/1111111122223333"} {
 		if a := g.send("GET", path, bearer(inNamespace.Access), ""); a.code != 403 {

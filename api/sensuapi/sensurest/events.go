@@ -47,7 +47,9 @@ func eventFields() fieldSet {
 		"event.check.round_robin":    check(func(c *monitor.Check) string { return strconv.FormatBool(c.RoundRobin) }),
 		"event.check.runtime_assets": check(func(c *monitor.Check) string { return join(c.RuntimeAssets) }),
 		"event.check.state":          check(func(c *monitor.Check) string { return c.State }),
-		"event.check.status":         check(func(c *monitor.Check) string { return strconv.FormatUint(uint64(c.Status), 10) }),
+		"event.check.status": check(func(c *monitor.Check) string {
+			return strconv.FormatUint(uint64(c.Status), 10)
+		}),
 		"event.check.subscriptions":  check(func(c *monitor.Check) string { return join(c.Subscriptions) }),
 		"event.entity.deregister":    entity(func(e *monitor.Entity) string { return strconv.FormatBool(e.Deregister) }),
 		"event.entity.entity_class":  entity(func(e *monitor.Entity) string { return e.Class }),
@@ -238,7 +240,8 @@ func (q *request) fillEvent(e *monitor.Event, entity, check string) error {
 	for _, f := range []struct {
 		name        string
 		value, path *string
-	}{{"entity.metadata.name", &e.Entity.Name, &entity}, {"entity.metadata.namespace", &e.Entity.Namespace, &q.namespace}, {"metadata.namespace", &e.Namespace, &q.namespace}} {
+	}{{"entity.metadata.name", &e.Entity.Name, &entity}, {"entity.metadata.namespace", &e.Entity.Namespace, &q.namespace},
+		{"metadata.namespace", &e.Namespace, &q.namespace}} {
 		if err := same(f.name, f.value, *f.path); err != nil {
 			return err
 		}
@@ -267,7 +270,8 @@ func (q *request) fillEvent(e *monitor.Event, entity, check string) error {
 func (q *request) settle(e *monitor.Event) error {
 	if e.Check != nil && e.Check.ProxyEntityName != "" && e.Check.ProxyEntityName != e.Entity.Name {
 		e.Check.ProcessedBy = e.Entity.Name
-		e.Entity = &monitor.Entity{Meta: monitor.Meta{Name: e.Check.ProxyEntityName, Namespace: q.namespace}, Class: monitor.ClassProxy}
+		e.Entity = &monitor.Entity{Meta: monitor.Meta{Name: e.Check.ProxyEntityName, Namespace: q.namespace},
+			Class: monitor.ClassProxy}
 	} else if e.Entity.Class == monitor.ClassAgent {
 		return nil
 	}
@@ -276,7 +280,8 @@ func (q *request) settle(e *monitor.Event) error {
 	if item == nil {
 		c, _ := monitor.Split(e.Entity)
 		c.CreatedBy = q.who.User
-		op := objects.Op{Verb: objects.Create, Type: "entities", Namespace: q.namespace, Name: c.Name, Encoded: tagproto.Append(nil, c)}
+		op := objects.Op{Verb: objects.Create, Type: "entities", Namespace: q.namespace, Name: c.Name,
+			Encoded: tagproto.Append(nil, c)}
 		if err := q.cfg.Resources.Write(q.r.Context(), op); err != nil && !errkind.Is(err, errkind.Conflict) {
 			return err
 		}

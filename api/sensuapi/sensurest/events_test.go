@@ -23,12 +23,15 @@ import (
 func TestEvents(t *testing.T) {
 	g := newRig(t)
 	all := ns + "/events"
-	g.want(201, "POST", all, `{"entity":{"metadata":{"name":"web","namespace":"default","labels":{"region":"eu"}}},"check":{"metadata":{"name":"cpu"},"status":2,"output":"hot","interval":10,"subscriptions":["linux"]}}`)
+	g.want(201, "POST", all, `{"entity":{"metadata":{"name":"web","namespace":"default","labels":{"region":"eu"}}},`+
+		`"check":{"metadata":{"name":"cpu"},"status":2,"output":"hot","interval":10,"subscriptions":["linux"]}}`)
 	var e sensu.Event
 	got := g.want(200, "GET", all+"/web/cpu", "")
 	got.into(t, &e)
-	if e.Check.Status != 2 || e.Check.Output != "hot" || e.Entity.EntityClass != "proxy" || e.Timestamp == 0 || len(e.ID) != 16 || e.Check.State != "failing" || len(e.Check.History) != 1 ||
-		e.CreatedBy != "admin" || e.Check.CreatedBy != "admin" || e.Check.Executed == 0 || !slices.Contains(e.Entity.Subscriptions, "entity:web") {
+	if e.Check.Status != 2 || e.Check.Output != "hot" || e.Entity.EntityClass != "proxy" || e.Timestamp == 0 ||
+		len(e.ID) != 16 || e.Check.State != "failing" || len(e.Check.History) != 1 ||
+		e.CreatedBy != "admin" || e.Check.CreatedBy != "admin" || e.Check.Executed == 0 ||
+		!slices.Contains(e.Entity.Subscriptions, "entity:web") {
 		t.Errorf("%s", got.body)
 	}
 	if err := e.Validate(); err != nil {
@@ -39,13 +42,17 @@ func TestEvents(t *testing.T) {
 	if e.Check.Occurrences != 2 || len(e.Check.History) != 2 {
 		t.Errorf("occurrences %d, history %v", e.Check.Occurrences, e.Check.History)
 	}
-	if a := g.want(200, "GET", ns+"/entities/web", ""); !strings.Contains(a.body, `"proxy"`) || !strings.Contains(a.body, `"eu"`) {
+	if a := g.want(200, "GET", ns+"/entities/web", ""); !strings.Contains(a.body, `"proxy"`) ||
+		!strings.Contains(a.body, `"eu"`) {
 		t.Error("an event made no entity:", a.body)
 	}
 	g.want(201, "PUT", all+"/web/disk", `{"check":{"status":0}}`)
 	g.want(201, "POST", all+"/db/disk", `{"check":{"status":1}}`)
-	g.want(201, "POST", all, `{"entity":{"metadata":{"name":"web"}},"metrics":{"points":[{"name":"a","value":1,"timestamp":1}],"handlers":["x"]}}`) // never stored
-	g.want(201, "POST", all, `{"entity":{"metadata":{"name":"agent1"},"entity_class":"agent"},"check":{"metadata":{"name":"ping"},"proxy_entity_name":"router","status":1}}`)
+	// never stored
+	g.want(201, "POST", all, `{"entity":{"metadata":{"name":"web"}},"metrics":{"points":[{"name":"a","value":1,`+
+		`"timestamp":1}],"handlers":["x"]}}`)
+	g.want(201, "POST", all, `{"entity":{"metadata":{"name":"agent1"},"entity_class":"agent"},"check":{"metadata":{`+
+		`"name":"ping"},"proxy_entity_name":"router","status":1}}`)
 	keys := func(query string) string {
 		var list []sensu.Event
 		g.want(200, "GET", "/api/core/v2/"+query, "").into(t, &list)
@@ -56,8 +63,9 @@ func TestEvents(t *testing.T) {
 		return strings.Join(out, " ")
 	}
 	for query, want := range map[string]string{
-		"events": "db/disk router/ping web/cpu web/disk", "namespaces/default/events": "db/disk router/ping web/cpu web/disk", "namespaces/default/events/web": "web/cpu web/disk",
-		"namespaces/none/events": "", "namespaces/default/events/none": "",
+		"events": "db/disk router/ping web/cpu web/disk", "namespaces/default/events": "db/disk router/ping web/cpu web/disk",
+		"namespaces/default/events/web": "web/cpu web/disk",
+		"namespaces/none/events":        "", "namespaces/default/events/none": "",
 		"events?fieldSelector=event.check.status!%3D%220%22":          "db/disk router/ping web/cpu",
 		"events?fieldSelector=event.entity.name%3D%3Dweb":             "web/cpu web/disk",
 		"events?fieldSelector=event.check.state%3D%3Dpassing":         "web/disk",
@@ -95,7 +103,8 @@ func TestEvents(t *testing.T) {
 	g.want(405, "POST", "/api/core/v2/events", "{}")
 	g.want(404, "GET", "/api/core/v2/events/web", "")
 	g.want(404, "GET", all+"/web/disk/more", "")
-	g.want(404, "POST", "/api/core/v2/namespaces/none/events", `{"entity":{"metadata":{"name":"web"}},"check":{"metadata":{"name":"cpu"}}}`)
+	g.want(404, "POST", "/api/core/v2/namespaces/none/events",
+		`{"entity":{"metadata":{"name":"web"}},"check":{"metadata":{"name":"cpu"}}}`)
 }
 
 func TestWrongEvents(t *testing.T) {
@@ -103,27 +112,32 @@ func TestWrongEvents(t *testing.T) {
 	for body, says := range map[string]string{
 		`{`:  "unexpected end",
 		`{}`: "must contain an entity",
-		`{"entity":{"metadata":{"name":"a b"}},"check":{"metadata":{"name":"c"}}}`:                                                                   "entity name",
-		`{"entity":{"metadata":{"name":"a"}}}`:                                                                                                       "check or metrics",
-		`{"entity":{"metadata":{"name":"a"}},"check":{}}`:                                                                                            "check name must not be empty",
-		`{"entity":{"metadata":{"name":"a","namespace":"dev"}},"check":{"metadata":{"name":"c"}}}`:                                                   "entity.metadata.namespace",
-		`{"entity":{"metadata":{"name":"a"}},"check":{"metadata":{"name":"c","namespace":"dev"}}}`:                                                   "check.metadata.namespace",
-		`{"metadata":{"name":"x"},"entity":{"metadata":{"name":"a"}},"check":{"metadata":{"name":"c"}}}`:                                             "cannot be named",
-		`{"id":"123","entity":{"metadata":{"name":"a"}},"check":{"metadata":{"name":"c"}}}`:                                                          "UUID",
-		`{"entity":{"metadata":{"name":"a"}},"check":{"metadata":{"name":"c"},"ttl":3}}`:                                                             "ttl",
-		`{"entity":{"metadata":{"name":"a"}},"check":{"metadata":{"name":"c"},"status":-1}}`:                                                         "status",
-		`{"pipelines":[{"name":"p","type":"Handler","api_version":"core/v2"}],"entity":{"metadata":{"name":"a"}},"check":{"metadata":{"name":"c"}}}`: "pipeline",
+		`{"entity":{"metadata":{"name":"a b"}},"check":{"metadata":{"name":"c"}}}`:                       "entity name",
+		`{"entity":{"metadata":{"name":"a"}}}`:                                                           "check or metrics",
+		`{"entity":{"metadata":{"name":"a"}},"check":{}}`:                                                "check name must not be empty",
+		`{"entity":{"metadata":{"name":"a","namespace":"dev"}},"check":{"metadata":{"name":"c"}}}`:       "entity.metadata.namespace",
+		`{"entity":{"metadata":{"name":"a"}},"check":{"metadata":{"name":"c","namespace":"dev"}}}`:       "check.metadata.namespace",
+		`{"metadata":{"name":"x"},"entity":{"metadata":{"name":"a"}},"check":{"metadata":{"name":"c"}}}`: "cannot be named",
+		`{"id":"123","entity":{"metadata":{"name":"a"}},"check":{"metadata":{"name":"c"}}}`:              "UUID",
+		`{"entity":{"metadata":{"name":"a"}},"check":{"metadata":{"name":"c"},"ttl":3}}`:                 "ttl",
+		`{"entity":{"metadata":{"name":"a"}},"check":{"metadata":{"name":"c"},"status":-1}}`:             "status",
+		`{"pipelines":[{"name":"p","type":"Handler","api_version":"core/v2"}],"entity":{"metadata":{"name":"a"}},"check":{` +
+			`"metadata":{"name":"c"}}}`: "pipeline",
 	} {
-		if text, code := g.want(400, "POST", ns+"/events", body).error(t); code != codeInvalid || !strings.Contains(text, says) {
+		if text, code := g.want(400, "POST", ns+"/events", body).error(t); code != codeInvalid ||
+			!strings.Contains(text, says) {
 			t.Errorf("%s: %q, where %q is to be said", body, text, says)
 		}
 	}
-	for path, says := range map[string]string{"/events/b/c": `"a" does not match "b"`, "/events/a/d": `"c" does not match "d"`} {
-		if text, _ := g.want(400, "PUT", ns+path, `{"entity":{"metadata":{"name":"a"}},"check":{"metadata":{"name":"c"}}}`).error(t); !strings.Contains(text, says) {
+	for path, says := range map[string]string{"/events/b/c": `"a" does not match "b"`,
+		"/events/a/d": `"c" does not match "d"`} {
+		if text, _ := g.want(400, "PUT", ns+path,
+			`{"entity":{"metadata":{"name":"a"}},"check":{"metadata":{"name":"c"}}}`).error(t); !strings.Contains(text, says) {
 			t.Error(text)
 		}
 	}
-	if text, _ := g.want(400, "PUT", ns+"/events/a/c", `{"entity":{"metadata":{"name":"a"}}}`).error(t); !strings.Contains(text, `check "c"`) {
+	if text, _ := g.want(400, "PUT", ns+"/events/a/c",
+		`{"entity":{"metadata":{"name":"a"}}}`).error(t); !strings.Contains(text, `check "c"`) {
 		t.Error(text)
 	}
 	if a := g.want(200, "GET", "/api/core/v2/events", ""); a.body != "[]" {
@@ -137,7 +151,8 @@ func TestWrongEvents(t *testing.T) {
 func TestEntities(t *testing.T) {
 	g := newRig(t)
 	all := ns + "/entities"
-	made := g.want(200, "POST", all, `{"metadata":{"name":"web","namespace":"default","labels":{"password":"hush","region":"eu"}},"entity_class":"agent","subscriptions":["linux"]}`)
+	made := g.want(200, "POST", all, `{"metadata":{"name":"web","namespace":"default","labels":{"password":"hush",`+
+		`"region":"eu"}},"entity_class":"agent","subscriptions":["linux"]}`)
 	var e sensu.Entity
 	made.into(t, &e)
 	if e.Name != "web" || e.EntityClass != "agent" || e.Labels["password"] != "REDACTED" || e.Labels["region"] != "eu" {
@@ -152,13 +167,16 @@ func TestEntities(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	// What its agent says of its host is shown with it.
-	frame := &monitor.Event{Timestamp: 5000, Entity: &monitor.Entity{Meta: monitor.Meta{Name: "web", Namespace: "default"}, Class: "agent", AgentVersion: "6.12.0", System: monitor.System{OS: "linux"}},
-		Check: &monitor.Check{Meta: monitor.Meta{Name: "keepalive", Namespace: "default"}, Executed: 5000, Interval: 20, Timeout: 120}}
+	frame := &monitor.Event{Timestamp: 5000, Entity: &monitor.Entity{Meta: monitor.Meta{Name: "web", Namespace: "default"},
+		Class: "agent", AgentVersion: "6.12.0", System: monitor.System{OS: "linux"}},
+		Check: &monitor.Check{Meta: monitor.Meta{Name: "keepalive", Namespace: "default"}, Executed: 5000, Interval: 20,
+			Timeout: 120}}
 	if err := g.ingest.Frame(t.Context(), "default", tagproto.Append(nil, frame)); err != nil {
 		t.Fatal(err)
 	}
 	g.want(200, "GET", all+"/web", "").into(t, &e)
-	if e.System.OS != "linux" || e.LastSeen != 5000 || e.SensuAgentVersion != "6.12.0" || !slices.Equal(e.Subscriptions, []string{"windows"}) {
+	if e.System.OS != "linux" || e.LastSeen != 5000 || e.SensuAgentVersion != "6.12.0" ||
+		!slices.Equal(e.Subscriptions, []string{"windows"}) {
 		t.Errorf("%+v", e)
 	}
 	var state struct {
@@ -170,7 +188,8 @@ func TestEntities(t *testing.T) {
 		}
 	}
 	g.want(200, "GET", "/api/core/v3/namespaces/default/entity-states/web", "").into(t, &state)
-	if state.Type != "EntityState" || state.Metadata.Name != "web" || state.Spec.LastSeen != 5000 || state.Spec.System.OS != "linux" {
+	if state.Type != "EntityState" || state.Metadata.Name != "web" || state.Spec.LastSeen != 5000 ||
+		state.Spec.System.OS != "linux" {
 		t.Errorf("%+v", state)
 	}
 	g.want(404, "GET", "/api/core/v3/namespaces/default/entity-states/router", "")
@@ -185,8 +204,9 @@ func TestEntities(t *testing.T) {
 	g.want(201, "PUT", "/api/core/v3/namespaces/default/entity-configs/web", config.body)
 	g.want(200, "PATCH", "/api/core/v3/namespaces/default/entity-configs/web", `{"spec":{"deregister":true}}`)
 	for query, want := range map[string]string{
-		"": "router web", "?fieldSelector=entity.entity_class%3D%3Dproxy": "router", "?fieldSelector=windows%20in%20entity.subscriptions": "web",
-		"?fieldSelector=entity.deregister%3D%3Dtrue": "web", "?labelSelector=region%3D%3Deu": "web",
+		"": "router web", "?fieldSelector=entity.entity_class%3D%3Dproxy": "router",
+		"?fieldSelector=windows%20in%20entity.subscriptions": "web",
+		"?fieldSelector=entity.deregister%3D%3Dtrue":         "web", "?labelSelector=region%3D%3Deu": "web",
 	} {
 		if got := strings.Join(g.want(200, "GET", all+query, "").names(t), " "); got != want {
 			t.Errorf("%s: %q", query, got)
@@ -336,7 +356,8 @@ func TestServerAway(t *testing.T) {
 		t.Errorf("the list ends as if it were whole: %s", a.body)
 	}
 	for _, name := range []string{"export", "history"} {
-		if a := g.want(200, "GET", "/api/corbel/v1/events/"+name, ""); !strings.Contains(a.body, `"error"`) || !strings.Contains(a.body, "s2") {
+		if a := g.want(200, "GET", "/api/corbel/v1/events/"+name, ""); !strings.Contains(a.body, `"error"`) ||
+			!strings.Contains(a.body, "s2") {
 			t.Errorf("%s: %s", name, a.body)
 		}
 	}
@@ -350,10 +371,12 @@ func TestEntitiesTogether(t *testing.T) {
 	for i := range entities {
 		g.want(201, "PUT", fmt.Sprintf("%s/events/e%02d/cpu", ns, i), `{"entity":{"system":{"hostname":"h"}},"check":{}}`)
 	}
-	for _, path := range []string{ns + "/entities", "/api/core/v3/namespaces/default/entity-states", ns + "/entities?fieldSelector=entity.entity_class==proxy"} {
+	for _, path := range []string{ns + "/entities", "/api/core/v3/namespaces/default/entity-states",
+		ns + "/entities?fieldSelector=entity.entity_class==proxy"} {
 		g.states.Store(0)
 		var list []json.RawMessage
-		if err := json.Unmarshal([]byte(g.want(200, "GET", path, "").body), &list); err != nil || len(list) != entities || g.states.Load() != 1 {
+		if err := json.Unmarshal([]byte(g.want(200, "GET", path, "").body), &list); err != nil || len(list) != entities ||
+			g.states.Load() != 1 {
 			t.Errorf("%s: %d entities, %d questions, %v", path, len(list), g.states.Load(), err)
 		}
 	}
@@ -390,7 +413,8 @@ func TestExportAndHistory(t *testing.T) {
 	g.want(201, "PUT", ns+"/events/web/disk", `{"check":{}}`)
 	lines := strings.Split(g.want(200, "GET", "/api/corbel/v1/events/export", "").body, "\n")
 	var e sensu.Event
-	if len(lines) != 2 || json.Unmarshal([]byte(lines[0]), &e) != nil || e.Check.Name != "cpu" || len(e.Check.History) != 6 {
+	if len(lines) != 2 || json.Unmarshal([]byte(lines[0]), &e) != nil || e.Check.Name != "cpu" ||
+		len(e.Check.History) != 6 {
 		t.Error(lines)
 	}
 	span := func(status, first, last, runs int64) string {
@@ -398,25 +422,29 @@ func TestExportAndHistory(t *testing.T) {
 	}
 	passed, failed, mended := span(0, 0, 1, 2), span(2, 2, 4, 3), span(0, 5, 5, 1)
 	for query, want := range map[string]string{
-		"": passed + "," + failed + "," + mended, "&status=2": failed, "&status=1": "", "&limit=1": mended, "&since=1h": passed + "," + failed + "," + mended,
+		"": passed + "," + failed + "," + mended, "&status=2": failed, "&status=1": "", "&limit=1": mended,
+		"&since=1h":                     passed + "," + failed + "," + mended,
 		fmt.Sprintf("&since=%d", now+4): failed + "," + mended, fmt.Sprintf("&until=%d", now+4): passed + "," + failed,
 		"&until=2000-01-02T03:04:05Z": "", fmt.Sprintf("&since=%d&until=%d", now+2, now+3): failed,
 	} {
 		a := g.want(200, "GET", "/api/corbel/v1/namespaces/default/events/history?entity=web&check=cpu"+query, "")
-		if want := `{"check":"cpu","entity":"web","namespace":"default","spans":[` + want + `]}`; strings.TrimSpace(a.body) != want {
+		if want := `{"check":"cpu","entity":"web","namespace":"default","spans":[` + want +
+			`]}`; strings.TrimSpace(a.body) != want {
 			t.Errorf("%s: %s, want %s", query, a.body, want)
 		}
 	}
 	for query, want := range map[string]int{
-		"namespace=default&entity=web": 2, "": 2, "check=cpu": 1, "status=2": 1, "namespace=default&entity=none": 0, "fieldSelector=" + url.QueryEscape(`event.check.name == "disk"`): 1,
-		"namespace=default&until=1h": 0,
+		"namespace=default&entity=web": 2, "": 2, "check=cpu": 1, "status=2": 1, "namespace=default&entity=none": 0,
+		"fieldSelector=" + url.QueryEscape(`event.check.name == "disk"`): 1,
+		"namespace=default&until=1h":                                     0,
 	} {
 		lines := strings.Fields(g.want(200, "GET", "/api/corbel/v1/events/history?"+query, "").body)
 		if len(lines) != want {
 			t.Errorf("%s: %q, want %d lines", query, lines, want)
 		}
 	}
-	for _, bad := range []string{"since=yesterday", "until=-5", "status=-1", "limit=x", "since=2h&until=3h", "fieldSelector=event.nothing=='a'", "entity=web", "entity=web&check=cpu"} {
+	for _, bad := range []string{"since=yesterday", "until=-5", "status=-1", "limit=x", "since=2h&until=3h",
+		"fieldSelector=event.nothing=='a'", "entity=web", "entity=web&check=cpu"} {
 		g.want(400, "GET", "/api/corbel/v1/events/history?"+bad, "")
 	}
 	g.want(404, "GET", "/api/corbel/v1/events/history?namespace=default&entity=web&check=none", "")

@@ -31,7 +31,9 @@ func instant(name, text string, now time.Time) (int64, error) {
 	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
 		return now.Add(-ago).Unix(), nil
 	}
-	return 0, invalid(fmt.Errorf("%s %q is neither a time (2006-01-02T15:04:05Z), nor Unix seconds, nor how long ago (36h)", name, text))
+	return 0,
+		invalid(fmt.Errorf("%s %q is neither a time (2006-01-02T15:04:05Z), nor Unix seconds, nor how long ago (36h)",
+			name, text))
 }
 
 func (q *request) window() (w window, err error) {
@@ -105,7 +107,8 @@ func (q *request) history() error {
 			return q.answer(http.StatusOK, past(p.Namespace, p.Entity, p.Check, w.of(p.Past())))
 		}
 	}
-	return errkind.Errorf(errkind.NotFound, "no event of check %q on entity %q in namespace %q", check, entity, q.namespace)
+	return errkind.Errorf(errkind.NotFound, "no event of check %q on entity %q in namespace %q", check, entity,
+		q.namespace)
 }
 
 // histories writes the past of many checks, one a line.

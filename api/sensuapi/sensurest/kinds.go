@@ -48,12 +48,15 @@ func makeKinds() (out []*kind) {
 		k := &kind{Type: t, path: t.Name, resource: t.Name, fields: fieldsOf[t.Name]}
 		switch t.Name {
 		case "entities":
-			states := &kind{Type: t, path: "entity-states", resource: t.Name, fields: k.fields, showAll: showStates, serve: (*request).entityStates}
+			states := &kind{Type: t, path: "entity-states", resource: t.Name, fields: k.fields, showAll: showStates,
+				serve: (*request).entityStates}
 			states.Kind = "EntityState"
-			config := &kind{Type: t, path: "entity-configs", resource: t.Name, fields: k.fields, show: showConfig, admit: admitEntity, serve: (*request).entity}
+			config := &kind{Type: t, path: "entity-configs", resource: t.Name, fields: k.fields, show: showConfig,
+				admit: admitEntity, serve: (*request).entity}
 			out = append(out, states, config)
 			k.Type.Kind, k.Type.APIVersion = "Entity", "core/v2"
-			k.show, k.showAll, k.decode, k.admit, k.serve = showEntity, showEntities, decodeEntity, admitEntity, (*request).entity
+			k.show, k.showAll, k.decode, k.admit, k.serve = showEntity, showEntities, decodeEntity, admitEntity,
+				(*request).entity
 		case "silenced":
 			k.show, k.admit, k.serve = showSilenced, admitSilenced, (*request).silenced
 		case "users":
@@ -82,7 +85,8 @@ func admitProvider(_ *request, old, o monitor.Object) error {
 }
 
 // eventKind is what events are to selectors.
-var eventKind = &kind{Type: monitor.Type{Name: "events", Kind: "Event", APIVersion: "core/v2", Scoped: true}, path: "events", resource: "events", fields: fieldsOf["events"]}
+var eventKind = &kind{Type: monitor.Type{Name: "events", Kind: "Event", APIVersion: "core/v2", Scoped: true},
+	path: "events", resource: "events", fields: fieldsOf["events"]}
 
 func field[T monitor.Object](f func(T) string) func(monitor.Object) string {
 	return func(o monitor.Object) string { return f(o.(T)) }
@@ -130,8 +134,10 @@ var fieldsOf = map[string]fieldSet{
 		"mutator":  field(func(o *monitor.Handler) string { return o.Mutator }),
 		"type":     field(func(o *monitor.Handler) string { return o.Type }),
 	}),
-	"hooks":     named("hook", nil),
-	"mutators":  named("mutator", fieldSet{"runtime_assets": field(func(o *monitor.Mutator) string { return join(o.RuntimeAssets) })}),
+	"hooks": named("hook", nil),
+	"mutators": named("mutator", fieldSet{"runtime_assets": field(func(o *monitor.Mutator) string {
+		return join(o.RuntimeAssets)
+	})}),
 	"pipelines": named("pipeline", nil),
 	"silenced": named("silenced", fieldSet{
 		"check":             field(func(o *monitor.Silenced) string { return o.Check }),

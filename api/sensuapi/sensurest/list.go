@@ -61,7 +61,8 @@ func (q *request) chosen() (c choice, err error) {
 	}
 	for _, name := range c.fields.Names() {
 		if q.kind.fields[name] == nil {
-			return c, invalid(fmt.Errorf("fieldSelector: %q is no field of %s: there are %s", name, q.kind.path, strings.Join(slices.Sorted(maps.Keys(q.kind.fields)), ", ")))
+			return c, invalid(fmt.Errorf("fieldSelector: %q is no field of %s: there are %s", name, q.kind.path,
+				strings.Join(slices.Sorted(maps.Keys(q.kind.fields)), ", ")))
 		}
 	}
 	return c, nil
@@ -204,7 +205,8 @@ func (q *request) writeList(c choice, all iter.Seq2[entry, error]) error {
 		if err == nil {
 			b, err = json.Marshal(e.value)
 		}
-		if errkind.Is(err, errkind.Unavailable) { // the rest is on a server that does not answer: no list is short without saying so
+		// the rest is on a server that does not answer: no list is short without saying so
+		if errkind.Is(err, errkind.Unavailable) {
 			if first {
 				q.w.Header().Del("Content-Type")
 				return err

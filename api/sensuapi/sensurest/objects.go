@@ -348,7 +348,8 @@ func (q *request) removeNamespace() error {
 			return err
 		}
 		if q.cfg.Resources.View().Get("namespaces", "", q.name) != nil {
-			return errkind.Errorf(errkind.Conflict, "namespace %q is not empty: there are events of entity %q in it", q.name, e.Entity)
+			return errkind.Errorf(errkind.Conflict, "namespace %q is not empty: there are events of entity %q in it",
+				q.name, e.Entity)
 		}
 		break
 	}
@@ -357,5 +358,8 @@ func (q *request) removeNamespace() error {
 
 // sub serves paths below an object: it wants exactly these elements behind its name, where * is any.
 func (q *request) sub(method string, pattern ...string) bool {
-	return q.r.Method == method && slices.EqualFunc(q.rest, pattern, func(word, p string) bool { return p == "*" || p == word })
+	return q.r.Method == method && slices.EqualFunc(q.rest, pattern, func(word, p string) bool {
+		return p == "*" ||
+			p == word
+	})
 }

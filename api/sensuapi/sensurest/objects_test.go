@@ -23,27 +23,51 @@ var samples = []struct {
 	path, name, body string
 	reference        any // the contract's own type, where its library has one
 }{
-	{"/core/v2/namespaces/default/assets", "a1", `{"metadata":{"name":"a1","namespace":"default"},"url":"http://x/a.tgz","sha512":"` + sum + `","filters":["entity.system.os == 'linux'"]}`, &sensu.Asset{}},
-	{"/core/v2/namespaces/default/checks", "c1", `{"metadata":{"name":"c1","namespace":"default","labels":{"tier":"web"}},"command":"true","interval":10,"publish":true,"subscriptions":["linux"],"handlers":["slack"],"check_hooks":[{"non-zero":["h1"]}]}`, &sensu.CheckConfig{}},
-	{"/core/v2/namespaces/default/filters", "f1", `{"metadata":{"name":"f1","namespace":"default"},"action":"allow","expressions":["event.check.occurrences == 1"]}`, &sensu.EventFilter{}},
-	{"/core/v2/namespaces/default/handlers", "h1", `{"metadata":{"name":"h1","namespace":"default"},"type":"tcp","socket":{"host":"127.0.0.1","port":4242},"filters":["is_incident"]}`, &sensu.Handler{}},
-	{"/core/v2/namespaces/default/hooks", "k1", `{"metadata":{"name":"k1","namespace":"default"},"command":"ps","timeout":10}`, &sensu.HookConfig{}},
-	{"/core/v2/namespaces/default/mutators", "m1", `{"metadata":{"name":"m1","namespace":"default"},"command":"cat"}`, &sensu.Mutator{}},
-	{"/core/v2/namespaces/default/pipelines", "p1", `{"metadata":{"name":"p1","namespace":"default"},"workflows":[{"name":"w","handler":{"name":"h1","type":"Handler","api_version":"core/v2"}}]}`, &sensu.Pipeline{}},
-	{"/core/v2/namespaces/default/roles", "r1", `{"metadata":{"name":"r1","namespace":"default"},"rules":[{"verbs":["get"],"resources":["checks"]}]}`, &sensu.Role{}},
-	{"/core/v2/namespaces/default/rolebindings", "b1", `{"metadata":{"name":"b1","namespace":"default"},"subjects":[{"type":"User","name":"ann"}],"role_ref":{"type":"Role","name":"r1"}}`, &sensu.RoleBinding{}},
-	{"/core/v2/namespaces/default/silenced", "linux:c1", `{"metadata":{"namespace":"default"},"subscription":"linux","check":"c1","reason":"why"}`, &sensu.Silenced{}},
-	{"/core/v2/clusterroles", "cr1", `{"metadata":{"name":"cr1"},"rules":[{"verbs":["*"],"resources":["*"]}]}`, &sensu.ClusterRole{}},
-	{"/core/v2/clusterrolebindings", "cb1", `{"metadata":{"name":"cb1"},"subjects":[{"type":"Group","name":"ops"}],"role_ref":{"type":"ClusterRole","name":"cr1"}}`, &sensu.ClusterRoleBinding{}},
+	{"/core/v2/namespaces/default/assets", "a1",
+		`{"metadata":{"name":"a1","namespace":"default"},"url":"http://x/a.tgz","sha512":"` + sum +
+			`","filters":["entity.system.os == 'linux'"]}`, &sensu.Asset{}},
+	{"/core/v2/namespaces/default/checks", "c1", `{"metadata":{"name":"c1","namespace":"default","labels":{` +
+		`"tier":"web"}},"command":"true","interval":10,"publish":true,"subscriptions":["linux"],"handlers":["slack"],` +
+		`"check_hooks":[{"non-zero":["h1"]}]}`, &sensu.CheckConfig{}},
+	{"/core/v2/namespaces/default/filters", "f1",
+		`{"metadata":{"name":"f1","namespace":"default"},"action":"allow","expressions":["event.check.occurrences == 1"]}`,
+		&sensu.EventFilter{}},
+	{"/core/v2/namespaces/default/handlers", "h1", `{"metadata":{"name":"h1","namespace":"default"},"type":"tcp",` +
+		`"socket":{"host":"127.0.0.1","port":4242},"filters":["is_incident"]}`, &sensu.Handler{}},
+	{"/core/v2/namespaces/default/hooks", "k1",
+		`{"metadata":{"name":"k1","namespace":"default"},"command":"ps","timeout":10}`, &sensu.HookConfig{}},
+	{"/core/v2/namespaces/default/mutators", "m1", `{"metadata":{"name":"m1","namespace":"default"},"command":"cat"}`,
+		&sensu.Mutator{}},
+	{"/core/v2/namespaces/default/pipelines", "p1", `{"metadata":{"name":"p1","namespace":"default"},"workflows":[{` +
+		`"name":"w","handler":{"name":"h1","type":"Handler","api_version":"core/v2"}}]}`, &sensu.Pipeline{}},
+	{"/core/v2/namespaces/default/roles", "r1",
+		`{"metadata":{"name":"r1","namespace":"default"},"rules":[{"verbs":["get"],"resources":["checks"]}]}`, &sensu.Role{}},
+	{"/core/v2/namespaces/default/rolebindings", "b1", `{"metadata":{"name":"b1","namespace":"default"},"subjects":[{` +
+		`"type":"User","name":"ann"}],"role_ref":{"type":"Role","name":"r1"}}`, &sensu.RoleBinding{}},
+	{"/core/v2/namespaces/default/silenced", "linux:c1",
+		`{"metadata":{"namespace":"default"},"subscription":"linux","check":"c1","reason":"why"}`, &sensu.Silenced{}},
+	{"/core/v2/clusterroles", "cr1", `{"metadata":{"name":"cr1"},"rules":[{"verbs":["*"],"resources":["*"]}]}`,
+		&sensu.ClusterRole{}},
+	{"/core/v2/clusterrolebindings", "cb1", `{"metadata":{"name":"cb1"},"subjects":[{"type":"Group","name":"ops"}],` +
+		`"role_ref":{"type":"ClusterRole","name":"cr1"}}`, &sensu.ClusterRoleBinding{}},
 	{"/core/v2/namespaces", "dev", `{"name":"dev"}`, &sensu.Namespace{}},
 	{"/core/v2/users", "ann", `{"username":"ann","password":"long enough","groups":["ops"]}`, &sensu.User{}},
-	{"/core/v3/namespaces/default/entity-configs", "e3", `{"type":"EntityConfig","api_version":"core/v3","metadata":{"name":"e3","namespace":"default"},"spec":{"entity_class":"proxy","subscriptions":["linux"]}}`, nil},
-	{"/enterprise/store/v1/provider", "pg", `{"type":"PostgresConfig","api_version":"store/v1","metadata":{"name":"pg"},"spec":{"dsn":"postgresql://x","pool_size":20,"strict":true}}`, nil},
-	{"/enterprise/federation/v1/etcd-replicators", "er", `{"type":"EtcdReplicator","api_version":"federation/v1","metadata":{"name":"er"},"spec":{"url":"https://other:8080","api_key_file":"/k","insecure":false,"api_version":"core/v2","resource":"ClusterRole","replication_interval_seconds":30}}`, nil},
-	{"/enterprise/pipeline/v1/namespaces/default/tcp-stream-handlers", "ts", `{"type":"TCPStreamHandler","api_version":"pipeline/v1","metadata":{"name":"ts","namespace":"default"},"spec":{"address":"logs:4242","max_connections":5,"min_reconnect_delay":"10ms","max_reconnect_delay":"10s"}}`, nil},
-	{"/enterprise/federation/v1/clusters", "cl", `{"type":"Cluster","api_version":"federation/v1","metadata":{"name":"cl"},"spec":{"api_urls":["https://other:8080"]}}`, nil},
-	{"/enterprise/secrets/v1/providers", "env", `{"type":"Env","api_version":"secrets/v1","metadata":{"name":"env"},"spec":{}}`, nil},
-	{"/enterprise/secrets/v1/namespaces/default/secrets", "s1", `{"type":"Secret","api_version":"secrets/v1","metadata":{"name":"s1","namespace":"default"},"spec":{"id":"PAGER_KEY","provider":"env"}}`, nil},
+	{"/core/v3/namespaces/default/entity-configs", "e3", `{"type":"EntityConfig","api_version":"core/v3","metadata":{` +
+		`"name":"e3","namespace":"default"},"spec":{"entity_class":"proxy","subscriptions":["linux"]}}`, nil},
+	{"/enterprise/store/v1/provider", "pg", `{"type":"PostgresConfig","api_version":"store/v1","metadata":{` +
+		`"name":"pg"},"spec":{"dsn":"postgresql://x","pool_size":20,"strict":true}}`, nil},
+	{"/enterprise/federation/v1/etcd-replicators", "er", `{"type":"EtcdReplicator","api_version":"federation/v1",` +
+		`"metadata":{"name":"er"},"spec":{"url":"https://other:8080","api_key_file":"/k","insecure":false,` +
+		`"api_version":"core/v2","resource":"ClusterRole","replication_interval_seconds":30}}`, nil},
+	{"/enterprise/pipeline/v1/namespaces/default/tcp-stream-handlers", "ts", `{"type":"TCPStreamHandler",` +
+		`"api_version":"pipeline/v1","metadata":{"name":"ts","namespace":"default"},"spec":{"address":"logs:4242",` +
+		`"max_connections":5,"min_reconnect_delay":"10ms","max_reconnect_delay":"10s"}}`, nil},
+	{"/enterprise/federation/v1/clusters", "cl", `{"type":"Cluster","api_version":"federation/v1","metadata":{` +
+		`"name":"cl"},"spec":{"api_urls":["https://other:8080"]}}`, nil},
+	{"/enterprise/secrets/v1/providers", "env",
+		`{"type":"Env","api_version":"secrets/v1","metadata":{"name":"env"},"spec":{}}`, nil},
+	{"/enterprise/secrets/v1/namespaces/default/secrets", "s1", `{"type":"Secret","api_version":"secrets/v1",` +
+		`"metadata":{"name":"s1","namespace":"default"},"spec":{"id":"PAGER_KEY","provider":"env"}}`, nil},
 }
 
 // Each type is created, read, listed, replaced, patched and deleted; what is read is what the contract's own types
@@ -71,7 +95,8 @@ func TestEachType(t *testing.T) {
 			t.Errorf("%s lists %v", all, list)
 		}
 		g.want(201, "PUT", one, got.body) // what is read may be written
-		if again := g.want(200, "GET", one, ""); strings.Replace(again.body, "REDACTED", "", 1) != got.body && s.name != "ann" {
+		if again := g.want(200, "GET", one, ""); strings.Replace(again.body, "REDACTED", "", 1) != got.body &&
+			s.name != "ann" {
 			t.Errorf("after writing back: %s, not %s", again.body, got.body)
 		}
 		if got.header.Get("ETag") == "" {
@@ -97,14 +122,17 @@ func TestEachType(t *testing.T) {
 func TestWrongBodies(t *testing.T) {
 	g := newRig(t)
 	for _, c := range []struct{ method, path, body, says string }{
-		{"PUT", ns + "/checks/c1", `{"metadata":{"name":"other"},"command":"true","interval":10}`, `metadata.name "other" does not match "c1"`},
-		{"PUT", ns + "/checks/c1", `{"metadata":{"name":"c1","namespace":"dev"},"command":"true","interval":10}`, `metadata.namespace "dev" does not match "default"`},
+		{"PUT", ns + "/checks/c1", `{"metadata":{"name":"other"},"command":"true","interval":10}`,
+			`metadata.name "other" does not match "c1"`},
+		{"PUT", ns + "/checks/c1", `{"metadata":{"name":"c1","namespace":"dev"},"command":"true","interval":10}`,
+			`metadata.namespace "dev" does not match "default"`},
 		{"POST", ns + "/checks", `{"command":"true","interval":10}`, "check name must not be empty"},
 		{"POST", ns + "/checks", `{"metadata":{"name":"a b"},"interval":10}`, "check name cannot contain spaces"},
 		{"POST", ns + "/checks", `{"metadata":{"name":"c1"},"interval":10,"cron":"* * * * *"}`, "interval"},
 		{"POST", ns + "/checks", `{"metadata":{"name":"c1"},"interval":"ten"}`, "interval"},
 		{"POST", ns + "/checks", `{"metadata":{"name":"c1"},"interval":10,"ttl":5}`, "ttl"},
-		{"POST", ns + "/handlers", `{"metadata":{"name":"h"},"type":"carrier-pigeon"}`, "unknown handler type: carrier-pigeon"},
+		{"POST", ns + "/handlers", `{"metadata":{"name":"h"},"type":"carrier-pigeon"}`,
+			"unknown handler type: carrier-pigeon"},
 		{"POST", ns + "/filters", `{"metadata":{"name":"f"},"action":"allow"}`, "one or more expressions"},
 		{"POST", ns + "/silenced", `{"reason":"why"}`, "must provide check or subscription"},
 		{"PUT", ns + "/silenced/linux:c1", `{"subscription":"linux","check":"c2"}`, `called "linux:c2"`},
@@ -115,13 +143,19 @@ func TestWrongBodies(t *testing.T) {
 		{"POST", "/api/core/v2/users", `{"username":"ann","password_hash":"plain"}`, "bcrypt"},
 		{"POST", "/api/core/v2/users", `{"username":"ann","password":"` + strings.Repeat("x", 73) + `"}`, "72"},
 		{"POST", "/api/core/v2/apikeys", `{"username":"nobody"}`, `no user "nobody"`},
-		{"POST", "/api/core/v2/clusterroles", `{"metadata":{"name":"cr","namespace":"default"},"rules":[{"verbs":["get"],"resources":["*"]}]}`, "namespace"},
-		{"PUT", "/api/core/v3/namespaces/default/entity-configs/e", `{"metadata":{"name":"e"},"entity_class":"proxy"}`, "type is missing"},
-		{"PUT", "/api/core/v3/namespaces/default/entity-configs/e", `{"type":"Check","api_version":"core/v3","spec":{}}`, `"Check" is not "EntityConfig"`},
-		{"PUT", "/api/core/v3/namespaces/default/entity-configs/e", `{"type":"EntityConfig","api_version":"core/v2","spec":{}}`, "api_version"},
-		{"PUT", "/api/enterprise/store/v1/provider/pg", `{"type":"PostgresConfig","api_version":"store/v1","spec":{}}`, "dsn"},
+		{"POST", "/api/core/v2/clusterroles", `{"metadata":{"name":"cr","namespace":"default"},"rules":[{"verbs":["get"],` +
+			`"resources":["*"]}]}`, "namespace"},
+		{"PUT", "/api/core/v3/namespaces/default/entity-configs/e", `{"metadata":{"name":"e"},"entity_class":"proxy"}`,
+			"type is missing"},
+		{"PUT", "/api/core/v3/namespaces/default/entity-configs/e", `{"type":"Check","api_version":"core/v3","spec":{}}`,
+			`"Check" is not "EntityConfig"`},
+		{"PUT", "/api/core/v3/namespaces/default/entity-configs/e",
+			`{"type":"EntityConfig","api_version":"core/v2","spec":{}}`, "api_version"},
+		{"PUT", "/api/enterprise/store/v1/provider/pg", `{"type":"PostgresConfig","api_version":"store/v1","spec":{}}`,
+			"dsn"},
 		{"PUT", "/api/enterprise/secrets/v1/providers/x", `{"type":"Magic","api_version":"secrets/v1","spec":{}}`, `"Magic"`},
-		{"PUT", "/api/enterprise/secrets/v1/namespaces/default/secrets/x", `{"type":"Secret","api_version":"secrets/v1","spec":{"provider":"env"}}`, "secret id"},
+		{"PUT", "/api/enterprise/secrets/v1/namespaces/default/secrets/x",
+			`{"type":"Secret","api_version":"secrets/v1","spec":{"provider":"env"}}`, "secret id"},
 		{"GET", ns + "/checks?limit=many", "", "limit"},
 		{"GET", ns + "/checks?limit=-1", "", "limit"},
 		{"GET", ns + "/checks?continue=*", "", "continue"},
@@ -137,13 +171,17 @@ func TestWrongBodies(t *testing.T) {
 	if text, _ := big.error(t); !strings.Contains(text, "512000") {
 		t.Error(text)
 	}
-	if text, code := g.want(404, "PUT", "/api/core/v2/namespaces/nowhere/hooks/k", `{"command":"ps","timeout":10}`).error(t); code != codeNotFound || !strings.Contains(text, "nowhere") {
+	if text, code := g.want(404, "PUT", "/api/core/v2/namespaces/nowhere/hooks/k",
+		`{"command":"ps","timeout":10}`).error(t); code != codeNotFound || !strings.Contains(text, "nowhere") {
 		t.Error(text, code)
 	}
-	for _, path := range []string{"/api/core/v2/things", "/api/core/v9/checks", "/api", "/api/", "/nothing", "/api/enterprise/federation/v1/things", "/api/enterprise/licensing/v2/license",
-		"/api/enterprise/bsm/v1/namespaces/default/rule-templates", "/graphql", "/api/core/v2/namespaces/default/users", "/api/core/v2/checks/c1", ns + "/checks//c1", ns + "/checks/..", ns + "/checks/a%00b"} {
+	for _, path := range []string{"/api/core/v2/things", "/api/core/v9/checks", "/api", "/api/", "/nothing",
+		"/api/enterprise/federation/v1/things", "/api/enterprise/licensing/v2/license",
+		"/api/enterprise/bsm/v1/namespaces/default/rule-templates", "/graphql", "/api/core/v2/namespaces/default/users",
+		"/api/core/v2/checks/c1", ns + "/checks//c1", ns + "/checks/..", ns + "/checks/a%00b"} {
 		a := g.do("GET", path, "")
-		if _, code := a.error(t); a.code != 404 || code != codeNotFound || !strings.HasPrefix(a.header.Get("Content-Type"), "text/plain") {
+		if _, code := a.error(t); a.code != 404 || code != codeNotFound || !strings.HasPrefix(a.header.Get("Content-Type"),
+			"text/plain") {
 			t.Errorf("%s: %d %s", path, a.code, a.body)
 		}
 	}
@@ -159,7 +197,8 @@ func TestPages(t *testing.T) {
 	g.want(201, "POST", "/api/core/v2/namespaces", `{"name":"dev"}`)
 	for i := range 7 {
 		g.want(201, "POST", ns+"/checks", check(fmt.Sprint("c", i), ""))
-		g.want(201, "POST", "/api/core/v2/namespaces/dev/checks", strings.ReplaceAll(check(fmt.Sprint("c", i), ""), `"default"`, `"dev"`))
+		g.want(201, "POST", "/api/core/v2/namespaces/dev/checks", strings.ReplaceAll(check(fmt.Sprint("c", i), ""),
+			`"default"`, `"dev"`))
 	}
 	for path, want := range map[string]int{ns + "/checks": 7, "/api/core/v2/checks": 14, "/api/core/v2/clusterroles": 6} {
 		for limit := 1; limit < 9; limit++ {
@@ -191,9 +230,12 @@ func TestPages(t *testing.T) {
 
 func TestSelectors(t *testing.T) {
 	g := newRig(t)
-	g.want(201, "POST", ns+"/checks", `{"metadata":{"name":"cpu","labels":{"tier":"web"}},"command":"x","interval":10,"publish":true,"subscriptions":["linux","web"],"handlers":["slack"]}`)
-	g.want(201, "POST", ns+"/checks", `{"metadata":{"name":"disk","labels":{"tier":"db"}},"command":"x","interval":10,"subscriptions":["linux"]}`)
-	g.want(201, "POST", ns+"/checks", `{"metadata":{"name":"net"},"command":"x","interval":10,"round_robin":true,"subscriptions":["windows"]}`)
+	g.want(201, "POST", ns+"/checks", `{"metadata":{"name":"cpu","labels":{"tier":"web"}},"command":"x","interval":10,`+
+		`"publish":true,"subscriptions":["linux","web"],"handlers":["slack"]}`)
+	g.want(201, "POST", ns+"/checks", `{"metadata":{"name":"disk","labels":{"tier":"db"}},"command":"x","interval":10,`+
+		`"subscriptions":["linux"]}`)
+	g.want(201, "POST", ns+"/checks", `{"metadata":{"name":"net"},"command":"x","interval":10,"round_robin":true,`+
+		`"subscriptions":["windows"]}`)
 	for query, want := range map[string]string{
 		`labelSelector=tier == web`:                                         "cpu",
 		`labelSelector=tier != web`:                                         "disk net",
@@ -206,7 +248,8 @@ func TestSelectors(t *testing.T) {
 		`fieldSelector=slack in check.handlers`:                             "cpu",
 		`labelSelector=tier == web&limit=1`:                                 "cpu",
 	} {
-		escaped := strings.NewReplacer(" ", "%20", `"`, "%22", "[", "%5B", "]", "%5D", "==", "%3D%3D", "!=", "!%3D").Replace(query)
+		escaped := strings.NewReplacer(" ", "%20", `"`, "%22", "[", "%5B", "]", "%5D", "==", "%3D%3D", "!=",
+			"!%3D").Replace(query)
 		if got := strings.Join(g.want(200, "GET", ns+"/checks?"+escaped, "").names(t), " "); got != want {
 			t.Errorf("%s: %q, not %q", query, got, want)
 		}
@@ -234,10 +277,12 @@ func TestConditionsAndPatches(t *testing.T) {
 	if newer == tag {
 		t.Fatal("a change left the tag")
 	}
-	patched := g.want(200, "PATCH", one, `{"timeout":null,"interval":20,"metadata":{"labels":{"a":"b"}}}`, "If-Match", newer)
+	patched := g.want(200, "PATCH", one, `{"timeout":null,"interval":20,"metadata":{"labels":{"a":"b"}}}`,
+		"If-Match", newer)
 	var c sensu.CheckConfig
 	patched.into(t, &c)
-	if c.Timeout != 0 || c.Interval != 20 || c.Labels["a"] != "b" || c.Command != "true" || c.CreatedBy != "admin" || patched.header.Get("ETag") == newer {
+	if c.Timeout != 0 || c.Interval != 20 || c.Labels["a"] != "b" || c.Command != "true" || c.CreatedBy != "admin" ||
+		patched.header.Get("ETag") == newer {
 		t.Errorf("patched: %s", patched.body)
 	}
 	g.want(412, "PATCH", one, `{}`, "If-Match", newer)
@@ -253,7 +298,8 @@ func TestConditionsAndPatches(t *testing.T) {
 		{`{`, "", "patch"},
 		{`{} {}`, "", "more than one"},
 	} {
-		if text, code := g.want(400, "PATCH", one, c.body, "Content-Type", c.form).error(t); code != codeInvalid || !strings.Contains(text, c.says) {
+		if text, code := g.want(400, "PATCH", one, c.body, "Content-Type", c.form).error(t); code != codeInvalid ||
+			!strings.Contains(text, c.says) {
 			t.Errorf("%s: %q", c.body, text)
 		}
 	}
@@ -273,7 +319,8 @@ func TestNamespaces(t *testing.T) {
 	}
 	g.want(200, "GET", dev+"/rolebindings/system:pipeline", "")
 	g.want(201, "POST", dev+"/hooks", `{"metadata":{"name":"k"},"command":"ps","timeout":1}`)
-	if text, code := g.want(500, "DELETE", dev, "").error(t); code != codeInternal || !strings.Contains(text, "not empty") {
+	if text, code := g.want(500, "DELETE", dev, "").error(t); code != codeInternal ||
+		!strings.Contains(text, "not empty") {
 		t.Error(text, code)
 	}
 	g.want(204, "DELETE", dev+"/hooks/k", "")
@@ -296,7 +343,8 @@ func TestSilences(t *testing.T) {
 	g.want(201, "PUT", all+"/entity:web:cpu", `{"subscription":"entity:web","check":"cpu","expire_on_resolve":true}`)
 	var s sensu.Silenced
 	g.want(200, "GET", all+"/linux:*", "").into(t, &s)
-	if s.Creator != "admin" || s.Begin == 0 || s.ExpireAt != s.Begin+3600 || s.Expire < 3590 || s.Expire > 3600 || s.Name != "linux:*" {
+	if s.Creator != "admin" || s.Begin == 0 || s.ExpireAt != s.Begin+3600 || s.Expire < 3590 || s.Expire > 3600 ||
+		s.Name != "linux:*" {
 		t.Errorf("%+v", s)
 	}
 	g.want(200, "GET", all+"/*:cpu", "").into(t, &s)
@@ -304,8 +352,10 @@ func TestSilences(t *testing.T) {
 		t.Errorf("without an end: %+v", s)
 	}
 	for path, want := range map[string]string{
-		all: "*:cpu entity:web:cpu linux:*", all + "/checks/cpu": "*:cpu entity:web:cpu", all + "/subscriptions/linux": "linux:*", "/api/core/v2/silenced": "*:cpu entity:web:cpu linux:*",
-		all + "/checks/none": "", all + "?fieldSelector=silenced.creator%3D%3Dadmin%20%26%26%20silenced.check%3D%3D%22cpu%22": "*:cpu entity:web:cpu",
+		all: "*:cpu entity:web:cpu linux:*", all + "/checks/cpu": "*:cpu entity:web:cpu",
+		all + "/subscriptions/linux": "linux:*", "/api/core/v2/silenced": "*:cpu entity:web:cpu linux:*",
+		all + "/checks/none": "",
+		all + "?fieldSelector=silenced.creator%3D%3Dadmin%20%26%26%20silenced.check%3D%3D%22cpu%22": "*:cpu entity:web:cpu",
 	} {
 		if got := strings.Join(g.want(200, "GET", path, "").names(t), " "); got != want {
 			t.Errorf("%s: %q, not %q", path, got, want)
@@ -360,7 +410,8 @@ func TestSilencesHaveAnEnd(t *testing.T) {
 		}
 	}
 	for _, body := range []string{`{"check":"disk","expire":7201}`, `{"check":"disk","begin":1000,"expire_at":9000}`} {
-		if text, code := g.want(400, "POST", all, body).error(t); code != codeThreshold || !strings.Contains(text, "7200 seconds") {
+		if text, code := g.want(400, "POST", all, body).error(t); code != codeThreshold ||
+			!strings.Contains(text, "7200 seconds") {
 			t.Errorf("%s: %q (%d)", body, text, code)
 		}
 	}
@@ -373,7 +424,8 @@ func TestChecks(t *testing.T) {
 	one := ns + "/checks/c1"
 	g.want(404, "POST", one+"/execute", `{}`)
 	g.want(201, "POST", ns+"/checks", check("c1", `,"subscriptions":["linux"]`))
-	if a := g.want(202, "POST", one+"/execute", `{"check":"c1","subscriptions":["web"],"creator":"me","reason":"try"}`); a.body != `{"issued":77}` {
+	if a := g.want(202, "POST", one+"/execute",
+		`{"check":"c1","subscriptions":["web"],"creator":"me","reason":"try"}`); a.body != `{"issued":77}` {
 		t.Error(a.body)
 	}
 	if got := <-g.asked; got != "default/c1 [web] by admin: try" {

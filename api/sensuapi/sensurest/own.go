@@ -31,7 +31,8 @@ func (q *request) routeOwn(words []string) func() error {
 	if namespace := httpx.Query(q.r.URL.RawQuery).Value("namespace"); q.namespace == "" {
 		q.namespace = namespace
 	}
-	serve := map[string]func(*request) error{"watch": (*request).watch, "export": (*request).export, "history": (*request).history, "changes": (*request).changes}[words[1]]
+	serve := map[string]func(*request) error{"watch": (*request).watch, "export": (*request).export,
+		"history": (*request).history, "changes": (*request).changes}[words[1]]
 	if serve == nil {
 		return nil
 	}
@@ -161,7 +162,8 @@ func (q *request) watch() error {
 		}
 		e, err := p.Event()
 		if err != nil {
-			q.cfg.Log.Error("an event cannot be shown", "namespace", p.Namespace, "entity", p.Entity, "check", p.Check, "error", err)
+			q.cfg.Log.Error("an event cannot be shown", "namespace", p.Namespace, "entity", p.Entity, "check", p.Check,
+				"error", err)
 			continue
 		}
 		if q.takes(&c, e) && out.put("", e) != nil {

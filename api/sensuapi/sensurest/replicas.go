@@ -76,7 +76,8 @@ func (q *request) replicas(typ monitor.Type) error {
 			page.Continue = base64.RawURLEncoding.EncodeToString([]byte(last))
 			return false
 		}
-		if from := view.Get(monitor.CopyType, "", monitor.CopyName(i.Type, i.Namespace, i.Name)); from != nil && asks != "" && from.Object().(*monitor.Copy).Origin == asks {
+		if from := view.Get(monitor.CopyType, "", monitor.CopyName(i.Type, i.Namespace, i.Name)); from != nil && asks != "" &&
+			from.Object().(*monitor.Copy).Origin == asks {
 			return true
 		}
 		page.Objects = append(page.Objects, mirror.Object{Namespace: i.Namespace, Name: i.Name, Encoded: i.Encoded})

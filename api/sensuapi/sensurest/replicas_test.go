@@ -19,7 +19,8 @@ import (
 func (g *rig) copying(cluster string) (*rig, *mirror.Mirror) {
 	g.t.Helper()
 	here := newRig(g.t)
-	m := mirror.New(mirror.Config{Resources: here.resources, Leads: func() bool { return true }, Cluster: func() string { return cluster }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	m := mirror.New(mirror.Config{Resources: here.resources, Leads: func() bool { return true },
+		Cluster: func() string { return cluster }, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- m.Run(ctx) }()
@@ -39,7 +40,8 @@ func (g *rig) replicate(here *rig, name, version, kind, more string) {
 	if err := os.WriteFile(file, []byte(adminKey+"\n"), 0o600); err != nil {
 		g.t.Fatal(err)
 	}
-	body := fmt.Sprintf(`{"type":"EtcdReplicator","api_version":"federation/v1","metadata":{"name":%q},"spec":{"url":%q,"insecure":true,"api_key_file":%q,"api_version":%q,"resource":%q,"replication_interval_seconds":1%s}}`,
+	body := fmt.Sprintf(`{"type":"EtcdReplicator","api_version":"federation/v1","metadata":{"name":%q},"spec":{`+
+		`"url":%q,"insecure":true,"api_key_file":%q,"api_version":%q,"resource":%q,"replication_interval_seconds":1%s}}`,
 		name, g.url, file, version, kind, more)
 	here.want(201, "PUT", "/api/enterprise/federation/v1/etcd-replicators/"+name, body)
 }
@@ -71,27 +73,34 @@ func TestReplicators(t *testing.T) {
 	source.want(201, "PUT", roles+"/reader", fmt.Sprintf(rule, "reader"))
 	source.want(201, "POST", "/api/core/v2/users", `{"username":"ada","password":"lovelace1","groups":["dev"]}`)
 	source.want(201, "PUT", "/api/core/v2/namespaces/web", `{"name":"web"}`)
-	source.want(201, "PUT", "/api/core/v2/namespaces/web/filters/f", `{"metadata":{"name":"f","namespace":"web"},"action":"allow","expressions":["true"]}`)
+	source.want(201, "PUT", "/api/core/v2/namespaces/web/filters/f",
+		`{"metadata":{"name":"f","namespace":"web"},"action":"allow","expressions":["true"]}`)
 	here.want(201, "PUT", roles+"/mine", fmt.Sprintf(rule, "mine"))
 	source.replicate(here, "roles", "core/v2", "ClusterRole", "")
 	source.replicate(here, "users", "core/v2", "User", "")
 	source.replicate(here, "filters", "core/v2", "EventFilter", `,"namespace":"web"`)
-	status(t, m, "filters", "the namespace is missing", func(s mirror.Status) bool { return strings.Contains(s.Error, `"web" does not exist`) && s.Refused > 0 })
+	status(t, m, "filters", "the namespace is missing", func(s mirror.Status) bool {
+		return strings.Contains(s.Error, `"web" does not exist`) && s.Refused > 0
+	})
 	source.replicate(here, "namespaces", "core/v2", "Namespace", "")
 	for _, name := range []string{"roles", "users", "namespaces", "filters"} {
-		if s := status(t, m, name, "success", func(s mirror.Status) bool { return s.LastGood > 0 && s.Error == "" }); s.Objects == 0 {
+		if s := status(t, m, name, "success", func(s mirror.Status) bool {
+			return s.LastGood > 0 && s.Error == ""
+		}); s.Objects == 0 {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
 	if a := here.send("GET", "/auth/test", "Basic YWRhOmxvdmVsYWNlMQ==", ""); a.code != 200 {
 		t.Errorf("a copied user cannot log in: %d %s", a.code, a.body)
 	}
-	if body := here.want(200, "GET", "/api/core/v2/namespaces/web/filters/f", "").body; !strings.Contains(body, `"expressions":["true"]`) {
+	if body := here.want(200, "GET", "/api/core/v2/namespaces/web/filters/f", "").body; !strings.Contains(body,
+		`"expressions":["true"]`) {
 		t.Error(body)
 	}
 
 	source.want(201, "PUT", roles+"/reader", strings.Replace(fmt.Sprintf(rule, "reader"), "checks", "hooks", 1))
-	polltest.Until(t, func() bool { return strings.Contains(here.do("GET", roles+"/reader", "").body, "hooks") }, "a change follows")
+	polltest.Until(t, func() bool { return strings.Contains(here.do("GET", roles+"/reader", "").body, "hooks") },
+		"a change follows")
 	source.want(204, "DELETE", roles+"/reader", "")
 	polltest.Until(t, func() bool { return here.do("GET", roles+"/reader", "").code == 404 }, "a deletion follows")
 	here.want(200, "GET", roles+"/mine", "")
@@ -123,18 +132,24 @@ func TestReplicatorsOfEachOther(t *testing.T) {
 	if strings.Contains(back, `"reader"`) {
 		t.Error("a copy is offered to where it came from:", back)
 	}
-	if other := here.want(200, "GET", "/api/corbel/v1/replicas/clusterroles?for=third", "").body; !strings.Contains(other, `"reader"`) {
+	if other := here.want(200, "GET", "/api/corbel/v1/replicas/clusterroles?for=third", "").body; !strings.Contains(other,
+		`"reader"`) {
 		t.Error("a copy is not offered to others:", other)
 	}
 	source.replicate(here, "b", "core/v2", "ClusterRole", "")
-	status(t, m, "b", "conflict", func(s mirror.Status) bool { return strings.Contains(s.Error, "another replicator's") && s.Written == 0 })
+	status(t, m, "b", "conflict", func(s mirror.Status) bool {
+		return strings.Contains(s.Error, "another replicator's") &&
+			s.Written == 0
+	})
 	if s := status(t, m, "a", "success", func(s mirror.Status) bool { return s.Error == "" }); s.Failed > 0 {
 		t.Errorf("%+v", s)
 	}
 
 	self, itself := source.copying("11111111-2222-3333-4444-555555555555")
 	source.replicate(self, "self", "core/v2", "ClusterRole", "")
-	status(t, itself, "self", "refusal", func(s mirror.Status) bool { return strings.Contains(s.Error, "this cluster itself") })
+	status(t, itself, "self", "refusal", func(s mirror.Status) bool {
+		return strings.Contains(s.Error, "this cluster itself")
+	})
 }
 
 // A source that is gone, or that refuses, changes nothing, and is named.
@@ -142,21 +157,28 @@ func TestReplicatorsWithoutSource(t *testing.T) {
 	source := newRig(t)
 	here, m := source.copying("here")
 	source.want(201, "POST", "/api/core/v2/users", `{"username":"ada","password":"lovelace1"}`)
-	source.want(201, "PUT", roles+"/copier", `{"metadata":{"name":"copier"},"rules":[{"verbs":["get","list"],"resources":["*"],"resource_names":[]}]}`)
-	source.want(201, "PUT", "/api/core/v2/clusterrolebindings/copier", `{"metadata":{"name":"copier"},"subjects":[{"type":"User","name":"ada"}],"role_ref":{"type":"ClusterRole","name":"copier"}}`)
-	source.want(201, "PUT", "/api/core/v2/apikeys/2f5d9a1e-6f6c-4a0e-9f0b-0c6a2f6f9a02", `{"metadata":{"name":"2f5d9a1e-6f6c-4a0e-9f0b-0c6a2f6f9a02"},"username":"ada"}`)
+	source.want(201, "PUT", roles+"/copier",
+		`{"metadata":{"name":"copier"},"rules":[{"verbs":["get","list"],"resources":["*"],"resource_names":[]}]}`)
+	source.want(201, "PUT", "/api/core/v2/clusterrolebindings/copier", `{"metadata":{"name":"copier"},"subjects":[{`+
+		`"type":"User","name":"ada"}],"role_ref":{"type":"ClusterRole","name":"copier"}}`)
+	source.want(201, "PUT", "/api/core/v2/apikeys/2f5d9a1e-6f6c-4a0e-9f0b-0c6a2f6f9a02",
+		`{"metadata":{"name":"2f5d9a1e-6f6c-4a0e-9f0b-0c6a2f6f9a02"},"username":"ada"}`)
 	a := source.send("GET", "/api/corbel/v1/replicas/users", key("2f5d9a1e-6f6c-4a0e-9f0b-0c6a2f6f9a02"), "")
 	if a.code != 403 {
 		t.Errorf("who may only read users gets their hashes: %d %s", a.code, a.body)
 	}
-	for path, want := range map[string]int{"/api/corbel/v1/replicas/logins": 404, "/api/corbel/v1/replicas/etcd-replicators": 404, "/api/corbel/v1/replicas/users?namespace=web": 400, "/api/corbel/v1/replicas/users?limit=x": 400} {
+	for path, want := range map[string]int{"/api/corbel/v1/replicas/logins": 404,
+		"/api/corbel/v1/replicas/etcd-replicators": 404, "/api/corbel/v1/replicas/users?namespace=web": 400,
+		"/api/corbel/v1/replicas/users?limit=x": 400} {
 		source.want(want, "GET", path, "")
 	}
 	source.want(405, "POST", "/api/corbel/v1/replicas/users", "")
 	source.replicate(here, "users", "core/v2", "User", "")
 	status(t, m, "users", "success", func(s mirror.Status) bool { return s.LastGood > 0 })
 	here.want(201, "PUT", "/api/enterprise/federation/v1/etcd-replicators/gone",
-		`{"type":"EtcdReplicator","api_version":"federation/v1","metadata":{"name":"gone"},"spec":{"url":"http://127.0.0.1:1","insecure":true,"api_key_file":"/dev/null","api_version":"core/v2","resource":"Role","replication_interval_seconds":1}}`)
+		`{"type":"EtcdReplicator","api_version":"federation/v1","metadata":{"name":"gone"},"spec":{`+
+			`"url":"http://127.0.0.1:1","insecure":true,"api_key_file":"/dev/null","api_version":"core/v2","resource":"Role",`+
+			`"replication_interval_seconds":1}}`)
 	status(t, m, "gone", "error", func(s mirror.Status) bool { return strings.Contains(s.Error, "no API key") })
 	source.replicate(here, "gone", "core/v2", "Role", "")
 	here.want(200, "PATCH", "/api/enterprise/federation/v1/etcd-replicators/gone", `{"spec":{"url":"http://127.0.0.1:1"}}`)
@@ -170,10 +192,13 @@ func TestReplicatorsWithoutSource(t *testing.T) {
 // What is wrong with a replicator or a cluster is told by field.
 func TestWrongReplicators(t *testing.T) {
 	g := newRig(t)
-	whole := map[string]string{"url": `"https://other:8080"`, "api_key_file": `"/k"`, "api_version": `"core/v2"`, "resource": `"Role"`}
+	whole := map[string]string{"url": `"https://other:8080"`, "api_key_file": `"/k"`, "api_version": `"core/v2"`,
+		"resource": `"Role"`}
 	for _, one := range []struct{ field, value, want string }{
-		{"url", `"other:8080"`, "url"}, {"url", `"http://other:8080"`, "insecure"}, {"url", `"https://a:b@other:8080"`, "url"}, {"api_key_file", `""`, "api_key_file"},
-		{"resource", `"Roll"`, `resource "Roll"`}, {"resource", `"EtcdReplicator"`, "resource"}, {"cert", `"/c"`, "cert and key"}, {"replication_interval_seconds", `-1`, "replication_interval_seconds"},
+		{"url", `"other:8080"`, "url"}, {"url", `"http://other:8080"`, "insecure"},
+		{"url", `"https://a:b@other:8080"`, "url"}, {"api_key_file", `""`, "api_key_file"},
+		{"resource", `"Roll"`, `resource "Roll"`}, {"resource", `"EtcdReplicator"`, "resource"},
+		{"cert", `"/c"`, "cert and key"}, {"replication_interval_seconds", `-1`, "replication_interval_seconds"},
 		{"resource", `"ClusterRole","namespace":"web"`, "no namespace"},
 	} {
 		spec := ""
@@ -182,13 +207,17 @@ func TestWrongReplicators(t *testing.T) {
 				spec += fmt.Sprintf(`%q:%s,`, k, v)
 			}
 		}
-		a := g.want(400, "PUT", "/api/enterprise/federation/v1/etcd-replicators/r", fmt.Sprintf(`{"type":"EtcdReplicator","api_version":"federation/v1","metadata":{"name":"r"},"spec":{%s%q:%s}}`, spec, one.field, one.value))
+		a := g.want(400, "PUT", "/api/enterprise/federation/v1/etcd-replicators/r",
+			fmt.Sprintf(`{"type":"EtcdReplicator","api_version":"federation/v1","metadata":{"name":"r"},"spec":{%s%q:%s}}`, spec,
+				one.field, one.value))
 		if !strings.Contains(a.body, strings.ReplaceAll(one.want, `"`, `\"`)) {
 			t.Errorf("%s %s: %s", one.field, one.value, a.body)
 		}
 	}
-	g.want(400, "PUT", "/api/enterprise/federation/v1/clusters/c", `{"type":"Cluster","api_version":"federation/v1","metadata":{"name":"c"},"spec":{"api_urls":[]}}`)
-	g.want(400, "PUT", "/api/enterprise/federation/v1/clusters/c", `{"type":"Cluster","api_version":"federation/v1","metadata":{"name":"c"},"spec":{"api_urls":["ftp://x"]}}`)
+	g.want(400, "PUT", "/api/enterprise/federation/v1/clusters/c",
+		`{"type":"Cluster","api_version":"federation/v1","metadata":{"name":"c"},"spec":{"api_urls":[]}}`)
+	g.want(400, "PUT", "/api/enterprise/federation/v1/clusters/c",
+		`{"type":"Cluster","api_version":"federation/v1","metadata":{"name":"c"},"spec":{"api_urls":["ftp://x"]}}`)
 	if a := g.want(200, "GET", "/api/corbel/v1/replicators", ""); a.body != "[]" {
 		t.Error(a.body)
 	}

@@ -41,18 +41,23 @@ func TestProgramsAreRead(t *testing.T) {
 	for path, body := range map[string]string{
 		filtersPath: `{"metadata":{"name":"f"},"action":"allow","expressions":["true","event.check.status =="]}`,
 		"/api/core/v2/namespaces/default/mutators": `{"metadata":{"name":"m"},"type":"javascript","eval":"return }"}`,
-		checksPath:                               `{"metadata":{"name":"c"},"command":"x","interval":5,"subscriptions":["a"],"proxy_requests":{"entity_attributes":["entity.("]}}`,
-		"/api/core/v2/namespaces/default/assets": `{"metadata":{"name":"a"},"url":"https://example.com/a.tgz","sha512":"` + strings.Repeat("0", 128) + `","filters":["entity.system.os = "]}`,
+		checksPath: `{"metadata":{"name":"c"},"command":"x","interval":5,` +
+			`"subscriptions":["a"],"proxy_requests":{"entity_attributes":["entity.("]}}`,
+		"/api/core/v2/namespaces/default/assets": `{"metadata":{"name":"a"},"url":"https://example.com/a.tgz","sha512":"` +
+			strings.Repeat("0", 128) + `","filters":["entity.system.os = "]}`,
 	} {
 		a := g.want(http.StatusBadRequest, "POST", path, body)
 		if !strings.Contains(a.body, "[") && !strings.Contains(a.body, "eval") || !strings.Contains(a.body, "JavaScript") {
 			t.Errorf("%s: %s", path, a.body)
 		}
 	}
-	if a := g.want(http.StatusBadRequest, "PUT", filtersPath+"/f", `{"metadata":{"name":"f","namespace":"default"},"action":"allow","expressions":["a b"]}`); !strings.Contains(a.body, "expressions[0]") {
+	if a := g.want(http.StatusBadRequest, "PUT", filtersPath+"/f",
+		`{"metadata":{"name":"f","namespace":"default"},"action":"allow","expressions":["a b"]}`); !strings.Contains(a.body,
+		"expressions[0]") {
 		t.Error(a.body)
 	}
-	g.want(http.StatusCreated, "POST", filtersPath, `{"metadata":{"name":"f"},"action":"allow","expressions":["event.check.status == 2"]}`)
+	g.want(http.StatusCreated, "POST", filtersPath,
+		`{"metadata":{"name":"f"},"action":"allow","expressions":["event.check.status == 2"]}`)
 	g.want(http.StatusBadRequest, "PATCH", filtersPath+"/f", `{"expressions":["a b"]}`)
 	g.want(http.StatusBadRequest, "POST", checksPath, `{"metadata":{"name":"c"},"command":7,"interval":"5"}`)
 }
@@ -60,12 +65,15 @@ func TestProgramsAreRead(t *testing.T) {
 // What the contract takes and drops, and names of what is not there, are warnings of the answer.
 func TestWarnings(t *testing.T) {
 	g := reviewed(t)
-	check := `{"metadata":{"name":"c"},"command":"x","interval":5,"subscriptions":["a"],"handlrs":["pager"],"handlers":["pager"]}`
+	check := `{"metadata":{"name":"c"},"command":"x","interval":5,"subscriptions":["a"],"handlrs":["pager"],` +
+		`"handlers":["pager"]}`
 	a := g.want(http.StatusCreated, "POST", checksPath, check)
-	if got := strings.Join(sensu.Warnings(a.header), "; "); got != `unknown key "handlrs"; did you mean "handlers"?; handlers[0]: handler "pager" does not exist` {
+	if got := strings.Join(sensu.Warnings(a.header),
+		"; "); got != `unknown key "handlrs"; did you mean "handlers"?; handlers[0]: handler "pager" does not exist` {
 		t.Error(got)
 	}
-	g.want(http.StatusCreated, "POST", "/api/core/v2/namespaces/default/handlers", `{"metadata":{"name":"pager"},"type":"pipe","command":"cat"}`)
+	g.want(http.StatusCreated, "POST", "/api/core/v2/namespaces/default/handlers",
+		`{"metadata":{"name":"pager"},"type":"pipe","command":"cat"}`)
 	a = g.want(http.StatusCreated, "PUT", checksPath+"/c", strings.Replace(check, `"handlrs":["pager"],`, "", 1))
 	if got := sensu.Warnings(a.header); len(got) != 0 {
 		t.Error(got)
@@ -83,7 +91,8 @@ func TestDryRun(t *testing.T) {
 	check := `{"metadata":{"name":"c","namespace":"default"},"command":"x","interval":5,"subscriptions":["a"],"tiemout":5}`
 	g.want(http.StatusCreated, "PUT", checksPath+"/c?dry_run=true", check)
 	g.want(http.StatusNotFound, "GET", checksPath+"/c", "")
-	if a := g.want(http.StatusBadRequest, "PUT", checksPath+"/c?strict=true", check); !strings.Contains(a.body, `did you mean \"timeout\"`) {
+	if a := g.want(http.StatusBadRequest, "PUT", checksPath+"/c?strict=true", check); !strings.Contains(a.body,
+		`did you mean \"timeout\"`) {
 		t.Error(a.body)
 	}
 	reader := g.user("reader", `{"verbs":["get","list"],"resources":["checks"]}`)

@@ -84,7 +84,8 @@ func (s servers) List(ctx context.Context, r ingest.Range) iter.Seq2[*ingest.Pub
 
 func (s servers) EntityStates(ctx context.Context, names []ingest.EntityName) ([]*monitor.EntityState, error) {
 	s.asked.Add(1)
-	if away := s.away.Load(); away != nil && slices.ContainsFunc(names, func(n ingest.EntityName) bool { return n.Name == *away }) {
+	if away := s.away.Load(); away != nil &&
+		slices.ContainsFunc(names, func(n ingest.EntityName) bool { return n.Name == *away }) {
 		return nil, errkind.Errorf(errkind.Unavailable, "the server s2 has a part of the entities, and does not answer")
 	}
 	return s.Local.EntityStates(ctx, names)
@@ -114,9 +115,12 @@ func newRigOf(t *testing.T, followers subscribers.Config, change ...func(*Config
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
 		},
-		Log: log, Now: time.Now, Gather: time.Millisecond, Silences: func(ns string) *monitor.Silences { return g.resources.View().Silences(ns) },
+		Log: log, Now: time.Now, Gather: time.Millisecond, Silences: func(ns string) *monitor.Silences {
+			return g.resources.View().Silences(ns)
+		},
 		Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return false }, Publish: func(*ingest.Published) {},
-		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false }, Deregister: func(string, string) {},
+		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false },
+		Deregister: func(string, string) {},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -126,8 +130,11 @@ func newRigOf(t *testing.T, followers subscribers.Config, change ...func(*Config
 		t.Fatal(err)
 	}
 	cfg := Config{
-		Resources: g.resources, Users: users.New(users.Config{Resources: g.resources, Cost: bcrypt.MinCost}), Logins: g.logins, Events: servers{ingest.Local{Ingest: g.ingest}, &g.away, &g.states}, Follow: g.tail.Follow, Now: clock, Log: log,
-		Execute: func(_ context.Context, namespace, check string, subscriptions []string, creator, reason string) (int64, error) {
+		Resources: g.resources, Users: users.New(users.Config{Resources: g.resources, Cost: bcrypt.MinCost}),
+		Logins: g.logins, Events: servers{ingest.Local{Ingest: g.ingest}, &g.away, &g.states}, Follow: g.tail.Follow,
+		Now: clock, Log: log,
+		Execute: func(_ context.Context, namespace, check string, subscriptions []string, creator,
+			reason string) (int64, error) {
 			g.asked <- fmt.Sprintf("%s/%s %v by %s: %s", namespace, check, subscriptions, creator, reason)
 			return 77, nil
 		},
@@ -265,7 +272,8 @@ func (g *rig) user(name string, rules string) logins.Tokens {
 	g.want(201, "POST", "/api/core/v2/users", fmt.Sprintf(`{"username":%q,"password":"long enough"}`, name))
 	if rules != "" {
 		g.want(201, "PUT", "/api/core/v2/namespaces/default/roles/"+name, fmt.Sprintf(`{"rules":[%s]}`, rules))
-		g.want(201, "PUT", "/api/core/v2/namespaces/default/rolebindings/"+name, fmt.Sprintf(`{"subjects":[{"type":"User","name":%q}],"role_ref":{"type":"Role","name":%q}}`, name, name))
+		g.want(201, "PUT", "/api/core/v2/namespaces/default/rolebindings/"+name,
+			fmt.Sprintf(`{"subjects":[{"type":"User","name":%q}],"role_ref":{"type":"Role","name":%q}}`, name, name))
 	}
 	return g.login(name, "long enough")
 }

@@ -33,7 +33,8 @@ func TestRightsEnd(t *testing.T) {
 			g.want(201, "PUT", role, `{"rules":[{"verbs":["get"],"resources":["checks"]}]}`)
 		}},
 		{"its role binding is deleted", false, func(g *rig, _, _, _ string) { g.want(204, "DELETE", binding, "") }},
-		{"it leaves the group that the binding is for", false, func(g *rig, _, _, _ string) { g.want(204, "DELETE", user+"/groups/ops", "") }},
+		{"it leaves the group that the binding is for", false,
+			func(g *rig, _, _, _ string) { g.want(204, "DELETE", user+"/groups/ops", "") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

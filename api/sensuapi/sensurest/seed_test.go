@@ -20,8 +20,10 @@ func TestSeed(t *testing.T) {
 	g.want(200, "GET", "/api/core/v2/clusterroles", "").into(t, &roles)
 	const common = "assets checks entities events filters handlers hooks mutators pipelines silenced"
 	want := map[string][]string{
-		"cluster-admin": {"*: *"}, "admin": {"*: " + strings.Replace(common, " silenced", " rolebindings roles silenced", 1), "get list: namespaces"}, "edit": {"*: " + common, "get list: namespaces"},
-		"view": {"get list: " + strings.Replace(common, " pipelines", " namespaces pipelines", 1)}, "system:agent": {"*: events"}, "system:user": {"get update: localselfuser"},
+		"cluster-admin": {"*: *"}, "admin": {"*: " + strings.Replace(common, " silenced", " rolebindings roles silenced", 1),
+			"get list: namespaces"}, "edit": {"*: " + common, "get list: namespaces"},
+		"view":         {"get list: " + strings.Replace(common, " pipelines", " namespaces pipelines", 1)},
+		"system:agent": {"*: events"}, "system:user": {"get update: localselfuser"},
 	}
 	if len(roles) != len(want) {
 		t.Errorf("%d cluster roles", len(roles))
@@ -43,12 +45,15 @@ func TestSeed(t *testing.T) {
 			bound = append(bound, fmt.Sprintf("%s: %s %s is %s %s", b.Name, s.Type, s.Name, b.RoleRef.Type, b.RoleRef.Name))
 		}
 	}
-	if got := strings.Join(bound, "; "); got != "cluster-admin: Group cluster-admins is ClusterRole cluster-admin; system:agent: Group system:agents is ClusterRole system:agent; system:user: Group system:users is ClusterRole system:user" {
+	if got := strings.Join(bound, "; "); got != "cluster-admin: Group cluster-admins is ClusterRole cluster-admin; "+
+		"system:agent: Group system:agents is ClusterRole system:agent; system:user: Group system:users is ClusterRole "+
+		"system:user" {
 		t.Error(got)
 	}
 	var all []sensu.User
 	g.want(200, "GET", "/api/core/v2/users", "").into(t, &all)
-	if len(all) != 2 || all[0].Username != "admin" || !slices.Equal(all[0].Groups, []string{"cluster-admins"}) || all[1].Username != "agent" || !slices.Equal(all[1].Groups, []string{"system:agents"}) {
+	if len(all) != 2 || all[0].Username != "admin" || !slices.Equal(all[0].Groups, []string{"cluster-admins"}) ||
+		all[1].Username != "agent" || !slices.Equal(all[1].Groups, []string{"system:agents"}) {
 		t.Errorf("%+v", all)
 	}
 	g.login("agent", "P@ssw0rd!")
@@ -58,7 +63,8 @@ func TestSeed(t *testing.T) {
 		g.want(200, "GET", "/api/core/v2/namespaces/"+namespace+"/roles/system:pipeline", "").into(t, &r)
 		var b sensu.RoleBinding
 		g.want(200, "GET", "/api/core/v2/namespaces/"+namespace+"/rolebindings/system:pipeline", "").into(t, &b)
-		if len(r.Rules) != 1 || rule(r.Rules[0]) != "get list: events" || len(b.Subjects) != 1 || b.Subjects[0].Name != "system:pipeline" || b.RoleRef.Name != "system:pipeline" {
+		if len(r.Rules) != 1 || rule(r.Rules[0]) != "get list: events" || len(b.Subjects) != 1 ||
+			b.Subjects[0].Name != "system:pipeline" || b.RoleRef.Name != "system:pipeline" {
 			t.Errorf("%s: %+v, %+v", namespace, r, b)
 		}
 	}

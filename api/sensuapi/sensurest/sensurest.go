@@ -57,7 +57,8 @@ type Config struct {
 	Follow func(subscribers.Filter) (*subscribers.Follower, error)
 	// Execute asks agents to run a check now, whether or not it is published: those of subscriptions, or of the check's
 	// own where there are none. It returns the Unix second that the requests bear.
-	Execute func(ctx context.Context, namespace, check string, subscriptions []string, creator, reason string) (issued int64, err error)
+	Execute func(ctx context.Context, namespace, check string, subscriptions []string, creator,
+		reason string) (issued int64, err error)
 	// History returns what is kept of a check's past beyond its event, the newest first; nil where nothing is.
 	History func(ctx context.Context, k eventstore.Key, before time.Time, most int) ([]eventstore.Run, error)
 	// Replicators tells what came of the copying from other clusters; nil where nothing is copied.
@@ -108,7 +109,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(path) > 1 {
 		path = strings.TrimSuffix(path, "/")
 	}
-	if !strings.HasSuffix(path, "/events/watch") && !strings.HasSuffix(path, "/events/export") { // these last as long as their reader
+	// these last as long as their reader
+	if !strings.HasSuffix(path, "/events/watch") && !strings.HasSuffix(path, "/events/export") {
 		ctx, cancel := context.WithTimeout(r.Context(), a.cfg.MaxRequestTime)
 		defer cancel()
 		q.r = r.WithContext(ctx)
@@ -141,7 +143,8 @@ func split(path string) ([]string, error) {
 	words := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	for i, word := range words {
 		plain, err := url.PathUnescape(word)
-		if err != nil || plain == "" || plain == "." || plain == ".." || strings.ContainsFunc(plain, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) {
+		if err != nil || plain == "" || plain == "." || plain == ".." ||
+			strings.ContainsFunc(plain, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }) {
 			return nil, errNotFound
 		}
 		words[i] = plain

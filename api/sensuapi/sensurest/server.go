@@ -27,7 +27,8 @@ func (q *request) cluster() error {
 	}
 	c := q.cfg.Cluster()
 	if verb != "get" && verb != "list" {
-		return invalid(errors.New("servers join and leave by themselves: see `corbel join`, `corbel leave` and `corbel operator raft`"))
+		return invalid(errors.New("servers join and leave by themselves: see `corbel join`, `corbel leave` and `corbel " +
+			"operator raft`"))
 	}
 	if q.name == "id" {
 		return q.answer(http.StatusOK, strconv.FormatUint(sensuapi.NumberOf(c.ID), 16))

@@ -35,10 +35,12 @@ func admitSilenced(q *request, old, o monitor.Object) error {
 	}
 	s.Complete(former, q.who.User, q.cfg.Now().Unix())
 	if most := q.cfg.SilenceMost; most > 0 && (s.ExpireAt == 0 || s.ExpireAt-s.Begin > int64(most/time.Second)) {
-		return &apiError{http.StatusBadRequest, codeThreshold, fmt.Sprintf("expire: a silence lasts at most %d seconds here", int64(most/time.Second))}
+		return &apiError{http.StatusBadRequest, codeThreshold, fmt.Sprintf("expire: a silence lasts at most %d seconds here",
+			int64(most/time.Second))}
 	}
 	if q.name != "" && s.Name != q.name {
-		return invalid(fmt.Errorf("the silence of subscription %q and check %q is called %q, not %q", s.Subscription, s.Check, s.Name, named))
+		return invalid(fmt.Errorf("the silence of subscription %q and check %q is called %q, not %q", s.Subscription, s.Check,
+			s.Name, named))
 	}
 	return nil
 }
@@ -54,7 +56,8 @@ func (q *request) silenced() error {
 		}
 		return q.listWhere(func(i *objects.Item) bool {
 			s := i.Object().(*monitor.Silenced)
-			return !s.Over(q.cfg.Now().Unix()) && (by == "checks" && s.Check == q.rest[0] || by == "subscriptions" && s.Subscription == q.rest[0])
+			return !s.Over(q.cfg.Now().Unix()) && (by == "checks" && s.Check == q.rest[0] ||
+				by == "subscriptions" && s.Subscription == q.rest[0])
 		})
 	case len(q.rest) > 0:
 		return errNotFound
@@ -223,7 +226,8 @@ func (q *request) changeCheck(change func(*monitor.CheckConfig) error) error {
 		if err := c.Validate(); err != nil {
 			return invalid(err)
 		}
-		op := objects.Op{Verb: objects.Put, Type: "checks", Namespace: q.namespace, Name: q.name, Encoded: tagproto.Append(nil, &c), If: item.Index}
+		op := objects.Op{Verb: objects.Put, Type: "checks", Namespace: q.namespace, Name: q.name,
+			Encoded: tagproto.Append(nil, &c), If: item.Index}
 		if err = q.cfg.Resources.Write(q.r.Context(), op); err == nil {
 			return q.done()
 		}

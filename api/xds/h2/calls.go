@@ -127,7 +127,8 @@ func (m *method) Closed() {
 }
 
 var codes = map[errkind.Kind]Code{
-	errkind.Invalid: InvalidArgument, errkind.Denied: PermissionDenied, errkind.NotFound: NotFound, errkind.Conflict: FailedPrecondition,
+	errkind.Invalid: InvalidArgument, errkind.Denied: PermissionDenied, errkind.NotFound: NotFound,
+	errkind.Conflict: FailedPrecondition,
 	errkind.TooLarge: ResourceExhausted, errkind.Overloaded: ResourceExhausted, errkind.NotLeader: Unavailable,
 	errkind.Unavailable: Unavailable, errkind.Corrupt: Internal, errkind.Unknown: Unknown, errkind.Internal: Internal,
 }

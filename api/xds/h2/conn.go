@@ -162,7 +162,8 @@ func (c *Conn) control(t http2.FrameType, flags http2.Flags, id uint32, payload 
 }
 
 func appendFrame(b []byte, size int, t http2.FrameType, flags http2.Flags, id uint32) []byte {
-	return append(b, byte(size>>16), byte(size>>8), byte(size), byte(t), byte(flags), byte(id>>24), byte(id>>16), byte(id>>8), byte(id))
+	return append(b, byte(size>>16), byte(size>>8), byte(size), byte(t), byte(flags), byte(id>>24), byte(id>>16),
+		byte(id>>8), byte(id))
 }
 
 // read handles frames until the connection ends. A nil error is the peer's end.
@@ -278,7 +279,8 @@ func (c *Conn) end(err error) {
 	}
 	if code != http2.ErrCodeNo {
 		c.server.cut.Add(1)
-		c.server.cfg.Log.Debug("grpc: the connection is closed for an error of the protocol", "remote", c.nc.RemoteAddr(), "error", err, "detail", c.fr.ErrorDetail())
+		c.server.cfg.Log.Debug("grpc: the connection is closed for an error of the protocol", "remote", c.nc.RemoteAddr(),
+			"error", err, "detail", c.fr.ErrorDetail())
 	}
 	c.mu.Lock()
 	c.goAway(code)

@@ -186,7 +186,8 @@ func (c *Conn) headers(f *http2.MetaHeadersFrame, now time.Time) error {
 		return calm
 	}
 	at := c.server.since(now)
-	s := &Stream{conn: c, id: id, call: refused{}, sendWindow: c.peerInitial, recvLeft: streamWindow, rare: &rare{began: at}}
+	s := &Stream{conn: c, id: id, call: refused{}, sendWindow: c.peerInitial, recvLeft: streamWindow,
+		rare: &rare{began: at}}
 	c.streams[id], c.restless = s, true
 	if c.server.streams.Add(1) > int64(c.server.cfg.MaxStreams) {
 		c.server.refused.Add(1)

@@ -28,13 +28,19 @@ func TestWhoMakesNoProgressIsClosed(t *testing.T) {
 		say  func(r *raw)
 		want string
 	}{
-		"no preface":               {Config{HandshakeTimeout: short}, func(*raw) {}, "closed"},
-		"half a preface":           {Config{HandshakeTimeout: short}, func(r *raw) { _, _ = io.WriteString(r.nc, http2.ClientPreface[:9]) }, "closed"},
-		"no first message":         {Config{RequestTimeout: short}, func(r *raw) { r.greet(); r.open(1) }, "status 4 no whole request came in time"},
-		"half a message":           {Config{RequestTimeout: short}, func(r *raw) { r.greet(); r.open(1); _ = r.fr.WriteData(1, false, []byte{0, 0, 0}) }, "status 4 no whole request came in time"},
-		"the client's own timeout": {Config{}, func(r *raw) { r.greet(); r.open(1, "grpc-timeout", "20m") }, "status 4 the call's deadline is over"},
-		"no answer to a ping":      {Config{KeepAlive: short, KeepAliveTimeout: short}, func(r *raw) { r.greet() }, "ping, closed"},
-		"no streams":               {Config{IdleTimeout: short}, func(r *raw) { r.greet() }, "goaway NO_ERROR"},
+		"no preface": {Config{HandshakeTimeout: short}, func(*raw) {}, "closed"},
+		"half a preface": {Config{HandshakeTimeout: short},
+			func(r *raw) { _, _ = io.WriteString(r.nc, http2.ClientPreface[:9]) }, "closed"},
+		"no first message": {Config{RequestTimeout: short}, func(r *raw) { r.greet(); r.open(1) },
+			"status 4 no whole request came in time"},
+		"half a message": {Config{RequestTimeout: short},
+			func(r *raw) { r.greet(); r.open(1); _ = r.fr.WriteData(1, false, []byte{0, 0, 0}) },
+			"status 4 no whole request came in time"},
+		"the client's own timeout": {Config{}, func(r *raw) { r.greet(); r.open(1, "grpc-timeout", "20m") },
+			"status 4 the call's deadline is over"},
+		"no answer to a ping": {Config{KeepAlive: short, KeepAliveTimeout: short}, func(r *raw) { r.greet() },
+			"ping, closed"},
+		"no streams": {Config{IdleTimeout: short}, func(r *raw) { r.greet() }, "goaway NO_ERROR"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.cfg.Sweep = short / 10
@@ -103,7 +109,8 @@ func TestFloodsEndTheConnection(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	polltest.Within(t, patience, func() bool { return s.Streams() == 0 && s.conns.Load() == 0 }, "the connections are gone")
+	polltest.Within(t, patience, func() bool { return s.Streams() == 0 && s.conns.Load() == 0 },
+		"the connections are gone")
 }
 
 func TestWhoNeverReadsHoldsLittleAndIsClosed(t *testing.T) {
@@ -115,7 +122,8 @@ func TestWhoNeverReadsHoldsLittleAndIsClosed(t *testing.T) {
 	for r.fr.WriteData(1, false, big) == nil { // until our own writes fail, since the server reads no more
 	}
 	_ = r.nc.Close()
-	polltest.Within(t, patience, func() bool { return s.conns.Load() == 0 && s.partial.Load() == 0 }, "the connection is gone")
+	polltest.Within(t, patience, func() bool { return s.conns.Load() == 0 && s.partial.Load() == 0 },
+		"the connection is gone")
 }
 
 func TestHalfReceivedMessagesAreBounded(t *testing.T) {

@@ -21,7 +21,10 @@ func TestWhatTheServerAnswers(t *testing.T) {
 		want string
 	}{
 		{"a call", func(r *raw) { r.open(1); _ = r.fr.WriteData(1, true, message("hi")) }, `headers, data "hi", status 0`},
-		{"two messages in one frame", func(r *raw) { r.open(1); _ = r.fr.WriteData(1, true, append(message("a"), message("b")...)) }, `headers, data "a", data "b", status 0`},
+		{"two messages in one frame", func(r *raw) {
+			r.open(1)
+			_ = r.fr.WriteData(1, true, append(message("a"), message("b")...))
+		}, `headers, data "a", data "b", status 0`},
 		{"a message in bytes", func(r *raw) {
 			r.open(1)
 			for _, c := range message("abc") {
@@ -29,7 +32,8 @@ func TestWhatTheServerAnswers(t *testing.T) {
 			}
 			_ = r.fr.WriteData(1, true, nil)
 		}, `headers, data "abc", status 0`},
-		{"padding", func(r *raw) { r.open(1); _ = r.fr.WriteDataPadded(1, true, message("p"), make([]byte, 9)) }, `headers, data "p", status 0`},
+		{"padding", func(r *raw) { r.open(1); _ = r.fr.WriteDataPadded(1, true, message("p"), make([]byte, 9)) },
+			`headers, data "p", status 0`},
 		{"headers in pieces", func(r *raw) {
 			b := request("/test.Echo/Echo")
 			_ = r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: b[:7]})
@@ -40,23 +44,32 @@ func TestWhatTheServerAnswers(t *testing.T) {
 		{"trailers of the client", func(r *raw) {
 			r.open(1)
 			_ = r.fr.WriteData(1, false, message("x"))
-			_ = r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block("a", "b"), EndHeaders: true, EndStream: true})
+			_ = r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block("a", "b"), EndHeaders: true,
+				EndStream: true})
 		}, `headers, data "x", status 0`},
 		{"no messages", func(r *raw) {
-			_ = r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: request("/test.Echo/Echo"), EndHeaders: true, EndStream: true})
+			_ = r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: request("/test.Echo/Echo"),
+				EndHeaders: true, EndStream: true})
 		}, "status 0"},
 		{"an unknown method", func(r *raw) {
-			_ = r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: request("/x/y"), EndHeaders: true, EndStream: true})
+			_ = r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: request("/x/y"), EndHeaders: true,
+				EndStream: true})
 		}, "status 12 no method /x/y"},
-		{"an error with odd characters", func(r *raw) { r.open(1); _ = r.fr.WriteData(1, false, message("fail")) }, "status 5 no %E2%80%9Csuch%E2%80%9D thing"},
-		{"compressed", func(r *raw) { r.open(1); _ = r.fr.WriteData(1, false, []byte{1, 0, 0, 0, 0}) }, "status 12 compressed messages are not taken: send them plain (grpc-encoding: identity)"},
-		{"too large", func(r *raw) { r.open(1); _ = r.fr.WriteData(1, false, []byte{0, 0, 2, 0, 0}) }, "status 8 the request is larger than the server takes"},
-		{"half a message", func(r *raw) { r.open(1); _ = r.fr.WriteData(1, true, []byte{0, 0, 0, 0, 9, 1}) }, "status 13 the stream ended within a message"},
+		{"an error with odd characters", func(r *raw) { r.open(1); _ = r.fr.WriteData(1, false, message("fail")) },
+			"status 5 no %E2%80%9Csuch%E2%80%9D thing"},
+		{"compressed", func(r *raw) { r.open(1); _ = r.fr.WriteData(1, false, []byte{1, 0, 0, 0, 0}) },
+			"status 12 compressed messages are not taken: send them plain (grpc-encoding: identity)"},
+		{"too large", func(r *raw) { r.open(1); _ = r.fr.WriteData(1, false, []byte{0, 0, 2, 0, 0}) },
+			"status 8 the request is larger than the server takes"},
+		{"half a message", func(r *raw) { r.open(1); _ = r.fr.WriteData(1, true, []byte{0, 0, 0, 0, 9, 1}) },
+			"status 13 the stream ended within a message"},
 		{"another HTTP method", func(r *raw) {
-			_ = r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(":method", "GET", ":scheme", "http", ":path", "/", "content-type", "application/grpc"), EndHeaders: true, EndStream: true})
+			_ = r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(":method", "GET", ":scheme", "http",
+				":path", "/", "content-type", "application/grpc"), EndHeaders: true, EndStream: true})
 		}, "http 405"},
 		{"another content type", func(r *raw) {
-			_ = r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(":method", "POST", ":scheme", "http", ":path", "/", "content-type", "application/grpc-web"), EndHeaders: true})
+			_ = r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(":method", "POST", ":scheme", "http",
+				":path", "/", "content-type", "application/grpc-web"), EndHeaders: true})
 		}, "http 415"},
 		{"large headers", func(r *raw) {
 			b := request("/test.Echo/Echo", "a", strings.Repeat("x", 15<<10), "b", strings.Repeat("x", 15<<10))
@@ -91,17 +104,25 @@ func TestWhatTheServerAnswers(t *testing.T) {
 		}, ""},
 		{"reset of an idle stream", func(r *raw) { _ = r.fr.WriteRSTStream(1, 0) }, "goaway PROTOCOL_ERROR"},
 		{"window update of an idle stream", func(r *raw) { _ = r.fr.WriteWindowUpdate(1, 1) }, "goaway PROTOCOL_ERROR"},
-		{"a window of nothing", func(r *raw) { frame(r, http2.FrameWindowUpdate, 0, 0, 0, 0, 0, 0) }, "goaway PROTOCOL_ERROR"},
-		{"a stream's window of nothing", func(r *raw) { r.open(1); frame(r, http2.FrameWindowUpdate, 0, 1, 0, 0, 0, 0) }, "rst PROTOCOL_ERROR"},
+		{"a window of nothing", func(r *raw) { frame(r, http2.FrameWindowUpdate, 0, 0, 0, 0, 0, 0) },
+			"goaway PROTOCOL_ERROR"},
+		{"a stream's window of nothing", func(r *raw) { r.open(1); frame(r, http2.FrameWindowUpdate, 0, 1, 0, 0, 0, 0) },
+			"rst PROTOCOL_ERROR"},
 		{"too large a window", func(r *raw) { _ = r.fr.WriteWindowUpdate(0, 1<<31-1) }, "goaway FLOW_CONTROL_ERROR"},
-		{"too large a window of a stream", func(r *raw) { r.open(1); _ = r.fr.WriteWindowUpdate(1, 1<<31-1) }, "rst FLOW_CONTROL_ERROR"},
-		{"too large an initial window", func(r *raw) { frame(r, http2.FrameSettings, 0, 0, 0, 4, 0x80, 0, 0, 0) }, "goaway FLOW_CONTROL_ERROR"},
-		{"too small a frame size", func(r *raw) { frame(r, http2.FrameSettings, 0, 0, 0, 5, 0, 0, 0, 1) }, "goaway PROTOCOL_ERROR"},
-		{"settings of a wrong length", func(r *raw) { frame(r, http2.FrameSettings, 0, 0, 1, 2, 3) }, "goaway FRAME_SIZE_ERROR"},
+		{"too large a window of a stream", func(r *raw) { r.open(1); _ = r.fr.WriteWindowUpdate(1, 1<<31-1) },
+			"rst FLOW_CONTROL_ERROR"},
+		{"too large an initial window", func(r *raw) { frame(r, http2.FrameSettings, 0, 0, 0, 4, 0x80, 0, 0, 0) },
+			"goaway FLOW_CONTROL_ERROR"},
+		{"too small a frame size", func(r *raw) { frame(r, http2.FrameSettings, 0, 0, 0, 5, 0, 0, 0, 1) },
+			"goaway PROTOCOL_ERROR"},
+		{"settings of a wrong length", func(r *raw) { frame(r, http2.FrameSettings, 0, 0, 1, 2, 3) },
+			"goaway FRAME_SIZE_ERROR"},
 		{"settings on a stream", func(r *raw) { frame(r, http2.FrameSettings, 0, 1) }, "goaway PROTOCOL_ERROR"},
 		{"a ping of a wrong length", func(r *raw) { frame(r, http2.FramePing, 0, 0, 1) }, "goaway FRAME_SIZE_ERROR"},
-		{"a frame that is too large", func(r *raw) { frame(r, http2.FrameData, 0, 1, make([]byte, 16385)...) }, "goaway FRAME_SIZE_ERROR"},
-		{"a push promise", func(r *raw) { frame(r, http2.FramePushPromise, http2.FlagPushPromiseEndHeaders, 1, 0, 0, 0, 2) }, "goaway PROTOCOL_ERROR"},
+		{"a frame that is too large", func(r *raw) { frame(r, http2.FrameData, 0, 1, make([]byte, 16385)...) },
+			"goaway FRAME_SIZE_ERROR"},
+		{"a push promise", func(r *raw) { frame(r, http2.FramePushPromise, http2.FlagPushPromiseEndHeaders, 1, 0, 0, 0, 2) },
+			"goaway PROTOCOL_ERROR"},
 		{"headers that never decode", func(r *raw) {
 			frame(r, http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
 		}, "goaway COMPRESSION_ERROR"},
@@ -131,7 +152,8 @@ func TestWhatTheServerAnswers(t *testing.T) {
 
 func TestWhatIsNotHTTP2(t *testing.T) {
 	s, address := serve(t, Config{})
-	for name, text := range map[string]string{"HTTP/1.1": "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "noise": strings.Repeat("\x00\xff", 40)} {
+	for name, text := range map[string]string{"HTTP/1.1": "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"noise": strings.Repeat("\x00\xff", 40)} {
 		r := connect(t, address)
 		_, _ = io.WriteString(r.nc, text)
 		if b, _ := io.ReadAll(r.nc); len(b) != 0 {

@@ -140,11 +140,13 @@ func block(pairs ...string) []byte {
 }
 
 func request(path string, more ...string) []byte {
-	return block(append([]string{":method", "POST", ":scheme", "http", ":path", path, ":authority", "x", "content-type", "application/grpc"}, more...)...)
+	return block(append([]string{":method", "POST", ":scheme", "http", ":path", path, ":authority", "x", "content-type",
+		"application/grpc"}, more...)...)
 }
 
 func (r *raw) open(id uint32, more ...string) {
-	_ = r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: request("/test.Echo/Echo", more...), EndHeaders: true})
+	_ = r.fr.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: request("/test.Echo/Echo", more...),
+		EndHeaders: true})
 }
 
 func message(text string) []byte {

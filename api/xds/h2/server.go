@@ -51,7 +51,8 @@ func (c *Config) complete() {
 		standard time.Duration
 	}{
 		{&c.HandshakeTimeout, 10 * time.Second}, {&c.RequestTimeout, 30 * time.Second}, {&c.StallTimeout, 30 * time.Second},
-		{&c.KeepAlive, time.Minute}, {&c.KeepAliveTimeout, 20 * time.Second}, {&c.IdleTimeout, 5 * time.Minute}, {&c.Sweep, 2 * time.Second},
+		{&c.KeepAlive, time.Minute}, {&c.KeepAliveTimeout, 20 * time.Second}, {&c.IdleTimeout, 5 * time.Minute},
+		{&c.Sweep, 2 * time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.standard
@@ -61,7 +62,8 @@ func (c *Config) complete() {
 		field    *int
 		standard int
 	}{
-		{&c.MaxConns, 20_000}, {&c.MaxStreams, 250_000}, {&c.MaxStreamsPerConn, 1024}, {&c.MaxMessage, 4 << 20}, {&c.MaxPartial, 256 << 20},
+		{&c.MaxConns, 20_000}, {&c.MaxStreams, 250_000}, {&c.MaxStreamsPerConn, 1024}, {&c.MaxMessage, 4 << 20},
+		{&c.MaxPartial, 256 << 20},
 	} {
 		if *n.field <= 0 {
 			*n.field = n.standard

@@ -164,7 +164,8 @@ func (c *Conn) produce(s *Stream, b []byte, now time.Time) []byte {
 		}
 		if !s.headersSent {
 			s.headersSent = true
-			b = append(appendFrame(b, len(responseHeaders), http2.FrameHeaders, http2.FlagHeadersEndHeaders, s.id), responseHeaders...)
+			b = append(appendFrame(b, len(responseHeaders), http2.FrameHeaders, http2.FlagHeadersEndHeaders, s.id),
+				responseHeaders...)
 		}
 		size := grpcPrefix + c.msg.size
 		if size > min(c.peerFrame, int(s.sendWindow), int(c.sendWindow), bufferBytes-flushBytes) {

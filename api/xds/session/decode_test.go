@@ -16,7 +16,8 @@ import (
 )
 
 func sampleNode(t testing.TB) *core.Node {
-	meta, err := structpb.NewStruct(map[string]any{"node_name": "host-1", "namespace": "default", "partition": "default", "other": 7.5, "list": []any{"x"}})
+	meta, err := structpb.NewStruct(map[string]any{"node_name": "host-1", "namespace": "default", "partition": "default",
+		"other": 7.5, "list": []any{"x"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,8 @@ func marshal(t testing.TB, m proto.Message) []byte {
 }
 
 func TestDecodeNode(t *testing.T) {
-	want := Node{ID: "web-sidecar-proxy", Cluster: "web", Name: "host-1", Namespace: "default", Partition: "default", Agent: "envoy", Major: 1, Minor: 40, Patch: 2, HasVersion: true}
+	want := Node{ID: "web-sidecar-proxy", Cluster: "web", Name: "host-1", Namespace: "default", Partition: "default",
+		Agent: "envoy", Major: 1, Minor: 40, Patch: 2, HasVersion: true}
 	for _, world := range []bool{false, true} {
 		var b []byte
 		if world {
@@ -58,8 +60,10 @@ func TestDecodeNode(t *testing.T) {
 
 func FuzzDecodeDelta(f *testing.F) {
 	f.Add(marshal(f, &discovery.DeltaDiscoveryRequest{
-		Node: sampleNode(f), TypeUrl: mesh.TypeEndpoints.URL(), ResourceNamesSubscribe: []string{"a", "b"}, ResourceNamesUnsubscribe: []string{"c"},
-		InitialResourceVersions: map[string]string{"a": "1"}, ResponseNonce: "1f", ErrorDetail: &status.Status{Code: 3, Message: strings.Repeat("né", 400)},
+		Node: sampleNode(f), TypeUrl: mesh.TypeEndpoints.URL(), ResourceNamesSubscribe: []string{"a", "b"},
+		ResourceNamesUnsubscribe: []string{"c"},
+		InitialResourceVersions:  map[string]string{"a": "1"}, ResponseNonce: "1f",
+		ErrorDetail: &status.Status{Code: 3, Message: strings.Repeat("né", 400)},
 	}))
 	f.Add([]byte{0x0a, 0xff})
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -79,8 +83,10 @@ func FuzzDecodeDelta(f *testing.F) {
 			}
 			t.Fatalf("refused what is well formed: %v", err)
 		}
-		if fmt.Sprint(want.ResourceNamesSubscribe) != fmt.Sprint(got.Subscribe) || fmt.Sprint(want.ResourceNamesUnsubscribe) != fmt.Sprint(got.Unsubscribe) {
-			t.Fatalf("names: %q %q, want %q %q", got.Subscribe, got.Unsubscribe, want.ResourceNamesSubscribe, want.ResourceNamesUnsubscribe)
+		if fmt.Sprint(want.ResourceNamesSubscribe) != fmt.Sprint(got.Subscribe) ||
+			fmt.Sprint(want.ResourceNamesUnsubscribe) != fmt.Sprint(got.Unsubscribe) {
+			t.Fatalf("names: %q %q, want %q %q", got.Subscribe, got.Unsubscribe, want.ResourceNamesSubscribe,
+				want.ResourceNamesUnsubscribe)
 		}
 		initial := map[string]string{}
 		for _, h := range got.Initial {
@@ -100,8 +106,9 @@ func FuzzDecodeDelta(f *testing.F) {
 
 func FuzzDecodeWorld(f *testing.F) {
 	f.Add(marshal(f, &discovery.DiscoveryRequest{
-		Node: sampleNode(f), TypeUrl: mesh.TypeEndpoints.URL(), ResourceNames: []string{"a", "b"}, VersionInfo: "7", ResponseNonce: "1f",
-		ErrorDetail: &status.Status{Code: 3, Message: "no"},
+		Node: sampleNode(f), TypeUrl: mesh.TypeEndpoints.URL(), ResourceNames: []string{"a", "b"}, VersionInfo: "7",
+		ResponseNonce: "1f",
+		ErrorDetail:   &status.Status{Code: 3, Message: "no"},
 	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var got Request
@@ -120,7 +127,8 @@ func FuzzDecodeWorld(f *testing.F) {
 			}
 			t.Fatalf("refused what is well formed: %v", err)
 		}
-		if fmt.Sprint(want.ResourceNames) != fmt.Sprint(got.Subscribe) || got.Failed != (want.ErrorDetail != nil) || got.Nonce != parseNonce([]byte(want.ResponseNonce)) {
+		if fmt.Sprint(want.ResourceNames) != fmt.Sprint(got.Subscribe) || got.Failed != (want.ErrorDetail != nil) ||
+			got.Nonce != parseNonce([]byte(want.ResponseNonce)) {
 			t.Fatalf("%+v, want %v", got, &want)
 		}
 		if want.Node != nil && len(want.Node.Id) <= maxNameBytes && node.ID != want.Node.Id {
@@ -139,8 +147,10 @@ func TestEncodeIsReadByTheGeneratedTypes(t *testing.T) {
 	if err := proto.Unmarshal(to.b, &delta); err != nil {
 		t.Fatal(err)
 	}
-	if delta.Nonce != "ab" || delta.TypeUrl != mesh.TypeCluster.URL() || len(delta.Resources) != 2 || delta.Resources[1].Name != "b" ||
-		delta.Resources[1].Version != "2" || delta.Resources[1].Resource.TypeUrl != mesh.TypeCluster.URL() || fmt.Sprint(delta.RemovedResources) != "[gone]" {
+	if delta.Nonce != "ab" || delta.TypeUrl != mesh.TypeCluster.URL() || len(delta.Resources) != 2 ||
+		delta.Resources[1].Name != "b" ||
+		delta.Resources[1].Version != "2" || delta.Resources[1].Resource.TypeUrl != mesh.TypeCluster.URL() ||
+		fmt.Sprint(delta.RemovedResources) != "[gone]" {
 		t.Errorf("delta: %v", &delta)
 	}
 	to.b, r.Removed = nil, nil
@@ -149,7 +159,8 @@ func TestEncodeIsReadByTheGeneratedTypes(t *testing.T) {
 	if err := proto.Unmarshal(to.b, &world); err != nil {
 		t.Fatal(err)
 	}
-	if world.Nonce != "ab" || world.TypeUrl != mesh.TypeCluster.URL() || len(world.Resources) != 2 || world.VersionInfo == "" {
+	if world.Nonce != "ab" || world.TypeUrl != mesh.TypeCluster.URL() || len(world.Resources) != 2 ||
+		world.VersionInfo == "" {
 		t.Errorf("world: %v", &world)
 	}
 	if got := parseNonce([]byte(world.Nonce)); got != r.Nonce {
@@ -158,7 +169,8 @@ func TestEncodeIsReadByTheGeneratedTypes(t *testing.T) {
 }
 
 func TestNonceOfOthers(t *testing.T) {
-	for text, want := range map[string]uint32{"": 0, "0": unknownNonce, "ABC": unknownNonce, "123456789": unknownNonce, "1": 1, "deadbeef": 0xdeadbeef} {
+	for text, want := range map[string]uint32{"": 0, "0": unknownNonce, "ABC": unknownNonce, "123456789": unknownNonce,
+		"1": 1, "deadbeef": 0xdeadbeef} {
 		if got := parseNonce([]byte(text)); got != want {
 			t.Errorf("%q: %x, want %x", text, got, want)
 		}

@@ -197,7 +197,8 @@ func (h *fanHost) connect() {
 // runFanout runs one seed and returns a hash of all that happened.
 func runFanout(seed uint64) (uint64, error) {
 	sum := fnv.New64a()
-	f := &fanout{rng: rand.New(rand.NewPCG(seed, 10)), now: time.Unix(1000, 0), trace: sum, source: sets{}, told: sets{}, edge: coalesce.Edge{Window: fanWindow}}
+	f := &fanout{rng: rand.New(rand.NewPCG(seed, 10)), now: time.Unix(1000, 0), trace: sum, source: sets{}, told: sets{},
+		edge: coalesce.Edge{Window: fanWindow}}
 	for i := range 3 + f.rng.IntN(6) {
 		h := &fanHost{f: f, sets: sets{}, c: newClient(i%2 == 0, nil)}
 		for t := range typeCount {

@@ -33,8 +33,9 @@ func (r *Response) reset() {
 }
 
 var (
-	additions = [...]mesh.Type{mesh.TypeSecret, mesh.TypeCluster, mesh.TypeEndpoints, mesh.TypeExtension, mesh.TypeListener, mesh.TypeRoute}
-	removals  = [...]mesh.Type{mesh.TypeCluster, mesh.TypeEndpoints, mesh.TypeExtension, mesh.TypeSecret}
+	additions = [...]mesh.Type{mesh.TypeSecret, mesh.TypeCluster, mesh.TypeEndpoints, mesh.TypeExtension,
+		mesh.TypeListener, mesh.TypeRoute}
+	removals = [...]mesh.Type{mesh.TypeCluster, mesh.TypeEndpoints, mesh.TypeExtension, mesh.TypeSecret}
 )
 
 // late reports whether removals of the type wait for the last phase.
@@ -175,7 +176,8 @@ func (k *kind) adopt(set mesh.Set) {
 	k.entries = slices.Grow(k.entries, missing)
 	had := len(k.entries)
 	for i, r := range list {
-		if _, ok := slices.BinarySearchFunc(k.entries[:had], r.Name, func(e entry, n string) int { return strings.Compare(e.name, n) }); !ok {
+		if _, ok := slices.BinarySearchFunc(k.entries[:had], r.Name,
+			func(e entry, n string) int { return strings.Compare(e.name, n) }); !ok {
 			k.entries = append(k.entries, entry{name: list[i].Name})
 		}
 	}

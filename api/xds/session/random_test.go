@@ -109,11 +109,13 @@ func (c *client) receive(from Sets) error {
 		if c.open[r.Type] != nil {
 			return fmt.Errorf("a second response of %v while one is unanswered", r.Type)
 		}
-		if (r.Type == mesh.TypeListener || r.Type == mesh.TypeRoute) && (c.open[mesh.TypeCluster] != nil || c.open[mesh.TypeEndpoints] != nil) {
+		if (r.Type == mesh.TypeListener || r.Type == mesh.TypeRoute) && (c.open[mesh.TypeCluster] != nil ||
+			c.open[mesh.TypeEndpoints] != nil) {
 			return fmt.Errorf("%v while clusters or endpoints are unanswered", r.Type)
 		}
 		for _, res := range r.Resources {
-			if !c.world && c.refused[r.Type][res.Name] == res.Version && r.Type != mesh.TypeEndpoints && r.Type != mesh.TypeRoute {
+			if !c.world && c.refused[r.Type][res.Name] == res.Version && r.Type != mesh.TypeEndpoints &&
+				r.Type != mesh.TypeRoute {
 				return fmt.Errorf("%s@%s was refused and is sent again", res.Name, res.Version)
 			}
 		}

@@ -145,7 +145,9 @@ func (k *kind) drop() {
 }
 
 func (k *kind) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(k.entries, name, func(e entry, name string) int { return strings.Compare(e.name, name) })
+	return slices.BinarySearchFunc(k.entries, name, func(e entry, name string) int {
+		return strings.Compare(e.name, name)
+	})
 }
 
 func (k *kind) entry(name string) *entry {
@@ -241,7 +243,8 @@ func (k *kind) keepNamed() {
 
 // wanted takes in the list of names of a state-of-the-world request.
 func (s *Session) wanted(k *kind, r *Request, first bool) error {
-	everything := slices.Contains(r.Subscribe, "*") || (len(r.Subscribe) == 0 && hasWildcard(r.Type) && (first || k.wildcard))
+	everything := slices.Contains(r.Subscribe, "*") ||
+		(len(r.Subscribe) == 0 && hasWildcard(r.Type) && (first || k.wildcard))
 	if first || everything != k.wildcard {
 		s.dirty |= 1 << r.Type
 	}

@@ -31,7 +31,8 @@ type Server struct {
 // Config says where answers come from. All is required.
 type Config struct {
 	// Ask asks the process's own HTTP API. It returns the newest index too, "" for none.
-	Ask func(ctx context.Context, method, path, token string, body []byte) (status int, index string, answer []byte, err error)
+	Ask func(ctx context.Context, method, path, token string, body []byte) (status int, index string,
+		answer []byte, err error)
 	// MayWrite tells whether a token has service:write on a service, "" being any.
 	MayWrite func(ctx context.Context, token, service string) error
 	Sign     func(ctx context.Context, token, csr string) (certPEM string, err error)
@@ -72,7 +73,8 @@ type side struct{ cfg Config }
 const tokenHeader = "x-consul-token"
 
 // fields reads a message: the last value of each field, and all pairs of the map pairs.
-func fields(b []byte, pairs protowire.Number) (text map[protowire.Number]string, numbers map[protowire.Number]uint64, meta map[string]string, err error) {
+func fields(b []byte, pairs protowire.Number) (text map[protowire.Number]string, numbers map[protowire.Number]uint64,
+	meta map[string]string, err error) {
 	text, numbers, meta = map[protowire.Number]string{}, map[protowire.Number]uint64{}, map[string]string{}
 	for len(b) > 0 {
 		num, kind, n := protowire.ConsumeTag(b)
@@ -186,7 +188,8 @@ func (s *side) features(ctx context.Context, md h2.Metadata, _ []byte) ([]byte, 
 }
 
 // kinds are the numbers of kinds of services.
-var kinds = map[string]uint64{"": 1, "connect-proxy": 2, "mesh-gateway": 3, "terminating-gateway": 4, "ingress-gateway": 5, "api-gateway": 6}
+var kinds = map[string]uint64{"": 1, "connect-proxy": 2, "mesh-gateway": 3, "terminating-gateway": 4,
+	"ingress-gateway": 5, "api-gateway": 6}
 
 func (s *side) bootstrap(ctx context.Context, md h2.Metadata, b []byte) ([]byte, error) {
 	const nodeID, nodeName, proxyID = 1, 2, 3
@@ -203,7 +206,8 @@ func (s *side) bootstrap(ctx context.Context, md h2.Metadata, b []byte) ([]byte,
 		return nil, errkind.New(errkind.Invalid, "node_id or node_name is required")
 	case node == "":
 		var list []struct{ Node string }
-		if _, err := s.ask(ctx, "GET", "/v1/catalog/nodes?filter="+url.QueryEscape("ID == "+strconv.Quote(in[nodeID])), token, nil, &list); err != nil {
+		if _, err := s.ask(ctx, "GET", "/v1/catalog/nodes?filter="+url.QueryEscape("ID == "+strconv.Quote(in[nodeID])), token,
+			nil, &list); err != nil {
 			return nil, err
 		}
 		if len(list) == 0 {
@@ -221,7 +225,8 @@ func (s *side) bootstrap(ctx context.Context, md h2.Metadata, b []byte) ([]byte,
 			}
 		}
 	}
-	if _, err := s.ask(ctx, "GET", "/v1/catalog/node-services/"+url.PathEscape(node)+"?merge-central-config", token, nil, &all); err != nil {
+	if _, err := s.ask(ctx, "GET", "/v1/catalog/node-services/"+url.PathEscape(node)+"?merge-central-config", token, nil,
+		&all); err != nil {
 		return nil, err
 	}
 	if all != nil {
@@ -351,7 +356,8 @@ func (s *side) login(ctx context.Context, _ h2.Metadata, b []byte) ([]byte, erro
 		path += "?dc=" + url.QueryEscape(in[6])
 	}
 	var v struct{ AccessorID, SecretID string }
-	if _, err := s.ask(ctx, "POST", path, "", map[string]any{"AuthMethod": in[1], "BearerToken": in[2], "Meta": meta}, &v); err != nil {
+	if _, err := s.ask(ctx, "POST", path, "", map[string]any{"AuthMethod": in[1], "BearerToken": in[2], "Meta": meta},
+		&v); err != nil {
 		return nil, err
 	}
 	return putMessage(nil, 1, put(put(nil, 1, v.AccessorID), 2, v.SecretID)), nil

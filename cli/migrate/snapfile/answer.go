@@ -29,8 +29,10 @@ func (s *Source) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	return &http.Response{StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
-		Header: http.Header{"X-Consul-Index": {"1"}, "Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body))}, nil
+	return &http.Response{StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1,
+		ProtoMinor: 1, Request: r,
+		Header: http.Header{"X-Consul-Index": {"1"}, "Content-Type": {"application/json"}},
+		Body:   io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body))}, nil
 }
 
 // answer finds what a path of the API shows; found is false where there is nothing.
@@ -98,7 +100,8 @@ func (s *Source) members() []object {
 }
 
 // aclSingular are the paths of single objects, with the fields that name them.
-var aclSingular = map[string][2]string{"policy": {"policies", "ID"}, "role": {"roles", "ID"}, "token": {"tokens", "AccessorID"},
+var aclSingular = map[string][2]string{"policy": {"policies", "ID"}, "role": {"roles", "ID"},
+	"token":       {"tokens", "AccessorID"},
 	"auth-method": {"auth-methods", "Name"}, "binding-rule": {"binding-rules", "ID"}}
 
 func (s *Source) aclAnswer(path string) (any, bool) {

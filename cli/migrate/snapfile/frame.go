@@ -183,7 +183,8 @@ func decode(raw []byte) (object, error) {
 }
 
 func wrapped(raw []byte) (object, error) {
-	f := framer{in: bufio.NewReader(bytes.NewReader(raw)), values: maxDepth << 14, limit: maxObjectBytes} // its lengths are claims too
+	// its lengths are claims too
+	f := framer{in: bufio.NewReader(bytes.NewReader(raw)), values: maxDepth << 14, limit: maxObjectBytes}
 	var name string
 	head, err := f.next()
 	if err != nil || codec.NewDecoderBytes(head, handle).Decode(&name) != nil {

@@ -96,7 +96,8 @@ func (s *Source) register(o object) error {
 		n = &host{fields: object{}, services: map[string]object{}}
 		s.nodes[name] = n
 	}
-	for k, v := range leanObject(object{"Node": name, "Address": text(o, "Address"), "ID": text(o, "ID"), "Datacenter": text(o, "Datacenter"),
+	for k, v := range leanObject(object{"Node": name, "Address": text(o, "Address"), "ID": text(o, "ID"),
+		"Datacenter":      text(o, "Datacenter"),
 		"TaggedAddresses": o["TaggedAddresses"], "Meta": o["NodeMeta"], "Locality": o["Locality"]}) {
 		n.fields[k] = v // what a registration of an instance leaves out stays
 	}

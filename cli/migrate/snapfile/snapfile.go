@@ -115,7 +115,8 @@ func IsConsul(in io.Reader) bool {
 
 // Parse reads a state.bin.
 func Parse(in io.Reader) (*Source, error) {
-	s := &Source{counts: map[byte]int{}, sizes: map[byte]int{}, damaged: map[byte]int{}, first: map[byte]error{}, nodes: map[string]*host{}, acl: map[string][]object{},
+	s := &Source{counts: map[byte]int{}, sizes: map[byte]int{}, damaged: map[byte]int{}, first: map[byte]error{},
+		nodes: map[string]*host{}, acl: map[string][]object{},
 		policies: map[string]string{}, roles: map[string]string{}, entries: map[string][]object{}}
 	r := bufio.NewReaderSize(in, 64<<10)
 	f := &framer{in: r, values: maxValues, limit: maxObjectBytes}
@@ -124,7 +125,8 @@ func Parse(in io.Reader) (*Source, error) {
 		return nil, errkind.E(errkind.Corrupt, "read the head of the state", err)
 	}
 	if head, err := decode(raw); err != nil || head["LastIndex"] == nil {
-		return nil, errkind.New(errkind.Corrupt, "the state does not begin as one that Consul saved; a snapshot of Corbel's goes to `corbel snapshot restore`")
+		return nil, errkind.New(errkind.Corrupt,
+			"the state does not begin as one that Consul saved; a snapshot of Corbel's goes to `corbel snapshot restore`")
 	}
 	for {
 		t, err := r.ReadByte()
@@ -177,27 +179,28 @@ var kinds = map[byte]kind{
 	5:       {name: "tombstones", why: "they only serve queries that were blocking there"},
 	6:       {name: "coordinates", why: "agents measure them again"},
 	7:       {name: "prepared queries", take: (*Source).query},
-	9:       {name: "autopilot", why: "these servers have a configuration of their own: `corbel operator autopilot set-config`"},
-	11:      {name: "ACL bootstrap", why: "whether ACLs were bootstrapped is each cluster's own"},
-	12:      {name: "intentions", take: (*Source).intention},
-	13:      {name: "certificate authority", why: "its keys stay there: proxies get new certificates here"},
-	14:      {name: "certificate authority", why: "its keys stay there: proxies get new certificates here"},
-	15:      {name: "certificate authority", why: "its keys stay there: proxies get new certificates here"},
-	16:      {name: "indexes", why: "indexes are each cluster's own"},
-	17:      {name: "tokens", take: acl("tokens")},
-	19:      {name: "policies", take: acl("policies")},
-	22:      {name: "config entries", take: (*Source).entry},
-	23:      {name: "roles", take: acl("roles")},
-	25:      {name: "binding rules", take: acl("binding-rules")},
-	27:      {name: "auth methods", take: acl("auth-methods")},
-	29:      {name: "chunking state", why: "it belongs to writes that were under way"},
-	30:      {name: "federation states", why: "datacenters are joined anew"},
-	31:      {name: "system metadata", why: "it belongs to Consul's own upgrades"},
-	32:      {name: "virtual IPs", why: "addresses are given anew"},
-	33:      {name: "virtual IPs", why: "addresses are given anew"},
-	35:      {name: "peerings", why: "peerings are set up anew"},
-	38:      {name: "peerings", why: "peerings are set up anew"},
-	40:      {name: "peerings", why: "peerings are set up anew"},
+	9: {name: "autopilot", why: "these servers have a configuration of their own: `corbel operator autopilot " +
+		"set-config`"},
+	11: {name: "ACL bootstrap", why: "whether ACLs were bootstrapped is each cluster's own"},
+	12: {name: "intentions", take: (*Source).intention},
+	13: {name: "certificate authority", why: "its keys stay there: proxies get new certificates here"},
+	14: {name: "certificate authority", why: "its keys stay there: proxies get new certificates here"},
+	15: {name: "certificate authority", why: "its keys stay there: proxies get new certificates here"},
+	16: {name: "indexes", why: "indexes are each cluster's own"},
+	17: {name: "tokens", take: acl("tokens")},
+	19: {name: "policies", take: acl("policies")},
+	22: {name: "config entries", take: (*Source).entry},
+	23: {name: "roles", take: acl("roles")},
+	25: {name: "binding rules", take: acl("binding-rules")},
+	27: {name: "auth methods", take: acl("auth-methods")},
+	29: {name: "chunking state", why: "it belongs to writes that were under way"},
+	30: {name: "federation states", why: "datacenters are joined anew"},
+	31: {name: "system metadata", why: "it belongs to Consul's own upgrades"},
+	32: {name: "virtual IPs", why: "addresses are given anew"},
+	33: {name: "virtual IPs", why: "addresses are given anew"},
+	35: {name: "peerings", why: "peerings are set up anew"},
+	38: {name: "peerings", why: "peerings are set up anew"},
+	40: {name: "peerings", why: "peerings are set up anew"},
 }
 
 // Index is the index of the state.
@@ -221,7 +224,8 @@ func (s *Source) Notes() []string {
 			notes = append(notes, fmt.Sprintf("%s (%d) were left out: %s", k.name, merged[k.name], k.why))
 		}
 		if n := s.damaged[t]; n > 0 {
-			notes = append(notes, fmt.Sprintf("%d of %d %s could not be read and were left out, the first because: %v", n, s.counts[t], k.name, s.first[t]))
+			notes = append(notes, fmt.Sprintf("%d of %d %s could not be read and were left out, the first because: %v", n,
+				s.counts[t], k.name, s.first[t]))
 		}
 	}
 	if s.locks > 0 {
@@ -281,6 +285,7 @@ func (s *Source) pair(o object) error {
 	if flags == nil {
 		flags = 0
 	}
-	s.pairs = append(s.pairs, object{"Key": key, "Flags": flags, "Value": base64.StdEncoding.EncodeToString(bytesOf(o["Value"]))})
+	s.pairs = append(s.pairs, object{"Key": key, "Flags": flags,
+		"Value": base64.StdEncoding.EncodeToString(bytesOf(o["Value"]))})
 	return nil
 }

@@ -73,33 +73,49 @@ func everything() []record {
 	end := time.Date(2099, 1, 2, 3, 4, 5, 6, time.UTC)
 	endBytes, _ := end.MarshalBinary()
 	return []record{
-		{0, m{"Datacenter": "dc1", "ID": "", "Node": "db1", "Address": "10.0.0.9", "TaggedAddresses": m{"lan": "10.0.0.9"}, "NodeMeta": m{"external-node": "true"}, "Service": nil, "Check": nil}},
-		{0, m{"Node": "db1", "Address": "10.0.0.9", "Service": m{"Kind": "", "ID": "pg", "Service": "postgres", "Port": 5432, "Tags": []string{"primary"}, "Meta": m{}, "Address": "",
-			"Weights": m{"Passing": 1, "Warning": 1}, "EnableTagOverride": false, "Proxy": m{"Mode": "", "Config": nil}, "Connect": m{"Native": false}, "CreateIndex": 7, "ModifyIndex": 9}}},
-		{0, m{"Node": "db1", "Address": "10.0.0.9", "Check": m{"Node": "db1", "CheckID": "service:pg", "ServiceID": "pg", "ServiceName": "postgres", "Name": "tcp", "Status": "passing",
+		{0, m{"Datacenter": "dc1", "ID": "", "Node": "db1", "Address": "10.0.0.9", "TaggedAddresses": m{"lan": "10.0.0.9"},
+			"NodeMeta": m{"external-node": "true"}, "Service": nil, "Check": nil}},
+		{0, m{"Node": "db1", "Address": "10.0.0.9", "Service": m{"Kind": "", "ID": "pg", "Service": "postgres", "Port": 5432,
+			"Tags": []string{"primary"}, "Meta": m{}, "Address": "",
+			"Weights": m{"Passing": 1, "Warning": 1}, "EnableTagOverride": false, "Proxy": m{"Mode": "", "Config": nil},
+			"Connect": m{"Native": false}, "CreateIndex": 7, "ModifyIndex": 9}}},
+		{0, m{"Node": "db1", "Address": "10.0.0.9", "Check": m{"Node": "db1", "CheckID": "service:pg", "ServiceID": "pg",
+			"ServiceName": "postgres", "Name": "tcp", "Status": "passing",
 			"Definition": m{"TCP": "10.0.0.9:5432", "Interval": int64(10 * time.Second), "Timeout": int64(0)}}}},
-		{0, m{"Node": "host1", "Address": "10.0.0.1", "Check": m{"Node": "host1", "CheckID": "serfHealth", "Name": "Serf Health Status", "Status": "passing"}}},
-		{0, m{"Node": "far", "Address": "10.9.0.1", "PeerName": "other", "Service": m{"ID": "x", "Service": "x", "PeerName": "other"}}},
+		{0, m{"Node": "host1", "Address": "10.0.0.1", "Check": m{"Node": "host1", "CheckID": "serfHealth",
+			"Name": "Serf Health Status", "Status": "passing"}}},
+		{0, m{"Node": "far", "Address": "10.9.0.1", "PeerName": "other",
+			"Service": m{"ID": "x", "Service": "x", "PeerName": "other"}}},
 		{2, m{"Key": "app/limit", "Value": []byte("100"), "Flags": uint64(7), "Session": "", "LockIndex": 0}},
-		{2, m{"Key": "app/locked", "Value": []byte{0, 255}, "Flags": uint64(1) << 63, "Session": "5c1a2f3e-0000-0000-0000-000000000000", "LockIndex": 3}},
+		{2, m{"Key": "app/locked", "Value": []byte{0, 255}, "Flags": uint64(1) << 63,
+			"Session": "5c1a2f3e-0000-0000-0000-000000000000", "LockIndex": 3}},
 		{2, m{"Key": "app/empty", "Value": nil, "Flags": 0}},
 		{3, m{"ID": "5c1a2f3e-0000-0000-0000-000000000000", "Node": "host1"}},
 		{5, m{"Key": "app/gone"}},
-		{7, m{"ID": "cccccccc-0000-0000-0000-000000000001", "Name": "near", "Session": "", "Token": "", "Template": m{"Type": ""},
-			"Service": m{"Service": "postgres", "Failover": m{"NearestN": 0, "Datacenters": nil}, "OnlyPassing": true, "Tags": nil}, "DNS": m{"TTL": "5s"}}},
+		{7, m{"ID": "cccccccc-0000-0000-0000-000000000001", "Name": "near", "Session": "", "Token": "",
+			"Template": m{"Type": ""},
+			"Service": m{"Service": "postgres", "Failover": m{"NearestN": 0, "Datacenters": nil}, "OnlyPassing": true,
+				"Tags": nil}, "DNS": m{"TTL": "5s"}}},
 		{9, m{"CleanupDeadServers": true}},
 		{13, m{"Active": true}},
 		{16, m{"Key": "kvs", "Value": 9}},
-		{19, m{"ID": policy, "Name": "writer", "Description": "", "Rules": `key_prefix "app/" { policy = "write" }`, "Datacenters": nil, "Hash": []byte{1, 2}}},
+		{19, m{"ID": policy, "Name": "writer", "Description": "", "Rules": `key_prefix "app/" { policy = "write" }`,
+			"Datacenters": nil, "Hash": []byte{1, 2}}},
 		{19, m{"ID": "00000000-0000-0000-0000-000000000001", "Name": "global-management"}},
 		{23, m{"ID": role, "Name": "ops", "Policies": []m{{"ID": policy}}, "ServiceIdentities": nil}},
-		{17, m{"AccessorID": "dddddddd-0000-0000-0000-000000000001", "SecretID": "11111111-2222-3333-4444-555555555555", "Description": "of ops", "Policies": nil, "Roles": []m{{"ID": role}},
+		{17, m{"AccessorID": "dddddddd-0000-0000-0000-000000000001", "SecretID": "11111111-2222-3333-4444-555555555555",
+			"Description": "of ops", "Policies": nil, "Roles": []m{{"ID": role}},
 			"Local": false, "ExpirationTime": nil, "ExpirationTTL": int64(0), "CreateTime": endBytes, "Hash": []byte{3}}},
-		{17, m{"AccessorID": "dddddddd-0000-0000-0000-000000000002", "SecretID": "11111111-2222-3333-4444-666666666666", "Policies": []m{{"ID": policy, "Name": ""}}}},
-		{22, entryRequest{"service-defaults", m{"Op": "upsert", "Entry": m{"Kind": "service-defaults", "Name": "web", "Protocol": "http", "Mode": "", "TransparentProxy": m{"OutboundListenerPort": 0},
-			"UpstreamConfig": m{"Defaults": m{"PassiveHealthCheck": m{"Interval": int64(10 * time.Second)}}}, "Meta": nil, "CreateIndex": 3}}}},
-		{22, m{"Op": "upsert", "Entry": m{"Kind": "service-intentions", "Name": "db", "Sources": []m{{"Name": "web", "Action": "allow", "Type": "consul", "Precedence": 9, "LegacyID": ""}}}}},
-		{12, m{"ID": "eeeeeeee-0000-0000-0000-000000000001", "SourceName": "old", "DestinationName": "older", "Action": "deny", "SourceType": "consul"}},
+		{17, m{"AccessorID": "dddddddd-0000-0000-0000-000000000002", "SecretID": "11111111-2222-3333-4444-666666666666",
+			"Policies": []m{{"ID": policy, "Name": ""}}}},
+		{22, entryRequest{"service-defaults", m{"Op": "upsert", "Entry": m{"Kind": "service-defaults", "Name": "web",
+			"Protocol": "http", "Mode": "", "TransparentProxy": m{"OutboundListenerPort": 0},
+			"UpstreamConfig": m{"Defaults": m{"PassiveHealthCheck": m{"Interval": int64(10 * time.Second)}}}, "Meta": nil,
+			"CreateIndex": 3}}}},
+		{22, m{"Op": "upsert", "Entry": m{"Kind": "service-intentions", "Name": "db",
+			"Sources": []m{{"Name": "web", "Action": "allow", "Type": "consul", "Precedence": 9, "LegacyID": ""}}}}},
+		{12, m{"ID": "eeeeeeee-0000-0000-0000-000000000001", "SourceName": "old", "DestinationName": "older",
+			"Action": "deny", "SourceType": "consul"}},
 		{77, m{"Something": []any{"from", "the", m{"future": true}}}},
 	}
 }
@@ -149,15 +165,22 @@ func TestOpen(t *testing.T) {
 		t.Errorf("index %d, complete %v", s.Index(), s.Complete())
 	}
 	for path, want := range map[string]string{
-		"kv/":                       `[{"Flags":7,"Key":"app/limit","Value":"MTAw"},{"Flags":9223372036854775808,"Key":"app/locked","Value":"AP8="},{"Flags":0,"Key":"app/empty","Value":""}]`,
-		"agent/members":             `[{"Name":"host1"}]`,
-		"catalog/nodes":             `[{"Address":"10.0.0.9","Datacenter":"dc1","Meta":{"external-node":"true"},"Node":"db1","TaggedAddresses":{"lan":"10.0.0.9"}},{"Address":"10.0.0.1","Node":"host1"}]`,
-		"health/node/db1":           `[{"CheckID":"service:pg","Definition":{"Interval":"10s","TCP":"10.0.0.9:5432"},"Name":"tcp","Node":"db1","ServiceID":"pg","ServiceName":"postgres","Status":"passing"}]`,
-		"query":                     `[{"DNS":{"TTL":"5s"},"ID":"cccccccc-0000-0000-0000-000000000001","Name":"near","Service":{"OnlyPassing":true,"Service":"postgres"}}]`,
-		"acl/roles":                 `[{"ID":"bbbbbbbb-0000-0000-0000-000000000001","Name":"ops","Policies":[{"ID":"aaaaaaaa-0000-0000-0000-000000000001","Name":"writer"}]}]`,
-		"config/service-defaults":   `[{"Kind":"service-defaults","Name":"web","Protocol":"http","UpstreamConfig":{"Defaults":{"PassiveHealthCheck":{"Interval":"10s"}}}}]`,
-		"config/service-resolver":   `[]`,
-		"connect/intentions":        `[{"Action":"deny","DestinationName":"older","ID":"eeeeeeee-0000-0000-0000-000000000001","SourceName":"old","SourceType":"consul"}]`,
+		"kv/": `[{"Flags":7,"Key":"app/limit","Value":"MTAw"},{"Flags":9223372036854775808,` +
+			`"Key":"app/locked","Value":"AP8="},{"Flags":0,"Key":"app/empty","Value":""}]`,
+		"agent/members": `[{"Name":"host1"}]`,
+		"catalog/nodes": `[{"Address":"10.0.0.9","Datacenter":"dc1","Meta":{"external-node":"true"},` +
+			`"Node":"db1","TaggedAddresses":{"lan":"10.0.0.9"}},{"Address":"10.0.0.1","Node":"host1"}]`,
+		"health/node/db1": `[{"CheckID":"service:pg","Definition":{"Interval":"10s","TCP":"10.0.0.9:5432"},` +
+			`"Name":"tcp","Node":"db1","ServiceID":"pg","ServiceName":"postgres","Status":"passing"}]`,
+		"query": `[{"DNS":{"TTL":"5s"},"ID":"cccccccc-0000-0000-0000-000000000001","Name":"near",` +
+			`"Service":{"OnlyPassing":true,"Service":"postgres"}}]`,
+		"acl/roles": `[{"ID":"bbbbbbbb-0000-0000-0000-000000000001","Name":"ops","Policies":[{` +
+			`"ID":"aaaaaaaa-0000-0000-0000-000000000001","Name":"writer"}]}]`,
+		"config/service-defaults": `[{"Kind":"service-defaults","Name":"web","Protocol":"http","UpstreamConfig":{` +
+			`"Defaults":{"PassiveHealthCheck":{"Interval":"10s"}}}}]`,
+		"config/service-resolver": `[]`,
+		"connect/intentions": `[{"Action":"deny","DestinationName":"older",` +
+			`"ID":"eeeeeeee-0000-0000-0000-000000000001","SourceName":"old","SourceType":"consul"}]`,
 		"catalog/node/nobody":       `null`,
 		"acl/auth-methods":          `[]`,
 		"config/service-intentions": "",
@@ -167,7 +190,8 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	notes := strings.Join(s.Notes(), "\n")
-	for _, want := range []string{"sessions (1)", "tombstones (1)", "autopilot (1)", "certificate authority (1)", "1 objects of type 77", "1 keys were locked", "1 registrations came from peers"} {
+	for _, want := range []string{"sessions (1)", "tombstones (1)", "autopilot (1)", "certificate authority (1)",
+		"1 objects of type 77", "1 keys were locked", "1 registrations came from peers"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("the notes lack %q:\n%s", want, notes)
 		}
@@ -185,7 +209,8 @@ func TestTokensEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	past, _ := time.Unix(1600000000, 0).MarshalBinary()
-	s, err := Parse(bytes.NewReader(stateOf(t, token(nil), token(raw), token(end.Format(time.RFC3339Nano)), token(end), token(past))))
+	s, err := Parse(bytes.NewReader(stateOf(t, token(nil), token(raw), token(end.Format(time.RFC3339Nano)), token(end),
+		token(past))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +219,8 @@ func TestTokensEnd(t *testing.T) {
 		t.Fatalf("%v: %v\n%v", err, tokens, s.Notes())
 	}
 	for i, have := range tokens {
-		if want := any("2099-01-02T03:04:05.000000006Z"); i > 0 && have["ExpirationTime"] != want || i == 0 && have["ExpirationTime"] != nil {
+		if want := any("2099-01-02T03:04:05.000000006Z"); i > 0 && have["ExpirationTime"] != want ||
+			i == 0 && have["ExpirationTime"] != nil {
 			t.Errorf("token %d ends at %v", i, have["ExpirationTime"])
 		}
 	}
@@ -205,8 +231,10 @@ func TestTokensEnd(t *testing.T) {
 
 // What is wrong in one object leaves that object out; what breaks the stream ends the run.
 func TestDamage(t *testing.T) {
-	s, err := Parse(bytes.NewReader(stateOf(t, record{2, m{"Value": "x"}}, record{2, "no object"}, record{2, 7}, record{2, m{"Key": "kept"}},
-		record{17, m{"AccessorID": "a", "SecretID": "b", "ExpirationTime": []byte("next week")}}, record{0, m{"Address": "x"}})))
+	s, err := Parse(bytes.NewReader(stateOf(t, record{2, m{"Value": "x"}}, record{2, "no object"}, record{2, 7},
+		record{2, m{"Key": "kept"}},
+		record{17, m{"AccessorID": "a", "SecretID": "b", "ExpirationTime": []byte("next week")}},
+		record{0, m{"Address": "x"}})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +263,8 @@ func TestDamage(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if !IsConsul(bytes.NewReader(whole)) || IsConsul(strings.NewReader("corbel-catalog\n")) || IsConsul(strings.NewReader("")) {
+	if !IsConsul(bytes.NewReader(whole)) || IsConsul(strings.NewReader("corbel-catalog\n")) ||
+		IsConsul(strings.NewReader("")) {
 		t.Error("the two kinds of state are not told apart")
 	}
 }
@@ -252,7 +281,8 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		s.Notes()
-		for _, path := range []string{"kv/", "query", "catalog/nodes", "agent/members", "acl/tokens", "acl/policies", "acl/roles", "connect/intentions", "config/service-defaults"} {
+		for _, path := range []string{"kv/", "query", "catalog/nodes", "agent/members", "acl/tokens", "acl/policies",
+			"acl/roles", "connect/intentions", "config/service-defaults"} {
 			if v, ok := s.answer(path); ok {
 				if _, err := json.Marshal(v); err != nil {
 					t.Fatalf("%s cannot be said in JSON: %v", path, err)

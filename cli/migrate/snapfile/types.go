@@ -15,9 +15,12 @@ type keySize struct {
 }
 
 // typeNames are the names that Consul's own tools print.
-var typeNames = map[byte]string{0: "Register", typeKVS: "KVS", 3: "Session", 5: "Tombstone", 6: "CoordinateBatchUpdate", 7: "PreparedQuery", 9: "AutopilotRequest",
-	12: "Intention", 13: "ConnectCA", 14: "ConnectCAProviderState", 15: "ConnectCAConfig", 16: "Index", 17: "ACLToken", 19: "ACLPolicy", 22: "ConfigEntry",
-	23: "ACLRole", 25: "ACLBindingRule", 27: "ACLAuthMethod", 29: "ChunkingState", 30: "FederationState", 31: "SystemMetadata", 32: "ServiceVirtualIP", 33: "FreeVirtualIP"}
+var typeNames = map[byte]string{0: "Register", typeKVS: "KVS", 3: "Session", 5: "Tombstone", 6: "CoordinateBatchUpdate",
+	7: "PreparedQuery", 9: "AutopilotRequest",
+	12: "Intention", 13: "ConnectCA", 14: "ConnectCAProviderState", 15: "ConnectCAConfig", 16: "Index", 17: "ACLToken",
+	19: "ACLPolicy", 22: "ConfigEntry",
+	23: "ACLRole", 25: "ACLBindingRule", 27: "ACLAuthMethod", 29: "ChunkingState", 30: "FederationState",
+	31: "SystemMetadata", 32: "ServiceVirtualIP", 33: "FreeVirtualIP"}
 
 // Type is how many objects of one type there are, and their bytes in the file.
 type Type struct {

@@ -37,7 +37,8 @@ func Check(model porcupine.Model, ops []Operation, timeout time.Duration) Verdic
 			end = math.MaxInt64
 		}
 		v.Judged++
-		list = append(list, porcupine.Operation{ClientId: op.Client, Input: op, Output: op.Outcome, Call: op.Start, Return: end})
+		list = append(list, porcupine.Operation{ClientId: op.Client, Input: op, Output: op.Outcome, Call: op.Start,
+			Return: end})
 	}
 	v.Result, v.info = porcupine.CheckOperationsVerbose(model, list, timeout)
 	return v
@@ -58,7 +59,8 @@ func (v Verdict) Err() error {
 	case porcupine.Ok:
 		return nil
 	case porcupine.Illegal:
-		return fmt.Errorf("history: no order of the %d operations (%d of unknown outcome) explains the answers", v.Judged, v.Open)
+		return fmt.Errorf("history: no order of the %d operations (%d of unknown outcome) explains the answers",
+			v.Judged, v.Open)
 	}
 	return fmt.Errorf("history: no verdict in time on %d operations (%d of unknown outcome)", v.Judged, v.Open)
 }

@@ -71,7 +71,8 @@ func New(hosts int) (*Net, error) {
 	if hosts < 1 || hosts > 250 {
 		return nil, fmt.Errorf("netns: %d hosts (1 to 250 are possible)", hosts)
 	}
-	n := &Net{prefix: fmt.Sprintf("corbel-%d-%d", os.Getpid(), serial.Add(1)), hosts: hosts, cuts: map[[2]int]bool{}, ills: map[[2]int]string{}}
+	n := &Net{prefix: fmt.Sprintf("corbel-%d-%d", os.Getpid(), serial.Add(1)), hosts: hosts, cuts: map[[2]int]bool{},
+		ills: map[[2]int]string{}}
 	if err := n.build(); err != nil {
 		return nil, errors.Join(fmt.Errorf("netns: %w", err), n.Close())
 	}
@@ -102,7 +103,8 @@ func (n *Net) build() error {
 			[]string{"ip", "-n", ns, "link", "set", "eth0", "up"},
 			[]string{"ip", "-n", ns, "link", "set", "lo", "up"},
 			[]string{"ip", "netns", "exec", ns, "nft", "add", "table", "inet", "corbel"},
-			[]string{"ip", "netns", "exec", ns, "nft", "add", "chain", "inet", "corbel", "in", "{ type filter hook input priority 0; }"})
+			[]string{"ip", "netns", "exec", ns, "nft", "add", "chain", "inet", "corbel", "in",
+				"{ type filter hook input priority 0; }"})
 	}
 	for _, step := range steps {
 		if err := run(step[0], step[1:]...); err != nil {
@@ -152,7 +154,8 @@ func (n *Net) spoil(from, to, part, of int, verdict string) error {
 	}
 	delete(n.ills, [2]int{from, to})
 	if part > 0 {
-		n.ills[[2]int{from, to}] = fmt.Sprintf("ip saddr %s meta l4proto tcp numgen random mod %d < %d %s", n.IP(from), of, part, verdict)
+		n.ills[[2]int{from, to}] = fmt.Sprintf("ip saddr %s meta l4proto tcp numgen random mod %d < %d %s", n.IP(from), of,
+			part, verdict)
 	}
 	return n.rules(to)
 }

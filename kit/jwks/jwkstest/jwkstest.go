@@ -47,12 +47,14 @@ func New(t testing.TB, alg string) *Issuer {
 		if i.Hold != nil {
 			<-i.Hold
 		}
-		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: i.kid, Algorithm: alg, Use: "sig"}}})
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: i.kid,
+			Algorithm: alg, Use: "sig"}}})
 	})
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
 		found := map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys"}
 		if i.provider != nil {
-			found["authorization_endpoint"], found["token_endpoint"], found["userinfo_endpoint"] = i.URL+"/authorize?tenant=1", i.URL+"/token", i.URL+"/userinfo"
+			found["authorization_endpoint"], found["token_endpoint"], found["userinfo_endpoint"] = i.URL+"/authorize?tenant=1",
+				i.URL+"/token", i.URL+"/userinfo"
 		}
 		_ = json.NewEncoder(w).Encode(found)
 	})

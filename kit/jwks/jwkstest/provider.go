@@ -29,7 +29,8 @@ type Provider struct {
 
 // provide adds the paths of a provider to the issuer's server.
 func (i *Issuer) provide(mux *http.ServeMux) {
-	for path, do := range map[string]func(*Provider, http.ResponseWriter, *http.Request){"/authorize": (*Provider).authorize, "/token": (*Provider).token, "/userinfo": (*Provider).userinfo} {
+	for path, do := range map[string]func(*Provider, http.ResponseWriter,
+		*http.Request){"/authorize": (*Provider).authorize, "/token": (*Provider).token, "/userinfo": (*Provider).userinfo} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			if p := i.provider; p != nil {
 				do(p, w, r)
@@ -48,7 +49,8 @@ func (i *Issuer) Provider(id, secret string) *Provider {
 
 func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	if q.Get("client_id") != p.ClientID || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" || q.Get("state") == "" || q.Get("nonce") == "" {
+	if q.Get("client_id") != p.ClientID || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" ||
+		q.Get("state") == "" || q.Get("nonce") == "" {
 		http.Error(w, "invalid_request", http.StatusBadRequest)
 		return
 	}
@@ -79,18 +81,21 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	p.mu.Unlock()
 	sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
 	if id != p.ClientID || secret != p.ClientSecret || q == nil || r.PostFormValue("grant_type") != "authorization_code" ||
-		r.PostFormValue("redirect_uri") != q.Get("redirect_uri") || base64.RawURLEncoding.EncodeToString(sum[:]) != q.Get("code_challenge") {
+		r.PostFormValue("redirect_uri") != q.Get("redirect_uri") ||
+		base64.RawURLEncoding.EncodeToString(sum[:]) != q.Get("code_challenge") {
 		http.Error(w, `{"error":"invalid_grant"}`, http.StatusBadRequest)
 		return
 	}
-	claims := map[string]any{"iss": p.URL, "sub": "ann", "aud": p.ClientID, "nonce": q.Get("nonce"), "iat": p.Now().Unix(), "exp": p.Now().Add(time.Minute).Unix(), "auth_time": p.Now().Unix()}
+	claims := map[string]any{"iss": p.URL, "sub": "ann", "aud": p.ClientID, "nonce": q.Get("nonce"), "iat": p.Now().Unix(),
+		"exp": p.Now().Add(time.Minute).Unix(), "auth_time": p.Now().Unix()}
 	for name, v := range p.Claims {
 		claims[name] = v
 	}
 	if p.Change != nil {
 		p.Change(claims)
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"id_token": p.Sign(claims), "access_token": "access", "token_type": "Bearer"})
+	_ = json.NewEncoder(w).Encode(map[string]any{"id_token": p.Sign(claims), "access_token": "access",
+		"token_type": "Bearer"})
 }
 
 func (p *Provider) userinfo(w http.ResponseWriter, r *http.Request) {

@@ -92,7 +92,8 @@ func (s *APIServer) object(w http.ResponseWriter, r *http.Request) {
 func refuse(w http.ResponseWriter, code int, reason, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": message, "code": code})
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure",
+		"reason": reason, "message": message, "code": code})
 }
 
 func (s *APIServer) review(w http.ResponseWriter, r *http.Request) {
@@ -106,10 +107,12 @@ func (s *APIServer) review(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
 		return
 	case bearer == Nobody:
-		refuse(w, http.StatusForbidden, "Forbidden", `tokenreviews.authentication.k8s.io is forbidden: User "nobody" cannot create resource "tokenreviews"`)
+		refuse(w, http.StatusForbidden, "Forbidden",
+			`tokenreviews.authentication.k8s.io is forbidden: User "nobody" cannot create resource "tokenreviews"`)
 		return
 	case r.Method != http.MethodPost:
-		refuse(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+		refuse(w, http.StatusMethodNotAllowed, "MethodNotAllowed",
+			"the server does not allow this method on the requested resource")
 		return
 	case r.Header.Get("Content-Type") != "application/json":
 		refuse(w, http.StatusUnsupportedMediaType, "UnsupportedMediaType", "the body of the request was in an unknown format")
@@ -144,9 +147,11 @@ func (s *APIServer) review(w http.ResponseWriter, r *http.Request) {
 	both := slices.DeleteFunc(slices.Clone(asked), func(a string) bool { return !slices.Contains(k.audiences, a) })
 	status := map[string]any{"user": map[string]any{}, "error": "[invalid bearer token, token lookup failed]"}
 	if ok && len(both) > 0 {
-		status = map[string]any{"authenticated": true, "audiences": both, "user": map[string]any{"username": k.username, "uid": k.uid, "groups": []string{"system:serviceaccounts", "system:authenticated"}}}
+		status = map[string]any{"authenticated": true, "audiences": both, "user": map[string]any{"username": k.username,
+			"uid": k.uid, "groups": []string{"system:serviceaccounts", "system:authenticated"}}}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
-	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1", "metadata": map[string]any{"creationTimestamp": nil}, "spec": in.Spec, "status": status})
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "TokenReview", "apiVersion": "authentication.k8s.io/v1",
+		"metadata": map[string]any{"creationTimestamp": nil}, "spec": in.Spec, "status": status})
 }

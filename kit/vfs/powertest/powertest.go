@@ -6,7 +6,9 @@
 // What a store acknowledged, and what it served after it was opened, must be there after the power loss. One schedule
 // of each place runs with the tests; all places a hundred times:
 //
-//	go test ./core/logstore ./core/group ./kit/vfs ./kit/journal ./secrets/storage/filestore ./monitor/eventstore/logevents ./catalog/local -run 'TestPower$|TestKilledThenPowerLoss' -power.schedules 100 -timeout 0
+//	go test ./core/logstore ./core/group ./kit/vfs ./kit/journal ./secrets/storage/filestore \
+//	  ./monitor/eventstore/logevents ./catalog/local -run 'TestPower$|TestKilledThenPowerLoss' \
+//	  -power.schedules 100 -timeout 0
 package powertest
 
 import (
@@ -20,7 +22,8 @@ import (
 	"corbel.dev/corbel/kit/vfs"
 )
 
-var schedules = flag.Int("power.schedules", 1, "how often each place of a power test is tried, each time with another part of the bytes lost")
+var schedules = flag.Int("power.schedules", 1,
+	"how often each place of a power test is tried, each time with another part of the bytes lost")
 
 // Schedules is how often each place is to be tried.
 func Schedules() uint64 { return uint64(max(1, *schedules)) }
@@ -41,7 +44,8 @@ type Kind struct {
 }
 
 // changing are the operations that a power loss may undo.
-const changing = vfs.OpOpen | vfs.OpWrite | vfs.OpSync | vfs.OpTruncate | vfs.OpPreallocate | vfs.OpRename | vfs.OpRemove | vfs.OpSyncDir
+const changing = vfs.OpOpen | vfs.OpWrite | vfs.OpSync | vfs.OpTruncate | vfs.OpPreallocate | vfs.OpRename |
+	vfs.OpRemove | vfs.OpSyncDir
 
 // Run judges a kind of store.
 func Run(t *testing.T, k Kind) {

@@ -14,7 +14,8 @@ const secondsDigits = 10
 func (r *reading) influx(line string) error {
 	f := splitPlain(line, ' ')
 	if len(f) != 2 && len(f) != 3 {
-		return fmt.Errorf("influxdb line format requires 2 arguments with a 3rd (optional) timestamp, and there are %d", len(f))
+		return fmt.Errorf("influxdb line format requires 2 arguments with a 3rd (optional) timestamp, and there are %d",
+			len(f))
 	}
 	series := splitPlain(f[0], ',')
 	measurement := unescape(series[0])

@@ -76,7 +76,10 @@ func fits(t *monitor.MetricThreshold, p *monitor.Point) bool {
 		return false
 	}
 	for _, want := range t.Tags {
-		if !slices.ContainsFunc(p.Tags, func(tag *monitor.MetricTag) bool { return tag.Name == want.Name && tag.Value == want.Value }) {
+		if !slices.ContainsFunc(p.Tags, func(tag *monitor.MetricTag) bool {
+			return tag.Name == want.Name &&
+				tag.Value == want.Value
+		}) {
 			return false
 		}
 	}

@@ -37,7 +37,8 @@ func expect(t *testing.T, got, want map[string]float64) {
 
 func TestFlush(t *testing.T) {
 	var y Tally
-	if err := y.Add("hits:1|c\nhits:2|c|@0.5\nhits:1|c|#env:prod,b\nheat:20|g\nheat:+5|g\nheat:-1|g\nusers:joe|s\nusers:amy|s\nusers:joe|s\n", start); err != nil {
+	if err := y.Add("hits:1|c\nhits:2|c|@0.5\nhits:1|c|#env:prod,"+
+		"b\nheat:20|g\nheat:+5|g\nheat:-1|g\nusers:joe|s\nusers:amy|s\nusers:joe|s\n", start); err != nil {
 		t.Fatal(err)
 	}
 	for _, v := range []int{10, 20, 30, 40} {
@@ -46,12 +47,16 @@ func TestFlush(t *testing.T) {
 		}
 	}
 	expect(t, flush(&y, start.Add(10*time.Second)), map[string]float64{
-		"hits.value": 5, "hits.per_second": 0.5, "hits.value b= env=prod": 1, "hits.per_second b= env=prod": 0.1, "heat.value": 24, "users.value": 2,
-		"took.count": 4, "took.per_second": 0.4, "took.min": 10, "took.max": 40, "took.mean": 25, "took.median": 25, "took.stddev": math.Sqrt(125), "took.sum": 100, "took.sum_squares": 3000,
-		"took.percentile_count_90": 4, "took.percentile_mean_90": 25, "took.percentile_sum_90": 100, "took.percentile_sum_squares_90": 3000, "took.percentile_upper_90": 40,
+		"hits.value": 5, "hits.per_second": 0.5, "hits.value b= env=prod": 1, "hits.per_second b= env=prod": 0.1,
+		"heat.value": 24, "users.value": 2,
+		"took.count": 4, "took.per_second": 0.4, "took.min": 10, "took.max": 40, "took.mean": 25, "took.median": 25,
+		"took.stddev": math.Sqrt(125), "took.sum": 100, "took.sum_squares": 3000,
+		"took.percentile_count_90": 4, "took.percentile_mean_90": 25, "took.percentile_sum_90": 100,
+		"took.percentile_sum_squares_90": 3000, "took.percentile_upper_90": 40,
 	})
 	expect(t, flush(&y, start.Add(20*time.Second)), map[string]float64{
-		"hits.value": 0, "hits.per_second": 0, "hits.value b= env=prod": 0, "hits.per_second b= env=prod": 0, "heat.value": 24, "users.value": 0, "took.count": 0, "took.per_second": 0,
+		"hits.value": 0, "hits.per_second": 0, "hits.value b= env=prod": 0, "hits.per_second b= env=prod": 0,
+		"heat.value": 24, "users.value": 0, "took.count": 0, "took.per_second": 0,
 	})
 	expect(t, flush(&y, start.Add(Expiry)), map[string]float64{})
 }
@@ -68,7 +73,8 @@ func TestPointsHaveNanoseconds(t *testing.T) {
 }
 
 func TestWhatIsWrong(t *testing.T) {
-	for _, line := range []string{"a", "a|c", ":1|c", "a:1", "a:x|c", "a:1|q", "a:NaN|g", "a:Inf|g", "a:1|c|@0", "a:1|c|@2", "a:1|c|@x", "_e{1,1}:a|b", "_sc|a|0",
+	for _, line := range []string{"a", "a|c", ":1|c", "a:1", "a:x|c", "a:1|q", "a:NaN|g", "a:Inf|g", "a:1|c|@0",
+		"a:1|c|@2", "a:1|c|@x", "_e{1,1}:a|b", "_sc|a|0",
 		strings.Repeat("n", maxName+1) + ":1|c", "a:" + strings.Repeat("1", maxValue+1) + "|s"} {
 		var y Tally
 		if err := y.Add(line+"\nok:1|c", start); err == nil || y.Dropped != 1 || len(y.series) != 1 {
@@ -107,7 +113,8 @@ func TestMemoryIsBounded(t *testing.T) {
 }
 
 func FuzzAdd(f *testing.F) {
-	for _, s := range []string{"a:1|c", "a:1:2:3|ms|@0.5|#x:y,z", "a:+1|g\nb:x|s", "_e{3,4}:abc|text", "a:1e308|ms\na:1e308|ms"} {
+	for _, s := range []string{"a:1|c", "a:1:2:3|ms|@0.5|#x:y,z", "a:+1|g\nb:x|s", "_e{3,4}:abc|text",
+		"a:1e308|ms\na:1e308|ms"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, datagram string) {

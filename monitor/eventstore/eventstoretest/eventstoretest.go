@@ -28,10 +28,12 @@ type Fleet struct {
 
 // NewFleet makes an empty fleet whose changes follow from the seed.
 func NewFleet(seed uint64) *Fleet {
-	f := &Fleet{rng: rand.New(rand.NewPCG(seed, 1)), Results: map[eventstore.Number]*eventstore.Result{}, Entities: map[eventstore.Number]*eventstore.Entity{},
+	f := &Fleet{rng: rand.New(rand.NewPCG(seed, 1)), Results: map[eventstore.Number]*eventstore.Result{},
+		Entities:  map[eventstore.Number]*eventstore.Entity{},
 		Sequences: map[uint16]uint64{}, now: 1_700_000_000}
 	for i, name := range []string{"check-0", "check-1", monitor.KeepaliveCheck, "check-3"} {
-		c := &monitor.Check{Meta: monitor.Meta{Name: name, Namespace: "default"}, Interval: 10, LowFlapThreshold: uint32(i * 5), HighFlapThreshold: uint32(i * 10)}
+		c := &monitor.Check{Meta: monitor.Meta{Name: name, Namespace: "default"}, Interval: 10,
+			LowFlapThreshold: uint32(i * 5), HighFlapThreshold: uint32(i * 10)}
 		kind, err := monitor.NewKind(tagproto.Append(nil, c))
 		if err != nil {
 			panic(err)
@@ -64,7 +66,8 @@ func (f *Fleet) Change(b eventstore.Batch, shard uint16) {
 		f.Entities[n].LastSeen = f.now
 		b.Seen(n, f.now)
 	case draw < 5:
-		f.Entities[n] = &eventstore.Entity{Namespace: "default", Name: fmt.Sprint("e", f.rng.IntN(100)), Message: f.text(), LastSeen: f.now}
+		f.Entities[n] = &eventstore.Entity{Namespace: "default", Name: fmt.Sprint("e", f.rng.IntN(100)), Message: f.text(),
+			LastSeen: f.now}
 		b.PutEntity(n, f.Entities[n])
 	case draw == 5:
 		delete(f.Entities, n)
@@ -86,7 +89,8 @@ func (f *Fleet) result(b eventstore.Batch, n eventstore.Number) {
 	kind := f.kinds[f.rng.IntN(len(f.kinds))]
 	old := f.Results[n]
 	if old == nil {
-		old = &eventstore.Result{Key: &eventstore.Key{Namespace: "default", Entity: fmt.Sprint("e", n.Index()), Check: kind.Check.Name}, Rest: f.text(), ProcessedBy: "e"}
+		old = &eventstore.Result{Key: &eventstore.Key{Namespace: "default", Entity: fmt.Sprint("e", n.Index()),
+			Check: kind.Check.Name}, Rest: f.text(), ProcessedBy: "e"}
 		what = eventstore.Whole
 	} else if kind.Check.Name == old.Check && f.rng.IntN(10) == 0 {
 		what = eventstore.Whole
@@ -98,7 +102,8 @@ func (f *Fleet) result(b eventstore.Batch, n eventstore.Number) {
 	}
 	r := *old // what was loaded or put is not changed
 	r.Stable = kind.Stable
-	res := monitor.Result{Executed: f.now, Issued: f.now - 1, Timestamp: f.now + 1, Sequence: int64(f.rng.IntN(9)), Duration: 0.5, Status: uint32(f.rng.IntN(2))}
+	res := monitor.Result{Executed: f.now, Issued: f.now - 1, Timestamp: f.now + 1, Sequence: int64(f.rng.IntN(9)),
+		Duration: 0.5, Status: uint32(f.rng.IntN(2))}
 	res.ID[3] = byte(f.now)
 	silenced := r.State.Silenced
 	r.State, _ = monitor.Step(r.State, res, kind.Thresholds, nil)

@@ -74,7 +74,8 @@ func Open(cfg Config, l eventstore.Loaded) (*Store, error) {
 	h := newHeld()
 	// The frames of a segment are read before the segment is listed: where they are is known afterwards.
 	var read []tagged
-	j, err := journal.Open(journal.Config{FS: cfg.FS, Dir: cfg.Dir, Prefix: "events", Log: cfg.Log, SegmentBytes: cfg.SegmentBytes, Ahead: ahead(cfg.SegmentBytes)},
+	j, err := journal.Open(journal.Config{FS: cfg.FS, Dir: cfg.Dir, Prefix: "events", Log: cfg.Log,
+		SegmentBytes: cfg.SegmentBytes, Ahead: ahead(cfg.SegmentBytes)},
 		func(sequence uint64, content []byte) error {
 			return h.apply(content, func(touched []eventrecord.Size) { read = append(read, tagged{sequence, touched}) })
 		})
@@ -164,7 +165,8 @@ func (s *Store) Commit(_ context.Context, batches []eventstore.Batch, until []ui
 		s.frame = nil // of a storm that is over
 	}
 	if len(frame) > journal.MaxFrameBytes {
-		return errkind.Errorf(errkind.Unavailable, "a commit of %d bytes is larger than %d", len(frame), journal.MaxFrameBytes)
+		return errkind.Errorf(errkind.Unavailable, "a commit of %d bytes is larger than %d", len(frame),
+			journal.MaxFrameBytes)
 	}
 	if _, err := s.journal.Append(frame); err != nil {
 		return err
@@ -221,7 +223,8 @@ func (s *Store) based(segment uint64) (out []eventrecord.Size) {
 	for of, list := range s.bases {
 		for i, b := range list {
 			if b.bytes > 0 && b.segment == segment {
-				out = append(out, eventrecord.Size{Number: eventstore.NumberOf(of.shard, uint32(i)), Bytes: b.bytes, Entity: of.entity})
+				out = append(out, eventrecord.Size{Number: eventstore.NumberOf(of.shard, uint32(i)), Bytes: b.bytes,
+					Entity: of.entity})
 			}
 		}
 	}

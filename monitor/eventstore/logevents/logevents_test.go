@@ -154,7 +154,8 @@ func FuzzApply(f *testing.F) {
 func BenchmarkDelta(b *testing.B) {
 	s := &Store{}
 	batch := s.NewBatch(1)
-	r := &eventstore.Result{State: monitor.State{Result: monitor.Result{Executed: 1_700_000_000, Issued: 1_700_000_000, Timestamp: 1_700_000_001, Sequence: 100, Duration: 0.01}}}
+	r := &eventstore.Result{State: monitor.State{Result: monitor.Result{Executed: 1_700_000_000, Issued: 1_700_000_000,
+		Timestamp: 1_700_000_001, Sequence: 100, Duration: 0.01}}}
 	for b.Loop() {
 		if batch.Put(5, r, 0); batch.Len() == 10000 {
 			b.ReportMetric(float64(batch.Bytes())/10000, "bytes/result")

@@ -44,7 +44,8 @@ func (c *turning) put(t testing.TB, s *Store, status uint32, what eventstore.New
 	if c.made == 1 {
 		what = eventstore.Whole
 	}
-	c.r.State, _ = monitor.Step(c.r.State, monitor.Result{Status: status, Executed: c.at.Unix(), Timestamp: c.at.Unix(), Sequence: int64(c.made)}, monitor.Thresholds{}, nil)
+	c.r.State, _ = monitor.Step(c.r.State, monitor.Result{Status: status, Executed: c.at.Unix(), Timestamp: c.at.Unix(),
+		Sequence: int64(c.made)}, monitor.Thresholds{}, nil)
 	c.r.Past.Add(status, c.at.Unix())
 	b := s.NewBatch(c.shard)
 	b.Put(eventstore.NumberOf(c.shard, 0), &c.r, what)
@@ -61,7 +62,8 @@ func (c *turning) told(t testing.TB, s *Store) int {
 		t.Fatal(err)
 	}
 	for i, r := range runs { // the newest first, each other one failing
-		if want := c.at.Add(-time.Duration(i) * time.Second); len(runs) == c.made && (!r.At.Equal(want) || i > 0 && r.Status == runs[i-1].Status) {
+		if want := c.at.Add(-time.Duration(i) * time.Second); len(runs) == c.made && (!r.At.Equal(want) ||
+			i > 0 && r.Status == runs[i-1].Status) {
 			t.Fatalf("change %d: %+v, want %s", i, r, want)
 		}
 	}

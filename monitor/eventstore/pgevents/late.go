@@ -24,7 +24,8 @@ func away(err error) bool {
 		return false
 	}
 	if told := (*pgconn.PgError)(nil); errors.As(err, &told) {
-		return told.Code == "57P03" || told.Code == "57P01" || told.Code == "53300" // it starts, it stops, it has no room for a connection
+		// it starts, it stops, it has no room for a connection
+		return told.Code == "57P03" || told.Code == "57P01" || told.Code == "53300"
 	}
 	return true
 }

@@ -15,38 +15,39 @@ import (
 
 // load reads everything as of one moment, row by row, shard after shard.
 func (s *Store) load(ctx context.Context, l eventstore.Loaded) error {
-	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = "+millis(s.cfg.LoadTime)); err != nil {
-			return err
-		}
-		rows, err := tx.Query(ctx, `SELECT shard, sequence FROM corbel_event_shards ORDER BY shard`)
-		if err != nil {
-			return err
-		}
-		var shards []int16
-		var number int16
-		var sequence int64
-		if _, err := pgx.ForEachRow(rows, []any{&number, &sequence}, func() error {
-			shards = append(shards, number)
-			s.mu.Lock()
-			if x := s.of(uint16(number)); s.late != nil {
-				x.alien = true // until it is written anew
-			} else {
-				x.durable = uint64(sequence)
-			}
-			s.mu.Unlock()
-			l.Sequence(uint16(number), uint64(sequence))
-			return nil
-		}); err != nil {
-			return err
-		}
-		for _, number := range shards {
-			if err := s.loadShard(ctx, tx, uint16(number), l); err != nil {
+	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly},
+		func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = "+millis(s.cfg.LoadTime)); err != nil {
 				return err
 			}
-		}
-		return nil
-	})
+			rows, err := tx.Query(ctx, `SELECT shard, sequence FROM corbel_event_shards ORDER BY shard`)
+			if err != nil {
+				return err
+			}
+			var shards []int16
+			var number int16
+			var sequence int64
+			if _, err := pgx.ForEachRow(rows, []any{&number, &sequence}, func() error {
+				shards = append(shards, number)
+				s.mu.Lock()
+				if x := s.of(uint16(number)); s.late != nil {
+					x.alien = true // until it is written anew
+				} else {
+					x.durable = uint64(sequence)
+				}
+				s.mu.Unlock()
+				l.Sequence(uint16(number), uint64(sequence))
+				return nil
+			}); err != nil {
+				return err
+			}
+			for _, number := range shards {
+				if err := s.loadShard(ctx, tx, uint16(number), l); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 }
 
 func (s *Store) loadShard(ctx context.Context, tx pgx.Tx, number uint16, l eventstore.Loaded) error {
@@ -56,7 +57,8 @@ func (s *Store) loadShard(ctx context.Context, tx pgx.Tx, number uint16, l event
 	}
 	var n, at int64
 	var text, state, output, hooks, past []byte
-	rows, err := tx.Query(ctx, `SELECT n, e.whole, COALESCE(t.at, 0) FROM corbel_event_entities e LEFT JOIN corbel_event_seen t USING (shard, n) WHERE shard = $1`, int16(number))
+	rows, err := tx.Query(ctx, `SELECT n, e.whole, COALESCE(t.at, 0) FROM corbel_event_entities e LEFT JOIN `+
+		`corbel_event_seen t USING (shard, n) WHERE shard = $1`, int16(number))
 	if err != nil {
 		return err
 	}
@@ -69,12 +71,14 @@ func (s *Store) loadShard(ctx context.Context, tx pgx.Tx, number uint16, l event
 	}); err != nil {
 		return err
 	}
-	if rows, err = tx.Query(ctx, `SELECT n, c.whole, t.state, t.output, t.hooks, t.past FROM corbel_event_checks c JOIN corbel_event_states t USING (shard, n) WHERE shard = $1`, int16(number)); err != nil {
+	if rows, err = tx.Query(ctx, `SELECT n, c.whole, t.state, t.output, t.hooks, t.past FROM corbel_event_checks c `+
+		`JOIN corbel_event_states t USING (shard, n) WHERE shard = $1`, int16(number)); err != nil {
 		return err
 	}
 	_, err = pgx.ForEachRow(rows, []any{&n, &text, &state, &output, &hooks, &past}, func() error {
 		p := pack.Read(text)
-		r := &eventstore.Result{Key: &eventstore.Key{Namespace: p.String(), Entity: p.String(), Check: p.String()}, Stable: clone(p.Bytes()), Rest: clone(p.Bytes()),
+		r := &eventstore.Result{Key: &eventstore.Key{Namespace: p.String(), Entity: p.String(), Check: p.String()},
+			Stable: clone(p.Bytes()), Rest: clone(p.Bytes()),
 			ProcessedBy: p.String(), Output: clone(output), Hooks: clone(hooks)}
 		if err := corrupt(p); err != nil {
 			return err
@@ -115,7 +119,8 @@ func clone(b []byte) []byte {
 func (s *Store) History(ctx context.Context, k eventstore.Key, before time.Time, most int) ([]eventstore.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	rows, err := s.pool.Query(ctx, `SELECT at, status, state, output FROM corbel_event_history WHERE namespace = $1 AND entity = $2 AND name = $3 AND at < $4 ORDER BY at DESC LIMIT $5`,
+	rows, err := s.pool.Query(ctx, `SELECT at, status, state, output FROM corbel_event_history WHERE namespace = $1 `+
+		`AND entity = $2 AND name = $3 AND at < $4 ORDER BY at DESC LIMIT $5`,
 		plain(k.Namespace), plain(k.Entity), plain(k.Check), before, most)
 	if err != nil {
 		return nil, errkind.E(errkind.Unavailable, "postgresql", err)

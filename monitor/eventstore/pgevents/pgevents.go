@@ -58,7 +58,8 @@ func (c *Config) complete() (*pgxpool.Config, error) {
 	for _, d := range []struct {
 		to  *time.Duration
 		def time.Duration
-	}{{&c.Timeout, 10 * time.Second}, {&c.LoadTime, 5 * time.Minute}, {&c.Patience, 2 * time.Second}, {&c.Retention, 7 * day}} {
+	}{{&c.Timeout, 10 * time.Second}, {&c.LoadTime, 5 * time.Minute}, {&c.Patience, 2 * time.Second},
+		{&c.Retention, 7 * day}} {
 		if *d.to == 0 {
 			*d.to = d.def
 		}
@@ -87,7 +88,8 @@ func (c *Config) complete() (*pgxpool.Config, error) {
 	}
 	settings.MaxConns = int32(c.Conns)
 	settings.ConnConfig.ConnectTimeout = c.Timeout
-	for key, value := range map[string]string{"application_name": "corbel events", "statement_timeout": millis(c.Timeout), "lock_timeout": millis(c.Timeout / 2)} {
+	for key, value := range map[string]string{"application_name": "corbel events", "statement_timeout": millis(c.Timeout),
+		"lock_timeout": millis(c.Timeout / 2)} {
 		if _, given := settings.ConnConfig.RuntimeParams[key]; !given {
 			settings.ConnConfig.RuntimeParams[key] = value
 		}
@@ -145,8 +147,10 @@ type Store struct {
 
 // Stats counts since the start.
 type Stats struct {
-	Statements  uint64 // that were written
-	Deferred    uint64 // changes that were not written with their commit, and are written as they are later, newest per check
+	Statements uint64 // that were written
+	// changes that were not written with their commit, and are written as they are later, newest per
+	// check
+	Deferred    uint64
 	HistoryLost uint64 // entries of the history
 	Fenced      uint64 // shards that were not written, since they are another server's
 	Failures    uint64 // statements whose outcome is an error or unknown
@@ -171,9 +175,11 @@ func Open(ctx context.Context, cfg Config, l eventstore.Loaded) (*Store, error) 
 	if err != nil {
 		return nil, errkind.E(errkind.Unavailable, "postgresql", err)
 	}
-	s := &Store{cfg: cfg, pool: pool, jobs: make(chan *job, 1), ended: make(chan struct{}), days: map[int64]bool{}, shards: map[uint16]*shard{}}
+	s := &Store{cfg: cfg, pool: pool, jobs: make(chan *job, 1), ended: make(chan struct{}), days: map[int64]bool{},
+		shards: map[uint16]*shard{}}
 	if err := s.open(ctx, l); err != nil && l.Late != nil && away(err) {
-		s.late, s.down, s.durability = l.Late, errkind.E(errkind.Unavailable, "postgresql", err), "not known yet: PostgreSQL was away at the start"
+		s.late, s.down, s.durability = l.Late, errkind.E(errkind.Unavailable, "postgresql", err),
+			"not known yet: PostgreSQL was away at the start"
 		cfg.Log.Error("PostgreSQL is down: starting without its events, loading them once it is back", "error", err)
 	} else if err != nil {
 		pool.Close()
@@ -203,7 +209,8 @@ func (s *Store) open(ctx context.Context, l eventstore.Loaded) error {
 
 // begin ends what a former life of this server may still have under way.
 func (s *Store) begin(ctx context.Context) error {
-	return s.pool.QueryRow(ctx, `WITH mine AS (SELECT nextval('corbel_event_turns') AS turn), gone AS (UPDATE corbel_event_shards SET turn = mine.turn FROM mine WHERE owner = $1)
+	return s.pool.QueryRow(ctx,
+		`WITH mine AS (SELECT nextval('corbel_event_turns') AS turn), gone AS (UPDATE corbel_event_shards SET turn = mine.turn FROM mine WHERE owner = $1)
 SELECT turn FROM mine`, s.cfg.Self).Scan(&s.turn)
 }
 
@@ -333,7 +340,8 @@ func (s *Store) Close() error {
 		s.stop()
 		<-s.ended
 		if st := s.Stats(); st.Dirty > 0 || st.Waiting > 0 {
-			s.cfg.Log.Error("stopping before PostgreSQL has everything", "checks_and_entities", st.Dirty, "history_entries", st.Waiting)
+			s.cfg.Log.Error("stopping before PostgreSQL has everything", "checks_and_entities", st.Dirty, "history_entries",
+				st.Waiting)
 		}
 		s.pool.Close()
 	})

@@ -171,7 +171,8 @@ func TestFencing(t *testing.T) {
 	}
 	// b has written nothing so far, and knows its numbers from what it followed and from what it loaded.
 	got, l := eventstoretest.Loaded()
-	if err := open(t, Config{DSN: dsn, Self: "c", Owner: func(uint16) (uint64, bool) { return 0, false }}, l).Close(); err != nil {
+	if err := open(t, Config{DSN: dsn, Self: "c", Owner: func(uint16) (uint64, bool) { return 0, false }},
+		l).Close(); err != nil {
 		t.Fatal(err)
 	}
 	f.Equal(t, got)
@@ -275,7 +276,8 @@ func TestMigrations(t *testing.T) {
 // put commits one result.
 func put(t testing.TB, s *Store, r *eventstore.Result, status uint32, at time.Time, what eventstore.News) {
 	t.Helper()
-	r.State, _ = monitor.Step(r.State, monitor.Result{Status: status, Executed: at.Unix(), Timestamp: at.Unix()}, monitor.Thresholds{}, nil)
+	r.State, _ = monitor.Step(r.State, monitor.Result{Status: status, Executed: at.Unix(), Timestamp: at.Unix()},
+		monitor.Thresholds{}, nil)
 	r.Past.Add(status, at.Unix())
 	b := s.NewBatch(1)
 	b.Put(eventstore.NumberOf(1, 0), r, what)
@@ -290,7 +292,8 @@ func TestHistory(t *testing.T) {
 	cfg := Config{DSN: schema(t), Self: "a", Retention: 3 * day, Now: func() time.Time { return now }}
 	_, l := eventstoretest.Loaded()
 	s := open(t, cfg, l)
-	r := &eventstore.Result{Key: &eventstore.Key{Namespace: "default", Entity: "web\x00\xff", Check: "http"}, Output: []byte("out\x00put"), ProcessedBy: "\xff"}
+	r := &eventstore.Result{Key: &eventstore.Key{Namespace: "default", Entity: "web\x00\xff", Check: "http"},
+		Output: []byte("out\x00put"), ProcessedBy: "\xff"}
 	put(t, s, r, 0, now, eventstore.Whole)
 	for i := range 30 { // nothing new
 		put(t, s, r, 0, now.Add(time.Duration(i+1)*time.Second), 0)
@@ -304,7 +307,8 @@ func TestHistory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(runs) != 4 || runs[3].Status != 0 || runs[2].Status != 2 || runs[2].State != "failing" || string(runs[2].Output) != "out\x00put" {
+	if len(runs) != 4 || runs[3].Status != 0 || runs[2].Status != 2 || runs[2].State != "failing" ||
+		string(runs[2].Output) != "out\x00put" {
 		t.Fatalf("%+v", runs)
 	}
 	if runs, err = s.History(t.Context(), *r.Key, now, 1); err != nil || len(runs) != 1 || runs[0].Status != 2 {
@@ -353,7 +357,8 @@ func TestUpdatesAreHot(t *testing.T) {
 	defer conn.Close(t.Context())
 	polltest.Until(t, func() bool {
 		var updates, hot int64
-		if err := conn.QueryRow(t.Context(), `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'corbel_event_states'::regclass`).Scan(&updates, &hot); err != nil {
+		if err := conn.QueryRow(t.Context(), `SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = `+
+			`'corbel_event_states'::regclass`).Scan(&updates, &hot); err != nil {
 			t.Fatal(err)
 		}
 		if updates >= 299*20 && hot*10 < updates*9 {
@@ -378,8 +383,11 @@ func TestConfig(t *testing.T) {
 // One commit of unchanged results, as under load.
 func BenchmarkCommit(b *testing.B) {
 	const keys = 2000
-	s := open(b, Config{DSN: schema(b), Self: "a"}, eventstore.Loaded{Result: func(eventstore.Number, *eventstore.Result) {}, Entity: func(eventstore.Number, *eventstore.Entity) {}, Sequence: func(uint16, uint64) {}})
-	r := &eventstore.Result{Key: &eventstore.Key{Namespace: "default", Entity: "web", Check: "http"}, Stable: make([]byte, 600), Output: make([]byte, 80)}
+	s := open(b, Config{DSN: schema(b), Self: "a"},
+		eventstore.Loaded{Result: func(eventstore.Number, *eventstore.Result) {},
+			Entity: func(eventstore.Number, *eventstore.Entity) {}, Sequence: func(uint16, uint64) {}})
+	r := &eventstore.Result{Key: &eventstore.Key{Namespace: "default", Entity: "web", Check: "http"},
+		Stable: make([]byte, 600), Output: make([]byte, 80)}
 	batch := s.NewBatch(1)
 	what := eventstore.Whole
 	for i := 0; b.Loop(); i++ {

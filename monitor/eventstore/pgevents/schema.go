@@ -36,7 +36,8 @@ func (s *Store) migrate(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(migrateLock)); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS corbel_event_schema (id int PRIMARY KEY CHECK (id = 1), version int NOT NULL)`); err != nil {
+		if _, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS corbel_event_schema (id int PRIMARY KEY CHECK (id = 1), `+
+			`version int NOT NULL)`); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO corbel_event_schema VALUES (1, 0) ON CONFLICT DO NOTHING`); err != nil {
@@ -62,7 +63,8 @@ func (s *Store) migrate(ctx context.Context) error {
 // look makes sure that the database takes all text, and finds out what it promises.
 func (s *Store) look(ctx context.Context) error {
 	var encoding, fsync, sync string
-	if err := s.pool.QueryRow(ctx, `SELECT current_setting('server_encoding'), current_setting('fsync'), current_setting('synchronous_commit')`).Scan(&encoding, &fsync, &sync); err != nil {
+	if err := s.pool.QueryRow(ctx, `SELECT current_setting('server_encoding'), current_setting('fsync'), `+
+		`current_setting('synchronous_commit')`).Scan(&encoding, &fsync, &sync); err != nil {
 		return err
 	}
 	if encoding != "UTF8" {
@@ -70,10 +72,12 @@ func (s *Store) look(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.durability = fmt.Sprintf("a commit is one transaction (fsync=%s, synchronous_commit=%s): it outlives what the PostgreSQL server outlives; while that is gone, state is in memory here and on the replica", fsync, sync)
+	s.durability = fmt.Sprintf("a commit is one transaction (fsync=%s, synchronous_commit=%s): it outlives what the "+
+		"PostgreSQL server outlives; while that is gone, state is in memory here and on the replica", fsync, sync)
 	if fsync == "off" || sync == "off" {
 		s.durability = "NOT durable: " + s.durability
-		s.cfg.Log.Warn("the PostgreSQL server may lose events that it has acknowledged", "fsync", fsync, "synchronous_commit", sync)
+		s.cfg.Log.Warn("the PostgreSQL server may lose events that it has acknowledged", "fsync", fsync,
+			"synchronous_commit", sync)
 	}
 	return nil
 }
@@ -89,7 +93,8 @@ func (s *Store) prepare(ctx context.Context, runs []run) error {
 		if s.days[at.Unix()] {
 			continue
 		}
-		_, err := s.pool.Exec(ctx, fmt.Sprintf(`CREATE TABLE IF NOT EXISTS %s PARTITION OF corbel_event_history FOR VALUES FROM ('%s') TO ('%s')`,
+		_, err := s.pool.Exec(ctx, fmt.Sprintf(`CREATE TABLE IF NOT EXISTS %s PARTITION OF corbel_event_history FOR `+
+			`VALUES FROM ('%s') TO ('%s')`,
 			partition(at), at.Format(time.RFC3339), at.Add(day).Format(time.RFC3339)))
 		if err != nil && !there(err) {
 			return fmt.Errorf("a partition of the history: %w", err)
@@ -102,12 +107,14 @@ func (s *Store) prepare(ctx context.Context, runs []run) error {
 // there reports whether another server made the same table at the same time: IF NOT EXISTS does not see it.
 func there(err error) bool {
 	var refused *pgconn.PgError
-	return errors.As(err, &refused) && (refused.Code == "42P07" || refused.Code == "23505") // duplicate_table, and the name's row in the system's catalog
+	// duplicate_table, and the name's row in the system's catalog
+	return errors.As(err, &refused) && (refused.Code == "42P07" || refused.Code == "23505")
 }
 
 // retain drops the days whose end is longer ago than the history is kept.
 func (s *Store) retain(ctx context.Context) error {
-	rows, err := s.pool.Query(ctx, `SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'corbel_event_history'::regclass`)
+	rows, err := s.pool.Query(ctx, `SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid `+
+		`WHERE i.inhparent = 'corbel_event_history'::regclass`)
 	if err != nil {
 		return err
 	}

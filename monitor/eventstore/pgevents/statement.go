@@ -75,31 +75,38 @@ func (w *statement) add(shard uint16, c *change) {
 	case c.entity:
 		if c.how == whole {
 			w.things.add(shard, c.n)
-			w.thingNamespaces, w.thingNames = append(w.thingNamespaces, plain(c.key.Namespace)), append(w.thingNames, plain(c.key.Entity))
+			w.thingNamespaces, w.thingNames = append(w.thingNamespaces, plain(c.key.Namespace)),
+				append(w.thingNames, plain(c.key.Entity))
 			w.thingTexts = append(w.thingTexts, c.text)
 		}
 		w.seen.add(shard, c.n)
 		w.seenAt = append(w.seenAt, c.seen)
 	case c.how == whole:
 		w.checks.add(shard, c.n)
-		w.namespaces, w.entities, w.names = append(w.namespaces, plain(c.key.Namespace)), append(w.entities, plain(c.key.Entity)), append(w.names, plain(c.key.Check))
-		w.texts, w.states, w.outputs, w.hooks = append(w.texts, c.text), append(w.states, c.state), append(w.outputs, c.output), append(w.hooks, c.hooks)
+		w.namespaces, w.entities, w.names = append(w.namespaces, plain(c.key.Namespace)),
+			append(w.entities, plain(c.key.Entity)), append(w.names, plain(c.key.Check))
+		w.texts, w.states, w.outputs, w.hooks = append(w.texts, c.text), append(w.states, c.state),
+			append(w.outputs, c.output), append(w.hooks, c.hooks)
 		w.pasts = append(w.pasts, c.past)
 	default:
 		w.parts.add(shard, c.n)
-		w.partStates, w.partOutputs, w.partHooks = append(w.partStates, c.state), append(w.partOutputs, c.output), append(w.partHooks, c.hooks)
+		w.partStates, w.partOutputs, w.partHooks = append(w.partStates, c.state), append(w.partOutputs, c.output),
+			append(w.partHooks, c.hooks)
 		w.partPasts = append(w.partPasts, c.past)
 	}
 }
 
 func (w *statement) run(r *run) {
 	w.runAt = append(w.runAt, r.at)
-	w.runNamespaces, w.runEntities, w.runNames = append(w.runNamespaces, plain(r.key.Namespace)), append(w.runEntities, plain(r.key.Entity)), append(w.runNames, plain(r.key.Check))
-	w.runStatus, w.runs, w.runOutputs = append(w.runStatus, int64(r.status)), append(w.runs, r.state), append(w.runOutputs, r.output)
+	w.runNamespaces, w.runEntities, w.runNames = append(w.runNamespaces, plain(r.key.Namespace)),
+		append(w.runEntities, plain(r.key.Entity)), append(w.runNames, plain(r.key.Check))
+	w.runStatus, w.runs, w.runOutputs = append(w.runStatus, int64(r.status)), append(w.runs, r.state),
+		append(w.runOutputs, r.output)
 }
 
 func (w *statement) args(turn int64) []any {
-	return []any{w.shards, w.epochs, w.sequences, turn, w.goneResults.shards, w.goneResults.ns, w.goneOthers.shards, w.goneOthers.ns,
+	return []any{w.shards, w.epochs, w.sequences, turn, w.goneResults.shards, w.goneResults.ns, w.goneOthers.shards,
+		w.goneOthers.ns,
 		w.checks.shards, w.checks.ns, w.namespaces, w.entities, w.names, w.texts, w.states, w.outputs, w.hooks,
 		w.parts.shards, w.parts.ns, w.partStates, w.partOutputs, w.partHooks,
 		w.things.shards, w.things.ns, w.thingNamespaces, w.thingNames, w.thingTexts, w.seen.shards, w.seen.ns, w.seenAt,

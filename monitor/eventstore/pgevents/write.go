@@ -262,7 +262,8 @@ func (s *Store) do(ctx context.Context, j *job) {
 	}
 	if lost := s.stats.HistoryLost - s.lostSeen; lost > 0 {
 		s.lostSeen = s.stats.HistoryLost
-		s.cfg.Log.Error("entries of the history were lost while PostgreSQL was gone; the state of all checks is written", "entries", lost)
+		s.cfg.Log.Error("entries of the history were lost while PostgreSQL was gone; the state of all checks is written",
+			"entries", lost)
 	}
 }
 
@@ -317,7 +318,8 @@ func (s *Store) run(ctx context.Context, j *job) (mine map[uint16]bool, complete
 	}
 	w := &statement{}
 	for _, p := range j.batches {
-		w.shards, w.epochs, w.sequences = append(w.shards, int16(p.shard)), append(w.epochs, int64(p.epoch)), append(w.sequences, int64(p.until))
+		w.shards, w.epochs, w.sequences = append(w.shards, int16(p.shard)), append(w.epochs, int64(p.epoch)),
+			append(w.sequences, int64(p.until))
 		for i := range p.changes {
 			w.add(p.shard, &p.changes[i])
 		}
@@ -363,7 +365,8 @@ func (s *Store) claim(ctx context.Context, j *job) error {
 		ours := map[uint16]bool{} // of those that were claimed, whether the table has them as this server left them
 		var number int16
 		var same bool
-		if _, err := pgx.ForEachRow(rows, []any{&number, &same}, func() error { ours[uint16(number)] = same; return nil }); err != nil {
+		if _, err := pgx.ForEachRow(rows, []any{&number, &same},
+			func() error { ours[uint16(number)] = same; return nil }); err != nil {
 			return err
 		}
 		for i, number := range shards {

@@ -42,7 +42,8 @@ func New() (*resources.Resources, *Direct) {
 func Put(t testing.TB, r *resources.Resources, typ string, o monitor.Object) {
 	t.Helper()
 	namespace, name := o.Key()
-	if err := r.Write(t.Context(), objects.Op{Verb: objects.Put, Type: typ, Namespace: namespace, Name: name, Encoded: tagproto.Append(nil, o)}); err != nil {
+	if err := r.Write(t.Context(), objects.Op{Verb: objects.Put, Type: typ, Namespace: namespace, Name: name,
+		Encoded: tagproto.Append(nil, o)}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -68,7 +68,8 @@ func NewDevServer(cfg DevConfig) (*DevServer, error) {
 		plane.keeper.Seal()
 		return nil, fmt.Errorf("dev-listen-address: %w", err)
 	}
-	s := &DevServer{RootToken: first.RootToken, UnsealKey: base64.StdEncoding.EncodeToString(first.Shares[0]), plane: plane}
+	s := &DevServer{RootToken: first.RootToken, UnsealKey: base64.StdEncoding.EncodeToString(first.Shares[0]),
+		plane: plane}
 	if cfg.TLSDir != "" {
 		s.CAFile = filepath.Join(cfg.TLSDir, devCAFile)
 	}

@@ -65,7 +65,8 @@ func Diagnose(ctx context.Context, c DiagnoseConfig) *diagnosis.Check {
 		return d.part("storage", "Check Storage", func() *diagnosis.Check { return d.checkStorage(ctx) })
 	})
 	seals := timed(func() *diagnosis.Check {
-		return d.part("autounseal", "Create Vault Server Configuration Seals", func() *diagnosis.Check { return d.checkSeals(ctx) })
+		return d.part("autounseal", "Create Vault Server Configuration Seals",
+			func() *diagnosis.Check { return d.checkSeals(ctx) })
 	})
 	parsed := diagnosis.New("Parse Configuration", "%s", strings.Join(c.Paths, ", "))
 	parsed.Warnings = cfg.Warnings // last: storage and seals have read their keys too
@@ -96,7 +97,8 @@ func (d *vaultDiagnosis) shared() bool {
 
 // host is what storages are told; their services are asked, but nothing is opened.
 func (d *vaultDiagnosis) host() *secretsHost {
-	return &secretsHost{fs: vfs.OS{}, clock: clock.Real{}, log: slog.New(slog.DiscardHandler), own: true, address: "diagnose"}
+	return &secretsHost{fs: vfs.OS{}, clock: clock.Real{}, log: slog.New(slog.DiscardHandler), own: true,
+		address: "diagnose"}
 }
 
 func (d *vaultDiagnosis) checkSeals(ctx context.Context) *diagnosis.Check {
@@ -115,7 +117,8 @@ func (d *vaultDiagnosis) checkSeals(ctx context.Context) *diagnosis.Check {
 		}
 		c.Add(timed(func() *diagnosis.Check {
 			if err := trySeal(ctx, one); err != nil {
-				return diagnosis.Failed(trial, fmt.Errorf("seal %q: %w", one.Type(), err)).Advise("Without it this server does not unseal by itself.")
+				return diagnosis.Failed(trial, fmt.Errorf("seal %q: %w", one.Type(),
+					err)).Advise("Without it this server does not unseal by itself.")
 			}
 			return diagnosis.New(trial, "seal %q encrypts, and decrypts what it encrypted.", one.Type())
 		}))
@@ -142,15 +145,18 @@ func trySeal(ctx context.Context, s seal.Auto) error {
 func (d *vaultDiagnosis) checkRedirect() *diagnosis.Check {
 	const name = "Determine Redirect Address"
 	if d.cfg.APIAddr == "" {
-		c := diagnosis.New(name, "api_addr is not set: %s is derived from the first listener.", listenerURL(&d.cfg.Listeners[0]))
+		c := diagnosis.New(name, "api_addr is not set: %s is derived from the first listener.",
+			listenerURL(&d.cfg.Listeners[0]))
 		if d.shared() {
-			return c.As(diagnosis.Warn).Advise("Set api_addr, or VAULT_API_ADDR, to the address at which clients reach this server: others send them there.")
+			return c.As(diagnosis.Warn).Advise("Set api_addr, or VAULT_API_ADDR, to the address at which clients reach this " +
+				"server: others send them there.")
 		}
 		return c
 	}
 	u, err := url.Parse(d.cfg.APIAddr)
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return diagnosis.Failed(name, fmt.Errorf("api_addr: %q must be a URL such as https://vault-1.example:8200", d.cfg.APIAddr))
+		return diagnosis.Failed(name, fmt.Errorf("api_addr: %q must be a URL such as https://vault-1.example:8200",
+			d.cfg.APIAddr))
 	}
 	return diagnosis.New(name, "%s", d.cfg.APIAddr)
 }
@@ -168,10 +174,12 @@ func (d *vaultDiagnosis) checkCluster() *diagnosis.Check {
 	}
 	u, err := url.Parse(d.cfg.ClusterAddr)
 	if err != nil || u.Hostname() == "" {
-		return diagnosis.Failed(name, fmt.Errorf("cluster_addr: %q must be a URL such as https://10.0.0.1:8201", d.cfg.ClusterAddr))
+		return diagnosis.Failed(name, fmt.Errorf("cluster_addr: %q must be a URL such as https://10.0.0.1:8201",
+			d.cfg.ClusterAddr))
 	}
 	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
-		return diagnosis.Failed(name, fmt.Errorf("cluster_addr: %q is every address of a host, and others cannot reach that", d.cfg.ClusterAddr))
+		return diagnosis.Failed(name, fmt.Errorf("cluster_addr: %q is every address of a host, and others cannot reach that",
+			d.cfg.ClusterAddr))
 	}
 	return diagnosis.New(name, "%s", d.cfg.ClusterAddr)
 }

@@ -39,7 +39,8 @@ func diagnosed(t *testing.T, text, name string) (list []*diagnosis.Check) {
 	return list
 }
 
-const diagnoseListener = "\nlistener \"tcp\" {\n  address = \"127.0.0.1:0\"\n  cluster_address = \"127.0.0.1:0\"\n  tls_disable = 1\n}\n"
+const diagnoseListener = "\nlistener \"tcp\" {\n  address = \"127.0.0.1:0\"\n  cluster_address = \"127.0.0.1:0\"\n  " +
+	"tls_disable = 1\n}\n"
 
 // A storage behind a service is asked without a write; what it refuses is told.
 func TestDiagnoseStorageAccess(t *testing.T) {
@@ -55,7 +56,8 @@ func TestDiagnoseStorageAccess(t *testing.T) {
 		want   diagnosis.Status
 	}{{404, diagnosis.OK}, {403, diagnosis.Fail}, {500, diagnosis.Fail}} {
 		status, asked = c.status, nil
-		got := diagnosed(t, fmt.Sprintf("storage \"consul\" {\n  address = %q\n  token = \"secret-token\"\n}", s.URL)+diagnoseListener, "Check Storage Access")
+		got := diagnosed(t, fmt.Sprintf("storage \"consul\" {\n  address = %q\n  token = \"secret-token\"\n}", s.URL)+
+			diagnoseListener, "Check Storage Access")
 		if got[0].Status != c.want || len(asked) == 0 || strings.Contains(got[0].Message, "secret-token") {
 			t.Errorf("%d: %+v; asked %v", c.status, got[0], asked)
 		}
@@ -83,13 +85,15 @@ func TestDiagnoseTransit(t *testing.T) {
 			fmt.Fprintf(w, `{"data":{"plaintext":"%s"}}`, strings.TrimPrefix(in.Ciphertext, "vault:v1:"))
 		}
 	}))
-	text := fmt.Sprintf("storage \"inmem\" {}\nseal \"transit\" {\n  address = %q\n  token = \"t\"\n  key_name = \"k\"\n}", s.URL) + diagnoseListener
+	text := fmt.Sprintf("storage \"inmem\" {}\nseal \"transit\" {\n  address = %q\n  token = \"t\"\n  key_name = \"k\"\n}",
+		s.URL) + diagnoseListener
 	const name = "Check Autounseal Encryption"
 	if got := diagnosed(t, text, name)[0]; got.Status != diagnosis.OK {
 		t.Errorf("%+v", got)
 	}
 	lies = true
-	if got := diagnosed(t, text, name)[0]; got.Status != diagnosis.Fail || !strings.Contains(got.Message, "not what was encrypted") {
+	if got := diagnosed(t, text, name)[0]; got.Status != diagnosis.Fail ||
+		!strings.Contains(got.Message, "not what was encrypted") {
 		t.Errorf("of a server that gives back something else: %+v", got)
 	}
 	s.Close()
@@ -107,16 +111,20 @@ func TestDiagnoseListeners(t *testing.T) {
 	a.Store(other, a.Issue("two", -time.Hour, time.Hour))
 	cert, key, wrong := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(other, "key.pem")
 	listener := func(key, more string) string {
-		return fmt.Sprintf("storage \"inmem\" {}\nlistener \"tcp\" {\n  address = \"127.0.0.1:0\"\n  tls_cert_file = %q\n  tls_key_file = %q\n%s}\n", cert, key, more)
+		return fmt.Sprintf("storage \"inmem\" {}\nlistener \"tcp\" {\n  address = \"127.0.0.1:0\"\n  tls_cert_file = %q\n "+
+			" tls_key_file = %q\n%s}\n", cert, key, more)
 	}
 	const name = "Check Listener TLS"
-	if got := diagnosed(t, listener(wrong, ""), name)[0]; got.Status != diagnosis.Fail || !strings.Contains(got.Message, "private key does not match") {
+	if got := diagnosed(t, listener(wrong, ""), name)[0]; got.Status != diagnosis.Fail ||
+		!strings.Contains(got.Message, "private key does not match") {
 		t.Errorf("with another key: %+v", got)
 	}
-	if got := diagnosed(t, listener(key, fmt.Sprintf("  tls_client_ca_file = %q\n", cert)), name)[0]; got.Status != diagnosis.Fail || len(got.Children) != 2 || got.Children[0].Status != diagnosis.OK {
+	if got := diagnosed(t, listener(key, fmt.Sprintf("  tls_client_ca_file = %q\n", cert)),
+		name)[0]; got.Status != diagnosis.Fail || len(got.Children) != 2 || got.Children[0].Status != diagnosis.OK {
 		t.Errorf("with a client authority that is none: %+v", got)
 	}
-	if got := diagnosed(t, listener(key, "  tls_min_version = \"tls10\"\n"), name)[0]; got.Status != diagnosis.Warn || len(got.Warnings) != 1 {
+	if got := diagnosed(t, listener(key, "  tls_min_version = \"tls10\"\n"), name)[0]; got.Status != diagnosis.Warn ||
+		len(got.Warnings) != 1 {
 		t.Errorf("with an old TLS: %+v", got)
 	}
 	socket := filepath.Join(dir, "sock")
@@ -130,7 +138,8 @@ func TestDiagnoseListeners(t *testing.T) {
 	if err := os.WriteFile(socket, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := diagnosed(t, unix, "Create Listeners")[0]; got.Status != diagnosis.Fail || !strings.Contains(got.Message, "not a socket") {
+	if got := diagnosed(t, unix, "Create Listeners")[0]; got.Status != diagnosis.Fail ||
+		!strings.Contains(got.Message, "not a socket") {
 		t.Errorf("a file in the socket's place: %+v", got)
 	}
 }

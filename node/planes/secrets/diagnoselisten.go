@@ -124,7 +124,8 @@ func (d *vaultDiagnosis) checkSocket(ctx context.Context, l *vaultconf.Listener,
 func (d *vaultDiagnosis) inUse(ctx context.Context, l *vaultconf.Listener, name string) *diagnosis.Check {
 	state, err := askSealStatus(ctx, l)
 	if err != nil {
-		return diagnosis.Failed(name, fmt.Errorf("%s is in use, and what listens there is no server of secrets: %w", l.Address, err)).
+		return diagnosis.Failed(name, fmt.Errorf("%s is in use, and what listens there is no server of secrets: %w",
+			l.Address, err)).
 			Advise("End what listens there, or choose another address.")
 	}
 	d.running = true
@@ -160,7 +161,8 @@ func askSealStatus(ctx context.Context, l *vaultconf.Listener) (string, error) {
 		Initialized, Sealed *bool
 		Version             string
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&st); err != nil || st.Initialized == nil || st.Sealed == nil {
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&st); err != nil || st.Initialized == nil ||
+		st.Sealed == nil {
 		return "", fmt.Errorf("it answers %s to sys/seal-status", resp.Status)
 	}
 	words := map[bool]string{true: "", false: "not "}

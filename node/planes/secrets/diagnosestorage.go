@@ -162,9 +162,12 @@ func (d *vaultDiagnosis) checkFolder(dir string) (list []*diagnosis.Check) {
 	case errors.Is(err, fs.ErrNotExist):
 		above := existing(dir)
 		if syscall.Access(above, accessReadWrite) != nil {
-			return append(list, diagnosis.Failed("Check Folder Permissions", fmt.Errorf("%s is not there and cannot be made in %s", dir, above)))
+			return append(list, diagnosis.Failed("Check Folder Permissions",
+				fmt.Errorf("%s is not there and cannot be made in %s", dir, above)))
 		}
-		return append(list, diagnosis.New("Check Folder Permissions", "%s is not there.", dir).As(diagnosis.Warn).Advise("The first start makes it. If this server has run before, its records are elsewhere."))
+		return append(list, diagnosis.New("Check Folder Permissions", "%s is not there.",
+			dir).As(diagnosis.Warn).Advise(
+			"The first start makes it. If this server has run before, its records are elsewhere."))
 	case err != nil:
 		return append(list, diagnosis.Failed("Check Folder Permissions", err))
 	}
@@ -172,9 +175,11 @@ func (d *vaultDiagnosis) checkFolder(dir string) (list []*diagnosis.Check) {
 	if err != nil {
 		return append(list, diagnosis.Failed("Check Folder Permissions", err))
 	}
-	list = append(list, diagnosis.Folder(dir, st.Mode(), entry.Mode()&fs.ModeSymlink != 0, syscall.Access(dir, accessReadWrite) == nil))
+	list = append(list, diagnosis.Folder(dir, st.Mode(), entry.Mode()&fs.ModeSymlink != 0,
+		syscall.Access(dir, accessReadWrite) == nil))
 	if owner, ok := st.Sys().(*syscall.Stat_t); ok && owner.Uid == 0 && os.Geteuid() != 0 {
-		list = append(list, diagnosis.New("Check Folder Ownership", "%s belongs to root.", dir).As(diagnosis.Warn).Advise("Give it to the server's user: it need not be root."))
+		list = append(list, diagnosis.New("Check Folder Ownership", "%s belongs to root.",
+			dir).As(diagnosis.Warn).Advise("Give it to the server's user: it need not be root."))
 	}
 	const name = "Check Storage Lock"
 	held, err := vfs.OS{}.Locked(filepath.Join(dir, "lock"))
@@ -184,7 +189,9 @@ func (d *vaultDiagnosis) checkFolder(dir string) (list []*diagnosis.Check) {
 	case held && d.running:
 		list = append(list, diagnosis.New(name, "the running server has it."))
 	case held:
-		list = append(list, diagnosis.New(name, "another process has it, and no server answers at the listeners.").As(diagnosis.Warn).Advise("A server does not start while another one, or operator migrate, runs on the folder."))
+		list = append(list, diagnosis.New(name,
+			"another process has it, and no server answers at the listeners.").As(diagnosis.Warn).Advise(
+			"A server does not start while another one, or operator migrate, runs on the folder."))
 	default:
 		list = append(list, diagnosis.New(name, "nobody has it."))
 	}

@@ -30,14 +30,17 @@ func (d *vaultDoctor) plane(s *Server, c secretsConfig) (_ *secretsPlane, err er
 		return newSecretsPlane(c)
 	}
 	d.s = s
-	d.examiner, err = examiner.New(probe.Config{Member: d.name(c.self.ID, s.peer), Role: doctor.RoleServer, Version: version.Number, Metrics: s.metrics,
-		Dir: c.store.dir, FS: s.faults.FS(), Clock: c.clock, Log: s.log, Addresses: d.addresses, Depends: s.depends, Host: &probe.Host{Ports: d.ports, Peer: d.peer, Cards: s.faults.Cards}})
+	d.examiner, err = examiner.New(probe.Config{Member: d.name(c.self.ID, s.peer), Role: doctor.RoleServer,
+		Version: version.Number, Metrics: s.metrics,
+		Dir: c.store.dir, FS: s.faults.FS(), Clock: c.clock, Log: s.log, Addresses: d.addresses, Depends: s.depends,
+		Host: &probe.Host{Ports: d.ports, Peer: d.peer, Cards: s.faults.Cards}})
 	if err != nil {
 		return nil, err
 	}
 	c.evidence = d.told
-	c.api.Doctor = corbelapi.NewDoctor(corbelapi.Config{Evidence: d.evidence, Others: d.others, Ask: d.ask, Profile: d.examiner.Profile,
-		Allow: func(*http.Request) bool { return true }}) // the secrets API judged the caller
+	c.api.Doctor = corbelapi.NewDoctor(corbelapi.Config{Evidence: d.evidence, Others: d.others, Ask: d.ask,
+		Profile: d.examiner.Profile,
+		Allow:   func(*http.Request) bool { return true }}) // the secrets API judged the caller
 	return newSecretsPlane(c)
 }
 
@@ -146,7 +149,8 @@ func (s *Server) depends() []doctor.Dependency {
 }
 
 // systemPaths answers paths below sys/ that are not the keeper's own.
-type systemPaths func(ctx context.Context, op secrets.Operation, path string, f *secrets.Fields) (data any, found bool, err error)
+type systemPaths func(ctx context.Context, op secrets.Operation, path string, f *secrets.Fields) (data any,
+	found bool, err error)
 
 // withDoctor lets the keeper judge who may read the doctor's paths; their answer is the API's.
 func withDoctor(others systemPaths) systemPaths {

@@ -53,10 +53,12 @@ func TestVaultDoctor(t *testing.T) {
 		}
 	}
 	polltest.NoError(t, 30*time.Second, all(a, root), "a report of the active server about three")
-	polltest.NoError(t, 30*time.Second, func() error { return all(other(list, active(t, list)), "")() }, "a report of a standby about three")
+	polltest.NoError(t, 30*time.Second, func() error { return all(other(list, active(t, list)), "")() },
+		"a report of a standby about three")
 	a.must(204, "PUT", "sys/policies/acl/doctor", root, obj{"policy": `path "sys/doctor" { capabilities = ["read"] }`})
 	granted := func(policy string) string {
-		return a.must(200, "POST", "auth/token/create", root, obj{"policies": []string{policy}})["auth"].(obj)["client_token"].(string)
+		return a.must(200, "POST", "auth/token/create", root,
+			obj{"policies": []string{policy}})["auth"].(obj)["client_token"].(string)
 	}
 	for token, want := range map[string]int{"": 403, "s.wrong": 403, granted("default"): 403, granted("doctor"): 200} {
 		code := 0

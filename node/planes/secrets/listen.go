@@ -27,7 +27,8 @@ type listenerTLS struct {
 func (s *Server) ports() (list []secretsPort, err error) {
 	for i := range s.cfg.Listeners {
 		l := &s.cfg.Listeners[i]
-		port := secretsPort{listen: httpx.Listen{Address: l.Address}, unix: httpx.UnixMode{User: l.SocketUser, Group: l.SocketGroup, Mode: l.SocketMode},
+		port := secretsPort{listen: httpx.Listen{Address: l.Address},
+			unix: httpx.UnixMode{User: l.SocketUser, Group: l.SocketGroup, Mode: l.SocketMode},
 			idle: l.IdleTimeout, readHeader: l.ReadHeaderTimeout, body: l.ReadTimeout, write: l.WriteTimeout}
 		if !l.TLS.Disable {
 			t, err := vaultTLS(&l.TLS)
@@ -37,7 +38,8 @@ func (s *Server) ports() (list []secretsPort, err error) {
 			held := &listenerTLS{at: i}
 			held.now.Store(t)
 			s.tls = append(s.tls, held)
-			port.listen.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return held.now.Load(), nil }}
+			port.listen.TLS = &tls.Config{MinVersion: tls.VersionTLS12,
+				GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return held.now.Load(), nil }}
 		}
 		if port.listen.Proxied, err = proxied(l); err != nil {
 			return nil, err
@@ -55,8 +57,10 @@ func (s *Server) ports() (list []secretsPort, err error) {
 
 // rules are a listener's.
 func (s *Server) rules(l *vaultconf.Listener) (out vaultapi.Listener, err error) {
-	out = vaultapi.Listener{OpenRekey: l.OpenRekey, OpenGenerateRoot: l.OpenGenerateRoot, MaxBodyBytes: l.MaxRequestSize, MaxRequestTime: s.cfg.MaxRequestDuration,
-		MetricsOnly: l.MetricsOnly, NoMetrics: l.NoMetrics, OpenProfiles: l.UnauthenticatedPprof, OpenInFlight: l.UnauthenticatedInFlight, OpenDoctor: l.UnauthenticatedDoctor}
+	out = vaultapi.Listener{OpenRekey: l.OpenRekey, OpenGenerateRoot: l.OpenGenerateRoot, MaxBodyBytes: l.MaxRequestSize,
+		MaxRequestTime: s.cfg.MaxRequestDuration,
+		MetricsOnly:    l.MetricsOnly, NoMetrics: l.NoMetrics, OpenProfiles: l.UnauthenticatedPprof,
+		OpenInFlight: l.UnauthenticatedInFlight, OpenDoctor: l.UnauthenticatedDoctor}
 	if l.MaxRequestDuration > 0 {
 		out.MaxRequestTime = l.MaxRequestDuration
 	}
@@ -74,7 +78,8 @@ func handedRules(list []secretsPort) vaultapi.Listener {
 	for i := range list {
 		r := &list[i].rules
 		out.OpenRekey, out.OpenGenerateRoot = out.OpenRekey && r.OpenRekey, out.OpenGenerateRoot && r.OpenGenerateRoot
-		out.MaxBodyBytes, out.MaxRequestTime = max(out.MaxBodyBytes, r.MaxBodyBytes), max(out.MaxRequestTime, r.MaxRequestTime)
+		out.MaxBodyBytes, out.MaxRequestTime = max(out.MaxBodyBytes, r.MaxBodyBytes),
+			max(out.MaxRequestTime, r.MaxRequestTime)
 	}
 	return out
 }
@@ -104,11 +109,13 @@ func proxied(l *vaultconf.Listener) (*httpx.Proxied, error) {
 		out.Deny = true
 	case "allow_authorized":
 	default:
-		return nil, fmt.Errorf("listener: proxy_protocol_behavior: %q is none of use_always, allow_authorized, deny_unauthorized", l.ProxyProtocol)
+		return nil, fmt.Errorf("listener: proxy_protocol_behavior: %q is none of use_always, allow_authorized, "+
+			"deny_unauthorized", l.ProxyProtocol)
 	}
 	var err error
 	if out.From, err = prefixes("proxy_protocol_authorized_addrs", l.ProxyAuthorized); err == nil && len(out.From) == 0 {
-		err = errors.New("listener: proxy_protocol_authorized_addrs: is needed with proxy_protocol_behavior = " + l.ProxyProtocol)
+		err = errors.New("listener: proxy_protocol_authorized_addrs: is needed with proxy_protocol_behavior = " +
+			l.ProxyProtocol)
 	}
 	return out, err
 }
@@ -139,18 +146,21 @@ func forwardedFor(f *vaultconf.ForwardedFor) (out vaultapi.ForwardedFor, err err
 	}
 	out.CertHeader = f.CertHeader
 	if f.CertHeader != "" && len(f.Authorized) == 0 {
-		return out, errors.New("listener: x_forwarded_for_client_cert_header: needs x_forwarded_for_authorized_addrs, or everybody could say to be anybody")
+		return out, errors.New("listener: x_forwarded_for_client_cert_header: needs x_forwarded_for_authorized_addrs, or " +
+			"everybody could say to be anybody")
 	}
 	for _, name := range f.CertDecoders {
 		if name = strings.ToUpper(name); !slices.Contains(vaultapi.CertDecoders, name) {
-			return out, fmt.Errorf("listener: x_forwarded_for_client_cert_header_decoders: %q is none of %s", name, strings.Join(vaultapi.CertDecoders, ", "))
+			return out, fmt.Errorf("listener: x_forwarded_for_client_cert_header_decoders: %q is none of %s", name,
+				strings.Join(vaultapi.CertDecoders, ", "))
 		}
 		out.CertDecoders = append(out.CertDecoders, name)
 	}
 	return out, nil
 }
 
-var tlsVersions = map[string]uint16{"tls10": tls.VersionTLS10, "tls11": tls.VersionTLS11, "tls12": tls.VersionTLS12, "tls13": tls.VersionTLS13}
+var tlsVersions = map[string]uint16{"tls10": tls.VersionTLS10, "tls11": tls.VersionTLS11, "tls12": tls.VersionTLS12,
+	"tls13": tls.VersionTLS13}
 
 // vaultTLS makes the TLS of a listener.
 func vaultTLS(t *vaultconf.TLS) (*tls.Config, error) {

@@ -146,9 +146,12 @@ func TestVaultListeners(t *testing.T) {
 		code         int
 	}{
 		{0, "GET", "/v1/sys/health", 501}, {1, "GET", "/v1/sys/health", 404}, {2, "GET", "/v1/sys/health", 501},
-		{0, "GET", "/v1/sys/metrics", 503}, {1, "GET", "/v1/sys/metrics?format=prometheus", 200}, {2, "GET", "/v1/sys/metrics", 404},
-		{0, "GET", "/v1/sys/pprof/goroutine", 503}, {1, "GET", "/v1/sys/pprof/goroutine", 404}, {2, "GET", "/v1/sys/pprof/goroutine?debug=1", 200},
-		{2, "GET", "/v1/sys/pprof", 200}, {2, "GET", "/v1/sys/pprof/none", 404}, {2, "PUT", "/v1/sys/pprof/heap", 405}, {2, "GET", "/v1/sys/pprofx", 503},
+		{0, "GET", "/v1/sys/metrics", 503}, {1, "GET", "/v1/sys/metrics?format=prometheus", 200},
+		{2, "GET", "/v1/sys/metrics", 404},
+		{0, "GET", "/v1/sys/pprof/goroutine", 503}, {1, "GET", "/v1/sys/pprof/goroutine", 404},
+		{2, "GET", "/v1/sys/pprof/goroutine?debug=1", 200},
+		{2, "GET", "/v1/sys/pprof", 200}, {2, "GET", "/v1/sys/pprof/none", 404}, {2, "PUT", "/v1/sys/pprof/heap", 405},
+		{2, "GET", "/v1/sys/pprofx", 503},
 		{0, "GET", "/v1/sys/in-flight-req", 503}, {2, "GET", "/v1/sys/in-flight-req", 200},
 	} {
 		resp, body := fetch(t, c.method, addrs[c.at], c.path, "")
@@ -162,10 +165,12 @@ func TestVaultListeners(t *testing.T) {
 			t.Errorf("headers of the server: %v", resp.Header)
 		}
 	}
-	if resp, body := fetch(t, "PUT", addrs[0], "/v1/sys/init", `{"secret_shares":1,"secret_threshold":1,"x":"`+strings.Repeat("x", 100)+`"}`); resp.StatusCode != 413 {
+	if resp, body := fetch(t, "PUT", addrs[0], "/v1/sys/init", `{"secret_shares":1,"secret_threshold":1,"x":"`+
+		strings.Repeat("x", 100)+`"}`); resp.StatusCode != 413 {
 		t.Errorf("a body above this listener's limit: %s %s", resp.Status, body)
 	}
-	resp, body := fetch(t, "PUT", addrs[2], "/v1/sys/init", `{"secret_shares":1,"secret_threshold":1,"x":"`+strings.Repeat("x", 100)+`"}`)
+	resp, body := fetch(t, "PUT", addrs[2], "/v1/sys/init", `{"secret_shares":1,"secret_threshold":1,"x":"`+
+		strings.Repeat("x", 100)+`"}`)
 	if resp.StatusCode != 200 {
 		t.Fatalf("%s %s", resp.Status, body)
 	}
@@ -183,7 +188,8 @@ func TestVaultListeners(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := io.WriteString(c, "PROXY TCP4 192.0.2.7 192.0.2.1 4711 8200\r\nGET /v1/sys/leader HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(c, "PROXY TCP4 192.0.2.7 192.0.2.1 4711 8200\r\nGET /v1/sys/leader HTTP/1.1\r\nHost: "+
+		"x\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != 200 {
@@ -199,22 +205,27 @@ func TestVaultHTTP2(t *testing.T) {
 	a := wiretest.NewAuthority(t)
 	a.Store(dir, a.Issue("one", -time.Hour, time.Hour))
 	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	runVault(t, fmt.Sprintf("storage \"inmem\" {}\nlistener \"tcp\" {\n  address = %q\n  tls_cert_file = %q\n  tls_key_file = %q\n}\n", address, filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")), &heard{})
+	runVault(t, fmt.Sprintf("storage \"inmem\" {}\nlistener \"tcp\" {\n  address = %q\n  tls_cert_file = %q\n  "+
+		"tls_key_file = %q\n}\n", address, filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")), &heard{})
 	pool := x509.NewCertPool()
 	pool.AddCert(a.Cert)
 	for major, offered := range map[int]bool{1: false, 2: true} {
 		var dialled atomic.Int32
-		tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: offered, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			dialled.Add(1)
-			return (&net.Dialer{}).DialContext(ctx, network, addr)
-		}}
+		tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: offered,
+			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				dialled.Add(1)
+				return (&net.Dialer{}).DialContext(ctx, network, addr)
+			}}
 		defer tr.CloseIdleConnections()
 		client := &http.Client{Transport: tr, Timeout: 30 * time.Second}
 		for _, c := range []struct {
 			method, path, body string
 			code               int
-		}{{"GET", "sys/seal-status", "", 200}, {"LIST", "secret", "", 503}, {"PUT", "sys/init", `{"secret_shares":300,"x":"` + strings.Repeat("x", 1<<19) + `"}`, 400}, {"HEAD", "sys/health", "", 501}} {
-			req, err := http.NewRequestWithContext(t.Context(), c.method, "https://"+address+"/v1/"+c.path, strings.NewReader(c.body))
+		}{{"GET", "sys/seal-status", "", 200}, {"LIST", "secret", "", 503},
+			{"PUT", "sys/init", `{"secret_shares":300,"x":"` + strings.Repeat("x", 1<<19) + `"}`, 400},
+			{"HEAD", "sys/health", "", 501}} {
+			req, err := http.NewRequestWithContext(t.Context(), c.method, "https://"+address+"/v1/"+c.path,
+				strings.NewReader(c.body))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -241,9 +252,12 @@ func TestVaultListenersRefused(t *testing.T) {
 		`proxy_protocol_behavior = "deny_unauthorized"`:                                       "proxy_protocol_authorized_addrs: is needed",
 		`proxy_protocol_behavior = "deny_unauthorized" proxy_protocol_authorized_addrs = "x"`: `"x" is neither`,
 		`x_forwarded_for_client_cert_header = "Client-Cert"`:                                  "needs x_forwarded_for_authorized_addrs",
-		`x_forwarded_for_authorized_addrs = "1.1.1.1" x_forwarded_for_client_cert_header = "C" x_forwarded_for_client_cert_header_decoders = "ROT13"`: `"ROT13" is none of`,
+		`x_forwarded_for_authorized_addrs = "1.1.1.1" x_forwarded_for_client_cert_header = "C" ` +
+			`x_forwarded_for_client_cert_header_decoders = "ROT13"`: `"ROT13" is none of`,
 	} {
-		cfg, err := vaultconf.Parse([]vaultconf.Source{{Name: "test", Text: `storage "inmem" {}` + "\nlistener \"tcp\" {\naddress = \"127.0.0.1:0\"\ntls_disable = true\n" + strings.ReplaceAll(text, "\" ", "\"\n") + "\n}\n"}}, nil)
+		cfg, err := vaultconf.Parse([]vaultconf.Source{{Name: "test", Text: `storage "inmem" {}` +
+			"\nlistener \"tcp\" {\naddress = \"127.0.0.1:0\"\ntls_disable = true\n" + strings.ReplaceAll(text, "\" ", "\"\n") +
+			"\n}\n"}}, nil)
 		if err == nil {
 			_, err = NewServer(cfg, io.Discard)
 		}

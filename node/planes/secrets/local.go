@@ -13,7 +13,8 @@ import (
 
 // vaultMetrics makes a registry whose names are as Vault's users know them; its spans go where the process's do.
 func vaultMetrics(clk clock.Clock, traces *telemetry.Traces) *telemetry.Registry {
-	return telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "vault", PrometheusRetentionTime: 24 * time.Hour, DisableHostname: true}, Clock: clk, Traces: traces})
+	return telemetry.New(telemetry.Config{Settings: telemetry.Settings{MetricsPrefix: "vault",
+		PrometheusRetentionTime: 24 * time.Hour, DisableHostname: true}, Clock: clk, Traces: traces})
 }
 
 // page is an answer that is kept rather than sent.

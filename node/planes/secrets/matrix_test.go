@@ -24,7 +24,8 @@ import (
 // besides handing on the requests of clients.
 var (
 	secretsRoutesFor = map[string]wire.Roles{"Raft 2": wire.Servers, "the secrets plane's protocol 0": wire.Servers}
-	secretsPathsFor  = map[string]int{"/-/echo": http.StatusNoContent, "/-/status": http.StatusOK, "/-/evidence": http.StatusOK}
+	secretsPathsFor  = map[string]int{"/-/echo": http.StatusNoContent, "/-/status": http.StatusOK,
+		"/-/evidence": http.StatusOK}
 )
 
 // identityOf makes a certificate of the authority that a member of a Raft cluster of secrets has on its disk.
@@ -151,7 +152,8 @@ func secretsEnrolment(t *testing.T, v *vaultTest, token string) {
 		"no challenge":            {"server_id": "mallory", "answer": make([]byte, 32)},
 	} {
 		answer["cluster_addr"] = "127.0.0.1:1"
-		if code, out := v.do("PUT", "sys/storage/raft/bootstrap/answer", "", answer); code != http.StatusForbidden || out["data"] != nil {
+		if code, out := v.do("PUT", "sys/storage/raft/bootstrap/answer", "", answer); code != http.StatusForbidden ||
+			out["data"] != nil {
 			t.Errorf("%s: %d %v", what, code, out)
 		}
 	}

@@ -40,7 +40,8 @@ func Migrate(ctx context.Context, path string, out io.Writer) (report transfer.R
 	for _, w := range m.Warnings {
 		log.Warn("configuration: " + w)
 	}
-	host := &secretsHost{fs: vfs.OS{}, clock: clock.Real{}, log: log, metrics: telemetry.New(telemetry.Config{Clock: clock.Real{}, Logger: log}), own: true, address: "migration"}
+	host := &secretsHost{fs: vfs.OS{}, clock: clock.Real{}, log: log,
+		metrics: telemetry.New(telemetry.Config{Clock: clock.Real{}, Logger: log}), own: true, address: "migration"}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -86,9 +87,11 @@ type migrated struct {
 	turn    storage.Reign // of one that servers share; nil elsewhere
 }
 
-func openMigrated(ctx context.Context, host *secretsHost, name string, b vaultconf.Block, running *sync.WaitGroup) (*migrated, error) {
+func openMigrated(ctx context.Context, host *secretsHost, name string, b vaultconf.Block,
+	running *sync.WaitGroup) (*migrated, error) {
 	if b.Type == "raft" && host.wire == nil {
-		return nil, fmt.Errorf("cluster_addr: is missing, which %s \"raft\" needs: the address at which its server will be", name)
+		return nil, fmt.Errorf("cluster_addr: is missing, which %s \"raft\" needs: the address at which its server will be",
+			name)
 	}
 	s, err := openStorage(ctx, host, b)
 	if err != nil {
@@ -107,7 +110,8 @@ func openMigrated(ctx context.Context, host *secretsHost, name string, b vaultco
 		m.turn, err = s.lock.Acquire(wait)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: it could not be had alone; is a server running on it? %w", name, err), s.backend.Close())
+		return nil, errors.Join(fmt.Errorf("%s: it could not be had alone; is a server running on it? %w", name, err),
+			s.backend.Close())
 	}
 	return m, nil
 }

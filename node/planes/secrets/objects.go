@@ -59,9 +59,11 @@ func lookAtBucket(ctx context.Context, bucket ownBucket) (string, error) {
 
 func remoteConsul(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
 	k.Ignore("consistency_mode", "disable_registration") // reads are consistent, and nothing is registered, in any case
-	k.Warn("max_parallel", "session_ttl", "lock_wait_time", "check_timeout", "service", "service_tags", "service_address", "service_meta")
+	k.Warn("max_parallel", "session_ttl", "lock_wait_time", "check_timeout", "service", "service_tags", "service_address",
+		"service_meta")
 	cfg := consulstore.Config{
-		Address: k.String("address", os.Getenv("CONSUL_HTTP_ADDR")), Scheme: k.String("scheme", ""), Path: k.String("path", ""),
+		Address: k.String("address", os.Getenv("CONSUL_HTTP_ADDR")), Scheme: k.String("scheme", ""),
+		Path:  k.String("path", ""),
 		Token: k.String("token", os.Getenv("CONSUL_HTTP_TOKEN")),
 	}
 	ha := k.Bool("ha_enabled", true)
@@ -71,7 +73,8 @@ func remoteConsul(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
 	}
 	if config != nil {
 		cfg.Scheme = cmp.Or(cfg.Scheme, "https")
-		cfg.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second}
+		cfg.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, MaxIdleConnsPerHost: 4,
+			IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second}
 	}
 	b, err := consulstore.New(cfg)
 	if err != nil {
@@ -84,7 +87,8 @@ func remoteConsul(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
 
 // storageTLS reads the tls_ keys of a storage; nil where there are none.
 func storageTLS(k *vaultconf.Keys) (*tls.Config, error) {
-	ca, cert, key, skip := k.String("tls_ca_file", ""), k.String("tls_cert_file", ""), k.String("tls_key_file", ""), k.Bool("tls_skip_verify", false)
+	ca, cert, key, skip := k.String("tls_ca_file", ""), k.String("tls_cert_file", ""), k.String("tls_key_file", ""),
+		k.Bool("tls_skip_verify", false)
 	k.Ignore("tls_min_version") // 1.2 is the least in any case
 	if ca == "" && cert == "" && key == "" && !skip {
 		return nil, nil
@@ -113,9 +117,12 @@ func storageTLS(k *vaultconf.Keys) (*tls.Config, error) {
 func remoteS3(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
 	k.Warn("max_parallel")
 	cfg := s3store.Config{
-		Bucket: k.String("bucket", os.Getenv("AWS_S3_BUCKET")), Endpoint: k.String("endpoint", os.Getenv("AWS_S3_ENDPOINT")), Region: k.String("region", os.Getenv("AWS_REGION")),
-		AccessKey: k.String("access_key", ""), SecretKey: k.String("secret_key", ""), SessionToken: k.String("session_token", ""), Path: k.String("path", ""),
-		PathStyle: k.Bool("s3_force_path_style", false), Plain: k.Bool("disable_ssl", false), KMSKey: k.String("kms_key_id", ""),
+		Bucket: k.String("bucket", os.Getenv("AWS_S3_BUCKET")), Endpoint: k.String("endpoint", os.Getenv("AWS_S3_ENDPOINT")),
+		Region:    k.String("region", os.Getenv("AWS_REGION")),
+		AccessKey: k.String("access_key", ""), SecretKey: k.String("secret_key", ""),
+		SessionToken: k.String("session_token", ""), Path: k.String("path", ""),
+		PathStyle: k.Bool("s3_force_path_style", false), Plain: k.Bool("disable_ssl", false),
+		KMSKey: k.String("kms_key_id", ""),
 	}
 	ha := k.Bool("ha_enabled", false)
 	b, err := s3store.New(cfg)
@@ -127,7 +134,8 @@ func remoteS3(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
 
 func remoteGCS(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
 	k.Warn("max_parallel", "chunk_size")
-	cfg := gcsstore.Config{Bucket: k.String("bucket", os.Getenv("GOOGLE_STORAGE_BUCKET")), Endpoint: os.Getenv("STORAGE_EMULATOR_HOST")}
+	cfg := gcsstore.Config{Bucket: k.String("bucket", os.Getenv("GOOGLE_STORAGE_BUCKET")),
+		Endpoint: os.Getenv("STORAGE_EMULATOR_HOST")}
 	share := false
 	if text := os.Getenv("GOOGLE_STORAGE_HA_ENABLED"); text != "" {
 		var err error

@@ -63,14 +63,17 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 		c.keeper.Metrics = p.metrics
 	}
 	if c.store.lock != nil {
-		p.cluster = cluster.New(cluster.Config{Self: c.self, Storage: c.store.backend, Lock: c.store.lock, Raft: c.store.raft, Wire: c.wire, Encrypted: c.encrypted,
-			Authority: c.store.raft == nil, StandbyReads: c.standbys, Evidence: c.evidence, Metrics: c.keeper.Metrics, Clock: c.clock, Log: c.log})
+		p.cluster = cluster.New(cluster.Config{Self: c.self, Storage: c.store.backend, Lock: c.store.lock, Raft: c.store.raft,
+			Wire: c.wire, Encrypted: c.encrypted,
+			Authority: c.store.raft == nil, StandbyReads: c.standbys, Evidence: c.evidence, Metrics: c.keeper.Metrics,
+			Clock: c.clock, Log: c.log})
 		c.keeper.Reigns, c.keeper.StepDown, c.keeper.System = p.cluster.Reigns, p.cluster.StepDown, p.cluster.System
 		if c.store.raft != nil {
 			c.keeper.Joining = c.store.raft.Joining
 		}
 	} else {
-		c.keeper.System = cluster.Alone(cluster.Server{Hostname: hostname(), APIAddr: c.address(), Version: version.VaultContract})
+		c.keeper.System = cluster.Alone(cluster.Server{Hostname: hostname(), APIAddr: c.address(),
+			Version: version.VaultContract})
 	}
 	if c.keeper.Local.Settings == nil {
 		c.keeper.Local.Settings = c.settings
@@ -143,7 +146,8 @@ func (p *secretsPlane) began(ctx context.Context, tries int) bool {
 	st, err := p.keeper.SealStatus(ctx)
 	if err == nil {
 		if st.Migration {
-			p.log.Warn("secrets: the configuration names another seal than the storage uses: unseal with -migrate to change it", "storage", st.Config.Type)
+			p.log.Warn("secrets: the configuration names another seal than the storage uses: unseal with -migrate to change it",
+				"storage", st.Config.Type)
 			return true
 		}
 		err = p.keeper.AutoUnseal(ctx)
@@ -191,10 +195,13 @@ func (c *secretsConfig) address() string {
 func (c *secretsConfig) settings() map[string]any {
 	listeners := []any{}
 	for _, p := range c.ports {
-		listeners = append(listeners, map[string]any{"type": "tcp", "config": map[string]any{"address": p.listen.Address, "tls_disable": p.listen.TLS == nil}})
+		listeners = append(listeners, map[string]any{"type": "tcp", "config": map[string]any{"address": p.listen.Address,
+			"tls_disable": p.listen.TLS == nil}})
 	}
-	return map[string]any{"storage": map[string]any{"type": c.store.backend.Info().Name}, "listeners": listeners, "seals": []any{}, "api_addr": c.address(),
-		"cluster_name": c.keeper.ClusterName, "default_lease_ttl": int64(c.keeper.DefaultTTL / time.Second), "max_lease_ttl": int64(c.keeper.MaxTTL / time.Second)}
+	return map[string]any{"storage": map[string]any{"type": c.store.backend.Info().Name}, "listeners": listeners,
+		"seals": []any{}, "api_addr": c.address(),
+		"cluster_name": c.keeper.ClusterName, "default_lease_ttl": int64(c.keeper.DefaultTTL / time.Second),
+		"max_lease_ttl": int64(c.keeper.MaxTTL / time.Second)}
 }
 
 // newDevSecrets makes a plane in memory, unsealed with one key, and with KV of a version at secret/.

@@ -28,7 +28,8 @@ const remoteFirst = 5 * time.Second
 
 // openRemote opens a storage that is somewhere else. A server whose storage is away comes up without it, refuses what
 // needs it, and finds it when it is back; what is wrong with the configuration is an error all the same.
-func openRemote(ctx context.Context, h *secretsHost, b vaultconf.Block, configure func(*secretsHost, *vaultconf.Keys) (remoteStorage, error)) (s secretsStore, err error) {
+func openRemote(ctx context.Context, h *secretsHost, b vaultconf.Block,
+	configure func(*secretsHost, *vaultconf.Keys) (remoteStorage, error)) (s secretsStore, err error) {
 	r, err := configure(h, b.Keys)
 	if err == nil {
 		err = b.Keys.Err()
@@ -47,7 +48,8 @@ func openRemote(ctx context.Context, h *secretsHost, b vaultconf.Block, configur
 	switch {
 	case err == nil:
 	case h.wait && ctx.Err() == nil && isAway(err):
-		h.log.Warn("secrets: cannot reach the storage; starting without it, answering 503 and trying again", "type", b.Type, "error", err)
+		h.log.Warn("secrets: cannot reach the storage; starting without it, answering 503 and trying again", "type", b.Type,
+			"error", err)
 		late := latestore.New(latestore.Config{Name: b.Type, Open: r.open, Clock: h.clock, Log: h.log})
 		s.backend, s.lock, s.late = late, late.Locker(), true
 		s.parts = []life.Part{{Name: "secrets storage", Run: late.Run}}
@@ -73,9 +75,11 @@ func isAway(err error) bool {
 }
 
 func remotePostgres(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error) {
-	k.Ignore("transaction_max_parallel", "max_connect_retries", "upsert_function") // each commit is one statement; a server that is away is tried again for good
+	// each commit is one statement; a server that is away is tried again for good
+	k.Ignore("transaction_max_parallel", "max_connect_retries", "upsert_function")
 	k.Warn("max_idle_connections", "ha_table")
-	cfg := pgstore.Config{URL: k.String("connection_url", ""), Table: k.String("table", ""), Connections: k.Int("max_parallel", 0), Made: k.Bool("skip_create_table", false), Log: h.log}
+	cfg := pgstore.Config{URL: k.String("connection_url", ""), Table: k.String("table", ""),
+		Connections: k.Int("max_parallel", 0), Made: k.Bool("skip_create_table", false), Log: h.log}
 	ha := k.Bool("ha_enabled", false)
 	look := func(ctx context.Context) (string, error) { return pgstore.Look(ctx, cfg) }
 	return remoteStorage{ha: ha, look: look, open: func(ctx context.Context) (storage.Backend, storage.Lock, error) {

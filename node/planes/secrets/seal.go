@@ -44,7 +44,8 @@ func openSeals(blocks []vaultconf.Block, getenv func(string) string, log *slog.L
 			return s, errors.New("seal: of two stanzas one must have disabled = true: the seal to come from")
 		}
 		if t, ok := one.(*seal.Transit); ok {
-			s.parts = append(s.parts, life.Part{Name: "transit seal", Run: func(ctx context.Context) error { return t.Run(ctx) }})
+			s.parts = append(s.parts, life.Part{Name: "transit seal",
+				Run: func(ctx context.Context) error { return t.Run(ctx) }})
 		}
 	}
 	if shamir && s.now != nil {
@@ -77,9 +78,12 @@ func openSeal(b vaultconf.Block, getenv func(string) string, log *slog.Logger) (
 			return cmp.Or(k.String(key, ""), getenv("BAO_"+name), getenv("VAULT_"+name))
 		}
 		skip, _ := strconv.ParseBool(cmp.Or(getenv("BAO_SKIP_VERIFY"), getenv("VAULT_SKIP_VERIFY")))
-		return seal.NewTransit(seal.TransitConfig{Address: or("address", "ADDR"), Token: or("token", "TOKEN"), KeyName: k.String("key_name", ""),
-			MountPath: k.String("mount_path", ""), Namespace: or("namespace", "NAMESPACE"), CACertFile: or("tls_ca_cert", "CACERT"),
-			ClientCertFile: or("tls_client_cert", "CLIENT_CERT"), ClientKeyFile: or("tls_client_key", "CLIENT_KEY"), ServerName: or("tls_server_name", "TLS_SERVER_NAME"),
+		return seal.NewTransit(seal.TransitConfig{Address: or("address", "ADDR"), Token: or("token", "TOKEN"),
+			KeyName:   k.String("key_name", ""),
+			MountPath: k.String("mount_path", ""), Namespace: or("namespace", "NAMESPACE"),
+			CACertFile:     or("tls_ca_cert", "CACERT"),
+			ClientCertFile: or("tls_client_cert", "CLIENT_CERT"), ClientKeyFile: or("tls_client_key", "CLIENT_KEY"),
+			ServerName: or("tls_server_name", "TLS_SERVER_NAME"),
 			SkipVerify: k.Bool("tls_skip_verify", skip), NoRenewal: k.Bool("disable_renewal", false), Log: log})
 	}
 	return nil, errors.New("the type is unknown: it is shamir, static or transit")

@@ -46,7 +46,8 @@ func TestVaultStaticSeal(t *testing.T) {
 	v.awaitHealth(200)
 	v.must(204, "POST", "sys/mounts/secret", token, obj{"type": "kv"})
 	v.must(204, "PUT", "secret/x", token, obj{"v": "1"})
-	if st := v.must(200, "GET", "sys/seal-status", "", nil); st["type"] != "static" || st["recovery_seal"] != true || st["n"] != 3.0 || st["t"] != 2.0 {
+	if st := v.must(200, "GET", "sys/seal-status", "", nil); st["type"] != "static" || st["recovery_seal"] != true ||
+		st["n"] != 3.0 || st["t"] != 2.0 {
 		t.Fatal(st)
 	}
 	v.restart(staticSeal, staticSealNext)
@@ -57,7 +58,8 @@ func TestVaultStaticSeal(t *testing.T) {
 	v.must(200, "GET", "secret/x", token, nil)
 	attempt := v.must(200, "PUT", "sys/generate-root/attempt", "", obj{})
 	v.must(200, "PUT", "sys/generate-root/update", "", obj{"key": recovery[0], "nonce": attempt["nonce"]})
-	if out := v.must(200, "PUT", "sys/generate-root/update", "", obj{"key": recovery[2], "nonce": attempt["nonce"]}); out["complete"] != true {
+	if out := v.must(200, "PUT", "sys/generate-root/update", "",
+		obj{"key": recovery[2], "nonce": attempt["nonce"]}); out["complete"] != true {
 		t.Fatal(out)
 	}
 	v.must(400, "PUT", "sys/rekey/init", "", obj{"secret_shares": 1, "secret_threshold": 1})
@@ -115,8 +117,10 @@ func TestVaultTransitSeal(t *testing.T) {
 	if code, out := keeper.do("POST", "transit/keys/unseal", token, obj{}); code != 200 && code != 204 {
 		t.Fatal(code, out)
 	}
-	conf := fmt.Sprintf("seal \"transit\" {\n  address = %q\n  token = %q\n  key_name = \"unseal\"\n}\n", keeper.url, token)
-	fromEnv := map[string]string{"VAULT_SEAL_TYPE": "transit", "VAULT_ADDR": keeper.url, "VAULT_TOKEN": token, "VAULT_TRANSIT_SEAL_KEY_NAME": "unseal"}
+	conf := fmt.Sprintf("seal \"transit\" {\n  address = %q\n  token = %q\n  key_name = \"unseal\"\n}\n",
+		keeper.url, token)
+	fromEnv := map[string]string{"VAULT_SEAL_TYPE": "transit", "VAULT_ADDR": keeper.url, "VAULT_TOKEN": token,
+		"VAULT_TRANSIT_SEAL_KEY_NAME": "unseal"}
 	for name, value := range fromEnv {
 		t.Setenv(name, value)
 	}

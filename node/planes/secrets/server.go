@@ -77,14 +77,16 @@ func newServer(cfg *vaultconf.Config, out io.Writer, d *vaultDoctor, faults *fau
 		return nil, err
 	}
 	settings := vaultTelemetry(&cfg.Telemetry)
-	s.metrics = telemetry.New(telemetry.Config{Settings: settings, Clock: s.faults.Clock(), Logger: s.log, Host: hostname()})
+	s.metrics = telemetry.New(telemetry.Config{Settings: settings, Clock: s.faults.Clock(), Logger: s.log,
+		Host: hostname()})
 	if s.admits = shared; d != nil {
 		s.admits = admission.New(&cfg.Limits, s.metrics)
 	}
 	if err := gometrics.Install(s.metrics, s.faults.Inline()); err != nil {
 		return nil, err
 	}
-	if s.sinks, err = sink.New(sink.Config{Registry: s.metrics, Settings: settings, Host: hostname(), Clock: s.faults.Clock(), Logger: s.log}); err != nil {
+	if s.sinks, err = sink.New(sink.Config{Registry: s.metrics, Settings: settings, Host: hostname(),
+		Clock: s.faults.Clock(), Logger: s.log}); err != nil {
 		return nil, fmt.Errorf("telemetry: %w", err)
 	}
 	if err := s.open(); err != nil {
@@ -124,7 +126,8 @@ func (s *Server) requestLog() (func(r *http.Request, status int, took time.Durat
 		return nil, fmt.Errorf("log_requests_level: %q must be off, trace, debug, info, warn or error", name)
 	}
 	return func(r *http.Request, status int, took time.Duration) {
-		s.log.Log(r.Context(), level, "completed_request", "client_address", r.RemoteAddr, "method", r.Method, "request_path", r.URL.Path, "status_code", status, "duration", took)
+		s.log.Log(r.Context(), level, "completed_request", "client_address", r.RemoteAddr, "method", r.Method, "request_path",
+			r.URL.Path, "status_code", status, "duration", took)
 	}, nil
 }
 
@@ -141,8 +144,11 @@ func vaultLevel(cfg *vaultconf.Config) (slog.Level, error) {
 }
 
 func vaultTelemetry(t *vaultconf.Telemetry) telemetry.Settings {
-	return telemetry.Settings{StatsdAddress: t.StatsdAddress, StatsiteAddress: t.StatsiteAddress, DogstatsdAddr: t.DogstatsdAddr, OTLPTracesEndpoint: t.OTLPTracesEndpoint, DogstatsdTags: t.DogstatsdTags,
-		PrometheusRetentionTime: t.PrometheusRetention, DisableHostname: t.DisableHostname, EnableHostnameLabel: t.HostnameLabel, MetricsPrefix: t.Prefix, PrefixFilter: t.PrefixFilter, FilterDefault: &t.FilterDefault, DisableDoctor: t.DisableDoctor}
+	return telemetry.Settings{StatsdAddress: t.StatsdAddress, StatsiteAddress: t.StatsiteAddress,
+		DogstatsdAddr: t.DogstatsdAddr, OTLPTracesEndpoint: t.OTLPTracesEndpoint, DogstatsdTags: t.DogstatsdTags,
+		PrometheusRetentionTime: t.PrometheusRetention, DisableHostname: t.DisableHostname,
+		EnableHostnameLabel: t.HostnameLabel, MetricsPrefix: t.Prefix, PrefixFilter: t.PrefixFilter,
+		FilterDefault: &t.FilterDefault, DisableDoctor: t.DisableDoctor}
 }
 
 // open makes the graph: wire, storage, plane, ports. On an error nothing stays open.
@@ -155,7 +161,8 @@ func (s *Server) open() (err error) {
 	if err = s.openWire(); err != nil {
 		return err
 	}
-	host := &secretsHost{fs: s.faults.FS(), clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire, address: s.peer, own: true, wait: true}
+	host := &secretsHost{fs: s.faults.FS(), clock: s.faults.Clock(), log: s.log, metrics: s.metrics, wire: s.wire,
+		address: s.peer, own: true, wait: true}
 	store, err := openStorage(context.Background(), host, s.cfg.Storage)
 	if err != nil {
 		return err
@@ -178,9 +185,12 @@ func (s *Server) open() (err error) {
 	}
 	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, admits: s.admits,
 		wire: s.wire, encrypted: true, standbys: s.cfg.StandbyReads, ports: ports,
-		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName, Seal: seals.now, OldSeal: seals.old, Metrics: s.metrics, Repeat: s.faults.Repeat,
-			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix}, Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
-		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer, Version: version.VaultContract},
+		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName,
+			Seal: seals.now, OldSeal: seals.old, Metrics: s.metrics, Repeat: s.faults.Repeat,
+			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix},
+			Local: keeper.Local{Follow: s.logs.Follow, Settings: s.sanitized}},
+		self: cluster.Server{ID: id, Hostname: hostname(), APIAddr: s.apiAddr, ClusterAddr: s.peer,
+			Version: version.VaultContract},
 	}
 	c.keeper.Audits, c.keeper.Usage = declaredAudits(s.cfg), keeper.UsageRules(s.cfg.Telemetry.Usage)
 	c.keeper.Lockouts, c.keeper.NoLockout = lockouts(s.cfg), s.cfg.NoLockout
@@ -214,7 +224,8 @@ func lockouts(cfg *vaultconf.Config) map[string]auth.LockoutRules {
 // declaredAudits are the configuration's devices.
 func declaredAudits(cfg *vaultconf.Config) (list []audit.Config) {
 	for _, a := range cfg.Audits {
-		list = append(list, audit.Config{Path: a.Path, Type: a.Type, Description: a.Description, Options: a.Options, Local: a.Local})
+		list = append(list, audit.Config{Path: a.Path, Type: a.Type, Description: a.Description, Options: a.Options,
+			Local: a.Local})
 	}
 	return list
 }
@@ -235,7 +246,8 @@ func (s *Server) addParts() {
 	}
 	s.parts.Add("secrets", s.plane.run)
 	s.parts.Add("ready", func(ctx context.Context) error {
-		s.log.Info("corbel "+version.Number+" runs the secrets plane", "api", s.apiAddr, "listen", fmt.Sprint(s.plane.http.Addrs()), "cluster", s.peer)
+		s.log.Info("corbel "+version.Number+" runs the secrets plane", "api", s.apiAddr, "listen",
+			fmt.Sprint(s.plane.http.Addrs()), "cluster", s.peer)
 		<-ctx.Done()
 		return nil
 	})
@@ -350,9 +362,11 @@ func (s *Server) Describe() [][2]string {
 		if l.TLS.Disable {
 			state = "disabled"
 		}
-		out = append(out, [2]string{fmt.Sprintf("Listener %d", i+1), fmt.Sprintf("%s (addr: %q, tls: %q)", l.Type, l.Address, state)})
+		out = append(out, [2]string{fmt.Sprintf("Listener %d", i+1), fmt.Sprintf("%s (addr: %q, tls: %q)", l.Type,
+			l.Address, state)})
 	}
-	return append(out, [2]string{"Storage", s.cfg.Storage.Type}, [2]string{"Version", "Vault v" + version.VaultContract + " (Corbel " + version.Number + ")"})
+	return append(out, [2]string{"Storage", s.cfg.Storage.Type},
+		[2]string{"Version", "Vault v" + version.VaultContract + " (Corbel " + version.Number + ")"})
 }
 
 // reloadWithin bounds what a reload has to store.
@@ -403,7 +417,8 @@ func (s *Server) Reload(cfg *vaultconf.Config) error {
 	if err := s.plane.keeper.ReopenAudits(); err != nil {
 		s.log.Error("an audit device could not be opened again", "error", err)
 	}
-	s.log.Info("configuration reloaded: log level, certificates and headers of listeners, telemetry, audit devices and their files")
+	s.log.Info("configuration reloaded: log level, certificates and headers of listeners, telemetry, audit devices and " +
+		"their files")
 	return nil
 }
 
@@ -412,19 +427,27 @@ func (s *Server) sanitized() map[string]any {
 	listeners := []any{}
 	for i := range s.cfg.Listeners {
 		l := &s.cfg.Listeners[i]
-		listeners = append(listeners, map[string]any{"type": l.Type, "config": map[string]any{"address": l.Address, "cluster_address": l.ClusterAddress, "tls_disable": l.TLS.Disable,
+		listeners = append(listeners, map[string]any{"type": l.Type, "config": map[string]any{"address": l.Address,
+			"cluster_address": l.ClusterAddress, "tls_disable": l.TLS.Disable,
 			"tls_cert_file": l.TLS.CertFile, "tls_key_file": l.TLS.KeyFile}})
 	}
 	seals := []any{}
 	for _, b := range s.cfg.Seals {
 		seals = append(seals, map[string]any{"type": b.Type})
 	}
-	return map[string]any{"storage": map[string]any{"type": s.cfg.Storage.Type, "cluster_addr": s.cfg.ClusterAddr, "redirect_addr": s.apiAddr, "disable_clustering": s.cfg.DisableClustering},
-		"listeners": listeners, "seals": seals, "api_addr": s.apiAddr, "cluster_addr": s.cfg.ClusterAddr, "cluster_name": s.cfg.ClusterName, "log_level": s.cfg.LogLevel,
-		"log_format": map[bool]string{true: "json", false: "standard"}[s.cfg.LogJSON], "pid_file": s.cfg.PIDFile, "enable_ui": s.cfg.UI, "disable_cache": s.cfg.DisableCache,
-		"default_lease_ttl": int64(s.cfg.DefaultLeaseTTL / time.Second), "max_lease_ttl": int64(s.cfg.MaxLeaseTTL / time.Second),
-		"default_max_request_duration": int64(s.cfg.MaxRequestDuration / time.Second), "raw_storage_endpoint": s.cfg.RawStorageEndpoint, "introspection_endpoint": s.cfg.Introspection,
-		"telemetry": map[string]any{"statsd_address": s.cfg.Telemetry.StatsdAddress, "statsite_address": s.cfg.Telemetry.StatsiteAddress, "dogstatsd_addr": s.cfg.Telemetry.DogstatsdAddr,
+	return map[string]any{"storage": map[string]any{"type": s.cfg.Storage.Type, "cluster_addr": s.cfg.ClusterAddr,
+		"redirect_addr": s.apiAddr, "disable_clustering": s.cfg.DisableClustering},
+		"listeners": listeners, "seals": seals, "api_addr": s.apiAddr, "cluster_addr": s.cfg.ClusterAddr,
+		"cluster_name": s.cfg.ClusterName, "log_level": s.cfg.LogLevel,
+		"log_format": map[bool]string{true: "json", false: "standard"}[s.cfg.LogJSON], "pid_file": s.cfg.PIDFile,
+		"enable_ui": s.cfg.UI, "disable_cache": s.cfg.DisableCache,
+		"default_lease_ttl":            int64(s.cfg.DefaultLeaseTTL / time.Second),
+		"max_lease_ttl":                int64(s.cfg.MaxLeaseTTL / time.Second),
+		"default_max_request_duration": int64(s.cfg.MaxRequestDuration / time.Second),
+		"raw_storage_endpoint":         s.cfg.RawStorageEndpoint, "introspection_endpoint": s.cfg.Introspection,
+		"telemetry": map[string]any{"statsd_address": s.cfg.Telemetry.StatsdAddress,
+			"statsite_address": s.cfg.Telemetry.StatsiteAddress, "dogstatsd_addr": s.cfg.Telemetry.DogstatsdAddr,
 			"disable_hostname": s.cfg.Telemetry.DisableHostname, "enable_hostname_label": s.cfg.Telemetry.HostnameLabel,
-			"usage_gauge_period": int64(max(s.cfg.Telemetry.Usage.Every, 0) / time.Second), "maximum_gauge_cardinality": s.cfg.Telemetry.Usage.Most, "metrics_prefix": s.cfg.Telemetry.Prefix}}
+			"usage_gauge_period":        int64(max(s.cfg.Telemetry.Usage.Every, 0) / time.Second),
+			"maximum_gauge_cardinality": s.cfg.Telemetry.Usage.Most, "metrics_prefix": s.cfg.Telemetry.Prefix}}
 }

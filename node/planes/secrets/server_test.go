@@ -50,7 +50,8 @@ func startVault(t *testing.T, id, more string) *vaultTest {
 		t.Fatal(err)
 	}
 	address := func(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
-	v := &vaultTest{t: t, conf: fmt.Sprintf(vaultTestConf, filepath.Join(t.TempDir(), id), id, address(ports[0]), address(ports[1])) + more}
+	v := &vaultTest{t: t, conf: fmt.Sprintf(vaultTestConf, filepath.Join(t.TempDir(), id), id, address(ports[0]),
+		address(ports[1])) + more}
 	v.start()
 	return v
 }
@@ -111,7 +112,9 @@ func (v *vaultTest) do(method, path, token string, body any) (int, map[string]an
 		v.t.Fatal(err)
 	}
 	req.Header.Set("X-Vault-Token", token)
-	client := &http.Client{Timeout: 60 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Timeout: 60 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	if err != nil {
@@ -222,10 +225,13 @@ func TestVaultCluster(t *testing.T) {
 		t.Fatal(out)
 	}
 	b.must(403, "GET", "secret/x", "wrong", nil)
-	if out := b.must(200, "GET", "sys/leader", "", nil); out["ha_enabled"] != true || out["is_self"] != false || out["leader_address"] != a.url {
+	if out := b.must(200, "GET", "sys/leader", "", nil); out["ha_enabled"] != true || out["is_self"] != false ||
+		out["leader_address"] != a.url {
 		t.Fatal(out)
 	}
-	for path, header := range map[string]string{"secret/x?version=1": "X-Vault-No-Request-Forwarding", "sys/storage/raft/snapshot": "X-None"} { // not handed on
+	// not handed on
+	for path, header := range map[string]string{"secret/x?version=1": "X-Vault-No-Request-Forwarding",
+		"sys/storage/raft/snapshot": "X-None"} {
 		req, err := http.NewRequest("GET", b.url+"/v1/"+path, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -270,7 +276,8 @@ func TestVaultCluster(t *testing.T) {
 		code, _ := next.do("GET", "sys/health", "", nil)
 		return code == 429
 	}, "%s", "another active server")
-	polltest.Until(t, func() bool { return next.timing("core.step_down") > 0 && next.timing("core.leadership_lost") > 0 }, "the turn that ended to be counted")
+	polltest.Until(t, func() bool { return next.timing("core.step_down") > 0 && next.timing("core.leadership_lost") > 0 },
+		"the turn that ended to be counted")
 	polltest.Until(t, func() bool { return next.timing("ha.rpc.client.echo") > 0 }, "a standby to say that it is there")
 	if out := next.must(200, "GET", "secret/x", token, nil); out["data"].(obj)["v"] != "2" {
 		t.Fatal(out)
@@ -281,7 +288,8 @@ func TestVaultCluster(t *testing.T) {
 func TestVaultKeys(t *testing.T) {
 	list, shares, token := threeVaults(t, "")
 	a, b := list[0], list[1]
-	start := b.must(200, "PUT", "sys/rekey/init", "", obj{"secret_shares": 2, "secret_threshold": 2, "require_verification": true})
+	start := b.must(200, "PUT", "sys/rekey/init", "", obj{"secret_shares": 2, "secret_threshold": 2,
+		"require_verification": true})
 	b.must(400, "PUT", "sys/rekey/init", "", obj{"secret_shares": 1, "secret_threshold": 1})
 	b.must(400, "PUT", "sys/rekey/update", "", obj{"key": shares[0], "nonce": "other"})
 	b.must(200, "PUT", "sys/rekey/update", "", obj{"key": shares[0], "nonce": start["nonce"]})
@@ -294,7 +302,8 @@ func TestVaultKeys(t *testing.T) {
 		t.Fatal(st) // not before they were verified
 	}
 	b.must(200, "PUT", "sys/rekey/verify", "", obj{"key": fresh[0], "nonce": done["verification_nonce"]})
-	if out := b.must(200, "PUT", "sys/rekey/verify", "", obj{"key": fresh[1], "nonce": done["verification_nonce"]}); out["complete"] != true {
+	if out := b.must(200, "PUT", "sys/rekey/verify", "",
+		obj{"key": fresh[1], "nonce": done["verification_nonce"]}); out["complete"] != true {
 		t.Fatal(out)
 	}
 	a.must(204, "POST", "sys/rotate", token, nil)
@@ -344,7 +353,8 @@ func TestVaultSnapshot(t *testing.T) {
 	}
 	a.must(204, "PUT", "secret/x", token, obj{"v": "new"})
 	for _, bad := range [][]byte{saved[:len(saved)/2], []byte("no archive"), nil} {
-		if code, body, _ := a.raw("POST", "sys/storage/raft/snapshot", token, bad); code != 400 || !bytes.Contains(body, []byte("no snapshot, or a damaged one: ")) {
+		if code, body, _ := a.raw("POST", "sys/storage/raft/snapshot", token, bad); code != 400 ||
+			!bytes.Contains(body, []byte("no snapshot, or a damaged one: ")) {
 			t.Errorf("%d bytes that are no snapshot: %d %s", len(bad), code, body)
 		}
 	}

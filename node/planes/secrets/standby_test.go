@@ -56,12 +56,14 @@ func (v *vaultTest) awaitRead(code int, path, token string) (here bool) {
 // is revoked ends there too.
 func TestVaultStandbyReads(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "audit")
-	list, shares, root := threeVaults(t, "standby_reads = true\nenable_response_header_raft_node_id = true\nunsafe_allow_api_audit_creation = true\n")
+	list, shares, root := threeVaults(t, "standby_reads = true\nenable_response_header_raft_node_id = "+
+		"true\nunsafe_allow_api_audit_creation = true\n")
 	a, b, c := list[0], list[1], list[2]
 	a.must(204, "POST", "sys/mounts/secret", root, obj{"type": "kv"})
 	a.must(204, "POST", "sys/mounts/two", root, obj{"type": "kv-v2"})
 	b.must(204, "PUT", "secret/x", root, obj{"v": "0"})
-	polltest.Until(t, func() bool { code, here, _, _ := c.read("secret/x", root); return code == 200 && here }, "a standby to answer by itself")
+	polltest.Until(t, func() bool { code, here, _, _ := c.read("secret/x", root); return code == 200 && here },
+		"a standby to answer by itself")
 	t.Run("index", func(t *testing.T) {
 		here := 0
 		for n := range 50 {
@@ -95,16 +97,19 @@ func TestVaultStandbyReads(t *testing.T) {
 	})
 	const node = "X-Vault-Raft-Node-ID"
 	t.Run("local", func(t *testing.T) { // what tells of one server is told by the one that was asked
-		for _, path := range []string{"sys/host-info", "sys/in-flight-req", "sys/config/state/sanitized", "sys/metrics?format=prometheus", "sys/pprof/goroutine?debug=1"} {
+		for _, path := range []string{"sys/host-info", "sys/in-flight-req", "sys/config/state/sanitized",
+			"sys/metrics?format=prometheus", "sys/pprof/goroutine?debug=1"} {
 			polltest.Until(t, func() bool {
 				code, _, head := b.raw("GET", path, root, nil)
 				return code == 200 && head.Get(node) == "b"
 			}, "%s of a standby", path)
-			if code, _, head := b.raw("GET", path, "wrong", nil); code != 403 || head.Get(node) != "a" { // a redirect leads there
+			// a redirect leads there
+			if code, _, head := b.raw("GET", path, "wrong", nil); code != 403 || head.Get(node) != "a" {
 				t.Errorf("%s with a wrong token: %d %v", path, code, head)
 			}
 		}
-		if _, body, _ := b.raw("GET", "sys/config/state/sanitized", root, nil); !strings.Contains(string(body), b.srv.apiAddr) {
+		if _, body, _ := b.raw("GET", "sys/config/state/sanitized", root, nil); !strings.Contains(string(body),
+			b.srv.apiAddr) {
 			t.Errorf("a standby tells of another server: %s", body)
 		}
 	})
@@ -126,7 +131,8 @@ func TestVaultStandbyReads(t *testing.T) {
 	t.Run("keys", func(t *testing.T) {
 		a.must(204, "PUT", "sys/rotate", root, nil)
 		a.must(204, "PUT", "secret/after", root, obj{"v": "1"})
-		polltest.Until(t, func() bool { code, here, _, _ := b.read("secret/after", root); return code == 200 && here }, "a record of a new term on a standby")
+		polltest.Until(t, func() bool { code, here, _, _ := b.read("secret/after", root); return code == 200 && here },
+			"a record of a new term on a standby")
 		c.stop()
 		c.start()
 		if code, _, _, _ := c.read("secret/x", root); code != 503 {
@@ -134,15 +140,21 @@ func TestVaultStandbyReads(t *testing.T) {
 		}
 		c.unseal(shares[:2])
 		c.awaitHealth(429)
-		polltest.Until(t, func() bool { code, here, _, _ := c.read("secret/x", root); return code == 200 && here }, "a standby to answer after it was unsealed again")
+		polltest.Until(t, func() bool { code, here, _, _ := c.read("secret/x", root); return code == 200 && here },
+			"a standby to answer after it was unsealed again")
 	})
 	t.Run("turn", func(t *testing.T) {
 		a.awaitVoters(root)
 		a.must(204, "PUT", "sys/step-down", root, nil)
-		polltest.Within(t, time.Minute, func() bool { code, here, _, _ := a.read("secret/x", root); return code == 200 && here }, "the former active server to answer as a standby")
+		polltest.Within(t, time.Minute, func() bool {
+			code, here, _, _ := a.read("secret/x", root)
+			return code == 200 &&
+				here
+		}, "the former active server to answer as a standby")
 		next := active(t, list)
 		next.must(204, "PUT", "secret/x", root, obj{"v": "later"})
-		polltest.Until(t, func() bool { _, _, _, body := a.read("secret/x", root); return strings.Contains(body, "later") }, "what the next one wrote")
+		polltest.Until(t, func() bool { _, _, _, body := a.read("secret/x", root); return strings.Contains(body, "later") },
+			"what the next one wrote")
 	})
 }
 
@@ -151,13 +163,16 @@ func standbyRights(t *testing.T, a, b *vaultTest, root string) {
 		more["policies"] = []string{"r"}
 		return a.must(200, "POST", "auth/token/create", root, more)["auth"].(obj)["client_token"].(string)
 	}
-	a.must(204, "PUT", "sys/policies/acl/r", root, obj{"policy": `path "secret/x" { capabilities = ["read"] } path "two/*" { capabilities = ["read", "list"] }`})
+	a.must(204, "PUT", "sys/policies/acl/r", root,
+		obj{"policy": `path "secret/x" { capabilities = ["read"] } path "two/*" { capabilities = ["read", "list"] }`})
 	a.must(200, "PUT", "two/data/k", root, obj{"data": obj{"v": "1"}})
 	token := made(obj{})
-	if code, _, _, _ := b.read("secret/x", token); code != 200 { // at once: what is not known here is asked of the active server
+	// at once: what is not known here is asked of the active server
+	if code, _, _, _ := b.read("secret/x", token); code != 200 {
 		t.Fatal(code)
 	}
-	polltest.Until(t, func() bool { code, here, _, _ := b.read("two/data/k", token); return code == 200 && here }, "version 2 on a standby")
+	polltest.Until(t, func() bool { code, here, _, _ := b.read("two/data/k", token); return code == 200 && here },
+		"version 2 on a standby")
 	if code, here, _, _ := b.read("secret/other", token); code != 403 || here {
 		t.Error(code, here)
 	}

@@ -56,8 +56,9 @@ type secretsHost struct {
 // secretsBackends opens each kind of storage that this process has by its keys, and secretsRemotes knows those that are
 // somewhere else. A new backend is a line here.
 var (
-	secretsBackends = map[string]func(h *secretsHost, k *vaultconf.Keys) (secretsStore, error){"inmem": openMemory, "file": openFile, "raft": openRaft}
-	secretsRemotes  = map[string]func(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error){
+	secretsBackends = map[string]func(h *secretsHost, k *vaultconf.Keys) (secretsStore, error){"inmem": openMemory,
+		"file": openFile, "raft": openRaft}
+	secretsRemotes = map[string]func(h *secretsHost, k *vaultconf.Keys) (remoteStorage, error){
 		"postgresql": remotePostgres, "consul": remoteConsul, "s3": remoteS3, "gcs": remoteGCS,
 	}
 )
@@ -166,10 +167,13 @@ func newRaftStore(h *secretsHost, k *vaultconf.Keys, dir string) (s secretsStore
 func readRaft(h *secretsHost, k *vaultconf.Keys) (cfg cluster.RaftConfig, retry []cluster.JoinTarget, err error) {
 	pilot := group.DefaultAutopilotConfig()
 	pilot.CleanupDeadServers, pilot.LastContactThreshold, pilot.MaxTrailingLogs = false, 10*time.Second, 1000
-	cfg = cluster.RaftConfig{ID: k.String("node_id", h.id), Address: h.address, Wire: h.wire, Own: h.own, Multiplier: k.Int("performance_multiplier", 1),
-		SnapshotThreshold: uint64(k.Int("snapshot_threshold", 0)), TrailingLogs: uint64(k.Int("trailing_logs", 0)), SnapshotInterval: k.Duration("snapshot_interval", 0),
-		Autopilot: pilot, FS: h.fs, Clock: h.clock, Log: h.log, Metrics: h.metrics}
-	k.Ignore("max_entry_size", "max_transaction_size", "autopilot_reconcile_interval", "autopilot_update_interval", "max_mount_and_namespace_table_entry_size",
+	cfg = cluster.RaftConfig{ID: k.String("node_id", h.id), Address: h.address, Wire: h.wire, Own: h.own,
+		Multiplier:        k.Int("performance_multiplier", 1),
+		SnapshotThreshold: uint64(k.Int("snapshot_threshold", 0)), TrailingLogs: uint64(k.Int("trailing_logs", 0)),
+		SnapshotInterval: k.Duration("snapshot_interval", 0),
+		Autopilot:        pilot, FS: h.fs, Clock: h.clock, Log: h.log, Metrics: h.metrics}
+	k.Ignore("max_entry_size", "max_transaction_size", "autopilot_reconcile_interval", "autopilot_update_interval",
+		"max_mount_and_namespace_table_entry_size",
 		"autopilot_redundancy_zone", "autopilot_upgrade_version", "freelist_type", "raft_wal", "raft_log_verifier_enabled")
 	nonVoter := k.Bool("retry_join_as_non_voter", false)
 	for _, b := range k.Blocks("retry_join") {
@@ -186,7 +190,8 @@ func readRaft(h *secretsHost, k *vaultconf.Keys) (cfg cluster.RaftConfig, retry 
 // joinTarget reads a retry_join stanza.
 func joinTarget(k *vaultconf.Keys) (t cluster.JoinTarget, err error) {
 	t.APIAddr, t.ServerName = k.String("leader_api_addr", ""), k.String("leader_tls_servername", "")
-	for name, dst := range map[string]*[]byte{"leader_ca_cert": &t.CACert, "leader_client_cert": &t.ClientCert, "leader_client_key": &t.ClientKey} {
+	for name, dst := range map[string]*[]byte{"leader_ca_cert": &t.CACert, "leader_client_cert": &t.ClientCert,
+		"leader_client_key": &t.ClientKey} {
 		*dst = []byte(k.String(name, ""))
 		if file := k.String(name+"_file", ""); file != "" {
 			if *dst, err = vfs.ReadFile(vfs.OS{}, file); err != nil {

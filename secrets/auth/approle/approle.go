@@ -85,7 +85,8 @@ func (e *Engine) Exists(ctx context.Context, view engine.View, r *secrets.Reques
 
 // Renewable implements engine.Renewer: a role that is gone renews nothing. The secret id is not asked for: it may
 // have been good for one login.
-func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (engine.Terms, error) {
+func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (engine.Terms,
+	error) {
 	r, err := find(ctx, view, string(l.Data))
 	if err == nil && r == nil {
 		err = auth.Gone("role", string(l.Data))
@@ -161,7 +162,8 @@ func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Reques
 	switch c.part {
 	case "role-id":
 		return c.roleID()
-	case "secret-id", "custom-secret-id", "secret-id/lookup", "secret-id/destroy", "secret-id-accessor/lookup", "secret-id-accessor/destroy":
+	case "secret-id", "custom-secret-id", "secret-id/lookup", "secret-id/destroy", "secret-id-accessor/lookup",
+		"secret-id-accessor/destroy":
 		return c.secretIDs()
 	}
 	return c.field()
@@ -191,8 +193,9 @@ func (c *call) own(name string) (*secrets.Response, error) {
 }
 
 func (r *role) show() map[string]any {
-	out := map[string]any{"bind_secret_id": r.Bind, "secret_id_bound_cidrs": auth.List(r.CIDRs), "secret_id_num_uses": r.Uses,
-		"secret_id_ttl": auth.Seconds(r.Life), "local_secret_ids": r.Local}
+	out := map[string]any{"bind_secret_id": r.Bind, "secret_id_bound_cidrs": auth.List(r.CIDRs),
+		"secret_id_num_uses": r.Uses,
+		"secret_id_ttl":      auth.Seconds(r.Life), "local_secret_ids": r.Local}
 	r.Tokens.Show(out)
 	return out
 }
@@ -228,7 +231,8 @@ func (c *call) writeRole(name string) (*secrets.Response, error) {
 	case r.Uses < 0 || r.Life < 0:
 		return nil, errkind.New(errkind.Invalid, "secret_id_num_uses, secret_id_ttl: must not be negative")
 	case !r.Bind && len(r.CIDRs) == 0 && len(r.Tokens.CIDRs) == 0:
-		return nil, errkind.New(errkind.Invalid, "at least one constraint should be enabled on the role: bind_secret_id, secret_id_bound_cidrs or token_bound_cidrs")
+		return nil, errkind.New(errkind.Invalid,
+			"at least one constraint should be enabled on the role: bind_secret_id, secret_id_bound_cidrs or token_bound_cidrs")
 	}
 	return c.store(id, made)
 }
@@ -247,7 +251,8 @@ func (c *call) store(id string, made bool) (*secrets.Response, error) {
 		r.ID = id
 	}
 	raw, err := json.Marshal(r)
-	return &secrets.Response{Ops: append(ops, storage.Put(roles+r.Name, raw), storage.Put(roleIDs+c.e.Hash(r.ID), []byte(r.Name)))}, err
+	return &secrets.Response{Ops: append(ops, storage.Put(roles+r.Name, raw),
+		storage.Put(roleIDs+c.e.Hash(r.ID), []byte(r.Name)))}, err
 }
 
 func orInvalid(err error, text string) error {
@@ -276,10 +281,14 @@ var fields = map[string]struct {
 	name  string
 	reset any
 }{
-	"policies": {"token_policies", []any{}}, "token-policies": {"token_policies", []any{}}, "bind-secret-id": {"bind_secret_id", true},
-	"secret-id-num-uses": {"secret_id_num_uses", "0"}, "secret-id-ttl": {"secret_id_ttl", "0"}, "secret-id-bound-cidrs": {"secret_id_bound_cidrs", []any{}},
-	"bound-cidr-list": {"secret_id_bound_cidrs", []any{}}, "token-bound-cidrs": {"token_bound_cidrs", []any{}}, "period": {"token_period", "0"},
-	"token-ttl": {"token_ttl", "0"}, "token-max-ttl": {"token_max_ttl", "0"}, "token-num-uses": {"token_num_uses", "0"}, "token-type": {"token_type", ""},
+	"policies": {"token_policies", []any{}}, "token-policies": {"token_policies", []any{}},
+	"bind-secret-id":     {"bind_secret_id", true},
+	"secret-id-num-uses": {"secret_id_num_uses", "0"}, "secret-id-ttl": {"secret_id_ttl", "0"},
+	"secret-id-bound-cidrs": {"secret_id_bound_cidrs", []any{}},
+	"bound-cidr-list":       {"secret_id_bound_cidrs", []any{}}, "token-bound-cidrs": {"token_bound_cidrs", []any{}},
+	"period":    {"token_period", "0"},
+	"token-ttl": {"token_ttl", "0"}, "token-max-ttl": {"token_max_ttl", "0"}, "token-num-uses": {"token_num_uses", "0"},
+	"token-type": {"token_type", ""},
 }
 
 // field reads, writes or resets one parameter.

@@ -49,7 +49,8 @@ func (c *call) secret(hash string) (*secretID, error) {
 	}
 	s := &secretID{}
 	if err := json.Unmarshal(raw, s); err != nil {
-		return nil, errkind.Errorf(errkind.Corrupt, "the record of a secret id of the role %s is not what was stored", c.role.Name)
+		return nil, errkind.Errorf(errkind.Corrupt, "the record of a secret id of the role %s is not what was stored",
+			c.role.Name)
 	}
 	return s, nil
 }
@@ -62,13 +63,15 @@ func (c *call) left(s *secretID) (int, error) {
 	}
 	n, err := strconv.Atoi(string(raw))
 	if err != nil {
-		return 0, errkind.Errorf(errkind.Corrupt, "the count of uses of a secret id of the role %s is not what was stored", c.role.Name)
+		return 0, errkind.Errorf(errkind.Corrupt, "the count of uses of a secret id of the role %s is not what was stored",
+			c.role.Name)
 	}
 	return n, nil
 }
 
 func (c *call) destroy(hash string, s *secretID) []secrets.Op {
-	return []secrets.Op{storage.Delete(c.role.secretKey(hash)), storage.Delete(c.accessorKey(s.Accessor)), storage.Delete(c.usesKey(s))}
+	return []secrets.Op{storage.Delete(c.role.secretKey(hash)), storage.Delete(c.accessorKey(s.Accessor)),
+		storage.Delete(c.usesKey(s))}
 }
 
 func (c *call) secretIDs() (*secrets.Response, error) {
@@ -109,7 +112,8 @@ func (c *call) newSecret(id string) (*secrets.Response, error) {
 	if !r.Bind {
 		return nil, errkind.New(errkind.Invalid, "bind_secret_id is not set on the role")
 	}
-	s := &secretID{Accessor: uuid.NewString(), Created: c.Now.UTC(), Uses: f.Int("num_uses", r.Uses), Life: f.Duration("ttl", r.Life)}
+	s := &secretID{Accessor: uuid.NewString(), Created: c.Now.UTC(), Uses: f.Int("num_uses", r.Uses),
+		Life: f.Duration("ttl", r.Life)}
 	if f.String("metadata") != "" || f.Any("metadata") != nil {
 		s.Meta = f.Texts("metadata")
 	}
@@ -146,7 +150,8 @@ func (c *call) newSecret(id string) (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := auth.Data(map[string]any{"secret_id": id, "secret_id_accessor": s.Accessor, "secret_id_ttl": auth.Seconds(s.Life), "secret_id_num_uses": s.Uses})
+	resp, err := auth.Data(map[string]any{"secret_id": id, "secret_id_accessor": s.Accessor,
+		"secret_id_ttl": auth.Seconds(s.Life), "secret_id_num_uses": s.Uses})
 	if err != nil {
 		return nil, err
 	}
@@ -201,8 +206,10 @@ func (c *call) named(destroy bool) (*secrets.Response, error) {
 	if meta == nil {
 		meta = map[string]string{}
 	}
-	return auth.Data(map[string]any{"secret_id_accessor": s.Accessor, "secret_id_num_uses": uses, "secret_id_ttl": auth.Seconds(s.Life), "creation_time": s.Created,
-		"last_updated_time": s.Created, "expiration_time": s.Expires, "metadata": meta, "cidr_list": auth.List(s.CIDRs), "token_bound_cidrs": auth.List(s.TokenCIDRs)})
+	return auth.Data(map[string]any{"secret_id_accessor": s.Accessor, "secret_id_num_uses": uses,
+		"secret_id_ttl": auth.Seconds(s.Life), "creation_time": s.Created,
+		"last_updated_time": s.Created, "expiration_time": s.Expires, "metadata": meta, "cidr_list": auth.List(s.CIDRs),
+		"token_bound_cidrs": auth.List(s.TokenCIDRs)})
 }
 
 const badLogin = "invalid role or secret ID"
@@ -257,7 +264,8 @@ func (c *call) spend(text string, resp *secrets.Response) (good bool, err error)
 		return false, err
 	}
 	if !auth.Within(s.CIDRs, c.Remote) {
-		return false, errkind.New(errkind.Invalid, "source address is unauthorized through CIDR restrictions on the secret ID")
+		return false, errkind.New(errkind.Invalid,
+			"source address is unauthorized through CIDR restrictions on the secret ID")
 	}
 	if s.Uses > 0 {
 		if !c.Alone {

@@ -123,7 +123,8 @@ func present(r *secrets.Request) (*presented, error) {
 }
 
 // login finds the first role, by name, that takes the certificate.
-func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request, name string) (*secrets.Response, error) {
+func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request, name string) (*secrets.Response,
+	error) {
 	p, err := present(r)
 	if err != nil {
 		return nil, err
@@ -158,7 +159,8 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 			return nil, err
 		}
 	}
-	if errkind.Is(refused, errkind.Unavailable) { // it might have been good for the mesh, or the responder, that does not answer
+	// it might have been good for the mesh, or the responder, that does not answer
+	if errkind.Is(refused, errkind.Unavailable) {
 		return nil, refused
 	}
 	return nil, errInvalid
@@ -220,7 +222,8 @@ func (p *presented) chains(trusted, between []*x509.Certificate) [][]*x509.Certi
 	for _, b := range between {
 		via.AddCert(b)
 	}
-	chains, err := p.leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: via, CurrentTime: p.now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	chains, err := p.leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: via, CurrentTime: p.now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
 		return nil
 	}
@@ -254,9 +257,11 @@ func (r *role) token(c *config, name, mount string, leaf *x509.Certificate) (*se
 		a.Workload = a.Alias
 	}
 	if a.Alias == "" {
-		return nil, errkind.New(errkind.Invalid, "the certificate has no common name, so there is nobody that the login could be of")
+		return nil, errkind.New(errkind.Invalid,
+			"the certificate has no common name, so there is nobody that the login could be of")
 	}
-	a.Metadata = map[string]string{"cert_name": name, "common_name": leaf.Subject.CommonName, "serial_number": leaf.SerialNumber.String(),
+	a.Metadata = map[string]string{"cert_name": name, "common_name": leaf.Subject.CommonName,
+		"serial_number":  leaf.SerialNumber.String(),
 		"subject_key_id": colons(leaf.SubjectKeyId), "authority_key_id": colons(leaf.AuthorityKeyId)}
 	for _, oid := range r.MetaExtensions {
 		if text, ok := extension(leaf, oid); ok {
@@ -278,7 +283,8 @@ func (r *role) token(c *config, name, mount string, leaf *x509.Certificate) (*se
 
 // Renewable implements engine.Renewer: the role's policies must be those of the login, and the same certificate be
 // there, still good for its role; a workload must still be one.
-func (e *Engine) Renewable(ctx context.Context, view engine.View, r *secrets.Request, l engine.Login) (terms engine.Terms, err error) {
+func (e *Engine) Renewable(ctx context.Context, view engine.View, r *secrets.Request,
+	l engine.Login) (terms engine.Terms, err error) {
 	var b bound
 	if json.Unmarshal(l.Data, &b) != nil {
 		return terms, errkind.New(errkind.Corrupt, "what the login left in its token is not what was stored")
@@ -294,7 +300,8 @@ func (e *Engine) Renewable(ctx context.Context, view engine.View, r *secrets.Req
 }
 
 // stillGood reports why who logged in by a role could not do so again.
-func (e *Engine) stillGood(ctx context.Context, view engine.View, r *secrets.Request, role *role, b *bound, workload string) error {
+func (e *Engine) stillGood(ctx context.Context, view engine.View, r *secrets.Request, role *role, b *bound,
+	workload string) error {
 	c, err := configOf(ctx, view)
 	if err != nil {
 		return err

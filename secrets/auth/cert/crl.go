@@ -39,7 +39,8 @@ const (
 )
 
 // lists answers requests for lists of revoked certificates.
-func (e *Engine) lists(ctx context.Context, view engine.View, r *secrets.Request, name string) (*secrets.Response, error) {
+func (e *Engine) lists(ctx context.Context, view engine.View, r *secrets.Request, name string) (*secrets.Response,
+	error) {
 	if r.Op != secrets.Create && r.Op != secrets.Update {
 		return auth.Crud(ctx, view, r, crls, name, &crl{})
 	}
@@ -73,7 +74,8 @@ func (e *Engine) lists(ctx context.Context, view engine.View, r *secrets.Request
 }
 
 // refetch fetches a list whose time has come. One that cannot be had stays as it was, and is tried again.
-func (e *Engine) refetch(ctx context.Context, view engine.View, r *secrets.Request, name string) (*secrets.Response, error) {
+func (e *Engine) refetch(ctx context.Context, view engine.View, r *secrets.Request, name string) (*secrets.Response,
+	error) {
 	l, err := auth.Find[crl](ctx, view, crls, name)
 	if err != nil {
 		return nil, err
@@ -268,7 +270,9 @@ func unrevoked(ctx context.Context, view engine.View, chains [][]*x509.Certifica
 			return nil, err
 		}
 		chains = slices.DeleteFunc(chains, func(chain []*x509.Certificate) bool {
-			return slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return l != nil && l.has(c.RawIssuer, c.SerialNumber) })
+			return slices.ContainsFunc(chain, func(c *x509.Certificate) bool {
+				return l != nil && l.has(c.RawIssuer, c.SerialNumber)
+			})
 		})
 	}
 	return chains, nil

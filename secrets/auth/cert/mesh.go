@@ -19,7 +19,8 @@ const (
 	maxAnswers = 256              // that are remembered; past it all are forgotten
 )
 
-var errNoMesh = errkind.New(errkind.Invalid, "field \"mesh_address\": is not set in auth/.../config: who signs the mesh's certificates is not known")
+var errNoMesh = errkind.New(errkind.Invalid,
+	"field \"mesh_address\": is not set in auth/.../config: who signs the mesh's certificates is not known")
 
 func (c *config) checkMesh() error {
 	if c.MeshAddr == "" {
@@ -51,7 +52,8 @@ type answer struct {
 }
 
 // ask gives the answer to a question: a path of the API.
-func (m *Meshes) ask(ctx context.Context, c *config, path string, now time.Time, read func(a *answer, get func(into any) error) error) (*answer, error) {
+func (m *Meshes) ask(ctx context.Context, c *config, path string, now time.Time,
+	read func(a *answer, get func(into any) error) error) (*answer, error) {
 	if c.MeshAddr == "" {
 		return nil, errNoMesh
 	}
@@ -149,17 +151,18 @@ func (m *Meshes) live(ctx context.Context, c *config, workload string, now time.
 	if errDC != nil || errName != nil {
 		return false, nil
 	}
-	a, err := m.ask(ctx, c, "/v1/catalog/services?dc="+url.QueryEscape(dc), now, func(a *answer, get func(any) error) error {
-		var said map[string]any
-		if err := get(&said); err != nil {
-			return err
-		}
-		a.services = map[string]bool{}
-		for name := range said {
-			a.services[strings.ToLower(name)] = true
-		}
-		return nil
-	})
+	a, err := m.ask(ctx, c, "/v1/catalog/services?dc="+url.QueryEscape(dc), now,
+		func(a *answer, get func(any) error) error {
+			var said map[string]any
+			if err := get(&said); err != nil {
+				return err
+			}
+			a.services = map[string]bool{}
+			for name := range said {
+				a.services[strings.ToLower(name)] = true
+			}
+			return nil
+		})
 	if err != nil {
 		return false, err
 	}

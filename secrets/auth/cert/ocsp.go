@@ -30,8 +30,10 @@ type ocspRules struct {
 }
 
 func (o *ocspRules) params() record.Params {
-	return record.Params{{Name: "ocsp_enabled", At: &o.Enabled}, {Name: "ocsp_ca_certificates", At: &o.CAs}, {Name: "ocsp_servers_override", At: &o.Servers},
-		{Name: "ocsp_fail_open", At: &o.Open}, {Name: "ocsp_query_all_servers", At: &o.All}, {Name: "ocsp_this_update_max_age", At: &o.MaxAge}, {Name: "ocsp_max_retries", At: &o.Attempts}}
+	return record.Params{{Name: "ocsp_enabled", At: &o.Enabled}, {Name: "ocsp_ca_certificates", At: &o.CAs},
+		{Name: "ocsp_servers_override", At: &o.Servers},
+		{Name: "ocsp_fail_open", At: &o.Open}, {Name: "ocsp_query_all_servers", At: &o.All},
+		{Name: "ocsp_this_update_max_age", At: &o.MaxAge}, {Name: "ocsp_max_retries", At: &o.Attempts}}
 }
 
 func (o *ocspRules) check() error {
@@ -68,7 +70,8 @@ var errRevoked = errkind.New(errkind.Denied, "the certificate was revoked")
 
 // vouch reports that no responder vouches for the certificate at the beginning of the chains: an error of kind Denied
 // where it was revoked or none knows it, Unavailable where none could be asked.
-func (b *responders) vouch(ctx context.Context, c *config, o *ocspRules, chains [][]*x509.Certificate, now time.Time) error {
+func (b *responders) vouch(ctx context.Context, c *config, o *ocspRules, chains [][]*x509.Certificate,
+	now time.Time) error {
 	if !o.Enabled {
 		return nil
 	}
@@ -87,13 +90,15 @@ func (b *responders) vouch(ctx context.Context, c *config, o *ocspRules, chains 
 	return err
 }
 
-func (b *responders) standing(ctx context.Context, c *config, o *ocspRules, leaf, issuer *x509.Certificate, now time.Time) error {
+func (b *responders) standing(ctx context.Context, c *config, o *ocspRules, leaf, issuer *x509.Certificate,
+	now time.Time) error {
 	servers := o.Servers
 	if len(servers) == 0 {
 		servers = leaf.OCSPServer
 	}
 	if len(servers) == 0 {
-		return errkind.New(errkind.Unavailable, "the certificate names no OCSP responder, and the role has none (ocsp_servers_override)")
+		return errkind.New(errkind.Unavailable,
+			"the certificate names no OCSP responder, and the role has none (ocsp_servers_override)")
 	}
 	servers = servers[:min(len(servers), ocspServers)]
 	question, err := ocsp.CreateRequest(leaf, issuer, nil)
@@ -126,7 +131,8 @@ func (b *responders) standing(ctx context.Context, c *config, o *ocspRules, leaf
 }
 
 // ask asks one responder, unless it has answered and that holds yet.
-func (b *responders) ask(ctx context.Context, c *config, o *ocspRules, server string, question []byte, leaf, issuer *x509.Certificate, now time.Time) (*ocsp.Response, error) {
+func (b *responders) ask(ctx context.Context, c *config, o *ocspRules, server string, question []byte, leaf,
+	issuer *x509.Certificate, now time.Time) (*ocsp.Response, error) {
 	name := sha256.Sum256(slices.Concat([]byte(server+"\x00"+o.CAs+"\x00"), issuer.Raw, question))
 	b.mu.Lock()
 	kept := b.kept[name]
@@ -187,8 +193,10 @@ func (o *ocspRules) read(body []byte, leaf, issuer *x509.Certificate, now time.T
 	if err != nil {
 		return nil, errkind.Errorf(errkind.Unavailable, "an OCSP answer is not right: %w", err)
 	}
-	if by := answer.Certificate; by != nil && !bytes.Equal(by.Raw, issuer.Raw) && (!slices.Contains(by.ExtKeyUsage, x509.ExtKeyUsageOCSPSigning) || now.Before(by.NotBefore) || now.After(by.NotAfter)) {
-		return nil, errkind.New(errkind.Unavailable, "an OCSP answer is signed by a certificate that is no responder's, or whose time is over")
+	if by := answer.Certificate; by != nil && !bytes.Equal(by.Raw, issuer.Raw) && (!slices.Contains(by.ExtKeyUsage,
+		x509.ExtKeyUsageOCSPSigning) || now.Before(by.NotBefore) || now.After(by.NotAfter)) {
+		return nil, errkind.New(errkind.Unavailable,
+			"an OCSP answer is signed by a certificate that is no responder's, or whose time is over")
 	}
 	return answer, o.holds(answer, now)
 }

@@ -35,8 +35,10 @@ type role struct {
 }
 
 func (r *role) lists() map[string]*[]string {
-	return map[string]*[]string{"allowed_names": &r.Names, "allowed_common_names": &r.CommonNames, "allowed_dns_sans": &r.DNS, "allowed_email_sans": &r.Emails,
-		"allowed_uri_sans": &r.URIs, "allowed_organizational_units": &r.Units, "required_extensions": &r.Extensions, "allowed_metadata_extensions": &r.MetaExtensions}
+	return map[string]*[]string{"allowed_names": &r.Names, "allowed_common_names": &r.CommonNames,
+		"allowed_dns_sans": &r.DNS, "allowed_email_sans": &r.Emails,
+		"allowed_uri_sans": &r.URIs, "allowed_organizational_units": &r.Units, "required_extensions": &r.Extensions,
+		"allowed_metadata_extensions": &r.MetaExtensions}
 }
 
 // Read implements auth.Record.
@@ -65,7 +67,8 @@ func (r *role) Read(f *secrets.Fields) error {
 	for _, text := range r.Extensions {
 		oid, _, ok := strings.Cut(text, ":")
 		if !ok || !isOID(oid) {
-			return errkind.Errorf(errkind.Invalid, "field \"required_extensions\": %q: must be an object identifier, a colon and a value", text)
+			return errkind.Errorf(errkind.Invalid,
+				"field \"required_extensions\": %q: must be an object identifier, a colon and a value", text)
 		}
 	}
 	for _, oid := range r.MetaExtensions {
@@ -82,12 +85,16 @@ func (r *role) Read(f *secrets.Fields) error {
 		return errkind.New(errkind.Invalid, "field \"certificate\": failed to parse certificate: must be PEM")
 	case !r.Mesh && len(certs) == 0:
 		return errkind.New(errkind.Invalid, "field \"certificate\": is missing")
-	case r.Mesh && (len(r.URIs) == 0 || slices.ContainsFunc(r.URIs, func(u string) bool { return !strings.HasPrefix(u, "spiffe://") })):
-		return errkind.New(errkind.Invalid, "field \"allowed_uri_sans\": with trust_mesh_roots it must name whom the mesh's certificates are of, as spiffe://...")
+	case r.Mesh && (len(r.URIs) == 0 || slices.ContainsFunc(r.URIs,
+		func(u string) bool { return !strings.HasPrefix(u, "spiffe://") })):
+		return errkind.New(errkind.Invalid, "field \"allowed_uri_sans\": with trust_mesh_roots it must name whom the "+
+			"mesh's certificates are of, as spiffe://...")
 	case r.Mesh && r.Certificate != "":
-		return errkind.New(errkind.Invalid, "field \"certificate\": cannot be beside trust_mesh_roots: make a role of its own")
+		return errkind.New(errkind.Invalid,
+			"field \"certificate\": cannot be beside trust_mesh_roots: make a role of its own")
 	case r.Mesh && strings.HasSuffix(r.Tokens.Type, "batch"):
-		return errkind.New(errkind.Invalid, "field \"token_type\": cannot be batch with trust_mesh_roots: nobody could end the tokens with their workload")
+		return errkind.New(errkind.Invalid, "field \"token_type\": cannot be batch with trust_mesh_roots: nobody could "+
+			"end the tokens with their workload")
 	}
 	return nil
 }
@@ -130,7 +137,8 @@ func (r *role) matches(c *x509.Certificate) bool {
 	}
 	for _, rule := range []struct{ want, has []string }{
 		{r.Names, slices.Concat([]string{c.Subject.CommonName}, c.DNSNames, c.EmailAddresses)},
-		{r.CommonNames, []string{c.Subject.CommonName}}, {r.DNS, c.DNSNames}, {r.Emails, c.EmailAddresses}, {r.URIs, uris}, {r.Units, c.Subject.OrganizationalUnit},
+		{r.CommonNames, []string{c.Subject.CommonName}}, {r.DNS, c.DNSNames}, {r.Emails, c.EmailAddresses}, {r.URIs, uris},
+		{r.Units, c.Subject.OrganizationalUnit},
 	} {
 		if len(rule.want) > 0 && !slices.ContainsFunc(rule.want, func(pattern string) bool {
 			return slices.ContainsFunc(rule.has, func(text string) bool { return auth.Glob(pattern, text) })
@@ -150,7 +158,9 @@ func (r *role) matches(c *x509.Certificate) bool {
 
 func isOID(text string) bool {
 	parts := strings.Split(text, ".")
-	return len(parts) > 1 && !slices.ContainsFunc(parts, func(p string) bool { return p == "" || strings.Trim(p, "0123456789") != "" })
+	return len(parts) > 1 && !slices.ContainsFunc(parts, func(p string) bool {
+		return p == "" || strings.Trim(p, "0123456789") != ""
+	})
 }
 
 // extension is the text that an extension of the certificate holds.
@@ -196,12 +206,14 @@ func configOf(ctx context.Context, view engine.View) (*config, error) {
 
 // Read takes what was given; the address of the mesh with its authority and token is one thing.
 func (c *config) Read(f *secrets.Fields) error {
-	c.NoBinding, c.AliasMeta = f.Bool("disable_binding", c.NoBinding), f.Bool("enable_identity_alias_metadata", c.AliasMeta)
+	c.NoBinding, c.AliasMeta = f.Bool("disable_binding", c.NoBinding),
+		f.Bool("enable_identity_alias_metadata", c.AliasMeta)
 	if c.OCSPCache = f.Int("ocsp_cache_size", c.OCSPCache); c.OCSPCache < 0 || c.OCSPCache > 100_000 {
 		return errkind.New(errkind.Invalid, "field \"ocsp_cache_size\": must be 0 to 100000")
 	}
 	if f.Has("mesh_address") {
-		c.MeshAddr, c.MeshCA, c.MeshToken = strings.TrimSuffix(f.String("mesh_address"), "/"), f.String("mesh_ca_pem"), f.String("mesh_token")
+		c.MeshAddr, c.MeshCA, c.MeshToken = strings.TrimSuffix(f.String("mesh_address"), "/"), f.String("mesh_ca_pem"),
+			f.String("mesh_token")
 	} else if f.Has("mesh_ca_pem") || f.Has("mesh_token") {
 		return errkind.New(errkind.Invalid, "mesh_ca_pem, mesh_token: are given with mesh_address")
 	}
@@ -218,8 +230,9 @@ func (e *Engine) config(ctx context.Context, view engine.View, r *secrets.Reques
 	}
 	switch r.Op {
 	case secrets.Read:
-		return auth.Data(map[string]any{"disable_binding": c.NoBinding, "enable_identity_alias_metadata": c.AliasMeta, "ocsp_cache_size": cmp.Or(c.OCSPCache, ocspKept),
-			"mesh_address": c.MeshAddr, "mesh_ca_pem": c.MeshCA})
+		return auth.Data(map[string]any{"disable_binding": c.NoBinding, "enable_identity_alias_metadata": c.AliasMeta,
+			"ocsp_cache_size": cmp.Or(c.OCSPCache, ocspKept),
+			"mesh_address":    c.MeshAddr, "mesh_ca_pem": c.MeshCA})
 	case secrets.Create, secrets.Update:
 		f, err := r.Fields()
 		if err != nil {

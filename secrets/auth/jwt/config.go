@@ -51,9 +51,12 @@ func (c *config) show() map[string]any {
 	if pairs == nil {
 		pairs = []pair{}
 	}
-	return map[string]any{"jwks_url": c.JWKS, "jwks_ca_pem": c.JWKSCA, "jwks_pairs": pairs, "oidc_discovery_url": c.Discovery, "oidc_discovery_ca_pem": c.DiscoveryCA,
-		"jwt_validation_pubkeys": auth.List(c.PubKeys), "bound_issuer": c.Issuer, "jwt_supported_algs": auth.List(c.Algs), "default_role": c.DefaultRole,
-		"oidc_client_id": c.ClientID, "oidc_response_mode": c.ResponseMode, "oidc_response_types": auth.List(c.Types), "provider_config": map[string]any{},
+	return map[string]any{"jwks_url": c.JWKS, "jwks_ca_pem": c.JWKSCA, "jwks_pairs": pairs,
+		"oidc_discovery_url": c.Discovery, "oidc_discovery_ca_pem": c.DiscoveryCA,
+		"jwt_validation_pubkeys": auth.List(c.PubKeys), "bound_issuer": c.Issuer, "jwt_supported_algs": auth.List(c.Algs),
+		"default_role":   c.DefaultRole,
+		"oidc_client_id": c.ClientID, "oidc_response_mode": c.ResponseMode, "oidc_response_types": auth.List(c.Types),
+		"provider_config":    map[string]any{},
 		"namespace_in_state": !c.NoNamespace}
 }
 
@@ -68,9 +71,12 @@ func configured(ctx context.Context, view engine.View) (*config, error) {
 
 // configure takes the whole configuration anew; the client's secret, which nobody reads, stays where it is not given.
 func (e *Engine) configure(ctx context.Context, view engine.View, f *secrets.Fields) (*secrets.Response, error) {
-	c := &config{JWKS: f.String("jwks_url"), JWKSCA: f.String("jwks_ca_pem"), Discovery: f.String("oidc_discovery_url"), DiscoveryCA: f.String("oidc_discovery_ca_pem"),
-		ClientID: f.String("oidc_client_id"), ClientSecret: f.String("oidc_client_secret"), ResponseMode: f.String("oidc_response_mode"), Types: f.Strings("oidc_response_types"),
-		Issuer: f.String("bound_issuer"), Algs: f.Strings("jwt_supported_algs"), DefaultRole: f.String("default_role"), NoNamespace: !f.Bool("namespace_in_state", true)}
+	c := &config{JWKS: f.String("jwks_url"), JWKSCA: f.String("jwks_ca_pem"), Discovery: f.String("oidc_discovery_url"),
+		DiscoveryCA: f.String("oidc_discovery_ca_pem"),
+		ClientID:    f.String("oidc_client_id"), ClientSecret: f.String("oidc_client_secret"),
+		ResponseMode: f.String("oidc_response_mode"), Types: f.Strings("oidc_response_types"),
+		Issuer: f.String("bound_issuer"), Algs: f.Strings("jwt_supported_algs"), DefaultRole: f.String("default_role"),
+		NoNamespace: !f.Bool("namespace_in_state", true)}
 	c.PubKeys = f.Strings("jwt_validation_pubkeys")
 	var err error
 	if c.Pairs, err = pairs(f.Any("jwks_pairs")); err != nil {
@@ -81,7 +87,8 @@ func (e *Engine) configure(ctx context.Context, view engine.View, f *secrets.Fie
 		if err != nil {
 			return nil, err
 		}
-		if old != nil && old.ClientID == c.ClientID && old.Discovery == c.Discovery && old.DiscoveryCA == c.DiscoveryCA { // it goes where it was given for
+		// it goes where it was given for
+		if old != nil && old.ClientID == c.ClientID && old.Discovery == c.Discovery && old.DiscoveryCA == c.DiscoveryCA {
 			c.ClientSecret = old.ClientSecret
 		}
 	}
@@ -101,7 +108,8 @@ func (e *Engine) configure(ctx context.Context, view engine.View, f *secrets.Fie
 	}
 	if err := e.Keys.Try(ctx, c.source()); err != nil {
 		if !skip {
-			return nil, errkind.Errorf(errkind.Invalid, "error checking jwks_url or oidc_discovery_url: %w (skip_jwks_validation takes it all the same)", err)
+			return nil, errkind.Errorf(errkind.Invalid,
+				"error checking jwks_url or oidc_discovery_url: %w (skip_jwks_validation takes it all the same)", err)
 		}
 		resp.Warnings = []string{"the keys cannot be had now: " + err.Error()}
 	}
@@ -120,7 +128,8 @@ func pairs(v any) (out []pair, err error) {
 			is = json.Unmarshal([]byte(text), &object) == nil
 		}
 		if !is {
-			return nil, errkind.Errorf(errkind.Invalid, "field \"jwks_pairs\": item %d is no object of jwks_url and jwks_ca_pem", i)
+			return nil, errkind.Errorf(errkind.Invalid, "field \"jwks_pairs\": item %d is no object of jwks_url and jwks_ca_pem",
+				i)
 		}
 		f := secrets.FieldsOf(object)
 		out = append(out, pair{f.String("jwks_url"), f.String("jwks_ca_pem")})
@@ -159,7 +168,8 @@ func (c *config) check() error {
 		}
 	}
 	if sources != 1 {
-		return errors.New("exactly one of 'jwt_validation_pubkeys', 'jwks_url', 'jwks_pairs' or 'oidc_discovery_url' must be set")
+		return errors.New("exactly one of 'jwt_validation_pubkeys', 'jwks_url', 'jwks_pairs' or 'oidc_discovery_url' must " +
+			"be set")
 	}
 	for i, text := range c.PubKeys {
 		if _, err := jwks.PublicKey(text); err != nil {
@@ -169,7 +179,8 @@ func (c *config) check() error {
 	if _, err := jwks.Algorithms(c.Algs); err != nil {
 		return fmt.Errorf("jwt_supported_algs: %w", err)
 	}
-	return errors.Join(jwks.CheckCA("jwks_ca_pem", c.JWKSCA), jwks.CheckCA("oidc_discovery_ca_pem", c.DiscoveryCA), c.checkClient())
+	return errors.Join(jwks.CheckCA("jwks_ca_pem", c.JWKSCA), jwks.CheckCA("oidc_discovery_ca_pem", c.DiscoveryCA),
+		c.checkClient())
 }
 
 // checkClient checks what the browser's flow needs.

@@ -60,7 +60,8 @@ func (*Engine) Exists(ctx context.Context, view engine.View, r *secrets.Request)
 }
 
 // Renewable implements engine.Renewer: a role that is gone renews nothing.
-func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (engine.Terms, error) {
+func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (engine.Terms,
+	error) {
 	r, err := auth.StillThere[role](ctx, view, roles, string(l.Data))
 	if err != nil {
 		return engine.Terms{}, err
@@ -103,7 +104,8 @@ func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Reques
 	return nil, auth.ErrPath
 }
 
-func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request, f *secrets.Fields) (*secrets.Response, error) {
+func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request, f *secrets.Fields) (*secrets.Response,
+	error) {
 	name, text := f.String("role"), f.String("jwt")
 	if err := f.Err(); err != nil {
 		return nil, err
@@ -163,7 +165,8 @@ func (e *Engine) verified(ctx context.Context, c *config, text string) (*jwks.Cl
 	said, issuer, err := e.Keys.Verify(ctx, c.source(), tok)
 	for i := 1; i < len(c.Pairs) && err != nil; i++ { // another of several addresses may have the key
 		var next error
-		if said, issuer, next = e.Keys.Verify(ctx, jwks.Source{URL: c.Pairs[i].URL, CA: c.Pairs[i].CA}, tok); next == nil || !errkind.Is(err, errkind.Unavailable) {
+		if said, issuer, next = e.Keys.Verify(ctx, jwks.Source{URL: c.Pairs[i].URL, CA: c.Pairs[i].CA}, tok); next == nil ||
+			!errkind.Is(err, errkind.Unavailable) {
 			err = next
 		}
 	}
@@ -185,7 +188,8 @@ func (r *role) accepts(s *jwks.Standard, issuer string, now time.Time) error {
 		return errkind.New(errkind.Denied, "invalid subject (sub) claim")
 	case len(r.Audiences) == 0 && len(s.Audience) > 0:
 		return errkind.New(errkind.Denied, "audience claim found in JWT but no audiences bound to the role")
-	case len(r.Audiences) > 0 && !slices.ContainsFunc(r.Audiences, func(a string) bool { return slices.Contains(s.Audience, a) }):
+	case len(r.Audiences) > 0 && !slices.ContainsFunc(r.Audiences,
+		func(a string) bool { return slices.Contains(s.Audience, a) }):
 		return errkind.New(errkind.Denied, "invalid audience (aud) claim")
 	}
 	return nil
@@ -199,7 +203,9 @@ func (r *role) bounds(all map[string]any) error {
 			return errkind.Errorf(errkind.Denied, "claim %q is missing", claim)
 		}
 		if !slices.ContainsFunc(texts(found), func(got string) bool {
-			return slices.ContainsFunc(r.Claims[claim], func(want string) bool { return got == want || (r.Glob && auth.Glob(want, got)) })
+			return slices.ContainsFunc(r.Claims[claim], func(want string) bool {
+				return got == want || (r.Glob && auth.Glob(want, got))
+			})
 		}) {
 			return errkind.Errorf(errkind.Denied, "claim %q does not match any associated bound claim values", claim)
 		}

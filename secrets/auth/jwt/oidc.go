@@ -75,7 +75,8 @@ func roleFor(ctx context.Context, view engine.View, c *config, name, kind string
 }
 
 // authURL begins a login.
-func (e *Engine) authURL(ctx context.Context, view engine.View, r *secrets.Request, f *secrets.Fields) (*secrets.Response, error) {
+func (e *Engine) authURL(ctx context.Context, view engine.View, r *secrets.Request,
+	f *secrets.Fields) (*secrets.Response, error) {
 	c, err := configured(ctx, view)
 	if err != nil {
 		return nil, err
@@ -86,7 +87,8 @@ func (e *Engine) authURL(ctx context.Context, view engine.View, r *secrets.Reque
 	}
 	switch {
 	case c.ClientID == "":
-		return nil, errkind.New(errkind.Invalid, "OIDC login is not configured for this mount: oidc_client_id is missing in its config")
+		return nil, errkind.New(errkind.Invalid,
+			"OIDC login is not configured for this mount: oidc_client_id is missing in its config")
 	case redirect == "":
 		return nil, errkind.New(errkind.Invalid, "missing redirect_uri")
 	case len(redirect) > 2048 || len(nonce) > 256:
@@ -115,11 +117,14 @@ func (e *Engine) authURL(ctx context.Context, view engine.View, r *secrets.Reque
 	if err != nil {
 		return nil, errkind.E(errkind.Unavailable, "authorization_endpoint", err)
 	}
-	p := &pending{role: name, redirect: redirect, client: nonce, nonce: rand.Text(), verifier: rand.Text() + rand.Text(), at: r.Now, from: r.Remote}
+	p := &pending{role: name, redirect: redirect, client: nonce, nonce: rand.Text(), verifier: rand.Text() + rand.Text(),
+		at: r.Now, from: r.Remote}
 	challenge := sha256.Sum256([]byte(p.verifier))
 	q := at.Query()
-	for name, value := range map[string]string{"response_type": "code", "client_id": c.ClientID, "redirect_uri": redirect, "nonce": p.nonce, "state": e.begun.add(p),
-		"scope": strings.Join(append([]string{"openid"}, role.Scopes...), " "), "code_challenge": base64.RawURLEncoding.EncodeToString(challenge[:]), "code_challenge_method": "S256"} {
+	for name, value := range map[string]string{"response_type": "code", "client_id": c.ClientID, "redirect_uri": redirect,
+		"nonce": p.nonce, "state": e.begun.add(p),
+		"scope":          strings.Join(append([]string{"openid"}, role.Scopes...), " "),
+		"code_challenge": base64.RawURLEncoding.EncodeToString(challenge[:]), "code_challenge_method": "S256"} {
 		q.Set(name, value)
 	}
 	if role.MaxAge > 0 {
@@ -137,7 +142,8 @@ func failed(format string, args ...any) error {
 }
 
 // callback ends a login: what the browser brought is exchanged for an ID token.
-func (e *Engine) callback(ctx context.Context, view engine.View, r *secrets.Request, f *secrets.Fields) (*secrets.Response, error) {
+func (e *Engine) callback(ctx context.Context, view engine.View, r *secrets.Request,
+	f *secrets.Fields) (*secrets.Response, error) {
 	state, code, nonce, refused := f.String("state"), f.String("code"), f.String("client_nonce"), f.String("error")
 	if err := f.Err(); err != nil {
 		return nil, err
@@ -206,8 +212,10 @@ type tokens struct {
 }
 
 func (c *config) exchange(ctx context.Context, ends jwks.Endpoints, p *pending, code string) (*tokens, error) {
-	form := url.Values{"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {p.redirect}, "code_verifier": {p.verifier}}
-	post := slices.Contains(ends.TokenAuth, "client_secret_post") && !slices.Contains(ends.TokenAuth, "client_secret_basic")
+	form := url.Values{"grant_type": {"authorization_code"}, "code": {code}, "redirect_uri": {p.redirect},
+		"code_verifier": {p.verifier}}
+	post := slices.Contains(ends.TokenAuth, "client_secret_post") &&
+		!slices.Contains(ends.TokenAuth, "client_secret_basic")
 	if post {
 		form.Set("client_id", c.ClientID)
 		form.Set("client_secret", c.ClientSecret)
@@ -244,7 +252,8 @@ func (r *role) vouched(c *config, said *jwks.Claims, issuer string, p *pending, 
 		return deny("invalid issuer (iss) claim")
 	case !slices.Contains(said.Audience, c.ClientID), by != "" && by != c.ClientID, by == "" && len(said.Audience) > 1:
 		return deny("invalid audience (aud) or authorized party (azp) claim: the token is another client's")
-	case len(r.Audiences) > 0 && !slices.ContainsFunc(r.Audiences, func(a string) bool { return slices.Contains(said.Audience, a) }):
+	case len(r.Audiences) > 0 && !slices.ContainsFunc(r.Audiences,
+		func(a string) bool { return slices.Contains(said.Audience, a) }):
 		return deny("invalid audience (aud) claim")
 	case subtle.ConstantTimeCompare([]byte(nonce), []byte(p.nonce)) != 1:
 		return deny("invalid nonce: the token is of another login")
@@ -268,7 +277,8 @@ var protected = []string{"iss", "sub", "aud", "azp", "exp", "iat", "nbf", "nonce
 
 // more adds what the provider says of the user beside the ID token. Where it does not answer, what it would have said
 // is missing.
-func (c *config) more(ctx context.Context, ends jwks.Endpoints, access string, said *jwks.Claims) (warn []string, err error) {
+func (c *config) more(ctx context.Context, ends jwks.Endpoints, access string, said *jwks.Claims) (warn []string,
+	err error) {
 	if ends.UserInfo == "" || access == "" {
 		return nil, nil
 	}

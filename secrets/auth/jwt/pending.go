@@ -56,7 +56,8 @@ func (b *pendings) add(p *pending) (state string) {
 	if b.kept == nil {
 		b.kept, b.counts = map[string]*list.Element{}, map[netip.Prefix]int{}
 	}
-	for first := b.order.Front(); first != nil && p.at.Sub(first.Value.(*begun).at) >= pendingFor; first = b.order.Front() {
+	for first := b.order.Front(); first != nil &&
+		p.at.Sub(first.Value.(*begun).at) >= pendingFor; first = b.order.Front() {
 		b.drop(first)
 	}
 	b.kept[one.state] = b.order.PushBack(one)

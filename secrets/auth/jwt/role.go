@@ -62,18 +62,22 @@ func (r *role) Read(f *secrets.Fields) error {
 		r.Type = typeOIDC
 	}
 	if mode := f.String("callback_mode"); mode != "" && mode != "client" {
-		return errkind.Errorf(errkind.Invalid, "field \"callback_mode\": %q is not supported: only the client that began a login may end it", mode)
+		return errkind.Errorf(errkind.Invalid,
+			"field \"callback_mode\": %q is not supported: only the client that began a login may end it", mode)
 	}
-	for field, into := range map[string]*string{"user_claim": &r.User, "bound_subject": &r.Subject, "groups_claim": &r.Groups} {
+	for field, into := range map[string]*string{"user_claim": &r.User, "bound_subject": &r.Subject,
+		"groups_claim": &r.Groups} {
 		if f.Has(field) {
 			*into = f.String(field)
 		}
 	}
-	for field, into := range map[string]*time.Duration{"clock_skew_leeway": &r.Skew, "expiration_leeway": &r.Expiry, "not_before_leeway": &r.NotBefore, "max_age": &r.MaxAge} {
+	for field, into := range map[string]*time.Duration{"clock_skew_leeway": &r.Skew, "expiration_leeway": &r.Expiry,
+		"not_before_leeway": &r.NotBefore, "max_age": &r.MaxAge} {
 		*into = f.Duration(field, *into)
 	}
 	r.UserPointer = f.Bool("user_claim_json_pointer", r.UserPointer)
-	for field, into := range map[string]*[]string{"bound_audiences": &r.Audiences, "allowed_redirect_uris": &r.Redirects, "oidc_scopes": &r.Scopes} {
+	for field, into := range map[string]*[]string{"bound_audiences": &r.Audiences, "allowed_redirect_uris": &r.Redirects,
+		"oidc_scopes": &r.Scopes} {
 		if f.Has(field) {
 			*into = f.Strings(field)
 		}
@@ -109,12 +113,14 @@ func (r *role) check() error {
 			return err
 		}
 	} else if len(r.Audiences) == 0 && len(r.Tokens.CIDRs) == 0 && r.Subject == "" && len(r.Claims) == 0 {
-		return errkind.New(errkind.Invalid, "must have at least one bound constraint when creating/updating a role: bound_audiences, bound_subject, bound_claims or token_bound_cidrs")
+		return errkind.New(errkind.Invalid, "must have at least one bound constraint when creating/updating a role: "+
+			"bound_audiences, bound_subject, bound_claims or token_bound_cidrs")
 	}
 	seen := []string{"role"}
 	for claim, key := range r.Mappings {
 		if claim == "" || key == "" || slices.Contains(seen, key) {
-			return errkind.Errorf(errkind.Invalid, "field \"claim_mappings\": %q -> %q: both must be set, and the key be no other's and not \"role\"", claim, key)
+			return errkind.Errorf(errkind.Invalid,
+				"field \"claim_mappings\": %q -> %q: both must be set, and the key be no other's and not \"role\"", claim, key)
 		}
 		seen = append(seen, key)
 	}
@@ -126,8 +132,10 @@ func (r *role) checkBrowser() error {
 		return errkind.New(errkind.Invalid, "allowed_redirect_uris must be set if 'role_type' is 'oidc' or unspecified")
 	}
 	for _, text := range r.Redirects {
-		if u, err := url.Parse(text); err != nil || u.Scheme == "" || (u.Host == "" && u.Opaque == "") || u.User != nil || u.Fragment != "" {
-			return errkind.Errorf(errkind.Invalid, "field \"allowed_redirect_uris\": %q is no address that a browser can be sent to", text)
+		if u, err := url.Parse(text); err != nil || u.Scheme == "" || (u.Host == "" && u.Opaque == "") || u.User != nil ||
+			u.Fragment != "" {
+			return errkind.Errorf(errkind.Invalid,
+				"field \"allowed_redirect_uris\": %q is no address that a browser can be sent to", text)
 		}
 	}
 	if r.MaxAge < 0 {
@@ -157,7 +165,8 @@ func boundClaims(v any) (map[string][]string, error) {
 			}
 			text, ok := jwks.Plain(value)
 			if !ok {
-				return nil, errkind.Errorf(errkind.Invalid, "field \"bound_claims\": claim %q: a value must be a text, a number, true or false", claim)
+				return nil, errkind.Errorf(errkind.Invalid,
+					"field \"bound_claims\": claim %q: a value must be a text, a number, true or false", claim)
 			}
 			out[claim] = append(out[claim], text)
 		}
@@ -179,10 +188,14 @@ func (r *role) Show() map[string]any {
 			claims[claim] = values[0]
 		}
 	}
-	out := map[string]any{"role_type": r.kind(), "user_claim": r.User, "user_claim_json_pointer": r.UserPointer, "bound_audiences": auth.List(r.Audiences),
-		"bound_subject": r.Subject, "bound_claims": claims, "bound_claims_type": kind, "groups_claim": r.Groups, "claim_mappings": r.Mappings,
-		"clock_skew_leeway": auth.Seconds(r.Skew), "expiration_leeway": auth.Seconds(r.Expiry), "not_before_leeway": auth.Seconds(r.NotBefore),
-		"oidc_scopes": r.Scopes, "allowed_redirect_uris": r.Redirects, "verbose_oidc_logging": r.Verbose, "max_age": auth.Seconds(r.MaxAge)}
+	out := map[string]any{"role_type": r.kind(), "user_claim": r.User, "user_claim_json_pointer": r.UserPointer,
+		"bound_audiences": auth.List(r.Audiences),
+		"bound_subject":   r.Subject, "bound_claims": claims, "bound_claims_type": kind, "groups_claim": r.Groups,
+		"claim_mappings":    r.Mappings,
+		"clock_skew_leeway": auth.Seconds(r.Skew), "expiration_leeway": auth.Seconds(r.Expiry),
+		"not_before_leeway": auth.Seconds(r.NotBefore),
+		"oidc_scopes":       r.Scopes, "allowed_redirect_uris": r.Redirects, "verbose_oidc_logging": r.Verbose,
+		"max_age": auth.Seconds(r.MaxAge)}
 	r.Tokens.Show(out)
 	return out
 }

@@ -69,7 +69,8 @@ type bound struct {
 // Renewable implements engine.Renewer: a role that is gone renews nothing, nor does an account that is: the cluster
 // is asked where a reviewer may read it. While the cluster does not answer renewals go on: they are all that keeps
 // what runs there running.
-func (e *Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (terms engine.Terms, err error) {
+func (e *Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request,
+	l engine.Login) (terms engine.Terms, err error) {
 	b := bound{Role: string(l.Data)} // of logins before accounts were looked at
 	if strings.HasPrefix(b.Role, "{") {
 		b = bound{}
@@ -153,7 +154,8 @@ type config struct {
 
 func (c *config) read(f *secrets.Fields, local string) error {
 	c.Host, c.CA, c.Reviewer = f.String("kubernetes_host"), f.String("kubernetes_ca_cert"), f.String("token_reviewer_jwt")
-	c.Keys, c.NoLocal, c.NoIssuer, c.Issuer = f.Strings("pem_keys"), f.Bool("disable_local_ca_jwt", false), f.Bool("disable_iss_validation", true), f.String("issuer")
+	c.Keys, c.NoLocal, c.NoIssuer, c.Issuer = f.Strings("pem_keys"), f.Bool("disable_local_ca_jwt", false),
+		f.Bool("disable_iss_validation", true), f.String("issuer")
 	c.Annotations = f.Bool("use_annotations_as_alias_metadata", false)
 	if err := f.Err(); err != nil {
 		return err
@@ -188,8 +190,10 @@ func (c *config) keys() (keys []any, err error) {
 }
 
 func (c *config) show() map[string]any {
-	return map[string]any{"kubernetes_host": c.Host, "kubernetes_ca_cert": c.CA, "pem_keys": auth.List(c.Keys), "disable_local_ca_jwt": c.NoLocal,
-		"disable_iss_validation": c.NoIssuer, "issuer": c.Issuer, "token_reviewer_jwt_set": c.Reviewer != "", "use_annotations_as_alias_metadata": c.Annotations}
+	return map[string]any{"kubernetes_host": c.Host, "kubernetes_ca_cert": c.CA, "pem_keys": auth.List(c.Keys),
+		"disable_local_ca_jwt":   c.NoLocal,
+		"disable_iss_validation": c.NoIssuer, "issuer": c.Issuer, "token_reviewer_jwt_set": c.Reviewer != "",
+		"use_annotations_as_alias_metadata": c.Annotations}
 }
 
 // cluster is whom to ask about a token: by the reviewer's token, else by this process' own, else by the token itself.
@@ -211,7 +215,8 @@ func (e *Engine) cluster(c *config, token string) (tokenreview.Cluster, error) {
 	return out, nil
 }
 
-func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request, f *secrets.Fields, c *config) (*secrets.Response, error) {
+func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request, f *secrets.Fields,
+	c *config) (*secrets.Response, error) {
 	name, text := f.String("role"), f.String("jwt")
 	if err := f.Err(); err != nil {
 		return nil, err
@@ -285,7 +290,8 @@ func (c *config) look(text string) (*jwks.Claims, *tokenreview.Account, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	account, err := tokenreview.ParseSubject(said.Subject, claim(said, "/kubernetes.io/serviceaccount/uid", "kubernetes.io/serviceaccount/service-account.uid"))
+	account, err := tokenreview.ParseSubject(said.Subject, claim(said, "/kubernetes.io/serviceaccount/uid",
+		"kubernetes.io/serviceaccount/service-account.uid"))
 	if err == nil && account.UID == "" {
 		err = errkind.New(errkind.Denied, "the token does not name its service account's uid")
 	}
@@ -331,9 +337,11 @@ func (r *role) accepts(c *config, said *jwks.Claims, a *tokenreview.Account, q *
 	return nil
 }
 
-func (r *role) token(name, mount string, said *jwks.Claims, who *tokenreview.Account, notes map[string]string) (*secrets.Response, error) {
+func (r *role) token(name, mount string, said *jwks.Claims, who *tokenreview.Account,
+	notes map[string]string) (*secrets.Response, error) {
 	a := r.Tokens.Auth()
-	a.AliasMeta = map[string]string{"service_account_name": who.Name, "service_account_namespace": who.Namespace, "service_account_uid": who.UID,
+	a.AliasMeta = map[string]string{"service_account_name": who.Name, "service_account_namespace": who.Namespace,
+		"service_account_uid":         who.UID,
 		"service_account_secret_name": claim(said, "kubernetes.io/serviceaccount/secret.name")}
 	a.Metadata = map[string]string{"role": name}
 	maps.Copy(a.Metadata, a.AliasMeta)

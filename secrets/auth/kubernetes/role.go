@@ -59,18 +59,22 @@ func (r *role) Read(f *secrets.Fields) error {
 	case len(r.Names) == 0:
 		return errkind.New(errkind.Invalid, "\"bound_service_account_names\" can not be empty")
 	case len(r.Namespaces) == 0 && r.Selector == "":
-		return errkind.New(errkind.Invalid, "\"bound_service_account_namespaces\" can not be empty if \"bound_service_account_namespace_selector\" is not set")
+		return errkind.New(errkind.Invalid, "\"bound_service_account_namespaces\" can not be empty if "+
+			"\"bound_service_account_namespace_selector\" is not set")
 	case slices.Contains(r.Names, "*") && slices.Contains(r.Namespaces, "*"):
-		return errkind.New(errkind.Invalid, "bound_service_account_names and bound_service_account_namespaces can not both be \"*\"")
+		return errkind.New(errkind.Invalid, "bound_service_account_names and bound_service_account_namespaces can not "+
+			"both be \"*\"")
 	case r.AliasSource != byUID && r.AliasSource != byName:
-		return errkind.Errorf(errkind.Invalid, "field \"alias_name_source\": %q is neither %s nor %s", r.AliasSource, byUID, byName)
+		return errkind.Errorf(errkind.Invalid, "field \"alias_name_source\": %q is neither %s nor %s", r.AliasSource,
+			byUID, byName)
 	}
 	return nil
 }
 
 // Show implements auth.Record.
 func (r *role) Show() map[string]any {
-	out := map[string]any{"bound_service_account_names": r.Names, "bound_service_account_namespaces": auth.List(r.Namespaces),
+	out := map[string]any{"bound_service_account_names": r.Names,
+		"bound_service_account_namespaces":         auth.List(r.Namespaces),
 		"bound_service_account_namespace_selector": r.Selector, "audience": r.Audience, "alias_name_source": r.AliasSource}
 	r.Tokens.Show(out)
 	return out

@@ -29,15 +29,19 @@ func parseSelector(text string) (*selector, error) {
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(s); err != nil {
-		return nil, errkind.Errorf(errkind.Invalid, "field \"bound_service_account_namespace_selector\": must be a label selector in JSON: %w", err)
+		return nil, errkind.Errorf(errkind.Invalid,
+			"field \"bound_service_account_namespace_selector\": must be a label selector in JSON: %w", err)
 	}
 	if len(s.Labels) == 0 && len(s.Rules) == 0 {
-		return nil, errkind.New(errkind.Invalid, "field \"bound_service_account_namespace_selector\": has neither matchLabels nor matchExpressions, and would pick every namespace")
+		return nil, errkind.New(errkind.Invalid, "field \"bound_service_account_namespace_selector\": has neither "+
+			"matchLabels nor matchExpressions, and would pick every namespace")
 	}
 	for _, r := range s.Rules {
 		valued := r.Operator == "In" || r.Operator == "NotIn"
-		if r.Key == "" || valued != (len(r.Values) > 0) || (!valued && r.Operator != "Exists" && r.Operator != "DoesNotExist") {
-			return nil, errkind.Errorf(errkind.Invalid, "field \"bound_service_account_namespace_selector\": %q %q %q is no expression: In and NotIn need values, Exists and DoesNotExist have none", r.Key, r.Operator, r.Values)
+		if r.Key == "" || valued != (len(r.Values) > 0) ||
+			(!valued && r.Operator != "Exists" && r.Operator != "DoesNotExist") {
+			return nil, errkind.Errorf(errkind.Invalid, "field \"bound_service_account_namespace_selector\": %q %q %q is no "+
+				"expression: In and NotIn need values, Exists and DoesNotExist have none", r.Key, r.Operator, r.Values)
 		}
 	}
 	return s, nil
@@ -90,7 +94,8 @@ const (
 )
 
 // notes are the annotations of the account that become metadata of its alias.
-func (c *config) notes(ctx context.Context, cluster tokenreview.Cluster, a *tokenreview.Account) (map[string]string, error) {
+func (c *config) notes(ctx context.Context, cluster tokenreview.Cluster, a *tokenreview.Account) (map[string]string,
+	error) {
 	if !c.Annotations {
 		return nil, nil
 	}
@@ -105,7 +110,8 @@ func (c *config) notes(ctx context.Context, cluster tokenreview.Cluster, a *toke
 			continue
 		}
 		if strings.HasPrefix(key, "service_account_") || key == "" || len(value) > 512 || len(out) == notesMost {
-			return nil, errkind.Errorf(errkind.Denied, "the annotation %s%.64s of the service account cannot be metadata: its name is reserved or empty, it is longer than 512 bytes, or there are more than %d", notePrefix, key, notesMost)
+			return nil, errkind.Errorf(errkind.Denied, "the annotation %s%.64s of the service account cannot be metadata: "+
+				"its name is reserved or empty, it is longer than 512 bytes, or there are more than %d", notePrefix, key, notesMost)
 		}
 		out[key] = value
 	}

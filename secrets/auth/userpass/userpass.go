@@ -68,7 +68,8 @@ func (e *Engine) Exists(ctx context.Context, view engine.View, r *secrets.Reques
 }
 
 // Renewable implements engine.Renewer: a user who is gone, or has other policies by now, renews nothing.
-func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (engine.Terms, error) {
+func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (engine.Terms,
+	error) {
 	u, err := find(ctx, view, string(l.Data))
 	if err == nil && u == nil {
 		err = auth.Gone("user", string(l.Data))
@@ -107,7 +108,8 @@ func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Reques
 	}
 	kind, name, _ := strings.Cut(r.Rest, "/")
 	name, part, _ := strings.Cut(strings.ToLower(name), "/")
-	if name == "" || (kind != "users" && kind != "login") || (part != "" && (kind == "login" || (part != "password" && part != "policies"))) {
+	if name == "" || (kind != "users" && kind != "login") ||
+		(part != "" && (kind == "login" || (part != "password" && part != "policies"))) {
 		return nil, errkind.New(errkind.NotFound, "unsupported path")
 	}
 	f, err := r.Fields()
@@ -143,7 +145,8 @@ func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Reques
 	return nil, errkind.New(errkind.Conflict, "unsupported operation")
 }
 
-func (e *Engine) write(ctx context.Context, r *secrets.Request, f *secrets.Fields, name, part string, u *user) (*secrets.Response, error) {
+func (e *Engine) write(ctx context.Context, r *secrets.Request, f *secrets.Fields, name, part string,
+	u *user) (*secrets.Response, error) {
 	if u == nil {
 		if part != "" {
 			return nil, errkind.New(errkind.Invalid, "username does not exist")
@@ -180,7 +183,8 @@ func (e *Engine) password(ctx context.Context, r *secrets.Request, f *secrets.Fi
 		return nil
 	case hash != "":
 		if n, err := bcrypt.Cost([]byte(hash)); err != nil || n > dearest || len(hash) != 60 {
-			return errkind.Errorf(errkind.Invalid, "field \"password_hash\": must be a bcrypt hash of a cost of %d at most", dearest)
+			return errkind.Errorf(errkind.Invalid, "field \"password_hash\": must be a bcrypt hash of a cost of %d at most",
+				dearest)
 		}
 		u.Hash = []byte(hash)
 		return nil
@@ -196,7 +200,8 @@ func (e *Engine) password(ctx context.Context, r *secrets.Request, f *secrets.Fi
 	return err
 }
 
-func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request, f *secrets.Fields, name string) (*secrets.Response, error) {
+func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request, f *secrets.Fields,
+	name string) (*secrets.Response, error) {
 	text := f.String("password")
 	if err := f.Err(); err != nil {
 		return nil, err
@@ -246,7 +251,8 @@ func (e *Engine) login(ctx context.Context, view engine.View, r *secrets.Request
 		return nil, auth.ErrDenied
 	}
 	a := u.Auth()
-	a.DisplayName, a.Alias, a.Metadata = strings.TrimSuffix(strings.TrimPrefix(r.Mount, "auth/"), "/")+"-"+name, name, map[string]string{"username": name}
+	a.DisplayName, a.Alias, a.Metadata = strings.TrimSuffix(strings.TrimPrefix(r.Mount, "auth/"), "/")+"-"+name, name,
+		map[string]string{"username": name}
 	a.Login = []byte(name)
 	return &secrets.Response{Auth: a}, nil
 }

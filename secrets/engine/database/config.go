@@ -49,9 +49,12 @@ const (
 )
 
 func (cfg *config) params() record.Params {
-	return record.Params{{Name: "connection_url", At: &cfg.URL}, {Name: "username", At: &cfg.User}, {Name: "max_open_connections", At: &cfg.Open},
-		{Name: "max_idle_connections", At: &cfg.Idle}, {Name: "max_connection_lifetime", At: &cfg.Lifetime}, {Name: "password_authentication", At: &cfg.Auth},
-		{Name: "disable_escaping", At: &cfg.Raw}, {Name: "username_template", At: &cfg.Template}, {Name: "tls_ca", At: &cfg.TLSCA}, {Name: "tls_certificate", At: &cfg.TLSCert}}
+	return record.Params{{Name: "connection_url", At: &cfg.URL}, {Name: "username", At: &cfg.User},
+		{Name: "max_open_connections", At: &cfg.Open},
+		{Name: "max_idle_connections", At: &cfg.Idle}, {Name: "max_connection_lifetime", At: &cfg.Lifetime},
+		{Name: "password_authentication", At: &cfg.Auth},
+		{Name: "disable_escaping", At: &cfg.Raw}, {Name: "username_template", At: &cfg.Template},
+		{Name: "tls_ca", At: &cfg.TLSCA}, {Name: "tls_certificate", At: &cfg.TLSCert}}
 }
 
 func (c *call) config(name string) (*config, error) {
@@ -73,7 +76,8 @@ func (c *call) readConfig() (*secrets.Response, error) {
 	details := map[string]any{}
 	cfg.params().Show(details)
 	details["connection_url"] = hidden(cfg.URL)
-	return answer(map[string]any{"plugin_name": plugin, "plugin_version": "", "connection_details": details, "allowed_roles": listed(cfg.Roles),
+	return answer(map[string]any{"plugin_name": plugin, "plugin_version": "", "connection_details": details,
+		"allowed_roles":                      listed(cfg.Roles),
 		"root_credentials_rotate_statements": listed(cfg.Rotate), "password_policy": cfg.Policy})
 }
 
@@ -186,7 +190,8 @@ func (cfg *config) keepsTo(have *config) error {
 	}
 	was, err := have.reaches()
 	if err != nil || !slices.EqualFunc(is, was, reach.same) {
-		return invalid("field \"password\": must be given again, since the connection leads elsewhere or is secured in another way than the one that it was stored for")
+		return invalid("field \"password\": must be given again, since the connection leads elsewhere or is secured in " +
+			"another way than the one that it was stored for")
 	}
 	return nil
 }

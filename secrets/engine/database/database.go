@@ -72,7 +72,8 @@ func (*Engine) Serial(r *secrets.Request) string {
 
 // Exists implements engine.Engine.
 func (*Engine) Exists(ctx context.Context, view engine.View, r *secrets.Request) (exists, ok bool, err error) {
-	if kind, name, _ := strings.Cut(r.Rest, "/"); (kind == "roles" || kind == "static-roles" || kind == "config") && storage.CheckKey(name) == nil {
+	if kind, name, _ := strings.Cut(r.Rest, "/"); (kind == "roles" || kind == "static-roles" || kind == "config") &&
+		storage.CheckKey(name) == nil {
 		_, exists, err = view.Get(ctx, r.Rest)
 		return exists, true, err
 	}
@@ -92,13 +93,16 @@ type call struct {
 type handler = func(*call) (*secrets.Response, error)
 
 var routes = map[string]map[secrets.Operation]handler{
-	"config":       {secrets.Read: (*call).readConfig, secrets.Update: (*call).writeConfig, secrets.Delete: (*call).remove, secrets.List: (*call).list},
-	"reset":        {secrets.Update: (*call).reset},
-	"reload":       {secrets.Update: (*call).reload},
-	"rotate-root":  {secrets.Update: (*call).rotateRoot},
-	"roles":        {secrets.Read: (*call).readRole, secrets.Update: (*call).writeRole, secrets.Delete: (*call).remove, secrets.List: (*call).list},
-	"creds":        {secrets.Read: (*call).creds},
-	"static-roles": {secrets.Read: (*call).readStatic, secrets.Update: (*call).writeStatic, secrets.Delete: (*call).deleteStatic, secrets.List: (*call).list},
+	"config": {secrets.Read: (*call).readConfig, secrets.Update: (*call).writeConfig, secrets.Delete: (*call).remove,
+		secrets.List: (*call).list},
+	"reset":       {secrets.Update: (*call).reset},
+	"reload":      {secrets.Update: (*call).reload},
+	"rotate-root": {secrets.Update: (*call).rotateRoot},
+	"roles": {secrets.Read: (*call).readRole, secrets.Update: (*call).writeRole, secrets.Delete: (*call).remove,
+		secrets.List: (*call).list},
+	"creds": {secrets.Read: (*call).creds},
+	"static-roles": {secrets.Read: (*call).readStatic, secrets.Update: (*call).writeStatic,
+		secrets.Delete: (*call).deleteStatic, secrets.List: (*call).list},
 	"static-creds": {secrets.Read: (*call).staticCreds},
 	"rotate-role":  {secrets.Update: (*call).rotateStatic},
 	"wal":          {secrets.Update: (*call).drop},
@@ -226,8 +230,9 @@ func (c *call) readRole() (*secrets.Response, error) {
 	if r == nil {
 		return nil, errNotFound
 	}
-	out := map[string]any{"creation_statements": listed(r.Creation), "revocation_statements": listed(r.Revoke), "rollback_statements": listed(r.Rollback),
-		"renew_statements": listed(r.Renew), "credential_type": "password", "credential_config": map[string]string{}}
+	out := map[string]any{"creation_statements": listed(r.Creation), "revocation_statements": listed(r.Revoke),
+		"rollback_statements": listed(r.Rollback),
+		"renew_statements":    listed(r.Renew), "credential_type": "password", "credential_config": map[string]string{}}
 	r.params().Show(out)
 	return answer(out)
 }
@@ -249,7 +254,8 @@ func (c *call) writeRole() (*secrets.Response, error) {
 	if err := r.params().Read(c.f); err != nil {
 		return nil, err
 	}
-	for name, at := range map[string]*[]string{"creation_statements": &r.Creation, "revocation_statements": &r.Revoke, "rollback_statements": &r.Rollback, "renew_statements": &r.Renew} {
+	for name, at := range map[string]*[]string{"creation_statements": &r.Creation, "revocation_statements": &r.Revoke,
+		"rollback_statements": &r.Rollback, "renew_statements": &r.Renew} {
 		statements(c.f, name, at)
 	}
 	kind := c.f.String("credential_type")

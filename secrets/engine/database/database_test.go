@@ -42,7 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-const creation = `CREATE ROLE "{{name}}" WITH LOGIN PASSWORD '{{password}}' VALID UNTIL '{{expiration}}'; GRANT SELECT ON ALL TABLES IN SCHEMA public TO "{{name}}"`
+const creation = `CREATE ROLE "{{name}}" WITH LOGIN PASSWORD '{{password}}' VALID UNTIL '{{expiration}}'; GRANT ` +
+	`SELECT ON ALL TABLES IN SCHEMA public TO "{{name}}"`
 
 // newDesk is a desk with a configuration "pg" of a superuser of its own.
 func newDesk(t *testing.T) (d *enginetest.Desk, url string) {
@@ -60,13 +61,16 @@ func newDesk(t *testing.T) (d *enginetest.Desk, url string) {
 	}
 	url = shared.URL("")
 	root := fmt.Sprintf("root_%x", md5.Sum([]byte(t.Name())))[:20]
-	sql(t, url, `DROP ROLE IF EXISTS `+root+`; CREATE ROLE `+root+` SUPERUSER LOGIN PASSWORD 'first'; CREATE TABLE IF NOT EXISTS things (x int)`)
+	sql(t, url, `DROP ROLE IF EXISTS `+root+`; CREATE ROLE `+root+
+		` SUPERUSER LOGIN PASSWORD 'first'; CREATE TABLE IF NOT EXISTS things (x int)`)
 	e := &Engine{TTLs: func() (time.Duration, time.Duration) { return time.Hour, 24 * time.Hour }}
 	d = enginetest.New(t, e, "database/")
 	t.Cleanup(func() { e.close("pg") })
-	d.OK(secrets.Update, "config/pg", body{"plugin_name": plugin, "connection_url": strings.Replace(url, "user=corbel", "user={{username}} password={{password}}", 1),
+	d.OK(secrets.Update, "config/pg", body{"plugin_name": plugin, "connection_url": strings.Replace(url, "user=corbel",
+		"user={{username}} password={{password}}", 1),
 		"username": root, "password": "first", "allowed_roles": "app,static*"})
-	d.OK(secrets.Update, "roles/app", body{"db_name": "pg", "creation_statements": creation, "default_ttl": "1h", "max_ttl": "2h"})
+	d.OK(secrets.Update, "roles/app", body{"db_name": "pg", "creation_statements": creation, "default_ttl": "1h",
+		"max_ttl": "2h"})
 	return d, url
 }
 
@@ -141,11 +145,13 @@ func works(t *testing.T, url, user, password string) error {
 func TestCreds(t *testing.T) {
 	d, url := newDesk(t)
 	resp, err := d.Ask(secrets.Read, "creds/app", nil)
-	if err != nil || resp.Lease == nil || resp.Lease.TTL != time.Hour || resp.Lease.MaxTTL != 2*time.Hour || !resp.Lease.Renewable {
+	if err != nil || resp.Lease == nil || resp.Lease.TTL != time.Hour || resp.Lease.MaxTTL != 2*time.Hour ||
+		!resp.Lease.Renewable {
 		t.Fatalf("%+v, %v", resp, err)
 	}
 	list := roles(t, url)
-	if len(list) != 1 || !strings.HasPrefix(list[0], "v--app-") || len(list[0]) > 63 || !strings.Contains(string(resp.Data), list[0]) {
+	if len(list) != 1 || !strings.HasPrefix(list[0], "v--app-") || len(list[0]) > 63 ||
+		!strings.Contains(string(resp.Data), list[0]) {
 		t.Fatalf("the roles are %q, the answer %s", list, resp.Data)
 	}
 	var got struct{ Username, Password string }
@@ -179,16 +185,20 @@ func TestRefusals(t *testing.T) {
 	d.Refused(errkind.Invalid, "unknown role", secrets.Read, "creds/none", nil)
 	d.OK(secrets.Update, "roles/other", body{"db_name": "pg", "creation_statements": creation})
 	d.Refused(errkind.Denied, "not an allowed role", secrets.Read, "creds/other", nil)
-	d.OK(secrets.Update, "roles/app", body{"db_name": "pg", "creation_statements": []string{`CREATE ROLE "{{name}}" LOGIN PASSWORD '{{password}}'`, `GRANT nonsense TO "{{name}}"`}})
+	d.OK(secrets.Update, "roles/app", body{"db_name": "pg",
+		"creation_statements": []string{`CREATE ROLE "{{name}}" LOGIN PASSWORD '{{password}}'`,
+			`GRANT nonsense TO "{{name}}"`}})
 	d.Refused(errkind.Invalid, "SQLSTATE 42704", secrets.Read, "creds/app", nil)
 	if list := roles(t, url); len(list) != 0 {
 		t.Errorf("half a role was made: %q", list)
 	}
-	for _, b := range []body{{}, {"db_name": "pg"}, {"db_name": "pg", "creation_statements": "x", "default_ttl": "2h", "max_ttl": "1h"}, {"db_name": "pg", "creation_statements": "x", "credential_type": "rsa_private_key"}} {
+	for _, b := range []body{{}, {"db_name": "pg"}, {"db_name": "pg", "creation_statements": "x", "default_ttl": "2h",
+		"max_ttl": "1h"}, {"db_name": "pg", "creation_statements": "x", "credential_type": "rsa_private_key"}} {
 		d.Refused(errkind.Invalid, "", secrets.Update, "roles/bad", b)
 	}
 	good := body{"plugin_name": plugin, "connection_url": url}
-	for name, v := range map[string]any{"plugin_name": "mysql-database-plugin", "connection_url": "", "max_open_connections": 1000, "password_authentication": "md5", "password_policy": "x"} {
+	for name, v := range map[string]any{"plugin_name": "mysql-database-plugin", "connection_url": "",
+		"max_open_connections": 1000, "password_authentication": "md5", "password_policy": "x"} {
 		b := body{}
 		for k, v := range good {
 			b[k] = v
@@ -196,15 +206,18 @@ func TestRefusals(t *testing.T) {
 		b[name] = v
 		d.Refused(errkind.Invalid, "", secrets.Update, "config/bad", b)
 	}
-	d.Refused(errkind.Invalid, "error verifying connection", secrets.Update, "config/bad", body{"plugin_name": plugin, "connection_url": "host=/nowhere port=1 user=x password=hidden dbname=y"})
-	d.OK(secrets.Update, "config/later", body{"plugin_name": plugin, "connection_url": "postgres://me:hidden@127.0.0.1:1/db", "verify_connection": false})
+	d.Refused(errkind.Invalid, "error verifying connection", secrets.Update, "config/bad",
+		body{"plugin_name": plugin, "connection_url": "host=/nowhere port=1 user=x password=hidden dbname=y"})
+	d.OK(secrets.Update, "config/later", body{"plugin_name": plugin,
+		"connection_url": "postgres://me:hidden@127.0.0.1:1/db", "verify_connection": false})
 	if c := d.OK(secrets.Read, "config/later", nil); strings.Contains(fmt.Sprint(c), "hidden") {
 		t.Errorf("the password shows: %v", c)
 	}
 	d.OK(secrets.Update, "roles/app", body{"db_name": "later"})
 	d.OK(secrets.Update, "config/later", body{"allowed_roles": "*", "verify_connection": false})
 	d.Refused(errkind.Unavailable, "cannot be reached", secrets.Read, "creds/app", nil)
-	if c := d.OK(secrets.Read, "config/pg", nil); strings.Contains(fmt.Sprint(c), "first") || c["connection_details"].(map[string]any)["max_open_connections"] != 4.0 {
+	if c := d.OK(secrets.Read, "config/pg", nil); strings.Contains(fmt.Sprint(c), "first") ||
+		c["connection_details"].(map[string]any)["max_open_connections"] != 4.0 {
 		t.Errorf("the configuration: %v", c)
 	}
 	if l := d.OK(secrets.List, "roles/", nil); fmt.Sprint(l["keys"]) != "[app other]" {
@@ -332,12 +345,14 @@ func TestRotateRoot(t *testing.T) {
 		t.Fatalf("%+v, %v", after, err)
 	}
 	d.OK(secrets.Read, "creds/app", nil)
-	polltest.Until(t, func() bool { return works(t, url, before.User, before.Password) != nil }, "the former password opens nothing")
+	polltest.Until(t, func() bool { return works(t, url, before.User, before.Password) != nil },
+		"the former password opens nothing")
 	if err := works(t, url, after.User, after.Password); err != nil {
 		t.Error(err)
 	}
 	// A crash after the password was set: both are tried.
-	first, err := d.Engine.Handle(t.Context(), d.Store, &secrets.Request{Op: secrets.Update, Rest: "rotate-root/pg", Now: d.Now()})
+	first, err := d.Engine.Handle(t.Context(), d.Store, &secrets.Request{Op: secrets.Update, Rest: "rotate-root/pg",
+		Now: d.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,13 +373,16 @@ func TestRotateRoot(t *testing.T) {
 
 func TestStatic(t *testing.T) {
 	d, url := newDesk(t)
-	d.Refused(errkind.Invalid, "has no role", secrets.Update, "static-roles/static1", body{"db_name": "pg", "username": "nobody_here", "rotation_period": "1h"})
+	d.Refused(errkind.Invalid, "has no role", secrets.Update, "static-roles/static1",
+		body{"db_name": "pg", "username": "nobody_here", "rotation_period": "1h"})
 	sql(t, url, `DROP ROLE IF EXISTS fixed; CREATE ROLE fixed LOGIN; GRANT SELECT ON things TO fixed`)
 	t.Cleanup(func() { sql(t, url, `DROP OWNED BY fixed; DROP ROLE fixed`) })
-	d.Refused(errkind.Invalid, "5 seconds", secrets.Update, "static-roles/static1", body{"db_name": "pg", "username": "fixed"})
+	d.Refused(errkind.Invalid, "5 seconds", secrets.Update, "static-roles/static1",
+		body{"db_name": "pg", "username": "fixed"})
 	d.OK(secrets.Update, "static-roles/static1", body{"db_name": "pg", "username": "fixed", "rotation_period": "1h"})
 	one := d.OK(secrets.Read, "static-creds/static1", nil)
-	if one.Text("username") != "fixed" || len(one.Text("password")) != 20 || one["ttl"] != 3600.0 || one["rotation_period"] != 3600.0 {
+	if one.Text("username") != "fixed" || len(one.Text("password")) != 20 || one["ttl"] != 3600.0 ||
+		one["rotation_period"] != 3600.0 {
 		t.Errorf("%v", one)
 	}
 	if err := works(t, url, "fixed", one.Text("password")); err != nil {
@@ -382,7 +400,8 @@ func TestStatic(t *testing.T) {
 	if err := works(t, url, "fixed", three.Text("password")); err != nil {
 		t.Error(err)
 	}
-	d.Refused(errkind.Invalid, "cannot update static account username", secrets.Update, "static-roles/static1", body{"username": "other"})
+	d.Refused(errkind.Invalid, "cannot update static account username", secrets.Update, "static-roles/static1",
+		body{"username": "other"})
 	d.OK(secrets.Delete, "static-roles/static1", nil)
 	d.Refused(errkind.NotFound, "", secrets.Read, "static-roles/static1", nil)
 	if left, err := d.Store.Scan(t.Context(), rotatePrefix, storage.After(rotatePrefix), 0); err != nil || len(left) != 0 {
@@ -392,7 +411,8 @@ func TestStatic(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	now := time.Unix(1700000000, 0)
-	if name := newUser(`a"; DROP--x`, "röle/1", now); len(name) > 63 || strings.ContainsAny(name, "\"'; /") || !strings.HasPrefix(name, "v-a---DROP-r-le-1-") || !strings.HasSuffix(name, "-1700000000") {
+	if name := newUser(`a"; DROP--x`, "röle/1", now); len(name) > 63 || strings.ContainsAny(name, "\"'; /") ||
+		!strings.HasPrefix(name, "v-a---DROP-r-le-1-") || !strings.HasSuffix(name, "-1700000000") {
 		t.Errorf("%q", name)
 	}
 	for range 100 {

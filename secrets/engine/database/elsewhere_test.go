@@ -13,11 +13,13 @@ import (
 func TestPasswordGoesNowhereElse(t *testing.T) {
 	d := enginetest.New(t, &Engine{}, "database/")
 	const good = "postgres://{{username}}:{{password}}@db.example/x?sslmode=verify-full"
-	d.OK(secrets.Update, "config/a", map[string]any{"plugin_name": plugin, "connection_url": good, "username": "u", "password": "secret", "verify_connection": false})
+	d.OK(secrets.Update, "config/a", map[string]any{"plugin_name": plugin, "connection_url": good, "username": "u",
+		"password": "secret", "verify_connection": false})
 	for what, change := range map[string]map[string]any{
-		"another host":         {"connection_url": "postgres://{{username}}:{{password}}@evil.example/x?sslmode=verify-full"},
-		"another port":         {"connection_url": "postgres://{{username}}:{{password}}@db.example:5433/x?sslmode=verify-full"},
-		"one host more":        {"connection_url": "postgres://{{username}}:{{password}}@db.example,evil.example/x?sslmode=verify-full"},
+		"another host": {"connection_url": "postgres://{{username}}:{{password}}@evil.example/x?sslmode=verify-full"},
+		"another port": {"connection_url": "postgres://{{username}}:{{password}}@db.example:5433/x?sslmode=verify-full"},
+		"one host more": {"connection_url": "postgres://{{username}}:{{password}}@db.example," +
+			"evil.example/x?sslmode=verify-full"},
 		"a host in the query":  {"connection_url": good + "&host=evil.example"},
 		"without TLS":          {"connection_url": "postgres://{{username}}:{{password}}@db.example/x?sslmode=disable"},
 		"any certificate":      {"connection_url": "postgres://{{username}}:{{password}}@db.example/x?sslmode=require"},
@@ -44,7 +46,8 @@ func TestConnectionsOfOtherCertificates(t *testing.T) {
 	cfg := config{Name: "a", URL: "postgres://u@db.example/x", Open: 1}
 	var s links
 	first := s.pool(&cfg)
-	for _, change := range []func(*config){func(c *config) { c.TLSCA = "x" }, func(c *config) { c.TLSCert = "x" }, func(c *config) { c.TLSKey = "x" }} {
+	for _, change := range []func(*config){func(c *config) { c.TLSCA = "x" }, func(c *config) { c.TLSCert = "x" },
+		func(c *config) { c.TLSKey = "x" }} {
 		other := cfg
 		change(&other)
 		if s.pool(&other) == first {

@@ -62,8 +62,10 @@ func (s *links) pool(cfg *config) *pool {
 
 // same reports whether connections for one configuration do for the other.
 func (cfg *config) same(o *config) bool {
-	return cfg.URL == o.URL && cfg.User == o.User && cfg.Password == o.Password && cfg.Pending == o.Pending && cfg.Open == o.Open && cfg.Idle == o.Idle &&
-		cfg.Lifetime == o.Lifetime && cfg.Raw == o.Raw && cfg.TLSCA == o.TLSCA && cfg.TLSCert == o.TLSCert && cfg.TLSKey == o.TLSKey
+	return cfg.URL == o.URL && cfg.User == o.User && cfg.Password == o.Password && cfg.Pending == o.Pending &&
+		cfg.Open == o.Open && cfg.Idle == o.Idle &&
+		cfg.Lifetime == o.Lifetime && cfg.Raw == o.Raw && cfg.TLSCA == o.TLSCA && cfg.TLSCert == o.TLSCert &&
+		cfg.TLSKey == o.TLSKey
 }
 
 // take takes a configuration's connections away, nil where there are none. Its caller closes them.
@@ -199,7 +201,8 @@ func judged(name string, err error) error {
 	case errors.As(err, &refused) && (strings.HasPrefix(refused.Code, "57") || strings.HasPrefix(refused.Code, "53")):
 		return errkind.Errorf(errkind.Unavailable, "the database %s: %s", name, refused.Message)
 	case errors.As(err, &refused):
-		return errkind.Errorf(errkind.Invalid, "the database %s refused (SQLSTATE %s): %s", name, refused.Code, refused.Message)
+		return errkind.Errorf(errkind.Invalid, "the database %s refused (SQLSTATE %s): %s", name, refused.Code,
+			refused.Message)
 	case errkind.Of(err) != errkind.Internal:
 		return err
 	}
@@ -224,7 +227,8 @@ func (v values) expand(statement string) (string, error) {
 	if !v.until.IsZero() {
 		until = v.until.UTC().Format("2006-01-02 15:04:05-0700")
 	}
-	return strings.NewReplacer("{{name}}", v.user, "{{username}}", v.user, "{{password}}", v.password, "{{expiration}}", until).Replace(statement), nil
+	return strings.NewReplacer("{{name}}", v.user, "{{username}}", v.user, "{{password}}", v.password, "{{expiration}}",
+		until).Replace(statement), nil
 }
 
 // run executes statements as one transaction.
@@ -269,7 +273,8 @@ func (l *link) drop(ctx context.Context, user string) error {
 		return err
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after a commit there is nothing to take back
-	rows, err := tx.Query(ctx, "SELECT DISTINCT table_schema FROM information_schema.role_table_grants WHERE grantee = $1 UNION SELECT 'public'", user)
+	rows, err := tx.Query(ctx, "SELECT DISTINCT table_schema FROM information_schema.role_table_grants WHERE grantee = "+
+		"$1 UNION SELECT 'public'", user)
 	if err != nil {
 		return err
 	}
@@ -286,7 +291,8 @@ func (l *link) drop(ctx context.Context, user string) error {
 		}
 		list = append(list, fmt.Sprintf("REVOKE ALL ON SCHEMA %s FROM %s", in, who))
 	}
-	list = append(list, fmt.Sprintf("REVOKE ALL ON DATABASE %s FROM %s", pgx.Identifier{l.conn.Config().Database}.Sanitize(), who), "DROP ROLE IF EXISTS "+who)
+	list = append(list, fmt.Sprintf("REVOKE ALL ON DATABASE %s FROM %s",
+		pgx.Identifier{l.conn.Config().Database}.Sanitize(), who), "DROP ROLE IF EXISTS "+who)
 	for _, text := range list {
 		if _, err := tx.Exec(ctx, text); err != nil {
 			return err

@@ -33,7 +33,8 @@ func (e *Engine) counted(names []string, ask func() error) error {
 }
 
 // ask is links.do, counted.
-func (e *Engine) ask(ctx context.Context, names []string, cfg *config, work func(ctx context.Context, l *link) error) error {
+func (e *Engine) ask(ctx context.Context, names []string, cfg *config,
+	work func(ctx context.Context, l *link) error) error {
 	return e.counted(names, func() error { return e.links.do(ctx, cfg, work) })
 }
 

@@ -58,11 +58,14 @@ func TestMetersOfDatabases(t *testing.T) {
 	if _, err := d.Ask(secrets.Read, "creds/app", nil); err == nil {
 		t.Fatal("nonsense made a user")
 	}
-	if _, err := d.Ask(secrets.Update, "config/other", body{"plugin_name": plugin, "connection_url": "host=/none user=nobody"}); err == nil {
+	if _, err := d.Ask(secrets.Update, "config/other",
+		body{"plugin_name": plugin, "connection_url": "host=/none user=nobody"}); err == nil {
 		t.Fatal("a database that is not there was taken")
 	}
 	counted("refused", map[string]uint64{"NewUser": 2, "CreateUser": 2})
-	if failed("Initialize") != 1 || failed("NewUser") != 1 || failed("CreateUser") != 1 || failed("db-of-app.NewUser") != 1 {
-		t.Errorf("what failed counts %d, %d, %d and %d", failed("Initialize"), failed("NewUser"), failed("CreateUser"), failed("db-of-app.NewUser"))
+	if failed("Initialize") != 1 || failed("NewUser") != 1 || failed("CreateUser") != 1 ||
+		failed("db-of-app.NewUser") != 1 {
+		t.Errorf("what failed counts %d, %d, %d and %d", failed("Initialize"), failed("NewUser"), failed("CreateUser"),
+			failed("db-of-app.NewUser"))
 	}
 }

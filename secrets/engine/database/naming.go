@@ -27,7 +27,8 @@ type naming struct{ t *safetemplate.Template }
 // parseNaming reads a template. What could go on for ever (range, templates in templates) is refused, and what its
 // functions make of each other is bounded.
 func parseNaming(text string, now time.Time) (*naming, error) {
-	t, err := safetemplate.Parse("username_template", text, func(b *safetemplate.Budget) template.FuncMap { return nameFunctions(b, now) }, safetemplate.Limits{})
+	t, err := safetemplate.Parse("username_template", text,
+		func(b *safetemplate.Budget) template.FuncMap { return nameFunctions(b, now) }, safetemplate.Limits{})
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +83,8 @@ func (n *naming) make(holder, role string) (string, error) {
 	case name == "" || len(name) > nameBytes:
 		return "", fmt.Errorf("it makes %.100q, of %d bytes: a name has 1 to %d", name, len(name), nameBytes)
 	case strings.ContainsAny(name, unfit+"/"):
-		return "", fmt.Errorf("it makes %q: quotes, slashes, backslashes, semicolons and line ends cannot stand in a name", name)
+		return "", fmt.Errorf("it makes %q: quotes, slashes, backslashes, semicolons and line ends cannot stand in a name",
+			name)
 	}
 	return name, nil
 }
@@ -142,7 +144,8 @@ func (c *call) password(cfg *config) (string, error) {
 			return word, nil
 		}
 	}
-	return "", invalid("field \"password_policy\": %s makes passwords with quotes, backslashes or semicolons, which cannot stand in statements", cfg.Policy)
+	return "", invalid("field \"password_policy\": %s makes passwords with quotes, backslashes or semicolons, which "+
+		"cannot stand in statements", cfg.Policy)
 }
 
 // fits finds out whether names and passwords can be made.

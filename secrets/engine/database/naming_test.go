@@ -14,21 +14,22 @@ import (
 func TestNaming(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	for template, want := range map[string]string{
-		`{{ printf "v-%s-%s-%s-%s" (.DisplayName | truncate 8) (.RoleName | truncate 8) (random 20) (unix_time) | truncate 63 }}`: `^v-userpass-readonly-[a-zA-Z0-9]{20}-1700000000$`,
-		`app-{{.RoleName | uppercase}}-{{timestamp "2006"}}`:                                                                      `^app-READONLYROLE-2023$`,
-		`{{.DisplayName | replace "-" "_" | lowercase}}_{{unix_time_millis}}`:                                                     `^userpass_ann_1700000000000$`,
-		`{{.RoleName | sha256 | truncate_sha256 20}}`:                                                                             `^[0-9a-f]{20}$`,
-		`{{/* who */}}{{uuid}}`:             `^[0-9a-f-]{36}$`,
-		`{{.DisplayName}}"; DROP TABLE x`:   "",
-		`{{.DisplayName | base64}}{{"//"}}`: "",
-		`{{random 64}}`:                     "",
-		`{{truncate 0 "x"}}`:                "",
-		`{{.Token}}`:                        "",
-		`{{random 60}}{{random 60}}`:        "",
-		`{{""}}`:                            "",
-		`{{range 1000000000}}x{{end}}`:      "",
-		`{{define "x"}}{{template "x"}}{{end}}{{template "x"}}`: "",
-		`{{if true}}{{range 1000000000}}x{{end}}{{end}}`:        "",
+		`{{ printf "v-%s-%s-%s-%s" (.DisplayName | truncate 8) (.RoleName | truncate 8) (random 20) (unix_time) | ` +
+			`truncate 63 }}`: `^v-userpass-readonly-[a-zA-Z0-9]{20}-1700000000$`,
+		`app-{{.RoleName | uppercase}}-{{timestamp "2006"}}`:                  `^app-READONLYROLE-2023$`,
+		`{{.DisplayName | replace "-" "_" | lowercase}}_{{unix_time_millis}}`: `^userpass_ann_1700000000000$`,
+		`{{.RoleName | sha256 | truncate_sha256 20}}`:                         `^[0-9a-f]{20}$`,
+		`{{/* who */}}{{uuid}}`:                                               `^[0-9a-f-]{36}$`,
+		`{{.DisplayName}}"; DROP TABLE x`:                                     "",
+		`{{.DisplayName | base64}}{{"//"}}`:                                   "",
+		`{{random 64}}`:                                                       "",
+		`{{truncate 0 "x"}}`:                                                  "",
+		`{{.Token}}`:                                                          "",
+		`{{random 60}}{{random 60}}`:                                          "",
+		`{{""}}`:                                                              "",
+		`{{range 1000000000}}x{{end}}`:                                        "",
+		`{{define "x"}}{{template "x"}}{{end}}{{template "x"}}`:               "",
+		`{{if true}}{{range 1000000000}}x{{end}}{{end}}`:                      "",
 		`{{`: "",
 	} {
 		n, err := parseNaming(template, now)
@@ -55,13 +56,15 @@ func TestPolicyAndTemplate(t *testing.T) {
 		}
 		return strings.Repeat("7", 12), nil
 	}
-	d.OK(secrets.Update, "config/pg", body{"password_policy": "pins", "username_template": `app_{{.RoleName}}_{{random 8}}`})
+	d.OK(secrets.Update, "config/pg", body{"password_policy": "pins",
+		"username_template": `app_{{.RoleName}}_{{random 8}}`})
 	if got := d.OK(secrets.Read, "config/pg", nil); got.Text("password_policy") != "pins" {
 		t.Error(got)
 	}
 	for range 3 {
 		got := d.OK(secrets.Read, "creds/app", nil)
-		if !regexp.MustCompile(`^app_app_[a-zA-Z0-9]{8}$`).MatchString(got.Text("username")) || got.Text("password") != "777777777777" {
+		if !regexp.MustCompile(`^app_app_[a-zA-Z0-9]{8}$`).MatchString(got.Text("username")) ||
+			got.Text("password") != "777777777777" {
 			t.Errorf("%s, %s", got.Text("username"), got.Text("password"))
 		}
 	}

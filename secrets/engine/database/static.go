@@ -44,7 +44,8 @@ func (c *call) readStatic() (*secrets.Response, error) {
 	if s == nil {
 		return nil, errNotFound
 	}
-	return answer(map[string]any{"db_name": s.DB, "username": s.User, "rotation_period": int64(s.Every / time.Second), "rotation_statements": listed(s.Rotate),
+	return answer(map[string]any{"db_name": s.DB, "username": s.User, "rotation_period": int64(s.Every / time.Second),
+		"rotation_statements": listed(s.Rotate),
 		"last_vault_rotation": s.Last.Format(time.RFC3339Nano), "credential_type": "password"})
 }
 
@@ -56,7 +57,8 @@ func (c *call) staticCreds() (*secrets.Response, error) {
 	if s == nil {
 		return nil, invalid("unknown role: %s", c.name)
 	}
-	return answer(map[string]any{"username": s.User, "password": s.Password, "rotation_period": int64(s.Every / time.Second),
+	return answer(map[string]any{"username": s.User, "password": s.Password,
+		"rotation_period":     int64(s.Every / time.Second),
 		"last_vault_rotation": s.Last.Format(time.RFC3339Nano), "ttl": int64(max(s.Next.Sub(c.r.Now), 0) / time.Second)})
 }
 
@@ -184,5 +186,6 @@ func (c *call) deleteStatic() (*secrets.Response, error) {
 	if err != nil || s == nil {
 		return &secrets.Response{}, err
 	}
-	return &secrets.Response{Ops: []secrets.Op{storage.Delete(c.r.Rest), storage.Delete(dueKey(rotatePrefix, s.Next, c.name))}}, nil
+	return &secrets.Response{Ops: []secrets.Op{storage.Delete(c.r.Rest),
+		storage.Delete(dueKey(rotatePrefix, s.Next, c.name))}}, nil
 }

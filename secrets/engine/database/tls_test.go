@@ -32,16 +32,19 @@ func TestTLSOfConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, private := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}))
+	cert, private := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}))
 	for _, mode := range []string{"disable", "prefer", "require"} {
 		cfg := &config{URL: "postgres://u@db.example/x?sslmode=" + mode, TLSCA: cert, TLSCert: cert, TLSKey: private}
 		pc, err := cfg.connection("")
-		if err != nil || pc.TLSConfig == nil || pc.TLSConfig.InsecureSkipVerify || pc.TLSConfig.ServerName != "db.example" || pc.TLSConfig.RootCAs == nil || len(pc.TLSConfig.Certificates) != 1 || len(pc.Fallbacks) != 0 {
+		if err != nil || pc.TLSConfig == nil || pc.TLSConfig.InsecureSkipVerify || pc.TLSConfig.ServerName != "db.example" ||
+			pc.TLSConfig.RootCAs == nil || len(pc.TLSConfig.Certificates) != 1 || len(pc.Fallbacks) != 0 {
 			t.Errorf("sslmode=%s: %+v, %v", mode, pc, err)
 		}
 	}
 	d := enginetest.New(t, &Engine{}, "database/")
-	body := map[string]any{"plugin_name": plugin, "connection_url": "postgres://u@db.example/x", "verify_connection": false, "tls_ca": cert, "tls_certificate": cert, "private_key": private}
+	body := map[string]any{"plugin_name": plugin, "connection_url": "postgres://u@db.example/x",
+		"verify_connection": false, "tls_ca": cert, "tls_certificate": cert, "private_key": private}
 	d.OK(secrets.Update, "config/a", body)
 	shown := fmt.Sprint(d.OK(secrets.Read, "config/a", nil))
 	if strings.Contains(shown, "PRIVATE KEY") || !strings.Contains(shown, "BEGIN CERTIFICATE") {

@@ -232,8 +232,10 @@ func (c *call) tell(h *head) (map[string]any, error) {
 			}
 		}
 	}
-	return map[string]any{"cas_required": h.CASRequired, "created_time": h.Created.UTC(), "current_version": h.Current, "custom_metadata": h.Custom,
-		"delete_version_after": h.DeleteAfter.String(), "max_versions": h.MaxVersions, "oldest_version": h.Oldest, "updated_time": h.Updated.UTC(), "versions": versions,
+	return map[string]any{"cas_required": h.CASRequired, "created_time": h.Created.UTC(), "current_version": h.Current,
+		"custom_metadata":      h.Custom,
+		"delete_version_after": h.DeleteAfter.String(), "max_versions": h.MaxVersions, "oldest_version": h.Oldest,
+		"updated_time": h.Updated.UTC(), "versions": versions,
 		"current_metadata_version": h.Meta, "metadata_cas_required": h.MetaCASRequired}, nil
 }
 
@@ -265,7 +267,8 @@ func (c *call) listDetailed(r *secrets.Request) (*secrets.Response, error) {
 	}
 	resp, err := answer(map[string]any{"keys": names, "key_info": info})
 	if err == nil && len(names) == detailedMost {
-		resp.Warnings = []string{"the list may be cut: it has the most that one answer holds; ask on with after=" + names[len(names)-1]}
+		resp.Warnings = []string{"the list may be cut: it has the most that one answer holds; ask on with after=" +
+			names[len(names)-1]}
 	}
 	return resp, err
 }
@@ -346,11 +349,14 @@ func custom(f *secrets.Fields, old map[string]string, patch bool) (map[string]st
 	}
 	maps.Copy(next, f.Texts("custom_metadata"))
 	if len(next) > customKeys {
-		return nil, errkind.Errorf(errkind.Invalid, `field "custom_metadata": has %d keys, more than %d`, len(next), customKeys)
+		return nil, errkind.Errorf(errkind.Invalid, `field "custom_metadata": has %d keys, more than %d`, len(next),
+			customKeys)
 	}
 	for name, value := range next {
 		if name == "" || len(name) > customKeyBytes || len(value) > customValueBytes {
-			return nil, errkind.E(errkind.Invalid, "", fmt.Errorf("field \"custom_metadata\": keys have 1 to %d bytes and values at most %d: %.40q", customKeyBytes, customValueBytes, name))
+			return nil, errkind.E(errkind.Invalid, "",
+				fmt.Errorf("field \"custom_metadata\": keys have 1 to %d bytes and values at most %d: %.40q", customKeyBytes,
+					customValueBytes, name))
 		}
 	}
 	return next, nil

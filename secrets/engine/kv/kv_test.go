@@ -34,7 +34,8 @@ func (d *desk) do(op secrets.Operation, path, body string) (*secrets.Response, e
 	if name, value, ok := strings.Cut(query, "="); ok {
 		values[name] = value
 	}
-	r := &secrets.Request{Op: op, Path: "secret/" + path, Mount: "secret/", Rest: path, Body: []byte(body), Query: secrets.FieldsOf(values), Now: d.now}
+	r := &secrets.Request{Op: op, Path: "secret/" + path, Mount: "secret/", Rest: path, Body: []byte(body),
+		Query: secrets.FieldsOf(values), Now: d.now}
 	ctx := context.Background()
 	resp, err := d.engine.Handle(ctx, d.store, r)
 	if err == nil && len(resp.Ops) > 0 {
@@ -78,8 +79,10 @@ func TestV1(t *testing.T) {
 	d.want(secrets.List, "none/", "", "404")
 	d.want(secrets.Delete, "a", "", "")
 	d.want(secrets.Read, "a", "", "404")
-	for body, text := range map[string]string{"": "missing data fields", "{}": "missing data fields", " { } ": "missing data fields", "null": "missing data fields",
-		"[1]": "failed to parse JSON input: an object is expected", `{"a":}`: "failed to parse JSON input: an object is expected"} {
+	for body, text := range map[string]string{"": "missing data fields", "{}": "missing data fields",
+		" { } ": "missing data fields", "null": "missing data fields",
+		"[1]":    "failed to parse JSON input: an object is expected",
+		`{"a":}`: "failed to parse JSON input: an object is expected"} {
 		d.want(secrets.Update, "bad", body, "400 "+text)
 	}
 	d.want(secrets.Update, "folder/", `{"a":1}`, "400 cannot write to a path ending in '/'")
@@ -91,23 +94,28 @@ func TestV1(t *testing.T) {
 const at = `"created_time":"2026-01-02T03:04:05.0000006Z"`
 
 func version(n int, custom, deleted string, destroyed bool) string {
-	return fmt.Sprintf(`{%s,"custom_metadata":%s,"deletion_time":"%s","destroyed":%t,"version":%d}`, at, custom, deleted, destroyed, n)
+	return fmt.Sprintf(`{%s,"custom_metadata":%s,"deletion_time":"%s","destroyed":%t,"version":%d}`, at, custom, deleted,
+		destroyed, n)
 }
 
 func TestV2(t *testing.T) {
 	d := newDesk(t, V2{})
 	d.want(secrets.Read, "data/a", "", "404")
 	d.want(secrets.Create, "data/a", `{"data":{"x":"1"}}`, version(1, "null", "", false))
-	d.want(secrets.Update, "data/a", `{"data":{"x":"2","deep":{"y":1}},"options":{"cas":1}}`, version(2, "null", "", false))
+	d.want(secrets.Update, "data/a", `{"data":{"x":"2","deep":{"y":1}},"options":{"cas":1}}`,
+		version(2, "null", "", false))
 	d.want(secrets.Read, "data/a", "", `{"data":{"x":"2","deep":{"y":1}},"metadata":`+version(2, "null", "", false)+`}`)
 	d.want(secrets.Read, "data/a?version=1", "", `{"data":{"x":"1"},"metadata":`+version(1, "null", "", false)+`}`)
 	d.want(secrets.Read, "data/a?version=9", "", "404")
 	d.want(secrets.Read, "data/a?version=x", "", `400 field "version": must be a whole number`)
-	d.want(secrets.Update, "data/a", `{"data":{},"options":{"cas":1}}`, "400 check-and-set parameter did not match the current version")
+	d.want(secrets.Update, "data/a", `{"data":{},"options":{"cas":1}}`,
+		"400 check-and-set parameter did not match the current version")
 	d.want(secrets.Update, "data/a", `{"x":1}`, "400 no data provided")
 	d.want(secrets.Update, "data/a", `{"data":[1]}`, `400 field "data": must be an object`)
-	d.want(secrets.Patch, "data/a", `{"data":{"x":null,"deep":{"z":2}},"options":{"cas":2}}`, version(3, "null", "", false))
-	d.want(secrets.Read, "subkeys/a", "", `{"metadata":`+version(3, "null", "", false)+`,"subkeys":{"deep":{"y":null,"z":null}}}`)
+	d.want(secrets.Patch, "data/a", `{"data":{"x":null,"deep":{"z":2}},"options":{"cas":2}}`,
+		version(3, "null", "", false))
+	d.want(secrets.Read, "subkeys/a", "", `{"metadata":`+version(3, "null", "", false)+
+		`,"subkeys":{"deep":{"y":null,"z":null}}}`)
 	d.want(secrets.Read, "subkeys/a?depth=1", "", `{"metadata":`+version(3, "null", "", false)+`,"subkeys":{"deep":null}}`)
 	const deleted = "2026-01-02T03:04:05.0000006Z"
 	d.want(secrets.Delete, "data/a", "", "")
@@ -132,9 +140,11 @@ func TestV2(t *testing.T) {
 
 func TestV2Settings(t *testing.T) {
 	d := newDesk(t, V2{})
-	d.want(secrets.Read, "config", "", `{"cas_required":false,"delete_version_after":"0s","max_versions":0,"metadata_cas_required":false}`)
+	d.want(secrets.Read, "config", "", `{"cas_required":false,"delete_version_after":"0s","max_versions":0,`+
+		`"metadata_cas_required":false}`)
 	d.want(secrets.Update, "config", `{"max_versions":"3","cas_required":true,"delete_version_after":"1h"}`, "")
-	d.want(secrets.Read, "config", "", `{"cas_required":true,"delete_version_after":"1h0m0s","max_versions":3,"metadata_cas_required":false}`)
+	d.want(secrets.Read, "config", "", `{"cas_required":true,"delete_version_after":"1h0m0s","max_versions":3,`+
+		`"metadata_cas_required":false}`)
 	d.want(secrets.Create, "data/a", `{"data":{"x":1}}`, "400 check-and-set parameter required for this call")
 	for n := range 5 {
 		if _, err := d.do(secrets.Update, "data/a", fmt.Sprintf(`{"data":{"n":%d},"options":{"cas":%d}}`, n, n)); err != nil {
@@ -145,7 +155,8 @@ func TestV2Settings(t *testing.T) {
 	d.want(secrets.Update, "metadata/a", `{"custom_metadata":{"owner":"team"},"max_versions":2}`, "")
 	d.want(secrets.Patch, "metadata/a", `{"custom_metadata":{"tier":"1"}}`, "")
 	d.want(secrets.Patch, "metadata/none", `{}`, "404")
-	d.want(secrets.Update, "metadata/a", `{"custom_metadata":{"":"x"}}`, `400 field "custom_metadata": keys have 1 to 128 bytes and values at most 512: ""`)
+	d.want(secrets.Update, "metadata/a", `{"custom_metadata":{"":"x"}}`,
+		`400 field "custom_metadata": keys have 1 to 128 bytes and values at most 512: ""`)
 	resp, err := d.do(secrets.Read, "metadata/a", "")
 	if err != nil {
 		t.Fatal(err)
@@ -157,15 +168,18 @@ func TestV2Settings(t *testing.T) {
 		Custom   map[string]string `json:"custom_metadata"`
 		Versions map[string]any    `json:"versions"`
 	}
-	if err := json.Unmarshal(resp.Data, &meta); err != nil || meta.Current != 5 || meta.Oldest != 3 || meta.Max != 2 || len(meta.Versions) != 3 || meta.Custom["owner"] != "team" || meta.Custom["tier"] != "1" {
+	if err := json.Unmarshal(resp.Data, &meta); err != nil || meta.Current != 5 || meta.Oldest != 3 || meta.Max != 2 ||
+		len(meta.Versions) != 3 || meta.Custom["owner"] != "team" || meta.Custom["tier"] != "1" {
 		t.Errorf("metadata %+v of %s, %v", meta, resp.Data, err)
 	}
 	d.now = d.now.Add(2 * time.Hour) // past delete_version_after
 	if resp, err := d.do(secrets.Read, "data/a", ""); err != nil || !resp.Missing {
 		t.Errorf("a version outlived delete_version_after: %s, %v", resp.Data, err)
 	}
-	for _, op := range []secrets.Operation{secrets.Read, secrets.Update, secrets.Patch, secrets.Delete, secrets.List} { // as of version 1
-		if resp, err := d.do(op, "a", `{"x":1}`); err != nil || !resp.Missing || resp.Data != nil || len(resp.Ops) != 0 || fmt.Sprint(resp.Warnings) != "["+wrongPath+"]" {
+	// as of version 1
+	for _, op := range []secrets.Operation{secrets.Read, secrets.Update, secrets.Patch, secrets.Delete, secrets.List} {
+		if resp, err := d.do(op, "a", `{"x":1}`); err != nil || !resp.Missing || resp.Data != nil || len(resp.Ops) != 0 ||
+			fmt.Sprint(resp.Warnings) != "["+wrongPath+"]" {
 			t.Errorf("%v of a path without its kind: %+v, %v", op, resp, err)
 		}
 	}
@@ -176,17 +190,22 @@ func TestV2Settings(t *testing.T) {
 func TestV2SettingsByTheirNumber(t *testing.T) {
 	d := newDesk(t, V2{})
 	d.want(secrets.Update, "metadata/a", `{"metadata_cas":0,"max_versions":3}`, "")
-	d.want(secrets.Update, "metadata/a", `{"metadata_cas":0,"max_versions":4}`, "400 metadata check-and-set parameter did not match the current version")
+	d.want(secrets.Update, "metadata/a", `{"metadata_cas":0,"max_versions":4}`,
+		"400 metadata check-and-set parameter did not match the current version")
 	d.want(secrets.Patch, "metadata/a", `{"metadata_cas":1,"metadata_cas_required":true}`, "")
-	d.want(secrets.Update, "metadata/a", `{"max_versions":5}`, "400 metadata check-and-set parameter required for this call")
+	d.want(secrets.Update, "metadata/a", `{"max_versions":5}`,
+		"400 metadata check-and-set parameter required for this call")
 	d.want(secrets.Update, "config", `{"metadata_cas_required":true}`, "")
-	d.want(secrets.Update, "metadata/b", `{"max_versions":5}`, "400 metadata check-and-set parameter required for this call")
+	d.want(secrets.Update, "metadata/b", `{"max_versions":5}`,
+		"400 metadata check-and-set parameter required for this call")
 	if _, err := d.do(secrets.Update, "data/a", `{"data":{"x":1}}`); err != nil {
 		t.Errorf("data asks for no number of metadata: %v", err)
 	}
 	stamp := `"2026-01-02T03:04:05.0000006Z"`
-	about := `{"cas_required":false,"created_time":` + stamp + `,"current_metadata_version":2,"current_version":1,"custom_metadata":null,"delete_version_after":"0s","max_versions":3,"metadata_cas_required":true,` +
-		`"oldest_version":1,"updated_time":` + stamp + `,"versions":{"1":{"created_time":` + stamp + `,"deletion_time":"","destroyed":false}}}`
+	about := `{"cas_required":false,"created_time":` + stamp + `,"current_metadata_version":2,"current_version":1,` +
+		`"custom_metadata":null,"delete_version_after":"0s","max_versions":3,"metadata_cas_required":true,` +
+		`"oldest_version":1,"updated_time":` + stamp + `,"versions":{"1":{"created_time":` + stamp +
+		`,"deletion_time":"","destroyed":false}}}`
 	d.want(secrets.Read, "metadata/a", "", about)
 	if _, err := d.do(secrets.Update, "data/a/below", `{"data":{"x":1}}`); err != nil {
 		t.Fatal(err)
@@ -214,7 +233,8 @@ func TestV2AgainstAModel(t *testing.T) {
 			switch rng.IntN(5) {
 			case 0, 1:
 				cas := rng.IntN(len(versions) + 2)
-				_, err := d.do(secrets.Update, "data/a", fmt.Sprintf(`{"data":{"v":%d},"options":{"cas":%d}}`, len(versions)+1, cas))
+				_, err := d.do(secrets.Update, "data/a", fmt.Sprintf(`{"data":{"v":%d},"options":{"cas":%d}}`,
+					len(versions)+1, cas))
 				if (err == nil) != (cas == len(versions)) {
 					t.Fatalf("cas %d at version %d: %v", cas, len(versions), err)
 				}
@@ -240,7 +260,8 @@ func TestV2AgainstAModel(t *testing.T) {
 			for i, v := range versions {
 				resp, err := d.do(secrets.Read, fmt.Sprintf("data/a?version=%d", i+1), "")
 				kept := i+1 > len(versions)-defaultMaxVersions
-				readable := err == nil && !resp.Missing && strings.HasPrefix(string(resp.Data), fmt.Sprintf(`{"data":{"v":%d},`, v.value))
+				readable := err == nil && !resp.Missing &&
+					strings.HasPrefix(string(resp.Data), fmt.Sprintf(`{"data":{"v":%d},`, v.value))
 				if kept != (err == nil) || readable != (kept && !v.deleted && !v.gone) {
 					t.Fatalf("seed %d: version %d of %d, %+v: %v, %v", seed, i+1, len(versions), v, resp, err)
 				}

@@ -120,7 +120,8 @@ func bodyOf(body []byte) (data, options json.RawMessage, err error) {
 			data = value
 		case string(name) == "options":
 			options = value
-		case bytes.IndexByte(name, '\\') >= 0 || bytes.EqualFold(name, []byte("data")) || bytes.EqualFold(name, []byte("options")):
+		case bytes.IndexByte(name, '\\') >= 0 || bytes.EqualFold(name, []byte("data")) ||
+			bytes.EqualFold(name, []byte("options")):
 			return slowBody(body)
 		}
 	}

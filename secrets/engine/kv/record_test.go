@@ -19,10 +19,13 @@ func TestRecordsRoundTrip(t *testing.T) {
 			if rapid.Bool().Draw(t, "none") {
 				return time.Time{}
 			}
-			return time.Unix(rapid.Int64Range(-1e9, 250_000_000_000).Draw(t, "second"), rapid.Int64Range(0, 999_999_999).Draw(t, "nano")).UTC()
+			return time.Unix(rapid.Int64Range(-1e9, 250_000_000_000).Draw(t, "second"),
+				rapid.Int64Range(0, 999_999_999).Draw(t, "nano")).UTC()
 		})
-		h := head{Current: rapid.IntRange(0, 1e9).Draw(t, "current"), Oldest: rapid.IntRange(0, 1e9).Draw(t, "oldest"), Created: at.Draw(t, "created"), Updated: at.Draw(t, "updated"),
-			MaxVersions: rapid.IntRange(0, 1e6).Draw(t, "most"), CASRequired: rapid.Bool().Draw(t, "cas"), DeleteAfter: time.Duration(rapid.Int64().Draw(t, "after"))}
+		h := head{Current: rapid.IntRange(0, 1e9).Draw(t, "current"), Oldest: rapid.IntRange(0, 1e9).Draw(t, "oldest"),
+			Created: at.Draw(t, "created"), Updated: at.Draw(t, "updated"),
+			MaxVersions: rapid.IntRange(0, 1e6).Draw(t, "most"), CASRequired: rapid.Bool().Draw(t, "cas"),
+			DeleteAfter: time.Duration(rapid.Int64().Draw(t, "after"))}
 		h.Meta, h.MetaCASRequired = rapid.IntRange(0, 1e6).Draw(t, "meta"), rapid.Bool().Draw(t, "meta cas")
 		if rapid.Bool().Draw(t, "has custom") {
 			h.Custom = rapid.MapOf(rapid.String(), rapid.String()).Draw(t, "custom")
@@ -36,9 +39,11 @@ func TestRecordsRoundTrip(t *testing.T) {
 		if a, b := text(got), text(h); !same || a != b {
 			t.Fatalf("%s came back as %s, custom %v", b, a, same)
 		}
-		v := row{Created: at.Draw(t, "created"), Deleted: at.Draw(t, "deleted"), Destroyed: rapid.Bool().Draw(t, "destroyed"), Data: rapid.SliceOf(rapid.Byte()).Draw(t, "data")}
+		v := row{Created: at.Draw(t, "created"), Deleted: at.Draw(t, "deleted"), Destroyed: rapid.Bool().Draw(t, "destroyed"),
+			Data: rapid.SliceOf(rapid.Byte()).Draw(t, "data")}
 		var back row
-		if err := back.unpack(putRow("a", 1, &v).Value); err != nil || !back.Created.Equal(v.Created) || !back.Deleted.Equal(v.Deleted) || back.Destroyed != v.Destroyed || !bytes.Equal(back.Data, v.Data) {
+		if err := back.unpack(putRow("a", 1, &v).Value); err != nil || !back.Created.Equal(v.Created) ||
+			!back.Deleted.Equal(v.Deleted) || back.Destroyed != v.Destroyed || !bytes.Equal(back.Data, v.Data) {
 			t.Fatalf("%+v came back as %+v, %v", v, back, err)
 		}
 	})
@@ -56,7 +61,9 @@ func text(v any) string {
 func TestEarlierRecords(t *testing.T) {
 	d := newDesk(t, V2{})
 	ops := []storage.Op{
-		storage.Put("meta/a", []byte(`{"current_version":1,"oldest_version":1,"created_time":"2026-01-02T03:04:05.0000006Z","updated_time":"2026-01-02T03:04:05.0000006Z","custom_metadata":{"team":"x"}}`)),
+		storage.Put("meta/a", []byte(`{"current_version":1,"oldest_version":1,`+
+			`"created_time":"2026-01-02T03:04:05.0000006Z","updated_time":"2026-01-02T03:04:05.0000006Z","custom_metadata":{`+
+			`"team":"x"}}`)),
 		storage.Put(rowKey("a", 1), []byte(`{"created_time":"2026-01-02T03:04:05.0000006Z","data":{"x":1}}`)),
 	}
 	if err := d.store.Commit(t.Context(), 0, ops); err != nil {
@@ -74,14 +81,16 @@ func TestEarlierRecords(t *testing.T) {
 
 // FuzzBody: the quick way through a body finds what encoding/json finds.
 func FuzzBody(f *testing.F) {
-	for _, body := range []string{"", "null", "{}", " [1] ", `{"data":{"a":"}\\"{"},"options":{"cas":1}}`, `{ "options" : null , "x":[1,{"data":2}], "data" : 1.5 }`, `{"Data":{"a":1}}`,
+	for _, body := range []string{"", "null", "{}", " [1] ", `{"data":{"a":"}\\"{"},"options":{"cas":1}}`,
+		`{ "options" : null , "x":[1,{"data":2}], "data" : 1.5 }`, `{"Data":{"a":1}}`,
 		`{"d\u0061ta":{}}`, `{"data":1,"data":{"b":[]}}`, `{"data":{}}x`, `{"data":"x","y":true}`, "{\"data\"\n:\t{}\r}"} {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		data, options, err := bodyOf(body)
 		wantData, wantOptions, wantErr := slowBody(body)
-		if (err != nil) != (wantErr != nil) || err == nil && (!bytes.Equal(data, wantData) || !bytes.Equal(options, wantOptions)) {
+		if (err != nil) != (wantErr != nil) || err == nil && (!bytes.Equal(data, wantData) ||
+			!bytes.Equal(options, wantOptions)) {
 			t.Errorf("%q: %q %q %v, want %q %q %v", body, data, options, err, wantData, wantOptions, wantErr)
 		}
 	})

@@ -46,7 +46,8 @@ func (V2) Exists(ctx context.Context, view engine.View, r *secrets.Request) (exi
 var kinds = []string{"config", "data", "delete", "destroy", "detailed-metadata", "metadata", "subkeys", "undelete"}
 
 // wrongPath tells who asks as of version 1, as Vault does: clients show it beside the 404.
-const wrongPath = "Invalid path for a versioned K/V secrets engine. See the API docs for the appropriate API endpoints to use. " +
+const wrongPath = "Invalid path for a versioned K/V secrets engine. See the API docs for the appropriate API " +
+	"endpoints to use. " +
 	"If using the Vault CLI, use 'vault kv get' for this operation."
 
 // call is one request with what it needs at hand.
@@ -128,7 +129,8 @@ func (c *call) config() (*secrets.Response, error) {
 		return nil, err
 	}
 	s.MaxVersions, s.CASRequired = f.Int("max_versions", s.MaxVersions), f.Bool("cas_required", s.CASRequired)
-	s.DeleteAfter, s.MetaCASRequired = f.Duration("delete_version_after", s.DeleteAfter), f.Bool("metadata_cas_required", s.MetaCASRequired)
+	s.DeleteAfter, s.MetaCASRequired = f.Duration("delete_version_after", s.DeleteAfter),
+		f.Bool("metadata_cas_required", s.MetaCASRequired)
 	if err := f.Err(); err != nil {
 		return nil, err
 	}

@@ -125,7 +125,8 @@ func (n *names) into(t *x509.Certificate) error {
 
 // subjectOf reads the parts of a subject that requests for authorities give.
 func subjectOf(f *secrets.Fields, into *pkix.Name) {
-	for name, at := range map[string]*[]string{"ou": &into.OrganizationalUnit, "organization": &into.Organization, "country": &into.Country, "locality": &into.Locality,
+	for name, at := range map[string]*[]string{"ou": &into.OrganizationalUnit, "organization": &into.Organization,
+		"country": &into.Country, "locality": &into.Locality,
 		"province": &into.Province, "street_address": &into.StreetAddress, "postal_code": &into.PostalCode} {
 		if f.Has(name) {
 			*at = f.Strings(name)
@@ -163,7 +164,8 @@ func signatureOf(public crypto.PublicKey, bits int, pss bool) (x509.SignatureAlg
 
 // endOf says when a certificate ends that is asked for now: not_after, else the ttl, within
 // longest. warn tells that the limit cut it short.
-func endOf(now time.Time, f *secrets.Fields, notAfter string, ttl, longest time.Duration) (end time.Time, warn string, err error) {
+func endOf(now time.Time, f *secrets.Fields, notAfter string, ttl, longest time.Duration) (end time.Time, warn string,
+	err error) {
 	if f.Has("not_after") && notAfter == "" {
 		notAfter = f.String("not_after")
 	}
@@ -187,7 +189,8 @@ func endOf(now time.Time, f *secrets.Fields, notAfter string, ttl, longest time.
 			return end, "", invalid("field \"not_after\": lies in the past")
 		}
 	} else if ttl > longest {
-		warn = "TTL \"" + ttl.String() + "\" is longer than permitted maxTTL \"" + longest.String() + "\", so maxTTL is being used"
+		warn = "TTL \"" + ttl.String() + "\" is longer than permitted maxTTL \"" + longest.String() +
+			"\", so maxTTL is being used"
 	}
 	return end, warn, nil
 }
@@ -200,12 +203,14 @@ func (a *authority) within(end time.Time, strict bool) (time.Time, error) {
 	if a.NotAfter == "truncate" && !strict {
 		return a.cert.NotAfter, nil
 	}
-	return end, invalid("cannot satisfy request, as TTL would result in notAfter of %s that is beyond the expiration of the CA certificate at %s",
+	return end, invalid("cannot satisfy request, as TTL would result in notAfter of %s that is beyond the expiration "+
+		"of the CA certificate at %s",
 		end.UTC().Format(time.RFC3339Nano), a.cert.NotAfter.Format(time.RFC3339Nano))
 }
 
 // certify makes the certificate of a template, with the issuer's URLs.
-func (c *call) certify(a *authority, t *x509.Certificate, public crypto.PublicKey, bits int, pss bool) (*x509.Certificate, error) {
+func (c *call) certify(a *authority, t *x509.Certificate, public crypto.PublicKey, bits int,
+	pss bool) (*x509.Certificate, error) {
 	if !c.r.Now.Before(a.cert.NotAfter) {
 		return nil, invalid("the issuer %s has expired", a.ID)
 	}
@@ -246,7 +251,8 @@ func signatureBits(a *authority, bits int) int {
 
 // checkConstraints lets crypto/x509 judge whether the chain's name constraints let the names be.
 func (a *authority) checkConstraints(cert *x509.Certificate, now time.Time) error {
-	opts := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, CurrentTime: now}
+	opts := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, CurrentTime: now}
 	for i, link := range a.chain {
 		if i == len(a.chain)-1 {
 			opts.Roots.AddCert(link)
@@ -295,9 +301,11 @@ func constraints(f *secrets.Fields, t *x509.Certificate) (err error) {
 		return err
 	}
 	t.PermittedDNSDomains, t.ExcludedDNSDomains = f.Strings("permitted_dns_domains"), f.Strings("excluded_dns_domains")
-	t.PermittedEmailAddresses, t.ExcludedEmailAddresses = f.Strings("permitted_email_addresses"), f.Strings("excluded_email_addresses")
+	t.PermittedEmailAddresses, t.ExcludedEmailAddresses = f.Strings("permitted_email_addresses"),
+		f.Strings("excluded_email_addresses")
 	t.PermittedURIDomains, t.ExcludedURIDomains = f.Strings("permitted_uri_domains"), f.Strings("excluded_uri_domains")
-	for name, at := range map[string]*[]*net.IPNet{"permitted_ip_ranges": &t.PermittedIPRanges, "excluded_ip_ranges": &t.ExcludedIPRanges} {
+	for name, at := range map[string]*[]*net.IPNet{"permitted_ip_ranges": &t.PermittedIPRanges,
+		"excluded_ip_ranges": &t.ExcludedIPRanges} {
 		for _, text := range f.Strings(name) {
 			_, block, err := net.ParseCIDR(text)
 			if err != nil {

@@ -21,13 +21,16 @@ type urls struct {
 }
 
 func (u *urls) params() record.Params {
-	return record.Params{{Name: "issuing_certificates", At: &u.Issuing}, {Name: "crl_distribution_points", At: &u.CRLs}, {Name: "ocsp_servers", At: &u.OCSP}, {Name: "enable_templating", At: &u.Expand}}
+	return record.Params{{Name: "issuing_certificates", At: &u.Issuing}, {Name: "crl_distribution_points", At: &u.CRLs},
+		{Name: "ocsp_servers", At: &u.OCSP}, {Name: "enable_templating", At: &u.Expand}}
 }
 
 func (u *urls) check() error {
-	for name, list := range map[string][]string{"issuing_certificates": u.Issuing, "crl_distribution_points": u.CRLs, "ocsp_servers": u.OCSP} {
+	for name, list := range map[string][]string{"issuing_certificates": u.Issuing, "crl_distribution_points": u.CRLs,
+		"ocsp_servers": u.OCSP} {
 		for _, text := range list {
-			if at, err := url.Parse(text); !u.Expand && (err != nil || at.Host == "" || (at.Scheme != "http" && at.Scheme != "https" && at.Scheme != "ldap")) {
+			if at, err := url.Parse(text); !u.Expand && (err != nil || at.Host == "" ||
+				(at.Scheme != "http" && at.Scheme != "https" && at.Scheme != "ldap")) {
 				return invalid("invalid URL found in %s: %s", name, text)
 			}
 		}
@@ -185,7 +188,8 @@ func (c *call) setDefault(ref string, f *secrets.Fields) (*secrets.Response, err
 			return nil, err
 		}
 		if i.KeyID == "" {
-			c.warn = append(c.warn, "This selected default issuer has no key associated with it. Some operations like issuing certificates and signing CRLs will be unavailable.")
+			c.warn = append(c.warn, "This selected default issuer has no key associated with it. Some operations like "+
+				"issuing certificates and signing CRLs will be unavailable.")
 		}
 	}
 	if err := c.put(indexKey, x); err != nil {
@@ -229,7 +233,8 @@ func (c *call) listIssuers() (*secrets.Response, error) {
 	ids, info := []string{}, map[string]any{}
 	for _, i := range list {
 		ids = append(ids, i.ID)
-		info[i.ID] = map[string]any{"issuer_name": i.Name, "is_default": i.ID == x.Default, "serial_number": colons(i.cert.SerialNumber), "key_id": i.KeyID}
+		info[i.ID] = map[string]any{"issuer_name": i.Name, "is_default": i.ID == x.Default,
+			"serial_number": colons(i.cert.SerialNumber), "key_id": i.KeyID}
 	}
 	return keysWithInfo(ids, info)
 }
@@ -243,9 +248,12 @@ func keysWithInfo(ids []string, info map[string]any) (*secrets.Response, error) 
 }
 
 func (i *issuer) show() map[string]any {
-	out := map[string]any{"issuer_id": i.ID, "issuer_name": i.Name, "key_id": i.KeyID, "certificate": certPEM(i.Cert), "manual_chain": i.Manual, "ca_chain": i.pemChain(false),
-		"leaf_not_after_behavior": i.NotAfter, "usage": strings.Join(i.Usage, ","), "revocation_signature_algorithm": i.Algorithm, "revoked": !i.Revoked.IsZero(),
-		"issuing_certificates": []string{}, "crl_distribution_points": []string{}, "ocsp_servers": []string{}, "enable_aia_url_templating": false}
+	out := map[string]any{"issuer_id": i.ID, "issuer_name": i.Name, "key_id": i.KeyID, "certificate": certPEM(i.Cert),
+		"manual_chain": i.Manual, "ca_chain": i.pemChain(false),
+		"leaf_not_after_behavior": i.NotAfter, "usage": strings.Join(i.Usage, ","),
+		"revocation_signature_algorithm": i.Algorithm, "revoked": !i.Revoked.IsZero(),
+		"issuing_certificates": []string{}, "crl_distribution_points": []string{}, "ocsp_servers": []string{},
+		"enable_aia_url_templating": false}
 	if i.URLs != nil {
 		i.URLs.params().Show(out)
 		out["enable_aia_url_templating"] = i.URLs.Expand
@@ -275,7 +283,8 @@ func (c *call) writeIssuer() (*secrets.Response, error) {
 		return nil, invalid("unable to find PKI issuer for reference: %v", c.args[0])
 	}
 	i := ch.issuers[id]
-	params := record.Params{{Name: "issuer_name", At: &i.Name}, {Name: "manual_chain", At: &i.Manual}, {Name: "leaf_not_after_behavior", At: &i.NotAfter},
+	params := record.Params{{Name: "issuer_name", At: &i.Name}, {Name: "manual_chain", At: &i.Manual},
+		{Name: "leaf_not_after_behavior", At: &i.NotAfter},
 		{Name: "usage", At: &i.Usage}, {Name: "revocation_signature_algorithm", At: &i.Algorithm}}
 	if err := params.Read(c.f); err != nil {
 		return nil, err
@@ -284,7 +293,8 @@ func (c *call) writeIssuer() (*secrets.Response, error) {
 		return nil, err
 	}
 	if !slices.Contains([]string{"err", "truncate", "permit"}, i.NotAfter) {
-		return nil, invalid("unknown value for field \"leaf_not_after_behavior\": possible values are \"err\", \"permit\", or \"truncate\"")
+		return nil, invalid("unknown value for field \"leaf_not_after_behavior\": possible values are \"err\", \"permit\"," +
+			" or \"truncate\"")
 	}
 	for _, u := range i.Usage {
 		if !slices.Contains(usages, u) {
@@ -308,7 +318,8 @@ func (c *call) writeIssuer() (*secrets.Response, error) {
 
 // readURLs takes the issuer's own URLs; three empty lists are the mount's again.
 func (i *issuer) readURLs(f *secrets.Fields) error {
-	if !slices.ContainsFunc([]string{"issuing_certificates", "crl_distribution_points", "ocsp_servers", "enable_aia_url_templating"}, f.Has) {
+	if !slices.ContainsFunc([]string{"issuing_certificates", "crl_distribution_points", "ocsp_servers",
+		"enable_aia_url_templating"}, f.Has) {
 		return nil
 	}
 	u := &urls{}
@@ -335,10 +346,13 @@ func (c *call) deleteIssuer() (*secrets.Response, error) {
 		return nil, invalid("unable to find PKI issuer for reference: %v", c.args[0])
 	}
 	if id == ch.Default {
-		c.warn = append(c.warn, "Deleted issuer "+id+" (via issuer_ref "+c.args[0]+"); this was configured as the default issuer. Operations without an explicit issuer will not work until a new default is configured.")
+		c.warn = append(c.warn, "Deleted issuer "+id+" (via issuer_ref "+c.args[0]+"); this was configured as the default "+
+			"issuer. Operations without an explicit issuer will not work until a new default is configured.")
 	}
 	for _, i := range ch.issuers {
-		if i.ID != id && slices.ContainsFunc(i.Manual, func(ref string) bool { return find(ch.Issuers, ref, ch.Default) == id }) {
+		if i.ID != id && slices.ContainsFunc(i.Manual, func(ref string) bool {
+			return find(ch.Issuers, ref, ch.Default) == id
+		}) {
 			return nil, invalid("the issuer %s is in the manual_chain of %s", id, i.ID)
 		}
 	}

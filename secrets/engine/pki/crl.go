@@ -77,7 +77,8 @@ func parseLogEntry(key string, value []byte) (stamp int64, group string, e x509.
 		return 0, "", e, false
 	}
 	at, err := strconv.ParseInt(parts[1], 10, 64)
-	return stamp, parts[0], x509.RevocationListEntry{SerialNumber: number, RevocationTime: time.Unix(at, 0).UTC()}, err == nil
+	return stamp, parts[0], x509.RevocationListEntry{SerialNumber: number, RevocationTime: time.Unix(at, 0).UTC()},
+		err == nil
 }
 
 // list is what the issuers of one group have revoked, in the order that it was learned.
@@ -252,9 +253,11 @@ func (l *list) current(cfg *crlConfig, delta bool, now time.Time, entries int) *
 var oidDeltaIndicator = asn1.ObjectIdentifier{2, 5, 29, 27}
 
 // sign makes a list of the entries that base does not cover; base nil makes a whole one.
-func sign(c *call, a *authority, cfg *crlConfig, entries []x509.RevocationListEntry, base, before *signed) (*signed, error) {
+func sign(c *call, a *authority, cfg *crlConfig, entries []x509.RevocationListEntry, base,
+	before *signed) (*signed, error) {
 	now := c.r.Now.UTC()
-	s := &signed{at: now, next: now.Add(cfg.Expiry), count: len(entries), number: big.NewInt(now.UnixMilli()), base: base, cfg: *cfg}
+	s := &signed{at: now, next: now.Add(cfg.Expiry), count: len(entries), number: big.NewInt(now.UnixMilli()),
+		base: base, cfg: *cfg}
 	for _, other := range []*signed{base, before} { // numbers never fall, whatever the clock does
 		if other != nil && s.number.Cmp(other.number) <= 0 {
 			s.number = new(big.Int).Add(other.number, big.NewInt(1))
@@ -286,7 +289,8 @@ func sign(c *call, a *authority, cfg *crlConfig, entries []x509.RevocationListEn
 func revocationAlgorithm(a *authority) (x509.SignatureAlgorithm, error) {
 	if a.Algorithm != "" {
 		for alg := x509.MD2WithRSA; alg <= x509.PureEd25519; alg++ {
-			if strings.EqualFold(alg.String(), a.Algorithm) || strings.EqualFold(strings.ReplaceAll(alg.String(), "-", "With"), a.Algorithm) {
+			if strings.EqualFold(alg.String(), a.Algorithm) || strings.EqualFold(strings.ReplaceAll(alg.String(), "-", "With"),
+				a.Algorithm) {
 				return alg, nil
 			}
 		}

@@ -24,7 +24,8 @@ type listForm struct {
 }
 
 func (c *call) listForm() (l listForm, err error) {
-	l.number, l.base, l.next = c.f.Int("crl_number", -1), c.f.Int("delta_crl_base_number", -1), c.f.Duration("next_update", 72*time.Hour)
+	l.number, l.base, l.next = c.f.Int("crl_number", -1), c.f.Int("delta_crl_base_number", -1),
+		c.f.Duration("next_update", 72*time.Hour)
 	format := c.f.String("format")
 	if err := c.f.Err(); err != nil {
 		return l, err
@@ -50,7 +51,8 @@ func (c *call) signList(l listForm, entries []x509.RevocationListEntry, more []e
 		return nil, err
 	}
 	now := c.r.Now.UTC()
-	t := &x509.RevocationList{Number: big.NewInt(int64(l.number)), ThisUpdate: now, NextUpdate: now.Add(l.next), RevokedCertificateEntries: entries, ExtraExtensions: more}
+	t := &x509.RevocationList{Number: big.NewInt(int64(l.number)), ThisUpdate: now, NextUpdate: now.Add(l.next),
+		RevokedCertificateEntries: entries, ExtraExtensions: more}
 	if l.base >= 0 {
 		value, err := asn1.Marshal(l.base)
 		if err != nil {
@@ -169,7 +171,8 @@ func (c *call) signRevocationList() (*secrets.Response, error) {
 		when := c.r.Now
 		if at != "" {
 			if when, err = time.Parse(time.RFC3339, at); err != nil {
-				return nil, invalid("field \"revoked_certs\": item %d: revocation_time: must be a time like 2030-01-02T15:04:05Z", i)
+				return nil, invalid("field \"revoked_certs\": item %d: revocation_time: must be a time like 2030-01-02T15:04:05Z",
+					i)
 			}
 		}
 		own, err := extensions("revoked_certs", f.Any("extensions"))

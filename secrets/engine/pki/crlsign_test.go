@@ -48,15 +48,21 @@ func TestListsThatAreAskedFor(t *testing.T) {
 			d.Wait(time.Hour)
 		}
 	}
-	merged := listOf(t, d, d.OK(secrets.Update, "issuer/default/resign-crls", body{"crls": lists, "crl_number": 7, "next_update": "1h"}).Text("crl"))
-	if len(merged.RevokedCertificateEntries) != 3 || merged.Number.Int64() != 7 || merged.NextUpdate.Sub(merged.ThisUpdate) != time.Hour {
+	merged := listOf(t, d, d.OK(secrets.Update, "issuer/default/resign-crls",
+		body{"crls": lists, "crl_number": 7, "next_update": "1h"}).Text("crl"))
+	if len(merged.RevokedCertificateEntries) != 3 || merged.Number.Int64() != 7 ||
+		merged.NextUpdate.Sub(merged.ThisUpdate) != time.Hour {
 		t.Errorf("merged: %d entries, number %v", len(merged.RevokedCertificateEntries), merged.Number)
 	}
 	at := "2030-01-02T03:04:05Z"
-	signed := listOf(t, d, d.OK(secrets.Update, "issuer/default/sign-revocation-list", body{"crl_number": 9, "delta_crl_base_number": 8, "format": "der",
-		"revoked_certs": []any{body{"serial_number": serials[0], "revocation_time": at, "extensions": []any{body{"id": "2.5.29.21", "value": "CgEB"}}}, body{"serial_number": "0f:ff"}},
-		"extensions":    []any{body{"id": "1.2.3.4", "critical": false, "value": "BAA="}}}).Text("crl"))
-	if n := len(signed.RevokedCertificateEntries); n != 2 || signed.RevokedCertificateEntries[0].ReasonCode != 1 || signed.RevokedCertificateEntries[0].RevocationTime.Format(time.RFC3339) != at || signed.RevokedCertificateEntries[1].SerialNumber.Int64() != 0xfff {
+	signed := listOf(t, d, d.OK(secrets.Update, "issuer/default/sign-revocation-list",
+		body{"crl_number": 9, "delta_crl_base_number": 8, "format": "der",
+			"revoked_certs": []any{body{"serial_number": serials[0], "revocation_time": at,
+				"extensions": []any{body{"id": "2.5.29.21", "value": "CgEB"}}}, body{"serial_number": "0f:ff"}},
+			"extensions": []any{body{"id": "1.2.3.4", "critical": false, "value": "BAA="}}}).Text("crl"))
+	if n := len(signed.RevokedCertificateEntries); n != 2 || signed.RevokedCertificateEntries[0].ReasonCode != 1 ||
+		signed.RevokedCertificateEntries[0].RevocationTime.Format(time.RFC3339) != at ||
+		signed.RevokedCertificateEntries[1].SerialNumber.Int64() != 0xfff {
 		t.Errorf("signed: %+v", signed.RevokedCertificateEntries)
 	}
 	seen := map[string]bool{}
@@ -97,7 +103,8 @@ func TestUnified(t *testing.T) {
 	d.OK(secrets.Update, "roles/any", body{"allow_any_name": true, "key_type": "ec"})
 	serial := d.OK(secrets.Update, "issue/any", body{"common_name": "a.b"}).Text("serial_number")
 	d.OK(secrets.Update, "revoke", body{"serial_number": serial})
-	for one, other := range map[string]string{"crl": "unified-crl", "crl/pem": "unified-crl/pem", "issuer/default/crl/der": "issuer/default/unified-crl/der"} {
+	for one, other := range map[string]string{"crl": "unified-crl", "crl/pem": "unified-crl/pem",
+		"issuer/default/crl/der": "issuer/default/unified-crl/der"} {
 		if !bytes.Equal(d.Raw(secrets.Read, one, nil), d.Raw(secrets.Read, other, nil)) {
 			t.Errorf("%s is not %s", other, one)
 		}

@@ -16,8 +16,10 @@ func (e *Engine) Routes() []engine.Route {
 		for _, first := range slices.Sorted(maps.Keys(table)) {
 			for _, r := range table[first] {
 				path := prefix + r.path
-				out = append(out, engine.Route{Path: strings.NewReplacer("+", "{name}", "*", "{path}").Replace(path), Ops: slices.Sorted(maps.Keys(r.on)),
-					Open: slices.Contains(open, path) || slices.Contains(open, path+"/") || (strings.HasPrefix(path, "cert/") && slices.Contains(open, "cert/*"))})
+				out = append(out, engine.Route{Path: strings.NewReplacer("+", "{name}", "*", "{path}").Replace(path),
+					Ops: slices.Sorted(maps.Keys(r.on)),
+					Open: slices.Contains(open, path) || slices.Contains(open, path+"/") ||
+						(strings.HasPrefix(path, "cert/") && slices.Contains(open, "cert/*"))})
 			}
 		}
 	}

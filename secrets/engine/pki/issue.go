@@ -54,7 +54,8 @@ func (c *call) leaf(r *role) (*leaf, error) {
 	if end, err = ca.within(end, false); err != nil {
 		return nil, err
 	}
-	t := &x509.Certificate{NotBefore: c.r.Now.Add(-r.NotBefore), NotAfter: end, KeyUsage: r.usage, ExtKeyUsage: r.ext, UnknownExtKeyUsage: r.extOIDs,
+	t := &x509.Certificate{NotBefore: c.r.Now.Add(-r.NotBefore), NotAfter: end, KeyUsage: r.usage, ExtKeyUsage: r.ext,
+		UnknownExtKeyUsage:    r.extOIDs,
 		BasicConstraintsValid: r.BasicConstraints}
 	for _, oid := range r.policies {
 		p, err := x509.OIDFromInts(oidInts(oid))
@@ -183,10 +184,12 @@ func (c *call) signVerbatim() (*secrets.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.Issuer, r.TTL, r.MaxTTL, r.Lease, r.NoStore, r.NotBefore, r.NotAfter = of.Issuer, of.TTL, of.MaxTTL, of.Lease, of.NoStore, of.NotBefore, of.NotAfter
+		r.Issuer, r.TTL, r.MaxTTL, r.Lease, r.NoStore, r.NotBefore, r.NotAfter = of.Issuer, of.TTL, of.MaxTTL, of.Lease,
+			of.NoStore, of.NotBefore, of.NotAfter
 		r.KeyUsage, r.ExtKeyUsage, r.ExtKeyUsageOIDs = of.KeyUsage, of.ExtKeyUsage, of.ExtKeyUsageOIDs
 	}
-	for name, at := range map[string]*[]string{"key_usage": &r.KeyUsage, "ext_key_usage": &r.ExtKeyUsage, "ext_key_usage_oids": &r.ExtKeyUsageOIDs} {
+	for name, at := range map[string]*[]string{"key_usage": &r.KeyUsage, "ext_key_usage": &r.ExtKeyUsage,
+		"ext_key_usage_oids": &r.ExtKeyUsageOIDs} {
 		if c.f.Has(name) {
 			*at = c.f.Strings(name)
 		}
@@ -225,7 +228,8 @@ func (c *call) signVerbatim() (*secrets.Response, error) {
 }
 
 // ownExtensions are those that a request cannot bring: they are the issuer's to write.
-var ownExtensions = []asn1.ObjectIdentifier{{2, 5, 29, 14}, {2, 5, 29, 15}, {2, 5, 29, 30}, {2, 5, 29, 31}, {2, 5, 29, 35}, {2, 5, 29, 37}, {1, 3, 6, 1, 5, 5, 7, 1, 1}}
+var ownExtensions = []asn1.ObjectIdentifier{{2, 5, 29, 14}, {2, 5, 29, 15}, {2, 5, 29, 30}, {2, 5, 29, 31},
+	{2, 5, 29, 35}, {2, 5, 29, 37}, {1, 3, 6, 1, 5, 5, 7, 1, 1}}
 
 func isCA(der []byte) (bool, error) {
 	var basic struct {
@@ -244,7 +248,8 @@ type format struct {
 }
 
 func askedForm(f *secrets.Fields) (format, error) {
-	form := format{cert: f.String("format"), key: f.String("private_key_format"), withRoots: !f.Bool("remove_roots_from_chain", false)}
+	form := format{cert: f.String("format"), key: f.String("private_key_format"),
+		withRoots: !f.Bool("remove_roots_from_chain", false)}
 	if form.cert == "" {
 		form.cert = "pem"
 	}
@@ -274,7 +279,8 @@ func (form format) write(out map[string]any, cert *x509.Certificate, ca *issuer,
 		}
 	}
 	out["certificate"], out["issuing_ca"], out["ca_chain"] = form.certificate(cert.Raw), form.certificate(ca.Cert), chain
-	out["serial_number"], out["expiration"], out["not_before"] = colons(cert.SerialNumber), cert.NotAfter.Unix(), cert.NotBefore.Unix()
+	out["serial_number"], out["expiration"], out["not_before"] = colons(cert.SerialNumber), cert.NotAfter.Unix(),
+		cert.NotBefore.Unix()
 	if form.cert == "pem_bundle" {
 		out["certificate"] = strings.Join(append([]string{certPEM(cert.Raw)}, chain...), "\n")
 	}
@@ -308,7 +314,8 @@ func (form format) writeKey(out map[string]any, key crypto.Signer) error {
 }
 
 // finish signs, stores and answers.
-func (c *call) finish(l *leaf, n *names, public crypto.PublicKey, key crypto.Signer, form format) (*secrets.Response, error) {
+func (c *call) finish(l *leaf, n *names, public crypto.PublicKey, key crypto.Signer, form format) (*secrets.Response,
+	error) {
 	if l.t.RawSubject == nil {
 		l.role.subject(&n.Subject)
 		if err := n.into(l.t); err != nil {

@@ -253,7 +253,8 @@ func (c *call) change() (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	ch := &change{index: x, c: c, issuers: map[string]*issuer{}, touched: map[string]bool{}, made: map[string]*privateKey{}}
+	ch := &change{index: x, c: c, issuers: map[string]*issuer{}, touched: map[string]bool{},
+		made: map[string]*privateKey{}}
 	list, err := c.allIssuers()
 	for _, i := range list {
 		own := *i
@@ -388,7 +389,8 @@ func (ch *change) chainOf(i *issuer) ([][]byte, error) {
 func (ch *change) parentOf(cert *x509.Certificate) (best *x509.Certificate) {
 	for _, p := range ch.Issuers {
 		i := ch.issuers[p.ID]
-		if bytes.Equal(i.cert.RawSubject, cert.RawIssuer) && cert.CheckSignatureFrom(i.cert) == nil && (best == nil || selfSigned(i.cert)) {
+		if bytes.Equal(i.cert.RawSubject, cert.RawIssuer) && cert.CheckSignatureFrom(i.cert) == nil && (best == nil ||
+			selfSigned(i.cert)) {
 			best = i.cert
 		}
 	}

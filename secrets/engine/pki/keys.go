@@ -50,7 +50,8 @@ const (
 	keyEd25519 = "ed25519"
 )
 
-var curves = map[int]elliptic.Curve{224: elliptic.P224(), 256: elliptic.P256(), 384: elliptic.P384(), 521: elliptic.P521()}
+var curves = map[int]elliptic.Curve{224: elliptic.P224(), 256: elliptic.P256(), 384: elliptic.P384(),
+	521: elliptic.P521()}
 
 // keySize checks a type and size as people ask for them, and gives the size that 0 stands for.
 func keySize(kind string, bits int) (int, error) {

@@ -22,13 +22,16 @@ type crlConfig struct {
 }
 
 func newCRLConfig() *crlConfig {
-	return &crlConfig{Expiry: 72 * time.Hour, OCSPExpiry: 12 * time.Hour, Grace: 12 * time.Hour, DeltaEvery: 15 * time.Minute}
+	return &crlConfig{Expiry: 72 * time.Hour, OCSPExpiry: 12 * time.Hour, Grace: 12 * time.Hour,
+		DeltaEvery: 15 * time.Minute}
 }
 
 // params are shown as the durations that Vault's clients compare: texts.
 func (cfg *crlConfig) params() record.Params {
-	return record.Params{{Name: "expiry", At: &cfg.Expiry}, {Name: "disable", At: &cfg.Disable}, {Name: "ocsp_disable", At: &cfg.OCSPDisable},
-		{Name: "ocsp_expiry", At: &cfg.OCSPExpiry}, {Name: "auto_rebuild", At: &cfg.Auto}, {Name: "auto_rebuild_grace_period", At: &cfg.Grace},
+	return record.Params{{Name: "expiry", At: &cfg.Expiry}, {Name: "disable", At: &cfg.Disable},
+		{Name: "ocsp_disable", At: &cfg.OCSPDisable},
+		{Name: "ocsp_expiry", At: &cfg.OCSPExpiry}, {Name: "auto_rebuild", At: &cfg.Auto},
+		{Name: "auto_rebuild_grace_period", At: &cfg.Grace},
 		{Name: "enable_delta", At: &cfg.Delta}, {Name: "delta_rebuild_interval", At: &cfg.DeltaEvery}}
 }
 
@@ -88,9 +91,11 @@ func (c *call) writeCRLConfig() (*secrets.Response, error) {
 	case cfg.Expiry <= 0 || cfg.OCSPExpiry < 0 || cfg.DeltaEvery <= 0:
 		return nil, invalid("fields \"expiry\", \"delta_rebuild_interval\": must be more than zero")
 	case cfg.Auto && cfg.Grace >= cfg.Expiry:
-		return nil, invalid("CRL auto-rebuilding grace period (%s) must be strictly shorter than CRL expiry (%s) value when auto-rebuilding of CRLs is enabled", cfg.Grace, cfg.Expiry)
+		return nil, invalid("CRL auto-rebuilding grace period (%s) must be strictly shorter than CRL expiry (%s) value "+
+			"when auto-rebuilding of CRLs is enabled", cfg.Grace, cfg.Expiry)
 	case cfg.Delta && cfg.DeltaEvery >= cfg.Expiry:
-		return nil, invalid("CRL delta rebuild window (%s) must be strictly shorter than CRL expiry (%s) value when delta CRLs are enabled", cfg.DeltaEvery, cfg.Expiry)
+		return nil, invalid("CRL delta rebuild window (%s) must be strictly shorter than CRL expiry (%s) value when delta "+
+			"CRLs are enabled", cfg.DeltaEvery, cfg.Expiry)
 	}
 	raw, err := cfg.params().Encode()
 	if err != nil {

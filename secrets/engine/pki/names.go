@@ -43,7 +43,8 @@ func hostname(text string) bool {
 // email splits an address; ok is false for anything else.
 func email(text string) (domain string, ok bool) {
 	user, domain, ok := strings.Cut(text, "@")
-	return domain, ok && user != "" && domain != "" && !strings.ContainsAny(domain, "@ ") && !strings.ContainsAny(user, " ,<>\"\r\n")
+	return domain, ok && user != "" && domain != "" && !strings.ContainsAny(domain, "@ ") &&
+		!strings.ContainsAny(user, " ,<>\"\r\n")
 }
 
 // glob matches a pattern in which '*' stands for any run of bytes.
@@ -95,7 +96,8 @@ func (r *role) allows(name string) bool {
 	if r.AllowLocalhost && !mail && (bare == "localhost" || bare == "localdomain") && (!wild || r.Subdomains) {
 		return true
 	}
-	if r.AllowLocalhost && r.Subdomains && !mail && (strings.HasSuffix(bare, ".localhost") || strings.HasSuffix(bare, ".localdomain")) {
+	if r.AllowLocalhost && r.Subdomains && !mail && (strings.HasSuffix(bare, ".localhost") ||
+		strings.HasSuffix(bare, ".localdomain")) {
 		return true
 	}
 	for _, domain := range r.Domains {
@@ -121,11 +123,13 @@ func (r *role) allows(name string) bool {
 // checkNames refuses what the role does not let into a certificate.
 func (r *role) checkNames(n *names) error {
 	if n.Subject.CommonName == "" && r.RequireCN {
-		return invalid("the common_name field is required, or must be provided in a CSR with \"use_csr_common_name\" set to true, unless \"require_cn\" is set to false")
+		return invalid("the common_name field is required, or must be provided in a CSR with \"use_csr_common_name\" set " +
+			"to true, unless \"require_cn\" is set to false")
 	}
 	if cn := n.Subject.CommonName; cn != "" && !slices.Contains(r.Validations, "disabled") {
 		isMail := strings.Contains(cn, "@")
-		if !r.allows(cn) || (isMail && !slices.Contains(r.Validations, "email")) || (!isMail && !slices.Contains(r.Validations, "hostname")) {
+		if !r.allows(cn) || (isMail && !slices.Contains(r.Validations, "email")) ||
+			(!isMail && !slices.Contains(r.Validations, "hostname")) {
 			return invalid("common name %s not allowed by this role", cn)
 		}
 	}
@@ -144,7 +148,8 @@ func (r *role) checkNames(n *names) error {
 			return invalid("IP Subject Alternative Names are not allowed in this role, but was provided: %s", ip)
 		}
 		addr, ok := netip.AddrFromSlice(ip)
-		if len(r.blocks) > 0 && (!ok || !slices.ContainsFunc(r.blocks, func(p netip.Prefix) bool { return p.Contains(addr.Unmap()) })) {
+		if len(r.blocks) > 0 && (!ok || !slices.ContainsFunc(r.blocks,
+			func(p netip.Prefix) bool { return p.Contains(addr.Unmap()) })) {
 			return invalid("IP Subject Alternative Name %s is in none of allowed_ip_sans_cidr", ip)
 		}
 	}
@@ -235,10 +240,12 @@ func marshalSANs(n *names) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if value, err = asn1.Marshal(asn1.RawValue{Class: asn1.ClassContextSpecific, IsCompound: true, Bytes: value}); err != nil {
+		if value, err = asn1.Marshal(asn1.RawValue{Class: asn1.ClassContextSpecific, IsCompound: true,
+			Bytes: value}); err != nil {
 			return nil, err
 		}
-		list = append(list, asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: tagOther, IsCompound: true, Bytes: append(id, value...)})
+		list = append(list, asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: tagOther, IsCompound: true,
+			Bytes: append(id, value...)})
 	}
 	return asn1.Marshal(list)
 }

@@ -65,7 +65,8 @@ func (c *call) ocsp(question []byte) (*secrets.Response, error) {
 		return ocspAnswer(http.StatusUnauthorized, ocsp.UnauthorizedErrorResponse)
 	}
 	now := c.r.Now.UTC()
-	t := ocsp.Response{Status: ocsp.Good, SerialNumber: q.SerialNumber, ThisUpdate: now, ProducedAt: now, IssuerHash: q.HashAlgorithm}
+	t := ocsp.Response{Status: ocsp.Good, SerialNumber: q.SerialNumber, ThisUpdate: now, ProducedAt: now,
+		IssuerHash: q.HashAlgorithm}
 	if cfg.OCSPExpiry > 0 {
 		t.NextUpdate = now.Add(cfg.OCSPExpiry)
 	}

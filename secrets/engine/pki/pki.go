@@ -53,11 +53,13 @@ var (
 
 // Special implements engine.Engine: what verifies certificates needs no token.
 func (*Engine) Special() engine.Special {
-	return engine.Special{Open: []string{"ca", "ca/pem", "ca_chain", "cert/*", "crl", "crl/pem", "crl/delta", "crl/delta/pem", "issuers/", "ocsp", "ocsp/*",
+	return engine.Special{Open: []string{"ca", "ca/pem", "ca_chain", "cert/*", "crl", "crl/pem", "crl/delta",
+		"crl/delta/pem", "issuers/", "ocsp", "ocsp/*",
 		"unified-crl", "unified-crl/pem", "unified-crl/delta", "unified-crl/delta/pem", "unified-ocsp", "unified-ocsp/*",
 		"issuer/+/json", "issuer/+/pem", "issuer/+/der", "issuer/+/crl", "issuer/+/crl/pem", "issuer/+/crl/der",
 		"issuer/+/crl/delta", "issuer/+/crl/delta/pem", "issuer/+/crl/delta/der",
-		"issuer/+/unified-crl", "issuer/+/unified-crl/pem", "issuer/+/unified-crl/der", "issuer/+/unified-crl/delta", "issuer/+/unified-crl/delta/pem", "issuer/+/unified-crl/delta/der"},
+		"issuer/+/unified-crl", "issuer/+/unified-crl/pem", "issuer/+/unified-crl/der", "issuer/+/unified-crl/delta",
+		"issuer/+/unified-crl/delta/pem", "issuer/+/unified-crl/delta/der"},
 		Protected: []string{"root", "root/sign-self-issued", "issuer/+/sign-self-issued"}}
 }
 
@@ -72,7 +74,8 @@ func (*Engine) Serial(r *secrets.Request) string {
 	case "issue", "sign", "sign-verbatim", "revoke", "revoke-with-key", "ocsp", "unified-ocsp":
 		return ""
 	case "issuer":
-		if parts := strings.SplitN(r.Rest, "/", 4); len(parts) > 2 && (parts[2] == "issue" || parts[2] == "sign" || parts[2] == "sign-verbatim") {
+		if parts := strings.SplitN(r.Rest, "/", 4); len(parts) > 2 && (parts[2] == "issue" || parts[2] == "sign" ||
+			parts[2] == "sign-verbatim") {
 			return ""
 		}
 	case "roles":

@@ -36,7 +36,8 @@ type body = map[string]any
 
 func newDesk(t testing.TB) *enginetest.Desk {
 	var d *enginetest.Desk
-	e := New(Config{Now: func() time.Time { return d.Now() }, TTLs: func() (time.Duration, time.Duration) { return 768 * time.Hour, 87600 * time.Hour },
+	e := New(Config{Now: func() time.Time { return d.Now() },
+		TTLs: func() (time.Duration, time.Duration) { return 768 * time.Hour, 87600 * time.Hour },
 		Keys: limit.NewGate(limit.GateConfig{Slots: 2, MaxWaiting: 64})})
 	d = enginetest.New(t, e, "pki/")
 	return d
@@ -65,7 +66,8 @@ func cert(t testing.TB, text string) *x509.Certificate {
 // verify lets crypto/x509 judge a certificate by a root and what is between.
 func verify(t testing.TB, d *enginetest.Desk, leaf *x509.Certificate, root string, between ...string) error {
 	t.Helper()
-	opts := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: d.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
+	opts := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: d.Now(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
 	opts.Roots.AddCert(cert(t, root))
 	for _, text := range between {
 		opts.Intermediates.AddCert(cert(t, text))
@@ -92,31 +94,41 @@ func TestIssue(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			d := newDesk(t)
 			d.Refused(errkind.Invalid, "unknown role", secrets.Update, "issue/web", body{"common_name": "a.example.com"})
-			root := d.OK(secrets.Update, "root/generate/exported", body{"common_name": "root", "key_type": kind, "ttl": "8760h", "issuer_name": "first"})
-			if root.Text("private_key_type") != kind || !strings.Contains(root.Text("private_key"), "PRIVATE KEY") || root.Text("issuer_name") != "first" || root.Text("issuer_id") == "" || root.Text("key_id") == "" {
+			root := d.OK(secrets.Update, "root/generate/exported", body{"common_name": "root", "key_type": kind, "ttl": "8760h",
+				"issuer_name": "first"})
+			if root.Text("private_key_type") != kind || !strings.Contains(root.Text("private_key"), "PRIVATE KEY") ||
+				root.Text("issuer_name") != "first" || root.Text("issuer_id") == "" || root.Text("key_id") == "" {
 				t.Errorf("the root's answer: %v", root)
 			}
-			d.OK(secrets.Update, "config/urls", body{"issuing_certificates": "http://ca.example.com/ca", "crl_distribution_points": []string{"http://ca.example.com/crl"}, "ocsp_servers": "http://ca.example.com/ocsp"})
-			d.OK(secrets.Update, "roles/web", body{"allowed_domains": "example.com", "allow_subdomains": true, "key_type": kind, "ttl": "1h", "max_ttl": "2h", "organization": "Example", "ou": []string{"Web"}})
-			got := d.OK(secrets.Update, "issue/web", body{"common_name": "a.example.com", "alt_names": "b.example.com", "ip_sans": "10.1.2.3"})
+			d.OK(secrets.Update, "config/urls", body{"issuing_certificates": "http://ca.example.com/ca",
+				"crl_distribution_points": []string{"http://ca.example.com/crl"}, "ocsp_servers": "http://ca.example.com/ocsp"})
+			d.OK(secrets.Update, "roles/web", body{"allowed_domains": "example.com", "allow_subdomains": true, "key_type": kind,
+				"ttl": "1h", "max_ttl": "2h", "organization": "Example", "ou": []string{"Web"}})
+			got := d.OK(secrets.Update, "issue/web", body{"common_name": "a.example.com", "alt_names": "b.example.com",
+				"ip_sans": "10.1.2.3"})
 			leaf := cert(t, got.Text("certificate"))
 			if err := verify(t, d, leaf, root.Text("certificate")); err != nil {
 				t.Error(err)
 			}
-			if leaf.Subject.CommonName != "a.example.com" || fmt.Sprint(leaf.DNSNames) != "[b.example.com a.example.com]" || !leaf.IPAddresses[0].Equal(net.IPv4(10, 1, 2, 3)) ||
+			if leaf.Subject.CommonName != "a.example.com" || fmt.Sprint(leaf.DNSNames) != "[b.example.com a.example.com]" ||
+				!leaf.IPAddresses[0].Equal(net.IPv4(10, 1, 2, 3)) ||
 				leaf.Subject.Organization[0] != "Example" || leaf.Subject.OrganizationalUnit[0] != "Web" || leaf.IsCA {
 				t.Errorf("the certificate: %v %v %v", leaf.Subject, leaf.DNSNames, leaf.IPAddresses)
 			}
-			if leaf.IssuingCertificateURL[0] != "http://ca.example.com/ca" || leaf.CRLDistributionPoints[0] != "http://ca.example.com/crl" || leaf.OCSPServer[0] != "http://ca.example.com/ocsp" {
+			if leaf.IssuingCertificateURL[0] != "http://ca.example.com/ca" ||
+				leaf.CRLDistributionPoints[0] != "http://ca.example.com/crl" || leaf.OCSPServer[0] != "http://ca.example.com/ocsp" {
 				t.Error("the URLs are missing")
 			}
-			if !leaf.NotAfter.Equal(d.Now().Add(time.Hour)) || !leaf.NotBefore.Equal(d.Now().Add(-30*time.Second)) || got["expiration"] != float64(leaf.NotAfter.Unix()) {
+			if !leaf.NotAfter.Equal(d.Now().Add(time.Hour)) || !leaf.NotBefore.Equal(d.Now().Add(-30*time.Second)) ||
+				got["expiration"] != float64(leaf.NotAfter.Unix()) {
 				t.Errorf("it lasts from %v to %v", leaf.NotBefore, leaf.NotAfter)
 			}
-			if leaf.KeyUsage != x509.KeyUsageDigitalSignature|x509.KeyUsageKeyAgreement|x509.KeyUsageKeyEncipherment || len(leaf.ExtKeyUsage) != 2 {
+			if leaf.KeyUsage != x509.KeyUsageDigitalSignature|x509.KeyUsageKeyAgreement|x509.KeyUsageKeyEncipherment ||
+				len(leaf.ExtKeyUsage) != 2 {
 				t.Errorf("usages: %v %v", leaf.KeyUsage, leaf.ExtKeyUsage)
 			}
-			if got.Text("serial_number") != colons(leaf.SerialNumber) || got.Text("issuing_ca") != root.Text("certificate") || got.Text("private_key_type") != kind {
+			if got.Text("serial_number") != colons(leaf.SerialNumber) || got.Text("issuing_ca") != root.Text("certificate") ||
+				got.Text("private_key_type") != kind {
 				t.Errorf("the answer: %v", got)
 			}
 			read := d.OK(secrets.Read, "cert/"+got.Text("serial_number"), nil)
@@ -151,11 +163,14 @@ func TestFormats(t *testing.T) {
 	if _, err := x509.ParseECPrivateKey(raw); err != nil {
 		t.Error(err)
 	}
-	bundle := d.OK(secrets.Update, "issue/any", body{"common_name": "a.b", "format": "pem_bundle", "private_key_format": "pkcs8"})
-	if text := bundle.Text("certificate"); strings.Count(text, "BEGIN CERTIFICATE") != 2 || !strings.HasPrefix(text, "-----BEGIN PRIVATE KEY") {
+	bundle := d.OK(secrets.Update, "issue/any", body{"common_name": "a.b", "format": "pem_bundle",
+		"private_key_format": "pkcs8"})
+	if text := bundle.Text("certificate"); strings.Count(text, "BEGIN CERTIFICATE") != 2 ||
+		!strings.HasPrefix(text, "-----BEGIN PRIVATE KEY") {
 		t.Errorf("the bundle: %s", text)
 	}
-	if left := d.OK(secrets.Update, "issue/any", body{"common_name": "a.b", "remove_roots_from_chain": true}); len(left["ca_chain"].([]any)) != 0 {
+	if left := d.OK(secrets.Update, "issue/any",
+		body{"common_name": "a.b", "remove_roots_from_chain": true}); len(left["ca_chain"].([]any)) != 0 {
 		t.Errorf("the root is still in the chain: %v", left["ca_chain"])
 	}
 	d.Refused(errkind.Invalid, "format", secrets.Update, "issue/any", body{"common_name": "a.b", "format": "text"})
@@ -193,14 +208,16 @@ func TestRoleNames(t *testing.T) {
 		{sub, body{"common_name": "a.example.com", "other_sans": "1.3.6.1.4.1.311.20.2.3;UTF8:x"}, false},
 		{sub, body{"common_name": "a.example.com", "serial_number": "7"}, false},
 		{sub, body{"common_name": "a.example.com", "user_ids": "u"}, false},
-		{body{"allowed_domains": "example.com", "allow_subdomains": true, "allow_wildcard_certificates": false}, body{"common_name": "*.example.com"}, false},
+		{body{"allowed_domains": "example.com", "allow_subdomains": true, "allow_wildcard_certificates": false},
+			body{"common_name": "*.example.com"}, false},
 		{body{"allowed_domains": "example.com", "allow_bare_domains": true}, body{"common_name": "example.com"}, true},
 		{body{"allowed_domains": "example.com", "allow_bare_domains": true}, body{"common_name": "a.example.com"}, false},
 		{body{"allowed_domains": "example.com", "allow_bare_domains": true}, body{"common_name": "x@example.com"}, true},
 		{body{"allowed_domains": "x@example.com"}, body{"common_name": "x@example.com"}, true},
 		{body{"allowed_domains": "x@example.com"}, body{"common_name": "y@example.com"}, false},
 		{body{"allowed_domains": "f*.example.com", "allow_glob_domains": true}, body{"common_name": "foo.example.com"}, true},
-		{body{"allowed_domains": "f*.example.com", "allow_glob_domains": true}, body{"common_name": "bar.example.com"}, false},
+		{body{"allowed_domains": "f*.example.com", "allow_glob_domains": true}, body{"common_name": "bar.example.com"},
+			false},
 		{body{"allowed_domains": "f*.example.com"}, body{"common_name": "foo.example.com"}, false},
 		{body{"allow_localhost": false}, body{"common_name": "localhost"}, false},
 		{body{"allow_any_name": true}, body{"common_name": "anything.at.all"}, true},
@@ -208,16 +225,24 @@ func TestRoleNames(t *testing.T) {
 		{body{"allow_any_name": true, "enforce_hostnames": false}, body{"common_name": "not a host"}, true},
 		{body{"allow_any_name": true, "require_cn": false}, body{"alt_names": "a.b"}, true},
 		{body{"allow_any_name": true, "cn_validations": "email"}, body{"common_name": "a.b"}, false},
-		{body{"allow_any_name": true, "cn_validations": "disabled", "enforce_hostnames": true}, body{"common_name": "My CA!"}, true},
+		{body{"allow_any_name": true, "cn_validations": "disabled", "enforce_hostnames": true}, body{"common_name": "My CA!"},
+			true},
 		{body{"allow_any_name": true, "allow_ip_sans": false}, body{"common_name": "a.b", "ip_sans": "1.2.3.4"}, false},
 		{body{"allow_any_name": true}, body{"common_name": "a.b", "ip_sans": "1.2.3"}, false},
-		{body{"allow_any_name": true, "allowed_ip_sans_cidr": "10.0.0.0/8"}, body{"common_name": "a.b", "ip_sans": "10.2.3.4"}, true},
-		{body{"allow_any_name": true, "allowed_ip_sans_cidr": "10.0.0.0/8"}, body{"common_name": "a.b", "ip_sans": "11.2.3.4"}, false},
-		{body{"allow_any_name": true, "allowed_uri_sans": "spiffe://x/*"}, body{"common_name": "a.b", "uri_sans": "spiffe://x/y"}, true},
-		{body{"allow_any_name": true, "allowed_uri_sans": "spiffe://x/*"}, body{"common_name": "a.b", "uri_sans": "spiffe://z/y"}, false},
-		{body{"allow_any_name": true, "allowed_other_sans": "1.2.3;UTF8:a*"}, body{"common_name": "a.b", "other_sans": "1.2.3;UTF8:abc"}, true},
-		{body{"allow_any_name": true, "allowed_other_sans": "1.2.3;UTF8:a*"}, body{"common_name": "a.b", "other_sans": "1.2.3;UTF8:bc"}, false},
-		{body{"allow_any_name": true, "allowed_serial_numbers": "7*"}, body{"common_name": "a.b", "serial_number": "77"}, true},
+		{body{"allow_any_name": true, "allowed_ip_sans_cidr": "10.0.0.0/8"},
+			body{"common_name": "a.b", "ip_sans": "10.2.3.4"}, true},
+		{body{"allow_any_name": true, "allowed_ip_sans_cidr": "10.0.0.0/8"},
+			body{"common_name": "a.b", "ip_sans": "11.2.3.4"}, false},
+		{body{"allow_any_name": true, "allowed_uri_sans": "spiffe://x/*"},
+			body{"common_name": "a.b", "uri_sans": "spiffe://x/y"}, true},
+		{body{"allow_any_name": true, "allowed_uri_sans": "spiffe://x/*"},
+			body{"common_name": "a.b", "uri_sans": "spiffe://z/y"}, false},
+		{body{"allow_any_name": true, "allowed_other_sans": "1.2.3;UTF8:a*"},
+			body{"common_name": "a.b", "other_sans": "1.2.3;UTF8:abc"}, true},
+		{body{"allow_any_name": true, "allowed_other_sans": "1.2.3;UTF8:a*"},
+			body{"common_name": "a.b", "other_sans": "1.2.3;UTF8:bc"}, false},
+		{body{"allow_any_name": true, "allowed_serial_numbers": "7*"}, body{"common_name": "a.b", "serial_number": "77"},
+			true},
 		{body{"allow_any_name": true, "allowed_user_ids": "*"}, body{"common_name": "a.b", "user_ids": "u"}, true},
 	} {
 		d := withRoot(t)
@@ -237,9 +262,12 @@ func TestRoleNames(t *testing.T) {
 // allowed_ip_sans_cidr.
 func TestCVE_2026_115369_SignChecksTheRequest(t *testing.T) {
 	d := withRoot(t)
-	d.OK(secrets.Update, "roles/web", body{"allowed_domains": "example.com", "allow_subdomains": true, "key_type": "ec", "allow_ip_sans": false})
-	d.OK(secrets.Update, "roles/net", body{"allowed_domains": "example.com", "allow_subdomains": true, "key_type": "ec", "allowed_ip_sans_cidr": "10.0.0.0/8"})
-	d.OK(secrets.Update, "roles/own", body{"allowed_domains": "example.com", "allow_subdomains": true, "key_type": "ec", "use_csr_sans": false, "use_csr_common_name": false})
+	d.OK(secrets.Update, "roles/web", body{"allowed_domains": "example.com", "allow_subdomains": true, "key_type": "ec",
+		"allow_ip_sans": false})
+	d.OK(secrets.Update, "roles/net", body{"allowed_domains": "example.com", "allow_subdomains": true, "key_type": "ec",
+		"allowed_ip_sans_cidr": "10.0.0.0/8"})
+	d.OK(secrets.Update, "roles/own", body{"allowed_domains": "example.com", "allow_subdomains": true, "key_type": "ec",
+		"use_csr_sans": false, "use_csr_common_name": false})
 	d.OK(secrets.Update, "roles/rsa", body{"allow_any_name": true})
 	evil, _ := url.Parse("spiffe://evil/x")
 	name := pkix.Name{CommonName: "a.example.com"}
@@ -248,14 +276,15 @@ func TestCVE_2026_115369_SignChecksTheRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, q := range map[string]*x509.CertificateRequest{
-		"an address":   {Subject: name, IPAddresses: []net.IP{net.IPv4(192, 168, 0, 1)}},
-		"a URI":        {Subject: name, URIs: []*url.URL{evil}},
-		"a DNS name":   {Subject: name, DNSNames: []string{"evil.org"}},
-		"a mailbox":    {Subject: name, EmailAddresses: []string{"x@evil.org"}},
-		"an other":     {Subject: name, ExtraExtensions: []extension{{Id: oidSAN, Value: others}}},
-		"a name":       {Subject: pkix.Name{CommonName: "evil.org"}},
-		"a serial":     {Subject: pkix.Name{CommonName: "a.example.com", SerialNumber: "7"}},
-		"a user id":    {Subject: pkix.Name{CommonName: "a.example.com", ExtraNames: []pkix.AttributeTypeAndValue{{Type: oidUserID, Value: "root"}}}},
+		"an address": {Subject: name, IPAddresses: []net.IP{net.IPv4(192, 168, 0, 1)}},
+		"a URI":      {Subject: name, URIs: []*url.URL{evil}},
+		"a DNS name": {Subject: name, DNSNames: []string{"evil.org"}},
+		"a mailbox":  {Subject: name, EmailAddresses: []string{"x@evil.org"}},
+		"an other":   {Subject: name, ExtraExtensions: []extension{{Id: oidSAN, Value: others}}},
+		"a name":     {Subject: pkix.Name{CommonName: "evil.org"}},
+		"a serial":   {Subject: pkix.Name{CommonName: "a.example.com", SerialNumber: "7"}},
+		"a user id": {Subject: pkix.Name{CommonName: "a.example.com",
+			ExtraNames: []pkix.AttributeTypeAndValue{{Type: oidUserID, Value: "root"}}}},
 		"a foreign IP": {Subject: name, IPAddresses: []net.IP{net.IPv4(11, 0, 0, 1)}},
 	} {
 		csr := request(t, q)
@@ -266,13 +295,16 @@ func TestCVE_2026_115369_SignChecksTheRequest(t *testing.T) {
 			continue
 		}
 		got := d.OK(secrets.Update, "sign/own", body{"csr": csr, "common_name": "b.example.com"})
-		if leaf := cert(t, got.Text("certificate")); fmt.Sprint(leaf.DNSNames) != "[b.example.com]" || len(leaf.IPAddresses)+len(leaf.URIs)+len(leaf.EmailAddresses) > 0 || leaf.Subject.CommonName != "b.example.com" {
+		if leaf := cert(t, got.Text("certificate")); fmt.Sprint(leaf.DNSNames) != "[b.example.com]" || len(leaf.IPAddresses)+
+			len(leaf.URIs)+len(leaf.EmailAddresses) > 0 || leaf.Subject.CommonName != "b.example.com" {
 			t.Errorf("%s came through: %v %v", what, leaf.DNSNames, leaf.IPAddresses)
 		}
 	}
-	good := request(t, &x509.CertificateRequest{Subject: name, DNSNames: []string{"b.example.com"}, IPAddresses: []net.IP{net.IPv4(10, 0, 0, 1)}})
+	good := request(t, &x509.CertificateRequest{Subject: name, DNSNames: []string{"b.example.com"},
+		IPAddresses: []net.IP{net.IPv4(10, 0, 0, 1)}})
 	got := d.OK(secrets.Update, "sign/net", body{"csr": good})
-	if leaf := cert(t, got.Text("certificate")); len(leaf.IPAddresses) != 1 || len(leaf.DNSNames) != 2 || got["private_key"] != nil {
+	if leaf := cert(t, got.Text("certificate")); len(leaf.IPAddresses) != 1 || len(leaf.DNSNames) != 2 ||
+		got["private_key"] != nil {
 		t.Errorf("signed: %v %v", leaf.DNSNames, leaf.IPAddresses)
 	}
 	d.Refused(errkind.Invalid, "keys of type rsa", secrets.Update, "sign/rsa", body{"csr": good})
@@ -281,43 +313,55 @@ func TestCVE_2026_115369_SignChecksTheRequest(t *testing.T) {
 	for _, csr := range []string{"", "x", string(pem.EncodeToMemory(block)), good + good} {
 		d.Refused(errkind.Invalid, "", secrets.Update, "sign/net", body{"csr": csr})
 	}
-	ca := request(t, &x509.CertificateRequest{Subject: name, ExtraExtensions: []extension{{Id: oidBasicConstraints, Value: []byte{0x30, 0x03, 0x01, 0x01, 0xff}}}})
+	ca := request(t, &x509.CertificateRequest{Subject: name,
+		ExtraExtensions: []extension{{Id: oidBasicConstraints, Value: []byte{0x30, 0x03, 0x01, 0x01, 0xff}}}})
 	d.Refused(errkind.Invalid, "refusing to generate CA certificate", secrets.Update, "sign-verbatim", body{"csr": ca})
 	if leaf := cert(t, d.OK(secrets.Update, "sign/net", body{"csr": ca}).Text("certificate")); leaf.IsCA {
 		t.Error("a role made an authority")
 	}
-	verbatim := cert(t, d.OK(secrets.Update, "sign-verbatim", body{"csr": request(t, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "Any One", Country: []string{"DE"}}, URIs: []*url.URL{evil}}), "ttl": "1h"}).Text("certificate"))
-	if verbatim.Subject.CommonName != "Any One" || verbatim.Subject.Country[0] != "DE" || len(verbatim.URIs) != 1 || verbatim.IsCA || verbatim.KeyUsage&x509.KeyUsageCertSign != 0 {
+	verbatim := cert(t, d.OK(secrets.Update, "sign-verbatim",
+		body{"csr": request(t, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "Any One", Country: []string{"DE"}},
+			URIs: []*url.URL{evil}}), "ttl": "1h"}).Text("certificate"))
+	if verbatim.Subject.CommonName != "Any One" || verbatim.Subject.Country[0] != "DE" || len(verbatim.URIs) != 1 ||
+		verbatim.IsCA || verbatim.KeyUsage&x509.KeyUsageCertSign != 0 {
 		t.Errorf("verbatim: %v %v", verbatim.Subject, verbatim.URIs)
 	}
-	d.Refused(errkind.Invalid, "issuers alone", secrets.Update, "sign-verbatim", body{"csr": good, "key_usage": "CertSign"})
+	d.Refused(errkind.Invalid, "issuers alone", secrets.Update, "sign-verbatim",
+		body{"csr": good, "key_usage": "CertSign"})
 }
 
 // Name constraints of an issuer hold for what it issues, not for verifiers alone.
 func TestNameConstraints(t *testing.T) {
 	d := newDesk(t)
-	d.OK(secrets.Update, "root/generate/internal", body{"common_name": "root", "key_type": "ec", "ttl": "8760h", "permitted_dns_domains": "example.com", "permitted_ip_ranges": "10.0.0.0/8", "max_path_length": 1})
+	d.OK(secrets.Update, "root/generate/internal", body{"common_name": "root", "key_type": "ec", "ttl": "8760h",
+		"permitted_dns_domains": "example.com", "permitted_ip_ranges": "10.0.0.0/8", "max_path_length": 1})
 	d.OK(secrets.Update, "roles/any", body{"allow_any_name": true, "key_type": "ec"})
 	d.OK(secrets.Update, "issue/any", body{"common_name": "a.example.com", "ip_sans": "10.1.1.1"})
 	d.Refused(errkind.Invalid, "would not verify", secrets.Update, "issue/any", body{"common_name": "a.example.org"})
-	d.Refused(errkind.Invalid, "would not verify", secrets.Update, "issue/any", body{"common_name": "a.example.com", "ip_sans": "11.1.1.1"})
-	d.Refused(errkind.Invalid, "would not verify", secrets.Update, "sign-verbatim", body{"csr": request(t, &x509.CertificateRequest{DNSNames: []string{"evil.org"}})})
+	d.Refused(errkind.Invalid, "would not verify", secrets.Update, "issue/any",
+		body{"common_name": "a.example.com", "ip_sans": "11.1.1.1"})
+	d.Refused(errkind.Invalid, "would not verify", secrets.Update, "sign-verbatim",
+		body{"csr": request(t, &x509.CertificateRequest{DNSNames: []string{"evil.org"}})})
 
 	sub := newDesk(t)
 	csr := sub.OK(secrets.Update, "intermediate/generate/internal", body{"common_name": "The Sub", "key_type": "ec"})
-	d.Refused(errkind.Invalid, "path length", secrets.Update, "root/sign-intermediate", body{"csr": csr.Text("csr"), "common_name": "The Sub", "max_path_length": 1})
-	signed := d.OK(secrets.Update, "root/sign-intermediate", body{"csr": csr.Text("csr"), "common_name": "The Sub", "ttl": "4000h"})
+	d.Refused(errkind.Invalid, "path length", secrets.Update, "root/sign-intermediate",
+		body{"csr": csr.Text("csr"), "common_name": "The Sub", "max_path_length": 1})
+	signed := d.OK(secrets.Update, "root/sign-intermediate", body{"csr": csr.Text("csr"), "common_name": "The Sub",
+		"ttl": "4000h"})
 	if c := cert(t, signed.Text("certificate")); !c.IsCA || !c.MaxPathLenZero {
 		t.Errorf("its path length is %d", c.MaxPathLen)
 	}
-	sub.OK(secrets.Update, "intermediate/set-signed", body{"certificate": signed.Text("certificate") + "\n" + signed.Text("issuing_ca")})
+	sub.OK(secrets.Update, "intermediate/set-signed",
+		body{"certificate": signed.Text("certificate") + "\n" + signed.Text("issuing_ca")})
 	sub.OK(secrets.Update, "roles/any", body{"allow_any_name": true, "key_type": "ec"})
 	sub.Refused(errkind.Invalid, "would not verify", secrets.Update, "issue/any", body{"common_name": "a.example.org"})
 	got := sub.OK(secrets.Update, "issue/any", body{"common_name": "a.example.com"})
 	if len(got["ca_chain"].([]any)) != 2 {
 		t.Errorf("the chain: %v", got["ca_chain"])
 	}
-	if err := verify(t, sub, cert(t, got.Text("certificate")), signed.Text("issuing_ca"), signed.Text("certificate")); err != nil {
+	if err := verify(t, sub, cert(t, got.Text("certificate")), signed.Text("issuing_ca"),
+		signed.Text("certificate")); err != nil {
 		t.Error(err)
 	}
 }
@@ -325,8 +369,10 @@ func TestNameConstraints(t *testing.T) {
 func TestTTLs(t *testing.T) {
 	d := newDesk(t)
 	d.OK(secrets.Update, "root/generate/internal", body{"common_name": "root", "key_type": "ec", "ttl": "100h"})
-	d.OK(secrets.Update, "roles/r", body{"allow_any_name": true, "key_type": "ec", "ttl": "1h", "max_ttl": "50h", "not_before_duration": "2m"})
-	for ask, want := range map[string]time.Duration{"": time.Hour, "2h": 2 * time.Hour, "90h": 50 * time.Hour, "3600": time.Hour} {
+	d.OK(secrets.Update, "roles/r", body{"allow_any_name": true, "key_type": "ec", "ttl": "1h", "max_ttl": "50h",
+		"not_before_duration": "2m"})
+	for ask, want := range map[string]time.Duration{"": time.Hour, "2h": 2 * time.Hour, "90h": 50 * time.Hour,
+		"3600": time.Hour} {
 		b := body{"common_name": "a.b"}
 		if ask != "" {
 			b["ttl"] = ask
@@ -337,15 +383,19 @@ func TestTTLs(t *testing.T) {
 		}
 	}
 	end := d.Now().Add(5 * time.Hour).Format(time.RFC3339)
-	if leaf := cert(t, d.OK(secrets.Update, "issue/r", body{"common_name": "a.b", "not_after": end}).Text("certificate")); leaf.NotAfter.Sub(d.Now()) != 5*time.Hour {
+	if leaf := cert(t, d.OK(secrets.Update, "issue/r",
+		body{"common_name": "a.b", "not_after": end}).Text("certificate")); leaf.NotAfter.Sub(d.Now()) != 5*time.Hour {
 		t.Errorf("not_after: %v", leaf.NotAfter)
 	}
-	d.Refused(errkind.Invalid, "past", secrets.Update, "issue/r", body{"common_name": "a.b", "not_after": "2001-01-01T00:00:00Z"})
+	d.Refused(errkind.Invalid, "past", secrets.Update, "issue/r",
+		body{"common_name": "a.b", "not_after": "2001-01-01T00:00:00Z"})
 	d.OK(secrets.Update, "roles/long", body{"allow_any_name": true, "key_type": "ec", "ttl": "200h"})
-	d.Refused(errkind.Invalid, "beyond the expiration of the CA certificate", secrets.Update, "issue/long", body{"common_name": "a.b"})
+	d.Refused(errkind.Invalid, "beyond the expiration of the CA certificate", secrets.Update, "issue/long",
+		body{"common_name": "a.b"})
 	for behaviour, want := range map[string]time.Duration{"truncate": 100 * time.Hour, "permit": 200 * time.Hour} {
 		d.OK(secrets.Patch, "issuer/default", body{"leaf_not_after_behavior": behaviour})
-		if leaf := cert(t, d.OK(secrets.Update, "issue/long", body{"common_name": "a.b"}).Text("certificate")); leaf.NotAfter.Sub(d.Now()) != want {
+		if leaf := cert(t, d.OK(secrets.Update, "issue/long",
+			body{"common_name": "a.b"}).Text("certificate")); leaf.NotAfter.Sub(d.Now()) != want {
 			t.Errorf("%s: %v", behaviour, leaf.NotAfter.Sub(d.Now()))
 		}
 	}
@@ -355,9 +405,11 @@ func TestTTLs(t *testing.T) {
 
 func TestRoles(t *testing.T) {
 	d := withRoot(t)
-	d.OK(secrets.Update, "roles/r", body{"allowed_domains": "a.b,c.d", "key_usage": "DigitalSignature", "ext_key_usage": "EmailProtection", "policy_identifiers": "1.2.3.4", "key_type": "ec", "allow_bare_domains": true})
+	d.OK(secrets.Update, "roles/r", body{"allowed_domains": "a.b,c.d", "key_usage": "DigitalSignature",
+		"ext_key_usage": "EmailProtection", "policy_identifiers": "1.2.3.4", "key_type": "ec", "allow_bare_domains": true})
 	r := d.OK(secrets.Read, "roles/r", nil)
-	if fmt.Sprint(r["allowed_domains"]) != "[a.b c.d]" || r["key_bits"] != 256.0 || r["allow_localhost"] != true || r["not_before_duration"] != 30.0 || r["issuer_ref"] != "default" {
+	if fmt.Sprint(r["allowed_domains"]) != "[a.b c.d]" || r["key_bits"] != 256.0 || r["allow_localhost"] != true ||
+		r["not_before_duration"] != 30.0 || r["issuer_ref"] != "default" {
 		t.Errorf("the role reads %v", r)
 	}
 	d.OK(secrets.Patch, "roles/r", body{"ttl": "30m"})
@@ -365,7 +417,8 @@ func TestRoles(t *testing.T) {
 		t.Errorf("patched: %v", r)
 	}
 	leaf := cert(t, d.OK(secrets.Update, "issue/r", body{"common_name": "a.b"}).Text("certificate"))
-	if leaf.KeyUsage != x509.KeyUsageDigitalSignature || len(leaf.ExtKeyUsage) != 3 || len(leaf.Policies) != 1 || leaf.Policies[0].String() != "1.2.3.4" {
+	if leaf.KeyUsage != x509.KeyUsageDigitalSignature || len(leaf.ExtKeyUsage) != 3 || len(leaf.Policies) != 1 ||
+		leaf.Policies[0].String() != "1.2.3.4" {
 		t.Errorf("%v %v %v", leaf.KeyUsage, leaf.ExtKeyUsage, leaf.Policies)
 	}
 	d.OK(secrets.Update, "roles/r", body{"key_type": "any"})
@@ -373,7 +426,8 @@ func TestRoles(t *testing.T) {
 		t.Errorf("written anew: %v", r)
 	}
 	d.Refused(errkind.Invalid, "only signing", secrets.Update, "issue/r", body{"common_name": "localhost"})
-	for field, bad := range map[string]any{"key_type": "dsa", "key_bits": 1024, "ttl": "x", "key_usage": "CertSign", "ext_key_usage": "Nothing", "policy_identifiers": "x", "signature_bits": 100,
+	for field, bad := range map[string]any{"key_type": "dsa", "key_bits": 1024, "ttl": "x", "key_usage": "CertSign",
+		"ext_key_usage": "Nothing", "policy_identifiers": "x", "signature_bits": 100,
 		"allowed_other_sans": "x", "allowed_ip_sans_cidr": "x", "cn_validations": "x", "not_after": "tomorrow"} {
 		d.Refused(errkind.Invalid, "", secrets.Update, "roles/bad", body{field: bad})
 	}
@@ -418,13 +472,16 @@ func TestRevoke(t *testing.T) {
 	for _, kind := range []string{"ec", "rsa", "ed25519"} {
 		t.Run(kind, func(t *testing.T) {
 			d := newDesk(t)
-			root := cert(t, d.OK(secrets.Update, "root/generate/internal", body{"common_name": "root", "key_type": kind, "ttl": "8760h"}).Text("certificate"))
+			root := cert(t, d.OK(secrets.Update, "root/generate/internal", body{"common_name": "root", "key_type": kind,
+				"ttl": "8760h"}).Text("certificate"))
 			d.OK(secrets.Update, "roles/any", body{"allow_any_name": true, "key_type": "ec"})
 			d.OK(secrets.Update, "roles/unstored", body{"allow_any_name": true, "key_type": "ec", "no_store": true})
 			if l := crlOf(t, d, "crl"); len(l.RevokedCertificateEntries) != 0 || l.CheckSignatureFrom(root) != nil {
 				t.Errorf("the first list: %v", l.RevokedCertificateEntries)
 			}
-			one, two, three := d.OK(secrets.Update, "issue/any", body{"common_name": "a.b"}), d.OK(secrets.Update, "issue/unstored", body{"common_name": "c.d"}), d.OK(secrets.Update, "issue/any", body{"common_name": "e.f"})
+			one, two, three := d.OK(secrets.Update, "issue/any", body{"common_name": "a.b"}),
+				d.OK(secrets.Update, "issue/unstored", body{"common_name": "c.d"}),
+				d.OK(secrets.Update, "issue/any", body{"common_name": "e.f"})
 			signs := kind != "ed25519" // golang.org/x/crypto/ocsp does not sign with it
 			if signs {
 				if r := ocspOf(t, d, cert(t, one.Text("certificate")), root); r.Status != ocsp.Good {
@@ -438,20 +495,26 @@ func TestRevoke(t *testing.T) {
 			d.Refused(errkind.Invalid, "not found", secrets.Update, "revoke", body{"serial_number": two.Text("serial_number")})
 			d.OK(secrets.Update, "revoke", body{"certificate": two.Text("certificate")})
 			d.Wait(time.Minute)
-			if again := d.OK(secrets.Update, "revoke", body{"serial_number": strings.ReplaceAll(one.Text("serial_number"), ":", "-")}); again["revocation_time"] != rv["revocation_time"] {
+			if again := d.OK(secrets.Update, "revoke",
+				body{"serial_number": strings.ReplaceAll(one.Text("serial_number"), ":",
+					"-")}); again["revocation_time"] != rv["revocation_time"] {
 				t.Errorf("revoked again: %v", again)
 			}
-			d.Refused(errkind.Invalid, "does not match", secrets.Update, "revoke-with-key", body{"certificate": three.Text("certificate"), "private_key": one.Text("private_key")})
-			d.OK(secrets.Update, "revoke-with-key", body{"certificate": three.Text("certificate"), "private_key": three.Text("private_key")})
+			d.Refused(errkind.Invalid, "does not match", secrets.Update, "revoke-with-key",
+				body{"certificate": three.Text("certificate"), "private_key": one.Text("private_key")})
+			d.OK(secrets.Update, "revoke-with-key", body{"certificate": three.Text("certificate"),
+				"private_key": three.Text("private_key")})
 			l := crlOf(t, d, "crl")
-			if len(l.RevokedCertificateEntries) != 3 || l.CheckSignatureFrom(root) != nil || !l.ThisUpdate.Equal(d.Now()) || l.NextUpdate.Sub(l.ThisUpdate) != 72*time.Hour {
+			if len(l.RevokedCertificateEntries) != 3 || l.CheckSignatureFrom(root) != nil || !l.ThisUpdate.Equal(d.Now()) ||
+				l.NextUpdate.Sub(l.ThisUpdate) != 72*time.Hour {
 				t.Errorf("the list: %v", l.RevokedCertificateEntries)
 			}
 			if l.RevokedCertificateEntries[0].SerialNumber.Cmp(cert(t, one.Text("certificate")).SerialNumber) != 0 {
 				t.Error("the list names another certificate")
 			}
 			if signs {
-				if r := ocspOf(t, d, cert(t, one.Text("certificate")), root); r.Status != ocsp.Revoked || r.RevokedAt.Unix() != int64(rv["revocation_time"].(float64)) {
+				if r := ocspOf(t, d, cert(t, one.Text("certificate")), root); r.Status != ocsp.Revoked ||
+					r.RevokedAt.Unix() != int64(rv["revocation_time"].(float64)) {
 					t.Errorf("OCSP of a revoked one: %v", r)
 				}
 			}
@@ -466,7 +529,8 @@ func TestRevoke(t *testing.T) {
 			other.OK(secrets.Update, "roles/any", body{"allow_any_name": true, "key_type": "ec"})
 			foreign := other.OK(secrets.Update, "issue/any", body{"common_name": "a.b"}).Text("certificate")
 			d.Refused(errkind.Invalid, "no issuer of this mount", secrets.Update, "revoke", body{"certificate": foreign})
-			for _, b := range []body{{}, {"serial_number": "xyz"}, {"certificate": "x"}, {"serial_number": "aa", "certificate": "x"}} {
+			for _, b := range []body{{}, {"serial_number": "xyz"}, {"certificate": "x"},
+				{"serial_number": "aa", "certificate": "x"}} {
 				d.Refused(errkind.Invalid, "", secrets.Update, "revoke", b)
 			}
 		})
@@ -479,7 +543,8 @@ func TestListsAfterARestart(t *testing.T) {
 	d.OK(secrets.Update, "config/crl", body{"enable_delta": true})
 	d.OK(secrets.Update, "roles/any", body{"allow_any_name": true, "key_type": "ec"})
 	revoke := func() {
-		d.OK(secrets.Update, "revoke", body{"serial_number": d.OK(secrets.Update, "issue/any", body{"common_name": "a.b"}).Text("serial_number")})
+		d.OK(secrets.Update, "revoke", body{"serial_number": d.OK(secrets.Update, "issue/any",
+			body{"common_name": "a.b"}).Text("serial_number")})
 	}
 	for range 5 {
 		revoke()
@@ -488,8 +553,10 @@ func TestListsAfterARestart(t *testing.T) {
 	revoke()
 	d.Wait(time.Second)
 	delta := crlOf(t, d, "crl/delta")
-	if len(whole.RevokedCertificateEntries) != 5 || len(delta.RevokedCertificateEntries) != 1 || delta.Number.Cmp(whole.Number) <= 0 {
-		t.Errorf("%d in the list, %d in the delta", len(whole.RevokedCertificateEntries), len(delta.RevokedCertificateEntries))
+	if len(whole.RevokedCertificateEntries) != 5 || len(delta.RevokedCertificateEntries) != 1 ||
+		delta.Number.Cmp(whole.Number) <= 0 {
+		t.Errorf("%d in the list, %d in the delta", len(whole.RevokedCertificateEntries),
+			len(delta.RevokedCertificateEntries))
 	}
 	var base *big.Int
 	for _, ext := range delta.Extensions {
@@ -505,7 +572,8 @@ func TestListsAfterARestart(t *testing.T) {
 	d.Wait(time.Second)
 	next := crlOf(t, d, "crl")
 	if len(next.RevokedCertificateEntries) != 6 || next.Number.Cmp(delta.Number) <= 0 {
-		t.Errorf("after the restart %d in the list, number %v after %v", len(next.RevokedCertificateEntries), next.Number, delta.Number)
+		t.Errorf("after the restart %d in the list, number %v after %v", len(next.RevokedCertificateEntries), next.Number,
+			delta.Number)
 	}
 	// Entries of another writer, some of them late, are found by the engine that read before.
 	revoke()
@@ -539,7 +607,8 @@ func TestListsAfterARestart(t *testing.T) {
 	if l := crlOf(t, d, "crl"); len(l.RevokedCertificateEntries) != 0 {
 		t.Error("a disabled list has entries")
 	}
-	for _, b := range []body{{"expiry": "0s"}, {"auto_rebuild": true, "auto_rebuild_grace_period": "100h"}, {"delta_rebuild_interval": "80h"}} {
+	for _, b := range []body{{"expiry": "0s"}, {"auto_rebuild": true, "auto_rebuild_grace_period": "100h"},
+		{"delta_rebuild_interval": "80h"}} {
 		d.Refused(errkind.Invalid, "", secrets.Update, "config/crl", b)
 	}
 }
@@ -552,7 +621,8 @@ func TestOCSPRefuses(t *testing.T) {
 			t.Errorf("%.10q: %v", q, err)
 		}
 	}
-	other := cert(t, newDesk(t).OK(secrets.Update, "root/generate/internal", body{"common_name": "other", "key_type": "ec"}).Text("certificate"))
+	other := cert(t, newDesk(t).OK(secrets.Update, "root/generate/internal",
+		body{"common_name": "other", "key_type": "ec"}).Text("certificate"))
 	q, err := ocsp.CreateRequest(other, other, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -571,36 +641,45 @@ func TestIssuers(t *testing.T) {
 	if resp, err := d.Ask(secrets.Read, "ca/pem", nil); err != nil || resp.Raw.Status != 204 {
 		t.Errorf("the certificate of no issuer: %v", err)
 	}
-	first := d.OK(secrets.Update, "root/generate/internal", body{"common_name": "one", "key_type": "ec", "issuer_name": "one", "key_name": "k1"})
-	d.Refused(errkind.Invalid, "already in use", secrets.Update, "root/generate/internal", body{"common_name": "two", "key_type": "ec", "issuer_name": "one"})
+	first := d.OK(secrets.Update, "root/generate/internal", body{"common_name": "one", "key_type": "ec",
+		"issuer_name": "one", "key_name": "k1"})
+	d.Refused(errkind.Invalid, "already in use", secrets.Update, "root/generate/internal",
+		body{"common_name": "two", "key_type": "ec", "issuer_name": "one"})
 	second := d.OK(secrets.Update, "root/rotate/internal", body{"common_name": "two", "key_type": "ec"})
-	if string(d.Raw(secrets.Read, "ca/pem", nil)) != first.Text("certificate") || string(d.Raw(secrets.Read, "issuer/next/pem", nil)) != second.Text("certificate") {
+	if string(d.Raw(secrets.Read, "ca/pem", nil)) != first.Text("certificate") ||
+		string(d.Raw(secrets.Read, "issuer/next/pem", nil)) != second.Text("certificate") {
 		t.Error("the issuers are mixed up")
 	}
 	if c := d.OK(secrets.Read, "config/issuers", nil); c.Text("default") != first.Text("issuer_id") {
 		t.Errorf("the default: %v", c)
 	}
 	d.OK(secrets.Update, "roles/any", body{"allow_any_name": true, "key_type": "ec"})
-	if got := d.OK(secrets.Update, "issuer/next/issue/any", body{"common_name": "a.b"}); got.Text("issuing_ca") != second.Text("certificate") {
+	if got := d.OK(secrets.Update, "issuer/next/issue/any",
+		body{"common_name": "a.b"}); got.Text("issuing_ca") != second.Text("certificate") {
 		t.Error("another issuer issued")
 	}
 	d.OK(secrets.Update, "root/replace", nil)
 	old := d.OK(secrets.Update, "issuer/one/issue/any", body{"common_name": "a.b"})
-	if got := d.OK(secrets.Update, "issue/any", body{"common_name": "a.b"}); got.Text("issuing_ca") != second.Text("certificate") {
+	if got := d.OK(secrets.Update, "issue/any",
+		body{"common_name": "a.b"}); got.Text("issuing_ca") != second.Text("certificate") {
 		t.Error("the former default issued")
 	}
 	d.OK(secrets.Update, "revoke", body{"serial_number": old.Text("serial_number")})
-	if a, b := crlOf(t, d, "crl"), crlOf(t, d, "issuer/one/crl/der"); len(a.RevokedCertificateEntries) != 0 || len(b.RevokedCertificateEntries) != 1 {
+	if a, b := crlOf(t, d, "crl"), crlOf(t, d, "issuer/one/crl/der"); len(a.RevokedCertificateEntries) != 0 ||
+		len(b.RevokedCertificateEntries) != 1 {
 		t.Errorf("the lists have %d and %d", len(a.RevokedCertificateEntries), len(b.RevokedCertificateEntries))
 	}
 	l := d.OK(secrets.List, "issuers/", nil)
-	if info := l["key_info"].(map[string]any)[second.Text("issuer_id")].(map[string]any); len(l["keys"].([]any)) != 2 || info["is_default"] != true || info["issuer_name"] != "next" {
+	if info := l["key_info"].(map[string]any)[second.Text("issuer_id")].(map[string]any); len(l["keys"].([]any)) != 2 ||
+		info["is_default"] != true || info["issuer_name"] != "next" {
 		t.Errorf("issuers: %v", l)
 	}
-	d.OK(secrets.Update, "issuer/one", body{"issuer_name": "former", "usage": "read-only,crl-signing", "issuing_certificates": "http://x.y/z"})
+	d.OK(secrets.Update, "issuer/one", body{"issuer_name": "former", "usage": "read-only,crl-signing",
+		"issuing_certificates": "http://x.y/z"})
 	d.Refused(errkind.Invalid, "usage", secrets.Update, "issuer/former/issue/any", body{"common_name": "a.b"})
 	d.Refused(errkind.Invalid, "unable to find PKI issuer", secrets.Read, "issuer/one", nil)
-	for _, b := range []body{{"issuer_name": "default"}, {"issuer_name": "next"}, {"issuer_name": "a/b"}, {"usage": "all"}, {"leaf_not_after_behavior": "x"}, {"manual_chain": "none"}, {"ocsp_servers": "x"}} {
+	for _, b := range []body{{"issuer_name": "default"}, {"issuer_name": "next"}, {"issuer_name": "a/b"}, {"usage": "all"},
+		{"leaf_not_after_behavior": "x"}, {"manual_chain": "none"}, {"ocsp_servers": "x"}} {
 		d.Refused(errkind.Invalid, "", secrets.Update, "issuer/former", b)
 	}
 	d.Refused(errkind.Invalid, "depends on it", secrets.Delete, "key/k1", nil)
@@ -619,34 +698,46 @@ func TestImport(t *testing.T) {
 	d := newDesk(t)
 	root := newDesk(t).OK(secrets.Update, "root/generate/exported", body{"common_name": "root", "key_type": "ec"})
 	bundle := root.Text("certificate") + "\n" + root.Text("private_key")
-	d.Refused(errkind.Invalid, "not allowed by the path", secrets.Update, "issuers/import/cert", body{"pem_bundle": bundle})
+	d.Refused(errkind.Invalid, "not allowed by the path", secrets.Update, "issuers/import/cert",
+		body{"pem_bundle": bundle})
 	got := d.OK(secrets.Update, "config/ca", body{"pem_bundle": bundle})
-	if len(got["imported_issuers"].([]any)) != 1 || len(got["imported_keys"].([]any)) != 1 || got["mapping"].(map[string]any)[got["imported_issuers"].([]any)[0].(string)] != got["imported_keys"].([]any)[0] {
+	if len(got["imported_issuers"].([]any)) != 1 || len(got["imported_keys"].([]any)) != 1 ||
+		got["mapping"].(map[string]any)[got["imported_issuers"].([]any)[0].(string)] != got["imported_keys"].([]any)[0] {
 		t.Errorf("imported: %v", got)
 	}
-	if again := d.OK(secrets.Update, "issuers/import/bundle", body{"pem_bundle": bundle}); len(again["imported_issuers"].([]any)) != 0 || len(again["existing_issuers"].([]any)) != 1 {
+	if again := d.OK(secrets.Update, "issuers/import/bundle",
+		body{"pem_bundle": bundle}); len(again["imported_issuers"].([]any)) != 0 ||
+		len(again["existing_issuers"].([]any)) != 1 {
 		t.Errorf("again: %v", again)
 	}
 	d.OK(secrets.Update, "roles/any", body{"allow_any_name": true, "key_type": "ec"})
 	leaf := d.OK(secrets.Update, "issue/any", body{"common_name": "a.b"})
-	d.Refused(errkind.Invalid, "no authority", secrets.Update, "issuers/import/cert", body{"pem_bundle": leaf.Text("certificate")})
-	for _, b := range []string{"", "x", "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----", leaf.Text("private_key") + "rubbish"} {
+	d.Refused(errkind.Invalid, "no authority", secrets.Update, "issuers/import/cert",
+		body{"pem_bundle": leaf.Text("certificate")})
+	for _, b := range []string{"", "x", "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----",
+		leaf.Text("private_key") + "rubbish"} {
 		d.Refused(errkind.Invalid, "", secrets.Update, "issuers/import/bundle", body{"pem_bundle": b})
 	}
 	other := withRoot(t)
 	self := other.OK(secrets.Update, "root/sign-self-issued", body{"certificate": root.Text("certificate")})
-	if c := cert(t, self.Text("certificate")); c.Subject.CommonName != "root" || c.CheckSignatureFrom(cert(t, self.Text("issuing_ca"))) != nil {
+	if c := cert(t, self.Text("certificate")); c.Subject.CommonName != "root" ||
+		c.CheckSignatureFrom(cert(t, self.Text("issuing_ca"))) != nil {
 		t.Errorf("signed %v by %v", c.Subject, c.Issuer)
 	}
-	if err := verify(t, d, cert(t, leaf.Text("certificate")), self.Text("issuing_ca"), self.Text("certificate")); err != nil {
+	if err := verify(t, d, cert(t, leaf.Text("certificate")), self.Text("issuing_ca"),
+		self.Text("certificate")); err != nil {
 		t.Errorf("by the other root: %v", err)
 	}
-	other.Refused(errkind.Invalid, "not a CA", secrets.Update, "root/sign-self-issued", body{"certificate": leaf.Text("certificate")})
+	other.Refused(errkind.Invalid, "not a CA", secrets.Update, "root/sign-self-issued",
+		body{"certificate": leaf.Text("certificate")})
 	key := d.OK(secrets.Update, "keys/generate/exported", body{"key_type": "ed25519", "key_name": "own"})
-	if k := d.OK(secrets.Update, "keys/import", body{"pem_bundle": key.Text("private_key")}); k.Text("key_id") != key.Text("key_id") {
+	if k := d.OK(secrets.Update, "keys/import",
+		body{"pem_bundle": key.Text("private_key")}); k.Text("key_id") != key.Text("key_id") {
 		t.Errorf("a key that is there was imported: %v", k)
 	}
-	if csr := d.OK(secrets.Update, "intermediate/cross-sign", body{"common_name": "x", "key_ref": "own", "add_basic_constraints": true}); csr.Text("csr") == "" || csr["private_key"] != nil {
+	if csr := d.OK(secrets.Update, "intermediate/cross-sign",
+		body{"common_name": "x", "key_ref": "own", "add_basic_constraints": true}); csr.Text("csr") == "" ||
+		csr["private_key"] != nil {
 		t.Errorf("cross-sign: %v", csr)
 	}
 }
@@ -669,12 +760,14 @@ func TestTidy(t *testing.T) {
 		t.Errorf("before: %v", s)
 	}
 	d.Wait(10 * time.Hour)
-	resp, err := d.Ask(secrets.Update, "tidy", body{"tidy_cert_store": true, "tidy_revoked_certs": true, "safety_buffer": "2h"})
+	resp, err := d.Ask(secrets.Update, "tidy", body{"tidy_cert_store": true, "tidy_revoked_certs": true,
+		"safety_buffer": "2h"})
 	if err != nil || resp.Status != 202 {
 		t.Fatalf("%+v, %v", resp, err)
 	}
 	d.Tend()
-	if s := d.OK(secrets.Read, "tidy-status", nil); s.Text("state") != "Finished" || s["cert_store_deleted_count"] != 4.0 || s["revoked_cert_deleted_count"] != 2.0 || s["safety_buffer"] != 7200.0 {
+	if s := d.OK(secrets.Read, "tidy-status", nil); s.Text("state") != "Finished" ||
+		s["cert_store_deleted_count"] != 4.0 || s["revoked_cert_deleted_count"] != 2.0 || s["safety_buffer"] != 7200.0 {
 		t.Errorf("after: %v", s)
 	}
 	if l := d.OK(secrets.List, "certs/", nil); len(l["keys"].([]any)) != 2 {
@@ -685,10 +778,12 @@ func TestTidy(t *testing.T) {
 		t.Errorf("%d on the list after tidying", n)
 	}
 	d.Refused(errkind.Invalid, "no tidy operations", secrets.Update, "config/auto-tidy", body{"enabled": true})
-	d.OK(secrets.Update, "config/auto-tidy", body{"enabled": true, "tidy_cert_store": true, "interval_duration": "24h", "safety_buffer": "1h"})
+	d.OK(secrets.Update, "config/auto-tidy", body{"enabled": true, "tidy_cert_store": true, "interval_duration": "24h",
+		"safety_buffer": "1h"})
 	d.Wait(600 * time.Hour)
 	d.Tend()
-	if s := d.OK(secrets.Read, "tidy-status", nil); s["cert_store_deleted_count"] != 1.0 || s["last_auto_tidy_finished"] == nil {
+	if s := d.OK(secrets.Read, "tidy-status", nil); s["cert_store_deleted_count"] != 1.0 ||
+		s["last_auto_tidy_finished"] == nil {
 		t.Errorf("by itself: %v", s)
 	}
 	d.OK(secrets.Update, "tidy", body{"tidy_cert_store": true})
@@ -705,7 +800,8 @@ func TestLeases(t *testing.T) {
 		t.Fatalf("%+v, %v", resp, err)
 	}
 	d.Wait(400 * time.Millisecond)
-	last, err := d.Ask(secrets.Update, "issue/any", body{"common_name": "a.b", "not_after": d.Now().Add(600 * time.Millisecond).Format(time.RFC3339)})
+	last, err := d.Ask(secrets.Update, "issue/any",
+		body{"common_name": "a.b", "not_after": d.Now().Add(600 * time.Millisecond).Format(time.RFC3339)})
 	if err != nil || last.Lease == nil || last.Lease.TTL != time.Second || last.Lease.MaxTTL != time.Second {
 		t.Fatalf("of a certificate whose end is near: %+v, %v", last, err)
 	}
@@ -732,14 +828,17 @@ func TestLeases(t *testing.T) {
 func TestURLTemplates(t *testing.T) {
 	d := newDesk(t)
 	root := d.OK(secrets.Update, "root/generate/internal", body{"common_name": "root", "key_type": "ec"})
-	d.OK(secrets.Update, "config/cluster", body{"path": "https://vault.example.com/v1/pki", "aia_path": "http://cdn.example.com"})
-	d.OK(secrets.Update, "config/urls", body{"enable_templating": true, "issuing_certificates": "{{cluster_aia_path}}/issuer/{{issuer_id}}/der"})
+	d.OK(secrets.Update, "config/cluster", body{"path": "https://vault.example.com/v1/pki",
+		"aia_path": "http://cdn.example.com"})
+	d.OK(secrets.Update, "config/urls", body{"enable_templating": true,
+		"issuing_certificates": "{{cluster_aia_path}}/issuer/{{issuer_id}}/der"})
 	d.OK(secrets.Update, "roles/any", body{"allow_any_name": true, "key_type": "ec"})
 	leaf := cert(t, d.OK(secrets.Update, "issue/any", body{"common_name": "a.b"}).Text("certificate"))
 	if want := "http://cdn.example.com/issuer/" + root.Text("issuer_id") + "/der"; leaf.IssuingCertificateURL[0] != want {
 		t.Errorf("%v, want %s", leaf.IssuingCertificateURL, want)
 	}
-	d.Refused(errkind.Invalid, "invalid URL", secrets.Update, "config/urls", body{"enable_templating": false, "ocsp_servers": "nothing"})
+	d.Refused(errkind.Invalid, "invalid URL", secrets.Update, "config/urls",
+		body{"enable_templating": false, "ocsp_servers": "nothing"})
 	d.Refused(errkind.Invalid, "non-URL", secrets.Update, "config/cluster", body{"path": "nothing"})
 }
 
@@ -750,9 +849,12 @@ func TestOpenSSL(t *testing.T) {
 	}
 	for _, kind := range []string{"ec", "rsa"} {
 		d := newDesk(t)
-		root := d.OK(secrets.Update, "root/generate/internal", body{"common_name": "root", "key_type": kind, "ttl": "8760h"}).Text("certificate")
-		d.OK(secrets.Update, "roles/any", body{"allow_any_name": true, "key_type": kind, "allowed_other_sans": "*", "allowed_uri_sans": "*"})
-		good := d.OK(secrets.Update, "issue/any", body{"common_name": "a.b", "ip_sans": "::1", "uri_sans": "spiffe://x/y", "other_sans": "1.3.6.1.4.1.311.20.2.3;UTF8:me@x"}).Text("certificate")
+		root := d.OK(secrets.Update, "root/generate/internal", body{"common_name": "root", "key_type": kind,
+			"ttl": "8760h"}).Text("certificate")
+		d.OK(secrets.Update, "roles/any", body{"allow_any_name": true, "key_type": kind, "allowed_other_sans": "*",
+			"allowed_uri_sans": "*"})
+		good := d.OK(secrets.Update, "issue/any", body{"common_name": "a.b", "ip_sans": "::1", "uri_sans": "spiffe://x/y",
+			"other_sans": "1.3.6.1.4.1.311.20.2.3;UTF8:me@x"}).Text("certificate")
 		bad := d.OK(secrets.Update, "issue/any", body{"common_name": "c.d"}).Text("certificate")
 		d.OK(secrets.Update, "revoke", body{"certificate": bad})
 		dir := t.TempDir()
@@ -760,7 +862,8 @@ func TestOpenSSL(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, b := range map[string][]byte{"root.pem": []byte(root), "good.pem": []byte(good), "bad.pem": []byte(bad), "crl.pem": d.Raw(secrets.Read, "crl/pem", nil), "ocsp.der": d.Raw(secrets.Update, "ocsp", q)} {
+		for name, b := range map[string][]byte{"root.pem": []byte(root), "good.pem": []byte(good), "bad.pem": []byte(bad),
+			"crl.pem": d.Raw(secrets.Read, "crl/pem", nil), "ocsp.der": d.Raw(secrets.Update, "ocsp", q)} {
 			if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -785,14 +888,17 @@ func FuzzRequests(f *testing.F) {
 	f.Add(request(f, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "a.b"}, DNSNames: []string{"*.x"}}))
 	d := withRoot(f)
 	d.OK(secrets.Update, "roles/r", body{"allowed_domains": "example.com", "allow_subdomains": true, "key_type": "any"})
-	f.Add(d.OK(secrets.Update, "root/sign-self-issued", body{"certificate": string(d.Raw(secrets.Read, "ca/pem", nil))}).Text("certificate"))
+	f.Add(d.OK(secrets.Update, "root/sign-self-issued",
+		body{"certificate": string(d.Raw(secrets.Read, "ca/pem", nil))}).Text("certificate"))
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, path := range []string{"sign/r", "sign-verbatim", "root/sign-intermediate", "revoke", "root/sign-self-issued", "issuers/import/bundle"} {
+		for _, path := range []string{"sign/r", "sign-verbatim", "root/sign-intermediate", "revoke", "root/sign-self-issued",
+			"issuers/import/bundle"} {
 			b, err := json.Marshal(body{"csr": text, "certificate": text, "pem_bundle": text, "common_name": "a.example.com"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			resp, err := d.Engine.Handle(context.Background(), d.Store, &secrets.Request{Op: secrets.Update, Rest: path, Body: b, Now: d.Now()})
+			resp, err := d.Engine.Handle(context.Background(), d.Store, &secrets.Request{Op: secrets.Update, Rest: path, Body: b,
+				Now: d.Now()})
 			if err != nil && !errkind.Is(err, errkind.Invalid) {
 				t.Errorf("%s: %v", path, err)
 			}

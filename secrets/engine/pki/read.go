@@ -41,7 +41,8 @@ func (c *call) issuerJSON() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answer(map[string]any{"certificate": certPEM(i.Cert), "ca_chain": i.pemChain(false), "issuer_id": i.ID, "issuer_name": i.Name})
+	return answer(map[string]any{"certificate": certPEM(i.Cert), "ca_chain": i.pemChain(false), "issuer_id": i.ID,
+		"issuer_name": i.Name})
 }
 
 // stored is the certificate that a path names, and its revocation.
@@ -78,19 +79,22 @@ func (c *call) readCert() (*secrets.Response, error) {
 		if name == "ca_chain" {
 			text = strings.Join(i.pemChain(false), "\n")
 		}
-		return answer(map[string]any{"certificate": text, "ca_chain": i.pemChain(false), "issuer_id": i.ID, "revocation_time": 0, "revocation_time_rfc3339": ""})
+		return answer(map[string]any{"certificate": text, "ca_chain": i.pemChain(false), "issuer_id": i.ID,
+			"revocation_time": 0, "revocation_time_rfc3339": ""})
 	case "crl", "delta-crl":
 		der, err := c.crl(name != "crl", false)
 		if err != nil {
 			return nil, err
 		}
-		return answer(map[string]any{"certificate": encodePEM("X509 CRL", der), "revocation_time": 0, "revocation_time_rfc3339": ""})
+		return answer(map[string]any{"certificate": encodePEM("X509 CRL", der), "revocation_time": 0,
+			"revocation_time_rfc3339": ""})
 	}
 	der, rv, err := c.stored()
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]any{"certificate": certPEM(der), "revocation_time": 0, "revocation_time_rfc3339": "", "issuer_id": ""}
+	out := map[string]any{"certificate": certPEM(der), "revocation_time": 0, "revocation_time_rfc3339": "",
+		"issuer_id": ""}
 	if rv != nil {
 		out["revocation_time"], out["revocation_time_rfc3339"] = rv.Time.Unix(), rv.Time.Format(time.RFC3339Nano)
 	}

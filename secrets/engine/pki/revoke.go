@@ -32,7 +32,8 @@ func (c *call) revocation(serial string) (*revoked, error) {
 }
 
 func (rv *revoked) show() map[string]any {
-	return map[string]any{"revocation_time": rv.Time.Unix(), "revocation_time_rfc3339": rv.Time.Format(time.RFC3339Nano), "state": "revoked"}
+	return map[string]any{"revocation_time": rv.Time.Unix(), "revocation_time_rfc3339": rv.Time.Format(time.RFC3339Nano),
+		"state": "revoked"}
 }
 
 // toRevoke finds the certificate that a request names.
@@ -138,7 +139,8 @@ func (c *call) revokeCert(cert *x509.Certificate) (*secrets.Response, error) {
 		return answer(rv.show())
 	}
 	if !c.r.Now.Before(cert.NotAfter) {
-		c.warn = append(c.warn, fmt.Sprintf("certificate with serial number %s already expired; refusing to add to CRL", colons(cert.SerialNumber)))
+		c.warn = append(c.warn, fmt.Sprintf("certificate with serial number %s already expired; refusing to add to CRL",
+			colons(cert.SerialNumber)))
 		return &secrets.Response{}, nil
 	}
 	rv, err := c.addRevocation(cert, by, c.r.Now)
@@ -151,7 +153,8 @@ func (c *call) revokeCert(cert *x509.Certificate) (*secrets.Response, error) {
 // addRevocation stores that a certificate is revoked: its record, and an entry in the log that lists are made of.
 func (c *call) addRevocation(cert *x509.Certificate, by *issuer, now time.Time) (*revoked, error) {
 	serial := hyphens(cert.SerialNumber)
-	rv := &revoked{Time: now.UTC(), Group: by.group, End: cert.NotAfter, Cert: cert.Raw, Log: logKey(c.e.book.stamp(now), serial)}
+	rv := &revoked{Time: now.UTC(), Group: by.group, End: cert.NotAfter, Cert: cert.Raw,
+		Log: logKey(c.e.book.stamp(now), serial)}
 	c.ops = append(c.ops, storage.Put(rv.Log, logEntry(rv)))
 	return rv, c.put("revoked/"+serial, rv)
 }

@@ -66,25 +66,40 @@ type role struct {
 }
 
 func newRole() *role {
-	return &role{Issuer: "default", NotBefore: 30 * time.Second, AllowLocalhost: true, Wildcards: true, Hostnames: true, IPs: true, Server: true, Client: true,
-		KeyType: keyRSA, KeyUsage: []string{"DigitalSignature", "KeyAgreement", "KeyEncipherment"}, CSRName: true, CSRSANs: true, RequireCN: true,
+	return &role{Issuer: "default", NotBefore: 30 * time.Second, AllowLocalhost: true, Wildcards: true, Hostnames: true,
+		IPs: true, Server: true, Client: true,
+		KeyType: keyRSA, KeyUsage: []string{"DigitalSignature", "KeyAgreement", "KeyEncipherment"}, CSRName: true,
+		CSRSANs: true, RequireCN: true,
 		Validations: []string{"email", "hostname"}}
 }
 
 func (r *role) params() record.Params {
-	return record.Params{{Name: "issuer_ref", At: &r.Issuer}, {Name: "ttl", At: &r.TTL}, {Name: "max_ttl", At: &r.MaxTTL}, {Name: "not_before_duration", At: &r.NotBefore},
-		{Name: "not_after", At: &r.NotAfter}, {Name: "allow_localhost", At: &r.AllowLocalhost}, {Name: "allowed_domains", At: &r.Domains},
-		{Name: "allowed_domains_template", At: &r.DomainsTemplate}, {Name: "allow_bare_domains", At: &r.Bare}, {Name: "allow_subdomains", At: &r.Subdomains},
-		{Name: "allow_glob_domains", At: &r.Globs}, {Name: "allow_wildcard_certificates", At: &r.Wildcards}, {Name: "allow_any_name", At: &r.AnyName},
-		{Name: "enforce_hostnames", At: &r.Hostnames}, {Name: "allow_ip_sans", At: &r.IPs}, {Name: "allowed_ip_sans_cidr", At: &r.IPBlocks},
-		{Name: "allowed_uri_sans", At: &r.URIs}, {Name: "allowed_uri_sans_template", At: &r.URIsTemplate}, {Name: "allowed_other_sans", At: &r.Others},
-		{Name: "allowed_serial_numbers", At: &r.Serials}, {Name: "allowed_user_ids", At: &r.UserIDs}, {Name: "server_flag", At: &r.Server}, {Name: "client_flag", At: &r.Client},
-		{Name: "code_signing_flag", At: &r.CodeSigning}, {Name: "email_protection_flag", At: &r.Email}, {Name: "key_type", At: &r.KeyType}, {Name: "key_bits", At: &r.KeyBits},
-		{Name: "signature_bits", At: &r.SignatureBits}, {Name: "use_pss", At: &r.PSS}, {Name: "key_usage", At: &r.KeyUsage}, {Name: "ext_key_usage", At: &r.ExtKeyUsage},
-		{Name: "ext_key_usage_oids", At: &r.ExtKeyUsageOIDs}, {Name: "use_csr_common_name", At: &r.CSRName}, {Name: "use_csr_sans", At: &r.CSRSANs},
-		{Name: "ou", At: &r.OU}, {Name: "organization", At: &r.Organization}, {Name: "country", At: &r.Country}, {Name: "locality", At: &r.Locality},
-		{Name: "province", At: &r.Province}, {Name: "street_address", At: &r.Street}, {Name: "postal_code", At: &r.PostalCode}, {Name: "generate_lease", At: &r.Lease},
-		{Name: "no_store", At: &r.NoStore}, {Name: "no_store_metadata", At: &r.NoStoreMeta}, {Name: "require_cn", At: &r.RequireCN}, {Name: "cn_validations", At: &r.Validations},
+	return record.Params{{Name: "issuer_ref", At: &r.Issuer}, {Name: "ttl", At: &r.TTL}, {Name: "max_ttl", At: &r.MaxTTL},
+		{Name: "not_before_duration", At: &r.NotBefore},
+		{Name: "not_after", At: &r.NotAfter}, {Name: "allow_localhost", At: &r.AllowLocalhost},
+		{Name: "allowed_domains", At: &r.Domains},
+		{Name: "allowed_domains_template", At: &r.DomainsTemplate}, {Name: "allow_bare_domains", At: &r.Bare},
+		{Name: "allow_subdomains", At: &r.Subdomains},
+		{Name: "allow_glob_domains", At: &r.Globs}, {Name: "allow_wildcard_certificates", At: &r.Wildcards},
+		{Name: "allow_any_name", At: &r.AnyName},
+		{Name: "enforce_hostnames", At: &r.Hostnames}, {Name: "allow_ip_sans", At: &r.IPs},
+		{Name: "allowed_ip_sans_cidr", At: &r.IPBlocks},
+		{Name: "allowed_uri_sans", At: &r.URIs}, {Name: "allowed_uri_sans_template", At: &r.URIsTemplate},
+		{Name: "allowed_other_sans", At: &r.Others},
+		{Name: "allowed_serial_numbers", At: &r.Serials}, {Name: "allowed_user_ids", At: &r.UserIDs},
+		{Name: "server_flag", At: &r.Server}, {Name: "client_flag", At: &r.Client},
+		{Name: "code_signing_flag", At: &r.CodeSigning}, {Name: "email_protection_flag", At: &r.Email},
+		{Name: "key_type", At: &r.KeyType}, {Name: "key_bits", At: &r.KeyBits},
+		{Name: "signature_bits", At: &r.SignatureBits}, {Name: "use_pss", At: &r.PSS}, {Name: "key_usage", At: &r.KeyUsage},
+		{Name: "ext_key_usage", At: &r.ExtKeyUsage},
+		{Name: "ext_key_usage_oids", At: &r.ExtKeyUsageOIDs}, {Name: "use_csr_common_name", At: &r.CSRName},
+		{Name: "use_csr_sans", At: &r.CSRSANs},
+		{Name: "ou", At: &r.OU}, {Name: "organization", At: &r.Organization}, {Name: "country", At: &r.Country},
+		{Name: "locality", At: &r.Locality},
+		{Name: "province", At: &r.Province}, {Name: "street_address", At: &r.Street},
+		{Name: "postal_code", At: &r.PostalCode}, {Name: "generate_lease", At: &r.Lease},
+		{Name: "no_store", At: &r.NoStore}, {Name: "no_store_metadata", At: &r.NoStoreMeta},
+		{Name: "require_cn", At: &r.RequireCN}, {Name: "cn_validations", At: &r.Validations},
 		{Name: "policy_identifiers", At: &r.Policies}, {Name: "basic_constraints_valid_for_non_ca", At: &r.BasicConstraints}}
 }
 
@@ -96,17 +111,24 @@ func parseRole(raw []byte) (*role, error) {
 	return r, r.parse()
 }
 
-var keyUsages = map[string]x509.KeyUsage{"digitalsignature": x509.KeyUsageDigitalSignature, "contentcommitment": x509.KeyUsageContentCommitment,
-	"nonrepudiation": x509.KeyUsageContentCommitment, "keyencipherment": x509.KeyUsageKeyEncipherment, "dataencipherment": x509.KeyUsageDataEncipherment,
-	"keyagreement": x509.KeyUsageKeyAgreement, "certsign": x509.KeyUsageCertSign, "crlsign": x509.KeyUsageCRLSign, "encipheronly": x509.KeyUsageEncipherOnly,
+var keyUsages = map[string]x509.KeyUsage{"digitalsignature": x509.KeyUsageDigitalSignature,
+	"contentcommitment": x509.KeyUsageContentCommitment,
+	"nonrepudiation":    x509.KeyUsageContentCommitment, "keyencipherment": x509.KeyUsageKeyEncipherment,
+	"dataencipherment": x509.KeyUsageDataEncipherment,
+	"keyagreement":     x509.KeyUsageKeyAgreement, "certsign": x509.KeyUsageCertSign, "crlsign": x509.KeyUsageCRLSign,
+	"encipheronly": x509.KeyUsageEncipherOnly,
 	"decipheronly": x509.KeyUsageDecipherOnly}
 
-var extKeyUsages = map[string]x509.ExtKeyUsage{"any": x509.ExtKeyUsageAny, "serverauth": x509.ExtKeyUsageServerAuth, "clientauth": x509.ExtKeyUsageClientAuth,
-	"codesigning": x509.ExtKeyUsageCodeSigning, "emailprotection": x509.ExtKeyUsageEmailProtection, "ipsecendsystem": x509.ExtKeyUsageIPSECEndSystem,
-	"ipsectunnel": x509.ExtKeyUsageIPSECTunnel, "ipsecuser": x509.ExtKeyUsageIPSECUser, "timestamping": x509.ExtKeyUsageTimeStamping,
-	"ocspsigning": x509.ExtKeyUsageOCSPSigning, "microsoftservergatedcrypto": x509.ExtKeyUsageMicrosoftServerGatedCrypto,
-	"netscapeservergatedcrypto": x509.ExtKeyUsageNetscapeServerGatedCrypto, "microsoftcommercialcodesigning": x509.ExtKeyUsageMicrosoftCommercialCodeSigning,
-	"microsoftkernelcodesigning": x509.ExtKeyUsageMicrosoftKernelCodeSigning}
+var extKeyUsages = map[string]x509.ExtKeyUsage{"any": x509.ExtKeyUsageAny, "serverauth": x509.ExtKeyUsageServerAuth,
+	"clientauth":  x509.ExtKeyUsageClientAuth,
+	"codesigning": x509.ExtKeyUsageCodeSigning, "emailprotection": x509.ExtKeyUsageEmailProtection,
+	"ipsecendsystem": x509.ExtKeyUsageIPSECEndSystem,
+	"ipsectunnel":    x509.ExtKeyUsageIPSECTunnel, "ipsecuser": x509.ExtKeyUsageIPSECUser,
+	"timestamping": x509.ExtKeyUsageTimeStamping,
+	"ocspsigning":  x509.ExtKeyUsageOCSPSigning, "microsoftservergatedcrypto": x509.ExtKeyUsageMicrosoftServerGatedCrypto,
+	"netscapeservergatedcrypto":      x509.ExtKeyUsageNetscapeServerGatedCrypto,
+	"microsoftcommercialcodesigning": x509.ExtKeyUsageMicrosoftCommercialCodeSigning,
+	"microsoftkernelcodesigning":     x509.ExtKeyUsageMicrosoftKernelCodeSigning}
 
 func plainName(text, prefix string) string {
 	return strings.TrimPrefix(strings.ToLower(strings.TrimSpace(text)), prefix)
@@ -189,7 +211,8 @@ func (r *role) parse() (err error) {
 	for _, f := range []struct {
 		on    bool
 		usage x509.ExtKeyUsage
-	}{{r.Server, x509.ExtKeyUsageServerAuth}, {r.Client, x509.ExtKeyUsageClientAuth}, {r.CodeSigning, x509.ExtKeyUsageCodeSigning}, {r.Email, x509.ExtKeyUsageEmailProtection}} {
+	}{{r.Server, x509.ExtKeyUsageServerAuth}, {r.Client, x509.ExtKeyUsageClientAuth},
+		{r.CodeSigning, x509.ExtKeyUsageCodeSigning}, {r.Email, x509.ExtKeyUsageEmailProtection}} {
 		if f.on && !slices.Contains(r.ext, f.usage) {
 			r.ext = append(r.ext, f.usage)
 		}

@@ -190,12 +190,15 @@ func (c *call) request(kind string) (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &x509.CertificateRequest{Subject: t.Subject, DNSNames: t.DNSNames, EmailAddresses: t.EmailAddresses, IPAddresses: t.IPAddresses, URIs: t.URIs, ExtraExtensions: t.ExtraExtensions}
-	if q.SignatureAlgorithm, err = signatureOf(key.Public(), c.f.Int("signature_bits", 0), c.f.Bool("use_pss", false)); err != nil {
+	q := &x509.CertificateRequest{Subject: t.Subject, DNSNames: t.DNSNames, EmailAddresses: t.EmailAddresses,
+		IPAddresses: t.IPAddresses, URIs: t.URIs, ExtraExtensions: t.ExtraExtensions}
+	if q.SignatureAlgorithm, err = signatureOf(key.Public(), c.f.Int("signature_bits", 0),
+		c.f.Bool("use_pss", false)); err != nil {
 		return nil, err
 	}
 	if c.f.Bool("add_basic_constraints", false) {
-		q.ExtraExtensions = append(q.ExtraExtensions, extension{Id: oidBasicConstraints, Critical: true, Value: []byte{0x30, 0x03, 0x01, 0x01, 0xff}})
+		q.ExtraExtensions = append(q.ExtraExtensions, extension{Id: oidBasicConstraints, Critical: true,
+			Value: []byte{0x30, 0x03, 0x01, 0x01, 0xff}})
 	}
 	if err := c.f.Err(); err != nil {
 		return nil, err
@@ -371,7 +374,8 @@ func (a *authority) pathLength(t *x509.Certificate) error {
 	case t.MaxPathLen < 0:
 		t.MaxPathLen, t.MaxPathLenZero = left, left == 0
 	case t.MaxPathLen > left:
-		return invalid("field \"max_path_length\": %d is more than the issuer's path length of %d allows", t.MaxPathLen, a.cert.MaxPathLen)
+		return invalid("field \"max_path_length\": %d is more than the issuer's path length of %d allows", t.MaxPathLen,
+			a.cert.MaxPathLen)
 	}
 	return nil
 }
@@ -424,7 +428,8 @@ func (c *call) signSelfIssued() (*secrets.Response, error) {
 		return nil, err
 	}
 	c.ops = append(c.ops, storage.Put("certs/"+hyphens(signed.SerialNumber), signed.Raw))
-	return answer(map[string]any{"certificate": certPEM(signed.Raw), "issuing_ca": certPEM(ca.Cert), "serial_number": colons(signed.SerialNumber)})
+	return answer(map[string]any{"certificate": certPEM(signed.Raw), "issuing_ca": certPEM(ca.Cert),
+		"serial_number": colons(signed.SerialNumber)})
 }
 
 // generateKey makes a key alone.

@@ -31,8 +31,10 @@ func newTidyAsk() tidyAsk {
 }
 
 func (t *tidyAsk) params() record.Params {
-	return record.Params{{Name: "tidy_cert_store", At: &t.Certs}, {Name: "tidy_revoked_certs", At: &t.Revoked}, {Name: "tidy_revoked_cert_issuer_associations", At: &t.Associations},
-		{Name: "tidy_expired_issuers", At: &t.Issuers}, {Name: "safety_buffer", At: &t.Buffer}, {Name: "issuer_safety_buffer", At: &t.IssuerBuffer}}
+	return record.Params{{Name: "tidy_cert_store", At: &t.Certs}, {Name: "tidy_revoked_certs", At: &t.Revoked},
+		{Name: "tidy_revoked_cert_issuer_associations", At: &t.Associations},
+		{Name: "tidy_expired_issuers", At: &t.Issuers}, {Name: "safety_buffer", At: &t.Buffer},
+		{Name: "issuer_safety_buffer", At: &t.IssuerBuffer}}
 }
 
 // tidyConfig is the tidying that nobody asks for, under "config/auto-tidy".
@@ -47,7 +49,8 @@ func newTidyConfig() *tidyConfig {
 }
 
 func (t *tidyConfig) params() record.Params {
-	return append(t.tidyAsk.params(), record.Param{Name: "enabled", At: &t.Enabled}, record.Param{Name: "interval_duration", At: &t.Every})
+	return append(t.tidyAsk.params(), record.Param{Name: "enabled", At: &t.Enabled},
+		record.Param{Name: "interval_duration", At: &t.Every})
 }
 
 // tidyState is how far a tidying is, under "tidy". It is stored with what each step takes away,
@@ -129,7 +132,8 @@ func (c *call) writeAutoTidy() (*secrets.Response, error) {
 	}
 	switch {
 	case t.Enabled && !t.any():
-		return nil, invalid("auto-tidy enabled but no tidy operations were requested; enable at least one tidy operation to be run (tidy_cert_store, tidy_revoked_certs, tidy_revoked_cert_issuer_associations, tidy_expired_issuers)")
+		return nil, invalid("auto-tidy enabled but no tidy operations were requested; enable at least one tidy operation " +
+			"to be run (tidy_cert_store, tidy_revoked_certs, tidy_revoked_cert_issuer_associations, tidy_expired_issuers)")
 	case t.Every < time.Second:
 		return nil, invalid("given interval_duration must be at least one second")
 	}
@@ -181,7 +185,8 @@ func (c *call) tidy() (*secrets.Response, error) {
 		return nil, err
 	}
 	if !ask.any() {
-		return nil, invalid("no tidy operation was asked for: set tidy_cert_store, tidy_revoked_certs or tidy_expired_issuers")
+		return nil,
+			invalid("no tidy operation was asked for: set tidy_cert_store, tidy_revoked_certs or tidy_expired_issuers")
 	}
 	raw, err := ask.params().Encode()
 	if err != nil {
@@ -223,8 +228,10 @@ func (s *tidyState) show() (*secrets.Response, error) {
 			return nil, err
 		}
 	}
-	out := map[string]any{"state": s.State, "error": nil, "message": "", "time_started": moment(s.Started), "time_finished": moment(s.Finished),
-		"last_auto_tidy_finished": moment(s.LastAuto), "cert_store_deleted_count": s.Certs, "revoked_cert_deleted_count": s.Revoked,
+	out := map[string]any{"state": s.State, "error": nil, "message": "", "time_started": moment(s.Started),
+		"time_finished":           moment(s.Finished),
+		"last_auto_tidy_finished": moment(s.LastAuto), "cert_store_deleted_count": s.Certs,
+		"revoked_cert_deleted_count":   s.Revoked,
 		"expired_issuer_deleted_count": s.Issuers, "missing_issuer_cert_count": 0}
 	ask.params().Show(out)
 	return answer(out)

@@ -31,7 +31,8 @@ const cacheMost = 1024
 
 // Get returns the record under key, parsed; ok is false when there is none. The value is
 // shared: nobody may change it.
-func (c *Cache[T]) Get(ctx context.Context, view engine.View, key string, parse func(raw []byte) (T, error)) (value T, ok bool, err error) {
+func (c *Cache[T]) Get(ctx context.Context, view engine.View, key string, parse func(raw []byte) (T, error)) (value T,
+	ok bool, err error) {
 	raw, ok, err := view.Get(ctx, key)
 	if err != nil || !ok {
 		return value, false, err

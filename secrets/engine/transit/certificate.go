@@ -64,7 +64,8 @@ func (c *call) csr() (*secrets.Response, error) {
 	if err != nil {
 		return nil, invalid("the request cannot be signed: %v", err)
 	}
-	return answer(map[string]string{"name": k.Name, "type": k.Type, "csr": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))})
+	return answer(map[string]string{"name": k.Name, "type": k.Type,
+		"csr": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))})
 }
 
 // setCertificate keeps a chain beside the version of the key that its first certificate is of.
@@ -85,7 +86,8 @@ func (c *call) setCertificate() (*secrets.Response, error) {
 		return nil, err
 	}
 	if public, ok := v.public.(interface{ Equal(x crypto.PublicKey) bool }); !ok || !public.Equal(chain[0].PublicKey) {
-		return nil, invalid("field \"certificate_chain\": the first certificate is not of version %d of the key %s", n, k.Name)
+		return nil, invalid("field \"certificate_chain\": the first certificate is not of version %d of the key %s", n,
+			k.Name)
 	}
 	own := &version{Key: v.Key, Public: v.Public, HMAC: v.HMAC, Made: v.Made}
 	for _, cert := range chain {

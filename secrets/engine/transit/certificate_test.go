@@ -34,13 +34,15 @@ func newAuthority(t *testing.T) *authority {
 		t.Fatal(err)
 	}
 	a := &authority{t: t, key: key}
-	a.cert = a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "root"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, &key.PublicKey)
+	a.cert = a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "root"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign}, &key.PublicKey)
 	return a
 }
 
 func (a *authority) sign(as *x509.Certificate, public any) *x509.Certificate {
 	a.t.Helper()
-	as.SerialNumber, as.NotBefore, as.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	as.SerialNumber, as.NotBefore, as.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour),
+		time.Now().Add(time.Hour)
 	by := a.cert
 	if by == nil {
 		by = as
@@ -71,7 +73,9 @@ func requestOf(t *testing.T, text string) *x509.CertificateRequest {
 
 func TestCertificates(t *testing.T) {
 	ca := newAuthority(t)
-	template, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "signer", Organization: []string{"ours"}}, DNSNames: []string{"signer.example"}}, ca.key)
+	template, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "signer", Organization: []string{"ours"}},
+			DNSNames: []string{"signer.example"}}, ca.key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +84,8 @@ func TestCertificates(t *testing.T) {
 			d := newDesk(t)
 			d.OK(secrets.Update, "keys/k", body{"type": kind})
 			requestOf(t, d.OK(secrets.Update, "keys/k/csr", nil).Text("csr"))
-			r := requestOf(t, d.OK(secrets.Update, "keys/k/csr", body{"csr": inPEM("CERTIFICATE REQUEST", template)}).Text("csr"))
+			r := requestOf(t, d.OK(secrets.Update, "keys/k/csr",
+				body{"csr": inPEM("CERTIFICATE REQUEST", template)}).Text("csr"))
 			if r.Subject.CommonName != "signer" || !slices.Equal(r.DNSNames, []string{"signer.example"}) {
 				t.Errorf("the template's subject is lost: %v %v", r.Subject, r.DNSNames)
 			}
@@ -88,7 +93,8 @@ func TestCertificates(t *testing.T) {
 			chain := leaf + inPEM("CERTIFICATE", ca.cert.Raw)
 			d.OK(secrets.Update, "keys/k/set-certificate", body{"certificate_chain": chain})
 			shown := d.OK(secrets.Read, "keys/k", nil)["keys"].(map[string]any)["1"].(map[string]any)
-			if shown["certificate_chain"] != chain || d.OK(secrets.Read, "export/certificate-chain/k/1", nil)["keys"].(map[string]any)["1"] != chain {
+			if shown["certificate_chain"] != chain || d.OK(secrets.Read, "export/certificate-chain/k/1",
+				nil)["keys"].(map[string]any)["1"] != chain {
 				t.Errorf("the chain is not as it was set: %v", shown)
 			}
 			d.OK(secrets.Update, "keys/k/rotate", nil)
@@ -103,7 +109,8 @@ func TestCertificates(t *testing.T) {
 				d.Refused(errkind.Invalid, name, secrets.Update, "keys/k/set-certificate", b)
 			}
 			d.Refused(errkind.Invalid, `field "csr"`, secrets.Update, "keys/k/csr", body{"csr": "x"})
-			if sig := d.OK(secrets.Update, "sign/k", body{"input": b64("x"), "key_version": 1}).Text("signature"); !strings.HasPrefix(sig, "vault:v1:") {
+			if sig := d.OK(secrets.Update, "sign/k",
+				body{"input": b64("x"), "key_version": 1}).Text("signature"); !strings.HasPrefix(sig, "vault:v1:") {
 				t.Errorf("a version with a certificate signs no more: %s", sig)
 			}
 		})
@@ -126,7 +133,8 @@ func TestSoftDelete(t *testing.T) {
 	if k := d.OK(secrets.Read, "keys/k", nil); k["soft_deleted"] != true {
 		t.Errorf("shown as %v", k)
 	}
-	for path, b := range map[string]body{"encrypt/k": {"plaintext": b64("x")}, "decrypt/k": {"ciphertext": text}, "rewrap/k": {"ciphertext": text}, "hmac/k": {"input": b64("x")},
+	for path, b := range map[string]body{"encrypt/k": {"plaintext": b64("x")}, "decrypt/k": {"ciphertext": text},
+		"rewrap/k": {"ciphertext": text}, "hmac/k": {"input": b64("x")},
 		"datakey/plaintext/k": {}, "keys/k/rotate": {}, "keys/k/config": {"deletion_allowed": true}} {
 		d.Refused(errkind.Invalid, "soft-deleted", secrets.Update, path, b)
 	}

@@ -24,7 +24,8 @@ func decode(what, text string) ([]byte, error) {
 	return b, nil
 }
 
-var errNoContext = invalid("missing 'context' for key derivation; the key was created using a derived key, which means additional, per-request information must be included in order to perform operations with the key")
+var errNoContext = invalid("missing 'context' for key derivation; the key was created using a derived key, which " +
+	"means additional, per-request information must be included in order to perform operations with the key")
 
 // context reads what a derived key is derived by.
 func (k *key) context(f *secrets.Fields) ([]byte, error) {

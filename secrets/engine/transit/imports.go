@@ -83,7 +83,8 @@ func (c *call) unwrap() ([]byte, error) {
 	if err != nil || len(blob) <= wrappingBits/8 {
 		return nil, invalid("field \"ciphertext\": must be base64 of a wrapped key and what it wraps")
 	}
-	h, ok := map[string]crypto.Hash{"": crypto.SHA256, "SHA1": crypto.SHA1, "SHA224": crypto.SHA224, "SHA256": crypto.SHA256, "SHA384": crypto.SHA384, "SHA512": crypto.SHA512}[hash]
+	h, ok := map[string]crypto.Hash{"": crypto.SHA256, "SHA1": crypto.SHA1, "SHA224": crypto.SHA224,
+		"SHA256": crypto.SHA256, "SHA384": crypto.SHA384, "SHA512": crypto.SHA512}[hash]
 	if !ok {
 		return nil, invalid("field \"hash_function\": %q is none of SHA1, SHA224, SHA256, SHA384, SHA512", hash)
 	}
@@ -93,7 +94,8 @@ func (c *call) unwrap() ([]byte, error) {
 	}
 	inner, err := rsa.DecryptOAEP(h.New(), nil, private, blob[:wrappingBits/8], nil)
 	if err != nil || len(inner) != 32 {
-		return nil, invalid("the import does not open: was it made with the wrapping key of this mount, and this hash_function?")
+		return nil, invalid("the import does not open: was it made with the wrapping key of this mount, and this " +
+			"hash_function?")
 	}
 	defer clear(inner)
 	raw, err := unwrapKey(inner, blob[wrappingBits/8:])
@@ -167,7 +169,8 @@ func (c *call) importKey() (*secrets.Response, error) {
 		return nil, err
 	}
 	if have != nil {
-		return nil, invalid("the import path cannot be used with an existing key; use import-version to rotate an existing imported key")
+		return nil, invalid("the import path cannot be used with an existing key; use import-version to rotate an " +
+			"existing imported key")
 	}
 	k, err := newKey(c.name, c.f)
 	if err != nil {

@@ -77,7 +77,8 @@ type key struct {
 
 // version is one version of a key.
 type version struct {
-	Key    []byte    `json:"key,omitempty"`    // of symmetric ones the key, else PKCS 8; none where only the public half was imported
+	// of symmetric ones the key, else PKCS 8; none where only the public half was imported
+	Key    []byte    `json:"key,omitempty"`
 	Public []byte    `json:"public,omitempty"` // PKIX, where there is no private half
 	HMAC   []byte    `json:"hmac"`
 	Made   time.Time `json:"created"`
@@ -367,10 +368,14 @@ func (v *version) publicPEM() (string, error) {
 // show is the key as the API shows it.
 func (k *key) show() (map[string]any, error) {
 	f := k.family()
-	out := map[string]any{"name": k.Name, "type": k.Type, "derived": k.Derived, "deletion_allowed": k.Deletable, "exportable": k.Exportable,
-		"allow_plaintext_backup": k.PlainBackup, "latest_version": k.Latest, "min_decryption_version": k.MinDecrypt, "min_encryption_version": k.MinEncrypt,
-		"min_available_version": k.MinHere, "supports_encryption": f.encrypts, "supports_decryption": f.encrypts, "supports_signing": f.signs,
-		"supports_derivation": f.derives, "auto_rotate_period": int64(k.Every / time.Second), "imported_key": k.Imported, "soft_deleted": k.SoftDeleted}
+	out := map[string]any{"name": k.Name, "type": k.Type, "derived": k.Derived, "deletion_allowed": k.Deletable,
+		"exportable":             k.Exportable,
+		"allow_plaintext_backup": k.PlainBackup, "latest_version": k.Latest, "min_decryption_version": k.MinDecrypt,
+		"min_encryption_version": k.MinEncrypt,
+		"min_available_version":  k.MinHere, "supports_encryption": f.encrypts, "supports_decryption": f.encrypts,
+		"supports_signing":    f.signs,
+		"supports_derivation": f.derives, "auto_rotate_period": int64(k.Every / time.Second), "imported_key": k.Imported,
+		"soft_deleted": k.SoftDeleted}
 	if k.Imported {
 		out["imported_key_allow_rotation"] = k.MayRotate
 	}
@@ -399,7 +404,8 @@ func (k *key) show() (map[string]any, error) {
 				return nil, err
 			}
 		}
-		keys[strconv.Itoa(n)] = map[string]any{"name": f.curveName, "public_key": public, "certificate_chain": v.chainPEM(), "creation_time": v.Made.Format(time.RFC3339Nano)}
+		keys[strconv.Itoa(n)] = map[string]any{"name": f.curveName, "public_key": public, "certificate_chain": v.chainPEM(),
+			"creation_time": v.Made.Format(time.RFC3339Nano)}
 	}
 	out["keys"] = keys
 	return out, nil

@@ -18,14 +18,18 @@ import (
 
 // changes are the paths "keys/<key>/<what>".
 var changes = map[string]handler{
-	"config": (*call).configure, "rotate": (*call).rotate, "trim": (*call).trim, "import": (*call).importKey, "import_version": (*call).importVersion,
-	"csr": (*call).csr, "set-certificate": (*call).setCertificate, "soft-delete": (*call).softDelete, "soft-delete-restore": (*call).softRestore,
+	"config": (*call).configure, "rotate": (*call).rotate, "trim": (*call).trim, "import": (*call).importKey,
+	"import_version": (*call).importVersion,
+	"csr":            (*call).csr, "set-certificate": (*call).setCertificate, "soft-delete": (*call).softDelete,
+	"soft-delete-restore": (*call).softRestore,
 }
 
 // newKey reads what a key is to be, without a version.
 func newKey(name string, f *secrets.Fields) (*key, error) {
-	k := &key{Name: name, Type: f.String("type"), Derived: f.Bool("derived", false), Convergent: f.Bool("convergent_encryption", false),
-		Exportable: f.Bool("exportable", false), PlainBackup: f.Bool("allow_plaintext_backup", false), Size: f.Int("key_size", 0), Every: f.Duration("auto_rotate_period", 0)}
+	k := &key{Name: name, Type: f.String("type"), Derived: f.Bool("derived", false),
+		Convergent: f.Bool("convergent_encryption", false),
+		Exportable: f.Bool("exportable", false), PlainBackup: f.Bool("allow_plaintext_backup", false),
+		Size: f.Int("key_size", 0), Every: f.Duration("auto_rotate_period", 0)}
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
@@ -157,9 +161,11 @@ func (c *call) configure() (*secrets.Response, error) {
 		return nil, err
 	}
 	was := k.Next
-	k.MinDecrypt, k.MinEncrypt = c.f.Int("min_decryption_version", k.MinDecrypt), c.f.Int("min_encryption_version", k.MinEncrypt)
+	k.MinDecrypt, k.MinEncrypt = c.f.Int("min_decryption_version", k.MinDecrypt),
+		c.f.Int("min_encryption_version", k.MinEncrypt)
 	k.Deletable = c.f.Bool("deletion_allowed", k.Deletable)
-	if c.f.Bool("exportable", k.Exportable) != k.Exportable || c.f.Bool("allow_plaintext_backup", k.PlainBackup) != k.PlainBackup {
+	if c.f.Bool("exportable", k.Exportable) != k.Exportable ||
+		c.f.Bool("allow_plaintext_backup", k.PlainBackup) != k.PlainBackup {
 		if (k.Exportable && !c.f.Bool("exportable", true)) || (k.PlainBackup && !c.f.Bool("allow_plaintext_backup", true)) {
 			return nil, invalid("exportable and allow_plaintext_backup cannot be taken back once they were set")
 		}
@@ -188,7 +194,8 @@ func (c *call) configure() (*secrets.Response, error) {
 	case k.MinEncrypt > k.Latest:
 		return nil, invalid("cannot set min encryption version of %d, latest key version is %d", k.MinEncrypt, k.Latest)
 	case k.MinEncrypt > 0 && k.MinEncrypt < k.MinDecrypt:
-		return nil, invalid("cannot set min encryption/decryption values; min encryption version of %d must be greater than or equal to min decryption version of %d", k.MinEncrypt, k.MinDecrypt)
+		return nil, invalid("cannot set min encryption/decryption values; min encryption version of %d must be greater "+
+			"than or equal to min decryption version of %d", k.MinEncrypt, k.MinDecrypt)
 	}
 	if err := c.save(k, was); err != nil {
 		return nil, err
@@ -199,7 +206,8 @@ func (c *call) configure() (*secrets.Response, error) {
 func (c *call) rotate() (*secrets.Response, error) {
 	k, err := c.changing()
 	if c.r.Due {
-		if err == nil && (k.Next.IsZero() || k.Next.After(c.r.Now)) || err == errNoKey { // it was rotated, or went: its entry is a remnant
+		// it was rotated, or went: its entry is a remnant
+		if err == nil && (k.Next.IsZero() || k.Next.After(c.r.Now)) || err == errNoKey {
 			c.ops = append(c.ops, storage.Delete(c.f.String("entry")))
 			return &secrets.Response{}, c.f.Err()
 		}
@@ -242,7 +250,8 @@ func (c *call) trim() (*secrets.Response, error) {
 	case k.MinEncrypt == 0:
 		return nil, invalid("minimum available version cannot be set when minimum encryption version is not set")
 	case k.MinDecrypt <= 0 || least > k.MinDecrypt || least > k.MinEncrypt:
-		return nil, invalid("minimum available version cannot be higher than the minimum decryption version or the minimum encryption version")
+		return nil, invalid("minimum available version cannot be higher than the minimum decryption version or the " +
+			"minimum encryption version")
 	}
 	k.MinHere = least
 	for n := range k.Versions {

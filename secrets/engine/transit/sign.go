@@ -20,7 +20,8 @@ import (
 )
 
 // hashes are by the names that requests use.
-var hashes = map[string]crypto.Hash{"sha1": crypto.SHA1, "sha2-224": crypto.SHA224, "sha2-256": crypto.SHA256, "sha2-384": crypto.SHA384, "sha2-512": crypto.SHA512,
+var hashes = map[string]crypto.Hash{"sha1": crypto.SHA1, "sha2-224": crypto.SHA224, "sha2-256": crypto.SHA256,
+	"sha2-384": crypto.SHA384, "sha2-512": crypto.SHA512,
 	"sha3-224": crypto.SHA3_224, "sha3-256": crypto.SHA3_256, "sha3-384": crypto.SHA3_384, "sha3-512": crypto.SHA3_512}
 
 // hashName is what a request says of its hash: in the path, or in a field by its newer or older name.

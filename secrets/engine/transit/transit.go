@@ -83,7 +83,8 @@ type handler = func(*call) (*secrets.Response, error)
 
 // users are the paths "<verb>/<key>[/...]" that are written to.
 var users = map[string]handler{
-	"encrypt": (*call).encrypt, "decrypt": (*call).decrypt, "rewrap": (*call).rewrap, "hmac": (*call).hmac, "sign": (*call).sign, "verify": (*call).verify,
+	"encrypt": (*call).encrypt, "decrypt": (*call).decrypt, "rewrap": (*call).rewrap, "hmac": (*call).hmac,
+	"sign": (*call).sign, "verify": (*call).verify,
 }
 
 // Handle implements engine.Engine.
@@ -202,7 +203,8 @@ func (e *Engine) Due(ctx context.Context, view engine.View, now time.Time) ([]*s
 	var out []*secrets.Request
 	for _, r := range records {
 		_, name, _ := strings.Cut(strings.TrimPrefix(r.Key, rotatePrefix), "/")
-		out = append(out, &secrets.Request{Op: secrets.Update, Rest: "keys/" + name + "/rotate", Body: []byte(`{"entry":` + string(quoted(r.Key)) + `}`)})
+		out = append(out, &secrets.Request{Op: secrets.Update, Rest: "keys/" + name + "/rotate",
+			Body: []byte(`{"entry":` + string(quoted(r.Key)) + `}`)})
 	}
 	return out, nil
 }

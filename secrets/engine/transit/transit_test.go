@@ -73,20 +73,26 @@ func TestEncrypt(t *testing.T) {
 				d.Refused(errkind.Invalid, "unable to decrypt", secrets.Update, "decrypt/other", body{"ciphertext": one})
 				raw := bytesOf(t, strings.TrimPrefix(one, "vault:v1:"))
 				raw[len(raw)-1] ^= 1
-				d.Refused(errkind.Invalid, "unable to decrypt", secrets.Update, "decrypt/k", body{"ciphertext": "vault:v1:" + encode(raw)})
+				d.Refused(errkind.Invalid, "unable to decrypt", secrets.Update, "decrypt/k",
+					body{"ciphertext": "vault:v1:" + encode(raw)})
 			}
-			if k := d.OK(secrets.Read, "keys/k", nil); k.Text("type") != kind || k["latest_version"] != 1.0 || k["supports_encryption"] != true || k["min_decryption_version"] != 1.0 {
+			if k := d.OK(secrets.Read, "keys/k", nil); k.Text("type") != kind || k["latest_version"] != 1.0 ||
+				k["supports_encryption"] != true || k["min_decryption_version"] != 1.0 {
 				t.Errorf("the key reads %v", k)
 			}
 		})
 	}
 	d := newDesk(t)
 	d.OK(secrets.Update, "keys/k", nil)
-	for text, why := range map[string]string{"": "missing ciphertext", "x": "no prefix", "vault:v1": "wrong number", "vault:vx:AA": "could not be decoded", "vault:v-1:AA": "could not be decoded",
-		"vault:v1:!": "base64", "vault:v1:AA==": "length", "vault:v2:AAAA": "too new", "vault:v99999999999999999999:AA": "could not be decoded"} {
+	for text, why := range map[string]string{"": "missing ciphertext", "x": "no prefix", "vault:v1": "wrong number",
+		"vault:vx:AA": "could not be decoded", "vault:v-1:AA": "could not be decoded",
+		"vault:v1:!": "base64", "vault:v1:AA==": "length", "vault:v2:AAAA": "too new",
+		"vault:v99999999999999999999:AA": "could not be decoded"} {
 		d.Refused(errkind.Invalid, why, secrets.Update, "decrypt/k", body{"ciphertext": text})
 	}
-	for _, b := range []body{{}, {"plaintext": "!"}, {"plaintext": "AA==", "nonce": "AAAA"}, {"plaintext": "AA==", "key_version": 2}, {"plaintext": "AA==", "key_version": -1}, {"plaintext": "AA==", "associated_data": "!"}} {
+	for _, b := range []body{{}, {"plaintext": "!"}, {"plaintext": "AA==", "nonce": "AAAA"},
+		{"plaintext": "AA==", "key_version": 2}, {"plaintext": "AA==", "key_version": -1},
+		{"plaintext": "AA==", "associated_data": "!"}} {
 		d.Refused(errkind.Invalid, "", secrets.Update, "encrypt/k", b)
 	}
 }
@@ -104,18 +110,21 @@ func TestCiphertextForm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours := bytesOf(t, strings.TrimPrefix(encryptOnce(d, "k", body{"plaintext": b64("hello"), "associated_data": b64("aad")}), "vault:v1:"))
+	ours := bytesOf(t, strings.TrimPrefix(encryptOnce(d, "k",
+		body{"plaintext": b64("hello"), "associated_data": b64("aad")}), "vault:v1:"))
 	if plain, err := gcm.Open(nil, ours[:12], ours[12:], []byte("aad")); err != nil || string(plain) != "hello" {
 		t.Errorf("ours: %q, %v", plain, err)
 	}
 	nonce := []byte("twelve bytes")
 	theirs := encode(gcm.Seal(nonce, nonce, []byte("theirs"), nil))
 	for _, prefix := range []string{"vault:v1:", "vault:v0:"} {
-		if got := d.OK(secrets.Update, "decrypt/k", body{"ciphertext": prefix + theirs}); got.Text("plaintext") != b64("theirs") {
+		if got := d.OK(secrets.Update, "decrypt/k",
+			body{"ciphertext": prefix + theirs}); got.Text("plaintext") != b64("theirs") {
 			t.Errorf("theirs: %v", got)
 		}
 	}
-	d.Refused(errkind.Invalid, "unable to decrypt", secrets.Update, "decrypt/k", body{"ciphertext": "vault:v1:" + theirs, "associated_data": b64("x")})
+	d.Refused(errkind.Invalid, "unable to decrypt", secrets.Update, "decrypt/k",
+		body{"ciphertext": "vault:v1:" + theirs, "associated_data": b64("x")})
 }
 
 // No nonce comes twice, whoever asks, and also not when the record is parsed anew.
@@ -164,7 +173,8 @@ func TestNoncesAreUnique(t *testing.T) {
 	n.count = 1<<32 - 2
 	n.next(last[:])
 	n.next(next[:])
-	if binary.BigEndian.Uint32(last[8:]) != 1<<32-1 || !bytes.Equal(first[:8], last[:8]) || bytes.Equal(last[:8], next[:8]) || binary.BigEndian.Uint32(next[8:]) != 1 {
+	if binary.BigEndian.Uint32(last[8:]) != 1<<32-1 || !bytes.Equal(first[:8], last[:8]) ||
+		bytes.Equal(last[:8], next[:8]) || binary.BigEndian.Uint32(next[8:]) != 1 {
 		t.Errorf("%x %x %x", first, last, next)
 	}
 }
@@ -183,17 +193,22 @@ func TestVersions(t *testing.T) {
 		t.Errorf("by an older version: %s", text)
 	}
 	again := d.OK(secrets.Update, "rewrap/k", body{"ciphertext": first})
-	if !strings.HasPrefix(again.Text("ciphertext"), "vault:v4:") || again["key_version"] != 4.0 || again["plaintext"] != nil {
+	if !strings.HasPrefix(again.Text("ciphertext"), "vault:v4:") || again["key_version"] != 4.0 ||
+		again["plaintext"] != nil {
 		t.Errorf("rewrapped: %v", again)
 	}
-	if got := d.OK(secrets.Update, "decrypt/k", body{"ciphertext": again.Text("ciphertext")}); got.Text("plaintext") != b64("one") {
+	if got := d.OK(secrets.Update, "decrypt/k",
+		body{"ciphertext": again.Text("ciphertext")}); got.Text("plaintext") != b64("one") {
 		t.Errorf("after rewrap: %v", got)
 	}
-	d.Refused(errkind.Invalid, "minimum encryption version is not set", secrets.Update, "keys/k/trim", body{"min_available_version": 2})
+	d.Refused(errkind.Invalid, "minimum encryption version is not set", secrets.Update, "keys/k/trim",
+		body{"min_available_version": 2})
 	d.OK(secrets.Update, "keys/k/config", body{"min_decryption_version": 2, "min_encryption_version": 3})
 	d.Refused(errkind.Invalid, "too old", secrets.Update, "decrypt/k", body{"ciphertext": first})
-	d.Refused(errkind.Invalid, "less than the minimum", secrets.Update, "encrypt/k", body{"plaintext": "", "key_version": 2})
-	for _, b := range []body{{"min_decryption_version": 5}, {"min_encryption_version": 5}, {"min_encryption_version": 1}, {"min_encryption_version": -1}, {"auto_rotate_period": "1m"}, {"min_decryption_version": "x"}} {
+	d.Refused(errkind.Invalid, "less than the minimum", secrets.Update, "encrypt/k",
+		body{"plaintext": "", "key_version": 2})
+	for _, b := range []body{{"min_decryption_version": 5}, {"min_encryption_version": 5}, {"min_encryption_version": 1},
+		{"min_encryption_version": -1}, {"auto_rotate_period": "1m"}, {"min_decryption_version": "x"}} {
 		d.Refused(errkind.Invalid, "", secrets.Update, "keys/k/config", b)
 	}
 	d.Refused(errkind.Invalid, "cannot be higher", secrets.Update, "keys/k/trim", body{"min_available_version": 3})
@@ -217,10 +232,12 @@ func TestDerived(t *testing.T) {
 		d.OK(secrets.Update, "keys/k", body{"type": kind, "derived": true})
 		d.Refused(errkind.Invalid, "missing 'context'", secrets.Update, "encrypt/k", body{"plaintext": b64("x")})
 		text := encryptOnce(d, "k", body{"plaintext": b64("x"), "context": b64("a")})
-		if got := d.OK(secrets.Update, "decrypt/k", body{"ciphertext": text, "context": b64("a")}); got.Text("plaintext") != b64("x") {
+		if got := d.OK(secrets.Update, "decrypt/k",
+			body{"ciphertext": text, "context": b64("a")}); got.Text("plaintext") != b64("x") {
 			t.Errorf("%v", got)
 		}
-		d.Refused(errkind.Invalid, "unable to decrypt", secrets.Update, "decrypt/k", body{"ciphertext": text, "context": b64("b")})
+		d.Refused(errkind.Invalid, "unable to decrypt", secrets.Update, "decrypt/k",
+			body{"ciphertext": text, "context": b64("b")})
 		d.Refused(errkind.Invalid, "missing 'context'", secrets.Update, "decrypt/k", body{"ciphertext": text})
 
 		d.OK(secrets.Update, "keys/c", body{"type": kind, "derived": true, "convergent_encryption": true})
@@ -229,13 +246,15 @@ func TestDerived(t *testing.T) {
 		if two := encryptOnce(d, "c", same); one != two {
 			t.Errorf("the same comes out as %s and %s", one, two)
 		}
-		for _, b := range []body{{"plaintext": b64("y"), "context": b64("a")}, {"plaintext": b64("x"), "context": b64("b")}, {"plaintext": b64("x"), "context": b64("a"), "associated_data": b64("d")}} {
+		for _, b := range []body{{"plaintext": b64("y"), "context": b64("a")}, {"plaintext": b64("x"), "context": b64("b")},
+			{"plaintext": b64("x"), "context": b64("a"), "associated_data": b64("d")}} {
 			other := encryptOnce(d, "c", b)
 			if bytes.Equal(bytesOf(t, one[9:])[:12], bytesOf(t, other[9:])[:12]) {
 				t.Errorf("%v shares its nonce with another message", b)
 			}
 		}
-		if got := d.OK(secrets.Update, "decrypt/c", body{"ciphertext": one, "context": b64("a")}); got.Text("plaintext") != b64("x") {
+		if got := d.OK(secrets.Update, "decrypt/c",
+			body{"ciphertext": one, "context": b64("a")}); got.Text("plaintext") != b64("x") {
 			t.Errorf("%v", got)
 		}
 	}
@@ -249,16 +268,21 @@ func TestDerived(t *testing.T) {
 func TestBatch(t *testing.T) {
 	d := newDesk(t)
 	d.OK(secrets.Update, "keys/k", nil)
-	got := d.OK(secrets.Update, "encrypt/k", body{"batch_input": []body{{"plaintext": b64("a"), "reference": "r1"}, {"plaintext": b64("b")}}})["batch_results"].([]any)
+	got := d.OK(secrets.Update, "encrypt/k",
+		body{
+			"batch_input": []body{{"plaintext": b64("a"), "reference": "r1"}, {"plaintext": b64("b")}},
+		})["batch_results"].([]any)
 	if len(got) != 2 || got[0].(map[string]any)["reference"] != "r1" {
 		t.Fatalf("%v", got)
 	}
 	input := []body{{"ciphertext": got[0].(map[string]any)["ciphertext"]}, {"ciphertext": "vault:v1:AAAA"}}
 	resp, err := d.Ask(secrets.Update, "decrypt/k", body{"batch_input": input})
-	if err != nil || resp.Status != 400 || !strings.Contains(string(resp.Data), `"plaintext":"`+b64("a")) || !strings.Contains(string(resp.Data), `"error":"invalid ciphertext`) {
+	if err != nil || resp.Status != 400 || !strings.Contains(string(resp.Data), `"plaintext":"`+b64("a")) ||
+		!strings.Contains(string(resp.Data), `"error":"invalid ciphertext`) {
 		t.Errorf("a part fails: %+v %v", resp, err)
 	}
-	if resp, err := d.Ask(secrets.Update, "decrypt/k", body{"batch_input": input, "partial_failure_response_code": 206}); err != nil || resp.Status != 206 {
+	if resp, err := d.Ask(secrets.Update, "decrypt/k",
+		body{"batch_input": input, "partial_failure_response_code": 206}); err != nil || resp.Status != 206 {
 		t.Errorf("with a status of its own: %+v %v", resp, err)
 	}
 	for _, b := range []any{[]body{}, "x", []string{"x"}} {
@@ -271,7 +295,8 @@ func TestUpsert(t *testing.T) {
 	d := newDesk(t)
 	e := d.Engine.(*Engine)
 	ask := func(name string) (*secrets.Response, error) {
-		return e.Handle(context.Background(), d.Store, &secrets.Request{Op: secrets.Create, Rest: "encrypt/" + name, Body: []byte(`{"plaintext":"` + b64("x") + `"}`), Now: d.Now()})
+		return e.Handle(context.Background(), d.Store, &secrets.Request{Op: secrets.Create, Rest: "encrypt/" + name,
+			Body: []byte(`{"plaintext":"` + b64("x") + `"}`), Now: d.Now()})
 	}
 	one, err := ask("new")
 	if err != nil {
@@ -295,7 +320,8 @@ func TestUpsert(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 	}
-	if exists, ok, err := e.Exists(context.Background(), d.Store, &secrets.Request{Rest: "encrypt/none"}); exists || !ok || err != nil {
+	if exists, ok, err := e.Exists(context.Background(), d.Store, &secrets.Request{Rest: "encrypt/none"}); exists || !ok ||
+		err != nil {
 		t.Error("a key that is not there exists")
 	}
 	d.OK(secrets.Update, "config/keys", body{"disable_upsert": true})
@@ -312,7 +338,9 @@ func TestSign(t *testing.T) {
 			d.OK(secrets.Update, "keys/other", body{"type": kind})
 			k := d.OK(secrets.Read, "keys/k", nil)["keys"].(map[string]any)["1"].(map[string]any)
 			digest := sha256.Sum256([]byte("hello"))
-			for _, m := range []body{{}, {"marshaling_algorithm": "jws"}, {"signature_algorithm": "pkcs1v15"}, {"hash_algorithm": "sha2-512"}, {"salt_length": "hash"}, {"prehashed": true, "input": encode(digest[:])}, {"hash_algorithm": "none", "signature_algorithm": "pkcs1v15", "prehashed": true, "input": encode(digest[:])}} {
+			for _, m := range []body{{}, {"marshaling_algorithm": "jws"}, {"signature_algorithm": "pkcs1v15"},
+				{"hash_algorithm": "sha2-512"}, {"salt_length": "hash"}, {"prehashed": true, "input": encode(digest[:])},
+				{"hash_algorithm": "none", "signature_algorithm": "pkcs1v15", "prehashed": true, "input": encode(digest[:])}} {
 				if (m["prehashed"] != nil && kind == "ed25519") || (m["hash_algorithm"] == "none" && kind != "rsa-2048") {
 					continue
 				}
@@ -335,7 +363,8 @@ func TestSign(t *testing.T) {
 					}
 				}
 			}
-			sig := bytesOf(t, strings.TrimPrefix(d.OK(secrets.Update, "sign/k/sha2-256", body{"input": b64("hello")}).Text("signature"), "vault:v1:"))
+			sig := bytesOf(t, strings.TrimPrefix(d.OK(secrets.Update, "sign/k/sha2-256",
+				body{"input": b64("hello")}).Text("signature"), "vault:v1:"))
 			public := k["public_key"].(string)
 			if kind == "ed25519" {
 				if !ed25519.Verify(bytesOf(t, public), []byte("hello"), sig) {
@@ -353,7 +382,8 @@ func TestSign(t *testing.T) {
 				if !ecdsa.VerifyASN1(p, digest[:], sig) {
 					t.Error("crypto/ecdsa does not verify it")
 				}
-				jws, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(d.OK(secrets.Update, "sign/k", body{"input": b64("hello"), "marshaling_algorithm": "jws"}).Text("signature"), "vault:v1:"))
+				jws, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(d.OK(secrets.Update, "sign/k",
+					body{"input": b64("hello"), "marshaling_algorithm": "jws"}).Text("signature"), "vault:v1:"))
 				half := len(jws) / 2
 				if err != nil || !ecdsa.Verify(p, digest[:], new(big.Int).SetBytes(jws[:half]), new(big.Int).SetBytes(jws[half:])) {
 					t.Errorf("the form of JWS: %v", err)
@@ -369,17 +399,23 @@ func TestSign(t *testing.T) {
 	d.OK(secrets.Update, "keys/k", body{"type": "ecdsa-p256"})
 	d.OK(secrets.Update, "keys/e", body{"type": "ed25519", "derived": true})
 	d.OK(secrets.Update, "keys/a", nil)
-	for path, b := range map[string]body{"sign/a": {"input": ""}, "encrypt/k": {"plaintext": ""}, "sign/none": {"input": ""}, "sign/k": {}, "sign/k/md5": {"input": ""}, "verify/k": {"input": ""}, "verify/k/sha2-256": {"input": "", "signature": "x"}, "sign/e": {"input": ""}} {
+	for path, b := range map[string]body{"sign/a": {"input": ""}, "encrypt/k": {"plaintext": ""},
+		"sign/none": {"input": ""}, "sign/k": {}, "sign/k/md5": {"input": ""}, "verify/k": {"input": ""},
+		"verify/k/sha2-256": {"input": "", "signature": "x"}, "sign/e": {"input": ""}} {
 		d.Refused(errkind.Invalid, "", secrets.Update, path, b)
 	}
-	for name, v := range map[string]any{"marshaling_algorithm": "x", "signature_algorithm": "x", "salt_length": "x", "prehashed": true, "hash_algorithm": "none", "key_version": 2} {
+	for name, v := range map[string]any{"marshaling_algorithm": "x", "signature_algorithm": "x", "salt_length": "x",
+		"prehashed": true, "hash_algorithm": "none", "key_version": 2} {
 		d.Refused(errkind.Invalid, "", secrets.Update, "sign/k", body{"input": b64("hello"), name: v})
 	}
 	got := d.OK(secrets.Update, "sign/e", body{"input": b64("hello"), "context": b64("c")})
-	if v := d.OK(secrets.Update, "verify/e", body{"input": b64("hello"), "context": b64("c"), "signature": got.Text("signature")}); v["valid"] != true || !ed25519.Verify(bytesOf(t, got.Text("public_key")), []byte("hello"), bytesOf(t, got.Text("signature")[9:])) {
+	if v := d.OK(secrets.Update, "verify/e", body{"input": b64("hello"), "context": b64("c"),
+		"signature": got.Text("signature")}); v["valid"] != true || !ed25519.Verify(bytesOf(t, got.Text("public_key")),
+		[]byte("hello"), bytesOf(t, got.Text("signature")[9:])) {
 		t.Errorf("a derived key: %v", v)
 	}
-	if v := d.OK(secrets.Update, "verify/e", body{"input": b64("hello"), "context": b64("d"), "signature": got.Text("signature")}); v["valid"] != false {
+	if v := d.OK(secrets.Update, "verify/e", body{"input": b64("hello"), "context": b64("d"),
+		"signature": got.Text("signature")}); v["valid"] != false {
 		t.Error("a signature is good in another context")
 	}
 }
@@ -399,13 +435,17 @@ func TestHMACHashRandom(t *testing.T) {
 			t.Errorf("%s: %v", text, v)
 		}
 	}
-	if got := d.OK(secrets.Update, "hmac/k/sha2-512", body{"input": b64("hello")}).Text("hmac"); len(bytesOf(t, got[9:])) != 64 {
+	if got := d.OK(secrets.Update, "hmac/k/sha2-512", body{"input": b64("hello")}).Text("hmac"); len(bytesOf(t,
+		got[9:])) != 64 {
 		t.Errorf("sha2-512: %s", got)
 	}
-	if s := d.OK(secrets.Update, "hash", body{"input": b64("abc")}); s.Text("sum") != "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" {
+	if s := d.OK(secrets.Update, "hash", body{"input": b64("abc")}); s.Text(
+		"sum") != "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" {
 		t.Errorf("hash: %v", s)
 	}
-	if s := d.OK(secrets.Update, "hash/sha3-256", body{"input": b64("abc"), "format": "hex"}); s.Text("sum") != "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532" {
+	if s := d.OK(secrets.Update, "hash/sha3-256",
+		body{"input": b64("abc"), "format": "hex"}); s.Text(
+		"sum") != "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532" {
 		t.Errorf("sha3: %v", s)
 	}
 	if r := d.OK(secrets.Update, "random/16", body{"format": "hex"}); len(r.Text("random_bytes")) != 32 {
@@ -452,11 +492,13 @@ func TestExportBackupRestore(t *testing.T) {
 	if k := other.OK(secrets.Read, "keys/k", nil); k["latest_version"] != 2.0 {
 		t.Errorf("restored: %v", k)
 	}
-	for _, bad := range []string{"", "x", b64("{}"), b64(`{"corbel_transit_backup":"1","key":{"type":"aes256-gcm96","latest":1,"versions":{"1":{"key":"AAAA"}}}}`)} {
+	for _, bad := range []string{"", "x", b64("{}"),
+		b64(`{"corbel_transit_backup":"1","key":{"type":"aes256-gcm96","latest":1,"versions":{"1":{"key":"AAAA"}}}}`)} {
 		other.Refused(errkind.Invalid, "", secrets.Update, "restore/bad", body{"backup": bad})
 	}
 	d.OK(secrets.Update, "keys/s", body{"type": "ecdsa-p256", "exportable": true})
-	if pub := d.OK(secrets.Read, "export/public-key/s/1", nil)["keys"].(map[string]any)["1"].(string); !strings.Contains(pub, "BEGIN PUBLIC KEY") {
+	if pub := d.OK(secrets.Read, "export/public-key/s/1",
+		nil)["keys"].(map[string]any)["1"].(string); !strings.Contains(pub, "BEGIN PUBLIC KEY") {
 		t.Errorf("the public half: %s", pub)
 	}
 	d.Refused(errkind.Invalid, "not available", secrets.Read, "export/encryption-key/s", nil)
@@ -474,7 +516,10 @@ func TestUnwrapKey(t *testing.T) {
 		return b
 	}
 	kek := unhex("5840df6e29b02af1ab493b705bf16ea1ae8338f4dcc176a8")
-	for wrapped, want := range map[string]string{"138bdeaa9b8fa7fc61f97742e72248ee5ae6ae5360d1ae6a5f54f373fa543b6a": "c37b7e6492584340bed12207808941155068f738", "afbeb0f07dfbf5419200f2ccb50bb24f": "466f7250617369"} {
+	for wrapped, want := range map[string]string{
+		"138bdeaa9b8fa7fc61f97742e72248ee5ae6ae5360d1ae6a5f54f373fa543b6a": "c37b7e6492584340bed12207808941155068f738",
+		"afbeb0f07dfbf5419200f2ccb50bb24f":                                 "466f7250617369",
+	} {
 		if got, err := unwrapKey(kek, unhex(wrapped)); err != nil || hex.EncodeToString(got) != want {
 			t.Errorf("%x, %v", got, err)
 		}
@@ -524,7 +569,8 @@ func wrapKey(t testing.TB, kek, plain []byte) []byte {
 
 func TestImport(t *testing.T) {
 	d := newDesk(t)
-	d.Refused(errkind.Invalid, "wrapping_key", secrets.Update, "keys/k/import", body{"ciphertext": encode(make([]byte, 600))})
+	d.Refused(errkind.Invalid, "wrapping_key", secrets.Update, "keys/k/import",
+		body{"ciphertext": encode(make([]byte, 600))})
 	// A smaller key in the place of the one of 4096 bits would not do; it is made once for the test.
 	text := d.OK(secrets.Read, "wrapping_key", nil).Text("public_key")
 	if again := d.OK(secrets.Read, "wrapping_key", nil).Text("public_key"); again != text {
@@ -569,14 +615,17 @@ func TestImport(t *testing.T) {
 		t.Error("another key signed")
 	}
 	d.OK(secrets.Update, "keys/s/rotate", nil)
-	for _, b := range []body{{"ciphertext": wrap(raw[:16])}, {"ciphertext": wrap(der), "type": "ecdsa-p256"}, {"ciphertext": wrap([]byte("rubbish that is no key")), "type": "ed25519"}, {"ciphertext": encode(random(600))}, {"ciphertext": "!"}, {}, {"ciphertext": wrap(raw), "hash_function": "MD5"}} {
+	for _, b := range []body{{"ciphertext": wrap(raw[:16])}, {"ciphertext": wrap(der), "type": "ecdsa-p256"},
+		{"ciphertext": wrap([]byte("rubbish that is no key")), "type": "ed25519"}, {"ciphertext": encode(random(600))},
+		{"ciphertext": "!"}, {}, {"ciphertext": wrap(raw), "hash_function": "MD5"}} {
 		d.Refused(errkind.Invalid, "", secrets.Update, "keys/bad/import", b)
 	}
 	pub, err := x509.MarshalPKIXPublicKey(private.Public())
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.OK(secrets.Update, "keys/p/import", body{"public_key": string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pub})), "type": "ed25519"})
+	d.OK(secrets.Update, "keys/p/import",
+		body{"public_key": string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: pub})), "type": "ed25519"})
 	if v := d.OK(secrets.Update, "verify/p", body{"input": b64("hello"), "signature": sig}); v["valid"] != true {
 		t.Error("the public half does not verify")
 	}
@@ -623,7 +672,8 @@ func FuzzCiphertext(f *testing.F) {
 	f.Add("vault:v1:")
 	f.Add(d.OK(secrets.Update, "sign/s", body{"input": b64("x")}).Text("signature"))
 	f.Fuzz(func(t *testing.T, text string) {
-		for path, b := range map[string]body{"decrypt/k": {"ciphertext": text}, "rewrap/k": {"ciphertext": text}, "verify/s": {"input": b64("y"), "signature": text},
+		for path, b := range map[string]body{"decrypt/k": {"ciphertext": text}, "rewrap/k": {"ciphertext": text},
+			"verify/s": {"input": b64("y"), "signature": text},
 			"verify/k": {"input": b64("x"), "hmac": text}, "restore/r": {"backup": text, "force": true}} {
 			resp, err := d.Ask(secrets.Update, path, b)
 			if err != nil && !errkind.Is(err, errkind.Invalid) {
@@ -640,7 +690,8 @@ func BenchmarkTransit(b *testing.B) {
 	d := newDesk(b)
 	d.OK(secrets.Update, "keys/e", body{"type": "ed25519"})
 	d.OK(secrets.Update, "keys/a", nil)
-	for name, r := range map[string][2]string{"sign-ed25519": {"sign/e", `{"input":"aGVsbG8="}`}, "encrypt": {"encrypt/a", `{"plaintext":"aGVsbG8="}`}} {
+	for name, r := range map[string][2]string{"sign-ed25519": {"sign/e", `{"input":"aGVsbG8="}`},
+		"encrypt": {"encrypt/a", `{"plaintext":"aGVsbG8="}`}} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -67,9 +67,11 @@ func New(cfg Config) (*Bucket, error) {
 		cfg.Path = "vault"
 	}
 	if cfg.Transport == nil {
-		cfg.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 4, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: callTime}
+		cfg.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 4,
+			IdleConnTimeout: time.Minute, ResponseHeaderTimeout: callTime}
 	}
-	return &Bucket{cfg: cfg, base: strings.TrimSuffix(u.String(), "/") + "/v1/kv/" + escape(cfg.Path) + "/", cl: &http.Client{Transport: cfg.Transport, Timeout: callTime}}, nil
+	return &Bucket{cfg: cfg, base: strings.TrimSuffix(u.String(), "/") + "/v1/kv/" + escape(cfg.Path) + "/",
+		cl: &http.Client{Transport: cfg.Transport, Timeout: callTime}}, nil
 }
 
 func escape(path string) string { return (&url.URL{Path: path}).EscapedPath() }

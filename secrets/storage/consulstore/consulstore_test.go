@@ -107,10 +107,11 @@ func TestConformance(t *testing.T) {
 		}
 		return s
 	}
-	storagetest.Run(t, storagetest.Kit{Steps: 100, Reopen: reopen, Second: reopen, Open: func(t *testing.T) storage.Backend {
-		_, b = start(t)
-		return reopen(t)
-	}})
+	storagetest.Run(t, storagetest.Kit{Steps: 100, Reopen: reopen, Second: reopen,
+		Open: func(t *testing.T) storage.Backend {
+			_, b = start(t)
+			return reopen(t)
+		}})
 }
 
 func TestOutcomes(t *testing.T) {
@@ -122,10 +123,12 @@ func TestOutcomes(t *testing.T) {
 		t.Error(err)
 	}
 	_, tag, err := b.Get(t.Context(), "k")
-	if err != nil || b.Replace(t.Context(), "k", []byte("3"), tag) != nil || !errkind.Is(b.Replace(t.Context(), "k", nil, tag), errkind.Conflict) {
+	if err != nil || b.Replace(t.Context(), "k", []byte("3"), tag) != nil ||
+		!errkind.Is(b.Replace(t.Context(), "k", nil, tag), errkind.Conflict) {
 		t.Error("a replacement counts once:", err)
 	}
-	for text, want := range map[string]errkind.Kind{"No cluster leader": errkind.Unavailable, "leadership lost while committing log": errkind.Unknown} {
+	for text, want := range map[string]errkind.Kind{"No cluster leader": errkind.Unavailable,
+		"leadership lost while committing log": errkind.Unknown} {
 		s.fail = text
 		if err := b.Create(t.Context(), "x", nil); !errkind.Is(err, want) {
 			t.Errorf("%s: %v", text, err)
@@ -155,7 +158,8 @@ func TestOutage(t *testing.T) {
 		Open: func(t *testing.T) storage.Backend {
 			var b *Bucket
 			s, b = start(t)
-			store, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: b, CommitTime: 200 * time.Millisecond, Pause: 10 * time.Millisecond})
+			store, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: b, CommitTime: 200 * time.Millisecond,
+				Pause: 10 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -132,7 +132,8 @@ func (s *Store) Fence(ctx context.Context, epoch storage.Epoch) error {
 // Info implements storage.Backend.
 func (s *Store) Info() storage.Info {
 	return storage.Info{Name: "file", ValueBytes: valueBytes,
-		Durability: "a commit is fsynced in a journal on this machine's disk before it returns: it outlives a crash and a power loss, and not the disk"}
+		Durability: "a commit is fsynced in a journal on this machine's disk before it returns: it outlives a crash and a " +
+			"power loss, and not the disk"}
 }
 
 // commit writes down what gathered and makes it the state. The queue calls it.
@@ -154,7 +155,8 @@ func (s *Store) commit(batches []records.Batch) []error {
 		if errkind.Is(err, errkind.Unknown) {
 			why := errkind.E(errkind.Unavailable, "the file storage refuses everything until it is opened again", err)
 			s.broken.Store(&why)
-			s.cfg.Log.Error("a commit of the secrets failed on disk, and its outcome is unknown; repair the disk and restart the server", "err", err)
+			s.cfg.Log.Error("a commit of the secrets failed on disk, and its outcome is unknown; repair the disk and restart "+
+				"the server", "err", err)
 		}
 		for i := range outcomes { // also those refused: the epoch they lost to may be in what failed
 			outcomes[i] = err

@@ -54,7 +54,8 @@ func TestOneProcess(t *testing.T) {
 // step n of the script sets two keys to n, one of 40 of its own and one for all, and deletes what step n-3 made.
 func step(n int) []storage.Op {
 	v := fmt.Appendf(nil, "%d %s", n, strings.Repeat("x", 60))
-	return []storage.Op{storage.Put("last", v), storage.Put(fmt.Sprintf("k/%d", n), v), storage.Delete(fmt.Sprintf("k/%d", n-3))}
+	return []storage.Op{storage.Put("last", v), storage.Put(fmt.Sprintf("k/%d", n), v),
+		storage.Delete(fmt.Sprintf("k/%d", n-3))}
 }
 
 // checkSteps says that the store has exactly what the script leaves after one of the steps from low to high.
@@ -74,7 +75,8 @@ func checkSteps(s *Store, low, high int) error {
 	}
 	for _, r := range list {
 		var k int
-		if _, err := fmt.Sscanf(r.Key, "k/%d", &k); err != nil || k > n || k <= n-3 || !strings.HasPrefix(string(r.Value), fmt.Sprint(k, " ")) {
+		if _, err := fmt.Sscanf(r.Key, "k/%d", &k); err != nil || k > n || k <= n-3 ||
+			!strings.HasPrefix(string(r.Value), fmt.Sprint(k, " ")) {
 			return fmt.Errorf("after step %d: %q", n, r)
 		}
 	}
@@ -140,7 +142,8 @@ func TestCrashes(t *testing.T) {
 // the store is opened again, what was refused as not done is not.
 func TestDiskErrors(t *testing.T) {
 	const steps = 30
-	for _, fault := range []vfs.Rule{{Name: "f", Err: syscall.EIO}, {Name: "f", Err: syscall.ENOSPC}, {Name: "f", Err: syscall.ENOSPC, Ops: vfs.OpWrite, Short: -1}} {
+	for _, fault := range []vfs.Rule{{Name: "f", Err: syscall.EIO}, {Name: "f", Err: syscall.ENOSPC},
+		{Name: "f", Err: syscall.ENOSPC, Ops: vfs.OpWrite, Short: -1}} {
 		for index := 0; ; index++ {
 			mem := vfs.NewMem()
 			faulty := vfs.NewFaulty(mem)
@@ -218,7 +221,8 @@ func TestFullDisk(t *testing.T) {
 	s := open(t, faulty, "/s")
 	faulty.Inject(vfs.Rule{Name: "f", Ops: vfs.OpWrite, Short: -1, Err: syscall.ENOSPC})
 	for range 3 {
-		if err := s.Commit(t.Context(), 0, step(1)); !errkind.Is(err, errkind.Unavailable) || !errors.Is(err, syscall.ENOSPC) {
+		if err := s.Commit(t.Context(), 0, step(1)); !errkind.Is(err, errkind.Unavailable) ||
+			!errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("on a full disk: %v", err)
 		}
 	}
@@ -290,7 +294,8 @@ func TestBounded(t *testing.T) {
 		if err := s.Commit(t.Context(), 0, step(n)); err != nil {
 			t.Fatal(err)
 		}
-		polltest.Until(t, func() bool { return !s.writing.Load() }, "the checkpoint") // while one is written the journal grows on
+		// while one is written the journal grows on
+		polltest.Until(t, func() bool { return !s.writing.Load() }, "the checkpoint")
 	}
 	_ = s.Close()
 	entries, err := mem.ReadDir("/s")

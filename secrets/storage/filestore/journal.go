@@ -113,7 +113,8 @@ func journals(fsys vfs.FS, dir string) ([]uint64, error) {
 		var n uint64
 		if rest, ok := strings.CutPrefix(e.Name(), journalPrefix); ok {
 			if _, err := fmt.Sscanf(rest, "%016x", &n); err != nil || len(rest) != 16 {
-				return nil, errkind.Errorf(errkind.Corrupt, "%s: is no journal's name; move it elsewhere", filepath.Join(dir, e.Name()))
+				return nil, errkind.Errorf(errkind.Corrupt, "%s: is no journal's name; move it elsewhere",
+					filepath.Join(dir, e.Name()))
 			}
 			list = append(list, n)
 		}
@@ -170,14 +171,16 @@ func (s *Store) load() error {
 	}
 	if len(list) == 0 {
 		if image.Sequence > 0 {
-			return errkind.Errorf(errkind.Corrupt, "%s: is missing, which follows the checkpoint", journalPath(s.cfg.Dir, image.Sequence))
+			return errkind.Errorf(errkind.Corrupt, "%s: is missing, which follows the checkpoint",
+				journalPath(s.cfg.Dir, image.Sequence))
 		}
 		s.state.Store(&image.State)
 		s.journal, err = createJournal(s.cfg.FS, s.cfg.Dir, 0)
 		return err
 	}
 	if list[0] > image.Sequence {
-		return errkind.Errorf(errkind.Corrupt, "%s: begins after frame %d, and there is no other for what follows the checkpoint's %d",
+		return errkind.Errorf(errkind.Corrupt,
+			"%s: begins after frame %d, and there is no other for what follows the checkpoint's %d",
 			journalPath(s.cfg.Dir, list[0]), list[0], image.Sequence)
 	}
 	return s.replay(image, list)
@@ -219,7 +222,8 @@ func (s *Store) replay(image records.Image, list []uint64) error {
 		}
 		if last {
 			if at < image.Sequence {
-				return errkind.Errorf(errkind.Corrupt, "%s: ends with frame %d, and the checkpoint has %d", path, at, image.Sequence)
+				return errkind.Errorf(errkind.Corrupt, "%s: ends with frame %d, and the checkpoint has %d", path, at,
+					image.Sequence)
 			}
 			s.state.Store(&image.State)
 			return s.goOn(path, at, data, newest, end)
@@ -239,7 +243,8 @@ func (s *Store) goOn(path string, sequence uint64, data []byte, newest, end int)
 	}
 	s.journal = journal{fs: s.cfg.FS, file: f, end: int64(end), sequence: sequence}
 	if end < len(data) {
-		s.cfg.Log.Warn("a secrets journal ends in an incomplete, unacknowledged commit; cutting it", "file", path, "offset", end, "bytes", len(data)-end)
+		s.cfg.Log.Warn("a secrets journal ends in an incomplete, unacknowledged commit; cutting it", "file", path, "offset",
+			end, "bytes", len(data)-end)
 	}
 	_, err = f.WriteAt(data[newest:end], int64(newest))
 	if err == nil {
@@ -286,7 +291,8 @@ func laterFrame(data []byte, at uint64) error {
 		}
 		from += n
 		if _, sequence, ok := frameAt(data[from:]); ok && sequence > at {
-			return fmt.Errorf("%w, and frame %d behind it is sound: this is no torn end; restore a backup, or ask before cutting the file here", errBadFrame, sequence)
+			return fmt.Errorf("%w, and frame %d behind it is sound: this is no torn end; restore a backup, or ask before "+
+				"cutting the file here", errBadFrame, sequence)
 		}
 	}
 }

@@ -75,12 +75,15 @@ func New(cfg Config) (*Bucket, error) {
 func transport(proxy func(*http.Request) (*url.URL, error)) *http.Transport {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{Proxy: proxy, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second,
-		ResponseHeaderTimeout: 15 * time.Second, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4, DisableCompression: true}
+		ResponseHeaderTimeout: 15 * time.Second, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4,
+		DisableCompression: true}
 }
 
 // client follows no redirects: neither tokens nor writes go where nobody configured.
 func client(t http.RoundTripper) *http.Client {
-	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 }
 
 // Close drops idle connections.
@@ -94,7 +97,8 @@ func (b *Bucket) Close() {
 // Info implements objectstore.Bucket.
 func (b *Bucket) Info() storage.Info {
 	return storage.Info{Name: "gcs", ValueBytes: valueBytes,
-		Durability: "a commit is an object that the service acknowledged before it returns: it outlives what the bucket outlives"}
+		Durability: "a commit is an object that the service acknowledged before it returns: it outlives what the bucket " +
+			"outlives"}
 }
 
 // Check finds out whether we may do all that is needed, and whether the service keeps to preconditions: it writes an
@@ -111,7 +115,9 @@ func (b *Bucket) Check(ctx context.Context) error {
 	err := b.Delete(ctx, key)
 	for _, outcome := range []error{again, other} {
 		if outcome == nil {
-			return errkind.Errorf(errkind.Invalid, "bucket %s: the service does not keep to ifGenerationMatch, without which two servers could write at once", b.cfg.Bucket)
+			return errkind.Errorf(errkind.Invalid,
+				"bucket %s: the service does not keep to ifGenerationMatch, without which two servers could write at once",
+				b.cfg.Bucket)
 		}
 		if !errkind.Is(outcome, errkind.Conflict) {
 			return outcome
@@ -129,7 +135,8 @@ func (b *Bucket) object(key string) string {
 }
 
 // call does a request. unclear is the kind of an error when nobody knows what was done.
-func (b *Bucket) call(ctx context.Context, method, path string, query url.Values, body []byte, unclear errkind.Kind) ([]byte, http.Header, error) {
+func (b *Bucket) call(ctx context.Context, method, path string, query url.Values, body []byte,
+	unclear errkind.Kind) ([]byte, http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	for first := true; ; first = false {

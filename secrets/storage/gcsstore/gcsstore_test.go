@@ -147,10 +147,11 @@ func TestConformance(t *testing.T) {
 		}
 		return s
 	}
-	storagetest.Run(t, storagetest.Kit{Steps: 100, Reopen: reopen, Second: reopen, Open: func(t *testing.T) storage.Backend {
-		_, b = start(t, nil)
-		return reopen(t)
-	}})
+	storagetest.Run(t, storagetest.Kit{Steps: 100, Reopen: reopen, Second: reopen,
+		Open: func(t *testing.T) storage.Backend {
+			_, b = start(t, nil)
+			return reopen(t)
+		}})
 }
 
 func TestOutcomes(t *testing.T) {
@@ -158,14 +159,17 @@ func TestOutcomes(t *testing.T) {
 	if err := b.Check(t.Context()); err != nil || len(s.objects) != 0 {
 		t.Fatal(err)
 	}
-	if err := b.Create(t.Context(), "a b/k%", []byte("1")); err != nil || !errkind.Is(b.Create(t.Context(), "a b/k%", []byte("2")), errkind.Conflict) {
+	if err := b.Create(t.Context(), "a b/k%", []byte("1")); err != nil ||
+		!errkind.Is(b.Create(t.Context(), "a b/k%", []byte("2")), errkind.Conflict) {
 		t.Fatal(err)
 	}
 	data, tag, err := b.Get(t.Context(), "a b/k%")
-	if err != nil || string(data) != "1" || b.Replace(t.Context(), "a b/k%", []byte("3"), tag) != nil || !errkind.Is(b.Replace(t.Context(), "a b/k%", nil, tag), errkind.Conflict) {
+	if err != nil || string(data) != "1" || b.Replace(t.Context(), "a b/k%", []byte("3"), tag) != nil ||
+		!errkind.Is(b.Replace(t.Context(), "a b/k%", nil, tag), errkind.Conflict) {
 		t.Fatal("a replacement counts once:", err)
 	}
-	if _, _, err := b.Get(t.Context(), "none"); !errkind.Is(err, errkind.NotFound) || !strings.Contains(err.Error(), "No such object") {
+	if _, _, err := b.Get(t.Context(), "none"); !errkind.Is(err, errkind.NotFound) ||
+		!strings.Contains(err.Error(), "No such object") {
 		t.Error(err)
 	}
 	if err := b.Delete(t.Context(), "none"); err != nil {
@@ -173,8 +177,10 @@ func TestOutcomes(t *testing.T) {
 	}
 	for status, want := range map[int][2]errkind.Kind{ // of a write, of a read
 		400: {errkind.Invalid, errkind.Invalid}, 401: {errkind.Denied, errkind.Denied}, 403: {errkind.Denied, errkind.Denied},
-		408: {errkind.Unknown, errkind.Unavailable}, 409: {errkind.Unavailable, errkind.Unavailable}, 429: {errkind.Unavailable, errkind.Unavailable},
-		500: {errkind.Unknown, errkind.Unavailable}, 503: {errkind.Unknown, errkind.Unavailable}, 307: {errkind.Invalid, errkind.Invalid},
+		408: {errkind.Unknown, errkind.Unavailable}, 409: {errkind.Unavailable, errkind.Unavailable},
+		429: {errkind.Unavailable, errkind.Unavailable},
+		500: {errkind.Unknown, errkind.Unavailable}, 503: {errkind.Unknown, errkind.Unavailable},
+		307: {errkind.Invalid, errkind.Invalid},
 	} {
 		s.status = status
 		_, _, readErr := b.Get(t.Context(), "x")
@@ -189,7 +195,8 @@ func TestOutcomes(t *testing.T) {
 		t.Error("a service that ignores preconditions is taken:", err)
 	}
 	b.name = "other"
-	if err := b.Check(t.Context()); !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), "bucket does not exist") {
+	if err := b.Check(t.Context()); !errkind.Is(err, errkind.Invalid) ||
+		!strings.Contains(err.Error(), "bucket does not exist") {
 		t.Error(err)
 	}
 }
@@ -224,7 +231,8 @@ func TestPages(t *testing.T) {
 // The service does what it is asked and hangs up: the commit is found to be done, once.
 func TestALostAnswer(t *testing.T) {
 	s, b := start(t, nil)
-	store, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: b, Pause: time.Millisecond, CommitTime: 20 * time.Second})
+	store, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: b, Pause: time.Millisecond,
+		CommitTime: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +253,8 @@ func TestOutage(t *testing.T) {
 		Open: func(t *testing.T) storage.Backend {
 			var b *Bucket
 			s, b = start(t, nil)
-			store, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: b, CommitTime: 200 * time.Millisecond, Pause: 10 * time.Millisecond})
+			store, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: b, CommitTime: 200 * time.Millisecond,
+				Pause: 10 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}

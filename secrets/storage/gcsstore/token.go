@@ -47,7 +47,8 @@ type Tokens struct {
 	renew, until, try time.Time // when to ask, when the token ends, when to ask again after a failure
 }
 
-func newTokens(c clock.Clock, t *http.Transport, request func(context.Context, time.Time) (*http.Request, error)) *Tokens {
+func newTokens(c clock.Clock, t *http.Transport, request func(context.Context, time.Time) (*http.Request,
+	error)) *Tokens {
 	return &Tokens{clock: c, cl: client(t), request: request, turn: make(chan struct{}, 1)}
 }
 
@@ -57,7 +58,8 @@ func Instance(host string, c clock.Clock) *Tokens {
 		host = "metadata.google.internal"
 	}
 	address := "http://" + host + "/computeMetadata/v1/instance/service-accounts/default/token"
-	return newTokens(c, transport(nil), func(ctx context.Context, _ time.Time) (*http.Request, error) { // of the machine itself: no proxy
+	// of the machine itself: no proxy
+	return newTokens(c, transport(nil), func(ctx context.Context, _ time.Time) (*http.Request, error) {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 		if err == nil {
 			r.Header.Set("Metadata-Flavor", "Google")
@@ -94,18 +96,19 @@ func ServiceAccount(file []byte, c clock.Clock) (*Tokens, error) {
 	if err != nil {
 		return nil, fmt.Errorf("private_key: %w", err)
 	}
-	return newTokens(c, transport(http.ProxyFromEnvironment), func(ctx context.Context, now time.Time) (*http.Request, error) {
-		signed, err := assertion(a, key, now)
-		if err != nil {
-			return nil, err
-		}
-		form := url.Values{"grant_type": {grantType}, "assertion": {signed}}
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, a.TokenURI, strings.NewReader(form.Encode()))
-		if err == nil {
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		}
-		return r, err
-	}), nil
+	return newTokens(c, transport(http.ProxyFromEnvironment),
+		func(ctx context.Context, now time.Time) (*http.Request, error) {
+			signed, err := assertion(a, key, now)
+			if err != nil {
+				return nil, err
+			}
+			form := url.Values{"grant_type": {grantType}, "assertion": {signed}}
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, a.TokenURI, strings.NewReader(form.Encode()))
+			if err == nil {
+				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			}
+			return r, err
+		}), nil
 }
 
 func privateKey(text string) (*rsa.PrivateKey, error) {
@@ -133,7 +136,8 @@ func assertion(a account, key *rsa.PrivateKey, now time.Time) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	claims, err := json.Marshal(map[string]any{"iss": a.ClientEmail, "scope": scope, "aud": a.TokenURI, "iat": now.Unix(), "exp": now.Add(assertTime).Unix()})
+	claims, err := json.Marshal(map[string]any{"iss": a.ClientEmail, "scope": scope, "aud": a.TokenURI, "iat": now.Unix(),
+		"exp": now.Add(assertTime).Unix()})
 	if err != nil {
 		return "", err
 	}
@@ -217,7 +221,8 @@ func (t *Tokens) ask(ctx context.Context, now time.Time) (token string, lifetime
 	}
 	const longest = 7 * 24 * 60 * 60
 	if err := json.Unmarshal(body, &grant); err != nil || grant.AccessToken == "" || grant.ExpiresIn <= 0 {
-		return "", 0, errkind.Errorf(errkind.Unavailable, "gcs: token from %s: the answer has no access_token with expires_in", r.URL.Host)
+		return "", 0, errkind.Errorf(errkind.Unavailable,
+			"gcs: token from %s: the answer has no access_token with expires_in", r.URL.Host)
 	}
 	return grant.AccessToken, time.Duration(min(grant.ExpiresIn, longest)) * time.Second, nil
 }

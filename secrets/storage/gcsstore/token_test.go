@@ -78,7 +78,8 @@ func (a *authority) verify(r *http.Request) error {
 		return err
 	}
 	now := a.clock.Now().Unix()
-	if head.Alg != "RS256" || head.Typ != "JWT" || head.Kid != "kid-1" || claims.Iss != "vault@example.com" || claims.Scope != scope || claims.Aud != a.url || claims.Iat != now || claims.Exp != now+3600 {
+	if head.Alg != "RS256" || head.Typ != "JWT" || head.Kid != "kid-1" || claims.Iss != "vault@example.com" ||
+		claims.Scope != scope || claims.Aud != a.url || claims.Iat != now || claims.Exp != now+3600 {
 		return fmt.Errorf("head %+v, claims %+v", head, claims)
 	}
 	return nil
@@ -90,7 +91,8 @@ func accountFile(t *testing.T, key any, url string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := json.Marshal(account{"service_account", "vault@example.com", "kid-1", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), url})
+	file, err := json.Marshal(account{"service_account", "vault@example.com", "kid-1",
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), url})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +150,8 @@ func TestGrant(t *testing.T) {
 		t.Fatal("a token that ended is used:", err)
 	}
 	a.fail.Store(http.StatusBadRequest)
-	if _, err := tokens.get(t.Context()); !errkind.Is(err, errkind.Denied) || !strings.Contains(err.Error(), "invalid_grant: Invalid JWT Signature.") {
+	if _, err := tokens.get(t.Context()); !errkind.Is(err, errkind.Denied) ||
+		!strings.Contains(err.Error(), "invalid_grant: Invalid JWT Signature.") {
 		t.Fatal(err)
 	}
 	a.fail.Store(0)
@@ -164,7 +167,8 @@ func TestTokensOfRequests(t *testing.T) {
 		t.Fatal(a.asked.Load(), err)
 	}
 	s.token = "token-2"
-	if err := b.Create(t.Context(), "k", []byte("1")); err != nil || a.asked.Load() != 2 || string(s.objects["k"].data) != "1" {
+	if err := b.Create(t.Context(), "k", []byte("1")); err != nil || a.asked.Load() != 2 ||
+		string(s.objects["k"].data) != "1" {
 		t.Fatal(a.asked.Load(), err)
 	}
 	s.token = "another"
@@ -195,7 +199,8 @@ func TestInstance(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
-		if r.Header.Get("Metadata-Flavor") != "Google" || r.URL.Path != "/computeMetadata/v1/instance/service-accounts/default/token" {
+		if r.Header.Get("Metadata-Flavor") != "Google" ||
+			r.URL.Path != "/computeMetadata/v1/instance/service-accounts/default/token" {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
@@ -231,7 +236,8 @@ func TestBadAccounts(t *testing.T) {
 		"client_email: ":          {Type: "service_account"},
 		"token_uri: ":             {Type: "service_account", ClientEmail: "a", TokenURI: "a"},
 		"private_key: it is miss": {Type: "service_account", ClientEmail: "a", TokenURI: "https://a"},
-		"private_key: asn1":       {Type: "service_account", ClientEmail: "a", TokenURI: "https://a", PrivateKey: pemOf("PRIVATE KEY", []byte("x"))},
+		"private_key: asn1": {Type: "service_account", ClientEmail: "a", TokenURI: "https://a",
+			PrivateKey: pemOf("PRIVATE KEY", []byte("x"))},
 	} {
 		file, err := json.Marshal(a)
 		if err != nil {
@@ -247,7 +253,8 @@ func TestBadAccounts(t *testing.T) {
 }
 
 func FuzzServiceAccount(f *testing.F) {
-	f.Add([]byte(`{"type":"service_account","client_email":"a","private_key":"-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----"}`))
+	f.Add([]byte(`{"type":"service_account","client_email":"a","private_key":"-----BEGIN PRIVATE KEY-----\n-----END ` +
+		`PRIVATE KEY-----"}`))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		if tokens, err := ServiceAccount(file, clock.Real{}); (tokens == nil) == (err == nil) {
 			t.Fatal(tokens, err)

@@ -63,7 +63,8 @@ func New(cfg Config) *Store {
 	if cfg.Most == 0 {
 		cfg.Most = 5 * time.Second
 	}
-	away := errkind.Errorf(errkind.Unavailable, "the storage %q cannot be reached yet; the server's log says why", cfg.Name)
+	away := errkind.Errorf(errkind.Unavailable, "the storage %q cannot be reached yet; the server's log says why",
+		cfg.Name)
 	return &Store{cfg: cfg, away: away, open: make(chan struct{})}
 }
 

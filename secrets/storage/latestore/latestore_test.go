@@ -95,7 +95,8 @@ func TestAway(t *testing.T) {
 func TestClosedMeanwhile(t *testing.T) {
 	opening, goOn := make(chan struct{}), make(chan struct{})
 	under := memstore.New()
-	s := New(Config{Name: "s3", Least: time.Millisecond, Open: func(context.Context) (storage.Backend, storage.Lock, error) {
+	s := New(Config{Name: "s3", Least: time.Millisecond, Open: func(context.Context) (storage.Backend,
+		storage.Lock, error) {
 		close(opening)
 		<-goOn
 		return under, nil, nil

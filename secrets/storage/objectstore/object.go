@@ -31,7 +31,8 @@ func wrap(kind byte, body []byte) []byte {
 }
 
 func unwrap(key string, data []byte) (kind byte, body []byte, err error) {
-	if len(data) < headBytes || string(data[:4]) != magic || records.Checksum(data[8:]) != binary.LittleEndian.Uint32(data[4:]) {
+	if len(data) < headBytes || string(data[:4]) != magic ||
+		records.Checksum(data[8:]) != binary.LittleEndian.Uint32(data[4:]) {
 		return 0, nil, errkind.Errorf(errkind.Corrupt, "the object %s is damaged, or not Corbel's", key)
 	}
 	return data[8], data[headBytes:], nil

@@ -132,7 +132,8 @@ func (s *Store) Commit(ctx context.Context, epoch storage.Epoch, ops []storage.O
 		return err
 	}
 	if n := records.BatchBytes(ops); n > batchBytes {
-		return errkind.Errorf(errkind.TooLarge, "%s storage: a commit of %d bytes, more than %d", s.Info().Name, n, batchBytes)
+		return errkind.Errorf(errkind.TooLarge, "%s storage: a commit of %d bytes, more than %d", s.Info().Name, n,
+			batchBytes)
 	}
 	return s.queue.Do(ctx, records.Batch{Epoch: epoch, Ops: ops})
 }
@@ -358,7 +359,8 @@ func (s *Store) load(ctx context.Context) error {
 			return err
 		}
 	}
-	return errkind.Errorf(errkind.Corrupt, "the journal's objects are not in one piece: one is missing between the newest checkpoint and the newest object")
+	return errkind.Errorf(errkind.Corrupt, "the journal's objects are not in one piece: one is missing between the "+
+		"newest checkpoint and the newest object")
 }
 
 func (s *Store) loadOnce(ctx context.Context) (again bool, err error) {

@@ -276,7 +276,8 @@ func TestDamageIsNamed(t *testing.T) {
 		bad := slices.Clone(good)
 		bad[i] ^= 1
 		b.objects[key] = object{bad, "x"}
-		if _, err := Open(t.Context(), Config{Bucket: b}); !errkind.Is(err, errkind.Corrupt) || !strings.Contains(err.Error(), key) {
+		if _, err := Open(t.Context(), Config{Bucket: b}); !errkind.Is(err, errkind.Corrupt) ||
+			!strings.Contains(err.Error(), key) {
 			t.Fatalf("byte %d: %v", i, err)
 		}
 	}

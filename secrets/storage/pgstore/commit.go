@@ -23,7 +23,8 @@ type statements struct {
 }
 
 func statementsFor(table string) statements {
-	fill := strings.NewReplacer("{table}", pgx.Identifier{table}.Sanitize(), "{fence}", pgx.Identifier{table + "_fence"}.Sanitize())
+	fill := strings.NewReplacer("{table}", pgx.Identifier{table}.Sanitize(), "{fence}",
+		pgx.Identifier{table + "_fence"}.Sanitize())
 	// From a key the walk goes to the next one, from a folder to where it ends: '0' is what follows '/'.
 	list := func(end string) string {
 		return fill.Replace(`WITH RECURSIVE walk(key, n) AS (
@@ -38,7 +39,8 @@ FROM (SELECT substr(key, length($1::text)+1) AS rest, n FROM walk WHERE key IS N
 	return statements{
 		create: []string{
 			fill.Replace(`CREATE TABLE IF NOT EXISTS {table} (key text COLLATE "C" PRIMARY KEY, value bytea NOT NULL)`),
-			fill.Replace(`CREATE TABLE IF NOT EXISTS {fence} (id int PRIMARY KEY CHECK (id = 1), epoch bigint NOT NULL, turn bigint NOT NULL)`),
+			fill.Replace(`CREATE TABLE IF NOT EXISTS {fence} (id int PRIMARY KEY CHECK (id = 1), epoch bigint NOT NULL, turn ` +
+				`bigint NOT NULL)`),
 		},
 		first:     fill.Replace(`INSERT INTO {fence} VALUES (1, 0, 0) ON CONFLICT DO NOTHING`),
 		get:       fill.Replace(`SELECT value FROM {table} WHERE key = $1`),
@@ -154,7 +156,8 @@ func merge(batches []records.Batch) (gone, keys []string, values [][]byte) {
 // operator's to mend; any other trouble may pass.
 func openError(err error) error {
 	var said *pgconn.PgError
-	if errors.As(err, &said) && (strings.HasPrefix(said.Code, "28") || strings.HasPrefix(said.Code, "3D") || strings.HasPrefix(said.Code, "42")) {
+	if errors.As(err, &said) && (strings.HasPrefix(said.Code, "28") || strings.HasPrefix(said.Code, "3D") ||
+		strings.HasPrefix(said.Code, "42")) {
 		return errkind.E(errkind.Invalid, "storage postgresql", err)
 	}
 	return readError(err)
@@ -171,7 +174,8 @@ func writeError(err error) error {
 		return nil
 	}
 	var said *pgconn.PgError
-	if pgconn.SafeToRetry(err) || (errors.As(err, &said) && !strings.HasPrefix(said.Code, "57P") && !strings.HasPrefix(said.Code, "08")) {
+	if pgconn.SafeToRetry(err) || (errors.As(err, &said) && !strings.HasPrefix(said.Code,
+		"57P") && !strings.HasPrefix(said.Code, "08")) {
 		return errkind.E(errkind.Unavailable, "storage postgresql", err)
 	}
 	return errkind.E(errkind.Unknown, "storage postgresql: outcome unknown", err)

@@ -39,16 +39,20 @@ type lockSQL struct{ create, first, take, renew, drop, holder string }
 
 // Locker makes the lock's table where it is missing. id names this server.
 func (s *Store) Locker(ctx context.Context, id string) (*Locker, error) {
-	fill := strings.NewReplacer("{lock}", pgx.Identifier{s.cfg.Table + "_lock"}.Sanitize(), "{fence}", pgx.Identifier{s.cfg.Table + "_fence"}.Sanitize())
+	fill := strings.NewReplacer("{lock}", pgx.Identifier{s.cfg.Table + "_lock"}.Sanitize(), "{fence}",
+		pgx.Identifier{s.cfg.Table + "_fence"}.Sanitize())
 	l := &Locker{url: s.cfg.URL, id: id, sql: lockSQL{
-		create: fill.Replace(`CREATE TABLE IF NOT EXISTS {lock} (id int PRIMARY KEY CHECK (id = 1), holder text NOT NULL, epoch bigint NOT NULL, until timestamptz NOT NULL)`),
-		first:  fill.Replace(`INSERT INTO {lock} VALUES (1, '', 0, '-infinity') ON CONFLICT DO NOTHING`),
+		create: fill.Replace(`CREATE TABLE IF NOT EXISTS {lock} (id int PRIMARY KEY CHECK (id = 1), holder text NOT NULL, ` +
+			`epoch bigint NOT NULL, until timestamptz NOT NULL)`),
+		first: fill.Replace(`INSERT INTO {lock} VALUES (1, '', 0, '-infinity') ON CONFLICT DO NOTHING`),
 		// A server that comes back takes its own lock at once: its former self is fenced by the epoch.
 		take: fill.Replace(`UPDATE {lock} SET holder = $1, until = clock_timestamp() + $2::interval,
   epoch = GREATEST(epoch, (SELECT f.epoch FROM {fence} f WHERE f.id = 1)) + 1
 WHERE id = 1 AND (until < clock_timestamp() OR holder = $1) RETURNING epoch`),
-		renew:  fill.Replace(`UPDATE {lock} SET until = clock_timestamp() + $3::interval WHERE id = 1 AND holder = $1 AND epoch = $2 RETURNING epoch`),
-		drop:   fill.Replace(`UPDATE {lock} SET holder = '', until = '-infinity' WHERE id = 1 AND holder = $1 AND epoch = $2`),
+		renew: fill.Replace(`UPDATE {lock} SET until = clock_timestamp() + $3::interval WHERE id = 1 AND holder = $1 AND ` +
+			`epoch = $2 RETURNING epoch`),
+		drop: fill.Replace(
+			`UPDATE {lock} SET holder = '', until = '-infinity' WHERE id = 1 AND holder = $1 AND epoch = $2`),
 		holder: fill.Replace(`SELECT holder FROM {lock} WHERE id = 1 AND until >= clock_timestamp()`),
 	}}
 	todo := []string{l.sql.create, l.sql.first}
@@ -56,7 +60,10 @@ WHERE id = 1 AND (until < clock_timestamp() OR holder = $1) RETURNING epoch`),
 		todo = todo[1:]
 	}
 	for _, sql := range todo {
-		if err := l.do(ctx, func(ctx context.Context, c *pgx.Conn) error { _, err := c.Exec(ctx, sql); return err }); err != nil {
+		if err := l.do(ctx, func(ctx context.Context, c *pgx.Conn) error {
+			_, err := c.Exec(ctx, sql)
+			return err
+		}); err != nil {
 			return nil, err
 		}
 	}

@@ -40,7 +40,8 @@ func TestTablesThatAreThere(t *testing.T) {
 	defer own.Close()
 	locker(t, own, "a")
 	_, name, _ := strings.Cut(url, "search_path=")
-	run(t, connect(t, url), "CREATE ROLE user_alone LOGIN; GRANT USAGE ON SCHEMA "+name+" TO user_alone; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "+name+" TO user_alone")
+	run(t, connect(t, url), "CREATE ROLE user_alone LOGIN; GRANT USAGE ON SCHEMA "+name+
+		" TO user_alone; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "+name+" TO user_alone")
 	cfg := Config{URL: url + " user=user_alone", Connections: 2}
 	if _, err := Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "permission denied for schema") {
 		t.Errorf("a user who may make no tables: %v", err)
@@ -95,7 +96,8 @@ func TestLock(t *testing.T) {
 	if err := s.Fence(t.Context(), third.Epoch()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Commit(t.Context(), second.Epoch(), []storage.Op{storage.Put("k", []byte("late"))}); !errors.Is(err, storage.ErrFenced) {
+	if err := s.Commit(t.Context(), second.Epoch(), []storage.Op{storage.Put("k", []byte("late"))}); !errors.Is(err,
+		storage.ErrFenced) {
 		t.Fatal(err)
 	}
 	polltest.Get(t, second.Done(), "the lost lock to be noticed")

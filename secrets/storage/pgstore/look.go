@@ -44,7 +44,8 @@ func Look(ctx context.Context, cfg Config) (said string, err error) {
 func (s *Store) usable(ctx context.Context, table string) error {
 	var there, may bool
 	quoted := pgx.Identifier{table}.Sanitize()
-	err := s.pool.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL, coalesce(CASE WHEN to_regclass($1) IS NULL THEN has_schema_privilege(current_schema(), 'CREATE')
+	err := s.pool.QueryRow(ctx,
+		`SELECT to_regclass($1) IS NOT NULL, coalesce(CASE WHEN to_regclass($1) IS NULL THEN has_schema_privilege(current_schema(), 'CREATE')
 ELSE has_table_privilege(to_regclass($1), 'SELECT') AND has_table_privilege(to_regclass($1), 'INSERT') AND has_table_privilege(to_regclass($1), 'UPDATE')
   AND has_table_privilege(to_regclass($1), 'DELETE') END, false)`, quoted).Scan(&there, &may)
 	switch {
@@ -55,5 +56,6 @@ ELSE has_table_privilege(to_regclass($1), 'SELECT') AND has_table_privilege(to_r
 	case there:
 		return errkind.Errorf(errkind.Denied, "storage postgresql: the user may not read and write the table %s", quoted)
 	}
-	return errkind.Errorf(errkind.Denied, "storage postgresql: the table %s is missing and the user may not make it", quoted)
+	return errkind.Errorf(errkind.Denied, "storage postgresql: the table %s is missing and the user may not make it",
+		quoted)
 }

@@ -45,7 +45,8 @@ func TestLook(t *testing.T) {
 		_, err := Look(t.Context(), Config{URL: url + " user=" + user, Table: table})
 		return err
 	}
-	for table, want := range map[string]string{"": "may not read and write", "another": "is missing and the user may not make it"} {
+	for table, want := range map[string]string{"": "may not read and write",
+		"another": "is missing and the user may not make it"} {
 		if err := as("looker", table); !errkind.Is(err, errkind.Denied) || !strings.Contains(err.Error(), want) {
 			t.Errorf("of a user without rights, table %q: %v", table, err)
 		}

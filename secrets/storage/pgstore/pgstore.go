@@ -120,17 +120,22 @@ func (s *Store) prepare(ctx context.Context) error {
 // promises looks at how the server keeps what it was told.
 func (s *Store) promises(ctx context.Context) error {
 	var encoding, fsync, sync, pages string
-	if err := s.pool.QueryRow(ctx, `SELECT current_setting('server_encoding'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes')`).
+	if err := s.pool.QueryRow(ctx, `SELECT current_setting('server_encoding'), current_setting('fsync'), `+
+		`current_setting('synchronous_commit'), current_setting('full_page_writes')`).
 		Scan(&encoding, &fsync, &sync, &pages); err != nil {
 		return openError(err)
 	}
 	if encoding != "UTF8" {
-		return errkind.Errorf(errkind.Invalid, "storage postgresql: the database's encoding is %s; make one with UTF8", encoding)
+		return errkind.Errorf(errkind.Invalid, "storage postgresql: the database's encoding is %s; make one with UTF8",
+			encoding)
 	}
-	s.durability = fmt.Sprintf("a commit is one committed transaction before it returns (fsync=%s, synchronous_commit=%s): it outlives what the PostgreSQL server outlives", fsync, sync)
+	s.durability = fmt.Sprintf("a commit is one committed transaction before it returns (fsync=%s, "+
+		"synchronous_commit=%s): it outlives what the PostgreSQL server outlives", fsync, sync)
 	if fsync == "off" || sync == "off" || pages == "off" {
-		s.durability = fmt.Sprintf("NOT durable: the PostgreSQL server has fsync=%s, synchronous_commit=%s, full_page_writes=%s", fsync, sync, pages)
-		s.cfg.Log.Warn("the PostgreSQL server may lose secrets that it has acknowledged", "fsync", fsync, "synchronous_commit", sync, "full_page_writes", pages)
+		s.durability = fmt.Sprintf("NOT durable: the PostgreSQL server has fsync=%s, synchronous_commit=%s, "+
+			"full_page_writes=%s", fsync, sync, pages)
+		s.cfg.Log.Warn("the PostgreSQL server may lose secrets that it has acknowledged", "fsync", fsync,
+			"synchronous_commit", sync, "full_page_writes", pages)
 	}
 	return nil
 }
@@ -206,7 +211,8 @@ func (s *Store) Scan(ctx context.Context, from, to string, limit int) ([]storage
 	return collect(ctx, s, query, args, pgx.RowToStructByPos[storage.Record])
 }
 
-func collect[T any](ctx context.Context, s *Store, query string, args []any, row pgx.RowToFunc[T]) (list []T, err error) {
+func collect[T any](ctx context.Context, s *Store, query string, args []any, row pgx.RowToFunc[T]) (list []T,
+	err error) {
 	err = s.read(ctx, func(ctx context.Context) error {
 		rows, err := s.pool.Query(ctx, query, args...)
 		if err != nil {

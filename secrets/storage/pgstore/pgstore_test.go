@@ -86,7 +86,8 @@ func TestFencedWhileUnderWay(t *testing.T) {
 // waiting counts the statements on the fence's row that wait for a lock.
 func waiting(t *testing.T, conn *pgx.Conn) (n int) {
 	t.Helper()
-	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%corbel_secrets%'`).Scan(&n); err != nil {
+	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND `+
+		`query LIKE '%corbel_secrets%'`).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -182,9 +183,11 @@ func TestServerCrash(t *testing.T) {
 }
 
 func TestAtLeast(t *testing.T) {
-	texts := []string{"", "a", "a\x01", "a/", "a0", "aä", "aå", "b", "ß", "ÿ", "Ā", "\ud7ff", "\ue000", "\U0010ffff", "\U0010ffffz"}
+	texts := []string{"", "a", "a\x01", "a/", "a0", "aä", "aå", "b", "ß", "ÿ", "Ā", "\ud7ff", "\ue000", "\U0010ffff",
+		"\U0010ffffz"}
 	slices.Sort(texts)
-	bounds := append([]string{"a\x00", "a\x00zzz", "a\xff", "a\xc3", "a\xc3\xc0", "\xed\xa0", "\xf4\x90", "\xff", "\U0010ffff\xff", "\xc2\xc0", "\x80"}, texts...)
+	bounds := append([]string{"a\x00", "a\x00zzz", "a\xff", "a\xc3", "a\xc3\xc0", "\xed\xa0", "\xf4\x90", "\xff",
+		"\U0010ffff\xff", "\xc2\xc0", "\x80"}, texts...)
 	for _, bound := range bounds {
 		got, some := atLeast(bound)
 		if some && (got < bound || !utf8.ValidString(got) || strings.ContainsRune(got, 0)) {
@@ -229,7 +232,9 @@ func TestSilentServer(t *testing.T) {
 	if err := own.Thaw(); err != nil {
 		t.Fatal(err)
 	}
-	polltest.NoError(t, polltest.Deadline, func() error { return s.Commit(t.Context(), 0, []storage.Op{storage.Put("later", []byte("v"))}) }, "the store to go on")
+	polltest.NoError(t, polltest.Deadline, func() error {
+		return s.Commit(t.Context(), 0, []storage.Op{storage.Put("later", []byte("v"))})
+	}, "the store to go on")
 	if _, found, err := s.Get(t.Context(), "k"); found || err != nil {
 		t.Errorf("what was refused is there: %v, %v", found, err)
 	}

@@ -174,7 +174,8 @@ func (s *Store) propose(ctx context.Context, b records.Batch) error {
 // Info implements storage.Backend.
 func (s *Store) Info() storage.Info {
 	return storage.Info{Name: "raft", HA: true, ValueBytes: valueBytes,
-		Durability: "a commit is fsynced in the log of a quorum of the servers before it returns: it outlives the loss of any minority, and a power loss of all"}
+		Durability: "a commit is fsynced in the log of a quorum of the servers before it returns: it outlives the loss of " +
+			"any minority, and a power loss of all"}
 }
 
 // Close implements storage.Backend. The group is its owner's to stop.

@@ -42,7 +42,8 @@ func (m *peer) start() {
 		m.t.Fatal(err)
 	}
 	m.Store = New(nil)
-	m.g, err = group.Open(group.Config{Name: "secrets", Dir: m.dir, LocalID: m.id, LocalAddr: m.addr, Listener: l, Machine: m.Store,
+	m.g, err = group.Open(group.Config{Name: "secrets", Dir: m.dir, LocalID: m.id, LocalAddr: m.addr, Listener: l,
+		Machine:   m.Store,
 		Bootstrap: m.boot, TrailingLogs: 1, SegmentBytes: 4 << 20,
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
@@ -225,7 +226,8 @@ func TestClusterLife(t *testing.T) {
 	polltest.Until(t, func() bool {
 		err := follower.Commit(t.Context(), 0, []storage.Op{storage.Put("b", nil)})
 		var hint *Elsewhere
-		return errkind.Is(err, errkind.NotLeader) && errors.As(err, &hint) && hint.Address != "" && hint.Address != follower.addr
+		return errkind.Is(err, errkind.NotLeader) && errors.As(err, &hint) && hint.Address != "" &&
+			hint.Address != follower.addr
 	}, "a follower to say who leads")
 	if _, _, err := follower.Get(t.Context(), "a/1"); !errkind.Is(err, errkind.NotLeader) {
 		t.Errorf("a read on a follower: %v", err)
@@ -259,7 +261,8 @@ func TestClusterLife(t *testing.T) {
 	}
 	same(t, members, before)
 	polltest.Until(t, func() bool { // a former writer, whichever server it speaks through
-		return errors.Is(leaderOf(t, members).Commit(t.Context(), 3, []storage.Op{storage.Delete("after")}), storage.ErrFenced)
+		return errors.Is(leaderOf(t, members).Commit(t.Context(), 3, []storage.Op{storage.Delete("after")}),
+			storage.ErrFenced)
 	}, "the fence to have outlived everybody")
 	same(t, members, before)
 }
@@ -287,7 +290,8 @@ func TestMachine(t *testing.T) {
 	commit := func(epoch storage.Epoch, v string) []byte {
 		return records.Batch{Epoch: epoch, Ops: []storage.Op{storage.Put("k", []byte(v))}}.Append(nil)
 	}
-	out := s.ApplyBatch([][]byte{commit(0, "first"), {99}, records.Batch{Epoch: 2, Fence: true}.Append(nil), commit(0, "late"), commit(2, "new")})
+	out := s.ApplyBatch([][]byte{commit(0, "first"), {99}, records.Batch{Epoch: 2, Fence: true}.Append(nil),
+		commit(0, "late"), commit(2, "new")})
 	for i, want := range []errkind.Kind{0, errkind.Corrupt, 0, errkind.NotLeader, 0} {
 		if err, _ := out[i].(error); (err != nil) != (want != 0) || (err != nil && errkind.Of(err) != want) {
 			t.Errorf("command %d gave %v", i, out[i])
@@ -307,7 +311,8 @@ func TestMachine(t *testing.T) {
 	if err := other.Restore(bytes.NewReader(damaged)); !errkind.Is(err, errkind.Corrupt) || other.state.Load() != before {
 		t.Errorf("a damaged snapshot: %v", err)
 	}
-	if err := other.Restore(&snap); err != nil || !reflect.DeepEqual(other.state.Load().Scan("", "", 0), s.state.Load().Scan("", "", 0)) || other.state.Load().Epoch != 2 {
+	if err := other.Restore(&snap); err != nil || !reflect.DeepEqual(other.state.Load().Scan("", "", 0),
+		s.state.Load().Scan("", "", 0)) || other.state.Load().Epoch != 2 {
 		t.Errorf("a sound snapshot: %v", err)
 	}
 	if err := other.Commit(t.Context(), 2, nil); !errkind.Is(err, errkind.Unavailable) {

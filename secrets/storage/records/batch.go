@@ -55,7 +55,8 @@ func DecodeBatch(from []byte) (Batch, error) {
 	r := pack.Read(from)
 	version, kind := r.Uint(), r.Uint()
 	if r.Err() == nil && (version != batchVersion || kind > kindFence) {
-		return Batch{}, errkind.Errorf(errkind.Corrupt, "storage batch: version %d, kind %d: written by a newer Corbel?", version, kind)
+		return Batch{}, errkind.Errorf(errkind.Corrupt, "storage batch: version %d, kind %d: written by a newer Corbel?",
+			version, kind)
 	}
 	b := Batch{Epoch: storage.Epoch(r.Uint()), Fence: kind == kindFence}
 	count := r.Count()

@@ -13,7 +13,8 @@ import (
 )
 
 var someBatches = []Batch{
-	{}, {Epoch: 7, Fence: true}, {Epoch: 1 << 60, Ops: []storage.Op{storage.Put("a/b", []byte("x")), storage.Delete("c"), storage.Put("empty", nil)}},
+	{}, {Epoch: 7, Fence: true}, {Epoch: 1 << 60, Ops: []storage.Op{storage.Put("a/b", []byte("x")), storage.Delete("c"),
+		storage.Put("empty", nil)}},
 }
 
 func TestBatchRoundTrip(t *testing.T) {
@@ -57,7 +58,8 @@ func TestFold(t *testing.T) {
 	put := func(epoch storage.Epoch, v string) Batch {
 		return Batch{Epoch: epoch, Ops: []storage.Op{storage.Put("k", []byte(v))}}
 	}
-	s, errs := State{Set: New()}.Fold([]Batch{put(0, "a"), put(1, "early"), {Epoch: 2, Fence: true}, put(0, "late"), put(2, "b"), {Epoch: 1, Fence: true}})
+	s, errs := State{Set: New()}.Fold([]Batch{put(0, "a"), put(1, "early"), {Epoch: 2, Fence: true}, put(0, "late"),
+		put(2, "b"), {Epoch: 1, Fence: true}})
 	for i, fenced := range []bool{false, true, false, true, false, true} {
 		if errors.Is(errs[i], storage.ErrFenced) != fenced || (errs[i] != nil) != fenced {
 			t.Errorf("batch %d: %v", i, errs[i])
@@ -86,7 +88,8 @@ func TestImageRoundTrip(t *testing.T) {
 	for _, n := range []int{0, 1, 5000} {
 		image, raw := someImage(t, n)
 		got, err := ReadImage(bytes.NewReader(raw))
-		if err != nil || got.Epoch != 9 || got.Sequence != 77 || got.Bytes() != image.Bytes() || !reflect.DeepEqual(got.Scan("", "", 0), image.Scan("", "", 0)) {
+		if err != nil || got.Epoch != 9 || got.Sequence != 77 || got.Bytes() != image.Bytes() ||
+			!reflect.DeepEqual(got.Scan("", "", 0), image.Scan("", "", 0)) {
 			t.Errorf("%d records came back as %d, epoch %d, %v", n, got.Len(), got.Epoch, err)
 		}
 	}
@@ -101,7 +104,8 @@ func TestImageDamage(t *testing.T) {
 		}
 		bad := bytes.Clone(raw)
 		bad[n] ^= 1 << (n % 8)
-		if _, err := ReadImage(bytes.NewReader(bad)); !errkind.Is(err, errkind.Corrupt) || !strings.Contains(err.Error(), "offset") {
+		if _, err := ReadImage(bytes.NewReader(bad)); !errkind.Is(err, errkind.Corrupt) ||
+			!strings.Contains(err.Error(), "offset") {
 			t.Fatalf("a bit flipped at %d: %v", n, err)
 		}
 	}

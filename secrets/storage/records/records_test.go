@@ -42,7 +42,8 @@ func sound(t interface{ Fatalf(string, ...any) }, s Set) {
 func TestSetIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.Custom(func(t *rapid.T) string {
-			return rapid.SampledFrom([]string{"", "a/", "a/b/", "b/", "aa"}).Draw(t, "folder") + fmt.Sprint(rapid.IntRange(0, 60).Draw(t, "n"))
+			return rapid.SampledFrom([]string{"", "a/", "a/b/", "b/", "aa"}).Draw(t, "folder") +
+				fmt.Sprint(rapid.IntRange(0, 60).Draw(t, "n"))
 		})
 		type version struct {
 			set  Set
@@ -156,7 +157,8 @@ func leases(n int, seed uint64) []storage.Op {
 	var ops []storage.Op
 	for i := range n {
 		hash := draw(24)
-		ops = append(ops, storage.Put("sys/token/id/"+hash, []byte(draw(133))), storage.Mark("sys/lease/id/auth/token/create/h"+hash),
+		ops = append(ops, storage.Put("sys/token/id/"+hash, []byte(draw(133))),
+			storage.Mark("sys/lease/id/auth/token/create/h"+hash),
 			storage.Mark(fmt.Sprintf("sys/expire/at/%020d/%s", 1767225600_000000000+i*83_123_457, hash)))
 	}
 	return ops

@@ -73,11 +73,14 @@ func New(cfg Config) (*Bucket, error) {
 	}
 	if cfg.Transport == nil {
 		dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
-		cfg.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second,
-			ResponseHeaderTimeout: 15 * time.Second, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4, DisableCompression: true}
+		cfg.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext,
+			TLSHandshakeTimeout:   10 * time.Second,
+			ResponseHeaderTimeout: 15 * time.Second, IdleConnTimeout: time.Minute, MaxIdleConnsPerHost: 4,
+			DisableCompression: true}
 	}
 	b := &Bucket{cfg: cfg}
-	creds := credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}, &credentials.IAM{}})
+	creds := credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{},
+		&credentials.FileAWSCredentials{}, &credentials.IAM{}})
 	if cfg.AccessKey != "" {
 		creds = credentials.NewStaticV4(cfg.AccessKey, cfg.SecretKey, cfg.SessionToken)
 	}
@@ -92,7 +95,8 @@ func New(cfg Config) (*Bucket, error) {
 		}
 	}
 	// No retries below: a write that is tried again by itself would meet its own first try.
-	b.cl, err = minio.NewCore(cfg.Endpoint, &minio.Options{Creds: creds, Secure: secure, Region: cfg.Region, Transport: cfg.Transport, BucketLookup: lookup, MaxRetries: 1})
+	b.cl, err = minio.NewCore(cfg.Endpoint, &minio.Options{Creds: creds, Secure: secure, Region: cfg.Region,
+		Transport: cfg.Transport, BucketLookup: lookup, MaxRetries: 1})
 	if err != nil {
 		return nil, fmt.Errorf("endpoint: %w", err)
 	}
@@ -108,7 +112,8 @@ func (b *Bucket) Close() {
 
 // Info implements objectstore.Bucket.
 func (b *Bucket) Info() storage.Info {
-	return storage.Info{Name: "s3", Durability: "a commit is an object that the service acknowledged before it returns: it outlives what the bucket outlives"}
+	return storage.Info{Name: "s3", Durability: "a commit is an object that the service acknowledged before it " +
+		"returns: it outlives what the bucket outlives"}
 }
 
 // Check finds out whether the service keeps to conditions: it makes an object, must not be able to make it again or
@@ -138,7 +143,9 @@ func (b *Bucket) conditions(ctx context.Context, key string) error {
 		case errkind.Unavailable, errkind.Unknown, errkind.Denied:
 			return refused
 		default:
-			return errkind.Errorf(errkind.Invalid, "bucket %s: the service does not keep to %s, without which two servers could write at once: %v", b.cfg.Bucket, header, refused)
+			return errkind.Errorf(errkind.Invalid,
+				"bucket %s: the service does not keep to %s, without which two servers could write at once: %v", b.cfg.Bucket,
+				header, refused)
 		}
 	}
 	data, tag, err := b.Get(ctx, key)
@@ -146,7 +153,8 @@ func (b *Bucket) conditions(ctx context.Context, key string) error {
 		return err
 	}
 	if string(data) != "1" {
-		return errkind.Errorf(errkind.Invalid, "bucket %s: the service refused to replace an object and did it all the same", b.cfg.Bucket)
+		return errkind.Errorf(errkind.Invalid, "bucket %s: the service refused to replace an object and did it all the same",
+			b.cfg.Bucket)
 	}
 	if err := b.Replace(ctx, key, []byte("4"), tag); err != nil {
 		return errkind.E(errkind.Of(err), "replace an object that nobody changed", err)
@@ -170,7 +178,8 @@ func explain(err error, unclear errkind.Kind) error {
 		return errkind.E(errkind.NotFound, "s3", err)
 	case answer.StatusCode == http.StatusForbidden, answer.StatusCode == http.StatusUnauthorized:
 		return errkind.E(errkind.Denied, "s3", err)
-	case answer.StatusCode == http.StatusTooManyRequests, answer.StatusCode == http.StatusConflict: // 409: two at once, ask again. A 503 may have been done
+	case answer.StatusCode == http.StatusTooManyRequests, answer.StatusCode == http.StatusConflict:
+		// 409: two at once, ask again. A 503 may have been done
 		return errkind.E(errkind.Unavailable, "s3", err)
 	case answer.StatusCode >= 400 && answer.StatusCode < 500:
 		return errkind.E(errkind.Invalid, "s3", err)
@@ -230,7 +239,8 @@ func (b *Bucket) List(ctx context.Context, prefix, after string) ([]string, erro
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel() // also ends the listing's goroutine
 	var keys []string
-	for o := range b.cl.Client.ListObjects(ctx, b.cfg.Bucket, minio.ListObjectsOptions{Prefix: b.cfg.Path + prefix, StartAfter: b.cfg.Path + after, MaxKeys: page, Recursive: true}) {
+	for o := range b.cl.Client.ListObjects(ctx, b.cfg.Bucket, minio.ListObjectsOptions{Prefix: b.cfg.Path + prefix,
+		StartAfter: b.cfg.Path + after, MaxKeys: page, Recursive: true}) {
 		if o.Err != nil {
 			return nil, explain(o.Err, errkind.Unavailable)
 		}

@@ -69,7 +69,9 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case key == "":
 		s.list(w, r)
 	case r.Method == http.MethodPut:
-		if none, match := r.Header.Get("If-None-Match"), r.Header.Get("If-Match"); none == "*" && ok && s.careless != "If-None-Match" || s.careless != "If-Match" && (match != "" && (!ok || strings.Trim(match, `"`) != old.etag)) {
+		if none, match := r.Header.Get("If-None-Match"),
+			r.Header.Get("If-Match"); none == "*" && ok && s.careless != "If-None-Match" ||
+			s.careless != "If-Match" && (match != "" && (!ok || strings.Trim(match, `"`) != old.etag)) {
 			refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
 			return
 		}
@@ -123,7 +125,8 @@ func (s *service) list(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
 		if strings.HasPrefix(key, q.Get("prefix")) && key > q.Get("start-after") {
-			page.Contents = append(page.Contents, content{key, "2026-01-01T00:00:00.000Z", s.objects[key].etag, len(s.objects[key].data)})
+			page.Contents = append(page.Contents, content{key, "2026-01-01T00:00:00.000Z", s.objects[key].etag,
+				len(s.objects[key].data)})
 		}
 	}
 	page.KeyCount = len(page.Contents)
@@ -135,7 +138,8 @@ func start(t *testing.T) (*service, *Bucket) {
 	s := &service{objects: map[string]object{}}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	b, err := New(Config{Endpoint: server.URL, Region: "eu-1", Bucket: "bucket", Path: "/vault/", AccessKey: "id", SecretKey: "secret", PathStyle: true})
+	b, err := New(Config{Endpoint: server.URL, Region: "eu-1", Bucket: "bucket", Path: "/vault/", AccessKey: "id",
+		SecretKey: "secret", PathStyle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,10 +156,11 @@ func TestConformance(t *testing.T) {
 		}
 		return s
 	}
-	storagetest.Run(t, storagetest.Kit{Steps: 100, Reopen: reopen, Second: reopen, Open: func(t *testing.T) storage.Backend {
-		_, b = start(t)
-		return reopen(t)
-	}})
+	storagetest.Run(t, storagetest.Kit{Steps: 100, Reopen: reopen, Second: reopen,
+		Open: func(t *testing.T) storage.Backend {
+			_, b = start(t)
+			return reopen(t)
+		}})
 }
 
 func TestOutcomes(t *testing.T) {
@@ -163,11 +168,13 @@ func TestOutcomes(t *testing.T) {
 	if err := b.Check(t.Context()); err != nil || len(s.objects) != 0 {
 		t.Fatal(err)
 	}
-	if err := b.Create(t.Context(), "k", []byte("1")); err != nil || !errkind.Is(b.Create(t.Context(), "k", []byte("2")), errkind.Conflict) {
+	if err := b.Create(t.Context(), "k", []byte("1")); err != nil || !errkind.Is(b.Create(t.Context(), "k", []byte("2")),
+		errkind.Conflict) {
 		t.Fatal(err)
 	}
 	data, tag, err := b.Get(t.Context(), "k")
-	if err != nil || string(data) != "1" || b.Replace(t.Context(), "k", []byte("3"), tag) != nil || !errkind.Is(b.Replace(t.Context(), "k", nil, tag), errkind.Conflict) {
+	if err != nil || string(data) != "1" || b.Replace(t.Context(), "k", []byte("3"), tag) != nil ||
+		!errkind.Is(b.Replace(t.Context(), "k", nil, tag), errkind.Conflict) {
 		t.Fatal("a replacement counts once:", err)
 	}
 	if _, _, err := b.Get(t.Context(), "none"); !errkind.Is(err, errkind.NotFound) {
@@ -176,7 +183,8 @@ func TestOutcomes(t *testing.T) {
 	if keys, err := b.List(t.Context(), "", ""); err != nil || !slices.Equal(keys, []string{"k"}) {
 		t.Error(keys, err)
 	}
-	for status, want := range map[int]errkind.Kind{503: errkind.Unknown, 429: errkind.Unavailable, 409: errkind.Unavailable, 500: errkind.Unknown, 403: errkind.Denied} {
+	for status, want := range map[int]errkind.Kind{503: errkind.Unknown, 429: errkind.Unavailable,
+		409: errkind.Unavailable, 500: errkind.Unknown, 403: errkind.Denied} {
 		s.status = status
 		if err := b.Create(t.Context(), "x", nil); !errkind.Is(err, want) {
 			t.Errorf("%d: %v", status, err)
@@ -197,7 +205,8 @@ func TestOutcomes(t *testing.T) {
 // The service does what it is asked and hangs up: the commit is found to be done, once.
 func TestALostAnswer(t *testing.T) {
 	s, b := start(t)
-	store, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: b, Pause: time.Millisecond, CommitTime: 20 * time.Second})
+	store, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: b, Pause: time.Millisecond,
+		CommitTime: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +227,8 @@ func TestOutage(t *testing.T) {
 		Open: func(t *testing.T) storage.Backend {
 			var b *Bucket
 			s, b = start(t)
-			store, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: b, CommitTime: 200 * time.Millisecond, Pause: 10 * time.Millisecond})
+			store, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: b, CommitTime: 200 * time.Millisecond,
+				Pause: 10 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -234,7 +244,8 @@ func TestOutage(t *testing.T) {
 }
 
 func TestBadConfigurations(t *testing.T) {
-	for want, cfg := range map[string]Config{"bucket: ": {}, "access_key and": {Bucket: "b", AccessKey: "a"}, "endpoint: ": {Bucket: "b", Endpoint: "a b"}} {
+	for want, cfg := range map[string]Config{"bucket: ": {}, "access_key and": {Bucket: "b", AccessKey: "a"},
+		"endpoint: ": {Bucket: "b", Endpoint: "a b"}} {
 		if _, err := New(cfg); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%+v: %v", cfg, err)
 		}

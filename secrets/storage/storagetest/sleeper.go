@@ -66,7 +66,8 @@ func sleeper(ctx context.Context, old, other storage.Backend, epoch storage.Epoc
 	for i, outcome := range outcomes {
 		got, _, err := other.Get(ctx, key(i))
 		if err != nil || string(got) != "new" || !errors.Is(outcome, storage.ErrFenced) {
-			return fmt.Errorf("%s is %q, %w, after a writer woke up that slept through the reign of another, and was told %w", key(i), got, err, outcome)
+			return fmt.Errorf("%s is %q, %w, after a writer woke up that slept through the reign of another, and was told %w",
+				key(i), got, err, outcome)
 		}
 	}
 	return nil

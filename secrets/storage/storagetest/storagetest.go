@@ -49,7 +49,8 @@ func (k Kit) open(t *testing.T) (context.Context, storage.Backend) {
 func Run(t *testing.T, k Kit) {
 	for name, test := range map[string]func(*testing.T, Kit){
 		"values": testValues, "list": testList, "scan": testScan, "whole": testWhole, "refused": testRefused,
-		"fence": testFence, "model": testModel, "concurrent": testConcurrent, "reopen": testReopen, "closed": testClosed, "sleeper": testSleeper,
+		"fence": testFence, "model": testModel, "concurrent": testConcurrent, "reopen": testReopen, "closed": testClosed,
+		"sleeper": testSleeper,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, k) })
 	}
@@ -77,8 +78,10 @@ func testValues(t *testing.T, k Kit) {
 	for i := range all {
 		all[i] = byte(i)
 	}
-	values := map[string]string{"a": "1", "empty": "", "every/byte": string(all), "long": strings.Repeat("x", 300_000), "ä/ö ü+%2F=?": "odd key",
-		"CON/nul.": "names that some file systems keep for themselves", ".hidden/_under": "dots", "a b/" + strings.Repeat("k", 200): "long segment"}
+	values := map[string]string{"a": "1", "empty": "", "every/byte": string(all), "long": strings.Repeat("x", 300_000),
+		"ä/ö ü+%2F=?": "odd key",
+		"CON/nul.":    "names that some file systems keep for themselves", ".hidden/_under": "dots",
+		"a b/" + strings.Repeat("k", 200): "long segment"}
 	for key, value := range values {
 		put(t, ctx, b, key, value)
 	}
@@ -96,7 +99,8 @@ func testValues(t *testing.T, k Kit) {
 	if _, ok, err := b.Get(ctx, "a"); ok || err != nil {
 		t.Errorf("after Delete: %t, %v", ok, err)
 	}
-	must(t, b.Commit(ctx, 0, []storage.Op{storage.Put("twice", []byte("1")), storage.Delete("twice"), storage.Put("twice", []byte("3"))}))
+	must(t, b.Commit(ctx, 0, []storage.Op{storage.Put("twice", []byte("1")), storage.Delete("twice"),
+		storage.Put("twice", []byte("3"))}))
 	if got, _, _ := b.Get(ctx, "twice"); string(got) != "3" {
 		t.Errorf("of three operations on a key the last is not what counts: %q", got)
 	}
@@ -111,8 +115,10 @@ func testList(t *testing.T, k Kit) {
 		limit         int
 		want          string
 	}{
-		{"", "", 0, "B a a-b a/ a0 z/"}, {"a/", "", 0, "b c c/"}, {"a/c/", "", 0, "d e"}, {"z/", "", 0, "y/"}, {"none/", "", 0, ""},
-		{"", "", 2, "B a"}, {"", "a", 2, "a-b a/"}, {"", "a/", 0, "a0 z/"}, {"", "a.", 1, "a/"}, {"a/", "c", 1, "c/"}, {"a/", "c/", 1, ""},
+		{"", "", 0, "B a a-b a/ a0 z/"}, {"a/", "", 0, "b c c/"}, {"a/c/", "", 0, "d e"}, {"z/", "", 0, "y/"},
+		{"none/", "", 0, ""},
+		{"", "", 2, "B a"}, {"", "a", 2, "a-b a/"}, {"", "a/", 0, "a0 z/"}, {"", "a.", 1, "a/"}, {"a/", "c", 1, "c/"},
+		{"a/", "c/", 1, ""},
 	} {
 		got, err := b.List(ctx, test.prefix, test.after, test.limit)
 		if err != nil || strings.Join(got, " ") != test.want {
@@ -183,14 +189,16 @@ func testWhole(t *testing.T, k Kit) {
 
 func testRefused(t *testing.T, k Kit) {
 	ctx, b := k.open(t)
-	for _, key := range []string{"", "/a", "a/", "a//b", "../a", "a/./b", "a/..", "nul\x00", "\xff", strings.Repeat("k", 5000)} {
+	for _, key := range []string{"", "/a", "a/", "a//b", "../a", "a/./b", "a/..", "nul\x00", "\xff",
+		strings.Repeat("k", 5000)} {
 		err := b.Commit(ctx, 0, []storage.Op{storage.Put("good", nil), storage.Put(key, nil)})
 		if !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("Commit with key %.20q: %v", key, err)
 		}
 	}
 	if limit := b.Info().ValueBytes; limit > 0 && limit <= 64<<20 {
-		if err := b.Commit(ctx, 0, []storage.Op{storage.Put("good", make([]byte, limit+1))}); !errkind.Is(err, errkind.TooLarge) {
+		if err := b.Commit(ctx, 0, []storage.Op{storage.Put("good", make([]byte, limit+1))}); !errkind.Is(err,
+			errkind.TooLarge) {
 			t.Errorf("Commit of a value above the limit: %v", err)
 		}
 	}
@@ -279,7 +287,8 @@ func compareList(t *testing.T, ctx context.Context, b storage.Backend, model map
 			break
 		}
 	}
-	if len(got) != len(want) || !slices.IsSorted(got) || slices.ContainsFunc(got, func(n string) bool { return !want[n] }) {
+	if len(got) != len(want) || !slices.IsSorted(got) ||
+		slices.ContainsFunc(got, func(n string) bool { return !want[n] }) {
 		t.Fatalf("List(%q) = %q, want %v", prefix, got, want)
 	}
 }
@@ -334,7 +343,8 @@ func testReopen(t *testing.T, k Kit) {
 	must(t, b.Close())
 	again := k.Reopen(t)
 	defer func() { must(t, again.Close()) }()
-	if list, err := again.Scan(ctx, "", "", 0); err != nil || len(list) != 1 || list[0].Key != "r/2" || string(list[0].Value) != "two" {
+	if list, err := again.Scan(ctx, "", "", 0); err != nil || len(list) != 1 || list[0].Key != "r/2" ||
+		string(list[0].Value) != "two" {
 		t.Errorf("after reopening: %q, %v", list, err)
 	}
 	if err := again.Commit(ctx, 4, []storage.Op{storage.Delete("r/2")}); !errors.Is(err, storage.ErrFenced) {

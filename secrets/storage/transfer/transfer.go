@@ -78,7 +78,8 @@ func Run(ctx context.Context, cfg Config) (r Report, err error) {
 func begin(ctx context.Context, cfg Config) (at state, err error) {
 	if _, ok, err := cfg.From.Get(ctx, marker); err != nil || ok {
 		if err == nil {
-			err = errkind.New(errkind.Conflict, "the source is the destination of a transfer that did not end: finish that one first")
+			err = errkind.New(errkind.Conflict, "the source is the destination of a transfer that did not end: finish that "+
+				"one first")
 		}
 		return at, err
 	}
@@ -91,7 +92,9 @@ func begin(ctx context.Context, cfg Config) (at state, err error) {
 			return at, errkind.E(errkind.Corrupt, marker, err)
 		}
 		if at.From != cfg.From.Info().Name {
-			return at, errkind.Errorf(errkind.Conflict, "the destination has a part of what was in %q storage: it cannot be gone on with from %q", at.From, cfg.From.Info().Name)
+			return at, errkind.Errorf(errkind.Conflict,
+				"the destination has a part of what was in %q storage: it cannot be gone on with from %q", at.From,
+				cfg.From.Info().Name)
 		}
 		return at, nil
 	}
@@ -100,7 +103,8 @@ func begin(ctx context.Context, cfg Config) (at state, err error) {
 		return at, fmt.Errorf("reading the destination: %w", err)
 	}
 	if len(some) > 0 {
-		return at, errkind.New(errkind.Conflict, "the destination is not empty: copying over it would mix two servers' records")
+		return at, errkind.New(errkind.Conflict,
+			"the destination is not empty: copying over it would mix two servers' records")
 	}
 	return state{From: cfg.From.Info().Name}, nil
 }
@@ -149,9 +153,11 @@ func compare(ctx context.Context, cfg Config) (n int, err error) {
 		case a == nil && b == nil:
 			return n, nil
 		case a == nil || b != nil && b.Key < a.Key:
-			return n, errkind.Errorf(errkind.Corrupt, "%s is in the destination alone: was the source written to meanwhile?", b.Key)
+			return n, errkind.Errorf(errkind.Corrupt, "%s is in the destination alone: was the source written to meanwhile?",
+				b.Key)
 		case b == nil || a.Key < b.Key:
-			return n, errkind.Errorf(errkind.Corrupt, "%s is not in the destination: was the source written to meanwhile?", a.Key)
+			return n, errkind.Errorf(errkind.Corrupt, "%s is not in the destination: was the source written to meanwhile?",
+				a.Key)
 		case !bytes.Equal(a.Value, b.Value):
 			return n, errkind.Errorf(errkind.Corrupt, "%s differs: was the source written to meanwhile?", a.Key)
 		}

@@ -34,7 +34,8 @@ func source(t *testing.T, n int) storage.Backend {
 	for i := range n {
 		ops = append(ops, storage.Put(fmt.Sprintf("logical/%04d", i), []byte(strings.Repeat(fmt.Sprint(i), i%50))))
 	}
-	ops = append(ops, storage.Put("logical/large", make([]byte, 2*pageBytes)), storage.Put("core/a", nil), storage.Put("sys/z", []byte("last")))
+	ops = append(ops, storage.Put("logical/large", make([]byte, 2*pageBytes)), storage.Put("core/a", nil),
+		storage.Put("sys/z", []byte("last")))
 	if err := s.Commit(t.Context(), 0, ops); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,8 @@ func TestTransferGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		second, err := Run(t.Context(), Config{From: from, To: to})
-		if err != nil || second.Resumed != (first.Copied > 0) || first.Copied+second.Copied != 1703 || second.Verified != 1703 {
+		if err != nil || second.Resumed != (first.Copied > 0) || first.Copied+second.Copied != 1703 ||
+			second.Verified != 1703 {
 			t.Fatalf("commit %d: %v, %+v, then %+v", at, err, first, second)
 		}
 	}
@@ -80,7 +82,8 @@ func TestTransferGoesOn(t *testing.T) {
 
 func TestWhatDiffersIsNamed(t *testing.T) {
 	for name, ops := range map[string][]storage.Op{
-		"changed": {storage.Put("logical/0001", []byte("other"))}, "added": {storage.Put("logical/0001x", []byte("other"))}, "gone": {storage.Delete("logical/0001")},
+		"changed": {storage.Put("logical/0001", []byte("other"))}, "added": {storage.Put("logical/0001x", []byte("other"))},
+		"gone": {storage.Delete("logical/0001")},
 	} {
 		from, to := source(t, 10), memstore.New()
 		changed := false

@@ -1,5 +1,5 @@
-// Package tablestest gives tests of the owners of state what they work on: an unsealed store over memory, and tables with
-// the mounts of the plane's own. Each call makes another one; it lives as long as its test.
+// Package tablestest gives tests of the owners of state what they work on: an unsealed store over memory, and tables
+// with the mounts of the plane's own. Each call makes another one; it lives as long as its test.
 package tablestest
 
 import (
@@ -45,8 +45,10 @@ func New(t testing.TB) *Desk {
 	if err := d.Store.Barrier.Initialize(context.Background(), 0, make([]byte, barrier.KeyBytes), nil); err != nil {
 		t.Fatal(err)
 	}
-	st := &tables.Tables{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{}, Policies: map[string]*policy.Policy{},
-		ACLs: tables.NewACLs(), Book: &token.Book{Reader: d.Store, Salt: token.NewSalt()}, Quotas: quota.NewSet(quota.Settings{}, nil)}
+	st := &tables.Tables{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{},
+		Policies: map[string]*policy.Policy{},
+		ACLs:     tables.NewACLs(), Book: &token.Book{Reader: d.Store, Salt: token.NewSalt()},
+		Quotas: quota.NewSet(quota.Settings{}, nil)}
 	for path, kind := range map[string]string{"sys/": "system", "cubbyhole/": "cubbyhole", "auth/token/": "token"} {
 		st.Mounts = st.Mounts.With(&mount.Entry{Path: path, Type: kind, UUID: "uuid-" + kind, Accessor: kind + "_1"})
 	}
@@ -94,7 +96,8 @@ func (d *Desk) Task(op secrets.Operation, path, body string) *task.Task {
 }
 
 // Ask has rows answer a request below sys/.
-func (d *Desk) Ask(ctx context.Context, rows []system.Row, op secrets.Operation, path, body string) (*secrets.Response, error) {
+func (d *Desk) Ask(ctx context.Context, rows []system.Row, op secrets.Operation, path, body string) (*secrets.Response,
+	error) {
 	t := d.Task(op, "sys/"+path, body)
 	return (&system.System{Rows: rows}).Answer(ctx, t, t.Request)
 }

@@ -105,7 +105,8 @@ func TestExportHoldsTheTotals(t *testing.T) {
 			t.Errorf("%d observations between %f and %f ms", n, low, high)
 		}
 	}
-	if total != 4 || point.Count != 4 || math.Abs(*point.Sum-3.6e6-15) > 1 || len(point.BucketCounts) != len(point.ExplicitBounds)+1 {
+	if total != 4 || point.Count != 4 || math.Abs(*point.Sum-3.6e6-15) > 1 ||
+		len(point.BucketCounts) != len(point.ExplicitBounds)+1 {
 		t.Errorf("histogram: %v", point)
 	}
 }

@@ -23,7 +23,8 @@ func (t *Traces) encode(batch []telemetry.Span) *trace.ResourceSpans {
 	for i := range batch {
 		spans[i] = encodeSpan(&batch[i])
 	}
-	return &trace.ResourceSpans{Resource: r, ScopeSpans: []*trace.ScopeSpans{{Scope: &common.InstrumentationScope{Name: "corbel.dev/corbel"}, Spans: spans}}}
+	return &trace.ResourceSpans{Resource: r,
+		ScopeSpans: []*trace.ScopeSpans{{Scope: &common.InstrumentationScope{Name: "corbel.dev/corbel"}, Spans: spans}}}
 }
 
 func encodeSpan(s *telemetry.Span) *trace.Span {
@@ -49,7 +50,9 @@ func encodeSpan(s *telemetry.Span) *trace.Span {
 	// Sums, not spans of time: a stage may come several times, and which came when is not known.
 	s.Spent.Each(func(stage string, took time.Duration) {
 		out.Attributes = append(out.Attributes, &common.KeyValue{Key: "corbel.stage." + stage + "_ms",
-			Value: &common.AnyValue{Value: &common.AnyValue_DoubleValue{DoubleValue: float64(took) / float64(time.Millisecond)}}})
+			Value: &common.AnyValue{
+				Value: &common.AnyValue_DoubleValue{DoubleValue: float64(took) / float64(time.Millisecond)},
+			}})
 	})
 	return out
 }

@@ -81,7 +81,8 @@ func NewTraces(cfg TracesConfig) (*Traces, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = exportTimeout
 	}
-	t := &Traces{cfg: cfg, url: address, delivery: newDelivery("otlp_traces", "spans", cfg.Registry, cfg.Logger, cfg.Client)}
+	t := &Traces{cfg: cfg, url: address, delivery: newDelivery("otlp_traces", "spans", cfg.Registry, cfg.Logger,
+		cfg.Client)}
 	t.queue = telemetry.NewSpanQueue(cfg.Clock, t.dropped)
 	return t, nil
 }
@@ -166,7 +167,9 @@ func (t *Traces) deliver(ctx context.Context, batch []telemetry.Span) {
 
 // post sends a batch once. again is after how long it is worth another try: below zero never, 0 as the caller likes.
 func (t *Traces) post(ctx context.Context, batch []telemetry.Span) (again time.Duration, err error) {
-	body, err := proto.Marshal(&collector.ExportTraceServiceRequest{ResourceSpans: []*trace.ResourceSpans{t.encode(batch)}})
+	body, err := proto.Marshal(&collector.ExportTraceServiceRequest{
+		ResourceSpans: []*trace.ResourceSpans{t.encode(batch)},
+	})
 	if err != nil {
 		return -1, err
 	}
@@ -184,7 +187,8 @@ func (t *Traces) post(ctx context.Context, batch []telemetry.Span) (again time.D
 		return 0, nil
 	case response.StatusCode == http.StatusTooManyRequests, response.StatusCode == http.StatusBadGateway,
 		response.StatusCode == http.StatusServiceUnavailable, response.StatusCode == http.StatusGatewayTimeout:
-		return retryAfter(response.Header.Get("Retry-After"), t.cfg.Clock.Now()), fmt.Errorf("the collector answered %s", response.Status)
+		return retryAfter(response.Header.Get("Retry-After"), t.cfg.Clock.Now()),
+			fmt.Errorf("the collector answered %s", response.Status)
 	}
 	return -1, fmt.Errorf("the collector answered %s", response.Status)
 }
@@ -200,7 +204,8 @@ func (t *Traces) taken(answer []byte, err error, spans int) {
 	if refused > 0 {
 		t.dropped.Add(uint64(refused))
 		t.failures.Add(1)
-		t.cfg.Logger.Debug("the collector refused spans", "sink", "otlp_traces", "spans", refused, "reason", told.GetPartialSuccess().GetErrorMessage())
+		t.cfg.Logger.Debug("the collector refused spans", "sink", "otlp_traces", "spans", refused, "reason",
+			told.GetPartialSuccess().GetErrorMessage())
 	}
 }
 

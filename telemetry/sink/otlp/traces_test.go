@@ -37,7 +37,8 @@ func (c *traceCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.posts++
 	body, err := io.ReadAll(r.Body)
 	var request collector.ExportTraceServiceRequest
-	if err != nil || proto.Unmarshal(body, &request) != nil || r.Method != http.MethodPost || r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/x-protobuf" {
+	if err != nil || proto.Unmarshal(body, &request) != nil || r.Method != http.MethodPost || r.URL.Path != "/v1/traces" ||
+		r.Header.Get("Content-Type") != "application/x-protobuf" {
 		c.problem = r.Method + " " + r.URL.Path + " " + r.Header.Get("Content-Type")
 	}
 	if len(c.answers) > 0 {
@@ -86,7 +87,8 @@ func attributes(list []*common.KeyValue) map[string]any {
 func runTraces(t *testing.T, url string, timeout time.Duration) (r *telemetry.Registry, s *Traces, stop func()) {
 	t.Helper()
 	r = telemetry.New(telemetry.Config{})
-	s, err := NewTraces(TracesConfig{Endpoint: url, Host: "h", Instance: "i", Registry: r, Gather: time.Millisecond, Timeout: timeout, Retry: 10 * time.Millisecond})
+	s, err := NewTraces(TracesConfig{Endpoint: url, Host: "h", Instance: "i", Registry: r, Gather: time.Millisecond,
+		Timeout: timeout, Retry: 10 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +103,8 @@ func runTraces(t *testing.T, url string, timeout time.Duration) (r *telemetry.Re
 
 func ask(r *telemetry.Registry) {
 	one := r.Traces().Begin("catalog", "GET", sampled)
-	r.Stages("catalog", "read").Done(telemetry.WithRequest(context.Background(), one), 0, 3*time.Millisecond, &telemetry.Spent{telemetry.StageToken: time.Millisecond})
+	r.Stages("catalog", "read").Done(telemetry.WithRequest(context.Background(), one), 0, 3*time.Millisecond,
+		&telemetry.Spent{telemetry.StageToken: time.Millisecond})
 	one.End("/v1/kv/", 503)
 }
 
@@ -118,17 +121,22 @@ func TestTracesReachTheCollector(t *testing.T) {
 		t.Errorf("%d sent, %d dropped, %q", s.sent.Value(), s.dropped.Value(), fake.problem)
 	}
 	root, part := fake.spans()[0], fake.spans()[1]
-	if got := attributes(fake.taken[0].Resource.Attributes); got["service.name"] != "corbel" || got["service.instance.id"] != "i" || got["host.name"] != "h" {
+	if got := attributes(fake.taken[0].Resource.Attributes); got["service.name"] != "corbel" ||
+		got["service.instance.id"] != "i" || got["host.name"] != "h" {
 		t.Errorf("the resource is %v", got)
 	}
-	if root.Kind != trace.Span_SPAN_KIND_SERVER || root.Name != "GET /v1/kv/" || root.Status.GetCode() != trace.Status_STATUS_CODE_ERROR || root.EndTimeUnixNano < root.StartTimeUnixNano ||
-		telemetry.TraceID(root.TraceId).String() != sampled[3:35] || telemetry.SpanID(root.ParentSpanId).String() != sampled[36:52] {
+	if root.Kind != trace.Span_SPAN_KIND_SERVER || root.Name != "GET /v1/kv/" ||
+		root.Status.GetCode() != trace.Status_STATUS_CODE_ERROR || root.EndTimeUnixNano < root.StartTimeUnixNano ||
+		telemetry.TraceID(root.TraceId).String() != sampled[3:35] ||
+		telemetry.SpanID(root.ParentSpanId).String() != sampled[36:52] {
 		t.Errorf("the request is %v", root)
 	}
-	if got := attributes(root.Attributes); got["corbel.plane"] != "catalog" || got["http.request.method"] != "GET" || got["http.route"] != "/v1/kv/" || got["http.response.status_code"] != int64(503) {
+	if got := attributes(root.Attributes); got["corbel.plane"] != "catalog" || got["http.request.method"] != "GET" ||
+		got["http.route"] != "/v1/kv/" || got["http.response.status_code"] != int64(503) {
 		t.Errorf("the request has %v", got)
 	}
-	if part.Kind != trace.Span_SPAN_KIND_INTERNAL || part.Name != "catalog read" || string(part.ParentSpanId) != string(root.SpanId) || string(part.TraceId) != string(root.TraceId) ||
+	if part.Kind != trace.Span_SPAN_KIND_INTERNAL || part.Name != "catalog read" ||
+		string(part.ParentSpanId) != string(root.SpanId) || string(part.TraceId) != string(root.TraceId) ||
 		part.EndTimeUnixNano-part.StartTimeUnixNano != 3e6 {
 		t.Errorf("its part is %v", part)
 	}
@@ -140,7 +148,9 @@ func TestTracesReachTheCollector(t *testing.T) {
 // TestWhatACollectorAnswers: it is asked again where it says so and when it says so; what it refuses is counted, and
 // told.
 func TestWhatACollectorAnswers(t *testing.T) {
-	partial, err := proto.Marshal(&collector.ExportTraceServiceResponse{PartialSuccess: &collector.ExportTracePartialSuccess{RejectedSpans: 1, ErrorMessage: "too old"}})
+	partial, err := proto.Marshal(&collector.ExportTraceServiceResponse{
+		PartialSuccess: &collector.ExportTracePartialSuccess{RejectedSpans: 1, ErrorMessage: "too old"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +159,8 @@ func TestWhatACollectorAnswers(t *testing.T) {
 		posts   int
 		sent    uint64
 	}{
-		"again, when it says":  {[]func(http.ResponseWriter){status(429, "Retry-After", "1"), status(503, "Retry-After", "1")}, 3, 2},
+		"again, when it says": {[]func(http.ResponseWriter){status(429, "Retry-After", "1"),
+			status(503, "Retry-After", "1")}, 3, 2},
 		"again, after a while": {[]func(http.ResponseWriter){status(503), status(502), status(504)}, 4, 2},
 		"not for ever":         {[]func(http.ResponseWriter){status(503), status(503), status(503), status(503)}, 4, 0},
 		"never":                {[]func(http.ResponseWriter){status(400)}, 1, 0},
@@ -167,7 +178,8 @@ func TestWhatACollectorAnswers(t *testing.T) {
 			fake.mu.Lock()
 			defer fake.mu.Unlock()
 			if fake.posts != c.posts || s.sent.Value() != c.sent || (s.failures.Value() > 0) != (c.sent < 2) {
-				t.Errorf("%d posts, %d sent, %d dropped, %d failures", fake.posts, s.sent.Value(), s.dropped.Value(), s.failures.Value())
+				t.Errorf("%d posts, %d sent, %d dropped, %d failures", fake.posts, s.sent.Value(), s.dropped.Value(),
+					s.failures.Value())
 			}
 			if name == "again, when it says" && time.Since(begun) < 2*time.Second {
 				t.Errorf("asked again after %s in all", time.Since(begun))
@@ -208,7 +220,8 @@ func TestACollectorThatNeverReads(t *testing.T) {
 }
 
 func TestEndpointsOfTraces(t *testing.T) {
-	for endpoint, want := range map[string]string{"http://c:4318": "http://c:4318/v1/traces", "https://c/": "https://c/v1/traces", "http://c/x": "http://c/x", "c:4318": "", "ftp://c": "", "": ""} {
+	for endpoint, want := range map[string]string{"http://c:4318": "http://c:4318/v1/traces",
+		"https://c/": "https://c/v1/traces", "http://c/x": "http://c/x", "c:4318": "", "ftp://c": "", "": ""} {
 		s, err := NewTraces(TracesConfig{Endpoint: endpoint, Registry: telemetry.New(telemetry.Config{})})
 		if (err == nil) != (want != "") || err == nil && s.url != want {
 			t.Errorf("%q: %v %v", endpoint, s, err)

@@ -228,14 +228,15 @@ func TestUDPWithoutAListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := telemetry.New(telemetry.Config{})
 		writes := 0
-		o := New(Config{Sink: "s", Target: Target{"udp", "127.0.0.1:8125"}, Registry: r, Dial: func(context.Context, string, string) (net.Conn, error) {
-			return &sinkConn{onWrite: func() error {
-				if writes++; writes%2 == 0 {
-					return syscall.ECONNREFUSED
-				}
-				return nil
-			}}, nil
-		}})
+		o := New(Config{Sink: "s", Target: Target{"udp", "127.0.0.1:8125"}, Registry: r,
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				return &sinkConn{onWrite: func() error {
+					if writes++; writes%2 == 0 {
+						return syscall.ECONNREFUSED
+					}
+					return nil
+				}}, nil
+			}})
 		run(t, o)
 		for range 60 {
 			o.Offer([]byte("x"), 1)

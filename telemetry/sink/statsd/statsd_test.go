@@ -181,7 +181,8 @@ func TestUnixSockets(t *testing.T) {
 		r := telemetry.New(telemetry.Config{})
 		start(t, r, Dogstatsd, outlet.Target{Network: network, Address: filepath.Join(dir, "gram")})
 		r.Counter("over."+network, "k", "v").Add(1)
-		polltest.Until(t, func() bool { return len(in.with("consul.over."+network+":1|c|#k:v")) == 1 }, "%s", "a datagram over "+network)
+		polltest.Until(t, func() bool { return len(in.with("consul.over."+network+":1|c|#k:v")) == 1 }, "%s",
+			"a datagram over "+network)
 	}
 	listener, err := net.Listen("unix", filepath.Join(dir, "stream"))
 	if err != nil {

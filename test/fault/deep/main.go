@@ -1,7 +1,8 @@
 // Command deep runs the fault scenarios for as long as it is given and adds what
 // it did to the totals in docs/reliability.md.
 //
-//	go run ./test/fault/deep [--budget 20m] [--only linear,crash,...] [--steps emptied,...] [--lanes 3] [--seeds FILE] [--docs FILE] [--keep DIR]
+//	go run ./test/fault/deep [--budget 20m] [--only linear,crash,...] [--steps emptied,...] [--lanes 3]
+//	                          [--seeds FILE] [--docs FILE] [--keep DIR]
 //
 // Rows that measure latencies run first, alone; then the others share the rest of the
 // budget, several clusters side by side. Seeds are counted in a file, so that each run goes
@@ -33,7 +34,8 @@ func main() {
 	keep := flag.String("keep", ".cache/fault-kept", "folder for histories and pictures of failed seeds")
 	seed := flag.Uint64("seed", 0, "repeat this seed once, and count nothing")
 	lanes := flag.Int("lanes", 3, "how many clusters run side by side; rows that measure latencies run alone")
-	steps := flag.String("steps", "", "of the monitor plane's faults these alone, in this order, some of them often, separated by commas: "+strings.Join(faultrun.FaultSteps, ","))
+	steps := flag.String("steps", "", "of the monitor plane's faults these alone, in this order, some of them often, "+
+		"separated by commas: "+strings.Join(faultrun.FaultSteps, ","))
 	flag.Parse()
 	if *steps != "" {
 		if *seed == 0 {

@@ -121,7 +121,8 @@ func (s *schedule) finish(r row, seed uint64, done done, took, expected time.Dur
 	if err != nil {
 		s.failures++
 		s.failed[r.name]++
-		fmt.Printf("FAILED, repeat with: go run ./test/fault/deep --only %s --seed %d\n%s\n%.4000s\n", r.name, seed, keepWhole(s.lab.Keep, r.name, seed, err), err)
+		fmt.Printf("FAILED, repeat with: go run ./test/fault/deep --only %s --seed %d\n%s\n%.4000s\n", r.name, seed,
+			keepWhole(s.lab.Keep, r.name, seed, err), err)
 	}
 	if err := s.book.write(s.file); err != nil {
 		fmt.Fprintln(os.Stderr, "deep:", err)

@@ -106,7 +106,8 @@ func (r *rowTotal) quantiles() string {
 	for _, ms := range r.Millis {
 		times = append(times, time.Duration(ms)*time.Millisecond)
 	}
-	return fmt.Sprintf("%s | %s | %s", faultrun.Quantile(times, 0.5), faultrun.Quantile(times, 0.99), time.Duration(r.WorstMillis)*time.Millisecond)
+	return fmt.Sprintf("%s | %s | %s", faultrun.Quantile(times, 0.5), faultrun.Quantile(times, 0.99),
+		time.Duration(r.WorstMillis)*time.Millisecond)
 }
 
 // crashes sums up what all crash cycles say together: by the rule of three, what was not seen in n is rarer than 3/n.
@@ -121,7 +122,8 @@ func (t *totals) crashes() string {
 	if cycles == 0 {
 		return ""
 	}
-	return fmt.Sprintf("\nCrash cycles together: %d, with %d acknowledged writes. A cycle that lost one would stand among the failed seeds; "+
+	return fmt.Sprintf("\nCrash cycles together: %d, with %d acknowledged writes. A cycle that lost one would stand "+
+		"among the failed seeds; "+
 		"with none, the rate of loss is below %.2g %% for each crash (95 %%).\n", cycles, acked, 300/float64(cycles))
 }
 
@@ -139,7 +141,8 @@ func (d done) text() string {
 // table is the totals as Markdown.
 func (t *totals) table() string {
 	var b strings.Builder
-	b.WriteString("| row | what | totals | p50 | p99 | worst | time spent | failed seeds |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| row | what | totals | p50 | p99 | worst | time spent | failed seeds |\n| --- | --- | --- | --- | " +
+		"--- | --- | --- | --- |\n")
 	for _, r := range rows {
 		total := t.Rows[r.name]
 		if total == nil || total.Done == 0 {
@@ -150,7 +153,8 @@ func (t *totals) table() string {
 		if len(total.Failed) > 0 {
 			failed = strings.Trim(fmt.Sprint(total.Failed), "[]")
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.name, r.what, done{Counts: total.Counts}.text(), total.quantiles(),
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.name, r.what, done{Counts: total.Counts}.text(),
+			total.quantiles(),
 			total.Spent.Round(time.Second), failed)
 	}
 	b.WriteString(t.crashes())

@@ -46,7 +46,8 @@ func Bin() (string, error) {
 			return dir, nil
 		}
 	}
-	return "", errors.New("no PostgreSQL: install the package postgresql, or name a folder with initdb and postgres in CORBEL_TEST_PG")
+	return "", errors.New("no PostgreSQL: install the package postgresql, or name a folder with initdb and postgres in " +
+		"CORBEL_TEST_PG")
 }
 
 // New makes a cluster of databases and starts its server.
@@ -74,7 +75,8 @@ func New() (*Server, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	if out, err := s.command(ctx, "initdb", "-D", dir+"/data", "-U", "corbel", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync").CombinedOutput(); err != nil {
+	if out, err := s.command(ctx, "initdb", "-D", dir+"/data", "-U", "corbel", "--auth=trust", "-E", "UTF8", "--locale=C",
+		"--no-sync").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
 	return s, s.Start()
@@ -106,7 +108,8 @@ func (s *Server) Start() error {
 var errEnded = errors.New("postgres ended at once")
 
 func (s *Server) start() error {
-	s.cmd = s.command(context.Background(), "postgres", "-D", s.dir+"/data", "-k", s.dir, "-c", "listen_addresses=", "-c", "port=5432", "-c", "max_connections=200")
+	s.cmd = s.command(context.Background(), "postgres", "-D", s.dir+"/data", "-k", s.dir, "-c", "listen_addresses=", "-c",
+		"port=5432", "-c", "max_connections=200")
 	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
