@@ -257,8 +257,7 @@ func (l *Lab) RunResume(ctx context.Context, proxies, rounds int, seed uint64) (
 		if err := f.comeBack(ctx, victim, &report); err != nil {
 			return report, err
 		}
-		n := report.Changes
-		if err := f.everyone(ctx, "to have the newest", func(p *adsProxy) bool { return p.mark == n }); err != nil {
+		if err := f.everyone(ctx, "to have the newest", marked(report.Changes)); err != nil {
 			return report, errors.Join(back, err)
 		}
 		if victim != nil {
