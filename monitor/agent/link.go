@@ -42,12 +42,12 @@ type link struct {
 	done chan struct{} // closed when the session ends
 	// ready is set once checks are taken; the link becomes the agent's after the first keepalive, so that no event comes
 	// before its entity.
-	ready atomic.Bool
-	// heard counts what came from the backend, sent what it got; silent says that it was given up because nothing came.
-	heard, sent atomic.Uint64
-	silent      atomic.Bool
-	target      string
-	tls         *tls.Config
+	ready  atomic.Bool
+	heard  atomic.Uint64 // what came from the backend, counted
+	sent   chan struct{} // holds one when something was sent since watchSilence looked
+	silent atomic.Bool   // the backend was given up because nothing came
+	target string
+	tls    *tls.Config
 
 	mu     sync.Mutex // guards below
 	asked  uint64     // pings that want to be confirmed
@@ -74,7 +74,8 @@ func (a *Agent) dial(ctx context.Context, target string, limit time.Duration) (*
 	if err != nil {
 		return nil, err
 	}
-	l := &link{conn: conn, target: target, tls: a.cfg.TLS, done: make(chan struct{}), wake: make(chan struct{})}
+	l := &link{conn: conn, target: target, tls: a.cfg.TLS, done: make(chan struct{}), wake: make(chan struct{}),
+		sent: make(chan struct{}, 1)}
 	// Each form is to have a header line of its own; a backend that does not say so gets JSON.
 	l.json = !slices.Contains(answer.Values("Accept"), formProtobuf)
 	conn.OnPong(l.pong)
@@ -96,7 +97,7 @@ func (l *link) send(kind string, body []byte) error {
 	}
 	message := make([]byte, 0, len(kind)+1+len(body))
 	message = append(append(append(message, kind...), '\n'), body...)
-	l.sent.Add(1)
+	l.spoke()
 	if err := l.conn.Write(message); err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (l *link) confirm(ctx context.Context) error {
 	l.asked++
 	want := l.asked
 	l.mu.Unlock()
-	l.sent.Add(1)
+	l.spoke()
 	if err := l.conn.Ping(binary.BigEndian.AppendUint64(nil, want)); err != nil {
 		return err
 	}

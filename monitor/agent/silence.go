@@ -8,70 +8,86 @@ import (
 	"time"
 )
 
-// A backend that is frozen keeps its connections open and silent, and heartbeats would tell after 45 s. So when
-// something was sent and nothing comes, the backend is pinged; where that brings nothing either it is asked for its
-// health over a connection of its own: one that has much to do answers that, and one that does not is left for
-// another. While nothing is sent nothing is asked.
+// A frozen backend keeps its connections open and says nothing, and heartbeats would notice after 45 s. So a backend
+// to which something was sent is pinged at once. If it does not answer, it is asked for its health over a connection
+// of its own: an overloaded backend answers that. A backend that answers neither is left for another one, within 2 s
+// of what was sent. Nothing is asked while nothing is sent, and no timer runs.
 const (
-	silenceStep   = time.Second
-	pingPause     = 5 * time.Second // between such pings, however much is sent
-	healthTimeout = 2 * time.Second // for any answer
-	healthPause   = 30 * time.Second
-	firstDial     = 3 * time.Second // for a backend, while there are others that were not tried
+	pingPause     = time.Second             // between pings, however much is sent
+	pongTimeout   = 400 * time.Millisecond  // for the answer to a ping
+	healthTimeout = 1400 * time.Millisecond // for any answer to a question for its health
+	healthPause   = 30 * time.Second        // between such questions: an overloaded backend must not drown in them
+	firstDial     = 3 * time.Second         // for a backend, while there are others that were not tried
 )
 
 var errSilent = errors.New("the backend is silent: it answers neither a ping nor a question for its health")
 
+// spoke notes that something was sent, for watchSilence.
+func (l *link) spoke() {
+	select {
+	case l.sent <- struct{}{}:
+	default: // it is to look already
+	}
+}
+
 // watchSilence ends the session when the backend shows no sign of life; it returns when the session ends.
 func (l *link) watchSilence() {
-	ctx, cancel := context.WithCancel(context.Background())
+	var pinged, asked time.Time // the last ping, the last question
+	for {
+		select {
+		case <-l.sent:
+		case <-l.done:
+			return
+		}
+		if !pinged.IsZero() {
+			l.pause(pingPause - time.Since(pinged))
+		}
+		pinged = time.Now()
+		heard := l.heard.Load()
+		if l.conn.Ping(nil) != nil {
+			continue // the reader ends the session
+		}
+		for l.pause(pongTimeout) > 2*pongTimeout {
+			// This process stood still: the answer may be there, unread.
+		}
+		if l.heard.Load() != heard || time.Since(asked) < healthPause {
+			continue
+		}
+		asked = time.Now()
+		alive := l.healthy(healthTimeout)
+		if !alive && l.heard.Load() == heard && time.Since(asked) < 2*healthTimeout {
+			l.silent.Store(true)
+			_ = l.conn.Close() // the reader ends the session
+			return
+		}
+	}
+}
+
+// pause waits for d, or until the session ends, and returns how long that took.
+func (l *link) pause(d time.Duration) time.Duration {
+	begin := time.Now()
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-l.done:
+		}
+	}
+	return time.Since(begin)
+}
+
+// healthy reports whether the backend gives any answer within that time.
+func (l *link) healthy(within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	go func() {
+	go func() { // ends with ctx, as this does
 		select {
 		case <-l.done:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	tick := time.NewTicker(silenceStep)
-	defer tick.Stop()
-	var pinged, asked time.Time // the last ping, the last question
-	sent, heard, waits := uint64(0), uint64(0), false
-	last := time.Now()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		now, h, s := time.Now(), l.heard.Load(), l.sent.Load()
-		stood := now.Sub(last) > 3*silenceStep // this process did not run: what came is yet to be read
-		last = now
-		switch {
-		case h != heard || stood:
-			waits, sent = false, s
-		case !waits:
-			if s != sent && now.Sub(pinged) >= pingPause {
-				pinged, sent, waits = now, s, l.conn.Ping(nil) == nil
-			}
-		case now.Sub(asked) >= healthPause:
-			asked = now
-			within, end := context.WithTimeout(ctx, healthTimeout)
-			alive := l.healthy(within)
-			end()
-			last = time.Now()
-			if ctx.Err() == nil && !alive && l.heard.Load() == h && last.Sub(now) < 2*healthTimeout {
-				l.silent.Store(true)
-				_ = l.conn.Close() // the reader ends the session
-				return
-			}
-		}
-		heard = h
-	}
-}
-
-// healthy reports whether the backend gives any answer.
-func (l *link) healthy(ctx context.Context) bool {
 	url := "http" + strings.TrimPrefix(strings.TrimSuffix(l.target, "/"), "ws") + "/health"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
