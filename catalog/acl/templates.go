@@ -155,12 +155,6 @@ func Expand(template, name string) (string, error) {
 	return strings.ReplaceAll(t.Rules, nameHole, name), nil
 }
 
-// ServiceRules and NodeRules are what identities stand for.
-func ServiceRules(name string) (string, error) { return Expand("builtin/service", name) }
-
-// NodeRules is the text of a node's identity.
-func NodeRules(name string) (string, error) { return Expand("builtin/node", name) }
-
 // The built-in policies and tokens.
 const (
 	GlobalManagementID   = "00000000-0000-0000-0000-000000000001"

@@ -24,9 +24,6 @@ type Table struct {
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// Len is the number of rows without the head.
-func (t *Table) Len() int { return len(t.rows) }
-
 // Write prints the table with spaces between columns and none at the end.
 func (t *Table) Write(w io.Writer) error {
 	all := t.rows

@@ -1,10 +1,7 @@
 package coalesce
 
 import (
-	"context"
-	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -49,45 +46,6 @@ func TestEdgeProperties(t *testing.T) {
 			if e.Fire(now) {
 				t.Fatal("fires before it is due")
 			}
-		}
-	})
-}
-
-func TestTrigger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		tr := NewTrigger(100*time.Millisecond, nil)
-		begin := time.Now()
-		var at []time.Duration
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			tr.Run(ctx, func(context.Context) { at = append(at, time.Since(begin)) })
-		}()
-		wait := func(d time.Duration) {
-			<-time.After(d)
-			synctest.Wait()
-		}
-		wait(time.Second)
-		for range 5 { // the first at once, the others together 100 ms later
-			tr.Poke()
-			wait(10 * time.Millisecond)
-		}
-		wait(time.Second)
-		tr.Poke()
-		wait(time.Second)
-		tr.Poke()
-		synctest.Wait()
-		tr.Poke()
-		synctest.Wait()
-		cancel()
-		<-done
-		ms := time.Millisecond
-		if want := []time.Duration{1000 * ms, 1100 * ms, 2050 * ms, 3050 * ms}; !slices.Equal(at, want) {
-			t.Errorf("acted at %v, want %v", at, want)
-		}
-		if tr.Merged() != 3 {
-			t.Errorf("merged %d, want 3", tr.Merged())
 		}
 	})
 }

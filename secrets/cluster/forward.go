@@ -45,9 +45,6 @@ const (
 	maxEcho     = 64 << 10
 )
 
-// ErrNoActive says that no server is the active one at the moment.
-var ErrNoActive = errors.New("no active server is known at the moment")
-
 // handed is the mark of a request that came from another server.
 type handed struct{}
 

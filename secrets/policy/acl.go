@@ -262,11 +262,6 @@ func mergeParameters(into, from map[string][]any) map[string][]any {
 	return into
 }
 
-// Templated reports whether the policy's rules depend on who asks.
-func (p *Policy) Templated() bool {
-	return slices.ContainsFunc(p.Paths, func(path Path) bool { return templated(path.Pattern) })
-}
-
 func templated(pattern string) bool { return strings.Contains(pattern, "{{") }
 
 // expand puts values in the place of variables.

@@ -19,7 +19,7 @@ var pure = []string{
 
 // pureMay are the packages beside their plane's pure ones that pure packages may
 // import: values and tables without clocks, disks or goroutines.
-var pureMay = []string{"kit/errkind", "kit/hash", "kit/nesting", "kit/opaque", "kit/pack", "kit/pattern",
+var pureMay = []string{"kit/errkind", "kit/hash", "kit/nesting", "kit/pack", "kit/pattern",
 	"kit/tagproto", "core/table"}
 
 // pureNever are standard packages that reach outside or bring chance in.

@@ -120,24 +120,6 @@ func (n *Net) Command(ctx context.Context, host int, name string, args ...string
 	return exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", n.Namespace(host), name}, args...)...)
 }
 
-// Drop loses all packets from one host to another, that way only.
-func (n *Net) Drop(from, to int) error {
-	if n.cuts[[2]int{from, to}] {
-		return nil
-	}
-	n.cuts[[2]int{from, to}] = true
-	return n.rules(to)
-}
-
-// Undrop lets packets pass again.
-func (n *Net) Undrop(from, to int) error {
-	if !n.cuts[[2]int{from, to}] {
-		return nil
-	}
-	delete(n.cuts, [2]int{from, to})
-	return n.rules(to)
-}
-
 // Lose loses so many of a hundred packets from one host to another; 0 is none. It is nftables' own chance: kernels
 // without netem have it.
 func (n *Net) Lose(from, to, percent int) error { return n.spoil(from, to, percent, 100, "drop") }

@@ -1,9 +1,0 @@
-package coalesce
-
-import (
-	"testing"
-
-	"corbel.dev/corbel/kit/leaktest"
-)
-
-func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -1,9 +1,0 @@
-package queue
-
-import (
-	"testing"
-
-	"corbel.dev/corbel/kit/leaktest"
-)
-
-func TestMain(m *testing.M) { leaktest.Main(m) }
