@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -18,18 +17,9 @@ import (
 func TestForwardedAddresses(t *testing.T) {
 	t.Parallel()
 	a := wiretest.NewAuthority(t)
-	dir := t.TempDir()
-	a.Store(dir, a.Issue(goodName, -time.Minute, time.Hour))
-	m := startServer(t, "addresses", fmt.Sprintf(aclOff+`
+	m := startServer(t, "addresses", aclOff+`
 bootstrap = true
-http_config { allow_write_http_from = ["10.9.9.0/24"] }
-tls { internal_rpc {
-  ca_file = "%[1]s/ca.pem"
-  cert_file = "%[1]s/cert.pem"
-  key_file = "%[1]s/key.pem"
-  verify_incoming = true
-  verify_outgoing = true
-} }`, dir))
+http_config { allow_write_http_from = ["10.9.9.0/24"] }`+a.RPCBlock(a.Issue(goodName, -time.Minute, time.Hour), ""))
 	polltest.Until(t, func() bool { return m.raft.IsLeader() && m.raft.LeaseHeld() }, "a leader")
 	const allowed, loopback = "10.9.9.9:5000", "127.0.0.1:5000"
 	for _, c := range []struct {

@@ -19,18 +19,9 @@ import (
 func TestFeedCertificateEnds(t *testing.T) {
 	t.Parallel()
 	a := wiretest.NewAuthority(t)
-	dir := t.TempDir()
-	a.Store(dir, a.Issue(goodName, -time.Minute, time.Hour))
-	m := startServer(t, "feedrights", fmt.Sprintf(aclOff+`
+	m := startServer(t, "feedrights", aclOff+`
 bootstrap = true
-connect { enabled = true }
-tls { internal_rpc {
-  ca_file = "%[1]s/ca.pem"
-  cert_file = "%[1]s/cert.pem"
-  key_file = "%[1]s/key.pem"
-  verify_incoming = true
-  verify_outgoing = true
-} }`, dir))
+connect { enabled = true }`+a.RPCBlock(a.Issue(goodName, -time.Minute, time.Hour), ""))
 	polltest.Until(t, func() bool { return m.raft.IsLeader() && m.raft.LeaseHeld() }, "a leader")
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

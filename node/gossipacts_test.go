@@ -171,20 +171,11 @@ func gossipKey(fill byte) string {
 func TestGossipActs(t *testing.T) {
 	t.Parallel()
 	a := wiretest.NewAuthority(t)
-	dir := t.TempDir()
-	a.Store(dir, a.Issue(goodName, -time.Minute, time.Hour))
 	m := startServer(t, "honest", fmt.Sprintf(quickPilot+`
 bootstrap = true
-encrypt = %[2]q
-ports { serf_wan = 0 }
-tls { internal_rpc {
-  ca_file = "%[1]s/ca.pem"
-  cert_file = "%[1]s/cert.pem"
-  key_file = "%[1]s/key.pem"
-  verify_incoming = true
-  verify_outgoing = true
-  verify_server_hostname = true
-} }`, dir, gossipKey(1)))
+encrypt = %q
+ports { serf_wan = 0 }`, gossipKey(1))+
+		a.RPCBlock(a.Issue(goodName, -time.Minute, time.Hour), "verify_server_hostname = true"))
 	polltest.Get(t, m.wan.pool.Ready(), "the WAN pool")
 	polltest.Until(t, func() bool { return m.raft.IsLeader() }, "a leader")
 	forged := wiretest.NewAuthority(t).Issue(goodName, -time.Minute, time.Hour)

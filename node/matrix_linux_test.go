@@ -161,23 +161,14 @@ func publicKey(t *testing.T, a *wiretest.Authority) string {
 func TestRoleMatrix(t *testing.T) {
 	t.Parallel()
 	a, other := wiretest.NewAuthority(t), wiretest.NewAuthority(t)
-	dir := t.TempDir()
-	a.Store(dir, a.Issue(goodName, -time.Minute, time.Hour))
 	m := startServer(t, "matrix", fmt.Sprintf(`
 bootstrap = true
 acl { enabled = true, default_policy = "deny", tokens { initial_management = "11111111-1111-1111-1111-111111111111" } }
 monitor { enabled = true, cluster_admin_username = "admin", cluster_admin_password = "correct-horse" }
 ports { monitor = 0, monitor_agents = 0, serf_wan = 0 }
 auto_encrypt { allow_tls = true }
-auto_config { authorization { enabled = true, static { jwt_validation_pub_keys = [%[2]q], bound_issuer = "ops", bound_audiences = ["consul"] } } }
-tls { internal_rpc {
-  ca_file = "%[1]s/ca.pem"
-  cert_file = "%[1]s/cert.pem"
-  key_file = "%[1]s/key.pem"
-  verify_incoming = true
-  verify_outgoing = true
-  verify_server_hostname = false
-} }`, dir, publicKey(t, a)))
+auto_config { authorization { enabled = true, static { jwt_validation_pub_keys = [%q], bound_issuer = "ops", bound_audiences = ["consul"] } } }`, publicKey(t, a))+
+		a.RPCBlock(a.Issue(goodName, -time.Minute, time.Hour), "verify_server_hostname = false"))
 	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
 	var domain string
 	polltest.NoError(t, time.Minute, func() (err error) { domain, err = ca.TrustDomainOf(m.registry.State()); return err },

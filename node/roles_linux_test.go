@@ -94,18 +94,9 @@ func callerAs(t *testing.T, open wiretest.Opener, proto wire.Protocol) *rpc.Clie
 // is as given.
 func monitorOverTLS(t *testing.T, a *wiretest.Authority, verifyNames bool) *testMember {
 	t.Helper()
-	dir := t.TempDir()
-	a.Store(dir, a.Issue(goodName, -time.Minute, time.Hour))
-	m := startServer(t, "mon", fmt.Sprintf(monitorOn+`
-bootstrap = true
-tls { internal_rpc {
-  ca_file = "%[1]s/ca.pem"
-  cert_file = "%[1]s/cert.pem"
-  key_file = "%[1]s/key.pem"
-  verify_incoming = true
-  verify_outgoing = true
-  verify_server_hostname = %[2]v
-} }`, dir, verifyNames))
+	m := startServer(t, "mon", monitorOn+`
+bootstrap = true`+a.RPCBlock(a.Issue(goodName, -time.Minute, time.Hour),
+		fmt.Sprint("verify_server_hostname = ", verifyNames)))
 	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
 	return m
 }

@@ -12,6 +12,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -122,4 +123,21 @@ func (a *Authority) Store(dir string, c tls.Certificate) {
 			a.t.Fatal(err)
 		}
 	}
+}
+
+// RPCBlock stores a server's certificate in a folder of its own and returns the part of its configuration that has the
+// RPC port demand certificates of the authority. more goes into the block, a setting a line.
+func (a *Authority) RPCBlock(c tls.Certificate, more string) string {
+	a.t.Helper()
+	dir := a.t.TempDir()
+	a.Store(dir, c)
+	return fmt.Sprintf(`
+tls { internal_rpc {
+  ca_file = "%[1]s/ca.pem"
+  cert_file = "%[1]s/cert.pem"
+  key_file = "%[1]s/key.pem"
+  verify_incoming = true
+  verify_outgoing = true
+  %[2]s
+} }`, dir, more)
 }
