@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/api/promapi"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/check"
+	"corbel.dev/corbel/catalog/drainwatch"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/catalog/registry"
@@ -425,8 +426,8 @@ func (p *Process) addParts() {
 		}
 	}
 	p.parts.Add("doctor", p.doctor.run)
-	watch := &drainWatch{p: p}
-	p.parts.Add("drain watch", watch.run)
+	p.parts.Add("drain watch",
+		drainwatch.New(drainwatch.Config{Local: p.local, Told: p.api.Agent.Told, Metrics: p.metrics}).Run)
 	p.parts.Add("ready", p.announce)
 	p.parts.Add("warm", p.warm)
 }
