@@ -1,6 +1,7 @@
 package node
 
 import (
+	"corbel.dev/corbel/catalog/coordinates"
 	"corbel.dev/corbel/core/wire"
 )
 
@@ -23,8 +24,8 @@ func (p *Process) answerRPC(servers *catalogServers) {
 	p.rpcSrv.Handle(wire.Federation, methodHTTPOffer, serveOffer(p.api, p.uploads))
 	p.rpcSrv.Handle(wire.Federation, methodHTTPUpload, p.uploads.Piece)
 	p.rpcSrv.Handle(wire.Members, methodDNS, serveDNS(p.dns))
-	p.rpcSrv.Handle(wire.Members, methodCoordinate, p.places.serve)
-	p.rpcSrv.Handle(wire.Servers, methodCoordinates, p.places.serveJudged)
+	p.rpcSrv.Handle(wire.Members, coordinates.MethodUpdate, p.places.Serve)
+	p.rpcSrv.Handle(wire.Servers, coordinates.MethodJudged, p.places.ServeJudged)
 	handleCatalog(p.rpcSrv, servers, p.api)
 	p.handleFleet(p.rpcSrv)
 }

@@ -61,11 +61,7 @@ func (f dnsForwarder) ForwardDNS(ctx context.Context, a dnsapi.Asked) ([]byte, e
 	if f.p.raft == nil {
 		return f.p.others.ask(ctx, methodDNS, encodeAsked(a))
 	}
-	addr, err := f.p.leaderServer()
-	if err != nil {
-		return nil, err
-	}
-	return f.p.rpc.Call(ctx, addr, methodDNS, encodeAsked(a))
+	return f.p.callLeader(ctx, methodDNS, encodeAsked(a))
 }
 
 // Knows implements dnsapi.Remote.

@@ -107,11 +107,7 @@ func (c fleetCatalog) Write(ctx context.Context, writes []fleet.Write) (refused 
 	if c.p.raft.IsLeader() {
 		return c.p.applyFleet(ctx, txn)
 	}
-	addr, err := c.p.leaderServer()
-	if err != nil {
-		return 0, err
-	}
-	reply, err := c.p.rpc.Call(ctx, addr, methodFleet, catalog.EncodeCommand(nil, txn))
+	reply, err := c.p.callLeader(ctx, methodFleet, catalog.EncodeCommand(nil, txn))
 	if err != nil {
 		return 0, err
 	}

@@ -99,11 +99,7 @@ var plainNodeName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,253}$`)
 // serve answers methodIntroduce: here when this server leads, as tokens are made there, else by asking the leader.
 func (i *introducer) serve(ctx context.Context, req []byte) ([]byte, error) {
 	if !i.p.raft.IsLeader() {
-		leader, err := i.p.leaderServer()
-		if err != nil {
-			return nil, err
-		}
-		return i.p.rpc.Call(ctx, leader, methodIntroduce, req)
+		return i.p.callLeader(ctx, methodIntroduce, req)
 	}
 	host, _, err := net.SplitHostPort(rpc.Peer(ctx))
 	if err != nil {

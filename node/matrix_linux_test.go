@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/coordinates"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/core/rpc"
@@ -36,13 +37,13 @@ var methodsFor = map[wire.Roles][]string{
 		"monitor.release", "monitor.ask",
 		"monitor.follow", "monitor.execute", "monitor.rounds.tell", "monitor.rounds.begin", "monitor.rounds.note",
 		"monitor.rounds.hand",
-		methodFleet, methodCoordinates, methodAsk, methodAskStream, methodIntroduce, methodKeyring,
+		methodFleet, coordinates.MethodJudged, methodAsk, methodAskStream, methodIntroduce, methodKeyring,
 	},
 	// The pool between datacenters is theirs together.
 	wire.AllServers: {methodKeyringWAN},
 	// The token of each of these is judged by what it is to do; methodClock and methodTrustDomain tell what every client
 	// may know.
-	wire.Members: {methodApply, methodNode, methodResolve, methodCoordinate, methodTell, methodDNS, "mesh.sign",
+	wire.Members: {methodApply, methodNode, methodResolve, coordinates.MethodUpdate, methodTell, methodDNS, "mesh.sign",
 		methodClock, methodTrustDomain},
 	// The requests in the first four carry tokens of their own.
 	wire.Federation: {methodHTTP, methodHTTPStream, methodHTTPOffer, methodHTTPUpload, methodPing},

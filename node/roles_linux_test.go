@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/coordinates"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
@@ -22,7 +23,6 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/tagproto"
-	"corbel.dev/corbel/kit/vivaldi"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
 )
@@ -200,13 +200,13 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 	if n, err := servers.NodeInfo(with(""), "n1"); err != nil || n != nil {
 		t.Errorf("without a token a node is told: %v, %v", n, err)
 	}
-	at := map[string]vivaldi.Coord{"n1": m.pool.Coordinate()}
 	evidence := []byte(`{"Member":"judge"}`)
 	for _, q := range []struct {
 		method string
 		req    func(token string) []byte
 	}{
-		{methodCoordinate, func(token string) []byte { return encodeCoordinates(pack.String(nil, token), at) }},
+		{coordinates.MethodUpdate,
+			func(token string) []byte { return coordinates.Update(token, "n1", m.pool.Coordinate()) }},
 		{methodTell, func(token string) []byte { return pack.Bytes(pack.String(nil, token), evidence) }},
 	} {
 		for _, token := range []string{"", "\x00server"} {

@@ -63,7 +63,7 @@ type Process struct {
 	local      *local.Local
 	api        *consulapi.API
 	dns        *dnsapi.Server
-	places     *coordinates
+	places     places
 	http       *httpx.Server
 	secrets    *secretsplane.Part // nil where it is off
 	monitor    *monitorPlane      // nil where it is off
@@ -120,7 +120,6 @@ func (p *Process) build() (err error) {
 		API:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.api.ServeHTTP(w, r) }), // built later
 		Clock: p.clock, Log: p.log, Token: func() string { return p.tokens.get(tokenDefault) },
 	})
-	p.places = newCoordinates(p)
 	servers := &catalogServers{client: p.rpc, own: func() applier { return nil }, target: p.anyServer}
 	forward := &forwarder{client: p.rpc, leader: func() string { return "" }, others: p.others, changes: p.pool.Changes,
 		hold: p.cfg.Raft.RPCHold, callTimeout: p.cfg.Limits.RPCClient, blockTimeout: p.cfg.Queries.MaxTime * 9 / 8}
@@ -134,7 +133,7 @@ func (p *Process) build() (err error) {
 			}
 			return nil
 		}
-		servers.target = p.leaderServer
+		servers.target = p.raft.target
 		forward.leader, forward.changes = p.raft.leaderAddr, p.raft.LeaderChanges
 		forward.reigns = &reigns{leader: p.raft.leaderAddr, changes: p.raft.LeaderChanges}
 		p.reigns = forward.reigns
@@ -157,6 +156,7 @@ func (p *Process) build() (err error) {
 	if err := p.buildMesh(); err != nil {
 		return err
 	}
+	p.places = newPlaces(p)
 	if err := p.buildAPI(forward); err != nil {
 		return err
 	}
@@ -400,10 +400,7 @@ func (p *Process) addParts() {
 		p.parts.Add("leaf certificates", p.leaves.Run)
 		p.addMesh()
 	}
-	p.parts.Add("coordinate", p.places.push)
-	if p.raft != nil {
-		p.parts.Add("coordinates", p.places.flush)
-	}
+	p.places.addParts(&p.parts)
 	if len(p.cfg.Listen.DNS) > 0 {
 		p.parts.Add("dns", p.dns.Run)
 	}
@@ -565,11 +562,21 @@ func (p *Process) anyServer() (string, error) {
 	return p.others.pick()
 }
 
-func (p *Process) leaderServer() (string, error) {
-	if addr := p.raft.leaderAddr(); addr != "" {
+// target is the RPC address of the group's leader.
+func (p *raftPlane) target() (string, error) {
+	if addr := p.leaderAddr(); addr != "" {
 		return addr, nil
 	}
 	return "", errForming
+}
+
+// callLeader asks the server that leads, from a server.
+func (p *Process) callLeader(ctx context.Context, method string, req []byte) ([]byte, error) {
+	addr, err := p.raft.target()
+	if err != nil {
+		return nil, err
+	}
+	return p.rpc.Call(ctx, addr, method, req)
 }
 
 func memberStatus(pool *member.Pool, id string) string {
