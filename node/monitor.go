@@ -31,8 +31,8 @@ import (
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/pipeline"
 	"corbel.dev/corbel/monitor/resources"
-	"corbel.dev/corbel/monitor/roster"
 	"corbel.dev/corbel/monitor/rounds"
+	"corbel.dev/corbel/monitor/scheduler"
 	"corbel.dev/corbel/monitor/secretresolver"
 	"corbel.dev/corbel/monitor/spread"
 	"corbel.dev/corbel/monitor/subscribers"
@@ -58,7 +58,7 @@ type monitorPlane struct {
 	postgres       *pgevents.Store // nil with the embedded store; the ingest closes it
 	janitor        *janitor.Janitor
 	rounds         *rounds.Rounds
-	roster         *roster.Roster
+	scheduler      *scheduler.Scheduler
 	pipes          *monitorPipes
 	fleet          *fleet.Fleet // nil where it is off
 	agents         *sensuapi.Agents
@@ -99,7 +99,7 @@ func (p *Process) buildMonitor() error {
 	if err := m.openEvents(); err != nil {
 		return fmt.Errorf("monitor: events: %w", err)
 	}
-	m.buildRoster()
+	m.buildScheduler()
 	if err := errors.Join(m.openLogins(), m.openRevoked()); err != nil {
 		return fmt.Errorf("monitor: %w", err)
 	}
@@ -171,7 +171,7 @@ func (m *monitorPlane) openEvents() (err error) {
 func (m *monitorPlane) changed(ops []objects.Op) {
 	if m.agents != nil {
 		m.agents.Changed(ops)
-		m.roster.Changed(ops)
+		m.scheduler.Changed(ops)
 	}
 }
 
@@ -190,7 +190,7 @@ func (m *monitorPlane) parts() []life.Part {
 		{Name: "shards", Run: m.spread.Run},
 		{Name: "janitor", Run: m.janitor.Run},
 		{Name: "rounds", Run: m.rounds.Run},
-		{Name: "roster", Run: m.roster.Run},
+		{Name: "scheduler", Run: m.scheduler.Run},
 		{Name: "seed", Run: m.seed},
 		{Name: "replicators", Run: m.mirror.Run},
 		{Name: "what is over", Run: func(ctx context.Context) error {

@@ -234,14 +234,14 @@ func (m *monitorPlane) meter() {
 	stat("upkeep_dropped", "Silences and entities that were to go, and were not since too many were.",
 		func() float64 { return float64(m.janitor.Dropped()) })
 	m.meterFleet(stat)
-	stat("checks_scheduled", "Checks that are published.", func() float64 { return float64(m.roster.Stats().Planned) })
-	stat("check_ticks", "Times at which a check was due.", func() float64 { return float64(m.roster.Stats().Ticks) })
+	stat("checks_scheduled", "Checks that are published.", func() float64 { return float64(m.scheduler.Stats().Planned) })
+	stat("check_ticks", "Times at which a check was due.", func() float64 { return float64(m.scheduler.Stats().Ticks) })
 	stat("check_ticks_subdued", "Times at which a check was due and subdued.",
-		func() float64 { return float64(m.roster.Stats().Subdued) })
+		func() float64 { return float64(m.scheduler.Stats().Subdued) })
 	stat("check_requests", "Check requests that were sent to agents of this server.",
-		func() float64 { return float64(m.roster.Stats().Requests) })
+		func() float64 { return float64(m.scheduler.Stats().Requests) })
 	stat("check_requests_failed", "Proxy requests that could not be made.",
-		func() float64 { return float64(m.roster.Stats().Failed) })
+		func() float64 { return float64(m.scheduler.Stats().Failed) })
 	stat("round_robin_dealt", "Requests that this server dealt to agents of all servers.",
 		func() float64 { return float64(m.rounds.Stats().Dealt) })
 	stat("round_robin_passed", "Agents that were passed over, since they had gone.",

@@ -36,8 +36,8 @@ func (m *monitorPlane) openLogins() (err error) {
 func (m *monitorPlane) rest() http.Handler {
 	return sensurest.New(sensurest.Config{
 		Resources: m.resources, Users: m.users, Logins: m.logins, Events: m.spread, Follow: m.follow, Cluster: m.cluster,
-		Replicators: m.replicators, Execute: m.roster.Execute, Compiles: m.compiles, History: m.history(), Now: m.p.clock.Now,
-		Log:          m.log,
+		Replicators: m.replicators, Execute: m.scheduler.Execute, Compiles: m.compiles, History: m.history(),
+		Now: m.p.clock.Now, Log: m.log,
 		MaxBodyBytes: int64(m.p.cfg.Monitor.RequestMax), MaxRequestTime: m.p.cfg.Monitor.WriteTime,
 		SilenceTime: m.p.cfg.Monitor.SilenceTime, SilenceMost: m.p.cfg.Monitor.SilenceMost,
 	})

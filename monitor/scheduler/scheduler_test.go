@@ -1,4 +1,4 @@
-package roster
+package scheduler
 
 import (
 	"bytes"
@@ -50,7 +50,7 @@ func (c *jumpy) Since(t time.Time) time.Duration { return time.Since(t) }
 
 // backend is one server's scheduling.
 type backend struct {
-	*Roster
+	*Scheduler
 	t      *testing.T
 	clock  *jumpy
 	config *resources.Resources
@@ -79,7 +79,7 @@ func startWith(t *testing.T, change func(*Config)) *backend {
 			return nil, b.calls(addr, method, req)
 		}}
 	change(&cfg)
-	b.Roster = New(cfg)
+	b.Scheduler = New(cfg)
 	b.config.Watch(b.Changed)
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -456,7 +456,7 @@ func crowd(n int) *backend {
 	log := slog.New(slog.DiscardHandler)
 	b := &backend{config: resources.New(log), hub: hub.NewHub()}
 	r := rounds.New(rounds.Config{Self: "s", Hub: b.hub, Log: log})
-	b.Roster = New(Config{View: b.config.View, Hub: b.hub, Rounds: r, Log: log})
+	b.Scheduler = New(Config{View: b.config.View, Hub: b.hub, Rounds: r, Log: log})
 	for i := range n {
 		b.hub.Join(&hub.Session{Namespace: "default", Agent: fmt.Sprint("agent-", i), JSON: i%2 == 0, Link: discard{}},
 			[]string{"linux", "web"})

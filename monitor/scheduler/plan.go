@@ -1,4 +1,4 @@
-package roster
+package scheduler
 
 import (
 	"container/heap"

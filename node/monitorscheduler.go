@@ -5,28 +5,28 @@ import (
 
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/wire"
-	"corbel.dev/corbel/monitor/roster"
 	"corbel.dev/corbel/monitor/rounds"
+	"corbel.dev/corbel/monitor/scheduler"
 	"corbel.dev/corbel/monitor/subscribers"
 )
 
-// buildRoster makes what has agents run checks. It is for before the first session.
-func (m *monitorPlane) buildRoster() {
+// buildScheduler makes what has agents run checks. It is for before the first session.
+func (m *monitorPlane) buildScheduler() {
 	m.rounds = rounds.New(rounds.Config{
 		Self: m.p.id, Servers: m.roundServers, Leads: m.raft.LeaseHeld, Leader: m.raft.Leader, Changes: m.raft.LeaderChanges,
 		Call: m.p.rpc.Call,
-		Hub:  m.hub, Deliver: func(h rounds.Hand) []string { return m.roster.Deliver(h) }, Clock: m.p.clock, Log: m.log,
+		Hub:  m.hub, Deliver: func(h rounds.Hand) []string { return m.scheduler.Deliver(h) }, Clock: m.p.clock, Log: m.log,
 	})
-	cfg := roster.Config{View: m.resources.View, Hub: m.hub, Rounds: m.rounds, Servers: m.otherBackends,
+	cfg := scheduler.Config{View: m.resources.View, Hub: m.hub, Rounds: m.rounds, Servers: m.otherBackends,
 		Call: m.p.rpc.Call, Scripts: m.p.scripts, Clock: m.p.clock, Log: m.log}
 	if m.p.cfg.Monitor.AgentAuthCA != "" { // else no agent is known by a certificate
 		cfg.Secrets = m.secrets.Env
 	}
-	m.roster = roster.New(cfg)
+	m.scheduler = scheduler.New(cfg)
 	for name, f := range m.rounds.Methods() {
 		m.p.rpcSrv.Handle(wire.Servers, name, f)
 	}
-	m.p.rpcSrv.Handle(wire.Servers, roster.MethodExecute, m.roster.Executed)
+	m.p.rpcSrv.Handle(wire.Servers, scheduler.MethodExecute, m.scheduler.Executed)
 }
 
 // roundServers are the members of the plane's group.

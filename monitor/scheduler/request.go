@@ -1,4 +1,4 @@
-package roster
+package scheduler
 
 import (
 	"fmt"
@@ -27,9 +27,9 @@ type check struct {
 	schedule *monitor.Schedule
 	targets  *targets // of proxy requests; nil for others
 
-	request *parts    // nil is to be made; under Roster.mu
-	secrets *revealed // nil before they were looked for; under Roster.mu
-	warned  bool      // under Roster.mu
+	request *parts    // nil is to be made; under Scheduler.mu
+	secrets *revealed // nil before they were looked for; under Scheduler.mu
+	warned  bool      // under Scheduler.mu
 }
 
 func newCheck(key checkKey, item *objects.Item) (*check, error) {

@@ -1,4 +1,4 @@
-package roster
+package scheduler
 
 import (
 	"context"
@@ -22,11 +22,11 @@ type revealed struct {
 }
 
 // reveals reports whether the check's secrets are for its agents, as far as certificates say who these are.
-func (r *Roster) reveals(c *check) bool { return len(c.config.Secrets) > 0 && r.cfg.Secrets != nil }
+func (r *Scheduler) reveals(c *check) bool { return len(c.config.Secrets) > 0 && r.cfg.Secrets != nil }
 
 // message makes what agents get of a request. Secrets are for those alone that are known by a certificate: while the
 // values are not known these get nothing, since a check without its secrets tells nothing of what it looks at.
-func (r *Roster) message(c *check, q *monitor.CheckRequest) *hub.Message {
+func (r *Scheduler) message(c *check, q *monitor.CheckRequest) *hub.Message {
 	m := hub.NewMessage(hub.KindCheckRequest, q)
 	if !r.reveals(c) {
 		return m
@@ -45,7 +45,7 @@ func (r *Roster) message(c *check, q *monitor.CheckRequest) *hub.Message {
 }
 
 // reveal finds the values of a check's secrets.
-func (r *Roster) reveal(ctx context.Context, c *check) {
+func (r *Scheduler) reveal(ctx context.Context, c *check) {
 	ctx, cancel := context.WithTimeout(ctx, revealTime)
 	defer cancel()
 	now := new(revealed)
@@ -64,7 +64,7 @@ func (r *Roster) reveal(ctx context.Context, c *check) {
 }
 
 // refresh keeps the values of planned checks' secrets fresh, until ctx ends.
-func (r *Roster) refresh(ctx context.Context) error {
+func (r *Scheduler) refresh(ctx context.Context) error {
 	if r.cfg.Secrets == nil {
 		<-ctx.Done()
 		return nil
@@ -100,7 +100,7 @@ func (r *Roster) refresh(ctx context.Context) error {
 }
 
 // rereads has the values of secrets looked at anew.
-func (r *Roster) rereads() {
+func (r *Scheduler) rereads() {
 	select {
 	case r.reread <- struct{}{}:
 	default:

@@ -1,4 +1,4 @@
-package roster
+package scheduler
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ const executeTime = 5 * time.Second
 // subscriptions, the check's own where none are given. Who asked, and why, goes to the log. It returns the Unix
 // second that the requests bear. Errors: NotFound; Invalid (the check's expressions or tokens); Unavailable, when
 // some servers could not be told: agents of the others have their requests then.
-func (r *Roster) Execute(ctx context.Context, namespace, name string, subscriptions []string, creator,
+func (r *Scheduler) Execute(ctx context.Context, namespace, name string, subscriptions []string, creator,
 	reason string) (issued int64, err error) {
 	item := r.cfg.View().Get("checks", namespace, name)
 	if item == nil {
@@ -62,7 +62,7 @@ func (r *Roster) Execute(ctx context.Context, namespace, name string, subscripti
 }
 
 // Executed serves MethodExecute.
-func (r *Roster) Executed(ctx context.Context, req []byte) ([]byte, error) {
+func (r *Scheduler) Executed(ctx context.Context, req []byte) ([]byte, error) {
 	rd := pack.Read(req)
 	key := checkKey{rd.String(), rd.String()}
 	encoded := rd.Bytes()
@@ -81,7 +81,7 @@ func (r *Roster) Executed(ctx context.Context, req []byte) ([]byte, error) {
 }
 
 // execute sends a check's requests to agents of this server.
-func (r *Roster) execute(ctx context.Context, key checkKey, item *objects.Item, subscriptions []string,
+func (r *Scheduler) execute(ctx context.Context, key checkKey, item *objects.Item, subscriptions []string,
 	issued int64) error {
 	c := &check{key: key, item: item, config: item.Object().(*monitor.CheckConfig)}
 	if err := c.complete(subscriptions, schedulerMemory); err != nil {
@@ -104,7 +104,7 @@ func (r *Roster) execute(ctx context.Context, key checkKey, item *objects.Item, 
 
 // Deliver sends what a round gave to agents of this server, and names those that it could not send to
 // (rounds.Config.Deliver).
-func (r *Roster) Deliver(h rounds.Hand) (refused []string) {
+func (r *Scheduler) Deliver(h rounds.Hand) (refused []string) {
 	key := checkKey{h.Namespace, h.Check}
 	r.mu.Lock()
 	c := r.checks[key]
@@ -128,7 +128,7 @@ func (r *Roster) Deliver(h rounds.Hand) (refused []string) {
 	return refused
 }
 
-func (r *Roster) deliverProxied(c *check, h rounds.Hand) (refused []string) {
+func (r *Scheduler) deliverProxied(c *check, h rounds.Hand) (refused []string) {
 	view := r.cfg.View()
 	s := &spread{check: c}
 	_, s.issued = r.request(c, 0)

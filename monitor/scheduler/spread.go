@@ -1,4 +1,4 @@
-package roster
+package scheduler
 
 import (
 	"container/heap"
@@ -82,7 +82,7 @@ func (q *spreads) wait(now time.Duration) time.Duration {
 }
 
 // sendProxied sends a request that is filled in to an agent, or to all who subscribe.
-func (r *Roster) sendProxied(s *spread, filled *monitor.CheckConfig, agent string) {
+func (r *Scheduler) sendProxied(s *spread, filled *monitor.CheckConfig, agent string) {
 	p, issued := r.again(s.check, s.issued)
 	m := r.message(s.check, p.with(filled, issued))
 	if agent == "" {

@@ -1,4 +1,4 @@
-package roster
+package scheduler
 
 import (
 	"context"
@@ -111,7 +111,7 @@ func (m *matcher) take() (pair [2]*job, ok bool) {
 }
 
 // match finds the entities of checks that are for proxies, one check after the other, until ctx ends.
-func (r *Roster) match(ctx context.Context) error {
+func (r *Scheduler) match(ctx context.Context) error {
 	for {
 		pair, ok := r.matcher.take()
 		if !ok {
@@ -134,7 +134,7 @@ func (r *Roster) match(ctx context.Context) error {
 }
 
 // entitiesOf returns the entities that the check's expressions hold for, in order of their names.
-func (r *Roster) entitiesOf(ctx context.Context, c *check) []*monitor.EntityConfig {
+func (r *Scheduler) entitiesOf(ctx context.Context, c *check) []*monitor.EntityConfig {
 	r.mu.Lock()
 	generation := r.restored + r.entities[c.key.namespace] + 1 // so that 0 is none
 	r.mu.Unlock()
@@ -175,7 +175,7 @@ func (r *Roster) entitiesOf(ctx context.Context, c *check) []*monitor.EntityConf
 }
 
 // holds evaluates a check's expressions for an entity. One that fails does not hold.
-func (r *Roster) holds(ctx context.Context, c *check, e *monitor.EntityConfig) bool {
+func (r *Scheduler) holds(ctx context.Context, c *check, e *monitor.EntityConfig) bool {
 	b, err := json.Marshal(e)
 	for _, p := range c.targets.programs {
 		if err != nil {
@@ -199,7 +199,7 @@ func (r *Roster) holds(ctx context.Context, c *check, e *monitor.EntityConfig) b
 }
 
 // runProxies has a check run for entities: by all who subscribe, or dealt out.
-func (r *Roster) runProxies(j *job, list []*monitor.EntityConfig) {
+func (r *Scheduler) runProxies(j *job, list []*monitor.EntityConfig) {
 	c := j.check
 	if len(list) == 0 {
 		return
@@ -228,7 +228,7 @@ const maxSpreads = 16 << 10
 var errTooMany = errors.New("too many proxy requests wait to be sent")
 
 // post hands proxy requests to the loop.
-func (r *Roster) post(s *spread) {
+func (r *Scheduler) post(s *spread) {
 	r.mu.Lock()
 	full := len(r.posted) >= maxSpreads
 	if !full {
@@ -245,7 +245,7 @@ func (r *Roster) post(s *spread) {
 }
 
 // proxied sends one proxy request.
-func (r *Roster) proxied(s *spread, one proxyRun) {
+func (r *Scheduler) proxied(s *spread, one proxyRun) {
 	c := s.check
 	r.mu.Lock()
 	gone := !s.adhoc && r.checks[c.key] != c

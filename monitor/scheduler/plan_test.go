@@ -1,4 +1,4 @@
-package roster
+package scheduler
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"corbel.dev/corbel/monitor"
 )
 
-// plannerClock drives a plan as the roster's loop does, by a wall clock that can be set.
+// plannerClock drives a plan as the scheduler's loop does, by a wall clock that can be set.
 type plannerClock struct {
 	t    *testing.T
 	plan *plan

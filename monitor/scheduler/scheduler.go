@@ -1,6 +1,6 @@
-// Package roster has agents run checks when they are due.
+// Package scheduler has agents run checks when they are due.
 //
-// Each server runs one Roster for the sessions that it has. When a check is due depends on its name and the time
+// Each server runs one Scheduler for the sessions that it has. When a check is due depends on its name and the time
 // alone, so all servers tick together without talking; only who is next in a round robin is agreed upon (package
 // rounds).
 //
@@ -19,7 +19,7 @@
 // Run has one goroutine for time, which sends, one that finds the proxy entities of checks, whose scripts are cut
 // when they take too long, and a few that find values of secrets. All methods may be called from any goroutine;
 // Changed never blocks.
-package roster
+package scheduler
 
 import (
 	"context"
@@ -38,11 +38,11 @@ import (
 	"corbel.dev/corbel/monitor/script"
 )
 
-// Config of a Roster.
+// Config of a Scheduler.
 type Config struct {
 	View   func() *resources.View
 	Hub    *hub.Hub
-	Rounds *rounds.Rounds // its Deliver is to be the Roster's
+	Rounds *rounds.Rounds // its Deliver is to be the Scheduler's
 	// Servers lists the addresses of the other servers, which are told of checks that are to run now.
 	Servers func() []string
 	Call    func(ctx context.Context, addr, method string, req []byte) ([]byte, error)
@@ -56,7 +56,7 @@ type Config struct {
 // checkKey names a check.
 type checkKey struct{ namespace, name string }
 
-// Stats is what a Roster counts.
+// Stats is what a Scheduler counts.
 type Stats struct {
 	Planned  int    // checks that are published
 	Ticks    uint64 // checks that were due
@@ -65,8 +65,8 @@ type Stats struct {
 	Failed   uint64 // requests that could not be made: tokens without a value, expressions that fail
 }
 
-// Roster schedules checks.
-type Roster struct {
+// Scheduler schedules checks.
+type Scheduler struct {
 	cfg   Config
 	start time.Time
 	wake  chan struct{}
@@ -91,15 +91,15 @@ type Roster struct {
 	failed  atomic.Uint64
 }
 
-// New makes a Roster that plans nothing yet.
-func New(cfg Config) *Roster {
+// New makes a Scheduler that plans nothing yet.
+func New(cfg Config) *Scheduler {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.Real{}
 	}
 	if cfg.Scripts == nil {
 		cfg.Scripts = script.New(script.Config{})
 	}
-	r := &Roster{
+	r := &Scheduler{
 		cfg: cfg, start: cfg.Clock.Now(), wake: make(chan struct{}, 1), reread: make(chan struct{}, 1), all: true,
 		dirty: map[checkKey]struct{}{}, entities: map[string]uint64{}, checks: map[checkKey]*check{},
 		stamps: map[checkKey]int64{},
@@ -109,13 +109,13 @@ func New(cfg Config) *Roster {
 }
 
 // Stats returns what was counted since New.
-func (r *Roster) Stats() Stats {
+func (r *Scheduler) Stats() Stats {
 	return Stats{Planned: int(r.planned.Load()), Ticks: r.ticks.Load(), Requests: r.sent.Load(), Subdued: r.subdued.Load(),
 		Failed: r.failed.Load()}
 }
 
 // Changed tells of changes of the configuration, once they are in View; nil is everything (resources.Resources.Watch).
-func (r *Roster) Changed(ops []objects.Op) {
+func (r *Scheduler) Changed(ops []objects.Op) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if ops == nil {
@@ -143,20 +143,20 @@ func (r *Roster) Changed(ops []objects.Op) {
 	}
 }
 
-func (r *Roster) nudge() {
+func (r *Scheduler) nudge() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (r *Roster) now() moment {
+func (r *Scheduler) now() moment {
 	now := r.cfg.Clock.Now()
 	return moment{wall: now.Round(0), mono: r.cfg.Clock.Since(r.start)}
 }
 
 // Run schedules until ctx ends.
-func (r *Roster) Run(ctx context.Context) error {
+func (r *Scheduler) Run(ctx context.Context) error {
 	var g life.Group
 	g.Add("time", r.loop)
 	g.Add("proxies", r.match)
@@ -164,7 +164,7 @@ func (r *Roster) Run(ctx context.Context) error {
 	return g.Run(ctx)
 }
 
-func (r *Roster) loop(ctx context.Context) error {
+func (r *Scheduler) loop(ctx context.Context) error {
 	p, spreads := newPlan(), &spreads{}
 	timer := r.cfg.Clock.NewTimer(atMost)
 	defer timer.Stop()
@@ -189,7 +189,7 @@ func (r *Roster) loop(ctx context.Context) error {
 }
 
 // absorb takes over what changed.
-func (r *Roster) absorb(p *plan, s *spreads, now moment) {
+func (r *Scheduler) absorb(p *plan, s *spreads, now moment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, one := range r.posted {
@@ -219,7 +219,7 @@ func (r *Roster) absorb(p *plan, s *spreads, now moment) {
 }
 
 // replan plans a check as it is now; item is nil when it is gone.
-func (r *Roster) replan(p *plan, key checkKey, item *objects.Item, now moment) {
+func (r *Scheduler) replan(p *plan, key checkKey, item *objects.Item, now moment) {
 	forget := func() {
 		p.remove(key)
 		r.matcher.forget(key)
@@ -250,7 +250,7 @@ func (r *Roster) replan(p *plan, key checkKey, item *objects.Item, now moment) {
 }
 
 // rings are those of the checks that go round. The caller holds the lock.
-func (r *Roster) rings() map[rounds.Ring]struct{} {
+func (r *Scheduler) rings() map[rounds.Ring]struct{} {
 	out := map[rounds.Ring]struct{}{}
 	for key, c := range r.checks {
 		if c.config.RoundRobin {
@@ -263,7 +263,7 @@ func (r *Roster) rings() map[rounds.Ring]struct{} {
 }
 
 // tick runs a check that is due.
-func (r *Roster) tick(key checkKey, due time.Time) {
+func (r *Scheduler) tick(key checkKey, due time.Time) {
 	r.ticks.Add(1)
 	r.mu.Lock()
 	c := r.checks[key]
@@ -288,19 +288,19 @@ func (r *Roster) tick(key checkKey, due time.Time) {
 }
 
 // send sends a check's request at once to all who subscribe; issued is 0, or the second that another server gave it.
-func (r *Roster) send(c *check, subscriptions []string, issued int64) {
+func (r *Scheduler) send(c *check, subscriptions []string, issued int64) {
 	r.sent.Add(uint64(r.cfg.Hub.Send(c.key.namespace, subscriptions, r.issue(c, issued))))
 }
 
 // issue makes a check's next request; atLeast is as request's.
-func (r *Roster) issue(c *check, atLeast int64) *hub.Message {
+func (r *Scheduler) issue(c *check, atLeast int64) *hub.Message {
 	p, issued := r.request(c, atLeast)
 	return r.message(c, p.with(c.shown, issued))
 }
 
 // request returns what the check's requests hold beside it, and when this one is issued: in the second of now or of
 // atLeast, and later than the one before.
-func (r *Roster) request(c *check, atLeast int64) (p *parts, issued int64) {
+func (r *Scheduler) request(c *check, atLeast int64) (p *parts, issued int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	issued = max(r.next(c.key), atLeast)
@@ -309,10 +309,10 @@ func (r *Roster) request(c *check, atLeast int64) (p *parts, issued int64) {
 }
 
 // next is the second for a check's next request. The caller holds the lock.
-func (r *Roster) next(key checkKey) int64 { return max(r.cfg.Clock.Now().Unix(), r.stamps[key]+1) }
+func (r *Scheduler) next(key checkKey) int64 { return max(r.cfg.Clock.Now().Unix(), r.stamps[key]+1) }
 
 // again is request for another one of the same tick, for another entity: the second may be the same.
-func (r *Roster) again(c *check, first int64) (p *parts, issued int64) {
+func (r *Scheduler) again(c *check, first int64) (p *parts, issued int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	issued = max(r.cfg.Clock.Now().Unix(), first)
@@ -321,7 +321,7 @@ func (r *Roster) again(c *check, first int64) (p *parts, issued int64) {
 }
 
 // parts returns what the check's requests hold beside it. The caller holds the lock.
-func (r *Roster) parts(c *check) *parts {
+func (r *Scheduler) parts(c *check) *parts {
 	if c.request == nil {
 		c.request = newParts(r.cfg.View(), c.config)
 		if len(c.config.Secrets) > 0 && r.cfg.Secrets == nil && !c.warned {

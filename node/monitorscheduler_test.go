@@ -154,7 +154,7 @@ func TestMonitorClusterRounds(t *testing.T) {
 	asked := everySecond("asked", "linux")
 	asked.Publish = false
 	servers[1].put(asked)
-	issued, err := servers[1].monitor.roster.Execute(t.Context(), "default", "asked", nil, "admin", "a look")
+	issued, err := servers[1].monitor.scheduler.Execute(t.Context(), "default", "asked", nil, "admin", "a look")
 	if err != nil {
 		t.Fatal(err)
 	}
