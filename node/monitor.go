@@ -31,7 +31,7 @@ import (
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/pipeline"
 	"corbel.dev/corbel/monitor/resources"
-	"corbel.dev/corbel/monitor/rounds"
+	"corbel.dev/corbel/monitor/roundrobin"
 	"corbel.dev/corbel/monitor/scheduler"
 	"corbel.dev/corbel/monitor/secretresolver"
 	"corbel.dev/corbel/monitor/spread"
@@ -57,7 +57,7 @@ type monitorPlane struct {
 	spread         *spread.Spread  // of all, wherever they are
 	postgres       *pgevents.Store // nil with the embedded store; the ingest closes it
 	janitor        *janitor.Janitor
-	rounds         *rounds.Rounds
+	roundRobin     *roundrobin.RoundRobin
 	scheduler      *scheduler.Scheduler
 	pipes          *monitorPipes
 	fleet          *fleet.Fleet // nil where it is off
@@ -189,7 +189,7 @@ func (m *monitorPlane) parts() []life.Part {
 		{Name: "overdue results", Run: func(ctx context.Context) error { m.ingest.Watch(ctx); return nil }},
 		{Name: "shards", Run: m.spread.Run},
 		{Name: "janitor", Run: m.janitor.Run},
-		{Name: "rounds", Run: m.rounds.Run},
+		{Name: "roundrobin", Run: m.roundRobin.Run},
 		{Name: "scheduler", Run: m.scheduler.Run},
 		{Name: "seed", Run: m.seed},
 		{Name: "replicators", Run: m.mirror.Run},

@@ -243,13 +243,13 @@ func (m *monitorPlane) meter() {
 	stat("check_requests_failed", "Proxy requests that could not be made.",
 		func() float64 { return float64(m.scheduler.Stats().Failed) })
 	stat("round_robin_dealt", "Requests that this server dealt to agents of all servers.",
-		func() float64 { return float64(m.rounds.Stats().Dealt) })
+		func() float64 { return float64(m.roundRobin.Stats().Dealt) })
 	stat("round_robin_passed", "Agents that were passed over, since they had gone.",
-		func() float64 { return float64(m.rounds.Stats().Passed) })
+		func() float64 { return float64(m.roundRobin.Stats().Passed) })
 	stat("round_robin_unsure", "Requests of which a server did not say whether it sent them.",
-		func() float64 { return float64(m.rounds.Stats().Unsure) })
+		func() float64 { return float64(m.roundRobin.Stats().Unsure) })
 	stat("round_robin_lost", "Times at which a check was due that could be given to nobody.",
-		func() float64 { return float64(m.rounds.Stats().Lost) })
+		func() float64 { return float64(m.roundRobin.Stats().Lost) })
 	stat("agent_messages_refused", "Messages of agents that were dropped, since they were none or could not be taken.",
 		func() float64 { return float64(m.agents.Refused().Messages) })
 	stat("agent_sessions_refused", "Sessions that ended since the agent broke the protocol or took nothing.",

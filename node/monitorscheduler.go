@@ -5,32 +5,32 @@ import (
 
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/wire"
-	"corbel.dev/corbel/monitor/rounds"
+	"corbel.dev/corbel/monitor/roundrobin"
 	"corbel.dev/corbel/monitor/scheduler"
 	"corbel.dev/corbel/monitor/subscribers"
 )
 
 // buildScheduler makes what has agents run checks. It is for before the first session.
 func (m *monitorPlane) buildScheduler() {
-	m.rounds = rounds.New(rounds.Config{
+	m.roundRobin = roundrobin.New(roundrobin.Config{
 		Self: m.p.id, Servers: m.roundServers, Leads: m.raft.LeaseHeld, Leader: m.raft.Leader, Changes: m.raft.LeaderChanges,
 		Call: m.p.rpc.Call,
-		Hub:  m.hub, Deliver: func(h rounds.Hand) []string { return m.scheduler.Deliver(h) }, Clock: m.p.clock, Log: m.log,
+		Hub:  m.hub, Deliver: func(h roundrobin.Hand) []string { return m.scheduler.Deliver(h) }, Clock: m.p.clock, Log: m.log,
 	})
-	cfg := scheduler.Config{View: m.resources.View, Hub: m.hub, Rounds: m.rounds, Servers: m.otherBackends,
+	cfg := scheduler.Config{View: m.resources.View, Hub: m.hub, RoundRobin: m.roundRobin, Servers: m.otherBackends,
 		Call: m.p.rpc.Call, Scripts: m.p.scripts, Clock: m.p.clock, Log: m.log}
 	if m.p.cfg.Monitor.AgentAuthCA != "" { // else no agent is known by a certificate
 		cfg.Secrets = m.secrets.Env
 	}
 	m.scheduler = scheduler.New(cfg)
-	for name, f := range m.rounds.Methods() {
+	for name, f := range m.roundRobin.Methods() {
 		m.p.rpcSrv.Handle(wire.Servers, name, f)
 	}
 	m.p.rpcSrv.Handle(wire.Servers, scheduler.MethodExecute, m.scheduler.Executed)
 }
 
 // roundServers are the members of the plane's group.
-func (m *monitorPlane) roundServers() (out []rounds.Server) {
+func (m *monitorPlane) roundServers() (out []roundrobin.Server) {
 	g := m.raft.group.Load()
 	if g == nil {
 		return nil
@@ -40,7 +40,7 @@ func (m *monitorPlane) roundServers() (out []rounds.Server) {
 		return nil
 	}
 	for _, s := range servers {
-		out = append(out, rounds.Server{ID: s.ID, Address: s.Address, Voter: s.Voter})
+		out = append(out, roundrobin.Server{ID: s.ID, Address: s.Address, Voter: s.Voter})
 	}
 	return out
 }

@@ -133,9 +133,9 @@ func TestMonitorSchedules(t *testing.T) {
 	silent("deleted")
 }
 
-// TestMonitorClusterRounds: agents of three servers share a check that goes round, also after the leader has gone,
+// TestMonitorClusterRoundRobin: agents of three servers share a check that goes round, also after the leader has gone,
 // and a check that is executed on request reaches all.
-func TestMonitorClusterRounds(t *testing.T) {
+func TestMonitorClusterRoundRobin(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)
 	var agents []*runner

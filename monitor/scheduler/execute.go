@@ -13,7 +13,7 @@ import (
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
-	"corbel.dev/corbel/monitor/rounds"
+	"corbel.dev/corbel/monitor/roundrobin"
 )
 
 // MethodExecute is the RPC by which the servers tell each other of a check that is to run now.
@@ -103,8 +103,8 @@ func (r *Scheduler) execute(ctx context.Context, key checkKey, item *objects.Ite
 }
 
 // Deliver sends what a round gave to agents of this server, and names those that it could not send to
-// (rounds.Config.Deliver).
-func (r *Scheduler) Deliver(h rounds.Hand) (refused []string) {
+// (roundrobin.Config.Deliver).
+func (r *Scheduler) Deliver(h roundrobin.Hand) (refused []string) {
 	key := checkKey{h.Namespace, h.Check}
 	r.mu.Lock()
 	c := r.checks[key]
@@ -128,7 +128,7 @@ func (r *Scheduler) Deliver(h rounds.Hand) (refused []string) {
 	return refused
 }
 
-func (r *Scheduler) deliverProxied(c *check, h rounds.Hand) (refused []string) {
+func (r *Scheduler) deliverProxied(c *check, h roundrobin.Hand) (refused []string) {
 	view := r.cfg.View()
 	s := &spread{check: c}
 	_, s.issued = r.request(c, 0)

@@ -211,7 +211,7 @@ func (r *Scheduler) runProxies(j *job, list []*monitor.EntityConfig) {
 		for _, e := range list {
 			tick.Proxies = append(tick.Proxies, e.Name)
 		}
-		r.cfg.Rounds.Deal(tick)
+		r.cfg.RoundRobin.Deal(tick)
 		return
 	}
 	s := &spread{check: c, adhoc: j.adhoc}

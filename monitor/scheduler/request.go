@@ -9,13 +9,13 @@ import (
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
-	"corbel.dev/corbel/monitor/rounds"
+	"corbel.dev/corbel/monitor/roundrobin"
 )
 
 // What a result's check.scheduler says: who decided which agent runs it.
 const (
-	schedulerMemory = "memory" // each server for its own agents
-	schedulerRounds = "corbel" // the servers together
+	schedulerMemory     = "memory" // each server for its own agents
+	schedulerRoundRobin = "corbel" // the servers together
 )
 
 // check is a check as it is planned. It is replaced, not changed, but for request and warned.
@@ -40,7 +40,7 @@ func newCheck(key checkKey, item *objects.Item) (*check, error) {
 	}
 	scheduler := schedulerMemory
 	if c.config.RoundRobin {
-		scheduler = schedulerRounds
+		scheduler = schedulerRoundRobin
 	}
 	return c, c.complete(c.config.Subscriptions, scheduler)
 }
@@ -68,8 +68,8 @@ func (c *check) subdued(now time.Time) bool {
 }
 
 // tick is the check's tick as it goes round.
-func (c *check) tick(due time.Time) rounds.Tick {
-	return rounds.Tick{
+func (c *check) tick(due time.Time) roundrobin.Tick {
+	return roundrobin.Tick{
 		Namespace: c.key.namespace, Check: c.key.name, Due: due.UnixNano(), Turn: turn(c.schedule, due),
 		Period:        period(c.schedule, due),
 		Subscriptions: c.config.Subscriptions,

@@ -2,7 +2,7 @@
 //
 // Each server runs one Scheduler for the sessions that it has. When a check is due depends on its name and the time
 // alone, so all servers tick together without talking; only who is next in a round robin is agreed upon (package
-// rounds).
+// roundrobin).
 //
 // What always holds:
 //   - A request is encoded once a tick in each form that agents speak, and an agent that several subscriptions match
@@ -34,15 +34,15 @@ import (
 	"corbel.dev/corbel/monitor/hub"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
-	"corbel.dev/corbel/monitor/rounds"
+	"corbel.dev/corbel/monitor/roundrobin"
 	"corbel.dev/corbel/monitor/script"
 )
 
 // Config of a Scheduler.
 type Config struct {
-	View   func() *resources.View
-	Hub    *hub.Hub
-	Rounds *rounds.Rounds // its Deliver is to be the Scheduler's
+	View       func() *resources.View
+	Hub        *hub.Hub
+	RoundRobin *roundrobin.RoundRobin // its Deliver is to be the Scheduler's
 	// Servers lists the addresses of the other servers, which are told of checks that are to run now.
 	Servers func() []string
 	Call    func(ctx context.Context, addr, method string, req []byte) ([]byte, error)
@@ -215,7 +215,7 @@ func (r *Scheduler) absorb(p *plan, s *spreads, now moment) {
 	}
 	clear(r.dirty)
 	r.planned.Store(int64(len(r.checks)))
-	r.cfg.Rounds.SetRings(r.rings())
+	r.cfg.RoundRobin.SetRings(r.rings())
 }
 
 // replan plans a check as it is now; item is nil when it is gone.
@@ -250,12 +250,12 @@ func (r *Scheduler) replan(p *plan, key checkKey, item *objects.Item, now moment
 }
 
 // rings are those of the checks that go round. The caller holds the lock.
-func (r *Scheduler) rings() map[rounds.Ring]struct{} {
-	out := map[rounds.Ring]struct{}{}
+func (r *Scheduler) rings() map[roundrobin.Ring]struct{} {
+	out := map[roundrobin.Ring]struct{}{}
 	for key, c := range r.checks {
 		if c.config.RoundRobin {
 			for _, s := range c.config.Subscriptions {
-				out[rounds.Ring{Namespace: key.namespace, Subscription: s}] = struct{}{}
+				out[roundrobin.Ring{Namespace: key.namespace, Subscription: s}] = struct{}{}
 			}
 		}
 	}
@@ -279,7 +279,7 @@ func (r *Scheduler) tick(key checkKey, due time.Time) {
 	case c.config.ProxyRequests != nil:
 		r.matcher.want(job{check: c, due: due})
 	case c.config.RoundRobin:
-		r.cfg.Rounds.Deal(c.tick(due))
+		r.cfg.RoundRobin.Deal(c.tick(due))
 	default:
 		m := r.issue(c, 0)
 		to := r.cfg.Hub.Subscribers(c.key.namespace, c.config.Subscriptions)

@@ -25,7 +25,7 @@ import (
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/resources/resourcestest"
-	"corbel.dev/corbel/monitor/rounds"
+	"corbel.dev/corbel/monitor/roundrobin"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -65,15 +65,15 @@ func startWith(t *testing.T, change func(*Config)) *backend {
 	log := slog.New(slog.DiscardHandler)
 	config, _ := resourcestest.New()
 	b := &backend{t: t, clock: &jumpy{}, config: config, hub: hub.NewHub()}
-	r := rounds.New(rounds.Config{
-		Self: "s", Hub: b.hub, Log: log, Servers: func() []rounds.Server {
-			return []rounds.Server{{ID: "s", Address: "s", Voter: true}}
+	r := roundrobin.New(roundrobin.Config{
+		Self: "s", Hub: b.hub, Log: log, Servers: func() []roundrobin.Server {
+			return []roundrobin.Server{{ID: "s", Address: "s", Voter: true}}
 		},
 		Leads: func() bool { return true }, Leader: func() (string, string) { return "s", "s" },
 		Changes: func() <-chan struct{} { return nil },
-		Deliver: func(h rounds.Hand) []string { return b.Deliver(h) },
+		Deliver: func(h roundrobin.Hand) []string { return b.Deliver(h) },
 	})
-	cfg := Config{View: b.config.View, Hub: b.hub, Rounds: r, Clock: b.clock, Log: log,
+	cfg := Config{View: b.config.View, Hub: b.hub, RoundRobin: r, Clock: b.clock, Log: log,
 		Servers: func() []string { return b.others },
 		Call: func(_ context.Context, addr, method string, req []byte) ([]byte, error) {
 			return nil, b.calls(addr, method, req)
@@ -455,8 +455,8 @@ func (discard) Send(ws.Message) error { return nil }
 func crowd(n int) *backend {
 	log := slog.New(slog.DiscardHandler)
 	b := &backend{config: resources.New(log), hub: hub.NewHub()}
-	r := rounds.New(rounds.Config{Self: "s", Hub: b.hub, Log: log})
-	b.Scheduler = New(Config{View: b.config.View, Hub: b.hub, Rounds: r, Log: log})
+	r := roundrobin.New(roundrobin.Config{Self: "s", Hub: b.hub, Log: log})
+	b.Scheduler = New(Config{View: b.config.View, Hub: b.hub, RoundRobin: r, Log: log})
 	for i := range n {
 		b.hub.Join(&hub.Session{Namespace: "default", Agent: fmt.Sprint("agent-", i), JSON: i%2 == 0, Link: discard{}},
 			[]string{"linux", "web"})

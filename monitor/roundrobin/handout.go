@@ -1,4 +1,4 @@
-package rounds
+package roundrobin
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 )
 
 // handOut gives ticks that were noted to agents.
-func (r *Rounds) handOut(ctx context.Context, batch []*waiting) {
+func (r *RoundRobin) handOut(ctx context.Context, batch []*waiting) {
 	deals := make([]*dealt, len(batch))
 	asks := make([][]ask, len(batch))
 	for i, w := range batch {
@@ -62,7 +62,7 @@ func (r *result) refused(hand int) func(agent string) bool {
 }
 
 // handAll hands out to all servers at once.
-func (r *Rounds) handAll(ctx context.Context, byServer map[string][]*Hand) map[string]*result {
+func (r *RoundRobin) handAll(ctx context.Context, byServer map[string][]*Hand) map[string]*result {
 	addresses := map[string]string{}
 	for _, s := range r.cfg.Servers() {
 		addresses[s.ID] = s.Address
@@ -78,7 +78,7 @@ func (r *Rounds) handAll(ctx context.Context, byServer map[string][]*Hand) map[s
 	return out
 }
 
-func (r *Rounds) handTo(ctx context.Context, server, addr string, hands []*Hand, out *result) {
+func (r *RoundRobin) handTo(ctx context.Context, server, addr string, hands []*Hand, out *result) {
 	var requests uint64
 	for _, h := range hands {
 		for _, s := range h.Shares {
@@ -111,7 +111,7 @@ func (r *Rounds) handTo(ctx context.Context, server, addr string, hands []*Hand,
 	}
 }
 
-func (r *Rounds) deliver(hands []*Hand) [][]string {
+func (r *RoundRobin) deliver(hands []*Hand) [][]string {
 	out := make([][]string, len(hands))
 	for i, h := range hands {
 		out[i] = r.cfg.Deliver(*h)
@@ -119,7 +119,7 @@ func (r *Rounds) deliver(hands []*Hand) [][]string {
 	return out
 }
 
-func (r *Rounds) serveHand(_ context.Context, req []byte) ([]byte, error) {
+func (r *RoundRobin) serveHand(_ context.Context, req []byte) ([]byte, error) {
 	hands, err := decodeHands(req)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-// Package rounds deals out checks that go round: of the agents of a subscription one gets each tick, on whichever
+// Package roundrobin deals out checks that go round: of the agents of a subscription one gets each tick, on whichever
 // server it is connected.
 //
 // The leader of the plane's group deals. Each server tells it who joined and who left the rings that checks want,
@@ -19,7 +19,7 @@
 //
 // Run has a goroutine that tells, one that deals, and for each batch one that hands out. All methods may be called
 // from any goroutine.
-package rounds
+package roundrobin
 
 import (
 	"context"
@@ -83,7 +83,7 @@ type Server struct {
 	Voter       bool
 }
 
-// Config of Rounds.
+// Config of RoundRobin.
 type Config struct {
 	Self string
 	// Servers lists all servers, this one among them; nothing while that is not known.
@@ -109,8 +109,8 @@ type Stats struct {
 	Lost   uint64 // ticks that could be given to nobody in time
 }
 
-// Rounds is one server's part.
-type Rounds struct {
+// RoundRobin is one server's part.
+type RoundRobin struct {
 	cfg   Config
 	start time.Time
 	roll  roll
@@ -145,11 +145,11 @@ const (
 )
 
 // New makes a server's part; it watches the hub from now on.
-func New(cfg Config) *Rounds {
+func New(cfg Config) *RoundRobin {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.Real{}
 	}
-	r := &Rounds{
+	r := &RoundRobin{
 		cfg: cfg, start: cfg.Clock.Now(), wake: make(chan struct{}, 1), slots: make(chan struct{}, maxHands),
 		book: book{noted: map[name]note{}}, table: newTable(), waiting: map[name]*waiting{},
 	}
@@ -159,16 +159,16 @@ func New(cfg Config) *Rounds {
 }
 
 // Stats returns what was counted since New.
-func (r *Rounds) Stats() Stats {
+func (r *RoundRobin) Stats() Stats {
 	return Stats{Dealt: r.dealt.Load(), Passed: r.passed.Load(), Unsure: r.unsure.Load(), Lost: r.lost.Load()}
 }
 
 // SetRings says which rings checks want.
-func (r *Rounds) SetRings(rings map[Ring]struct{}) { r.roll.set(rings, r.cfg.Hub) }
+func (r *RoundRobin) SetRings(rings map[Ring]struct{}) { r.roll.set(rings, r.cfg.Hub) }
 
 // Deal has a tick dealt, in a while, by the leader. Every server is to be told of every tick. A later tick of a check
 // replaces one that waits.
-func (r *Rounds) Deal(t Tick) {
+func (r *RoundRobin) Deal(t Tick) {
 	leads := r.cfg.Leads()
 	key := name{t.Namespace, t.Check}
 	r.mu.Lock()
@@ -188,10 +188,10 @@ func nudge(c chan struct{}) {
 }
 
 // now is the time that has really passed.
-func (r *Rounds) now() time.Duration { return r.cfg.Clock.Since(r.start) }
+func (r *RoundRobin) now() time.Duration { return r.cfg.Clock.Since(r.start) }
 
 // Run takes part until ctx ends.
-func (r *Rounds) Run(ctx context.Context) error {
+func (r *RoundRobin) Run(ctx context.Context) error {
 	var g life.Group
 	g.Add("tell", r.telling)
 	g.Add("deal", r.dealing)
@@ -200,7 +200,7 @@ func (r *Rounds) Run(ctx context.Context) error {
 
 // due takes the ticks that wait, and drops those that waited too long; few of them are dealt by servers that do not
 // lead.
-func (r *Rounds) due(take bool) (out []*waiting) {
+func (r *RoundRobin) due(take bool) (out []*waiting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
@@ -220,7 +220,7 @@ func (r *Rounds) due(take bool) (out []*waiting) {
 }
 
 // giveBack has ticks wait on, unless later ones do.
-func (r *Rounds) giveBack(list []*waiting) {
+func (r *RoundRobin) giveBack(list []*waiting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range list {
@@ -232,7 +232,7 @@ func (r *Rounds) giveBack(list []*waiting) {
 }
 
 // Methods are the RPCs by which the servers talk.
-func (r *Rounds) Methods() map[string]func(ctx context.Context, req []byte) ([]byte, error) {
+func (r *RoundRobin) Methods() map[string]func(ctx context.Context, req []byte) ([]byte, error) {
 	return map[string]func(context.Context, []byte) ([]byte, error){
 		methodTell: r.serveTell, methodBegin: r.serveBegin, methodNote: r.serveNote, methodHand: r.serveHand,
 	}

@@ -1,4 +1,4 @@
-package rounds
+package roundrobin
 
 import (
 	"context"
@@ -38,7 +38,7 @@ type fleet struct {
 var wanted = map[Ring]struct{}{{"default", "linux"}: {}, {"default", "web"}: {}}
 
 type server struct {
-	*Rounds
+	*RoundRobin
 	id   string
 	hub  *hub.Hub
 	stop context.CancelFunc
@@ -66,7 +66,7 @@ func newFleet(t *testing.T, n int, seed uint64) *fleet {
 
 func (f *fleet) start(id string) *server {
 	s := &server{id: id, hub: hub.NewHub(), done: make(chan struct{})}
-	s.Rounds = New(Config{
+	s.RoundRobin = New(Config{
 		Self: id, Hub: s.hub, Log: slog.New(slog.DiscardHandler),
 		Servers: f.list,
 		Leads:   func() bool { f.mu.Lock(); defer f.mu.Unlock(); return f.leaders[id] },
@@ -220,7 +220,7 @@ func (f *fleet) once() int {
 	return len(f.got)
 }
 
-func TestRoundsDealEvenlyOverServers(t *testing.T) {
+func TestRoundRobinDealEvenlyOverServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3, 1)
 		f.elect("s1", true)
@@ -268,7 +268,7 @@ func TestRoundsDealEvenlyOverServers(t *testing.T) {
 
 // A leader that dies, or is cut off and does not know it: no tick goes to two, and each after its successor began
 // goes to one.
-func TestRoundsFailover(t *testing.T) {
+func TestRoundRobinFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3, 2)
 		f.elect("s0", true)
@@ -309,7 +309,7 @@ func TestRoundsFailover(t *testing.T) {
 
 // Whatever the network does and whoever believes to lead, a tick goes to one agent at most; once all is well, each
 // goes to one.
-func TestRoundsAtMostOnce(t *testing.T) {
+func TestRoundRobinAtMostOnce(t *testing.T) {
 	total := 0
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package rounds
+package roundrobin
 
 import (
 	"context"
@@ -28,7 +28,7 @@ const (
 var errNotLeader = errkind.New(errkind.NotLeader, "this server does not lead the monitor plane")
 
 // pause waits until one of the channels has something or time has passed, and reports whether ctx still lasts.
-func (r *Rounds) pause(ctx context.Context, d time.Duration, a, b <-chan struct{}) bool {
+func (r *RoundRobin) pause(ctx context.Context, d time.Duration, a, b <-chan struct{}) bool {
 	t := r.cfg.Clock.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -42,7 +42,7 @@ func (r *Rounds) pause(ctx context.Context, d time.Duration, a, b <-chan struct{
 }
 
 // telling tells the leader of this server's agents until ctx ends.
-func (r *Rounds) telling(ctx context.Context) error {
+func (r *RoundRobin) telling(ctx context.Context) error {
 	whom, failed := "", true // who was told last
 	for {
 		changes := r.cfg.Changes()
@@ -62,7 +62,7 @@ func (r *Rounds) telling(ctx context.Context) error {
 	}
 }
 
-func (r *Rounds) tellTo(ctx context.Context, id, addr string, in *told) (all bool, err error) {
+func (r *RoundRobin) tellTo(ctx context.Context, id, addr string, in *told) (all bool, err error) {
 	if id == r.cfg.Self {
 		return r.hear(in)
 	}
@@ -73,7 +73,7 @@ func (r *Rounds) tellTo(ctx context.Context, id, addr string, in *told) (all boo
 }
 
 // hear takes what a server tells its leader.
-func (r *Rounds) hear(in *told) (all bool, err error) {
+func (r *RoundRobin) hear(in *told) (all bool, err error) {
 	if !r.cfg.Leads() {
 		return false, errNotLeader
 	}
@@ -88,7 +88,7 @@ func (r *Rounds) hear(in *told) (all bool, err error) {
 	return false, nil
 }
 
-func (r *Rounds) serveTell(_ context.Context, req []byte) ([]byte, error) {
+func (r *RoundRobin) serveTell(_ context.Context, req []byte) ([]byte, error) {
 	in, err := decodeTold(req)
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (r *Rounds) serveTell(_ context.Context, req []byte) ([]byte, error) {
 }
 
 // dealing deals while this server leads, until ctx ends.
-func (r *Rounds) dealing(ctx context.Context) error {
+func (r *RoundRobin) dealing(ctx context.Context) error {
 	defer r.hands.Wait()
 	var now *reign
 	for {
@@ -138,7 +138,7 @@ func (r *Rounds) dealing(ctx context.Context) error {
 
 // promises asks all servers at once and returns what the first majority promised, nil when none did within callTime.
 // Who refused has promised more to another one: how much is remembered for the next try.
-func (r *Rounds) promises(ctx context.Context, own promise, method string, req []byte) (out []promise) {
+func (r *RoundRobin) promises(ctx context.Context, own promise, method string, req []byte) (out []promise) {
 	servers := slices.DeleteFunc(r.cfg.Servers(), func(s Server) bool { return !s.Voter })
 	most := len(servers)/2 + 1
 	if !slices.ContainsFunc(servers, func(s Server) bool { return s.ID == r.cfg.Self }) {
@@ -183,7 +183,7 @@ func (r *Rounds) promises(ctx context.Context, own promise, method string, req [
 }
 
 // begin makes this server's ballot the greatest at a majority; nil is that it did not succeed.
-func (r *Rounds) begin(ctx context.Context) *reign {
+func (r *RoundRobin) begin(ctx context.Context) *reign {
 	r.mu.Lock()
 	with := ballot{max(r.book.promised.n, r.greatest) + 1, r.cfg.Self}
 	kept := map[name]int64{}
@@ -207,12 +207,12 @@ func (r *Rounds) begin(ctx context.Context) *reign {
 	return newReign(with, noted, kept, youngest, r.cfg.Clock.Now(), r.now())
 }
 
-func (r *Rounds) beginLocked(with ballot) promise {
+func (r *RoundRobin) beginLocked(with ballot) promise {
 	noted, ok := r.book.begin(with)
 	return promise{ok: ok, promised: r.book.promised, runs: r.now(), noted: noted}
 }
 
-func (r *Rounds) serveBegin(_ context.Context, req []byte) ([]byte, error) {
+func (r *RoundRobin) serveBegin(_ context.Context, req []byte) ([]byte, error) {
 	var with ballot
 	err := read(methodBegin, req, func(rd *pack.Reader) { with = readBallot(rd) })
 	if err != nil {
@@ -225,7 +225,7 @@ func (r *Rounds) serveBegin(_ context.Context, req []byte) ([]byte, error) {
 	return p.encode(), nil
 }
 
-func (r *Rounds) serveNote(_ context.Context, req []byte) ([]byte, error) {
+func (r *RoundRobin) serveNote(_ context.Context, req []byte) ([]byte, error) {
 	var with ballot
 	var notes []note
 	err := read(methodNote, req, func(rd *pack.Reader) { with, notes = readBallot(rd), readNotes(rd) })
@@ -238,13 +238,13 @@ func (r *Rounds) serveNote(_ context.Context, req []byte) ([]byte, error) {
 	return p.encode(), nil
 }
 
-func (r *Rounds) noteLocked(with ballot, notes []note) promise {
+func (r *RoundRobin) noteLocked(with ballot, notes []note) promise {
 	ok := r.book.note(with, notes, r.cfg.Clock.Now())
 	return promise{ok: ok, promised: r.book.promised}
 }
 
 // settled says whether the leader knows who is connected: all servers told it, or it waited for them long enough.
-func (r *Rounds) settled(now *reign) bool {
+func (r *RoundRobin) settled(now *reign) bool {
 	servers := r.cfg.Servers()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,7 +261,7 @@ func (r *Rounds) settled(now *reign) bool {
 }
 
 // round deals the ticks that wait; false is that this reign is over.
-func (r *Rounds) round(ctx context.Context, now *reign) bool {
+func (r *RoundRobin) round(ctx context.Context, now *reign) bool {
 	var batch []*waiting
 	var notes []note
 	for _, w := range r.due(true) {
@@ -305,13 +305,13 @@ func (r *Rounds) round(ctx context.Context, now *reign) bool {
 	return true
 }
 
-func (r *Rounds) ring(ring Ring) []member {
+func (r *RoundRobin) ring(ring Ring) []member {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.table.ring(ring)
 }
 
 // empty says whether nobody is there for a tick.
-func (r *Rounds) empty(t *Tick) bool {
+func (r *RoundRobin) empty(t *Tick) bool {
 	return !slices.ContainsFunc(t.Subscriptions, func(s string) bool { return len(r.ring(Ring{t.Namespace, s})) > 0 })
 }
