@@ -70,7 +70,7 @@ func (p *Process) drainServer(ctx context.Context) {
 		}
 	}
 	if p.monitor != nil {
-		p.monitor.spread.HandOver(ctx)
+		p.monitor.router.HandOver(ctx)
 	}
 	p.part()
 	if p.mesh == nil || p.mesh.server == nil {

@@ -70,7 +70,7 @@ func TestMonitorDrivesCatalog(t *testing.T) {
 	for range 20 { // the same again: not a write
 		send("ext-1", 0)
 	}
-	if _, err := servers[2].monitor.spread.Delete(t.Context(), "default", "ext-0", "http"); err != nil {
+	if _, err := servers[2].monitor.router.Delete(t.Context(), "default", "ext-0", "http"); err != nil {
 		t.Fatal(err)
 	}
 	passing(2)
@@ -108,7 +108,7 @@ func TestCatalogFailureIsEvent(t *testing.T) {
 		return strings.Contains(body, "Agent alive")
 	}, "the node")
 	status := func(m *testMember) (uint32, int64) {
-		e, err := m.monitor.spread.Get(t.Context(), "default", "host-1", "catalog:serfHealth")
+		e, err := m.monitor.router.Get(t.Context(), "default", "host-1", "catalog:serfHealth")
 		if err != nil {
 			return 99, 0
 		}

@@ -34,7 +34,7 @@ import (
 	"corbel.dev/corbel/monitor/roundrobin"
 	"corbel.dev/corbel/monitor/scheduler"
 	"corbel.dev/corbel/monitor/secretresolver"
-	"corbel.dev/corbel/monitor/spread"
+	"corbel.dev/corbel/monitor/shardrouter"
 	"corbel.dev/corbel/monitor/subscribers"
 	"corbel.dev/corbel/monitor/users"
 	"corbel.dev/corbel/telemetry"
@@ -53,9 +53,9 @@ type monitorPlane struct {
 	resources      *resources.Resources
 	users          *users.Users
 	hub            *hub.Hub
-	ingest         *ingest.Ingest  // of the shards that this server has
-	spread         *spread.Spread  // of all, wherever they are
-	postgres       *pgevents.Store // nil with the embedded store; the ingest closes it
+	ingest         *ingest.Ingest      // of the shards that this server has
+	router         *shardrouter.Router // of all, wherever they are
+	postgres       *pgevents.Store     // nil with the embedded store; the ingest closes it
 	janitor        *janitor.Janitor
 	roundRobin     *roundrobin.RoundRobin
 	scheduler      *scheduler.Scheduler
@@ -91,7 +91,7 @@ func (p *Process) buildMonitor() error {
 	m.resources.Serve(&monitorGroup{m})
 	m.resources.Watch(m.changed)
 	m.users = users.New(users.Config{Resources: m.resources, PublishedFromHostOnly: p.cfg.Cautious(), Log: p.log})
-	m.spread = newMonitorSpread(m)
+	m.router = newShardRouter(m)
 	m.buildSecrets()
 	if err := m.openPipelines(); err != nil {
 		return fmt.Errorf("monitor: pipelines: %w", err)
@@ -108,7 +108,7 @@ func (p *Process) buildMonitor() error {
 	p.rpcSrv.HandleStream(wire.Servers, subscribers.MethodFollow, m.tail.Serve)
 	var err error
 	if m.agents, err = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub,
-		Events: m.spread, Backend: p.cfg.Node.Name,
+		Events: m.router, Backend: p.cfg.Node.Name,
 		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite,
 			Bytes: p.ports.Bytes}, Ready: m.takesAgents, Log: p.log}); err != nil {
 		return fmt.Errorf("monitor: agents: %w", err)
@@ -125,7 +125,7 @@ func (p *Process) buildMonitor() error {
 		p.added[tagMonitorAgents] = scheme + ":" + port
 	}
 	p.rpcSrv.Handle(wire.Servers, methodMonitorPropose, m.propose)
-	for method, handle := range m.spread.Handlers() {
+	for method, handle := range m.router.Handlers() {
 		p.rpcSrv.Handle(wire.Servers, method, handle)
 	}
 	p.monitor = m
@@ -149,7 +149,7 @@ func (m *monitorPlane) openEvents() (err error) {
 		PendingBytes: int64(m.p.cfg.Monitor.PendingMax),
 		HistoryRuns:  m.p.cfg.Monitor.HistoryRuns, HistoryAge: m.p.cfg.Monitor.HistoryAge,
 		Silences: func(namespace string) *monitor.Silences { return m.resources.View().Silences(namespace) },
-		Wants:    m.wants, Publish: m.publish, Spread: true, Replicate: m.spread.Replicate,
+		Wants:    m.wants, Publish: m.publish, Shared: true, Replicate: m.router.Replicate,
 		Lift:        func(namespace string, names []string) { m.janitor.Lift(namespace, names) },
 		Deregisters: func(namespace, entity string) bool { return m.janitor.Deregisters(namespace, entity) },
 		Deregister:  func(namespace, entity string) { m.janitor.Deregister(namespace, entity) },
@@ -160,7 +160,7 @@ func (m *monitorPlane) openEvents() (err error) {
 	if err != nil {
 		return err
 	}
-	m.spread.Use(m.ingest)
+	m.router.Use(m.ingest)
 	m.buildFleet()
 	m.janitor = janitor.New(janitor.Config{Resources: m.resources, Events: m.ingest,
 		DeregistrationHandler: m.p.cfg.Monitor.DeregistrationHandler, Log: m.log, Now: m.p.clock.Now})
@@ -187,7 +187,7 @@ func (m *monitorPlane) parts() []life.Part {
 	return append(first, []life.Part{
 		{Name: "events", Run: m.ingest.Run},
 		{Name: "overdue results", Run: func(ctx context.Context) error { m.ingest.Watch(ctx); return nil }},
-		{Name: "shards", Run: m.spread.Run},
+		{Name: "shards", Run: m.router.Run},
 		{Name: "janitor", Run: m.janitor.Run},
 		{Name: "roundrobin", Run: m.roundRobin.Run},
 		{Name: "scheduler", Run: m.scheduler.Run},
@@ -250,7 +250,7 @@ func (m *monitorPlane) lacks() (list []string) {
 	case m.resources.View().Get("namespaces", "", "default") == nil:
 		list = append(list, "the plane has not been initialized: sensu-backend init does it")
 	default:
-		list = m.spread.Lacks()
+		list = m.router.Lacks()
 	}
 	return list
 }

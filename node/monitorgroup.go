@@ -16,7 +16,7 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
-	"corbel.dev/corbel/monitor/spread"
+	"corbel.dev/corbel/monitor/shardrouter"
 	"corbel.dev/corbel/monitor/users"
 )
 
@@ -258,20 +258,20 @@ func (m *monitorPlane) initialize(ctx context.Context, admin, password, apiKey s
 	return err
 }
 
-// newMonitorSpread makes the plane's sharing of events among servers.
-func newMonitorSpread(m *monitorPlane) *spread.Spread {
-	return spread.New(spread.Config{Self: m.p.id, Resources: m.resources, Members: m.members, Call: m.p.rpc.Call,
+// newShardRouter makes the plane's sharing of events among servers.
+func newShardRouter(m *monitorPlane) *shardrouter.Router {
+	return shardrouter.New(shardrouter.Config{Self: m.p.id, Resources: m.resources, Members: m.members, Call: m.p.rpc.Call,
 		Forwarded: m.forwarded, Log: m.log, Now: m.p.clock.Now,
 		Leads: func() bool { g := m.raft.group.Load(); return g != nil && g.LeaseHeld() },
 		Ready: func() bool { return m.raft.leaderAddr() != "" && m.raft.LastContact() <= silentLeader }})
 }
 
 // members lists the servers of the plane.
-func (m *monitorPlane) members() (list []spread.Member) {
+func (m *monitorPlane) members() (list []shardrouter.Member) {
 	for _, s := range m.p.pool.Members(member.ActAskServer) {
 		if s.Tags[tagMonitor] != "" {
-			list = append(list, spread.Member{ID: s.Tags["id"], Name: s.Name, Addr: memberRPC(s), Left: s.Status == member.Left,
-				Leaving: s.Tags[tagAway] == "drains"})
+			list = append(list, shardrouter.Member{ID: s.Tags["id"], Name: s.Name, Addr: memberRPC(s),
+				Left: s.Status == member.Left, Leaving: s.Tags[tagAway] == "drains"})
 		}
 	}
 	return list

@@ -19,7 +19,7 @@ import (
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/monitor/fleet"
 	"corbel.dev/corbel/monitor/objects"
-	"corbel.dev/corbel/monitor/spread"
+	"corbel.dev/corbel/monitor/shardrouter"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -43,7 +43,7 @@ func (m *monitorPlane) routes() []monitorRoute {
 // stored tells which shards this server has, and the newest sequence of each that is durable here: what a crash
 // cannot lose.
 func (m *monitorPlane) stored(w http.ResponseWriter, r *http.Request) {
-	body, err := json.Marshal(map[string]any{"server": m.p.cfg.Node.Name, "id": m.p.id, "shards": m.spread.Stored()})
+	body, err := json.Marshal(map[string]any{"server": m.p.cfg.Node.Name, "id": m.p.id, "shards": m.router.Stored()})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -285,38 +285,38 @@ func (m *monitorPlane) meterFleet(stat func(name, help string, f func() float64,
 
 // meterShards exports how the events are shared among the servers.
 func (m *monitorPlane) meterShards(stat func(name, help string, f func() float64, labels ...string)) {
-	of := func(pick func(spread.Stats) float64) func() float64 {
-		return func() float64 { return pick(m.spread.Stats()) }
+	of := func(pick func(shardrouter.Stats) float64) func() float64 {
+		return func() float64 { return pick(m.router.Stats()) }
 	}
 	stat("shards_owned", "Shards whose results this server takes.",
-		of(func(s spread.Stats) float64 { return float64(s.Owned) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.Owned) }))
 	stat("shards_followed", "Shards that this server is the replica of.",
-		of(func(s spread.Stats) float64 { return float64(s.Followed) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.Followed) }))
 	stat("shards_behind", "Owned shards whose replica lacks something, or that have none.",
-		of(func(s spread.Stats) float64 { return float64(s.ReplicaBehind) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.ReplicaBehind) }))
 	stat("shards_taken_over", "Shards that came to this server from another one.",
-		of(func(s spread.Stats) float64 { return float64(s.Takeovers) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.Takeovers) }))
 	stat("shards_moved", "Shards that this server, as the leader, had handed over in order.",
-		of(func(s spread.Stats) float64 { return float64(s.Moved) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.Moved) }))
 	stat("shards_stuck", "Shards that servers which leave, or whose event store does not answer, have kept for half a "+
 		"minute, as this server, as the leader, sees it.",
-		of(func(s spread.Stats) float64 { return float64(s.Stuck) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.Stuck) }))
 	stat("shards_begun_anew", "Shards whose state no server had any more, as this server, as the leader, saw it.",
-		of(func(s spread.Stats) float64 { return float64(s.Adopted) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.Adopted) }))
 	stat("shards_resent", "Shards that were sent to a replica as a whole.",
-		of(func(s spread.Stats) float64 { return float64(s.Resent) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.Resent) }))
 	stat("replicated_bytes", "Bytes that were sent to replicas.",
-		of(func(s spread.Stats) float64 { return float64(s.Replicated) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.Replicated) }))
 	stat("replica_pending_bytes", "Bytes that wait to be sent to replicas.",
-		of(func(s spread.Stats) float64 { return float64(s.ReplicaWaiting) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.ReplicaWaiting) }))
 	stat("events_forwarded", "Events that went to the server that has their entity.",
-		of(func(s spread.Stats) float64 { return float64(s.Forwarded) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.Forwarded) }))
 	stat("events_forwarded_brief", "Of these, such that went without what that server had of the check and its entity.",
-		of(func(s spread.Stats) float64 { return float64(s.Brief) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.Brief) }))
 	stat("events_forward_pending_bytes", "Bytes of events on their way to other servers.",
-		of(func(s spread.Stats) float64 { return float64(s.Waiting) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.Waiting) }))
 	stat("events_dropped", "Events for which no server was found in time.",
-		of(func(s spread.Stats) float64 { return float64(s.Dropped) }))
+		of(func(s shardrouter.Stats) float64 { return float64(s.Dropped) }))
 }
 
 // metricsHandler is /metrics, in Prometheus' text always.

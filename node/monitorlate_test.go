@@ -49,7 +49,7 @@ func TestMonitorStartsWithoutPostgres(t *testing.T) {
 	m := startServer(t, "mon", hcl)
 	at := time.Now().Unix()
 	event := func(entity, check string) *monitor.Event {
-		e, err := m.monitor.spread.Get(t.Context(), "default", entity, check)
+		e, err := m.monitor.router.Get(t.Context(), "default", entity, check)
 		if err != nil {
 			return &monitor.Event{Check: &monitor.Check{}}
 		}

@@ -35,7 +35,7 @@ func (m *monitorPlane) openLogins() (err error) {
 // rest answers everything on the API's port that needs a login, and the login itself.
 func (m *monitorPlane) rest() http.Handler {
 	return sensurest.New(sensurest.Config{
-		Resources: m.resources, Users: m.users, Logins: m.logins, Events: m.spread, Follow: m.follow, Cluster: m.cluster,
+		Resources: m.resources, Users: m.users, Logins: m.logins, Events: m.router, Follow: m.follow, Cluster: m.cluster,
 		Replicators: m.replicators, Execute: m.scheduler.Execute, Compiles: m.compiles, History: m.history(),
 		Now: m.p.clock.Now, Log: m.log,
 		MaxBodyBytes: int64(m.p.cfg.Monitor.RequestMax), MaxRequestTime: m.p.cfg.Monitor.WriteTime,

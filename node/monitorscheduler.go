@@ -14,8 +14,8 @@ import (
 func (m *monitorPlane) buildScheduler() {
 	m.roundRobin = roundrobin.New(roundrobin.Config{
 		Self: m.p.id, Servers: m.roundServers, Leads: m.raft.LeaseHeld, Leader: m.raft.Leader, Changes: m.raft.LeaderChanges,
-		Call: m.p.rpc.Call,
-		Hub:  m.hub, Deliver: func(h roundrobin.Hand) []string { return m.scheduler.Deliver(h) }, Clock: m.p.clock, Log: m.log,
+		Call: m.p.rpc.Call, Hub: m.hub, Clock: m.p.clock, Log: m.log,
+		Deliver: func(h roundrobin.Hand) []string { return m.scheduler.Deliver(h) },
 	})
 	cfg := scheduler.Config{View: m.resources.View, Hub: m.hub, RoundRobin: m.roundRobin, Servers: m.otherBackends,
 		Call: m.p.rpc.Call, Scripts: m.p.scripts, Clock: m.p.clock, Log: m.log}

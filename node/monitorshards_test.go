@@ -45,9 +45,9 @@ func awaitEven(t *testing.T, servers []*testMember) {
 			owned, followed := m.roles()
 			least := 256 / len(servers)
 			if owned < least || owned > least+1 || followed < least || followed > least+1 ||
-				m.monitor.spread.Stats().ReplicaBehind > 0 {
+				m.monitor.router.Stats().ReplicaBehind > 0 {
 				return fmt.Errorf("%s owns %d and follows %d, %d behind", m.cfg.Node.Name, owned, followed,
-					m.monitor.spread.Stats().ReplicaBehind)
+					m.monitor.router.Stats().ReplicaBehind)
 			}
 		}
 		return nil
@@ -61,7 +61,7 @@ func awaitReplicas(t *testing.T, servers []*testMember) {
 		newest := map[int]uint64{}
 		for _, role := range []string{"owner", "replica"} {
 			for _, m := range servers {
-				for _, one := range m.monitor.spread.Stored() {
+				for _, one := range m.monitor.router.Stored() {
 					switch {
 					case one.Role != role:
 					case role == "owner":
@@ -102,7 +102,7 @@ func TestMonitorShards(t *testing.T) {
 		for _, m := range list {
 			for e := range entities {
 				polltest.NoError(t, 2*time.Minute, func() error {
-					ev, err := m.monitor.spread.Get(t.Context(), "default", fmt.Sprint("web-", e), "disk")
+					ev, err := m.monitor.router.Get(t.Context(), "default", fmt.Sprint("web-", e), "disk")
 					if err != nil {
 						return err
 					}
@@ -121,7 +121,7 @@ func TestMonitorShards(t *testing.T) {
 	await(servers, runs)
 	for _, m := range servers {
 		listed := map[string]bool{}
-		for e, err := range m.monitor.spread.List(t.Context(), ingest.Range{Namespace: "default"}) {
+		for e, err := range m.monitor.router.List(t.Context(), ingest.Range{Namespace: "default"}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -155,10 +155,10 @@ func TestMonitorShards(t *testing.T) {
 	send(still, runs)
 	await(left, runs+1)
 	awaitEven(t, left)
-	if found, err := left[0].monitor.spread.Delete(t.Context(), "default", "web-7", "disk"); !found || err != nil {
+	if found, err := left[0].monitor.router.Delete(t.Context(), "default", "web-7", "disk"); !found || err != nil {
 		t.Errorf("delete: %v %v", found, err)
 	}
-	if _, err := left[1].monitor.spread.Get(t.Context(), "default", "web-7", "disk"); err == nil {
+	if _, err := left[1].monitor.router.Get(t.Context(), "default", "web-7", "disk"); err == nil {
 		t.Error("what was deleted is told of")
 	}
 }

@@ -18,8 +18,8 @@ func (m *monitorPlane) openStore(fsys vfs.FS, dir string, l eventstore.Loaded) (
 	if cfg.Store != "postgresql" {
 		return logevents.Open(logevents.Config{FS: fsys, Dir: dir, Log: m.log}, l)
 	}
-	s, err := pgevents.Open(context.Background(), pgevents.Config{DSN: cfg.DSN, Self: m.p.id, Owner: m.spread.Owner,
-		Conns: cfg.StorePool, Retention: cfg.HistoryRetention, Settled: func() bool { return len(m.spread.Lacks()) == 0 },
+	s, err := pgevents.Open(context.Background(), pgevents.Config{DSN: cfg.DSN, Self: m.p.id, Owner: m.router.Owner,
+		Conns: cfg.StorePool, Retention: cfg.HistoryRetention, Settled: func() bool { return len(m.router.Lacks()) == 0 },
 		Log: m.log, Now: m.p.clock.Now}, l)
 	if err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func TestMonitorPostgres(t *testing.T) {
 			t.Fatal(err)
 		}
 		polltest.Until(t, func() bool {
-			e, err := m.monitor.spread.Get(t.Context(), "default", "web-1", "http")
+			e, err := m.monitor.router.Get(t.Context(), "default", "web-1", "http")
 			return err == nil && e.Check.Executed == at
 		}, "the result of %d", at)
 	}
@@ -80,7 +80,7 @@ func TestMonitorPostgres(t *testing.T) {
 	m.done = make(chan error, 1)
 	go func() { m.done <- m.Run(ctx) }()
 	polltest.Until(t, func() bool {
-		e, err := m.monitor.spread.Get(t.Context(), "default", "web-1", "http")
+		e, err := m.monitor.router.Get(t.Context(), "default", "web-1", "http")
 		return err == nil && len(e.Check.History) == 4 && e.Check.Executed == at
 	}, "the event after a restart")
 	var got struct{ Changes []struct{ Status uint32 } }

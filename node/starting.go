@@ -24,7 +24,7 @@ func (m *monitorPlane) starting() []string {
 			list = []string{"the plane is being initialized"}
 		}
 	default:
-		if list = m.spread.Lacks(); len(list) == 0 {
+		if list = m.router.Lacks(); len(list) == 0 {
 			m.answered.Store(true)
 		}
 	}

@@ -38,7 +38,7 @@ const (
 	managedByAgent = "sensu-agent"
 )
 
-// Taker takes what agents send, here or at the server that has the entity: a *spread.Spread, or a *ingest.Ingest.
+// Taker takes what agents send, here or at the server that has the entity: a *shardrouter.Spread, or a *ingest.Ingest.
 type Taker interface {
 	// Frame takes an event in protobuf. It waits for room, for half a minute when ctx has no deadline.
 	Frame(ctx context.Context, namespace string, b []byte) error

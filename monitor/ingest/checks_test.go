@@ -66,7 +66,7 @@ func TestKeepalivesSayWhatTheySaid(t *testing.T) {
 	fs := vfs.NewMem()
 	log := &records{}
 	w := start(t, fs, func(c *Config) { c.Replicate = log.take })
-	replica := start(t, vfs.NewMem(), func(c *Config) { c.Spread = true })
+	replica := start(t, vfs.NewMem(), func(c *Config) { c.Shared = true })
 	shard := ShardOf("default", "web-1")
 	w.Resend(shard)
 	failing := event("web-1", monitor.KeepaliveCheck, 1, 1020)

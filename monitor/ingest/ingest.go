@@ -55,8 +55,8 @@ type Config struct {
 	Turned func(namespace, entity string)
 	// Hears says whether agents are let in. While they are not, nobody is missed. nil is always.
 	Hears func() bool
-	// Spread says that other servers have shards too: none is owned before Own. Otherwise all are.
-	Spread bool
+	// Shared says that other servers have shards too: none is owned before Own. Otherwise all are.
+	Shared bool
 	// Replicate is given what a commit made durable of an owned shard: its records, or all of the shard (reset), and the
 	// sequence after it. It is called from one goroutine, in order; the records hold until it returns. It must not
 	// block. nil is nobody.
@@ -196,7 +196,7 @@ func New(cfg Config) (*Ingest, error) {
 		in.shards[i].number = uint16(i)
 		in.shards[i].byName = map[name]*entity{}
 		in.shards[i].due = map[int64][]uint32{}
-		in.shards[i].owned = !cfg.Spread
+		in.shards[i].owned = !cfg.Shared
 	}
 	var l loading
 	store, err := cfg.Open(eventstore.Loaded{Result: l.result, Entity: l.entity, Sequence: l.sequence, Late: in.late})

@@ -14,7 +14,7 @@ import (
 func TestStalledStoreHandsOn(t *testing.T) {
 	t.Parallel()
 	faulty := vfs.NewFaulty(vfs.NewMem())
-	replica := start(t, vfs.NewMem(), func(c *Config) { c.Spread = true })
+	replica := start(t, vfs.NewMem(), func(c *Config) { c.Shared = true })
 	shard := ShardOf("default", "e")
 	var mu sync.Mutex
 	told := uint64(0)

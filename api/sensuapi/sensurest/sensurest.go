@@ -29,7 +29,7 @@ import (
 	"corbel.dev/corbel/monitor/users"
 )
 
-// Events is where results are, whichever server has them: a *spread.Spread, or an ingest.Local. An error of kind
+// Events is where results are, whichever server has them: a *shardrouter.Spread, or an ingest.Local. An error of kind
 // Unavailable names the server that does not answer.
 type Events interface {
 	// List lists events in order, page by page; an error ends it.

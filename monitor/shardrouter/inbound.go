@@ -1,4 +1,4 @@
-package spread
+package shardrouter
 
 import (
 	"context"
@@ -15,10 +15,10 @@ import (
 // inbound is what keeps a call that is made again from being taken twice.
 type inbound struct {
 	mu   sync.Mutex
-	last map[laneKey]*answered
+	last map[queueKey]*answered
 }
 
-// answered is the newest call of a lane.
+// answered is the newest call of a queue.
 type answered struct {
 	mu     sync.Mutex
 	number uint64
@@ -26,10 +26,10 @@ type answered struct {
 	at     time.Time
 }
 
-// inboundMost bounds how many lanes of other processes are remembered.
+// inboundMost bounds how many queues of other processes are remembered.
 const inboundMost = 1024
 
-func (x *inbound) of(key laneKey, now time.Time) *answered {
+func (x *inbound) of(key queueKey, now time.Time) *answered {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	a := x.last[key]
@@ -50,9 +50,9 @@ func (x *inbound) of(key laneKey, now time.Time) *answered {
 
 // takeEvents takes events that another server brings, and answers with those that it does not take: they belong
 // elsewhere.
-func (s *Spread) takeEvents(ctx context.Context, req []byte) ([]byte, error) {
+func (s *Router) takeEvents(ctx context.Context, req []byte) ([]byte, error) {
 	r := pack.Read(req)
-	key := laneKey{r.String(), int(r.Uint())}
+	key := queueKey{r.String(), int(r.Uint())}
 	number := r.Uint()
 	if r.Err() != nil {
 		return nil, errkind.E(errkind.Invalid, methodEvents, r.Err())
@@ -72,7 +72,7 @@ func (s *Spread) takeEvents(ctx context.Context, req []byte) ([]byte, error) {
 }
 
 // takeAll takes the events of a call, and returns those that it does not take (answer).
-func (s *Spread) takeAll(ctx context.Context, r *pack.Reader) (refused []byte, err error) {
+func (s *Router) takeAll(ctx context.Context, r *pack.Reader) (refused []byte, err error) {
 	f := frames.Get().(*monitor.Frame)
 	defer frames.Put(f)
 	var closed [ingest.Shards]bool // of which one was refused: no later one is taken

@@ -1,4 +1,4 @@
-package spread
+package shardrouter
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 // so memory holds one page of each. A page tells of which shards it is: while one is missing, because it is on its
 // way, all are asked again from where the list is. An error ends the list; one of kind Unavailable names who does not
 // answer.
-func (s *Spread) List(ctx context.Context, r ingest.Range) iter.Seq2[*ingest.Published, error] {
+func (s *Router) List(ctx context.Context, r ingest.Range) iter.Seq2[*ingest.Published, error] {
 	return func(yield func(*ingest.Published, error) bool) {
 		l := listing{s: s, r: r, parts: map[string]*part{}}
 		for {
@@ -37,7 +37,7 @@ func (s *Spread) List(ctx context.Context, r ingest.Range) iter.Seq2[*ingest.Pub
 
 // listing is a list on its way: everything up to r.After was given.
 type listing struct {
-	s     *Spread
+	s     *Router
 	r     ingest.Range
 	parts map[string]*part // by server
 }
@@ -175,7 +175,7 @@ func (l *listing) merge(yield func(*ingest.Published, error) bool) (more bool, e
 }
 
 // part asks one server for a page.
-func (s *Spread) part(ctx context.Context, id string, r ingest.Range) (*part, error) {
+func (s *Router) part(ctx context.Context, id string, r ingest.Range) (*part, error) {
 	p := &part{}
 	if id == s.cfg.Self {
 		p.page = s.cfg.Ingest.Page(r, func(e *ingest.Published) bool {
@@ -217,7 +217,7 @@ func readPlace(r *pack.Reader) ingest.Place {
 }
 
 // pageFrom answers with a page: where it ends, of which shards it is, and its events.
-func (s *Spread) pageFrom(r ingest.Range) []byte {
+func (s *Router) pageFrom(r ingest.Range) []byte {
 	var events []byte
 	n := 0
 	page := s.cfg.Ingest.Page(r, func(p *ingest.Published) bool {
@@ -235,7 +235,7 @@ func (s *Spread) pageFrom(r ingest.Range) []byte {
 
 // EntityStates is EntityState of many entities, in their order: one question to each server, or a few where the
 // answer is long.
-func (s *Spread) EntityStates(ctx context.Context, names []ingest.EntityName) ([]*monitor.EntityState, error) {
+func (s *Router) EntityStates(ctx context.Context, names []ingest.EntityName) ([]*monitor.EntityState, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	out, left := make([]*monitor.EntityState, len(names)), make([]int, len(names))
@@ -259,7 +259,7 @@ func (s *Spread) EntityStates(ctx context.Context, names []ingest.EntityName) ([
 }
 
 // states asks each owner once for those of names that are left, and returns which are left then.
-func (s *Spread) states(ctx context.Context, names []ingest.EntityName, left []int,
+func (s *Router) states(ctx context.Context, names []ingest.EntityName, left []int,
 	out []*monitor.EntityState) (rest []int, err error) {
 	byOwner := map[string][]int{}
 	for _, i := range left {
@@ -284,7 +284,7 @@ func (s *Spread) states(ctx context.Context, names []ingest.EntityName, left []i
 }
 
 // statesAt asks one server, and returns how many of list it told.
-func (s *Spread) statesAt(ctx context.Context, owner string, names []ingest.EntityName, list []int,
+func (s *Router) statesAt(ctx context.Context, owner string, names []ingest.EntityName, list []int,
 	out []*monitor.EntityState) (n int, err error) {
 	if owner == "" {
 		return 0, errkind.Errorf(errkind.Unavailable, "some entities have no server at the moment")
@@ -327,7 +327,7 @@ func (s *Spread) statesAt(ctx context.Context, owner string, names []ingest.Enti
 }
 
 // statesOf answers with what agents said of entities, as far as it goes into an answer; empty is nothing.
-func (s *Spread) statesOf(r *pack.Reader) ([]byte, error) {
+func (s *Router) statesOf(r *pack.Reader) ([]byte, error) {
 	var out []byte
 	for r.More() && len(out) < s.pageBytes {
 		namespace, entity := r.String(), r.String()

@@ -1,4 +1,4 @@
-package spread
+package shardrouter
 
 import (
 	"time"
@@ -57,7 +57,7 @@ func keepers(before map[string]*kept, now time.Time, t *shards.Table, servers []
 }
 
 // watchKeepers tells the operator of servers that keep what they are to give away, and why.
-func (s *Spread) watchKeepers(t *shards.Table, servers []shards.Server, whole func(shard int) bool) {
+func (s *Router) watchKeepers(t *shards.Table, servers []shards.Server, whole func(shard int) bool) {
 	w := &s.watch
 	all, tell, stuck := keepers(w.kept, s.cfg.Now(), t, servers, whole)
 	w.kept = all

@@ -1,4 +1,4 @@
-package spread
+package shardrouter
 
 import (
 	"context"
@@ -43,7 +43,7 @@ type link struct {
 }
 
 type back struct {
-	s *Spread
+	s *Router
 
 	mu    sync.Mutex
 	links [2 * shards.Count]link   // by shard, those to the next replicas behind all others
@@ -56,7 +56,7 @@ type back struct {
 	sent, resent atomic.Uint64
 }
 
-func newBack(s *Spread) *back {
+func newBack(s *Router) *back {
 	return &back{s: s, peers: map[string]chan struct{}{}, processes: map[string]string{}, spawn: make(chan string, 256)}
 }
 
@@ -104,7 +104,7 @@ func (b *back) clear(l *link) {
 
 // Replicate is for ingest.Config. What is reset goes to those alone who lack something; others were given what it is
 // made of.
-func (s *Spread) Replicate(shard uint16, reset bool, until uint64, records []byte) {
+func (s *Router) Replicate(shard uint16, reset bool, until uint64, records []byte) {
 	b := s.back
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -362,7 +362,7 @@ func (b *back) call(ctx context.Context, id string, list []chunk) (refused map[u
 }
 
 // takeReplica applies what an owner sent, and answers with its process and the shards of which it wants the whole.
-func (s *Spread) takeReplica(_ context.Context, req []byte) ([]byte, error) {
+func (s *Router) takeReplica(_ context.Context, req []byte) ([]byte, error) {
 	t := s.table.Load()
 	if t == nil {
 		return nil, errkind.Errorf(errkind.Unavailable, "this server does not know the table yet")
@@ -396,5 +396,5 @@ func (s *Spread) takeReplica(_ context.Context, req []byte) ([]byte, error) {
 	if r.Err() != nil {
 		return nil, errkind.E(errkind.Invalid, methodReplicate, r.Err())
 	}
-	return append(pack.String(nil, s.lanes.self), refused...), nil
+	return append(pack.String(nil, s.queues.self), refused...), nil
 }

@@ -1,4 +1,4 @@
-package spread
+package shardrouter
 
 import (
 	"context"
@@ -56,7 +56,7 @@ type watch struct {
 }
 
 // lead plans while this server leads.
-func (s *Spread) lead(ctx context.Context) error {
+func (s *Router) lead(ctx context.Context) error {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	defer s.watch.pings.Wait()
@@ -88,7 +88,7 @@ func (s *Spread) lead(ctx context.Context) error {
 }
 
 // forgive begins to count silences anew.
-func (s *Spread) forgive(now time.Time) {
+func (s *Router) forgive(now time.Time) {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	for _, h := range s.watch.heard {
@@ -99,7 +99,7 @@ func (s *Spread) forgive(now time.Time) {
 }
 
 // everybody lists the plane's servers, and those of the table that the pool does not know (yet, or any more).
-func (s *Spread) everybody() []Member {
+func (s *Router) everybody() []Member {
 	list := s.cfg.Members()
 	known := map[string]bool{"": true}
 	for _, m := range list {
@@ -119,7 +119,7 @@ func (s *Spread) everybody() []Member {
 }
 
 // ping asks each server, one question at a time, without waiting for answers.
-func (s *Spread) ping(ctx context.Context, members []Member) {
+func (s *Router) ping(ctx context.Context, members []Member) {
 	w := &s.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *Spread) ping(ctx context.Context, members []Member) {
 	}
 }
 
-func (s *Spread) pingOne(ctx context.Context, m Member, h *heard) {
+func (s *Router) pingOne(ctx context.Context, m Member, h *heard) {
 	ctx, cancel := context.WithTimeout(ctx, pingTime)
 	defer cancel()
 	reply, err := s.cfg.Call(ctx, m.Addr, methodPing, nil)
@@ -167,7 +167,7 @@ func (s *Spread) pingOne(ctx context.Context, m Member, h *heard) {
 
 // pong answers a ping: which of the shards owned here have a replica, or a next one, that has everything, and what
 // this server lacks.
-func (s *Spread) pong(context.Context, []byte) ([]byte, error) {
+func (s *Router) pong(context.Context, []byte) ([]byte, error) {
 	if s.table.Load() == nil && !s.cfg.Ready() {
 		return nil, errkind.Errorf(errkind.Unavailable, "this server is not ready")
 	}
@@ -181,7 +181,7 @@ func (s *Spread) pong(context.Context, []byte) ([]byte, error) {
 
 // roles tells of the shards that this server owns. The index is read first: what is told of a newer table counts for
 // nothing.
-func (s *Spread) roles() (told roles) {
+func (s *Router) roles() (told roles) {
 	told.index = s.followed.Load()
 	for i := range shards.Count {
 		if s.back.synced(uint16(i)) {
@@ -200,7 +200,7 @@ func (s *Spread) roles() (told roles) {
 const lateAfter = 2 * pingEvery
 
 // judge makes of what was heard what the plan needs. told is of a shard as the table of that index has it.
-func (s *Spread) judge(members []Member, index uint64) (list []shards.Server,
+func (s *Router) judge(members []Member, index uint64) (list []shards.Server,
 	told func(of shards.Shard, shard int, follower string) shards.Sync) {
 	w := &s.watch
 	w.mu.Lock()
@@ -246,7 +246,7 @@ func (s *Spread) judge(members []Member, index uint64) (list []shards.Server,
 }
 
 // plan writes the next table, where it is another.
-func (s *Spread) plan(ctx context.Context, members []Member) {
+func (s *Router) plan(ctx context.Context, members []Member) {
 	item := s.item()
 	var table shards.Table
 	index := uint64(0)
@@ -275,7 +275,7 @@ func (s *Spread) plan(ctx context.Context, members []Member) {
 
 // turns returns those of a list that are handed over next: others than at the last time, where it has more, since
 // their owner may never release some.
-func (s *Spread) turns(list []int) []int {
+func (s *Router) turns(list []int) []int {
 	at, _ := slices.BinarySearch(list, s.watch.turn)
 	list = slices.Concat(list[at:], list[:at])
 	list = list[:min(len(list), handOverMost)]
@@ -285,7 +285,7 @@ func (s *Spread) turns(list []int) []int {
 	return list
 }
 
-func (s *Spread) write(ctx context.Context, index uint64, t *shards.Table) {
+func (s *Router) write(ctx context.Context, index uint64, t *shards.Table) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	op := objects.Op{Verb: objects.Put, Type: monitor.ShardTableType, Name: monitor.ShardTableName,
@@ -300,7 +300,7 @@ func (s *Spread) write(ctx context.Context, index uint64, t *shards.Table) {
 
 // handOver begins to move shards to their replicas in order: their owners stop taking results, and send what they
 // have, before the table changes. It returns those of which the replica has everything.
-func (s *Spread) handOver(ctx context.Context, index uint64, t shards.Table, list []int) (released []int) {
+func (s *Router) handOver(ctx context.Context, index uint64, t shards.Table, list []int) (released []int) {
 	byOwner := map[string][]int{}
 	for _, i := range list {
 		byOwner[t[i].Owner] = append(byOwner[t[i].Owner], i)
@@ -319,7 +319,7 @@ func (s *Spread) handOver(ctx context.Context, index uint64, t shards.Table, lis
 }
 
 // releasedBy asks an owner to release shards, and returns those that it did.
-func (s *Spread) releasedBy(ctx context.Context, id string, index uint64, list []int) (released []int, err error) {
+func (s *Router) releasedBy(ctx context.Context, id string, index uint64, list []int) (released []int, err error) {
 	m, err := s.member(id)
 	if err != nil {
 		return nil, err
@@ -342,7 +342,7 @@ func (s *Spread) releasedBy(ctx context.Context, id string, index uint64, list [
 }
 
 // ask calls a server, this one too.
-func (s *Spread) ask(ctx context.Context, m Member, method string, req []byte, within time.Duration) ([]byte, error) {
+func (s *Router) ask(ctx context.Context, m Member, method string, req []byte, within time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if m.ID == s.cfg.Self {
@@ -356,7 +356,7 @@ const frozenFor = 2 * releaseTime
 
 // release has shards take no results, waits until the replica has all that was taken, and answers with those of which
 // it has.
-func (s *Spread) release(ctx context.Context, req []byte) ([]byte, error) {
+func (s *Router) release(ctx context.Context, req []byte) ([]byte, error) {
 	r := pack.Read(req)
 	index := r.Uint()
 	if item := s.item(); item == nil || item.Index != index {
@@ -405,14 +405,14 @@ func (s *Spread) release(ctx context.Context, req []byte) ([]byte, error) {
 	return out, nil
 }
 
-func (s *Spread) unfreeze(n uint16) {
+func (s *Router) unfreeze(n uint16) {
 	s.mu.Lock()
 	delete(s.frozen, n)
 	s.mu.Unlock()
 }
 
 // thaw lets shards take results again whose new table did not come.
-func (s *Spread) thaw() {
+func (s *Router) thaw() {
 	now := s.cfg.Now()
 	s.mu.Lock()
 	var list []uint16

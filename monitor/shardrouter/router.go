@@ -1,4 +1,4 @@
-// Package spread shares the events among the servers of a cluster: each owns some of the shards (package shards),
+// Package shardrouter shares the events among the servers of a cluster: each owns some of the shards (package shards),
 // takes the results of their entities, and keeps the state of others as their replica.
 //
 // The table of who has what is an object of the plane's configuration: the leader of its Raft group plans it, by what
@@ -10,7 +10,7 @@
 // keep up; a replica that does not keep up is sent the whole of a shard again. A server without a word for GoneAfter
 // loses its shards to their replicas. It may go on for a while without knowing: what it takes meanwhile counts
 // nowhere, and is dropped when it learns of the table.
-package spread
+package shardrouter
 
 import (
 	"context"
@@ -35,7 +35,7 @@ type Member struct {
 	Leaving        bool // it is about to
 }
 
-// Config of a Spread. Zero durations are the defaults that are named.
+// Config of a Router. Zero durations are the defaults that are named.
 type Config struct {
 	Self      string // this server's id
 	Ingest    *ingest.Ingest
@@ -57,8 +57,8 @@ type Config struct {
 	GoneAfter, LostAfter time.Duration
 	// ReplicateEvery is the least time between two batches for a replica (50 ms), unless more waits than one carries.
 	ReplicateEvery time.Duration
-	// LaneBytes bounds what waits on one of a server's lanes (8 MiB), BackBytes what waits for all replicas (128 MiB).
-	LaneBytes, BackBytes int
+	// QueueBytes bounds each send queue (8 MiB), BackBytes what waits for all replicas (128 MiB).
+	QueueBytes, BackBytes int
 }
 
 func orDefault[T comparable](v *T, d T) {
@@ -68,8 +68,8 @@ func orDefault[T comparable](v *T, d T) {
 	}
 }
 
-// Spread is one server's part. All methods may be called from any goroutine.
-type Spread struct {
+// Router is one server's part. All methods may be called from any goroutine.
+type Router struct {
 	cfg   Config
 	table atomic.Pointer[shards.Table] // nil until it is known
 	// pageBytes is about how much one answer holds.
@@ -82,7 +82,7 @@ type Spread struct {
 	frozen  map[uint16]time.Time // until when a shard waits to be handed over
 
 	back    *back
-	lanes   *lanes
+	queues  *sendQueues
 	inbound inbound
 	watch   watch
 	voids   voids
@@ -91,26 +91,26 @@ type Spread struct {
 	stuck                     atomic.Int64
 }
 
-// New returns a Spread, whose Replicate is to be the ingest's.
-func New(cfg Config) *Spread {
+// New returns a Router, whose Replicate is to be the ingest's.
+func New(cfg Config) *Router {
 	orDefault(&cfg.GoneAfter, 1500*time.Millisecond)
 	orDefault(&cfg.LostAfter, time.Minute)
 	orDefault(&cfg.ReplicateEvery, 50*time.Millisecond)
-	orDefault(&cfg.LaneBytes, 8<<20)
+	orDefault(&cfg.QueueBytes, 8<<20)
 	orDefault(&cfg.BackBytes, 128<<20)
-	s := &Spread{cfg: cfg, changed: make(chan struct{}), frozen: map[uint16]time.Time{}, pageBytes: pageBytes}
+	s := &Router{cfg: cfg, changed: make(chan struct{}), frozen: map[uint16]time.Time{}, pageBytes: pageBytes}
 	s.back = newBack(s)
-	s.lanes = newLanes(s)
-	s.inbound.last = map[laneKey]*answered{}
+	s.queues = newSendQueues(s)
+	s.inbound.last = map[queueKey]*answered{}
 	s.watch.heard, s.watch.refused = map[string]*heard{}, map[string]error{}
 	return s
 }
 
 // Use says of which ingest the spread is; it is called before Run.
-func (s *Spread) Use(in *ingest.Ingest) { s.cfg.Ingest = in }
+func (s *Router) Use(in *ingest.Ingest) { s.cfg.Ingest = in }
 
 // Handlers are the methods that other servers call.
-func (s *Spread) Handlers() map[string]func(context.Context, []byte) ([]byte, error) {
+func (s *Router) Handlers() map[string]func(context.Context, []byte) ([]byte, error) {
 	return map[string]func(context.Context, []byte) ([]byte, error){
 		methodEvents: s.takeEvents, methodReplicate: s.takeReplica, methodPing: s.pong, methodRelease: s.release,
 		methodAsk: s.answer,
@@ -127,11 +127,11 @@ const (
 )
 
 // Run does the server's part until ctx ends.
-func (s *Spread) Run(ctx context.Context) error {
+func (s *Router) Run(ctx context.Context) error {
 	var g life.Group
 	g.Add("table", s.follow)
 	g.Add("replicas", s.back.run)
-	g.Add("lanes", s.lanes.run)
+	g.Add("send queues", s.queues.run)
 	g.Add("plan", s.lead)
 	return g.Run(ctx)
 }
@@ -140,7 +140,7 @@ func (s *Spread) Run(ctx context.Context) error {
 const followEvery = 250 * time.Millisecond
 
 // follow does what the table says.
-func (s *Spread) follow(ctx context.Context) error {
+func (s *Router) follow(ctx context.Context) error {
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
 	var index uint64
@@ -163,12 +163,12 @@ func (s *Spread) follow(ctx context.Context) error {
 	}
 }
 
-func (s *Spread) item() *objects.Item {
+func (s *Router) item() *objects.Item {
 	return s.cfg.Resources.View().Get(monitor.ShardTableType, "", monitor.ShardTableName)
 }
 
 // become takes the roles that a table gives this server.
-func (s *Spread) become(item *objects.Item) {
+func (s *Router) become(item *objects.Item) {
 	next := tableOf(item.Object().(*monitor.ShardTable))
 	old := s.table.Load()
 	in, self := s.cfg.Ingest, s.cfg.Self
@@ -216,18 +216,18 @@ func (s *Spread) become(item *objects.Item) {
 	close(s.changed)
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
-	s.lanes.wake()
+	s.queues.wake()
 }
 
 // changes returns a channel that is closed when the table changes.
-func (s *Spread) changes() <-chan struct{} {
+func (s *Router) changes() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
 }
 
 // Lacks tells what the server waits for before it can take events, nothing when it can.
-func (s *Spread) Lacks() []string {
+func (s *Router) Lacks() []string {
 	t := s.table.Load()
 	if t == nil {
 		return []string{"it is not known yet which server has which events"}
@@ -241,7 +241,7 @@ func (s *Spread) Lacks() []string {
 }
 
 // owner returns who has a shard, "" when nobody knows.
-func (s *Spread) owner(shard uint16) string {
+func (s *Router) owner(shard uint16) string {
 	if t := s.table.Load(); t != nil {
 		return t[shard].Owner
 	}
@@ -249,7 +249,7 @@ func (s *Spread) owner(shard uint16) string {
 }
 
 // member returns a server by its id.
-func (s *Spread) member(id string) (Member, error) {
+func (s *Router) member(id string) (Member, error) {
 	for _, m := range s.cfg.Members() {
 		if m.ID == id {
 			return m, nil
@@ -259,7 +259,7 @@ func (s *Spread) member(id string) (Member, error) {
 }
 
 // Owner tells the epoch of a shard that this server owns. It only looks something up.
-func (s *Spread) Owner(shard uint16) (epoch uint64, owned bool) {
+func (s *Router) Owner(shard uint16) (epoch uint64, owned bool) {
 	t := s.table.Load()
 	if t == nil {
 		return 0, false
@@ -276,7 +276,7 @@ type Stored struct {
 }
 
 // Stored lists the shards that this server has, with the newest sequence that is durable here.
-func (s *Spread) Stored() []Stored {
+func (s *Router) Stored() []Stored {
 	out := []Stored{}
 	t := s.table.Load()
 	if t == nil {
@@ -318,10 +318,10 @@ type Stats struct {
 }
 
 // Stats returns the counts.
-func (s *Spread) Stats() Stats {
+func (s *Router) Stats() Stats {
 	st := Stats{Takeovers: s.takeovers.Load(), Moved: s.moved.Load(), Adopted: s.adopted.Load(), Stuck: s.stuck.Load(),
-		Forwarded: s.lanes.forwarded.Load(), Brief: s.lanes.brief.Load(), Dropped: s.lanes.dropped.Load(),
-		Waiting: s.lanes.waiting.Load()}
+		Forwarded: s.queues.forwarded.Load(), Brief: s.queues.brief.Load(), Dropped: s.queues.dropped.Load(),
+		Waiting: s.queues.waiting.Load()}
 	st.Replicated, st.Resent, st.ReplicaWaiting = s.back.sent.Load(), s.back.resent.Load(), s.back.waiting.Load()
 	if t := s.table.Load(); t != nil {
 		for i, one := range t {
@@ -358,10 +358,10 @@ func objectOf(t *shards.Table) *monitor.ShardTable {
 }
 
 // Announce publishes an event that is not stored, here.
-func (s *Spread) Announce(e *monitor.Event) error { return s.cfg.Ingest.Announce(e) }
+func (s *Router) Announce(e *monitor.Event) error { return s.cfg.Ingest.Announce(e) }
 
 // HandOver waits until this server, which has told the others that it leaves, owns no shard any more, or ctx ends.
-func (s *Spread) HandOver(ctx context.Context) {
+func (s *Router) HandOver(ctx context.Context) {
 	for s.Stats().Owned > 0 {
 		changed := s.changes()
 		if s.Stats().Owned == 0 {

@@ -1,4 +1,4 @@
-package spread
+package shardrouter
 
 import (
 	"context"
@@ -16,26 +16,26 @@ import (
 	"corbel.dev/corbel/monitor/ingest"
 )
 
-// The way of events to their owners. Shards are dealt over a few lanes for each server; a lane has one call under way
-// at a time. While an event of a shard waits on a lane, all later ones of that shard go behind it, whoever owns the
-// shard by then; together they move to the lane of another owner, or are taken here. So events of an entity that came
+// The way of events to their owners. Shards are dealt over a few send queues for each server; a queue has one call at a
+// time. While an event of a shard waits in a send queue, all later ones of that shard go behind it, whoever owns the
+// shard by then; together they move to the queue of another owner, or are taken here. So events of an entity that came
 // to one server keep their order. A call whose outcome is unknown is made again under its number, and is taken once;
 // only when its owner died meanwhile may another one take what that one took.
 //
 // An event of a shard that is this server's, and takes nothing at the moment since it is to be handed over, waits on
-// a lane of its own (parked), with those of its shard behind it: neither who brought it waits with other events, nor
-// does a lane with those of other shards.
+// a queue of its own (parked), with those of its shard behind it: neither who brought it waits with other events, nor
+// does a queue with those of other shards.
 //
 // What an owner was sent once of a check and its entity it is not sent again: events go in brief (known). The event
 // itself is kept until it is taken, since the owner may ask for it.
 
 const (
-	laneCount = 2
-	laneBytes = 512 << 10            // about how much one call carries
-	lanePace  = 5 * time.Millisecond // between the beginnings of two calls, unless there is more than one call carries
-	laneTime  = 15 * time.Second     // for one call
-	reqKept   = 64 << 10             // of a call's memory, for the next one
-	itemTime  = 30 * time.Second     // for an event to find its owner; agents wait as long for their own server
+	queueCount = 2
+	sendBytes  = 512 << 10            // about how much one call carries
+	sendPace   = 5 * time.Millisecond // between the beginnings of two calls, unless there is more than one call carries
+	sendTime   = 15 * time.Second     // for one call
+	reqKept    = 64 << 10             // of a call's memory, for the next one
+	itemTime   = 30 * time.Second     // for an event to find its owner; agents wait as long for their own server
 )
 
 // item is an event on its way.
@@ -62,50 +62,50 @@ func (it *item) release() {
 	}
 }
 
-// hold is what waits of one shard: n events, all on one lane, or under way from there.
-type hold struct {
-	mu   sync.Mutex // taken before a lane's
-	lane *lane
-	n    int
+// pending is what waits of one shard: n events, all in one queue, or under way from there.
+type pending struct {
+	mu    sync.Mutex // taken before a queue's
+	queue *sendQueue
+	n     int
 }
 
-type laneKey struct {
+type queueKey struct {
 	server string
-	lane   int
+	number int
 }
 
-// lane is what waits for one server on one lane.
-type lane struct {
-	key   laneKey
+// sendQueue is what waits for one server in one of its queues.
+type sendQueue struct {
+	key   queueKey
 	name  string // by which the receiver knows it
 	token chan struct{}
 	mu    sync.Mutex
-	queue []item
+	items []item
 	bytes int
 	spare []item // for use again
 	req   []byte // of the newest call, for use again; its sender's
 }
 
-type lanes struct {
-	s     *Spread
-	self  string // of this process: numbers begin anew with it
-	mu    sync.Mutex
-	all   map[laneKey]*lane
-	spawn chan *lane
-	holds [ingest.Shards]hold
-	known known
+type sendQueues struct {
+	s       *Router
+	self    string // of this process: numbers begin anew with it
+	mu      sync.Mutex
+	all     map[queueKey]*sendQueue
+	spawn   chan *sendQueue
+	pending [ingest.Shards]pending
+	known   known
 
 	waiting                   atomic.Int64
 	forwarded, brief, dropped atomic.Uint64
 }
 
-func newLanes(s *Spread) *lanes {
-	return &lanes{s: s, self: uuid.NewString(), all: map[laneKey]*lane{}, spawn: make(chan *lane, 256)}
+func newSendQueues(s *Router) *sendQueues {
+	return &sendQueues{s: s, self: uuid.NewString(), all: map[queueKey]*sendQueue{}, spawn: make(chan *sendQueue, 256)}
 }
 
 // Frame takes an event as an agent sent it, here or at its owner. It returns once the event is taken, or is on its
 // way. ctx bounds the wait. Errors are those of ingest.Ingest.Frame; Overloaded, no owner took it in time.
-func (s *Spread) Frame(ctx context.Context, namespace string, b []byte) error {
+func (s *Router) Frame(ctx context.Context, namespace string, b []byte) error {
 	f := frames.Get().(*monitor.Frame)
 	defer frames.Put(f)
 	shard, err := s.cfg.Ingest.Take(ctx, namespace, b, f, false)
@@ -115,7 +115,7 @@ func (s *Spread) Frame(ctx context.Context, namespace string, b []byte) error {
 	m := pieces.Get().(*[]byte)
 	both, rest := ingest.AppendBrief(append((*m)[:0], b...), f)
 	*m = both
-	return s.lanes.route(ctx, item{shard: shard, namespace: namespace, event: both[:len(b):len(b)],
+	return s.queues.route(ctx, item{shard: shard, namespace: namespace, event: both[:len(b):len(b)],
 		brief: both[len(b):], memory: m,
 		rest: rest ^ xxhash.Sum64String(namespace), until: s.cfg.Now().Add(itemTime)})
 }
@@ -135,7 +135,7 @@ func putPiece(m *[]byte) {
 var frames = sync.Pool{New: func() any { return new(monitor.Frame) }}
 
 // take is ingest.Ingest.Take of an event that waited.
-func (l *lanes) take(ctx context.Context, it *item, turn bool) error {
+func (l *sendQueues) take(ctx context.Context, it *item, turn bool) error {
 	f := frames.Get().(*monitor.Frame)
 	defer frames.Put(f)
 	_, err := l.s.cfg.Ingest.Take(ctx, it.namespace, it.event, f, turn)
@@ -146,7 +146,7 @@ func (l *lanes) take(ctx context.Context, it *item, turn bool) error {
 const routePause = 20 * time.Millisecond
 
 // route queues an event for its owner, this server too.
-func (l *lanes) route(ctx context.Context, it item) error {
+func (l *sendQueues) route(ctx context.Context, it item) error {
 	if err := l.put(ctx, it); err != ingest.ErrElsewhere {
 		return err
 	}
@@ -176,40 +176,40 @@ func lookAgain(ctx context.Context, changed <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// name returns what the receiver knows the lanes to a server by: who sends, and whom they are for. A server that
-// comes back as another one has the address of the one that it was, so the lanes of both lead to it for a moment, and
+// name returns what the receiver knows the queues to a server by: who sends, and whom they are for. A server that
+// comes back as another one has the address of the one that it was, so the queues of both lead to it for a moment, and
 // each has numbers of its own.
-func (l *lanes) name(server string) string { return l.self + server }
+func (l *sendQueues) name(server string) string { return l.self + server }
 
-// laneOf returns the lane of a shard. Servers that are dealt together get shards in turns, so a lane by the shard's
-// remainder would leave lanes of an even number of servers without work: the number is mixed first.
-func laneOf(shard uint16) int { return int((uint32(shard) * laneMix) >> 16 % laneCount) }
+// queueOf returns the queue of a shard. Servers that are dealt together get shards in turns, so a queue by the shard's
+// remainder would leave queues of an even number of servers without work: the number is mixed first.
+func queueOf(shard uint16) int { return int((uint32(shard) * shardMix) >> 16 % queueCount) }
 
-// laneMix spreads numbers that follow each other, and every step of them, over the upper half: 2^32 by the golden
+// shardMix spreads numbers that follow each other, and every step of them, over the upper half: 2^32 by the golden
 // ratio.
-const laneMix = 0x9E3779B1
+const shardMix = 0x9E3779B1
 
-func (l *lanes) lane(server string, shard uint16) *lane {
-	key := laneKey{server, laneOf(shard)}
+func (l *sendQueues) queue(server string, shard uint16) *sendQueue {
+	key := queueKey{server, queueOf(shard)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := l.all[key]
 	if one == nil {
-		one = &lane{key: key, name: l.name(server), token: make(chan struct{}, 1)}
+		one = &sendQueue{key: key, name: l.name(server), token: make(chan struct{}, 1)}
 		l.all[key] = one
 		l.spawn <- one // room for more servers than were ever alive together; run takes them at once
 	}
 	return one
 }
 
-// parked is the server of lanes whose events wait for a shard that takes nothing, or that no server has.
+// parked is the server of queues whose events wait for a shard that takes nothing, or that no server has.
 const parked = ""
 
 // put queues an event for its owner, behind others of its shard; ErrElsewhere says that no server has the shard.
-// Where much waits already it returns when the event leaves the queue, so that what waits is bounded by LaneBytes and
+// Where much waits already it returns when the event leaves the queue, so that what waits is bounded by QueueBytes and
 // one event for each who brings them.
-func (l *lanes) put(ctx context.Context, it item) error {
-	left, err := l.queue(it)
+func (l *sendQueues) put(ctx context.Context, it item) error {
+	left, err := l.enqueue(it)
 	if left == nil {
 		return err
 	}
@@ -222,52 +222,52 @@ func (l *lanes) put(ctx context.Context, it item) error {
 	return nil
 }
 
-func (l *lanes) queue(it item) (left chan struct{}, err error) {
-	h := &l.holds[it.shard]
+func (l *sendQueues) enqueue(it item) (left chan struct{}, err error) {
+	h := &l.pending[it.shard]
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := h.lane
+	n := h.queue
 	if h.n == 0 {
 		switch owner := l.s.owner(it.shard); owner {
 		case "":
 			return nil, ingest.ErrElsewhere
 		case l.s.cfg.Self:
-			n = l.lane(parked, it.shard)
+			n = l.queue(parked, it.shard)
 		default:
-			n = l.lane(owner, it.shard)
+			n = l.queue(owner, it.shard)
 		}
 	}
 	n.mu.Lock()
-	if n.bytes >= l.s.cfg.LaneBytes {
+	if n.bytes >= l.s.cfg.QueueBytes {
 		left = make(chan struct{})
 		it.left = left
 	}
-	n.queue = append(n.queue, it)
+	n.items = append(n.items, it)
 	n.bytes += it.size()
 	n.mu.Unlock()
-	if h.lane, h.n = n, h.n+1; h.n == 1 {
+	if h.queue, h.n = n, h.n+1; h.n == 1 {
 		l.s.cfg.Ingest.Queue(it.shard, true)
 	}
 	l.waiting.Add(int64(it.size()))
-	n.poke()
+	n.notify()
 	return left, nil
 }
 
 // done takes an event off the books.
-func (l *lanes) done(it *item) {
+func (l *sendQueues) done(it *item) {
 	l.waiting.Add(-int64(it.size()))
 	putPiece(it.memory)
 	it.event, it.brief, it.memory = nil, nil, nil
-	h := &l.holds[it.shard]
+	h := &l.pending[it.shard]
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.n--; h.n == 0 {
-		h.lane = nil
+		h.queue = nil
 		l.s.cfg.Ingest.Queue(it.shard, false)
 	}
 }
 
-func (n *lane) poke() {
+func (n *sendQueue) notify() {
 	select {
 	case n.token <- struct{}{}:
 	default:
@@ -275,12 +275,12 @@ func (n *lane) poke() {
 }
 
 // take takes what goes with one call.
-func (n *lane) take(k *known) (list []item) {
+func (n *sendQueue) take(k *known) (list []item) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	count := 0
-	for size := 0; count < len(n.queue) && size < laneBytes; count++ {
-		it := &n.queue[count]
+	for size := 0; count < len(n.items) && size < sendBytes; count++ {
+		it := &n.items[count]
 		if it.whole = !k.has(it.rest); it.whole {
 			size += len(it.event)
 		} else {
@@ -292,15 +292,15 @@ func (n *lane) take(k *known) (list []item) {
 	if count == 0 {
 		return nil
 	}
-	list = n.queue[:count:count]
-	if n.queue = n.queue[count:]; len(n.queue) == 0 {
-		n.queue, n.spare = n.spare, nil
+	list = n.items[:count:count]
+	if n.items = n.items[count:]; len(n.items) == 0 {
+		n.items, n.spare = n.spare, nil
 	}
 	return list
 }
 
 // give gives back the memory of a list from which everything is gone.
-func (n *lane) give(list []item) {
+func (n *sendQueue) give(list []item) {
 	clear(list)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -308,22 +308,22 @@ func (n *lane) give(list []item) {
 }
 
 // more reports whether more waits than one call carries.
-func (n *lane) more() bool {
+func (n *sendQueue) more() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.bytes > laneBytes
+	return n.bytes > sendBytes
 }
 
-// wake has all lanes look again at whom their events belong to.
-func (l *lanes) wake() {
+// wake has all queues look again at whom their events belong to.
+func (l *sendQueues) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, n := range l.all {
-		n.poke()
+		n.notify()
 	}
 }
 
-func (l *lanes) run(ctx context.Context) error {
+func (l *sendQueues) run(ctx context.Context) error {
 	var senders sync.WaitGroup
 	defer senders.Wait()
 	for {
@@ -336,8 +336,8 @@ func (l *lanes) run(ctx context.Context) error {
 	}
 }
 
-// send is the sender of a lane.
-func (n *lane) send(ctx context.Context, l *lanes) {
+// send is the sender of a queue.
+func (n *sendQueue) send(ctx context.Context, l *sendQueues) {
 	for number := uint64(0); ; {
 		select {
 		case <-ctx.Done():
@@ -345,7 +345,7 @@ func (n *lane) send(ctx context.Context, l *lanes) {
 		case <-n.token:
 		}
 		for ctx.Err() == nil {
-			began, pause := time.Now(), lanePace
+			began, pause := time.Now(), sendPace
 			list := n.take(&l.known)
 			number++
 			if len(list) == 0 {
@@ -369,11 +369,11 @@ func (n *lane) send(ctx context.Context, l *lanes) {
 	}
 }
 
-// deliver brings events to a lane's server, again and again until it answers or has one of them no more. What it
+// deliver brings events to a queue's server, again and again until it answers or has one of them no more. What it
 // refuses, and what is another's, is sorted anew; it reports whether anything was settled.
-func (l *lanes) deliver(ctx context.Context, n *lane, number uint64, list []item) bool {
+func (l *sendQueues) deliver(ctx context.Context, n *sendQueue, number uint64, list []item) bool {
 	to, now := n.key.server, l.s.cfg.Now()
-	req := pack.Uint(pack.Uint(pack.String(n.req[:0], n.name), uint64(n.key.lane)), number)
+	req := pack.Uint(pack.Uint(pack.String(n.req[:0], n.name), uint64(n.key.number)), number)
 	for i := range list {
 		it := &list[i]
 		if !l.stays(it, to, now) {
@@ -415,12 +415,12 @@ func (l *lanes) deliver(ctx context.Context, n *lane, number uint64, list []item
 }
 
 // stays reports whether an event belongs to a server, as far as is known, and still has time.
-func (l *lanes) stays(it *item, server string, now time.Time) bool {
+func (l *sendQueues) stays(it *item, server string, now time.Time) bool {
 	return l.s.owner(it.shard) == server && now.Before(it.until)
 }
 
 // answered ends a call.
-func (l *lanes) answered(ctx context.Context, n *lane, list []item, refused map[int]answer) bool {
+func (l *sendQueues) answered(ctx context.Context, n *sendQueue, list []item, refused map[int]answer) bool {
 	var back []item
 	wanted, told := false, l.s.cfg.Forwarded == nil
 	for i := range list {
@@ -449,10 +449,10 @@ func (l *lanes) answered(ctx context.Context, n *lane, list []item, refused map[
 	return sorted || wanted || len(back) < len(list)
 }
 
-// sort finds the way of events that a lane's sender holds, in their order: they end, are taken here, move to another
-// lane with all that waits of their shard, or go back to the front of the lane. Those that nobody takes now move to
-// the lane of the parked. It reports whether any left the lane.
-func (l *lanes) sort(ctx context.Context, n *lane, list []item) (left bool) {
+// sort finds the way of events that a queue's sender holds, in their order: they end, are taken here, move to another
+// queue with all that waits of their shard, or go back to the front of the queue. Those that nobody takes now move to
+// the queue of the parked. It reports whether any left the queue.
+func (l *sendQueues) sort(ctx context.Context, n *sendQueue, list []item) (left bool) {
 	var stay []item
 	staying := map[uint16]bool{}
 	for len(list) > 0 {
@@ -474,11 +474,11 @@ func (l *lanes) sort(ctx context.Context, n *lane, list []item) (left bool) {
 				list = list[1:]
 				continue
 			}
-			list = l.move(n, l.lane(parked, it.shard), it.shard, list)
+			list = l.move(n, l.queue(parked, it.shard), it.shard, list)
 			left = true
 			continue
 		default:
-			list = l.move(n, l.lane(owner, it.shard), it.shard, list)
+			list = l.move(n, l.queue(owner, it.shard), it.shard, list)
 			left = true
 			continue
 		}
@@ -487,7 +487,7 @@ func (l *lanes) sort(ctx context.Context, n *lane, list []item) (left bool) {
 	}
 	if len(stay) > 0 {
 		n.mu.Lock()
-		n.queue = append(stay, n.queue...)
+		n.items = append(stay, n.items...)
 		for _, it := range stay {
 			n.bytes += it.size()
 		}
@@ -497,7 +497,7 @@ func (l *lanes) sort(ctx context.Context, n *lane, list []item) (left bool) {
 }
 
 // here takes an event whose shard is this server's by now; false says that it does not take it yet.
-func (l *lanes) here(ctx context.Context, it item) bool {
+func (l *sendQueues) here(ctx context.Context, it item) bool {
 	err := l.take(ctx, &it, true)
 	if err == ingest.ErrElsewhere || errkind.Is(err, errkind.Overloaded) || errkind.Is(err, errkind.Unavailable) {
 		return false
@@ -508,10 +508,10 @@ func (l *lanes) here(ctx context.Context, it item) bool {
 	return true
 }
 
-// move moves all events of a shard from a lane, and from the list that its sender holds, to another lane; it returns
+// move moves all events of a shard from a queue, and from the list that its sender holds, to another queue; it returns
 // the rest of the list. They were admitted before, so they wait for no room.
-func (l *lanes) move(from, to *lane, shard uint16, list []item) (rest []item) {
-	h := &l.holds[shard]
+func (l *sendQueues) move(from, to *sendQueue, shard uint16, list []item) (rest []item) {
+	h := &l.pending[shard]
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var moved []item
@@ -528,7 +528,7 @@ func (l *lanes) move(from, to *lane, shard uint16, list []item) (rest []item) {
 	rest = pick(list)
 	held := len(moved)
 	from.mu.Lock()
-	from.queue = pick(from.queue)
+	from.items = pick(from.items)
 	for i := range moved[held:] {
 		it := &moved[held+i]
 		from.bytes -= it.size()
@@ -536,22 +536,22 @@ func (l *lanes) move(from, to *lane, shard uint16, list []item) (rest []item) {
 	}
 	from.mu.Unlock()
 	to.mu.Lock()
-	to.queue = append(to.queue, moved...)
+	to.items = append(to.items, moved...)
 	for _, it := range moved {
 		to.bytes += it.size()
 	}
 	to.mu.Unlock()
-	h.lane = to
-	to.poke()
+	h.queue = to
+	to.notify()
 	return rest
 }
 
-func (l *lanes) call(ctx context.Context, server string, req []byte, n int) (refused map[int]answer, err error) {
+func (l *sendQueues) call(ctx context.Context, server string, req []byte, n int) (refused map[int]answer, err error) {
 	m, err := l.s.member(server)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, laneTime)
+	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
 	reply, err := l.s.cfg.Call(ctx, m.Addr, methodEvents, req)
 	if err != nil {

@@ -1,4 +1,4 @@
-package spread
+package shardrouter
 
 import (
 	"context"
@@ -31,7 +31,7 @@ type cluster struct {
 }
 
 type server struct {
-	*Spread
+	*Router
 	id   string
 	in   *ingest.Ingest
 	fs   *vfs.Mem
@@ -91,7 +91,7 @@ func newImpatient(t *testing.T, n int, stall time.Duration, change ...func(*Conf
 		for _, f := range change {
 			f(&cfg)
 		}
-		s.Spread = New(cfg)
+		s.Router = New(cfg)
 		s.open(t)
 	}
 	for _, s := range c.servers { // none speaks before all are there
@@ -126,7 +126,7 @@ func (s *server) open(t *testing.T) {
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return logevents.Open(logevents.Config{FS: s.disk, Dir: "/e", Log: log}, l)
 		},
-		Log: log, Now: time.Now, Spread: true, Replicate: s.Replicate, StallAfter: s.stall,
+		Log: log, Now: time.Now, Shared: true, Replicate: s.Replicate, StallAfter: s.stall,
 		Silences: func(string) *monitor.Silences {
 			return nil
 		}, Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return false }, Publish: func(*ingest.Published) {},
@@ -342,7 +342,7 @@ func TestOwnerForgets(t *testing.T) {
 
 // TestCrowded: where much waits already, who brings an event waits until it is on its way, and all arrive in order.
 func TestCrowded(t *testing.T) {
-	c := newCluster(t, 2, func(cfg *Config) { cfg.LaneBytes = 1 })
+	c := newCluster(t, 2, func(cfg *Config) { cfg.QueueBytes = 1 })
 	c.even(t, 2)
 	from := c.servers[0]
 	var senders sync.WaitGroup
@@ -371,7 +371,7 @@ func FuzzCalls(f *testing.F) {
 	log := slog.New(slog.DiscardHandler)
 	s := New(Config{Self: "s", Resources: resources.New(log), Log: log, Now: time.Now, Ready: func() bool { return false },
 		Members: func() []Member { return nil }})
-	in, err := ingest.New(ingest.Config{Log: log, Now: time.Now, Spread: true,
+	in, err := ingest.New(ingest.Config{Log: log, Now: time.Now, Shared: true,
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
 		}})

@@ -1,4 +1,4 @@
-package spread
+package shardrouter
 
 import (
 	"context"
@@ -31,7 +31,7 @@ const (
 )
 
 // at returns the server that has a shard; here says that it is this one.
-func (s *Spread) at(shard uint16) (m Member, here bool, err error) {
+func (s *Router) at(shard uint16) (m Member, here bool, err error) {
 	owner := s.owner(shard)
 	switch owner {
 	case "":
@@ -45,7 +45,7 @@ func (s *Spread) at(shard uint16) (m Member, here bool, err error) {
 
 // Events returns the newest events of an entity, by check. Errors: Unavailable, the server that has them does not
 // answer.
-func (s *Spread) Events(ctx context.Context, namespace, entity string) ([]*ingest.Published, error) {
+func (s *Router) Events(ctx context.Context, namespace, entity string) ([]*ingest.Published, error) {
 	var list []*ingest.Published
 	err := s.where(ctx, ingest.ShardOf(namespace, entity), func() (err error) {
 		list, err = s.cfg.Ingest.Of(namespace, entity)
@@ -65,7 +65,7 @@ func (s *Spread) Events(ctx context.Context, namespace, entity string) ([]*inges
 }
 
 // Get returns the newest event of a check on an entity; an error of kind NotFound where there is none.
-func (s *Spread) Get(ctx context.Context, namespace, entity, check string) (*monitor.Event, error) {
+func (s *Router) Get(ctx context.Context, namespace, entity, check string) (*monitor.Event, error) {
 	list, err := s.Events(ctx, namespace, entity)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (s *Spread) Get(ctx context.Context, namespace, entity, check string) (*mon
 }
 
 // EntityState returns what the agent of an entity, or whoever sends results for it, said of it last; nil is nothing.
-func (s *Spread) EntityState(ctx context.Context, namespace, entity string) (state *monitor.EntityState, err error) {
+func (s *Router) EntityState(ctx context.Context, namespace, entity string) (state *monitor.EntityState, err error) {
 	shard := ingest.ShardOf(namespace, entity)
 	err = s.where(ctx, shard, func() (err error) {
 		if !s.cfg.Ingest.Owns(shard) {
@@ -100,7 +100,7 @@ func (s *Spread) EntityState(ctx context.Context, namespace, entity string) (sta
 
 // Delete removes the event of a check, all of an entity's without one ("" is all checks). It reports whether there
 // was any.
-func (s *Spread) Delete(ctx context.Context, namespace, entity, check string) (found bool, err error) {
+func (s *Router) Delete(ctx context.Context, namespace, entity, check string) (found bool, err error) {
 	shard := ingest.ShardOf(namespace, entity)
 	err = s.where(ctx, shard, func() error {
 		if !s.cfg.Ingest.Owns(shard) {
@@ -117,7 +117,7 @@ func (s *Spread) Delete(ctx context.Context, namespace, entity, check string) (f
 }
 
 // where does something here, or has the owner of a shard do it; while the shard moves, again.
-func (s *Spread) where(ctx context.Context, shard uint16, here func() error, req []byte,
+func (s *Router) where(ctx context.Context, shard uint16, here func() error, req []byte,
 	read func(*pack.Reader) error) error {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -147,7 +147,7 @@ func (s *Spread) where(ctx context.Context, shard uint16, here func() error, req
 }
 
 // answer answers questions about what is owned here.
-func (s *Spread) answer(_ context.Context, req []byte) ([]byte, error) {
+func (s *Router) answer(_ context.Context, req []byte) ([]byte, error) {
 	r := pack.Read(req)
 	question, namespace := r.Uint(), r.String()
 	switch question {

@@ -1,4 +1,4 @@
-package spread
+package shardrouter
 
 import (
 	"context"
@@ -18,15 +18,15 @@ import (
 	"corbel.dev/corbel/monitor/shards"
 )
 
-// alone is a Spread called "a" over an empty store, which nothing runs; "b" is the other server.
-func alone(t *testing.T, call func(method string, req []byte) ([]byte, error)) *Spread {
+// alone is a Router called "a" over an empty store, which nothing runs; "b" is the other server.
+func alone(t *testing.T, call func(method string, req []byte) ([]byte, error)) *Router {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	s := New(Config{Self: "a", Resources: resources.New(log), Log: log, Now: time.Now, Leads: func() bool { return true },
 		Ready:   func() bool { return true },
 		Members: func() []Member { return []Member{{ID: "a"}, {ID: "b", Addr: "b"}} },
 		Call:    func(_ context.Context, _, method string, req []byte) ([]byte, error) { return call(method, req) }})
-	in, err := ingest.New(ingest.Config{Log: log, Now: time.Now, Spread: true,
+	in, err := ingest.New(ingest.Config{Log: log, Now: time.Now, Shared: true,
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
 		}})

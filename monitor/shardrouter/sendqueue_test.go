@@ -1,4 +1,4 @@
-package spread
+package shardrouter
 
 import (
 	"fmt"
@@ -11,24 +11,24 @@ import (
 	"corbel.dev/corbel/monitor/shards"
 )
 
-// entityOf returns an entity of a shard that a server owns and that takes a lane. It waits for one, as the deal may
+// entityOf returns an entity of a shard that a server owns and that takes a queue. It waits for one, as the deal may
 // change meanwhile.
-func (c *cluster) entityOf(t *testing.T, owner *server, lane int) (name string) {
+func (c *cluster) entityOf(t *testing.T, owner *server, queue int) (name string) {
 	t.Helper()
 	polltest.NoError(t, time.Minute, func() error {
 		for e := range 100 * ingest.Shards {
 			name = fmt.Sprint("e", e)
-			if n := ingest.ShardOf("default", name); laneOf(n) == lane && c.servers[0].owner(n) == owner.id {
+			if n := ingest.ShardOf("default", name); queueOf(n) == queue && c.servers[0].owner(n) == owner.id {
 				return nil
 			}
 		}
-		return fmt.Errorf("%s has no shard of lane %d", owner.id, lane)
-	}, "an entity of %s on lane %d", owner.id, lane)
+		return fmt.Errorf("%s has no shard of queue %d", owner.id, queue)
+	}, "an entity of %s on queue %d", owner.id, queue)
 	return name
 }
 
-// TestLanesInUse: whatever number of servers is dealt the shards together, all lanes to each of them have work.
-func TestLanesInUse(t *testing.T) {
+// TestSendQueuesInUse: whatever number of servers is dealt the shards together, all queues to each of them have work.
+func TestSendQueuesInUse(t *testing.T) {
 	t.Parallel()
 	for n := 2; n <= 9; n++ {
 		var members []shards.Server
@@ -39,14 +39,14 @@ func TestLanesInUse(t *testing.T) {
 		uses := map[string][]int{}
 		for i, one := range table {
 			if uses[one.Owner] == nil {
-				uses[one.Owner] = make([]int, laneCount)
+				uses[one.Owner] = make([]int, queueCount)
 			}
-			uses[one.Owner][laneOf(uint16(i))]++
+			uses[one.Owner][queueOf(uint16(i))]++
 		}
 		for _, m := range members {
-			for lane, count := range uses[m.ID] {
-				if fair := ingest.Shards / n / laneCount; count < fair/2 {
-					t.Errorf("%d servers: %s has %d shards on lane %d, want about %d", n, m.ID, count, lane, fair)
+			for queue, count := range uses[m.ID] {
+				if fair := ingest.Shards / n / queueCount; count < fair/2 {
+					t.Errorf("%d servers: %s has %d shards on queue %d, want about %d", n, m.ID, count, queue, fair)
 				}
 			}
 		}
@@ -73,7 +73,7 @@ func TestFormerSelf(t *testing.T) {
 	c.even(t, 2)
 	from, to := c.servers[0], c.servers[1]
 	entity, elsewhere := c.entityOf(t, to, 0), c.entityOf(t, from, 0)
-	req := pack.Uint(pack.Uint(pack.String(nil, from.lanes.name("former")), 0), 1000)
+	req := pack.Uint(pack.Uint(pack.String(nil, from.queues.name("former")), 0), 1000)
 	req = pack.String(pack.Uint(req, uint64(ingest.ShardOf("default", elsewhere))), "default")
 	req = pack.Bytes(pack.Bool(req, false), failing(elsewhere, 1))
 	if reply, err := c.call(t.Context(), from, to.id, methodEvents, req); err != nil || len(reply) == 0 {
@@ -95,7 +95,7 @@ func TestFormerSelf(t *testing.T) {
 }
 
 // TestFrozenShardHoldsUpNobody: while a shard takes nothing since it is to be handed over, who brings an event of it
-// goes on with others, here and on the lanes of other servers, and what waited counts afterwards, in its order.
+// goes on with others, here and in the queues of other servers, and what waited counts afterwards, in its order.
 func TestFrozenShardHoldsUpNobody(t *testing.T) {
 	c := newCluster(t, 2)
 	c.even(t, 2)
@@ -129,27 +129,27 @@ func TestFrozenShardHoldsUpNobody(t *testing.T) {
 	here.has(t, frozen, 6)
 }
 
-// TestLaneGoesOnBesideAFrozenShard: events that waited on a lane to another server, whose shard is this server's by
-// now and takes nothing, keep nobody else on that lane.
-func TestLaneGoesOnBesideAFrozenShard(t *testing.T) {
+// TestSendQueueGoesOnBesideAFrozenShard: events in a send queue to another server, whose shard is this server's by
+// now and takes nothing, keep nobody else in that queue.
+func TestSendQueueGoesOnBesideAFrozenShard(t *testing.T) {
 	c := newCluster(t, 2)
 	c.even(t, 2)
 	here, there := c.servers[0], c.servers[1]
 	frozen, elsewhere := c.entityOf(t, here, 0), c.entityOf(t, there, 0)
 	shard := ingest.ShardOf("default", frozen)
 	here.in.Freeze(shard)
-	n := here.lanes.lane(there.id, ingest.ShardOf("default", elsewhere))
+	n := here.queues.queue(there.id, ingest.ShardOf("default", elsewhere))
 	event := failing(frozen, 1)
 	it := item{shard: shard, namespace: "default", event: event, memory: new([]byte), until: time.Now().Add(time.Minute)}
-	h := &here.lanes.holds[shard] // as if it had been queued while the shard was the other server's
+	h := &here.queues.pending[shard] // as if it had been queued while the shard was the other server's
 	h.mu.Lock()
 	n.mu.Lock()
-	n.queue, n.bytes = append(n.queue, it), n.bytes+it.size()
+	n.items, n.bytes = append(n.items, it), n.bytes+it.size()
 	n.mu.Unlock()
-	h.lane, h.n = n, 1
+	h.queue, h.n = n, 1
 	here.in.Queue(shard, true)
 	h.mu.Unlock()
-	here.lanes.waiting.Add(int64(it.size()))
+	here.queues.waiting.Add(int64(it.size()))
 	for run := range int64(3) {
 		if err := here.Frame(t.Context(), "default", failing(elsewhere, run+1)); err != nil {
 			t.Fatal(err)
