@@ -14,7 +14,9 @@ var pure = []string{
 	"catalog", "catalog/acl", "catalog/chain", "catalog/entry", "catalog/filter", "catalog/gateway", "catalog/query",
 	"mesh", "mesh/proxy", "mesh/envoy", "api/xds/session", "secrets", "secrets/policy", "secrets/lease", "secrets/mount",
 	"monitor", "monitor/objects", "monitor/selector", "monitor/shards", "monitor/agent/points", "monitor/agent/tally",
-	"jobs", "jobs/scheduler", "usage", "usage/sketch", "doctor", "doctor/text",
+	"jobs", "jobs/apply", "jobs/everynode", "jobs/evalqueue", "jobs/explain", "jobs/feasible", "jobs/place",
+	"jobs/preempt", "jobs/reconcile", "jobs/scheduler", "jobs/score", "jobs/state",
+	"usage", "usage/sketch", "doctor", "doctor/text",
 }
 
 // pureMay are the packages beside their plane's pure ones that pure packages may

@@ -1,0 +1,36 @@
+// Package jobs has the words of the jobs plane: jobs and their groups, nodes, allocations,
+// evaluations, deployments and plans. The packages below it decide with them:
+//
+//	jobs/state      everything at one index, immutable, with each node's free room
+//	jobs/feasible   whether an allocation may be on a node: one answer for all who ask
+//	jobs/score      how good a node is (the contract's formulas)
+//	jobs/place      the best node for each allocation of a group
+//	jobs/reconcile  what a job wants compared with what runs: service and batch
+//	jobs/everynode  the same for system and sysbatch
+//	jobs/preempt    what has to go for something more important
+//	jobs/scheduler  an evaluation -> a plan and what becomes of the evaluation
+//	jobs/apply      plans against the newest state: what still fits is committed
+//	jobs/evalqueue  evaluations in order: by priority, one per job, later, blocked
+//	jobs/explain    why it is pending, and the least that would help
+//
+// Data flows one way:
+//
+//	change -> evaluation -> evalqueue -> scheduler.Pass(State, now, seed) -> plan -> apply -> next State
+//	                ^                                                             |
+//	                '--- blocked, delayed and follow-up evaluations <-------------'
+//
+// Invariants:
+//   - Nothing here reads a clock, chance or map order: the time and a seed come in as arguments, and the
+//     same arguments give the same plan. Ids are made from the seed (Dice).
+//   - What is in a State is never changed. A change is a copy.
+//   - A plan is a wish. apply checks each node against the newest State with the function that the
+//     scheduler placed by, and only what apply returns has happened.
+//   - An allocation refers to the version of its job; it never embeds one.
+//
+// Cost, for n nodes, c computed classes, p combinations of spread values and k allocations of one
+// group: an evaluation costs O(allocations of the job + c·constraints + n) once and O(p + log n)
+// for each placement; there is no scan of nodes or allocations for an allocation. The walk over n is
+// 50 ns a node. Applying costs O(log) for each allocation.
+//
+// Types are plain values, safe to share as long as nobody changes them.
+package jobs
