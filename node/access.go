@@ -170,7 +170,7 @@ func (p *Process) bootstrapReset(done bool) uint64 {
 
 // resolveRemotely asks a server about a token.
 func (p *Process) resolveRemotely(ctx context.Context, secret string) (grants.Resolution, error) {
-	reply, err := p.others.ask(ctx, methodResolve, pack.String(nil, secret))
+	reply, err := p.others.Ask(ctx, methodResolve, pack.String(nil, secret))
 	if err != nil {
 		return grants.Resolution{}, err
 	}

@@ -15,8 +15,6 @@ import (
 // methodDNS is the RPC that carries one DNS question.
 const methodDNS = "dns"
 
-var errNoServers = errkind.New(errkind.Unavailable, "No known Consul servers")
-
 func (p *Process) buildDNS() (err error) {
 	cfg := dnsapi.Config{
 		Addresses: p.cfg.Listen.DNS, Datacenter: p.cfg.Node.Datacenter, NodeName: p.cfg.Node.Name,
@@ -59,7 +57,7 @@ type dnsForwarder struct{ p *Process }
 // ForwardDNS implements dnsapi.Forwarder.
 func (f dnsForwarder) ForwardDNS(ctx context.Context, a dnsapi.Asked) ([]byte, error) {
 	if f.p.raft == nil {
-		return f.p.others.ask(ctx, methodDNS, encodeAsked(a))
+		return f.p.others.Ask(ctx, methodDNS, encodeAsked(a))
 	}
 	return f.p.callLeader(ctx, methodDNS, encodeAsked(a))
 }

@@ -13,6 +13,7 @@ import (
 
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/core/hedge"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/backoff"
@@ -59,7 +60,7 @@ type forwarder struct {
 	// reigns ends calls to a former leader; nil on a client agent.
 	reigns *reigns
 	// others asks any living server; nil where the target is always given.
-	others *elsewhere
+	others *hedge.Servers
 	// changes is closed at the next change of who leads or who is there; nil: nobody tells.
 	changes func() <-chan struct{}
 	// hold is how long a request may wait for a leader (performance.rpc_hold_timeout), counted from
@@ -165,7 +166,7 @@ func (f *forwarder) call(ctx context.Context, addr string, o order, req []byte) 
 	if o.waits {
 		call = f.client.Wait
 	} else if o.reads && !o.toLeader {
-		call = f.others.read
+		call = f.others.Read
 	}
 	if f.reigns == nil || !o.toLeader {
 		return call(ctx, addr, methodHTTP, req)
@@ -190,7 +191,7 @@ func (f *forwarder) target(toLeader bool, last string) (string, error) {
 		}
 		return "", errkind.New(errkind.Unavailable, "No cluster leader")
 	}
-	return f.others.pick(last)
+	return f.others.Pick(last)
 }
 
 func encodeRequest(r *http.Request, j journey) ([]byte, error) {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"corbel.dev/corbel/core/hedge"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
@@ -55,7 +56,7 @@ type base struct {
 	rpcSrv   *rpc.Server
 	rpc      *rpc.Client
 	members  *rpc.Client // to members that may be agents, whose certificates show no server's name
-	others   *elsewhere
+	others   *hedge.Servers
 	pool     *member.Pool
 	scripts  *script.Engine // runs what operators wrote in JavaScript
 	parts    life.Group
@@ -144,7 +145,7 @@ func (b *base) openNetwork() error {
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return b.wire.DialMember(ctx, addr, wire.ProtoRPC, 0)
 		}})
-	b.others = &elsewhere{client: b.rpc, servers: b.otherServers}
+	b.others = hedge.New(b.rpc, b.otherServers)
 	profile := member.LAN
 	if cfg.Dev {
 		profile = member.Local

@@ -559,7 +559,7 @@ func requestLimitsOf(cfg *config.Config) rows.RequestLimits {
 func (p *Process) OnReload(fn func(context.Context) error) { p.reload = fn }
 
 func (p *Process) anyServer() (string, error) {
-	return p.others.pick()
+	return p.others.Pick()
 }
 
 // target is the RPC address of the group's leader.

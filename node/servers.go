@@ -6,6 +6,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/local"
+	"corbel.dev/corbel/core/hedge"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/backoff"
@@ -76,7 +77,7 @@ func (s *catalogServers) ask(ctx context.Context, method string, req []byte) ([]
 				return reply, nil
 			}
 		}
-		if !passedBy(err) && !errkind.Is(err, errkind.NotLeader) || ctx.Err() != nil || wait.Tries() == askTries {
+		if !hedge.PassedBy(err) && !errkind.Is(err, errkind.NotLeader) || ctx.Err() != nil || wait.Tries() == askTries {
 			return nil, err
 		}
 		t := time.NewTimer(wait.Next())
