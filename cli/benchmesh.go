@@ -7,7 +7,7 @@ import (
 	"corbel.dev/corbel/bench"
 	"corbel.dev/corbel/bench/sidecars"
 	"corbel.dev/corbel/cli/command"
-	"corbel.dev/corbel/node"
+	"corbel.dev/corbel/node/simhosts"
 	"github.com/spf13/cobra"
 )
 
@@ -69,6 +69,6 @@ func (e *env) benchSidecars() *cobra.Command {
 func (e *env) benchHosts() *cobra.Command {
 	c := &cobra.Command{Use: "hosts", Short: "Play simulated agents", Hidden: true,
 		Args: command.Between(0, 0, "flags only")}
-	c.RunE = func(c *cobra.Command, _ []string) error { return node.ServeSimHosts(c.Context(), e.In, e.Out) }
+	c.RunE = func(c *cobra.Command, _ []string) error { return simhosts.Serve(c.Context(), e.In, e.Out) }
 	return c
 }

@@ -2,13 +2,12 @@ package node
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"sync"
 	"time"
 
 	"corbel.dev/corbel/api/xds"
+	"corbel.dev/corbel/api/xds/hostplane"
 	"corbel.dev/corbel/api/xds/side"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
@@ -85,7 +84,7 @@ func (p *Process) buildMesh() (err error) {
 	if len(p.cfg.Listen.GRPC) == 0 && len(p.cfg.Listen.GRPCTLS) == 0 {
 		return nil
 	}
-	m.xds = xds.New(xds.Config{Plane: xdsPlane{m.host}, Methods: p.sideMethods(), Services: side.Services,
+	m.xds = xds.New(xds.Config{Plane: hostplane.Plane{Host: m.host}, Methods: p.sideMethods(), Services: side.Services,
 		MaxCalls: maxSideCalls, Bytes: p.ports.Bytes, Log: p.log, Metrics: p.metrics})
 	m.xds.SetServing(false) // until the process is warm
 	return m.ports.bind(p)
@@ -211,32 +210,4 @@ func (d *meshDirectory) follow(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// xdsPlane is the host as the discovery service sees it.
-type xdsPlane struct{ host *host.Host }
-
-// Open implements xds.Plane.
-func (p xdsPlane) Open(ctx context.Context, n xds.Node, token string) (xds.Proxy, error) {
-	c := host.Claim{ID: n.ID, Node: n.Name}
-	if n.HasVersion {
-		c.Version = fmt.Sprintf("%d.%d.%d", n.Major, n.Minor, n.Patch)
-	}
-	s, err := p.host.Open(ctx, c, token)
-	if errors.Is(err, host.ErrNoToken) {
-		return nil, fmt.Errorf("%w: %w", err, xds.ErrUnauthenticated)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return xdsProxy{s}, nil
-}
-
-// xdsProxy is an opened proxy.
-type xdsProxy struct{ *host.Stream }
-
-// Applied implements xds.Proxy.
-func (p xdsProxy) Applied(r xds.Report) {
-	p.Stream.Applied(host.Report{Type: r.Type, Resources: r.Resources, Removed: r.Removed, Refused: r.Refused,
-		Sent: r.Sent, Answered: r.Answered})
 }

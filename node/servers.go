@@ -2,14 +2,12 @@ package node
 
 import (
 	"context"
-	"time"
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/core/hedge"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
-	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 )
@@ -61,33 +59,10 @@ func (s *catalogServers) apply(ctx context.Context, c catalog.Command) error {
 	return err
 }
 
-// askTries is how many servers are asked before anti-entropy gives up for now.
-const askTries = 4
-
-// ask calls a server, and another one when that does not answer: gossip learns of a dead or
-// frozen server later than we do. What is asked may be carried out twice: one agent alone speaks for its node, and
-// it compares what the catalog has with what it wants.
+// ask calls the target. What is asked may be carried out twice: one agent alone speaks for its node, and it compares
+// what the catalog has with what it wants.
 func (s *catalogServers) ask(ctx context.Context, method string, req []byte) ([]byte, error) {
-	wait := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
-	for {
-		addr, err := s.target()
-		if err == nil {
-			var reply []byte
-			if reply, err = s.client.Call(ctx, addr, method, req); err == nil {
-				return reply, nil
-			}
-		}
-		if !hedge.PassedBy(err) && !errkind.Is(err, errkind.NotLeader) || ctx.Err() != nil || wait.Tries() == askTries {
-			return nil, err
-		}
-		t := time.NewTimer(wait.Next())
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return nil, err
-		}
-	}
+	return hedge.Repeat(ctx, s.client, s.target, method, req)
 }
 
 // Register implements local.Servers.

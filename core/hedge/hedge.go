@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -120,13 +121,42 @@ func (s *Servers) Ask(ctx context.Context, method string, req []byte) ([]byte, e
 			return nil, err
 		}
 		reply, err := s.Read(ctx, addr, method, req)
-		if tried = append(tried, addr); err == nil || ctx.Err() != nil || !PassedBy(err) || len(tried) == tries {
+		if tried = append(tried, addr); err == nil || ctx.Err() != nil || !passedBy(err) || len(tried) == tries {
 			return reply, err
 		}
 	}
 }
 
-// PassedBy reports whether an error says nothing of the question, only of whom it was put to.
-func PassedBy(err error) bool {
+// repeats is how often Repeat asks again before it gives up.
+const repeats = 4
+
+// Repeat calls the server that target names, and asks again for one when that does not answer or leads no more: gossip
+// learns of a dead or frozen server later than we do. What is asked may be carried out twice.
+func Repeat(ctx context.Context, client *rpc.Client, target func() (string, error), method string,
+	req []byte) ([]byte, error) {
+	wait := backoff.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
+	for {
+		addr, err := target()
+		if err == nil {
+			var reply []byte
+			if reply, err = client.Call(ctx, addr, method, req); err == nil {
+				return reply, nil
+			}
+		}
+		if !passedBy(err) && !errkind.Is(err, errkind.NotLeader) || ctx.Err() != nil || wait.Tries() == repeats {
+			return nil, err
+		}
+		t := time.NewTimer(wait.Next())
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, err
+		}
+	}
+}
+
+// passedBy reports whether an error says nothing of the question, only of whom it was put to.
+func passedBy(err error) bool {
 	return errkind.Is(err, errkind.Unavailable) || errkind.Is(err, errkind.Unknown)
 }

@@ -1,4 +1,4 @@
-package node
+package simhosts
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/core/feed"
+	"corbel.dev/corbel/core/hedge"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/life"
@@ -26,30 +27,30 @@ type simulated struct {
 	feed   *feed.Client
 	leaves *leaf.Leaves
 	host   *host.Host
-	roots  simRoots
+	roots  roots
 }
 
 // build makes the host at a place of the fleet.
-func (f *simFleet) build(place int, h simHost) (*simulated, error) {
-	dial := func(proto wire.Protocol) func(context.Context, string) (net.Conn, error) {
-		return func(ctx context.Context, addr string) (net.Conn, error) {
-			from := simFrom{place, net.ParseIP(h.Bind), proto == wire.ProtoFeed}
-			return f.wire.Dial(context.WithValue(ctx, simHostKey{}, from), addr, proto, 0)
-		}
+func (f *fleet) build(place int, h hostConfig) (*simulated, error) {
+	ip := net.ParseIP(h.Bind)
+	follow, err := dialFrom(&origin{net: f.net, ip: ip, host: place, feed: true}, wire.ProtoFeed)
+	if err != nil {
+		return nil, err
 	}
-	s := &simulated{roots: simRoots{news: make(chan struct{})}}
-	var err error
+	call, err := dialFrom(&origin{net: f.net, ip: ip, host: place}, wire.ProtoRPC)
+	if err != nil {
+		return nil, err
+	}
+	s := &simulated{roots: roots{news: make(chan struct{})}}
 	if s.feed, err = feed.NewClient(feed.ClientConfig{Node: h.Node, Servers: func() []string { return f.cfg.Servers },
-		Dial: dial(wire.ProtoFeed), Hedge: f.cfg.Hedged, Metrics: f.metrics}); err != nil {
+		Dial: follow, Hedge: f.cfg.Hedged, Metrics: f.metrics}); err != nil {
 		return nil, err
 	}
 	// Certificates are asked for over a connection of its own, as an agent's calls are; it is closed when it was idle.
-	calls := rpc.NewClient(rpc.ClientConfig{Dial: dial(wire.ProtoRPC), IdleTimeout: 5 * time.Second})
-	servers := &catalogServers{client: calls, target: func() (string, error) {
-		return f.cfg.Servers[rand.IntN(len(f.cfg.Servers))], nil
-	}}
+	calls := rpc.NewClient(rpc.ClientConfig{Dial: call, IdleTimeout: 5 * time.Second})
+	server := func() (string, error) { return f.cfg.Servers[rand.IntN(len(f.cfg.Servers))], nil }
 	sign := func(ctx context.Context, r issue.Request) (issue.Certificate, error) {
-		reply, err := servers.ask(ctx, issue.Method, r.AppendPack(nil))
+		reply, err := hedge.Repeat(ctx, calls, server, issue.Method, r.AppendPack(nil))
 		if err != nil {
 			return issue.Certificate{}, err
 		}
@@ -68,9 +69,18 @@ func (f *simFleet) build(place int, h simHost) (*simulated, error) {
 	return s, err
 }
 
+// dialFrom dials servers from a place. Nobody comes to its wire: it is for dialling alone.
+func dialFrom(o *origin, proto wire.Protocol) (func(context.Context, string) (net.Conn, error), error) {
+	w, err := wire.New(wire.Config{Listener: nobody{}, Dialer: o})
+	return func(ctx context.Context, addr string) (net.Conn, error) { return w.Dial(ctx, addr, proto, 0) }, err
+}
+
+// nobody is a listener to which nobody comes.
+type nobody struct{ net.Listener }
+
 // register makes the registrations that the host's agent would have.
-func (f *simFleet) register(h simHost) (simDirectory, error) {
-	d := make(simDirectory, len(h.Proxies))
+func (f *fleet) register(h hostConfig) (directory, error) {
+	d := make(directory, len(h.Proxies))
 	for _, p := range h.Proxies {
 		own, err := json.Marshal(proxy.Registration{DestinationServiceName: p.Service, DestinationServiceID: p.ID,
 			LocalServiceAddress: "127.0.0.1", LocalServicePort: p.Port,
@@ -112,14 +122,14 @@ func (s *simulated) run(ctx context.Context) error {
 	return g.Run(ctx)
 }
 
-// simDirectory is the registrations of a host: they stay as they are.
-type simDirectory map[string]*catalog.Service
+// directory is the registrations of a host: they stay as they are.
+type directory map[string]*catalog.Service
 
 // Find implements host.Directory.
-func (d simDirectory) Find(_, id string) *catalog.Service { return d[id] }
+func (d directory) Find(_, id string) *catalog.Service { return d[id] }
 
 // List implements host.Directory.
-func (d simDirectory) List() []*catalog.Service {
+func (d directory) List() []*catalog.Service {
 	var out []*catalog.Service
 	for _, s := range d {
 		out = append(out, s)
@@ -128,7 +138,7 @@ func (d simDirectory) List() []*catalog.Service {
 }
 
 // Await implements host.Directory.
-func (d simDirectory) Await(ctx context.Context, since uint64) uint64 {
+func (d directory) Await(ctx context.Context, since uint64) uint64 {
 	if since == 0 {
 		return 1
 	}
@@ -136,14 +146,14 @@ func (d simDirectory) Await(ctx context.Context, since uint64) uint64 {
 	return since
 }
 
-// simRoots is the authority's roots as the host's own feed tells them.
-type simRoots struct {
+// roots is the authority's roots as the host's own feed tells them.
+type roots struct {
 	mu   sync.Mutex // guards news
 	news chan struct{}
 	now  atomic.Pointer[leaf.Roots]
 }
 
-func (r *simRoots) set(v feed.Value) {
+func (r *roots) set(v feed.Value) {
 	roots, err := mesh.ReadRoots(v.Body)
 	if v.Body == nil || err != nil {
 		return // no authority yet
@@ -156,7 +166,7 @@ func (r *simRoots) set(v feed.Value) {
 }
 
 // newer waits for roots that are newer than index.
-func (r *simRoots) newer(ctx context.Context, index uint64) (leaf.Roots, error) {
+func (r *roots) newer(ctx context.Context, index uint64) (leaf.Roots, error) {
 	for {
 		r.mu.Lock()
 		news := r.news

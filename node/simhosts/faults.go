@@ -1,4 +1,4 @@
-package node
+package simhosts
 
 import (
 	"context"
@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// simNet is where the connections of simulated hosts come from: each host dials
+// network is where the connections of simulated hosts come from: each host dials
 // from an address of its own, as hosts do, and its connections can be cut.
-type simNet struct {
+type network struct {
 	mu    sync.Mutex // guards open
-	open  map[int]map[*simConn]struct{}
+	open  map[int]map[*conn]struct{}
 	timed sync.WaitGroup // faults that wait for their time
 }
 
-// simConn is one connection, remembered while it is open.
-type simConn struct {
+// conn is one connection, remembered while it is open.
+type conn struct {
 	*net.TCPConn
-	net  *simNet
+	net  *network
 	host int
 	once sync.Once
 }
 
 // Close implements net.Conn.
-func (c *simConn) Close() error {
+func (c *conn) Close() error {
 	c.once.Do(func() {
 		c.net.mu.Lock()
 		defer c.net.mu.Unlock()
@@ -34,48 +34,45 @@ func (c *simConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// simHostKey is the context key under which a dial finds its host.
-type simHostKey struct{}
+func newNetwork() *network { return &network{open: map[int]map[*conn]struct{}{}} }
 
-// simFrom is which host dials, and from where. Only its feed's connections are cut: the
+// origin is which host dials, and from where. Only its feed's connections are cut: the
 // others carry nothing while nothing is asked for.
-type simFrom struct {
+type origin struct {
+	net  *network
 	host int
 	ip   net.IP
 	feed bool
 }
 
 // DialContext implements wire.Dialer.
-func (n *simNet) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
-	from, known := ctx.Value(simHostKey{}).(simFrom)
-	d := net.Dialer{}
-	if known {
-		d.LocalAddr = &net.TCPAddr{IP: from.ip}
-	}
-	nc, err := d.DialContext(ctx, network, addr)
-	if err != nil || !from.feed {
+func (o *origin) DialContext(ctx context.Context, family, addr string) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: o.ip}}
+	nc, err := d.DialContext(ctx, family, addr)
+	if err != nil || !o.feed {
 		return nc, err
 	}
-	c := &simConn{TCPConn: nc.(*net.TCPConn), net: n, host: from.host}
+	n := o.net
+	c := &conn{TCPConn: nc.(*net.TCPConn), net: n, host: o.host}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.open[from.host] == nil {
-		n.open[from.host] = map[*simConn]struct{}{}
+	if n.open[o.host] == nil {
+		n.open[o.host] = map[*conn]struct{}{}
 	}
-	n.open[from.host][c] = struct{}{}
+	n.open[o.host][c] = struct{}{}
 	return c, nil
 }
 
-// simFault is the faults of one call: places of hosts of which one connection (a
+// fault is the faults of one call: places of hosts of which one connection (a
 // hedged host has two) is stalled without a word or reset, each at some moment within a time from now.
-type simFault struct {
+type fault struct {
 	Stall  []int         `json:"stall"`
 	Reset  []int         `json:"reset"`
 	Within time.Duration `json:"within"`
 }
 
 // cut returns at once; the faults come within their time.
-func (n *simNet) cut(f simFault) {
+func (n *network) cut(f fault) {
 	later := func(hosts []int, do func(*net.TCPConn)) {
 		for _, h := range hosts {
 			n.timed.Add(1)

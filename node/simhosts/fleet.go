@@ -1,4 +1,6 @@
-package node
+// Package simhosts plays many hosts of a mesh in one process, each with the product's own path from its connection to
+// a server down to its proxies' streams: the fleets that the lab and the benchmarks measure with.
+package simhosts
 
 import (
 	"context"
@@ -13,35 +15,35 @@ import (
 	"sync"
 
 	"corbel.dev/corbel/api/xds"
-	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/api/xds/hostplane"
 	"corbel.dev/corbel/kit/childcall"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/telemetry"
 )
 
-// simConfig is a part of a simulated fleet: hosts that one process plays, each
+// config is a part of a simulated fleet: hosts that one process plays, each
 // with the product's own path from its connection to a server down to its
 // proxies' streams. It is the first call of whoever started the process.
-type simConfig struct {
-	Servers      []string  `json:"servers"` // their RPC addresses
-	Datacenter   string    `json:"datacenter"`
-	Upstream     string    `json:"upstream"` // the service that every proxy calls
-	UpstreamPort int       `json:"upstream_port"`
-	Hedged       bool      `json:"hedged"`
-	Hosts        []simHost `json:"hosts"`
+type config struct {
+	Servers      []string     `json:"servers"` // their RPC addresses
+	Datacenter   string       `json:"datacenter"`
+	Upstream     string       `json:"upstream"` // the service that every proxy calls
+	UpstreamPort int          `json:"upstream_port"`
+	Hedged       bool         `json:"hedged"`
+	Hosts        []hostConfig `json:"hosts"`
 }
 
-// simHost is one host.
-type simHost struct {
+// hostConfig is one host.
+type hostConfig struct {
 	Node string `json:"node"`
 	// its loopback address: connections come from there, its discovery service answers there
-	Bind    string     `json:"bind"`
-	Proxies []simProxy `json:"proxies"`
-	Extras  []simExtra `json:"extras"`
+	Bind    string        `json:"bind"`
+	Proxies []proxyConfig `json:"proxies"`
+	Extras  []extra       `json:"extras"`
 }
 
-// simExtra is the registration of a sidecar that a real Envoy plays.
-type simExtra struct {
+// extra is the registration of a sidecar that a real Envoy plays.
+type extra struct {
 	Service      string `json:"service"`
 	ID           string `json:"id"`
 	Port         int    `json:"port"`
@@ -49,20 +51,20 @@ type simExtra struct {
 	UpstreamPort int    `json:"upstream_port"` // 0: it calls nobody
 }
 
-// simProxy is a service instance; its sidecar is called <id>-sidecar-proxy and has the next port.
-type simProxy struct {
+// proxyConfig is a service instance; its sidecar is called <id>-sidecar-proxy and has the next port.
+type proxyConfig struct {
 	Service string `json:"service"`
 	ID      string `json:"id"`
 	Port    int    `json:"port"`
 }
 
-// ServeSimHosts plays the hosts of a simulated fleet for the process on the other
+// Serve plays the hosts of a simulated fleet for the process on the other
 // side of in and out, until in ends. The calls: "start" with the hosts (the
 // answer lists where their discovery services listen), "settle", "fault", "heal",
 // "figures" and "profile" with a file to begin one and "" to end it.
-func ServeSimHosts(ctx context.Context, in io.Reader, out io.Writer) error {
+func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &simFleet{net: &simNet{open: map[int]map[*simConn]struct{}{}}, metrics: telemetry.New(telemetry.Config{})}
+	f := &fleet{net: newNetwork(), metrics: telemetry.New(telemetry.Config{})}
 	f.cursor = f.metrics.NewCursor()
 	defer f.running.Wait()
 	defer cancel()
@@ -71,11 +73,10 @@ func ServeSimHosts(ctx context.Context, in io.Reader, out io.Writer) error {
 	})
 }
 
-// simFleet is the hosts of this process.
-type simFleet struct {
-	cfg     simConfig
-	net     *simNet
-	wire    *wire.Wire
+// fleet is the hosts of this process.
+type fleet struct {
+	cfg     config
+	net     *network
 	metrics *telemetry.Registry
 	cursor  *telemetry.Cursor
 	hosts   map[string]*simulated // by node
@@ -85,7 +86,7 @@ type simFleet struct {
 	mu      sync.Mutex
 }
 
-func (f *simFleet) handle(ctx context.Context, method string, body json.RawMessage) (any, error) {
+func (f *fleet) handle(ctx context.Context, method string, body json.RawMessage) (any, error) {
 	if (f.hosts == nil) != (method == "start") {
 		return nil, fmt.Errorf("call %q: the first call, and no other, must be \"start\"", method)
 	}
@@ -96,7 +97,7 @@ func (f *simFleet) handle(ctx context.Context, method string, body json.RawMessa
 		}
 		return f.start(ctx)
 	case "fault":
-		var cut simFault
+		var cut fault
 		if err := json.Unmarshal(body, &cut); err != nil {
 			return nil, err
 		}
@@ -121,16 +122,11 @@ func (f *simFleet) handle(ctx context.Context, method string, body json.RawMessa
 }
 
 // start builds and runs the hosts, and returns their discovery services' addresses in order.
-func (f *simFleet) start(ctx context.Context) ([]string, error) {
-	var err error
-	if f.wire, err = wire.New(wire.Config{Bind: "127.0.0.1:0", Dialer: f.net}); err != nil {
-		return nil, err
-	}
-	f.run(func() error { return f.wire.Run(ctx) })
+func (f *fleet) start(ctx context.Context) ([]string, error) {
 	f.hosts = make(map[string]*simulated, len(f.cfg.Hosts))
 	// One server for all: each host has a listener and a connection of its own, and as many
 	// streams may wait to be opened as if each had a server, too.
-	server := xds.New(xds.Config{Plane: simPlane{f}, Metrics: f.metrics, OpenWorkers: 32 * len(f.cfg.Hosts)})
+	server := xds.New(xds.Config{Plane: plane{f}, Metrics: f.metrics, OpenWorkers: 32 * len(f.cfg.Hosts)})
 	addrs := make([]string, len(f.cfg.Hosts))
 	for i, h := range f.cfg.Hosts {
 		s, err := f.build(i, h)
@@ -149,7 +145,7 @@ func (f *simFleet) start(ctx context.Context) ([]string, error) {
 }
 
 // run keeps what the hosts' parts ended with.
-func (f *simFleet) run(part func() error) {
+func (f *fleet) run(part func() error) {
 	f.running.Go(func() {
 		err := part()
 		f.mu.Lock()
@@ -158,14 +154,14 @@ func (f *simFleet) run(part func() error) {
 	})
 }
 
-func (f *simFleet) err() error {
+func (f *fleet) err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.failed
 }
 
 // figures is what the hosts counted and timed since the last call, by name; times in milliseconds.
-func (f *simFleet) figures() map[string]float64 {
+func (f *fleet) figures() map[string]float64 {
 	out := map[string]float64{}
 	f.cursor.Each(func(r *telemetry.Reading) {
 		name := r.Series.Name
@@ -186,7 +182,7 @@ func (f *simFleet) figures() map[string]float64 {
 	return out
 }
 
-func (f *simFleet) profiling(file string) error {
+func (f *fleet) profiling(file string) error {
 	if f.profile != nil {
 		pprof.StopCPUProfile()
 		err := f.profile.Close()
@@ -204,14 +200,14 @@ func (f *simFleet) profiling(file string) error {
 	return pprof.StartCPUProfile(out)
 }
 
-// simPlane finds the host of a stream by the node that its Envoy names.
-type simPlane struct{ f *simFleet }
+// plane finds the host of a stream by the node that its Envoy names.
+type plane struct{ f *fleet }
 
 // Open implements xds.Plane.
-func (p simPlane) Open(ctx context.Context, n xds.Node, token string) (xds.Proxy, error) {
+func (p plane) Open(ctx context.Context, n xds.Node, token string) (xds.Proxy, error) {
 	h := p.f.hosts[n.Name]
 	if h == nil {
 		return nil, errkind.Errorf(errkind.NotFound, "there is no host %q here", n.Name)
 	}
-	return xdsPlane{h.host}.Open(ctx, n, token)
+	return hostplane.Plane{Host: h.host}.Open(ctx, n, token)
 }

@@ -1,9 +1,8 @@
 //go:build linux
 
-package node
+package simhosts
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -13,16 +12,16 @@ import (
 	"time"
 )
 
-// simPair is a connection of a simulated host and the other end of it.
-func simPair(t *testing.T, n *simNet, host int) (ours, theirs net.Conn) {
+// pair is a connection of a simulated host and the other end of it.
+func pair(t *testing.T, n *network, host int) (ours, theirs net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	ctx := context.WithValue(t.Context(), simHostKey{}, simFrom{host, net.IPv4(127, 64, 3, byte(host)), true})
-	if ours, err = n.DialContext(ctx, "tcp", l.Addr().String()); err != nil {
+	from := &origin{n, host, net.IPv4(127, 64, 3, byte(host)), true}
+	if ours, err = from.DialContext(t.Context(), "tcp", l.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
 	if theirs, err = l.Accept(); err != nil {
@@ -33,17 +32,17 @@ func simPair(t *testing.T, n *simNet, host int) (ours, theirs net.Conn) {
 }
 
 func TestSimulatedHostsCanBeCut(t *testing.T) {
-	n := &simNet{open: map[int]map[*simConn]struct{}{}}
+	n := newNetwork()
 	buf := make([]byte, 16)
 	var ours, theirs [3]net.Conn
 	for i := range ours {
-		ours[i], theirs[i] = simPair(t, n, i+1)
+		ours[i], theirs[i] = pair(t, n, i+1)
 		if host, _, _ := net.SplitHostPort(theirs[i].RemoteAddr().String()); host != net.IPv4(127, 64, 3,
 			byte(i+1)).String() {
 			t.Fatalf("host %d comes from %s", i+1, host)
 		}
 	}
-	n.cut(simFault{Stall: []int{1}, Reset: []int{2}})
+	n.cut(fault{Stall: []int{1}, Reset: []int{2}})
 	n.timed.Wait()
 
 	if _, err := theirs[0].Write([]byte("hello")); err != nil {
