@@ -37,30 +37,40 @@ func (o Operation) Writes() bool { return o == Create || o == Update || o == Pat
 
 // Request is one request on its way through the plane.
 type Request struct {
-	ID         string // a UUID, the same in the response and the audit log
-	Op         Operation
-	Path       string // the whole path, without "/v1/" and without a leading slash
-	Mount      string // the part that the mount took, with its '/' at the end; set by the keeper
-	Rest       string // the part behind it
-	Body       []byte // the JSON object of a write, as it came; nil for none
-	Query      Fields // parameters of the query, of reads and lists
-	Token      string
+	ID    string // a UUID, the same in the response and the audit log
+	Op    Operation
+	Path  string // the whole path, without "/v1/" and without a leading slash
+	Mount string // the part that the mount took, with its '/' at the end; set by the keeper
+	Rest  string // the part behind it
+	Body  []byte // the JSON object of a write, as it came; nil for none
+	Query Fields // parameters of the query, of reads and lists
+	Caller
+	Origin
+	Wrap  time.Duration // asked for with X-Vault-Wrap-TTL; 0: not
+	Now   time.Time     // when it arrived: what engines take for the time
+	Alone bool          // asked again, with what engine.Alone named to itself; set by the keeper
+	Due   bool          // asked by the engine itself (engine.Tender); nobody outside can set it
+
+	fields Fields // of Body, once asked for
+}
+
+// Origin is where a request came from, as its connection and the hosts on its way tell.
+type Origin struct {
 	Remote     netip.Addr
 	RemotePort uint16
 	// that the caller's TLS connection showed to hold, as DER, the caller's own first; nobody has
 	// judged them
 	Certificates [][]byte
-	Wrap         time.Duration       // asked for with X-Vault-Wrap-TTL; 0: not
-	Now          time.Time           // when it arrived: what engines take for the time
-	Holder       string              // the display name of the token, once it was found good
-	Who          Person              // whose token it is, for templates; nil: nobody's
-	Whose        string              // the entity of the token, once it was found good; "": it has none
 	Headers      map[string][]string // those that the audit devices record, by name in lower case
 	From         string              // the host that the request was handed on by; "": it came from its client
-	Alone        bool                // asked again, with what engine.Alone named to itself; set by the keeper
-	Due          bool                // asked by the engine itself (engine.Tender); nobody outside can set it
+}
 
-	fields Fields // of Body, once asked for
+// Caller is who asks: the token that was sent, and what is known of it once it was found good.
+type Caller struct {
+	Token  string
+	Holder string // the display name of the token, once it was found good
+	Who    Person // whose token it is, for templates; nil: nobody's
+	Whose  string // the entity of the token, once it was found good; "": it has none
 }
 
 // Person is who makes a request, as templates of policies and engines name parts of an identity.

@@ -49,25 +49,35 @@ type Lease struct {
 // Auth is a login that an engine found good, or a token that was asked for; the
 // keeper makes the token.
 type Auth struct {
-	DisplayName string
-	Policies    []string
-	Metadata    map[string]string
+	Principal
+	Policies []string
+	Metadata map[string]string
+	Lifetime
+	NumUses    int
+	Type       string // service, batch, default-service or default-batch; "": the mount's
+	Orphan     bool
+	NoDefault  bool   // leave the policy "default" out
+	Login      []byte // what the method wants to know at a renewal
+	Workload   string // whose life the token follows, in the method's words; "": nobody's
+	BoundCIDRs []string
+	Role       string
+	Suffix     string // of the path that the token says it was made at
+	ID         string // asked for by its creator; "" draws one
+}
+
+// Lifetime bounds how long a token lives, and whether it may be renewed.
+type Lifetime struct {
 	TTL, MaxTTL time.Duration
 	ExplicitMax time.Duration
 	Period      time.Duration
 	Renewable   bool
-	NumUses     int
-	Type        string // service, batch, default-service or default-batch; "": the mount's
-	Orphan      bool
-	NoDefault   bool              // leave the policy "default" out
+}
+
+// Principal is who a token is made for.
+type Principal struct {
+	DisplayName string
 	Alias       string            // the name of who logs in, at the mount: an entity is found or made by it
 	AliasMeta   map[string]string // what the method says of the alias, for templates of policies
 	Groups      []string          // external groups of who logs in; nil: the method says nothing of groups
 	Entity      string            // where there is no Alias: the entity that the token is of
-	Login       []byte            // what the method wants to know at a renewal
-	Workload    string            // whose life the token follows, in the method's words; "": nobody's
-	BoundCIDRs  []string
-	Role        string
-	Suffix      string // of the path that the token says it was made at
-	ID          string // asked for by its creator; "" draws one
 }

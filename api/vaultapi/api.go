@@ -226,7 +226,8 @@ func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []by
 	}
 	query := r.URL.Query()
 	from := remote(r)
-	q = &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: from.Addr(), RemotePort: from.Port()}
+	q = &secrets.Request{ID: requestID(), Path: path, Caller: secrets.Caller{Token: tokenOf(r)},
+		Origin: secrets.Origin{Remote: from.Addr(), RemotePort: from.Port()}}
 	a.cfg.Keeper.AuditedHeaders(func(name string) {
 		if values := r.Header.Values(name); len(values) > 0 {
 			if q.Headers == nil {
@@ -410,8 +411,9 @@ func (a *API) mayBeLarge(r *http.Request, most int64) (int64, error) {
 		return small, nil
 	}
 	from := remote(r)
-	q := &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Op: secrets.Update, Remote: from.Addr(),
-		RemotePort: from.Port()}
+	q := &secrets.Request{ID: requestID(), Path: path, Caller: secrets.Caller{Token: tokenOf(r)}, Op: secrets.Update,
+		Origin: secrets.Origin{Remote: from.Addr(),
+			RemotePort: from.Port()}}
 	bytes := r.ContentLength
 	if bytes < 0 {
 		bytes = openBytes // it is held to that below

@@ -42,8 +42,9 @@ func (h *Hot) Serve(c *hothttp.Call, r *hothttp.Request) hothttp.Outcome {
 		k.AuditsHeaders() {
 		return hothttp.Decline
 	}
-	q := &secrets.Request{ID: requestID(), Path: string(path), Token: string(r.VaultToken), Remote: c.Remote().Addr(),
-		RemotePort: c.Remote().Port()}
+	q := &secrets.Request{ID: requestID(), Path: string(path), Caller: secrets.Caller{Token: string(r.VaultToken)},
+		Origin: secrets.Origin{Remote: c.Remote().Addr(),
+			RemotePort: c.Remote().Port()}}
 	if r.Method != hothttp.GET {
 		if int64(len(r.Body)) > h.api.cfg.MaxBodyBytes {
 			return hothttp.Decline

@@ -86,7 +86,8 @@ func (a *API) keys(w http.ResponseWriter, r *http.Request, path string) bool {
 // request is a request as policies judge it, without its body.
 func (a *API) request(r *http.Request, path string) (q *secrets.Request, err error) {
 	from := remote(r)
-	q = &secrets.Request{ID: requestID(), Path: path, Token: tokenOf(r), Remote: from.Addr(), RemotePort: from.Port()}
+	q = &secrets.Request{ID: requestID(), Path: path, Caller: secrets.Caller{Token: tokenOf(r)},
+		Origin: secrets.Origin{Remote: from.Addr(), RemotePort: from.Port()}}
 	q.Op, err = operation(r, r.URL.Query())
 	return q, err
 }

@@ -45,7 +45,7 @@ func Record(ctx context.Context, devices []*Device, e *Entry) error {
 	closed := 0
 	for _, d := range devices {
 		if !d.ready(now) {
-			d.failed.Add(1)
+			d.meters.failed.Add(1)
 			closed += d.isClosed()
 			continue
 		}

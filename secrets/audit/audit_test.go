@@ -53,14 +53,16 @@ func open(t testing.TB, rules Rules, kind string, options ...string) (*Device, e
 }
 
 func entry() *Entry {
-	q := &secrets.Request{ID: "id-1", Op: secrets.Update, Path: "secret/data/app", Token: "hvs.mine",
-		Remote: netip.MustParseAddr("10.0.0.7"), RemotePort: 4711, Wrap: time.Minute,
+	q := &secrets.Request{ID: "id-1", Op: secrets.Update, Path: "secret/data/app",
+		Caller: secrets.Caller{Token: "hvs.mine"},
+		Origin: secrets.Origin{Remote: netip.MustParseAddr("10.0.0.7"), RemotePort: 4711}, Wrap: time.Minute,
 		Body: []byte(`{"data":{"pass\"word":"s3cr\u0065t","n":[1,true,null,"x"]},"clear":{"a":"shown"},"k":"v"}`)}
 	return &Entry{Time: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), Request: q,
 		Mount: &mount.Entry{Path: "secret/", Type: "kv", Accessor: "kv_1",
 			Config: mount.Config{AuditRequestClear: []string{"clear"}}},
-		Auth: Auth{ID: "hvs.mine", Accessor: "acc", DisplayName: "token", Policies: []string{"app"}, Decided: true,
-			Allowed: true, Granting: []string{"app"},
+		Auth: Auth{ID: "hvs.mine", Accessor: "acc", DisplayName: "token", Verdict: Verdict{Policies: []string{"app"},
+			Decided: true,
+			Allowed: true, Granting: []string{"app"}},
 			Metadata: map[string]string{"user": "ann"}, Type: "service", TTL: time.Hour}}
 }
 
@@ -103,7 +105,7 @@ func TestForm(t *testing.T) {
 	e.Answer, e.Error = true, "permission denied"
 	e.Response = &Response{Data: []byte(`{"keys":["a","b"],"key_info":{"a":{}}}`), Warnings: []string{"w"},
 		LeaseID: "secret/1",
-		Auth:    &Auth{ID: "hvs.new", Accessor: "acc2", NumUses: 3, NoDefault: true},
+		Auth:    &Auth{ID: "hvs.new", Accessor: "acc2", NumUses: 3, Verdict: Verdict{NoDefault: true}},
 		Wrap:    &Wrap{Token: "hvs.wrap", Accessor: "acc3", TTL: time.Minute, Path: "p"}}
 	if err := Record(t.Context(), []*Device{d}, e); err != nil {
 		t.Fatal(err)

@@ -29,23 +29,33 @@ type Device struct {
 	cfg    *settings
 	hash   *hasher
 	log    *slog.Logger
-	wrote  *telemetry.Timing // a write of what had gathered, with a request in it
-	told   *telemetry.Timing // one with an answer in it
-	failed *telemetry.Counter
+	meters meters
 
-	mu       sync.Mutex // guards what follows
-	pending  batch
-	writing  *batch // nil: none, or given up
-	began    time.Time
-	spare    batch // its memory is used again
-	blocked  bool  // a write takes too long
-	failing  bool  // the last write failed
-	retry    time.Time
-	closed   bool
+	mu      sync.Mutex // guards what follows
+	pending batch
+	writing *batch // nil: none, or given up
+	began   time.Time
+	spare   batch // its memory is used again
+	health
 	watchdog *time.Timer
 
 	wake  chan struct{} // one slot
 	ended chan struct{}
+}
+
+// meters are a device's counts and times.
+type meters struct {
+	wrote  *telemetry.Timing // a write of what had gathered, with a request in it
+	told   *telemetry.Timing // one with an answer in it
+	failed *telemetry.Counter
+}
+
+// health is whether a device takes entries; its device's lock guards it.
+type health struct {
+	blocked bool // a write takes too long
+	failing bool // the last write failed
+	retry   time.Time
+	closed  bool
 }
 
 // batch is what is written together.
@@ -96,8 +106,8 @@ func Open(c *Config, rules Rules, log *slog.Logger, metrics *telemetry.Registry)
 	name := "audit." + c.Path + "."
 	d := &Device{Config: c, cfg: s, hash: newHasher(c.Salt), log: log, wake: make(chan struct{}, 1),
 		ended: make(chan struct{}),
-		wrote: metrics.Timing(name + "log_request"), told: metrics.Timing(name + "log_response"),
-		failed: metrics.Counter(name + "log_request_failure")}
+		meters: meters{wrote: metrics.Timing(name + "log_request"), told: metrics.Timing(name + "log_response"),
+			failed: metrics.Counter(name + "log_request_failure")}}
 	d.watchdog = time.AfterFunc(time.Hour, d.stuck)
 	d.watchdog.Stop()
 	go d.run()
@@ -137,19 +147,19 @@ func (d *Device) nudge() {
 func (d *Device) ready(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.readyLocked(now)
+	return d.good(now)
 }
 
-func (d *Device) readyLocked(now time.Time) bool {
-	return !d.closed && !d.blocked && (!d.failing || !now.Before(d.retry))
+func (h *health) good(now time.Time) bool {
+	return !h.closed && !h.blocked && (!h.failing || !now.Before(h.retry))
 }
 
 // put queues a line. t may be nil.
 func (d *Device) put(line []byte, answer bool, t *ticket, now time.Time) bool {
 	d.mu.Lock()
-	if !d.readyLocked(now) || (len(d.pending.text) > 0 && len(d.pending.text)+len(line) > pendingBytes) {
+	if !d.good(now) || (len(d.pending.text) > 0 && len(d.pending.text)+len(line) > pendingBytes) {
 		d.mu.Unlock()
-		d.failed.Add(1)
+		d.meters.failed.Add(1)
 		return false
 	}
 	d.pending.text = append(d.pending.text, line...)
@@ -186,10 +196,10 @@ func (d *Device) run() {
 // timed observes a write by what was in it.
 func (d *Device) timed(b *batch, took time.Duration) {
 	if b.answers < len(b.ends) {
-		d.wrote.Observe(took)
+		d.meters.wrote.Observe(took)
 	}
 	if b.answers > 0 {
-		d.told.Observe(took)
+		d.meters.told.Observe(took)
 	}
 }
 
@@ -249,7 +259,7 @@ func (d *Device) fail(b *batch, took int) {
 	for _, t := range b.asked {
 		t.tell(false)
 	}
-	d.failed.Add(uint64(len(b.tickets) - took))
+	d.meters.failed.Add(uint64(len(b.tickets) - took))
 }
 
 func (d *Device) finish(b *batch, took int, err error) {

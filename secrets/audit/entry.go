@@ -32,17 +32,22 @@ type Entry struct {
 // Auth is a token: the one that a request came with, or one that was made for it.
 type Auth struct {
 	ID, Accessor, DisplayName string
-	Policies, Granting        []string
-	Identity                  []string // policies by its entity and that one's groups
-	Decided, Allowed          bool     // what the policies said, once they were asked
-	Metadata                  map[string]string
-	Entity                    string
-	Type                      string
-	TTL                       time.Duration
-	Issued                    time.Time
-	NumUses                   int  // left
-	NoDefault                 bool // made without the policy default
-	Uses                      bool // it is a request's own: NumUses are those that remain
+	Verdict
+	Metadata map[string]string
+	Entity   string
+	Type     string
+	TTL      time.Duration
+	Issued   time.Time
+	NumUses  int  // left
+	Uses     bool // it is a request's own: NumUses are those that remain
+}
+
+// Verdict is which policies held, and what they said.
+type Verdict struct {
+	Policies, Granting []string
+	Identity           []string // policies by its entity and that one's groups
+	Decided, Allowed   bool     // what the policies said, once they were asked
+	NoDefault          bool     // made without the policy default
 }
 
 // Response is what a client is given.

@@ -97,9 +97,10 @@ func (p *Params) Show(into map[string]any) {
 
 // Auth is a login by these parameters: an orphan that can be renewed.
 func (p *Params) Auth() *secrets.Auth {
-	return &secrets.Auth{Policies: p.Policies, TTL: p.TTL, MaxTTL: p.MaxTTL, ExplicitMax: p.ExplicitMax, Period: p.Period,
-		Renewable: true,
-		NumUses:   p.NumUses, Type: p.Type, Orphan: true, NoDefault: p.NoDefault, BoundCIDRs: p.CIDRs}
+	return &secrets.Auth{Policies: p.Policies, Lifetime: secrets.Lifetime{TTL: p.TTL, MaxTTL: p.MaxTTL,
+		ExplicitMax: p.ExplicitMax, Period: p.Period,
+		Renewable: true},
+		NumUses: p.NumUses, Type: p.Type, Orphan: true, NoDefault: p.NoDefault, BoundCIDRs: p.CIDRs}
 }
 
 // Terms are what a renewal goes by.

@@ -17,7 +17,8 @@ func TestAttribution(t *testing.T) {
 	o := New(Rules{}, d.Gate, d.Store, d.Flying, d.Now, slog.New(slog.DiscardHandler), func() string { return "c" }, nil)
 	d.Mount("db/", "database", nil)
 	for range 2 {
-		d.Token(t, &token.Token{Path: "auth/token/create", Policies: []string{"app"}, TTL: time.Hour, Role: "web"})
+		d.Token(t, &token.Token{Origin: token.Origin{Path: "auth/token/create"}, Policies: []string{"app"},
+			Lifetime: secrets.Lifetime{TTL: time.Hour}, Role: "web"})
 	}
 	if err := d.Store.Commit(t.Context(), []storage.Op{storage.Mark(token.LeasePrefix + "db/creds/app/1")}); err != nil {
 		t.Fatal(err)

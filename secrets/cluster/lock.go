@@ -11,7 +11,7 @@ import (
 // Acquire implements storage.Lock: whose turn it is, Raft's election says.
 func (n *Node) Acquire(ctx context.Context) (storage.Reign, error) {
 	select {
-	case <-n.opened:
+	case <-n.opening.opened:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

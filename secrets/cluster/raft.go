@@ -62,12 +62,17 @@ type Node struct {
 	replicas  atomic.Pointer[[]string]   // that never get a vote
 	deadAfter atomic.Int64               // nanoseconds of silence
 	reigns    atomic.Bool                // reads must be those of the leader
-	start     chan []group.Server        // how the group begins; room for one
-	begun     atomic.Bool                // start was given: this server is a member
-	opened    chan struct{}              // closed when group is there
-	failed    atomic.Pointer[error]      // why it could not be opened
-	ended     chan struct{}              // closed when Run has ended
-	mu        sync.Mutex                 // one founding or joining at a time
+	opening   opening
+	ended     chan struct{} // closed when Run has ended
+	mu        sync.Mutex    // one founding or joining at a time
+}
+
+// opening is how a node's group begins.
+type opening struct {
+	start  chan []group.Server   // how the group begins; room for one
+	begun  atomic.Bool           // start was given: this server is a member
+	opened chan struct{}         // closed when group is there
+	failed atomic.Pointer[error] // why it could not be opened
 }
 
 var _ storage.Backend = (*Node)(nil)
@@ -76,7 +81,8 @@ const authorityFile = "authority.json"
 
 // NewNode makes a member. One that was part of a cluster takes part again when Run is called.
 func NewNode(cfg RaftConfig) (*Node, error) {
-	n := &Node{cfg: cfg, store: raftstore.New(cfg.Log), start: make(chan []group.Server, 1), opened: make(chan struct{}),
+	n := &Node{cfg: cfg, store: raftstore.New(cfg.Log), opening: opening{start: make(chan []group.Server, 1),
+		opened: make(chan struct{})},
 		ended: make(chan struct{})}
 	n.deadAfter.Store(int64(firstDeadAfter))
 	if err := cfg.FS.MkdirAll(cfg.Dir, 0o700); err != nil {
@@ -96,8 +102,8 @@ func NewNode(cfg RaftConfig) (*Node, error) {
 	if err := n.become(authority); err != nil {
 		return nil, err
 	}
-	n.begun.Store(true)
-	n.start <- nil
+	n.opening.begun.Store(true)
+	n.opening.start <- nil
 	return n, nil
 }
 
@@ -116,7 +122,7 @@ func (n *Node) Run(ctx context.Context) error {
 	defer close(n.ended)
 	var first []group.Server
 	select {
-	case first = <-n.start:
+	case first = <-n.opening.start:
 	case <-ctx.Done():
 		return n.listener.Close()
 	}
@@ -130,15 +136,15 @@ func (n *Node) Run(ctx context.Context) error {
 		SnapshotInterval: c.SnapshotInterval,
 		TrailingLogs:     c.TrailingLogs, Clock: c.Clock, Log: c.Log, Metrics: c.Metrics})
 	if err != nil {
-		n.failed.Store(&err)
-		close(n.opened)
+		n.opening.failed.Store(&err)
+		close(n.opening.opened)
 		return err
 	}
 	pilot := group.NewAutopilot(g, members{n}, c.Autopilot, nil)
 	n.pilot.Store(pilot)
 	n.group.Store(g)
 	n.store.Serve(g)
-	close(n.opened)
+	close(n.opening.opened)
 	var parts life.Group
 	parts.Add("group", g.Run)
 	parts.Add("autopilot", pilot.Run)
@@ -147,18 +153,18 @@ func (n *Node) Run(ctx context.Context) error {
 
 // begin starts the group and waits for it.
 func (n *Node) begin(ctx context.Context, first []group.Server) error {
-	if n.begun.Swap(true) {
+	if n.opening.begun.Swap(true) {
 		return errkind.New(errkind.Conflict, "the group has begun already")
 	}
-	n.start <- first
+	n.opening.start <- first
 	select {
-	case <-n.opened:
+	case <-n.opening.opened:
 	case <-n.ended:
 		return errkind.New(errkind.Unavailable, "the server is stopping")
 	case <-ctx.Done():
 		return errkind.E(errkind.Unavailable, "start the Raft group", ctx.Err())
 	}
-	if err := n.failed.Load(); err != nil {
+	if err := n.opening.failed.Load(); err != nil {
 		return *err
 	}
 	return nil
@@ -188,7 +194,7 @@ func (n *Node) Found(ctx context.Context) error {
 		}
 	}
 	select {
-	case <-n.opened:
+	case <-n.opening.opened:
 	case <-ctx.Done():
 		return errkind.New(errkind.Unavailable, "the Raft group has not begun yet")
 	}
@@ -221,7 +227,7 @@ func (n *Node) awaitLead(ctx context.Context, g *group.Group) error {
 func (n *Node) ID() string { return n.cfg.ID }
 
 // Member reports whether this server is part of a cluster.
-func (n *Node) Member() bool { return n.begun.Load() }
+func (n *Node) Member() bool { return n.opening.begun.Load() }
 
 var errBehind = errkind.New(errkind.Unavailable, "the Raft group has no leader yet: what is stored is not known here")
 
@@ -247,7 +253,7 @@ func (n *Node) under(ctx context.Context) (*records.Reader, error) {
 			return nil, errBehind
 		}
 		return &local, nil
-	case n.begun.Load():
+	case n.opening.begun.Load():
 		return nil, errNotOpen
 	}
 	return nil, nil

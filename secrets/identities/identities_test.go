@@ -21,7 +21,7 @@ func TestIdentify(t *testing.T) {
 	login := func(newcomer bool) string {
 		t.Helper()
 		asked := d.Task(secrets.Update, "auth/token/login", "")
-		w, err := o.Identify(t.Context(), asked, &secrets.Auth{Alias: "ann"})
+		w, err := o.Identify(t.Context(), asked, &secrets.Auth{Principal: secrets.Principal{Alias: "ann"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,8 @@ func TestIdentify(t *testing.T) {
 		}
 	}
 	asked := d.Task(secrets.Update, "auth/token/create", "")
-	if w, err := o.Identify(t.Context(), asked, &secrets.Auth{Entity: first}); err != nil || w.Entity != first {
+	if w, err := o.Identify(t.Context(), asked, &secrets.Auth{Principal: secrets.Principal{Entity: first}}); err != nil ||
+		w.Entity != first {
 		t.Errorf("by the entity itself: %+v, %v", w, err)
 	}
 }

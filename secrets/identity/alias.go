@@ -11,19 +11,22 @@ import (
 	"corbel.dev/corbel/secrets/storage"
 )
 
+// aliases answers what is asked of entities' aliases.
+type aliases struct{ *call }
+
 // entityAlias answers entity-alias and entity-alias/id.
-func (c *call) entityAlias(by, id string) (*secrets.Response, error) {
+func (c aliases) route(by, id string) (*secrets.Response, error) {
 	switch {
-	case by == "" && c.write():
-		return c.writeAlias(c.f.String("id"))
+	case by == "" && c.writes():
+		return c.write(c.f.String("id"))
 	case by == "id" && id == "" && c.Op == secrets.List:
-		return c.listAliases()
+		return c.list()
 	case by != "id" || id == "":
 		return nil, errUnsupported
-	case c.write():
-		return c.writeAlias(id)
+	case c.writes():
+		return c.write(id)
 	}
-	e, a, err := c.aliasByID(id)
+	e, a, err := c.byID(id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -36,12 +39,12 @@ func (c *call) entityAlias(by, id string) (*secrets.Response, error) {
 	case c.Op == secrets.Delete:
 		e.Aliases = slices.DeleteFunc(e.Aliases, func(b *Alias) bool { return b == a })
 		c.ops = append(c.ops, c.unindex(a)...)
-		return nil, c.keep(e)
+		return nil, entities{c.call}.keep(e)
 	}
 	return nil, errUnsupported
 }
 
-func (c *call) aliasByID(id string) (*Entity, *Alias, error) {
+func (c aliases) byID(id string) (*Entity, *Alias, error) {
 	if !plainID(id) {
 		return nil, nil, nil
 	}
@@ -53,9 +56,9 @@ func (c *call) aliasByID(id string) (*Entity, *Alias, error) {
 	return e, a, nil
 }
 
-func (c *call) listAliases() (*secrets.Response, error) {
+func (c aliases) list() (*secrets.Response, error) {
 	info := map[string]any{}
-	_, _, err := list(c, entityKey, false, func(e *Entity) (string, string, map[string]any) {
+	_, _, err := list(c.call, entityKey, false, func(e *Entity) (string, string, map[string]any) {
 		for _, a := range e.Aliases {
 			info[a.ID] = c.showAlias(a, e.ID)
 		}
@@ -84,7 +87,7 @@ func (c *call) mountField(old string) (string, error) {
 }
 
 // writeAlias makes an alias, or changes the one with the ID or with the same name at the same mount.
-func (c *call) writeAlias(id string) (*secrets.Response, error) {
+func (c aliases) write(id string) (*secrets.Response, error) {
 	name, canonical := c.f.String("name"), c.f.String("canonical_id")
 	if canonical == "" {
 		canonical = c.f.String("entity_id") // the word of old
@@ -96,7 +99,7 @@ func (c *call) writeAlias(id string) (*secrets.Response, error) {
 	var old *Alias
 	var err error
 	if id != "" {
-		if from, old, err = c.aliasByID(id); err != nil {
+		if from, old, err = c.byID(id); err != nil {
 			return nil, err
 		}
 		if old == nil {
@@ -139,11 +142,11 @@ func (c *call) writeAlias(id string) (*secrets.Response, error) {
 		return nil, err
 	}
 	next.Updated = c.now
-	return c.placeAlias(from, old, &next, canonical)
+	return c.place(from, old, &next, canonical)
 }
 
 // placeAlias puts an alias to its entity, which is made where none is named.
-func (c *call) placeAlias(from *Entity, old, next *Alias, canonical string) (*secrets.Response, error) {
+func (c aliases) place(from *Entity, old, next *Alias, canonical string) (*secrets.Response, error) {
 	to, err := from, error(nil)
 	switch {
 	case canonical != "" && (from == nil || canonical != from.ID):
@@ -161,7 +164,7 @@ func (c *call) placeAlias(from *Entity, old, next *Alias, canonical string) (*se
 		c.ops = append(c.ops, c.unindex(old)...)
 		from.Aliases = slices.DeleteFunc(from.Aliases, func(a *Alias) bool { return a.ID == old.ID })
 		if from.ID != to.ID {
-			if err := c.keep(from); err != nil {
+			if err := (entities{c.call}).keep(from); err != nil {
 				return nil, err
 			}
 		}
@@ -174,20 +177,23 @@ func (c *call) placeAlias(from *Entity, old, next *Alias, canonical string) (*se
 	}
 	to.Aliases = append(to.Aliases, next)
 	c.ops = append(c.ops, c.index(to, next)...)
-	if err := c.keep(to); err != nil {
+	if err := (entities{c.call}).keep(to); err != nil {
 		return nil, err
 	}
 	return auth.Data(map[string]any{"id": next.ID, "canonical_id": to.ID})
 }
 
+// groups answers what is asked of groups and their aliases.
+type groups struct{ *call }
+
 // groupAlias answers group-alias and group-alias/id: the name that a mount knows an external group by.
-func (c *call) groupAlias(by, id string) (*secrets.Response, error) {
+func (c groups) routeAlias(by, id string) (*secrets.Response, error) {
 	switch {
-	case by == "" && c.write():
-		return c.writeGroupAlias(c.f.String("id"))
+	case by == "" && c.writes():
+		return c.writeAlias(c.f.String("id"))
 	case by == "id" && id == "" && c.Op == secrets.List:
 		info := map[string]any{}
-		_, _, err := list(c, groupKey, false, func(g *Group) (string, string, map[string]any) {
+		_, _, err := list(c.call, groupKey, false, func(g *Group) (string, string, map[string]any) {
 			if g.Alias != nil {
 				info[g.Alias.ID] = c.showAlias(g.Alias, g.ID)
 			}
@@ -199,10 +205,10 @@ func (c *call) groupAlias(by, id string) (*secrets.Response, error) {
 		return listed(sortedKeys(info), info, false)
 	case by != "id" || id == "":
 		return nil, errUnsupported
-	case c.write():
-		return c.writeGroupAlias(id)
+	case c.writes():
+		return c.writeAlias(id)
 	}
-	g, err := c.findGroup("", "", id, "", "")
+	g, err := c.find("", "", id, "", "")
 	switch {
 	case err != nil:
 		return nil, err
@@ -213,20 +219,20 @@ func (c *call) groupAlias(by, id string) (*secrets.Response, error) {
 	case c.Op == secrets.Delete && (g == nil || g.Alias == nil):
 		return nil, nil
 	case c.Op == secrets.Delete:
-		c.dropGroupAlias(g)
-		return nil, c.keepGroup(g)
+		c.dropAlias(g)
+		return nil, c.keep(g)
 	}
 	return nil, errUnsupported
 }
 
 // dropGroupAlias takes a group's alias. Its members stay until their next login says otherwise.
-func (c *call) dropGroupAlias(g *Group) {
+func (c groups) dropAlias(g *Group) {
 	c.ops = append(c.ops, storage.Delete(groupAliasKey+g.Alias.ID),
 		storage.Delete(c.factor(groupFactorKey, g.Alias.Mount, g.Alias.Name)))
 	g.Alias = nil
 }
 
-func (c *call) writeGroupAlias(id string) (*secrets.Response, error) {
+func (c groups) writeAlias(id string) (*secrets.Response, error) {
 	name, canonical := c.f.String("name"), c.f.String("canonical_id")
 	if err := checkName("name", name); err != nil {
 		return nil, err
@@ -234,7 +240,7 @@ func (c *call) writeGroupAlias(id string) (*secrets.Response, error) {
 	var g *Group
 	var err error
 	if id != "" {
-		if g, err = c.findGroup("", "", id, "", ""); err != nil {
+		if g, err = c.find("", "", id, "", ""); err != nil {
 			return nil, err
 		}
 		if g == nil || g.Alias == nil {
@@ -270,11 +276,11 @@ func (c *call) writeGroupAlias(id string) (*secrets.Response, error) {
 	if to.Type != external {
 		return nil, errkind.New(errkind.Invalid, "field \"canonical_id\": alias can be set only on an external group")
 	}
-	return c.placeGroupAlias(g, to, &next)
+	return c.placeAlias(g, to, &next)
 }
 
 // placeGroupAlias puts an alias to its group; from is the one that has it, or nil.
-func (c *call) placeGroupAlias(from, to *Group, next *Alias) (*secrets.Response, error) {
+func (c groups) placeAlias(from, to *Group, next *Alias) (*secrets.Response, error) {
 	holder, err := c.groupAt(c, c.factor(groupFactorKey, next.Mount, next.Name))
 	if err != nil {
 		return nil, err
@@ -283,8 +289,8 @@ func (c *call) placeGroupAlias(from, to *Group, next *Alias) (*secrets.Response,
 		return nil, errkind.New(errkind.Invalid, "group alias with combination of mount accessor and name already exists")
 	}
 	if from != nil && from.ID != to.ID {
-		c.dropGroupAlias(from)
-		if err := c.keepGroup(from); err != nil {
+		c.dropAlias(from)
+		if err := c.keep(from); err != nil {
 			return nil, err
 		}
 	}
@@ -292,13 +298,13 @@ func (c *call) placeGroupAlias(from, to *Group, next *Alias) (*secrets.Response,
 		if from == nil { // one alias a group: writing it again changes it
 			next.ID, next.Created = to.Alias.ID, to.Alias.Created
 		}
-		c.dropGroupAlias(to)
+		c.dropAlias(to)
 	}
 	next.Updated = c.now
 	to.Alias = next
 	c.ops = append(c.ops, storage.Put(groupAliasKey+next.ID, []byte(to.ID)),
 		storage.Put(c.factor(groupFactorKey, next.Mount, next.Name), []byte(to.ID)))
-	if err := c.keepGroup(to); err != nil {
+	if err := c.keep(to); err != nil {
 		return nil, err
 	}
 	return auth.Data(map[string]any{"id": next.ID, "canonical_id": to.ID})

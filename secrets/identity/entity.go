@@ -10,45 +10,48 @@ import (
 	"corbel.dev/corbel/secrets/storage"
 )
 
+// entities answers what is asked of entities.
+type entities struct{ *call }
+
 // entity answers entity, entity/id, entity/name, entity/merge and entity/batch-delete.
-func (c *call) entity(by, name string) (*secrets.Response, error) {
+func (c entities) route(by, name string) (*secrets.Response, error) {
 	switch {
 	case c.Op == secrets.List && name == "" && (by == "id" || by == "name"):
-		return c.listEntities(by)
-	case by == "" && c.write():
-		return c.writeEntity(c.f.String("id"), c.f.String("name"))
-	case by == "merge" && c.write():
+		return c.list(by)
+	case by == "" && c.writes():
+		return c.write(c.f.String("id"), c.f.String("name"))
+	case by == "merge" && c.writes():
 		return nil, c.merge()
-	case by == "batch-delete" && c.write():
-		return nil, c.deleteEntities()
+	case by == "batch-delete" && c.writes():
+		return nil, c.deleteMany()
 	case name == "":
 		return nil, errUnsupported
-	case by == "name" && c.write():
-		return c.writeEntity("", name)
-	case c.write():
-		return c.writeEntity(name, c.f.String("name"))
+	case by == "name" && c.writes():
+		return c.write("", name)
+	case c.writes():
+		return c.write(name, c.f.String("name"))
 	}
 	find := [5]string{}
 	find[map[string]int{"id": 0, "name": 1}[by]] = name
-	e, err := c.findEntity(find[0], find[1], "", "", "")
+	e, err := c.find(find[0], find[1], "", "", "")
 	switch {
 	case err != nil:
 		return nil, err
 	case c.Op == secrets.Delete && e == nil:
 		return nil, nil
 	case c.Op == secrets.Delete:
-		return nil, c.dropEntity(e)
+		return nil, c.drop(e)
 	case c.Op == secrets.Read && e == nil:
 		return nil, errNotFound
 	case c.Op == secrets.Read:
-		return c.showEntity(e)
+		return c.show(e)
 	}
 	return nil, errUnsupported
 }
 
 // listEntities gives the IDs with what they are the IDs of, or the names.
-func (c *call) listEntities(by string) (*secrets.Response, error) {
-	keys, info, err := list(c, entityKey, by == "name", func(e *Entity) (id, name string, shown map[string]any) {
+func (c entities) list(by string) (*secrets.Response, error) {
+	keys, info, err := list(c.call, entityKey, by == "name", func(e *Entity) (id, name string, shown map[string]any) {
 		aliases := []any{}
 		for _, a := range e.Aliases {
 			aliases = append(aliases, c.showAlias(a, e.ID))
@@ -61,7 +64,7 @@ func (c *call) listEntities(by string) (*secrets.Response, error) {
 	return listed(keys, info, by == "name")
 }
 
-func (c *call) writeEntity(id, name string) (*secrets.Response, error) {
+func (c entities) write(id, name string) (*secrets.Response, error) {
 	if err := checkName("name", name); err != nil {
 		return nil, err
 	}
@@ -121,14 +124,14 @@ func (c *call) writeEntity(id, name string) (*secrets.Response, error) {
 }
 
 // keep stores an entity that was changed now.
-func (c *call) keep(e *Entity) error {
+func (c entities) keep(e *Entity) error {
 	e.Updated = c.now
 	op, err := e.put()
 	c.ops = append(c.ops, op)
 	return err
 }
 
-func (c *call) dropEntity(e *Entity) error {
+func (c entities) drop(e *Entity) error {
 	c.ops = append(c.ops, storage.Delete(entityKey+e.ID), storage.Delete(c.name(entityNameKey, e.Name)))
 	for _, a := range e.Aliases {
 		c.ops = append(c.ops, c.unindex(a)...)
@@ -143,7 +146,7 @@ func (c *call) dropEntity(e *Entity) error {
 	return err
 }
 
-func (c *call) deleteEntities() error {
+func (c entities) deleteMany() error {
 	ids := c.f.Strings("entity_ids")
 	if err := c.f.Err(); err != nil {
 		return err
@@ -158,7 +161,7 @@ func (c *call) deleteEntities() error {
 			return err
 		}
 		if e != nil && e.ID == id {
-			if err := c.dropEntity(e); err != nil {
+			if err := c.drop(e); err != nil {
 				return err
 			}
 		}
@@ -167,7 +170,7 @@ func (c *call) deleteEntities() error {
 }
 
 // merge makes several entities one. Tokens of those that go are the one's from then on.
-func (c *call) merge() error {
+func (c entities) merge() error {
 	from, toID, keep := c.f.Strings("from_entity_ids"), c.f.String("to_entity_id"),
 		c.f.Strings("conflicting_alias_ids_to_keep")
 	if err := c.f.Err(); err != nil {
@@ -202,8 +205,8 @@ func (c *call) merge() error {
 	return c.keep(to)
 }
 
-func (c *call) mergeOne(e, to *Entity, keep []string) error {
-	if err := c.dropEntity(e); err != nil {
+func (c entities) mergeOne(e, to *Entity, keep []string) error {
+	if err := c.drop(e); err != nil {
 		return err
 	}
 	for _, op := range c.ops { // the memberships that end are the other's now

@@ -14,51 +14,51 @@ import (
 )
 
 // group answers group, group/id and group/name.
-func (c *call) group(by, name string) (*secrets.Response, error) {
+func (c groups) route(by, name string) (*secrets.Response, error) {
 	switch {
 	case c.Op == secrets.List && name == "" && (by == "id" || by == "name"):
-		keys, info, err := list(c, groupKey, by == "name", func(g *Group) (id, name string, shown map[string]any) {
+		keys, info, err := list(c.call, groupKey, by == "name", func(g *Group) (id, name string, shown map[string]any) {
 			return g.ID, g.Name, map[string]any{"name": g.Name}
 		})
 		if err != nil {
 			return nil, err
 		}
 		return listed(keys, info, by == "name")
-	case by == "" && c.write():
-		return c.writeGroup(c.f.String("id"), c.f.String("name"))
+	case by == "" && c.writes():
+		return c.write(c.f.String("id"), c.f.String("name"))
 	case name == "":
 		return nil, errUnsupported
-	case by == "name" && c.write():
-		return c.writeGroup("", name)
-	case c.write():
-		return c.writeGroup(name, c.f.String("name"))
+	case by == "name" && c.writes():
+		return c.write("", name)
+	case c.writes():
+		return c.write(name, c.f.String("name"))
 	}
 	find := [2]string{}
 	find[map[string]int{"id": 0, "name": 1}[by]] = name
-	g, err := c.findGroup(find[0], find[1], "", "", "")
+	g, err := c.find(find[0], find[1], "", "", "")
 	switch {
 	case err != nil:
 		return nil, err
 	case c.Op == secrets.Read && g == nil:
 		return nil, errNotFound
 	case c.Op == secrets.Read:
-		return c.showGroup(g)
+		return c.show(g)
 	case c.Op == secrets.Delete && g == nil:
 		return nil, nil
 	case c.Op == secrets.Delete:
-		return nil, c.dropGroup(g)
+		return nil, c.drop(g)
 	}
 	return nil, errUnsupported
 }
 
-func (c *call) keepGroup(g *Group) error {
+func (c groups) keep(g *Group) error {
 	g.Updated = c.now
 	op, err := g.put()
 	c.ops = append(c.ops, op)
 	return err
 }
 
-func (c *call) dropGroup(g *Group) error {
+func (c groups) drop(g *Group) error {
 	members, children, parents, err := c.around(g.ID)
 	c.ops = append(c.ops, storage.Delete(groupKey+g.ID), storage.Delete(c.name(groupNameKey, g.Name)))
 	for _, id := range members {
@@ -71,13 +71,13 @@ func (c *call) dropGroup(g *Group) error {
 		c.ops = append(c.ops, disown(id, g.ID)...)
 	}
 	if g.Alias != nil {
-		c.dropGroupAlias(g)
+		c.dropAlias(g)
 	}
 	return err
 }
 
 // groupMeant finds the group that a write is about, or makes it.
-func (c *call) groupMeant(id, name string) (g *Group, err error) {
+func (c groups) meant(id, name string) (g *Group, err error) {
 	if id != "" {
 		if g, err = c.Group(c, id); err != nil {
 			return nil, err
@@ -115,11 +115,11 @@ func (c *call) groupMeant(id, name string) (g *Group, err error) {
 	return g, nil
 }
 
-func (c *call) writeGroup(id, name string) (*secrets.Response, error) {
+func (c groups) write(id, name string) (*secrets.Response, error) {
 	if err := checkName("name", name); err != nil {
 		return nil, err
 	}
-	g, err := c.groupMeant(id, name)
+	g, err := c.meant(id, name)
 	if err != nil {
 		return nil, err
 	}
@@ -154,14 +154,14 @@ func (c *call) writeGroup(id, name string) (*secrets.Response, error) {
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
-	if err := c.keepGroup(g); err != nil {
+	if err := c.keep(g); err != nil {
 		return nil, err
 	}
 	return auth.Data(map[string]any{"id": g.ID, "name": g.Name})
 }
 
 // wanted compares a list of the request with what there is.
-func (c *call) wanted(field, kind, group string) (more, less []string, err error) {
+func (c groups) wanted(field, kind, group string) (more, less []string, err error) {
 	want := c.f.Strings(field)
 	if err := c.f.Err(); err != nil {
 		return nil, nil, err
@@ -184,7 +184,7 @@ func (c *call) wanted(field, kind, group string) (more, less []string, err error
 	return more, less, nil
 }
 
-func (c *call) setMembers(g *Group) error {
+func (c groups) setMembers(g *Group) error {
 	more, less, err := c.wanted("member_entity_ids", membersKey, g.ID)
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (c *call) setMembers(g *Group) error {
 	return nil
 }
 
-func (c *call) setChildren(g *Group) error {
+func (c groups) setChildren(g *Group) error {
 	more, less, err := c.wanted("member_group_ids", childrenKey, g.ID)
 	if err != nil {
 		return err
@@ -238,7 +238,7 @@ func (c *call) setChildren(g *Group) error {
 }
 
 // within reports whether a group is another, or is in it at any depth.
-func (c *call) within(id, other string) (bool, error) {
+func (c groups) within(id, other string) (bool, error) {
 	seen := map[string]bool{}
 	for next := []string{id}; len(next) > 0; {
 		at := next[len(next)-1]

@@ -65,7 +65,7 @@ type call struct {
 	ops []secrets.Op
 }
 
-func (c *call) write() bool { return c.Op == secrets.Create || c.Op == secrets.Update }
+func (c *call) writes() bool { return c.Op == secrets.Create || c.Op == secrets.Update }
 
 // Handle implements engine.Engine.
 func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Request) (*secrets.Response, error) {
@@ -82,15 +82,15 @@ func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Reques
 	var resp *secrets.Response
 	switch kind {
 	case "oidc":
-		resp, err = c.oidc(rest)
+		resp, err = tokens{c}.route(rest)
 	case "entity":
-		resp, err = c.entity(by, name)
+		resp, err = entities{c}.route(by, name)
 	case "entity-alias", "alias", "persona":
-		resp, err = c.entityAlias(by, name)
+		resp, err = aliases{c}.route(by, name)
 	case "group":
-		resp, err = c.group(by, name)
+		resp, err = groups{c}.route(by, name)
 	case "group-alias":
-		resp, err = c.groupAlias(by, name)
+		resp, err = groups{c}.routeAlias(by, name)
 	case "lookup":
 		resp, err = c.lookup(by)
 	default:
@@ -128,7 +128,7 @@ func (c *call) showAlias(a *Alias, of string) map[string]any {
 		"merged_from_canonical_ids": a.MergedFrom, "local": false, "namespace_id": "root"}
 }
 
-func (c *call) showEntity(e *Entity) (*secrets.Response, error) {
+func (c entities) show(e *Entity) (*secrets.Response, error) {
 	p, err := c.Resolve(c, e.ID)
 	if err != nil || p == nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (c *call) showEntity(e *Entity) (*secrets.Response, error) {
 		"direct_group_ids": direct, "inherited_group_ids": inherited, "group_ids": slices.Concat(direct, inherited)})
 }
 
-func (c *call) showGroup(g *Group) (*secrets.Response, error) {
+func (c groups) show(g *Group) (*secrets.Response, error) {
 	members, children, parents, err := c.around(g.ID)
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (c *call) showGroup(g *Group) (*secrets.Response, error) {
 }
 
 // around gives what a group is connected with.
-func (c *call) around(id string) (members, children, parents []string, err error) {
+func (c groups) around(id string) (members, children, parents []string, err error) {
 	for kind, into := range map[string]*[]string{membersKey: &members, childrenKey: &children, parentsKey: &parents} {
 		if *into, err = c.ids(c, kind+id+"/"); err != nil {
 			return nil, nil, nil, err
@@ -180,7 +180,7 @@ func (c *call) around(id string) (members, children, parents []string, err error
 
 // lookup finds an entity or a group by whatever names it. None is an empty answer.
 func (c *call) lookup(kind string) (*secrets.Response, error) {
-	if !c.write() {
+	if !c.writes() {
 		return nil, errUnsupported
 	}
 	id, name, alias, aliasName, aliasMount := c.f.String("id"), c.f.String("name"), c.f.String("alias_id"),
@@ -205,10 +205,10 @@ func (c *call) lookup(kind string) (*secrets.Response, error) {
 		return nil, errkind.New(errkind.Invalid, "alias_name and alias_mount_accessor: must be given together")
 	}
 	if kind == "group" {
-		return found(c.findGroup(id, name, alias, aliasName, aliasMount))(c.showGroup)
+		return found(groups{c}.find(id, name, alias, aliasName, aliasMount))(groups{c}.show)
 	}
 	if kind == "entity" {
-		return found(c.findEntity(id, name, alias, aliasName, aliasMount))(c.showEntity)
+		return found(entities{c}.find(id, name, alias, aliasName, aliasMount))(entities{c}.show)
 	}
 	return nil, errPath
 }
@@ -222,7 +222,7 @@ func found[T any](v *T, err error) func(show func(*T) (*secrets.Response, error)
 	}
 }
 
-func (c *call) findEntity(id, name, alias, aliasName, aliasMount string) (*Entity, error) {
+func (c entities) find(id, name, alias, aliasName, aliasMount string) (*Entity, error) {
 	switch {
 	case id != "":
 		return c.Entity(c, id)
@@ -236,7 +236,7 @@ func (c *call) findEntity(id, name, alias, aliasName, aliasMount string) (*Entit
 	return c.at(c, c.factor(factorKey, aliasMount, aliasName))
 }
 
-func (c *call) findGroup(id, name, alias, aliasName, aliasMount string) (*Group, error) {
+func (c groups) find(id, name, alias, aliasName, aliasMount string) (*Group, error) {
 	switch {
 	case id != "":
 		return c.Group(c, id)

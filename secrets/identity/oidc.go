@@ -29,27 +29,30 @@ type oidcConfig struct {
 	Issuer string `json:"issuer"`
 }
 
+// tokens answers what is asked of identity tokens (OIDC): their keys, their roles, and they themselves.
+type tokens struct{ *call }
+
 // oidc routes what is below identity/oidc.
-func (c *call) oidc(path string) (*secrets.Response, error) {
+func (c tokens) route(path string) (*secrets.Response, error) {
 	what, rest, _ := strings.Cut(path, "/")
 	name, more, _ := strings.Cut(rest, "/")
 	switch {
 	case path == "config":
-		return c.oidcConfigure()
+		return c.configure()
 	case what == "key" && more == "":
-		return c.oidcKey(name)
-	case what == "key" && more == "rotate" && c.write():
-		return c.oidcRotate(name)
+		return c.key(name)
+	case what == "key" && more == "rotate" && c.writes():
+		return c.rotate(name)
 	case what == "role" && more == "":
-		return c.oidcRole(name)
+		return c.role(name)
 	case what == "token" && name != "" && more == "" && c.Op == secrets.Read:
-		return c.oidcToken(name)
-	case path == "introspect" && c.write():
-		return c.oidcIntrospect()
+		return c.issue(name)
+	case path == "introspect" && c.writes():
+		return c.introspect()
 	case path == ".well-known/openid-configuration" && c.Op == secrets.Read:
-		return c.oidcDiscovery()
+		return c.discovery()
 	case path == ".well-known/keys" && c.Op == secrets.Read:
-		return c.oidcPublished()
+		return c.published()
 	case slices.Contains([]string{"introspect", ".well-known/openid-configuration", ".well-known/keys"}, path),
 		what == "token" && name != "" && more == "", what == "key" && more == "rotate":
 		return nil, errUnsupported
@@ -58,7 +61,7 @@ func (c *call) oidc(path string) (*secrets.Response, error) {
 }
 
 // issuer is what tokens say that they are of.
-func (c *call) issuer() (string, error) {
+func (c tokens) issuer() (string, error) {
 	found, err := auth.Find[oidcConfig](c, c.View, "", oidcConfigKey)
 	if err != nil {
 		return "", err
@@ -74,7 +77,7 @@ func (c *call) issuer() (string, error) {
 	return strings.TrimSuffix(base, "/") + oidcPath, nil
 }
 
-func (c *call) oidcConfigure() (*secrets.Response, error) {
+func (c tokens) configure() (*secrets.Response, error) {
 	found, err := auth.Find[oidcConfig](c, c.View, "", oidcConfigKey)
 	if err != nil {
 		return nil, err
@@ -85,7 +88,7 @@ func (c *call) oidcConfigure() (*secrets.Response, error) {
 	switch {
 	case c.Op == secrets.Read:
 		return auth.Data(found)
-	case !c.write():
+	case !c.writes():
 		return nil, errUnsupported
 	}
 	if c.f.Has("issuer") {
@@ -112,7 +115,7 @@ func (c *call) oidcConfigure() (*secrets.Response, error) {
 }
 
 // allKeys gives all named keys.
-func (c *call) allKeys() ([]*namedKey, error) {
+func (c tokens) allKeys() ([]*namedKey, error) {
 	names, err := c.View.List(c, oidcKeys, "", 0)
 	if err != nil {
 		return nil, err
@@ -130,7 +133,7 @@ func (c *call) allKeys() ([]*namedKey, error) {
 	return out, nil
 }
 
-func (c *call) oidcDiscovery() (*secrets.Response, error) {
+func (c tokens) discovery() (*secrets.Response, error) {
 	issuer, err := c.issuer()
 	if err != nil {
 		return nil, err
@@ -141,7 +144,7 @@ func (c *call) oidcDiscovery() (*secrets.Response, error) {
 	return bare(resp), err
 }
 
-func (c *call) oidcPublished() (*secrets.Response, error) {
+func (c tokens) published() (*secrets.Response, error) {
 	list, err := c.allKeys()
 	if err != nil {
 		return nil, err

@@ -113,7 +113,7 @@ func (k *namedKey) read(f *secrets.Fields, fresh bool) error {
 }
 
 // oidcKey answers create, read, update, delete and list of named keys.
-func (c *call) oidcKey(name string) (*secrets.Response, error) {
+func (c tokens) key(name string) (*secrets.Response, error) {
 	if name == "" {
 		if c.Op != secrets.List {
 			return nil, errUnsupported
@@ -131,13 +131,13 @@ func (c *call) oidcKey(name string) (*secrets.Response, error) {
 			"verification_ttl": auth.Seconds(k.Verification), "allowed_client_ids": auth.List(k.Clients)})
 	case c.Op == secrets.Delete:
 		return c.deleteKey(name)
-	case !c.write():
+	case !c.writes():
 		return nil, errUnsupported
 	}
 	return nil, c.writeKey(name, k)
 }
 
-func (c *call) writeKey(name string, k *namedKey) error {
+func (c tokens) writeKey(name string, k *namedKey) error {
 	fresh := k == nil
 	if fresh {
 		k = &namedKey{Name: name, Algorithm: "RS256", Rotation: 24 * time.Hour, Verification: 24 * time.Hour}
@@ -170,7 +170,7 @@ func (c *call) writeKey(name string, k *namedKey) error {
 }
 
 // rolesOf gives the roles that sign with a key.
-func (c *call) rolesOf(key string) (out []*oidcRole, err error) {
+func (c tokens) rolesOf(key string) (out []*oidcRole, err error) {
 	names, err := c.View.List(c, oidcRoles, "", 0)
 	for _, name := range names {
 		r, ferr := auth.Find[oidcRole](c, c.View, oidcRoles, name)
@@ -184,7 +184,7 @@ func (c *call) rolesOf(key string) (out []*oidcRole, err error) {
 	return out, err
 }
 
-func (c *call) deleteKey(name string) (*secrets.Response, error) {
+func (c tokens) deleteKey(name string) (*secrets.Response, error) {
 	users, err := c.rolesOf(name)
 	if err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (c *call) deleteKey(name string) (*secrets.Response, error) {
 }
 
 // oidcRotate turns a key, by hand or by time.
-func (c *call) oidcRotate(name string) (*secrets.Response, error) {
+func (c tokens) rotate(name string) (*secrets.Response, error) {
 	k, err := auth.Find[namedKey](c, c.View, oidcKeys, name)
 	if err != nil {
 		return nil, err

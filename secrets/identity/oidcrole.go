@@ -55,7 +55,7 @@ func checkTemplate(text string, now time.Time) error {
 }
 
 // oidcRole answers create, read, update, delete and list of roles.
-func (c *call) oidcRole(name string) (*secrets.Response, error) {
+func (c tokens) role(name string) (*secrets.Response, error) {
 	if name == "" {
 		if c.Op != secrets.List {
 			return nil, errUnsupported
@@ -74,7 +74,7 @@ func (c *call) oidcRole(name string) (*secrets.Response, error) {
 	case c.Op == secrets.Delete:
 		c.drop(oidcRoles + name)
 		return nil, nil
-	case !c.write():
+	case !c.writes():
 		return nil, errUnsupported
 	}
 	if r == nil {
@@ -83,7 +83,7 @@ func (c *call) oidcRole(name string) (*secrets.Response, error) {
 	return nil, c.writeRole(r)
 }
 
-func (c *call) writeRole(r *oidcRole) error {
+func (c tokens) writeRole(r *oidcRole) error {
 	for field, into := range map[string]*string{"key": &r.Key, "client_id": &r.Client, "template": &r.Template} {
 		if c.f.Has(field) && (field != "client_id" || c.f.String(field) != "") {
 			*into = c.f.String(field)
@@ -116,7 +116,7 @@ func (c *call) writeRole(r *oidcRole) error {
 }
 
 // oidcToken signs a token of the caller's own entity.
-func (c *call) oidcToken(name string) (*secrets.Response, error) {
+func (c tokens) issue(name string) (*secrets.Response, error) {
 	r, err := auth.Find[oidcRole](c, c.View, oidcRoles, name)
 	if err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (c *call) oidcToken(name string) (*secrets.Response, error) {
 }
 
 // oidcIntrospect tells whether a token is of ours and holds now.
-func (c *call) oidcIntrospect() (*secrets.Response, error) {
+func (c tokens) introspect() (*secrets.Response, error) {
 	text, client := c.f.String("token"), c.f.String("client_id")
 	if err := c.f.Err(); err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (c *call) oidcIntrospect() (*secrets.Response, error) {
 	return auth.Data(map[string]any{"active": true})
 }
 
-func (c *call) inactive(text, client string) (why string, err error) {
+func (c tokens) inactive(text, client string) (why string, err error) {
 	tok, err := jwks.Parse(text, jwks.Published)
 	if err != nil {
 		return "the token is no JWT that could be of this server", nil
@@ -217,7 +217,7 @@ func (c *call) inactive(text, client string) (why string, err error) {
 	return "unable to validate the token signature", nil
 }
 
-func (c *call) judge(said *jwks.Claims, issuer, client string) (why string, err error) {
+func (c tokens) judge(said *jwks.Claims, issuer, client string) (why string, err error) {
 	switch {
 	case said.Issuer != issuer:
 		return "invalid issuer", nil

@@ -44,8 +44,8 @@ func TestAuditedHeaders(t *testing.T) {
 		r.Data) != `{"headers":{"x-clear":{"hmac":false},"x-hidden":{"hmac":true}}}` || !r.Hoisted(at) {
 		t.Errorf("all of them: %s", r.Data)
 	}
-	q := &secrets.Request{Op: secrets.Read, Path: "auth/token/lookup-self", Token: h.root,
-		Headers: map[string][]string{"x-clear": {"seen"}, "x-hidden": {"s3cret"}}}
+	q := &secrets.Request{Op: secrets.Read, Path: "auth/token/lookup-self", Caller: secrets.Caller{Token: h.root},
+		Origin: secrets.Origin{Headers: map[string][]string{"x-clear": {"seen"}, "x-hidden": {"s3cret"}}}}
 	if _, err := h.Handle(t.Context(), q); err != nil {
 		t.Fatal(err)
 	}

@@ -128,7 +128,7 @@ func (h *house) role(body string) (roleID string) {
 
 func (h *house) login(role, secret string) (*task.Reply, error) {
 	return h.Handle(context.Background(), &secrets.Request{Op: secrets.Update, Path: "auth/approle/login",
-		Remote: netip.MustParseAddr("10.1.2.3"),
+		Origin: secrets.Origin{Remote: netip.MustParseAddr("10.1.2.3")},
 		Body:   []byte(`{"role_id":"` + role + `","secret_id":"` + secret + `"}`)})
 }
 

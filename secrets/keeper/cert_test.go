@@ -81,7 +81,7 @@ func (s *signer) leaf(change func(c *x509.Certificate)) *x509.Certificate {
 }
 
 func (h *house) shows(token string, c *x509.Certificate, path, body string) (*task.Reply, error) {
-	q := &secrets.Request{Op: secrets.Update, Path: path, Body: []byte(body), Token: token}
+	q := &secrets.Request{Op: secrets.Update, Path: path, Body: []byte(body), Caller: secrets.Caller{Token: token}}
 	if c != nil {
 		q.Certificates = [][]byte{c.Raw}
 	}

@@ -187,7 +187,7 @@ func TestCVE_2025_62705_RawBodiesAreHashed(t *testing.T) {
 	h.ok(secrets.Update, "sys/audit/file", text(t, map[string]any{"type": "file",
 		"options": map[string]string{"file_path": log}}))
 	r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Update, Path: "sys/wrapping/wrap",
-		Body: []byte(`{"v":"PLANTED"}`), Token: h.root, Wrap: time.Minute})
+		Body: []byte(`{"v":"PLANTED"}`), Caller: secrets.Caller{Token: h.root}, Wrap: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,13 +90,14 @@ func TestCVE_2025_12044_LimitsComeFirst(t *testing.T) {
 	h := newHouse(t)
 	h.ok(secrets.Update, "sys/quotas/rate-limit/kv", `{"rate":1,"interval":"1h","path":"secret"}`)
 	_ = h.from("1.2.3.4", secrets.Read, "secret/a")
-	q := &secrets.Request{Op: secrets.Update, Path: "secret/a", Token: h.root, Body: []byte(`{"a":[[[[`)}
+	q := &secrets.Request{Op: secrets.Update, Path: "secret/a", Caller: secrets.Caller{Token: h.root}, Body: []byte(`{"a":[[[[`)}
 	if err := h.from("1.2.3.4", secrets.Read, "secret/a"); !errkind.Is(err, errkind.Overloaded) {
 		t.Fatal(err)
 	}
 	_, _ = h.Handle(t.Context(), q)
-	if _, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Update, Path: "secret/a", Token: h.root,
-		Body: []byte(`{"a":[[[[`)}); !errkind.Is(err, errkind.Overloaded) {
+	if _, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Update, Path: "secret/a",
+		Caller: secrets.Caller{Token: h.root},
+		Body:   []byte(`{"a":[[[[`)}); !errkind.Is(err, errkind.Overloaded) {
 		t.Errorf("a body that is no JSON past the limit: %v", err)
 	}
 }

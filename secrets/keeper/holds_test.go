@@ -47,7 +47,8 @@ func TestStreamedLogRightsEnd(t *testing.T) {
 				}
 				return nil
 			}
-			r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Read, Path: "sys/monitor", Token: ann.ID})
+			r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Read, Path: "sys/monitor",
+				Caller: secrets.Caller{Token: ann.ID}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +92,8 @@ func TestStreamedSnapshotRightsEnd(t *testing.T) {
 			h.users("ann")
 			ann := h.loginAs("ann")
 			h.ok(secrets.Update, "identity/group/name/savers", `{"policies":["snap"],"member_entity_ids":["`+ann.Entity+`"]}`)
-			holds, err := h.Authorise(t.Context(), &secrets.Request{Op: secrets.Read, Path: path, Token: ann.ID})
+			holds, err := h.Authorise(t.Context(), &secrets.Request{Op: secrets.Read, Path: path,
+				Caller: secrets.Caller{Token: ann.ID}})
 			if err != nil {
 				t.Fatal(err)
 			}

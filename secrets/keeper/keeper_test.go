@@ -61,7 +61,8 @@ func (h *house) unseal() {
 }
 
 func (h *house) as(token string, op secrets.Operation, path, body string) (*task.Reply, error) {
-	return h.Handle(h.t.Context(), &secrets.Request{Op: op, Path: path, Body: []byte(body), Token: token})
+	return h.Handle(h.t.Context(), &secrets.Request{Op: op, Path: path, Body: []byte(body),
+		Caller: secrets.Caller{Token: token}})
 }
 
 func (h *house) ok(op secrets.Operation, path, body string) *task.Reply {
@@ -265,7 +266,7 @@ func TestUsesUnderTraffic(t *testing.T) {
 		wg.Go(func() {
 			for range 10 {
 				if _, err := h.Handle(context.Background(), &secrets.Request{Op: secrets.Read, Path: "auth/token/lookup-self",
-					Token: tok}); err == nil {
+					Caller: secrets.Caller{Token: tok}}); err == nil {
 					granted.Add(1)
 				}
 			}
@@ -322,7 +323,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 	do := func(op secrets.Operation, path, body string) {
 		if _, err := k.Handle(b.Context(), &secrets.Request{Op: op, Path: path, Body: []byte(body),
-			Token: "root"}); err != nil {
+			Caller: secrets.Caller{Token: "root"}}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -112,7 +112,7 @@ func TestDefaultDenyMatrix(t *testing.T) {
 	batch := h.ok(secrets.Update, "auth/token/create",
 		`{"policies":["unrelated"],"type":"batch","no_default_policy":true,"ttl":"1h"}`).Token.ID
 	wrapping, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.Update, Path: "sys/wrapping/wrap",
-		Body: []byte(`{"a":"b"}`), Token: h.root, Wrap: time.Hour})
+		Body: []byte(`{"a":"b"}`), Caller: secrets.Caller{Token: h.root}, Wrap: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

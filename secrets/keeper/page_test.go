@@ -25,7 +25,7 @@ func TestListsByPages(t *testing.T) {
 		"identity/entity/name/", "sys/policies/acl/"} {
 		list := func(after, limit string) (names []string) {
 			t.Helper()
-			r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.List, Path: path, Token: h.root,
+			r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.List, Path: path, Caller: secrets.Caller{Token: h.root},
 				Query: secrets.FieldsOf(map[string]any{"after": after, "limit": limit})})
 			if errkind.Is(err, errkind.NotFound) {
 				return nil
@@ -55,13 +55,15 @@ func TestListsByPages(t *testing.T) {
 		if fmt.Sprint(paged) != fmt.Sprint(whole) || len(whole) < 3 {
 			t.Errorf("%s: by pages %v, whole %v", path, paged, whole)
 		}
-		if _, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.List, Path: path, Token: h.root,
-			Query: secrets.FieldsOf(map[string]any{"limit": "x"})}); !errkind.Is(err, errkind.Invalid) {
+		if _, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.List, Path: path,
+			Caller: secrets.Caller{Token: h.root},
+			Query:  secrets.FieldsOf(map[string]any{"limit": "x"})}); !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("%s: limit=x: %v", path, err)
 		}
 	}
-	r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.List, Path: "identity/entity/id/", Token: h.root,
-		Query: secrets.FieldsOf(map[string]any{"limit": "2"})})
+	r, err := h.Handle(t.Context(), &secrets.Request{Op: secrets.List, Path: "identity/entity/id/",
+		Caller: secrets.Caller{Token: h.root},
+		Query:  secrets.FieldsOf(map[string]any{"limit": "2"})})
 	if err != nil || len(field(t, r, "keys").([]any)) != 2 || len(field(t, r, "key_info").(map[string]any)) != 2 {
 		t.Errorf("what is told of the names is not cut with them: %s, %v (of %s)", r.Data, err, mount)
 	}

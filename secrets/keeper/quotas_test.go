@@ -14,8 +14,8 @@ import (
 )
 
 func (h *house) from(addr string, op secrets.Operation, path string) error {
-	_, err := h.Handle(h.t.Context(), &secrets.Request{Op: op, Path: path, Token: h.root,
-		Remote: netip.MustParseAddr(addr)})
+	_, err := h.Handle(h.t.Context(), &secrets.Request{Op: op, Path: path, Caller: secrets.Caller{Token: h.root},
+		Origin: secrets.Origin{Remote: netip.MustParseAddr(addr)}})
 	return err
 }
 

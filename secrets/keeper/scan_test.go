@@ -34,7 +34,7 @@ func TestScan(t *testing.T) {
 	if _, err := h.as(scans, secrets.Scan, "secret/b/", ""); err != nil {
 		t.Error(err)
 	}
-	q := &secrets.Request{Op: secrets.Scan, Path: "secret/", Token: h.root,
+	q := &secrets.Request{Op: secrets.Scan, Path: "secret/", Caller: secrets.Caller{Token: h.root},
 		Query: secrets.FieldsOf(map[string]any{"after": "a", "limit": "2"})}
 	if r, err := h.Handle(t.Context(), q); err != nil || string(r.Data) != `{"keys":["b/c","b/d/e"]}` {
 		t.Errorf("a page: %v, %v", r, err)
@@ -77,7 +77,7 @@ func TestNoNamespaces(t *testing.T) {
 func TestHelp(t *testing.T) {
 	h := newHouse(t)
 	help := func(token, path string) (string, error) {
-		out, err := h.Help(t.Context(), &secrets.Request{Op: secrets.Read, Path: path, Token: token})
+		out, err := h.Help(t.Context(), &secrets.Request{Op: secrets.Read, Path: path, Caller: secrets.Caller{Token: token}})
 		text, _ := out["help"].(string)
 		return text, err
 	}

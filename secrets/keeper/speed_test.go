@@ -10,7 +10,8 @@ import (
 
 // ask is a request and its encoded answer, as a front door makes them.
 func (h *house) ask(buf []byte, op secrets.Operation, path, token string, body []byte) []byte {
-	q := &secrets.Request{ID: "3f2a0a5e-0000-4000-8000-000000000000", Op: op, Path: path, Token: token, Body: body}
+	q := &secrets.Request{ID: "3f2a0a5e-0000-4000-8000-000000000000", Op: op, Path: path,
+		Caller: secrets.Caller{Token: token}, Body: body}
 	r, err := h.Handle(context.Background(), q)
 	if err != nil {
 		h.t.Fatalf("%v %s: %v", op, path, err)

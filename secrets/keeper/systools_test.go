@@ -202,7 +202,7 @@ func TestProfilesAndLog(t *testing.T) {
 	h.refused(errkind.NotFound, h.root, secrets.Read, "sys/monitor", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // a client that leaves ends a profile
-	q := &secrets.Request{Op: secrets.Read, Path: "sys/pprof/trace", Token: h.root,
+	q := &secrets.Request{Op: secrets.Read, Path: "sys/pprof/trace", Caller: secrets.Caller{Token: h.root},
 		Query: secrets.FieldsOf(map[string]any{"seconds": "50"})}
 	if r, err := h.Handle(ctx, q); err != nil || len(r.Raw.Body) == 0 {
 		t.Errorf("a trace: %v", err)
@@ -212,7 +212,7 @@ func TestProfilesAndLog(t *testing.T) {
 		_, err := fmt.Fprint(w, level, json)
 		return errors.Join(err, io.EOF)
 	}
-	q = &secrets.Request{Op: secrets.Read, Path: "sys/monitor", Token: h.root,
+	q = &secrets.Request{Op: secrets.Read, Path: "sys/monitor", Caller: secrets.Caller{Token: h.root},
 		Query: secrets.FieldsOf(map[string]any{"log_level": "warn", "log_format": "json"})}
 	r, err := h.Handle(t.Context(), q)
 	if err != nil {
@@ -222,7 +222,7 @@ func TestProfilesAndLog(t *testing.T) {
 	if err := r.Raw.Stream(&out, func() {}); !errors.Is(err, io.EOF) || out.String() != "WARN true" {
 		t.Errorf("the log streams %q, %v", out.String(), err)
 	}
-	q = &secrets.Request{Op: secrets.Read, Path: "sys/monitor", Token: h.root,
+	q = &secrets.Request{Op: secrets.Read, Path: "sys/monitor", Caller: secrets.Caller{Token: h.root},
 		Query: secrets.FieldsOf(map[string]any{"log_level": "loud"})}
 	if _, err := h.Handle(t.Context(), q); !errkind.Is(err, errkind.Invalid) {
 		t.Errorf("a wrong level: %v", err)

@@ -27,7 +27,7 @@ func stock(h *house, many int) {
 	for i := range many {
 		ends := h.now.Add(time.Duration(i%200) * time.Hour)
 		if i%2 == 0 {
-			tok := &token.Token{Path: "auth/token/create", DisplayName: "token",
+			tok := &token.Token{Origin: token.Origin{Path: "auth/token/create"}, DisplayName: "token",
 				Policies: []string{"default", fmt.Sprint("app-", i%50)}}
 			tok.Begin(h.now, ends.Sub(h.now)+time.Minute, token.Limits{Default: 1000 * time.Hour, Max: 1000 * time.Hour})
 			ops = append(ops, st.Book.Make(token.NewID(), tok)...)

@@ -44,7 +44,7 @@ func TestALeaseEndsWithItsToken(t *testing.T) {
 	l := NewLeases(d.Gate, d.Store, o, q, d.Flying, d.Now, slog.New(slog.DiscardHandler), nil)
 	d.Mount("db/", "database", e)
 	asked := d.Task(secrets.Read, "db/creds/app", "")
-	_, asked.Bearer = d.Token(t, &token.Token{Policies: []string{"app"}, TTL: time.Hour})
+	_, asked.Bearer = d.Token(t, &token.Token{Policies: []string{"app"}, Lifetime: secrets.Lifetime{TTL: time.Hour}})
 	reply := &task.Reply{Response: &secrets.Response{Lease: &secrets.Lease{TTL: 48 * time.Hour, Renewable: true}}}
 	ops, release, err := l.Grant(t.Context(), asked, reply)
 	if err != nil {

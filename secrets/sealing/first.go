@@ -34,7 +34,8 @@ func (s *Sealing) firstRecords(rootToken string) (ops []storage.Op, id string, e
 	if id == "" {
 		id = token.NewID()
 	}
-	root := &token.Token{Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
+	root := &token.Token{Origin: token.Origin{Path: "auth/token/root"}, DisplayName: "root",
+		Policies: []string{policy.RootName}}
 	root.Begin(s.cfg.Now(), 0, token.Limits{})
 	made := (&token.Book{Salt: salt}).Make(id, root)
 	info, err := storage.PutJSON(clusterInfoKey,

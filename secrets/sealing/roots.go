@@ -185,7 +185,8 @@ func (o *Roots) makeRoot(ctx context.Context, id string) error {
 	if st == nil {
 		return o.s.gate.Idle()
 	}
-	root := &token.Token{Path: "auth/token/root", DisplayName: "root", Policies: []string{policy.RootName}}
+	root := &token.Token{Origin: token.Origin{Path: "auth/token/root"}, DisplayName: "root",
+		Policies: []string{policy.RootName}}
 	root.Begin(o.s.cfg.Now(), 0, token.Limits{})
 	return o.s.records.Commit(ctx, st.Book.Make(id, root))
 }

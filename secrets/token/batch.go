@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
 )
 
 // A batch token is stored nowhere: its id holds it, encrypted.
@@ -86,7 +87,7 @@ func ReadBatch(id string, open func(record []byte) ([]byte, error)) (*Token, err
 	if json.Unmarshal(plain, &b) != nil {
 		return nil, nil
 	}
-	return &Token{Batch: true, Parent: b.Parent, Path: b.Path, DisplayName: b.DisplayName, Policies: b.Policies,
-		Meta: b.Meta, Created: b.Created, TTL: b.TTL,
-		Expires: b.Created.Add(b.TTL), Entity: b.Entity, Role: b.Role, CIDRs: b.CIDRs}, nil
+	return &Token{Batch: true, Origin: Origin{Parent: b.Parent, Path: b.Path}, DisplayName: b.DisplayName,
+		Policies: b.Policies, Meta: b.Meta, Times: Times{Created: b.Created, Expires: b.Created.Add(b.TTL)},
+		Lifetime: secrets.Lifetime{TTL: b.TTL}, Entity: b.Entity, Role: b.Role, CIDRs: b.CIDRs}, nil
 }

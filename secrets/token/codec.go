@@ -65,7 +65,7 @@ func decode(raw []byte) (*Token, error) {
 		return nil, errRecord
 	}
 	r := pack.Read(raw[1:])
-	t := &Token{Parent: r.String(), Path: r.String(), DisplayName: r.String(), Policies: r.Strings()}
+	t := &Token{Origin: Origin{Parent: r.String(), Path: r.String()}, DisplayName: r.String(), Policies: r.Strings()}
 	if n := r.Count(); n > 0 {
 		t.Meta = make(map[string]string, min(n, 64))
 		for range n {

@@ -39,29 +39,35 @@ const (
 
 // Token is a token as it is stored (see codec.go). Times are UTC.
 type Token struct {
-	Hash        string // of the id: its name in storage
-	Accessor    string // the same: what it may be told by, and opens nothing
-	Parent      string // hash; "" is an orphan
-	Path        string // that made it
+	Hash     string // of the id: its name in storage
+	Accessor string // the same: what it may be told by, and opens nothing
+	Origin
 	DisplayName string
 	Policies    []string
 	Meta        map[string]string
-	Created     time.Time
-	TTL         time.Duration // at creation
-	Expires     time.Time     // zero: never
-	Indexed     time.Time     // where its entry in the expiry index is: not after Expires
-	Renewed     time.Time
-	MaxTTL      time.Duration
-	ExplicitMax time.Duration
-	Period      time.Duration
-	Renewable   bool
-	Uses        int // left; 0: not limited
-	Entity      string
-	Role        string
-	CIDRs       []string
-	Batch       bool   // stored nowhere
-	Login       []byte // what the auth method wants to know at a renewal
-	Workload    string // whose life it follows: the mount's accessor, '/', the hash of its name
+	Times
+	secrets.Lifetime
+	Uses     int // left; 0: not limited
+	Entity   string
+	Role     string
+	CIDRs    []string
+	Batch    bool   // stored nowhere
+	Login    []byte // what the auth method wants to know at a renewal
+	Workload string // whose life it follows: the mount's accessor, '/', the hash of its name
+}
+
+// Origin is what made a token.
+type Origin struct {
+	Parent string // hash; "" is an orphan
+	Path   string // that made it
+}
+
+// Times are the moments of a token's life.
+type Times struct {
+	Created time.Time
+	Expires time.Time // zero: never
+	Indexed time.Time // where its entry in the expiry index is: not after Expires
+	Renewed time.Time
 }
 
 // Expired reports whether the token has ended by now.

@@ -30,7 +30,7 @@ func TestRecords(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var ids []string
 	make := func(parent string) *Token {
-		tok := &Token{Policies: []string{"default"}, Parent: parent, Path: "auth/x/login"}
+		tok := &Token{Policies: []string{"default"}, Origin: Origin{Parent: parent, Path: "auth/x/login"}}
 		tok.Begin(now, time.Hour, Limits{Default: time.Hour, Max: time.Hour})
 		ids = append(ids, NewID())
 		commit(book.Make(ids[len(ids)-1], tok))
@@ -81,10 +81,13 @@ func TestRecords(t *testing.T) {
 func TestCodec(t *testing.T) {
 	full := &Token{Meta: map[string]string{"a": "b", "c": ""}}
 	v := reflect.ValueOf(full).Elem()
-	for i := range v.NumField() {
-		switch f := v.Field(i).Addr().Interface().(type) {
+	for i, field := range reflect.VisibleFields(v.Type()) {
+		if field.Anonymous {
+			continue
+		}
+		switch f := v.FieldByIndex(field.Index).Addr().Interface().(type) {
 		case *string:
-			*f = v.Type().Field(i).Name
+			*f = field.Name
 		case *[]string:
 			*f = []string{"one", "two"}
 		case *[]byte:
@@ -99,7 +102,7 @@ func TestCodec(t *testing.T) {
 			*f = -1
 		case *map[string]string:
 		default:
-			t.Fatalf("field %s: say here what a value of its type is", v.Type().Field(i).Name)
+			t.Fatalf("field %s: say here what a value of its type is", field.Name)
 		}
 	}
 	full.Batch = false // which is stored nowhere
@@ -118,8 +121,8 @@ func TestCodec(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add((&Token{}).encode())
-	f.Add((&Token{Path: "auth/x", Policies: []string{"a", "b"}, Meta: map[string]string{"k": "v"},
-		Created: time.Unix(1, 2), Uses: 3, CIDRs: []string{"10.0.0.0/8"}}).encode())
+	f.Add((&Token{Origin: Origin{Path: "auth/x"}, Policies: []string{"a", "b"}, Meta: map[string]string{"k": "v"},
+		Times: Times{Created: time.Unix(1, 2)}, Uses: 3, CIDRs: []string{"10.0.0.0/8"}}).encode())
 	f.Add([]byte{recordVersion, 0xff, 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		tok, err := decode(raw)
@@ -135,8 +138,9 @@ func FuzzDecode(f *testing.F) {
 
 // No text but what was sealed is a batch token.
 func FuzzReadBatch(f *testing.F) {
-	plain, err := (&Token{Path: "auth/x", Policies: []string{"a"}, Created: time.Unix(1, 2).UTC(),
-		TTL: time.Hour}).Text(func(plain []byte) ([]byte, error) { return plain, nil })
+	plain, err := (&Token{Origin: Origin{Path: "auth/x"}, Policies: []string{"a"}, Times: Times{Created: time.Unix(1,
+		2).UTC()},
+		Lifetime: secrets.Lifetime{TTL: time.Hour}}).Text(func(plain []byte) ([]byte, error) { return plain, nil })
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -194,10 +198,10 @@ func TestLife(t *testing.T) {
 		{"default", Token{}, 0, system, 768 * h, false},
 		{"asked for", Token{}, h, system, h, false},
 		{"the mount's maximum", Token{}, 5 * h, Limits{Default: h, Max: 2 * h}, 2 * h, true},
-		{"the role's maximum", Token{MaxTTL: h}, 5 * h, system, h, true},
-		{"explicit maximum", Token{ExplicitMax: h}, 0, system, h, true},
-		{"a period passes the maximum", Token{Period: 1000 * h}, h, system, 1000 * h, false},
-		{"but not the explicit one", Token{Period: 1000 * h, ExplicitMax: h}, 0, system, h, true},
+		{"the role's maximum", Token{Lifetime: secrets.Lifetime{MaxTTL: h}}, 5 * h, system, h, true},
+		{"explicit maximum", Token{Lifetime: secrets.Lifetime{ExplicitMax: h}}, 0, system, h, true},
+		{"a period passes the maximum", Token{Lifetime: secrets.Lifetime{Period: 1000 * h}}, h, system, 1000 * h, false},
+		{"but not the explicit one", Token{Lifetime: secrets.Lifetime{Period: 1000 * h, ExplicitMax: h}}, 0, system, h, true},
 		{"root", Token{Policies: []string{"root"}}, 0, system, 0, false},
 		{"root with a TTL", Token{Policies: []string{"root"}}, h, system, h, false},
 	} {
@@ -216,15 +220,17 @@ func TestLife(t *testing.T) {
 		want             time.Duration // from the beginning
 		err              string
 	}{
-		{"again", Token{Renewable: true}, h, h / 2, 0, h + h/2, ""},
-		{"by an increment", Token{Renewable: true}, h, h / 2, 5 * h, 5*h + h/2, ""},
-		{"to the maximum", Token{Renewable: true}, h, h / 2, 9999 * h, 768 * h, ""},
-		{"shorter when asked", Token{Renewable: true}, 5 * h, h, h, 2 * h, ""},
-		{"explicit maximum", Token{Renewable: true, ExplicitMax: 2 * h}, 2 * h, h, 5 * h, 2 * h, ""},
-		{"by the period", Token{Renewable: true, Period: 900 * h}, 0, 800 * h, h, 1700 * h, ""},
+		{"again", Token{Lifetime: secrets.Lifetime{Renewable: true}}, h, h / 2, 0, h + h/2, ""},
+		{"by an increment", Token{Lifetime: secrets.Lifetime{Renewable: true}}, h, h / 2, 5 * h, 5*h + h/2, ""},
+		{"to the maximum", Token{Lifetime: secrets.Lifetime{Renewable: true}}, h, h / 2, 9999 * h, 768 * h, ""},
+		{"shorter when asked", Token{Lifetime: secrets.Lifetime{Renewable: true}}, 5 * h, h, h, 2 * h, ""},
+		{"explicit maximum", Token{Lifetime: secrets.Lifetime{Renewable: true, ExplicitMax: 2 * h}}, 2 * h, h, 5 * h, 2 * h,
+			""},
+		{"by the period", Token{Lifetime: secrets.Lifetime{Renewable: true, Period: 900 * h}}, 0, 800 * h, h, 1700 * h, ""},
 		{"not renewable", Token{}, h, h / 2, 0, 0, "lease is not renewable"},
-		{"too late", Token{Renewable: true}, h, h, 0, 0, "lease expired"},
-		{"root", Token{Renewable: true, Policies: []string{"root"}}, 0, h, 0, 0, "lease is not renewable"},
+		{"too late", Token{Lifetime: secrets.Lifetime{Renewable: true}}, h, h, 0, 0, "lease expired"},
+		{"root", Token{Lifetime: secrets.Lifetime{Renewable: true}, Policies: []string{"root"}}, 0, h, 0, 0,
+			"lease is not renewable"},
 	} {
 		tok := test.tok
 		tok.Begin(now, test.asked, system)

@@ -27,8 +27,8 @@ type issued struct {
 func (o *Tokens) Issue(ctx context.Context, t *task.Task, resp *secrets.Response) (made *issued, release func(),
 	err error) {
 	a := resp.Auth
-	tok := &token.Token{Path: path.Join(t.Path, a.Suffix), DisplayName: a.DisplayName, Meta: a.Metadata, MaxTTL: a.MaxTTL,
-		ExplicitMax: a.ExplicitMax, Period: a.Period, Renewable: a.Renewable, Uses: a.NumUses, Role: a.Role,
+	tok := &token.Token{Origin: token.Origin{Path: path.Join(t.Path, a.Suffix)}, DisplayName: a.DisplayName,
+		Meta: a.Metadata, Lifetime: a.Lifetime, Uses: a.NumUses, Role: a.Role,
 		CIDRs: a.BoundCIDRs}
 	tok.Policies = withDefault(a.Policies, a.NoDefault)
 	if tok.Root() && t.Entry.Type != "token" {

@@ -175,10 +175,11 @@ func (r *tokenRole) shape(a *secrets.Auth, name string) (says bool, err error) {
 func asked(t *task.Task, f *secrets.Fields) (*secrets.Auth, error) {
 	a := &secrets.Auth{ID: f.String("id"), Policies: f.Strings("policies"), Metadata: f.Texts("meta"),
 		NoDefault: f.Bool("no_default_policy", false),
-		Renewable: f.Bool("renewable", true), TTL: f.Duration("ttl", f.Duration("lease", 0)),
-		ExplicitMax: f.Duration("explicit_max_ttl", 0),
-		Period:      f.Duration("period", 0), Alias: f.String("entity_alias"), NumUses: f.Int("num_uses", 0),
-		DisplayName: "token", Orphan: t.Rest == "create-orphan" || f.Bool("no_parent", false)}
+		Lifetime: secrets.Lifetime{Renewable: f.Bool("renewable", true), TTL: f.Duration("ttl", f.Duration("lease", 0)),
+			ExplicitMax: f.Duration("explicit_max_ttl", 0),
+			Period:      f.Duration("period", 0)}, Principal: secrets.Principal{Alias: f.String("entity_alias"),
+			DisplayName: "token"}, NumUses: f.Int("num_uses", 0),
+		Orphan: t.Rest == "create-orphan" || f.Bool("no_parent", false)}
 	if name := f.String("display_name"); name != "" {
 		a.DisplayName = "token-" + name
 	}

@@ -38,7 +38,7 @@ func issue(t *testing.T, d *tablestest.Desk, o *Tokens, parent *rights.Holder) (
 	asked := d.Task(secrets.Update, "auth/token/create", "")
 	asked.Bearer = parent
 	made, release, err := o.Issue(t.Context(), asked, &secrets.Response{Auth: &secrets.Auth{Policies: []string{"app"},
-		TTL: time.Hour}})
+		Lifetime: secrets.Lifetime{TTL: time.Hour}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestATreeEnds(t *testing.T) {
 // Uses that are taken ahead are off the record first; one that is given back is had again; the last one ends the token.
 func TestUses(t *testing.T) {
 	d, o, _ := newTokens(t)
-	id, h := d.Token(t, &token.Token{Policies: []string{"app"}, TTL: time.Hour, Uses: 17})
+	id, h := d.Token(t, &token.Token{Policies: []string{"app"}, Lifetime: secrets.Lifetime{TTL: time.Hour}, Uses: 17})
 	st, used := d.Gate.Load(), 0
 	use := func() *task.Task {
 		t.Helper()

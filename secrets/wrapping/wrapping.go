@@ -48,8 +48,9 @@ func (w *Wrapping) Rows() []system.Row {
 // wrap gives the operations that store an answer for one reader.
 func (w *Wrapping) wrap(t *task.Task, answer []byte, ttl time.Duration, path, accessor string) (*task.WrapInfo,
 	[]storage.Op, error) {
-	tok := &token.Token{Path: path, DisplayName: "response-wrapping", Policies: []string{tables.WrappingPolicy},
-		ExplicitMax: ttl, Uses: 1}
+	tok := &token.Token{Origin: token.Origin{Path: path}, DisplayName: "response-wrapping",
+		Policies: []string{tables.WrappingPolicy},
+		Lifetime: secrets.Lifetime{ExplicitMax: ttl}, Uses: 1}
 	if accessor != "" {
 		tok.Meta = map[string]string{wrappedAccessor: accessor}
 	}

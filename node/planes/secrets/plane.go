@@ -219,8 +219,9 @@ func newDevSecrets(c secretsConfig, token, kvVersion string) (*secretsPlane, *ke
 	if _, err := p.keeper.Unseal(ctx, first.Shares[0]); err != nil {
 		return nil, nil, err
 	}
-	_, err = p.keeper.Handle(ctx, &secrets.Request{Op: secrets.Update, Path: "sys/mounts/secret", Token: first.RootToken,
-		Body: []byte(`{"type":"kv","options":{"version":"` + kvVersion + `"},"description":"key/value secret storage"}`)})
+	_, err = p.keeper.Handle(ctx, &secrets.Request{Op: secrets.Update, Path: "sys/mounts/secret",
+		Caller: secrets.Caller{Token: first.RootToken},
+		Body:   []byte(`{"type":"kv","options":{"version":"` + kvVersion + `"},"description":"key/value secret storage"}`)})
 	return p, first, err
 }
 

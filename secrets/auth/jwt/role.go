@@ -23,12 +23,22 @@ type role struct {
 	Glob        bool                `json:"glob,omitempty"`
 	Groups      string              `json:"groups_claim,omitempty"`
 	Mappings    map[string]string   `json:"claim_mappings,omitempty"`
-	Skew        time.Duration       `json:"clock_skew_leeway,omitempty"`
-	Expiry      time.Duration       `json:"expiration_leeway,omitempty"`
-	NotBefore   time.Duration       `json:"not_before_leeway,omitempty"`
-	Tokens      auth.Params         `json:"tokens"`
+	leeways
+	Tokens auth.Params `json:"tokens"`
 
-	Type      string        `json:"role_type,omitempty"` // "" is jwt: records of before there was another
+	Type string `json:"role_type,omitempty"` // "" is jwt: records of before there was another
+	browser
+}
+
+// leeways are how far the times of a token may be off.
+type leeways struct {
+	Skew      time.Duration `json:"clock_skew_leeway,omitempty"`
+	Expiry    time.Duration `json:"expiration_leeway,omitempty"`
+	NotBefore time.Duration `json:"not_before_leeway,omitempty"`
+}
+
+// browser is what a login through a browser (OIDC) adds.
+type browser struct {
 	Redirects []string      `json:"allowed_redirect_uris,omitempty"`
 	Scopes    []string      `json:"oidc_scopes,omitempty"`
 	MaxAge    time.Duration `json:"max_age,omitempty"`

@@ -24,23 +24,33 @@ import (
 
 // config is a database, under "config/<name>".
 type config struct {
-	Name     string        `json:"name"`
-	URL      string        `json:"connection_url"`
-	User     string        `json:"username,omitempty"`
-	Password string        `json:"password,omitempty"`
-	Pending  string        `json:"pending,omitempty"` // a password that may have been set
-	Roles    []string      `json:"allowed_roles,omitempty"`
-	Rotate   []string      `json:"root_rotation_statements,omitempty"`
+	Name     string   `json:"name"`
+	URL      string   `json:"connection_url"`
+	User     string   `json:"username,omitempty"`
+	Password string   `json:"password,omitempty"`
+	Pending  string   `json:"pending,omitempty"` // a password that may have been set
+	Roles    []string `json:"allowed_roles,omitempty"`
+	Rotate   []string `json:"root_rotation_statements,omitempty"`
+	limits
+	Auth     string `json:"password_authentication"`
+	Raw      bool   `json:"disable_escaping,omitempty"`
+	Policy   string `json:"password_policy,omitempty"`
+	Template string `json:"username_template,omitempty"`
+	tlsFiles
+}
+
+// limits bounds the connections.
+type limits struct {
 	Open     int           `json:"max_open_connections"`
 	Idle     int           `json:"max_idle_connections"`
 	Lifetime time.Duration `json:"max_connection_lifetime,omitempty"`
-	Auth     string        `json:"password_authentication"`
-	Raw      bool          `json:"disable_escaping,omitempty"`
-	Policy   string        `json:"password_policy,omitempty"`
-	Template string        `json:"username_template,omitempty"`
-	TLSCA    string        `json:"tls_ca,omitempty"` // PEM, as the two below
-	TLSCert  string        `json:"tls_certificate,omitempty"`
-	TLSKey   string        `json:"private_key,omitempty"` // nobody reads it
+}
+
+// tlsFiles is how a server is trusted, and the certificate that is shown to it.
+type tlsFiles struct {
+	TLSCA   string `json:"tls_ca,omitempty"` // PEM, as the two below
+	TLSCert string `json:"tls_certificate,omitempty"`
+	TLSKey  string `json:"private_key,omitempty"` // nobody reads it
 }
 
 const (
@@ -96,7 +106,7 @@ func hidden(text string) string {
 }
 
 func (c *call) writeConfig() (*secrets.Response, error) {
-	cfg := &config{Name: c.name, Open: 4, Auth: "password"}
+	cfg := &config{Name: c.name, limits: limits{Open: 4}, Auth: "password"}
 	have, ok, err := c.e.configs.Get(c, c.view, c.r.Rest, parse[config])
 	if err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ func TestPasswordGoesNowhereElse(t *testing.T) {
 
 // TestConnectionsOfOtherCertificates: connections that were made with other certificates are not used any more.
 func TestConnectionsOfOtherCertificates(t *testing.T) {
-	cfg := config{Name: "a", URL: "postgres://u@db.example/x", Open: 1}
+	cfg := config{Name: "a", URL: "postgres://u@db.example/x", limits: limits{Open: 1}}
 	var s links
 	first := s.pool(&cfg)
 	for _, change := range []func(*config){func(c *config) { c.TLSCA = "x" }, func(c *config) { c.TLSCert = "x" },

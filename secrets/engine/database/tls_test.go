@@ -35,7 +35,8 @@ func TestTLSOfConnections(t *testing.T) {
 	cert, private := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
 		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}))
 	for _, mode := range []string{"disable", "prefer", "require"} {
-		cfg := &config{URL: "postgres://u@db.example/x?sslmode=" + mode, TLSCA: cert, TLSCert: cert, TLSKey: private}
+		cfg := &config{URL: "postgres://u@db.example/x?sslmode=" + mode, tlsFiles: tlsFiles{TLSCA: cert, TLSCert: cert,
+			TLSKey: private}}
 		pc, err := cfg.connection("")
 		if err != nil || pc.TLSConfig == nil || pc.TLSConfig.InsecureSkipVerify || pc.TLSConfig.ServerName != "db.example" ||
 			pc.TLSConfig.RootCAs == nil || len(pc.TLSConfig.Certificates) != 1 || len(pc.Fallbacks) != 0 {

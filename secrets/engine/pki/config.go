@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/pki/forms"
 	"corbel.dev/corbel/secrets/engine/record"
 	"corbel.dev/corbel/secrets/storage"
 )
@@ -95,7 +96,10 @@ func (c *call) addURLs(i *issuer, t *x509.Certificate) error {
 	return nil
 }
 
-func (c *call) readURLs() (*secrets.Response, error) {
+// settings answers what is asked of the mount's settings.
+type settings struct{ *call }
+
+func (c settings) readURLs() (*secrets.Response, error) {
 	u, err := c.mountURLs()
 	if err != nil {
 		return nil, err
@@ -103,7 +107,7 @@ func (c *call) readURLs() (*secrets.Response, error) {
 	return show(u.params())
 }
 
-func (c *call) writeURLs() (*secrets.Response, error) {
+func (c settings) writeURLs() (*secrets.Response, error) {
 	old, err := c.mountURLs()
 	if err != nil {
 		return nil, err
@@ -125,7 +129,7 @@ func (cl *cluster) params() record.Params {
 	return record.Params{{Name: "path", At: &cl.Path}, {Name: "aia_path", At: &cl.AIA}}
 }
 
-func (c *call) readCluster() (*secrets.Response, error) {
+func (c settings) readCluster() (*secrets.Response, error) {
 	cl, err := c.cluster()
 	if err != nil {
 		return nil, err
@@ -133,7 +137,7 @@ func (c *call) readCluster() (*secrets.Response, error) {
 	return show(cl.params())
 }
 
-func (c *call) writeCluster() (*secrets.Response, error) {
+func (c settings) writeCluster() (*secrets.Response, error) {
 	cl, err := c.cluster()
 	if err != nil {
 		return nil, err
@@ -152,7 +156,10 @@ func (c *call) writeCluster() (*secrets.Response, error) {
 	return show(cl.params())
 }
 
-func (c *call) readIssuersConfig() (*secrets.Response, error) {
+// issuers answers what is asked of issuers.
+type issuers struct{ *call }
+
+func (c issuers) readDefault() (*secrets.Response, error) {
 	x, err := c.index()
 	if err != nil {
 		return nil, err
@@ -160,7 +167,7 @@ func (c *call) readIssuersConfig() (*secrets.Response, error) {
 	return answer(map[string]any{"default": x.Default, "default_follows_latest_issuer": x.Follows})
 }
 
-func (c *call) writeIssuersConfig() (*secrets.Response, error) {
+func (c issuers) writeDefault() (*secrets.Response, error) {
 	ref := c.f.String("default")
 	if ref == "" && !c.f.Has("default_follows_latest_issuer") {
 		return nil, invalid("invalid issuer specification; must be non-empty and can't be 'default'")
@@ -168,7 +175,7 @@ func (c *call) writeIssuersConfig() (*secrets.Response, error) {
 	return c.setDefault(ref, c.f)
 }
 
-func (c *call) setDefault(ref string, f *secrets.Fields) (*secrets.Response, error) {
+func (c issuers) setDefault(ref string, f *secrets.Fields) (*secrets.Response, error) {
 	x, err := c.index()
 	if err != nil {
 		return nil, err
@@ -198,7 +205,10 @@ func (c *call) setDefault(ref string, f *secrets.Fields) (*secrets.Response, err
 	return answer(map[string]any{"default": x.Default, "default_follows_latest_issuer": x.Follows})
 }
 
-func (c *call) readKeysConfig() (*secrets.Response, error) {
+// keyring answers what is asked of the authorities' keys.
+type keyring struct{ *call }
+
+func (c keyring) readDefault() (*secrets.Response, error) {
 	x, err := c.index()
 	if err != nil {
 		return nil, err
@@ -206,7 +216,7 @@ func (c *call) readKeysConfig() (*secrets.Response, error) {
 	return answer(map[string]any{"default": x.DefaultKey})
 }
 
-func (c *call) writeKeysConfig() (*secrets.Response, error) {
+func (c keyring) writeDefault() (*secrets.Response, error) {
 	x, err := c.index()
 	if err != nil {
 		return nil, err
@@ -221,7 +231,7 @@ func (c *call) writeKeysConfig() (*secrets.Response, error) {
 	return answer(map[string]any{"default": x.DefaultKey})
 }
 
-func (c *call) listIssuers() (*secrets.Response, error) {
+func (c issuers) list() (*secrets.Response, error) {
 	list, err := c.allIssuers()
 	if err != nil {
 		return nil, err
@@ -234,7 +244,7 @@ func (c *call) listIssuers() (*secrets.Response, error) {
 	for _, i := range list {
 		ids = append(ids, i.ID)
 		info[i.ID] = map[string]any{"issuer_name": i.Name, "is_default": i.ID == x.Default,
-			"serial_number": colons(i.cert.SerialNumber), "key_id": i.KeyID}
+			"serial_number": forms.Colons(i.cert.SerialNumber), "key_id": i.KeyID}
 	}
 	return keysWithInfo(ids, info)
 }
@@ -248,7 +258,8 @@ func keysWithInfo(ids []string, info map[string]any) (*secrets.Response, error) 
 }
 
 func (i *issuer) show() map[string]any {
-	out := map[string]any{"issuer_id": i.ID, "issuer_name": i.Name, "key_id": i.KeyID, "certificate": certPEM(i.Cert),
+	out := map[string]any{"issuer_id": i.ID, "issuer_name": i.Name, "key_id": i.KeyID,
+		"certificate":  forms.CertPEM(i.Cert),
 		"manual_chain": i.Manual, "ca_chain": i.pemChain(false),
 		"leaf_not_after_behavior": i.NotAfter, "usage": strings.Join(i.Usage, ","),
 		"revocation_signature_algorithm": i.Algorithm, "revoked": !i.Revoked.IsZero(),
@@ -265,7 +276,7 @@ func (i *issuer) show() map[string]any {
 	return out
 }
 
-func (c *call) readIssuer() (*secrets.Response, error) {
+func (c issuers) read() (*secrets.Response, error) {
 	i, err := c.issuerBy(c.args[0])
 	if err != nil {
 		return nil, err
@@ -273,7 +284,7 @@ func (c *call) readIssuer() (*secrets.Response, error) {
 	return answer(i.show())
 }
 
-func (c *call) writeIssuer() (*secrets.Response, error) {
+func (c issuers) write() (*secrets.Response, error) {
 	ch, err := c.change()
 	if err != nil {
 		return nil, err
@@ -336,7 +347,7 @@ func (i *issuer) readURLs(f *secrets.Fields) error {
 	return u.check()
 }
 
-func (c *call) deleteIssuer() (*secrets.Response, error) {
+func (c issuers) delete() (*secrets.Response, error) {
 	ch, err := c.change()
 	if err != nil {
 		return nil, err
@@ -360,7 +371,7 @@ func (c *call) deleteIssuer() (*secrets.Response, error) {
 	return &secrets.Response{}, ch.save()
 }
 
-func (c *call) listKeys() (*secrets.Response, error) {
+func (c keyring) list() (*secrets.Response, error) {
 	x, err := c.index()
 	if err != nil {
 		return nil, err
@@ -373,7 +384,7 @@ func (c *call) listKeys() (*secrets.Response, error) {
 	return keysWithInfo(ids, info)
 }
 
-func (c *call) namedKey() (*index, *privateKey, error) {
+func (c keyring) named() (*index, *privateKey, error) {
 	x, err := c.index()
 	if err != nil {
 		return nil, nil, err
@@ -386,20 +397,21 @@ func (c *call) namedKey() (*index, *privateKey, error) {
 	return x, k, err
 }
 
-func (c *call) readKey() (*secrets.Response, error) {
-	_, k, err := c.namedKey()
+func (c keyring) read() (*secrets.Response, error) {
+	_, k, err := c.named()
 	if err != nil {
 		return nil, err
 	}
-	id, err := keyID(k.signer.Public())
+	id, err := forms.KeyID(k.signer.Public())
 	if err != nil {
 		return nil, err
 	}
-	return answer(map[string]any{"key_id": k.ID, "key_name": k.Name, "key_type": k.Type, "subject_key_id": hexColons(id)})
+	return answer(map[string]any{"key_id": k.ID, "key_name": k.Name, "key_type": k.Type,
+		"subject_key_id": forms.HexColons(id)})
 }
 
-func (c *call) writeKey() (*secrets.Response, error) {
-	x, k, err := c.namedKey()
+func (c keyring) write() (*secrets.Response, error) {
+	x, k, err := c.named()
 	if err != nil {
 		return nil, err
 	}
@@ -427,8 +439,8 @@ func (c *call) writeKey() (*secrets.Response, error) {
 	return answer(map[string]any{"key_id": own.ID, "key_name": own.Name, "key_type": own.Type})
 }
 
-func (c *call) deleteKey() (*secrets.Response, error) {
-	x, k, err := c.namedKey()
+func (c keyring) delete() (*secrets.Response, error) {
+	x, k, err := c.named()
 	if err != nil {
 		return nil, err
 	}

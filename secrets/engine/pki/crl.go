@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/engine/pki/forms"
 	"corbel.dev/corbel/secrets/storage"
 )
 
@@ -270,7 +271,7 @@ func sign(c *call, a *authority, cfg *crlConfig, entries []x509.RevocationListEn
 		if err != nil {
 			return nil, err
 		}
-		t.ExtraExtensions = append(t.ExtraExtensions, extension{Id: oidDeltaIndicator, Critical: true, Value: value})
+		t.ExtraExtensions = append(t.ExtraExtensions, forms.Extension{Id: oidDeltaIndicator, Critical: true, Value: value})
 	}
 	if !cfg.Disable {
 		t.RevokedCertificateEntries = entries
@@ -296,5 +297,5 @@ func revocationAlgorithm(a *authority) (x509.SignatureAlgorithm, error) {
 		}
 		return 0, invalid("revocation_signature_algorithm: %q is not known", a.Algorithm)
 	}
-	return signatureOf(a.key.signer.Public(), 0, false)
+	return forms.SignatureOf(a.key.signer.Public(), 0, false)
 }

@@ -11,6 +11,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/pki/forms"
 )
 
 // Lists whose content the caller says: of several lists of one issuer in several places (resign-crls), or entry by
@@ -23,7 +24,10 @@ type listForm struct {
 	der          bool
 }
 
-func (c *call) listForm() (l listForm, err error) {
+// crls answers what is asked of revocation lists.
+type crls struct{ *call }
+
+func (c crls) form() (l listForm, err error) {
 	l.number, l.base, l.next = c.f.Int("crl_number", -1), c.f.Int("delta_crl_base_number", -1),
 		c.f.Duration("next_update", 72*time.Hour)
 	format := c.f.String("format")
@@ -45,7 +49,7 @@ func (c *call) listForm() (l listForm, err error) {
 }
 
 // signList signs a list of the issuer that the path names.
-func (c *call) signList(l listForm, entries []x509.RevocationListEntry, more []extension) (*secrets.Response, error) {
+func (c crls) sign(l listForm, entries []x509.RevocationListEntry, more []forms.Extension) (*secrets.Response, error) {
 	a, err := c.authority(c.ref, "crl-signing")
 	if err != nil {
 		return nil, err
@@ -58,7 +62,7 @@ func (c *call) signList(l listForm, entries []x509.RevocationListEntry, more []e
 		if err != nil {
 			return nil, err
 		}
-		t.ExtraExtensions = append(t.ExtraExtensions, extension{Id: oidDeltaIndicator, Critical: true, Value: value})
+		t.ExtraExtensions = append(t.ExtraExtensions, forms.Extension{Id: oidDeltaIndicator, Critical: true, Value: value})
 	}
 	if t.SignatureAlgorithm, err = revocationAlgorithm(a); err != nil {
 		return nil, err
@@ -70,19 +74,19 @@ func (c *call) signList(l listForm, entries []x509.RevocationListEntry, more []e
 	if l.der {
 		return answer(map[string]string{"crl": base64.StdEncoding.EncodeToString(der)})
 	}
-	return answer(map[string]string{"crl": encodePEM("X509 CRL", der)})
+	return answer(map[string]string{"crl": forms.EncodePEM("X509 CRL", der)})
 }
 
 // resignCRLs signs one list of what several lists of the issuer say; without them, the mount's own list anew.
-func (c *call) resignCRLs() (*secrets.Response, error) {
+func (c crls) resign() (*secrets.Response, error) {
 	if !c.f.Has("crls") {
-		der, err := c.crl(false, true)
+		der, err := c.get(false, true)
 		if err != nil {
 			return nil, err
 		}
-		return answer(map[string]any{"crl": encodePEM("X509 CRL", der)})
+		return answer(map[string]any{"crl": forms.EncodePEM("X509 CRL", der)})
 	}
-	l, err := c.listForm()
+	l, err := c.form()
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +122,11 @@ func (c *call) resignCRLs() (*secrets.Response, error) {
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
-	return c.signList(l, entries, nil)
+	return c.sign(l, entries, nil)
 }
 
 // entry makes an entry; its reason, which is an extension, has a field of its own in crypto/x509.
-func entry(serial *big.Int, at time.Time, more []extension) x509.RevocationListEntry {
+func entry(serial *big.Int, at time.Time, more []forms.Extension) x509.RevocationListEntry {
 	e := x509.RevocationListEntry{SerialNumber: serial, RevocationTime: at.UTC()}
 	for _, one := range more {
 		var reason asn1.Enumerated
@@ -138,8 +142,8 @@ func entry(serial *big.Int, at time.Time, more []extension) x509.RevocationListE
 var oidReason = asn1.ObjectIdentifier{2, 5, 29, 21}
 
 // signRevocationList signs a list of what the request says.
-func (c *call) signRevocationList() (*secrets.Response, error) {
-	l, err := c.listForm()
+func (c crls) signGiven() (*secrets.Response, error) {
+	l, err := c.form()
 	if err != nil {
 		return nil, err
 	}
@@ -181,12 +185,12 @@ func (c *call) signRevocationList() (*secrets.Response, error) {
 		}
 		entries = append(entries, entry(serial, when, own))
 	}
-	return c.signList(l, entries, more)
+	return c.sign(l, entries, more)
 }
 
 // serialNumber reads a serial as it is shown (hexadecimal with colons or dashes).
 func serialNumber(text string) (*big.Int, bool) {
-	plain, ok := parseSerial(text)
+	plain, ok := forms.ParseSerial(text)
 	if !ok {
 		return nil, false
 	}
@@ -204,7 +208,7 @@ func serialNumber(text string) (*big.Int, bool) {
 var reservedExtensions = []asn1.ObjectIdentifier{{2, 5, 29, 35}, {2, 5, 29, 20}, oidDeltaIndicator}
 
 // extensions reads objects of id, critical and value (base64 of DER).
-func extensions(field string, v any) (out []extension, err error) {
+func extensions(field string, v any) (out []forms.Extension, err error) {
 	list, ok := v.([]any)
 	if v != nil && !ok {
 		return nil, invalid("field %q: extensions must be a list of objects", field)
@@ -215,7 +219,7 @@ func extensions(field string, v any) (out []extension, err error) {
 			return nil, invalid("field %q: extension %d is no object", field, i)
 		}
 		f := secrets.FieldsOf(object)
-		id, ok := parseOID(f.String("id"))
+		id, ok := forms.ParseOID(f.String("id"))
 		value, derr := base64.StdEncoding.DecodeString(f.String("value"))
 		critical := f.Bool("critical", false)
 		if err := f.Err(); err != nil {
@@ -229,7 +233,7 @@ func extensions(field string, v any) (out []extension, err error) {
 				return nil, invalid("field %q: extension %d: %s is set by the signing itself", field, i, id)
 			}
 		}
-		out = append(out, extension{Id: id, Critical: critical, Value: value})
+		out = append(out, forms.Extension{Id: id, Critical: critical, Value: value})
 	}
 	return out, nil
 }

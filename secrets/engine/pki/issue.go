@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/pki/forms"
 	"corbel.dev/corbel/secrets/storage"
 )
 
@@ -28,8 +29,11 @@ type leaf struct {
 	t    *x509.Certificate
 }
 
+// issuing makes certificates by roles.
+type issuing struct{ *call }
+
 // leaf prepares a certificate by a role: its issuer, its lifetime and what the role says of it.
-func (c *call) leaf(r *role) (*leaf, error) {
+func (c issuing) leaf(r *role) (*leaf, error) {
 	ca, err := c.authority(c.issuerRef(r.Issuer), "issuing-certificates")
 	if err != nil {
 		return nil, err
@@ -44,7 +48,7 @@ func (c *call) leaf(r *role) (*leaf, error) {
 	if !c.f.Has("ttl") {
 		ttl = min(ttl, longest)
 	}
-	end, warn, err := endOf(c.r.Now, c.f, r.NotAfter, ttl, longest)
+	end, warn, err := forms.EndOf(c.r.Now, c.f, r.NotAfter, ttl, longest)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +86,7 @@ func (r *role) subject(into *pkix.Name) {
 }
 
 // issue makes a key and its certificate.
-func (c *call) issue() (*secrets.Response, error) {
+func (c issuing) issue() (*secrets.Response, error) {
 	r, err := c.role(c.args[0])
 	if err != nil {
 		return nil, err
@@ -94,7 +98,7 @@ func (c *call) issue() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := askedNames(c.f)
+	n, err := forms.AskedNames(c.f)
 	if err != nil {
 		return nil, err
 	}
@@ -113,12 +117,12 @@ func (c *call) issue() (*secrets.Response, error) {
 }
 
 // sign makes a certificate for a request within what the role allows.
-func (c *call) sign() (*secrets.Response, error) {
+func (c issuing) sign() (*secrets.Response, error) {
 	r, err := c.role(c.args[0])
 	if err != nil {
 		return nil, err
 	}
-	csr, err := decodeRequest(c.f.String("csr"))
+	csr, err := forms.DecodeRequest(c.f.String("csr"))
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +133,7 @@ func (c *call) sign() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := askedNames(c.f)
+	n, err := forms.AskedNames(c.f)
 	if err != nil {
 		return nil, err
 	}
@@ -140,16 +144,16 @@ func (c *call) sign() (*secrets.Response, error) {
 		n.Subject.SerialNumber = csr.Subject.SerialNumber
 	}
 	if len(n.UserIDs) == 0 {
-		n.UserIDs = userIDs(csr.Subject)
+		n.UserIDs = forms.UserIDs(csr.Subject)
 	}
 	if r.CSRSANs {
-		if err := n.take(csr); err != nil {
+		if err := n.Take(csr); err != nil {
 			return nil, err
 		}
 		n.DNS, n.Emails = slices.Clone(n.DNS), slices.Clone(n.Emails)
 	}
 	if !c.f.Bool("exclude_cn_from_sans", false) {
-		n.addName(n.Subject.CommonName)
+		n.AddName(n.Subject.CommonName)
 	}
 	if err := r.checkNames(n); err != nil {
 		return nil, err
@@ -163,20 +167,20 @@ func (c *call) sign() (*secrets.Response, error) {
 
 // checkKey refuses keys that the role does not allow.
 func (r *role) checkKey(public crypto.PublicKey) error {
-	kind, bits, err := keyShape(public)
+	kind, bits, err := forms.KeyShape(public)
 	switch {
 	case err != nil:
 		return err
 	case r.KeyType != "any" && kind != r.KeyType:
 		return invalid("role requires keys of type %s", r.KeyType)
-	case kind == keyEC && bits < 224, r.KeyType != "any" && bits < r.KeyBits:
+	case kind == forms.KeyEC && bits < 224, r.KeyType != "any" && bits < r.KeyBits:
 		return invalid("role requires a minimum of a %d-bit key, but CSR's key is %d bits", max(r.KeyBits, 224), bits)
 	}
 	return nil
 }
 
 // signVerbatim makes a certificate that says what the request says, whatever it is, but no authority.
-func (c *call) signVerbatim() (*secrets.Response, error) {
+func (c issuing) signVerbatim() (*secrets.Response, error) {
 	r := newRole()
 	r.ExtKeyUsage, r.Server, r.Client = nil, false, false
 	if len(c.args) > 0 {
@@ -184,8 +188,7 @@ func (c *call) signVerbatim() (*secrets.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.Issuer, r.TTL, r.MaxTTL, r.Lease, r.NoStore, r.NotBefore, r.NotAfter = of.Issuer, of.TTL, of.MaxTTL, of.Lease,
-			of.NoStore, of.NotBefore, of.NotAfter
+		r.Issuer, r.lifetimes, r.keepRule = of.Issuer, of.lifetimes, of.keepRule
 		r.KeyUsage, r.ExtKeyUsage, r.ExtKeyUsageOIDs = of.KeyUsage, of.ExtKeyUsage, of.ExtKeyUsageOIDs
 	}
 	for name, at := range map[string]*[]string{"key_usage": &r.KeyUsage, "ext_key_usage": &r.ExtKeyUsage,
@@ -201,7 +204,7 @@ func (c *call) signVerbatim() (*secrets.Response, error) {
 	if err := r.parse(); err != nil {
 		return nil, err
 	}
-	csr, err := decodeRequest(c.f.String("csr"))
+	csr, err := forms.DecodeRequest(c.f.String("csr"))
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +219,7 @@ func (c *call) signVerbatim() (*secrets.Response, error) {
 	l.t.RawSubject = csr.RawSubject
 	for _, ext := range csr.Extensions {
 		switch {
-		case ext.Id.Equal(oidBasicConstraints):
+		case ext.Id.Equal(forms.OIDBasicConstraints):
 			if ca, err := isCA(ext.Value); err != nil || ca {
 				return nil, invalid("refusing to generate CA certificate")
 			}
@@ -224,7 +227,7 @@ func (c *call) signVerbatim() (*secrets.Response, error) {
 			l.t.ExtraExtensions = append(l.t.ExtraExtensions, ext)
 		}
 	}
-	return c.finish(l, &names{Subject: csr.Subject}, csr.PublicKey, nil, form)
+	return c.finish(l, &forms.Names{Subject: csr.Subject}, csr.PublicKey, nil, form)
 }
 
 // ownExtensions are those that a request cannot bring: they are the issuer's to write.
@@ -265,9 +268,9 @@ func askedForm(f *secrets.Fields) (format, error) {
 // certificate writes a certificate.
 func (form format) certificate(der []byte) string {
 	if form.cert == "der" {
-		return base64DER(der)
+		return forms.Base64DER(der)
 	}
-	return certPEM(der)
+	return forms.CertPEM(der)
 }
 
 // write puts a certificate with its chain and, where it is given out, its key into an answer.
@@ -279,10 +282,10 @@ func (form format) write(out map[string]any, cert *x509.Certificate, ca *issuer,
 		}
 	}
 	out["certificate"], out["issuing_ca"], out["ca_chain"] = form.certificate(cert.Raw), form.certificate(ca.Cert), chain
-	out["serial_number"], out["expiration"], out["not_before"] = colons(cert.SerialNumber), cert.NotAfter.Unix(),
+	out["serial_number"], out["expiration"], out["not_before"] = forms.Colons(cert.SerialNumber), cert.NotAfter.Unix(),
 		cert.NotBefore.Unix()
 	if form.cert == "pem_bundle" {
-		out["certificate"] = strings.Join(append([]string{certPEM(cert.Raw)}, chain...), "\n")
+		out["certificate"] = strings.Join(append([]string{forms.CertPEM(cert.Raw)}, chain...), "\n")
 	}
 	return form.writeKey(out, key)
 }
@@ -292,15 +295,15 @@ func (form format) writeKey(out map[string]any, key crypto.Signer) error {
 	if key == nil {
 		return nil
 	}
-	kind, _, err := keyShape(key.Public())
+	kind, _, err := forms.KeyShape(key.Public())
 	if err != nil {
 		return err
 	}
-	der, block, err := encodeKey(key, form.key)
+	der, block, err := forms.EncodeKey(key, form.key)
 	if err != nil {
 		return err
 	}
-	text := encodePEM(block, der)
+	text := forms.EncodePEM(block, der)
 	out["private_key_type"], out["private_key"] = kind, text
 	for _, name := range []string{"certificate", "csr"} {
 		if bundled, ok := out[name].(string); ok && form.cert == "pem_bundle" {
@@ -308,17 +311,18 @@ func (form format) writeKey(out map[string]any, key crypto.Signer) error {
 		}
 	}
 	if form.cert == "der" && form.key != "pem" {
-		out["private_key"] = base64DER(der)
+		out["private_key"] = forms.Base64DER(der)
 	}
 	return nil
 }
 
 // finish signs, stores and answers.
-func (c *call) finish(l *leaf, n *names, public crypto.PublicKey, key crypto.Signer, form format) (*secrets.Response,
+func (c issuing) finish(l *leaf, n *forms.Names, public crypto.PublicKey, key crypto.Signer,
+	form format) (*secrets.Response,
 	error) {
 	if l.t.RawSubject == nil {
 		l.role.subject(&n.Subject)
-		if err := n.into(l.t); err != nil {
+		if err := n.Into(l.t); err != nil {
 			return nil, err
 		}
 	}
@@ -337,7 +341,7 @@ func (c *call) finish(l *leaf, n *names, public crypto.PublicKey, key crypto.Sig
 	if l.role.NoStore {
 		return resp, nil
 	}
-	name := hyphens(cert.SerialNumber)
+	name := forms.Hyphens(cert.SerialNumber)
 	c.ops = append(c.ops, storage.Put("certs/"+name, cert.Raw))
 	if l.role.Lease {
 		left := max(cert.NotAfter.Sub(c.r.Now).Truncate(time.Second), time.Second) // 0 would be the mount's default

@@ -2,6 +2,12 @@ package pki
 
 import (
 	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -12,6 +18,7 @@ import (
 	"github.com/google/uuid"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/engine/pki/forms"
 	"corbel.dev/corbel/secrets/storage"
 )
 
@@ -100,7 +107,7 @@ func (i *issuer) read() (err error) {
 var oidNameConstraints = []int{2, 5, 29, 30}
 
 func constrains(cert *x509.Certificate) bool {
-	return slices.ContainsFunc(cert.Extensions, func(ext extension) bool { return ext.Id.Equal(oidNameConstraints) })
+	return slices.ContainsFunc(cert.Extensions, func(ext forms.Extension) bool { return ext.Id.Equal(oidNameConstraints) })
 }
 
 func (i *issuer) may(usage string) bool { return slices.Contains(i.Usage, usage) }
@@ -110,7 +117,7 @@ func (i *issuer) pemChain(withoutRoots bool) []string {
 	out := []string{}
 	for _, cert := range i.chain {
 		if !withoutRoots || !selfSigned(cert) {
-			out = append(out, certPEM(cert.Raw))
+			out = append(out, forms.CertPEM(cert.Raw))
 		}
 	}
 	return out
@@ -270,7 +277,7 @@ func (ch *change) addKey(k *privateKey) (id string, isNew bool, err error) {
 		if err != nil {
 			return "", false, err
 		}
-		if samePublic(have.signer.Public(), k.signer.Public()) {
+		if forms.SamePublic(have.signer.Public(), k.signer.Public()) {
 			return p.ID, false, nil
 		}
 	}
@@ -280,7 +287,7 @@ func (ch *change) addKey(k *privateKey) (id string, isNew bool, err error) {
 	if k.DER, err = x509.MarshalPKCS8PrivateKey(k.signer); err != nil {
 		return "", false, err
 	}
-	if k.Type, _, err = keyShape(k.signer.Public()); err != nil {
+	if k.Type, _, err = forms.KeyShape(k.signer.Public()); err != nil {
 		return "", false, err
 	}
 	k.ID = uuid.NewString()
@@ -289,7 +296,7 @@ func (ch *change) addKey(k *privateKey) (id string, isNew bool, err error) {
 		ch.DefaultKey = k.ID
 	}
 	for _, i := range ch.issuers { // whose key was not here so far
-		if i.KeyID == "" && samePublic(i.cert.PublicKey, k.signer.Public()) {
+		if i.KeyID == "" && forms.SamePublic(i.cert.PublicKey, k.signer.Public()) {
 			i.KeyID, ch.touched[i.ID] = k.ID, true
 		}
 	}
@@ -303,7 +310,7 @@ func (ch *change) keyOf(cert *x509.Certificate) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if samePublic(k.signer.Public(), cert.PublicKey) {
+		if forms.SamePublic(k.signer.Public(), cert.PublicKey) {
 			return p.ID, nil
 		}
 	}
@@ -405,4 +412,44 @@ func (ch *change) removeIssuer(id string) {
 		ch.Default = ""
 	}
 	ch.c.ops = append(ch.c.ops, storage.Delete("issuer/"+id))
+}
+
+// privateKey is a key as it is stored: PKCS 8, under "key/<id>".
+type privateKey struct {
+	ID   string `json:"id"`
+	Name string `json:"name,omitempty"`
+	Type string `json:"type"`
+	DER  []byte `json:"pkcs8"`
+
+	signer crypto.Signer
+}
+
+func parseKey(raw []byte) (*privateKey, error) {
+	k, err := parsed[privateKey](raw)
+	if err != nil {
+		return nil, err
+	}
+	any, err := x509.ParsePKCS8PrivateKey(k.DER)
+	if signer, ok := any.(crypto.Signer); err == nil && ok {
+		k.signer = signer
+		return k, nil
+	}
+	return nil, errkind.Errorf(errkind.Corrupt, "the key %s is not what was stored", k.ID)
+}
+
+// newKey makes a key; RSA keys take a core for long, and take turns.
+func (e *Engine) newKey(ctx context.Context, who, kind string, bits int) (crypto.Signer, error) {
+	switch kind {
+	case forms.KeyEC:
+		return ecdsa.GenerateKey(forms.Curves[bits], rand.Reader)
+	case forms.KeyEd25519:
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		return key, err
+	}
+	permit, err := e.cfg.Keys.Acquire(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	defer permit.Release()
+	return rsa.GenerateKey(rand.Reader, bits)
 }

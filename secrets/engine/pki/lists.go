@@ -6,6 +6,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/pki/forms"
 	"corbel.dev/corbel/secrets/engine/record"
 )
 
@@ -70,7 +71,7 @@ func (c *call) crlConfig() (*crlConfig, error) {
 	return cfg, nil
 }
 
-func (c *call) readCRLConfig() (*secrets.Response, error) {
+func (c crls) readConfig() (*secrets.Response, error) {
 	cfg, err := c.crlConfig()
 	if err != nil {
 		return nil, err
@@ -78,7 +79,7 @@ func (c *call) readCRLConfig() (*secrets.Response, error) {
 	return cfg.show()
 }
 
-func (c *call) writeCRLConfig() (*secrets.Response, error) {
+func (c crls) writeConfig() (*secrets.Response, error) {
 	old, err := c.crlConfig()
 	if err != nil {
 		return nil, err
@@ -106,7 +107,7 @@ func (c *call) writeCRLConfig() (*secrets.Response, error) {
 }
 
 // crl is the list of the issuer that the path names.
-func (c *call) crl(delta, force bool) ([]byte, error) {
+func (c crls) get(delta, force bool) ([]byte, error) {
 	cfg, err := c.crlConfig()
 	if err != nil {
 		return nil, err
@@ -118,7 +119,7 @@ func (c *call) crl(delta, force bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.e.book.get(c, a, cfg, delta, force)
+	s, err := c.e.book.get(c.call, a, cfg, delta, force)
 	if err != nil {
 		return nil, err
 	}
@@ -129,38 +130,38 @@ func raw(kind string, body []byte) *secrets.Response {
 	return &secrets.Response{Raw: &secrets.Raw{ContentType: kind, Body: body}}
 }
 
-func (c *call) rawCRL(delta, asPEM bool) (*secrets.Response, error) {
-	der, err := c.crl(delta, false)
+func (c crls) raw(delta, asPEM bool) (*secrets.Response, error) {
+	der, err := c.get(delta, false)
 	if err != nil {
 		return nil, err
 	}
 	if asPEM {
-		return raw("application/x-pem-file", []byte(encodePEM("X509 CRL", der))), nil
+		return raw("application/x-pem-file", []byte(forms.EncodePEM("X509 CRL", der))), nil
 	}
 	return raw("application/pkix-crl", der), nil
 }
 
-func (c *call) crlDER() (*secrets.Response, error)   { return c.rawCRL(false, false) }
-func (c *call) crlPEM() (*secrets.Response, error)   { return c.rawCRL(false, true) }
-func (c *call) deltaDER() (*secrets.Response, error) { return c.rawCRL(true, false) }
-func (c *call) deltaPEM() (*secrets.Response, error) { return c.rawCRL(true, true) }
+func (c crls) der() (*secrets.Response, error)      { return c.raw(false, false) }
+func (c crls) pem() (*secrets.Response, error)      { return c.raw(false, true) }
+func (c crls) deltaDER() (*secrets.Response, error) { return c.raw(true, false) }
+func (c crls) deltaPEM() (*secrets.Response, error) { return c.raw(true, true) }
 
-func (c *call) jsonCRL(delta bool) (*secrets.Response, error) {
-	der, err := c.crl(delta, false)
+func (c crls) asJSON(delta bool) (*secrets.Response, error) {
+	der, err := c.get(delta, false)
 	if err != nil {
 		return nil, err
 	}
-	return answer(map[string]any{"crl": encodePEM("X509 CRL", der)})
+	return answer(map[string]any{"crl": forms.EncodePEM("X509 CRL", der)})
 }
 
-func (c *call) crlJSON() (*secrets.Response, error)   { return c.jsonCRL(false) }
-func (c *call) deltaJSON() (*secrets.Response, error) { return c.jsonCRL(true) }
+func (c crls) json() (*secrets.Response, error)      { return c.asJSON(false) }
+func (c crls) deltaJSON() (*secrets.Response, error) { return c.asJSON(true) }
 
 // rotateCRL signs all lists anew.
-func (c *call) rotateCRL() (*secrets.Response, error)   { return c.rotate(false) }
-func (c *call) rotateDelta() (*secrets.Response, error) { return c.rotate(true) }
+func (c crls) rotateWhole() (*secrets.Response, error) { return c.rotate(false) }
+func (c crls) rotateDelta() (*secrets.Response, error) { return c.rotate(true) }
 
-func (c *call) rotate(delta bool) (*secrets.Response, error) {
+func (c crls) rotate(delta bool) (*secrets.Response, error) {
 	list, err := c.allIssuers()
 	if err != nil {
 		return nil, err
@@ -170,7 +171,7 @@ func (c *call) rotate(delta bool) (*secrets.Response, error) {
 			continue
 		}
 		c.ref = i.ID
-		if _, err := c.crl(delta, true); err != nil {
+		if _, err := c.get(delta, true); err != nil {
 			return nil, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/ocsp"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/pki/forms"
 )
 
 // ocspBytes bounds a question: one certificate's has about 100 bytes.
@@ -23,10 +24,13 @@ func ocspAnswer(status int, body []byte) (*secrets.Response, error) {
 	return resp, nil
 }
 
-func (c *call) ocspPost() (*secrets.Response, error) { return c.ocsp(c.r.Body) }
+// responder answers questions of OCSP.
+type responder struct{ *call }
+
+func (c responder) post() (*secrets.Response, error) { return c.respond(c.r.Body) }
 
 // ocspGet takes the question from the path, in base64.
-func (c *call) ocspGet() (*secrets.Response, error) {
+func (c responder) get() (*secrets.Response, error) {
 	text := strings.TrimPrefix(strings.TrimPrefix(c.r.Rest, "unified-"), "ocsp/")
 	if len(text) > 2*ocspBytes {
 		return ocspAnswer(http.StatusBadRequest, ocsp.MalformedRequestErrorResponse)
@@ -38,11 +42,11 @@ func (c *call) ocspGet() (*secrets.Response, error) {
 	if err != nil {
 		return ocspAnswer(http.StatusBadRequest, ocsp.MalformedRequestErrorResponse)
 	}
-	return c.ocsp(der)
+	return c.respond(der)
 }
 
 // ocsp answers from the record of the certificate: no list is read.
-func (c *call) ocsp(question []byte) (*secrets.Response, error) {
+func (c responder) respond(question []byte) (*secrets.Response, error) {
 	cfg, err := c.crlConfig()
 	if err != nil {
 		return nil, err
@@ -70,7 +74,7 @@ func (c *call) ocsp(question []byte) (*secrets.Response, error) {
 	if cfg.OCSPExpiry > 0 {
 		t.NextUpdate = now.Add(cfg.OCSPExpiry)
 	}
-	rv, err := c.revocation(hyphens(q.SerialNumber))
+	rv, err := c.revocation(forms.Hyphens(q.SerialNumber))
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +92,7 @@ func (c *call) ocsp(question []byte) (*secrets.Response, error) {
 }
 
 // asked is the issuer that a question is about, or nil.
-func (c *call) asked(q *ocsp.Request) (*authority, error) {
+func (c responder) asked(q *ocsp.Request) (*authority, error) {
 	list, err := c.allIssuers()
 	if err != nil {
 		return nil, err

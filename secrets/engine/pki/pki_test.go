@@ -30,6 +30,7 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/enginetest"
+	"corbel.dev/corbel/secrets/engine/pki/forms"
 )
 
 type body = map[string]any
@@ -86,7 +87,7 @@ func request(t testing.TB, q *x509.CertificateRequest) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return encodePEM("CERTIFICATE REQUEST", der)
+	return forms.EncodePEM("CERTIFICATE REQUEST", der)
 }
 
 func TestIssue(t *testing.T) {
@@ -127,7 +128,8 @@ func TestIssue(t *testing.T) {
 				len(leaf.ExtKeyUsage) != 2 {
 				t.Errorf("usages: %v %v", leaf.KeyUsage, leaf.ExtKeyUsage)
 			}
-			if got.Text("serial_number") != colons(leaf.SerialNumber) || got.Text("issuing_ca") != root.Text("certificate") ||
+			if got.Text("serial_number") != forms.Colons(leaf.SerialNumber) ||
+				got.Text("issuing_ca") != root.Text("certificate") ||
 				got.Text("private_key_type") != kind {
 				t.Errorf("the answer: %v", got)
 			}
@@ -139,7 +141,7 @@ func TestIssue(t *testing.T) {
 				t.Errorf("certs: %v", list)
 			}
 			block, _ := pem.Decode([]byte(got.Text("private_key")))
-			if key, err := decodeKey(block); err != nil || !samePublic(key.Public(), leaf.PublicKey) {
+			if key, err := forms.DecodeKey(block); err != nil || !forms.SamePublic(key.Public(), leaf.PublicKey) {
 				t.Errorf("the key is not the certificate's: %v", err)
 			}
 		})
@@ -271,7 +273,7 @@ func TestCVE_2026_115369_SignChecksTheRequest(t *testing.T) {
 	d.OK(secrets.Update, "roles/rsa", body{"allow_any_name": true})
 	evil, _ := url.Parse("spiffe://evil/x")
 	name := pkix.Name{CommonName: "a.example.com"}
-	others, err := marshalSANs(&names{Others: []otherName{{"1.2.3", "evil"}}})
+	others, err := forms.MarshalSANs(&forms.Names{Others: []forms.OtherName{{Type: "1.2.3", Value: "evil"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,11 +282,11 @@ func TestCVE_2026_115369_SignChecksTheRequest(t *testing.T) {
 		"a URI":      {Subject: name, URIs: []*url.URL{evil}},
 		"a DNS name": {Subject: name, DNSNames: []string{"evil.org"}},
 		"a mailbox":  {Subject: name, EmailAddresses: []string{"x@evil.org"}},
-		"an other":   {Subject: name, ExtraExtensions: []extension{{Id: oidSAN, Value: others}}},
+		"an other":   {Subject: name, ExtraExtensions: []forms.Extension{{Id: forms.OIDSAN, Value: others}}},
 		"a name":     {Subject: pkix.Name{CommonName: "evil.org"}},
 		"a serial":   {Subject: pkix.Name{CommonName: "a.example.com", SerialNumber: "7"}},
 		"a user id": {Subject: pkix.Name{CommonName: "a.example.com",
-			ExtraNames: []pkix.AttributeTypeAndValue{{Type: oidUserID, Value: "root"}}}},
+			ExtraNames: []pkix.AttributeTypeAndValue{{Type: forms.OIDUserID, Value: "root"}}}},
 		"a foreign IP": {Subject: name, IPAddresses: []net.IP{net.IPv4(11, 0, 0, 1)}},
 	} {
 		csr := request(t, q)
@@ -314,7 +316,7 @@ func TestCVE_2026_115369_SignChecksTheRequest(t *testing.T) {
 		d.Refused(errkind.Invalid, "", secrets.Update, "sign/net", body{"csr": csr})
 	}
 	ca := request(t, &x509.CertificateRequest{Subject: name,
-		ExtraExtensions: []extension{{Id: oidBasicConstraints, Value: []byte{0x30, 0x03, 0x01, 0x01, 0xff}}}})
+		ExtraExtensions: []forms.Extension{{Id: forms.OIDBasicConstraints, Value: []byte{0x30, 0x03, 0x01, 0x01, 0xff}}}})
 	d.Refused(errkind.Invalid, "refusing to generate CA certificate", secrets.Update, "sign-verbatim", body{"csr": ca})
 	if leaf := cert(t, d.OK(secrets.Update, "sign/net", body{"csr": ca}).Text("certificate")); leaf.IsCA {
 		t.Error("a role made an authority")
@@ -524,7 +526,7 @@ func TestRevoke(t *testing.T) {
 			if l := d.OK(secrets.List, "certs/revoked", nil); len(l["keys"].([]any)) != 3 {
 				t.Errorf("revoked: %v", l)
 			}
-			d.Refused(errkind.Invalid, "its own CRL", secrets.Update, "revoke", body{"certificate": certPEM(root.Raw)})
+			d.Refused(errkind.Invalid, "its own CRL", secrets.Update, "revoke", body{"certificate": forms.CertPEM(root.Raw)})
 			other := withRoot(t)
 			other.OK(secrets.Update, "roles/any", body{"allow_any_name": true, "key_type": "ec"})
 			foreign := other.OK(secrets.Update, "issue/any", body{"common_name": "a.b"}).Text("certificate")

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/pki/forms"
 )
 
 // rawIssuer answers with nothing where there is no issuer yet, as who waits for one expects.
-func (c *call) rawIssuer(write func(i *issuer) *secrets.Response) (*secrets.Response, error) {
+func (c issuers) raw(write func(i *issuer) *secrets.Response) (*secrets.Response, error) {
 	i, err := c.issuerBy(c.ref)
 	if err == errNoIssuer {
 		return &secrets.Response{Raw: &secrets.Raw{Status: http.StatusNoContent, ContentType: "application/pkix-cert"}}, nil
@@ -20,34 +21,37 @@ func (c *call) rawIssuer(write func(i *issuer) *secrets.Response) (*secrets.Resp
 	return write(i), nil
 }
 
-func (c *call) caDER() (*secrets.Response, error) {
-	return c.rawIssuer(func(i *issuer) *secrets.Response { return raw("application/pkix-cert", i.Cert) })
+func (c issuers) der() (*secrets.Response, error) {
+	return c.raw(func(i *issuer) *secrets.Response { return raw("application/pkix-cert", i.Cert) })
 }
 
-func (c *call) caPEM() (*secrets.Response, error) {
-	return c.rawIssuer(func(i *issuer) *secrets.Response {
-		return raw("application/pem-certificate-chain", []byte(certPEM(i.Cert)))
+func (c issuers) pem() (*secrets.Response, error) {
+	return c.raw(func(i *issuer) *secrets.Response {
+		return raw("application/pem-certificate-chain", []byte(forms.CertPEM(i.Cert)))
 	})
 }
 
-func (c *call) caChain() (*secrets.Response, error) {
-	return c.rawIssuer(func(i *issuer) *secrets.Response {
+func (c issuers) chain() (*secrets.Response, error) {
+	return c.raw(func(i *issuer) *secrets.Response {
 		return raw("application/pem-certificate-chain", []byte(strings.Join(i.pemChain(false), "\n")))
 	})
 }
 
-func (c *call) issuerJSON() (*secrets.Response, error) {
+func (c issuers) json() (*secrets.Response, error) {
 	i, err := c.issuerBy(c.ref)
 	if err != nil {
 		return nil, err
 	}
-	return answer(map[string]any{"certificate": certPEM(i.Cert), "ca_chain": i.pemChain(false), "issuer_id": i.ID,
+	return answer(map[string]any{"certificate": forms.CertPEM(i.Cert), "ca_chain": i.pemChain(false), "issuer_id": i.ID,
 		"issuer_name": i.Name})
 }
 
+// certificates answers what is asked of certificates that were issued.
+type certificates struct{ *call }
+
 // stored is the certificate that a path names, and its revocation.
-func (c *call) stored() ([]byte, *revoked, error) {
-	serial, ok := parseSerial(c.args[0])
+func (c certificates) stored() ([]byte, *revoked, error) {
+	serial, ok := forms.ParseSerial(c.args[0])
 	if !ok {
 		return nil, nil, invalid("the serial number must be bytes in hexadecimal like 1a:2b")
 	}
@@ -68,32 +72,32 @@ func (c *call) stored() ([]byte, *revoked, error) {
 	return der, rv, nil
 }
 
-func (c *call) readCert() (*secrets.Response, error) {
+func (c certificates) read() (*secrets.Response, error) {
 	switch name := c.args[0]; name {
 	case "ca", "ca_chain":
 		i, err := c.issuerBy("default")
 		if err != nil {
 			return nil, err
 		}
-		text := certPEM(i.Cert)
+		text := forms.CertPEM(i.Cert)
 		if name == "ca_chain" {
 			text = strings.Join(i.pemChain(false), "\n")
 		}
 		return answer(map[string]any{"certificate": text, "ca_chain": i.pemChain(false), "issuer_id": i.ID,
 			"revocation_time": 0, "revocation_time_rfc3339": ""})
 	case "crl", "delta-crl":
-		der, err := c.crl(name != "crl", false)
+		der, err := crls{c.call}.get(name != "crl", false)
 		if err != nil {
 			return nil, err
 		}
-		return answer(map[string]any{"certificate": encodePEM("X509 CRL", der), "revocation_time": 0,
+		return answer(map[string]any{"certificate": forms.EncodePEM("X509 CRL", der), "revocation_time": 0,
 			"revocation_time_rfc3339": ""})
 	}
 	der, rv, err := c.stored()
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]any{"certificate": certPEM(der), "revocation_time": 0, "revocation_time_rfc3339": "",
+	out := map[string]any{"certificate": forms.CertPEM(der), "revocation_time": 0, "revocation_time_rfc3339": "",
 		"issuer_id": ""}
 	if rv != nil {
 		out["revocation_time"], out["revocation_time_rfc3339"] = rv.Time.Unix(), rv.Time.Format(time.RFC3339Nano)
@@ -101,12 +105,12 @@ func (c *call) readCert() (*secrets.Response, error) {
 	return answer(out)
 }
 
-func (c *call) readCertRaw() (*secrets.Response, error) {
+func (c certificates) readDER() (*secrets.Response, error) {
 	switch c.args[0] {
 	case "ca":
-		return c.caDER()
+		return issuers{c.call}.der()
 	case "crl":
-		return c.crlDER()
+		return crls{c.call}.der()
 	}
 	der, _, err := c.stored()
 	if err != nil {
@@ -115,24 +119,24 @@ func (c *call) readCertRaw() (*secrets.Response, error) {
 	return raw("application/pkix-cert", der), nil
 }
 
-func (c *call) readCertRawPEM() (*secrets.Response, error) {
+func (c certificates) readPEM() (*secrets.Response, error) {
 	switch c.args[0] {
 	case "ca":
-		return c.caPEM()
+		return issuers{c.call}.pem()
 	case "crl":
-		return c.crlPEM()
+		return crls{c.call}.pem()
 	}
 	der, _, err := c.stored()
 	if err != nil {
 		return nil, err
 	}
-	return raw("application/pem-certificate-chain", []byte(certPEM(der))), nil
+	return raw("application/pem-certificate-chain", []byte(forms.CertPEM(der))), nil
 }
 
-func (c *call) listCerts() (*secrets.Response, error)   { return c.listSerials("certs/") }
-func (c *call) listRevoked() (*secrets.Response, error) { return c.listSerials("revoked/") }
+func (c certificates) list() (*secrets.Response, error)        { return c.listSerials("certs/") }
+func (c certificates) listRevoked() (*secrets.Response, error) { return c.listSerials("revoked/") }
 
-func (c *call) listSerials(prefix string) (*secrets.Response, error) {
+func (c certificates) listSerials(prefix string) (*secrets.Response, error) {
 	after, limit := strings.ReplaceAll(c.f.String("after"), ":", "-"), max(c.f.Int("limit", 0), 0)
 	if err := c.f.Err(); err != nil {
 		return nil, err

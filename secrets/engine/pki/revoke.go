@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/engine/pki/forms"
 	"corbel.dev/corbel/secrets/storage"
 )
 
@@ -37,7 +38,7 @@ func (rv *revoked) show() map[string]any {
 }
 
 // toRevoke finds the certificate that a request names.
-func (c *call) toRevoke() (*x509.Certificate, error) {
+func (c certificates) toRevoke() (*x509.Certificate, error) {
 	number, text := c.f.String("serial_number"), c.f.String("certificate")
 	if err := c.f.Err(); err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func (c *call) toRevoke() (*x509.Certificate, error) {
 		return nil, invalid("must provide either the certificate or the serial to revoke; not both")
 	case text != "":
 		block, _ := pem.Decode([]byte(text))
-		if block == nil || len(text) > pemBytes {
+		if block == nil || len(text) > forms.PemBytes {
 			return nil, invalid("certificate contains no PEM data")
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
@@ -58,7 +59,7 @@ func (c *call) toRevoke() (*x509.Certificate, error) {
 		}
 		return cert, nil
 	}
-	serial, ok := parseSerial(number)
+	serial, ok := forms.ParseSerial(number)
 	if !ok {
 		return nil, invalid("the serial number must be provided as bytes in hexadecimal like 1a:2b")
 	}
@@ -87,7 +88,7 @@ func (c *call) issuerOf(cert *x509.Certificate) (*issuer, error) {
 	return nil, err
 }
 
-func (c *call) revoke() (*secrets.Response, error) {
+func (c certificates) revoke() (*secrets.Response, error) {
 	cert, err := c.toRevoke()
 	if err != nil {
 		return nil, err
@@ -96,7 +97,7 @@ func (c *call) revoke() (*secrets.Response, error) {
 }
 
 // revokeWithKey revokes for whoever holds the certificate's key.
-func (c *call) revokeWithKey() (*secrets.Response, error) {
+func (c certificates) revokeWithKey() (*secrets.Response, error) {
 	cert, err := c.toRevoke()
 	if err != nil {
 		return nil, err
@@ -105,17 +106,17 @@ func (c *call) revokeWithKey() (*secrets.Response, error) {
 	if block == nil {
 		return nil, invalid("field \"private_key\": holds no key in PEM")
 	}
-	key, err := decodeKey(block)
+	key, err := forms.DecodeKey(block)
 	if err != nil {
 		return nil, err
 	}
-	if !samePublic(key.Public(), cert.PublicKey) {
+	if !forms.SamePublic(key.Public(), cert.PublicKey) {
 		return nil, invalid("provided private key does not match the certificate")
 	}
 	return c.revokeCert(cert)
 }
 
-func (c *call) revokeCert(cert *x509.Certificate) (*secrets.Response, error) {
+func (c certificates) revokeCert(cert *x509.Certificate) (*secrets.Response, error) {
 	list, err := c.allIssuers()
 	if err != nil {
 		return nil, err
@@ -130,9 +131,10 @@ func (c *call) revokeCert(cert *x509.Certificate) (*secrets.Response, error) {
 		return nil, err
 	}
 	if by == nil {
-		return nil, invalid("certificate with serial %s was issued by no issuer of this mount", colons(cert.SerialNumber))
+		return nil, invalid("certificate with serial %s was issued by no issuer of this mount",
+			forms.Colons(cert.SerialNumber))
 	}
-	if rv, err := c.revocation(hyphens(cert.SerialNumber)); err != nil || rv != nil {
+	if rv, err := c.revocation(forms.Hyphens(cert.SerialNumber)); err != nil || rv != nil {
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +142,7 @@ func (c *call) revokeCert(cert *x509.Certificate) (*secrets.Response, error) {
 	}
 	if !c.r.Now.Before(cert.NotAfter) {
 		c.warn = append(c.warn, fmt.Sprintf("certificate with serial number %s already expired; refusing to add to CRL",
-			colons(cert.SerialNumber)))
+			forms.Colons(cert.SerialNumber)))
 		return &secrets.Response{}, nil
 	}
 	rv, err := c.addRevocation(cert, by, c.r.Now)
@@ -152,7 +154,7 @@ func (c *call) revokeCert(cert *x509.Certificate) (*secrets.Response, error) {
 
 // addRevocation stores that a certificate is revoked: its record, and an entry in the log that lists are made of.
 func (c *call) addRevocation(cert *x509.Certificate, by *issuer, now time.Time) (*revoked, error) {
-	serial := hyphens(cert.SerialNumber)
+	serial := forms.Hyphens(cert.SerialNumber)
 	rv := &revoked{Time: now.UTC(), Group: by.group, End: cert.NotAfter, Cert: cert.Raw,
 		Log: logKey(c.e.book.stamp(now), serial)}
 	c.ops = append(c.ops, storage.Put(rv.Log, logEntry(rv)))
@@ -160,7 +162,7 @@ func (c *call) addRevocation(cert *x509.Certificate, by *issuer, now time.Time) 
 }
 
 // revokeIssuer marks an issuer as revoked, and revokes its certificate where its own issuer is here.
-func (c *call) revokeIssuer() (*secrets.Response, error) {
+func (c issuers) revoke() (*secrets.Response, error) {
 	ch, err := c.change()
 	if err != nil {
 		return nil, err
@@ -184,7 +186,7 @@ func (c *call) revokeIssuer() (*secrets.Response, error) {
 			return nil, err
 		}
 		if by != nil && by.ID != id {
-			if rv, err := c.revocation(hyphens(i.cert.SerialNumber)); err != nil {
+			if rv, err := c.revocation(forms.Hyphens(i.cert.SerialNumber)); err != nil {
 				return nil, err
 			} else if rv == nil {
 				if _, err := c.addRevocation(i.cert, by, c.r.Now); err != nil {

@@ -5,72 +5,110 @@ import (
 	"encoding/asn1"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/pki/forms"
 	"corbel.dev/corbel/secrets/engine/record"
 	"corbel.dev/corbel/secrets/storage"
 )
 
 // role says what its certificates may be. Stored as the API shows it, under "roles/<name>".
 type role struct {
-	Issuer             string
-	TTL, MaxTTL        time.Duration
-	NotBefore          time.Duration
-	NotAfter           string
-	AllowLocalhost     bool
-	Domains            []string
-	DomainsTemplate    bool
-	Bare               bool
-	Subdomains         bool
-	Globs              bool
-	Wildcards          bool
-	AnyName            bool
-	Hostnames          bool
-	IPs                bool
-	IPBlocks           []string // of OpenBao; none are no bound
-	URIs               []string
-	URIsTemplate       bool
-	Others             []string
-	Serials            []string
-	UserIDs            []string
+	Issuer string
+	lifetimes
+	hostRule
+	sanRule
+	usageRule
+	keyRule
+	CSRName, CSRSANs bool
+	subjectRule
+	keepRule
+	Policies         []string
+	BasicConstraints bool
+
+	policies []asn1.ObjectIdentifier
+}
+
+// lifetimes say from when until when certificates hold.
+type lifetimes struct {
+	TTL, MaxTTL time.Duration
+	NotBefore   time.Duration
+	NotAfter    string
+}
+
+// hostRule says which hosts and mailboxes certificates may name.
+type hostRule struct {
+	AllowLocalhost  bool
+	Domains         []string
+	DomainsTemplate bool
+	Bare            bool
+	Subdomains      bool
+	Globs           bool
+	Wildcards       bool
+	AnyName         bool
+	Hostnames       bool
+	RequireCN       bool
+	Validations     []string
+}
+
+// sanRule says which other names they may have.
+type sanRule struct {
+	IPs          bool
+	IPBlocks     []string // of OpenBao; none are no bound
+	URIs         []string
+	URIsTemplate bool
+	Others       []string
+	Serials      []string
+	UserIDs      []string
+	blocks       []netip.Prefix
+	others       []forms.OtherName // Value may have globs; "*" as type is any
+}
+
+// usageRule says what they are good for.
+type usageRule struct {
 	Server, Client     bool
 	CodeSigning, Email bool
-	KeyType            string
-	KeyBits            int
-	SignatureBits      int
-	PSS                bool
 	KeyUsage           []string
 	ExtKeyUsage        []string
 	ExtKeyUsageOIDs    []string
-	CSRName, CSRSANs   bool
-	OU, Organization   []string
-	Country, Locality  []string
-	Province, Street   []string
-	PostalCode         []string
-	Lease, NoStore     bool
-	NoStoreMeta        bool
-	RequireCN          bool
-	Validations        []string
-	Policies           []string
-	BasicConstraints   bool
 
-	usage    x509.KeyUsage // the rest is of parse
-	ext      []x509.ExtKeyUsage
-	extOIDs  []asn1.ObjectIdentifier
-	policies []asn1.ObjectIdentifier
-	blocks   []netip.Prefix
-	others   []otherName // Value may have globs; "*" as type is any
+	usage   x509.KeyUsage // with the two below, what parse made of them
+	ext     []x509.ExtKeyUsage
+	extOIDs []asn1.ObjectIdentifier
+}
+
+// keyRule says which keys they may have, and how they are signed.
+type keyRule struct {
+	KeyType       string
+	KeyBits       int
+	SignatureBits int
+	PSS           bool
+}
+
+// subjectRule is what all their subjects have.
+type subjectRule struct {
+	OU, Organization  []string
+	Country, Locality []string
+	Province, Street  []string
+	PostalCode        []string
+}
+
+// keepRule says what is kept of them.
+type keepRule struct {
+	Lease, NoStore bool
+	NoStoreMeta    bool
 }
 
 func newRole() *role {
-	return &role{Issuer: "default", NotBefore: 30 * time.Second, AllowLocalhost: true, Wildcards: true, Hostnames: true,
-		IPs: true, Server: true, Client: true,
-		KeyType: keyRSA, KeyUsage: []string{"DigitalSignature", "KeyAgreement", "KeyEncipherment"}, CSRName: true,
-		CSRSANs: true, RequireCN: true,
-		Validations: []string{"email", "hostname"}}
+	return &role{Issuer: "default", CSRName: true, CSRSANs: true,
+		lifetimes: lifetimes{NotBefore: 30 * time.Second},
+		hostRule: hostRule{AllowLocalhost: true, Wildcards: true, Hostnames: true, RequireCN: true,
+			Validations: []string{"email", "hostname"}},
+		sanRule: sanRule{IPs: true},
+		usageRule: usageRule{Server: true, Client: true,
+			KeyUsage: []string{"DigitalSignature", "KeyAgreement", "KeyEncipherment"}},
+		keyRule: keyRule{KeyType: forms.KeyRSA}}
 }
 
 func (r *role) params() record.Params {
@@ -111,73 +149,6 @@ func parseRole(raw []byte) (*role, error) {
 	return r, r.parse()
 }
 
-var keyUsages = map[string]x509.KeyUsage{"digitalsignature": x509.KeyUsageDigitalSignature,
-	"contentcommitment": x509.KeyUsageContentCommitment,
-	"nonrepudiation":    x509.KeyUsageContentCommitment, "keyencipherment": x509.KeyUsageKeyEncipherment,
-	"dataencipherment": x509.KeyUsageDataEncipherment,
-	"keyagreement":     x509.KeyUsageKeyAgreement, "certsign": x509.KeyUsageCertSign, "crlsign": x509.KeyUsageCRLSign,
-	"encipheronly": x509.KeyUsageEncipherOnly,
-	"decipheronly": x509.KeyUsageDecipherOnly}
-
-var extKeyUsages = map[string]x509.ExtKeyUsage{"any": x509.ExtKeyUsageAny, "serverauth": x509.ExtKeyUsageServerAuth,
-	"clientauth":  x509.ExtKeyUsageClientAuth,
-	"codesigning": x509.ExtKeyUsageCodeSigning, "emailprotection": x509.ExtKeyUsageEmailProtection,
-	"ipsecendsystem": x509.ExtKeyUsageIPSECEndSystem,
-	"ipsectunnel":    x509.ExtKeyUsageIPSECTunnel, "ipsecuser": x509.ExtKeyUsageIPSECUser,
-	"timestamping": x509.ExtKeyUsageTimeStamping,
-	"ocspsigning":  x509.ExtKeyUsageOCSPSigning, "microsoftservergatedcrypto": x509.ExtKeyUsageMicrosoftServerGatedCrypto,
-	"netscapeservergatedcrypto":      x509.ExtKeyUsageNetscapeServerGatedCrypto,
-	"microsoftcommercialcodesigning": x509.ExtKeyUsageMicrosoftCommercialCodeSigning,
-	"microsoftkernelcodesigning":     x509.ExtKeyUsageMicrosoftKernelCodeSigning}
-
-func plainName(text, prefix string) string {
-	return strings.TrimPrefix(strings.ToLower(strings.TrimSpace(text)), prefix)
-}
-
-func parseKeyUsage(names []string) (usage x509.KeyUsage, err error) {
-	for _, name := range names {
-		bit, ok := keyUsages[plainName(name, "keyusage")]
-		if !ok {
-			return 0, invalid("field \"key_usage\": %q is not known", name)
-		}
-		usage |= bit
-	}
-	return usage, nil
-}
-
-func parseExtKeyUsage(names []string) (list []x509.ExtKeyUsage, err error) {
-	for _, name := range names {
-		u, ok := extKeyUsages[plainName(name, "extkeyusage")]
-		if !ok {
-			return nil, invalid("field \"ext_key_usage\": %q is not known", name)
-		}
-		list = append(list, u)
-	}
-	return list, nil
-}
-
-func parseOIDs(field string, names []string) (list []asn1.ObjectIdentifier, err error) {
-	for _, name := range names {
-		oid, ok := parseOID(name)
-		if !ok {
-			return nil, invalid("field %q: %q could not be parsed as a valid oid", field, name)
-		}
-		list = append(list, oid)
-	}
-	return list, nil
-}
-
-func parseOID(text string) (oid asn1.ObjectIdentifier, ok bool) {
-	for part := range strings.SplitSeq(text, ".") {
-		n, err := strconv.ParseUint(part, 10, 31)
-		if err != nil {
-			return nil, false
-		}
-		oid = append(oid, int(n))
-	}
-	return oid, len(oid) > 1 && oid[0] <= 2 && (oid[0] == 2 || oid[1] < 40)
-}
-
 // parse checks the parameters and makes of them what issuing needs.
 func (r *role) parse() (err error) {
 	if r.KeyType == "any" {
@@ -185,7 +156,7 @@ func (r *role) parse() (err error) {
 			return invalid("field \"key_bits\": must be 0 where key_type is any")
 		}
 		r.KeyBits = 0
-	} else if r.KeyBits, err = keySize(r.KeyType, r.KeyBits); err != nil {
+	} else if r.KeyBits, err = forms.KeySize(r.KeyType, r.KeyBits); err != nil {
 		return err
 	}
 	if !slices.Contains([]int{0, 256, 384, 512}, r.SignatureBits) {
@@ -199,13 +170,13 @@ func (r *role) parse() (err error) {
 			return invalid("field \"not_after\": must be a time like 2030-01-02T15:04:05Z")
 		}
 	}
-	if r.usage, err = parseKeyUsage(r.KeyUsage); err != nil {
+	if r.usage, err = forms.ParseKeyUsage(r.KeyUsage); err != nil {
 		return err
 	}
 	if r.usage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 {
 		return invalid("field \"key_usage\": CertSign and CRLSign are for issuers alone")
 	}
-	if r.ext, err = parseExtKeyUsage(r.ExtKeyUsage); err != nil {
+	if r.ext, err = forms.ParseExtKeyUsage(r.ExtKeyUsage); err != nil {
 		return err
 	}
 	for _, f := range []struct {
@@ -217,10 +188,10 @@ func (r *role) parse() (err error) {
 			r.ext = append(r.ext, f.usage)
 		}
 	}
-	if r.extOIDs, err = parseOIDs("ext_key_usage_oids", r.ExtKeyUsageOIDs); err != nil {
+	if r.extOIDs, err = forms.ParseOIDs("ext_key_usage_oids", r.ExtKeyUsageOIDs); err != nil {
 		return err
 	}
-	if r.policies, err = parseOIDs("policy_identifiers", r.Policies); err != nil {
+	if r.policies, err = forms.ParseOIDs("policy_identifiers", r.Policies); err != nil {
 		return err
 	}
 	r.blocks = nil
@@ -234,10 +205,10 @@ func (r *role) parse() (err error) {
 	r.others = nil
 	for _, text := range r.Others {
 		if text == "*" {
-			r.others = append(r.others, otherName{Type: "*", Value: "*"})
+			r.others = append(r.others, forms.OtherName{Type: "*", Value: "*"})
 			continue
 		}
-		o, err := parseOtherName(text)
+		o, err := forms.ParseOtherName(text)
 		if err != nil {
 			return invalid("field \"allowed_other_sans\": %s", err)
 		}
@@ -272,7 +243,10 @@ func (c *call) role(name string) (*role, error) {
 	return r.expanded(c.r.Who), nil
 }
 
-func (c *call) listRoles() (*secrets.Response, error) {
+// roles answers what is asked of roles.
+type roles struct{ *call }
+
+func (c roles) list() (*secrets.Response, error) {
 	after, limit := c.f.String("after"), max(c.f.Int("limit", 0), 0)
 	if err := c.f.Err(); err != nil {
 		return nil, err
@@ -284,7 +258,7 @@ func (c *call) listRoles() (*secrets.Response, error) {
 	return keys(names)
 }
 
-func (c *call) readRole() (*secrets.Response, error) {
+func (c roles) read() (*secrets.Response, error) {
 	r, ok, err := c.e.roles.Get(c, c.view, "roles/"+c.args[0], parseRole)
 	if err != nil {
 		return nil, err
@@ -295,11 +269,11 @@ func (c *call) readRole() (*secrets.Response, error) {
 	return show(r.params())
 }
 
-func (c *call) deleteRole() (*secrets.Response, error) {
+func (c roles) delete() (*secrets.Response, error) {
 	return &secrets.Response{Ops: []secrets.Op{storage.Delete("roles/" + c.args[0])}}, nil
 }
 
-func (c *call) writeRole() (*secrets.Response, error) {
+func (c roles) write() (*secrets.Response, error) {
 	name := c.args[0]
 	if err := storage.CheckKey("roles/" + name); err != nil {
 		return nil, invalid("role name: %v", err)

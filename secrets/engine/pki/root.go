@@ -9,15 +9,19 @@ import (
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/pki/forms"
 	"corbel.dev/corbel/secrets/storage"
 )
 
+// authorities makes authorities and takes them in.
+type authorities struct{ *call }
+
 // authorityKey makes, or finds, the key of an authority that is to be made. exported tells that the
 // answer gives it out.
-func (c *call) authorityKey(ch *change, kind string) (id, name string, key crypto.Signer, exported bool, err error) {
+func (c authorities) key(ch *change, kind string) (id, name string, key crypto.Signer, exported bool, err error) {
 	switch kind {
 	case "internal", "exported":
-		k, err := c.makeKey()
+		k, err := keyring{c.call}.fresh()
 		if err != nil {
 			return "", "", nil, false, err
 		}
@@ -44,12 +48,12 @@ func (c *call) authorityKey(ch *change, kind string) (id, name string, key crypt
 }
 
 // makeKey makes a key as the request asks.
-func (c *call) makeKey() (*privateKey, error) {
+func (c keyring) fresh() (*privateKey, error) {
 	kind := c.f.String("key_type")
 	if kind == "" {
-		kind = keyRSA
+		kind = forms.KeyRSA
 	}
-	bits, err := keySize(kind, c.f.Int("key_bits", 0))
+	bits, err := forms.KeySize(kind, c.f.Int("key_bits", 0))
 	if err != nil {
 		return nil, err
 	}
@@ -62,28 +66,28 @@ func (c *call) makeKey() (*privateKey, error) {
 }
 
 // authorityTemplate reads what an authority is to be named and limited to.
-func (c *call) authorityTemplate() (*x509.Certificate, *names, error) {
-	n, err := askedNames(c.f)
+func (c authorities) template() (*x509.Certificate, *forms.Names, error) {
+	n, err := forms.AskedNames(c.f)
 	if err != nil {
 		return nil, nil, err
 	}
 	if n.Subject.CommonName == "" {
 		return nil, nil, invalid("the common_name field is required")
 	}
-	subjectOf(c.f, &n.Subject)
+	forms.SubjectOf(c.f, &n.Subject)
 	t := &x509.Certificate{NotBefore: c.r.Now.Add(-c.f.Duration("not_before_duration", 30*time.Second))}
-	if err := n.into(t); err != nil {
+	if err := n.Into(t); err != nil {
 		return nil, nil, err
 	}
-	return t, n, constraints(c.f, t)
+	return t, n, forms.Constraints(c.f, t)
 }
 
-func (c *call) generateRoot() (*secrets.Response, error) {
+func (c authorities) generateRoot() (*secrets.Response, error) {
 	return c.makeRoot(c.args[0], c.f.String("issuer_name"))
 }
 
 // rotateRoot makes a root beside those that are there, called "next" where it is not named.
-func (c *call) rotateRoot() (*secrets.Response, error) {
+func (c authorities) rotateRoot() (*secrets.Response, error) {
 	name := c.f.String("issuer_name")
 	if name == "" {
 		name = "next"
@@ -91,17 +95,17 @@ func (c *call) rotateRoot() (*secrets.Response, error) {
 	return c.makeRoot(c.args[0], name)
 }
 
-func (c *call) makeRoot(kind, name string) (*secrets.Response, error) {
+func (c authorities) makeRoot(kind, name string) (*secrets.Response, error) {
 	form, err := askedForm(c.f)
 	if err != nil {
 		return nil, err
 	}
-	t, _, err := c.authorityTemplate()
+	t, _, err := c.template()
 	if err != nil {
 		return nil, err
 	}
 	standard, longest := c.e.cfg.TTLs()
-	end, warn, err := endOf(c.r.Now, c.f, "", standard, longest)
+	end, warn, err := forms.EndOf(c.r.Now, c.f, "", standard, longest)
 	if err != nil {
 		return nil, err
 	}
@@ -113,14 +117,14 @@ func (c *call) makeRoot(kind, name string) (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	keyID, keyName, key, exported, err := c.authorityKey(ch, kind)
+	keyID, keyName, key, exported, err := c.key(ch, kind)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.addURLs(nil, t); err != nil {
 		return nil, err
 	}
-	cert, err := selfSign(t, key, c.f.Int("signature_bits", 0), c.f.Bool("use_pss", false))
+	cert, err := forms.SelfSign(t, key, c.f.Int("signature_bits", 0), c.f.Bool("use_pss", false))
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +135,7 @@ func (c *call) makeRoot(kind, name string) (*secrets.Response, error) {
 	if err := ch.save(); err != nil {
 		return nil, err
 	}
-	c.ops = append(c.ops, storage.Put("certs/"+hyphens(cert.SerialNumber), cert.Raw))
+	c.ops = append(c.ops, storage.Put("certs/"+forms.Hyphens(cert.SerialNumber), cert.Raw))
 	out := map[string]any{"issuer_id": i.ID, "issuer_name": i.Name, "key_id": keyID, "key_name": keyName}
 	if !exported {
 		key = nil
@@ -144,16 +148,16 @@ func (c *call) makeRoot(kind, name string) (*secrets.Response, error) {
 }
 
 // replaceRoot makes another issuer the default: "next" where it is not named.
-func (c *call) replaceRoot() (*secrets.Response, error) {
+func (c authorities) replaceRoot() (*secrets.Response, error) {
 	ref := c.f.String("default")
 	if ref == "" {
 		ref = "next"
 	}
-	return c.setDefault(ref, nil)
+	return issuers{c.call}.setDefault(ref, nil)
 }
 
 // deleteRoot takes away all issuers and keys.
-func (c *call) deleteRoot() (*secrets.Response, error) {
+func (c authorities) deleteRoot() (*secrets.Response, error) {
 	x, err := c.index()
 	if err != nil {
 		return nil, err
@@ -168,17 +172,17 @@ func (c *call) deleteRoot() (*secrets.Response, error) {
 }
 
 // generateIntermediate makes a key and a request that another authority signs.
-func (c *call) generateIntermediate() (*secrets.Response, error) { return c.request(c.args[0]) }
+func (c authorities) generateIntermediate() (*secrets.Response, error) { return c.request(c.args[0]) }
 
 // crossSign makes a request for a key that is there, so that another authority signs it too.
-func (c *call) crossSign() (*secrets.Response, error) { return c.request("existing") }
+func (c authorities) crossSign() (*secrets.Response, error) { return c.request("existing") }
 
-func (c *call) request(kind string) (*secrets.Response, error) {
+func (c authorities) request(kind string) (*secrets.Response, error) {
 	form, err := askedForm(c.f)
 	if err != nil {
 		return nil, err
 	}
-	t, n, err := c.authorityTemplate()
+	t, n, err := c.template()
 	if err != nil {
 		return nil, err
 	}
@@ -186,18 +190,18 @@ func (c *call) request(kind string) (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	keyID, keyName, key, exported, err := c.authorityKey(ch, kind)
+	keyID, keyName, key, exported, err := c.key(ch, kind)
 	if err != nil {
 		return nil, err
 	}
 	q := &x509.CertificateRequest{Subject: t.Subject, DNSNames: t.DNSNames, EmailAddresses: t.EmailAddresses,
 		IPAddresses: t.IPAddresses, URIs: t.URIs, ExtraExtensions: t.ExtraExtensions}
-	if q.SignatureAlgorithm, err = signatureOf(key.Public(), c.f.Int("signature_bits", 0),
+	if q.SignatureAlgorithm, err = forms.SignatureOf(key.Public(), c.f.Int("signature_bits", 0),
 		c.f.Bool("use_pss", false)); err != nil {
 		return nil, err
 	}
 	if c.f.Bool("add_basic_constraints", false) {
-		q.ExtraExtensions = append(q.ExtraExtensions, extension{Id: oidBasicConstraints, Critical: true,
+		q.ExtraExtensions = append(q.ExtraExtensions, forms.Extension{Id: forms.OIDBasicConstraints, Critical: true,
 			Value: []byte{0x30, 0x03, 0x01, 0x01, 0xff}})
 	}
 	if err := c.f.Err(); err != nil {
@@ -210,9 +214,9 @@ func (c *call) request(kind string) (*secrets.Response, error) {
 	if err := ch.save(); err != nil {
 		return nil, err
 	}
-	out := map[string]any{"csr": encodePEM("CERTIFICATE REQUEST", der), "key_id": keyID, "key_name": keyName}
+	out := map[string]any{"csr": forms.EncodePEM("CERTIFICATE REQUEST", der), "key_id": keyID, "key_name": keyName}
 	if form.cert == "der" {
-		out["csr"] = base64DER(der)
+		out["csr"] = forms.Base64DER(der)
 	}
 	if !exported {
 		key = nil
@@ -224,7 +228,7 @@ func (c *call) request(kind string) (*secrets.Response, error) {
 }
 
 // setSigned takes in the certificate that was made for generateIntermediate's request.
-func (c *call) setSigned() (*secrets.Response, error) {
+func (c authorities) setSigned() (*secrets.Response, error) {
 	text := c.f.String("certificate")
 	if text == "" {
 		return nil, invalid("no certificate provided in the \"certificate\" parameter")
@@ -232,16 +236,16 @@ func (c *call) setSigned() (*secrets.Response, error) {
 	return c.takeIn(text, false)
 }
 
-func (c *call) importBundle() (*secrets.Response, error) {
+func (c authorities) importBundle() (*secrets.Response, error) {
 	return c.takeIn(c.f.String("pem_bundle"), true)
 }
-func (c *call) importCerts() (*secrets.Response, error) {
+func (c authorities) importCerts() (*secrets.Response, error) {
 	return c.takeIn(c.f.String("pem_bundle"), false)
 }
 
 // takeIn imports certificates, and keys where they are let in.
-func (c *call) takeIn(text string, withKeys bool) (*secrets.Response, error) {
-	certs, keys, err := decodeBundle(text)
+func (c authorities) takeIn(text string, withKeys bool) (*secrets.Response, error) {
+	certs, keys, err := forms.DecodeBundle(text)
 	if err != nil {
 		return nil, err
 	}
@@ -291,16 +295,16 @@ func (c *call) takeIn(text string, withKeys bool) (*secrets.Response, error) {
 }
 
 // signIntermediate makes another authority.
-func (c *call) signIntermediate() (*secrets.Response, error) {
+func (c authorities) signIntermediate() (*secrets.Response, error) {
 	form, err := askedForm(c.f)
 	if err != nil {
 		return nil, err
 	}
-	csr, err := decodeRequest(c.f.String("csr"))
+	csr, err := forms.DecodeRequest(c.f.String("csr"))
 	if err != nil {
 		return nil, err
 	}
-	n, err := askedNames(c.f)
+	n, err := forms.AskedNames(c.f)
 	if err != nil {
 		return nil, err
 	}
@@ -311,7 +315,7 @@ func (c *call) signIntermediate() (*secrets.Response, error) {
 	}
 	t := &x509.Certificate{NotBefore: c.r.Now.Add(-c.f.Duration("not_before_duration", 30*time.Second))}
 	if c.f.Bool("use_csr_values", false) {
-		if err := n.take(csr); err != nil {
+		if err := n.Take(csr); err != nil {
 			return nil, err
 		}
 		t.RawSubject = csr.RawSubject
@@ -322,19 +326,19 @@ func (c *call) signIntermediate() (*secrets.Response, error) {
 		if n.Subject.CommonName == "" {
 			return nil, invalid("the common_name field is required, or must be provided in a CSR")
 		}
-		subjectOf(c.f, &n.Subject)
+		forms.SubjectOf(c.f, &n.Subject)
 	}
-	if err := n.into(t); err != nil {
+	if err := n.Into(t); err != nil {
 		return nil, err
 	}
-	if err := constraints(c.f, t); err != nil {
+	if err := forms.Constraints(c.f, t); err != nil {
 		return nil, err
 	}
 	if err := ca.pathLength(t); err != nil {
 		return nil, err
 	}
 	standard, longest := c.e.cfg.TTLs()
-	end, warn, err := endOf(c.r.Now, c.f, "", standard, longest)
+	end, warn, err := forms.EndOf(c.r.Now, c.f, "", standard, longest)
 	if err != nil {
 		return nil, err
 	}
@@ -354,7 +358,7 @@ func (c *call) signIntermediate() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.ops = append(c.ops, storage.Put("certs/"+hyphens(cert.SerialNumber), cert.Raw))
+	c.ops = append(c.ops, storage.Put("certs/"+forms.Hyphens(cert.SerialNumber), cert.Raw))
 	out := map[string]any{}
 	if err := form.write(out, cert, ca.issuer, nil); err != nil {
 		return nil, err
@@ -381,9 +385,9 @@ func (a *authority) pathLength(t *x509.Certificate) error {
 }
 
 // signSelfIssued signs the root of another hierarchy, as it is, with our issuer's key.
-func (c *call) signSelfIssued() (*secrets.Response, error) {
+func (c authorities) signSelfIssued() (*secrets.Response, error) {
 	text := c.f.String("certificate")
-	certs, _, err := decodeBundle(text)
+	certs, _, err := forms.DecodeBundle(text)
 	if err != nil {
 		return nil, err
 	}
@@ -400,8 +404,8 @@ func (c *call) signSelfIssued() (*secrets.Response, error) {
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
-	ours, _, _ := keyShape(ca.cert.PublicKey)
-	theirs, _, err := keyShape(cert.PublicKey)
+	ours, _, _ := forms.KeyShape(ca.cert.PublicKey)
+	theirs, _, err := forms.KeyShape(cert.PublicKey)
 	switch {
 	case err != nil:
 		return nil, err
@@ -427,18 +431,18 @@ func (c *call) signSelfIssued() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.ops = append(c.ops, storage.Put("certs/"+hyphens(signed.SerialNumber), signed.Raw))
-	return answer(map[string]any{"certificate": certPEM(signed.Raw), "issuing_ca": certPEM(ca.Cert),
-		"serial_number": colons(signed.SerialNumber)})
+	c.ops = append(c.ops, storage.Put("certs/"+forms.Hyphens(signed.SerialNumber), signed.Raw))
+	return answer(map[string]any{"certificate": forms.CertPEM(signed.Raw), "issuing_ca": forms.CertPEM(ca.Cert),
+		"serial_number": forms.Colons(signed.SerialNumber)})
 }
 
 // generateKey makes a key alone.
-func (c *call) generateKey() (*secrets.Response, error) {
+func (c keyring) generate() (*secrets.Response, error) {
 	kind := c.args[0]
 	if kind != "internal" && kind != "exported" {
 		return nil, invalid("type %q is neither internal nor exported", kind)
 	}
-	k, err := c.makeKey()
+	k, err := c.fresh()
 	if err != nil {
 		return nil, err
 	}
@@ -454,18 +458,18 @@ func (c *call) generateKey() (*secrets.Response, error) {
 	}
 	out := map[string]any{"key_id": k.ID, "key_name": k.Name, "key_type": k.Type}
 	if kind == "exported" {
-		der, block, err := encodeKey(k.signer, c.f.String("private_key_format"))
+		der, block, err := forms.EncodeKey(k.signer, c.f.String("private_key_format"))
 		if err != nil {
 			return nil, err
 		}
-		out["private_key"] = encodePEM(block, der)
+		out["private_key"] = forms.EncodePEM(block, der)
 	}
 	return answer(out)
 }
 
 // importKey takes in a key.
-func (c *call) importKey() (*secrets.Response, error) {
-	certs, list, err := decodeBundle(c.f.String("pem_bundle"))
+func (c keyring) take() (*secrets.Response, error) {
+	certs, list, err := forms.DecodeBundle(c.f.String("pem_bundle"))
 	if err != nil {
 		return nil, err
 	}

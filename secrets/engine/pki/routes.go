@@ -8,122 +8,133 @@ import (
 
 type handler = func(*call) (*secrets.Response, error)
 
-func reads(do handler) map[secrets.Operation]handler {
-	return map[secrets.Operation]handler{secrets.Read: do}
+// noun is what answers for one kind of thing: a request seen from its side.
+type noun interface{ ~struct{ *call } }
+
+func by[N noun](do func(N) (*secrets.Response, error)) handler {
+	return func(c *call) (*secrets.Response, error) { return do(N{c}) }
 }
 
-func writes(do handler) map[secrets.Operation]handler {
-	return map[secrets.Operation]handler{secrets.Update: do}
+func reads[N noun](do func(N) (*secrets.Response, error)) map[secrets.Operation]handler {
+	return map[secrets.Operation]handler{secrets.Read: by(do)}
 }
 
-func lists(do handler) map[secrets.Operation]handler {
-	return map[secrets.Operation]handler{secrets.List: do}
+func writes[N noun](do func(N) (*secrets.Response, error)) map[secrets.Operation]handler {
+	return map[secrets.Operation]handler{secrets.Update: by(do)}
 }
 
-func both(read, write handler) map[secrets.Operation]handler {
-	return map[secrets.Operation]handler{secrets.Read: read, secrets.Update: write, secrets.Patch: write}
+func lists[N noun](do func(N) (*secrets.Response, error)) map[secrets.Operation]handler {
+	return map[secrets.Operation]handler{secrets.List: by(do)}
 }
 
-func all(read, write, remove handler) map[secrets.Operation]handler {
+func deletes[N noun](do func(N) (*secrets.Response, error)) map[secrets.Operation]handler {
+	return map[secrets.Operation]handler{secrets.Delete: by(do)}
+}
+
+func both[N noun](read, write func(N) (*secrets.Response, error)) map[secrets.Operation]handler {
+	return map[secrets.Operation]handler{secrets.Read: by(read), secrets.Update: by(write), secrets.Patch: by(write)}
+}
+
+func all[N noun](read, write, remove func(N) (*secrets.Response, error)) map[secrets.Operation]handler {
 	m := both(read, write)
-	m[secrets.Delete] = remove
+	m[secrets.Delete] = by(remove)
 	return m
 }
 
 // routes are the paths below the mount, by their first segment.
 var routes = byFirst([]route{
-	{"roles", lists((*call).listRoles)},
-	{"roles/+", all((*call).readRole, (*call).writeRole, (*call).deleteRole)},
-	{"issue/+", writes((*call).issue)},
-	{"sign/+", writes((*call).sign)},
-	{"sign-verbatim", writes((*call).signVerbatim)},
-	{"sign-verbatim/+", writes((*call).signVerbatim)},
+	{"roles", lists(roles.list)},
+	{"roles/+", all(roles.read, roles.write, roles.delete)},
+	{"issue/+", writes(issuing.issue)},
+	{"sign/+", writes(issuing.sign)},
+	{"sign-verbatim", writes(issuing.signVerbatim)},
+	{"sign-verbatim/+", writes(issuing.signVerbatim)},
 
-	{"root", map[secrets.Operation]handler{secrets.Delete: (*call).deleteRoot}},
-	{"root/generate/+", writes((*call).generateRoot)},
-	{"root/rotate/+", writes((*call).rotateRoot)},
-	{"root/replace", writes((*call).replaceRoot)},
-	{"root/sign-intermediate", writes((*call).signIntermediate)},
-	{"root/sign-self-issued", writes((*call).signSelfIssued)},
-	{"intermediate/generate/+", writes((*call).generateIntermediate)},
-	{"intermediate/cross-sign", writes((*call).crossSign)},
-	{"intermediate/set-signed", writes((*call).setSigned)},
-	{"issuers", lists((*call).listIssuers)},
-	{"issuers/generate/root/+", writes((*call).generateRoot)},
-	{"issuers/generate/intermediate/+", writes((*call).generateIntermediate)},
-	{"issuers/import/cert", writes((*call).importCerts)},
-	{"issuers/import/bundle", writes((*call).importBundle)},
-	{"issuer/+", all((*call).readIssuer, (*call).writeIssuer, (*call).deleteIssuer)},
-	{"keys", lists((*call).listKeys)},
-	{"keys/generate/+", writes((*call).generateKey)},
-	{"keys/import", writes((*call).importKey)},
-	{"key/+", all((*call).readKey, (*call).writeKey, (*call).deleteKey)},
+	{"root", deletes(authorities.deleteRoot)},
+	{"root/generate/+", writes(authorities.generateRoot)},
+	{"root/rotate/+", writes(authorities.rotateRoot)},
+	{"root/replace", writes(authorities.replaceRoot)},
+	{"root/sign-intermediate", writes(authorities.signIntermediate)},
+	{"root/sign-self-issued", writes(authorities.signSelfIssued)},
+	{"intermediate/generate/+", writes(authorities.generateIntermediate)},
+	{"intermediate/cross-sign", writes(authorities.crossSign)},
+	{"intermediate/set-signed", writes(authorities.setSigned)},
+	{"issuers", lists(issuers.list)},
+	{"issuers/generate/root/+", writes(authorities.generateRoot)},
+	{"issuers/generate/intermediate/+", writes(authorities.generateIntermediate)},
+	{"issuers/import/cert", writes(authorities.importCerts)},
+	{"issuers/import/bundle", writes(authorities.importBundle)},
+	{"issuer/+", all(issuers.read, issuers.write, issuers.delete)},
+	{"keys", lists(keyring.list)},
+	{"keys/generate/+", writes(keyring.generate)},
+	{"keys/import", writes(keyring.take)},
+	{"key/+", all(keyring.read, keyring.write, keyring.delete)},
 
-	{"config/ca", writes((*call).importBundle)},
-	{"config/issuers", both((*call).readIssuersConfig, (*call).writeIssuersConfig)},
-	{"config/keys", both((*call).readKeysConfig, (*call).writeKeysConfig)},
-	{"config/urls", both((*call).readURLs, (*call).writeURLs)},
-	{"config/cluster", both((*call).readCluster, (*call).writeCluster)},
-	{"config/crl", both((*call).readCRLConfig, (*call).writeCRLConfig)},
-	{"config/auto-tidy", both((*call).readAutoTidy, (*call).writeAutoTidy)},
+	{"config/ca", writes(authorities.importBundle)},
+	{"config/issuers", both(issuers.readDefault, issuers.writeDefault)},
+	{"config/keys", both(keyring.readDefault, keyring.writeDefault)},
+	{"config/urls", both(settings.readURLs, settings.writeURLs)},
+	{"config/cluster", both(settings.readCluster, settings.writeCluster)},
+	{"config/crl", both(crls.readConfig, crls.writeConfig)},
+	{"config/auto-tidy", both(tidying.readAuto, tidying.writeAuto)},
 
-	{"ca", reads((*call).caDER)},
-	{"ca/pem", reads((*call).caPEM)},
-	{"ca_chain", reads((*call).caChain)},
-	{"certs", lists((*call).listCerts)},
-	{"certs/revoked", lists((*call).listRevoked)},
-	{"certs/unified-revoked", lists((*call).listRevoked)},
-	{"cert/+", reads((*call).readCert)},
-	{"cert/+/raw", reads((*call).readCertRaw)},
-	{"cert/+/raw/pem", reads((*call).readCertRawPEM)},
-	{"revoke", writes((*call).revoke)},
-	{"revoke-with-key", writes((*call).revokeWithKey)},
-	{"crl", reads((*call).crlDER)},
-	{"crl/pem", reads((*call).crlPEM)},
-	{"crl/delta", reads((*call).deltaDER)},
-	{"crl/delta/pem", reads((*call).deltaPEM)},
-	{"crl/rotate", both((*call).rotateCRL, (*call).rotateCRL)},
-	{"crl/rotate-delta", both((*call).rotateDelta, (*call).rotateDelta)},
+	{"ca", reads(issuers.der)},
+	{"ca/pem", reads(issuers.pem)},
+	{"ca_chain", reads(issuers.chain)},
+	{"certs", lists(certificates.list)},
+	{"certs/revoked", lists(certificates.listRevoked)},
+	{"certs/unified-revoked", lists(certificates.listRevoked)},
+	{"cert/+", reads(certificates.read)},
+	{"cert/+/raw", reads(certificates.readDER)},
+	{"cert/+/raw/pem", reads(certificates.readPEM)},
+	{"revoke", writes(certificates.revoke)},
+	{"revoke-with-key", writes(certificates.revokeWithKey)},
+	{"crl", reads(crls.der)},
+	{"crl/pem", reads(crls.pem)},
+	{"crl/delta", reads(crls.deltaDER)},
+	{"crl/delta/pem", reads(crls.deltaPEM)},
+	{"crl/rotate", both(crls.rotateWhole, crls.rotateWhole)},
+	{"crl/rotate-delta", both(crls.rotateDelta, crls.rotateDelta)},
 	// Of all clusters: this is the one that there is.
-	{"unified-crl", reads((*call).crlDER)},
-	{"unified-crl/pem", reads((*call).crlPEM)},
-	{"unified-crl/delta", reads((*call).deltaDER)},
-	{"unified-crl/delta/pem", reads((*call).deltaPEM)},
-	{"unified-ocsp", writes((*call).ocspPost)},
-	{"unified-ocsp/*", reads((*call).ocspGet)},
-	{"ocsp", writes((*call).ocspPost)},
-	{"ocsp/*", reads((*call).ocspGet)},
-	{"tidy", writes((*call).tidy)},
-	{"tidy-cancel", writes((*call).cancelTidy)},
-	{"tidy-status", reads((*call).tidyStatus)},
+	{"unified-crl", reads(crls.der)},
+	{"unified-crl/pem", reads(crls.pem)},
+	{"unified-crl/delta", reads(crls.deltaDER)},
+	{"unified-crl/delta/pem", reads(crls.deltaPEM)},
+	{"unified-ocsp", writes(responder.post)},
+	{"unified-ocsp/*", reads(responder.get)},
+	{"ocsp", writes(responder.post)},
+	{"ocsp/*", reads(responder.get)},
+	{"tidy", writes(tidying.start)},
+	{"tidy-cancel", writes(tidying.cancel)},
+	{"tidy-status", reads(tidying.status)},
 })
 
 // ofIssuer are the paths below issuer/:ref/.
 var ofIssuer = byFirst([]route{
-	{"issue/+", writes((*call).issue)},
-	{"sign/+", writes((*call).sign)},
-	{"sign-verbatim", writes((*call).signVerbatim)},
-	{"sign-verbatim/+", writes((*call).signVerbatim)},
-	{"sign-intermediate", writes((*call).signIntermediate)},
-	{"sign-self-issued", writes((*call).signSelfIssued)},
-	{"revoke", writes((*call).revokeIssuer)},
-	{"resign-crls", writes((*call).resignCRLs)},
-	{"sign-revocation-list", writes((*call).signRevocationList)},
-	{"json", reads((*call).issuerJSON)},
-	{"pem", reads((*call).caPEM)},
-	{"der", reads((*call).caDER)},
-	{"crl", reads((*call).crlJSON)},
-	{"crl/pem", reads((*call).crlPEM)},
-	{"crl/der", reads((*call).crlDER)},
-	{"crl/delta", reads((*call).deltaJSON)},
-	{"crl/delta/pem", reads((*call).deltaPEM)},
-	{"crl/delta/der", reads((*call).deltaDER)},
-	{"unified-crl", reads((*call).crlJSON)},
-	{"unified-crl/pem", reads((*call).crlPEM)},
-	{"unified-crl/der", reads((*call).crlDER)},
-	{"unified-crl/delta", reads((*call).deltaJSON)},
-	{"unified-crl/delta/pem", reads((*call).deltaPEM)},
-	{"unified-crl/delta/der", reads((*call).deltaDER)},
+	{"issue/+", writes(issuing.issue)},
+	{"sign/+", writes(issuing.sign)},
+	{"sign-verbatim", writes(issuing.signVerbatim)},
+	{"sign-verbatim/+", writes(issuing.signVerbatim)},
+	{"sign-intermediate", writes(authorities.signIntermediate)},
+	{"sign-self-issued", writes(authorities.signSelfIssued)},
+	{"revoke", writes(issuers.revoke)},
+	{"resign-crls", writes(crls.resign)},
+	{"sign-revocation-list", writes(crls.signGiven)},
+	{"json", reads(issuers.json)},
+	{"pem", reads(issuers.pem)},
+	{"der", reads(issuers.der)},
+	{"crl", reads(crls.json)},
+	{"crl/pem", reads(crls.pem)},
+	{"crl/der", reads(crls.der)},
+	{"crl/delta", reads(crls.deltaJSON)},
+	{"crl/delta/pem", reads(crls.deltaPEM)},
+	{"crl/delta/der", reads(crls.deltaDER)},
+	{"unified-crl", reads(crls.json)},
+	{"unified-crl/pem", reads(crls.pem)},
+	{"unified-crl/der", reads(crls.der)},
+	{"unified-crl/delta", reads(crls.deltaJSON)},
+	{"unified-crl/delta/pem", reads(crls.deltaPEM)},
+	{"unified-crl/delta/der", reads(crls.deltaDER)},
 })
 
 func byFirst(list []route) map[string][]route {

@@ -113,7 +113,10 @@ func (e *Engine) Due(ctx context.Context, view engine.View, now time.Time) ([]*s
 	return nil, nil
 }
 
-func (c *call) readAutoTidy() (*secrets.Response, error) {
+// tidying takes away what has expired.
+type tidying struct{ *call }
+
+func (c tidying) readAuto() (*secrets.Response, error) {
 	t, err := c.e.tidyConfig(c, c.view)
 	if err != nil {
 		return nil, err
@@ -121,7 +124,7 @@ func (c *call) readAutoTidy() (*secrets.Response, error) {
 	return show(t.params())
 }
 
-func (c *call) writeAutoTidy() (*secrets.Response, error) {
+func (c tidying) writeAuto() (*secrets.Response, error) {
 	old, err := c.e.tidyConfig(c, c.view)
 	if err != nil {
 		return nil, err
@@ -158,13 +161,13 @@ func (t *tidyAsk) check() error {
 }
 
 // tidy begins a tidying, or does its next step where the engine itself asks.
-func (c *call) tidy() (*secrets.Response, error) {
+func (c tidying) start() (*secrets.Response, error) {
 	s, err := c.e.tidyState(c, c.view)
 	if err != nil {
 		return nil, err
 	}
 	if c.r.Due && s.State == running {
-		return c.tidyStep(s)
+		return c.step(s)
 	}
 	if s.State == running {
 		c.warn = append(c.warn, "Tidy operation already in progress.")
@@ -197,7 +200,7 @@ func (c *call) tidy() (*secrets.Response, error) {
 	return &secrets.Response{Status: http.StatusAccepted}, c.put(stateKey, next)
 }
 
-func (c *call) cancelTidy() (*secrets.Response, error) {
+func (c tidying) cancel() (*secrets.Response, error) {
 	s, err := c.e.tidyState(c, c.view)
 	if err != nil {
 		return nil, err
@@ -213,7 +216,7 @@ func (c *call) cancelTidy() (*secrets.Response, error) {
 	return s.show()
 }
 
-func (c *call) tidyStatus() (*secrets.Response, error) {
+func (c tidying) status() (*secrets.Response, error) {
 	s, err := c.e.tidyState(c, c.view)
 	if err != nil {
 		return nil, err
@@ -245,7 +248,7 @@ func moment(t time.Time) any {
 }
 
 // tidyStep looks at one page of what is to be tidied.
-func (c *call) tidyStep(s *tidyState) (*secrets.Response, error) {
+func (c tidying) step(s *tidyState) (*secrets.Response, error) {
 	ask := newTidyAsk()
 	if err := ask.params().Decode(s.Ask); err != nil {
 		return nil, err
@@ -254,7 +257,7 @@ func (c *call) tidyStep(s *tidyState) (*secrets.Response, error) {
 	var err error
 	switch {
 	case s.Phase == 0 && ask.Certs:
-		err = c.tidyPage(s, "certs/", func(r storage.Record) bool {
+		err = c.page(s, "certs/", func(r storage.Record) bool {
 			cert, err := x509.ParseCertificate(r.Value)
 			if err != nil || !cert.NotAfter.Before(before) {
 				return false
@@ -264,7 +267,7 @@ func (c *call) tidyStep(s *tidyState) (*secrets.Response, error) {
 		})
 	case s.Phase == 1 && ask.Revoked:
 		n := len(c.ops)
-		err = c.tidyPage(s, "revoked/", func(r storage.Record) bool {
+		err = c.page(s, "revoked/", func(r storage.Record) bool {
 			rv, err := parsed[revoked](r.Value)
 			if err != nil || !rv.End.Before(before) {
 				return false
@@ -277,7 +280,7 @@ func (c *call) tidyStep(s *tidyState) (*secrets.Response, error) {
 			c.ops = append(c.ops, storage.Put(genKey, []byte(uuid.NewString())))
 		}
 	case s.Phase == 2 && ask.Issuers:
-		err = c.tidyIssuers(s, c.r.Now.Add(-ask.IssuerBuffer))
+		err = c.issuers(s, c.r.Now.Add(-ask.IssuerBuffer))
 	case s.Phase > 2:
 		s.State, s.Finished = finished, c.r.Now.UTC()
 	default:
@@ -290,7 +293,7 @@ func (c *call) tidyStep(s *tidyState) (*secrets.Response, error) {
 }
 
 // tidyPage takes away what gone says of the next records below prefix.
-func (c *call) tidyPage(s *tidyState, prefix string, gone func(storage.Record) bool) error {
+func (c tidying) page(s *tidyState, prefix string, gone func(storage.Record) bool) error {
 	from := max(s.From, prefix)
 	records, err := c.view.Scan(c, from, storage.After(prefix), tidyPage)
 	if err != nil {
@@ -308,7 +311,7 @@ func (c *call) tidyPage(s *tidyState, prefix string, gone func(storage.Record) b
 	return nil
 }
 
-func (c *call) tidyIssuers(s *tidyState, before time.Time) error {
+func (c tidying) issuers(s *tidyState, before time.Time) error {
 	ch, err := c.change()
 	if err != nil {
 		return err

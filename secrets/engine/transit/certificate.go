@@ -11,8 +11,11 @@ import (
 	"corbel.dev/corbel/secrets"
 )
 
+// certificates gives keys their certificates.
+type certificates struct{ *call }
+
 // forCertificate finds the version that a request for or with a certificate is about; 0 asks for the latest.
-func (c *call) forCertificate(k *key) (int, *version, error) {
+func (c certificates) version(k *key) (int, *version, error) {
 	f := k.family()
 	if !f.signs || k.Derived {
 		return 0, nil, invalid("key type %s does not support certificates, or is derived for a context", k.Type)
@@ -32,12 +35,12 @@ func (c *call) forCertificate(k *key) (int, *version, error) {
 }
 
 // csr signs a request for a certificate of the key: an empty one, or with the subject and the extensions of a template.
-func (c *call) csr() (*secrets.Response, error) {
+func (c certificates) csr() (*secrets.Response, error) {
 	k, err := c.need()
 	if err != nil {
 		return nil, err
 	}
-	_, v, err := c.forCertificate(k)
+	_, v, err := c.version(k)
 	if err != nil {
 		return nil, err
 	}
@@ -69,12 +72,12 @@ func (c *call) csr() (*secrets.Response, error) {
 }
 
 // setCertificate keeps a chain beside the version of the key that its first certificate is of.
-func (c *call) setCertificate() (*secrets.Response, error) {
-	k, err := c.changing()
+func (c certificates) set() (*secrets.Response, error) {
+	k, err := keyring{c.call}.changing()
 	if err != nil {
 		return nil, err
 	}
-	n, v, err := c.forCertificate(k)
+	n, v, err := c.version(k)
 	if err != nil {
 		return nil, err
 	}
@@ -134,12 +137,15 @@ func (v *version) chainPEM() string {
 	return string(out)
 }
 
+// keyring answers what is asked of keys themselves.
+type keyring struct{ *call }
+
 // softDelete takes a key out of use; what it made opens again once it is restored.
-func (c *call) softDelete() (*secrets.Response, error) { return c.setAside(true) }
+func (c keyring) softDelete() (*secrets.Response, error) { return c.setAside(true) }
 
-func (c *call) softRestore() (*secrets.Response, error) { return c.setAside(false) }
+func (c keyring) softRestore() (*secrets.Response, error) { return c.setAside(false) }
 
-func (c *call) setAside(aside bool) (*secrets.Response, error) {
+func (c keyring) setAside(aside bool) (*secrets.Response, error) {
 	k, err := c.find(c.name)
 	if err != nil {
 		return nil, err

@@ -25,8 +25,11 @@ const (
 	wrappingBits = 4096
 )
 
+// imports takes in keys that were made elsewhere.
+type imports struct{ *call }
+
 // wrapping returns the key that imports are encrypted for; it is made when it is first asked for.
-func (c *call) wrapping(mayMake bool) (*rsa.PrivateKey, error) {
+func (c imports) wrapping(mayMake bool) (*rsa.PrivateKey, error) {
 	raw, ok, err := c.view.Get(c, wrappingPath)
 	if err != nil {
 		return nil, err
@@ -60,7 +63,7 @@ func (c *call) wrapping(mayMake bool) (*rsa.PrivateKey, error) {
 	return c.e.wrap, nil
 }
 
-func (c *call) wrappingKey() (*secrets.Response, error) {
+func (c imports) wrappingKey() (*secrets.Response, error) {
 	c.name = ""
 	private, err := c.wrapping(true)
 	if err != nil {
@@ -74,7 +77,7 @@ func (c *call) wrappingKey() (*secrets.Response, error) {
 }
 
 // unwrap reads an import: an AES key under RSA-OAEP, and the key itself under that one (RFC 5649).
-func (c *call) unwrap() ([]byte, error) {
+func (c imports) unwrap() ([]byte, error) {
 	text, hash := c.f.String("ciphertext"), c.f.String("hash_function")
 	if err := c.f.Err(); err != nil {
 		return nil, err
@@ -106,7 +109,7 @@ func (c *call) unwrap() ([]byte, error) {
 }
 
 // imported makes a version of what an import brings.
-func (c *call) imported(k *key) (*version, error) {
+func (c imports) imported(k *key) (*version, error) {
 	v := &version{HMAC: random(32), Made: c.r.Now.UTC()}
 	f := k.family()
 	if text := c.f.String("public_key"); text != "" && c.f.String("ciphertext") == "" {
@@ -163,7 +166,7 @@ func checkKind(k *key, public crypto.PublicKey) error {
 	return nil
 }
 
-func (c *call) importKey() (*secrets.Response, error) {
+func (c imports) key() (*secrets.Response, error) {
 	have, err := c.find(c.name)
 	if err != nil {
 		return nil, err
@@ -192,8 +195,8 @@ func (c *call) importKey() (*secrets.Response, error) {
 }
 
 // importVersion adds a version to a key that was imported.
-func (c *call) importVersion() (*secrets.Response, error) {
-	k, err := c.changing()
+func (c imports) version() (*secrets.Response, error) {
+	k, err := keyring{c.call}.changing()
 	if err != nil {
 		return nil, err
 	}

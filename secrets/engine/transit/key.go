@@ -55,24 +55,34 @@ var families = map[string]family{
 
 // key is a key as it is stored, under "key/<name>".
 type key struct {
-	Name        string           `json:"name"`
-	Type        string           `json:"type"`
-	Derived     bool             `json:"derived,omitempty"`
-	Convergent  bool             `json:"convergent,omitempty"`
-	Exportable  bool             `json:"exportable,omitempty"`
-	PlainBackup bool             `json:"allow_plaintext_backup,omitempty"`
-	Deletable   bool             `json:"deletion_allowed,omitempty"`
-	Imported    bool             `json:"imported,omitempty"`
-	MayRotate   bool             `json:"imported_allow_rotation,omitempty"`
-	Latest      int              `json:"latest"`
-	MinDecrypt  int              `json:"min_decryption"`
-	MinEncrypt  int              `json:"min_encryption,omitempty"` // 0 is the latest
-	MinHere     int              `json:"min_available,omitempty"`
+	Name       string `json:"name"`
+	Type       string `json:"type"`
+	Derived    bool   `json:"derived,omitempty"`
+	Convergent bool   `json:"convergent,omitempty"`
+	exits
+	Imported  bool `json:"imported,omitempty"`
+	MayRotate bool `json:"imported_allow_rotation,omitempty"`
+	window
 	Every       time.Duration    `json:"auto_rotate,omitempty"`
 	Next        time.Time        `json:"next_rotation,omitzero"`
 	Size        int              `json:"size,omitempty"`         // of an hmac key, bytes
 	SoftDeleted bool             `json:"soft_deleted,omitempty"` // it is shown and restored, and used for nothing
 	Versions    map[int]*version `json:"versions"`
+}
+
+// exits are the ways out that a key has.
+type exits struct {
+	Exportable  bool `json:"exportable,omitempty"`
+	PlainBackup bool `json:"allow_plaintext_backup,omitempty"`
+	Deletable   bool `json:"deletion_allowed,omitempty"`
+}
+
+// window is which versions are there, and for what.
+type window struct {
+	Latest     int `json:"latest"`
+	MinDecrypt int `json:"min_decryption"`
+	MinEncrypt int `json:"min_encryption,omitempty"` // 0 is the latest
+	MinHere    int `json:"min_available,omitempty"`
 }
 
 // version is one version of a key.

@@ -18,18 +18,18 @@ import (
 
 // changes are the paths "keys/<key>/<what>".
 var changes = map[string]handler{
-	"config": (*call).configure, "rotate": (*call).rotate, "trim": (*call).trim, "import": (*call).importKey,
-	"import_version": (*call).importVersion,
-	"csr":            (*call).csr, "set-certificate": (*call).setCertificate, "soft-delete": (*call).softDelete,
-	"soft-delete-restore": (*call).softRestore,
+	"config": by(keyring.configure), "rotate": by(keyring.rotate), "trim": by(keyring.trim), "import": by(imports.key),
+	"import_version": by(imports.version),
+	"csr":            by(certificates.csr), "set-certificate": by(certificates.set), "soft-delete": by(keyring.softDelete),
+	"soft-delete-restore": by(keyring.softRestore),
 }
 
 // newKey reads what a key is to be, without a version.
 func newKey(name string, f *secrets.Fields) (*key, error) {
 	k := &key{Name: name, Type: f.String("type"), Derived: f.Bool("derived", false),
 		Convergent: f.Bool("convergent_encryption", false),
-		Exportable: f.Bool("exportable", false), PlainBackup: f.Bool("allow_plaintext_backup", false),
-		Size: f.Int("key_size", 0), Every: f.Duration("auto_rotate_period", 0)}
+		exits:      exits{Exportable: f.Bool("exportable", false), PlainBackup: f.Bool("allow_plaintext_backup", false)},
+		Size:       f.Int("key_size", 0), Every: f.Duration("auto_rotate_period", 0)}
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func checkPeriod(d time.Duration) error {
 	return nil
 }
 
-func (c *call) listKeys() (*secrets.Response, error) {
+func (c keyring) list() (*secrets.Response, error) {
 	after, limit := c.f.String("after"), max(c.f.Int("limit", 0), 0)
 	if err := c.f.Err(); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (k *key) answer() (*secrets.Response, error) {
 	return answer(out)
 }
 
-func (c *call) createKey() (*secrets.Response, error) {
+func (c keyring) create() (*secrets.Response, error) {
 	k, err := c.find(c.name)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (c *call) createKey() (*secrets.Response, error) {
 	return k.answer()
 }
 
-func (c *call) readKey() (*secrets.Response, error) {
+func (c keyring) read() (*secrets.Response, error) {
 	k, err := c.find(c.name)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (c *call) readKey() (*secrets.Response, error) {
 	return k.answer()
 }
 
-func (c *call) deleteKey() (*secrets.Response, error) {
+func (c keyring) delete() (*secrets.Response, error) {
 	k, err := c.find(c.name)
 	switch {
 	case err != nil:
@@ -144,7 +144,7 @@ func (c *call) deleteKey() (*secrets.Response, error) {
 }
 
 // changing is a copy of the key, to be changed and saved.
-func (c *call) changing() (*key, error) {
+func (c keyring) changing() (*key, error) {
 	k, err := c.need()
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (c *call) changing() (*key, error) {
 	return &own, nil
 }
 
-func (c *call) configure() (*secrets.Response, error) {
+func (c keyring) configure() (*secrets.Response, error) {
 	k, err := c.changing()
 	if err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func (c *call) configure() (*secrets.Response, error) {
 	return k.answer()
 }
 
-func (c *call) rotate() (*secrets.Response, error) {
+func (c keyring) rotate() (*secrets.Response, error) {
 	k, err := c.changing()
 	if c.r.Due {
 		// it was rotated, or went: its entry is a remnant
@@ -233,7 +233,7 @@ func (c *call) rotate() (*secrets.Response, error) {
 }
 
 // trim takes versions away for good.
-func (c *call) trim() (*secrets.Response, error) {
+func (c keyring) trim() (*secrets.Response, error) {
 	k, err := c.changing()
 	if err != nil {
 		return nil, err
@@ -266,7 +266,7 @@ func (c *call) trim() (*secrets.Response, error) {
 }
 
 // export gives out keys that may be given out.
-func (c *call) export() (*secrets.Response, error) {
+func (c keyring) export() (*secrets.Response, error) {
 	kind, name := c.name, c.more[0]
 	c.name = name
 	k, err := c.find(name)
@@ -349,7 +349,7 @@ type backedUp struct {
 }
 
 // backup gives the whole key out, for restore.
-func (c *call) backup() (*secrets.Response, error) {
+func (c keyring) backup() (*secrets.Response, error) {
 	k, err := c.find(c.name)
 	switch {
 	case err != nil:
@@ -373,7 +373,7 @@ func (c *call) backup() (*secrets.Response, error) {
 	return answer(map[string]string{"backup": encode(raw)})
 }
 
-func (c *call) restore() (*secrets.Response, error) {
+func (c keyring) restore() (*secrets.Response, error) {
 	raw, err := base64.StdEncoding.DecodeString(c.f.String("backup"))
 	force := c.f.Bool("force", false)
 	if ferr := c.f.Err(); ferr != nil {

@@ -24,8 +24,11 @@ var hashes = map[string]crypto.Hash{"sha1": crypto.SHA1, "sha2-224": crypto.SHA2
 	"sha2-384": crypto.SHA384, "sha2-512": crypto.SHA512,
 	"sha3-224": crypto.SHA3_224, "sha3-256": crypto.SHA3_256, "sha3-384": crypto.SHA3_384, "sha3-512": crypto.SHA3_512}
 
+// signing signs and verifies.
+type signing struct{ *call }
+
 // hashName is what a request says of its hash: in the path, or in a field by its newer or older name.
-func (c *call) hashName(f *secrets.Fields) string {
+func (c signing) hashName(f *secrets.Fields) string {
 	if len(c.more) > 0 {
 		return c.more[0]
 	}
@@ -63,14 +66,14 @@ type manner struct {
 }
 
 // either reads a field of the item, else of the request around it.
-func (c *call) either(f *secrets.Fields, name string) *secrets.Fields {
+func (c signing) either(f *secrets.Fields, name string) *secrets.Fields {
 	if f.Has(name) {
 		return f
 	}
 	return c.f
 }
 
-func (c *call) manner(f *secrets.Fields) (m manner, err error) {
+func (c signing) manner(f *secrets.Fields) (m manner, err error) {
 	name := c.hashName(f)
 	m.prehashed = c.either(f, "prehashed").Bool("prehashed", false)
 	switch s := c.either(f, "signature_algorithm").String("signature_algorithm"); s {
@@ -251,7 +254,7 @@ func input(f *secrets.Fields) ([]byte, error) {
 	return b, f.Err()
 }
 
-func (c *call) sign() (*secrets.Response, error) {
+func (c signing) sign() (*secrets.Response, error) {
 	k, err := c.need()
 	if err != nil {
 		return nil, err
@@ -300,7 +303,7 @@ func (v *version) macKey(k *key) []byte {
 	return v.HMAC
 }
 
-func (c *call) hmac() (*secrets.Response, error) {
+func (c signing) hmac() (*secrets.Response, error) {
 	k, err := c.need()
 	if err != nil {
 		return nil, err
@@ -325,7 +328,7 @@ func (c *call) hmac() (*secrets.Response, error) {
 }
 
 // verify tells whether a signature, or an HMAC, is good.
-func (c *call) verify() (*secrets.Response, error) {
+func (c signing) verify() (*secrets.Response, error) {
 	k, err := c.need()
 	if err != nil {
 		return nil, err
@@ -354,7 +357,7 @@ func (c *call) verify() (*secrets.Response, error) {
 	})
 }
 
-func (c *call) verifySignature(k *key, f *secrets.Fields, b []byte, text string) (bool, error) {
+func (c signing) verifySignature(k *key, f *secrets.Fields, b []byte, text string) (bool, error) {
 	if !k.family().signs {
 		return false, invalid("key type %s does not support verification", k.Type)
 	}
@@ -381,7 +384,7 @@ func (c *call) verifySignature(k *key, f *secrets.Fields, b []byte, text string)
 	return v.verified(k, m, context, b, sig)
 }
 
-func (c *call) verifyHMAC(k *key, f *secrets.Fields, b []byte, text string) (bool, error) {
+func (c signing) verifyHMAC(k *key, f *secrets.Fields, b []byte, text string) (bool, error) {
 	h, err := hashBy(c.hashName(f))
 	if err != nil {
 		return false, err
@@ -419,7 +422,7 @@ func (c *call) hash() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := hashBy(c.hashName(c.f))
+	h, err := hashBy(signing{c}.hashName(c.f))
 	if err != nil {
 		return nil, err
 	}

@@ -81,10 +81,15 @@ type call struct {
 
 type handler = func(*call) (*secrets.Response, error)
 
+// by is a handler of those that see a request from one side: of keys, of signatures and so on.
+func by[N interface{ ~struct{ *call } }](do func(N) (*secrets.Response, error)) handler {
+	return func(c *call) (*secrets.Response, error) { return do(N{c}) }
+}
+
 // users are the paths "<verb>/<key>[/...]" that are written to.
 var users = map[string]handler{
-	"encrypt": (*call).encrypt, "decrypt": (*call).decrypt, "rewrap": (*call).rewrap, "hmac": (*call).hmac,
-	"sign": (*call).sign, "verify": (*call).verify,
+	"encrypt": (*call).encrypt, "decrypt": (*call).decrypt, "rewrap": (*call).rewrap, "hmac": by(signing.hmac),
+	"sign": by(signing.sign), "verify": by(signing.verify),
 }
 
 // Handle implements engine.Engine.
@@ -139,30 +144,30 @@ func (c *call) route() (handler, error) {
 	}
 	switch {
 	case verb == "keys" && n == 1:
-		return only(c.r.Op == secrets.List, (*call).listKeys)
+		return only(c.r.Op == secrets.List, by(keyring.list))
 	case verb == "keys" && n == 2:
 		switch {
 		case write:
-			return (*call).createKey, nil
+			return by(keyring.create), nil
 		case c.r.Op == secrets.Read:
-			return (*call).readKey, nil
+			return by(keyring.read), nil
 		case c.r.Op == secrets.Delete:
-			return (*call).deleteKey, nil
+			return by(keyring.delete), nil
 		}
 		return nil, errUnsupported
 	case verb == "keys" && n == 3 && changes[c.more[0]] != nil:
 		return only(write, changes[c.more[0]])
 	case verb == "export" && (n == 3 || n == 4):
-		return only(c.r.Op == secrets.Read, (*call).export)
+		return only(c.r.Op == secrets.Read, by(keyring.export))
 	case verb == "datakey" && n == 3:
 		c.name, c.more = parts[2], parts[1:2]
 		return only(write, (*call).datakey)
 	case verb == "backup" && n == 2:
-		return only(c.r.Op == secrets.Read, (*call).backup)
+		return only(c.r.Op == secrets.Read, by(keyring.backup))
 	case verb == "restore" && n <= 2:
-		return only(write, (*call).restore)
+		return only(write, by(keyring.restore))
 	case verb == "wrapping_key" && n == 1:
-		return only(c.r.Op == secrets.Read, (*call).wrappingKey)
+		return only(c.r.Op == secrets.Read, by(imports.wrappingKey))
 	case verb == "random" && n <= 3:
 		c.name, c.more = "", parts[1:]
 		return only(write || c.r.Op == secrets.Read, (*call).random)
