@@ -20,21 +20,23 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/cli/access"
+	"corbel.dev/corbel/cli/benchcmd"
+	"corbel.dev/corbel/cli/catalogcmd"
 	"corbel.dev/corbel/cli/certs"
+	"corbel.dev/corbel/cli/childcmd"
+	"corbel.dev/corbel/cli/clustercmd"
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/doctorcmd"
 	"corbel.dev/corbel/cli/gossipcmd"
 	"corbel.dev/corbel/cli/labcmd"
 	"corbel.dev/corbel/cli/meshcmd"
 	"corbel.dev/corbel/cli/sensucmd"
+	"corbel.dev/corbel/cli/serve"
 	"corbel.dev/corbel/cli/snapshots"
 	"corbel.dev/corbel/cli/trouble"
 	"corbel.dev/corbel/node"
 	"github.com/spf13/cobra"
 )
-
-// env has a method for each top-level command.
-type env struct{ *command.Env }
 
 // Main runs the command line and returns the exit code. Called by the name of a
 // system that Corbel replaces, or with that name as the first argument, it takes
@@ -46,12 +48,12 @@ func Main(args []string) int {
 		}
 		return 0
 	}
-	e := &env{&command.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Environ: os.Environ()}}
-	return e.dispatch(context.Background(), args)
+	e := &command.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Environ: os.Environ()}
+	return dispatch(context.Background(), e, args)
 }
 
 // dispatch chooses the command line by the name that the process was called by.
-func (e *env) dispatch(ctx context.Context, args []string) int {
+func dispatch(ctx context.Context, e *command.Env, args []string) int {
 	name := ""
 	if len(args) > 0 {
 		name, args = knownName(args[0]), args[1:]
@@ -67,13 +69,13 @@ func (e *env) dispatch(ctx context.Context, args []string) int {
 	case sensuAgent, sensuBackend:
 		e.Sensu = name
 	}
-	return e.run(ctx, args)
+	return run(ctx, e, args)
 }
 
 // run executes one command line.
-func (e *env) run(ctx context.Context, args []string) int {
+func run(ctx context.Context, e *command.Env, args []string) int {
 	defer e.Close()
-	root := e.root(args)
+	root := root(e, args)
 	args = normalise(root, args)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -85,11 +87,11 @@ func (e *env) run(ctx context.Context, args []string) int {
 	case errors.As(err, &code):
 		return int(code)
 	case errors.Is(err, command.ErrHelp):
-		return e.codeOfWrongCall(cmd)
+		return codeOfWrongCall(e, cmd)
 	case errors.Is(err, context.Canceled):
 		return 1 // a signal: whoever sent it knows
 	case errors.As(err, &usage) || isCobraUsage(err):
-		return e.wrongCall(cmd, err)
+		return wrongCall(e, cmd, err)
 	case e.Consul:
 		fmt.Fprintf(e.Err, "Error! %s\n", e.Text(err))
 		return 1
@@ -105,14 +107,14 @@ func (e *env) run(ctx context.Context, args []string) int {
 }
 
 // wrongCall tells what was wrong.
-func (e *env) wrongCall(cmd *cobra.Command, err error) int {
+func wrongCall(e *command.Env, cmd *cobra.Command, err error) int {
 	fmt.Fprintf(e.Err, "%s: %s\nSee `%s --help`.\n", e.Program(), e.Text(err), cmd.CommandPath())
-	return e.codeOfWrongCall(cmd)
+	return codeOfWrongCall(e, cmd)
 }
 
 // codeOfWrongCall is 2; in the command lines of others 1, and in Consul's and Vault's 127 where there is no such
 // command.
-func (e *env) codeOfWrongCall(cmd *cobra.Command) int {
+func codeOfWrongCall(e *command.Env, cmd *cobra.Command) int {
 	switch {
 	case !e.Consul && e.Vault == "" && e.Sensu == "":
 		return 2
@@ -130,7 +132,7 @@ func isCobraUsage(err error) bool { return strings.HasPrefix(err.Error(), "unkno
 // entry is one top-level command before it is built.
 type entry struct {
 	name, short, group string
-	build              func(e *env, c *cobra.Command)
+	build              func(e *command.Env, c *cobra.Command)
 }
 
 const (
@@ -150,13 +152,8 @@ type commandLine struct {
 	entries          []entry
 }
 
-// on makes a top-level command of a builder of another package.
-func on(build func(*command.Env, *cobra.Command)) func(*env, *cobra.Command) {
-	return func(e *env, c *cobra.Command) { build(e.Env, c) }
-}
-
-// snapshot builds the commands of snapshots, with the lock that their agent holds.
-func (e *env) snapshot(c *cobra.Command) { snapshots.Command(e.Env, c, whileHolding) }
+// Snapshot builds the commands of snapshots, with the lock that their agent holds.
+func Snapshot(e *command.Env, c *cobra.Command) { snapshots.Command(e, c, childcmd.WhileHolding) }
 
 // own is Corbel's command line, in the order of --help.
 var own = commandLine{
@@ -165,63 +162,63 @@ var own = commandLine{
 	long: "Corbel is the control plane of a fleet in one binary: service\ndiscovery, service mesh, secrets and " +
 		"monitoring. Begin with `corbel dev`.",
 	entries: []entry{
-		{"dev", "Run server and agent in one process, with nothing to configure", groupRun, (*env).dev},
-		{"server", "Run a member of the control-plane cluster", groupRun, (*env).server},
-		{"agent", "Run the agent of a host", groupRun, (*env).agent},
-		{"services", "List, show, register and deregister services", groupCatalog, (*env).services},
-		{"nodes", "List the hosts of the catalog, remove one for good", groupCatalog, (*env).ownNodes},
-		{"catalog", "Look things up in the catalog", groupCatalog, (*env).catalog},
-		{"kv", "Read and write the key-value store", groupCatalog, (*env).kv},
-		{"lock", "Run a command while holding a lock", groupCatalog, (*env).lock},
-		{"watch", "Wait for changes and pass them to a command", groupCatalog, (*env).watch},
-		{"maint", "Put a node or service in or out of maintenance", groupCatalog, (*env).maint},
-		{"config", "Read and write config entries of the mesh", groupMesh, on(meshcmd.Config)},
-		{"intention", "Manage which services may talk to each other", groupMesh, on(meshcmd.Intention)},
-		{"connect", "Run proxies and manage the mesh's certificate authority", groupMesh, on(meshcmd.Connect)},
-		{"mesh", "Show the state of the proxies and who calls whom", groupMesh, on(meshcmd.Mesh)},
-		{"acl", "Manage tokens, policies and roles", groupAccess, on(access.ACL)},
-		{"login", "Exchange a proof of identity for a token", groupAccess, on(access.Login)},
-		{"logout", "Revoke the token of a login", groupAccess, on(access.Logout)},
-		{"secrets", "Read and write secrets", groupSecrets, (*env).ownSecrets},
-		{"events", "List, follow and resolve events of checks", groupMonitor, on(sensucmd.Events)},
-		{"checks", "List, show, run and delete checks", groupMonitor, on(sensucmd.Checks)},
-		{"entities", "List, show and delete monitored entities", groupMonitor, on(sensucmd.Entities)},
-		{"silence", "Silence entities and checks", groupMonitor, on(sensucmd.Silence)},
-		{"replicators", "List and delete replicators of other clusters' objects", groupMonitor, on(sensucmd.Replicators)},
-		{"create", "Create or replace objects of the monitor from files", groupMonitor, on(sensucmd.Create)},
-		{"event", "Send an event to all nodes", groupCluster, on(gossipcmd.Event)},
-		{"keyring", "Manage the gossip encryption keys", groupCluster, on(gossipcmd.Keyring)},
-		{"rtt", "Estimate the round trip between two nodes", groupCluster, on(gossipcmd.RTT)},
-		{"members", "List agents and servers with their status", groupCluster, (*env).members},
-		{"join", "Tell the agent to join other members", groupCluster, (*env).join},
-		{"leave", "Tell the agent to leave its cluster and stop", groupCluster, (*env).leave},
-		{"force-leave", "Declare a failed member gone", groupCluster, (*env).forceLeave},
-		{"operator", "Manage the servers: Raft members, autopilot", groupCluster, (*env).operator},
-		{"info", "Show information about an agent", groupCluster, (*env).info},
-		{"snapshot", "Save, restore and inspect the state of the servers", groupCluster, (*env).snapshot},
-		{"doctor", "Say what makes the cluster slow, and what to do", groupCluster, on(doctorcmd.Command)},
-		{"debug", "Gather profiles, logs, metrics and state into an archive", groupCluster, (*env).debug},
-		{"monitor", "Follow an agent's log", groupCluster, (*env).monitor},
-		{"reload", "Tell the agent to reload its configuration", groupCluster, (*env).reload},
-		{"tls", "Create the certificates of a cluster", groupTools, on(certs.TLS)},
-		{"troubleshoot", "Find out why services cannot reach each other", groupMesh, on(trouble.Command)},
-		{"validate", "Check configuration files", groupTools, (*env).validate},
-		{"import", "Import the state of another system", groupTools, (*env).imports},
-		{"bench", "Measure Corbel, or the system that it replaces", groupTools, (*env).bench},
-		{"lab", "Inject faults into a temporary cluster and see what the doctor says", groupTools, on(labcmd.Command)},
-		{"keygen", "Generate a gossip encryption key", groupTools, (*env).keygen},
-		{"link", "Create links under the names of the systems it replaces", groupTools, (*env).link},
-		{"version", "Show the version", groupTools, (*env).version},
+		{"dev", "Run server and agent in one process, with nothing to configure", groupRun, serve.Dev},
+		{"server", "Run a member of the control-plane cluster", groupRun, serve.Server},
+		{"agent", "Run the agent of a host", groupRun, serve.Agent},
+		{"services", "List, show, register and deregister services", groupCatalog, catalogcmd.Services},
+		{"nodes", "List the hosts of the catalog, remove one for good", groupCatalog, catalogcmd.OwnNodes},
+		{"catalog", "Look things up in the catalog", groupCatalog, catalogcmd.Catalog},
+		{"kv", "Read and write the key-value store", groupCatalog, catalogcmd.KV},
+		{"lock", "Run a command while holding a lock", groupCatalog, childcmd.Lock},
+		{"watch", "Wait for changes and pass them to a command", groupCatalog, childcmd.Watch},
+		{"maint", "Put a node or service in or out of maintenance", groupCatalog, clustercmd.Maint},
+		{"config", "Read and write config entries of the mesh", groupMesh, meshcmd.Config},
+		{"intention", "Manage which services may talk to each other", groupMesh, meshcmd.Intention},
+		{"connect", "Run proxies and manage the mesh's certificate authority", groupMesh, meshcmd.Connect},
+		{"mesh", "Show the state of the proxies and who calls whom", groupMesh, meshcmd.Mesh},
+		{"acl", "Manage tokens, policies and roles", groupAccess, access.ACL},
+		{"login", "Exchange a proof of identity for a token", groupAccess, access.Login},
+		{"logout", "Revoke the token of a login", groupAccess, access.Logout},
+		{"secrets", "Read and write secrets", groupSecrets, serve.OwnSecrets},
+		{"events", "List, follow and resolve events of checks", groupMonitor, sensucmd.Events},
+		{"checks", "List, show, run and delete checks", groupMonitor, sensucmd.Checks},
+		{"entities", "List, show and delete monitored entities", groupMonitor, sensucmd.Entities},
+		{"silence", "Silence entities and checks", groupMonitor, sensucmd.Silence},
+		{"replicators", "List and delete replicators of other clusters' objects", groupMonitor, sensucmd.Replicators},
+		{"create", "Create or replace objects of the monitor from files", groupMonitor, sensucmd.Create},
+		{"event", "Send an event to all nodes", groupCluster, gossipcmd.Event},
+		{"keyring", "Manage the gossip encryption keys", groupCluster, gossipcmd.Keyring},
+		{"rtt", "Estimate the round trip between two nodes", groupCluster, gossipcmd.RTT},
+		{"members", "List agents and servers with their status", groupCluster, clustercmd.Members},
+		{"join", "Tell the agent to join other members", groupCluster, clustercmd.Join},
+		{"leave", "Tell the agent to leave its cluster and stop", groupCluster, clustercmd.Leave},
+		{"force-leave", "Declare a failed member gone", groupCluster, clustercmd.ForceLeave},
+		{"operator", "Manage the servers: Raft members, autopilot", groupCluster, clustercmd.Operator},
+		{"info", "Show information about an agent", groupCluster, clustercmd.Info},
+		{"snapshot", "Save, restore and inspect the state of the servers", groupCluster, Snapshot},
+		{"doctor", "Say what makes the cluster slow, and what to do", groupCluster, doctorcmd.Command},
+		{"debug", "Gather profiles, logs, metrics and state into an archive", groupCluster, clustercmd.Debug},
+		{"monitor", "Follow an agent's log", groupCluster, clustercmd.Monitor},
+		{"reload", "Tell the agent to reload its configuration", groupCluster, clustercmd.Reload},
+		{"tls", "Create the certificates of a cluster", groupTools, certs.TLS},
+		{"troubleshoot", "Find out why services cannot reach each other", groupMesh, trouble.Command},
+		{"validate", "Check configuration files", groupTools, Validate},
+		{"import", "Import the state of another system", groupTools, Import},
+		{"bench", "Measure Corbel, or the system that it replaces", groupTools, benchcmd.Bench},
+		{"lab", "Inject faults into a temporary cluster and see what the doctor says", groupTools, labcmd.Command},
+		{"keygen", "Generate a gossip encryption key", groupTools, Keygen},
+		{"link", "Create links under the names of the systems it replaces", groupTools, Link},
+		{"version", "Show the version", groupTools, Version},
 	},
 }
 
 // line is the command line in use.
-func (e *env) line() commandLine {
+func line(e *command.Env) commandLine {
 	switch {
 	case e.Consul:
 		return consulLine
 	case e.Vault != "":
-		return e.vaultLine()
+		return vaultLine(e)
 	case e.Sensu == sensuBackend:
 		return sensuBackendLine
 	case e.Sensu != "":
@@ -231,8 +228,8 @@ func (e *env) line() commandLine {
 }
 
 // root builds the command tree: the called command in full, names of the others.
-func (e *env) root(args []string) *cobra.Command {
-	line := e.line()
+func root(e *command.Env, args []string) *cobra.Command {
+	line := line(e)
 	root := &cobra.Command{
 		Use: line.use, Short: line.short, Long: line.long,
 		SilenceErrors: true, SilenceUsage: true,
@@ -242,7 +239,7 @@ func (e *env) root(args []string) *cobra.Command {
 	showVersion := root.Flags().BoolP("version", "v", false, "show the version")
 	root.RunE = func(c *cobra.Command, args []string) error {
 		if *showVersion {
-			return e.printVersion()
+			return printVersion(e)
 		}
 		if len(args) > 0 {
 			return command.Usagef("unknown command %q%s", args[0], command.Suggestion(c, args[0]))

@@ -39,16 +39,16 @@ type fakeKey struct {
 }
 
 // newAgent starts a fake agent and gives an env that talks to it.
-func newAgent(t *testing.T) (*fakeAgent, *env, *bytes.Buffer, *bytes.Buffer) {
+func newAgent(t *testing.T) (*fakeAgent, *command.Env, *bytes.Buffer, *bytes.Buffer) {
 	t.Helper()
 	f := &fakeAgent{index: 10, keys: map[string]*fakeKey{}, sessions: map[string]bool{}, changed: make(chan struct{}),
 		answers: map[string]string{}}
 	s := httptest.NewServer(f)
 	t.Cleanup(s.Close)
 	var out, errOut bytes.Buffer
-	e := &env{&command.Env{In: strings.NewReader(""), Out: &out, Err: &errOut, Getenv: func(k string) string {
+	e := &command.Env{In: strings.NewReader(""), Out: &out, Err: &errOut, Getenv: func(k string) string {
 		return map[string]string{"CORBEL_HTTP_ADDR": s.URL}[k]
-	}}}
+	}}
 	return f, e, &out, &errOut
 }
 
@@ -201,9 +201,9 @@ func TestNormalise(t *testing.T) {
 			"server --bootstrap-expect 3 --retry-join a --retry-join b"},
 		{"version -format json", "version --format json"},
 	} {
-		e := &env{&command.Env{Out: io.Discard, Err: io.Discard}}
+		e := &command.Env{Out: io.Discard, Err: io.Discard}
 		args := strings.Fields(tt.in)
-		if got := strings.Join(normalise(e.root(args), args), " "); got != tt.want {
+		if got := strings.Join(normalise(root(e, args), args), " "); got != tt.want {
 			t.Errorf("%s\n got %s\nwant %s", tt.in, got, tt.want)
 		}
 	}
@@ -253,7 +253,7 @@ func TestExitCodes(t *testing.T) {
 	} {
 		out.Reset()
 		errOut.Reset()
-		code := e.run(t.Context(), strings.Fields(tt.args))
+		code := run(t.Context(), e, strings.Fields(tt.args))
 		if all := out.String() + errOut.String(); code != tt.code || !strings.Contains(all, tt.text) {
 			t.Errorf("corbel %s: code %d, want %d; wanted %q in:\n%s", tt.args, code, tt.code, tt.text, all)
 		}
@@ -295,11 +295,11 @@ func TestTables(t *testing.T) {
 		{"info", "agent:\n\tchecks = 1\nraft:\n\tstate = Leader\n"},
 	} {
 		out.Reset()
-		if code := e.run(t.Context(), strings.Fields(tt.args)); code != 0 || out.String() != tt.want {
+		if code := run(t.Context(), e, strings.Fields(tt.args)); code != 0 || out.String() != tt.want {
 			t.Errorf("corbel %s: code %d\n%s\nwant\n%s%s", tt.args, code, out, tt.want, errOut)
 		}
 	}
-	if code := e.run(t.Context(), []string{"services", "show", "none"}); code != 1 ||
+	if code := run(t.Context(), e, []string{"services", "show", "none"}); code != 1 ||
 		!strings.Contains(errOut.String(), "no instances of none") {
 		t.Errorf("a service without instances: %d %s", code, errOut)
 	}
@@ -310,11 +310,11 @@ func TestExportImport(t *testing.T) {
 	f, e, out, errOut := newAgent(t)
 	f.keys["a/1"] = &fakeKey{Key: "a/1", Value: []byte{0, 255, '<'}, Flags: 7, ModifyIndex: 3}
 	f.keys["a/2"] = &fakeKey{Key: "a/2", ModifyIndex: 4}
-	if code := e.run(t.Context(), []string{"kv", "export", "a/"}); code != 0 {
+	if code := run(t.Context(), e, []string{"kv", "export", "a/"}); code != 0 {
 		t.Fatal(errOut)
 	}
 	e.In = strings.NewReader(out.String())
-	if code := e.run(t.Context(), []string{"kv", "import", "-prefix", "b/", "-"}); code != 0 {
+	if code := run(t.Context(), e, []string{"kv", "import", "-prefix", "b/", "-"}); code != 0 {
 		t.Fatal(errOut)
 	}
 	if k := f.keys["b/a/1"]; k == nil || !bytes.Equal(k.Value, []byte{0, 255, '<'}) || k.Flags != 7 ||
@@ -323,20 +323,20 @@ func TestExportImport(t *testing.T) {
 	}
 	before := len(f.keys)
 	bad := `[{"key":"x","value":"` + base64.StdEncoding.EncodeToString([]byte("v")) + `"},{"key":"y","value":"%"}]`
-	if code := e.run(t.Context(), []string{"kv", "import", bad}); code != 1 || len(f.keys) != before {
+	if code := run(t.Context(), e, []string{"kv", "import", bad}); code != 1 || len(f.keys) != before {
 		t.Fatalf("half an import: %v", f.keys)
 	}
 }
 
 // TestHelpIsLazy: --help builds no command but the root.
 func TestHelpIsLazy(t *testing.T) {
-	e := &env{&command.Env{Out: io.Discard, Err: io.Discard}}
-	for _, c := range e.root([]string{"--help"}).Commands() {
+	e := &command.Env{Out: io.Discard, Err: io.Discard}
+	for _, c := range root(e, []string{"--help"}).Commands() {
 		if c.HasLocalFlags() || c.HasSubCommands() {
 			t.Errorf("%s was built", c.Name())
 		}
 	}
-	for _, c := range e.root([]string{"completion"}).Commands() {
+	for _, c := range root(e, []string{"completion"}).Commands() {
 		if c.Short == "" || c.GroupID == "" {
 			t.Errorf("%s lacks a text or group", c.Name())
 		}
@@ -345,8 +345,8 @@ func TestHelpIsLazy(t *testing.T) {
 
 func BenchmarkHelp(b *testing.B) {
 	for b.Loop() {
-		e := &env{&command.Env{Out: io.Discard, Err: io.Discard}}
-		if e.run(context.Background(), []string{"--help"}) != 0 {
+		e := &command.Env{Out: io.Discard, Err: io.Discard}
+		if run(context.Background(), e, []string{"--help"}) != 0 {
 			b.Fatal("failed")
 		}
 	}

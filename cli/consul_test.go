@@ -87,14 +87,14 @@ func TestConsulCommandLine(t *testing.T) {
 	} {
 		out.Reset()
 		errOut.Reset()
-		code := e.dispatch(t.Context(), append([]string{"/usr/bin/consul"}, strings.Fields(tt.args)...))
+		code := dispatch(t.Context(), e, append([]string{"/usr/bin/consul"}, strings.Fields(tt.args)...))
 		if code != tt.code || code != 1 && code != 127 && out.String() != tt.want ||
 			!strings.Contains(out.String()+errOut.String(), tt.want) {
 			t.Errorf("consul %s: code %d, want %d\n%s%s\nwant\n%s", tt.args, code, tt.code, out, errOut, tt.want)
 		}
 	}
 	out.Reset()
-	if e.dispatch(t.Context(), []string{"consul", "operator", "autopilot", "state"}); !strings.Contains(out.String(),
+	if dispatch(t.Context(), e, []string{"consul", "operator", "autopilot", "state"}); !strings.Contains(out.String(),
 		"Failure Tolerance:            1\n") ||
 		!strings.Contains(out.String(), "      Node Type:       voter\n") ||
 		!strings.Contains(out.String(), "         \"k\": \"v\"\n") {
@@ -115,13 +115,13 @@ func TestKnownNames(t *testing.T) {
 	} {
 		out.Reset()
 		e.Consul = false
-		if code := e.dispatch(t.Context(), strings.Fields(tt.args)); code != 0 || !strings.HasPrefix(out.String(), tt.want) {
+		if code := dispatch(t.Context(), e, strings.Fields(tt.args)); code != 0 || !strings.HasPrefix(out.String(), tt.want) {
 			t.Errorf("%s: code %d:\n%s", tt.args, code, out)
 		}
 	}
 	for args, want := range map[string]int{"consul": 127, "consul kv": 1, "corbel": 2, "corbel kv": 2} {
 		e.Consul = false
-		if code := e.dispatch(t.Context(), strings.Fields(args)); code != want {
+		if code := dispatch(t.Context(), e, strings.Fields(args)); code != want {
 			t.Errorf("%s: code %d, want %d", args, code, want)
 		}
 	}
@@ -144,7 +144,7 @@ func TestLink(t *testing.T) {
 	} {
 		out.Reset()
 		errOut.Reset()
-		if code := e.run(t.Context(), tt.args); code != tt.code || !strings.Contains(out.String()+errOut.String(), tt.want) {
+		if code := run(t.Context(), e, tt.args); code != tt.code || !strings.Contains(out.String()+errOut.String(), tt.want) {
 			t.Errorf("%v: %d %s%s", tt.args, code, out, errOut)
 		}
 	}
@@ -161,10 +161,10 @@ func TestLink(t *testing.T) {
 	if err := os.WriteFile(link, []byte("the old one"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if code := e.run(t.Context(), []string{"link", dir}); code != 1 {
+	if code := run(t.Context(), e, []string{"link", dir}); code != 1 {
 		t.Errorf("wrote over a file: %d", code)
 	}
-	if code := e.run(t.Context(), []string{"link", "-force", dir}); code != 0 {
+	if code := run(t.Context(), e, []string{"link", "-force", dir}); code != 0 {
 		t.Errorf("--force: %d %s", code, errOut)
 	}
 }

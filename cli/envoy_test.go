@@ -25,8 +25,8 @@ func envoyRun(t *testing.T, answers map[string]string, args ...string) (int, str
 	s := httptest.NewServer(&recorder{answers: answers})
 	defer s.Close()
 	var out bytes.Buffer
-	e := &env{&command.Env{In: strings.NewReader(""), Out: &out, Err: &out, Getenv: func(string) string { return "" }}}
-	code := e.dispatch(t.Context(), append([]string{"consul", "connect", "envoy", "-http-addr", s.URL}, args...))
+	e := &command.Env{In: strings.NewReader(""), Out: &out, Err: &out, Getenv: func(string) string { return "" }}
+	code := dispatch(t.Context(), e, append([]string{"consul", "connect", "envoy", "-http-addr", s.URL}, args...))
 	return code, out.String()
 }
 

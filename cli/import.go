@@ -15,7 +15,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func (e *env) imports(c *cobra.Command) { command.Group(c, e.importConsul()) }
+// Import builds import.
+func Import(e *command.Env, c *cobra.Command) { command.Group(c, importConsul(e)) }
 
 // importFlags are the flags of `import consul`.
 type importFlags struct {
@@ -27,7 +28,7 @@ type importFlags struct {
 	asJSON            bool
 }
 
-func (e *env) importConsul() *cobra.Command {
+func importConsul(e *command.Env) *cobra.Command {
 	var d command.Dial
 	var o importFlags
 	c := &cobra.Command{Use: "consul --from URL | --snapshot FILE",
@@ -42,7 +43,7 @@ It ends with 1 when something failed or differs.
   corbel import consul --snapshot backup.snap --dry-run
   corbel import consul --from http://consul.example:8500 --from-token-file token --dry-run
   corbel import consul --from http://consul.example:8500 --from-token-file token`
-	d.Flags(e.Env, c)
+	d.Flags(e, c)
 	f := c.Flags()
 	f.StringVar(&o.from.Address, "from", "", "address of a Consul server or agent")
 	f.StringVar(&o.snapshot, "snapshot", "", "file of a Consul snapshot, in place of --from")
@@ -65,12 +66,12 @@ It ends with 1 when something failed or differs.
 		}
 		ctx, stop := command.Signals(c.Context())
 		defer stop()
-		return e.runImport(ctx, &d, &o)
+		return runImport(ctx, e, &d, &o)
 	}
 	return c
 }
 
-func (e *env) runImport(ctx context.Context, d *command.Dial, o *importFlags) error {
+func runImport(ctx context.Context, e *command.Env, d *command.Dial, o *importFlags) error {
 	var file *snapfile.Source
 	if o.snapshot != "" {
 		var err error

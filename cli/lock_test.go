@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/cli/childcmd"
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/kit/leaktest"
 	"corbel.dev/corbel/kit/polltest"
@@ -46,7 +47,7 @@ func TestLockPassesTheCode(t *testing.T) {
 	} {
 		out.Reset()
 		errOut.Reset()
-		code := e.run(t.Context(), tt.args)
+		code := run(t.Context(), e, tt.args)
 		if all := out.String() + errOut.String(); code != tt.code || !strings.Contains(all, tt.want) {
 			t.Errorf("%q: code %d, want %d, printed %s", tt.args, code, tt.code, all)
 		}
@@ -65,7 +66,7 @@ func TestLockIsLost(t *testing.T) {
 		f, e, _, errOut := newAgent(t)
 		mark := filepath.Join(t.TempDir(), "pid")
 		done := make(chan int, 1)
-		go func() { done <- e.run(t.Context(), append(args, "echo $$ > "+mark+"; sleep 600")) }()
+		go func() { done <- run(t.Context(), e, append(args, "echo $$ > "+mark+"; sleep 600")) }()
 		polltest.Until(t, func() bool { _, err := os.Stat(mark); return err == nil }, "the child to start")
 		f.mu.Lock()
 		if args[1] == "-n" { // somebody pruned this holder
@@ -92,10 +93,10 @@ func TestLockIsLost(t *testing.T) {
 func TestLockExcludes(t *testing.T) {
 	f, e, _, _ := newAgent(t)
 	f.sessions["other"] = true
-	f.keys["p/.lock"] = &fakeKey{Key: "p/.lock", Flags: lockFlag, Session: "other", ModifyIndex: 5}
+	f.keys["p/.lock"] = &fakeKey{Key: "p/.lock", Flags: childcmd.LockFlag, Session: "other", ModifyIndex: 5}
 	var errOut bytes.Buffer
 	e.Err = &errOut
-	if code := e.run(t.Context(), []string{"lock", "-try=50ms", "p", "true"}); code != 1 ||
+	if code := run(t.Context(), e, []string{"lock", "-try=50ms", "p", "true"}); code != 1 ||
 		!strings.Contains(errOut.String(), "did not win the lock p within 50ms") {
 		t.Fatalf("%d %s", code, &errOut)
 	}
@@ -103,9 +104,9 @@ func TestLockExcludes(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	script := "echo in >> " + log + "; echo out >> " + log
 	for range 3 {
-		other := &env{&command.Env{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Getenv: e.Getenv}}
+		other := &command.Env{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}, Getenv: e.Getenv}
 		wg.Go(func() {
-			if code := other.run(t.Context(), []string{"lock", "p", script}); code != 0 {
+			if code := run(t.Context(), other, []string{"lock", "p", script}); code != 0 {
 				t.Errorf("code %d: %s", code, other.Err)
 			}
 		})
@@ -122,14 +123,14 @@ func TestLockExcludes(t *testing.T) {
 func TestWatch(t *testing.T) {
 	f, e, out, errOut := newAgent(t)
 	f.keys["k"] = &fakeKey{Key: "k", Value: []byte("one"), ModifyIndex: 3}
-	if code := e.run(t.Context(), []string{"watch", "-type", "key", "-key", "k"}); code != 0 ||
+	if code := run(t.Context(), e, []string{"watch", "-type", "key", "-key", "k"}); code != 0 ||
 		!strings.Contains(out.String(), `"Value": "b25l"`) {
 		t.Fatalf("%d %s %s", code, out, errOut)
 	}
 	file := filepath.Join(t.TempDir(), "seen")
 	done := make(chan int, 1)
 	go func() {
-		done <- e.run(t.Context(), []string{"watch", "-type=key", "-key=k", "tee -a " + file + "; echo $CORBEL_INDEX >> " +
+		done <- run(t.Context(), e, []string{"watch", "-type=key", "-key=k", "tee -a " + file + "; echo $CORBEL_INDEX >> " +
 			file + "; test $CORBEL_INDEX -lt 12 || exit 5"})
 	}()
 	seen := func(want string) func() bool {
@@ -152,7 +153,7 @@ func TestWatch(t *testing.T) {
 	}
 	f.answers["/v1/catalog/services"] = `{"web":[]}`
 	out.Reset()
-	if code := e.run(t.Context(), []string{"watch", "-type=services"}); code != 0 ||
+	if code := run(t.Context(), e, []string{"watch", "-type=services"}); code != 0 ||
 		!strings.Contains(out.String(), `"web"`) {
 		t.Fatalf("%d %s %s", code, out, errOut)
 	}

@@ -42,7 +42,8 @@ func knownName(path string) string {
 	return ""
 }
 
-func (e *env) link(c *cobra.Command) {
+// Link builds link.
+func Link(e *command.Env, c *cobra.Command) {
 	var force, asJSON bool
 	c.Use = "link DIR"
 	c.Args = command.Between(1, 1, "the folder for the links, one that is in PATH")

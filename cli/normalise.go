@@ -3,11 +3,10 @@ package cli
 import (
 	"strings"
 
+	"corbel.dev/corbel/cli/childcmd"
+
 	"github.com/spf13/cobra"
 )
-
-// childArgs marks commands whose arguments after the first belong to a child process.
-const childArgs = "corbel.child"
 
 // flagsEnd marks commands whose flags end at the first argument.
 const flagsEnd = "corbel.flags-end"
@@ -54,7 +53,7 @@ func normalise(root *cobra.Command, args []string) []string {
 			out = append(out, a)
 			if sub := child(cmd, a); sub != nil {
 				cmd = sub
-			} else if cmd.Annotations[childArgs] != "" || cmd.Annotations[flagsEnd] != "" {
+			} else if cmd.Annotations[childcmd.ChildArgs] != "" || cmd.Annotations[flagsEnd] != "" {
 				return append(out, args[i+1:]...)
 			}
 		}

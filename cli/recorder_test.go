@@ -58,11 +58,11 @@ func speak(t *testing.T, answers map[string]string, lines []spoken) {
 	t.Cleanup(s.Close)
 	for _, line := range lines {
 		var out bytes.Buffer
-		e := &env{&command.Env{In: strings.NewReader("from stdin"), Out: &out, Err: &out, Getenv: func(k string) string {
+		e := &command.Env{In: strings.NewReader("from stdin"), Out: &out, Err: &out, Getenv: func(k string) string {
 			return map[string]string{"CONSUL_HTTP_ADDR": s.URL, "CONSUL_HTTP_TOKEN": "secret"}[k]
-		}}}
+		}}
 		r.asked = nil
-		code := e.dispatch(t.Context(), append([]string{"consul"}, line.args...))
+		code := dispatch(t.Context(), e, append([]string{"consul"}, line.args...))
 		last := ""
 		if len(r.asked) > 0 {
 			last = r.asked[len(r.asked)-1]

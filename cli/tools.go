@@ -20,7 +20,7 @@ import (
 
 // printVersion prints the version as text. Under Consul's name the first line is the
 // contract's: programs take it apart.
-func (e *env) printVersion() error {
+func printVersion(e *command.Env) error {
 	if e.Vault != "" {
 		return e.Printf("%s", vaultVersionLine())
 	}
@@ -35,7 +35,8 @@ func (e *env) printVersion() error {
 // protocols are the gossip protocols as the contract's version tells them.
 type protocols struct{ Default, Min, Max int }
 
-func (e *env) version(c *cobra.Command) {
+// Version builds version.
+func Version(e *command.Env, c *cobra.Command) {
 	var format string
 	var asJSON bool
 	c.Args = command.Between(0, 0, "no arguments")
@@ -47,7 +48,7 @@ func (e *env) version(c *cobra.Command) {
 		}
 		switch format {
 		case "pretty":
-			return e.printVersion()
+			return printVersion(e)
 		case "json":
 			// Programs that start us choose features by Version, as by node meta: both are the contract's.
 			return command.WriteJSON(e.Out, struct {
@@ -61,7 +62,8 @@ func (e *env) version(c *cobra.Command) {
 	}
 }
 
-func (e *env) keygen(c *cobra.Command) {
+// Keygen builds keygen.
+func Keygen(e *command.Env, c *cobra.Command) {
 	c.Args = command.Between(0, 0, "no arguments")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		key := make([]byte, 32)
@@ -71,7 +73,8 @@ func (e *env) keygen(c *cobra.Command) {
 	}
 }
 
-func (e *env) validate(c *cobra.Command) {
+// Validate builds validate.
+func Validate(e *command.Env, c *cobra.Command) {
 	var quiet, asJSON bool
 	var format, style string
 	var objects []string
@@ -105,7 +108,7 @@ func (e *env) validate(c *cobra.Command) {
 		cfg := new(config.Config)
 		if len(o.Dirs)+len(o.Files) > 0 {
 			if cfg, err = config.Load(o); err == nil {
-				err = checkConfig(cfg)
+				err = node.Check(cfg)
 			}
 		}
 		wrong := checkObjects(c.Context(), objects)

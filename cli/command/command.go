@@ -260,6 +260,18 @@ func Pairs(flag string, args []string) (map[string]string, error) {
 	return out, nil
 }
 
+// CleanKey is a key as the API wants it.
+func CleanKey(key string) string { return strings.TrimPrefix(key, "/") }
+
+// AllPairs is a map as name=value, sorted, empty values too.
+func AllPairs(m map[string]string) string {
+	out := make([]string, 0, len(m))
+	for _, k := range SortedKeys(m) {
+		out = append(out, k+"="+m[k])
+	}
+	return strings.Join(out, ", ")
+}
+
 // SortedKeys lists a map's keys.
 func SortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
