@@ -1,0 +1,326 @@
+package ui_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"corbel.dev/corbel/api/uiapi"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/loud"
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/ui"
+)
+
+const many = 60_000 // rows, as a fleet has them
+
+// topic is one whose value the test sets.
+type topic struct {
+	mu    sync.Mutex
+	index uint64
+	value func(url.Values) any
+	moved chan struct{}
+}
+
+func newTopic(value func(url.Values) any) *topic {
+	return &topic{index: 1, value: value, moved: make(chan struct{})}
+}
+
+func (s *topic) Wait(ctx context.Context, _ uiapi.Person, q url.Values, since uint64) (any, uint64, error) {
+	for {
+		s.mu.Lock()
+		index, moved := s.index, s.moved
+		s.mu.Unlock()
+		if index != since {
+			return s.value(q), index, nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		}
+	}
+}
+
+func (s *topic) change() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.index++
+	close(s.moved)
+	s.moved = make(chan struct{})
+}
+
+type fields map[string]any
+
+// stage is a server with a page, and a browser that looks at it.
+type stage struct {
+	t        *testing.T
+	ctx      context.Context
+	addr     string
+	api      *uiapi.API
+	server   *http.Server
+	overview *topic
+	services *topic
+
+	mu    sync.Mutex
+	words string // of the overview
+	wrong []string
+}
+
+func open(t *testing.T) *stage {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		loud.Skip(t, "the page in a browser: there is no chromium")
+	}
+	s := &stage{t: t, words: "3 servers"}
+	s.overview = newTopic(func(url.Values) any {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return fields{"planes": []fields{{"name": "Catalog", "state": "passing", "words": s.words, "path": "/services"}},
+			"findings": []fields{{"id": "disk-slow", "severity": "warning", "title": "the disk of s1 is slow",
+				"since": time.Now().UnixMilli()}}, "changes": []fields{}}
+	})
+	s.services = newTopic(func(q url.Values) any {
+		list := []fields{}
+		for i := range many {
+			name := fmt.Sprintf("service-%05d", i)
+			if i == 0 {
+				name = `<img src=x onerror=alert(1)>`
+			}
+			if strings.Contains(name, q.Get("q")) {
+				list = append(list, fields{"name": name, "instances": 2, "passing": 1, "warning": 0, "critical": i % 2,
+					"tags": []string{"v1"}})
+			}
+		}
+		return fields{"services": list, "total": many}
+	})
+	s.api = uiapi.New(uiapi.Config{
+		Login: func(_ context.Context, c *uiapi.Credentials) (uiapi.Person, error) {
+			if c.Token != "right" {
+				return uiapi.Person{}, errkind.New(errkind.Denied, "this token is not known")
+			}
+			return uiapi.Person{Name: "operator"}, nil
+		},
+		Open: func() *uiapi.Person { return nil },
+		Topics: map[string]uiapi.Topic{"overview": s.overview, "services": s.services,
+			"instances": newTopic(func(url.Values) any { return fields{"instances": []fields{}, "total": 0} })},
+		Search: func(context.Context, uiapi.Person, string) ([]uiapi.Place, error) {
+			return []uiapi.Place{{Name: "service-00007", Kind: "service", Path: "/services/service-00007"}}, nil
+		},
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.addr = l.Addr().String()
+	s.start(l)
+	t.Cleanup(func() { _ = s.server.Close() })
+
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.WindowSize(1280, 800))
+	ctx, end := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(end)
+	ctx, end = chromedp.NewContext(ctx)
+	t.Cleanup(end)
+	s.ctx = ctx
+	if err := chromedp.Listen(ctx, s.heard); err != nil {
+		t.Fatal(err)
+	}
+	s.run(chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
+		_, err := cdp.Call(ctx, tab, log.Enable, cdp.Empty{})
+		return err
+	}), chromedp.Navigate("http://"+s.addr+"/ui"))
+	return s
+}
+
+func (s *stage) start(l net.Listener) {
+	mux := http.NewServeMux()
+	mux.Handle("/ui", ui.Handler())
+	mux.Handle("/ui/", ui.Handler())
+	mux.Handle("/v1/ui/", s.api)
+	s.server = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	go func() { _ = s.server.Serve(l) }() // until Close
+}
+
+// heard collects what must not happen: errors on the console, requests to elsewhere, violations of the policy.
+func (s *stage) heard(event any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		s.wrong = append(s.wrong, "exception: "+e.ExceptionDetails.Text)
+	case *log.EventEntryAdded:
+		// the browser's own words for 401 and an unreachable server
+		if e.Entry.Level != log.EntryLevelVerbose && e.Entry.Source != log.EntrySourceNetwork {
+			s.wrong = append(s.wrong, "log: "+e.Entry.Text)
+		}
+	case *runtime.EventConsoleAPICalled:
+		s.wrong = append(s.wrong, fmt.Sprintf("console: %s", e.Type))
+	case *network.EventRequestWillBeSent:
+		if !strings.HasPrefix(e.Request.URL, "http://"+s.addr+"/") && !strings.HasPrefix(e.Request.URL, "data:") {
+			s.wrong = append(s.wrong, "a request to "+e.Request.URL)
+		}
+	}
+}
+
+func (s *stage) run(actions ...chromedp.Action[chromedp.Void]) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.ctx, polltest.Deadline)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// see waits until an element with the text is there.
+func (s *stage) see(selector, text string) {
+	s.t.Helper()
+	polltest.Until(s.t, func() bool {
+		found, err := evaluate[string](s, fmt.Sprintf(
+			"[...document.querySelectorAll(%q)].map(e => e.textContent).join('\\n')", selector))
+		return err == nil && strings.Contains(found, text)
+	}, "%q in %s", text, selector)
+}
+
+func evaluate[T any](s *stage, expression string) (T, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, polltest.Deadline)
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+}
+
+func (s *stage) number(expression string) int {
+	s.t.Helper()
+	n, err := evaluate[int](s, expression)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+func (s *stage) keys(keys string) {
+	s.t.Helper()
+	s.run(chromedp.KeyEvent(keys))
+}
+
+// press types one key as a keyboard does: the page may keep its letter from what it moved the focus to.
+func (s *stage) press(key string) {
+	s.t.Helper()
+	s.run(chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
+		for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeKeyDown,
+			input.DispatchKeyEventTypeKeyUp} {
+			p := input.DispatchKeyEventParams{Type: kind, Key: key}
+			if kind == input.DispatchKeyEventTypeKeyDown {
+				p.Text = key
+			}
+			if _, err := cdp.Call(ctx, tab, input.DispatchKeyEvent, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// TestByKeyboard walks through the page as an operator does, without a mouse.
+func TestByKeyboard(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.see("h1", "Log in")
+	s.run(chromedp.Focus("input[name=token]"))
+	s.keys("wrong" + kb.Enter)
+	s.see("[role=alert]", "this token is not known")
+	if _, err := evaluate[string](s, "document.querySelector('input[name=token]').value = ''"); err != nil {
+		t.Fatal(err)
+	}
+	s.run(chromedp.Focus("input[name=token]"))
+	s.keys("right" + kb.Enter)
+	s.see(".planes", "3 servers")
+	s.see(".findings", "the disk of s1 is slow")
+
+	// Live: what changes is shown without anybody's doing.
+	s.mu.Lock()
+	s.words = "2 of 3 servers"
+	s.mu.Unlock()
+	s.overview.change()
+	s.see(".planes", "2 of 3 servers")
+
+	// 60,000 rows, of which few are in the document; hostile names are text.
+	s.keys("gs")
+	s.see(".count", "60,000 rows")
+	s.see(".row", "<img src=x onerror=alert(1)>")
+	if n := s.number("document.querySelectorAll('.row').length"); n > 100 {
+		t.Errorf("%d rows are in the document", n)
+	}
+	if n := s.number("document.images.length"); n != 0 {
+		t.Error("a service's name became markup")
+	}
+	s.keys("jjj")
+	s.see(".row.selected", "service-00002")
+	// A change moves neither the selection nor the scroll.
+	s.number("document.querySelector('.body').scrollTop = 28000")
+	s.see(".row", "service-01005")
+	s.services.change()
+	s.see(".age", "as of 0.")
+	if n := s.number("document.querySelector('.body').scrollTop"); n != 28000 {
+		t.Errorf("the scroll moved to %d", n)
+	}
+	// The filter is the page's address.
+	s.press("/")
+	s.keys("00042")
+	s.see(".count", "1 rows")
+	if at, err := evaluate[string](s, "location.href"); err != nil || !strings.HasSuffix(at, "/ui/services?q=00042") {
+		t.Errorf("the address is %s, %v", at, err)
+	}
+	s.keys(kb.Escape)
+	s.press("?")
+	s.see("dialog", "Go to anything")
+	s.keys(kb.Escape)
+	s.run(chromedp.Reload())
+	s.see(".count", "1 rows")
+	s.keys("j")
+	s.keys(kb.Enter)
+	s.see("h1", "service-00042")
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.wrong {
+		t.Error(w)
+	}
+}
+
+// TestServerAway: a server that goes is said to be away, with how old the page is; when it is back, the page goes on.
+func TestServerAway(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.see("h1", "Log in")
+	s.run(chromedp.Focus("input[name=token]"))
+	s.keys("right" + kb.Enter)
+	s.see(".planes", "3 servers")
+	_ = s.server.Close()
+	s.see(".age", "stale: as of")
+	s.mu.Lock()
+	s.words = "3 servers again"
+	s.mu.Unlock()
+	s.overview.change()
+	l, err := net.Listen("tcp", s.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.start(l)
+	s.see(".planes", "3 servers again")
+}

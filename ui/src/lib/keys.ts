@@ -1,0 +1,63 @@
+// The keyboard does everything: one table of keys, shown by "?".
+import { signal } from "@preact/signals";
+import { go } from "./route";
+import { text } from "../text";
+
+export interface Key {
+  /** keys as they are pressed: "/", "g s", "Ctrl-K" */
+  keys: string;
+  what: string;
+  run: () => void;
+}
+
+/** helping is true while the list of keys is shown; palette while Ctrl-K is. */
+export const helping = signal(false);
+export const palette = signal(false);
+
+/** local are the keys of the screen that is shown. */
+export const local = signal<Key[]>([]);
+
+export const global: Key[] = [
+  { keys: "g o", what: text.overview, run: () => go("/") },
+  { keys: "g s", what: text.services, run: () => go("/services") },
+  { keys: "g k", what: text.kv, run: () => go("/kv") },
+  { keys: "g d", what: text.doctor, run: () => go("/doctor") },
+  { keys: "/", what: text.keyFilter, run: () => focusOn("[data-filter]") },
+  { keys: "Ctrl-K", what: text.keyPalette, run: () => (palette.value = !palette.value) },
+  { keys: "?", what: text.keyHelp, run: () => (helping.value = !helping.value) },
+];
+
+function focusOn(selector: string): void {
+  document.querySelector<HTMLElement>(selector)?.focus();
+}
+
+const prefixTime = 1000; // ms in which the second key of a pair must follow
+
+let prefix = "";
+let pressed = 0;
+
+/** listenKeys hands keys to what is shown. Keys that are typed into a field belong to the field, but for Escape. */
+export function listenKeys(): void {
+  document.addEventListener("keydown", (e) => {
+    const field = e.target instanceof HTMLElement && e.target.matches("input,textarea,select,[contenteditable]");
+    if (e.key === "Escape") {
+      if (field) (e.target as HTMLElement).blur();
+      helping.value = palette.value = false;
+      return;
+    }
+    const held = e.ctrlKey || e.metaKey;
+    if (e.altKey || (field && !held)) return;
+    const name = held ? `Ctrl-${e.key.toUpperCase()}` : e.key;
+    const pair = prefix !== "" && e.timeStamp - pressed < prefixTime ? `${prefix} ${name}` : "";
+    const all = [...local.value, ...global];
+    const key = all.find((k) => k.keys === pair) ?? all.find((k) => k.keys === name);
+    prefix = "";
+    if (key) {
+      e.preventDefault();
+      key.run();
+    } else if (!held && all.some((k) => k.keys.startsWith(name + " "))) {
+      prefix = name;
+      pressed = e.timeStamp;
+    }
+  });
+}

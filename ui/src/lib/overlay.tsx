@@ -1,0 +1,105 @@
+// What lies over the screen: the list of keys and the way to anything.
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get } from "./api";
+import { global, helping, local, palette } from "./keys";
+import { go } from "./route";
+import { text } from "../text";
+
+export function Help() {
+  if (!helping.value) return null;
+  return (
+    <Dialog label={text.keyHelp} end={() => (helping.value = false)}>
+      <dl class="keys">
+        {[...local.value, ...global].map((k) => (
+          <div key={k.keys}>
+            <dt>
+              <kbd>{k.keys}</kbd>
+            </dt>
+            <dd>{k.what}</dd>
+          </div>
+        ))}
+      </dl>
+    </Dialog>
+  );
+}
+
+interface Place {
+  name: string;
+  /** kind is the word for what it is; path leads to it, below /ui. */
+  kind: string;
+  path: string;
+}
+
+const pause = 120; // ms after the last key before the server is asked
+
+export function Palette() {
+  const [query, setQuery] = useState("");
+  const [places, setPlaces] = useState<Place[]>([]);
+  const [at, setAt] = useState(0);
+  const open = palette.value;
+  useEffect(() => {
+    if (!open) return;
+    const end = new AbortController();
+    const timer = setTimeout(() => {
+      get<Place[]>(`/v1/ui/search?q=${encodeURIComponent(query)}`, end.signal).then(
+        (list) => {
+          setPlaces(list);
+          setAt(0);
+        },
+        () => setPlaces([]),
+      );
+    }, pause);
+    return () => {
+      clearTimeout(timer);
+      end.abort();
+    };
+  }, [query, open]);
+  if (!open) return null;
+  const end = () => {
+    palette.value = false;
+    setQuery("");
+  };
+  const pick = (p: Place | undefined) => {
+    if (!p) return;
+    end();
+    go(p.path);
+  };
+  return (
+    <Dialog label={text.keyPalette} end={end}>
+      <input
+        aria-label={text.keyPalette}
+        aria-controls="places"
+        value={query}
+        spellcheck={false}
+        onInput={(e) => setQuery(e.currentTarget.value)}
+        onKeyDown={(e) => {
+          if (e.key === "ArrowDown") setAt(Math.min(at + 1, places.length - 1));
+          else if (e.key === "ArrowUp") setAt(Math.max(at - 1, 0));
+          else if (e.key === "Enter") pick(places[at]);
+          else return;
+          e.preventDefault();
+        }}
+      />
+      <ul id="places" role="listbox" aria-label={text.keyPalette}>
+        {places.map((p, i) => (
+          <li key={p.path} role="option" aria-selected={i === at} onClick={() => pick(p)}>
+            {p.name} <span class="words">{p.kind}</span>
+          </li>
+        ))}
+      </ul>
+    </Dialog>
+  );
+}
+
+function Dialog(props: { label: string; end: () => void; children: ComponentChildren }) {
+  const box = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    box.current?.showModal();
+  }, []);
+  return (
+    <dialog ref={box} aria-label={props.label} onClose={props.end}>
+      {props.children}
+    </dialog>
+  );
+}

@@ -1,0 +1,68 @@
+// Small parts that every screen has.
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import type { Live } from "./live";
+import { now, span } from "./time";
+import { param, setParam } from "./route";
+import { text } from "../text";
+
+export type State = "passing" | "warning" | "critical" | "unknown";
+
+const shapes: Record<State, string> = { passing: "●", warning: "▲", critical: "■", unknown: "○" };
+
+/** Mark shows a state by shape, colour and word: never by colour alone. */
+export function Mark(props: { state: State; children?: ComponentChildren }) {
+  return (
+    <span class={`mark ${props.state}`}>
+      <span aria-hidden="true">{shapes[props.state]}</span> {props.children ?? props.state}
+    </span>
+  );
+}
+
+/** Age says how old what is shown is, and why it is not newer. */
+export function Age(props: { of: Live<unknown> }) {
+  const at = props.of.at.value;
+  const why = props.of.problem.value;
+  if (at === 0) return <p class="age">{why === "" ? text.loading : why}</p>;
+  const age = span(now.value - at);
+  return (
+    <p class={why === "" ? "age" : "age stale"} role="status">
+      {why === "" ? text.asOf(age) : text.stale(age, why)}
+    </p>
+  );
+}
+
+/** Filter is the screen's search field; its text stands in the address. */
+export function Filter(props: { hint: string; problem?: string }) {
+  return (
+    <label class="filter">
+      <span class="unseen">{text.filterLabel}</span>
+      <input
+        data-filter
+        type="search"
+        spellcheck={false}
+        autocomplete="off"
+        placeholder={props.hint}
+        value={param("q")}
+        aria-invalid={props.problem ? "true" : undefined}
+        onInput={(e) => setParam("q", e.currentTarget.value)}
+      />
+      {props.problem && <span class="problem">{props.problem}</span>}
+    </label>
+  );
+}
+
+/** Copy puts text on the clipboard. */
+export function Copy(props: { what: string; label: string }) {
+  const [done, setDone] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(props.what);
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
+  };
+  return (
+    <button type="button" class="copy" onClick={copy}>
+      {done ? text.copied : props.label}
+    </button>
+  );
+}
