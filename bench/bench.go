@@ -48,8 +48,8 @@ type Options struct {
 	KeepDir string
 	// ServerArgs are appended to the started servers' command line.
 	ServerArgs []string
-	// perServer returns further arguments of one server.
-	perServer func() ([]string, error)
+	hcl        []string // further configuration of started servers
+	monitor    bool     // they have a monitor plane
 }
 
 func (o *Options) complete() error {

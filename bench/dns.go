@@ -37,7 +37,7 @@ func RunDNS(ctx context.Context, o DNSOptions) (*Result, error) {
 	if o.Target != "" && o.DNSTarget == "" {
 		return nil, errors.New("--dns-target: give the DNS address that goes with --target")
 	}
-	c, err := openCluster(ctx, &o.Options)
+	c, err := openTarget(ctx, &o.Options)
 	if err != nil {
 		return nil, err
 	}

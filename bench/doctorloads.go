@@ -33,7 +33,7 @@ func closing[C interface {
 
 // openKV starts two servers that have done some work.
 func (o *DoctorOptions) openKV(ctx context.Context, order []int) (pair pairOf, done func(), err error) {
-	var both [2]*cluster
+	var both [2]*target
 	done = closing(&both)
 	defer func() {
 		if err != nil {
@@ -51,12 +51,12 @@ func (o *DoctorOptions) openKV(ctx context.Context, order []int) (pair pairOf, d
 			next: func(int, int64) []byte {
 				return request(method, c.http, fmt.Sprintf("/v1/kv/bench/%d", rand.IntN(kvKeys)), "", body)
 			}}
-		begin := c.servers[0].proc.cpuSeconds()
+		begin := c.Servers[0].CPU()
 		load, err := runLoad(ctx, spec)
 		if err != nil {
 			return costOf{}, err
 		}
-		return costOf{(c.servers[0].proc.cpuSeconds() - begin) * 1e6 / float64(load.requests), float64(load.requests),
+		return costOf{(c.Servers[0].CPU() - begin) * 1e6 / float64(load.requests), float64(load.requests),
 			millis(load.hist)["p99"]}, nil
 	}
 	for _, with := range order {
@@ -65,7 +65,7 @@ func (o *DoctorOptions) openKV(ctx context.Context, order []int) (pair pairOf, d
 		if with == 0 {
 			one.ServerArgs = append(one.ServerArgs, "-hcl", withoutDoctor)
 		}
-		if both[with], err = openCluster(ctx, &one); err != nil {
+		if both[with], err = openTarget(ctx, &one); err != nil {
 			return nil, nil, err
 		}
 		if _, err = run(ctx, with, "KV PUT", o.Duration/3); err != nil {

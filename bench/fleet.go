@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // FleetOptions are the options of the fleet bench.
@@ -29,7 +31,7 @@ const (
 )
 
 // fillFleet registers the fleet's nodes by transactions.
-func fillFleet(ctx context.Context, c *cluster, nodes int) error {
+func fillFleet(ctx context.Context, c *target, nodes int) error {
 	c.opts.say("registering %d nodes, %d instances, %d checks ...", nodes, nodes*fleetInstancesPerNode,
 		nodes*fleetChecksPerNode)
 	txns := (nodes + fleetNodesPerTxn - 1) / fleetNodesPerTxn
@@ -97,7 +99,7 @@ func RunFleet(ctx context.Context, o FleetOptions) (*Result, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	c, err := openCluster(ctx, &o.Options)
+	c, err := openTarget(ctx, &o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +125,7 @@ func RunFleet(ctx context.Context, o FleetOptions) (*Result, error) {
 }
 
 // churnFleet flips checks at the asked rate while health queries run beside them.
-func churnFleet(ctx context.Context, c *cluster, o *FleetOptions, r *Result) error {
+func churnFleet(ctx context.Context, c *target, o *FleetOptions, r *Result) error {
 	o.say("flipping %d checks a second for %s beside health queries ...", o.ChangesPerSecond, o.Duration)
 	var wg sync.WaitGroup
 	var flips *loadResult
@@ -160,16 +162,16 @@ func churnFleet(ctx context.Context, c *cluster, o *FleetOptions, r *Result) err
 }
 
 // restartFleet kills the server and times it until a write is acknowledged again.
-func restartFleet(ctx context.Context, c *cluster, r *Result) error {
-	s := c.servers[0]
+func restartFleet(ctx context.Context, c *target, r *Result) error {
+	s := c.Servers[0]
 	fromLog, err := restartOnce(ctx, c, s)
 	if err != nil {
 		return fmt.Errorf("restart from the log: %w", err)
 	}
 	r.Rows = append(r.Rows, Row{What: "kill -9 to writable, from the log",
 		Millis:   map[string]float64{"max": fromLog.Seconds() * 1000},
-		RSSBytes: s.proc.rssBytes()})
-	s.args = append(s.args, "-hcl", `raft_snapshot_threshold = 1 raft_snapshot_interval = "1s" raft_trailing_logs = 1`)
+		RSSBytes: s.RSS()})
+	s.Args = append(s.Args, "-hcl", `raft_snapshot_threshold = 1 raft_snapshot_interval = "1s" raft_trailing_logs = 1`)
 	if _, err := restartOnce(ctx, c, s); err != nil {
 		return fmt.Errorf("restart to make a snapshot: %w", err)
 	}
@@ -177,7 +179,7 @@ func restartFleet(ctx context.Context, c *cluster, r *Result) error {
 		return status == 200 && strings.Contains(body, `"last_snapshot_index"`) &&
 			!strings.Contains(body, `"last_snapshot_index":"0"`)
 	}
-	if err := waitHTTP(ctx, s.proc, s.httpAddr, "/v1/agent/self", snapshotTaken); err != nil {
+	if err := waitHTTP(ctx, s.Process, s.HTTP, "/v1/agent/self", snapshotTaken); err != nil {
 		return fmt.Errorf("wait for a snapshot: %w", err)
 	}
 	fromSnapshot, err := restartOnce(ctx, c, s)
@@ -185,19 +187,19 @@ func restartFleet(ctx context.Context, c *cluster, r *Result) error {
 		return fmt.Errorf("restart from the snapshot: %w", err)
 	}
 	r.Rows = append(r.Rows, Row{What: "kill -9 to writable, from a snapshot",
-		Millis: map[string]float64{"max": fromSnapshot.Seconds() * 1000}, RSSBytes: s.proc.rssBytes()})
+		Millis: map[string]float64{"max": fromSnapshot.Seconds() * 1000}, RSSBytes: s.RSS()})
 	return nil
 }
 
-func restartOnce(ctx context.Context, c *cluster, s *server) (time.Duration, error) {
-	s.proc.kill()
+func restartOnce(ctx context.Context, c *target, s *cluster.Server) (time.Duration, error) {
+	s.Kill()
 	start := time.Now()
-	if err := c.launch(s); err != nil {
+	if err := s.Start(); err != nil {
 		return 0, err
 	}
-	raw := request("PUT", s.httpAddr, "/v1/kv/bench/restart", c.opts.Token, []byte("up"))
+	raw := request("PUT", s.HTTP, "/v1/kv/bench/restart", c.opts.Token, []byte("up"))
 	for {
-		if conn, err := dialWire(ctx, s.httpAddr, 4096); err == nil {
+		if conn, err := dialWire(ctx, s.HTTP, 4096); err == nil {
 			r, err := conn.do(raw, true, 5*time.Second)
 			_ = conn.Close()
 			if err == nil && r.status == 200 {
@@ -205,14 +207,14 @@ func restartOnce(ctx context.Context, c *cluster, s *server) (time.Duration, err
 			}
 		}
 		select {
-		case <-s.proc.done:
-			return 0, fmt.Errorf("the server ended: %w\n%s", s.proc.err, s.proc.tail)
+		case <-s.Ended():
+			return 0, fmt.Errorf("the server ended: %w\n%s", s.Err(), s.Log())
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		case <-time.After(2 * time.Millisecond):
 		}
 		if time.Since(start) > time.Minute {
-			return 0, fmt.Errorf("no write was acknowledged within a minute\n%s", s.proc.tail)
+			return 0, fmt.Errorf("no write was acknowledged within a minute\n%s", s.Log())
 		}
 	}
 }

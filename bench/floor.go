@@ -8,12 +8,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"corbel.dev/corbel/kit/testport"
 )
 
 // Names of the floors that rows relate to.
@@ -142,13 +143,16 @@ func ServeHello(ctx context.Context, addr string, out io.Writer) error {
 }
 
 func httpFloor(ctx context.Context, o *Options) (float64, error) {
-	addr := freeAddr()
-	p, err := startProcess(o.Binary, []string{"bench", "hello", "--addr", addr}, os.TempDir(), nil)
+	addr, err := freeAddr()
 	if err != nil {
 		return 0, err
 	}
-	defer p.kill()
-	if err := waitHTTP(ctx, p, addr, "/", func(status int, _ string) bool { return status == 200 }); err != nil {
+	p, err := startProcess(o.Binary, []string{"bench", "hello", "--addr", addr}, os.TempDir())
+	if err != nil {
+		return 0, err
+	}
+	defer p.Kill()
+	if err := waitHTTP(ctx, p, addr, "/", ok); err != nil {
 		return 0, err
 	}
 	raw := request("GET", addr, "/", "", nil)
@@ -209,12 +213,11 @@ func grpcFloor(ctx context.Context) (float64, error) {
 	return float64(total) / time.Since(start).Seconds(), nil
 }
 
-// freeAddr returns a loopback address whose port was free a moment ago.
-func freeAddr() string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// freeAddr returns a loopback address whose port is free.
+func freeAddr() (string, error) {
+	ports, err := testport.Free(1)
 	if err != nil {
-		return "127.0.0.1:0"
+		return "", err
 	}
-	defer func() { _ = l.Close() }()
-	return strings.TrimSpace(l.Addr().String())
+	return fmt.Sprintf("127.0.0.1:%d", ports[0]), nil
 }

@@ -23,7 +23,7 @@ func RunHealth(ctx context.Context, o HealthOptions) (*Result, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	c, err := openCluster(ctx, &o.Options)
+	c, err := openTarget(ctx, &o.Options)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ func RunKV(ctx context.Context, o Options) (*Result, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	c, err := openCluster(ctx, &o)
+	c, err := openTarget(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func RunKV(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	if f := c.follower(); f != nil {
-		if err := measure("KV GET ?stale at a follower", f.httpAddr, stale, floorHTTP); err != nil {
+		if err := measure("KV GET ?stale at a follower", f.HTTP, stale, floorHTTP); err != nil {
 			return nil, err
 		}
 	}

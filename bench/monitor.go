@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn/postgres"
 )
 
 // MonitorOptions are the options of the benches of the monitor plane. With Target, that is one URL of agents' ports or
@@ -164,10 +166,10 @@ func runMonitor(ctx context.Context, o MonitorOptions) (*MonitorResult, error) {
 // plane is the servers with a monitor plane, and the processes that play agents.
 type plane struct {
 	o        *MonitorOptions
-	cluster  *cluster  // nil with a target
-	database *postgres // nil unless events are kept there
-	apis     []string  // URLs
-	doors    []string  // host:port
+	cluster  *target          // nil with a target
+	database *postgres.Server // nil unless events are kept there
+	apis     []string         // URLs
+	doors    []string         // host:port
 	dir      string
 	players  []*child
 	follow   *followers
@@ -175,21 +177,14 @@ type plane struct {
 	told     []figures // by server: what it told last
 }
 
-// monitorConfig turns the plane on, on free ports.
-func (p *plane) monitorConfig() ([]string, error) {
-	ports, err := freePorts(2)
-	if err != nil {
-		return nil, err
-	}
-	p.apis = append(p.apis, "http://127.0.0.1:"+ports[0])
-	p.doors = append(p.doors, "127.0.0.1:"+ports[1])
+// config turns the plane on.
+func (p *plane) config() string {
 	store := ""
 	if p.database != nil {
-		store = fmt.Sprintf("store = %q, dsn = %q,", "postgresql", p.database.url())
+		store = fmt.Sprintf("store = %q, dsn = %q,", "postgresql", p.database.URL())
 	}
-	return []string{"-hcl", fmt.Sprintf("ports { monitor = %s, monitor_agents = %s } monitor { enabled = true, %s "+
-		"cluster_admin_username = %q, cluster_admin_password = %q }",
-		ports[0], ports[1], store, p.o.User, p.o.Password)}, nil
+	return fmt.Sprintf("monitor { enabled = true, %s cluster_admin_username = %q, cluster_admin_password = %q }",
+		store, p.o.User, p.o.Password)
 }
 
 func openPlane(ctx context.Context, o *MonitorOptions) (*plane, error) {
@@ -206,20 +201,20 @@ func openPlane(ctx context.Context, o *MonitorOptions) (*plane, error) {
 	if o.EventsStore == "postgresql" {
 		o.say("starting PostgreSQL ...")
 		var err error
-		if p.database, err = startPostgres(ctx); err != nil {
+		if p.database, err = postgres.Start(ctx); err != nil {
 			return nil, err
 		}
 	}
-	o.perServer = p.monitorConfig
-	c, err := openCluster(ctx, &o.Options)
+	o.monitor, o.hcl = true, []string{p.config()}
+	c, err := openTarget(ctx, &o.Options)
 	if err != nil {
 		p.close()
 		return nil, err
 	}
 	p.cluster, p.dir = c, c.dir
-	for i, s := range c.servers {
-		if err := waitHTTP(ctx, s.proc, strings.TrimPrefix(p.apis[i], "http://"), "/ready",
-			func(status int, _ string) bool { return status == 200 }); err != nil {
+	for _, s := range c.Servers {
+		p.apis, p.doors = append(p.apis, "http://"+s.Monitor), append(p.doors, s.Agents)
+		if err := waitHTTP(ctx, s.Process, s.Monitor, "/ready", ok); err != nil {
 			p.close()
 			return nil, err
 		}
@@ -235,11 +230,7 @@ func (p *plane) close() {
 		_ = c.calls.Close()
 	}
 	for _, c := range p.players {
-		select {
-		case <-c.proc.done:
-		case <-time.After(10 * time.Second):
-			c.proc.kill()
-		}
+		c.close()
 	}
 	if p.cluster != nil {
 		p.cluster.close()
@@ -247,6 +238,6 @@ func (p *plane) close() {
 		_ = os.RemoveAll(p.dir)
 	}
 	if p.database != nil {
-		p.database.stop()
+		p.database.Remove()
 	}
 }

@@ -8,8 +8,8 @@ import (
 
 // kill ends a server with SIGKILL, and waits until all its agents are elsewhere.
 func (r *MonitorResult) kill(ctx context.Context, p *plane) error {
-	for i, s := range p.cluster.servers {
-		if (s.httpAddr == p.cluster.http) == (p.o.Kill == "leader") {
+	for i, s := range p.cluster.Servers {
+		if (s.HTTP == p.cluster.http) == (p.o.Kill == "leader") {
 			p.dead = i
 			break
 		}
@@ -30,7 +30,7 @@ func (r *MonitorResult) kill(ctx context.Context, p *plane) error {
 	p.o.say("killing %s ...", p.apis[p.dead])
 	begin := time.Now()
 	r.Kill = &Killed{Who: p.o.Kill, AlarmsAfter: p.follow.alarms.Load(), at: begin}
-	p.cluster.servers[p.dead].proc.kill()
+	p.cluster.Servers[p.dead].Kill()
 	// Agents see the end of their connection at once: first some are lost, then all are back.
 	for deadline := begin.Add(killMost); ; settle(ctx, 10*time.Millisecond) {
 		now, err := p.counts(ctx)

@@ -89,11 +89,10 @@ func (p *plane) play(ctx context.Context) error {
 	o := p.o
 	processes := (o.Agents + o.PerProcess - 1) / o.PerProcess
 	for first := 0; first < o.Agents; first += o.PerProcess {
-		proc, in, out, err := startPiped(o.Binary, []string{"bench", "play-agents"}, p.dir, nil)
+		c, err := startChild(o.Binary, p.dir, "play-agents")
 		if err != nil {
 			return err
 		}
-		c := newChild(proc, in, out)
 		p.players = append(p.players, c)
 		cfg := agents.Config{Targets: p.doors, First: first, Count: min(o.PerProcess, o.Agents-first), Sampled: o.Sample,
 			Checks: o.Checks, Subscriptions: o.Subscriptions,

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // usage is processor time, memory and what was written, by kind of process.
@@ -16,27 +18,25 @@ type usage struct {
 }
 
 func (p *plane) usage() (u usage) {
-	if p.cluster != nil {
-		for _, s := range p.cluster.servers {
-			u.servers += s.proc.cpuSeconds()
-			u.rss += s.proc.rssBytes()
-			u.written += s.proc.writtenBytes()
-		}
+	for _, s := range p.cluster.started() {
+		u.servers += s.CPU()
+		u.rss += s.RSS()
+		u.written += writtenBytes(s.PID())
 	}
 	for _, c := range p.players {
-		u.players += c.proc.cpuSeconds()
+		u.players += c.proc.CPU()
 	}
 	if p.database != nil {
-		for _, c := range p.database.children() {
-			u.database += c.cpuSeconds()
-			u.written += c.writtenBytes()
+		for _, pid := range children(p.database.PID()) {
+			u.database += spawn.CPUOf(pid)
+			u.written += writtenBytes(pid)
 		}
 	}
 	return u
 }
 
 // children are the processes that a process started and that live: PostgreSQL has one for each connection.
-func (p *process) children() (list []*process) {
+func children(parent int) (list []int) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is sound
 	for _, path := range stats {
 		data, err := os.ReadFile(path)
@@ -44,25 +44,21 @@ func (p *process) children() (list []*process) {
 			continue // it has ended
 		}
 		var state string
-		var parent int
+		var of int
 		_, rest, _ := strings.Cut(string(data), ") ")
-		if _, err := fmt.Sscan(rest, &state, &parent); err != nil || parent != p.cmd.Process.Pid {
+		if _, err := fmt.Sscan(rest, &state, &of); err != nil || of != parent {
 			continue
 		}
 		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
-			if child, err := os.FindProcess(pid); err == nil {
-				one := newProcess("", nil, "", nil)
-				one.cmd.Process = child
-				list = append(list, one)
-			}
+			list = append(list, pid)
 		}
 	}
 	return list
 }
 
-// writtenBytes is what the process had the kernel write to disks so far; zero where the system does not tell.
-func (p *process) writtenBytes() float64 {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "io"))
+// writtenBytes is what a process had the kernel write to disks so far; zero where the system does not tell.
+func writtenBytes(pid int) float64 {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "io"))
 	if err != nil {
 		return 0
 	}

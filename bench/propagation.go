@@ -182,7 +182,7 @@ func RunPropagation(ctx context.Context, o PropagationOptions) (*Propagation, er
 		Servers: o.Servers,
 		Nodes:   o.Nodes, Proxies: o.Proxies, Services: o.Services, Change: o.Change, Faults: o.Faults, Hedged: o.Hedged}
 	begin := time.Now()
-	c, err := openCluster(ctx, &o.Options)
+	c, err := openTarget(ctx, &o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func RunPropagation(ctx context.Context, o PropagationOptions) (*Propagation, er
 }
 
 // bringUp registers the fleet, starts agents and proxies, and waits until every proxy is warm.
-func (p *Propagation) bringUp(ctx context.Context, c *cluster, f *propFleet) error {
+func (p *Propagation) bringUp(ctx context.Context, c *target, f *propFleet) error {
 	o, b := f.o, &p.BringUp
 	o.say("registering %d nodes and %d instances with a sidecar each ...", o.Nodes, o.Proxies)
 	begin := time.Now()
@@ -284,23 +284,23 @@ func (p *Propagation) bringUp(ctx context.Context, c *cluster, f *propFleet) err
 // restFor is for how long the processor time at rest is measured: two heartbeats of each agent.
 const restFor = 2 * time.Second
 
-func (p *Propagation) memory(c *cluster, f *propFleet) Memory {
+func (p *Propagation) memory(c *target, f *propFleet) Memory {
 	var m Memory
 	var servers int64
-	for _, s := range c.servers {
-		m.ServerBytes = append(m.ServerBytes, s.proc.peakBytes())
-		servers += s.proc.peakBytes()
+	for _, s := range c.started() {
+		m.ServerBytes = append(m.ServerBytes, s.Peak())
+		servers += s.Peak()
 	}
 	for _, h := range f.hosts {
-		m.HostsBytes += h.proc.peakBytes()
+		m.HostsBytes += h.proc.Peak()
 	}
-	m.SidecarsBytes = f.sidecars.proc.peakBytes()
+	m.SidecarsBytes = f.sidecars.proc.Peak()
 	m.HostBytesPerProxy, m.ServerBytesPerAgent = m.HostsBytes/int64(p.Proxies), servers/int64(p.Nodes)
 	return m
 }
 
 // round makes one change, waits for it everywhere, and makes it undone.
-func (p *Propagation) round(ctx context.Context, c *cluster, f *propFleet, n int) error {
+func (p *Propagation) round(ctx context.Context, c *target, f *propFleet, n int) error {
 	ch, err := f.change(ctx, c, n)
 	if err != nil {
 		return err
@@ -361,7 +361,7 @@ const (
 	urlListener  = "type.googleapis.com/envoy.config.listener.v3.Listener"
 )
 
-func (f *propFleet) change(ctx context.Context, c *cluster, n int) (*change, error) {
+func (f *propFleet) change(ctx context.Context, c *target, n int) (*change, error) {
 	i := n % commonInstances
 	gone := sidecars.Watch{Type: urlEndpoints, Name: f.cluster, Marker: commonAddress(i), Gone: true}
 	back := sidecars.Watch{Type: urlEndpoints, Name: f.cluster, Marker: commonAddress(i)}
@@ -404,7 +404,7 @@ func (f *propFleet) change(ctx context.Context, c *cluster, n int) (*change, err
 }
 
 // nextRoot is a configuration that makes another root than the one in force.
-func (f *propFleet) nextRoot(ctx context.Context, c *cluster, n int) ([]byte, error) {
+func (f *propFleet) nextRoot(ctx context.Context, c *target, n int) ([]byte, error) {
 	bits := 256
 	if n%2 == 0 {
 		bits = 384

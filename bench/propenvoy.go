@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +13,8 @@ import (
 	"time"
 
 	"corbel.dev/corbel/bench/sidecars"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/testport"
 )
 
 // envoys are the real ones of a run: half of them in front of the common
@@ -24,7 +24,7 @@ type envoys struct {
 	o        *PropagationOptions
 	binary   string
 	dir      string
-	app      *process // what the common upstream's instances are
+	app      *spawn.Process // what the common upstream's instances are
 	appAddr  string
 	ports    []int // of the public listeners of those in front
 	all      []*envoy
@@ -32,7 +32,7 @@ type envoys struct {
 }
 
 type envoy struct {
-	proc   *process
+	proc   *spawn.Process
 	extra  propExtra
 	admin  string
 	caller bool
@@ -78,15 +78,18 @@ func findEnvoys(o *PropagationOptions) (e *envoys, said string, err error) {
 
 // prepare picks the ports, starts the application and gives the first hosts their Envoys.
 func (e *envoys) prepare(ctx context.Context, f *propFleet, dir string) error {
-	e.dir, e.appAddr = dir, freeAddr()
+	e.dir = dir
 	var err error
-	if e.app, err = startProcess(e.o.Binary, []string{"bench", "hello", "--addr", e.appAddr}, dir, nil); err != nil {
+	if e.appAddr, err = freeAddr(); err != nil {
 		return err
 	}
-	if err := waitHTTP(ctx, e.app, e.appAddr, "/", func(status int, _ string) bool { return status == 200 }); err != nil {
+	if e.app, err = startProcess(e.o.Binary, []string{"bench", "hello", "--addr", e.appAddr}, dir); err != nil {
 		return err
 	}
-	ports, err := lowPorts(2 * e.o.Envoys)
+	if err := waitHTTP(ctx, e.app, e.appAddr, "/", ok); err != nil {
+		return err
+	}
+	ports, err := testport.Free(2 * e.o.Envoys)
 	if err != nil {
 		return err
 	}
@@ -122,25 +125,25 @@ func (e *envoys) start(ctx context.Context, f *propFleet) error {
 		var err error
 		if v.proc, err = startProcess(e.binary, []string{"-c", config, "--disable-hot-restart", "--concurrency", "1",
 			"--log-level", "warning",
-			"--admin-address-path", admin}, e.dir, nil); err != nil {
+			"--admin-address-path", admin}, e.dir); err != nil {
 			return err
 		}
-		if err := poll(ctx, time.Minute, func() error {
+		if err := spawn.Until(ctx, time.Minute, "envoy", func() error {
 			data, err := os.ReadFile(admin)
 			if v.admin = strings.TrimSpace(string(data)); err == nil && v.admin == "" {
 				err = errors.New("the admin address is not written yet")
 			}
 			return err
 		}); err != nil {
-			return fmt.Errorf("envoy %d: %w\n%s", i, err, v.proc.tail)
+			return fmt.Errorf("envoy %d: %w\n%s", i, err, v.proc.Log())
 		}
 	}
 	for _, v := range e.all {
 		if !v.caller {
 			continue
 		}
-		if err := poll(ctx, time.Minute, func() error { return e.call(ctx, v, 20) }); err != nil {
-			return fmt.Errorf("through envoy %s: %w\n%s", v.extra.ID, err, v.proc.tail)
+		if err := spawn.Until(ctx, time.Minute, "envoy", func() error { return e.call(ctx, v, 20) }); err != nil {
+			return fmt.Errorf("through envoy %s: %w\n%s", v.extra.ID, err, v.proc.Log())
 		}
 	}
 	return nil
@@ -168,7 +171,7 @@ func (e *envoys) check(ctx context.Context, w sidecars.Watch, start int64) (mill
 			continue
 		}
 		if w.Type == urlEndpoints && w.Marker != "" {
-			if err := poll(ctx, e.o.Deadline, func() error {
+			if err := spawn.Until(ctx, e.o.Deadline, "envoy", func() error {
 				r, err := getOnce(ctx, v.admin, "/clusters")
 				if err == nil && strings.Contains(r, "::"+w.Marker+":") == w.Gone {
 					err = fmt.Errorf("envoy %s: the address %s is there: %t", v.extra.ID, w.Marker, w.Gone)
@@ -194,11 +197,11 @@ func (e *envoys) check(ctx context.Context, w sidecars.Watch, start int64) (mill
 func (e *envoys) close() {
 	for _, v := range e.all {
 		if v.proc != nil {
-			v.proc.kill()
+			v.proc.Kill()
 		}
 	}
 	if e.app != nil {
-		e.app.kill()
+		e.app.Kill()
 	}
 }
 
@@ -213,44 +216,6 @@ func getOnce(ctx context.Context, addr, path string) (string, error) {
 		err = fmt.Errorf("GET %s: status %d", path, r.status)
 	}
 	return string(r.body), err
-}
-
-// lowPorts returns ports that are free on every address, below those that the
-// kernel gives to the thousands of listeners and connections of the fleet.
-func lowPorts(n int) (ports []int, err error) {
-	var open []net.Listener
-	defer func() {
-		for _, l := range open {
-			_ = l.Close()
-		}
-	}()
-	for tries := 0; len(ports) < n; tries++ {
-		port := 10_000 + rand.IntN(20_000)
-		l, err := net.Listen("tcp4", fmt.Sprintf("0.0.0.0:%d", port))
-		if err != nil && tries > 100*n {
-			return nil, err
-		}
-		if err == nil {
-			open, ports = append(open, l), append(ports, port)
-		}
-	}
-	return ports, nil
-}
-
-// poll tries f until it succeeds or the time is over.
-func poll(ctx context.Context, most time.Duration, f func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	for {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		settle(ctx, 5*time.Millisecond)
-		if ctx.Err() != nil {
-			return err
-		}
-	}
 }
 
 // bootstrapOf is what `connect envoy` gives an Envoy, as far as it needs it here.

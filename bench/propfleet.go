@@ -5,12 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
 	"corbel.dev/corbel/bench/sidecars"
-	"corbel.dev/corbel/kit/childcall"
 )
 
 // The fleet of the published experiment: three tiers of services with 10, 83 and
@@ -66,14 +64,6 @@ type propFleet struct {
 	hosts    []*child
 	sidecars *child
 	envoys   *envoys // nil: none
-}
-
-// child is a process of ours that takes calls.
-type child struct {
-	proc  *process
-	calls *childcall.Caller
-	first int // of its hosts, and how many
-	count int
 }
 
 func newPropFleet(o *PropagationOptions) *propFleet {
@@ -150,7 +140,7 @@ func (f *propFleet) registrations() (bodies [][]byte) {
 }
 
 // register puts the fleet into the catalog.
-func (f *propFleet) register(ctx context.Context, c *cluster) error {
+func (f *propFleet) register(ctx context.Context, c *target) error {
 	bodies := f.registrations()
 	if _, err := runCount(ctx, c.http, 8, len(bodies), func(i int) []byte {
 		return request("PUT", c.http, "/v1/txn", c.opts.Token, bodies[i])
@@ -186,42 +176,19 @@ func (f *propFleet) commonRegistration(i int, status string) []byte {
 		commonService, commonID(i), commonID(i), sidecarSuffix, status, commonID(i), sidecarSuffix)
 }
 
-// startChild starts a hidden command of the binary that takes calls.
-func (f *propFleet) startChild(dir string, args ...string) (*child, error) {
-	proc, in, out, err := startPiped(f.o.Binary, append([]string{"bench"}, args...), dir, nil)
-	if err != nil {
-		return nil, err
-	}
-	return newChild(proc, in, out), nil
-}
-
-func newChild(proc *process, in io.WriteCloser, out io.ReadCloser) *child {
-	return &child{proc: proc, calls: childcall.NewCaller(in, out)}
-}
-
-// call asks the child, and tells what it printed when the line broke.
-func (c *child) call(ctx context.Context, most time.Duration, method string, body, result any) error {
-	ctx, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	if err := c.calls.Call(ctx, method, body, result); err != nil {
-		return fmt.Errorf("%w\n%s", err, c.proc.tail)
-	}
-	return nil
-}
-
 const (
 	startMost = 5 * time.Minute
 	callMost  = time.Minute
 )
 
 // startHosts starts the processes that play the agents and learns where they answer.
-func (f *propFleet) startHosts(ctx context.Context, c *cluster) error {
+func (f *propFleet) startHosts(ctx context.Context, c *target) error {
 	var servers []string
-	for _, s := range c.servers {
-		servers = append(servers, s.rpcAddr)
+	for _, s := range c.started() {
+		servers = append(servers, s.RPC)
 	}
 	for first := 0; first < len(f.all); first += f.o.HostsPerProcess {
-		h, err := f.startChild(c.dir, "hosts")
+		h, err := startChild(f.o.Binary, c.dir, "hosts")
 		if err != nil {
 			return err
 		}
@@ -245,7 +212,7 @@ func (f *propFleet) startHosts(ctx context.Context, c *cluster) error {
 }
 
 // startSidecars starts the process that plays the proxies.
-func (f *propFleet) startSidecars(ctx context.Context, c *cluster) error {
+func (f *propFleet) startSidecars(ctx context.Context, c *target) error {
 	var roots struct{ TrustDomain string }
 	if err := f.get(ctx, c, "/v1/connect/ca/roots", &roots); err != nil {
 		return err
@@ -262,7 +229,7 @@ func (f *propFleet) startSidecars(ctx context.Context, c *cluster) error {
 		cfg.Hosts = append(cfg.Hosts, s)
 	}
 	var err error
-	if f.sidecars, err = f.startChild(c.dir, "sidecars"); err != nil {
+	if f.sidecars, err = startChild(f.o.Binary, c.dir, "sidecars"); err != nil {
 		return err
 	}
 	return f.sidecars.call(ctx, startMost, sidecars.CallStart, cfg, nil)
@@ -294,7 +261,7 @@ func (f *propFleet) waitWarm(ctx context.Context) error {
 	}
 }
 
-func (f *propFleet) get(ctx context.Context, c *cluster, path string, into any) error {
+func (f *propFleet) get(ctx context.Context, c *target, path string, into any) error {
 	w, err := dialWire(ctx, c.http, 64<<10)
 	if err != nil {
 		return err
@@ -320,11 +287,6 @@ func (f *propFleet) close() {
 		all = append([]*child{f.sidecars}, all...)
 	}
 	for _, c := range all {
-		_ = c.calls.Close()
-		select {
-		case <-c.proc.done:
-		case <-time.After(10 * time.Second):
-			c.proc.kill()
-		}
+		c.close()
 	}
 }

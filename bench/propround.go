@@ -96,7 +96,7 @@ func (f *propFleet) heal(ctx context.Context) error {
 }
 
 // settled makes a step that is not measured and waits until all proxies have it.
-func (f *propFleet) settled(ctx context.Context, c *cluster, s changeStep) error {
+func (f *propFleet) settled(ctx context.Context, c *target, s changeStep) error {
 	r, err := f.measure(ctx, c, s, nil, "")
 	if err == nil && r.Missing > 0 {
 		err = fmt.Errorf("%s %s did not reach %d of %d proxies within %s", s.method, s.path, r.Missing, r.Count, f.o.Deadline)
@@ -108,7 +108,7 @@ func (f *propFleet) settled(ctx context.Context, c *cluster, s changeStep) error
 }
 
 // measure makes a step and times its arrival at every proxy.
-func (f *propFleet) measure(ctx context.Context, c *cluster, s changeStep, affected map[int]bool,
+func (f *propFleet) measure(ctx context.Context, c *target, s changeStep, affected map[int]bool,
 	name string) (*roundResult, error) {
 	if err := f.sidecars.call(ctx, callMost, sidecars.CallArm, s.watch, nil); err != nil {
 		return nil, err
@@ -206,14 +206,14 @@ func (a CPUSeconds) over(d time.Duration) CPUSeconds {
 }
 
 // cpu is the processor time that the processes took so far.
-func (f *propFleet) cpu(c *cluster) (t CPUSeconds) {
-	for _, s := range c.servers {
-		t.Servers += s.proc.cpuSeconds()
+func (f *propFleet) cpu(c *target) (t CPUSeconds) {
+	for _, s := range c.started() {
+		t.Servers += s.CPU()
 	}
 	for _, h := range f.hosts {
-		t.Hosts += h.proc.cpuSeconds()
+		t.Hosts += h.proc.CPU()
 	}
-	t.Sidecars = f.sidecars.proc.cpuSeconds()
+	t.Sidecars = f.sidecars.proc.CPU()
 	return t
 }
 

@@ -14,7 +14,7 @@ func RunRegister(ctx context.Context, o Options) (*Result, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	c, err := openCluster(ctx, &o)
+	c, err := openTarget(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func instance(service string, node, port int) []byte {
 }
 
 // fillService registers n instances of a service on nodes first..first+n-1.
-func fillService(ctx context.Context, c *cluster, service string, first, n int) error {
+func fillService(ctx context.Context, c *target, service string, first, n int) error {
 	_, err := runCount(ctx, c.http, 16, n, func(i int) []byte {
 		return request("PUT", c.http, "/v1/catalog/register", c.opts.Token, instance(service, first+i, 8080))
 	})

@@ -191,7 +191,7 @@ func (s *storm) many(ctx context.Context, what string, raw []byte, n int) error 
 	row := load.row(fmt.Sprintf("%s: %s -c%d", s.backend(), what, s.o.Connections), "")
 	row.ServerCPUMicros = (s.cpuSeconds() - cpu) * 1e6 / float64(n)
 	if server := s.active(); server != nil {
-		row.RSSBytes = server.proc.rssBytes()
+		row.RSSBytes = server.proc.RSS()
 	}
 	s.r.Rows = append(s.r.Rows, row)
 	return nil
@@ -283,13 +283,13 @@ func (s *storm) settled(ctx context.Context) int64 {
 	if s.o.Duration >= time.Second { // a try of the tool, whose figures do not matter, waits for nothing
 		settle(ctx, afterStart)
 	}
-	return s.active().proc.rssBytes()
+	return s.active().proc.RSS()
 }
 
 // again kills the server and measures the time until it has answered a read.
 func (s *storm) again(ctx context.Context) (time.Duration, error) {
 	server := s.active()
-	server.proc.kill()
+	server.proc.Kill()
 	start := time.Now()
 	if err := s.launch(ctx, server); err != nil {
 		return 0, err

@@ -51,12 +51,12 @@ func RunSinks(ctx context.Context, o SinksOptions) (*Result, error) {
 		`telemetry { prometheus_retention_time = "1h" dogstatsd_addr = "unixstream://%[1]s" statsd_address = `+
 			`"metrics.invalid:8125" otlp_endpoint = "http://%[2]s" otlp_traces_endpoint = "http://%[2]s" }`,
 		deaf.path, deaf.tcp.Addr()))
-	without, err := openCluster(ctx, &plain)
+	without, err := openTarget(ctx, &plain)
 	if err != nil {
 		return nil, err
 	}
 	defer without.close()
-	with, err := openCluster(ctx, &blocked)
+	with, err := openTarget(ctx, &blocked)
 	if err != nil {
 		return nil, err
 	}
@@ -73,15 +73,15 @@ func RunSinks(ctx context.Context, o SinksOptions) (*Result, error) {
 	return r, nil
 }
 
-func sinkPairs(ctx context.Context, o *SinksOptions, without, with *cluster, r *Result) error {
+func sinkPairs(ctx context.Context, o *SinksOptions, without, with *target, r *Result) error {
 	var p99, rate []float64
 	var off, on []float64
 	for pair := range o.Pairs {
-		order := []*cluster{without, with}
+		order := []*target{without, with}
 		if pair%2 == 1 {
 			slices.Reverse(order)
 		}
-		loads := map[*cluster]*loadResult{}
+		loads := map[*target]*loadResult{}
 		for _, c := range order {
 			load, err := runLoad(ctx, loadSpec{addr: c.http, connections: o.Connections, duration: o.Duration,
 				warmup: o.Duration / 10,
@@ -118,7 +118,7 @@ func median(list []float64) float64 {
 const droppedWithin = 30 * time.Second
 
 // droppedLines proves that the sinks were blocked: what the server says that it dropped.
-func droppedLines(ctx context.Context, c *cluster) (string, error) {
+func droppedLines(ctx context.Context, c *target) (string, error) {
 	for begin := time.Now(); ; settle(ctx, 200*time.Millisecond) {
 		dropped, err := readDropped(ctx, c)
 		if err != nil || dropped != "" {
@@ -131,7 +131,7 @@ func droppedLines(ctx context.Context, c *cluster) (string, error) {
 }
 
 // readDropped lists the sinks that dropped something, and how much.
-func readDropped(ctx context.Context, c *cluster) (string, error) {
+func readDropped(ctx context.Context, c *target) (string, error) {
 	conn, err := dialWire(ctx, c.http, 64<<10)
 	if err != nil {
 		return "", err

@@ -21,7 +21,7 @@ type slowWatchers struct {
 }
 
 // openSlow connects o.Slow of them. The result is to be closed also after an error.
-func openSlow(ctx context.Context, c *cluster, o *WatchOptions) (*slowWatchers, error) {
+func openSlow(ctx context.Context, c *target, o *WatchOptions) (*slowWatchers, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &slowWatchers{stop: cancel}
 	one := request("GET", c.http, "/v1/health/service/"+watchedService+"?index=1", o.Token, nil)

@@ -13,6 +13,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/postgres"
+	"corbel.dev/corbel/kit/testport"
 )
 
 // SecretsOptions are what the benches of the secrets plane share beside Options.
@@ -58,7 +62,7 @@ func (o *SecretsOptions) complete() error {
 
 // vaultServer is one started server and its configuration.
 type vaultServer struct {
-	proc *process
+	proc *spawn.Process
 	args []string
 	addr string
 }
@@ -67,8 +71,8 @@ type vaultServer struct {
 type vaultCluster struct {
 	opts       *SecretsOptions
 	servers    []*vaultServer
-	pg         *postgres
-	catalog    *cluster // that the storage "consul" is
+	pg         *postgres.Server
+	catalog    *target // that the storage "consul" is
 	dir        string
 	addr       string // of the active server, or the target
 	token      string
@@ -126,7 +130,7 @@ func (c *vaultCluster) askDurability(ctx context.Context) error {
 }
 
 // vaultConfig is a server's configuration, in the words that Vault and OpenBao read too.
-func (c *vaultCluster) vaultConfig(i int, ports []string) string {
+func (c *vaultCluster) vaultConfig(i int, ports []int) string {
 	var b strings.Builder
 	dir := filepath.Join(c.dir, fmt.Sprintf("server-%d", i+1))
 	switch c.opts.Backend {
@@ -140,7 +144,7 @@ func (c *vaultCluster) vaultConfig(i int, ports []string) string {
 	case "file":
 		fmt.Fprintf(&b, "storage \"file\" { path = %q }\n", dir)
 	case "postgresql":
-		fmt.Fprintf(&b, "storage \"postgresql\" { connection_url = %q }\n", c.pg.url())
+		fmt.Fprintf(&b, "storage \"postgresql\" { connection_url = %q }\n", c.pg.URL())
 	case "consul":
 		fmt.Fprintf(&b, "storage \"consul\" {\n  address = %q\n  path = \"vault/\"\n}\n", c.catalog.http)
 	case "s3": // credentials are the environment's
@@ -151,16 +155,16 @@ func (c *vaultCluster) vaultConfig(i int, ports []string) string {
 	case "inmem":
 		b.WriteString("storage \"inmem\" {}\n")
 	}
-	fmt.Fprintf(&b, "listener \"tcp\" {\n  address = \"127.0.0.1:%s\"\n  cluster_address = \"127.0.0.1:%s\"\n  "+
+	fmt.Fprintf(&b, "listener \"tcp\" {\n  address = \"127.0.0.1:%d\"\n  cluster_address = \"127.0.0.1:%d\"\n  "+
 		"tls_disable = true\n}\n", ports[0], ports[1])
-	fmt.Fprintf(&b, "api_addr = \"http://127.0.0.1:%s\"\ncluster_addr = \"https://127.0.0.1:%s\"\ndisable_mlock = true\n",
+	fmt.Fprintf(&b, "api_addr = \"http://127.0.0.1:%d\"\ncluster_addr = \"https://127.0.0.1:%d\"\ndisable_mlock = true\n",
 		ports[0], ports[1])
 	return b.String()
 }
 
 func (c *vaultCluster) start(ctx context.Context) (err error) {
 	if c.opts.Backend == "postgresql" {
-		if c.pg, err = startPostgres(ctx); err != nil {
+		if c.pg, err = postgres.Start(ctx); err != nil {
 			return err
 		}
 	}
@@ -170,7 +174,7 @@ func (c *vaultCluster) start(ctx context.Context) (err error) {
 		}
 	}
 	for i := range c.opts.Servers {
-		ports, err := freePorts(2)
+		ports, err := testport.Free(2)
 		if err != nil {
 			return err
 		}
@@ -185,7 +189,7 @@ func (c *vaultCluster) start(ctx context.Context) (err error) {
 		if name := filepath.Base(c.opts.Binary); name != "vault" && name != "bao" {
 			args = append([]string{"vault"}, args...)
 		}
-		s := &vaultServer{args: append(args, c.opts.ServerArgs...), addr: "127.0.0.1:" + ports[0]}
+		s := &vaultServer{args: append(args, c.opts.ServerArgs...), addr: fmt.Sprintf("127.0.0.1:%d", ports[0])}
 		c.servers = append(c.servers, s)
 		if err := c.launch(ctx, s); err != nil {
 			return err
@@ -203,20 +207,20 @@ func (c *vaultCluster) start(ctx context.Context) (err error) {
 }
 
 // openCatalog starts the catalog that the storage "consul" is: this binary's, whatever is measured.
-func (c *vaultCluster) openCatalog(ctx context.Context) (*cluster, error) {
+func (c *vaultCluster) openCatalog(ctx context.Context) (*target, error) {
 	o := Options{Servers: 1, KeepDir: c.opts.KeepDir, Progress: c.opts.Progress}
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	return openCluster(ctx, &o)
+	return openTarget(ctx, &o)
 }
 
 // launch starts a server and waits until it answers.
 func (c *vaultCluster) launch(ctx context.Context, s *vaultServer) (err error) {
-	if s.proc, err = startProcess(c.opts.Binary, s.args, c.dir, nil); err != nil {
+	if s.proc, err = startProcess(c.opts.Binary, s.args, c.dir); err != nil {
 		return err
 	}
-	return waitHTTP(ctx, s.proc, s.addr, "/v1/sys/seal-status", func(status int, _ string) bool { return status == 200 })
+	return waitHTTP(ctx, s.proc, s.addr, "/v1/sys/seal-status", ok)
 }
 
 func (c *vaultCluster) init(ctx context.Context) error {
@@ -249,13 +253,13 @@ func (c *vaultCluster) unseal(ctx context.Context, s *vaultServer) error {
 		err := one.call(ctx, "PUT", "sys/unseal", map[string]string{"key": c.unsealKey}, &st)
 		if err == nil && !st.Sealed {
 			return waitHTTP(ctx, s.proc, s.addr, "/v1/sys/health?standbyok=true&perfstandbyok=true",
-				func(status int, _ string) bool { return status == 200 })
+				ok)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("unseal %s: %w (last: %w)\n%s", s.addr, ctx.Err(), err, s.proc.tail)
-		case <-s.proc.done:
-			return fmt.Errorf("the server ended while it was unsealed: %w\n%s", s.proc.err, s.proc.tail)
+			return fmt.Errorf("unseal %s: %w (last: %w)\n%s", s.addr, ctx.Err(), err, s.proc.Log())
+		case <-s.proc.Ended():
+			return fmt.Errorf("the server ended while it was unsealed: %w\n%s", s.proc.Err(), s.proc.Log())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -325,7 +329,7 @@ func (c *vaultCluster) active() *vaultServer {
 
 func (c *vaultCluster) cpuSeconds() float64 {
 	if s := c.active(); s != nil {
-		return s.proc.cpuSeconds()
+		return s.proc.CPU()
 	}
 	return 0
 }
@@ -359,7 +363,7 @@ func (c *vaultCluster) measure(ctx context.Context, what, floor string, spec loa
 	}
 	row := load.row(fmt.Sprintf("%s -c%d", what, spec.connections), floor)
 	if s := c.active(); s != nil {
-		row.RSSBytes = s.proc.rssBytes()
+		row.RSSBytes = s.proc.RSS()
 		row.ServerCPUMicros = (c.cpuSeconds() - cpu) * 1e6 / float64(load.requests)
 	}
 	if load.errors > 0 {
@@ -371,11 +375,11 @@ func (c *vaultCluster) measure(ctx context.Context, what, floor string, spec loa
 func (c *vaultCluster) close() {
 	for _, s := range c.servers {
 		if s.proc != nil {
-			s.proc.stop()
+			_ = s.proc.Stop()
 		}
 	}
 	if c.pg != nil {
-		c.pg.stop()
+		c.pg.Remove()
 	}
 	if c.catalog != nil {
 		c.catalog.close()

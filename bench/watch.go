@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // WatchOptions are the options of the fan-out bench.
@@ -209,7 +211,7 @@ func RunWatch(ctx context.Context, o WatchOptions) (*Result, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	c, err := openCluster(ctx, &o.Options)
+	c, err := openTarget(ctx, &o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +312,7 @@ func (c *crowd) run(ctx context.Context, w *watcher) {
 	}
 }
 
-func watchRounds(ctx context.Context, c *cluster, o *WatchOptions) (*Row, error) {
+func watchRounds(ctx context.Context, c *target, o *WatchOptions) (*Row, error) {
 	hist := newHistogram()
 	all := &crowd{parked: tally{reached: make(chan struct{}, 1)}, answered: tally{reached: make(chan struct{}, 1)}}
 	all.tail = fmt.Appendf(nil, "&wait=300s HTTP/1.1\r\nHost: %s\r\n", c.http)
@@ -364,7 +366,7 @@ func watchRounds(ctx context.Context, c *cluster, o *WatchOptions) (*Row, error)
 }
 
 // round makes one change and waits until every watcher has read its answer.
-func (all *crowd) round(ctx context.Context, c *cluster, o *WatchOptions, port int) error {
+func (all *crowd) round(ctx context.Context, c *target, o *WatchOptions, port int) error {
 	raw := request("PUT", c.http, "/v1/catalog/register", o.Token, instance(watchedService, 1<<20, port))
 	change := fmt.Appendf(nil, `"Port":%d`, port)
 	all.change.Store(&change)
@@ -381,7 +383,7 @@ func (all *crowd) round(ctx context.Context, c *cluster, o *WatchOptions, port i
 }
 
 // openWatcher connects and learns the current index.
-func openWatcher(ctx context.Context, c *cluster) (*watcher, error) {
+func openWatcher(ctx context.Context, c *target) (*watcher, error) {
 	conn, err := dialWire(ctx, c.http, 4096)
 	if err != nil {
 		return nil, err
@@ -404,11 +406,4 @@ func openWatcher(ctx context.Context, c *cluster) (*watcher, error) {
 }
 
 // settle leaves the machine quiet for a moment, so that one round's tail does not count in the next.
-func settle(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
+func settle(ctx context.Context, d time.Duration) { _ = spawn.Sleep(ctx, d) }

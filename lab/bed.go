@@ -10,23 +10,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/doctor"
-	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/fault/netns"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/testport"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
-
-// config opens the API to the load: no access rules, and connections without end from one address.
-const config = `limits { http_max_conns_per_client = 100000 }
-acl { enabled = false }
-ports { serf_wan = -1 }`
 
 // bed is the patient: a cluster with its load, and what has to be undone at the end. One goroutine uses it.
 type bed struct {
@@ -67,14 +60,10 @@ func (b *bed) all() []*server {
 
 // server is one armed process.
 type server struct {
-	name, http, rpc, serf, monitor, agents string
-	control                                *fault.Control
-	client                                 *client.Client
-	ended                                  chan struct{}
-	output                                 *spawn.Tail
-	extra                                  []string // configuration of its own
-	agent                                  bool
-	host                                   int // its number in bed.net, where that is
+	*cluster.Server
+	client *client.Client
+	agent  bool
+	of     *cluster.Cluster // nil where it is a bench's own
 }
 
 // open starts the clusters and waits until every member serves.
@@ -99,127 +88,66 @@ func (b *bed) startAgent(ctx context.Context) error {
 		b.asked.agent = b.servers[i]
 		return nil
 	}
-	if b.servers[0].serf == "" {
+	of := b.servers[0].of
+	if of == nil {
 		return nil
 	}
-	a, err := newServer("agent-1")
+	a, err := b.agent(of, "agent-1", 0)
 	if err != nil {
 		return err
 	}
-	a.agent, b.asked.agent = true, a
-	var join []string
-	for _, s := range b.servers {
-		join = append(join, "-retry-join", s.serf)
-	}
-	if err := b.start(a, join); err != nil {
-		return err
-	}
-	return b.ready(ctx, []*server{a})
+	b.asked.agent = a
+	return b.ready(ctx, a)
 }
 
-// newServer is a process that is to listen on free ports of loopback.
-func newServer(name string, hcl ...string) (*server, error) {
-	ports, err := testport.Free(5)
+// agent starts a client agent of a cluster, in a network of namespaces on a host.
+func (b *bed) agent(c *cluster.Cluster, name string, host int) (*server, error) {
+	a, err := c.Agent(name, host)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{name: name, output: &spawn.Tail{}, extra: hcl}
-	for i, field := range []*string{&s.http, &s.rpc, &s.serf, &s.monitor, &s.agents} {
-		*field = "127.0.0.1:" + strconv.Itoa(ports[i])
+	s, err := known(a)
+	if err != nil {
+		return nil, err
 	}
-	return s, nil
+	s.agent = true
+	return s, s.Start()
+}
+
+// known is a server with a client of its API.
+func known(s *cluster.Server) (*server, error) {
+	reach := s.HTTP
+	if !strings.HasPrefix(reach, "unix:") {
+		reach = "http://" + reach
+	}
+	c, err := client.New(client.Config{Address: reach, Timeout: 10 * time.Second})
+	return &server{Server: s, client: c}, err
 }
 
 // cluster starts servers that make a cluster, and waits until all serve. It returns those that were made also with an
 // error.
-func (b *bed) cluster(ctx context.Context, name string, size int, hcl ...string) ([]*server, error) {
-	var all []*server
-	var join []string
-	for i := range size {
-		s, err := newServer(fmt.Sprintf("%s-%d", name, i+1), hcl...)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, s)
-		join = append(join, "-retry-join", s.serf)
+func (b *bed) cluster(ctx context.Context, name string, size int, hcl ...string) (all []*server, err error) {
+	c, err := cluster.New(cluster.Config{Binary: b.options.Binary, Dir: b.dir, Name: name, Servers: size, HCL: hcl,
+		Monitor: b.net == nil, Net: b.net})
+	if err != nil {
+		return nil, err
 	}
-	join = append(join, "-bootstrap-expect", strconv.Itoa(size))
-	for _, s := range all {
-		if err := b.start(s, join); err != nil {
+	for _, s := range c.Servers {
+		one, err := known(s)
+		if err != nil {
 			return all, err
 		}
+		one.of = c
+		all = append(all, one)
 	}
-	return all, b.ready(ctx, all)
+	return all, errors.Join(c.Start(), c.Ready(ctx, startTime))
 }
 
-// kill ends a server that was started.
-func (s *server) kill() {
-	if s.ended != nil {
-		_ = s.control.Kill()
-		<-s.ended
-	}
-}
-
-func (b *bed) start(s *server, join []string) (err error) {
-	port := func(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
-	role, bind, reach := "server", "127.0.0.1", "http://"+s.http
-	if s.agent {
-		role = "agent"
-	}
-	args := []string{"-node", s.name, "-data-dir", filepath.Join(b.dir, s.name), "-log-level", "warn", "-dns-port", "-1",
-		"-hcl", config,
-		"-server-port", port(s.rpc), "-serf-lan-port", port(s.serf)}
-	if b.net != nil {
-		bind, reach = b.net.IP(s.host), s.http
-		args = append(args, "-hcl", fmt.Sprintf("addresses { http = %q }\ntls { disabled = true "+
-			"}\nallow_unencrypted_gossip = true", s.http))
-	} else {
-		args = append(args, "-http-port", port(s.http), "-hcl", fmt.Sprintf("ports { monitor = %s\n monitor_agents = %s }",
-			port(s.monitor), port(s.agents)))
-	}
-	args = slices.Concat([]string{role}, args, []string{"-bind", bind}, join)
-	for _, text := range s.extra {
-		args = append(args, "-hcl", text)
-	}
-	cmd := exec.Command(b.options.Binary, args...)
-	if b.net != nil {
-		cmd = b.net.Command(context.Background(), s.host, b.options.Binary, args...)
-	}
-	cmd.Dir, cmd.Env = b.dir, plainEnv()
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = s.output, s.output, spawn.DieWithParent()
-	if s.client, err = client.New(client.Config{Address: reach, Timeout: 10 * time.Second}); err != nil {
-		return err
-	}
-	if s.control, err = fault.Spawn(cmd); err != nil {
-		return fmt.Errorf("start %s: %w", s.name, err)
-	}
-	s.ended = make(chan struct{})
-	go func() { // ends with the process, which close kills
-		defer close(s.ended)
-		_ = cmd.Wait()
-		_ = s.control.Close()
-	}()
-	return nil
-}
-
-// ready waits until all members read consistently, which takes a leader that serves.
-func (b *bed) ready(ctx context.Context, all []*server) error {
-	ctx, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
+// ready waits until servers read consistently, which takes a leader that serves.
+func (b *bed) ready(ctx context.Context, all ...*server) error {
 	for _, s := range all {
-		for {
-			_, err := s.client.Get(ctx, "/v1/catalog/nodes", client.Query{Consistent: true}, new([]any))
-			if err == nil {
-				break
-			}
-			select {
-			case <-s.ended:
-				return fmt.Errorf("%s ended while starting:\n%s", s.name, s.output)
-			default:
-			}
-			if sleep(ctx, 50*time.Millisecond) != nil {
-				return fmt.Errorf("%s does not serve within %s: %w\n%s", s.name, startTime, err, s.output)
-			}
+		if err := cluster.Of().Await(ctx, s.Server); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -229,23 +157,15 @@ func (b *bed) ready(ctx context.Context, all []*server) error {
 func (b *bed) leader(ctx context.Context) (*server, error) { return leaderOf(ctx, b.servers) }
 
 func leaderOf(ctx context.Context, all []*server) (*server, error) {
-	for range 100 {
-		for _, s := range all {
-			var addr string
-			if _, err := s.client.Get(ctx, "/v1/status/leader", client.Query{}, &addr); err != nil {
-				continue
-			}
-			for _, l := range all {
-				if l.rpc == addr {
-					return l, nil
-				}
-			}
-		}
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
-			return nil, err
-		}
+	c := cluster.Of()
+	for _, s := range all {
+		c.Servers = append(c.Servers, s.Server)
 	}
-	return nil, errors.New("no server leads")
+	leader, err := c.AwaitLeader(ctx, 10*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	return all[slices.Index(c.Servers, leader)], nil
 }
 
 // follower is a server that does not lead.
@@ -292,22 +212,22 @@ func (b *bed) askFirst(ctx context.Context, all []*server) (*doctor.Report, erro
 		if err == nil {
 			return &r, nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
+		errs = append(errs, fmt.Errorf("%s: %w", s.Name, err))
 	}
 	return nil, errors.Join(errs...)
 }
 
 // askWith asks a member together with one of each other cluster's, the first that lives.
 func (b *bed) askWith(ctx context.Context, s *server, into *doctor.Report) error {
-	args := []string{"doctor", "--json", "--http-addr", s.http}
+	args := []string{"doctor", "--json", "--http-addr", s.HTTP}
 	for _, o := range b.others {
-		if o.lives() {
-			args = append(args, "--also", "http://"+o.http)
+		if o.Running() {
+			args = append(args, "--also", "http://"+o.HTTP)
 			break
 		}
 	}
 	cmd := exec.CommandContext(ctx, b.options.Binary, args...)
-	cmd.Env, cmd.SysProcAttr = plainEnv(), spawn.DieWithParent()
+	cmd.Env, cmd.SysProcAttr = cluster.Environ(), spawn.DieWithParent()
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()
@@ -334,7 +254,7 @@ func (b *bed) save(ctx context.Context, dir string) error {
 			}
 			for _, e := range c.Members {
 				if i > 0 {
-					e.Cluster = s.http
+					e.Cluster = s.HTTP
 				}
 				all.At, all.Members = c.At, append(all.Members, e)
 			}
@@ -351,23 +271,6 @@ func (b *bed) save(ctx context.Context, dir string) error {
 	return os.WriteFile(file, text, 0o600)
 }
 
-// lives reports whether a server's process runs.
-func (s *server) lives() bool {
-	select {
-	case <-s.ended:
-		return false
-	default:
-		return true
-	}
-}
-
-// plainEnv is the environment without what would change a corbel that is started.
-func plainEnv() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "CORBEL_") || strings.HasPrefix(v, "CONSUL_") || strings.HasPrefix(v, "VAULT_")
-	})
-}
-
 // later undoes something when the run ends, the last first.
 func (b *bed) later(f func()) { b.undo = append(b.undo, f) }
 
@@ -377,7 +280,7 @@ func (b *bed) close() error {
 		b.stopLoad()
 	}
 	for _, s := range b.all() {
-		s.kill()
+		s.Kill()
 	}
 	for _, f := range slices.Backward(b.undo) {
 		f()
@@ -388,9 +291,7 @@ func (b *bed) close() error {
 		if s.client != nil {
 			s.client.Close()
 		}
-		if text := s.output.String(); strings.Contains(text, "panic:") || strings.Contains(text, "fatal error:") {
-			damage = errors.Join(damage, fmt.Errorf("%s broke:\n%s", s.name, text))
-		}
+		damage = errors.Join(damage, s.Damage())
 	}
 	return errors.Join(damage, os.RemoveAll(b.dir))
 }

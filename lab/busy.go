@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // length says in a bench's own words that it is to last so long.
@@ -60,7 +60,7 @@ func (b *bed) bench(ctx context.Context, args []string) error {
 	again := len(b.servers) > 0
 	begin := func() (*exec.Cmd, error) {
 		cmd := exec.Command(b.options.Binary, append([]string{"bench"}, args...)...)
-		cmd.Dir, cmd.Env, cmd.SysProcAttr = b.dir, plainEnv(), spawn.DieWithParent()
+		cmd.Dir, cmd.Env, cmd.SysProcAttr = b.dir, cluster.Environ(), spawn.DieWithParent()
 		cmd.Stdout, cmd.Stderr = printed, printed
 		return cmd, cmd.Start()
 	}
@@ -104,13 +104,13 @@ func (b *bed) bench(ctx context.Context, args []string) error {
 	}
 	within, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
-	for len(b.servers) == 0 || b.ready(within, b.servers[:1]) != nil {
+	for len(b.servers) == 0 || b.ready(within, b.servers[0]) != nil {
 		select {
 		case <-ended:
 			return fmt.Errorf("the bench ended before its servers were asked: %w\n%s", result, printed)
 		default:
 		}
-		if err := sleep(within, 200*time.Millisecond); err != nil {
+		if err := spawn.Sleep(within, 200*time.Millisecond); err != nil {
 			return fmt.Errorf("the servers of the bench do not serve: %w\n%s", err, printed)
 		}
 		if len(b.servers) == 0 {
@@ -137,24 +137,23 @@ func stop(p *os.Process, over <-chan error) {
 func (b *bed) adopt(parent int) error {
 	all, err := childrenOf(parent)
 	for _, args := range all {
-		s := &server{output: &spawn.Tail{}}
+		s := &cluster.Server{Process: &spawn.Process{}}
 		for i := 0; i+1 < len(args); i++ {
 			switch args[i] {
 			case "-node":
-				s.name = args[i+1]
+				s.Name = args[i+1]
 			case "-http-port":
-				s.http = "127.0.0.1:" + args[i+1]
+				s.HTTP = "127.0.0.1:" + args[i+1]
 			}
 		}
-		if s.http == "" || s.name == "" || !strings.HasPrefix(s.name, "server-") {
+		if s.HTTP == "" || s.Name == "" || !strings.HasPrefix(s.Name, "server-") {
 			continue
 		}
-		c, oneErr := client.New(client.Config{Address: "http://" + s.http, Timeout: 10 * time.Second})
+		c, oneErr := known(s)
 		if oneErr != nil {
 			return oneErr
 		}
-		s.client = c
-		b.servers = append(b.servers, s)
+		b.servers = append(b.servers, c)
 	}
 	return errors.Join(err)
 }

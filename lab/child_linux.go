@@ -7,17 +7,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// asUser runs a child as another user.
-func asUser(attr *syscall.SysProcAttr, uid, gid int) *syscall.SysProcAttr {
-	attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-	return attr
-}
 
 // leaveDescriptors lowers a process's limit so that it may open just so many more.
 func leaveDescriptors(pid, spare int) error {

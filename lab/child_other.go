@@ -5,13 +5,10 @@ package lab
 import (
 	"errors"
 	"os/exec"
-	"syscall"
 	"time"
 )
 
 var errLinux = errors.New("this scenario needs Linux")
-
-func asUser(*syscall.SysProcAttr, int, int) *syscall.SysProcAttr { return nil }
 
 type syncs struct{}
 

@@ -24,7 +24,7 @@ func secretsOnConsul(ctx context.Context, b *bed) (err error) {
 	if err != nil {
 		return err
 	}
-	return b.withSecrets(ctx, `storage "consul" { address = "`+at.http+`" }`)
+	return b.withSecrets(ctx, `storage "consul" { address = "`+at.HTTP+`" }`)
 }
 
 // secretsWithStorm are those with leases that wait for the end of a maintenance.
@@ -67,21 +67,21 @@ func stalledAndBlocked(ctx context.Context, b *bed) (w want, err error) {
 		return w, err
 	}
 	return want{first: stalled(b.sick), also: []finding{sinkOf("dogstatsd")}},
-		b.sick.control.Disk(ctx, fault.Command{Name: "stall", Ops: "sync", Delay: 1500 * time.Millisecond})
+		b.sick.Control.Disk(ctx, fault.Command{Name: "stall", Ops: "sync", Delay: 1500 * time.Millisecond})
 }
 
-func stalled(s *server) finding { return finding{"disk-stalled", "disk of " + s.name} }
+func stalled(s *server) finding { return finding{"disk-stalled", "disk of " + s.Name} }
 
 func sinkOf(name string) finding { return finding{"metrics-sink-blocks", "metrics sink " + name} }
 
 // mendDisk leaves the sink.
 func mendDisk(ctx context.Context, b *bed) (want, error) {
-	return want{first: sinkOf("dogstatsd")}, b.sick.control.Lift(ctx, "stall")
+	return want{first: sinkOf("dogstatsd")}, b.sick.Control.Lift(ctx, "stall")
 }
 
 // mendSink leaves the disk.
 func mendSink(ctx context.Context, b *bed) (want, error) {
-	return want{first: stalled(b.sick)}, b.sick.control.Lift(ctx, "dogstatsd")
+	return want{first: stalled(b.sick)}, b.sick.Control.Lift(ctx, "dogstatsd")
 }
 
 // loseQuorum kills two of the three servers that secrets lie in, and asks the secrets' own cluster alone, as its
@@ -93,7 +93,7 @@ func loseQuorum(ctx context.Context, b *bed) (want, error) {
 	}
 	for _, s := range b.others {
 		if s != at {
-			s.kill()
+			s.Kill()
 		}
 	}
 	b.asked.alone = true

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // terminating is the instance that goes.
@@ -44,14 +46,14 @@ func drainBusy(ctx context.Context, b *bed) (string, error) {
 		for b.loading.Err() == nil {
 			if conn, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
 				b.load.Go(func() {
-					_ = sleep(b.loading, 3*time.Second)
+					_ = spawn.Sleep(b.loading, 3*time.Second)
 					_ = conn.Close()
 				})
 			}
-			_ = sleep(b.loading, 300*time.Millisecond)
+			_ = spawn.Sleep(b.loading, 300*time.Millisecond)
 		}
 	})
-	if err := sleep(ctx, 2*time.Second); err != nil {
+	if err := spawn.Sleep(ctx, 2*time.Second); err != nil {
 		return "", err
 	}
 	return "terminating instance " + terminating,

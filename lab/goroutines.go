@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 const (
@@ -31,9 +33,9 @@ func leakRequests(ctx context.Context, b *bed) (string, error) {
 				_ = c.Close()
 			}
 		}()
-		for len(all) < leakConnections && sleep(b.loading, 100*time.Millisecond) == nil {
+		for len(all) < leakConnections && spawn.Sleep(b.loading, 100*time.Millisecond) == nil {
 			for range leakEach {
-				c, err := net.DialTimeout("tcp", s.http, time.Second)
+				c, err := net.DialTimeout("tcp", s.HTTP, time.Second)
 				if err != nil {
 					break
 				}
@@ -43,5 +45,5 @@ func leakRequests(ctx context.Context, b *bed) (string, error) {
 		}
 		<-b.loading.Done()
 	})
-	return "goroutines of " + s.name, nil
+	return "goroutines of " + s.Name, nil
 }

@@ -20,17 +20,17 @@ func exhaustDescriptors(ctx context.Context, b *bed) (string, error) {
 		return "", err
 	}
 	const spare = 64
-	if err := leaveDescriptors(s.control.PID(), spare); err != nil {
+	if err := leaveDescriptors(s.Control.PID(), spare); err != nil {
 		return "", err
 	}
 	for range spare + 64 { // the kernel accepts what the process cannot
-		conn, err := net.DialTimeout("tcp", s.http, time.Second)
+		conn, err := net.DialTimeout("tcp", s.HTTP, time.Second)
 		if err != nil {
 			break
 		}
 		b.later(func() { _ = conn.Close() })
 	}
-	return "file descriptors of " + s.name, nil
+	return "file descriptors of " + s.Name, nil
 }
 
 // settle is how long the doctor has to see a healthy card or proxy: it looks at them every ten seconds.
@@ -67,7 +67,7 @@ func throttleProxy(ctx context.Context, b *bed) (string, error) {
 	if err := q.add(cmd.Process.Pid); err != nil {
 		return "", err
 	}
-	if err := sleep(ctx, settle); err != nil {
+	if err := spawn.Sleep(ctx, settle); err != nil {
 		return "", err
 	}
 	return "CPU quota of " + name, q.set(0.05)
@@ -84,18 +84,18 @@ func (b *bed) cards(ctx context.Context, s *server, perSecond map[string]uint64)
 				now[name] += uint64(time.Since(began).Seconds() * float64(n))
 			}
 		}
-		_, err := s.control.Do(ctx, fault.Command{Do: fault.DoCards, Cards: map[string]map[string]uint64{"ens5": now}})
+		_, err := s.Control.Do(ctx, fault.Command{Do: fault.DoCards, Cards: map[string]map[string]uint64{"ens5": now}})
 		return err
 	}
 	if err := show(); err != nil {
 		return err
 	}
-	if err := sleep(ctx, settle); err != nil {
+	if err := spawn.Sleep(ctx, settle); err != nil {
 		return err
 	}
 	began = time.Now()
 	b.load.Go(func() {
-		for sleep(ctx, 500*time.Millisecond) == nil && show() == nil { // ends with the process
+		for spawn.Sleep(ctx, 500*time.Millisecond) == nil && show() == nil { // ends with the process
 		}
 	})
 	return nil

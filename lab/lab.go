@@ -22,6 +22,8 @@ import (
 
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/doctor/text"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 const (
@@ -35,7 +37,7 @@ const (
 	// askEvery is the pause between two questions.
 	askEvery = 500 * time.Millisecond
 	// startTime bounds the start of a cluster.
-	startTime = 90 * time.Second
+	startTime = cluster.StartLimit
 )
 
 // Options say how to run scenarios.
@@ -142,7 +144,7 @@ func laid(ctx context.Context, s *Scenario, o *Options) (b *bed, end func(ok boo
 	}
 	b.say("load, until each member has ended a window")
 	b.startLoad(ctx)
-	return b, end, sleep(ctx, o.Learn)
+	return b, end, spawn.Sleep(ctx, o.Learn)
 }
 
 // sick injects a fault and asks for it.
@@ -190,7 +192,7 @@ func (b *bed) unaware(ctx context.Context) error {
 			}
 			return err
 		}
-		if err := sleep(ctx, askEvery); err != nil {
+		if err := spawn.Sleep(ctx, askEvery); err != nil {
 			return err
 		}
 	}
@@ -251,7 +253,7 @@ func (b *bed) step(ctx context.Context, st step, out *Outcome) error {
 		if err == nil && out.Lacks == "" {
 			if report, err = b.askAgent(ctx); report != nil {
 				if lacks := w.lacks(report, cpu.busySince()); lacks != "" {
-					out.Lacks = "asked through " + b.asked.agent.name + ": " + lacks
+					out.Lacks = "asked through " + b.asked.agent.Name + ": " + lacks
 				}
 			}
 			took = time.Since(onset)
@@ -264,7 +266,7 @@ func (b *bed) step(ctx context.Context, st step, out *Outcome) error {
 			out.Diagnosed = false
 			return err
 		}
-		if err := sleep(ctx, askEvery); err != nil {
+		if err := spawn.Sleep(ctx, askEvery); err != nil {
 			return err
 		}
 	}
@@ -299,7 +301,7 @@ func (b *bed) watch(ctx context.Context, out *Outcome, span time.Duration) error
 			}
 			return err
 		}
-		if err := sleep(ctx, askEvery); err != nil {
+		if err := spawn.Sleep(ctx, askEvery); err != nil {
 			return err
 		}
 	}
@@ -330,16 +332,4 @@ func (b *bed) say(format string, args ...any) {
 		name += fmt.Sprintf(" (%d of %d)", b.options.Run, b.options.Runs)
 	}
 	_, _ = fmt.Fprintf(b.options.Progress, name+": "+format+"\n", args...)
-}
-
-// sleep lets d pass, or returns ctx's error when that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

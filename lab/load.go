@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // stream is one kind of load: workers that send one request after the other.
@@ -90,7 +91,7 @@ func (st stream) run(ctx context.Context, s *server, worker int) {
 		if err != nil && !client.IsNotFound(err) {
 			pause = max(pause, 100*time.Millisecond) // as clients do that are turned away
 		}
-		if pause > 0 && sleep(ctx, pause) != nil {
+		if pause > 0 && spawn.Sleep(ctx, pause) != nil {
 			return
 		}
 	}

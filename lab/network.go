@@ -3,13 +3,11 @@ package lab
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/fault/netns"
-	"corbel.dev/corbel/kit/spawn"
 )
 
 // agentsOfLab is how many hosts the network scenarios have beside the server.
@@ -26,24 +24,19 @@ func hosts(ctx context.Context, b *bed) error {
 		return err
 	}
 	b.later(func() { _ = b.net.Close() })
-	join := []string{"-retry-join", b.net.IP(0) + ":8301"}
-	for i := range 1 + agentsOfLab {
-		s := &server{name: "server-1", host: i, output: &spawn.Tail{}}
-		s.rpc, s.serf = b.net.IP(i)+":8300", b.net.IP(i)+":8301"
-		if s.agent = i > 0; s.agent {
-			s.name = fmt.Sprintf("agent-%d", i)
+	if b.servers, err = b.cluster(ctx, "server", 1); err != nil {
+		return err
+	}
+	for i := range agentsOfLab {
+		a, err := b.agent(b.servers[0].of, fmt.Sprintf("agent-%d", 1+i), 1+i)
+		if a != nil {
+			b.servers = append(b.servers, a)
 		}
-		s.http = "unix://" + filepath.Join(b.dir, s.name+".sock")
-		b.servers = append(b.servers, s)
-		args := join
-		if !s.agent {
-			args = append(args, "-bootstrap-expect", "1")
-		}
-		if err := b.start(s, args); err != nil {
+		if err != nil {
 			return err
 		}
 	}
-	return b.ready(ctx, b.servers)
+	return b.ready(ctx, b.servers...)
 }
 
 // throughAgents reads large values through each agent, so that the server sends to all hosts.
@@ -66,18 +59,18 @@ func throughAgents(b *bed) []stream {
 // losePackets drops one of twelve packets from the server to one agent.
 func losePackets(_ context.Context, b *bed) (string, error) {
 	sick := b.servers[2]
-	return "network to " + sick.name, b.net.Lose(0, sick.host, 8)
+	return "network to " + sick.Name, b.net.Lose(0, sick.Host, 8)
 }
 
 // resetConnections has a middlebox end connections between the server and one agent.
 func resetConnections(_ context.Context, b *bed) (string, error) {
 	sick := b.servers[2]
-	return sick.name, b.net.Reset(0, sick.host, 20)
+	return sick.Name, b.net.Reset(0, sick.Host, 20)
 }
 
 // amplify makes each commit of the secrets plane three.
 func amplify(ctx context.Context, b *bed) (string, error) {
-	_, err := b.servers[0].control.Do(ctx, fault.Command{Do: fault.DoRepeat, Count: 3})
+	_, err := b.servers[0].Control.Do(ctx, fault.Command{Do: fault.DoRepeat, Count: 3})
 	return "secrets write", err
 }
 

@@ -229,7 +229,7 @@ func (b *bed) blockSinkOf(ctx context.Context, s *server, name string, bytes int
 		}
 	})
 	b.later(func() { _ = l.Close() })
-	_, err = s.control.Do(ctx, fault.Command{Do: fault.DoSink, Name: name, Glob: path})
+	_, err = s.Control.Do(ctx, fault.Command{Do: fault.DoSink, Name: name, Glob: path})
 	return err
 }
 
@@ -238,7 +238,7 @@ func stallDisk(ctx context.Context, b *bed) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "disk of " + leader.name, leader.control.Disk(ctx, fault.Command{Name: "stall", Ops: "sync", Stall: true})
+	return "disk of " + leader.Name, leader.Control.Disk(ctx, fault.Command{Name: "stall", Ops: "sync", Stall: true})
 }
 
 func slowDisk(ctx context.Context, b *bed) (string, error) {
@@ -246,7 +246,7 @@ func slowDisk(ctx context.Context, b *bed) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "disk of " + leader.name, leader.control.Disk(ctx,
+	return "disk of " + leader.Name, leader.Control.Disk(ctx,
 		fault.Command{Name: "slow", Ops: "sync", Delay: 150 * time.Millisecond})
 }
 
@@ -255,5 +255,5 @@ func skewClock(ctx context.Context, b *bed) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return "clock of " + s.name, s.control.SetClock(ctx, 3*time.Second, 1)
+	return "clock of " + s.Name, s.Control.SetClock(ctx, 3*time.Second, 1)
 }

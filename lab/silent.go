@@ -16,8 +16,8 @@ func killFollower(ctx context.Context, b *bed) (want, error) {
 	if err != nil {
 		return want{}, err
 	}
-	s.kill()
-	return want{first: finding{"member-silent", s.name}, also: []finding{{"no-spare-voter", "quorum of catalog"}}}, nil
+	s.Kill()
+	return want{first: finding{"member-silent", s.Name}, also: []finding{{"no-spare-voter", "quorum of catalog"}}}, nil
 }
 
 // listening starts a cluster whose metrics go to a statsd server that is there.
@@ -57,7 +57,7 @@ func holdMemory(ctx context.Context, b *bed) (string, error) {
 	half := make([]byte, uploadBytes/2)
 	for i := range heldUploads {
 		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%2))}, Timeout: 5 * time.Second}
-		conn, err := d.DialContext(ctx, "tcp", s.http)
+		conn, err := d.DialContext(ctx, "tcp", s.HTTP)
 		if err != nil {
 			return "", err
 		}
@@ -72,7 +72,7 @@ func holdMemory(ctx context.Context, b *bed) (string, error) {
 		return s.client.Put(ctx, fmt.Sprintf("/v1/kv/lab/large/%d", worker), nil, value, nil)
 	}
 	b.add(b.loading, stream{workers: 1, every: 200 * time.Millisecond, send: put})
-	return "request memory of " + s.name, nil
+	return "request memory of " + s.Name, nil
 }
 
 // nameNobody makes a check whose events go to a handler that does not exist.

@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // syncs hold the calls of a foreign program, and of all that it starts, with which it makes files durable: the kernel
@@ -104,7 +106,7 @@ func (s *syncs) serve(ctx context.Context) {
 		id := binary.NativeEndian.Uint64(ask[:8])
 		s.held.Go(func() {
 			for began := time.Now(); ctx.Err() == nil && time.Since(began) < time.Duration(s.delay.Load()); {
-				_ = sleep(ctx, 10*time.Millisecond) // in steps: it may be mended meanwhile
+				_ = spawn.Sleep(ctx, 10*time.Millisecond) // in steps: it may be mended meanwhile
 			}
 			var answer [24]byte
 			binary.NativeEndian.PutUint64(answer[:8], id)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/kit/testport"
 )
 
@@ -70,7 +71,7 @@ func (v *vault) open(ctx context.Context) error {
 		if err == nil {
 			break
 		}
-		if sleep(ctx, 100*time.Millisecond) != nil {
+		if spawn.Sleep(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("the secrets plane could not be initialized: %w", err)
 		}
 	}
@@ -84,7 +85,7 @@ func (v *vault) open(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if sleep(ctx, 100*time.Millisecond) != nil {
+		if spawn.Sleep(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("the secrets plane does not become active: %w", err)
 		}
 	}

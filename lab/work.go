@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // stopReading asks a follower for more than any socket holds, and takes nothing of it.
@@ -29,11 +30,11 @@ func stopReading(ctx context.Context, b *bed) (string, error) {
 		if err == nil && len(found) > 0 {
 			break
 		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+		if err := spawn.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return "", err
 		}
 	}
-	conn, err := net.DialTimeout("tcp", s.http, time.Second)
+	conn, err := net.DialTimeout("tcp", s.HTTP, time.Second)
 	if err != nil {
 		return "", err
 	}
@@ -64,7 +65,7 @@ tls { disabled = true }`
 
 // monitorClient speaks to the monitor of the first server as its administrator.
 func (b *bed) monitorClient() (*client.Client, error) {
-	c, err := client.New(client.Config{Address: "http://" + b.servers[0].monitor, Timeout: 10 * time.Second,
+	c, err := client.New(client.Config{Address: "http://" + b.servers[0].Monitor, Timeout: 10 * time.Second,
 		Transport: header{"Authorization", &monitorKey}})
 	if err == nil {
 		b.later(c.Close)

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // The types of resources that these proxies subscribe to.
@@ -174,7 +176,7 @@ func (c *adsConn) start(ctx context.Context) {
 			if c.slow.Load() {
 				return // it was slow once too often
 			}
-			_ = wait(ctx, 100*time.Millisecond)
+			_ = spawn.Sleep(ctx, 100*time.Millisecond)
 		}
 	}()
 }

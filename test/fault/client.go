@@ -2,13 +2,13 @@ package faultrun
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault/history"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // Client speaks HTTP to one server at a time, with short deadlines. It never
@@ -28,22 +30,13 @@ type Client struct {
 	http *http.Client
 }
 
-// NewClient makes a client of the server at addr: host:port, or unix:path.
+// NewClient makes a client of the server at addr: host:port, or unix://path.
 func NewClient(addr string) *Client {
-	dialer := &net.Dialer{Timeout: time.Second}
-	transport := &http.Transport{
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if path, ok := ctx.Value(socketKey{}).(string); ok {
-				return dialer.DialContext(ctx, "unix", path)
-			}
-			return dialer.DialContext(ctx, network, addr)
-		},
+	transport := &http.Transport{DialContext: cluster.Dial,
 		MaxIdleConnsPerHost: 4, IdleConnTimeout: 10 * time.Second, DisableCompression: true,
 	}
 	return &Client{Timeout: 5 * time.Second, addr: addr, http: &http.Client{Transport: transport}}
 }
-
-type socketKey struct{}
 
 // At turns the client to another server.
 func (c *Client) At(addr string) *Client {
@@ -91,15 +84,9 @@ func (c *Client) Do(ctx context.Context, method, path string, body []byte) Reply
 }
 
 func (c *Client) do(ctx context.Context, method, path string, body []byte) Reply {
-	url := "http://" + c.addr + path
-	if socket, ok := strings.CutPrefix(c.addr, "unix:"); ok {
-		ctx = context.WithValue(ctx, socketKey{}, socket)
-		// Idle connections are kept by host: each socket gets a name of its own.
-		url = "http://" + hostOf(socket) + path
-	}
 	connected := false
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }})
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, cluster.URL(c.addr, path), bytes.NewReader(body))
 	if err != nil {
 		return Reply{Err: err, Outcome: history.Failed}
 	}
@@ -114,15 +101,6 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) Reply
 	}
 	return Reply{Status: resp.StatusCode, Body: answer, Header: resp.Header,
 		Outcome: classify(resp.StatusCode, string(answer))}
-}
-
-func hostOf(socket string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '-'
-	}, strings.ToLower(socket)) + ".socket"
 }
 
 // unanswered judges a request without an answer: without a connection nothing
@@ -202,16 +180,6 @@ func (c *Client) get(ctx context.Context, key, params string) (p pair, found boo
 	return p, false, r
 }
 
-// leader asks for the leader's address.
-func (c *Client) leader(ctx context.Context) (string, error) {
-	r := c.Do(ctx, "GET", "/v1/status/leader", nil)
-	if r.Status != http.StatusOK {
-		return "", errors.New(r.String())
-	}
-	var addr string
-	return addr, json.Unmarshal(r.Body, &addr)
-}
-
 // createSession makes a session without checks on a node that only tests use, so that only its client ends it.
 func (c *Client) createSession(ctx context.Context, node string) (string, Reply) {
 	return c.openSession(ctx, node, "")
@@ -230,7 +198,7 @@ func (c *Client) openSession(ctx context.Context, node, name string) (string, Re
 // registerNode puts a node into the catalog that no server owns.
 func (c *Client) registerNode(ctx context.Context, node string) error {
 	body := fmt.Sprintf(`{"Node":%q,"Address":"192.0.2.1"}`, node)
-	return until(ctx, 20*time.Second, "registering "+node, func() error {
+	return spawn.Until(ctx, 20*time.Second, "registering "+node, func() error {
 		if r := c.Do(ctx, "PUT", "/v1/catalog/register", []byte(body)); r.Status != http.StatusOK {
 			return errors.New(r.String())
 		}
@@ -279,3 +247,8 @@ func (c *Client) sendTxn(ctx context.Context, path string, ops []txnOp) (pairs [
 	}
 	return pairs, r
 }
+
+var errNone = errors.New("no error")
+
+// orNone is an error for a text that has one always.
+func orNone(err error) error { return cmp.Or(err, errNone) }

@@ -7,6 +7,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // Crash is a run of A4: cycles of load, kill -9, restart, and a look at everything.
@@ -39,7 +42,7 @@ func (l *Lab) RunCrash(ctx context.Context, cfg Crash, seed uint64) (report Cras
 	if cfg.Load == 0 {
 		cfg.Load = 400 * time.Millisecond
 	}
-	shape := Shape{Servers: cfg.Servers, Power: true, HCL: []string{linearHCL}}
+	shape := cluster.Config{Servers: cfg.Servers, Power: true, HCL: []string{linearHCL}}
 	if cfg.Snapshots {
 		shape.HCL = append(shape.HCL, snapshotHCL)
 	}
@@ -58,7 +61,7 @@ func (l *Lab) RunCrash(ctx context.Context, cfg Crash, seed uint64) (report Cras
 	for range cfg.Cycles {
 		took, err := c.crashOnce(ctx, cfg.Load, rng, load, book, &report.Powerless)
 		if err != nil {
-			return report, fmt.Errorf("cycle %d: %w\n%s", report.Cycles+1, errors.Join(err, c.Damage()), c.logs())
+			return report, fmt.Errorf("cycle %d: %w\n%s", report.Cycles+1, errors.Join(err, c.Damage()), c.Logs())
 		}
 		report.Cycles++
 		report.Starts = append(report.Starts, took)
@@ -76,7 +79,7 @@ func (c *Cluster) crashOnce(ctx context.Context, limit time.Duration, rng *rand.
 	powerless *int) (time.Duration, error) {
 	load.start(ctx)
 	defer load.stop()
-	if err := wait(ctx, limit/8+time.Duration(rng.Int64N(int64(limit-limit/8)))); err != nil {
+	if err := spawn.Sleep(ctx, limit/8+time.Duration(rng.Int64N(int64(limit-limit/8)))); err != nil {
 		return 0, err
 	}
 	victims := c.Servers
@@ -93,14 +96,14 @@ func (c *Cluster) crashOnce(ctx context.Context, limit time.Duration, rng *rand.
 		}
 	}
 	if len(victims) < len(c.Servers) {
-		_ = wait(ctx, time.Duration(rng.IntN(300))*time.Millisecond) // the others go on
+		_ = spawn.Sleep(ctx, time.Duration(rng.IntN(300))*time.Millisecond) // the others go on
 	}
 	load.stop()
 	begin := time.Now()
-	if err := c.Restart(); err != nil {
+	if err := c.Start(); err != nil {
 		return 0, err
 	}
-	if err := c.Ready(ctx, startLimit); err != nil {
+	if err := c.Ready(ctx, cluster.StartLimit); err != nil {
 		return 0, err
 	}
 	took := time.Since(begin)

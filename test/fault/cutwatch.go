@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // RunPartitionedWatch cuts the leader off for good measure and looks that watchers at the others,
 // whose requests went to it, are woken by writes that the new leader takes while the cut stands.
 func (l *Lab) RunPartitionedWatch(ctx context.Context, seed uint64) (time.Duration, error) {
-	c, err := l.Open(ctx, Shape{Servers: 3, HCL: []string{linearHCL}})
+	c, err := l.Open(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL}})
 	if err != nil {
 		return 0, err
 	}
@@ -21,7 +22,9 @@ func (l *Lab) RunPartitionedWatch(ctx context.Context, seed uint64) (time.Durati
 	if err != nil {
 		return 0, err
 	}
-	rest := &Cluster{Servers: c.Followers(leader), lab: l, admin: c.admin}
+	few := *c.Cluster
+	few.Servers = c.Followers(leader)
+	rest := &Cluster{&few, c.admin}
 	w := &watchWriter{client: NewClient(rest.Servers[0].HTTP), servers: rest.Servers, unknown: doubts{}}
 	w.client.Timeout = 3 * time.Second
 	defer w.client.Close()
@@ -35,12 +38,12 @@ func (l *Lab) RunPartitionedWatch(ctx context.Context, seed uint64) (time.Durati
 	if err := settled(ctx, list, first, w.unknown, watchLimit); err != nil {
 		return 0, err
 	}
-	if err := fault.Partition(ctx, c.Peers(leader), c.Peers(rest.Servers...)); err != nil {
+	if err := fault.Partition(ctx, cluster.Peers(leader), cluster.Peers(rest.Servers...)); err != nil {
 		return 0, err
 	}
 	final, err := w.final(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("%w\n%s", err, c.logs())
+		return 0, fmt.Errorf("%w\n%s", err, c.Logs())
 	}
 	begin := time.Now()
 	if err := settled(ctx, list, final, w.unknown, watchLimit); err != nil {

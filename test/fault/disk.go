@@ -12,6 +12,8 @@ import (
 
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/fault/history"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // DiskOps are the operations that RunDiskErrors breaks, one after the other.
@@ -31,7 +33,7 @@ type DiskErrorReport struct {
 // resume without a restart and nothing acknowledged is lost. It compacts all the
 // time, so that snapshots meet the errors too.
 func (l *Lab) RunDiskErrors(ctx context.Context, skip int) (report DiskErrorReport, err error) {
-	c, err := l.Open(ctx, Shape{Servers: 1, HCL: []string{linearHCL, snapshotHCL}})
+	c, err := l.Open(ctx, cluster.Config{Servers: 1, HCL: []string{linearHCL, snapshotHCL}})
 	if err != nil {
 		return report, err
 	}
@@ -46,7 +48,7 @@ func (l *Lab) RunDiskErrors(ctx context.Context, skip int) (report DiskErrorRepo
 		for _, op := range DiskOps {
 			rule := fault.Command{Name: "broken", Ops: op, Error: code, Glob: c.Servers[0].Dir + "/**", Skip: skip}
 			if err := c.diskErrorOnce(ctx, rule, load, book, &report); err != nil {
-				return report, fmt.Errorf("%s on %s: %w\n%s", code, op, err, c.logs())
+				return report, fmt.Errorf("%s on %s: %w\n%s", code, op, err, c.Logs())
 			}
 			report.Sites++
 		}
@@ -84,9 +86,9 @@ func (c *Cluster) diskErrorOnce(ctx context.Context, rule fault.Command, load *w
 		return err
 	}
 	begin := time.Now()
-	err := until(ctx, 25*time.Second, "writes to resume", func() error {
+	err := spawn.Until(ctx, 25*time.Second, "writes to resume", func() error {
 		if !s.Running() {
-			return hopeless{errors.New("the server ended")}
+			return spawn.Hopeless(errors.New("the server ended"))
 		}
 		if r := probe.Do(ctx, "PUT", "/v1/kv/probe", []byte("y")); r.Outcome != history.OK {
 			return errors.New(r.String())
@@ -110,7 +112,7 @@ type StallReport struct {
 // RunStall is A8: the disk of the leader, then of a follower, hangs for each of
 // the durations; nobody is restarted.
 func (l *Lab) RunStall(ctx context.Context, durations ...time.Duration) (report StallReport, err error) {
-	c, err := l.Open(ctx, Shape{Servers: 3})
+	c, err := l.Open(ctx, cluster.Config{Servers: 3})
 	if err != nil {
 		return report, err
 	}
@@ -121,7 +123,7 @@ func (l *Lab) RunStall(ctx context.Context, durations ...time.Duration) (report 
 	}
 	for _, d := range durations {
 		if err := c.stallOnce(ctx, d, &report); err != nil {
-			return report, fmt.Errorf("a stall of %s: %w\n%s", d, err, c.logs())
+			return report, fmt.Errorf("a stall of %s: %w\n%s", d, err, c.Logs())
 		}
 	}
 	for i, s := range c.Servers {
@@ -150,7 +152,7 @@ func (c *Cluster) stallOnce(ctx context.Context, d time.Duration, report *StallR
 		return err
 	}
 	report.Leader = append(report.Leader, pause)
-	_ = wait(ctx, d-time.Since(begin))
+	_ = spawn.Sleep(ctx, d-time.Since(begin))
 	if err := c.heals(ctx, leader, report); err != nil {
 		return err
 	}
@@ -161,12 +163,12 @@ func (c *Cluster) stallOnce(ctx context.Context, d time.Duration, report *StallR
 	follower := c.Followers(leader)[0]
 	load := startSteady(ctx, c, "PUT", "/v1/kv/steady", 2)
 	defer load.stop()
-	_ = wait(ctx, 100*time.Millisecond)
+	_ = spawn.Sleep(ctx, 100*time.Millisecond)
 	load.longest.Store(0)
 	if err := follower.Control.Disk(ctx, stallRule(follower)); err != nil {
 		return err
 	}
-	_ = wait(ctx, d)
+	_ = spawn.Sleep(ctx, d)
 	report.Follower = append(report.Follower, time.Duration(load.longest.Load()))
 	load.stop()
 	return errors.Join(c.heals(ctx, follower, report), load.err())
@@ -187,7 +189,7 @@ func (c *Cluster) heals(ctx context.Context, s *Server, report *StallReport) err
 // RunTorn cuts cut bytes off the written end of the newest log segment of a member that was
 // killed under load, starts it again, and looks that the three together lost nothing.
 func (l *Lab) RunTorn(ctx context.Context, cut int64, seed uint64) error {
-	c, book, load, err := l.loaded(ctx, Shape{Servers: 3, HCL: []string{linearHCL}}, seed)
+	c, book, load, err := l.loaded(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL}}, seed)
 	if err != nil {
 		return err
 	}
@@ -195,7 +197,7 @@ func (l *Lab) RunTorn(ctx context.Context, cut int64, seed uint64) error {
 	defer load.close()
 	victim := c.Servers[seed%3]
 	load.start(ctx)
-	_ = wait(ctx, 400*time.Millisecond)
+	_ = spawn.Sleep(ctx, 400*time.Millisecond)
 	victim.Kill()
 	load.stop()
 	if err := tear(victim.Dir, cut); err != nil {
@@ -204,8 +206,8 @@ func (l *Lab) RunTorn(ctx context.Context, cut int64, seed uint64) error {
 	if err := victim.Start(); err != nil {
 		return err
 	}
-	if err := errors.Join(c.Converged(ctx, startLimit), c.audit(ctx, book), c.Damage()); err != nil {
-		return fmt.Errorf("%d bytes cut: %w\n%s", cut, err, c.logs())
+	if err := errors.Join(c.Converged(ctx, cluster.StartLimit), c.audit(ctx, book), c.Damage()); err != nil {
+		return fmt.Errorf("%d bytes cut: %w\n%s", cut, err, c.Logs())
 	}
 	// Now the torn member has to carry the quorum.
 	for _, s := range c.Servers {
@@ -214,14 +216,14 @@ func (l *Lab) RunTorn(ctx context.Context, cut int64, seed uint64) error {
 			break
 		}
 	}
-	if err := errors.Join(c.Ready(ctx, startLimit), c.audit(ctx, book), c.Damage()); err != nil {
-		return fmt.Errorf("%d bytes cut, one more down: %w\n%s", cut, err, c.logs())
+	if err := errors.Join(c.Ready(ctx, cluster.StartLimit), c.audit(ctx, book), c.Damage()); err != nil {
+		return fmt.Errorf("%d bytes cut, one more down: %w\n%s", cut, err, c.Logs())
 	}
 	return nil
 }
 
 // loaded opens a cluster with a node for sessions, a ledger and idle writers.
-func (l *Lab) loaded(ctx context.Context, shape Shape, seed uint64) (*Cluster, *ledger, *writers, error) {
+func (l *Lab) loaded(ctx context.Context, shape cluster.Config, seed uint64) (*Cluster, *ledger, *writers, error) {
 	c, err := l.Open(ctx, shape)
 	if err != nil {
 		return nil, nil, nil, err
@@ -269,18 +271,18 @@ func tear(dir string, cut int64) error {
 // empty folder, and must become a voter with all the data that carries a quorum.
 // It returns how long that took.
 func (l *Lab) RunWiped(ctx context.Context, seed uint64) (time.Duration, error) {
-	c, book, load, err := l.loaded(ctx, Shape{Servers: 3, HCL: []string{linearHCL, stableHCL}}, seed)
+	c, book, load, err := l.loaded(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL, stableHCL}}, seed)
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
 	defer load.close()
 	load.start(ctx)
-	_ = wait(ctx, 400*time.Millisecond)
+	_ = spawn.Sleep(ctx, 400*time.Millisecond)
 	victim := c.Servers[seed%3]
 	victim.Kill()
 	if err := c.removePeer(ctx, victim); err != nil {
-		return 0, fmt.Errorf("%w\n%s", err, c.logs())
+		return 0, fmt.Errorf("%w\n%s", err, c.Logs())
 	}
 	if err := os.RemoveAll(victim.Dir); err != nil {
 		return 0, err
@@ -289,13 +291,13 @@ func (l *Lab) RunWiped(ctx context.Context, seed uint64) (time.Duration, error) 
 	if err := victim.Start(); err != nil {
 		return 0, err
 	}
-	if err := until(ctx, 60*time.Second, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
-		return 0, fmt.Errorf("%w\n%s", err, c.logs())
+	if err := spawn.Until(ctx, 60*time.Second, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
+		return 0, fmt.Errorf("%w\n%s", err, c.Logs())
 	}
 	took := time.Since(begin)
 	load.stop()
-	if err := errors.Join(c.Converged(ctx, startLimit), c.audit(ctx, book)); err != nil {
-		return took, fmt.Errorf("%w\n%s", err, c.logs())
+	if err := errors.Join(c.Converged(ctx, cluster.StartLimit), c.audit(ctx, book)); err != nil {
+		return took, fmt.Errorf("%w\n%s", err, c.Logs())
 	}
 	for _, s := range c.Servers { // the new one must carry the quorum
 		if s != victim {
@@ -303,14 +305,14 @@ func (l *Lab) RunWiped(ctx context.Context, seed uint64) (time.Duration, error) 
 			break
 		}
 	}
-	if err := errors.Join(c.Ready(ctx, startLimit), c.audit(ctx, book), c.Damage()); err != nil {
-		return took, fmt.Errorf("with the new one in the quorum: %w\n%s", err, c.logs())
+	if err := errors.Join(c.Ready(ctx, cluster.StartLimit), c.audit(ctx, book), c.Damage()); err != nil {
+		return took, fmt.Errorf("with the new one in the quorum: %w\n%s", err, c.Logs())
 	}
 	return took, nil
 }
 
 func (c *Cluster) removePeer(ctx context.Context, victim *Server) error {
-	return until(ctx, 20*time.Second, "removing "+victim.Name, func() error {
+	return spawn.Until(ctx, 20*time.Second, "removing "+victim.Name, func() error {
 		others := c.Followers(victim)
 		if len(others) == 0 {
 			return errors.New("nobody runs")

@@ -12,6 +12,7 @@ import (
 
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // DoctorAnswer is what the doctor said of an ill cluster, and how long that took from the command's start to its end.
@@ -31,7 +32,7 @@ const doctorHCL = `acl { enabled = true, default_policy = "allow", tokens { init
 // asked hangs, has a full disk, or a disk that does not return, and about one whose machine has no CPU left. Each is
 // healed before the next.
 func (l *Lab) RunDoctor(ctx context.Context) (answers []DoctorAnswer, err error) {
-	c, err := l.Open(ctx, Shape{Servers: 3, HCL: []string{doctorHCL}})
+	c, err := l.Open(ctx, cluster.Config{Servers: 3, HCL: []string{doctorHCL}})
 	if err != nil {
 		return nil, err
 	}
@@ -50,9 +51,9 @@ func (l *Lab) RunDoctor(ctx context.Context) (answers []DoctorAnswer, err error)
 		{"the disk hangs", func(_, asked *Server) error { return asked.Control.Disk(ctx, stallRule(asked)) }, false, 0},
 		{"there is no CPU left", func(_, _ *Server) error { return nil }, false, 4 * runtime.NumCPU()},
 	} {
-		leader, err := c.AwaitLeader(ctx, startLimit)
+		leader, err := c.AwaitLeader(ctx, cluster.StartLimit)
 		if err != nil {
-			return answers, fmt.Errorf("before %q: %w\n%s", ill.name, err, c.logs())
+			return answers, fmt.Errorf("before %q: %w\n%s", ill.name, err, c.Logs())
 		}
 		asked := c.Followers(leader)[0]
 		args := []string{"doctor", "--json", "--token", doctorToken, "--http-addr", asked.HTTP}
@@ -65,7 +66,7 @@ func (l *Lab) RunDoctor(ctx context.Context) (answers []DoctorAnswer, err error)
 		a, err := l.doctor(ctx, ill.spin, args)
 		a.Ill = ill.name
 		if err != nil {
-			return answers, fmt.Errorf("%s: %w\n%s", ill.name, err, c.logs())
+			return answers, fmt.Errorf("%s: %w\n%s", ill.name, err, c.Logs())
 		}
 		answers = append(answers, a)
 		if err := c.Heal(ctx); err != nil {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // lab is shared by the tests of this package: one binary, one folder.
@@ -39,14 +41,14 @@ func run(m *testing.M) int {
 func TestSmoke(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {
-		c, err := lab.Open(t.Context(), Shape{Servers: n})
+		c, err := lab.Open(t.Context(), cluster.Config{Servers: n})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Converged(t.Context(), startLimit); err != nil {
-			t.Fatalf("%v\n%s", err, c.logs())
+		if err := c.Converged(t.Context(), cluster.StartLimit); err != nil {
+			t.Fatalf("%v\n%s", err, c.Logs())
 		}
-		t.Log(c.logs())
+		t.Log(c.Logs())
 		c.Close()
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 	"corbel.dev/corbel/kit/testport"
 )
 
@@ -30,7 +32,7 @@ func TestTheLinkBetweenDatacentersIsCut(t *testing.T) {
 		if i > 0 {
 			hcl += fmt.Sprintf("\nretry_join_wan = [\"127.0.0.1:%d\"]", ports[0])
 		}
-		if dcs[i], err = lab.Open(ctx, Shape{Servers: 1, HCL: []string{hcl}}); err != nil {
+		if dcs[i], err = lab.Open(ctx, cluster.Config{Servers: 1, HCL: []string{hcl}}); err != nil {
 			t.Fatal(err)
 		}
 		defer dcs[i].Close()
@@ -38,20 +40,20 @@ func TestTheLinkBetweenDatacentersIsCut(t *testing.T) {
 	here, there := dcs[0], dcs[1]
 	reach := func(limit time.Duration, status int, body string) {
 		t.Helper()
-		if err := until(ctx, limit, fmt.Sprintf("%d %q from dc2", status, body), func() error {
+		if err := spawn.Until(ctx, limit, fmt.Sprintf("%d %q from dc2", status, body), func() error {
 			if r := here.admin.Do(ctx, "GET", "/v1/kv/key?raw&dc=dc2", nil); r.Status != status || string(r.Body) != body {
 				return errors.New(r.String())
 			}
 			return nil
 		}); err != nil {
-			t.Fatalf("%v\n%s%s", err, here.logs(), there.logs())
+			t.Fatalf("%v\n%s%s", err, here.Logs(), there.Logs())
 		}
 	}
-	reach(startLimit, 404, "")
+	reach(cluster.StartLimit, 404, "")
 	if r := here.admin.Do(ctx, "PUT", "/v1/kv/key?dc=dc2", []byte("value")); r.Status != 200 {
 		t.Fatal(r)
 	}
-	reach(startLimit, 200, "value")
+	reach(cluster.StartLimit, 200, "value")
 	index := here.admin.Do(ctx, "GET", "/v1/kv/key?dc=dc2", nil).Index()
 
 	parkedCtx, cancel := context.WithTimeout(ctx, 4*time.Minute)
@@ -63,7 +65,7 @@ func TestTheLinkBetweenDatacentersIsCut(t *testing.T) {
 		watcher.Timeout = 4 * time.Minute
 		parked <- watcher.Do(parkedCtx, "GET", fmt.Sprintf("/v1/kv/key?dc=dc2&wait=300s&index=%d", index), nil)
 	}()
-	if err := until(ctx, startLimit, "the query to be parked", func() error {
+	if err := spawn.Until(ctx, cluster.StartLimit, "the query to be parked", func() error {
 		r := there.admin.Do(ctx, "GET", "/v1/agent/metrics", nil)
 		if !strings.Contains(string(r.Body), `rpc.queries_blocking","Value":1,`) {
 			return errors.New("nothing is parked")
@@ -73,10 +75,10 @@ func TestTheLinkBetweenDatacentersIsCut(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := fault.Partition(ctx, here.Peers(here.Servers...), there.Peers(there.Servers...)); err != nil {
+	if err := fault.Partition(ctx, cluster.Peers(here.Servers...), cluster.Peers(there.Servers...)); err != nil {
 		t.Fatal(err)
 	}
-	reach(startLimit, 500, "No path to datacenter")
+	reach(cluster.StartLimit, 500, "No path to datacenter")
 	select {
 	case r := <-parked:
 		if r.Status != 500 || string(r.Body) != "No path to datacenter" {
@@ -86,7 +88,7 @@ func TestTheLinkBetweenDatacentersIsCut(t *testing.T) {
 		t.Error("a query stays parked on a link that is cut")
 	}
 	for _, dc := range dcs {
-		if err := dc.Converged(ctx, startLimit); err != nil {
+		if err := dc.Converged(ctx, cluster.StartLimit); err != nil {
 			t.Errorf("a datacenter is disturbed by the link to another: %v", err)
 		}
 	}

@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // Freezes says how RunFreezes stops processes.
@@ -37,12 +37,12 @@ type FreezesReport struct {
 // them writes a counter of its own and reads it back. Whoever asks a process that runs gets an answer in time, a
 // write that is acknowledged is read, and one whose outcome is unknown says so.
 func (l *Lab) RunFreezes(ctx context.Context, cfg Freezes, seed uint64) (*FreezesReport, error) {
-	c, err := l.Open(ctx, Shape{Servers: 3})
+	c, err := l.Open(ctx, cluster.Config{Servers: 3})
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	agent, err := l.agent(c)
+	agent, err := c.startAgent()
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (l *Lab) RunFreezes(ctx context.Context, cfg Freezes, seed uint64) (*Freeze
 	r := &freezeRun{cfg: cfg, report: &FreezesReport{}, thawed: map[*Server]time.Time{},
 		rng: rand.New(rand.NewPCG(seed, 14))}
 	everyone := append(slices.Clone(c.Servers), agent)
-	if err := until(ctx, startLimit, "the agent to answer", func() error {
+	if err := spawn.Until(ctx, cluster.StartLimit, "the agent to answer", func() error {
 		if got := c.admin.At(agent.HTTP).Do(ctx, "GET", "/v1/catalog/nodes", nil); got.Status != 200 {
 			return errors.New(got.String())
 		}
@@ -80,8 +80,8 @@ func (l *Lab) RunFreezes(ctx context.Context, cfg Freezes, seed uint64) (*Freeze
 	if load.Err() != nil && ctx.Err() == nil && errors.Is(driver, context.Canceled) {
 		driver = nil // a client ended the run, and says why
 	}
-	if err := errors.Join(append(errs, driver, c.Damage(), agent.damage(), ctx.Err())...); err != nil {
-		return r.report, fmt.Errorf("seed %d: %w\n%s%s", seed, err, c.logs(), agent.Log())
+	if err := errors.Join(append(errs, driver, c.Damage(), agent.Damage(), ctx.Err())...); err != nil {
+		return r.report, fmt.Errorf("seed %d: %w\n%s%s", seed, err, c.Logs(), agent.Log())
 	}
 	return r.report, nil
 }
@@ -98,7 +98,7 @@ type freezeRun struct {
 
 // freeze stops one process for a while; the next follows at once in each second round.
 func (r *freezeRun) freeze(ctx context.Context, c *Cluster, agent *Server, round int) error {
-	leader, err := c.AwaitLeader(ctx, startLimit)
+	leader, err := c.AwaitLeader(ctx, cluster.StartLimit)
 	if err != nil {
 		return err
 	}
@@ -108,12 +108,12 @@ func (r *freezeRun) freeze(ctx context.Context, c *Cluster, agent *Server, round
 		return err
 	}
 	d := r.cfg.Least + time.Duration(r.rng.Int64N(int64(r.cfg.Most-r.cfg.Least)+1))
-	waitErr := wait(ctx, d)
+	waitErr := spawn.Sleep(ctx, d)
 	if err := errors.Join(waitErr, r.goOn(victim)); err != nil {
 		return err
 	}
 	if round%2 == 0 {
-		if err := wait(ctx, 2*time.Second); err != nil {
+		if err := spawn.Sleep(ctx, 2*time.Second); err != nil {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func (r *freezeRun) client(ctx context.Context, s *Server) error {
 	defer c.Close()
 	key := "/v1/kv/freeze/" + s.Name
 	acked, sent := 0, 0
-	for wait(ctx, 50*time.Millisecond) == nil {
+	for spawn.Sleep(ctx, 50*time.Millisecond) == nil {
 		begin, was := time.Now(), r.excused(s, time.Now(), false)
 		sent++
 		put := c.Do(ctx, "PUT", key, []byte(strconv.Itoa(sent)))
@@ -199,28 +199,4 @@ func (r *freezeRun) count(f func(*FreezesReport)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f(r.report)
-}
-
-// agent starts a client agent beside the cluster's servers.
-func (l *Lab) agent(c *Cluster) (*Server, error) {
-	s, err := l.server(Shape{}, c.dir, len(c.Servers))
-	if err != nil {
-		return nil, err
-	}
-	s.Name = "agent"
-	s.Dir = filepath.Join(c.dir, s.Name)
-	port := func(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
-	args := []string{"agent", "-node", s.Name, "-data-dir", s.Dir, "-bind", "127.0.0.1", "-log-level", "warn",
-		"-dns-port", "-1",
-		"-server-port", port(s.RPC), "-serf-lan-port", port(s.Serf), "-http-port", port(s.HTTP), "-hcl", baseHCL}
-	for _, server := range c.Servers {
-		args = append(args, "-retry-join", server.Serf)
-	}
-	s.command = func() *exec.Cmd {
-		cmd := exec.Command(l.Binary, args...)
-		cmd.Dir = c.dir
-		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "CORBEL_") })
-		return cmd
-	}
-	return s, s.Start()
 }

@@ -10,23 +10,25 @@ import (
 	"time"
 
 	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // RunFrozenDoctor freezes one of three servers, the leader first, waits until gossip has given it up, and asks the
 // doctor through every process that runs, a client agent too: each names the frozen server and what it could not
 // reach, says that nothing is left to spare, and answers within limit. It returns the slowest answer.
 func (l *Lab) RunFrozenDoctor(ctx context.Context, limit time.Duration) (slowest time.Duration, err error) {
-	c, err := l.Open(ctx, Shape{Servers: 3})
+	c, err := l.Open(ctx, cluster.Config{Servers: 3})
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
-	agent, err := l.agent(c)
+	agent, err := c.startAgent()
 	if err != nil {
 		return 0, err
 	}
 	defer agent.Kill()
-	if err := until(ctx, startLimit, "the agent to answer", func() error {
+	if err := spawn.Until(ctx, cluster.StartLimit, "the agent to answer", func() error {
 		if got := c.admin.At(agent.HTTP).Do(ctx, "GET", "/v1/catalog/nodes", nil); got.Status != 200 {
 			return errors.New(got.String())
 		}
@@ -34,7 +36,7 @@ func (l *Lab) RunFrozenDoctor(ctx context.Context, limit time.Duration) (slowest
 	}); err != nil {
 		return 0, fmt.Errorf("%w\n%s", err, agent.Log())
 	}
-	leader, err := c.AwaitLeader(ctx, startLimit)
+	leader, err := c.AwaitLeader(ctx, cluster.StartLimit)
 	if err != nil {
 		return 0, err
 	}
@@ -45,12 +47,12 @@ func (l *Lab) RunFrozenDoctor(ctx context.Context, limit time.Duration) (slowest
 	for _, gaveUp := range []bool{false, true} { // at once, and when gossip counts it as dead
 		for _, s := range others {
 			if gaveUp {
-				if err := until(ctx, 2*time.Minute, s.Name+" to give the frozen server up",
+				if err := spawn.Until(ctx, 2*time.Minute, s.Name+" to give the frozen server up",
 					func() error { return c.givenUp(ctx, s, leader) }); err != nil {
 					return slowest, err
 				}
 			}
-			err := until(ctx, time.Minute, "the doctor of "+s.Name+" to name the frozen server", func() error {
+			err := spawn.Until(ctx, time.Minute, "the doctor of "+s.Name+" to name the frozen server", func() error {
 				begin := time.Now()
 				report, err := c.doctor(ctx, s)
 				took := time.Since(begin)
@@ -59,16 +61,16 @@ func (l *Lab) RunFrozenDoctor(ctx context.Context, limit time.Duration) (slowest
 				case err != nil:
 					return err
 				case took > limit:
-					return hopeless{fmt.Errorf("the doctor of %s took %s", s.Name, took)}
+					return spawn.Hopeless(fmt.Errorf("the doctor of %s took %s", s.Name, took))
 				}
 				return named(report, leader, gaveUp)
 			})
 			if err != nil {
-				return slowest, fmt.Errorf("%w\n%s%s", err, c.logs(), agent.Log())
+				return slowest, fmt.Errorf("%w\n%s%s", err, c.Logs(), agent.Log())
 			}
 		}
 	}
-	return slowest, errors.Join(leader.Thaw(), c.Damage(), agent.damage())
+	return slowest, errors.Join(leader.Thaw(), c.Damage(), agent.Damage())
 }
 
 // givenUp returns nil when gossip, as a process knows it, counts a server as failed.
@@ -91,7 +93,7 @@ func (c *Cluster) givenUp(ctx context.Context, at, frozen *Server) error {
 
 // believed waits until a process gives up nobody any more: who was frozen is alive for it again.
 func (c *Cluster) believed(ctx context.Context, at *Server) error {
-	return until(ctx, startLimit, "all to be alive", func() (err error) {
+	return spawn.Until(ctx, cluster.StartLimit, "all to be alive", func() (err error) {
 		for _, s := range c.Servers {
 			if c.givenUp(ctx, at, s) == nil {
 				err = errors.Join(err, errors.New(s.Name+" is given up"))

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // RunSecretsFreezes freezes the active server of the secrets plane, round by round, while a client of each standby
@@ -32,7 +34,7 @@ func (l *Lab) RunSecretsFreezes(ctx context.Context, storage string, cfg Freezes
 		}
 	}
 	for _, s := range r.servers {
-		err = errors.Join(err, s.damage())
+		err = errors.Join(err, s.Damage())
 	}
 	return report, err
 }
@@ -47,7 +49,7 @@ func (r *secretsRun) frozenRound(ctx context.Context, cfg Freezes, active *Serve
 	for i, s := range standbys {
 		clients.Go(func() {
 			sent, acked := 0, 0
-			for wait(load, 50*time.Millisecond) == nil && errs[i] == nil {
+			for spawn.Sleep(load, 50*time.Millisecond) == nil && errs[i] == nil {
 				for _, what := range []string{"write", "read"} {
 					method, body := http.MethodGet, any(nil)
 					if what == "write" {
@@ -75,11 +77,11 @@ func (r *secretsRun) frozenRound(ctx context.Context, cfg Freezes, active *Serve
 			}
 		})
 	}
-	err := wait(load, time.Second) // everything is warm
+	err := spawn.Sleep(load, time.Second) // everything is warm
 	err = errors.Join(err, active.Freeze())
-	_ = wait(load, cfg.Most)
+	_ = spawn.Sleep(load, cfg.Most)
 	err = errors.Join(err, active.Thaw())
-	_ = wait(load, 2*time.Second)
+	_ = spawn.Sleep(load, 2*time.Second)
 	stop()
 	clients.Wait()
 	return errors.Join(append(errs, err)...)

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // Frozen says how servers are stopped (SIGSTOP) in turns, two of them in a row now and then (A14, the quorum).
@@ -25,7 +28,7 @@ type FrozenReport struct {
 // another one freezes while the first one still is, so that nobody can write; the first one then goes on, and two of
 // three must write. After each round there are three voters.
 func (l *Lab) RunFrozen(ctx context.Context, cfg Frozen, seed uint64) (report FrozenReport, err error) {
-	c, book, load, err := l.loaded(ctx, Shape{Servers: 3, HCL: []string{linearHCL}}, seed)
+	c, book, load, err := l.loaded(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL}}, seed)
 	if err != nil {
 		return report, err
 	}
@@ -33,10 +36,10 @@ func (l *Lab) RunFrozen(ctx context.Context, cfg Frozen, seed uint64) (report Fr
 	defer load.close()
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%w\n%s", err, c.logs())
+			err = fmt.Errorf("%w\n%s", err, c.Logs())
 		}
 	}()
-	if err := until(ctx, startLimit, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
+	if err := spawn.Until(ctx, cluster.StartLimit, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
 		return report, err
 	}
 	for _, w := range load.list {
@@ -51,8 +54,8 @@ func (l *Lab) RunFrozen(ctx context.Context, cfg Frozen, seed uint64) (report Fr
 			return report, err
 		}
 		report.Freezes++
-		_ = wait(ctx, frozen)
-		if err := until(ctx, 30*time.Second, "three voters while "+first.Name+" is frozen",
+		_ = spawn.Sleep(ctx, frozen)
+		if err := spawn.Until(ctx, 30*time.Second, "three voters while "+first.Name+" is frozen",
 			func() error { return c.voters(ctx, 3) }); err != nil {
 			return report, err
 		}
@@ -71,8 +74,8 @@ func (l *Lab) RunFrozen(ctx context.Context, cfg Frozen, seed uint64) (report Fr
 			return report, fmt.Errorf("%s went on, and %s is frozen: %w", first.Name, writing.Name, err)
 		}
 		report.Resumed = append(report.Resumed, took)
-		if err := errors.Join(c.Heal(ctx), until(ctx, startLimit, "three voters after the freeze",
-			func() error { return c.voters(ctx, 3) }), c.Ready(ctx, startLimit)); err != nil {
+		if err := errors.Join(c.Heal(ctx), spawn.Until(ctx, cluster.StartLimit, "three voters after the freeze",
+			func() error { return c.voters(ctx, 3) }), c.Ready(ctx, cluster.StartLimit)); err != nil {
 			return report, err
 		}
 	}
@@ -80,5 +83,5 @@ func (l *Lab) RunFrozen(ctx context.Context, cfg Frozen, seed uint64) (report Fr
 	for _, w := range load.list {
 		report.Writes += w.counter
 	}
-	return report, errors.Join(c.Converged(ctx, startLimit), c.audit(ctx, book), c.Damage())
+	return report, errors.Join(c.Converged(ctx, cluster.StartLimit), c.audit(ctx, book), c.Damage())
 }

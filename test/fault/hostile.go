@@ -17,6 +17,8 @@ import (
 	"github.com/google/uuid"
 
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 	"corbel.dev/corbel/test/fault/intrude"
 )
 
@@ -70,7 +72,7 @@ func (l *Lab) RunHostile(ctx context.Context, cfg Hostile, seed uint64) (report 
 	if err != nil {
 		return report, err
 	}
-	shape := Shape{Servers: 3, Monitor: true, HCL: []string{linearHCL, stableHCL, a.HCL()}}
+	shape := cluster.Config{Servers: 3, Monitor: true, HCL: []string{linearHCL, stableHCL, a.HCL()}}
 	c, book, load, err := l.loaded(ctx, shape, seed)
 	if err != nil {
 		return report, err
@@ -85,7 +87,7 @@ func (l *Lab) RunHostile(ctx context.Context, cfg Hostile, seed uint64) (report 
 	}
 	defer silent.Close()
 	r.silent = silent.Addr().String()
-	if err := until(ctx, startLimit, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
+	if err := spawn.Until(ctx, cluster.StartLimit, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
 		return report, err
 	}
 	if r.want, err = c.admin.At(c.Servers[0].HTTP).members(ctx, ""); err != nil {
@@ -114,9 +116,9 @@ func (l *Lab) RunHostile(ctx context.Context, cfg Hostile, seed uint64) (report 
 	load.stop()
 	report.Looks, report.Acked = int(r.looks.Load()), int(acked.Load())
 	report.Calls, report.Refused = ended()
-	err = errors.Join(wrong, c.Converged(ctx, startLimit), c.audit(ctx, book), c.voters(ctx, 3), c.Damage())
+	err = errors.Join(wrong, c.Converged(ctx, cluster.StartLimit), c.audit(ctx, book), c.voters(ctx, 3), c.Damage())
 	if err != nil {
-		err = fmt.Errorf("%w\n%s", err, c.logs())
+		err = fmt.Errorf("%w\n%s", err, c.Logs())
 	}
 	return report, err
 }
@@ -148,7 +150,7 @@ func (r *hostileRun) watch(ctx context.Context, s *Server, stop context.CancelCa
 				return
 			}
 		}
-		_ = wait(ctx, 20*time.Millisecond)
+		_ = spawn.Sleep(ctx, 20*time.Millisecond)
 	}
 }
 
@@ -191,14 +193,14 @@ func (r *hostileRun) schedule(ctx context.Context, n int, each time.Duration) er
 				if err := victim.Freeze(); err != nil {
 					return err
 				}
-				_ = wait(ctx, time.Duration(1+r.rng.IntN(20))*each/10)
+				_ = spawn.Sleep(ctx, time.Duration(1+r.rng.IntN(20))*each/10)
 				return victim.Thaw()
 			}
 		case "restart":
 			lies = append(lies, say(id, mute))
 			meanwhile = func() error {
 				victim.Kill()
-				_ = wait(ctx, each/2)
+				_ = spawn.Sleep(ctx, each/2)
 				return victim.Start()
 			}
 		}
@@ -250,7 +252,7 @@ func (r *hostileRun) live(ctx context.Context, victim *Server, lies []lie, meanw
 	end()
 	wg.Wait()
 	if err == nil && ctx.Err() == nil {
-		err = r.c.Ready(ctx, startLimit)
+		err = r.c.Ready(ctx, cluster.StartLimit)
 	}
 	return err
 }

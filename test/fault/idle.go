@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // idleLimit is how long a server may need to notice that watchers vanished.
@@ -18,7 +21,7 @@ const idleLimit = 30 * time.Second
 // RunVanishing parks n blocking queries, lets their clients vanish, and looks that
 // the server's goroutines return to what they were. It returns base, peak and end.
 func (l *Lab) RunVanishing(ctx context.Context, n int) (base, peak, end int, err error) {
-	c, err := l.Open(ctx, Shape{Servers: 1})
+	c, err := l.Open(ctx, cluster.Config{Servers: 1})
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -38,7 +41,7 @@ func (l *Lab) RunVanishing(ctx context.Context, n int) (base, peak, end int, err
 	if err != nil {
 		return base, 0, 0, err
 	}
-	err = until(ctx, idleLimit, fmt.Sprintf("%d watchers to be parked", n),
+	err = spawn.Until(ctx, idleLimit, fmt.Sprintf("%d watchers to be parked", n),
 		func() error { return c.blocking(ctx, func(v int) bool { return v >= n }) })
 	if err != nil {
 		return base, peak, 0, err
@@ -49,7 +52,7 @@ func (l *Lab) RunVanishing(ctx context.Context, n int) (base, peak, end int, err
 	for _, conn := range conns {
 		_ = conn.Close()
 	}
-	err = until(ctx, idleLimit, "goroutines to return to base", func() (err error) {
+	err = spawn.Until(ctx, idleLimit, "goroutines to return to base", func() (err error) {
 		end, err = c.goroutines(ctx)
 		if err == nil && end > base+20 {
 			err = fmt.Errorf("%d goroutines, %d before", end, base)
@@ -57,7 +60,7 @@ func (l *Lab) RunVanishing(ctx context.Context, n int) (base, peak, end int, err
 		return err
 	})
 	if err == nil {
-		err = until(ctx, idleLimit, "no query to be parked",
+		err = spawn.Until(ctx, idleLimit, "no query to be parked",
 			func() error { return c.blocking(ctx, func(v int) bool { return v < n/10 }) })
 	}
 	return base, peak, end, errors.Join(err, c.Damage())

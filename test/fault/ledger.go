@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault/history"
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // absent is the state of a thing that does not exist.
@@ -147,7 +148,7 @@ func (c *Cluster) audit(ctx context.Context, l *ledger) error {
 			continue
 		}
 		var state map[string]string
-		err := until(ctx, 20*time.Second, "a consistent read of everything through "+s.Name, func() (err error) {
+		err := spawn.Until(ctx, 20*time.Second, "a consistent read of everything through "+s.Name, func() (err error) {
 			state, err = c.admin.At(s.HTTP).found(ctx, "consistent")
 			return err
 		})

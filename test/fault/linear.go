@@ -12,8 +12,11 @@ import (
 	"sync"
 	"time"
 
-	"corbel.dev/corbel/kit/fault/history"
 	"github.com/anishathalye/porcupine"
+
+	"corbel.dev/corbel/kit/fault/history"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // Linear is a run of A1 and A2: concurrent clients over a cluster that a nemesis
@@ -59,7 +62,7 @@ func (l *Lab) RunLinear(ctx context.Context, cfg Linear, seed uint64) (report Li
 	if cfg.Judge == 0 {
 		cfg.Judge = time.Minute
 	}
-	c, err := l.Open(ctx, Shape{Servers: 3, HCL: []string{linearHCL, stableHCL}})
+	c, err := l.Open(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL, stableHCL}})
 	if err != nil {
 		return report, err
 	}
@@ -150,7 +153,7 @@ func (l *Lab) keep(seed uint64, r *linearRun, n *nemesis) error {
 	}
 	errs = append(errs,
 		os.WriteFile(filepath.Join(dir, "faults.txt"), []byte(strings.Join(n.log, "\n")), 0o644),
-		os.WriteFile(filepath.Join(dir, "servers.txt"), []byte(r.cluster.logs()), 0o644))
+		os.WriteFile(filepath.Join(dir, "servers.txt"), []byte(r.cluster.Logs()), 0o644))
 	return errors.Join(append(errs, fmt.Errorf("kept in %s", dir))...)
 }
 
@@ -206,7 +209,7 @@ func (w *worker) run(ctx context.Context) error {
 		if outcome == history.Failed {
 			pause += 20 * time.Millisecond // a refused client that comes back at once fills the history with nothing
 		}
-		_ = wait(ctx, pause)
+		_ = spawn.Sleep(ctx, pause)
 	}
 	return nil
 }

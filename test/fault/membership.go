@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // stableHCL lets a server that joins vote after a second, so that a history sees the change end.
@@ -39,7 +41,7 @@ func (n *nemesis) change(ctx context.Context) error {
 		n.note("%v", err) // refused, or the leader changed
 		return nil
 	}
-	_ = wait(ctx, n.between(100, 1500))
+	_ = spawn.Sleep(ctx, n.between(100, 1500))
 	if wipe {
 		if err := os.RemoveAll(victim.Dir); err != nil {
 			return err
@@ -48,7 +50,7 @@ func (n *nemesis) change(ctx context.Context) error {
 			return err
 		}
 	}
-	err = until(ctx, votersLimit, "three voters", func() error { return n.c.voters(ctx, len(n.c.Servers)) })
+	err = spawn.Until(ctx, votersLimit, "three voters", func() error { return n.c.voters(ctx, len(n.c.Servers)) })
 	n.note("all vote again: %t", err == nil)
 	return nil
 }

@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // fleet is a cluster with simulated proxies on its servers' own ports: all stand for "app" and have the upstream "api".
@@ -25,7 +28,7 @@ limits { txn_max_req_len = 8388608 }`
 // openFleet starts servers, registers the instances of the upstream and the proxies, and configures them: each
 // connection has up to perConn.
 func (l *Lab) openFleet(ctx context.Context, servers, proxies, perConn, instances int) (*fleet, error) {
-	c, err := l.Open(ctx, Shape{Servers: servers, Mesh: true, HCL: []string{meshHCL}})
+	c, err := l.Open(ctx, cluster.Config{Servers: servers, Mesh: true, HCL: []string{meshHCL}})
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +45,7 @@ func (l *Lab) openFleet(ctx context.Context, servers, proxies, perConn, instance
 	if err := f.everyone(ctx, "to be configured", func(p *adsProxy) bool {
 		return len(p.have[adsListener]) > 0 && len(p.have[adsEndpoint]) > 0
 	}); err != nil {
-		err = fmt.Errorf("%w\n%s", err, f.logs())
+		err = fmt.Errorf("%w\n%s", err, f.Logs())
 		f.Close()
 		return nil, err
 	}
@@ -62,7 +65,7 @@ func (f *fleet) put(ctx context.Context, path string, body any) error {
 	if err != nil {
 		return err
 	}
-	return until(ctx, 30*time.Second, "PUT "+path, func() error {
+	return spawn.Until(ctx, 30*time.Second, "PUT "+path, func() error {
 		if r := f.admin.Do(ctx, "PUT", path, b); r.Status != 200 {
 			return errors.New(r.String())
 		}
@@ -128,7 +131,7 @@ func markOf(r *adsResponse) int {
 
 // everyone waits until the condition holds for each proxy of a connection that lives.
 func (f *fleet) everyone(ctx context.Context, what string, holds func(*adsProxy) bool) error {
-	return until(ctx, 60*time.Second, "every proxy "+what, func() error {
+	return spawn.Until(ctx, 60*time.Second, "every proxy "+what, func() error {
 		for _, c := range f.conns {
 			c.mu.Lock()
 			for _, p := range c.proxies {

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // RefusalReport tells what it cost that every proxy refused a listener.
@@ -105,7 +108,7 @@ func (f *fleet) refuse() []map[string]int {
 
 // state waits until so many proxies are in a state.
 func (f *fleet) state(ctx context.Context, state string, n int) error {
-	return until(ctx, 60*time.Second, fmt.Sprintf("%d proxies to be %s", n, state), func() error {
+	return spawn.Until(ctx, 60*time.Second, fmt.Sprintf("%d proxies to be %s", n, state), func() error {
 		got, err := f.states(ctx)
 		if err == nil && got[state] != n {
 			err = fmt.Errorf("they are %v", got)
@@ -170,7 +173,7 @@ func (l *Lab) RunSlowStreams(ctx context.Context, proxies, slow, changes int) (r
 		return err
 	}
 	want += float64(slow)
-	if err := until(ctx, 30*time.Second, "the slow streams to be there", streams); err != nil {
+	if err := spawn.Until(ctx, 30*time.Second, "the slow streams to be there", streams); err != nil {
 		return report, err
 	}
 	want -= float64(slow)
@@ -188,7 +191,7 @@ func (l *Lab) RunSlowStreams(ctx context.Context, proxies, slow, changes int) (r
 		}
 		report.RSSMost = max(report.RSSMost, s.RSS())
 		if changes == 0 {
-			_ = wait(ctx, time.Second)
+			_ = spawn.Sleep(ctx, time.Second)
 		}
 	}
 	if bound := 2*report.RSSBefore + 64<<20; report.RSSBefore > 0 && report.RSSMost > bound {
@@ -264,7 +267,7 @@ func (l *Lab) RunResume(ctx context.Context, proxies, rounds int, seed uint64) (
 			if err := victim.Start(); err != nil {
 				return report, err
 			}
-			if err := f.Ready(ctx, startLimit); err != nil {
+			if err := f.Ready(ctx, cluster.StartLimit); err != nil {
 				return report, err
 			}
 		}

@@ -13,15 +13,14 @@ import (
 	"time"
 
 	"corbel.dev/corbel/client/sensu"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/ingest"
 )
 
-const monitorHCL = `ports {
-  monitor        = %s
-  monitor_agents = %s
-}
-monitor {
+// MonitorHCL turns the monitor plane on.
+const MonitorHCL = `monitor {
   enabled                = true
   cluster_admin_username = "admin"
   cluster_admin_password = "P@ssw0rd!"
@@ -46,9 +45,9 @@ type shardState struct {
 }
 
 // openMonitor makes a cluster, and agents of so many subjects each, no two subjects in one shard.
-func (l *Lab) openMonitor(ctx context.Context, shape Shape, agents, subjects int, b beats,
+func (l *Lab) openMonitor(ctx context.Context, shape cluster.Config, agents, subjects int, b beats,
 	seed uint64) (*monitorRun, error) {
-	shape.Monitor = true
+	shape.Monitor, shape.HCL = true, append([]string{MonitorHCL}, shape.HCL...)
 	c, err := l.Open(ctx, shape)
 	if err != nil {
 		return nil, err
@@ -88,7 +87,7 @@ func (l *Lab) openMonitor(ctx context.Context, shape Shape, agents, subjects int
 	r.load(3) // every subject is known, so that each result is one change of its shard
 	err = r.remember(ctx)
 	if err != nil {
-		err = fmt.Errorf("%w\n%s", err, r.logs())
+		err = fmt.Errorf("%w\n%s", err, r.Logs())
 		r.close()
 		return nil, err
 	}
@@ -115,7 +114,7 @@ func (r *monitorRun) load(n int) {
 
 // idle ends the load and waits until agents have sessions, and servers have read what was sent.
 func (r *monitorRun) idle(ctx context.Context) error {
-	return until(ctx, 2*time.Minute, "the agents to be idle", func() error {
+	return spawn.Until(ctx, 2*time.Minute, "the agents to be idle", func() error {
 		for _, a := range r.sensors {
 			a.mu.Lock()
 			left := a.left
@@ -202,7 +201,7 @@ var waiting = []string{"sensu_go_events_pending_bytes", "sensu_go_events_forward
 
 // settled waits until each shard has one owner and a replica that has everything, and nothing is on its way.
 func (r *monitorRun) settled(ctx context.Context, limit time.Duration) error {
-	return until(ctx, limit, "the shards to settle", func() error {
+	return spawn.Until(ctx, limit, "the shards to settle", func() error {
 		owned := map[int]*Server{}
 		for _, s := range r.Servers {
 			if _, err := r.get(ctx, s, "/ready"); err != nil {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/kit/ws"
 	"corbel.dev/corbel/monitor"
@@ -100,7 +101,7 @@ func (a *sensor) run(ctx context.Context) {
 			a.session(ctx, s, c)
 			_ = c.CloseWith(ws.CloseGoingAway, "")
 		}
-		_ = wait(ctx, 20*time.Millisecond)
+		_ = spawn.Sleep(ctx, 20*time.Millisecond)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // Beside is what a slow event store costs the rest of a server: the 99th percentiles of writes of the catalog.
@@ -17,7 +18,7 @@ type Beside struct{ Quiet, Slow time.Duration }
 // RunBeside measures writes to the leader of three servers while agents send results: first so, then with an
 // event store there that takes 200 ms for each operation (B3).
 func (l *Lab) RunBeside(ctx context.Context, writes int, seed uint64) (Beside, error) {
-	m, err := l.openMonitor(ctx, Shape{Servers: 3}, 6, 2, scaled, seed)
+	m, err := l.openMonitor(ctx, cluster.Config{Servers: 3}, 6, 2, scaled, seed)
 	if err != nil {
 		return Beside{}, err
 	}
@@ -31,7 +32,7 @@ func (l *Lab) RunBeside(ctx context.Context, writes int, seed uint64) (Beside, e
 		m.load(mostRuns)
 		p99[i], err = writesBeside(ctx, s, writes)
 		if err = errors.Join(err, m.idle(ctx)); err != nil {
-			return Beside{}, fmt.Errorf("%w\n%s", err, m.logs())
+			return Beside{}, fmt.Errorf("%w\n%s", err, m.Logs())
 		}
 		slow := fault.Command{Name: "events", Glob: filepath.Join(s.Dir, "monitor", "events") + "/**", Ops: "write,sync",
 			Delay: 200 * time.Millisecond}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/ingest"
 )
@@ -40,7 +42,7 @@ func (l *Lab) RunMonitorCrash(ctx context.Context, cfg MonitorCrash, seed uint64
 		cfg.Agents, cfg.Subjects = 6, 8
 	}
 	report := &MonitorReport{}
-	r, err := l.openMonitor(ctx, Shape{Servers: cfg.Servers, Power: true}, cfg.Agents, cfg.Subjects, scaled, seed)
+	r, err := l.openMonitor(ctx, cluster.Config{Servers: cfg.Servers, Power: true}, cfg.Agents, cfg.Subjects, scaled, seed)
 	if err != nil {
 		return report, err
 	}
@@ -48,12 +50,12 @@ func (l *Lab) RunMonitorCrash(ctx context.Context, cfg MonitorCrash, seed uint64
 	rng := rand.New(rand.NewPCG(seed, 0x6e))
 	for range cfg.Cycles {
 		if err := r.crash(ctx, rng, report); err != nil {
-			return report, fmt.Errorf("seed %d, cycle %d: %w\n%s", seed, report.Cycles, errors.Join(err, r.Damage()), r.logs())
+			return report, fmt.Errorf("seed %d, cycle %d: %w\n%s", seed, report.Cycles, errors.Join(err, r.Damage()), r.Logs())
 		}
 		report.Cycles++
 	}
 	if err := r.deadIsFound(ctx); err != nil {
-		return report, fmt.Errorf("seed %d: %w\n%s", seed, err, r.logs())
+		return report, fmt.Errorf("seed %d: %w\n%s", seed, err, r.Logs())
 	}
 	report.Missed++
 	for _, a := range r.sensors {
@@ -96,7 +98,7 @@ func (r *monitorRun) crash(ctx context.Context, rng *rand.Rand, report *MonitorR
 		}
 	}
 	r.load(mostRuns)
-	if err := wait(ctx, time.Duration(20+rng.IntN(200))*time.Millisecond); err != nil {
+	if err := spawn.Sleep(ctx, time.Duration(20+rng.IntN(200))*time.Millisecond); err != nil {
 		return err
 	}
 	for _, s := range r.Servers {
@@ -114,9 +116,9 @@ func (r *monitorRun) crash(ctx context.Context, rng *rand.Rand, report *MonitorR
 		}
 	}
 	// Half of the time long enough for the others to take over.
-	_ = wait(ctx, time.Duration(rng.IntN(200)+rng.IntN(2)*3000)*time.Millisecond)
+	_ = spawn.Sleep(ctx, time.Duration(rng.IntN(200)+rng.IntN(2)*3000)*time.Millisecond)
 	begin := time.Now()
-	if err := r.Restart(); err != nil {
+	if err := r.Start(); err != nil {
 		return err
 	}
 	if err := errors.Join(r.idle(ctx), r.settled(ctx, 3*time.Minute)); err != nil {
@@ -297,7 +299,7 @@ func stateOf(e *monitor.Event) monitor.State {
 
 // deadIsFound: of all agents one dies before all servers are killed; it is missed afterwards, and nobody else.
 func (r *monitorRun) deadIsFound(ctx context.Context) error {
-	err := until(ctx, time.Minute, "a session of an agent that is to die", func() error {
+	err := spawn.Until(ctx, time.Minute, "a session of an agent that is to die", func() error {
 		c, err := dialAgent(ctx, r.Servers[0], "mortal", "")
 		if err != nil {
 			return err
@@ -306,7 +308,7 @@ func (r *monitorRun) deadIsFound(ctx context.Context) error {
 		if err := errors.Join(beat(c, "mortal", scaled), c.Flush()); err != nil {
 			return err
 		}
-		return until(ctx, 5*time.Second, "its keepalive", func() error {
+		return spawn.Until(ctx, 5*time.Second, "its keepalive", func() error {
 			return r.clients[r.Servers[0]].Get(ctx, "/api/core/v2/namespaces/default/events/mortal/keepalive", &struct{}{})
 		})
 	})
@@ -322,11 +324,11 @@ func (r *monitorRun) deadIsFound(ctx context.Context) error {
 	for _, s := range r.Servers {
 		s.Kill()
 	}
-	if err := r.Restart(); err != nil {
+	if err := r.Start(); err != nil {
 		return err
 	}
 	last := r.Servers[len(r.Servers)-1]
-	if err := until(ctx, 2*time.Minute, "an agent that died while no server ran to be missed", func() error {
+	if err := spawn.Until(ctx, 2*time.Minute, "an agent that died while no server ran to be missed", func() error {
 		all, err := r.events(ctx, last)
 		if err != nil {
 			return err

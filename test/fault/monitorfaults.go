@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 	"corbel.dev/corbel/monitor"
 )
 
@@ -77,7 +79,7 @@ func (l *Lab) RunMonitorFaults(ctx context.Context, cfg MonitorFaults, seed uint
 			return &FaultsReport{}, fmt.Errorf("no step is called %q (know %s)", name, strings.Join(FaultSteps, ", "))
 		}
 	}
-	m, err := l.openMonitor(ctx, Shape{Servers: 3}, 6, 2, keepalives, seed)
+	m, err := l.openMonitor(ctx, cluster.Config{Servers: 3}, 6, 2, keepalives, seed)
 	if err != nil {
 		return &FaultsReport{}, err
 	}
@@ -87,7 +89,7 @@ func (l *Lab) RunMonitorFaults(ctx context.Context, cfg MonitorFaults, seed uint
 	defer r.alive.Wait()
 	defer stop()
 	if err := r.gather(ctx, living); err != nil {
-		return &r.report, fmt.Errorf("%w\n%s", err, r.logs())
+		return &r.report, fmt.Errorf("%w\n%s", err, r.Logs())
 	}
 	steps := map[string]func(context.Context) error{"hostile": r.hostile, "handlers": r.handlers, "clock": r.clocks,
 		"slow disk": r.slowDisk, "full disk": r.fullDisk,
@@ -95,7 +97,7 @@ func (l *Lab) RunMonitorFaults(ctx context.Context, cfg MonitorFaults, seed uint
 		"wiped": r.wiped, "restart": r.restart}
 	for _, name := range cfg.Steps {
 		if err := errors.Join(steps[name](ctx), r.Damage()); err != nil {
-			return &r.report, fmt.Errorf("seed %d, %s: %w\n%s", seed, name, err, r.logs())
+			return &r.report, fmt.Errorf("seed %d, %s: %w\n%s", seed, name, err, r.Logs())
 		}
 		r.report.Steps++
 	}
@@ -115,7 +117,7 @@ func (r *faultsRun) gather(ctx, living context.Context) error {
 
 // together waits until each of the crowd has a session.
 func (r *faultsRun) together(ctx context.Context) error {
-	return until(ctx, 2*time.Minute, "a session of each agent", func() error {
+	return spawn.Until(ctx, 2*time.Minute, "a session of each agent", func() error {
 		for _, a := range r.crowd {
 			if err := a.quiet(); err != nil {
 				return err
@@ -154,7 +156,7 @@ func (r *faultsRun) whole(ctx context.Context) error {
 
 // allCount waits until each result of this round counts, in the order in which it was sent.
 func (r *faultsRun) allCount(ctx context.Context) error {
-	return until(ctx, 2*time.Minute, "all results to count", func() error {
+	return spawn.Until(ctx, 2*time.Minute, "all results to count", func() error {
 		for _, at := range r.Servers {
 			if !at.Running() {
 				continue
@@ -192,13 +194,13 @@ func counts(s *subject, before, now *monitor.Event) error {
 			next++
 		case sent.taken.IsZero(): // its session ended first: it may have got lost
 		case next < len(got):
-			return hopeless{fmt.Errorf("%s: run %d is lost or out of order: %v", s.name, sent.number, got)}
+			return spawn.Hopeless(fmt.Errorf("%s: run %d is lost or out of order: %v", s.name, sent.number, got))
 		default:
 			return fmt.Errorf("%s: run %d does not count", s.name, sent.number)
 		}
 	}
 	if next != len(got) {
-		return hopeless{fmt.Errorf("%s: of %d results %d count", s.name, len(s.sent), len(got))}
+		return spawn.Hopeless(fmt.Errorf("%s: of %d results %d count", s.name, len(s.sent), len(got)))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/ingest"
 )
@@ -33,7 +34,7 @@ func (r *faultsRun) gone(ctx context.Context, what func(*Server) string, loaded 
 	victim := r.Servers[r.rng.IntN(len(r.Servers))]
 	// A server that was away for long, or whose whole disk was gone, is a new member of each plane's group, without a
 	// vote until autopilot has seen it well for a while: the next disk that is lost by then is a lost quorum.
-	if err := until(ctx, 2*time.Minute, "groups that outlive a server",
+	if err := spawn.Until(ctx, 2*time.Minute, "groups that outlive a server",
 		func() error { return r.outlives(ctx) }); err != nil {
 		return err
 	}
@@ -43,11 +44,11 @@ func (r *faultsRun) gone(ctx context.Context, what func(*Server) string, loaded 
 	}
 	if loaded {
 		r.load(mostRuns - 4)
-		if err := wait(ctx, window+time.Duration(r.rng.IntN(300))*time.Millisecond); err != nil {
+		if err := spawn.Sleep(ctx, window+time.Duration(r.rng.IntN(300))*time.Millisecond); err != nil {
 			return err
 		}
 		r.load(4) // these may be within the window
-		if err := wait(ctx, 20*time.Millisecond); err != nil {
+		if err := spawn.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/kit/ws"
 )
 
@@ -33,7 +34,7 @@ func (r *faultsRun) hostile(ctx context.Context) error {
 
 // named waits for what the log must say of them.
 func (r *faultsRun) named(ctx context.Context, s *Server) error {
-	return until(ctx, 30*time.Second, "the log of "+s.Name+" to name them", func() error {
+	return spawn.Until(ctx, 30*time.Second, "the log of "+s.Name+" to name them", func() error {
 		log := s.Log()
 		for _, what := range []string{"wrong credentials", "agent=framer", "agent=rubbish", "agent=deaf"} {
 			if !strings.Contains(log, what) {

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
 )
@@ -48,7 +50,7 @@ func (l *Lab) RunMonitorOutage(ctx context.Context, cfg MonitorOutage, seed uint
 		return report, err
 	}
 	defer pg.Remove()
-	m, err := l.openMonitor(ctx, Shape{Servers: 3,
+	m, err := l.openMonitor(ctx, cluster.Config{Servers: 3,
 		HCL: []string{fmt.Sprintf("monitor {\n  store = \"postgresql\"\n  dsn = %q\n}", pg.URL(""))}}, 6, 4, scaled, seed)
 	if err != nil {
 		return report, err
@@ -57,7 +59,7 @@ func (l *Lab) RunMonitorOutage(ctx context.Context, cfg MonitorOutage, seed uint
 	r := &outageRun{&faultsRun{monitorRun: m, beats: scaled, rng: rand.New(rand.NewPCG(seed, 0x09))}, pg,
 		map[string][]*sentRun{}}
 	if err := errors.Join(r.outage(ctx, cfg, report), r.Damage()); err != nil {
-		return report, fmt.Errorf("seed %d: %w\n%s", seed, err, r.logs())
+		return report, fmt.Errorf("seed %d: %w\n%s", seed, err, r.Logs())
 	}
 	return report, nil
 }
@@ -126,7 +128,7 @@ func (r *outageRun) asleep(ctx context.Context, d time.Duration) error {
 	if err := victim.Freeze(); err != nil {
 		return err
 	}
-	if err := errors.Join(wait(ctx, d), victim.Thaw(), r.whole(ctx)); err != nil {
+	if err := errors.Join(spawn.Sleep(ctx, d), victim.Thaw(), r.whole(ctx)); err != nil {
 		return err
 	}
 	after, err := r.sum(ctx, "sensu_go_shards_taken_over")
@@ -153,7 +155,7 @@ func (r *outageRun) back(hung bool) error {
 
 // durable waits until PostgreSQL has everything.
 func (r *outageRun) durable(ctx context.Context) error {
-	return until(ctx, 2*time.Minute, "PostgreSQL to have everything", func() error {
+	return spawn.Until(ctx, 2*time.Minute, "PostgreSQL to have everything", func() error {
 		healthy, err := r.sum(ctx, "sensu_go_postgres_healthy")
 		if err == nil && healthy != float64(len(r.Servers)) {
 			err = fmt.Errorf("%v servers reach it", healthy)
@@ -171,7 +173,7 @@ func (r *outageRun) durable(ctx context.Context) error {
 
 // told looks that the servers say what is wrong: in their metrics and in /health.
 func (r *outageRun) told(ctx context.Context) error {
-	return until(ctx, 30*time.Second, "the servers to say that PostgreSQL is away", func() error {
+	return spawn.Until(ctx, 30*time.Second, "the servers to say that PostgreSQL is away", func() error {
 		healthy, err := r.sum(ctx, "sensu_go_postgres_healthy")
 		if err != nil || healthy > 0 {
 			return errors.Join(err, fmt.Errorf("%v servers take it for healthy", healthy))
@@ -252,7 +254,7 @@ func (r *outageRun) afterRestart(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := errors.Join(r.Restart(), r.settled(ctx, 2*time.Minute)); err != nil {
+	if err := errors.Join(r.Start(), r.settled(ctx, 2*time.Minute)); err != nil {
 		return err
 	}
 	for _, s := range r.Servers {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/monitor/shards"
 )
 
@@ -58,7 +59,7 @@ func (r *faultsRun) killed(ctx context.Context) error {
 	if err := r.idle(ctx); err != nil {
 		return err
 	}
-	if err := wait(ctx, r.beats.lasting()-time.Since(at)); err != nil {
+	if err := spawn.Sleep(ctx, r.beats.lasting()-time.Since(at)); err != nil {
 		return err
 	}
 	if err := r.nobodyMissed(ctx); err != nil {
@@ -77,7 +78,7 @@ func (r *faultsRun) rolling(ctx context.Context) error {
 		stop := make(chan error, 1)
 		r.load(mostRuns / 3)
 		go func() { stop <- s.Stop() }()
-		_ = wait(ctx, 50*time.Millisecond) // while it goes
+		_ = spawn.Sleep(ctx, 50*time.Millisecond) // while it goes
 		r.load(mostRuns / 3)
 		if err := errors.Join(<-stop, s.Start()); err != nil {
 			return err
@@ -95,13 +96,13 @@ func (r *faultsRun) restart(ctx context.Context) error {
 	for _, s := range r.Servers {
 		s.Kill()
 	}
-	if err := r.Restart(); err != nil {
+	if err := r.Start(); err != nil {
 		return err
 	}
 	if err := r.whole(ctx); err != nil {
 		return err
 	}
-	if err := wait(ctx, r.beats.lasting()); err != nil {
+	if err := spawn.Sleep(ctx, r.beats.lasting()); err != nil {
 		return err
 	}
 	return r.nobodyMissed(ctx)
@@ -155,7 +156,7 @@ func (r *faultsRun) jump(ctx context.Context, clerk *sensor, of []*Server, by ti
 	if err != nil {
 		return err
 	}
-	if err := until(ctx, 30*time.Second, "the check to be asked for", func() error {
+	if err := spawn.Until(ctx, 30*time.Second, "the check to be asked for", func() error {
 		if asked() < first+2 {
 			return errors.New("it is not")
 		}
@@ -191,7 +192,7 @@ func (r *faultsRun) slowDisk(ctx context.Context) error {
 // fullDisk: nothing can be written, and the log says so.
 func (r *faultsRun) fullDisk(ctx context.Context) error {
 	return r.onDisk(ctx, fault.Command{Ops: "write,preallocate,open", Error: "ENOSPC"}, func(s *Server) error {
-		return errors.Join(r.catalogWrites(s), until(ctx, 30*time.Second, "the full disk in the log of "+s.Name,
+		return errors.Join(r.catalogWrites(s), spawn.Until(ctx, 30*time.Second, "the full disk in the log of "+s.Name,
 			func() error {
 				if !strings.Contains(s.Log(), "cannot store events") {
 					return errors.New("it is not there")
@@ -210,7 +211,7 @@ func (r *faultsRun) hungDisk(ctx context.Context) error {
 		return errors.Join(r.idle(ctx), r.allCount(ctx))
 	}
 	owns := func(what string, right func(float64) bool) error {
-		return until(ctx, 2*time.Minute, what, func() error {
+		return spawn.Until(ctx, 2*time.Minute, what, func() error {
 			owned, err := r.figure(ctx, s, "sensu_go_shards_owned")
 			if err == nil && !right(owned) {
 				err = fmt.Errorf("%s has %v shards", s.Name, owned)
@@ -261,7 +262,7 @@ func (r *faultsRun) handlers(ctx context.Context) error {
 	}
 	defer closeSink()
 	_, port, _ := strings.Cut(sink, ":")
-	dir, err := os.MkdirTemp(r.dir, "handled")
+	dir, err := os.MkdirTemp(os.TempDir(), "handled")
 	if err != nil {
 		return err
 	}
@@ -283,7 +284,7 @@ func (r *faultsRun) handlers(ctx context.Context) error {
 		}
 	}
 	for _, s := range r.Servers { // whoever has the events is to know all of them
-		if err := until(ctx, time.Minute, s.Name+" to know the handlers", func() error {
+		if err := spawn.Until(ctx, time.Minute, s.Name+" to know the handlers", func() error {
 			body, err := r.get(ctx, s, "/metrics")
 			for _, name := range []string{"hangs", "stalls", "loops", "good"} {
 				if err == nil && !strings.Contains(string(body), `handler="`+name+`"`) {
@@ -309,7 +310,7 @@ func (r *faultsRun) handlers(ctx context.Context) error {
 				return err
 			}
 		}
-		return until(ctx, time.Minute, "the good handler to have everything", func() error {
+		return spawn.Until(ctx, time.Minute, "the good handler to have everything", func() error {
 			done, err := r.sum(ctx, "sensu_go_handler_events", `handler="good"`, `result="done"`)
 			if err == nil && done != events {
 				err = fmt.Errorf("it has %v of %d", done, events)

@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/kit/fault/history"
 	"corbel.dev/corbel/kit/fault/netns"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // NamespaceReport tells what a cut of the network did.
@@ -23,7 +24,7 @@ func (l *Lab) RunNamespaces(ctx context.Context, seed uint64) (report NamespaceR
 		return report, err
 	}
 	defer func() { err = errors.Join(err, network.Close()) }()
-	c, book, load, err := l.loaded(ctx, Shape{Servers: 3, HCL: []string{linearHCL}, Net: network}, seed)
+	c, book, load, err := l.loaded(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL}, Net: network}, seed)
 	if err != nil {
 		return report, err
 	}
@@ -44,7 +45,7 @@ func (l *Lab) RunNamespaces(ctx context.Context, seed uint64) (report NamespaceR
 		return report, err
 	}
 	if report.Resumed, err = firstWrite(ctx, c.Followers(leader), 30*time.Second); err != nil {
-		return report, fmt.Errorf("%w\n%s", err, c.logs())
+		return report, fmt.Errorf("%w\n%s", err, c.Logs())
 	}
 	if err := c.silent(ctx, leader); err != nil {
 		return report, err
@@ -54,7 +55,7 @@ func (l *Lab) RunNamespaces(ctx context.Context, seed uint64) (report NamespaceR
 	}
 	begin := time.Now()
 	if err := c.Converged(ctx, 30*time.Second); err != nil {
-		return report, fmt.Errorf("%w\n%s", err, c.logs())
+		return report, fmt.Errorf("%w\n%s", err, c.Logs())
 	}
 	report.Converged = time.Since(begin)
 	load.stop()

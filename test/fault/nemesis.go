@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // FaultKind names one thing that goes wrong.
@@ -55,7 +57,7 @@ func (n *nemesis) run(ctx context.Context) error {
 	// The first two kinds of each run are the first of the shuffled list, so that a few runs cover all.
 	order := n.rng.Perm(len(n.kinds))
 	for i := 0; ctx.Err() == nil; i++ {
-		if wait(ctx, n.between(300, 1200)) != nil {
+		if spawn.Sleep(ctx, n.between(300, 1200)) != nil {
 			break
 		}
 		kind := n.kinds[order[i%len(order)]]
@@ -105,7 +107,7 @@ func (n *nemesis) freeze(ctx context.Context, victim *Server) error {
 		}
 		d := time.Duration(float64(time.Second) * math.Pow(20, n.rng.Float64()))
 		n.note("%s stands still for %s", victim.Name, d.Round(time.Millisecond))
-		_ = wait(ctx, d)
+		_ = spawn.Sleep(ctx, d)
 		if n.rng.IntN(3) > 0 || ctx.Err() != nil {
 			return nil // Heal has it go on
 		}
@@ -139,12 +141,12 @@ func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
 		for _, s := range n.c.Servers {
 			s.Kill()
 		}
-		_ = wait(ctx, n.between(0, 300))
+		_ = spawn.Sleep(ctx, n.between(0, 300))
 		return nil
 	case FaultFreeze:
 		return n.freeze(ctx, victim)
 	case FaultPartition:
-		err = fault.Partition(control, n.c.Peers(victim), n.c.Peers(n.others(victim)...))
+		err = fault.Partition(control, cluster.Peers(victim), cluster.Peers(n.others(victim)...))
 	case FaultOneWay:
 		err = n.oneWay(control, victim)
 	case FaultClock:
@@ -164,7 +166,7 @@ func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
 	if err != nil {
 		return err
 	}
-	_ = wait(ctx, n.between(500, 3500))
+	_ = spawn.Sleep(ctx, n.between(500, 3500))
 	return nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault/history"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // FailoverReport tells how long writes paused after the leader was killed.
@@ -21,7 +23,7 @@ type FailoverReport struct {
 // RunFailover kills the leader n times and measures until the first write is
 // acknowledged that began after the kill, by clients of the other members.
 func (l *Lab) RunFailover(ctx context.Context, n int) (report FailoverReport, err error) {
-	c, err := l.Open(ctx, Shape{Servers: 3})
+	c, err := l.Open(ctx, cluster.Config{Servers: 3})
 	if err != nil {
 		return report, err
 	}
@@ -37,14 +39,14 @@ func (l *Lab) RunFailover(ctx context.Context, n int) (report FailoverReport, er
 		leader.Kill()
 		pause, err := firstWrite(ctx, c.Followers(leader), 30*time.Second)
 		if err != nil {
-			return report, fmt.Errorf("after %s was killed: %w\n%s", leader.Name, err, c.logs())
+			return report, fmt.Errorf("after %s was killed: %w\n%s", leader.Name, err, c.Logs())
 		}
 		report.Pauses = append(report.Pauses, pause)
-		if err := c.Restart(); err != nil {
+		if err := c.Start(); err != nil {
 			return report, err
 		}
-		if err := c.Ready(ctx, startLimit); err != nil {
-			return report, fmt.Errorf("after the restart of %s: %w\n%s", leader.Name, err, c.logs())
+		if err := c.Ready(ctx, cluster.StartLimit); err != nil {
+			return report, fmt.Errorf("after the restart of %s: %w\n%s", leader.Name, err, c.Logs())
 		}
 	}
 	return report, c.Damage()
@@ -70,7 +72,7 @@ func firstWrite(ctx context.Context, servers []*Server, limit time.Duration) (ti
 					first <- time.Since(begin)
 					return
 				}
-				_ = wait(ctx, 2*time.Millisecond)
+				_ = spawn.Sleep(ctx, 2*time.Millisecond)
 			}
 		})
 	}
@@ -92,7 +94,7 @@ type TransferReport struct {
 
 // RunTransfer hands leadership over n times under a steady load of writes.
 func (l *Lab) RunTransfer(ctx context.Context, n int) (report TransferReport, err error) {
-	c, err := l.Open(ctx, Shape{Servers: 3})
+	c, err := l.Open(ctx, cluster.Config{Servers: 3})
 	if err != nil {
 		return report, err
 	}
@@ -103,13 +105,13 @@ func (l *Lab) RunTransfer(ctx context.Context, n int) (report TransferReport, er
 		if _, err := c.AwaitLeader(ctx, 10*time.Second); err != nil {
 			return report, err
 		}
-		_ = wait(ctx, 300*time.Millisecond)
+		_ = spawn.Sleep(ctx, 300*time.Millisecond)
 		load.longest.Store(0)
 		// The one that is told to lead may refuse while it is behind: ask again.
-		if err := until(ctx, 10*time.Second, "a transfer", func() error { return c.Transfer(ctx) }); err != nil {
+		if err := spawn.Until(ctx, 10*time.Second, "a transfer", func() error { return c.Transfer(ctx) }); err != nil {
 			return report, err
 		}
-		_ = wait(ctx, time.Second)
+		_ = spawn.Sleep(ctx, time.Second)
 		report.Pauses = append(report.Pauses, time.Duration(load.longest.Load()))
 	}
 	load.stop()
@@ -125,7 +127,7 @@ type RollingReport struct {
 
 // RunRolling stops and starts each member in turn under consistent reads by clients that retry elsewhere.
 func (l *Lab) RunRolling(ctx context.Context) (report RollingReport, err error) {
-	c, err := l.Open(ctx, Shape{Servers: 3})
+	c, err := l.Open(ctx, cluster.Config{Servers: 3})
 	if err != nil {
 		return report, err
 	}
@@ -142,8 +144,8 @@ func (l *Lab) RunRolling(ctx context.Context) (report RollingReport, err error) 
 		if err := s.Start(); err != nil {
 			return report, err
 		}
-		if err := c.Ready(ctx, startLimit); err != nil {
-			return report, fmt.Errorf("after the restart of %s: %w\n%s", s.Name, err, c.logs())
+		if err := c.Ready(ctx, cluster.StartLimit); err != nil {
+			return report, fmt.Errorf("after the restart of %s: %w\n%s", s.Name, err, c.Logs())
 		}
 	}
 	load.stop()
@@ -177,7 +179,7 @@ func startSteady(ctx context.Context, c *Cluster, method, path string, clients i
 			client.Timeout = 3 * time.Second
 			for n := i; ctx.Err() == nil; n++ {
 				l.one(ctx, c, client, method, path, n)
-				_ = wait(ctx, 2*time.Millisecond)
+				_ = spawn.Sleep(ctx, 2*time.Millisecond)
 			}
 		})
 	}
@@ -200,7 +202,7 @@ func (l *steady) one(ctx context.Context, c *Cluster, client *Client, method, pa
 			l.failed.Add(1)
 			return
 		}
-		_ = wait(ctx, 5*time.Millisecond)
+		_ = spawn.Sleep(ctx, 5*time.Millisecond)
 	}
 }
 

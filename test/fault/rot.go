@@ -11,6 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // RotReport tells what a run did.
@@ -29,7 +32,7 @@ type RotReport struct {
 // says which file it is; it never serves the damage, and the others lose nothing.
 func (l *Lab) RunRot(ctx context.Context, flips int, seed uint64) (report RotReport, err error) {
 	report.Files = map[string]int{}
-	c, book, load, err := l.loaded(ctx, Shape{Servers: 3, HCL: []string{linearHCL, stableHCL, snapshotHCL}}, seed)
+	c, book, load, err := l.loaded(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL, stableHCL, snapshotHCL}}, seed)
 	if err != nil {
 		return report, err
 	}
@@ -38,7 +41,7 @@ func (l *Lab) RunRot(ctx context.Context, flips int, seed uint64) (report RotRep
 	rng := rand.New(rand.NewPCG(seed, 6))
 	for range flips {
 		if err := c.rotOnce(ctx, rng, load, book, &report); err != nil {
-			return report, fmt.Errorf("%w\n%s", err, c.logs())
+			return report, fmt.Errorf("%w\n%s", err, c.Logs())
 		}
 		report.Flips++
 	}
@@ -46,11 +49,11 @@ func (l *Lab) RunRot(ctx context.Context, flips int, seed uint64) (report RotRep
 }
 
 func (c *Cluster) rotOnce(ctx context.Context, rng *rand.Rand, load *writers, book *ledger, report *RotReport) error {
-	if err := until(ctx, 60*time.Second, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
+	if err := spawn.Until(ctx, 60*time.Second, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
 		return err
 	}
 	load.start(ctx)
-	_ = wait(ctx, 300*time.Millisecond)
+	_ = spawn.Sleep(ctx, 300*time.Millisecond)
 	victim := c.Servers[rng.IntN(3)]
 	victim.Kill()
 	load.stop()
@@ -76,7 +79,7 @@ func (c *Cluster) rotOnce(ctx context.Context, rng *rand.Rand, load *writers, bo
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	report.Healed = append(report.Healed, time.Since(begin))
-	if err := errors.Join(c.Converged(ctx, startLimit), c.audit(ctx, book), c.Damage()); err != nil {
+	if err := errors.Join(c.Converged(ctx, cluster.StartLimit), c.audit(ctx, book), c.Damage()); err != nil {
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	return nil
@@ -88,9 +91,9 @@ var errEnded = errors.New("it ended")
 func (c *Cluster) catchesUp(ctx context.Context, s *Server) error {
 	value := fmt.Sprint(time.Now().UnixNano())
 	written := false
-	return until(ctx, startLimit, s.Name+" to catch up", func() error {
+	return spawn.Until(ctx, cluster.StartLimit, s.Name+" to catch up", func() error {
 		if !s.Running() {
-			return hopeless{errEnded}
+			return spawn.Hopeless(errEnded)
 		}
 		if !written {
 			r := c.admin.At(c.Followers(s)[0].HTTP).Do(ctx, "PUT", "/v1/kv/rot", []byte(value))

@@ -168,10 +168,11 @@ func (r *secretsRun) found(ctx context.Context, binary, dir string) error {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			return err
 		}
-		s := &Server{Name: name, Dir: dir, HTTP: fmt.Sprintf("127.0.0.1:%d", ports[2*i]), output: &spawn.Tail{},
-			command: func() *exec.Cmd { return exec.Command(binary, "vault", "server", "-config", file) }}
+		s := &Server{Process: &spawn.Process{Name: name, Command: func() *exec.Cmd {
+			return exec.Command(binary, "vault", "server", "-config", file)
+		}}, Dir: dir, HTTP: fmt.Sprintf("127.0.0.1:%d", ports[2*i])}
 		if r.cfg.Storage != "postgresql" {
-			s.powered = filepath.Join(dir, name)
+			s.Powered = filepath.Join(dir, name)
 		}
 		r.servers = append(r.servers, s)
 		if err := s.Start(); err != nil {
@@ -183,7 +184,7 @@ func (r *secretsRun) found(ctx context.Context, binary, dir string) error {
 			}
 		}
 	}
-	return until(ctx, 2*time.Minute, "all servers to take part", func() error {
+	return spawn.Until(ctx, 2*time.Minute, "all servers to take part", func() error {
 		for _, s := range r.servers {
 			code, _, err := r.do(ctx, s, "GET", "sys/health?standbyok=true", "", nil)
 			if err != nil || code != http.StatusOK {
@@ -209,7 +210,7 @@ func (r *secretsRun) begin(ctx context.Context, s *Server) error {
 	var made struct {
 		RootToken string `json:"root_token"`
 	}
-	if err := until(ctx, time.Minute, "the first server to be initialized", func() error {
+	if err := spawn.Until(ctx, time.Minute, "the first server to be initialized", func() error {
 		code, body, err := r.do(ctx, s, "PUT", "sys/init", "", map[string]any{"recovery_shares": 1, "recovery_threshold": 1})
 		if err != nil || code != http.StatusOK {
 			return fmt.Errorf("status %d, %s, %w", code, body, err)
@@ -279,7 +280,7 @@ func (r *secretsRun) do(ctx context.Context, s *Server, method, path, token stri
 
 // must sends a request until some server has done it.
 func (r *secretsRun) must(ctx context.Context, method, path string, in any) error {
-	return until(ctx, time.Minute, method+" "+path, func() error {
+	return spawn.Until(ctx, time.Minute, method+" "+path, func() error {
 		var last error
 		for _, s := range r.servers {
 			code, body, err := r.do(ctx, s, method, path, r.token, in)
@@ -301,7 +302,7 @@ func (r *secretsRun) cycle(ctx context.Context, rng *rand.Rand, n int) error {
 	}
 	end := func() { stop(); writers.Wait() }
 	defer end()
-	if err := wait(ctx, r.cfg.Load/2+time.Duration(rng.Int64N(int64(r.cfg.Load)))); err != nil {
+	if err := spawn.Sleep(ctx, r.cfg.Load/2+time.Duration(rng.Int64N(int64(r.cfg.Load)))); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -340,7 +341,7 @@ func (r *secretsRun) cycle(ctx context.Context, rng *rand.Rand, n int) error {
 // active is the server that answers for itself.
 func (r *secretsRun) active(ctx context.Context) (*Server, error) {
 	var found *Server
-	err := until(ctx, time.Minute, "an active server", func() error {
+	err := spawn.Until(ctx, time.Minute, "an active server", func() error {
 		for _, s := range r.servers {
 			if code, _, err := r.do(ctx, s, "GET", "sys/health", "", nil); err == nil && code == http.StatusOK {
 				found = s
@@ -354,7 +355,7 @@ func (r *secretsRun) active(ctx context.Context) (*Server, error) {
 
 // progress waits until those that are left acknowledge a write.
 func (r *secretsRun) progress(ctx context.Context, victim *Server) error {
-	return until(ctx, time.Minute, "the other servers to take writes", func() error {
+	return spawn.Until(ctx, time.Minute, "the other servers to take writes", func() error {
 		last := errors.New("no other server")
 		for _, s := range r.servers {
 			if s == victim {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // probes are writes that the active server has under way when it is stopped, and finds when it wakes up.
@@ -50,7 +52,7 @@ func (r *secretsRun) sleeper(ctx context.Context, cycle int, stop func()) error 
 		})
 	}
 	through := r.through(ctx, writing, other, cycle, &under)
-	if err := wait(ctx, 20*time.Millisecond); err != nil {
+	if err := spawn.Sleep(ctx, 20*time.Millisecond); err != nil {
 		return err
 	}
 	if err := old.Freeze(); err != nil {
@@ -67,7 +69,7 @@ func (r *secretsRun) sleeper(ctx context.Context, cycle int, stop func()) error 
 	stop()
 	var acked [probes]time.Time
 	for i := range probes {
-		if err := until(ctx, time.Minute, "the new active server to write", func() error {
+		if err := spawn.Until(ctx, time.Minute, "the new active server to write", func() error {
 			code, body, err := r.do(ctx, other, "PUT", key(i), r.token, map[string]any{"by": "new"})
 			if err != nil || code >= 300 {
 				return fmt.Errorf("status %d, %s, %w", code, body, err)
@@ -81,7 +83,7 @@ func (r *secretsRun) sleeper(ctx context.Context, cycle int, stop func()) error 
 	end()
 	reigned := lastReign(old)
 	read := r.wakes(ctx, old, key, acked)
-	if err := wait(ctx, 20*time.Millisecond); err != nil { // they are in its sockets
+	if err := spawn.Sleep(ctx, 20*time.Millisecond); err != nil { // they are in its sockets
 		return errors.Join(err, old.Thaw(), read())
 	}
 	if err := old.Thaw(); err != nil {
@@ -126,7 +128,7 @@ func (t *through) stopped() {
 
 // end waits until what the stopped server has of them has ended.
 func (t *through) end(ctx context.Context) error {
-	return until(ctx, handedTime, "what a standby had handed to the stopped server to end", func() error {
+	return spawn.Until(ctx, handedTime, "what a standby had handed to the stopped server to end", func() error {
 		for i := range t.ended {
 			if t.ended[i].Load() == t.before[i] {
 				return fmt.Errorf("request %d has not ended", i)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault/history"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // SecretsFaults are the kinds that a nemesis does to servers of the secrets plane.
@@ -38,7 +40,7 @@ func (l *Lab) RunSecretsLinear(ctx context.Context, cfg Linear, seed uint64) (re
 		return report, err
 	}
 	defer r.close()
-	c := &Cluster{Servers: r.servers, lab: l, admin: NewClient(r.servers[0].HTTP)}
+	c := &Cluster{Cluster: cluster.Of(r.servers...), admin: NewClient(r.servers[0].HTTP)}
 	defer c.admin.Close()
 	if err := r.must(ctx, "POST", "sys/mounts/two", map[string]any{"type": "kv-v2"}); err != nil {
 		return report, r.explain(err)
@@ -148,7 +150,7 @@ func (w *secretsWorker) work(ctx context.Context) {
 		if outcome == history.Failed {
 			pause += 20 * time.Millisecond
 		}
-		_ = wait(ctx, pause)
+		_ = spawn.Sleep(ctx, pause)
 	}
 }
 

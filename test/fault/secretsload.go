@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // secretsRoleID opens approle in a run.
@@ -110,7 +112,7 @@ func (r *secretsRun) put(ctx context.Context, s *Server, key string) (lost int) 
 	}
 	r.mu.Unlock()
 	if err != nil || code >= 300 {
-		_ = wait(ctx, 5*time.Millisecond)
+		_ = spawn.Sleep(ctx, 5*time.Millisecond)
 	}
 	return lost
 }
@@ -347,7 +349,7 @@ func (l *secretsLedger) tokens() map[string]int {
 // those).
 func (r *secretsRun) steady(ctx context.Context, s *Server, method, path, token string, codes ...int) (code int,
 	body []byte, err error) {
-	err = until(ctx, time.Minute, method+" "+path, func() (err error) {
+	err = spawn.Until(ctx, time.Minute, method+" "+path, func() (err error) {
 		code, body, err = r.do(ctx, s, method, path, token, nil, "X-Vault-Forward", "active-node")
 		if err == nil && !slices.Contains(codes, code) {
 			err = fmt.Errorf("status %d, %s", code, body)
@@ -379,7 +381,7 @@ func (r *secretsRun) compareKey(ctx context.Context, s *Server, key string, sent
 
 // everywhere is what is answered through each server two seconds later: it tells an old answer from a lost write.
 func (r *secretsRun) everywhere(ctx context.Context, path string) (out string) {
-	if err := wait(ctx, 2*time.Second); err != nil {
+	if err := spawn.Sleep(ctx, 2*time.Second); err != nil {
 		return err.Error()
 	}
 	for _, s := range r.servers {
@@ -402,7 +404,7 @@ func (r *secretsRun) noRoleLeft(ctx context.Context) error {
 			return err
 		}
 	}
-	return until(ctx, time.Minute, "PostgreSQL to have no role without a lease", func() error {
+	return spawn.Until(ctx, time.Minute, "PostgreSQL to have no role without a lease", func() error {
 		left, err := r.pg.Texts(ctx, `SELECT rolname FROM pg_roles WHERE rolname LIKE 'v-%'`)
 		if err == nil && len(left) > 0 {
 			err = fmt.Errorf("of %d are left: %q", r.report.Roles, left)

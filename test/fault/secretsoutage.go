@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // Outage is B8 for the secrets plane on PostgreSQL: the database goes away under load and comes back.
@@ -150,7 +152,7 @@ func (r *secretsRun) restartWithout(ctx context.Context) error {
 		}
 	}
 	for _, s := range r.servers {
-		if err := until(ctx, time.Minute, s.Name+" to come up without its storage", func() error {
+		if err := spawn.Until(ctx, time.Minute, s.Name+" to come up without its storage", func() error {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.HTTP+"/v1/sys/health", nil)
 			if err != nil {
 				return err
@@ -219,7 +221,7 @@ func (r *secretsRun) askOnce(ctx context.Context, out *seen, rng *rand.Rand) {
 			out.add(resp.StatusCode, took, fmt.Errorf("a refusal says Retry-After %q", resp.Header.Get("Retry-After")))
 			return
 		}
-		_ = wait(ctx, 20*time.Millisecond) // a patient client would wait that second
+		_ = spawn.Sleep(ctx, 20*time.Millisecond) // a patient client would wait that second
 	case http.StatusOK, http.StatusNoContent, http.StatusInternalServerError, http.StatusBadGateway:
 		// the last two: it may have been done
 	default:

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // SecretsRollReport is what clients that try again saw while each of three servers was stopped and started.
@@ -62,7 +64,7 @@ func (l *rolling) run(ctx context.Context, seed uint64) (*SecretsRollReport, err
 	}
 	end := func() { stop(); clients.Wait() }
 	defer end()
-	err := errors.Join(wait(ctx, 200*time.Millisecond), l.giveWay(ctx))
+	err := errors.Join(spawn.Sleep(ctx, 200*time.Millisecond), l.giveWay(ctx))
 	l.report.StepDown = l.take()
 	for _, s := range r.servers {
 		if err == nil {
@@ -96,7 +98,7 @@ func (l *rolling) giveWay(ctx context.Context) error {
 		code != http.StatusNoContent {
 		return fmt.Errorf("sys/step-down: status %d, %s, %w", code, body, err)
 	}
-	return until(ctx, time.Minute, "another server to be active", func() error {
+	return spawn.Until(ctx, time.Minute, "another server to be active", func() error {
 		now, err := l.r.active(ctx)
 		if err == nil && now == old {
 			err = errors.New("it is the same")
@@ -108,7 +110,7 @@ func (l *rolling) giveWay(ctx context.Context) error {
 // back waits until a server stands by again, or is active, and autopilot counts three that are healthy: then the next
 // may go.
 func (l *rolling) back(ctx context.Context, s *Server) error {
-	return until(ctx, time.Minute, s.Name+" to be back", func() error {
+	return spawn.Until(ctx, time.Minute, s.Name+" to be back", func() error {
 		if code, _, err := l.r.do(ctx, s, "GET", "sys/health?standbyok=true", "", nil); err != nil || code != http.StatusOK {
 			return fmt.Errorf("health: status %d, %w", code, err)
 		}
@@ -127,7 +129,7 @@ func (l *rolling) write(ctx context.Context, key string, n int, rng *rand.Rand) 
 	r.sent[key] = n
 	r.mu.Unlock()
 	at, tries := rng.IntN(len(r.servers)), 0
-	err := until(ctx, rollWrite, "a write", func() error {
+	err := spawn.Until(ctx, rollWrite, "a write", func() error {
 		tries++
 		code, body, err := r.do(ctx, r.servers[(at+tries)%len(r.servers)], "PUT", "secret/"+key, r.token,
 			map[string]any{"n": n})

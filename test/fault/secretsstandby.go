@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // ackedAt is a write that was acknowledged by a time.
@@ -101,7 +103,7 @@ func (r *secretsRun) standbysRead(ctx context.Context) error {
 	rng := rand.New(rand.NewPCG(1, 1)) // any key does
 	// of what is not there the active one answers
 	if before := r.report.StandbyReads; r.cfg.Storage == "raft" && r.cfg.Servers > 1 && len(r.acked) > 0 {
-		if err := until(ctx, time.Minute, "a standby to answer a read", func() error {
+		if err := spawn.Until(ctx, time.Minute, "a standby to answer a read", func() error {
 			for _, s := range r.servers {
 				r.readStated(ctx, s, rng)
 			}

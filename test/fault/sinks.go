@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault/history"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // SinkReport tells what a sink that misbehaves did to a server.
@@ -91,7 +93,7 @@ func (l *Lab) RunSink(ctx context.Context, kind string, writes int) (report Sink
 		return report, err
 	}
 	defer stop()
-	shape := Shape{Servers: 1}
+	shape := cluster.Config{Servers: 1}
 	if hcl != "" {
 		shape.HCL = []string{hcl}
 	}
@@ -103,7 +105,7 @@ func (l *Lab) RunSink(ctx context.Context, kind string, writes int) (report Sink
 	write := func() error {
 		r := c.admin.Do(ctx, "PUT", "/v1/kv/sink", fmt.Append(nil, report.Writes))
 		if r.Outcome != history.OK {
-			return hopeless{fmt.Errorf("write %d: %s", report.Writes, r)}
+			return spawn.Hopeless(fmt.Errorf("write %d: %s", report.Writes, r))
 		}
 		report.Writes++
 		report.Slowest = max(report.Slowest, r.Took)
@@ -115,13 +117,13 @@ func (l *Lab) RunSink(ctx context.Context, kind string, writes int) (report Sink
 		}
 	}
 	if kind != "none" {
-		err = until(ctx, 90*time.Second, "drops to be counted", func() error {
+		err = spawn.Until(ctx, 90*time.Second, "drops to be counted", func() error {
 			for range 100 { // what the buffers of the system still take is not dropped
 				if err := write(); err != nil {
 					return err
 				}
 			}
-			_ = wait(ctx, 50*time.Millisecond) // others test beside this one
+			_ = spawn.Sleep(ctx, 50*time.Millisecond) // others test beside this one
 			list, err := c.admin.metrics(ctx)
 			for _, m := range list {
 				if strings.Contains(m.Name, "telemetry.sink.dropped") {
@@ -135,7 +137,7 @@ func (l *Lab) RunSink(ctx context.Context, kind string, writes int) (report Sink
 		})
 	}
 	if err = errors.Join(err, c.Damage()); err != nil {
-		err = fmt.Errorf("%w\n%s", err, c.logs())
+		err = fmt.Errorf("%w\n%s", err, c.Logs())
 	}
 	return report, err
 }

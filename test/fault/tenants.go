@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"corbel.dev/corbel/client/sensu"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // TenantsReport tells what hostile programs did to a server.
@@ -37,7 +39,7 @@ var hostilePrograms = map[string]string{
 // RunTenants is B13: filters and a mutator that somebody wrote to harm get events for so long. The server's memory
 // stays what it was, each child has its bound, a good filter's handler gets its events, and the catalog goes on.
 func (l *Lab) RunTenants(ctx context.Context, lasts time.Duration) (report TenantsReport, err error) {
-	c, err := l.Open(ctx, Shape{Servers: 1, Monitor: true})
+	c, err := l.Open(ctx, cluster.Config{Servers: 1, Monitor: true})
 	if err != nil {
 		return report, err
 	}
@@ -60,7 +62,7 @@ func (l *Lab) RunTenants(ctx context.Context, lasts time.Duration) (report Tenan
 			return report, err
 		}
 	}
-	if err := until(ctx, time.Minute, "a good filter's handler to get an event", func() error {
+	if err := spawn.Until(ctx, time.Minute, "a good filter's handler to get an event", func() error {
 		if b, err := os.ReadFile(t.file); err != nil || len(b) == 0 {
 			return fmt.Errorf("%s is empty: %v", t.file, err)
 		}
@@ -93,7 +95,7 @@ func (t *tenants) put(ctx context.Context, typ, name, fields string) error {
 
 // prepare makes a filter and a handler of each program, a mutator, and a good pair that writes to a file.
 func (t *tenants) prepare(ctx context.Context) error {
-	if err := until(ctx, time.Minute, "the administrator to be known", func() error {
+	if err := spawn.Until(ctx, time.Minute, "the administrator to be known", func() error {
 		_, _, err := t.client.Do(ctx, http.MethodGet, "/api/core/v2/namespaces/default/checks", nil, nil)
 		return err
 	}); err != nil {
@@ -157,7 +159,7 @@ func (t *tenants) look() {
 	for _, list := range lists {
 		b, _ := os.ReadFile(list) // a thread that has ended
 		for pid := range strings.FieldsSeq(string(b)) {
-			t.report.ChildMost = max(t.report.ChildMost, rssOf(pid))
+			t.report.ChildMost = max(t.report.ChildMost, spawn.MemoryOf(pid, "VmRSS"))
 		}
 	}
 }

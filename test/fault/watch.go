@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault/history"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/cluster"
 )
 
 // Watch is a run of A3: watchers of a key, a prefix and a service over a cluster
@@ -92,7 +94,7 @@ func (l *Lab) RunWatch(ctx context.Context, cfg Watch, seed uint64) (report Watc
 	if cfg.Watchers == 0 {
 		cfg.Watchers = 3
 	}
-	c, err := l.Open(ctx, Shape{Servers: 3, HCL: []string{linearHCL}})
+	c, err := l.Open(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL}})
 	if err != nil {
 		return report, err
 	}
@@ -117,7 +119,7 @@ func (l *Lab) RunWatch(ctx context.Context, cfg Watch, seed uint64) (report Watc
 		err = errors.Join(err, watcher.verdict(w.unknown))
 	}
 	if err = errors.Join(err, c.Damage()); err != nil {
-		err = fmt.Errorf("%w\n%s\n%s", err, strings.Join(n.log, "\n"), c.logs())
+		err = fmt.Errorf("%w\n%s\n%s", err, strings.Join(n.log, "\n"), c.Logs())
 	}
 	return report, err
 }
@@ -155,7 +157,7 @@ func (w *watcher) run(ctx context.Context) {
 		r := w.client.Do(ctx, "GET", path, nil)
 		if r.Status != http.StatusOK && r.Status != http.StatusNotFound {
 			w.client.At(w.cluster.Servers[w.rng.IntN(len(w.cluster.Servers))].HTTP)
-			_ = wait(ctx, 20*time.Millisecond)
+			_ = spawn.Sleep(ctx, 20*time.Millisecond)
 			continue
 		}
 		state := watchState{}
@@ -207,7 +209,7 @@ func (w *watcher) shows(final watchState, unknown doubts) error {
 }
 
 func settled(ctx context.Context, list []*watcher, final watchState, unknown doubts, limit time.Duration) error {
-	return until(ctx, limit, "every watcher to be woken with the final state", func() error {
+	return spawn.Until(ctx, limit, "every watcher to be woken with the final state", func() error {
 		for _, w := range list {
 			if err := w.shows(final, unknown); err != nil {
 				return err
@@ -274,7 +276,7 @@ func (w *watchWriter) load(ctx context.Context, c *Cluster, n *nemesis, d time.D
 	wg.Go(func() {
 		for loaded.Err() == nil {
 			w.random(loaded)
-			_ = wait(loaded, time.Duration(w.rng.IntN(10))*time.Millisecond)
+			_ = spawn.Sleep(loaded, time.Duration(w.rng.IntN(10))*time.Millisecond)
 		}
 	})
 	err := n.run(loaded)
@@ -283,7 +285,7 @@ func (w *watchWriter) load(ctx context.Context, c *Cluster, n *nemesis, d time.D
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Ready(ctx, startLimit); err != nil {
+	if err := c.Ready(ctx, cluster.StartLimit); err != nil {
 		return nil, err
 	}
 	return w.final(ctx)
@@ -332,7 +334,7 @@ func (w *watchWriter) final(ctx context.Context) (watchState, error) {
 	for slot := range watchKeys {
 		for _, service := range []bool{false, true} {
 			remove := slot == watchKeys-1
-			err := until(ctx, 20*time.Second, "a final write", func() error {
+			err := spawn.Until(ctx, 20*time.Second, "a final write", func() error {
 				if outcome := w.send(ctx, slot, service, remove); outcome != history.OK {
 					w.client.At(w.servers[w.rng.IntN(len(w.servers))].HTTP)
 					return errors.New(string(outcome))

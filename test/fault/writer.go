@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault/history"
+	"corbel.dev/corbel/kit/spawn"
 )
 
 // writer is one client of a ledger: it puts, deletes, registers, opens and closes
@@ -45,12 +46,12 @@ func (w *writer) run(ctx context.Context) {
 		switch {
 		case outcome != history.OK:
 			w.client.At(w.servers[w.rng.IntN(len(w.servers))].HTTP)
-			_ = wait(ctx, 5*time.Millisecond)
+			_ = spawn.Sleep(ctx, 5*time.Millisecond)
 		case w.acks != nil:
 			w.acks()
 		}
 		if w.pace > 0 {
-			_ = wait(ctx, time.Duration(w.rng.Int64N(int64(w.pace))))
+			_ = spawn.Sleep(ctx, time.Duration(w.rng.Int64N(int64(w.pace))))
 		}
 	}
 }

@@ -15,8 +15,9 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/kit/spawn/cluster"
 	"corbel.dev/corbel/kit/testport"
-	"corbel.dev/corbel/test/fault"
+	faultrun "corbel.dev/corbel/test/fault"
 )
 
 // Config is how hard Run presses.
@@ -69,19 +70,19 @@ const floodSources = 4
 // with one, to the end, or nearly. The server holds no more than its budget and a fifth, says in each protocol that it
 // has no room and when to come again, takes small writes all the while, and large ones again once they have gone.
 func Run(ctx context.Context, l *faultrun.Lab, cfg Config) (report Report, err error) {
-	ports, err := testport.Free(2)
+	ports, err := testport.Free(1)
 	if err != nil {
 		return report, err
 	}
-	secrets, dns := fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprint(ports[1])
-	c, err := l.Open(ctx, faultrun.Shape{Servers: 1, Mesh: true, Monitor: true, DNS: dns,
-		HCL: []string{fmt.Sprintf(bytesHCL, cfg.Budget, secrets)}})
+	secrets := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	c, err := l.Open(ctx, cluster.Config{Servers: 1, Mesh: true, Monitor: true, DNS: true,
+		HCL: []string{faultrun.MonitorHCL, fmt.Sprintf(bytesHCL, cfg.Budget, secrets)}})
 	if err != nil {
 		return report, err
 	}
 	defer c.Close()
 	f := &flood{server: c.Servers[0], admin: faultrun.NewClient(c.Servers[0].HTTP), cfg: cfg,
-		secrets: secrets, dns: "127.0.0.1:" + dns, counts: map[string]map[Outcome]int{}, bad: map[string]error{}}
+		secrets: secrets, dns: c.Servers[0].DNS, counts: map[string]map[Outcome]int{}, bad: map[string]error{}}
 	if err := f.prepare(ctx); err != nil {
 		return report, err
 	}

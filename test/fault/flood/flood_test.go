@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"corbel.dev/corbel/test/fault"
+	faultrun "corbel.dev/corbel/test/fault"
 )
 
 // TestBytesAreBounded is B12 in short.

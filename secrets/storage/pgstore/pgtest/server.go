@@ -9,9 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,75 +18,36 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/postgres"
 )
+
+// Bin finds the folder of initdb and postgres.
+func Bin() (string, error) { return postgres.Bin() }
 
 // Server is a real PostgreSQL of this test run, behind a socket in its own folder.
 type Server struct {
-	bin, dir string
-	uid, gid int // who runs it; PostgreSQL refuses to be root
-	cmd      *exec.Cmd
-	exited   chan struct{}
-}
-
-// Bin finds the folder of initdb and postgres: CORBEL_TEST_PG, PATH, the distribution's.
-func Bin() (string, error) {
-	places := []string{}
-	if dir := os.Getenv("CORBEL_TEST_PG"); dir != "" {
-		places = append(places, dir)
-	}
-	if path, err := exec.LookPath("initdb"); err == nil {
-		places = append(places, filepath.Dir(path))
-	}
-	packaged, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // the pattern is sound
-	slices.Reverse(packaged)
-	for _, dir := range append(places, packaged...) {
-		if _, err := os.Stat(filepath.Join(dir, "initdb")); err == nil {
-			return dir, nil
-		}
-	}
-	return "", errors.New("no PostgreSQL: install the package postgresql, or name a folder with initdb and postgres in " +
-		"CORBEL_TEST_PG")
+	dir  string
+	proc *spawn.Process
 }
 
 // New makes a cluster of databases and starts its server.
 func New() (*Server, error) {
-	bin, err := Bin()
-	if err != nil {
-		return nil, err
-	}
 	dir, err := os.MkdirTemp("/tmp", "corbel-pg-") // a socket's path is short
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, dir: dir, uid: os.Getuid(), gid: os.Getgid()}
-	if s.uid == 0 {
-		for _, name := range []string{"postgres", "nobody"} {
-			if u, err := user.Lookup(name); err == nil {
-				s.uid, _ = strconv.Atoi(u.Uid) // numbers on every Unix
-				s.gid, _ = strconv.Atoi(u.Gid)
-				break
-			}
-		}
-		if err := os.Chown(dir, s.uid, s.gid); err != nil {
-			return nil, err
-		}
+	made, err := postgres.Make(context.Background(), dir)
+	if err != nil {
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	if out, err := s.command(ctx, "initdb", "-D", dir+"/data", "-U", "corbel", "--auth=trust", "-E", "UTF8", "--locale=C",
-		"--no-sync").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
-	}
+	s := &Server{dir: dir, proc: &spawn.Process{Name: "postgres", Plain: true, Command: func() *exec.Cmd {
+		again := exec.Command(made.Path, made.Args[1:]...)
+		again.Dir, again.SysProcAttr = made.Dir, made.SysProcAttr
+		again.WaitDelay = time.Second // its children outlive a crash for a while
+		return again
+	}}}
 	return s, s.Start()
-}
-
-func (s *Server) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, name), args...)
-	cmd.Dir = s.dir
-	if os.Getuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(s.uid), Gid: uint32(s.gid)}}
-	}
-	return cmd
 }
 
 // Start starts the server and returns when it takes connections. After a SIGKILL the children of the one before may
@@ -108,19 +67,9 @@ func (s *Server) Start() error {
 var errEnded = errors.New("postgres ended at once")
 
 func (s *Server) start() error {
-	s.cmd = s.command(context.Background(), "postgres", "-D", s.dir+"/data", "-k", s.dir, "-c", "listen_addresses=", "-c",
-		"port=5432", "-c", "max_connections=200")
-	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := s.proc.Start(); err != nil {
 		return err
 	}
-	defer log.Close() // the server has its own
-	s.cmd.Stdout, s.cmd.Stderr = log, log
-	if err := s.cmd.Start(); err != nil {
-		return err
-	}
-	s.exited = make(chan struct{})
-	go func() { _ = s.cmd.Wait(); close(s.exited) }()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(polltest.Deadline); ; <-tick.C {
@@ -133,11 +82,8 @@ func (s *Server) start() error {
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-s.exited:
-			text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-			return fmt.Errorf("%w:\n%s", errEnded, text)
-		default:
+		if !s.proc.Running() {
+			return fmt.Errorf("%w:\n%s", errEnded, s.proc.Log())
 		}
 		if time.Now().After(end) {
 			return fmt.Errorf("postgres takes no connection: %w", err)
@@ -152,8 +98,8 @@ func (s *Server) Freeze() error { return s.signal(syscall.SIGSTOP) }
 func (s *Server) Thaw() error { return s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(how syscall.Signal) error {
-	pid := s.cmd.Process.Pid
-	if err := s.cmd.Process.Signal(how); err != nil { // first: it starts no more of them
+	pid := s.proc.PID()
+	if err := s.proc.Signal(how); err != nil { // first: it starts no more of them
 		return err
 	}
 	all, err := filepath.Glob("/proc/[0-9]*/status")
@@ -193,15 +139,7 @@ func (s *Server) Texts(ctx context.Context, sql string) ([]string, error) {
 // Stop ends the server: SIGINT is an orderly end, SIGQUIT one without a checkpoint, SIGKILL a crash of the first
 // process, whose children end when they notice.
 func (s *Server) Stop(how syscall.Signal) {
-	_ = s.cmd.Process.Signal(how) // it may have ended
-	timer := time.NewTimer(polltest.Deadline)
-	defer timer.Stop()
-	select {
-	case <-s.exited:
-	case <-timer.C:
-		_ = s.cmd.Process.Kill()
-		<-s.exited
-	}
+	_ = s.proc.End(how, polltest.Deadline)
 }
 
 // URL is how to connect as the superuser; schema "" is the default.
