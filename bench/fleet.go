@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // FleetOptions are the options of the fleet bench.
@@ -191,7 +191,7 @@ func restartFleet(ctx context.Context, c *target, r *Result) error {
 	return nil
 }
 
-func restartOnce(ctx context.Context, c *target, s *cluster.Server) (time.Duration, error) {
+func restartOnce(ctx context.Context, c *target, s *harness.Server) (time.Duration, error) {
 	s.Kill()
 	start := time.Now()
 	if err := s.Start(); err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"corbel.dev/corbel/kit/childcall"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 func startProcess(binary string, args []string, dir string) (*spawn.Process, error) {
@@ -92,7 +92,7 @@ func ok(status int, _ string) bool { return status == 200 }
 
 // target is what a bench runs against: started servers, or what was given.
 type target struct {
-	*cluster.Cluster // nil with a target
+	*harness.Cluster // nil with a target
 	opts             *Options
 	dir              string
 	http             string // the leader's HTTP address, or the target
@@ -124,11 +124,11 @@ func hasLeader(status int, body string) bool {
 func (c *target) start(ctx context.Context) (err error) {
 	o := c.opts
 	hcl := append([]string{"enable_debug = true"}, o.hcl...)
-	if c.Cluster, err = cluster.New(cluster.Config{Binary: o.Binary, Dir: c.dir, Servers: o.Servers, HCL: hcl,
+	if c.Cluster, err = harness.New(harness.Config{Binary: o.Binary, Dir: c.dir, Servers: o.Servers, HCL: hcl,
 		Args: o.ServerArgs, Monitor: o.monitor, DNS: true, Plain: true}); err != nil {
 		return err
 	}
-	if err := errors.Join(c.Start(), c.Ready(ctx, cluster.StartLimit)); err != nil {
+	if err := errors.Join(c.Start(), c.Ready(ctx, harness.StartLimit)); err != nil {
 		return err
 	}
 	for _, s := range c.Servers {
@@ -138,7 +138,7 @@ func (c *target) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	leader, err := c.AwaitLeader(ctx, cluster.StartLimit)
+	leader, err := c.AwaitLeader(ctx, harness.StartLimit)
 	if err == nil {
 		c.http, c.dns = leader.HTTP, leader.DNS
 	}
@@ -146,7 +146,7 @@ func (c *target) start(ctx context.Context) (err error) {
 }
 
 // started are the servers of the bench's own.
-func (c *target) started() []*cluster.Server {
+func (c *target) started() []*harness.Server {
 	if c == nil || c.Cluster == nil {
 		return nil
 	}
@@ -154,16 +154,16 @@ func (c *target) started() []*cluster.Server {
 }
 
 // leader is the started server that answers, nil for a given target.
-func (c *target) leader() *cluster.Server {
-	if i := slices.IndexFunc(c.started(), func(s *cluster.Server) bool { return s.HTTP == c.http }); i >= 0 {
+func (c *target) leader() *harness.Server {
+	if i := slices.IndexFunc(c.started(), func(s *harness.Server) bool { return s.HTTP == c.http }); i >= 0 {
 		return c.Servers[i]
 	}
 	return nil
 }
 
 // follower returns a started server that does not lead, or nil.
-func (c *target) follower() *cluster.Server {
-	if i := slices.IndexFunc(c.started(), func(s *cluster.Server) bool { return s.HTTP != c.http }); i >= 0 {
+func (c *target) follower() *harness.Server {
+	if i := slices.IndexFunc(c.started(), func(s *harness.Server) bool { return s.HTTP != c.http }); i >= 0 {
 		return c.Servers[i]
 	}
 	return nil

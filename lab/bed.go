@@ -18,7 +18,7 @@ import (
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/kit/fault/netns"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // bed is the patient: a cluster with its load, and what has to be undone at the end. One goroutine uses it.
@@ -60,10 +60,10 @@ func (b *bed) all() []*server {
 
 // server is one armed process.
 type server struct {
-	*cluster.Server
+	*harness.Server
 	client *client.Client
 	agent  bool
-	of     *cluster.Cluster // nil where it is a bench's own
+	of     *harness.Cluster // nil where it is a bench's own
 }
 
 // open starts the clusters and waits until every member serves.
@@ -101,7 +101,7 @@ func (b *bed) startAgent(ctx context.Context) error {
 }
 
 // agent starts a client agent of a cluster, in a network of namespaces on a host.
-func (b *bed) agent(c *cluster.Cluster, name string, host int) (*server, error) {
+func (b *bed) agent(c *harness.Cluster, name string, host int) (*server, error) {
 	a, err := c.Agent(name, host)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (b *bed) agent(c *cluster.Cluster, name string, host int) (*server, error) 
 }
 
 // known is a server with a client of its API.
-func known(s *cluster.Server) (*server, error) {
+func known(s *harness.Server) (*server, error) {
 	reach := s.HTTP
 	if !strings.HasPrefix(reach, "unix:") {
 		reach = "http://" + reach
@@ -127,7 +127,7 @@ func known(s *cluster.Server) (*server, error) {
 // cluster starts servers that make a cluster, and waits until all serve. It returns those that were made also with an
 // error.
 func (b *bed) cluster(ctx context.Context, name string, size int, hcl ...string) (all []*server, err error) {
-	c, err := cluster.New(cluster.Config{Binary: b.options.Binary, Dir: b.dir, Name: name, Servers: size, HCL: hcl,
+	c, err := harness.New(harness.Config{Binary: b.options.Binary, Dir: b.dir, Name: name, Servers: size, HCL: hcl,
 		Monitor: b.net == nil, Net: b.net})
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (b *bed) cluster(ctx context.Context, name string, size int, hcl ...string)
 // ready waits until servers read consistently, which takes a leader that serves.
 func (b *bed) ready(ctx context.Context, all ...*server) error {
 	for _, s := range all {
-		if err := cluster.Of().Await(ctx, s.Server); err != nil {
+		if err := harness.Of().Await(ctx, s.Server); err != nil {
 			return err
 		}
 	}
@@ -157,7 +157,7 @@ func (b *bed) ready(ctx context.Context, all ...*server) error {
 func (b *bed) leader(ctx context.Context) (*server, error) { return leaderOf(ctx, b.servers) }
 
 func leaderOf(ctx context.Context, all []*server) (*server, error) {
-	c := cluster.Of()
+	c := harness.Of()
 	for _, s := range all {
 		c.Servers = append(c.Servers, s.Server)
 	}
@@ -227,7 +227,7 @@ func (b *bed) askWith(ctx context.Context, s *server, into *doctor.Report) error
 		}
 	}
 	cmd := exec.CommandContext(ctx, b.options.Binary, args...)
-	cmd.Env, cmd.SysProcAttr = cluster.Environ(), spawn.DieWithParent()
+	cmd.Env, cmd.SysProcAttr = harness.Environ(), spawn.DieWithParent()
 	var complaint bytes.Buffer
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // length says in a bench's own words that it is to last so long.
@@ -60,7 +60,7 @@ func (b *bed) bench(ctx context.Context, args []string) error {
 	again := len(b.servers) > 0
 	begin := func() (*exec.Cmd, error) {
 		cmd := exec.Command(b.options.Binary, append([]string{"bench"}, args...)...)
-		cmd.Dir, cmd.Env, cmd.SysProcAttr = b.dir, cluster.Environ(), spawn.DieWithParent()
+		cmd.Dir, cmd.Env, cmd.SysProcAttr = b.dir, harness.Environ(), spawn.DieWithParent()
 		cmd.Stdout, cmd.Stderr = printed, printed
 		return cmd, cmd.Start()
 	}
@@ -137,7 +137,7 @@ func stop(p *os.Process, over <-chan error) {
 func (b *bed) adopt(parent int) error {
 	all, err := childrenOf(parent)
 	for _, args := range all {
-		s := &cluster.Server{Process: &spawn.Process{}}
+		s := &harness.Server{Process: &spawn.Process{}}
 		for i := 0; i+1 < len(args); i++ {
 			switch args[i] {
 			case "-node":

@@ -23,7 +23,7 @@ import (
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/doctor/text"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 const (
@@ -37,7 +37,7 @@ const (
 	// askEvery is the pause between two questions.
 	askEvery = 500 * time.Millisecond
 	// startTime bounds the start of a cluster.
-	startTime = cluster.StartLimit
+	startTime = harness.StartLimit
 )
 
 // Options say how to run scenarios.

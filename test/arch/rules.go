@@ -93,7 +93,7 @@ var doors = []struct {
 // testHelpers are packages that import testing; no package of the product may import them outside of tests.
 var testHelpers = []string{"secrets/storage/storagetest", "secrets/storage/pgstore/pgtest", "secrets/engine/enginetest",
 	"secrets/tables/tablestest", "kit/polltest", "kit/leaktest", "kit/loud", "kit/testport", "kit/jwks/jwkstest",
-	"kit/tokenreview/reviewtest", "kit/fault/history", "kit/fault/netns", "kit/spawn/cluster", "kit/vfs/powertest",
+	"kit/tokenreview/reviewtest", "kit/fault/history", "kit/fault/netns", "kit/spawn/harness", "kit/vfs/powertest",
 	"kit/limit/limittest", "core/wire/wiretest"}
 
 // inits are the packages that may have an init function, with the reason.

@@ -17,7 +17,7 @@ import (
 
 	"corbel.dev/corbel/kit/fault/history"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // Client speaks HTTP to one server at a time, with short deadlines. It never
@@ -32,7 +32,7 @@ type Client struct {
 
 // NewClient makes a client of the server at addr: host:port, or unix://path.
 func NewClient(addr string) *Client {
-	transport := &http.Transport{DialContext: cluster.Dial,
+	transport := &http.Transport{DialContext: harness.Dial,
 		MaxIdleConnsPerHost: 4, IdleConnTimeout: 10 * time.Second, DisableCompression: true,
 	}
 	return &Client{Timeout: 5 * time.Second, addr: addr, http: &http.Client{Transport: transport}}
@@ -86,7 +86,7 @@ func (c *Client) Do(ctx context.Context, method, path string, body []byte) Reply
 func (c *Client) do(ctx context.Context, method, path string, body []byte) Reply {
 	connected := false
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }})
-	req, err := http.NewRequestWithContext(ctx, method, cluster.URL(c.addr, path), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, harness.URL(c.addr, path), bytes.NewReader(body))
 	if err != nil {
 		return Reply{Err: err, Outcome: history.Failed}
 	}

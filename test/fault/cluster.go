@@ -10,33 +10,33 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // Cluster is some servers, and a client of theirs.
 type Cluster struct {
-	*cluster.Cluster
+	*harness.Cluster
 
 	admin *Client // the driver's own; one goroutine
 }
 
 // Server is one member.
-type Server = cluster.Server
+type Server = harness.Server
 
 // Open makes a cluster, starts it, and waits until every member serves.
-func (l *Lab) Open(ctx context.Context, shape cluster.Config) (*Cluster, error) {
+func (l *Lab) Open(ctx context.Context, shape harness.Config) (*Cluster, error) {
 	var err error
 	if shape.Dir, err = os.MkdirTemp(l.Dir, "cluster"); err != nil {
 		return nil, err
 	}
 	shape.Binary = l.Binary
-	made, err := cluster.New(shape)
+	made, err := harness.New(shape)
 	if err != nil {
 		return nil, err
 	}
 	c := &Cluster{Cluster: made, admin: NewClient(made.Servers[0].HTTP)}
 	if err = c.Start(); err == nil {
-		err = c.Ready(ctx, cluster.StartLimit)
+		err = c.Ready(ctx, harness.StartLimit)
 	}
 	if err != nil {
 		err = fmt.Errorf("a fresh cluster of %d: %w\n%s", len(c.Servers), err, c.Logs())

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // Crash is a run of A4: cycles of load, kill -9, restart, and a look at everything.
@@ -42,7 +42,7 @@ func (l *Lab) RunCrash(ctx context.Context, cfg Crash, seed uint64) (report Cras
 	if cfg.Load == 0 {
 		cfg.Load = 400 * time.Millisecond
 	}
-	shape := cluster.Config{Servers: cfg.Servers, Power: true, HCL: []string{linearHCL}}
+	shape := harness.Config{Servers: cfg.Servers, Power: true, HCL: []string{linearHCL}}
 	if cfg.Snapshots {
 		shape.HCL = append(shape.HCL, snapshotHCL)
 	}
@@ -103,7 +103,7 @@ func (c *Cluster) crashOnce(ctx context.Context, limit time.Duration, rng *rand.
 	if err := c.Start(); err != nil {
 		return 0, err
 	}
-	if err := c.Ready(ctx, cluster.StartLimit); err != nil {
+	if err := c.Ready(ctx, harness.StartLimit); err != nil {
 		return 0, err
 	}
 	took := time.Since(begin)

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // RunPartitionedWatch cuts the leader off for good measure and looks that watchers at the others,
 // whose requests went to it, are woken by writes that the new leader takes while the cut stands.
 func (l *Lab) RunPartitionedWatch(ctx context.Context, seed uint64) (time.Duration, error) {
-	c, err := l.Open(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL}})
+	c, err := l.Open(ctx, harness.Config{Servers: 3, HCL: []string{linearHCL}})
 	if err != nil {
 		return 0, err
 	}
@@ -38,7 +38,7 @@ func (l *Lab) RunPartitionedWatch(ctx context.Context, seed uint64) (time.Durati
 	if err := settled(ctx, list, first, w.unknown, watchLimit); err != nil {
 		return 0, err
 	}
-	if err := fault.Partition(ctx, cluster.Peers(leader), cluster.Peers(rest.Servers...)); err != nil {
+	if err := fault.Partition(ctx, harness.Peers(leader), harness.Peers(rest.Servers...)); err != nil {
 		return 0, err
 	}
 	final, err := w.final(ctx)

@@ -13,7 +13,7 @@ import (
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/fault/history"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // DiskOps are the operations that RunDiskErrors breaks, one after the other.
@@ -33,7 +33,7 @@ type DiskErrorReport struct {
 // resume without a restart and nothing acknowledged is lost. It compacts all the
 // time, so that snapshots meet the errors too.
 func (l *Lab) RunDiskErrors(ctx context.Context, skip int) (report DiskErrorReport, err error) {
-	c, err := l.Open(ctx, cluster.Config{Servers: 1, HCL: []string{linearHCL, snapshotHCL}})
+	c, err := l.Open(ctx, harness.Config{Servers: 1, HCL: []string{linearHCL, snapshotHCL}})
 	if err != nil {
 		return report, err
 	}
@@ -112,7 +112,7 @@ type StallReport struct {
 // RunStall is A8: the disk of the leader, then of a follower, hangs for each of
 // the durations; nobody is restarted.
 func (l *Lab) RunStall(ctx context.Context, durations ...time.Duration) (report StallReport, err error) {
-	c, err := l.Open(ctx, cluster.Config{Servers: 3})
+	c, err := l.Open(ctx, harness.Config{Servers: 3})
 	if err != nil {
 		return report, err
 	}
@@ -189,7 +189,7 @@ func (c *Cluster) heals(ctx context.Context, s *Server, report *StallReport) err
 // RunTorn cuts cut bytes off the written end of the newest log segment of a member that was
 // killed under load, starts it again, and looks that the three together lost nothing.
 func (l *Lab) RunTorn(ctx context.Context, cut int64, seed uint64) error {
-	c, book, load, err := l.loaded(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL}}, seed)
+	c, book, load, err := l.loaded(ctx, harness.Config{Servers: 3, HCL: []string{linearHCL}}, seed)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (l *Lab) RunTorn(ctx context.Context, cut int64, seed uint64) error {
 	if err := victim.Start(); err != nil {
 		return err
 	}
-	if err := errors.Join(c.Converged(ctx, cluster.StartLimit), c.audit(ctx, book), c.Damage()); err != nil {
+	if err := errors.Join(c.Converged(ctx, harness.StartLimit), c.audit(ctx, book), c.Damage()); err != nil {
 		return fmt.Errorf("%d bytes cut: %w\n%s", cut, err, c.Logs())
 	}
 	// Now the torn member has to carry the quorum.
@@ -216,14 +216,14 @@ func (l *Lab) RunTorn(ctx context.Context, cut int64, seed uint64) error {
 			break
 		}
 	}
-	if err := errors.Join(c.Ready(ctx, cluster.StartLimit), c.audit(ctx, book), c.Damage()); err != nil {
+	if err := errors.Join(c.Ready(ctx, harness.StartLimit), c.audit(ctx, book), c.Damage()); err != nil {
 		return fmt.Errorf("%d bytes cut, one more down: %w\n%s", cut, err, c.Logs())
 	}
 	return nil
 }
 
 // loaded opens a cluster with a node for sessions, a ledger and idle writers.
-func (l *Lab) loaded(ctx context.Context, shape cluster.Config, seed uint64) (*Cluster, *ledger, *writers, error) {
+func (l *Lab) loaded(ctx context.Context, shape harness.Config, seed uint64) (*Cluster, *ledger, *writers, error) {
 	c, err := l.Open(ctx, shape)
 	if err != nil {
 		return nil, nil, nil, err
@@ -271,7 +271,7 @@ func tear(dir string, cut int64) error {
 // empty folder, and must become a voter with all the data that carries a quorum.
 // It returns how long that took.
 func (l *Lab) RunWiped(ctx context.Context, seed uint64) (time.Duration, error) {
-	c, book, load, err := l.loaded(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL, stableHCL}}, seed)
+	c, book, load, err := l.loaded(ctx, harness.Config{Servers: 3, HCL: []string{linearHCL, stableHCL}}, seed)
 	if err != nil {
 		return 0, err
 	}
@@ -296,7 +296,7 @@ func (l *Lab) RunWiped(ctx context.Context, seed uint64) (time.Duration, error) 
 	}
 	took := time.Since(begin)
 	load.stop()
-	if err := errors.Join(c.Converged(ctx, cluster.StartLimit), c.audit(ctx, book)); err != nil {
+	if err := errors.Join(c.Converged(ctx, harness.StartLimit), c.audit(ctx, book)); err != nil {
 		return took, fmt.Errorf("%w\n%s", err, c.Logs())
 	}
 	for _, s := range c.Servers { // the new one must carry the quorum
@@ -305,7 +305,7 @@ func (l *Lab) RunWiped(ctx context.Context, seed uint64) (time.Duration, error) 
 			break
 		}
 	}
-	if err := errors.Join(c.Ready(ctx, cluster.StartLimit), c.audit(ctx, book), c.Damage()); err != nil {
+	if err := errors.Join(c.Ready(ctx, harness.StartLimit), c.audit(ctx, book), c.Damage()); err != nil {
 		return took, fmt.Errorf("with the new one in the quorum: %w\n%s", err, c.Logs())
 	}
 	return took, nil

@@ -12,7 +12,7 @@ import (
 
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/kit/fault"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // DoctorAnswer is what the doctor said of an ill cluster, and how long that took from the command's start to its end.
@@ -32,7 +32,7 @@ const doctorHCL = `acl { enabled = true, default_policy = "allow", tokens { init
 // asked hangs, has a full disk, or a disk that does not return, and about one whose machine has no CPU left. Each is
 // healed before the next.
 func (l *Lab) RunDoctor(ctx context.Context) (answers []DoctorAnswer, err error) {
-	c, err := l.Open(ctx, cluster.Config{Servers: 3, HCL: []string{doctorHCL}})
+	c, err := l.Open(ctx, harness.Config{Servers: 3, HCL: []string{doctorHCL}})
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (l *Lab) RunDoctor(ctx context.Context) (answers []DoctorAnswer, err error)
 		{"the disk hangs", func(_, asked *Server) error { return asked.Control.Disk(ctx, stallRule(asked)) }, false, 0},
 		{"there is no CPU left", func(_, _ *Server) error { return nil }, false, 4 * runtime.NumCPU()},
 	} {
-		leader, err := c.AwaitLeader(ctx, cluster.StartLimit)
+		leader, err := c.AwaitLeader(ctx, harness.StartLimit)
 		if err != nil {
 			return answers, fmt.Errorf("before %q: %w\n%s", ill.name, err, c.Logs())
 		}

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // lab is shared by the tests of this package: one binary, one folder.
@@ -41,11 +41,11 @@ func run(m *testing.M) int {
 func TestSmoke(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 3} {
-		c, err := lab.Open(t.Context(), cluster.Config{Servers: n})
+		c, err := lab.Open(t.Context(), harness.Config{Servers: n})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Converged(t.Context(), cluster.StartLimit); err != nil {
+		if err := c.Converged(t.Context(), harness.StartLimit); err != nil {
 			t.Fatalf("%v\n%s", err, c.Logs())
 		}
 		t.Log(c.Logs())

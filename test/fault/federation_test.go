@@ -10,7 +10,7 @@ import (
 
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 	"corbel.dev/corbel/kit/testport"
 )
 
@@ -32,7 +32,7 @@ func TestTheLinkBetweenDatacentersIsCut(t *testing.T) {
 		if i > 0 {
 			hcl += fmt.Sprintf("\nretry_join_wan = [\"127.0.0.1:%d\"]", ports[0])
 		}
-		if dcs[i], err = lab.Open(ctx, cluster.Config{Servers: 1, HCL: []string{hcl}}); err != nil {
+		if dcs[i], err = lab.Open(ctx, harness.Config{Servers: 1, HCL: []string{hcl}}); err != nil {
 			t.Fatal(err)
 		}
 		defer dcs[i].Close()
@@ -49,11 +49,11 @@ func TestTheLinkBetweenDatacentersIsCut(t *testing.T) {
 			t.Fatalf("%v\n%s%s", err, here.Logs(), there.Logs())
 		}
 	}
-	reach(cluster.StartLimit, 404, "")
+	reach(harness.StartLimit, 404, "")
 	if r := here.admin.Do(ctx, "PUT", "/v1/kv/key?dc=dc2", []byte("value")); r.Status != 200 {
 		t.Fatal(r)
 	}
-	reach(cluster.StartLimit, 200, "value")
+	reach(harness.StartLimit, 200, "value")
 	index := here.admin.Do(ctx, "GET", "/v1/kv/key?dc=dc2", nil).Index()
 
 	parkedCtx, cancel := context.WithTimeout(ctx, 4*time.Minute)
@@ -65,7 +65,7 @@ func TestTheLinkBetweenDatacentersIsCut(t *testing.T) {
 		watcher.Timeout = 4 * time.Minute
 		parked <- watcher.Do(parkedCtx, "GET", fmt.Sprintf("/v1/kv/key?dc=dc2&wait=300s&index=%d", index), nil)
 	}()
-	if err := spawn.Until(ctx, cluster.StartLimit, "the query to be parked", func() error {
+	if err := spawn.Until(ctx, harness.StartLimit, "the query to be parked", func() error {
 		r := there.admin.Do(ctx, "GET", "/v1/agent/metrics", nil)
 		if !strings.Contains(string(r.Body), `rpc.queries_blocking","Value":1,`) {
 			return errors.New("nothing is parked")
@@ -75,10 +75,10 @@ func TestTheLinkBetweenDatacentersIsCut(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := fault.Partition(ctx, cluster.Peers(here.Servers...), cluster.Peers(there.Servers...)); err != nil {
+	if err := fault.Partition(ctx, harness.Peers(here.Servers...), harness.Peers(there.Servers...)); err != nil {
 		t.Fatal(err)
 	}
-	reach(cluster.StartLimit, 500, "No path to datacenter")
+	reach(harness.StartLimit, 500, "No path to datacenter")
 	select {
 	case r := <-parked:
 		if r.Status != 500 || string(r.Body) != "No path to datacenter" {
@@ -88,7 +88,7 @@ func TestTheLinkBetweenDatacentersIsCut(t *testing.T) {
 		t.Error("a query stays parked on a link that is cut")
 	}
 	for _, dc := range dcs {
-		if err := dc.Converged(ctx, cluster.StartLimit); err != nil {
+		if err := dc.Converged(ctx, harness.StartLimit); err != nil {
 			t.Errorf("a datacenter is disturbed by the link to another: %v", err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // Freezes says how RunFreezes stops processes.
@@ -37,7 +37,7 @@ type FreezesReport struct {
 // them writes a counter of its own and reads it back. Whoever asks a process that runs gets an answer in time, a
 // write that is acknowledged is read, and one whose outcome is unknown says so.
 func (l *Lab) RunFreezes(ctx context.Context, cfg Freezes, seed uint64) (*FreezesReport, error) {
-	c, err := l.Open(ctx, cluster.Config{Servers: 3})
+	c, err := l.Open(ctx, harness.Config{Servers: 3})
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (l *Lab) RunFreezes(ctx context.Context, cfg Freezes, seed uint64) (*Freeze
 	r := &freezeRun{cfg: cfg, report: &FreezesReport{}, thawed: map[*Server]time.Time{},
 		rng: rand.New(rand.NewPCG(seed, 14))}
 	everyone := append(slices.Clone(c.Servers), agent)
-	if err := spawn.Until(ctx, cluster.StartLimit, "the agent to answer", func() error {
+	if err := spawn.Until(ctx, harness.StartLimit, "the agent to answer", func() error {
 		if got := c.admin.At(agent.HTTP).Do(ctx, "GET", "/v1/catalog/nodes", nil); got.Status != 200 {
 			return errors.New(got.String())
 		}
@@ -98,7 +98,7 @@ type freezeRun struct {
 
 // freeze stops one process for a while; the next follows at once in each second round.
 func (r *freezeRun) freeze(ctx context.Context, c *Cluster, agent *Server, round int) error {
-	leader, err := c.AwaitLeader(ctx, cluster.StartLimit)
+	leader, err := c.AwaitLeader(ctx, harness.StartLimit)
 	if err != nil {
 		return err
 	}

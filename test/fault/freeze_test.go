@@ -9,7 +9,7 @@ import (
 
 	"corbel.dev/corbel/kit/loud"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 	"corbel.dev/corbel/kit/testport"
 	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
 )
@@ -55,22 +55,23 @@ func TestFederationFreezes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	here, err := lab.Open(ctx, cluster.Config{Servers: 1,
+	here, err := lab.Open(ctx, harness.Config{Servers: 1,
 		HCL: []string{fmt.Sprintf("datacenter = \"dc1\"\nports { serf_wan = %d }", ports[0])}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer here.Close()
-	there, err := lab.Open(ctx, cluster.Config{Servers: 3, HCL: []string{"datacenter = \"dc2\""}, Each: func(_ *Server, i int) []string {
+	wan := func(_ *Server, i int) []string {
 		return []string{fmt.Sprintf("ports { serf_wan = %d }\nretry_join_wan = [\"127.0.0.1:%d\"]", ports[1+i], ports[0])}
-	}})
+	}
+	there, err := lab.Open(ctx, harness.Config{Servers: 3, HCL: []string{"datacenter = \"dc2\""}, Each: wan})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer there.Close()
 	read := func() Reply { return here.admin.Do(ctx, "GET", "/v1/kv/none?dc=dc2", nil) }
 	here.admin.Timeout = 40 * time.Second
-	if err := spawn.Until(ctx, cluster.StartLimit, "all servers of dc2 to be reached", func() error {
+	if err := spawn.Until(ctx, harness.StartLimit, "all servers of dc2 to be reached", func() error {
 		if r := here.admin.Do(ctx, "GET", "/v1/agent/members?wan=1", nil); strings.Count(string(r.Body), `.dc2"`) < 3 {
 			return errors.New(r.String())
 		}
@@ -84,7 +85,7 @@ func TestFederationFreezes(t *testing.T) {
 	for range 20 { // the first server asked is drawn: have connections to all
 		read()
 	}
-	leader, err := there.AwaitLeader(ctx, cluster.StartLimit)
+	leader, err := there.AwaitLeader(ctx, harness.StartLimit)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,14 +11,14 @@ import (
 
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // RunFrozenDoctor freezes one of three servers, the leader first, waits until gossip has given it up, and asks the
 // doctor through every process that runs, a client agent too: each names the frozen server and what it could not
 // reach, says that nothing is left to spare, and answers within limit. It returns the slowest answer.
 func (l *Lab) RunFrozenDoctor(ctx context.Context, limit time.Duration) (slowest time.Duration, err error) {
-	c, err := l.Open(ctx, cluster.Config{Servers: 3})
+	c, err := l.Open(ctx, harness.Config{Servers: 3})
 	if err != nil {
 		return 0, err
 	}
@@ -28,7 +28,7 @@ func (l *Lab) RunFrozenDoctor(ctx context.Context, limit time.Duration) (slowest
 		return 0, err
 	}
 	defer agent.Kill()
-	if err := spawn.Until(ctx, cluster.StartLimit, "the agent to answer", func() error {
+	if err := spawn.Until(ctx, harness.StartLimit, "the agent to answer", func() error {
 		if got := c.admin.At(agent.HTTP).Do(ctx, "GET", "/v1/catalog/nodes", nil); got.Status != 200 {
 			return errors.New(got.String())
 		}
@@ -36,7 +36,7 @@ func (l *Lab) RunFrozenDoctor(ctx context.Context, limit time.Duration) (slowest
 	}); err != nil {
 		return 0, fmt.Errorf("%w\n%s", err, agent.Log())
 	}
-	leader, err := c.AwaitLeader(ctx, cluster.StartLimit)
+	leader, err := c.AwaitLeader(ctx, harness.StartLimit)
 	if err != nil {
 		return 0, err
 	}
@@ -93,7 +93,7 @@ func (c *Cluster) givenUp(ctx context.Context, at, frozen *Server) error {
 
 // believed waits until a process gives up nobody any more: who was frozen is alive for it again.
 func (c *Cluster) believed(ctx context.Context, at *Server) error {
-	return spawn.Until(ctx, cluster.StartLimit, "all to be alive", func() (err error) {
+	return spawn.Until(ctx, harness.StartLimit, "all to be alive", func() (err error) {
 		for _, s := range c.Servers {
 			if c.givenUp(ctx, at, s) == nil {
 				err = errors.Join(err, errors.New(s.Name+" is given up"))

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // Frozen says how servers are stopped (SIGSTOP) in turns, two of them in a row now and then (A14, the quorum).
@@ -28,7 +28,7 @@ type FrozenReport struct {
 // another one freezes while the first one still is, so that nobody can write; the first one then goes on, and two of
 // three must write. After each round there are three voters.
 func (l *Lab) RunFrozen(ctx context.Context, cfg Frozen, seed uint64) (report FrozenReport, err error) {
-	c, book, load, err := l.loaded(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL}}, seed)
+	c, book, load, err := l.loaded(ctx, harness.Config{Servers: 3, HCL: []string{linearHCL}}, seed)
 	if err != nil {
 		return report, err
 	}
@@ -39,7 +39,7 @@ func (l *Lab) RunFrozen(ctx context.Context, cfg Frozen, seed uint64) (report Fr
 			err = fmt.Errorf("%w\n%s", err, c.Logs())
 		}
 	}()
-	if err := spawn.Until(ctx, cluster.StartLimit, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
+	if err := spawn.Until(ctx, harness.StartLimit, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
 		return report, err
 	}
 	for _, w := range load.list {
@@ -74,8 +74,8 @@ func (l *Lab) RunFrozen(ctx context.Context, cfg Frozen, seed uint64) (report Fr
 			return report, fmt.Errorf("%s went on, and %s is frozen: %w", first.Name, writing.Name, err)
 		}
 		report.Resumed = append(report.Resumed, took)
-		if err := errors.Join(c.Heal(ctx), spawn.Until(ctx, cluster.StartLimit, "three voters after the freeze",
-			func() error { return c.voters(ctx, 3) }), c.Ready(ctx, cluster.StartLimit)); err != nil {
+		if err := errors.Join(c.Heal(ctx), spawn.Until(ctx, harness.StartLimit, "three voters after the freeze",
+			func() error { return c.voters(ctx, 3) }), c.Ready(ctx, harness.StartLimit)); err != nil {
 			return report, err
 		}
 	}
@@ -83,5 +83,5 @@ func (l *Lab) RunFrozen(ctx context.Context, cfg Frozen, seed uint64) (report Fr
 	for _, w := range load.list {
 		report.Writes += w.counter
 	}
-	return report, errors.Join(c.Converged(ctx, cluster.StartLimit), c.audit(ctx, book), c.Damage())
+	return report, errors.Join(c.Converged(ctx, harness.StartLimit), c.audit(ctx, book), c.Damage())
 }

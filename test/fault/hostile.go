@@ -18,7 +18,7 @@ import (
 
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 	"corbel.dev/corbel/test/fault/intrude"
 )
 
@@ -72,7 +72,7 @@ func (l *Lab) RunHostile(ctx context.Context, cfg Hostile, seed uint64) (report 
 	if err != nil {
 		return report, err
 	}
-	shape := cluster.Config{Servers: 3, Monitor: true, HCL: []string{linearHCL, stableHCL, a.HCL()}}
+	shape := harness.Config{Servers: 3, Monitor: true, HCL: []string{linearHCL, stableHCL, a.HCL()}}
 	c, book, load, err := l.loaded(ctx, shape, seed)
 	if err != nil {
 		return report, err
@@ -87,7 +87,7 @@ func (l *Lab) RunHostile(ctx context.Context, cfg Hostile, seed uint64) (report 
 	}
 	defer silent.Close()
 	r.silent = silent.Addr().String()
-	if err := spawn.Until(ctx, cluster.StartLimit, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
+	if err := spawn.Until(ctx, harness.StartLimit, "three voters", func() error { return c.voters(ctx, 3) }); err != nil {
 		return report, err
 	}
 	if r.want, err = c.admin.At(c.Servers[0].HTTP).members(ctx, ""); err != nil {
@@ -116,7 +116,7 @@ func (l *Lab) RunHostile(ctx context.Context, cfg Hostile, seed uint64) (report 
 	load.stop()
 	report.Looks, report.Acked = int(r.looks.Load()), int(acked.Load())
 	report.Calls, report.Refused = ended()
-	err = errors.Join(wrong, c.Converged(ctx, cluster.StartLimit), c.audit(ctx, book), c.voters(ctx, 3), c.Damage())
+	err = errors.Join(wrong, c.Converged(ctx, harness.StartLimit), c.audit(ctx, book), c.voters(ctx, 3), c.Damage())
 	if err != nil {
 		err = fmt.Errorf("%w\n%s", err, c.Logs())
 	}
@@ -252,7 +252,7 @@ func (r *hostileRun) live(ctx context.Context, victim *Server, lies []lie, meanw
 	end()
 	wg.Wait()
 	if err == nil && ctx.Err() == nil {
-		err = r.c.Ready(ctx, cluster.StartLimit)
+		err = r.c.Ready(ctx, harness.StartLimit)
 	}
 	return err
 }

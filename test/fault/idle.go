@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // idleLimit is how long a server may need to notice that watchers vanished.
@@ -21,7 +21,7 @@ const idleLimit = 30 * time.Second
 // RunVanishing parks n blocking queries, lets their clients vanish, and looks that
 // the server's goroutines return to what they were. It returns base, peak and end.
 func (l *Lab) RunVanishing(ctx context.Context, n int) (base, peak, end int, err error) {
-	c, err := l.Open(ctx, cluster.Config{Servers: 1})
+	c, err := l.Open(ctx, harness.Config{Servers: 1})
 	if err != nil {
 		return 0, 0, 0, err
 	}

@@ -16,7 +16,7 @@ import (
 
 	"corbel.dev/corbel/kit/fault/history"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // Linear is a run of A1 and A2: concurrent clients over a cluster that a nemesis
@@ -62,7 +62,7 @@ func (l *Lab) RunLinear(ctx context.Context, cfg Linear, seed uint64) (report Li
 	if cfg.Judge == 0 {
 		cfg.Judge = time.Minute
 	}
-	c, err := l.Open(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL, stableHCL}})
+	c, err := l.Open(ctx, harness.Config{Servers: 3, HCL: []string{linearHCL, stableHCL}})
 	if err != nil {
 		return report, err
 	}

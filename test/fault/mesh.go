@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // fleet is a cluster with simulated proxies on its servers' own ports: all stand for "app" and have the upstream "api".
@@ -28,7 +28,7 @@ limits { txn_max_req_len = 8388608 }`
 // openFleet starts servers, registers the instances of the upstream and the proxies, and configures them: each
 // connection has up to perConn.
 func (l *Lab) openFleet(ctx context.Context, servers, proxies, perConn, instances int) (*fleet, error) {
-	c, err := l.Open(ctx, cluster.Config{Servers: servers, Mesh: true, HCL: []string{meshHCL}})
+	c, err := l.Open(ctx, harness.Config{Servers: servers, Mesh: true, HCL: []string{meshHCL}})
 	if err != nil {
 		return nil, err
 	}

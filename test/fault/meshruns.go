@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // RefusalReport tells what it cost that every proxy refused a listener.
@@ -267,7 +267,7 @@ func (l *Lab) RunResume(ctx context.Context, proxies, rounds int, seed uint64) (
 			if err := victim.Start(); err != nil {
 				return report, err
 			}
-			if err := f.Ready(ctx, cluster.StartLimit); err != nil {
+			if err := f.Ready(ctx, harness.StartLimit); err != nil {
 				return report, err
 			}
 		}

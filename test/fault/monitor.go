@@ -14,7 +14,7 @@ import (
 
 	"corbel.dev/corbel/client/sensu"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/ingest"
 )
@@ -45,7 +45,7 @@ type shardState struct {
 }
 
 // openMonitor makes a cluster, and agents of so many subjects each, no two subjects in one shard.
-func (l *Lab) openMonitor(ctx context.Context, shape cluster.Config, agents, subjects int, b beats,
+func (l *Lab) openMonitor(ctx context.Context, shape harness.Config, agents, subjects int, b beats,
 	seed uint64) (*monitorRun, error) {
 	shape.Monitor, shape.HCL = true, append([]string{MonitorHCL}, shape.HCL...)
 	c, err := l.Open(ctx, shape)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // Beside is what a slow event store costs the rest of a server: the 99th percentiles of writes of the catalog.
@@ -18,7 +18,7 @@ type Beside struct{ Quiet, Slow time.Duration }
 // RunBeside measures writes to the leader of three servers while agents send results: first so, then with an
 // event store there that takes 200 ms for each operation (B3).
 func (l *Lab) RunBeside(ctx context.Context, writes int, seed uint64) (Beside, error) {
-	m, err := l.openMonitor(ctx, cluster.Config{Servers: 3}, 6, 2, scaled, seed)
+	m, err := l.openMonitor(ctx, harness.Config{Servers: 3}, 6, 2, scaled, seed)
 	if err != nil {
 		return Beside{}, err
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/ingest"
 )
@@ -42,7 +42,7 @@ func (l *Lab) RunMonitorCrash(ctx context.Context, cfg MonitorCrash, seed uint64
 		cfg.Agents, cfg.Subjects = 6, 8
 	}
 	report := &MonitorReport{}
-	r, err := l.openMonitor(ctx, cluster.Config{Servers: cfg.Servers, Power: true}, cfg.Agents, cfg.Subjects, scaled, seed)
+	r, err := l.openMonitor(ctx, harness.Config{Servers: cfg.Servers, Power: true}, cfg.Agents, cfg.Subjects, scaled, seed)
 	if err != nil {
 		return report, err
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 	"corbel.dev/corbel/monitor"
 )
 
@@ -79,7 +79,7 @@ func (l *Lab) RunMonitorFaults(ctx context.Context, cfg MonitorFaults, seed uint
 			return &FaultsReport{}, fmt.Errorf("no step is called %q (know %s)", name, strings.Join(FaultSteps, ", "))
 		}
 	}
-	m, err := l.openMonitor(ctx, cluster.Config{Servers: 3}, 6, 2, keepalives, seed)
+	m, err := l.openMonitor(ctx, harness.Config{Servers: 3}, 6, 2, keepalives, seed)
 	if err != nil {
 		return &FaultsReport{}, err
 	}

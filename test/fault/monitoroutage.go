@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
 )
@@ -50,7 +50,7 @@ func (l *Lab) RunMonitorOutage(ctx context.Context, cfg MonitorOutage, seed uint
 		return report, err
 	}
 	defer pg.Remove()
-	m, err := l.openMonitor(ctx, cluster.Config{Servers: 3,
+	m, err := l.openMonitor(ctx, harness.Config{Servers: 3,
 		HCL: []string{fmt.Sprintf("monitor {\n  store = \"postgresql\"\n  dsn = %q\n}", pg.URL(""))}}, 6, 4, scaled, seed)
 	if err != nil {
 		return report, err

@@ -8,7 +8,7 @@ import (
 
 	"corbel.dev/corbel/kit/fault/history"
 	"corbel.dev/corbel/kit/fault/netns"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // NamespaceReport tells what a cut of the network did.
@@ -24,7 +24,7 @@ func (l *Lab) RunNamespaces(ctx context.Context, seed uint64) (report NamespaceR
 		return report, err
 	}
 	defer func() { err = errors.Join(err, network.Close()) }()
-	c, book, load, err := l.loaded(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL}, Net: network}, seed)
+	c, book, load, err := l.loaded(ctx, harness.Config{Servers: 3, HCL: []string{linearHCL}, Net: network}, seed)
 	if err != nil {
 		return report, err
 	}

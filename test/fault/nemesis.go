@@ -11,7 +11,7 @@ import (
 
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // FaultKind names one thing that goes wrong.
@@ -146,7 +146,7 @@ func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
 	case FaultFreeze:
 		return n.freeze(ctx, victim)
 	case FaultPartition:
-		err = fault.Partition(control, cluster.Peers(victim), cluster.Peers(n.others(victim)...))
+		err = fault.Partition(control, harness.Peers(victim), harness.Peers(n.others(victim)...))
 	case FaultOneWay:
 		err = n.oneWay(control, victim)
 	case FaultClock:

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/fault/history"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // OverloadReport tells what ten times too many clients did.
@@ -31,7 +31,7 @@ type burst struct {
 // RunOverload is B7: clients that write without a pause, then ten times as many, then
 // as many as before. The server refuses what it cannot do, and is itself again after.
 func (l *Lab) RunOverload(ctx context.Context, clients int, phase time.Duration) (report OverloadReport, err error) {
-	c, err := l.Open(ctx, cluster.Config{Servers: 1})
+	c, err := l.Open(ctx, harness.Config{Servers: 1})
 	if err != nil {
 		return report, err
 	}

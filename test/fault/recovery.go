@@ -12,7 +12,7 @@ import (
 
 	"corbel.dev/corbel/kit/fault/history"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // FailoverReport tells how long writes paused after the leader was killed.
@@ -23,7 +23,7 @@ type FailoverReport struct {
 // RunFailover kills the leader n times and measures until the first write is
 // acknowledged that began after the kill, by clients of the other members.
 func (l *Lab) RunFailover(ctx context.Context, n int) (report FailoverReport, err error) {
-	c, err := l.Open(ctx, cluster.Config{Servers: 3})
+	c, err := l.Open(ctx, harness.Config{Servers: 3})
 	if err != nil {
 		return report, err
 	}
@@ -45,7 +45,7 @@ func (l *Lab) RunFailover(ctx context.Context, n int) (report FailoverReport, er
 		if err := c.Start(); err != nil {
 			return report, err
 		}
-		if err := c.Ready(ctx, cluster.StartLimit); err != nil {
+		if err := c.Ready(ctx, harness.StartLimit); err != nil {
 			return report, fmt.Errorf("after the restart of %s: %w\n%s", leader.Name, err, c.Logs())
 		}
 	}
@@ -94,7 +94,7 @@ type TransferReport struct {
 
 // RunTransfer hands leadership over n times under a steady load of writes.
 func (l *Lab) RunTransfer(ctx context.Context, n int) (report TransferReport, err error) {
-	c, err := l.Open(ctx, cluster.Config{Servers: 3})
+	c, err := l.Open(ctx, harness.Config{Servers: 3})
 	if err != nil {
 		return report, err
 	}
@@ -127,7 +127,7 @@ type RollingReport struct {
 
 // RunRolling stops and starts each member in turn under consistent reads by clients that retry elsewhere.
 func (l *Lab) RunRolling(ctx context.Context) (report RollingReport, err error) {
-	c, err := l.Open(ctx, cluster.Config{Servers: 3})
+	c, err := l.Open(ctx, harness.Config{Servers: 3})
 	if err != nil {
 		return report, err
 	}
@@ -144,7 +144,7 @@ func (l *Lab) RunRolling(ctx context.Context) (report RollingReport, err error) 
 		if err := s.Start(); err != nil {
 			return report, err
 		}
-		if err := c.Ready(ctx, cluster.StartLimit); err != nil {
+		if err := c.Ready(ctx, harness.StartLimit); err != nil {
 			return report, fmt.Errorf("after the restart of %s: %w\n%s", s.Name, err, c.Logs())
 		}
 	}

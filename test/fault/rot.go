@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // RotReport tells what a run did.
@@ -32,7 +32,7 @@ type RotReport struct {
 // says which file it is; it never serves the damage, and the others lose nothing.
 func (l *Lab) RunRot(ctx context.Context, flips int, seed uint64) (report RotReport, err error) {
 	report.Files = map[string]int{}
-	c, book, load, err := l.loaded(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL, stableHCL, snapshotHCL}}, seed)
+	c, book, load, err := l.loaded(ctx, harness.Config{Servers: 3, HCL: []string{linearHCL, stableHCL, snapshotHCL}}, seed)
 	if err != nil {
 		return report, err
 	}
@@ -79,7 +79,7 @@ func (c *Cluster) rotOnce(ctx context.Context, rng *rand.Rand, load *writers, bo
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	report.Healed = append(report.Healed, time.Since(begin))
-	if err := errors.Join(c.Converged(ctx, cluster.StartLimit), c.audit(ctx, book), c.Damage()); err != nil {
+	if err := errors.Join(c.Converged(ctx, harness.StartLimit), c.audit(ctx, book), c.Damage()); err != nil {
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	return nil
@@ -91,7 +91,7 @@ var errEnded = errors.New("it ended")
 func (c *Cluster) catchesUp(ctx context.Context, s *Server) error {
 	value := fmt.Sprint(time.Now().UnixNano())
 	written := false
-	return spawn.Until(ctx, cluster.StartLimit, s.Name+" to catch up", func() error {
+	return spawn.Until(ctx, harness.StartLimit, s.Name+" to catch up", func() error {
 		if !s.Running() {
 			return spawn.Hopeless(errEnded)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"corbel.dev/corbel/kit/fault/history"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // SecretsFaults are the kinds that a nemesis does to servers of the secrets plane.
@@ -40,7 +40,7 @@ func (l *Lab) RunSecretsLinear(ctx context.Context, cfg Linear, seed uint64) (re
 		return report, err
 	}
 	defer r.close()
-	c := &Cluster{Cluster: cluster.Of(r.servers...), admin: NewClient(r.servers[0].HTTP)}
+	c := &Cluster{Cluster: harness.Of(r.servers...), admin: NewClient(r.servers[0].HTTP)}
 	defer c.admin.Close()
 	if err := r.must(ctx, "POST", "sys/mounts/two", map[string]any{"type": "kv-v2"}); err != nil {
 		return report, r.explain(err)

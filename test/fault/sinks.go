@@ -12,7 +12,7 @@ import (
 
 	"corbel.dev/corbel/kit/fault/history"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // SinkReport tells what a sink that misbehaves did to a server.
@@ -93,7 +93,7 @@ func (l *Lab) RunSink(ctx context.Context, kind string, writes int) (report Sink
 		return report, err
 	}
 	defer stop()
-	shape := cluster.Config{Servers: 1}
+	shape := harness.Config{Servers: 1}
 	if hcl != "" {
 		shape.HCL = []string{hcl}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"corbel.dev/corbel/client/sensu"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // TenantsReport tells what hostile programs did to a server.
@@ -39,7 +39,7 @@ var hostilePrograms = map[string]string{
 // RunTenants is B13: filters and a mutator that somebody wrote to harm get events for so long. The server's memory
 // stays what it was, each child has its bound, a good filter's handler gets its events, and the catalog goes on.
 func (l *Lab) RunTenants(ctx context.Context, lasts time.Duration) (report TenantsReport, err error) {
-	c, err := l.Open(ctx, cluster.Config{Servers: 1, Monitor: true})
+	c, err := l.Open(ctx, harness.Config{Servers: 1, Monitor: true})
 	if err != nil {
 		return report, err
 	}

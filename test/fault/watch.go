@@ -14,7 +14,7 @@ import (
 
 	"corbel.dev/corbel/kit/fault/history"
 	"corbel.dev/corbel/kit/spawn"
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 )
 
 // Watch is a run of A3: watchers of a key, a prefix and a service over a cluster
@@ -94,7 +94,7 @@ func (l *Lab) RunWatch(ctx context.Context, cfg Watch, seed uint64) (report Watc
 	if cfg.Watchers == 0 {
 		cfg.Watchers = 3
 	}
-	c, err := l.Open(ctx, cluster.Config{Servers: 3, HCL: []string{linearHCL}})
+	c, err := l.Open(ctx, harness.Config{Servers: 3, HCL: []string{linearHCL}})
 	if err != nil {
 		return report, err
 	}
@@ -285,7 +285,7 @@ func (w *watchWriter) load(ctx context.Context, c *Cluster, n *nemesis, d time.D
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Ready(ctx, cluster.StartLimit); err != nil {
+	if err := c.Ready(ctx, harness.StartLimit); err != nil {
 		return nil, err
 	}
 	return w.final(ctx)

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"corbel.dev/corbel/kit/spawn/cluster"
+	"corbel.dev/corbel/kit/spawn/harness"
 	"corbel.dev/corbel/kit/testport"
 	faultrun "corbel.dev/corbel/test/fault"
 )
@@ -75,7 +75,7 @@ func Run(ctx context.Context, l *faultrun.Lab, cfg Config) (report Report, err e
 		return report, err
 	}
 	secrets := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	c, err := l.Open(ctx, cluster.Config{Servers: 1, Mesh: true, Monitor: true, DNS: true,
+	c, err := l.Open(ctx, harness.Config{Servers: 1, Mesh: true, Monitor: true, DNS: true,
 		HCL: []string{faultrun.MonitorHCL, fmt.Sprintf(bytesHCL, cfg.Budget, secrets)}})
 	if err != nil {
 		return report, err

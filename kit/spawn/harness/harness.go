@@ -1,9 +1,9 @@
-// Package cluster starts real `corbel server` processes that make one cluster, and agents beside them: their folders,
+// Package harness starts real `corbel server` processes that make one cluster, and agents beside them: their folders,
 // ports and command lines, the wait until all serve, who leads, and their end. Benches, the lab and the fault tests
 // drive their clusters with it.
 //
 // A Cluster is driven by one goroutine. Its processes end with the driver (on Linux), or in Close.
-package cluster
+package harness
 
 import (
 	"bytes"
