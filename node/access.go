@@ -24,6 +24,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 )
 
@@ -50,10 +51,10 @@ type access struct {
 
 func (a *access) addParts(p *Process) {
 	if a.keeper != nil {
-		p.parts.Add("acl", a.keeper.Run)
+		p.Parts.Add("acl", a.keeper.Run)
 	}
 	if a.agent != nil {
-		p.parts.Add("acl", a.agent.Run)
+		p.Parts.Add("acl", a.agent.Run)
 	}
 }
 
@@ -111,18 +112,18 @@ func visible(g *acl.Grant, list []*catalog.Register) (out []*catalog.Register) {
 
 // buildAccess makes what resolves tokens: from the records on a server, by asking one on a client agent.
 func (p *Process) buildAccess() {
-	c := &p.cfg.ACL
+	c := &p.Cfg.ACL
 	if !c.Enabled {
 		p.access.tokens = rows.AllowAll{}
 		return
 	}
-	recovery := func() string { return p.tokens.get(tokenRecovery) }
+	recovery := func() string { return p.Tokens.Get(base.TokenRecovery) }
 	allow := c.DefaultPolicy == "allow"
 	if p.registry == nil {
-		p.access.agent = grants.NewAgent(grants.AgentConfig{Fetch: p.resolveRemotely, NodeName: p.cfg.Node.Name,
+		p.access.agent = grants.NewAgent(grants.AgentConfig{Fetch: p.resolveRemotely, NodeName: p.Cfg.Node.Name,
 			AllowByDefault: allow,
-			DownPolicy:     c.DownPolicy, TTL: min(c.TokenTTL, c.PolicyTTL, c.RoleTTL), Recovery: recovery, Clock: p.clock,
-			Logger: p.log})
+			DownPolicy:     c.DownPolicy, TTL: min(c.TokenTTL, c.PolicyTTL, c.RoleTTL), Recovery: recovery, Clock: p.Clock,
+			Logger: p.Log})
 		p.access.tokens = p.access.agent
 		return
 	}
@@ -131,46 +132,46 @@ func (p *Process) buildAccess() {
 			generation := p.registry.Generation()
 			return generation, p.registry.State()
 		},
-		Datacenter: p.cfg.Node.Datacenter, NodeName: p.cfg.Node.Name, AllowByDefault: allow, Recovery: recovery,
-		InitialManagement: c.InitialManagement, Clock: p.clock,
+		Datacenter: p.Cfg.Node.Datacenter, NodeName: p.Cfg.Node.Name, AllowByDefault: allow, Recovery: recovery,
+		InitialManagement: c.InitialManagement, Clock: p.Clock,
 	})
 	p.access.tokens = p.access.resolver
 	p.access.keeper = grants.NewKeeper(grants.KeeperConfig{
-		Store: p.registry, Leader: p.raft, Datacenter: p.cfg.Node.Datacenter, InitialManagement: c.InitialManagement,
-		ResetIndex: p.bootstrapReset, Verifier: login.New(p.clock), Clock: p.clock, Logger: p.log,
+		Store: p.registry, Leader: p.raft, Datacenter: p.Cfg.Node.Datacenter, InitialManagement: c.InitialManagement,
+		ResetIndex: p.bootstrapReset, Verifier: login.New(p.Clock), Clock: p.Clock, Logger: p.Log,
 	})
-	p.rpcSrv.Handle(wire.Members, methodResolve, serveResolve(p.access.resolver))
+	p.RPCSrv.Handle(wire.Members, methodResolve, serveResolve(p.access.resolver))
 }
 
 // bootstrapReset reads the index in the reset file, or removes the file when it has done its duty.
 func (p *Process) bootstrapReset(done bool) uint64 {
-	if p.cfg.DataDir == "" {
+	if p.Cfg.DataDir == "" {
 		return 0
 	}
-	path := filepath.Join(p.cfg.DataDir, resetFile)
+	path := filepath.Join(p.Cfg.DataDir, resetFile)
 	if done {
-		if err := p.fs.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			p.log.Warn("remove this file: it would allow another ACL bootstrap", "file", path, "err", err)
+		if err := p.FS.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			p.Log.Warn("remove this file: it would allow another ACL bootstrap", "file", path, "err", err)
 		}
 		return 0
 	}
-	data, err := vfs.ReadFile(p.fs, path)
+	data, err := vfs.ReadFile(p.FS, path)
 	if err != nil {
 		if !errors.Is(err, os.ErrNotExist) {
-			p.log.Warn("cannot read the ACL bootstrap reset file", "file", path, "err", err)
+			p.Log.Warn("cannot read the ACL bootstrap reset file", "file", path, "err", err)
 		}
 		return 0
 	}
 	index, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
 	if err != nil {
-		p.log.Warn("the ACL bootstrap reset file holds no index", "file", path)
+		p.Log.Warn("the ACL bootstrap reset file holds no index", "file", path)
 	}
 	return index
 }
 
 // resolveRemotely asks a server about a token.
 func (p *Process) resolveRemotely(ctx context.Context, secret string) (grants.Resolution, error) {
-	reply, err := p.others.Ask(ctx, methodResolve, pack.String(nil, secret))
+	reply, err := p.Others.Ask(ctx, methodResolve, pack.String(nil, secret))
 	if err != nil {
 		return grants.Resolution{}, err
 	}
@@ -214,7 +215,7 @@ func (p *Process) dnsAccess() func(token string) dnsapi.Access {
 
 // dnsToken is the token of this process's DNS clients: that for DNS, or else the default one.
 func (p *Process) dnsToken() string {
-	return cmp.Or(p.tokens.get(tokenDNS), p.tokens.get(tokenDefault))
+	return cmp.Or(p.Tokens.Get(base.TokenDNS), p.Tokens.Get(base.TokenDefault))
 }
 
 // nobody may see nothing.

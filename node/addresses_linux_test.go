@@ -44,8 +44,8 @@ http_config { allow_write_http_from = ["10.9.9.0/24"] }`+a.RPCBlock(a.Issue(good
 			t.Fatal(err)
 		}
 		for method, status := range map[string]func() (int, error){
-			methodHTTP:       func() (int, error) { return statusOf(client.Call(t.Context(), m.rpcAddr(), methodHTTP, req)) },
-			methodHTTPStream: func() (int, error) { return streamedStatus(t, client, m.rpcAddr(), req) },
+			methodHTTP:       func() (int, error) { return statusOf(client.Call(t.Context(), m.RPCAddr(), methodHTTP, req)) },
+			methodHTTPStream: func() (int, error) { return streamedStatus(t, client, m.RPCAddr(), req) },
 		} {
 			code, err := status()
 			if err != nil || (code == http.StatusOK) != c.may || !c.may && code != http.StatusForbidden {

@@ -15,7 +15,7 @@ import (
 
 // mayReadLocal tells whether a token may read a service, or with "" this node.
 func (p *Process) mayReadLocal(ctx context.Context, token, service string) error {
-	if !p.cfg.ACL.Enabled {
+	if !p.Cfg.ACL.Enabled {
 		return nil
 	}
 	grant, err := p.access.tokens.Grant(ctx, token)
@@ -23,7 +23,7 @@ func (p *Process) mayReadLocal(ctx context.Context, token, service string) error
 	case err != nil:
 		return err
 	case service == "":
-		return grant.Check(acl.Node, p.cfg.Node.Name, acl.Read)
+		return grant.Check(acl.Node, p.Cfg.Node.Name, acl.Read)
 	}
 	return grant.Check(acl.Service, service, acl.Read)
 }

@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/node/base"
 )
 
 // spy is a member of the pool, no server, that keeps what it is sent and answers nothing of use.
@@ -59,13 +60,13 @@ func startSpy(t *testing.T, like *testMember, name string) *spy {
 			return errkind.New(errkind.Unavailable, "a spy")
 		})
 	}
-	m, _ := like.sees(like.cfg.Node.Name)
+	m, _ := like.sees(like.Cfg.Node.Name)
 	tags := map[string]string{}
 	for k, v := range m.Tags {
 		tags[k] = v
 	}
 	_, tags["port"], _ = net.SplitHostPort(w.Addr().String())
-	tags["role"], tags["id"] = roleAgent, "0a1b2c3d-1111-4222-8333-444455556666"
+	tags["role"], tags["id"] = base.RoleAgent, "0a1b2c3d-1111-4222-8333-444455556666"
 	pool, err := member.New(member.Config{Name: name, Bind: "127.0.0.1:0", Tags: tags, Profile: member.Local})
 	if err != nil {
 		t.Fatal(err)
@@ -137,14 +138,14 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 	agent.awaitAsk("GET", "/v1/agent/self?token="+root, "", 200, "asked")
 	polltest.Until(t, func() bool { _, ok := first.sees("asked"); return ok }, "the server to know the agent")
 	for _, method := range []string{methodHTTP, methodHTTPUpload, methodDNS} {
-		if _, err := first.rpc.Call(t.Context(), agent.rpcAddr(), method, nil); !errkind.Is(err, errkind.NotFound) {
+		if _, err := first.RPC.Call(t.Context(), agent.RPCAddr(), method, nil); !errkind.Is(err, errkind.NotFound) {
 			t.Errorf("%s: %v", method, err)
 		}
 	}
 	for path, want := range map[string]errkind.Kind{"/v1/kv/a": errkind.Denied, "/v1/agent/leave": errkind.Denied,
 		"/v1/internal/mesh/../kv/a":      errkind.Denied,
 		"http://elsewhere/v1/agent/self": errkind.Invalid} {
-		if _, err := first.rpc.Call(t.Context(), agent.rpcAddr(), methodAsk,
+		if _, err := first.RPC.Call(t.Context(), agent.RPCAddr(), methodAsk,
 			pack.String(nil, path)); errkind.Of(err) != want {
 			t.Errorf("%s: %v", path, err)
 		}

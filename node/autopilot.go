@@ -63,9 +63,9 @@ func (p *raftPlane) pilotConfig(st *catalog.State) operatorrows.AutopilotConfig 
 		if err == nil {
 			return c
 		}
-		p.b.log.Error("cannot read autopilot's configuration in the catalog; using the one in the file", "error", err)
+		p.b.Log.Error("cannot read autopilot's configuration in the catalog; using the one in the file", "error", err)
 	}
-	return pilotFromFile(&p.b.current().Autopilot)
+	return pilotFromFile(&p.b.Current().Autopilot)
 }
 
 func groupPilot(c operatorrows.AutopilotConfig) group.AutopilotConfig {
@@ -85,7 +85,7 @@ func (p *raftPlane) followPilot(ctx context.Context) error {
 		quiet := index(st) == seen
 		seen = index(st)
 		if err := p.autopilot.Load().SetConfig(groupPilot(p.pilotConfig(st))); err != nil {
-			p.b.log.Error("autopilot's configuration is invalid; keeping the previous one", "error", err)
+			p.b.Log.Error("autopilot's configuration is invalid; keeping the previous one", "error", err)
 		}
 		if quiet { // the minute is over, a snapshot came, or the registry has stopped and never waits again
 			select {

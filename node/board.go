@@ -12,9 +12,9 @@ import (
 // that it hears of all that is applied.
 func newBoard(p *Process) (*board.Board, error) {
 	return board.New(board.Config{
-		Catalog: p.registry, Access: boardAccess{p}, Datacenter: p.cfg.Node.Datacenter,
-		DefaultAllow: cmp.Or(p.cfg.Connect.DefaultIntentionPolicy, defaultPolicy(p.cfg)) == "allow",
-		Clock:        p.clock, Logger: p.log, Metrics: p.metrics,
+		Catalog: p.registry, Access: boardAccess{p}, Datacenter: p.Cfg.Node.Datacenter,
+		DefaultAllow: cmp.Or(p.Cfg.Connect.DefaultIntentionPolicy, defaultPolicy(p.Cfg)) == "allow",
+		Clock:        p.Clock, Logger: p.Log, Metrics: p.Metrics,
 	})
 }
 

@@ -18,7 +18,7 @@ func TestForwardedBodiesAreRefusedAsTheirOwn(t *testing.T) {
 	_, _ = rand.NewChaCha8([32]byte{}).Read(raw) // answers are compressed where that helps
 	large := string(raw)
 	agent.awaitAsk("PUT", "/v1/kv/a", large, 200, "true")
-	give := limittest.TakeAll(t, first.ports.Bytes, 1000)
+	give := limittest.TakeAll(t, first.Ports.Bytes, 1000)
 	for _, m := range []*testMember{first, agent} {
 		code, text, head := m.answer("PUT", "/v1/kv/a", large)
 		if code != 503 || head.Get("Retry-After") != "1" || !strings.Contains(text, "limits.request_memory") {
@@ -32,7 +32,7 @@ func TestForwardedBodiesAreRefusedAsTheirOwn(t *testing.T) {
 	if code, text := agent.ask("PUT", "/v1/kv/a", large); code != 200 {
 		t.Errorf("afterwards: %d %s", code, text)
 	}
-	limittest.TakeAll(t, agent.ports.Bytes, 1000)
+	limittest.TakeAll(t, agent.Ports.Bytes, 1000)
 	if code, text, head := agent.answer("GET", "/v1/kv/a?raw", ""); code != 503 || head.Get("Retry-After") != "1" {
 		t.Errorf("an answer that the agent has no room for: %d %.80s", code, text)
 	}

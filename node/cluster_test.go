@@ -67,7 +67,7 @@ func TestClusterAutopilotConfiguration(t *testing.T) {
 	}
 	for _, m := range servers {
 		polltest.Until(t, func() bool { return m.raft.autopilot.Load().Config().MaxTrailingLogs == 500 }, "%s to go by it",
-			m.cfg.Node.Name)
+			m.Cfg.Node.Name)
 	}
 	if c := others[0].pilot("?stale"); c.MaxTrailingLogs != 500 || c.CreateIndex != first.CreateIndex ||
 		c.ModifyIndex <= first.ModifyIndex {
@@ -105,7 +105,7 @@ func TestClusterForwards(t *testing.T) {
 			for ; ctx.Err() == nil; n++ {
 				if code, body := m.ask("PUT", fmt.Sprintf("/v1/kv/w%d", i), fmt.Sprint(n)); code != http.StatusOK {
 					select {
-					case failures <- fmt.Sprintf("write %d at %s: %d %q", n, m.cfg.Node.Name, code, body):
+					case failures <- fmt.Sprintf("write %d at %s: %d %q", n, m.Cfg.Node.Name, code, body):
 					default:
 					}
 				}

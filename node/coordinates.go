@@ -22,28 +22,28 @@ func newPlaces(p *Process) places {
 		return places{p: p}
 	}
 	return places{coordinates.New(coordinates.Config{Catalog: p.registry, Leads: p.raft.IsLeader,
-		CallLeader: p.callLeader, Grant: p.access.tokens.Grant, Log: p.log, Metrics: p.metrics}), p}
+		CallLeader: p.callLeader, Grant: p.access.tokens.Grant, Log: p.Log, Metrics: p.Metrics}), p}
 }
 
 // send brings this node's coordinate to a server, or keeps it where this is one.
 func (c places) send(ctx context.Context, at vivaldi.Coord) error {
 	p := c.p
 	if c.Staging != nil {
-		c.Stage(p.cfg.Node.Name, at)
+		c.Stage(p.Cfg.Node.Name, at)
 		return nil
 	}
 	addr, err := p.anyServer()
 	if err != nil {
 		return err
 	}
-	_, err = p.rpc.Call(ctx, addr, coordinates.MethodUpdate, coordinates.Update(p.agentToken(), p.cfg.Node.Name, at))
+	_, err = p.RPC.Call(ctx, addr, coordinates.MethodUpdate, coordinates.Update(p.agentToken(), p.Cfg.Node.Name, at))
 	return err
 }
 
 // addParts adds what brings coordinates into the catalog.
 func (c places) addParts(parts *life.Group) {
-	own := coordinates.Own{Now: c.Own, Nodes: func() int { return len(c.p.pool.Members(member.ActShow)) }, Send: c.send,
-		Log: c.p.log}
+	own := coordinates.Own{Now: c.Own, Nodes: func() int { return len(c.p.Pool.Members(member.ActShow)) }, Send: c.send,
+		Log: c.p.Log}
 	parts.Add("coordinate", own.Push)
 	if c.Staging != nil {
 		parts.Add("coordinates", c.Run)
@@ -51,7 +51,7 @@ func (c places) addParts(parts *life.Group) {
 }
 
 // Own implements operatorrows.Coordinates.
-func (c places) Own() vivaldi.Coord { return c.p.pool.Coordinate() }
+func (c places) Own() vivaldi.Coord { return c.p.Pool.Coordinate() }
 
 // Datacenters implements operatorrows.Coordinates: where the servers of all datacenters lie, as far as this one knows.
 func (c places) Datacenters() map[string][]operatorrows.NodeCoordinate {
@@ -60,7 +60,7 @@ func (c places) Datacenters() map[string][]operatorrows.NodeCoordinate {
 	if w == nil {
 		return out
 	}
-	own := wanName(c.p.cfg.Node.Name, c.p.cfg.Node.Datacenter)
+	own := wanName(c.p.Cfg.Node.Name, c.p.Cfg.Node.Datacenter)
 	for _, m := range w.pool.Members(member.ActShow) {
 		at, ok := w.pool.CoordinateOf(m.Name)
 		if m.Name == own {

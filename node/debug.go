@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/standing"
+	"corbel.dev/corbel/node/base"
 )
 
 // reachPrefix begins the paths that another member of the pool answers:
@@ -54,10 +55,10 @@ func (p *Process) withProfiles(api http.Handler) http.Handler {
 // mayProfile: enable_debug opens profiles to all who reach the port; otherwise ACLs must be on and the token may read
 // operator.
 func (p *Process) mayProfile(r *http.Request) bool {
-	if p.current().Logging.EnableDebug {
+	if p.Current().Logging.EnableDebug {
 		return true
 	}
-	if !p.cfg.ACL.Enabled {
+	if !p.Cfg.ACL.Enabled {
 		return false
 	}
 	if rows.IsJudged(r.Context()) {
@@ -78,11 +79,11 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 	}
 	there := r.Clone(r.Context())
 	there.URL.Path, there.URL.RawPath, there.Body = path, "", http.NoBody
-	if name == p.cfg.Node.Name {
+	if name == p.Cfg.Node.Name {
 		p.withProfiles(p.api).ServeHTTP(w, there)
 		return
 	}
-	m, ok := p.pool.Member(member.ActAskMember, name)
+	m, ok := p.Pool.Member(member.ActAskMember, name)
 	if !ok {
 		http.Error(w, "agent: No node found with name '"+name+"'", http.StatusNotFound)
 		return
@@ -92,8 +93,8 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 			http.StatusServiceUnavailable)
 		return
 	}
-	if p.cfg.Server && m.Tags["role"] != roleServer { // the agent cannot judge: it does not know who asks
-		held, release := standing.New(p.clock, func() error {
+	if p.Cfg.Server && m.Tags["role"] != base.RoleServer { // the agent cannot judge: it does not know who asks
+		held, release := standing.New(p.Clock, func() error {
 			if err := p.mayReach(r, res, m.Name); errkind.Is(err, errkind.Denied) {
 				return err
 			}
@@ -112,22 +113,23 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 		err = copyStream(w, stream)
 	}
 	if err != nil {
-		http.Error(w, "the member "+name+" at "+memberRPC(m)+" does not answer: "+err.Error(), http.StatusServiceUnavailable)
+		http.Error(w, "the member "+name+" at "+base.MemberRPC(m)+" does not answer: "+err.Error(),
+			http.StatusServiceUnavailable)
 	}
 }
 
 // reachMember asks a member for what r wants of it, which is there. Servers judge the caller's token themselves; it
 // goes to no agent: of those a server asks on its own behalf, and an agent asks a server to do so.
 func (p *Process) reachMember(r, there *http.Request, m member.Member, res acl.Resource) (*rpc.Stream, error) {
-	addr, ask, hops := memberRPC(m), there, journeyOf(r.Context()).hops+1
+	addr, ask, hops := base.MemberRPC(m), there, journeyOf(r.Context()).hops+1
 	switch {
-	case m.Tags["role"] == roleServer:
-	case p.cfg.Server:
+	case m.Tags["role"] == base.RoleServer:
+	case p.Cfg.Server:
 		if err := p.mayReach(r, res, m.Name); err != nil {
 			return nil, err
 		}
 		target := withoutToken(there.URL)
-		return p.rpc.Stream(r.Context(), addr, methodAskStream,
+		return p.RPC.Stream(r.Context(), addr, methodAskStream,
 			pack.String(pack.String(nil, target), r.Header.Get("Accept-Encoding")))
 	default:
 		var err error
@@ -141,17 +143,17 @@ func (p *Process) reachMember(r, there *http.Request, m member.Member, res acl.R
 	if err != nil {
 		return nil, err
 	}
-	return p.rpc.Stream(r.Context(), addr, methodHTTPStream, pack.Bytes(pack.String(nil, ""), req))
+	return p.RPC.Stream(r.Context(), addr, methodHTTPStream, pack.Bytes(pack.String(nil, ""), req))
 }
 
 // mayReach judges who asks for diagnostics of a member.
 func (p *Process) mayReach(r *http.Request, res acl.Resource, name string) error {
-	if !p.cfg.ACL.Enabled {
+	if !p.Cfg.ACL.Enabled {
 		return nil
 	}
 	token := rows.Secret(r)
 	if token == "" && journeyOf(r.Context()).hops == 0 {
-		token = p.tokens.get(tokenDefault)
+		token = p.Tokens.Get(base.TokenDefault)
 	}
 	grant, err := p.access.tokens.Grant(r.Context(), token)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 // debugConfig is the running configuration by Corbel's keys, and what tools read of it by
 // the names that the contract's agents print. Secrets are hidden in both.
 func (p *Process) debugConfig() map[string]any {
-	cfg := p.current()
+	cfg := p.Current()
 	out := cfg.Public()
 	gossip := cfg.Advertise.Gossip
-	if ip, port := p.pool.Addr(); port > 0 {
+	if ip, port := p.Pool.Addr(); port > 0 {
 		host, _, err := net.SplitHostPort(gossip)
 		if err != nil {
 			host = ip
@@ -34,13 +34,13 @@ func (p *Process) debugConfig() map[string]any {
 		"HTTPSAddrs": schemed("tcp", cfg.Listen.HTTPS),
 		"HTTPSPort":  cfg.Ports.HTTPS, "HTTPMaxConnsPerClient": cfg.Limits.HTTPMaxConns,
 		"KVMaxValueSize": cfg.Limits.KVMaxValueBytes,
-		"LeaveOnTerm":    cfg.Leave.OnTerminate, "NodeID": p.id, "NodeMeta": cfg.Node.Meta, "NodeName": cfg.Node.Name,
+		"LeaveOnTerm":    cfg.Leave.OnTerminate, "NodeID": p.ID, "NodeMeta": cfg.Node.Meta, "NodeName": cfg.Node.Name,
 		"PrimaryDatacenter": cfg.Node.PrimaryDatacenter, "RetryJoinLAN": cfg.Gossip.RetryJoin,
 		"Revision":         version.Of().Revision,
-		"RPCAdvertiseAddr": "tcp://" + p.rpcAddr(), "RPCBindAddr": "tcp://" + p.wire.Addr().String(),
+		"RPCAdvertiseAddr": "tcp://" + p.RPCAddr(), "RPCBindAddr": "tcp://" + p.Wire.Addr().String(),
 		"SerfAdvertiseAddrLAN": "tcp://" + gossip, "SerfBindAddrLAN": "tcp://" + cfg.Listen.Gossip,
 		"SerfPortLAN": cfg.Ports.SerfLAN,
-		"ServerMode":  cfg.Server, "ServerPort": p.rpcPort(), "SkipLeaveOnInt": cfg.Leave.SkipOnInterrupt,
+		"ServerMode":  cfg.Server, "ServerPort": p.RPCPort(), "SkipLeaveOnInt": cfg.Leave.SkipOnInterrupt,
 		"TaggedAddresses": p.taggedAddresses(), "TranslateWANAddrs": cfg.Addresses.TranslateWAN,
 		"TxnMaxReqLen": cfg.Limits.TxnMaxBytes, "Version": version.Contract,
 	} {

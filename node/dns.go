@@ -17,10 +17,10 @@ const methodDNS = "dns"
 
 func (p *Process) buildDNS() (err error) {
 	cfg := dnsapi.Config{
-		Addresses: p.cfg.Listen.DNS, Datacenter: p.cfg.Node.Datacenter, NodeName: p.cfg.Node.Name,
-		Settings: dnsSettings(p.cfg),
-		Forward:  dnsForwarder{p}, Bytes: p.ports.Bytes, Conns: p.ports.DNS,
-		Metrics: p.metrics, Logger: p.log, Token: p.dnsToken, Access: p.dnsAccess(),
+		Addresses: p.Cfg.Listen.DNS, Datacenter: p.Cfg.Node.Datacenter, NodeName: p.Cfg.Node.Name,
+		Settings: dnsSettings(p.Cfg),
+		Forward:  dnsForwarder{p}, Bytes: p.Ports.Bytes, Conns: p.Ports.DNS,
+		Metrics: p.Metrics, Logger: p.Log, Token: p.dnsToken, Access: p.dnsAccess(),
 	}
 	if p.wan != nil {
 		cfg.Remote = p.wan
@@ -31,7 +31,7 @@ func (p *Process) buildDNS() (err error) {
 	if p.dns, err = dnsapi.New(cfg); err != nil {
 		return err
 	}
-	if len(p.cfg.Listen.DNS) == 0 {
+	if len(p.Cfg.Listen.DNS) == 0 {
 		return nil
 	}
 	return p.dns.Bind()
@@ -57,7 +57,7 @@ type dnsForwarder struct{ p *Process }
 // ForwardDNS implements dnsapi.Forwarder.
 func (f dnsForwarder) ForwardDNS(ctx context.Context, a dnsapi.Asked) ([]byte, error) {
 	if f.p.raft == nil {
-		return f.p.others.Ask(ctx, methodDNS, encodeAsked(a))
+		return f.p.Others.Ask(ctx, methodDNS, encodeAsked(a))
 	}
 	return f.p.callLeader(ctx, methodDNS, encodeAsked(a))
 }

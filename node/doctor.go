@@ -24,6 +24,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/node/base"
 )
 
 // The RPCs of the doctor: a server's wall clock, and the evidence of an agent that found something.
@@ -55,10 +56,10 @@ type physician struct {
 
 func newPhysician(p *Process) (*physician, error) {
 	d := &physician{p: p, outbox: make(chan doctor.Evidence, 1), told: map[string]doctor.Evidence{}}
-	cfg := probe.Config{Member: p.cfg.Node.Name, Role: doctor.RoleAgent, Version: version.Number, Metrics: p.metrics,
-		Dir: p.cfg.DataDir, FS: p.fs, Clock: p.clock, Log: p.log,
-		Addresses: d.addresses, Depends: d.depends, Host: &probe.Host{Ports: d.ports, Peer: d.peer, Cards: p.faults.Cards}}
-	if p.cfg.Server {
+	cfg := probe.Config{Member: p.Cfg.Node.Name, Role: doctor.RoleAgent, Version: version.Number, Metrics: p.Metrics,
+		Dir: p.Cfg.DataDir, FS: p.FS, Clock: p.Clock, Log: p.Log,
+		Addresses: d.addresses, Depends: d.depends, Host: &probe.Host{Ports: d.ports, Peer: d.peer, Cards: p.Faults.Cards}}
+	if p.Cfg.Server {
 		cfg.Role = doctor.RoleServer
 	} else {
 		cfg.Tell = d.tell
@@ -74,11 +75,11 @@ func newPhysician(p *Process) (*physician, error) {
 	}
 	d.api = corbelapi.NewDoctor(corbelapi.Config{Evidence: d.evidence, Others: d.others, Ask: d.ask, Allow: d.allow,
 		Profile: d.examiner.Profile})
-	p.rpcSrv.Handle(wire.Members, methodClock, func(context.Context, []byte) ([]byte, error) {
-		return pack.Uint(nil, uint64(p.clock.Now().UnixNano())), nil
+	p.RPCSrv.Handle(wire.Members, methodClock, func(context.Context, []byte) ([]byte, error) {
+		return pack.Uint(nil, uint64(p.Clock.Now().UnixNano())), nil
 	})
-	if p.cfg.Server {
-		p.rpcSrv.Handle(wire.Members, methodTell, d.listen)
+	if p.Cfg.Server {
+		p.RPCSrv.Handle(wire.Members, methodTell, d.listen)
 	}
 	return d, nil
 }
@@ -88,7 +89,7 @@ func (d *physician) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { d.clocks(ctx) })
-	if !d.p.cfg.Server {
+	if !d.p.Cfg.Server {
 		wg.Go(func() { d.report(ctx) })
 	}
 	return d.examiner.Run(ctx)
@@ -96,8 +97,8 @@ func (d *physician) run(ctx context.Context) error {
 
 // addresses are those at which others know this process.
 func (d *physician) addresses() []string {
-	cfg := d.p.cfg
-	out := []string{d.p.rpcAddr()}
+	cfg := d.p.Cfg
+	out := []string{d.p.RPCAddr()}
 	for _, addrs := range [][]string{cfg.Listen.HTTP, cfg.Listen.HTTPS} {
 		for _, addr := range addrs {
 			out = append(out, addr)
@@ -122,9 +123,9 @@ func (d *physician) depends() (out []doctor.Dependency) {
 
 // ports are those whose connections are this process's: its own RPC port, and those of other members.
 func (d *physician) ports() []int {
-	seen := map[int]bool{d.p.rpcPort(): true}
-	out := []int{d.p.rpcPort()}
-	for _, m := range d.p.pool.Members(member.ActAskServer) {
+	seen := map[int]bool{d.p.RPCPort(): true}
+	out := []int{d.p.RPCPort()}
+	for _, m := range d.p.Pool.Members(member.ActAskServer) {
 		if port, err := strconv.Atoi(m.Tags["port"]); err == nil && !seen[port] {
 			seen[port] = true
 			out = append(out, port)
@@ -137,7 +138,7 @@ func (d *physician) ports() []int {
 // one there.
 func (d *physician) peer(ip string, port int) string {
 	name := ""
-	for _, m := range d.p.pool.Members(member.ActShow) {
+	for _, m := range d.p.Pool.Members(member.ActShow) {
 		if m.Addr != ip {
 			continue
 		}
@@ -153,7 +154,7 @@ func (d *physician) peer(ip string, port int) string {
 }
 
 func (d *physician) allow(r *http.Request) bool {
-	if !d.p.cfg.ACL.Enabled || rows.IsJudged(r.Context()) {
+	if !d.p.Cfg.ACL.Enabled || rows.IsJudged(r.Context()) {
 		return true
 	}
 	grant, err := d.p.access.tokens.Grant(r.Context(), rows.Secret(r))
@@ -180,15 +181,15 @@ func (d *physician) evidence() []doctor.Evidence {
 func (d *physician) others() []corbelapi.Member {
 	var out []corbelapi.Member
 	votes := d.votes()
-	for _, m := range d.p.pool.Members(member.ActAskServer) {
+	for _, m := range d.p.Pool.Members(member.ActAskServer) {
 		_, voter := votes[m.Tags["id"]]
 		delete(votes, m.Tags["id"])
-		if m.Name != d.p.cfg.Node.Name && (voter || m.Status != member.Left) {
+		if m.Name != d.p.Cfg.Node.Name && (voter || m.Status != member.Left) {
 			out = append(out, corbelapi.Member{Name: m.Name, Role: doctor.RoleServer})
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(votes)) {
-		if id != d.p.id {
+		if id != d.p.ID {
 			out = append(out, corbelapi.Member{Name: "server " + id + " at " + votes[id], Role: doctor.RoleServer})
 		}
 	}
@@ -275,10 +276,10 @@ func (d *physician) report(ctx context.Context) {
 			continue
 		}
 		call, cancel := context.WithTimeout(ctx, corbelapi.GatherTimeout)
-		_, err = d.p.rpc.Call(call, server, methodTell, pack.Bytes(pack.String(nil, d.p.agentToken()), b))
+		_, err = d.p.RPC.Call(call, server, methodTell, pack.Bytes(pack.String(nil, d.p.agentToken()), b))
 		cancel()
 		if err != nil {
-			d.p.log.Debug("doctor: a server could not be told", "server", server, "error", err)
+			d.p.Log.Debug("doctor: a server could not be told", "server", server, "error", err)
 		}
 	}
 }
@@ -305,7 +306,7 @@ func (d *physician) listen(ctx context.Context, req []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m, ok := d.p.pool.Member(member.ActAskMember, e.Member); !ok || m.Tags["role"] == roleServer {
+	if m, ok := d.p.Pool.Member(member.ActAskMember, e.Member); !ok || m.Tags["role"] == base.RoleServer {
 		return nil, errkind.Errorf(errkind.Invalid, "%q is no agent of this cluster", e.Member)
 	}
 	e.At = time.Now() // by this server's clock, which says when it is too old
@@ -334,8 +335,8 @@ func (d *physician) clocks(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		for i, m := range d.p.pool.Members(member.ActAskServer) {
-			if m.Status != member.Alive || m.Name == d.p.cfg.Node.Name || (!d.p.cfg.Server && i > 2) {
+		for i, m := range d.p.Pool.Members(member.ActAskServer) {
+			if m.Status != member.Alive || m.Name == d.p.Cfg.Node.Name || (!d.p.Cfg.Server && i > 2) {
 				continue
 			}
 			d.compare(ctx, m)
@@ -348,13 +349,13 @@ func (d *physician) compare(ctx context.Context, m member.Member) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	began := time.Now()
-	sent := d.p.clock.Now()
-	b, err := d.p.rpc.Call(ctx, memberRPC(m), methodClock, nil)
+	sent := d.p.Clock.Now()
+	b, err := d.p.RPC.Call(ctx, base.MemberRPC(m), methodClock, nil)
 	took := time.Since(began)
 	if err != nil || took > clockTime {
 		return
 	}
 	theirs := time.Unix(0, int64(pack.Read(b).Uint()))
 	offset := theirs.Sub(sent.Round(0)) - took/2
-	d.p.metrics.Gauge("peer.clock_offset_ms", "peer", m.Name).Set(float64(offset) / float64(time.Millisecond))
+	d.p.Metrics.Gauge("peer.clock_offset_ms", "peer", m.Name).Set(float64(offset) / float64(time.Millisecond))
 }

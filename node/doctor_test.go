@@ -38,7 +38,7 @@ func TestDoctorOfACluster(t *testing.T) {
 			return nil
 		}, "a report about three servers")
 	}
-	agent.metrics.Counter("xds.nacks").Add(3)
+	agent.Metrics.Counter("xds.nacks").Add(3)
 	polltest.NoError(t, 60*time.Second, func() error {
 		r, problem := servers[1].report()
 		for _, f := range r.Findings {
@@ -52,7 +52,7 @@ func TestDoctorOfACluster(t *testing.T) {
 	polltest.NoError(t, 60*time.Second, func() error {
 		r, problem := servers[0].report()
 		for _, s := range r.Silent {
-			if s.Member == servers[2].cfg.Node.Name && len(r.Findings) > 0 && r.Findings[0].Code == "member-silent" {
+			if s.Member == servers[2].Cfg.Node.Name && len(r.Findings) > 0 && r.Findings[0].Code == "member-silent" {
 				return nil
 			}
 		}

@@ -3,14 +3,12 @@ package node
 import (
 	"context"
 	"time"
+
+	"corbel.dev/corbel/node/base"
 )
 
-const (
-	// serverDrain bounds how long a server that ends waits for agents to go elsewhere, and for another to lead.
-	serverDrain = 5 * time.Second
-	// tagAway in a server's gossip tags asks others to use another one while there is one: it starts, or it drains.
-	tagAway = "away"
-)
+// serverDrain bounds how long a server that ends waits for agents to go elsewhere, and for another to lead.
+const serverDrain = 5 * time.Second
 
 // Drain takes the process out of use before it ends: it is not ready any more; with drain_wait the services of this
 // host take no new work, and what they have is waited for; a server sends agents elsewhere and hands leadership over.
@@ -21,10 +19,10 @@ func (p *Process) Drain(ctx context.Context, leaves bool) {
 	if p.mesh != nil && p.mesh.xds != nil {
 		p.mesh.xds.SetServing(false)
 	}
-	if cfg := p.current(); cfg.Leave.DrainWait > 0 && (leaves || cfg.Given("drain_wait")) {
+	if cfg := p.Current(); cfg.Leave.DrainWait > 0 && (leaves || cfg.Given("drain_wait")) {
 		p.drainServices(ctx, cfg.Leave.DrainWait)
 	}
-	if p.raft != nil && len(p.otherServers()) > 0 {
+	if p.raft != nil && len(p.OtherServers()) > 0 {
 		p.drainServer(ctx)
 	}
 }
@@ -36,37 +34,37 @@ func (p *Process) drainServices(ctx context.Context, wait time.Duration) {
 	begin := time.Now()
 	within, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	p.log.Info("draining this host's services; the next signal cuts it short", "drain_wait", wait)
+	p.Log.Info("draining this host's services; the next signal cuts it short", "drain_wait", wait)
 	left, err := p.api.Agent.DrainAll(within, "the agent ends", func(id, waiting string) {
 		if waiting == "" {
-			p.log.Info("a service is drained", "service", id)
+			p.Log.Info("a service is drained", "service", id)
 			return
 		}
-		p.log.Info("a service drains", "service", id, "waiting", waiting)
+		p.Log.Info("a service drains", "service", id, "waiting", waiting)
 	})
 	took := time.Since(begin).Round(time.Millisecond)
 	switch {
 	case err != nil:
-		p.log.Warn("the services are not drained", "error", err, "services", left, "took", took)
+		p.Log.Warn("the services are not drained", "error", err, "services", left, "took", took)
 	case len(left) == 0:
-		p.log.Info("all services of this host are drained", "took", took)
+		p.Log.Info("all services of this host are drained", "took", took)
 	case ctx.Err() != nil:
-		p.log.Warn("draining was cut short: services still have work", "services", left, "took", took)
+		p.Log.Warn("draining was cut short: services still have work", "services", left, "took", took)
 	default:
-		p.log.Warn("services still have work after drain_wait", "services", left, "took", took)
+		p.Log.Warn("services still have work after drain_wait", "services", left, "took", took)
 	}
 }
 
 func (p *Process) drainServer(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, serverDrain)
 	defer cancel()
-	p.log.Info("this server takes no new work")
-	if err := p.addTag(ctx, tagAway, "drains"); err != nil {
-		p.log.Warn("cannot announce that this server is draining", "error", err)
+	p.Log.Info("this server takes no new work")
+	if err := p.AddTag(ctx, base.TagAway, "drains"); err != nil {
+		p.Log.Warn("cannot announce that this server is draining", "error", err)
 	}
 	if g := p.raft.group.Load(); g != nil && g.IsLeader() {
 		if err := g.TransferLeadership(ctx, ""); err != nil {
-			p.log.Warn("cannot hand the leadership over", "error", err)
+			p.Log.Warn("cannot hand the leadership over", "error", err)
 		}
 	}
 	if p.monitor != nil {
@@ -77,7 +75,7 @@ func (p *Process) drainServer(ctx context.Context) {
 		return
 	}
 	if left := p.mesh.server.Drain(ctx); left > 0 {
-		p.log.Warn("agents are still connected", "agents", left)
+		p.Log.Warn("agents are still connected", "agents", left)
 	}
 }
 
@@ -100,7 +98,7 @@ func (p *Process) lacks() []string {
 		if !p.board.Ready() {
 			list = append(list, "the catalog has not been read from the log")
 		}
-	} else if len(p.livingServers()) == 0 {
+	} else if len(p.LivingServers()) == 0 {
 		list = append(list, "no server is known")
 	}
 	if !p.local.Synced() {
@@ -126,8 +124,8 @@ const (
 // of the ports for Envoys says NOT_SERVING. A proxy that comes nevertheless waits until all is known that it needs.
 func (p *Process) warm(ctx context.Context) error {
 	defer p.part()
-	begin, said := p.clock.Now(), p.clock.Now()
-	t := p.clock.NewTimer(0)
+	begin, said := p.Clock.Now(), p.Clock.Now()
+	t := p.Clock.NewTimer(0)
 	defer t.Stop()
 	for {
 		select {
@@ -139,20 +137,20 @@ func (p *Process) warm(ctx context.Context) error {
 		if len(lacks) == 0 {
 			break
 		}
-		if now := p.clock.Now(); now.Sub(said) >= warmSay {
+		if now := p.Clock.Now(); now.Sub(said) >= warmSay {
 			said = now
-			p.log.Warn("not ready yet", "waiting", lacks, "for", now.Sub(begin).Round(time.Second))
+			p.Log.Warn("not ready yet", "waiting", lacks, "for", now.Sub(begin).Round(time.Second))
 		}
 		t.Reset(warmLook)
 	}
 	p.warmed.Store(true)
-	p.log.Info("ready", "took", p.clock.Since(begin).Round(time.Millisecond))
+	p.Log.Info("ready", "took", p.Clock.Since(begin).Round(time.Millisecond))
 	if p.mesh != nil && p.mesh.xds != nil {
 		p.mesh.xds.SetServing(true)
 	}
-	if p.raft != nil && !p.cfg.Dev {
-		if err := p.addTag(ctx, tagAway, ""); err != nil && ctx.Err() == nil {
-			p.log.Warn("cannot announce that this server is ready", "error", err)
+	if p.raft != nil && !p.Cfg.Dev {
+		if err := p.AddTag(ctx, base.TagAway, ""); err != nil && ctx.Err() == nil {
+			p.Log.Warn("cannot announce that this server is ready", "error", err)
 		}
 	}
 	<-ctx.Done()

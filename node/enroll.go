@@ -5,13 +5,11 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/catalog"
@@ -22,70 +20,32 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/issue"
+	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 )
 
 // methodTrustDomain is the RPC that tells an agent without a certificate for which trust domain to ask.
 const methodTrustDomain = "mesh.trust-domain"
 
-// enrolled is the certificate that this agent got from a server (auto_encrypt.tls). The zero value has none yet.
-type enrolled struct {
-	now atomic.Pointer[tls.Certificate]
-}
-
-var errNotEnrolled = errors.New("this agent has not got its certificate from a server yet")
-
-func (e *enrolled) forServer(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if c := e.now.Load(); c != nil {
-		return c, nil
-	}
-	return nil, errNotEnrolled
-}
-
-// forClient shows nothing before there is a certificate: then servers let it enrol and no more.
-func (e *enrolled) forClient(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	if c := e.now.Load(); c != nil {
-		return c, nil
-	}
-	return &tls.Certificate{}, nil
-}
-
-// identity is the RPC port's: servers are known by the operator's authority, and this agent by what it got.
-func (e *enrolled) identity(b *config.TLSBlock, cfg *config.Config) (*wire.TLS, error) {
-	roots, err := loadRoots(b)
-	if err != nil {
-		return nil, fmt.Errorf("tls.internal_rpc: %w", err)
-	}
-	suites, err := b.Suites()
-	if err != nil {
-		return nil, fmt.Errorf("tls.internal_rpc.tls_cipher_suites: %w", err)
-	}
-	base := tls.Config{MinVersion: b.MinTLS(), CipherSuites: suites}
-	server, client := base.Clone(), base.Clone()
-	server.GetCertificate, server.ClientCAs, server.ClientAuth = e.forServer, roots, tls.RequireAndVerifyClientCert
-	client.GetClientCertificate, client.RootCAs = e.forClient, roots
-	return withNames(&wire.TLS{Server: server, Client: client}, cfg), nil
-}
-
 // welcome has a server give certificates to agents that have none, and let in those that have one. auto_encrypt gives
 // them for an ACL token, auto_config for a JWT.
 func (p *Process) welcome() {
 	srv := enrolment(p)
 	if p.introducer != nil {
-		p.rpcSrv.Handle(wire.Servers, methodIntroduce, p.introducer.serve) // from servers that do not lead
-		p.rpcSrv.Handle(wire.Members, methodTrustDomain, p.serveTrustDomain)
+		p.RPCSrv.Handle(wire.Servers, methodIntroduce, p.introducer.serve) // from servers that do not lead
+		p.RPCSrv.Handle(wire.Members, methodTrustDomain, p.serveTrustDomain)
 	}
-	p.parts.Add("enrolment", func(ctx context.Context) error {
-		return srv.Run(ctx, p.wire.Listen(wire.ProtoEnroll, 0, wire.Anyone))
+	p.Parts.Add("enrolment", func(ctx context.Context) error {
+		return srv.Run(ctx, p.Wire.Listen(wire.ProtoEnroll, 0, wire.Anyone))
 	})
-	p.guests.Store(&wire.Guests{Verify: p.verifyAgent, Epoch: func() uint64 { return ca.Epoch(p.registry.State()) }})
+	p.Certs.Guests.Store(&wire.Guests{Verify: p.verifyAgent, Epoch: func() uint64 { return ca.Epoch(p.registry.State()) }})
 }
 
 // enrolment is what strangers may ask, on a protocol of its own.
 func enrolment(p *Process) *rpc.Server {
-	srv := rpc.NewServer(rpc.ServerConfig{Log: p.log, MaxMessageBytes: 64 << 10, MaxStreams: 4})
+	srv := rpc.NewServer(rpc.ServerConfig{Log: p.Log, MaxMessageBytes: 64 << 10, MaxStreams: 4})
 	srv.Handle(wire.Anyone, methodTrustDomain, p.serveTrustDomain)
-	if p.cfg.AutoEncrypt.AllowTLS {
+	if p.Cfg.AutoEncrypt.AllowTLS {
 		srv.Handle(wire.Anyone, issue.Method, func(ctx context.Context, req []byte) ([]byte, error) {
 			return p.issuer.Serve(ctx, rpc.Peer(ctx), req)
 		})
@@ -125,8 +85,8 @@ func (p *Process) agentCheck(st *catalog.State) (func(tls.ConnectionState) error
 	for _, r := range roots {
 		texts = append(texts, r.RootCert)
 	}
-	return ca.VerifyPeer(texts, p.clock.Now, func(id ca.ID) bool {
-		return id.Kind == ca.AgentID && id.TrustDomain == domain && id.Datacenter == p.cfg.Node.Datacenter
+	return ca.VerifyPeer(texts, p.Clock.Now, func(id ca.ID) bool {
+		return id.Kind == ca.AgentID && id.TrustDomain == domain && id.Datacenter == p.Cfg.Node.Datacenter
 	}), nil
 }
 
@@ -139,22 +99,22 @@ const (
 
 // enrol keeps this agent's certificate, from its start until ctx ends.
 func (p *Process) enrol(ctx context.Context) error {
-	client := enrolClient(p.wire)
+	client := enrolClient(p.Wire)
 	defer func() { _ = client.Close() }()
 	pause := backoff.Backoff{Min: enrolRetryMin, Max: enrolRetryMax}
 	var renew time.Time
 	ask, key := p.askToEnrol, "auto_encrypt.tls"
-	if p.cfg.AutoConfig.Enabled {
+	if p.Cfg.AutoConfig.Enabled {
 		ask, key = p.askAsIntroduced, "auto_config"
-		if c := p.enrolled.now.Load(); c != nil { // from before the start
+		if c := p.Certs.Enrolled.Now.Load(); c != nil { // from before the start
 			renew = p.take(c)
 		}
 	}
 	for ctx.Err() == nil {
 		var changed <-chan struct{} // who is there, which matters while there is no certificate
-		wait := renew.Sub(p.clock.Now())
+		wait := renew.Sub(p.Clock.Now())
 		if wait <= 0 {
-			changed = p.pool.Changes() // before the look at who is there
+			changed = p.Pool.Changes() // before the look at who is there
 			cert, err := ask(ctx, client)
 			if err == nil {
 				pause.Reset()
@@ -162,10 +122,10 @@ func (p *Process) enrol(ctx context.Context) error {
 				continue
 			}
 			if wait = pause.Next(); pause.Tries()%8 == 0 {
-				p.log.Warn("no server has issued this agent a certificate ("+key+")", "error", err)
+				p.Log.Warn("no server has issued this agent a certificate ("+key+")", "error", err)
 			}
 		}
-		t := p.clock.NewTimer(min(wait, time.Minute)) // timers stand still while a machine sleeps, certificates do not
+		t := p.Clock.NewTimer(min(wait, time.Minute)) // timers stand still while a machine sleeps, certificates do not
 		select {
 		case <-t.C:
 		case <-changed:
@@ -185,10 +145,10 @@ func enrolClient(w *wire.Wire) *rpc.Client {
 
 // take makes a certificate the one in force and returns when to renew it.
 func (p *Process) take(cert *tls.Certificate) (renew time.Time) {
-	p.enrolled.now.Store(cert)
-	p.certEnd.Store(cert.Leaf.NotAfter.Unix())
-	p.log.Info("got a certificate from a server", "until", cert.Leaf.NotAfter)
-	now := p.clock.Now()
+	p.Certs.Enrolled.Now.Store(cert)
+	p.Certs.End.Store(cert.Leaf.NotAfter.Unix())
+	p.Log.Info("got a certificate from a server", "until", cert.Leaf.NotAfter)
+	now := p.Clock.Now()
 	return now.Add(time.Duration(float64(cert.Leaf.NotAfter.Sub(now)) * (0.6 + 0.3*rand.Float64())))
 }
 
@@ -200,7 +160,7 @@ func (p *Process) askToEnrol(ctx context.Context, client *rpc.Client) (*tls.Cert
 	if err != nil {
 		return nil, err
 	}
-	id, key, csr, err := agentRequest(ctx, client, p.cfg, addr)
+	id, key, csr, err := agentRequest(ctx, client, p.Cfg, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +178,7 @@ func (p *Process) askToEnrol(ctx context.Context, client *rpc.Client) (*tls.Cert
 
 // agentToken is the token of the agent's own requests.
 func (p *Process) agentToken() string {
-	return cmp.Or(p.tokens.get(tokenAgent), p.tokens.get(tokenDefault))
+	return cmp.Or(p.Tokens.Get(base.TokenAgent), p.Tokens.Get(base.TokenDefault))
 }
 
 // agentRequest makes a key and the request for an agent's certificate, for the trust domain that the server names.

@@ -56,7 +56,8 @@ func TestAgentGetsItsCertificate(t *testing.T) {
 retry_join = [%q]
 ports { https = %d }
 auto_encrypt { tls = true dns_san = ["here.example"] }
-tls { defaults { ca_file = "%s/ca.pem" verify_outgoing = true verify_server_hostname = true } }`, s.gossip, ports[0], dir)
+tls { defaults { ca_file = "%s/ca.pem" verify_outgoing = true verify_server_hostname = true } }`,
+		s.gossip, ports[0], dir)
 	c := startMember(t, false, "c1", hcl)
 	c.awaitAsk("GET", "/v1/kv/ready?raw", "", http.StatusOK, "x")
 	c.awaitAsk("PUT", "/v1/agent/service/register", `{"Name":"web","Port":80}`, 200, "")
@@ -79,12 +80,12 @@ tls { defaults { ca_file = "%s/ca.pem" verify_outgoing = true verify_server_host
 		return nil
 	}, "HTTPS with the agent's certificate")
 	// It lasts through a rotation, and a reload keeps it.
-	first := c.enrolled.now.Load()
+	first := c.Certs.Enrolled.Now.Load()
 	s.awaitAsk("PUT", "/v1/connect/ca/configuration", `{"Provider":"consul","Config":{"PrivateKeyBits":384}}`, 200, "")
 	if err := c.Reload(c.config(false, hcl)); err != nil {
 		t.Fatal(err)
 	}
-	if !knock(t, s, a, first, wire.ProtoRPC, 0, 0) || c.enrolled.now.Load() != first || c.certificateLeft() == 0 {
+	if !knock(t, s, a, first, wire.ProtoRPC, 0, 0) || c.Certs.Enrolled.Now.Load() != first || c.certificateLeft() == 0 {
 		t.Error("the certificate does not outlast a rotation and a reload")
 	}
 	// One that has ended, or is trusted no more, does not keep the agent from getting another.
@@ -94,8 +95,8 @@ tls { defaults { ca_file = "%s/ca.pem" verify_outgoing = true verify_server_host
 	}
 	ended := meshCert(t, s, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"},
 		time.Now().Add(-2*time.Hour+time.Minute))
-	c.enrolled.now.Store(ended)
-	client := enrolClient(c.wire)
+	c.Certs.Enrolled.Now.Store(ended)
+	client := enrolClient(c.Wire)
 	defer client.Close()
 	if cert, err := c.askToEnrol(t.Context(), client); err != nil || !knock(t, s, a, cert, wire.ProtoRPC, 0, 0) {
 		t.Errorf("an agent whose certificate has ended: %v", err)

@@ -37,7 +37,7 @@ connect { enabled = true }`+a.RPCBlock(a.Issue(goodName, -time.Minute, time.Hour
 	cert := a.Issue("client.dc1.consul", -time.Minute, 4*time.Second)
 	open := withCertificate(a, &cert)
 	var heard newest
-	servers := func() []string { return []string{m.rpcAddr()} }
+	servers := func() []string { return []string{m.RPCAddr()} }
 	client, err := feed.NewClient(feed.ClientConfig{Node: "agent", Servers: servers,
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			conn, err := open(ctx, addr)

@@ -20,13 +20,13 @@ const maxFleetOps = 4096
 
 // buildFleet makes what keeps the monitor and the catalog of one mind.
 func (m *monitorPlane) buildFleet() {
-	cfg := &m.p.cfg.Monitor.Catalog
+	cfg := &m.p.Cfg.Monitor.Catalog
 	if !cfg.Enabled {
 		return
 	}
 	m.fleet = fleet.New(fleet.Config{Catalog: fleetCatalog{m.p}, Events: m.ingest, Namespace: cfg.Namespace,
 		Failures: cfg.Failures, Handlers: cfg.Handlers,
-		Pipelines: cfg.Pipelines, Proxy: m.resources.Proxy, Log: m.log, Now: m.p.clock.Now})
+		Pipelines: cfg.Pipelines, Proxy: m.resources.Proxy, Log: m.log, Now: m.p.Clock.Now})
 }
 
 // turned is told of each entity of which a check has another status that something of the catalog depends on.
@@ -130,7 +130,7 @@ func (p *Process) applyFleet(ctx context.Context, txn *catalog.Txn) (refused int
 		if len(wrong) == 0 {
 			return refused, result.Err
 		}
-		p.log.Debug("the catalog refused checks of the monitor", "first", result.TxnErrors[0].What, "count", len(wrong))
+		p.Log.Debug("the catalog refused checks of the monitor", "first", result.TxnErrors[0].What, "count", len(wrong))
 		refused += len(wrong)
 		rest := &catalog.Txn{}
 		for i, op := range txn.Ops {

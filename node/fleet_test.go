@@ -27,7 +27,7 @@ func TestMonitorDrivesCatalog(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)
 	for _, m := range servers {
-		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready", m.cfg.Node.Name)
+		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready", m.Cfg.Node.Name)
 	}
 	m := servers[0]
 	for i := range 3 {
@@ -41,7 +41,7 @@ func TestMonitorDrivesCatalog(t *testing.T) {
 			polltest.Until(t, func() bool {
 				_, body := m.ask("GET", "/v1/health/service/web?passing&stale", "")
 				return strings.Count(body, `"Service":{`) == want
-			}, "%d passing instances at %s", want, m.cfg.Node.Name)
+			}, "%d passing instances at %s", want, m.Cfg.Node.Name)
 		}
 	}
 	passing(3)
@@ -101,7 +101,7 @@ func TestCatalogFailureIsEvent(t *testing.T) {
 	c := startMember(t, false, "host-1", aclOff+fmt.Sprintf("leave_on_terminate = false\nretry_join = [%q]\n",
 		servers[0].gossip))
 	for _, m := range servers {
-		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready", m.cfg.Node.Name)
+		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready", m.Cfg.Node.Name)
 	}
 	polltest.Until(t, func() bool {
 		_, body := servers[0].ask("GET", "/v1/health/node/host-1", "")
@@ -119,19 +119,19 @@ func TestCatalogFailureIsEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range servers {
-		polltest.Until(t, func() bool { s, n := status(m); return s == 2 && n >= 1 }, "the event at %s", m.cfg.Node.Name)
+		polltest.Until(t, func() bool { s, n := status(m); return s == 2 && n >= 1 }, "the event at %s", m.Cfg.Node.Name)
 		code, body := m.rest("GET", "/api/core/v2/namespaces/default/events/host-1", "")
 		if code != http.StatusOK || !strings.Contains(body, `"catalog:serfHealth"`) ||
 			!strings.Contains(body, "Agent not live or unreachable") {
-			t.Errorf("events of the host at %s: %d %s", m.cfg.Node.Name, code, body)
+			t.Errorf("events of the host at %s: %d %s", m.Cfg.Node.Name, code, body)
 		}
 		if m.monitor.resources.View().Get("entities", "default", "host-1") == nil {
-			t.Errorf("%s has no entity", m.cfg.Node.Name)
+			t.Errorf("%s has no entity", m.Cfg.Node.Name)
 		}
 	}
 	servers[0].awaitAsk("PUT", "/v1/catalog/deregister", `{"Node":"host-1"}`, http.StatusOK, "true")
 	for _, m := range servers {
-		polltest.Until(t, func() bool { s, _ := status(m); return s == 0 }, "its end at %s", m.cfg.Node.Name)
+		polltest.Until(t, func() bool { s, _ := status(m); return s == 0 }, "its end at %s", m.Cfg.Node.Name)
 	}
 	var told uint64
 	for _, m := range servers {

@@ -54,7 +54,7 @@ func (w *wan) ForwardDCStream(rw http.ResponseWriter, dc string, r *http.Request
 	if j.crossed || j.hops >= maxHops {
 		return errNoPath
 	}
-	w.b.metrics.Counter("rpc.cross-dc", "datacenter", dc).Add(1)
+	w.b.Metrics.Counter("rpc.cross-dc", "datacenter", dc).Add(1)
 	for _, p := range w.choices(dc) {
 		// The ping tells apart what is not there from what broke on the way: a body is read only once.
 		ctx, cancel := context.WithTimeout(r.Context(), patience)

@@ -23,6 +23,12 @@ const tendEvery = 10 * time.Minute
 // foundingTimeout bounds one attempt.
 const foundingTimeout = 10 * time.Second
 
+// beginning is what this server gives a cluster that it founds.
+type beginning struct {
+	entries  []entry.Entry // config_entries.bootstrap
+	identity string        // the cluster's; "" is a new one
+}
+
 // founding sees to it, on the leader, that the cluster has what every cluster has once.
 func (p *Process) founding(ctx context.Context) error {
 	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: 5 * time.Second}
@@ -31,11 +37,11 @@ func (p *Process) founding(ctx context.Context) error {
 		var again <-chan time.Time
 		if p.raft.IsLeader() {
 			if err := p.found(ctx); err != nil && ctx.Err() == nil {
-				p.log.Debug("what every cluster has could not be written yet", "err", err)
-				again = p.clock.NewTimer(pause.Next()).C
+				p.Log.Debug("what every cluster has could not be written yet", "err", err)
+				again = p.Clock.NewTimer(pause.Next()).C
 			} else {
 				pause.Reset()
-				again = p.clock.NewTimer(tendEvery).C
+				again = p.Clock.NewTimer(tendEvery).C
 			}
 		}
 		select {
@@ -53,7 +59,7 @@ func (p *Process) found(ctx context.Context) error {
 	defer cancel()
 	err := p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey,
 		Value: []byte(cmp.Or(p.identity, uuid.NewString()))})
-	if p.cfg.Connect.Enabled {
+	if p.Cfg.Connect.Enabled {
 		err = errors.Join(err, p.ca.Tend(ctx))
 	}
 	for _, e := range p.entries {

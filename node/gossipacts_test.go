@@ -107,7 +107,7 @@ var gossipActs = map[member.Act]func(t *testing.T, m *testMember, l liar){
 	},
 	member.ActReconcile: func(t *testing.T, m *testMember, l liar) {
 		polltest.Until(t, func() bool { return m.registry.State().Node(l.name) != nil }, "the node in the catalog")
-		if own := m.registry.State().Node(m.cfg.Node.Name); own == nil || own.ID != m.id {
+		if own := m.registry.State().Node(m.Cfg.Node.Name); own == nil || own.ID != m.ID {
 			t.Errorf("the server's own node is %+v", own)
 		}
 	},
@@ -116,16 +116,16 @@ var gossipActs = map[member.Act]func(t *testing.T, m *testMember, l liar){
 			t.Error("the liar is not suggested")
 		}
 		polltest.Until(t, func() bool { return l.trap.dialled.Load() > 0 }, "the leader to ask the liar")
-		if members := m.members(); len(members) != 1 || members[0].ID != m.id {
+		if members := m.members(); len(members) != 1 || members[0].ID != m.ID {
 			t.Errorf("the members of the group are %v", members)
 		}
 	},
 	member.ActAskServer: func(t *testing.T, m *testMember, l liar) {
 		addr := net.JoinHostPort("127.0.0.1", l.trap.port)
-		if !slices.Contains(m.livingServers(), addr) {
-			t.Errorf("the liar is none of the servers to ask: %v", m.livingServers())
+		if !slices.Contains(m.LivingServers(), addr) {
+			t.Errorf("the liar is none of the servers to ask: %v", m.LivingServers())
 		}
-		_, err := m.rpc.Call(t.Context(), addr, methodHTTP, []byte("a token"))
+		_, err := m.RPC.Call(t.Context(), addr, methodHTTP, []byte("a token"))
 		refusedBy(t, "a request to the liar", err)
 	},
 	member.ActAskMember: func(t *testing.T, m *testMember, l liar) {
@@ -133,7 +133,7 @@ var gossipActs = map[member.Act]func(t *testing.T, m *testMember, l liar){
 		refusedBy(t, "a question to the liar", err)
 	},
 	member.ActCarryKeys: func(t *testing.T, m *testMember, l liar) {
-		a, err := m.pool.InstallKey(t.Context(), gossipKey(7))
+		a, err := m.Pool.InstallKey(t.Context(), gossipKey(7))
 		if err == nil || a.NumErr != 1 || !strings.Contains(a.Messages[l.name], "certificate") || a.Keys[gossipKey(7)] != 1 {
 			t.Errorf("a key is installed with %+v, %v", a, err)
 		}
@@ -181,9 +181,7 @@ ports { serf_wan = 0 }`, gossipKey(1))+
 	forged := wiretest.NewAuthority(t).Issue(goodName, -time.Minute, time.Hour)
 	farForged := wiretest.NewAuthority(t).Issue("server.dc2.consul", -time.Minute, time.Hour)
 	l := liar{name: liarName, id: liarID, trap: newTrap(t, &forged), far: newTrap(t, &farForged), wan: newTrap(t, nil)}
-	m.tagMu.Lock()
-	tags := m.tags()
-	m.tagMu.Unlock()
+	tags := m.Tags()
 	maps.Copy(tags, map[string]string{"id": l.id, "port": l.trap.port, tagWANPort: l.wan.port})
 	joinAs(t, member.Config{Name: l.name, Tags: tags, Encrypt: gossipKey(1)}, m.gossip)
 	far := maps.Clone(tags)
@@ -191,7 +189,7 @@ ports { serf_wan = 0 }`, gossipKey(1))+
 	_, wanPort := m.wan.pool.Addr()
 	joinAs(t, member.Config{Name: "far.dc2", Tags: far, Encrypt: gossipKey(1)},
 		net.JoinHostPort("127.0.0.1", strconv.Itoa(wanPort)))
-	polltest.Until(t, func() bool { return len(m.livingServers()) == 1 }, "the liar to be believed a server")
+	polltest.Until(t, func() bool { return len(m.LivingServers()) == 1 }, "the liar to be believed a server")
 	for act, row := range member.Acts() {
 		try := gossipActs[act]
 		if (try != nil) != (act >= member.ActShow) {

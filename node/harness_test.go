@@ -158,5 +158,5 @@ func leaderOf(t testing.TB, list []*testMember) (leader *testMember, others []*t
 
 // sees is what the member knows of another one by gossip.
 func (m *testMember) sees(name string) (member.Member, bool) {
-	return m.pool.Member(member.ActShow, name)
+	return m.Pool.Member(member.ActShow, name)
 }

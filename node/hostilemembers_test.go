@@ -27,7 +27,7 @@ type gossiper struct {
 // gossips joins the pool of the servers under a name, with the tags of one of them and others over them.
 func gossips(t testing.TB, name string, of *testMember, over map[string]string) *gossiper {
 	t.Helper()
-	m, ok := of.sees(of.cfg.Node.Name)
+	m, ok := of.sees(of.Cfg.Node.Name)
 	if !ok {
 		t.Fatal("a server does not know itself")
 	}
@@ -75,7 +75,7 @@ func keepMembers(t *testing.T, servers []*testMember) {
 		for {
 			for _, m := range servers {
 				if got := m.members(); got != nil && !slices.Equal(got, want) {
-					t.Errorf("for %s the members are %v; they were %v", m.cfg.Node.Name, got, want)
+					t.Errorf("for %s the members are %v; they were %v", m.Cfg.Node.Name, got, want)
 					return
 				}
 			}
@@ -98,7 +98,7 @@ func TestHostileGossip(t *testing.T) {
 	servers := startCluster(t, 3, quickPilot)
 	keepMembers(t, servers)
 	_, followers := leaderOf(t, servers)
-	port := func(m *testMember) string { return strconv.Itoa(m.rpcPort()) }
+	port := func(m *testMember) string { return strconv.Itoa(m.RPCPort()) }
 	id := func(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
 	// A listener that answers nothing, for claims of a member's id somewhere else.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -111,8 +111,8 @@ func TestHostileGossip(t *testing.T) {
 	for i, f := range followers {
 		liars = append(liars,
 			gossips(t, fmt.Sprintf("address%d", i), f, map[string]string{"id": id(i), "port": port(f)}),
-			gossips(t, fmt.Sprintf("id%d", i), f, map[string]string{"id": f.id, "port": mute}),
-			gossips(t, fmt.Sprintf("replica%d", i), f, map[string]string{"id": f.id, "port": port(f), "read_replica": "1"}))
+			gossips(t, fmt.Sprintf("id%d", i), f, map[string]string{"id": f.ID, "port": mute}),
+			gossips(t, fmt.Sprintf("replica%d", i), f, map[string]string{"id": f.ID, "port": port(f), "read_replica": "1"}))
 	}
 	// They say it again and again, as a new process each time, and some of them leave in the names of others.
 	for round := range 4 {
@@ -148,7 +148,7 @@ func TestStaleGossipAfterAnElection(t *testing.T) {
 	}
 	for _, m := range servers {
 		polltest.Until(t, func() bool { f, ok := m.sees("former"); return ok && f.Status == member.Left },
-			"%s to see it left", m.cfg.Node.Name)
+			"%s to see it left", m.Cfg.Node.Name)
 	}
 	for range 3 {
 		leader, _ := leaderOf(t, servers)
@@ -164,8 +164,8 @@ func TestStaleGossipAfterAnElection(t *testing.T) {
 // TestStatement: a server that is asked says who it is.
 func TestStatement(t *testing.T) {
 	servers := startCluster(t, 1, quickPilot)
-	s, err := servers[0].raft.group.Load().Ask(t.Context(), servers[0].rpcAddr())
-	if want := (group.Statement{ID: servers[0].id, Datacenter: "dc1"}); err != nil || s != want {
+	s, err := servers[0].raft.group.Load().Ask(t.Context(), servers[0].RPCAddr())
+	if want := (group.Statement{ID: servers[0].ID, Datacenter: "dc1"}); err != nil || s != want {
 		t.Fatalf("it states %+v, %v; want %+v", s, err, want)
 	}
 }

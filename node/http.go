@@ -8,14 +8,14 @@ import (
 )
 
 func (p *Process) buildHTTP() (err error) {
-	cfg := p.cfg
+	cfg := p.Cfg
 	var listen []httpx.Listen
 	for _, addr := range cfg.Listen.HTTP {
 		listen = append(listen, httpx.Listen{Address: addr})
 	}
 	if len(cfg.Listen.HTTPS) > 0 {
 		var t *tls.Config
-		if t, err = p.httpsTLS(cfg); err != nil {
+		if t, err = p.HTTPSTLS(cfg); err != nil {
 			return err
 		}
 		p.https.Store(t)
@@ -34,9 +34,9 @@ func (p *Process) buildHTTP() (err error) {
 		hot = p.hot
 	}
 	p.http, err = httpx.NewServer(httpx.ServerConfig{
-		Name: "catalog", Hot: hot, Listen: listen, Handler: p.withProfiles(p.api), Conns: p.ports.HTTP,
+		Name: "catalog", Hot: hot, Listen: listen, Handler: p.withProfiles(p.api), Conns: p.Ports.HTTP,
 		ExemptLoopback: cfg.Dev,
-		MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: p.ports.Bytes, Logger: p.log, Metrics: p.metrics,
+		MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: p.Ports.Bytes, Logger: p.Log, Metrics: p.Metrics,
 		Unix: httpx.UnixMode{User: cfg.Addresses.SocketUser, Group: cfg.Addresses.SocketGroup,
 			Mode: cfg.Addresses.SocketMode},
 	})

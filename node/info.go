@@ -36,16 +36,16 @@ func (i info) Stats() map[string]map[string]string {
 			"goroutines": strconv.Itoa(runtime.NumGoroutine())},
 		"build": {"version": version.Contract, "revision": version.Of().Revision, "prerelease": "",
 			"version_metadata": "corbel" + version.Number},
-		"serf_lan": gossipStats(p.pool),
+		"serf_lan": gossipStats(p.Pool),
 	}
 	consul := map[string]string{"server": strconv.FormatBool(p.raft != nil), "acl": "disabled"}
-	if p.cfg.ACL.Enabled && !p.cfg.Dev {
+	if p.Cfg.ACL.Enabled && !p.Cfg.Dev {
 		consul["acl"] = "enabled"
 	}
 	if p.raft != nil {
 		consul["leader"] = strconv.FormatBool(p.raft.IsLeader())
 		consul["leader_addr"] = p.raft.leaderAddr()
-		consul["bootstrap"] = strconv.FormatBool(p.cfg.Raft.Bootstrap || p.cfg.Dev)
+		consul["bootstrap"] = strconv.FormatBool(p.Cfg.Raft.Bootstrap || p.Cfg.Dev)
 		consul["known_datacenters"] = "1"
 		if p.wan != nil {
 			consul["known_datacenters"] = strconv.Itoa(len(p.wan.Known()))
@@ -55,7 +55,7 @@ func (i info) Stats() map[string]map[string]string {
 			stats["raft"] = g.Stats()
 		}
 	} else {
-		consul["known_servers"] = strconv.Itoa(len(p.otherServers()))
+		consul["known_servers"] = strconv.Itoa(len(p.OtherServers()))
 	}
 	stats["consul"] = consul
 	return stats

@@ -24,6 +24,7 @@ import (
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/mesh/issue"
+	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 )
 
@@ -179,7 +180,7 @@ func Introduce(ctx context.Context, cfg *config.Config, log *slog.Logger) error 
 // strangersClient calls servers without a certificate.
 func strangersClient(cfg *config.Config, faults *fault.Injector, log *slog.Logger) (client *rpc.Client, done func(),
 	err error) {
-	id, err := new(enrolled).identity(&cfg.TLS.InternalRPC, cfg)
+	id, err := new(base.Enrolled).Identity(&cfg.TLS.InternalRPC, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -261,25 +262,25 @@ func introduceAt(ctx context.Context, client *rpc.Client, cfg *config.Config, ad
 // askAsIntroduced gets the next certificate of an agent that was introduced: over RPC with its present one and its
 // token, or, where these open nothing any more, by being introduced again.
 func (p *Process) askAsIntroduced(ctx context.Context, client *rpc.Client) (*tls.Certificate, error) {
-	in, err := readIntroduction(p.fs, p.cfg.DataDir)
+	in, err := readIntroduction(p.FS, p.Cfg.DataDir)
 	if err != nil {
 		return nil, err
 	}
 	var failed error
-	if p.enrolled.now.Load() != nil && in != nil {
+	if p.Certs.Enrolled.Now.Load() != nil && in != nil {
 		cert, err := p.renewOverRPC(ctx, in)
 		if err == nil {
-			return cert, in.keep(p.fs, p.cfg.DataDir)
+			return cert, in.keep(p.FS, p.Cfg.DataDir)
 		}
 		failed = err
 	}
-	if in, err = askIntroduction(ctx, client, p.cfg); err != nil {
+	if in, err = askIntroduction(ctx, client, p.Cfg); err != nil {
 		return nil, errors.Join(failed, err)
 	}
-	if err := in.keep(p.fs, p.cfg.DataDir); err != nil {
+	if err := in.keep(p.FS, p.Cfg.DataDir); err != nil {
 		return nil, err
 	}
-	p.tokens.reload(&in.over(p.current()).ACL)
+	p.Tokens.Reload(&in.over(p.Current()).ACL)
 	c, err := tls.X509KeyPair([]byte(in.CertPEM), []byte(in.KeyPEM))
 	return &c, err
 }
@@ -292,12 +293,12 @@ func (p *Process) renewOverRPC(ctx context.Context, in *introduction) (*tls.Cert
 	if err != nil {
 		return nil, err
 	}
-	id, key, csr, err := agentRequest(ctx, p.rpc, p.cfg, addr)
+	id, key, csr, err := agentRequest(ctx, p.RPC, p.Cfg, addr)
 	if err != nil {
 		return nil, err
 	}
 	req := issue.Request{Token: p.agentToken(), CSR: csr}
-	reply, err := p.rpc.Call(ctx, addr, issue.Method, req.AppendPack(nil))
+	reply, err := p.RPC.Call(ctx, addr, issue.Method, req.AppendPack(nil))
 	if err != nil {
 		return nil, err
 	}

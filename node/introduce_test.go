@@ -25,6 +25,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/mesh/ca"
+	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 )
 
@@ -94,22 +95,23 @@ tls { defaults { ca_file = "%s/ca.pem" verify_outgoing = true verify_server_host
 func TestAgentIsIntroduced(t *testing.T) {
 	servers, issuer, dir := introServers(t)
 	leader, others := leaderOf(t, servers)
-	c := startMember(t, false, "c1", introAgent(dir, others[0].wire.Addr().String(), issuer.jwt(t, good("c1"))))
+	c := startMember(t, false, "c1", introAgent(dir, others[0].Wire.Addr().String(), issuer.jwt(t, good("c1"))))
 	leader.awaitAsk("GET", "/v1/health/node/c1", "", http.StatusOK, "passing")
 	leader.awaitAsk("GET", "/v1/acl/tokens", "", http.StatusOK, "auto_config: agent c1")
-	if !c.pool.Encrypted() || !c.cfg.ACL.Enabled || c.cfg.ACL.DefaultPolicy != "deny" || c.tokens.get(tokenAgent) == "" {
-		t.Errorf("encrypted %v, ACL %+v", c.pool.Encrypted(), c.cfg.ACL.Enabled)
+	if !c.Pool.Encrypted() || !c.Cfg.ACL.Enabled || c.Cfg.ACL.DefaultPolicy != "deny" ||
+		c.Tokens.Get(base.TokenAgent) == "" {
+		t.Errorf("encrypted %v, ACL %+v", c.Pool.Encrypted(), c.Cfg.ACL.Enabled)
 	}
 	c.awaitAsk("PUT", "/v1/kv/x", "x", http.StatusForbidden, "Permission denied") // without a token
 	// Its own node it may write, with its token: the metadata that an agent alone knows come to the catalog.
 	leader.awaitAsk("GET", "/v1/catalog/node/c1", "", http.StatusOK, `"consul-version"`)
-	cert := c.enrolled.now.Load()
+	cert := c.Certs.Enrolled.Now.Load()
 	if cert == nil || cert.Leaf.URIs[0].Path != "/agent/client/dc/dc1/id/c1" ||
 		cert.Leaf.VerifyHostname("here.example") != nil {
 		t.Fatalf("the certificate: %+v", cert)
 	}
 	// The next certificate comes over RPC, for its token.
-	in, err := readIntroduction(c.fs, c.cfg.DataDir)
+	in, err := readIntroduction(c.FS, c.Cfg.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,10 +124,11 @@ func TestAgentIsIntroduced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.enrolled.now.Store(meshCert(t, leader, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"},
+	c.Certs.Enrolled.Now.Store(meshCert(t, leader, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1",
+		Name: "c1"},
 		time.Now().Add(-2*time.Hour)))
-	_ = c.rpc.Close() // connections from before
-	client := enrolClient(c.wire)
+	_ = c.RPC.Close() // connections from before
+	client := enrolClient(c.Wire)
 	defer client.Close()
 	if next, err := c.askAsIntroduced(t.Context(), client); err != nil || !time.Now().Before(next.Leaf.NotAfter) {
 		t.Errorf("after the certificate's end: %v", err)
@@ -142,10 +145,10 @@ func TestAgentIsIntroduced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer again.wire.Close()
-	if again.enrolled.now.Load() == nil || again.cfg.Gossip.Encrypt != introGossip ||
-		len(again.cfg.Gossip.RetryJoin) != 3 {
-		t.Errorf("after a restart: %+v", again.cfg.Gossip)
+	defer again.Wire.Close()
+	if again.Certs.Enrolled.Now.Load() == nil || again.Cfg.Gossip.Encrypt != introGossip ||
+		len(again.Cfg.Gossip.RetryJoin) != 3 {
+		t.Errorf("after a restart: %+v", again.Cfg.Gossip)
 	}
 	if info, err := os.Stat(filepath.Join(cfg.DataDir, introFile)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file: %v, %v", info, err)
@@ -180,7 +183,7 @@ func strangersAreNotIntroduced(t *testing.T, leader *testMember, issuer introIss
 		cfg := &config.Config{}
 		*cfg = *leader.config(true, introAgentTLS(dir))
 		cfg.Node.Name, cfg.Node.Datacenter = c.node, "dc1"
-		cfg.AutoConfig = config.AutoConfig{IntroToken: c.jwt, ServerAddresses: []string{leader.wire.Addr().String()}}
+		cfg.AutoConfig = config.AutoConfig{IntroToken: c.jwt, ServerAddresses: []string{leader.Wire.Addr().String()}}
 		client, done, err := strangersClient(cfg, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)

@@ -40,18 +40,18 @@ const (
 
 // buildIntroducer makes the introducer where the configuration wants one.
 func (p *Process) buildIntroducer() error {
-	c := &p.cfg.AutoConfig
+	c := &p.Cfg.AutoConfig
 	if !c.Authorize {
 		return nil
 	}
-	i := &introducer{p: p, verifier: login.New(p.clock), method: introMethod(&c.Static), assertions: c.Static.Assertions,
+	i := &introducer{p: p, verifier: login.New(p.Clock), method: introMethod(&c.Static), assertions: c.Static.Assertions,
 		gate: limit.NewGate(limit.GateConfig{Name: "introductions", Slots: introSlots, MaxWaiting: introWaiting,
-			Clock: p.clock})}
+			Clock: p.Clock})}
 	if err := checkIntroRules(c); err != nil {
 		return err
 	}
 	if !strings.Contains(strings.Join(i.assertions, " "), "${node}") {
-		p.log.Warn("auto_config.authorization: no claim_assertion names ${node}, so a JWT that is good for one agent is " +
+		p.Log.Warn("auto_config.authorization: no claim_assertion names ${node}, so a JWT that is good for one agent is " +
 			"good for every name")
 	}
 	p.introducer = i
@@ -115,20 +115,20 @@ func (i *introducer) serve(ctx context.Context, req []byte) ([]byte, error) {
 		return nil, errkind.E(errkind.Invalid, "read a request for an introduction", err)
 	}
 	if err := i.judge(ctx, &r); err != nil {
-		i.p.log.Warn("an agent was not introduced", "node", r.Node, "from", host, "error", err)
+		i.p.Log.Warn("an agent was not introduced", "node", r.Node, "from", host, "error", err)
 		return nil, err
 	}
 	in, err := i.introduce(ctx, host, &r)
 	if err != nil {
 		return nil, err
 	}
-	i.p.log.Info("an agent was introduced", "node", r.Node, "from", host)
+	i.p.Log.Info("an agent was introduced", "node", r.Node, "from", host)
 	return json.Marshal(in)
 }
 
 // judge is nil when the JWT is good for the agent's name.
 func (i *introducer) judge(ctx context.Context, r *introRequest) error {
-	switch dc := i.p.cfg.Node.Datacenter; {
+	switch dc := i.p.Cfg.Node.Datacenter; {
 	case r.Datacenter != dc:
 		return errkind.Errorf(errkind.Invalid, "auto_config: the agent is of datacenter %q, this one is %s", r.Datacenter, dc)
 	case !plainNodeName.MatchString(r.Node):
@@ -142,7 +142,7 @@ func (i *introducer) judge(ctx context.Context, r *introRequest) error {
 	for _, text := range i.assertions {
 		if !grants.Holds(fill(text, r.Node), claims.Selectable) {
 			// for the operator, not for the stranger
-			i.p.log.Warn("the JWT of an agent does not satisfy an assertion", "node", r.Node, "assertion", text)
+			i.p.Log.Warn("the JWT of an agent does not satisfy an assertion", "node", r.Node, "assertion", text)
 			return errkind.New(errkind.Denied, "Permission denied: the JWT does not satisfy "+
 				"auto_config.authorization.static.claim_assertions for the node "+r.Node)
 		}
@@ -153,7 +153,7 @@ func (i *introducer) judge(ctx context.Context, r *introRequest) error {
 // introduce makes what the agent gets. The certificate comes first: a request that cannot be signed leaves no token
 // behind.
 func (i *introducer) introduce(ctx context.Context, from string, r *introRequest) (*introduction, error) {
-	p, c := i.p, i.p.current()
+	p, c := i.p, i.p.Current()
 	domain, err := ca.TrustDomainOf(p.registry.State())
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (i *introducer) introduce(ctx context.Context, from string, r *introRequest
 	in := &introduction{PrimaryDatacenter: c.Node.PrimaryDatacenter, Join: p.gossipOfServers(),
 		VerifyServerHostname: c.TLS.InternalRPC.VerifyServerHostname, TLSMinVersion: c.TLS.InternalRPC.MinVersion,
 		CertPEM: signed.CertPEM}
-	if keys, err := p.pool.LocalKeys(); err == nil { // else gossip is plain
+	if keys, err := p.Pool.LocalKeys(); err == nil { // else gossip is plain
 		for key := range maps.Keys(keys.PrimaryKeys) {
 			in.GossipKey, in.VerifyIncoming, in.VerifyOutgoing = key, c.Gossip.VerifyIncoming, c.Gossip.VerifyOutgoing
 		}
@@ -189,7 +189,7 @@ func (i *introducer) introduce(ctx context.Context, from string, r *introRequest
 
 // gossipOfServers are the addresses at which the living servers can be joined.
 func (p *Process) gossipOfServers() (list []string) {
-	for _, m := range p.pool.Members(member.ActHintJoin) {
+	for _, m := range p.Pool.Members(member.ActHintJoin) {
 		list = append(list, net.JoinHostPort(m.Addr, strconv.Itoa(m.Port)))
 	}
 	return list

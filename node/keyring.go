@@ -6,26 +6,19 @@ import (
 
 	"corbel.dev/corbel/api/consulapi/operatorrows"
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/node/base"
 )
 
-// By these a server tells a member to change its keyring, of the local pool or of the one between datacenters.
-const (
-	methodKeyring    = "gossip.keys"
-	methodKeyringWAN = "gossip.keys.wan"
-)
-
-// carryKeys brings a key operation to a member of this datacenter, which has a certificate of the authority.
-func (b *base) carryKeys(ctx context.Context, to member.Member, req []byte) ([]byte, error) {
-	return b.members.Call(ctx, memberRPC(to), methodKeyring, req)
-}
+// By this RPC a server tells another to change its keyring of the pool between datacenters.
+const methodKeyringWAN = "gossip.keys.wan"
 
 // carryKeys brings one to a server of any datacenter.
 func (w *wan) carryKeys(ctx context.Context, to member.Member, req []byte) ([]byte, error) {
 	client := w.rpc
-	if to.Tags["dc"] == w.b.cfg.Node.Datacenter {
-		client = w.b.rpc
+	if to.Tags["dc"] == w.b.Cfg.Node.Datacenter {
+		client = w.b.RPC
 	}
-	return client.Call(ctx, memberRPC(to), methodKeyringWAN, req)
+	return client.Call(ctx, base.MemberRPC(to), methodKeyringWAN, req)
 }
 
 // keyrings changes the gossip keys of the local pool and, on servers, of the one that joins datacenters.

@@ -21,10 +21,10 @@ func TestKeysReachAgentsAndServers(t *testing.T) {
 	agent := startMember(t, false, "keysagent", aclOff+join)
 	all := []*testMember{first, second, agent}
 	for _, m := range all {
-		polltest.Until(t, func() bool { return len(m.pool.Members(member.ActCarryKeys)) == 3 }, "three members")
+		polltest.Until(t, func() bool { return len(m.Pool.Members(member.ActCarryKeys)) == 3 }, "three members")
 	}
 	polltest.Until(t, func() bool { return len(second.members()) == 2 }, "the second server to know who is one")
-	keys := keyrings{lan: second.pool, wan: second.wan.pool}
+	keys := keyrings{lan: second.Pool, wan: second.wan.pool}
 	for _, step := range []struct {
 		what string
 		do   func(context.Context, string) error
@@ -34,9 +34,9 @@ func TestKeysReachAgentsAndServers(t *testing.T) {
 		polltest.NoError(t, time.Minute, func() error { return step.do(t.Context(), step.key) }, "to %s a key", step.what)
 	}
 	for _, m := range all {
-		a, err := m.pool.LocalKeys()
+		a, err := m.Pool.LocalKeys()
 		if err != nil || len(a.Keys) != 1 || a.PrimaryKeys[gossipKey(2)] != 1 {
-			t.Errorf("%s has %d keys, %v", m.cfg.Node.Name, len(a.Keys), err)
+			t.Errorf("%s has %d keys, %v", m.Cfg.Node.Name, len(a.Keys), err)
 		}
 	}
 }

@@ -11,29 +11,29 @@ const leaveTimeout = 15 * time.Second
 // Leave takes this process out of its cluster before it ends: a leader hands
 // over, the pool is told, and a server waits until the group did without it.
 func (p *Process) Leave(ctx context.Context) error {
-	p.log.Info("leaving the cluster")
+	p.Log.Info("leaving the cluster")
 	if p.raft != nil {
 		for _, plane := range p.raftPlanes() { // the leaders ask this server itself before they remove it
 			plane.leaving.Store(true)
 		}
-		if g := p.raft.group.Load(); g != nil && g.IsLeader() && len(p.otherServers()) > 0 {
+		if g := p.raft.group.Load(); g != nil && g.IsLeader() && len(p.OtherServers()) > 0 {
 			if err := g.TransferLeadership(ctx, ""); err != nil {
-				p.log.Warn("cannot hand the leadership over", "error", err)
+				p.Log.Warn("cannot hand the leadership over", "error", err)
 			}
 		}
 	}
 	if p.wan != nil {
 		if err := p.wan.pool.Leave(ctx); err != nil {
-			p.log.Warn("cannot announce the leave to the other datacenters", "error", err)
+			p.Log.Warn("cannot announce the leave to the other datacenters", "error", err)
 		}
 	}
-	if err := p.pool.Leave(ctx); err != nil {
+	if err := p.Pool.Leave(ctx); err != nil {
 		return err
 	}
-	if p.raft == nil || len(p.otherServers()) == 0 {
+	if p.raft == nil || len(p.OtherServers()) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Raft.LeaveDrain)
+	ctx, cancel := context.WithTimeout(ctx, p.Cfg.Raft.LeaveDrain)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

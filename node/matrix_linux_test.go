@@ -26,6 +26,7 @@ import (
 	"corbel.dev/corbel/mesh"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/issue"
+	"corbel.dev/corbel/node/base"
 )
 
 // The role matrix of internal messages (C11): whom each RPC method and each protocol of the wire is for. What a
@@ -37,7 +38,7 @@ var methodsFor = map[wire.Roles][]string{
 		"monitor.release", "monitor.ask",
 		"monitor.follow", "monitor.execute", "monitor.rounds.tell", "monitor.rounds.begin", "monitor.rounds.note",
 		"monitor.rounds.hand",
-		methodFleet, coordinates.MethodJudged, methodAsk, methodAskStream, methodIntroduce, methodKeyring,
+		methodFleet, coordinates.MethodJudged, methodAsk, methodAskStream, methodIntroduce, base.MethodKeyring,
 	},
 	// The pool between datacenters is theirs together.
 	wire.AllServers: {methodKeyringWAN},
@@ -72,7 +73,7 @@ func runEnrolment(t *testing.T, m *testMember, callers []wiretest.Caller) {
 			if !ok || method.Roles != want {
 				t.Errorf("%s is for %s; the table says %v", method.Name, method.Roles, want)
 			}
-			if got := outcome(t, client, m.rpcAddr(), method); got != (want&wire.Roles(c.Role) != 0) {
+			if got := outcome(t, client, m.RPCAddr(), method); got != (want&wire.Roles(c.Role) != 0) {
 				t.Errorf("%s calls %s to enrol: let in %v", c.Name, method.Name, got)
 			}
 		}
@@ -112,21 +113,21 @@ func outcome(t *testing.T, c *rpc.Client, addr string, m rpc.Method) (in bool) {
 // runMatrix compares what a server registered with the tables, and lets every caller try all of it.
 func runMatrix(t *testing.T, m *testMember, callers []wiretest.Caller) {
 	t.Helper()
-	addr := m.wire.Addr().String()
+	addr := m.Wire.Addr().String()
 	wanted := map[string]wire.Roles{}
 	for roles, names := range methodsFor {
 		for _, name := range names {
 			wanted[name] = roles
 		}
 	}
-	methods := m.rpcSrv.Methods()
+	methods := m.RPCSrv.Methods()
 	for _, method := range methods {
 		if want, ok := wanted[method.Name]; !ok || method.Roles != want {
 			t.Errorf("%s is for %s; the table says %v", method.Name, method.Roles, want)
 		}
 	}
 	for _, c := range callers {
-		for _, r := range m.wire.Routes() {
+		for _, r := range m.Wire.Routes() {
 			name := fmt.Sprintf("%s %d", r.Proto, r.Group)
 			want, ok := routesFor[name]
 			if !ok || want != r.Roles {
@@ -193,15 +194,15 @@ auto_config { authorization { enabled = true, static { jwt_validation_pub_keys =
 	runEnrolment(t, m, callers)
 	for name, open := range map[string]wiretest.Opener{"a certificate of another authority": withCertificate(a, &foreign),
 		"a service of the mesh": withCertificate(a, service)} {
-		for _, r := range m.wire.Routes() {
-			if wiretest.Admitted(t, open, m.wire.Addr().String(), r) {
+		for _, r := range m.Wire.Routes() {
+			if wiretest.Admitted(t, open, m.Wire.Addr().String(), r) {
 				t.Errorf("%s: %s %d let it in", name, r.Proto, r.Group)
 			}
 		}
 	}
 	// No row without a registration: a table that says more than there is hides what went.
 	seen := map[string]bool{}
-	for _, method := range m.rpcSrv.Methods() {
+	for _, method := range m.RPCSrv.Methods() {
 		seen[method.Name] = true
 	}
 	for _, names := range methodsFor {
@@ -211,7 +212,7 @@ auto_config { authorization { enabled = true, static { jwt_validation_pub_keys =
 			}
 		}
 	}
-	if got := len(m.wire.Routes()); got != len(routesFor) {
+	if got := len(m.Wire.Routes()); got != len(routesFor) {
 		t.Errorf("%d protocols of %d: %v", got, len(routesFor), slices.Sorted(maps.Keys(routesFor)))
 	}
 }

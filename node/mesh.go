@@ -29,7 +29,7 @@ const rootsWait = 5 * time.Minute
 // a client agent reaches one.
 func (p *Process) buildLeaves(servers *catalogServers) (err error) {
 	var grant func(context.Context, string) (*acl.Grant, error)
-	if p.cfg.ACL.Enabled {
+	if p.Cfg.ACL.Enabled {
 		grant = p.access.tokens.Grant
 	}
 	sign := func(ctx context.Context, r issue.Request) (issue.Certificate, error) {
@@ -40,7 +40,7 @@ func (p *Process) buildLeaves(servers *catalogServers) (err error) {
 		return issue.ReadCertificate(reply)
 	}
 	if p.registry != nil {
-		issuer := issue.New(issue.Config{Grant: grant, Datacenter: p.cfg.Node.Datacenter, Clock: p.clock, Metrics: p.metrics,
+		issuer := issue.New(issue.Config{Grant: grant, Datacenter: p.Cfg.Node.Datacenter, Clock: p.Clock, Metrics: p.Metrics,
 			Now: func() (uint64, *catalog.State) {
 				generation := p.registry.Generation()
 				return generation, p.registry.State()
@@ -48,17 +48,17 @@ func (p *Process) buildLeaves(servers *catalogServers) (err error) {
 		sign = func(ctx context.Context, r issue.Request) (issue.Certificate, error) { return issuer.Sign(ctx, "", r) }
 		// the root signs by itself
 		for _, name := range []string{"mesh.active-root-ca.expiry", "mesh.active-signing-ca.expiry"} {
-			p.metrics.GaugeFunc(name, p.rootLeft)
+			p.Metrics.GaugeFunc(name, p.rootLeft)
 		}
 		p.issuer = issuer
 		// One connection is one node: its address cannot be made up, as a name in the request could.
-		p.rpcSrv.Handle(wire.Members, issue.Method, func(ctx context.Context, req []byte) ([]byte, error) {
+		p.RPCSrv.Handle(wire.Members, issue.Method, func(ctx context.Context, req []byte) ([]byte, error) {
 			return issuer.Serve(ctx, rpc.Peer(ctx), req)
 		})
 	}
 	p.sign = sign
-	p.leaves, err = leaf.New(leaf.Config{Sign: sign, Roots: p.rootsOfNow, Grant: grant, Datacenter: p.cfg.Node.Datacenter,
-		RotationWindow: p.cfg.Connect.RotationWindow, Clock: p.clock, Logger: p.log, Metrics: p.metrics})
+	p.leaves, err = leaf.New(leaf.Config{Sign: sign, Roots: p.rootsOfNow, Grant: grant, Datacenter: p.Cfg.Node.Datacenter,
+		RotationWindow: p.Cfg.Connect.RotationWindow, Clock: p.Clock, Logger: p.Log, Metrics: p.Metrics})
 	return err
 }
 
@@ -68,7 +68,7 @@ func (p *Process) rootLeft() float64 {
 	if err != nil {
 		return 0
 	}
-	return math.Round(root.NotAfter.Sub(p.clock.Now()).Seconds())
+	return math.Round(root.NotAfter.Sub(p.Clock.Now()).Seconds())
 }
 
 // rootsOfNow waits for roots newer than index: in the State on a server, with or without a leader, and on a client

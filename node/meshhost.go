@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/mesh/host"
+	"corbel.dev/corbel/node/base"
 )
 
 const (
@@ -38,24 +39,24 @@ type meshHost struct {
 
 // buildMesh makes it. The ports are bound, so that the API can tell them.
 func (p *Process) buildMesh() (err error) {
-	if !p.cfg.Connect.Enabled {
+	if !p.Cfg.Connect.Enabled {
 		return nil
 	}
-	m := &meshHost{dir: &meshDirectory{local: p.local, node: p.cfg.Node.Name, changed: make(chan struct{})}}
+	m := &meshHost{dir: &meshDirectory{local: p.local, node: p.Cfg.Node.Name, changed: make(chan struct{})}}
 	var follower feed.Follower
 	if p.registry != nil {
-		if m.server, err = feed.NewServer(feed.ServerConfig{Source: p.board, Lag: dnsSource{p}.Lag, Clock: p.clock,
-			Log: p.log, Metrics: p.metrics}); err != nil {
+		if m.server, err = feed.NewServer(feed.ServerConfig{Source: p.board, Lag: dnsSource{p}.Lag, Clock: p.Clock,
+			Log: p.Log, Metrics: p.Metrics}); err != nil {
 			return err
 		}
-		follower = feed.Local{Source: p.board, Node: p.cfg.Node.Name, Clock: p.clock}
+		follower = feed.Local{Source: p.board, Node: p.Cfg.Node.Name, Clock: p.Clock}
 		m.dir.state = p.registry.State
 		p.registry.OnApply(m.dir.applied)
 	} else {
-		m.client, err = feed.NewClient(feed.ClientConfig{Node: p.cfg.Node.Name, Servers: p.otherServers,
-			Hedge: p.cfg.Connect.Hedge, Clock: p.clock, Log: p.log, Metrics: p.metrics,
+		m.client, err = feed.NewClient(feed.ClientConfig{Node: p.Cfg.Node.Name, Servers: p.OtherServers,
+			Hedge: p.Cfg.Connect.Hedge, Clock: p.Clock, Log: p.Log, Metrics: p.Metrics,
 			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
-				return p.wire.Dial(ctx, addr, wire.ProtoFeed, 0)
+				return p.Wire.Dial(ctx, addr, wire.ProtoFeed, 0)
 			}})
 		if err != nil {
 			return err
@@ -63,29 +64,30 @@ func (p *Process) buildMesh() (err error) {
 		follower = m.client
 	}
 	var grant, ask func(context.Context, string) (*acl.Grant, error)
-	if p.cfg.ACL.Enabled {
+	if p.Cfg.ACL.Enabled {
 		grant = p.access.tokens.Grant
 		ask = func(ctx context.Context, token string) (*acl.Grant, error) {
 			return p.access.tokens.Grant(grants.Fresh(ctx, doubtedGrant), token)
 		}
 	}
 	recheck := time.Duration(0)
-	if p.cfg.Server {
+	if p.Cfg.Server {
 		recheck = serverRecheck
 	}
-	m.host, err = host.New(host.Config{Node: p.cfg.Node.Name, Datacenter: p.cfg.Node.Datacenter, Follower: follower,
+	m.host, err = host.New(host.Config{Node: p.Cfg.Node.Name, Datacenter: p.Cfg.Node.Datacenter, Follower: follower,
 		Leaves: p.leaves, Directory: m.dir,
-		Grant: grant, Ask: ask, Recheck: recheck, Token: func() string { return p.tokens.get(tokenDefault) }, Clock: p.clock,
-		Logger: p.log, Metrics: p.metrics})
+		Grant: grant, Ask: ask, Recheck: recheck, Token: func() string { return p.Tokens.Get(base.TokenDefault) },
+		Clock:  p.Clock,
+		Logger: p.Log, Metrics: p.Metrics})
 	if err != nil {
 		return err
 	}
 	p.mesh = m
-	if len(p.cfg.Listen.GRPC) == 0 && len(p.cfg.Listen.GRPCTLS) == 0 {
+	if len(p.Cfg.Listen.GRPC) == 0 && len(p.Cfg.Listen.GRPCTLS) == 0 {
 		return nil
 	}
 	m.xds = xds.New(xds.Config{Plane: hostplane.Plane{Host: m.host}, Methods: p.sideMethods(), Services: side.Services,
-		MaxCalls: maxSideCalls, Bytes: p.ports.Bytes, Log: p.log, Metrics: p.metrics})
+		MaxCalls: maxSideCalls, Bytes: p.Ports.Bytes, Log: p.Log, Metrics: p.Metrics})
 	m.xds.SetServing(false) // until the process is warm
 	return m.ports.bind(p)
 }
@@ -97,16 +99,16 @@ func (p *Process) addMesh() {
 		return
 	}
 	if m.server != nil {
-		p.parts.Add("mesh feed", func(ctx context.Context) error {
-			return m.server.Run(ctx, p.wire.Listen(wire.ProtoFeed, 0, wire.Members))
+		p.Parts.Add("mesh feed", func(ctx context.Context) error {
+			return m.server.Run(ctx, p.Wire.Listen(wire.ProtoFeed, 0, wire.Members))
 		})
 	} else {
-		p.parts.Add("mesh feed", m.client.Run)
+		p.Parts.Add("mesh feed", m.client.Run)
 	}
-	p.parts.Add("mesh directory", m.dir.follow)
-	p.parts.Add("mesh host", m.host.Run)
+	p.Parts.Add("mesh directory", m.dir.follow)
+	p.Parts.Add("mesh host", m.host.Run)
 	if m.xds != nil {
-		p.parts.Add("xds", func(ctx context.Context) error { return m.ports.run(ctx, m.xds) })
+		p.Parts.Add("xds", func(ctx context.Context) error { return m.ports.run(ctx, m.xds) })
 	}
 }
 

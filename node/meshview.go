@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/sockets"
 	"corbel.dev/corbel/mesh/host"
+	"corbel.dev/corbel/node/base"
 )
 
 // meshView is this host's proxies as the API shows them, and the way to other members.
@@ -60,7 +61,7 @@ func connections(ports []uint16, quiet time.Duration) (open, busy int, err error
 
 func (v meshView) members(keep func(member.Member) bool) []string {
 	var list []string
-	for _, m := range v.p.pool.Members(member.ActAskMember) {
+	for _, m := range v.p.Pool.Members(member.ActAskMember) {
 		if m.Status == member.Alive && keep(m) {
 			list = append(list, m.Name)
 		}
@@ -73,7 +74,7 @@ func (v meshView) Alive() []string { return v.members(func(member.Member) bool {
 
 // Servers implements meshrows.Mesh.
 func (v meshView) Servers() []string {
-	return v.members(func(m member.Member) bool { return m.Tags["role"] == roleServer })
+	return v.members(func(m member.Member) bool { return m.Tags["role"] == base.RoleServer })
 }
 
 // reachTime bounds one question to a member.
@@ -83,18 +84,18 @@ const reachTime = 3 * time.Second
 func (v meshView) Reach(ctx context.Context, node, path string) (int, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
-	if node == v.p.cfg.Node.Name {
+	if node == v.p.Cfg.Node.Name {
 		answer, err := v.p.answerServer(ctx, path)
 		if err != nil {
 			return 0, nil, err
 		}
 		return answer.Status, answer.Body, nil
 	}
-	m, ok := v.p.pool.Member(member.ActAskMember, node)
+	m, ok := v.p.Pool.Member(member.ActAskMember, node)
 	if !ok {
 		return 0, nil, errkind.Errorf(errkind.NotFound, "no member has the name %q", node)
 	}
-	reply, err := v.p.members.Call(ctx, memberRPC(m), methodAsk, pack.String(nil, path))
+	reply, err := v.p.Members.Call(ctx, base.MemberRPC(m), methodAsk, pack.String(nil, path))
 	if err != nil {
 		return 0, nil, err
 	}

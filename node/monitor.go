@@ -81,16 +81,16 @@ type monitorPlane struct {
 
 // buildMonitor makes the plane and opens its ports.
 func (p *Process) buildMonitor() error {
-	if !p.cfg.Monitor.Enabled {
+	if !p.Cfg.Monitor.Enabled {
 		return nil
 	}
-	m := &monitorPlane{p: p, log: p.log, metrics: monitorMetrics(p.clock, p.cfg.Telemetry.DisableDoctor,
-		p.metrics.Traces()), resources: resources.New(p.log), hub: hub.NewHub(), began: p.clock.Now(),
+	m := &monitorPlane{p: p, log: p.Log, metrics: monitorMetrics(p.Clock, p.Cfg.Telemetry.DisableDoctor,
+		p.Metrics.Traces()), resources: resources.New(p.Log), hub: hub.NewHub(), began: p.Clock.Now(),
 		unreachedNamed: map[pipeline.Unreached]bool{}}
 	m.raft = newMonitorRaft(p, m.resources)
 	m.resources.Serve(&monitorGroup{m})
 	m.resources.Watch(m.changed)
-	m.users = users.New(users.Config{Resources: m.resources, PublishedFromHostOnly: p.cfg.Cautious(), Log: p.log})
+	m.users = users.New(users.Config{Resources: m.resources, PublishedFromHostOnly: p.Cfg.Cautious(), Log: p.Log})
 	m.router = newShardRouter(m)
 	m.buildSecrets()
 	if err := m.openPipelines(); err != nil {
@@ -105,12 +105,12 @@ func (p *Process) buildMonitor() error {
 	}
 	m.buildMirror()
 	m.tail = subscribers.New(subscribers.Config{}, m.ingest.Follow)
-	p.rpcSrv.HandleStream(wire.Servers, subscribers.MethodFollow, m.tail.Serve)
+	p.RPCSrv.HandleStream(wire.Servers, subscribers.MethodFollow, m.tail.Serve)
 	var err error
 	if m.agents, err = sensuapi.NewAgents(sensuapi.AgentsConfig{Resources: m.resources, Users: m.users, Hub: m.hub,
-		Events: m.router, Backend: p.cfg.Node.Name,
-		Limits: ws.Limits{MessageBytes: int64(p.cfg.Monitor.MessageMax), Write: p.cfg.Monitor.AgentWrite,
-			Bytes: p.ports.Bytes}, Ready: m.takesAgents, Log: p.log}); err != nil {
+		Events: m.router, Backend: p.Cfg.Node.Name,
+		Limits: ws.Limits{MessageBytes: int64(p.Cfg.Monitor.MessageMax), Write: p.Cfg.Monitor.AgentWrite,
+			Bytes: p.Ports.Bytes}, Ready: m.takesAgents, Log: p.Log}); err != nil {
 		return fmt.Errorf("monitor: agents: %w", err)
 	}
 	if m.revoked != nil {
@@ -122,11 +122,11 @@ func (p *Process) buildMonitor() error {
 	}
 	if scheme, port := m.agentsDoor(); port != "" {
 		// told with the next change of tags, at the latest when this server is ready
-		p.added[tagMonitorAgents] = scheme + ":" + port
+		p.DeclareTag(tagMonitorAgents, scheme+":"+port)
 	}
-	p.rpcSrv.Handle(wire.Servers, methodMonitorPropose, m.propose)
+	p.RPCSrv.Handle(wire.Servers, methodMonitorPropose, m.propose)
 	for method, handle := range m.router.Handlers() {
-		p.rpcSrv.Handle(wire.Servers, method, handle)
+		p.RPCSrv.Handle(wire.Servers, method, handle)
 	}
 	p.monitor = m
 	return nil
@@ -134,8 +134,8 @@ func (p *Process) buildMonitor() error {
 
 // openEvents opens the event store in the data folder, or in memory where there is none.
 func (m *monitorPlane) openEvents() (err error) {
-	fsys, dir := m.p.fs, filepath.Join(m.p.cfg.DataDir, "monitor", "events")
-	if m.p.cfg.DataDir == "" {
+	fsys, dir := m.p.FS, filepath.Join(m.p.Cfg.DataDir, "monitor", "events")
+	if m.p.Cfg.DataDir == "" {
 		fsys, dir = vfs.NewMem(), "/events"
 	}
 	if err := fsys.MkdirAll(dir, 0o700); err != nil {
@@ -145,9 +145,9 @@ func (m *monitorPlane) openEvents() (err error) {
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return m.openStore(fsys, dir, l)
 		},
-		Log: m.log, Now: m.p.clock.Now, Stored: m.durable(), Stepped: m.stepped,
-		PendingBytes: int64(m.p.cfg.Monitor.PendingMax),
-		HistoryRuns:  m.p.cfg.Monitor.HistoryRuns, HistoryAge: m.p.cfg.Monitor.HistoryAge,
+		Log: m.log, Now: m.p.Clock.Now, Stored: m.durable(), Stepped: m.stepped,
+		PendingBytes: int64(m.p.Cfg.Monitor.PendingMax),
+		HistoryRuns:  m.p.Cfg.Monitor.HistoryRuns, HistoryAge: m.p.Cfg.Monitor.HistoryAge,
 		Silences: func(namespace string) *monitor.Silences { return m.resources.View().Silences(namespace) },
 		Wants:    m.wants, Publish: m.publish, Shared: true, Replicate: m.router.Replicate,
 		Lift:        func(namespace string, names []string) { m.janitor.Lift(namespace, names) },
@@ -163,7 +163,7 @@ func (m *monitorPlane) openEvents() (err error) {
 	m.router.Use(m.ingest)
 	m.buildFleet()
 	m.janitor = janitor.New(janitor.Config{Resources: m.resources, Events: m.ingest,
-		DeregistrationHandler: m.p.cfg.Monitor.DeregistrationHandler, Log: m.log, Now: m.p.clock.Now})
+		DeregistrationHandler: m.p.Cfg.Monitor.DeregistrationHandler, Log: m.log, Now: m.p.Clock.Now})
 	return nil
 }
 
@@ -194,7 +194,7 @@ func (m *monitorPlane) parts() []life.Part {
 		{Name: "seed", Run: m.seed},
 		{Name: "replicators", Run: m.mirror.Run},
 		{Name: "what is over", Run: func(ctx context.Context) error {
-			return m.resources.Reap(ctx, m.raft.IsLeader, m.p.clock.Now)
+			return m.resources.Reap(ctx, m.raft.IsLeader, m.p.Clock.Now)
 		}},
 	}...)
 }
@@ -257,7 +257,7 @@ func (m *monitorPlane) lacks() (list []string) {
 
 // takesAgents says whether sessions begin.
 func (m *monitorPlane) takesAgents() bool {
-	return m.p.clock.Since(m.began) >= m.p.cfg.Monitor.AgentWait && len(m.lacks()) == 0
+	return m.p.Clock.Since(m.began) >= m.p.Cfg.Monitor.AgentWait && len(m.lacks()) == 0
 }
 
 // What dev begins with, as Sensu's users expect of a development server.
@@ -268,8 +268,8 @@ const (
 
 // firstUser is who a new plane is initialized with by itself; "" where an operator does it.
 func (m *monitorPlane) firstUser() (name, password string) {
-	cfg := &m.p.cfg.Monitor
-	if cfg.AdminName == "" && m.p.cfg.Dev {
+	cfg := &m.p.Cfg.Monitor
+	if cfg.AdminName == "" && m.p.Cfg.Dev {
 		return devMonitorUser, devMonitorPassword
 	}
 	return cfg.AdminName, cfg.AdminSecret
@@ -277,7 +277,7 @@ func (m *monitorPlane) firstUser() (name, password string) {
 
 // seed makes a new plane usable where the configuration says by whom.
 func (m *monitorPlane) seed(ctx context.Context) error {
-	cfg := &m.p.cfg.Monitor
+	cfg := &m.p.Cfg.Monitor
 	name, password := m.firstUser()
 	pause := backoff.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
 	for name != "" && ctx.Err() == nil && m.resources.View().Get("namespaces", "", "default") == nil {

@@ -38,7 +38,7 @@ func (m *testMember) agent(name string, subscriptions ...string) *ws.Conn {
 		h.Set("Authorization", "Basic YWdlbnQ6UEBzc3cwcmQh")
 		conn, _, err = ws.Dial(ctx, "ws://"+addr+"/", h, nil, nil)
 		return err
-	}, "an agent's session at %s", m.cfg.Node.Name)
+	}, "an agent's session at %s", m.Cfg.Node.Name)
 	m.t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -117,17 +117,17 @@ func TestMonitorCluster(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)
 	for i, m := range servers {
-		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready: %v", m.cfg.Node.Name,
+		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready: %v", m.Cfg.Node.Name,
 			m.monitor.lacks())
 		c := &monitor.EntityConfig{Meta: monitor.Meta{Name: fmt.Sprint("proxy-", i), Namespace: "default"},
 			Class: monitor.ClassProxy}
 		op := objects.Op{Verb: objects.Create, Type: "entities", Namespace: "default", Name: c.Name,
 			Encoded: tagproto.Append(nil, c)}
 		if err := m.monitor.resources.Write(t.Context(), op); err != nil {
-			t.Fatalf("a write at %s: %v", m.cfg.Node.Name, err)
+			t.Fatalf("a write at %s: %v", m.Cfg.Node.Name, err)
 		}
 		if m.monitor.resources.View().Get("entities", "default", c.Name) == nil {
-			t.Errorf("%s does not show what it wrote", m.cfg.Node.Name)
+			t.Errorf("%s does not show what it wrote", m.Cfg.Node.Name)
 		}
 		if err := m.monitor.resources.Write(t.Context(), op); !errkind.Is(err, errkind.Conflict) {
 			t.Errorf("the same once more: %v", err)
@@ -139,7 +139,7 @@ func TestMonitorCluster(t *testing.T) {
 	}
 	for _, m := range servers {
 		polltest.Until(t, func() bool { return m.monitor.resources.View().Get("entities", "default", "proxy-2") != nil },
-			"%s to have all", m.cfg.Node.Name)
+			"%s to have all", m.Cfg.Node.Name)
 		if code, body := m.open("/health"); code != http.StatusOK || strings.Count(body, `"Healthy":true`) != 3 {
 			t.Errorf("health: %d %s", code, body)
 		}

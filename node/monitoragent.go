@@ -13,12 +13,13 @@ import (
 	"corbel.dev/corbel/monitor/agent"
 	"corbel.dev/corbel/monitor/asset"
 	"corbel.dev/corbel/node/agentconf"
+	"corbel.dev/corbel/node/base"
 )
 
 // buildMonitorAgent makes the monitor plane's agent of this host. Its entity has the node's name, so that the catalog
 // and the plane mean one thing by it.
 func (p *Process) buildMonitorAgent() error {
-	cfg := &p.cfg.Monitor.Agent
+	cfg := &p.Cfg.Monitor.Agent
 	if !cfg.Enabled {
 		return nil
 	}
@@ -31,12 +32,12 @@ func (p *Process) buildMonitorAgent() error {
 	if err != nil {
 		return fmt.Errorf("monitor.agent.allow_list: %w", err)
 	}
-	secure, err := agentconf.ClientTLS(p.cfg.TLS.Monitor.CAFile, cfg.CertFile, cfg.KeyFile, false)
+	secure, err := agentconf.ClientTLS(p.Cfg.TLS.Monitor.CAFile, cfg.CertFile, cfg.KeyFile, false)
 	if err != nil {
 		return fmt.Errorf("tls.monitor, monitor.agent: %w", err)
 	}
 	c := agent.Config{
-		Name: p.cfg.Node.Name, Namespace: cfg.Namespace, Backends: p.monitorBackends, User: cfg.User, Password: cfg.Password,
+		Name: p.Cfg.Node.Name, Namespace: cfg.Namespace, Backends: p.monitorBackends, User: cfg.User, Password: cfg.Password,
 		TLS: secure, ByCertificate: cfg.CertFile != "",
 		Subscriptions: cfg.Subscriptions, Labels: cfg.Labels, Annotations: cfg.Annotations, Redact: cfg.Redact,
 		Managed:    cfg.Managed,
@@ -44,10 +45,10 @@ func (p *Process) buildMonitorAgent() error {
 		Keepalive: agent.Keepalive{Interval: uint32(cfg.Interval), Warning: uint32(cfg.Warning),
 			Critical: uint32(cfg.Critical), Handlers: cfg.Handlers},
 		API: cfg.API, Sockets: cfg.Sockets, Statsd: agent.Statsd{Address: cfg.Statsd, Handlers: cfg.StatsdHandlers},
-		MetricsHandler: prometheusText(p.metrics),
-		Allow:          allow, DisableAssets: cfg.DisableAssets, Version: version.SensuContract, FS: p.fs,
-		CacheDir: inDir(p.cfg.DataDir, "monitor", "agent"),
-		Log:      p.log, Metrics: p.metrics, Now: p.clock.Now,
+		MetricsHandler: prometheusText(p.Metrics),
+		Allow:          allow, DisableAssets: cfg.DisableAssets, Version: version.SensuContract, FS: p.FS,
+		CacheDir: base.InDir(p.Cfg.DataDir, "monitor", "agent"),
+		Log:      p.Log, Metrics: p.Metrics, Now: p.Clock.Now,
 	}
 	if c.Assets, err = p.agentAssets(&c); err != nil {
 		return fmt.Errorf("monitor.agent: %w", err)
@@ -62,23 +63,23 @@ func (p *Process) buildMonitorAgent() error {
 // process.
 func (p *Process) agentAssets(c *agent.Config) (*asset.Fetcher, error) {
 	if c.DisableAssets || c.CacheDir != "" {
-		return newAssets(c, p.scripts, asset.DefaultPerSecond, asset.DefaultBurst)
+		return newAssets(c, p.Scripts, asset.DefaultPerSecond, asset.DefaultBurst)
 	}
 	dir, err := os.MkdirTemp("", "corbel-assets-")
 	if err != nil {
 		return nil, err
 	}
-	p.parts.Add("monitor assets", func(ctx context.Context) error {
+	p.Parts.Add("monitor assets", func(ctx context.Context) error {
 		<-ctx.Done()
 		return os.RemoveAll(dir)
 	})
-	return asset.New(asset.Config{Dir: filepath.Join(dir, "assets"), Scripts: p.scripts, Log: c.Log})
+	return asset.New(asset.Config{Dir: filepath.Join(dir, "assets"), Scripts: p.Scripts, Log: c.Log})
 }
 
 // monitorBackends are those that are configured, else the servers that have the plane: this process, and those that
 // the pool knows.
 func (p *Process) monitorBackends() []string {
-	if given := p.cfg.Monitor.Agent.Backends; len(given) > 0 {
+	if given := p.Cfg.Monitor.Agent.Backends; len(given) > 0 {
 		out := make([]string, len(given))
 		for i, u := range given {
 			out[i] = agentconf.WithPort(u)
@@ -91,9 +92,9 @@ func (p *Process) monitorBackends() []string {
 		_, addr := p.MonitorAddrs()
 		out = append(out, scheme+"://"+onThisHost(addr))
 	}
-	for _, m := range p.pool.Members(member.ActAskServer) {
+	for _, m := range p.Pool.Members(member.ActAskServer) {
 		scheme, port, ok := strings.Cut(m.Tags[tagMonitorAgents], ":")
-		if ok && m.Status == member.Alive && m.Name != p.cfg.Node.Name {
+		if ok && m.Status == member.Alive && m.Name != p.Cfg.Node.Name {
 			out = append(out, scheme+"://"+net.JoinHostPort(m.Addr, port))
 		}
 	}

@@ -27,7 +27,7 @@ func (m *monitorPlane) durable() func(took, store time.Duration) {
 	m.costs = m.metrics.Stages("monitor", monitorKinds...)
 	whole := m.metrics.Timing("monitor.stored")
 	stage, call := telemetry.StageFsync, (*telemetry.Timing)(nil)
-	if m.p.cfg.Monitor.Store == "postgresql" {
+	if m.p.Cfg.Monitor.Store == "postgresql" {
 		stage = telemetry.StageStorage
 		call = m.metrics.Timing("storage.call", "plane", "monitor", "backend", "postgresql", "op", "commit")
 	}
@@ -89,7 +89,7 @@ func (m *monitorPlane) depends() []doctor.Dependency {
 		return nil
 	}
 	d := doctor.Dependency{Plane: "monitor", Kind: "postgresql"}
-	if u, err := url.Parse(m.p.cfg.Monitor.DSN); err == nil && u.Host != "" {
+	if u, err := url.Parse(m.p.Cfg.Monitor.DSN); err == nil && u.Host != "" {
 		d.Addresses = []string{u.Host}
 	}
 	return []doctor.Dependency{d}

@@ -14,10 +14,10 @@ const methodMonitorReplicators = "monitor.replicators"
 // buildMirror makes what copies objects from other clusters.
 func (m *monitorPlane) buildMirror() {
 	m.mirror = mirror.New(mirror.Config{
-		Resources: m.resources, Leads: m.raft.LeaseHeld, Cluster: func() string { return m.cluster().ID }, Now: m.p.clock.Now,
+		Resources: m.resources, Leads: m.raft.LeaseHeld, Cluster: func() string { return m.cluster().ID }, Now: m.p.Clock.Now,
 		Log: m.log,
 	})
-	m.p.rpcSrv.Handle(wire.Servers, methodMonitorReplicators,
+	m.p.RPCSrv.Handle(wire.Servers, methodMonitorReplicators,
 		func(context.Context, []byte) ([]byte, error) { return json.Marshal(m.mirror.Status()) })
 }
 
@@ -27,10 +27,10 @@ func (m *monitorPlane) replicators(ctx context.Context) (list []mirror.Status, e
 		return m.mirror.Status(), nil
 	}
 	addr := m.raft.leaderAddr()
-	if addr == "" || addr == m.p.rpcAddr() {
+	if addr == "" || addr == m.p.RPCAddr() {
 		return nil, errForming
 	}
-	b, err := m.p.rpc.Call(ctx, addr, methodMonitorReplicators, nil)
+	b, err := m.p.RPC.Call(ctx, addr, methodMonitorReplicators, nil)
 	if err == nil {
 		err = json.Unmarshal(b, &list)
 	}

@@ -18,6 +18,7 @@ import (
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/shardrouter"
 	"corbel.dev/corbel/monitor/users"
+	"corbel.dev/corbel/node/base"
 )
 
 // monitorGroupID is the number of the monitor plane's Raft group on the wire; 2 is that of the secrets plane.
@@ -36,8 +37,8 @@ const tagMonitorAgents = "monitor_agents"
 const methodMonitorPropose = "monitor.propose"
 
 func newMonitorRaft(p *Process, machine *resources.Resources) *raftPlane {
-	r := &raftPlane{b: p.base, name: monitorGroupName, number: monitorGroupID, machine: machine, registry: p.registry,
-		listener: p.wire.Listen(wire.ProtoRaft, monitorGroupID, wire.Servers),
+	r := &raftPlane{b: p.Base, name: monitorGroupName, number: monitorGroupID, machine: machine, registry: p.registry,
+		listener: p.Wire.Listen(wire.ProtoRaft, monitorGroupID, wire.Servers),
 		opened:   make(chan struct{}), joinedFile: "monitor-joined", joinedTag: "monitor_joined",
 		takesPart: func(m member.Member) bool { return m.Tags[tagMonitor] != "" }}
 	r.first = func(ctx context.Context) ([]group.Server, bool) { return p.monitorFounders(ctx, r) }
@@ -59,20 +60,20 @@ func (p *Process) monitorFounders(ctx context.Context, r *raftPlane) ([]group.Se
 	if r.joined() {
 		return nil, true
 	}
-	began, silent := p.clock.Now(), map[string]time.Time{}
+	began, silent := p.Clock.Now(), map[string]time.Time{}
 	pause := backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}
 	for {
 		if list, ok := p.readFounders(); ok {
 			return list, true
 		}
 		if p.raft.LeaseHeld() {
-			if list := r.confirmed(ctx, p.couldFound(p.clock.Since(began) > gatherFounders), silent); len(list) > 0 {
+			if list := r.confirmed(ctx, p.couldFound(p.Clock.Since(began) > gatherFounders), silent); len(list) > 0 {
 				if err := p.writeFounders(ctx, list); err != nil && ctx.Err() == nil {
-					p.log.Debug("the monitor plane could not be founded yet", "error", err)
+					p.Log.Debug("the monitor plane could not be founded yet", "error", err)
 				}
 			}
 		}
-		t := p.clock.NewTimer(pause.Next())
+		t := p.Clock.NewTimer(pause.Next())
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -90,10 +91,10 @@ func (p *Process) readFounders() ([]group.Server, bool) {
 		return nil, false
 	}
 	list := decodeFounders(record.Value)
-	if slices.ContainsFunc(list, func(s group.Server) bool { return s.ID == p.id }) {
+	if slices.ContainsFunc(list, func(s group.Server) bool { return s.ID == p.ID }) {
 		return list, true
 	}
-	for _, m := range p.pool.Members(member.ActSuggestServer) {
+	for _, m := range p.Pool.Members(member.ActSuggestServer) {
 		if m.Tags["monitor_joined"] != "" || slices.ContainsFunc(list,
 			func(s group.Server) bool { return s.ID == m.Tags["id"] }) {
 			return nil, true
@@ -104,14 +105,14 @@ func (p *Process) readFounders() ([]group.Server, bool) {
 
 // couldFound lists the servers that would begin the group now; nil is to wait for more.
 func (p *Process) couldFound(waited bool) (list []group.Server) {
-	for _, m := range p.pool.Members(member.ActSuggestServer) {
+	for _, m := range p.Pool.Members(member.ActSuggestServer) {
 		switch {
 		case m.Status != member.Alive:
 		case m.Tags["monitor_joined"] != "": // the group is there
 			return nil
 		case m.Tags["read_replica"] == "1":
 		case m.Tags[tagMonitor] != "":
-			list = append(list, group.Server{ID: m.Tags["id"], Address: memberRPC(m), Voter: true})
+			list = append(list, group.Server{ID: m.Tags["id"], Address: base.MemberRPC(m), Voter: true})
 		case !waited:
 			return nil
 		}
@@ -158,18 +159,18 @@ type monitorGroup struct{ m *monitorPlane }
 // Propose implements resources.Group. It returns once this server has the command too.
 func (g *monitorGroup) Propose(ctx context.Context, cmd []byte) (any, error) {
 	m := g.m
-	ctx, cancel := context.WithTimeout(ctx, m.p.cfg.Limits.RPCClient)
+	ctx, cancel := context.WithTimeout(ctx, m.p.Cfg.Limits.RPCClient)
 	defer cancel()
-	giveUp := m.p.clock.Now().Add(m.p.cfg.Raft.RPCHold)
+	giveUp := m.p.Clock.Now().Add(m.p.Cfg.Raft.RPCHold)
 	pause := backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}
 	for {
 		changes := m.raft.LeaderChanges()
 		out, err := g.try(ctx, cmd)
 		if !errkind.Is(err, errkind.NotLeader) && !errkind.Is(err, errkind.Unavailable) || ctx.Err() != nil ||
-			m.p.clock.Now().After(giveUp) {
+			m.p.Clock.Now().After(giveUp) {
 			return out, err
 		}
-		t := m.p.clock.NewTimer(pause.Next())
+		t := m.p.Clock.NewTimer(pause.Next())
 		select {
 		case <-ctx.Done():
 		case <-changes:
@@ -185,10 +186,10 @@ func (g *monitorGroup) try(ctx context.Context, cmd []byte) (any, error) {
 		return m.raft.Propose(ctx, cmd)
 	}
 	addr := m.raft.leaderAddr()
-	if addr == "" || addr == m.p.rpcAddr() {
+	if addr == "" || addr == m.p.RPCAddr() {
 		return nil, errForming
 	}
-	reply, err := m.p.rpc.Call(ctx, addr, methodMonitorPropose, cmd)
+	reply, err := m.p.RPC.Call(ctx, addr, methodMonitorPropose, cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +248,7 @@ func (m *monitorPlane) initialize(ctx context.Context, admin, password, apiKey s
 	if m.resources.View().Get("namespaces", "", "default") != nil {
 		return errInitialized
 	}
-	ops, err := users.Seed(admin, password, apiKey, 0, m.p.clock.Now().Unix())
+	ops, err := users.Seed(admin, password, apiKey, 0, m.p.Clock.Now().Unix())
 	if err != nil {
 		return errkind.E(errkind.Invalid, "password", err)
 	}
@@ -260,18 +261,18 @@ func (m *monitorPlane) initialize(ctx context.Context, admin, password, apiKey s
 
 // newShardRouter makes the plane's sharing of events among servers.
 func newShardRouter(m *monitorPlane) *shardrouter.Router {
-	return shardrouter.New(shardrouter.Config{Self: m.p.id, Resources: m.resources, Members: m.members, Call: m.p.rpc.Call,
-		Forwarded: m.forwarded, Log: m.log, Now: m.p.clock.Now,
+	return shardrouter.New(shardrouter.Config{Self: m.p.ID, Resources: m.resources, Members: m.members, Call: m.p.RPC.Call,
+		Forwarded: m.forwarded, Log: m.log, Now: m.p.Clock.Now,
 		Leads: func() bool { g := m.raft.group.Load(); return g != nil && g.LeaseHeld() },
 		Ready: func() bool { return m.raft.leaderAddr() != "" && m.raft.LastContact() <= silentLeader }})
 }
 
 // members lists the servers of the plane.
 func (m *monitorPlane) members() (list []shardrouter.Member) {
-	for _, s := range m.p.pool.Members(member.ActAskServer) {
+	for _, s := range m.p.Pool.Members(member.ActAskServer) {
 		if s.Tags[tagMonitor] != "" {
-			list = append(list, shardrouter.Member{ID: s.Tags["id"], Name: s.Name, Addr: memberRPC(s),
-				Left: s.Status == member.Left, Leaving: s.Tags[tagAway] == "drains"})
+			list = append(list, shardrouter.Member{ID: s.Tags["id"], Name: s.Name, Addr: base.MemberRPC(s),
+				Left: s.Status == member.Left, Leaving: s.Tags[base.TagAway] == "drains"})
 		}
 	}
 	return list

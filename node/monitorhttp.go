@@ -43,7 +43,7 @@ func (m *monitorPlane) routes() []monitorRoute {
 // stored tells which shards this server has, and the newest sequence of each that is durable here: what a crash
 // cannot lose.
 func (m *monitorPlane) stored(w http.ResponseWriter, r *http.Request) {
-	body, err := json.Marshal(map[string]any{"server": m.p.cfg.Node.Name, "id": m.p.id, "shards": m.router.Stored()})
+	body, err := json.Marshal(map[string]any{"server": m.p.Cfg.Node.Name, "id": m.p.ID, "shards": m.router.Stored()})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -57,7 +57,7 @@ type door struct{ listener net.Listener }
 // openPorts opens the API's port and the agents'. In dev a port that is in use is replaced by a free one, unless it
 // was asked for.
 func (m *monitorPlane) openPorts() error {
-	cfg := m.p.cfg
+	cfg := m.p.Cfg
 	t, err := m.p.monitorPorts(cfg)
 	if err != nil {
 		return err
@@ -86,8 +86,8 @@ func (m *monitorPlane) openPorts() error {
 			listen[i] = httpx.Listen{Address: addr, TLS: secure}
 		}
 		if m.api, err = httpx.NewServer(httpx.ServerConfig{Name: "monitor", Listen: listen, Handler: mux,
-			Conns: m.p.ports.Monitor, ExemptLoopback: cfg.Dev,
-			MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: m.p.ports.Bytes, Logger: m.log, Metrics: m.p.metrics}); err != nil {
+			Conns: m.p.Ports.Monitor, ExemptLoopback: cfg.Dev,
+			MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: m.p.Ports.Bytes, Logger: m.log, Metrics: m.p.Metrics}); err != nil {
 			return err
 		}
 		return m.api.Bind()
@@ -105,7 +105,7 @@ func (m *monitorPlane) open(key string, addrs []string, bind func([]string) erro
 		return nil
 	}
 	err := bind(addrs)
-	if errors.Is(err, syscall.EADDRINUSE) && m.p.cfg.Dev && !m.p.cfg.Given(key) {
+	if errors.Is(err, syscall.EADDRINUSE) && m.p.Cfg.Dev && !m.p.Cfg.Given(key) {
 		m.log.Warn("a port of the monitor plane is in use; using another one", "key", key, "wanted", addrs)
 		err = bind([]string{"127.0.0.1:0"})
 	}
@@ -133,7 +133,7 @@ func (m *monitorPlane) openAgents(addrs []string, secure *tls.Config) error {
 			}
 			return err
 		}
-		l = m.p.ports.Agents.Listener(l)
+		l = m.p.Ports.Agents.Listener(l)
 		if secure != nil {
 			l = tls.NewListener(l, secure)
 		}
@@ -168,14 +168,14 @@ func (p *Process) MonitorAddrs() (api, agents string) {
 
 // cluster is the plane's servers for /health.
 func (m *monitorPlane) cluster() sensuapi.Cluster {
-	c := sensuapi.Cluster{Self: m.p.id, Postgres: m.postgresHealth()}
+	c := sensuapi.Cluster{Self: m.p.ID, Postgres: m.postgresHealth()}
 	if r := m.p.registry.State().Record(catalog.RecordSystem, catalog.ClusterIDKey); r != nil {
 		c.ID = string(r.Value)
 	}
 	if g := m.raft.group.Load(); g != nil {
 		c.Term = g.Term()
 	}
-	for _, s := range m.p.pool.Members(member.ActAskServer) {
+	for _, s := range m.p.Pool.Members(member.ActAskServer) {
 		if s.Tags[tagMonitor] == "" || s.Status == member.Left {
 			continue
 		}
@@ -183,7 +183,7 @@ func (m *monitorPlane) cluster() sensuapi.Cluster {
 		if s.Status != member.Alive {
 			one.Err = "the server is " + s.Status.String()
 		}
-		if s.Tags["id"] == m.p.id {
+		if s.Tags["id"] == m.p.ID {
 			if lacks := m.lacks(); len(lacks) > 0 {
 				one.Err = lacks[0]
 			}

@@ -48,7 +48,7 @@ func (m *monitorPlane) serveInit(w http.ResponseWriter, r *http.Request) {
 	case len(in.Password) < minPassword:
 		fail(http.StatusBadRequest, "password: must have at least 8 characters")
 		return
-	case in.Password == users.AgentPassword && m.p.cfg.Cautious() && m.p.cfg.MonitorExposed():
+	case in.Password == users.AgentPassword && m.p.Cfg.Cautious() && m.p.Cfg.MonitorExposed():
 		fail(http.StatusBadRequest, "password: is Sensu's published default, and the plane is open to the network: choose "+
 			"another one")
 		return

@@ -23,20 +23,20 @@ type monitorPipes struct {
 
 // openPipelines makes the pipelines. Nothing is handled before the plane runs.
 func (m *monitorPlane) openPipelines() (err error) {
-	cfg := &m.p.cfg.Monitor
+	cfg := &m.p.Cfg.Monitor
 	pipes := &monitorPipes{}
 	dir := cfg.CacheDir
 	switch {
 	case dir != "":
-	case m.p.cfg.DataDir != "":
-		dir = filepath.Join(m.p.cfg.DataDir, "monitor", "assets")
+	case m.p.Cfg.DataDir != "":
+		dir = filepath.Join(m.p.Cfg.DataDir, "monitor", "assets")
 	default:
 		if dir, err = os.MkdirTemp("", "corbel-assets-*"); err != nil {
 			return err
 		}
 		pipes.temp = dir
 	}
-	assets, err := asset.New(asset.Config{Dir: dir, Log: m.log, Scripts: m.p.scripts, PerSecond: cfg.AssetsRate,
+	assets, err := asset.New(asset.Config{Dir: dir, Log: m.log, Scripts: m.p.Scripts, PerSecond: cfg.AssetsRate,
 		Burst: cfg.AssetsBurst})
 	if err != nil {
 		return err
@@ -48,10 +48,10 @@ func (m *monitorPlane) openPipelines() (err error) {
 	}
 	duration := m.metrics.Timing("event_handler_duration")
 	pipes.Pipelines, err = pipeline.New(pipeline.Config{
-		Resources: m.resources, Scripts: m.p.scripts, Assets: assets, Secrets: m.secrets.Env, Log: m.log, Now: m.p.clock.Now,
+		Resources: m.resources, Scripts: m.p.Scripts, Assets: assets, Secrets: m.secrets.Env, Log: m.log, Now: m.p.Clock.Now,
 		Queue: cfg.HandlerBuffer, Workers: cfg.HandlerWorkers,
-		Entity: &monitor.Entity{Class: monitor.ClassBackend, Meta: monitor.Meta{Name: m.p.cfg.Node.Name},
-			System: monitor.System{Hostname: m.p.cfg.Node.Name, OS: runtime.GOOS, Arch: runtime.GOARCH}},
+		Entity: &monitor.Entity{Class: monitor.ClassBackend, Meta: monitor.Meta{Name: m.p.Cfg.Node.Name},
+			System: monitor.System{Hostname: m.p.Cfg.Node.Name, OS: runtime.GOOS, Arch: runtime.GOARCH}},
 		Took: func(d time.Duration) { duration.Observe(d); m.handled(d) },
 	})
 	m.pipes = pipes
@@ -100,7 +100,7 @@ func (m *monitorPlane) meterPipes() {
 		m.metrics.Gauge("handler_busy", "namespace", s.Namespace, "handler", s.Handler).Set(float64(s.Busy))
 	}
 	m.metrics.Gauge("event_handlers_busy").Set(float64(busy))
-	scripts := m.p.scripts.Stats()
+	scripts := m.p.Scripts.Stats()
 	for result, n := range map[string]uint64{"run": scripts.Runs, "failed": scripts.Failed, "cut": scripts.Cut} {
 		m.metrics.Gauge("scripts", "result", result).Set(float64(n))
 	}
@@ -121,9 +121,9 @@ func (m *monitorPlane) tellHandlers() {
 		if s.Namespace != "default" {
 			name = s.Namespace + "/" + s.Handler
 		}
-		m.p.metrics.Gauge("pipeline.oldest_ms", "handler", name).Set(float64(s.Oldest) / float64(time.Millisecond))
-		m.p.metrics.Gauge("pipeline.queued", "handler", name).Set(float64(s.Waiting))
-		merged := m.p.metrics.Counter("pipeline.merged", "handler", name)
+		m.p.Metrics.Gauge("pipeline.oldest_ms", "handler", name).Set(float64(s.Oldest) / float64(time.Millisecond))
+		m.p.Metrics.Gauge("pipeline.queued", "handler", name).Set(float64(s.Waiting))
+		merged := m.p.Metrics.Counter("pipeline.merged", "handler", name)
 		if told := merged.Value(); s.Merged > told {
 			merged.Add(s.Merged - told)
 		}

@@ -13,13 +13,13 @@ import (
 
 // openLogins reads the keys that sign access tokens, where the configuration names any.
 func (m *monitorPlane) openLogins() (err error) {
-	cfg := logins.Config{Resources: m.resources, Now: m.p.clock.Now}
+	cfg := logins.Config{Resources: m.resources, Now: m.p.Clock.Now}
 	for _, key := range []struct {
 		name, file string
 		text       *[]byte
 	}{
-		{"monitor.jwt_private_key_file", m.p.cfg.Monitor.JWTPrivateKey, &cfg.PrivateKey},
-		{"monitor.jwt_public_key_file", m.p.cfg.Monitor.JWTPublicKey, &cfg.PublicKey},
+		{"monitor.jwt_private_key_file", m.p.Cfg.Monitor.JWTPrivateKey, &cfg.PrivateKey},
+		{"monitor.jwt_public_key_file", m.p.Cfg.Monitor.JWTPublicKey, &cfg.PublicKey},
 	} {
 		if key.file == "" {
 			continue
@@ -37,15 +37,15 @@ func (m *monitorPlane) rest() http.Handler {
 	return sensurest.New(sensurest.Config{
 		Resources: m.resources, Users: m.users, Logins: m.logins, Events: m.router, Follow: m.follow, Cluster: m.cluster,
 		Replicators: m.replicators, Execute: m.scheduler.Execute, Compiles: m.compiles, History: m.history(),
-		Now: m.p.clock.Now, Log: m.log,
-		MaxBodyBytes: int64(m.p.cfg.Monitor.RequestMax), MaxRequestTime: m.p.cfg.Monitor.WriteTime,
-		SilenceTime: m.p.cfg.Monitor.SilenceTime, SilenceMost: m.p.cfg.Monitor.SilenceMost,
+		Now: m.p.Clock.Now, Log: m.log,
+		MaxBodyBytes: int64(m.p.Cfg.Monitor.RequestMax), MaxRequestTime: m.p.Cfg.Monitor.WriteTime,
+		SilenceTime: m.p.Cfg.Monitor.SilenceTime, SilenceMost: m.p.Cfg.Monitor.SilenceMost,
 	})
 }
 
 // compiles reads a program that somebody wants to store, where programs run.
 func (m *monitorPlane) compiles(ctx context.Context, source string, body bool) error {
-	return compiles(ctx, m.p.scripts, source, body)
+	return compiles(ctx, m.p.Scripts, source, body)
 }
 
 func compiles(ctx context.Context, engine *script.Engine, source string, body bool) error {

@@ -10,7 +10,7 @@ import (
 // buildSecrets makes what finds the values of secrets that checks, handlers and mutators name.
 func (m *monitorPlane) buildSecrets() {
 	m.secrets = secretresolver.New(secretresolver.Config{View: m.resources.View, Getenv: os.LookupEnv,
-		Own: m.p.secrets.APIAddr, Now: m.p.clock.Now})
+		Own: m.p.secrets.APIAddr, Now: m.p.Clock.Now})
 }
 
 // SecretsAddr is where dev's secrets plane answers, or nil.

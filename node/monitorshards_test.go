@@ -46,7 +46,7 @@ func awaitEven(t *testing.T, servers []*testMember) {
 			least := 256 / len(servers)
 			if owned < least || owned > least+1 || followed < least || followed > least+1 ||
 				m.monitor.router.Stats().ReplicaBehind > 0 {
-				return fmt.Errorf("%s owns %d and follows %d, %d behind", m.cfg.Node.Name, owned, followed,
+				return fmt.Errorf("%s owns %d and follows %d, %d behind", m.Cfg.Node.Name, owned, followed,
 					m.monitor.router.Stats().ReplicaBehind)
 			}
 		}
@@ -110,7 +110,7 @@ func TestMonitorShards(t *testing.T) {
 						return fmt.Errorf("web-%d has %d occurrences", e, ev.Check.Occurrences)
 					}
 					return nil
-				}, "an event at %s with %d occurrences", m.cfg.Node.Name, occurrences)
+				}, "an event at %s with %d occurrences", m.Cfg.Node.Name, occurrences)
 			}
 		}
 	}
@@ -128,10 +128,10 @@ func TestMonitorShards(t *testing.T) {
 			listed[e.Entity] = true
 		}
 		if len(listed) < entities {
-			t.Errorf("%s lists %d entities", m.cfg.Node.Name, len(listed))
+			t.Errorf("%s lists %d entities", m.Cfg.Node.Name, len(listed))
 		}
 		if n := m.monitor.ingest.Stats().Results; n == 0 {
-			t.Errorf("%s took no result", m.cfg.Node.Name)
+			t.Errorf("%s took no result", m.Cfg.Node.Name)
 		}
 	}
 	_, others := leaderOf(t, servers) // of the catalog; the plane's may be any

@@ -14,13 +14,13 @@ import (
 
 // openStore opens the event store that the configuration names.
 func (m *monitorPlane) openStore(fsys vfs.FS, dir string, l eventstore.Loaded) (eventstore.Store, error) {
-	cfg := &m.p.cfg.Monitor
+	cfg := &m.p.Cfg.Monitor
 	if cfg.Store != "postgresql" {
 		return logevents.Open(logevents.Config{FS: fsys, Dir: dir, Log: m.log}, l)
 	}
-	s, err := pgevents.Open(context.Background(), pgevents.Config{DSN: cfg.DSN, Self: m.p.id, Owner: m.router.Owner,
+	s, err := pgevents.Open(context.Background(), pgevents.Config{DSN: cfg.DSN, Self: m.p.ID, Owner: m.router.Owner,
 		Conns: cfg.StorePool, Retention: cfg.HistoryRetention, Settled: func() bool { return len(m.router.Lacks()) == 0 },
-		Log: m.log, Now: m.p.clock.Now}, l)
+		Log: m.log, Now: m.p.Clock.Now}, l)
 	if err != nil {
 		return nil, err
 	}

@@ -18,14 +18,14 @@ type monitorTLS struct{ api, agents *tls.Config }
 func (p *Process) monitorPorts(cfg *config.Config) (t monitorTLS, err error) {
 	block, own := cfg.TLS.Monitor, &cfg.Monitor
 	if block.Enabled() && !cfg.TLS.Disabled {
-		if t.api, err = p.portTLS(cfg, "monitor", &block, "http/1.1"); err != nil {
+		if t.api, err = p.PortTLS(cfg, "monitor", &block, "http/1.1"); err != nil {
 			return t, err
 		}
 	}
 	t.agents = t.api
 	if own.AgentAuthCert != "" {
 		block.CertFile, block.KeyFile = own.AgentAuthCert, own.AgentAuthKey
-		if t.agents, err = p.portTLS(cfg, "monitor", &block, "http/1.1"); err != nil {
+		if t.agents, err = p.PortTLS(cfg, "monitor", &block, "http/1.1"); err != nil {
 			return t, fmt.Errorf("monitor.agent_auth_cert_file, agent_auth_key_file: %w", err)
 		}
 	}
@@ -49,7 +49,7 @@ func (p *Process) monitorPorts(cfg *config.Config) (t monitorTLS, err error) {
 
 // openRevoked makes the lists of revoked certificates of agents; nil where certificates log nobody in.
 func (m *monitorPlane) openRevoked() (err error) {
-	cfg := &m.p.cfg.Monitor
+	cfg := &m.p.Cfg.Monitor
 	if cfg.AgentAuthCA == "" {
 		return nil
 	}

@@ -18,7 +18,7 @@ func (m *monitorPlane) tellUnreached() {
 	if m.raft.LeaseHeld() {
 		list = m.pipes.Unreached()
 	}
-	m.p.metrics.Gauge("monitor.unreached").Set(float64(len(list)))
+	m.p.Metrics.Gauge("monitor.unreached").Set(float64(len(list)))
 	list = list[:min(len(list), maxUnreached)]
 	for _, u := range m.unreached {
 		if !slices.Contains(list, u) {
@@ -36,5 +36,5 @@ func (m *monitorPlane) tellUnreached() {
 }
 
 func (m *monitorPlane) unreachedGauge(u pipeline.Unreached, v float64) {
-	m.p.metrics.Gauge("monitor.unreached_by", "kind", u.Kind, "object", u.Namespace+"/"+u.Name, "reason", u.Reason).Set(v)
+	m.p.Metrics.Gauge("monitor.unreached_by", "kind", u.Kind, "object", u.Namespace+"/"+u.Name, "reason", u.Reason).Set(v)
 }

@@ -64,7 +64,7 @@ func (o operator) Configuration() ([]operatorrows.RaftServer, uint64, error) {
 	leader, _ := g.Leader()
 	health := o.health()
 	names := map[string]string{}
-	for _, m := range o.raft.b.pool.Members(member.ActAskServer) {
+	for _, m := range o.raft.b.Pool.Members(member.ActAskServer) {
 		names[m.Tags["id"]] = m.Name
 	}
 	var list []operatorrows.RaftServer
@@ -77,7 +77,7 @@ func (o operator) Configuration() ([]operatorrows.RaftServer, uint64, error) {
 		if h, ok := health[s.ID]; ok {
 			row.LastIndex = h.LastIndex
 		}
-		if s.ID == o.raft.b.id {
+		if s.ID == o.raft.b.ID {
 			row.LastIndex = g.AppliedIndex()
 		}
 		list = append(list, row)
@@ -123,7 +123,7 @@ func (o operator) AutopilotHealth() operatorrows.AutopilotHealth {
 	}
 	for _, s := range state.Servers {
 		h.Servers = append(h.Servers, operatorrows.ServerHealth{ID: s.ID, Name: s.Name, Address: s.Address,
-			SerfStatus: memberStatus(o.raft.b.pool, s.ID), NodeStatus: string(s.Status), Replica: s.Replica, Version: s.Version,
+			SerfStatus: memberStatus(o.raft.b.Pool, s.ID), NodeStatus: string(s.Status), Replica: s.Replica, Version: s.Version,
 			Leader: s.Leader, Voter: s.Voter, Healthy: s.Healthy,
 			LastContact: s.LastContact, LastTerm: s.LastTerm, LastIndex: s.LastIndex, StableSince: s.StableSince})
 	}
@@ -141,7 +141,7 @@ func (p *raftPlane) votes() (whole bool, tolerance int, known bool) {
 	if err != nil || len(servers) == 0 {
 		return false, 0, false
 	}
-	whole, tolerance = countVotes(servers, p.b.pool.Members(member.ActSuggestServer), p.takesPart)
+	whole, tolerance = countVotes(servers, p.b.Pool.Members(member.ActSuggestServer), p.takesPart)
 	return whole, tolerance, true
 }
 

@@ -5,14 +5,15 @@ import (
 
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/node/base"
 )
 
 // knowServers tells the wire by which addresses servers are known on a plain network, where nothing is proven: a server
 // believes its Raft configuration, and an agent, of which servers ask nothing but to look, believes the pool.
 func (p *Process) knowServers() {
-	p.wire.KnowServers(func(addr netip.Addr, proto wire.Protocol) wire.Role {
+	p.Wire.KnowServers(func(addr netip.Addr, proto wire.Protocol) wire.Role {
 		switch {
-		case p.raft == nil && gossipsAsServer(p.pool, addr),
+		case p.raft == nil && gossipsAsServer(p.Pool, addr),
 			p.raft != nil && p.raft.isServer(addr, proto), p.monitor != nil && p.monitor.raft.isServer(addr, proto):
 			return wire.Server
 		case p.wan != nil && gossipsAsServer(p.wan.pool, addr):
@@ -38,24 +39,15 @@ func (p *raftPlane) isServer(addr netip.Addr, proto wire.Protocol) bool {
 	if proto != wire.ProtoRaft || g != nil && p.LastContact() <= silentLeader {
 		return false
 	}
-	return gossipsAsServer(p.b.pool, addr)
+	return gossipsAsServer(p.b.Pool, addr)
 }
 
 func gossipsAsServer(pool *member.Pool, addr netip.Addr) bool {
 	for _, m := range pool.Members(member.ActKnowPlain) {
-		at, err := netip.ParseAddrPort(memberRPC(m))
+		at, err := netip.ParseAddrPort(base.MemberRPC(m))
 		if err == nil && at.Addr().Unmap() == addr {
 			return true
 		}
 	}
 	return false
-}
-
-// plainSource is the address that a server without TLS dials from: the one that its peers know it by.
-func plainSource(bind string) string {
-	at, err := netip.ParseAddrPort(bind)
-	if err != nil || at.Addr().IsUnspecified() || at.Addr().IsLoopback() || at.Addr().Zone() != "" {
-		return ""
-	}
-	return at.Addr().String()
 }

@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/node/base"
 )
 
 // catalogGroup is the number of the catalog plane's Raft group on the wire.
@@ -26,7 +27,7 @@ const catalogGroup = 1
 // cluster that is still forming has no group until it has seen all the servers
 // it expects; until then nobody leads as far as it can tell.
 type raftPlane struct {
-	b        *base
+	b        *base.Base
 	name     string // of the group, and of its folder
 	number   uint8  // of the group on the wire
 	machine  group.Machine
@@ -47,9 +48,9 @@ type raftPlane struct {
 }
 
 // newRaftPlane is the catalog's.
-func newRaftPlane(b *base, machine *registry.Registry) *raftPlane {
+func newRaftPlane(b *base.Base, machine *registry.Registry) *raftPlane {
 	p := &raftPlane{b: b, name: "catalog", number: catalogGroup, machine: machine, registry: machine,
-		listener: b.wire.Listen(wire.ProtoRaft, catalogGroup, wire.Servers),
+		listener: b.Wire.Listen(wire.ProtoRaft, catalogGroup, wire.Servers),
 		opened:   make(chan struct{}), joinedFile: "joined", joinedTag: "raft_joined",
 		takesPart: func(member.Member) bool { return true }}
 	p.first = p.firstMembers
@@ -121,23 +122,23 @@ func (p *raftPlane) run(ctx context.Context) error {
 		_ = p.listener.Close()
 		return nil
 	}
-	cfg := p.b.cfg
+	cfg := p.b.Cfg
 	g, err := group.Open(group.Config{
-		Name: p.name, GroupID: p.number, Dir: filepath.Join(cfg.DataDir, "raft", p.name), FS: p.b.fs,
-		InMemory: cfg.DataDir == "", LocalID: p.b.id, LocalAddr: p.b.rpcAddr(), Listener: p.listener,
+		Name: p.name, GroupID: p.number, Dir: filepath.Join(cfg.DataDir, "raft", p.name), FS: p.b.FS,
+		InMemory: cfg.DataDir == "", LocalID: p.b.ID, LocalAddr: p.b.RPCAddr(), Listener: p.listener,
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
-			return p.b.wire.Dial(ctx, addr, wire.ProtoRaft, p.number)
+			return p.b.Wire.Dial(ctx, addr, wire.ProtoRaft, p.number)
 		},
 		DialServer: p.dialServer, Statement: p.statement,
 		Machine: p.machine, Bootstrap: first, RaftMultiplier: cfg.Raft.Multiplier,
 		SnapshotThreshold: uint64(cfg.Raft.SnapshotThreshold), SnapshotInterval: cfg.Raft.SnapshotInterval,
-		TrailingLogs: uint64(cfg.Raft.TrailingLogs), Clock: p.b.clock, Log: p.b.log, Metrics: p.b.metrics,
+		TrailingLogs: uint64(cfg.Raft.TrailingLogs), Clock: p.b.Clock, Log: p.b.Log, Metrics: p.b.Metrics,
 	})
 	if err != nil {
 		_ = p.listener.Close()
 		return err
 	}
-	pilot := group.NewAutopilot(g, autopilotSource{p.b.pool, p.takesPart}, p.firstPilot(), p.forget)
+	pilot := group.NewAutopilot(g, autopilotSource{p.b.Pool, p.takesPart}, p.firstPilot(), p.forget)
 	p.group.Store(g)
 	p.autopilot.Store(pilot)
 	p.once.Do(func() { close(p.opened) })
@@ -157,33 +158,33 @@ func (p *raftPlane) firstPilot() group.AutopilotConfig {
 // forget takes a failed server out of the pool. Gossip must not wait for a disk or a quorum: a failed member is
 // forgotten by name.
 func (p *raftPlane) forget(id string) {
-	for _, m := range p.b.pool.Members(member.ActSuggestServer) {
+	for _, m := range p.b.Pool.Members(member.ActSuggestServer) {
 		if m.Tags["id"] == id {
-			_ = p.b.pool.ForceLeave(m.Name, false)
+			_ = p.b.Pool.ForceLeave(m.Name, false)
 		}
 	}
 }
 
 // joined says that this server is a member of a cluster: it must never begin another one.
 func (p *raftPlane) joined() bool {
-	if p.b.cfg.DataDir == "" {
+	if p.b.Cfg.DataDir == "" {
 		return false
 	}
-	_, err := p.b.fs.Stat(filepath.Join(p.b.cfg.DataDir, "raft", p.joinedFile))
+	_, err := p.b.FS.Stat(filepath.Join(p.b.Cfg.DataDir, "raft", p.joinedFile))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // noteJoined keeps that fact and tells the pool.
 func (p *raftPlane) noteJoined(ctx context.Context) {
-	if p.b.cfg.DataDir != "" && !p.joined() {
-		path := filepath.Join(p.b.cfg.DataDir, "raft", p.joinedFile)
-		if err := vfs.WriteFileAtomic(p.b.fs, path, []byte("member of a cluster\n"), 0o600); err != nil {
-			p.b.log.Warn("cannot record that this server is a member", "error", err)
+	if p.b.Cfg.DataDir != "" && !p.joined() {
+		path := filepath.Join(p.b.Cfg.DataDir, "raft", p.joinedFile)
+		if err := vfs.WriteFileAtomic(p.b.FS, path, []byte("member of a cluster\n"), 0o600); err != nil {
+			p.b.Log.Warn("cannot record that this server is a member", "error", err)
 			return
 		}
 	}
-	if err := p.b.addTag(ctx, p.joinedTag, "1"); err != nil && ctx.Err() == nil {
-		p.b.log.Warn("cannot announce that this server is a member", "error", err)
+	if err := p.b.AddTag(ctx, p.joinedTag, "1"); err != nil && ctx.Err() == nil {
+		p.b.Log.Warn("cannot announce that this server is a member", "error", err)
 	}
 }
 
@@ -199,7 +200,7 @@ func (p *raftPlane) followMembers(ctx context.Context) error {
 	g := p.group.Load()
 	members := group.NewMembership(g, func() time.Duration { return p.autopilot.Load().Config().ServerStabilizationTime })
 	for {
-		changed, leads := p.b.pool.Changes(), g.LeaderChanges()
+		changed, leads := p.b.Pool.Changes(), g.LeaderChanges()
 		if !noted && p.inConfiguration() {
 			noted = true
 			p.noteJoined(ctx)
@@ -232,7 +233,7 @@ func (p *raftPlane) inConfiguration() bool {
 		return false
 	}
 	for _, s := range servers {
-		if s.ID == p.b.id {
+		if s.ID == p.b.ID {
 			return true
 		}
 	}

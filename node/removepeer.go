@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/base"
 )
 
 // removeTimeout bounds the removal from one group.
@@ -51,7 +52,7 @@ func (o operator) RemovePeer(ctx context.Context, r operatorrows.PeerRemoval) er
 	if len(found) == 0 {
 		return err
 	}
-	o.raft.b.log.Info("an operator removed a server", "server", r.ID, "address", r.Address, "groups", found)
+	o.raft.b.Log.Info("an operator removed a server", "server", r.ID, "address", r.Address, "groups", found)
 	return nil
 }
 
@@ -116,7 +117,7 @@ func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) er
 		addr = plane.leaderAddr()
 	}
 	j := journeyOf(ctx)
-	if addr == "" || addr == o.raft.b.rpcAddr() || j.hops >= maxHops {
+	if addr == "" || addr == o.raft.b.RPCAddr() || j.hops >= maxHops {
 		return errkind.New(errkind.Unavailable, "it has no leader now")
 	}
 	query := url.Values{"id": {r.ID}, "group": {r.Group}}
@@ -134,7 +135,7 @@ func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) er
 	if err != nil {
 		return err
 	}
-	reply, err := o.raft.b.rpc.Call(ctx, addr, methodHTTP, encoded)
+	reply, err := o.raft.b.RPC.Call(ctx, addr, methodHTTP, encoded)
 	if err != nil {
 		return err
 	}
@@ -152,9 +153,9 @@ func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) er
 
 // host is the address of a living server that has a group which this one has not.
 func (o operator) host(name string) string {
-	for _, m := range o.raft.b.pool.Members(member.ActAskServer) {
+	for _, m := range o.raft.b.Pool.Members(member.ActAskServer) {
 		if name == monitorGroupName && m.Status == member.Alive && m.Tags[tagMonitor] != "" {
-			return memberRPC(m)
+			return base.MemberRPC(m)
 		}
 	}
 	return ""

@@ -59,12 +59,12 @@ func TestRemovePeerOfAllGroups(t *testing.T) {
 	servers := startCluster(t, 3, monitorOn+aclOff)
 	catalog, monitor := apart(t, servers)
 	gone := servers[slices.IndexFunc(servers, func(m *testMember) bool { return m != catalog && m != monitor })]
-	id, rpc := gone.id, gone.rpcAddr()
+	id, rpc := gone.ID, gone.RPCAddr()
 	if err := gone.stop(); err != nil {
 		t.Fatal(err)
 	}
 	polltest.Until(t, func() bool {
-		m, _ := catalog.sees(gone.cfg.Node.Name)
+		m, _ := catalog.sees(gone.Cfg.Node.Name)
 		return m.Status == member.Failed
 	}, "the server to be missed")
 	if !in(catalog.raft, id) || !in(monitor.monitor.raft, id) {
@@ -73,7 +73,7 @@ func TestRemovePeerOfAllGroups(t *testing.T) {
 	monitor.awaitAsk("DELETE", "/v1/operator/raft/peer?address="+rpc, "", http.StatusOK, "")
 	for _, m := range []*testMember{catalog, monitor} {
 		polltest.Until(t, func() bool { return !in(m.raft, id) && !in(m.monitor.raft, id) },
-			"%s to see it out of both groups", m.cfg.Node.Name)
+			"%s to see it out of both groups", m.Cfg.Node.Name)
 	}
 	for _, m := range []*testMember{catalog, monitor} {
 		if code, text := m.ask("DELETE", "/v1/operator/raft/peer?id="+id, ""); code != http.StatusInternalServerError ||
@@ -91,7 +91,7 @@ func TestForceLeaveRemovesThePeer(t *testing.T) {
 	if err := gone.stop(); err != nil {
 		t.Fatal(err)
 	}
-	name := gone.cfg.Node.Name
+	name := gone.Cfg.Node.Name
 	for _, m := range []*testMember{catalog, monitor} {
 		polltest.Until(t, func() bool { m, _ := m.sees(name); return m.Status == member.Failed }, "the server to be missed")
 	}
@@ -100,14 +100,14 @@ func TestForceLeaveRemovesThePeer(t *testing.T) {
 			t.Fatalf("force-leave: %d %q", code, text)
 		}
 	}
-	if in(catalog.raft, gone.id) || in(monitor.monitor.raft, gone.id) {
+	if in(catalog.raft, gone.ID) || in(monitor.monitor.raft, gone.ID) {
 		t.Fatal("the server is still in a group")
 	}
 	// One that is there stays, whatever an operator types.
-	if code, text := monitor.ask("PUT", "/v1/agent/force-leave/"+catalog.cfg.Node.Name, ""); code != http.StatusOK {
+	if code, text := monitor.ask("PUT", "/v1/agent/force-leave/"+catalog.Cfg.Node.Name, ""); code != http.StatusOK {
 		t.Fatalf("force-leave of a living server: %d %q", code, text)
 	}
-	if !in(catalog.raft, catalog.id) {
+	if !in(catalog.raft, catalog.ID) {
 		t.Fatal("a living server was taken out")
 	}
 }

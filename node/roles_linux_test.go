@@ -106,7 +106,7 @@ func makeAdmin(c *rpc.Client, m *testMember, name string) error {
 	u := &monitor.User{Username: name, Groups: []string{"cluster-admins"}}
 	cmd := objects.AppendCommand(nil, []objects.Op{{Verb: objects.Create, Type: "users", Name: name,
 		Encoded: tagproto.Append(nil, u)}})
-	_, err := c.Call(context.Background(), m.rpcAddr(), methodMonitorPropose, cmd)
+	_, err := c.Call(context.Background(), m.RPCAddr(), methodMonitorPropose, cmd)
 	return err
 }
 
@@ -182,7 +182,7 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 	polltest.Until(t, func() bool { _, err := m.access.tokens.Grant(t.Context(), root); return err == nil }, "the token")
 	c := callerAs(t, asUser(os.Getuid()), wire.ProtoRPC)
 	servers := &catalogServers{client: c, own: func() applier { return nil },
-		target: func() (string, error) { return m.rpcAddr(), nil }}
+		target: func() (string, error) { return m.RPCAddr(), nil }}
 	with := func(token string) context.Context { return local.WithToken(t.Context(), token) }
 	svc := &catalog.Service{ID: "db-1", Name: "db", Node: "n1", Port: 5432}
 	check := &catalog.Check{Node: "n1", ID: "db", Name: "db", ServiceID: "db-1", ServiceName: "db",
@@ -206,16 +206,16 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 		req    func(token string) []byte
 	}{
 		{coordinates.MethodUpdate,
-			func(token string) []byte { return coordinates.Update(token, "n1", m.pool.Coordinate()) }},
+			func(token string) []byte { return coordinates.Update(token, "n1", m.Pool.Coordinate()) }},
 		{methodTell, func(token string) []byte { return pack.Bytes(pack.String(nil, token), evidence) }},
 	} {
 		for _, token := range []string{"", "\x00server"} {
-			if _, err := c.Call(t.Context(), m.rpcAddr(), q.method, q.req(token)); err == nil ||
+			if _, err := c.Call(t.Context(), m.RPCAddr(), q.method, q.req(token)); err == nil ||
 				!strings.Contains(err.Error(), "ermission denied") && !strings.Contains(err.Error(), "ACL not found") {
 				t.Errorf("%s with token %q: %v", q.method, token, err)
 			}
 		}
-		_, err := c.Call(t.Context(), m.rpcAddr(), q.method, q.req(root))
+		_, err := c.Call(t.Context(), m.RPCAddr(), q.method, q.req(root))
 		if q.method == methodTell && err != nil && strings.Contains(err.Error(), "is no agent of this cluster") {
 			err = nil // the right was there
 		}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/api/consulapi/agentrows"
@@ -20,29 +19,27 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/check"
 	"corbel.dev/corbel/catalog/drainwatch"
-	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/mesh/board"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/issue"
 	"corbel.dev/corbel/mesh/leaf"
 	"corbel.dev/corbel/monitor/agent"
+	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	"corbel.dev/corbel/node/spool"
 	"corbel.dev/corbel/node/watch"
 )
 
-// devRetention switches Prometheus on in dev.
-const devRetention = time.Minute
-
 // Process is one Corbel process: a server, a client agent, or dev, which is a
 // server that serves its own host's agent API like every server does.
 type Process struct {
-	*base
+	*base.Base
 	registry *registry.Registry // nil on client agents
 	board    *board.Board       // the same
 	ca       *ca.Authority      // nil there too
@@ -50,10 +47,9 @@ type Process struct {
 	reigns   *reigns            // nil on client agents
 	wan      *wan               // nil on client agents and with ports.serf_wan = -1
 	uploads  *spool.Bodies
-	entries  []entry.Entry // config_entries.bootstrap
-	identity string        // the cluster's, if this server founds it; "" is a new one
-	access   access
-	leaves   *leaf.Leaves
+	beginning
+	access access
+	leaves *leaf.Leaves
 	// sign has a server sign a certificate.
 	sign   func(context.Context, issue.Request) (issue.Certificate, error)
 	mesh   *meshHost     // nil without connect
@@ -87,12 +83,22 @@ func New(cfg *config.Config) (*Process, error) {
 	if cfg.DataDir == "" && !cfg.Dev {
 		return nil, errNoData
 	}
-	b, err := newBase(cfg)
+	in, err := fault.FromEnv()
 	if err != nil {
 		return nil, err
 	}
-	cfg = b.cfg
-	p := &Process{base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1),
+	cfg, known, err := introduced(in.FS(), cfg)
+	if err != nil {
+		return nil, err
+	}
+	b, err := base.New(in, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if known != nil {
+		b.Certs.Enrolled.Now.Store(known.certificate(b.Clock.Now()))
+	}
+	p := &Process{Base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1),
 		uploads: &spool.Bodies{Dir: cfg.DataDir}}
 	p.parting, p.part = context.WithCancel(context.Background())
 	if err := p.build(); err != nil {
@@ -107,7 +113,7 @@ func New(cfg *config.Config) (*Process, error) {
 		if p.watcher != nil {
 			_ = p.watcher.Close() // nothing was written
 		}
-		_ = b.wire.Close()
+		_ = b.Wire.Close()
 		return nil, err
 	}
 	return p, nil
@@ -115,15 +121,15 @@ func New(cfg *config.Config) (*Process, error) {
 
 // build makes the graph, in the order in which its parts start.
 func (p *Process) build() (err error) {
-	promapi.Declare(p.metrics)
+	promapi.Declare(p.Metrics)
 	p.watches = watch.New(watch.Config{
 		API:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.api.ServeHTTP(w, r) }), // built later
-		Clock: p.clock, Log: p.log, Token: func() string { return p.tokens.get(tokenDefault) },
+		Clock: p.Clock, Log: p.Log, Token: func() string { return p.Tokens.Get(base.TokenDefault) },
 	})
-	servers := &catalogServers{client: p.rpc, own: func() applier { return nil }, target: p.anyServer}
-	forward := &forwarder{client: p.rpc, leader: func() string { return "" }, others: p.others, changes: p.pool.Changes,
-		hold: p.cfg.Raft.RPCHold, callTimeout: p.cfg.Limits.RPCClient, blockTimeout: p.cfg.Queries.MaxTime * 9 / 8}
-	if p.cfg.Server {
+	servers := &catalogServers{client: p.RPC, own: func() applier { return nil }, target: p.anyServer}
+	forward := &forwarder{client: p.RPC, leader: func() string { return "" }, others: p.Others, changes: p.Pool.Changes,
+		hold: p.Cfg.Raft.RPCHold, callTimeout: p.Cfg.Limits.RPCClient, blockTimeout: p.Cfg.Queries.MaxTime * 9 / 8}
+	if p.Cfg.Server {
 		if err := p.buildRegistry(); err != nil {
 			return err
 		}
@@ -138,7 +144,7 @@ func (p *Process) build() (err error) {
 		forward.reigns = &reigns{leader: p.raft.leaderAddr, changes: p.raft.LeaderChanges}
 		p.reigns = forward.reigns
 		var err error
-		if p.wan, err = newWAN(p.base); err != nil {
+		if p.wan, err = newWAN(p.Base); err != nil {
 			return err
 		}
 	}
@@ -173,44 +179,44 @@ func (p *Process) build() (err error) {
 }
 
 func (p *Process) buildRegistry() (err error) {
-	if p.entries, err = bootstrapEntries(p.cfg.Definitions.ConfigEntries); err != nil {
+	if p.entries, err = bootstrapEntries(p.Cfg.Definitions.ConfigEntries); err != nil {
 		return err
 	}
 	p.registry, err = registry.New(registry.Config{
-		Members: poolMembers{p.pool}, NodeName: p.cfg.Node.Name, Datacenter: p.cfg.Node.Datacenter,
-		Version: version.Contract, Clock: p.clock, Logger: p.log, Metrics: p.metrics,
+		Members: poolMembers{p.Pool}, NodeName: p.Cfg.Node.Name, Datacenter: p.Cfg.Node.Datacenter,
+		Version: version.Contract, Clock: p.Clock, Logger: p.Log, Metrics: p.Metrics,
 		Fsyncs: func() uint64 { return p.raft.fsyncs() },
 	})
 	if err != nil {
 		return err
 	}
-	first, identity, err := firstAuthority(&p.cfg.Connect)
+	first, identity, err := firstAuthority(&p.Cfg.Connect)
 	if err != nil {
 		return err
 	}
 	p.identity = identity
-	p.ca = ca.New(p.registry, p.clock.Now, first)
+	p.ca = ca.New(p.registry, p.Clock.Now, first)
 	if p.board, err = newBoard(p); err != nil {
 		return err
 	}
-	p.raft = newRaftPlane(p.base, p.registry)
+	p.raft = newRaftPlane(p.Base, p.registry)
 	p.registry.SetProposer(p.raft)
 	return nil
 }
 
 func (p *Process) buildLocal(servers local.Servers) (err error) {
-	cfg := p.cfg
+	cfg := p.Cfg
 	interval := cfg.Checks.UpdateInterval
 	if interval == 0 {
 		interval = -1 // configured as 0s: at once
 	}
 	p.local, err = local.New(local.Config{
-		Node: catalog.Node{ID: p.id, Name: cfg.Node.Name, Address: cfg.Advertise.Addr, Datacenter: cfg.Node.Datacenter,
+		Node: catalog.Node{ID: p.ID, Name: cfg.Node.Name, Address: cfg.Advertise.Addr, Datacenter: cfg.Node.Datacenter,
 			TaggedAddresses: p.taggedAddresses(), Meta: p.nodeMeta(), Locality: locality(&cfg.Node)},
 		SidecarMinPort: cfg.Ports.SidecarMin, SidecarMaxPort: cfg.Ports.SidecarMax,
-		MayRead: p.mayReadLocal, ReadNode: p.readNode, Servers: servers, Tokens: p.tokens.sync,
-		ClusterSize: func() int { return len(p.pool.Members(member.ActShow)) }, ServerUp: p.serverUp,
-		FS: p.fs, DataDir: cfg.DataDir, Clock: p.clock, Log: p.log, Metrics: p.metrics, Checks: check.Config{},
+		MayRead: p.mayReadLocal, ReadNode: p.readNode, Servers: servers, Tokens: p.Tokens.Sync,
+		ClusterSize: func() int { return len(p.Pool.Members(member.ActShow)) }, ServerUp: p.serverUp,
+		FS: p.FS, DataDir: cfg.DataDir, Clock: p.Clock, Log: p.Log, Metrics: p.Metrics, Checks: check.Config{},
 		EnableScriptChecks: cfg.Checks.EnableScript, EnableLocalScriptChecks: cfg.Checks.EnableLocalScript,
 		CheckUpdateInterval: interval, DiscardCheckOutput: cfg.Checks.DiscardOutput,
 		OutputMaxSizeBytes: cfg.Checks.OutputMaxBytes,
@@ -232,14 +238,14 @@ func locality(n *config.Node) *catalog.Locality {
 // nodeMeta is what the catalog tells about this node: exactly this on servers.
 func (p *Process) nodeMeta() map[string]string {
 	meta := map[string]string{"consul-network-segment": "", "consul-version": version.Contract}
-	for k, v := range p.cfg.Node.Meta {
+	for k, v := range p.Cfg.Node.Meta {
 		meta[k] = v
 	}
 	return meta
 }
 
 func (p *Process) taggedAddresses() map[string]string {
-	addr, wan := p.cfg.Advertise.Addr, p.cfg.Advertise.AddrWAN
+	addr, wan := p.Cfg.Advertise.Addr, p.Cfg.Advertise.AddrWAN
 	if wan == "" {
 		wan = addr
 	}
@@ -248,7 +254,7 @@ func (p *Process) taggedAddresses() map[string]string {
 		family = "_ipv6"
 	}
 	tagged := map[string]string{"lan": addr, "lan" + family: addr, "wan": wan, "wan" + family: wan}
-	for k, v := range p.cfg.Addresses.Tagged {
+	for k, v := range p.Cfg.Addresses.Tagged {
 		tagged[k] = v
 	}
 	return tagged
@@ -298,21 +304,21 @@ func parseDefinitions(d *config.Definitions) ([]*local.ServiceDefinition, []*loc
 }
 
 func (p *Process) buildAPI(forward *forwarder) (err error) {
-	cfg, build := p.cfg, version.Of()
+	cfg, build := p.Cfg, version.Of()
 	grpc, secure := p.grpcPorts()
 	c := consulapi.Config{
 		Config: rows.Config{
 			Identity: rows.Identity{Datacenter: cfg.Node.Datacenter, PrimaryDatacenter: cfg.Node.PrimaryDatacenter,
-				NodeName: cfg.Node.Name, NodeID: p.id, NodeMeta: p.nodeMeta(), Version: version.Contract, Server: cfg.Server,
+				NodeName: cfg.Node.Name, NodeID: p.ID, NodeMeta: p.nodeMeta(), Version: version.Contract, Server: cfg.Server,
 				Revision: build.Revision, BuildDate: build.Date, GRPCPort: grpc, GRPCTLSPort: secure},
 			Forward: forward, Authorizer: p.access.tokens, DefaultACLPolicy: defaultPolicy(cfg),
-			DefaultToken: func() string { return p.tokens.get(tokenDefault) }, RequestLimits: requestLimitsOf(cfg),
+			DefaultToken: func() string { return p.Tokens.Get(base.TokenDefault) }, RequestLimits: requestLimitsOf(cfg),
 			Limits: rows.Limits{KVValueBytes: int64(cfg.Limits.KVMaxValueBytes), TxnBytes: int64(cfg.Limits.TxnMaxBytes)},
-			Wait:   httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, Clock: p.clock,
+			Wait:   httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, Clock: p.Clock,
 			DiscoveryMaxStale: cfg.Queries.DiscoveryMaxStale, NoCache: !cfg.HTTP.UseCache, Pretty: cfg.Dev,
-			TranslateWAN: cfg.Addresses.TranslateWAN, Logger: p.log, Metrics: p.metrics},
-		Agent: agentrows.Config{Local: p.local, Members: apiMembers{p.pool}, Events: poolEvents{p.pool}, Info: info{p},
-			Place: p.places.Own, MetricsHandler: promapi.New(p.metrics), Connections: connections, Lacks: p.lacks, Logs: p.logs},
+			TranslateWAN: cfg.Addresses.TranslateWAN, Logger: p.Log, Metrics: p.Metrics},
+		Agent: agentrows.Config{Local: p.local, Members: apiMembers{p.Pool}, Events: poolEvents{p.Pool}, Info: info{p},
+			Place: p.places.Own, MetricsHandler: promapi.New(p.Metrics), Connections: connections, Lacks: p.lacks, Logs: p.Logs},
 		AllowUnprintable: cfg.Limits.AllowUnprintable, BlockEndpoints: cfg.HTTP.BlockEndpoints,
 		AllowWriteFrom: cfg.HTTP.AllowWriteFrom, ResponseHeaders: cfg.HTTP.ResponseHeaders,
 	}
@@ -326,25 +332,25 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 	if p.registry != nil {
 		c.Registry, c.LeaderChanges = p.registry, p.raft.LeaderChanges
 		c.KV.Sessions, c.Catalog.Leases, c.Mesh.CA = p.registry, p.registry, meshCA{p.ca}
-		c.Operator.Group, c.Operator.Snapshots = newOperator(p), snapshots{p.raft, p.cfg.DataDir}
+		c.Operator.Group, c.Operator.Snapshots = newOperator(p), snapshots{p.raft, p.Cfg.DataDir}
 	}
 	if p.mesh != nil {
 		c.Mesh.Proxies = meshView{p}
 	}
-	keys := keyrings{lan: p.pool}
+	keys := keyrings{lan: p.Pool}
 	if p.wan != nil {
 		keys.wan, c.Agent.WAN, c.Remote = p.wan.pool, apiMembers{p.wan.pool}, p.wan
 	}
-	if p.cfg.Server && p.pool.Encrypted() {
+	if p.Cfg.Server && p.Pool.Encrypted() {
 		c.Operator.Keyring = keys
 	}
-	p.pool.KeepEvents(p.concerns)
+	p.Pool.KeepEvents(p.concerns)
 	if p.api, err = consulapi.New(c); err != nil {
 		return err
 	}
 	p.api.SetForwardRate(cfg.Limits.RPCRate, cfg.Limits.RPCMaxBurst)
-	p.secrets, err = secretsplane.New(cfg, secretsplane.Doors{Clock: p.clock, Log: p.log, Logs: p.logs,
-		Metrics: p.metrics, Ports: p.ports, Faults: p.faults})
+	p.secrets, err = secretsplane.New(cfg, secretsplane.Doors{Clock: p.Clock, Log: p.Log, Logs: p.Logs,
+		Metrics: p.Metrics, Ports: p.Ports, Faults: p.Faults})
 	if err != nil {
 		return err
 	}
@@ -359,7 +365,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 
 // setToken sets one of the agent's own tokens; what it lacked a right for so far is tried again.
 func (p *Process) setToken(kind, token string) error {
-	err := p.tokens.change(kind, token)
+	err := p.Tokens.Change(kind, token)
 	if err == nil {
 		p.local.SyncNow()
 	}
@@ -367,71 +373,71 @@ func (p *Process) setToken(kind, token string) error {
 }
 
 func (p *Process) addParts() {
-	p.addCommon()
+	p.AddCommon()
 	if p.raft != nil {
-		p.parts.Add("catalog raft", p.raft.run)
-		p.parts.Add("catalog", p.registry.Run)
-		p.parts.Add("mesh board", p.board.Run)
-		p.parts.Add("reigns", p.reigns.run)
-		p.parts.Add("founding", p.founding)
+		p.Parts.Add("catalog raft", p.raft.run)
+		p.Parts.Add("catalog", p.registry.Run)
+		p.Parts.Add("mesh board", p.board.Run)
+		p.Parts.Add("reigns", p.reigns.run)
+		p.Parts.Add("founding", p.founding)
 	}
 	switch {
-	case p.cfg.AutoEncrypt.AllowTLS || p.cfg.AutoConfig.Authorize:
+	case p.Cfg.AutoEncrypt.AllowTLS || p.Cfg.AutoConfig.Authorize:
 		p.welcome()
-	case p.cfg.AutoEncrypt.TLS:
-		p.parts.Add("auto encrypt", p.enrol)
+	case p.Cfg.AutoEncrypt.TLS:
+		p.Parts.Add("auto encrypt", p.enrol)
 	}
 	if p.wan != nil {
-		p.parts.Add("wan gossip", p.wan.run)
-		p.parts.Add("wan join", p.wan.join)
-		p.parts.Add("wan paths", p.wan.follow)
-		p.parts.Add("wan neighbours", p.wan.gather)
+		p.Parts.Add("wan gossip", p.wan.run)
+		p.Parts.Add("wan join", p.wan.join)
+		p.Parts.Add("wan paths", p.wan.follow)
+		p.Parts.Add("wan neighbours", p.wan.gather)
 	}
-	p.parts.Add("uploads", func(ctx context.Context) error {
+	p.Parts.Add("uploads", func(ctx context.Context) error {
 		<-ctx.Done()
 		p.uploads.Close()
 		return nil
 	})
 	p.access.addParts(p)
-	p.parts.Add("server watch", p.watchServers)
-	p.parts.Add("local", p.local.Run)
-	p.parts.Add("watches", p.watches.Run)
-	if p.cfg.Connect.Enabled {
-		p.parts.Add("leaf certificates", p.leaves.Run)
+	p.Parts.Add("server watch", p.watchServers)
+	p.Parts.Add("local", p.local.Run)
+	p.Parts.Add("watches", p.watches.Run)
+	if p.Cfg.Connect.Enabled {
+		p.Parts.Add("leaf certificates", p.leaves.Run)
 		p.addMesh()
 	}
-	p.places.addParts(&p.parts)
-	if len(p.cfg.Listen.DNS) > 0 {
-		p.parts.Add("dns", p.dns.Run)
+	p.places.addParts(&p.Parts)
+	if len(p.Cfg.Listen.DNS) > 0 {
+		p.Parts.Add("dns", p.dns.Run)
 	}
 	if c := p.api.Cache(); c != nil {
-		p.parts.Add("agent cache", c.Run)
+		p.Parts.Add("agent cache", c.Run)
 	}
 	if p.secrets != nil {
-		p.parts.Add("secrets plane", p.secrets.Run)
+		p.Parts.Add("secrets plane", p.secrets.Run)
 	}
 	if p.monitor != nil {
-		p.parts.Add("monitor plane", p.monitor.run)
+		p.Parts.Add("monitor plane", p.monitor.run)
 	}
 	if p.watcher != nil {
-		p.parts.Add("monitor agent", p.watcher.Run)
+		p.Parts.Add("monitor agent", p.watcher.Run)
 	}
 	if p.http != nil {
-		p.parts.Add("http", p.http.Run)
+		p.Parts.Add("http", p.http.Run)
 		if p.hot != nil { // stops first: parked queries are answered before their connections end
-			p.parts.Add("hot path", p.hot.Run)
+			p.Parts.Add("hot path", p.hot.Run)
 		}
 	}
-	p.parts.Add("doctor", p.doctor.run)
-	p.parts.Add("drain watch",
-		drainwatch.New(drainwatch.Config{Local: p.local, Told: p.api.Agent.Told, Metrics: p.metrics}).Run)
-	p.parts.Add("ready", p.announce)
-	p.parts.Add("warm", p.warm)
+	p.Parts.Add("doctor", p.doctor.run)
+	p.Parts.Add("drain watch",
+		drainwatch.New(drainwatch.Config{Local: p.local, Told: p.api.Agent.Told, Metrics: p.Metrics}).Run)
+	p.Parts.Add("ready", p.announce)
+	p.Parts.Add("warm", p.warm)
 }
 
 // announce says what was opened, and waits.
 func (p *Process) announce(ctx context.Context) error {
-	args := []any{"node", p.cfg.Node.Name, "id", p.id, "server", p.cfg.Server, "rpc", p.wire.Addr().String()}
+	args := []any{"node", p.Cfg.Node.Name, "id", p.ID, "server", p.Cfg.Server, "rpc", p.Wire.Addr().String()}
 	if p.http != nil {
 		for _, a := range p.http.Addrs() {
 			args = append(args, "http", a.String())
@@ -440,7 +446,7 @@ func (p *Process) announce(ctx context.Context) error {
 	if a := p.dns.Addr(); a.IsValid() {
 		args = append(args, "dns", a.String())
 	}
-	p.log.Info("corbel "+version.Number+" runs", args...)
+	p.Log.Info("corbel "+version.Number+" runs", args...)
 	select {
 	case <-ctx.Done():
 		return nil
@@ -449,12 +455,14 @@ func (p *Process) announce(ctx context.Context) error {
 	}
 }
 
+var errNoData = errors.New("data_dir: is required")
+
 // errLeft ends a process that was asked to leave over the API.
 var errLeft = errors.New("left the cluster on request")
 
 // Run runs the process until ctx ends or it was asked to leave.
 func (p *Process) Run(ctx context.Context) error {
-	err := p.run(ctx)
+	err := p.Base.Run(ctx, errLeft)
 	if errors.Is(err, errLeft) {
 		return nil
 	}
@@ -465,9 +473,9 @@ func (p *Process) Run(ctx context.Context) error {
 func (p *Process) watchServers(ctx context.Context) error {
 	last := ""
 	for {
-		changed := p.pool.Changes()
+		changed := p.Pool.Changes()
 		var leads <-chan struct{}
-		now := strings.Join(p.livingServers(), " ")
+		now := strings.Join(p.LivingServers(), " ")
 		if p.raft != nil {
 			leads = p.raft.LeaderChanges()
 			now += " leader " + p.raft.leaderAddr()
@@ -491,19 +499,19 @@ func (p *Process) watchServers(ctx context.Context) error {
 // Reload applies a fresh configuration: definitions, log level, TLS, tokens,
 // telemetry and DNS. All or nothing as far as the configuration can be wrong.
 func (p *Process) Reload(cfg *config.Config) error {
-	cfg, _, err := introduced(p.fs, cfg)
+	cfg, _, err := introduced(p.FS, cfg)
 	if err != nil {
 		return err
 	}
 	var https *tls.Config
 	if p.https.Load() != nil {
-		if https, err = p.httpsTLS(cfg); err != nil {
+		if https, err = p.HTTPSTLS(cfg); err != nil {
 			return err
 		}
 	}
 	var secure *tls.Config
 	if p.mesh != nil && p.mesh.ports.secure > 0 {
-		if secure, err = p.grpcTLS(cfg); err != nil {
+		if secure, err = p.GRPCTLS(cfg); err != nil {
 			return err
 		}
 	}
@@ -526,10 +534,10 @@ func (p *Process) Reload(cfg *config.Config) error {
 		return err
 	}
 	if err := p.dns.Reload(dnsSettings(cfg)); err != nil {
-		return errors.Join(err, p.loadDefinitions(p.current()))
+		return errors.Join(err, p.loadDefinitions(p.Current()))
 	}
-	if err := p.base.reload(cfg); err != nil {
-		return errors.Join(err, p.loadDefinitions(p.current()))
+	if err := p.Base.Reload(cfg); err != nil {
+		return errors.Join(err, p.loadDefinitions(p.Current()))
 	}
 	if https != nil {
 		p.https.Store(https)
@@ -540,13 +548,13 @@ func (p *Process) Reload(cfg *config.Config) error {
 	if monitorPorts != nil {
 		p.monitor.tls.Store(monitorPorts)
 	}
-	p.ports.Reload(&cfg.Limits)
+	p.Ports.Reload(&cfg.Limits)
 	p.api.SetRequestLimits(requestLimitsOf(cfg))
 	p.api.SetDiscoveryMaxStale(cfg.Queries.DiscoveryMaxStale)
 	p.local.SetDiscardOutput(cfg.Checks.DiscardOutput)
 	p.api.SetForwardRate(cfg.Limits.RPCRate, cfg.Limits.RPCMaxBurst)
-	p.keep(cfg)
-	p.log.Info("reloaded the configuration")
+	p.Keep(cfg)
+	p.Log.Info("reloaded the configuration")
 	return nil
 }
 
@@ -559,7 +567,7 @@ func requestLimitsOf(cfg *config.Config) rows.RequestLimits {
 func (p *Process) OnReload(fn func(context.Context) error) { p.reload = fn }
 
 func (p *Process) anyServer() (string, error) {
-	return p.others.Pick()
+	return p.Others.Pick()
 }
 
 // target is the RPC address of the group's leader.
@@ -576,7 +584,7 @@ func (p *Process) callLeader(ctx context.Context, method string, req []byte) ([]
 	if err != nil {
 		return nil, err
 	}
-	return p.rpc.Call(ctx, addr, method, req)
+	return p.RPC.Call(ctx, addr, method, req)
 }
 
 func memberStatus(pool *member.Pool, id string) string {

@@ -3,25 +3,7 @@ package node
 import (
 	"corbel.dev/corbel/api/dnsapi"
 	"corbel.dev/corbel/node/config"
-	"corbel.dev/corbel/telemetry"
 )
-
-// telemetrySettings is the telemetry stanza as the sinks take it.
-func telemetrySettings(cfg *config.Config) telemetry.Settings {
-	t := &cfg.Telemetry
-	retention := t.PrometheusRetention
-	if retention == 0 && cfg.Dev {
-		retention = devRetention
-	}
-	return telemetry.Settings{
-		StatsdAddress: t.StatsdAddress, StatsiteAddress: t.StatsiteAddress, DogstatsdAddr: t.DogstatsdAddress,
-		DogstatsdTags: t.DogstatsdTags, PrometheusRetentionTime: retention, DisableHostname: t.DisableHostname,
-		MetricsPrefix: t.Prefix, PrefixFilter: t.PrefixFilter, FilterDefault: &t.FilterDefault,
-		EnableHostMetrics: t.EnableHostMetrics, RetryFailedConnection: &t.RetryFailed, OTLPEndpoint: t.OTLPEndpoint,
-		OTLPTracesEndpoint: t.OTLPTracesEndpoint,
-		DisableDoctor:      t.DisableDoctor,
-	}
-}
 
 // dnsSettings is dns_config as the DNS server takes it.
 func dnsSettings(cfg *config.Config) dnsapi.Settings {

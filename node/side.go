@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/mesh/issue"
+	"corbel.dev/corbel/node/base"
 )
 
 // maxSideCalls bounds the calls of dataplanes at a time: each keeps two streams open.
@@ -22,7 +23,7 @@ const maxSideCalls = 1 << 15
 // sideMethods are what dataplanes ask for on the ports for Envoys.
 func (p *Process) sideMethods() map[string]h2.Method {
 	return side.Methods(side.Config{Ask: p.askSelf, MayWrite: p.mayWriteService, Servers: p.sideServers,
-		Changes: p.pool.Changes,
+		Changes: p.Pool.Changes,
 		Sign: func(ctx context.Context, token, csr string) (string, error) {
 			c, err := p.sign(ctx, issue.Request{Token: p.tokenOr(token), CSR: csr})
 			return c.CertPEM, err
@@ -39,7 +40,7 @@ func (p *Process) sideMethods() map[string]h2.Method {
 // tokenOr is the caller's token, or that of requests which bring none.
 func (p *Process) tokenOr(token string) string {
 	if token == "" {
-		return p.tokens.get(tokenDefault)
+		return p.Tokens.Get(base.TokenDefault)
 	}
 	return token
 }
@@ -64,7 +65,7 @@ func (p *Process) askSelf(ctx context.Context, method, path, token string, body 
 
 // mayWriteService tells whether a token has service:write on a service, or with "" on any.
 func (p *Process) mayWriteService(ctx context.Context, token, service string) error {
-	if !p.cfg.ACL.Enabled {
+	if !p.Cfg.ACL.Enabled {
 		return nil
 	}
 	grant, err := p.access.tokens.Grant(ctx, p.tokenOr(token))
@@ -82,13 +83,13 @@ func (p *Process) mayWriteService(ctx context.Context, token, service string) er
 // sideServers are the servers of this datacenter that are ready, or all living ones while none is.
 func (p *Process) sideServers() []side.Server {
 	var all, ready []side.Server
-	for _, m := range p.pool.Members(member.ActAskServer) {
+	for _, m := range p.Pool.Members(member.ActAskServer) {
 		if m.Status != member.Alive {
 			continue
 		}
 		s := side.Server{ID: m.Tags["id"], Address: m.Addr, Version: m.Tags["build"]}
 		all = append(all, s)
-		if m.Tags[tagAway] == "" {
+		if m.Tags[base.TagAway] == "" {
 			ready = append(ready, s)
 		}
 	}

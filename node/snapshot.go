@@ -43,7 +43,7 @@ func (s snapshots) Save(ctx context.Context) (io.ReadCloser, uint64, error) {
 	if err != nil {
 		return nil, 0, errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}
-	err = archive.Write(out, &meta, io.NewSectionReader(state, 0, meta.Size), s.raft.b.clock.Now())
+	err = archive.Write(out, &meta, io.NewSectionReader(state, 0, meta.Size), s.raft.b.Clock.Now())
 	if err == nil {
 		_, err = out.Seek(0, io.SeekStart)
 	}
@@ -58,7 +58,7 @@ func (s snapshots) meta() archive.Meta {
 	g := s.raft.group.Load()
 	meta := archive.Meta{Version: 1, Index: g.AppliedIndex()}
 	meta.Term, _ = strconv.ParseUint(g.Stats()["term"], 10, 64)
-	meta.ID = fmt.Sprintf("%d-%d-%d", meta.Term, meta.Index, s.raft.b.clock.Now().UnixMilli())
+	meta.ID = fmt.Sprintf("%d-%d-%d", meta.Term, meta.Index, s.raft.b.Clock.Now().UnixMilli())
 	servers, index, err := g.Configuration()
 	if err != nil {
 		return meta
@@ -100,7 +100,7 @@ func (s snapshots) Restore(ctx context.Context, in io.Reader) error {
 	if err := g.Restore(ctx, state); err != nil {
 		return err
 	}
-	s.raft.b.log.Info("the state was replaced by a snapshot", "id", meta.ID, "bytes", meta.Size)
+	s.raft.b.Log.Info("the state was replaced by a snapshot", "id", meta.ID, "bytes", meta.Size)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/base"
 )
 
 // Gossip may suggest who is a member of a Raft group, and the servers themselves decide it: whoever is added, moved or
@@ -25,13 +26,13 @@ func (p *raftPlane) await(ctx context.Context) ([]group.Server, bool) {
 	first, ok := p.first(ctx)
 	_ = l.Close()
 	answers.Wait()
-	p.listener = p.b.wire.Listen(wire.ProtoRaft, p.number, wire.Servers)
+	p.listener = p.b.Wire.Listen(wire.ProtoRaft, p.number, wire.Servers)
 	return first, ok
 }
 
 // dialServer opens a stream to the same group at an address where a server of this datacenter must answer.
 func (p *raftPlane) dialServer(ctx context.Context, addr string) (net.Conn, error) {
-	conn, err := p.b.wire.DialServer(ctx, addr, serverName(p.b.cfg.Node.Datacenter, p.b.cfg.DNS.Domain),
+	conn, err := p.b.Wire.DialServer(ctx, addr, base.ServerName(p.b.Cfg.Node.Datacenter, p.b.Cfg.DNS.Domain),
 		wire.ProtoRaft, p.number)
 	if err != nil {
 		return nil, err
@@ -44,18 +45,18 @@ func (p *raftPlane) dialServer(ctx context.Context, addr string) (net.Conn, erro
 
 // statement is what this server says of itself to servers that ask.
 func (p *raftPlane) statement() group.Statement {
-	return group.Statement{ID: p.b.id, Datacenter: p.b.cfg.Node.Datacenter, Leaving: p.leaving.Load(),
-		Replica: p.b.cfg.Raft.ReadReplica}
+	return group.Statement{ID: p.b.ID, Datacenter: p.b.Cfg.Node.Datacenter, Leaving: p.leaving.Load(),
+		Replica: p.b.Cfg.Raft.ReadReplica}
 }
 
 // states reports whether a server states, at the address that gossip has for it, the id that gossip has for it.
 func (p *raftPlane) states(ctx context.Context, id, addr string) bool {
-	said, err := group.Ask(ctx, p.dialServer, p.b.cfg.Node.Datacenter, addr)
+	said, err := group.Ask(ctx, p.dialServer, p.b.Cfg.Node.Datacenter, addr)
 	if err == nil && said.ID != id {
 		err = fmt.Errorf("it states the id %s", said.ID)
 	}
 	if err != nil && ctx.Err() == nil {
-		p.b.log.Info("ignoring a server that gossip reported: it did not confirm its id", "server", id, "address", addr,
+		p.b.Log.Info("ignoring a server that gossip reported: it did not confirm its id", "server", id, "address", addr,
 			"reason", err)
 	}
 	return err == nil
@@ -63,8 +64,8 @@ func (p *raftPlane) states(ctx context.Context, id, addr string) bool {
 
 // suggestions are what gossip says of the group's servers.
 func (p *raftPlane) suggestions() (list []group.Suggestion) {
-	for _, m := range p.b.pool.Members(member.ActSuggestServer) {
-		s := group.Suggestion{ID: m.Tags["id"], Address: memberRPC(m), Gone: m.Status == member.Left ||
+	for _, m := range p.b.Pool.Members(member.ActSuggestServer) {
+		s := group.Suggestion{ID: m.Tags["id"], Address: base.MemberRPC(m), Gone: m.Status == member.Left ||
 			m.Status == member.Leaving}
 		if s.Gone || m.Status == member.Alive && p.takesPart(m) {
 			list = append(list, s)
@@ -76,8 +77,8 @@ func (p *raftPlane) suggestions() (list []group.Suggestion) {
 // firstMembers says with whom to begin a cluster; an empty list joins one that
 // exists or goes on with the state on disk. False: the process ends first.
 func (p *raftPlane) firstMembers(ctx context.Context) ([]group.Server, bool) {
-	cfg := p.b.cfg
-	self := group.Server{ID: p.b.id, Address: p.b.rpcAddr(), Voter: true}
+	cfg := p.b.Cfg
+	self := group.Server{ID: p.b.ID, Address: p.b.RPCAddr(), Voter: true}
 	switch {
 	case p.joined():
 		return nil, true
@@ -86,10 +87,10 @@ func (p *raftPlane) firstMembers(ctx context.Context) ([]group.Server, bool) {
 	case cfg.Raft.BootstrapExpect == 0:
 		return nil, true
 	}
-	p.b.log.Info("waiting for the servers of a new cluster", "bootstrap_expect", cfg.Raft.BootstrapExpect)
+	p.b.Log.Info("waiting for the servers of a new cluster", "bootstrap_expect", cfg.Raft.BootstrapExpect)
 	silent := map[string]time.Time{}
 	for {
-		changed := p.b.pool.Changes()
+		changed := p.b.Pool.Changes()
 		list := p.expected(self)
 		if list != nil && len(list) == 0 {
 			return list, true
@@ -99,7 +100,7 @@ func (p *raftPlane) firstMembers(ctx context.Context) ([]group.Server, bool) {
 			if list = p.confirmed(ctx, list, silent); len(list) >= cfg.Raft.BootstrapExpect {
 				return list, true
 			}
-			again = p.b.clock.NewTimer(confirmAgain).C
+			again = p.b.Clock.NewTimer(confirmAgain).C
 		}
 		select {
 		case <-changed:
@@ -114,17 +115,17 @@ func (p *raftPlane) firstMembers(ctx context.Context) ([]group.Server, bool) {
 // empty list when one of them is part of a cluster already; nil until then.
 func (p *raftPlane) expected(self group.Server) []group.Server {
 	list := []group.Server{self}
-	want := p.b.cfg.Raft.BootstrapExpect
-	for _, m := range p.b.pool.Members(member.ActSuggestServer) {
+	want := p.b.Cfg.Raft.BootstrapExpect
+	for _, m := range p.b.Pool.Members(member.ActSuggestServer) {
 		switch {
-		case m.Name == p.b.cfg.Node.Name || m.Status != member.Alive:
+		case m.Name == p.b.Cfg.Node.Name || m.Status != member.Alive:
 			continue
 		case m.Tags["raft_joined"] == "1" || m.Tags["bootstrap"] == "1":
 			return []group.Server{}
 		case m.Tags["read_replica"] == "1":
 			continue
 		}
-		list = append(list, group.Server{ID: m.Tags["id"], Address: memberRPC(m), Voter: true})
+		list = append(list, group.Server{ID: m.Tags["id"], Address: base.MemberRPC(m), Voter: true})
 	}
 	if len(list) < want {
 		return nil
@@ -146,10 +147,10 @@ func (p *raftPlane) confirmed(ctx context.Context, list []group.Server, silent m
 	wrong := make([]bool, len(list))
 	var asks sync.WaitGroup
 	for i, s := range list {
-		asks.Go(func() { wrong[i] = s.ID != p.b.id && !p.states(ctx, s.ID, s.Address) })
+		asks.Go(func() { wrong[i] = s.ID != p.b.ID && !p.states(ctx, s.ID, s.Address) })
 	}
 	asks.Wait()
-	now := p.b.clock.Now()
+	now := p.b.Clock.Now()
 	for i, s := range list {
 		key := s.ID + " " + s.Address
 		switch since, known := silent[key]; {

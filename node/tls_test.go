@@ -63,7 +63,7 @@ func show(c *tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificat
 func knock(t *testing.T, m *testMember, a *wiretest.Authority, c *tls.Certificate, proto wire.Protocol, group byte,
 	patience time.Duration) bool {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", m.wire.Addr().String(), 30*time.Second)
+	conn, err := net.DialTimeout("tcp", m.Wire.Addr().String(), 30*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestStrangersOfRPC(t *testing.T) {
 	if !knock(good, wire.ProtoRPC, 0, 0) || !knock(good, wire.ProtoRaft, catalogGroup, time.Second) {
 		t.Error("a server's own certificate was refused")
 	}
-	if conn, err := net.Dial("tcp", m.wire.Addr().String()); err == nil {
+	if conn, err := net.Dial("tcp", m.Wire.Addr().String()); err == nil {
 		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 		_, _ = conn.Write([]byte{byte(wire.ProtoRPC), 0})
 		if n, err := io.ReadFull(conn, make([]byte, 9)); err == nil {

@@ -114,7 +114,7 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 		return b
 	}
 	offer := pack.Bytes(pack.Bool(nil, false), head("/v1/snapshot", root))
-	reply, err := own.Call(t.Context(), m.rpcAddr(), methodHTTPOffer, offer)
+	reply, err := own.Call(t.Context(), m.RPCAddr(), methodHTTPOffer, offer)
 	rd := pack.Read(reply)
 	wanted, id := rd.Bool(), rd.String()
 	if err != nil || !wanted || id == "" {
@@ -122,11 +122,11 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 	}
 	send := func(c *rpc.Client, at int, data string) error {
 		piece := pack.Bytes(pack.Uint(pack.String(nil, id), uint64(at)), []byte(data))
-		_, err := c.Call(t.Context(), m.rpcAddr(), methodHTTPUpload, piece)
+		_, err := c.Call(t.Context(), m.RPCAddr(), methodHTTPUpload, piece)
 		return err
 	}
 	restore := func(c *rpc.Client, path, token string) (int, error) {
-		s, err := c.Stream(t.Context(), m.rpcAddr(), methodHTTPStream, pack.Bytes(pack.String(nil, id), head(path, token)))
+		s, err := c.Stream(t.Context(), m.RPCAddr(), methodHTTPStream, pack.Bytes(pack.String(nil, id), head(path, token)))
 		if err != nil {
 			return 0, err
 		}

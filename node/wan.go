@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/base"
 )
 
 // tagWANPort tells the servers of one's own datacenter where the gossip between datacenters listens.
@@ -31,7 +32,7 @@ const floodInterval = 10 * time.Second
 // (wanPaths), because gossip between datacenters takes its time to see a failure. Nothing of
 // the local datacenter waits for anything here.
 type wan struct {
-	b     *base
+	b     *base.Base
 	pool  *member.Pool
 	paths *wanPaths
 	rpc   *rpc.Client
@@ -40,14 +41,14 @@ type wan struct {
 }
 
 // newWAN checks the configuration; nil means that this process takes no part.
-func newWAN(b *base) (*wan, error) {
-	cfg := b.cfg
+func newWAN(b *base.Base) (*wan, error) {
+	cfg := b.Cfg
 	if cfg.Listen.GossipWAN == "" {
 		return nil, nil
 	}
 	w := &wan{b: b, callTimeout: cfg.Limits.RPCClient, blockTimeout: cfg.Queries.MaxTime * 9 / 8}
 	w.rpc = rpc.NewClient(rpc.ClientConfig{Timeout: cfg.Limits.RPCClient, Dial: w.dial})
-	w.paths = newWANPaths(b.log, func(ctx context.Context, addr string) error {
+	w.paths = newWANPaths(b.Log, func(ctx context.Context, addr string) error {
 		_, err := w.rpc.Call(ctx, addr, methodPing, nil)
 		return err
 	})
@@ -55,21 +56,21 @@ func newWAN(b *base) (*wan, error) {
 	if cfg.Dev {
 		profile = member.Local
 	}
-	snapshot := inDir(cfg.DataDir, "gossip", "members-wan")
+	snapshot := base.InDir(cfg.DataDir, "gossip", "members-wan")
 	if snapshot != "" {
-		if err := b.fs.MkdirAll(filepath.Dir(snapshot), 0o700); err != nil {
+		if err := b.FS.MkdirAll(filepath.Dir(snapshot), 0o700); err != nil {
 			return nil, err
 		}
 	}
 	var err error
 	w.pool, err = member.New(member.Config{
 		Name: wanName(cfg.Node.Name, cfg.Node.Datacenter), Bind: cfg.Listen.GossipWAN, Advertise: cfg.Advertise.AddrWAN,
-		Tags:    b.tags(),
-		Encrypt: cfg.Gossip.Encrypt, KeyringFile: inDir(cfg.DataDir, "gossip", "keyring-wan"),
+		Tags:    b.Tags(),
+		Encrypt: cfg.Gossip.Encrypt, KeyringFile: base.InDir(cfg.DataDir, "gossip", "keyring-wan"),
 		PlainIncoming: !cfg.Gossip.VerifyIncoming, PlainOutgoing: !cfg.Gossip.VerifyOutgoing,
 		SnapshotFile: snapshot, RejoinAfterLeave: cfg.Leave.RejoinAfterLeave, Profile: profile, JoinPort: defaultWANPort,
-		ReconnectTimeout: cfg.Gossip.ReconnectTimeout, Accept: acceptWAN, Carry: w.carryKeys, Faults: b.faults.Net(),
-		FS: b.fs, Clock: b.clock, Log: b.log.With("pool", "wan"), Metrics: b.metrics,
+		ReconnectTimeout: cfg.Gossip.ReconnectTimeout, Accept: acceptWAN, Carry: w.carryKeys, Faults: b.Faults.Net(),
+		FS: b.FS, Clock: b.Clock, Log: b.Log.With("pool", "wan"), Metrics: b.Metrics,
 	})
 	return w, err
 }
@@ -82,7 +83,7 @@ func wanName(node, dc string) string { return node + "." + dc }
 // acceptWAN keeps agents out: they reach other datacenters through their servers.
 func acceptWAN(m member.Member) error {
 	dc := m.Tags["dc"]
-	if m.Tags["role"] != roleServer || dc == "" || !strings.HasSuffix(m.Name, "."+dc) {
+	if m.Tags["role"] != base.RoleServer || dc == "" || !strings.HasSuffix(m.Name, "."+dc) {
 		return fmt.Errorf("member %s is no server that names its datacenter", m.Name)
 	}
 	return nil
@@ -95,32 +96,33 @@ func (w *wan) dial(ctx context.Context, addr string) (net.Conn, error) {
 	if dc == "" {
 		return nil, errkind.E(errkind.Unavailable, "dial "+addr, errors.New("no server of a datacenter is known there"))
 	}
-	return w.b.wire.DialServer(ctx, addr, serverName(dc, w.b.cfg.DNS.Domain), wire.ProtoRPC, 0)
+	return w.b.Wire.DialServer(ctx, addr, base.ServerName(dc, w.b.Cfg.DNS.Domain), wire.ProtoRPC, 0)
 }
 
 // run takes part in the pool until ctx ends.
 func (w *wan) run(ctx context.Context) error {
 	defer func() { _ = w.rpc.Close() }()
 	err := w.pool.Run(ctx)
-	g := &w.b.cfg.Gossip
+	g := &w.b.Cfg.Gossip
 	if err == nil || ctx.Err() != nil || !errors.Is(err, syscall.EADDRINUSE) ||
-		w.b.cfg.Origin("ports.serf_wan") != "default" ||
+		w.b.Cfg.Origin("ports.serf_wan") != "default" ||
 		len(g.RetryJoinWAN)+len(g.StartJoinWAN) > 0 {
 		return err
 	}
 	// Nobody asked for this port: a second server on one host is none of its business.
-	w.b.log.Warn("ports.serf_wan is taken: this server takes no part in the gossip between datacenters; give it a port "+
+	w.b.Log.Warn("ports.serf_wan is taken: this server takes no part in the gossip between datacenters; give it a port "+
 		"of its own, or -1",
-		"address", w.b.cfg.Listen.GossipWAN)
+		"address", w.b.Cfg.Listen.GossipWAN)
 	<-ctx.Done()
 	return nil
 }
 
 // join joins the pool as start_join_wan and retry_join_wan say.
 func (w *wan) join(ctx context.Context) error {
-	g := &w.b.cfg.Gossip
-	return joinPool(ctx, w.pool, joinPlan{start: g.StartJoinWAN, retry: g.RetryJoinWAN, interval: g.RetryIntervalWAN,
-		most: g.RetryMaxWAN, suffix: "_wan"})
+	g := &w.b.Cfg.Gossip
+	return base.JoinPool(ctx, w.pool, base.JoinPlan{Start: g.StartJoinWAN, Retry: g.RetryJoinWAN,
+		Interval: g.RetryIntervalWAN,
+		Most:     g.RetryMaxWAN, Suffix: "_wan"})
 }
 
 // follow keeps the paths in step with the pool until ctx ends.
@@ -146,13 +148,13 @@ func (w *wan) gather(ctx context.Context) error {
 		return nil
 	}
 	_, port := w.pool.Addr()
-	if err := w.b.addTag(ctx, tagWANPort, strconv.Itoa(port)); err != nil && ctx.Err() == nil {
-		w.b.log.Warn("cannot announce this server's WAN gossip address", "error", err)
+	if err := w.b.AddTag(ctx, tagWANPort, strconv.Itoa(port)); err != nil && ctx.Err() == nil {
+		w.b.Log.Warn("cannot announce this server's WAN gossip address", "error", err)
 	}
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
-		local := w.b.pool.Changes()
+		local := w.b.Pool.Changes()
 		w.flood(ctx)
 		t.Reset(floodInterval)
 		select {
@@ -168,7 +170,7 @@ func (w *wan) gather(ctx context.Context) error {
 func (w *wan) others() []member.Member {
 	var list []member.Member
 	for _, m := range w.pool.Members(member.ActFederate) {
-		if m.Tags["dc"] != w.b.cfg.Node.Datacenter && m.Status != member.Left && m.Status != member.Leaving {
+		if m.Tags["dc"] != w.b.Cfg.Node.Datacenter && m.Status != member.Left && m.Status != member.Leaving {
 			list = append(list, m)
 		}
 	}
@@ -180,23 +182,23 @@ func (w *wan) others() []member.Member {
 func (w *wan) flood(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, floodInterval)
 	defer cancel()
-	for _, m := range w.b.pool.Members(member.ActFlood) {
+	for _, m := range w.b.Pool.Members(member.ActFlood) {
 		port := m.Tags[tagWANPort]
-		if m.Name == w.b.cfg.Node.Name || port == "" {
+		if m.Name == w.b.Cfg.Node.Name || port == "" {
 			continue
 		}
-		_, ok := w.pool.Member(member.ActFlood, wanName(m.Name, w.b.cfg.Node.Datacenter))
+		_, ok := w.pool.Member(member.ActFlood, wanName(m.Name, w.b.Cfg.Node.Datacenter))
 		if ok {
 			continue
 		}
 		if _, err := w.pool.Join(ctx, []string{net.JoinHostPort(m.Addr, port)}); err != nil && ctx.Err() == nil {
-			w.b.log.Debug("a server of this datacenter cannot be joined to the others", "server", m.Name, "error", err)
+			w.b.Log.Debug("a server of this datacenter cannot be joined to the others", "server", m.Name, "error", err)
 		}
 	}
 }
 
 // Known lists the datacenters: this one, then by distance.
-func (w *wan) Known() []string { return w.paths.datacenters(w.b.cfg.Node.Datacenter) }
+func (w *wan) Known() []string { return w.paths.datacenters(w.b.Cfg.Node.Datacenter) }
 
 var errNoPath = errkind.New(errkind.Unavailable, "No path to datacenter")
 
@@ -221,7 +223,7 @@ func (w *wan) choices(dc string) []*wanPath {
 // ask calls a server of dc, and another one when that one certainly did nothing, or when
 // asking twice does no harm.
 func (w *wan) ask(ctx context.Context, dc, method string, req []byte, reads, waits bool) ([]byte, error) {
-	w.b.metrics.Counter("rpc.cross-dc", "datacenter", dc).Add(1)
+	w.b.Metrics.Counter("rpc.cross-dc", "datacenter", dc).Add(1)
 	err := error(errNoPath)
 	for _, p := range w.choices(dc) {
 		var reply []byte

@@ -21,6 +21,7 @@ import (
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/spool"
 	"corbel.dev/corbel/telemetry"
 )
@@ -29,7 +30,7 @@ var discard = slog.New(slog.DiscardHandler)
 
 func wanMember(name, dc, addr, port string) member.Member {
 	return member.Member{Name: name + "." + dc, Addr: addr, Status: member.Alive,
-		Tags: map[string]string{"dc": dc, "port": port, "role": roleServer}}
+		Tags: map[string]string{"dc": dc, "port": port, "role": base.RoleServer}}
 }
 
 // network answers pings by address: after a while, or not at all.
@@ -129,7 +130,9 @@ func farServer(t *testing.T, api http.Handler) string {
 // testWAN is a wan whose paths were judged by hand.
 func testWAN(t *testing.T, addrs ...string) *wan {
 	t.Helper()
-	w := &wan{b: &base{log: discard, metrics: telemetry.New(telemetry.Config{})}, callTimeout: 30 * time.Second,
+	w := &wan{b: &base.Base{Logging: base.Logging{Log: discard},
+		Meters: base.Meters{Metrics: telemetry.New(telemetry.Config{})}},
+		callTimeout:  30 * time.Second,
 		blockTimeout: time.Minute}
 	w.rpc = rpc.NewClient(rpc.ClientConfig{Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)

@@ -39,8 +39,8 @@ func TestDatacentersAreProven(t *testing.T) {
 	own, honest, agent, elsewhere := start("server.dc1.consul"), start("server.dc2.consul"), start("client.dc2.consul"),
 		start("server.dc3.consul")
 	w := testWAN(t)
-	w.b.wire, w.b.cfg = own, &config.Config{}
-	w.b.cfg.DNS.Domain = "consul."
+	w.b.Wire, w.b.Cfg = own, &config.Config{}
+	w.b.Cfg.DNS.Domain = "consul."
 	for i, c := range []struct {
 		at *wire.Wire
 		ok bool

@@ -11,6 +11,7 @@ import (
 
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/node/base"
 )
 
 // methodPing is the RPC that does nothing, to see whether and how quickly a server answers.
@@ -68,11 +69,11 @@ func (p *wanPaths) follow(ctx context.Context, members []member.Member) {
 	defer p.mu.Unlock()
 	seen := make(map[string]bool, len(members))
 	for _, m := range members {
-		key := m.Name + " " + memberRPC(m)
+		key := m.Name + " " + base.MemberRPC(m)
 		seen[key] = true
 		one := p.all[key]
 		if one == nil {
-			one = &wanPath{name: m.Name, dc: m.Tags["dc"], addr: memberRPC(m), poke: make(chan struct{}, 1)}
+			one = &wanPath{name: m.Name, dc: m.Tags["dc"], addr: base.MemberRPC(m), poke: make(chan struct{}, 1)}
 			one.life, one.end = context.WithCancel(context.Background())
 			p.all[key] = one
 			pathCtx, cancel := context.WithCancel(ctx)

@@ -30,29 +30,29 @@ func (x *xdsPorts) bind(p *Process) (err error) {
 			x.close()
 		}
 	}()
-	for _, addr := range p.cfg.Listen.GRPC {
+	for _, addr := range p.Cfg.Listen.GRPC {
 		l, err := openGRPC(p, addr)
 		if err != nil {
 			return fmt.Errorf("ports.grpc: listen on %s: %w", addr, err)
 		}
-		x.listeners = append(x.listeners, p.ports.GRPC.Listener(l))
+		x.listeners = append(x.listeners, p.Ports.GRPC.Listener(l))
 		x.plain = max(x.plain, portOf(l))
 	}
-	if len(p.cfg.Listen.GRPCTLS) == 0 {
+	if len(p.Cfg.Listen.GRPCTLS) == 0 {
 		return nil
 	}
-	first, err := p.grpcTLS(p.cfg)
+	first, err := p.GRPCTLS(p.Cfg)
 	if err != nil {
 		return err
 	}
 	x.tls.Store(first)
-	for _, addr := range p.cfg.Listen.GRPCTLS {
-		l, err := openSocket(p.cfg, addr)
+	for _, addr := range p.Cfg.Listen.GRPCTLS {
+		l, err := openSocket(p.Cfg, addr)
 		if err != nil {
 			return fmt.Errorf("ports.grpc_tls: listen on %s: %w", addr, err)
 		}
 		x.secure = max(x.secure, portOf(l))
-		x.listeners = append(x.listeners, tls.NewListener(p.ports.GRPC.Listener(l),
+		x.listeners = append(x.listeners, tls.NewListener(p.Ports.GRPC.Listener(l),
 			&tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
 				GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return x.tls.Load(), nil }}))
 	}
@@ -62,8 +62,8 @@ func (x *xdsPorts) bind(p *Process) (err error) {
 // openGRPC opens a plain socket. dev's own port gives way: a second dev on the host has its ports of choice for the
 // rest, and agent/self tells which one this is.
 func openGRPC(p *Process, addr string) (net.Listener, error) {
-	l, err := openSocket(p.cfg, addr)
-	if err == nil || !p.cfg.Dev || p.cfg.Given("ports.grpc") || !errors.Is(err, syscall.EADDRINUSE) {
+	l, err := openSocket(p.Cfg, addr)
+	if err == nil || !p.Cfg.Dev || p.Cfg.Given("ports.grpc") || !errors.Is(err, syscall.EADDRINUSE) {
 		return l, err
 	}
 	host, _, splitErr := net.SplitHostPort(addr)
@@ -71,7 +71,7 @@ func openGRPC(p *Process, addr string) (net.Listener, error) {
 		return nil, err
 	}
 	if l, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err == nil {
-		p.log.Warn("the gRPC port is in use; using another one", "wanted", addr, "addr", l.Addr().String())
+		p.Log.Warn("the gRPC port is in use; using another one", "wanted", addr, "addr", l.Addr().String())
 	}
 	return l, err
 }

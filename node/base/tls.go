@@ -1,4 +1,4 @@
-package node
+package base
 
 import (
 	"crypto/tls"
@@ -7,11 +7,20 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/node/config"
 )
+
+// Certs are the certificates that come and go while the process runs.
+type Certs struct {
+	End atomic.Int64 // when that of the RPC port ends, in Unix seconds; 0 without one
+	// enrolled is what a client agent got from a server; guests judges, on a server, agents that show one.
+	Enrolled Enrolled
+	Guests   atomic.Pointer[wire.Guests]
+}
 
 // wireTLS builds the identity of the RPC port from its block; nil means plain text.
 func wireTLS(cfg *config.Config) (*wire.TLS, error) {
@@ -34,7 +43,7 @@ func wireTLS(cfg *config.Config) (*wire.TLS, error) {
 	server, client := base.Clone(), base.Clone()
 	server.ClientCAs, server.ClientAuth = roots, tls.RequireAndVerifyClientCert
 	client.RootCAs = roots
-	own := serverName(cfg.Node.Datacenter, cfg.DNS.Domain)
+	own := ServerName(cfg.Node.Datacenter, cfg.DNS.Domain)
 	if cfg.Server && cert.Leaf.VerifyHostname(own) != nil {
 		return nil, fmt.Errorf("tls.internal_rpc.cert_file: a server's certificate names %s, by which the other servers "+
 			"know it; this one names %v. "+
@@ -45,7 +54,7 @@ func wireTLS(cfg *config.Config) (*wire.TLS, error) {
 
 // withNames says by which names peers are known.
 func withNames(id *wire.TLS, cfg *config.Config) *wire.TLS {
-	id.OwnName, id.Domain = serverName(cfg.Node.Datacenter, cfg.DNS.Domain), trimDot(cfg.DNS.Domain)
+	id.OwnName, id.Domain = ServerName(cfg.Node.Datacenter, cfg.DNS.Domain), trimDot(cfg.DNS.Domain)
 	if cfg.TLS.InternalRPC.VerifyServerHostname {
 		id.ServerName = id.OwnName
 	}
@@ -55,13 +64,13 @@ func withNames(id *wire.TLS, cfg *config.Config) *wire.TLS {
 }
 
 // identityFor is the identity of the RPC port; nil means plain text.
-func (b *base) identityFor(cfg *config.Config) (*wire.TLS, error) {
+func (b *Base) identityFor(cfg *config.Config) (*wire.TLS, error) {
 	if cfg.AutoEncrypt.TLS {
-		return b.enrolled.identity(&cfg.TLS.InternalRPC, cfg)
+		return b.Certs.Enrolled.Identity(&cfg.TLS.InternalRPC, cfg)
 	}
 	id, err := wireTLS(cfg)
 	if id != nil && (cfg.AutoEncrypt.AllowTLS || cfg.AutoConfig.Authorize) {
-		id.Guests = wire.GuestsOf(&b.guests, errors.New("this server does not know the mesh's roots yet"))
+		id.Guests = wire.GuestsOf(&b.Certs.Guests, errors.New("this server does not know the mesh's roots yet"))
 	}
 	return id, err
 }
@@ -74,18 +83,18 @@ func endOf(id *wire.TLS) int64 {
 	return id.Server.Certificates[0].Leaf.NotAfter.Unix()
 }
 
-// httpsTLS builds the TLS of the HTTPS port.
-func (b *base) httpsTLS(cfg *config.Config) (*tls.Config, error) {
-	return b.portTLS(cfg, "https", &cfg.TLS.HTTPS, "http/1.1")
+// HTTPSTLS builds the TLS of the HTTPS port.
+func (b *Base) HTTPSTLS(cfg *config.Config) (*tls.Config, error) {
+	return b.PortTLS(cfg, "https", &cfg.TLS.HTTPS, "http/1.1")
 }
 
-// grpcTLS builds the TLS of the gRPC port.
-func (b *base) grpcTLS(cfg *config.Config) (*tls.Config, error) {
-	return b.portTLS(cfg, "grpc", &cfg.TLS.GRPC, "h2")
+// GRPCTLS builds the TLS of the gRPC port.
+func (b *Base) GRPCTLS(cfg *config.Config) (*tls.Config, error) {
+	return b.PortTLS(cfg, "grpc", &cfg.TLS.GRPC, "h2")
 }
 
-// portTLS builds the TLS of a port for clients; name is that of its block.
-func (b *base) portTLS(cfg *config.Config, name string, block *config.TLSBlock, protocol string) (*tls.Config, error) {
+// PortTLS builds the TLS of a port for clients; name is that of its block.
+func (b *Base) PortTLS(cfg *config.Config, name string, block *config.TLSBlock, protocol string) (*tls.Config, error) {
 	var cert tls.Certificate
 	var roots *x509.CertPool
 	var err error
@@ -111,7 +120,7 @@ func (b *base) portTLS(cfg *config.Config, name string, block *config.TLSBlock, 
 	c := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: block.MinTLS(), CipherSuites: suites,
 		NextProtos: []string{protocol}}
 	if !block.Enabled() {
-		c.Certificates, c.GetCertificate = nil, b.enrolled.forServer
+		c.Certificates, c.GetCertificate = nil, b.Certs.Enrolled.forServer
 	}
 	if block.VerifyIncoming {
 		if roots == nil {
@@ -159,12 +168,51 @@ func loadRoots(b *config.TLSBlock) (roots *x509.CertPool, err error) {
 	return roots, nil
 }
 
-// serverName is what the certificate of a datacenter's servers must show.
-func serverName(dc, domain string) string { return "server." + dc + "." + trimDot(domain) }
+// ServerName is what the certificate of a datacenter's servers must show.
+func ServerName(dc, domain string) string { return "server." + dc + "." + trimDot(domain) }
 
 func trimDot(domain string) string {
 	for len(domain) > 0 && domain[len(domain)-1] == '.' {
 		domain = domain[:len(domain)-1]
 	}
 	return domain
+}
+
+// Enrolled is the certificate that this agent got from a server (auto_encrypt.tls). The zero value has none yet.
+type Enrolled struct {
+	Now atomic.Pointer[tls.Certificate]
+}
+
+var errNotEnrolled = errors.New("this agent has not got its certificate from a server yet")
+
+func (e *Enrolled) forServer(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if c := e.Now.Load(); c != nil {
+		return c, nil
+	}
+	return nil, errNotEnrolled
+}
+
+// forClient shows nothing before there is a certificate: then servers let it enrol and no more.
+func (e *Enrolled) forClient(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if c := e.Now.Load(); c != nil {
+		return c, nil
+	}
+	return &tls.Certificate{}, nil
+}
+
+// Identity is the RPC port's: servers are known by the operator's authority, and this agent by what it got.
+func (e *Enrolled) Identity(b *config.TLSBlock, cfg *config.Config) (*wire.TLS, error) {
+	roots, err := loadRoots(b)
+	if err != nil {
+		return nil, fmt.Errorf("tls.internal_rpc: %w", err)
+	}
+	suites, err := b.Suites()
+	if err != nil {
+		return nil, fmt.Errorf("tls.internal_rpc.tls_cipher_suites: %w", err)
+	}
+	base := tls.Config{MinVersion: b.MinTLS(), CipherSuites: suites}
+	server, client := base.Clone(), base.Clone()
+	server.GetCertificate, server.ClientCAs, server.ClientAuth = e.forServer, roots, tls.RequireAndVerifyClientCert
+	client.GetClientCertificate, client.RootCAs = e.forClient, roots
+	return withNames(&wire.TLS{Server: server, Client: client}, cfg), nil
 }

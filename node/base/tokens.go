@@ -1,4 +1,4 @@
-package node
+package base
 
 import (
 	"encoding/json"
@@ -17,29 +17,29 @@ import (
 
 // The agent's own tokens by the names of their kinds.
 const (
-	tokenDefault     = "default"
-	tokenAgent       = "agent"
-	tokenRecovery    = "agent_recovery"
+	TokenDefault     = "default"
+	TokenAgent       = "agent"
+	TokenRecovery    = "agent_recovery"
 	tokenReplication = "replication"
-	tokenDNS         = "dns"
+	TokenDNS         = "dns"
 	tokenConfigFile  = "config_file_service_registration"
 )
 
 // tokenKinds are the names that the API takes, and the kind that each stands for.
 var tokenKinds = map[string]string{
-	tokenDefault: tokenDefault, tokenAgent: tokenAgent, tokenRecovery: tokenRecovery, tokenReplication: tokenReplication,
-	tokenDNS: tokenDNS, tokenConfigFile: tokenConfigFile,
-	"agent_master": tokenRecovery, "acl_token": tokenDefault, "acl_agent_token": tokenAgent,
-	"acl_agent_master_token": tokenRecovery, "acl_replication_token": tokenReplication,
+	TokenDefault: TokenDefault, TokenAgent: TokenAgent, TokenRecovery: TokenRecovery, tokenReplication: tokenReplication,
+	TokenDNS: TokenDNS, tokenConfigFile: tokenConfigFile,
+	"agent_master": TokenRecovery, "acl_token": TokenDefault, "acl_agent_token": TokenAgent,
+	"acl_agent_master_token": TokenRecovery, "acl_replication_token": tokenReplication,
 }
 
 // tokensFile keeps what the API set, in the data directory.
 const tokensFile = "acl-tokens.json"
 
-// ownTokens are the tokens that this process uses itself. Those set over the API win over
+// Tokens are the tokens that this process uses itself. Those set over the API win over
 // the configuration until the process ends, and with acl.enable_token_persistence also
 // after that. Safe for concurrent use.
-type ownTokens struct {
+type Tokens struct {
 	fs   vfs.FS
 	path string            // "" keeps nothing
 	save sync.Mutex        // held while the file is written, so that it never goes back
@@ -50,10 +50,10 @@ type ownTokens struct {
 	management string
 }
 
-// newOwnTokens reads what was kept, if anything is to be kept.
-func newOwnTokens(fsys vfs.FS, cfg *config.Config) (*ownTokens, error) {
-	t := &ownTokens{fs: fsys, set: map[string]string{}}
-	t.reload(&cfg.ACL)
+// NewTokens reads what was kept, if anything is to be kept.
+func NewTokens(fsys vfs.FS, cfg *config.Config) (*Tokens, error) {
+	t := &Tokens{fs: fsys, set: map[string]string{}}
+	t.Reload(&cfg.ACL)
 	if !cfg.ACL.TokenPersistence || cfg.DataDir == "" {
 		return t, nil
 	}
@@ -72,17 +72,17 @@ func newOwnTokens(fsys vfs.FS, cfg *config.Config) (*ownTokens, error) {
 	return t, nil
 }
 
-// reload takes the tokens of a fresh configuration.
-func (t *ownTokens) reload(acl *config.ACL) {
+// Reload takes the tokens of a fresh configuration.
+func (t *Tokens) Reload(acl *config.ACL) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.management = acl.InitialManagement
-	t.file = map[string]string{tokenDefault: acl.Default, tokenAgent: acl.Agent, tokenRecovery: acl.AgentRecovery,
-		tokenReplication: acl.Replication, tokenDNS: acl.DNSToken, tokenConfigFile: acl.ConfigFileService}
+	t.file = map[string]string{TokenDefault: acl.Default, TokenAgent: acl.Agent, TokenRecovery: acl.AgentRecovery,
+		tokenReplication: acl.Replication, TokenDNS: acl.DNSToken, tokenConfigFile: acl.ConfigFileService}
 }
 
-// get is the token of a kind, "" when there is none.
-func (t *ownTokens) get(kind string) string {
+// Get is the token of a kind, "" when there is none.
+func (t *Tokens) Get(kind string) string {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if token, ok := t.set[kind]; ok {
@@ -91,8 +91,8 @@ func (t *ownTokens) get(kind string) string {
 	return t.file[kind]
 }
 
-// change sets the token that the API names, durably where that is wanted. Kind NotFound for a name that there is not.
-func (t *ownTokens) change(name, token string) error {
+// Change sets the token that the API names, durably where that is wanted. Kind NotFound for a name that there is not.
+func (t *Tokens) Change(name, token string) error {
 	kind, ok := tokenKinds[name]
 	if !ok {
 		return errkind.Errorf(errkind.NotFound, "Token %q is unknown", name)
@@ -118,9 +118,9 @@ func (t *ownTokens) change(name, token string) error {
 	return nil
 }
 
-// sync are the tokens of anti-entropy.
-func (t *ownTokens) sync() local.Tokens {
-	own := local.Tokens{Agent: t.get(tokenAgent), Default: t.get(tokenDefault), ConfigFile: t.get(tokenConfigFile)}
+// Sync are the tokens of anti-entropy.
+func (t *Tokens) Sync() local.Tokens {
+	own := local.Tokens{Agent: t.Get(TokenAgent), Default: t.Get(TokenDefault), ConfigFile: t.Get(tokenConfigFile)}
 	if own.Agent == "" && own.Default == "" {
 		t.mu.RLock()
 		defer t.mu.RUnlock()

@@ -1,0 +1,174 @@
+package base
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/version"
+)
+
+// MethodKeyring is the RPC by which a server tells a member to change its keyring.
+const MethodKeyring = "gossip.keys"
+
+// TagAway in a server's gossip tags asks others to use another one while there is one: it starts, or it drains.
+const TagAway = "away"
+
+// Gossip is the pool of this datacenter, and what this process tells it of itself.
+type Gossip struct {
+	Pool *member.Pool
+
+	tagMu sync.Mutex        // guards added; held while the pool is told, so that the last word is the newest
+	added map[string]string // tags that come and go while the process runs
+}
+
+// Roles in the tags of members.
+const (
+	RoleServer = "consul"
+	RoleAgent  = "node"
+)
+
+// Tags are this process's gossip tags.
+func (b *Base) Tags() map[string]string {
+	b.tagMu.Lock()
+	defer b.tagMu.Unlock()
+	return b.describe()
+}
+
+// describe describes this process to the pool in the contract's words, and in added ones. The caller holds tagMu.
+func (b *Base) describe() map[string]string {
+	cfg := b.Cfg
+	t := map[string]string{
+		"role": RoleAgent, "dc": cfg.Node.Datacenter, "id": b.ID, "vsn": "2", "vsn_min": "2", "vsn_max": "3",
+		"build": version.Contract + ":corbel" + version.Number, "port": strconv.Itoa(b.RPCPort()),
+	}
+	if !cfg.Server {
+		return t
+	}
+	t["role"], t["raft_vsn"], t["acls"] = RoleServer, "3", "0"
+	if cfg.ACL.Enabled {
+		t["acls"] = "1"
+	}
+	if cfg.Raft.Bootstrap || cfg.Dev {
+		t["bootstrap"] = "1"
+	}
+	if n := cfg.Raft.BootstrapExpect; n > 0 {
+		t["expect"] = strconv.Itoa(n)
+	}
+	if cfg.Raft.ReadReplica {
+		t["read_replica"] = "1"
+	}
+	maps.Copy(t, b.added)
+	return t
+}
+
+// DeclareTag adds a tag before Run, which the pool is told with the next one that comes or goes.
+func (b *Base) DeclareTag(key, value string) {
+	b.tagMu.Lock()
+	defer b.tagMu.Unlock()
+	b.added[key] = value
+}
+
+// AddTag adds a tag to this process's description, or with "" takes one away, and tells the pool.
+func (b *Base) AddTag(ctx context.Context, key, value string) error {
+	b.tagMu.Lock()
+	defer b.tagMu.Unlock()
+	if b.added[key] = value; value == "" {
+		delete(b.added, key)
+	}
+	tags := b.describe()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return b.Pool.SetTags(ctx, tags)
+}
+
+// MemberRPC is where the RPC port of a member is.
+func MemberRPC(m member.Member) string { return net.JoinHostPort(m.Addr, m.Tags["port"]) }
+
+// OtherServers are the RPC addresses of the servers to ask: living ones other than this process, without those that
+// start or drain while there are others.
+func (b *Base) OtherServers() []string {
+	all, staying := b.servers()
+	if len(staying) > 0 {
+		return staying
+	}
+	return all
+}
+
+// LivingServers are the RPC addresses of living servers other than this process.
+func (b *Base) LivingServers() []string {
+	all, _ := b.servers()
+	return all
+}
+
+func (b *Base) servers() (all, staying []string) {
+	for _, m := range b.Pool.Members(member.ActAskServer) {
+		if m.Status != member.Alive || m.Name == b.Cfg.Node.Name {
+			continue
+		}
+		all = append(all, MemberRPC(m))
+		if m.Tags[TagAway] == "" {
+			staying = append(staying, MemberRPC(m))
+		}
+	}
+	return all, staying
+}
+
+// accept refuses members of other datacenters: their names and indexes mean other things.
+func (b *Base) accept(m member.Member) error {
+	if dc := m.Tags["dc"]; dc != "" && dc != b.Cfg.Node.Datacenter {
+		return fmt.Errorf("member %s belongs to datacenter %s, this one is %s", m.Name, dc, b.Cfg.Node.Datacenter)
+	}
+	return nil
+}
+
+// carryKeys brings a key operation to a member of this datacenter, which has a certificate of the authority.
+func (b *Base) carryKeys(ctx context.Context, to member.Member, req []byte) ([]byte, error) {
+	return b.Members.Call(ctx, MemberRPC(to), MethodKeyring, req)
+}
+
+// join joins the pool as start_join and retry_join say.
+func (b *Base) join(ctx context.Context) error {
+	g := &b.Cfg.Gossip
+	return JoinPool(ctx, b.Pool, JoinPlan{Start: g.StartJoin, Retry: g.RetryJoin, Interval: g.RetryInterval,
+		Most: g.RetryMax})
+}
+
+// JoinPlan is whom to join; suffix ends the names of the keys in errors.
+type JoinPlan struct {
+	Start, Retry []string
+	Interval     time.Duration
+	Most         int
+	Suffix       string
+}
+
+// JoinPool joins a pool that Run has opened, and waits for ctx to end.
+func JoinPool(ctx context.Context, pool *member.Pool, plan JoinPlan) error {
+	select {
+	case <-pool.Ready():
+	case <-ctx.Done():
+		return nil
+	}
+	if len(plan.Start) > 0 {
+		if _, err := pool.Join(ctx, plan.Start); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("start_join%s: %w", plan.Suffix, err)
+		}
+	}
+	if len(plan.Retry) > 0 {
+		// Joining the same pool quickly matters most in its first seconds.
+		err := pool.JoinRetry(ctx, plan.Retry, min(plan.Interval, time.Second), 10)
+		if err != nil && ctx.Err() == nil {
+			err = pool.JoinRetry(ctx, plan.Retry, plan.Interval, plan.Most)
+		}
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("retry_join%s: %w", plan.Suffix, err)
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
