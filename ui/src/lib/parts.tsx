@@ -14,7 +14,9 @@ const shapes: Record<State, string> = { passing: "●", warning: "▲", critical
 export function Mark(props: { state: State; children?: ComponentChildren }) {
   return (
     <span class={`mark ${props.state}`}>
-      <span aria-hidden="true">{shapes[props.state]}</span> {props.children ?? props.state}
+      <span aria-hidden="true">{shapes[props.state]}</span>{" "}
+      {props.children ? <span class="unseen">{props.state}: </span> : props.state}
+      {props.children}
     </span>
   );
 }
