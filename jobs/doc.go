@@ -15,7 +15,7 @@
 //
 // Data flows one way:
 //
-//	change -> evaluation -> evalqueue -> scheduler.Pass(State, now, seed) -> plan -> apply -> next State
+//	change -> evaluation -> evalqueue -> planner.Pass(State, now, seed) -> plan -> apply -> next State
 //	                ^                                                             |
 //	                '--- blocked, delayed and follow-up evaluations <-------------'
 //

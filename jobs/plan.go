@@ -182,3 +182,10 @@ func (c Config) AlgorithmOf(pool string) string {
 	}
 	return c.Algorithm
 }
+
+// Preempts reports whether jobs of a type may preempt: system jobs unless it is switched off, others when it is
+// switched on (NS-18).
+func (c Config) Preempts(jobType string) bool {
+	on, stated := c.Preempt[jobType]
+	return on || !stated && jobType == System
+}

@@ -236,15 +236,15 @@ func (g *Group) rate(at int32) bool {
 	u := c.use
 	base := g.program.Ask.Base(u.Node)
 	c.filtered = false
-	if c.lacks = u.Room.Lacks(u.Node, base); c.lacks != "" {
-		return false
-	}
 	var h held
 	if len(g.held) > 0 {
 		h = g.held[u.Slot]
 	}
 	if g.program.HostsOfJob && h.job > 0 || g.program.HostsOfGroup && h.group > 0 {
 		c.filtered, c.lacks = true, feasible.DistinctHosts
+		return false
+	}
+	if c.lacks = u.Room.Lacks(u.Node, base); c.lacks != "" {
 		return false
 	}
 	c.sum = score.Fit(g.spread, u.Room.Usable, u.Room.Free.Minus(base.Vector))

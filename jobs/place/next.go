@@ -254,3 +254,11 @@ func (g *Group) Classes(yield func(class uint64, feasible bool) bool) {
 		}
 	}
 }
+
+// Freed says that room of a node came free, which the View knows already.
+func (g *Group) Freed(u *state.Use) {
+	if at := g.bySlot[u.Slot] - 1; at != parked {
+		g.cands[at].use = g.view.Use(u)
+		g.refresh(at)
+	}
+}

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"iter"
+
 	"corbel.dev/corbel/core/table"
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/feasible"
@@ -101,7 +103,7 @@ func (e *Edit) PutNode(n *jobs.Node) {
 	e.uses.Set(use)
 }
 
-func (e *Edit) onNode(id jobs.ID) func(func(*jobs.Allocation) bool) {
+func (e *Edit) onNode(id jobs.ID) iter.Seq[*jobs.Allocation] {
 	s := State{tables: tables{byNode: e.allocs[1].Table}}
 	return s.OnNode(id)
 }
@@ -258,4 +260,16 @@ func (e *Edit) DeleteDeployment(id jobs.ID) {
 	if old, ok := e.deploys[0].Delete(&jobs.Deployment{ID: id}); ok {
 		e.deploys[1].Delete(old)
 	}
+}
+
+// Job returns the newest version of a job as it is now, or nil.
+func (e *Edit) Job(key jobs.JobKey) *jobs.Job {
+	s := State{tables: tables{jobs: e.jobs.Table}}
+	return s.Job(key)
+}
+
+// OfJob yields the allocations of a job as they are now. The Edit must not change meanwhile.
+func (e *Edit) OfJob(key jobs.JobKey) iter.Seq[*jobs.Allocation] {
+	s := State{tables: tables{byJob: e.allocs[2].Table}}
+	return s.OfJob(key)
 }

@@ -15,7 +15,7 @@ var pure = []string{
 	"mesh", "mesh/proxy", "mesh/envoy", "api/xds/session", "secrets", "secrets/policy", "secrets/lease", "secrets/mount",
 	"monitor", "monitor/objects", "monitor/selector", "monitor/shards", "monitor/agent/points", "monitor/agent/tally",
 	"jobs", "jobs/apply", "jobs/everynode", "jobs/evalqueue", "jobs/explain", "jobs/feasible", "jobs/place",
-	"jobs/preempt", "jobs/reconcile", "jobs/scheduler", "jobs/score", "jobs/state",
+	"jobs/planner", "jobs/preempt", "jobs/reconcile", "jobs/score", "jobs/state",
 	"usage", "usage/sketch", "doctor", "doctor/text",
 }
 
