@@ -88,6 +88,7 @@ var doors = []struct {
 	{"github.com/DataDog/datadog-go", []string{}, "tests only: the format oracle"},
 	{"github.com/sensu/sensu-go", []string{}, "tests only: the oracle of the monitor's objects"},
 	{"pgregory.net/rapid", []string{}, "tests only"},
+	{"github.com/axiomhq/hyperloglog", []string{}, "tests only: the oracle of our sketch"},
 }
 
 // testHelpers are packages that import testing; no package of the product may import them outside of tests.

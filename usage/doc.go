@@ -1,0 +1,40 @@
+// Package usage counts what tenants use. It is the pure core of the usage plane: the packages below it decide, and
+// do nothing else. None reads a clock, a disk or a socket, starts a goroutine or draws a random number: the same
+// records in the same order give the same state and the same bytes, on every member and at every replay.
+//
+// # From an event to an estimate
+//
+//	door        batch, cloudevents, dogstatsd, and JSON here       bytes    -> Event
+//	router      Product.Observe: check, name the field, hash       Event    -> Observation
+//	log         dedup: seen before?, late?, and stored as one      Batch    -> Record with a verdict for each event
+//	counter     aggregate.Counter: the shards that it owns         Record   -> chunks: hours, days, months
+//	aggregator  aggregate.Partial.Merge over the counters          Partial  -> Partial
+//	queries     estimate: value, bound, completeness, as of        Partial  -> Estimate
+//	beside      route (who owns a shard), limits (thresholds), fate (what became of one event), window (calendars)
+//
+// Each step takes a value and returns one. The owner of the log, of the sockets and of the clock calls them.
+//
+// # Invariants
+//
+//   - An identity is hashed once, to 128 bits, with the deployment's key. The upper 64 bits say everything about
+//     where it counts: the topmost 12 are its shard, the topmost 12 to 18 its register in a sketch. So a shard is a
+//     contiguous range of hashes and of registers: shards can be cut out of a counter's state and merged into
+//     another's without loss, and uniques of different shards are disjoint.
+//   - A product of another kind than unique has one shard for each tenant: a sum is never divided.
+//   - Each observation lives in exactly one chunk of one level. Levels roll by merging, so totals are conserved.
+//   - Sums are integers of 128 bits; no float touches one. Sets are exact up to exact_below; a set that became a
+//     sketch stays one.
+//   - Lateness is judged once, where the record is made, by the record's own time. A replay repeats the verdict.
+//
+// # What each step costs (2 cores of a virtual machine, one goroutine; the packages' benchmarks print them)
+//
+//	step                                        time        allocations      memory
+//	hash an identity (SipHash-2-4, 128 bits)    about 40 ns 0                -
+//	deduplicate an event with an id             about 90 ns 0 amortised      16 bytes an id at load 3/8 to 3/4
+//	count a unique, exact                       about 60 ns 0 amortised      16 bytes an identity and hour, same load
+//	count a unique, sketch                      about 15 ns 0                2^precision bytes a minute in use
+//	add to a sum                                about 50 ns 0 amortised      48 bytes a minute in use
+//
+// Times are of warm caches. What is not here: the log, the remote cache, the doors' sockets, tokens, and where chunks
+// live that memory does not hold (a Chunk is the unit to spill: it encodes itself).
+package usage
