@@ -1,0 +1,118 @@
+package aggregate
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/window"
+)
+
+// Partial is what some counters know about one series in some ranges of time: the unit that an aggregator merges.
+type Partial struct {
+	Product *usage.Product
+	Slices  []Slice
+}
+
+// Slice is one range of a Partial.
+type Slice struct {
+	Range window.Range
+	// Rounded says that data are coarser than the range: slots that began in it count as a whole, others not at all.
+	Rounded bool
+	total   *group
+	by      values
+}
+
+// Value is a number with its bound.
+type Value struct {
+	usage.Quantity
+	// Present is false where there is nothing: a max of nothing is no 0.
+	Present bool
+	// Exact says that it is no estimate. Else Relative is the standard error, and Low and High hold the truth in 99
+	// %.
+	Exact     bool
+	Relative  float64
+	Low, High usage.Quantity
+	// Count is how many events a sum has.
+	Count uint64
+}
+
+// Tagged is what one value of a tag has.
+type Tagged struct {
+	Tag string
+	Value
+}
+
+// Query asks for a series in some ranges, broken down by the product's tag of a number; -1 is none.
+func (c *Counter) Query(s Series, p *usage.Product, ranges []window.Range, tag int) *Partial {
+	out := &Partial{Product: p}
+	for _, r := range ranges {
+		out.Slices = append(out.Slices, Slice{Range: r, total: newGroup(p)})
+	}
+	c.each(s, func(chunk *Chunk) {
+		for i := range out.Slices {
+			slice := &out.Slices[i]
+			slots, rounded := chunk.mask(slice.Range)
+			slice.Rounded = slice.Rounded || rounded
+			if slots == 0 {
+				continue
+			}
+			slice.total.merge(p.Kind, chunk.total, slots, 0)
+			if tag >= 0 && tag < len(chunk.tags) {
+				slice.by.merge(p, &chunk.tags[tag], slots, 0, 0)
+			}
+		}
+	})
+	return out
+}
+
+// Merge adds what other counters know about the same series and ranges.
+func (p *Partial) Merge(other *Partial) {
+	for i := range min(len(p.Slices), len(other.Slices)) {
+		to, from := &p.Slices[i], &other.Slices[i]
+		to.total.merge(p.Product.Kind, from.total, allSlots, 0)
+		to.by.merge(p.Product, &from.by, allSlots, 0, 0)
+		to.Rounded = to.Rounded || from.Rounded
+	}
+}
+
+// Total is the value of a slice.
+func (s *Slice) Total(kind usage.Kind) Value { return s.total.value(kind) }
+
+// By lists the largest values of the tag, at most limit, and the rest as one. The rest of a max is their largest, of
+// a last their last.
+func (s *Slice) By(p *usage.Product, limit int) (list []Tagged, other Value) {
+	rest := newGroup(p)
+	if s.by.other != nil {
+		rest.merge(p.Kind, s.by.other, allSlots, 0)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.by.kept)) {
+		if v := s.by.kept[name].value(p.Kind); v.Present {
+			list = append(list, Tagged{name, v})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Tagged) int {
+		return cmp.Or(b.Compare(a.Quantity), cmp.Compare(a.Tag, b.Tag))
+	})
+	if len(list) > limit {
+		for _, t := range list[limit:] {
+			rest.merge(p.Kind, s.by.kept[t.Tag], allSlots, 0)
+		}
+		list = list[:limit]
+	}
+	return list, rest.value(p.Kind)
+}
+
+func (g *group) value(kind usage.Kind) Value {
+	if kind == usage.Unique {
+		c := g.distinct.Count(allSlots)
+		return Value{Quantity: usage.Uint(c.Value), Present: c.Value > 0, Exact: c.Exact, Relative: c.Relative,
+			Low: usage.Uint(c.Low), High: usage.Uint(c.High), Count: c.Value}
+	}
+	var a Amount
+	for _, c := range g.cells {
+		a.add(kind, c.Amount)
+	}
+	return Value{Quantity: a.Value, Present: a.Count > 0, Exact: true, Low: a.Value, High: a.Value, Count: a.Count}
+}
