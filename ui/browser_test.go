@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -97,6 +98,11 @@ func open(t *testing.T) *stage {
 				"since": time.Now().UnixMilli()}}, "changes": []fields{}}
 	})
 	s.services = newTopic(func(q url.Values) any {
+		from, _ := strconv.Atoi(q.Get("from"))
+		rows, _ := strconv.Atoi(q.Get("rows"))
+		if rows == 0 || rows > 500 {
+			t.Errorf("the page asks for %q rows", q.Get("rows"))
+		}
 		list := []fields{}
 		for i := range many {
 			name := fmt.Sprintf("service-%05d", i)
@@ -108,7 +114,9 @@ func open(t *testing.T) *stage {
 					"tags": []string{"v1"}})
 			}
 		}
-		return fields{"services": list, "total": many}
+		matching := len(list)
+		list = list[min(from, matching):min(from+rows, matching)]
+		return fields{"rows": list, "from": min(from, matching), "matching": matching, "all": many}
 	})
 	s.api = uiapi.New(uiapi.Config{
 		Login: func(_ context.Context, c *uiapi.Credentials) (uiapi.Person, error) {
@@ -119,7 +127,9 @@ func open(t *testing.T) *stage {
 		},
 		Open: func() *uiapi.Person { return nil },
 		Topics: map[string]uiapi.Topic{"overview": s.overview, "services": s.services,
-			"instances": newTopic(func(url.Values) any { return fields{"instances": []fields{}, "total": 0} })},
+			"instances": newTopic(func(url.Values) any {
+				return fields{"rows": []fields{}, "from": 0, "matching": 0, "all": 0}
+			})},
 		Search: func(context.Context, uiapi.Person, string) ([]uiapi.Place, error) {
 			return []uiapi.Place{{Name: "service-00007", Kind: "service", Path: "/services/service-00007"}}, nil
 		},

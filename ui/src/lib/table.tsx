@@ -1,7 +1,8 @@
-// A table of any length: only the rows that are seen are in the document, each is one dense line, and live changes
-// move neither the scroll nor the selection.
-import { useMemo, useRef, useState } from "preact/hooks";
+// A table of any length: the server sends the rows around those that are seen, those that are seen are in the document,
+// each is one dense line, and live changes move neither the scroll nor the selection.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
+import type { Page } from "./page";
 import { useKeys } from "./use";
 import { go } from "./route";
 import { text } from "../text";
@@ -20,38 +21,42 @@ const beyond = 8; // rows above and below what is seen
 
 export function Table<R>(props: {
   label: string;
-  rows: R[];
+  page: Page<R>;
+  /** onMiddle is told the number of the row in the middle of what is seen. */
+  onMiddle: (n: number) => void;
   id: (row: R) => string;
   columns: Column<R>[];
   href?: (row: R) => string;
   empty: ComponentChildren;
 }) {
-  const { rows, columns, id } = props;
+  const { page, columns, id } = props;
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const [selected, select] = useState("");
   const height = box.current?.clientHeight ?? 600;
-  const from = Math.max(0, Math.floor(top / rowHeight) - beyond);
-  const to = Math.min(rows.length, Math.ceil((top + height) / rowHeight) + beyond);
+  const from = Math.max(page.from, Math.floor(top / rowHeight) - beyond);
+  const to = Math.min(page.from + page.rows.length, Math.ceil((top + height) / rowHeight) + beyond);
+  const middle = Math.floor((top + height / 2) / rowHeight);
+  useEffect(() => props.onMiddle(middle), [Math.floor(middle / 20)]);
 
   // Keys come faster than renderings: what they see is kept beside.
-  const state = useRef({ rows, selected });
-  state.current.rows = rows;
+  const state = useRef({ page, selected });
+  state.current.page = page;
   const choose = (name: string) => {
     state.current.selected = name;
     select(name);
   };
   const move = (by: number) => {
-    const list = state.current.rows;
-    const at = list.findIndex((r) => id(r) === state.current.selected);
-    const next = Math.min(list.length - 1, Math.max(0, at + by));
-    const row = list[next];
+    const { rows, from } = state.current.page;
+    const at = rows.findIndex((r) => id(r) === state.current.selected);
+    const next = Math.min(rows.length - 1, Math.max(0, at + by));
+    const row = rows[next];
     if (row === undefined || !box.current) return;
     choose(id(row));
-    const height = box.current.clientHeight;
-    const y = next * rowHeight;
+    const seen = box.current.clientHeight;
+    const y = (from + next) * rowHeight;
     if (y < box.current.scrollTop) box.current.scrollTop = y;
-    else if (y + rowHeight > box.current.scrollTop + height - rowHeight) box.current.scrollTop = y + 2 * rowHeight - height;
+    else if (y + 2 * rowHeight > box.current.scrollTop + seen) box.current.scrollTop = y + 2 * rowHeight - seen;
   };
   const keys = useMemo(
     () => [
@@ -61,7 +66,7 @@ export function Table<R>(props: {
         keys: "Enter",
         what: text.keyOpen,
         run: () => {
-          const row = state.current.rows.find((r) => id(r) === state.current.selected);
+          const row = state.current.page.rows.find((r) => id(r) === state.current.selected);
           if (row !== undefined && props.href) go(props.href(row));
         },
       },
@@ -70,10 +75,10 @@ export function Table<R>(props: {
   );
   useKeys(keys);
 
-  if (rows.length === 0) return <p class="empty">{props.empty}</p>;
-  const shown = rows.slice(from, to);
+  if (page.matching === 0) return <p class="empty">{props.empty}</p>;
+  const shown = page.rows.slice(from - page.from, Math.max(from, to) - page.from);
   return (
-    <div class="table" role="table" aria-label={props.label} aria-rowcount={rows.length + 1}>
+    <div class="table" role="table" aria-label={props.label} aria-rowcount={page.matching + 1}>
       <div class="row head" role="row" aria-rowindex={1}>
         {columns.map((c) => (
           <span role="columnheader" class={kind(c)}>
@@ -82,7 +87,7 @@ export function Table<R>(props: {
         ))}
       </div>
       <div class="body" role="rowgroup" tabIndex={0} ref={box} onScroll={(e) => setTop(e.currentTarget.scrollTop)}>
-        <div class="space" role="presentation" style={{ height: `${rows.length * rowHeight}px` }}>
+        <div class="space" role="presentation" style={{ height: `${page.matching * rowHeight}px` }}>
           {shown.map((row, i) => (
             <div
               key={id(row)}
@@ -103,7 +108,7 @@ export function Table<R>(props: {
           ))}
         </div>
       </div>
-      <p class="count">{text.rows(count(rows.length))}</p>
+      <p class="count">{text.rows(count(page.matching))}</p>
     </div>
   );
 }

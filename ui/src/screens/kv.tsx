@@ -3,7 +3,7 @@ import { Problem, get, send } from "../lib/api";
 import { Age, Filter } from "../lib/parts";
 import { go, href, param } from "../lib/route";
 import { Table } from "../lib/table";
-import { useLive } from "../lib/use";
+import { usePages } from "../lib/use";
 import { text } from "../text";
 
 interface Entry {
@@ -12,32 +12,28 @@ interface Entry {
   folder: boolean;
 }
 
-interface KVData {
-  entries: Entry[];
-  total: number;
-  problem?: string;
-}
-
 /** Folder lists what is directly below a prefix. */
 export function Folder(props: { prefix: string }) {
   const { prefix } = props;
-  const live = useLive<KVData>(`kv?prefix=${encodeURIComponent(prefix)}&q=${encodeURIComponent(param("q"))}`);
-  const data = live.value.value;
+  const { live, page, onMiddle } = usePages<Entry>(
+    `kv?prefix=${encodeURIComponent(prefix)}&q=${encodeURIComponent(param("q"))}`,
+  );
   const to = (e: Entry) => (e.folder ? `/kv/${encode(e.key)}` : `/kv/${encode(e.key)}?key=1`);
   return (
     <>
       <h1>{text.kv}</h1>
       <Crumbs prefix={prefix} />
-      <Filter hint={text.kvHint} problem={data?.problem} />
+      <Filter hint={text.kvHint} problem={page?.problem} />
       <Age of={live} />
-      {data && (
+      {page && (
         <Table
           label={text.kv}
-          rows={data.entries}
+          page={page}
+          onMiddle={onMiddle}
           id={(e) => e.key}
           columns={[{ name: text.key, cell: (e) => <a href={href(to(e))}>{e.key.slice(prefix.length)}</a>, wide: true }]}
           href={to}
-          empty={data.total === 0 ? text.noKeys : text.noMatch}
+          empty={page.all === 0 ? text.noKeys : text.noMatch}
         />
       )}
     </>

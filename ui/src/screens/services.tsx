@@ -2,7 +2,7 @@ import { Age, Filter, Mark, type State } from "../lib/parts";
 import { count } from "../lib/time";
 import { href, param } from "../lib/route";
 import { type Column, Table } from "../lib/table";
-import { useLive } from "../lib/use";
+import { usePages } from "../lib/use";
 import { text } from "../text";
 
 interface Service {
@@ -12,15 +12,6 @@ interface Service {
   warning: number;
   critical: number;
   tags: string[];
-}
-
-interface ServicesData {
-  /** services match the filter, worst first. */
-  services: Service[];
-  /** total is how many there are that the person may see. */
-  total: number;
-  /** problem says what is wrong with the filter. */
-  problem?: string;
 }
 
 function state(s: Service): State {
@@ -48,21 +39,21 @@ const columns: Column<Service>[] = [
 
 export function Services() {
   const q = param("q");
-  const live = useLive<ServicesData>(`services?q=${encodeURIComponent(q)}`);
-  const data = live.value.value;
+  const { live, page, onMiddle } = usePages<Service>(`services?q=${encodeURIComponent(q)}`);
   return (
     <>
       <h1>{text.services}</h1>
-      <Filter hint={text.servicesHint} problem={data?.problem} />
+      <Filter hint={text.servicesHint} problem={page?.problem} />
       <Age of={live} />
-      {data && (
+      {page && (
         <Table
           label={text.services}
-          rows={data.services}
+          page={page}
+          onMiddle={onMiddle}
           id={(s) => s.name}
           columns={columns}
           href={(s) => `/services/${encodeURIComponent(s.name)}`}
-          empty={data.total === 0 ? text.noServices : text.noMatch}
+          empty={page.all === 0 ? text.noServices : text.noMatch}
         />
       )}
     </>
@@ -79,12 +70,6 @@ interface Instance {
   tags: string[];
 }
 
-interface InstancesData {
-  instances: Instance[];
-  total: number;
-  problem?: string;
-}
-
 const instanceColumns: Column<Instance>[] = [
   { name: text.instance, cell: (i) => <Mark state={i.state}>{i.id}</Mark>, wide: true },
   { name: text.node, cell: (i) => i.node },
@@ -95,22 +80,22 @@ const instanceColumns: Column<Instance>[] = [
 /** Instances are those of one service, the unhealthy ones first, with the reason in the row. */
 export function Instances(props: { service: string }) {
   const q = param("q");
-  const live = useLive<InstancesData>(
+  const { live, page, onMiddle } = usePages<Instance>(
     `instances?service=${encodeURIComponent(props.service)}&q=${encodeURIComponent(q)}`,
   );
-  const data = live.value.value;
   return (
     <>
       <h1>{props.service}</h1>
-      <Filter hint={text.instancesHint} problem={data?.problem} />
+      <Filter hint={text.instancesHint} problem={page?.problem} />
       <Age of={live} />
-      {data && (
+      {page && (
         <Table
           label={props.service}
-          rows={data.instances}
+          page={page}
+          onMiddle={onMiddle}
           id={(i) => `${i.node}/${i.id}`}
           columns={instanceColumns}
-          empty={data.total === 0 ? text.noInstances : text.noMatch}
+          empty={page.all === 0 ? text.noInstances : text.noMatch}
         />
       )}
     </>
