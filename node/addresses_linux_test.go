@@ -2,14 +2,17 @@ package node
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/core/wire/wiretest"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/node/forward"
 )
 
 // TestForwardedAddresses: a server believes the address of a client from servers alone. An agent could claim any
@@ -39,13 +42,15 @@ http_config { allow_write_http_from = ["10.9.9.0/24"] }`+a.RPCBlock(a.Issue(good
 			t.Fatal(err)
 		}
 		r.RemoteAddr = c.says
-		req, err := encodeRequest(r, journey{hops: 1})
+		req, err := forward.Encode(r, rows.Journey{Hops: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for method, status := range map[string]func() (int, error){
-			methodHTTP:       func() (int, error) { return statusOf(client.Call(t.Context(), m.RPCAddr(), methodHTTP, req)) },
-			methodHTTPStream: func() (int, error) { return streamedStatus(t, client, m.RPCAddr(), req) },
+			forward.MethodHTTP: func() (int, error) {
+				return statusOf(client.Call(t.Context(), m.RPCAddr(), forward.MethodHTTP, req))
+			},
+			forward.MethodStream: func() (int, error) { return streamedStatus(t, client, m.RPCAddr(), req) },
 		} {
 			code, err := status()
 			if err != nil || (code == http.StatusOK) != c.may || !c.may && code != http.StatusForbidden {
@@ -59,31 +64,18 @@ func statusOf(reply []byte, err error) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	status, _, _, err := decodeReply(reply)
+	status, _, _, err := forward.DecodeReply(reply)
 	return status, err
 }
 
 func streamedStatus(t *testing.T, client *rpc.Client, addr string, req []byte) (int, error) {
 	t.Helper()
-	s, err := client.Stream(t.Context(), addr, methodHTTPStream, pack.Bytes(pack.String(nil, ""), req))
+	s, err := client.Stream(t.Context(), addr, forward.MethodStream, pack.Bytes(pack.String(nil, ""), req))
 	if err != nil {
 		return 0, err
 	}
 	defer s.Close()
-	head, err := s.Recv()
-	if err != nil {
-		return 0, err
-	}
-	status, _, err := readHeader(pack.Read(head))
-	return status, err
-}
-
-// TestCameFrom: what is left of an address that somebody claims.
-func TestCameFrom(t *testing.T) {
-	const agent = "10.0.0.7:8300"
-	for _, said := range []string{"127.0.0.1:5000", "[::1]:5000", "@", "", "0.0.0.0:0", "10.1.1.1:5000"} {
-		if got := cameFrom(said, nil, agent); got != agent {
-			t.Errorf("somebody says %q: %s", said, got)
-		}
-	}
+	w := httptest.NewRecorder()
+	err = forward.CopyStream(w, s)
+	return w.Code, err
 }

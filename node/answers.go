@@ -2,8 +2,10 @@ package node
 
 import (
 	"corbel.dev/corbel/catalog/coordinates"
+	"corbel.dev/corbel/core/wan"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/forward"
 )
 
 // answerRPC registers what every process answers, and what servers do for agents and for each other. The parts of a
@@ -12,18 +14,16 @@ func (p *Process) answerRPC(servers *catalogServers) {
 	p.knowServers()
 	p.RPCSrv.Handle(wire.Servers, methodAsk, p.serveAsked)
 	p.RPCSrv.HandleStream(wire.Servers, methodAskStream, p.serveAskedStream)
-	p.RPCSrv.Handle(wire.Federation, methodPing, servePing())
+	p.RPCSrv.Handle(wire.Federation, wan.MethodPing, wan.AnswerPing)
 	p.RPCSrv.Handle(wire.Servers, base.MethodKeyring, p.Pool.AnswerKeys)
 	if p.wan != nil {
-		p.RPCSrv.Handle(wire.AllServers, methodKeyringWAN, p.wan.pool.AnswerKeys)
+		p.RPCSrv.Handle(wire.AllServers, wan.MethodKeys, p.wan.Pool.AnswerKeys)
 	}
 	if !p.Cfg.Server { // an agent is asked by servers alone, and answers for itself
 		return
 	}
-	p.RPCSrv.Handle(wire.Federation, methodHTTP, serveForwarded(p.api, p.parting, &p.ending))
-	p.RPCSrv.HandleStream(wire.Federation, methodHTTPStream, serveStreamed(p.withProfiles(p.api), p.uploads))
-	p.RPCSrv.Handle(wire.Federation, methodHTTPOffer, serveOffer(p.api, p.uploads))
-	p.RPCSrv.Handle(wire.Federation, methodHTTPUpload, p.uploads.Piece)
+	forward.Answers{API: p.api, Streamed: p.withProfiles(p.api), Uploads: p.uploads, Parting: p.parting,
+		Ending: &p.ending}.Register(p.RPCSrv, wire.Federation)
 	p.RPCSrv.Handle(wire.Members, methodDNS, serveDNS(p.dns))
 	p.RPCSrv.Handle(wire.Members, coordinates.MethodUpdate, p.places.Serve)
 	p.RPCSrv.Handle(wire.Servers, coordinates.MethodJudged, p.places.ServeJudged)

@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/node/forward"
 )
 
 // What servers ask of other members: how their proxies stand, and diagnostics of their process. A server judges its
@@ -89,7 +90,7 @@ func (p *Process) serveAsked(ctx context.Context, req []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return encodeReply(answer), nil
+	return forward.EncodeReply(answer), nil
 }
 
 // serveAskedStream implements methodAskStream.
@@ -106,9 +107,7 @@ func (p *Process) serveAskedStream(ctx context.Context, req []byte, send func([]
 	if encoding != "" {
 		r.Header.Set("Accept-Encoding", encoding)
 	}
-	w := &streamWriter{header: http.Header{}, send: send}
+	w := forward.NewStreamWriter(send)
 	p.withProfiles(p.api).ServeHTTP(w, r)
-	w.WriteHeader(http.StatusOK)
-	w.Flush()
-	return w.err
+	return w.End()
 }

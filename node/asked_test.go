@@ -20,6 +20,7 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/forward"
 )
 
 // spy is a member of the pool, no server, that keeps what it is sent and answers nothing of use.
@@ -48,13 +49,13 @@ func startSpy(t *testing.T, like *testMember, name string) *spy {
 		t.Fatal(err)
 	}
 	srv := rpc.NewServer(rpc.ServerConfig{})
-	for _, method := range []string{methodHTTP, methodAsk, methodHTTPUpload} {
+	for _, method := range []string{forward.MethodHTTP, methodAsk, forward.MethodUpload} {
 		srv.Handle(wire.Anyone, method, func(_ context.Context, req []byte) ([]byte, error) {
 			s.take(req)
 			return nil, errkind.New(errkind.Unavailable, "a spy")
 		})
 	}
-	for _, method := range []string{methodHTTPStream, methodAskStream} {
+	for _, method := range []string{forward.MethodStream, methodAskStream} {
 		srv.HandleStream(wire.Anyone, method, func(_ context.Context, req []byte, _ func([]byte) error) error {
 			s.take(req)
 			return errkind.New(errkind.Unavailable, "a spy")
@@ -137,7 +138,7 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 	agent := startMember(t, false, "asked", acl+fmt.Sprintf("\nretry_join = [%q]", first.gossip))
 	agent.awaitAsk("GET", "/v1/agent/self?token="+root, "", 200, "asked")
 	polltest.Until(t, func() bool { _, ok := first.sees("asked"); return ok }, "the server to know the agent")
-	for _, method := range []string{methodHTTP, methodHTTPUpload, methodDNS} {
+	for _, method := range []string{forward.MethodHTTP, forward.MethodUpload, methodDNS} {
 		if _, err := first.RPC.Call(t.Context(), agent.RPCAddr(), method, nil); !errkind.Is(err, errkind.NotFound) {
 			t.Errorf("%s: %v", method, err)
 		}

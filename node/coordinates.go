@@ -7,6 +7,7 @@ import (
 	"corbel.dev/corbel/api/consulapi/operatorrows"
 	"corbel.dev/corbel/catalog/coordinates"
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/core/wan"
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/kit/vivaldi"
 )
@@ -60,11 +61,11 @@ func (c places) Datacenters() map[string][]operatorrows.NodeCoordinate {
 	if w == nil {
 		return out
 	}
-	own := wanName(c.p.Cfg.Node.Name, c.p.Cfg.Node.Datacenter)
-	for _, m := range w.pool.Members(member.ActShow) {
-		at, ok := w.pool.CoordinateOf(m.Name)
+	own := wan.Name(c.p.Cfg.Node.Name, c.p.Cfg.Node.Datacenter)
+	for _, m := range w.Pool.Members(member.ActShow) {
+		at, ok := w.Pool.CoordinateOf(m.Name)
 		if m.Name == own {
-			at, ok = w.pool.Coordinate(), true
+			at, ok = w.Pool.Coordinate(), true
 		}
 		if dc := m.Tags["dc"]; ok && m.Status == member.Alive {
 			out[dc] = append(out[dc], operatorrows.NodeCoordinate{Node: strings.TrimSuffix(m.Name, "."+dc), Coord: at})

@@ -1,11 +1,13 @@
 package node
 
 import (
+	"errors"
 	"net/http"
 	"net/http/pprof"
 	"net/url"
 	"strings"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/corbelapi"
 	"corbel.dev/corbel/catalog/acl"
@@ -15,6 +17,7 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/standing"
 	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/forward"
 )
 
 // reachPrefix begins the paths that another member of the pool answers:
@@ -73,7 +76,7 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 	name, path, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, reachPrefix), "/")
 	path = "/" + path
 	res, known := diagnostic(path)
-	if r.Method != http.MethodGet || !ok || !known || journeyOf(r.Context()).hops > 1 {
+	if r.Method != http.MethodGet || !ok || !known || rows.JourneyOf(r.Context()).Hops > 1 {
 		http.Error(w, "only diagnostics can be asked of another member, with GET", http.StatusForbidden)
 		return
 	}
@@ -110,9 +113,12 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 		return
 	case err == nil:
 		defer stream.Close()
-		err = copyStream(w, stream)
+		err = forward.CopyStream(w, stream)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, answer.ErrCut):
+		answer.Cut()
+	case err != nil:
 		http.Error(w, "the member "+name+" at "+base.MemberRPC(m)+" does not answer: "+err.Error(),
 			http.StatusServiceUnavailable)
 	}
@@ -121,7 +127,7 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 // reachMember asks a member for what r wants of it, which is there. Servers judge the caller's token themselves; it
 // goes to no agent: of those a server asks on its own behalf, and an agent asks a server to do so.
 func (p *Process) reachMember(r, there *http.Request, m member.Member, res acl.Resource) (*rpc.Stream, error) {
-	addr, ask, hops := base.MemberRPC(m), there, journeyOf(r.Context()).hops+1
+	addr, ask, hops := base.MemberRPC(m), there, rows.JourneyOf(r.Context()).Hops+1
 	switch {
 	case m.Tags["role"] == base.RoleServer:
 	case p.Cfg.Server:
@@ -139,11 +145,11 @@ func (p *Process) reachMember(r, there *http.Request, m member.Member, res acl.R
 		ask = r.Clone(r.Context())
 		ask.Body = http.NoBody
 	}
-	req, err := encodeRequest(ask, journey{hops: hops})
+	req, err := forward.Encode(ask, rows.Journey{Hops: hops})
 	if err != nil {
 		return nil, err
 	}
-	return p.RPC.Stream(r.Context(), addr, methodHTTPStream, pack.Bytes(pack.String(nil, ""), req))
+	return p.RPC.Stream(r.Context(), addr, forward.MethodStream, pack.Bytes(pack.String(nil, ""), req))
 }
 
 // mayReach judges who asks for diagnostics of a member.
@@ -152,7 +158,7 @@ func (p *Process) mayReach(r *http.Request, res acl.Resource, name string) error
 		return nil
 	}
 	token := rows.Secret(r)
-	if token == "" && journeyOf(r.Context()).hops == 0 {
+	if token == "" && rows.JourneyOf(r.Context()).Hops == 0 {
 		token = p.Tokens.Get(base.TokenDefault)
 	}
 	grant, err := p.access.tokens.Grant(r.Context(), token)

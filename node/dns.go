@@ -23,7 +23,7 @@ func (p *Process) buildDNS() (err error) {
 		Metrics: p.Metrics, Logger: p.Log, Token: p.dnsToken, Access: p.dnsAccess(),
 	}
 	if p.wan != nil {
-		cfg.Remote = p.wan
+		cfg.Remote = dnsRemote{p.wan}
 	}
 	if p.registry != nil {
 		cfg.Source, cfg.Queries = dnsSource{p}, dnsQueries{p.api.Queries}
@@ -60,14 +60,6 @@ func (f dnsForwarder) ForwardDNS(ctx context.Context, a dnsapi.Asked) ([]byte, e
 		return f.p.Others.Ask(ctx, methodDNS, encodeAsked(a))
 	}
 	return f.p.callLeader(ctx, methodDNS, encodeAsked(a))
-}
-
-// Knows implements dnsapi.Remote.
-func (w *wan) Knows(dc string) bool { return w.paths.knows(dc) }
-
-// ForwardDNSTo implements dnsapi.Remote.
-func (w *wan) ForwardDNSTo(ctx context.Context, dc string, a dnsapi.Asked) ([]byte, error) {
-	return w.ask(ctx, dc, methodDNS, encodeAsked(a), true, false)
 }
 
 func encodeAsked(a dnsapi.Asked) []byte {

@@ -18,9 +18,11 @@ import (
 
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/core/wan"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/core/wire/wiretest"
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/node/forward"
 )
 
 // trap listens with a certificate and counts what got through to it: the bytes that a process sends once it trusts
@@ -125,7 +127,7 @@ var gossipActs = map[member.Act]func(t *testing.T, m *testMember, l liar){
 		if !slices.Contains(m.LivingServers(), addr) {
 			t.Errorf("the liar is none of the servers to ask: %v", m.LivingServers())
 		}
-		_, err := m.RPC.Call(t.Context(), addr, methodHTTP, []byte("a token"))
+		_, err := m.RPC.Call(t.Context(), addr, forward.MethodHTTP, []byte("a token"))
 		refusedBy(t, "a request to the liar", err)
 	},
 	member.ActAskMember: func(t *testing.T, m *testMember, l liar) {
@@ -150,14 +152,14 @@ var gossipActs = map[member.Act]func(t *testing.T, m *testMember, l liar){
 	},
 	member.ActFlood: func(t *testing.T, m *testMember, l liar) {
 		polltest.Until(t, func() bool { return l.wan.dialled.Load() > 0 }, "the server to bring the liar into the WAN pool")
-		if _, ok := m.wan.pool.Member(member.ActShow, wanName(l.name, "dc1")); ok {
+		if _, ok := m.wan.Pool.Member(member.ActShow, wan.Name(l.name, "dc1")); ok {
 			t.Error("who answers nothing is in the WAN pool")
 		}
 	},
 	member.ActFederate: func(t *testing.T, m *testMember, l liar) {
 		addr := net.JoinHostPort("127.0.0.1", l.far.port)
-		polltest.Until(t, func() bool { return m.wan.paths.datacenterOf(addr) == "dc2" }, "the server to know dc2")
-		_, err := m.wan.rpc.Call(t.Context(), addr, methodHTTP, []byte("a token"))
+		polltest.Until(t, func() bool { return m.wan.DatacenterOf(addr) == "dc2" }, "the server to know dc2")
+		_, err := m.wan.Client.Call(t.Context(), addr, forward.MethodHTTP, []byte("a token"))
 		refusedBy(t, "a request to dc2", err)
 	},
 }
@@ -176,17 +178,17 @@ bootstrap = true
 encrypt = %q
 ports { serf_wan = 0 }`, gossipKey(1))+
 		a.RPCBlock(a.Issue(goodName, -time.Minute, time.Hour), "verify_server_hostname = true"))
-	polltest.Get(t, m.wan.pool.Ready(), "the WAN pool")
+	polltest.Get(t, m.wan.Pool.Ready(), "the WAN pool")
 	polltest.Until(t, func() bool { return m.raft.IsLeader() }, "a leader")
 	forged := wiretest.NewAuthority(t).Issue(goodName, -time.Minute, time.Hour)
 	farForged := wiretest.NewAuthority(t).Issue("server.dc2.consul", -time.Minute, time.Hour)
 	l := liar{name: liarName, id: liarID, trap: newTrap(t, &forged), far: newTrap(t, &farForged), wan: newTrap(t, nil)}
 	tags := m.Tags()
-	maps.Copy(tags, map[string]string{"id": l.id, "port": l.trap.port, tagWANPort: l.wan.port})
+	maps.Copy(tags, map[string]string{"id": l.id, "port": l.trap.port, wan.TagPort: l.wan.port})
 	joinAs(t, member.Config{Name: l.name, Tags: tags, Encrypt: gossipKey(1)}, m.gossip)
 	far := maps.Clone(tags)
 	maps.Copy(far, map[string]string{"dc": "dc2", "port": l.far.port})
-	_, wanPort := m.wan.pool.Addr()
+	_, wanPort := m.wan.Pool.Addr()
 	joinAs(t, member.Config{Name: "far.dc2", Tags: far, Encrypt: gossipKey(1)},
 		net.JoinHostPort("127.0.0.1", strconv.Itoa(wanPort)))
 	polltest.Until(t, func() bool { return len(m.LivingServers()) == 1 }, "the liar to be believed a server")

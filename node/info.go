@@ -49,7 +49,7 @@ func (i info) Stats() map[string]map[string]string {
 		consul["known_datacenters"] = "1"
 		if p.wan != nil {
 			consul["known_datacenters"] = strconv.Itoa(len(p.wan.Known()))
-			stats["serf_wan"] = gossipStats(p.wan.pool)
+			stats["serf_wan"] = gossipStats(p.wan.Pool)
 		}
 		if g := p.raft.group.Load(); g != nil {
 			stats["raft"] = g.Stats()

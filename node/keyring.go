@@ -6,20 +6,7 @@ import (
 
 	"corbel.dev/corbel/api/consulapi/operatorrows"
 	"corbel.dev/corbel/core/member"
-	"corbel.dev/corbel/node/base"
 )
-
-// By this RPC a server tells another to change its keyring of the pool between datacenters.
-const methodKeyringWAN = "gossip.keys.wan"
-
-// carryKeys brings one to a server of any datacenter.
-func (w *wan) carryKeys(ctx context.Context, to member.Member, req []byte) ([]byte, error) {
-	client := w.rpc
-	if to.Tags["dc"] == w.b.Cfg.Node.Datacenter {
-		client = w.b.RPC
-	}
-	return client.Call(ctx, base.MemberRPC(to), methodKeyringWAN, req)
-}
 
 // keyrings changes the gossip keys of the local pool and, on servers, of the one that joins datacenters.
 type keyrings struct{ lan, wan *member.Pool }

@@ -24,7 +24,7 @@ func TestKeysReachAgentsAndServers(t *testing.T) {
 		polltest.Until(t, func() bool { return len(m.Pool.Members(member.ActCarryKeys)) == 3 }, "three members")
 	}
 	polltest.Until(t, func() bool { return len(second.members()) == 2 }, "the second server to know who is one")
-	keys := keyrings{lan: second.Pool, wan: second.wan.pool}
+	keys := keyrings{lan: second.Pool, wan: second.wan.Pool}
 	for _, step := range []struct {
 		what string
 		do   func(context.Context, string) error

@@ -23,7 +23,7 @@ func (p *Process) Leave(ctx context.Context) error {
 		}
 	}
 	if p.wan != nil {
-		if err := p.wan.pool.Leave(ctx); err != nil {
+		if err := p.wan.Pool.Leave(ctx); err != nil {
 			p.Log.Warn("cannot announce the leave to the other datacenters", "error", err)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wan"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/core/wire/wiretest"
 	"corbel.dev/corbel/kit/errkind"
@@ -27,6 +28,7 @@ import (
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/issue"
 	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/forward"
 )
 
 // The role matrix of internal messages (C11): whom each RPC method and each protocol of the wire is for. What a
@@ -41,13 +43,13 @@ var methodsFor = map[wire.Roles][]string{
 		methodFleet, coordinates.MethodJudged, methodAsk, methodAskStream, methodIntroduce, base.MethodKeyring,
 	},
 	// The pool between datacenters is theirs together.
-	wire.AllServers: {methodKeyringWAN},
+	wire.AllServers: {wan.MethodKeys},
 	// The token of each of these is judged by what it is to do; methodClock and methodTrustDomain tell what every client
 	// may know.
 	wire.Members: {methodApply, methodNode, methodResolve, coordinates.MethodUpdate, methodTell, methodDNS, "mesh.sign",
 		methodClock, methodTrustDomain},
 	// The requests in the first four carry tokens of their own.
-	wire.Federation: {methodHTTP, methodHTTPStream, methodHTTPOffer, methodHTTPUpload, methodPing},
+	wire.Federation: {forward.MethodHTTP, forward.MethodStream, forward.MethodOffer, forward.MethodUpload, wan.MethodPing},
 }
 
 // routesFor are the protocols of the servers' port, by their names and groups.

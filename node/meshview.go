@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/kit/sockets"
 	"corbel.dev/corbel/mesh/host"
 	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/forward"
 )
 
 // meshView is this host's proxies as the API shows them, and the way to other members.
@@ -99,6 +100,6 @@ func (v meshView) Reach(ctx context.Context, node, path string) (int, []byte, er
 	if err != nil {
 		return 0, nil, err
 	}
-	status, _, body, err := decodeReply(reply)
+	status, _, body, err := forward.DecodeReply(reply)
 	return status, body, err
 }

@@ -16,7 +16,7 @@ func (p *Process) knowServers() {
 		case p.raft == nil && gossipsAsServer(p.Pool, addr),
 			p.raft != nil && p.raft.isServer(addr, proto), p.monitor != nil && p.monitor.raft.isServer(addr, proto):
 			return wire.Server
-		case p.wan != nil && gossipsAsServer(p.wan.pool, addr):
+		case p.wan != nil && gossipsAsServer(p.wan.Pool, addr):
 			return wire.Remote
 		}
 		return 0

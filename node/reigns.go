@@ -33,8 +33,8 @@ type reign struct {
 	end context.CancelFunc
 }
 
-// of returns the context that ends with the reign of the leader at addr.
-func (r *reigns) of(addr string) context.Context {
+// Of returns the context that ends with the reign of the leader at addr.
+func (r *reigns) Of(addr string) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if one, ok := r.all[addr]; ok {
@@ -48,8 +48,8 @@ func (r *reigns) of(addr string) context.Context {
 	return ctx
 }
 
-// vacant returns since when no leader is known; a long time ago when none ever was.
-func (r *reigns) vacant() time.Time {
+// Vacant returns since when no leader is known; a long time ago when none ever was.
+func (r *reigns) Vacant() time.Time {
 	if at := r.empty.Load(); at != 0 {
 		return time.Unix(0, at)
 	}

@@ -30,9 +30,9 @@ func TestReigns(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- r.run(ctx) }()
 		synctest.Wait()
-		a := r.of("a")
+		a := r.Of("a")
 		now("b")
-		b := r.of("b")
+		b := r.Of("b")
 		if a.Err() != nil {
 			t.Error("the former leader had no grace")
 		}

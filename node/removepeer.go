@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/consulapi/operatorrows"
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/forward"
 )
 
 // removeTimeout bounds the removal from one group.
@@ -116,8 +118,8 @@ func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) er
 	default:
 		addr = plane.leaderAddr()
 	}
-	j := journeyOf(ctx)
-	if addr == "" || addr == o.raft.b.RPCAddr() || j.hops >= maxHops {
+	j := rows.JourneyOf(ctx)
+	if addr == "" || addr == o.raft.b.RPCAddr() || j.Hops >= forward.MaxHops {
 		return errkind.New(errkind.Unavailable, "it has no leader now")
 	}
 	query := url.Values{"id": {r.ID}, "group": {r.Group}}
@@ -131,15 +133,15 @@ func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) er
 	if r.Token != "" {
 		req.Header.Set("X-Consul-Token", r.Token) // servers judge it themselves
 	}
-	encoded, err := encodeRequest(req, journey{j.hops + 1, j.crossed})
+	encoded, err := forward.Encode(req, rows.Journey{Hops: j.Hops + 1, Crossed: j.Crossed})
 	if err != nil {
 		return err
 	}
-	reply, err := o.raft.b.RPC.Call(ctx, addr, methodHTTP, encoded)
+	reply, err := o.raft.b.RPC.Call(ctx, addr, forward.MethodHTTP, encoded)
 	if err != nil {
 		return err
 	}
-	status, _, body, err := decodeReply(reply)
+	status, _, body, err := forward.DecodeReply(reply)
 	switch {
 	case err != nil:
 		return err

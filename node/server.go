@@ -22,6 +22,7 @@ import (
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/core/wan"
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/mesh/board"
@@ -31,6 +32,7 @@ import (
 	"corbel.dev/corbel/monitor/agent"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/forward"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	"corbel.dev/corbel/node/spool"
 	"corbel.dev/corbel/node/watch"
@@ -45,7 +47,7 @@ type Process struct {
 	ca       *ca.Authority      // nil there too
 	raft     *raftPlane         // nil on client agents
 	reigns   *reigns            // nil on client agents
-	wan      *wan               // nil on client agents and with ports.serf_wan = -1
+	wan      *wan.WAN           // nil on client agents and with ports.serf_wan = -1
 	uploads  *spool.Bodies
 	beginning
 	access access
@@ -127,8 +129,8 @@ func (p *Process) build() (err error) {
 		Clock: p.Clock, Log: p.Log, Token: func() string { return p.Tokens.Get(base.TokenDefault) },
 	})
 	servers := &catalogServers{client: p.RPC, own: func() applier { return nil }, target: p.anyServer}
-	forward := &forwarder{client: p.RPC, leader: func() string { return "" }, others: p.Others, changes: p.Pool.Changes,
-		hold: p.Cfg.Raft.RPCHold, callTimeout: p.Cfg.Limits.RPCClient, blockTimeout: p.Cfg.Queries.MaxTime * 9 / 8}
+	passOn := forward.Config{Client: p.RPC, Leader: func() string { return "" }, Others: p.Others, Changes: p.Pool.Changes,
+		Hold: p.Cfg.Raft.RPCHold, Limits: forwardLimits(p.Cfg)}
 	if p.Cfg.Server {
 		if err := p.buildRegistry(); err != nil {
 			return err
@@ -140,9 +142,8 @@ func (p *Process) build() (err error) {
 			return nil
 		}
 		servers.target = p.raft.target
-		forward.leader, forward.changes = p.raft.leaderAddr, p.raft.LeaderChanges
-		forward.reigns = &reigns{leader: p.raft.leaderAddr, changes: p.raft.LeaderChanges}
-		p.reigns = forward.reigns
+		p.reigns = &reigns{leader: p.raft.leaderAddr, changes: p.raft.LeaderChanges}
+		passOn.Leader, passOn.Changes, passOn.Terms = p.raft.leaderAddr, p.raft.LeaderChanges, p.reigns
 		var err error
 		if p.wan, err = newWAN(p.Base); err != nil {
 			return err
@@ -163,7 +164,7 @@ func (p *Process) build() (err error) {
 		return err
 	}
 	p.places = newPlaces(p)
-	if err := p.buildAPI(forward); err != nil {
+	if err := p.buildAPI(forward.New(passOn)); err != nil {
 		return err
 	}
 	if err := p.buildDNS(); err != nil {
@@ -176,6 +177,10 @@ func (p *Process) build() (err error) {
 	}
 	p.addParts()
 	return nil
+}
+
+func forwardLimits(cfg *config.Config) forward.Limits {
+	return forward.Limits{Call: cfg.Limits.RPCClient, Block: cfg.Queries.MaxTime * 9 / 8}
 }
 
 func (p *Process) buildRegistry() (err error) {
@@ -303,7 +308,7 @@ func parseDefinitions(d *config.Definitions) ([]*local.ServiceDefinition, []*loc
 	return services, checks, errors.Join(wrong...)
 }
 
-func (p *Process) buildAPI(forward *forwarder) (err error) {
+func (p *Process) buildAPI(passOn *forward.Forwarder) (err error) {
 	cfg, build := p.Cfg, version.Of()
 	grpc, secure := p.grpcPorts()
 	c := consulapi.Config{
@@ -311,7 +316,7 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 			Identity: rows.Identity{Datacenter: cfg.Node.Datacenter, PrimaryDatacenter: cfg.Node.PrimaryDatacenter,
 				NodeName: cfg.Node.Name, NodeID: p.ID, NodeMeta: p.nodeMeta(), Version: version.Contract, Server: cfg.Server,
 				Revision: build.Revision, BuildDate: build.Date, GRPCPort: grpc, GRPCTLSPort: secure},
-			Forward: forward, Authorizer: p.access.tokens, DefaultACLPolicy: defaultPolicy(cfg),
+			Forward: passOn, Authorizer: p.access.tokens, DefaultACLPolicy: defaultPolicy(cfg),
 			DefaultToken: func() string { return p.Tokens.Get(base.TokenDefault) }, RequestLimits: requestLimitsOf(cfg),
 			Limits: rows.Limits{KVValueBytes: int64(cfg.Limits.KVMaxValueBytes), TxnBytes: int64(cfg.Limits.TxnMaxBytes)},
 			Wait:   httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, Clock: p.Clock,
@@ -339,7 +344,8 @@ func (p *Process) buildAPI(forward *forwarder) (err error) {
 	}
 	keys := keyrings{lan: p.Pool}
 	if p.wan != nil {
-		keys.wan, c.Agent.WAN, c.Remote = p.wan.pool, apiMembers{p.wan.pool}, p.wan
+		keys.wan, c.Agent.WAN, c.Remote = p.wan.Pool, apiMembers{p.wan.Pool},
+			remote{forward.Datacenters{Paths: p.wan.Paths, Limits: forwardLimits(p.Cfg)}, p.wan}
 	}
 	if p.Cfg.Server && p.Pool.Encrypted() {
 		c.Operator.Keyring = keys
@@ -388,10 +394,7 @@ func (p *Process) addParts() {
 		p.Parts.Add("auto encrypt", p.enrol)
 	}
 	if p.wan != nil {
-		p.Parts.Add("wan gossip", p.wan.run)
-		p.Parts.Add("wan join", p.wan.join)
-		p.Parts.Add("wan paths", p.wan.follow)
-		p.Parts.Add("wan neighbours", p.wan.gather)
+		addWAN(p.Base, p.wan)
 	}
 	p.Parts.Add("uploads", func(ctx context.Context) error {
 		<-ctx.Done()

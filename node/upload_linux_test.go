@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"sync"
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/node/forward"
 )
 
 // slowBody is a body that is never done: some bytes, then nothing until it is closed.
@@ -107,14 +110,14 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 			t.Fatal(err)
 		}
 		r.Header.Set("X-Consul-Token", token)
-		b, err := encodeRequest(r, journey{hops: 1})
+		b, err := forward.Encode(r, rows.Journey{Hops: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return b
 	}
 	offer := pack.Bytes(pack.Bool(nil, false), head("/v1/snapshot", root))
-	reply, err := own.Call(t.Context(), m.RPCAddr(), methodHTTPOffer, offer)
+	reply, err := own.Call(t.Context(), m.RPCAddr(), forward.MethodOffer, offer)
 	rd := pack.Read(reply)
 	wanted, id := rd.Bool(), rd.String()
 	if err != nil || !wanted || id == "" {
@@ -122,21 +125,19 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 	}
 	send := func(c *rpc.Client, at int, data string) error {
 		piece := pack.Bytes(pack.Uint(pack.String(nil, id), uint64(at)), []byte(data))
-		_, err := c.Call(t.Context(), m.RPCAddr(), methodHTTPUpload, piece)
+		_, err := c.Call(t.Context(), m.RPCAddr(), forward.MethodUpload, piece)
 		return err
 	}
 	restore := func(c *rpc.Client, path, token string) (int, error) {
-		s, err := c.Stream(t.Context(), m.RPCAddr(), methodHTTPStream, pack.Bytes(pack.String(nil, id), head(path, token)))
+		s, err := c.Stream(t.Context(), m.RPCAddr(), forward.MethodStream,
+			pack.Bytes(pack.String(nil, id), head(path, token)))
 		if err != nil {
 			return 0, err
 		}
 		defer s.Close()
-		first, err := s.Recv()
-		if err != nil {
-			return 0, err
-		}
-		status, _, err := readHeader(pack.Read(first))
-		return status, err
+		w := httptest.NewRecorder()
+		err = forward.CopyStream(w, s)
+		return w.Code, err
 	}
 	if err := send(own, 0, saved[:10]); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func TestForwardedRequestsHaveNoDefaultToken(t *testing.T) {
 			req.Header.Set("X-Consul-Token", c.token)
 		}
 		if c.forwarded {
-			req = req.WithContext(rows.Forwarded(req.Context()))
+			req = req.WithContext(rows.Forwarded(req.Context(), rows.Journey{}))
 		}
 		w := httptest.NewRecorder()
 		r.api.ServeHTTP(w, req)

@@ -79,5 +79,8 @@ func Invalidf(format string, args ...any) error {
 	return errkind.New(errkind.Invalid, fmt.Sprintf(format, args...))
 }
 
+// ErrCut says that an answer broke after its beginning was written: whoever serves the client calls Cut.
+var ErrCut = errkind.New(errkind.Unknown, "the answer was cut before its end")
+
 // Cut ends an answer whose beginning was written, so that nobody takes the part for the whole.
 func Cut() { panic(http.ErrAbortHandler) }

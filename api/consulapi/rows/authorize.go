@@ -50,16 +50,28 @@ func Secret(r *http.Request) string { return OwnToken(r, httpx.Query(r.URL.RawQu
 
 // Forwarded marks requests that came from another process: it has put its own default token into them, and
 // where it had none they have none here either, whatever this process's default is.
-func Forwarded(ctx context.Context) context.Context {
-	return context.WithValue(ctx, forwardedKey{}, true)
+func Forwarded(ctx context.Context, j Journey) context.Context {
+	return context.WithValue(ctx, forwardedKey{}, j)
 }
 
 type forwardedKey struct{}
 
+// Journey is how far a request has come: it keeps requests from going in circles.
+type Journey struct {
+	Hops    int
+	Crossed bool // it came from another datacenter
+}
+
+// JourneyOf is the journey of a request that came from another process.
+func JourneyOf(ctx context.Context) Journey {
+	j, _ := ctx.Value(forwardedKey{}).(Journey)
+	return j
+}
+
 // Judged marks requests that another server judged: it knows the caller, whose token stays with it, and this process
 // answers whatever the request asks. It is for what came over a connection that only servers have.
 func Judged(ctx context.Context) context.Context {
-	return context.WithValue(Forwarded(ctx), judgedKey{}, true)
+	return context.WithValue(Forwarded(ctx, Journey{}), judgedKey{}, true)
 }
 
 type judgedKey struct{}

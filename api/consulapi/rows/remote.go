@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
 	"strings"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -51,7 +53,10 @@ func (q *Request) Cross(dc string) error {
 	if q.Row.Streams {
 		policy := q.W.Header()["X-Consul-Default-Acl-Policy"]
 		delete(q.W.Header(), "X-Consul-Default-Acl-Policy") // the answer brings its own
-		if err := q.Remote.ForwardDCStream(q.W, strings.ToLower(dc), r); err != nil {
+		switch err := q.Remote.ForwardDCStream(q.W, strings.ToLower(dc), r); {
+		case errors.Is(err, answer.ErrCut):
+			answer.Cut()
+		case err != nil:
 			q.W.Header()["X-Consul-Default-Acl-Policy"] = policy
 			return err
 		}

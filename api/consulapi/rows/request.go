@@ -95,7 +95,10 @@ func (q *Request) PassOn(toLeader bool) error {
 			return err
 		}
 	}
-	if err := pass(q.W, q.R, toLeader); err != nil {
+	switch err := pass(q.W, q.R, toLeader); {
+	case errors.Is(err, answer.ErrCut):
+		answer.Cut()
+	case err != nil:
 		if client {
 			q.outgoing.failed.Add(1)
 		}

@@ -34,7 +34,8 @@ type Forwarder interface {
 	// Forward sends r to the leader, or to any server when toLeader is false. An error means that
 	// nothing was written to w. The implementation bounds how often one request is passed on.
 	Forward(w http.ResponseWriter, r *http.Request, toLeader bool) error
-	// ForwardStream is Forward for rows whose answer or body may be of any length. It tries once.
+	// ForwardStream is Forward for rows whose answer or body may be of any length. It tries once. answer.ErrCut means
+	// that the answer broke after its beginning was written.
 	ForwardStream(w http.ResponseWriter, r *http.Request, toLeader bool) error
 }
 

@@ -1,4 +1,4 @@
-package node
+package forward
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
@@ -29,11 +30,11 @@ func TestForwardedRequestKeepsWhatMatters(t *testing.T) {
 	})
 	r := httptest.NewRequest(http.MethodPut, "/v1/kv/a//b%2Fc?cas=1", strings.NewReader("value"))
 	r.Header.Set("X-Consul-Token", "t")
-	raw, err := encodeRequest(r, journey{hops: 1})
+	raw, err := Encode(r, rows.Journey{Hops: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	reply, err := serveForwarded(api, t.Context(), new(atomic.Bool))(t.Context(), raw)
+	reply, err := serve(api, t.Context(), new(atomic.Bool))(t.Context(), raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,9 +51,9 @@ func TestForwardedRequestKeepsWhatMatters(t *testing.T) {
 }
 
 func TestForwardStopsAfterTooManyHops(t *testing.T) {
-	f := &forwarder{leader: func() string { return "nowhere" }}
+	f := New(Config{Leader: func() string { return "nowhere" }})
 	r := httptest.NewRequest(http.MethodGet, "/v1/kv/a", nil)
-	raw, err := encodeRequest(r, journey{hops: maxHops})
+	raw, err := Encode(r, rows.Journey{Hops: MaxHops})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,12 +68,12 @@ func TestForwardStopsAfterTooManyHops(t *testing.T) {
 
 func FuzzForwardFrames(f *testing.F) {
 	r := httptest.NewRequest(http.MethodPut, "/v1/kv/a?cas=1", strings.NewReader("value"))
-	raw, err := encodeRequest(r, journey{hops: 1})
+	raw, err := Encode(r, rows.Journey{Hops: 1})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(raw)
-	f.Add(encodeReply(&httpx.Recorder{Head: http.Header{"A": {"b"}}, Body: []byte("x")}))
+	f.Add(EncodeReply(&httpx.Recorder{Head: http.Header{"A": {"b"}}, Body: []byte("x")}))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if r, err := decodeRequest(t.Context(), p); err == nil && r.URL == nil {
 			t.Fatal("a request without a URL")
@@ -100,18 +101,18 @@ func TestParkedQueriesPart(t *testing.T) {
 			}
 			w.WriteHeader(c.status)
 		})
-		raw, err := encodeRequest(httptest.NewRequest("GET", c.path, nil), journey{})
+		raw, err := Encode(httptest.NewRequest("GET", c.path, nil), rows.Journey{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		reply, err := serveForwarded(api, parting, &ending)(t.Context(), raw)
+		reply, err := serve(api, parting, &ending)(t.Context(), raw)
 		if errkind.Of(err) != c.kind {
 			t.Errorf("%s: %v", c.path, err)
 		}
 		if err != nil {
 			continue
 		}
-		if status, _, _, err := decodeReply(reply); err != nil || status != c.status {
+		if status, _, _, err := DecodeReply(reply); err != nil || status != c.status {
 			t.Errorf("%s: %d %v", c.path, status, err)
 		}
 	}
@@ -128,7 +129,7 @@ func TestForwardedRequestsGoOnTheTrace(t *testing.T) {
 		r.Header.Set("traceparent", came)
 		_, r, end := httpx.Trace(metrics.Traces(), "catalog", httptest.NewRecorder(), r)
 		defer end("/v1/kv/")
-		raw, err := encodeRequest(r, journey{hops: 1})
+		raw, err := Encode(r, rows.Journey{Hops: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,5 +146,15 @@ func TestForwardedRequestsGoOnTheTrace(t *testing.T) {
 	if span := (<-queue.C)[0]; passed != "00-"+came[3:35]+"-"+span.ID.String()+"-01" ||
 		span.Parent.String() != came[36:52] {
 		t.Errorf("passed on is %q from %+v", passed, span)
+	}
+}
+
+// TestCameFrom: what is left of an address that somebody claims.
+func TestCameFrom(t *testing.T) {
+	const agent = "10.0.0.7:8300"
+	for _, said := range []string{"127.0.0.1:5000", "[::1]:5000", "@", "", "0.0.0.0:0", "10.1.1.1:5000"} {
+		if got := cameFrom(said, nil, agent); got != agent {
+			t.Errorf("somebody says %q: %s", said, got)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package wan
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/core/wire/wiretest"
-	"corbel.dev/corbel/node/config"
 )
 
 // TestDatacentersAreProven: gossip says who is a server of a datacenter; clients' tokens go there when its
@@ -27,7 +26,7 @@ func TestDatacentersAreProven(t *testing.T) {
 			t.Fatal(err)
 		}
 		srv := rpc.NewServer(rpc.ServerConfig{})
-		srv.Handle(wire.Anyone, methodPing, servePing())
+		srv.Handle(wire.Anyone, MethodPing, AnswerPing)
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
 		l := w.Listen(wire.ProtoRPC, 0, wire.Anyone)
@@ -38,15 +37,14 @@ func TestDatacentersAreProven(t *testing.T) {
 	}
 	own, honest, agent, elsewhere := start("server.dc1.consul"), start("server.dc2.consul"), start("client.dc2.consul"),
 		start("server.dc3.consul")
-	w := testWAN(t)
-	w.b.Wire, w.b.Cfg = own, &config.Config{}
-	w.b.Cfg.DNS.Domain = "consul."
+	w := &WAN{Paths: judged(t), cfg: Config{Wire: own,
+		ServerName: func(dc string) string { return "server." + dc + ".consul" }}}
 	for i, c := range []struct {
 		at *wire.Wire
 		ok bool
 	}{{honest, true}, {agent, false}, {elsewhere, false}} {
 		addr := c.at.Addr().String()
-		w.paths.all[addr] = &wanPath{name: "s.dc2", dc: "dc2", addr: addr, poke: make(chan struct{}, 1)}
+		w.all[addr] = &Path{name: "s.dc2", dc: "dc2", Addr: addr, poke: make(chan struct{}, 1)}
 		conn, err := w.dial(t.Context(), addr)
 		if (err == nil) != c.ok {
 			t.Errorf("%d: %v", i, err)

@@ -1,4 +1,8 @@
-package node
+// Package forward passes whole HTTP requests to the process that can answer them: to the leader, to any server, or to a
+// server of another datacenter. So every endpoint has one implementation, and an encoded answer travels untouched.
+//
+// A request that certainly reached no server is tried again; a write whose outcome is unknown never is.
+package forward
 
 import (
 	"bytes"
@@ -20,15 +24,16 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/node/spool"
 	"corbel.dev/corbel/telemetry"
 )
 
-// methodHTTP is the RPC that carries one whole HTTP request to a server.
-const methodHTTP = "http"
+// MethodHTTP is the RPC that carries one whole HTTP request to a server.
+const MethodHTTP = "http"
 
-// maxHops bounds how often one request is passed on: from a client agent to a server, from
+// MaxHops bounds how often one request is passed on: from a client agent to a server, from
 // there to another datacenter, to its leader, and once more when the leader just changed.
-const maxHops = 4
+const MaxHops = 4
 
 // maxForwardBytes bounds a forwarded body; the API's own limits are far below.
 const maxForwardBytes = 32 << 20
@@ -37,54 +42,58 @@ const maxForwardBytes = 32 << 20
 var forwardedHeaders = []string{"X-Consul-Token", "Authorization", "Accept-Encoding", "Accept",
 	"Content-Type", "Cache-Control", "Traceparent"}
 
-// journey is how far a request has come: it keeps requests from going in circles.
-type journey struct {
-	hops    int
-	crossed bool // it came from another datacenter
+// Terms ends calls to a former leader.
+type Terms interface {
+	// Of returns a context that ends when the leader at addr leads no more.
+	Of(addr string) context.Context
+	// Vacant is since when no leader is known.
+	Vacant() time.Time
 }
 
-// journeyKey marks the context of a request that came by RPC with its journey.
-type journeyKey struct{}
-
-func journeyOf(ctx context.Context) journey {
-	j, _ := ctx.Value(journeyKey{}).(journey)
-	return j
-}
-
-// forwarder passes whole HTTP requests to the process that can answer them. So
-// every endpoint has one implementation, and an encoded answer travels untouched.
-type forwarder struct {
-	client *rpc.Client
-	// leader returns the leader's RPC address, "" when none is known.
-	leader func() string
-	// reigns ends calls to a former leader; nil on a client agent.
-	reigns *reigns
-	// others asks any living server; nil where the target is always given.
-	others *hedge.Servers
-	// changes is closed at the next change of who leads or who is there; nil: nobody tells.
-	changes func() <-chan struct{}
-	// hold is how long a request may wait for a leader (performance.rpc_hold_timeout), counted from
+// Config describes a Forwarder.
+type Config struct {
+	Client *rpc.Client
+	// Leader returns the leader's RPC address, "" when none is known.
+	Leader func() string
+	// Terms is nil on a client agent.
+	Terms Terms
+	// Others are all living servers.
+	Others *hedge.Servers
+	// Changes is closed at the next change of who leads or who is there; nil: nobody tells.
+	Changes func() <-chan struct{}
+	// Hold is how long a request may wait for a leader (performance.rpc_hold_timeout), counted from
 	// when there was none any more: a cluster that has long lost its quorum refuses at once.
-	hold time.Duration
-	// callTimeout bounds a request that does not block; blockTimeout one that does.
-	callTimeout, blockTimeout time.Duration
+	Hold time.Duration
+	Limits
 }
+
+// Limits bound calls.
+type Limits struct {
+	Call  time.Duration // of a request that does not block
+	Block time.Duration // of one that does
+}
+
+// Forwarder passes requests on within this datacenter. It implements rows.Forwarder.
+type Forwarder struct{ cfg Config }
+
+// New returns a forwarder.
+func New(cfg Config) *Forwarder { return &Forwarder{cfg} }
 
 // Forward implements rows.Forwarder. A request that certainly reached no
 // server is tried again, elsewhere if there is a choice, until hold is over; one
 // whose outcome is unknown is tried again only when it reads.
-func (f *forwarder) Forward(w http.ResponseWriter, r *http.Request, toLeader bool) error {
-	j := journeyOf(r.Context())
-	if j.hops >= maxHops {
+func (f *Forwarder) Forward(w http.ResponseWriter, r *http.Request, toLeader bool) error {
+	j := rows.JourneyOf(r.Context())
+	if j.Hops >= MaxHops {
 		return errkind.New(errkind.Unavailable, "No cluster leader")
 	}
-	req, err := encodeRequest(r, journey{j.hops + 1, j.crossed})
+	req, err := Encode(r, rows.Journey{Hops: j.Hops + 1, Crossed: j.Crossed})
 	if err != nil {
 		return err
 	}
-	timeout := f.callTimeout
+	timeout := f.cfg.Call
 	if blocks(r) {
-		timeout = f.blockTimeout
+		timeout = f.cfg.Block
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
@@ -99,14 +108,14 @@ func (f *forwarder) Forward(w http.ResponseWriter, r *http.Request, toLeader boo
 // whether it expects to wait.
 type order struct{ toLeader, reads, waits bool }
 
-func (f *forwarder) send(ctx context.Context, req []byte, o order) ([]byte, error) {
+func (f *Forwarder) send(ctx context.Context, req []byte, o order) ([]byte, error) {
 	last := ""
-	giveUp := time.Now().Add(f.hold)
+	giveUp := time.Now().Add(f.cfg.Hold)
 	wait := backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}
 	for {
 		var changed <-chan struct{}
-		if f.changes != nil {
-			changed = f.changes() // before the look at who leads
+		if f.cfg.Changes != nil {
+			changed = f.cfg.Changes() // before the look at who leads
 		}
 		addr, err := f.target(o.toLeader, last)
 		if err == nil {
@@ -117,8 +126,8 @@ func (f *forwarder) send(ctx context.Context, req []byte, o order) ([]byte, erro
 			}
 			last = addr
 			giveUp = giveUp.Add(time.Since(begin)) // hold is for waiting, not for a query that was parked
-		} else if o.toLeader && f.reigns != nil {
-			giveUp = earlier(giveUp, f.reigns.vacant().Add(f.hold))
+		} else if o.toLeader && f.cfg.Terms != nil {
+			giveUp = earlier(giveUp, f.cfg.Terms.Vacant().Add(f.cfg.Hold))
 		}
 		again := errkind.Is(err, errkind.Unavailable) || errkind.Is(err, errkind.NotLeader) ||
 			o.reads && errkind.Is(err, errkind.Unknown)
@@ -161,22 +170,22 @@ func uncertain(addr string, err error) error {
 }
 
 // call sends the request; one to the leader ends with its reign.
-func (f *forwarder) call(ctx context.Context, addr string, o order, req []byte) ([]byte, error) {
-	call := f.client.Call
+func (f *Forwarder) call(ctx context.Context, addr string, o order, req []byte) ([]byte, error) {
+	call := f.cfg.Client.Call
 	if o.waits {
-		call = f.client.Wait
+		call = f.cfg.Client.Wait
 	} else if o.reads && !o.toLeader {
-		call = f.others.Read
+		call = f.cfg.Others.Read
 	}
-	if f.reigns == nil || !o.toLeader {
-		return call(ctx, addr, methodHTTP, req)
+	if f.cfg.Terms == nil || !o.toLeader {
+		return call(ctx, addr, MethodHTTP, req)
 	}
-	reign := f.reigns.of(addr)
+	reign := f.cfg.Terms.Of(addr)
 	callCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(reign, cancel)
 	defer stop()
-	reply, err := call(callCtx, addr, methodHTTP, req)
+	reply, err := call(callCtx, addr, MethodHTTP, req)
 	if err != nil && reign.Err() != nil && ctx.Err() == nil && !errkind.Is(err, errkind.NotLeader) {
 		return nil, errReignEnded
 	}
@@ -184,17 +193,18 @@ func (f *forwarder) call(ctx context.Context, addr string, o order, req []byte) 
 }
 
 // target is whom to send to, rather not the one who just failed.
-func (f *forwarder) target(toLeader bool, last string) (string, error) {
+func (f *Forwarder) target(toLeader bool, last string) (string, error) {
 	if toLeader {
-		if addr := f.leader(); addr != "" {
+		if addr := f.cfg.Leader(); addr != "" {
 			return addr, nil
 		}
 		return "", errkind.New(errkind.Unavailable, "No cluster leader")
 	}
-	return f.others.Pick(last)
+	return f.cfg.Others.Pick(last)
 }
 
-func encodeRequest(r *http.Request, j journey) ([]byte, error) {
+// Encode makes a request ready for its way: MethodHTTP takes it.
+func Encode(r *http.Request, j rows.Journey) ([]byte, error) {
 	var body []byte
 	if r.Body != nil {
 		var err error
@@ -210,7 +220,7 @@ func encodeRequest(r *http.Request, j journey) ([]byte, error) {
 		}
 	}
 	b, mark := pack.Begin(make([]byte, 0, 512+len(body)))
-	b = pack.Uint(b, uint64(j.hops))
+	b = pack.Uint(b, uint64(j.Hops))
 	b = pack.String(b, r.Method)
 	b = pack.String(b, r.URL.RequestURI())
 	b = pack.String(b, r.RemoteAddr)
@@ -222,22 +232,22 @@ func encodeRequest(r *http.Request, j journey) ([]byte, error) {
 		}
 		b = pack.String(b, value)
 	}
-	return pack.End(pack.Bool(b, j.crossed), mark), nil
+	return pack.End(pack.Bool(b, j.Crossed), mark), nil
 }
 
 func decodeRequest(ctx context.Context, p []byte) (*http.Request, error) {
 	rd := pack.Read(p).Record()
-	hops := int(min(rd.Uint(), maxHops))
+	hops := int(min(rd.Uint(), MaxHops))
 	method, uri, remote, body := rd.String(), rd.String(), rd.String(), rd.Bytes()
 	headers := make([]string, len(forwardedHeaders))
 	for i := range headers {
 		headers[i] = rd.String()
 	}
-	j := journey{hops, rd.Bool()}
+	j := rows.Journey{Hops: hops, Crossed: rd.Bool()}
 	if rd.Err() != nil {
 		return nil, errkind.E(errkind.Invalid, "forwarded request", rd.Err())
 	}
-	r, err := http.NewRequestWithContext(context.WithValue(rows.Forwarded(ctx), journeyKey{}, j), method, "/",
+	r, err := http.NewRequestWithContext(rows.Forwarded(ctx, j), method, "/",
 		bytes.NewReader(body))
 	if err != nil {
 		return nil, errkind.E(errkind.Invalid, "forwarded request", err)
@@ -287,9 +297,28 @@ func blocks(r *http.Request) bool {
 
 var errParting = errkind.New(errkind.Unavailable, "this server stops: ask another one")
 
-// serveForwarded answers a forwarded request with the process's own API. Once parting ends, queries that wait are
+// Answers are what answers requests that are passed on to this process.
+type Answers struct {
+	API http.Handler
+	// Streamed answers requests whose answer is a stream.
+	Streamed http.Handler
+	Uploads  *spool.Bodies
+	// Parting ends when queries that wait are to be answered; Ending says that the process ends.
+	Parting context.Context
+	Ending  *atomic.Bool
+}
+
+// Register has srv answer requests of those roles.
+func (a Answers) Register(srv *rpc.Server, roles wire.Roles) {
+	srv.Handle(roles, MethodHTTP, serve(a.API, a.Parting, a.Ending))
+	srv.HandleStream(roles, MethodStream, serveStreamed(a.Streamed, a.Uploads))
+	srv.Handle(roles, MethodOffer, serveOffer(a.API, a.Uploads))
+	srv.Handle(roles, MethodUpload, a.Uploads.Piece)
+}
+
+// serve answers a forwarded request with the process's own API. Once parting ends, queries that wait are
 // answered as if their time was over; those that a process that ends could not answer are for another server.
-func serveForwarded(api http.Handler, parting context.Context, ending *atomic.Bool) rpc.Handler {
+func serve(api http.Handler, parting context.Context, ending *atomic.Bool) rpc.Handler {
 	return func(ctx context.Context, p []byte) ([]byte, error) {
 		r, err := decodePassedOn(ctx, p)
 		if err != nil {
@@ -298,7 +327,7 @@ func serveForwarded(api http.Handler, parting context.Context, ending *atomic.Bo
 		w := httpx.NewRecorder()
 		if r.Method != http.MethodGet || !blocks(r) {
 			api.ServeHTTP(w, r)
-			return encodeReply(w), nil
+			return EncodeReply(w), nil
 		}
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
@@ -307,12 +336,12 @@ func serveForwarded(api http.Handler, parting context.Context, ending *atomic.Bo
 		if w.Status >= http.StatusInternalServerError && ending.Load() {
 			return nil, errParting
 		}
-		return encodeReply(w), nil
+		return EncodeReply(w), nil
 	}
 }
 
-// encodeReply makes an answer ready for the way back.
-func encodeReply(w *httpx.Recorder) []byte {
+// EncodeReply makes an answer ready for the way back.
+func EncodeReply(w *httpx.Recorder) []byte {
 	w.WriteHeader(http.StatusOK)
 	b, mark := pack.Begin(make([]byte, 0, 256+len(w.Body)))
 	b = appendHeader(pack.Uint(b, uint64(w.Status)), w.Head)
@@ -333,7 +362,8 @@ func appendHeader(b []byte, h http.Header) []byte {
 	return b
 }
 
-func decodeReply(p []byte) (status int, header http.Header, body []byte, err error) {
+// DecodeReply reads what EncodeReply made.
+func DecodeReply(p []byte) (status int, header http.Header, body []byte, err error) {
 	rd := pack.Read(p).Record()
 	status, header, err = readHeader(rd)
 	body = rd.Bytes()
@@ -344,7 +374,7 @@ func decodeReply(p []byte) (status int, header http.Header, body []byte, err err
 }
 
 func writeReply(w http.ResponseWriter, p []byte) error {
-	status, header, body, err := decodeReply(p)
+	status, header, body, err := DecodeReply(p)
 	if err != nil {
 		return err
 	}

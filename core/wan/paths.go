@@ -1,25 +1,25 @@
-package node
+package wan
 
 import (
 	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"sync"
 	"time"
 
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/rpc"
-	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/telemetry"
 )
 
-// methodPing is the RPC that does nothing, to see whether and how quickly a server answers.
-const methodPing = "wan.ping"
+// MethodPing is the RPC that does nothing, to see whether and how quickly a server answers.
+const MethodPing = "wan.ping"
 
-func servePing() rpc.Handler {
-	return func(context.Context, []byte) ([]byte, error) { return nil, nil }
-}
+// AnswerPing implements MethodPing.
+func AnswerPing(context.Context, []byte) ([]byte, error) { return nil, nil }
 
 const (
 	// pingInterval is the pause between two pings on a path that works; pingTimeout is how long
@@ -32,22 +32,26 @@ const (
 	pathMisses = 2
 )
 
-// wanPaths judges the ways to the servers of other datacenters: one goroutine for each, which
-// pings it. It is bounded by the servers that the pool knows.
-type wanPaths struct {
-	ping func(ctx context.Context, addr string) error
-	log  *slog.Logger
+// Paths judges the ways to the servers of other datacenters, and asks them: one goroutine for each, which pings it. It
+// is bounded by the servers that the pool knows. Safe for concurrent use.
+type Paths struct {
+	// Client calls the servers.
+	Client  *rpc.Client
+	ping    func(ctx context.Context, addr string) error
+	log     *slog.Logger
+	metrics *telemetry.Registry
 
 	mu   sync.Mutex // guards all; held for map operations only
-	all  map[string]*wanPath
+	all  map[string]*Path
 	ends map[string]context.CancelFunc
 	wg   sync.WaitGroup
 }
 
-// wanPath is the way to one server. What does not change needs no lock.
-type wanPath struct {
-	name, dc, addr string
-	poke           chan struct{}
+// Path is the way to one server. What does not change needs no lock.
+type Path struct {
+	Addr     string
+	name, dc string
+	poke     chan struct{}
 
 	mu     sync.Mutex // guards all below; a leaf
 	alive  bool       // as gossip says
@@ -59,21 +63,28 @@ type wanPath struct {
 	end    context.CancelFunc // of life: the path broke
 }
 
-func newWANPaths(log *slog.Logger, ping func(ctx context.Context, addr string) error) *wanPaths {
-	return &wanPaths{ping: ping, log: log, all: map[string]*wanPath{}, ends: map[string]context.CancelFunc{}}
+// NewPaths returns paths that lead nowhere yet.
+func NewPaths(client *rpc.Client, log *slog.Logger, metrics *telemetry.Registry) *Paths {
+	ping := func(ctx context.Context, addr string) error {
+		_, err := client.Call(ctx, addr, MethodPing, nil)
+		return err
+	}
+	return &Paths{Client: client, ping: ping, log: log, metrics: metrics, all: map[string]*Path{},
+		ends: map[string]context.CancelFunc{}}
 }
 
-// follow takes in who the servers of other datacenters are. Their pings end with ctx.
-func (p *wanPaths) follow(ctx context.Context, members []member.Member) {
+// Follow takes in who the servers of other datacenters are. Their pings end with ctx.
+func (p *Paths) Follow(ctx context.Context, members []member.Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seen := make(map[string]bool, len(members))
 	for _, m := range members {
-		key := m.Name + " " + base.MemberRPC(m)
+		addr := net.JoinHostPort(m.Addr, m.Tags["port"])
+		key := m.Name + " " + addr
 		seen[key] = true
 		one := p.all[key]
 		if one == nil {
-			one = &wanPath{name: m.Name, dc: m.Tags["dc"], addr: base.MemberRPC(m), poke: make(chan struct{}, 1)}
+			one = &Path{name: m.Name, dc: m.Tags["dc"], Addr: addr, poke: make(chan struct{}, 1)}
 			one.life, one.end = context.WithCancel(context.Background())
 			p.all[key] = one
 			pathCtx, cancel := context.WithCancel(ctx)
@@ -91,8 +102,8 @@ func (p *wanPaths) follow(ctx context.Context, members []member.Member) {
 	}
 }
 
-// stop ends all pings and waits for them.
-func (p *wanPaths) stop() {
+// Stop ends all pings and waits for them.
+func (p *Paths) Stop() {
 	p.mu.Lock()
 	for _, end := range p.ends {
 		end()
@@ -102,7 +113,7 @@ func (p *wanPaths) stop() {
 }
 
 // watch pings one server until ctx ends.
-func (p *wanPaths) watch(ctx context.Context, one *wanPath) {
+func (p *Paths) watch(ctx context.Context, one *Path) {
 	defer func() { one.end() }()
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -115,15 +126,15 @@ func (p *wanPaths) watch(ctx context.Context, one *wanPath) {
 		}
 		begin := time.Now()
 		pingCtx, cancel := context.WithTimeout(ctx, pingTimeout)
-		err := p.ping(pingCtx, one.addr)
+		err := p.ping(pingCtx, one.Addr)
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
 		if changed := one.judge(err, time.Since(begin)); changed && err != nil {
-			p.log.Warn("a server of another datacenter cannot be reached", "server", one.name, "address", one.addr, "error", err)
+			p.log.Warn("a server of another datacenter cannot be reached", "server", one.name, "address", one.Addr, "error", err)
 		} else if changed {
-			p.log.Info("reached a server of another datacenter", "server", one.name, "address", one.addr)
+			p.log.Info("reached a server of another datacenter", "server", one.name, "address", one.Addr)
 		}
 		pause := pingInterval - pingInterval/10 + rand.N(pingInterval/5)
 		if err != nil {
@@ -136,14 +147,14 @@ func (p *wanPaths) watch(ctx context.Context, one *wanPath) {
 	}
 }
 
-func (o *wanPath) setAlive(alive bool) {
+func (o *Path) setAlive(alive bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.alive = alive
 }
 
 // judge takes in the outcome of a ping and tells whether it changed the verdict.
-func (o *wanPath) judge(err error, took time.Duration) (changed bool) {
+func (o *Path) judge(err error, took time.Duration) (changed bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err == nil {
@@ -168,15 +179,15 @@ func (o *wanPath) judge(err error, took time.Duration) (changed bool) {
 }
 
 // doubt makes the next ping come at once: a call failed.
-func (o *wanPath) doubt() {
+func (o *Path) doubt() {
 	select {
 	case o.poke <- struct{}{}:
 	default:
 	}
 }
 
-// broken ends when the path is judged broken.
-func (o *wanPath) broken() context.Context {
+// Broken ends when the path is judged broken.
+func (o *Path) Broken() context.Context {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.life
@@ -184,7 +195,7 @@ func (o *wanPath) broken() context.Context {
 
 // usable tells whether a call is worth trying: the server answers, or gossip says that it is
 // there and no ping has told otherwise yet.
-func (o *wanPath) usable() bool {
+func (o *Path) usable() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.judged {
@@ -194,16 +205,16 @@ func (o *wanPath) usable() bool {
 }
 
 // distance is the round trip; ok is false when it was not measured or the path is broken.
-func (o *wanPath) distance() (d time.Duration, ok bool) {
+func (o *Path) distance() (d time.Duration, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.rtt, o.judged && o.up
 }
 
 // to returns up to most usable paths to a datacenter in random order.
-func (p *wanPaths) to(dc string, most int) []*wanPath {
+func (p *Paths) to(dc string, most int) []*Path {
 	p.mu.Lock()
-	var list []*wanPath
+	var list []*Path
 	for _, one := range p.all {
 		if one.dc == dc && one.usable() {
 			list = append(list, one)
@@ -214,8 +225,8 @@ func (p *wanPaths) to(dc string, most int) []*wanPath {
 	return list[:min(len(list), most)]
 }
 
-// knows tells whether any server of dc is known, reachable or not.
-func (p *wanPaths) knows(dc string) bool {
+// Knows tells whether any server of dc is known, reachable or not.
+func (p *Paths) Knows(dc string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, one := range p.all {
@@ -226,12 +237,12 @@ func (p *wanPaths) knows(dc string) bool {
 	return false
 }
 
-// datacenterOf names the datacenter of the server at addr, "" when nobody known is there.
-func (p *wanPaths) datacenterOf(addr string) string {
+// DatacenterOf names the datacenter of the server at addr, "" when nobody known is there.
+func (p *Paths) DatacenterOf(addr string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, one := range p.all {
-		if one.addr == addr {
+		if one.Addr == addr {
 			return one.dc
 		}
 	}
@@ -240,7 +251,7 @@ func (p *wanPaths) datacenterOf(addr string) string {
 
 // datacenters lists own, then the others by the median distance of their servers; those that
 // cannot be reached come last, by name.
-func (p *wanPaths) datacenters(own string) []string {
+func (p *Paths) datacenters(own string) []string {
 	p.mu.Lock()
 	measured := map[string][]time.Duration{}
 	for _, one := range p.all {

@@ -1,4 +1,4 @@
-package node
+package forward
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 )
@@ -19,11 +20,11 @@ func TestCutAnswersStayCut(t *testing.T) {
 		_, _ = io.WriteString(w, strings.Repeat("part", 1<<16))
 		panic(http.ErrAbortHandler)
 	}))
-	req, err := encodeRequest(httptest.NewRequest(http.MethodGet, "/v1/snapshot", nil), journey{hops: 1})
+	req, err := Encode(httptest.NewRequest(http.MethodGet, "/v1/snapshot", nil), rows.Journey{Hops: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := testWAN(t).rpc.Stream(t.Context(), addr, methodHTTPStream, pack.Bytes(pack.String(nil, ""), req))
+	s, err := datacenters(t).Paths.Client.Stream(t.Context(), addr, MethodStream, pack.Bytes(pack.String(nil, ""), req))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package node
+package forward
 
 import (
 	"bytes"
@@ -7,7 +7,9 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"time"
 
+	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/core/rpc"
@@ -19,10 +21,10 @@ import (
 // The RPCs that carry a request whose answer is a stream (a snapshot, a log, a
 // watch), and the pieces of a body that is too large for one message.
 const (
-	methodHTTPStream = "http.stream"
-	methodHTTPUpload = "http.upload"
-	// methodHTTPOffer asks, with a request's head, whether its body is wanted, before the first piece of it.
-	methodHTTPOffer = "http.offer"
+	MethodStream = "http.stream"
+	MethodUpload = "http.upload"
+	// MethodOffer asks, with a request's head, whether its body is wanted, before the first piece of it.
+	MethodOffer = "http.offer"
 )
 
 // uploadPiece is how much of a body one call carries; a body up to that size goes with the request.
@@ -30,46 +32,54 @@ const uploadPiece = 1 << 20
 
 // ForwardStream implements rows.Forwarder: it is Forward for answers of any
 // length and bodies of any size. Nothing is tried twice, because the body is read only once.
-func (f *forwarder) ForwardStream(w http.ResponseWriter, r *http.Request, toLeader bool) error {
-	j := journeyOf(r.Context())
-	if j.hops >= maxHops {
+func (f *Forwarder) ForwardStream(w http.ResponseWriter, r *http.Request, toLeader bool) error {
+	j := rows.JourneyOf(r.Context())
+	if j.Hops >= MaxHops {
 		return errkind.New(errkind.Unavailable, "No cluster leader")
 	}
 	addr, err := f.target(toLeader, "")
 	if err != nil {
 		return err
 	}
-	next := journey{j.hops + 1, j.crossed}
-	upload, err := f.upload(w, r, addr, next)
+	next := rows.Journey{Hops: j.Hops + 1, Crossed: j.Crossed}
+	upload, err := f.carrier().upload(w, r, addr, next)
 	if errors.Is(err, errAnsweredBefore) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	req, err := encodeRequest(r, next)
+	req, err := Encode(r, next)
 	if err != nil {
 		return err
 	}
-	stream, err := f.client.Stream(r.Context(), addr, methodHTTPStream, pack.Bytes(pack.String(nil, upload), req))
+	stream, err := f.cfg.Client.Stream(r.Context(), addr, MethodStream, pack.Bytes(pack.String(nil, upload), req))
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
-	return copyStream(w, stream)
+	return CopyStream(w, stream)
 }
 
 // errAnsweredBefore says that the request was answered by its head alone.
 var errAnsweredBefore = errors.New("the body is not wanted")
 
+// carrier sends bodies ahead to a server.
+type carrier struct {
+	client  *rpc.Client
+	timeout time.Duration // of each piece
+}
+
+func (f *Forwarder) carrier() carrier { return carrier{f.cfg.Client, f.cfg.Call} }
+
 // upload sends the body ahead when it is long, and returns what it can be asked for by. Whether it is wanted is asked
 // first: who may not ask is told so, on w, and what follows was not sent anywhere.
-func (f *forwarder) upload(w http.ResponseWriter, r *http.Request, addr string, j journey) (string, error) {
+func (c carrier) upload(w http.ResponseWriter, r *http.Request, addr string, j rows.Journey) (string, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return "", nil
 	}
 	if o, ok := r.Body.(*offered); ok { // only the head is here
-		if _, err := f.offer(w, r, addr, j, true); err != nil {
+		if _, err := c.offer(w, r, addr, j, true); err != nil {
 			return "", err
 		}
 		o.wanted = true
@@ -84,7 +94,7 @@ func (f *forwarder) upload(w http.ResponseWriter, r *http.Request, addr string, 
 	if err != nil {
 		return "", errkind.E(errkind.Invalid, "read the request body", err)
 	}
-	id, err := f.offer(w, r, addr, j, false)
+	id, err := c.offer(w, r, addr, j, false)
 	if err != nil {
 		return "", err
 	}
@@ -93,9 +103,9 @@ func (f *forwarder) upload(w http.ResponseWriter, r *http.Request, addr string, 
 			return "", errkind.E(errkind.Invalid, "read the request body", err)
 		}
 		if n > 0 {
-			ctx, cancel := context.WithTimeout(r.Context(), f.callTimeout)
+			ctx, cancel := context.WithTimeout(r.Context(), c.timeout)
 			piece := pack.Bytes(pack.Uint(pack.String(nil, id), offset), buf[:n])
-			_, callErr := f.client.Call(ctx, addr, methodHTTPUpload, piece)
+			_, callErr := c.client.Call(ctx, addr, MethodUpload, piece)
 			cancel()
 			if callErr != nil {
 				return "", callErr
@@ -113,17 +123,17 @@ func (f *forwarder) upload(w http.ResponseWriter, r *http.Request, addr string, 
 // offer asks a server whether it wants the body of a request, and returns the name that it gave to it; it makes no
 // room when somebody else only asks for it. What the server answers otherwise is written to w; the error is
 // errAnsweredBefore then.
-func (f *forwarder) offer(w http.ResponseWriter, r *http.Request, addr string, j journey,
+func (c carrier) offer(w http.ResponseWriter, r *http.Request, addr string, j rows.Journey,
 	onlyAsks bool) (string, error) {
 	head := r.Clone(r.Context())
 	head.Body = http.NoBody
-	req, err := encodeRequest(head, j)
+	req, err := Encode(head, j)
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), f.callTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), c.timeout)
 	defer cancel()
-	reply, err := f.client.Call(ctx, addr, methodHTTPOffer, pack.Bytes(pack.Bool(nil, onlyAsks), req))
+	reply, err := c.client.Call(ctx, addr, MethodOffer, pack.Bytes(pack.Bool(nil, onlyAsks), req))
 	if errkind.Is(err, errkind.NotFound) {
 		return "", errkind.New(errkind.Unavailable, "the server is of an older version, which takes bodies before it "+
 			"looks at the token: upgrade the servers first, or send the request to a server")
@@ -166,7 +176,7 @@ func ownerOf(ctx context.Context, r *http.Request) spool.Owner {
 	return spool.Owner{Conn: rpc.Caller(ctx), Method: r.Method, URI: r.RequestURI, Token: rows.Secret(r)}
 }
 
-// serveOffer implements methodHTTPOffer: the process's own API handles the head, and when it comes as far as to read
+// serveOffer implements MethodOffer: the process's own API handles the head, and when it comes as far as to read
 // the body, that gets a name and a place.
 func serveOffer(api http.Handler, u *spool.Bodies) rpc.Handler {
 	return func(ctx context.Context, p []byte) ([]byte, error) {
@@ -185,7 +195,7 @@ func serveOffer(api http.Handler, u *spool.Bodies) rpc.Handler {
 		api.ServeHTTP(w, r)
 		var id string
 		if !body.wanted {
-			return pack.Bytes(pack.String(pack.Bool(nil, false), ""), encodeReply(w)), nil
+			return pack.Bytes(pack.String(pack.Bool(nil, false), ""), EncodeReply(w)), nil
 		}
 		if !onlyAsks {
 			if id, err = u.Begin(ownerOf(ctx, r)); err != nil {
@@ -196,9 +206,9 @@ func serveOffer(api http.Handler, u *spool.Bodies) rpc.Handler {
 	}
 }
 
-// copyStream writes the answer: its head, then its pieces. Once the head is written an
-// error can only end the connection, so that the client does not take a part for the whole.
-func copyStream(w http.ResponseWriter, stream *rpc.Stream) error {
+// CopyStream writes the answer: its head, then its pieces. The error is answer.ErrCut when it broke once its head was
+// written: whoever serves the client ends the connection then, so that nobody takes a part for the whole.
+func CopyStream(w http.ResponseWriter, stream *rpc.Stream) error {
 	head, err := stream.Recv()
 	if err != nil {
 		return err
@@ -216,7 +226,7 @@ func copyStream(w http.ResponseWriter, stream *rpc.Stream) error {
 			return nil
 		}
 		if err != nil {
-			panic(http.ErrAbortHandler)
+			return answer.ErrCut
 		}
 		if _, err := w.Write(piece); err != nil {
 			return nil // the client left
@@ -247,17 +257,16 @@ func serveStreamed(api http.Handler, u *spool.Bodies) rpc.StreamHandler {
 			defer body.Close()
 			r.Body, r.ContentLength = body, size
 		}
-		w := &streamWriter{header: http.Header{}, send: send}
+		w := NewStreamWriter(send)
 		if err := httpx.ServeWhole(api, w, r); err != nil {
 			return err
 		}
-		w.Flush()
-		return w.err
+		return w.End()
 	}
 }
 
-// streamWriter sends an answer on as it is written.
-type streamWriter struct {
+// StreamWriter sends an answer on as it is written.
+type StreamWriter struct {
 	header http.Header
 	send   func([]byte) error
 	begun  bool
@@ -265,11 +274,16 @@ type streamWriter struct {
 	err    error
 }
 
+// NewStreamWriter returns one that hands what is written to send.
+func NewStreamWriter(send func([]byte) error) *StreamWriter {
+	return &StreamWriter{header: http.Header{}, send: send}
+}
+
 // Header implements http.ResponseWriter.
-func (w *streamWriter) Header() http.Header { return w.header }
+func (w *StreamWriter) Header() http.Header { return w.header }
 
 // WriteHeader implements http.ResponseWriter.
-func (w *streamWriter) WriteHeader(status int) {
+func (w *StreamWriter) WriteHeader(status int) {
 	if w.begun {
 		return
 	}
@@ -278,7 +292,7 @@ func (w *streamWriter) WriteHeader(status int) {
 }
 
 // Write implements http.ResponseWriter.
-func (w *streamWriter) Write(p []byte) (int, error) {
+func (w *StreamWriter) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	w.buf = append(w.buf, p...)
 	if len(w.buf) >= 64<<10 {
@@ -291,10 +305,16 @@ func (w *streamWriter) Write(p []byte) (int, error) {
 }
 
 // Flush implements http.Flusher.
-func (w *streamWriter) Flush() {
+func (w *StreamWriter) Flush() {
 	w.WriteHeader(http.StatusOK)
 	if w.err == nil && len(w.buf) > 0 {
 		w.err = w.send(w.buf)
 	}
 	w.buf = nil // what was sent may still be on its way
+}
+
+// End sends what is left, and returns what went wrong on the way.
+func (w *StreamWriter) End() error {
+	w.Flush()
+	return w.err
 }

@@ -1,4 +1,4 @@
-package node
+package forward
 
 import (
 	"bytes"
@@ -6,10 +6,17 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"time"
 
+	"corbel.dev/corbel/api/consulapi/rows"
+	"corbel.dev/corbel/core/wan"
 	"corbel.dev/corbel/kit/pack"
 )
+
+// Datacenters passes requests on to other datacenters.
+type Datacenters struct {
+	Paths *wan.Paths
+	Limits
+}
 
 // ForwardDC sends a whole HTTP request to a server of another datacenter and returns its answer,
 // whose body is in memory: it need not be closed. ctx bounds it; without an earlier deadline
@@ -18,26 +25,27 @@ import (
 // One server after the other is asked, up to three, as long as it certainly did nothing; a GET also
 // when its outcome is unknown. A request that came from another datacenter already goes no
 // further. The error, of kind Unavailable, reads "No path to datacenter" when nobody there can be reached.
-func (w *wan) ForwardDC(ctx context.Context, dc string, r *http.Request) (*http.Response, error) {
-	j := journeyOf(ctx)
-	if j.crossed || j.hops >= maxHops {
-		return nil, errNoPath
+func (d Datacenters) ForwardDC(ctx context.Context, dc string, r *http.Request) (*http.Response, error) {
+	j := rows.JourneyOf(ctx)
+	if j.Crossed || j.Hops >= MaxHops {
+		return nil, wan.ErrNoPath
 	}
-	req, err := encodeRequest(r, journey{hops: j.hops + 1, crossed: true})
+	req, err := Encode(r, rows.Journey{Hops: j.Hops + 1, Crossed: true})
 	if err != nil {
 		return nil, err
 	}
-	timeout := w.callTimeout
+	timeout := d.Call
 	if r.URL.Query().Has("index") {
-		timeout = w.blockTimeout
+		timeout = d.Block
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	reply, err := w.ask(ctx, dc, methodHTTP, req, r.Method == http.MethodGet || r.Method == http.MethodHead, blocks(r))
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	reply, err := d.Paths.Ask(ctx, dc, MethodHTTP, req, reads, blocks(r))
 	if err != nil {
 		return nil, err
 	}
-	status, header, body, err := decodeReply(reply)
+	status, header, body, err := DecodeReply(reply)
 	if err != nil {
 		return nil, err
 	}
@@ -49,53 +57,40 @@ func (w *wan) ForwardDC(ctx context.Context, dc string, r *http.Request) (*http.
 // ForwardDCStream is ForwardDC for answers of any length and bodies of any size: the answer is written to
 // rw as it comes. Another server is asked only as long as nothing was sent to one. It lasts as long as
 // the request, or until the path is judged broken.
-func (w *wan) ForwardDCStream(rw http.ResponseWriter, dc string, r *http.Request) error {
-	j := journeyOf(r.Context())
-	if j.crossed || j.hops >= maxHops {
-		return errNoPath
+func (d Datacenters) ForwardDCStream(rw http.ResponseWriter, dc string, r *http.Request) error {
+	j := rows.JourneyOf(r.Context())
+	if j.Crossed || j.Hops >= MaxHops {
+		return wan.ErrNoPath
 	}
-	w.b.Metrics.Counter("rpc.cross-dc", "datacenter", dc).Add(1)
-	for _, p := range w.choices(dc) {
-		// The ping tells apart what is not there from what broke on the way: a body is read only once.
-		ctx, cancel := context.WithTimeout(r.Context(), patience)
-		_, err := w.rpc.Call(ctx, p.addr, methodPing, nil)
-		cancel()
-		if err != nil {
-			p.doubt()
-			continue
-		}
-		return w.stream(rw, p, r, journey{hops: j.hops + 1, crossed: true})
+	p, err := d.Paths.Reach(r.Context(), dc) // a body is read only once
+	if err != nil {
+		return err
 	}
-	return errNoPath
+	return d.stream(rw, p, r, rows.Journey{Hops: j.Hops + 1, Crossed: true})
 }
 
-// patience is how long a server may take to show that it is there, before another one is asked.
-const patience = 2 * time.Second
-
 // stream sends a request down one path and copies the answer.
-func (w *wan) stream(rw http.ResponseWriter, p *wanPath, r *http.Request, j journey) error {
-	broken := p.broken()
+func (d Datacenters) stream(rw http.ResponseWriter, p *wan.Path, r *http.Request, j rows.Journey) error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	stop := context.AfterFunc(broken, cancel)
+	stop := context.AfterFunc(p.Broken(), cancel)
 	defer stop()
-	f := &forwarder{client: w.rpc, callTimeout: w.callTimeout}
 	r = r.WithContext(ctx)
-	upload, err := f.upload(rw, r, p.addr, j)
+	upload, err := carrier{d.Paths.Client, d.Call}.upload(rw, r, p.Addr, j)
 	if errors.Is(err, errAnsweredBefore) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	req, err := encodeRequest(r, j)
+	req, err := Encode(r, j)
 	if err != nil {
 		return err
 	}
-	stream, err := w.rpc.Stream(ctx, p.addr, methodHTTPStream, pack.Bytes(pack.String(nil, upload), req))
+	stream, err := d.Paths.Client.Stream(ctx, p.Addr, MethodStream, pack.Bytes(pack.String(nil, upload), req))
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
-	return copyStream(rw, stream)
+	return CopyStream(rw, stream)
 }
