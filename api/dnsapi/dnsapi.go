@@ -44,25 +44,35 @@ import (
 // Settings is what operators write in dns_config, recursors, domain and alt_domain. The
 // zero value is the contract's default. A Reload takes all of it.
 type Settings struct {
-	Domain             string // domain; "" means "consul."
-	AltDomain          string // alt_domain; "" means none
-	RequireFresh       bool   // allow_stale = false: only the leader answers
-	MaxStale           time.Duration
-	NodeTTL            time.Duration
-	ServiceTTL         map[string]time.Duration // by name, "prefix*" or "*"; the longest that fits
-	EnableTruncate     bool
-	OnlyPassing        bool
-	UDPAnswerLimit     int // 0 means 3
-	ARecordLimit       int // 0 means none
-	Recursors          []string
-	RecursorTimeout    time.Duration // 0 means 2 s
-	RecursorStrategy   string        // sequential or random; "" means sequential
-	DisableCompression bool
-	OmitNodeMeta       bool // enable_additional_node_meta_txt = false
+	Domain       string // domain; "" means "consul."
+	AltDomain    string // alt_domain; "" means none
+	RequireFresh bool   // allow_stale = false: only the leader answers
+	MaxStale     time.Duration
+	NodeTTL      time.Duration
+	ServiceTTL   map[string]time.Duration // by name, "prefix*" or "*"; the longest that fits
+	Limits
+	OnlyPassing bool
+	Recursion
+	OmitNodeMeta bool // enable_additional_node_meta_txt = false
 	// UseCache lets an agent give a server's answer again until it is CacheMaxAge old.
 	UseCache    bool
 	CacheMaxAge time.Duration
 	SOA         SOA
+}
+
+// Recursion is who is asked for names that are not ours.
+type Recursion struct {
+	Recursors        []string
+	RecursorTimeout  time.Duration // 0 means 2 s
+	RecursorStrategy string        // sequential or random; "" means sequential
+}
+
+// Limits bounds an answer's size.
+type Limits struct {
+	EnableTruncate     bool
+	UDPAnswerLimit     int // 0 means 3
+	ARecordLimit       int // 0 means none
+	DisableCompression bool
 }
 
 // SOA is the zone's timers in seconds; the zero value means 3600, 600, 86400 and 0.

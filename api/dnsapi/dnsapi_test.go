@@ -158,19 +158,20 @@ func TestUDPSizesAndLimits(t *testing.T) {
 		tc       bool
 	}{
 		{Settings{}, "ten.service.consul.", dns.TypeA, 0, false, 3, false},
-		{Settings{EnableTruncate: true}, "ten.service.consul.", dns.TypeA, 0, false, 3, true},
-		{Settings{UDPAnswerLimit: 50}, "ten.service.consul.", dns.TypeA, 0, false, 8, false},
+		{Settings{Limits: Limits{EnableTruncate: true}}, "ten.service.consul.", dns.TypeA, 0, false, 3, true},
+		{Settings{Limits: Limits{UDPAnswerLimit: 50}}, "ten.service.consul.", dns.TypeA, 0, false, 8, false},
 		{Settings{}, "ten.service.consul.", dns.TypeA, 512, false, 3, false},
 		{Settings{}, "ten.service.consul.", dns.TypeA, 1232, false, 10, false},
-		{Settings{ARecordLimit: 2}, "ten.service.consul.", dns.TypeA, 1232, true, 2, false},
+		{Settings{Limits: Limits{ARecordLimit: 2}}, "ten.service.consul.", dns.TypeA, 1232, true, 2, false},
 		{Settings{}, "ten.service.consul.", dns.TypeA, 0, true, 10, false},
 		{Settings{}, "ten.service.consul.", dns.TypeSRV, 0, false, 3, false},
 		{Settings{}, "ten.service.consul.", dns.TypeSRV, 1232, false, 10, false},
-		{Settings{EnableTruncate: true}, "big.service.consul.", dns.TypeA, 1232, false, -1, true},
-		{Settings{EnableTruncate: true}, "big.service.consul.", dns.TypeSRV, 1232, false, -1, true},
+		{Settings{Limits: Limits{EnableTruncate: true}}, "big.service.consul.", dns.TypeA, 1232, false, -1, true},
+		{Settings{Limits: Limits{EnableTruncate: true}}, "big.service.consul.", dns.TypeSRV, 1232, false, -1, true},
 		{Settings{}, "big.service.consul.", dns.TypeSRV, 4096, false, -1, false},
-		{Settings{EnableTruncate: true}, "big.service.consul.", dns.TypeSRV, 0, true, 200, false},
-		{Settings{EnableTruncate: true, DisableCompression: true}, "big.service.consul.", dns.TypeA, 1232, false, -1, true},
+		{Settings{Limits: Limits{EnableTruncate: true}}, "big.service.consul.", dns.TypeSRV, 0, true, 200, false},
+		{Settings{Limits: Limits{EnableTruncate: true, DisableCompression: true}}, "big.service.consul.", dns.TypeA, 1232,
+			false, -1, true},
 	} {
 		s := newServer(t, w, c.settings)
 		q := query(c.name, c.qtype)
@@ -352,7 +353,7 @@ func TestEDNSAndBadQuestions(t *testing.T) {
 
 func TestSettingsAreCheckedTogether(t *testing.T) {
 	s := newServer(t, sample(t), Settings{})
-	err := s.Reload(Settings{Domain: "..", Recursors: []string{"nowhere"}, RecursorStrategy: "loud"})
+	err := s.Reload(Settings{Domain: "..", Recursion: Recursion{Recursors: []string{"nowhere"}, RecursorStrategy: "loud"}})
 	if err == nil {
 		t.Fatal("wrong settings are taken")
 	}

@@ -32,7 +32,7 @@ func normal(t *testing.T, raw []byte) *dns.Msg {
 func FuzzBothPathsAgree(f *testing.F) {
 	w := sample(f)
 	servers := []*Server{newServer(f, w, Settings{}),
-		newServer(f, w, Settings{EnableTruncate: true, UDPAnswerLimit: 8, ARecordLimit: 4, AltDomain: "a.b"})}
+		newServer(f, w, Settings{Limits: Limits{EnableTruncate: true, UDPAnswerLimit: 8, ARecordLimit: 4}, AltDomain: "a.b"})}
 	for _, name := range []string{"web.service.consul.", "WEB.Service.a.b.", "_web._tcp.service.consul.",
 		"big.service.dc1.consul.", "db-1.node.consul.",
 		"six.node.consul.", "mixed.service.consul.", "named.node.consul.", "0a090909.addr.consul.", "consul.", "example.com.",
@@ -100,7 +100,7 @@ func compare(t *testing.T, s *Server, query []byte, tcp bool, seed uint64) {
 
 func TestBothPathsAgreeOnEverySizeAndType(t *testing.T) {
 	w := sample(t)
-	s := newServer(t, w, Settings{EnableTruncate: true})
+	s := newServer(t, w, Settings{Limits: Limits{EnableTruncate: true}})
 	for _, name := range []string{"big.service.consul.", "ten.service.consul.", "web.service.consul.", "db-1.node.consul.",
 		"mixed.service.consul."} {
 		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeANY, dns.TypeTXT} {

@@ -85,9 +85,10 @@ func TestRecursorsAreAskedInOrder(t *testing.T) {
 			_ = w.WriteMsg(m)
 		})
 	}
-	settings := Settings{Recursors: []string{named("fails", dns.RcodeServerFailure), named("refuses", dns.RcodeRefused),
+	settings := Settings{Recursion: Recursion{Recursors: []string{named("fails", dns.RcodeServerFailure), named("refuses",
+		dns.RcodeRefused),
 		named("good", dns.RcodeSuccess), named("never", dns.RcodeSuccess)},
-		RecursorTimeout: 10 * time.Second}
+		RecursorTimeout: 10 * time.Second}}
 	s := newServer(t, newWorld(t), settings)
 	q := query("www.example.com.", dns.TypeA)
 	for range 4 {
@@ -111,14 +112,15 @@ func TestRecursorsAreAskedInOrder(t *testing.T) {
 		t.Errorf("recursors see the client's id, which could be guessed: %v", under)
 	}
 	// What a recursor says about a name is the answer: that it does not exist, too.
-	s = newServer(t, newWorld(t), Settings{Recursors: []string{named("nx", dns.RcodeNameError),
-		named("never", dns.RcodeSuccess)}, RecursorTimeout: 10 * time.Second})
+	s = newServer(t, newWorld(t), Settings{Recursion: Recursion{Recursors: []string{named("nx", dns.RcodeNameError),
+		named("never", dns.RcodeSuccess)}, RecursorTimeout: 10 * time.Second}})
 	if got := resolveMsg(t, s, q, false); got.Rcode != dns.RcodeNameError {
 		t.Errorf("%v", got)
 	}
 	// In random order each of two is first now and then.
-	settings = Settings{Recursors: []string{named("one", dns.RcodeSuccess), named("two", dns.RcodeSuccess)},
-		RecursorStrategy: "random", RecursorTimeout: 10 * time.Second}
+	settings = Settings{Recursion: Recursion{Recursors: []string{named("one", dns.RcodeSuccess), named("two",
+		dns.RcodeSuccess)},
+		RecursorStrategy: "random", RecursorTimeout: 10 * time.Second}}
 	s = newServer(t, newWorld(t), settings)
 	taken()
 	for range 60 {
@@ -135,7 +137,8 @@ func TestARecursorThatAnswersAnotherQuestionIsNotBelieved(t *testing.T) {
 		m.Question[0].Name, m.Answer[0].Header().Name = "other.example.com.", "other.example.com."
 		_ = w.WriteMsg(m)
 	})
-	s := newServer(t, newWorld(t), Settings{Recursors: []string{liar}, RecursorTimeout: 10 * time.Second})
+	s := newServer(t, newWorld(t), Settings{Recursion: Recursion{Recursors: []string{liar},
+		RecursorTimeout: 10 * time.Second}})
 	if got := resolveMsg(t, s, query("www.example.com.", dns.TypeA), false); got.Rcode != dns.RcodeServerFailure ||
 		len(got.Answer) != 0 {
 		t.Errorf("%v", got)
@@ -158,7 +161,7 @@ func TestRecursorsOverTCP(t *testing.T) {
 	})
 	w := newWorld(t, instance("n", "10.0.0.1", catalog.Service{Name: "outside", Address: "web.example.com", Port: 1},
 		catalog.Passing))
-	s := newServer(t, w, Settings{Recursors: []string{big}, RecursorTimeout: 10 * time.Second})
+	s := newServer(t, w, Settings{Recursion: Recursion{Recursors: []string{big}, RecursorTimeout: 10 * time.Second}})
 	if got := resolveMsg(t, s, query("www.example.com.", dns.TypeA), false); !got.Truncated || tcp.Load() != 0 {
 		t.Errorf("over UDP: %v", got)
 	}

@@ -47,7 +47,7 @@ func TestNamesOfOtherDatacenters(t *testing.T) {
 		catalog.Passing))
 	all := far{"gone": nil}
 	s1 := in(t, "dc1", w1, Config{Remote: all,
-		Settings: Settings{AltDomain: "alt.test", Recursors: []string{"127.0.0.1:1"}}})
+		Settings: Settings{AltDomain: "alt.test", Recursion: Recursion{Recursors: []string{"127.0.0.1:1"}}}})
 	all["dc2"] = in(t, "dc2", w2, Config{Remote: far{"dc1": s1}})
 	const ok, nx = dns.RcodeSuccess, dns.RcodeNameError
 	for _, c := range []struct {

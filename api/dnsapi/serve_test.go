@@ -171,7 +171,8 @@ func recursor(t *testing.T, silent bool) string {
 
 func TestOtherNamesGoToTheRecursors(t *testing.T) {
 	good, silent := recursor(t, false), recursor(t, true)
-	s := newServer(t, sample(t), Settings{Recursors: []string{silent, good}, RecursorTimeout: 50 * time.Millisecond})
+	s := newServer(t, sample(t), Settings{Recursion: Recursion{Recursors: []string{silent, good},
+		RecursorTimeout: 50 * time.Millisecond}})
 	address := serve(t, s)
 	got := exchange(t, "udp", address, query("www.example.com.", dns.TypeA))
 	if len(got.Answer) != 1 || !got.RecursionAvailable || got.Authoritative {
@@ -186,7 +187,8 @@ func TestOtherNamesGoToTheRecursors(t *testing.T) {
 		!got.Authoritative {
 		t.Errorf("our own: %v", got.MsgHdr)
 	}
-	if err := s.Reload(Settings{Recursors: []string{silent}, RecursorTimeout: 20 * time.Millisecond}); err != nil {
+	if err := s.Reload(Settings{Recursion: Recursion{Recursors: []string{silent},
+		RecursorTimeout: 20 * time.Millisecond}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := exchange(t, "udp", address, query("www.example.com.", dns.TypeA)); got.Rcode != dns.RcodeServerFailure {
@@ -197,7 +199,7 @@ func TestOtherNamesGoToTheRecursors(t *testing.T) {
 // A question that waits for the network holds up no other, and past the bound is refused.
 func TestWaitingQuestionsAreBounded(t *testing.T) {
 	s, err := New(Config{Addresses: []string{"127.0.0.1:0"}, Source: sample(t), NetworkLimit: 2, SocketCount: 1,
-		Settings: Settings{Recursors: []string{recursor(t, true)}, RecursorTimeout: 2 * time.Second}})
+		Settings: Settings{Recursion: Recursion{Recursors: []string{recursor(t, true)}, RecursorTimeout: 2 * time.Second}}})
 	if err != nil {
 		t.Fatal(err)
 	}

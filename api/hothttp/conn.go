@@ -20,16 +20,30 @@ type conn struct {
 	raw    syscall.RawConn
 	remote netip.AddrPort
 
+	input
+	call Call
+	req  Request
+
+	mu sync.Mutex // guards what follows and orders the writes
+	turn
+
+	rest
+
+	output
+}
+
+// input is what came and was not served; owned by the connection's goroutine.
+type input struct {
 	// Owned by the connection's goroutine.
 	buf        *[]byte // holds unread bytes between requests, else nil
 	have       int     // bytes in buf
 	readErr    error
 	onReadable func(fd uintptr) bool
 	onHangUp   func(fd uintptr) bool
-	call       Call
-	req        Request
+}
 
-	mu sync.Mutex // guards what follows and orders the writes
+// turn says whose turn it is; the connection's lock guards it.
+type turn struct {
 	// parked is set while an answer is owed by somebody else.
 	parked  bool
 	behind  bool // the connection's goroutine waits in settleParked for that answer
@@ -37,11 +51,17 @@ type conn struct {
 	closing bool // end after the request that is being served
 	gone    bool // the client vanished or the server shuts down: answers are dropped
 	onGone  func()
+}
 
+// rest is for how long a connection had nothing to do; the connection's lock guards it.
+type rest struct {
 	requests uint64    // served so far
 	seen     uint64    // requests at the last sweep
 	idleAt   time.Time // the first sweep that found it idle since; zero: it was not
+}
 
+// output is what writeOnce sends.
+type output struct {
 	onWritable func(fd uintptr) bool
 	out        [2][]byte // what writeOnce still has to send: head, body
 	writeErr   error

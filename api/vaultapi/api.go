@@ -161,7 +161,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	if a.doctor(w, r, path) {
 		return
 	}
-	if strings.HasPrefix(path, "sys/storage/raft/") && a.raftPath(w, r, path) {
+	if strings.HasPrefix(path, "sys/storage/raft/") && (raftAPI{a}).route(w, r, path) {
 		return
 	}
 	if a.cfg.Cluster != nil && a.cfg.Keeper.Standby() && !neverHanded(path) {

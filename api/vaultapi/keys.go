@@ -12,35 +12,35 @@ import (
 // keyPaths are those of rekey and generate-root: the active server's, without an envelope. Without a token they are
 // open where the configuration says so; else they ask for the sudo capability.
 var keyPaths = map[string]struct {
-	serve func(a *API, w http.ResponseWriter, r *http.Request, f *secrets.Fields) (any, error)
+	serve func(a rekeying, w http.ResponseWriter, r *http.Request, f *secrets.Fields) (any, error)
 	root  bool // generate-root's, not rekey's
 	must  bool // always with a token
 }{
-	"sys/generate-root/attempt": {serve: (*API).rootAttempt, root: true},
-	"sys/generate-root/update":  {serve: (*API).rootUpdate, root: true},
+	"sys/generate-root/attempt": {serve: rekeying.rootAttempt, root: true},
+	"sys/generate-root/update":  {serve: rekeying.rootUpdate, root: true},
 
-	"sys/rekey/init":                {serve: rekeyOf((*API).rekeyInit, sealing.RekeyBarrier)},
-	"sys/rekey/update":              {serve: rekeyOf((*API).rekeyUpdate, sealing.RekeyBarrier)},
-	"sys/rekey/verify":              {serve: rekeyOf((*API).rekeyVerify, sealing.RekeyBarrier)},
-	"sys/rekey/backup":              {serve: rekeyOf((*API).rekeyBackup, sealing.RekeyBarrier), must: true},
-	"sys/rekey-recovery-key/init":   {serve: rekeyOf((*API).rekeyInit, sealing.RekeyRecovery)},
-	"sys/rekey-recovery-key/update": {serve: rekeyOf((*API).rekeyUpdate, sealing.RekeyRecovery)},
-	"sys/rekey-recovery-key/verify": {serve: rekeyOf((*API).rekeyVerify, sealing.RekeyRecovery)},
-	"sys/rekey/recovery-key-backup": {serve: rekeyOf((*API).rekeyBackup, sealing.RekeyRecovery), must: true},
+	"sys/rekey/init":                {serve: rekeyOf(rekeying.init, sealing.RekeyBarrier)},
+	"sys/rekey/update":              {serve: rekeyOf(rekeying.update, sealing.RekeyBarrier)},
+	"sys/rekey/verify":              {serve: rekeyOf(rekeying.verify, sealing.RekeyBarrier)},
+	"sys/rekey/backup":              {serve: rekeyOf(rekeying.backup, sealing.RekeyBarrier), must: true},
+	"sys/rekey-recovery-key/init":   {serve: rekeyOf(rekeying.init, sealing.RekeyRecovery)},
+	"sys/rekey-recovery-key/update": {serve: rekeyOf(rekeying.update, sealing.RekeyRecovery)},
+	"sys/rekey-recovery-key/verify": {serve: rekeyOf(rekeying.verify, sealing.RekeyRecovery)},
+	"sys/rekey/recovery-key-backup": {serve: rekeyOf(rekeying.backup, sealing.RekeyRecovery), must: true},
 
-	"sys/rotate/root/init":       {serve: rekeyOf((*API).rekeyInit, sealing.RekeyBarrier), must: true},
-	"sys/rotate/root/update":     {serve: rekeyOf((*API).rekeyUpdate, sealing.RekeyBarrier), must: true},
-	"sys/rotate/root/verify":     {serve: rekeyOf((*API).rekeyVerify, sealing.RekeyBarrier), must: true},
-	"sys/rotate/root/backup":     {serve: rekeyOf((*API).rekeyBackup, sealing.RekeyBarrier), must: true},
-	"sys/rotate/recovery/init":   {serve: rekeyOf((*API).rekeyInit, sealing.RekeyRecovery), must: true},
-	"sys/rotate/recovery/update": {serve: rekeyOf((*API).rekeyUpdate, sealing.RekeyRecovery), must: true},
-	"sys/rotate/recovery/verify": {serve: rekeyOf((*API).rekeyVerify, sealing.RekeyRecovery), must: true},
-	"sys/rotate/recovery/backup": {serve: rekeyOf((*API).rekeyBackup, sealing.RekeyRecovery), must: true},
+	"sys/rotate/root/init":       {serve: rekeyOf(rekeying.init, sealing.RekeyBarrier), must: true},
+	"sys/rotate/root/update":     {serve: rekeyOf(rekeying.update, sealing.RekeyBarrier), must: true},
+	"sys/rotate/root/verify":     {serve: rekeyOf(rekeying.verify, sealing.RekeyBarrier), must: true},
+	"sys/rotate/root/backup":     {serve: rekeyOf(rekeying.backup, sealing.RekeyBarrier), must: true},
+	"sys/rotate/recovery/init":   {serve: rekeyOf(rekeying.init, sealing.RekeyRecovery), must: true},
+	"sys/rotate/recovery/update": {serve: rekeyOf(rekeying.update, sealing.RekeyRecovery), must: true},
+	"sys/rotate/recovery/verify": {serve: rekeyOf(rekeying.verify, sealing.RekeyRecovery), must: true},
+	"sys/rotate/recovery/backup": {serve: rekeyOf(rekeying.backup, sealing.RekeyRecovery), must: true},
 }
 
-func rekeyOf(f func(*API, *http.Request, *secrets.Fields, sealing.RekeyKind) (any, error),
-	kind sealing.RekeyKind) func(*API, http.ResponseWriter, *http.Request, *secrets.Fields) (any, error) {
-	return func(a *API, _ http.ResponseWriter, r *http.Request, fields *secrets.Fields) (any, error) {
+func rekeyOf(f func(rekeying, *http.Request, *secrets.Fields, sealing.RekeyKind) (any, error),
+	kind sealing.RekeyKind) func(rekeying, http.ResponseWriter, *http.Request, *secrets.Fields) (any, error) {
+	return func(a rekeying, _ http.ResponseWriter, r *http.Request, fields *secrets.Fields) (any, error) {
 		return f(a, r, fields, kind)
 	}
 }
@@ -71,7 +71,7 @@ func (a *API) keys(w http.ResponseWriter, r *http.Request, path string) bool {
 			return true
 		}
 	}
-	body, err := row.serve(a, w, r, f)
+	body, err := row.serve(rekeying{a}, w, r, f)
 	switch {
 	case err != nil:
 		fail(w, err)
@@ -116,7 +116,10 @@ func rootBody(st sealing.RootStatus) map[string]any {
 		"otp": st.OTP, "otp_length": st.OTPLength, "encoded_token": st.Encoded, "encoded_root_token": st.Encoded}
 }
 
-func (a *API) rootAttempt(_ http.ResponseWriter, r *http.Request, f *secrets.Fields) (any, error) {
+// rekeying makes new keys and root tokens.
+type rekeying struct{ *API }
+
+func (a rekeying) rootAttempt(_ http.ResponseWriter, r *http.Request, f *secrets.Fields) (any, error) {
 	k := a.cfg.Keeper
 	var st sealing.RootStatus
 	var err error
@@ -137,7 +140,7 @@ func (a *API) rootAttempt(_ http.ResponseWriter, r *http.Request, f *secrets.Fie
 	return rootBody(st), err
 }
 
-func (a *API) rootUpdate(_ http.ResponseWriter, r *http.Request, f *secrets.Fields) (any, error) {
+func (a rekeying) rootUpdate(_ http.ResponseWriter, r *http.Request, f *secrets.Fields) (any, error) {
 	b, nonce, err := share(f)
 	if err != nil {
 		return nil, err
@@ -156,7 +159,7 @@ func rekeyBody(st sealing.RekeyStatus) map[string]any {
 	return body
 }
 
-func (a *API) rekeyInit(r *http.Request, f *secrets.Fields, kind sealing.RekeyKind) (any, error) {
+func (a rekeying) init(r *http.Request, f *secrets.Fields, kind sealing.RekeyKind) (any, error) {
 	k := a.cfg.Keeper
 	switch {
 	case r.Method == http.MethodGet:
@@ -177,7 +180,7 @@ func (a *API) rekeyInit(r *http.Request, f *secrets.Fields, kind sealing.RekeyKi
 	return rekeyBody(st), err
 }
 
-func (a *API) rekeyUpdate(r *http.Request, f *secrets.Fields, kind sealing.RekeyKind) (any, error) {
+func (a rekeying) update(r *http.Request, f *secrets.Fields, kind sealing.RekeyKind) (any, error) {
 	b, nonce, err := share(f)
 	if err != nil {
 		return nil, err
@@ -192,7 +195,7 @@ func (a *API) rekeyUpdate(r *http.Request, f *secrets.Fields, kind sealing.Rekey
 		"verification_required": st.Verification, "verification_nonce": st.VerificationNonce}, nil
 }
 
-func (a *API) rekeyVerify(r *http.Request, f *secrets.Fields, kind sealing.RekeyKind) (any, error) {
+func (a rekeying) verify(r *http.Request, f *secrets.Fields, kind sealing.RekeyKind) (any, error) {
 	k := a.cfg.Keeper
 	proof := func(st sealing.RekeyStatus) map[string]any {
 		return map[string]any{"nonce": st.VerificationNonce, "started": st.VerificationNonce != "", "t": st.Threshold,
@@ -220,8 +223,8 @@ func (a *API) rekeyVerify(r *http.Request, f *secrets.Fields, kind sealing.Rekey
 	return proof(st), err
 }
 
-// rekeyBackup shows the encrypted shares that were kept, by the fingerprints of their keys, or forgets them.
-func (a *API) rekeyBackup(r *http.Request, _ *secrets.Fields, kind sealing.RekeyKind) (any, error) {
+// backup shows the encrypted shares that were kept, by the fingerprints of their keys, or forgets them.
+func (a rekeying) backup(r *http.Request, _ *secrets.Fields, kind sealing.RekeyKind) (any, error) {
 	if r.Method == http.MethodDelete {
 		return nil, a.cfg.Keeper.ForgetBackup(r.Context(), kind)
 	}
@@ -243,8 +246,11 @@ func (a *API) rekeyBackup(r *http.Request, _ *secrets.Fields, kind sealing.Rekey
 		"wrap_info": nil, "warnings": nil, "auth": nil}, nil
 }
 
+// raftAPI answers what is asked of the Raft storage.
+type raftAPI struct{ *API }
+
 // raftPaths are those of the Raft storage that have no row of the keeper's: open ones, and streams.
-func (a *API) raftPath(w http.ResponseWriter, r *http.Request, path string) bool {
+func (a raftAPI) route(w http.ResponseWriter, r *http.Request, path string) bool {
 	rest, ok := strings.CutPrefix(path, "sys/storage/raft/")
 	c := a.cfg.Cluster
 	if !ok || c == nil || c.Raft() == nil {
@@ -256,7 +262,7 @@ func (a *API) raftPath(w http.ResponseWriter, r *http.Request, path string) bool
 	case "bootstrap/challenge", "bootstrap/answer", "snapshot", "snapshot-force":
 		switch {
 		case a.cfg.Keeper.Active():
-			a.raftActive(w, r, path, rest)
+			a.active(w, r, path, rest)
 		case a.cfg.Keeper.Sealed():
 			fail(w, errSealed)
 		case strings.HasPrefix(rest, "snapshot"): // never proxied: it may be long

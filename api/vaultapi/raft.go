@@ -19,18 +19,18 @@ var errSealed = barrier.ErrSealed
 // snapshotWithin bounds the way of a snapshot to or from a client.
 const snapshotWithin = time.Hour
 
-// raftActive answers the paths that are the active server's.
-func (a *API) raftActive(w http.ResponseWriter, r *http.Request, path, rest string) {
+// active answers the paths that are the active server's.
+func (a raftAPI) active(w http.ResponseWriter, r *http.Request, path, rest string) {
 	switch rest {
 	case "snapshot":
 		if r.Method == http.MethodGet {
-			a.saveSnapshot(w, r, path)
+			a.save(w, r, path)
 			return
 		}
-		a.restoreSnapshot(w, r, path, false)
+		a.restore(w, r, path, false)
 		return
 	case "snapshot-force":
-		a.restoreSnapshot(w, r, path, true)
+		a.restore(w, r, path, true)
 		return
 	}
 	if !method(w, r, http.MethodPut, http.MethodPost) {
@@ -47,7 +47,7 @@ func (a *API) raftActive(w http.ResponseWriter, r *http.Request, path, rest stri
 	fail(w, err)
 }
 
-func (a *API) bootstrap(ctx context.Context, rest string, body []byte) (any, error) {
+func (a raftAPI) bootstrap(ctx context.Context, rest string, body []byte) (any, error) {
 	if rest == "bootstrap/challenge" {
 		var in struct {
 			ServerID string `json:"server_id"`
@@ -65,7 +65,7 @@ func (a *API) bootstrap(ctx context.Context, rest string, body []byte) (any, err
 	return map[string]string{"authority": base64.StdEncoding.EncodeToString(sealed)}, err
 }
 
-func (a *API) saveSnapshot(w http.ResponseWriter, r *http.Request, path string) {
+func (a raftAPI) save(w http.ResponseWriter, r *http.Request, path string) {
 	right := a.mayStream(w, r, path)
 	if right == nil {
 		return
@@ -86,7 +86,7 @@ func (a *API) saveSnapshot(w http.ResponseWriter, r *http.Request, path string) 
 	}
 }
 
-func (a *API) restoreSnapshot(w http.ResponseWriter, r *http.Request, path string, force bool) {
+func (a raftAPI) restore(w http.ResponseWriter, r *http.Request, path string, force bool) {
 	if !method(w, r, http.MethodPut, http.MethodPost) {
 		return
 	}
@@ -105,7 +105,7 @@ func (a *API) restoreSnapshot(w http.ResponseWriter, r *http.Request, path strin
 
 // mayStream is the right to what is streamed from or to the client, which is judged again while that lasts; nil when
 // there is none, and the client was told.
-func (a *API) mayStream(w http.ResponseWriter, r *http.Request, path string) *standing.Standing {
+func (a raftAPI) mayStream(w http.ResponseWriter, r *http.Request, path string) *standing.Standing {
 	var holds func() error
 	q, err := a.request(r, path)
 	if err == nil {
@@ -124,7 +124,7 @@ func longer(r *http.Request) (context.Context, context.CancelFunc) {
 }
 
 // join makes this server ask another to become a member of its cluster.
-func (a *API) join(w http.ResponseWriter, r *http.Request) {
+func (a raftAPI) join(w http.ResponseWriter, r *http.Request) {
 	if !method(w, r, http.MethodPut, http.MethodPost) {
 		return
 	}

@@ -14,7 +14,7 @@ import (
 // aliases answers what is asked of entities' aliases.
 type aliases struct{ *call }
 
-// entityAlias answers entity-alias and entity-alias/id.
+// route answers entity-alias and entity-alias/id.
 func (c aliases) route(by, id string) (*secrets.Response, error) {
 	switch {
 	case by == "" && c.writes():
@@ -86,7 +86,7 @@ func (c *call) mountField(old string) (string, error) {
 	return accessor, nil
 }
 
-// writeAlias makes an alias, or changes the one with the ID or with the same name at the same mount.
+// write makes an alias, or changes the one with the ID or with the same name at the same mount.
 func (c aliases) write(id string) (*secrets.Response, error) {
 	name, canonical := c.f.String("name"), c.f.String("canonical_id")
 	if canonical == "" {
@@ -145,7 +145,7 @@ func (c aliases) write(id string) (*secrets.Response, error) {
 	return c.place(from, old, &next, canonical)
 }
 
-// placeAlias puts an alias to its entity, which is made where none is named.
+// place puts an alias to its entity, which is made where none is named.
 func (c aliases) place(from *Entity, old, next *Alias, canonical string) (*secrets.Response, error) {
 	to, err := from, error(nil)
 	switch {
@@ -186,7 +186,7 @@ func (c aliases) place(from *Entity, old, next *Alias, canonical string) (*secre
 // groups answers what is asked of groups and their aliases.
 type groups struct{ *call }
 
-// groupAlias answers group-alias and group-alias/id: the name that a mount knows an external group by.
+// routeAlias answers group-alias and group-alias/id: the name that a mount knows an external group by.
 func (c groups) routeAlias(by, id string) (*secrets.Response, error) {
 	switch {
 	case by == "" && c.writes():
@@ -225,7 +225,7 @@ func (c groups) routeAlias(by, id string) (*secrets.Response, error) {
 	return nil, errUnsupported
 }
 
-// dropGroupAlias takes a group's alias. Its members stay until their next login says otherwise.
+// dropAlias takes a group's alias. Its members stay until their next login says otherwise.
 func (c groups) dropAlias(g *Group) {
 	c.ops = append(c.ops, storage.Delete(groupAliasKey+g.Alias.ID),
 		storage.Delete(c.factor(groupFactorKey, g.Alias.Mount, g.Alias.Name)))
@@ -279,7 +279,7 @@ func (c groups) writeAlias(id string) (*secrets.Response, error) {
 	return c.placeAlias(g, to, &next)
 }
 
-// placeGroupAlias puts an alias to its group; from is the one that has it, or nil.
+// placeAlias puts an alias to its group; from is the one that has it, or nil.
 func (c groups) placeAlias(from, to *Group, next *Alias) (*secrets.Response, error) {
 	holder, err := c.groupAt(c, c.factor(groupFactorKey, next.Mount, next.Name))
 	if err != nil {

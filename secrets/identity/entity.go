@@ -13,7 +13,7 @@ import (
 // entities answers what is asked of entities.
 type entities struct{ *call }
 
-// entity answers entity, entity/id, entity/name, entity/merge and entity/batch-delete.
+// route answers entity, entity/id, entity/name, entity/merge and entity/batch-delete.
 func (c entities) route(by, name string) (*secrets.Response, error) {
 	switch {
 	case c.Op == secrets.List && name == "" && (by == "id" || by == "name"):
@@ -49,7 +49,7 @@ func (c entities) route(by, name string) (*secrets.Response, error) {
 	return nil, errUnsupported
 }
 
-// listEntities gives the IDs with what they are the IDs of, or the names.
+// list gives the IDs with what they are the IDs of, or the names.
 func (c entities) list(by string) (*secrets.Response, error) {
 	keys, info, err := list(c.call, entityKey, by == "name", func(e *Entity) (id, name string, shown map[string]any) {
 		aliases := []any{}

@@ -13,7 +13,7 @@ import (
 	"corbel.dev/corbel/secrets/storage"
 )
 
-// group answers group, group/id and group/name.
+// route answers group, group/id and group/name.
 func (c groups) route(by, name string) (*secrets.Response, error) {
 	switch {
 	case c.Op == secrets.List && name == "" && (by == "id" || by == "name"):
@@ -76,7 +76,7 @@ func (c groups) drop(g *Group) error {
 	return err
 }
 
-// groupMeant finds the group that a write is about, or makes it.
+// meant finds the group that a write is about, or makes it.
 func (c groups) meant(id, name string) (g *Group, err error) {
 	if id != "" {
 		if g, err = c.Group(c, id); err != nil {

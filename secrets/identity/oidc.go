@@ -32,7 +32,7 @@ type oidcConfig struct {
 // tokens answers what is asked of identity tokens (OIDC): their keys, their roles, and they themselves.
 type tokens struct{ *call }
 
-// oidc routes what is below identity/oidc.
+// route routes what is below identity/oidc.
 func (c tokens) route(path string) (*secrets.Response, error) {
 	what, rest, _ := strings.Cut(path, "/")
 	name, more, _ := strings.Cut(rest, "/")

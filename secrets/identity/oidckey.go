@@ -112,7 +112,7 @@ func (k *namedKey) read(f *secrets.Fields, fresh bool) error {
 	return nil
 }
 
-// oidcKey answers create, read, update, delete and list of named keys.
+// key answers create, read, update, delete and list of named keys.
 func (c tokens) key(name string) (*secrets.Response, error) {
 	if name == "" {
 		if c.Op != secrets.List {
@@ -201,7 +201,7 @@ func (c tokens) deleteKey(name string) (*secrets.Response, error) {
 	return nil, nil
 }
 
-// oidcRotate turns a key, by hand or by time.
+// rotate turns a key, by hand or by time.
 func (c tokens) rotate(name string) (*secrets.Response, error) {
 	k, err := auth.Find[namedKey](c, c.View, oidcKeys, name)
 	if err != nil {

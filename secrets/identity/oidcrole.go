@@ -54,7 +54,7 @@ func checkTemplate(text string, now time.Time) error {
 	return nil
 }
 
-// oidcRole answers create, read, update, delete and list of roles.
+// role answers create, read, update, delete and list of roles.
 func (c tokens) role(name string) (*secrets.Response, error) {
 	if name == "" {
 		if c.Op != secrets.List {
@@ -115,7 +115,7 @@ func (c tokens) writeRole(r *oidcRole) error {
 	return c.store(oidcRoles+r.Name, r)
 }
 
-// oidcToken signs a token of the caller's own entity.
+// issue signs a token of the caller's own entity.
 func (c tokens) issue(name string) (*secrets.Response, error) {
 	r, err := auth.Find[oidcRole](c, c.View, oidcRoles, name)
 	if err != nil {
@@ -170,7 +170,7 @@ func (c tokens) issue(name string) (*secrets.Response, error) {
 	return auth.Data(map[string]any{"token": token, "client_id": r.Client, "ttl": auth.Seconds(r.TTL)})
 }
 
-// oidcIntrospect tells whether a token is of ours and holds now.
+// introspect tells whether a token is of ours and holds now.
 func (c tokens) introspect() (*secrets.Response, error) {
 	text, client := c.f.String("token"), c.f.String("client_id")
 	if err := c.f.Err(); err != nil {

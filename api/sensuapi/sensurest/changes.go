@@ -21,8 +21,11 @@ type change struct {
 	Output string `json:"output"`
 }
 
+// events answers what is asked of events, now and in the past.
+type events struct{ *request }
+
 // changes answers with the changes of a check's status that the store keeps, the newest first.
-func (q *request) changes() error {
+func (q events) changes() error {
 	query := httpx.Query(q.r.URL.RawQuery)
 	entity, check := query.Value("entity"), query.Value("check")
 	if q.namespace == "" || entity == "" || check == "" {

@@ -22,7 +22,7 @@ func showEntity(q *request, o monitor.Object) (any, error) {
 
 // showEntities is showEntity of many.
 func showEntities(q *request, items []*objects.Item) ([]any, error) {
-	states, err := q.statesOf(items)
+	states, err := entities{q}.statesOf(items)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func showEntities(q *request, items []*objects.Item) ([]any, error) {
 
 // showStates is what agents say of many entities; nil where they said nothing yet.
 func showStates(q *request, items []*objects.Item) ([]any, error) {
-	states, err := q.statesOf(items)
+	states, err := entities{q}.statesOf(items)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,10 @@ func showStates(q *request, items []*objects.Item) ([]any, error) {
 	return out, nil
 }
 
-func (q *request) statesOf(items []*objects.Item) ([]*monitor.EntityState, error) {
+// entities answers what is asked of entities, whose objects and states live apart.
+type entities struct{ *request }
+
+func (q entities) statesOf(items []*objects.Item) ([]*monitor.EntityState, error) {
 	names := make([]ingest.EntityName, len(items))
 	for i, item := range items {
 		names[i] = ingest.EntityName{Namespace: item.Namespace, Name: item.Name}
@@ -99,9 +102,9 @@ func unhide(now, former map[string]string) {
 	}
 }
 
-// entity answers what is special about entities: those of core/v2 are answered with when they were written, and their
+// one answers what is special about entities: those of core/v2 are answered with when they were written, and their
 // events go with them.
-func (q *request) entity() error {
+func (q entities) one() error {
 	if len(q.rest) > 0 {
 		return errNotFound
 	}
@@ -113,18 +116,18 @@ func (q *request) entity() error {
 		if err := q.may("delete", q.kind.resource, q.namespace, q.name); err != nil {
 			return err
 		}
-		return q.removeEntity()
+		return q.remove()
 	case q.kind.wrapped():
 		return errCommon
 	case q.r.Method == http.MethodPost && q.name == "":
-		return q.writeEntity(objects.Create)
+		return q.write(objects.Create)
 	case q.r.Method == http.MethodPut && q.name != "":
-		return q.writeEntity(objects.Put)
+		return q.write(objects.Put)
 	}
 	return errCommon
 }
 
-func (q *request) writeEntity(verb objects.Verb) error {
+func (q entities) write(verb objects.Verb) error {
 	if err := q.may(q.verb(), q.kind.resource, q.namespace, q.name); err != nil {
 		return err
 	}
@@ -151,9 +154,9 @@ func (q *request) writeEntity(verb objects.Verb) error {
 	return q.answer(http.StatusOK, v) // not 201 without a body: as the reference does
 }
 
-// removeEntity deletes an entity and its events; its agent's session ends, and makes the entity anew when it comes
+// remove deletes an entity and its events; its agent's session ends, and makes the entity anew when it comes
 // back.
-func (q *request) removeEntity() error {
+func (q entities) remove() error {
 	item := q.cfg.Resources.View().Get(q.kind.Name, q.namespace, q.name)
 	op := objects.Op{Verb: objects.Drop, Type: q.kind.Name, Namespace: q.namespace, Name: q.name}
 	if err := q.condition(&op, item); err != nil {
@@ -175,8 +178,8 @@ func (q *request) removeEntity() error {
 	return q.done()
 }
 
-// entityStates answers with what agents say of their hosts (core/v3); nobody else can say it.
-func (q *request) entityStates() error {
+// states answers with what agents say of their hosts (core/v3); nobody else can say it.
+func (q entities) states() error {
 	if len(q.rest) > 0 {
 		return errNotFound
 	}
@@ -187,7 +190,7 @@ func (q *request) entityStates() error {
 		return q.notAllowed("GET")
 	}
 	if q.name == "" {
-		return q.list()
+		return lists{q.request}.all()
 	}
 	item, err := q.find()
 	if err != nil {
@@ -200,7 +203,7 @@ func (q *request) entityStates() error {
 	return q.answer(http.StatusOK, v)
 }
 
-func (q *request) state(item *objects.Item) (any, error) {
+func (q entities) state(item *objects.Item) (any, error) {
 	state, err := q.cfg.Events.EntityState(q.r.Context(), item.Namespace, item.Name)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"strconv"
 
 	"github.com/google/uuid"
 
@@ -17,49 +16,8 @@ import (
 	"corbel.dev/corbel/monitor/objects"
 )
 
-func eventFields() fieldSet {
-	event := field[*monitor.Event]
-	check := func(f func(*monitor.Check) string) func(monitor.Object) string {
-		return event(func(e *monitor.Event) string {
-			if e.Check == nil {
-				return ""
-			}
-			return f(e.Check)
-		})
-	}
-	entity := func(f func(*monitor.Entity) string) func(monitor.Object) string {
-		return event(func(e *monitor.Event) string { return f(e.Entity) })
-	}
-	silenced := func(c *monitor.Check) string { return strconv.FormatBool(c.IsSilenced) }
-	return fieldSet{
-		"event.name": event(func(e *monitor.Event) string {
-			if e.Check == nil {
-				return e.Entity.Name
-			}
-			return e.Entity.Name + "/" + e.Check.Name
-		}),
-		"event.namespace":            entity(func(e *monitor.Entity) string { return e.Namespace }),
-		"event.is_silenced":          check(silenced),
-		"event.check.is_silenced":    check(silenced),
-		"event.check.handlers":       check(func(c *monitor.Check) string { return join(c.Handlers) }),
-		"event.check.name":           check(func(c *monitor.Check) string { return c.Name }),
-		"event.check.publish":        check(func(c *monitor.Check) string { return strconv.FormatBool(c.Publish) }),
-		"event.check.round_robin":    check(func(c *monitor.Check) string { return strconv.FormatBool(c.RoundRobin) }),
-		"event.check.runtime_assets": check(func(c *monitor.Check) string { return join(c.RuntimeAssets) }),
-		"event.check.state":          check(func(c *monitor.Check) string { return c.State }),
-		"event.check.status": check(func(c *monitor.Check) string {
-			return strconv.FormatUint(uint64(c.Status), 10)
-		}),
-		"event.check.subscriptions":  check(func(c *monitor.Check) string { return join(c.Subscriptions) }),
-		"event.entity.deregister":    entity(func(e *monitor.Entity) string { return strconv.FormatBool(e.Deregister) }),
-		"event.entity.entity_class":  entity(func(e *monitor.Entity) string { return e.Class }),
-		"event.entity.name":          entity(func(e *monitor.Entity) string { return e.Name }),
-		"event.entity.subscriptions": entity(func(e *monitor.Entity) string { return join(e.Subscriptions) }),
-	}
-}
-
-// events answers requests for events. An event is named by its entity and its check.
-func (q *request) events() error {
+// serve answers requests for events. An event is named by its entity and its check.
+func (q events) serve() error {
 	entity, check, name := q.name, "", q.name
 	if len(q.rest) > 1 {
 		return errNotFound
@@ -80,7 +38,7 @@ func (q *request) events() error {
 	switch q.r.Method {
 	case http.MethodGet, http.MethodHead:
 		if check == "" {
-			return q.listEvents(entity)
+			return q.list(entity)
 		}
 		e, err := q.cfg.Events.Get(q.r.Context(), q.namespace, entity, check)
 		if errkind.Is(err, errkind.NotFound) {
@@ -94,7 +52,7 @@ func (q *request) events() error {
 		if q.namespace == "" {
 			return q.notAllowed("GET")
 		}
-		return q.takeEvent(entity, check)
+		return q.take(entity, check)
 	case http.MethodDelete:
 		if check == "" {
 			return q.notAllowed("GET, POST, PUT")
@@ -121,7 +79,7 @@ type stored struct {
 func (s stored) at() string { return s.Namespace + "\x00" + s.Entity + "\x00" + s.Check }
 
 // walk goes through events in order, beginning behind a place.
-func (q *request) walk(c *choice, only string) iter.Seq2[entry, error] {
+func (q events) walk(c *choice, only string) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		for s, err := range q.walkStored(c, only, "") {
 			e := entry{}
@@ -137,7 +95,7 @@ func (q *request) walk(c *choice, only string) iter.Seq2[entry, error] {
 
 // walkStored goes through the events of an entity and a check ("" is all). After an error of kind Unavailable there
 // is nothing more.
-func (q *request) walkStored(c *choice, entity, check string) iter.Seq2[stored, error] {
+func (q events) walkStored(c *choice, entity, check string) iter.Seq2[stored, error] {
 	r := ingest.Range{Namespace: q.namespace, Check: check}
 	r.After.Namespace, r.After.Entity, r.After.Check = c.begin()
 	if c.limit > 0 && c.labels.Empty() && c.fields.Empty() {
@@ -145,7 +103,7 @@ func (q *request) walkStored(c *choice, entity, check string) iter.Seq2[stored, 
 	}
 	events := q.cfg.Events.List(q.r.Context(), r)
 	if entity != "" {
-		events = q.eventsOf(r, entity)
+		events = q.of(r, entity)
 	}
 	return func(yield func(stored, error) bool) {
 		for p, err := range events {
@@ -154,7 +112,7 @@ func (q *request) walkStored(c *choice, entity, check string) iter.Seq2[stored, 
 				return
 			}
 			e, err := p.Event()
-			if err == nil && !q.takes(c, e) {
+			if err == nil && !(lists{q.request}).takes(c, e) {
 				continue
 			}
 			if !yield(stored{p, e}, err) {
@@ -164,8 +122,8 @@ func (q *request) walkStored(c *choice, entity, check string) iter.Seq2[stored, 
 	}
 }
 
-// eventsOf goes through one entity's events of a range.
-func (q *request) eventsOf(r ingest.Range, entity string) iter.Seq2[*ingest.Published, error] {
+// of goes through one entity's events of a range.
+func (q events) of(r ingest.Range, entity string) iter.Seq2[*ingest.Published, error] {
 	return func(yield func(*ingest.Published, error) bool) {
 		list, err := q.cfg.Events.Events(q.r.Context(), q.namespace, entity)
 		if err != nil {
@@ -180,17 +138,17 @@ func (q *request) eventsOf(r ingest.Range, entity string) iter.Seq2[*ingest.Publ
 	}
 }
 
-func (q *request) listEvents(entity string) error {
-	c, err := q.chosen()
+func (q events) list(entity string) error {
+	c, err := lists{q.request}.chosen()
 	if err != nil {
 		return err
 	}
-	q.last(&c)
-	return q.writeList(c, q.walk(&c, entity))
+	lists{q.request}.last(&c)
+	return lists{q.request}.write(c, q.walk(&c, entity))
 }
 
-// takeEvent takes an event that somebody sends over the API.
-func (q *request) takeEvent(entity, check string) error {
+// take takes an event that somebody sends over the API.
+func (q events) take(entity, check string) error {
 	b, err := q.body()
 	if err != nil {
 		return err
@@ -199,7 +157,7 @@ func (q *request) takeEvent(entity, check string) error {
 	if err := json.Unmarshal(b, e); err != nil {
 		return invalid(err)
 	}
-	if err := q.fillEvent(e, entity, check); err != nil {
+	if err := q.fill(e, entity, check); err != nil {
 		return invalid(err)
 	}
 	if err := e.Validate(); err != nil {
@@ -217,8 +175,8 @@ func (q *request) takeEvent(entity, check string) error {
 	return q.done()
 }
 
-// fillEvent completes an event with what the path, the caller and the clock say.
-func (q *request) fillEvent(e *monitor.Event, entity, check string) error {
+// fill completes an event with what the path, the caller and the clock say.
+func (q events) fill(e *monitor.Event, entity, check string) error {
 	if e.Entity == nil {
 		if entity == "" {
 			return errors.New("event must contain an entity")
@@ -267,7 +225,7 @@ func (q *request) fillEvent(e *monitor.Event, entity, check string) error {
 
 // settle decides whose event it is. One of a check with a proxy entity, or of an entity without an agent, belongs to
 // an entity that is made when there is none, and is stored with what is known of that one.
-func (q *request) settle(e *monitor.Event) error {
+func (q events) settle(e *monitor.Event) error {
 	if e.Check != nil && e.Check.ProxyEntityName != "" && e.Check.ProxyEntityName != e.Entity.Name {
 		e.Check.ProcessedBy = e.Entity.Name
 		e.Entity = &monitor.Entity{Meta: monitor.Meta{Name: e.Check.ProxyEntityName, Namespace: q.namespace},

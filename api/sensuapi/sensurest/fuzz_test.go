@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"corbel.dev/corbel/api/sensuapi/mergepatch"
 	"corbel.dev/corbel/kit/tagproto"
 )
 
@@ -41,11 +42,11 @@ func FuzzMergePatch(f *testing.F) {
 		if !json.Valid(target) {
 			return
 		}
-		once, err := mergePatch(json.RawMessage(target), change)
+		once, err := mergepatch.Apply(json.RawMessage(target), change)
 		if err != nil {
 			return
 		}
-		twice, err := mergePatch(json.RawMessage(once), change)
+		twice, err := mergepatch.Apply(json.RawMessage(once), change)
 		if err != nil || string(once) != string(twice) {
 			t.Fatalf("%s, then %s (%v)", once, twice, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/api/sensuapi/eventstream"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor"
 )
@@ -36,7 +37,7 @@ func instant(name, text string, now time.Time) (int64, error) {
 			name, text))
 }
 
-func (q *request) window() (w window, err error) {
+func (q events) window() (w window, err error) {
 	w = window{until: math.MaxInt64, status: -1}
 	query := httpx.Query(q.r.URL.RawQuery)
 	for name, to := range map[string]*int64{"since": &w.since, "until": &w.until} {
@@ -85,7 +86,7 @@ func past(namespace, entity, check string, spans []monitor.Span) map[string]any 
 
 // history answers with what is kept of a check's past, oldest first: times of one status each. Where it is not one
 // check that is asked for, each that was something in the window is a line.
-func (q *request) history() error {
+func (q events) history() error {
 	w, err := q.window()
 	if err != nil {
 		return err
@@ -112,8 +113,8 @@ func (q *request) history() error {
 }
 
 // histories writes the past of many checks, one a line.
-func (q *request) histories(w *window, entity, check string) error {
-	c, err := q.chosen()
+func (q events) histories(w *window, entity, check string) error {
+	c, err := lists{q.request}.chosen()
 	if err != nil {
 		return err
 	}
@@ -121,21 +122,21 @@ func (q *request) histories(w *window, entity, check string) error {
 		return invalid(errors.New("one entity's past needs a namespace"))
 	}
 	c.limit, c.after = 0, nil // limit is of spans here
-	q.last(&c)
-	out := q.feed()
+	lists{q.request}.last(&c)
+	out := eventstream.New(q.w, q.r)
 	for s, err := range q.walkStored(&c, entity, check) {
 		if err != nil {
-			out.end(err)
+			out.End(err, codeInternal)
 			return nil
 		}
 		spans := w.of(s.Past())
-		if len(spans) > 0 && out.put("", past(s.Namespace, s.Entity, s.Check, spans)) != nil {
+		if len(spans) > 0 && out.Put("", past(s.Namespace, s.Entity, s.Check, spans)) != nil {
 			return nil
 		}
-		if out.w.Available() < out.w.Size()/4 && out.flush() != nil {
+		if out.W.Available() < out.W.Size()/4 && out.Flush() != nil {
 			return nil
 		}
 	}
-	_ = out.flush()
+	_ = out.Flush()
 	return nil
 }

@@ -4,9 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
+	"corbel.dev/corbel/api/sensuapi/selectors"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
 )
@@ -45,31 +44,31 @@ func makeKinds() (out []*kind) {
 		if t.APIVersion == "" {
 			continue
 		}
-		k := &kind{Type: t, path: t.Name, resource: t.Name, fields: fieldsOf[t.Name]}
+		k := &kind{Type: t, path: t.Name, resource: t.Name, fields: selectors.Fields[t.Name]}
 		switch t.Name {
 		case "entities":
 			states := &kind{Type: t, path: "entity-states", resource: t.Name, fields: k.fields, showAll: showStates,
-				serve: (*request).entityStates}
+				serve: by(entities.states)}
 			states.Kind = "EntityState"
 			config := &kind{Type: t, path: "entity-configs", resource: t.Name, fields: k.fields, show: showConfig,
-				admit: admitEntity, serve: (*request).entity}
+				admit: admitEntity, serve: by(entities.one)}
 			out = append(out, states, config)
 			k.Type.Kind, k.Type.APIVersion = "Entity", "core/v2"
 			k.show, k.showAll, k.decode, k.admit, k.serve = showEntity, showEntities, decodeEntity, admitEntity,
-				(*request).entity
+				by(entities.one)
 		case "silenced":
-			k.show, k.admit, k.serve = showSilenced, admitSilenced, (*request).silenced
+			k.show, k.admit, k.serve = showSilenced, admitSilenced, by(silences.one)
 		case "users":
-			k.show, k.admit, k.serve = showUser, admitUser, (*request).user
+			k.show, k.admit, k.serve = showUser, admitUser, by(userRequest.one)
 		case "apikeys":
 			k.show, k.admit, k.serve = showAPIKey, admitAPIKey, (*request).apiKey
 		case "providers":
 			k.show = func(_ *request, o monitor.Object) (any, error) { return o.(*monitor.Provider).Shown(), nil }
 			k.admit = admitProvider
 		case "checks":
-			k.serve = (*request).check
+			k.serve = by(checks.one)
 		case "namespaces":
-			k.serve = (*request).namespaces
+			k.serve = by(scopes.one)
 		}
 		out = append(out, k)
 	}
@@ -86,87 +85,7 @@ func admitProvider(_ *request, old, o monitor.Object) error {
 
 // eventKind is what events are to selectors.
 var eventKind = &kind{Type: monitor.Type{Name: "events", Kind: "Event", APIVersion: "core/v2", Scoped: true},
-	path: "events", resource: "events", fields: fieldsOf["events"]}
-
-func field[T monitor.Object](f func(T) string) func(monitor.Object) string {
-	return func(o monitor.Object) string { return f(o.(T)) }
-}
-
-func join(list []string) string { return strings.Join(list, ",") }
-
-// named are the fields that every object with a name has.
-func named(prefix string, more map[string]func(monitor.Object) string) map[string]func(monitor.Object) string {
-	out := map[string]func(monitor.Object) string{
-		prefix + ".name":      func(o monitor.Object) string { _, name := o.Key(); return name },
-		prefix + ".namespace": func(o monitor.Object) string { namespace, _ := o.Key(); return namespace },
-	}
-	for name, f := range more {
-		out[prefix+"."+name] = f
-	}
-	return out
-}
-
-type fieldSet = map[string]func(monitor.Object) string
-
-// fieldsOf are the fields of each type, with the contract's names.
-var fieldsOf = map[string]fieldSet{
-	"assets": named("asset", fieldSet{"filters": field(func(o *monitor.Asset) string { return join(o.Filters) })}),
-	"checks": named("check", fieldSet{
-		"handlers":       field(func(o *monitor.CheckConfig) string { return join(o.Handlers) }),
-		"publish":        field(func(o *monitor.CheckConfig) string { return strconv.FormatBool(o.Publish) }),
-		"round_robin":    field(func(o *monitor.CheckConfig) string { return strconv.FormatBool(o.RoundRobin) }),
-		"runtime_assets": field(func(o *monitor.CheckConfig) string { return join(o.RuntimeAssets) }),
-		"subscriptions":  field(func(o *monitor.CheckConfig) string { return join(o.Subscriptions) }),
-	}),
-	"entities": named("entity", fieldSet{
-		"deregister":    field(func(o *monitor.EntityConfig) string { return strconv.FormatBool(o.Deregister) }),
-		"entity_class":  field(func(o *monitor.EntityConfig) string { return o.Class }),
-		"subscriptions": field(func(o *monitor.EntityConfig) string { return join(o.Subscriptions) }),
-	}),
-	"events": eventFields(),
-	"filters": named("filter", fieldSet{
-		"action":         field(func(o *monitor.EventFilter) string { return o.Action }),
-		"runtime_assets": field(func(o *monitor.EventFilter) string { return join(o.RuntimeAssets) }),
-	}),
-	"handlers": named("handler", fieldSet{
-		"filters":  field(func(o *monitor.Handler) string { return join(o.Filters) }),
-		"handlers": field(func(o *monitor.Handler) string { return join(o.Handlers) }),
-		"mutator":  field(func(o *monitor.Handler) string { return o.Mutator }),
-		"type":     field(func(o *monitor.Handler) string { return o.Type }),
-	}),
-	"hooks": named("hook", nil),
-	"mutators": named("mutator", fieldSet{"runtime_assets": field(func(o *monitor.Mutator) string {
-		return join(o.RuntimeAssets)
-	})}),
-	"pipelines": named("pipeline", nil),
-	"silenced": named("silenced", fieldSet{
-		"check":             field(func(o *monitor.Silenced) string { return o.Check }),
-		"creator":           field(func(o *monitor.Silenced) string { return o.Creator }),
-		"expire_on_resolve": field(func(o *monitor.Silenced) string { return strconv.FormatBool(o.ExpireOnResolve) }),
-		"subscription":      field(func(o *monitor.Silenced) string { return o.Subscription }),
-	}),
-	"namespaces": named("namespace", nil),
-	"users": {
-		"user.username": field(func(o *monitor.User) string { return o.Username }),
-		"user.disabled": field(func(o *monitor.User) string { return strconv.FormatBool(o.Disabled) }),
-		"user.groups":   field(func(o *monitor.User) string { return join(o.Groups) }),
-	},
-	"apikeys":      named("api_key", fieldSet{"username": field(func(o *monitor.APIKey) string { return o.Username })}),
-	"roles":        named("role", nil),
-	"clusterroles": named("clusterrole", nil),
-	"rolebindings": named("rolebinding", fieldSet{
-		"role_ref.name": field(func(o *monitor.RoleBinding) string { return o.RoleRef.Name }),
-		"role_ref.type": field(func(o *monitor.RoleBinding) string { return o.RoleRef.Type }),
-	}),
-	"clusterrolebindings": named("clusterrolebinding", fieldSet{
-		"role_ref.name": field(func(o *monitor.ClusterRoleBinding) string { return o.RoleRef.Name }),
-		"role_ref.type": field(func(o *monitor.ClusterRoleBinding) string { return o.RoleRef.Type }),
-	}),
-	"tcp-stream-handlers": named("tcp_stream_handler", nil),
-	"etcd-replicators":    named("etcd_replicator", nil), "clusters": named("cluster", nil),
-	"provider": named("provider", nil), "providers": named("provider", nil),
-	"secrets": named("secret", fieldSet{"provider": field(func(o *monitor.SecretSource) string { return o.Provider })}),
-}
+	path: "events", resource: "events", fields: selectors.Fields["events"]}
 
 // view is what is answered of an object.
 func (q *request) view(o monitor.Object) (any, error) {

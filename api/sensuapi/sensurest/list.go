@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/api/sensuapi/selectors"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
@@ -37,8 +38,11 @@ type choice struct {
 // maxLimit bounds a page: it is gathered before it is written, since its header tells where the next one begins.
 const maxLimit = 10_000
 
+// lists answers with many objects, page by page.
+type lists struct{ *request }
+
 // chosen reads the query of a list.
-func (q *request) chosen() (c choice, err error) {
+func (q lists) chosen() (c choice, err error) {
 	query := httpx.Query(q.r.URL.RawQuery)
 	if text := query.Value("limit"); text != "" {
 		if c.limit, err = strconv.Atoi(text); err != nil || c.limit < 0 {
@@ -70,7 +74,7 @@ func (q *request) chosen() (c choice, err error) {
 
 // last lets a whole list take its time: each question to a server and each write to the reader has a deadline of its
 // own.
-func (q *request) last(c *choice) {
+func (q lists) last(c *choice) {
 	if c.limit == 0 {
 		q.r = q.r.WithContext(q.lasting)
 	}
@@ -83,49 +87,24 @@ func (c *choice) begin() (first, second, third string) {
 }
 
 // takes reports whether an object matches the selectors.
-func (q *request) takes(c *choice, o monitor.Object) bool {
-	if !c.labels.Empty() && !c.labels.Matches(labelsOf(o)) {
+func (q lists) takes(c *choice, o monitor.Object) bool {
+	if !c.labels.Empty() && !c.labels.Matches(selectors.Labels(o)) {
 		return false
 	}
 	return c.fields.Matches(func(name string) (string, bool) { return q.kind.fields[name](o), true })
 }
 
-// labelsOf finds an object's labels; an event's are also those of its check and of its entity.
-func labelsOf(o monitor.Object) func(string) (string, bool) {
-	var sets []map[string]string
-	switch o := o.(type) {
-	case *monitor.Event:
-		sets = append(sets, o.Labels)
-		if o.Check != nil {
-			sets = append(sets, o.Check.Labels)
-		}
-		if o.Entity != nil {
-			sets = append(sets, o.Entity.Labels)
-		}
-	case interface{ ObjectMeta() *monitor.Meta }:
-		sets = append(sets, o.ObjectMeta().Labels)
-	}
-	return func(name string) (string, bool) {
-		for _, set := range sets {
-			if v, ok := set[name]; ok {
-				return v, true
-			}
-		}
-		return "", false
-	}
-}
+// all answers with the objects of the request's kind.
+func (q lists) all() error { return q.where(func(*objects.Item) bool { return true }) }
 
-// list answers with the objects of the request's kind.
-func (q *request) list() error { return q.listWhere(func(*objects.Item) bool { return true }) }
-
-func (q *request) listWhere(where func(*objects.Item) bool) error {
+func (q lists) where(where func(*objects.Item) bool) error {
 	c, err := q.chosen()
 	if err != nil {
 		return err
 	}
 	q.last(&c)
 	namespace, name, _ := c.begin()
-	return q.writeList(c, func(yield func(entry, error) bool) {
+	return q.write(c, func(yield func(entry, error) bool) {
 		if q.kind.showAll != nil {
 			q.walkTogether(&c, where, yield)
 			return
@@ -146,14 +125,14 @@ func placeOf(i *objects.Item) string { return i.Namespace + "\x00" + i.Name }
 const together = 512
 
 // walkTogether goes through objects of which other servers know a part, many at a time.
-func (q *request) walkTogether(c *choice, where func(*objects.Item) bool, yield func(entry, error) bool) {
+func (q lists) walkTogether(c *choice, where func(*objects.Item) bool, yield func(entry, error) bool) {
 	most := together
 	if c.limit > 0 {
 		most = min(most, c.limit+1)
 	}
 	items := make([]*objects.Item, 0, most)
 	give := func() (more bool) {
-		values, err := q.kind.showAll(q, items)
+		values, err := q.kind.showAll(q.request, items)
 		if err != nil {
 			yield(entry{}, err)
 			return false
@@ -190,8 +169,8 @@ func (q *request) walkTogether(c *choice, where func(*objects.Item) bool, yield 
 // lineTime bounds how long a reader of a list may take for a part of it.
 const lineTime = 30 * time.Second
 
-// writeList writes a list: a page with the token of the next one, or all of it as it is walked.
-func (q *request) writeList(c choice, all iter.Seq2[entry, error]) error {
+// write writes a list: a page with the token of the next one, or all of it as it is walked.
+func (q lists) write(c choice, all iter.Seq2[entry, error]) error {
 	if c.limit > 0 {
 		return q.page(c, all)
 	}
@@ -236,7 +215,7 @@ func (q *request) writeList(c choice, all iter.Seq2[entry, error]) error {
 	return nil
 }
 
-func (q *request) page(c choice, all iter.Seq2[entry, error]) error {
+func (q lists) page(c choice, all iter.Seq2[entry, error]) error {
 	values := make([]any, 0, min(c.limit, 256))
 	last, more := "", false
 	for e, err := range all {

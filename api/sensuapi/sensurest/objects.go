@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"corbel.dev/corbel/api/sensuapi/mergepatch"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
@@ -37,7 +38,7 @@ func (q *request) common() error {
 	switch {
 	case q.r.Method == http.MethodGet || q.r.Method == http.MethodHead:
 		if q.name == "" {
-			return q.list()
+			return lists{q}.all()
 		}
 		return q.get()
 	case q.name == "" && (!q.kind.Scoped || q.namespace != ""):
@@ -52,7 +53,7 @@ func (q *request) common() error {
 	case http.MethodPut:
 		return q.write(objects.Put)
 	case http.MethodPatch:
-		return q.patch()
+		return patches{q}.apply()
 	case http.MethodDelete:
 		return q.remove()
 	}
@@ -264,7 +265,10 @@ func (q *request) remove() error {
 // patchTries is how often a patch is made anew because the object changed meanwhile.
 const patchTries = 5
 
-func (q *request) patch() error {
+// patches changes parts of an object.
+type patches struct{ *request }
+
+func (q patches) apply() error {
 	switch t := q.r.Header.Get("Content-Type"); t {
 	case "", "application/merge-patch+json":
 	case "application/json-patch+json":
@@ -282,7 +286,7 @@ func (q *request) patch() error {
 			return err
 		}
 		var o monitor.Object
-		if o, err = q.patched(item, change); err != nil {
+		if o, err = q.applied(item, change); err != nil {
 			return err
 		}
 		op := q.op(objects.Put, o)
@@ -302,13 +306,13 @@ func (q *request) patch() error {
 	return err
 }
 
-// patched makes the object that a merge patch leaves.
-func (q *request) patched(item *objects.Item, change []byte) (monitor.Object, error) {
+// applied makes the object that a merge patch leaves.
+func (q patches) applied(item *objects.Item, change []byte) (monitor.Object, error) {
 	shown, err := q.view(item.Object())
 	if err != nil {
 		return nil, err
 	}
-	merged, err := mergePatch(shown, change)
+	merged, err := mergepatch.Apply(shown, change)
 	if err != nil {
 		return nil, invalid(err)
 	}
@@ -319,21 +323,24 @@ func (q *request) patched(item *objects.Item, change []byte) (monitor.Object, er
 	return o, q.ready(o, item)
 }
 
-// namespaces answers what is special about namespaces: everybody sees those that some role reaches, and one that is
+// scopes answers what is asked of namespaces.
+type scopes struct{ *request }
+
+// one answers what is special about namespaces: everybody sees those that some role reaches, and one that is
 // not empty stays.
-func (q *request) namespaces() error {
+func (q scopes) one() error {
 	if len(q.rest) > 0 {
 		return errNotFound
 	}
 	switch {
 	case q.name == "" && (q.r.Method == http.MethodGet || q.r.Method == http.MethodHead):
 		access := q.cfg.Resources.View().Access()
-		return q.listWhere(func(i *objects.Item) bool { return access.Reaches(q.who, i.Name) })
+		return lists{q.request}.where(func(i *objects.Item) bool { return access.Reaches(q.who, i.Name) })
 	case q.name != "" && q.r.Method == http.MethodDelete:
 		if err := q.may("delete", "namespaces", "", q.name); err != nil {
 			return err
 		}
-		err := q.removeNamespace()
+		err := q.remove()
 		if errkind.Is(err, errkind.Conflict) { // as the reference answers
 			return &apiError{http.StatusInternalServerError, codeInternal, err.Error()}
 		}
@@ -342,7 +349,7 @@ func (q *request) namespaces() error {
 	return errCommon
 }
 
-func (q *request) removeNamespace() error {
+func (q scopes) remove() error {
 	for e, err := range q.cfg.Events.List(q.r.Context(), ingest.Range{Namespace: q.name, Most: 1}) {
 		if err != nil {
 			return err
@@ -353,7 +360,7 @@ func (q *request) removeNamespace() error {
 		}
 		break
 	}
-	return q.remove()
+	return q.request.remove()
 }
 
 // sub serves paths below an object: it wants exactly these elements behind its name, where * is any.

@@ -1,9 +1,7 @@
 package sensurest
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -11,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/api/sensuapi/eventstream"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/standing"
 	"corbel.dev/corbel/monitor/subscribers"
@@ -18,7 +17,7 @@ import (
 
 // routeOwn finds who answers below /api/corbel/v1.
 func (q *request) routeOwn(words []string) func() error {
-	if serve := q.routeFederation(words); serve != nil {
+	if serve := (federation{q}).route(words); serve != nil {
 		return serve
 	}
 	if len(words) >= 3 && words[0] == "namespaces" {
@@ -31,8 +30,8 @@ func (q *request) routeOwn(words []string) func() error {
 	if namespace := httpx.Query(q.r.URL.RawQuery).Value("namespace"); q.namespace == "" {
 		q.namespace = namespace
 	}
-	serve := map[string]func(*request) error{"watch": (*request).watch, "export": (*request).export,
-		"history": (*request).history, "changes": (*request).changes}[words[1]]
+	serve := map[string]func(*request) error{"watch": by(events.watch), "export": by(events.export),
+		"history": by(events.history), "changes": by(events.changes)}[words[1]]
 	if serve == nil {
 		return nil
 	}
@@ -47,78 +46,9 @@ func (q *request) routeOwn(words []string) func() error {
 	}
 }
 
-const (
-	beatEvery = 15 * time.Second
-	// beatTime is how long a follower may take for what it is sent.
-	beatTime = 15 * time.Second
-)
-
-// feed writes one thing after the other to a reader who stays: as lines of JSON, or as server-sent events.
-type feed struct {
-	w       *bufio.Writer
-	control *http.ResponseController
-	events  bool // server-sent
-}
-
-func (q *request) feed() *feed {
-	f := &feed{w: bufio.NewWriterSize(q.w, 16<<10), control: http.NewResponseController(q.w)}
-	f.events = strings.Contains(q.r.Header.Get("Accept"), "text/event-stream")
-	h := q.w.Header()
-	h["Content-Type"] = []string{"application/x-ndjson"}
-	if f.events {
-		h["Content-Type"] = []string{"text/event-stream"}
-	}
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	q.w.WriteHeader(http.StatusOK)
-	return f
-}
-
-// put writes one thing of a kind ("" is an event). It is sent with the next flush.
-func (f *feed) put(kind string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	if f.events {
-		if kind != "" {
-			_, _ = f.w.WriteString("event: " + kind + "\n")
-		}
-		_, _ = f.w.WriteString("data: ")
-	}
-	_, _ = f.w.Write(b)
-	if f.events {
-		_ = f.w.WriteByte('\n')
-	}
-	return f.w.WriteByte('\n') // the first error stays
-}
-
-// beat says that the stream is alive: an empty line, or a comment.
-func (f *feed) beat() error {
-	if f.events {
-		_ = f.w.WriteByte(':')
-	}
-	_ = f.w.WriteByte('\n')
-	return f.flush()
-}
-
-func (f *feed) flush() error {
-	_ = f.control.SetWriteDeadline(time.Now().Add(beatTime)) // a reader that takes nothing is cut
-	if err := f.w.Flush(); err != nil {
-		return err
-	}
-	return f.control.Flush()
-}
-
-// end tells why there is no more.
-func (f *feed) end(err error) {
-	_ = f.put("error", map[string]any{"error": map[string]any{"message": err.Error(), "code": codeInternal}})
-	_ = f.flush()
-}
-
 // watch shows events as they are stored, until the reader leaves, is too slow, or may not see them any more.
-func (q *request) watch() error {
-	c, err := q.chosen()
+func (q events) watch() error {
+	c, err := lists{q.request}.chosen()
 	if err != nil {
 		return err
 	}
@@ -134,8 +64,8 @@ func (q *request) watch() error {
 		return err
 	}
 	defer follower.Close()
-	out := q.feed()
-	if out.beat() != nil {
+	out := eventstream.New(q.w, q.r)
+	if out.Beat() != nil {
 		return nil
 	}
 	right, beaten := q.standing(), time.Now()
@@ -150,14 +80,14 @@ func (q *request) watch() error {
 		case q.r.Context().Err() != nil:
 			return nil
 		case errors.Is(err, context.DeadlineExceeded):
-			if time.Since(beaten) >= beatEvery {
-				if beaten = time.Now(); out.beat() != nil {
+			if time.Since(beaten) >= eventstream.BeatEvery {
+				if beaten = time.Now(); out.Beat() != nil {
 					return nil
 				}
 			}
 			continue
 		case err != nil:
-			out.end(err)
+			out.End(err, codeInternal)
 			return nil
 		}
 		e, err := p.Event()
@@ -166,10 +96,10 @@ func (q *request) watch() error {
 				"error", err)
 			continue
 		}
-		if q.takes(&c, e) && out.put("", e) != nil {
+		if (lists{q.request}).takes(&c, e) && out.Put("", e) != nil {
 			return nil
 		}
-		if follower.Waiting() == 0 && out.w.Buffered() > 0 && out.flush() != nil { // none may come after this one for long
+		if follower.Waiting() == 0 && out.W.Buffered() > 0 && out.Flush() != nil { // none may come after this one for long
 			return nil
 		}
 	}
@@ -188,32 +118,32 @@ func (q *request) standing() *standing.Standing {
 }
 
 // export writes all events, one a line.
-func (q *request) export() error {
-	c, err := q.chosen()
+func (q events) export() error {
+	c, err := lists{q.request}.chosen()
 	if err != nil {
 		return err
 	}
-	out, right := q.feed(), q.standing()
+	out, right := eventstream.New(q.w, q.r), q.standing()
 	for e, err := range q.walk(&c, "") {
 		if ended := right.Err(); ended != nil {
-			out.end(ended)
+			out.End(ended, codeInternal)
 			return nil
 		}
 		if errkind.Is(err, errkind.Unavailable) {
-			out.end(err)
+			out.End(err, codeInternal)
 			return nil
 		}
 		if err != nil {
 			q.cfg.Log.Error("an event is left out of an export", "at", strings.ReplaceAll(e.at, "\x00", "/"), "error", err)
 			continue
 		}
-		if out.put("", e.value) != nil {
+		if out.Put("", e.value) != nil {
 			return nil
 		}
-		if out.w.Available() < out.w.Size()/4 && out.flush() != nil {
+		if out.W.Available() < out.W.Size()/4 && out.Flush() != nil {
 			return nil
 		}
 	}
-	_ = out.flush()
+	_ = out.Flush()
 	return nil
 }

@@ -19,8 +19,11 @@ const (
 	maxReplicaBytes = 16 << 20
 )
 
-// routeFederation finds who answers /api/corbel/v1/replicas/TYPE and /api/corbel/v1/replicators.
-func (q *request) routeFederation(words []string) func() error {
+// federation answers clusters that keep replicas of this one's objects.
+type federation struct{ *request }
+
+// route finds who answers /api/corbel/v1/replicas/TYPE and /api/corbel/v1/replicators.
+func (q federation) route(words []string) func() error {
 	switch {
 	case len(words) == 1 && words[0] == "replicators":
 		return func() error { return q.own("list", "etcd-replicators", q.replicators) }
@@ -36,7 +39,7 @@ func (q *request) routeFederation(words []string) func() error {
 }
 
 // own serves a path of Corbel's own that is only read.
-func (q *request) own(verb, resource string, serve func() error) error {
+func (q federation) own(verb, resource string, serve func() error) error {
 	if q.r.Method != http.MethodGet {
 		return q.notAllowed("GET")
 	}
@@ -47,7 +50,7 @@ func (q *request) own(verb, resource string, serve func() error) error {
 }
 
 // replicators answers what came of this cluster's replicators, as the plane's leader knows it.
-func (q *request) replicators() error {
+func (q federation) replicators() error {
 	if q.cfg.Replicators == nil {
 		return q.answer(http.StatusOK, []mirror.Status{})
 	}
@@ -59,7 +62,7 @@ func (q *request) replicators() error {
 }
 
 // replicas answers with a page of objects as they are stored, but for those that came from the cluster that asks.
-func (q *request) replicas(typ monitor.Type) error {
+func (q federation) replicas(typ monitor.Type) error {
 	if q.namespace != "" && !typ.Scoped {
 		return invalid(fmt.Errorf("namespace: %s belongs to no namespace", typ.Kind))
 	}
@@ -88,12 +91,12 @@ func (q *request) replicas(typ monitor.Type) error {
 }
 
 // pageOf reads the limit and the place of a page.
-func (q *request) pageOf() (c choice, err error) {
+func (q federation) pageOf() (c choice, err error) {
 	if text := httpx.Query(q.r.URL.RawQuery).Value("fieldSelector"); strings.TrimSpace(text) != "" {
 		return c, invalid(errors.New("fieldSelector: there are none here"))
 	}
 	q.kind = &kind{}
-	if c, err = q.chosen(); err == nil && (c.limit == 0 || c.limit > maxReplicas) {
+	if c, err = (lists{q.request}).chosen(); err == nil && (c.limit == 0 || c.limit > maxReplicas) {
 		c.limit = maxReplicas
 	}
 	return c, err

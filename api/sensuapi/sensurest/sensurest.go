@@ -166,6 +166,11 @@ type request struct {
 	rest      []string
 }
 
+// by is what serves a request from one side of it: of events, of users and so on.
+func by[N interface{ ~struct{ *request } }](serve func(N) error) func(*request) error {
+	return func(q *request) error { return serve(N{q}) }
+}
+
 // route finds who answers a path; nil is nobody. It sets what the path names.
 func (q *request) route(words []string) func() error {
 	if len(words) < 4 || words[0] != "api" {
@@ -192,14 +197,14 @@ func (q *request) route(words []string) func() error {
 	if api == "core/v2" && q.namespace == "" {
 		switch words[0] {
 		case "cluster":
-			return q.cluster
+			return cluster{q}.members
 		case "tessen":
-			return q.tessen
+			return cluster{q}.tessen
 		}
 	}
 	if api == "core/v2" && words[0] == "events" {
 		q.kind = eventKind
-		return q.events
+		return events{q}.serve
 	}
 	for _, k := range kinds {
 		if k.APIVersion != api || k.path != words[0] {

@@ -13,8 +13,11 @@ func (a *API) root(w http.ResponseWriter, _ *http.Request) {
 	text(w, "Corbel: the monitor's API is at /api/core/v2")
 }
 
-// cluster answers with the servers. They join and leave by themselves.
-func (q *request) cluster() error {
+// cluster answers what is asked of the servers.
+type cluster struct{ *request }
+
+// members answers with the servers. They join and leave by themselves.
+func (q cluster) members() error {
 	if q.name != "members" && q.name != "id" || len(q.rest) > 1 {
 		return errNotFound
 	}
@@ -56,7 +59,7 @@ func (q *request) cluster() error {
 }
 
 // tessen answers that nothing is sent home, whatever is asked for.
-func (q *request) tessen() error {
+func (q cluster) tessen() error {
 	if len(q.rest) > 0 || q.name != "" && q.name != "metrics" {
 		return errNotFound
 	}

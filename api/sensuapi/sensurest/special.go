@@ -45,16 +45,19 @@ func admitSilenced(q *request, old, o monitor.Object) error {
 	return nil
 }
 
-// silenced answers what is special about silences: they are listed by subscription and by check, their names follow
+// silences answers what is asked of silences.
+type silences struct{ *request }
+
+// one answers what is special about silences: they are listed by subscription and by check, their names follow
 // from these, and such as have ended are not there.
-func (q *request) silenced() error {
+func (q silences) one() error {
 	by := q.name
 	switch {
 	case len(q.rest) == 1 && q.r.Method == http.MethodGet && (by == "subscriptions" || by == "checks"):
 		if err := q.may("list", "silenced", q.namespace, by+"/"+q.rest[0]); err != nil {
 			return err
 		}
-		return q.listWhere(func(i *objects.Item) bool {
+		return lists{q.request}.where(func(i *objects.Item) bool {
 			s := i.Object().(*monitor.Silenced)
 			return !s.Over(q.cfg.Now().Unix()) && (by == "checks" && s.Check == q.rest[0] ||
 				by == "subscriptions" && s.Subscription == q.rest[0])
@@ -65,9 +68,11 @@ func (q *request) silenced() error {
 		if err := q.may("list", "silenced", q.namespace, ""); err != nil {
 			return err
 		}
-		return q.listWhere(func(i *objects.Item) bool { return !i.Object().(*monitor.Silenced).Over(q.cfg.Now().Unix()) })
+		return lists{q.request}.where(func(i *objects.Item) bool {
+			return !i.Object().(*monitor.Silenced).Over(q.cfg.Now().Unix())
+		})
 	case q.name == "" && q.r.Method == http.MethodPost && q.namespace != "":
-		return q.newSilence()
+		return q.new()
 	case q.name != "" && q.r.Method != http.MethodPut && q.r.Method != http.MethodPost:
 		if item, err := q.find(); err == nil && item.Object().(*monitor.Silenced).Over(q.cfg.Now().Unix()) {
 			if err := q.may(q.verb(), "silenced", q.namespace, q.name); err != nil {
@@ -79,8 +84,8 @@ func (q *request) silenced() error {
 	return errCommon
 }
 
-// newSilence creates a silence. One of the same name that has ended makes room.
-func (q *request) newSilence() error {
+// new creates a silence. One of the same name that has ended makes room.
+func (q silences) new() error {
 	if err := q.may("create", "silenced", q.namespace, ""); err != nil {
 		return err
 	}
@@ -164,30 +169,33 @@ func (q *request) apiKey() error {
 
 // Checks.
 
-// check answers what is special about checks: their hooks one by one, and running one now.
-func (q *request) check() error {
+// checks answers what checks have beside what all objects have.
+type checks struct{ *request }
+
+// one answers what is special about checks: their hooks one by one, and running one now.
+func (q checks) one() error {
 	if len(q.rest) == 0 {
 		return errCommon
 	}
 	verb := q.verb()
-	serve := (*request).execute
+	serve := by(checks.execute)
 	switch {
 	case q.sub(http.MethodPost, "execute"):
 	case q.sub(http.MethodPut, "hooks", "*"):
-		serve = (*request).addHooks
+		serve = by(checks.addHooks)
 	case q.sub(http.MethodDelete, "hooks", "*", "hook", "*"):
-		serve = (*request).removeHook
+		serve = by(checks.removeHook)
 	default:
 		return errNotFound
 	}
 	if err := q.may(verb, "checks", q.namespace, q.name); err != nil {
 		return err
 	}
-	return serve(q)
+	return serve(q.request)
 }
 
 // execute asks agents to run a check now.
-func (q *request) execute() error {
+func (q checks) execute() error {
 	var in struct {
 		Subscriptions []string `json:"subscriptions"`
 		Reason        string   `json:"reason"`
@@ -211,8 +219,8 @@ func (q *request) execute() error {
 	return q.answer(http.StatusAccepted, map[string]int64{"issued": issued})
 }
 
-// changeCheck writes a check as change leaves it, and makes it anew when somebody else changed the check meanwhile.
-func (q *request) changeCheck(change func(*monitor.CheckConfig) error) error {
+// change writes a check as change leaves it, and makes it anew when somebody else changed the check meanwhile.
+func (q checks) change(change func(*monitor.CheckConfig) error) error {
 	for try := 1; ; try++ {
 		item, err := q.find()
 		if err != nil {
@@ -237,7 +245,7 @@ func (q *request) changeCheck(change func(*monitor.CheckConfig) error) error {
 	}
 }
 
-func (q *request) addHooks() error {
+func (q checks) addHooks() error {
 	b, err := q.body()
 	if err != nil {
 		return err
@@ -249,7 +257,7 @@ func (q *request) addHooks() error {
 	if list.Type != q.rest[1] {
 		return invalid(fmt.Errorf("the hooks of type %q do not match %q in the path", list.Type, q.rest[1]))
 	}
-	return q.changeCheck(func(c *monitor.CheckConfig) error {
+	return q.change(func(c *monitor.CheckConfig) error {
 		for i, l := range c.CheckHooks {
 			if l.Type == list.Type {
 				c.CheckHooks[i] = list
@@ -261,9 +269,9 @@ func (q *request) addHooks() error {
 	})
 }
 
-func (q *request) removeHook() error {
+func (q checks) removeHook() error {
 	typ, hook := q.rest[1], q.rest[3]
-	return q.changeCheck(func(c *monitor.CheckConfig) error {
+	return q.change(func(c *monitor.CheckConfig) error {
 		for i, l := range c.CheckHooks {
 			at := slices.Index(l.Hooks, hook)
 			if l.Type != typ || at < 0 {

@@ -27,7 +27,7 @@ func admitUser(q *request, old, o monitor.Object) error {
 	former, _ := old.(*monitor.User)
 	switch {
 	case u.Password != "":
-		hash, err := q.hash(u)
+		hash, err := userRequest{q}.hash(u)
 		if err != nil {
 			return err
 		}
@@ -45,8 +45,11 @@ func admitUser(q *request, old, o monitor.Object) error {
 	return nil
 }
 
+// userRequest answers what is asked of users and their passwords.
+type userRequest struct{ *request }
+
 // hash is slow on purpose, so it waits for its turn among the logins.
-func (q *request) hash(u *monitor.User) (string, error) {
+func (q userRequest) hash(u *monitor.User) (string, error) {
 	if err := u.ValidatePassword(); err != nil {
 		return "", invalid(err)
 	}
@@ -61,9 +64,9 @@ func validHash(hash string) error {
 	return nil
 }
 
-// user answers what is special about users: who is deleted is disabled, groups and passwords are changed one by one,
+// one answers what is special about users: who is deleted is disabled, groups and passwords are changed one by one,
 // and everybody may see itself and change its own password.
-func (q *request) user() error {
+func (q userRequest) one() error {
 	resource := "users"
 	own := q.name == q.who.User && q.name != ""
 	get := q.r.Method == http.MethodGet || q.r.Method == http.MethodHead
@@ -75,30 +78,30 @@ func (q *request) user() error {
 	switch {
 	case len(q.rest) == 0 && q.r.Method == http.MethodDelete && q.name != "":
 		serve = func(q *request) error {
-			return q.changeUser(func(u *monitor.User) error { u.Disabled = true; return nil })
+			return userRequest{q}.edit(func(u *monitor.User) error { u.Disabled = true; return nil })
 		}
 	case len(q.rest) == 0:
 	case q.sub(http.MethodPut, "reinstate"):
 		serve = func(q *request) error {
-			return q.changeUser(func(u *monitor.User) error { u.Disabled = false; return nil })
+			return userRequest{q}.edit(func(u *monitor.User) error { u.Disabled = false; return nil })
 		}
 	case q.sub(http.MethodPut, "groups", "*"), q.sub(http.MethodDelete, "groups", "*"), q.sub(http.MethodDelete, "groups"):
-		serve = (*request).groups
+		serve = by(userRequest.groups)
 	case q.sub(http.MethodPut, "password"), q.sub(http.MethodPut, "change_password"):
-		serve = (*request).newPassword
+		serve = by(userRequest.change)
 	case q.sub(http.MethodPut, "reset_password"):
-		serve = (*request).resetPassword
+		serve = by(userRequest.reset)
 	default:
 		return errNotFound
 	}
 	if err := q.may(q.verb(), resource, "", q.name); err != nil {
 		return err
 	}
-	return serve(q)
+	return serve(q.request)
 }
 
-// changeUser writes a user as change leaves it, and makes it anew when somebody else changed the user meanwhile.
-func (q *request) changeUser(change func(*monitor.User) error) error {
+// edit writes a user as change leaves it, and makes it anew when somebody else changed the user meanwhile.
+func (q userRequest) edit(change func(*monitor.User) error) error {
 	for try := 1; ; try++ {
 		item, err := q.find()
 		if err != nil {
@@ -119,8 +122,8 @@ func (q *request) changeUser(change func(*monitor.User) error) error {
 	}
 }
 
-func (q *request) groups() error {
-	return q.changeUser(func(u *monitor.User) error {
+func (q userRequest) groups() error {
+	return q.edit(func(u *monitor.User) error {
 		if len(q.rest) == 1 {
 			u.Groups = nil
 			return nil
@@ -136,8 +139,8 @@ func (q *request) groups() error {
 	})
 }
 
-// newPassword takes the password as it is now with a new one, in plain (change_password) or as a hash (password).
-func (q *request) newPassword() error {
+// change takes the password as it is now with a new one, in plain (change_password) or as a hash (password).
+func (q userRequest) change() error {
 	var in struct {
 		Password string `json:"password"`
 		New      string `json:"password_new"`
@@ -158,10 +161,10 @@ func (q *request) newPassword() error {
 		}
 		in.Hash = hash
 	}
-	return q.setPassword(in.Hash)
+	return q.set(in.Hash)
 }
 
-func (q *request) resetPassword() error {
+func (q userRequest) reset() error {
 	var in struct {
 		Password string `json:"password"`
 		Hash     string `json:"password_hash"`
@@ -176,17 +179,17 @@ func (q *request) resetPassword() error {
 		}
 		in.Hash = hash
 	}
-	return q.setPassword(in.Hash)
+	return q.set(in.Hash)
 }
 
-func (q *request) setPassword(hash string) error {
+func (q userRequest) set(hash string) error {
 	if hash == "" {
 		return invalid(errors.New("password_hash must be set"))
 	}
 	if err := validHash(hash); err != nil {
 		return err
 	}
-	return q.changeUser(func(u *monitor.User) error { u.PasswordHash = hash; return nil })
+	return q.edit(func(u *monitor.User) error { u.PasswordHash = hash; return nil })
 }
 
 func (q *request) decode(into any) error {

@@ -37,34 +37,59 @@ type Conn struct {
 	fr     *http2.Framer
 	kicked chan struct{} // one place: the writer has work
 
-	// wakeMu is a leaf: wake takes it under any lock.
-	wakeMu sync.Mutex
-	woken  []*Stream
+	wakes
 
 	mu      sync.Mutex // guards what follows and all streams and calls
 	streams map[uint32]*Stream
-	ready   []*Stream // to be asked for something to send
-	starved []*Stream // wait for the connection's window
-	spare   []*Stream // takes woken's place
-	ctrl    []byte    // frames that go before all others
-	msg     Message
-	changed []int64 // of what the buffer being made holds; the writer's own
+	outbound
 
+	flow
+	ended
+	abuse   *limit.Bucket
+	closing bool // no new streams; the writer ends when everything is written
+	pulse
+	name string // of the client, for the doctor; "" is its address
+}
+
+// wakes is what wake leaves for the writer.
+type wakes struct {
+	// wakeMu is a leaf: wake takes it under any lock.
+	wakeMu sync.Mutex
+	woken  []*Stream
+}
+
+// outbound is what the writer has to send.
+type outbound struct {
+	ready    []*Stream // to be asked for something to send
+	starved  []*Stream // wait for the connection's window
+	spare    []*Stream // takes woken's place
+	ctrl     []byte    // frames that go before all others
+	msg      Message
+	changed  []int64 // of what the buffer being made holds; the writer's own
+	restless bool    // some stream has something with a deadline: its rare or its out
+}
+
+// flow is how much either side takes, and what the peer's settings say.
+type flow struct {
 	sendWindow, recvLeft int32
 	peerInitial          int32 // the peer's SETTINGS_INITIAL_WINDOW_SIZE
 	peerFrame            int   // the peer's SETTINGS_MAX_FRAME_SIZE
-	maxID                uint32
-	recent               [16]uint32 // streams that ended last
-	recentAt             int
-	abuse                *limit.Bucket
-	restless             bool  // some stream has something with a deadline: its rare or its out
-	closing              bool  // no new streams; the writer ends when everything is written
 	settled              bool  // the peer's SETTINGS came
-	lastRead, asked      int64 // when something came; when the peer was asked whether it lives, 0 if not
-	idleSince            int64
-	starvedSince         int64
-	writing              atomic.Int64 // since when the peer takes a write, 0 when there is none
-	name                 string       // of the client, for the doctor; "" is its address
+}
+
+// ended are the streams that were.
+type ended struct {
+	maxID    uint32
+	recent   [16]uint32 // streams that ended last
+	recentAt int
+}
+
+// pulse says since when a connection does what it does, in nanoseconds.
+type pulse struct {
+	lastRead, asked int64 // when something came; when the peer was asked whether it lives, 0 if not
+	idleSince       int64
+	starvedSince    int64
+	writing         atomic.Int64 // since when the peer takes a write, 0 when there is none
 }
 
 // setName says who the client is, once it has said so itself and is believed.
@@ -86,8 +111,8 @@ func newConn(s *Server, nc net.Conn) *Conn {
 	now := s.since(time.Now())
 	return &Conn{
 		server: s, nc: nc, kicked: make(chan struct{}, 1), streams: map[uint32]*Stream{},
-		sendWindow: 65535, recvLeft: 65535, peerInitial: 65535, peerFrame: 16384,
-		abuse: limit.NewBucket(abusePerSecond, abuseBurst), lastRead: now, idleSince: now,
+		flow:  flow{sendWindow: 65535, recvLeft: 65535, peerInitial: 65535, peerFrame: 16384},
+		abuse: limit.NewBucket(abusePerSecond, abuseBurst), pulse: pulse{lastRead: now, idleSince: now},
 	}
 }
 

@@ -57,12 +57,12 @@ func (c *Conn) frame(f http2.Frame, now time.Time) error {
 }
 
 // idle reports whether the peer has not opened the stream.
-func (c *Conn) idle(id uint32) bool { return id%2 == 0 || id > c.maxID }
+func (e *ended) idle(id uint32) bool { return id%2 == 0 || id > e.maxID }
 
 // open notes that the peer used the number.
-func (c *Conn) open(id uint32) {
+func (e *ended) open(id uint32) {
 	if id%2 == 1 {
-		c.maxID = max(c.maxID, id)
+		e.maxID = max(e.maxID, id)
 	}
 }
 

@@ -182,9 +182,9 @@ func (c *Conn) produce(s *Stream, b []byte, now time.Time) []byte {
 }
 
 // note keeps when the content that was just appended was changed.
-func (c *Conn) note(changed int64) {
+func (o *outbound) note(changed int64) {
 	if changed != 0 {
-		c.changed = append(c.changed, changed)
+		o.changed = append(o.changed, changed)
 	}
 }
 

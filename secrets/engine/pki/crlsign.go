@@ -48,7 +48,7 @@ func (c crls) form() (l listForm, err error) {
 	return l, nil
 }
 
-// signList signs a list of the issuer that the path names.
+// sign signs a list of the issuer that the path names.
 func (c crls) sign(l listForm, entries []x509.RevocationListEntry, more []forms.Extension) (*secrets.Response, error) {
 	a, err := c.authority(c.ref, "crl-signing")
 	if err != nil {
@@ -77,7 +77,7 @@ func (c crls) sign(l listForm, entries []x509.RevocationListEntry, more []forms.
 	return answer(map[string]string{"crl": forms.EncodePEM("X509 CRL", der)})
 }
 
-// resignCRLs signs one list of what several lists of the issuer say; without them, the mount's own list anew.
+// resign signs one list of what several lists of the issuer say; without them, the mount's own list anew.
 func (c crls) resign() (*secrets.Response, error) {
 	if !c.f.Has("crls") {
 		der, err := c.get(false, true)
@@ -141,7 +141,7 @@ func entry(serial *big.Int, at time.Time, more []forms.Extension) x509.Revocatio
 
 var oidReason = asn1.ObjectIdentifier{2, 5, 29, 21}
 
-// signRevocationList signs a list of what the request says.
+// signGiven signs a list of what the request says.
 func (c crls) signGiven() (*secrets.Response, error) {
 	l, err := c.form()
 	if err != nil {

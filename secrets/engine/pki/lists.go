@@ -106,7 +106,7 @@ func (c crls) writeConfig() (*secrets.Response, error) {
 	return cfg.show()
 }
 
-// crl is the list of the issuer that the path names.
+// get is the list of the issuer that the path names.
 func (c crls) get(delta, force bool) ([]byte, error) {
 	cfg, err := c.crlConfig()
 	if err != nil {
@@ -157,7 +157,7 @@ func (c crls) asJSON(delta bool) (*secrets.Response, error) {
 func (c crls) json() (*secrets.Response, error)      { return c.asJSON(false) }
 func (c crls) deltaJSON() (*secrets.Response, error) { return c.asJSON(true) }
 
-// rotateCRL signs all lists anew.
+// rotateWhole signs all lists anew.
 func (c crls) rotateWhole() (*secrets.Response, error) { return c.rotate(false) }
 func (c crls) rotateDelta() (*secrets.Response, error) { return c.rotate(true) }
 

@@ -29,7 +29,7 @@ type responder struct{ *call }
 
 func (c responder) post() (*secrets.Response, error) { return c.respond(c.r.Body) }
 
-// ocspGet takes the question from the path, in base64.
+// get takes the question from the path, in base64.
 func (c responder) get() (*secrets.Response, error) {
 	text := strings.TrimPrefix(strings.TrimPrefix(c.r.Rest, "unified-"), "ocsp/")
 	if len(text) > 2*ocspBytes {
@@ -45,7 +45,7 @@ func (c responder) get() (*secrets.Response, error) {
 	return c.respond(der)
 }
 
-// ocsp answers from the record of the certificate: no list is read.
+// respond answers from the record of the certificate: no list is read.
 func (c responder) respond(question []byte) (*secrets.Response, error) {
 	cfg, err := c.crlConfig()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"corbel.dev/corbel/secrets/engine/pki/forms"
 )
 
-// rawIssuer answers with nothing where there is no issuer yet, as who waits for one expects.
+// raw answers with nothing where there is no issuer yet, as who waits for one expects.
 func (c issuers) raw(write func(i *issuer) *secrets.Response) (*secrets.Response, error) {
 	i, err := c.issuerBy(c.ref)
 	if err == errNoIssuer {

@@ -161,7 +161,7 @@ func (c *call) addRevocation(cert *x509.Certificate, by *issuer, now time.Time) 
 	return rv, c.put("revoked/"+serial, rv)
 }
 
-// revokeIssuer marks an issuer as revoked, and revokes its certificate where its own issuer is here.
+// revoke marks an issuer as revoked, and revokes its certificate where its own issuer is here.
 func (c issuers) revoke() (*secrets.Response, error) {
 	ch, err := c.change()
 	if err != nil {

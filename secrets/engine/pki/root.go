@@ -16,7 +16,7 @@ import (
 // authorities makes authorities and takes them in.
 type authorities struct{ *call }
 
-// authorityKey makes, or finds, the key of an authority that is to be made. exported tells that the
+// key makes, or finds, the key of an authority that is to be made. exported tells that the
 // answer gives it out.
 func (c authorities) key(ch *change, kind string) (id, name string, key crypto.Signer, exported bool, err error) {
 	switch kind {
@@ -47,7 +47,7 @@ func (c authorities) key(ch *change, kind string) (id, name string, key crypto.S
 	return "", "", nil, false, invalid("type %q is none of internal, exported, existing", kind)
 }
 
-// makeKey makes a key as the request asks.
+// fresh makes a key as the request asks.
 func (c keyring) fresh() (*privateKey, error) {
 	kind := c.f.String("key_type")
 	if kind == "" {
@@ -65,7 +65,7 @@ func (c keyring) fresh() (*privateKey, error) {
 	return k, err
 }
 
-// authorityTemplate reads what an authority is to be named and limited to.
+// template reads what an authority is to be named and limited to.
 func (c authorities) template() (*x509.Certificate, *forms.Names, error) {
 	n, err := forms.AskedNames(c.f)
 	if err != nil {
@@ -436,7 +436,7 @@ func (c authorities) signSelfIssued() (*secrets.Response, error) {
 		"serial_number": forms.Colons(signed.SerialNumber)})
 }
 
-// generateKey makes a key alone.
+// generate makes a key alone.
 func (c keyring) generate() (*secrets.Response, error) {
 	kind := c.args[0]
 	if kind != "internal" && kind != "exported" {
@@ -467,7 +467,7 @@ func (c keyring) generate() (*secrets.Response, error) {
 	return answer(out)
 }
 
-// importKey takes in a key.
+// take takes in a key.
 func (c keyring) take() (*secrets.Response, error) {
 	certs, list, err := forms.DecodeBundle(c.f.String("pem_bundle"))
 	if err != nil {

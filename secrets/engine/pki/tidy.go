@@ -160,7 +160,7 @@ func (t *tidyAsk) check() error {
 	return nil
 }
 
-// tidy begins a tidying, or does its next step where the engine itself asks.
+// start begins a tidying, or does its next step where the engine itself asks.
 func (c tidying) start() (*secrets.Response, error) {
 	s, err := c.e.tidyState(c, c.view)
 	if err != nil {
@@ -247,7 +247,7 @@ func moment(t time.Time) any {
 	return t.Format(time.RFC3339Nano)
 }
 
-// tidyStep looks at one page of what is to be tidied.
+// step looks at one page of what is to be tidied.
 func (c tidying) step(s *tidyState) (*secrets.Response, error) {
 	ask := newTidyAsk()
 	if err := ask.params().Decode(s.Ask); err != nil {
@@ -292,7 +292,7 @@ func (c tidying) step(s *tidyState) (*secrets.Response, error) {
 	return &secrets.Response{}, c.put(stateKey, s)
 }
 
-// tidyPage takes away what gone says of the next records below prefix.
+// page takes away what gone says of the next records below prefix.
 func (c tidying) page(s *tidyState, prefix string, gone func(storage.Record) bool) error {
 	from := max(s.From, prefix)
 	records, err := c.view.Scan(c, from, storage.After(prefix), tidyPage)

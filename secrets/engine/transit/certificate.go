@@ -14,7 +14,7 @@ import (
 // certificates gives keys their certificates.
 type certificates struct{ *call }
 
-// forCertificate finds the version that a request for or with a certificate is about; 0 asks for the latest.
+// version finds the version that a request for or with a certificate is about; 0 asks for the latest.
 func (c certificates) version(k *key) (int, *version, error) {
 	f := k.family()
 	if !f.signs || k.Derived {
@@ -71,7 +71,7 @@ func (c certificates) csr() (*secrets.Response, error) {
 		"csr": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))})
 }
 
-// setCertificate keeps a chain beside the version of the key that its first certificate is of.
+// set keeps a chain beside the version of the key that its first certificate is of.
 func (c certificates) set() (*secrets.Response, error) {
 	k, err := keyring{c.call}.changing()
 	if err != nil {

@@ -194,7 +194,7 @@ func (c imports) key() (*secrets.Response, error) {
 	return &secrets.Response{}, c.save(k, time.Time{})
 }
 
-// importVersion adds a version to a key that was imported.
+// version adds a version to a key that was imported.
 func (c imports) version() (*secrets.Response, error) {
 	k, err := keyring{c.call}.changing()
 	if err != nil {

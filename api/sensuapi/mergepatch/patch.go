@@ -1,4 +1,5 @@
-package sensurest
+// Package mergepatch applies JSON merge patches (RFC 7396).
+package mergepatch
 
 import (
 	"bytes"
@@ -7,8 +8,8 @@ import (
 	"fmt"
 )
 
-// mergePatch applies a JSON merge patch (RFC 7396) to v, and returns JSON.
-func mergePatch(v any, change []byte) ([]byte, error) {
+// Apply applies a JSON merge patch (RFC 7396) to v, and returns JSON.
+func Apply(v any, change []byte) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
