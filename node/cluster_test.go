@@ -66,7 +66,7 @@ func TestClusterAutopilotConfiguration(t *testing.T) {
 		t.Errorf("a wrong configuration: %d %q", code, body)
 	}
 	for _, m := range servers {
-		polltest.Until(t, func() bool { return m.raft.autopilot.Load().Config().MaxTrailingLogs == 500 }, "%s to go by it",
+		polltest.Until(t, func() bool { return m.raft.Pilot.Load().Config().MaxTrailingLogs == 500 }, "%s to go by it",
 			m.Cfg.Node.Name)
 	}
 	if c := others[0].pilot("?stale"); c.MaxTrailingLogs != 500 || c.CreateIndex != first.CreateIndex ||
@@ -77,7 +77,7 @@ func TestClusterAutopilotConfiguration(t *testing.T) {
 		t.Errorf("the leader's end: %v", err)
 	}
 	next, _ := leaderOf(t, others)
-	if c := next.raft.autopilot.Load().Config(); c.MaxTrailingLogs != 500 || c.CleanupDeadServers {
+	if c := next.raft.Pilot.Load().Config(); c.MaxTrailingLogs != 500 || c.CleanupDeadServers {
 		t.Errorf("the next leader goes by %+v", c)
 	}
 	next.awaitAsk("GET", "/v1/operator/autopilot/state", "", http.StatusOK, `"NodeType":"voter"`)

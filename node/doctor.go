@@ -25,6 +25,7 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // The RPCs of the doctor: a server's wall clock, and the evidence of an agent that found something.
@@ -199,7 +200,7 @@ func (d *physician) others() []corbelapi.Member {
 // votes are the addresses of the voters of the Raft groups that this process is in, by id.
 func (d *physician) votes() map[string]string {
 	out := map[string]string{}
-	groups := []*raftPlane{d.p.raft}
+	groups := []*raftgroup.Group{d.p.raft}
 	if d.p.monitor != nil {
 		groups = append(groups, d.p.monitor.raft)
 	}
@@ -207,7 +208,7 @@ func (d *physician) votes() map[string]string {
 		if one == nil {
 			continue
 		}
-		g := one.group.Load()
+		g := one.Raft.Load()
 		if g == nil {
 			continue
 		}

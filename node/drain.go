@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // serverDrain bounds how long a server that ends waits for agents to go elsewhere, and for another to lead.
@@ -62,7 +63,7 @@ func (p *Process) drainServer(ctx context.Context) {
 	if err := p.AddTag(ctx, base.TagAway, "drains"); err != nil {
 		p.Log.Warn("cannot announce that this server is draining", "error", err)
 	}
-	if g := p.raft.group.Load(); g != nil && g.IsLeader() {
+	if g := p.raft.Raft.Load(); g != nil && g.IsLeader() {
 		if err := g.TransferLeadership(ctx, ""); err != nil {
 			p.Log.Warn("cannot hand the leadership over", "error", err)
 		}
@@ -79,9 +80,6 @@ func (p *Process) drainServer(ctx context.Context) {
 	}
 }
 
-// silentLeader is for how long a server may not have heard of a leader and be ready.
-const silentLeader = 5 * time.Second
-
 // lacks tells what the process waits for before it is ready, nothing when it is.
 func (p *Process) lacks() []string {
 	if p.ending.Load() {
@@ -90,9 +88,9 @@ func (p *Process) lacks() []string {
 	var list []string
 	if p.raft != nil {
 		switch {
-		case p.raft.leaderAddr() == "":
+		case p.raft.LeaderAddr() == "":
 			list = append(list, "no leader is known")
-		case !p.raft.IsLeader() && p.raft.LastContact() > silentLeader:
+		case !p.raft.IsLeader() && p.raft.LastContact() > raftgroup.Silent:
 			list = append(list, "the leader was not heard for "+p.raft.LastContact().Round(time.Second).String())
 		}
 		if !p.board.Ready() {

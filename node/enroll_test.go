@@ -15,6 +15,7 @@ import (
 	"corbel.dev/corbel/kit/testport"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // meshCert is a certificate of a server's authority, valid from a time.
@@ -137,7 +138,7 @@ func TestStrangersWhereAgentsEnrol(t *testing.T) {
 		if knock(t, m, a, c, wire.ProtoRPC, 0, 0) {
 			t.Errorf("%s: RPC was served", name)
 		}
-		if knock(t, m, a, c, wire.ProtoRaft, catalogGroup, 30*time.Second) {
+		if knock(t, m, a, c, wire.ProtoRaft, raftgroup.CatalogID, 30*time.Second) {
 			t.Errorf("%s: Raft was served", name)
 		}
 		if c != nil && knock(t, m, a, c, wire.ProtoEnroll, 0, 0) {
@@ -148,11 +149,12 @@ func TestStrangersWhereAgentsEnrol(t *testing.T) {
 	switch {
 	case !knock(t, m, a, good, wire.ProtoRPC, 0, 0):
 		t.Error("an agent's certificate was refused")
-	case knock(t, m, a, good, wire.ProtoRaft, catalogGroup, 30*time.Second):
+	case knock(t, m, a, good, wire.ProtoRaft, raftgroup.CatalogID, 30*time.Second):
 		t.Error("an agent speaks Raft")
 	case !knock(t, m, a, nil, wire.ProtoEnroll, 0, 0):
 		t.Error("who has no certificate cannot get one")
-	case !knock(t, m, a, own(a.Issue(goodName, -time.Minute, time.Hour)), wire.ProtoRaft, catalogGroup, time.Second):
+	case !knock(t, m, a, own(a.Issue(goodName, -time.Minute, time.Hour)), wire.ProtoRaft, raftgroup.CatalogID,
+		time.Second):
 		t.Error("a server's own certificate was refused")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/monitor/fleet"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // methodFleet is the RPC by which checks of the monitor plane reach the catalog's leader.
@@ -41,7 +42,7 @@ type fleetCatalog struct{ p *Process }
 
 // Current implements fleet.Catalog.
 func (c fleetCatalog) Current() bool {
-	return c.p.raft.leaderAddr() != "" && (c.p.raft.IsLeader() || c.p.raft.LastContact() <= silentLeader)
+	return c.p.raft.LeaderAddr() != "" && (c.p.raft.IsLeader() || c.p.raft.LastContact() <= raftgroup.Silent)
 }
 
 // Version implements fleet.Catalog: both indexes only grow.

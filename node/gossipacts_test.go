@@ -114,7 +114,7 @@ var gossipActs = map[member.Act]func(t *testing.T, m *testMember, l liar){
 		}
 	},
 	member.ActSuggestServer: func(t *testing.T, m *testMember, l liar) {
-		if !slices.ContainsFunc(m.raft.suggestions(), func(s group.Suggestion) bool { return s.ID == l.id }) {
+		if !slices.ContainsFunc(m.raft.Suggestions(), func(s group.Suggestion) bool { return s.ID == l.id }) {
 			t.Error("the liar is not suggested")
 		}
 		polltest.Until(t, func() bool { return l.trap.dialled.Load() > 0 }, "the leader to ask the liar")
@@ -141,7 +141,7 @@ var gossipActs = map[member.Act]func(t *testing.T, m *testMember, l liar){
 		}
 	},
 	member.ActKnowPlain: func(t *testing.T, m *testMember, l liar) {
-		if m.raft.isServer(netip.MustParseAddr("127.0.0.9"), wire.ProtoRaft) {
+		if m.raft.IsServer(netip.MustParseAddr("127.0.0.9"), wire.ProtoRaft) {
 			t.Error("an address that gossip names is a server's")
 		}
 	},

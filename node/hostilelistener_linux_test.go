@@ -32,7 +32,7 @@ func TestAnotherUserIsNoMember(t *testing.T) {
 	}
 	gossips(t, "another", servers[0], map[string]string{"id": id, "port": port})
 	for range 3 {
-		if s, err := servers[0].raft.group.Load().Ask(t.Context(), l.Addr().String()); !errkind.Is(err, errkind.Denied) {
+		if s, err := servers[0].raft.Raft.Load().Ask(t.Context(), l.Addr().String()); !errkind.Is(err, errkind.Denied) {
 			t.Fatalf("a process of another user was asked and believed: %+v, %v", s, err)
 		}
 	}

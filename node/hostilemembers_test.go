@@ -51,7 +51,7 @@ func gossips(t testing.TB, name string, of *testMember, over map[string]string) 
 
 // members returns the members of the catalog's group as a server sees them.
 func (m *testMember) members() []group.Server {
-	list, _, err := m.raft.group.Load().Configuration()
+	list, _, err := m.raft.Raft.Load().Configuration()
 	if err != nil {
 		return nil
 	}
@@ -152,7 +152,7 @@ func TestStaleGossipAfterAnElection(t *testing.T) {
 	}
 	for range 3 {
 		leader, _ := leaderOf(t, servers)
-		if err := leader.raft.group.Load().TransferLeadership(t.Context(), ""); err != nil {
+		if err := leader.raft.Raft.Load().TransferLeadership(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		polltest.Until(t, func() bool { return !leader.raft.LeaseHeld() }, "the leader to have handed over")
@@ -164,7 +164,7 @@ func TestStaleGossipAfterAnElection(t *testing.T) {
 // TestStatement: a server that is asked says who it is.
 func TestStatement(t *testing.T) {
 	servers := startCluster(t, 1, quickPilot)
-	s, err := servers[0].raft.group.Load().Ask(t.Context(), servers[0].RPCAddr())
+	s, err := servers[0].raft.Raft.Load().Ask(t.Context(), servers[0].RPCAddr())
 	if want := (group.Statement{ID: servers[0].ID, Datacenter: "dc1"}); err != nil || s != want {
 		t.Fatalf("it states %+v, %v; want %+v", s, err, want)
 	}

@@ -44,14 +44,14 @@ func (i info) Stats() map[string]map[string]string {
 	}
 	if p.raft != nil {
 		consul["leader"] = strconv.FormatBool(p.raft.IsLeader())
-		consul["leader_addr"] = p.raft.leaderAddr()
+		consul["leader_addr"] = p.raft.LeaderAddr()
 		consul["bootstrap"] = strconv.FormatBool(p.Cfg.Raft.Bootstrap || p.Cfg.Dev)
 		consul["known_datacenters"] = "1"
 		if p.wan != nil {
 			consul["known_datacenters"] = strconv.Itoa(len(p.wan.Known()))
 			stats["serf_wan"] = gossipStats(p.wan.Pool)
 		}
-		if g := p.raft.group.Load(); g != nil {
+		if g := p.raft.Raft.Load(); g != nil {
 			stats["raft"] = g.Stats()
 		}
 	} else {

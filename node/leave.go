@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 const leaveTimeout = 15 * time.Second
@@ -14,9 +16,9 @@ func (p *Process) Leave(ctx context.Context) error {
 	p.Log.Info("leaving the cluster")
 	if p.raft != nil {
 		for _, plane := range p.raftPlanes() { // the leaders ask this server itself before they remove it
-			plane.leaving.Store(true)
+			plane.Leaving.Store(true)
 		}
-		if g := p.raft.group.Load(); g != nil && g.IsLeader() && len(p.OtherServers()) > 0 {
+		if g := p.raft.Raft.Load(); g != nil && g.IsLeader() && len(p.OtherServers()) > 0 {
 			if err := g.TransferLeadership(ctx, ""); err != nil {
 				p.Log.Warn("cannot hand the leadership over", "error", err)
 			}
@@ -37,7 +39,7 @@ func (p *Process) Leave(ctx context.Context) error {
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for slices.ContainsFunc(p.raftPlanes(), (*raftPlane).inConfiguration) {
+	for slices.ContainsFunc(p.raftPlanes(), (*raftgroup.Group).InConfiguration) {
 		select {
 		case <-ctx.Done():
 			return nil // the others remove it when they see that it left
@@ -48,8 +50,8 @@ func (p *Process) Leave(ctx context.Context) error {
 }
 
 // raftPlanes are the Raft groups that this server is, or is to be, a member of, and that follow the pool.
-func (p *Process) raftPlanes() []*raftPlane {
-	list := []*raftPlane{p.raft}
+func (p *Process) raftPlanes() []*raftgroup.Group {
+	list := []*raftgroup.Group{p.raft}
 	if p.monitor != nil {
 		list = append(list, p.monitor.raft)
 	}

@@ -37,6 +37,7 @@ import (
 	"corbel.dev/corbel/monitor/shardrouter"
 	"corbel.dev/corbel/monitor/subscribers"
 	"corbel.dev/corbel/monitor/users"
+	"corbel.dev/corbel/node/raftgroup"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -49,7 +50,7 @@ type monitorPlane struct {
 	p              *Process
 	log            *slog.Logger
 	metrics        *telemetry.Registry // of the plane alone, in the contract's names
-	raft           *raftPlane
+	raft           *raftgroup.Group
 	resources      *resources.Resources
 	users          *users.Users
 	hub            *hub.Hub
@@ -87,7 +88,7 @@ func (p *Process) buildMonitor() error {
 	m := &monitorPlane{p: p, log: p.Log, metrics: monitorMetrics(p.Clock, p.Cfg.Telemetry.DisableDoctor,
 		p.Metrics.Traces()), resources: resources.New(p.Log), hub: hub.NewHub(), began: p.Clock.Now(),
 		unreachedNamed: map[pipeline.Unreached]bool{}}
-	m.raft = newMonitorRaft(p, m.resources)
+	m.raft = raftgroup.NewOf(p.Base, p.raft, monitorGroupName, monitorGroupID, m.resources)
 	m.resources.Serve(&monitorGroup{m})
 	m.resources.Watch(m.changed)
 	m.users = users.New(users.Config{Resources: m.resources, PublishedFromHostOnly: p.Cfg.Cautious(), Log: p.Log})
@@ -177,7 +178,7 @@ func (m *monitorPlane) changed(ops []objects.Op) {
 
 // parts is what the plane runs.
 func (m *monitorPlane) parts() []life.Part {
-	first := append([]life.Part{{Name: "metrics", Run: m.metrics.Run}, {Name: "raft", Run: m.raft.run}}, m.pipeParts()...)
+	first := append([]life.Part{{Name: "metrics", Run: m.metrics.Run}, {Name: "raft", Run: m.raft.Run}}, m.pipeParts()...)
 	if m.fleet != nil {
 		first = append(first, life.Part{Name: "catalog", Run: m.fleet.Run})
 	}
@@ -243,9 +244,9 @@ func (m *monitorPlane) lacks() (list []string) {
 		return []string{"the process ends"}
 	}
 	switch {
-	case m.raft.leaderAddr() == "":
+	case m.raft.LeaderAddr() == "":
 		list = append(list, "no leader is known")
-	case m.raft.LastContact() > silentLeader:
+	case m.raft.LastContact() > raftgroup.Silent:
 		list = append(list, "the leader was not heard for "+m.raft.LastContact().Round(time.Second).String())
 	case m.resources.View().Get("namespaces", "", "default") == nil:
 		list = append(list, "the plane has not been initialized: sensu-backend init does it")

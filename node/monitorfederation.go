@@ -6,6 +6,7 @@ import (
 
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/monitor/mirror"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // methodMonitorReplicators asks the plane's leader what came of its replicators.
@@ -26,9 +27,9 @@ func (m *monitorPlane) replicators(ctx context.Context) (list []mirror.Status, e
 	if m.raft.IsLeader() {
 		return m.mirror.Status(), nil
 	}
-	addr := m.raft.leaderAddr()
+	addr := m.raft.LeaderAddr()
 	if addr == "" || addr == m.p.RPCAddr() {
-		return nil, errForming
+		return nil, raftgroup.ErrForming
 	}
 	b, err := m.p.RPC.Call(ctx, addr, methodMonitorReplicators, nil)
 	if err == nil {

@@ -3,22 +3,17 @@ package node
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"time"
 
-	"corbel.dev/corbel/catalog"
-	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
-	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/monitor/objects"
-	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/shardrouter"
 	"corbel.dev/corbel/monitor/users"
 	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // monitorGroupID is the number of the monitor plane's Raft group on the wire; 2 is that of the secrets plane.
@@ -35,123 +30,6 @@ const tagMonitorAgents = "monitor_agents"
 
 // methodMonitorPropose is the RPC by which a command reaches the leader of the plane.
 const methodMonitorPropose = "monitor.propose"
-
-func newMonitorRaft(p *Process, machine *resources.Resources) *raftPlane {
-	r := &raftPlane{b: p.Base, name: monitorGroupName, number: monitorGroupID, machine: machine, registry: p.registry,
-		listener: p.Wire.Listen(wire.ProtoRaft, monitorGroupID, wire.Servers),
-		opened:   make(chan struct{}), joinedFile: "monitor-joined", joinedTag: "monitor_joined",
-		takesPart: func(m member.Member) bool { return m.Tags[tagMonitor] != "" }}
-	r.first = func(ctx context.Context) ([]group.Server, bool) { return p.monitorFounders(ctx, r) }
-	return r
-}
-
-// foundersKey is the record of the catalog, of kind RecordSystem, that says with which servers the monitor's group
-// began. The plane may be switched on years after the cluster was founded, on one server after the other: the catalog
-// decides, once, who begins it, and whoever is not among them joins.
-const foundersKey = "monitor-founders"
-
-// gatherFounders is how long the catalog's leader waits for all servers to have the plane before it begins with those
-// that do.
-const gatherFounders = 5 * time.Second
-
-// monitorFounders says with whom to begin the plane's group; an empty list joins one that exists or goes on with the
-// state on disk.
-func (p *Process) monitorFounders(ctx context.Context, r *raftPlane) ([]group.Server, bool) {
-	if r.joined() {
-		return nil, true
-	}
-	began, silent := p.Clock.Now(), map[string]time.Time{}
-	pause := backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}
-	for {
-		if list, ok := p.readFounders(); ok {
-			return list, true
-		}
-		if p.raft.LeaseHeld() {
-			if list := r.confirmed(ctx, p.couldFound(p.Clock.Since(began) > gatherFounders), silent); len(list) > 0 {
-				if err := p.writeFounders(ctx, list); err != nil && ctx.Err() == nil {
-					p.Log.Debug("the monitor plane could not be founded yet", "error", err)
-				}
-			}
-		}
-		t := p.Clock.NewTimer(pause.Next())
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return nil, false
-		}
-	}
-}
-
-// readFounders returns with whom the group begins, an empty list where this server is none of them. A record of
-// servers that are all gone, as a restored snapshot of another cluster has, says nothing.
-func (p *Process) readFounders() ([]group.Server, bool) {
-	record := p.registry.State().Record(catalog.RecordSystem, foundersKey)
-	if record == nil {
-		return nil, false
-	}
-	list := decodeFounders(record.Value)
-	if slices.ContainsFunc(list, func(s group.Server) bool { return s.ID == p.ID }) {
-		return list, true
-	}
-	for _, m := range p.Pool.Members(member.ActSuggestServer) {
-		if m.Tags["monitor_joined"] != "" || slices.ContainsFunc(list,
-			func(s group.Server) bool { return s.ID == m.Tags["id"] }) {
-			return nil, true
-		}
-	}
-	return nil, false
-}
-
-// couldFound lists the servers that would begin the group now; nil is to wait for more.
-func (p *Process) couldFound(waited bool) (list []group.Server) {
-	for _, m := range p.Pool.Members(member.ActSuggestServer) {
-		switch {
-		case m.Status != member.Alive:
-		case m.Tags["monitor_joined"] != "": // the group is there
-			return nil
-		case m.Tags["read_replica"] == "1":
-		case m.Tags[tagMonitor] != "":
-			list = append(list, group.Server{ID: m.Tags["id"], Address: base.MemberRPC(m), Voter: true})
-		case !waited:
-			return nil
-		}
-	}
-	slices.SortFunc(list, func(a, b group.Server) int { return strings.Compare(a.ID, b.ID) })
-	return list
-}
-
-func (p *Process) writeFounders(ctx context.Context, list []group.Server) error {
-	ctx, cancel := context.WithTimeout(ctx, foundingTimeout)
-	defer cancel()
-	r := catalog.Record{Kind: catalog.RecordSystem, Key: foundersKey, Value: encodeFounders(list)}
-	if old := p.registry.State().Record(r.Kind, r.Key); old != nil {
-		r.ModifyIndex = old.ModifyIndex
-	}
-	_, _, err := p.registry.SetRecords(ctx, catalog.RecordOp{Verb: catalog.RecordCAS, Record: r})
-	return err
-}
-
-func encodeFounders(list []group.Server) []byte {
-	b, mark := pack.Begin(nil)
-	b = pack.Uint(b, uint64(len(list)))
-	for _, s := range list {
-		b = pack.String(pack.String(b, s.ID), s.Address)
-	}
-	return pack.End(b, mark)
-}
-
-func decodeFounders(b []byte) (list []group.Server) {
-	outer := pack.Read(b)
-	r := outer.Record()
-	for n := r.Count(); n > 0 && r.Err() == nil; n-- {
-		list = append(list, group.Server{ID: r.String(), Address: r.String(), Voter: true})
-	}
-	if r.Err() != nil || outer.Err() != nil {
-		return nil
-	}
-	return list
-}
 
 // monitorGroup is the plane's group as its configuration writes through it: on any server, by way of the leader.
 type monitorGroup struct{ m *monitorPlane }
@@ -185,9 +63,9 @@ func (g *monitorGroup) try(ctx context.Context, cmd []byte) (any, error) {
 	if m.raft.IsLeader() {
 		return m.raft.Propose(ctx, cmd)
 	}
-	addr := m.raft.leaderAddr()
+	addr := m.raft.LeaderAddr()
 	if addr == "" || addr == m.p.RPCAddr() {
-		return nil, errForming
+		return nil, raftgroup.ErrForming
 	}
 	reply, err := m.p.RPC.Call(ctx, addr, methodMonitorPropose, cmd)
 	if err != nil {
@@ -263,8 +141,8 @@ func (m *monitorPlane) initialize(ctx context.Context, admin, password, apiKey s
 func newShardRouter(m *monitorPlane) *shardrouter.Router {
 	return shardrouter.New(shardrouter.Config{Self: m.p.ID, Resources: m.resources, Members: m.members, Call: m.p.RPC.Call,
 		Forwarded: m.forwarded, Log: m.log, Now: m.p.Clock.Now,
-		Leads: func() bool { g := m.raft.group.Load(); return g != nil && g.LeaseHeld() },
-		Ready: func() bool { return m.raft.leaderAddr() != "" && m.raft.LastContact() <= silentLeader }})
+		Leads: func() bool { g := m.raft.Raft.Load(); return g != nil && g.LeaseHeld() },
+		Ready: func() bool { return m.raft.LeaderAddr() != "" && m.raft.LastContact() <= raftgroup.Silent }})
 }
 
 // members lists the servers of the plane.

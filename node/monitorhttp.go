@@ -172,7 +172,7 @@ func (m *monitorPlane) cluster() sensuapi.Cluster {
 	if r := m.p.registry.State().Record(catalog.RecordSystem, catalog.ClusterIDKey); r != nil {
 		c.ID = string(r.Value)
 	}
-	if g := m.raft.group.Load(); g != nil {
+	if g := m.raft.Raft.Load(); g != nil {
 		c.Term = g.Term()
 	}
 	for _, s := range m.p.Pool.Members(member.ActAskServer) {

@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor/users"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // initPath is where an empty plane is initialized. It takes no login, since nobody can have one: whoever comes first
@@ -55,7 +56,7 @@ func (m *monitorPlane) serveInit(w http.ResponseWriter, r *http.Request) {
 	case in.APIKey != "" && !uuidForm.MatchString(in.APIKey):
 		fail(http.StatusBadRequest, "api_key: is not a UUID")
 		return
-	case m.raft.leaderAddr() == "" || m.raft.LastContact() > silentLeader: // what is here may not be what is there
+	case m.raft.LeaderAddr() == "" || m.raft.LastContact() > raftgroup.Silent: // what is here may not be what is there
 		w.Header().Set("Retry-After", "1")
 		fail(http.StatusServiceUnavailable, "no leader is known")
 		return

@@ -32,7 +32,7 @@ func (m *monitorPlane) buildScheduler() {
 
 // roundServers are the members of the plane's group.
 func (m *monitorPlane) roundServers() (out []roundrobin.Server) {
-	g := m.raft.group.Load()
+	g := m.raft.Raft.Load()
 	if g == nil {
 		return nil
 	}

@@ -4,35 +4,38 @@ import (
 	"context"
 
 	"corbel.dev/corbel/api/consulapi/operatorrows"
+	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // operator is the catalog's Raft group as its operators see it; others are the groups of other planes, without which
 // no server may be taken away either.
 type operator struct {
-	raft   *raftPlane
-	others func() []*raftPlane
+	raft   *raftgroup.Group
+	others func() []*raftgroup.Group
 }
 
 func newOperator(p *Process) operator {
-	return operator{raft: p.raft, others: func() []*raftPlane { // the planes are built later
+	return operator{raft: p.raft, others: func() []*raftgroup.Group { // the planes are built later
 		if p.monitor == nil {
 			return nil
 		}
-		return []*raftPlane{p.monitor.raft}
+		return []*raftgroup.Group{p.monitor.raft}
 	}}
 }
 
 func (o operator) group() (*group.Group, error) {
-	if g := o.raft.group.Load(); g != nil {
+	if g := o.raft.Raft.Load(); g != nil {
 		return g, nil
 	}
-	return nil, errForming
+	return nil, raftgroup.ErrForming
 }
 
 // Leader implements operatorrows.Operator.
-func (o operator) Leader() string { return o.raft.leaderAddr() }
+func (o operator) Leader() string { return o.raft.LeaderAddr() }
 
 // Peers implements operatorrows.Operator.
 func (o operator) Peers() []string {
@@ -64,7 +67,7 @@ func (o operator) Configuration() ([]operatorrows.RaftServer, uint64, error) {
 	leader, _ := g.Leader()
 	health := o.health()
 	names := map[string]string{}
-	for _, m := range o.raft.b.Pool.Members(member.ActAskServer) {
+	for _, m := range o.raft.Base.Pool.Members(member.ActAskServer) {
 		names[m.Tags["id"]] = m.Name
 	}
 	var list []operatorrows.RaftServer
@@ -77,7 +80,7 @@ func (o operator) Configuration() ([]operatorrows.RaftServer, uint64, error) {
 		if h, ok := health[s.ID]; ok {
 			row.LastIndex = h.LastIndex
 		}
-		if s.ID == o.raft.b.ID {
+		if s.ID == o.raft.Base.ID {
 			row.LastIndex = g.AppliedIndex()
 		}
 		list = append(list, row)
@@ -86,7 +89,7 @@ func (o operator) Configuration() ([]operatorrows.RaftServer, uint64, error) {
 }
 
 func (o operator) health() map[string]group.ServerHealth {
-	if pilot := o.raft.autopilot.Load(); pilot != nil {
+	if pilot := o.raft.Pilot.Load(); pilot != nil {
 		if state, ok := pilot.State(); ok {
 			return state.Servers
 		}
@@ -106,7 +109,7 @@ func (o operator) TransferLeader(ctx context.Context, id string) error {
 // AutopilotHealth implements operatorrows.Operator. Healthy and FailureTolerance are of all groups: who waits for them
 // before the next server is taken away, or its disk, must not take the quorum of another plane's group.
 func (o operator) AutopilotHealth() operatorrows.AutopilotHealth {
-	pilot := o.raft.autopilot.Load()
+	pilot := o.raft.Pilot.Load()
 	if pilot == nil {
 		return operatorrows.AutopilotHealth{}
 	}
@@ -116,52 +119,42 @@ func (o operator) AutopilotHealth() operatorrows.AutopilotHealth {
 	}
 	h := operatorrows.AutopilotHealth{Healthy: state.Healthy, FailureTolerance: state.FailureTolerance}
 	for _, p := range o.others() {
-		whole, tolerance, known := p.votes()
+		whole, tolerance, known := p.Votes()
 		if known {
 			h.Healthy, h.FailureTolerance = h.Healthy && whole, min(h.FailureTolerance, tolerance)
 		}
 	}
 	for _, s := range state.Servers {
 		h.Servers = append(h.Servers, operatorrows.ServerHealth{ID: s.ID, Name: s.Name, Address: s.Address,
-			SerfStatus: memberStatus(o.raft.b.Pool, s.ID), NodeStatus: string(s.Status), Replica: s.Replica, Version: s.Version,
-			Leader: s.Leader, Voter: s.Voter, Healthy: s.Healthy,
+			SerfStatus: memberStatus(o.raft.Base.Pool, s.ID), NodeStatus: string(s.Status), Replica: s.Replica,
+			Version: s.Version,
+			Leader:  s.Leader, Voter: s.Voter, Healthy: s.Healthy,
 			LastContact: s.LastContact, LastTerm: s.LastTerm, LastIndex: s.LastIndex, StableSince: s.StableSince})
 	}
 	return h
 }
 
-// votes says of a group, as this member of it sees it, whether all living servers that are to vote do, and how many
-// voters may fail before it has no quorum.
-func (p *raftPlane) votes() (whole bool, tolerance int, known bool) {
-	g := p.group.Load()
-	if g == nil {
-		return false, 0, false
-	}
-	servers, _, err := g.Configuration()
-	if err != nil || len(servers) == 0 {
-		return false, 0, false
-	}
-	whole, tolerance = countVotes(servers, p.b.Pool.Members(member.ActSuggestServer), p.takesPart)
-	return whole, tolerance, true
+// Autopilot implements operatorrows.Operator.
+func (o operator) Autopilot() operatorrows.AutopilotConfig {
+	return o.raft.PilotConfig(o.raft.Registry.State())
 }
 
-func countVotes(servers []group.Server, pool []member.Member, takesPart func(member.Member) bool) (whole bool,
-	tolerance int) {
-	votes, voters := map[string]bool{}, 0
-	for _, s := range servers {
-		if votes[s.ID] = s.Voter; s.Voter {
-			voters++
-		}
+// SetAutopilot implements operatorrows.Operator.
+func (o operator) SetAutopilot(ctx context.Context, c operatorrows.AutopilotConfig, cas bool) (bool, error) {
+	if err := raftgroup.GroupPilot(c).Check(); err != nil {
+		return false, err
 	}
-	whole, living := true, 0
-	for _, m := range pool {
-		switch id := m.Tags["id"]; {
-		case m.Status != member.Alive:
-		case votes[id]:
-			living++
-		case takesPart(m) && m.Tags["read_replica"] != "1":
-			whole = false
-		}
+	op := catalog.RecordOp{Verb: catalog.RecordSet,
+		Record: catalog.Record{Kind: catalog.RecordAutopilot, Key: raftgroup.PilotKey, Value: raftgroup.EncodePilot(&c)}}
+	if cas {
+		op.Verb, op.Record.ModifyIndex = catalog.RecordCAS, c.ModifyIndex
 	}
-	return whole && living == voters, max(living-(voters/2+1), 0)
+	result, err := o.raft.Registry.Apply(ctx, &catalog.Records{Ops: []catalog.RecordOp{op}})
+	if err == nil {
+		err = result.Err
+	}
+	if err != nil {
+		return false, errkind.E(errkind.Of(err), "set autopilot's configuration", err)
+	}
+	return result.OK, nil
 }

@@ -10,11 +10,11 @@ import (
 
 	"corbel.dev/corbel/api/consulapi/operatorrows"
 	"corbel.dev/corbel/api/consulapi/rows"
-	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/forward"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // removeTimeout bounds the removal from one group.
@@ -31,10 +31,10 @@ func (o operator) RemovePeer(ctx context.Context, r operatorrows.PeerRemoval) er
 		r.ID = o.idAt(r.Address)
 	}
 	found := []string{}
-	err := o.raft.removePeer(ctx, r)
+	err := o.raft.RemovePeer(ctx, r)
 	switch {
 	case err == nil:
-		found = append(found, o.raft.name)
+		found = append(found, o.raft.Name)
 	case !errkind.Is(err, errkind.NotFound):
 		return err
 	}
@@ -54,56 +54,27 @@ func (o operator) RemovePeer(ctx context.Context, r operatorrows.PeerRemoval) er
 	if len(found) == 0 {
 		return err
 	}
-	o.raft.b.Log.Info("an operator removed a server", "server", r.ID, "address", r.Address, "groups", found)
+	o.raft.Base.Log.Info("an operator removed a server", "server", r.ID, "address", r.Address, "groups", found)
 	return nil
 }
 
 // idAt is the id of the member with an address in one of this server's groups; "" where there is none.
 func (o operator) idAt(address string) string {
-	for _, plane := range append([]*raftPlane{o.raft}, o.others()...) {
-		if s, ok := plane.find(operatorrows.PeerRemoval{Address: address}); ok {
+	for _, plane := range append([]*raftgroup.Group{o.raft}, o.others()...) {
+		if s, ok := plane.Find(operatorrows.PeerRemoval{Address: address}); ok {
 			return s.ID
 		}
 	}
 	return ""
 }
 
-func (p *raftPlane) find(r operatorrows.PeerRemoval) (group.Server, bool) {
-	if g := p.group.Load(); g != nil {
-		servers, _, err := g.Configuration()
-		for _, s := range servers {
-			if err == nil && (s.ID == r.ID && r.ID != "" || r.ID == "" && r.Address != "" && s.Address == r.Address) {
-				return s, true
-			}
-		}
-	}
-	return group.Server{}, false
-}
-
-// removePeer removes a server from this group, which this server leads.
-func (p *raftPlane) removePeer(ctx context.Context, r operatorrows.PeerRemoval) error {
-	g := p.group.Load()
-	if g == nil {
-		return errForming
-	}
-	s, ok := p.find(r)
-	if !ok {
-		name := r.Address
-		if name == "" {
-			name = r.ID
-		}
-		return errkind.Errorf(errkind.NotFound, "address %q was not found in the Raft configuration", name)
-	}
-	return g.RemoveServer(ctx, s.ID)
-}
-
 // removeFrom removes a server from the group that the removal names: here, or where its leader is.
 func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
-	var plane *raftPlane
+	var plane *raftgroup.Group
 	for _, p := range o.others() {
-		if p.name == r.Group {
+		if p.Name == r.Group {
 			plane = p
 		}
 	}
@@ -114,12 +85,12 @@ func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) er
 			return errkind.Errorf(errkind.NotFound, "no server has a Raft group %q", r.Group)
 		}
 	case plane.IsLeader():
-		return plane.removePeer(ctx, r)
+		return plane.RemovePeer(ctx, r)
 	default:
-		addr = plane.leaderAddr()
+		addr = plane.LeaderAddr()
 	}
 	j := rows.JourneyOf(ctx)
-	if addr == "" || addr == o.raft.b.RPCAddr() || j.Hops >= forward.MaxHops {
+	if addr == "" || addr == o.raft.Base.RPCAddr() || j.Hops >= forward.MaxHops {
 		return errkind.New(errkind.Unavailable, "it has no leader now")
 	}
 	query := url.Values{"id": {r.ID}, "group": {r.Group}}
@@ -137,7 +108,7 @@ func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) er
 	if err != nil {
 		return err
 	}
-	reply, err := o.raft.b.RPC.Call(ctx, addr, forward.MethodHTTP, encoded)
+	reply, err := o.raft.Base.RPC.Call(ctx, addr, forward.MethodHTTP, encoded)
 	if err != nil {
 		return err
 	}
@@ -155,7 +126,7 @@ func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) er
 
 // host is the address of a living server that has a group which this one has not.
 func (o operator) host(name string) string {
-	for _, m := range o.raft.b.Pool.Members(member.ActAskServer) {
+	for _, m := range o.raft.Base.Pool.Members(member.ActAskServer) {
 		if name == monitorGroupName && m.Status == member.Alive && m.Tags[tagMonitor] != "" {
 			return base.MemberRPC(m)
 		}

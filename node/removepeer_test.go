@@ -10,11 +10,12 @@ import (
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // in reports whether a server is a member of a group, as a member of it sees it.
-func in(p *raftPlane, id string) bool {
-	g := p.group.Load()
+func in(p *raftgroup.Group, id string) bool {
+	g := p.Raft.Load()
 	if g == nil {
 		return false
 	}
@@ -25,13 +26,13 @@ func in(p *raftPlane, id string) bool {
 // apart waits until both groups have three voters, and puts their leaders on different servers.
 func apart(t *testing.T, servers []*testMember) (catalog, monitor *testMember) {
 	t.Helper()
-	leads := func(plane func(*testMember) *raftPlane) (leader *testMember) {
+	leads := func(plane func(*testMember) *raftgroup.Group) (leader *testMember) {
 		polltest.Until(t, func() bool {
 			leader = nil
 			for _, m := range servers {
 				if p := plane(m); p.LeaseHeld() {
 					leader = m
-					list, _, err := p.group.Load().Configuration()
+					list, _, err := p.Raft.Load().Configuration()
 					return err == nil && len(list) == len(servers) &&
 						!slices.ContainsFunc(list, func(s group.Server) bool { return !s.Voter })
 				}
@@ -40,10 +41,10 @@ func apart(t *testing.T, servers []*testMember) (catalog, monitor *testMember) {
 		}, "a leader of all")
 		return leader
 	}
-	ofMonitor := func(m *testMember) *raftPlane { return m.monitor.raft }
-	catalog = leads(func(m *testMember) *raftPlane { return m.raft })
+	ofMonitor := func(m *testMember) *raftgroup.Group { return m.monitor.raft }
+	catalog = leads(func(m *testMember) *raftgroup.Group { return m.raft })
 	if monitor = leads(ofMonitor); monitor == catalog {
-		if err := monitor.monitor.raft.group.Load().TransferLeadership(t.Context(), ""); err != nil {
+		if err := monitor.monitor.raft.Raft.Load().TransferLeadership(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		polltest.Until(t, func() bool { monitor = leads(ofMonitor); return monitor != catalog },

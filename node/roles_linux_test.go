@@ -160,7 +160,7 @@ func TestAnotherUserMakesNoAdministrator(t *testing.T) {
 	if os.Getuid() == 0 {
 		refusedAdmin(t, callerAs(t, asUser(nobodyUID), wire.ProtoRPC), m, "a process of another user")
 		l := listenAs(t, nobodyUID)
-		if conn, err := m.raft.dialServer(t.Context(), l.Addr().String()); !errkind.Is(err, errkind.Denied) {
+		if conn, err := m.raft.DialServer(t.Context(), l.Addr().String()); !errkind.Is(err, errkind.Denied) {
 			t.Errorf("a process of another user is asked as a server: %v, %v", conn, err)
 		}
 	} else {

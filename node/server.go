@@ -34,6 +34,7 @@ import (
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/forward"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
+	"corbel.dev/corbel/node/raftgroup"
 	"corbel.dev/corbel/node/spool"
 	"corbel.dev/corbel/node/watch"
 )
@@ -45,7 +46,7 @@ type Process struct {
 	registry *registry.Registry // nil on client agents
 	board    *board.Board       // the same
 	ca       *ca.Authority      // nil there too
-	raft     *raftPlane         // nil on client agents
+	raft     *raftgroup.Group   // nil on client agents
 	reigns   *reigns            // nil on client agents
 	wan      *wan.WAN           // nil on client agents and with ports.serf_wan = -1
 	uploads  *spool.Bodies
@@ -141,9 +142,9 @@ func (p *Process) build() (err error) {
 			}
 			return nil
 		}
-		servers.target = p.raft.target
-		p.reigns = &reigns{leader: p.raft.leaderAddr, changes: p.raft.LeaderChanges}
-		passOn.Leader, passOn.Changes, passOn.Terms = p.raft.leaderAddr, p.raft.LeaderChanges, p.reigns
+		servers.target = p.raft.Target
+		p.reigns = &reigns{leader: p.raft.LeaderAddr, changes: p.raft.LeaderChanges}
+		passOn.Leader, passOn.Changes, passOn.Terms = p.raft.LeaderAddr, p.raft.LeaderChanges, p.reigns
 		var err error
 		if p.wan, err = newWAN(p.Base); err != nil {
 			return err
@@ -190,7 +191,7 @@ func (p *Process) buildRegistry() (err error) {
 	p.registry, err = registry.New(registry.Config{
 		Members: poolMembers{p.Pool}, NodeName: p.Cfg.Node.Name, Datacenter: p.Cfg.Node.Datacenter,
 		Version: version.Contract, Clock: p.Clock, Logger: p.Log, Metrics: p.Metrics,
-		Fsyncs: func() uint64 { return p.raft.fsyncs() },
+		Fsyncs: func() uint64 { return p.raft.Fsyncs() },
 	})
 	if err != nil {
 		return err
@@ -204,7 +205,7 @@ func (p *Process) buildRegistry() (err error) {
 	if p.board, err = newBoard(p); err != nil {
 		return err
 	}
-	p.raft = newRaftPlane(p.Base, p.registry)
+	p.raft = raftgroup.New(p.Base, p.registry)
 	p.registry.SetProposer(p.raft)
 	return nil
 }
@@ -381,7 +382,7 @@ func (p *Process) setToken(kind, token string) error {
 func (p *Process) addParts() {
 	p.AddCommon()
 	if p.raft != nil {
-		p.Parts.Add("catalog raft", p.raft.run)
+		p.Parts.Add("catalog raft", p.raft.Run)
 		p.Parts.Add("catalog", p.registry.Run)
 		p.Parts.Add("mesh board", p.board.Run)
 		p.Parts.Add("reigns", p.reigns.run)
@@ -481,7 +482,7 @@ func (p *Process) watchServers(ctx context.Context) error {
 		now := strings.Join(p.LivingServers(), " ")
 		if p.raft != nil {
 			leads = p.raft.LeaderChanges()
-			now += " leader " + p.raft.leaderAddr()
+			now += " leader " + p.raft.LeaderAddr()
 		}
 		if now != last && now != "" {
 			last = now
@@ -573,17 +574,9 @@ func (p *Process) anyServer() (string, error) {
 	return p.Others.Pick()
 }
 
-// target is the RPC address of the group's leader.
-func (p *raftPlane) target() (string, error) {
-	if addr := p.leaderAddr(); addr != "" {
-		return addr, nil
-	}
-	return "", errForming
-}
-
 // callLeader asks the server that leads, from a server.
 func (p *Process) callLeader(ctx context.Context, method string, req []byte) ([]byte, error) {
-	addr, err := p.raft.target()
+	addr, err := p.raft.Target()
 	if err != nil {
 		return nil, err
 	}

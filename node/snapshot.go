@@ -10,21 +10,22 @@ import (
 
 	"corbel.dev/corbel/kit/archive"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/raftgroup"
 	"corbel.dev/corbel/node/spool"
 )
 
 // snapshots saves and restores the catalog's state as archives. What is on its way is
 // spooled beside the data, in files without a name.
 type snapshots struct {
-	raft *raftPlane
+	raft *raftgroup.Group
 	dir  string
 }
 
 // Save implements operatorrows.Snapshots.
 func (s snapshots) Save(ctx context.Context) (io.ReadCloser, uint64, error) {
-	g := s.raft.group.Load()
+	g := s.raft.Raft.Load()
 	if g == nil {
-		return nil, 0, errForming
+		return nil, 0, raftgroup.ErrForming
 	}
 	state, err := spool.TempFile(s.dir)
 	if err != nil {
@@ -32,7 +33,7 @@ func (s snapshots) Save(ctx context.Context) (io.ReadCloser, uint64, error) {
 	}
 	defer state.Close()
 	// Before the state is taken: the figures must not promise more than the archive holds.
-	index, meta := s.raft.registry.State().Index(), s.meta()
+	index, meta := s.raft.Registry.State().Index(), s.meta()
 	if err := g.Save(ctx, state); err != nil {
 		return nil, 0, err
 	}
@@ -43,7 +44,7 @@ func (s snapshots) Save(ctx context.Context) (io.ReadCloser, uint64, error) {
 	if err != nil {
 		return nil, 0, errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}
-	err = archive.Write(out, &meta, io.NewSectionReader(state, 0, meta.Size), s.raft.b.Clock.Now())
+	err = archive.Write(out, &meta, io.NewSectionReader(state, 0, meta.Size), s.raft.Base.Clock.Now())
 	if err == nil {
 		_, err = out.Seek(0, io.SeekStart)
 	}
@@ -55,10 +56,10 @@ func (s snapshots) Save(ctx context.Context) (io.ReadCloser, uint64, error) {
 }
 
 func (s snapshots) meta() archive.Meta {
-	g := s.raft.group.Load()
+	g := s.raft.Raft.Load()
 	meta := archive.Meta{Version: 1, Index: g.AppliedIndex()}
 	meta.Term, _ = strconv.ParseUint(g.Stats()["term"], 10, 64)
-	meta.ID = fmt.Sprintf("%d-%d-%d", meta.Term, meta.Index, s.raft.b.Clock.Now().UnixMilli())
+	meta.ID = fmt.Sprintf("%d-%d-%d", meta.Term, meta.Index, s.raft.Base.Clock.Now().UnixMilli())
 	servers, index, err := g.Configuration()
 	if err != nil {
 		return meta
@@ -77,9 +78,9 @@ func (s snapshots) meta() archive.Meta {
 
 // Restore implements operatorrows.Snapshots.
 func (s snapshots) Restore(ctx context.Context, in io.Reader) error {
-	g := s.raft.group.Load()
+	g := s.raft.Raft.Load()
 	if g == nil {
-		return errForming
+		return raftgroup.ErrForming
 	}
 	state, err := spool.TempFile(s.dir)
 	if err != nil {
@@ -100,7 +101,7 @@ func (s snapshots) Restore(ctx context.Context, in io.Reader) error {
 	if err := g.Restore(ctx, state); err != nil {
 		return err
 	}
-	s.raft.b.Log.Info("the state was replaced by a snapshot", "id", meta.ID, "bytes", meta.Size)
+	s.raft.Base.Log.Info("the state was replaced by a snapshot", "id", meta.ID, "bytes", meta.Size)
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // starting tells what the monitor plane waits for after a start before it can answer, nothing when it can. What only
@@ -15,9 +17,9 @@ func (m *monitorPlane) starting() []string {
 	}
 	var list []string
 	switch {
-	case m.raft.leaderAddr() == "":
+	case m.raft.LeaderAddr() == "":
 		list = []string{"no leader is known"}
-	case m.raft.LastContact() > silentLeader:
+	case m.raft.LastContact() > raftgroup.Silent:
 		list = []string{"what the leader has is not here yet"}
 	case m.resources.View().Get("namespaces", "", "default") == nil:
 		if name, _ := m.firstUser(); name != "" {

@@ -18,6 +18,7 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/testport"
 	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 const goodName = "server.dc1.consul"
@@ -109,12 +110,12 @@ func TestStrangersOfRPC(t *testing.T) {
 		if name != "a client's name for Raft" && name != "a server's of another dc" && knock(c, wire.ProtoRPC, 0, 0) {
 			t.Errorf("%s: RPC was served", name)
 		}
-		if knock(c, wire.ProtoRaft, catalogGroup, 30*time.Second) {
+		if knock(c, wire.ProtoRaft, raftgroup.CatalogID, 30*time.Second) {
 			t.Errorf("%s: Raft was served", name)
 		}
 	}
 	good := cert(a.Issue(goodName, -time.Minute, time.Hour))
-	if !knock(good, wire.ProtoRPC, 0, 0) || !knock(good, wire.ProtoRaft, catalogGroup, time.Second) {
+	if !knock(good, wire.ProtoRPC, 0, 0) || !knock(good, wire.ProtoRaft, raftgroup.CatalogID, time.Second) {
 		t.Error("a server's own certificate was refused")
 	}
 	if conn, err := net.Dial("tcp", m.Wire.Addr().String()); err == nil {

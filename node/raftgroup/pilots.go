@@ -1,4 +1,4 @@
-package node
+package raftgroup
 
 import (
 	"corbel.dev/corbel/core/group"

@@ -1,4 +1,4 @@
-package node
+package raftgroup
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
 	"corbel.dev/corbel/core/group"
-	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/node/config"
 )
@@ -17,8 +16,8 @@ import (
 // API: every server follows it, and whoever leads next goes by it. Until then each
 // server goes by its configuration file. A restored snapshot brings its own.
 
-// pilotKey is the key of the one record of its kind.
-const pilotKey = "config"
+// PilotKey is the key of the one record of its kind.
+const PilotKey = "config"
 
 func pilotFromFile(a *config.Autopilot) operatorrows.AutopilotConfig {
 	return operatorrows.AutopilotConfig{CleanupDeadServers: a.CleanupDeadServers,
@@ -27,7 +26,7 @@ func pilotFromFile(a *config.Autopilot) operatorrows.AutopilotConfig {
 		ServerStabilizationTime: a.ServerStabilizationTime}
 }
 
-func encodePilot(c *operatorrows.AutopilotConfig) []byte {
+func EncodePilot(c *operatorrows.AutopilotConfig) []byte {
 	b, mark := pack.Begin(nil)
 	b = pack.Bool(b, c.CleanupDeadServers)
 	b = pack.Int(b, int64(c.LastContactThreshold))
@@ -56,36 +55,36 @@ func decodePilot(r *catalog.Record) (c operatorrows.AutopilotConfig, err error) 
 	return c, outer.Err()
 }
 
-// pilotConfig is the configuration in force: the record's, else the file's.
-func (p *raftPlane) pilotConfig(st *catalog.State) operatorrows.AutopilotConfig {
-	if r := st.Record(catalog.RecordAutopilot, pilotKey); r != nil {
+// PilotConfig is the configuration in force: the record's, else the file's.
+func (p *Group) PilotConfig(st *catalog.State) operatorrows.AutopilotConfig {
+	if r := st.Record(catalog.RecordAutopilot, PilotKey); r != nil {
 		c, err := decodePilot(r)
 		if err == nil {
 			return c
 		}
-		p.b.Log.Error("cannot read autopilot's configuration in the catalog; using the one in the file", "error", err)
+		p.Base.Log.Error("cannot read autopilot's configuration in the catalog; using the one in the file", "error", err)
 	}
-	return pilotFromFile(&p.b.Current().Autopilot)
+	return pilotFromFile(&p.Base.Current().Autopilot)
 }
 
-func groupPilot(c operatorrows.AutopilotConfig) group.AutopilotConfig {
+func GroupPilot(c operatorrows.AutopilotConfig) group.AutopilotConfig {
 	return group.AutopilotConfig{CleanupDeadServers: c.CleanupDeadServers, LastContactThreshold: c.LastContactThreshold,
 		MaxTrailingLogs: c.MaxTrailingLogs, MinQuorum: c.MinQuorum, ServerStabilizationTime: c.ServerStabilizationTime}
 }
 
 // followPilot keeps autopilot at the configuration in force, on every server.
-func (p *raftPlane) followPilot(ctx context.Context) error {
+func (p *Group) followPilot(ctx context.Context) error {
 	index := func(s *catalog.State) uint64 { return s.RecordsIndex(catalog.RecordAutopilot) }
 	seen := uint64(0)
 	for {
-		st := p.registry.Await(ctx, registry.RecordsSubject(catalog.RecordAutopilot), seen, time.Minute, index)
+		st := p.Registry.Await(ctx, registry.RecordsSubject(catalog.RecordAutopilot), seen, time.Minute, index)
 		if ctx.Err() != nil {
 			return nil
 		}
 		quiet := index(st) == seen
 		seen = index(st)
-		if err := p.autopilot.Load().SetConfig(groupPilot(p.pilotConfig(st))); err != nil {
-			p.b.Log.Error("autopilot's configuration is invalid; keeping the previous one", "error", err)
+		if err := p.Pilot.Load().SetConfig(GroupPilot(p.PilotConfig(st))); err != nil {
+			p.Base.Log.Error("autopilot's configuration is invalid; keeping the previous one", "error", err)
 		}
 		if quiet { // the minute is over, a snapshot came, or the registry has stopped and never waits again
 			select {
@@ -95,29 +94,4 @@ func (p *raftPlane) followPilot(ctx context.Context) error {
 			}
 		}
 	}
-}
-
-// Autopilot implements operatorrows.Operator.
-func (o operator) Autopilot() operatorrows.AutopilotConfig {
-	return o.raft.pilotConfig(o.raft.registry.State())
-}
-
-// SetAutopilot implements operatorrows.Operator.
-func (o operator) SetAutopilot(ctx context.Context, c operatorrows.AutopilotConfig, cas bool) (bool, error) {
-	if err := groupPilot(c).Check(); err != nil {
-		return false, err
-	}
-	op := catalog.RecordOp{Verb: catalog.RecordSet,
-		Record: catalog.Record{Kind: catalog.RecordAutopilot, Key: pilotKey, Value: encodePilot(&c)}}
-	if cas {
-		op.Verb, op.Record.ModifyIndex = catalog.RecordCAS, c.ModifyIndex
-	}
-	result, err := o.raft.registry.Apply(ctx, &catalog.Records{Ops: []catalog.RecordOp{op}})
-	if err == nil {
-		err = result.Err
-	}
-	if err != nil {
-		return false, errkind.E(errkind.Of(err), "set autopilot's configuration", err)
-	}
-	return result.OK, nil
 }

@@ -1,4 +1,4 @@
-package node
+package raftgroup
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ func TestCountVotes(t *testing.T) {
 		return list
 	}
 	server := func(id string, status member.Status, tags ...string) member.Member {
-		m := member.Member{Name: id, Status: status, Tags: map[string]string{"id": id, tagMonitor: "1"}}
+		m := member.Member{Name: id, Status: status, Tags: map[string]string{"id": id, "monitor": "1"}}
 		for _, tag := range tags {
 			m.Tags[tag] = "1"
 		}
@@ -43,7 +43,7 @@ func TestCountVotes(t *testing.T) {
 		{"five, of which two are dead", voter("a", "b", "c", "d", "e"), three, false, 0},
 	} {
 		whole, tolerance := countVotes(test.servers, test.pool,
-			func(m member.Member) bool { return m.Tags[tagMonitor] != "" })
+			func(m member.Member) bool { return m.Tags["monitor"] != "" })
 		if whole != test.whole || tolerance != test.tolerance {
 			t.Errorf("%s: %t, %d", test.name, whole, tolerance)
 		}
