@@ -8,7 +8,7 @@
 //	jobs/reconcile  what a job wants compared with what runs: service and batch
 //	jobs/everynode  the same for system and sysbatch
 //	jobs/preempt    what has to go for something more important
-//	jobs/scheduler  an evaluation -> a plan and what becomes of the evaluation
+//	jobs/planner    an evaluation -> a plan and what becomes of the evaluation
 //	jobs/apply      plans against the newest state: what still fits is committed
 //	jobs/evalqueue  evaluations in order: by priority, one per job, later, blocked
 //	jobs/explain    why it is pending, and the least that would help

@@ -136,6 +136,11 @@ func (p *Program) Class(n *jobs.Node) string {
 			return p.class[i].text
 		}
 	}
+	return p.provides(n)
+}
+
+// provides returns what of the node's own a group needs and n does not have, or "".
+func (p *Program) provides(n *jobs.Node) string {
 	for _, d := range p.drivers {
 		if driver, ok := n.Drivers[d]; !ok || !driver.Detected || !driver.Healthy {
 			return "missing drivers"
@@ -204,3 +209,27 @@ func (p *Program) LikesUnique() bool {
 
 // uniqueKey reports whether a key of attributes or meta names one node.
 func uniqueKey(key string) bool { return strings.HasPrefix(key, "unique.") }
+
+// Group is the name of the group.
+func (p *Program) Group() string { return p.group.Name }
+
+// Objections are all demands that n does not meet, of which Class and Node tell the first.
+func (p *Program) Objections(n *jobs.Node) (list []string) {
+	if !p.InPool(n) {
+		list = append(list, "node pool "+n.InPool())
+	}
+	if !InDatacenters(p.job.Datacenters, n.Datacenter) {
+		list = append(list, "datacenter "+n.Datacenter)
+	}
+	for _, checks := range [][]check{p.class, p.node} {
+		for i := range checks {
+			if !checks[i].Meets(n) {
+				list = append(list, checks[i].text)
+			}
+		}
+	}
+	if why := p.provides(n); why != "" {
+		list = append(list, why)
+	}
+	return list
+}

@@ -204,6 +204,9 @@ func (g *Group) Metric() *jobs.Metric {
 	}
 	for i := range g.cands {
 		c := &g.cands[i]
+		if c.pos != parked && len(g.props) == 0 {
+			continue // most are like this: nothing of their nodes is read
+		}
 		name, why := c.use.Node.Class, c.lacks
 		filtered := c.filtered
 		if text := g.closedText(&g.parts[c.part]); text != "" && !filtered {

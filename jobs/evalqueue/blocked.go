@@ -1,0 +1,179 @@
+package evalqueue
+
+import (
+	"slices"
+
+	"corbel.dev/corbel/jobs"
+)
+
+// Blocked is work that waits for room.
+type Blocked struct {
+	Eval *jobs.Evaluation
+	// Least is what the smallest of its queued allocations asks for, All what all of them do together.
+	Least, All jobs.Vector
+}
+
+// Gain is room that came free on nodes of a computed class, by a node that joined, allocations that ended, or the like.
+type Gain struct {
+	Class uint64
+	Free  jobs.Vector // summed up; zero when it is not known, and everything is woken that the class can serve
+	Index uint64      // of the State that has it
+}
+
+// Block takes work that could not be placed. It returns what is to be stored instead of it: older blocked
+// work of the same job as canceled. woken is not nil when room came free since the State that the
+// evaluation looked at: it is to be stored as pending and added.
+func (q *Queue) Block(b Blocked, now jobs.Time) (canceled, woken *jobs.Evaluation) {
+	e := b.Eval
+	if old := q.blocked[e.JobKey]; old != nil && old.Eval.ID != e.ID {
+		if !older(old.Eval, e) {
+			return Canceled(e, now), nil
+		}
+		canceled = Canceled(old.Eval, now)
+		delete(q.blocked, e.JobKey)
+	}
+	if q.missed(e) {
+		return canceled, ready(e, now)
+	}
+	q.blocked[e.JobKey] = &b
+	return canceled, nil
+}
+
+// missed reports whether a class that may serve e gained room after the State that e looked at.
+func (q *Queue) missed(e *jobs.Evaluation) bool {
+	if e.Quota != "" && q.quotas[e.Quota] > e.SnapshotIndex {
+		return true
+	}
+	if q.any <= e.SnapshotIndex {
+		return false
+	}
+	for class, index := range q.classes {
+		if index > e.SnapshotIndex && serves(e, class) {
+			return true
+		}
+	}
+	return false
+}
+
+// serves reports whether a class may serve e: it did, it was not there to be looked at, or classes do not
+// tell (NS-7).
+func serves(e *jobs.Evaluation, class uint64) bool {
+	ok, seen := e.Outcome.Classes[class]
+	return ok || !seen || e.Outcome.Escaped || e.Trigger == jobs.TriggerMaxPlans
+}
+
+func ready(e *jobs.Evaluation, now jobs.Time) *jobs.Evaluation {
+	next := *e
+	next.Status, next.ModifyTime, next.Description = jobs.EvalPending, now, ""
+	next.Outcome = jobs.Outcome{Queued: e.Outcome.Queued}
+	return &next
+}
+
+// Forget drops the blocked work of a job that has been evaluated anew, and returns it as canceled, or nil.
+func (q *Queue) Forget(key jobs.JobKey, now jobs.Time) *jobs.Evaluation {
+	b := q.blocked[key]
+	if b == nil {
+		return nil
+	}
+	delete(q.blocked, key)
+	return Canceled(b.Eval, now)
+}
+
+// Wake takes the gains of a short window and returns the work to be stored as pending and added: the most
+// important first, and no more than fits into what came free (NS-10). The rest stays blocked and is
+// woken by the next gain.
+func (q *Queue) Wake(gains []Gain, now jobs.Time) (woken []*jobs.Evaluation) {
+	free := map[uint64]*jobs.Vector{} // nil: unknown
+	var order []uint64
+	for _, g := range gains {
+		q.classes[g.Class] = max(q.classes[g.Class], g.Index)
+		q.any = max(q.any, g.Index)
+		old, seen := free[g.Class]
+		if !seen {
+			order = append(order, g.Class)
+		}
+		switch {
+		case g.Free == jobs.Vector{} || seen && old == nil:
+			free[g.Class] = nil
+		case !seen:
+			free[g.Class] = &jobs.Vector{CPU: g.Free.CPU, MemoryMB: g.Free.MemoryMB, DiskMB: g.Free.DiskMB}
+		default:
+			*old = old.Plus(g.Free)
+		}
+	}
+	slices.Sort(order)
+	list := make([]*Blocked, 0, len(q.blocked))
+	for _, b := range q.blocked {
+		list = append(list, b)
+	}
+	slices.SortFunc(list, func(a, b *Blocked) int {
+		if first(a.Eval, b.Eval) {
+			return -1
+		}
+		return 1
+	})
+	for _, b := range list {
+		if take(b, order, free) {
+			delete(q.blocked, b.Eval.JobKey)
+			woken = append(woken, ready(b.Eval, now))
+		}
+	}
+	return woken
+}
+
+// take reports whether a blocked evaluation is worth trying, and takes what it would use out of what is free.
+func take(b *Blocked, order []uint64, free map[uint64]*jobs.Vector) bool {
+	rest, found := b.All, false
+	for _, class := range order {
+		if !serves(b.Eval, class) {
+			continue
+		}
+		have := free[class]
+		if have == nil {
+			return true
+		}
+		if !within(b.Least, *have) {
+			continue
+		}
+		found = true
+		used := jobs.Vector{CPU: min(rest.CPU, have.CPU), MemoryMB: min(rest.MemoryMB, have.MemoryMB),
+			DiskMB: min(rest.DiskMB, have.DiskMB)}
+		*have, rest = have.Minus(used), rest.Minus(used)
+		if rest == (jobs.Vector{}) {
+			break
+		}
+	}
+	return found
+}
+
+func within(a, b jobs.Vector) bool {
+	return a.CPU <= b.CPU && a.MemoryMB <= b.MemoryMB && a.DiskMB <= b.DiskMB
+}
+
+// WakeQuota is Wake for a quota that rose.
+func (q *Queue) WakeQuota(quota string, index uint64, now jobs.Time) (woken []*jobs.Evaluation) {
+	q.quotas[quota] = max(q.quotas[quota], index)
+	for key, b := range q.blocked {
+		if b.Eval.Quota == quota {
+			delete(q.blocked, key)
+			woken = append(woken, ready(b.Eval, now))
+		}
+	}
+	slices.SortFunc(woken, func(a, b *jobs.Evaluation) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	return woken
+}
+
+// Prune forgets gains of States that no running evaluation has looked at: those up to index. Call it every few minutes
+// (NK-9), so that classes that are gone take no memory.
+func (q *Queue) Prune(index uint64) {
+	for class, at := range q.classes {
+		if at <= index {
+			delete(q.classes, class)
+		}
+	}
+	for quota, at := range q.quotas {
+		if at <= index {
+			delete(q.quotas, quota)
+		}
+	}
+}
