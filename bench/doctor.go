@@ -53,24 +53,6 @@ func (o *DoctorOptions) complete() error {
 // percentile in milliseconds.
 type costOf struct{ cpu, requests, p99 float64 }
 
-// PairRatios are with the doctor over without. A pair's run is too short for what the doctor does once a minute
-// (profiles): some runs have all of it, most have nothing. So beside the median of pairs stands the ratio of all runs
-// together, in which it has its part of the time.
-type PairRatios struct {
-	CPUMedian float64 `json:"cpu_median"`
-	CPULow    float64 `json:"cpu_low"` // the first and the third quartile of pairs
-	CPUHigh   float64 `json:"cpu_high"`
-	CPUAll    float64 `json:"cpu_all"`
-	P99Median float64 `json:"p99_median"`
-	Pairs     int     `json:"pairs"`
-}
-
-func (r *PairRatios) text(d time.Duration) string {
-	return fmt.Sprintf("median ratio of CPU for a request %.3f (half of the pairs %.3f to %.3f), of all runs together "+
-		"%.3f; of p99 %.3f; %d pairs of %s",
-		r.CPUMedian, r.CPULow, r.CPUHigh, r.CPUAll, r.P99Median, r.Pairs, d)
-}
-
 // ratiosOf compares runs without the doctor and with it, pair by pair.
 func ratiosOf(without, with []costOf) PairRatios {
 	var cpu, p99 []float64

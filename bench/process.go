@@ -51,6 +51,9 @@ func startChild(binary, dir string, args ...string) (*child, error) {
 	return &child{proc: proc, calls: childcall.NewCaller(in, out)}, nil
 }
 
+// callMost bounds a call that starts nothing large.
+const callMost = time.Minute
+
 // call asks the child, and tells what it printed when the line broke.
 func (c *child) call(ctx context.Context, most time.Duration, method string, body, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, most)

@@ -176,10 +176,7 @@ func (f *propFleet) commonRegistration(i int, status string) []byte {
 		commonService, commonID(i), commonID(i), sidecarSuffix, status, commonID(i), sidecarSuffix)
 }
 
-const (
-	startMost = 5 * time.Minute
-	callMost  = time.Minute
-)
+const startMost = 5 * time.Minute
 
 // startHosts starts the processes that play the agents and learns where they answer.
 func (f *propFleet) startHosts(ctx context.Context, c *target) error {
