@@ -48,11 +48,11 @@ type Options struct {
 	KeepDir string
 	// ServerArgs are appended to the started servers' command line.
 	ServerArgs []string
-	hcl        []string // further configuration of started servers
-	monitor    bool     // they have a monitor plane
+	HCL        []string // further configuration of started servers
+	Monitor    bool     // they have a monitor plane
 }
 
-func (o *Options) complete() error {
+func (o *Options) Complete() error {
 	if o.Servers == 0 {
 		o.Servers = 1
 	}
@@ -84,7 +84,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-func (o *Options) say(format string, args ...any) {
+func (o *Options) Say(format string, args ...any) {
 	_, _ = fmt.Fprintf(o.Progress, format+"\n", args...)
 }
 
@@ -121,7 +121,7 @@ type PairRatios struct {
 	Pairs     int     `json:"pairs"`
 }
 
-func (r *PairRatios) text(d time.Duration) string {
+func (r *PairRatios) Text(d time.Duration) string {
 	return fmt.Sprintf("median ratio of CPU for a request %.3f (half of the pairs %.3f to %.3f), of all runs together "+
 		"%.3f; of p99 %.3f; %d pairs of %s",
 		r.CPUMedian, r.CPULow, r.CPUHigh, r.CPUAll, r.P99Median, r.Pairs, d)
@@ -158,7 +158,7 @@ func Machine() string {
 	return fmt.Sprintf("%d cores%s, %s, %s/%s", runtime.NumCPU(), memory, model, runtime.GOOS, runtime.GOARCH)
 }
 
-func newResult(name string, o *Options) *Result {
+func NewResult(name string, o *Options) *Result {
 	target := o.Target
 	if target == "" {
 		target = fmt.Sprintf("corbel, %d server(s) started by the bench", o.Servers)
@@ -166,8 +166,8 @@ func newResult(name string, o *Options) *Result {
 	return &Result{Bench: name, Target: target, Machine: Machine(), Date: time.Now().UTC().Truncate(time.Second)}
 }
 
-// addFloors measures the floors unless told not to, and relates the rows to them.
-func (r *Result) addFloors(ctx context.Context, o *Options) error {
+// AddFloors measures the floors unless told not to, and relates the rows to them.
+func (r *Result) AddFloors(ctx context.Context, o *Options) error {
 	if o.SkipFloors {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (r *Result) addFloors(ctx context.Context, o *Options) error {
 	for i := range r.Rows {
 		row := &r.Rows[i]
 		switch row.Floor {
-		case floorHTTP:
+		case FloorHTTP:
 			row.FloorRatio = row.PerSecond / floors.HTTPPerSecond
 		case floorFsync:
 			row.FloorRatio = row.PerSecond / floors.FsyncPerSecond
@@ -227,20 +227,20 @@ func (r *Result) WriteText(w io.Writer) error {
 		b.WriteByte('\n')
 	}
 	if f := r.Floors; f != nil {
-		b.WriteString(f.text())
+		b.WriteString(f.Text())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// newHistogram records microseconds from 1 us to 10 min with three digits.
-func newHistogram() *hdr.Histogram { return hdr.New(1, 600_000_000, 3) }
+// NewHistogram records microseconds from 1 us to 10 min with three digits.
+func NewHistogram() *hdr.Histogram { return hdr.New(1, 600_000_000, 3) }
 
-func record(h *hdr.Histogram, d time.Duration) {
+func Record(h *hdr.Histogram, d time.Duration) {
 	_ = h.RecordValue(max(1, min(int64(d/time.Microsecond), 600_000_000)))
 }
 
-func millis(h *hdr.Histogram) map[string]float64 {
+func Millis(h *hdr.Histogram) map[string]float64 {
 	if h.TotalCount() == 0 {
 		return nil
 	}

@@ -52,14 +52,14 @@ func TestRunLoadCountsAnswersAndErrors(t *testing.T) {
 	}))
 	defer srv.Close()
 	addr := strings.TrimPrefix(srv.URL, "http://")
-	raw := request("GET", addr, "/", "", nil)
-	load, err := runLoad(t.Context(), loadSpec{addr: addr, connections: 1, duration: 50 * time.Millisecond,
-		next: func(int, int64) []byte { return raw }})
+	raw := Request("GET", addr, "/", "", nil)
+	load, err := RunLoad(t.Context(), LoadSpec{Addr: addr, Connections: 1, Duration: 50 * time.Millisecond,
+		Next: func(int, int64) []byte { return raw }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if load.requests < 2 || load.errors < load.requests/2-1 || load.errors > load.requests/2+1 {
-		t.Fatalf("%d requests, %d errors: want every second to be one", load.requests, load.errors)
+	if load.Requests < 2 || load.Errors < load.Requests/2-1 || load.Errors > load.Requests/2+1 {
+		t.Fatalf("%d requests, %d errors: want every second to be one", load.Requests, load.Errors)
 	}
 }
 
@@ -76,13 +76,13 @@ func TestRunCountReadsChunkedAndFails(t *testing.T) {
 	}))
 	defer srv.Close()
 	addr := strings.TrimPrefix(srv.URL, "http://")
-	good := request("GET", addr, "/", "", nil)
-	load, err := runCount(t.Context(), addr, 2, 5, func(int) []byte { return good })
-	if err != nil || load.requests != 5 {
-		t.Fatalf("requests %d, error %v", load.requests, err)
+	good := Request("GET", addr, "/", "", nil)
+	load, err := RunCount(t.Context(), addr, 2, 5, func(int) []byte { return good })
+	if err != nil || load.Requests != 5 {
+		t.Fatalf("requests %d, error %v", load.Requests, err)
 	}
-	bad := request("GET", addr, "/bad", "", nil)
-	if _, err := runCount(t.Context(), addr, 1, 1, func(int) []byte { return bad }); err == nil ||
+	bad := Request("GET", addr, "/bad", "", nil)
+	if _, err := RunCount(t.Context(), addr, 1, 1, func(int) []byte { return bad }); err == nil ||
 		!strings.Contains(err.Error(), "No cluster leader") {
 		t.Fatalf("want the server's words, got %v", err)
 	}

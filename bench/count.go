@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// runCount sends exactly n requests over some connections and fails on the
+// RunCount sends exactly n requests over some connections and fails on the
 // first answer that is not 200. next is called under a lock, in order.
-func runCount(ctx context.Context, addr string, connections, n int, next func(i int) []byte) (*loadResult, error) {
-	return runTimes(ctx, addr, connections, n, func(r reply) bool { return r.status == 200 }, next)
+func RunCount(ctx context.Context, addr string, connections, n int, next func(i int) []byte) (*LoadResult, error) {
+	return RunTimes(ctx, addr, connections, n, func(r Reply) bool { return r.Status == 200 }, next)
 }
 
-// runTimes is runCount with a judge of answers.
-func runTimes(ctx context.Context, addr string, connections, n int, ok func(reply) bool,
-	next func(i int) []byte) (*loadResult, error) {
-	total := &loadResult{hist: newHistogram()}
+// RunTimes is runCount with a judge of answers.
+func RunTimes(ctx context.Context, addr string, connections, n int, ok func(Reply) bool,
+	next func(i int) []byte) (*LoadResult, error) {
+	total := &LoadResult{Hist: NewHistogram()}
 	var mu sync.Mutex
 	var failed error
 	sent := 0
@@ -38,8 +38,8 @@ func runTimes(ctx context.Context, addr string, connections, n int, ok func(repl
 			mu.Lock()
 			defer mu.Unlock()
 			failed = errors.Join(failed, err)
-			total.requests += part.requests
-			total.hist.Merge(part.hist)
+			total.Requests += part.Requests
+			total.Hist.Merge(part.Hist)
 		})
 	}
 	wg.Wait()
@@ -50,9 +50,9 @@ func runTimes(ctx context.Context, addr string, connections, n int, ok func(repl
 	return total, failed
 }
 
-func countOne(ctx context.Context, addr string, ok func(reply) bool, take func() ([]byte, bool)) (*loadResult, error) {
-	part := &loadResult{hist: newHistogram()}
-	c, err := dialWire(ctx, addr, 64<<10)
+func countOne(ctx context.Context, addr string, ok func(Reply) bool, take func() ([]byte, bool)) (*LoadResult, error) {
+	part := &LoadResult{Hist: NewHistogram()}
+	c, err := DialWire(ctx, addr, 64<<10)
 	if err != nil {
 		return part, err
 	}
@@ -63,14 +63,14 @@ func countOne(ctx context.Context, addr string, ok func(reply) bool, take func()
 			return part, nil
 		}
 		begin := time.Now()
-		r, err := c.do(raw, true, ioDeadline)
+		r, err := c.Do(raw, true, IoDeadline)
 		if err != nil {
 			return part, err
 		}
 		if !ok(r) {
-			return part, fmt.Errorf("status %d: %.200s", r.status, r.body)
+			return part, fmt.Errorf("status %d: %.200s", r.Status, r.Body)
 		}
-		part.requests++
-		record(part.hist, time.Since(begin))
+		part.Requests++
+		Record(part.Hist, time.Since(begin))
 	}
 }

@@ -31,35 +31,35 @@ func RunDNS(ctx context.Context, o DNSOptions) (*Result, error) {
 	if o.Connections == 0 {
 		o.Connections = 4
 	}
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
 	if o.Target != "" && o.DNSTarget == "" {
 		return nil, errors.New("--dns-target: give the DNS address that goes with --target")
 	}
-	c, err := openTarget(ctx, &o.Options)
+	c, err := OpenTarget(ctx, &o.Options)
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
+	defer c.Stop()
 	if err := fillService(ctx, c, watchedService, 1<<20, o.Instances); err != nil {
 		return nil, err
 	}
-	r := newResult("dns", &o.Options)
-	o.say("asking over %d sockets for %s ...", o.Connections, o.Duration)
+	r := NewResult("dns", &o.Options)
+	o.Say("asking over %d sockets for %s ...", o.Connections, o.Duration)
 	load, err := dnsLoad(ctx, c.dns, o.Connections, o.Duration)
 	if err != nil {
 		return nil, err
 	}
-	row := load.row(fmt.Sprintf("DNS A %s.service.consul, %d instances", watchedService, o.Instances), "")
+	row := load.Row(fmt.Sprintf("DNS A %s.service.consul, %d instances", watchedService, o.Instances), "")
 	row.RSSBytes = c.rssBytes()
 	r.Rows = append(r.Rows, row)
 	o.Connections = 64
-	return r, r.addFloors(ctx, &o.Options)
+	return r, r.AddFloors(ctx, &o.Options)
 }
 
-func dnsLoad(ctx context.Context, addr string, sockets int, d time.Duration) (*loadResult, error) {
-	total := &loadResult{hist: newHistogram()}
+func dnsLoad(ctx context.Context, addr string, sockets int, d time.Duration) (*LoadResult, error) {
+	total := &LoadResult{Hist: NewHistogram()}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	start := time.Now()
@@ -69,20 +69,20 @@ func dnsLoad(ctx context.Context, addr string, sockets int, d time.Duration) (*l
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				total.firstError = errors.Join(total.firstError, err)
+				total.FirstError = errors.Join(total.FirstError, err)
 				return
 			}
-			total.requests += part.requests
-			total.errors += part.errors
-			total.hist.Merge(part.hist)
+			total.Requests += part.Requests
+			total.Errors += part.Errors
+			total.Hist.Merge(part.Hist)
 		})
 	}
 	wg.Wait()
 	total.seconds = time.Since(start).Seconds()
-	if total.firstError == nil && total.requests == 0 {
-		total.firstError = errors.New("no query was answered")
+	if total.FirstError == nil && total.Requests == 0 {
+		total.FirstError = errors.New("no query was answered")
 	}
-	return total, total.firstError
+	return total, total.FirstError
 }
 
 // dnsQuestion is a query for the watched service's A records, with EDNS so that all instances fit.
@@ -95,8 +95,8 @@ func dnsQuestion() []byte {
 	return append(q, 0, 0, 41, 0x10, 0, 0, 0, 0, 0, 0, 0)
 }
 
-func dnsSocket(ctx context.Context, addr string, end time.Time) (*loadResult, error) {
-	part := &loadResult{hist: newHistogram()}
+func dnsSocket(ctx context.Context, addr string, end time.Time) (*LoadResult, error) {
+	part := &LoadResult{Hist: NewHistogram()}
 	d := net.Dialer{}
 	nc, err := d.DialContext(ctx, "udp", addr)
 	if err != nil {
@@ -133,7 +133,7 @@ func dnsSocket(ctx context.Context, addr string, end time.Time) (*loadResult, er
 		var timeout net.Error
 		switch {
 		case errors.As(err, &timeout) && timeout.Timeout():
-			part.errors += dnsWindow // a whole window was lost
+			part.Errors += dnsWindow // a whole window was lost
 			due = dnsWindow
 			continue
 		case err != nil:
@@ -146,15 +146,15 @@ func dnsSocket(ctx context.Context, addr string, end time.Time) (*loadResult, er
 }
 
 // countAnswers takes an answer as good when it is NOERROR with at least one record.
-func countAnswers(part *loadResult, in []ipv4.Message, sent *[1 << 16]time.Time) {
+func countAnswers(part *LoadResult, in []ipv4.Message, sent *[1 << 16]time.Time) {
 	now := time.Now()
 	for i := range in {
 		p := in[i].Buffers[0][:in[i].N]
-		part.requests++
+		part.Requests++
 		if len(p) < 12 || p[3]&0x0f != 0 || binary.BigEndian.Uint16(p[6:]) == 0 {
-			part.errors++
+			part.Errors++
 			continue
 		}
-		record(part.hist, now.Sub(sent[binary.BigEndian.Uint16(p)]))
+		Record(part.Hist, now.Sub(sent[binary.BigEndian.Uint16(p)]))
 	}
 }

@@ -31,11 +31,11 @@ const (
 )
 
 // fillFleet registers the fleet's nodes by transactions.
-func fillFleet(ctx context.Context, c *target, nodes int) error {
-	c.opts.say("registering %d nodes, %d instances, %d checks ...", nodes, nodes*fleetInstancesPerNode,
+func fillFleet(ctx context.Context, c *Target, nodes int) error {
+	c.Opts.Say("registering %d nodes, %d instances, %d checks ...", nodes, nodes*fleetInstancesPerNode,
 		nodes*fleetChecksPerNode)
 	txns := (nodes + fleetNodesPerTxn - 1) / fleetNodesPerTxn
-	_, err := runCount(ctx, c.http, 8, txns, func(i int) []byte {
+	_, err := RunCount(ctx, c.HTTP, 8, txns, func(i int) []byte {
 		var b bytes.Buffer
 		b.WriteByte('[')
 		for n := i * fleetNodesPerTxn; n < min((i+1)*fleetNodesPerTxn, nodes); n++ {
@@ -45,7 +45,7 @@ func fillFleet(ctx context.Context, c *target, nodes int) error {
 			fleetNode(&b, n)
 		}
 		b.WriteByte(']')
-		return request("PUT", c.http, "/v1/txn", c.opts.Token, b.Bytes())
+		return Request("PUT", c.HTTP, "/v1/txn", c.Opts.Token, b.Bytes())
 	})
 	if err != nil {
 		return fmt.Errorf("register the fleet: %w", err)
@@ -60,7 +60,7 @@ func fleetService(node, i int) string {
 func fleetNode(b *bytes.Buffer, n int) {
 	fmt.Fprintf(b, `{"Node":{"Verb":"set","Node":{"ID":"%s","Node":"fleet-%05d","Address":"10.%d.%d.%d",`+
 		`"Datacenter":"dc1",`+
-		`"Meta":{"rack":"r%02d","kernel":"6.1"}}}}`, fleetNodeID(n), n, n>>16&255, n>>8&255, n&255, n%40)
+		`"Meta":{"rack":"r%02d","kernel":"6.1"}}}}`, FleetNodeID(n), n, n>>16&255, n>>8&255, n&255, n%40)
 	for i := range fleetInstancesPerNode {
 		name := fleetService(n, i)
 		fmt.Fprintf(b, `,{"Service":{"Verb":"set","Node":"fleet-%05d","Service":{"ID":"%s-%d","Service":"%s","Port":%d,`+
@@ -81,7 +81,7 @@ func fleetCheck(b *bytes.Buffer, n, i int, status string) {
 		n, name, i, name, status, name, i, name, 20000+i)
 }
 
-func fleetNodeID(n int) string { return fmt.Sprintf("f1ee7000-0000-4000-8000-%012d", n) }
+func FleetNodeID(n int) string { return fmt.Sprintf("f1ee7000-0000-4000-8000-%012d", n) }
 
 // RunFleet keeps up a simulated fleet: fills it, measures the resident size,
 // reads and writes while checks flip, and the time from kill -9 to the next
@@ -96,15 +96,15 @@ func RunFleet(ctx context.Context, o FleetOptions) (*Result, error) {
 	if o.Nodes < 1 || o.Nodes > 100000 {
 		return nil, fmt.Errorf("--nodes: must be between 1 and 100000, not %d", o.Nodes)
 	}
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
-	c, err := openTarget(ctx, &o.Options)
+	c, err := OpenTarget(ctx, &o.Options)
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
-	r := newResult("fleet", &o.Options)
+	defer c.Stop()
+	r := NewResult("fleet", &o.Options)
 	start := time.Now()
 	if err := fillFleet(ctx, c, o.Nodes); err != nil {
 		return nil, err
@@ -121,20 +121,20 @@ func RunFleet(ctx context.Context, o FleetOptions) (*Result, error) {
 		}
 	}
 	o.Connections = 64
-	return r, r.addFloors(ctx, &o.Options)
+	return r, r.AddFloors(ctx, &o.Options)
 }
 
 // churnFleet flips checks at the asked rate while health queries run beside them.
-func churnFleet(ctx context.Context, c *target, o *FleetOptions, r *Result) error {
-	o.say("flipping %d checks a second for %s beside health queries ...", o.ChangesPerSecond, o.Duration)
+func churnFleet(ctx context.Context, c *Target, o *FleetOptions, r *Result) error {
+	o.Say("flipping %d checks a second for %s beside health queries ...", o.ChangesPerSecond, o.Duration)
 	var wg sync.WaitGroup
-	var flips *loadResult
+	var flips *LoadResult
 	var flipErr error
 	const writers = 4
 	pace := time.Duration(writers) * time.Second / time.Duration(o.ChangesPerSecond)
 	wg.Go(func() {
-		flips, flipErr = runLoad(ctx, loadSpec{addr: c.http, connections: writers, duration: o.Duration, pace: pace,
-			next: func(_ int, n int64) []byte {
+		flips, flipErr = RunLoad(ctx, LoadSpec{Addr: c.HTTP, Connections: writers, Duration: o.Duration, Pace: pace,
+			Next: func(_ int, n int64) []byte {
 				var b bytes.Buffer
 				b.WriteByte('[')
 				status := "warning"
@@ -143,26 +143,26 @@ func churnFleet(ctx context.Context, c *target, o *FleetOptions, r *Result) erro
 				}
 				fleetCheck(&b, rand.IntN(o.Nodes), rand.IntN(fleetChecksPerNode), status)
 				b.WriteByte(']')
-				return request("PUT", c.http, "/v1/txn", o.Token, b.Bytes())
+				return Request("PUT", c.HTTP, "/v1/txn", o.Token, b.Bytes())
 			}})
 	})
-	reads, readErr := runLoad(ctx, loadSpec{addr: c.http, connections: o.Connections, duration: o.Duration,
-		next: func(int, int64) []byte {
+	reads, readErr := RunLoad(ctx, LoadSpec{Addr: c.HTTP, Connections: o.Connections, Duration: o.Duration,
+		Next: func(int, int64) []byte {
 			path := "/v1/health/service/" + fleetService(rand.IntN(o.Nodes), rand.IntN(fleetInstancesPerNode)) + "?passing"
-			return request("GET", c.http, path, o.Token, nil)
+			return Request("GET", c.HTTP, path, o.Token, nil)
 		}})
 	wg.Wait()
 	if err := errors.Join(flipErr, readErr); err != nil {
 		return err
 	}
-	flipRow := flips.row("check flips (txn)", "")
+	flipRow := flips.Row("check flips (txn)", "")
 	flipRow.RSSBytes = c.rssBytes()
-	r.Rows = append(r.Rows, flipRow, reads.row(fmt.Sprintf("health queries beside them -c%d", o.Connections), floorHTTP))
+	r.Rows = append(r.Rows, flipRow, reads.Row(fmt.Sprintf("health queries beside them -c%d", o.Connections), FloorHTTP))
 	return nil
 }
 
 // restartFleet kills the server and times it until a write is acknowledged again.
-func restartFleet(ctx context.Context, c *target, r *Result) error {
+func restartFleet(ctx context.Context, c *Target, r *Result) error {
 	s := c.Servers[0]
 	fromLog, err := restartOnce(ctx, c, s)
 	if err != nil {
@@ -179,7 +179,7 @@ func restartFleet(ctx context.Context, c *target, r *Result) error {
 		return status == 200 && strings.Contains(body, `"last_snapshot_index"`) &&
 			!strings.Contains(body, `"last_snapshot_index":"0"`)
 	}
-	if err := waitHTTP(ctx, s.Process, s.HTTP, "/v1/agent/self", snapshotTaken); err != nil {
+	if err := WaitHTTP(ctx, s.Process, s.HTTP, "/v1/agent/self", snapshotTaken); err != nil {
 		return fmt.Errorf("wait for a snapshot: %w", err)
 	}
 	fromSnapshot, err := restartOnce(ctx, c, s)
@@ -191,18 +191,18 @@ func restartFleet(ctx context.Context, c *target, r *Result) error {
 	return nil
 }
 
-func restartOnce(ctx context.Context, c *target, s *harness.Server) (time.Duration, error) {
+func restartOnce(ctx context.Context, c *Target, s *harness.Server) (time.Duration, error) {
 	s.Kill()
 	start := time.Now()
 	if err := s.Start(); err != nil {
 		return 0, err
 	}
-	raw := request("PUT", s.HTTP, "/v1/kv/bench/restart", c.opts.Token, []byte("up"))
+	raw := Request("PUT", s.HTTP, "/v1/kv/bench/restart", c.Opts.Token, []byte("up"))
 	for {
-		if conn, err := dialWire(ctx, s.HTTP, 4096); err == nil {
-			r, err := conn.do(raw, true, 5*time.Second)
+		if conn, err := DialWire(ctx, s.HTTP, 4096); err == nil {
+			r, err := conn.Do(raw, true, 5*time.Second)
 			_ = conn.Close()
-			if err == nil && r.status == 200 {
+			if err == nil && r.Status == 200 {
 				return time.Since(start), nil
 			}
 		}

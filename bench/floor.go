@@ -19,7 +19,7 @@ import (
 
 // Names of the floors that rows relate to.
 const (
-	floorHTTP  = "bare net/http"
+	FloorHTTP  = "bare net/http"
 	floorFsync = "fsync"
 )
 
@@ -36,7 +36,7 @@ type Floors struct {
 	GRPCPerSecond float64 `json:"grpc_per_second"`
 }
 
-func (f *Floors) text() string {
+func (f *Floors) Text() string {
 	return fmt.Sprintf("floors of this machine: fsync of 4 KiB appends %.0f/s (preallocated %.0f/s), "+
 		"bare net/http at %d connections %.0f/s, loopback gRPC %.0f calls/s\n",
 		f.FsyncPerSecond, f.FsyncPreallocatedPerSecond, f.HTTPConnections, f.HTTPPerSecond, f.GRPCPerSecond)
@@ -46,10 +46,10 @@ const floorTime = 2 * time.Second
 
 // MeasureFloors measures this machine's floors in about eight seconds, at o.Connections for HTTP.
 func MeasureFloors(ctx context.Context, o *Options) (*Floors, error) {
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
-	o.say("measuring this machine's floors ...")
+	o.Say("measuring this machine's floors ...")
 	f := &Floors{HTTPConnections: o.Connections}
 	var err error
 	if f.FsyncPerSecond, err = fsyncFloor(ctx, false); err != nil {
@@ -69,13 +69,13 @@ func MeasureFloors(ctx context.Context, o *Options) (*Floors, error) {
 
 // RunFloor is `corbel bench floor`.
 func RunFloor(ctx context.Context, o Options) (*Result, error) {
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
 	o.SkipFloors = false
-	r := newResult("floor", &o)
+	r := NewResult("floor", &o)
 	r.Target = "this machine"
-	return r, r.addFloors(ctx, &o)
+	return r, r.AddFloors(ctx, &o)
 }
 
 func fsyncFloor(ctx context.Context, preallocated bool) (perSecond float64, err error) {
@@ -143,25 +143,25 @@ func ServeHello(ctx context.Context, addr string, out io.Writer) error {
 }
 
 func httpFloor(ctx context.Context, o *Options) (float64, error) {
-	addr, err := freeAddr()
+	addr, err := FreeAddr()
 	if err != nil {
 		return 0, err
 	}
-	p, err := startProcess(o.Binary, []string{"bench", "hello", "--addr", addr}, os.TempDir())
+	p, err := StartProcess(o.Binary, []string{"bench", "hello", "--addr", addr}, os.TempDir())
 	if err != nil {
 		return 0, err
 	}
 	defer p.Kill()
-	if err := waitHTTP(ctx, p, addr, "/", ok); err != nil {
+	if err := WaitHTTP(ctx, p, addr, "/", OK); err != nil {
 		return 0, err
 	}
-	raw := request("GET", addr, "/", "", nil)
-	load, err := runLoad(ctx, loadSpec{addr: addr, connections: o.Connections, duration: floorTime,
-		warmup: 500 * time.Millisecond, next: func(int, int64) []byte { return raw }})
+	raw := Request("GET", addr, "/", "", nil)
+	load, err := RunLoad(ctx, LoadSpec{Addr: addr, Connections: o.Connections, Duration: floorTime,
+		Warmup: 500 * time.Millisecond, Next: func(int, int64) []byte { return raw }})
 	if err != nil {
 		return 0, err
 	}
-	return float64(load.requests) / load.seconds, nil
+	return float64(load.Requests) / load.seconds, nil
 }
 
 // helloHealth answers health checks: the smallest real gRPC service there is.
@@ -213,8 +213,8 @@ func grpcFloor(ctx context.Context) (float64, error) {
 	return float64(total) / time.Since(start).Seconds(), nil
 }
 
-// freeAddr returns a loopback address whose port is free.
-func freeAddr() (string, error) {
+// FreeAddr returns a loopback address whose port is free.
+func FreeAddr() (string, error) {
 	ports, err := testport.Free(1)
 	if err != nil {
 		return "", err

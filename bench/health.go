@@ -20,37 +20,37 @@ func RunHealth(ctx context.Context, o HealthOptions) (*Result, error) {
 	if o.Connections == 0 {
 		o.Connections = 64
 	}
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
-	c, err := openTarget(ctx, &o.Options)
+	c, err := OpenTarget(ctx, &o.Options)
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
+	defer c.Stop()
 	if err := fillService(ctx, c, watchedService, 1<<20, o.Instances); err != nil {
 		return nil, err
 	}
-	conn, err := dialWire(ctx, c.http, 4096)
+	conn, err := DialWire(ctx, c.HTTP, 4096)
 	if err != nil {
 		return nil, err
 	}
-	raw := request("GET", c.http, "/v1/health/service/"+watchedService, o.Token, nil)
-	one, err := conn.do(raw, false, ioDeadline)
+	raw := Request("GET", c.HTTP, "/v1/health/service/"+watchedService, o.Token, nil)
+	one, err := conn.Do(raw, false, IoDeadline)
 	_ = conn.Close()
 	if err != nil {
 		return nil, err
 	}
-	r := newResult("health", &o.Options)
-	o.say("asking at %d connections for %s ...", o.Connections, o.Duration)
-	load, err := runLoad(ctx, loadSpec{addr: c.http, connections: o.Connections, duration: o.Duration,
-		warmup: o.Duration / 10, next: func(int, int64) []byte { return raw }})
+	r := NewResult("health", &o.Options)
+	o.Say("asking at %d connections for %s ...", o.Connections, o.Duration)
+	load, err := RunLoad(ctx, LoadSpec{Addr: c.HTTP, Connections: o.Connections, Duration: o.Duration,
+		Warmup: o.Duration / 10, Next: func(int, int64) []byte { return raw }})
 	if err != nil {
 		return nil, err
 	}
-	row := load.row(fmt.Sprintf("health/service of %d instances -c%d", o.Instances, o.Connections), floorHTTP)
+	row := load.Row(fmt.Sprintf("health/service of %d instances -c%d", o.Instances, o.Connections), FloorHTTP)
 	row.Note = fmt.Sprintf("answer of %d bytes", one.length)
 	row.RSSBytes = c.rssBytes()
 	r.Rows = append(r.Rows, row)
-	return r, r.addFloors(ctx, &o.Options)
+	return r, r.AddFloors(ctx, &o.Options)
 }

@@ -23,18 +23,18 @@ type wireConn struct {
 	buf []byte
 }
 
-// reply is what a load needs to know of an answer. Body is valid until the next call.
-type reply struct {
-	status int
+// Reply is what a load needs to know of an answer. Body is valid until the next call.
+type Reply struct {
+	Status int
 	index  uint64
 	length int
-	body   []byte
+	Body   []byte
 	closed bool
 }
 
-const ioDeadline = 30 * time.Second
+const IoDeadline = 30 * time.Second
 
-func dialWire(ctx context.Context, addr string, readBytes int) (*wireConn, error) {
+func DialWire(ctx context.Context, addr string, readBytes int) (*wireConn, error) {
 	d := net.Dialer{Timeout: 10 * time.Second}
 	nc, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -43,8 +43,8 @@ func dialWire(ctx context.Context, addr string, readBytes int) (*wireConn, error
 	return &wireConn{nc: nc, br: bufio.NewReaderSize(nc, readBytes)}, nil
 }
 
-// request renders a request once, to be sent many times.
-func request(method, host, path, token string, body []byte) []byte {
+// Request renders a request once, to be sent many times.
+func Request(method, host, path, token string, body []byte) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", method, path, host)
 	if token != "" {
@@ -63,13 +63,13 @@ func (c *wireConn) send(raw []byte) error {
 	return err
 }
 
-// do sends and receives with a deadline. keep tells whether the body is wanted.
-func (c *wireConn) do(raw []byte, keep bool, deadline time.Duration) (reply, error) {
+// Do sends and receives with a deadline. keep tells whether the body is wanted.
+func (c *wireConn) Do(raw []byte, keep bool, deadline time.Duration) (Reply, error) {
 	if err := c.nc.SetDeadline(time.Now().Add(deadline)); err != nil {
-		return reply{}, err
+		return Reply{}, err
 	}
 	if err := c.send(raw); err != nil {
-		return reply{}, err
+		return Reply{}, err
 	}
 	return c.receive(keep)
 }
@@ -82,8 +82,8 @@ var (
 	wordClose     = []byte("close")
 )
 
-func (c *wireConn) receive(keep bool) (reply, error) {
-	var r reply
+func (c *wireConn) receive(keep bool) (Reply, error) {
+	var r Reply
 	line, err := c.br.ReadSlice('\n')
 	if err != nil {
 		return r, err
@@ -91,7 +91,7 @@ func (c *wireConn) receive(keep bool) (reply, error) {
 	if len(line) < 12 || !bytes.HasPrefix(line, []byte("HTTP/1.1 ")) {
 		return r, fmt.Errorf("no HTTP/1.1 status line: %q", line)
 	}
-	if r.status, err = strconv.Atoi(string(line[9:12])); err != nil {
+	if r.Status, err = strconv.Atoi(string(line[9:12])); err != nil {
 		return r, fmt.Errorf("bad status line: %q", line)
 	}
 	chunked := false
@@ -127,25 +127,25 @@ func hasFold(line, name []byte) bool {
 	return len(line) >= len(name) && bytes.EqualFold(line[:len(name)], name)
 }
 
-func (c *wireConn) content(r *reply, n int, keep bool) error {
+func (c *wireConn) content(r *Reply, n int, keep bool) error {
 	if !keep {
 		_, err := c.br.Discard(n)
 		return err
 	}
-	start := len(r.body)
+	start := len(r.Body)
 	if start == 0 {
-		r.body = c.buf[:0]
+		r.Body = c.buf[:0]
 	}
-	for len(r.body) < start+n {
-		r.body = append(r.body, 0)
-		r.body = r.body[:min(cap(r.body), start+n)]
+	for len(r.Body) < start+n {
+		r.Body = append(r.Body, 0)
+		r.Body = r.Body[:min(cap(r.Body), start+n)]
 	}
-	_, err := io.ReadFull(c.br, r.body[start:])
-	c.buf = r.body
+	_, err := io.ReadFull(c.br, r.Body[start:])
+	c.buf = r.Body
 	return err
 }
 
-func (c *wireConn) chunks(r *reply, keep bool) error {
+func (c *wireConn) chunks(r *Reply, keep bool) error {
 	r.length = 0
 	for {
 		line, err := c.br.ReadSlice('\n')
@@ -171,41 +171,41 @@ func (c *wireConn) chunks(r *reply, keep bool) error {
 
 func (c *wireConn) Close() error { return c.nc.Close() }
 
-// loadSpec is a closed-loop load: each connection sends its next request when the former is answered.
-type loadSpec struct {
-	addr        string
-	connections int
-	duration    time.Duration
-	warmup      time.Duration
-	// pace is the least time between the starts of one connection's requests; 0 is none.
-	pace time.Duration
-	// next renders connection conn's n-th request; it may return a shared slice.
-	next func(conn int, n int64) []byte
-	// ok judges an answer; nil takes 200.
-	ok func(reply) bool
+// LoadSpec is a closed-loop load: each connection sends its next request when the former is answered.
+type LoadSpec struct {
+	Addr        string
+	Connections int
+	Duration    time.Duration
+	Warmup      time.Duration
+	// Pace is the least time between the starts of one connection's requests; 0 is none.
+	Pace time.Duration
+	// Next renders connection conn's n-th request; it may return a shared slice.
+	Next func(conn int, n int64) []byte
+	// OK judges an answer; nil takes 200.
+	OK func(Reply) bool
 }
 
-type loadResult struct {
-	requests, errors int64
+type LoadResult struct {
+	Requests, Errors int64
 	seconds          float64
-	hist             *hdr.Histogram
-	firstError       error
+	Hist             *hdr.Histogram
+	FirstError       error
 }
 
-// runLoad drives the load until the duration is over or ctx ends.
-func runLoad(ctx context.Context, spec loadSpec) (*loadResult, error) {
-	total := &loadResult{hist: newHistogram()}
-	conns := make([]*wireConn, spec.connections)
+// RunLoad drives the load until the duration is over or ctx ends.
+func RunLoad(ctx context.Context, spec LoadSpec) (*LoadResult, error) {
+	total := &LoadResult{Hist: NewHistogram()}
+	conns := make([]*wireConn, spec.Connections)
 	for i := range conns {
-		c, err := dialWire(ctx, spec.addr, 64<<10)
+		c, err := DialWire(ctx, spec.Addr, 64<<10)
 		if err != nil {
-			return nil, fmt.Errorf("connect to %s: %w", spec.addr, err)
+			return nil, fmt.Errorf("connect to %s: %w", spec.Addr, err)
 		}
 		defer c.Close() //nolint:errcheck // a load connection has nothing left to lose
 		conns[i] = c
 	}
-	begin := time.Now().Add(spec.warmup)
-	end := begin.Add(spec.duration)
+	begin := time.Now().Add(spec.Warmup)
+	end := begin.Add(spec.Duration)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for i, c := range conns {
@@ -213,52 +213,52 @@ func runLoad(ctx context.Context, spec loadSpec) (*loadResult, error) {
 			part := loadOne(ctx, c, i, begin, end, &spec)
 			mu.Lock()
 			defer mu.Unlock()
-			total.requests += part.requests
-			total.errors += part.errors
-			total.hist.Merge(part.hist)
-			if total.firstError == nil {
-				total.firstError = part.firstError
+			total.Requests += part.Requests
+			total.Errors += part.Errors
+			total.Hist.Merge(part.Hist)
+			if total.FirstError == nil {
+				total.FirstError = part.FirstError
 			}
 		})
 	}
 	wg.Wait()
-	total.seconds = min(time.Since(begin), spec.duration).Seconds()
-	if total.requests == 0 {
-		return nil, fmt.Errorf("no request was answered: %w", errors.Join(total.firstError, ctx.Err()))
+	total.seconds = min(time.Since(begin), spec.Duration).Seconds()
+	if total.Requests == 0 {
+		return nil, fmt.Errorf("no request was answered: %w", errors.Join(total.FirstError, ctx.Err()))
 	}
 	return total, nil
 }
 
-func loadOne(ctx context.Context, c *wireConn, conn int, begin, end time.Time, spec *loadSpec) *loadResult {
-	part := &loadResult{hist: newHistogram()}
+func loadOne(ctx context.Context, c *wireConn, conn int, begin, end time.Time, spec *LoadSpec) *LoadResult {
+	part := &LoadResult{Hist: NewHistogram()}
 	for n := int64(0); ctx.Err() == nil; n++ {
 		start := time.Now()
 		if start.After(end) {
 			return part
 		}
-		r, err := c.do(spec.next(conn, n), false, ioDeadline)
-		good := err == nil && (spec.ok == nil && r.status == 200 || spec.ok != nil && spec.ok(r))
+		r, err := c.Do(spec.Next(conn, n), false, IoDeadline)
+		good := err == nil && (spec.OK == nil && r.Status == 200 || spec.OK != nil && spec.OK(r))
 		if start.After(begin) {
-			part.requests++
-			record(part.hist, time.Since(start))
+			part.Requests++
+			Record(part.Hist, time.Since(start))
 		}
 		if !good {
-			part.errors++
-			if part.firstError == nil {
-				part.firstError = errors.Join(fmt.Errorf("status %d", r.status), err)
+			part.Errors++
+			if part.FirstError == nil {
+				part.FirstError = errors.Join(fmt.Errorf("status %d", r.Status), err)
 			}
 		}
 		if err != nil {
 			return part
 		}
-		if rest := spec.pace - time.Since(start); rest > 0 {
-			settle(ctx, rest)
+		if rest := spec.Pace - time.Since(start); rest > 0 {
+			Settle(ctx, rest)
 		}
 	}
 	return part
 }
 
-func (l *loadResult) row(what, floor string) Row {
-	return Row{What: what, Requests: l.requests, Errors: l.errors, PerSecond: float64(l.requests) / l.seconds,
-		Millis: millis(l.hist), Floor: floor}
+func (l *LoadResult) Row(what, floor string) Row {
+	return Row{What: what, Requests: l.Requests, Errors: l.Errors, PerSecond: float64(l.Requests) / l.seconds,
+		Millis: Millis(l.Hist), Floor: floor}
 }

@@ -6,69 +6,69 @@ import (
 	"math/rand/v2"
 )
 
-// kvValueBytes is the size of written values: what the published runs used is
+// KvValueBytes is the size of written values: what the published runs used is
 // not told; 64 bytes is a typical lock or flag value.
-const kvValueBytes = 64
+const KvValueBytes = 64
 
-// kvKeys is how many distinct keys the load writes and reads.
-const kvKeys = 1000
+// KvKeys is how many distinct keys the load writes and reads.
+const KvKeys = 1000
 
 // RunKV measures KV PUT and GET at o.Connections, and with three servers stale GET at a follower.
 func RunKV(ctx context.Context, o Options) (*Result, error) {
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
-	c, err := openTarget(ctx, &o)
+	c, err := OpenTarget(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
-	r := newResult("kv", &o)
-	value := make([]byte, kvValueBytes)
+	defer c.Stop()
+	r := NewResult("kv", &o)
+	value := make([]byte, KvValueBytes)
 	for i := range value {
 		value[i] = byte('a' + i%26)
 	}
-	puts, gets, stale := make([][]byte, kvKeys), make([][]byte, kvKeys), make([][]byte, kvKeys)
-	for i := range kvKeys {
+	puts, gets, stale := make([][]byte, KvKeys), make([][]byte, KvKeys), make([][]byte, KvKeys)
+	for i := range KvKeys {
 		path := fmt.Sprintf("/v1/kv/bench/%d", i)
-		puts[i] = request("PUT", c.http, path, o.Token, value)
-		gets[i] = request("GET", c.http, path, o.Token, nil)
-		stale[i] = request("GET", c.http, path+"?stale", o.Token, nil)
+		puts[i] = Request("PUT", c.HTTP, path, o.Token, value)
+		gets[i] = Request("GET", c.HTTP, path, o.Token, nil)
+		stale[i] = Request("GET", c.HTTP, path+"?stale", o.Token, nil)
 	}
 	pick := func(list [][]byte) func(int, int64) []byte {
-		return func(int, int64) []byte { return list[rand.IntN(kvKeys)] }
+		return func(int, int64) []byte { return list[rand.IntN(KvKeys)] }
 	}
 	measure := func(what, addr string, list [][]byte, floor string) error {
-		o.say("%s at %d connections for %s ...", what, o.Connections, o.Duration)
-		load, err := runLoad(ctx, loadSpec{addr: addr, connections: o.Connections, duration: o.Duration,
-			warmup: o.Duration / 10, next: pick(list)})
+		o.Say("%s at %d connections for %s ...", what, o.Connections, o.Duration)
+		load, err := RunLoad(ctx, LoadSpec{Addr: addr, Connections: o.Connections, Duration: o.Duration,
+			Warmup: o.Duration / 10, Next: pick(list)})
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		row := load.row(fmt.Sprintf("%s -c%d", what, o.Connections), floor)
+		row := load.Row(fmt.Sprintf("%s -c%d", what, o.Connections), floor)
 		row.RSSBytes = c.rssBytes()
 		r.Rows = append(r.Rows, row)
 		return nil
 	}
 	// Every key is written once first, so that no GET misses.
 	fill := 0
-	if _, err := runCount(ctx, c.http, 8, kvKeys, func(int) []byte { fill++; return puts[fill-1] }); err != nil {
+	if _, err := RunCount(ctx, c.HTTP, 8, KvKeys, func(int) []byte { fill++; return puts[fill-1] }); err != nil {
 		return nil, fmt.Errorf("fill the keys: %w", err)
 	}
-	writeFloor := floorHTTP
+	writeFloor := FloorHTTP
 	if o.Connections == 1 {
 		writeFloor = floorFsync
 	}
-	if err := measure("KV PUT", c.http, puts, writeFloor); err != nil {
+	if err := measure("KV PUT", c.HTTP, puts, writeFloor); err != nil {
 		return nil, err
 	}
-	if err := measure("KV GET", c.http, gets, floorHTTP); err != nil {
+	if err := measure("KV GET", c.HTTP, gets, FloorHTTP); err != nil {
 		return nil, err
 	}
 	if f := c.follower(); f != nil {
-		if err := measure("KV GET ?stale at a follower", f.HTTP, stale, floorHTTP); err != nil {
+		if err := measure("KV GET ?stale at a follower", f.HTTP, stale, FloorHTTP); err != nil {
 			return nil, err
 		}
 	}
-	return r, r.addFloors(ctx, &o)
+	return r, r.AddFloors(ctx, &o)
 }

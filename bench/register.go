@@ -11,28 +11,28 @@ func RunRegister(ctx context.Context, o Options) (*Result, error) {
 	if o.Connections == 0 {
 		o.Connections = 64
 	}
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
-	c, err := openTarget(ctx, &o)
+	c, err := OpenTarget(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
-	r := newResult("register", &o)
-	o.say("registering at %d connections for %s ...", o.Connections, o.Duration)
-	load, err := runLoad(ctx, loadSpec{addr: c.http, connections: o.Connections, duration: o.Duration,
-		next: func(conn int, n int64) []byte {
-			return request("PUT", c.http, "/v1/catalog/register", o.Token, registerBody(conn, n))
+	defer c.Stop()
+	r := NewResult("register", &o)
+	o.Say("registering at %d connections for %s ...", o.Connections, o.Duration)
+	load, err := RunLoad(ctx, LoadSpec{Addr: c.HTTP, Connections: o.Connections, Duration: o.Duration,
+		Next: func(conn int, n int64) []byte {
+			return Request("PUT", c.HTTP, "/v1/catalog/register", o.Token, registerBody(conn, n))
 		}})
 	if err != nil {
 		return nil, err
 	}
-	row := load.row(fmt.Sprintf("catalog register -c%d", o.Connections), floorHTTP)
+	row := load.Row(fmt.Sprintf("catalog register -c%d", o.Connections), FloorHTTP)
 	row.RSSBytes = c.rssBytes()
 	row.Note = "distinct nodes and services"
 	r.Rows = append(r.Rows, row)
-	return r, r.addFloors(ctx, &o)
+	return r, r.AddFloors(ctx, &o)
 }
 
 func registerBody(conn int, n int64) []byte {
@@ -55,9 +55,9 @@ func instance(service string, node, port int) []byte {
 }
 
 // fillService registers n instances of a service on nodes first..first+n-1.
-func fillService(ctx context.Context, c *target, service string, first, n int) error {
-	_, err := runCount(ctx, c.http, 16, n, func(i int) []byte {
-		return request("PUT", c.http, "/v1/catalog/register", c.opts.Token, instance(service, first+i, 8080))
+func fillService(ctx context.Context, c *Target, service string, first, n int) error {
+	_, err := RunCount(ctx, c.HTTP, 16, n, func(i int) []byte {
+		return Request("PUT", c.HTTP, "/v1/catalog/register", c.Opts.Token, instance(service, first+i, 8080))
 	})
 	if err != nil {
 		return fmt.Errorf("register %d instances of %s: %w", n, service, err)

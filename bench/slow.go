@@ -21,16 +21,16 @@ type slowWatchers struct {
 }
 
 // openSlow connects o.Slow of them. The result is to be closed also after an error.
-func openSlow(ctx context.Context, c *target, o *WatchOptions) (*slowWatchers, error) {
+func openSlow(ctx context.Context, c *Target, o *WatchOptions) (*slowWatchers, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &slowWatchers{stop: cancel}
-	one := request("GET", c.http, "/v1/health/service/"+watchedService+"?index=1", o.Token, nil)
+	one := Request("GET", c.HTTP, "/v1/health/service/"+watchedService+"?index=1", o.Token, nil)
 	var asks []byte
 	for range slowAsks {
 		asks = append(asks, one...)
 	}
 	for range o.Slow {
-		conn, err := dialWire(ctx, c.http, 4096)
+		conn, err := DialWire(ctx, c.HTTP, 4096)
 		if err != nil {
 			return s, err
 		}

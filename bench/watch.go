@@ -208,14 +208,14 @@ func RunWatch(ctx context.Context, o WatchOptions) (*Result, error) {
 	if o.Watchers < 0 || o.Watchers > 60000 || o.Instances < 0 || o.Instances > 5000 || o.Rounds < 0 {
 		return nil, errors.New("--watchers must be at most 60000 and --instances at most 5000, none below zero")
 	}
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
-	c, err := openTarget(ctx, &o.Options)
+	c, err := OpenTarget(ctx, &o.Options)
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
+	defer c.Stop()
 	if o.FleetNodes > 0 {
 		if err := fillFleet(ctx, c, o.FleetNodes); err != nil {
 			return nil, err
@@ -224,14 +224,14 @@ func RunWatch(ctx context.Context, o WatchOptions) (*Result, error) {
 	if err := fillService(ctx, c, watchedService, 1<<20, o.Instances); err != nil {
 		return nil, err
 	}
-	r := newResult("watch", &o.Options)
+	r := NewResult("watch", &o.Options)
 	row, err := watchRounds(ctx, c, &o)
 	if err != nil {
 		return nil, err
 	}
 	r.Rows = append(r.Rows, *row)
 	o.Connections = 64
-	return r, r.addFloors(ctx, &o.Options)
+	return r, r.AddFloors(ctx, &o.Options)
 }
 
 // lookEvery is how many watchers there are for one that searches each answer for the change.
@@ -312,10 +312,10 @@ func (c *crowd) run(ctx context.Context, w *watcher) {
 	}
 }
 
-func watchRounds(ctx context.Context, c *target, o *WatchOptions) (*Row, error) {
-	hist := newHistogram()
+func watchRounds(ctx context.Context, c *Target, o *WatchOptions) (*Row, error) {
+	hist := NewHistogram()
 	all := &crowd{parked: tally{reached: make(chan struct{}, 1)}, answered: tally{reached: make(chan struct{}, 1)}}
-	all.tail = fmt.Appendf(nil, "&wait=300s HTTP/1.1\r\nHost: %s\r\n", c.http)
+	all.tail = fmt.Appendf(nil, "&wait=300s HTTP/1.1\r\nHost: %s\r\n", c.HTTP)
 	if o.Token != "" {
 		all.tail = fmt.Appendf(all.tail, "X-Consul-Token: %s\r\n", o.Token)
 	}
@@ -323,7 +323,7 @@ func watchRounds(ctx context.Context, c *target, o *WatchOptions) (*Row, error) 
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() { cancel(); wg.Wait() }()
-	o.say("opening %d watchers ...", o.Watchers)
+	o.Say("opening %d watchers ...", o.Watchers)
 	all.parked.start(o.Watchers)
 	for i := range o.Watchers {
 		w, err := openWatcher(ctx, c)
@@ -347,33 +347,33 @@ func watchRounds(ctx context.Context, c *target, o *WatchOptions) (*Row, error) 
 		if err := all.parked.wait(ctx); err != nil {
 			return nil, fmt.Errorf("waiting for the watchers to park: %w", errors.Join(err, all.failure()))
 		}
-		settle(ctx, 300*time.Millisecond)
+		Settle(ctx, 300*time.Millisecond)
 		rss = max(rss, c.rssBytes())
 		if err := all.round(ctx, c, o, 9000+round); err != nil {
 			return nil, err
 		}
 		slowest := time.Duration(0)
 		for _, w := range all.list {
-			record(hist, w.took)
+			Record(hist, w.took)
 			slowest = max(slowest, w.took)
 		}
 		rss = max(rss, c.rssBytes())
-		o.say("round %d of %d: max %.1f ms", round+1, o.Rounds, slowest.Seconds()*1000)
+		o.Say("round %d of %d: max %.1f ms", round+1, o.Rounds, slowest.Seconds()*1000)
 	}
 	return &Row{What: fmt.Sprintf("one change to %d watchers, %d instances", o.Watchers, o.Instances),
-		Requests: int64(o.Watchers * o.Rounds), Millis: millis(hist), RSSBytes: rss,
+		Requests: int64(o.Watchers * o.Rounds), Millis: Millis(hist), RSSBytes: rss,
 		Note: fmt.Sprintf("answer of %d bytes, %d rounds%s", all.list[0].length, o.Rounds, slow.note())}, nil
 }
 
 // round makes one change and waits until every watcher has read its answer.
-func (all *crowd) round(ctx context.Context, c *target, o *WatchOptions, port int) error {
-	raw := request("PUT", c.http, "/v1/catalog/register", o.Token, instance(watchedService, 1<<20, port))
+func (all *crowd) round(ctx context.Context, c *Target, o *WatchOptions, port int) error {
+	raw := Request("PUT", c.HTTP, "/v1/catalog/register", o.Token, instance(watchedService, 1<<20, port))
 	change := fmt.Appendf(nil, `"Port":%d`, port)
 	all.change.Store(&change)
 	all.parked.start(len(all.list)) // who is answered asks again at once
 	all.answered.start(len(all.list))
 	all.begun.Store(time.Now().UnixNano())
-	if _, err := runCount(ctx, c.http, 1, 1, func(int) []byte { return raw }); err != nil {
+	if _, err := RunCount(ctx, c.HTTP, 1, 1, func(int) []byte { return raw }); err != nil {
 		return fmt.Errorf("make the change: %w", err)
 	}
 	if err := all.answered.wait(ctx); err != nil {
@@ -383,17 +383,17 @@ func (all *crowd) round(ctx context.Context, c *target, o *WatchOptions, port in
 }
 
 // openWatcher connects and learns the current index.
-func openWatcher(ctx context.Context, c *target) (*watcher, error) {
-	conn, err := dialWire(ctx, c.http, 4096)
+func openWatcher(ctx context.Context, c *Target) (*watcher, error) {
+	conn, err := DialWire(ctx, c.HTTP, 4096)
 	if err != nil {
 		return nil, err
 	}
-	r, err := conn.do(request("GET", c.http, "/v1/health/service/"+watchedService, c.opts.Token, nil), false, ioDeadline)
+	r, err := conn.Do(Request("GET", c.HTTP, "/v1/health/service/"+watchedService, c.Opts.Token, nil), false, IoDeadline)
 	if err != nil {
 		return nil, err
 	}
-	if r.status != 200 || r.index == 0 {
-		return nil, fmt.Errorf("first read of a watcher: status %d, index %d", r.status, r.index)
+	if r.Status != 200 || r.index == 0 {
+		return nil, fmt.Errorf("first read of a watcher: status %d, index %d", r.Status, r.index)
 	}
 	if err := conn.nc.SetDeadline(time.Time{}); err != nil {
 		return nil, err
@@ -405,5 +405,5 @@ func openWatcher(ctx context.Context, c *target) (*watcher, error) {
 	return &watcher{nc: conn.nc, raw: raw, index: r.index, length: r.length}, nil
 }
 
-// settle leaves the machine quiet for a moment, so that one round's tail does not count in the next.
-func settle(ctx context.Context, d time.Duration) { _ = spawn.Sleep(ctx, d) }
+// Settle leaves the machine quiet for a moment, so that one round's tail does not count in the next.
+func Settle(ctx context.Context, d time.Duration) { _ = spawn.Sleep(ctx, d) }

@@ -5,9 +5,12 @@ import (
 	"context"
 	"io"
 
-	"corbel.dev/corbel/bench"
-	"corbel.dev/corbel/cli/command"
 	"github.com/spf13/cobra"
+
+	"corbel.dev/corbel/bench"
+	"corbel.dev/corbel/bench/pairs"
+	"corbel.dev/corbel/bench/secretsload"
+	"corbel.dev/corbel/cli/command"
 )
 
 // benchFlags are the flags of one bench; every bench takes the first group, and
@@ -48,10 +51,10 @@ so that figures of different machines compare. Progress goes to stderr.
 		benchHello(e),
 		benchPropagation(e), benchSidecars(e), benchHosts(e),
 		benchSecrets(e), benchLeases(e), benchAgents(e), benchEvents(e), benchPlayAgents(e),
-		benchVaultSimple(e, "tokens", "Service tokens made", bench.RunTokens),
-		benchVaultSimple(e, "logins", "Logins by password", bench.RunLogins),
-		benchVaultSimple(e, "pki", "Certificates issued", bench.RunPKI),
-		benchVaultSimple(e, "transit", "Signatures made", bench.RunTransit))
+		benchVaultSimple(e, "tokens", "Service tokens made", secretsload.RunTokens),
+		benchVaultSimple(e, "logins", "Logins by password", secretsload.RunLogins),
+		benchVaultSimple(e, "pki", "Certificates issued", secretsload.RunPKI),
+		benchVaultSimple(e, "transit", "Signatures made", secretsload.RunTransit))
 }
 
 // benchCommand makes a command with the flags that all benches share.
@@ -153,30 +156,30 @@ func benchFleet(e *command.Env) *cobra.Command {
 }
 
 func benchSinks(e *command.Env) *cobra.Command {
-	b, o := &benchFlags{}, bench.SinksOptions{}
+	b, o := &benchFlags{}, pairs.SinksOptions{}
 	c := benchCommand(e, "sinks", "What telemetry sinks that take nothing cost the writes, in pairs of runs", b)
 	c.Flags().IntVar(&o.Pairs, "pairs", 20, "pairs of runs, one with and one without the sinks")
 	runs(e, c, b, func(ctx context.Context) (report, error) {
 		o.Options = b.Options
-		return orNil(bench.RunSinks(ctx, o))
+		return orNil(pairs.RunSinks(ctx, o))
 	})
 	return c
 }
 
 func benchDoctor(e *command.Env) *cobra.Command {
-	b, o := &benchFlags{}, bench.DoctorOptions{}
+	b, o := &benchFlags{}, pairs.DoctorOptions{}
 	c := benchCommand(e, "doctor", "What the doctor's accounting, probes and profiles cost, in pairs of runs", b)
 	c.Flags().IntVar(&o.Pairs, "pairs", 20, "pairs of runs of each load, one with and one without the doctor")
 	c.Flags().StringSliceVar(&o.Loads, "loads", nil, "loads to measure, with commas: kv, secrets, events (default all)")
 	runs(e, c, b, func(ctx context.Context) (report, error) {
 		o.Options = b.Options
-		return orNil(bench.RunDoctor(ctx, o))
+		return orNil(pairs.RunDoctor(ctx, o))
 	})
 	return c
 }
 
 func benchCompare(e *command.Env) *cobra.Command {
-	b, o := &benchFlags{}, bench.CompareOptions{}
+	b, o := &benchFlags{}, pairs.CompareOptions{}
 	c := benchCommand(e, "compare", "Measure two binaries pair by pair; exit code 1 when the new one is slower", b)
 	c.Use = "compare OLD NEW"
 	c.Args = command.Between(2, 2, "the paths of two corbel binaries, the old one first")
@@ -195,7 +198,7 @@ func benchCompare(e *command.Env) *cobra.Command {
 		}
 		o.Options = b.Options
 		o.Old, o.New = c.Flags().Arg(0), c.Flags().Arg(1)
-		r, err := bench.RunCompare(ctx, o)
+		r, err := pairs.RunCompare(ctx, o)
 		if r == nil {
 			return nil, err
 		}

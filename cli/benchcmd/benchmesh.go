@@ -4,15 +4,16 @@ import (
 	"context"
 	"strings"
 
-	"corbel.dev/corbel/bench"
+	"github.com/spf13/cobra"
+
+	"corbel.dev/corbel/bench/propagation"
 	"corbel.dev/corbel/bench/sidecars"
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/node/simhosts"
-	"github.com/spf13/cobra"
 )
 
 func benchPropagation(e *command.Env) *cobra.Command {
-	b, o := &benchFlags{}, bench.PropagationOptions{}
+	b, o := &benchFlags{}, propagation.PropagationOptions{}
 	c := benchCommand(e, "propagation", "How long one change takes to reach every proxy of a fleet", b)
 	c.Long = `Repeat the published experiment on one machine: real servers, simulated agents (the
 product's own code, many to a process) with a real connection each, and simulated
@@ -28,7 +29,7 @@ the frame with the change.
 	f.IntVar(&o.Nodes, "nodes", 10000, "simulated agents")
 	f.IntVar(&o.Proxies, "proxies", 0, "simulated sidecars (0 is 17.8 for each node)")
 	f.IntVar(&o.Services, "services", 0, "services in three tiers (0 is 3000, or fewer if there are fewer sidecars)")
-	f.StringVar(&o.Change, "change", "deregister", "what is changed: "+strings.Join(bench.Changes, ", "))
+	f.StringVar(&o.Change, "change", "deregister", "what is changed: "+strings.Join(propagation.Changes, ", "))
 	f.IntVar(&o.Rounds, "rounds", 5, "how many changes are measured, one after the other")
 	f.StringVar(&o.Faults, "faults", "", "agents' connections to cut in the second before each change, as stall=1%,"+
 		"reset=1%")
@@ -48,7 +49,7 @@ the frame with the change.
 	}
 	runs(e, c, b, func(ctx context.Context) (report, error) {
 		o.Options = b.Options
-		r, err := bench.RunPropagation(ctx, o)
+		r, err := propagation.RunPropagation(ctx, o)
 		if r == nil {
 			return nil, err
 		}

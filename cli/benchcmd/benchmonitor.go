@@ -3,17 +3,18 @@ package benchcmd
 import (
 	"context"
 
-	"corbel.dev/corbel/bench"
-	"corbel.dev/corbel/bench/agents"
-	"corbel.dev/corbel/cli/command"
 	"github.com/spf13/cobra"
+
+	"corbel.dev/corbel/bench/agents"
+	"corbel.dev/corbel/bench/monitorload"
+	"corbel.dev/corbel/cli/command"
 )
 
 // benchMonitor makes a command with the flags that the benches of the monitor plane share.
 func benchMonitor(e *command.Env, name, short string, run func(context.Context,
-	bench.MonitorOptions) (*bench.MonitorResult,
-	error)) (*cobra.Command, *bench.MonitorOptions) {
-	b, o := &benchFlags{}, &bench.MonitorOptions{}
+	monitorload.MonitorOptions) (*monitorload.MonitorResult,
+	error)) (*cobra.Command, *monitorload.MonitorOptions) {
+	b, o := &benchFlags{}, &monitorload.MonitorOptions{}
 	c := benchCommand(e, name, short, b)
 	f := c.Flags()
 	f.Lookup("target").Usage = "URL of a running backend's port for agents, as ws://127.0.0.1:8081, several with " +
@@ -46,7 +47,8 @@ func benchMonitor(e *command.Env, name, short string, run func(context.Context,
 }
 
 func benchAgents(e *command.Env) *cobra.Command {
-	c, o := benchMonitor(e, "agents", "Sessions of monitoring agents that keep alive and answer checks", bench.RunAgents)
+	c, o := benchMonitor(e, "agents", "Sessions of monitoring agents that keep alive and answer checks",
+		monitorload.RunAgents)
 	c.Long = `Hold sessions of simulated agents with real servers: WebSocket, protobuf, a login each. They keep
 alive as agents do, and answer each check request with an event. Checks are made over the API, each
 for one of the subscriptions, of which each agent has one: so agents x checks / subscriptions / interval
@@ -68,7 +70,7 @@ followed to where they are durable and to a TCP handler.
 
 func benchEvents(e *command.Env) *cobra.Command {
 	c, o := benchMonitor(e, "events", "Results of checks that are stored when agents send as fast as they are taken",
-		bench.RunEvents)
+		monitorload.RunEvents)
 	c.Long = `Have simulated agents send results of checks without being asked and without pause, so that the
 servers' event store decides on the rate. Some agents, in the namespace bench-sample, answer requests
 as usual beside them, so that the times are those of an agent on an overloaded server.

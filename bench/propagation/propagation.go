@@ -1,4 +1,5 @@
-package bench
+// Package propagation measures how long one change of the catalog takes to reach every proxy of a fleet.
+package propagation
 
 import (
 	"context"
@@ -10,13 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/bench"
 	"corbel.dev/corbel/bench/curve"
 	"corbel.dev/corbel/bench/sidecars"
 )
 
 // PropagationOptions are the options of the propagation bench.
 type PropagationOptions struct {
-	Options
+	bench.Options
 	// Nodes, Proxies and Services are the fleet's size.
 	Nodes, Proxies, Services int
 	// Change is what is made each round: register, deregister, health, intention or root.
@@ -92,30 +94,35 @@ func (o *PropagationOptions) complete() error {
 	}
 	var err error
 	o.faults, err = parseFaults(o.Faults)
-	return errors.Join(append(errs, err, o.Options.complete())...)
+	return errors.Join(append(errs, err, o.Options.Complete())...)
 }
 
 // Propagation is what the bench measured.
 type Propagation struct {
-	Bench    string             `json:"bench"`
-	Machine  string             `json:"machine"`
-	Date     time.Time          `json:"date"`
-	Servers  int                `json:"servers"`
-	Nodes    int                `json:"nodes"`
-	Proxies  int                `json:"proxies"`
-	Services int                `json:"services"`
-	Change   string             `json:"change"`
-	How      string             `json:"how"` // the change, in words
-	Faults   string             `json:"faults,omitempty"`
-	Hedged   bool               `json:"hedged"`
-	BringUp  BringUp            `json:"bring_up"`
-	Rounds   []PropagationRound `json:"rounds"`
-	Envoys   string             `json:"envoys"`
+	Setup
+	BringUp BringUp            `json:"bring_up"`
+	Rounds  []PropagationRound `json:"rounds"`
+	Envoys  string             `json:"envoys"`
 	// EnvoyRequests went through the real Envoys after the rounds, all answered with 200.
-	EnvoyRequests int     `json:"envoy_requests"`
-	Floors        *Floors `json:"floors,omitempty"`
+	EnvoyRequests int           `json:"envoy_requests"`
+	Floors        *bench.Floors `json:"floors,omitempty"`
 
 	runs []curve.Series
+}
+
+// Setup is what was run.
+type Setup struct {
+	Bench    string    `json:"bench"`
+	Machine  string    `json:"machine"`
+	Date     time.Time `json:"date"`
+	Servers  int       `json:"servers"`
+	Nodes    int       `json:"nodes"`
+	Proxies  int       `json:"proxies"`
+	Services int       `json:"services"`
+	Change   string    `json:"change"`
+	How      string    `json:"how"` // the change, in words
+	Faults   string    `json:"faults,omitempty"`
+	Hedged   bool      `json:"hedged"`
 }
 
 // BringUp is how long it took until every proxy was configured, and the memory that this took.
@@ -178,15 +185,16 @@ func RunPropagation(ctx context.Context, o PropagationOptions) (*Propagation, er
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	p := &Propagation{Bench: "propagation", Machine: Machine(), Date: time.Now().UTC().Truncate(time.Second),
+	p := &Propagation{Setup: Setup{Bench: "propagation", Machine: bench.Machine(),
+		Date:    time.Now().UTC().Truncate(time.Second),
 		Servers: o.Servers,
-		Nodes:   o.Nodes, Proxies: o.Proxies, Services: o.Services, Change: o.Change, Faults: o.Faults, Hedged: o.Hedged}
+		Nodes:   o.Nodes, Proxies: o.Proxies, Services: o.Services, Change: o.Change, Faults: o.Faults, Hedged: o.Hedged}}
 	begin := time.Now()
-	c, err := openTarget(ctx, &o.Options)
+	c, err := bench.OpenTarget(ctx, &o.Options)
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
+	defer c.Stop()
 	p.BringUp.ServersSeconds = time.Since(begin).Seconds()
 	fleet := newPropFleet(&o)
 	defer fleet.close()
@@ -194,7 +202,7 @@ func RunPropagation(ctx context.Context, o PropagationOptions) (*Propagation, er
 		return nil, err
 	}
 	if fleet.envoys != nil {
-		if err := fleet.envoys.prepare(ctx, fleet, c.dir); err != nil {
+		if err := fleet.envoys.prepare(ctx, fleet, c.Dir); err != nil {
 			return nil, err
 		}
 	}
@@ -208,7 +216,7 @@ func RunPropagation(ctx context.Context, o PropagationOptions) (*Propagation, er
 	}
 	p.BringUp.Memory = p.memory(c, fleet)
 	if !o.SkipFloors {
-		if p.Floors, err = MeasureFloors(ctx, &o.Options); err != nil {
+		if p.Floors, err = bench.MeasureFloors(ctx, &o.Options); err != nil {
 			return p, err
 		}
 	}
@@ -216,16 +224,16 @@ func RunPropagation(ctx context.Context, o PropagationOptions) (*Propagation, er
 }
 
 // bringUp registers the fleet, starts agents and proxies, and waits until every proxy is warm.
-func (p *Propagation) bringUp(ctx context.Context, c *target, f *propFleet) error {
+func (p *Propagation) bringUp(ctx context.Context, c *bench.Target, f *propFleet) error {
 	o, b := f.o, &p.BringUp
-	o.say("registering %d nodes and %d instances with a sidecar each ...", o.Nodes, o.Proxies)
+	o.Say("registering %d nodes and %d instances with a sidecar each ...", o.Nodes, o.Proxies)
 	begin := time.Now()
 	if err := f.register(ctx, c); err != nil {
 		return fmt.Errorf("register the fleet: %w", err)
 	}
 	b.Instances = 2 * (o.Proxies + commonInstances)
 	b.RegisterSeconds = time.Since(begin).Seconds()
-	o.say("starting %d agents ...", o.Nodes)
+	o.Say("starting %d agents ...", o.Nodes)
 	begin = time.Now()
 	if err := f.startHosts(ctx, c); err != nil {
 		return err
@@ -234,7 +242,7 @@ func (p *Propagation) bringUp(ctx context.Context, c *target, f *propFleet) erro
 	if err := f.profile(ctx, "bring-up"); err != nil {
 		return err
 	}
-	o.say("connecting %d proxies ...", o.Proxies)
+	o.Say("connecting %d proxies ...", o.Proxies)
 	begin = time.Now()
 	if err := f.startSidecars(ctx, c); err != nil {
 		return err
@@ -256,9 +264,9 @@ func (p *Propagation) bringUp(ctx context.Context, c *target, f *propFleet) erro
 		return err
 	}
 	// The connections that agents asked for certificates on end when they were idle for 5 s.
-	settle(ctx, min(10*time.Second, time.Duration(o.Nodes)*10*time.Millisecond))
+	bench.Settle(ctx, min(10*time.Second, time.Duration(o.Nodes)*10*time.Millisecond))
 	for _, h := range f.hosts {
-		if err := h.call(ctx, callMost, "settle", nil, nil); err != nil {
+		if err := h.Call(ctx, bench.CallMost, "settle", nil, nil); err != nil {
 			return err
 		}
 	}
@@ -267,40 +275,40 @@ func (p *Propagation) bringUp(ctx context.Context, c *target, f *propFleet) erro
 		return err
 	}
 	begin = time.Now()
-	settle(ctx, restFor)
+	bench.Settle(ctx, restFor)
 	b.Rest = f.cpu(c).minus(b.CPU).over(time.Since(begin))
 	if err := f.profiled(ctx); err != nil {
 		return err
 	}
 	var n sidecars.Counts
-	if err := f.sidecars.call(ctx, callMost, sidecars.CallCounts, nil, &n); err != nil {
+	if err := f.sidecars.Call(ctx, bench.CallMost, sidecars.CallCounts, nil, &n); err != nil {
 		return err
 	}
 	b.Ended, b.Lost, b.Messages = n.Ended, n.Lost, n.Messages
-	o.say("all proxies are warm after %.1f s", b.WarmSeconds)
+	o.Say("all proxies are warm after %.1f s", b.WarmSeconds)
 	return nil
 }
 
 // restFor is for how long the processor time at rest is measured: two heartbeats of each agent.
 const restFor = 2 * time.Second
 
-func (p *Propagation) memory(c *target, f *propFleet) Memory {
+func (p *Propagation) memory(c *bench.Target, f *propFleet) Memory {
 	var m Memory
 	var servers int64
-	for _, s := range c.started() {
+	for _, s := range c.Started() {
 		m.ServerBytes = append(m.ServerBytes, s.Peak())
 		servers += s.Peak()
 	}
 	for _, h := range f.hosts {
-		m.HostsBytes += h.proc.Peak()
+		m.HostsBytes += h.Proc.Peak()
 	}
-	m.SidecarsBytes = f.sidecars.proc.Peak()
+	m.SidecarsBytes = f.sidecars.Proc.Peak()
 	m.HostBytesPerProxy, m.ServerBytesPerAgent = m.HostsBytes/int64(p.Proxies), servers/int64(p.Nodes)
 	return m
 }
 
 // round makes one change, waits for it everywhere, and makes it undone.
-func (p *Propagation) round(ctx context.Context, c *target, f *propFleet, n int) error {
+func (p *Propagation) round(ctx context.Context, c *bench.Target, f *propFleet, n int) error {
 	ch, err := f.change(ctx, c, n)
 	if err != nil {
 		return err
@@ -322,7 +330,7 @@ func (p *Propagation) round(ctx context.Context, c *target, f *propFleet, n int)
 	p.Rounds = append(p.Rounds, r.PropagationRound)
 	last := &p.Rounds[len(p.Rounds)-1]
 	p.runs = append(p.runs, curve.Series{Name: fmt.Sprintf("round %d", n+1), Sorted: r.took})
-	f.o.say("round %d: p50 %.0f  p90 %.0f  p99 %.0f  p99.9 %.0f  max %.0f ms  missing %d", n+1, r.P50, r.P90, r.P99,
+	f.o.Say("round %d: p50 %.0f  p90 %.0f  p99 %.0f  p99.9 %.0f  max %.0f ms  missing %d", n+1, r.P50, r.P90, r.P99,
 		r.P999, r.Max, r.Missing)
 	if f.envoys != nil {
 		if last.EnvoysMillis, err = f.envoys.check(ctx, ch.measured.watch, r.start); err != nil {
@@ -361,7 +369,7 @@ const (
 	urlListener  = "type.googleapis.com/envoy.config.listener.v3.Listener"
 )
 
-func (f *propFleet) change(ctx context.Context, c *target, n int) (*change, error) {
+func (f *propFleet) change(ctx context.Context, c *bench.Target, n int) (*change, error) {
 	i := n % commonInstances
 	gone := sidecars.Watch{Type: urlEndpoints, Name: f.cluster, Marker: commonAddress(i), Gone: true}
 	back := sidecars.Watch{Type: urlEndpoints, Name: f.cluster, Marker: commonAddress(i)}
@@ -404,7 +412,7 @@ func (f *propFleet) change(ctx context.Context, c *target, n int) (*change, erro
 }
 
 // nextRoot is a configuration that makes another root than the one in force.
-func (f *propFleet) nextRoot(ctx context.Context, c *target, n int) ([]byte, error) {
+func (f *propFleet) nextRoot(ctx context.Context, c *bench.Target, n int) ([]byte, error) {
 	bits := 256
 	if n%2 == 0 {
 		bits = 384

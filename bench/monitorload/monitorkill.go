@@ -1,15 +1,17 @@
-package bench
+package monitorload
 
 import (
 	"context"
 	"fmt"
 	"time"
+
+	"corbel.dev/corbel/bench"
 )
 
 // kill ends a server with SIGKILL, and waits until all its agents are elsewhere.
-func (r *MonitorResult) kill(ctx context.Context, p *plane) error {
+func (r *MonitorResult) kill(ctx context.Context, p *Plane) error {
 	for i, s := range p.cluster.Servers {
-		if (s.HTTP == p.cluster.http) == (p.o.Kill == "leader") {
+		if (s.HTTP == p.cluster.HTTP) == (p.o.Kill == "leader") {
 			p.dead = i
 			break
 		}
@@ -23,16 +25,16 @@ func (r *MonitorResult) kill(ctx context.Context, p *plane) error {
 	}
 	dead := p.dead
 	p.dead = -1
-	if _, err := p.figures(ctx); err != nil { // what it tells last
+	if _, err := p.Figures(ctx); err != nil { // what it tells last
 		return err
 	}
 	p.dead = dead
-	p.o.say("killing %s ...", p.apis[p.dead])
+	p.o.Say("killing %s ...", p.apis[p.dead])
 	begin := time.Now()
-	r.Kill = &Killed{Who: p.o.Kill, AlarmsAfter: p.follow.alarms.Load(), at: begin}
+	r.Kill = &Killed{Who: p.o.Kill, AlarmsAfter: p.Follow.alarms.Load(), at: begin}
 	p.cluster.Servers[p.dead].Kill()
 	// Agents see the end of their connection at once: first some are lost, then all are back.
-	for deadline := begin.Add(killMost); ; settle(ctx, 10*time.Millisecond) {
+	for deadline := begin.Add(killMost); ; bench.Settle(ctx, 10*time.Millisecond) {
 		now, err := p.counts(ctx)
 		if err != nil {
 			return err

@@ -1,4 +1,6 @@
-package bench
+// Package monitorload loads the monitor plane: sessions of simulated agents, results as fast as they are taken, and a
+// server that is killed meanwhile.
+package monitorload
 
 import (
 	"context"
@@ -9,13 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/bench"
 	"corbel.dev/corbel/kit/spawn/postgres"
 )
 
 // MonitorOptions are the options of the benches of the monitor plane. With Target, that is one URL of agents' ports or
 // several with commas (ws://host:8081); else servers are started.
 type MonitorOptions struct {
-	Options
+	bench.Options
 	// API are the URLs of the API that go with Target, with commas.
 	API string
 	// User and Password log in to the API, AgentUser and AgentPassword at the agents' port.
@@ -45,7 +48,7 @@ type MonitorOptions struct {
 	wait  time.Duration // for what a run leaves behind
 }
 
-func (o *MonitorOptions) complete() error {
+func (o *MonitorOptions) Complete() error {
 	var errs []error
 	between := func(flag string, v *int, zero, low, high int) {
 		if *v == 0 {
@@ -98,7 +101,7 @@ func (o *MonitorOptions) complete() error {
 		}
 	}
 	o.wait = 30 * time.Second
-	return errors.Join(append(errs, o.Options.complete())...)
+	return errors.Join(append(errs, o.Options.Complete())...)
 }
 
 // defaultPassword is what a new plane's users have.
@@ -127,22 +130,23 @@ func RunEvents(ctx context.Context, o MonitorOptions) (*MonitorResult, error) {
 }
 
 func runMonitor(ctx context.Context, o MonitorOptions) (*MonitorResult, error) {
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
-	p, err := openPlane(ctx, &o)
+	p, err := OpenPlane(ctx, &o)
 	if err != nil {
 		return nil, err
 	}
-	defer p.close()
-	r := &MonitorResult{Bench: map[bool]string{false: "agents", true: "events"}[o.flood], Machine: Machine(),
+	defer p.Close()
+	r := &MonitorResult{Setup: Setup{Bench: map[bool]string{false: "agents", true: "events"}[o.flood],
+		Machine:     bench.Machine(),
 		Date:        time.Now().UTC().Truncate(time.Second),
 		EventsStore: o.EventsStore, Servers: len(p.apis), Agents: o.Agents, Checks: o.Checks, Interval: o.Interval,
-		Subscriptions: o.Subscriptions, Keepalive: o.Keepalive, Seconds: o.Duration.Seconds()}
+		Subscriptions: o.Subscriptions, Keepalive: o.Keepalive, Seconds: o.Duration.Seconds()}}
 	if !o.flood {
 		r.OfferedPerSecond = o.offered()
 	}
-	if err := p.prepare(ctx); err != nil {
+	if err := p.Prepare(ctx); err != nil {
 		return nil, err
 	}
 	if err := r.ramp(ctx, p); err != nil {
@@ -156,29 +160,29 @@ func runMonitor(ctx context.Context, o MonitorOptions) (*MonitorResult, error) {
 		return r, err
 	}
 	if !o.SkipFloors {
-		if r.Floors, err = MeasureFloors(ctx, &o.Options); err != nil {
+		if r.Floors, err = bench.MeasureFloors(ctx, &o.Options); err != nil {
 			return r, err
 		}
 	}
 	return r, nil
 }
 
-// plane is the servers with a monitor plane, and the processes that play agents.
-type plane struct {
+// Plane is the servers with a monitor plane, and the processes that play agents.
+type Plane struct {
 	o        *MonitorOptions
-	cluster  *target          // nil with a target
+	cluster  *bench.Target    // nil with a target
 	database *postgres.Server // nil unless events are kept there
 	apis     []string         // URLs
 	doors    []string         // host:port
 	dir      string
-	players  []*child
-	follow   *followers
+	players  []*bench.Child
+	Follow   *followers
 	dead     int       // index of the server that was killed, or -1
 	told     []figures // by server: what it told last
 }
 
 // config turns the plane on.
-func (p *plane) config() string {
+func (p *Plane) config() string {
 	store := ""
 	if p.database != nil {
 		store = fmt.Sprintf("store = %q, dsn = %q,", "postgresql", p.database.URL())
@@ -187,8 +191,8 @@ func (p *plane) config() string {
 		store, p.o.User, p.o.Password)
 }
 
-func openPlane(ctx context.Context, o *MonitorOptions) (*plane, error) {
-	p := &plane{o: o, dead: -1}
+func OpenPlane(ctx context.Context, o *MonitorOptions) (*Plane, error) {
+	p := &Plane{o: o, dead: -1}
 	if o.Target != "" {
 		p.apis = strings.Split(o.API, ",")
 		for door := range strings.SplitSeq(o.Target, ",") {
@@ -199,41 +203,41 @@ func openPlane(ctx context.Context, o *MonitorOptions) (*plane, error) {
 		return p, err
 	}
 	if o.EventsStore == "postgresql" {
-		o.say("starting PostgreSQL ...")
+		o.Say("starting PostgreSQL ...")
 		var err error
 		if p.database, err = postgres.Start(ctx); err != nil {
 			return nil, err
 		}
 	}
-	o.monitor, o.hcl = true, []string{p.config()}
-	c, err := openTarget(ctx, &o.Options)
+	o.Monitor, o.HCL = true, []string{p.config()}
+	c, err := bench.OpenTarget(ctx, &o.Options)
 	if err != nil {
-		p.close()
+		p.Close()
 		return nil, err
 	}
-	p.cluster, p.dir = c, c.dir
+	p.cluster, p.dir = c, c.Dir
 	for _, s := range c.Servers {
 		p.apis, p.doors = append(p.apis, "http://"+s.Monitor), append(p.doors, s.Agents)
-		if err := waitHTTP(ctx, s.Process, s.Monitor, "/ready", ok); err != nil {
-			p.close()
+		if err := bench.WaitHTTP(ctx, s.Process, s.Monitor, "/ready", bench.OK); err != nil {
+			p.Close()
 			return nil, err
 		}
 	}
 	return p, nil
 }
 
-func (p *plane) close() {
-	if p.follow != nil {
-		p.follow.close()
+func (p *Plane) Close() {
+	if p.Follow != nil {
+		p.Follow.close()
 	}
 	for _, c := range p.players {
-		_ = c.calls.Close()
+		_ = c.Calls.Close()
 	}
 	for _, c := range p.players {
-		c.close()
+		c.Close()
 	}
 	if p.cluster != nil {
-		p.cluster.close()
+		p.cluster.Stop()
 	} else if p.dir != "" {
 		_ = os.RemoveAll(p.dir)
 	}

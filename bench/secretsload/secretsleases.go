@@ -1,4 +1,4 @@
-package bench
+package secretsload
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"corbel.dev/corbel/bench"
 )
 
 // LeasesOptions are the options of the storms of leases.
@@ -49,28 +51,28 @@ func (o *LeasesOptions) complete() error {
 			return errors.New("--storm start: restarts the one server that the bench started, on a storage that keeps something")
 		}
 	}
-	return o.SecretsOptions.complete()
+	return o.SecretsOptions.Complete()
 }
 
 // storm is a load with what it needs on the server.
 type storm struct {
-	*vaultCluster
+	*VaultCluster
 	o     *LeasesOptions
 	reads [][]byte
-	r     *Result
+	r     *bench.Result
 }
 
 // RunLeases makes many leases and ends them at once, while reads go on.
-func RunLeases(ctx context.Context, o LeasesOptions) (*Result, error) {
+func RunLeases(ctx context.Context, o LeasesOptions) (*bench.Result, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	c, err := openVault(ctx, &o.SecretsOptions)
+	c, err := OpenVault(ctx, &o.SecretsOptions)
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
-	s := &storm{vaultCluster: c, o: &o, r: newSecretsResult("leases", &o.SecretsOptions)}
+	defer c.Stop()
+	s := &storm{VaultCluster: c, o: &o, r: newSecretsResult("leases", &o.SecretsOptions)}
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -82,7 +84,7 @@ func RunLeases(ctx context.Context, o LeasesOptions) (*Result, error) {
 		}
 	}
 	c.note(s.r.Rows)
-	return s.r, s.r.addFloors(ctx, &o.Options)
+	return s.r, s.r.AddFloors(ctx, &o.Options)
 }
 
 // prepare makes the secrets that are read meanwhile, and who may make tokens.
@@ -92,16 +94,16 @@ func (s *storm) prepare(ctx context.Context) error {
 	}
 	puts := make([][]byte, 1000)
 	s.reads = make([][]byte, len(puts))
-	body := secretBody(1)
+	body := SecretBody(1)
 	for i := range puts {
-		puts[i], s.reads[i] = s.request("PUT", secretPath(1, i), s.token, body),
-			s.request("GET", secretPath(1, i), s.token, nil)
+		puts[i], s.reads[i] = s.Request("PUT", SecretPath(1, i), s.Token, body),
+			s.Request("GET", SecretPath(1, i), s.Token, nil)
 	}
-	if err := s.fill(ctx, puts); err != nil {
+	if err := s.Fill(ctx, puts); err != nil {
 		return err
 	}
 	policy := map[string]string{"policy": `path "auth/token/create" { capabilities = ["create", "update"] }`}
-	return s.call(ctx, "PUT", "sys/policies/acl/"+secretsMount, policy, nil)
+	return s.Call(ctx, "PUT", "sys/policies/acl/"+SecretsMount, policy, nil)
 }
 
 func (s *storm) read(int, int64) []byte { return s.reads[rand.IntN(len(s.reads))] }
@@ -116,22 +118,22 @@ type made struct {
 // tree ends one parent with all its children.
 func (s *storm) tree(ctx context.Context) error {
 	var parent, child made
-	body := map[string]any{"policies": []string{secretsMount}, "ttl": "24h"}
-	if err := s.call(ctx, "POST", "auth/token/create", body, &parent); err != nil {
+	body := map[string]any{"policies": []string{SecretsMount}, "ttl": "24h"}
+	if err := s.Call(ctx, "POST", "auth/token/create", body, &parent); err != nil {
 		return err
 	}
-	below := *s.vaultCluster
-	below.token = parent.Auth.Token
-	if err := below.call(ctx, "POST", "auth/token/create", body, &child); err != nil {
+	below := *s.VaultCluster
+	below.Token = parent.Auth.Token
+	if err := below.Call(ctx, "POST", "auth/token/create", body, &child); err != nil {
 		return err
 	}
-	if err := s.many(ctx, "child tokens made", s.request("POST", "auth/token/create", parent.Auth.Token, mustJSON(body)),
+	if err := s.many(ctx, "child tokens made", s.Request("POST", "auth/token/create", parent.Auth.Token, mustJSON(body)),
 		s.o.Leases-1); err != nil {
 		return err
 	}
 	return s.revoked(ctx, fmt.Sprintf("revoke a parent of %d child tokens", s.o.Leases), child.Auth.Token,
 		func(ctx context.Context) error {
-			return s.call(ctx, "POST", "auth/token/revoke", map[string]string{"token": parent.Auth.Token}, nil)
+			return s.Call(ctx, "POST", "auth/token/revoke", map[string]string{"token": parent.Auth.Token}, nil)
 		})
 }
 
@@ -143,16 +145,16 @@ func (s *storm) prefix(ctx context.Context) error {
 	}
 	defer s.disable(ctx, "auth")
 	var one made
-	if err := s.call(ctx, "POST", "auth/"+secretsMount+"/login", login, &one); err != nil {
+	if err := s.Call(ctx, "POST", "auth/"+SecretsMount+"/login", login, &one); err != nil {
 		return err
 	}
-	if err := s.many(ctx, "approle logins", s.request("POST", "auth/"+secretsMount+"/login", "", mustJSON(login)),
+	if err := s.many(ctx, "approle logins", s.Request("POST", "auth/"+SecretsMount+"/login", "", mustJSON(login)),
 		s.o.Prefix-1); err != nil {
 		return err
 	}
 	return s.revoked(ctx, fmt.Sprintf("revoke a prefix of %d logins", s.o.Prefix), one.Auth.Token,
 		func(ctx context.Context) error {
-			return s.call(ctx, "PUT", "sys/leases/revoke-prefix/auth/"+secretsMount+"/login", nil, nil)
+			return s.Call(ctx, "PUT", "sys/leases/revoke-prefix/auth/"+SecretsMount+"/login", nil, nil)
 		})
 }
 
@@ -160,17 +162,17 @@ func (s *storm) approle(ctx context.Context) (map[string]string, error) {
 	if err := s.enable(ctx, "auth", "approle"); err != nil {
 		return nil, err
 	}
-	if err := s.call(ctx, "POST", "auth/"+secretsMount+"/role/bench", map[string]any{"token_policies": secretsMount,
+	if err := s.Call(ctx, "POST", "auth/"+SecretsMount+"/role/bench", map[string]any{"token_policies": SecretsMount,
 		"token_ttl": "24h"}, nil); err != nil {
 		return nil, err
 	}
 	var role, secret struct {
 		Data map[string]any `json:"data"`
 	}
-	if err := s.call(ctx, "GET", "auth/"+secretsMount+"/role/bench/role-id", nil, &role); err != nil {
+	if err := s.Call(ctx, "GET", "auth/"+SecretsMount+"/role/bench/role-id", nil, &role); err != nil {
 		return nil, err
 	}
-	if err := s.call(ctx, "POST", "auth/"+secretsMount+"/role/bench/secret-id", nil, &secret); err != nil {
+	if err := s.Call(ctx, "POST", "auth/"+SecretsMount+"/role/bench/secret-id", nil, &secret); err != nil {
 		return nil, err
 	}
 	return map[string]string{"role_id": fmt.Sprint(role.Data["role_id"]),
@@ -182,13 +184,13 @@ func (s *storm) many(ctx context.Context, what string, raw []byte, n int) error 
 	if n == 0 {
 		return nil
 	}
-	s.o.say("%d %s at %d connections ...", n, what, s.o.Connections)
+	s.o.Say("%d %s at %d connections ...", n, what, s.o.Connections)
 	cpu := s.cpuSeconds()
-	load, err := runTimes(ctx, s.addr, s.o.Connections, n, success, func(int) []byte { return raw })
+	load, err := bench.RunTimes(ctx, s.addr, s.o.Connections, n, success, func(int) []byte { return raw })
 	if err != nil {
 		return err
 	}
-	row := load.row(fmt.Sprintf("%s: %s -c%d", s.backend(), what, s.o.Connections), "")
+	row := load.Row(fmt.Sprintf("%s: %s -c%d", s.backend(), what, s.o.Connections), "")
 	row.ServerCPUMicros = (s.cpuSeconds() - cpu) * 1e6 / float64(n)
 	if server := s.active(); server != nil {
 		row.RSSBytes = server.proc.RSS()
@@ -205,42 +207,43 @@ const (
 
 // revoked measures reads, then reads beside the revocation, and asks whether a token is gone.
 func (s *storm) revoked(ctx context.Context, what, token string, revoke func(context.Context) error) error {
-	quiet, err := s.measure(ctx, s.backend()+": KV read, quiet", "", loadSpec{next: s.read})
+	quiet, err := s.Measure(ctx, s.backend()+": KV read, quiet", "", bench.LoadSpec{Next: s.read})
 	if err != nil {
 		return err
 	}
-	s.o.say("%s, while reads go on ...", what)
+	s.o.Say("%s, while reads go on ...", what)
 	during, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup
-	var load *loadResult
+	var load *bench.LoadResult
 	var loadErr error
 	wg.Go(func() {
-		load, loadErr = runLoad(during, loadSpec{addr: s.addr, connections: s.o.Connections, warmup: readsFirst,
-			duration: time.Hour, next: s.read, ok: success})
+		load, loadErr = bench.RunLoad(during, bench.LoadSpec{Addr: s.addr, Connections: s.o.Connections, Warmup: readsFirst,
+			Duration: time.Hour, Next: s.read, OK: success})
 	})
-	settle(ctx, readsFirst)
+	bench.Settle(ctx, readsFirst)
 	cpu, start := s.cpuSeconds(), time.Now()
 	err = revoke(ctx)
 	took := time.Since(start)
 	cpu = s.cpuSeconds() - cpu
-	settle(ctx, readsLeast-took)
+	bench.Settle(ctx, readsLeast-took)
 	stop()
 	wg.Wait()
 	if err := errors.Join(err, loadErr); err != nil {
 		return err
 	}
-	if load.errors > 0 {
-		return fmt.Errorf("%d of %d reads beside it: %w (first: %w)", load.errors, load.requests, errAnswers, load.firstError)
+	if load.Errors > 0 {
+		return fmt.Errorf("%d of %d reads beside it: %w (first: %w)", load.Errors, load.Requests, errAnswers, load.FirstError)
 	}
-	gone := *s.vaultCluster
-	gone.token = token
-	if err := gone.call(ctx, "GET", "auth/token/lookup-self", nil, nil); err == nil {
+	gone := *s.VaultCluster
+	gone.Token = token
+	if err := gone.Call(ctx, "GET", "auth/token/lookup-self", nil, nil); err == nil {
 		return errors.New("a token that was revoked is still good")
 	}
-	end := load.row(s.backend()+": KV read beside it", "")
+	end := load.Row(s.backend()+": KV read beside it", "")
 	end.Note = fmt.Sprintf("p99 is %.1f times the quiet one", end.Millis["p99"]/quiet.Millis["p99"])
-	storm := Row{What: s.backend() + ": " + what, Requests: 1, Millis: map[string]float64{"max": took.Seconds() * 1000}}
+	storm := bench.Row{What: s.backend() + ": " + what, Requests: 1,
+		Millis: map[string]float64{"max": took.Seconds() * 1000}}
 	storm.Note = fmt.Sprintf("reads' p99 %.2f ms before it, %.2f ms beside it", quiet.Millis["p99"], end.Millis["p99"])
 	if cpu > 0 {
 		storm.Note += fmt.Sprintf("; server cpu %.2f s, that of the reads too", cpu)
@@ -255,11 +258,11 @@ func (s *storm) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.r.Rows = append(s.r.Rows, Row{What: s.backend() + ": kill -9 to ready without leases", Requests: 1,
+	s.r.Rows = append(s.r.Rows, bench.Row{What: s.backend() + ": kill -9 to ready without leases", Requests: 1,
 		Millis: map[string]float64{"max": took.Seconds() * 1000}})
 	empty := s.settled(ctx)
-	body := mustJSON(map[string]any{"policies": []string{secretsMount}, "ttl": "24h", "no_parent": true})
-	if err := s.many(ctx, "orphan tokens made", s.request("POST", "auth/token/create", s.token, body),
+	body := mustJSON(map[string]any{"policies": []string{SecretsMount}, "ttl": "24h", "no_parent": true})
+	if err := s.many(ctx, "orphan tokens made", s.Request("POST", "auth/token/create", s.Token, body),
 		s.o.Leases); err != nil {
 		return err
 	}
@@ -268,7 +271,8 @@ func (s *storm) restart(ctx context.Context) error {
 	}
 	full := s.settled(ctx)
 	each := (full - empty) / int64(s.o.Leases)
-	s.r.Rows = append(s.r.Rows, Row{What: fmt.Sprintf("%s: kill -9 to ready with %d leases", s.backend(), s.o.Leases),
+	s.r.Rows = append(s.r.Rows, bench.Row{
+		What:     fmt.Sprintf("%s: kill -9 to ready with %d leases", s.backend(), s.o.Leases),
 		Requests: 1, RSSBytes: full, LeaseBytes: each,
 		Millis: map[string]float64{"max": took.Seconds() * 1000},
 		Note:   fmt.Sprintf("%d bytes of memory a lease beside %d MiB without", each, empty>>20)})
@@ -281,7 +285,7 @@ const afterStart = 10 * time.Second
 // settled is the server's memory a while after its start.
 func (s *storm) settled(ctx context.Context) int64 {
 	if s.o.Duration >= time.Second { // a try of the tool, whose figures do not matter, waits for nothing
-		settle(ctx, afterStart)
+		bench.Settle(ctx, afterStart)
 	}
 	return s.active().proc.RSS()
 }
@@ -297,7 +301,7 @@ func (s *storm) again(ctx context.Context) (time.Duration, error) {
 	if err := s.unseal(ctx, server); err != nil {
 		return 0, err
 	}
-	if err := s.fill(ctx, s.reads); err != nil {
+	if err := s.Fill(ctx, s.reads); err != nil {
 		return 0, err
 	}
 	return time.Since(start), nil

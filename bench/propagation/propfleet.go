@@ -1,4 +1,4 @@
-package bench
+package propagation
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"corbel.dev/corbel/bench"
 	"corbel.dev/corbel/bench/sidecars"
 )
 
@@ -61,8 +62,8 @@ type propFleet struct {
 	all      []propHost
 	cluster  string // the common upstream's cluster name
 	bundle   string // the name of the secret that holds the roots
-	hosts    []*child
-	sidecars *child
+	hosts    []*bench.Child
+	sidecars *bench.Child
 	envoys   *envoys // nil: none
 }
 
@@ -127,7 +128,7 @@ func (f *propFleet) registrations() (bodies [][]byte) {
 		if ops+1 > propTxnOps-2*len(h.Proxies) {
 			flush() // a host in one transaction, if it fits
 		}
-		add(`{"Node":{"Verb":"set","Node":{"ID":"%s","Node":"%s","Address":"%s","Datacenter":"dc1"}}}`, fleetNodeID(i),
+		add(`{"Node":{"Verb":"set","Node":{"ID":"%s","Node":"%s","Address":"%s","Datacenter":"dc1"}}}`, bench.FleetNodeID(i),
 			h.Node, hostAddress(i))
 		for _, p := range h.Proxies {
 			add(`{"Service":{"Verb":"set","Node":"%s","Service":{"ID":"%s","Service":"%s","Port":%d}}}`, h.Node, p.ID,
@@ -140,20 +141,20 @@ func (f *propFleet) registrations() (bodies [][]byte) {
 }
 
 // register puts the fleet into the catalog.
-func (f *propFleet) register(ctx context.Context, c *target) error {
+func (f *propFleet) register(ctx context.Context, c *bench.Target) error {
 	bodies := f.registrations()
-	if _, err := runCount(ctx, c.http, 8, len(bodies), func(i int) []byte {
-		return request("PUT", c.http, "/v1/txn", c.opts.Token, bodies[i])
+	if _, err := bench.RunCount(ctx, c.HTTP, 8, len(bodies), func(i int) []byte {
+		return bench.Request("PUT", c.HTTP, "/v1/txn", c.Opts.Token, bodies[i])
 	}); err != nil {
 		return err
 	}
-	_, err := runCount(ctx, c.http, 1, 2*commonInstances, func(i int) []byte {
+	_, err := bench.RunCount(ctx, c.HTTP, 1, 2*commonInstances, func(i int) []byte {
 		body := f.commonRegistration(i/2, "passing")
 		if i%2 == 0 {
 			body = fmt.Appendf(nil, `{"Node":"%s","Address":"%s","Service":{"ID":"%s","Service":"%s","Port":8080}}`,
 				commonNode(i/2), commonAddress(i/2), commonID(i/2), commonService)
 		}
-		return request("PUT", c.http, "/v1/catalog/register", c.opts.Token, body)
+		return bench.Request("PUT", c.HTTP, "/v1/catalog/register", c.Opts.Token, body)
 	})
 	return err
 }
@@ -179,27 +180,27 @@ func (f *propFleet) commonRegistration(i int, status string) []byte {
 const startMost = 5 * time.Minute
 
 // startHosts starts the processes that play the agents and learns where they answer.
-func (f *propFleet) startHosts(ctx context.Context, c *target) error {
+func (f *propFleet) startHosts(ctx context.Context, c *bench.Target) error {
 	var servers []string
-	for _, s := range c.started() {
+	for _, s := range c.Started() {
 		servers = append(servers, s.RPC)
 	}
 	for first := 0; first < len(f.all); first += f.o.HostsPerProcess {
-		h, err := startChild(f.o.Binary, c.dir, "hosts")
+		h, err := bench.StartChild(f.o.Binary, c.Dir, "hosts")
 		if err != nil {
 			return err
 		}
-		h.first, h.count = first, min(f.o.HostsPerProcess, len(f.all)-first)
+		h.First, h.Count = first, min(f.o.HostsPerProcess, len(f.all)-first)
 		f.hosts = append(f.hosts, h)
 		var addrs []string
 		config := map[string]any{"servers": servers, "datacenter": "dc1", "upstream": commonService,
 			"upstream_port": commonPort,
-			"hedged":        f.o.Hedged, "hosts": f.all[first : first+h.count]}
-		if err := h.call(ctx, startMost, "start", config, &addrs); err != nil {
+			"hedged":        f.o.Hedged, "hosts": f.all[first : first+h.Count]}
+		if err := h.Call(ctx, startMost, "start", config, &addrs); err != nil {
 			return fmt.Errorf("start agents: %w", err)
 		}
-		if len(addrs) != h.count {
-			return fmt.Errorf("start agents: %d addresses for %d hosts", len(addrs), h.count)
+		if len(addrs) != h.Count {
+			return fmt.Errorf("start agents: %d addresses for %d hosts", len(addrs), h.Count)
 		}
 		for i, addr := range addrs {
 			f.all[first+i].addr = addr
@@ -209,7 +210,7 @@ func (f *propFleet) startHosts(ctx context.Context, c *target) error {
 }
 
 // startSidecars starts the process that plays the proxies.
-func (f *propFleet) startSidecars(ctx context.Context, c *target) error {
+func (f *propFleet) startSidecars(ctx context.Context, c *bench.Target) error {
 	var roots struct{ TrustDomain string }
 	if err := f.get(ctx, c, "/v1/connect/ca/roots", &roots); err != nil {
 		return err
@@ -226,10 +227,10 @@ func (f *propFleet) startSidecars(ctx context.Context, c *target) error {
 		cfg.Hosts = append(cfg.Hosts, s)
 	}
 	var err error
-	if f.sidecars, err = startChild(f.o.Binary, c.dir, "sidecars"); err != nil {
+	if f.sidecars, err = bench.StartChild(f.o.Binary, c.Dir, "sidecars"); err != nil {
 		return err
 	}
-	return f.sidecars.call(ctx, startMost, sidecars.CallStart, cfg, nil)
+	return f.sidecars.Call(ctx, startMost, sidecars.CallStart, cfg, nil)
 }
 
 // rootsSecret is the name of the trust bundle's secret in our own resources.
@@ -242,15 +243,16 @@ func (f *propFleet) waitWarm(ctx context.Context) error {
 	end := time.Now().Add(warmMost)
 	for {
 		var got sidecars.Waited
-		err := f.sidecars.call(ctx, callMost, sidecars.CallWait, sidecars.Wait{Most: 10 * time.Second, Warm: true}, &got)
+		err := f.sidecars.Call(ctx, bench.CallMost, sidecars.CallWait, sidecars.Wait{Most: 10 * time.Second,
+			Warm: true}, &got)
 		if err != nil || got.Done == got.Of {
 			return err
 		}
 		var n sidecars.Counts
-		if err := f.sidecars.call(ctx, callMost, sidecars.CallCounts, nil, &n); err != nil {
+		if err := f.sidecars.Call(ctx, bench.CallMost, sidecars.CallCounts, nil, &n); err != nil {
 			return err
 		}
-		f.o.say("%d of %d proxies are warm, %d connections, %d messages, %d lost %s", n.Warm, n.Proxies, n.Connected,
+		f.o.Say("%d of %d proxies are warm, %d connections, %d messages, %d lost %s", n.Warm, n.Proxies, n.Connected,
 			n.Messages, n.Lost, n.Reason)
 		if time.Now().After(end) {
 			return fmt.Errorf("only %d of %d proxies are warm after %s: %s", n.Warm, n.Proxies, warmMost, n.Reason)
@@ -258,20 +260,20 @@ func (f *propFleet) waitWarm(ctx context.Context) error {
 	}
 }
 
-func (f *propFleet) get(ctx context.Context, c *target, path string, into any) error {
-	w, err := dialWire(ctx, c.http, 64<<10)
+func (f *propFleet) get(ctx context.Context, c *bench.Target, path string, into any) error {
+	w, err := bench.DialWire(ctx, c.HTTP, 64<<10)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = w.Close() }()
-	r, err := w.do(request("GET", c.http, path, c.opts.Token, nil), true, ioDeadline)
+	r, err := w.Do(bench.Request("GET", c.HTTP, path, c.Opts.Token, nil), true, bench.IoDeadline)
 	if err != nil {
 		return err
 	}
-	if r.status != 200 {
-		return fmt.Errorf("GET %s: status %s: %.200s", path, strconv.Itoa(r.status), r.body)
+	if r.Status != 200 {
+		return fmt.Errorf("GET %s: status %s: %.200s", path, strconv.Itoa(r.Status), r.Body)
 	}
-	return json.Unmarshal(r.body, into)
+	return json.Unmarshal(r.Body, into)
 }
 
 // close ends the processes: proxies first, so that agents see them leave as they would.
@@ -281,9 +283,9 @@ func (f *propFleet) close() {
 	}
 	all := f.hosts
 	if f.sidecars != nil {
-		all = append([]*child{f.sidecars}, all...)
+		all = append([]*bench.Child{f.sidecars}, all...)
 	}
 	for _, c := range all {
-		c.close()
+		c.Close()
 	}
 }

@@ -1,4 +1,4 @@
-package bench
+package secretsload
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/bench"
 )
 
 // KVSecretsOptions are the options of the published comparison of storages.
@@ -52,7 +54,7 @@ func (o *KVSecretsOptions) complete() error {
 		o.Backends = o.Backends[:1]
 	}
 	for _, o.Backend = range o.Backends {
-		if err := o.SecretsOptions.complete(); err != nil {
+		if err := o.SecretsOptions.Complete(); err != nil {
 			return err
 		}
 	}
@@ -68,7 +70,7 @@ func ParseBackends(text string) []string {
 }
 
 // RunSecrets measures writes of random secrets and reads of some of them, over the storages asked for.
-func RunSecrets(ctx context.Context, o KVSecretsOptions) (*Result, error) {
+func RunSecrets(ctx context.Context, o KVSecretsOptions) (*bench.Result, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
@@ -80,38 +82,39 @@ func RunSecrets(ctx context.Context, o KVSecretsOptions) (*Result, error) {
 		one := o
 		one.Backend = backend
 		if what := one.lacks(); what != "" && len(o.Backends) > 1 {
-			r.Rows = append(r.Rows, Row{What: fmt.Sprintf("%s: KV v%d write", backend, o.KV), Note: "NOT RUN: needs " + what})
+			r.Rows = append(r.Rows, bench.Row{What: fmt.Sprintf("%s: KV v%d write", backend, o.KV),
+				Note: "NOT RUN: needs " + what})
 			continue
 		}
-		if err := r.addSecrets(ctx, &one); err != nil {
+		if err := addSecrets(ctx, r, &one); err != nil {
 			return nil, fmt.Errorf("%s: %w", backend, err)
 		}
 	}
-	return r, r.addFloors(ctx, &o.Options)
+	return r, r.AddFloors(ctx, &o.Options)
 }
 
-const secretsMount = "corbel-bench"
+const SecretsMount = "corbel-bench"
 
-func (r *Result) addSecrets(ctx context.Context, o *KVSecretsOptions) error {
-	c, err := openVault(ctx, &o.SecretsOptions)
+func addSecrets(ctx context.Context, r *bench.Result, o *KVSecretsOptions) error {
+	c, err := OpenVault(ctx, &o.SecretsOptions)
 	if err != nil {
 		return err
 	}
-	defer c.close()
-	_ = c.call(ctx, "DELETE", "sys/mounts/"+secretsMount, nil, nil) // of a run that was cut short; else there is none
+	defer c.Stop()
+	_ = c.Call(ctx, "DELETE", "sys/mounts/"+SecretsMount, nil, nil) // of a run that was cut short; else there is none
 	mount := map[string]any{"type": "kv", "options": map[string]string{"version": fmt.Sprint(o.KV)}}
-	if err := c.call(ctx, "POST", "sys/mounts/"+secretsMount, mount, nil); err != nil {
+	if err := c.Call(ctx, "POST", "sys/mounts/"+SecretsMount, mount, nil); err != nil {
 		return err
 	}
 	defer func() { // a target is left as it was
-		_ = c.call(context.WithoutCancel(ctx), "DELETE", "sys/mounts/"+secretsMount, nil, nil)
+		_ = c.Call(context.WithoutCancel(ctx), "DELETE", "sys/mounts/"+SecretsMount, nil, nil)
 	}()
-	body := secretBody(o.KV)
+	body := SecretBody(o.KV)
 	puts, gets := make([][]byte, o.Names), make([][]byte, o.Reads)
 	for i := range puts {
-		puts[i] = c.request("PUT", secretPath(o.KV, i), c.token, body)
+		puts[i] = c.Request("PUT", SecretPath(o.KV, i), c.Token, body)
 		if i < o.Reads {
-			gets[i] = c.request("GET", secretPath(o.KV, i), c.token, nil)
+			gets[i] = c.Request("GET", SecretPath(o.KV, i), c.Token, nil)
 		}
 	}
 	pick := func(list [][]byte) func(int, int64) []byte {
@@ -121,14 +124,14 @@ func (r *Result) addSecrets(ctx context.Context, o *KVSecretsOptions) error {
 		what  string
 		list  [][]byte
 		floor string
-	}{{"write", puts, ""}, {"read", gets, floorHTTP}} {
+	}{{"write", puts, ""}, {"read", gets, bench.FloorHTTP}} {
 		if part.what == "read" { // no read misses
-			if err := c.fill(ctx, puts[:o.Reads]); err != nil {
+			if err := c.Fill(ctx, puts[:o.Reads]); err != nil {
 				return err
 			}
 		}
-		row, err := c.measure(ctx, fmt.Sprintf("%s: KV v%d %s", c.backend(), o.KV, part.what), part.floor,
-			loadSpec{next: pick(part.list)})
+		row, err := c.Measure(ctx, fmt.Sprintf("%s: KV v%d %s", c.backend(), o.KV, part.what), part.floor,
+			bench.LoadSpec{Next: pick(part.list)})
 		if err != nil {
 			return err
 		}
@@ -138,15 +141,15 @@ func (r *Result) addSecrets(ctx context.Context, o *KVSecretsOptions) error {
 	return nil
 }
 
-func secretPath(kv, i int) string {
+func SecretPath(kv, i int) string {
 	data := ""
 	if kv == 2 {
 		data = "data/"
 	}
-	return fmt.Sprintf("%s/%ssecret-%d", secretsMount, data, i)
+	return fmt.Sprintf("%s/%ssecret-%d", SecretsMount, data, i)
 }
 
-func secretBody(kv int) []byte {
+func SecretBody(kv int) []byte {
 	raw := make([]byte, secretBytes)
 	for i := range raw {
 		raw[i] = byte(rand.IntN(256))
@@ -159,14 +162,14 @@ func secretBody(kv int) []byte {
 	return body
 }
 
-// fill sends each request once.
-func (c *vaultCluster) fill(ctx context.Context, list [][]byte) error {
-	_, err := runTimes(ctx, c.addr, c.opts.Connections, len(list), success, func(i int) []byte { return list[i] })
+// Fill sends each request once.
+func (c *VaultCluster) Fill(ctx context.Context, list [][]byte) error {
+	_, err := bench.RunTimes(ctx, c.addr, c.opts.Connections, len(list), success, func(i int) []byte { return list[i] })
 	return err
 }
 
 // WriteTable writes the rows of several storages side by side, as the published article has them.
-func (r *Result) WriteTable(w io.Writer) error {
+func WriteTable(r *bench.Result, w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-12s %-7s %-6s %12s %10s %10s %10s  %s\n", "storage", "kv", "what", "per second", "p50 ms", "p99 ms",
 		"max ms", "durability")

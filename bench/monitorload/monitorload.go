@@ -1,4 +1,4 @@
-package bench
+package monitorload
 
 import (
 	"context"
@@ -8,18 +8,19 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/bench"
 	"corbel.dev/corbel/bench/agents"
 	"corbel.dev/corbel/client/sensu"
 )
 
 const sampleHandler = "bench-sink"
 
-func (p *plane) client(i int) (*sensu.Client, error) {
+func (p *Plane) client(i int) (*sensu.Client, error) {
 	return sensu.New(sensu.Config{Address: p.apis[i], User: p.o.User, Password: p.o.Password})
 }
 
 // put makes objects over the API, as people would.
-func (p *plane) put(ctx context.Context, path string, object any) error {
+func (p *Plane) put(ctx context.Context, path string, object any) error {
 	c, err := p.client(0)
 	if err != nil {
 		return err
@@ -33,17 +34,17 @@ func (p *plane) put(ctx context.Context, path string, object any) error {
 	return err
 }
 
-// prepare makes the sample's namespace and handler, and begins to follow.
-func (p *plane) prepare(ctx context.Context) error {
+// Prepare makes the sample's namespace and handler, and begins to follow.
+func (p *Plane) Prepare(ctx context.Context) error {
 	var err error
-	if p.follow, err = newFollowers(); err != nil {
+	if p.Follow, err = newFollowers(); err != nil {
 		return err
 	}
 	if err := p.put(ctx, "namespaces/"+agents.SampleNamespace,
 		map[string]any{"name": agents.SampleNamespace}); err != nil {
 		return fmt.Errorf("the sample's namespace: %w", err)
 	}
-	host, port := p.follow.address()
+	host, port := p.Follow.address()
 	err = p.put(ctx, "namespaces/"+agents.SampleNamespace+"/handlers/"+sampleHandler, map[string]any{
 		"metadata": map[string]any{"name": sampleHandler, "namespace": agents.SampleNamespace}, "type": "tcp", "timeout": 10,
 		"socket": map[string]any{"host": host, "port": port}})
@@ -55,14 +56,14 @@ func (p *plane) prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.follow.watch(c)
+		p.Follow.watch(c)
 	}
 	return nil
 }
 
-// checks makes the checks, each for one of the subscriptions. A flood is of checks that nobody asks for; its sample's
+// Checks makes the checks, each for one of the subscriptions. A flood is of checks that nobody asks for; its sample's
 // are asked for each second.
-func (p *plane) checks(ctx context.Context) error {
+func (p *Plane) Checks(ctx context.Context) error {
 	for i := range p.o.Checks {
 		for _, ns := range []string{"default", agents.SampleNamespace} {
 			interval, handlers := p.o.Interval, []string{}
@@ -84,12 +85,12 @@ func (p *plane) checks(ctx context.Context) error {
 	return nil
 }
 
-// play starts the processes that play the agents.
-func (p *plane) play(ctx context.Context) error {
+// Play starts the processes that play the agents.
+func (p *Plane) Play(ctx context.Context) error {
 	o := p.o
 	processes := (o.Agents + o.PerProcess - 1) / o.PerProcess
 	for first := 0; first < o.Agents; first += o.PerProcess {
-		c, err := startChild(o.Binary, p.dir, "play-agents")
+		c, err := bench.StartChild(o.Binary, p.dir, "play-agents")
 		if err != nil {
 			return err
 		}
@@ -98,7 +99,7 @@ func (p *plane) play(ctx context.Context) error {
 			Checks: o.Checks, Subscriptions: o.Subscriptions,
 			Interval: o.Interval, Keepalive: o.Keepalive, Rate: (o.Ramp + processes - 1) / processes, User: o.AgentUser,
 			Password: o.AgentPassword, SampleHandler: sampleHandler}
-		if err := c.call(ctx, callMost, agents.CallStart, cfg, nil); err != nil {
+		if err := c.Call(ctx, bench.CallMost, agents.CallStart, cfg, nil); err != nil {
 			return fmt.Errorf("start agents: %w", err)
 		}
 	}
@@ -106,9 +107,9 @@ func (p *plane) play(ctx context.Context) error {
 }
 
 // pace has the agents offer so many results a second together, and each so many-th send as fast as they are taken.
-func (p *plane) pace(ctx context.Context, rate float64, flood int64) error {
+func (p *Plane) pace(ctx context.Context, rate float64, flood int64) error {
 	for _, c := range p.players {
-		if err := c.call(ctx, callMost, agents.CallPace, agents.Pace{Rate: int64(rate / float64(len(p.players))),
+		if err := c.Call(ctx, bench.CallMost, agents.CallPace, agents.Pace{Rate: int64(rate / float64(len(p.players))),
 			Flood: flood}, nil); err != nil {
 			return err
 		}
@@ -117,9 +118,9 @@ func (p *plane) pace(ctx context.Context, rate float64, flood int64) error {
 }
 
 // all calls each process that plays agents.
-func (p *plane) all(ctx context.Context, method string) error {
+func (p *Plane) all(ctx context.Context, method string) error {
 	for _, c := range p.players {
-		if err := c.call(ctx, callMost, method, nil, nil); err != nil {
+		if err := c.Call(ctx, bench.CallMost, method, nil, nil); err != nil {
 			return err
 		}
 	}
@@ -127,10 +128,10 @@ func (p *plane) all(ctx context.Context, method string) error {
 }
 
 // counts adds up what the processes counted.
-func (p *plane) counts(ctx context.Context) (sum agents.Counts, err error) {
+func (p *Plane) counts(ctx context.Context) (sum agents.Counts, err error) {
 	for _, c := range p.players {
 		var one agents.Counts
-		if err := c.call(ctx, callMost, agents.CallCounts, nil, &one); err != nil {
+		if err := c.Call(ctx, bench.CallMost, agents.CallCounts, nil, &one); err != nil {
 			return sum, err
 		}
 		sum.Sessions += one.Sessions
@@ -149,8 +150,8 @@ func (p *plane) counts(ctx context.Context) (sum agents.Counts, err error) {
 	return sum, nil
 }
 
-// awaitSessions waits until all agents are connected.
-func (p *plane) awaitSessions(ctx context.Context, most time.Duration) error {
+// AwaitSessions waits until all agents are connected.
+func (p *Plane) AwaitSessions(ctx context.Context, most time.Duration) error {
 	end, said := time.Now().Add(most), time.Now()
 	for {
 		n, err := p.counts(ctx)
@@ -159,7 +160,7 @@ func (p *plane) awaitSessions(ctx context.Context, most time.Duration) error {
 		}
 		if time.Since(said) > 5*time.Second {
 			said = time.Now()
-			p.o.say("%d of %d sessions, %d lost %s", n.Sessions, p.o.Agents, n.Lost, n.Reason)
+			p.o.Say("%d of %d sessions, %d lost %s", n.Sessions, p.o.Agents, n.Lost, n.Reason)
 		}
 		if time.Now().After(end) {
 			return fmt.Errorf("only %d of %d sessions after %s: %s", n.Sessions, p.o.Agents, most, n.Reason)
@@ -167,17 +168,17 @@ func (p *plane) awaitSessions(ctx context.Context, most time.Duration) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		settle(ctx, 20*time.Millisecond)
+		bench.Settle(ctx, 20*time.Millisecond)
 	}
 }
 
-// figures are what the servers tell of themselves, added up; of one that was killed, what it told last.
+// Figures are what the servers tell of themselves, added up; of one that was killed, what it told last.
 type figures struct {
-	stored, steady, commits, changes, dropped, merged, pending float64
+	Stored, steady, commits, changes, dropped, merged, pending float64
 }
 
 func (f *figures) add(o figures) {
-	f.stored += o.stored
+	f.Stored += o.Stored
 	f.steady += o.steady
 	f.commits += o.commits
 	f.changes += o.changes
@@ -186,7 +187,7 @@ func (f *figures) add(o figures) {
 	f.pending += o.pending
 }
 
-func (p *plane) figures(ctx context.Context) (sum figures, err error) {
+func (p *Plane) Figures(ctx context.Context) (sum figures, err error) {
 	if p.told == nil {
 		p.told = make([]figures, len(p.apis))
 	}
@@ -228,9 +229,9 @@ func (f *figures) read(text string) {
 		name, labels, _ := strings.Cut(rest[:at], "{")
 		switch name {
 		case "events_processed":
-			f.stored += v
+			f.Stored += v
 		case "events_keepalives": // results of checks are what is counted; a keepalive is steady, mostly
-			f.stored -= v
+			f.Stored -= v
 			f.steady -= v
 		case "events_steady":
 			f.steady += v

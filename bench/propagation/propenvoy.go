@@ -1,4 +1,4 @@
-package bench
+package propagation
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/bench"
 	"corbel.dev/corbel/bench/sidecars"
 	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/kit/testport"
@@ -80,13 +81,13 @@ func findEnvoys(o *PropagationOptions) (e *envoys, said string, err error) {
 func (e *envoys) prepare(ctx context.Context, f *propFleet, dir string) error {
 	e.dir = dir
 	var err error
-	if e.appAddr, err = freeAddr(); err != nil {
+	if e.appAddr, err = bench.FreeAddr(); err != nil {
 		return err
 	}
-	if e.app, err = startProcess(e.o.Binary, []string{"bench", "hello", "--addr", e.appAddr}, dir); err != nil {
+	if e.app, err = bench.StartProcess(e.o.Binary, []string{"bench", "hello", "--addr", e.appAddr}, dir); err != nil {
 		return err
 	}
-	if err := waitHTTP(ctx, e.app, e.appAddr, "/", ok); err != nil {
+	if err := bench.WaitHTTP(ctx, e.app, e.appAddr, "/", bench.OK); err != nil {
 		return err
 	}
 	ports, err := testport.Free(2 * e.o.Envoys)
@@ -123,7 +124,7 @@ func (e *envoys) start(ctx context.Context, f *propFleet) error {
 		}
 		admin := filepath.Join(e.dir, fmt.Sprintf("envoy-%d.admin", i))
 		var err error
-		if v.proc, err = startProcess(e.binary, []string{"-c", config, "--disable-hot-restart", "--concurrency", "1",
+		if v.proc, err = bench.StartProcess(e.binary, []string{"-c", config, "--disable-hot-restart", "--concurrency", "1",
 			"--log-level", "warning",
 			"--admin-address-path", admin}, e.dir); err != nil {
 			return err
@@ -151,8 +152,8 @@ func (e *envoys) start(ctx context.Context, f *propFleet) error {
 
 func (e *envoys) call(ctx context.Context, v *envoy, n int) error {
 	addr := "127.0.0.1:" + strconv.Itoa(v.extra.UpstreamPort)
-	raw := request("GET", addr, "/", "", nil)
-	_, err := runCount(ctx, addr, 4, n, func(int) []byte { return raw })
+	raw := bench.Request("GET", addr, "/", "", nil)
+	_, err := bench.RunCount(ctx, addr, 4, n, func(int) []byte { return raw })
 	return err
 }
 
@@ -206,16 +207,16 @@ func (e *envoys) close() {
 }
 
 func getOnce(ctx context.Context, addr, path string) (string, error) {
-	c, err := dialWire(ctx, addr, 64<<10)
+	c, err := bench.DialWire(ctx, addr, 64<<10)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = c.Close() }()
-	r, err := c.do(request("GET", addr, path, "", nil), true, ioDeadline)
-	if err == nil && r.status != 200 {
-		err = fmt.Errorf("GET %s: status %d", path, r.status)
+	r, err := c.Do(bench.Request("GET", addr, path, "", nil), true, bench.IoDeadline)
+	if err == nil && r.Status != 200 {
+		err = fmt.Errorf("GET %s: status %d", path, r.Status)
 	}
-	return string(r.body), err
+	return string(r.Body), err
 }
 
 // bootstrapOf is what `connect envoy` gives an Envoy, as far as it needs it here.

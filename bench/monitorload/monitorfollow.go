@@ -1,4 +1,4 @@
-package bench
+package monitorload
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"corbel.dev/corbel/bench"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
 
@@ -38,7 +40,7 @@ func newFollowers() (*followers, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &followers{sink: sink, stored: newHistogram(), handled: newHistogram()}
+	f := &followers{sink: sink, stored: bench.NewHistogram(), handled: bench.NewHistogram()}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.wg.Go(f.accept)
 	return f, nil
@@ -60,7 +62,7 @@ func (f *followers) accept() {
 		}
 		conns.Go(func() {
 			defer func() { _ = nc.Close() }()
-			_ = nc.SetDeadline(time.Now().Add(ioDeadline))
+			_ = nc.SetDeadline(time.Now().Add(bench.IoDeadline))
 			event, err := io.ReadAll(io.LimitReader(nc, 1<<20))
 			if err == nil {
 				f.note(f.handled, event, time.Now())
@@ -107,30 +109,30 @@ func (f *followers) note(h *hdr.Histogram, event []byte, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.on {
-		record(h, now.Sub(time.Unix(0, nanos)))
+		bench.Record(h, now.Sub(time.Unix(0, nanos)))
 	}
 }
 
-// record begins and ends what counts.
-func (f *followers) record(on bool) {
+// Record begins and ends what counts.
+func (f *followers) Record(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.on = on
 }
 
-// forget begins the latencies anew.
-func (f *followers) forget() {
+// Forget begins the latencies anew.
+func (f *followers) Forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stored.Reset()
 	f.handled.Reset()
 }
 
-// latencies are those of the stored and of the handled sample.
-func (f *followers) latencies() (stored, handled map[string]float64) {
+// Latencies are those of the stored and of the handled sample.
+func (f *followers) Latencies() (stored, handled map[string]float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return millis(f.stored), millis(f.handled)
+	return bench.Millis(f.stored), bench.Millis(f.handled)
 }
 
 func (f *followers) close() {

@@ -1,9 +1,11 @@
-package bench
+package monitorload
 
 import (
 	"context"
 	"fmt"
 	"time"
+
+	"corbel.dev/corbel/bench"
 )
 
 // Flooded is what ten times too many results did. A result that was offered was sent, or held back by its agent since
@@ -43,9 +45,9 @@ type span struct {
 }
 
 // look watches for a while.
-func (p *plane) look(ctx context.Context, d time.Duration) (s span, err error) {
+func (p *Plane) look(ctx context.Context, d time.Duration) (s span, err error) {
 	begin := time.Now()
-	from, err := p.figures(ctx)
+	from, err := p.Figures(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -55,30 +57,30 @@ func (p *plane) look(ctx context.Context, d time.Duration) (s span, err error) {
 	}
 	to := from
 	for time.Since(begin) < d && ctx.Err() == nil {
-		settle(ctx, min(overloadLook, d))
-		if to, err = p.figures(ctx); err != nil {
+		bench.Settle(ctx, min(overloadLook, d))
+		if to, err = p.Figures(ctx); err != nil {
 			return s, err
 		}
-		s.pending, s.rss = max(s.pending, to.pending), max(s.rss, float64(p.usage().rss))
+		s.pending, s.rss = max(s.pending, to.pending), max(s.rss, float64(p.Usage().rss))
 	}
 	now, err := p.counts(ctx)
 	if err != nil {
 		return s, err
 	}
 	s.seconds = time.Since(begin).Seconds()
-	s.stored, s.dropped = to.stored-from.stored, to.dropped-from.dropped
+	s.stored, s.dropped = to.Stored-from.Stored, to.dropped-from.dropped
 	s.sent, s.held = float64(now.Events-sent.Events), now.Held-sent.Held
 	return s, ctx.Err()
 }
 
 // overload finds the limit with a tenth of the agents, has all of them send ten times as much, and then half of the
 // limit.
-func (r *MonitorResult) overload(ctx context.Context, p *plane) error {
-	first, err := p.figures(ctx)
+func (r *MonitorResult) overload(ctx context.Context, p *Plane) error {
+	first, err := p.Figures(ctx)
 	if err != nil {
 		return err
 	}
-	if err := p.checks(ctx); err != nil {
+	if err := p.Checks(ctx); err != nil {
 		return err
 	}
 	f := &Flooded{}
@@ -87,8 +89,8 @@ func (r *MonitorResult) overload(ctx context.Context, p *plane) error {
 	if err := p.pace(ctx, 0, overloadBy); err != nil {
 		return err
 	}
-	p.o.say("one of ten agents sends as fast as it can, %s to warm up and %s measured ...", phase/5, phase)
-	settle(ctx, phase/5)
+	p.o.Say("one of ten agents sends as fast as it can, %s to warm up and %s measured ...", phase/5, phase)
+	bench.Settle(ctx, phase/5)
 	limit, err := p.look(ctx, phase)
 	if err != nil {
 		return err
@@ -97,25 +99,25 @@ func (r *MonitorResult) overload(ctx context.Context, p *plane) error {
 	if f.Limit <= 0 {
 		return fmt.Errorf("no result was stored in %s", phase)
 	}
-	p.o.say("the limit is %.0f/s; half of it for %s ...", f.Limit, phase)
+	p.o.Say("the limit is %.0f/s; half of it for %s ...", f.Limit, phase)
 	if err := p.pace(ctx, f.Limit/2, 0); err != nil {
 		return err
 	}
-	settle(ctx, phase/5)
+	bench.Settle(ctx, phase/5)
 	usual, err := p.look(ctx, phase)
 	if err != nil {
 		return err
 	}
-	p.o.say("all agents send as fast as they can, and have ten times the limit to send, for %s ...", p.o.Duration)
+	p.o.Say("all agents send as fast as they can, and have ten times the limit to send, for %s ...", p.o.Duration)
 	if err := p.pace(ctx, overloadBy*f.Limit, 1); err != nil {
 		return err
 	}
-	p.follow.record(true)
+	p.Follow.Record(true)
 	much, err := p.look(ctx, p.o.Duration)
 	if err != nil {
 		return err
 	}
-	p.follow.record(false)
+	p.Follow.Record(false)
 	f.Stored, f.Offered = much.stored/much.seconds, (much.sent+float64(much.held))/much.seconds
 	f.Goodput, f.Held, f.Dropped, f.RSSPeak = f.Stored/f.Limit, much.held, int64(much.dropped), int64(much.rss)
 	r.EventsPerSecond, r.OfferedPerSecond = f.Stored, f.Offered
@@ -131,12 +133,12 @@ func (r *MonitorResult) overload(ctx context.Context, p *plane) error {
 }
 
 // back offers half of the limit, and waits until all is as it was.
-func (r *MonitorResult) back(ctx context.Context, p *plane, usual span) error {
+func (r *MonitorResult) back(ctx context.Context, p *Plane, usual span) error {
 	f := r.Overload
 	if err := p.pace(ctx, f.Limit/2, 0); err != nil {
 		return err
 	}
-	p.o.say("half of the limit again ...")
+	p.o.Say("half of the limit again ...")
 	begin, good := time.Now(), time.Time{}
 	for time.Since(begin) < backMost {
 		at := time.Now()

@@ -1,4 +1,4 @@
-package bench
+package propagation
 
 import (
 	"encoding/json"
@@ -53,7 +53,7 @@ func (p *Propagation) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, "published: p50 361  p90 485  p95 535  p99 32000 ms on 5 x 36 processors\nreal Envoys: %s; %d "+
 		"requests through them, none failed\n", p.Envoys, p.EnvoyRequests)
 	if p.Floors != nil {
-		b.WriteString(p.Floors.text())
+		b.WriteString(p.Floors.Text())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

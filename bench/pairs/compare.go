@@ -1,4 +1,4 @@
-package bench
+package pairs
 
 import (
 	"context"
@@ -9,11 +9,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/bench"
+	"corbel.dev/corbel/bench/secretsload"
 )
 
 // CompareOptions are the options of the pairwise comparison of two binaries.
 type CompareOptions struct {
-	Options
+	bench.Options
 	Old, New string
 	// Pairs is how many pairs of runs are made; the order alternates within pairs.
 	Pairs int
@@ -47,10 +50,10 @@ var ErrSlower = errors.New("the new binary is slower beyond noise")
 // figure is one short bench reduced to a number, larger is better.
 type figure struct {
 	what string
-	run  func(ctx context.Context, o Options) (float64, error)
+	run  func(ctx context.Context, o bench.Options) (float64, error)
 }
 
-func perSecond(r *Result, err error, row int) (float64, error) {
+func perSecond(r *bench.Result, err error, row int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
@@ -59,40 +62,43 @@ func perSecond(r *Result, err error, row int) (float64, error) {
 
 func compareFigures() []figure {
 	return []figure{
-		{"KV PUT/s", func(ctx context.Context, o Options) (float64, error) {
-			r, err := RunKV(ctx, o)
+		{"KV PUT/s", func(ctx context.Context, o bench.Options) (float64, error) {
+			r, err := bench.RunKV(ctx, o)
 			return perSecond(r, err, 0)
 		}},
-		{"KV GET/s", func(ctx context.Context, o Options) (float64, error) {
-			r, err := RunKV(ctx, o)
+		{"KV GET/s", func(ctx context.Context, o bench.Options) (float64, error) {
+			r, err := bench.RunKV(ctx, o)
 			return perSecond(r, err, 1)
 		}},
-		{"register/s", func(ctx context.Context, o Options) (float64, error) {
-			r, err := RunRegister(ctx, o)
+		{"register/s", func(ctx context.Context, o bench.Options) (float64, error) {
+			r, err := bench.RunRegister(ctx, o)
 			return perSecond(r, err, 0)
 		}},
-		{"health/s", func(ctx context.Context, o Options) (float64, error) {
-			r, err := RunHealth(ctx, HealthOptions{Options: o})
+		{"health/s", func(ctx context.Context, o bench.Options) (float64, error) {
+			r, err := bench.RunHealth(ctx, bench.HealthOptions{Options: o})
 			return perSecond(r, err, 0)
 		}},
-		{"fan-outs/s (1/p99)", func(ctx context.Context, o Options) (float64, error) {
-			r, err := RunWatch(ctx, WatchOptions{Options: o, Watchers: 500, Rounds: 5})
+		{"fan-outs/s (1/p99)", func(ctx context.Context, o bench.Options) (float64, error) {
+			r, err := bench.RunWatch(ctx, bench.WatchOptions{Options: o, Watchers: 500, Rounds: 5})
 			if err != nil {
 				return 0, err
 			}
 			return 1000 / r.Rows[0].Millis["p99"], nil
 		}},
-		{"DNS/s", func(ctx context.Context, o Options) (float64, error) {
-			r, err := RunDNS(ctx, DNSOptions{Options: o})
+		{"DNS/s", func(ctx context.Context, o bench.Options) (float64, error) {
+			r, err := bench.RunDNS(ctx, bench.DNSOptions{Options: o})
 			return perSecond(r, err, 0)
 		}},
-		{"secrets written/s", func(ctx context.Context, o Options) (float64, error) { return compareSecrets(ctx, o, 0) }},
-		{"secrets read/s", func(ctx context.Context, o Options) (float64, error) { return compareSecrets(ctx, o, 1) }},
+		{"secrets written/s", func(ctx context.Context, o bench.Options) (float64, error) {
+			return compareSecrets(ctx, o, 0)
+		}},
+		{"secrets read/s", func(ctx context.Context, o bench.Options) (float64, error) { return compareSecrets(ctx, o, 1) }},
 	}
 }
 
-func compareSecrets(ctx context.Context, o Options, row int) (float64, error) {
-	r, err := RunSecrets(ctx, KVSecretsOptions{SecretsOptions: SecretsOptions{Options: o, Backend: "raft"}})
+func compareSecrets(ctx context.Context, o bench.Options, row int) (float64, error) {
+	r, err := secretsload.RunSecrets(ctx, secretsload.KVSecretsOptions{
+		SecretsOptions: secretsload.SecretsOptions{Options: o, Backend: "raft"}})
 	return perSecond(r, err, row)
 }
 
@@ -113,14 +119,14 @@ func RunCompare(ctx context.Context, o CompareOptions) (*CompareResult, error) {
 		o.Duration = 3 * time.Second
 	}
 	o.SkipFloors = true
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
 	figures := slices.DeleteFunc(compareFigures(), func(f figure) bool { return !strings.HasPrefix(f.what, o.Only) })
 	if len(figures) == 0 {
 		return nil, fmt.Errorf("--only: no figure begins with %q", o.Only)
 	}
-	result := &CompareResult{Old: o.Old, New: o.New, Machine: Machine()}
+	result := &CompareResult{Old: o.Old, New: o.New, Machine: bench.Machine()}
 	quiet := o.Options
 	quiet.Progress = io.Discard
 	lost := false
@@ -132,7 +138,7 @@ func RunCompare(ctx context.Context, o CompareOptions) (*CompareResult, error) {
 				return nil, fmt.Errorf("%s: %w", f.what, err)
 			}
 			c.Ratios = append(c.Ratios, ratio)
-			o.say("%s: pair %d of %d, new/old %.3f", f.what, pair+1, o.Pairs, ratio)
+			o.Say("%s: pair %d of %d, new/old %.3f", f.what, pair+1, o.Pairs, ratio)
 		}
 		c.Median, c.Loss = judge(c.Ratios, o.LossPercent)
 		lost = lost || c.Loss
@@ -144,7 +150,8 @@ func RunCompare(ctx context.Context, o CompareOptions) (*CompareResult, error) {
 	return result, nil
 }
 
-func onePair(ctx context.Context, f figure, o Options, oldBinary, newBinary string, newFirst bool) (float64, error) {
+func onePair(ctx context.Context, f figure, o bench.Options, oldBinary, newBinary string, newFirst bool) (float64,
+	error) {
 	measure := func(binary string) (float64, error) {
 		o.Binary = binary
 		return f.run(ctx, o)

@@ -1,4 +1,6 @@
-package bench
+// Package secretsload loads the secrets plane on each of its storages: secrets, tokens, logins and storms of
+// revocations.
+package secretsload
 
 import (
 	"bytes"
@@ -14,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/bench"
 	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/kit/spawn/postgres"
 	"corbel.dev/corbel/kit/testport"
@@ -21,7 +24,7 @@ import (
 
 // SecretsOptions are what the benches of the secrets plane share beside Options.
 type SecretsOptions struct {
-	Options
+	bench.Options
 	// Backend is the storage of started servers: one of SecretsBackends.
 	Backend string
 }
@@ -40,7 +43,7 @@ func (o *SecretsOptions) lacks() string {
 	return ""
 }
 
-func (o *SecretsOptions) complete() error {
+func (o *SecretsOptions) Complete() error {
 	if o.Backend == "" {
 		o.Backend = "raft"
 	}
@@ -57,7 +60,7 @@ func (o *SecretsOptions) complete() error {
 	if o.Servers == 3 && o.Backend != "raft" && o.Target == "" {
 		return fmt.Errorf("--servers: 3 needs --backend raft, not %s", o.Backend)
 	}
-	return o.Options.complete()
+	return o.Options.Complete()
 }
 
 // vaultServer is one started server and its configuration.
@@ -67,22 +70,22 @@ type vaultServer struct {
 	addr string
 }
 
-// vaultCluster is what a bench of the secrets plane runs against.
-type vaultCluster struct {
+// VaultCluster is what a bench of the secrets plane runs against.
+type VaultCluster struct {
 	opts       *SecretsOptions
 	servers    []*vaultServer
 	pg         *postgres.Server
-	catalog    *target // that the storage "consul" is
+	catalog    *bench.Target // that the storage "consul" is
 	dir        string
 	addr       string // of the active server, or the target
-	token      string
+	Token      string
 	unsealKey  string
 	durability string
 }
 
-// openVault starts the servers that the options ask for, unsealed, or takes the target.
-func openVault(ctx context.Context, o *SecretsOptions) (*vaultCluster, error) {
-	c := &vaultCluster{opts: o, addr: o.Target, token: o.Token}
+// OpenVault starts the servers that the options ask for, unsealed, or takes the target.
+func OpenVault(ctx context.Context, o *SecretsOptions) (*VaultCluster, error) {
+	c := &VaultCluster{opts: o, addr: o.Target, Token: o.Token}
 	if o.Target != "" {
 		return c, c.askDurability(ctx)
 	}
@@ -97,9 +100,9 @@ func openVault(ctx context.Context, o *SecretsOptions) (*vaultCluster, error) {
 	if o.Servers == 3 {
 		c.durability = "HA, 3 replicas, fsynced by a majority"
 	}
-	o.say("starting %d server(s) on %s, data in %s ...", o.Servers, o.Backend, dir)
+	o.Say("starting %d server(s) on %s, data in %s ...", o.Servers, o.Backend, dir)
 	if err := c.start(ctx); err != nil {
-		c.close()
+		c.Stop()
 		return nil, err
 	}
 	return c, nil
@@ -117,12 +120,12 @@ var durabilities = map[string]string{
 	"inmem":      "single server, nothing is kept",
 }
 
-func (c *vaultCluster) askDurability(ctx context.Context) error {
+func (c *VaultCluster) askDurability(ctx context.Context) error {
 	var st struct {
 		Storage string `json:"storage_type"`
 		Version string `json:"version"`
 	}
-	if err := c.call(ctx, "GET", "sys/seal-status", nil, &st); err != nil {
+	if err := c.Call(ctx, "GET", "sys/seal-status", nil, &st); err != nil {
 		return err
 	}
 	c.durability = fmt.Sprintf("target on %s, version %s", st.Storage, st.Version)
@@ -130,7 +133,7 @@ func (c *vaultCluster) askDurability(ctx context.Context) error {
 }
 
 // vaultConfig is a server's configuration, in the words that Vault and OpenBao read too.
-func (c *vaultCluster) vaultConfig(i int, ports []int) string {
+func (c *VaultCluster) vaultConfig(i int, ports []int) string {
 	var b strings.Builder
 	dir := filepath.Join(c.dir, fmt.Sprintf("server-%d", i+1))
 	switch c.opts.Backend {
@@ -146,7 +149,7 @@ func (c *vaultCluster) vaultConfig(i int, ports []int) string {
 	case "postgresql":
 		fmt.Fprintf(&b, "storage \"postgresql\" { connection_url = %q }\n", c.pg.URL())
 	case "consul":
-		fmt.Fprintf(&b, "storage \"consul\" {\n  address = %q\n  path = \"vault/\"\n}\n", c.catalog.http)
+		fmt.Fprintf(&b, "storage \"consul\" {\n  address = %q\n  path = \"vault/\"\n}\n", c.catalog.HTTP)
 	case "s3": // credentials are the environment's
 		fmt.Fprintf(&b, "storage \"s3\" {\n  path = %q\n  s3_force_path_style = \"%t\"\n}\n", filepath.Base(c.dir),
 			os.Getenv("AWS_S3_ENDPOINT") != "")
@@ -162,7 +165,7 @@ func (c *vaultCluster) vaultConfig(i int, ports []int) string {
 	return b.String()
 }
 
-func (c *vaultCluster) start(ctx context.Context) (err error) {
+func (c *VaultCluster) start(ctx context.Context) (err error) {
 	if c.opts.Backend == "postgresql" {
 		if c.pg, err = postgres.Start(ctx); err != nil {
 			return err
@@ -207,41 +210,41 @@ func (c *vaultCluster) start(ctx context.Context) (err error) {
 }
 
 // openCatalog starts the catalog that the storage "consul" is: this binary's, whatever is measured.
-func (c *vaultCluster) openCatalog(ctx context.Context) (*target, error) {
-	o := Options{Servers: 1, KeepDir: c.opts.KeepDir, Progress: c.opts.Progress}
-	if err := o.complete(); err != nil {
+func (c *VaultCluster) openCatalog(ctx context.Context) (*bench.Target, error) {
+	o := bench.Options{Servers: 1, KeepDir: c.opts.KeepDir, Progress: c.opts.Progress}
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
-	return openTarget(ctx, &o)
+	return bench.OpenTarget(ctx, &o)
 }
 
 // launch starts a server and waits until it answers.
-func (c *vaultCluster) launch(ctx context.Context, s *vaultServer) (err error) {
-	if s.proc, err = startProcess(c.opts.Binary, s.args, c.dir); err != nil {
+func (c *VaultCluster) launch(ctx context.Context, s *vaultServer) (err error) {
+	if s.proc, err = bench.StartProcess(c.opts.Binary, s.args, c.dir); err != nil {
 		return err
 	}
-	return waitHTTP(ctx, s.proc, s.addr, "/v1/sys/seal-status", ok)
+	return bench.WaitHTTP(ctx, s.proc, s.addr, "/v1/sys/seal-status", bench.OK)
 }
 
-func (c *vaultCluster) init(ctx context.Context) error {
+func (c *VaultCluster) init(ctx context.Context) error {
 	c.addr = c.servers[0].addr
 	var first struct {
 		Keys  []string `json:"keys"`
 		Token string   `json:"root_token"`
 	}
-	if err := c.call(ctx, "PUT", "sys/init", map[string]int{"secret_shares": 1, "secret_threshold": 1},
+	if err := c.Call(ctx, "PUT", "sys/init", map[string]int{"secret_shares": 1, "secret_threshold": 1},
 		&first); err != nil {
 		return err
 	}
 	if len(first.Keys) != 1 {
 		return fmt.Errorf("sys/init gave %d keys, not one", len(first.Keys))
 	}
-	c.token, c.unsealKey = first.Token, first.Keys[0]
+	c.Token, c.unsealKey = first.Token, first.Keys[0]
 	return nil
 }
 
 // unseal gives the key until the server is unsealed: one that joins has no keyring at first.
-func (c *vaultCluster) unseal(ctx context.Context, s *vaultServer) error {
+func (c *VaultCluster) unseal(ctx context.Context, s *vaultServer) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	one := *c
@@ -250,10 +253,10 @@ func (c *vaultCluster) unseal(ctx context.Context, s *vaultServer) error {
 		var st struct {
 			Sealed bool `json:"sealed"`
 		}
-		err := one.call(ctx, "PUT", "sys/unseal", map[string]string{"key": c.unsealKey}, &st)
+		err := one.Call(ctx, "PUT", "sys/unseal", map[string]string{"key": c.unsealKey}, &st)
 		if err == nil && !st.Sealed {
-			return waitHTTP(ctx, s.proc, s.addr, "/v1/sys/health?standbyok=true&perfstandbyok=true",
-				ok)
+			return bench.WaitHTTP(ctx, s.proc, s.addr, "/v1/sys/health?standbyok=true&perfstandbyok=true",
+				bench.OK)
 		}
 		select {
 		case <-ctx.Done():
@@ -270,8 +273,8 @@ const setupTimeout = 10 * time.Minute
 
 var setupClient = &http.Client{Timeout: setupTimeout}
 
-// call makes one request beside the load. An answer outside 2xx is an error with its body.
-func (c *vaultCluster) call(ctx context.Context, method, path string, body, into any) error {
+// Call makes one request beside the load. An answer outside 2xx is an error with its body.
+func (c *VaultCluster) Call(ctx context.Context, method, path string, body, into any) error {
 	var payload io.Reader
 	if body != nil {
 		raw, err := json.Marshal(body)
@@ -284,8 +287,8 @@ func (c *vaultCluster) call(ctx context.Context, method, path string, body, into
 	if err != nil {
 		return err
 	}
-	if c.token != "" {
-		req.Header.Set("X-Vault-Token", c.token)
+	if c.Token != "" {
+		req.Header.Set("X-Vault-Token", c.Token)
 	}
 	resp, err := setupClient.Do(req)
 	if err != nil {
@@ -305,8 +308,8 @@ func (c *vaultCluster) call(ctx context.Context, method, path string, body, into
 	return json.Unmarshal(text, into)
 }
 
-// request renders a request of a load once.
-func (c *vaultCluster) request(method, path, token string, body []byte) []byte {
+// Request renders a request of a load once.
+func (c *VaultCluster) Request(method, path, token string, body []byte) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s /v1/%s HTTP/1.1\r\nHost: %s\r\nX-Vault-Token: %s\r\n", method, path, c.addr, token)
 	if body != nil {
@@ -318,7 +321,7 @@ func (c *vaultCluster) request(method, path, token string, body []byte) []byte {
 }
 
 // active is the started server that answers, nil for a target.
-func (c *vaultCluster) active() *vaultServer {
+func (c *VaultCluster) active() *vaultServer {
 	for _, s := range c.servers {
 		if s.addr == c.addr {
 			return s
@@ -327,7 +330,7 @@ func (c *vaultCluster) active() *vaultServer {
 	return nil
 }
 
-func (c *vaultCluster) cpuSeconds() float64 {
+func (c *VaultCluster) cpuSeconds() float64 {
 	if s := c.active(); s != nil {
 		return s.proc.CPU()
 	}
@@ -335,44 +338,44 @@ func (c *vaultCluster) cpuSeconds() float64 {
 }
 
 // success is what a load of the secrets plane counts: a fast error is no throughput.
-func success(r reply) bool { return r.status == 200 || r.status == 204 }
+func success(r bench.Reply) bool { return r.Status == 200 || r.Status == 204 }
 
 // errAnswers is a run with answers that are not 200 or 204: its figures mean nothing.
 var errAnswers = errors.New("some answers were neither 200 nor 204: the figures mean nothing")
 
-// measure runs a load and makes its row; any answer that is no success fails it.
-func (c *vaultCluster) measure(ctx context.Context, what, floor string, spec loadSpec) (Row, error) {
+// Measure runs a load and makes its row; any answer that is no success fails it.
+func (c *VaultCluster) Measure(ctx context.Context, what, floor string, spec bench.LoadSpec) (bench.Row, error) {
 	o := c.opts
-	spec.addr, spec.ok = c.addr, success
-	if spec.connections == 0 {
-		spec.connections = o.Connections
+	spec.Addr, spec.OK = c.addr, success
+	if spec.Connections == 0 {
+		spec.Connections = o.Connections
 	}
-	if spec.duration == 0 {
-		spec.duration = o.Duration
+	if spec.Duration == 0 {
+		spec.Duration = o.Duration
 	}
-	o.say("%s at %d connections for %s ...", what, spec.connections, spec.duration)
+	o.Say("%s at %d connections for %s ...", what, spec.Connections, spec.Duration)
 	warm := spec
-	warm.duration = spec.duration / 10
-	if _, err := runLoad(ctx, warm); err != nil {
-		return Row{}, fmt.Errorf("%s: %w", what, err)
+	warm.Duration = spec.Duration / 10
+	if _, err := bench.RunLoad(ctx, warm); err != nil {
+		return bench.Row{}, fmt.Errorf("%s: %w", what, err)
 	}
 	cpu := c.cpuSeconds()
-	load, err := runLoad(ctx, spec)
+	load, err := bench.RunLoad(ctx, spec)
 	if err != nil {
-		return Row{}, fmt.Errorf("%s: %w", what, err)
+		return bench.Row{}, fmt.Errorf("%s: %w", what, err)
 	}
-	row := load.row(fmt.Sprintf("%s -c%d", what, spec.connections), floor)
+	row := load.Row(fmt.Sprintf("%s -c%d", what, spec.Connections), floor)
 	if s := c.active(); s != nil {
 		row.RSSBytes = s.proc.RSS()
-		row.ServerCPUMicros = (c.cpuSeconds() - cpu) * 1e6 / float64(load.requests)
+		row.ServerCPUMicros = (c.cpuSeconds() - cpu) * 1e6 / float64(load.Requests)
 	}
-	if load.errors > 0 {
-		return row, fmt.Errorf("%s: %d of %d: %w (first: %w)", what, load.errors, load.requests, errAnswers, load.firstError)
+	if load.Errors > 0 {
+		return row, fmt.Errorf("%s: %d of %d: %w (first: %w)", what, load.Errors, load.Requests, errAnswers, load.FirstError)
 	}
 	return row, nil
 }
 
-func (c *vaultCluster) close() {
+func (c *VaultCluster) Stop() {
 	for _, s := range c.servers {
 		if s.proc != nil {
 			_ = s.proc.Stop()
@@ -382,15 +385,15 @@ func (c *vaultCluster) close() {
 		c.pg.Remove()
 	}
 	if c.catalog != nil {
-		c.catalog.close()
+		c.catalog.Stop()
 	}
 	if c.dir != "" && c.opts.KeepDir == "" {
 		_ = os.RemoveAll(c.dir)
 	}
 }
 
-func newSecretsResult(name string, o *SecretsOptions) *Result {
-	r := newResult(name, &o.Options)
+func newSecretsResult(name string, o *SecretsOptions) *bench.Result {
+	r := bench.NewResult(name, &o.Options)
 	if o.Target == "" {
 		r.Target = fmt.Sprintf("%s, %d server(s) on %s started by the bench", filepath.Base(o.Binary), o.Servers, o.Backend)
 	}

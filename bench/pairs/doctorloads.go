@@ -1,4 +1,4 @@
-package bench
+package pairs
 
 import (
 	"context"
@@ -8,24 +8,25 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"corbel.dev/corbel/bench"
+	"corbel.dev/corbel/bench/monitorload"
+	"corbel.dev/corbel/bench/secretsload"
 )
 
-func doctorKV(ctx context.Context, o *DoctorOptions, r *Result) error {
+func doctorKV(ctx context.Context, o *DoctorOptions, r *bench.Result) error {
 	return doctorPairs(ctx, o, r, []string{"KV PUT", "KV GET"}, pairsOfServers, o.openKV)
 }
-
-// noWAN keeps both servers out of the gossip between datacenters, whose port only one of them would get.
-const noWAN = `ports { serf_wan = -1 }`
 
 // closing returns what closes those that were opened.
 func closing[C interface {
 	comparable
-	close()
+	Stop()
 }](both *[2]C) func() {
 	return func() {
 		for _, c := range both {
 			if none := *new(C); c != none {
-				c.close()
+				c.Stop()
 			}
 		}
 	}
@@ -33,7 +34,7 @@ func closing[C interface {
 
 // openKV starts two servers that have done some work.
 func (o *DoctorOptions) openKV(ctx context.Context, order []int) (pair pairOf, done func(), err error) {
-	var both [2]*target
+	var both [2]*bench.Target
 	done = closing(&both)
 	defer func() {
 		if err != nil {
@@ -42,30 +43,29 @@ func (o *DoctorOptions) openKV(ctx context.Context, order []int) (pair pairOf, d
 	}()
 	run := func(ctx context.Context, with int, kind string, d time.Duration) (costOf, error) {
 		c := both[with]
-		method, body := "PUT", make([]byte, kvValueBytes)
+		method, body := "PUT", make([]byte, bench.KvValueBytes)
 		if kind == "KV GET" {
 			method, body = "GET", nil
 		}
-		spec := loadSpec{addr: c.http, connections: o.Connections, duration: d,
-			ok: func(r reply) bool { return r.status == 200 || r.status == 404 },
-			next: func(int, int64) []byte {
-				return request(method, c.http, fmt.Sprintf("/v1/kv/bench/%d", rand.IntN(kvKeys)), "", body)
+		spec := bench.LoadSpec{Addr: c.HTTP, Connections: o.Connections, Duration: d,
+			OK: func(r bench.Reply) bool { return r.Status == 200 || r.Status == 404 },
+			Next: func(int, int64) []byte {
+				return bench.Request(method, c.HTTP, fmt.Sprintf("/v1/kv/bench/%d", rand.IntN(bench.KvKeys)), "", body)
 			}}
 		begin := c.Servers[0].CPU()
-		load, err := runLoad(ctx, spec)
+		load, err := bench.RunLoad(ctx, spec)
 		if err != nil {
 			return costOf{}, err
 		}
-		return costOf{(c.Servers[0].CPU() - begin) * 1e6 / float64(load.requests), float64(load.requests),
-			millis(load.hist)["p99"]}, nil
+		return costOf{(c.Servers[0].CPU() - begin) * 1e6 / float64(load.Requests), float64(load.Requests),
+			bench.Millis(load.Hist)["p99"]}, nil
 	}
 	for _, with := range order {
 		one := o.Options
-		one.ServerArgs = append(slices.Clone(one.ServerArgs), "-hcl", noWAN)
 		if with == 0 {
-			one.ServerArgs = append(one.ServerArgs, "-hcl", withoutDoctor)
+			one.ServerArgs = append(slices.Clone(one.ServerArgs), "-hcl", withoutDoctor)
 		}
-		if both[with], err = openTarget(ctx, &one); err != nil {
+		if both[with], err = bench.OpenTarget(ctx, &one); err != nil {
 			return nil, nil, err
 		}
 		if _, err = run(ctx, with, "KV PUT", o.Duration/3); err != nil {
@@ -77,7 +77,7 @@ func (o *DoctorOptions) openKV(ctx context.Context, order []int) (pair pairOf, d
 	}), done, nil
 }
 
-func doctorSecrets(ctx context.Context, o *DoctorOptions, r *Result) error {
+func doctorSecrets(ctx context.Context, o *DoctorOptions, r *bench.Result) error {
 	dir, err := os.MkdirTemp("", "corbel-bench")
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func doctorSecrets(ctx context.Context, o *DoctorOptions, r *Result) error {
 // openSecrets starts two servers with a thousand secrets each; file is the configuration of that without the doctor.
 func (o *DoctorOptions) openSecrets(ctx context.Context, order []int, file string) (pair pairOf, done func(),
 	err error) {
-	var both [2]*vaultCluster
+	var both [2]*secretsload.VaultCluster
 	done = closing(&both)
 	defer func() {
 		if err != nil {
@@ -106,26 +106,26 @@ func (o *DoctorOptions) openSecrets(ctx context.Context, order []int, file strin
 	const names = 1000
 	puts, gets := [2][][]byte{}, [2][][]byte{}
 	for _, with := range order {
-		one := SecretsOptions{Options: o.Options}
+		one := secretsload.SecretsOptions{Options: o.Options}
 		if with == 0 {
 			one.ServerArgs = append(slices.Clone(one.ServerArgs), "-config="+file)
 		}
-		if err = one.complete(); err != nil {
+		if err = one.Complete(); err != nil {
 			return nil, nil, err
 		}
-		c, err := openVault(ctx, &one)
+		c, err := secretsload.OpenVault(ctx, &one)
 		if err != nil {
 			return nil, nil, err
 		}
 		both[with] = c
-		if err = c.call(ctx, "POST", "sys/mounts/"+secretsMount, map[string]any{"type": "kv"}, nil); err != nil {
+		if err = c.Call(ctx, "POST", "sys/mounts/"+secretsload.SecretsMount, map[string]any{"type": "kv"}, nil); err != nil {
 			return nil, nil, err
 		}
 		for i := range names {
-			puts[with] = append(puts[with], c.request("PUT", secretPath(1, i), c.token, secretBody(1)))
-			gets[with] = append(gets[with], c.request("GET", secretPath(1, i), c.token, nil))
+			puts[with] = append(puts[with], c.Request("PUT", secretsload.SecretPath(1, i), c.Token, secretsload.SecretBody(1)))
+			gets[with] = append(gets[with], c.Request("GET", secretsload.SecretPath(1, i), c.Token, nil))
 		}
-		if err = c.fill(ctx, puts[with]); err != nil {
+		if err = c.Fill(ctx, puts[with]); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -134,8 +134,8 @@ func (o *DoctorOptions) openSecrets(ctx context.Context, order []int, file strin
 		if kind == "secrets read" {
 			list = gets[with]
 		}
-		row, err := both[with].measure(ctx, kind, "",
-			loadSpec{next: func(int, int64) []byte { return list[rand.IntN(len(list))] }})
+		row, err := both[with].Measure(ctx, kind, "",
+			bench.LoadSpec{Next: func(int, int64) []byte { return list[rand.IntN(len(list))] }})
 		return costOf{row.ServerCPUMicros, float64(row.Requests), row.Millis["p99"]}, err
 	}), done, nil
 }
@@ -143,49 +143,50 @@ func (o *DoctorOptions) openSecrets(ctx context.Context, order []int, file strin
 // doctorEvents has two servers take the same 5,000 results a second each at the same time, well below what they take,
 // so that latency is the path's and not a queue's. Both live through all pairs: a server's start, its agents'
 // registration and the doctor's first minute would be most of a short run.
-func doctorEvents(ctx context.Context, o *DoctorOptions, r *Result) error {
-	var both [2]*plane
+func doctorEvents(ctx context.Context, o *DoctorOptions, r *bench.Result) error {
+	var both [2]*monitorload.Plane
 	for with := range both {
-		one := &MonitorOptions{Options: o.Options, Agents: 500, Checks: 40, Subscriptions: 4, Interval: 1}
+		one := &monitorload.MonitorOptions{Options: o.Options, Agents: 500, Checks: 40, Subscriptions: 4, Interval: 1}
 		one.Progress = nil
 		if with == 0 {
 			one.ServerArgs = append(slices.Clone(one.ServerArgs), "-hcl", withoutDoctor)
 		}
-		if err := one.complete(); err != nil {
+		if err := one.Complete(); err != nil {
 			return err
 		}
-		p, err := openPlane(ctx, one)
+		p, err := monitorload.OpenPlane(ctx, one)
 		if err != nil {
 			return err
 		}
-		defer p.close()
+		defer p.Close()
 		both[with] = p
-		if err := p.prepare(ctx); err != nil {
+		if err := p.Prepare(ctx); err != nil {
 			return err
 		}
-		if err := p.play(ctx); err != nil {
+		if err := p.Play(ctx); err != nil {
 			return err
 		}
-		if err := p.awaitSessions(ctx, rampMost(one)); err != nil {
+		if err := p.AwaitSessions(ctx, monitorload.RampMost(one)); err != nil {
 			return err
 		}
 	}
 	for _, p := range both {
-		if err := p.checks(ctx); err != nil {
+		if err := p.Checks(ctx); err != nil {
 			return err
 		}
 	}
-	settle(ctx, max(2*time.Second, min(2*o.Duration, startUp))) // each key's first result is written whole
+	// each key's first result is written whole
+	bench.Settle(ctx, max(2*time.Second, min(2*o.Duration, monitorload.StartUp)))
 	measure := func(ctx context.Context, _ string, _ int) (got [2]costOf, err error) {
 		var before, after [2]eventsAt
 		for with, p := range both {
-			if before[with], err = p.eventsNow(ctx, true); err != nil {
+			if before[with], err = eventsNow(ctx, p, true); err != nil {
 				return got, err
 			}
 		}
-		settle(ctx, o.Duration)
+		bench.Settle(ctx, o.Duration)
 		for with, p := range both {
-			if after[with], err = p.eventsNow(ctx, false); err != nil {
+			if after[with], err = eventsNow(ctx, p, false); err != nil {
 				return got, err
 			}
 		}
@@ -194,7 +195,7 @@ func doctorEvents(ctx context.Context, o *DoctorOptions, r *Result) error {
 			if stored <= 0 {
 				return got, fmt.Errorf("no event was stored in %s", o.Duration)
 			}
-			durable, _ := p.follow.latencies()
+			durable, _ := p.Follow.Latencies()
 			got[with] = costOf{(after[with].cpu - before[with].cpu) * 1e6 / stored, stored, durable["p99"]}
 		}
 		return got, ctx.Err()
@@ -209,12 +210,12 @@ func doctorEvents(ctx context.Context, o *DoctorOptions, r *Result) error {
 type eventsAt struct{ stored, cpu float64 }
 
 // eventsNow begins or ends a run: both figures are of one moment.
-func (p *plane) eventsNow(ctx context.Context, begins bool) (eventsAt, error) {
-	now, err := p.figures(ctx)
-	at := eventsAt{now.stored, p.usage().servers}
+func eventsNow(ctx context.Context, p *monitorload.Plane, begins bool) (eventsAt, error) {
+	now, err := p.Figures(ctx)
+	at := eventsAt{now.Stored, p.Usage().Servers}
 	if begins {
-		p.follow.forget()
+		p.Follow.Forget()
 	}
-	p.follow.record(begins)
+	p.Follow.Record(begins)
 	return at, err
 }

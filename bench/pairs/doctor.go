@@ -1,4 +1,6 @@
-package bench
+// Package pairs compares in pairs of runs, so that what both have in common goes out: two binaries, with the doctor and
+// without, with telemetry sinks that take nothing and without.
+package pairs
 
 import (
 	"context"
@@ -7,11 +9,13 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/bench"
 )
 
 // DoctorOptions are the options of the bench of what the doctor costs.
 type DoctorOptions struct {
-	Options
+	bench.Options
 	// Pairs is how many pairs of runs are made of each load, one with and one without the doctor. Four of KV and of
 	// secrets have servers of their own.
 	Pairs int
@@ -46,7 +50,7 @@ func (o *DoctorOptions) complete() error {
 	if o.Target != "" {
 		return errors.New("--target: this bench starts the servers that it compares")
 	}
-	return o.Options.complete()
+	return o.Options.Complete()
 }
 
 // costOf is what one run cost: microseconds of the servers' CPU for a request, how many there were, and the 99th
@@ -54,7 +58,7 @@ func (o *DoctorOptions) complete() error {
 type costOf struct{ cpu, requests, p99 float64 }
 
 // ratiosOf compares runs without the doctor and with it, pair by pair.
-func ratiosOf(without, with []costOf) PairRatios {
+func ratiosOf(without, with []costOf) bench.PairRatios {
 	var cpu, p99 []float64
 	var spent, served [2]float64
 	for i := range without {
@@ -66,20 +70,20 @@ func ratiosOf(without, with []costOf) PairRatios {
 	}
 	slices.Sort(cpu)
 	n := len(cpu)
-	return PairRatios{CPUMedian: median(cpu), CPULow: cpu[(n-1)/4], CPUHigh: cpu[n-1-(n-1)/4],
+	return bench.PairRatios{CPUMedian: median(cpu), CPULow: cpu[(n-1)/4], CPUHigh: cpu[n-1-(n-1)/4],
 		CPUAll: spent[1] / served[1] / (spent[0] / served[0]), P99Median: median(p99), Pairs: n}
 }
 
 // RunDoctor measures what the doctor's stage accounting, probes and profiles cost: runs with and without them
 // alternate, or go on at once, and the rows' ratios are with over without. Twenty pairs of all loads take eleven
 // minutes.
-func RunDoctor(ctx context.Context, o DoctorOptions) (*Result, error) {
+func RunDoctor(ctx context.Context, o DoctorOptions) (*bench.Result, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	r := newResult("doctor", &o.Options)
+	r := bench.NewResult("doctor", &o.Options)
 	for _, l := range o.Loads {
-		run := map[string]func(context.Context, *DoctorOptions, *Result) error{"kv": doctorKV, "secrets": doctorSecrets,
+		run := map[string]func(context.Context, *DoctorOptions, *bench.Result) error{"kv": doctorKV, "secrets": doctorSecrets,
 			"events": doctorEvents}[l]
 		if err := run(ctx, &o, r); err != nil {
 			return nil, fmt.Errorf("%s: %w", l, err)
@@ -98,7 +102,7 @@ type pairOf func(ctx context.Context, kind string, n int) ([2]costOf, error)
 
 // doctorPairs runs pairs of each kind of load and adds their rows. Kinds take turns, each open gives two new servers
 // for some of the pairs and is told which of the two comes first.
-func doctorPairs(ctx context.Context, o *DoctorOptions, r *Result, kinds []string, shared int,
+func doctorPairs(ctx context.Context, o *DoctorOptions, r *bench.Result, kinds []string, shared int,
 	open func(ctx context.Context, order []int) (pairOf, func(), error)) error {
 	all := map[string]*[2][]costOf{}
 	for _, kind := range kinds {
@@ -118,7 +122,7 @@ func doctorPairs(ctx context.Context, o *DoctorOptions, r *Result, kinds []strin
 				for with := range got {
 					all[kind][with] = append(all[kind][with], got[with])
 				}
-				o.say("%s, pair %d of %d: %.2f us of CPU and p99 %.2f ms without, %.2f us and %.2f ms with the doctor", kind, n+1,
+				o.Say("%s, pair %d of %d: %.2f us of CPU and p99 %.2f ms without, %.2f us and %.2f ms with the doctor", kind, n+1,
 					o.Pairs, got[0].cpu, got[0].p99, got[1].cpu, got[1].p99)
 			}
 		}
@@ -134,14 +138,14 @@ func doctorPairs(ctx context.Context, o *DoctorOptions, r *Result, kinds []strin
 }
 
 // doctorRows are the rows of one kind of load.
-func doctorRows(o *DoctorOptions, kind string, all *[2][]costOf) (rows []Row) {
+func doctorRows(o *DoctorOptions, kind string, all *[2][]costOf) (rows []bench.Row) {
 	for with, what := range []string{"without", "with"} {
-		row := Row{What: kind + " " + what + " the doctor",
+		row := bench.Row{What: kind + " " + what + " the doctor",
 			ServerCPUMicros: median(pluck(all[with], func(c costOf) float64 { return c.cpu })),
 			Millis:          map[string]float64{"p99": median(pluck(all[with], func(c costOf) float64 { return c.p99 }))}}
 		if with == 1 {
 			ratios := ratiosOf(all[0], all[1])
-			row.Ratios, row.Note = &ratios, ratios.text(o.Duration)
+			row.Ratios, row.Note = &ratios, ratios.Text(o.Duration)
 		}
 		rows = append(rows, row)
 	}

@@ -1,4 +1,4 @@
-package bench
+package monitorload
 
 import (
 	"fmt"
@@ -10,21 +10,21 @@ import (
 	"corbel.dev/corbel/kit/spawn"
 )
 
-// usage is processor time, memory and what was written, by kind of process.
+// Usage is processor time, memory and what was written, by kind of process.
 type usage struct {
-	servers, players, database float64 // seconds
+	Servers, players, database float64 // seconds
 	rss                        int64   // of servers
 	written                    float64 // bytes that servers, and their database, had written to disks
 }
 
-func (p *plane) usage() (u usage) {
-	for _, s := range p.cluster.started() {
-		u.servers += s.CPU()
+func (p *Plane) Usage() (u usage) {
+	for _, s := range p.cluster.Started() {
+		u.Servers += s.CPU()
 		u.rss += s.RSS()
 		u.written += writtenBytes(s.PID())
 	}
 	for _, c := range p.players {
-		u.players += c.proc.CPU()
+		u.players += c.Proc.CPU()
 	}
 	if p.database != nil {
 		for _, pid := range children(p.database.PID()) {

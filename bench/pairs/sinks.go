@@ -1,4 +1,4 @@
-package bench
+package pairs
 
 import (
 	"context"
@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/bench"
 )
 
 // SinksOptions are the options of the bench of blocked telemetry sinks.
 type SinksOptions struct {
-	Options
+	bench.Options
 	// Pairs is how many pairs of runs are made, one with and one without the sinks.
 	Pairs int
 }
@@ -24,7 +26,7 @@ type SinksOptions struct {
 // one of them with a dogstatsd socket and OTLP endpoints of metrics and traces that accept and never read and
 // a statsd name that does not resolve. Runs alternate; the row's ratios are with over
 // without, pair by pair.
-func RunSinks(ctx context.Context, o SinksOptions) (*Result, error) {
+func RunSinks(ctx context.Context, o SinksOptions) (*bench.Result, error) {
 	if o.Pairs == 0 {
 		o.Pairs = 20
 	}
@@ -37,7 +39,7 @@ func RunSinks(ctx context.Context, o SinksOptions) (*Result, error) {
 	if o.Target != "" {
 		return nil, errors.New("--target: this bench starts the two servers that it compares")
 	}
-	if err := o.complete(); err != nil {
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
 	deaf, err := listenDeaf()
@@ -51,17 +53,17 @@ func RunSinks(ctx context.Context, o SinksOptions) (*Result, error) {
 		`telemetry { prometheus_retention_time = "1h" dogstatsd_addr = "unixstream://%[1]s" statsd_address = `+
 			`"metrics.invalid:8125" otlp_endpoint = "http://%[2]s" otlp_traces_endpoint = "http://%[2]s" }`,
 		deaf.path, deaf.tcp.Addr()))
-	without, err := openTarget(ctx, &plain)
+	without, err := bench.OpenTarget(ctx, &plain)
 	if err != nil {
 		return nil, err
 	}
-	defer without.close()
-	with, err := openTarget(ctx, &blocked)
+	defer without.Stop()
+	with, err := bench.OpenTarget(ctx, &blocked)
 	if err != nil {
 		return nil, err
 	}
-	defer with.close()
-	r := newResult("sinks", &o.Options)
+	defer with.Stop()
+	r := bench.NewResult("sinks", &o.Options)
 	if err := sinkPairs(ctx, &o, without, with, r); err != nil {
 		return nil, err
 	}
@@ -73,36 +75,37 @@ func RunSinks(ctx context.Context, o SinksOptions) (*Result, error) {
 	return r, nil
 }
 
-func sinkPairs(ctx context.Context, o *SinksOptions, without, with *target, r *Result) error {
+func sinkPairs(ctx context.Context, o *SinksOptions, without, with *bench.Target, r *bench.Result) error {
 	var p99, rate []float64
 	var off, on []float64
 	for pair := range o.Pairs {
-		order := []*target{without, with}
+		order := []*bench.Target{without, with}
 		if pair%2 == 1 {
 			slices.Reverse(order)
 		}
-		loads := map[*target]*loadResult{}
+		loads := map[*bench.Target]*bench.LoadResult{}
 		for _, c := range order {
-			load, err := runLoad(ctx, loadSpec{addr: c.http, connections: o.Connections, duration: o.Duration,
-				warmup: o.Duration / 10,
-				next: func(int, int64) []byte {
-					return request("PUT", c.http, fmt.Sprintf("/v1/kv/bench/%d", rand.IntN(kvKeys)), "", make([]byte, kvValueBytes))
+			load, err := bench.RunLoad(ctx, bench.LoadSpec{Addr: c.HTTP, Connections: o.Connections, Duration: o.Duration,
+				Warmup: o.Duration / 10,
+				Next: func(int, int64) []byte {
+					return bench.Request("PUT", c.HTTP, fmt.Sprintf("/v1/kv/bench/%d", rand.IntN(bench.KvKeys)), "",
+						make([]byte, bench.KvValueBytes))
 				}})
 			if err != nil {
 				return err
 			}
 			loads[c] = load
 		}
-		a, b := millis(loads[without].hist)["p99"], millis(loads[with].hist)["p99"]
+		a, b := bench.Millis(loads[without].Hist)["p99"], bench.Millis(loads[with].Hist)["p99"]
 		off, on = append(off, a), append(on, b)
 		p99 = append(p99, b/a)
-		rate = append(rate, float64(loads[with].requests)/float64(loads[without].requests))
-		o.say("pair %d of %d: p99 %.2f ms without, %.2f ms with the sinks", pair+1, o.Pairs, a, b)
+		rate = append(rate, float64(loads[with].Requests)/float64(loads[without].Requests))
+		o.Say("pair %d of %d: p99 %.2f ms without, %.2f ms with the sinks", pair+1, o.Pairs, a, b)
 	}
 	what := fmt.Sprintf("KV PUT -c%d, p99 ", o.Connections)
 	r.Rows = append(r.Rows,
-		Row{What: what + "without sinks", Millis: map[string]float64{"p99": median(off)}},
-		Row{What: what + "with three blocked sinks", Millis: map[string]float64{"p99": median(on)},
+		bench.Row{What: what + "without sinks", Millis: map[string]float64{"p99": median(off)}},
+		bench.Row{What: what + "with three blocked sinks", Millis: map[string]float64{"p99": median(on)},
 			Note: fmt.Sprintf("median ratio of p99 %.3f, of the rate %.3f, %d pairs of %s", median(p99), median(rate), o.Pairs,
 				o.Duration)})
 	return nil
@@ -118,8 +121,8 @@ func median(list []float64) float64 {
 const droppedWithin = 30 * time.Second
 
 // droppedLines proves that the sinks were blocked: what the server says that it dropped.
-func droppedLines(ctx context.Context, c *target) (string, error) {
-	for begin := time.Now(); ; settle(ctx, 200*time.Millisecond) {
+func droppedLines(ctx context.Context, c *bench.Target) (string, error) {
+	for begin := time.Now(); ; bench.Settle(ctx, 200*time.Millisecond) {
 		dropped, err := readDropped(ctx, c)
 		if err != nil || dropped != "" {
 			return dropped, err
@@ -131,18 +134,19 @@ func droppedLines(ctx context.Context, c *target) (string, error) {
 }
 
 // readDropped lists the sinks that dropped something, and how much.
-func readDropped(ctx context.Context, c *target) (string, error) {
-	conn, err := dialWire(ctx, c.http, 64<<10)
+func readDropped(ctx context.Context, c *bench.Target) (string, error) {
+	conn, err := bench.DialWire(ctx, c.HTTP, 64<<10)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	r, err := conn.do(request("GET", c.http, "/v1/agent/metrics?format=prometheus", c.opts.Token, nil), true, ioDeadline)
+	r, err := conn.Do(bench.Request("GET", c.HTTP, "/v1/agent/metrics?format=prometheus", c.Opts.Token, nil), true,
+		bench.IoDeadline)
 	if err != nil {
 		return "", err
 	}
 	var found []string
-	for line := range strings.SplitSeq(string(r.body), "\n") {
+	for line := range strings.SplitSeq(string(r.Body), "\n") {
 		if name, rest, ok := strings.Cut(line, "telemetry_sink_dropped"); ok && !strings.HasPrefix(name, "#") {
 			labels, count, _ := strings.Cut(strings.TrimPrefix(rest, "_total"), " ")
 			if count != "0" {

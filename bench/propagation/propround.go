@@ -1,4 +1,4 @@
-package bench
+package propagation
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/bench"
 	"corbel.dev/corbel/bench/curve"
 	"corbel.dev/corbel/bench/sidecars"
 )
@@ -71,16 +72,16 @@ func (f *propFleet) cut(ctx context.Context, n int) (affected map[int]bool, err 
 	for _, c := range f.hosts {
 		faults := map[string]any{"within": time.Second}
 		for h, kind := range kinds {
-			if h >= c.first && h < c.first+c.count {
+			if h >= c.First && h < c.First+c.Count {
 				list, _ := faults[kind].([]int)
-				faults[kind] = append(list, h-c.first)
+				faults[kind] = append(list, h-c.First)
 			}
 		}
-		if err := c.call(ctx, callMost, "fault", faults, nil); err != nil {
+		if err := c.Call(ctx, bench.CallMost, "fault", faults, nil); err != nil {
 			return nil, err
 		}
 	}
-	settle(ctx, time.Second)
+	bench.Settle(ctx, time.Second)
 	return affected, ctx.Err()
 }
 
@@ -90,31 +91,31 @@ func (f *propFleet) heal(ctx context.Context) error {
 	}
 	var errs []error
 	for _, c := range f.hosts {
-		errs = append(errs, c.call(ctx, callMost, "heal", nil, nil))
+		errs = append(errs, c.Call(ctx, bench.CallMost, "heal", nil, nil))
 	}
 	return errors.Join(errs...)
 }
 
 // settled makes a step that is not measured and waits until all proxies have it.
-func (f *propFleet) settled(ctx context.Context, c *target, s changeStep) error {
+func (f *propFleet) settled(ctx context.Context, c *bench.Target, s changeStep) error {
 	r, err := f.measure(ctx, c, s, nil, "")
 	if err == nil && r.Missing > 0 {
 		err = fmt.Errorf("%s %s did not reach %d of %d proxies within %s", s.method, s.path, r.Missing, r.Count, f.o.Deadline)
 	}
 	if err == nil {
-		settle(ctx, 500*time.Millisecond) // acknowledgements on their way
+		bench.Settle(ctx, 500*time.Millisecond) // acknowledgements on their way
 	}
 	return err
 }
 
 // measure makes a step and times its arrival at every proxy.
-func (f *propFleet) measure(ctx context.Context, c *target, s changeStep, affected map[int]bool,
+func (f *propFleet) measure(ctx context.Context, c *bench.Target, s changeStep, affected map[int]bool,
 	name string) (*roundResult, error) {
-	if err := f.sidecars.call(ctx, callMost, sidecars.CallArm, s.watch, nil); err != nil {
+	if err := f.sidecars.Call(ctx, bench.CallMost, sidecars.CallArm, s.watch, nil); err != nil {
 		return nil, err
 	}
 	var before, after sidecars.Counts
-	if err := f.sidecars.call(ctx, callMost, sidecars.CallCounts, nil, &before); err != nil {
+	if err := f.sidecars.Call(ctx, bench.CallMost, sidecars.CallCounts, nil, &before); err != nil {
 		return nil, err
 	}
 	if _, err := f.figures(ctx); err != nil { // what was before the change is passed over
@@ -124,24 +125,24 @@ func (f *propFleet) measure(ctx context.Context, c *target, s changeStep, affect
 	if err := f.profile(ctx, name); err != nil {
 		return nil, err
 	}
-	conn, err := dialWire(ctx, c.http, 64<<10)
+	conn, err := bench.DialWire(ctx, c.HTTP, 64<<10)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	raw := request(s.method, c.http, s.path, c.opts.Token, s.body)
+	raw := bench.Request(s.method, c.HTTP, s.path, c.Opts.Token, s.body)
 	start := sidecars.Monotonic() // t0: just before the request is sent
-	answer, err := conn.do(raw, true, ioDeadline)
+	answer, err := conn.Do(raw, true, bench.IoDeadline)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", s.method, s.path, err)
 	}
 	r := &roundResult{start: start,
 		PropagationRound: PropagationRound{HTTPMillis: float64(sidecars.Monotonic()-start) / 1e6}}
-	if answer.status != 200 {
-		return nil, fmt.Errorf("%s %s: status %d: %.300s", s.method, s.path, answer.status, answer.body)
+	if answer.Status != 200 {
+		return nil, fmt.Errorf("%s %s: status %d: %.300s", s.method, s.path, answer.Status, answer.Body)
 	}
 	var got sidecars.Waited
-	if err := f.sidecars.call(ctx, f.o.Deadline+callMost, sidecars.CallWait, sidecars.Wait{Most: f.o.Deadline},
+	if err := f.sidecars.Call(ctx, f.o.Deadline+bench.CallMost, sidecars.CallWait, sidecars.Wait{Most: f.o.Deadline},
 		&got); err != nil {
 		return nil, err
 	}
@@ -149,7 +150,7 @@ func (f *propFleet) measure(ctx context.Context, c *target, s changeStep, affect
 	if err := f.profiled(ctx); err != nil {
 		return nil, err
 	}
-	if err := f.sidecars.call(ctx, callMost, sidecars.CallCounts, nil, &after); err != nil {
+	if err := f.sidecars.Call(ctx, bench.CallMost, sidecars.CallCounts, nil, &after); err != nil {
 		return nil, err
 	}
 	if r.Hosts, err = f.figures(ctx); err != nil {
@@ -158,7 +159,7 @@ func (f *propFleet) measure(ctx context.Context, c *target, s changeStep, affect
 	r.Messages, r.Bytes, r.Lost = after.Messages-before.Messages, after.Bytes-before.Bytes, after.Lost-before.Lost
 	r.Reads, r.Writes = after.Reads-before.Reads, after.Writes-before.Writes
 	var at []int64
-	if err := f.sidecars.call(ctx, callMost, sidecars.CallCollect, nil, &at); err != nil {
+	if err := f.sidecars.Call(ctx, bench.CallMost, sidecars.CallCollect, nil, &at); err != nil {
 		return nil, err
 	}
 	return r, r.count(f, at, start, affected)
@@ -206,14 +207,14 @@ func (a CPUSeconds) over(d time.Duration) CPUSeconds {
 }
 
 // cpu is the processor time that the processes took so far.
-func (f *propFleet) cpu(c *target) (t CPUSeconds) {
-	for _, s := range c.started() {
+func (f *propFleet) cpu(c *bench.Target) (t CPUSeconds) {
+	for _, s := range c.Started() {
 		t.Servers += s.CPU()
 	}
 	for _, h := range f.hosts {
-		t.Hosts += h.proc.CPU()
+		t.Hosts += h.Proc.CPU()
 	}
-	t.Sidecars = f.sidecars.proc.CPU()
+	t.Sidecars = f.sidecars.Proc.CPU()
 	return t
 }
 
@@ -230,7 +231,7 @@ func (f *propFleet) profile(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		if err := h.call(ctx, callMost, "profile", file, nil); err != nil {
+		if err := h.Call(ctx, bench.CallMost, "profile", file, nil); err != nil {
 			return err
 		}
 	}
@@ -243,7 +244,7 @@ func (f *propFleet) profiled(ctx context.Context) error {
 	}
 	var errs []error
 	for _, h := range f.hosts {
-		errs = append(errs, h.call(ctx, callMost, "profile", "", nil))
+		errs = append(errs, h.Call(ctx, bench.CallMost, "profile", "", nil))
 	}
 	return errors.Join(errs...)
 }
@@ -254,7 +255,7 @@ func (f *propFleet) figures(ctx context.Context) (map[string]float64, error) {
 	all := map[string]float64{}
 	for _, h := range f.hosts {
 		var part map[string]float64
-		if err := h.call(ctx, callMost, "figures", nil, &part); err != nil {
+		if err := h.Call(ctx, bench.CallMost, "figures", nil, &part); err != nil {
 			return nil, err
 		}
 		for name, v := range part {

@@ -1,4 +1,4 @@
-package bench
+package propagation
 
 import (
 	"bytes"
@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/bench"
 	"corbel.dev/corbel/bench/curve"
 )
 
 func shape(t *testing.T, nodes, proxies, services int) *propFleet {
 	t.Helper()
-	o := &PropagationOptions{Nodes: nodes, Proxies: proxies, Services: services, Options: Options{Servers: 3}}
+	o := &PropagationOptions{Nodes: nodes, Proxies: proxies, Services: services, Options: bench.Options{Servers: 3}}
 	if err := o.complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func TestPropagationOptionsNameTheFlag(t *testing.T) {
 		"--proxies":  {Nodes: 10, Proxies: 9},
 		"--faults":   {Faults: "stall=1"},
 		"--deadline": {Deadline: time.Millisecond},
-		"--target":   {Options: Options{Target: "x:1"}},
+		"--target":   {Options: bench.Options{Target: "x:1"}},
 	} {
 		if err := o.complete(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error that names %s, got %v", want, err)
@@ -134,9 +135,9 @@ func TestARoundCountsTheAffectedApart(t *testing.T) {
 }
 
 func TestPropagationReports(t *testing.T) {
-	p := &Propagation{Change: "deregister", How: "it is <deregistered>", Nodes: 2, Proxies: 4, Servers: 3,
-		Faults: "stall=1%",
-		runs:   []curve.Series{{Name: "round 1", Sorted: []time.Duration{time.Millisecond}}}}
+	p := &Propagation{Setup: Setup{Change: "deregister", How: "it is <deregistered>", Nodes: 2, Proxies: 4, Servers: 3,
+		Faults: "stall=1%"},
+		runs: []curve.Series{{Name: "round 1", Sorted: []time.Duration{time.Millisecond}}}}
 	with := curve.Stats{Max: 7}
 	p.Rounds = []PropagationRound{{Stats: curve.Stats{P50: 1, P90: 2, P99: 3, P999: 4, Max: 5, Missing: 6},
 		Affected: &with}}
