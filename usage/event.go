@@ -145,8 +145,8 @@ func (e *Event) check(now time.Time) error {
 		if len(f.Name) > MaxNameBytes {
 			return Wrong("tags", "have a name of more than %d bytes", MaxNameBytes)
 		}
-		if err := checkText("tags."+f.Name, f.Value, MaxTagBytes); err != nil {
-			return err
+		if len(f.Value) > MaxTagBytes || !utf8.ValidString(f.Value) { // the field's name is made where it is wrong
+			return checkText("tags."+f.Name, f.Value, MaxTagBytes)
 		}
 	}
 	return nil

@@ -174,7 +174,9 @@ func judgeQuery(t *rapid.T, r *rand.Rand, counters []*Counter, list []*usage.Pro
 		span = zone.Month(at)
 	case 1:
 		span = window.Range{From: zone.Day(at).From, To: now.Truncate(time.Minute).Add(time.Minute)}
-	case 2, 3: // minutes are there for 25 hours
+	case 2: // hours are there for 50 hours, those of half an hour beside UTC too
+		span = zone.Hour(now.Add(-time.Duration(r.IntN(48)) * time.Hour))
+	case 3: // minutes are there for 25 hours
 		from := now.Truncate(time.Minute).Add(-time.Duration(r.IntN(24*60)) * time.Minute)
 		span = window.Range{From: from, To: from.Add(time.Duration(1+r.IntN(90)) * time.Minute)}
 	}

@@ -1,0 +1,96 @@
+package estimate
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/aggregate"
+	"corbel.dev/corbel/usage/window"
+)
+
+// TestAnswer is section 4's answer of /v1/usage/estimates, and section 10's series and rows, as they are on the wire.
+func TestAnswer(t *testing.T) {
+	p := &usage.Product{Name: "bytes", Kind: usage.Sum, Tags: []string{"team"}, TopK: 1, Unit: "bytes"}
+	if err := p.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	c := aggregate.New(aggregate.Config{})
+	for i, team := range []string{"a", "", "b", "a"} {
+		e := usage.Event{Product: "bytes", Time: start.Add(time.Duration(i) * time.Minute).UnixNano(), HasValue: true,
+			Value: usage.Quantity{Hi: 1, Lo: uint64(i)}, Tags: []usage.Field{{Name: "team", Value: team}}}
+		o, _, err := p.Observe(usage.Key{}, &e, start.Add(time.Hour), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Apply(&o, uint64(i))
+	}
+	ranges := []window.Range{{From: start, To: start.Add(time.Hour)}, {From: start, To: start.Add(2 * time.Minute)},
+		{From: start.Add(2 * time.Minute), To: start.Add(4 * time.Minute)}, {From: start.Add(4 * time.Minute),
+			To: start.Add(6 * time.Minute)}}
+	answer := c.Query(aggregate.Series{Tenant: "default", Product: "bytes"}, p, ranges, 0)
+	q := Question{Range: ranges[0], Late: p.Late, By: true, Step: true}
+	e := Make(p, q, answer, Coverage{Shards: 1, Warm: 1, AsOf: start.Add(time.Hour)})
+	text, err := json.Marshal(e) // one value is kept: what a had before b came is in other
+	want := `{"value":73786976294838206470,"unit":"bytes","error":{"relative":0,"low":73786976294838206470,` +
+		`"high":73786976294838206470,"method":"sum"},"completeness":{"ratio":1,"shards_warm":1,"shards":1,` +
+		`"open_until":"2026-05-02T01:00:00Z"},"as_of":"2026-05-01T01:00:00Z","by":[{"tag":"a",` +
+		`"value":18446744073709551619},{"other":true,"value":55340232221128654851}],"series":[{` +
+		`"time":"2026-05-01T00:00:00Z","value":36893488147419103233},` +
+		`{"time":"2026-05-01T00:02:00Z","value":36893488147419103237}]}`
+	if err != nil || string(text) != want {
+		t.Errorf("%s, %v\nwant %s", text, err, want)
+	}
+	if row, err := json.Marshal(Row{}); err != nil || string(row) != `{"tag":"","value":0}` {
+		t.Errorf("%s, %v", row, err)
+	}
+}
+
+// TestWarming is section 4's "an answer while shards are warming is a lower bound, never a silent dip".
+func TestWarming(t *testing.T) {
+	p := &usage.Product{Name: "hosts", Kind: usage.Unique, Identity: []string{"host"}}
+	if err := p.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	c := aggregate.New(aggregate.Config{})
+	r := window.Range{From: start, To: start.Add(time.Hour)}
+	q := Question{Range: r, Late: p.Late}
+	ask := func(cover Coverage) Estimate {
+		return Make(p, q, c.Query(aggregate.Series{Tenant: "default", Product: "hosts"}, p, []window.Range{r}, -1), cover)
+	}
+	if e := ask(Coverage{Shards: 4096, Warm: 4096, AsOf: start}); e.Value == nil || e.Error.Method != Exact ||
+		*e.Value != (usage.Quantity{}) {
+		t.Errorf("nothing is %+v", e)
+	}
+	for i := range 10 {
+		e := usage.Event{Product: "hosts", Time: start.UnixNano(),
+			Identity: []usage.Field{{Name: "host", Value: fmt.Sprint(i)}}}
+		o, _, err := p.Observe(usage.Key{}, &e, start, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Apply(&o, uint64(i))
+	}
+	e := ask(Coverage{Shards: 4096, Warm: 3072, Silent: []string{"c2: timed out"}, AsOf: start.Add(26 * time.Hour)})
+	if e.Completeness.Ratio != 0.75 || len(e.Completeness.Missing) != 2 || e.Error.High != nil ||
+		e.Error.Low != usage.Int(10) || e.Completeness.OpenUntil != nil {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestPeriod is section 4's "closed periods keep both numbers and the reason".
+func TestPeriod(t *testing.T) {
+	p := Period{Closed: usage.Int(10)}
+	if p.Value() != usage.Int(10) {
+		t.Error("a period without revisions")
+	}
+	q := p.Revised(Revision{Value: usage.Int(9), Correction: "a", Reason: "a probe"})
+	q = q.Revised(Revision{Value: usage.Int(7), Correction: "b"}).Revised(Revision{Value: usage.Int(8), Correction: "a"})
+	if q.Closed != usage.Int(10) || q.Value() != usage.Int(8) || len(q.Revisions) != 2 || len(p.Revisions) != 0 {
+		t.Errorf("%+v", q)
+	}
+}
