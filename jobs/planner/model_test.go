@@ -191,6 +191,7 @@ func (w *world) settle() {
 		if !together {
 			w.apply(items)
 			w.complete(out)
+			w.even(out)
 			items = nil
 		}
 	}
@@ -345,6 +346,39 @@ func (w *world) complete(out Result) {
 		if u.Room.Lacks(u.Node, ask.Base(u.Node)) == "" {
 			w.t.Fatalf("seed %d: %d of %s are queued, and %s has room: %+v", w.seed, out.Eval.Outcome.Queued["g"], j.ID,
 				u.Node.Name, out.Eval.Outcome.Failed["g"])
+		}
+	}
+}
+
+// even judges the spread of a job that was placed whole by one plan: no value is two behind another while a
+// node of it has room.
+func (w *world) even(out Result) {
+	j := out.Plan.Job
+	if j.Stop || len(j.Spreads) == 0 || j.PerNode() {
+		return
+	}
+	per, held := map[string]int{}, map[jobs.ID]bool{}
+	for a := range w.s.OfJob(j.JobKey) {
+		if a.Terminal() {
+			continue
+		}
+		if a.CreateIndex != w.s.Index() || a.Job != j {
+			return
+		}
+		per[w.s.Node(a.NodeID).Node.Meta["rack"]]++
+		held[a.NodeID] = true
+	}
+	high := 0
+	for _, n := range per {
+		high = max(high, n)
+	}
+	ask := feasible.NewAsk(j.Groups[0], false)
+	for u := range w.s.Uses() {
+		if !u.Ready || !kind(u.Node, j) || distinct(j) && held[u.Node.ID] || per[u.Node.Meta["rack"]] >= high-1 {
+			continue
+		}
+		if u.Room.Lacks(u.Node, ask.Base(u.Node)) == "" {
+			w.t.Fatalf("seed %d: %s is spread %v, and %s of %s has room", w.seed, j.ID, per, u.Node.Name, u.Node.Meta["rack"])
 		}
 	}
 }

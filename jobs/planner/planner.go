@@ -156,10 +156,15 @@ func (r *run) stop(s jobs.Stopping) {
 	}
 }
 
-// live are the job's allocations that run on.
+// live are the job's allocations that run on, and those that this plan has placed so far.
 func (r *run) live() (list []*jobs.Allocation) {
 	for _, a := range r.allocs {
 		if !a.Terminal() && !r.stopped[a.ID] {
+			list = append(list, a)
+		}
+	}
+	for _, a := range r.plan.Place {
+		if r.state.Allocation(a.ID) == nil {
 			list = append(list, a)
 		}
 	}

@@ -332,3 +332,40 @@ func TestNK2(t *testing.T) {
 		t.Error("kept", j.Version)
 	}
 }
+
+// TestDistinctOverGroups: what keeps a job's allocations apart counts the groups that the same plan has placed.
+func TestDistinctOverGroups(t *testing.T) {
+	g := newStage(t, 5, nil)
+	j := stageJob("a", jobs.Service, 2, 10)
+	j.Constraints = []jobs.Constraint{{Operand: "distinct_hosts"}}
+	other := *j.Groups[0]
+	other.Name = "h"
+	j.Groups = append(j.Groups, &other)
+	g.put(j)
+	out, _ := g.evaluate("a")
+	hosts := map[jobs.ID]bool{}
+	for _, a := range out.Plan.Place {
+		hosts[a.NodeID] = true
+	}
+	g.want("hosts", len(hosts), 4)
+}
+
+// TestNS18: the algorithm is the cluster's, or the pool's.
+func TestNS18(t *testing.T) {
+	for _, test := range []struct {
+		config jobs.Config
+		hosts  int
+	}{{jobs.Config{}, 1}, {jobs.Config{Algorithm: jobs.SpreadFit}, 4},
+		{jobs.Config{Algorithm: jobs.SpreadFit, PoolAlgorithm: map[string]string{"default": jobs.Binpack}}, 1}} {
+		g := newStage(t, 4, nil)
+		g.edit(func(e *state.Edit) { e.SetConfig(test.config) })
+		hosts := map[jobs.ID]bool{}
+		for n := range 4 { // four jobs: within a job anti-affinity would part them
+			name := string(rune('a' + n))
+			g.put(stageJob(name, jobs.Service, 1, 100))
+			out, _ := g.evaluate(name)
+			hosts[out.Plan.Place[0].NodeID] = true
+		}
+		g.want("hosts", len(hosts), test.hosts)
+	}
+}
