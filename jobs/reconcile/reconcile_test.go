@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -351,6 +352,70 @@ func TestNS28(t *testing.T) {
 		}
 		if got := strings.Join(parts, " "); got != test.want {
 			t.Errorf("%s: %q, want %q", test.row, got, test.want)
+		}
+	}
+}
+
+// TestDrain: NS-31: what leaves a node, and when.
+func TestDrain(t *testing.T) {
+	web := version(0, func(_ *jobs.Job, g *jobs.TaskGroup) {
+		g.Count, g.Migrate = 4, &jobs.MigratePolicy{MaxParallel: 2}
+	})
+	batch := version(0, func(j *jobs.Job, _ *jobs.TaskGroup) { j.ID, j.Type = "batch", jobs.Batch })
+	system := version(0, func(j *jobs.Job, _ *jobs.TaskGroup) { j.ID, j.Type = "system", jobs.System })
+	drain := func(deadline jobs.Time, ignore bool, jobsOnNode string, marked, unhealthy int) string {
+		var all, here []*jobs.Allocation
+		for n, kind := range jobsOnNode {
+			j := map[rune]*jobs.Job{'w': web, 'b': batch, 's': system}[kind]
+			a := running(j, 1)[0]
+			a.ID = id(2, byte(n))
+			here, all = append(here, a), append(all, a)
+		}
+		for n := range marked {
+			here[n].Desired.Migrate = true
+		}
+		for n := strings.Count(jobsOnNode, "w"); n < 4; n++ {
+			a := running(web, 1)[0]
+			a.ID, a.NodeID = id(3, byte(n)), id(1, 9)
+			if n >= 4-unhealthy {
+				a.Client.StartedAt = now
+			}
+			all = append(all, a)
+		}
+		duty := jobs.Duty{Drain: &jobs.Drain{Deadline: deadline, IgnoreSystemJobs: ignore}}
+		r := Drain(DrainInput{Node: &jobs.Node{Duty: duty},
+			OnNode: slices.Values(here), Now: now, OfJob: func(key jobs.JobKey) iter.Seq[*jobs.Allocation] {
+				return func(yield func(*jobs.Allocation) bool) {
+					for _, a := range all {
+						if a.Job.JobKey == key && !yield(a) {
+							return
+						}
+					}
+				}
+			}})
+		var list []string
+		for _, m := range r.Migrate {
+			list = append(list, fmt.Sprint(m[15]))
+		}
+		if r.Done {
+			list = append(list, "done")
+		}
+		return strings.Join(list, " ")
+	}
+	web.Groups[0].Migrate.MinHealthyTime = time.Second
+	for _, test := range []struct{ row, got, want string }{
+		{"two may be missing", drain(0, false, "www", 0, 0), "0 1"},
+		{"two are on their way", drain(0, false, "www", 2, 0), ""},
+		{"one elsewhere is not healthy yet", drain(0, false, "www", 0, 1), "0"},
+		{"the deadline has come", drain(now, false, "wwwbs", 1, 1), "1 2 3 4"},
+		{"batch may finish", drain(now+1, false, "b", 0, 0), ""},
+		{"system jobs last", drain(0, false, "bs", 0, 0), ""},
+		{"system jobs", drain(0, false, "s", 0, 0), "0"},
+		{"system jobs stay", drain(0, true, "s", 0, 0), "done"},
+		{"empty", drain(0, false, "", 0, 0), "done"},
+	} {
+		if test.got != test.want {
+			t.Errorf("%s: %q, want %q", test.row, test.got, test.want)
 		}
 	}
 }
