@@ -189,3 +189,10 @@ func (c Config) Preempts(jobType string) bool {
 	on, stated := c.Preempt[jobType]
 	return on || !stated && jobType == System
 }
+
+// Gain is room that came free on nodes of a computed class: a node that joined, allocations that ended, or the like.
+type Gain struct {
+	Class uint64
+	Free  Vector // summed up; zero when it is not known
+	Index uint64 // of the State that has it
+}

@@ -17,7 +17,7 @@ type Report struct {
 
 // Effects are what reports lead to.
 type Effects struct {
-	Freed []uint64      // computed classes that have room again, ascending
+	Freed []jobs.Gain   // by class, ascending: for evalqueue.Wake
 	Jobs  []jobs.JobKey // to be evaluated (TriggerAllocFailure), in the order of the reports
 	// Deployments are to be judged again (reconcile.Rollout).
 	Deployments []jobs.ID
@@ -25,10 +25,10 @@ type Effects struct {
 
 // Reports stores what nodes say, in one change. What a node says again changes nothing.
 func Reports(e *state.Edit, now jobs.Time, list []Report) (out Effects) {
-	freed := map[uint64]bool{}
+	freed := map[uint64]jobs.Vector{}
 	for _, r := range list {
 		old := e.Allocation(r.Alloc)
-		if old == nil || old.ClientTerminal() && !Revives(old, r) {
+		if old == nil || old.ClientTerminal() && !revives(old, r) {
 			continue
 		}
 		if old.Client == r.Client && (r.Health == jobs.Undecided || r.Health == old.Rollout.Health) {
@@ -46,9 +46,9 @@ func Reports(e *state.Edit, now jobs.Time, list []Report) (out Effects) {
 			}
 		}
 		e.PutAllocation(&next)
-		if next.ClientTerminal() {
+		if next.ClientTerminal() && old.Counts() {
 			if u := e.Node(old.NodeID); u != nil {
-				freed[u.Class] = true
+				freed[u.Class] = freed[u.Class].Plus(old.Grant.Vector)
 			}
 		}
 		over := next.ClientTerminal() && !old.ServerTerminal() && r.Client.Status != jobs.ClientLost
@@ -58,12 +58,14 @@ func Reports(e *state.Edit, now jobs.Time, list []Report) (out Effects) {
 			out.Jobs = append(out.Jobs, old.Job.JobKey)
 		}
 	}
-	out.Freed = slices.Sorted(maps.Keys(freed))
+	for _, class := range slices.Sorted(maps.Keys(freed)) {
+		out.Freed = append(out.Freed, jobs.Gain{Class: class, Free: freed[class], Index: e.Index()})
+	}
 	return out
 }
 
-// Revives reports whether a node may contradict what the servers assumed: it runs what they gave up for lost.
-func Revives(old *jobs.Allocation, r Report) bool {
+// revives reports whether a node may contradict what the servers assumed: it runs what they gave up for lost.
+func revives(old *jobs.Allocation, r Report) bool {
 	return old.Client.Status == jobs.ClientLost && (r.Client.Status == jobs.ClientComplete ||
 		r.Client.Status == jobs.ClientFailed)
 }

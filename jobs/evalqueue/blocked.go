@@ -9,15 +9,8 @@ import (
 // Blocked is work that waits for room.
 type Blocked struct {
 	Eval *jobs.Evaluation
-	// Least is what the smallest of its queued allocations asks for, All what all of them do together.
+	// Least is what the smallest of its queued allocations asks for, All what all of them do together (planner.Result).
 	Least, All jobs.Vector
-}
-
-// Gain is room that came free on nodes of a computed class, by a node that joined, allocations that ended, or the like.
-type Gain struct {
-	Class uint64
-	Free  jobs.Vector // summed up; zero when it is not known, and everything is woken that the class can serve
-	Index uint64      // of the State that has it
 }
 
 // Block takes work that could not be placed. It returns what is to be stored instead of it: older blocked
@@ -81,8 +74,8 @@ func (q *Queue) Forget(key jobs.JobKey, now jobs.Time) *jobs.Evaluation {
 
 // Wake takes the gains of a short window and returns the work to be stored as pending and added: the most
 // important first, and no more than fits into what came free (NS-10). The rest stays blocked and is
-// woken by the next gain.
-func (q *Queue) Wake(gains []Gain, now jobs.Time) (woken []*jobs.Evaluation) {
+// woken by the next gain. A gain of unknown size wakes everything that its class can serve.
+func (q *Queue) Wake(gains []jobs.Gain, now jobs.Time) (woken []*jobs.Evaluation) {
 	free := map[uint64]*jobs.Vector{} // nil: unknown
 	var order []uint64
 	for _, g := range gains {

@@ -118,6 +118,10 @@ func blocked(n, job int, classes map[uint64]bool, least, all int64) Blocked {
 	return Blocked{e, jobs.Vector{CPU: least}, jobs.Vector{CPU: all}}
 }
 
+func gain(class uint64, free jobs.Vector, index uint64) jobs.Gain {
+	return jobs.Gain{Class: class, Free: free, Index: index}
+}
+
 // TestNS6To11: one blocked evaluation for each job, woken by what could serve it, and by no more.
 func TestNS6To11(t *testing.T) {
 	q := New(1)
@@ -130,13 +134,13 @@ func TestNS6To11(t *testing.T) {
 		t.Fatal("an older one replaces a newer one")
 	}
 	big := jobs.Vector{CPU: 1000}
-	if w := q.Wake([]Gain{{2, big, 11}}, now); w != nil {
+	if w := q.Wake([]jobs.Gain{gain(2, big, 11)}, now); w != nil {
 		t.Fatal("NS-7: woken by a class that cannot serve it", w)
 	}
-	if w := q.Wake([]Gain{{1, jobs.Vector{CPU: 99}, 12}}, now); w != nil {
+	if w := q.Wake([]jobs.Gain{gain(1, jobs.Vector{CPU: 99}, 12)}, now); w != nil {
 		t.Fatal("woken by too little")
 	}
-	if w := q.Wake([]Gain{{3, big, 13}}, now); len(w) != 1 || w[0].Status != jobs.EvalPending {
+	if w := q.Wake([]jobs.Gain{gain(3, big, 13)}, now); len(w) != 1 || w[0].Status != jobs.EvalPending {
 		t.Fatal("NS-7: a class that it has not seen", w)
 	}
 	// NS-9: class 3 gained at 13, what looked at 10 has missed it; what looked at 13 has not.
@@ -157,17 +161,18 @@ func TestNS6To11(t *testing.T) {
 		b.Eval.SnapshotIndex = 13
 		q.Block(b, now)
 	}
-	if w := q.Wake([]Gain{{1, big, 14}, {1, big, 15}, {7, big, 15}}, now); len(w) != 3 || w[0].CreateIndex != 10 {
+	three := []jobs.Gain{gain(1, big, 14), gain(1, big, 15), gain(7, big, 15)}
+	if w := q.Wake(three, now); len(w) != 3 || w[0].CreateIndex != 10 {
 		t.Errorf("woke %d of 100, there is room for 3", len(w))
 	}
-	if w := q.Wake([]Gain{{1, jobs.Vector{}, 16}}, now); len(w) != 97 {
+	if w := q.Wake([]jobs.Gain{gain(1, jobs.Vector{}, 16)}, now); len(w) != 97 {
 		t.Errorf("woke %d for unknown room", len(w))
 	}
 	// NS-11
 	gave := blocked(300, 300, map[uint64]bool{1: false}, 1, 1)
 	gave.Eval.Trigger, gave.Eval.SnapshotIndex = jobs.TriggerMaxPlans, 20
 	q.Block(gave, now)
-	if w := q.Wake([]Gain{{1, big, 21}}, now); len(w) != 1 {
+	if w := q.Wake([]jobs.Gain{gain(1, big, 21)}, now); len(w) != 1 {
 		t.Error("work that gave up is not tried again")
 	}
 	quota := blocked(400, 400, map[uint64]bool{}, 1, 1)

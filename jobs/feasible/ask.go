@@ -71,6 +71,9 @@ func (a *Ask) Base(n *jobs.Node) *jobs.Grant {
 	return &g
 }
 
+// Vector is what the ask takes on any node; cores, whose CPU depends on the node, are left out.
+func (a *Ask) Vector() jobs.Vector { return a.base.Vector }
+
 // networkOf is the place of a host network; one behind the last when there is none.
 func networkOf(n *jobs.Node, name string) int {
 	if name == "" {

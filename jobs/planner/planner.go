@@ -36,6 +36,8 @@ type Result struct {
 	Eval   *jobs.Evaluation   // as it is to be stored when the plan was applied whole
 	New    []*jobs.Evaluation // blocked and delayed ones
 	Counts map[string]reconcile.Counts
+	// Least and All are what of the queued allocations the smallest asks for, and all together: for evalqueue.Block.
+	Least, All jobs.Vector
 }
 
 // Attempts is how often an evaluation may try when its plans are rejected (NS-21). After that it
@@ -377,12 +379,30 @@ func (r *run) close(status, text string) {
 		blocked.Status, blocked.Outcome, blocked.SnapshotIndex = jobs.EvalBlocked, r.outcome, r.state.Index()
 		blocked.Description = "created to place remaining allocations"
 		next.Chain.Blocked = blocked.ID
+		r.need()
 		r.out.New = append(r.out.New, blocked)
 	}
 	if len(r.out.New) > 0 {
 		next.Chain.Next = r.out.New[0].ID
 	}
 	r.out.Eval = &next
+}
+
+// need sums up what is queued.
+func (r *run) need() {
+	first := true
+	for _, g := range r.job.Groups {
+		ask, n := r.programs[g.Name].Ask.Vector(), int64(r.outcome.Queued[g.Name])
+		if n == 0 {
+			continue
+		}
+		r.out.All = r.out.All.Plus(jobs.Vector{CPU: n * ask.CPU, MemoryMB: n * ask.MemoryMB, DiskMB: n * ask.DiskMB})
+		if first {
+			r.out.Least, first = ask, false
+		}
+		r.out.Least = jobs.Vector{CPU: min(r.out.Least.CPU, ask.CPU), MemoryMB: min(r.out.Least.MemoryMB, ask.MemoryMB),
+			DiskMB: min(r.out.Least.DiskMB, ask.DiskMB)}
+	}
 }
 
 // GiveUp is the blocked evaluation of one whose plans were rejected too often: it is tried again when

@@ -107,6 +107,9 @@ func TestNS6(t *testing.T) {
 		out.Eval.Chain.Blocked != b.ID || b.Outcome.Escaped {
 		t.Errorf("%+v", b)
 	}
+	if out.Least != (jobs.Vector{CPU: 400, MemoryMB: 10}) || out.All != (jobs.Vector{CPU: 1200, MemoryMB: 30}) {
+		t.Error(out.Least, out.All)
+	}
 	m := out.Eval.Outcome.Failed["g"]
 	g.want("cpu exhausted", m.DimensionExhausted["cpu"], 1)
 	g.want("coalesced", m.Coalesced, 2)
@@ -221,7 +224,9 @@ func TestNS19(t *testing.T) {
 	duty(1, jobs.Duty{Status: jobs.NodeReady})
 	g.evaluate("sys")
 	g.want("back", g.live("sys"), 3)
-	g.report("once", jobs.ClientComplete, 0)
+	if freed := g.report("once", jobs.ClientComplete, 0).Freed; len(freed) != 1 || freed[0].Free.CPU != 300 {
+		t.Error("NS-9", freed)
+	}
 	g.report("sys", jobs.ClientFailed, 0)
 	g.evaluate("once")
 	g.evaluate("sys")
