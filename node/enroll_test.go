@@ -15,6 +15,7 @@ import (
 	"corbel.dev/corbel/kit/testport"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/enroll"
 	"corbel.dev/corbel/node/raftgroup"
 )
 
@@ -97,9 +98,10 @@ tls { defaults { ca_file = "%s/ca.pem" verify_outgoing = true verify_server_host
 	ended := meshCert(t, s, ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: "dc1", Name: "c1"},
 		time.Now().Add(-2*time.Hour+time.Minute))
 	c.Certs.Enrolled.Now.Store(ended)
-	client := enrolClient(c.Wire)
+	client := enroll.Client(c.Wire)
 	defer client.Close()
-	if cert, err := c.askToEnrol(t.Context(), client); err != nil || !knock(t, s, a, cert, wire.ProtoRPC, 0, 0) {
+	cert, err := enrolled(c.Process).AskForToken(t.Context(), client)
+	if err != nil || !knock(t, s, a, cert, wire.ProtoRPC, 0, 0) {
 		t.Errorf("an agent whose certificate has ended: %v", err)
 	}
 }

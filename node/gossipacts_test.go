@@ -146,7 +146,7 @@ var gossipActs = map[member.Act]func(t *testing.T, m *testMember, l liar){
 		}
 	},
 	member.ActHintJoin: func(t *testing.T, m *testMember, l liar) {
-		if hints := m.gossipOfServers(); !slices.Contains(hints, m.gossip) {
+		if hints := gossipOfServers(m.Pool); !slices.Contains(hints, m.gossip) {
 			t.Errorf("a new agent is not told of the honest server: %v", hints)
 		}
 	},

@@ -27,6 +27,7 @@ import (
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/enroll"
 )
 
 // introIssuer signs JWTs.
@@ -111,11 +112,11 @@ func TestAgentIsIntroduced(t *testing.T) {
 		t.Fatalf("the certificate: %+v", cert)
 	}
 	// The next certificate comes over RPC, for its token.
-	in, err := readIntroduction(c.FS, c.Cfg.DataDir)
+	in, err := enroll.Read(c.FS, c.Cfg.DataDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next, err := c.renewOverRPC(t.Context(), in); err != nil ||
+	if next, err := enrolled(c.Process).Renew(t.Context(), in); err != nil ||
 		next.Leaf.SerialNumber.Cmp(cert.Leaf.SerialNumber) == 0 {
 		t.Errorf("renewal: %v", err)
 	}
@@ -128,9 +129,10 @@ func TestAgentIsIntroduced(t *testing.T) {
 		Name: "c1"},
 		time.Now().Add(-2*time.Hour)))
 	_ = c.RPC.Close() // connections from before
-	client := enrolClient(c.Wire)
+	client := enroll.Client(c.Wire)
 	defer client.Close()
-	if next, err := c.askAsIntroduced(t.Context(), client); err != nil || !time.Now().Before(next.Leaf.NotAfter) {
+	next, err := enrolled(c.Process).AskAsIntroduced(t.Context(), client)
+	if err != nil || !time.Now().Before(next.Leaf.NotAfter) {
 		t.Errorf("after the certificate's end: %v", err)
 	}
 	// What was given once is kept: a restart needs no good JWT.
@@ -150,7 +152,7 @@ func TestAgentIsIntroduced(t *testing.T) {
 		len(again.Cfg.Gossip.RetryJoin) != 3 {
 		t.Errorf("after a restart: %+v", again.Cfg.Gossip)
 	}
-	if info, err := os.Stat(filepath.Join(cfg.DataDir, introFile)); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(filepath.Join(cfg.DataDir, enroll.File)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file: %v, %v", info, err)
 	}
 
@@ -184,13 +186,17 @@ func strangersAreNotIntroduced(t *testing.T, leader *testMember, issuer introIss
 		*cfg = *leader.config(true, introAgentTLS(dir))
 		cfg.Node.Name, cfg.Node.Datacenter = c.node, "dc1"
 		cfg.AutoConfig = config.AutoConfig{IntroToken: c.jwt, ServerAddresses: []string{leader.Wire.Addr().String()}}
-		client, done, err := strangersClient(cfg, nil, slog.New(slog.DiscardHandler))
+		id, err := new(base.Enrolled).Identity(&cfg.TLS.InternalRPC, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, done, err := enroll.Stranger(id, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
 		cfg.Node.Datacenter = c.dc
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		in, err := askIntroduction(ctx, client, cfg)
+		in, err := enroll.Ask(ctx, client, cfg)
 		cancel()
 		done()
 		if in != nil || err == nil || strings.Contains(err.Error(), "deadline") {
@@ -209,7 +215,7 @@ func strangersAreNotIntroduced(t *testing.T, leader *testMember, issuer introIss
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := leader.introducer.introduce(t.Context(), "test", &introRequest{Node: "c2", Datacenter: "dc1",
+	if _, err := leader.introducer.Introduce(t.Context(), "test", &enroll.Request{Node: "c2", Datacenter: "dc1",
 		CSR: csr}); !errkind.Is(err, errkind.Denied) {
 		t.Errorf("a certificate for another: %v", err)
 	}

@@ -28,6 +28,7 @@ import (
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/issue"
 	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/enroll"
 	"corbel.dev/corbel/node/forward"
 )
 
@@ -40,14 +41,14 @@ var methodsFor = map[wire.Roles][]string{
 		"monitor.release", "monitor.ask",
 		"monitor.follow", "monitor.execute", "monitor.rounds.tell", "monitor.rounds.begin", "monitor.rounds.note",
 		"monitor.rounds.hand",
-		methodFleet, coordinates.MethodJudged, methodAsk, methodAskStream, methodIntroduce, base.MethodKeyring,
+		methodFleet, coordinates.MethodJudged, methodAsk, methodAskStream, enroll.MethodIntroduce, base.MethodKeyring,
 	},
 	// The pool between datacenters is theirs together.
 	wire.AllServers: {wan.MethodKeys},
-	// The token of each of these is judged by what it is to do; methodClock and methodTrustDomain tell what every client
+	// The token of each of these is judged by what it is to do; methodClock and the trust domain tell what every client
 	// may know.
 	wire.Members: {methodApply, methodNode, methodResolve, coordinates.MethodUpdate, methodTell, methodDNS, "mesh.sign",
-		methodClock, methodTrustDomain},
+		methodClock, enroll.MethodTrustDomain},
 	// The requests in the first four carry tokens of their own.
 	wire.Federation: {forward.MethodHTTP, forward.MethodStream, forward.MethodOffer, forward.MethodUpload, wan.MethodPing},
 }
@@ -61,13 +62,13 @@ var routesFor = map[string]wire.Roles{
 // enrolmentFor are the methods that strangers may call, on a protocol of their own: a token, a JWT or nothing is judged
 // by the handler.
 var enrolmentFor = map[string]wire.Roles{
-	methodTrustDomain: wire.Anyone, issue.Method: wire.Anyone, methodIntroduce: wire.Anyone,
+	enroll.MethodTrustDomain: wire.Anyone, issue.Method: wire.Anyone, enroll.MethodIntroduce: wire.Anyone,
 }
 
 // runEnrolment lets every caller try what strangers may.
 func runEnrolment(t *testing.T, m *testMember, callers []wiretest.Caller) {
 	t.Helper()
-	methods := enrolment(m.Process).Methods()
+	methods := enrolment(m.Process).Strangers().Methods()
 	for _, c := range callers {
 		client := callerAs(t, c.Open, wire.ProtoEnroll)
 		for _, method := range methods {

@@ -32,6 +32,7 @@ import (
 	"corbel.dev/corbel/monitor/agent"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/enroll"
 	"corbel.dev/corbel/node/forward"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	"corbel.dev/corbel/node/raftgroup"
@@ -58,7 +59,7 @@ type Process struct {
 	mesh   *meshHost     // nil without connect
 	issuer *issue.Issuer // nil on client agents
 	// introducer is nil but on servers with auto_config.authorization.
-	introducer *introducer
+	introducer *enroll.Introducer
 	local      *local.Local
 	api        *consulapi.API
 	dns        *dnsapi.Server
@@ -90,7 +91,7 @@ func New(cfg *config.Config) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, known, err := introduced(in.FS(), cfg)
+	cfg, known, err := enroll.Introduced(in.FS(), cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +100,7 @@ func New(cfg *config.Config) (*Process, error) {
 		return nil, err
 	}
 	if known != nil {
-		b.Certs.Enrolled.Now.Store(known.certificate(b.Clock.Now()))
+		b.Certs.Enrolled.Now.Store(known.Certificate(b.Clock.Now()))
 	}
 	p := &Process{Base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1),
 		uploads: &spool.Bodies{Dir: cfg.DataDir}}
@@ -151,14 +152,14 @@ func (p *Process) build() (err error) {
 		}
 	}
 	p.buildAccess()
-	if err := p.buildIntroducer(); err != nil {
-		return err
-	}
 	servers.allow, servers.sees = p.access.maySync(p.registry), p.access.maySee()
 	if err := p.buildLocal(servers); err != nil {
 		return err
 	}
 	if err := p.buildLeaves(servers); err != nil {
+		return err
+	}
+	if err := p.buildIntroducer(); err != nil {
 		return err
 	}
 	if err := p.buildMesh(); err != nil {
@@ -283,7 +284,7 @@ func (p *Process) loadDefinitions(cfg *config.Config) error {
 // Check names every wrong key and value of what the configuration's own package leaves undecoded.
 func Check(cfg *config.Config) error {
 	_, _, err := firstAuthority(&cfg.Connect)
-	return errors.Join(CheckDefinitions(&cfg.Definitions), err, secretsplane.Check(cfg), checkIntroRules(&cfg.AutoConfig))
+	return errors.Join(CheckDefinitions(&cfg.Definitions), err, secretsplane.Check(cfg), enroll.Check(&cfg.AutoConfig))
 }
 
 // CheckDefinitions names every wrong key and value of the definitions.
@@ -392,7 +393,7 @@ func (p *Process) addParts() {
 	case p.Cfg.AutoEncrypt.AllowTLS || p.Cfg.AutoConfig.Authorize:
 		p.welcome()
 	case p.Cfg.AutoEncrypt.TLS:
-		p.Parts.Add("auto encrypt", p.enrol)
+		p.Parts.Add("auto encrypt", enrolled(p).Run)
 	}
 	if p.wan != nil {
 		addWAN(p.Base, p.wan)
@@ -503,7 +504,7 @@ func (p *Process) watchServers(ctx context.Context) error {
 // Reload applies a fresh configuration: definitions, log level, TLS, tokens,
 // telemetry and DNS. All or nothing as far as the configuration can be wrong.
 func (p *Process) Reload(cfg *config.Config) error {
-	cfg, _, err := introduced(p.FS, cfg)
+	cfg, _, err := enroll.Introduced(p.FS, cfg)
 	if err != nil {
 		return err
 	}

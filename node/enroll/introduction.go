@@ -1,4 +1,4 @@
-package node
+package enroll
 
 import (
 	"cmp"
@@ -24,31 +24,30 @@ import (
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/mesh/issue"
-	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 )
 
-// methodIntroduce is the RPC by which an agent that has a JWT alone gets what it needs to be one of the cluster
+// MethodIntroduce is the RPC by which an agent that has a JWT alone gets what it needs to be one of the cluster
 // (auto_config).
-const methodIntroduce = "agent.introduce"
+const MethodIntroduce = "agent.introduce"
 
-// introRequest is what an agent says of itself. JSON: it is asked once in an agent's life.
-type introRequest struct{ Node, Datacenter, JWT, CSR string }
+// Request is what an agent says of itself. JSON: it is asked once in an agent's life.
+type Request struct{ Node, Datacenter, JWT, CSR string }
 
-// introduction is what a server gives an agent. What the agent's own configuration sets wins over it.
-type introduction struct {
+// Introduction is what a server gives an agent. What the agent's own configuration sets wins over it.
+type Introduction struct {
 	Node, Datacenter, PrimaryDatacenter string
 	GossipKey                           string
 	VerifyIncoming, VerifyOutgoing      bool
 	Join                                []string // gossip addresses of servers
-	ACL                                 introACL
+	ACL                                 ACL
 	VerifyServerHostname                bool
 	TLSMinVersion                       string
 	CertPEM                             string
 	KeyPEM                              string `json:",omitempty"` // never on the wire: the agent made it
 }
 
-type introACL struct {
+type ACL struct {
 	Enabled                      bool
 	DefaultPolicy, DownPolicy    string
 	TokenTTL, PolicyTTL, RoleTTL time.Duration
@@ -56,17 +55,17 @@ type introACL struct {
 	Token                        string // the agent's own
 }
 
-// introFile keeps the introduction in the data directory, key and token included.
-const introFile = "auto-config.json"
+// File keeps the introduction in the data directory, key and token included.
+const File = "auto-config.json"
 
-// readIntroduction returns nil when there is none.
-func readIntroduction(fsys vfs.FS, dir string) (*introduction, error) {
-	path := filepath.Join(dir, introFile)
+// Read returns what was kept, nil when there is none.
+func Read(fsys vfs.FS, dir string) (*Introduction, error) {
+	path := filepath.Join(dir, File)
 	data, err := vfs.ReadDurable(fsys, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	in := new(introduction)
+	in := new(Introduction)
 	if err == nil {
 		err = json.Unmarshal(data, in)
 	}
@@ -77,7 +76,7 @@ func readIntroduction(fsys vfs.FS, dir string) (*introduction, error) {
 	return in, nil
 }
 
-func (in *introduction) keep(fsys vfs.FS, dir string) error {
+func (in *Introduction) keep(fsys vfs.FS, dir string) error {
 	data, err := json.Marshal(in)
 	if err != nil {
 		return err
@@ -85,11 +84,11 @@ func (in *introduction) keep(fsys vfs.FS, dir string) error {
 	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return vfs.WriteFileAtomic(fsys, filepath.Join(dir, introFile), data, 0o600)
+	return vfs.WriteFileAtomic(fsys, filepath.Join(dir, File), data, 0o600)
 }
 
 // over lays the agent's own configuration over what it was given.
-func (in *introduction) over(own *config.Config) *config.Config {
+func (in *Introduction) over(own *config.Config) *config.Config {
 	c := *own
 	c.Node.PrimaryDatacenter = cmp.Or(c.Node.PrimaryDatacenter, in.PrimaryDatacenter)
 	if c.Gossip.Encrypt == "" {
@@ -112,8 +111,8 @@ func (in *introduction) over(own *config.Config) *config.Config {
 	return &c
 }
 
-// certificate is the kept one, nil when it has ended.
-func (in *introduction) certificate(now time.Time) *tls.Certificate {
+// Certificate is the kept one, nil when it has ended.
+func (in *Introduction) Certificate(now time.Time) *tls.Certificate {
 	c, err := tls.X509KeyPair([]byte(in.CertPEM), []byte(in.KeyPEM))
 	if err != nil || !now.Before(c.Leaf.NotAfter) {
 		return nil
@@ -121,12 +120,12 @@ func (in *introduction) certificate(now time.Time) *tls.Certificate {
 	return &c
 }
 
-// introduced is cfg with what the servers gave this agent, for an agent of auto_config; else cfg itself.
-func introduced(fsys vfs.FS, cfg *config.Config) (*config.Config, *introduction, error) {
+// Introduced is cfg with what the servers gave this agent, for an agent of auto_config; else cfg itself.
+func Introduced(fsys vfs.FS, cfg *config.Config) (*config.Config, *Introduction, error) {
 	if !cfg.AutoConfig.Enabled {
 		return cfg, nil, nil
 	}
-	in, err := readIntroduction(fsys, cfg.DataDir)
+	in, err := Read(fsys, cfg.DataDir)
 	if err == nil && in == nil {
 		err = errors.New("auto_config: no server has introduced this agent yet")
 	}
@@ -136,31 +135,21 @@ func introduced(fsys vfs.FS, cfg *config.Config) (*config.Config, *introduction,
 	return in.over(cfg), in, nil
 }
 
-// Introduce has a server introduce this agent where its configuration wants that (auto_config) and it was not
-// introduced before; New needs the result, which lies in data_dir. It tries the servers until ctx ends.
-func Introduce(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
-	if !cfg.AutoConfig.Enabled {
-		return nil
-	}
-	if cfg.DataDir == "" {
-		return errNoData
-	}
-	faults, err := fault.FromEnv()
-	if err != nil {
-		return err
-	}
-	in, err := readIntroduction(faults.FS(), cfg.DataDir)
+// Introduce has a server introduce this agent (auto_config) where it was not
+// introduced before; the result lies in data_dir. It tries the servers, as a stranger with id, until ctx ends.
+func Introduce(ctx context.Context, cfg *config.Config, id *wire.TLS, faults *fault.Injector, log *slog.Logger) error {
+	in, err := Read(faults.FS(), cfg.DataDir)
 	if err != nil || in != nil && in.Node == cfg.Node.Name && in.Datacenter == cfg.Node.Datacenter {
 		return err
 	}
-	client, done, err := strangersClient(cfg, faults, log)
+	client, done, err := Stranger(id, faults, log)
 	if err != nil {
 		return err
 	}
 	defer done()
-	pause := backoff.Backoff{Min: enrolRetryMin, Max: enrolRetryMax}
+	pause := backoff.Backoff{Min: retryMin, Max: retryMax}
 	for {
-		in, err := askIntroduction(ctx, client, cfg)
+		in, err := Ask(ctx, client, cfg)
 		if err == nil {
 			return in.keep(faults.FS(), cfg.DataDir)
 		}
@@ -177,24 +166,19 @@ func Introduce(ctx context.Context, cfg *config.Config, log *slog.Logger) error 
 	}
 }
 
-// strangersClient calls servers without a certificate.
-func strangersClient(cfg *config.Config, faults *fault.Injector, log *slog.Logger) (client *rpc.Client, done func(),
-	err error) {
-	id, err := new(base.Enrolled).Identity(&cfg.TLS.InternalRPC, cfg)
-	if err != nil {
-		return nil, nil, err
-	}
+// Stranger calls servers without a certificate.
+func Stranger(id *wire.TLS, faults *fault.Injector, log *slog.Logger) (client *rpc.Client, done func(), err error) {
 	// Nobody is accepted here: the wire is for dialling alone.
 	w, err := wire.New(wire.Config{Bind: "127.0.0.1:0", TLS: id, Faults: faults.Net(), Log: log})
 	if err != nil {
 		return nil, nil, err
 	}
-	client = enrolClient(w)
+	client = Client(w)
 	return client, func() { _, _ = client.Close(), w.Close() }, nil
 }
 
-// askIntroduction asks the configured servers in random order until one answers.
-func askIntroduction(ctx context.Context, client *rpc.Client, cfg *config.Config) (*introduction, error) {
+// Ask asks the configured servers in random order until one answers.
+func Ask(ctx context.Context, client *rpc.Client, cfg *config.Config) (*Introduction, error) {
 	token, err := introToken(&cfg.AutoConfig)
 	if err != nil {
 		return nil, err
@@ -233,22 +217,22 @@ func introToken(c *config.AutoConfig) (string, error) {
 }
 
 func introduceAt(ctx context.Context, client *rpc.Client, cfg *config.Config, addr,
-	token string) (*introduction, error) {
-	ctx, cancel := context.WithTimeout(ctx, enrolTimeout)
+	token string) (*Introduction, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	id, key, csr, err := agentRequest(ctx, client, cfg, addr)
 	if err != nil {
 		return nil, err
 	}
-	req, err := json.Marshal(introRequest{Node: cfg.Node.Name, Datacenter: cfg.Node.Datacenter, JWT: token, CSR: csr})
+	req, err := json.Marshal(Request{Node: cfg.Node.Name, Datacenter: cfg.Node.Datacenter, JWT: token, CSR: csr})
 	if err != nil {
 		return nil, err
 	}
-	reply, err := client.Call(ctx, addr, methodIntroduce, req)
+	reply, err := client.Call(ctx, addr, MethodIntroduce, req)
 	if err != nil {
 		return nil, err
 	}
-	in := new(introduction)
+	in := new(Introduction)
 	if err := json.Unmarshal(reply, in); err != nil {
 		return nil, errkind.E(errkind.Corrupt, "read an introduction", err)
 	}
@@ -259,46 +243,46 @@ func introduceAt(ctx context.Context, client *rpc.Client, cfg *config.Config, ad
 	return in, nil
 }
 
-// askAsIntroduced gets the next certificate of an agent that was introduced: over RPC with its present one and its
+// AskAsIntroduced gets the next certificate of an agent that was introduced: over RPC with its present one and its
 // token, or, where these open nothing any more, by being introduced again.
-func (p *Process) askAsIntroduced(ctx context.Context, client *rpc.Client) (*tls.Certificate, error) {
-	in, err := readIntroduction(p.FS, p.Cfg.DataDir)
+func (a *Agent) AskAsIntroduced(ctx context.Context, client *rpc.Client) (*tls.Certificate, error) {
+	in, err := Read(a.FS, a.Config.DataDir)
 	if err != nil {
 		return nil, err
 	}
 	var failed error
-	if p.Certs.Enrolled.Now.Load() != nil && in != nil {
-		cert, err := p.renewOverRPC(ctx, in)
+	if a.Certificate() != nil && in != nil {
+		cert, err := a.Renew(ctx, in)
 		if err == nil {
-			return cert, in.keep(p.FS, p.Cfg.DataDir)
+			return cert, in.keep(a.FS, a.Config.DataDir)
 		}
 		failed = err
 	}
-	if in, err = askIntroduction(ctx, client, p.Cfg); err != nil {
+	if in, err = Ask(ctx, client, a.Config); err != nil {
 		return nil, errors.Join(failed, err)
 	}
-	if err := in.keep(p.FS, p.Cfg.DataDir); err != nil {
+	if err := in.keep(a.FS, a.Config.DataDir); err != nil {
 		return nil, err
 	}
-	p.Tokens.Reload(&in.over(p.Current()).ACL)
+	a.SetTokens(&in.over(a.Current()).ACL)
 	c, err := tls.X509KeyPair([]byte(in.CertPEM), []byte(in.KeyPEM))
 	return &c, err
 }
 
-// renewOverRPC puts the next certificate in in.
-func (p *Process) renewOverRPC(ctx context.Context, in *introduction) (*tls.Certificate, error) {
-	ctx, cancel := context.WithTimeout(ctx, enrolTimeout)
+// Renew puts the next certificate in in.
+func (a *Agent) Renew(ctx context.Context, in *Introduction) (*tls.Certificate, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	addr, err := p.anyServer()
+	addr, err := a.Server()
 	if err != nil {
 		return nil, err
 	}
-	id, key, csr, err := agentRequest(ctx, p.RPC, p.Cfg, addr)
+	id, key, csr, err := agentRequest(ctx, a.RPC, a.Config, addr)
 	if err != nil {
 		return nil, err
 	}
-	req := issue.Request{Token: p.agentToken(), CSR: csr}
-	reply, err := p.RPC.Call(ctx, addr, issue.Method, req.AppendPack(nil))
+	req := issue.Request{Token: a.Token(), CSR: csr}
+	reply, err := a.RPC.Call(ctx, addr, issue.Method, req.AppendPack(nil))
 	if err != nil {
 		return nil, err
 	}

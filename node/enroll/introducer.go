@@ -1,20 +1,22 @@
-package node
+package enroll
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"regexp"
-	"strconv"
 	"strings"
 
+	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/catalog/login"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/mesh/ca"
@@ -22,10 +24,28 @@ import (
 	"corbel.dev/corbel/node/config"
 )
 
-// introducer gives agents that show a good JWT what they need to be one of the cluster. Strangers may ask it, so it
+// IntroducerConfig describes an Introducer.
+type IntroducerConfig struct {
+	Datacenter string
+	Rules      *config.AutoConfig
+	Current    func() *config.Config // as the last reload left it
+	// Leads tells whether this server introduces agents itself; else CallLeader passes a request on.
+	Leads      func() bool
+	CallLeader func(ctx context.Context, method string, req []byte) ([]byte, error)
+	State      func() *catalog.State
+	Issuer     *issue.Issuer
+	// CreateToken makes an agent's token; nil where there are none.
+	CreateToken func(context.Context, grants.TokenRequest) (*acl.Token, error)
+	Join        func() []string // gossip addresses of servers
+	Keys        func() (member.KeyAnswer, error)
+	Clock       clock.Clock
+	Log         *slog.Logger
+}
+
+// Introducer gives agents that show a good JWT what they need to be one of the cluster. Strangers may ask it, so it
 // works on few requests at once, fairly between addresses, and does nothing for a request before its JWT was judged.
-type introducer struct {
-	p          *Process
+type Introducer struct {
+	cfg        IntroducerConfig
 	verifier   *login.Verifier
 	method     *acl.AuthMethod
 	assertions []string
@@ -38,32 +58,28 @@ const (
 	introWaiting = 512
 )
 
-// buildIntroducer makes the introducer where the configuration wants one.
-func (p *Process) buildIntroducer() error {
-	c := &p.Cfg.AutoConfig
-	if !c.Authorize {
-		return nil
-	}
-	i := &introducer{p: p, verifier: login.New(p.Clock), method: introMethod(&c.Static), assertions: c.Static.Assertions,
+// NewIntroducer checks the rules.
+func NewIntroducer(cfg IntroducerConfig) (*Introducer, error) {
+	rules := &cfg.Rules.Static
+	i := &Introducer{cfg: cfg, verifier: login.New(cfg.Clock), method: methodOf(rules), assertions: rules.Assertions,
 		gate: limit.NewGate(limit.GateConfig{Name: "introductions", Slots: introSlots, MaxWaiting: introWaiting,
-			Clock: p.Clock})}
-	if err := checkIntroRules(c); err != nil {
-		return err
+			Clock: cfg.Clock})}
+	if err := Check(cfg.Rules); err != nil {
+		return nil, err
 	}
 	if !strings.Contains(strings.Join(i.assertions, " "), "${node}") {
-		p.Log.Warn("auto_config.authorization: no claim_assertion names ${node}, so a JWT that is good for one agent is " +
+		cfg.Log.Warn("auto_config.authorization: no claim_assertion names ${node}, so a JWT that is good for one agent is " +
 			"good for every name")
 	}
-	p.introducer = i
-	return nil
+	return i, nil
 }
 
-// checkIntroRules names what is wrong in the rules.
-func checkIntroRules(c *config.AutoConfig) error {
+// Check names what is wrong in the rules.
+func Check(c *config.AutoConfig) error {
 	if !c.Authorize {
 		return nil
 	}
-	verifier, method := login.New(nil), introMethod(&c.Static)
+	verifier, method := login.New(nil), methodOf(&c.Static)
 	if err := verifier.Check(method); err != nil {
 		return fmt.Errorf("auto_config.authorization.static: %w", err)
 	}
@@ -77,7 +93,7 @@ func checkIntroRules(c *config.AutoConfig) error {
 }
 
 // introMethod is the rules as the auth method whose settings they are.
-func introMethod(r *config.IntroRules) *acl.AuthMethod {
+func methodOf(r *config.IntroRules) *acl.AuthMethod {
 	settings := map[string]any{"BoundIssuer": r.BoundIssuer, "BoundAudiences": r.BoundAudiences,
 		"JWTSupportedAlgs":     r.Algs,
 		"JWTValidationPubKeys": r.PubKeys, "JWKSURL": r.JWKSURL, "JWKSCACert": r.JWKSCACert,
@@ -96,10 +112,10 @@ func fill(assertion, node string) string {
 // plainNodeName are the names that an assertion can hold without changing its meaning.
 var plainNodeName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,253}$`)
 
-// serve answers methodIntroduce: here when this server leads, as tokens are made there, else by asking the leader.
-func (i *introducer) serve(ctx context.Context, req []byte) ([]byte, error) {
-	if !i.p.raft.IsLeader() {
-		return i.p.callLeader(ctx, methodIntroduce, req)
+// Serve implements MethodIntroduce: here when this server leads, as tokens are made there, else by asking the leader.
+func (i *Introducer) Serve(ctx context.Context, req []byte) ([]byte, error) {
+	if !i.cfg.Leads() {
+		return i.cfg.CallLeader(ctx, MethodIntroduce, req)
 	}
 	host, _, err := net.SplitHostPort(rpc.Peer(ctx))
 	if err != nil {
@@ -110,25 +126,25 @@ func (i *introducer) serve(ctx context.Context, req []byte) ([]byte, error) {
 		return nil, err
 	}
 	defer permit.Release()
-	var r introRequest
+	var r Request
 	if err := json.Unmarshal(req, &r); err != nil {
 		return nil, errkind.E(errkind.Invalid, "read a request for an introduction", err)
 	}
 	if err := i.judge(ctx, &r); err != nil {
-		i.p.Log.Warn("an agent was not introduced", "node", r.Node, "from", host, "error", err)
+		i.cfg.Log.Warn("an agent was not introduced", "node", r.Node, "from", host, "error", err)
 		return nil, err
 	}
-	in, err := i.introduce(ctx, host, &r)
+	in, err := i.Introduce(ctx, host, &r)
 	if err != nil {
 		return nil, err
 	}
-	i.p.Log.Info("an agent was introduced", "node", r.Node, "from", host)
+	i.cfg.Log.Info("an agent was introduced", "node", r.Node, "from", host)
 	return json.Marshal(in)
 }
 
 // judge is nil when the JWT is good for the agent's name.
-func (i *introducer) judge(ctx context.Context, r *introRequest) error {
-	switch dc := i.p.Cfg.Node.Datacenter; {
+func (i *Introducer) judge(ctx context.Context, r *Request) error {
+	switch dc := i.cfg.Datacenter; {
 	case r.Datacenter != dc:
 		return errkind.Errorf(errkind.Invalid, "auto_config: the agent is of datacenter %q, this one is %s", r.Datacenter, dc)
 	case !plainNodeName.MatchString(r.Node):
@@ -142,7 +158,7 @@ func (i *introducer) judge(ctx context.Context, r *introRequest) error {
 	for _, text := range i.assertions {
 		if !grants.Holds(fill(text, r.Node), claims.Selectable) {
 			// for the operator, not for the stranger
-			i.p.Log.Warn("the JWT of an agent does not satisfy an assertion", "node", r.Node, "assertion", text)
+			i.cfg.Log.Warn("the JWT of an agent does not satisfy an assertion", "node", r.Node, "assertion", text)
 			return errkind.New(errkind.Denied, "Permission denied: the JWT does not satisfy "+
 				"auto_config.authorization.static.claim_assertions for the node "+r.Node)
 		}
@@ -150,47 +166,39 @@ func (i *introducer) judge(ctx context.Context, r *introRequest) error {
 	return nil
 }
 
-// introduce makes what the agent gets. The certificate comes first: a request that cannot be signed leaves no token
+// Introduce makes what the agent gets. The certificate comes first: a request that cannot be signed leaves no token
 // behind.
-func (i *introducer) introduce(ctx context.Context, from string, r *introRequest) (*introduction, error) {
-	p, c := i.p, i.p.Current()
-	domain, err := ca.TrustDomainOf(p.registry.State())
+func (i *Introducer) Introduce(ctx context.Context, from string, r *Request) (*Introduction, error) {
+	c := i.cfg.Current()
+	domain, err := ca.TrustDomainOf(i.cfg.State())
 	if err != nil {
 		return nil, err
 	}
-	signed, err := p.issuer.Sign(ctx, from,
+	signed, err := i.cfg.Issuer.Sign(ctx, from,
 		issue.Request{CSR: r.CSR, Judged: &ca.ID{Kind: ca.AgentID, TrustDomain: domain, Datacenter: r.Datacenter,
 			Name: r.Node}})
 	if err != nil {
 		return nil, err
 	}
-	in := &introduction{PrimaryDatacenter: c.Node.PrimaryDatacenter, Join: p.gossipOfServers(),
+	in := &Introduction{PrimaryDatacenter: c.Node.PrimaryDatacenter, Join: i.cfg.Join(),
 		VerifyServerHostname: c.TLS.InternalRPC.VerifyServerHostname, TLSMinVersion: c.TLS.InternalRPC.MinVersion,
 		CertPEM: signed.CertPEM}
-	if keys, err := p.Pool.LocalKeys(); err == nil { // else gossip is plain
+	if keys, err := i.cfg.Keys(); err == nil { // else gossip is plain
 		for key := range maps.Keys(keys.PrimaryKeys) {
 			in.GossipKey, in.VerifyIncoming, in.VerifyOutgoing = key, c.Gossip.VerifyIncoming, c.Gossip.VerifyOutgoing
 		}
 	}
-	if p.access.keeper == nil {
+	if i.cfg.CreateToken == nil {
 		return in, nil
 	}
-	t, err := p.access.keeper.CreateToken(ctx,
+	t, err := i.cfg.CreateToken(ctx,
 		grants.TokenRequest{Token: acl.Token{Description: "auto_config: agent " + r.Node, Local: true,
 			Grants: acl.Grants{NodeIdentities: []acl.NodeIdentity{{NodeName: r.Node, Datacenter: r.Datacenter}}}}})
 	if err != nil {
 		return nil, err
 	}
-	in.ACL = introACL{Enabled: true, DefaultPolicy: c.ACL.DefaultPolicy, DownPolicy: c.ACL.DownPolicy,
+	in.ACL = ACL{Enabled: true, DefaultPolicy: c.ACL.DefaultPolicy, DownPolicy: c.ACL.DownPolicy,
 		KeyListPolicy: c.ACL.KeyListPolicy,
 		TokenTTL:      c.ACL.TokenTTL, PolicyTTL: c.ACL.PolicyTTL, RoleTTL: c.ACL.RoleTTL, Token: t.SecretID}
 	return in, nil
-}
-
-// gossipOfServers are the addresses at which the living servers can be joined.
-func (p *Process) gossipOfServers() (list []string) {
-	for _, m := range p.Pool.Members(member.ActHintJoin) {
-		list = append(list, net.JoinHostPort(m.Addr, strconv.Itoa(m.Port)))
-	}
-	return list
 }
