@@ -29,8 +29,13 @@
 //
 // Cost, for n nodes, c computed classes, p combinations of spread values and k allocations of one
 // group: an evaluation costs O(allocations of the job + c·constraints + n) once and O(p + log n)
-// for each placement; there is no scan of nodes or allocations for an allocation. The walk over n is
-// 50 ns a node. Applying costs O(log) for each allocation.
+// for each placement; there is no scan of nodes or allocations for an allocation. Applying costs
+// O(log) for each allocation.
+//
+// Measured as CPU time by planner's benchmarks on 10,000 nodes with 170,000 allocations (2 cores shared with
+// nine times as much other work, so an upper bound): an evaluation of 1 or of 100 allocations 3.6 ms, nearly all of
+// it the walk over the nodes; of 10,000 allocations 28 ms, and 137 ms to apply them; of 1,000 with a spread
+// over 100 racks 10 ms. If the walk is to be cheaper, let the tree of Uses hold them by value: it waits for memory.
 //
 // Types are plain values, safe to share as long as nobody changes them.
 package jobs

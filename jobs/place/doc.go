@@ -2,8 +2,8 @@
 // by the contract's scores, not the best of a sample (NS-13 lets us look at more).
 //
 // Cost. Begin walks over the nodes once for a group and an evaluation: each computed class is
-// asked once whether its kind serves, each node of a class that serves is scored once (about 50 ns;
-// the walk over 10,000 nodes is below a millisecond). After that an allocation costs O(parts + log
+// asked once whether its kind serves, each node of a class that serves is scored once (for figures see
+// package jobs). After that an allocation costs O(parts + log
 // nodes): placing changes the score of one node alone, which moves in its heap, and the spreads'
 // scores, which are equal for all nodes of a part. A part is one combination of values of the
 // spread attributes and distinct properties: without such there is one part, with a spread over 100

@@ -335,7 +335,7 @@ func (w *world) complete(out Result) {
 	held := map[jobs.ID]bool{}
 	for a := range w.s.OfJob(j.JobKey) {
 		held[a.NodeID] = held[a.NodeID] || !a.Terminal()
-		if a.Job.Version != j.Version && !a.ServerTerminal() {
+		if a.Job.Version != j.Version && (!a.ServerTerminal() || a.ModifyIndex == w.s.Index()) {
 			return // replacements may have to keep to the rules of the former version
 		}
 	}
