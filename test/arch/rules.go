@@ -16,7 +16,8 @@ var pure = []string{
 	"monitor", "monitor/objects", "monitor/selector", "monitor/shards", "monitor/agent/points", "monitor/agent/tally",
 	"jobs", "jobs/apply", "jobs/everynode", "jobs/evalqueue", "jobs/explain", "jobs/feasible", "jobs/place",
 	"jobs/planner", "jobs/preempt", "jobs/reconcile", "jobs/score", "jobs/state",
-	"usage", "usage/sketch", "doctor", "doctor/text",
+	"usage", "usage/aggregate", "usage/batch", "usage/cloudevents", "usage/dedup", "usage/dogstatsd", "usage/estimate",
+	"usage/fate", "usage/limits", "usage/route", "usage/sketch", "usage/window", "doctor", "doctor/text",
 }
 
 // pureMay are the packages beside their plane's pure ones that pure packages may
