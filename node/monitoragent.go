@@ -37,11 +37,10 @@ func (p *Process) buildMonitorAgent() error {
 		return fmt.Errorf("tls.monitor, monitor.agent: %w", err)
 	}
 	c := agent.Config{
-		Name: p.Cfg.Node.Name, Namespace: cfg.Namespace, Backends: p.monitorBackends, User: cfg.User, Password: cfg.Password,
-		TLS: secure, ByCertificate: cfg.CertFile != "",
-		Subscriptions: cfg.Subscriptions, Labels: cfg.Labels, Annotations: cfg.Annotations, Redact: cfg.Redact,
-		Managed:    cfg.Managed,
-		Deregister: cfg.Deregister, Deregistration: cfg.Deregistration,
+		Entity: agent.Entity{Name: p.Cfg.Node.Name, Namespace: cfg.Namespace, Subscriptions: cfg.Subscriptions,
+			Labels: cfg.Labels, Annotations: cfg.Annotations, Redact: cfg.Redact, Managed: cfg.Managed,
+			Deregister: cfg.Deregister, Deregistration: cfg.Deregistration},
+		Backends: p.monitorBackends, User: cfg.User, Password: cfg.Password, TLS: secure, ByCertificate: cfg.CertFile != "",
 		Keepalive: agent.Keepalive{Interval: uint32(cfg.Interval), Warning: uint32(cfg.Warning),
 			Critical: uint32(cfg.Critical), Handlers: cfg.Handlers},
 		API: cfg.API, Sockets: cfg.Sockets, Statsd: agent.Statsd{Address: cfg.Statsd, Handlers: cfg.StatsdHandlers},

@@ -71,23 +71,13 @@ type Timing struct {
 
 // Config of an agent.
 type Config struct {
-	Name      string // of the entity
-	Namespace string // (default)
+	Entity
 	// Backends are ws and wss URLs; asked before each round of connecting.
 	Backends       func() []string
 	User, Password string // (agent, and its usual password); not sent with a client certificate
 	TLS            *tls.Config
 	// ByCertificate says that TLS holds a client certificate, which tells who the agent is.
 	ByCertificate bool
-
-	Subscriptions       []string
-	Labels, Annotations map[string]string
-	Redact              []string // (the contract's list)
-	Deregister          bool
-	Deregistration      string // handler
-	Managed             bool   // the agent decides on its entity, not the backend
-	StripNetworks       bool
-	DetectCloud         bool
 
 	Keepalive Keepalive
 	Timing    Timing
@@ -115,6 +105,20 @@ type Config struct {
 	Log     *slog.Logger
 	Metrics *telemetry.Registry
 	Now     func() time.Time // (time.Now)
+}
+
+// Entity is how an agent shows its host to the backend.
+type Entity struct {
+	Name                string // of the entity
+	Namespace           string // (default)
+	Subscriptions       []string
+	Labels, Annotations map[string]string
+	Redact              []string // (the contract's list)
+	Deregister          bool
+	Deregistration      string // handler
+	Managed             bool   // the agent decides on its entity, not the backend
+	StripNetworks       bool
+	DetectCloud         bool
 }
 
 func orDefault[T comparable](value *T, fallback T) {

@@ -169,9 +169,10 @@ func (b *backend) request(t *testing.T, subscription string, r *monitor.CheckReq
 // start runs an agent until the test ends, or stop is called.
 func start(t *testing.T, b *backend, change func(*Config)) (a *Agent, stop func()) {
 	t.Helper()
-	cfg := Config{Name: "web-1", Backends: func() []string { return []string{b.url} }, Subscriptions: []string{"linux"},
-		Version: "6.12.0",
-		Timing:  Timing{RetryMin: 10 * time.Millisecond, RetryMax: 50 * time.Millisecond}, EventsRate: -1, FS: vfs.NewMem(),
+	cfg := Config{Entity: Entity{Name: "web-1", Subscriptions: []string{"linux"}},
+		Backends: func() []string { return []string{b.url} },
+		Version:  "6.12.0",
+		Timing:   Timing{RetryMin: 10 * time.Millisecond, RetryMax: 50 * time.Millisecond}, EventsRate: -1, FS: vfs.NewMem(),
 		CacheDir: "/cache"}
 	if change != nil {
 		change(&cfg)
@@ -365,7 +366,7 @@ func TestASessionIsNewAfterItsTime(t *testing.T) {
 }
 
 func TestWhatIsWrongIsNamed(t *testing.T) {
-	_, err := New(Config{Name: "not valid", Namespace: "a b", Subscriptions: []string{"x y"},
+	_, err := New(Config{Entity: Entity{Name: "not valid", Namespace: "a b", Subscriptions: []string{"x y"}},
 		Keepalive: Keepalive{Interval: 20, Warning: 4, Critical: 10},
 		Timing: Timing{RetryMin: time.Minute, RetryMax: time.Second, HeartbeatInterval: time.Minute,
 			HeartbeatTimeout: time.Second}, Allow: []Allowed{{}}})
@@ -384,7 +385,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 
 func TestADamagedSpoolIsPutAside(t *testing.T) {
 	dir := t.TempDir()
-	cfg := Config{Name: "web-1", Backends: func() []string { return nil }, CacheDir: dir, FS: vfs.OS{}}
+	cfg := Config{Entity: Entity{Name: "web-1"}, Backends: func() []string { return nil }, CacheDir: dir, FS: vfs.OS{}}
 	a, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -226,7 +226,8 @@ func FuzzLegacyEvent(f *testing.F) {
 
 // TestTheSpoolIsBounded fills a spool for which nobody comes.
 func TestTheSpoolIsBounded(t *testing.T) {
-	a, err := New(Config{Name: "web-1", Backends: func() []string { return nil }, CacheDir: "/c", FS: vfs.NewMem(),
+	a, err := New(Config{Entity: Entity{Name: "web-1"}, Backends: func() []string { return nil }, CacheDir: "/c",
+		FS:         vfs.NewMem(),
 		SpoolBytes: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +255,7 @@ func TestTheSpoolIsBounded(t *testing.T) {
 }
 
 func TestWithoutAFolderTheQueueIsTheBound(t *testing.T) {
-	a, err := New(Config{Name: "web-1", Backends: func() []string { return nil }})
+	a, err := New(Config{Entity: Entity{Name: "web-1"}, Backends: func() []string { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,61 +84,106 @@ type Config struct {
 type Ingest struct {
 	cfg     Config
 	started time.Time
-	// deaf is for how long, in nanoseconds, agents were refused; lastLook is when Watch looked last.
-	deaf     atomic.Int64
-	lastLook time.Time
-	store    eventstore.Store
-	blank    bool          // the store held nothing
-	ready    chan struct{} // closed when New is done
-	kinds    kinds
-	shards   [Shards]shard
-	frames   sync.Pool
+	hearing
+	store  eventstore.Store
+	blank  bool          // the store held nothing
+	ready  chan struct{} // closed when New is done
+	kinds  kinds
+	shards [Shards]shard
+	frames sync.Pool
 
 	taken []taken // of the newest commit, for use again; Run's
-	// backlog is what gathered while the store was stalled, in order; Run's. hangs says that it is, and wary until when,
-	// since born, it is not trusted.
-	backlog [][]taken
-	born    time.Time
-	hangs   atomic.Bool
-	wary    atomic.Int64
+	stall
 
+	admission
+	failed atomic.Pointer[error]
+	tail   atomic.Pointer[Tail]
+
+	counts
+}
+
+// admission bounds what waits to be committed.
+type admission struct {
 	pending atomic.Int64
 	wake    chan struct{} // one token: something waits to be committed
 	roomMu  sync.Mutex
 	room    chan struct{} // closed and replaced after each commit
-	failed  atomic.Pointer[error]
-	tail    atomic.Pointer[Tail]
+}
 
+// counts are what Stats tells.
+type counts struct {
 	results   atomic.Uint64
 	alive     atomic.Uint64
 	steady    atomic.Uint64
 	published atomic.Uint64
 }
 
+// hearing is for how long agents were refused.
+type hearing struct {
+	// deaf is for how long, in nanoseconds, agents were refused; lastLook is when Watch looked last.
+	deaf     atomic.Int64
+	lastLook time.Time
+}
+
+// stall is what is done while the store takes nothing.
+type stall struct {
+	// backlog is what gathered while the store was stalled, in order; Run's. hangs says that it is, and wary until when,
+	// since born, it is not trusted.
+	backlog [][]taken
+	born    time.Time
+	hangs   atomic.Bool
+	wary    atomic.Int64
+}
+
 // shard is a part of the entities.
 type shard struct {
 	number uint16
 
-	mu       sync.Mutex
-	owned    bool
-	frozen   bool  // owned, and takes nothing at the moment
-	froze    int64 // the second since which it is
-	queued   bool  // events of it wait for their turn
-	resend   bool  // all of it goes to Replicate with the next commit
+	mu sync.Mutex
+	standing
+	slots
+	gathering
+	sequence uint64
+	deadlines
+	text []byte // for use again
+
+	progress
+}
+
+// standing is what this server does with a shard.
+type standing struct {
+	owned  bool
+	frozen bool  // owned, and takes nothing at the moment
+	froze  int64 // the second since which it is
+	queued bool  // events of it wait for their turn
+	resend bool  // all of it goes to Replicate with the next commit
+}
+
+// slots are a shard's entities and checks, by number.
+type slots struct {
 	byName   map[name]*entity
 	entities []*entity // by number; nil is free
 	keys     []*key
 	freeE    []uint32
 	freeK    []uint32
-	batch    eventstore.Batch // what gathers
-	opened   time.Time        // when batch was begun
-	spare    eventstore.Batch // the one before it, for use again
-	after    []func()         // to be done when the batch is stored
-	sequence uint64
-	due      map[int64][]uint32 // numbers of keys by the second at which they are due
-	looked   int64              // up to which second
-	text     []byte             // for use again
+}
 
+// gathering is what the next commit takes.
+type gathering struct {
+	batch  eventstore.Batch // what gathers
+	opened time.Time        // when batch was begun
+	spare  eventstore.Batch // the one before it, for use again
+	after  []func()         // to be done when the batch is stored
+}
+
+// deadlines are when results are missed.
+type deadlines struct {
+	due    map[int64][]uint32 // numbers of keys by the second at which they are due
+	looked int64              // up to which second
+}
+
+// progress is how far a shard's changes have come.
+type progress struct {
 	confirmed uint64        // the sequence that a replica had when the shard was handed over
 	stored    atomic.Uint64 // the sequence that is durable
 	told      atomic.Uint64 // the sequence up to which Replicate was given everything
@@ -188,8 +233,9 @@ func New(cfg Config) (*Ingest, error) {
 	if cfg.HistoryAge == 0 {
 		cfg.HistoryAge = 30 * 24 * time.Hour
 	}
-	in := &Ingest{cfg: cfg, started: cfg.Now(), lastLook: cfg.Now(), born: time.Now(), wake: make(chan struct{}, 1),
-		room: make(chan struct{}), ready: make(chan struct{})}
+	in := &Ingest{cfg: cfg, started: cfg.Now(), hearing: hearing{lastLook: cfg.Now()}, stall: stall{born: time.Now()},
+		admission: admission{wake: make(chan struct{}, 1),
+			room: make(chan struct{})}, ready: make(chan struct{})}
 	in.frames.New = func() any { return new(monitor.Frame) }
 	in.kinds.byStable = map[string]*counted{}
 	for i := range in.shards {

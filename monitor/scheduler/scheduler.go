@@ -84,6 +84,11 @@ type Scheduler struct {
 
 	waves   waves // the loop's alone
 	matcher matcher
+	counts
+}
+
+// counts are what Stats tells.
+type counts struct {
 	planned atomic.Int64
 	ticks   atomic.Uint64
 	sent    atomic.Uint64

@@ -55,8 +55,11 @@ type watch struct {
 	refused map[string]error // why a server did not release all it was asked for the last time; nil is that it did
 }
 
-// lead plans while this server leads.
-func (s *Router) lead(ctx context.Context) error {
+// leader is the router of the server that leads: it says who owns which shard.
+type leader struct{ *Router }
+
+// run plans while this server leads.
+func (s leader) run(ctx context.Context) error {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	defer s.watch.pings.Wait()
@@ -88,7 +91,7 @@ func (s *Router) lead(ctx context.Context) error {
 }
 
 // forgive begins to count silences anew.
-func (s *Router) forgive(now time.Time) {
+func (s leader) forgive(now time.Time) {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	for _, h := range s.watch.heard {
@@ -99,7 +102,7 @@ func (s *Router) forgive(now time.Time) {
 }
 
 // everybody lists the plane's servers, and those of the table that the pool does not know (yet, or any more).
-func (s *Router) everybody() []Member {
+func (s leader) everybody() []Member {
 	list := s.cfg.Members()
 	known := map[string]bool{"": true}
 	for _, m := range list {
@@ -119,7 +122,7 @@ func (s *Router) everybody() []Member {
 }
 
 // ping asks each server, one question at a time, without waiting for answers.
-func (s *Router) ping(ctx context.Context, members []Member) {
+func (s leader) ping(ctx context.Context, members []Member) {
 	w := &s.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,7 +146,7 @@ func (s *Router) ping(ctx context.Context, members []Member) {
 	}
 }
 
-func (s *Router) pingOne(ctx context.Context, m Member, h *heard) {
+func (s leader) pingOne(ctx context.Context, m Member, h *heard) {
 	ctx, cancel := context.WithTimeout(ctx, pingTime)
 	defer cancel()
 	reply, err := s.cfg.Call(ctx, m.Addr, methodPing, nil)
@@ -200,7 +203,7 @@ func (s *Router) roles() (told roles) {
 const lateAfter = 2 * pingEvery
 
 // judge makes of what was heard what the plan needs. told is of a shard as the table of that index has it.
-func (s *Router) judge(members []Member, index uint64) (list []shards.Server,
+func (s leader) judge(members []Member, index uint64) (list []shards.Server,
 	told func(of shards.Shard, shard int, follower string) shards.Sync) {
 	w := &s.watch
 	w.mu.Lock()
@@ -246,7 +249,7 @@ func (s *Router) judge(members []Member, index uint64) (list []shards.Server,
 }
 
 // plan writes the next table, where it is another.
-func (s *Router) plan(ctx context.Context, members []Member) {
+func (s leader) plan(ctx context.Context, members []Member) {
 	item := s.item()
 	var table shards.Table
 	index := uint64(0)
@@ -275,7 +278,7 @@ func (s *Router) plan(ctx context.Context, members []Member) {
 
 // turns returns those of a list that are handed over next: others than at the last time, where it has more, since
 // their owner may never release some.
-func (s *Router) turns(list []int) []int {
+func (s leader) turns(list []int) []int {
 	at, _ := slices.BinarySearch(list, s.watch.turn)
 	list = slices.Concat(list[at:], list[:at])
 	list = list[:min(len(list), handOverMost)]
@@ -285,7 +288,7 @@ func (s *Router) turns(list []int) []int {
 	return list
 }
 
-func (s *Router) write(ctx context.Context, index uint64, t *shards.Table) {
+func (s leader) write(ctx context.Context, index uint64, t *shards.Table) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	op := objects.Op{Verb: objects.Put, Type: monitor.ShardTableType, Name: monitor.ShardTableName,
@@ -300,7 +303,7 @@ func (s *Router) write(ctx context.Context, index uint64, t *shards.Table) {
 
 // handOver begins to move shards to their replicas in order: their owners stop taking results, and send what they
 // have, before the table changes. It returns those of which the replica has everything.
-func (s *Router) handOver(ctx context.Context, index uint64, t shards.Table, list []int) (released []int) {
+func (s leader) handOver(ctx context.Context, index uint64, t shards.Table, list []int) (released []int) {
 	byOwner := map[string][]int{}
 	for _, i := range list {
 		byOwner[t[i].Owner] = append(byOwner[t[i].Owner], i)
@@ -319,7 +322,7 @@ func (s *Router) handOver(ctx context.Context, index uint64, t shards.Table, lis
 }
 
 // releasedBy asks an owner to release shards, and returns those that it did.
-func (s *Router) releasedBy(ctx context.Context, id string, index uint64, list []int) (released []int, err error) {
+func (s leader) releasedBy(ctx context.Context, id string, index uint64, list []int) (released []int, err error) {
 	m, err := s.member(id)
 	if err != nil {
 		return nil, err

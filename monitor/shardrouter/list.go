@@ -107,7 +107,7 @@ func (l *listing) ask(ctx context.Context) error {
 			continue
 		}
 		asking.Go(func() {
-			p, err := l.s.part(ctx, id, l.r)
+			p, err := pages{l.s}.part(ctx, id, l.r)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -174,8 +174,11 @@ func (l *listing) merge(yield func(*ingest.Published, error) bool) (more bool, e
 	return more, nil
 }
 
+// pages are lists that come from several servers, page by page.
+type pages struct{ *Router }
+
 // part asks one server for a page.
-func (s *Router) part(ctx context.Context, id string, r ingest.Range) (*part, error) {
+func (s pages) part(ctx context.Context, id string, r ingest.Range) (*part, error) {
 	p := &part{}
 	if id == s.cfg.Self {
 		p.page = s.cfg.Ingest.Page(r, func(e *ingest.Published) bool {
@@ -217,7 +220,7 @@ func readPlace(r *pack.Reader) ingest.Place {
 }
 
 // pageFrom answers with a page: where it ends, of which shards it is, and its events.
-func (s *Router) pageFrom(r ingest.Range) []byte {
+func (s pages) pageFrom(r ingest.Range) []byte {
 	var events []byte
 	n := 0
 	page := s.cfg.Ingest.Page(r, func(p *ingest.Published) bool {
@@ -244,7 +247,7 @@ func (s *Router) EntityStates(ctx context.Context, names []ingest.EntityName) ([
 	}
 	for len(left) > 0 {
 		changed := s.changes()
-		rest, err := s.states(ctx, names, left, out)
+		rest, err := pages{s}.states(ctx, names, left, out)
 		if err != nil && !errkind.Is(err, errkind.NotLeader) && !errkind.Is(err, errkind.Unavailable) {
 			return nil, err
 		}
@@ -259,7 +262,7 @@ func (s *Router) EntityStates(ctx context.Context, names []ingest.EntityName) ([
 }
 
 // states asks each owner once for those of names that are left, and returns which are left then.
-func (s *Router) states(ctx context.Context, names []ingest.EntityName, left []int,
+func (s pages) states(ctx context.Context, names []ingest.EntityName, left []int,
 	out []*monitor.EntityState) (rest []int, err error) {
 	byOwner := map[string][]int{}
 	for _, i := range left {
@@ -284,7 +287,7 @@ func (s *Router) states(ctx context.Context, names []ingest.EntityName, left []i
 }
 
 // statesAt asks one server, and returns how many of list it told.
-func (s *Router) statesAt(ctx context.Context, owner string, names []ingest.EntityName, list []int,
+func (s pages) statesAt(ctx context.Context, owner string, names []ingest.EntityName, list []int,
 	out []*monitor.EntityState) (n int, err error) {
 	if owner == "" {
 		return 0, errkind.Errorf(errkind.Unavailable, "some entities have no server at the moment")
@@ -327,7 +330,7 @@ func (s *Router) statesAt(ctx context.Context, owner string, names []ingest.Enti
 }
 
 // statesOf answers with what agents said of entities, as far as it goes into an answer; empty is nothing.
-func (s *Router) statesOf(r *pack.Reader) ([]byte, error) {
+func (s pages) statesOf(r *pack.Reader) ([]byte, error) {
 	var out []byte
 	for r.More() && len(out) < s.pageBytes {
 		namespace, entity := r.String(), r.String()

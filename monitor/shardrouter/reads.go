@@ -157,9 +157,9 @@ func (s *Router) answer(_ context.Context, req []byte) ([]byte, error) {
 		if r.Err() != nil {
 			break
 		}
-		return s.pageFrom(list), nil
+		return pages{s}.pageFrom(list), nil
 	case askStates:
-		return s.statesOf(r)
+		return pages{s}.statesOf(r)
 	case askOf:
 		entity := r.String()
 		if r.Err() != nil {

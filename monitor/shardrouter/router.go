@@ -87,6 +87,11 @@ type Router struct {
 	watch   watch
 	voids   voids
 
+	counts
+}
+
+// counts are what Stats tells.
+type counts struct {
 	takeovers, moved, adopted atomic.Uint64
 	stuck                     atomic.Int64
 }
@@ -132,7 +137,7 @@ func (s *Router) Run(ctx context.Context) error {
 	g.Add("table", s.follow)
 	g.Add("replicas", s.back.run)
 	g.Add("send queues", s.queues.run)
-	g.Add("plan", s.lead)
+	g.Add("plan", leader{s}.run)
 	return g.Run(ctx)
 }
 

@@ -61,17 +61,17 @@ func TestEmptyStore(t *testing.T) {
 		}
 	}
 	s.watch.heard = map[string]*heard{"a": {}, "b": {}}
-	servers, sync := s.judge(s.cfg.Members(), 1)
+	servers, sync := leader{s}.judge(s.cfg.Members(), 1)
 	if servers[0].Lacks != nil {
 		t.Error("it was not asked yet")
 	}
-	s.ping(t.Context(), s.cfg.Members()[:1])
-	servers, _ = s.judge(s.cfg.Members(), 1)
+	leader{s}.ping(t.Context(), s.cfg.Members()[:1])
+	servers, _ = leader{s}.judge(s.cfg.Members(), 1)
 	if servers[0].Lacks == nil || !servers[0].Lacks(0) || servers[0].Lacks(1) ||
 		sync(table[0], 0, "b") == shards.Complete {
 		t.Error("the leader does not know what it lacks")
 	}
-	if servers, _ = s.judge(s.cfg.Members(), 2); servers[0].Lacks != nil {
+	if servers, _ = (leader{s}).judge(s.cfg.Members(), 2); servers[0].Lacks != nil {
 		t.Error("what was told of another table counts")
 	}
 	table[0] = shards.Shard{Owner: "b", Epoch: 8}
@@ -115,13 +115,13 @@ func TestEmptyReplica(t *testing.T) {
 	}
 	s.watch.heard = map[string]*heard{"a": {}, "b": {roles: roles{index: 1, synced: full}}}
 	plan := func() (shards.Table, []int) {
-		servers, told := s.judge(s.cfg.Members(), s.followed.Load())
+		servers, told := leader{s}.judge(s.cfg.Members(), s.followed.Load())
 		return shards.Plan(table, servers, func(i int, who string) shards.Sync { return told(table[i], i, who) })
 	}
 	if next, hand := plan(); next != table || len(hand) > 0 {
 		t.Error("a replica without a word of its own counts as complete")
 	}
-	s.ping(t.Context(), s.cfg.Members()[:1])
+	leader{s}.ping(t.Context(), s.cfg.Members()[:1])
 	next, hand := plan()
 	if len(hand) > 0 || next[0].Owner != "b" || next[0].Complete {
 		t.Errorf("its owner's word counts for more than its own: %+v, %d handed over", next[0], len(hand))
@@ -132,7 +132,7 @@ func TestEmptyReplica(t *testing.T) {
 	if s.cfg.Ingest.Owns(0) || !s.voids.has(0) {
 		t.Fatal("it owns what it has nothing of")
 	}
-	s.ping(t.Context(), s.cfg.Members()[:1])
+	leader{s}.ping(t.Context(), s.cfg.Members()[:1])
 	if next, _ := plan(); next[0].Owner != "b" || next[0].Epoch != 9 {
 		t.Errorf("who has everything does not get it back: %+v", next[0])
 	}
@@ -150,7 +150,7 @@ func TestLateWord(t *testing.T) {
 	said := roles{index: 1, synced: full}
 	judge := func(h *heard) (shards.Sync, bool) {
 		s.watch.heard = map[string]*heard{"a": {roles: roles{index: 1}}, "b": h}
-		servers, told := s.judge(s.cfg.Members(), 1)
+		servers, told := leader{s}.judge(s.cfg.Members(), 1)
 		return told(table[0], 0, "a"), servers[1].Unsure
 	}
 	now := time.Now()
@@ -164,7 +164,7 @@ func TestLateWord(t *testing.T) {
 		}
 	}
 	h := &heard{roles: said}
-	s.pingOne(t.Context(), s.cfg.Members()[1], h)
+	leader{s}.pingOne(t.Context(), s.cfg.Members()[1], h)
 	if got, unsure := judge(h); got != shards.Unknown || !unsure {
 		t.Errorf("after a question that failed: %v, unsure %v", got, unsure)
 	}

@@ -47,13 +47,13 @@ func Load(flags []Given, getenv func(string) string) (*Config, error) {
 		name, _ = os.Hostname() // an empty one is refused below
 	}
 	c.Agent = agent.Config{
-		Name: name, Namespace: s.text("namespace"), User: s.text("user"), Password: s.text("password"),
-		Backends:      func() []string { return c.BackendURLs },
-		Subscriptions: s.list("subscriptions"), Labels: s.mapOf("labels"), Annotations: s.mapOf("annotations"),
-		Redact:     s.list("redact"),
-		Deregister: s.bool("deregister"), Deregistration: s.text("deregistration-handler"),
-		Managed:       s.bool("agent-managed-entity"),
-		StripNetworks: s.bool("strip-networks"), DetectCloud: s.bool("detect-cloud-provider"),
+		Entity: agent.Entity{Name: name, Namespace: s.text("namespace"), Subscriptions: s.list("subscriptions"),
+			Labels: s.mapOf("labels"), Annotations: s.mapOf("annotations"), Redact: s.list("redact"),
+			Deregister: s.bool("deregister"), Deregistration: s.text("deregistration-handler"),
+			Managed: s.bool("agent-managed-entity"), StripNetworks: s.bool("strip-networks"),
+			DetectCloud: s.bool("detect-cloud-provider")},
+		User: s.text("user"), Password: s.text("password"),
+		Backends: func() []string { return c.BackendURLs },
 		Keepalive: agent.Keepalive{Interval: uint32(s.number("keepalive-interval", 1<<31)),
 			Warning:  uint32(s.number("keepalive-warning-timeout", 1<<31)),
 			Critical: uint32(s.number("keepalive-critical-timeout", 1<<31)), Handlers: s.list("keepalive-handlers"),

@@ -20,18 +20,18 @@ const (
 // adminRow is one of the paths below sys/ that are the cluster's.
 type adminRow struct {
 	path        string
-	read, write func(*Cluster, context.Context, *secrets.Fields) (any, error)
+	read, write func(admin, context.Context, *secrets.Fields) (any, error)
 	raft        bool
 }
 
 var adminRows = []adminRow{
-	{path: "ha-status", read: (*Cluster).haStatus},
-	{path: "storage/raft/configuration", read: (*Cluster).configuration, raft: true},
-	{path: "storage/raft/remove-peer", write: (*Cluster).removePeer, raft: true},
-	{path: "storage/raft/promote", write: (*Cluster).promote, raft: true},
-	{path: "storage/raft/demote", write: (*Cluster).demote, raft: true},
-	{path: "storage/raft/autopilot/state", read: (*Cluster).autopilotState, raft: true},
-	{path: "storage/raft/autopilot/configuration", read: (*Cluster).autopilotConfig, write: (*Cluster).setAutopilot,
+	{path: "ha-status", read: admin.haStatus},
+	{path: "storage/raft/configuration", read: admin.configuration, raft: true},
+	{path: "storage/raft/remove-peer", write: admin.removePeer, raft: true},
+	{path: "storage/raft/promote", write: admin.promote, raft: true},
+	{path: "storage/raft/demote", write: admin.demote, raft: true},
+	{path: "storage/raft/autopilot/state", read: admin.autopilotState, raft: true},
+	{path: "storage/raft/autopilot/configuration", read: admin.autopilotConfig, write: admin.setAutopilot,
 		raft: true},
 }
 
@@ -49,7 +49,7 @@ func (c *Cluster) System(ctx context.Context, op secrets.Operation, path string,
 		if do == nil {
 			return nil, true, errkind.New(errkind.Conflict, "unsupported operation")
 		}
-		data, err = do(c, ctx, f)
+		data, err = do(admin{c}, ctx, f)
 		return data, true, err
 	}
 	return nil, false, nil
@@ -81,7 +81,10 @@ func node(s Server, active bool) map[string]any {
 	return out
 }
 
-func (c *Cluster) haStatus(context.Context, *secrets.Fields) (any, error) {
+// admin answers what is asked of the cluster below sys/.
+type admin struct{ *Cluster }
+
+func (c admin) haStatus(context.Context, *secrets.Fields) (any, error) {
 	nodes := []any{node(c.cfg.Self, true)}
 	list := c.Servers()
 	slices.SortFunc(list, func(a, b Server) int {
@@ -103,7 +106,7 @@ func (c *Cluster) group() (*group.Group, error) {
 	return nil, errNotOpen
 }
 
-func (c *Cluster) configuration(context.Context, *secrets.Fields) (any, error) {
+func (c admin) configuration(context.Context, *secrets.Fields) (any, error) {
 	g, err := c.group()
 	if err != nil {
 		return nil, err
@@ -122,7 +125,7 @@ func (c *Cluster) configuration(context.Context, *secrets.Fields) (any, error) {
 }
 
 // peer reads server_id and finds the member.
-func (c *Cluster) peer(f *secrets.Fields) (*group.Group, group.Server, error) {
+func (c admin) peer(f *secrets.Fields) (*group.Group, group.Server, error) {
 	id := f.String("server_id")
 	if err := f.Err(); err != nil {
 		return nil, group.Server{}, err
@@ -147,7 +150,7 @@ func (c *Cluster) peer(f *secrets.Fields) (*group.Group, group.Server, error) {
 		id)
 }
 
-func (c *Cluster) removePeer(ctx context.Context, f *secrets.Fields) (any, error) {
+func (c admin) removePeer(ctx context.Context, f *secrets.Fields) (any, error) {
 	g, s, err := c.peer(f)
 	if err != nil {
 		return nil, err
@@ -175,7 +178,7 @@ func voters(list []group.Server) (n int) {
 	return n
 }
 
-func (c *Cluster) promote(ctx context.Context, f *secrets.Fields) (any, error) {
+func (c admin) promote(ctx context.Context, f *secrets.Fields) (any, error) {
 	g, s, err := c.peer(f)
 	if err != nil {
 		return nil, err
@@ -186,7 +189,7 @@ func (c *Cluster) promote(ctx context.Context, f *secrets.Fields) (any, error) {
 	return nil, g.AddVoter(ctx, s.ID, s.Address)
 }
 
-func (c *Cluster) demote(ctx context.Context, f *secrets.Fields) (any, error) {
+func (c admin) demote(ctx context.Context, f *secrets.Fields) (any, error) {
 	g, s, err := c.peer(f)
 	if err != nil {
 		return nil, err
@@ -201,7 +204,7 @@ func (c *Cluster) demote(ctx context.Context, f *secrets.Fields) (any, error) {
 }
 
 // setReplica notes whether a member is to have no vote ever.
-func (c *Cluster) setReplica(ctx context.Context, id string, replica bool) error {
+func (c admin) setReplica(ctx context.Context, id string, replica bool) error {
 	list := c.cfg.Raft.nonVoters()
 	if slices.Contains(list, id) == replica {
 		return nil
@@ -274,11 +277,11 @@ func (n *Node) use(s *autopilotSettings) error {
 	return nil
 }
 
-func (c *Cluster) autopilotConfig(context.Context, *secrets.Fields) (any, error) {
+func (c admin) autopilotConfig(context.Context, *secrets.Fields) (any, error) {
 	return c.cfg.Raft.settings(), nil
 }
 
-func (c *Cluster) setAutopilot(ctx context.Context, f *secrets.Fields) (any, error) {
+func (c admin) setAutopilot(ctx context.Context, f *secrets.Fields) (any, error) {
 	n := c.cfg.Raft
 	former := n.settings()
 	s := former
@@ -344,7 +347,7 @@ func (c *Cluster) stored(ctx context.Context, key string, out any) (bool, error)
 	return true, nil
 }
 
-func (c *Cluster) autopilotState(context.Context, *secrets.Fields) (any, error) {
+func (c admin) autopilotState(context.Context, *secrets.Fields) (any, error) {
 	pilot := c.cfg.Raft.pilot.Load()
 	if pilot == nil {
 		return nil, errNotOpen

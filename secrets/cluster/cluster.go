@@ -146,11 +146,11 @@ func (c *Cluster) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { c.serve(ctx) })
-	wg.Go(func() { c.echo(ctx) })
+	wg.Go(func() { standby{c}.echo(ctx) })
 	wg.Go(func() { c.watchHanded(ctx) })
-	wg.Go(func() { c.watchSilence(ctx) })
+	wg.Go(func() { standby{c}.watchSilence(ctx) })
 	if c.cfg.Raft != nil {
-		wg.Go(func() { c.yield(ctx) })
+		wg.Go(func() { standby{c}.yield(ctx) })
 	}
 	if c.StandbyReads() {
 		wg.Go(func() { c.keeper.Follow(ctx) })
@@ -160,7 +160,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 		if !c.awaitUnsealed(ctx) {
 			return nil
 		}
-		stepped, err := c.once(ctx)
+		stepped, err := term{c}.once(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -232,8 +232,11 @@ func (c *Cluster) become(raw []byte) error {
 	return c.cfg.Wire.Reload(id)
 }
 
+// term is a server's time as the active one.
+type term struct{ *Cluster }
+
 // once waits for a turn and reigns until it is over.
-func (c *Cluster) once(ctx context.Context) (stepped bool, err error) {
+func (c term) once(ctx context.Context) (stepped bool, err error) {
 	// The wait ends when the server is sealed: then it is nobody's turn here.
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -259,7 +262,7 @@ func (c *Cluster) once(ctx context.Context) (stepped bool, err error) {
 	return c.rule(inner, r)
 }
 
-func (c *Cluster) untilSealed(ctx context.Context) {
+func (c term) untilSealed(ctx context.Context) {
 	for {
 		changed := c.keeper.Changes()
 		if c.keeper.Sealed() {
@@ -274,7 +277,7 @@ func (c *Cluster) untilSealed(ctx context.Context) {
 }
 
 // rule activates the keeper and waits for the end of the turn.
-func (c *Cluster) rule(ctx context.Context, r storage.Reign) (stepped bool, err error) {
+func (c term) rule(ctx context.Context, r storage.Reign) (stepped bool, err error) {
 	k := c.keeper
 	select {
 	case <-c.step: // of a former reign
@@ -336,7 +339,7 @@ func (c *Cluster) rule(ctx context.Context, r storage.Reign) (stepped bool, err 
 }
 
 // announce writes who reigns, and makes the authority when there is none.
-func (c *Cluster) announce(ctx context.Context, self *Server) error {
+func (c term) announce(ctx context.Context, self *Server) error {
 	k := c.keeper
 	if c.cfg.Authority {
 		raw, ok, err := k.Record(ctx, authorityKey)

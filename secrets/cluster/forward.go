@@ -337,8 +337,11 @@ func (c *Cluster) serve(ctx context.Context) {
 // StandbyAnswer marks an answer to another server: this one is not active, and did nothing.
 func StandbyAnswer(h http.Header) { h.Set(standbyHeader, "1") }
 
+// standby is what a server does that is not the active one.
+type standby struct{ *Cluster }
+
 // echo tells the active server, from time to time, that this one stands by.
-func (c *Cluster) echo(ctx context.Context) {
+func (c standby) echo(ctx context.Context) {
 	client := &http.Client{Transport: c.proxy.Transport, Timeout: echoEvery}
 	raw, err := json.Marshal(c.cfg.Self)
 	if err != nil {
@@ -380,7 +383,7 @@ func (c *Cluster) echo(ctx context.Context) {
 
 // yield hands the leadership of the Raft group to a member that has its keys, as long as this one has not: nobody
 // could be the active server otherwise.
-func (c *Cluster) yield(ctx context.Context) {
+func (c standby) yield(ctx context.Context) {
 	client := &http.Client{Transport: c.proxy.Transport, Timeout: 2 * time.Second}
 	for ctx.Err() == nil {
 		c.sleep(ctx, yieldEvery)
@@ -409,7 +412,7 @@ func (c *Cluster) yield(ctx context.Context) {
 // yieldEvery is how often a sealed leader looks for somebody who could be active.
 const yieldEvery = 500 * time.Millisecond
 
-func (c *Cluster) unsealed(ctx context.Context, client *http.Client, addr string) bool {
+func (c standby) unsealed(ctx context.Context, client *http.Client, addr string) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+statusPath, nil)
 	if err != nil {
 		return false

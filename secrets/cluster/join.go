@@ -193,7 +193,7 @@ func (c *Cluster) admit(ctx context.Context, a *Answer) error {
 			}
 		}
 	}
-	if err := c.setReplica(ctx, a.ServerID, a.NonVoter); err != nil {
+	if err := (admin{c}).setReplica(ctx, a.ServerID, a.NonVoter); err != nil {
 		return err
 	}
 	c.cfg.Log.Info("secrets: a server joins the Raft cluster", "server", a.ServerID, "address", a.ClusterAddr, "non_voter",

@@ -72,7 +72,7 @@ func (h *handings) cut(id string, since time.Time) bool {
 }
 
 // watchSilence asks servers that have requests from here for a sign of life until ctx ends.
-func (c *Cluster) watchSilence(ctx context.Context) {
+func (c standby) watchSilence(ctx context.Context) {
 	client := &http.Client{Transport: &http.Transport{DialContext: c.proxy.Transport.(*http.Transport).DialContext,
 		IdleConnTimeout: time.Minute}}
 	defer client.CloseIdleConnections()
@@ -113,7 +113,7 @@ func (c *Cluster) watchSilence(ctx context.Context) {
 }
 
 // alive asks a server for its status. That it cannot be dialled is not silence: requests fail by themselves then.
-func (c *Cluster) alive(ctx context.Context, client *http.Client, s Server) error {
+func (c standby) alive(ctx context.Context, client *http.Client, s Server) error {
 	within, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(within, http.MethodGet, "http://"+s.ClusterAddr+statusPath, nil)

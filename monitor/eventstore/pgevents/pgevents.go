@@ -122,25 +122,40 @@ type Store struct {
 	pool       *pgxpool.Pool
 	durability string
 	jobs       chan *job
-	ended      chan struct{}
-	stop       context.CancelFunc
-	once       sync.Once
+	lifetime
 
+	writing
+
+	mu      sync.Mutex
+	shards  map[uint16]*shard
+	commits uint64
+	stats   Stats
+	busy    bool
+	down    error // why nothing can be written
+	history
+	changes uint64
+}
+
+// lifetime is how a store ends.
+type lifetime struct {
+	ended chan struct{}
+	stop  context.CancelFunc
+	once  sync.Once
+}
+
+// writing is the writer's alone.
+type writing struct {
 	turn int64          // the writer's alone, and
 	days map[int64]bool // which have partitions
 	// late gives what the tables hold to whoever opened the store when they could not be read; nil once it has. The
 	// writer's, after Open.
 	late func(context.Context, func(eventstore.Loaded) error) error
+}
 
-	mu       sync.Mutex
-	shards   map[uint16]*shard
-	commits  uint64
-	stats    Stats
-	busy     bool
-	down     error // why nothing can be written
+// history is what goes to the history; the store's lock guards it.
+type history struct {
 	waiting  []run // entries of the history, the oldest first
 	telling  int   // entries that a statement under way has
-	changes  uint64
 	loggedAt time.Time
 	lostSeen uint64 // of Stats.HistoryLost, what was logged
 }
@@ -175,8 +190,9 @@ func Open(ctx context.Context, cfg Config, l eventstore.Loaded) (*Store, error) 
 	if err != nil {
 		return nil, errkind.E(errkind.Unavailable, "postgresql", err)
 	}
-	s := &Store{cfg: cfg, pool: pool, jobs: make(chan *job, 1), ended: make(chan struct{}), days: map[int64]bool{},
-		shards: map[uint16]*shard{}}
+	s := &Store{cfg: cfg, pool: pool, jobs: make(chan *job, 1), lifetime: lifetime{ended: make(chan struct{})},
+		writing: writing{days: map[int64]bool{}},
+		shards:  map[uint16]*shard{}}
 	if err := s.open(ctx, l); err != nil && l.Late != nil && away(err) {
 		s.late, s.down, s.durability = l.Late, errkind.E(errkind.Unavailable, "postgresql", err),
 			"not known yet: PostgreSQL was away at the start"

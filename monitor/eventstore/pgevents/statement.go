@@ -50,20 +50,45 @@ type statement struct {
 	epochs, sequences       []int64
 	goneResults, goneOthers places
 
-	checks                                        places
-	namespaces, entities, names                   []string
-	texts, states, outputs, hooks, pasts          [][]byte
+	checkRows
+	partRows
+	thingRows
+	seenRows
+	runRows
+}
+
+// checkRows are checks that are stored whole.
+type checkRows struct {
+	checks                               places
+	namespaces, entities, names          []string
+	texts, states, outputs, hooks, pasts [][]byte
+}
+
+// partRows are checks of which some columns change.
+type partRows struct {
 	parts                                         places
 	partStates, partOutputs, partHooks, partPasts [][]byte
-	things                                        places
-	thingNamespaces, thingNames                   []string
-	thingTexts                                    [][]byte
-	seen                                          places
-	seenAt                                        []int64
-	runAt                                         []time.Time
-	runNamespaces, runEntities, runNames, runs    []string
-	runStatus                                     []int64
-	runOutputs                                    [][]byte
+}
+
+// thingRows are records that are no check.
+type thingRows struct {
+	things                      places
+	thingNamespaces, thingNames []string
+	thingTexts                  [][]byte
+}
+
+// seenRows are checks of which only the time changes.
+type seenRows struct {
+	seen   places
+	seenAt []int64
+}
+
+// runRows are lines of the history.
+type runRows struct {
+	runAt                                      []time.Time
+	runNamespaces, runEntities, runNames, runs []string
+	runStatus                                  []int64
+	runOutputs                                 [][]byte
 }
 
 func (w *statement) add(shard uint16, c *change) {
