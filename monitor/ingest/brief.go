@@ -58,13 +58,13 @@ func readBrief(p *pack.Reader, f *monitor.Frame) (stable, entity uint64) {
 //
 // Errors are those of Take, and ErrWhole.
 func (in *Ingest) TakeBrief(ctx context.Context, namespace string, brief []byte, f *monitor.Frame) error {
-	w := in.sampled()
+	w := intake{in}.sampled()
 	p := pack.Read(brief)
 	stable, entity := readBrief(p, f)
 	if p.Err() != nil || p.More() {
 		return errkind.Errorf(errkind.Invalid, "an event in brief that is none")
 	}
-	if err := in.admit(ctx); err != nil {
+	if err := (intake{in}).admit(ctx); err != nil {
 		return err
 	}
 	s := &in.shards[shardOf(namespace, f.Parts.Name)]
@@ -82,8 +82,8 @@ func (in *Ingest) TakeBrief(ctx context.Context, namespace string, brief []byte,
 		return ErrWhole
 	}
 	w.begins()
-	in.heard(s, k)
-	in.step(s, e, k, f, 0)
+	alarms{in}.heard(s, k)
+	intake{in}.step(s, e, k, f, 0)
 	w.ends(in)
 	return nil
 }

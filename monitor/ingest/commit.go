@@ -29,18 +29,18 @@ func (in *Ingest) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return in.stop(ctx)
+			return committer{in}.stop(ctx)
 		case <-in.wake:
 		case <-ask.C:
 		}
 		timer.Reset(in.cfg.Gather)
 		select {
 		case <-ctx.Done():
-			return in.stop(ctx)
+			return committer{in}.stop(ctx)
 		case <-timer.C:
 		}
-		in.refresh()
-		if err := in.commit(ctx); err != nil {
+		committer{in}.refresh()
+		if err := (committer{in}).commit(ctx); err != nil {
 			return err
 		}
 	}
@@ -51,19 +51,22 @@ var errStopped = errors.New("the server is stopping")
 // stopTime bounds the last commit.
 const stopTime = 10 * time.Second
 
-func (in *Ingest) stop(ctx context.Context) error {
+// committer makes durable what gathered.
+type committer struct{ *Ingest }
+
+func (in committer) stop(ctx context.Context) error {
 	in.fail(errStopped)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
 	return errors.Join(in.commit(last), in.store.Close())
 }
 
-func (in *Ingest) fail(err error) {
+func (in committer) fail(err error) {
 	in.failed.CompareAndSwap(nil, &err)
 	in.makeRoom()
 }
 
-func (in *Ingest) makeRoom() {
+func (in committer) makeRoom() {
 	in.roomMu.Lock()
 	close(in.room)
 	in.room = make(chan struct{})
@@ -84,7 +87,7 @@ type taken struct {
 }
 
 // commit makes what gathered durable, and then does what waits for it: first what gathered while the store was stalled.
-func (in *Ingest) commit(ctx context.Context) error {
+func (in committer) commit(ctx context.Context) error {
 	for len(in.backlog) > 0 {
 		round := in.backlog[0]
 		in.backlog = in.backlog[1:]
@@ -101,7 +104,7 @@ func (in *Ingest) commit(ctx context.Context) error {
 }
 
 // gather appends what the shards have to be committed, those that are owned here or all.
-func (in *Ingest) gather(all []taken, owned bool) []taken {
+func (in committer) gather(all []taken, owned bool) []taken {
 	resent := 0
 	for i := range in.shards {
 		s := &in.shards[i]
@@ -124,7 +127,7 @@ func (in *Ingest) gather(all []taken, owned bool) []taken {
 }
 
 // keep makes a round durable, and does what waits for it.
-func (in *Ingest) keep(ctx context.Context, all []taken) error {
+func (in committer) keep(ctx context.Context, all []taken) error {
 	var batches []eventstore.Batch
 	var until []uint64
 	var size int64
@@ -171,7 +174,7 @@ func (t *taken) finish() {
 }
 
 // replicate tells what is durable now, or what a store that is stalled has not taken yet, once.
-func (in *Ingest) replicate(t *taken) {
+func (in committer) replicate(t *taken) {
 	if t.told {
 		return
 	}
@@ -189,16 +192,16 @@ func (in *Ingest) replicate(t *taken) {
 }
 
 // refresh puts again what the store asks for.
-func (in *Ingest) refresh() {
+func (in committer) refresh() {
 	results, entities := in.store.Refresh(refreshMost)
 	for _, n := range results {
 		s := &in.shards[n.Shard()]
 		s.mu.Lock()
 		if k := s.keys[n.Index()]; k != nil {
-			b := s.open(in)
+			b := s.open(in.Ingest)
 			size := b.Bytes()
 			b.Put(n, &k.res, eventstore.Whole)
-			in.changed(s, b, size)
+			intake{in.Ingest}.changed(s, b, size)
 		}
 		s.mu.Unlock()
 	}
@@ -206,10 +209,10 @@ func (in *Ingest) refresh() {
 		s := &in.shards[n.Shard()]
 		s.mu.Lock()
 		if e := s.entities[n.Index()]; e != nil {
-			b := s.open(in)
+			b := s.open(in.Ingest)
 			size := b.Bytes()
 			b.PutEntity(n, &eventstore.Entity{Namespace: e.namespace, Name: e.entity, Message: e.message, LastSeen: e.lastSeen})
-			in.changed(s, b, size)
+			intake{in.Ingest}.changed(s, b, size)
 		}
 		s.mu.Unlock()
 	}

@@ -15,13 +15,16 @@ import (
 // while agents are refused, who cannot be heard then: of a server that knows no leader for long, living agents that
 // look for another one are not missed.
 
+// alarms says which results are missed.
+type alarms struct{ *Ingest }
+
 // seconds returns how long this process has run and could be reached.
-func (in *Ingest) seconds() int64 {
+func (in alarms) seconds() int64 {
 	return int64((in.cfg.Now().Sub(in.started) - time.Duration(in.deaf.Load())) / time.Second)
 }
 
 // hears has the clock of deadlines stand still where nobody can be heard. One goroutine calls it.
-func (in *Ingest) hears() {
+func (in alarms) hears() {
 	now := in.cfg.Now()
 	if in.cfg.Hears != nil && !in.cfg.Hears() {
 		in.deaf.Add(int64(now.Sub(in.lastLook)))
@@ -30,7 +33,7 @@ func (in *Ingest) hears() {
 }
 
 // heard says that a result of k came now. The lock is held.
-func (in *Ingest) heard(s *shard, k *key) {
+func (in alarms) heard(s *shard, k *key) {
 	if k.kind.Lifetime.Warn == 0 {
 		k.due = 0
 		return
@@ -41,7 +44,7 @@ func (in *Ingest) heard(s *shard, k *key) {
 
 // hearEarly counts a keepalive that has to wait for the disk as heard already: an agent is not missed since results
 // of checks are in its way.
-func (in *Ingest) hearEarly(namespace string, f *monitor.Frame) {
+func (in alarms) hearEarly(namespace string, f *monitor.Frame) {
 	if string(f.Check) != monitor.KeepaliveCheck {
 		return
 	}
@@ -73,13 +76,13 @@ func (in *Ingest) Watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			in.alarm(ctx)
+			alarms{in}.alarm(ctx)
 		}
 	}
 }
 
 // alarm looks at everything that is due by now.
-func (in *Ingest) alarm(ctx context.Context) {
+func (in alarms) alarm(ctx context.Context) {
 	in.hears()
 	now := in.seconds()
 	for i := range in.shards {
@@ -101,14 +104,14 @@ func (in *Ingest) alarm(ctx context.Context) {
 			}
 		}
 		s.mu.Unlock()
-		if in.admit(ctx) != nil { // a storm of alarms waits for the disk as results do
+		if (intake{in.Ingest}).admit(ctx) != nil { // a storm of alarms waits for the disk as results do
 			return
 		}
 	}
 }
 
 // look decides on one that was listed for at. The lock is held.
-func (in *Ingest) look(s *shard, n uint32, at, now int64) {
+func (in alarms) look(s *shard, n uint32, at, now int64) {
 	k := s.keys[n]
 	if k == nil || k.listed != at { // gone, or listed anew for sooner
 		return
@@ -126,11 +129,11 @@ func (in *Ingest) look(s *shard, n uint32, at, now int64) {
 		k.due = 0
 		namespace, entity := e.namespace, e.entity
 		s.after = append(s.after, func() { in.cfg.Deregister(namespace, entity) })
-		in.step(s, e, k, in.overdue(k, silent), 0)
+		intake{in.Ingest}.step(s, e, k, in.overdue(k, silent), 0)
 	default:
 		f := in.overdue(k, silent)
 		s.list(k, k.heard+k.kind.Lifetime.Next(silent))
-		in.step(s, e, k, f, 0)
+		intake{in.Ingest}.step(s, e, k, f, 0)
 	}
 }
 
@@ -141,7 +144,7 @@ func (e *entity) absent() bool {
 }
 
 // overdue makes the result of a check that was not heard of.
-func (in *Ingest) overdue(k *key, silent int64) *monitor.Frame {
+func (in alarms) overdue(k *key, silent int64) *monitor.Frame {
 	now := in.cfg.Now().Unix()
 	status, output := k.kind.Lifetime.Overdue(k.res.Check, k.res.Entity, silent)
 	return &monitor.Frame{
@@ -153,7 +156,7 @@ func (in *Ingest) overdue(k *key, silent int64) *monitor.Frame {
 
 // expect gives everything that was loaded, or taken over, its whole time anew, spread over an interval, so that
 // neither those who are alive nor those who were missed before raise an alarm together.
-func (in *Ingest) expect(s *shard) {
+func (in alarms) expect(s *shard) {
 	for _, k := range s.keys {
 		if k != nil {
 			in.await(s, k)
@@ -164,7 +167,7 @@ func (in *Ingest) expect(s *shard) {
 // goOn lets the clock of a shard's deadlines have stood still since Freeze: what agents said meanwhile waits to be
 // taken. It is not their whole time anew, for a shard may be frozen often before another server has it. The lock is
 // held.
-func (in *Ingest) goOn(s *shard) {
+func (in alarms) goOn(s *shard) {
 	passed := in.seconds() - s.froze
 	for _, k := range s.keys {
 		if k != nil && k.due != 0 {
@@ -175,7 +178,7 @@ func (in *Ingest) goOn(s *shard) {
 }
 
 // await gives one check its whole time anew. The lock is held.
-func (in *Ingest) await(s *shard, k *key) {
+func (in alarms) await(s *shard, k *key) {
 	if k.kind.Lifetime.Warn == 0 {
 		return
 	}

@@ -35,7 +35,7 @@ func (w timed) pass(t *testing.T, seconds int) {
 	for range seconds {
 		next := w.now.Load().Add(time.Second)
 		w.now.Store(&next)
-		w.alarm(t.Context())
+		alarms{w.Ingest}.alarm(t.Context())
 	}
 }
 

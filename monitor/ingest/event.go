@@ -69,8 +69,11 @@ func (p *Published) text() []byte {
 	return monitor.AppendKeepaliveOutput(nil, p.Entity, p.state.Executed)
 }
 
+// intake takes results in, and steps their checks.
+type intake struct{ *Ingest }
+
 // publish keeps an event as it is for when it is stored. The lock is held.
-func (in *Ingest) publish(s *shard, e *entity, k *key, f *monitor.Frame, out monitor.Outcome) {
+func (in intake) publish(s *shard, e *entity, k *key, f *monitor.Frame, out monitor.Outcome) {
 	p := in.event(e, k)
 	p.Outcome = out
 	p.metrics = slices.Clone(f.Metrics)
@@ -88,7 +91,7 @@ func (in *Ingest) event(e *entity, k *key) *Published {
 }
 
 // metrics publishes an event without a check, which is never stored.
-func (in *Ingest) metrics(namespace string, f *monitor.Frame) error {
+func (in intake) metrics(namespace string, f *monitor.Frame) error {
 	whole, err := f.Event()
 	if err == nil {
 		err = whole.Validate()
@@ -150,7 +153,7 @@ func (in *Ingest) Delete(namespace, entity, check string) bool {
 		found = true
 		e.checks.drop(k)
 		if !k.kind.Catalog.Empty() {
-			in.turned(s, e)
+			intake{in}.turned(s, e)
 		}
 		in.kinds.drop(k.kind)
 		s.keys[k.n] = nil
@@ -158,7 +161,7 @@ func (in *Ingest) Delete(namespace, entity, check string) bool {
 		b := s.open(in)
 		size := b.Bytes()
 		b.Delete(eventstore.NumberOf(s.number, k.n))
-		in.changed(s, b, size)
+		intake{in}.changed(s, b, size)
 	}
 	if len(e.checks) == 0 {
 		delete(s.byName, e.name)
@@ -167,7 +170,7 @@ func (in *Ingest) Delete(namespace, entity, check string) bool {
 		b := s.open(in)
 		size := b.Bytes()
 		b.DeleteEntity(eventstore.NumberOf(s.number, e.n))
-		in.changed(s, b, size)
+		intake{in}.changed(s, b, size)
 	}
 	return found
 }

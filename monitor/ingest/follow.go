@@ -31,7 +31,7 @@ func (in *Ingest) Own(shard uint16) {
 	defer s.mu.Unlock()
 	if s.owned {
 		if s.frozen {
-			in.goOn(s)
+			alarms{in}.goOn(s)
 		}
 		s.frozen = false
 		return
@@ -39,7 +39,7 @@ func (in *Ingest) Own(shard uint16) {
 	s.frozen = false
 	s.owned = true
 	s.freeE, s.freeK = holes(s.entities), holes(s.keys)
-	in.expect(s)
+	alarms{in}.expect(s)
 }
 
 // Freeze has an owned shard take no results, until Own or Leave: what was taken is made durable, and replicated,
@@ -49,7 +49,7 @@ func (in *Ingest) Freeze(shard uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.owned && !s.frozen {
-		s.frozen, s.froze = true, in.seconds()
+		s.frozen, s.froze = true, alarms{in}.seconds()
 	}
 }
 
@@ -118,13 +118,16 @@ func (in *Ingest) Forget(shard uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.owned {
-		in.empty(s)
+		copies{in}.empty(s)
 	}
 }
 
+// copies fills shards from what is stored elsewhere.
+type copies struct{ *Ingest }
+
 // empty drops everything of a shard. The lock is held.
-func (in *Ingest) empty(s *shard) {
-	f := follower{in, s}
+func (in copies) empty(s *shard) {
+	f := follower{in.Ingest, s}
 	for n, k := range s.keys {
 		if k != nil {
 			f.Delete(eventstore.NumberOf(s.number, uint32(n)))
@@ -151,7 +154,7 @@ func (in *Ingest) Apply(shard uint16, reset bool, until uint64, records []byte) 
 		return errkind.Errorf(errkind.Conflict, "shard %d is owned here", shard)
 	}
 	if reset {
-		in.empty(s)
+		copies{in}.empty(s)
 	}
 	if err := eventrecord.Read(shard, records, &follower{in, s}); err != nil {
 		return err
@@ -171,7 +174,7 @@ func (f *follower) write(change func(eventstore.Batch)) {
 	b := f.s.open(f.in)
 	size := b.Bytes()
 	change(b)
-	f.in.changed(f.s, b, size)
+	intake{f.in}.changed(f.s, b, size)
 }
 
 // Whole implements eventrecord.Reader.
@@ -218,12 +221,12 @@ func (f *follower) Delta(n eventstore.Number, d *eventrecord.Delta) error {
 	k := f.s.keys[n.Index()]
 	before := k.res.Past.Len()
 	if d.Apply(&k.res, k.kind.Thresholds); k.res.Past.Len() != before {
-		f.in.trim(k)
+		intake{f.in}.trim(k)
 	}
 	b := f.s.open(f.in) // not by write: nothing is allocated for most records
 	size := b.Bytes()
 	b.Put(n, &k.res, d.What)
-	f.in.changed(f.s, b, size)
+	intake{f.in}.changed(f.s, b, size)
 	return nil
 }
 
@@ -309,7 +312,7 @@ func (in *Ingest) Of(namespace, entity string) ([]*Published, error) {
 	}
 	out := make([]*Published, 0, len(e.checks))
 	for _, c := range e.checks {
-		in.trim(c.key)
+		intake{in}.trim(c.key)
 		out = append(out, in.event(e, c.key))
 	}
 	slices.SortFunc(out, func(a, b *Published) int { return strings.Compare(a.Check, b.Check) })

@@ -245,7 +245,8 @@ func New(cfg Config) (*Ingest, error) {
 		in.shards[i].owned = !cfg.Shared
 	}
 	var l loading
-	store, err := cfg.Open(eventstore.Loaded{Result: l.result, Entity: l.entity, Sequence: l.sequence, Late: in.late})
+	store, err := cfg.Open(eventstore.Loaded{Result: l.result, Entity: l.entity, Sequence: l.sequence,
+		Late: copies{in}.late})
 	if err != nil {
 		return nil, err
 	}
@@ -291,7 +292,7 @@ func (in *Ingest) Frame(ctx context.Context, namespace string, b []byte) error {
 // (Queue) is not taken either.
 func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *monitor.Frame, turn bool) (shard uint16,
 	err error) {
-	w := in.sampled()
+	w := intake{in}.sampled()
 	if err := f.Cut(b); err != nil {
 		return 0, errkind.E(errkind.Invalid, "event", err)
 	}
@@ -304,12 +305,12 @@ func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *monit
 			return 0, errkind.E(errkind.Invalid, "event", err)
 		}
 	}
-	return in.take(ctx, namespace, f, turn, w)
+	return intake{in}.take(ctx, namespace, f, turn, w)
 }
 
-func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame, turn bool, w watch) (uint16, error) {
+func (in intake) take(ctx context.Context, namespace string, f *monitor.Frame, turn bool, w watch) (uint16, error) {
 	if !in.hasRoom() {
-		in.hearEarly(namespace, f)
+		alarms{in.Ingest}.hearEarly(namespace, f)
 	}
 	if err := in.admit(ctx); err != nil {
 		return 0, err
@@ -326,9 +327,9 @@ func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame, 
 	if e := s.byName[name{namespace, string(f.Parts.Name)}]; e != nil {
 		if k := find(e.checks, f.Check); k != nil && string(k.kind.Stable) == string(f.Stable) {
 			w.begins()
-			in.heard(s, k)
+			alarms{in.Ingest}.heard(s, k)
 			in.step(s, e, k, f, 0)
-			w.ends(in)
+			w.ends(in.Ingest)
 			s.mu.Unlock()
 			return s.number, nil
 		}
@@ -338,7 +339,7 @@ func (in *Ingest) take(ctx context.Context, namespace string, f *monitor.Frame, 
 }
 
 // unknown takes a result of a check that is new, or has another configuration than before.
-func (in *Ingest) unknown(namespace string, s *shard, f *monitor.Frame) error {
+func (in intake) unknown(namespace string, s *shard, f *monitor.Frame) error {
 	whole, err := f.Event()
 	if err == nil {
 		err = whole.Validate()
@@ -373,13 +374,13 @@ func (in *Ingest) unknown(namespace string, s *shard, f *monitor.Frame) error {
 		in.kinds.drop(k.kind)
 	}
 	k.kind, k.res.Stable = kind, kind.Stable
-	in.heard(s, k)
+	alarms{in.Ingest}.heard(s, k)
 	in.step(s, e, k, f, eventstore.Whole)
 	return nil
 }
 
 // step takes a result to the state of its check. The shard's lock is held.
-func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what eventstore.News) {
+func (in intake) step(s *shard, e *entity, k *key, f *monitor.Frame, what eventstore.News) {
 	now := in.cfg.Now().Unix()
 	if f.Timestamp == 0 {
 		f.Timestamp = now
@@ -430,7 +431,7 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 		what |= eventstore.Whole
 	}
 	in.put(s, e, f)
-	b := s.open(in)
+	b := s.open(in.Ingest)
 	size := b.Bytes()
 	b.Put(eventstore.NumberOf(s.number, k.n), &k.res, what)
 	in.changed(s, b, size)
@@ -448,12 +449,12 @@ func (in *Ingest) step(s *shard, e *entity, k *key, f *monitor.Frame, what event
 }
 
 // trim lets spans of the past go that are over the limits. The lock is held.
-func (in *Ingest) trim(k *key) {
+func (in intake) trim(k *key) {
 	k.res.Past.Trim(in.cfg.HistoryRuns, in.cfg.Now().Add(-in.cfg.HistoryAge).Unix())
 }
 
 // turned tells of an entity, once what was taken so far is stored. The lock is held.
-func (in *Ingest) turned(s *shard, e *entity) {
+func (in intake) turned(s *shard, e *entity) {
 	if in.cfg.Turned == nil {
 		return
 	}
@@ -469,12 +470,12 @@ func truncatedLabel(cut int64) []byte {
 }
 
 // put keeps what the event says of its entity, where that is new.
-func (in *Ingest) put(s *shard, e *entity, f *monitor.Frame) {
+func (in intake) put(s *shard, e *entity, f *monitor.Frame) {
 	if f.Entity == nil || e.is(f.Parts) {
 		return
 	}
 	e.set(append([]byte(nil), f.Entity...))
-	b := s.open(in)
+	b := s.open(in.Ingest)
 	size := b.Bytes()
 	b.PutEntity(eventstore.NumberOf(s.number, e.n), &eventstore.Entity{Namespace: e.namespace, Name: e.entity,
 		Message: e.message, LastSeen: e.lastSeen})
@@ -482,7 +483,7 @@ func (in *Ingest) put(s *shard, e *entity, f *monitor.Frame) {
 }
 
 // changed counts a change of a batch that had size bytes before, and asks for a commit.
-func (in *Ingest) changed(s *shard, b eventstore.Batch, size int) {
+func (in intake) changed(s *shard, b eventstore.Batch, size int) {
 	s.sequence++
 	in.pending.Add(int64(b.Bytes() - size))
 	select {
@@ -503,12 +504,12 @@ func Patient(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // hasRoom reports whether another change may be made at once.
-func (in *Ingest) hasRoom() bool {
+func (in intake) hasRoom() bool {
 	return in.failed.Load() == nil && in.pending.Load() < in.cfg.PendingBytes
 }
 
 // admit waits until there is room for another change.
-func (in *Ingest) admit(ctx context.Context) error {
+func (in intake) admit(ctx context.Context) error {
 	if in.hasRoom() {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 // late takes what the store could not give when it was opened (eventstore.Loaded): of shards that are owned here, and
 // of checks that were not heard of since. Who was heard of is newer here, and keeps what it has; of its past what the
 // store has is put before that.
-func (in *Ingest) late(ctx context.Context, fill func(eventstore.Loaded) error) error {
+func (in copies) late(ctx context.Context, fill func(eventstore.Loaded) error) error {
 	select {
 	case <-in.ready:
 	case <-ctx.Done():
@@ -28,7 +28,7 @@ func (in *Ingest) late(ctx context.Context, fill func(eventstore.Loaded) error) 
 	}
 	taken, newer := 0, 0
 	for i := range in.shards {
-		if err := in.admit(ctx); err != nil {
+		if err := (intake{in.Ingest}).admit(ctx); err != nil {
 			return err
 		}
 		s := &in.shards[i]
@@ -40,7 +40,7 @@ func (in *Ingest) late(ctx context.Context, fill func(eventstore.Loaded) error) 
 }
 
 // restore takes what is late of a shard, whole before its next commit.
-func (in *Ingest) restore(s *shard, sequence uint64, entities []*eventstore.Entity,
+func (in copies) restore(s *shard, sequence uint64, entities []*eventstore.Entity,
 	results []*eventstore.Result) (taken, newer int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,11 +58,11 @@ func (in *Ingest) restore(s *shard, sequence uint64, entities []*eventstore.Enti
 		s.entities = grown(s.entities, int(e.n))
 		e.set(x.Message)
 		s.entities[e.n], s.byName[n] = e, e
-		b := s.open(in)
+		b := s.open(in.Ingest)
 		size := b.Bytes()
 		b.PutEntity(eventstore.NumberOf(s.number, e.n), &eventstore.Entity{Namespace: e.namespace, Name: e.entity,
 			Message: e.message, LastSeen: e.lastSeen})
-		in.changed(s, b, size)
+		intake{in.Ingest}.changed(s, b, size)
 	}
 	for _, r := range results {
 		e := s.byName[name{r.Namespace, r.Entity}]
@@ -77,7 +77,7 @@ func (in *Ingest) restore(s *shard, sequence uint64, entities []*eventstore.Enti
 			for _, span := range spans {
 				k.res.Past.Put(span)
 			}
-			in.trim(k)
+			intake{in.Ingest}.trim(k)
 		} else {
 			kind, err := in.kinds.of(r.Stable)
 			if err != nil {
@@ -90,13 +90,13 @@ func (in *Ingest) restore(s *shard, sequence uint64, entities []*eventstore.Enti
 			k.kind, k.res = kind, *r
 			k.of(e)
 			e.checks.add(k)
-			in.trim(k)
-			in.await(s, k)
+			intake{in.Ingest}.trim(k)
+			alarms{in.Ingest}.await(s, k)
 		}
-		b := s.open(in)
+		b := s.open(in.Ingest)
 		size := b.Bytes()
 		b.Put(eventstore.NumberOf(s.number, k.n), &k.res, eventstore.Whole)
-		in.changed(s, b, size)
+		intake{in.Ingest}.changed(s, b, size)
 	}
 	return taken, newer
 }

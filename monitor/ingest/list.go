@@ -103,7 +103,7 @@ func (in *Ingest) Follow(t Tail) {
 }
 
 // tell keeps an event for those who follow. The lock is held.
-func (in *Ingest) tell(s *shard, e *entity, k *key, f *monitor.Frame, out monitor.Outcome) {
+func (in intake) tell(s *shard, e *entity, k *key, f *monitor.Frame, out monitor.Outcome) {
 	t := in.tail.Load()
 	if t == nil || !(*t).Wants(e.namespace, e.entity, k.res.Check, out) {
 		return

@@ -39,7 +39,7 @@ func (in *Ingest) HandedOver(shard uint16) {
 }
 
 // write has the store take batches, however often it refuses them.
-func (in *Ingest) write(ctx context.Context, all []taken, batches []eventstore.Batch, until []uint64) error {
+func (in committer) write(ctx context.Context, all []taken, batches []eventstore.Batch, until []uint64) error {
 	done := make(chan error, 1)
 	go func() { done <- in.insist(ctx, batches, until) }()
 	patience := time.NewTimer(in.cfg.StallAfter)
@@ -76,7 +76,7 @@ func (in *Ingest) write(ctx context.Context, all []taken, batches []eventstore.B
 }
 
 // insist commits until that goes well.
-func (in *Ingest) insist(ctx context.Context, batches []eventstore.Batch, until []uint64) error {
+func (in committer) insist(ctx context.Context, batches []eventstore.Batch, until []uint64) error {
 	for {
 		err := in.store.Commit(ctx, batches, until)
 		if err == nil || errkind.Of(err) != errkind.Unavailable || ctx.Err() != nil {
@@ -91,7 +91,7 @@ func (in *Ingest) insist(ctx context.Context, batches []eventstore.Batch, until 
 }
 
 // handOn gives a round to the replicas, and does what waits for what they have.
-func (in *Ingest) handOn(round []taken) {
+func (in committer) handOn(round []taken) {
 	for i := range round {
 		t := &round[i]
 		in.replicate(t)

@@ -50,7 +50,7 @@ func (x *kinds) drop(k *monitor.Kind) {
 }
 
 // entityOf returns an entity, making it when there is none. The lock is held.
-func (in *Ingest) entityOf(s *shard, n name, f *monitor.Frame) *entity {
+func (in intake) entityOf(s *shard, n name, f *monitor.Frame) *entity {
 	if e := s.byName[n]; e != nil {
 		return e
 	}
@@ -96,7 +96,7 @@ func (s *shard) open(in *Ingest) eventstore.Batch {
 }
 
 // subject is what silences are compared with; it decodes the entity, so it is asked for only where there are silences.
-func (in *Ingest) subject(e *entity, k *key) monitor.Subject {
+func (in intake) subject(e *entity, k *key) monitor.Subject {
 	c := k.kind.Check
 	return monitor.Subject{
 		Check: c.Name, CheckSubscriptions: c.Subscriptions, Entity: e.entity,
@@ -182,7 +182,7 @@ func (l *loading) into(in *Ingest) error {
 			return errkind.E(errkind.Corrupt, "a check's configuration", err)
 		}
 		k := &key{n: x.n.Index(), kind: kind, res: *x.r}
-		in.trim(k)
+		intake{in}.trim(k)
 		k.of(e)
 		e.checks.add(k)
 		s.keys = grown(s.keys, int(k.n))
@@ -194,7 +194,7 @@ func (l *loading) into(in *Ingest) error {
 		s.stored.Store(s.sequence)
 		s.freeE, s.freeK = holes(s.entities), holes(s.keys)
 		if s.owned {
-			in.expect(s)
+			alarms{in}.expect(s)
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ const watchEvery = 16
 type watch struct{ came, stepped time.Time }
 
 // sampled begins to time a result, when its turn has come.
-func (in *Ingest) sampled() (w watch) {
+func (in intake) sampled() (w watch) {
 	if in.cfg.Stepped != nil && rand.Uint32()%watchEvery == 0 {
 		w.came = time.Now()
 	}

@@ -52,7 +52,7 @@ func BenchmarkWatch(b *testing.B) {
 	}}}
 	b.ReportAllocs()
 	for b.Loop() {
-		w := in.sampled()
+		w := intake{in}.sampled()
 		w.begins()
 		w.ends(in)
 	}
