@@ -13,8 +13,10 @@ func seedState(t testing.TB) *State {
 	w := newWorld(t)
 	w.ok(&Register{Node: Node{Name: "a", ID: "id", Address: "10.0.0.1", Meta: map[string]string{"k": "v"},
 		Locality: &Locality{"r", "z"}},
-		Service: &Service{ID: "x", Name: "Web", Tags: []string{"t"}, Kind: KindConnectProxy, ProxyDestination: "api",
-			Proxy:           []byte("{}"),
+		Service: &Service{ID: "x", Name: "Web", Tags: []string{"t"}, Kind: KindConnectProxy, Connect: Connect{
+			ProxyDestination: "api",
+			Proxy:            []byte("{}"),
+		},
 			TaggedAddresses: map[string]ServiceAddress{"lan": {"1.2.3.4", 80}}},
 		Checks: []*Check{serf(Passing), {ID: "c", ServiceID: "x", Definition: []byte("{}")}}})
 	w.ok(&SessionCreate{Session: Session{ID: "s", Node: "a", TTL: "10s", NodeChecks: []string{SerfHealthID},

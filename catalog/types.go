@@ -103,15 +103,19 @@ type Service struct {
 	SocketPath        string
 	Weights           Weights
 	EnableTagOverride bool
-	Native            bool // Connect.Native
+	Connect
+	Locality *Locality
+	Indexes
+}
+
+// Connect is what an instance is in the mesh.
+type Connect struct {
+	Native bool // Connect.Native
 	// Proxy is the registered Proxy object as canonical JSON in the contract's
 	// field names, nil when there is none. The mesh plane gives it types.
 	Proxy []byte
 	// ProxyDestination is Proxy.DestinationServiceName: the index of health/connect.
 	ProxyDestination string
-	Locality         *Locality
-	CreateIndex      uint64
-	ModifyIndex      uint64
 }
 
 // Check is the health check of a node (ServiceID empty) or of a service instance.
@@ -130,7 +134,12 @@ type Check struct {
 	Timeout     string
 	ExposedPort int
 	// Definition is the contract's Definition object as canonical JSON, nil when unset.
-	Definition  []byte
+	Definition []byte
+	Indexes
+}
+
+// Indexes are the catalog's indexes of a record: when it came and when it last changed.
+type Indexes struct {
 	CreateIndex uint64
 	ModifyIndex uint64
 }

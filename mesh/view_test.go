@@ -141,7 +141,7 @@ func TestEndpointHealth(t *testing.T) {
 func TestDrainBehindAProxy(t *testing.T) {
 	w := newWorld(t)
 	w.instance("n1", catalog.Service{Port: 21000,
-		Proxy: []byte(`{"DestinationServiceName":"web","DestinationServiceID":"web-1"}`)}, "alias=critical")
+		Connect: catalog.Connect{Proxy: []byte(`{"DestinationServiceName":"web","DestinationServiceID":"web-1"}`)}}, "alias=critical")
 	w.instance("n1", catalog.Service{Kind: "typical", Name: "web", ID: "web-1"}, catalog.ServiceDrainPrefix+
 		"web-1=critical")
 	expect(t, w.endpoints("endpoints/dc1/web/"), "10.0.0.1:21000 DRAINING 1")
@@ -204,7 +204,7 @@ func TestEndpointSelection(t *testing.T) {
 	w.instance("n1", catalog.Service{Port: 1, Meta: map[string]string{"v": "1"}}, "a=critical")
 	// the same address, in better health
 	w.instance("n1", catalog.Service{Port: 1, ID: "replaced", Meta: map[string]string{"v": "1"}})
-	w.instance("n3", catalog.Service{Port: 3, Native: true, Name: "Web", ID: "native"})
+	w.instance("n3", catalog.Service{Port: 3, Connect: catalog.Connect{Native: true}, Name: "Web", ID: "native"})
 	w.instance("n4", catalog.Service{Port: 4, Kind: "typical", Name: "web", ID: "plain"}) // no way into the mesh
 	w.instance("n5", catalog.Service{})                                                   // no port
 	expect(t, w.endpoints("endpoints/dc1/web/"), "10.0.0.1:1 HEALTHY 1", "10.0.0.2:2 HEALTHY 1", "10.0.0.3:3 HEALTHY 1")

@@ -17,8 +17,8 @@ func entry() *Entry {
 		Service: &catalog.Service{ID: "web-1", Name: "web", Port: 80, Tags: []string{"v1", "canary"},
 			Weights:         catalog.Weights{Passing: 1},
 			TaggedAddresses: map[string]catalog.ServiceAddress{"lan": {Address: "10.1.1.1", Port: 9}},
-			Proxy: []byte(`{"DestinationServiceName":"db","Config":{"protocol":"http","n":3,"on":true},` +
-				`"Upstreams":[{"DestinationName":"a"},{"DestinationName":"b"}]}`)},
+			Connect: catalog.Connect{Proxy: []byte(`{"DestinationServiceName":"db","Config":{"protocol":"http","n":3,"on":true},` +
+				`"Upstreams":[{"DestinationName":"a"},{"DestinationName":"b"}]}`)}},
 		Checks: []*catalog.Check{{ID: "serfHealth", Status: catalog.Passing},
 			{ID: "c", Status: catalog.Critical, ServiceTags: []string{"t"}}},
 	}

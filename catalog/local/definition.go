@@ -215,7 +215,7 @@ func (d *ServiceDefinition) CatalogService(node string) *catalog.Service {
 		Node: node, Kind: d.Kind, ID: d.ServiceID(), Name: d.Name, Tags: d.Tags, Address: d.Address,
 		TaggedAddresses: d.TaggedAddresses, Meta: d.Meta, Port: d.Port, SocketPath: d.SocketPath,
 		Weights: catalog.Weights{Passing: 1, Warning: 1}, EnableTagOverride: d.EnableTagOverride,
-		Proxy: d.Proxy, ProxyDestination: proxyDestination(d.Proxy), Locality: d.Locality,
+		Connect: catalog.Connect{Proxy: d.Proxy, ProxyDestination: proxyDestination(d.Proxy)}, Locality: d.Locality,
 	}
 	if d.Weights != nil {
 		s.Weights = *d.Weights

@@ -100,7 +100,9 @@ func proxy(node, service string, port int, checks ...*catalog.Check) *catalog.Re
 	}
 	return &catalog.Register{Node: catalog.Node{Name: node, Address: fmt.Sprintf("10.%d.%d.%d", len(node),
 		node[len(node)-1], port%250+1)},
-		Service: &catalog.Service{Node: node, ID: id, Name: id, Kind: catalog.KindConnectProxy, ProxyDestination: service,
+		Service: &catalog.Service{Node: node, ID: id, Name: id, Kind: catalog.KindConnectProxy, Connect: catalog.Connect{
+			ProxyDestination: service,
+		},
 			Port: port, Weights: catalog.Weights{Passing: 1, Warning: 1}}, Checks: checks}
 }
 

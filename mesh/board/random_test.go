@@ -73,7 +73,8 @@ func someChange(t *testing.T, r *rapid.T) catalog.Command {
 		return &catalog.Deregister{Node: node, ServiceID: service + "-sidecar-proxy"}
 	case 5:
 		return &catalog.Register{Node: catalog.Node{Name: node, Address: fmt.Sprintf("10.0.0.%d", n)},
-			Service: &catalog.Service{Node: node, ID: service, Name: service, Native: n == 1, Port: 80}}
+			Service: &catalog.Service{Node: node, ID: service, Name: service, Connect: catalog.Connect{Native: n == 1},
+				Port: 80}}
 	case 6:
 		return dropRecord(catalog.RecordConfigEntry, rapid.SampledFrom(someKeys).Draw(r, "key"))
 	case 7:

@@ -226,9 +226,9 @@ func sidecar(id, service string, port int, upstreams ...string) *catalog.Service
 		list = append(list, fmt.Sprintf(`{"DestinationName":%q,"LocalBindPort":%d}`, u, 9000+i))
 	}
 	return &catalog.Service{Node: "n1", Kind: catalog.KindConnectProxy, ID: id, Name: id, Address: "127.0.0.1", Port: port,
-		ProxyDestination: service,
-		Proxy: fmt.Appendf(nil, `{"DestinationServiceName":%q,"LocalServicePort":8080,"Upstreams":[%s]}`, service,
-			strings.Join(list, ","))}
+		Connect: catalog.Connect{ProxyDestination: service,
+			Proxy: fmt.Appendf(nil, `{"DestinationServiceName":%q,"LocalServicePort":8080,"Upstreams":[%s]}`, service,
+				strings.Join(list, ","))}}
 }
 
 type rig struct {

@@ -19,7 +19,7 @@ func FuzzRegistration(f *testing.F) {
 	w := newWorld(f, httpForAll)
 	f.Fuzz(func(t *testing.T, kind, address string, port int, fields []byte) {
 		r, err := ReadRegistration(&catalog.Service{Kind: kind, ID: "x", Name: "x", Address: address, Port: port,
-			Proxy: fields})
+			Connect: catalog.Connect{Proxy: fields}})
 		if err != nil {
 			return
 		}

@@ -62,8 +62,10 @@ var goldens = []golden{
 		entries: []string{httpForAll, `{"Kind": "service-intentions", "Name": "web", "Sources": [
 		{"Name": "shop", "Permissions": [
 			{"Action": "deny", "HTTP": {"PathExact": "/admin"}},
-			{"Action": "allow", "HTTP": {"PathPrefix": "/", "Methods": ["GET", "HEAD"], "Header": [{"Name": "x-team", "Exact": "red", "IgnoreCase": true}, {"Name": "x-debug", "Present": true, "Invert": true}]}},
-			{"Action": "allow", "HTTP": {"PathRegex": "/v[0-9]+/.*", "Header": [{"Name": "a", "Prefix": "b"}, {"Name": "a", "Suffix": "c"}, {"Name": "a", "Contains": "d"}, {"Name": "a", "Regex": "e.*"}]}}]},
+			{"Action": "allow", "HTTP": {"PathPrefix": "/", "Methods": ["GET", "HEAD"], "Header": [{"Name": "x-team",
+				"Exact": "red", "IgnoreCase": true}, {"Name": "x-debug", "Present": true, "Invert": true}]}},
+			{"Action": "allow", "HTTP": {"PathRegex": "/v[0-9]+/.*", "Header": [{"Name": "a", "Prefix": "b"}, {"Name": "a",
+				"Suffix": "c"}, {"Name": "a", "Contains": "d"}, {"Name": "a", "Regex": "e.*"}]}}]},
 		{"Name": "*", "Action": "deny"}]}`}},
 	{name: "splitter", fields: `{` + apiUpstream + `}`, entries: []string{httpForAll,
 		`{"Kind": "service-resolver", "Name": "api", "DefaultSubset": "v1", "Subsets": {"v1": {"Filter": "Service.Meta.v ` +
@@ -74,8 +76,11 @@ var goldens = []golden{
 		instances: map[string][]mesh.Endpoint{"endpoints/dc1/api/v1": twoInstances}},
 	{name: "router", fields: `{` + apiUpstream + `}`,
 		entries: []string{httpForAll, `{"Kind": "service-router", "Name": "api", "Routes": [
-		{"Match": {"HTTP": {"PathPrefix": "/admin", "CaseInsensitive": true}}, "Destination": {"Service": "admin", "PrefixRewrite": "/", "RequestTimeout": "3s", "IdleTimeout": "9s"}},
-		{"Match": {"HTTP": {"PathExact": "/one", "Methods": ["GET", "PUT"], "QueryParam": [{"Name": "q", "Exact": "1"}, {"Name": "r", "Present": true}, {"Name": "s", "Regex": "x.*"}]}}, "Destination": {"NumRetries": 3, "RetryOnConnectFailure": true, "RetryOnStatusCodes": [503, 504], "RetryOn": ["reset"]}},
+		{"Match": {"HTTP": {"PathPrefix": "/admin", "CaseInsensitive": true}}, "Destination": {"Service": "admin",
+			"PrefixRewrite": "/", "RequestTimeout": "3s", "IdleTimeout": "9s"}},
+		{"Match": {"HTTP": {"PathExact": "/one", "Methods": ["GET", "PUT"], "QueryParam": [{"Name": "q", "Exact": "1"},
+			{"Name": "r", "Present": true}, {"Name": "s", "Regex": "x.*"}]}}, "Destination": {"NumRetries": 3,
+				"RetryOnConnectFailure": true, "RetryOnStatusCodes": [503, 504], "RetryOn": ["reset"]}},
 		{"Match": {"HTTP": {"PathRegex": "/r.*", "CaseInsensitive": true, "Header": [{"Name": "x", "Exact": "1", "Invert": true}, {"Name": "y", "Regex": "z+"}]}}, "Destination": {"RequestHeaders": {"Add": {"b": "2", "a": "1"}, "Set": {"c": "3"}, "Remove": ["d"]}, "ResponseHeaders": {"Set": {"e": "5"}}}}]}`}},
 	{name: "resolver-failover", fields: `{` + apiUpstream + `}`, entries: []string{httpForAll,
 		`{"Kind": "service-resolver", "Name": "api", "ConnectTimeout": "2s", "RequestTimeout": "4s", "DefaultSubset": "v1", "Subsets": {"v1": {"Filter": "Service.Meta.v == 1"}}, "Failover": {"*": {"Targets": [{"Service": "spare"}, {"Datacenter": "dc2"}]}},
@@ -92,7 +97,8 @@ var goldens = []golden{
 			`"Service": "spare"}]}`,
 		`{"Kind": "service-defaults", "Name": "spare", "Protocol": "http"}`,
 		`{"Kind": "ingress-gateway", "Name": "web-gateway", "Defaults": {"MaxConnections": 50}, "Listeners": [
-			{"Port": 8080, "Protocol": "http", "Services": [{"Name": "api", "RequestHeaders": {"Set": {"x-from": "outside"}}}, {"Name": "admin", "Hosts": ["admin.example", "*.admin.example"], "MaxConnections": 5}]},
+			{"Port": 8080, "Protocol": "http", "Services": [{"Name": "api", "RequestHeaders": {"Set": {"x-from": "outside"}}},
+				{"Name": "admin", "Hosts": ["admin.example", "*.admin.example"], "MaxConnections": 5}]},
 			{"Port": 8443, "Protocol": "tcp", "TLS": {"Enabled": true, "TLSMinVersion": "TLSv1_2"}, "Services": [{"Name": "db"}]}]}`},
 		instances: map[string][]mesh.Endpoint{"endpoints/dc1/api/": twoInstances}},
 	{name: "terminating", kind: catalog.KindTerminatingGateway, fields: `{"Config": {"connect_timeout_ms": 2000, ` +
@@ -127,16 +133,21 @@ var goldens = []golden{
 			`"Service": "spare"}]}`,
 		`{"Kind": "file-system-certificate", "Name": "files", "Certificate": "cert.pem", "PrivateKey": "key.pem"}`,
 		`{"Kind": "api-gateway", "Name": "web-gateway", "Listeners": [
-			{"Name": "plain", "Port": 8080, "Protocol": "http"}, {"Name": "shop", "Port": 8080, "Protocol": "http", "Hostname": "shop.example"},
-			{"Name": "secure", "Port": 8443, "Protocol": "http", "Hostname": "*.example", "TLS": {"MinVersion": "TLSv1_2", "Certificates": [{"Kind": "file-system-certificate", "Name": "files"}]}},
+			{"Name": "plain", "Port": 8080, "Protocol": "http"}, {"Name": "shop", "Port": 8080, "Protocol": "http",
+				"Hostname": "shop.example"},
+			{"Name": "secure", "Port": 8443, "Protocol": "http", "Hostname": "*.example", "TLS": {"MinVersion": "TLSv1_2",
+				"Certificates": [{"Kind": "file-system-certificate", "Name": "files"}]}},
 			{"Name": "db", "Port": 5432, "Protocol": "tcp"}]}`,
 		`{"Kind": "tcp-route", "Name": "db", "Parents": [{"Name": "web-gateway", "SectionName": "db"}], "Services": [{` +
 			`"Name": "db"}]}`,
 		`{"Kind": "http-route", "Name": "all", "Parents": [{"Name": "web-gateway"}], "Rules": [
 			{"Services": [{"Name": "api"}]},
-			{"Matches": [{"Path": {"Match": "prefix", "Value": "/v1"}, "Method": "GET", "Headers": [{"Match": "exact", "Name": "x-a", "Value": "1"}, {"Match": "present", "Name": "x-b"}], "Query": [{"Match": "regex", "Name": "q", "Value": "a+"}]},
+			{"Matches": [{"Path": {"Match": "prefix", "Value": "/v1"}, "Method": "GET", "Headers": [{"Match": "exact",
+				"Name": "x-a", "Value": "1"}, {"Match": "present", "Name": "x-b"}], "Query": [{"Match": "regex", "Name": "q",
+					"Value": "a+"}]},
 				{"Path": {"Match": "exact", "Value": "/one"}}],
-			 "Filters": {"URLRewrite": {"Path": "/"}, "Headers": [{"Set": {"x-from": "gateway"}, "Remove": ["x-gone"]}], "TimeoutFilter": {"RequestTimeout": "3s"}, "RetryFilter": {"NumRetries": 2, "RetryOnConnectFailure": true}},
+			 "Filters": {"URLRewrite": {"Path": "/"}, "Headers": [{"Set": {"x-from": "gateway"}, "Remove": ["x-gone"]}],
+				"TimeoutFilter": {"RequestTimeout": "3s"}, "RetryFilter": {"NumRetries": 2, "RetryOnConnectFailure": true}},
 			 "ResponseFilters": {"Headers": [{"Add": {"x-by": "gateway"}}]},
 			 "Services": [{"Name": "api", "Weight": 3}, {"Name": "rpc", "Weight": 1, "Filters": {"Headers": [{"Add": {"x-to": "rpc"}}]}}]}]}`,
 		`{"Kind": "http-route", "Name": "shop", "Hostnames": ["shop.example"], "Parents": [{"Name": "web-gateway", ` +
@@ -157,7 +168,11 @@ var goldens = []golden{
 		`"Protocol": "http"}, {"Path": "/grpc.health.v1.Health/Check", "ListenerPort": 21501, "LocalPathPort": 9090, ` +
 		`"Protocol": "http2"}]}}`},
 	{name: "upstream-settings", fields: `{"Upstreams": [
-		{"DestinationName": "api", "LocalBindAddress": "127.0.0.2", "LocalBindPort": 9191, "Config": {"connect_timeout_ms": "1500", "limits": {"max_connections": 10, "max_pending_requests": 20, "max_concurrent_requests": 30}, "passive_health_check": {"interval": "30s", "max_failures": 5, "enforcing_consecutive_5xx": 99, "max_ejection_percent": 50, "base_ejection_time": "20s"}, "balance_outbound_connections": "exact_balance"}},
+		{"DestinationName": "api", "LocalBindAddress": "127.0.0.2", "LocalBindPort": 9191,
+			"Config": {"connect_timeout_ms": "1500", "limits": {"max_connections": 10, "max_pending_requests": 20,
+				"max_concurrent_requests": 30}, "passive_health_check": {"interval": "30s", "max_failures": 5,
+					"enforcing_consecutive_5xx": 99, "max_ejection_percent": 50, "base_ejection_time": "20s"},
+						"balance_outbound_connections": "exact_balance"}},
 		{"DestinationName": "db", "LocalBindSocketPath": "/tmp/db.sock", "LocalBindSocketMode": "0600"},
 		{"DestinationName": "far", "Datacenter": "dc2", "LocalBindPort": 9193}], "LocalServiceSocketPath": "/tmp/app.sock"}`,
 		entries: []string{`{"Kind": "service-defaults", "Name": "web", "Protocol": "tcp", "MaxInboundConnections": 7, ` +
@@ -192,7 +207,9 @@ func (g *golden) build(t testing.TB) *Proxy {
 	if g.kind != "" {
 		var err error
 		if r, err = ReadRegistration(&catalog.Service{Kind: g.kind, ID: "gateway", Name: "web-gateway", Address: "127.0.0.1",
-			Port: 8443, Proxy: []byte(g.fields),
+			Port: 8443, Connect: catalog.Connect{
+				Proxy: []byte(g.fields),
+			},
 			TaggedAddresses: map[string]catalog.ServiceAddress{"wan": {Address: "127.0.0.1", Port: 8444}}}); err != nil {
 			t.Fatal(err)
 		}

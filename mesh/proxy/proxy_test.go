@@ -234,7 +234,7 @@ func TestRegistrationsThatAreNotServed(t *testing.T) {
 		}
 	}
 	if _, err := ReadRegistration(&catalog.Service{Kind: catalog.KindConnectProxy, ID: "x",
-		Proxy: []byte(`{"LocalServicePort": "x"}`)}); err == nil || !strings.Contains(err.Error(), "LocalServicePort") {
+		Connect: catalog.Connect{Proxy: []byte(`{"LocalServicePort": "x"}`)}}); err == nil || !strings.Contains(err.Error(), "LocalServicePort") {
 		t.Errorf("a bad field: %v", err)
 	}
 }

@@ -205,7 +205,7 @@ func sidecar(t testing.TB, fields string) *Registration {
 		t.Fatal(err)
 	}
 	r, err := ReadRegistration(&catalog.Service{Kind: catalog.KindConnectProxy, ID: "web-sidecar-proxy",
-		Name: "web-sidecar-proxy", Address: "127.0.0.1", Port: 21000, Proxy: text})
+		Name: "web-sidecar-proxy", Address: "127.0.0.1", Port: 21000, Connect: catalog.Connect{Proxy: text}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func (f *fleet) register(h hostConfig) (directory, error) {
 		}
 		id := p.ID + "-sidecar-proxy"
 		d[id] = &catalog.Service{Node: h.Node, Kind: catalog.KindConnectProxy, ID: id, Name: p.Service + "-sidecar-proxy",
-			Port: p.Port + 1, Proxy: own, ProxyDestination: p.Service}
+			Port: p.Port + 1, Connect: catalog.Connect{Proxy: own, ProxyDestination: p.Service}}
 	}
 	for _, e := range h.Extras {
 		r := proxy.Registration{DestinationServiceName: e.Service, DestinationServiceID: e.ID,
@@ -106,7 +106,7 @@ func (f *fleet) register(h hostConfig) (directory, error) {
 			return nil, err
 		}
 		d[e.ID] = &catalog.Service{Node: h.Node, Kind: catalog.KindConnectProxy, ID: e.ID, Name: e.Service + "-sidecar-proxy",
-			Port: e.Port, Proxy: own, ProxyDestination: e.Service}
+			Port: e.Port, Connect: catalog.Connect{Proxy: own, ProxyDestination: e.Service}}
 	}
 	return d, nil
 }

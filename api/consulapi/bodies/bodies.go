@@ -104,8 +104,10 @@ func (w *Service) Catalog(node string) (*catalog.Service, error) {
 	}
 	s := &catalog.Service{Node: node, Kind: w.Kind, ID: w.ID, Name: w.Service, Tags: w.Tags, Address: w.Address,
 		TaggedAddresses: w.TaggedAddresses, Meta: w.Meta, Port: w.Port, SocketPath: w.SocketPath,
-		EnableTagOverride: w.EnableTagOverride, Native: w.Connect.Native, Proxy: proxy, ProxyDestination: destination,
-		Locality: w.Locality, ModifyIndex: w.ModifyIndex}
+		EnableTagOverride: w.EnableTagOverride, Connect: catalog.Connect{
+			Native: w.Connect.Native, Proxy: proxy, ProxyDestination: destination,
+		},
+		Locality: w.Locality, Indexes: catalog.Indexes{ModifyIndex: w.ModifyIndex}}
 	if w.Weights != nil {
 		s.Weights = *w.Weights
 	}
@@ -136,7 +138,8 @@ func (w *Check) Catalog(node string) (*catalog.Check, error) {
 	c := &catalog.Check{Node: node, ID: w.CheckID, Name: w.Name, Status: catalog.Critical, Notes: w.Notes,
 		Output:    w.Output,
 		ServiceID: w.ServiceID, ServiceName: w.ServiceName, ServiceTags: w.ServiceTags, Type: w.Type,
-		Interval: w.Interval, Timeout: w.Timeout, ExposedPort: w.ExposedPort, ModifyIndex: w.ModifyIndex}
+		Interval: w.Interval, Timeout: w.Timeout, ExposedPort: w.ExposedPort,
+			Indexes: catalog.Indexes{ModifyIndex: w.ModifyIndex}}
 	if c.ID == "" {
 		c.ID = w.Name
 	}
