@@ -33,23 +33,23 @@ type Item struct {
 
 // followPrefix notes a followed length once.
 func (r *Registry) followPrefix(n int) {
-	for _, known := range r.followed.Watched() {
+	for _, known := range r.watched.followed.Watched() {
 		if known == n {
 			return
 		}
 	}
-	r.followed.Add(n)
+	r.watched.followed.Add(n)
 }
 
 // publish gives each followed subject one event for the batch. Its items are
 // as of the batch's last index, each object once.
 func (r *Registry) publish(next *catalog.State, c *catalog.Changes) {
-	if r.streams.Len() == 0 {
+	if r.watched.streams.Len() == 0 {
 		return
 	}
-	out := drafts{streams: r.streams, bytes: make(map[Subject][]byte)}
+	out := drafts{streams: r.watched.streams, bytes: make(map[Subject][]byte)}
 	r.publishKV(&out, next, c)
-	if r.streams.Followed(Subject{Topic: TopicNodes}) {
+	if r.watched.streams.Followed(Subject{Topic: TopicNodes}) {
 		for i := range c.Nodes {
 			name := either(c.Nodes[i]).Name
 			node := next.Node(name)
@@ -58,7 +58,7 @@ func (r *Registry) publish(next *catalog.State, c *catalog.Changes) {
 	}
 	r.publishInstances(&out, next, c)
 	for subject, b := range out.bytes { // each subject has its own ring: their order means nothing
-		r.streams.Publish(subject, topic.Event{Index: next.Index(), Bytes: b})
+		r.watched.streams.Publish(subject, topic.Event{Index: next.Index(), Bytes: b})
 	}
 }
 
@@ -78,7 +78,7 @@ func (d *drafts) add(s Subject, fill func(b []byte) []byte) {
 }
 
 func (r *Registry) publishKV(out *drafts, next *catalog.State, c *catalog.Changes) {
-	lengths := r.followed.Watched()
+	lengths := r.watched.followed.Watched()
 	for i := range c.KV {
 		key := kvKey(&c.KV[i])
 		pair := next.KV(key)

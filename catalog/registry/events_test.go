@@ -114,9 +114,9 @@ func TestEveryChangeWakes(t *testing.T) {
 			holds := map[Subject]*topic.Watch[Subject]{}
 			for s := range subjects {
 				if s.Topic == TopicKVPrefix {
-					r.prefixes.Add(len(s.Key))
+					r.watched.prefixes.Add(len(s.Key))
 				}
-				hold := r.waiters.Watch(s)
+				hold := r.watched.waiters.Watch(s)
 				holds[s] = &hold
 			}
 			if _, err := r.Apply(context.Background(), c); err != nil {
@@ -132,10 +132,10 @@ func TestEveryChangeWakes(t *testing.T) {
 				}
 				holds[s].Stop()
 				if s.Topic == TopicKVPrefix {
-					r.prefixes.Remove(len(s.Key))
+					r.watched.prefixes.Remove(len(s.Key))
 				}
 			}
-			if n := r.waiters.Len(); n != 0 {
+			if n := r.watched.waiters.Len(); n != 0 {
 				t.Fatalf("%d entries left", n)
 			}
 		}

@@ -98,8 +98,8 @@ func (r *Registry) reapTombstones(ctx context.Context) {
 // and what changed since it would be told wrong.
 func (r *Registry) passOutdone(ctx context.Context) {
 	for {
-		restored := *r.restored.Load()
-		if index := r.outdone.Load(); index >= r.State().Index() {
+		restored := *r.past.restored.Load()
+		if index := r.past.outdone.Load(); index >= r.State().Index() {
 			// The name first: when this is cut short, the horizon is still to be passed.
 			name := catalog.Record{Kind: catalog.RecordSystem, Key: catalog.HistoryKey,
 				Value: strconv.AppendUint(nil, index, 10)}

@@ -78,15 +78,15 @@ func (r *Registry) Restore(in io.Reader) error {
 		return errkind.E(errkind.Of(err), "restore catalog", err)
 	}
 	if prev := r.State().Index(); next.Index() < prev {
-		r.outdone.Store(max(prev, r.outdone.Load())) // restores come one at a time
+		r.past.outdone.Store(max(prev, r.past.outdone.Load())) // restores come one at a time
 	}
 	r.applied.forget()
 	r.state.Store(next)
 	r.tell(next, nil)
-	r.generation.Add(1)
+	r.past.generation.Add(1)
 	generation := make(chan struct{})
-	close(*r.restored.Swap(&generation))
-	r.streams.Reset(topic.ErrReset)
+	close(*r.past.restored.Swap(&generation))
+	r.watched.streams.Reset(topic.ErrReset)
 	r.ttl.replaced(next)
 	return nil
 }

@@ -50,22 +50,22 @@ func (r *Registry) notLeader() error {
 // stops. The subject says which changes indexOf depends on.
 func (r *Registry) Await(ctx context.Context, s Subject, min uint64, wait time.Duration,
 	indexOf func(*catalog.State) uint64) *catalog.State {
-	restored := *r.restored.Load()
+	restored := *r.past.restored.Load()
 	state := r.State()
 	if indexOf(state) > min || wait <= 0 {
 		return state
 	}
 	s = s.normal()
 	if s.Topic == TopicKVPrefix {
-		r.prefixes.Add(len(s.Key))
-		defer r.prefixes.Remove(len(s.Key))
+		r.watched.prefixes.Add(len(s.Key))
+		defer r.watched.prefixes.Remove(len(s.Key))
 	}
 	r.meters.blocking.Add(1)
 	defer r.meters.blocking.Add(-1)
 	timer := r.cfg.Clock.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		hold := r.waiters.Watch(s)
+		hold := r.watched.waiters.Watch(s)
 		if state = r.State(); indexOf(state) > min {
 			hold.Stop()
 			return state
@@ -105,5 +105,5 @@ func (r *Registry) Subscribe(s Subject, since uint64) (*topic.Subscription, erro
 		return nil, errkind.E(errkind.Unavailable, "subscribe", topic.ErrClosed)
 	default:
 	}
-	return r.streams.Follow(s, since, func() uint64 { return r.State().Index() }), nil
+	return r.watched.streams.Follow(s, since, func() uint64 { return r.State().Index() }), nil
 }

@@ -83,17 +83,10 @@ type Registry struct {
 	meters   *meters
 	charged  uint64 // fsyncs accounted for; owned by the applying goroutine
 
-	state    atomic.Pointer[catalog.State]
-	waiters  *topic.Waiters[Subject]
-	prefixes topic.Lengths // lengths of the watched prefixes
-	streams  *topic.Streams[Subject]
-	followed topic.Lengths // lengths of the followed prefixes; they stay until the process ends
+	state   atomic.Pointer[catalog.State]
+	watched watching
 
-	// restored is closed and replaced when the State is replaced by a snapshot.
-	restored   atomic.Pointer[chan struct{}]
-	generation atomic.Uint64
-	// outdone is the highest index that a restore of an older snapshot took away: clients may still hold it.
-	outdone  atomic.Uint64
+	past     restores
 	stopped  chan struct{} // closed when Run begins to end
 	stopOnce sync.Once
 	onApply  []func(*catalog.State, *catalog.Changes)
@@ -105,18 +98,37 @@ type Registry struct {
 	roster  *roster
 }
 
+// watching is who waits for changes.
+type watching struct {
+	waiters  *topic.Waiters[Subject]
+	prefixes topic.Lengths // lengths of the watched prefixes
+	streams  *topic.Streams[Subject]
+	followed topic.Lengths // lengths of the followed prefixes; they stay until the process ends
+}
+
+// restores is what readers must know of restores.
+type restores struct {
+	// restored is closed and replaced when the State is replaced by a snapshot.
+	restored   atomic.Pointer[chan struct{}]
+	generation atomic.Uint64
+	// outdone is the highest index that a restore of an older snapshot took away: clients may still hold it.
+	outdone atomic.Uint64
+}
+
 // New builds a Registry with an empty State. It starts nothing.
 func New(cfg Config) (*Registry, error) {
 	cfg.complete()
 	r := &Registry{
 		cfg: cfg, proposer: cfg.Proposer,
-		waiters: topic.NewWaiters[Subject](), streams: topic.NewStreams[Subject](cfg.Stream),
+		watched: watching{
+			waiters: topic.NewWaiters[Subject](), streams: topic.NewStreams[Subject](cfg.Stream),
+		},
 		stopped: make(chan struct{}), ttl: newTTLTimers(cfg.Clock), roster: newRoster(cfg.Clock),
 	}
 	r.delays.clock, r.leases.clock = cfg.Clock, cfg.Clock
 	r.state.Store(catalog.Empty())
 	generation := make(chan struct{})
-	r.restored.Store(&generation)
+	r.past.restored.Store(&generation)
 	r.meters = newMeters(r, cfg.Metrics)
 	return r, nil
 }
@@ -130,13 +142,15 @@ func (r *Registry) State() *catalog.State { return r.state.Load() }
 // Generation grows with each Restore. Indexes of one generation say nothing
 // about another. Read it before State: what is made of the pair is then never
 // found under a later generation than its State's.
-func (r *Registry) Generation() uint64 { return r.generation.Load() }
+func (r *Registry) Generation() uint64 { return r.past.generation.Load() }
 
 // Counts tells how much the catalog holds.
 func (r *Registry) Counts() catalog.Counts { return r.State().Counts() }
 
 // Watched tells how many subjects are waited for and how many are followed.
-func (r *Registry) Watched() (waited, followed int) { return r.waiters.Len(), r.streams.Len() }
+func (r *Registry) Watched() (waited, followed int) {
+	return r.watched.waiters.Len(), r.watched.streams.Len()
+}
 
 // Run does the leader's duties and the housekeeping until ctx ends. Then it
 // lets all waiters go and ends all subscriptions.
@@ -147,7 +161,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	group.Go(func() { r.followMembers(ctx) })
 	<-ctx.Done()
 	r.stopOnce.Do(func() { close(r.stopped) })
-	r.streams.Reset(topic.ErrClosed)
+	r.watched.streams.Reset(topic.ErrClosed)
 	group.Wait()
 	return nil
 }
@@ -161,7 +175,7 @@ func (r *Registry) keepHouse(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			r.streams.Sweep()
+			r.watched.streams.Sweep()
 			r.delays.sweep()
 			timer.Reset(10 * time.Second)
 		}

@@ -9,10 +9,10 @@ import (
 
 // wake tells the waiters of every subject that the changes touch.
 func (r *Registry) wake(c *catalog.Changes) {
-	if r.waiters.Len() == 0 {
+	if r.watched.waiters.Len() == 0 {
 		return
 	}
-	wake := func(t Topic, key string) { r.waiters.Wake(Subject{t, key}) }
+	wake := func(t Topic, key string) { r.watched.waiters.Wake(Subject{t, key}) }
 	lower := strings.ToLower
 	r.wakeKV(c.KV)
 	for _, t := range c.Names {
@@ -61,22 +61,22 @@ func (r *Registry) wake(c *catalog.Changes) {
 	}
 	for i := range c.Records {
 		record := either(c.Records[i])
-		r.waiters.Wake(RecordsSubject(record.Kind))
-		r.waiters.Wake(RecordSubject(record.Kind, record.Key))
+		r.watched.waiters.Wake(RecordsSubject(record.Kind))
+		r.watched.waiters.Wake(RecordSubject(record.Kind, record.Key))
 	}
 }
 
 // wakeKV costs one lookup per key and one per watched length of prefix.
 func (r *Registry) wakeKV(list []catalog.Change[catalog.KVPair]) {
-	lengths := r.prefixes.Watched()
+	lengths := r.watched.prefixes.Watched()
 	for i := range list {
 		key := kvKey(&list[i])
-		r.waiters.Wake(Subject{TopicKV, key})
+		r.watched.waiters.Wake(Subject{TopicKV, key})
 		for _, n := range lengths {
 			if n > len(key) {
 				break
 			}
-			r.waiters.Wake(Subject{TopicKVPrefix, key[:n]})
+			r.watched.waiters.Wake(Subject{TopicKVPrefix, key[:n]})
 		}
 	}
 }

@@ -129,10 +129,15 @@ type tuning struct {
 	version                                             int
 	nonHMACRequest, nonHMACResponse, passthrough, allow []string
 
+	lock  lockoutFlags
+	given func(flag string) bool
+}
+
+// lockoutFlags are the flags of auth methods alone.
+type lockoutFlags struct {
 	lockoutAfter            uint
 	lockoutFor, lockoutZero string
 	lockoutOff              bool
-	given                   func(flag string) bool
 }
 
 func (t *tuning) add(cmd *cobra.Command, m area) {
@@ -154,12 +159,12 @@ func (t *tuning) add(cmd *cobra.Command, m area) {
 	if m.table != authTable {
 		return
 	}
-	f.UintVar(&t.lockoutAfter, "user-lockout-threshold", 0,
+	f.UintVar(&t.lock.lockoutAfter, "user-lockout-threshold", 0,
 		"failed logins until somebody is locked out; 0: as the server's configuration says")
-	f.StringVar(&t.lockoutFor, "user-lockout-duration", "", "for how long, since the last of them")
-	f.StringVar(&t.lockoutZero, "user-lockout-counter-reset-duration", "",
+	f.StringVar(&t.lock.lockoutFor, "user-lockout-duration", "", "for how long, since the last of them")
+	f.StringVar(&t.lock.lockoutZero, "user-lockout-counter-reset-duration", "",
 		"time without a failed login after which they count no more")
-	f.BoolVar(&t.lockoutOff, "user-lockout-disable", false, "lock nobody out")
+	f.BoolVar(&t.lock.lockoutOff, "user-lockout-disable", false, "lock nobody out")
 }
 
 // lifetimes checks durations; -1 gives a mount back to the system's.
@@ -177,16 +182,16 @@ func lifetimes(flags map[string]string) error {
 
 // lockout is user_lockout_config, empty where no flag tells of it.
 func (t *tuning) lockout() (map[string]any, error) {
-	err := errors.Join(checkDuration("user-lockout-duration", t.lockoutFor),
-		checkDuration("user-lockout-counter-reset-duration", t.lockoutZero))
+	err := errors.Join(checkDuration("user-lockout-duration", t.lock.lockoutFor),
+		checkDuration("user-lockout-counter-reset-duration", t.lock.lockoutZero))
 	config := map[string]any{}
-	put(config, "lockout_duration", t.lockoutFor)
-	put(config, "lockout_counter_reset_duration", t.lockoutZero)
+	put(config, "lockout_duration", t.lock.lockoutFor)
+	put(config, "lockout_counter_reset_duration", t.lock.lockoutZero)
 	if t.given("user-lockout-threshold") {
-		config["lockout_threshold"] = t.lockoutAfter
+		config["lockout_threshold"] = t.lock.lockoutAfter
 	}
 	if t.given("user-lockout-disable") {
-		config["lockout_disable"] = t.lockoutOff
+		config["lockout_disable"] = t.lock.lockoutOff
 	}
 	return config, err
 }

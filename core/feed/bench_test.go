@@ -128,7 +128,7 @@ func BenchmarkSet(b *testing.B) {
 	}
 	c := newServerConn(s, nil)
 	f := &serverFollow{c: c, id: 1}
-	c.corked = true
+	c.state.corked = true
 	v := Value{Body: body(1, 300)}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -97,23 +97,39 @@ type Client struct {
 	wake     chan struct{}  // Run looks again; holds one
 	sessions sync.WaitGroup // goroutines of connections
 
-	mu     sync.Mutex // guards all below; never held while calling out, dialling or writing
-	ctx    context.Context
-	subs   map[uint32]*sub
-	lastID uint32
-	conns  []*clientConn
-	addrs  map[string]*address
+	mu      sync.Mutex // guards all below; never held while calling out, dialling or writing
+	ctx     context.Context
+	subs    map[uint32]*sub
+	lastID  uint32
+	conns   []*clientConn
+	addrs   map[string]*address
+	history clientHistory
+	lag     lagMarks
+	seek    seeking
+}
+
+// clientHistory is the history that counts now: its generation, once it is known, and those that it replaced (see
+// turnLocked).
+type clientHistory struct {
 	// generation is the history that counts now, past are those it replaced: see turnLocked.
 	generation uint64
 	past       []uint64
 	told       bool // generation is known
+}
+
+// lagMarks is how far behind the servers the client is.
+type lagMarks struct {
 	// known is the newest index that any server spoke of; mark is one that all connections
 	// must have reached within LagLimit of markAt.
 	known, mark uint64
 	markAt      time.Time
 	fresh       time.Time // when all that is followed was last known to be the newest
-	servers     []string  // the addresses that Servers gave last
-	move        struct {
+}
+
+// seeking says where connections go next, and when silence counts.
+type seeking struct {
+	servers []string // the addresses that Servers gave last
+	move    struct {
 		to string
 		at time.Time
 	}
@@ -142,6 +158,11 @@ type sub struct {
 	failing           error
 	retryAt           time.Time
 	asked, answered   uint8 // on which connections, by slot
+	out               delivery
+}
+
+// delivery is what waits to be called out, by one goroutine at a time.
+type delivery struct {
 	// What waits to be called out, by one goroutine at a time.
 	value           Value
 	err             error
@@ -155,7 +176,9 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		return nil, err
 	}
 	return &Client{
-		cfg: cfg, meters: newClientMeters(cfg.Metrics), wake: make(chan struct{}, 1), fresh: cfg.Clock.Now(),
+		cfg: cfg, meters: newClientMeters(cfg.Metrics), wake: make(chan struct{}, 1), lag: lagMarks{
+			fresh: cfg.Clock.Now(),
+		},
 		subs: map[uint32]*sub{}, addrs: map[string]*address{},
 	}, nil
 }
@@ -181,7 +204,7 @@ func (c *Client) Run(ctx context.Context) error {
 		c.mu.Lock()
 		now := c.cfg.Clock.Now()
 		if late := now.Sub(due); !due.IsZero() && late > c.cfg.Silence/4 {
-			c.graceUntil = now.Add(c.cfg.Silence / 2) // this process stood still: what servers sent is yet to be read
+			c.seek.graceUntil = now.Add(c.cfg.Silence / 2) // this process stood still: what servers sent is yet to be read
 		}
 		due = c.planLocked(now, servers)
 		c.mu.Unlock()
@@ -225,10 +248,10 @@ func (s *sub) stop() {
 	c := s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.stopped {
+	if s.out.stopped {
 		return
 	}
-	s.stopped = true
+	s.out.stopped = true
 	delete(c.subs, s.id)
 	for _, cc := range c.conns {
 		cc.forgetLocked(s)
@@ -238,7 +261,7 @@ func (s *sub) stop() {
 // acceptLocked takes a value if it is newer than what is known, and says whether there is something to deliver.
 func (s *sub) acceptLocked(v Value) bool {
 	c := s.c
-	if v.Generation != c.generation {
+	if v.Generation != c.history.generation {
 		return false
 	}
 	if s.index > 0 && s.generation == v.Generation && (v.Index < s.index || (v.Index == s.index && s.failing == nil)) {
@@ -246,7 +269,7 @@ func (s *sub) acceptLocked(v Value) bool {
 		return false
 	}
 	s.generation, s.index, s.failing, s.retryAt = v.Generation, v.Index, nil, time.Time{}
-	s.value, s.valued, s.err = v, true, nil
+	s.out.value, s.out.valued, s.out.err = v, true, nil
 	return true
 }
 
@@ -254,16 +277,16 @@ func (s *sub) acceptLocked(v Value) bool {
 func (s *sub) deliver() {
 	c := s.c
 	c.mu.Lock()
-	if s.delivering {
+	if s.out.delivering {
 		c.mu.Unlock()
 		return
 	}
-	s.delivering = true
-	for !s.stopped && (s.valued || s.err != nil) {
-		v, err, valued := s.value, s.err, s.valued
-		s.value, s.valued = Value{}, false
+	s.out.delivering = true
+	for !s.out.stopped && (s.out.valued || s.out.err != nil) {
+		v, err, valued := s.out.value, s.out.err, s.out.valued
+		s.out.value, s.out.valued = Value{}, false
 		if !valued {
-			s.err = nil
+			s.out.err = nil
 		}
 		c.mu.Unlock()
 		if valued {
@@ -273,7 +296,7 @@ func (s *sub) deliver() {
 		}
 		c.mu.Lock()
 	}
-	s.delivering = false
+	s.out.delivering = false
 	c.mu.Unlock()
 }
 
@@ -288,17 +311,17 @@ func (c *Client) turnLocked(now time.Time) {
 	var candidate *clientConn
 	unheard := false
 	for _, cc := range c.conns {
-		if !cc.welcomed || !cc.spoke || cc.beat.lag >= c.cfg.LagLimit {
+		if !cc.welcomed || !cc.past.spoke || cc.beat.lag >= c.cfg.LagLimit {
 			continue
 		}
-		if !c.told {
-			c.told, c.generation = true, cc.generation
+		if !c.history.told {
+			c.history.told, c.history.generation = true, cc.past.generation
 			c.askIgnoredLocked()
 		}
 		switch {
-		case cc.generation == c.generation:
+		case cc.past.generation == c.history.generation:
 			return
-		case cc.generation != 0 && !slices.Contains(c.past, cc.generation):
+		case cc.past.generation != 0 && !slices.Contains(c.history.past, cc.past.generation):
 			candidate, unheard = cc, true
 		case !unheard && now.Sub(cc.began) >= c.cfg.LagLimit:
 			candidate = cc
@@ -307,25 +330,25 @@ func (c *Client) turnLocked(now time.Time) {
 	if candidate == nil || (!unheard && c.otherLocked(now)) {
 		return
 	}
-	c.adoptLocked(candidate.generation)
+	c.adoptLocked(candidate.past.generation)
 }
 
 func (c *Client) adoptLocked(generation uint64) {
 	c.cfg.Log.Info("the servers have a different state than before; loading it", "node", c.cfg.Node, "generation",
 		generation)
-	c.past = slices.DeleteFunc(c.past, func(g uint64) bool { return g == generation })
-	c.past = append(c.past, c.generation)
-	if len(c.past) > maxPast {
-		c.past = c.past[1:]
+	c.history.past = slices.DeleteFunc(c.history.past, func(g uint64) bool { return g == generation })
+	c.history.past = append(c.history.past, c.history.generation)
+	if len(c.history.past) > maxPast {
+		c.history.past = c.history.past[1:]
 	}
-	c.generation, c.known, c.mark = generation, 0, 0
+	c.history.generation, c.lag.known, c.lag.mark = generation, 0, 0
 	c.askIgnoredLocked()
 }
 
 // askIgnoredLocked asks anew for what came before its history counted.
 func (c *Client) askIgnoredLocked() {
 	for _, cc := range c.conns {
-		if cc.ignored && cc.generation == c.generation {
+		if cc.past.ignored && cc.past.generation == c.history.generation {
 			cc.askAgainLocked()
 		}
 	}
@@ -336,7 +359,7 @@ func (c *Client) askIgnoredLocked() {
 func (c *Client) Lag() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return max(0, c.cfg.Clock.Since(c.fresh))
+	return max(0, c.cfg.Clock.Since(c.lag.fresh))
 }
 
 // Stale reports whether Lag is beyond what heartbeats allow for.
@@ -348,7 +371,7 @@ func (c *Client) Newest() uint64 {
 	defer c.mu.Unlock()
 	var newest uint64
 	for _, cc := range c.conns {
-		if c.told && cc.completeLocked() && cc.generation == c.generation {
+		if c.history.told && cc.completeLocked() && cc.past.generation == c.history.generation {
 			newest = max(newest, cc.beat.sent)
 		}
 	}
@@ -362,7 +385,7 @@ func (c *Client) Connected() []string {
 	var list []string
 	for _, cc := range c.conns {
 		if cc.welcomed {
-			list = append(list, cc.addr)
+			list = append(list, cc.dialled.addr)
 		}
 	}
 	return list

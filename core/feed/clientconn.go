@@ -21,26 +21,36 @@ const (
 // clientConn is one connection of a Client, from before it is dialled until it is left.
 // The fields are guarded by c.mu.
 type clientConn struct {
-	c        *Client
-	slot     uint8 // its bit in subs; no two connections of now have the same
-	addr     string
-	cancel   context.CancelFunc
-	timeout  time.Duration // for dialling
-	conn     net.Conn      // nil before it is made
-	replaces *clientConn
+	c       *Client
+	slot    uint8 // its bit in subs; no two connections of now have the same
+	dialled dialling
+	conn    net.Conn // nil before it is made
 
 	began    time.Time // when the connection was made
 	heard    time.Time // the last frame
 	progress time.Time // the last answer, or the question that made unanswered 1
 	beat     heartbeat
 	// unanswered counts the subjects that were asked for and not answered.
-	unanswered int
-	out        []byte
+	unanswered               int
+	out                      []byte
+	past                     spoken
+	writing, welcomed, ended bool
+}
+
+// spoken is what a server said of its history.
+type spoken struct {
 	// generation is the history that the server spoke of last, if it spoke of one; ignored says
 	// that it sent values of a history that did not count.
-	generation               uint64
-	spoke, ignored           bool
-	writing, welcomed, ended bool
+	generation     uint64
+	spoke, ignored bool
+}
+
+// dialling is how a connection comes to be.
+type dialling struct {
+	addr     string
+	cancel   context.CancelFunc
+	timeout  time.Duration // for dialling
+	replaces *clientConn
 }
 
 func (cc *clientConn) bit() uint8 { return 1 << cc.slot }
@@ -62,7 +72,7 @@ func (c *Client) startLocked(addr string, delay time.Duration) *clientConn {
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	timeout := c.cfg.DialTimeout << min(c.addressLocked(addr).failures, 2)
-	cc := &clientConn{c: c, slot: uint8(slot), addr: addr, cancel: cancel, timeout: timeout}
+	cc := &clientConn{c: c, slot: uint8(slot), dialled: dialling{addr: addr, cancel: cancel, timeout: timeout}}
 	c.conns = append(c.conns, cc)
 	c.sessions.Go(func() { cc.run(ctx, delay) })
 	return cc
@@ -70,7 +80,7 @@ func (c *Client) startLocked(addr string, delay time.Duration) *clientConn {
 
 // run is the connection's goroutine.
 func (cc *clientConn) run(ctx context.Context, delay time.Duration) {
-	defer cc.cancel()
+	defer cc.dialled.cancel()
 	reason := "dial"
 	conn, err := cc.dial(ctx, delay)
 	if err == nil {
@@ -84,10 +94,10 @@ func (cc *clientConn) run(ctx context.Context, delay time.Duration) {
 	if !cc.ended {
 		cc.endLocked(reason)
 		level := slog.LevelDebug
-		if a := c.addrs[cc.addr]; reason == "bye" && a != nil && a.failures == 1 {
+		if a := c.addrs[cc.dialled.addr]; reason == "bye" && a != nil && a.failures == 1 {
 			level = slog.LevelWarn // refused: once, until it is let in again
 		}
-		c.cfg.Log.Log(ctx, level, "a feed connection ended", "node", c.cfg.Node, "server", cc.addr, "reason", reason,
+		c.cfg.Log.Log(ctx, level, "a feed connection ended", "node", c.cfg.Node, "server", cc.dialled.addr, "reason", reason,
 			"error", err)
 	}
 	c.mu.Unlock()
@@ -104,9 +114,9 @@ func (cc *clientConn) dial(ctx context.Context, delay time.Duration) (net.Conn, 
 			return nil, ctx.Err()
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, cc.timeout)
+	ctx, cancel := context.WithTimeout(ctx, cc.dialled.timeout)
 	defer cancel()
-	return cc.c.cfg.Dial(ctx, cc.addr)
+	return cc.c.cfg.Dial(ctx, cc.dialled.addr)
 }
 
 // attach asks for everything on the new connection; false when it is not wanted any more.
@@ -135,7 +145,7 @@ func (cc *clientConn) askLocked(s *sub) {
 		return
 	}
 	f := follow{id: s.id, subject: s.subject, token: s.token}
-	if s.failing == nil && s.generation == cc.c.generation {
+	if s.failing == nil && s.generation == cc.c.history.generation {
 		f.generation, f.since = s.generation, s.index
 	}
 	s.asked |= cc.bit()
@@ -159,7 +169,7 @@ func (cc *clientConn) forgetLocked(s *sub) {
 
 // askAgainLocked asks for everything anew.
 func (cc *clientConn) askAgainLocked() {
-	cc.ignored = false
+	cc.past.ignored = false
 	for _, s := range cc.c.subs {
 		if s.asked&cc.bit() != 0 {
 			cc.forgetLocked(s)
@@ -173,7 +183,7 @@ func (cc *clientConn) answerLocked(s *sub) {
 		s.answered |= cc.bit()
 		cc.unanswered--
 		cc.progress = cc.heard
-		if cc.unanswered == 0 && cc.replaces != nil {
+		if cc.unanswered == 0 && cc.dialled.replaces != nil {
 			cc.c.look()
 		}
 	}
@@ -218,7 +228,7 @@ func (cc *clientConn) endLocked(reason string) {
 		return
 	}
 	cc.ended = true
-	cc.cancel()
+	cc.dialled.cancel()
 	for i, other := range c.conns {
 		if other == cc {
 			c.conns = append(c.conns[:i], c.conns[i+1:]...)
@@ -355,7 +365,7 @@ func (cc *clientConn) handle(m *message, parts *assembly) bool {
 func (cc *clientConn) welcomeLocked() {
 	if !cc.welcomed {
 		cc.welcomed = true
-		a := cc.c.addressLocked(cc.addr)
+		a := cc.c.addressLocked(cc.dialled.addr)
 		a.failures, a.notBefore = 0, time.Time{}
 	}
 }
@@ -370,13 +380,13 @@ func (cc *clientConn) beatLocked(beat heartbeat, now time.Time) {
 	if !cc.speaksLocked(beat.generation, now) {
 		return
 	}
-	if cc.replaces != nil || cc.beat.lag >= c.cfg.LagLimit {
+	if cc.dialled.replaces != nil || cc.beat.lag >= c.cfg.LagLimit {
 		c.look()
 	}
-	c.known = max(c.known, beat.known)
-	if cc.completeLocked() && beat.sent >= beat.known && beat.known >= c.mark {
-		if at := now.Add(-beat.lag); at.After(c.fresh) {
-			c.fresh = at
+	c.lag.known = max(c.lag.known, beat.known)
+	if cc.completeLocked() && beat.sent >= beat.known && beat.known >= c.lag.mark {
+		if at := now.Add(-beat.lag); at.After(c.lag.fresh) {
+			c.lag.fresh = at
 		}
 	}
 }
@@ -384,11 +394,11 @@ func (cc *clientConn) beatLocked(beat heartbeat, now time.Time) {
 // speaksLocked notes the history that a server speaks of, and says whether it counts.
 func (cc *clientConn) speaksLocked(generation uint64, now time.Time) bool {
 	c := cc.c
-	cc.generation, cc.spoke = generation, true
-	if !c.told || generation != c.generation {
+	cc.past.generation, cc.past.spoke = generation, true
+	if !c.history.told || generation != c.history.generation {
 		c.turnLocked(now)
 	}
-	return c.told && generation == c.generation
+	return c.history.told && generation == c.history.generation
 }
 
 func (cc *clientConn) valueLocked(a *assembly, now time.Time) *sub {
@@ -403,13 +413,13 @@ func (cc *clientConn) valueLocked(a *assembly, now time.Time) *sub {
 		v.At = time.Unix(0, a.head.at)
 	}
 	if !cc.speaksLocked(v.Generation, now) {
-		cc.ignored = true
+		cc.past.ignored = true
 		return nil
 	}
 	if !s.acceptLocked(v) {
 		return nil
 	}
-	c.known = max(c.known, v.Index)
+	c.lag.known = max(c.lag.known, v.Index)
 	c.meters.values.Add(1)
 	c.meters.bytes.Add(uint64(len(v.Body)))
 	if !v.At.IsZero() {
@@ -435,8 +445,8 @@ func (cc *clientConn) goneLocked(m *message, now time.Time) *sub {
 		after = min(after, 2*time.Second)
 	}
 	s.retryAt = now.Add(after/2 + jitter(after))
-	if c.retryAt.IsZero() || s.retryAt.Before(c.retryAt) {
-		c.retryAt = s.retryAt
+	if c.seek.retryAt.IsZero() || s.retryAt.Before(c.seek.retryAt) {
+		c.seek.retryAt = s.retryAt
 		c.look()
 	}
 	if !lasting || s.asked&s.answered != 0 {
@@ -447,6 +457,6 @@ func (cc *clientConn) goneLocked(m *message, now time.Time) *sub {
 		return nil
 	}
 	c.meters.denied.Add(1)
-	s.err = m.err
+	s.out.err = m.err
 	return s
 }

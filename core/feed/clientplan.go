@@ -34,7 +34,7 @@ func (c *Client) addressLocked(addr string) *address {
 func (c *Client) endedLocked(cc *clientConn, reason string) {
 	c.meters.reconnect(reason)
 	now := c.cfg.Clock.Now()
-	a := c.addressLocked(cc.addr)
+	a := c.addressLocked(cc.dialled.addr)
 	if !cc.welcomed || reason == "protocol" {
 		wait := c.cfg.MaxBackoff
 		if a.failures < 16 {
@@ -45,8 +45,8 @@ func (c *Client) endedLocked(cc *clientConn, reason string) {
 	}
 	switch reason {
 	case "silent":
-		if now.Sub(cc.began) < settled && c.patience < maxPatience {
-			c.patience++
+		if now.Sub(cc.began) < settled && c.seek.patience < maxPatience {
+			c.seek.patience++
 		}
 		fallthrough
 	case "lagging", "unanswered", "overflow":
@@ -72,14 +72,14 @@ func (c *Client) planLocked(now time.Time, servers []string) time.Time {
 		return !cc.welcomed ||
 			now.Sub(cc.began) < calm
 	}) {
-		c.patience = 0
+		c.seek.patience = 0
 	}
 	c.turnLocked(now)
 	c.markLocked(now)
 	c.handoverLocked()
-	want, active := c.wantOf(c.servers), 0
+	want, active := c.wantOf(c.seek.servers), 0
 	for _, cc := range c.conns {
-		if cc.replaces == nil {
+		if cc.dialled.replaces == nil {
 			active++
 		}
 	}
@@ -90,7 +90,7 @@ func (c *Client) planLocked(now time.Time, servers []string) time.Time {
 		}
 	}
 	for i := len(c.conns) - 1; i >= 0 && active > want; i-- {
-		if c.conns[i].replaces == nil {
+		if c.conns[i].dialled.replaces == nil {
 			c.conns[i].endLocked("removed")
 			active--
 		}
@@ -102,18 +102,18 @@ func (c *Client) planLocked(now time.Time, servers []string) time.Time {
 
 // serversLocked takes the addresses of now, and decides whether to move to one that is new.
 func (c *Client) serversLocked(now time.Time, servers []string) {
-	if slices.Equal(servers, c.servers) {
+	if slices.Equal(servers, c.seek.servers) {
 		return
 	}
-	first := len(c.servers) == 0
+	first := len(c.seek.servers) == 0
 	for _, addr := range servers {
 		// Of all agents, as many move as the new server has to carry.
-		if !first && !slices.Contains(c.servers, addr) && rand.IntN(len(servers)) < c.wantOf(servers) &&
+		if !first && !slices.Contains(c.seek.servers, addr) && rand.IntN(len(servers)) < c.wantOf(servers) &&
 			c.connLocked(addr) == nil {
-			c.move.to, c.move.at = addr, now.Add(jitter(c.cfg.RebalanceOver))
+			c.seek.move.to, c.seek.move.at = addr, now.Add(jitter(c.cfg.RebalanceOver))
 		}
 	}
-	c.servers = slices.Clone(servers)
+	c.seek.servers = slices.Clone(servers)
 	for addr := range c.addrs {
 		if !slices.Contains(servers, addr) {
 			delete(c.addrs, addr)
@@ -130,7 +130,7 @@ func (c *Client) wantOf(servers []string) int {
 
 func (c *Client) connLocked(addr string) *clientConn {
 	for _, cc := range c.conns {
-		if cc.addr == addr {
+		if cc.dialled.addr == addr {
 			return cc
 		}
 	}
@@ -139,10 +139,10 @@ func (c *Client) connLocked(addr string) *clientConn {
 
 // judgeLocked returns why a connection is to be left, or "".
 func (c *Client) judgeLocked(cc *clientConn, now time.Time) string {
-	if len(c.servers) > 0 && !slices.Contains(c.servers, cc.addr) {
+	if len(c.seek.servers) > 0 && !slices.Contains(c.seek.servers, cc.dialled.addr) {
 		return "removed"
 	}
-	if cc.conn == nil || now.Before(c.graceUntil) {
+	if cc.conn == nil || now.Before(c.seek.graceUntil) {
 		return ""
 	}
 	silent := now.Sub(cc.heard) >= c.silence()
@@ -154,7 +154,7 @@ func (c *Client) judgeLocked(cc *clientConn, now time.Time) string {
 		return "silent"
 	case cc.unanswered > 0 && now.Sub(cc.progress) >= c.cfg.AnswerTimeout:
 		return "unanswered"
-	case c.lagsLocked(cc, now) && (cc.replaces != nil || c.otherLocked(now)):
+	case c.lagsLocked(cc, now) && (cc.dialled.replaces != nil || c.otherLocked(now)):
 		return "lagging"
 	}
 	return ""
@@ -162,7 +162,7 @@ func (c *Client) judgeLocked(cc *clientConn, now time.Time) string {
 
 // silence is how long a connection may show nothing: longer after one that was left soon after it was
 // made, since servers with too much to do are not helped by agents that come anew again and again.
-func (c *Client) silence() time.Duration { return c.cfg.Silence << c.patience }
+func (c *Client) silence() time.Duration { return c.cfg.Silence << c.seek.patience }
 
 // lagsLocked reports whether a server is known to know too little.
 func (c *Client) lagsLocked(cc *clientConn, now time.Time) bool {
@@ -172,17 +172,18 @@ func (c *Client) lagsLocked(cc *clientConn, now time.Time) bool {
 	if cc.beat.lag >= c.cfg.LagLimit {
 		return true
 	}
-	from := c.markAt
+	from := c.lag.markAt
 	if cc.began.After(from) {
 		from = cc.began
 	}
-	behind := cc.beat.known == 0 || cc.beat.known < c.mark || (c.told && cc.spoke && cc.generation != c.generation)
+	behind := cc.beat.known == 0 || cc.beat.known < c.lag.mark || (c.history.told && cc.past.spoke &&
+		cc.past.generation != c.history.generation)
 	return behind && now.Sub(from) >= c.cfg.LagLimit
 }
 
 // otherLocked reports whether there is a server to try that nothing speaks against.
 func (c *Client) otherLocked(now time.Time) bool {
-	for _, addr := range c.servers {
+	for _, addr := range c.seek.servers {
 		a := c.addrs[addr]
 		if c.connLocked(addr) == nil && (a == nil || (now.After(a.avoidUntil) && now.After(a.notBefore))) {
 			return true
@@ -193,46 +194,46 @@ func (c *Client) otherLocked(now time.Time) bool {
 
 // markLocked sets a new index for all to reach once they have the last one.
 func (c *Client) markLocked(now time.Time) {
-	if c.known <= c.mark {
+	if c.lag.known <= c.lag.mark {
 		return
 	}
 	for _, cc := range c.conns {
-		if cc.welcomed && (cc.beat.known < c.mark || cc.generation != c.generation) {
+		if cc.welcomed && (cc.beat.known < c.lag.mark || cc.past.generation != c.history.generation) {
 			return
 		}
 	}
-	c.mark, c.markAt = c.known, now
+	c.lag.mark, c.lag.markAt = c.lag.known, now
 }
 
 // handoverLocked ends connections whose replacement has everything.
 func (c *Client) handoverLocked() {
 	for _, cc := range slices.Clone(c.conns) {
 		switch {
-		case cc.replaces == nil:
-		case cc.replaces.ended:
-			cc.replaces = nil
-		case cc.completeLocked() && cc.beat.known >= c.mark:
-			cc.replaces.endLocked("rebalance")
-			cc.replaces = nil
+		case cc.dialled.replaces == nil:
+		case cc.dialled.replaces.ended:
+			cc.dialled.replaces = nil
+		case cc.completeLocked() && cc.beat.known >= c.lag.mark:
+			cc.dialled.replaces.endLocked("rebalance")
+			cc.dialled.replaces = nil
 		}
 	}
 }
 
 // moveLocked begins the connection to a new server that is to replace one of the others.
 func (c *Client) moveLocked(now time.Time) {
-	if c.move.to == "" || now.Before(c.move.at) {
+	if c.seek.move.to == "" || now.Before(c.seek.move.at) {
 		return
 	}
-	to := c.move.to
-	c.move.to = ""
+	to := c.seek.move.to
+	c.seek.move.to = ""
 	// It may have hung, lagged or gone since it was chosen.
-	if len(c.conns) == 0 || c.connLocked(to) != nil || !slices.Contains(c.servers, to) ||
+	if len(c.conns) == 0 || c.connLocked(to) != nil || !slices.Contains(c.seek.servers, to) ||
 		now.Before(c.addressLocked(to).avoidUntil) {
 		return
 	}
 	old := c.conns[rand.IntN(len(c.conns))]
 	if cc := c.startLocked(to, 0); cc != nil {
-		cc.replaces = old
+		cc.dialled.replaces = old
 	}
 }
 
@@ -241,7 +242,7 @@ func (c *Client) moveLocked(now time.Time) {
 func (c *Client) pickLocked(now time.Time) (addr string, delay time.Duration) {
 	var good, avoided []string
 	var soonest *address
-	for _, s := range c.servers {
+	for _, s := range c.seek.servers {
 		if c.connLocked(s) != nil {
 			continue
 		}
@@ -261,7 +262,7 @@ func (c *Client) pickLocked(now time.Time) (addr string, delay time.Duration) {
 		good = avoided
 	}
 	if len(good) > 0 {
-		if c.told { // it was connected before: many others may have lost the same server
+		if c.history.told { // it was connected before: many others may have lost the same server
 			delay = jitter(c.cfg.Jitter)
 		}
 		return good[rand.IntN(len(good))], delay
@@ -274,16 +275,16 @@ func (c *Client) pickLocked(now time.Time) (addr string, delay time.Duration) {
 
 // retryLocked asks again for what was refused.
 func (c *Client) retryLocked(now time.Time) {
-	if c.retryAt.IsZero() || now.Before(c.retryAt) {
+	if c.seek.retryAt.IsZero() || now.Before(c.seek.retryAt) {
 		return
 	}
-	c.retryAt = time.Time{}
+	c.seek.retryAt = time.Time{}
 	for _, s := range c.subs {
 		switch {
 		case s.retryAt.IsZero():
 		case now.Before(s.retryAt):
-			if c.retryAt.IsZero() || s.retryAt.Before(c.retryAt) {
-				c.retryAt = s.retryAt
+			if c.seek.retryAt.IsZero() || s.retryAt.Before(c.seek.retryAt) {
+				c.seek.retryAt = s.retryAt
 			}
 		default:
 			s.retryAt = time.Time{}
@@ -308,14 +309,14 @@ func (c *Client) dueLocked(now time.Time) time.Time {
 		}
 		earlier(cc.heard.Add(c.silence()))
 	}
-	if now.Before(c.graceUntil) {
-		earlier(c.graceUntil)
+	if now.Before(c.seek.graceUntil) {
+		earlier(c.seek.graceUntil)
 	}
-	if c.move.to != "" {
-		earlier(c.move.at)
+	if c.seek.move.to != "" {
+		earlier(c.seek.move.at)
 	}
-	if !c.retryAt.IsZero() {
-		earlier(c.retryAt)
+	if !c.seek.retryAt.IsZero() {
+		earlier(c.seek.retryAt)
 	}
 	return due
 }

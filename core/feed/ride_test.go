@@ -19,8 +19,8 @@ func TestAHeartbeatRidesOnAValue(t *testing.T) {
 	defer near.Close()
 	defer far.Close()
 	c := newServerConn(s, near)
-	c.greeted, c.welcomed = true, true
-	c.writing = true // nobody else fills
+	c.state.greeted, c.state.welcomed = true, true
+	c.state.writing = true // nobody else fills
 	out := s.buffer(0)
 	value := func() (beats int) {
 		c.mu.Lock()
@@ -34,8 +34,8 @@ func TestAHeartbeatRidesOnAValue(t *testing.T) {
 	}
 	tick := func() bool {
 		c.tick(now.Now(), heartbeat{generation: 1, known: 9})
-		was := c.beating
-		c.beating = false
+		was := c.state.beating
+		c.state.beating = false
 		return was
 	}
 	if value() != 0 {

@@ -35,17 +35,27 @@ type serverConn struct {
 	opened  time.Time
 	began   time.Time // of the write in progress
 	follows map[uint32]*serverFollow
+	out     outgoing
+	beat    heartbeat
+	beatAt  time.Time     // when it was sent last
+	failing int           // refusals that wait to be written
+	room    chan struct{} // not nil: the reader waits for failing to fall
+	bye     error         // not nil: the last thing to be sent
+
+	state connState
+}
+
+// connState is how far a connection is.
+type connState struct {
+	greeted, welcomed, beating, corked, writing, ended, closed bool
+}
+
+// outgoing is what waits to be sent.
+type outgoing struct {
 	// dirty are the subjects with something to send, in the order in which they were
 	// marked; large those of them whose body is sent in parts, one after the other.
 	dirty, large followList
 	part         part // the value of which only the beginning has been sent
-	beat         heartbeat
-	beatAt       time.Time     // when it was sent last
-	failing      int           // refusals that wait to be written
-	room         chan struct{} // not nil: the reader waits for failing to fall
-	bye          error         // not nil: the last thing to be sent
-
-	greeted, welcomed, beating, corked, writing, ended, closed bool
 }
 
 // part is a value on its way, in parts.
@@ -109,7 +119,7 @@ func (c *serverConn) read() {
 	c.mu.Lock()
 	follows := c.follows
 	c.follows = nil
-	for _, list := range []*followList{&c.dirty, &c.large} {
+	for _, list := range []*followList{&c.out.dirty, &c.out.large} {
 		for list.first != nil {
 			list.pop()
 			c.s.dirtied.Add(-1)
@@ -167,7 +177,7 @@ func (c *serverConn) over() bool {
 func (c *serverConn) cork(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.corked = on
+	c.state.corked = on
 	c.wakeLocked()
 }
 
@@ -189,7 +199,7 @@ func (c *serverConn) greet(h hello) error {
 	beat := c.s.beat(c.s.cfg.Clock.Now())
 	c.mu.Lock()
 	c.who, c.version = Identity{Node: h.node}, min(h.version, protocolVersion)
-	c.greeted, c.beat, c.beating = true, beat, true
+	c.state.greeted, c.beat, c.state.beating = true, beat, true
 	c.mu.Unlock()
 	if err != nil {
 		c.s.meters.denied.Add(1)
@@ -240,11 +250,11 @@ func (c *serverConn) follow(asked follow) error {
 // awaitRoom waits while too many refusals are not written yet.
 func (c *serverConn) awaitRoom() {
 	c.mu.Lock()
-	if c.failing < maxFailing || c.closed {
+	if c.failing < maxFailing || c.state.closed {
 		c.mu.Unlock()
 		return
 	}
-	c.corked = false
+	c.state.corked = false
 	c.wakeLocked()
 	room := make(chan struct{})
 	c.room = room
@@ -278,7 +288,7 @@ func (f *serverFollow) set(v Value) {
 	c := f.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.ended || f.err != nil || c.closed {
+	if f.ended || f.err != nil || c.state.closed {
 		return
 	}
 	if v.Generation == f.generation && v.Index <= f.since {
@@ -301,7 +311,7 @@ func (f *serverFollow) set(v Value) {
 func (f *serverFollow) fail(err error) {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
-	if !f.ended && f.err == nil && !f.c.closed {
+	if !f.ended && f.err == nil && !f.c.state.closed {
 		f.failLocked(err)
 	}
 }
@@ -314,11 +324,11 @@ func (f *serverFollow) failLocked(err error) {
 }
 
 func (f *serverFollow) queueLocked() {
-	if f.queued || f.c.closed {
+	if f.queued || f.c.state.closed {
 		return
 	}
 	f.queued = true
-	f.c.dirty.push(f)
+	f.c.out.dirty.push(f)
 	f.c.s.dirtied.Add(1)
 	f.c.wakeLocked()
 }
@@ -327,18 +337,18 @@ func (f *serverFollow) queueLocked() {
 func (c *serverConn) tick(now time.Time, beat heartbeat) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed && !c.began.IsZero() {
+	if !c.state.closed && !c.began.IsZero() {
 		c.s.meters.late.Late(c.who.Node, now.Sub(c.began))
 	}
 	switch {
-	case c.closed:
+	case c.state.closed:
 	case !c.began.IsZero() && now.Sub(c.began) > c.s.cfg.WriteTimeout:
 		c.s.meters.cutStalled.Add(1)
 		c.s.meters.late.Cut(c.who.Node)
 		c.s.cfg.Log.Warn("cut a feed connection that stopped reading", "node", c.who.Node, "remote", c.conn.RemoteAddr(),
 			"for", now.Sub(c.began))
 		c.closeLocked()
-	case !c.greeted:
+	case !c.state.greeted:
 		if now.Sub(c.opened) > c.s.cfg.HelloTimeout {
 			c.s.meters.cutHello.Add(1)
 			c.closeLocked()
@@ -357,13 +367,14 @@ func (c *serverConn) beatLocked(beat heartbeat) {
 	} else {
 		beat.sent = c.beat.sent
 	}
-	c.beat, c.beating = beat, true
+	c.beat, c.state.beating = beat, true
 }
 
 // rideLocked sends the heartbeat that is due before long together with values: what comes to all agents at once
 // is not to be followed by a wake-up of each for nothing.
 func (c *serverConn) rideLocked(now time.Time) {
-	if beat := c.s.lastBeat.Load(); beat != nil && c.welcomed && !c.beating && now.Sub(c.beatAt) >= c.s.cfg.Heartbeat/2 {
+	if beat := c.s.lastBeat.Load(); beat != nil && c.state.welcomed && !c.state.beating &&
+		now.Sub(c.beatAt) >= c.s.cfg.Heartbeat/2 {
 		c.beatLocked(*beat)
 	}
 }
@@ -372,8 +383,8 @@ func (c *serverConn) rideLocked(now time.Time) {
 func (c *serverConn) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.bye == nil && !c.closed {
-		c.bye, c.corked, c.greeted = err, false, true
+	if c.bye == nil && !c.state.closed {
+		c.bye, c.state.corked, c.state.greeted = err, false, true
 		_ = c.conn.SetDeadline(time.Now().Add(lingerFor))
 		c.wakeLocked()
 	}
@@ -387,8 +398,8 @@ func (c *serverConn) close() {
 }
 
 func (c *serverConn) closeLocked() {
-	if !c.closed {
-		c.closed = true
+	if !c.state.closed {
+		c.state.closed = true
 		c.makeRoomLocked()
 		hardClose(c.conn)
 	}
@@ -396,16 +407,17 @@ func (c *serverConn) closeLocked() {
 
 // wakeLocked starts the writer when there is something for it to do.
 func (c *serverConn) wakeLocked() {
-	if c.writing || c.closed || c.ended || !c.greeted {
+	if c.state.writing || c.state.closed || c.state.ended || !c.state.greeted {
 		return
 	}
-	if c.corked && !c.beating { // a heartbeat passes: a source may take its time to follow
+	if c.state.corked && !c.state.beating { // a heartbeat passes: a source may take its time to follow
 		return
 	}
-	if c.welcomed && c.dirty.first == nil && c.large.first == nil && c.part.rest == nil && !c.beating && c.bye == nil {
+		
+	if c.state.welcomed && c.out.dirty.first == nil && c.out.large.first == nil && c.out.part.rest == nil && !c.state.beating && c.bye == nil {
 		return
 	}
-	c.writing = true
+	c.state.writing = true
 	c.s.served.Add(1)
 	go c.write()
 }

@@ -18,9 +18,9 @@ func (c *serverConn) write() {
 	for {
 		c.mu.Lock()
 		more := c.fillLocked(out)
-		last := c.bye != nil && c.ended
+		last := c.bye != nil && c.state.ended
 		if !more {
-			c.writing = false
+			c.state.writing = false
 			c.began = time.Time{}
 			c.mu.Unlock()
 			break
@@ -47,10 +47,10 @@ func (c *serverConn) write() {
 func (c *serverConn) estimate() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.part.rest != nil || c.large.first != nil {
+	if c.out.part.rest != nil || c.out.large.first != nil {
 		return largeBufferBytes
 	}
-	for f := c.dirty.first; f != nil && n < smallBufferBytes; f = f.next {
+	for f := c.out.dirty.first; f != nil && n < smallBufferBytes; f = f.next {
 		n += valueHeadBytes + len(f.value.Body)
 	}
 	return n
@@ -107,13 +107,13 @@ func (s *Server) count(out *outBuffer) {
 // fillLocked encodes what is to be sent next; false when there is nothing, or nobody to take it.
 func (c *serverConn) fillLocked(out *outBuffer) bool {
 	out.reset()
-	if c.closed || c.ended {
+	if c.state.closed || c.state.ended {
 		return false
 	}
-	if !c.welcomed && c.version > 0 && c.bye == nil {
+	if !c.state.welcomed && c.version > 0 && c.bye == nil {
 		out.b = welcome{c.version, c.s.cfg.Heartbeat}.append(out.b)
-		c.welcomed = true
-		if c.beating { // what its server may be behind, and of which history, an agent must know before the first value
+		c.state.welcomed = true
+		if c.state.beating { // what its server may be behind, and of which history, an agent must know before the first value
 			first := c.beat
 			first.sent = 0
 			out.b = first.append(out.b)
@@ -121,14 +121,14 @@ func (c *serverConn) fillLocked(out *outBuffer) bool {
 	}
 	if c.bye != nil {
 		out.b = appendBye(out.b, c.bye)
-		c.ended = true
+		c.state.ended = true
 		return true
 	}
-	if c.corked && c.part.rest == nil && !c.beating {
+	if c.state.corked && c.out.part.rest == nil && !c.state.beating {
 		return len(out.b) > 0
 	}
 	for again := true; again; {
-		for c.dirty.first != nil && c.fillOneLocked(out) {
+		for c.out.dirty.first != nil && c.fillOneLocked(out) {
 		}
 		again = c.fillLargeLocked(out)
 	}
@@ -136,19 +136,19 @@ func (c *serverConn) fillLocked(out *outBuffer) bool {
 	if len(out.at) > 0 {
 		c.rideLocked(now)
 	}
-	if c.beating {
-		if c.dirty.first == nil && c.large.first == nil && c.part.rest == nil {
+	if c.state.beating {
+		if c.out.dirty.first == nil && c.out.large.first == nil && c.out.part.rest == nil {
 			c.beat.sent = c.beat.known
 		}
 		out.b = c.beat.append(out.b)
-		out.beats, c.beating, c.beatAt = 1, false, now
+		out.beats, c.state.beating, c.beatAt = 1, false, now
 	}
 	return len(out.b) > 0
 }
 
 // fillOneLocked sends or moves on the first dirty subject; false when it does not fit.
 func (c *serverConn) fillOneLocked(out *outBuffer) bool {
-	f := c.dirty.first
+	f := c.out.dirty.first
 	size := valueHeadBytes + len(f.value.Body)
 	switch {
 	case f.ended:
@@ -165,14 +165,14 @@ func (c *serverConn) fillOneLocked(out *outBuffer) bool {
 		f.unchanged = false
 		c.s.meters.unchanged.Add(1)
 	case len(f.value.Body) > chunkBytes || size > cap(out.b)-reserveBytes:
-		c.large.push(c.dirty.pop()) // still queued, and dirty
+		c.out.large.push(c.out.dirty.pop()) // still queued, and dirty
 		return true
 	case size > out.room():
 		return false
 	default:
 		c.beginLocked(out, f, len(f.value.Body))
 	}
-	c.dirty.pop()
+	c.out.dirty.pop()
 	f.queued = false
 	c.s.dirtied.Add(-1)
 	return true
@@ -204,7 +204,7 @@ func (c *serverConn) beginLocked(out *outBuffer, f *serverFollow, n int) {
 	}
 	out.b = head.append(out.b, v.Body[:n])
 	if n < len(v.Body) {
-		c.part = part{v.Body[n:], v.At}
+		c.out.part = part{v.Body[n:], v.At}
 	} else {
 		out.at = append(out.at, v.At)
 	}
@@ -222,21 +222,21 @@ func (c *serverConn) fillLargeLocked(out *outBuffer) bool {
 		if n < minPartBytes {
 			return false
 		}
-		if rest := c.part.rest; rest != nil {
+		if rest := c.out.part.rest; rest != nil {
 			n = min(n, len(rest))
 			out.b = appendChunk(out.b, rest[:n])
-			if c.part.rest = rest[n:]; n == len(rest) {
-				out.at = append(out.at, c.part.at)
-				c.part = part{}
+			if c.out.part.rest = rest[n:]; n == len(rest) {
+				out.at = append(out.at, c.out.part.at)
+				c.out.part = part{}
 			}
 			continue
 		}
-		if c.large.first == nil {
+		if c.out.large.first == nil {
 			return false
 		}
-		f := c.large.pop()
+		f := c.out.large.pop()
 		if f.err != nil && !f.ended { // meanwhile
-			c.dirty.push(f)
+			c.out.dirty.push(f)
 			return true
 		}
 		f.queued = false

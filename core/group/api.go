@@ -26,13 +26,14 @@ func (g *Group) IsLeader() bool {
 // It costs a few atomic loads.
 func (g *Group) LeaseHeld() bool {
 	in := g.current.Load()
-	return in != nil && in.ready.Load() != 0 && in.peers.held() && in.leads() && in.ready.Load() == in.raft.CurrentTerm()
+	return in != nil && in.lead.ready.Load() != 0 && in.links.peers.held() && in.leads() &&
+		in.lead.ready.Load() == in.raft.CurrentTerm()
 }
 
 // Leader returns the leader's id and wire address, "" when unknown.
 func (g *Group) Leader() (id, addr string) {
 	in := g.current.Load()
-	if in == nil || in.streams.shut.Load() {
+	if in == nil || in.links.streams.shut.Load() {
 		return "", ""
 	}
 	a, i := in.raft.LeaderWithID()
@@ -50,11 +51,12 @@ func (g *Group) LastContact() time.Duration {
 	if in == nil {
 		return math.MaxInt64
 	}
-	if in.leads() && in.ready.Load() == in.raft.CurrentTerm() { // before that it may lack what its predecessor committed
-		if in.peers.held() {
+	// before that it may lack what its predecessor committed
+	if in.leads() && in.lead.ready.Load() == in.raft.CurrentTerm() {
+		if in.links.peers.held() {
 			return 0
 		}
-		return max(in.peers.unconfirmed(), 1)
+		return max(in.links.peers.unconfirmed(), 1)
 	}
 	last := in.fresh.at()
 	if last.IsZero() {
@@ -100,9 +102,9 @@ func (g *Group) VerifyLeader(ctx context.Context) error {
 	if in == nil {
 		return g.outOfService()
 	}
-	for in.ready.Load() == 0 || in.ready.Load() != in.raft.CurrentTerm() {
+	for in.lead.ready.Load() == 0 || in.lead.ready.Load() != in.raft.CurrentTerm() {
 		changed := g.LeaderChanges()
-		if in.ready.Load() != 0 && in.ready.Load() == in.raft.CurrentTerm() {
+		if in.lead.ready.Load() != 0 && in.lead.ready.Load() == in.raft.CurrentTerm() {
 			break
 		}
 		if !in.leads() {
@@ -114,18 +116,18 @@ func (g *Group) VerifyLeader(ctx context.Context) error {
 			return errkind.E(errkind.Unavailable, "verify leader", ctx.Err())
 		}
 	}
-	term := in.ready.Load()
+	term := in.lead.ready.Load()
 	commit := in.raft.CommitIndex()
 	for {
 		// The library counts answers that come now to messages that were sent before it was asked. In a process that was
 		// stopped meanwhile such an answer is as old as the stop, and another leader may have written since: ask again
 		// until a quorum has answered what was sent after began.
-		began := in.peers.now()
+		began := in.links.peers.now()
 		if err := in.await(ctx, in.raft.VerifyLeader()); err != nil {
 			return verifyError(err)
 		}
-		confirmed := in.peers.confirmed.Load() >= began
-		if in.ready.Load() != term || in.raft.CurrentTerm() != term {
+		confirmed := in.links.peers.confirmed.Load() >= began
+		if in.lead.ready.Load() != term || in.raft.CurrentTerm() != term {
 			// what was confirmed may be a later term's lead, and another leader have written in between:
 			// behind commit
 			return errNotLeader
@@ -163,9 +165,9 @@ func (g *Group) awaitApplied(ctx context.Context, in *instance, index uint64) er
 		}
 		select {
 		case <-next:
-		case <-in.failed:
-			return in.failure.Load().err
-		case <-in.stop:
+		case <-in.life.failed:
+			return in.life.failure.Load().err
+		case <-in.life.stop:
 			return errNoLeader
 		case <-ctx.Done():
 			return errkind.E(errkind.Unavailable, "read barrier", ctx.Err())
@@ -285,17 +287,17 @@ func (g *Group) Restore(ctx context.Context, r io.Reader) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		in.restoring <- struct{}{}
+		in.lead.restoring <- struct{}{}
 		in.stores.snaps.restoring.Store(true)
 		err := in.raft.Restore(&raft.SnapshotMeta{Version: 1, Size: size}, io.NewSectionReader(f, 0, size), 0)
 		in.stores.snaps.restoring.Store(false)
-		<-in.restoring
+		<-in.lead.restoring
 		done <- err
 	}()
 	select {
 	case err = <-done:
-	case <-in.failed:
-		err = in.failure.Load().err
+	case <-in.life.failed:
+		err = in.life.failure.Load().err
 	case <-ctx.Done():
 		// The file must stay until Raft has read it.
 		err = errkind.E(errkind.Unknown, "", errors.Join(ctx.Err(), <-done))
@@ -324,8 +326,8 @@ func (g *Group) Stats() map[string]string {
 		stats["log_bytes"] = strconv.FormatUint(s.Bytes, 10)
 		stats["log_write_in_flight"] = d.InFlight().String()
 	}
-	if in.mute != nil && in.mute.active.Load() {
-		stats["rebuilding_until_index"] = strconv.FormatUint(in.mute.need.Load(), 10)
+	if in.links.mute != nil && in.links.mute.active.Load() {
+		stats["rebuilding_until_index"] = strconv.FormatUint(in.links.mute.need.Load(), 10)
 	}
 	return stats
 }

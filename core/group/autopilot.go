@@ -155,7 +155,7 @@ func (a *Autopilot) Run(ctx context.Context) error {
 func (a *Autopilot) lead(ctx context.Context, in *instance) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
-	d := delegate{a: a, in: in, began: in.peers.now()}
+	d := delegate{a: a, in: in, began: in.links.peers.now()}
 	ap := autopilot.New(in.raft, d, autopilot.WithLogger(raftLogger{log: a.g.cfg.Log.With("part", "autopilot")}),
 		autopilot.WithUpdateInterval(a.update), autopilot.WithReconcileInterval(a.reconcile),
 		autopilot.WithPromoter(promoter{new(autopilot.StablePromoter), d, inner}))
@@ -248,8 +248,8 @@ func (d delegate) FetchServerStats(_ context.Context,
 	servers map[raft.ServerID]*autopilot.Server) map[raft.ServerID]*autopilot.ServerStats {
 	term := d.in.raft.CurrentTerm()
 	out := map[raft.ServerID]*autopilot.ServerStats{}
-	now := d.in.peers.now()
-	d.in.peers.each(func(id string, s peerSeen) {
+	now := d.in.links.peers.now()
+	d.in.links.peers.each(func(id string, s peerSeen) {
 		if _, wanted := servers[raft.ServerID(id)]; wanted {
 			stats := &autopilot.ServerStats{LastContact: time.Duration(now - s.contact), LastIndex: s.match}
 			if s.term == term && s.match > 0 {

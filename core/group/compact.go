@@ -25,7 +25,7 @@ func (c compactor) run() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-c.in.stop:
+		case <-c.in.life.stop:
 			return
 		case <-timer.C:
 		}

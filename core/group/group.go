@@ -169,7 +169,7 @@ func (g *Group) accept(ctx context.Context) {
 		}
 		retry.Reset()
 		if in := g.current.Load(); in != nil {
-			in.streams.offer(conn)
+			in.links.streams.offer(conn)
 		} else {
 			_ = conn.Close() // nobody is there to serve it
 		}

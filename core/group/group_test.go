@@ -533,12 +533,12 @@ func TestStalledLeaderDisk(t *testing.T) {
 		polltest.Until(t, func() bool { return !l.IsLeader() && !l.LeaseHeld() },
 			"the stalled leader to know that it is deposed")
 	}
-	polltest.Until(t, func() bool { return l.current.Load().streams.shut.Load() }, "the transport to be shut")
+	polltest.Until(t, func() bool { return l.current.Load().links.streams.shut.Load() }, "the transport to be shut")
 	insist(t, others(nodes, l), "later")
 	disk.LiftAll()
 	polltest.Until(t, func() bool { return l.machine.has("meanwhile") && l.machine.has("later") },
 		"the stalled member to catch up without a restart")
-	polltest.Until(t, func() bool { return !l.current.Load().streams.shut.Load() }, "its transport to be open again")
+	polltest.Until(t, func() bool { return !l.current.Load().links.streams.shut.Load() }, "its transport to be open again")
 }
 
 // TestIdleLeaderWithStalledDisk: nobody writes, and still the leadership goes to a member whose disk answers.
@@ -640,7 +640,7 @@ func TestDamagedFollowerRebuildsItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.start()
-	if m := f.current.Load(); m != nil && m.mute == nil {
+	if m := f.current.Load(); m != nil && m.links.mute == nil {
 		t.Fatal("it votes with a damaged log")
 	}
 	polltest.Until(t, func() bool { return f.machine.has("cmd-19") }, "the rebuilt log")

@@ -34,10 +34,10 @@ func (f failedFuture) Error() error { return f.err }
 // with that the ground on which the lease stands: so the lease ends first, and for the
 // rest of the term, whatever comes of the transfer.
 func (in *instance) hand(transfer func() raft.Future) raft.Future {
-	if in == nil || !in.handing.CompareAndSwap(false, true) {
+	if in == nil || !in.lead.handing.CompareAndSwap(false, true) {
 		return failedFuture{raft.ErrLeadershipTransferInProgress}
 	}
-	in.peers.forgo(in.raft.CurrentTerm())
+	in.links.peers.forgo(in.raft.CurrentTerm())
 	in.g.announce()
 	return handing{in, transfer()}
 }
@@ -51,7 +51,7 @@ type handing struct {
 // Error implements raft.Future.
 func (h handing) Error() error {
 	defer h.in.g.announce()
-	defer h.in.handing.Store(false)
+	defer h.in.lead.handing.Store(false)
 	return h.f.Error()
 }
 

@@ -19,74 +19,92 @@ import (
 // instance is one life of the Raft library on opened stores: from a start or a
 // reopening to the stop or the first failure of store or machine.
 type instance struct {
-	g       *Group
-	stores  *stores
-	raft    *raft.Raft
-	live    atomic.Pointer[raft.Raft] // as raft, for what the library may call while it starts
-	guard   *guard
-	streams *streams
-	trans   *transport
-	peers   *peers
-	mute    *mute
-	fresh   *fresh
+	g      *Group
+	stores *stores
+	raft   *raft.Raft
+	live   atomic.Pointer[raft.Raft] // as raft, for what the library may call while it starts
+	guard  *guard
+	links  links
+	fresh  *fresh
 
-	succession *succession
-	reach      *reach
+	lead  leading
+	reach *reach
 
+	life instanceLife
+
+	observed chan raft.Observation
+	suspect  chan struct{} // a connection from outside was lost
+	members  []Server      // what MEMBERS holds; keepNotes only
+}
+
+// instanceLife is how an instance ends.
+type instanceLife struct {
 	failure atomic.Pointer[trouble]
 	failed  chan struct{} // closed by the first failure
 	stop    chan struct{} // closed when the instance ends; its goroutines then do
 	ended   chan struct{} // closed when nothing more is answered
 	wg      sync.WaitGroup
+}
 
-	observed chan raft.Observation
+// leading is what an instance keeps while it leads.
+type leading struct {
+	succession *succession
 	// ready is the term in which an entry of this leader was committed and applied here; 0 when it does not lead.
 	ready     atomic.Uint64
-	suspect   chan struct{} // a connection from outside was lost
 	restoring chan struct{} // holds one element while an operator's snapshot replaces the state
 	handing   atomic.Bool   // leadership is being given away: nothing new is taken
-	members   []Server      // what MEMBERS holds; keepNotes only
+}
+
+// links are an instance's ways to the other members.
+type links struct {
+	streams *streams
+	trans   *transport
+	peers   *peers
+	mute    *mute
 }
 
 // begin builds an instance. On an error everything is closed again.
 func (g *Group) begin(s *stores) (*instance, error) {
-	in := &instance{g: g, stores: s, failed: make(chan struct{}), stop: make(chan struct{}), ended: make(chan struct{}),
+	in := &instance{g: g, stores: s, life: instanceLife{
+		failed: make(chan struct{}), stop: make(chan struct{}), ended: make(chan struct{}),
+	},
 		observed: make(chan raft.Observation, 64), suspect: make(chan struct{}, 1),
-		restoring: make(chan struct{}, 1)}
+		lead: leading{restoring: make(chan struct{}, 1)}}
 	in.guard = newGuard(s, in.due, in.fail)
-	in.streams = &streams{addr: g.cfg.LocalAddr, dialFunc: g.cfg.Dial, incoming: make(chan net.Conn),
+	in.links.streams = &streams{addr: g.cfg.LocalAddr, dialFunc: g.cfg.Dial, incoming: make(chan net.Conn),
 		done:  make(chan struct{}),
 		conns: map[*trackedConn]struct{}{}, lostIncoming: in.lostIncoming,
 		self: g.cfg.LocalID, member: in.memberAt, statement: g.cfg.statement}
 	in.reach = &reach{in: in, dropped: map[string]int64{}}
-	in.peers = &peers{clock: g.cfg.Clock, base: g.cfg.Clock.Now(), self: g.cfg.LocalID, lease: g.cfg.lease(),
+	in.links.peers = &peers{clock: g.cfg.Clock, base: g.cfg.Clock.Now(), self: g.cfg.LocalID, lease: g.cfg.lease(),
 		seen: map[string]*peerSeen{}, voters: in.voters}
-	in.streams.dialTimeout, in.streams.now = g.cfg.dialTimeout(), in.peers.now
-	in.trans = &transport{streams: in.streams, peers: in.peers, reach: in.reach, committed: in.committed,
-		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: in.streams, MaxPool: 3,
+	in.links.streams.dialTimeout, in.links.streams.now = g.cfg.dialTimeout(), in.links.peers.now
+	in.links.trans = &transport{streams: in.links.streams, peers: in.links.peers, reach: in.reach, committed: in.committed,
+		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: in.links.streams,
+			MaxPool:         3,
 			MaxRPCsInFlight: 1, Timeout: 10 * time.Second, Logger: raftLogger{log: g.cfg.Log}, MsgpackUseNewTimeFormat: true})}
-	in.succession = &succession{in: in}
-	in.trans.succession = in.succession
+	in.lead.succession = &succession{in: in}
+	in.links.trans.succession = in.lead.succession
 	if s.lost {
-		in.mute = &mute{header: in.header}
-		in.mute.active.Store(true)
-		in.mute.need.Store(s.newest)
-		in.trans.mute = in.mute
+		in.links.mute = &mute{header: in.header}
+		in.links.mute.active.Store(true)
+		in.links.mute.need.Store(s.newest)
+		in.links.trans.mute = in.links.mute
 	}
 	in.fresh = &fresh{reached: in.reached, term: in.term}
-	in.trans.inbox = &inbox{fresh: in.fresh, mute: in.mute, succession: in.succession, guard: in.guard,
+	in.links.trans.inbox = &inbox{fresh: in.fresh, mute: in.links.mute, succession: in.lead.succession, guard: in.guard,
 		out: make(chan raft.RPC)}
-	arrivals := in.trans.NetworkTransport.Consumer()
+	arrivals := in.links.trans.NetworkTransport.Consumer()
 	if g.cfg.meddle != nil {
 		meddled := make(chan raft.RPC)
-		in.wg.Go(func() { g.cfg.meddle(in.stop, in.trans.NetworkTransport.Consumer(), meddled) })
+		in.life.wg.Go(func() { g.cfg.meddle(in.life.stop, in.links.trans.NetworkTransport.Consumer(), meddled) })
 		arrivals = meddled
 	}
-	in.wg.Go(func() { in.trans.inbox.run(in.stop, arrivals) })
+	in.life.wg.Go(func() { in.links.trans.inbox.run(in.life.stop, arrivals) })
 	if err := in.startRaft(); err != nil {
-		close(in.stop)
-		_ = in.trans.Close() // the first error is the one to report
-		in.wg.Wait()
+		close(in.life.stop)
+		_ = in.links.trans.Close() // the first error is the one to report
+		in.life.wg.Wait()
 		s.close()
 		return nil, err
 	}
@@ -114,10 +132,10 @@ func (in *instance) due(index uint64) bool {
 // confirmed it; 0 when it does not lead or may lack what its predecessor committed.
 func (in *instance) committed(term uint64) (index uint64, age time.Duration) {
 	r := in.live.Load()
-	if r == nil || in.ready.Load() != term {
+	if r == nil || in.lead.ready.Load() != term {
 		return 0, 0
 	}
-	if age = in.peers.unconfirmed(); age == math.MaxInt64 {
+	if age = in.links.peers.unconfirmed(); age == math.MaxInt64 {
 		return 0, 0
 	}
 	return r.CommitIndex(), age // read last: it holds all that was committed age ago
@@ -157,7 +175,7 @@ func (in *instance) startRaft() (err error) {
 	defer func() { // NewRaft panics when it cannot read its log
 		if p := recover(); p != nil {
 			err = errkind.Errorf(errkind.Unavailable, "start raft: %v", p)
-			if t := in.failure.Load(); t != nil {
+			if t := in.life.failure.Load(); t != nil {
 				err = t.err
 			}
 		}
@@ -173,7 +191,7 @@ func (in *instance) startRaft() (err error) {
 	if err := in.bootstrap(logs); err != nil {
 		return errkind.E(errkind.Of(err), "bootstrap", err)
 	}
-	in.raft, err = raft.NewRaft(in.config(), g.fsm, logs, in.guard, in.stores.snaps, in.trans)
+	in.raft, err = raft.NewRaft(in.config(), g.fsm, logs, in.guard, in.stores.snaps, in.links.trans)
 	if err != nil {
 		return err
 	}
@@ -208,7 +226,7 @@ func (in *instance) bootstrap(logs raft.LogStore) error {
 		return err
 	}
 	if !exists {
-		return raft.BootstrapCluster(in.config(), logs, in.guard, in.stores.snaps, in.trans, configuration(boot))
+		return raft.BootstrapCluster(in.config(), logs, in.guard, in.stores.snaps, in.links.trans, configuration(boot))
 	}
 	last, err := logs.LastIndex()
 	if err != nil {
@@ -275,10 +293,10 @@ func (in *instance) memberAt(addr string) string {
 
 // fail ends the instance; the first failure counts. It never blocks.
 func (in *instance) fail(err error) {
-	if in.failure.CompareAndSwap(nil, &trouble{err}) {
-		in.peers.depose(math.MaxUint64)
+	if in.life.failure.CompareAndSwap(nil, &trouble{err}) {
+		in.links.peers.depose(math.MaxUint64)
 		in.g.metrics.fails.Add(1)
-		close(in.failed)
+		close(in.life.failed)
 	}
 }
 
@@ -286,12 +304,12 @@ func (in *instance) fail(err error) {
 func (in *instance) run(ctx context.Context) error {
 	g := in.g
 	if in.stores.disk != nil {
-		in.wg.Go(func() { in.stores.disk.Run(in.stop) })
+		in.life.wg.Go(func() { in.stores.disk.Run(in.life.stop) })
 	}
-	in.wg.Go(in.watch)
-	in.wg.Go(in.keepNotes)
-	in.wg.Go((&scrubber{in: in}).run)
-	in.wg.Go(compactor{in}.run)
+	in.life.wg.Go(in.watch)
+	in.life.wg.Go(in.keepNotes)
+	in.life.wg.Go((&scrubber{in: in}).run)
+	in.life.wg.Go(compactor{in}.run)
 	g.trouble.Store(nil)
 	g.current.Store(in)
 	g.announce()
@@ -300,8 +318,8 @@ func (in *instance) run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		in.handOver()
-	case <-in.failed:
-		err = in.failure.Load().err
+	case <-in.life.failed:
+		err = in.life.failure.Load().err
 	}
 	g.current.Store(nil)
 	g.announce()
@@ -328,9 +346,9 @@ func (in *instance) await(ctx context.Context, f raft.Future) error {
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-in.failed:
-		return in.failure.Load().err
-	case <-in.stop:
+	case <-in.life.failed:
+		return in.life.failure.Load().err
+	case <-in.life.stop:
 		return raft.ErrRaftShutdown
 	}
 }
@@ -343,14 +361,14 @@ func (in *instance) bound(f raft.Future) {
 		return
 	}
 	if field := v.Elem().FieldByName("ShutdownCh"); field.IsValid() && field.CanSet() {
-		field.Set(reflect.ValueOf(in.ended)) // the library reads it in Error alone, which nobody has called yet
+		field.Set(reflect.ValueOf(in.life.ended)) // the library reads it in Error alone, which nobody has called yet
 	}
 }
 
 // leads reports whether this server may take proposals.
 func (in *instance) leads() bool {
-	return in.raft.State() == raft.Leader && !in.handing.Load() && !in.streams.shut.Load() &&
-		in.raft.CurrentTerm() > in.peers.deposed.Load()
+	return in.raft.State() == raft.Leader && !in.lead.handing.Load() && !in.links.streams.shut.Load() &&
+		in.raft.CurrentTerm() > in.links.peers.deposed.Load()
 }
 
 // shutdownWait bounds how long a stop waits for a library goroutine that hangs in a disk operation.
@@ -360,28 +378,28 @@ const shutdownWait = 5 * time.Second
 // hangs in the disk is left behind after shutdownWait and cleans up when it returns.
 func (in *instance) shutdown() {
 	g := in.g
-	in.peers.end()
+	in.links.peers.end()
 	g.batch.quiesce(2 * g.cfg.lease())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		in.awaitRestore()
 		_ = in.raft.Shutdown().Error() // it has none
-		_ = in.trans.Close()
-		in.trans.CloseStreams()
-		in.wg.Wait()
+		_ = in.links.trans.Close()
+		in.links.trans.CloseStreams()
+		in.life.wg.Wait()
 		in.stores.close()
 	}()
-	close(in.stop)
+	close(in.life.stop)
 	timer := g.cfg.Clock.NewTimer(shutdownWait)
 	defer timer.Stop()
 	select {
 	case <-done:
 	case <-timer.C:
-		_ = in.streams.Close() // the others shall see that this member is gone
+		_ = in.links.streams.Close() // the others shall see that this member is gone
 		g.cfg.Log.Error("raft cannot stop because a disk operation hangs; abandoning it")
 	}
-	close(in.ended)
+	close(in.life.ended)
 	g.batch.abandonAll()
 }
 
@@ -391,7 +409,7 @@ func (in *instance) awaitRestore() {
 	timer := in.g.cfg.Clock.NewTimer(shutdownWait / 2)
 	defer timer.Stop()
 	select {
-	case in.restoring <- struct{}{}:
+	case in.lead.restoring <- struct{}{}:
 	case <-timer.C:
 	}
 }
@@ -404,12 +422,12 @@ func (in *instance) watch() {
 	dog := &watchdog{in: in}
 	for {
 		select {
-		case <-in.stop:
+		case <-in.life.stop:
 			return
 		case o := <-in.observed:
 			in.observe(o)
 		case <-in.suspect:
-			in.wg.Go(in.succession.leaderLost)
+			in.life.wg.Go(in.lead.succession.leaderLost)
 		case <-timer.C:
 			dog.look()
 			timer.Reset(step)
@@ -421,12 +439,12 @@ func (in *instance) observe(o raft.Observation) {
 	switch data := o.Data.(type) {
 	case raft.RaftState:
 		if data != raft.Leader {
-			if in.ready.Swap(0) != 0 {
-				in.fresh.note(time.Now().Add(-in.peers.unconfirmed()))
+			if in.lead.ready.Swap(0) != 0 {
+				in.fresh.note(time.Now().Add(-in.links.peers.unconfirmed()))
 			}
-			in.peers.end()
+			in.links.peers.end()
 		} else {
-			in.wg.Go(in.becomeReady)
+			in.life.wg.Go(in.becomeReady)
 		}
 	case raft.LeaderObservation:
 		in.restoreTimeouts()
@@ -445,8 +463,8 @@ func (in *instance) becomeReady() {
 		in.g.fsm.advance(f.Index()) // the machine has everything before it
 	}
 	if in.raft.State() == raft.Leader && in.raft.CurrentTerm() == term {
-		in.ready.Store(term)
-		in.peers.refresh(term)
+		in.lead.ready.Store(term)
+		in.links.peers.refresh(term)
 		in.g.announce()
 	}
 }
@@ -458,7 +476,7 @@ func (in *instance) keepNotes() {
 	defer timer.Stop()
 	for {
 		select {
-		case <-in.stop:
+		case <-in.life.stop:
 			return
 		case <-timer.C:
 			in.saveMembers()
@@ -470,14 +488,14 @@ func (in *instance) keepNotes() {
 
 // liftMute lets a rebuilt member vote again.
 func (in *instance) liftMute() {
-	if in.mute == nil || !in.mute.active.Load() || !in.mute.caughtUp(in.raft.AppliedIndex()) {
+	if in.links.mute == nil || !in.links.mute.active.Load() || !in.links.mute.caughtUp(in.raft.AppliedIndex()) {
 		return
 	}
 	if err := in.g.rebuilt(); err != nil {
 		in.g.cfg.Log.Error("cannot record that the log is complete again", "err", err)
 		return
 	}
-	in.mute.active.Store(false)
+	in.links.mute.active.Store(false)
 	in.g.cfg.Log.Info("the rebuilt log is complete; this server votes again", "applied_index", in.raft.AppliedIndex())
 }
 

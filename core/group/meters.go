@@ -12,20 +12,27 @@ import (
 type meters struct {
 	registry *telemetry.Registry
 	name     string
-	// queue: from Propose to hand-over; append: one StoreLogs with its fsync;
-	// replicate: from hand-over to committed and applied; apply: one batch in the machine.
-	queue, append, replicate, apply    *telemetry.Timing
+	timings
 	proposals, entries, bytes, shed    *telemetry.Counter
 	unknown, stalls, fails, reconnects *telemetry.Counter
 	// scrubs are complete readings of everything on disk, rotten what they found damaged.
 	scrubs, rotten *telemetry.Counter
 }
 
+// timings are where a proposal spends its time.
+type timings struct {
+	// queue: from Propose to hand-over; append: one StoreLogs with its fsync;
+	// replicate: from hand-over to committed and applied; apply: one batch in the machine.
+	queue, append, replicate, apply *telemetry.Timing
+}
+
 func newMeters(r *telemetry.Registry, name string) meters {
 	timing := func(stage string) *telemetry.Timing { return r.Timing("group."+stage, "group", name) }
 	counter := func(what string) *telemetry.Counter { return r.Counter("group."+what, "group", name) }
 	return meters{registry: r, name: name,
-		queue: timing("queue"), append: timing("append"), replicate: timing("replicate"), apply: timing("apply"),
+		timings: timings{
+			queue: timing("queue"), append: timing("append"), replicate: timing("replicate"), apply: timing("apply"),
+		},
 		proposals: counter("proposals"), entries: counter("entries"), bytes: counter("bytes"), shed: counter("shed"),
 		unknown: counter("unknown"), stalls: counter("stalls"), fails: counter("failures"), reconnects: counter("reconnects"),
 		scrubs: counter("scrubs"), rotten: counter("scrub.damaged"),

@@ -103,8 +103,8 @@ func spared(voters, healthy, minQuorum int) bool {
 // silent is for how long a member has not answered this leader.
 func (d delegate) silent(id string) time.Duration {
 	last := d.began
-	if seen, ok := d.in.peers.of(id); ok {
+	if seen, ok := d.in.links.peers.of(id); ok {
 		last = max(last, seen.contact)
 	}
-	return time.Duration(d.in.peers.now() - last)
+	return time.Duration(d.in.links.peers.now() - last)
 }

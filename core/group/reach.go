@@ -36,7 +36,7 @@ func replicates(m *raft.AppendEntriesRequest) bool {
 // wanted where it was: the library knows its new address, and takes it for the next attempt.
 func (r *reach) wanted(term uint64, id raft.ServerID, addr raft.ServerAddress) bool {
 	lib := r.in.live.Load()
-	if lib == nil || r.in.streams.shut.Load() || r.in.streams.ended() || lib.State() != raft.Leader ||
+	if lib == nil || r.in.links.streams.shut.Load() || r.in.links.streams.ended() || lib.State() != raft.Leader ||
 		lib.CurrentTerm() != term {
 		return false
 	}
@@ -62,22 +62,22 @@ func (r *reach) await(term uint64, id raft.ServerID, addr raft.ServerAddress) {
 }
 
 func (r *reach) answers(term uint64, id raft.ServerID) bool {
-	s, ok := r.in.peers.of(string(id))
-	return ok && s.term == term && r.in.peers.now()-s.contact < int64(r.in.g.cfg.heartbeat())
+	s, ok := r.in.links.peers.of(string(id))
+	return ok && s.term == term && r.in.links.peers.now()-s.contact < int64(r.in.g.cfg.heartbeat())
 }
 
 // look gives up connections that lead nowhere: to members that answered in this term, and do not now.
 func (r *reach) look() {
 	limit := int64(2 * r.in.g.cfg.heartbeat())
-	now := r.in.peers.now()
+	now := r.in.links.peers.now()
 	for _, server := range r.in.raft.GetConfiguration().Configuration().Servers {
 		id := string(server.ID)
-		s, ok := r.in.peers.of(id)
+		s, ok := r.in.links.peers.of(id)
 		if id == r.in.g.cfg.LocalID || ok && now-s.contact < limit || now-r.dropped[id] < limit {
 			continue
 		}
 		r.dropped[id] = now
-		n := r.in.streams.drop(func(c *trackedConn) bool {
+		n := r.in.links.streams.drop(func(c *trackedConn) bool {
 			return c.target == string(server.Address) && now-c.since > limit
 		})
 		if n > 0 {

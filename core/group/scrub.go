@@ -44,7 +44,7 @@ func (s *scrubber) run() {
 		case <-s.in.stores.snaps.wanted: // one did not verify when it was needed
 			_ = s.replace("") // tried again when it is needed again
 			continue
-		case <-s.in.stop:
+		case <-s.in.life.stop:
 			return
 		}
 		if !s.log() || !s.snapshots() {
@@ -67,7 +67,7 @@ func (s *scrubber) paced(sizeBytes int) bool {
 	select {
 	case <-timer.C:
 		return true
-	case <-s.in.stop:
+	case <-s.in.life.stop:
 		return false
 	}
 }

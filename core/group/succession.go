@@ -124,7 +124,7 @@ func (in *instance) pause(d time.Duration) bool {
 	select {
 	case <-timer.C:
 		return true
-	case <-in.stop:
+	case <-in.life.stop:
 		return false
 	}
 }
@@ -145,7 +145,7 @@ func (s *succession) early(rpc raft.RPC, pass func()) bool {
 	default:
 		return false
 	}
-	left := s.in.g.cfg.lease() - time.Duration(s.in.peers.now())
+	left := s.in.g.cfg.lease() - time.Duration(s.in.links.peers.now())
 	if left <= 0 {
 		return false
 	}
@@ -154,7 +154,7 @@ func (s *succession) early(rpc raft.RPC, pass func()) bool {
 		rpc.Respond(nil, errEarly)
 		return true
 	}
-	s.in.wg.Go(func() {
+	s.in.life.wg.Go(func() {
 		defer s.held.Add(-1)
 		if s.in.pause(left) {
 			pass()
@@ -178,7 +178,7 @@ func (s *succession) asked(req *raft.RequestPreVoteRequest, pass func()) bool {
 		s.held.Add(-1)
 		return false
 	}
-	s.in.wg.Go(func() {
+	s.in.life.wg.Go(func() {
 		defer s.held.Add(-1)
 		s.giveUp(addr, req)
 		pass()
@@ -221,7 +221,7 @@ func (s *succession) giveUp(addr raft.ServerAddress, req *raft.RequestPreVoteReq
 		return
 	}
 	if in.behind(req.LastLogTerm, req.LastLogIndex) { // else this member is the one to be elected
-		s.yielding.Store(in.peers.now() + int64(in.g.cfg.lease()))
+		s.yielding.Store(in.links.peers.now() + int64(in.g.cfg.lease()))
 	}
 	in.electSoon(lease)
 	for range 50 {
@@ -235,7 +235,7 @@ func (s *succession) giveUp(addr raft.ServerAddress, req *raft.RequestPreVoteReq
 }
 
 // yields reports whether this member lets another candidate go first.
-func (s *succession) yields() bool { return s.in.peers.now() < s.yielding.Load() }
+func (s *succession) yields() bool { return s.in.links.peers.now() < s.yielding.Load() }
 
 // behind reports whether this member's log has nothing that one ending at term and index lacks.
 func (in *instance) behind(term, index uint64) bool {

@@ -102,7 +102,7 @@ func TestLivingLeaderIsKept(t *testing.T) {
 	in := f.current.Load()
 	for range 5 { // as if this one alone had lost sight of the leader
 		in.electSoon(in.g.cfg.lease() + time.Millisecond)
-		in.wg.Go(in.succession.leaderLost)
+		in.life.wg.Go(in.lead.succession.leaderLost)
 	}
 	term := l.current.Load().raft.CurrentTerm()
 	for i := range 50 {
@@ -133,7 +133,8 @@ func TestNoVoteWithinALeaseOfTheStart(t *testing.T) {
 		var resp raft.RequestVoteResponse
 		req := raft.RequestVoteRequest{RPCHeader: asks.header(), Term: term, LastLogIndex: asks.raft.LastIndex(),
 			LastLogTerm: term - 1}
-		err := asks.trans.NetworkTransport.RequestVote(raft.ServerID(voter.id), raft.ServerAddress(voter.addr), &req, &resp)
+		err := asks.links.trans.NetworkTransport.RequestVote(raft.ServerID(voter.id), raft.ServerAddress(voter.addr), &req,
+			&resp)
 		took = time.Since(began)
 		return err == nil && resp.Granted
 	}, "a vote")

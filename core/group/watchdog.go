@@ -26,11 +26,11 @@ var errDiskHangs = errors.New("this server's disk does not answer")
 func (w *watchdog) look() {
 	in := w.in
 	term := in.raft.CurrentTerm()
-	if in.ready.Load() == term {
-		in.peers.refresh(term)
+	if in.lead.ready.Load() == term {
+		in.links.peers.refresh(term)
 	}
 	w.disk()
-	in.succession.look()
+	in.lead.succession.look()
 	if in.raft.State() == raft.Leader {
 		w.standstill()
 		in.reach.look()
@@ -52,29 +52,29 @@ func (w *watchdog) disk() {
 	}
 	switch {
 	case hanging > 5*election:
-		if !in.streams.shut.Load() {
+		if !in.links.streams.shut.Load() {
 			in.g.cfg.Log.Error("disk write hangs; the Raft transport is shut until it returns", "hanging_for", hanging,
 				"leader", leads)
-			in.peers.depose(in.raft.CurrentTerm())
-			in.streams.setGate(true)
+			in.links.peers.depose(in.raft.CurrentTerm())
+			in.links.streams.setGate(true)
 			in.g.announce()
 		}
 	case hanging > 2*election:
 		// The one that is told may lose its election, or hang itself: then another one is.
-		if leads && in.peers.now()-w.tried > int64(election/2) && w.transferring.CompareAndSwap(false, true) {
+		if leads && in.links.peers.now()-w.tried > int64(election/2) && w.transferring.CompareAndSwap(false, true) {
 			try := w.tries
-			w.tries, w.tried = w.tries+1, in.peers.now()
+			w.tries, w.tried = w.tries+1, in.links.peers.now()
 			in.g.cfg.Log.Error("disk write hangs; handing leadership over", "hanging_for", hanging)
-			in.wg.Go(func() {
+			in.life.wg.Go(func() {
 				defer w.transferring.Store(false)
 				w.transfer(try)
 			})
 		}
 	case hanging < election:
 		w.tries, w.tried = 0, 0
-		if in.streams.shut.Load() {
+		if in.links.streams.shut.Load() {
 			in.g.cfg.Log.Warn("disk answers again; the Raft transport is open")
-			in.streams.setGate(false)
+			in.links.streams.setGate(false)
 			in.g.announce()
 		}
 	}
@@ -85,14 +85,14 @@ func (w *watchdog) disk() {
 // its main goroutine, which hangs in the write.
 func (w *watchdog) transfer(try int) {
 	in := w.in
-	term, now := in.raft.CurrentTerm(), in.peers.now()
+	term, now := in.raft.CurrentTerm(), in.links.peers.now()
 	type candidate struct {
 		raft.Server
 		match uint64
 	}
 	var list []candidate
 	for _, s := range in.raft.GetConfiguration().Configuration().Servers {
-		seen, ok := in.peers.of(string(s.ID))
+		seen, ok := in.links.peers.of(string(s.ID))
 		if ok && s.Suffrage == raft.Voter && string(s.ID) != in.g.cfg.LocalID && seen.term == term &&
 			now-seen.contact < int64(in.g.cfg.heartbeat()) {
 			list = append(list, candidate{s, seen.match})
@@ -103,9 +103,10 @@ func (w *watchdog) transfer(try int) {
 	}
 	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(b.match, a.match) })
 	to := list[try%len(list)]
-	in.peers.forgo(term) // the election ignores it
+	in.links.peers.forgo(term) // the election ignores it
 	var resp raft.TimeoutNowResponse
-	if err := in.trans.TimeoutNow(to.ID, to.Address, &raft.TimeoutNowRequest{RPCHeader: in.header()}, &resp); err != nil {
+	if err := in.links.trans.TimeoutNow(to.ID, to.Address, &raft.TimeoutNowRequest{RPCHeader: in.header()},
+		&resp); err != nil {
 		in.g.cfg.Log.Warn("cannot hand leadership over", "to", to.ID, "err", err)
 	}
 }
@@ -114,12 +115,12 @@ func (w *watchdog) transfer(try int) {
 func (w *watchdog) standstill() {
 	in := w.in
 	last := in.raft.LastIndex()
-	for id, s := range in.peers.standing(last, in.g.cfg.heartbeat(), 10*in.g.cfg.heartbeat()) {
+	for id, s := range in.links.peers.standing(last, in.g.cfg.heartbeat(), 10*in.g.cfg.heartbeat()) {
 		for _, server := range in.raft.GetConfiguration().Configuration().Servers {
 			if string(server.ID) != id {
 				continue
 			}
-			n := in.streams.drop(func(c *trackedConn) bool { return c.target == string(server.Address) })
+			n := in.links.streams.drop(func(c *trackedConn) bool { return c.target == string(server.Address) })
 			in.g.metrics.reconnects.Add(1)
 			in.g.cfg.Log.Warn("a peer answers heartbeats but its log does not advance; dropping its connections",
 				"peer", id, "match_index", s.match, "last_index", last, "connections", n)

@@ -147,8 +147,8 @@ func (p *Pool) start(a Act, do func()) {
 		do()
 		return
 	}
-	p.refused.Add(1)
-	if p.refusal.due(time.Now()) {
+	p.alarms.refused.Add(1)
+	if p.alarms.refusal.due(time.Now()) {
 		p.cfg.Log.Warn("gossip asked for what it may not start, and was refused: a member is of an older version, or"+
 			" somebody has the gossip key who should not", "act", a)
 	}

@@ -171,7 +171,7 @@ func TestGossipMatrix(t *testing.T) {
 			t.Run(row.Name, func(t *testing.T) { lie(t, l) })
 		}
 	}
-	if got := l.a.refused.Value(); got != 5 {
+	if got := l.a.alarms.refused.Value(); got != 5 {
 		t.Errorf("%d words of gossip were refused, and not the five about keys", got)
 	}
 	t.Run("a stranger", func(t *testing.T) {

@@ -105,12 +105,12 @@ func (d delegate) NotifyMerge(nodes []*memberlist.Node) error {
 
 // NotifyConflict implements memberlist.ConflictDelegate: two members have one name.
 func (d delegate) NotifyConflict(existing, other *memberlist.Node) {
-	d.p.conflicts.Add(1)
+	d.p.alarms.conflicts.Add(1)
 	d.p.start(ActConflict, func() { d.noteConflict(existing, other) })
 }
 
 func (d delegate) noteConflict(existing, other *memberlist.Node) {
-	if !d.p.conflict.due(time.Now()) {
+	if !d.p.alarms.conflict.due(time.Now()) {
 		return
 	}
 	msg := "two members have the same name; the newer is ignored"

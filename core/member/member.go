@@ -229,15 +229,25 @@ type Pool struct {
 
 	self *self
 
+	end ending
+
+	place *vivaldi.Client
+
+	alarms alarms
+}
+
+// alarms are what others did wrong: names used twice, and members that were refused.
+type alarms struct {
+	conflicts, refused *telemetry.Counter
+	conflict, refusal  note
+}
+
+// ending makes memberlist's Leave and Shutdown exclude each other.
+type ending struct {
 	// closing makes memberlist's Leave and Shutdown exclude each other: Leave panics
 	// after Shutdown. It is held for at most LeaveTimeout, with no other lock.
 	closing sync.Mutex
 	closed  bool // guarded by closing
-
-	place *vivaldi.Client
-
-	conflicts, refused *telemetry.Counter
-	conflict, refusal  note
 }
 
 // New checks cfg and reads the keyring file. It starts nothing.
@@ -247,8 +257,10 @@ func New(cfg Config) (*Pool, error) {
 	}
 	p := &Pool{
 		cfg: cfg, events: newEvents(), self: newSelf(cfg.Clock), ready: make(chan struct{}), stopped: make(chan struct{}),
-		place:     vivaldi.NewClient(),
-		conflicts: cfg.Metrics.Counter("serf.member.conflict"), refused: cfg.Metrics.Counter("gossip.refused"),
+		place: vivaldi.NewClient(),
+		alarms: alarms{
+			conflicts: cfg.Metrics.Counter("serf.member.conflict"), refused: cfg.Metrics.Counter("gossip.refused"),
+		},
 	}
 	if err := p.self.describe(cfg.Tags); err != nil {
 		return nil, err

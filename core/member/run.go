@@ -54,9 +54,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	})
 	<-ctx.Done()
 	wg.Wait()
-	p.closing.Lock() // a departure that is being told may end
-	defer p.closing.Unlock()
-	p.closed = true
+	p.end.closing.Lock() // a departure that is being told may end
+	defer p.end.closing.Unlock()
+	p.end.closed = true
 	return errkind.E(errkind.Unavailable, "gossip", list.Shutdown())
 }
 
@@ -183,9 +183,9 @@ func (p *Pool) Leave(ctx context.Context) error {
 			return errStopped
 		}
 	}
-	p.closing.Lock()
-	defer p.closing.Unlock()
-	if p.closed {
+	p.end.closing.Lock()
+	defer p.end.closing.Unlock()
+	if p.end.closed {
 		return errStopped
 	}
 	// A time of its own: the message above may have used all there was.

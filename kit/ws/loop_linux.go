@@ -23,7 +23,7 @@ const eventsAtOnce = 256
 // blocks a thread in it.
 type poller struct {
 	cfg  *LoopConfig
-	most int // workers
+	crew crew
 	file *os.File
 	raw  syscall.RawConn
 	ep   int
@@ -36,21 +36,31 @@ type poller struct {
 	blocked   map[*peer]struct{} // those whose sockets take nothing
 
 	mu      sync.Mutex
-	slots   []*peer
-	turns   []int32 // how often each slot was used: events of one before are void
-	free    []int32
+	table   slotTable
 	ready   []*peer // from head on: those to be read, each once
 	head    int
-	working int // workers that do not wait
-	extra   int // workers beyond most, where all seem to be stuck
-	taken   uint64
 	on, off bool
 }
 
+// crew counts the workers.
+type crew struct {
+	most    int // workers
+	working int // workers that do not wait
+	extra   int // workers beyond most, where all seem to be stuck
+	taken   uint64
+}
+
+// slotTable has the peers by number.
+type slotTable struct {
+	slots []*peer
+	turns []int32 // how often each slot was used: events of one before are void
+	free  []int32
+}
+
 func (l *poller) open(cfg *LoopConfig) error {
-	l.cfg, l.most, l.blocked = cfg, cfg.Workers, map[*peer]struct{}{}
-	if l.most == 0 {
-		l.most = 2 * runtime.GOMAXPROCS(0)
+	l.cfg, l.crew.most, l.blocked = cfg, cfg.Workers, map[*peer]struct{}{}
+	if l.crew.most == 0 {
+		l.crew.most = 2 * runtime.GOMAXPROCS(0)
 	}
 	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -104,21 +114,21 @@ func (l *poller) serve(c *Conn, h Handler) error {
 
 // place gives a peer a slot. The lock is held.
 func (l *poller) place(p *peer) {
-	if n := len(l.free); n > 0 {
-		p.slot, l.free = l.free[n-1], l.free[:n-1]
+	if n := len(l.table.free); n > 0 {
+		p.slot, l.table.free = l.table.free[n-1], l.table.free[:n-1]
 	} else {
-		p.slot, l.slots, l.turns = int32(len(l.slots)), append(l.slots, nil), append(l.turns, 0)
+		p.slot, l.table.slots, l.table.turns = int32(len(l.table.slots)), append(l.table.slots, nil), append(l.table.turns, 0)
 	}
-	l.turns[p.slot]++
-	p.turn = l.turns[p.slot]
-	l.slots[p.slot] = p
+	l.table.turns[p.slot]++
+	p.turn = l.table.turns[p.slot]
+	l.table.slots[p.slot] = p
 }
 
 func (l *poller) drop(p *peer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.slots[p.slot] = nil
-	l.free = append(l.free, p.slot)
+	l.table.slots[p.slot] = nil
+	l.table.free = append(l.table.free, p.slot)
 }
 
 // push has a peer read whose state says that it is.
@@ -134,8 +144,8 @@ func (l *poller) hire() {
 	if !l.on {
 		return
 	}
-	for n := min(len(l.ready)-l.head, l.most+l.extra-l.working); n > 0; n-- {
-		l.working++
+	for n := min(len(l.ready)-l.head, l.crew.most+l.crew.extra-l.crew.working); n > 0; n-- {
+		l.crew.working++
 		l.workers.Go(l.work)
 	}
 }
@@ -165,12 +175,12 @@ func (l *poller) work() {
 func (l *poller) next(again *peer) *peer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.taken++
+	l.crew.taken++
 	if again != nil {
 		l.ready = append(l.ready, again)
 	}
-	if l.head == len(l.ready) || l.working > l.most+l.extra {
-		l.working--
+	if l.head == len(l.ready) || l.crew.working > l.crew.most+l.crew.extra {
+		l.crew.working--
 		l.hire() // those that this worker leaves, if the others have ended
 		return nil
 	}
@@ -189,10 +199,10 @@ func (l *poller) waits(begins bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if begins {
-		l.working--
+		l.crew.working--
 		l.hire()
 	} else {
-		l.working++
+		l.crew.working++
 	}
 }
 
@@ -214,7 +224,7 @@ func (l *poller) run(ctx context.Context) error {
 	<-swept
 	l.mu.Lock()
 	l.off = true
-	all := append([]*peer(nil), l.slots...)
+	all := append([]*peer(nil), l.table.slots...)
 	l.mu.Unlock()
 	for _, p := range all {
 		if p != nil {
@@ -258,7 +268,7 @@ func (l *poller) dispatch(events []unix.EpollEvent) {
 	defer l.mu.Unlock()
 	for i := range events {
 		e := &events[i]
-		p := l.slots[e.Fd]
+		p := l.table.slots[e.Fd]
 		if p == nil || p.turn != e.Pad {
 			continue
 		}
@@ -288,16 +298,16 @@ func (l *poller) sweep(stop <-chan struct{}) {
 		now := l.seconds.Add(1)
 		l.late(time.Now())
 		l.mu.Lock()
-		if l.head < len(l.ready) && taken == l.taken { // all workers are held up by something that does not ask for Done
-			l.extra++
+		if l.head < len(l.ready) && taken == l.crew.taken { // all workers are held up by something that does not ask for Done
+			l.crew.extra++
 			l.hire()
 		} else {
-			l.extra = 0
+			l.crew.extra = 0
 		}
-		taken = l.taken
+		taken = l.crew.taken
 		var silent []*peer
 		if now%max(1, idle/8) == 0 {
-			for _, p := range l.slots {
+			for _, p := range l.table.slots {
 				if p != nil && now-p.heard.Load() > idle {
 					silent = append(silent, p)
 				}

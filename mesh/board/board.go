@@ -98,24 +98,33 @@ type Board struct {
 	cells   map[mesh.Subject]*cell
 	by      map[input]map[*cell]struct{}
 	tokens  map[string]*tokenUse
-	applied uint64     // index of the newest State that was heard of
-	marks   *list.List // of *mark, oldest first: the changes that are not told yet
-	urgent  []*cell    // to be built now, in order, before those in ready
+	log     logPlace
+	queue   buildQueue
+	stopped bool
+	rights  uint64 // grows with each change that may change rights
+
+	due     chan struct{} // something began to wait
+	recheck chan struct{} // rights may have changed
+}
+
+// buildQueue is what has to be built.
+type buildQueue struct {
+	urgent  []*cell // to be built now, in order, before those in ready
 	ready   []*cell
 	waiting []*cell    // to be built when their window is over
 	wakeAt  time.Time  // when they are looked through next; zero for never
 	idle    *sync.Cond // workers wait here for ready
-	stopped bool
-	newest  position
-	rights  uint64 // grows with each change that may change rights
+}
 
+// logPlace is how far the log was heard.
+type logPlace struct {
+	applied uint64     // index of the newest State that was heard of
+	marks   *list.List // of *mark, oldest first: the changes that are not told yet
+	newest  position
 	// terminating is the index of the last change of an entry of a terminating gateway that was heard of; after another
 	// history began, of any entry. list is that of the names of services.
 	terminating atomic.Uint64
 	list        uint64 // guarded by mu
-
-	due     chan struct{} // something began to wait
-	recheck chan struct{} // rights may have changed
 }
 
 // position is what Newest tells.
@@ -148,9 +157,9 @@ func New(cfg Config) (*Board, error) {
 	cfg.complete()
 	b := &Board{
 		cfg: cfg, cells: map[mesh.Subject]*cell{}, by: map[input]map[*cell]struct{}{}, tokens: map[string]*tokenUse{},
-		marks: list.New(), due: make(chan struct{}, 1), recheck: make(chan struct{}, 1),
+		log: logPlace{marks: list.New()}, due: make(chan struct{}, 1), recheck: make(chan struct{}, 1),
 	}
-	b.idle = sync.NewCond(&b.mu)
+	b.queue.idle = sync.NewCond(&b.mu)
 	b.meters = newMeters(b, cfg.Metrics)
 	cfg.Catalog.OnApply(b.changed)
 	st := cfg.Catalog.State()
@@ -158,8 +167,8 @@ func New(cfg Config) (*Board, error) {
 	defer b.mu.Unlock()
 	b.appliedLocked(st)
 	b.advanceLocked()
-	b.terminating.Store(st.RecordsIndex(catalog.RecordConfigEntry))
-	b.list = st.ServiceListIndex()
+	b.log.terminating.Store(st.RecordsIndex(catalog.RecordConfigEntry))
+	b.log.list = st.ServiceListIndex()
 	return b, nil
 }
 
@@ -174,7 +183,7 @@ func (b *Board) Run(ctx context.Context) error {
 	<-ctx.Done()
 	b.mu.Lock()
 	b.stopped = true
-	b.idle.Broadcast()
+	b.queue.idle.Broadcast()
 	b.mu.Unlock()
 	group.Wait()
 	return nil
@@ -191,7 +200,7 @@ func (b *Board) Ready() bool {
 func (b *Board) Newest() (generation, index uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.newest.generation, b.newest.index
+	return b.log.newest.generation, b.log.newest.index
 }
 
 // Stats tells what was done.
@@ -211,15 +220,15 @@ func (b *Board) Stats() Stats {
 func (b *Board) changed(next *catalog.State, c *catalog.Changes) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	from, now := b.applied+1, b.cfg.Clock.Now() // no change of the batch has a lower index
+	from, now := b.log.applied+1, b.cfg.Clock.Now() // no change of the batch has a lower index
 	b.appliedLocked(next)
 	defer b.advanceLocked()
 	if c == nil {
-		for e := b.marks.Front(); e != nil; e = e.Next() {
+		for e := b.log.marks.Front(); e != nil; e = e.Next() {
 			e.Value.(*mark).index = 1 // of another history: it says nothing any more
 		}
-		b.terminating.Store(next.RecordsIndex(catalog.RecordConfigEntry))
-		b.list = next.ServiceListIndex()
+		b.log.terminating.Store(next.RecordsIndex(catalog.RecordConfigEntry))
+		b.log.list = next.ServiceListIndex()
 		b.markAllLocked(1, now)
 		b.rightsChangedLocked()
 		return
@@ -234,8 +243,8 @@ func (b *Board) changed(next *catalog.State, c *catalog.Changes) {
 			}
 		}
 	}
-	if list := next.ServiceListIndex(); list != b.list {
-		b.list = list
+	if list := next.ServiceListIndex(); list != b.log.list {
+		b.log.list = list
 		b.touchLocked(input{inputNames, ""}, from, now)
 	}
 	for i := range c.Records {
@@ -250,7 +259,7 @@ func (b *Board) changed(next *catalog.State, c *catalog.Changes) {
 				b.touchLocked(input{inputRoutes, ""}, from, now)
 			}
 			if strings.HasPrefix(r.Key, entry.TerminatingGateway+"/") {
-				b.terminating.Store(next.RecordsIndex(catalog.RecordConfigEntry))
+				b.log.terminating.Store(next.RecordsIndex(catalog.RecordConfigEntry))
 				b.touchLocked(input{inputTerminating, ""}, from, now)
 			}
 			if c.Records[i].Before == nil || c.Records[i].After == nil {
@@ -271,19 +280,19 @@ func (b *Board) changed(next *catalog.State, c *catalog.Changes) {
 
 // appliedLocked notes the newest State. Another history begins with its own indexes.
 func (b *Board) appliedLocked(st *catalog.State) {
-	b.applied = st.Index()
-	if g := generation(st); g != b.newest.generation {
-		b.newest = position{generation: g}
+	b.log.applied = st.Index()
+	if g := generation(st); g != b.log.newest.generation {
+		b.log.newest = position{generation: g}
 	}
 }
 
 // advanceLocked moves Newest up to the last change before the oldest that is not told yet.
 func (b *Board) advanceLocked() {
-	index := b.applied
-	if front := b.marks.Front(); front != nil {
+	index := b.log.applied
+	if front := b.log.marks.Front(); front != nil {
 		index = min(index, front.Value.(*mark).index-1)
 	}
-	b.newest.index = max(b.newest.index, index)
+	b.log.newest.index = max(b.log.newest.index, index)
 }
 
 func (b *Board) markAllLocked(from uint64, now time.Time) {

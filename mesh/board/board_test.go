@@ -331,8 +331,8 @@ func TestComingAndGoing(t *testing.T) {
 	}
 	h.Board.mu.Lock()
 	defer h.Board.mu.Unlock()
-	if len(h.by) != 0 || h.marks.Len() != 0 {
-		t.Errorf("%d inputs, %d marks", len(h.by), h.marks.Len())
+	if len(h.by) != 0 || h.log.marks.Len() != 0 {
+		t.Errorf("%d inputs, %d marks", len(h.by), h.log.marks.Len())
 	}
 }
 

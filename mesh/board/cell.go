@@ -138,7 +138,7 @@ func (b *Board) buildMaking(c *cell, changed time.Time) *version {
 	for _, in := range m.from {
 		next.Index = max(next.Index, in.index(st))
 		if in.kind == inputTerminating {
-			next.Index = max(next.Index, b.terminating.Load())
+			next.Index = max(next.Index, b.log.terminating.Load())
 		}
 	}
 	if old != nil {

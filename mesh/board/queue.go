@@ -24,7 +24,7 @@ func (b *Board) markLocked(c *cell, from uint64, now time.Time) {
 	if c.mark != nil {
 		return
 	}
-	c.mark = b.marks.PushBack(&mark{index: from, at: now})
+	c.mark = b.log.marks.PushBack(&mark{index: from, at: now})
 	if c.place == resting {
 		b.sendLocked(c, now)
 	}
@@ -38,8 +38,8 @@ func (b *Board) sendLocked(c *cell, now time.Time) {
 		return
 	}
 	c.place = held
-	b.waiting = append(b.waiting, c)
-	if due, _ := c.edge.Due(); b.wakeAt.IsZero() || due.Before(b.wakeAt) {
+	b.queue.waiting = append(b.queue.waiting, c)
+	if due, _ := c.edge.Due(); b.queue.wakeAt.IsZero() || due.Before(b.queue.wakeAt) {
 		poke(b.due)
 	}
 }
@@ -54,7 +54,7 @@ const (
 // windowLocked is the cell's window: the configured one, or a longer one when many that cost
 // much are in line. It is for what changes again and again: after a quiet time no cell waits.
 func (b *Board) windowLocked(c *cell) time.Duration {
-	inLine := len(b.urgent) + len(b.ready) + len(b.waiting) + 1
+	inLine := len(b.queue.urgent) + len(b.queue.ready) + len(b.queue.waiting) + 1
 	return min(max(b.cfg.Window, share*c.cost*time.Duration(inLine)), slowest*b.cfg.Window)
 }
 
@@ -63,11 +63,11 @@ func (b *Board) windowLocked(c *cell) time.Duration {
 func (b *Board) readyLocked(c *cell) {
 	c.place = queued
 	if c.subject.Kind == mesh.SubjectEndpoints {
-		b.urgent = append(b.urgent, c)
+		b.queue.urgent = append(b.queue.urgent, c)
 	} else {
-		b.ready = append(b.ready, c)
+		b.queue.ready = append(b.queue.ready, c)
 	}
-	b.idle.Broadcast()
+	b.queue.idle.Broadcast()
 }
 
 // take waits for a cell to build, an urgent one if only those are wanted; false when the board has stopped.
@@ -75,15 +75,15 @@ func (b *Board) take(onlyUrgent bool) (*cell, *list.Element, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		for len(b.urgent) == 0 && (onlyUrgent || len(b.ready) == 0) && !b.stopped {
-			b.idle.Wait()
+		for len(b.queue.urgent) == 0 && (onlyUrgent || len(b.queue.ready) == 0) && !b.stopped {
+			b.queue.idle.Wait()
 		}
 		if b.stopped {
 			return nil, nil, false
 		}
-		queue := &b.urgent
+		queue := &b.queue.urgent
 		if len(*queue) == 0 {
-			queue = &b.ready
+			queue = &b.queue.ready
 		}
 		c := (*queue)[0]
 		(*queue)[0] = nil
@@ -93,7 +93,7 @@ func (b *Board) take(onlyUrgent bool) (*cell, *list.Element, bool) {
 		if c.refs > 0 {
 			return c, m, true
 		}
-		b.marks.Remove(m) // nobody follows it any more
+		b.log.marks.Remove(m) // nobody follows it any more
 		b.advanceLocked()
 	}
 }
@@ -103,7 +103,7 @@ func (b *Board) done(c *cell, m *list.Element, cost time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c.cost = cost
-	b.marks.Remove(m)
+	b.log.marks.Remove(m)
 	b.advanceLocked()
 	c.place = resting
 	if c.mark != nil {
@@ -153,8 +153,8 @@ func (b *Board) releaseDue() (next time.Duration, any bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.cfg.Clock.Now()
-	keep := b.waiting[:0]
-	for _, c := range b.waiting {
+	keep := b.queue.waiting[:0]
+	for _, c := range b.queue.waiting {
 		if c.edge.Fire(now) {
 			b.readyLocked(c)
 			continue
@@ -164,11 +164,11 @@ func (b *Board) releaseDue() (next time.Duration, any bool) {
 			next, any = due.Sub(now), true
 		}
 	}
-	clear(b.waiting[len(keep):])
-	b.waiting, b.wakeAt = keep, time.Time{}
+	clear(b.queue.waiting[len(keep):])
+	b.queue.waiting, b.queue.wakeAt = keep, time.Time{}
 	if any {
 		next = max(next, leastHold)
-		b.wakeAt = now.Add(next)
+		b.queue.wakeAt = now.Add(next)
 	}
 	return next, any
 }

@@ -28,6 +28,11 @@ type kind struct {
 	used      time.Time
 	gone      bool // forgotten
 
+	tended tending
+}
+
+// tending is the goroutine that tends a kind.
+type tending struct {
 	running bool // a goroutine tends it now
 	poked   bool // and shall look again before it ends
 	timer   *clock.Timer
@@ -56,18 +61,18 @@ func (l *Leaves) dueLocked(k *kind) {
 // pokeLocked has a kind looked at, by the goroutine that does so already or by one of its own.
 func (l *Leaves) pokeLocked(k *kind) {
 	switch {
-	case k.running:
-		k.poked = true
+	case k.tended.running:
+		k.tended.poked = true
 		return
 	case l.ctx == nil || l.ctx.Err() != nil:
 		return // Run does it, or did
 	}
-	if k.timer != nil {
-		k.timer.Stop()
-		k.timer = nil
+	if k.tended.timer != nil {
+		k.tended.timer.Stop()
+		k.tended.timer = nil
 	}
 	ctx := l.ctx
-	k.running = true
+	k.tended.running = true
 	l.tasks.Go(func() { l.tend(ctx, k) })
 }
 
@@ -85,15 +90,15 @@ func (l *Leaves) tend(ctx context.Context, k *kind) {
 		}
 		switch {
 		case k.gone || ctx.Err() != nil:
-			k.running = false
+			k.tended.running = false
 			l.mu.Unlock()
 			return
 		case !k.at.After(now):
 			l.mu.Unlock()
 			l.try(ctx, k)
 			continue
-		case k.poked:
-			k.poked = false
+		case k.tended.poked:
+			k.tended.poked = false
 			l.mu.Unlock()
 			continue
 		}
@@ -104,7 +109,7 @@ func (l *Leaves) tend(ctx context.Context, k *kind) {
 		if !next.IsZero() {
 			wait = min(wait, next.Sub(now))
 		}
-		k.running = false
+		k.tended.running = false
 		l.restLocked(k, now, now.Add(wait))
 		l.mu.Unlock()
 		return
@@ -119,14 +124,14 @@ func (l *Leaves) restLocked(k *kind, now, due time.Time) {
 		defer l.mu.Unlock()
 		now := l.cfg.Clock.Now()
 		switch {
-		case k.timer != timer || k.gone || l.ctx == nil: // somebody was faster, or Run has ended
+		case k.tended.timer != timer || k.gone || l.ctx == nil: // somebody was faster, or Run has ended
 		case now.Before(due) && !k.idle():
 			l.restLocked(k, now, due)
 		default:
 			l.pokeLocked(k)
 		}
 	})
-	k.timer = timer
+	k.tended.timer = timer
 }
 
 // try asks for a certificate once, with each token that there is for it until one is not refused.
@@ -153,11 +158,11 @@ func (l *Leaves) try(ctx context.Context, k *kind) {
 	k.tokens = slices.DeleteFunc(k.tokens, func(t string) bool { return refused[t] != nil })
 	if err != nil {
 		l.failed.Add(1)
-		k.at = now.Add(k.pause.Next())
+		k.at = now.Add(k.tended.pause.Next())
 		l.cfg.Logger.Debug("a leaf certificate could not be had yet", "identity", id.URI().String(), "error", err)
 	} else {
 		l.issued.Add(1)
-		k.pause.Reset()
+		k.tended.pause.Reset()
 		l.last = max(l.last+1, leaf.ModifyIndex)
 		leaf.CreateIndex, leaf.ModifyIndex, leaf.Received = l.last, l.last, now
 		k.leaf, k.at = leaf, l.renewalLocked(leaf, now)

@@ -162,8 +162,8 @@ func (l *Leaves) Run(ctx context.Context) error {
 	l.mu.Lock()
 	l.ctx = nil // nothing is started any more
 	for _, k := range l.kinds {
-		if k.timer != nil {
-			k.timer.Stop()
+		if k.tended.timer != nil {
+			k.tended.timer.Stop()
 		}
 	}
 	l.mu.Unlock()
@@ -259,7 +259,7 @@ func (l *Leaves) kindLocked(what Subject) (*kind, error) {
 	}
 	now := l.cfg.Clock.Now()
 	k := &kind{what: what, changed: make(chan struct{}), followers: map[*follower]struct{}{}, used: now, at: now,
-		pause: backoff.Backoff{Min: retryMin, Max: retryMax}}
+		tended: tending{pause: backoff.Backoff{Min: retryMin, Max: retryMax}}}
 	l.kinds[what] = k
 	return k, nil
 }
@@ -282,7 +282,7 @@ func (l *Leaves) forgetOneLocked() bool {
 func (l *Leaves) dropLocked(k *kind) {
 	delete(l.kinds, k.what)
 	k.gone = true
-	if k.timer != nil {
-		k.timer.Stop()
+	if k.tended.timer != nil {
+		k.tended.timer.Stop()
 	}
 }

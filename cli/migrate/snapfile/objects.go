@@ -88,7 +88,7 @@ func (s *Source) register(o object) error {
 		return errors.New("a registration without a node")
 	}
 	if text(o, "PeerName") != "" || text(inner(o, "Service"), "PeerName") != "" {
-		s.peered++
+		s.tally.peered++
 		return nil
 	}
 	n := s.nodes[name]
@@ -164,7 +164,7 @@ func (s *Source) token(o object) error {
 			return fmt.Errorf("token %s: %s: %w", text(o, "AccessorID"), field, err) // without its end it would live for ever
 		}
 		if field == "ExpirationTime" && !at.IsZero() && at.Before(time.Now()) {
-			s.expired++
+			s.tally.expired++
 			return nil
 		}
 		if delete(o, field); !at.IsZero() {

@@ -52,17 +52,11 @@ type kind struct {
 
 // Source is the state of a snapshot.
 type Source struct {
-	meta    archive.Meta
-	counts  map[byte]int
-	sizes   map[byte]int // bytes of the objects, with the byte of their type
-	keys    []keySize
-	damaged map[byte]int // objects of a type that is known and could not be read
-	first   map[byte]error
+	meta  archive.Meta
+	tally tally
 
 	pairs    []object
 	nodes    map[string]*host
-	peered   int // registrations that came from another cluster's peer
-	expired  int // tokens whose time was over
 	locks    int // keys that a session holds
 	acl      map[string][]object
 	policies map[string]string // names by id
@@ -70,6 +64,17 @@ type Source struct {
 	entries  map[string][]object // by kind
 	legacy   []object            // intentions of before config entries
 	queries  []object
+}
+
+// tally is what was counted while a snapshot was read.
+type tally struct {
+	counts  map[byte]int
+	sizes   map[byte]int // bytes of the objects, with the byte of their type
+	keys    []keySize
+	damaged map[byte]int // objects of a type that is known and could not be read
+	first   map[byte]error
+	peered  int // registrations that came from another cluster's peer
+	expired int // tokens whose time was over
 }
 
 // Open reads a file that `consul snapshot save` made.
@@ -115,7 +120,9 @@ func IsConsul(in io.Reader) bool {
 
 // Parse reads a state.bin.
 func Parse(in io.Reader) (*Source, error) {
-	s := &Source{counts: map[byte]int{}, sizes: map[byte]int{}, damaged: map[byte]int{}, first: map[byte]error{},
+	s := &Source{tally: tally{
+		counts: map[byte]int{}, sizes: map[byte]int{}, damaged: map[byte]int{}, first: map[byte]error{},
+	},
 		nodes: map[string]*host{}, acl: map[string][]object{},
 		policies: map[string]string{}, roles: map[string]string{}, entries: map[string][]object{}}
 	r := bufio.NewReaderSize(in, 64<<10)
@@ -142,8 +149,8 @@ func Parse(in io.Reader) (*Source, error) {
 		if err != nil {
 			return nil, errkind.E(errkind.Corrupt, fmt.Sprintf("object %d, of type %d", n+1, t), err)
 		}
-		s.counts[t]++
-		s.sizes[t] += 1 + len(raw)
+		s.tally.counts[t]++
+		s.tally.sizes[t] += 1 + len(raw)
 		k, known := kinds[t]
 		if !known || k.take == nil {
 			continue
@@ -153,18 +160,18 @@ func Parse(in io.Reader) (*Source, error) {
 			err = k.take(s, o)
 		}
 		if err == nil && t == typeKVS {
-			s.keys = append(s.keys, keySize{text(o, "Key"), 1 + len(raw)})
+			s.tally.keys = append(s.tally.keys, keySize{text(o, "Key"), 1 + len(raw)})
 		}
 		if err != nil {
-			if s.damaged[t]++; s.first[t] == nil {
-				s.first[t] = err
+			if s.tally.damaged[t]++; s.tally.first[t] == nil {
+				s.tally.first[t] = err
 			}
 		}
 	}
 }
 
 func (s *Source) total() (n int) {
-	for _, c := range s.counts {
+	for _, c := range s.tally.counts {
 		n += c
 	}
 	return n
@@ -210,38 +217,39 @@ func (s *Source) Index() uint64 { return s.meta.Index }
 func (s *Source) Notes() []string {
 	var notes []string
 	merged := map[string]int{} // types with one name
-	for t, n := range s.counts {
+	for t, n := range s.tally.counts {
 		merged[kinds[t].name] += n
 	}
 	said := map[string]bool{}
-	for _, t := range slices.Sorted(maps.Keys(s.counts)) {
+	for _, t := range slices.Sorted(maps.Keys(s.tally.counts)) {
 		k, known := kinds[t]
 		switch {
 		case !known:
-			notes = append(notes, fmt.Sprintf("%d objects of type %d are not known here and were left out", s.counts[t], t))
+			notes = append(notes, fmt.Sprintf("%d objects of type %d are not known here and were left out", s.tally.counts[t],
+				t))
 		case k.take == nil && !said[k.name]:
 			said[k.name] = true
 			notes = append(notes, fmt.Sprintf("%s (%d) were left out: %s", k.name, merged[k.name], k.why))
 		}
-		if n := s.damaged[t]; n > 0 {
+		if n := s.tally.damaged[t]; n > 0 {
 			notes = append(notes, fmt.Sprintf("%d of %d %s could not be read and were left out, the first because: %v", n,
-				s.counts[t], k.name, s.first[t]))
+				s.tally.counts[t], k.name, s.tally.first[t]))
 		}
 	}
 	if s.locks > 0 {
 		notes = append(notes, fmt.Sprintf("%d keys were locked by a session: they come over unlocked", s.locks))
 	}
-	if s.expired > 0 {
-		notes = append(notes, fmt.Sprintf("%d tokens had expired and were left out", s.expired))
+	if s.tally.expired > 0 {
+		notes = append(notes, fmt.Sprintf("%d tokens had expired and were left out", s.tally.expired))
 	}
-	if s.peered > 0 {
-		notes = append(notes, fmt.Sprintf("%d registrations came from peers and were left out", s.peered))
+	if s.tally.peered > 0 {
+		notes = append(notes, fmt.Sprintf("%d registrations came from peers and were left out", s.tally.peered))
 	}
 	return notes
 }
 
 // Complete tells whether all objects of the types that come over could be read.
-func (s *Source) Complete() bool { return len(s.damaged) == 0 }
+func (s *Source) Complete() bool { return len(s.tally.damaged) == 0 }
 
 // span prints a number of nanoseconds as the API prints durations; anything else stays.
 func span(v any) any {

@@ -31,8 +31,8 @@ type Type struct {
 // Types lists what is in the file, the largest first.
 func (s *Source) Types() []Type {
 	var all []Type
-	for _, t := range slices.Sorted(maps.Keys(s.counts)) {
-		all = append(all, Type{cmp.Or(typeNames[t], "type "+strconv.Itoa(int(t))), s.counts[t], s.sizes[t]})
+	for _, t := range slices.Sorted(maps.Keys(s.tally.counts)) {
+		all = append(all, Type{cmp.Or(typeNames[t], "type "+strconv.Itoa(int(t))), s.tally.counts[t], s.tally.sizes[t]})
 	}
 	slices.SortStableFunc(all, func(a, b Type) int { return cmp.Compare(b.Size, a.Size) })
 	return all
@@ -40,7 +40,7 @@ func (s *Source) Types() []Type {
 
 // Keys calls f with each key and its bytes in the file.
 func (s *Source) Keys(f func(key string, size int)) {
-	for _, k := range s.keys {
+	for _, k := range s.tally.keys {
 		f(k.key, k.size)
 	}
 }
