@@ -144,9 +144,7 @@ func ReadService(r *pack.Reader) *Service {
 		Weights:           Weights{Passing: int(in.Int()), Warning: int(in.Int())},
 		EnableTagOverride: in.Bool(), Connect: Connect{Native: in.Bool(),
 			Proxy: readBytes(in), ProxyDestination: in.String()}, Locality: readLocality(in),
-		Indexes: Indexes{
-			CreateIndex: in.Uint(), ModifyIndex: in.Uint(),
-		},
+		Indexes: Indexes{CreateIndex: in.Uint(), ModifyIndex: in.Uint()},
 	}
 	r.Merge(in)
 	return s
@@ -204,9 +202,7 @@ func ReadCheck(r *pack.Reader) *Check {
 		Notes: in.String(), Output: in.String(), ServiceID: in.String(), ServiceName: in.String(),
 		ServiceTags: in.Strings(), Type: in.String(), Interval: in.String(), Timeout: in.String(),
 		ExposedPort: int(in.Int()), Definition: readBytes(in),
-		Indexes: Indexes{
-			CreateIndex: in.Uint(), ModifyIndex: in.Uint(),
-		},
+		Indexes: Indexes{CreateIndex: in.Uint(), ModifyIndex: in.Uint()},
 	}
 	r.Merge(in)
 	return c

@@ -462,9 +462,7 @@ func (d drawer) service(index uint64) *Service {
 		Node: pick(d, someNodes, "node"), ID: pick(d, []string{"i1", "i2"}, "service id"),
 		Name: pick(d, someServices, "service"),
 		Tags: pick(d, [][]string{nil, {"x"}, {"y", "x"}, {"z"}}, "tags"), Port: pick(d, []int{80, 81}, "port"),
-		Indexes: Indexes{
-			ModifyIndex: index,
-		},
+		Indexes: Indexes{ModifyIndex: index},
 	}
 	switch pick(d, []string{"", "", "proxy", "native"}, "mesh") {
 	case "proxy":
@@ -479,9 +477,7 @@ func (d drawer) check(index uint64) *Check {
 	return &Check{
 		Node: pick(d, someNodes, "node"), ID: pick(d, someChecks, "check"),
 		ServiceID: pick(d, []string{"", "", "i1", "i2"}, "of"),
-		Status:    pick(d, []Health{Passing, Passing, Warning, Critical}, "status"), Indexes: Indexes{
-			ModifyIndex: index,
-		},
+		Status:    pick(d, []Health{Passing, Passing, Warning, Critical}, "status"), Indexes: Indexes{ModifyIndex: index},
 	}
 }
 

@@ -56,15 +56,13 @@ const (
 
 // Node is a host of the fleet.
 type Node struct {
-	ID              string // UUID, may be empty for nodes registered by hand
-	Name            string
-	Address         string
-	Datacenter      string
-	TaggedAddresses map[string]string
-	Meta            map[string]string
-	Locality        *Locality
-	CreateIndex     uint64
-	ModifyIndex     uint64
+	ID                        string // UUID, may be empty for nodes registered by hand
+	Name, Address, Datacenter string
+	TaggedAddresses           map[string]string
+	Meta                      map[string]string
+	Locality                  *Locality
+	CreateIndex               uint64
+	ModifyIndex               uint64
 }
 
 // Locality is where a node or instance runs.
@@ -92,9 +90,7 @@ const (
 // Service is one instance of a service on a node.
 type Service struct {
 	Node              string // the node's name
-	Kind              string
-	ID                string
-	Name              string
+	Kind, ID, Name    string
 	Tags              []string
 	Address           string
 	TaggedAddresses   map[string]ServiceAddress
@@ -120,19 +116,14 @@ type Connect struct {
 
 // Check is the health check of a node (ServiceID empty) or of a service instance.
 type Check struct {
-	Node        string
-	ID          string
-	Name        string
-	Status      Health
-	Notes       string
-	Output      string
-	ServiceID   string
-	ServiceName string
-	ServiceTags []string
-	Type        string // http, tcp, ttl, script, grpc, ...
-	Interval    string
-	Timeout     string
-	ExposedPort int
+	Node, ID, Name         string
+	Status                 Health
+	Notes, Output          string
+	ServiceID, ServiceName string
+	ServiceTags            []string
+	Type                   string // http, tcp, ttl, script, grpc, ...
+	Interval, Timeout      string
+	ExposedPort            int
 	// Definition is the contract's Definition object as canonical JSON, nil when unset.
 	Definition []byte
 	Indexes
@@ -140,8 +131,7 @@ type Check struct {
 
 // Indexes are the catalog's indexes of a record: when it came and when it last changed.
 type Indexes struct {
-	CreateIndex uint64
-	ModifyIndex uint64
+	CreateIndex, ModifyIndex uint64
 }
 
 // KVPair is one key of the key-value store.

@@ -6,6 +6,7 @@ import (
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/serve"
 	"corbel.dev/corbel/cli/vaultcmd"
+	"corbel.dev/corbel/cli/vaultcmd/operate"
 	"corbel.dev/corbel/kit/version"
 	"github.com/spf13/cobra"
 )
@@ -36,12 +37,12 @@ func vaultLine(e *command.Env) commandLine {
 			{"operator", "Initialize, unseal, seal, rotate keys", groupCluster, serve.VaultOperator},
 			{"server", "Run a server of the secrets plane", groupRun, serve.VaultServer},
 			{"status", "Show whether the server is unsealed", groupCluster, vaultcmd.Status},
-			{"debug", "Gather what tells of a server's trouble", groupTools, vaultcmd.Debug},
-			{"monitor", "Follow the server's log", groupTools, vaultcmd.Monitor},
-			{"path-help", "Show what may be done at a path", groupTools, vaultcmd.PathHelp},
-			{"plugin", "Show the plugins", groupCluster, vaultcmd.Plugin},
-			{"namespace", "Look after namespaces", groupAccess, vaultcmd.Namespace},
-			{"version-history", "Show the versions that the store was served by", groupTools, vaultcmd.VersionHistory},
+			{"debug", "Gather what tells of a server's trouble", groupTools, operate.Debug},
+			{"monitor", "Follow the server's log", groupTools, operate.Monitor},
+			{"path-help", "Show what may be done at a path", groupTools, operate.PathHelp},
+			{"plugin", "Show the plugins", groupCluster, operate.Plugin},
+			{"namespace", "Look after namespaces", groupAccess, operate.Namespace},
+			{"version-history", "Show the versions that the store was served by", groupTools, operate.VersionHistory},
 			{"version", "Show the version", groupTools, VaultVersion},
 		},
 	}

@@ -75,9 +75,7 @@ func sample(t testing.TB) *world {
 		instance("n4", "10.1.0.4", catalog.Service{Name: "inside", Address: "db-1.node.consul", Port: 2}, catalog.Passing),
 		instance("n4", "10.1.0.4", catalog.Service{Name: "down", Port: 3}, catalog.Critical),
 		instance("n4", "10.1.0.4", catalog.Service{Name: "web-proxy", Kind: catalog.KindConnectProxy,
-			Connect: catalog.Connect{
-			ProxyDestination: "web",
-		},
+			Connect: catalog.Connect{ProxyDestination: "web"},
 			Port: 21000}, catalog.Passing),
 		instance("six", "fd00::6", catalog.Service{Name: "mixed", Port: 4}, catalog.Passing),
 		instance("n1", "10.1.0.1", catalog.Service{Name: "mixed", Port: 5}, catalog.Passing),

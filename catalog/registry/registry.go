@@ -120,9 +120,7 @@ func New(cfg Config) (*Registry, error) {
 	cfg.complete()
 	r := &Registry{
 		cfg: cfg, proposer: cfg.Proposer,
-		watched: watching{
-			waiters: topic.NewWaiters[Subject](), streams: topic.NewStreams[Subject](cfg.Stream),
-		},
+		watched: watching{waiters: topic.NewWaiters[Subject](), streams: topic.NewStreams[Subject](cfg.Stream)},
 		stopped: make(chan struct{}), ttl: newTTLTimers(cfg.Clock), roster: newRoster(cfg.Clock),
 	}
 	r.delays.clock, r.leases.clock = cfg.Clock, cfg.Clock

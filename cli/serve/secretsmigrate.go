@@ -6,6 +6,7 @@ import (
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/vaultcmd"
+	"corbel.dev/corbel/cli/vaultcmd/operate"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	"github.com/spf13/cobra"
 )
@@ -18,7 +19,7 @@ func OwnSecrets(e *command.Env, c *cobra.Command) {
 
 // VaultOperator is the same for `vault operator`.
 func VaultOperator(e *command.Env, c *cobra.Command) {
-	vaultcmd.Operator(e, c)
+	operate.Operator(e, c)
 	c.AddCommand(migrateSecrets(e), diagnoseSecrets(e))
 }
 

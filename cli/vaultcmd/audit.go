@@ -12,25 +12,25 @@ import (
 func Audit(e *command.Env, cmd *cobra.Command) {
 	cmd.Example = "  vault audit enable file file_path=/var/log/vault/audit.log\n  vault audit list -detailed"
 	command.Group(cmd, auditList(e), auditEnable(e),
-		leaf(e, "disable PATH", "Disable an audit device", 1, 1, func(c *call, args []string) error {
-			path := clean(args[0])
-			a, err := c.do("DELETE", "sys/audit/"+path, nil)
+		Leaf(e, "disable PATH", "Disable an audit device", 1, 1, func(c *Call, args []string) error {
+			path := Clean(args[0])
+			a, err := c.Do("DELETE", "sys/audit/"+path, nil)
 			if err != nil {
-				return doing("disabling audit device", err)
+				return Doing("disabling audit device", err)
 			}
-			return c.changed(a, "Disabled audit device (if it was enabled) at: %s/", path)
+			return c.Changed(a, "Disabled audit device (if it was enabled) at: %s/", path)
 		}))
 }
 
 func auditEnable(e *command.Env) *cobra.Command {
-	return with(e, "enable TYPE KEY=VALUE...", "Enable an audit device", 1, -1,
-		func(cmd *cobra.Command) func(*call, []string) error {
+	return With(e, "enable TYPE KEY=VALUE...", "Enable an audit device", 1, -1,
+		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			path := f.String("path", "", "its name; default its type")
 			description := f.String("description", "", "what it is for")
 			local := f.Bool("local", false, "do not replicate it")
-			return func(c *call, args []string) error {
-				at := clean(*path)
+			return func(c *Call, args []string) error {
+				at := Clean(*path)
 				if at == "" {
 					at = args[0]
 				}
@@ -38,32 +38,32 @@ func auditEnable(e *command.Env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				a, err := c.do("PUT", "sys/audit/"+at, map[string]any{"type": args[0], "description": *description, "local": *local,
+				a, err := c.Do("PUT", "sys/audit/"+at, map[string]any{"type": args[0], "description": *description, "local": *local,
 					"options": options})
 				if err != nil {
-					return doing("enabling audit device", err)
+					return Doing("enabling audit device", err)
 				}
-				return c.changed(a, "Enabled the %s audit device at: %s/", args[0], at)
+				return c.Changed(a, "Enabled the %s audit device at: %s/", args[0], at)
 			}
 		})
 }
 
 func auditList(e *command.Env) *cobra.Command {
-	return with(e, "list", "List the audit devices", 0, 0, func(cmd *cobra.Command) func(*call, []string) error {
+	return With(e, "list", "List the audit devices", 0, 0, func(cmd *cobra.Command) func(*Call, []string) error {
 		detailed := cmd.Flags().Bool("detailed", false, "show all columns")
-		return func(c *call, _ []string) error {
-			a, err := c.do("GET", "sys/audit", nil)
+		return func(c *Call, _ []string) error {
+			a, err := c.Do("GET", "sys/audit", nil)
 			if err != nil {
-				return doing("listing audits", err)
+				return Doing("listing audits", err)
 			}
-			if done, err := c.structured(a.Data); done {
+			if done, err := c.Structured(a.Data); done {
 				return err
 			}
 			if len(a.Data) == 0 {
 				if err := c.Printf("No audit devices are enabled.\n"); err != nil {
 					return err
 				}
-				return codeRefused
+				return CodeRefused
 			}
 			head, rows := []string{"Path", "Type", "Description"}, [][]string{}
 			if *detailed {
@@ -71,7 +71,7 @@ func auditList(e *command.Env) *cobra.Command {
 			}
 			for _, path := range command.SortedKeys(a.Data) {
 				device, _ := a.Data[path].(map[string]any)
-				row := []string{path, shown(device["type"]), orNA(device["description"])}
+				row := []string{path, Shown(device["type"]), OrNA(device["description"])}
 				if *detailed {
 					replication := "replicated"
 					if device["local"] == true {
@@ -80,13 +80,13 @@ func auditList(e *command.Env) *cobra.Command {
 					options, _ := device["options"].(map[string]any)
 					var list []string
 					for _, name := range command.SortedKeys(options) {
-						list = append(list, fmt.Sprintf("%s=%s", name, shown(options[name])))
+						list = append(list, fmt.Sprintf("%s=%s", name, Shown(options[name])))
 					}
 					row = append(row, replication, strings.Join(list, " "))
 				}
 				rows = append(rows, row)
 			}
-			return c.columns(head, rows)
+			return c.Columns(head, rows)
 		}
 	})
 }

@@ -21,14 +21,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// call is one run of a command: its flags and what they lead to.
-type call struct {
+// Call is one run of a command: its flags and what they lead to.
+type Call struct {
 	*command.Env
 	cmd    *cobra.Command
 	cfg    vault.Config
-	format string
-	field  string
-	client *vault.Client
+	Format string
+	Field  string
+	Client *vault.Client
 	// tokenFile keeps the token of the last login.
 	tokenFile string
 	// helper keeps it in the file's place; "": none.
@@ -37,28 +37,28 @@ type call struct {
 	own bool
 }
 
-// ctx is the command's context.
-func (c *call) ctx() context.Context { return c.cmd.Context() }
+// Ctx is the command's context.
+func (c *Call) Ctx() context.Context { return c.cmd.Context() }
 
-// codeRefused is the exit code for what the server refused or does not have.
-const codeRefused = command.ExitCode(2)
+// CodeRefused is the exit code for what the server refused or does not have.
+const CodeRefused = command.ExitCode(2)
 
-// leaf makes a command that speaks to the server. low and high bound its arguments (high < 0: any number).
-func leaf(e *command.Env, use, short string, low, high int, run func(c *call, args []string) error) *cobra.Command {
-	return with(e, use, short, low, high, func(*cobra.Command) func(*call, []string) error { return run })
+// Leaf makes a command that speaks to the server. low and high bound its arguments (high < 0: any number).
+func Leaf(e *command.Env, use, short string, low, high int, run func(c *Call, args []string) error) *cobra.Command {
+	return With(e, use, short, low, high, func(*cobra.Command) func(*Call, []string) error { return run })
 }
 
-// with is leaf for commands with flags of their own: build adds them and returns what runs.
-func with(e *command.Env, use, short string, low, high int, build func(cmd *cobra.Command) func(c *call,
+// With is leaf for commands with flags of their own: build adds them and returns what runs.
+func With(e *command.Env, use, short string, low, high int, build func(cmd *cobra.Command) func(c *Call,
 	args []string) error) *cobra.Command {
-	c := &call{Env: e}
+	c := &Call{Env: e}
 	cmd := &cobra.Command{Use: use, Short: short}
 	finish(c, cmd, low, high, build(cmd))
 	return cmd
 }
 
 // finish gives cmd the flags that all have and its checks.
-func finish(c *call, cmd *cobra.Command, low, high int, run func(c *call, args []string) error) {
+func finish(c *Call, cmd *cobra.Command, low, high int, run func(c *Call, args []string) error) {
 	c.cmd = cmd
 	f := cmd.Flags()
 	f.StringVar(&c.cfg.Address, "address", "", "server to talk to (VAULT_ADDR)")
@@ -73,8 +73,8 @@ func finish(c *call, cmd *cobra.Command, low, high int, run func(c *call, args [
 		"name that the server's certificate must have (VAULT_TLS_SERVER_NAME)")
 	f.BoolVar(&c.cfg.SkipVerify, "tls-skip-verify", false, "accept any certificate (VAULT_SKIP_VERIFY)")
 	f.StringVar(&c.cfg.WrapTTL, "wrap-ttl", "", "have the answer wrapped for this long (VAULT_WRAP_TTL)")
-	f.StringVar(&c.format, "format", "", "table, json, yaml or raw (VAULT_FORMAT)")
-	f.StringVar(&c.field, "field", "", "print this field's value alone")
+	f.StringVar(&c.Format, "format", "", "table, json, yaml or raw (VAULT_FORMAT)")
+	f.StringVar(&c.Field, "field", "", "print this field's value alone")
 	_ = f.MarkHidden("ns") // the flag is there: it was just made
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -117,7 +117,7 @@ func expected(low, high int) string {
 }
 
 // open lays the flags over the environment and makes the client.
-func (c *call) open() error {
+func (c *Call) open() error {
 	cfg, err := vault.FromEnv(c.Getenv)
 	if err != nil {
 		return err
@@ -155,28 +155,28 @@ func (c *call) open() error {
 		}
 		cfg.Token = strings.TrimSpace(string(text))
 	}
-	if c.format == "" {
-		c.format = vault.Env(c.Getenv, "FORMAT")
+	if c.Format == "" {
+		c.Format = vault.Env(c.Getenv, "FORMAT")
 	}
-	switch c.format = strings.ToLower(c.format); c.format {
+	switch c.Format = strings.ToLower(c.Format); c.Format {
 	case "":
-		c.format = "table"
+		c.Format = "table"
 	case "table", "json", "yaml", "raw":
 	case "yml":
-		c.format = "yaml"
+		c.Format = "yaml"
 	default:
-		return command.Usagef("Invalid output format: %s; it is table, json, yaml or raw", c.format)
+		return command.Usagef("Invalid output format: %s; it is table, json, yaml or raw", c.Format)
 	}
 	c.cfg = cfg
-	if c.client, err = vault.New(cfg); err != nil {
+	if c.Client, err = vault.New(cfg); err != nil {
 		return err
 	}
-	c.OnClose(c.client.Close)
+	c.OnClose(c.Client.Close)
 	return nil
 }
 
 // ended prints what the server refused and gives it the exit code 2. Errors of this side pass: their code is 1.
-func (c *call) ended(err error) error {
+func (c *Call) ended(err error) error {
 	var refused *vault.Error
 	switch {
 	case err == nil:
@@ -189,16 +189,16 @@ func (c *call) ended(err error) error {
 		case refused.Status == 503 && slices.Contains(refused.Texts, "Vault is sealed"):
 			fmt.Fprintln(c.Err, "\"vault operator unseal\" opens it, or VAULT_ADDR names another server.")
 		}
-		return codeRefused
+		return CodeRefused
 	case errors.As(err, new(unreached)):
 		fmt.Fprintln(c.Err, err)
-		return codeRefused
+		return CodeRefused
 	}
 	return err
 }
 
 // nextStep is what to look at after "permission denied", where more is known than that.
-func (c *call) nextStep() string {
+func (c *Call) nextStep() string {
 	switch {
 	case c.cmd.Name() == "login" && c.cmd.Flag("method").Value.String() == "token":
 		return "The server does not know this token, or it has ended.\n"
@@ -216,18 +216,18 @@ type unreached struct{ error }
 // Unwrap gives the cause.
 func (u unreached) Unwrap() error { return u.error }
 
-// do asks the server.
-func (c *call) do(method, path string, body any) (*vault.Answer, error) {
-	return c.ask(method, path, nil, body)
+// Do asks the server.
+func (c *Call) Do(method, path string, body any) (*vault.Answer, error) {
+	return c.Ask(method, path, nil, body)
 }
 
-// ask is do with parameters in the query.
-func (c *call) ask(method, path string, query map[string]string, body any) (*vault.Answer, error) {
+// Ask is do with parameters in the query.
+func (c *Call) Ask(method, path string, query map[string]string, body any) (*vault.Answer, error) {
 	values := map[string][]string{}
 	for name, value := range query {
 		values[name] = []string{value}
 	}
-	a, err := c.client.Do(c.ctx(), method, path, values, body)
+	a, err := c.Client.Do(c.Ctx(), method, path, values, body)
 	var refused *vault.Error
 	switch {
 	case err != nil && !errors.As(err, &refused):
@@ -238,28 +238,28 @@ func (c *call) ask(method, path string, query map[string]string, body any) (*vau
 	return a, err
 }
 
-// doing puts what was tried before an error.
-func doing(what string, err error) error {
+// Doing puts what was tried before an error.
+func Doing(what string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("Error %s: %w", what, err)
 }
 
-// notFound tells a refusal that says only that nothing is there.
-func notFound(err error) bool {
+// NotFound tells a refusal that says only that nothing is there.
+func NotFound(err error) bool {
 	var refused *vault.Error
 	return errors.As(err, &refused) && refused.Status == 404 && len(refused.Texts) == 0
 }
 
-// nothing says that a path holds nothing, and ends with 2.
-func (c *call) nothing(path string) error {
+// Nothing says that a path holds nothing, and ends with 2.
+func (c *Call) Nothing(path string) error {
 	fmt.Fprintf(c.Err, "No value found at %s\n", path)
-	return codeRefused
+	return CodeRefused
 }
 
-// clean is a path as the API wants it.
-func clean(path string) string { return strings.Trim(strings.TrimSpace(path), "/") }
+// Clean is a path as the API wants it.
+func Clean(path string) string { return strings.Trim(strings.TrimSpace(path), "/") }
 
 // checkDuration refuses what no server reads as a duration: seconds, 768h, 2d.
 func checkDuration(flag, text string) error {

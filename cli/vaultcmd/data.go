@@ -10,7 +10,7 @@ import (
 
 // parse reads the data of a write: key=value, key=@file, key=- (stdin), @file and - (objects in JSON).
 // A value that begins with \@ begins with @. A repeated key makes a list.
-func (c *call) parse(args []string) (map[string]any, error) {
+func (c *Call) parse(args []string) (map[string]any, error) {
 	data := map[string]any{}
 	for _, a := range args {
 		if a == "-" || strings.HasPrefix(a, "@") {
@@ -62,8 +62,8 @@ func stringMap(flag string, list []string) (map[string]string, error) {
 	return command.Pairs(flag, list)
 }
 
-// put sets name where the value was given.
-func put(body map[string]any, name, v string) {
+// Put sets name where the value was given.
+func Put(body map[string]any, name, v string) {
 	if v != "" {
 		body[name] = v
 	}

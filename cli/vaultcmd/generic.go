@@ -10,25 +10,25 @@ import (
 
 // Read builds read.
 func Read(e *command.Env, cmd *cobra.Command) {
-	on(e, cmd, "read PATH [KEY=VALUE...]", "vault read secret/app\n  vault read -field=value secret/app", 1, -1,
-		func(c *call, args []string) error {
+	On(e, cmd, "read PATH [KEY=VALUE...]", "vault read secret/app\n  vault read -field=value secret/app", 1, -1,
+		func(c *Call, args []string) error {
 			data, err := c.parse(args[1:])
 			if err != nil {
 				return err
 			}
 			query := map[string]string{}
 			for k, v := range data {
-				query[k] = plainText(v)
+				query[k] = PlainText(v)
 			}
-			path := clean(args[0])
-			a, err := c.ask("GET", path, query, nil)
-			if notFound(err) {
-				return c.nothing(path)
+			path := Clean(args[0])
+			a, err := c.Ask("GET", path, query, nil)
+			if NotFound(err) {
+				return c.Nothing(path)
 			}
 			if err != nil {
-				return doing("reading "+path, err)
+				return Doing("reading "+path, err)
 			}
-			return c.secret(a)
+			return c.Secret(a)
 		})
 }
 
@@ -36,8 +36,8 @@ func Read(e *command.Env, cmd *cobra.Command) {
 func Write(e *command.Env, cmd *cobra.Command) {
 	var force bool
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "write without data")
-	on(e, cmd, "write PATH KEY=VALUE...", "vault write secret/app password=x key=@file\n  vault write -f sys/rotate", 1,
-		-1, func(c *call, args []string) error {
+	On(e, cmd, "write PATH KEY=VALUE...", "vault write secret/app password=x key=@file\n  vault write -f sys/rotate", 1,
+		-1, func(c *Call, args []string) error {
 			if len(args) == 1 && !force {
 				return command.Usagef("Must supply data or use -force")
 			}
@@ -47,91 +47,91 @@ func Write(e *command.Env, cmd *cobra.Command) {
 
 // Patch builds patch.
 func Patch(e *command.Env, cmd *cobra.Command) {
-	on(e, cmd, "patch PATH KEY=VALUE...", "vault patch secret/metadata/app max_versions=5", 2, -1,
-		func(c *call, args []string) error {
+	On(e, cmd, "patch PATH KEY=VALUE...", "vault patch secret/metadata/app max_versions=5", 2, -1,
+		func(c *Call, args []string) error {
 			return c.change("PATCH", "patching", args)
 		})
 }
 
 // change writes data to a path and prints what came back.
-func (c *call) change(method, verb string, args []string) error {
+func (c *Call) change(method, verb string, args []string) error {
 	data, err := c.parse(args[1:])
 	if err != nil {
 		return err
 	}
-	path := clean(args[0])
-	a, err := c.do(method, path, data)
+	path := Clean(args[0])
+	a, err := c.Do(method, path, data)
 	if err != nil {
-		return doing(verb+" data to "+path, err)
+		return Doing(verb+" data to "+path, err)
 	}
-	return c.changed(a, "Data written to: %s", path)
+	return c.Changed(a, "Data written to: %s", path)
 }
 
-// changed prints an answer's data, or what was done where it brought none.
-func (c *call) changed(a *vault.Answer, format string, args ...any) error {
+// Changed prints an answer's data, or what was done where it brought none.
+func (c *Call) Changed(a *vault.Answer, format string, args ...any) error {
 	if a.Empty() || a.Data == nil && a.Auth == nil && a.Wrap == nil {
 		c.warn(a)
-		if c.field != "" {
-			return c.member(nil)
+		if c.Field != "" {
+			return c.Member(nil)
 		}
-		return c.success(format, args...)
+		return c.Success(format, args...)
 	}
-	return c.secret(a)
+	return c.Secret(a)
 }
 
 // List builds list.
 func List(e *command.Env, cmd *cobra.Command) {
-	on(e, cmd, "list PATH", "vault list secret/", 1, 1, func(c *call, args []string) error {
-		return c.list(clean(args[0]))
+	On(e, cmd, "list PATH", "vault list secret/", 1, 1, func(c *Call, args []string) error {
+		return c.list(Clean(args[0]))
 	})
 }
 
 // list prints the names below a path.
-func (c *call) list(path string) error {
-	a, err := c.do("LIST", path, nil)
-	if notFound(err) {
-		if c.format == "json" {
+func (c *Call) list(path string) error {
+	a, err := c.Do("LIST", path, nil)
+	if NotFound(err) {
+		if c.Format == "json" {
 			if err := c.Printf("{}\n"); err != nil {
 				return err
 			}
-			return codeRefused
+			return CodeRefused
 		}
-		return c.nothing(path)
+		return c.Nothing(path)
 	}
 	if err != nil {
-		return doing("listing "+path, err)
+		return Doing("listing "+path, err)
 	}
 	return c.keys(a)
 }
 
 // Delete builds delete.
 func Delete(e *command.Env, cmd *cobra.Command) {
-	on(e, cmd, "delete PATH [KEY=VALUE...]", "vault delete secret/app", 1, -1, func(c *call, args []string) error {
+	On(e, cmd, "delete PATH [KEY=VALUE...]", "vault delete secret/app", 1, -1, func(c *Call, args []string) error {
 		data, err := c.parse(args[1:])
 		if err != nil {
 			return err
 		}
 		query := map[string]string{}
 		for k, v := range data {
-			query[k] = plainText(v)
+			query[k] = PlainText(v)
 		}
-		path := clean(args[0])
-		a, err := c.ask("DELETE", path, query, nil)
+		path := Clean(args[0])
+		a, err := c.Ask("DELETE", path, query, nil)
 		if err != nil {
-			return doing("deleting "+path, err)
+			return Doing("deleting "+path, err)
 		}
-		return c.changed(a, "Data deleted (if it existed) at: %s", path)
+		return c.Changed(a, "Data deleted (if it existed) at: %s", path)
 	})
 }
 
-// on makes a command of one that the command line has by name.
-func on(e *command.Env, cmd *cobra.Command, use, example string, low, high int,
-	run func(c *call, args []string) error) {
+// On makes a command of one that the command line has by name.
+func On(e *command.Env, cmd *cobra.Command, use, example string, low, high int,
+	run func(c *Call, args []string) error) {
 	cmd.Use = use
 	if example != "" {
 		cmd.Example = "  " + example
 	}
-	finish(&call{Env: e}, cmd, low, high, run)
+	finish(&Call{Env: e}, cmd, low, high, run)
 }
 
 // refusedWith tells whether the server refused with a status.
@@ -142,18 +142,18 @@ func refusedWith(err error, status int) bool {
 
 // Unwrap builds unwrap.
 func Unwrap(e *command.Env, cmd *cobra.Command) {
-	on(e, cmd, "unwrap [TOKEN]", "vault unwrap hvs.CAES", 0, 1, func(c *call, args []string) error {
+	On(e, cmd, "unwrap [TOKEN]", "vault unwrap hvs.CAES", 0, 1, func(c *Call, args []string) error {
 		body := map[string]any{}
 		if len(args) > 0 {
 			body["token"] = args[0]
 			if c.cfg.Token == "" {
-				c.client = c.client.WithToken(args[0])
+				c.Client = c.Client.WithToken(args[0])
 			}
 		}
-		a, err := c.do("PUT", "sys/wrapping/unwrap", body)
+		a, err := c.Do("PUT", "sys/wrapping/unwrap", body)
 		if err != nil {
-			return doing("unwrapping", err)
+			return Doing("unwrapping", err)
 		}
-		return c.changed(a, "Unwrapped")
+		return c.Changed(a, "Unwrapped")
 	})
 }

@@ -23,10 +23,10 @@ func KV(e *command.Env, cmd *cobra.Command) {
 // keyed makes a command whose first argument is a key: KEY with -mount, or MOUNT/KEY.
 func keyed(e *command.Env, use, short string, low, high int,
 	build func(cmd *cobra.Command) func(k *key, args []string) error) *cobra.Command {
-	return with(e, use, short, low, high, func(cmd *cobra.Command) func(*call, []string) error {
+	return With(e, use, short, low, high, func(cmd *cobra.Command) func(*Call, []string) error {
 		mount := cmd.Flags().String("mount", "", "mount of the KV store; the first argument is then the key in it")
 		run := build(cmd)
-		return func(c *call, args []string) error {
+		return func(c *Call, args []string) error {
 			k, err := c.key(*mount, args[0])
 			if err != nil {
 				return err
@@ -38,22 +38,22 @@ func keyed(e *command.Env, use, short string, low, high int,
 
 // key is a key of a KV store, with the mount that it was found in.
 type key struct {
-	*call
+	*Call
 	mount, name string // without slashes at their ends
 	versioned   bool
 }
 
 // key asks the server which mount path lies in and which version of the store that is.
-func (c *call) key(mount, path string) (*key, error) {
-	full := clean(path)
+func (c *Call) key(mount, path string) (*key, error) {
+	full := Clean(path)
 	if mount != "" {
-		full = strings.TrimSuffix(clean(mount)+"/"+full, "/")
+		full = strings.TrimSuffix(Clean(mount)+"/"+full, "/")
 	}
-	a, err := c.do("GET", "sys/internal/ui/mounts/"+full, nil)
+	a, err := c.Do("GET", "sys/internal/ui/mounts/"+full, nil)
 	if err != nil {
-		return nil, doing("asking where "+full+" is mounted", err)
+		return nil, Doing("asking where "+full+" is mounted", err)
 	}
-	k := &key{call: c, mount: clean(fmt.Sprint(a.Data["path"]))}
+	k := &key{Call: c, mount: Clean(fmt.Sprint(a.Data["path"]))}
 	k.name = strings.TrimPrefix(strings.TrimPrefix(full, k.mount), "/")
 	options, _ := a.Data["options"].(map[string]any)
 	k.versioned = options["version"] == "2"
@@ -89,7 +89,7 @@ func kvGet(e *command.Env) *cobra.Command {
 				query["version"] = strconv.Itoa(*version)
 			}
 			path := k.path("data")
-			a, err := k.ask("GET", path, query, nil)
+			a, err := k.Ask("GET", path, query, nil)
 			var refused *vault.Error
 			switch {
 			case errors.As(err, &refused) && refused.Status == 404 && refused.Answer != nil && refused.Answer.Data != nil:
@@ -97,11 +97,11 @@ func kvGet(e *command.Env) *cobra.Command {
 				if err := k.showVersion(path, refused.Answer); err != nil {
 					return err
 				}
-				return codeRefused
-			case notFound(err):
-				return k.nothing(path)
+				return CodeRefused
+			case NotFound(err):
+				return k.Nothing(path)
 			case err != nil:
-				return doing("reading "+path, err)
+				return Doing("reading "+path, err)
 			case !k.versioned:
 				return k.showPlain(a)
 			}
@@ -112,8 +112,8 @@ func kvGet(e *command.Env) *cobra.Command {
 
 // showPlain prints a secret of a store without versions.
 func (k *key) showPlain(a *vault.Answer) error {
-	if k.format != "table" || k.field != "" {
-		return k.secret(a)
+	if k.Format != "table" || k.Field != "" {
+		return k.Secret(a)
 	}
 	k.warn(a)
 	return k.titledPairs("Data", a.Data)
@@ -123,8 +123,8 @@ func (k *key) showPlain(a *vault.Answer) error {
 func (k *key) showVersion(path string, a *vault.Answer) error {
 	data, _ := a.Data["data"].(map[string]any)
 	meta, _ := a.Data["metadata"].(map[string]any)
-	if k.field != "" {
-		return k.member(data)
+	if k.Field != "" {
+		return k.Member(data)
 	}
 	if done, err := k.envelope(a); done {
 		return err
@@ -161,10 +161,10 @@ func notYet(meta map[string]any) map[string]any {
 // written prints what a change of a secret brought.
 func (k *key) written(path string, a *vault.Answer) error {
 	if !k.versioned || a.Data == nil {
-		return k.changed(a, "Data written to: %s", path)
+		return k.Changed(a, "Data written to: %s", path)
 	}
-	if k.field != "" {
-		return k.member(a.Data)
+	if k.Field != "" {
+		return k.Member(a.Data)
 	}
 	if done, err := k.envelope(a); done {
 		return err
@@ -192,9 +192,9 @@ func kvPut(e *command.Env) *cobra.Command {
 					return k.needVersions()
 				}
 				path := k.path("data")
-				a, err := k.do("PUT", path, body)
+				a, err := k.Do("PUT", path, body)
 				if err != nil {
-					return doing("writing data to "+path, err)
+					return Doing("writing data to "+path, err)
 				}
 				return k.written(path, a)
 			}
@@ -237,14 +237,14 @@ func kvPatch(e *command.Env) *cobra.Command {
 				if *method != "" && *method != "patch" {
 					return command.Usagef("-method=%s must be patch or rw", *method)
 				}
-				a, err := k.do("PATCH", path, versionBody(data, *cas))
+				a, err := k.Do("PATCH", path, versionBody(data, *cas))
 				switch {
-				case notFound(err):
-					return k.nothing(path)
+				case NotFound(err):
+					return k.Nothing(path)
 				case refusedWith(err, 403) && !cmd.Flags().Changed("method"): // a policy may give read and update alone
 					return k.mergeHere(path, data)
 				case err != nil:
-					return doing("patching "+path, err)
+					return Doing("patching "+path, err)
 				}
 				return k.written(path, a)
 			}
@@ -253,16 +253,16 @@ func kvPatch(e *command.Env) *cobra.Command {
 
 // mergeHere reads the newest version, merges and writes it, on the condition that it is still the newest.
 func (k *key) mergeHere(path string, change map[string]any) error {
-	a, err := k.do("GET", path, nil)
+	a, err := k.Do("GET", path, nil)
 	if refusedWith(err, 404) {
-		return k.nothing(path)
+		return k.Nothing(path)
 	}
 	if err != nil {
-		return doing("reading "+path, err)
+		return Doing("reading "+path, err)
 	}
 	data, _ := a.Data["data"].(map[string]any)
 	if data == nil {
-		return k.nothing(path)
+		return k.Nothing(path)
 	}
 	for name, v := range change {
 		data[name] = v
@@ -270,8 +270,8 @@ func (k *key) mergeHere(path string, change map[string]any) error {
 			delete(data, name)
 		}
 	}
-	if a, err = k.do("PUT", path, versionBody(data, newest(a.Data["metadata"]))); err != nil {
-		return doing("writing data to "+path, err)
+	if a, err = k.Do("PUT", path, versionBody(data, newest(a.Data["metadata"]))); err != nil {
+		return Doing("writing data to "+path, err)
 	}
 	return k.written(path, a)
 }
@@ -279,7 +279,7 @@ func (k *key) mergeHere(path string, change map[string]any) error {
 // newest is the number of the version that a version's metadata tells of.
 func newest(meta any) int {
 	m, _ := meta.(map[string]any)
-	n, _ := strconv.Atoi(plainText(m["version"]))
+	n, _ := strconv.Atoi(PlainText(m["version"]))
 	return n
 }
 
@@ -302,11 +302,11 @@ func kvDelete(e *command.Env) *cobra.Command {
 					method, body = "PUT", map[string]any{"versions": *versions}
 					path = k.path("delete")
 				}
-				a, err := k.do(method, path, body)
+				a, err := k.Do(method, path, body)
 				if err != nil {
-					return doing("deleting "+path, err)
+					return Doing("deleting "+path, err)
 				}
-				return k.changed(a, "Data deleted (if it existed) at: %s", k.path("data"))
+				return k.Changed(a, "Data deleted (if it existed) at: %s", k.path("data"))
 			}
 		})
 }
@@ -327,11 +327,11 @@ func kvVersions(e *command.Env, name, short string) *cobra.Command {
 				return err
 			}
 			path := k.path(name)
-			a, err := k.do("PUT", path, map[string]any{"versions": *versions})
+			a, err := k.Do("PUT", path, map[string]any{"versions": *versions})
 			if err != nil {
-				return doing("writing data to "+path, err)
+				return Doing("writing data to "+path, err)
 			}
-			return k.changed(a, "Data written to: %s", path)
+			return k.Changed(a, "Data written to: %s", path)
 		}
 	})
 }
@@ -348,22 +348,22 @@ func kvRollback(e *command.Env) *cobra.Command {
 					return err
 				}
 				path := k.path("data")
-				now, err := k.do("GET", k.path("metadata"), nil)
+				now, err := k.Do("GET", k.path("metadata"), nil)
 				if err != nil {
-					return doing("reading "+k.path("metadata"), err)
+					return Doing("reading "+k.path("metadata"), err)
 				}
-				old, err := k.ask("GET", path, map[string]string{"version": strconv.Itoa(*version)}, nil)
+				old, err := k.Ask("GET", path, map[string]string{"version": strconv.Itoa(*version)}, nil)
 				if err != nil {
-					return doing(fmt.Sprintf("reading version %d of %s", *version, path), err)
+					return Doing(fmt.Sprintf("reading version %d of %s", *version, path), err)
 				}
-				current, err := strconv.Atoi(plainText(now.Data["current_version"]))
+				current, err := strconv.Atoi(PlainText(now.Data["current_version"]))
 				if err != nil {
 					return fmt.Errorf("%s: current_version is no number", k.path("metadata"))
 				}
 				data, _ := old.Data["data"].(map[string]any)
-				a, err := k.do("PUT", path, versionBody(data, current))
+				a, err := k.Do("PUT", path, versionBody(data, current))
 				if err != nil {
-					return doing("writing data to "+path, err)
+					return Doing("writing data to "+path, err)
 				}
 				return k.written(path, a)
 			}
@@ -371,12 +371,12 @@ func kvRollback(e *command.Env) *cobra.Command {
 }
 
 func kvEnableVersioning(e *command.Env) *cobra.Command {
-	return leaf(e, "enable-versioning MOUNT", "Make a KV store keep versions", 1, 1, func(c *call, args []string) error {
-		mount := clean(args[0])
-		a, err := c.do("PUT", "sys/mounts/"+mount+"/tune", map[string]any{"options": map[string]string{"version": "2"}})
+	return Leaf(e, "enable-versioning MOUNT", "Make a KV store keep versions", 1, 1, func(c *Call, args []string) error {
+		mount := Clean(args[0])
+		a, err := c.Do("PUT", "sys/mounts/"+mount+"/tune", map[string]any{"options": map[string]string{"version": "2"}})
 		if err != nil {
-			return doing("tuning secrets engine "+mount, err)
+			return Doing("tuning secrets engine "+mount, err)
 		}
-		return c.changed(a, "Tuned the secrets engine at: %s/", mount)
+		return c.Changed(a, "Tuned the secrets engine at: %s/", mount)
 	})
 }

@@ -20,11 +20,11 @@ func kvMetadata(e *command.Env) *cobra.Command {
 						return err
 					}
 					path := k.path("metadata")
-					a, err := k.do("DELETE", path, nil)
+					a, err := k.Do("DELETE", path, nil)
 					if err != nil {
-						return doing("deleting "+path, err)
+						return Doing("deleting "+path, err)
 					}
-					return k.changed(a, "Data deleted (if it existed) at: %s", path)
+					return k.Changed(a, "Data deleted (if it existed) at: %s", path)
 				}
 			}))
 }
@@ -37,14 +37,14 @@ func kvMetaGet(e *command.Env) *cobra.Command {
 					return err
 				}
 				path := k.path("metadata")
-				a, err := k.do("GET", path, nil)
+				a, err := k.Do("GET", path, nil)
 				switch {
-				case notFound(err):
-					return k.nothing(path)
+				case NotFound(err):
+					return k.Nothing(path)
 				case err != nil:
-					return doing("reading "+path, err)
-				case k.field != "":
-					return k.member(a.Data)
+					return Doing("reading "+path, err)
+				case k.Field != "":
+					return k.Member(a.Data)
 				}
 				if done, err := k.envelope(a); done {
 					return err
@@ -104,16 +104,16 @@ func kvMetaChange(e *command.Env, name, method, short string) *cobra.Command {
 			if f.Changed("cas-required") {
 				body["cas_required"] = *cas
 			}
-			put(body, "delete_version_after", *after)
+			Put(body, "delete_version_after", *after)
 			if meta != nil {
 				body["custom_metadata"] = meta
 			}
 			path := k.path("metadata")
-			a, err := k.do(method, path, body)
+			a, err := k.Do(method, path, body)
 			if err != nil {
-				return doing("writing data to "+path, err)
+				return Doing("writing data to "+path, err)
 			}
-			return k.changed(a, "Data written to: %s", path)
+			return k.Changed(a, "Data written to: %s", path)
 		}
 	})
 }

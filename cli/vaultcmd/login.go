@@ -27,28 +27,28 @@ func Login(e *command.Env, cmd *cobra.Command) {
 	f.BoolVar(&l.noStore, "no-store", false, "do not keep the token in ~/.vault-token")
 	f.BoolVar(&l.noPrint, "no-print", false, "do not show the token")
 	f.BoolVar(&l.tokenOnly, "token-only", false, "print the token alone and do not keep it")
-	on(e, cmd, "login [TOKEN | NAME=VALUE...]", "vault login -\n  vault login -method=userpass username=ann", 0, -1, l.run)
+	On(e, cmd, "login [TOKEN | NAME=VALUE...]", "vault login -\n  vault login -method=userpass username=ann", 0, -1, l.run)
 }
 
-func (l *loginFlags) run(c *call, args []string) error {
+func (l *loginFlags) run(c *Call, args []string) error {
 	if l.tokenOnly {
-		l.noStore, c.field = true, "token"
+		l.noStore, c.Field = true, "token"
 	}
 	var a *vault.Answer
 	var err error
 	if l.method == "token" {
-		a, err = c.loginToken(args)
+		a, err = loginToken(c, args)
 	} else {
-		a, err = c.loginMethod(l, args)
+		a, err = loginMethod(c, l, args)
 	}
 	if err != nil {
-		return doing("authenticating", err)
+		return Doing("authenticating", err)
 	}
 	if a.Auth == nil {
 		return errors.New("the server answered without a token: is that an auth method's path?")
 	}
 	if !l.noStore {
-		if err := c.store(a.Auth.ClientToken); err != nil {
+		if err := store(c, a.Auth.ClientToken); err != nil {
 			return err
 		}
 		if name := overriding(c.Getenv); name != "" {
@@ -59,7 +59,7 @@ func (l *loginFlags) run(c *call, args []string) error {
 	if l.noPrint {
 		return nil
 	}
-	if c.format == "table" && c.field == "" {
+	if c.Format == "table" && c.Field == "" {
 		text := "Success! You are now authenticated. The token below is stored and is used by the\ncommands that follow: " +
 			"there is no need to log in again.\n\n"
 		if l.noStore {
@@ -69,7 +69,7 @@ func (l *loginFlags) run(c *call, args []string) error {
 			return err
 		}
 	}
-	return c.secret(a)
+	return c.Secret(a)
 }
 
 func overriding(getenv func(string) string) string {
@@ -82,13 +82,13 @@ func overriding(getenv func(string) string) string {
 }
 
 // loginToken makes sure that a token opens something, and describes it as a login would.
-func (c *call) loginToken(args []string) (*vault.Answer, error) {
+func loginToken(c *Call, args []string) (*vault.Answer, error) {
 	token := ""
 	switch {
 	case len(args) > 1:
 		return nil, command.Usagef("Too many arguments (expected 0-1, got %d)", len(args))
 	case len(args) == 0:
-		text, err := c.hidden("Token (will be hidden): ")
+		text, err := Hidden(c, "Token (will be hidden): ")
 		if err != nil {
 			return nil, err
 		}
@@ -105,17 +105,17 @@ func (c *call) loginToken(args []string) (*vault.Answer, error) {
 	if token == "" {
 		return nil, command.Usagef("the token is empty")
 	}
-	c.client = c.client.WithToken(token)
-	a, err := c.do("GET", "auth/token/lookup-self", nil)
+	c.Client = c.Client.WithToken(token)
+	a, err := c.Do("GET", "auth/token/lookup-self", nil)
 	if err != nil {
 		return nil, err
 	}
 	d := a.Data
-	auth := &vault.Auth{ClientToken: token, Accessor: plainText(d["accessor"]), Policies: texts(d["policies"]),
-		TokenPolicies:    texts(d["policies"]),
-		IdentityPolicies: texts(d["identity_policies"])}
+	auth := &vault.Auth{ClientToken: token, Accessor: PlainText(d["accessor"]), Policies: Texts(d["policies"]),
+		TokenPolicies:    Texts(d["policies"]),
+		IdentityPolicies: Texts(d["identity_policies"])}
 	auth.Renewable, _ = d["renewable"].(bool)
-	if _, err := fmt.Sscan(plainText(d["ttl"]), &auth.LeaseDuration); err != nil {
+	if _, err := fmt.Sscan(PlainText(d["ttl"]), &auth.LeaseDuration); err != nil {
 		return nil, fmt.Errorf("the look-up's ttl is no number: %w", err)
 	}
 	raw, err := authEnvelope(auth)
@@ -123,19 +123,19 @@ func (c *call) loginToken(args []string) (*vault.Answer, error) {
 }
 
 // loginMethod logs in at an auth method with the words that it takes.
-func (c *call) loginMethod(l *loginFlags, args []string) (*vault.Answer, error) {
+func loginMethod(c *Call, l *loginFlags, args []string) (*vault.Answer, error) {
 	data, err := c.parse(args)
 	if err != nil {
 		return nil, err
 	}
-	mount := clean(l.path)
+	mount := Clean(l.path)
 	if mount == "" {
 		mount = l.method
 	}
 	path := "auth/" + mount + "/login"
 	switch l.method {
 	case "userpass", "ldap", "radius", "okta":
-		name := plainText(data["username"])
+		name := PlainText(data["username"])
 		if data["username"] == nil {
 			if name = c.Getenv("USER"); name == "" {
 				return nil, command.Usagef("'username' must be supplied: login -method=%s username=NAME", l.method)
@@ -143,7 +143,7 @@ func (c *call) loginMethod(l *loginFlags, args []string) (*vault.Answer, error) 
 		}
 		delete(data, "username")
 		if data["password"] == nil {
-			if data["password"], err = c.hidden("Password (will be hidden): "); err != nil {
+			if data["password"], err = Hidden(c, "Password (will be hidden): "); err != nil {
 				return nil, err
 			}
 		}
@@ -152,10 +152,10 @@ func (c *call) loginMethod(l *loginFlags, args []string) (*vault.Answer, error) 
 		if err := checkBrowserWords(data); err != nil {
 			return nil, err
 		}
-		return c.loginBrowser(mount, data)
+		return loginBrowser(c, mount, data)
 	}
-	c.client = c.client.WithToken("") // a login needs none, and an old one must not spoil it
-	return c.do("PUT", path, data)
+	c.Client = c.Client.WithToken("") // a login needs none, and an old one must not spoil it
+	return c.Do("PUT", path, data)
 }
 
 // authEnvelope is the answer that a login would have brought, for -format=json.

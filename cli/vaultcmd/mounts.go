@@ -24,13 +24,13 @@ func Secrets(e *command.Env, cmd *cobra.Command) {
 	cmd.Example = "  vault secrets enable -path=team kv-v2\n  vault secrets list"
 	m := area{"sys/mounts", "secrets engine", "secrets"}
 	command.Group(cmd, m.list(e), m.enable(e), m.disable(e), m.tune(e),
-		leaf(e, "move FROM TO", "Move a secrets engine to another path", 2, 2, func(c *call, args []string) error {
-			from, to := clean(args[0])+"/", clean(args[1])+"/"
-			a, err := c.do("PUT", "sys/remount", map[string]string{"from": from, "to": to})
+		Leaf(e, "move FROM TO", "Move a secrets engine to another path", 2, 2, func(c *Call, args []string) error {
+			from, to := Clean(args[0])+"/", Clean(args[1])+"/"
+			a, err := c.Do("PUT", "sys/remount", map[string]string{"from": from, "to": to})
 			if err != nil {
-				return doing("moving secrets engine "+from+" to "+to, err)
+				return Doing("moving secrets engine "+from+" to "+to, err)
 			}
-			return c.changed(a, "Moved secrets engine %s to: %s", from, to)
+			return c.Changed(a, "Moved secrets engine %s to: %s", from, to)
 		}))
 }
 
@@ -41,25 +41,25 @@ func Auth(e *command.Env, cmd *cobra.Command) {
 }
 
 func (m area) list(e *command.Env) *cobra.Command {
-	return with(e, "list", "List each "+m.thing, 0, 0, func(cmd *cobra.Command) func(*call, []string) error {
+	return With(e, "list", "List each "+m.thing, 0, 0, func(cmd *cobra.Command) func(*Call, []string) error {
 		detailed := cmd.Flags().Bool("detailed", false, "show all columns")
-		return func(c *call, _ []string) error {
-			a, err := c.do("GET", m.table, nil)
+		return func(c *Call, _ []string) error {
+			a, err := c.Do("GET", m.table, nil)
 			if err != nil {
-				return doing("listing "+m.thing+"s", err)
+				return Doing("listing "+m.thing+"s", err)
 			}
-			if done, err := c.structured(a.Data); done {
+			if done, err := c.Structured(a.Data); done {
 				return err
 			}
 			if *detailed {
-				return c.detailed(m, a.Data)
+				return detailedMounts(c, m, a.Data)
 			}
 			var rows [][]string
 			for _, path := range command.SortedKeys(a.Data) {
 				mount, _ := a.Data[path].(map[string]any)
-				row := []string{path, shown(mount["type"]), shown(mount["accessor"]), orNA(mount["description"])}
+				row := []string{path, Shown(mount["type"]), Shown(mount["accessor"]), OrNA(mount["description"])}
 				if m.kind == "auth" {
-					row = append(row, orNA(mount["deprecation_version"]))
+					row = append(row, OrNA(mount["deprecation_version"]))
 				}
 				rows = append(rows, row)
 			}
@@ -67,27 +67,27 @@ func (m area) list(e *command.Env) *cobra.Command {
 			if m.kind == "auth" {
 				head = append(head, "Version")
 			}
-			return c.columns(head, rows)
+			return c.Columns(head, rows)
 		}
 	})
 }
 
-// shown is a member of a mount as a table has it.
-func shown(v any) string {
+// Shown is a member of a mount as a table has it.
+func Shown(v any) string {
 	if v == nil {
 		return ""
 	}
-	return plainText(v)
+	return PlainText(v)
 }
 
-func orNA(v any) string {
-	if s := shown(v); s != "" {
+func OrNA(v any) string {
+	if s := Shown(v); s != "" {
 		return s
 	}
 	return "n/a"
 }
 
-func (c *call) detailed(m area, mounts map[string]any) error {
+func detailedMounts(c *Call, m area, mounts map[string]any) error {
 	head := []string{"Path", "Plugin", "Accessor", "Default TTL", "Max TTL", "Force No Cache", "Replication", "Seal Wrap",
 		"External Entropy Access",
 		"Options", "Description", "UUID", "Version", "Running Version", "Running SHA256", "Deprecation Status"}
@@ -101,22 +101,22 @@ func (c *call) detailed(m area, mounts map[string]any) error {
 		}
 		options := "map[]"
 		if o, ok := mount["options"].(map[string]any); ok {
-			options = plainText(o)
+			options = PlainText(o)
 		}
-		rows = append(rows, []string{path, shown(mount["type"]), shown(mount["accessor"]),
+		rows = append(rows, []string{path, Shown(mount["type"]), Shown(mount["accessor"]),
 			lifetime(config["default_lease_ttl"]), lifetime(config["max_lease_ttl"]),
-			shown(config["force_no_cache"]), replication, shown(mount["seal_wrap"]), shown(mount["external_entropy_access"]),
+			Shown(config["force_no_cache"]), replication, Shown(mount["seal_wrap"]), Shown(mount["external_entropy_access"]),
 			options,
-			shown(mount["description"]), shown(mount["uuid"]), orNA(mount["plugin_version"]),
-			orNA(mount["running_plugin_version"]),
-			orNA(mount["running_sha256"]), orNA(mount["deprecation_status"])})
+			Shown(mount["description"]), Shown(mount["uuid"]), OrNA(mount["plugin_version"]),
+			OrNA(mount["running_plugin_version"]),
+			OrNA(mount["running_sha256"]), OrNA(mount["deprecation_status"])})
 	}
-	return c.columns(head, rows)
+	return c.Columns(head, rows)
 }
 
 // lifetime is a mount's TTL: 0 is the system's.
 func lifetime(v any) string {
-	if s := shown(v); s != "0" && s != "" {
+	if s := Shown(v); s != "0" && s != "" {
 		return s
 	}
 	return "system"
@@ -185,8 +185,8 @@ func (t *tuning) lockout() (map[string]any, error) {
 	err := errors.Join(checkDuration("user-lockout-duration", t.lock.lockoutFor),
 		checkDuration("user-lockout-counter-reset-duration", t.lock.lockoutZero))
 	config := map[string]any{}
-	put(config, "lockout_duration", t.lock.lockoutFor)
-	put(config, "lockout_counter_reset_duration", t.lock.lockoutZero)
+	Put(config, "lockout_duration", t.lock.lockoutFor)
+	Put(config, "lockout_counter_reset_duration", t.lock.lockoutZero)
 	if t.given("user-lockout-threshold") {
 		config["lockout_threshold"] = t.lock.lockoutAfter
 	}
@@ -208,7 +208,7 @@ func (t *tuning) settings(body map[string]any) error {
 	}
 	for name, v := range map[string]string{"default_lease_ttl": t.defaultTTL, "max_lease_ttl": t.maxTTL,
 		"listing_visibility": t.listing, "token_type": t.tokenType} {
-		put(body, name, v)
+		Put(body, name, v)
 	}
 	for name, list := range map[string][]string{"audit_non_hmac_request_keys": t.nonHMACRequest,
 		"audit_non_hmac_response_keys": t.nonHMACResponse,
@@ -239,16 +239,16 @@ func (t *tuning) chosen(body map[string]any) error {
 }
 
 func (m area) enable(e *command.Env) *cobra.Command {
-	return with(e, "enable TYPE", "Enable a "+m.thing, 1, 1, func(cmd *cobra.Command) func(*call, []string) error {
+	return With(e, "enable TYPE", "Enable a "+m.thing, 1, 1, func(cmd *cobra.Command) func(*Call, []string) error {
 		var t tuning
 		t.add(cmd, m)
 		f := cmd.Flags()
 		path := f.String("path", "", "where to mount it; default its type")
 		local := f.Bool("local", false, "do not replicate it")
 		sealWrap := f.Bool("seal-wrap", false, "wrap its records with the seal")
-		return func(c *call, args []string) error {
+		return func(c *Call, args []string) error {
 			kind := args[0]
-			at := clean(*path)
+			at := Clean(*path)
 			if at == "" {
 				if at = kind; kind == "kv-v1" || kind == "kv-v2" {
 					at = "kv"
@@ -260,34 +260,34 @@ func (m area) enable(e *command.Env) *cobra.Command {
 			if err := errors.Join(t.settings(config), t.chosen(body)); err != nil {
 				return err
 			}
-			a, err := c.do("POST", m.table+"/"+at, body)
+			a, err := c.Do("POST", m.table+"/"+at, body)
 			if err != nil {
-				return doing("enabling", err)
+				return Doing("enabling", err)
 			}
-			return c.changed(a, "Enabled the %s %s at: %s/", kind, m.thing, at)
+			return c.Changed(a, "Enabled the %s %s at: %s/", kind, m.thing, at)
 		}
 	})
 }
 
 func (m area) disable(e *command.Env) *cobra.Command {
-	return leaf(e, "disable PATH", "Disable a "+m.thing+" and take away what it kept", 1, 1,
-		func(c *call, args []string) error {
-			path := clean(args[0])
-			a, err := c.do("DELETE", m.table+"/"+path, nil)
+	return Leaf(e, "disable PATH", "Disable a "+m.thing+" and take away what it kept", 1, 1,
+		func(c *Call, args []string) error {
+			path := Clean(args[0])
+			a, err := c.Do("DELETE", m.table+"/"+path, nil)
 			if err != nil {
-				return doing("disabling "+m.thing+" at "+path+"/", err)
+				return Doing("disabling "+m.thing+" at "+path+"/", err)
 			}
-			return c.changed(a, "Disabled the %s (if it existed) at: %s/", m.thing, path)
+			return c.Changed(a, "Disabled the %s (if it existed) at: %s/", m.thing, path)
 		})
 }
 
 func (m area) tune(e *command.Env) *cobra.Command {
-	return with(e, "tune PATH", "Change a "+m.thing+"'s settings", 1, 1,
-		func(cmd *cobra.Command) func(*call, []string) error {
+	return With(e, "tune PATH", "Change a "+m.thing+"'s settings", 1, 1,
+		func(cmd *cobra.Command) func(*Call, []string) error {
 			var t tuning
 			t.add(cmd, m)
-			return func(c *call, args []string) error {
-				path := clean(args[0])
+			return func(c *Call, args []string) error {
+				path := Clean(args[0])
 				body := map[string]any{}
 				if cmd.Flags().Changed("description") {
 					body["description"] = t.description
@@ -295,11 +295,11 @@ func (m area) tune(e *command.Env) *cobra.Command {
 				if err := errors.Join(t.settings(body), t.chosen(body)); err != nil {
 					return err
 				}
-				a, err := c.do("POST", m.table+"/"+strings.TrimSuffix(path, "/tune")+"/tune", body)
+				a, err := c.Do("POST", m.table+"/"+strings.TrimSuffix(path, "/tune")+"/tune", body)
 				if err != nil {
-					return doing("tuning "+m.thing+" "+path, err)
+					return Doing("tuning "+m.thing+" "+path, err)
 				}
-				return c.changed(a, "Tuned the %s at: %s/", m.thing, path)
+				return c.Changed(a, "Tuned the %s at: %s/", m.thing, path)
 			}
 		})
 }

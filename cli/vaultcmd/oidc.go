@@ -23,14 +23,14 @@ const browserWait = 5 * time.Minute
 type back struct{ state, code, refused string }
 
 // loginBrowser logs in at an OIDC provider: the browser is sent there, and comes back to a port of this machine.
-func (c *call) loginBrowser(mount string, data map[string]any) (*vault.Answer, error) {
+func loginBrowser(c *Call, mount string, data map[string]any) (*vault.Answer, error) {
 	word := func(name, def string) string {
-		if text := plainText(data[name]); data[name] != nil && text != "" {
+		if text := PlainText(data[name]); data[name] != nil && text != "" {
 			return text
 		}
 		return def
 	}
-	listener, err := (&net.ListenConfig{}).Listen(c.ctx(), "tcp", net.JoinHostPort(word("listenaddress", "localhost"),
+	listener, err := (&net.ListenConfig{}).Listen(c.Ctx(), "tcp", net.JoinHostPort(word("listenaddress", "localhost"),
 		word("port", "8250")))
 	if err != nil {
 		return nil, fmt.Errorf("%w: name another port with port=N, which allowed_redirect_uris of the role must allow", err)
@@ -44,13 +44,13 @@ func (c *call) loginBrowser(mount string, data map[string]any) (*vault.Answer, e
 		word("callbackport", port)) + "/oidc/callback"
 	nonce := rand.Text()
 	path := "auth/" + mount + "/oidc/"
-	c.client = c.client.WithToken("")
-	begun, err := c.do("PUT", path+"auth_url", map[string]any{"role": word("role", ""), "redirect_uri": redirect,
+	c.Client = c.Client.WithToken("")
+	begun, err := c.Do("PUT", path+"auth_url", map[string]any{"role": word("role", ""), "redirect_uri": redirect,
 		"client_nonce": nonce})
 	if err != nil {
 		return nil, err
 	}
-	address := plainText(begun.Data["auth_url"])
+	address := PlainText(begun.Data["auth_url"])
 	if address == "" || begun.Data["auth_url"] == nil {
 		return nil, fmt.Errorf("unable to authorize role %q with redirect_uri %q: allowed_redirect_uris of the role do "+
 			"not have it", word("role", ""), redirect)
@@ -63,14 +63,14 @@ func (c *call) loginBrowser(mount string, data map[string]any) (*vault.Answer, e
 		openBrowser(address)
 	}
 	fmt.Fprintln(c.Err, "Waiting for OIDC authentication to complete...")
-	got, err := awaitBrowser(c.ctx(), listener)
+	got, err := awaitBrowser(c.Ctx(), listener)
 	if err != nil {
 		return nil, err
 	}
 	if got.refused != "" {
 		return nil, fmt.Errorf("the provider refused the login: %.200q", got.refused)
 	}
-	return c.ask("GET", path+"callback", map[string]string{"state": got.state, "code": got.code, "client_nonce": nonce},
+	return c.Ask("GET", path+"callback", map[string]string{"state": got.state, "code": got.code, "client_nonce": nonce},
 		nil)
 }
 

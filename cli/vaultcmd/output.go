@@ -14,8 +14,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// columns prints rows under their heads, each underlined, with four spaces between, as Vault does.
-func (c *call) columns(head []string, rows [][]string) error {
+// Columns prints rows under their heads, each underlined, with four spaces between, as Vault does.
+func (c *Call) Columns(head []string, rows [][]string) error {
 	t := command.Table{Gap: 4}
 	under := make([]string, len(head))
 	for i, h := range head {
@@ -31,12 +31,12 @@ func (c *call) columns(head []string, rows [][]string) error {
 	return t.Write(c.Out)
 }
 
-// pairs prints a table of keys and values.
-func (c *call) pairs(rows [][]string) error { return c.columns([]string{"Key", "Value"}, rows) }
+// Pairs prints a table of keys and values.
+func (c *Call) Pairs(rows [][]string) error { return c.Columns([]string{"Key", "Value"}, rows) }
 
-// structured prints v as JSON or YAML where that was asked for; done tells whether it did.
-func (c *call) structured(v any) (done bool, err error) {
-	switch c.format {
+// Structured prints v as JSON or YAML where that was asked for; done tells whether it did.
+func (c *Call) Structured(v any) (done bool, err error) {
+	switch c.Format {
 	case "json", "raw":
 		enc := json.NewEncoder(c.Out)
 		enc.SetEscapeHTML(false)
@@ -65,7 +65,7 @@ func (c *call) structured(v any) (done bool, err error) {
 
 // Structured prints v as JSON or YAML where that is the format; done tells whether it did.
 func Structured(e *command.Env, format string, v any) (done bool, err error) {
-	return (&call{Env: e, format: format}).structured(v)
+	return (&Call{Env: e, Format: format}).Structured(v)
 }
 
 // plainNumbers makes numbers of json.Number, which YAML would write as text.
@@ -90,11 +90,11 @@ func plainNumbers(v any) any {
 }
 
 // envelope prints the whole answer in another format than a table.
-func (c *call) envelope(a *vault.Answer) (done bool, err error) {
-	if c.format == "table" {
+func (c *Call) envelope(a *vault.Answer) (done bool, err error) {
+	if c.Format == "table" {
 		return false, nil
 	}
-	if c.format == "raw" {
+	if c.Format == "raw" {
 		_, err := c.Out.Write(a.Raw)
 		return true, err
 	}
@@ -104,7 +104,7 @@ func (c *call) envelope(a *vault.Answer) (done bool, err error) {
 	if err := dec.Decode(&v); err != nil {
 		return true, fmt.Errorf("the answer is no JSON: %w; -format=raw prints it as it is", err)
 	}
-	return c.structured(v)
+	return c.Structured(v)
 }
 
 // value is how a table shows v.
@@ -122,22 +122,22 @@ func value(key string, v any) string {
 	case string:
 		return v
 	}
-	return plainText(v)
+	return PlainText(v)
 }
 
-// plainText writes lists as [a b] and objects as map[k:v].
-func plainText(v any) string {
+// PlainText writes lists as [a b] and objects as map[k:v].
+func PlainText(v any) string {
 	switch v := v.(type) {
 	case map[string]any:
 		parts := make([]string, 0, len(v))
 		for _, k := range command.SortedKeys(v) {
-			parts = append(parts, k+":"+plainText(v[k]))
+			parts = append(parts, k+":"+PlainText(v[k]))
 		}
 		return "map[" + strings.Join(parts, " ") + "]"
 	case []any:
 		parts := make([]string, len(v))
 		for i, w := range v {
-			parts[i] = plainText(w)
+			parts[i] = PlainText(w)
 		}
 		return "[" + strings.Join(parts, " ") + "]"
 	case nil:
@@ -216,10 +216,10 @@ func wrapRows(w *vault.WrapInfo) [][]string {
 	return rows
 }
 
-// secret prints an answer: the field that was asked for, the envelope, or a table.
-func (c *call) secret(a *vault.Answer) error {
+// Secret prints an answer: the field that was asked for, the envelope, or a table.
+func (c *Call) Secret(a *vault.Answer) error {
 	c.warn(a)
-	if c.field != "" {
+	if c.Field != "" {
 		return c.fieldOf(a)
 	}
 	if done, err := c.envelope(a); done {
@@ -227,9 +227,9 @@ func (c *call) secret(a *vault.Answer) error {
 	}
 	switch {
 	case a.Wrap != nil:
-		return c.pairs(wrapRows(a.Wrap))
+		return c.Pairs(wrapRows(a.Wrap))
 	case a.Auth != nil:
-		return c.pairs(authRows(a.Auth))
+		return c.Pairs(authRows(a.Auth))
 	}
 	var rows [][]string
 	switch {
@@ -248,12 +248,12 @@ func (c *call) secret(a *vault.Answer) error {
 			data = bare
 		}
 	}
-	return c.pairs(append(rows, dataRows(data)...))
+	return c.Pairs(append(rows, dataRows(data)...))
 }
 
 // warn prints the server's warnings to stderr.
-func (c *call) warn(a *vault.Answer) {
-	if len(a.Warnings) == 0 || c.format != "table" {
+func (c *Call) warn(a *vault.Answer) {
+	if len(a.Warnings) == 0 || c.Format != "table" {
 		return
 	}
 	fmt.Fprint(c.Err, "WARNING! The following warnings were returned from Vault:\n\n")
@@ -264,24 +264,24 @@ func (c *call) warn(a *vault.Answer) {
 }
 
 // fieldOf prints one field of an answer: what the table calls it, or a member of its data.
-func (c *call) fieldOf(a *vault.Answer) error {
+func (c *Call) fieldOf(a *vault.Answer) error {
 	if a.Auth != nil {
 		fields := map[string]any{"token": a.Auth.ClientToken, "token_accessor": a.Auth.Accessor,
 			"token_duration":  a.Auth.LeaseDuration,
 			"token_renewable": a.Auth.Renewable, "token_policies": a.Auth.TokenPolicies, "policies": a.Auth.Policies,
 			"identity_policies": a.Auth.IdentityPolicies}
-		if v, ok := fields[c.field]; ok {
+		if v, ok := fields[c.Field]; ok {
 			return c.bare(v)
 		}
 	}
 	if a.Wrap != nil {
 		for _, r := range wrapRows(a.Wrap) {
-			if r[0] == c.field {
+			if r[0] == c.Field {
 				return c.bare(r[1])
 			}
 		}
 	}
-	switch c.field {
+	switch c.Field {
 	case "lease_id":
 		return c.bare(a.LeaseID)
 	case "lease_duration", "refresh_interval":
@@ -289,25 +289,25 @@ func (c *call) fieldOf(a *vault.Answer) error {
 	case "lease_renewable":
 		return c.bare(a.Renewable)
 	}
-	return c.member(a.Data)
+	return c.Member(a.Data)
 }
 
-// member prints the field that was asked for out of data.
-func (c *call) member(data map[string]any) error {
-	v, ok := data[c.field]
+// Member prints the field that was asked for out of data.
+func (c *Call) Member(data map[string]any) error {
+	v, ok := data[c.Field]
 	if !ok {
-		return fmt.Errorf("Field %q not present in secret", c.field)
+		return fmt.Errorf("Field %q not present in secret", c.Field)
 	}
 	return c.bare(v)
 }
 
 // bare prints a value alone; a terminal gets a line end, a pipe the value and nothing else.
-func (c *call) bare(v any) error {
-	if c.format != "table" && c.format != "raw" {
-		_, err := c.structured(v)
+func (c *Call) bare(v any) error {
+	if c.Format != "table" && c.Format != "raw" {
+		_, err := c.Structured(v)
 		return err
 	}
-	text := plainText(v)
+	text := PlainText(v)
 	if f, ok := c.Out.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
 			text += "\n"
@@ -317,8 +317,8 @@ func (c *call) bare(v any) error {
 	return err
 }
 
-// texts are the strings of a list.
-func texts(v any) []string {
+// Texts are the strings of a list.
+func Texts(v any) []string {
 	list, _ := v.([]any)
 	out := make([]string, 0, len(list))
 	for _, w := range list {
@@ -328,33 +328,33 @@ func texts(v any) []string {
 }
 
 // keys prints the names that a LIST brought.
-func (c *call) keys(a *vault.Answer) error {
+func (c *Call) keys(a *vault.Answer) error {
 	c.warn(a)
-	names := texts(a.Data["keys"])
-	if done, err := c.structured(names); done {
+	names := Texts(a.Data["keys"])
+	if done, err := c.Structured(names); done {
 		return err
 	}
 	sort.Strings(names)
 	return c.column("Keys", names)
 }
 
-func (c *call) column(head string, names []string) error {
+func (c *Call) column(head string, names []string) error {
 	rows := make([][]string, len(names))
 	for i, n := range names {
 		rows[i] = []string{n}
 	}
-	return c.columns([]string{head}, rows)
+	return c.Columns([]string{head}, rows)
 }
 
 // titled prints a head between = signs, as wide as what stands below it.
-func (c *call) titled(title string, width int) error {
+func (c *Call) titled(title string, width int) error {
 	signs := max(width-len(title)-2, 3)
 	side := strings.Repeat("=", (signs+1)/2)
 	return c.Printf("%s %s %s\n", side, title, side)
 }
 
 // titledPairs prints a head and the table below it.
-func (c *call) titledPairs(title string, data map[string]any) error {
+func (c *Call) titledPairs(title string, data map[string]any) error {
 	const between, valueHead = 4, 5
 	longest := 0
 	for _, k := range command.SortedKeys(data) {
@@ -363,12 +363,12 @@ func (c *call) titledPairs(title string, data map[string]any) error {
 	if err := c.titled(title, longest+between+valueHead); err != nil {
 		return err
 	}
-	return c.pairs(dataRows(data))
+	return c.Pairs(dataRows(data))
 }
 
-// success says what was done; other formats than tables say nothing then.
-func (c *call) success(format string, args ...any) error {
-	if c.format == "json" || c.format == "yaml" {
+// Success says what was done; other formats than tables say nothing then.
+func (c *Call) Success(format string, args ...any) error {
+	if c.Format == "json" || c.Format == "yaml" {
 		return nil
 	}
 	return c.Printf("Success! "+format+"\n", args...)

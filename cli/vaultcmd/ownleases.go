@@ -16,55 +16,55 @@ func ownLeases(e *command.Env, cmd *cobra.Command) {
 	for _, child := range []struct {
 		use, short string
 		high       int
-		run        func(c *call, args []string) error
+		run        func(c *Call, args []string) error
 	}{
 		{"top", "Show which roles have the most live tokens and leases", 0, leasesTop},
 		{"status", "Show the progress of revocation at each mount", 0, leasesStatus},
 		{"pause [MOUNT]", "Pause revocation at a mount, or everywhere", 1,
-			func(c *call, args []string) error { return leasesHold(c, args, "pause", "Paused") }},
+			func(c *Call, args []string) error { return leasesHold(c, args, "pause", "Paused") }},
 		{"resume [MOUNT]", "Resume revocation at a mount, or everywhere", 1,
-			func(c *call, args []string) error { return leasesHold(c, args, "resume", "Resumed") }},
+			func(c *Call, args []string) error { return leasesHold(c, args, "resume", "Resumed") }},
 	} {
 		one := &cobra.Command{Use: child.use, Short: child.short}
 		run := child.run
-		finish(&call{Env: e, own: true}, one, 0, child.high,
-			func(c *call, args []string) error { return ownEnd(c, run(c, args)) })
+		finish(&Call{Env: e, own: true}, one, 0, child.high,
+			func(c *Call, args []string) error { return ownEnd(c, run(c, args)) })
 		children = append(children, one)
 	}
 	command.Group(cmd, children...)
 }
 
-func leasesTop(c *call, _ []string) error {
-	a, err := c.do("GET", "sys/leases/attribution", nil)
+func leasesTop(c *Call, _ []string) error {
+	a, err := c.Do("GET", "sys/leases/attribution", nil)
 	if err != nil {
-		return doing("reading whose the leases are", err)
+		return Doing("reading whose the leases are", err)
 	}
-	if done, err := c.structured(a.Data); done {
+	if done, err := c.Structured(a.Data); done {
 		return err
 	}
 	rows := [][]string{}
 	for _, one := range objects(a.Data["by_role"]) {
-		rows = append(rows, []string{plainText(one["mount"]), plainText(one["type"]), plainText(one["role"]),
-			plainText(one["tokens"]), plainText(one["leases"])})
+		rows = append(rows, []string{PlainText(one["mount"]), PlainText(one["type"]), PlainText(one["role"]),
+			PlainText(one["tokens"]), PlainText(one["leases"])})
 	}
-	if err := c.columns([]string{"Mount", "Type", "Role", "Tokens", "Leases"}, rows); err != nil {
+	if err := c.Columns([]string{"Mount", "Type", "Role", "Tokens", "Leases"}, rows); err != nil {
 		return err
 	}
-	return c.Printf("%s tokens and %s leases of %s roles, as of %s\n", plainText(a.Data["tokens"]),
-		plainText(a.Data["leases"]), plainText(a.Data["roles"]), plainText(a.Data["as_of"]))
+	return c.Printf("%s tokens and %s leases of %s roles, as of %s\n", PlainText(a.Data["tokens"]),
+		PlainText(a.Data["leases"]), PlainText(a.Data["roles"]), PlainText(a.Data["as_of"]))
 }
 
-func leasesStatus(c *call, _ []string) error {
-	a, err := c.do("GET", "sys/leases/revocation", nil)
+func leasesStatus(c *Call, _ []string) error {
+	a, err := c.Do("GET", "sys/leases/revocation", nil)
 	if err != nil {
-		return doing("reading the state of revocation", err)
+		return Doing("reading the state of revocation", err)
 	}
-	if done, err := c.structured(a.Data); done {
+	if done, err := c.Structured(a.Data); done {
 		return err
 	}
 	rows := [][]string{}
 	for _, one := range objects(a.Data["targets"]) {
-		state := "circuit " + plainText(one["circuit"])
+		state := "circuit " + PlainText(one["circuit"])
 		if one["paused"] == true {
 			state = "paused"
 		}
@@ -74,28 +74,28 @@ func leasesStatus(c *call, _ []string) error {
 				left = human(seconds)
 			}
 		}
-		rows = append(rows, []string{plainText(one["mount"]), state, plainText(one["due"]), plainText(one["in_flight"]),
+		rows = append(rows, []string{PlainText(one["mount"]), state, PlainText(one["due"]), PlainText(one["in_flight"]),
 			rounded(one["per_second"]), left,
-			plainText(one["failed"]), plainText(one["last_error"])})
+			PlainText(one["failed"]), PlainText(one["last_error"])})
 	}
-	if err := c.columns([]string{"Mount", "State", "Due", "Under way", "Per second", "Left", "Failed", "Last error"},
+	if err := c.Columns([]string{"Mount", "State", "Due", "Under way", "Per second", "Left", "Failed", "Last error"},
 		rows); err != nil {
 		return err
 	}
-	return c.Printf("Prefixes that wait to be revoked: %s\n", plainText(a.Data["prefixes_waiting"]))
+	return c.Printf("Prefixes that wait to be revoked: %s\n", PlainText(a.Data["prefixes_waiting"]))
 }
 
-func leasesHold(c *call, args []string, what, done string) error {
+func leasesHold(c *Call, args []string, what, done string) error {
 	body, at := map[string]any{}, "all mounts"
 	if len(args) > 0 {
-		at = clean(args[0]) + "/"
+		at = Clean(args[0]) + "/"
 		body["mount"] = at
 	}
-	a, err := c.do("PUT", "sys/leases/revocation/"+what, body)
+	a, err := c.Do("PUT", "sys/leases/revocation/"+what, body)
 	if err != nil {
-		return doing(what+" of revocation", err)
+		return Doing(what+" of revocation", err)
 	}
-	return c.changed(a, done+" the revocation of leases at: %s", at)
+	return c.Changed(a, done+" the revocation of leases at: %s", at)
 }
 
 // objects are the objects of a list.
@@ -114,7 +114,7 @@ func rounded(v any) string {
 	n, _ := v.(json.Number)
 	f, err := n.Float64()
 	if err != nil {
-		return plainText(v)
+		return PlainText(v)
 	}
 	return fmt.Sprintf("%.1f", f)
 }

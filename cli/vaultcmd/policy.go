@@ -15,13 +15,13 @@ import (
 func Policy(e *command.Env, cmd *cobra.Command) {
 	cmd.Example = "  vault policy write app app.hcl\n  vault policy read app"
 	command.Group(cmd,
-		leaf(e, "list", "List policies", 0, 0, func(c *call, _ []string) error {
-			a, err := c.do("LIST", "sys/policies/acl", nil)
+		Leaf(e, "list", "List policies", 0, 0, func(c *Call, _ []string) error {
+			a, err := c.Do("LIST", "sys/policies/acl", nil)
 			if err != nil {
-				return doing("listing policies", err)
+				return Doing("listing policies", err)
 			}
-			names := texts(a.Data["keys"])
-			if done, err := c.structured(names); done {
+			names := Texts(a.Data["keys"])
+			if done, err := c.Structured(names); done {
 				return err
 			}
 			for _, n := range names {
@@ -31,21 +31,21 @@ func Policy(e *command.Env, cmd *cobra.Command) {
 			}
 			return nil
 		}),
-		leaf(e, "read NAME", "Show a policy", 1, 1, func(c *call, args []string) error {
-			a, err := c.do("GET", "sys/policies/acl/"+args[0], nil)
-			if notFound(err) {
+		Leaf(e, "read NAME", "Show a policy", 1, 1, func(c *Call, args []string) error {
+			a, err := c.Do("GET", "sys/policies/acl/"+args[0], nil)
+			if NotFound(err) {
 				fmt.Fprintf(c.Err, "No policy named: %s\n", args[0])
-				return codeRefused
+				return CodeRefused
 			}
 			if err != nil {
-				return doing("reading policy named "+args[0], err)
+				return Doing("reading policy named "+args[0], err)
 			}
-			if done, err := c.structured(map[string]any{"policy": a.Data["policy"]}); done {
+			if done, err := c.Structured(map[string]any{"policy": a.Data["policy"]}); done {
 				return err
 			}
 			return c.Printf("%s\n", a.Data["policy"])
 		}),
-		leaf(e, "write NAME FILE", "Write a policy from a file; - is stdin", 2, 2, func(c *call, args []string) error {
+		Leaf(e, "write NAME FILE", "Write a policy from a file; - is stdin", 2, 2, func(c *Call, args []string) error {
 			text, err := c.FileOrStdin(args[1])
 			if err != nil {
 				return fmt.Errorf("Error reading the policy: %w", err)
@@ -53,23 +53,23 @@ func Policy(e *command.Env, cmd *cobra.Command) {
 			if len(text) == 0 {
 				return errors.New("the policy is empty")
 			}
-			a, err := c.do("PUT", "sys/policies/acl/"+args[0], map[string]string{"policy": string(text)})
+			a, err := c.Do("PUT", "sys/policies/acl/"+args[0], map[string]string{"policy": string(text)})
 			if err != nil {
-				return doing("uploading policy", err)
+				return Doing("uploading policy", err)
 			}
-			return c.changed(a, "Uploaded policy: %s", args[0])
+			return c.Changed(a, "Uploaded policy: %s", args[0])
 		}),
-		leaf(e, "delete NAME", "Delete a policy", 1, 1, func(c *call, args []string) error {
-			a, err := c.do("DELETE", "sys/policies/acl/"+args[0], nil)
+		Leaf(e, "delete NAME", "Delete a policy", 1, 1, func(c *Call, args []string) error {
+			a, err := c.Do("DELETE", "sys/policies/acl/"+args[0], nil)
 			if err != nil {
-				return doing("deleting "+args[0], err)
+				return Doing("deleting "+args[0], err)
 			}
-			return c.changed(a, "Deleted policy: %s", args[0])
+			return c.Changed(a, "Deleted policy: %s", args[0])
 		}),
-		leaf(e, "fmt FILE", "Lay a policy's file out as usual", 1, 1, formatPolicy))
+		Leaf(e, "fmt FILE", "Lay a policy's file out as usual", 1, 1, formatPolicy))
 }
 
-func formatPolicy(c *call, args []string) error {
+func formatPolicy(c *Call, args []string) error {
 	info, err := os.Stat(args[0])
 	if err != nil {
 		return err
@@ -91,5 +91,5 @@ func formatPolicy(c *call, args []string) error {
 			return err
 		}
 	}
-	return c.success("Formatted policy: %s", args[0])
+	return c.Success("Formatted policy: %s", args[0])
 }

@@ -58,7 +58,7 @@ func (t *tokenFlags) body() (map[string]any, error) {
 	for name, v := range map[string]string{"id": t.id, "display_name": t.displayName, "ttl": t.ttl,
 		"explicit_max_ttl": t.explicitMax,
 		"period":           t.period, "type": t.kind, "entity_alias": t.entityAlias} {
-		put(body, name, v)
+		Put(body, name, v)
 	}
 	if len(t.policies) > 0 {
 		body["policies"] = t.policies
@@ -70,10 +70,10 @@ func (t *tokenFlags) body() (map[string]any, error) {
 }
 
 func tokenCreate(e *command.Env) *cobra.Command {
-	return with(e, "create", "Make a token", 0, 0, func(cmd *cobra.Command) func(*call, []string) error {
+	return With(e, "create", "Make a token", 0, 0, func(cmd *cobra.Command) func(*Call, []string) error {
 		var t tokenFlags
 		t.add(cmd)
-		return func(c *call, _ []string) error {
+		return func(c *Call, _ []string) error {
 			body, err := t.body()
 			if err != nil {
 				return err
@@ -82,20 +82,20 @@ func tokenCreate(e *command.Env) *cobra.Command {
 			if t.role != "" {
 				path += "/" + t.role
 			}
-			a, err := c.do("POST", path, body)
+			a, err := c.Do("POST", path, body)
 			if err != nil {
-				return doing("creating token", err)
+				return Doing("creating token", err)
 			}
-			return c.secret(a)
+			return c.Secret(a)
 		}
 	})
 }
 
 func tokenLookup(e *command.Env) *cobra.Command {
-	return with(e, "lookup [TOKEN]", "Show a token's properties; default one's own", 0, 1,
-		func(cmd *cobra.Command) func(*call, []string) error {
+	return With(e, "lookup [TOKEN]", "Show a token's properties; default one's own", 0, 1,
+		func(cmd *cobra.Command) func(*Call, []string) error {
 			accessor := cmd.Flags().Bool("accessor", false, "the argument is an accessor")
-			return func(c *call, args []string) error {
+			return func(c *Call, args []string) error {
 				method, path, body := "GET", "auth/token/lookup-self", any(nil)
 				switch {
 				case *accessor && len(args) == 0:
@@ -105,26 +105,26 @@ func tokenLookup(e *command.Env) *cobra.Command {
 				case len(args) == 1:
 					method, path, body = "POST", "auth/token/lookup", map[string]string{"token": args[0]}
 				}
-				a, err := c.do(method, path, body)
+				a, err := c.Do(method, path, body)
 				if err != nil {
-					return doing("looking up token", err)
+					return Doing("looking up token", err)
 				}
-				return c.secret(a)
+				return c.Secret(a)
 			}
 		})
 }
 
 func tokenRenew(e *command.Env) *cobra.Command {
-	return with(e, "renew [TOKEN]", "Let a token live longer; default one's own", 0, 1,
-		func(cmd *cobra.Command) func(*call, []string) error {
+	return With(e, "renew [TOKEN]", "Let a token live longer; default one's own", 0, 1,
+		func(cmd *cobra.Command) func(*Call, []string) error {
 			accessor := cmd.Flags().Bool("accessor", false, "the argument is an accessor")
 			increment := cmd.Flags().StringP("increment", "i", "", "for how long")
-			return func(c *call, args []string) error {
+			return func(c *Call, args []string) error {
 				if err := checkDuration("increment", *increment); err != nil {
 					return err
 				}
 				body, path := map[string]any{}, "auth/token/renew-self"
-				put(body, "increment", *increment)
+				Put(body, "increment", *increment)
 				switch {
 				case *accessor && len(args) == 0:
 					return command.Usagef("Not enough arguments with -accessor: give the accessor")
@@ -133,24 +133,24 @@ func tokenRenew(e *command.Env) *cobra.Command {
 				case len(args) == 1:
 					path, body["token"] = "auth/token/renew", args[0]
 				}
-				a, err := c.do("PUT", path, body)
+				a, err := c.Do("PUT", path, body)
 				if err != nil {
-					return doing("renewing token", err)
+					return Doing("renewing token", err)
 				}
-				return c.secret(a)
+				return c.Secret(a)
 			}
 		})
 }
 
 func tokenRevoke(e *command.Env) *cobra.Command {
-	return with(e, "revoke [TOKEN]", "End a token and all below it", 0, 1,
-		func(cmd *cobra.Command) func(*call, []string) error {
+	return With(e, "revoke [TOKEN]", "End a token and all below it", 0, 1,
+		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			accessor := f.Bool("accessor", false, "the argument is an accessor")
 			self := f.Bool("self", false, "end one's own")
 			mode := f.String("mode", "", "orphan: leave the tokens below it alive; path: all tokens that were made below a "+
 				"path of auth")
-			return func(c *call, args []string) error {
+			return func(c *Call, args []string) error {
 				path, body := "auth/token/revoke", map[string]any{}
 				switch {
 				case *self == (len(args) == 1):
@@ -164,26 +164,26 @@ func tokenRevoke(e *command.Env) *cobra.Command {
 				case *mode == "orphan":
 					path, body["token"] = "auth/token/revoke-orphan", args[0]
 				case *mode == "path":
-					path = "sys/leases/revoke-prefix/" + clean(args[0])
+					path = "sys/leases/revoke-prefix/" + Clean(args[0])
 				case *mode != "":
 					return command.Usagef("Invalid mode: %s; it is orphan or path", *mode)
 				default:
 					body["token"] = args[0]
 				}
-				a, err := c.do("PUT", path, body)
+				a, err := c.Do("PUT", path, body)
 				if err != nil {
-					return doing("revoking token", err)
+					return Doing("revoking token", err)
 				}
-				return c.changed(a, "Revoked token (if it existed)")
+				return c.Changed(a, "Revoked token (if it existed)")
 			}
 		})
 }
 
 func tokenCapabilities(e *command.Env) *cobra.Command {
-	return with(e, "capabilities [TOKEN] PATH", "Show what a token may do at a path", 1, 2,
-		func(cmd *cobra.Command) func(*call, []string) error {
+	return With(e, "capabilities [TOKEN] PATH", "Show what a token may do at a path", 1, 2,
+		func(cmd *cobra.Command) func(*Call, []string) error {
 			accessor := cmd.Flags().Bool("accessor", false, "the first argument is an accessor")
-			return func(c *call, args []string) error {
+			return func(c *Call, args []string) error {
 				path, body := "sys/capabilities-self", map[string]any{"path": args[len(args)-1]}
 				switch {
 				case *accessor && len(args) == 1:
@@ -193,13 +193,13 @@ func tokenCapabilities(e *command.Env) *cobra.Command {
 				case len(args) == 2:
 					path, body["token"] = "sys/capabilities", args[0]
 				}
-				a, err := c.do("POST", path, body)
+				a, err := c.Do("POST", path, body)
 				if err != nil {
-					return doing("listing capabilities", err)
+					return Doing("listing capabilities", err)
 				}
-				list := texts(a.Data["capabilities"])
+				list := Texts(a.Data["capabilities"])
 				slices.Sort(list)
-				if done, err := c.structured(list); done {
+				if done, err := c.Structured(list); done {
 					return err
 				}
 				return c.Printf("%s\n", strings.Join(list, ", "))
@@ -209,13 +209,13 @@ func tokenCapabilities(e *command.Env) *cobra.Command {
 
 // Print builds print.
 func Print(e *command.Env, cmd *cobra.Command) {
-	command.Group(cmd, leaf(e, "token", "Show the token that commands use", 0, 0, func(c *call, _ []string) error {
+	command.Group(cmd, Leaf(e, "token", "Show the token that commands use", 0, 0, func(c *Call, _ []string) error {
 		return c.Printf("%s\n", c.cfg.Token)
 	}))
 }
 
 // store keeps the token of a login, for this user alone.
-func (c *call) store(token string) error {
+func store(c *Call, token string) error {
 	if c.helper != "" {
 		_, err := c.help(c.helper, "store", token)
 		return err

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/hashicorp/hcl"
 )
 
@@ -19,7 +21,7 @@ const helperWithin = 5 * time.Minute
 
 // tokenHelper is the program that keeps tokens in the place of ~/.vault-token, as the file ~/.vault
 // (VAULT_CONFIG_PATH) names it with token_helper; "" is none.
-func (c *call) tokenHelper() (string, error) {
+func (c *Call) tokenHelper() (string, error) {
 	path := c.Getenv("VAULT_CONFIG_PATH")
 	if path == "" {
 		home := c.Getenv("HOME")
@@ -50,8 +52,8 @@ func (c *call) tokenHelper() (string, error) {
 
 // help has the token helper get, store or erase. It gets the server's address in VAULT_ADDR, and a token to store on
 // its standard input.
-func (c *call) help(helper, what, token string) (string, error) {
-	ctx, cancel := context.WithTimeout(c.ctx(), helperWithin)
+func (c *Call) help(helper, what, token string) (string, error) {
+	ctx, cancel := context.WithTimeout(c.Ctx(), helperWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, helper, what)
 	cmd.Env = append(os.Environ(), "VAULT_ADDR="+c.cfg.Address)
@@ -62,4 +64,16 @@ func (c *call) help(helper, what, token string) (string, error) {
 		return "", fmt.Errorf("token helper %s %s: %w: %s", helper, what, err, strings.TrimSpace(complaint.String()))
 	}
 	return strings.TrimSpace(out.String()), nil
+}
+
+// Hidden asks for a line without showing it; where stdin is no terminal it is read as it is.
+func Hidden(c *Call, prompt string) (string, error) {
+	fmt.Fprint(c.Err, prompt)
+	if f, ok := c.In.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		text, err := term.ReadPassword(int(f.Fd()))
+		fmt.Fprintln(c.Err)
+		return strings.TrimSpace(string(text)), err
+	}
+	text, err := c.Input("-")
+	return strings.TrimRight(string(text), "\r\n"), err
 }

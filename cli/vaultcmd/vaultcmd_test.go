@@ -15,6 +15,7 @@ import (
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/vaultcmd"
+	"corbel.dev/corbel/cli/vaultcmd/operate"
 	"github.com/spf13/cobra"
 )
 
@@ -79,7 +80,7 @@ const sealed = `{"type":"shamir","initialized":false,"sealed":true,"t":0,"n":0,"
 func TestInit(t *testing.T) {
 	a := &asked{answers: map[string]string{"GET /v1/sys/seal-status": "200 " + sealed,
 		"PUT /v1/sys/init": `200 {"keys":["aa","bb"],"keys_base64":["qg==","uw=="],"root_token":"hvs.r"}`}}
-	out, errs, code := run(t, a, nil, vaultcmd.Operator, "", "init", "--format=json", "--key-shares=2",
+	out, errs, code := run(t, a, nil, operate.Operator, "", "init", "--format=json", "--key-shares=2",
 		"--key-threshold=2")
 	if code != 0 {
 		t.Fatalf("code %d: %s", code, errs)
@@ -101,7 +102,7 @@ func TestInit(t *testing.T) {
 	if sent := a.bodies["PUT /v1/sys/init"]; sent != `{"secret_shares":2,"secret_threshold":2}` {
 		t.Errorf("sent %s", sent)
 	}
-	out, _, _ = run(t, a, nil, vaultcmd.Operator, "", "init")
+	out, _, _ = run(t, a, nil, operate.Operator, "", "init")
 	if !strings.HasPrefix(out, "Unseal Key 1: qg==\nUnseal Key 2: uw==\n\nInitial Root Token: hvs.r\n\n") {
 		t.Errorf("table: %s", out)
 	}

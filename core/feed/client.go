@@ -176,9 +176,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		return nil, err
 	}
 	return &Client{
-		cfg: cfg, meters: newClientMeters(cfg.Metrics), wake: make(chan struct{}, 1), lag: lagMarks{
-			fresh: cfg.Clock.Now(),
-		},
+		cfg: cfg, meters: newClientMeters(cfg.Metrics), wake: make(chan struct{}, 1), lag: lagMarks{fresh: cfg.Clock.Now()},
 		subs: map[uint32]*sub{}, addrs: map[string]*address{},
 	}, nil
 }

@@ -42,8 +42,8 @@ func TestAHeartbeatRidesOnAValue(t *testing.T) {
 		t.Error("a heartbeat before the first tick")
 	}
 	s.lastBeat.Store(&heartbeat{generation: 1, known: 7})
-	if value() != 1 || c.beat.sent != 7 {
-		t.Errorf("no heartbeat went along, sent up to %d", c.beat.sent)
+	if value() != 1 || c.pulse.beat.sent != 7 {
+		t.Errorf("no heartbeat went along, sent up to %d", c.pulse.beat.sent)
 	}
 	now.Advance(s.cfg.Heartbeat / 4)
 	if value() != 0 {

@@ -36,13 +36,18 @@ type serverConn struct {
 	began   time.Time // of the write in progress
 	follows map[uint32]*serverFollow
 	out     outgoing
-	beat    heartbeat
-	beatAt  time.Time     // when it was sent last
+	pulse   pulse
 	failing int           // refusals that wait to be written
 	room    chan struct{} // not nil: the reader waits for failing to fall
 	bye     error         // not nil: the last thing to be sent
 
 	state connState
+}
+
+// pulse is the newest heartbeat that was sent.
+type pulse struct {
+	beat   heartbeat
+	beatAt time.Time // when it was sent last
 }
 
 // connState is how far a connection is.
@@ -199,7 +204,7 @@ func (c *serverConn) greet(h hello) error {
 	beat := c.s.beat(c.s.cfg.Clock.Now())
 	c.mu.Lock()
 	c.who, c.version = Identity{Node: h.node}, min(h.version, protocolVersion)
-	c.state.greeted, c.beat, c.state.beating = true, beat, true
+	c.state.greeted, c.pulse.beat, c.state.beating = true, beat, true
 	c.mu.Unlock()
 	if err != nil {
 		c.s.meters.denied.Add(1)
@@ -353,7 +358,7 @@ func (c *serverConn) tick(now time.Time, beat heartbeat) {
 			c.s.meters.cutHello.Add(1)
 			c.closeLocked()
 		}
-	case now.Sub(c.beatAt) < c.s.cfg.Heartbeat/2: // one went along with a value
+	case now.Sub(c.pulse.beatAt) < c.s.cfg.Heartbeat/2: // one went along with a value
 	default:
 		c.beatLocked(beat)
 		c.wakeLocked()
@@ -362,19 +367,19 @@ func (c *serverConn) tick(now time.Time, beat heartbeat) {
 
 // beatLocked has a heartbeat sent.
 func (c *serverConn) beatLocked(beat heartbeat) {
-	if beat.generation != c.beat.generation {
+	if beat.generation != c.pulse.beat.generation {
 		beat.sent = 0
 	} else {
-		beat.sent = c.beat.sent
+		beat.sent = c.pulse.beat.sent
 	}
-	c.beat, c.state.beating = beat, true
+	c.pulse.beat, c.state.beating = beat, true
 }
 
 // rideLocked sends the heartbeat that is due before long together with values: what comes to all agents at once
 // is not to be followed by a wake-up of each for nothing.
 func (c *serverConn) rideLocked(now time.Time) {
 	if beat := c.s.lastBeat.Load(); beat != nil && c.state.welcomed && !c.state.beating &&
-		now.Sub(c.beatAt) >= c.s.cfg.Heartbeat/2 {
+		now.Sub(c.pulse.beatAt) >= c.s.cfg.Heartbeat/2 {
 		c.beatLocked(*beat)
 	}
 }
@@ -413,8 +418,9 @@ func (c *serverConn) wakeLocked() {
 	if c.state.corked && !c.state.beating { // a heartbeat passes: a source may take its time to follow
 		return
 	}
-		
-	if c.state.welcomed && c.out.dirty.first == nil && c.out.large.first == nil && c.out.part.rest == nil && !c.state.beating && c.bye == nil {
+
+	if c.state.welcomed && c.out.dirty.first == nil && c.out.large.first == nil && c.out.part.rest == nil &&
+		!c.state.beating && c.bye == nil {
 		return
 	}
 	c.state.writing = true

@@ -114,7 +114,7 @@ func (c *serverConn) fillLocked(out *outBuffer) bool {
 		out.b = welcome{c.version, c.s.cfg.Heartbeat}.append(out.b)
 		c.state.welcomed = true
 		if c.state.beating { // what its server may be behind, and of which history, an agent must know before the first value
-			first := c.beat
+			first := c.pulse.beat
 			first.sent = 0
 			out.b = first.append(out.b)
 		}
@@ -138,10 +138,10 @@ func (c *serverConn) fillLocked(out *outBuffer) bool {
 	}
 	if c.state.beating {
 		if c.out.dirty.first == nil && c.out.large.first == nil && c.out.part.rest == nil {
-			c.beat.sent = c.beat.known
+			c.pulse.beat.sent = c.pulse.beat.known
 		}
-		out.b = c.beat.append(out.b)
-		out.beats, c.state.beating, c.beatAt = 1, false, now
+		out.b = c.pulse.beat.append(out.b)
+		out.beats, c.state.beating, c.pulse.beatAt = 1, false, now
 	}
 	return len(out.b) > 0
 }

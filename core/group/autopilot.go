@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 	autopilot "github.com/hashicorp/raft-autopilot"
 
+	"corbel.dev/corbel/core/group/raftlog"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/telemetry"
 )
@@ -156,7 +157,7 @@ func (a *Autopilot) lead(ctx context.Context, in *instance) {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d := delegate{a: a, in: in, began: in.links.peers.now()}
-	ap := autopilot.New(in.raft, d, autopilot.WithLogger(raftLogger{log: a.g.cfg.Log.With("part", "autopilot")}),
+	ap := autopilot.New(in.raft, d, autopilot.WithLogger(raftlog.Logger{To: a.g.cfg.Log.With("part", "autopilot")}),
 		autopilot.WithUpdateInterval(a.update), autopilot.WithReconcileInterval(a.reconcile),
 		autopilot.WithPromoter(promoter{new(autopilot.StablePromoter), d, inner}))
 	a.mu.Lock()

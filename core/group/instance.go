@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/raftlog"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -82,7 +83,8 @@ func (g *Group) begin(s *stores) (*instance, error) {
 	in.links.trans = &transport{streams: in.links.streams, peers: in.links.peers, reach: in.reach, committed: in.committed,
 		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: in.links.streams,
 			MaxPool:         3,
-			MaxRPCsInFlight: 1, Timeout: 10 * time.Second, Logger: raftLogger{log: g.cfg.Log}, MsgpackUseNewTimeFormat: true})}
+			MaxRPCsInFlight: 1, Timeout: 10 * time.Second, Logger: raftlog.Logger{To: g.cfg.Log},
+			MsgpackUseNewTimeFormat: true})}
 	in.lead.succession = &succession{in: in}
 	in.links.trans.succession = in.lead.succession
 	if s.lost {
@@ -165,7 +167,8 @@ func (in *instance) config() *raft.Config {
 		ElectionTimeout:    cfg.heartbeat(),
 		LeaderLeaseTimeout: cfg.lease(), CommitTimeout: commitTimeout, MaxAppendEntries: 512, BatchApplyCh: true,
 		ShutdownOnRemove: false, TrailingLogs: cfg.trailing(), SnapshotInterval: cfg.SnapshotInterval,
-		SnapshotThreshold: cfg.SnapshotThreshold, LocalID: raft.ServerID(cfg.LocalID), Logger: raftLogger{log: cfg.Log},
+		SnapshotThreshold: cfg.SnapshotThreshold, LocalID: raft.ServerID(cfg.LocalID),
+		Logger: raftlog.Logger{To: cfg.Log},
 		// The snapshot is in the machine already, and entries that the machine has are skipped.
 		NoSnapshotRestoreOnStart: true, NoLegacyTelemetry: true}
 }

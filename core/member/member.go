@@ -258,9 +258,8 @@ func New(cfg Config) (*Pool, error) {
 	p := &Pool{
 		cfg: cfg, events: newEvents(), self: newSelf(cfg.Clock), ready: make(chan struct{}), stopped: make(chan struct{}),
 		place: vivaldi.NewClient(),
-		alarms: alarms{
-			conflicts: cfg.Metrics.Counter("serf.member.conflict"), refused: cfg.Metrics.Counter("gossip.refused"),
-		},
+		alarms: alarms{conflicts: cfg.Metrics.Counter("serf.member.conflict"),
+			refused: cfg.Metrics.Counter("gossip.refused")},
 	}
 	if err := p.self.describe(cfg.Tags); err != nil {
 		return nil, err

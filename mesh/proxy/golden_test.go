@@ -207,9 +207,7 @@ func (g *golden) build(t testing.TB) *Proxy {
 	if g.kind != "" {
 		var err error
 		if r, err = ReadRegistration(&catalog.Service{Kind: g.kind, ID: "gateway", Name: "web-gateway", Address: "127.0.0.1",
-			Port: 8443, Connect: catalog.Connect{
-				Proxy: []byte(g.fields),
-			},
+			Port: 8443, Connect: catalog.Connect{Proxy: []byte(g.fields)},
 			TaggedAddresses: map[string]catalog.ServiceAddress{"wan": {Address: "127.0.0.1", Port: 8444}}}); err != nil {
 			t.Fatal(err)
 		}

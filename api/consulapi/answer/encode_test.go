@@ -118,9 +118,7 @@ func TestEncodersMatchReflection(t *testing.T) {
 		}{s.ID, s.Name, s.Node, s.LockDelay, s.Behavior, "", s.NodeChecks, s.ServiceChecks, 1, 0})
 
 		svc := &catalog.Service{Node: n.Name, ID: texts.Draw(t, "sid"), Name: texts.Draw(t, "sname"), Tags: c.ServiceTags,
-			Meta: n.Meta, Port: 80, Connect: catalog.Connect{
-				Native: true,
-			},
+			Meta: n.Meta, Port: 80, Connect: catalog.Connect{Native: true},
 			TaggedAddresses: map[string]catalog.ServiceAddress{"lan": {Address: n.Address, Port: 1}},
 			Weights:         catalog.Weights{Passing: 1, Warning: 1}, Indexes: catalog.Indexes{ModifyIndex: 2}}
 		for _, b := range [][]byte{AppendService(nil, svc), AppendAgentService(nil, svc, "dc1", "h"),

@@ -1,4 +1,4 @@
-package vaultcmd
+package operate
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 
 	"corbel.dev/corbel/cli/bundle"
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/vaultcmd"
 	"github.com/spf13/cobra"
 )
 
@@ -38,7 +39,7 @@ const maxLogBytes = 64 << 20
 
 // debugging is one run of debug.
 type debugging struct {
-	c                           *call
+	c                           *vaultcmd.Call
 	duration, interval, metrics time.Duration
 	targets                     []string
 	began                       time.Time
@@ -60,8 +61,8 @@ func Debug(e *command.Env, cmd *cobra.Command) {
 		"here")
 	compress := f.Bool("compress", true, "make one archive")
 	targets := f.StringSlice("target", known, "what to gather; may be given several times")
-	on(e, cmd, "debug", "vault debug -duration=1m -interval=20s -output=trouble.tar.gz", 0, 0,
-		func(c *call, _ []string) error {
+	vaultcmd.On(e, cmd, "debug", "vault debug -duration=1m -interval=20s -output=trouble.tar.gz", 0, 0,
+		func(c *vaultcmd.Call, _ []string) error {
 			for _, t := range *targets {
 				if !slices.Contains(known, t) {
 					return command.Usagef("-target %s: must be one of %s", t, strings.Join(known, ", "))
@@ -90,7 +91,7 @@ func (d *debugging) write(name string, compress bool) error {
 		if err := d.gather(name); err != nil {
 			return err
 		}
-		return d.c.success("Bundle written to: %s", name)
+		return d.c.Success("Bundle written to: %s", name)
 	}
 	if !strings.HasSuffix(name, ".tar.gz") {
 		name += ".tar.gz"
@@ -107,16 +108,16 @@ func (d *debugging) write(name string, compress bool) error {
 	if err != nil {
 		return err
 	}
-	return d.c.success("Bundle written to: %s", name)
+	return d.c.Success("Bundle written to: %s", name)
 }
 
 // gather takes everything. What the server refuses is named in index.json; an interrupt ends it early and keeps what
 // there is.
 func (d *debugging) gather(name string) error {
-	if _, err := d.c.do("GET", "sys/seal-status", nil); err != nil {
-		return doing("asking the server", err)
+	if _, err := d.c.Do("GET", "sys/seal-status", nil); err != nil {
+		return vaultcmd.Doing("asking the server", err)
 	}
-	ctx, cancel := context.WithTimeout(d.c.ctx(), d.duration)
+	ctx, cancel := context.WithTimeout(d.c.Ctx(), d.duration)
 	defer cancel()
 	log := make(chan []byte, 1)
 	if slices.Contains(d.targets, "log") {
@@ -146,7 +147,7 @@ func (d *debugging) gather(name string) error {
 			return err
 		}
 	}
-	index, err := json.MarshalIndent(map[string]any{"version": 1, "vault_address": d.c.client.Address(),
+	index, err := json.MarshalIndent(map[string]any{"version": 1, "vault_address": d.c.Client.Address(),
 		"timestamp": d.began, "duration_seconds": d.duration.Seconds(),
 		"interval_seconds": d.interval.Seconds(), "metrics_interval_seconds": d.metrics.Seconds(), "targets": d.targets,
 		"output": map[string]any{"name": filepath.Base(name), "files": d.files},
@@ -193,7 +194,7 @@ func (d *debugging) poll(ctx context.Context) error {
 }
 
 func (d *debugging) take(target string) {
-	a, err := d.c.do("GET", polled[target].path, nil)
+	a, err := d.c.Do("GET", polled[target].path, nil)
 	if err != nil {
 		d.failed(polled[target].path, err)
 		return
@@ -232,7 +233,7 @@ func (d *debugging) profile(ctx context.Context) error {
 }
 
 func (d *debugging) one(file, path string, query map[string]string) error {
-	a, err := d.c.ask("GET", path, query, nil)
+	a, err := d.c.Ask("GET", path, query, nil)
 	if err != nil {
 		d.failed(path, err)
 		return nil
@@ -242,7 +243,7 @@ func (d *debugging) one(file, path string, query map[string]string) error {
 
 // log follows the server's log until ctx ends; nil when it cannot be had.
 func (d *debugging) log(ctx context.Context) []byte {
-	in, err := d.c.client.Stream(ctx, "GET", "sys/monitor", nil)
+	in, err := d.c.Client.Stream(ctx, "GET", "sys/monitor", nil)
 	if err != nil {
 		return fmt.Appendf(nil, "the log could not be followed: %v\n", err)
 	}

@@ -1,4 +1,4 @@
-package vaultcmd
+package operate
 
 import (
 	"encoding/base64"

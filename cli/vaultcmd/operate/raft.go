@@ -1,4 +1,4 @@
-package vaultcmd
+package operate
 
 import (
 	"encoding/json"
@@ -9,39 +9,40 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/vaultcmd"
 	"github.com/spf13/cobra"
 )
 
 // operatorRaft builds operator raft.
 func operatorRaft(e *command.Env) *cobra.Command {
 	peer := func(name, trying, short, done string) *cobra.Command {
-		return leaf(e, name+" SERVER_ID", short, 1, 1, func(c *call, args []string) error {
-			a, err := c.do("POST", "sys/storage/raft/"+name, map[string]any{"server_id": args[0]})
+		return vaultcmd.Leaf(e, name+" SERVER_ID", short, 1, 1, func(c *vaultcmd.Call, args []string) error {
+			a, err := c.Do("POST", "sys/storage/raft/"+name, map[string]any{"server_id": args[0]})
 			if err != nil {
-				return doing(trying, err)
+				return vaultcmd.Doing(trying, err)
 			}
-			return c.changed(a, "%s", done)
+			return c.Changed(a, "%s", done)
 		})
 	}
 	return command.Named("raft", "Look after the servers of a Raft cluster", raftJoin(e),
-		leaf(e, "list-peers", "List the servers of the cluster", 0, 0, (*call).listPeers),
+		vaultcmd.Leaf(e, "list-peers", "List the servers of the cluster", 0, 0, listPeers),
 		peer("remove-peer", "removing the peer from the Raft cluster", "Remove a server from the cluster",
 			"Peer removed successfully!"),
 		peer("promote", "promoting the server", "Give a server a vote", "The server has a vote."),
 		peer("demote", "demoting the server", "Take a server's vote away", "The server has no vote."),
 		command.Named("snapshot", "Save and restore the whole storage",
-			leaf(e, "save FILE", "Save the storage to a file", 1, 1, (*call).saveSnapshot), raftRestore(e)),
+			vaultcmd.Leaf(e, "save FILE", "Save the storage to a file", 1, 1, saveSnapshot), raftRestore(e)),
 		command.Named("autopilot", "How the cluster looks after itself",
-			leaf(e, "state", "Show the health of the servers", 0, 0,
-				func(c *call, _ []string) error { return c.pilot("state") }),
-			leaf(e, "get-config", "Show the settings", 0, 0, func(c *call, _ []string) error {
-				return c.pilot("configuration")
+			vaultcmd.Leaf(e, "state", "Show the health of the servers", 0, 0,
+				func(c *vaultcmd.Call, _ []string) error { return pilot(c, "state") }),
+			vaultcmd.Leaf(e, "get-config", "Show the settings", 0, 0, func(c *vaultcmd.Call, _ []string) error {
+				return pilot(c, "configuration")
 			}), setPilot(e)))
 }
 
 func raftJoin(e *command.Env) *cobra.Command {
-	return with(e, "join LEADER_API_ADDR", "Join the cluster of another server", 1, 1,
-		func(cmd *cobra.Command) func(*call, []string) error {
+	return vaultcmd.With(e, "join LEADER_API_ADDR", "Join the cluster of another server", 1, 1,
+		func(cmd *cobra.Command) func(*vaultcmd.Call, []string) error {
 			f := cmd.Flags()
 			files := map[string]*string{}
 			for name, key := range map[string]string{"leader-ca-cert": "leader_ca_cert",
@@ -51,9 +52,9 @@ func raftJoin(e *command.Env) *cobra.Command {
 			serverName := f.String("leader-tls-servername", "", "name that the other server's certificate must have")
 			nonVoter := f.Bool("non-voter", false, "replicate, and never have a vote")
 			retry := f.Bool("retry", false, "no effect: retry_join in the configuration tries again")
-			return func(c *call, args []string) error {
+			return func(c *vaultcmd.Call, args []string) error {
 				body := map[string]any{"leader_api_addr": args[0], "non_voter": *nonVoter, "retry": *retry}
-				put(body, "leader_tls_servername", *serverName)
+				vaultcmd.Put(body, "leader_tls_servername", *serverName)
 				for key, text := range files {
 					if path, isFile := strings.CutPrefix(*text, "@"); isFile {
 						raw, err := command.ReadFile(path)
@@ -62,30 +63,30 @@ func raftJoin(e *command.Env) *cobra.Command {
 						}
 						*text = string(raw)
 					}
-					put(body, key, *text)
+					vaultcmd.Put(body, key, *text)
 				}
-				a, err := c.do("PUT", "sys/storage/raft/join", body)
+				a, err := c.Do("PUT", "sys/storage/raft/join", body)
 				if err != nil {
-					return doing("joining the node to the Raft cluster", err)
+					return vaultcmd.Doing("joining the node to the Raft cluster", err)
 				}
 				var out map[string]any
 				if err := command.Decode(a.Raw, &out); err != nil {
 					return err
 				}
-				if done, err := c.structured(out); done {
+				if done, err := c.Structured(out); done {
 					return err
 				}
-				return c.pairs([][]string{{"Joined", shown(out["joined"])}})
+				return c.Pairs([][]string{{"Joined", vaultcmd.Shown(out["joined"])}})
 			}
 		})
 }
 
-func (c *call) listPeers([]string) error {
-	a, err := c.do("GET", "sys/storage/raft/configuration", nil)
+func listPeers(c *vaultcmd.Call, _ []string) error {
+	a, err := c.Do("GET", "sys/storage/raft/configuration", nil)
 	if err != nil {
-		return doing("reading the raft cluster configuration", err)
+		return vaultcmd.Doing("reading the raft cluster configuration", err)
 	}
-	if done, err := c.structured(json.RawMessage(a.Raw)); done {
+	if done, err := c.Structured(json.RawMessage(a.Raw)); done {
 		return err
 	}
 	config, _ := a.Data["config"].(map[string]any)
@@ -97,17 +98,18 @@ func (c *call) listPeers([]string) error {
 		if s["leader"] == true {
 			state = "leader"
 		}
-		rows = append(rows, []string{shown(s["node_id"]), shown(s["address"]), state, shown(s["voter"])})
+		rows = append(rows, []string{vaultcmd.Shown(s["node_id"]), vaultcmd.Shown(s["address"]), state,
+			vaultcmd.Shown(s["voter"])})
 	}
-	return c.columns([]string{"Node", "Address", "State", "Voter"}, rows)
+	return c.Columns([]string{"Node", "Address", "State", "Voter"}, rows)
 }
 
-func (c *call) pilot(what string) error {
-	a, err := c.do("GET", "sys/storage/raft/autopilot/"+what, nil)
+func pilot(c *vaultcmd.Call, what string) error {
+	a, err := c.Do("GET", "sys/storage/raft/autopilot/"+what, nil)
 	if err != nil {
-		return doing("reading autopilot's "+what, err)
+		return vaultcmd.Doing("reading autopilot's "+what, err)
 	}
-	if done, err := c.structured(a.Data); done {
+	if done, err := c.Structured(a.Data); done {
 		return err
 	}
 	var rows [][]string
@@ -116,24 +118,26 @@ func (c *call) pilot(what string) error {
 		if servers, ok := value.(map[string]any); ok {
 			for _, id := range command.SortedKeys(servers) {
 				s, _ := servers[id].(map[string]any)
-				rows = append(rows, []string{"Server " + id, fmt.Sprintf("%s, %s, healthy %s, last contact %s", shown(s["address"]),
-					shown(s["status"]), shown(s["healthy"]), shown(s["last_contact"]))})
+				rows = append(rows, []string{"Server " + id, fmt.Sprintf("%s, %s, healthy %s, last contact %s",
+					vaultcmd.Shown(s["address"]),
+					vaultcmd.Shown(s["status"]), vaultcmd.Shown(s["healthy"]), vaultcmd.Shown(s["last_contact"]))})
 			}
 			continue
 		}
-		rows = append(rows, []string{name, shown(value)})
+		rows = append(rows, []string{name, vaultcmd.Shown(value)})
 	}
-	return c.pairs(rows)
+	return c.Pairs(rows)
 }
 
 func setPilot(e *command.Env) *cobra.Command {
-	return with(e, "set-config", "Change the settings", 0, 0, func(cmd *cobra.Command) func(*call, []string) error {
+	return vaultcmd.With(e, "set-config", "Change the settings", 0, 0, func(cmd *cobra.Command) func(*vaultcmd.Call,
+		[]string) error {
 		f := cmd.Flags()
 		for _, name := range []string{"cleanup-dead-servers", "last-contact-threshold", "dead-server-last-contact-threshold",
 			"max-trailing-logs", "min-quorum", "server-stabilization-time"} {
 			f.String(name, "", "see docs/secrets.md")
 		}
-		return func(c *call, _ []string) error {
+		return func(c *vaultcmd.Call, _ []string) error {
 			body := map[string]any{}
 			for _, name := range []string{"cleanup-dead-servers", "last-contact-threshold", "dead-server-last-contact-threshold",
 				"max-trailing-logs", "min-quorum", "server-stabilization-time"} {
@@ -141,19 +145,19 @@ func setPilot(e *command.Env) *cobra.Command {
 					body[strings.ReplaceAll(name, "-", "_")] = f.Lookup(name).Value.String()
 				}
 			}
-			a, err := c.do("POST", "sys/storage/raft/autopilot/configuration", body)
+			a, err := c.Do("POST", "sys/storage/raft/autopilot/configuration", body)
 			if err != nil {
-				return doing("changing autopilot's configuration", err)
+				return vaultcmd.Doing("changing autopilot's configuration", err)
 			}
-			return c.changed(a, "Autopilot has the new settings.")
+			return c.Changed(a, "Autopilot has the new settings.")
 		}
 	})
 }
 
-func (c *call) saveSnapshot(args []string) (err error) {
-	in, err := c.client.Stream(c.ctx(), "GET", "sys/storage/raft/snapshot", nil)
+func saveSnapshot(c *vaultcmd.Call, args []string) (err error) {
+	in, err := c.Client.Stream(c.Ctx(), "GET", "sys/storage/raft/snapshot", nil)
 	if err != nil {
-		return doing("taking the snapshot", err)
+		return vaultcmd.Doing("taking the snapshot", err)
 	}
 	defer in.Close()
 	temp := args[0] + ".partial"
@@ -175,14 +179,14 @@ func (c *call) saveSnapshot(args []string) (err error) {
 		_ = os.Remove(temp)
 		return fmt.Errorf("the snapshot was not saved: %w", err)
 	}
-	return c.success("Saved a snapshot to %s", args[0])
+	return c.Success("Saved a snapshot to %s", args[0])
 }
 
 func raftRestore(e *command.Env) *cobra.Command {
-	return with(e, "restore FILE", "Replace the storage by a file", 1, 1,
-		func(cmd *cobra.Command) func(*call, []string) error {
+	return vaultcmd.With(e, "restore FILE", "Replace the storage by a file", 1, 1,
+		func(cmd *cobra.Command) func(*vaultcmd.Call, []string) error {
 			force := cmd.Flags().Bool("force", false, "also when it is under other unseal keys")
-			return func(c *call, args []string) error {
+			return func(c *vaultcmd.Call, args []string) error {
 				f, err := os.Open(args[0])
 				if err != nil {
 					return err
@@ -192,34 +196,36 @@ func raftRestore(e *command.Env) *cobra.Command {
 				if *force {
 					path += "-force"
 				}
-				out, err := c.client.Stream(c.ctx(), "POST", path, f)
+				out, err := c.Client.Stream(c.Ctx(), "POST", path, f)
 				if err != nil {
-					return doing("installing the snapshot", err)
+					return vaultcmd.Doing("installing the snapshot", err)
 				}
 				_ = out.Close()
-				return c.success("Restored the snapshot %s", args[0])
+				return c.Success("Restored the snapshot %s", args[0])
 			}
 		})
 }
 
 // operatorMembers builds operator members.
 func operatorMembers(e *command.Env) *cobra.Command {
-	return leaf(e, "members", "List the active server and the standbys", 0, 0, func(c *call, _ []string) error {
-		a, err := c.do("GET", "sys/ha-status", nil)
+	return vaultcmd.Leaf(e, "members", "List the active server and the standbys", 0, 0, func(c *vaultcmd.Call,
+		_ []string) error {
+		a, err := c.Do("GET", "sys/ha-status", nil)
 		if err != nil {
-			return doing("reading the members", err)
+			return vaultcmd.Doing("reading the members", err)
 		}
-		if done, err := c.structured(a.Data); done {
+		if done, err := c.Structured(a.Data); done {
 			return err
 		}
 		nodes, _ := a.Data["nodes"].([]any)
 		var rows [][]string
 		for _, one := range nodes {
 			n, _ := one.(map[string]any)
-			rows = append(rows, []string{shown(n["hostname"]), shown(n["api_address"]), shown(n["cluster_address"]),
-				shown(n["active_node"]), shown(n["version"]), orNA(n["last_echo"])})
+			rows = append(rows, []string{vaultcmd.Shown(n["hostname"]), vaultcmd.Shown(n["api_address"]),
+				vaultcmd.Shown(n["cluster_address"]),
+				vaultcmd.Shown(n["active_node"]), vaultcmd.Shown(n["version"]), vaultcmd.OrNA(n["last_echo"])})
 		}
 		slices.SortStableFunc(rows, func(a, b []string) int { return strings.Compare(b[3], a[3]) })
-		return c.columns([]string{"Host Name", "API Address", "Cluster Address", "Active Node", "Version", "Last Echo"}, rows)
+		return c.Columns([]string{"Host Name", "API Address", "Cluster Address", "Active Node", "Version", "Last Echo"}, rows)
 	})
 }

@@ -1,4 +1,4 @@
-package vaultcmd
+package operate
 
 import (
 	"crypto/subtle"
@@ -6,41 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/vaultcmd"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
-// hidden asks for a line without showing it; where stdin is no terminal it is read as it is.
-func (c *call) hidden(prompt string) (string, error) {
-	fmt.Fprint(c.Err, prompt)
-	if f, ok := c.In.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		text, err := term.ReadPassword(int(f.Fd()))
-		fmt.Fprintln(c.Err)
-		return strings.TrimSpace(string(text)), err
-	}
-	text, err := c.Input("-")
-	return strings.TrimRight(string(text), "\r\n"), err
-}
-
 // share is an argument, or asked for.
-func (c *call) share(args []string) (string, error) {
+func share(c *vaultcmd.Call, args []string) (string, error) {
 	if len(args) == 1 && args[0] != "-" {
 		return args[0], nil
 	}
-	text, err := c.hidden("Key (will be hidden): ")
+	text, err := vaultcmd.Hidden(c, "Key (will be hidden): ")
 	return strings.TrimSpace(text), err
 }
 
 // body sends a request whose answer has no envelope and decodes it.
-func (c *call) body(what, method, path string, in map[string]any) (map[string]any, error) {
-	a, err := c.do(method, path, in)
+func body(c *vaultcmd.Call, what, method, path string, in map[string]any) (map[string]any, error) {
+	a, err := c.Do(method, path, in)
 	if err != nil {
-		return nil, doing(what, err)
+		return nil, vaultcmd.Doing(what, err)
 	}
 	out := map[string]any{}
 	if len(a.Raw) == 0 {
@@ -50,26 +37,26 @@ func (c *call) body(what, method, path string, in map[string]any) (map[string]an
 }
 
 // told prints some members of an answer, or all of them as -format asks.
-func (c *call) told(out map[string]any, names [][2]string) error {
-	if c.field != "" {
-		return c.member(out)
+func told(c *vaultcmd.Call, out map[string]any, names [][2]string) error {
+	if c.Field != "" {
+		return c.Member(out)
 	}
-	if done, err := c.structured(out); done {
+	if done, err := c.Structured(out); done {
 		return err
 	}
 	var rows [][]string
 	for _, n := range names {
 		if v, ok := out[n[1]]; ok && v != nil && v != "" {
-			rows = append(rows, []string{n[0], shown(v)})
+			rows = append(rows, []string{n[0], vaultcmd.Shown(v)})
 		}
 	}
-	return c.pairs(rows)
+	return c.Pairs(rows)
 }
 
 // operatorRekey builds operator rekey.
 func operatorRekey(e *command.Env) *cobra.Command {
-	return with(e, "rekey [KEY]", "Make new shares of the unseal key, or of the recovery key", 0, 1,
-		func(cmd *cobra.Command) func(*call, []string) error {
+	return vaultcmd.With(e, "rekey [KEY]", "Make new shares of the unseal key, or of the recovery key", 0, 1,
+		func(cmd *cobra.Command) func(*vaultcmd.Call, []string) error {
 			f := cmd.Flags()
 			start, cancel, status := f.Bool("init", false, "begin"), f.Bool("cancel", false, "give up"),
 				f.Bool("status", false, "show how far it is")
@@ -83,7 +70,7 @@ func operatorRekey(e *command.Env) *cobra.Command {
 			backup := f.Bool("backup", false, "with -init and -pgp-keys: the server keeps the encrypted shares")
 			retrieve, forget := f.Bool("backup-retrieve", false, "show the encrypted shares that the server keeps"),
 				f.Bool("backup-delete", false, "have the server forget them")
-			return func(c *call, args []string) error {
+			return func(c *vaultcmd.Call, args []string) error {
 				path := "sys/rekey/"
 				switch *target {
 				case "barrier":
@@ -104,23 +91,23 @@ func operatorRekey(e *command.Env) *cobra.Command {
 					if err := putPGP(body, "pgp_keys", "pgp-keys", *pgp); err != nil {
 						return err
 					}
-					return c.rekeyStep("initializing rekey", "PUT", path+"init", body)
+					return rekeyStep(c, "initializing rekey", "PUT", path+"init", body)
 				case *cancel:
-					if _, err := c.body("canceling rekey", "DELETE", path+step, nil); err != nil {
+					if _, err := body(c, "canceling rekey", "DELETE", path+step, nil); err != nil {
 						return err
 					}
-					return c.success("Canceled rekeying (if it was started)")
+					return c.Success("Canceled rekeying (if it was started)")
 				case *retrieve:
-					return c.showBackup(backupPath(path))
+					return showBackup(c, backupPath(path))
 				case *forget:
-					if _, err := c.body("deleting the backup", "DELETE", backupPath(path), nil); err != nil {
+					if _, err := body(c, "deleting the backup", "DELETE", backupPath(path), nil); err != nil {
 						return err
 					}
-					return c.success("Deleted stored keys (if they existed)")
+					return c.Success("Deleted stored keys (if they existed)")
 				case *status:
-					return c.rekeyStep("reading rekey status", "GET", path+step, nil)
+					return rekeyStep(c, "reading rekey status", "GET", path+step, nil)
 				}
-				return c.rekeyShare(path, step, *nonce, args)
+				return rekeyShare(c, path, step, *nonce, args)
 			}
 		})
 }
@@ -134,57 +121,57 @@ func backupPath(path string) string {
 }
 
 // showBackup prints encrypted shares by their keys' fingerprints.
-func (c *call) showBackup(path string) error {
-	out, err := c.body("retrieving the backup", "GET", path, nil)
+func showBackup(c *vaultcmd.Call, path string) error {
+	out, err := body(c, "retrieving the backup", "GET", path, nil)
 	if err != nil {
 		return err
 	}
 	data, _ := out["data"].(map[string]any)
-	if c.field != "" {
-		return c.member(data)
+	if c.Field != "" {
+		return c.Member(data)
 	}
-	if done, err := c.structured(data); done {
+	if done, err := c.Structured(data); done {
 		return err
 	}
-	rows := [][]string{{"Nonce", shown(data["nonce"])}}
+	rows := [][]string{{"Nonce", vaultcmd.Shown(data["nonce"])}}
 	keys, _ := data["keys_base64"].(map[string]any)
 	for _, print := range slices.Sorted(maps.Keys(keys)) {
 		list, _ := keys[print].([]any)
 		for _, share := range list {
-			rows = append(rows, []string{print, shown(share)})
+			rows = append(rows, []string{print, vaultcmd.Shown(share)})
 		}
 	}
-	return c.pairs(rows)
+	return c.Pairs(rows)
 }
 
-func (c *call) rekeyShare(path, step, nonce string, args []string) error {
+func rekeyShare(c *vaultcmd.Call, path, step, nonce string, args []string) error {
 	if nonce == "" {
-		st, err := c.body("reading rekey status", "GET", path+step, nil)
+		st, err := body(c, "reading rekey status", "GET", path+step, nil)
 		if err != nil {
 			return err
 		}
-		if nonce = plainText(st["nonce"]); nonce == "" || st["started"] == false {
+		if nonce = vaultcmd.PlainText(st["nonce"]); nonce == "" || st["started"] == false {
 			return errors.New("no rekey is in progress: start one with -init")
 		}
 	}
-	key, err := c.share(args)
+	key, err := share(c, args)
 	if err != nil {
 		return err
 	}
 	if step == "init" {
 		step = "update"
 	}
-	return c.rekeyStep("posting the share", "PUT", path+step, map[string]any{"key": key, "nonce": nonce})
+	return rekeyStep(c, "posting the share", "PUT", path+step, map[string]any{"key": key, "nonce": nonce})
 }
 
-func (c *call) rekeyStep(what, method, path string, in map[string]any) error {
-	out, err := c.body(what, method, path, in)
+func rekeyStep(c *vaultcmd.Call, what, method, path string, in map[string]any) error {
+	out, err := body(c, what, method, path, in)
 	if err != nil {
 		return err
 	}
 	keys, _ := out["keys_base64"].([]any)
-	if len(keys) == 0 || c.format != "table" || c.field != "" {
-		return c.told(out, [][2]string{{"Nonce", "nonce"}, {"Started", "started"}, {"Rekey Progress", "progress"},
+	if len(keys) == 0 || c.Format != "table" || c.Field != "" {
+		return told(c, out, [][2]string{{"Nonce", "nonce"}, {"Started", "started"}, {"Rekey Progress", "progress"},
 			{"Required", "required"}, {"New Shares", "n"},
 			{"New Threshold", "t"}, {"Verification Required", "verification_required"},
 			{"Verification Nonce", "verification_nonce"}, {"PGP Fingerprints", "pgp_fingerprints"}, {"Complete", "complete"}})
@@ -194,14 +181,14 @@ func (c *call) rekeyStep(what, method, path string, in map[string]any) error {
 	for i, k := range keys {
 		name := fmt.Sprintf("Key %d", i+1)
 		if i < len(prints) {
-			name += " fingerprint: " + shown(prints[i]) + "; value"
+			name += " fingerprint: " + vaultcmd.Shown(prints[i]) + "; value"
 		}
-		fmt.Fprintf(&b, "%s: %s\n", name, shown(k))
+		fmt.Fprintf(&b, "%s: %s\n", name, vaultcmd.Shown(k))
 	}
-	fmt.Fprintf(&b, "\nOperation nonce: %s\n", shown(out["nonce"]))
+	fmt.Fprintf(&b, "\nOperation nonce: %s\n", vaultcmd.Shown(out["nonce"]))
 	if out["verification_required"] == true {
 		fmt.Fprintf(&b, "\nThe present shares hold until enough of the new ones were given back:\n`operator rekey -verify "+
-			"-nonce=%s`\n", shown(out["verification_nonce"]))
+			"-nonce=%s`\n", vaultcmd.Shown(out["verification_nonce"]))
 	} else {
 		b.WriteString("\nThe new shares hold from now on, and the former ones open nothing any more.\n")
 	}
@@ -217,8 +204,8 @@ var rootRows = [][2]string{
 
 // operatorGenerateRoot builds operator generate-root.
 func operatorGenerateRoot(e *command.Env) *cobra.Command {
-	return with(e, "generate-root [KEY]", "Make a root token with shares", 0, 1,
-		func(cmd *cobra.Command) func(*call, []string) error {
+	return vaultcmd.With(e, "generate-root [KEY]", "Make a root token with shares", 0, 1,
+		func(cmd *cobra.Command) func(*vaultcmd.Call, []string) error {
 			f := cmd.Flags()
 			start, cancel, status := f.Bool("init", false, "begin"), f.Bool("cancel", false, "give up"),
 				f.Bool("status", false, "show how far it is")
@@ -228,14 +215,14 @@ func operatorGenerateRoot(e *command.Env) *cobra.Command {
 				f.String("nonce", "", "the attempt that the share is for"),
 				f.String("pgp-key", "", "file of the OpenPGP key to encrypt the token for")
 			const path = "sys/generate-root/"
-			step := func(c *call, what, method, path string, in map[string]any) error {
-				out, err := c.body(what, method, path, in)
+			step := func(c *vaultcmd.Call, what, method, path string, in map[string]any) error {
+				out, err := body(c, what, method, path, in)
 				if err != nil {
 					return err
 				}
-				return c.told(out, rootRows)
+				return told(c, out, rootRows)
 			}
-			return func(c *call, args []string) error {
+			return func(c *vaultcmd.Call, args []string) error {
 				switch {
 				case *decode != "":
 					token, err := decodeRoot(*decode, *otp)
@@ -244,40 +231,40 @@ func operatorGenerateRoot(e *command.Env) *cobra.Command {
 					}
 					return c.Printf("%s\n", token)
 				case *draw:
-					st, err := c.body("asking how long the password is to be", "PUT", path+"attempt", map[string]any{})
+					st, err := body(c, "asking how long the password is to be", "PUT", path+"attempt", map[string]any{})
 					if err != nil {
 						return err
 					}
-					if _, err := c.body("giving the attempt up", "DELETE", path+"attempt", nil); err != nil {
+					if _, err := body(c, "giving the attempt up", "DELETE", path+"attempt", nil); err != nil {
 						return err
 					}
-					return c.Printf("%s\n", shown(st["otp"]))
+					return c.Printf("%s\n", vaultcmd.Shown(st["otp"]))
 				case *start:
 					body := map[string]any{}
-					put(body, "otp", *otp)
+					vaultcmd.Put(body, "otp", *otp)
 					if err := putOnePGP(body, "pgp_key", "pgp-key", *pgp); err != nil {
 						return err
 					}
 					return step(c, "initializing root generation", "PUT", path+"attempt", body)
 				case *cancel:
-					if _, err := c.body("canceling root generation", "DELETE", path+"attempt", nil); err != nil {
+					if _, err := body(c, "canceling root generation", "DELETE", path+"attempt", nil); err != nil {
 						return err
 					}
-					return c.success("Root token generation canceled (if it was started)")
+					return c.Success("Root token generation canceled (if it was started)")
 				case *status:
 					return step(c, "reading root generation status", "GET", path+"attempt", nil)
 				}
 				if *nonce == "" {
-					st, err := c.body("reading root generation status", "GET", path+"attempt", nil)
+					st, err := body(c, "reading root generation status", "GET", path+"attempt", nil)
 					if err != nil {
 						return err
 					}
 					if st["started"] != true {
 						return errors.New("no root generation is in progress: start one with -init")
 					}
-					*nonce = plainText(st["nonce"])
+					*nonce = vaultcmd.PlainText(st["nonce"])
 				}
-				key, err := c.share(args)
+				key, err := share(c, args)
 				if err != nil {
 					return err
 				}
