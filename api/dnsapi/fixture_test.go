@@ -76,7 +76,7 @@ func sample(t testing.TB) *world {
 		instance("n4", "10.1.0.4", catalog.Service{Name: "down", Port: 3}, catalog.Critical),
 		instance("n4", "10.1.0.4", catalog.Service{Name: "web-proxy", Kind: catalog.KindConnectProxy,
 			Connect: catalog.Connect{ProxyDestination: "web"},
-			Port: 21000}, catalog.Passing),
+			Port:    21000}, catalog.Passing),
 		instance("six", "fd00::6", catalog.Service{Name: "mixed", Port: 4}, catalog.Passing),
 		instance("n1", "10.1.0.1", catalog.Service{Name: "mixed", Port: 5}, catalog.Passing),
 		instance("s1", "10.2.0.1", catalog.Service{Name: "consul", Port: 8300}, catalog.Passing),

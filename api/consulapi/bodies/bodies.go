@@ -139,7 +139,7 @@ func (w *Check) Catalog(node string) (*catalog.Check, error) {
 		Output:    w.Output,
 		ServiceID: w.ServiceID, ServiceName: w.ServiceName, ServiceTags: w.ServiceTags, Type: w.Type,
 		Interval: w.Interval, Timeout: w.Timeout, ExposedPort: w.ExposedPort,
-			Indexes: catalog.Indexes{ModifyIndex: w.ModifyIndex}}
+		Indexes: catalog.Indexes{ModifyIndex: w.ModifyIndex}}
 	if c.ID == "" {
 		c.ID = w.Name
 	}
