@@ -32,15 +32,3 @@ func TestLinear(t *testing.T) {
 		})
 	}
 }
-
-// TestSecretsLinear is A1 for the secrets plane in short.
-func TestSecretsLinear(t *testing.T) {
-	t.Parallel()
-	report, err := lab.RunSecretsLinear(t.Context(),
-		Linear{Duration: 10 * time.Second, Faults: []FaultKind{FaultFreeze, FaultKill, FaultPartition, FaultClock}}, 1)
-	if err != nil {
-		t.Error(err)
-	}
-	t.Logf("%d operations (%d unknown, %d failed), faults %v", report.Operations, report.Unknown, report.Failed,
-		report.Faults)
-}

@@ -73,3 +73,15 @@ func TestSecretsRoll(t *testing.T) {
 	t.Logf("%d writes, %d retries, longest write %s, at a step-down %s", report.Writes, report.Retried, report.Longest,
 		report.StepDown)
 }
+
+// TestSecretsLinear is A1 for the secrets plane in short.
+func TestSecretsLinear(t *testing.T) {
+	t.Parallel()
+	report, err := lab.RunSecretsLinear(t.Context(),
+		Linear{Duration: 10 * time.Second, Faults: []FaultKind{FaultFreeze, FaultKill, FaultPartition, FaultClock}}, 1)
+	if err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d operations (%d unknown, %d failed), faults %v", report.Operations, report.Unknown, report.Failed,
+		report.Faults)
+}
