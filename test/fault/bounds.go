@@ -36,82 +36,82 @@ type BoundsReport struct {
 type bounds struct {
 	begin time.Time
 	mu    sync.Mutex // guards the rest
-	regs  []register
-	reads []boundedRead
+	Regs  []register
+	Reads []BoundedRead
 }
 
 // register is one writer's: acked[n] is when the write of value n+1 was known to be done, zero while not.
 type register struct {
-	acked []time.Duration
+	Acked []time.Duration
 }
 
-type boundedRead struct {
+type BoundedRead struct {
 	register    int
-	stale       bool
+	Stale       bool
 	leader      bool // the server knew one
-	start       time.Duration
-	value       int
-	lastContact time.Duration
+	Start       time.Duration
+	Value       int
+	LastContact time.Duration
 }
 
-func newBounds(writers int) *bounds {
-	return &bounds{begin: time.Now(), regs: make([]register, writers)}
+func NewBounds(writers int) *bounds {
+	return &bounds{begin: time.Now(), Regs: make([]register, writers)}
 }
 
 // send notes that a writer sends its next value.
 func (b *bounds) send(writer int) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.regs[writer].acked = append(b.regs[writer].acked, 0)
-	return len(b.regs[writer].acked)
+	b.Regs[writer].Acked = append(b.Regs[writer].Acked, 0)
+	return len(b.Regs[writer].Acked)
 }
 
 func (b *bounds) ack(writer, value int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.regs[writer].acked[value-1] = time.Since(b.begin)
+	b.Regs[writer].Acked[value-1] = time.Since(b.begin)
 }
 
-func (b *bounds) read(r boundedRead) {
+func (b *bounds) read(r BoundedRead) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.reads = append(b.reads, r)
+	b.Reads = append(b.Reads, r)
 }
 
 // age is for how long, at the read's start, a newer value than the read's had been acknowledged.
-func (r register) age(read boundedRead) time.Duration {
+func (r register) age(read BoundedRead) time.Duration {
 	oldest := time.Duration(math.MaxInt64)
-	for _, at := range r.acked[min(read.value, len(r.acked)):] {
+	for _, at := range r.Acked[min(read.Value, len(r.Acked)):] {
 		if at > 0 {
 			oldest = min(oldest, at)
 		}
 	}
-	return max(0, read.start-oldest)
+	return max(0, read.Start-oldest)
 }
 
-func (b *bounds) judge() (report BoundsReport, err error) {
+func (b *bounds) Judge() (report BoundsReport, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var errs []error
-	for _, read := range b.reads {
-		reg := b.regs[read.register]
-		if read.value > len(reg.acked) {
-			errs = append(errs, fmt.Errorf("register %d: value %d was read, only %d were ever sent", read.register, read.value,
-				len(reg.acked)))
+	for _, read := range b.Reads {
+		reg := b.Regs[read.register]
+		if read.Value > len(reg.Acked) {
+			errs = append(errs, fmt.Errorf("register %d: value %d was read, only %d were ever sent", read.register, read.Value,
+				len(reg.Acked)))
 			continue
 		}
-		if read.value > 0 && reg.acked[read.value-1] == 0 {
+		if read.Value > 0 && reg.Acked[read.Value-1] == 0 {
 			report.Unjudged++
 			continue
 		}
 		age := reg.age(read)
-		if !read.stale {
+		if !read.Stale {
 			report.DefaultReads++
 			report.DefaultMax = max(report.DefaultMax, age)
 			if age > LeaseBound {
 				errs = append(errs, fmt.Errorf("at %s a default read of register %d gave value %d, stale for %s: the lease "+
 					"allows %s",
-					read.start, read.register, read.value, age, LeaseBound))
+					read.Start, read.register, read.Value, age, LeaseBound))
 			}
 			continue
 		}
@@ -120,12 +120,12 @@ func (b *bounds) judge() (report BoundsReport, err error) {
 		if !read.leader {
 			report.StaleWithoutLeader++
 		}
-		over := age - read.lastContact
+		over := age - read.LastContact
 		report.StaleOver = max(report.StaleOver, over)
 		if over > StaleMargin {
 			errs = append(errs, fmt.Errorf("at %s a stale read of register %d gave value %d, stale for %s, but stated a last "+
 				"contact of %s",
-				read.start, read.register, read.value, age, read.lastContact))
+				read.Start, read.register, read.Value, age, read.LastContact))
 		}
 	}
 	if len(errs) > 5 {
@@ -135,19 +135,19 @@ func (b *bounds) judge() (report BoundsReport, err error) {
 }
 
 func (w *worker) writeRegister(ctx context.Context) history.Outcome {
-	value := w.shared.bounds.send(w.id)
+	value := w.shared.Bounds.send(w.id)
 	r := w.client.Do(ctx, "PUT", "/v1/kv/reg/"+strconv.Itoa(w.id), []byte(strconv.Itoa(value)))
 	if r.Outcome == history.OK {
-		w.shared.bounds.ack(w.id, value)
+		w.shared.Bounds.ack(w.id, value)
 	}
 	return r.Outcome
 }
 
 // readRegister reads any register, half of the time stale.
 func (w *worker) readRegister(ctx context.Context) (history.Outcome, error) {
-	read := boundedRead{register: w.rng.IntN(w.of), stale: w.rng.IntN(2) == 0, start: time.Since(w.shared.bounds.begin)}
+	read := BoundedRead{register: w.rng.IntN(w.of), Stale: w.rng.IntN(2) == 0, Start: time.Since(w.shared.Bounds.begin)}
 	params := ""
-	if read.stale {
+	if read.Stale {
 		params = "?stale"
 	}
 	pair, found, r := w.client.get(ctx, "reg/"+strconv.Itoa(read.register), params)
@@ -156,7 +156,7 @@ func (w *worker) readRegister(ctx context.Context) (history.Outcome, error) {
 	}
 	var err error
 	if found {
-		if read.value, err = strconv.Atoi(pair.text()); err != nil {
+		if read.Value, err = strconv.Atoi(pair.Text()); err != nil {
 			return r.Outcome, fmt.Errorf("register %d: %w", read.register, err)
 		}
 	}
@@ -165,8 +165,8 @@ func (w *worker) readRegister(ctx context.Context) (history.Outcome, error) {
 	if err != nil {
 		return r.Outcome, fmt.Errorf("X-Consul-LastContact: %w", err)
 	}
-	read.lastContact = time.Duration(min(millis, math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
+	read.LastContact = time.Duration(min(millis, math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
 	read.leader = r.Header.Get("X-Consul-KnownLeader") == "true"
-	w.shared.bounds.read(read)
+	w.shared.Bounds.read(read)
 	return r.Outcome, nil
 }

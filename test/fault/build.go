@@ -37,3 +37,28 @@ func Build(dir string) (string, error) {
 	}
 	return bin, nil
 }
+
+// keepEnv names a folder where failed runs leave histories and pictures; default is below the system's temporary
+// folder.
+const keepEnv = "CORBEL_FAULT_KEEP"
+
+// Main runs a package's tests with one binary and one folder.
+func Main(m interface{ Run() int }, lab **Lab) int {
+	dir, err := os.MkdirTemp("", "corbel-fault")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	bin, err := Build(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	keep := os.Getenv(keepEnv)
+	if keep == "" {
+		keep = filepath.Join(os.TempDir(), "corbel-fault-kept")
+	}
+	*lab = &Lab{Binary: bin, Dir: dir, Keep: keep}
+	return m.Run()
+}

@@ -142,8 +142,8 @@ func (r Reply) end(p *history.Pending, answered ...history.Step) {
 	}
 }
 
-// pair is a KVPair as the API prints it.
-type pair struct {
+// Pair is a KVPair as the API prints it.
+type Pair struct {
 	Key                             string
 	Value                           *string
 	Session                         string
@@ -151,7 +151,7 @@ type pair struct {
 	CreateIndex, ModifyIndex, Flags uint64
 }
 
-func (p pair) text() string {
+func (p Pair) Text() string {
 	if p.Value == nil {
 		return ""
 	}
@@ -163,13 +163,13 @@ func (p pair) text() string {
 }
 
 // get reads one key. found is meaningful when the reply is 200 or 404.
-func (c *Client) get(ctx context.Context, key, params string) (p pair, found bool, r Reply) {
+func (c *Client) get(ctx context.Context, key, params string) (p Pair, found bool, r Reply) {
 	r = c.Do(ctx, "GET", "/v1/kv/"+key+params, nil)
 	if r.Status == http.StatusNotFound {
 		r.Outcome = history.OK
 		return p, false, r
 	}
-	var list []pair
+	var list []Pair
 	if r.Status == http.StatusOK {
 		if err := json.Unmarshal(r.Body, &list); err != nil || len(list) != 1 {
 			r.Outcome, r.Err = history.Unknown, fmt.Errorf("not one pair: %.200s", r.Body)
@@ -195,8 +195,8 @@ func (c *Client) openSession(ctx context.Context, node, name string) (string, Re
 	return answer.ID, r
 }
 
-// registerNode puts a node into the catalog that no server owns.
-func (c *Client) registerNode(ctx context.Context, node string) error {
+// RegisterNode puts a node into the catalog that no server owns.
+func (c *Client) RegisterNode(ctx context.Context, node string) error {
 	body := fmt.Sprintf(`{"Node":%q,"Address":"192.0.2.1"}`, node)
 	return spawn.Until(ctx, 20*time.Second, "registering "+node, func() error {
 		if r := c.Do(ctx, "PUT", "/v1/catalog/register", []byte(body)); r.Status != http.StatusOK {
@@ -219,16 +219,16 @@ type txnKV struct {
 }
 
 // txn sends a transaction; pairs are those of its Results.
-func (c *Client) txn(ctx context.Context, ops ...txnOp) (pairs []pair, r Reply) {
+func (c *Client) txn(ctx context.Context, ops ...txnOp) (pairs []Pair, r Reply) {
 	return c.sendTxn(ctx, "/v1/txn", ops)
 }
 
 // txnConsistent sends a transaction that only reads.
-func (c *Client) txnConsistent(ctx context.Context, ops ...txnOp) (pairs []pair, r Reply) {
+func (c *Client) txnConsistent(ctx context.Context, ops ...txnOp) (pairs []Pair, r Reply) {
 	return c.sendTxn(ctx, "/v1/txn?consistent", ops)
 }
 
-func (c *Client) sendTxn(ctx context.Context, path string, ops []txnOp) (pairs []pair, r Reply) {
+func (c *Client) sendTxn(ctx context.Context, path string, ops []txnOp) (pairs []Pair, r Reply) {
 	body, err := json.Marshal(ops)
 	if err != nil {
 		return nil, Reply{Err: err, Outcome: history.Failed}
@@ -237,7 +237,7 @@ func (c *Client) sendTxn(ctx context.Context, path string, ops []txnOp) (pairs [
 	if r.Status != http.StatusOK {
 		return nil, r
 	}
-	var answer struct{ Results []struct{ KV pair } }
+	var answer struct{ Results []struct{ KV Pair } }
 	if err := json.Unmarshal(r.Body, &answer); err != nil {
 		r.Outcome, r.Err = history.Unknown, err
 		return nil, r
@@ -250,5 +250,5 @@ func (c *Client) sendTxn(ctx context.Context, path string, ops []txnOp) (pairs [
 
 var errNone = errors.New("no error")
 
-// orNone is an error for a text that has one always.
-func orNone(err error) error { return cmp.Or(err, errNone) }
+// OrNone is an error for a text that has one always.
+func OrNone(err error) error { return cmp.Or(err, errNone) }

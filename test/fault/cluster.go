@@ -17,7 +17,7 @@ import (
 type Cluster struct {
 	*harness.Cluster
 
-	admin *Client // the driver's own; one goroutine
+	Admin *Client // the driver's own; one goroutine
 }
 
 // Server is one member.
@@ -34,7 +34,7 @@ func (l *Lab) Open(ctx context.Context, shape harness.Config) (*Cluster, error) 
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Cluster: made, admin: NewClient(made.Servers[0].HTTP)}
+	c := &Cluster{Cluster: made, Admin: NewClient(made.Servers[0].HTTP)}
 	if err = c.Start(); err == nil {
 		err = c.Ready(ctx, harness.StartLimit)
 	}
@@ -46,8 +46,8 @@ func (l *Lab) Open(ctx context.Context, shape harness.Config) (*Cluster, error) 
 	return c, nil
 }
 
-// startAgent starts a client agent beside the servers.
-func (c *Cluster) startAgent() (*Server, error) {
+// StartAgent starts a client agent beside the servers.
+func (c *Cluster) StartAgent() (*Server, error) {
 	s, err := c.Agent("agent", len(c.Servers))
 	if err == nil {
 		err = s.Start()
@@ -59,7 +59,7 @@ func (c *Cluster) startAgent() (*Server, error) {
 func (c *Cluster) Converged(ctx context.Context, limit time.Duration) error {
 	value := strconv.FormatInt(time.Now().UnixNano(), 36)
 	err := spawn.Until(ctx, limit, "a write", func() error {
-		if r := c.admin.Do(ctx, "PUT", "/v1/kv/converged", []byte(value)); r.Status != 200 {
+		if r := c.Admin.Do(ctx, "PUT", "/v1/kv/converged", []byte(value)); r.Status != 200 {
 			return errors.New(r.String())
 		}
 		return nil
@@ -69,7 +69,7 @@ func (c *Cluster) Converged(ctx context.Context, limit time.Duration) error {
 	}
 	return spawn.Until(ctx, limit, "the newest write on every member", func() error {
 		for _, s := range c.Servers {
-			if r := c.admin.At(s.HTTP).Do(ctx, "GET", "/v1/kv/converged?raw&stale", nil); string(r.Body) != value {
+			if r := c.Admin.At(s.HTTP).Do(ctx, "GET", "/v1/kv/converged?raw&stale", nil); string(r.Body) != value {
 				return fmt.Errorf("%s: %s", s.Name, r)
 			}
 		}
@@ -79,7 +79,7 @@ func (c *Cluster) Converged(ctx context.Context, limit time.Duration) error {
 
 // Transfer hands leadership over to whom the leader chooses.
 func (c *Cluster) Transfer(ctx context.Context) error {
-	r := c.admin.Do(ctx, "POST", "/v1/operator/raft/transfer-leader", nil)
+	r := c.Admin.Do(ctx, "POST", "/v1/operator/raft/transfer-leader", nil)
 	var answer struct{ Success bool }
 	if r.Status != 200 || json.Unmarshal(r.Body, &answer) != nil || !answer.Success {
 		return fmt.Errorf("transfer leadership: %s", r)
@@ -90,5 +90,5 @@ func (c *Cluster) Transfer(ctx context.Context) error {
 // Close kills all members and removes the folder.
 func (c *Cluster) Close() {
 	c.Cluster.Close()
-	c.admin.Close()
+	c.Admin.Close()
 }

@@ -16,18 +16,18 @@ import (
 	"corbel.dev/corbel/kit/spawn"
 )
 
-// absent is the state of a thing that does not exist.
-const absent = ""
+// Absent is the state of a thing that does not exist.
+const Absent = ""
 
-// ledger is what clients were told: for each thing its last acknowledged state and
+// Ledger is what clients were told: for each thing its last acknowledged state and
 // the states that a write of unknown outcome may have given it. A thing has one
 // writer, which never writes to it again after an unknown outcome: so what may be
 // found later is exactly one of these.
-type ledger struct {
+type Ledger struct {
 	mu      sync.Mutex // guards the rest
 	entries map[string]*ledgerEntry
-	acked   int
-	unknown int
+	Acked   int
+	Unknown int
 }
 
 type ledgerEntry struct {
@@ -35,10 +35,10 @@ type ledgerEntry struct {
 	maybe []string
 }
 
-func newLedger() *ledger { return &ledger{entries: map[string]*ledgerEntry{}} }
+func NewLedger() *Ledger { return &Ledger{entries: map[string]*ledgerEntry{}} }
 
-// note records what became of the write of state to the things; true when they may be written to again.
-func (l *ledger) note(outcome history.Outcome, state string, things ...string) bool {
+// Note records what became of the write of state to the things; true when they may be written to again.
+func (l *Ledger) Note(outcome history.Outcome, state string, things ...string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, thing := range things {
@@ -56,15 +56,15 @@ func (l *ledger) note(outcome history.Outcome, state string, things ...string) b
 	}
 	switch outcome {
 	case history.OK:
-		l.acked++
+		l.Acked++
 	case history.Unknown:
-		l.unknown++
+		l.Unknown++
 	}
 	return outcome != history.Unknown
 }
 
-// judge compares what was found with what was told.
-func (l *ledger) judge(found map[string]string) error {
+// Judge compares what was found with what was told.
+func (l *Ledger) Judge(found map[string]string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var errs []error
@@ -72,7 +72,7 @@ func (l *ledger) judge(found map[string]string) error {
 		e := l.entries[thing]
 		if state := found[thing]; state != e.acked && !slices.Contains(e.maybe, state) {
 			what := "an acknowledged write is lost"
-			if e.acked == absent {
+			if e.acked == Absent {
 				what = "an acknowledged deletion is undone"
 			}
 			errs = append(errs, fmt.Errorf("%s: %s is %q, acknowledged was %q, possible %q", what, thing, state,
@@ -100,15 +100,15 @@ const (
 // found reads every thing that ledger clients write, in the given consistency.
 func (c *Client) found(ctx context.Context, mode string) (map[string]string, error) {
 	state := map[string]string{}
-	var pairs []pair
-	if err := c.list(ctx, "/v1/kv/ledger/?recurse&"+mode, &pairs); err != nil {
+	var pairs []Pair
+	if err := c.List(ctx, "/v1/kv/ledger/?recurse&"+mode, &pairs); err != nil {
 		return nil, err
 	}
 	for _, p := range pairs {
-		state[kvThing+p.Key] = p.text()
+		state[kvThing+p.Key] = p.Text()
 	}
 	var sessions []struct{ ID, Name string }
-	if err := c.list(ctx, "/v1/session/list?"+mode, &sessions); err != nil {
+	if err := c.List(ctx, "/v1/session/list?"+mode, &sessions); err != nil {
 		return nil, err
 	}
 	for _, s := range sessions {
@@ -120,7 +120,7 @@ func (c *Client) found(ctx context.Context, mode string) (map[string]string, err
 		ServiceID   string
 		ServiceMeta map[string]string
 	}
-	if err := c.list(ctx, "/v1/catalog/service/ledger?"+mode, &services); err != nil {
+	if err := c.List(ctx, "/v1/catalog/service/ledger?"+mode, &services); err != nil {
 		return nil, err
 	}
 	for _, s := range services {
@@ -129,8 +129,8 @@ func (c *Client) found(ctx context.Context, mode string) (map[string]string, err
 	return state, nil
 }
 
-// list decodes an answer into v; 404 is an empty list.
-func (c *Client) list(ctx context.Context, path string, v any) error {
+// List decodes an answer into v; 404 is an empty list.
+func (c *Client) List(ctx context.Context, path string, v any) error {
 	r := c.Do(ctx, "GET", path, nil)
 	switch {
 	case r.Status == http.StatusNotFound:
@@ -141,21 +141,21 @@ func (c *Client) list(ctx context.Context, path string, v any) error {
 	return json.Unmarshal(r.Body, v)
 }
 
-// audit reads everything consistently through every running member and judges it.
-func (c *Cluster) audit(ctx context.Context, l *ledger) error {
+// Audit reads everything consistently through every running member and judges it.
+func (c *Cluster) Audit(ctx context.Context, l *Ledger) error {
 	for _, s := range c.Servers {
 		if !s.Running() {
 			continue
 		}
 		var state map[string]string
 		err := spawn.Until(ctx, 20*time.Second, "a consistent read of everything through "+s.Name, func() (err error) {
-			state, err = c.admin.At(s.HTTP).found(ctx, "consistent")
+			state, err = c.Admin.At(s.HTTP).found(ctx, "consistent")
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		if err := l.judge(state); err != nil {
+		if err := l.Judge(state); err != nil {
 			return fmt.Errorf("through %s: %w", s.Name, err)
 		}
 	}

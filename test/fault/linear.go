@@ -37,18 +37,18 @@ type LinearReport struct {
 	Bounds                      BoundsReport
 }
 
-// linearHCL lets a server that waits for a leader give up before its clients do, so that fewer outcomes are unknown.
-const linearHCL = `performance { rpc_hold_timeout = "1s" }`
+// LinearHCL lets a server that waits for a leader give up before its clients do, so that fewer outcomes are unknown.
+const LinearHCL = `performance { rpc_hold_timeout = "1s" }`
 
-// epoch is how long a set of keys is in use: it keeps histories per key short enough to judge.
-const epoch = time.Second
+// Epoch is how long a set of keys is in use: it keeps histories per key short enough to judge.
+const Epoch = time.Second
 
-// linearRun is one run's shared state.
-type linearRun struct {
-	cluster   *Cluster
-	kv, locks *history.Recorder
-	bounds    *bounds
-	begin     time.Time
+// LinearRun is one run's shared state.
+type LinearRun struct {
+	Cluster   *Cluster
+	Kv, Locks *history.Recorder
+	Bounds    *bounds
+	Begin     time.Time
 }
 
 // RunLinear does one history of the given seed on a fresh cluster of three.
@@ -62,32 +62,32 @@ func (l *Lab) RunLinear(ctx context.Context, cfg Linear, seed uint64) (report Li
 	if cfg.Judge == 0 {
 		cfg.Judge = time.Minute
 	}
-	c, err := l.Open(ctx, harness.Config{Servers: 3, HCL: []string{linearHCL, stableHCL}})
+	c, err := l.Open(ctx, harness.Config{Servers: 3, HCL: []string{LinearHCL, StableHCL}})
 	if err != nil {
 		return report, err
 	}
 	defer c.Close()
-	if err := c.admin.registerNode(ctx, "clients"); err != nil {
+	if err := c.Admin.RegisterNode(ctx, "clients"); err != nil {
 		return report, err
 	}
-	run := &linearRun{cluster: c, kv: history.NewRecorder(), locks: history.NewRecorder(), bounds: newBounds(cfg.Clients),
-		begin: time.Now()}
-	n := &nemesis{c: c, rng: rand.New(rand.NewPCG(seed, 1)), kinds: cfg.Faults, begin: run.begin}
+	run := &LinearRun{Cluster: c, Kv: history.NewRecorder(), Locks: history.NewRecorder(), Bounds: NewBounds(cfg.Clients),
+		Begin: time.Now()}
+	n := &Nemesis{C: c, Rng: rand.New(rand.NewPCG(seed, 1)), Kinds: cfg.Faults, Begin: run.Begin}
 	broken := run.load(ctx, cfg, seed, n)
-	report.Faults = n.done
+	report.Faults = n.Done
 	if broken == nil {
 		broken = c.Converged(ctx, 30*time.Second)
 	}
 	judged := run.judge(&report, cfg.Judge)
 	err = errors.Join(broken, judged, c.Damage())
 	if err != nil {
-		err = errors.Join(err, l.keep(seed, run, n))
+		err = errors.Join(err, l.KeepRun(seed, run, n))
 	}
 	return report, err
 }
 
 // load runs clients and nemesis for the duration, and returns what stopped them early.
-func (r *linearRun) load(ctx context.Context, cfg Linear, seed uint64, n *nemesis) error {
+func (r *LinearRun) load(ctx context.Context, cfg Linear, seed uint64, n *Nemesis) error {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Duration)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -99,15 +99,15 @@ func (r *linearRun) load(ctx context.Context, cfg Linear, seed uint64, n *nemesi
 			errs[i] = w.run(ctx)
 		})
 	}
-	err := n.run(ctx)
+	err := n.Run(ctx)
 	cancel()
 	wg.Wait()
 	return errors.Join(append(errs, err)...)
 }
 
-func (r *linearRun) judge(report *LinearReport, limit time.Duration) error {
+func (r *LinearRun) judge(report *LinearReport, limit time.Duration) error {
 	var errs []error
-	ops := r.kv.History()
+	ops := r.Kv.History()
 	v := history.Check(history.KV, ops, limit)
 	report.Operations, report.Unknown, report.Failed = v.Judged+v.Failed, v.Open, v.Failed
 	if err := v.Err(); err != nil {
@@ -116,18 +116,18 @@ func (r *linearRun) judge(report *LinearReport, limit time.Duration) error {
 	if v.Judged == 0 {
 		errs = append(errs, errors.New("KV: nothing to judge: no operation was answered"))
 	}
-	locks := history.Check(history.Lock, r.locks.History(), limit)
+	locks := history.Check(history.Lock, r.Locks.History(), limit)
 	report.LockOperations = locks.Judged + locks.Failed
 	if err := locks.Err(); err != nil {
 		errs = append(errs, fmt.Errorf("locks: %w", err))
 	}
 	var err error
-	report.Bounds, err = r.bounds.judge()
+	report.Bounds, err = r.Bounds.Judge()
 	return errors.Join(append(errs, err)...)
 }
 
 // keep writes what a failed run leaves: histories, pictures, the nemesis's diary, logs.
-func (l *Lab) keep(seed uint64, r *linearRun, n *nemesis) error {
+func (l *Lab) KeepRun(seed uint64, r *LinearRun, n *Nemesis) error {
 	if l.Keep == "" {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (l *Lab) keep(seed uint64, r *linearRun, n *nemesis) error {
 	for name, part := range map[string]struct {
 		model porcupine.Model
 		ops   []history.Operation
-	}{"kv": {history.KV, r.kv.History()}, "locks": {history.Lock, r.locks.History()}} {
+	}{"kv": {history.KV, r.Kv.History()}, "locks": {history.Lock, r.Locks.History()}} {
 		v := history.Check(part.model, part.ops, 10*time.Second)
 		if v.Err() != nil {
 			errs = append(errs, v.Picture(filepath.Join(dir, name+".html")))
@@ -152,14 +152,14 @@ func (l *Lab) keep(seed uint64, r *linearRun, n *nemesis) error {
 		errs = append(errs, history.Write(f, part.ops), f.Close())
 	}
 	errs = append(errs,
-		os.WriteFile(filepath.Join(dir, "faults.txt"), []byte(strings.Join(n.log, "\n")), 0o644),
-		os.WriteFile(filepath.Join(dir, "servers.txt"), []byte(r.cluster.Logs()), 0o644))
+		os.WriteFile(filepath.Join(dir, "faults.txt"), []byte(strings.Join(n.Log, "\n")), 0o644),
+		os.WriteFile(filepath.Join(dir, "servers.txt"), []byte(r.Cluster.Logs()), 0o644))
 	return errors.Join(append(errs, fmt.Errorf("kept in %s", dir))...)
 }
 
 // worker is one client of a run.
 type worker struct {
-	shared  *linearRun
+	shared  *LinearRun
 	id, of  int
 	rng     *rand.Rand
 	client  *Client
@@ -168,16 +168,16 @@ type worker struct {
 	holder  lockHolder
 }
 
-func newWorker(r *linearRun, id, of int, seed uint64) *worker {
+func newWorker(r *LinearRun, id, of int, seed uint64) *worker {
 	w := &worker{shared: r, id: id, of: of, rng: rand.New(rand.NewPCG(seed, uint64(100+id))), indexes: map[string]uint64{}}
-	w.client = NewClient(r.cluster.Servers[id%len(r.cluster.Servers)].HTTP)
+	w.client = NewClient(r.Cluster.Servers[id%len(r.Cluster.Servers)].HTTP)
 	w.client.Timeout = 2 * time.Second
 	return w
 }
 
 // hop goes to any server, the same one included.
 func (w *worker) hop() {
-	servers := w.shared.cluster.Servers
+	servers := w.shared.Cluster.Servers
 	w.client.At(servers[w.rng.IntN(len(servers))].HTTP)
 }
 
@@ -216,7 +216,7 @@ func (w *worker) run(ctx context.Context) error {
 
 // keys are those of the current epoch; the first two are joined by transactions.
 func (w *worker) key(n int) string {
-	return "a1/" + strconv.Itoa(int(time.Since(w.shared.begin)/epoch)) + "/" + strconv.Itoa(n)
+	return "a1/" + strconv.Itoa(int(time.Since(w.shared.Begin)/Epoch)) + "/" + strconv.Itoa(n)
 }
 
 func (w *worker) value() string {
@@ -246,9 +246,9 @@ func (w *worker) kvStep(ctx context.Context) history.Outcome {
 
 func (w *worker) get(ctx context.Context, key string) history.Outcome {
 	step := history.Step{Kind: history.Get, Key: key}
-	p := w.shared.kv.Begin(w.id, step)
+	p := w.shared.Kv.Begin(w.id, step)
 	pair, found, r := w.client.get(ctx, key, "?consistent")
-	step.Found, step.Value, step.Index = found, pair.text(), pair.ModifyIndex
+	step.Found, step.Value, step.Index = found, pair.Text(), pair.ModifyIndex
 	if r.Outcome == history.OK {
 		w.indexes[key] = pair.ModifyIndex
 	}
@@ -257,7 +257,7 @@ func (w *worker) get(ctx context.Context, key string) history.Outcome {
 }
 
 func (w *worker) write(ctx context.Context, method, path string, step history.Step) history.Outcome {
-	p := w.shared.kv.Begin(w.id, step)
+	p := w.shared.Kv.Begin(w.id, step)
 	r := w.client.Do(ctx, method, path, []byte(step.Value))
 	step.Done = strings.TrimSpace(string(r.Body)) == "true"
 	if r.Outcome == history.OK && !step.Done && (step.Kind == history.Put || step.Kind == history.Delete) {
@@ -288,7 +288,7 @@ func (w *worker) txnStep(ctx context.Context) history.Outcome {
 	}
 	second := txnOp{txnKV{Verb: "set", Key: b, Value: []byte(w.value())}}
 	steps := []history.Step{step, {Kind: history.Put, Key: b, Value: string(second.KV.Value)}}
-	p := w.shared.kv.Begin(w.id, steps...)
+	p := w.shared.Kv.Begin(w.id, steps...)
 	_, r := w.client.txn(ctx, first, second)
 	r.end(p, steps...)
 	return r.Outcome
@@ -301,14 +301,14 @@ func (w *worker) txnRead(ctx context.Context, keys ...string) history.Outcome {
 		steps = append(steps, history.Step{Kind: history.Get, Key: key})
 		ops = append(ops, txnOp{txnKV{Verb: "get-or-empty", Key: key}})
 	}
-	p := w.shared.kv.Begin(w.id, steps...)
+	p := w.shared.Kv.Begin(w.id, steps...)
 	pairs, r := w.client.txnConsistent(ctx, ops...)
 	if r.Outcome == history.OK && len(pairs) != len(keys) {
 		r.Outcome, r.Err = history.Unknown, fmt.Errorf("%d results for %d operations", len(pairs), len(keys))
 	}
 	if r.Outcome == history.OK {
 		for i, pair := range pairs {
-			steps[i].Found, steps[i].Value, steps[i].Index = pair.Value != nil, pair.text(), pair.ModifyIndex
+			steps[i].Found, steps[i].Value, steps[i].Index = pair.Value != nil, pair.Text(), pair.ModifyIndex
 		}
 	}
 	r.end(p, steps...)

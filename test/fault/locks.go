@@ -42,7 +42,7 @@ func (w *worker) lockStep(ctx context.Context) (history.Outcome, error) {
 func (w *worker) acquire(ctx context.Context, key string) (history.Outcome, error) {
 	h := &w.holder
 	step := history.Step{Kind: history.Acquire, Key: key}
-	p := w.shared.locks.Begin(w.id, step)
+	p := w.shared.Locks.Begin(w.id, step)
 	r := w.client.Do(ctx, "PUT", "/v1/kv/"+key+"?acquire="+h.session, []byte(w.value()))
 	if r.Outcome == history.OK && strings.TrimSpace(string(r.Body)) == "true" {
 		held, found, again := w.client.get(ctx, key, "?consistent")
@@ -69,7 +69,7 @@ func (w *worker) acquire(ctx context.Context, key string) (history.Outcome, erro
 func (w *worker) release(ctx context.Context) history.Outcome {
 	h := &w.holder
 	step := history.Step{Kind: history.Release, Key: h.key, Index: h.fence}
-	p := w.shared.locks.Begin(w.id, step)
+	p := w.shared.Locks.Begin(w.id, step)
 	r := w.client.Do(ctx, "PUT", "/v1/kv/"+h.key+"?release="+h.session, []byte(w.value()))
 	step.Done = strings.TrimSpace(string(r.Body)) == "true"
 	r.end(p, step)
@@ -86,7 +86,7 @@ func (w *worker) release(ctx context.Context) history.Outcome {
 // lock may be lost from now on, and this client never uses the session again.
 func (w *worker) invalidate(ctx context.Context, key string) {
 	step := history.Step{Kind: history.Invalidate, Key: key}
-	p := w.shared.locks.Begin(w.id, step)
+	p := w.shared.Locks.Begin(w.id, step)
 	r := w.client.Do(ctx, "PUT", "/v1/session/destroy/"+w.holder.session, nil)
 	r.end(p, step)
 	w.holder = lockHolder{}

@@ -39,76 +39,76 @@ const (
 var AllFaults = []FaultKind{FaultKill, FaultKillAll, FaultFreeze, FaultPartition, FaultOneWay, FaultClock, FaultSkew,
 	FaultSlowDisk, FaultFullDisk, FaultBadDisk, FaultStallDisk, FaultTransfer, FaultMember}
 
-// nemesis breaks a cluster by a plan that its seed makes. It owns the cluster while it runs.
-type nemesis struct {
-	c     *Cluster
-	rng   *rand.Rand
-	kinds []FaultKind
-	// done counts what was done, by kind.
-	done map[FaultKind]int
-	log  []string
-	// begin is when the history began: the log's times are comparable with its.
-	begin time.Time
+// Nemesis breaks a cluster by a plan that its seed makes. It owns the cluster while it runs.
+type Nemesis struct {
+	C     *Cluster
+	Rng   *rand.Rand
+	Kinds []FaultKind
+	// Done counts what was done, by kind.
+	Done map[FaultKind]int
+	Log  []string
+	// Begin is when the history began: the log's times are comparable with its.
+	Begin time.Time
 }
 
-// run breaks and heals until ctx ends, then heals for good.
-func (n *nemesis) run(ctx context.Context) error {
-	n.done = map[FaultKind]int{}
+// Run breaks and heals until ctx ends, then heals for good.
+func (n *Nemesis) Run(ctx context.Context) error {
+	n.Done = map[FaultKind]int{}
 	// The first two kinds of each run are the first of the shuffled list, so that a few runs cover all.
-	order := n.rng.Perm(len(n.kinds))
+	order := n.Rng.Perm(len(n.Kinds))
 	for i := 0; ctx.Err() == nil; i++ {
 		if spawn.Sleep(ctx, n.between(300, 1200)) != nil {
 			break
 		}
-		kind := n.kinds[order[i%len(order)]]
+		kind := n.Kinds[order[i%len(order)]]
 		n.note("%s begins", kind)
 		if err := n.once(ctx, kind); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("fault %s could not be injected: %w", kind, err)
 		}
-		n.done[kind]++
-		if err := n.c.Heal(context.WithoutCancel(ctx)); err != nil {
+		n.Done[kind]++
+		if err := n.C.Heal(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("healing after %s: %w", kind, err)
 		}
 		n.note("%s healed", kind)
 	}
-	return n.c.Heal(context.WithoutCancel(ctx))
+	return n.C.Heal(context.WithoutCancel(ctx))
 }
 
-func (n *nemesis) note(format string, args ...any) {
-	n.log = append(n.log, fmt.Sprintf("%8.3fs ", time.Since(n.begin).Seconds())+fmt.Sprintf(format, args...))
+func (n *Nemesis) note(format string, args ...any) {
+	n.Log = append(n.Log, fmt.Sprintf("%8.3fs ", time.Since(n.Begin).Seconds())+fmt.Sprintf(format, args...))
 }
 
-func (n *nemesis) between(lowMillis, highMillis int) time.Duration {
-	return time.Duration(lowMillis+n.rng.IntN(highMillis-lowMillis)) * time.Millisecond
+func (n *Nemesis) between(lowMillis, highMillis int) time.Duration {
+	return time.Duration(lowMillis+n.Rng.IntN(highMillis-lowMillis)) * time.Millisecond
 }
 
 // victim is the leader half of the time, where one is known at once.
-func (n *nemesis) victim(ctx context.Context) *Server {
-	if n.rng.IntN(2) == 0 {
+func (n *Nemesis) victim(ctx context.Context) *Server {
+	if n.Rng.IntN(2) == 0 {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		if leader := n.c.Leader(ctx); leader != nil {
+		if leader := n.C.Leader(ctx); leader != nil {
 			return leader
 		}
 	}
-	return n.c.Servers[n.rng.IntN(len(n.c.Servers))]
+	return n.C.Servers[n.Rng.IntN(len(n.C.Servers))]
 }
 
-func (n *nemesis) others(s *Server) []*Server {
-	return slices.DeleteFunc(slices.Clone(n.c.Servers), func(o *Server) bool { return o == s })
+func (n *Nemesis) others(s *Server) []*Server {
+	return slices.DeleteFunc(slices.Clone(n.C.Servers), func(o *Server) bool { return o == s })
 }
 
 // freeze stops one process for 1 to 20 s, half of the time for less than 4.5, and at times another one as soon as it
 // goes on.
-func (n *nemesis) freeze(ctx context.Context, victim *Server) error {
+func (n *Nemesis) freeze(ctx context.Context, victim *Server) error {
 	for {
 		if err := victim.Freeze(); err != nil {
 			return err
 		}
-		d := time.Duration(float64(time.Second) * math.Pow(20, n.rng.Float64()))
+		d := time.Duration(float64(time.Second) * math.Pow(20, n.Rng.Float64()))
 		n.note("%s stands still for %s", victim.Name, d.Round(time.Millisecond))
 		_ = spawn.Sleep(ctx, d)
-		if n.rng.IntN(3) > 0 || ctx.Err() != nil {
+		if n.Rng.IntN(3) > 0 || ctx.Err() != nil {
 			return nil // Heal has it go on
 		}
 		if err := victim.Thaw(); err != nil {
@@ -118,14 +118,14 @@ func (n *nemesis) freeze(ctx context.Context, victim *Server) error {
 		if len(others) == 0 {
 			return nil
 		}
-		victim = others[n.rng.IntN(len(others))]
+		victim = others[n.Rng.IntN(len(others))]
 		if !victim.Running() {
 			return nil
 		}
 	}
 }
 
-func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
+func (n *Nemesis) once(ctx context.Context, kind FaultKind) error {
 	victim := n.victim(ctx)
 	n.note("victim %s", victim.Name)
 	var err error
@@ -135,10 +135,10 @@ func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
 	case FaultKill:
 		victim.Kill()
 	case FaultKillAll:
-		for _, s := range n.c.Servers {
+		for _, s := range n.C.Servers {
 			_ = s.Control.Kill() // all at once; Kill below waits
 		}
-		for _, s := range n.c.Servers {
+		for _, s := range n.C.Servers {
 			s.Kill()
 		}
 		_ = spawn.Sleep(ctx, n.between(0, 300))
@@ -150,11 +150,11 @@ func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
 	case FaultOneWay:
 		err = n.oneWay(control, victim)
 	case FaultClock:
-		err = victim.Control.SetClock(control, time.Duration(n.rng.IntN(7200)-3600)*time.Second, 1)
+		err = victim.Control.SetClock(control, time.Duration(n.Rng.IntN(7200)-3600)*time.Second, 1)
 	case FaultSkew:
-		err = victim.Control.SetClock(control, 0, []float64{0.9, 1.1}[n.rng.IntN(2)])
+		err = victim.Control.SetClock(control, 0, []float64{0.9, 1.1}[n.Rng.IntN(2)])
 	case FaultTransfer:
-		if err := n.c.Transfer(ctx); err != nil {
+		if err := n.C.Transfer(ctx); err != nil {
 			n.note("%v", err) // refused while there is no leader: no fault of the driver
 		}
 		return nil
@@ -171,7 +171,7 @@ func (n *nemesis) once(ctx context.Context, kind FaultKind) error {
 }
 
 // oneWay loses what from sends, on the connections that it opened and on those that it took.
-func (n *nemesis) oneWay(ctx context.Context, from *Server) error {
+func (n *Nemesis) oneWay(ctx context.Context, from *Server) error {
 	var errs []error
 	for _, to := range n.others(from) {
 		errs = append(errs,
@@ -181,22 +181,22 @@ func (n *nemesis) oneWay(ctx context.Context, from *Server) error {
 	return errors.Join(errs...)
 }
 
-func (n *nemesis) disk(ctx context.Context, kind FaultKind, victim *Server) error {
+func (n *Nemesis) disk(ctx context.Context, kind FaultKind, victim *Server) error {
 	rule := fault.Command{Name: string(kind), Ops: "write,sync,syncdir,preallocate"}
 	hit := []*Server{victim}
 	switch kind {
 	case FaultSlowDisk:
 		rule.Ops, rule.Delay = "sync", n.between(20, 200)
-		if n.rng.IntN(3) == 0 {
-			hit = n.c.Servers
+		if n.Rng.IntN(3) == 0 {
+			hit = n.C.Servers
 		}
 	case FaultFullDisk:
 		rule.Ops, rule.Error = "write,preallocate", "ENOSPC"
-		if n.rng.IntN(3) == 0 {
-			hit = n.c.Servers
+		if n.Rng.IntN(3) == 0 {
+			hit = n.C.Servers
 		}
 	case FaultBadDisk:
-		rule.Error, rule.Skip = "EIO", n.rng.IntN(20)
+		rule.Error, rule.Skip = "EIO", n.Rng.IntN(20)
 	case FaultStallDisk:
 		rule.Stall = true
 	default:

@@ -17,22 +17,22 @@ import (
 // sessions, and writes pairs of keys in transactions, on things of its own.
 type writer struct {
 	id      int
-	ledger  *ledger
+	ledger  *Ledger
 	rng     *rand.Rand
 	client  *Client
 	servers []*Server
-	counter int
+	Counter int
 	slots   [slots]int // generation of each slot: a new one after an unknown outcome
 	open    [slots]string
 	// acks, when set, hears of each acknowledged write.
-	acks func()
-	// pace is the longest pause between two writes; zero means none.
-	pace time.Duration
+	Acks func()
+	// Pace is the longest pause between two writes; zero means none.
+	Pace time.Duration
 }
 
 const slots = 8
 
-func newWriter(c *Cluster, l *ledger, seed uint64, id int) *writer {
+func newWriter(c *Cluster, l *Ledger, seed uint64, id int) *writer {
 	w := &writer{id: id, ledger: l, rng: rand.New(rand.NewPCG(seed, uint64(id))), servers: c.Servers,
 		client: NewClient(c.Servers[id%len(c.Servers)].HTTP)}
 	w.client.Timeout = 2 * time.Second
@@ -47,19 +47,19 @@ func (w *writer) run(ctx context.Context) {
 		case outcome != history.OK:
 			w.client.At(w.servers[w.rng.IntN(len(w.servers))].HTTP)
 			_ = spawn.Sleep(ctx, 5*time.Millisecond)
-		case w.acks != nil:
-			w.acks()
+		case w.Acks != nil:
+			w.Acks()
 		}
-		if w.pace > 0 {
-			_ = spawn.Sleep(ctx, time.Duration(w.rng.Int64N(int64(w.pace))))
+		if w.Pace > 0 {
+			_ = spawn.Sleep(ctx, time.Duration(w.rng.Int64N(int64(w.Pace))))
 		}
 	}
 }
 
 // write does one thing to a slot. What a slot is follows from its number.
 func (w *writer) write(ctx context.Context, slot int) history.Outcome {
-	w.counter++
-	state := strconv.Itoa(w.id) + "." + strconv.Itoa(w.counter)
+	w.Counter++
+	state := strconv.Itoa(w.id) + "." + strconv.Itoa(w.Counter)
 	name := fmt.Sprintf("ledger/%d/%d/%d", w.id, slot, w.slots[slot])
 	var outcome history.Outcome
 	switch {
@@ -72,7 +72,7 @@ func (w *writer) write(ctx context.Context, slot int) history.Outcome {
 	case w.rng.IntN(4) == 0:
 		r := w.client.Do(ctx, "DELETE", "/v1/kv/"+name, nil)
 		outcome = r.Outcome
-		w.settle(slot, outcome, absent, kvThing+name)
+		w.settle(slot, outcome, Absent, kvThing+name)
 	default:
 		r := w.client.Do(ctx, "PUT", "/v1/kv/"+name, []byte(state))
 		outcome = r.Outcome
@@ -82,7 +82,7 @@ func (w *writer) write(ctx context.Context, slot int) history.Outcome {
 }
 
 func (w *writer) settle(slot int, outcome history.Outcome, state string, things ...string) {
-	if !w.ledger.note(outcome, state, things...) {
+	if !w.ledger.Note(outcome, state, things...) {
 		w.slots[slot]++
 		w.open[slot] = ""
 	}
@@ -100,7 +100,7 @@ func (w *writer) service(ctx context.Context, id, state string) history.Outcome 
 	if w.rng.IntN(4) == 0 {
 		r := w.client.Do(ctx, "PUT", "/v1/catalog/deregister",
 			fmt.Appendf(nil, `{"Node":"ledger-%d","ServiceID":%q}`, w.id, id))
-		w.settle(1, r.Outcome, absent, serviceThing+id)
+		w.settle(1, r.Outcome, Absent, serviceThing+id)
 		return r.Outcome
 	}
 	body := fmt.Appendf(nil, `{"Node":"ledger-%d","Address":"192.0.2.1","Service":{"ID":%q,"Service":"ledger",`+
@@ -116,7 +116,7 @@ func (w *writer) session(ctx context.Context, name string, slot int) history.Out
 	thing := sessionThing + name
 	if id := w.open[slot]; id != "" {
 		r := w.client.Do(ctx, "PUT", "/v1/session/destroy/"+id, nil)
-		w.settle(slot, r.Outcome, absent, thing)
+		w.settle(slot, r.Outcome, Absent, thing)
 		if r.Outcome == history.OK {
 			w.open[slot] = ""
 			w.slots[slot]++
@@ -131,30 +131,30 @@ func (w *writer) session(ctx context.Context, name string, slot int) history.Out
 	return r.Outcome
 }
 
-// writers runs n of them until stop is called; stop returns when all have ended.
-type writers struct {
-	list   []*writer
+// Writers runs n of them until stop is called; stop returns when all have ended.
+type Writers struct {
+	List   []*writer
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
-func newWriters(c *Cluster, l *ledger, seed uint64, n int) *writers {
-	ws := &writers{}
+func NewWriters(c *Cluster, l *Ledger, seed uint64, n int) *Writers {
+	ws := &Writers{}
 	for i := range n {
-		ws.list = append(ws.list, newWriter(c, l, seed, i))
+		ws.List = append(ws.List, newWriter(c, l, seed, i))
 	}
 	return ws
 }
 
-func (ws *writers) start(ctx context.Context) {
+func (ws *Writers) Start(ctx context.Context) {
 	ctx, ws.cancel = context.WithCancel(ctx)
-	for _, w := range ws.list {
+	for _, w := range ws.List {
 		ws.wg.Go(func() { w.run(ctx) })
 	}
 }
 
-// stop ends the load. Writes that are under way then have an unknown outcome.
-func (ws *writers) stop() {
+// Stop ends the load. Writes that are under way then have an unknown outcome.
+func (ws *Writers) Stop() {
 	if ws.cancel != nil {
 		ws.cancel()
 		ws.wg.Wait()
@@ -162,9 +162,9 @@ func (ws *writers) stop() {
 	}
 }
 
-func (ws *writers) close() {
-	ws.stop()
-	for _, w := range ws.list {
+func (ws *Writers) Close() {
+	ws.Stop()
+	for _, w := range ws.List {
 		w.client.Close()
 	}
 }

@@ -23,7 +23,9 @@ import (
 	"syscall"
 	"time"
 
-	"corbel.dev/corbel/test/fault"
+	"corbel.dev/corbel/test/fault/monitorruns"
+
+	faultrun "corbel.dev/corbel/test/fault"
 )
 
 func main() {
@@ -35,7 +37,7 @@ func main() {
 	seed := flag.Uint64("seed", 0, "repeat this seed once, and count nothing")
 	lanes := flag.Int("lanes", 3, "how many clusters run side by side; rows that measure latencies run alone")
 	steps := flag.String("steps", "", "of the monitor plane's faults these alone, in this order, some of them often, "+
-		"separated by commas: "+strings.Join(faultrun.FaultSteps, ","))
+		"separated by commas: "+strings.Join(monitorruns.FaultSteps, ","))
 	flag.Parse()
 	if *steps != "" {
 		if *seed == 0 {

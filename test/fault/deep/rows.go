@@ -8,7 +8,12 @@ import (
 
 	"corbel.dev/corbel/kit/fault/netns"
 	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
-	"corbel.dev/corbel/test/fault"
+	"corbel.dev/corbel/test/fault/catalogruns"
+	"corbel.dev/corbel/test/fault/meshruns"
+	"corbel.dev/corbel/test/fault/monitorruns"
+	"corbel.dev/corbel/test/fault/secretsruns"
+
+	faultrun "corbel.dev/corbel/test/fault"
 	"corbel.dev/corbel/test/fault/flood"
 )
 
@@ -35,48 +40,48 @@ var rows = []row{
 	{"linear", "A1, A2: histories of 60 s, all faults mixed, 8 clients", 20, 90 * time.Second, false, linear},
 	{"crash-three", "A4: kill -9 cycles of three servers; time from start to consistent reads", 44,
 		40 * time.Second, false,
-		crash(faultrun.Crash{Servers: 3, Cycles: 25, Writers: 4, Load: 150 * time.Millisecond})},
+		crash(catalogruns.Crash{Servers: 3, Cycles: 25, Writers: 4, Load: 150 * time.Millisecond})},
 	{"crash-one", "A4: kill -9 cycles of one server; time from start to consistent reads", 14, 25 * time.Second, false,
-		crash(faultrun.Crash{Servers: 1, Cycles: 40, Writers: 4, Load: 150 * time.Millisecond})},
+		crash(catalogruns.Crash{Servers: 1, Cycles: 40, Writers: 4, Load: 150 * time.Millisecond})},
 	{"crash-compacted", "A9: kill -9 cycles of three servers that snapshot all the time", 7, 30 * time.Second, false,
-		crash(faultrun.Crash{Servers: 3, Cycles: 15, Snapshots: true})},
+		crash(catalogruns.Crash{Servers: 3, Cycles: 15, Snapshots: true})},
 	{"secrets-one", "A4, secrets plane: kill -9 cycles of one server; time until everything was read", 5,
 		30 * time.Second, false,
-		secretsCrash(faultrun.Secrets{Servers: 1, Cycles: 25})},
+		secretsCrash(secretsruns.Secrets{Servers: 1, Cycles: 25})},
 	{"secrets-file", "A4, secrets plane on a folder: kill -9 and power loss cycles of one server; time until " +
 		"everything was read", 3, 30 * time.Second, false,
-		secretsCrash(faultrun.Secrets{Storage: "file", Servers: 1, Cycles: 25})},
+		secretsCrash(secretsruns.Secrets{Storage: "file", Servers: 1, Cycles: 25})},
 	{"secrets-three", "A4, secrets plane: kill -9 of one of three servers, or the active one stopped and woken up", 10,
 		60 * time.Second, false,
-		secretsCrash(faultrun.Secrets{Servers: 3, Cycles: 20, Freeze: true})},
+		secretsCrash(secretsruns.Secrets{Servers: 3, Cycles: 20, Freeze: true})},
 	{"secrets-pg", "A4, secrets plane on PostgreSQL: kill -9 of the server or of PostgreSQL; time until everything was " +
 		"read", 5, 30 * time.Second, false,
-		withPostgres(secretsCrash(faultrun.Secrets{Storage: "postgresql", Servers: 1, Cycles: 25}))},
+		withPostgres(secretsCrash(secretsruns.Secrets{Storage: "postgresql", Servers: 1, Cycles: 25}))},
 	{"secrets-pg-two", "the same with two servers, the active one stopped and woken up in each second cycle", 8,
 		4 * time.Minute, false,
-		withPostgres(secretsCrash(faultrun.Secrets{Storage: "postgresql", Servers: 2, Cycles: 10, Freeze: true}))},
+		withPostgres(secretsCrash(secretsruns.Secrets{Storage: "postgresql", Servers: 2, Cycles: 10, Freeze: true}))},
 	{"secrets-roles", "A4, secrets plane on Raft: as secrets-three, with roles made in PostgreSQL", 3,
 		60 * time.Second, false,
-		withPostgres(secretsCrash(faultrun.Secrets{Roles: true, Servers: 3, Cycles: 10, Freeze: true}))},
+		withPostgres(secretsCrash(secretsruns.Secrets{Roles: true, Servers: 3, Cycles: 10, Freeze: true}))},
 	{"secrets-linear", "A1, secrets plane: histories of KV v2 with check-and-set of 30 s on three servers, all faults " +
 		"mixed, 6 clients", 4, 60 * time.Second, false, secretsLinear},
 	{"secrets-outage", "B8, secrets plane: PostgreSQL gone for 60 s or hung for 20 under load; time until the next write",
 		1, 100 * time.Second, true, withPostgres(outage)},
 	{"monitor-one", "A4, monitor plane: kill -9 cycles of one server; time until every server told of all events", 5,
 		60 * time.Second, false,
-		monitorCrash(faultrun.MonitorCrash{Servers: 1, Cycles: 15})},
+		monitorCrash(monitorruns.MonitorCrash{Servers: 1, Cycles: 15})},
 	{"monitor-three", "A4, monitor plane: kill -9 of one, two or all of three servers, half of the time until others " +
 		"took over", 12, 100 * time.Second, false,
-		monitorCrash(faultrun.MonitorCrash{Servers: 3, Cycles: 10})},
+		monitorCrash(monitorruns.MonitorCrash{Servers: 3, Cycles: 10})},
 	{"monitor-faults", "B3, B4, B7, monitor plane: clients that misbehave, handlers that hang, clocks that jump, " +
 		"broken disks, herds, kills; time until an agent has a session elsewhere",
-		3, 70 * time.Second, false, monitorFaults(faultrun.MonitorFaults{Crowd: 500, Back: 5 * time.Second})},
+		3, 70 * time.Second, false, monitorFaults(monitorruns.MonitorFaults{Crowd: 500, Back: 5 * time.Second})},
 	{"monitor-disks", "B3, monitor plane: an event store that is slow, full or hangs, as in monitor-faults, alone; " +
 		"time until a server whose disk hung owned nothing",
 		1, 60 * time.Second, false, monitorDisks},
 	{"monitor-keepalives", "E, monitor plane: a server that stays away, all of them, a herd, with the usual keepalives " +
 		"of 20 and 120 s; time until an agent has a session elsewhere",
-		1, 8 * time.Minute, false, monitorFaults(faultrun.MonitorFaults{Crowd: 2000, Usual: true, Back: 5 * time.Second,
+		1, 8 * time.Minute, false, monitorFaults(monitorruns.MonitorFaults{Crowd: 2000, Usual: true, Back: 5 * time.Second,
 			Steps: []string{"killed", "herd", "restart"}})},
 	{"monitor-outage", "B8, monitor plane: PostgreSQL gone for 60 s, or hung for as long, under results, one server " +
 		"stopped meanwhile; time until it had everything",
@@ -136,7 +141,8 @@ func linear(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 }
 
 func secretsLinear(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	r, err := l.RunSecretsLinear(ctx, faultrun.Linear{Duration: 30 * time.Second, Judge: 2 * time.Minute}, seed)
+	r, err := secretsruns.RunSecretsLinear(ctx, l, faultrun.Linear{Duration: 30 * time.Second, Judge: 2 * time.Minute},
+		seed)
 	faults := 0
 	for _, n := range r.Faults {
 		faults += n
@@ -146,7 +152,7 @@ func secretsLinear(ctx context.Context, l *faultrun.Lab, seed uint64) (done, err
 }
 
 func tenants(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
-	r, err := l.RunTenants(ctx, time.Minute)
+	r, err := catalogruns.RunTenants(ctx, l, time.Minute)
 	return done{Counts: map[string]int{"programs": r.Programs, "writes beside": r.Beside}}, err
 }
 
@@ -164,18 +170,18 @@ func bytesBounded(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) 
 	return d, err
 }
 
-func crash(cfg faultrun.Crash) func(context.Context, *faultrun.Lab, uint64) (done, error) {
+func crash(cfg catalogruns.Crash) func(context.Context, *faultrun.Lab, uint64) (done, error) {
 	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-		r, err := l.RunCrash(ctx, cfg, seed)
+		r, err := catalogruns.RunCrash(ctx, l, cfg, seed)
 		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked, "power losses": r.Powerless}, r.Starts}, err
 	}
 }
 
-func secretsCrash(cfg faultrun.Secrets) func(context.Context, *faultrun.Lab, uint64) (done, error) {
+func secretsCrash(cfg secretsruns.Secrets) func(context.Context, *faultrun.Lab, uint64) (done, error) {
 	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-		r, err := l.RunSecrets(ctx, cfg, seed)
+		r, err := secretsruns.RunSecrets(ctx, l, cfg, seed)
 		if r == nil {
-			r = &faultrun.SecretsReport{}
+			r = &secretsruns.SecretsReport{}
 		}
 		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked, "power losses": r.Powerless,
 			"tokens revoked": r.Revoked, "logins": r.Logins, "unwrapped": r.Unwrapped,
@@ -183,9 +189,9 @@ func secretsCrash(cfg faultrun.Secrets) func(context.Context, *faultrun.Lab, uin
 	}
 }
 
-func monitorCrash(cfg faultrun.MonitorCrash) func(context.Context, *faultrun.Lab, uint64) (done, error) {
+func monitorCrash(cfg monitorruns.MonitorCrash) func(context.Context, *faultrun.Lab, uint64) (done, error) {
 	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-		r, err := l.RunMonitorCrash(ctx, cfg, seed)
+		r, err := monitorruns.RunMonitorCrash(ctx, l, cfg, seed)
 		return done{map[string]int{"cycles": r.Cycles, "power losses": r.Powerless, "results": r.Results,
 			"lost that were read": r.Lost, "of these over 50 ms before the kill": r.LostLate,
 			"sessions regained": len(r.Back), "dead agents found": r.Missed}, r.Starts}, err
@@ -195,23 +201,25 @@ func monitorCrash(cfg faultrun.MonitorCrash) func(context.Context, *faultrun.Lab
 // faultSteps are those that --steps names, nil is all of a row.
 var faultSteps []string
 
-func monitorFaults(cfg faultrun.MonitorFaults) runner {
+func monitorFaults(cfg monitorruns.MonitorFaults) runner {
 	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 		if faultSteps != nil {
 			cfg.Steps = faultSteps
 		}
-		r, err := l.RunMonitorFaults(ctx, cfg, seed)
+		r, err := monitorruns.RunMonitorFaults(ctx, l, cfg, seed)
 		return done{map[string]int{"faults": r.Steps, "results": r.Results, "sessions regained": len(r.Back)}, r.Back}, err
 	}
 }
 
 func monitorDisks(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	r, err := l.RunMonitorFaults(ctx, faultrun.MonitorFaults{Steps: []string{"slow disk", "full disk", "hung disk"}}, seed)
+	r, err := monitorruns.RunMonitorFaults(ctx, l, monitorruns.MonitorFaults{Steps: []string{"slow disk", "full disk",
+		"hung disk"}}, seed)
 	return done{map[string]int{"faults": r.Steps, "results": r.Results}, []time.Duration{r.Moved}}, err
 }
 
 func monitorOutage(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	r, err := l.RunMonitorOutage(ctx, faultrun.MonitorOutage{For: time.Minute, Hung: seed%2 == 0, Sleep: 4 * time.Second},
+	r, err := monitorruns.RunMonitorOutage(ctx, l, monitorruns.MonitorOutage{For: time.Minute, Hung: seed%2 == 0,
+		Sleep: 4 * time.Second},
 		seed)
 	return done{map[string]int{"outages": 1, "results": r.Results, "changes of status": r.Changes,
 		"lost in the history": r.Lost}, []time.Duration{r.Recovered}}, err
@@ -230,11 +238,11 @@ func withPostgres(run runner) runner {
 }
 
 func outage(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	cfg := faultrun.Outage{Servers: 1 + int(seed/2%2), For: time.Minute}
+	cfg := secretsruns.Outage{Servers: 1 + int(seed/2%2), For: time.Minute}
 	if seed%2 == 1 {
 		cfg.Hung, cfg.For = true, 20*time.Second
 	}
-	r, err := l.RunOutage(ctx, cfg, seed)
+	r, err := secretsruns.RunOutage(ctx, l, cfg, seed)
 	if r == nil {
 		return done{}, err
 	}
@@ -246,80 +254,81 @@ func watch(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 	faults := []faultrun.FaultKind{faultrun.FaultKill, faultrun.FaultKillAll, faultrun.FaultFreeze,
 		faultrun.FaultPartition,
 		faultrun.FaultOneWay, faultrun.FaultTransfer, faultrun.FaultClock, faultrun.FaultSlowDisk}
-	r, err := l.RunWatch(ctx, faultrun.Watch{Duration: 30 * time.Second, Faults: faults}, seed)
+	r, err := catalogruns.RunWatch(ctx, l, catalogruns.Watch{Duration: 30 * time.Second, Faults: faults}, seed)
 	return done{Counts: map[string]int{"runs": 1, "answers": r.Answers, "writes": r.Writes}}, err
 }
 
 func diskErrors(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	r, err := l.RunDiskErrors(ctx, int(seed%60))
+	r, err := catalogruns.RunDiskErrors(ctx, l, int(seed%60))
 	return done{map[string]int{"sites": r.Sites, "refused": r.Refused, "reads": r.Reads}, []time.Duration{r.Resumed}}, err
 }
 
 func streams(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	r, err := l.RunResume(ctx, 200, 8, seed)
+	r, err := meshruns.RunResume(ctx, l, 200, 8, seed)
 	return done{Counts: map[string]int{"runs": 1, "reconnects": r.Reconnects, "changes": r.Changes, "again": r.Again}}, err
 }
 
 func refusals(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
-	r, err := l.RunRefusals(ctx, 1000)
+	r, err := meshruns.RunRefusals(ctx, l, 1000)
 	return done{Counts: map[string]int{"runs": 1, "refusals": r.Refusals, "built": r.Builds, "sent": r.Responses,
 		"sent again": r.Resent}}, err
 }
 
 func slowStreams(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
-	r, err := l.RunSlowStreams(ctx, 990, 10, 0)
+	r, err := meshruns.RunSlowStreams(ctx, l, 990, 10, 0)
 	return done{Counts: map[string]int{"runs": 1, "changes": r.Changes, "cut": r.Slow}}, err
 }
 
 func hostile(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	r, err := l.RunHostile(ctx, faultrun.Hostile{Schedules: 100, Each: 6 * time.Second}, seed)
+	r, err := catalogruns.RunHostile(ctx, l, catalogruns.Hostile{Schedules: 100, Each: 6 * time.Second}, seed)
 	return done{Counts: map[string]int{"schedules": r.Schedules, "liars": r.Liars, "looks at the members": r.Looks,
 		"calls of intruders": r.Calls, "acknowledged": r.Acked}}, err
 }
 
 func frozen(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	r, err := l.RunFrozen(ctx, faultrun.Frozen{Rounds: 8, Least: time.Second, Most: 20 * time.Second}, seed)
+	r, err := catalogruns.RunFrozen(ctx, l, catalogruns.Frozen{Rounds: 8, Least: time.Second, Most: 20 * time.Second},
+		seed)
 	return done{map[string]int{"freezes": r.Freezes, "of two in a row": r.Pairs, "writes": r.Writes}, r.Resumed}, err
 }
 
 func stall(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
-	r, err := l.RunStall(ctx, time.Second, 5*time.Second, 30*time.Second)
+	r, err := catalogruns.RunStall(ctx, l, time.Second, 5*time.Second, 30*time.Second)
 	return done{map[string]int{"stalls": len(r.Leader) + len(r.Follower)}, r.Leader}, err
 }
 
 func torn(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	return done{Counts: map[string]int{"cuts": 1}}, l.RunTorn(ctx, int64(1+seed*seed%8000), seed)
+	return done{Counts: map[string]int{"cuts": 1}}, catalogruns.RunTorn(ctx, l, int64(1+seed*seed%8000), seed)
 }
 
 func rot(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	r, err := l.RunRot(ctx, 6, seed)
+	r, err := catalogruns.RunRot(ctx, l, 6, seed)
 	return done{map[string]int{"flips": r.Flips, "refused": r.Refused}, r.Healed}, err
 }
 
 func wiped(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	took, err := l.RunWiped(ctx, seed)
+	took, err := catalogruns.RunWiped(ctx, l, seed)
 	return done{map[string]int{"replaced": 1}, []time.Duration{took}}, err
 }
 
 func failover(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
-	r, err := l.RunFailover(ctx, 15)
+	r, err := catalogruns.RunFailover(ctx, l, 15)
 	return done{map[string]int{"kills": len(r.Pauses)}, r.Pauses}, err
 }
 
 func transfer(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
-	r, err := l.RunTransfer(ctx, 15)
+	r, err := catalogruns.RunTransfer(ctx, l, 15)
 	return done{map[string]int{"transfers": len(r.Pauses), "writes": r.Writes, "retried": r.Retried, "failed": r.Failed},
 		r.Pauses}, err
 }
 
 func rolling(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
-	r, err := l.RunRolling(ctx)
+	r, err := catalogruns.RunRolling(ctx, l)
 	return done{map[string]int{"restarts": 3, "reads": r.Reads, "retried": r.Retried, "failed": r.Failed},
 		[]time.Duration{r.Longest}}, err
 }
 
 func secretsRoll(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
-	r, err := l.RunSecretsRoll(ctx, seed)
+	r, err := secretsruns.RunSecretsRoll(ctx, l, seed)
 	if r == nil {
 		return done{}, err
 	}
@@ -330,6 +339,6 @@ func cut(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
 	if err := netns.Available(); err != nil {
 		return done{}, errors.Join(errNotRun, err)
 	}
-	r, err := l.RunNamespaces(ctx, seed)
+	r, err := catalogruns.RunNamespaces(ctx, l, seed)
 	return done{map[string]int{"cuts": 1}, []time.Duration{r.Resumed}}, err
 }

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"corbel.dev/corbel/test/fault"
+	faultrun "corbel.dev/corbel/test/fault"
 )
 
 // alonePart is the part of the budget in which rows that measure latencies run one at a time,

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"corbel.dev/corbel/test/fault"
+	"corbel.dev/corbel/test/fault/catalogruns"
 )
 
 // totals are what all runs did together, by row.
@@ -106,7 +106,7 @@ func (r *rowTotal) quantiles() string {
 	for _, ms := range r.Millis {
 		times = append(times, time.Duration(ms)*time.Millisecond)
 	}
-	return fmt.Sprintf("%s | %s | %s", faultrun.Quantile(times, 0.5), faultrun.Quantile(times, 0.99),
+	return fmt.Sprintf("%s | %s | %s", catalogruns.Quantile(times, 0.5), catalogruns.Quantile(times, 0.99),
 		time.Duration(r.WorstMillis)*time.Millisecond)
 }
 
@@ -133,7 +133,7 @@ func (d done) text() string {
 		parts = append(parts, fmt.Sprintf("%d %s", d.Counts[name], name))
 	}
 	if len(d.Times) > 0 {
-		parts = append(parts, "worst "+faultrun.Quantile(d.Times, 1).Round(time.Millisecond).String())
+		parts = append(parts, "worst "+catalogruns.Quantile(d.Times, 1).Round(time.Millisecond).String())
 	}
 	return strings.Join(parts, ", ")
 }

