@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/test/fault"
+	"corbel.dev/corbel/test/fault/catalogruns"
 )
 
 func TestRegress(t *testing.T) {
@@ -125,21 +126,21 @@ func runLine(ctx context.Context, lab *faultrun.Lab, line string) error {
 		cfg := faultrun.Linear{Duration: s.duration("duration", 6*time.Second), Faults: s.faults()}
 		run = func() error { _, err := lab.RunLinear(ctx, cfg, seed); return err }
 	case "watch":
-		cfg := faultrun.Watch{Duration: s.duration("duration", 6*time.Second), Faults: s.faults()}
-		run = func() error { _, err := lab.RunWatch(ctx, cfg, seed); return err }
+		cfg := catalogruns.Watch{Duration: s.duration("duration", 6*time.Second), Faults: s.faults()}
+		run = func() error { _, err := catalogruns.RunWatch(ctx, lab, cfg, seed); return err }
 	case "crash":
-		cfg := faultrun.Crash{Servers: s.number("servers", 1), Cycles: s.number("cycles", 5),
+		cfg := catalogruns.Crash{Servers: s.number("servers", 1), Cycles: s.number("cycles", 5),
 			Snapshots: s.text("snapshots", "false") == "true"}
-		run = func() error { _, err := lab.RunCrash(ctx, cfg, seed); return err }
+		run = func() error { _, err := catalogruns.RunCrash(ctx, lab, cfg, seed); return err }
 	case "diskerrors":
 		skip := s.number("skip", 0)
-		run = func() error { _, err := lab.RunDiskErrors(ctx, skip); return err }
+		run = func() error { _, err := catalogruns.RunDiskErrors(ctx, lab, skip); return err }
 	case "torn":
 		cut := int64(s.number("cut", 1))
-		run = func() error { return lab.RunTorn(ctx, cut, seed) }
+		run = func() error { return catalogruns.RunTorn(ctx, lab, cut, seed) }
 	case "rot":
 		flips := s.number("flips", 3)
-		run = func() error { _, err := lab.RunRot(ctx, flips, seed); return err }
+		run = func() error { _, err := catalogruns.RunRot(ctx, lab, flips, seed); return err }
 	default:
 		return fmt.Errorf("unknown scenario %q", words[0])
 	}
