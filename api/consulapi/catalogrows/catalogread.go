@@ -100,39 +100,22 @@ func selectedServices(q *rows.Request, b []byte, st *catalog.State, sel *Selecti
 
 func catalogService(q *rows.Request) error {
 	name := q.Rest
-	return serviceNodes(q, "service", registry.TopicService,
+	return serviceNodes(q, "service",
 		func(s *catalog.State) uint64 { return s.ServiceIndex(name) },
 		func(s *catalog.State) iter.Seq[*catalog.Service] { return s.Instances(name) })
 }
 
 func catalogConnect(q *rows.Request) error {
 	name := q.Rest
-	return serviceNodes(q, "connect", registry.TopicService,
+	return serviceNodes(q, "connect",
 		func(s *catalog.State) uint64 { return s.ConnectIndex(name) },
 		func(s *catalog.State) iter.Seq[*catalog.Service] { return connecting(q, s.ConnectInstances(name)) })
 }
 
 // serviceNodes answers with the flat view of the instances of a service.
-func serviceNodes(q *rows.Request, key string, topic registry.Topic, index func(*catalog.State) uint64,
+func serviceNodes(q *rows.Request, key string, index func(*catalog.State) uint64,
 	instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
-	if q.Rest == "" {
-		return rows.ErrNoService
-	}
-	sel, err := SelectionOf(q, filter.ServiceNodes)
-	if err != nil {
-		return err
-	}
-	subject := registry.Subject{Topic: topic, Key: strings.ToLower(q.Rest)}
-	if sel.central {
-		key, subject, index = central(key, index)
-	}
-	st, err := q.Read(subject, index)
-	if err != nil {
-		return err
-	}
-	return q.ReplyList(key, index(st), func(b []byte) []byte {
-		return AppendServiceNodes(b, st, rows.Sorted(q, st, instances(st), rows.NodeOfService), viewer(q, &sel))
-	})
+	return list(q, shape{filter.ServiceNodes, AppendServiceNodes}, ofService(q), key, index, instances)
 }
 
 // AppendServiceNodes appends the flat view of the instances that the viewer sees.

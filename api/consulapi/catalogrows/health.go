@@ -32,7 +32,8 @@ func healthConnect(q *rows.Request) error {
 func healthIngress(q *rows.Request) error {
 	name := q.Rest
 	subject := registry.Subject{Topic: registry.TopicCatalog}
-	return entriesOf(q, subject, "health-ingress", func(s *catalog.State) uint64 { return gateway.IngressIndex(s, name) },
+	return list(q, shape{filter.Entries, AppendEntries}, subject, "health-ingress",
+		func(s *catalog.State) uint64 { return gateway.IngressIndex(s, name) },
 		func(s *catalog.State) iter.Seq[*catalog.Service] {
 			if !q.Sees(acl.Service, name) {
 				return func(func(*catalog.Service) bool) {}
@@ -44,17 +45,27 @@ func healthIngress(q *rows.Request) error {
 // entries answers with instances of one service, their nodes and their checks.
 func entries(q *rows.Request, key string, index func(*catalog.State) uint64,
 	instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
-	return entriesOf(q, registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(q.Rest)}, key,
-		index, instances)
+	return list(q, shape{filter.Entries, AppendEntries}, ofService(q), key, index, instances)
 }
 
-// entriesOf is entries of instances that change with a subject.
-func entriesOf(q *rows.Request, subject registry.Subject, key string, index func(*catalog.State) uint64,
+// ofService is what changes with the service that the request names.
+func ofService(q *rows.Request) registry.Subject {
+	return registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(q.Rest)}
+}
+
+// shape is how instances are shown: the fields that a filter may name, and the encoding.
+type shape struct {
+	fields *filter.Schema
+	append func(b []byte, st *catalog.State, instances iter.Seq[*catalog.Service], v Viewer) []byte
+}
+
+// list answers with instances that change with a subject.
+func list(q *rows.Request, as shape, subject registry.Subject, key string, index func(*catalog.State) uint64,
 	instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
 	if q.Rest == "" {
 		return rows.ErrNoService
 	}
-	sel, err := SelectionOf(q, filter.Entries)
+	sel, err := SelectionOf(q, as.fields)
 	if err != nil {
 		return err
 	}
@@ -66,7 +77,7 @@ func entriesOf(q *rows.Request, subject registry.Subject, key string, index func
 		return err
 	}
 	return q.ReplyList(key, index(st), func(b []byte) []byte {
-		return AppendEntries(b, st, rows.Sorted(q, st, instances(st), rows.NodeOfService), viewer(q, &sel))
+		return as.append(b, st, rows.Sorted(q, st, instances(st), rows.NodeOfService), viewer(q, &sel))
 	})
 }
 
