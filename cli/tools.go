@@ -107,6 +107,7 @@ func Validate(e *command.Env, c *cobra.Command) {
 		}
 		cfg := new(config.Config)
 		if len(o.Dirs)+len(o.Files) > 0 {
+			o.Sections = node.Sections()
 			if cfg, err = config.Load(o); err == nil {
 				err = node.Check(cfg)
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,6 +27,7 @@ import (
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/plane"
 )
 
 // methodResolve is the RPC that asks a server what a token allows.
@@ -56,6 +58,15 @@ func (a *access) addParts(p *Process) {
 	if a.agent != nil {
 		p.Parts.Add("acl", a.agent.Run)
 	}
+}
+
+// allows tells whether a request's token has a right. What a server asks on its own behalf has been judged there.
+func (a *access) allows(r *http.Request, right plane.Right) bool {
+	if _, open := a.tokens.(rows.AllowAll); open || rows.IsJudged(r.Context()) {
+		return true
+	}
+	grant, err := a.tokens.Grant(r.Context(), rows.Secret(r))
+	return err == nil && grant.Allow(right.Resource, right.Name, right.Level)
 }
 
 // maySync judges on the leader what agents' anti-entropy asks for; nil allows everything.

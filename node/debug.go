@@ -25,6 +25,9 @@ import (
 // agents whose HTTP ports it cannot reach.
 const reachPrefix = "/v1/internal/reach/"
 
+// planesPath tells what each plane of a member has for the debug archive.
+const planesPath = "/v1/internal/planes"
+
 // withProfiles serves /debug/pprof, the doctor and reachPrefix beside api.
 func (p *Process) withProfiles(api http.Handler) http.Handler {
 	mux := http.NewServeMux()
@@ -49,7 +52,13 @@ func (p *Process) withProfiles(api http.Handler) http.Handler {
 			p.doctor.api.ServeHTTP(w, r)
 		case strings.HasPrefix(r.URL.Path, reachPrefix):
 			p.reach(w, r)
+		case r.URL.Path == planesPath:
+			p.doors.ServeDebug(w, r)
 		default:
+			if mounted := p.doors.Handler(r); mounted != nil {
+				mounted.ServeHTTP(w, r)
+				return
+			}
 			api.ServeHTTP(w, r)
 		}
 	})

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/corbelapi"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
@@ -25,7 +24,7 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/base"
-	"corbel.dev/corbel/node/raftgroup"
+	"corbel.dev/corbel/node/plane"
 )
 
 // The RPCs of the doctor: a server's wall clock, and the evidence of an agent that found something.
@@ -59,17 +58,14 @@ func newPhysician(p *Process) (*physician, error) {
 	d := &physician{p: p, outbox: make(chan doctor.Evidence, 1), told: map[string]doctor.Evidence{}}
 	cfg := probe.Config{Member: p.Cfg.Node.Name, Role: doctor.RoleAgent, Version: version.Number, Metrics: p.Metrics,
 		Dir: p.Cfg.DataDir, FS: p.FS, Clock: p.Clock, Log: p.Log,
-		Addresses: d.addresses, Depends: d.depends, Host: &probe.Host{Ports: d.ports, Peer: d.peer, Cards: p.Faults.Cards}}
+		Addresses: d.addresses, Depends: p.doors.Dependencies, Host: &probe.Host{Ports: d.ports, Peer: d.peer,
+			Cards: p.Faults.Cards}}
 	if p.Cfg.Server {
 		cfg.Role = doctor.RoleServer
 	} else {
 		cfg.Tell = d.tell
 	}
-	if p.monitor != nil {
-		cfg.Others = append(cfg.Others, p.monitor.metrics)
-		cfg.Fresh = p.monitor.tellHandlers
-	}
-	cfg.Others = append(cfg.Others, p.secrets.Registries()...)
+	cfg.Others, cfg.Fresh = p.doors.Registries(), p.doors.Refresh
 	var err error
 	if d.examiner, err = examiner.New(cfg); err != nil {
 		return nil, err
@@ -113,15 +109,6 @@ func (d *physician) addresses() []string {
 	return out
 }
 
-// depends are the systems that planes of this process store in.
-func (d *physician) depends() (out []doctor.Dependency) {
-	out = append(out, d.p.secrets.Depends()...)
-	if d.p.monitor != nil {
-		out = append(out, d.p.monitor.depends()...)
-	}
-	return out
-}
-
 // ports are those whose connections are this process's: its own RPC port, and those of other members.
 func (d *physician) ports() []int {
 	seen := map[int]bool{d.p.RPCPort(): true}
@@ -155,11 +142,7 @@ func (d *physician) peer(ip string, port int) string {
 }
 
 func (d *physician) allow(r *http.Request) bool {
-	if !d.p.Cfg.ACL.Enabled || rows.IsJudged(r.Context()) {
-		return true
-	}
-	grant, err := d.p.access.tokens.Grant(r.Context(), rows.Secret(r))
-	return err == nil && grant.Allow(acl.Operator, "", acl.Read)
+	return d.p.access.allows(r, plane.Right{Resource: acl.Operator, Level: acl.Read})
 }
 
 // evidence is this process's own, then what agents told it.
@@ -200,14 +183,7 @@ func (d *physician) others() []corbelapi.Member {
 // votes are the addresses of the voters of the Raft groups that this process is in, by id.
 func (d *physician) votes() map[string]string {
 	out := map[string]string{}
-	groups := []*raftgroup.Group{d.p.raft}
-	if d.p.monitor != nil {
-		groups = append(groups, d.p.monitor.raft)
-	}
-	for _, one := range groups {
-		if one == nil {
-			continue
-		}
+	for _, one := range d.p.raftPlanes() {
 		g := one.Raft.Load()
 		if g == nil {
 			continue

@@ -68,9 +68,7 @@ func (p *Process) drainServer(ctx context.Context) {
 			p.Log.Warn("cannot hand the leadership over", "error", err)
 		}
 	}
-	if p.monitor != nil {
-		p.monitor.router.HandOver(ctx)
-	}
+	p.planes.Drain(ctx)
 	p.part()
 	if p.mesh == nil || p.mesh.server == nil {
 		return
@@ -105,8 +103,8 @@ func (p *Process) lacks() []string {
 	if p.mesh != nil && p.mesh.client != nil && p.mesh.client.Newest() == 0 {
 		list = append(list, "the servers have not told what this host's proxies need")
 	}
-	if p.monitor != nil && !p.warmed.Load() { // afterwards each plane speaks for itself
-		list = append(list, p.monitor.starting()...)
+	if !p.warmed.Load() { // afterwards each plane speaks for itself
+		list = append(list, p.planes.Lacks()...)
 	}
 	return list
 }

@@ -51,9 +51,8 @@ func (p *Process) Leave(ctx context.Context) error {
 
 // raftPlanes are the Raft groups that this server is, or is to be, a member of, and that follow the pool.
 func (p *Process) raftPlanes() []*raftgroup.Group {
-	list := []*raftgroup.Group{p.raft}
-	if p.monitor != nil {
-		list = append(list, p.monitor.raft)
+	if p.raft == nil {
+		return nil
 	}
-	return list
+	return append([]*raftgroup.Group{p.raft}, p.doors.Groups()...)
 }

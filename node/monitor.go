@@ -37,6 +37,7 @@ import (
 	"corbel.dev/corbel/monitor/shardrouter"
 	"corbel.dev/corbel/monitor/subscribers"
 	"corbel.dev/corbel/monitor/users"
+	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/node/raftgroup"
 	"corbel.dev/corbel/telemetry"
 )
@@ -80,29 +81,29 @@ type monitorPlane struct {
 	answered       atomic.Bool                // it was ready once
 }
 
-// buildMonitor makes the plane and opens its ports.
-func (p *Process) buildMonitor() error {
+// openMonitor makes the plane and opens its ports.
+func (p *Process) openMonitor(d *plane.Doors) (plane.Plane, error) {
 	if !p.Cfg.Monitor.Enabled {
-		return nil
+		return nil, nil
 	}
 	m := &monitorPlane{p: p, log: p.Log, metrics: monitorMetrics(p.Clock, p.Cfg.Telemetry.DisableDoctor,
 		p.Metrics.Traces()), resources: resources.New(p.Log), hub: hub.NewHub(), began: p.Clock.Now(),
 		unreachedNamed: map[pipeline.Unreached]bool{}}
-	m.raft = raftgroup.NewOf(p.Base, p.raft, monitorGroupName, monitorGroupID, m.resources)
+	m.raft = d.Group(monitorGroupID, m.resources)
 	m.resources.Serve(&monitorGroup{m})
 	m.resources.Watch(m.changed)
 	m.users = users.New(users.Config{Resources: m.resources, PublishedFromHostOnly: p.Cfg.Cautious(), Log: p.Log})
 	m.router = newShardRouter(m)
 	m.buildSecrets()
 	if err := m.openPipelines(); err != nil {
-		return fmt.Errorf("monitor: pipelines: %w", err)
+		return nil, fmt.Errorf("monitor: pipelines: %w", err)
 	}
 	if err := m.openEvents(); err != nil {
-		return fmt.Errorf("monitor: events: %w", err)
+		return nil, fmt.Errorf("monitor: events: %w", err)
 	}
 	m.buildScheduler()
 	if err := errors.Join(m.openLogins(), m.openRevoked()); err != nil {
-		return fmt.Errorf("monitor: %w", err)
+		return nil, fmt.Errorf("monitor: %w", err)
 	}
 	m.buildMirror()
 	m.tail = subscribers.New(subscribers.Config{}, m.ingest.Follow)
@@ -112,14 +113,14 @@ func (p *Process) buildMonitor() error {
 		Events: m.router, Backend: p.Cfg.Node.Name,
 		Limits: ws.Limits{MessageBytes: int64(p.Cfg.Monitor.MessageMax), Write: p.Cfg.Monitor.AgentWrite,
 			Bytes: p.Ports.Bytes}, Ready: m.takesAgents, Log: p.Log}); err != nil {
-		return fmt.Errorf("monitor: agents: %w", err)
+		return nil, fmt.Errorf("monitor: agents: %w", err)
 	}
 	if m.revoked != nil {
 		m.agents.TrustCertificates(m.revoked.Check)
 	}
 	m.meter()
 	if err := m.openPorts(); err != nil {
-		return err
+		return nil, err
 	}
 	if scheme, port := m.agentsDoor(); port != "" {
 		// told with the next change of tags, at the latest when this server is ready
@@ -129,8 +130,11 @@ func (p *Process) buildMonitor() error {
 	for method, handle := range m.router.Handlers() {
 		p.RPCSrv.Handle(wire.Servers, method, handle)
 	}
+	d.Evidence(m.metrics)
+	d.Fresh(m.tellHandlers)
+	d.Depends(m.depends)
 	p.monitor = m
-	return nil
+	return monitorValue{m}, nil
 }
 
 // openEvents opens the event store in the data folder, or in memory where there is none.
@@ -200,8 +204,8 @@ func (m *monitorPlane) parts() []life.Part {
 	}...)
 }
 
-// run runs the parts and the ports until ctx ends. A part that fails ends the plane's service, not the process.
-func (m *monitorPlane) run(ctx context.Context) error {
+// Run runs the parts and the ports until ctx ends. A part that fails ends the plane's service, not the process.
+func (m *monitorPlane) Run(ctx context.Context) error {
 	defer m.pipes.close()
 	defer m.secrets.Close()
 	var group life.Group

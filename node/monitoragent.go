@@ -14,27 +14,37 @@ import (
 	"corbel.dev/corbel/monitor/asset"
 	"corbel.dev/corbel/node/agentconf"
 	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/plane"
 )
 
-// buildMonitorAgent makes the monitor plane's agent of this host. Its entity has the node's name, so that the catalog
+// agentPlane is the monitor plane's agent of this host.
+type agentPlane struct {
+	plane.Idle
+	*agent.Agent
+}
+
+// Close implements plane.Plane.
+func (a agentPlane) Close() error { return a.Agent.Close() }
+
+// openMonitorAgent makes the monitor plane's agent of this host. Its entity has the node's name, so that the catalog
 // and the plane mean one thing by it.
-func (p *Process) buildMonitorAgent() error {
+func (p *Process) openMonitorAgent() (plane.Plane, error) {
 	cfg := &p.Cfg.Monitor.Agent
 	if !cfg.Enabled {
-		return nil
+		return nil, nil
 	}
 	for _, u := range cfg.Backends {
 		if err := agent.CheckURL(u); err != nil {
-			return fmt.Errorf("monitor.agent.backend_urls: %w", err)
+			return nil, fmt.Errorf("monitor.agent.backend_urls: %w", err)
 		}
 	}
 	allow, err := agentconf.AllowList(cfg.AllowList)
 	if err != nil {
-		return fmt.Errorf("monitor.agent.allow_list: %w", err)
+		return nil, fmt.Errorf("monitor.agent.allow_list: %w", err)
 	}
 	secure, err := agentconf.ClientTLS(p.Cfg.TLS.Monitor.CAFile, cfg.CertFile, cfg.KeyFile, false)
 	if err != nil {
-		return fmt.Errorf("tls.monitor, monitor.agent: %w", err)
+		return nil, fmt.Errorf("tls.monitor, monitor.agent: %w", err)
 	}
 	c := agent.Config{
 		Entity: agent.Entity{Name: p.Cfg.Node.Name, Namespace: cfg.Namespace, Subscriptions: cfg.Subscriptions,
@@ -50,12 +60,13 @@ func (p *Process) buildMonitorAgent() error {
 		Log:      p.Log, Metrics: p.Metrics, Now: p.Clock.Now,
 	}
 	if c.Assets, err = p.agentAssets(&c); err != nil {
-		return fmt.Errorf("monitor.agent: %w", err)
+		return nil, fmt.Errorf("monitor.agent: %w", err)
 	}
-	if p.watcher, err = agent.New(c); err != nil {
-		return fmt.Errorf("monitor.agent: %w", err)
+	made, err := agent.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("monitor.agent: %w", err)
 	}
-	return nil
+	return agentPlane{Agent: made}, nil
 }
 
 // agentAssets unpacks assets in the data folder; without one, in dev, in a folder of the system's that goes with the

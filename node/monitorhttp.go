@@ -143,13 +143,14 @@ func (m *monitorPlane) openAgents(addrs []string, secure *tls.Config) error {
 	return nil
 }
 
-// close gives back what the plane opened, where it never ran.
-func (m *monitorPlane) close() {
+// Close implements plane.Plane.
+func (m *monitorPlane) Close() error {
 	if m.sessions != nil {
 		for _, d := range m.sessions.doors {
 			_ = d.listener.Close()
 		}
 	}
+	return nil
 }
 
 // MonitorAddrs are where the monitor plane's API and its port for agents answer, "" where that is off.

@@ -3,6 +3,7 @@ package node
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 
@@ -45,6 +46,16 @@ func (p *Process) monitorPorts(cfg *config.Config) (t monitorTLS, err error) {
 		t.agents.ClientAuth = tls.VerifyClientCertIfGiven
 	}
 	return t, nil
+}
+
+// Reload implements plane.Plane.
+func (m monitorValue) Reload(cfg *config.Config) (apply func(), err error) {
+	fresh, err := m.p.monitorPorts(cfg)
+	if now := m.tls.Load(); err == nil && ((now.api == nil) != (fresh.api == nil) ||
+		(now.agents == nil) != (fresh.agents == nil)) {
+		err = errors.New("tls.monitor: a port of the monitor plane begins or ends to speak TLS with a restart")
+	}
+	return func() { m.tls.Store(&fresh) }, err
 }
 
 // openRevoked makes the lists of revoked certificates of agents; nil where certificates log nobody in.

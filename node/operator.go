@@ -19,12 +19,7 @@ type operator struct {
 }
 
 func newOperator(p *Process) operator {
-	return operator{raft: p.raft, others: func() []*raftgroup.Group { // the planes are built later
-		if p.monitor == nil {
-			return nil
-		}
-		return []*raftgroup.Group{p.monitor.raft}
-	}}
+	return operator{raft: p.raft, others: p.doors.Groups} // the planes are opened later
 }
 
 func (o operator) group() (*group.Group, error) {

@@ -2,6 +2,7 @@ package node
 
 import (
 	"net/netip"
+	"slices"
 
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/node/raftgroup"
@@ -13,7 +14,7 @@ func (p *Process) knowServers() {
 	p.Wire.KnowServers(func(addr netip.Addr, proto wire.Protocol) wire.Role {
 		switch {
 		case p.raft == nil && raftgroup.GossipsAsServer(p.Pool, addr),
-			p.raft != nil && p.raft.IsServer(addr, proto), p.monitor != nil && p.monitor.raft.IsServer(addr, proto):
+			slices.ContainsFunc(p.raftPlanes(), func(g *raftgroup.Group) bool { return g.IsServer(addr, proto) }):
 			return wire.Server
 		case p.wan != nil && raftgroup.GossipsAsServer(p.wan.Pool, addr):
 			return wire.Remote

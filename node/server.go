@@ -29,12 +29,12 @@ import (
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/issue"
 	"corbel.dev/corbel/mesh/leaf"
-	"corbel.dev/corbel/monitor/agent"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/enroll"
 	"corbel.dev/corbel/node/forward"
-	secretsplane "corbel.dev/corbel/node/planes/secrets"
+	"corbel.dev/corbel/node/leadership"
+	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/node/raftgroup"
 	"corbel.dev/corbel/node/spool"
 	"corbel.dev/corbel/node/watch"
@@ -48,7 +48,7 @@ type Process struct {
 	board    *board.Board       // the same
 	ca       *ca.Authority      // nil there too
 	raft     *raftgroup.Group   // nil on client agents
-	reigns   *reigns            // nil on client agents
+	reigns   *leadership.Terms  // nil on client agents
 	wan      *wan.WAN           // nil on client agents and with ports.serf_wan = -1
 	uploads  *spool.Bodies
 	beginning
@@ -65,9 +65,9 @@ type Process struct {
 	dns        *dnsapi.Server
 	places     places
 	http       *httpx.Server
-	secrets    *secretsplane.Part // nil where it is off
-	monitor    *monitorPlane      // nil where it is off
-	watcher    *agent.Agent       // the monitor plane's agent of this host; nil where it is off
+	doors      *plane.Doors
+	planes     *plane.Set
+	monitor    *monitorPlane // nil where it is off
 	doctor     *physician
 	hot        *short.Path                // nil where each request goes through net/http
 	https      atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
@@ -83,7 +83,7 @@ type Process struct {
 
 // New builds the process that cfg describes. It opens files and sockets and
 // starts nothing; Run does.
-func New(cfg *config.Config) (*Process, error) {
+func New(cfg *config.Config, more ...plane.Kind) (*Process, error) {
 	if cfg.DataDir == "" && !cfg.Dev {
 		return nil, errNoData
 	}
@@ -105,26 +105,18 @@ func New(cfg *config.Config) (*Process, error) {
 	p := &Process{Base: b, serverUp: make(chan struct{}, 1), left: make(chan struct{}, 1),
 		uploads: &spool.Bodies{Dir: cfg.DataDir}}
 	p.parting, p.part = context.WithCancel(context.Background())
-	if err := p.build(); err != nil {
+	if err := p.build(more); err != nil {
 		p.part()
 		if p.mesh != nil {
 			p.mesh.ports.close()
 		}
-		p.secrets.Close()
-		if p.monitor != nil {
-			p.monitor.close()
-		}
-		if p.watcher != nil {
-			_ = p.watcher.Close() // nothing was written
-		}
-		_ = b.Wire.Close()
-		return nil, err
+		return nil, errors.Join(err, p.planes.Close(), b.Wire.Close())
 	}
 	return p, nil
 }
 
 // build makes the graph, in the order in which its parts start.
-func (p *Process) build() (err error) {
+func (p *Process) build(more []plane.Kind) (err error) {
 	promapi.Declare(p.Metrics)
 	p.watches = watch.New(watch.Config{
 		API:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.api.ServeHTTP(w, r) }), // built later
@@ -144,13 +136,14 @@ func (p *Process) build() (err error) {
 			return nil
 		}
 		servers.target = p.raft.Target
-		p.reigns = &reigns{leader: p.raft.LeaderAddr, changes: p.raft.LeaderChanges}
+		p.reigns = &leadership.Terms{Leader: p.raft.LeaderAddr, Changes: p.raft.LeaderChanges}
 		passOn.Leader, passOn.Changes, passOn.Terms = p.raft.LeaderAddr, p.raft.LeaderChanges, p.reigns
 		var err error
 		if p.wan, err = newWAN(p.Base); err != nil {
 			return err
 		}
 	}
+	p.doors = plane.NewDoors(p.Base, p.raft, p.access.allows)
 	p.buildAccess()
 	servers.allow, servers.sees = p.access.maySync(p.registry), p.access.maySee()
 	if err := p.buildLocal(servers); err != nil {
@@ -167,6 +160,12 @@ func (p *Process) build() (err error) {
 	}
 	p.places = newPlaces(p)
 	if err := p.buildAPI(forward.New(passOn)); err != nil {
+		return err
+	}
+	if p.planes, err = plane.Open(append(kinds(p), more...), p.doors); err != nil {
+		return err
+	}
+	if err := p.buildHTTP(); err != nil {
 		return err
 	}
 	if err := p.buildDNS(); err != nil {
@@ -284,7 +283,8 @@ func (p *Process) loadDefinitions(cfg *config.Config) error {
 // Check names every wrong key and value of what the configuration's own package leaves undecoded.
 func Check(cfg *config.Config) error {
 	_, _, err := firstAuthority(&cfg.Connect)
-	return errors.Join(CheckDefinitions(&cfg.Definitions), err, secretsplane.Check(cfg), enroll.Check(&cfg.AutoConfig))
+	return errors.Join(CheckDefinitions(&cfg.Definitions), err, plane.Check(kinds(nil), cfg),
+		enroll.Check(&cfg.AutoConfig))
 }
 
 // CheckDefinitions names every wrong key and value of the definitions.
@@ -357,18 +357,7 @@ func (p *Process) buildAPI(passOn *forward.Forwarder) (err error) {
 		return err
 	}
 	p.api.SetForwardRate(cfg.Limits.RPCRate, cfg.Limits.RPCMaxBurst)
-	p.secrets, err = secretsplane.New(cfg, secretsplane.Doors{Clock: p.Clock, Log: p.Log, Logs: p.Logs,
-		Metrics: p.Metrics, Ports: p.Ports, Faults: p.Faults})
-	if err != nil {
-		return err
-	}
-	if err := p.buildMonitor(); err != nil {
-		return err
-	}
-	if err := p.buildMonitorAgent(); err != nil {
-		return err
-	}
-	return p.buildHTTP()
+	return nil
 }
 
 // setToken sets one of the agent's own tokens; what it lacked a right for so far is tried again.
@@ -386,7 +375,7 @@ func (p *Process) addParts() {
 		p.Parts.Add("catalog raft", p.raft.Run)
 		p.Parts.Add("catalog", p.registry.Run)
 		p.Parts.Add("mesh board", p.board.Run)
-		p.Parts.Add("reigns", p.reigns.run)
+		p.Parts.Add("reigns", p.reigns.Run)
 		p.Parts.Add("founding", p.founding)
 	}
 	switch {
@@ -418,15 +407,7 @@ func (p *Process) addParts() {
 	if c := p.api.Cache(); c != nil {
 		p.Parts.Add("agent cache", c.Run)
 	}
-	if p.secrets != nil {
-		p.Parts.Add("secrets plane", p.secrets.Run)
-	}
-	if p.monitor != nil {
-		p.Parts.Add("monitor plane", p.monitor.run)
-	}
-	if p.watcher != nil {
-		p.Parts.Add("monitor agent", p.watcher.Run)
-	}
+	p.planes.Add(&p.Parts)
 	if p.http != nil {
 		p.Parts.Add("http", p.http.Run)
 		if p.hot != nil { // stops first: parked queries are answered before their connections end
@@ -520,19 +501,8 @@ func (p *Process) Reload(cfg *config.Config) error {
 			return err
 		}
 	}
-	var monitorPorts *monitorTLS
-	if p.monitor != nil {
-		fresh, err := p.monitorPorts(cfg)
-		if now := p.monitor.tls.Load(); err == nil && ((now.api == nil) != (fresh.api == nil) ||
-			(now.agents == nil) != (fresh.agents == nil)) {
-			err = errors.New("tls.monitor: a port of the monitor plane begins or ends to speak TLS with a restart")
-		}
-		if err != nil {
-			return err
-		}
-		monitorPorts = &fresh
-	}
-	if err := p.secrets.Reload(cfg); err != nil {
+	applyPlanes, err := p.planes.Reload(cfg)
+	if err != nil {
 		return err
 	}
 	if err := p.loadDefinitions(cfg); err != nil {
@@ -550,9 +520,7 @@ func (p *Process) Reload(cfg *config.Config) error {
 	if secure != nil {
 		p.mesh.ports.tls.Store(secure)
 	}
-	if monitorPorts != nil {
-		p.monitor.tls.Store(monitorPorts)
-	}
+	applyPlanes()
 	p.Ports.Reload(&cfg.Limits)
 	p.api.SetRequestLimits(requestLimitsOf(cfg))
 	p.api.SetDiscoveryMaxStale(cfg.Queries.DiscoveryMaxStale)

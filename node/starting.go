@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -8,10 +9,10 @@ import (
 	"corbel.dev/corbel/node/raftgroup"
 )
 
-// starting tells what the monitor plane waits for after a start before it can answer, nothing when it can. What only
+// Lacks tells what the monitor plane waits for after a start before it can answer, nothing when it can. What only
 // an operator can do is not waited for: a plane that has failed, or that nobody has initialized, does not hold the
 // process up.
-func (m *monitorPlane) starting() []string {
+func (m *monitorPlane) Lacks() []string {
 	if m.answered.Load() || m.failed.Load() != nil {
 		return nil
 	}
@@ -36,11 +37,17 @@ func (m *monitorPlane) starting() []string {
 	return list
 }
 
+// monitorValue is the plane as the process runs it.
+type monitorValue struct{ *monitorPlane }
+
+// Drain implements plane.Plane.
+func (m monitorValue) Drain(ctx context.Context) { m.router.HandOver(ctx) }
+
 // whenUp answers 503 until the plane has what it needs to judge a request: before that it knows no users, and would
 // call each password wrong. Afterwards it costs an atomic load.
 func (m *monitorPlane) whenUp(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if lacks := m.starting(); len(lacks) > 0 {
+		if lacks := m.Lacks(); len(lacks) > 0 {
 			w.Header().Set("Retry-After", "1")
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusServiceUnavailable)

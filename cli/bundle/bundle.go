@@ -155,6 +155,7 @@ func (r *run) node(ctx context.Context, n *Node) {
 	r.take(ctx, at("agent", "version.json", "/v1/agent/version", staticTime))
 	if r.wants("host") {
 		r.take(ctx, at("host", "host.json", "/v1/agent/host", staticTime))
+		r.take(ctx, at("host", "planes.json", "/v1/internal/planes", staticTime))
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Duration+4*staticTime)
 	defer cancel()

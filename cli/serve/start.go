@@ -13,11 +13,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/node"
 	"corbel.dev/corbel/node/config"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
-	"github.com/spf13/cobra"
 )
 
 // process is a running server, agent or dev.
@@ -124,6 +126,7 @@ func (o *startOptions) load(e *command.Env) (*config.Config, error) {
 			opts.Flags = append(opts.Flags, config.Setting{Key: r.flag.Key, Value: v, From: "-" + r.flag.Name})
 		}
 	}
+	opts.Sections = node.Sections()
 	return config.Load(opts)
 }
 

@@ -49,7 +49,7 @@ func (l *loader) complete(o Options) {
 // second, and service managers grant a process ten seconds or more to end.
 const agentDrain = 5 * time.Second
 
-func (c *Config) given(key string) bool { _, ok := c.origins[key]; return ok }
+func (c *Config) given(key string) bool { _, ok := c.loaded.origins[key]; return ok }
 
 // Given tells whether a source set the key, so that it is no default.
 func (c *Config) Given(key string) bool { return c.given(key) }

@@ -58,7 +58,7 @@ type Config struct {
 	Listen    Listen
 	Advertise Advertise
 
-	origins map[string]string // canonical key -> the source that set it last
+	loaded loaded
 }
 
 // Node is who this host is.
@@ -468,9 +468,18 @@ type Advertise struct {
 	RPC, Gossip   string // host:port
 }
 
+// loaded is what a Load leaves beside the keys of Config.
+type loaded struct {
+	origins  map[string]string // canonical key -> the source that set it last
+	sections map[string]any    // of planes, by name: pointers to structs with keys
+}
+
+// Section is the struct with the keys of a plane, as its Options.Sections made it; nil where there is none.
+func (c *Config) Section(name string) any { return c.loaded.sections[name] }
+
 // Origin tells which source set a key ("default" when none did): for error texts and `corbel validate`.
 func (c *Config) Origin(key string) string {
-	if from, ok := c.origins[key]; ok {
+	if from, ok := c.loaded.origins[key]; ok {
 		return from
 	}
 	return "default"

@@ -19,7 +19,7 @@ func load(t *testing.T, text []byte, format string) {
 			t.Fatalf("%s: %v", again, err)
 		}
 	}
-	c := &Config{origins: map[string]string{}}
+	c := &Config{loaded: loaded{origins: map[string]string{}}}
 	l := &loader{cfg: c, schema: schemaOf(c)}
 	l.bytes("fuzz", text, format)
 	if err != nil && len(l.problems) == 0 {

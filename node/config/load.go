@@ -28,6 +28,9 @@ type Options struct {
 	Fragments []string // HCL given on the command line
 	Flags     []Setting
 
+	// Sections are the keys of planes: by the name of a section, what makes a struct with the tags of Config.
+	Sections map[string]func() any
+
 	Hostname string                                // default os.Hostname
 	Template func(template string) (string, error) // default go-sockaddr
 }
@@ -35,7 +38,10 @@ type Options struct {
 // Load reads all sources and returns a complete, checked Config. The error joins
 // every problem of every source.
 func Load(o Options) (*Config, error) {
-	c := &Config{Style: o.Style, Dev: o.Dev, origins: map[string]string{}}
+	c := &Config{Style: o.Style, Dev: o.Dev, loaded: loaded{origins: map[string]string{}, sections: map[string]any{}}}
+	for name, make := range o.Sections {
+		c.loaded.sections[name] = make()
+	}
 	l := &loader{cfg: c, schema: schemaOf(c)}
 	l.defaults(o)
 	for _, path := range o.Files {

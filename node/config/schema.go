@@ -33,6 +33,9 @@ type schema struct {
 func schemaOf(c *Config) *schema {
 	s := &schema{keys: map[string]*key{}, sections: map[string]bool{}}
 	s.walk(reflect.ValueOf(c).Elem(), "")
+	for _, name := range slices.Sorted(maps.Keys(c.loaded.sections)) {
+		s.walk(reflect.ValueOf(c.loaded.sections[name]).Elem(), name+".")
+	}
 	for old := range oldNames {
 		s.addSections(old)
 	}

@@ -355,7 +355,7 @@ func (l *loader) set(path string, v any, from string) {
 		return
 	}
 	if from != "" {
-		l.cfg.origins[path] = from
+		l.cfg.loaded.origins[path] = from
 	}
 }
 

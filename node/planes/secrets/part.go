@@ -7,18 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"syscall"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/doctor"
-	"corbel.dev/corbel/kit/clock"
-	"corbel.dev/corbel/kit/fault"
-	"corbel.dev/corbel/node/admission"
 	"corbel.dev/corbel/node/config"
-	"corbel.dev/corbel/node/logs"
+	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/keeper"
 	"corbel.dev/corbel/telemetry"
@@ -27,25 +23,29 @@ import (
 // devToken is the root token of dev's secrets, as Vault's users of dev mode expect one that they can type.
 const devToken = "root"
 
-// Doors are what a Part takes of the process that it belongs to.
-type Doors struct {
-	Clock   clock.Clock
-	Log     *slog.Logger
-	Logs    *logs.Logs
-	Metrics *telemetry.Registry
-	Ports   *admission.Ports
-	Faults  *fault.Injector
-}
-
-// Part is the secrets plane of a process that does other things too: a server's, or dev's in memory. A nil Part is the
-// plane of a process without one, and does nothing.
+// Part is the secrets plane of a process that does other things too: a server's, or dev's in memory.
 type Part struct {
+	plane.Idle
 	server *Server       // by a secrets block; else nil
 	dev    *secretsPlane // of dev; else nil
 }
 
-// New makes the plane that the configuration asks for and opens its ports; nil when it asks for none.
-func New(cfg *config.Config, d Doors) (*Part, error) {
+// Kind is the plane as a process lists it.
+func Kind() plane.Kind {
+	return plane.Kind{Name: "secrets", Check: check, Open: func(d *plane.Doors) (plane.Plane, error) {
+		p, err := newPart(d)
+		if p == nil || err != nil {
+			return nil, err
+		}
+		d.Evidence(p.registry())
+		d.Depends(p.depends)
+		return p, nil
+	}}
+}
+
+// newPart makes the plane that the configuration asks for and opens its ports; nil when it asks for none.
+func newPart(d *plane.Doors) (*Part, error) {
+	cfg := d.Cfg
 	if len(cfg.Secrets) > 0 {
 		own, err := settingsOf(cfg)
 		if err != nil {
@@ -82,8 +82,8 @@ func New(cfg *config.Config, d Doors) (*Part, error) {
 	return nil, nil
 }
 
-// Check tells what is wrong with the block of the plane.
-func Check(cfg *config.Config) error {
+// check tells what is wrong with the block of the plane.
+func check(cfg *config.Config) error {
 	if len(cfg.Secrets) == 0 {
 		return nil
 	}
@@ -115,71 +115,58 @@ func LocksMemory(cfg *config.Config) bool {
 
 // Run serves until ctx ends.
 func (p *Part) Run(ctx context.Context) error {
-	switch {
-	case p == nil:
-		<-ctx.Done()
-		return nil
-	case p.server != nil:
+	if p.server != nil {
 		return p.server.Run(ctx)
-	default:
-		return p.dev.run(ctx)
 	}
+	return p.dev.run(ctx)
 }
 
-// Close takes back what New did, where Run is not called.
-func (p *Part) Close() {
-	if p != nil && p.server != nil {
+// Close implements plane.Plane.
+func (p *Part) Close() error {
+	if p.server != nil {
 		p.server.close()
 	}
+	return nil
 }
 
-// Reload applies what may change while the plane runs.
-func (p *Part) Reload(cfg *config.Config) error {
-	if p == nil || p.server == nil {
-		return nil
+// Reload implements plane.Plane. A server judges and applies in one step.
+func (p *Part) Reload(cfg *config.Config) (func(), error) {
+	if p.server == nil {
+		return nil, nil
 	}
 	own, err := settingsOf(cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return p.server.Reload(own)
+	return nil, p.server.Reload(own)
 }
 
 // Addr is where dev's plane answers; nil for others, whose configuration says so.
 func (p *Part) Addr() net.Addr {
-	if p == nil || p.dev == nil {
+	if p.dev == nil {
 		return nil
 	}
 	return p.dev.http.Addrs()[0]
 }
 
-// APIAddr is the URL at which clients reach the plane; "" without one.
+// APIAddr is the URL at which clients reach the plane.
 func (p *Part) APIAddr() string {
-	switch {
-	case p == nil:
-		return ""
-	case p.server != nil:
+	if p.server != nil {
 		return p.server.apiAddr
-	default:
-		return "http://" + p.Addr().String()
 	}
+	return "http://" + p.Addr().String()
 }
 
-// Registries are the plane's own, for the doctor.
-func (p *Part) Registries() []*telemetry.Registry {
-	switch {
-	case p == nil:
-		return nil
-	case p.server != nil:
-		return []*telemetry.Registry{p.server.metrics}
-	default:
-		return []*telemetry.Registry{p.dev.metrics}
+func (p *Part) registry() *telemetry.Registry {
+	if p.server != nil {
+		return p.server.metrics
 	}
+	return p.dev.metrics
 }
 
-// Depends are the systems that the plane stores in.
-func (p *Part) Depends() []doctor.Dependency {
-	if p == nil || p.server == nil {
+// depends are the systems that the plane stores in.
+func (p *Part) depends() []doctor.Dependency {
+	if p.server == nil {
 		return nil
 	}
 	return p.server.depends()

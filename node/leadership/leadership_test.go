@@ -1,4 +1,4 @@
-package node
+package leadership
 
 import (
 	"context"
@@ -15,7 +15,7 @@ func TestReigns(t *testing.T) {
 		leads.Store("a")
 		change := make(chan chan struct{}, 1)
 		change <- make(chan struct{})
-		r := &reigns{leader: func() string { return leads.Load().(string) }, changes: func() <-chan struct{} {
+		r := &Terms{Leader: func() string { return leads.Load().(string) }, Changes: func() <-chan struct{} {
 			c := <-change
 			change <- c
 			return c
@@ -28,7 +28,7 @@ func TestReigns(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- r.run(ctx) }()
+		go func() { done <- r.Run(ctx) }()
 		synctest.Wait()
 		a := r.Of("a")
 		now("b")
@@ -36,10 +36,10 @@ func TestReigns(t *testing.T) {
 		if a.Err() != nil {
 			t.Error("the former leader had no grace")
 		}
-		<-time.After(reignGrace / 2)
+		<-time.After(grace / 2)
 		now("a")
 		now("b")
-		<-time.After(2 * reignGrace)
+		<-time.After(2 * grace)
 		synctest.Wait()
 		if a.Err() == nil || b.Err() != nil {
 			t.Errorf("after the grace: a %v, b %v", a.Err(), b.Err())

@@ -1,0 +1,144 @@
+package plane
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/core/group"
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/raftgroup"
+	"corbel.dev/corbel/telemetry"
+)
+
+// Doors is where planes mount what they offer to the outside, before the process runs. One goroutine uses it until all
+// planes are open; afterwards it is read.
+type Doors struct {
+	*base.Base
+
+	catalog    *raftgroup.Group // nil on agents
+	plane      string           // that is opened now
+	routes     *http.ServeMux
+	groups     []*raftgroup.Group
+	registries []*telemetry.Registry
+	fresh      []func()
+	depends    []func() []doctor.Dependency
+	debug      map[string]func() any
+	allows     func(r *http.Request, right Right) bool
+}
+
+// Right is what the token of a request needs: a level on a resource, by its name where it has one.
+type Right struct {
+	Resource acl.Resource
+	Name     string
+	Level    acl.Level
+}
+
+// NewDoors makes the doors of a process. catalog is nil on agents; allows judges requests.
+func NewDoors(b *base.Base, catalog *raftgroup.Group, allows func(r *http.Request, right Right) bool) *Doors {
+	return &Doors{Base: b, catalog: catalog, routes: http.NewServeMux(), debug: map[string]func() any{}, allows: allows}
+}
+
+// Route answers a pattern of http.ServeMux on the process's HTTP ports, to those who have the right.
+func (d *Doors) Route(pattern string, right Right, h http.Handler) {
+	d.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if !d.allows(r, right) {
+			http.Error(w, "Permission denied", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// Handle answers an RPC to peers of these roles.
+func (d *Doors) Handle(roles wire.Roles, method string, h rpc.Handler) {
+	d.RPCSrv.Handle(roles, method, h)
+}
+
+// HandleStream answers a streaming RPC to peers of these roles.
+func (d *Doors) HandleStream(roles wire.Roles, method string, h rpc.StreamHandler) {
+	d.RPCSrv.HandleStream(roles, method, h)
+}
+
+// Listen accepts streams of a protocol of the wire from peers of these roles.
+func (d *Doors) Listen(proto wire.Protocol, number uint8, roles wire.Roles) net.Listener {
+	return d.Wire.Listen(proto, number, roles)
+}
+
+// Group makes the Raft group of the plane on a server: number is its own on the wire, for ever. The plane runs it. It
+// counts for the health of this server, and for who is asked before a server goes.
+func (d *Doors) Group(number uint8, machine group.Machine) *raftgroup.Group {
+	d.Tag(d.plane, "1")
+	g := raftgroup.NewOf(d.Base, d.catalog, d.plane, number, machine)
+	d.groups = append(d.groups, g)
+	return g
+}
+
+// Tag adds a gossip tag.
+func (d *Doors) Tag(key, value string) { d.DeclareTag(key, value) }
+
+// Evidence has the doctor follow a registry of the plane's own, beside the process's Metrics.
+func (d *Doors) Evidence(r *telemetry.Registry) { d.registries = append(d.registries, r) }
+
+// Fresh is called before the doctor reads, by one goroutine; it must not block.
+func (d *Doors) Fresh(f func()) { d.fresh = append(d.fresh, f) }
+
+// Depends tells the doctor the systems that the plane waits for.
+func (d *Doors) Depends(f func() []doctor.Dependency) { d.depends = append(d.depends, f) }
+
+// Debug is the plane's part of the debug archive: what f returns, as JSON.
+func (d *Doors) Debug(f func() any) { d.debug[d.plane] = f }
+
+// What follows is the process's side of the doors.
+
+// Handler is who answers r; nil is none of the planes.
+func (d *Doors) Handler(r *http.Request) http.Handler {
+	if h, pattern := d.routes.Handler(r); pattern != "" {
+		return h
+	}
+	return nil
+}
+
+// Groups are the Raft groups of the planes beside the catalog's.
+func (d *Doors) Groups() []*raftgroup.Group { return d.groups }
+
+// Registries are those of the planes.
+func (d *Doors) Registries() []*telemetry.Registry { return d.registries }
+
+// Refresh calls all Fresh.
+func (d *Doors) Refresh() {
+	for _, f := range d.fresh {
+		f()
+	}
+}
+
+// Dependencies are those of all planes.
+func (d *Doors) Dependencies() (out []doctor.Dependency) {
+	for _, f := range d.depends {
+		out = append(out, f()...)
+	}
+	return out
+}
+
+// ServeDebug answers with the planes' parts of the debug archive, by plane.
+func (d *Doors) ServeDebug(w http.ResponseWriter, r *http.Request) {
+	if !d.allows(r, Right{Resource: acl.Operator, Level: acl.Read}) {
+		http.Error(w, "Permission denied: the state of planes needs operator:read", http.StatusForbidden)
+		return
+	}
+	parts := map[string]any{}
+	for name, f := range d.debug {
+		parts[name] = f()
+	}
+	text, err := json.Marshal(parts)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	httpx.Write(w, r, http.StatusOK, httpx.JSONType, append(text, '\n'))
+}
