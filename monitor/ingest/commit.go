@@ -201,7 +201,7 @@ func (in committer) refresh() {
 			b := s.open(in.Ingest)
 			size := b.Bytes()
 			b.Put(n, &k.res, eventstore.Whole)
-			intake{in.Ingest}.changed(s, b, size)
+			intake(in).changed(s, b, size)
 		}
 		s.mu.Unlock()
 	}
@@ -212,7 +212,7 @@ func (in committer) refresh() {
 			b := s.open(in.Ingest)
 			size := b.Bytes()
 			b.PutEntity(n, &eventstore.Entity{Namespace: e.namespace, Name: e.entity, Message: e.message, LastSeen: e.lastSeen})
-			intake{in.Ingest}.changed(s, b, size)
+			intake(in).changed(s, b, size)
 		}
 		s.mu.Unlock()
 	}

@@ -104,7 +104,7 @@ func (in alarms) alarm(ctx context.Context) {
 			}
 		}
 		s.mu.Unlock()
-		if (intake{in.Ingest}).admit(ctx) != nil { // a storm of alarms waits for the disk as results do
+		if (intake(in)).admit(ctx) != nil { // a storm of alarms waits for the disk as results do
 			return
 		}
 	}
@@ -129,11 +129,11 @@ func (in alarms) look(s *shard, n uint32, at, now int64) {
 		k.due = 0
 		namespace, entity := e.namespace, e.entity
 		s.after = append(s.after, func() { in.cfg.Deregister(namespace, entity) })
-		intake{in.Ingest}.step(s, e, k, in.overdue(k, silent), 0)
+		intake(in).step(s, e, k, in.overdue(k, silent), 0)
 	default:
 		f := in.overdue(k, silent)
 		s.list(k, k.heard+k.kind.Lifetime.Next(silent))
-		intake{in.Ingest}.step(s, e, k, f, 0)
+		intake(in).step(s, e, k, f, 0)
 	}
 }
 

@@ -310,7 +310,7 @@ func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *monit
 
 func (in intake) take(ctx context.Context, namespace string, f *monitor.Frame, turn bool, w watch) (uint16, error) {
 	if !in.hasRoom() {
-		alarms{in.Ingest}.hearEarly(namespace, f)
+		alarms(in).hearEarly(namespace, f)
 	}
 	if err := in.admit(ctx); err != nil {
 		return 0, err
@@ -327,7 +327,7 @@ func (in intake) take(ctx context.Context, namespace string, f *monitor.Frame, t
 	if e := s.byName[name{namespace, string(f.Parts.Name)}]; e != nil {
 		if k := find(e.checks, f.Check); k != nil && string(k.kind.Stable) == string(f.Stable) {
 			w.begins()
-			alarms{in.Ingest}.heard(s, k)
+			alarms(in).heard(s, k)
 			in.step(s, e, k, f, 0)
 			w.ends(in.Ingest)
 			s.mu.Unlock()
@@ -374,7 +374,7 @@ func (in intake) unknown(namespace string, s *shard, f *monitor.Frame) error {
 		in.kinds.drop(k.kind)
 	}
 	k.kind, k.res.Stable = kind, kind.Stable
-	alarms{in.Ingest}.heard(s, k)
+	alarms(in).heard(s, k)
 	in.step(s, e, k, f, eventstore.Whole)
 	return nil
 }

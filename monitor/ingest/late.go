@@ -28,7 +28,7 @@ func (in copies) late(ctx context.Context, fill func(eventstore.Loaded) error) e
 	}
 	taken, newer := 0, 0
 	for i := range in.shards {
-		if err := (intake{in.Ingest}).admit(ctx); err != nil {
+		if err := (intake(in)).admit(ctx); err != nil {
 			return err
 		}
 		s := &in.shards[i]
@@ -62,7 +62,7 @@ func (in copies) restore(s *shard, sequence uint64, entities []*eventstore.Entit
 		size := b.Bytes()
 		b.PutEntity(eventstore.NumberOf(s.number, e.n), &eventstore.Entity{Namespace: e.namespace, Name: e.entity,
 			Message: e.message, LastSeen: e.lastSeen})
-		intake{in.Ingest}.changed(s, b, size)
+		intake(in).changed(s, b, size)
 	}
 	for _, r := range results {
 		e := s.byName[name{r.Namespace, r.Entity}]
@@ -77,7 +77,7 @@ func (in copies) restore(s *shard, sequence uint64, entities []*eventstore.Entit
 			for _, span := range spans {
 				k.res.Past.Put(span)
 			}
-			intake{in.Ingest}.trim(k)
+			intake(in).trim(k)
 		} else {
 			kind, err := in.kinds.of(r.Stable)
 			if err != nil {
@@ -90,13 +90,13 @@ func (in copies) restore(s *shard, sequence uint64, entities []*eventstore.Entit
 			k.kind, k.res = kind, *r
 			k.of(e)
 			e.checks.add(k)
-			intake{in.Ingest}.trim(k)
-			alarms{in.Ingest}.await(s, k)
+			intake(in).trim(k)
+			alarms(in).await(s, k)
 		}
 		b := s.open(in.Ingest)
 		size := b.Bytes()
 		b.Put(eventstore.NumberOf(s.number, k.n), &k.res, eventstore.Whole)
-		intake{in.Ingest}.changed(s, b, size)
+		intake(in).changed(s, b, size)
 	}
 	return taken, newer
 }

@@ -39,7 +39,7 @@ func (c aliases) route(by, id string) (*secrets.Response, error) {
 	case c.Op == secrets.Delete:
 		e.Aliases = slices.DeleteFunc(e.Aliases, func(b *Alias) bool { return b == a })
 		c.ops = append(c.ops, c.unindex(a)...)
-		return nil, entities{c.call}.keep(e)
+		return nil, entities(c).keep(e)
 	}
 	return nil, errUnsupported
 }
@@ -164,7 +164,7 @@ func (c aliases) place(from *Entity, old, next *Alias, canonical string) (*secre
 		c.ops = append(c.ops, c.unindex(old)...)
 		from.Aliases = slices.DeleteFunc(from.Aliases, func(a *Alias) bool { return a.ID == old.ID })
 		if from.ID != to.ID {
-			if err := (entities{c.call}).keep(from); err != nil {
+			if err := (entities(c)).keep(from); err != nil {
 				return nil, err
 			}
 		}
@@ -177,7 +177,7 @@ func (c aliases) place(from *Entity, old, next *Alias, canonical string) (*secre
 	}
 	to.Aliases = append(to.Aliases, next)
 	c.ops = append(c.ops, c.index(to, next)...)
-	if err := (entities{c.call}).keep(to); err != nil {
+	if err := (entities(c)).keep(to); err != nil {
 		return nil, err
 	}
 	return auth.Data(map[string]any{"id": next.ID, "canonical_id": to.ID})

@@ -66,7 +66,6 @@ type world struct {
 	counters []*counter
 	moving   []route.Move
 	copies   map[int]*aggregate.Counter // by the offset of the record that began the move
-	voids    usage.Voids
 	// The model.
 	truth     map[string]fact
 	voided    map[string]bool

@@ -166,7 +166,7 @@ func (z Zone) Of(name string, now time.Time) (Range, error) {
 // Steps cuts a range into parts: of a length in whole minutes, counted from its beginning, or "day", "month", "hour"
 // of the calendar. The first and the last part end with the range. There are at most limit.
 func (z Zone) Steps(r Range, step string, limit int) ([]Range, error) {
-	next := func(t time.Time) time.Time { return time.Time{} }
+	var next func(time.Time) time.Time
 	switch step {
 	case Hour:
 		next = func(t time.Time) time.Time { return z.Hour(t).To }

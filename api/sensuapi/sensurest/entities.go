@@ -190,7 +190,7 @@ func (q entities) states() error {
 		return q.notAllowed("GET")
 	}
 	if q.name == "" {
-		return lists{q.request}.all()
+		return lists(q).all()
 	}
 	item, err := q.find()
 	if err != nil {

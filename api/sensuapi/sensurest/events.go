@@ -112,7 +112,7 @@ func (q events) walkStored(c *choice, entity, check string) iter.Seq2[stored, er
 				return
 			}
 			e, err := p.Event()
-			if err == nil && !(lists{q.request}).takes(c, e) {
+			if err == nil && !(lists(q)).takes(c, e) {
 				continue
 			}
 			if !yield(stored{p, e}, err) {
@@ -139,12 +139,12 @@ func (q events) of(r ingest.Range, entity string) iter.Seq2[*ingest.Published, e
 }
 
 func (q events) list(entity string) error {
-	c, err := lists{q.request}.chosen()
+	c, err := lists(q).chosen()
 	if err != nil {
 		return err
 	}
-	lists{q.request}.last(&c)
-	return lists{q.request}.write(c, q.walk(&c, entity))
+	lists(q).last(&c)
+	return lists(q).write(c, q.walk(&c, entity))
 }
 
 // take takes an event that somebody sends over the API.

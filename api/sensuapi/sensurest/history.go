@@ -114,7 +114,7 @@ func (q events) history() error {
 
 // histories writes the past of many checks, one a line.
 func (q events) histories(w *window, entity, check string) error {
-	c, err := lists{q.request}.chosen()
+	c, err := lists(q).chosen()
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (q events) histories(w *window, entity, check string) error {
 		return invalid(errors.New("one entity's past needs a namespace"))
 	}
 	c.limit, c.after = 0, nil // limit is of spans here
-	lists{q.request}.last(&c)
+	lists(q).last(&c)
 	out := eventstream.New(q.w, q.r)
 	for s, err := range q.walkStored(&c, entity, check) {
 		if err != nil {

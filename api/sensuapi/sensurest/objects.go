@@ -335,7 +335,7 @@ func (q scopes) one() error {
 	switch {
 	case q.name == "" && (q.r.Method == http.MethodGet || q.r.Method == http.MethodHead):
 		access := q.cfg.Resources.View().Access()
-		return lists{q.request}.where(func(i *objects.Item) bool { return access.Reaches(q.who, i.Name) })
+		return lists(q).where(func(i *objects.Item) bool { return access.Reaches(q.who, i.Name) })
 	case q.name != "" && q.r.Method == http.MethodDelete:
 		if err := q.may("delete", "namespaces", "", q.name); err != nil {
 			return err

@@ -48,7 +48,7 @@ func (q *request) routeOwn(words []string) func() error {
 
 // watch shows events as they are stored, until the reader leaves, is too slow, or may not see them any more.
 func (q events) watch() error {
-	c, err := lists{q.request}.chosen()
+	c, err := lists(q).chosen()
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (q events) watch() error {
 				"error", err)
 			continue
 		}
-		if (lists{q.request}).takes(&c, e) && out.Put("", e) != nil {
+		if (lists(q)).takes(&c, e) && out.Put("", e) != nil {
 			return nil
 		}
 		if follower.Waiting() == 0 && out.W.Buffered() > 0 && out.Flush() != nil { // none may come after this one for long
@@ -119,7 +119,7 @@ func (q *request) standing() *standing.Standing {
 
 // export writes all events, one a line.
 func (q events) export() error {
-	c, err := lists{q.request}.chosen()
+	c, err := lists(q).chosen()
 	if err != nil {
 		return err
 	}

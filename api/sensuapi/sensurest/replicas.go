@@ -96,7 +96,7 @@ func (q federation) pageOf() (c choice, err error) {
 		return c, invalid(errors.New("fieldSelector: there are none here"))
 	}
 	q.kind = &kind{}
-	if c, err = (lists{q.request}).chosen(); err == nil && (c.limit == 0 || c.limit > maxReplicas) {
+	if c, err = (lists(q)).chosen(); err == nil && (c.limit == 0 || c.limit > maxReplicas) {
 		c.limit = maxReplicas
 	}
 	return c, err

@@ -57,7 +57,7 @@ func (q silences) one() error {
 		if err := q.may("list", "silenced", q.namespace, by+"/"+q.rest[0]); err != nil {
 			return err
 		}
-		return lists{q.request}.where(func(i *objects.Item) bool {
+		return lists(q).where(func(i *objects.Item) bool {
 			s := i.Object().(*monitor.Silenced)
 			return !s.Over(q.cfg.Now().Unix()) && (by == "checks" && s.Check == q.rest[0] ||
 				by == "subscriptions" && s.Subscription == q.rest[0])
@@ -68,7 +68,7 @@ func (q silences) one() error {
 		if err := q.may("list", "silenced", q.namespace, ""); err != nil {
 			return err
 		}
-		return lists{q.request}.where(func(i *objects.Item) bool {
+		return lists(q).where(func(i *objects.Item) bool {
 			return !i.Object().(*monitor.Silenced).Over(q.cfg.Now().Unix())
 		})
 	case q.name == "" && q.r.Method == http.MethodPost && q.namespace != "":

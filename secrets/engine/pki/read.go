@@ -86,7 +86,7 @@ func (c certificates) read() (*secrets.Response, error) {
 		return answer(map[string]any{"certificate": text, "ca_chain": i.pemChain(false), "issuer_id": i.ID,
 			"revocation_time": 0, "revocation_time_rfc3339": ""})
 	case "crl", "delta-crl":
-		der, err := crls{c.call}.get(name != "crl", false)
+		der, err := crls(c).get(name != "crl", false)
 		if err != nil {
 			return nil, err
 		}
@@ -108,9 +108,9 @@ func (c certificates) read() (*secrets.Response, error) {
 func (c certificates) readDER() (*secrets.Response, error) {
 	switch c.args[0] {
 	case "ca":
-		return issuers{c.call}.der()
+		return issuers(c).der()
 	case "crl":
-		return crls{c.call}.der()
+		return crls(c).der()
 	}
 	der, _, err := c.stored()
 	if err != nil {
@@ -122,9 +122,9 @@ func (c certificates) readDER() (*secrets.Response, error) {
 func (c certificates) readPEM() (*secrets.Response, error) {
 	switch c.args[0] {
 	case "ca":
-		return issuers{c.call}.pem()
+		return issuers(c).pem()
 	case "crl":
-		return crls{c.call}.pem()
+		return crls(c).pem()
 	}
 	der, _, err := c.stored()
 	if err != nil {

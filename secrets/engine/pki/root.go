@@ -21,7 +21,7 @@ type authorities struct{ *call }
 func (c authorities) key(ch *change, kind string) (id, name string, key crypto.Signer, exported bool, err error) {
 	switch kind {
 	case "internal", "exported":
-		k, err := keyring{c.call}.fresh()
+		k, err := keyring(c).fresh()
 		if err != nil {
 			return "", "", nil, false, err
 		}
@@ -153,7 +153,7 @@ func (c authorities) replaceRoot() (*secrets.Response, error) {
 	if ref == "" {
 		ref = "next"
 	}
-	return issuers{c.call}.setDefault(ref, nil)
+	return issuers(c).setDefault(ref, nil)
 }
 
 // deleteRoot takes away all issuers and keys.

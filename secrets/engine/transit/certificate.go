@@ -73,7 +73,7 @@ func (c certificates) csr() (*secrets.Response, error) {
 
 // set keeps a chain beside the version of the key that its first certificate is of.
 func (c certificates) set() (*secrets.Response, error) {
-	k, err := keyring{c.call}.changing()
+	k, err := keyring(c).changing()
 	if err != nil {
 		return nil, err
 	}

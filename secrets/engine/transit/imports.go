@@ -196,7 +196,7 @@ func (c imports) key() (*secrets.Response, error) {
 
 // version adds a version to a key that was imported.
 func (c imports) version() (*secrets.Response, error) {
-	k, err := keyring{c.call}.changing()
+	k, err := keyring(c).changing()
 	if err != nil {
 		return nil, err
 	}
