@@ -215,14 +215,45 @@ func (r *runner) testCommand(dir string, args ...string) *exec.Cmd {
 // testTimeout bounds one package's tests, with everything else going on.
 const testTimeout = "-timeout=12m"
 
+// What costs minutes over hundreds of packages and tells nothing new: vet has its own step, and nobody opens a
+// debugger on a test binary. Stack traces need no debug information.
+const (
+	noVet   = "-vet=off"
+	noDebug = "-ldflags=-w"
+)
+
+// single are the folders whose packages start no goroutine: the race detector has nothing to look for there, and makes
+// their models ten times slower. test/arch keeps the first two so.
+var single = []string{"jobs", "usage", "test/arch"}
+
+// packages are those of the product, by whether they run under the race detector.
+func (r *runner) packages() (raced, plain []string, err error) {
+	out, err := r.output(r.root, "go", "list", "./...")
+	for _, path := range strings.Fields(out) {
+		_, rel, _ := strings.Cut(path, "corbel.dev/corbel/")
+		if slices.ContainsFunc(single, func(f string) bool { return rel == f || strings.HasPrefix(rel, f+"/") }) {
+			plain = append(plain, path)
+		} else {
+			raced = append(raced, path)
+		}
+	}
+	return raced, plain, err
+}
+
 func (r *runner) test() {
-	r.goTest("test", r.root, "-race", "-p=2", testTimeout, "./...")
+	raced, plain, err := r.packages()
+	if err != nil {
+		r.fail("test", err.Error())
+		return
+	}
+	r.goTest("test", r.root, append([]string{"-p=2", noVet, noDebug, testTimeout}, plain...)...)
+	r.goTest("test", r.root, append([]string{"-race", "-p=2", noVet, noDebug, testTimeout}, raced...)...)
 }
 
 func (r *runner) modules() {
 	for _, dir := range r.sources() {
 		if dir != r.root {
-			r.goTest("test "+r.rel(dir), dir, "-p=2", testTimeout, "./...")
+			r.goTest("test "+r.rel(dir), dir, "-p=2", noVet, noDebug, testTimeout, "./...")
 		}
 	}
 }
