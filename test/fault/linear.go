@@ -37,6 +37,13 @@ type LinearReport struct {
 	Bounds                      BoundsReport
 }
 
+// MonitorHCL turns the monitor plane on.
+const MonitorHCL = `monitor {
+  enabled                = true
+  cluster_admin_username = "admin"
+  cluster_admin_password = "P@ssw0rd!"
+}`
+
 // LinearHCL lets a server that waits for a leader give up before its clients do, so that fewer outcomes are unknown.
 const LinearHCL = `performance { rpc_hold_timeout = "1s" }`
 

@@ -40,7 +40,7 @@ var hostilePrograms = map[string]string{
 // RunTenants is B13: filters and a mutator that somebody wrote to harm get events for so long. The server's memory
 // stays what it was, each child has its bound, a good filter's handler gets its events, and the catalog goes on.
 func RunTenants(ctx context.Context, l *faultrun.Lab, lasts time.Duration) (report TenantsReport, err error) {
-	c, err := l.Open(ctx, harness.Config{Servers: 1, Monitor: true})
+	c, err := l.Open(ctx, harness.Config{Servers: 1, Monitor: true, HCL: []string{faultrun.MonitorHCL}})
 	if err != nil {
 		return report, err
 	}

@@ -17,7 +17,6 @@ import (
 
 	"corbel.dev/corbel/kit/spawn/harness"
 	"corbel.dev/corbel/kit/testport"
-	"corbel.dev/corbel/test/fault/monitorruns"
 
 	faultrun "corbel.dev/corbel/test/fault"
 )
@@ -78,7 +77,7 @@ func Run(ctx context.Context, l *faultrun.Lab, cfg Config) (report Report, err e
 	}
 	secrets := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	c, err := l.Open(ctx, harness.Config{Servers: 1, Mesh: true, Monitor: true, DNS: true,
-		HCL: []string{monitorruns.MonitorHCL, fmt.Sprintf(bytesHCL, cfg.Budget, secrets)}})
+		HCL: []string{faultrun.MonitorHCL, fmt.Sprintf(bytesHCL, cfg.Budget, secrets)}})
 	if err != nil {
 		return report, err
 	}

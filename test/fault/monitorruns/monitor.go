@@ -21,13 +21,6 @@ import (
 	faultrun "corbel.dev/corbel/test/fault"
 )
 
-// MonitorHCL turns the monitor plane on.
-const MonitorHCL = `monitor {
-  enabled                = true
-  cluster_admin_username = "admin"
-  cluster_admin_password = "P@ssw0rd!"
-}`
-
 // monitorRun is a cluster with the monitor plane, agents with sessions, and what is known of their subjects.
 type monitorRun struct {
 	*faultrun.Cluster
@@ -49,7 +42,7 @@ type shardState struct {
 // openMonitor makes a cluster, and agents of so many subjects each, no two subjects in one shard.
 func openMonitor(ctx context.Context, l *faultrun.Lab, shape harness.Config, agents, subjects int, b beats,
 	seed uint64) (*monitorRun, error) {
-	shape.Monitor, shape.HCL = true, append([]string{MonitorHCL}, shape.HCL...)
+	shape.Monitor, shape.HCL = true, append([]string{faultrun.MonitorHCL}, shape.HCL...)
 	c, err := l.Open(ctx, shape)
 	if err != nil {
 		return nil, err
