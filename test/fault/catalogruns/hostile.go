@@ -73,7 +73,8 @@ func RunHostile(ctx context.Context, l *faultrun.Lab, cfg Hostile, seed uint64) 
 	if err != nil {
 		return report, err
 	}
-	shape := harness.Config{Servers: 3, Monitor: true, HCL: []string{faultrun.MonitorHCL, faultrun.LinearHCL, faultrun.StableHCL, a.HCL()}}
+	shape := harness.Config{Servers: 3, Monitor: true,
+		HCL: []string{faultrun.MonitorHCL, faultrun.LinearHCL, faultrun.StableHCL, a.HCL()}}
 	c, book, load, err := loaded(ctx, l, shape, seed)
 	if err != nil {
 		return report, err
