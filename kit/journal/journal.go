@@ -53,22 +53,26 @@ type Config struct {
 	SegmentBytes int64
 	// Ahead is how many bytes are reserved at once; 0 is 4 MiB, negative is none.
 	Ahead int64
+	// Skim opens a long journal at once: of all segments but the two newest only the first frame is replayed, and the
+	// rest is verified when it is read. All of them was fsynced, so nothing needs to be settled. (Two, for the newest one
+	// may be empty.)
+	Skim bool
 }
 
 // Segment tells of one of the journal's files.
 type Segment struct {
 	Before uint64 // the sequence before its first frame's
-	Bytes  int64  // written
+	Bytes  int64  // written; of one that was skimmed, its file's size
 }
 
 // Journal is an open journal.
 type Journal struct {
 	cfg      Config
-	mu       sync.Mutex // guards segments
+	mu       sync.Mutex // guards segments and sequence, which the appending goroutine alone changes
 	segments []Segment  // oldest first; the last is being written
+	sequence uint64
 	file     vfs.File
 	reserved int64
-	sequence uint64
 	poison   error
 	dropping bool   // a segment was removed, and its folder not synced since
 	frame    []byte // the head of the next frame and its content
@@ -98,7 +102,13 @@ func Open(cfg Config, replay func(sequence uint64, content []byte) error) (*Jour
 	}
 	j.sequence = found[0]
 	for i, before := range found {
-		if err := j.read(before, i == len(found)-1, replay); err != nil {
+		last := i == len(found)-1
+		if cfg.Skim && i < len(found)-2 {
+			err = j.skim(before, found[i+1], replay)
+		} else {
+			err = j.read(before, last, replay)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -179,7 +189,7 @@ func (j *Journal) Append(parts ...[]byte) (uint64, error) {
 			MaxFrameBytes)
 	}
 	end := j.newest().Bytes
-	if end > 0 && end+int64(len(frame)) > j.cfg.SegmentBytes {
+	if end > 0 && !j.Fits(len(frame)-headBytes) {
 		if err := j.begin(j.sequence); err != nil {
 			return 0, err
 		}
@@ -192,11 +202,18 @@ func (j *Journal) Append(parts ...[]byte) (uint64, error) {
 	if err := j.write(frame, end); err != nil {
 		return 0, err
 	}
-	j.sequence++
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.sequence++
 	j.segments[len(j.segments)-1].Bytes += int64(len(frame))
 	return j.sequence, nil
+}
+
+// Fits reports whether a frame with so many bytes of content follows others in the newest segment. One that does not
+// is the first of its segment: there stands what a reader of that segment has to know.
+func (j *Journal) Fits(contentBytes int) bool {
+	end := j.newest().Bytes
+	return end > 0 && end+int64(headBytes+contentBytes) <= j.cfg.SegmentBytes
 }
 
 func (j *Journal) write(frame []byte, end int64) error {
@@ -248,7 +265,11 @@ func (j *Journal) Segments() []Segment {
 }
 
 // Sequence returns that of the newest durable frame.
-func (j *Journal) Sequence() uint64 { return j.sequence }
+func (j *Journal) Sequence() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.sequence
+}
 
 // Drop removes the segments that hold no frame after sequence; the one being written stays. Each is gone for good
 // before the next one goes: a power loss must not bring an older one back without those behind it.

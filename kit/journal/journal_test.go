@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -286,5 +287,114 @@ func TestEach(t *testing.T) {
 	err = j.Each(0, func(sequence uint64, _ []byte) error { first = sequence; return stop })
 	if !errors.Is(err, stop) || first != j.Segments()[0].Before+1 || first == 1 {
 		t.Fatal("what is left is read from its beginning:", first, err)
+	}
+}
+
+// A cursor gives each frame once and in order, however it meets the appends, the rolls and the drops.
+func TestCursor(t *testing.T) {
+	fsys := vfs.NewMem()
+	j, _ := open(t, fsys)
+	c := j.Cursor(0)
+	next := func(c *Cursor) string {
+		sequence, content, ok, err := c.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			return ""
+		}
+		return fmt.Sprintf("%d:%s", sequence, content)
+	}
+	if got := next(c); got != "" {
+		t.Fatalf("an empty journal gives %q", got)
+	}
+	var all []string
+	for i := range 30 {
+		some, err := write(j, i%4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range some {
+			if got := next(c); got != want {
+				t.Fatalf("got %q, want %q", got, want)
+			}
+		}
+		if got := next(c); got != "" {
+			t.Fatalf("more than was written: %q", got)
+		}
+		all = append(all, some...)
+	}
+	behind := j.Cursor(3)
+	if got := next(behind); got != all[3] {
+		t.Fatalf("got %q, want %q", got, all[3])
+	}
+	if err := j.Drop(20); err != nil {
+		t.Fatal(err)
+	}
+	for got, left := next(behind), false; got != ""; got = next(behind) { // what is left, to the end
+		if got == all[j.Segments()[0].Before] {
+			left = true
+		}
+		if got == all[len(all)-1] && !left {
+			t.Fatal("a frame that is left was passed over")
+		}
+	}
+	if err := errors.Join(behind.Close(), c.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSkim: a journal that is opened without reading all of it has all of it, and damage is found where it is read.
+func TestSkim(t *testing.T) {
+	fsys := vfs.NewMem()
+	j, _ := open(t, fsys)
+	all, err := write(j, 30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	segments := j.Segments()
+	skim := func() (*Journal, []uint64) {
+		t.Helper()
+		var heads []uint64
+		cfg := config(fsys)
+		cfg.Skim = true
+		j, err := Open(cfg, func(sequence uint64, _ []byte) error { heads = append(heads, sequence); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j, heads
+	}
+	j, heads := skim()
+	for i, s := range segments[:len(segments)-1] { // of the two newest all is replayed
+		if heads[i] != s.Before+1 || i < len(segments)-3 && slices.Contains(heads, s.Before+2) {
+			t.Fatalf("segment %d begins with frame %d, and %d is replayed", i, s.Before+1, heads[i])
+		}
+	}
+	if !slices.Contains(heads, j.Sequence()) {
+		t.Fatal("the newest frame is not replayed:", heads)
+	}
+	more, err := write(j, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() (got []string, err error) {
+		err = j.Each(0, func(sequence uint64, content []byte) error {
+			got = append(got, fmt.Sprintf("%d:%s", sequence, content))
+			return nil
+		})
+		return got, err
+	}
+	if got, err := read(); err != nil || strings.Join(got, "|") != strings.Join(append(all, more...), "|") {
+		t.Fatal(err, got)
+	}
+	second := j.path(segments[1].Before)
+	data, _ := vfs.ReadFile(fsys, second)
+	data[headBytes*2+30] ^= 1
+	if err := vfs.WriteFileAtomic(fsys, second, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j, _ = skim()
+	if got, err := read(); errkind.Of(err) != errkind.Corrupt || !strings.Contains(err.Error(), second) {
+		t.Fatal(err, got)
 	}
 }

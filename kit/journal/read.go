@@ -70,33 +70,40 @@ func (j *Journal) settle(frame []byte, at int64) error {
 	return j.takeBack(at + int64(len(frame)))
 }
 
+// skim replays the first frame of a finished segment, and takes its last one from the name of the next segment.
+func (j *Journal) skim(before, next uint64, replay func(uint64, []byte) error) error {
+	path := j.path(before)
+	info, err := j.cfg.FS.Stat(path)
+	if err != nil {
+		return err
+	}
+	j.segments = append(j.segments, Segment{Before: before, Bytes: info.Size()})
+	c := j.Cursor(before)
+	sequence, content, ok, err := c.Next()
+	if err == nil && !ok {
+		err = errkind.E(errkind.Corrupt, path+" has no frame", errDamaged)
+	}
+	if err == nil {
+		err = replay(sequence, content)
+	}
+	j.sequence = next
+	return errors.Join(err, c.Close())
+}
+
 // Each gives the frames after sequence to fn, oldest first, as far as they were there when it was called;
-// content is fn's until it returns. It reads a segment at a time, and stops at fn's error.
-func (j *Journal) Each(sequence uint64, fn func(sequence uint64, content []byte) error) error {
-	segments := j.Segments()
-	for i, s := range segments {
-		if i+1 < len(segments) && segments[i+1].Before <= sequence {
-			continue
-		}
-		data, err := vfs.ReadFile(j.cfg.FS, j.path(s.Before))
-		if err != nil {
+// content is fn's until it returns. It stops at fn's error.
+func (j *Journal) Each(sequence uint64, fn func(sequence uint64, content []byte) error) (err error) {
+	c := j.Cursor(sequence)
+	defer func() { err = errors.Join(err, c.Close()) }()
+	for until := j.Sequence(); ; {
+		n, content, ok, err := c.Next()
+		if err != nil || !ok || n > until {
 			return err
 		}
-		data = data[:min(int64(len(data)), s.Bytes)]
-		for len(data) > 0 {
-			content, n, ok := frameAt(data)
-			if !ok {
-				return errkind.E(errkind.Corrupt, j.path(s.Before), errDamaged)
-			}
-			if n > sequence {
-				if err := fn(n, content); err != nil {
-					return err
-				}
-			}
-			data = data[headBytes+len(content):]
+		if err := fn(n, content); err != nil {
+			return err
 		}
 	}
-	return nil
 }
 
 // later looks for a sound frame of a later sequence in what follows a bad one.
