@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/loud"
+	"corbel.dev/corbel/test/arch"
 )
 
 // event is one line of go test -json.
@@ -222,16 +223,13 @@ const (
 	noDebug = "-ldflags=-w"
 )
 
-// single are the folders whose packages start no goroutine: the race detector has nothing to look for there, and makes
-// their models ten times slower. test/arch keeps the first two so.
-var single = []string{"jobs", "usage", "test/arch"}
-
-// packages are those of the product, by whether they run under the race detector.
+// packages are those of the product, by whether they run under the race detector. It makes models ten times slower, and
+// has nothing to look for where no goroutine is started.
 func (r *runner) packages() (raced, plain []string, err error) {
 	out, err := r.output(r.root, "go", "list", "./...")
 	for _, path := range strings.Fields(out) {
 		_, rel, _ := strings.Cut(path, "corbel.dev/corbel/")
-		if slices.ContainsFunc(single, func(f string) bool { return rel == f || strings.HasPrefix(rel, f+"/") }) {
+		if arch.Single(rel) {
 			plain = append(plain, path)
 		} else {
 			raced = append(raced, path)

@@ -97,12 +97,13 @@ func TestPurity(t *testing.T) {
 		}
 		for name, f := range p.files {
 			if isTest(name) {
+				if Single(p.rel) {
+					startsNone(t, p, f)
+				}
 				continue
 			}
+			startsNone(t, p, f)
 			ast.Inspect(f, func(n ast.Node) bool {
-				if g, ok := n.(*ast.GoStmt); ok {
-					t.Errorf("%s: a goroutine in a pure package", p.place(g.Pos()))
-				}
 				for _, call := range impureCalls {
 					if selects(n, "time", call) {
 						t.Errorf("%s: time.%s in a pure package: take the time as an argument", p.place(n.Pos()), call)
@@ -115,6 +116,21 @@ func TestPurity(t *testing.T) {
 	if found == 0 {
 		t.Error("no pure package was found")
 	}
+}
+
+// startsNone looks for what starts goroutines.
+func startsNone(t *testing.T, p *pkg, f *ast.File) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		_, starts := n.(*ast.GoStmt)
+		if call, ok := n.(*ast.CallExpr); ok {
+			s, ok := call.Fun.(*ast.SelectorExpr)
+			starts = ok && slices.Contains([]string{"Go", "Parallel", "RunParallel"}, s.Sel.Name)
+		}
+		if starts {
+			t.Errorf("%s: a goroutine in a pure package, which is not run under the race detector", p.place(n.Pos()))
+		}
+		return true
+	})
 }
 
 func TestPackageDocsAndNames(t *testing.T) {

@@ -20,6 +20,13 @@ var pure = []string{
 	"usage/fate", "usage/limits", "usage/route", "usage/sketch", "usage/window", "doctor", "doctor/text",
 }
 
+// Single reports whether a package starts no goroutine, in its tests neither, so that the race detector has nothing to
+// look for: the pure packages of jobs and usage, which TestPurity keeps so, and this one. What is not pure below them
+// (the log of events, the cache) runs under the race detector.
+func Single(rel string) bool {
+	return rel == "test/arch" || within(rel, "jobs", "usage") && slices.Contains(pure, rel)
+}
+
 // pureMay are the packages beside their plane's pure ones that pure packages may
 // import: values and tables without clocks, disks or goroutines.
 var pureMay = []string{"kit/errkind", "kit/hash", "kit/nesting", "kit/pack", "kit/pattern",
@@ -96,7 +103,7 @@ var doors = []struct {
 var testHelpers = []string{"secrets/storage/storagetest", "secrets/storage/pgstore/pgtest", "secrets/engine/enginetest",
 	"secrets/tables/tablestest", "kit/polltest", "kit/leaktest", "kit/loud", "kit/testport", "kit/jwks/jwkstest",
 	"kit/tokenreview/reviewtest", "kit/fault/history", "kit/fault/netns", "kit/spawn/harness", "kit/vfs/powertest",
-	"kit/limit/limittest", "core/wire/wiretest"}
+	"kit/limit/limittest", "core/wire/wiretest", "usage/eventlog/logtest"}
 
 // inits are the packages that may have an init function, with the reason.
 var inits = map[string]string{
