@@ -7,8 +7,8 @@
 // of each place runs with the tests; all places a hundred times:
 //
 //	go test ./core/logstore ./core/group ./kit/vfs ./kit/journal ./secrets/storage/filestore \
-//	  ./monitor/eventstore/logevents ./catalog/local -run 'TestPower$|TestKilledThenPowerLoss' \
-//	  -power.schedules 100 -timeout 0
+//	  ./monitor/eventstore/logevents ./catalog/local ./usage/eventlog/embedded \
+//	  -run 'TestPower$|TestKilledThenPowerLoss' -power.schedules 100 -timeout 0
 package powertest
 
 import (
