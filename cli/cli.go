@@ -34,7 +34,7 @@ import (
 	"corbel.dev/corbel/cli/serve"
 	"corbel.dev/corbel/cli/snapshots"
 	"corbel.dev/corbel/cli/trouble"
-	"corbel.dev/corbel/node"
+	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	"github.com/spf13/cobra"
 )
 
@@ -42,8 +42,8 @@ import (
 // system that Corbel replaces, or with that name as the first argument, it takes
 // that system's command line.
 func Main(args []string) int {
-	if len(args) == 2 && args[1] == node.ScriptChild { // before all else: it is to be small
-		if err := node.RunScripts(context.Background(), os.Stdin, os.Stdout); err != nil {
+	if len(args) == 2 && args[1] == monitorplane.ScriptChild { // before all else: it is to be small
+		if err := monitorplane.RunScripts(context.Background(), os.Stdin, os.Stdout); err != nil {
 			return 1
 		}
 		return 0

@@ -15,6 +15,7 @@ import (
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node"
 	"corbel.dev/corbel/node/config"
+	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	"github.com/spf13/cobra"
 )
 
@@ -181,7 +182,7 @@ func checkObjects(ctx context.Context, files []string) (wrong []error) {
 			_, _, err := r.Request("default")
 			problems := []error{err}
 			if err == nil {
-				problems = node.CheckObject(ctx, r.APIVersion, r.Type, r.Metadata, r.Spec)
+				problems = monitorplane.CheckObject(ctx, r.APIVersion, r.Type, r.Metadata, r.Spec)
 			}
 			for _, err := range problems {
 				wrong = append(wrong, fmt.Errorf("%s: %s: %w", file, r.String(), err))

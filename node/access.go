@@ -26,7 +26,6 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/node/base"
-	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/plane"
 )
 
@@ -35,13 +34,6 @@ const methodResolve = "acl.resolve"
 
 // resetFile, in data_dir, holds the index that lets an operator bootstrap ACLs once more.
 const resetFile = "acl-bootstrap-reset"
-
-func defaultPolicy(cfg *config.Config) string {
-	if !cfg.ACL.Enabled || cfg.ACL.DefaultPolicy == "allow" {
-		return "allow"
-	}
-	return "deny"
-}
 
 // access is what decides who may do what.
 type access struct {
@@ -58,6 +50,11 @@ func (a *access) addParts(p *Process) {
 	if a.agent != nil {
 		p.Parts.Add("acl", a.agent.Run)
 	}
+}
+
+// Grant resolves a token.
+func (a *access) Grant(ctx context.Context, token string) (*acl.Grant, error) {
+	return a.tokens.Grant(ctx, token)
 }
 
 // allows tells whether a request's token has a right. What a server asks on its own behalf has been judged there.

@@ -12,8 +12,6 @@ import (
 // process that have methods of their own register them where they are built.
 func (p *Process) answerRPC(servers *catalogServers) {
 	p.knowServers()
-	p.RPCSrv.Handle(wire.Servers, methodAsk, p.serveAsked)
-	p.RPCSrv.HandleStream(wire.Servers, methodAskStream, p.serveAskedStream)
 	p.RPCSrv.Handle(wire.Federation, wan.MethodPing, wan.AnswerPing)
 	p.RPCSrv.Handle(wire.Servers, base.MethodKeyring, p.Pool.AnswerKeys)
 	if p.wan != nil {
@@ -22,11 +20,10 @@ func (p *Process) answerRPC(servers *catalogServers) {
 	if !p.Cfg.Server { // an agent is asked by servers alone, and answers for itself
 		return
 	}
-	forward.Answers{API: p.api, Streamed: p.withProfiles(p.api), Uploads: p.uploads, Parting: p.parting,
-		Ending: &p.ending}.Register(p.RPCSrv, wire.Federation)
+	forward.Answers{API: p.api, Streamed: p.doctor, Uploads: p.uploads, Parting: p.parting,
+		Ending: &p.doors.Ending}.Register(p.RPCSrv, wire.Federation)
 	p.RPCSrv.Handle(wire.Members, methodDNS, serveDNS(p.dns))
 	p.RPCSrv.Handle(wire.Members, coordinates.MethodUpdate, p.places.Serve)
 	p.RPCSrv.Handle(wire.Servers, coordinates.MethodJudged, p.places.ServeJudged)
 	handleCatalog(p.RPCSrv, servers, p.api)
-	p.handleFleet(p.RPCSrv)
 }

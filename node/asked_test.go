@@ -21,6 +21,7 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/forward"
+	doctorplane "corbel.dev/corbel/node/planes/doctor"
 )
 
 // spy is a member of the pool, no server, that keeps what it is sent and answers nothing of use.
@@ -49,13 +50,13 @@ func startSpy(t *testing.T, like *testMember, name string) *spy {
 		t.Fatal(err)
 	}
 	srv := rpc.NewServer(rpc.ServerConfig{})
-	for _, method := range []string{forward.MethodHTTP, methodAsk, forward.MethodUpload} {
+	for _, method := range []string{forward.MethodHTTP, doctorplane.MethodAsk, forward.MethodUpload} {
 		srv.Handle(wire.Anyone, method, func(_ context.Context, req []byte) ([]byte, error) {
 			s.take(req)
 			return nil, errkind.New(errkind.Unavailable, "a spy")
 		})
 	}
-	for _, method := range []string{forward.MethodStream, methodAskStream} {
+	for _, method := range []string{forward.MethodStream, doctorplane.MethodAskStream} {
 		srv.HandleStream(wire.Anyone, method, func(_ context.Context, req []byte, _ func([]byte) error) error {
 			s.take(req)
 			return errkind.New(errkind.Unavailable, "a spy")
@@ -100,7 +101,7 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 	before := 0
 	for _, path := range []string{"/v1/internal/mesh/status?all", "/v1/internal/mesh/find/web",
 		"/v1/internal/mesh/settle/web?node=spy&id=web",
-		reachPrefix + "spy/v1/agent/self", reachPrefix + "spy/v1/agent/metrics?format=prometheus"} {
+		doctorplane.ReachPrefix + "spy/v1/agent/self", doctorplane.ReachPrefix + "spy/v1/agent/metrics?format=prometheus"} {
 		sep := "?"
 		if strings.Contains(path, "?") {
 			sep = "&"
@@ -116,7 +117,8 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 		before = calls
 	}
 	for _, token := range []string{"", web} {
-		for _, path := range []string{reachPrefix + "spy/v1/agent/self?token=", reachPrefix + "spy/debug/pprof/heap?token=",
+		for _, path := range []string{doctorplane.ReachPrefix + "spy/v1/agent/self?token=",
+			doctorplane.ReachPrefix + "spy/debug/pprof/heap?token=",
 			"/v1/internal/mesh/status?token="} {
 			if code, body := m.ask("GET", path+token, ""); code != 403 {
 				t.Errorf("%s%s: %d %s", path, token, code, body)
@@ -146,17 +148,17 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 	for path, want := range map[string]errkind.Kind{"/v1/kv/a": errkind.Denied, "/v1/agent/leave": errkind.Denied,
 		"/v1/internal/mesh/../kv/a":      errkind.Denied,
 		"http://elsewhere/v1/agent/self": errkind.Invalid} {
-		if _, err := first.RPC.Call(t.Context(), agent.RPCAddr(), methodAsk,
+		if _, err := first.RPC.Call(t.Context(), agent.RPCAddr(), doctorplane.MethodAsk,
 			pack.String(nil, path)); errkind.Of(err) != want {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	first.awaitAsk("GET", "/v1/internal/mesh/status?token="+root, "", 200, `"Silent":[]`)
 	for _, m := range []*testMember{first, agent} {
-		m.awaitAsk("GET", reachPrefix+"asked/v1/agent/self?token="+root, "", 200, `"NodeName":"asked"`)
-		m.awaitAsk("GET", reachPrefix+"first/v1/agent/self?token="+root, "", 200, `"NodeName":"first"`)
-		m.awaitAsk("GET", reachPrefix+"asked/v1/agent/self", "", 403, "Permission denied")
-		m.awaitAsk("GET", reachPrefix+"asked/debug/pprof/cmdline?token="+root, "", 200, "")
+		m.awaitAsk("GET", doctorplane.ReachPrefix+"asked/v1/agent/self?token="+root, "", 200, `"NodeName":"asked"`)
+		m.awaitAsk("GET", doctorplane.ReachPrefix+"first/v1/agent/self?token="+root, "", 200, `"NodeName":"first"`)
+		m.awaitAsk("GET", doctorplane.ReachPrefix+"asked/v1/agent/self", "", 403, "Permission denied")
+		m.awaitAsk("GET", doctorplane.ReachPrefix+"asked/debug/pprof/cmdline?token="+root, "", 200, "")
 	}
 }
 
@@ -178,8 +180,8 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 	if err := json.Unmarshal([]byte(body), &token); err != nil {
 		t.Fatal(err, body)
 	}
-	const stream = reachPrefix + "asked/v1/agent/monitor?loglevel=debug&token="
-	first.awaitAsk("GET", reachPrefix+"asked/v1/agent/self?token="+reader, "", 200, `"NodeName":"asked"`)
+	const stream = doctorplane.ReachPrefix + "asked/v1/agent/monitor?loglevel=debug&token="
+	first.awaitAsk("GET", doctorplane.ReachPrefix+"asked/v1/agent/self?token="+reader, "", 200, `"NodeName":"asked"`)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, "GET", "http://"+first.http+stream+reader, nil)

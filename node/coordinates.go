@@ -33,11 +33,11 @@ func (c places) send(ctx context.Context, at vivaldi.Coord) error {
 		c.Stage(p.Cfg.Node.Name, at)
 		return nil
 	}
-	addr, err := p.anyServer()
+	addr, err := p.AnyServer()
 	if err != nil {
 		return err
 	}
-	_, err = p.RPC.Call(ctx, addr, coordinates.MethodUpdate, coordinates.Update(p.agentToken(), p.Cfg.Node.Name, at))
+	_, err = p.RPC.Call(ctx, addr, coordinates.MethodUpdate, coordinates.Update(p.Tokens.Own(), p.Cfg.Node.Name, at))
 	return err
 }
 

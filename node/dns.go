@@ -3,13 +3,13 @@ package node
 import (
 	"context"
 	"net/netip"
-	"time"
 
 	"corbel.dev/corbel/api/dnsapi"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/node/raftgroup"
 )
 
 // methodDNS is the RPC that carries one DNS question.
@@ -26,7 +26,7 @@ func (p *Process) buildDNS() (err error) {
 		cfg.Remote = dnsRemote{p.wan}
 	}
 	if p.registry != nil {
-		cfg.Source, cfg.Queries = dnsSource{p}, dnsQueries{p.api.Queries}
+		cfg.Source, cfg.Queries = dnsSource{p.raft}, dnsQueries{p.api.Queries}
 	}
 	if p.dns, err = dnsapi.New(cfg); err != nil {
 		return err
@@ -38,18 +38,10 @@ func (p *Process) buildDNS() (err error) {
 }
 
 // dnsSource is the registry as DNS sees it.
-type dnsSource struct{ p *Process }
+type dnsSource struct{ *raftgroup.Group }
 
 // State implements dnsapi.Source.
-func (s dnsSource) State() *catalog.State { return s.p.registry.State() }
-
-// Lag implements dnsapi.Source.
-func (s dnsSource) Lag() time.Duration {
-	if s.p.raft.IsLeader() {
-		return 0
-	}
-	return s.p.raft.LastContact()
-}
+func (s dnsSource) State() *catalog.State { return s.Registry.State() }
 
 // dnsForwarder asks a server: any from a client agent, the leader from a server.
 type dnsForwarder struct{ p *Process }

@@ -16,10 +16,8 @@ const serverDrain = 5 * time.Second
 // What is asked meanwhile is answered. It returns early when ctx ends. leaves says that the process leaves the
 // cluster afterwards.
 func (p *Process) Drain(ctx context.Context, leaves bool) {
-	p.ending.Store(true)
-	if p.mesh != nil && p.mesh.xds != nil {
-		p.mesh.xds.SetServing(false)
-	}
+	p.doors.Ending.Store(true)
+	p.mesh.SetServing(false)
 	if cfg := p.Current(); cfg.Leave.DrainWait > 0 && (leaves || cfg.Given("drain_wait")) {
 		p.drainServices(ctx, cfg.Leave.DrainWait)
 	}
@@ -68,19 +66,14 @@ func (p *Process) drainServer(ctx context.Context) {
 			p.Log.Warn("cannot hand the leadership over", "error", err)
 		}
 	}
-	p.planes.Drain(ctx)
+	p.doors.Planes.Drain(ctx)
 	p.part()
-	if p.mesh == nil || p.mesh.server == nil {
-		return
-	}
-	if left := p.mesh.server.Drain(ctx); left > 0 {
-		p.Log.Warn("agents are still connected", "agents", left)
-	}
+	p.meshes.Drain(ctx)
 }
 
 // lacks tells what the process waits for before it is ready, nothing when it is.
 func (p *Process) lacks() []string {
-	if p.ending.Load() {
+	if p.doors.Ending.Load() {
 		return []string{"the process ends"}
 	}
 	var list []string
@@ -91,7 +84,7 @@ func (p *Process) lacks() []string {
 		case !p.raft.IsLeader() && p.raft.LastContact() > raftgroup.Silent:
 			list = append(list, "the leader was not heard for "+p.raft.LastContact().Round(time.Second).String())
 		}
-		if !p.board.Ready() {
+		if !p.meshes.Board.Ready() {
 			list = append(list, "the catalog has not been read from the log")
 		}
 	} else if len(p.LivingServers()) == 0 {
@@ -100,11 +93,9 @@ func (p *Process) lacks() []string {
 	if !p.local.Synced() {
 		list = append(list, "this host's registrations have not been compared with the catalog")
 	}
-	if p.mesh != nil && p.mesh.client != nil && p.mesh.client.Newest() == 0 {
-		list = append(list, "the servers have not told what this host's proxies need")
-	}
+	list = append(list, p.mesh.Lacks()...)
 	if !p.warmed.Load() { // afterwards each plane speaks for itself
-		list = append(list, p.planes.Lacks()...)
+		list = append(list, p.doors.Planes.Lacks()...)
 	}
 	return list
 }
@@ -141,9 +132,7 @@ func (p *Process) warm(ctx context.Context) error {
 	}
 	p.warmed.Store(true)
 	p.Log.Info("ready", "took", p.Clock.Since(begin).Round(time.Millisecond))
-	if p.mesh != nil && p.mesh.xds != nil {
-		p.mesh.xds.SetServing(true)
-	}
+	p.mesh.SetServing(true)
 	if p.raft != nil && !p.Cfg.Dev {
 		if err := p.AddTag(ctx, base.TagAway, ""); err != nil && ctx.Err() == nil {
 			p.Log.Warn("cannot announce that this server is ready", "error", err)

@@ -147,7 +147,7 @@ func TestPlaneIsOneValue(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader("world"))
 			r.Header.Set("X-Consul-Token", token)
 			w := httptest.NewRecorder()
-			p.withProfiles(p.api).ServeHTTP(w, r)
+			p.doctor.ServeHTTP(w, r)
 			if got := fmt.Sprint(w.Code, " ", w.Body); !strings.Contains(got, want) {
 				return fmt.Errorf("%s: %s, want %s", path, got, want)
 			}

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -43,7 +42,7 @@ func (p *Process) buildIntroducer() (err error) {
 		return nil
 	}
 	c := enroll.IntroducerConfig{Datacenter: p.Cfg.Node.Datacenter, Rules: &p.Cfg.AutoConfig, Current: p.Current,
-		Leads: p.raft.IsLeader, CallLeader: p.callLeader, State: p.registry.State, Issuer: p.issuer,
+		Leads: p.raft.IsLeader, CallLeader: p.callLeader, State: p.registry.State, Issuer: p.meshes.Issuer,
 		Join: func() []string { return gossipOfServers(p.Pool) }, Keys: p.Pool.LocalKeys, Clock: p.Clock, Log: p.Log}
 	if p.access.keeper != nil {
 		c.CreateToken = p.access.keeper.CreateToken
@@ -63,7 +62,8 @@ func gossipOfServers(pool *member.Pool) (list []string) {
 // enrolment is a server's side.
 func enrolment(p *Process) *enroll.Server {
 	return &enroll.Server{Datacenter: p.Cfg.Node.Datacenter, State: func() *catalog.State { return p.registry.State() },
-		Issuer: p.issuer, ForTokens: p.Cfg.AutoEncrypt.AllowTLS, Introducer: p.introducer, Now: p.Clock.Now, Log: p.Log}
+		Issuer: p.meshes.Issuer, ForTokens: p.Cfg.AutoEncrypt.AllowTLS, Introducer: p.introducer,
+		Now: p.Clock.Now, Log: p.Log}
 }
 
 // welcome has a server give certificates to agents that have none, and let in those that have one.
@@ -80,16 +80,11 @@ func (p *Process) welcome() {
 // enrolled is an agent's side.
 func enrolled(p *Process) *enroll.Agent {
 	return &enroll.Agent{AgentConfig: enroll.AgentConfig{Config: p.Cfg, Current: p.Current, Wire: p.Wire, RPC: p.RPC,
-		Server: p.anyServer, Changes: p.Pool.Changes, Token: p.agentToken, SetTokens: p.Tokens.Reload,
+		Server: p.AnyServer, Changes: p.Pool.Changes, Token: p.Tokens.Own, SetTokens: p.Tokens.Reload,
 		Certificate: p.Certs.Enrolled.Now.Load,
 		Take: func(c *tls.Certificate) {
 			p.Certs.Enrolled.Now.Store(c)
 			p.Certs.End.Store(c.Leaf.NotAfter.Unix())
 		},
 		FS: p.FS, Clock: p.Clock, Log: p.Log}}
-}
-
-// agentToken is the token of the agent's own requests.
-func (p *Process) agentToken() string {
-	return cmp.Or(p.Tokens.Get(base.TokenAgent), p.Tokens.Get(base.TokenDefault))
 }

@@ -27,7 +27,7 @@ func TestMonitorDrivesCatalog(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)
 	for _, m := range servers {
-		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready", m.Cfg.Node.Name)
+		polltest.Until(t, func() bool { return len(m.monitor().Unready()) == 0 }, "%s to be ready", m.Cfg.Node.Name)
 	}
 	m := servers[0]
 	for i := range 3 {
@@ -65,18 +65,18 @@ func TestMonitorDrivesCatalog(t *testing.T) {
 	passing(1)
 	var written uint64
 	for _, m := range servers {
-		written += m.monitor.fleet.Stats().Written
+		written += m.monitor().Events.Fleet.Stats().Written
 	}
 	for range 20 { // the same again: not a write
 		send("ext-1", 0)
 	}
-	if _, err := servers[2].monitor.router.Delete(t.Context(), "default", "ext-0", "http"); err != nil {
+	if _, err := servers[2].monitor().Events.Router.Delete(t.Context(), "default", "ext-0", "http"); err != nil {
 		t.Fatal(err)
 	}
 	passing(2)
 	var after uint64
 	for _, m := range servers {
-		after += m.monitor.fleet.Stats().Written
+		after += m.monitor().Events.Fleet.Stats().Written
 	}
 	if after-written > 3 { // one, and what a server did again that had not heard of it yet
 		t.Errorf("%d writes for one check that went, and 20 results like the one before", after-written)
@@ -101,14 +101,14 @@ func TestCatalogFailureIsEvent(t *testing.T) {
 	c := startMember(t, false, "host-1", aclOff+fmt.Sprintf("leave_on_terminate = false\nretry_join = [%q]\n",
 		servers[0].gossip))
 	for _, m := range servers {
-		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready", m.Cfg.Node.Name)
+		polltest.Until(t, func() bool { return len(m.monitor().Unready()) == 0 }, "%s to be ready", m.Cfg.Node.Name)
 	}
 	polltest.Until(t, func() bool {
 		_, body := servers[0].ask("GET", "/v1/health/node/host-1", "")
 		return strings.Contains(body, "Agent alive")
 	}, "the node")
 	status := func(m *testMember) (uint32, int64) {
-		e, err := m.monitor.router.Get(t.Context(), "default", "host-1", "catalog:serfHealth")
+		e, err := m.monitor().Events.Router.Get(t.Context(), "default", "host-1", "catalog:serfHealth")
 		if err != nil {
 			return 99, 0
 		}
@@ -125,7 +125,7 @@ func TestCatalogFailureIsEvent(t *testing.T) {
 			!strings.Contains(body, "Agent not live or unreachable") {
 			t.Errorf("events of the host at %s: %d %s", m.Cfg.Node.Name, code, body)
 		}
-		if m.monitor.resources.View().Get("entities", "default", "host-1") == nil {
+		if m.monitor().Group.Resources.View().Get("entities", "default", "host-1") == nil {
 			t.Errorf("%s has no entity", m.Cfg.Node.Name)
 		}
 	}
@@ -135,7 +135,7 @@ func TestCatalogFailureIsEvent(t *testing.T) {
 	}
 	var told uint64
 	for _, m := range servers {
-		told += m.monitor.fleet.Stats().Told
+		told += m.monitor().Events.Fleet.Stats().Told
 	}
 	if told != 2 && time.Since(began) < 50*time.Second { // what still fails is told again after a minute
 		t.Errorf("%d events of one failure and its end", told)

@@ -60,7 +60,7 @@ func (p *Process) found(ctx context.Context) error {
 	err := p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey,
 		Value: []byte(cmp.Or(p.identity, uuid.NewString()))})
 	if p.Cfg.Connect.Enabled {
-		err = errors.Join(err, p.ca.Tend(ctx))
+		err = errors.Join(err, p.meshes.CA.Tend(ctx))
 	}
 	for _, e := range p.entries {
 		value, encodeErr := entry.Encode(e)

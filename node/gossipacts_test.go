@@ -131,7 +131,7 @@ var gossipActs = map[member.Act]func(t *testing.T, m *testMember, l liar){
 		refusedBy(t, "a request to the liar", err)
 	},
 	member.ActAskMember: func(t *testing.T, m *testMember, l liar) {
-		_, _, err := meshView{m.Process}.Reach(t.Context(), l.name, "/v1/agent/self")
+		_, _, err := m.askMember(t.Context(), l.name, "/v1/agent/self")
 		refusedBy(t, "a question to the liar", err)
 	},
 	member.ActCarryKeys: func(t *testing.T, m *testMember, l liar) {

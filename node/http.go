@@ -34,7 +34,7 @@ func (p *Process) buildHTTP() (err error) {
 		hot = p.hot
 	}
 	p.http, err = httpx.NewServer(httpx.ServerConfig{
-		Name: "catalog", Hot: hot, Listen: listen, Handler: p.withProfiles(p.api), Conns: p.Ports.HTTP,
+		Name: "catalog", Hot: hot, Listen: listen, Handler: p.doctor, Conns: p.Ports.HTTP,
 		ExemptLoopback: cfg.Dev,
 		MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: p.Ports.Bytes, Logger: p.Log, Metrics: p.Metrics,
 		Unix: httpx.UnixMode{User: cfg.Addresses.SocketUser, Group: cfg.Addresses.SocketGroup,

@@ -7,8 +7,10 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"time"
 
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/kit/sockets"
 	"corbel.dev/corbel/kit/version"
 )
 
@@ -96,4 +98,16 @@ func (i info) Leave(ctx context.Context) error {
 	default: // ending already
 	}
 	return err
+}
+
+// connections implements agentrows.Connections.
+func connections(ports []uint16, quiet time.Duration) (open, busy int, err error) {
+	list, err := sockets.Established(ports...)
+	for _, c := range list {
+		open++
+		if c.Busy(quiet) {
+			busy++
+		}
+	}
+	return open, busy, err
 }

@@ -15,7 +15,7 @@ const leaveTimeout = 15 * time.Second
 func (p *Process) Leave(ctx context.Context) error {
 	p.Log.Info("leaving the cluster")
 	if p.raft != nil {
-		for _, plane := range p.raftPlanes() { // the leaders ask this server itself before they remove it
+		for _, plane := range p.doors.AllGroups() { // the leaders ask this server itself before they remove it
 			plane.Leaving.Store(true)
 		}
 		if g := p.raft.Raft.Load(); g != nil && g.IsLeader() && len(p.OtherServers()) > 0 {
@@ -39,7 +39,7 @@ func (p *Process) Leave(ctx context.Context) error {
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for slices.ContainsFunc(p.raftPlanes(), (*raftgroup.Group).InConfiguration) {
+	for slices.ContainsFunc(p.doors.AllGroups(), (*raftgroup.Group).InConfiguration) {
 		select {
 		case <-ctx.Done():
 			return nil // the others remove it when they see that it left
@@ -47,12 +47,4 @@ func (p *Process) Leave(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// raftPlanes are the Raft groups that this server is, or is to be, a member of, and that follow the pool.
-func (p *Process) raftPlanes() []*raftgroup.Group {
-	if p.raft == nil {
-		return nil
-	}
-	return append([]*raftgroup.Group{p.raft}, p.doors.Groups()...)
 }

@@ -30,6 +30,8 @@ import (
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/enroll"
 	"corbel.dev/corbel/node/forward"
+	doctorplane "corbel.dev/corbel/node/planes/doctor"
+	monitorplane "corbel.dev/corbel/node/planes/monitor"
 )
 
 // The role matrix of internal messages (C11): whom each RPC method and each protocol of the wire is for. What a
@@ -37,18 +39,20 @@ import (
 // not compile.
 var methodsFor = map[wire.Roles][]string{
 	wire.Servers: {
-		methodMonitorPropose, methodMonitorReplicators, "monitor.results", "monitor.replicate", "monitor.ping",
+		monitorplane.MethodPropose, monitorplane.MethodReplicators, "monitor.results", "monitor.replicate", "monitor.ping",
 		"monitor.release", "monitor.ask",
 		"monitor.follow", "monitor.execute", "monitor.rounds.tell", "monitor.rounds.begin", "monitor.rounds.note",
 		"monitor.rounds.hand",
-		methodFleet, coordinates.MethodJudged, methodAsk, methodAskStream, enroll.MethodIntroduce, base.MethodKeyring,
+		monitorplane.MethodCatalog, coordinates.MethodJudged, doctorplane.MethodAsk, doctorplane.MethodAskStream,
+		enroll.MethodIntroduce, base.MethodKeyring,
 	},
 	// The pool between datacenters is theirs together.
 	wire.AllServers: {wan.MethodKeys},
-	// The token of each of these is judged by what it is to do; methodClock and the trust domain tell what every client
+	// The token of each of these is judged by what it is to do; MethodClock and the trust domain tell what every client
 	// may know.
-	wire.Members: {methodApply, methodNode, methodResolve, coordinates.MethodUpdate, methodTell, methodDNS, "mesh.sign",
-		methodClock, enroll.MethodTrustDomain},
+	wire.Members: {methodApply, methodNode, methodResolve, coordinates.MethodUpdate, doctorplane.MethodTell, methodDNS,
+		"mesh.sign",
+		doctorplane.MethodClock, enroll.MethodTrustDomain},
 	// The requests in the first four carry tokens of their own.
 	wire.Federation: {forward.MethodHTTP, forward.MethodStream, forward.MethodOffer, forward.MethodUpload, wan.MethodPing},
 }
@@ -174,7 +178,7 @@ ports { monitor = 0, monitor_agents = 0, serf_wan = 0 }
 auto_encrypt { allow_tls = true }
 auto_config { authorization { enabled = true, static { jwt_validation_pub_keys = [%q], bound_issuer = "ops", bound_audiences = ["consul"] } } }`, publicKey(t, a))+
 		a.RPCBlock(a.Issue(goodName, -time.Minute, time.Hour), "verify_server_hostname = false"))
-	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
+	polltest.Until(t, func() bool { return len(m.monitor().Unready()) == 0 }, "the monitor plane to be ready")
 	var domain string
 	polltest.NoError(t, time.Minute, func() (err error) { domain, err = ca.TrustDomainOf(m.registry.State()); return err },
 		"the mesh's authority")
@@ -266,7 +270,8 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 			t.Errorf("%s has no row", s)
 		}
 		for right, token := range tokens {
-			stop, err := m.board.Follow(feed.Identity{Node: "n1", Token: token}, s.String(), func(feed.Value) {}, func(error) {})
+			stop, err := m.meshes.Board.Follow(feed.Identity{Node: "n1", Token: token}, s.String(), func(feed.Value) {},
+				func(error) {})
 			if err == nil {
 				stop()
 			}
@@ -284,7 +289,7 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 func TestRoleMatrixPlain(t *testing.T) {
 	t.Parallel()
 	m := startServer(t, "matrix", monitorOn+"bootstrap = true")
-	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
+	polltest.Until(t, func() bool { return len(m.monitor().Unready()) == 0 }, "the monitor plane to be ready")
 	callers := []wiretest.Caller{{Name: "a process of the same user", Open: asUser(os.Getuid()), Role: wire.Server}}
 	if os.Getuid() == 0 {
 		stranger := wiretest.Caller{Name: "a process of another user", Open: asUser(nobodyUID), Role: wire.Stranger}

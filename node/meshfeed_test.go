@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/polltest"
+	meshplane "corbel.dev/corbel/node/planes/mesh"
 )
 
 // An agent hears of the mesh over its one connection to a server, two when hedged.
@@ -17,7 +18,7 @@ func TestAgentsAreFed(t *testing.T) {
 	var heard [2]newest
 	for i, more := range []string{"", "\nconnect { hedge = true }"} {
 		a := startMember(t, false, fmt.Sprint("feedagent", i), aclOff+fmt.Sprintf("retry_join = [%q]", first.gossip)+more)
-		client := a.mesh.client
+		client := a.mesh.Source.(*meshplane.Client).Feed
 		t.Cleanup(client.Follow("endpoints/dc1/web/", "", heard[i].set, func(err error) { t.Error(err) }))
 		polltest.Within(t, 2*time.Minute, func() bool {
 			return len(client.Connected()) == i+1 && client.Newest() > 0 &&
@@ -35,7 +36,7 @@ func TestAgentsAreFed(t *testing.T) {
 				"agent %d to hear of %s", i, addr)
 		}
 	}
-	if first.mesh.client != nil || first.mesh.server.Stats().Conns == 0 {
-		t.Error("a server follows over the network, or serves nobody")
+	if first.meshes.Feed.Stats().Conns == 0 {
+		t.Error("a server serves nobody")
 	}
 }

@@ -18,12 +18,19 @@ import (
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/subscribers"
+	"corbel.dev/corbel/node/plane"
+	monitorplane "corbel.dev/corbel/node/planes/monitor"
 )
 
 const monitorOn = aclOff + `
 monitor { enabled = true, cluster_admin_username = "admin", cluster_admin_password = "P@ssw0rd!" }
 ports { monitor = 0, monitor_agents = 0 }
 `
+
+// monitor is the member's monitor plane.
+func (m *testMember) monitor() *monitorplane.Plane {
+	return plane.Find[*monitorplane.Plane](m.doors.Planes)
+}
 
 // agent connects an agent by its name and subscriptions; the test's end closes it.
 func (m *testMember) agent(name string, subscriptions ...string) *ws.Conn {
@@ -77,7 +84,7 @@ func TestMonitorPlane(t *testing.T) {
 		t.Fatal(err)
 	}
 	polltest.Until(t, func() bool {
-		e, err := m.monitor.ingest.Get("default", "web-1", "disk")
+		e, err := m.monitor().Events.Ingest.Get("default", "web-1", "disk")
 		return err == nil && e.Check.Status == 2
 	}, "the event")
 	if code, body := m.open("/ready"); code != http.StatusOK {
@@ -107,7 +114,7 @@ func TestMonitorPlane(t *testing.T) {
 		!strings.Contains(body, "sensu_go_events_processed") {
 		t.Errorf("metrics: %d %q", code, body)
 	}
-	if err := m.monitor.initialize(t.Context(), "other", "P@ssw0rd!", ""); err != errInitialized {
+	if err := m.monitor().Group.Initialize(t.Context(), "other", "P@ssw0rd!", ""); err != monitorplane.ErrInitialized {
 		t.Errorf("a second init: %v", err)
 	}
 }
@@ -117,29 +124,30 @@ func TestMonitorCluster(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3, monitorOn)
 	for i, m := range servers {
-		polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "%s to be ready: %v", m.Cfg.Node.Name,
-			m.monitor.lacks())
+		polltest.Until(t, func() bool { return len(m.monitor().Unready()) == 0 }, "%s to be ready: %v", m.Cfg.Node.Name,
+			m.monitor().Unready())
 		c := &monitor.EntityConfig{Meta: monitor.Meta{Name: fmt.Sprint("proxy-", i), Namespace: "default"},
 			Class: monitor.ClassProxy}
 		op := objects.Op{Verb: objects.Create, Type: "entities", Namespace: "default", Name: c.Name,
 			Encoded: tagproto.Append(nil, c)}
-		if err := m.monitor.resources.Write(t.Context(), op); err != nil {
+		if err := m.monitor().Group.Resources.Write(t.Context(), op); err != nil {
 			t.Fatalf("a write at %s: %v", m.Cfg.Node.Name, err)
 		}
-		if m.monitor.resources.View().Get("entities", "default", c.Name) == nil {
+		if m.monitor().Group.Resources.View().Get("entities", "default", c.Name) == nil {
 			t.Errorf("%s does not show what it wrote", m.Cfg.Node.Name)
 		}
-		if err := m.monitor.resources.Write(t.Context(), op); !errkind.Is(err, errkind.Conflict) {
+		if err := m.monitor().Group.Resources.Write(t.Context(), op); !errkind.Is(err, errkind.Conflict) {
 			t.Errorf("the same once more: %v", err)
 		}
 		op.Verb, op.If = objects.Put, 1
-		if err := m.monitor.resources.Write(t.Context(), op); !errors.Is(err, objects.ErrPrecondition) {
+		if err := m.monitor().Group.Resources.Write(t.Context(), op); !errors.Is(err, objects.ErrPrecondition) {
 			t.Errorf("a write of what changed meanwhile: %v", err)
 		}
 	}
 	for _, m := range servers {
-		polltest.Until(t, func() bool { return m.monitor.resources.View().Get("entities", "default", "proxy-2") != nil },
-			"%s to have all", m.Cfg.Node.Name)
+		polltest.Until(t, func() bool {
+			return m.monitor().Group.Resources.View().Get("entities", "default", "proxy-2") != nil
+		}, "%s to have all", m.Cfg.Node.Name)
 		if code, body := m.open("/health"); code != http.StatusOK || strings.Count(body, `"Healthy":true`) != 3 {
 			t.Errorf("health: %d %s", code, body)
 		}
@@ -150,14 +158,14 @@ func TestMonitorCluster(t *testing.T) {
 // followsAll checks that a follower at one server sees what all store, with metrics.
 func followsAll(t *testing.T, servers []*testMember) {
 	t.Helper()
-	f, err := servers[0].monitor.follow(subscribers.Filter{Check: "http"})
+	f, err := servers[0].monitor().Events.Follow(subscribers.Filter{Check: "http"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	polltest.Until(t, func() bool {
 		for _, m := range servers[1:] {
-			if n, _ := m.monitor.tail.Stats(); n == 0 {
+			if n, _ := m.monitor().Events.Tail.Stats(); n == 0 {
 				return false
 			}
 		}

@@ -19,15 +19,15 @@ func TestHostsRunChecksNatively(t *testing.T) {
 	c := &monitor.CheckConfig{Meta: monitor.Meta{Name: "where", Namespace: "default"},
 		Command: "echo {{ .name }} {{ .labels.role }}; exit 1", Interval: 1, Publish: true, Subscriptions: []string{"linux"}}
 	polltest.NoError(t, polltest.Deadline, func() error {
-		return s.monitor.resources.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "checks", Namespace: "default",
-			Name: c.Name, Encoded: tagproto.Append(nil, c)})
+		return s.monitor().Group.Resources.Write(t.Context(), objects.Op{Verb: objects.Put, Type: "checks",
+			Namespace: "default", Name: c.Name, Encoded: tagproto.Append(nil, c)})
 	}, "a check")
 	for _, name := range []string{"mon-s", "mon-c"} {
 		polltest.Until(t, func() bool {
-			e, err := s.monitor.ingest.Get("default", name, "where")
+			e, err := s.monitor().Events.Ingest.Get("default", name, "where")
 			return err == nil && e.Check.Status == 1 && e.Check.Output == name+" db\n" && e.Check.ProcessedBy == name
 		}, "the result of %s", name)
-		if s.monitor.resources.View().Get("entities", "default", name) == nil {
+		if s.monitor().Group.Resources.View().Get("entities", "default", name) == nil {
 			t.Errorf("%s is no entity", name)
 		}
 	}

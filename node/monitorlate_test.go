@@ -49,7 +49,7 @@ func TestMonitorStartsWithoutPostgres(t *testing.T) {
 	m := startServer(t, "mon", hcl)
 	at := time.Now().Unix()
 	event := func(entity, check string) *monitor.Event {
-		e, err := m.monitor.router.Get(t.Context(), "default", entity, check)
+		e, err := m.monitor().Events.Router.Get(t.Context(), "default", entity, check)
 		if err != nil {
 			return &monitor.Event{Check: &monitor.Check{}}
 		}
@@ -74,11 +74,11 @@ func TestMonitorStartsWithoutPostgres(t *testing.T) {
 		t.Helper()
 		polltest.Until(t, func() bool {
 			for shard := range uint16(ingest.Shards) {
-				if !m.monitor.ingest.Settled(shard) {
+				if !m.monitor().Events.Ingest.Settled(shard) {
 					return false
 				}
 			}
-			st := m.monitor.postgres.Stats()
+			st := m.monitor().Events.Postgres.Stats()
 			return st.Dirty == 0 && st.Waiting == 0
 		}, "PostgreSQL to have everything")
 	}

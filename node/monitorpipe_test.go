@@ -21,7 +21,7 @@ func (m *testMember) write(typ string, o monitor.Object) {
 	m.t.Helper()
 	namespace, name := o.Key()
 	op := objects.Op{Verb: objects.Put, Type: typ, Namespace: namespace, Name: name, Encoded: tagproto.Append(nil, o)}
-	polltest.NoError(m.t, time.Minute, func() error { return m.monitor.resources.Write(m.t.Context(), op) },
+	polltest.NoError(m.t, time.Minute, func() error { return m.monitor().Group.Resources.Write(m.t.Context(), op) },
 		"%s %s to be written", typ, name)
 }
 
@@ -48,15 +48,17 @@ func TestMonitorHandlers(t *testing.T) {
 	lines := filepath.Join(t.TempDir(), "events.log")
 	m := startServer(t, "mon", strings.Replace(monitorOn, "enabled = true", "enabled = true, event_log_file = \""+lines+
 		"\"", 1)+"bootstrap = true")
-	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the plane to be ready: %v", m.monitor.lacks())
+	polltest.Until(t, func() bool { return len(m.monitor().Unready()) == 0 }, "the plane to be ready: %v",
+		m.monitor().Unready())
 	port := sink.Addr().(*net.TCPAddr).Port
-	before := m.monitor.pipes.Compiled()
+	before := m.monitor().Pipes.Compiled()
 	m.write("filters", &monitor.EventFilter{Meta: monitor.Meta{Name: "first", Namespace: "default"},
 		Action: monitor.FilterAllow, Expressions: []string{"event.check.occurrences == 1"}})
 	m.write("handlers", &monitor.Handler{Meta: monitor.Meta{Name: "sink", Namespace: "default"}, Type: monitor.HandlerTCP,
 		Filters: []string{"is_incident", "first"},
 		Socket:  &monitor.HandlerSocket{Host: "127.0.0.1", Port: uint32(port)}})
-	polltest.Until(t, func() bool { return m.monitor.pipes.Compiled() >= before+1 && len(m.monitor.pipes.Stats()) == 1 },
+	pipes := m.monitor().Pipes
+	polltest.Until(t, func() bool { return pipes.Compiled() >= before+1 && len(pipes.Stats()) == 1 },
 		"the handler to be compiled")
 	conn := m.agent("web-1")
 	for at, status := range []uint32{0, 2, 2, 2, 0, 0} {

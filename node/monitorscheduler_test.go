@@ -86,7 +86,7 @@ func (m *testMember) put(c *monitor.CheckConfig) {
 	c.Namespace = "default"
 	op := objects.Op{Verb: objects.Put, Type: "checks", Namespace: "default", Name: c.Name,
 		Encoded: tagproto.Append(nil, c)}
-	polltest.NoError(m.t, time.Minute, func() error { return m.monitor.resources.Write(m.t.Context(), op) },
+	polltest.NoError(m.t, time.Minute, func() error { return m.monitor().Group.Resources.Write(m.t.Context(), op) },
 		"check %s to be written", c.Name)
 }
 
@@ -126,8 +126,8 @@ func TestMonitorSchedules(t *testing.T) {
 	silent("subdued")
 	m.put(everySecond("disk", "linux"))
 	more(t, []*runner{a}, "disk", 2)
-	if err := m.monitor.resources.Write(t.Context(), objects.Op{Verb: objects.Delete, Type: "checks", Namespace: "default",
-		Name: "disk"}); err != nil {
+	if err := m.monitor().Group.Resources.Write(t.Context(), objects.Op{Verb: objects.Delete, Type: "checks",
+		Namespace: "default", Name: "disk"}); err != nil {
 		t.Fatal(err)
 	}
 	silent("deleted")
@@ -154,7 +154,7 @@ func TestMonitorClusterRoundRobin(t *testing.T) {
 	asked := everySecond("asked", "linux")
 	asked.Publish = false
 	servers[1].put(asked)
-	issued, err := servers[1].monitor.scheduler.Execute(t.Context(), "default", "asked", nil, "admin", "a look")
+	issued, err := servers[1].monitor().Checks.Scheduler.Execute(t.Context(), "default", "asked", nil, "admin", "a look")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestMonitorClusterRoundRobin(t *testing.T) {
 	var leader int
 	polltest.Until(t, func() bool {
 		for i, m := range servers {
-			if m.monitor.raft.LeaseHeld() {
+			if m.monitor().Group.Raft.LeaseHeld() {
 				leader = i
 				return true
 			}

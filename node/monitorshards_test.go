@@ -45,9 +45,9 @@ func awaitEven(t *testing.T, servers []*testMember) {
 			owned, followed := m.roles()
 			least := 256 / len(servers)
 			if owned < least || owned > least+1 || followed < least || followed > least+1 ||
-				m.monitor.router.Stats().ReplicaBehind > 0 {
+				m.monitor().Events.Router.Stats().ReplicaBehind > 0 {
 				return fmt.Errorf("%s owns %d and follows %d, %d behind", m.Cfg.Node.Name, owned, followed,
-					m.monitor.router.Stats().ReplicaBehind)
+					m.monitor().Events.Router.Stats().ReplicaBehind)
 			}
 		}
 		return nil
@@ -61,7 +61,7 @@ func awaitReplicas(t *testing.T, servers []*testMember) {
 		newest := map[int]uint64{}
 		for _, role := range []string{"owner", "replica"} {
 			for _, m := range servers {
-				for _, one := range m.monitor.router.Stored() {
+				for _, one := range m.monitor().Events.Router.Stored() {
 					switch {
 					case one.Role != role:
 					case role == "owner":
@@ -102,7 +102,7 @@ func TestMonitorShards(t *testing.T) {
 		for _, m := range list {
 			for e := range entities {
 				polltest.NoError(t, 2*time.Minute, func() error {
-					ev, err := m.monitor.router.Get(t.Context(), "default", fmt.Sprint("web-", e), "disk")
+					ev, err := m.monitor().Events.Router.Get(t.Context(), "default", fmt.Sprint("web-", e), "disk")
 					if err != nil {
 						return err
 					}
@@ -121,7 +121,7 @@ func TestMonitorShards(t *testing.T) {
 	await(servers, runs)
 	for _, m := range servers {
 		listed := map[string]bool{}
-		for e, err := range m.monitor.router.List(t.Context(), ingest.Range{Namespace: "default"}) {
+		for e, err := range m.monitor().Events.Router.List(t.Context(), ingest.Range{Namespace: "default"}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,7 +130,7 @@ func TestMonitorShards(t *testing.T) {
 		if len(listed) < entities {
 			t.Errorf("%s lists %d entities", m.Cfg.Node.Name, len(listed))
 		}
-		if n := m.monitor.ingest.Stats().Results; n == 0 {
+		if n := m.monitor().Events.Ingest.Stats().Results; n == 0 {
 			t.Errorf("%s took no result", m.Cfg.Node.Name)
 		}
 	}
@@ -155,10 +155,11 @@ func TestMonitorShards(t *testing.T) {
 	send(still, runs)
 	await(left, runs+1)
 	awaitEven(t, left)
-	if found, err := left[0].monitor.router.Delete(t.Context(), "default", "web-7", "disk"); !found || err != nil {
+	found, err := left[0].monitor().Events.Router.Delete(t.Context(), "default", "web-7", "disk")
+	if !found || err != nil {
 		t.Errorf("delete: %v %v", found, err)
 	}
-	if _, err := left[1].monitor.router.Get(t.Context(), "default", "web-7", "disk"); err == nil {
+	if _, err := left[1].monitor().Events.Router.Get(t.Context(), "default", "web-7", "disk"); err == nil {
 		t.Error("what was deleted is told of")
 	}
 }

@@ -40,7 +40,7 @@ func TestMonitorPostgres(t *testing.T) {
 			t.Fatal(err)
 		}
 		polltest.Until(t, func() bool {
-			e, err := m.monitor.router.Get(t.Context(), "default", "web-1", "http")
+			e, err := m.monitor().Events.Router.Get(t.Context(), "default", "web-1", "http")
 			return err == nil && e.Check.Executed == at
 		}, "the result of %d", at)
 	}
@@ -64,9 +64,9 @@ func TestMonitorPostgres(t *testing.T) {
 	}
 	healthy(true)
 	polltest.Until(t, func() bool {
-		return m.monitor.postgres.Stats().Dirty == 0 && m.monitor.postgres.Stats().Waiting == 0
+		return m.monitor().Events.Postgres.Stats().Dirty == 0 && m.monitor().Events.Postgres.Stats().Waiting == 0
 	}, "PostgreSQL to have everything")
-	if lost := m.monitor.postgres.Stats().HistoryLost; lost != 0 {
+	if lost := m.monitor().Events.Postgres.Stats().HistoryLost; lost != 0 {
 		t.Errorf("%d entries were lost", lost)
 	}
 	if err := m.stop(); err != nil {
@@ -80,7 +80,7 @@ func TestMonitorPostgres(t *testing.T) {
 	m.done = make(chan error, 1)
 	go func() { m.done <- m.Run(ctx) }()
 	polltest.Until(t, func() bool {
-		e, err := m.monitor.router.Get(t.Context(), "default", "web-1", "http")
+		e, err := m.monitor().Events.Router.Get(t.Context(), "default", "web-1", "http")
 		return err == nil && len(e.Check.History) == 4 && e.Check.Executed == at
 	}, "the event after a restart")
 	var got struct{ Changes []struct{ Status uint32 } }

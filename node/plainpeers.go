@@ -14,7 +14,7 @@ func (p *Process) knowServers() {
 	p.Wire.KnowServers(func(addr netip.Addr, proto wire.Protocol) wire.Role {
 		switch {
 		case p.raft == nil && raftgroup.GossipsAsServer(p.Pool, addr),
-			slices.ContainsFunc(p.raftPlanes(), func(g *raftgroup.Group) bool { return g.IsServer(addr, proto) }):
+			slices.ContainsFunc(p.doors.AllGroups(), func(g *raftgroup.Group) bool { return g.IsServer(addr, proto) }):
 			return wire.Server
 		case p.wan != nil && raftgroup.GossipsAsServer(p.wan.Pool, addr):
 			return wire.Remote

@@ -1,18 +1,37 @@
 package node
 
 import (
+	"net"
+
 	"corbel.dev/corbel/node/plane"
+	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
 )
 
 // kinds are the planes beside catalog and mesh, one line each, in the order in which they start.
-func kinds(p *Process) []plane.Kind {
+func kinds() []plane.Kind {
 	return []plane.Kind{
 		secretsplane.Kind(),
-		{Name: monitorGroupName, Open: func(d *plane.Doors) (plane.Plane, error) { return p.openMonitor(d) }},
-		{Name: "monitor agent", Open: func(*plane.Doors) (plane.Plane, error) { return p.openMonitorAgent() }},
+		monitorplane.Kind(),
+		monitorplane.AgentKind(),
 	}
 }
 
 // Sections are the keys of the planes, for config.Options.
-func Sections() map[string]func() any { return plane.Sections(kinds(nil)) }
+func Sections() map[string]func() any { return plane.Sections(kinds()) }
+
+// SecretsAddr is where dev's secrets plane answers, or nil.
+func (p *Process) SecretsAddr() net.Addr {
+	if part := plane.Find[*secretsplane.Part](p.doors.Planes); part != nil {
+		return part.Addr()
+	}
+	return nil
+}
+
+// MonitorAddrs are where the monitor plane's API and its port for agents answer, "" where that is off.
+func (p *Process) MonitorAddrs() (api, agents string) {
+	if m := plane.Find[*monitorplane.Plane](p.doors.Planes); m != nil {
+		return m.Addrs()
+	}
+	return "", ""
+}

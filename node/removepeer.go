@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/forward"
+	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	"corbel.dev/corbel/node/raftgroup"
 )
 
@@ -38,7 +39,7 @@ func (o operator) RemovePeer(ctx context.Context, r operatorrows.PeerRemoval) er
 	case !errkind.Is(err, errkind.NotFound):
 		return err
 	}
-	r.Group = monitorGroupName
+	r.Group = monitorplane.Name
 	switch failed := o.removeFrom(ctx, r); {
 	case failed == nil:
 		found = append(found, r.Group)
@@ -127,7 +128,7 @@ func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) er
 // host is the address of a living server that has a group which this one has not.
 func (o operator) host(name string) string {
 	for _, m := range o.raft.Base.Pool.Members(member.ActAskServer) {
-		if name == monitorGroupName && m.Status == member.Alive && m.Tags[tagMonitor] != "" {
+		if name == monitorplane.Name && m.Status == member.Alive && m.Tags[monitorplane.Tag] != "" {
 			return base.MemberRPC(m)
 		}
 	}

@@ -41,10 +41,10 @@ func apart(t *testing.T, servers []*testMember) (catalog, monitor *testMember) {
 		}, "a leader of all")
 		return leader
 	}
-	ofMonitor := func(m *testMember) *raftgroup.Group { return m.monitor.raft }
+	ofMonitor := func(m *testMember) *raftgroup.Group { return m.monitor().Group.Raft }
 	catalog = leads(func(m *testMember) *raftgroup.Group { return m.raft })
 	if monitor = leads(ofMonitor); monitor == catalog {
-		if err := monitor.monitor.raft.Raft.Load().TransferLeadership(t.Context(), ""); err != nil {
+		if err := monitor.monitor().Group.Raft.Raft.Load().TransferLeadership(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		polltest.Until(t, func() bool { monitor = leads(ofMonitor); return monitor != catalog },
@@ -68,12 +68,12 @@ func TestRemovePeerOfAllGroups(t *testing.T) {
 		m, _ := catalog.sees(gone.Cfg.Node.Name)
 		return m.Status == member.Failed
 	}, "the server to be missed")
-	if !in(catalog.raft, id) || !in(monitor.monitor.raft, id) {
+	if !in(catalog.raft, id) || !in(monitor.monitor().Group.Raft, id) {
 		t.Fatal("it was taken out before anybody asked for it")
 	}
 	monitor.awaitAsk("DELETE", "/v1/operator/raft/peer?address="+rpc, "", http.StatusOK, "")
 	for _, m := range []*testMember{catalog, monitor} {
-		polltest.Until(t, func() bool { return !in(m.raft, id) && !in(m.monitor.raft, id) },
+		polltest.Until(t, func() bool { return !in(m.raft, id) && !in(m.monitor().Group.Raft, id) },
 			"%s to see it out of both groups", m.Cfg.Node.Name)
 	}
 	for _, m := range []*testMember{catalog, monitor} {
@@ -101,7 +101,7 @@ func TestForceLeaveRemovesThePeer(t *testing.T) {
 			t.Fatalf("force-leave: %d %q", code, text)
 		}
 	}
-	if in(catalog.raft, gone.ID) || in(monitor.monitor.raft, gone.ID) {
+	if in(catalog.raft, gone.ID) || in(monitor.monitor().Group.Raft, gone.ID) {
 		t.Fatal("the server is still in a group")
 	}
 	// One that is there stays, whatever an operator types.

@@ -25,6 +25,8 @@ import (
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
+	doctorplane "corbel.dev/corbel/node/planes/doctor"
+	monitorplane "corbel.dev/corbel/node/planes/monitor"
 )
 
 // nobody is a user that the tests' own processes are not of.
@@ -97,7 +99,7 @@ func monitorOverTLS(t *testing.T, a *wiretest.Authority, verifyNames bool) *test
 	m := startServer(t, "mon", monitorOn+`
 bootstrap = true`+a.RPCBlock(a.Issue(goodName, -time.Minute, time.Hour),
 		fmt.Sprint("verify_server_hostname = ", verifyNames)))
-	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
+	polltest.Until(t, func() bool { return len(m.monitor().Unready()) == 0 }, "the monitor plane to be ready")
 	return m
 }
 
@@ -106,7 +108,7 @@ func makeAdmin(c *rpc.Client, m *testMember, name string) error {
 	u := &monitor.User{Username: name, Groups: []string{"cluster-admins"}}
 	cmd := objects.AppendCommand(nil, []objects.Op{{Verb: objects.Create, Type: "users", Name: name,
 		Encoded: tagproto.Append(nil, u)}})
-	_, err := c.Call(context.Background(), m.RPCAddr(), methodMonitorPropose, cmd)
+	_, err := c.Call(context.Background(), m.RPCAddr(), monitorplane.MethodPropose, cmd)
 	return err
 }
 
@@ -118,7 +120,7 @@ func refusedAdmin(t *testing.T, c *rpc.Client, m *testMember, who string) {
 	if err == nil {
 		t.Errorf("%s made an administrator", who)
 	}
-	if m.monitor.resources.View().Get("users", "", "mallory") != nil {
+	if m.monitor().Group.Resources.View().Get("users", "", "mallory") != nil {
 		t.Errorf("%s: the administrator is there (%v)", who, err)
 	}
 	if strings.Contains(fmt.Sprint(err), "precondition") {
@@ -140,7 +142,7 @@ func TestAgentCertificateMakesNoAdministrator(t *testing.T) {
 				c := callerAs(t, withCertificate(a, &cert), wire.ProtoRPC)
 				refusedAdmin(t, c, m, name)
 				if err := makeAdmin(c, m, "other"); !errkind.Is(err, errkind.Denied) ||
-					!strings.Contains(err.Error(), methodMonitorPropose+" is for servers") {
+					!strings.Contains(err.Error(), monitorplane.MethodPropose+" is for servers") {
 					t.Errorf("%s: the refusal says %v", name, err)
 				}
 			}
@@ -156,7 +158,7 @@ func TestAgentCertificateMakesNoAdministrator(t *testing.T) {
 func TestAnotherUserMakesNoAdministrator(t *testing.T) {
 	t.Parallel()
 	m := startServer(t, "mon", monitorOn+"bootstrap = true")
-	polltest.Until(t, func() bool { return len(m.monitor.lacks()) == 0 }, "the monitor plane to be ready")
+	polltest.Until(t, func() bool { return len(m.monitor().Unready()) == 0 }, "the monitor plane to be ready")
 	if os.Getuid() == 0 {
 		refusedAdmin(t, callerAs(t, asUser(nobodyUID), wire.ProtoRPC), m, "a process of another user")
 		l := listenAs(t, nobodyUID)
@@ -207,7 +209,7 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 	}{
 		{coordinates.MethodUpdate,
 			func(token string) []byte { return coordinates.Update(token, "n1", m.Pool.Coordinate()) }},
-		{methodTell, func(token string) []byte { return pack.Bytes(pack.String(nil, token), evidence) }},
+		{doctorplane.MethodTell, func(token string) []byte { return pack.Bytes(pack.String(nil, token), evidence) }},
 	} {
 		for _, token := range []string{"", "\x00server"} {
 			if _, err := c.Call(t.Context(), m.RPCAddr(), q.method, q.req(token)); err == nil ||
@@ -216,7 +218,7 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 			}
 		}
 		_, err := c.Call(t.Context(), m.RPCAddr(), q.method, q.req(root))
-		if q.method == methodTell && err != nil && strings.Contains(err.Error(), "is no agent of this cluster") {
+		if q.method == doctorplane.MethodTell && err != nil && strings.Contains(err.Error(), "is no agent of this cluster") {
 			err = nil // the right was there
 		}
 		if err != nil {

@@ -25,16 +25,14 @@ import (
 	"corbel.dev/corbel/core/wan"
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/version"
-	"corbel.dev/corbel/mesh/board"
-	"corbel.dev/corbel/mesh/ca"
-	"corbel.dev/corbel/mesh/issue"
-	"corbel.dev/corbel/mesh/leaf"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/enroll"
 	"corbel.dev/corbel/node/forward"
 	"corbel.dev/corbel/node/leadership"
 	"corbel.dev/corbel/node/plane"
+	doctorplane "corbel.dev/corbel/node/planes/doctor"
+	meshplane "corbel.dev/corbel/node/planes/mesh"
 	"corbel.dev/corbel/node/raftgroup"
 	"corbel.dev/corbel/node/spool"
 	"corbel.dev/corbel/node/watch"
@@ -45,19 +43,14 @@ import (
 type Process struct {
 	*base.Base
 	registry *registry.Registry // nil on client agents
-	board    *board.Board       // the same
-	ca       *ca.Authority      // nil there too
+	meshes   *meshplane.Server  // nil on client agents
 	raft     *raftgroup.Group   // nil on client agents
 	reigns   *leadership.Terms  // nil on client agents
 	wan      *wan.WAN           // nil on client agents and with ports.serf_wan = -1
 	uploads  *spool.Bodies
 	beginning
 	access access
-	leaves *leaf.Leaves
-	// sign has a server sign a certificate.
-	sign   func(context.Context, issue.Request) (issue.Certificate, error)
-	mesh   *meshHost     // nil without connect
-	issuer *issue.Issuer // nil on client agents
+	mesh   *meshplane.Host
 	// introducer is nil but on servers with auto_config.authorization.
 	introducer *enroll.Introducer
 	local      *local.Local
@@ -66,15 +59,12 @@ type Process struct {
 	places     places
 	http       *httpx.Server
 	doors      *plane.Doors
-	planes     *plane.Set
-	monitor    *monitorPlane // nil where it is off
-	doctor     *physician
+	doctor     *doctorplane.Doctor
 	hot        *short.Path                // nil where each request goes through net/http
 	https      atomic.Pointer[tls.Config] // of the HTTPS port; replaced by Reload
 	watches    *watch.Watches
 	serverUp   chan struct{}
 	left       chan struct{}   // told when the process left on request: it ends
-	ending     atomic.Bool     // Drain began: not ready any more
 	warmed     atomic.Bool     // it was ready once, with all planes
 	parting    context.Context // ends when parked queries of other processes are to be answered
 	part       context.CancelFunc
@@ -107,10 +97,11 @@ func New(cfg *config.Config, more ...plane.Kind) (*Process, error) {
 	p.parting, p.part = context.WithCancel(context.Background())
 	if err := p.build(more); err != nil {
 		p.part()
-		if p.mesh != nil {
-			p.mesh.ports.close()
+		p.mesh.Close()
+		if p.doors != nil {
+			err = errors.Join(err, p.doors.Planes.Close())
 		}
-		return nil, errors.Join(err, p.planes.Close(), b.Wire.Close())
+		return nil, errors.Join(err, b.Wire.Close())
 	}
 	return p, nil
 }
@@ -119,10 +110,9 @@ func New(cfg *config.Config, more ...plane.Kind) (*Process, error) {
 func (p *Process) build(more []plane.Kind) (err error) {
 	promapi.Declare(p.Metrics)
 	p.watches = watch.New(watch.Config{
-		API:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.api.ServeHTTP(w, r) }), // built later
-		Clock: p.Clock, Log: p.Log, Token: func() string { return p.Tokens.Get(base.TokenDefault) },
+		API: p.late(), Clock: p.Clock, Log: p.Log, Token: func() string { return p.Tokens.Get(base.TokenDefault) },
 	})
-	servers := &catalogServers{client: p.RPC, own: func() applier { return nil }, target: p.anyServer}
+	servers := &catalogServers{client: p.RPC, own: func() applier { return nil }, target: p.AnyServer}
 	passOn := forward.Config{Client: p.RPC, Leader: func() string { return "" }, Others: p.Others, Changes: p.Pool.Changes,
 		Hold: p.Cfg.Raft.RPCHold, Limits: forwardLimits(p.Cfg)}
 	if p.Cfg.Server {
@@ -149,9 +139,6 @@ func (p *Process) build(more []plane.Kind) (err error) {
 	if err := p.buildLocal(servers); err != nil {
 		return err
 	}
-	if err := p.buildLeaves(servers); err != nil {
-		return err
-	}
 	if err := p.buildIntroducer(); err != nil {
 		return err
 	}
@@ -162,7 +149,10 @@ func (p *Process) build(more []plane.Kind) (err error) {
 	if err := p.buildAPI(forward.New(passOn)); err != nil {
 		return err
 	}
-	if p.planes, err = plane.Open(append(kinds(p), more...), p.doors); err != nil {
+	if err = plane.Open(append(kinds(), more...), p.doors); err != nil {
+		return err
+	}
+	if p.doctor, err = doctorplane.New(p.doors, &p.access, p.api); err != nil {
 		return err
 	}
 	if err := p.buildHTTP(); err != nil {
@@ -173,9 +163,6 @@ func (p *Process) build(more []plane.Kind) (err error) {
 	}
 	p.answerRPC(servers)
 	p.meter()
-	if p.doctor, err = newPhysician(p); err != nil {
-		return err
-	}
 	p.addParts()
 	return nil
 }
@@ -196,18 +183,36 @@ func (p *Process) buildRegistry() (err error) {
 	if err != nil {
 		return err
 	}
-	first, identity, err := firstAuthority(&p.Cfg.Connect)
-	if err != nil {
-		return err
-	}
-	p.identity = identity
-	p.ca = ca.New(p.registry, p.Clock.Now, first)
-	if p.board, err = newBoard(p); err != nil {
+	if _, p.identity, err = meshplane.FirstAuthority(&p.Cfg.Connect); err != nil {
 		return err
 	}
 	p.raft = raftgroup.New(p.Base, p.registry)
 	p.registry.SetProposer(p.raft)
-	return nil
+	p.meshes, err = meshplane.NewServer(p.raft, &p.access)
+	return err
+}
+
+// buildMesh makes what this host's services and proxies need.
+func (p *Process) buildMesh() (err error) {
+	var source meshplane.Source = p.meshes
+	if p.meshes == nil {
+		if source, err = meshplane.NewClient(p.Base, p.late()); err != nil {
+			return err
+		}
+	}
+	p.mesh, err = meshplane.NewHost(meshplane.HostConfig{Base: p.Base, Source: source, Access: &p.access,
+		Local: p.local, Sides: p.sides()})
+	return err
+}
+
+// askMember asks a member with GET, as a server; the doctor is built later.
+func (p *Process) askMember(ctx context.Context, node, path string) (int, []byte, error) {
+	return p.doctor.Ask(ctx, node, path)
+}
+
+// late is the API, which is built later.
+func (p *Process) late() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.api.ServeHTTP(w, r) })
 }
 
 func (p *Process) buildLocal(servers local.Servers) (err error) {
@@ -282,8 +287,8 @@ func (p *Process) loadDefinitions(cfg *config.Config) error {
 
 // Check names every wrong key and value of what the configuration's own package leaves undecoded.
 func Check(cfg *config.Config) error {
-	_, _, err := firstAuthority(&cfg.Connect)
-	return errors.Join(CheckDefinitions(&cfg.Definitions), err, plane.Check(kinds(nil), cfg),
+	_, _, err := meshplane.FirstAuthority(&cfg.Connect)
+	return errors.Join(CheckDefinitions(&cfg.Definitions), err, plane.Check(kinds(), cfg),
 		enroll.Check(&cfg.AutoConfig))
 }
 
@@ -312,13 +317,13 @@ func parseDefinitions(d *config.Definitions) ([]*local.ServiceDefinition, []*loc
 
 func (p *Process) buildAPI(passOn *forward.Forwarder) (err error) {
 	cfg, build := p.Cfg, version.Of()
-	grpc, secure := p.grpcPorts()
+	grpc, secure := p.mesh.Ports()
 	c := consulapi.Config{
 		Config: rows.Config{
 			Identity: rows.Identity{Datacenter: cfg.Node.Datacenter, PrimaryDatacenter: cfg.Node.PrimaryDatacenter,
 				NodeName: cfg.Node.Name, NodeID: p.ID, NodeMeta: p.nodeMeta(), Version: version.Contract, Server: cfg.Server,
 				Revision: build.Revision, BuildDate: build.Date, GRPCPort: grpc, GRPCTLSPort: secure},
-			Forward: passOn, Authorizer: p.access.tokens, DefaultACLPolicy: defaultPolicy(cfg),
+			Forward: passOn, Authorizer: p.access.tokens, DefaultACLPolicy: cfg.ACL.Policy(),
 			DefaultToken: func() string { return p.Tokens.Get(base.TokenDefault) }, RequestLimits: requestLimitsOf(cfg),
 			Limits: rows.Limits{KVValueBytes: int64(cfg.Limits.KVMaxValueBytes), TxnBytes: int64(cfg.Limits.TxnMaxBytes)},
 			Wait:   httpx.WaitLimits{Default: cfg.Queries.DefaultTime, Max: cfg.Queries.MaxTime}, Clock: p.Clock,
@@ -332,17 +337,18 @@ func (p *Process) buildAPI(passOn *forward.Forwarder) (err error) {
 	c.KV.SessionTTLMin, c.KV.KeyListPolicy = cfg.Queries.SessionTTLMin, cfg.ACL.KeyListPolicy
 	c.ACL.Keeper, c.ACL.DownACLPolicy = p.access.keeper, cfg.ACL.DownPolicy
 	c.Entries.DefaultIntentionPolicy, c.Entries.ConnectOff = cfg.Connect.DefaultIntentionPolicy, !cfg.Connect.Enabled
-	c.Entries.TrustDomain, c.Mesh.Leaves, c.Operator.Coordinates = p.leaves.TrustDomain, apiLeaves{p.leaves}, p.places
+	c.Entries.TrustDomain, c.Mesh.Leaves = p.mesh.TrustDomain, meshplane.APILeaves{Leaves: p.mesh.Leaves}
+	c.Operator.Coordinates = p.places
 	if cfg.ACL.Enabled {
 		c.Agent.SetToken = p.setToken
 	}
 	if p.registry != nil {
 		c.Registry, c.LeaderChanges = p.registry, p.raft.LeaderChanges
-		c.KV.Sessions, c.Catalog.Leases, c.Mesh.CA = p.registry, p.registry, meshCA{p.ca}
+		c.KV.Sessions, c.Catalog.Leases, c.Mesh.CA = p.registry, p.registry, meshplane.APIAuthority{Authority: p.meshes.CA}
 		c.Operator.Group, c.Operator.Snapshots = newOperator(p), snapshots{p.raft, p.Cfg.DataDir}
 	}
-	if p.mesh != nil {
-		c.Mesh.Proxies = meshView{p}
+	if cfg.Connect.Enabled {
+		c.Mesh.Proxies = meshplane.View{Host: p.mesh, Ask: p.askMember}
 	}
 	keys := keyrings{lan: p.Pool}
 	if p.wan != nil {
@@ -374,7 +380,7 @@ func (p *Process) addParts() {
 	if p.raft != nil {
 		p.Parts.Add("catalog raft", p.raft.Run)
 		p.Parts.Add("catalog", p.registry.Run)
-		p.Parts.Add("mesh board", p.board.Run)
+		p.Parts.Add("mesh board", p.meshes.Board.Run)
 		p.Parts.Add("reigns", p.reigns.Run)
 		p.Parts.Add("founding", p.founding)
 	}
@@ -396,10 +402,7 @@ func (p *Process) addParts() {
 	p.Parts.Add("server watch", p.watchServers)
 	p.Parts.Add("local", p.local.Run)
 	p.Parts.Add("watches", p.watches.Run)
-	if p.Cfg.Connect.Enabled {
-		p.Parts.Add("leaf certificates", p.leaves.Run)
-		p.addMesh()
-	}
+	p.mesh.AddParts(&p.Parts)
 	p.places.addParts(&p.Parts)
 	if len(p.Cfg.Listen.DNS) > 0 {
 		p.Parts.Add("dns", p.dns.Run)
@@ -407,14 +410,14 @@ func (p *Process) addParts() {
 	if c := p.api.Cache(); c != nil {
 		p.Parts.Add("agent cache", c.Run)
 	}
-	p.planes.Add(&p.Parts)
+	p.doors.Planes.Add(&p.Parts)
 	if p.http != nil {
 		p.Parts.Add("http", p.http.Run)
 		if p.hot != nil { // stops first: parked queries are answered before their connections end
 			p.Parts.Add("hot path", p.hot.Run)
 		}
 	}
-	p.Parts.Add("doctor", p.doctor.run)
+	p.Parts.Add("doctor", p.doctor.Run)
 	p.Parts.Add("drain watch",
 		drainwatch.New(drainwatch.Config{Local: p.local, Told: p.api.Agent.Told, Metrics: p.Metrics}).Run)
 	p.Parts.Add("ready", p.announce)
@@ -495,13 +498,11 @@ func (p *Process) Reload(cfg *config.Config) error {
 			return err
 		}
 	}
-	var secure *tls.Config
-	if p.mesh != nil && p.mesh.ports.secure > 0 {
-		if secure, err = p.GRPCTLS(cfg); err != nil {
-			return err
-		}
+	applyMesh, err := p.mesh.Reload(cfg)
+	if err != nil {
+		return err
 	}
-	applyPlanes, err := p.planes.Reload(cfg)
+	applyPlanes, err := p.doors.Planes.Reload(cfg)
 	if err != nil {
 		return err
 	}
@@ -517,9 +518,7 @@ func (p *Process) Reload(cfg *config.Config) error {
 	if https != nil {
 		p.https.Store(https)
 	}
-	if secure != nil {
-		p.mesh.ports.tls.Store(secure)
-	}
+	applyMesh()
 	applyPlanes()
 	p.Ports.Reload(&cfg.Limits)
 	p.api.SetRequestLimits(requestLimitsOf(cfg))
@@ -538,10 +537,6 @@ func requestLimitsOf(cfg *config.Config) rows.RequestLimits {
 
 // OnReload says how to read the configuration again when the API asks for it.
 func (p *Process) OnReload(fn func(context.Context) error) { p.reload = fn }
-
-func (p *Process) anyServer() (string, error) {
-	return p.Others.Pick()
-}
 
 // callLeader asks the server that leads, from a server.
 func (p *Process) callLeader(ctx context.Context, method string, req []byte) ([]byte, error) {

@@ -9,32 +9,16 @@ import (
 	"corbel.dev/corbel/api/dnsapi"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/xds/h2"
-	"corbel.dev/corbel/api/xds/side"
 	"corbel.dev/corbel/catalog/acl"
-	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/mesh/issue"
 	"corbel.dev/corbel/node/base"
+	meshplane "corbel.dev/corbel/node/planes/mesh"
 )
 
-// maxSideCalls bounds the calls of dataplanes at a time: each keeps two streams open.
-const maxSideCalls = 1 << 15
-
-// sideMethods are what dataplanes ask for on the ports for Envoys.
-func (p *Process) sideMethods() map[string]h2.Method {
-	return side.Methods(side.Config{Ask: p.askSelf, MayWrite: p.mayWriteService, Servers: p.sideServers,
-		Changes: p.Pool.Changes,
-		Sign: func(ctx context.Context, token, csr string) (string, error) {
-			c, err := p.sign(ctx, issue.Request{Token: p.tokenOr(token), CSR: csr})
-			return c.CertPEM, err
-		},
-		DNS: func(ctx context.Context, token string, query []byte, tcp bool) ([]byte, error) {
-			answer := p.dns.Resolve(ctx, dnsapi.Asked{Query: query, TCP: tcp, Token: p.tokenOr(token)})
-			if answer == nil {
-				return nil, errkind.New(errkind.Invalid, "msg deserves no reply: it is no question")
-			}
-			return answer, nil
-		}})
+// sides is what dataplanes ask of this process.
+func (p *Process) sides() meshplane.Sides {
+	return meshplane.Sides{Ask: p.askSelf, MayWrite: p.mayWriteService, Token: p.tokenOr,
+		Resolve: func(ctx context.Context, a dnsapi.Asked) []byte { return p.dns.Resolve(ctx, a) }}
 }
 
 // tokenOr is the caller's token, or that of requests which bring none.
@@ -78,23 +62,4 @@ func (p *Process) mayWriteService(ctx context.Context, token, service string) er
 		return grant.CheckAny(acl.Service, acl.Write)
 	}
 	return grant.Check(acl.Service, service, acl.Write)
-}
-
-// sideServers are the servers of this datacenter that are ready, or all living ones while none is.
-func (p *Process) sideServers() []side.Server {
-	var all, ready []side.Server
-	for _, m := range p.Pool.Members(member.ActAskServer) {
-		if m.Status != member.Alive {
-			continue
-		}
-		s := side.Server{ID: m.Tags["id"], Address: m.Addr, Version: m.Tags["build"]}
-		all = append(all, s)
-		if m.Tags[base.TagAway] == "" {
-			ready = append(ready, s)
-		}
-	}
-	if len(ready) > 0 {
-		return ready
-	}
-	return all
 }

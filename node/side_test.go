@@ -35,7 +35,7 @@ func TestDataplanesAreServed(t *testing.T) {
 	}
 	leafOf(t, c, "web") // both know the roots
 	for _, m := range []*testMember{s, c} {
-		methods := m.sideMethods()
+		methods := m.sides().Methods(m.Base, m.mesh.Source)
 		call := func(service, name string, request []byte) (string, error) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -110,7 +110,7 @@ func TestDataplanesAreJudged(t *testing.T) {
 	const root = "00000000-aaaa-bbbb-cccc-000000000009"
 	s := startServer(t, "s1", `bootstrap = true
 acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+root+`", agent = "`+root+`" } }`)
-	methods := s.sideMethods()
+	methods := s.sides().Methods(s.Base, s.mesh.Source)
 	call := func(service, name, token string, request []byte) (string, error) {
 		var got string
 		err := methods["/"+service+"/"+name](t.Context(), h2.Metadata{"x-consul-token", token}, request,

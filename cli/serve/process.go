@@ -7,10 +7,11 @@ import (
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/node"
 	"corbel.dev/corbel/node/config"
+	monitorplane "corbel.dev/corbel/node/planes/monitor"
 )
 
 func newProcess(cfg *config.Config) (process, error) {
-	cfg.ScriptCommand = node.ScriptCommand()
+	cfg.ScriptCommand = monitorplane.ScriptCommand()
 	p, err := node.New(cfg)
 	if err != nil {
 		return nil, err // never a typed nil in the interface

@@ -6,8 +6,8 @@ import (
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/kit/version"
-	"corbel.dev/corbel/node"
 	"corbel.dev/corbel/node/agentconf"
+	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	"github.com/spf13/cobra"
 )
 
@@ -68,9 +68,9 @@ func SensuAgentStart(e *command.Env, c *cobra.Command) {
 		if err != nil {
 			return fmt.Errorf("cannot start: %w", err)
 		}
-		cfg.ScriptCommand = node.ScriptCommand()
+		cfg.ScriptCommand = monitorplane.ScriptCommand()
 		guardMemory(e, false)
-		a, err := node.NewSensuAgent(cfg, e.Err)
+		a, err := monitorplane.NewSensuAgent(cfg, e.Err)
 		if err != nil {
 			return fmt.Errorf("cannot start: %w", err)
 		}

@@ -106,6 +106,9 @@ func (b *Base) LivingServers() []string {
 	return all
 }
 
+// AnyServer is one of those to ask.
+func (b *Base) AnyServer() (string, error) { return b.Others.Pick() }
+
 func (b *Base) servers() (all, staying []string) {
 	for _, m := range b.Pool.Members(member.ActAskServer) {
 		if m.Status != member.Alive || m.Name == b.Cfg.Node.Name {

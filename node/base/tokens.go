@@ -1,6 +1,7 @@
 package base
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,3 +129,6 @@ func (t *Tokens) Sync() local.Tokens {
 	}
 	return own
 }
+
+// Own is the token of the agent's own requests.
+func (t *Tokens) Own() string { return cmp.Or(t.Get(TokenAgent), t.Get(TokenDefault)) }

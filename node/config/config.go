@@ -161,6 +161,14 @@ type ACL struct {
 	ConfigFileService string        `key:"tokens.config_file_service_registration" opt:"secret,reload" doc:"token for services and checks defined in files"`
 }
 
+// Policy is allow or deny, for what no rule names.
+func (a *ACL) Policy() string {
+	if !a.Enabled || a.DefaultPolicy == "allow" {
+		return "allow"
+	}
+	return "deny"
+}
+
 // Gossip is the membership of agents and servers.
 type Gossip struct {
 	Encrypt          string        `key:"encrypt" opt:"secret" doc:"base64 key of 16, 24 or 32 bytes; see corbel keygen"`

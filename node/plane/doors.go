@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"sync/atomic"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
@@ -20,9 +21,11 @@ import (
 // planes are open; afterwards it is read.
 type Doors struct {
 	*base.Base
+	Catalog *raftgroup.Group // the catalog's, with its registry; nil on agents
+	Planes  *Set             // those that are open so far
+	Ending  atomic.Bool      // the process drains: nothing is ready any more
 
-	catalog    *raftgroup.Group // nil on agents
-	plane      string           // that is opened now
+	plane      string // that is opened now
 	routes     *http.ServeMux
 	groups     []*raftgroup.Group
 	registries []*telemetry.Registry
@@ -31,6 +34,9 @@ type Doors struct {
 	debug      map[string]func() any
 	allows     func(r *http.Request, right Right) bool
 }
+
+// Allows tells whether the token of a request has a right.
+func (d *Doors) Allows(r *http.Request, right Right) bool { return d.allows(r, right) }
 
 // Right is what the token of a request needs: a level on a resource, by its name where it has one.
 type Right struct {
@@ -41,7 +47,7 @@ type Right struct {
 
 // NewDoors makes the doors of a process. catalog is nil on agents; allows judges requests.
 func NewDoors(b *base.Base, catalog *raftgroup.Group, allows func(r *http.Request, right Right) bool) *Doors {
-	return &Doors{Base: b, catalog: catalog, routes: http.NewServeMux(), debug: map[string]func() any{}, allows: allows}
+	return &Doors{Base: b, Catalog: catalog, routes: http.NewServeMux(), debug: map[string]func() any{}, allows: allows}
 }
 
 // Route answers a pattern of http.ServeMux on the process's HTTP ports, to those who have the right.
@@ -74,7 +80,7 @@ func (d *Doors) Listen(proto wire.Protocol, number uint8, roles wire.Roles) net.
 // counts for the health of this server, and for who is asked before a server goes.
 func (d *Doors) Group(number uint8, machine group.Machine) *raftgroup.Group {
 	d.Tag(d.plane, "1")
-	g := raftgroup.NewOf(d.Base, d.catalog, d.plane, number, machine)
+	g := raftgroup.NewOf(d.Base, d.Catalog, d.plane, number, machine)
 	d.groups = append(d.groups, g)
 	return g
 }
@@ -106,6 +112,14 @@ func (d *Doors) Handler(r *http.Request) http.Handler {
 
 // Groups are the Raft groups of the planes beside the catalog's.
 func (d *Doors) Groups() []*raftgroup.Group { return d.groups }
+
+// AllGroups are the Raft groups that this server is, or is to be, a member of; none on agents.
+func (d *Doors) AllGroups() []*raftgroup.Group {
+	if d.Catalog == nil {
+		return nil
+	}
+	return append([]*raftgroup.Group{d.Catalog}, d.groups...)
+}
 
 // Registries are those of the planes.
 func (d *Doors) Registries() []*telemetry.Registry { return d.registries }

@@ -60,20 +60,22 @@ type Set struct {
 	all   []Plane
 }
 
-// Open opens the planes that are wanted. On an error it closes what it opened.
-func Open(kinds []Kind, d *Doors) (*Set, error) {
+// Open opens the planes that are wanted, as d.Planes. On an error it closes what it opened.
+func Open(kinds []Kind, d *Doors) error {
 	s := &Set{}
+	d.Planes = s
 	for _, k := range kinds {
 		d.plane = k.Name
 		p, err := k.Open(d)
 		if err != nil {
-			return nil, errors.Join(err, s.Close())
+			d.Planes = nil
+			return errors.Join(err, s.Close())
 		}
 		if p != nil {
 			s.names, s.all = append(s.names, k.Name), append(s.all, p)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // Check names what is wrong with the configuration of planes.

@@ -111,6 +111,14 @@ func (p *Group) LastContact() time.Duration {
 	return 1<<63 - 1
 }
 
+// Lag is how much older than what the leader has may be what is here.
+func (p *Group) Lag() time.Duration {
+	if p.IsLeader() {
+		return 0
+	}
+	return p.LastContact()
+}
+
 // LeaderChanges implements registry.Proposer.
 func (p *Group) LeaderChanges() <-chan struct{} {
 	if g := p.Raft.Load(); g != nil {

@@ -21,14 +21,14 @@ var parts = []part{
 	{"catalog", []string{"./catalog/...", "./api/consulapi/...", "./api/dnsapi/...", "./api/hothttp/..."},
 		"Aliases|Forward|Board|Catalog|Since|Watches|Tokens|Upload|Workload|Parked|Paths",
 		"^(agent|kv|lock|services|nodes|watch|snapshot|consul|consul_acl|bootstrap)$", "Drain|Rolling"},
-	{"mesh", []string{"./mesh/...", "./api/xds/..."},
+	{"mesh", []string{"./mesh/...", "./api/xds/...", "./node/planes/mesh/..."},
 		"Authority|Mesh|Leaves|Dataplanes|AgentsAreFed|XDS",
 		"^(consul_mesh)$", "Mesh|Gateway|Transparent|Extensions|BuiltIn"},
 	{"secrets", []string{"./secrets/...", "./api/vaultapi/...", "./node/planes/secrets/..."},
 		"Secrets|Diagnose", "^(vault.*|secrets_.*)$", "Planted|Needles|Browser"},
-	{"monitor", []string{"./monitor/...", "./api/sensuapi/..."},
+	{"monitor", []string{"./monitor/...", "./api/sensuapi/...", "./node/planes/monitor/..."},
 		"Monitor|Hosts|Fleet|Administrator", "^(monitor_.*|sensu_.*)$", "^$"},
-	{"doctor", []string{"./doctor/...", "./telemetry/...", "./lab/..."},
+	{"doctor", []string{"./doctor/...", "./telemetry/...", "./lab/...", "./node/planes/doctor/..."},
 		"Doctor|Diagnostics|Logs|Logging", "^(lab|debug|traces)$", "Runbook|Promtool|Metric"},
 }
 

@@ -1,4 +1,4 @@
-package node
+package meshplane
 
 import (
 	"context"
@@ -17,11 +17,11 @@ import (
 	"corbel.dev/corbel/node/nodeid"
 )
 
-// meshCA is the mesh's certificate authority as the API sees it.
-type meshCA struct{ *ca.Authority }
+// APIAuthority is the mesh's certificate authority as the API sees it.
+type APIAuthority struct{ *ca.Authority }
 
 // Roots implements meshrows.CA.
-func (meshCA) Roots(st *catalog.State) ([]meshrows.CARoot, error) {
+func (APIAuthority) Roots(st *catalog.State) ([]meshrows.CARoot, error) {
 	roots, err := ca.Roots(st)
 	var out []meshrows.CARoot
 	for _, r := range roots {
@@ -35,7 +35,7 @@ func (meshCA) Roots(st *catalog.State) ([]meshrows.CARoot, error) {
 }
 
 // Configuration implements meshrows.CA.
-func (meshCA) Configuration(st *catalog.State) (meshrows.CAConfiguration, error) {
+func (APIAuthority) Configuration(st *catalog.State) (meshrows.CAConfiguration, error) {
 	c, create, modify, err := ca.Configuration(st)
 	if err != nil {
 		return meshrows.CAConfiguration{}, err
@@ -45,8 +45,8 @@ func (meshCA) Configuration(st *catalog.State) (meshrows.CAConfiguration, error)
 }
 
 // SetConfiguration implements meshrows.CA.
-func (m meshCA) SetConfiguration(ctx context.Context, raw []byte) error {
-	return m.Authority.SetConfiguration(ctx, raw)
+func (a APIAuthority) SetConfiguration(ctx context.Context, raw []byte) error {
+	return a.Authority.SetConfiguration(ctx, raw)
 }
 
 // authorityKeys are the keys of connect.ca_config and what the authority calls them. CamelCase is taken too.
@@ -64,9 +64,9 @@ const (
 	rotationKey = "RotationPeriod"
 )
 
-// firstAuthority is what a new cluster's authority begins with, and the cluster's identity, "" for a new one. The
+// FirstAuthority is what a new cluster's authority begins with, and the cluster's identity, "" for a new one. The
 // error names every wrong key.
-func firstAuthority(c *config.Connect) (first *ca.Config, identity string, err error) {
+func FirstAuthority(c *config.Connect) (first *ca.Config, identity string, err error) {
 	if c.CAProvider != ca.Provider {
 		return nil, "", fmt.Errorf("connect.ca_provider: %q is not supported, the built-in authority %q is the only one: "+
 			"remove the key, and to go on with a root "+

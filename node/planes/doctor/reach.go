@@ -1,4 +1,4 @@
-package node
+package doctorplane
 
 import (
 	"errors"
@@ -18,71 +18,66 @@ import (
 	"corbel.dev/corbel/kit/standing"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/forward"
+	"corbel.dev/corbel/node/plane"
 )
 
-// reachPrefix begins the paths that another member of the pool answers:
+// ReachPrefix begins the paths that another member of the pool answers:
 // /v1/internal/reach/NODE/v1/agent/self. It is how `corbel debug` asks servers and
 // agents whose HTTP ports it cannot reach.
-const reachPrefix = "/v1/internal/reach/"
+const ReachPrefix = "/v1/internal/reach/"
 
 // planesPath tells what each plane of a member has for the debug archive.
 const planesPath = "/v1/internal/planes"
 
-// withProfiles serves /debug/pprof, the doctor and reachPrefix beside api.
-func (p *Process) withProfiles(api http.Handler) http.Handler {
+// serveProfiles answers below /debug/pprof/.
+func (d *Doctor) serveProfiles() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", func(w http.ResponseWriter, r *http.Request) {
-		defer p.doctor.examiner.Yield()()
+		defer d.examiner.Yield()()
 		pprof.Profile(w, r)
 	})
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case strings.HasPrefix(r.URL.Path, "/debug/pprof/"):
-			if !p.mayProfile(r) {
-				http.Error(w, "Permission denied: profiles need enable_debug = true, or ACLs and a token with operator:read",
-					http.StatusForbidden)
-				return
-			}
-			mux.ServeHTTP(w, r)
-		case corbelapi.Serves(r.URL.Path):
-			p.doctor.api.ServeHTTP(w, r)
-		case strings.HasPrefix(r.URL.Path, reachPrefix):
-			p.reach(w, r)
-		case r.URL.Path == planesPath:
-			p.doors.ServeDebug(w, r)
-		default:
-			if mounted := p.doors.Handler(r); mounted != nil {
-				mounted.ServeHTTP(w, r)
-				return
-			}
-			api.ServeHTTP(w, r)
+	return mux
+}
+
+// ServeHTTP serves /debug/pprof, the doctor and ReachPrefix beside planes and the API.
+func (d *Doctor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/debug/pprof/"):
+		if !d.mayProfile(r) {
+			http.Error(w, "Permission denied: profiles need enable_debug = true, or ACLs and a token with operator:read",
+				http.StatusForbidden)
+			return
 		}
-	})
+		d.profiles.ServeHTTP(w, r)
+	case corbelapi.Serves(r.URL.Path):
+		d.reports.ServeHTTP(w, r)
+	case strings.HasPrefix(r.URL.Path, ReachPrefix):
+		d.reach(w, r)
+	case r.URL.Path == planesPath:
+		d.d.ServeDebug(w, r)
+	default:
+		if mounted := d.d.Handler(r); mounted != nil {
+			mounted.ServeHTTP(w, r)
+			return
+		}
+		d.api.ServeHTTP(w, r)
+	}
 }
 
 // mayProfile: enable_debug opens profiles to all who reach the port; otherwise ACLs must be on and the token may read
 // operator.
-func (p *Process) mayProfile(r *http.Request) bool {
-	if p.Current().Logging.EnableDebug {
-		return true
-	}
-	if !p.Cfg.ACL.Enabled {
-		return false
-	}
-	if rows.IsJudged(r.Context()) {
-		return true
-	}
-	grant, err := p.access.tokens.Grant(r.Context(), rows.Secret(r))
-	return err == nil && grant.Allow(acl.Operator, "", acl.Read)
+func (d *Doctor) mayProfile(r *http.Request) bool {
+	return d.d.Current().Logging.EnableDebug ||
+		d.d.Cfg.ACL.Enabled && d.d.Allows(r, plane.Right{Resource: acl.Operator, Level: acl.Read})
 }
 
 // reach asks a member for diagnostics on behalf of a caller.
-func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
-	name, path, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, reachPrefix), "/")
+func (d *Doctor) reach(w http.ResponseWriter, r *http.Request) {
+	name, path, ok := strings.Cut(strings.TrimPrefix(r.URL.Path, ReachPrefix), "/")
 	path = "/" + path
 	res, known := diagnostic(path)
 	if r.Method != http.MethodGet || !ok || !known || rows.JourneyOf(r.Context()).Hops > 1 {
@@ -91,11 +86,11 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 	}
 	there := r.Clone(r.Context())
 	there.URL.Path, there.URL.RawPath, there.Body = path, "", http.NoBody
-	if name == p.Cfg.Node.Name {
-		p.withProfiles(p.api).ServeHTTP(w, there)
+	if name == d.d.Cfg.Node.Name {
+		d.ServeHTTP(w, there)
 		return
 	}
-	m, ok := p.Pool.Member(member.ActAskMember, name)
+	m, ok := d.d.Pool.Member(member.ActAskMember, name)
 	if !ok {
 		http.Error(w, "agent: No node found with name '"+name+"'", http.StatusNotFound)
 		return
@@ -105,9 +100,9 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 			http.StatusServiceUnavailable)
 		return
 	}
-	if p.Cfg.Server && m.Tags["role"] != base.RoleServer { // the agent cannot judge: it does not know who asks
-		held, release := standing.New(p.Clock, func() error {
-			if err := p.mayReach(r, res, m.Name); errkind.Is(err, errkind.Denied) {
+	if d.d.Cfg.Server && m.Tags["role"] != base.RoleServer { // the agent cannot judge: it does not know who asks
+		held, release := standing.New(d.d.Clock, func() error {
+			if err := d.mayReach(r, res, m.Name); errkind.Is(err, errkind.Denied) {
 				return err
 			}
 			return nil // nothing is known of the token now
@@ -115,7 +110,7 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 		defer release()
 		r = r.WithContext(held)
 	}
-	stream, err := p.reachMember(r, there, m, res)
+	stream, err := d.reachMember(r, there, m, res)
 	switch {
 	case errkind.Is(err, errkind.Denied):
 		http.Error(w, errkind.Text(err), http.StatusForbidden)
@@ -135,20 +130,20 @@ func (p *Process) reach(w http.ResponseWriter, r *http.Request) {
 
 // reachMember asks a member for what r wants of it, which is there. Servers judge the caller's token themselves; it
 // goes to no agent: of those a server asks on its own behalf, and an agent asks a server to do so.
-func (p *Process) reachMember(r, there *http.Request, m member.Member, res acl.Resource) (*rpc.Stream, error) {
+func (d *Doctor) reachMember(r, there *http.Request, m member.Member, res acl.Resource) (*rpc.Stream, error) {
 	addr, ask, hops := base.MemberRPC(m), there, rows.JourneyOf(r.Context()).Hops+1
 	switch {
 	case m.Tags["role"] == base.RoleServer:
-	case p.Cfg.Server:
-		if err := p.mayReach(r, res, m.Name); err != nil {
+	case d.d.Cfg.Server:
+		if err := d.mayReach(r, res, m.Name); err != nil {
 			return nil, err
 		}
 		target := withoutToken(there.URL)
-		return p.RPC.Stream(r.Context(), addr, methodAskStream,
+		return d.d.RPC.Stream(r.Context(), addr, MethodAskStream,
 			pack.String(pack.String(nil, target), r.Header.Get("Accept-Encoding")))
 	default:
 		var err error
-		if addr, err = p.anyServer(); err != nil {
+		if addr, err = d.d.AnyServer(); err != nil {
 			return nil, err
 		}
 		ask = r.Clone(r.Context())
@@ -158,19 +153,19 @@ func (p *Process) reachMember(r, there *http.Request, m member.Member, res acl.R
 	if err != nil {
 		return nil, err
 	}
-	return p.RPC.Stream(r.Context(), addr, forward.MethodStream, pack.Bytes(pack.String(nil, ""), req))
+	return d.d.RPC.Stream(r.Context(), addr, forward.MethodStream, pack.Bytes(pack.String(nil, ""), req))
 }
 
 // mayReach judges who asks for diagnostics of a member.
-func (p *Process) mayReach(r *http.Request, res acl.Resource, name string) error {
-	if !p.Cfg.ACL.Enabled {
+func (d *Doctor) mayReach(r *http.Request, res acl.Resource, name string) error {
+	if !d.d.Cfg.ACL.Enabled {
 		return nil
 	}
 	token := rows.Secret(r)
 	if token == "" && rows.JourneyOf(r.Context()).Hops == 0 {
-		token = p.Tokens.Get(base.TokenDefault)
+		token = d.d.Tokens.Get(base.TokenDefault)
 	}
-	grant, err := p.access.tokens.Grant(r.Context(), token)
+	grant, err := d.access.Grant(r.Context(), token)
 	if err != nil {
 		return err
 	}

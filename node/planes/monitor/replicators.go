@@ -1,4 +1,4 @@
-package node
+package monitorplane
 
 import (
 	"context"
@@ -6,44 +6,51 @@ import (
 
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/monitor/mirror"
+	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/node/raftgroup"
 )
 
-// methodMonitorReplicators asks the plane's leader what came of its replicators.
-const methodMonitorReplicators = "monitor.replicators"
+// MethodReplicators asks the plane's leader what came of its replicators.
+const MethodReplicators = "monitor.replicators"
 
-// buildMirror makes what copies objects from other clusters.
-func (m *monitorPlane) buildMirror() {
-	m.mirror = mirror.New(mirror.Config{
-		Resources: m.resources, Leads: m.raft.LeaseHeld, Cluster: func() string { return m.cluster().ID }, Now: m.p.Clock.Now,
-		Log: m.log,
-	})
-	m.p.RPCSrv.Handle(wire.Servers, methodMonitorReplicators,
-		func(context.Context, []byte) ([]byte, error) { return json.Marshal(m.mirror.Status()) })
+// replicators copies objects from other clusters, on the server that leads the plane.
+type replicators struct {
+	*mirror.Mirror
+	b    *base.Base
+	raft *raftgroup.Group
 }
 
-// replicators tells what came of the replicators, whichever server leads.
-func (m *monitorPlane) replicators(ctx context.Context) (list []mirror.Status, err error) {
-	if m.raft.IsLeader() {
-		return m.mirror.Status(), nil
+func newReplicators(d *plane.Doors, g *Group) *replicators {
+	x := &replicators{b: d.Base, raft: g.Raft, Mirror: mirror.New(mirror.Config{Resources: g.Resources,
+		Leads: g.Raft.LeaseHeld, Cluster: func() string { return clusterID(d) }, Now: d.Clock.Now, Log: d.Log})}
+	d.Handle(wire.Servers, MethodReplicators,
+		func(context.Context, []byte) ([]byte, error) { return json.Marshal(x.Status()) })
+	return x
+}
+
+// all tells what came of the replicators, whichever server leads.
+func (x *replicators) all(ctx context.Context) (list []mirror.Status, err error) {
+	if x.raft.IsLeader() {
+		return x.Status(), nil
 	}
-	addr := m.raft.LeaderAddr()
-	if addr == "" || addr == m.p.RPCAddr() {
+	addr := x.raft.LeaderAddr()
+	if addr == "" || addr == x.b.RPCAddr() {
 		return nil, raftgroup.ErrForming
 	}
-	b, err := m.p.RPC.Call(ctx, addr, methodMonitorReplicators, nil)
+	b, err := x.b.RPC.Call(ctx, addr, MethodReplicators, nil)
 	if err == nil {
 		err = json.Unmarshal(b, &list)
 	}
 	return list, err
 }
 
-// meterMirror exports what the leader copies; the other servers have nothing to tell.
-func (m *monitorPlane) meterMirror(stat func(name, help string, f func() float64, labels ...string)) {
+// meter exports what the leader copies; the other servers have nothing to tell.
+func (x *replicators) meter(stat gauge) {
 	sum := func(pick func(mirror.Status) uint64) func() float64 {
 		return func() float64 {
 			n := uint64(0)
-			for _, s := range m.mirror.Status() {
+			for _, s := range x.Status() {
 				n += pick(s)
 			}
 			return float64(n)

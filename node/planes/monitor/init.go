@@ -1,4 +1,4 @@
-package node
+package monitorplane
 
 import (
 	"encoding/json"
@@ -24,7 +24,7 @@ const minPassword = 8
 var uuidForm = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
 // serveInit initializes the plane once: 201, and 409 when it is so already.
-func (m *monitorPlane) serveInit(w http.ResponseWriter, r *http.Request) {
+func (m *Plane) serveInit(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		Username string `json:"username"`
 		Password string `json:"password"`
@@ -49,21 +49,22 @@ func (m *monitorPlane) serveInit(w http.ResponseWriter, r *http.Request) {
 	case len(in.Password) < minPassword:
 		fail(http.StatusBadRequest, "password: must have at least 8 characters")
 		return
-	case in.Password == users.AgentPassword && m.p.Cfg.Cautious() && m.p.Cfg.MonitorExposed():
+	case in.Password == users.AgentPassword && m.d.Cfg.Cautious() && m.d.Cfg.MonitorExposed():
 		fail(http.StatusBadRequest, "password: is Sensu's published default, and the plane is open to the network: choose "+
 			"another one")
 		return
 	case in.APIKey != "" && !uuidForm.MatchString(in.APIKey):
 		fail(http.StatusBadRequest, "api_key: is not a UUID")
 		return
-	case m.raft.LeaderAddr() == "" || m.raft.LastContact() > raftgroup.Silent: // what is here may not be what is there
+	case m.Group.Raft.LeaderAddr() == "" || m.Group.Raft.LastContact() > raftgroup.Silent:
+		// what is here may not be what is there
 		w.Header().Set("Retry-After", "1")
 		fail(http.StatusServiceUnavailable, "no leader is known")
 		return
 	}
-	switch err := m.initialize(r.Context(), in.Username, in.Password, in.APIKey); {
+	switch err := m.Group.Initialize(r.Context(), in.Username, in.Password, in.APIKey); {
 	case err == nil:
-		m.log.Info("the monitor plane has been initialized", "user", in.Username, "from", r.RemoteAddr)
+		m.d.Log.Info("the monitor plane has been initialized", "user", in.Username, "from", r.RemoteAddr)
 		w.WriteHeader(http.StatusCreated)
 	case errkind.Is(err, errkind.Conflict):
 		fail(http.StatusConflict, err.Error())

@@ -1,15 +1,18 @@
-package node
+package doctorplane
 
 import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/forward"
 )
 
@@ -18,8 +21,8 @@ import (
 // servers alone, and answer nothing else that comes over the network as an HTTP request, unless they are servers
 // themselves.
 const (
-	methodAsk       = "ask"        // the answer in one message
-	methodAskStream = "ask.stream" // an answer of any length
+	MethodAsk       = "ask"        // the answer in one message
+	MethodAskStream = "ask.stream" // an answer of any length
 )
 
 // right is what somebody needs who asks for a path of a member.
@@ -72,30 +75,30 @@ func judged(ctx context.Context, target string) (*http.Request, error) {
 	return r, nil
 }
 
-func (p *Process) answerServer(ctx context.Context, target string) (*httpx.Recorder, error) {
+func (d *Doctor) answerServer(ctx context.Context, target string) (*httpx.Recorder, error) {
 	r, err := judged(ctx, target)
 	if err != nil {
 		return nil, err
 	}
-	return httpx.Answer(p.withProfiles(p.api), r)
+	return httpx.Answer(d, r)
 }
 
-// serveAsked implements methodAsk.
-func (p *Process) serveAsked(ctx context.Context, req []byte) ([]byte, error) {
+// serveAsked implements MethodAsk.
+func (d *Doctor) serveAsked(ctx context.Context, req []byte) ([]byte, error) {
 	rd := pack.Read(req)
 	target := rd.String()
 	if rd.Err() != nil {
 		return nil, errkind.E(errkind.Invalid, "a server's question", rd.Err())
 	}
-	answer, err := p.answerServer(ctx, target)
+	answer, err := d.answerServer(ctx, target)
 	if err != nil {
 		return nil, err
 	}
 	return forward.EncodeReply(answer), nil
 }
 
-// serveAskedStream implements methodAskStream.
-func (p *Process) serveAskedStream(ctx context.Context, req []byte, send func([]byte) error) error {
+// serveAskedStream implements MethodAskStream.
+func (d *Doctor) serveAskedStream(ctx context.Context, req []byte, send func([]byte) error) error {
 	rd := pack.Read(req)
 	target, encoding := rd.String(), rd.String()
 	if rd.Err() != nil {
@@ -109,6 +112,32 @@ func (p *Process) serveAskedStream(ctx context.Context, req []byte, send func([]
 		r.Header.Set("Accept-Encoding", encoding)
 	}
 	w := forward.NewStreamWriter(send)
-	p.withProfiles(p.api).ServeHTTP(w, r)
+	d.ServeHTTP(w, r)
 	return w.End()
+}
+
+// reachTime bounds one question to a member.
+const reachTime = 3 * time.Second
+
+// Ask asks a member with GET, as a server.
+func (d *Doctor) Ask(ctx context.Context, node, path string) (int, []byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	if node == d.d.Cfg.Node.Name {
+		answer, err := d.answerServer(ctx, path)
+		if err != nil {
+			return 0, nil, err
+		}
+		return answer.Status, answer.Body, nil
+	}
+	m, ok := d.d.Pool.Member(member.ActAskMember, node)
+	if !ok {
+		return 0, nil, errkind.Errorf(errkind.NotFound, "no member has the name %q", node)
+	}
+	reply, err := d.d.Members.Call(ctx, base.MemberRPC(m), MethodAsk, pack.String(nil, path))
+	if err != nil {
+		return 0, nil, err
+	}
+	status, _, body, err := forward.DecodeReply(reply)
+	return status, body, err
 }

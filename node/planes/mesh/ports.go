@@ -1,4 +1,4 @@
-package node
+package meshplane
 
 import (
 	"context"
@@ -12,11 +12,12 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/xds"
+	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 )
 
-// xdsPorts are the sockets that Envoys come to.
-type xdsPorts struct {
+// ports are the sockets that Envoys come to.
+type ports struct {
 	listeners []net.Listener
 	plain     int // port without TLS, 0 for none
 	secure    int // port with TLS, 0 for none
@@ -24,35 +25,35 @@ type xdsPorts struct {
 }
 
 // bind opens all sockets, or none.
-func (x *xdsPorts) bind(p *Process) (err error) {
+func (x *ports) bind(b *base.Base) (err error) {
 	defer func() {
 		if err != nil {
 			x.close()
 		}
 	}()
-	for _, addr := range p.Cfg.Listen.GRPC {
-		l, err := openGRPC(p, addr)
+	for _, addr := range b.Cfg.Listen.GRPC {
+		l, err := openGRPC(b, addr)
 		if err != nil {
 			return fmt.Errorf("ports.grpc: listen on %s: %w", addr, err)
 		}
-		x.listeners = append(x.listeners, p.Ports.GRPC.Listener(l))
+		x.listeners = append(x.listeners, b.Ports.GRPC.Listener(l))
 		x.plain = max(x.plain, portOf(l))
 	}
-	if len(p.Cfg.Listen.GRPCTLS) == 0 {
+	if len(b.Cfg.Listen.GRPCTLS) == 0 {
 		return nil
 	}
-	first, err := p.GRPCTLS(p.Cfg)
+	first, err := b.GRPCTLS(b.Cfg)
 	if err != nil {
 		return err
 	}
 	x.tls.Store(first)
-	for _, addr := range p.Cfg.Listen.GRPCTLS {
-		l, err := openSocket(p.Cfg, addr)
+	for _, addr := range b.Cfg.Listen.GRPCTLS {
+		l, err := openSocket(b.Cfg, addr)
 		if err != nil {
 			return fmt.Errorf("ports.grpc_tls: listen on %s: %w", addr, err)
 		}
 		x.secure = max(x.secure, portOf(l))
-		x.listeners = append(x.listeners, tls.NewListener(p.Ports.GRPC.Listener(l),
+		x.listeners = append(x.listeners, tls.NewListener(b.Ports.GRPC.Listener(l),
 			&tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
 				GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return x.tls.Load(), nil }}))
 	}
@@ -61,9 +62,9 @@ func (x *xdsPorts) bind(p *Process) (err error) {
 
 // openGRPC opens a plain socket. dev's own port gives way: a second dev on the host has its ports of choice for the
 // rest, and agent/self tells which one this is.
-func openGRPC(p *Process, addr string) (net.Listener, error) {
-	l, err := openSocket(p.Cfg, addr)
-	if err == nil || !p.Cfg.Dev || p.Cfg.Given("ports.grpc") || !errors.Is(err, syscall.EADDRINUSE) {
+func openGRPC(b *base.Base, addr string) (net.Listener, error) {
+	l, err := openSocket(b.Cfg, addr)
+	if err == nil || !b.Cfg.Dev || b.Cfg.Given("ports.grpc") || !errors.Is(err, syscall.EADDRINUSE) {
 		return l, err
 	}
 	host, _, splitErr := net.SplitHostPort(addr)
@@ -71,7 +72,7 @@ func openGRPC(p *Process, addr string) (net.Listener, error) {
 		return nil, err
 	}
 	if l, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err == nil {
-		p.Log.Warn("the gRPC port is in use; using another one", "wanted", addr, "addr", l.Addr().String())
+		b.Log.Warn("the gRPC port is in use; using another one", "wanted", addr, "addr", l.Addr().String())
 	}
 	return l, err
 }
@@ -91,7 +92,7 @@ func portOf(l net.Listener) int {
 	return 0
 }
 
-func (x *xdsPorts) close() {
+func (x *ports) close() {
 	for _, l := range x.listeners {
 		_ = l.Close()
 	}
@@ -99,7 +100,7 @@ func (x *xdsPorts) close() {
 }
 
 // run serves all sockets until ctx ends or one of them fails.
-func (x *xdsPorts) run(ctx context.Context, s *xds.Server) error {
+func (x *ports) run(ctx context.Context, s *xds.Server) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { s.SetServing(false) }) // balancers look elsewhere while streams end
