@@ -13,6 +13,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -119,6 +120,7 @@ type runner struct {
 	passed, failed, skipped int
 	failures, notRun        []string
 	unsteady                []string // failed once and passed thrice: see again.go
+	took                    []took
 }
 
 // find looks for the root and for all modules below it.
@@ -173,8 +175,21 @@ func indent(text string) string {
 	return "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")
 }
 
-func (r *runner) summary(took time.Duration) {
-	fmt.Printf("\n=== %.0f s in all\n", took.Seconds())
+// took is how long a test ran.
+type took struct {
+	test    string
+	seconds float64
+}
+
+// slowest is how many tests the summary names: where to look when the whole takes too long.
+const slowest = 12
+
+func (r *runner) summary(whole time.Duration) {
+	fmt.Printf("\n=== %.0f s in all; the slowest tests:\n", whole.Seconds())
+	slices.SortFunc(r.took, func(a, b took) int { return cmp.Compare(b.seconds, a.seconds) })
+	for _, t := range r.took[:min(slowest, len(r.took))] {
+		fmt.Printf("    %6.1f s %s\n", t.seconds, t.test)
+	}
 	for _, line := range r.notRun {
 		fmt.Println("NOT RUN", line)
 	}

@@ -21,11 +21,13 @@ var pure = []string{
 }
 
 // Single reports whether a package starts no goroutine, in its tests neither, so that the race detector has nothing to
-// look for: the pure packages of jobs and usage, which TestPurity keeps so, and this one. What is not pure below them
-// (the log of events, the cache) runs under the race detector.
+// look for: this one and the pure packages, which TestPurity keeps so, but for those whose tests read a value from
+// several goroutines.
 func Single(rel string) bool {
-	return rel == "test/arch" || within(rel, "jobs", "usage") && slices.Contains(pure, rel)
+	return rel == "test/arch" || slices.Contains(pure, rel) && !slices.Contains(readAtOnce, rel)
 }
+
+var readAtOnce = []string{"catalog/entry", "catalog/gateway", "mesh/proxy"}
 
 // pureMay are the packages beside their plane's pure ones that pure packages may
 // import: values and tables without clocks, disks or goroutines.

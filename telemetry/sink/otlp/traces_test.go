@@ -114,7 +114,7 @@ func TestTracesReachTheCollector(t *testing.T) {
 	defer server.Close()
 	r, s, stop := runTraces(t, server.URL, 0)
 	ask(r)
-	polltest.Until(t, func() bool { return len(fake.spans()) == 2 }, "the request's spans")
+	polltest.Until(t, func() bool { return s.sent.Value() == 2 }, "the request's spans")
 	ask(r)
 	stop() // what is queued is sent at the end
 	if r.Traces().On() || s.sent.Value() != 4 || s.dropped.Value() != 0 || fake.problem != "" {
