@@ -46,16 +46,18 @@ func (d *Distinct) Bytes() int {
 	return n
 }
 
-// Add sees a hash in a slot.
-func (d *Distinct) Add(hash uint64, slot int) {
+// Add sees a hash in a slot. It reports whether that changed what d tells; an exact set says so only of a hash that is
+// new in all slots.
+func (d *Distinct) Add(hash uint64, slot int) (changed bool) {
 	d.used |= 1 << slot
 	if d.sketches != nil {
-		d.sketch(slot).Add(hash)
-		return
+		return d.sketch(slot).Add(hash)
 	}
-	if d.exact.add(hash, 1<<slot) && d.exact.count > d.limit {
+	changed = d.exact.add(hash, 1<<slot)
+	if changed && d.exact.count > d.limit {
 		d.convert()
 	}
+	return changed
 }
 
 func (d *Distinct) sketch(slot int) *Sketch {

@@ -1,0 +1,329 @@
+package respapi
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+func nodeID() string {
+	return fmt.Sprintf("%016x%016x%08x", rand.Uint64(), rand.Uint64(), rand.Uint32())
+}
+
+func ping(c *conn, args [][]byte) {
+	switch len(args) {
+	case 1:
+		c.out.simple("PONG")
+	case 2:
+		c.out.bulk(args[1])
+	default:
+		c.out.fail("ERR wrong number of arguments for 'ping' command")
+	}
+}
+
+const wrongPassword = "WRONGPASS invalid username-password pair or user is disabled."
+
+func auth(c *conn, args [][]byte) {
+	switch {
+	case len(args) > 3:
+		c.out.fail(wrongSyntax)
+	case c.s.cfg.Authenticate == nil && len(args) == 2:
+		c.out.fail("ERR AUTH <password> called without any password configured for the default user. " +
+			"Are you sure your configuration is correct?")
+	case !c.login(args[1:]):
+		c.out.fail(wrongPassword)
+	default:
+		c.out.ok()
+	}
+}
+
+// login takes a password, or a user and a password.
+func (c *conn) login(words [][]byte) bool {
+	user := "default"
+	if len(words) == 2 {
+		user = string(words[0])
+	}
+	check := c.s.cfg.Authenticate
+	ok := check != nil && check(user, string(words[len(words)-1])) || check == nil && user == "default"
+	c.known = c.known || ok
+	return ok
+}
+
+func hello(c *conn, args [][]byte) {
+	third := c.out.third
+	if len(args) > 1 {
+		version, ok := integer(args[1])
+		if !ok {
+			c.out.fail("ERR Protocol version is not an integer or out of range")
+			return
+		}
+		if version != 2 && version != 3 {
+			c.out.fail("NOPROTO unsupported protocol version")
+			return
+		}
+		third = version == 3
+	}
+	name := c.name
+	for rest := args[min(2, len(args)):]; len(rest) > 0; {
+		switch option := strings.ToUpper(string(rest[0])); {
+		case option == "AUTH" && len(rest) >= 3:
+			if !c.login(rest[1:3]) {
+				c.out.fail(wrongPassword)
+				return
+			}
+			rest = rest[3:]
+		case option == "SETNAME" && len(rest) >= 2:
+			if name = string(rest[1]); !validName(name) {
+				c.out.fail(wrongName)
+				return
+			}
+			rest = rest[2:]
+		default:
+			c.out.fail("ERR Syntax error in HELLO option '" + string(rest[0]) + "'")
+			return
+		}
+	}
+	if !c.known {
+		c.out.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH " +
+			"<user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
+		return
+	}
+	c.rename(name)
+	c.out.third = third
+	c.out.table(7)
+	for _, pair := range [][2]string{{"server", "redis"}, {"version", redisVersion}} {
+		c.out.text(pair[0])
+		c.out.text(pair[1])
+	}
+	c.out.text("proto")
+	c.out.int(map[bool]int64{false: 2, true: 3}[third])
+	c.out.text("id")
+	c.out.int(c.id)
+	for _, pair := range [][2]string{{"mode", "standalone"}, {"role", "master"}} {
+		c.out.text(pair[0])
+		c.out.text(pair[1])
+	}
+	c.out.text("modules")
+	c.out.array(0)
+}
+
+// redisVersion is whose behaviour the commands have. Clients choose by it.
+const redisVersion = "7.2.0"
+
+func selectDatabase(c *conn, args [][]byte) {
+	switch n, ok := integer(args[1]); {
+	case !ok:
+		c.out.fail(wrongNumber)
+	case n != 0:
+		c.out.fail("ERR DB index is out of range")
+	default:
+		c.out.ok()
+	}
+}
+
+const wrongName = "ERR Client names cannot contain spaces, newlines or special characters."
+
+func validName(name string) bool {
+	return len(name) <= 256 && !strings.ContainsFunc(name, func(r rune) bool { return r < '!' || r > '~' })
+}
+
+func client(c *conn, args [][]byte) {
+	switch what := strings.ToLower(string(args[1])); {
+	case what == "id" && len(args) == 2:
+		c.out.int(c.id)
+	case what == "getname" && len(args) == 2:
+		if c.name == "" {
+			c.out.null()
+			return
+		}
+		c.out.text(c.name)
+	case what == "setname" && len(args) == 3:
+		if !validName(string(args[2])) {
+			c.out.fail(wrongName)
+			return
+		}
+		c.rename(string(args[2]))
+		c.out.ok()
+	case what == "info" && len(args) == 2:
+		c.out.text(c.line() + "\n")
+	case what == "list" && len(args) == 2:
+		c.s.mu.Lock()
+		lines := make([]string, 0, len(c.s.conns))
+		for other := range c.s.conns {
+			lines = append(lines, other.line())
+		}
+		c.s.mu.Unlock()
+		slices.Sort(lines)
+		c.out.text(strings.Join(lines, "\n") + "\n")
+	default:
+		c.subcommand(args)
+	}
+}
+
+func (c *conn) rename(name string) {
+	c.name = name
+	c.told.Store(&name)
+}
+
+// line describes a connection; any goroutine may ask.
+func (c *conn) line() string {
+	name := ""
+	if told := c.told.Load(); told != nil {
+		name = *told
+	}
+	age := int64(c.s.cfg.Clock.Since(c.since).Seconds())
+	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d db=0", c.id, c.net.RemoteAddr(), c.net.LocalAddr(), name,
+		age)
+}
+
+func (c *conn) subcommand(args [][]byte) {
+	name := strings.ToUpper(string(args[0]))
+	c.out.fail(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%s'. Try %s HELP.",
+		args[1][:min(len(args[1]), 128)], name))
+}
+
+func info(c *conn, _ [][]byte) {
+	st := c.s.cfg.Cache.Stats()
+	c.s.mu.Lock()
+	clients := len(c.s.conns)
+	c.s.mu.Unlock()
+	flag := map[bool]int{true: 1}
+	text := fmt.Sprintf("# Server\r\nredis_version:%s\r\nserver_name:corbel\r\ncorbel_version:%s\r\n"+
+		"redis_mode:standalone\r\nuptime_in_seconds:%d\r\n", redisVersion, c.s.cfg.Version,
+		int64(c.s.cfg.Clock.Since(c.s.started).Seconds()))
+	text += fmt.Sprintf("\r\n# Clients\r\nconnected_clients:%d\r\n", clients)
+	text += fmt.Sprintf("\r\n# Memory\r\nused_memory:%d\r\nmaxmemory:%d\r\n"+
+		"maxmemory_policy:allkeys-lru\r\n", st.Bytes, st.Most)
+	text += fmt.Sprintf("\r\n# Stats\r\ntotal_commands_processed:%d\r\nexpired_keys:%d\r\nevicted_keys:%d\r\n"+
+		"keyspace_hits:%d\r\nkeyspace_misses:%d\r\n", c.s.commands.Load(), st.Expired, st.Evicted, st.Hits, st.Misses)
+	text += "\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n# Cluster\r\ncluster_enabled:0\r\n"
+	text += fmt.Sprintf("\r\n# Usage\r\ntenants:%d\r\nlargest_tenant_bytes:%d\r\ndraining:%d\r\n", st.Tenants,
+		st.LargestTenantBytes, flag[c.s.draining.Load()])
+	if st.Keys > 0 {
+		text += fmt.Sprintf("\r\n# Keyspace\r\ndb0:keys=%d,expires=%d\r\n", st.Keys, st.Expiring)
+	}
+	c.out.text(text)
+}
+
+// configure is CONFIG GET: what tools ask for.
+func configure(c *conn, args [][]byte) {
+	if !strings.EqualFold(string(args[1]), "get") || len(args) < 3 {
+		c.subcommand(args)
+		return
+	}
+	known := [][2]string{{"appendonly", "no"}, {"databases", "1"}, {"maxmemory-policy", "allkeys-lru"}, {"save", ""},
+		{"maxmemory", strconv.FormatInt(c.s.cfg.Cache.MaxBytes(), 10)},
+		{"proto-max-bulk-len", strconv.Itoa(c.s.cfg.MaxBulkBytes)}}
+	known = slices.DeleteFunc(known, func(pair [2]string) bool {
+		return !slices.ContainsFunc(args[2:], func(a []byte) bool { return match(strings.ToLower(string(a)), pair[0]) })
+	})
+	c.out.table(len(known))
+	for _, pair := range known {
+		c.out.text(pair[0])
+		c.out.text(pair[1])
+	}
+}
+
+// wait is WAIT: nobody copies what is here, so it has nothing to wait for.
+func wait(c *conn, args [][]byte) {
+	for _, arg := range args[1:] {
+		if n, ok := integer(arg); !ok || n < 0 {
+			c.out.fail(wrongNumber)
+			return
+		}
+	}
+	c.out.int(0)
+}
+
+// slots is how many a cluster has.
+const slots = 16384
+
+// cluster is CLUSTER for one host that owns all.
+func cluster(c *conn, args [][]byte) {
+	host, port := c.s.address(c.net.LocalAddr())
+	switch what := strings.ToLower(string(args[1])); {
+	case what == "myid" && len(args) == 2:
+		c.out.text(c.s.node)
+	case what == "keyslot" && len(args) == 3:
+		c.out.int(int64(slot(args[2])))
+	case what == "info" && len(args) == 2:
+		c.out.text(fmt.Sprintf("cluster_enabled:1\r\ncluster_state:ok\r\ncluster_slots_assigned:%d\r\n"+
+			"cluster_slots_ok:%d\r\ncluster_known_nodes:1\r\ncluster_size:1\r\n", slots, slots))
+	case what == "nodes" && len(args) == 2:
+		c.out.text(fmt.Sprintf("%s %s:%d@%d myself,master - 0 0 1 connected 0-%d\n", c.s.node, host, port,
+			port, slots-1))
+	case what == "slots" && len(args) == 2:
+		c.out.array(1)
+		c.out.array(3)
+		c.out.int(0)
+		c.out.int(slots - 1)
+		c.out.array(4)
+		c.out.text(host)
+		c.out.int(int64(port))
+		c.out.text(c.s.node)
+		c.out.array(0)
+	case what == "shards" && len(args) == 2:
+		c.shards(host, port)
+	default:
+		c.subcommand(args)
+	}
+}
+
+func (c *conn) shards(host string, port int) {
+	c.out.array(1)
+	c.out.table(2)
+	c.out.text("slots")
+	c.out.array(2)
+	c.out.int(0)
+	c.out.int(slots - 1)
+	c.out.text("nodes")
+	c.out.array(1)
+	c.out.table(6)
+	c.out.text("id")
+	c.out.text(c.s.node)
+	c.out.text("port")
+	c.out.int(int64(port))
+	for _, pair := range [][2]string{{"ip", host}, {"endpoint", host}, {"role", "master"}, {"health", "online"}} {
+		c.out.text(pair[0])
+		c.out.text(pair[1])
+	}
+}
+
+// address is where clients find this host.
+func (s *Server) address(local net.Addr) (host string, port int) {
+	text := s.cfg.Announce
+	if text == "" {
+		text = local.String()
+	}
+	host, number, err := net.SplitHostPort(text)
+	if err != nil { // a socket of this host has none
+		return "", 0
+	}
+	port, _ = strconv.Atoi(number) // 0 is none, too
+	return host, port
+}
+
+// slot is the slot of a key: CRC16 of it, or of what stands between its first braces.
+func slot(key []byte) int {
+	text := string(key)
+	if _, rest, ok := strings.Cut(text, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			text = tag
+		}
+	}
+	crc := uint16(0)
+	for _, b := range []byte(text) { // XMODEM: polynomial 0x1021
+		crc ^= uint16(b) << 8
+		for range 8 {
+			carry := crc&0x8000 != 0
+			crc <<= 1
+			if carry {
+				crc ^= 0x1021
+			}
+		}
+	}
+	return int(crc) % slots
+}
