@@ -34,24 +34,29 @@ type TemplateVariables struct{ Name string }
 
 // Token is what a caller presents, by its SecretID, and what it may do.
 type Token struct {
-	AccessorID        string            `json:",omitempty"`
-	SecretID          string            `json:",omitempty"`
-	Description       string            `json:",omitempty"`
+	AccessorID  string `json:",omitempty"`
+	SecretID    string `json:",omitempty"`
+	Description string `json:",omitempty"`
+	TokenLinks
+	Local            bool
+	AuthMethod       string     `json:",omitempty"`
+	ExpirationTTL    string     `json:",omitempty"`
+	ExpirationTime   *time.Time `json:",omitempty"`
+	CreateTime       time.Time  `json:",omitzero"`
+	Hash             []byte     `json:",omitempty"`
+	CreateIndex      uint64     `json:",omitempty"`
+	ModifyIndex      uint64     `json:",omitempty"`
+	ExpandedPolicies []Policy   `json:",omitempty"`
+	ExpandedRoles    []Role     `json:",omitempty"`
+}
+
+// TokenLinks are where a token's rights come from.
+type TokenLinks struct {
 	Policies          []Link            `json:",omitempty"`
 	Roles             []Link            `json:",omitempty"`
 	ServiceIdentities []ServiceIdentity `json:",omitempty"`
 	NodeIdentities    []NodeIdentity    `json:",omitempty"`
 	TemplatedPolicies []TemplatedPolicy `json:",omitempty"`
-	Local             bool
-	AuthMethod        string     `json:",omitempty"`
-	ExpirationTTL     string     `json:",omitempty"`
-	ExpirationTime    *time.Time `json:",omitempty"`
-	CreateTime        time.Time  `json:",omitzero"`
-	Hash              []byte     `json:",omitempty"`
-	CreateIndex       uint64     `json:",omitempty"`
-	ModifyIndex       uint64     `json:",omitempty"`
-	ExpandedPolicies  []Policy   `json:",omitempty"`
-	ExpandedRoles     []Role     `json:",omitempty"`
 }
 
 // Policy is a set of rules under a name.

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -53,91 +52,6 @@ func (c *Client) Register(ctx context.Context, definition any) error {
 // Deregister takes a service from the agent, by its id.
 func (c *Client) Deregister(ctx context.Context, id string) error {
 	return c.Put(ctx, "/v1/agent/service/deregister/"+Escape(id), nil, nil, nil)
-}
-
-// KVGet reads one key; nil when it does not exist, with the index to wait on.
-func (c *Client) KVGet(ctx context.Context, key string, q Query) (*KVPair, Meta, error) {
-	pairs, meta, err := c.kv(ctx, key, q, q.Values())
-	if err != nil || len(pairs) == 0 {
-		return nil, meta, err
-	}
-	return &pairs[0], meta, nil
-}
-
-// KVList reads all keys under a prefix in lexical order.
-func (c *Client) KVList(ctx context.Context, prefix string, q Query) ([]KVPair, Meta, error) {
-	v := q.Values()
-	v.Set("recurse", "")
-	return c.kv(ctx, prefix, q, v)
-}
-
-// kv reads pairs.
-func (c *Client) kv(ctx context.Context, key string, q Query, v url.Values) (out []KVPair, meta Meta, err error) {
-	meta, err = c.kvRead(ctx, key, q, v, &out)
-	return out, meta, err
-}
-
-// KVKeys reads the names under a prefix, up to the next separator when one is given.
-func (c *Client) KVKeys(ctx context.Context, prefix, separator string, q Query) (out []string, meta Meta, err error) {
-	v := q.Values()
-	v.Set("keys", "")
-	if separator != "" {
-		v.Set("separator", separator)
-	}
-	meta, err = c.kvRead(ctx, prefix, q, v, &out)
-	return out, meta, err
-}
-
-// kvRead takes the contract's 404 without a text as "nothing there", with its index.
-func (c *Client) kvRead(ctx context.Context, key string, q Query, v url.Values, out any) (Meta, error) {
-	meta, err := c.call(ctx, http.MethodGet, "/v1/kv/"+Escape(key), v, nil, out, q.blockFor())
-	var e *Error
-	if errors.As(err, &e) && e.Code == http.StatusNotFound && e.Body == "" {
-		return e.Meta, nil
-	}
-	return meta, err
-}
-
-// KVWrite says how a key is written. At most one of CAS, Acquire and Release.
-type KVWrite struct {
-	Flags            uint64
-	CAS              *uint64 // only if the key's ModifyIndex is this; 0: only if absent
-	Acquire, Release string  // session
-}
-
-// KVPut writes a key; false when CAS, Acquire or Release did not hold.
-func (c *Client) KVPut(ctx context.Context, key string, value []byte, w KVWrite) (ok bool, err error) {
-	v := url.Values{}
-	if w.Flags != 0 {
-		v.Set("flags", strconv.FormatUint(w.Flags, 10))
-	}
-	if w.CAS != nil {
-		v.Set("cas", strconv.FormatUint(*w.CAS, 10))
-	}
-	if w.Acquire != "" {
-		v.Set("acquire", w.Acquire)
-	}
-	if w.Release != "" {
-		v.Set("release", w.Release)
-	}
-	if value == nil {
-		value = []byte{}
-	}
-	err = c.Put(ctx, "/v1/kv/"+Escape(key), v, value, &ok)
-	return ok, err
-}
-
-// KVDelete deletes a key, or all under it; false when cas did not hold.
-func (c *Client) KVDelete(ctx context.Context, key string, recurse bool, cas *uint64) (ok bool, err error) {
-	v := url.Values{}
-	if recurse {
-		v.Set("recurse", "")
-	}
-	if cas != nil {
-		v.Set("cas", strconv.FormatUint(*cas, 10))
-	}
-	_, err = c.call(ctx, http.MethodDelete, "/v1/kv/"+Escape(key), v, nil, &ok, 0)
-	return ok, err
 }
 
 // CreateSession makes a session and returns its id.
@@ -276,47 +190,4 @@ func (c *Client) Monitor(ctx context.Context, level string, asJSON bool) (io.Rea
 		return nil, err
 	}
 	return resp.Body, nil
-}
-
-// RaftConfiguration lists the servers' Raft group.
-func (c *Client) RaftConfiguration(ctx context.Context, q Query) (*RaftConfiguration, error) {
-	var out RaftConfiguration
-	_, err := c.Get(ctx, "/v1/operator/raft/configuration", q, &out)
-	return &out, err
-}
-
-// RaftRemove removes a server by id or, when id is empty, by address.
-func (c *Client) RaftRemove(ctx context.Context, id, address string) error {
-	v := url.Values{}
-	if id != "" {
-		v.Set("id", id)
-	} else {
-		v.Set("address", address)
-	}
-	_, err := c.call(ctx, http.MethodDelete, "/v1/operator/raft/peer", v, nil, nil, 0)
-	return err
-}
-
-// RaftTransfer hands leadership to a server by id, or to any when id is empty.
-func (c *Client) RaftTransfer(ctx context.Context, id string) error {
-	v := url.Values{}
-	if id != "" {
-		v.Set("id", id)
-	}
-	_, err := c.call(ctx, http.MethodPost, "/v1/operator/raft/transfer-leader", v, nil, nil, 0)
-	return err
-}
-
-// Autopilot reads the servers' self-care.
-func (c *Client) Autopilot(ctx context.Context, q Query) (*Autopilot, error) {
-	var out Autopilot
-	_, err := c.Get(ctx, "/v1/operator/autopilot/configuration", q, &out)
-	return &out, err
-}
-
-// SetAutopilot writes it if nobody changed it since it was read; false otherwise.
-func (c *Client) SetAutopilot(ctx context.Context, a *Autopilot) (ok bool, err error) {
-	v := url.Values{"cas": {strconv.FormatUint(a.ModifyIndex, 10)}}
-	err = c.Put(ctx, "/v1/operator/autopilot/configuration", v, a, &ok)
-	return ok, err
 }

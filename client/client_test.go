@@ -47,26 +47,26 @@ func TestRequests(t *testing.T) {
 		do           func() error
 	}{
 		{"GET /v1/kv/a//b%20c/%3F", `[{"Key":"x","Value":"aGk="}]`, func() error {
-			p, _, err := c.KVGet(ctx, "a//b c/?", Query{})
+			p, _, err := c.KV().Get(ctx, "a//b c/?", Query{})
 			if err == nil && string(p.Value) != "hi" {
 				return fmt.Errorf("value %q", p.Value)
 			}
 			return err
 		}},
 		{"PUT /v1/kv/k?cas=7&flags=3 v", "true", func() error {
-			_, err := c.KVPut(ctx, "k", []byte("v"), KVWrite{Flags: 3, CAS: &seven})
+			_, err := c.KV().Put(ctx, "k", []byte("v"), KVWrite{Flags: 3, CAS: &seven})
 			return err
 		}},
 		{"PUT /v1/kv/k?acquire=s1", "false", func() error {
-			ok, err := c.KVPut(ctx, "k", nil, KVWrite{Acquire: "s1"})
+			ok, err := c.KV().Put(ctx, "k", nil, KVWrite{Acquire: "s1"})
 			if ok {
 				return errors.New("false came back as true")
 			}
 			return err
 		}},
-		{"DELETE /v1/kv/k/?recurse=", "true", func() error { _, err := c.KVDelete(ctx, "k/", true, nil); return err }},
+		{"DELETE /v1/kv/k/?recurse=", "true", func() error { _, err := c.KV().Delete(ctx, "k/", true, nil); return err }},
 		{"GET /v1/kv/p/?keys=&separator=%2F", `["p/a"]`, func() error {
-			_, _, err := c.KVKeys(ctx, "p/", "/", Query{})
+			_, _, err := c.KV().Keys(ctx, "p/", "/", Query{})
 			return err
 		}},
 		{"GET /v1/health/service/web?dc=dc2&index=9&passing=1&wait=10s", `[]`, func() error {
@@ -83,7 +83,7 @@ func TestRequests(t *testing.T) {
 		{"PUT /v1/agent/service/maintenance/web-1?enable=true&reason=disk", "",
 			func() error { return c.Maintenance(ctx, "web-1", true, "disk") }},
 		{"PUT /v1/agent/force-leave/n1?prune=1", "", func() error { return c.ForceLeave(ctx, "n1", true, false) }},
-		{"DELETE /v1/operator/raft/peer?address=a%3A1", "", func() error { return c.RaftRemove(ctx, "", "a:1") }},
+		{"DELETE /v1/operator/raft/peer?address=a%3A1", "", func() error { return c.Operator().RaftRemove(ctx, "", "a:1") }},
 		{"GET /v1/agent/self", `{"Config":{"NodeName":"n"}}`, func() error { _, err := c.Self(ctx); return err }},
 	} {
 		answer = tt.answer
@@ -98,7 +98,7 @@ func TestMissingKeyKeepsItsIndex(t *testing.T) {
 		w.Header().Set("X-Consul-Index", "41")
 		w.WriteHeader(404)
 	})
-	p, meta, err := c.KVGet(t.Context(), "k", Query{})
+	p, meta, err := c.KV().Get(t.Context(), "k", Query{})
 	if p != nil || err != nil || meta.Index != 41 {
 		t.Fatalf("%v %+v %v", p, meta, err)
 	}

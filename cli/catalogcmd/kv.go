@@ -64,14 +64,14 @@ func kvGet(e *command.Env) *cobra.Command {
 			return showKeys(ctx, e, &r, cl, key, separator)
 		case recurse:
 			read := func(ctx context.Context, q client.Query) ([]client.KVPair, client.Meta, error) {
-				return cl.KVList(ctx, key, q)
+				return cl.KV().List(ctx, key, q)
 			}
 			return command.Show(ctx, e, &r, r.Q, read, func(w io.Writer, pairs []client.KVPair) error {
 				return writePairs(w, pairs, detailed, text)
 			})
 		}
 		read := func(ctx context.Context, q client.Query) (*client.KVPair, client.Meta, error) {
-			p, meta, err := cl.KVGet(ctx, key, q)
+			p, meta, err := cl.KV().Get(ctx, key, q)
 			if err == nil && p == nil && !r.Watch {
 				err = errors.New(e.Words("no key exists at "+key+"; see `corbel kv list`", "No key exists at: "+key))
 			}
@@ -125,7 +125,7 @@ func writePair(w io.Writer, p *client.KVPair, text func([]byte) string) error {
 func showKeys(ctx context.Context, e *command.Env, r *command.Reading, cl *client.Client, prefix,
 	separator string) error {
 	read := func(ctx context.Context, q client.Query) ([]string, client.Meta, error) {
-		keys, meta, err := cl.KVKeys(ctx, prefix, separator, q)
+		keys, meta, err := cl.KV().Keys(ctx, prefix, separator, q)
 		if keys == nil {
 			keys = []string{}
 		}
@@ -232,7 +232,7 @@ func kvPut(e *command.Env) *cobra.Command {
 			return err
 		}
 		key := command.CleanKey(args[0])
-		ok, err := cl.KVPut(c.Context(), key, value, w)
+		ok, err := cl.KV().Put(c.Context(), key, value, w)
 		switch {
 		case err != nil:
 			return err
@@ -278,7 +278,7 @@ func kvDelete(e *command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ok, err := cl.KVDelete(c.Context(), key, recurse, index)
+		ok, err := cl.KV().Delete(c.Context(), key, recurse, index)
 		switch {
 		case err != nil:
 			return err
@@ -312,7 +312,7 @@ func kvExport(e *command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		pairs, _, err := cl.KVList(c.Context(), command.CleanKey(strings.Join(args, "")), d.Q)
+		pairs, _, err := cl.KV().List(c.Context(), command.CleanKey(strings.Join(args, "")), d.Q)
 		if err != nil {
 			return err
 		}
@@ -356,7 +356,7 @@ func kvImport(e *command.Env) *cobra.Command {
 		}
 		for i, x := range in {
 			key := prefix + command.CleanKey(x.Key)
-			if _, err := cl.KVPut(c.Context(), key, values[i], client.KVWrite{Flags: x.Flags}); err != nil {
+			if _, err := cl.KV().Put(c.Context(), key, values[i], client.KVWrite{Flags: x.Flags}); err != nil {
 				return fmt.Errorf("after %d of %d keys, %s: %w", i, len(in), key, err)
 			}
 			fmt.Fprintf(e.Out, "Imported: %s\n", key)

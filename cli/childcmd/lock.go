@@ -234,7 +234,7 @@ func (l *locker) release() {
 func (l *locker) monitor(ctx context.Context) error {
 	var index uint64
 	for failures := 0; ctx.Err() == nil; {
-		p, meta, err := l.cl.KVGet(ctx, l.lockKey(), client.Query{Index: index, Wait: time.Minute, Consistent: true})
+		p, meta, err := l.cl.KV().Get(ctx, l.lockKey(), client.Query{Index: index, Wait: time.Minute, Consistent: true})
 		switch {
 		case ctx.Err() != nil:
 			return nil

@@ -51,7 +51,7 @@ func (l *locker) holds(p *client.KVPair) bool {
 func (l *locker) takeLock(ctx context.Context) error {
 	var index uint64
 	for {
-		p, meta, err := l.cl.KVGet(ctx, l.lockKey(), client.Query{Index: index, Wait: 15 * time.Second})
+		p, meta, err := l.cl.KV().Get(ctx, l.lockKey(), client.Query{Index: index, Wait: 15 * time.Second})
 		if err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func (l *locker) takeLock(ctx context.Context) error {
 			return fmt.Errorf("%s exists and is not a lock (flags %#x); choose another prefix", l.lockKey(), p.Flags)
 		}
 		if p == nil || p.Session == "" {
-			won, err := l.cl.KVPut(ctx, l.lockKey(), nil, client.KVWrite{Flags: LockFlag, Acquire: l.session})
+			won, err := l.cl.KV().Put(ctx, l.lockKey(), nil, client.KVWrite{Flags: LockFlag, Acquire: l.session})
 			if err != nil || won {
 				return err
 			}
@@ -73,13 +73,13 @@ func (l *locker) takeLock(ctx context.Context) error {
 }
 
 func (l *locker) giveLock(ctx context.Context) error {
-	_, err := l.cl.KVPut(ctx, l.lockKey(), nil, client.KVWrite{Flags: LockFlag, Release: l.session})
+	_, err := l.cl.KV().Put(ctx, l.lockKey(), nil, client.KVWrite{Flags: LockFlag, Release: l.session})
 	return err
 }
 
 // takeSlot announces this session as a contender, then waits for a free slot.
 func (l *locker) takeSlot(ctx context.Context) error {
-	ok, err := l.cl.KVPut(ctx, l.contender(), nil, client.KVWrite{Flags: semaphoreFlag, Acquire: l.session})
+	ok, err := l.cl.KV().Put(ctx, l.contender(), nil, client.KVWrite{Flags: semaphoreFlag, Acquire: l.session})
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (l *locker) takeSlot(ctx context.Context) error {
 	}
 	var index uint64
 	for {
-		pairs, meta, err := l.cl.KVList(ctx, l.prefix+"/", client.Query{Index: index, Wait: 15 * time.Second})
+		pairs, meta, err := l.cl.KV().List(ctx, l.prefix+"/", client.Query{Index: index, Wait: 15 * time.Second})
 		if err != nil {
 			return err
 		}
@@ -143,13 +143,13 @@ func (l *locker) putSlots(ctx context.Context, s semaphore, at uint64) (bool, er
 	if err != nil {
 		return false, err
 	}
-	return l.cl.KVPut(ctx, l.lockKey(), text, client.KVWrite{Flags: semaphoreFlag, CAS: &at})
+	return l.cl.KV().Put(ctx, l.lockKey(), text, client.KVWrite{Flags: semaphoreFlag, CAS: &at})
 }
 
 // giveSlot takes this session out of the holders and deletes its contender key.
 func (l *locker) giveSlot(ctx context.Context) error {
 	for range 20 { // each round somebody else made progress
-		pairs, _, err := l.cl.KVList(ctx, l.prefix+"/", client.Query{})
+		pairs, _, err := l.cl.KV().List(ctx, l.prefix+"/", client.Query{})
 		if err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func (l *locker) giveSlot(ctx context.Context) error {
 				continue
 			}
 		}
-		_, err = l.cl.KVDelete(ctx, l.contender(), false, nil)
+		_, err = l.cl.KV().Delete(ctx, l.contender(), false, nil)
 		return err
 	}
 	return errors.New("the semaphore is too busy; the end of the session frees the slot")

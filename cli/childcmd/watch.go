@@ -105,11 +105,11 @@ func (o *watchOptions) view(cl *client.Client) (view, error) {
 	switch o.kind {
 	case "key":
 		return viewOf(func(ctx context.Context, q client.Query) (*client.KVPair, client.Meta, error) {
-			return cl.KVGet(ctx, command.CleanKey(o.key), q)
+			return cl.KV().Get(ctx, command.CleanKey(o.key), q)
 		}), need("key", o.key)
 	case "keyprefix":
 		return viewOf(func(ctx context.Context, q client.Query) ([]client.KVPair, client.Meta, error) {
-			pairs, meta, err := cl.KVList(ctx, command.CleanKey(o.prefix), q)
+			pairs, meta, err := cl.KV().List(ctx, command.CleanKey(o.prefix), q)
 			if pairs == nil {
 				pairs = []client.KVPair{}
 			}

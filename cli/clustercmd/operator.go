@@ -29,7 +29,7 @@ func raftList(e *command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		conf, err := cl.RaftConfiguration(c.Context(), r.Q)
+		conf, err := cl.Operator().RaftConfiguration(c.Context(), r.Q)
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func raftRemove(e *command.Env) *cobra.Command {
 		}
 		cl, err := d.Client()
 		if err == nil {
-			err = cl.RaftRemove(c.Context(), id, address)
+			err = cl.Operator().RaftRemove(c.Context(), id, address)
 		}
 		if err == nil {
 			what, name := "id", id
@@ -113,7 +113,7 @@ func raftTransfer(e *command.Env) *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, err := d.Client()
 		if err == nil {
-			err = cl.RaftTransfer(c.Context(), id)
+			err = cl.Operator().RaftTransfer(c.Context(), id)
 		}
 		if err == nil {
 			_, err = fmt.Fprintln(e.Out, "Success")
@@ -132,7 +132,7 @@ func autopilotGet(e *command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		a, err := cl.Autopilot(c.Context(), r.Q)
+		a, err := cl.Operator().Autopilot(c.Context(), r.Q)
 		if err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func autopilotSet(e *command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		a, err := cl.Autopilot(c.Context(), client.Query{Datacenter: d.Q.Datacenter})
+		a, err := cl.Operator().Autopilot(c.Context(), client.Query{Datacenter: d.Q.Datacenter})
 		if err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func autopilotSet(e *command.Env) *cobra.Command {
 		if changed("server-stabilization-time") {
 			a.ServerStabilizationTime = want.ServerStabilizationTime
 		}
-		ok, err := cl.SetAutopilot(c.Context(), a)
+		ok, err := cl.Operator().SetAutopilot(c.Context(), a)
 		if err == nil && !ok {
 			err = fmt.Errorf("somebody changed the settings meanwhile: look at them with get-config and try again")
 		}

@@ -13,11 +13,11 @@ import (
 const writers = 16
 
 func (r *run) keys(ctx context.Context) error {
-	all, _, err := r.cfg.From.KVList(ctx, "", client.Query{Consistent: true})
+	all, _, err := r.cfg.From.KV().List(ctx, "", client.Query{Consistent: true})
 	if err != nil {
 		return err
 	}
-	have, _, err := r.cfg.To.KVList(ctx, "", client.Query{Consistent: true})
+	have, _, err := r.cfg.To.KV().List(ctx, "", client.Query{Consistent: true})
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (r *run) key(ctx context.Context, p, have *client.KVPair) {
 		it.Result, cas = Updated, have.ModifyIndex
 	}
 	if (it.Result == Created || it.Result == Updated) && !r.cfg.DryRun {
-		ok, err := r.cfg.To.KVPut(ctx, p.Key, p.Value, client.KVWrite{Flags: p.Flags, CAS: &cas})
+		ok, err := r.cfg.To.KV().Put(ctx, p.Key, p.Value, client.KVWrite{Flags: p.Flags, CAS: &cas})
 		if err == nil && !ok {
 			err = errors.New("somebody wrote it in the target meanwhile: run again")
 		}
