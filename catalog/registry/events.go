@@ -32,33 +32,33 @@ type Item struct {
 }
 
 // followPrefix notes a followed length once.
-func (r *Registry) followPrefix(n int) {
-	for _, known := range r.watched.followed.Watched() {
+func (w *watching) followPrefix(n int) {
+	for _, known := range w.followed.Watched() {
 		if known == n {
 			return
 		}
 	}
-	r.watched.followed.Add(n)
+	w.followed.Add(n)
 }
 
 // publish gives each followed subject one event for the batch. Its items are
 // as of the batch's last index, each object once.
-func (r *Registry) publish(next *catalog.State, c *catalog.Changes) {
-	if r.watched.streams.Len() == 0 {
+func (w *watching) publish(next *catalog.State, c *catalog.Changes) {
+	if w.streams.Len() == 0 {
 		return
 	}
-	out := drafts{streams: r.watched.streams, bytes: make(map[Subject][]byte)}
-	r.publishKV(&out, next, c)
-	if r.watched.streams.Followed(Subject{Topic: TopicNodes}) {
+	out := drafts{streams: w.streams, bytes: make(map[Subject][]byte)}
+	w.publishKV(&out, next, c)
+	if w.streams.Followed(Subject{Topic: TopicNodes}) {
 		for i := range c.Nodes {
 			name := either(c.Nodes[i]).Name
 			node := next.Node(name)
 			out.add(Subject{Topic: TopicNodes}, func(b []byte) []byte { return appendNode(b, name, node) })
 		}
 	}
-	r.publishInstances(&out, next, c)
+	publishInstances(&out, next, c)
 	for subject, b := range out.bytes { // each subject has its own ring: their order means nothing
-		r.watched.streams.Publish(subject, topic.Event{Index: next.Index(), Bytes: b})
+		w.streams.Publish(subject, topic.Event{Index: next.Index(), Bytes: b})
 	}
 }
 
@@ -77,8 +77,8 @@ func (d *drafts) add(s Subject, fill func(b []byte) []byte) {
 	d.bytes[s] = pack.End(fill(b), mark)
 }
 
-func (r *Registry) publishKV(out *drafts, next *catalog.State, c *catalog.Changes) {
-	lengths := r.watched.followed.Watched()
+func (w *watching) publishKV(out *drafts, next *catalog.State, c *catalog.Changes) {
+	lengths := w.followed.Watched()
 	for i := range c.KV {
 		key := kvKey(&c.KV[i])
 		pair := next.KV(key)
@@ -106,7 +106,7 @@ type instance struct{ node, id string }
 // publishInstances finds the instances that the batch touched, by their own
 // registration, their checks, or their node, and tells those who follow a name
 // that finds or found them.
-func (r *Registry) publishInstances(out *drafts, next *catalog.State, c *catalog.Changes) {
+func publishInstances(out *drafts, next *catalog.State, c *catalog.Changes) {
 	var order []instance
 	names := make(map[instance][]string)
 	touch := func(s *catalog.Service) {

@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/kit/backoff"
+	"corbel.dev/corbel/kit/clock"
 )
 
 // followLeadership runs the leader's duties for as long as this server leads.
@@ -36,14 +37,14 @@ func (r *Registry) followLeadership(ctx context.Context) {
 // lead does the duties until ctx ends. They begin once a quorum has confirmed
 // the term: before that the State may lack what an earlier leader committed.
 func (r *Registry) lead(ctx context.Context) {
-	var pause backoff.Backoff
+	var between backoff.Backoff
 	for {
 		err := r.proposer.VerifyLeader(ctx)
 		if err == nil {
 			break
 		}
 		r.cfg.Logger.Debug("leadership not confirmed yet", "err", err)
-		timer := r.cfg.Clock.NewTimer(pause.Next())
+		timer := r.cfg.Clock.NewTimer(between.Next())
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -60,7 +61,7 @@ func (r *Registry) lead(ctx context.Context) {
 	duties.Go(func() { r.passOutdone(ctx) })
 	duties.Go(func() { r.expireLeases(ctx) })
 	if r.cfg.Members != nil {
-		duties.Go(func() { r.reconcileMembers(ctx) })
+		duties.Go(func() { r.members.run(ctx) })
 	}
 	duties.Wait()
 	r.cfg.Logger.Info("catalog leadership ends", "index", r.State().Index())
@@ -109,7 +110,7 @@ func (r *Registry) passOutdone(ctx context.Context) {
 			}
 			if err != nil && ctx.Err() == nil {
 				r.cfg.Logger.Warn("the index has not passed the one before the restore; trying again", "index", index, "err", err)
-				if !r.pause(ctx, reconcileRetry) {
+				if !pause(ctx, r.cfg.Clock, reconcileRetry) {
 					return
 				}
 				continue
@@ -120,6 +121,18 @@ func (r *Registry) passOutdone(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// pause waits; it is false when ctx ended.
+func pause(ctx context.Context, c clock.Clock, d time.Duration) bool {
+	timer := c.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 

@@ -112,7 +112,7 @@ func (l *leases) ended(name string, done bool) {
 func (r *Registry) expireLeases(ctx context.Context) {
 	r.leases.lead(r.State())
 	defer r.leases.follow()
-	for r.pause(ctx, leaseStep) {
+	for pause(ctx, r.cfg.Clock, leaseStep) {
 		r.expireBars(ctx)
 		each(r.leases.expired(), func(name string) {
 			done := true

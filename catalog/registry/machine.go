@@ -45,11 +45,11 @@ func (r *Registry) ApplyBatch(raw [][]byte) []any {
 	r.applied.note(prev.Index(), next.Index(), committed) // who sees the State finds its time
 	r.state.Store(next)
 	r.tell(next, &changes)
-	r.wake(&changes)
+	r.watched.wake(&changes)
 	woken := time.Since(start)
 	r.meters.notify.Observe(woken)
 	r.meters.charge(commands, sizes, r.fsyncs(), took, woken-took)
-	r.publish(next, &changes)
+	r.watched.publish(next, &changes)
 	r.ttl.changed(changes.Sessions)
 	return out
 }

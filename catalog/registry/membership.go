@@ -25,21 +25,27 @@ const (
 	reconcileWorkers = 32
 )
 
-// followMembers keeps the roster on every server, so that a new leader knows
+// reconciler brings the catalog in line with the gossip pool, through the registry's log.
+type reconciler struct {
+	reg    *Registry
+	roster *roster
+}
+
+// follow keeps the roster on every server, so that a new leader knows
 // whom the pool has reaped, until ctx ends.
-func (r *Registry) followMembers(ctx context.Context) {
-	if r.cfg.Members == nil {
+func (r *reconciler) follow(ctx context.Context) {
+	if r.reg.cfg.Members == nil {
 		return
 	}
-	timer := r.cfg.Clock.NewTimer(r.cfg.ReconcileInterval)
+	timer := r.reg.cfg.Clock.NewTimer(r.reg.cfg.ReconcileInterval)
 	defer timer.Stop()
 	for {
-		changes := r.cfg.Members.Changes()
-		r.roster.note(r.cfg.Members.Members(), r.State())
-		if !r.pause(ctx, reconcilePause) {
+		changes := r.reg.cfg.Members.Changes()
+		r.roster.note(r.reg.cfg.Members.Members(), r.reg.State())
+		if !pause(ctx, r.reg.cfg.Clock, reconcilePause) {
 			return
 		}
-		timer.Reset(r.cfg.ReconcileInterval)
+		timer.Reset(r.reg.cfg.ReconcileInterval)
 		select {
 		case <-ctx.Done():
 			return
@@ -49,30 +55,18 @@ func (r *Registry) followMembers(ctx context.Context) {
 	}
 }
 
-// pause waits; it is false when ctx ended.
-func (r *Registry) pause(ctx context.Context, d time.Duration) bool {
-	timer := r.cfg.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
-}
-
-// reconcileMembers brings the catalog in line with the pool: at once, at each
+// run brings the catalog in line with the pool: at once, at each
 // change of the pool, and every ReconcileInterval.
-func (r *Registry) reconcileMembers(ctx context.Context) {
-	timer := r.cfg.Clock.NewTimer(r.cfg.ReconcileInterval)
+func (r *reconciler) run(ctx context.Context) {
+	timer := r.reg.cfg.Clock.NewTimer(r.reg.cfg.ReconcileInterval)
 	defer timer.Stop()
 	for {
-		changes := r.cfg.Members.Changes()
-		again := r.cfg.ReconcileInterval
-		if !r.reconcileOnce(ctx) {
+		changes := r.reg.cfg.Members.Changes()
+		again := r.reg.cfg.ReconcileInterval
+		if !r.once(ctx) {
 			again = min(again, reconcileRetry)
 		}
-		if !r.pause(ctx, reconcilePause) {
+		if !pause(ctx, r.reg.cfg.Clock, reconcilePause) {
 			return
 		}
 		timer.Reset(again)
@@ -85,21 +79,21 @@ func (r *Registry) reconcileMembers(ctx context.Context) {
 	}
 }
 
-// reconcileOnce tells whether the log took all that was needed.
-func (r *Registry) reconcileOnce(ctx context.Context) bool {
-	start, state, members := time.Now(), r.State(), r.cfg.Members.Members()
+// once tells whether the log took all that was needed.
+func (r *reconciler) once(ctx context.Context) bool {
+	start, state, members := time.Now(), r.reg.State(), r.reg.cfg.Members.Members()
 	r.roster.note(members, state)
 	commands := Reconcile(state, members, ReconcileOptions{
-		Self: r.cfg.NodeName, Datacenter: r.cfg.Datacenter, Version: r.cfg.Version, Missing: r.roster.judge,
+		Self: r.reg.cfg.NodeName, Datacenter: r.reg.cfg.Datacenter, Version: r.reg.cfg.Version, Missing: r.roster.judge,
 		Overdue: r.roster.overdue,
 	})
-	ok := r.reconcileBy(ctx, commands)
-	r.meters.reconcile.Observe(time.Since(start))
+	ok := r.propose(ctx, commands)
+	r.reg.meters.reconcile.Observe(time.Since(start))
 	return ok
 }
 
-// reconcileBy proposes the departures side by side, then the registrations in order.
-func (r *Registry) reconcileBy(ctx context.Context, commands []catalog.Command) bool {
+// propose proposes the departures side by side, then the registrations in order.
+func (r *reconciler) propose(ctx context.Context, commands []catalog.Command) bool {
 	first := 0
 	for first < len(commands) && commands[first].Op() == catalog.OpDeregister {
 		first++
@@ -110,17 +104,17 @@ func (r *Registry) reconcileBy(ctx context.Context, commands []catalog.Command) 
 		mu.Lock()
 		defer mu.Unlock()
 		if ok && ctx.Err() == nil {
-			r.cfg.Logger.Warn("membership not reconciled; trying again", "err", err)
+			r.reg.cfg.Logger.Warn("membership not reconciled; trying again", "err", err)
 		}
 		ok = false
 	}
 	each(commands[:first], func(c catalog.Command) {
-		if err := r.duty(ctx, c); err != nil {
+		if err := r.reg.duty(ctx, c); err != nil {
 			fail(err)
 		}
 	})
 	for _, c := range commands[first:] {
-		if err := r.dutyBatch(ctx, c.(*catalog.RegisterBatch)); err != nil {
+		if err := r.register(ctx, c.(*catalog.RegisterBatch)); err != nil {
 			fail(err)
 			break // the rest would go the same way
 		}
@@ -128,22 +122,23 @@ func (r *Registry) reconcileBy(ctx context.Context, commands []catalog.Command) 
 	return ok
 }
 
-// dutyBatch proposes registrations. One that the catalog refuses, as of a second
+// register proposes registrations. One that the catalog refuses, as of a second
 // host with the same node ID, keeps none of the others back: it is told, and
 // tried again with the next comparison.
-func (r *Registry) dutyBatch(ctx context.Context, batch *catalog.RegisterBatch) error {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.ProposeTimeout)
+func (r *reconciler) register(ctx context.Context, batch *catalog.RegisterBatch) error {
+	ctx, cancel := context.WithTimeout(ctx, r.reg.cfg.ProposeTimeout)
 	defer cancel()
-	result, err := r.Apply(ctx, batch)
+	result, err := r.reg.Apply(ctx, batch)
 	if err != nil {
 		return err
 	}
 	for i, e := range result.TxnErrors {
 		if i == 3 {
-			r.cfg.Logger.Warn("more members were refused", "count", len(result.TxnErrors)-i)
+			r.reg.cfg.Logger.Warn("more members were refused", "count", len(result.TxnErrors)-i)
 			break
 		}
-		r.cfg.Logger.Warn("the catalog rejected a member", "node", batch.Registrations[e.OpIndex].Node.Name, "reason", e.What)
+		r.reg.cfg.Logger.Warn("the catalog rejected a member", "node", batch.Registrations[e.OpIndex].Node.Name,
+			"reason", e.What)
 	}
 	return result.Err
 }

@@ -95,7 +95,7 @@ func (r *Registry) Subscribe(s Subject, since uint64) (*topic.Subscription, erro
 	s = s.normal()
 	switch s.Topic {
 	case TopicKVPrefix:
-		r.followPrefix(len(s.Key))
+		r.watched.followPrefix(len(s.Key))
 	case TopicService, TopicNodes, TopicKV:
 	default:
 		return nil, errkind.Errorf(errkind.Invalid, "topic %d has no events", s.Topic)

@@ -95,7 +95,7 @@ type Registry struct {
 	delays  lockDelays
 	ttl     *ttlTimers
 	leases  leases
-	roster  *roster
+	members reconciler
 }
 
 // watching is who waits for changes.
@@ -121,8 +121,9 @@ func New(cfg Config) (*Registry, error) {
 	r := &Registry{
 		cfg: cfg, proposer: cfg.Proposer,
 		watched: watching{waiters: topic.NewWaiters[Subject](), streams: topic.NewStreams[Subject](cfg.Stream)},
-		stopped: make(chan struct{}), ttl: newTTLTimers(cfg.Clock), roster: newRoster(cfg.Clock),
+		stopped: make(chan struct{}), ttl: newTTLTimers(cfg.Clock),
 	}
+	r.members = reconciler{r, newRoster(cfg.Clock)}
 	r.delays.clock, r.leases.clock = cfg.Clock, cfg.Clock
 	r.state.Store(catalog.Empty())
 	generation := make(chan struct{})
@@ -156,7 +157,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	group.Go(func() { r.keepHouse(ctx) })
 	group.Go(func() { r.followLeadership(ctx) })
-	group.Go(func() { r.followMembers(ctx) })
+	group.Go(func() { r.members.follow(ctx) })
 	<-ctx.Done()
 	r.stopOnce.Do(func() { close(r.stopped) })
 	r.watched.streams.Reset(topic.ErrClosed)

@@ -8,13 +8,13 @@ import (
 )
 
 // wake tells the waiters of every subject that the changes touch.
-func (r *Registry) wake(c *catalog.Changes) {
-	if r.watched.waiters.Len() == 0 {
+func (w *watching) wake(c *catalog.Changes) {
+	if w.waiters.Len() == 0 {
 		return
 	}
-	wake := func(t Topic, key string) { r.watched.waiters.Wake(Subject{t, key}) }
+	wake := func(t Topic, key string) { w.waiters.Wake(Subject{t, key}) }
 	lower := strings.ToLower
-	r.wakeKV(c.KV)
+	w.wakeKV(c.KV)
 	for _, t := range c.Names {
 		wake(TopicService, t.Name)
 	}
@@ -61,22 +61,22 @@ func (r *Registry) wake(c *catalog.Changes) {
 	}
 	for i := range c.Records {
 		record := either(c.Records[i])
-		r.watched.waiters.Wake(RecordsSubject(record.Kind))
-		r.watched.waiters.Wake(RecordSubject(record.Kind, record.Key))
+		w.waiters.Wake(RecordsSubject(record.Kind))
+		w.waiters.Wake(RecordSubject(record.Kind, record.Key))
 	}
 }
 
 // wakeKV costs one lookup per key and one per watched length of prefix.
-func (r *Registry) wakeKV(list []catalog.Change[catalog.KVPair]) {
-	lengths := r.watched.prefixes.Watched()
+func (w *watching) wakeKV(list []catalog.Change[catalog.KVPair]) {
+	lengths := w.prefixes.Watched()
 	for i := range list {
 		key := kvKey(&list[i])
-		r.watched.waiters.Wake(Subject{TopicKV, key})
+		w.waiters.Wake(Subject{TopicKV, key})
 		for _, n := range lengths {
 			if n > len(key) {
 				break
 			}
-			r.watched.waiters.Wake(Subject{TopicKVPrefix, key[:n]})
+			w.waiters.Wake(Subject{TopicKVPrefix, key[:n]})
 		}
 	}
 }
