@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"net/http"
+	"time"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -55,6 +56,11 @@ func (a *access) addParts(p *Process) {
 // Grant resolves a token.
 func (a *access) Grant(ctx context.Context, token string) (*acl.Grant, error) {
 	return a.tokens.Grant(ctx, token)
+}
+
+// GrantWithin is Grant with what is known since age at most.
+func (a *access) GrantWithin(ctx context.Context, token string, age time.Duration) (*acl.Grant, error) {
+	return a.tokens.GrantWithin(ctx, token, age)
 }
 
 // allows tells whether a request's token has a right. What a server asks on its own behalf has been judged there.

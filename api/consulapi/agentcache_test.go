@@ -80,6 +80,11 @@ type grantFunc func() *acl.Grant
 // Grant implements Authorizer.
 func (f grantFunc) Grant(context.Context, string) (*acl.Grant, error) { return f(), nil }
 
+// GrantWithin implements Authorizer.
+func (f grantFunc) GrantWithin(context.Context, string, time.Duration) (*acl.Grant, error) {
+	return f(), nil
+}
+
 // register puts an instance into the State, past the API.
 func (s *store) register(t *testing.T, name, id string) {
 	t.Helper()

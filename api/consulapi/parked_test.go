@@ -26,6 +26,10 @@ func (c *changing) Grant(ctx context.Context, secret string) (*acl.Grant, error)
 	return c.known.Grant(ctx, secret)
 }
 
+func (c *changing) GrantWithin(ctx context.Context, secret string, _ time.Duration) (*acl.Grant, error) {
+	return c.Grant(ctx, secret)
+}
+
 func (c *changing) set(secret string, g *acl.Grant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -109,21 +109,26 @@ type RouteRateLimit struct {
 // Service is service-defaults.
 type Service struct {
 	Common
-	Protocol                  string            `json:",omitempty"`
-	Mode                      string            `json:",omitempty"`
-	TransparentProxy          *TransparentProxy `json:",omitempty"`
-	MutualTLSMode             string            `json:",omitempty"`
-	MeshGateway               MeshGateway       `json:",omitzero"`
-	Expose                    Expose            `json:",omitzero"`
-	ExternalSNI               string            `json:",omitempty"`
-	UpstreamConfig            *Upstreams        `json:",omitempty"`
-	Destination               *Destination      `json:",omitempty"`
-	MaxInboundConnections     int               `json:",omitempty"`
-	LocalConnectTimeoutMs     int               `json:",omitempty"`
-	LocalRequestTimeoutMs     int               `json:",omitempty"`
-	BalanceInboundConnections string            `json:",omitempty"`
-	RateLimits                *RateLimits       `json:",omitempty"`
-	EnvoyExtensions           []EnvoyExtension  `json:",omitempty"`
+	Protocol         string            `json:",omitempty"`
+	Mode             string            `json:",omitempty"`
+	TransparentProxy *TransparentProxy `json:",omitempty"`
+	MutualTLSMode    string            `json:",omitempty"`
+	MeshGateway      MeshGateway       `json:",omitzero"`
+	Expose           Expose            `json:",omitzero"`
+	ExternalSNI      string            `json:",omitempty"`
+	UpstreamConfig   *Upstreams        `json:",omitempty"`
+	Destination      *Destination      `json:",omitempty"`
+	Inbound
+	EnvoyExtensions []EnvoyExtension `json:",omitempty"`
+}
+
+// Inbound bounds what a service's proxies take in and pass on to it.
+type Inbound struct {
+	MaxInboundConnections     int         `json:",omitempty"`
+	LocalConnectTimeoutMs     int         `json:",omitempty"`
+	LocalRequestTimeoutMs     int         `json:",omitempty"`
+	BalanceInboundConnections string      `json:",omitempty"`
+	RateLimits                *RateLimits `json:",omitempty"`
 }
 
 // protocols are what service-defaults and proxy-defaults may name.

@@ -3,6 +3,7 @@ package grants
 import (
 	"context"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -159,22 +160,14 @@ func (a *Agent) Run(ctx context.Context) error {
 
 func (a *Agent) fresh(t *told) bool { return a.cfg.Clock.Since(t.at) < a.cfg.TTL }
 
-// Fresh has an agent trust what a server said for at most so long, however long TTL is: for streams, which a revoked
-// token is to lose soon.
-func Fresh(ctx context.Context, age time.Duration) context.Context {
-	return context.WithValue(ctx, freshKey{}, age)
-}
-
-type freshKey struct{}
-
-// stale reports whether ctx asks for something newer than t.
-func (a *Agent) stale(ctx context.Context, t *told) bool {
-	age, ok := ctx.Value(freshKey{}).(time.Duration)
-	return ok && a.cfg.Clock.Since(t.at) >= age
-}
-
 // Grant is Resolver.Grant on an agent.
 func (a *Agent) Grant(ctx context.Context, secret string) (*acl.Grant, error) {
+	return a.GrantWithin(ctx, secret, math.MaxInt64)
+}
+
+// GrantWithin trusts what a server said for at most age, however long TTL is: for streams, which a revoked token is
+// to lose soon.
+func (a *Agent) GrantWithin(ctx context.Context, secret string, age time.Duration) (*acl.Grant, error) {
 	if secret == "" {
 		secret = acl.AnonymousSecret
 	}
@@ -182,11 +175,14 @@ func (a *Agent) Grant(ctx context.Context, secret string) (*acl.Grant, error) {
 		return a.compiler.recovery, nil
 	}
 	t, ok := a.known.get(secret)
-	stale := ok && a.stale(ctx, t)
+	var since time.Duration
+	if ok {
+		since = a.cfg.Clock.Since(t.at)
+	}
 	switch {
-	case ok && !stale && a.fresh(t):
+	case ok && since < min(age, a.cfg.TTL):
 		return a.use(t)
-	case ok && !stale && a.cfg.DownPolicy == DownAsyncCache:
+	case ok && since < age && a.cfg.DownPolicy == DownAsyncCache:
 		select {
 		case a.later <- secret:
 		default:

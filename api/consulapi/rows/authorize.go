@@ -9,7 +9,6 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
-	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/standing"
 )
@@ -19,6 +18,8 @@ type Authorizer interface {
 	// Grant fails with kind Denied for an unknown token ("ACL not found"); "" is the anonymous one.
 	// As long as nothing about the token changed, it returns the same pointer.
 	Grant(ctx context.Context, token string) (*acl.Grant, error)
+	// GrantWithin is Grant with what is known since age at most.
+	GrantWithin(ctx context.Context, token string, age time.Duration) (*acl.Grant, error)
 }
 
 // AllowAll is the Authorizer while ACLs are off.
@@ -26,6 +27,11 @@ type AllowAll struct{}
 
 // Grant implements Authorizer.
 func (AllowAll) Grant(context.Context, string) (*acl.Grant, error) { return acl.Unlimited, nil }
+
+// GrantWithin implements Authorizer.
+func (AllowAll) GrantWithin(context.Context, string, time.Duration) (*acl.Grant, error) {
+	return acl.Unlimited, nil
+}
 
 // OwnToken finds the token that the request brings; the first place that has one wins.
 func OwnToken(r *http.Request, q httpx.Query) string {
@@ -189,12 +195,12 @@ func (q *Request) AuthorizeAgain() error {
 // Standing is the right of a stream: its token is judged again by the clock, on an agent by a server. While that does
 // not answer acl.down_policy decides, as for requests.
 func (q *Request) Standing() *standing.Standing {
-	ctx, token, rights := grants.Fresh(q.R.Context(), freshGrant), q.Token(), slices.Clone(q.rights)
+	ctx, token, rights := q.R.Context(), q.Token(), slices.Clone(q.rights)
 	return standing.New(q.Clock, func() error {
 		if q.Open || token == "" && IsJudged(ctx) {
 			return nil
 		}
-		g, err := q.Authorizer.Grant(ctx, token)
+		g, err := q.Authorizer.GrantWithin(ctx, token, freshGrant)
 		if errkind.Is(err, errkind.Denied) {
 			return err
 		}

@@ -8,7 +8,6 @@ import (
 	"corbel.dev/corbel/api/xds/hostplane"
 	"corbel.dev/corbel/api/xds/side"
 	"corbel.dev/corbel/catalog/acl"
-	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/kit/life"
@@ -83,7 +82,7 @@ func NewHost(c HostConfig) (_ *Host, err error) {
 	ask := grant
 	if ask != nil {
 		ask = func(ctx context.Context, token string) (*acl.Grant, error) {
-			return grant(grants.Fresh(ctx, doubtedGrant), token)
+			return c.Access.GrantWithin(ctx, token, doubtedGrant)
 		}
 	}
 	m.host, err = host.New(host.Config{Node: cfg.Node.Name, Datacenter: cfg.Node.Datacenter,

@@ -32,6 +32,8 @@ const serverRecheck = 2 * time.Second
 // Access turns tokens into rights. It may be ready later than New.
 type Access interface {
 	Grant(ctx context.Context, token string) (*acl.Grant, error)
+	// GrantWithin is Grant with what is known since age at most.
+	GrantWithin(ctx context.Context, token string, age time.Duration) (*acl.Grant, error)
 }
 
 // grantOf is how tokens are judged; nil while ACLs are off.
