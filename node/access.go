@@ -7,12 +7,12 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"net/http"
-	"time"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/dnsapi"

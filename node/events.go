@@ -34,7 +34,7 @@ func (p *Process) concerns(e *member.Event) bool {
 	if e.ServiceFilter == "" {
 		return true
 	}
-	for _, s := range p.local.Services() {
+	for _, s := range p.local.View().Services {
 		if !matches(e.ServiceFilter, s.Service.Name) {
 			continue
 		}

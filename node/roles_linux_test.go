@@ -15,7 +15,6 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/coordinates"
-	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/core/wire/wiretest"
@@ -185,21 +184,20 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 	c := callerAs(t, asUser(os.Getuid()), wire.ProtoRPC)
 	servers := &catalogServers{client: c, own: func() applier { return nil },
 		target: func() (string, error) { return m.RPCAddr(), nil }}
-	with := func(token string) context.Context { return local.WithToken(t.Context(), token) }
 	svc := &catalog.Service{ID: "db-1", Name: "db", Node: "n1", Port: 5432}
 	check := &catalog.Check{Node: "n1", ID: "db", Name: "db", ServiceID: "db-1", ServiceName: "db",
 		Status: catalog.Passing, Output: "a password, perhaps"}
 	reg := &catalog.Register{Node: catalog.Node{Name: "n1", Address: "10.0.0.9"}, Service: svc,
 		Checks: []*catalog.Check{check}}
-	polltest.NoError(t, time.Minute, func() error { return servers.Register(with(root), reg) }, "a registration")
+	polltest.NoError(t, time.Minute, func() error { return servers.Register(t.Context(), root, reg) }, "a registration")
 	for token, want := range map[string]int{"": 0, root: 1} {
-		list, err := servers.NodeServices(with(token), "n1")
-		checks, err2 := servers.NodeChecks(with(token), "n1")
+		list, err := servers.NodeServices(t.Context(), token, "n1")
+		checks, err2 := servers.NodeChecks(t.Context(), token, "n1")
 		if err != nil || err2 != nil || len(list) != want || len(checks) != want {
 			t.Errorf("token %q sees %d services and %d checks of a node: %v, %v", token, len(list), len(checks), err, err2)
 		}
 	}
-	if n, err := servers.NodeInfo(with(""), "n1"); err != nil || n != nil {
+	if n, err := servers.NodeInfo(t.Context(), "", "n1"); err != nil || n != nil {
 		t.Errorf("without a token a node is told: %v, %v", n, err)
 	}
 	evidence := []byte(`{"Member":"judge"}`)

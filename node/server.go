@@ -18,6 +18,7 @@ import (
 	"corbel.dev/corbel/api/promapi"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/check"
+	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/catalog/drainwatch"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/catalog/registry"
@@ -300,16 +301,16 @@ func CheckDefinitions(d *config.Definitions) error {
 	return errors.Join(err, failed, wrong)
 }
 
-func parseDefinitions(d *config.Definitions) ([]*local.ServiceDefinition, []*local.CheckDefinition, error) {
-	var services []*local.ServiceDefinition
-	var checks []*local.CheckDefinition
+func parseDefinitions(d *config.Definitions) ([]*definition.Service, []*definition.Check, error) {
+	var services []*definition.Service
+	var checks []*definition.Check
 	var wrong []error
 	for i, m := range d.Services {
-		s, err := local.ServiceFromMap(fmt.Sprintf("services[%d]", i), m)
+		s, err := definition.ServiceFromMap(fmt.Sprintf("services[%d]", i), m)
 		services, wrong = append(services, s), append(wrong, err)
 	}
 	for i, m := range d.Checks {
-		c, err := local.CheckFromMap(fmt.Sprintf("checks[%d]", i), m)
+		c, err := definition.CheckFromMap(fmt.Sprintf("checks[%d]", i), m)
 		checks, wrong = append(checks, c), append(wrong, err)
 	}
 	return services, checks, errors.Join(wrong...)

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"corbel.dev/corbel/catalog"
-	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/core/hedge"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
@@ -40,10 +39,10 @@ type catalogServers struct {
 	sees func(token string, list []*catalog.Register) ([]*catalog.Register, error)
 }
 
-func (s *catalogServers) apply(ctx context.Context, c catalog.Command) error {
+func (s *catalogServers) apply(ctx context.Context, token string, c catalog.Command) error {
 	if reg := s.own(); reg != nil {
 		if s.allow != nil {
-			if err := s.allow(local.Token(ctx), c); err != nil {
+			if err := s.allow(token, c); err != nil {
 				return err
 			}
 		}
@@ -55,7 +54,7 @@ func (s *catalogServers) apply(ctx context.Context, c catalog.Command) error {
 			return err
 		}
 	}
-	_, err := s.ask(ctx, methodApply, pack.Bytes(pack.String(nil, local.Token(ctx)), catalog.EncodeCommand(nil, c)))
+	_, err := s.ask(ctx, methodApply, pack.Bytes(pack.String(nil, token), catalog.EncodeCommand(nil, c)))
 	return err
 }
 
@@ -66,23 +65,23 @@ func (s *catalogServers) ask(ctx context.Context, method string, req []byte) ([]
 }
 
 // Register implements local.Servers.
-func (s *catalogServers) Register(ctx context.Context, r *catalog.Register) error {
-	return s.apply(ctx, r)
+func (s *catalogServers) Register(ctx context.Context, token string, r *catalog.Register) error {
+	return s.apply(ctx, token, r)
 }
 
 // RegisterBatch implements local.Servers.
-func (s *catalogServers) RegisterBatch(ctx context.Context, list []*catalog.Register) error {
-	return s.apply(ctx, &catalog.RegisterBatch{Registrations: list})
+func (s *catalogServers) RegisterBatch(ctx context.Context, token string, list []*catalog.Register) error {
+	return s.apply(ctx, token, &catalog.RegisterBatch{Registrations: list})
 }
 
 // Deregister implements local.Servers.
-func (s *catalogServers) Deregister(ctx context.Context, d *catalog.Deregister) error {
-	return s.apply(ctx, d)
+func (s *catalogServers) Deregister(ctx context.Context, token string, d *catalog.Deregister) error {
+	return s.apply(ctx, token, d)
 }
 
 // NodeServices implements local.Servers.
-func (s *catalogServers) NodeServices(ctx context.Context, node string) ([]*catalog.Service, error) {
-	batch, err := s.node(ctx, node)
+func (s *catalogServers) NodeServices(ctx context.Context, token, node string) ([]*catalog.Service, error) {
+	batch, err := s.node(ctx, token, node)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +95,8 @@ func (s *catalogServers) NodeServices(ctx context.Context, node string) ([]*cata
 }
 
 // NodeChecks implements local.Servers.
-func (s *catalogServers) NodeChecks(ctx context.Context, node string) ([]*catalog.Check, error) {
-	batch, err := s.node(ctx, node)
+func (s *catalogServers) NodeChecks(ctx context.Context, token, node string) ([]*catalog.Check, error) {
+	batch, err := s.node(ctx, token, node)
 	if err != nil {
 		return nil, err
 	}
@@ -109,24 +108,24 @@ func (s *catalogServers) NodeChecks(ctx context.Context, node string) ([]*catalo
 }
 
 // NodeInfo implements local.Servers.
-func (s *catalogServers) NodeInfo(ctx context.Context, node string) (*catalog.Node, error) {
-	batch, err := s.node(ctx, node)
+func (s *catalogServers) NodeInfo(ctx context.Context, token, node string) (*catalog.Node, error) {
+	batch, err := s.node(ctx, token, node)
 	if err != nil || len(batch) == 0 {
 		return nil, err
 	}
 	return &batch[0].Node, nil
 }
 
-// node reads what the catalog holds of a node, as registrations, as far as the call's token may see it.
-func (s *catalogServers) node(ctx context.Context, name string) ([]*catalog.Register, error) {
+// node reads what the catalog holds of a node, as registrations, as far as the token may see it.
+func (s *catalogServers) node(ctx context.Context, token, name string) ([]*catalog.Register, error) {
 	if reg := s.own(); reg != nil {
 		list := nodeRegistrations(reg.State(), name)
 		if s.sees == nil {
 			return list, nil
 		}
-		return s.sees(local.Token(ctx), list)
+		return s.sees(token, list)
 	}
-	reply, err := s.ask(ctx, methodNode, pack.String(pack.String(nil, name), local.Token(ctx)))
+	reply, err := s.ask(ctx, methodNode, pack.String(pack.String(nil, name), token))
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +187,7 @@ func handleCatalog(srv *rpc.Server, s *catalogServers, limits requestLimits) {
 		default:
 			return nil, errkind.New(errkind.Invalid, "only registrations may come this way")
 		}
-		return nil, s.apply(local.WithToken(ctx, token), c)
+		return nil, s.apply(ctx, token, c)
 	})
 	srv.Handle(wire.Members, methodNode, func(ctx context.Context, req []byte) ([]byte, error) {
 		if err := limits.AdmitRead("Catalog.NodeServices", rpc.Peer(ctx)); err != nil {
@@ -202,7 +201,7 @@ func handleCatalog(srv *rpc.Server, s *catalogServers, limits requestLimits) {
 		if rd.Err() != nil {
 			return nil, errkind.E(errkind.Invalid, "read a node", rd.Err())
 		}
-		list, err := s.node(local.WithToken(ctx, token), name)
+		list, err := s.node(ctx, token, name)
 		if err != nil {
 			return nil, err
 		}

@@ -179,7 +179,7 @@ func (s *store) RenewLease(_ context.Context, node string) (*catalog.Node, error
 // servers lets a real Local sync into the store.
 type servers struct{ *store }
 
-func (s servers) Register(ctx context.Context, r *catalog.Register) error {
+func (s servers) Register(ctx context.Context, _ string, r *catalog.Register) error {
 	res, err := s.Apply(ctx, r)
 	if err == nil {
 		err = res.Err
@@ -187,35 +187,35 @@ func (s servers) Register(ctx context.Context, r *catalog.Register) error {
 	return err
 }
 
-func (s servers) RegisterBatch(ctx context.Context, r []*catalog.Register) error {
+func (s servers) RegisterBatch(ctx context.Context, _ string, r []*catalog.Register) error {
 	for _, one := range r {
-		if err := s.Register(ctx, one); err != nil {
+		if err := s.Register(ctx, "", one); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s servers) Deregister(ctx context.Context, d *catalog.Deregister) error {
+func (s servers) Deregister(ctx context.Context, _ string, d *catalog.Deregister) error {
 	_, err := s.Apply(ctx, d)
 	return err
 }
 
-func (s servers) NodeServices(_ context.Context, node string) (all []*catalog.Service, _ error) {
+func (s servers) NodeServices(_ context.Context, _, node string) (all []*catalog.Service, _ error) {
 	for v := range s.State().ServicesOfNode(node) {
 		all = append(all, v)
 	}
 	return all, nil
 }
 
-func (s servers) NodeChecks(_ context.Context, node string) (all []*catalog.Check, _ error) {
+func (s servers) NodeChecks(_ context.Context, _, node string) (all []*catalog.Check, _ error) {
 	for v := range s.State().ChecksOfNode(node) {
 		all = append(all, v)
 	}
 	return all, nil
 }
 
-func (s servers) NodeInfo(_ context.Context, node string) (*catalog.Node, error) {
+func (s servers) NodeInfo(_ context.Context, _, node string) (*catalog.Node, error) {
 	return s.State().Node(node), nil
 }
 
@@ -346,6 +346,11 @@ func (t tokens) Grant(_ context.Context, secret string) (*acl.Grant, error) {
 		return g, nil
 	}
 	return nil, errkind.New(errkind.Denied, "ACL not found")
+}
+
+// GrantWithin implements Authorizer.
+func (t tokens) GrantWithin(ctx context.Context, secret string, _ time.Duration) (*acl.Grant, error) {
+	return t.Grant(ctx, secret)
 }
 
 // rules is a grant of a policy's text under default_policy deny.

@@ -84,7 +84,7 @@ func TestTTL(t *testing.T) {
 		if l.bad {
 			t.Error("the sequence went back")
 		}
-		r.Add("silent", Spec{Kind: KindTTL, TTL: 10 * time.Second, TTLLeft: time.Second}, l.notify)
+		r.Add("silent", Spec{Kind: KindTTL, TTL: 10 * time.Second, Start: Start{TTLLeft: time.Second}}, l.notify)
 		advance(1100 * time.Millisecond)
 		if res, _ := l.last(); res.Output != "TTL expired" {
 			t.Fatalf("a check without a heartbeat: %v", res)

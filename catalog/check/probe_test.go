@@ -77,11 +77,12 @@ func TestHTTP(t *testing.T) {
 	if want := "HTTP GET " + srv.URL + "/code?c=200: 200 OK Output: hello"; got.Output != want {
 		t.Errorf("output %q, want %q", got.Output, want)
 	}
-	expect(t, once(t, Spec{Kind: KindHTTP, Target: srv.URL + "/echo", Method: "PUT", Body: "ping",
-		Header: map[string][]string{"Host": {"example.test"}, "x-a": {"1"}}}),
+	expect(t, once(t, Spec{Kind: KindHTTP, Target: srv.URL + "/echo", HTTPRequest: HTTPRequest{Method: "PUT",
+		Body: "ping", Header: map[string][]string{"Host": {"example.test"}, "x-a": {"1"}}}}),
 		catalog.Passing, "PUT|example.test|Consul Health Check|text/plain, text/*, */*|1|ping")
 	expect(t, once(t, Spec{Kind: KindHTTP, Target: srv.URL + "/redirect"}), catalog.Passing)
-	expect(t, once(t, Spec{Kind: KindHTTP, Target: srv.URL + "/redirect", DisableRedirects: true}),
+	expect(t, once(t, Spec{Kind: KindHTTP, Target: srv.URL + "/redirect",
+		HTTPRequest: HTTPRequest{DisableRedirects: true}}),
 		catalog.Critical, "302")
 	got = once(t, Spec{Kind: KindHTTP, Target: srv.URL + "/long", OutputMaxSizeBytes: 100})
 	if !strings.HasSuffix(got.Output, "aend") || strings.Count(got.Output, "a") > 110 {

@@ -45,14 +45,30 @@ type Result struct {
 // Probe runs a check once. It must return soon after ctx ends.
 type Probe func(ctx context.Context) Result
 
+// HTTPRequest is the request of an HTTP check. Its tags are those of the contract's Definition object.
+type HTTPRequest struct {
+	Header           map[string][]string `json:",omitempty"`
+	Method           string              `json:",omitempty"`
+	Body             string              `json:",omitempty"`
+	DisableRedirects bool                `json:",omitempty"`
+}
+
+// Start is what a check starts from.
+type Start struct {
+	Status catalog.Health
+	// Output is what it showed last; a TTL check that expires quotes it.
+	Output string
+	// TTLLeft shortens the first period of a TTL check that came back after a
+	// restart; 0 means TTL.
+	TTLLeft time.Duration
+}
+
 // Spec is one check. Zero durations and sizes mean the contract's defaults.
 type Spec struct {
 	Kind   Kind
 	Target string // URL, host:port, host:port/service
 
-	Method, Body     string
-	Header           map[string][]string
-	DisableRedirects bool
+	HTTPRequest
 
 	UseTLS        bool
 	TLSServerName string
@@ -62,21 +78,12 @@ type Spec struct {
 
 	Interval, Timeout, TTL time.Duration
 
-	SuccessBeforePassing   int
-	FailuresBeforeWarning  int // 0 means FailuresBeforeCritical
-	FailuresBeforeCritical int
-
+	Thresholds
 	OutputMaxSizeBytes int
+	Start
 
-	// Status is the state that the check starts from.
-	Status catalog.Health
-	// Output is what it showed last; a TTL check that expires quotes it.
-	Output string
-	// TTLLeft shortens the first period of a TTL check that came back after a
-	// restart; 0 means TTL.
-	TTLLeft time.Duration
 	// Probe runs alias checks; other kinds make their own.
-	Probe Probe `json:"-"`
+	Probe Probe
 }
 
 // Same reports whether a running check may go on when o replaces s: everything
@@ -86,8 +93,7 @@ func (s Spec) Same(o Spec) bool {
 		maps.EqualFunc(s.Header, o.Header, slices.Equal[[]string]) && s.DisableRedirects == o.DisableRedirects &&
 		s.UseTLS == o.UseTLS && s.TLSServerName == o.TLSServerName && s.TLSSkipVerify == o.TLSSkipVerify &&
 		slices.Equal(s.Args, o.Args) && s.Interval == o.Interval && s.Timeout == o.Timeout && s.TTL == o.TTL &&
-		s.SuccessBeforePassing == o.SuccessBeforePassing && s.FailuresBeforeWarning == o.FailuresBeforeWarning &&
-		s.FailuresBeforeCritical == o.FailuresBeforeCritical && s.OutputMaxSizeBytes == o.OutputMaxSizeBytes
+		s.Thresholds == o.Thresholds && s.OutputMaxSizeBytes == o.OutputMaxSizeBytes
 }
 
 // complete fills in the defaults.

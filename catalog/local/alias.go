@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/check"
+	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -19,53 +20,53 @@ const aliasInterval = 5 * time.Second
 
 // sight is a question for rights: whether a registration's token may read a service, by name, or with "" this node.
 type sight struct {
-	token   string
-	file    bool
-	service string
+	token    string
+	fromFile bool
+	service  string
 }
 
 // sightLocked is what an alias of this host needs to see its target, which has the name; false when it needs nothing:
 // it looks at its own service, or at one that was registered with the same token.
-func (b *board) sightLocked(d *CheckDefinition, name string, target *ServiceDefinition) (sight, bool) {
-	if b.cfg.MayRead == nil || target != nil && (d.ServiceID == d.AliasService ||
-		d.Token == target.Token && d.file == target.file) {
+func (st *state) sightLocked(d *definition.Check, name string, target *definition.Service) (sight, bool) {
+	if st.cfg.MayRead == nil || target != nil && (d.ServiceID == d.AliasService ||
+		d.Token == target.Token && d.FromFile == target.FromFile) {
 		return sight{}, false
 	}
-	return sight{d.Token, d.file, name}, true
+	return sight{d.Token, d.FromFile, name}, true
 }
 
 // needsLocked are the sights of an alias of this host whose target is there.
-func (b *board) needsLocked(d *CheckDefinition) (sight, bool) {
+func (st *state) needsLocked(d *definition.Check) (sight, bool) {
 	if d.AliasService == "" {
-		return b.sightLocked(d, "", nil)
+		return st.sightLocked(d, "", nil)
 	}
-	if e := b.services[d.AliasService]; e != nil {
-		return b.sightLocked(d, e.cur.Service.Name, e.cur.Definition)
+	if e := st.services[d.AliasService]; e != nil {
+		return st.sightLocked(d, e.cur.Service.Name, e.cur.Definition)
 	}
 	return sight{}, false
 }
 
 // seesLocked tells whether an alias may see its target, as far as it is known.
-func (b *board) seesLocked(d *CheckDefinition) bool {
-	s, needs := b.needsLocked(d)
-	return !needs || b.sights[s]
+func (st *state) seesLocked(d *definition.Check) bool {
+	s, needs := st.needsLocked(d)
+	return !needs || st.aliases.sights[s]
 }
 
 // needs are the sights of checks that come, or of all that are there.
-func (b *board) needs(coming []*CheckDefinition) map[sight]bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (st *state) needs(coming []*definition.Check) map[sight]bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	all := map[sight]bool{}
-	add := func(d *CheckDefinition) {
-		if s, needs := b.needsLocked(d); needs && b.localAlias(d) {
-			all[s] = b.sights[s]
+	add := func(d *definition.Check) {
+		if s, needs := st.needsLocked(d); needs && st.localAlias(d) {
+			all[s] = st.aliases.sights[s]
 		}
 	}
 	for _, d := range coming {
 		add(d)
 	}
 	if coming == nil {
-		for _, of := range b.aliases {
+		for _, of := range st.aliases.byTarget {
 			for _, e := range of {
 				add(e.cur.Definition)
 			}
@@ -74,49 +75,53 @@ func (b *board) needs(coming []*CheckDefinition) map[sight]bool {
 	return all
 }
 
-// learn asks for the sights of checks that come.
-func (l *Local) learn(ctx context.Context, coming []*CheckDefinition) {
-	if l.cfg.MayRead == nil || len(coming) == 0 {
-		return
-	}
-	found := l.ask(ctx, l.board.needs(coming))
-	l.board.mu.Lock()
-	defer l.board.mu.Unlock()
-	if l.board.sights == nil {
-		l.board.sights = map[sight]bool{}
-	}
-	maps.Copy(l.board.sights, found)
+// aliasRights asks what the tokens of aliases may read, and tells the state. It keeps nothing itself.
+type aliasRights struct {
+	cfg   *Config
+	state *state
 }
 
-// judgeAliases asks for the rights of all aliases again: tokens end, and change what they allow.
-func (l *Local) judgeAliases(ctx context.Context) {
-	if l.cfg.MayRead == nil {
+// learn asks for the sights of checks that come.
+func (a *aliasRights) learn(ctx context.Context, coming []*definition.Check) {
+	if a.cfg.MayRead == nil || len(coming) == 0 {
 		return
 	}
-	found := l.ask(ctx, l.board.needs(nil))
-	b := l.board
-	b.mu.Lock()
-	same := maps.Equal(b.sights, found)
-	if b.sights = found; !same {
-		for service := range b.aliases {
-			b.refreshAliasesLocked(service, 0)
+	found := a.ask(ctx, a.state.needs(coming))
+	a.state.mu.Lock()
+	defer a.state.mu.Unlock()
+	if a.state.aliases.sights == nil {
+		a.state.aliases.sights = map[sight]bool{}
+	}
+	maps.Copy(a.state.aliases.sights, found)
+}
+
+// judge asks for the rights of all aliases again: tokens end, and change what they allow. True when something changed.
+func (a *aliasRights) judge(ctx context.Context) bool {
+	if a.cfg.MayRead == nil {
+		return false
+	}
+	found := a.ask(ctx, a.state.needs(nil))
+	st := a.state
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	same := maps.Equal(st.aliases.sights, found)
+	if st.aliases.sights = found; !same {
+		for service := range st.aliases.byTarget {
+			st.refreshAliasesLocked(service, 0)
 		}
 	}
-	b.mu.Unlock()
-	if !same {
-		l.poke(l.kick)
-	}
+	return !same
 }
 
 // ask asks for rights. What cannot be told now stays as it was.
-func (l *Local) ask(ctx context.Context, all map[sight]bool) map[sight]bool {
+func (a *aliasRights) ask(ctx context.Context, all map[sight]bool) map[sight]bool {
 	if len(all) == 0 {
 		return all
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.CallTimeout)
 	defer cancel()
 	for s := range all {
-		err := l.cfg.MayRead(ctx, l.cfg.tokens().reads(s.token, s.file), s.service)
+		err := a.cfg.MayRead(ctx, a.cfg.tokens().reads(s.token, s.fromFile), s.service)
 		if err == nil || errkind.Is(err, errkind.Denied) {
 			all[s] = err == nil
 		}
@@ -134,13 +139,13 @@ func (t Tokens) reads(registered string, fromFile bool) string {
 	return token
 }
 
-// remoteAlias looks at another node's checks in the catalog.
-func (l *Local) remoteAlias(d *CheckDefinition) check.Probe {
+// remote looks at another node's checks in the catalog.
+func (a *aliasRights) remote(d *definition.Check) check.Probe {
 	return func(ctx context.Context) check.Result {
-		if l.cfg.ReadNode == nil {
+		if a.cfg.ReadNode == nil {
 			return check.Result{Status: catalog.Critical, Output: "This process cannot read other nodes"}
 		}
-		node, err := l.cfg.ReadNode(ctx, l.cfg.tokens().reads(d.Token, d.file), d.AliasNode)
+		node, err := a.cfg.ReadNode(ctx, a.cfg.tokens().reads(d.Token, d.FromFile), d.AliasNode)
 		switch {
 		case errkind.Is(err, errkind.Denied):
 			return check.Result{Status: catalog.Critical, Output: "The check's token may not read node " + d.AliasNode}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -99,15 +100,15 @@ func TestRemoteAliasReadsWithItsToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	far := definition.Probe{Alias: definition.Alias{AliasNode: "far", AliasService: "web"}}
 	for token, want := range map[string]catalog.Health{"friend": catalog.Warning, "stranger": catalog.Critical,
 		"": catalog.Critical} {
-		r := l.remoteAlias(&CheckDefinition{Token: token, AliasNode: "far", AliasService: "web"})(t.Context())
+		r := l.rights.remote(&definition.Check{Token: token, Probe: far})(t.Context())
 		if r.Status != want {
 			t.Errorf("with token %q: %+v", token, r)
 		}
 	}
-	if r := l.remoteAlias(&CheckDefinition{file: true, AliasNode: "far",
-		AliasService: "web"})(t.Context()); r.Status != catalog.Warning {
+	if r := l.rights.remote(&definition.Check{FromFile: true, Probe: far})(t.Context()); r.Status != catalog.Warning {
 		t.Errorf("of a file: %+v", r)
 	}
 }

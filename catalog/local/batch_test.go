@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"corbel.dev/corbel/catalog/definition"
 )
 
 // A thousand services of one call are told to the catalog in as few calls as their
@@ -16,7 +18,7 @@ func TestManyServicesAreOneSync(t *testing.T) {
 		defer stop()
 		synctest.Wait() // the first full sync
 		before := f.count()
-		var list []*ServiceDefinition
+		var list []*definition.Service
 		for i := range 1000 {
 			list = append(list, mustService(t, fmt.Sprintf(`{"ID":"web-%d","Name":"web","Port":80,"Check":{"TTL":"30s"}}`, i)))
 		}
@@ -29,7 +31,7 @@ func TestManyServicesAreOneSync(t *testing.T) {
 		if calls, want := f.count()-before, (1000+maxBatch-1)/maxBatch; calls != want {
 			t.Errorf("%d calls, want %d", calls, want)
 		}
-		err := l.RegisterServices(t.Context(), []*ServiceDefinition{mustService(t, `{"Name":"other"}`), {}},
+		err := l.RegisterServices(t.Context(), []*definition.Service{mustService(t, `{"Name":"other"}`), {}},
 			RegisterOptions{})
 		if err == nil || !strings.HasPrefix(err.Error(), "service 1 of the list: ") {
 			t.Errorf("a list with a wrong definition: %v", err)

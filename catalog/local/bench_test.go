@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/definition"
 )
 
 // benchLocal runs a Local with instant servers for a benchmark.
@@ -29,8 +30,8 @@ func benchRegister(b *testing.B, l *Local, o RegisterOptions) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			d := &ServiceDefinition{ID: fmt.Sprint("s", n.Add(1)%5000), Name: "s", Port: int(n.Load()),
-				Check: &CheckDefinition{TTL: 1e12}}
+			d := &definition.Service{ID: fmt.Sprint("s", n.Add(1)%5000), Name: "s",
+				Endpoint: definition.Endpoint{Port: int(n.Load())}, Check: &definition.Check{TTL: 1e12}}
 			if err := l.RegisterService(context.Background(), d, o); err != nil {
 				b.Fatal(err)
 			}

@@ -52,7 +52,7 @@ func Diff(own Own, stored Stored) Plan {
 			removed[s.ID] = true
 		}
 	}
-	for _, id := range sortedKeys(own.Services) {
+	for _, id := range sorted(own.Services) {
 		s, there := own.Services[id], services[id]
 		if there != nil && s.EnableTagOverride && !slices.Equal(s.Tags, there.Tags) {
 			if p.Tags == nil {
@@ -75,7 +75,7 @@ func Diff(own Own, stored Stored) Plan {
 			p.RemoveChecks = append(p.RemoveChecks, c.ID)
 		}
 	}
-	for _, id := range sortedKeys(own.Checks) {
+	for _, id := range sorted(own.Checks) {
 		if there := checks[id]; there == nil || removed[there.ServiceID] ||
 			!sameCheck(own.Checks[id], there, own.HeldBack[id]) {
 			p.Checks = append(p.Checks, id)
@@ -118,3 +118,5 @@ func sameCheck(own, there *catalog.Check, heldBack bool) bool {
 		own.ServiceName == there.ServiceName && own.Type == there.Type && own.Interval == there.Interval &&
 		own.Timeout == there.Timeout && own.ExposedPort == there.ExposedPort && bytes.Equal(own.Definition, there.Definition)
 }
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -71,7 +71,7 @@ func checks(all ...*catalog.Check) map[string]*catalog.Check {
 
 func list[V any](m map[string]V) []V {
 	var all []V
-	for _, k := range sortedKeys(m) {
+	for _, k := range sorted(m) {
 		all = append(all, m[k])
 	}
 	return all
@@ -120,8 +120,8 @@ func TestDiffConverges(t *testing.T) {
 			len(again.Tags) > 0 {
 			t.Fatalf("after %+v there is still %+v", p, again)
 		}
-		if !slices.Equal(sortedKeys(gotChecks), sortedKeys(own.Checks)) {
-			t.Fatalf("checks %v, want %v", sortedKeys(gotChecks), sortedKeys(own.Checks))
+		if !slices.Equal(sorted(gotChecks), sorted(own.Checks)) {
+			t.Fatalf("checks %v, want %v", sorted(gotChecks), sorted(own.Checks))
 		}
 	})
 }

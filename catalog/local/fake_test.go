@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"
 )
@@ -53,11 +54,11 @@ func (f *fakeServers) applyLocked(r *catalog.Register) error {
 	return nil
 }
 
-func (f *fakeServers) Register(ctx context.Context, r *catalog.Register) error {
-	return f.RegisterBatch(ctx, []*catalog.Register{r})
+func (f *fakeServers) Register(ctx context.Context, token string, r *catalog.Register) error {
+	return f.RegisterBatch(ctx, token, []*catalog.Register{r})
 }
 
-func (f *fakeServers) RegisterBatch(ctx context.Context, all []*catalog.Register) error {
+func (f *fakeServers) RegisterBatch(ctx context.Context, token string, all []*catalog.Register) error {
 	f.mu.Lock()
 	hold := f.hold
 	f.mu.Unlock()
@@ -76,13 +77,13 @@ func (f *fakeServers) RegisterBatch(ctx context.Context, all []*catalog.Register
 	}
 	for _, r := range all {
 		if !r.SkipNodeUpdate {
-			f.tokens["node"] = Token(ctx)
+			f.tokens["node"] = token
 		}
 		if r.Service != nil {
-			f.tokens["s:"+r.Service.ID] = Token(ctx)
+			f.tokens["s:"+r.Service.ID] = token
 		}
 		for _, c := range r.Checks {
-			f.tokens["c:"+c.ID] = Token(ctx)
+			f.tokens["c:"+c.ID] = token
 		}
 		if err := f.applyLocked(r); err != nil {
 			return err
@@ -91,7 +92,7 @@ func (f *fakeServers) RegisterBatch(ctx context.Context, all []*catalog.Register
 	return nil
 }
 
-func (f *fakeServers) Deregister(ctx context.Context, d *catalog.Deregister) error {
+func (f *fakeServers) Deregister(_ context.Context, token string, d *catalog.Deregister) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls, f.deregisters = f.calls+1, f.deregisters+1
@@ -99,31 +100,31 @@ func (f *fakeServers) Deregister(ctx context.Context, d *catalog.Deregister) err
 		return f.down
 	}
 	if d.ServiceID != "" {
-		f.tokens["-s:"+d.ServiceID] = Token(ctx)
+		f.tokens["-s:"+d.ServiceID] = token
 		delete(f.services, d.ServiceID)
 		maps.DeleteFunc(f.checks, func(_ string, c *catalog.Check) bool { return c.ServiceID == d.ServiceID })
 	}
 	if d.CheckID != "" {
-		f.tokens["-c:"+d.CheckID] = Token(ctx)
+		f.tokens["-c:"+d.CheckID] = token
 	}
 	delete(f.checks, d.CheckID)
 	return nil
 }
 
-func (f *fakeServers) NodeServices(context.Context, string) ([]*catalog.Service, error) {
+func (f *fakeServers) NodeServices(context.Context, string, string) ([]*catalog.Service, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
 	return slices.Collect(maps.Values(f.services)), f.down
 }
 
-func (f *fakeServers) NodeChecks(context.Context, string) ([]*catalog.Check, error) {
+func (f *fakeServers) NodeChecks(context.Context, string, string) ([]*catalog.Check, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Collect(maps.Values(f.checks)), f.down
 }
 
-func (f *fakeServers) NodeInfo(context.Context, string) (*catalog.Node, error) {
+func (f *fakeServers) NodeInfo(context.Context, string, string) (*catalog.Node, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.node, f.down
@@ -173,18 +174,18 @@ func running(t *testing.T, cfg Config) (*Local, func()) {
 	}
 }
 
-func mustService(t testing.TB, body string) *ServiceDefinition {
+func mustService(t testing.TB, body string) *definition.Service {
 	t.Helper()
-	d, err := DecodeService([]byte(body))
+	d, err := definition.DecodeService([]byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
-func mustCheck(t testing.TB, body string) *CheckDefinition {
+func mustCheck(t testing.TB, body string) *definition.Check {
 	t.Helper()
-	d, err := DecodeCheck([]byte(body))
+	d, err := definition.DecodeCheck([]byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -13,10 +14,10 @@ type fileSet struct{ services, checks map[string]bool }
 // SetFileDefinitions replaces everything that came from definition files: all
 // of it, or nothing and an error that names each problem. Checks that did not
 // change keep running. Files win over the API for the same id.
-func (l *Local) SetFileDefinitions(services []*ServiceDefinition, checks []*CheckDefinition) error {
+func (l *Local) SetFileDefinitions(services []*definition.Service, checks []*definition.Check) error {
 	l.sidecars.Lock()
 	defer l.sidecars.Unlock()
-	services, err := l.splitAll(services)
+	services, err := l.sidecars.splitAll(services)
 	if err != nil {
 		return err
 	}
@@ -40,23 +41,23 @@ func (l *Local) SetFileDefinitions(services []*ServiceDefinition, checks []*Chec
 	}
 	for _, d := range services {
 		if l.store != nil {
-			if err := l.store.removeService(d.ServiceID()); err != nil {
+			if err := l.store.RemoveService(d.ServiceID()); err != nil {
 				l.cfg.Log.Error("a registration that a file replaces stays on disk", "service", d.ServiceID(), "error", err)
 			}
 		}
 		// Checks that the API added to the service stay; those of the former files went above.
-		d = d.inFile()
+		d = d.InFile()
 		l.apply(d, d.NormaliseChecks(), false)
 	}
 	for _, c := range own {
-		if _, err := l.putFileCheck(c.inFile()); err != nil {
+		if _, err := l.putFileCheck(c.InFile()); err != nil {
 			l.cfg.Log.Error("a check's service is not registered", "check", c.ID, "service", c.ServiceID)
 		}
 		if l.store != nil {
-			l.store.removeCheck(c.ID)
+			l.store.RemoveCheck(c.ID)
 		}
 	}
-	l.orphans = slices.DeleteFunc(l.orphans, func(c *CheckDefinition) bool {
+	l.orphans = slices.DeleteFunc(l.orphans, func(c *definition.Check) bool {
 		if next.checks[c.ID] {
 			return true
 		}
@@ -67,20 +68,17 @@ func (l *Local) SetFileDefinitions(services []*ServiceDefinition, checks []*Chec
 }
 
 // putFileCheck puts a check while files is held.
-func (l *Local) putFileCheck(d *CheckDefinition) (uint64, error) {
-	l.order.Lock()
-	defer l.order.Unlock()
-	c, ok, _ := l.board.putCheck(nil, d)
+func (l *Local) putFileCheck(d *definition.Check) (uint64, error) {
+	c, ok, _ := l.runs.putCheck(nil, d)
 	if !ok {
 		return 0, errkind.Errorf(errkind.NotFound, "ServiceID %q does not exist", d.ServiceID)
 	}
-	l.follow(c)
 	return c.version, nil
 }
 
 // checkFiles validates a set of definitions and gives the checks their ids.
-func (l *Local) checkFiles(services []*ServiceDefinition, checks []*CheckDefinition) (fileSet,
-	[]*CheckDefinition, error) {
+func (l *Local) checkFiles(services []*definition.Service, checks []*definition.Check) (fileSet,
+	[]*definition.Check, error) {
 	set := fileSet{services: map[string]bool{}, checks: map[string]bool{}}
 	var failures []error
 	fail := func(kind, id string, err error) {
@@ -96,14 +94,14 @@ func (l *Local) checkFiles(services []*ServiceDefinition, checks []*CheckDefinit
 		set.services[id] = true
 		fail("service", id, d.Validate())
 		for _, c := range d.NormaliseChecks() {
-			fail("service", id, l.scriptAllowed(c, true))
+			fail("service", id, l.cfg.scriptAllowed(c, true))
 			if set.checks[c.ID] {
 				fail("check", c.ID, errors.New("duplicate check definition"))
 			}
 			set.checks[c.ID] = true
 		}
 	}
-	own := make([]*CheckDefinition, 0, len(checks))
+	own := make([]*definition.Check, 0, len(checks))
 	for _, d := range checks {
 		c := *d
 		c.ID = d.CheckID()
@@ -112,7 +110,7 @@ func (l *Local) checkFiles(services []*ServiceDefinition, checks []*CheckDefinit
 		}
 		set.checks[c.ID] = true
 		fail("check", c.ID, c.Validate())
-		fail("check", c.ID, l.scriptAllowed(&c, true))
+		fail("check", c.ID, l.cfg.scriptAllowed(&c, true))
 		if c.ServiceID != "" && !set.services[c.ServiceID] && l.Service(c.ServiceID) == nil {
 			fail("check", c.ID, errkind.Errorf(errkind.Invalid, "ServiceID %q does not exist", c.ServiceID))
 		}
@@ -127,13 +125,13 @@ func (l *Local) checkFiles(services []*ServiceDefinition, checks []*CheckDefinit
 // restore registers what the API registered before the restart; TTL checks keep
 // their status while their period lasts.
 func (l *Local) restore() {
-	services, checks := l.store.load()
-	l.board.former = l.store.loadTTL()
+	services, checks := l.store.Load()
+	l.state.ttl.former = l.store.LoadTTL()
 	for _, d := range services {
 		normal := d.NormaliseChecks()
 		allowed := normal[:0]
 		for _, c := range normal {
-			if err := l.scriptAllowed(c, false); err != nil {
+			if err := l.cfg.scriptAllowed(c, false); err != nil {
 				l.cfg.Log.Error("a registered check is not restored", "check", c.ID, "error", err)
 				continue
 			}
@@ -142,7 +140,7 @@ func (l *Local) restore() {
 		l.apply(d, allowed, false)
 	}
 	for _, d := range checks {
-		if err := l.scriptAllowed(d, false); err != nil {
+		if err := l.cfg.scriptAllowed(d, false); err != nil {
 			l.cfg.Log.Error("a registered check is not restored", "check", d.ID, "error", err)
 			continue
 		}

@@ -7,11 +7,12 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/check"
+	"corbel.dev/corbel/catalog/definition"
+	"corbel.dev/corbel/catalog/local/disk"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
@@ -22,16 +23,16 @@ import (
 // Kinds Invalid and Denied mean refused: not tried again before the next full
 // sync. Any other error means try again soon.
 //
-// Token(ctx) is on whose behalf a call is made.
+// token is on whose behalf a call is made; "" is nobody's.
 type Servers interface {
-	Register(ctx context.Context, r *catalog.Register) error
+	Register(ctx context.Context, token string, r *catalog.Register) error
 	// RegisterBatch applies all or, with an error, possibly some.
-	RegisterBatch(ctx context.Context, r []*catalog.Register) error
-	Deregister(ctx context.Context, d *catalog.Deregister) error
-	NodeServices(ctx context.Context, node string) ([]*catalog.Service, error)
-	NodeChecks(ctx context.Context, node string) ([]*catalog.Check, error)
+	RegisterBatch(ctx context.Context, token string, r []*catalog.Register) error
+	Deregister(ctx context.Context, token string, d *catalog.Deregister) error
+	NodeServices(ctx context.Context, token, node string) ([]*catalog.Service, error)
+	NodeChecks(ctx context.Context, token, node string) ([]*catalog.Check, error)
 	// NodeInfo is nil without an error when the catalog has no such node.
-	NodeInfo(ctx context.Context, node string) (*catalog.Node, error)
+	NodeInfo(ctx context.Context, token, node string) (*catalog.Node, error)
 }
 
 // Config is what a Local needs; zero fields mean the defaults.
@@ -118,37 +119,53 @@ func (c *Config) complete() error {
 
 // Local is this host's registrations.
 type Local struct {
-	cfg    Config
-	board  *board
-	runner *check.Runner
-	store  *store
-	kick   chan struct{} // capacity 1: something is to be synced
-	full   chan struct{} // capacity 1: a full sync is wanted
+	cfg      *Config
+	state    *state
+	runs     *runs
+	rights   *aliasRights
+	sync     *syncer
+	sidecars *sidecarPorts
+	store    *disk.Store // nil keeps nothing
 	// stripes order the changes of one id: its file and its entry change as one.
-	stripes [64]sync.Mutex
-	// sidecars is held from the choice of a sidecar's port until it is registered. Taken before all others.
-	sidecars sync.Mutex
-	order    sync.Mutex         // the board and the runner change as one; no I/O under it
-	files    sync.RWMutex       // write: a change of all file definitions; read: one registration
-	fromFS   fileSet            // guarded by files
-	orphans  []*CheckDefinition // from before the restart, whose service is not there yet; guarded by files
-	synced   atomic.Bool
-	met      metrics
+	stripes stripes
+	files   sync.RWMutex        // write: a change of all file definitions; read: one registration
+	fromFS  fileSet             // guarded by files
+	orphans []*definition.Check // from before the restart, whose service is not there yet; guarded by files
+}
+
+// stripes are locks by id; ids that share one wait for each other.
+type stripes [64]sync.Mutex
+
+func (s *stripes) of(id string) *sync.Mutex {
+	h := uint32(2166136261)
+	for i := range len(id) {
+		h = (h ^ uint32(id[i])) * 16777619
+	}
+	return &s[h%uint32(len(s))]
 }
 
 // Synced tells whether the catalog was read since the start: what is registered here and what is not has been
 // compared with it.
-func (l *Local) Synced() bool { return l.synced.Load() }
+func (l *Local) Synced() bool { return l.sync.synced.Load() }
+
+// SyncNow asks for a full sync soon; it does not wait for it.
+func (l *Local) SyncNow() { signal(l.sync.full) }
 
 // New builds a Local and loads what was registered before from DataDir.
 func New(cfg Config) (*Local, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	l := &Local{cfg: cfg, board: newBoard(&cfg), runner: check.New(cfg.Checks),
-		kick: make(chan struct{}, 1), full: make(chan struct{}, 1), met: newMetrics(cfg.Metrics)}
+	st := newState(&cfg)
+	rights := &aliasRights{cfg: &cfg, state: st}
+	r := &runs{cfg: &cfg, runner: check.New(cfg.Checks), rights: rights, state: st}
+	s := &syncer{cfg: &cfg, state: st, runs: r, rights: rights, kick: make(chan struct{}, 1),
+		full: make(chan struct{}, 1), attempts: attempts{next: make(chan struct{})}, met: newMetrics(cfg.Metrics)}
+	r.notify = s.notify
+	l := &Local{cfg: &cfg, state: st, runs: r, rights: rights, sync: s,
+		sidecars: &sidecarPorts{low: cfg.SidecarMinPort, high: cfg.SidecarMaxPort, state: st}}
 	if cfg.DataDir != "" {
-		store, err := openStore(cfg.FS, filepath.Clean(cfg.DataDir), cfg.Log)
+		store, err := disk.Open(cfg.FS, filepath.Clean(cfg.DataDir), cfg.Log)
 		if err != nil {
 			return nil, errkind.E(errkind.Internal, "load registrations", err)
 		}
@@ -173,32 +190,32 @@ type RegisterOptions struct {
 
 // RegisterService registers or replaces a service with its checks, and with the sidecar that it
 // asks for, and waits for a sync attempt. The result does not depend on the sync. Kinds: Invalid.
-func (l *Local) RegisterService(ctx context.Context, d *ServiceDefinition, o RegisterOptions) error {
+func (l *Local) RegisterService(ctx context.Context, d *definition.Service, o RegisterOptions) error {
 	version, err := l.register(ctx, d, o)
 	if err != nil {
 		return err
 	}
-	l.poke(l.kick)
-	l.awaitSync(ctx, version)
+	l.sync.notify()
+	l.sync.await(ctx, version)
 	return nil
 }
 
 // register registers a service and the sidecar that it asks for. The syncer is to be told.
-func (l *Local) register(ctx context.Context, d *ServiceDefinition, o RegisterOptions) (uint64, error) {
-	if d.wantsSidecar() {
+func (l *Local) register(ctx context.Context, d *definition.Service, o RegisterOptions) (uint64, error) {
+	if d.WantsSidecar() {
 		l.sidecars.Lock() // until the port that is chosen is taken
 		defer l.sidecars.Unlock()
 	}
 	all, err := l.prepare(d, o, map[int]bool{})
 	if err == nil {
-		err = l.board.mayPut(o.May, all)
+		err = l.state.mayPut(o.May, all)
 	}
 	if err != nil {
 		return 0, err
 	}
 	var version uint64
 	for _, r := range all {
-		l.learn(ctx, r.checks)
+		l.rights.learn(ctx, r.checks)
 		if version, err = l.putService(r.d, r.checks, o); err != nil {
 			return 0, err
 		}
@@ -208,13 +225,13 @@ func (l *Local) register(ctx context.Context, d *ServiceDefinition, o RegisterOp
 
 // prepared is a definition that may be registered.
 type prepared struct {
-	d      *ServiceDefinition
-	checks []*CheckDefinition
+	d      *definition.Service
+	checks []*definition.Check
 }
 
 // prepare checks a definition: the service, and its sidecar when it asks for one. The caller then
 // holds sidecars; taken are the ports that no sidecar may get, to which those of d are added.
-func (l *Local) prepare(d *ServiceDefinition, o RegisterOptions, taken map[int]bool) ([]prepared, error) {
+func (l *Local) prepare(d *definition.Service, o RegisterOptions, taken map[int]bool) ([]prepared, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
 	}
@@ -224,7 +241,7 @@ func (l *Local) prepare(d *ServiceDefinition, o RegisterOptions, taken map[int]b
 		d = &copied
 	}
 	taken[d.Port] = true
-	service, proxy, err := l.split(d, taken)
+	service, proxy, err := l.sidecars.split(d, taken)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +251,7 @@ func (l *Local) prepare(d *ServiceDefinition, o RegisterOptions, taken map[int]b
 	}
 	for _, r := range all {
 		for _, c := range r.checks {
-			if err := l.scriptAllowed(c, false); err != nil {
+			if err := l.cfg.scriptAllowed(c, false); err != nil {
 				return nil, err
 			}
 		}
@@ -242,20 +259,20 @@ func (l *Local) prepare(d *ServiceDefinition, o RegisterOptions, taken map[int]b
 	return all, nil
 }
 
-func (l *Local) putService(d *ServiceDefinition, checks []*CheckDefinition, o RegisterOptions) (uint64, error) {
+func (l *Local) putService(d *definition.Service, checks []*definition.Check, o RegisterOptions) (uint64, error) {
 	l.files.RLock()
 	defer l.files.RUnlock()
 	id := d.ServiceID()
-	stripe := l.stripe(id)
+	stripe := l.stripes.of(id)
 	stripe.Lock()
 	defer stripe.Unlock()
 	persist := o.Persist && l.store != nil && !l.fromFS.services[id]
 	var before *Service
 	if persist {
-		if before = l.Service(id); !l.store.hasService(id) {
+		if before = l.Service(id); !l.store.HasService(id) {
 			before = nil
 		}
-		if err := l.store.saveService(d); err != nil {
+		if err := l.store.SaveService(d); err != nil {
 			return 0, errkind.E(errkind.Internal, "persist service", err)
 		}
 	}
@@ -270,9 +287,9 @@ func (l *Local) putService(d *ServiceDefinition, checks []*CheckDefinition, o Re
 func (l *Local) unsave(id string, before *Service) {
 	err := error(nil)
 	if before != nil {
-		err = l.store.saveService(before.Definition)
+		err = l.store.SaveService(before.Definition)
 	} else {
-		err = l.store.removeService(id)
+		err = l.store.RemoveService(id)
 	}
 	if err != nil {
 		l.cfg.Log.Error("a refused registration stays on disk", "service", id, "error", err)
@@ -280,44 +297,23 @@ func (l *Local) unsave(id string, before *Service) {
 }
 
 // apply is put by this host itself, and lets the syncer tell it.
-func (l *Local) apply(d *ServiceDefinition, checks []*CheckDefinition, replaceChecks bool) {
+func (l *Local) apply(d *definition.Service, checks []*definition.Check, replaceChecks bool) {
 	_, _ = l.put(nil, d, checks, replaceChecks) // nobody is asked: it cannot fail
-	l.poke(l.kick)
+	l.sync.notify()
 }
 
-// put changes the board and the runner, unless ask refuses that. The syncer is to be told.
-func (l *Local) put(ask may, d *ServiceDefinition, checks []*CheckDefinition, replaceChecks bool) (uint64, error) {
-	l.order.Lock()
-	c, err := l.board.putService(ask, d, checks, replaceChecks)
-	l.run(c)
-	l.order.Unlock()
+// put changes the state, unless ask refuses that. The syncer is to be told.
+func (l *Local) put(ask may, d *definition.Service, checks []*definition.Check, replaceChecks bool) (uint64, error) {
+	c, err := l.runs.putService(ask, d, checks, replaceChecks)
 	if err != nil {
 		return 0, err
 	}
 	if l.store != nil {
 		for _, id := range c.dropped {
-			l.store.removeCheck(id)
+			l.store.RemoveCheck(id)
 		}
 	}
 	return c.version, nil
-}
-
-// follow makes the runner do what the board decided, and the syncer tell it. The caller holds order.
-func (l *Local) follow(c change) {
-	if c.version > 0 {
-		l.run(c)
-		l.poke(l.kick)
-	}
-}
-
-// run makes the runner do what the board decided. The caller holds order.
-func (l *Local) run(c change) {
-	for _, id := range c.stop {
-		l.runner.Remove(id)
-	}
-	for _, s := range c.start {
-		l.start(s)
-	}
 }
 
 // DeregisterService removes a service and its checks. Kind NotFound.
@@ -331,14 +327,14 @@ func (l *Local) DeregisterService(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	l.awaitSync(ctx, version)
+	l.sync.await(ctx, version)
 	return nil
 }
 
 // dropSidecar removes the proxy that a service's registration brought, and returns the newest version.
 func (l *Local) dropSidecar(id string, version uint64) uint64 {
-	if s := l.Service(id + sidecarSuffix); s != nil && s.Definition.AutoSidecar {
-		if v, err := l.dropService(id + sidecarSuffix); err == nil {
+	if s := l.Service(id + definition.SidecarSuffix); s != nil && s.Definition.AutoSidecar {
+		if v, err := l.dropService(id + definition.SidecarSuffix); err == nil {
 			return v
 		}
 	}
@@ -346,22 +342,19 @@ func (l *Local) dropSidecar(id string, version uint64) uint64 {
 }
 
 func (l *Local) dropService(id string) (uint64, error) {
-	stripe := l.stripe(id)
+	stripe := l.stripes.of(id)
 	stripe.Lock()
 	defer stripe.Unlock()
-	l.order.Lock()
-	c, ok := l.board.removeService(id)
-	l.follow(c)
-	l.order.Unlock()
+	c, ok := l.runs.removeService(id)
 	if !ok {
 		return 0, errkind.Errorf(errkind.NotFound,
 			"Unknown service ID %q. Ensure that the service ID is passed, not the service name.", id)
 	}
 	if l.store != nil {
 		for _, checkID := range c.dropped {
-			l.store.removeCheck(checkID)
+			l.store.RemoveCheck(checkID)
 		}
-		if err := l.store.removeService(id); err != nil {
+		if err := l.store.RemoveService(id); err != nil {
 			l.cfg.Log.Error("a deregistered service stays on disk", "service", id, "error", err)
 		}
 	}
@@ -370,35 +363,32 @@ func (l *Local) dropService(id string) (uint64, error) {
 
 // RegisterCheck registers or replaces a check of the node or of a service that
 // is there. Kinds: Invalid, NotFound (its service).
-func (l *Local) RegisterCheck(ctx context.Context, d *CheckDefinition, o RegisterOptions) error {
+func (l *Local) RegisterCheck(ctx context.Context, d *definition.Check, o RegisterOptions) error {
 	if err := d.Validate(); err != nil {
 		return err
 	}
-	if err := l.scriptAllowed(d, false); err != nil {
+	if err := l.cfg.scriptAllowed(d, false); err != nil {
 		return err
 	}
 	copied := *d
 	copied.ID = d.CheckID()
 	copied.Token = cmp.Or(d.Token, o.Token)
-	l.learn(ctx, []*CheckDefinition{&copied})
+	l.rights.learn(ctx, []*definition.Check{&copied})
 	version, err := l.putCheck(o.May, &copied, o.Persist)
 	if err != nil {
 		return err
 	}
-	l.awaitSync(ctx, version)
+	l.sync.await(ctx, version)
 	return nil
 }
 
-func (l *Local) putCheck(ask may, d *CheckDefinition, persist bool) (uint64, error) {
+func (l *Local) putCheck(ask may, d *definition.Check, persist bool) (uint64, error) {
 	l.files.RLock()
 	defer l.files.RUnlock()
-	stripe := l.stripe("check:" + d.ID)
+	stripe := l.stripes.of("check:" + d.ID)
 	stripe.Lock()
 	defer stripe.Unlock()
-	l.order.Lock()
-	c, ok, err := l.board.putCheck(ask, d)
-	l.follow(c)
-	l.order.Unlock()
+	c, ok, err := l.runs.putCheck(ask, d)
 	if !ok {
 		return 0, errkind.Errorf(errkind.NotFound, "ServiceID %q does not exist", d.ServiceID)
 	}
@@ -406,7 +396,7 @@ func (l *Local) putCheck(ask may, d *CheckDefinition, persist bool) (uint64, err
 		return 0, err
 	}
 	if persist && l.store != nil && !l.fromFS.checks[d.ID] {
-		if err := l.store.saveCheck(d); err != nil {
+		if err := l.store.SaveCheck(d); err != nil {
 			return 0, errkind.E(errkind.Internal, "persist check", err)
 		}
 	}
@@ -421,23 +411,20 @@ func (l *Local) DeregisterCheck(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	l.awaitSync(ctx, version)
+	l.sync.await(ctx, version)
 	return nil
 }
 
 func (l *Local) dropCheck(id string) (uint64, error) {
-	stripe := l.stripe("check:" + id)
+	stripe := l.stripes.of("check:" + id)
 	stripe.Lock()
 	defer stripe.Unlock()
-	l.order.Lock()
-	c, ok := l.board.removeCheck(id)
-	l.follow(c)
-	l.order.Unlock()
+	c, ok := l.runs.removeCheck(id)
 	if !ok {
 		return 0, unknownCheck(id)
 	}
 	if l.store != nil {
-		l.store.removeCheck(id)
+		l.store.RemoveCheck(id)
 	}
 	return c.version, nil
 }
@@ -454,84 +441,33 @@ func (l *Local) UpdateTTL(id, status, output string) error {
 	if !ok {
 		return errkind.Errorf(errkind.Invalid, "Invalid check status: '%s'", status)
 	}
-	kind, ok := l.board.kindOf(id)
-	if !ok {
+	c := l.Check(id)
+	if c == nil {
 		return unknownCheck(id)
 	}
-	if kind != check.KindTTL {
+	if c.Definition.Kind() != check.KindTTL {
 		return errkind.Errorf(errkind.Internal, "CheckID %q does not have associated TTL", id)
 	}
-	return l.runner.Heartbeat(id, check.Result{Status: health, Output: output})
+	return l.runs.runner.Heartbeat(id, check.Result{Status: health, Output: output})
 }
 
-func (l *Local) scriptAllowed(d *CheckDefinition, file bool) error {
+func (c *Config) scriptAllowed(d *definition.Check, file bool) error {
 	switch kind := d.Kind(); {
-	case kind != check.KindScript && kind != check.KindDocker, l.cfg.EnableScriptChecks:
+	case kind != check.KindScript && kind != check.KindDocker, c.EnableScriptChecks:
 		return nil
 	case !file:
 		return errkind.New(errkind.Invalid, "Scripts are disabled on this agent from remote calls; to enable, configure "+
 			"'enable_script_checks' to true")
-	case l.cfg.EnableLocalScriptChecks:
+	case c.EnableLocalScriptChecks:
 		return nil
 	}
 	return errkind.New(errkind.Invalid, "Scripts are disabled on this agent; to enable, configure "+
 		"'enable_script_checks' or 'enable_local_script_checks' to true")
 }
 
-// start runs a check that the board holds.
-func (l *Local) start(s started) {
-	spec := s.def.Spec(l.cfg.OutputMaxSizeBytes)
-	spec.Status, spec.Output, spec.TTLLeft = s.status, s.output, s.ttlLeft
-	if spec.Kind == check.KindAlias {
-		if s.def.AliasNode == "" || s.def.AliasNode == l.cfg.Node.Name {
-			return // the board keeps it
-		}
-		spec.Probe, spec.Interval = l.remoteAlias(s.def), remoteAliasInterval
-	}
-	l.runner.Add(s.def.ID, spec, func(seq uint64, r check.Result) {
-		if l.board.result(s.def.ID, s.run, seq, r) {
-			l.poke(l.kick)
-		}
-	})
-}
-
-func (l *Local) stripe(id string) *sync.Mutex {
-	h := uint32(2166136261)
-	for i := range len(id) {
-		h = (h ^ uint32(id[i])) * 16777619
-	}
-	return &l.stripes[h%uint32(len(l.stripes))]
-}
-
-func (*Local) poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // SetDiscardOutput says whether the outputs of checks to come are dropped.
 func (l *Local) SetDiscardOutput(discard bool) {
-	l.board.mu.Lock()
-	defer l.board.mu.Unlock()
-	l.board.cfg.DiscardCheckOutput = discard
-}
-
-// awaitSync waits until a sync that saw version was attempted, at most SyncWait.
-func (l *Local) awaitSync(ctx context.Context, version uint64) {
-	timer := l.cfg.Clock.NewTimer(l.cfg.SyncWait)
-	defer timer.Stop()
-	for {
-		attempted, next := l.board.attempts()
-		if attempted >= version {
-			return
-		}
-		select {
-		case <-next:
-		case <-timer.C:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
+	l.state.discardOutput = discard
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
 )
@@ -196,7 +197,7 @@ func TestOneRefusalDoesNotHoldUpTheOthers(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, id := range []string{"0", "a", "b", "c"} {
 			wg.Go(func() {
-				if err := l.RegisterService(t.Context(), &ServiceDefinition{ID: id, Name: "s"}, RegisterOptions{}); err != nil {
+				if err := l.RegisterService(t.Context(), &definition.Service{ID: id, Name: "s"}, RegisterOptions{}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -216,7 +217,7 @@ func TestFullSyncMends(t *testing.T) {
 		l, stop := running(t, Config{Servers: f})
 		defer stop()
 		d := mustService(t, `{"ID":"t","Name":"t","Tags":["own"],"EnableTagOverride":true,"Check":{"TTL":"10m"}}`)
-		for _, d := range []*ServiceDefinition{mustService(t, web), d} {
+		for _, d := range []*definition.Service{mustService(t, web), d} {
 			if err := l.RegisterService(t.Context(), d, RegisterOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -294,8 +295,8 @@ func TestRestartKeepsRegistrationsAndTTL(t *testing.T) {
 		stop()
 		l, stop = running(t, cfg)
 		defer stop()
-		if len(l.Services()) != 0 || len(l.Checks()) != 0 {
-			t.Errorf("left: %v %v", l.Services(), l.Checks())
+		if len(l.View().Services) != 0 || len(l.View().Checks) != 0 {
+			t.Errorf("left: %v %v", l.View().Services, l.View().Checks)
 		}
 	})
 }
@@ -471,7 +472,7 @@ func TestFileDefinitions(t *testing.T) {
 		if err := l.RegisterService(t.Context(), mustService(t, web), RegisterOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.SetFileDefinitions([]*ServiceDefinition{a, b}, nil); err != nil {
+		if err := l.SetFileDefinitions([]*definition.Service{a, b}, nil); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -479,14 +480,14 @@ func TestFileDefinitions(t *testing.T) {
 			t.Fatal("definitions did not reach the catalog")
 		}
 		bad := mustService(t, `{"Name":"c","Check":{"HTTP":"x"}}`)
-		if err := l.SetFileDefinitions([]*ServiceDefinition{bad, a, a}, nil); !errkind.Is(err, errkind.Invalid) {
+		if err := l.SetFileDefinitions([]*definition.Service{bad, a, a}, nil); !errkind.Is(err, errkind.Invalid) {
 			t.Fatalf("got %v", err)
 		}
 		if l.Service("b") == nil || l.Service("c") != nil {
 			t.Fatal("a wrong set changed something")
 		}
 		node := mustCheck(t, `{"Name":"disk","ServiceID":"a","TTL":"1h"}`)
-		if err := l.SetFileDefinitions([]*ServiceDefinition{a}, []*CheckDefinition{node}); err != nil {
+		if err := l.SetFileDefinitions([]*definition.Service{a}, []*definition.Check{node}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -515,7 +516,7 @@ func TestCrashKeepsWhatWasAcknowledged(t *testing.T) {
 			after := disk.Crash(rand.New(rand.NewPCG(seed, 0)))
 			stop()
 			l, stop = running(t, Config{Servers: newFake(), FS: after, DataDir: "/data"})
-			if got := sortedKeys(l.Services()); !slices.Equal(got, []string{"s1", "s2", "s3"}) {
+			if got := sorted(l.View().Services); !slices.Equal(got, []string{"s1", "s2", "s3"}) {
 				t.Errorf("seed %d: after the crash there is %v", seed, got)
 			}
 			stop()
@@ -531,12 +532,12 @@ func TestReloadKeepsChecksRunning(t *testing.T) {
 		set := func(interval string) uint64 {
 			t.Helper()
 			d := mustService(t, fmt.Sprintf(`{"Name":"a","Check":{"TCP":"127.0.0.1:1","Interval":%q}}`, interval))
-			if err := l.SetFileDefinitions([]*ServiceDefinition{d}, nil); err != nil {
+			if err := l.SetFileDefinitions([]*definition.Service{d}, nil); err != nil {
 				t.Fatal(err)
 			}
-			l.board.mu.Lock()
-			defer l.board.mu.Unlock()
-			return l.board.checks["service:a"].run
+			l.state.mu.Lock()
+			defer l.state.mu.Unlock()
+			return l.state.checks["service:a"].run
 		}
 		first := set("1h")
 		if again := set("1h"); again != first {
@@ -555,7 +556,7 @@ func TestAPIChecksOfFileServicesSurvive(t *testing.T) {
 		l, stop := running(t, cfg)
 		load := func(body string) {
 			t.Helper()
-			if err := l.SetFileDefinitions([]*ServiceDefinition{mustService(t, body)}, nil); err != nil {
+			if err := l.SetFileDefinitions([]*definition.Service{mustService(t, body)}, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -565,14 +566,14 @@ func TestAPIChecksOfFileServicesSurvive(t *testing.T) {
 			t.Fatal(err)
 		}
 		load(`{"Name":"a","Checks":[{"CheckID":"one","TTL":"1h"}]}`)
-		if got := sortedKeys(l.Checks()); !slices.Equal(got, []string{"api", "one"}) {
+		if got := sorted(l.View().Checks); !slices.Equal(got, []string{"api", "one"}) {
 			t.Errorf("after the reload: %v", got)
 		}
 		stop()
 		l, stop = running(t, cfg)
 		defer stop()
 		load(`{"Name":"a"}`)
-		if got := sortedKeys(l.Checks()); !slices.Equal(got, []string{"api"}) {
+		if got := sorted(l.View().Checks); !slices.Equal(got, []string{"api"}) {
 			t.Errorf("after the restart: %v", got)
 		}
 	})

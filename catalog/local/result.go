@@ -11,66 +11,66 @@ import (
 const remoteAliasInterval = 10 * time.Second
 
 // result takes what a run of a check gave; true when the catalog is to be told now.
-func (b *board) result(id string, run, seq uint64, r check.Result) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e := b.checks[id]
+func (st *state) result(id string, run, seq uint64, r check.Result) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	e := st.checks[id]
 	if e == nil || e.run != run || seq <= e.seq {
 		return false // of a run that has been replaced, or overtaken by a newer result
 	}
 	e.seq = seq
 	if ttl := e.cur.Definition.TTL; ttl > 0 && e.cur.Definition.Kind() == check.KindTTL {
-		b.ttlSeen[id], b.ttlBeaten = b.cfg.Clock.Now().Add(ttl), true
+		st.ttl.seen[id], st.ttl.beaten = st.cfg.Clock.Now().Add(ttl), true
 	}
-	return b.setLocked(id, e, r.Status, r.Output)
+	return st.setLocked(id, e, r.Status, r.Output)
 }
 
 // setLocked stores a status and an output. A new status is told at once, a new
 // output at most once per CheckUpdateInterval.
-func (b *board) setLocked(id string, e *checkEntry, status catalog.Health, output string) bool {
-	if b.cfg.DiscardCheckOutput {
+func (st *state) setLocked(id string, e *checkEntry, status catalog.Health, output string) bool {
+	if st.discardOutput {
 		output = ""
 	}
 	old := e.cur.Check
 	if old.Status == status && old.Output == output {
 		return false
 	}
-	gen := b.touchLocked()
+	gen := st.touchLocked()
 	c := *old
 	c.Status, c.Output = status, output
-	_, dirty := b.dirtyChecks[id]
-	b.replaceCheckLocked(e, &c, gen)
+	_, dirty := st.pending.checks[id]
+	st.replaceCheckLocked(e, &c, gen)
 	if old.Status != status {
-		b.ttlChanged = b.ttlChanged || e.cur.Definition.Kind() == check.KindTTL
+		st.ttl.changed = st.ttl.changed || e.cur.Definition.Kind() == check.KindTTL
 		e.outputAt = time.Time{}
-		delete(b.heldBack, id)
-		b.refreshAliasesLocked(c.ServiceID, 0)
+		delete(st.pending.heldBack, id)
+		st.refreshAliasesLocked(c.ServiceID, 0)
 		return true
 	}
-	if b.cfg.CheckUpdateInterval <= 0 {
+	if st.cfg.CheckUpdateInterval <= 0 {
 		return true
 	}
 	if !dirty {
-		delete(b.dirtyChecks, id)
+		delete(st.pending.checks, id)
 		if e.outputAt.IsZero() {
-			half := b.cfg.CheckUpdateInterval / 2
-			e.outputAt = b.cfg.Clock.Now().Add(half + time.Duration(b.cfg.Rand(int64(2*half)+1)))
-			b.heldBack[id] = e
+			half := st.cfg.CheckUpdateInterval / 2
+			e.outputAt = st.cfg.Clock.Now().Add(half + time.Duration(st.cfg.Rand(int64(2*half)+1)))
+			st.pending.heldBack[id] = e
 		}
 	}
 	return false
 }
 
 // releaseOutputs marks the outputs whose time has come; true when there are any.
-func (b *board) releaseOutputs(now time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (st *state) releaseOutputs(now time.Time) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	found := false
-	for id, e := range b.heldBack {
+	for id, e := range st.pending.heldBack {
 		if !e.outputAt.After(now) {
 			e.outputAt = time.Time{}
-			delete(b.heldBack, id)
-			b.dirtyChecks[id] = struct{}{}
+			delete(st.pending.heldBack, id)
+			st.pending.checks[id] = struct{}{}
 			found = true
 		}
 	}
@@ -82,33 +82,33 @@ const maxAliasDepth = 8
 
 // refreshAliasesLocked recomputes the local aliases of a service after one of
 // its checks changed; a change of a node check concerns all aliases of the node.
-func (b *board) refreshAliasesLocked(serviceID string, depth int) {
+func (st *state) refreshAliasesLocked(serviceID string, depth int) {
 	if depth > maxAliasDepth {
 		return
 	}
-	for id, e := range b.aliases[serviceID] {
-		if b.refreshAliasOnceLocked(id, e) && e.cur.Check.ServiceID != serviceID {
-			b.refreshAliasesLocked(e.cur.Check.ServiceID, depth+1)
+	for id, e := range st.aliases.byTarget[serviceID] {
+		if st.refreshAliasOnceLocked(id, e) && e.cur.Check.ServiceID != serviceID {
+			st.refreshAliasesLocked(e.cur.Check.ServiceID, depth+1)
 		}
 	}
 }
 
-func (b *board) refreshAliasLocked(e *checkEntry) {
-	if b.localAlias(e.cur.Definition) {
-		b.refreshAliasOnceLocked(e.cur.Check.ID, e)
+func (st *state) refreshAliasLocked(e *checkEntry) {
+	if st.localAlias(e.cur.Definition) {
+		st.refreshAliasOnceLocked(e.cur.Check.ID, e)
 	}
 }
 
 // refreshAliasOnceLocked reports whether the status changed.
-func (b *board) refreshAliasOnceLocked(id string, e *checkEntry) bool {
+func (st *state) refreshAliasOnceLocked(id string, e *checkEntry) bool {
 	target := e.cur.Definition.AliasService
 	r := check.Result{Status: catalog.Critical, Output: "Service " + target + " could not be found"}
 	switch {
-	case !b.seesLocked(e.cur.Definition):
+	case !st.seesLocked(e.cur.Definition):
 		r.Output = "The check's token may not read what it is an alias of"
-	case target == "" || b.services[target] != nil:
+	case target == "" || st.services[target] != nil:
 		var checks []*catalog.Check
-		for otherID, other := range b.checksOf[target] {
+		for otherID, other := range st.checksOf[target] {
 			if otherID != id {
 				checks = append(checks, other.cur.Check)
 			}
@@ -121,10 +121,10 @@ func (b *board) refreshAliasOnceLocked(id string, e *checkEntry) bool {
 	}
 	c := *e.cur.Check
 	c.Status, c.Output = r.Status, r.Output
-	if b.cfg.DiscardCheckOutput {
+	if st.discardOutput {
 		c.Output = ""
 	}
-	b.replaceCheckLocked(e, &c, b.touchLocked())
+	st.replaceCheckLocked(e, &c, st.touchLocked())
 	return r.Status != old
 }
 

@@ -67,7 +67,7 @@ func TestRestartKeepsTheCatalogsStatus(t *testing.T) {
 
 // TestResumeWithoutTheRightToRead: who may not read the catalog is told what there is to tell nevertheless.
 func TestResumeWithoutTheRightToRead(t *testing.T) {
-	b := newBoard(&Config{})
+	b := newState(&Config{})
 	b.loaded = 7
 	b.resumeFailed(errkind.New(errkind.Unavailable, "later"))
 	if !b.resuming() {

@@ -4,17 +4,18 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/definition"
 )
 
 // What a registration results in is judged by the services and checks that are there afterwards, and by those that
 // they displace: ids and names are derived, and two services of one host may come from two people. Rights are asked
-// for under the board's lock, so that nothing comes between the answer and the change.
+// for under the state's lock, so that nothing comes between the answer and the change.
 
 // may asks for write on a service by its name, or with "" on the node itself.
 type may func(service string) error
 
 // mayPutServiceLocked asks for what a service with its checks brings and displaces.
-func (b *board) mayPutServiceLocked(ask may, d *ServiceDefinition, checks []*CheckDefinition) error {
+func (st *state) mayPutServiceLocked(ask may, d *definition.Service, checks []*definition.Check) error {
 	if ask == nil {
 		return nil
 	}
@@ -22,7 +23,7 @@ func (b *board) mayPutServiceLocked(ask may, d *ServiceDefinition, checks []*Che
 	if to := d.ProxyDestination(); to != "" && to != d.Name {
 		names = append(names, to) // a proxy is found as an instance of what it stands for
 	}
-	if e := b.services[d.ServiceID()]; e != nil && e.cur.Service.Name != d.Name {
+	if e := st.services[d.ServiceID()]; e != nil && e.cur.Service.Name != d.Name {
 		names = append(names, e.cur.Service.Name)
 	}
 	for _, name := range names {
@@ -31,7 +32,7 @@ func (b *board) mayPutServiceLocked(ask may, d *ServiceDefinition, checks []*Che
 		}
 	}
 	for _, c := range checks {
-		if err := b.mayTakeCheckIDLocked(ask, c.ID, d.ServiceID()); err != nil {
+		if err := st.mayTakeCheckIDLocked(ask, c.ID, d.ServiceID()); err != nil {
 			return err
 		}
 	}
@@ -39,23 +40,23 @@ func (b *board) mayPutServiceLocked(ask may, d *ServiceDefinition, checks []*Che
 }
 
 // mayPutCheckLocked asks for what a check that is registered by itself belongs to and displaces.
-func (b *board) mayPutCheckLocked(ask may, d *CheckDefinition) error {
+func (st *state) mayPutCheckLocked(ask may, d *definition.Check) error {
 	if ask == nil {
 		return nil
 	}
 	name := ""
-	if e := b.services[d.ServiceID]; e != nil {
+	if e := st.services[d.ServiceID]; e != nil {
 		name = e.cur.Service.Name
 	}
 	if err := ask(name); err != nil {
 		return err
 	}
-	return b.mayTakeCheckIDLocked(ask, d.ID, d.ServiceID)
+	return st.mayTakeCheckIDLocked(ask, d.ID, d.ServiceID)
 }
 
 // mayTakeCheckIDLocked asks for what a check's id belongs to, when that is not the service of the check itself.
-func (b *board) mayTakeCheckIDLocked(ask may, id, serviceID string) error {
-	if e := b.checks[id]; e != nil && e.cur.Check.ServiceID != serviceID {
+func (st *state) mayTakeCheckIDLocked(ask may, id, serviceID string) error {
+	if e := st.checks[id]; e != nil && e.cur.Check.ServiceID != serviceID {
 		if err := ask(e.cur.Check.ServiceName); err != nil {
 			return err
 		}
@@ -71,21 +72,21 @@ func (b *board) mayTakeCheckIDLocked(ask may, id, serviceID string) error {
 	if !marks {
 		return nil
 	}
-	if e := b.services[target]; e != nil {
+	if e := st.services[target]; e != nil {
 		return ask(e.cur.Service.Name)
 	}
 	return ask("")
 }
 
 // mayPut asks for everything that a list of registrations results in, before the first is taken.
-func (b *board) mayPut(ask may, all []prepared) error {
+func (st *state) mayPut(ask may, all []prepared) error {
 	if ask == nil {
 		return nil
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	for _, r := range all {
-		if err := b.mayPutServiceLocked(ask, r.d, r.checks); err != nil {
+		if err := st.mayPutServiceLocked(ask, r.d, r.checks); err != nil {
 			return err
 		}
 	}

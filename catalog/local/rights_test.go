@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
 )
@@ -61,14 +62,14 @@ func TestRightOnOneServiceIsNoneOnAnother(t *testing.T) {
 				if err := l.RegisterService(t.Context(), mustService(t, body), o); !errkind.Is(err, errkind.Denied) {
 					t.Errorf("answer %v", err)
 				}
-				if err := l.RegisterServices(t.Context(), []*ServiceDefinition{mustService(t, `{"Name":"mine","ID":"first"}`),
+				if err := l.RegisterServices(t.Context(), []*definition.Service{mustService(t, `{"Name":"mine","ID":"first"}`),
 					mustService(t, body)}, o); !errkind.Is(err, errkind.Denied) {
 					t.Errorf("as one of a list: %v", err)
 				}
 				if l.View().Version != before {
 					t.Error("something changed")
 				}
-				if services, _ := l.store.load(); len(services) != 4 {
+				if services, _ := l.store.Load(); len(services) != 4 {
 					t.Errorf("%d services are on disk", len(services))
 				}
 			})
@@ -125,7 +126,7 @@ func TestRefusedWhileItIsWritten(t *testing.T) {
 				t.Errorf("%s: asked %d times: %v", id, asked, err)
 			}
 		}
-		if services, _ := l.store.load(); len(services) != 1 || services[0].Tags[0] != "first" {
+		if services, _ := l.store.Load(); len(services) != 1 || services[0].Tags[0] != "first" {
 			t.Errorf("on disk: %+v", services)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/local/disk"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -22,11 +23,11 @@ const (
 // Run runs the checks and keeps the catalog in sync until ctx ends; it returns
 // when all goroutines have ended.
 func (l *Local) Run(ctx context.Context) error {
-	l.board.began()
+	l.state.began()
 	var wg sync.WaitGroup
 	var err error
-	wg.Go(func() { err = l.runner.Run(ctx) })
-	wg.Go(func() { l.syncLoop(ctx) })
+	wg.Go(func() { err = l.runs.runner.Run(ctx) })
+	wg.Go(func() { l.sync.loop(ctx) })
 	wg.Go(func() { l.housekeeping(ctx) })
 	wg.Wait()
 	return err
@@ -54,7 +55,9 @@ func (l *Local) housekeeping(ctx context.Context) {
 			l.reap()
 			reap.Reset(reapInterval)
 		case <-rights.C:
-			l.judgeAliases(ctx)
+			if l.rights.judge(ctx) {
+				l.sync.notify()
+			}
 			rights.Reset(aliasInterval)
 		case <-save.C:
 			if l.saveTTL(l.cfg.Clock.Since(lastSave) >= ttlSaveInterval) {
@@ -67,7 +70,7 @@ func (l *Local) housekeeping(ctx context.Context) {
 
 // reap removes services that were critical for longer than their checks allow.
 func (l *Local) reap() {
-	for id, reason := range l.board.overdue(l.cfg.Clock.Now()) {
+	for id, reason := range l.state.overdue(l.cfg.Clock.Now()) {
 		l.files.RLock()
 		_, err := l.dropService(id)
 		if err == nil {
@@ -83,11 +86,11 @@ func (l *Local) reap() {
 }
 
 // overdue are the services to reap, with the check that says so.
-func (b *board) overdue(now time.Time) map[string]string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (st *state) overdue(now time.Time) map[string]string {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	found := map[string]string{}
-	for id, e := range b.checks {
+	for id, e := range st.checks {
 		after := e.cur.Definition.DeregisterCriticalServiceAfter
 		if after > 0 && e.cur.Check.ServiceID != "" && e.cur.Check.Status == catalog.Critical &&
 			now.Sub(e.cur.CriticalSince) > max(after, reapMinimum) {
@@ -99,17 +102,17 @@ func (b *board) overdue(now time.Time) map[string]string {
 
 // ttlStates are the TTL checks to save; nil when nothing changed that is worth
 // a write now: heartbeats alone wait for beats.
-func (b *board) ttlStates(beats bool) map[string]ttlState {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.ttlChanged && !(beats && b.ttlBeaten) {
+func (st *state) ttlStates(beats bool) map[string]disk.TTLState {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !st.ttl.changed && !(beats && st.ttl.beaten) {
 		return nil
 	}
-	b.ttlChanged, b.ttlBeaten = false, false
-	states := make(map[string]ttlState, len(b.ttlSeen))
-	for id, expires := range b.ttlSeen {
-		if e := b.checks[id]; e != nil {
-			states[id] = ttlState{Status: e.cur.Check.Status.String(), Output: e.cur.Check.Output, Expires: expires}
+	st.ttl.changed, st.ttl.beaten = false, false
+	states := make(map[string]disk.TTLState, len(st.ttl.seen))
+	for id, expires := range st.ttl.seen {
+		if e := st.checks[id]; e != nil {
+			states[id] = disk.TTLState{Status: e.cur.Check.Status.String(), Output: e.cur.Check.Output, Expires: expires}
 		}
 	}
 	return states
@@ -119,11 +122,11 @@ func (l *Local) saveTTL(beats bool) bool {
 	if l.store == nil {
 		return false
 	}
-	states := l.board.ttlStates(beats)
+	states := l.state.ttlStates(beats)
 	if states == nil {
 		return false
 	}
-	if err := l.store.saveTTL(states); err != nil {
+	if err := l.store.SaveTTL(states); err != nil {
 		l.cfg.Log.Warn("the states of TTL checks were not saved", "error", err)
 	}
 	return true

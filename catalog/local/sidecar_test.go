@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
 )
@@ -59,7 +60,7 @@ func TestSidecarStandsBesideItsService(t *testing.T) {
 		if f.service("web-1") != nil || f.service("web-1-sidecar-proxy") != nil || f.service("api-1-sidecar-proxy") == nil {
 			t.Error("the sidecar did not go with its service, after a restart")
 		}
-		if err := l.SetFileDefinitions([]*ServiceDefinition{mustService(t, strings.ReplaceAll(withSidecar, "web", "file"))},
+		if err := l.SetFileDefinitions([]*definition.Service{mustService(t, strings.ReplaceAll(withSidecar, "web", "file"))},
 			nil); err != nil {
 			t.Fatal(err)
 		}

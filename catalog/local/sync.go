@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/catalog"
@@ -29,6 +30,72 @@ const (
 	removers = 16
 )
 
+// syncer is anti-entropy: it makes the catalog say what the state says. Whoever changes the
+// state notifies it; its queue is the marks in the state.
+type syncer struct {
+	cfg      *Config
+	state    *state
+	runs     *runs
+	rights   *aliasRights
+	kick     chan struct{} // capacity 1: something is to be synced
+	full     chan struct{} // capacity 1: a full sync is wanted
+	attempts attempts
+	synced   atomic.Bool // the catalog was read since the start
+	met      metrics
+}
+
+// attempts tell those who registered which version of the state a sync attempt saw.
+type attempts struct {
+	mu   sync.Mutex
+	seen uint64        // newest version that an attempt saw
+	next chan struct{} // closed and replaced after each attempt
+}
+
+// note wakes those who wait for an attempt that saw version.
+func (a *attempts) note(version uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.seen = max(a.seen, version)
+	close(a.next)
+	a.next = make(chan struct{})
+}
+
+func (a *attempts) newest() (uint64, <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.seen, a.next
+}
+
+// notify says that the state has something to tell.
+func (s *syncer) notify() { signal(s.kick) }
+
+// signal fills a channel of capacity 1.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until a sync that saw version was attempted, at most SyncWait.
+func (s *syncer) await(ctx context.Context, version uint64) {
+	timer := s.cfg.Clock.NewTimer(s.cfg.SyncWait)
+	defer timer.Stop()
+	for {
+		seen, next := s.attempts.newest()
+		if seen >= version {
+			return
+		}
+		select {
+		case <-next:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // scaleFactor stretches the stagger with the cluster, so that the servers' load from
 // full syncs stays about equal beyond 128 hosts.
 func scaleFactor(hosts int) time.Duration {
@@ -39,19 +106,19 @@ func scaleFactor(hosts int) time.Duration {
 }
 
 // stagger is a random part of d, which must be above 0, scaled by the cluster's size.
-func (l *Local) stagger(d time.Duration) time.Duration {
-	return time.Duration(l.cfg.Rand(int64(d * scaleFactor(l.cfg.ClusterSize()))))
+func (s *syncer) stagger(d time.Duration) time.Duration {
+	return time.Duration(s.cfg.Rand(int64(d * scaleFactor(s.cfg.ClusterSize()))))
 }
 
-// syncLoop owns all calls to the servers.
-func (l *Local) syncLoop(ctx context.Context) {
-	clk := l.cfg.Clock
+// loop owns all calls to the servers.
+func (s *syncer) loop(ctx context.Context) {
+	clk := s.cfg.Clock
 	full := clk.NewTimer(0) // the first full sync is at once
 	defer full.Stop()
-	outputScan := max(l.cfg.CheckUpdateInterval/50, minOutputScan)
+	outputScan := max(s.cfg.CheckUpdateInterval/50, minOutputScan)
 	scan := clk.NewTimer(outputScan)
 	defer scan.Stop()
-	serverUp := l.cfg.ServerUp
+	serverUp := s.cfg.ServerUp
 	fullAt := clk.Now()
 	first := true
 	schedule := func(d time.Duration) {
@@ -63,99 +130,98 @@ func (l *Local) syncLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-full.C:
-			next := syncInterval + l.stagger(syncInterval)
-			if err := l.syncFull(ctx); err != nil && ctx.Err() == nil {
-				next = retryInterval + l.stagger(retryInterval)
+			next := syncInterval + s.stagger(syncInterval)
+			if err := s.syncFull(ctx); err != nil && ctx.Err() == nil {
+				next = retryInterval + s.stagger(retryInterval)
 				level := slog.LevelWarn
 				if first { // servers still look for a leader while the process starts: no news
 					level = slog.LevelDebug
 				}
-				l.cfg.Log.Log(ctx, level, "the catalog is not in sync", "error", err, "retry", next)
+				s.cfg.Log.Log(ctx, level, "the catalog is not in sync", "error", err, "retry", next)
 			}
 			first = false
 			schedule(next)
-		case <-l.full:
+		case <-s.full:
 			schedule(0)
 		case _, open := <-serverUp:
 			if !open {
 				serverUp = nil
 				continue
 			}
-			schedule(l.stagger(min(serverUpSpread, time.Duration(max(l.cfg.ClusterSize(), 1))*serverUpShare)))
+			schedule(s.stagger(min(serverUpSpread, time.Duration(max(s.cfg.ClusterSize(), 1))*serverUpShare)))
 		case <-scan.C:
-			if l.board.releaseOutputs(clk.Now()) {
-				l.poke(l.kick)
+			if s.state.releaseOutputs(clk.Now()) {
+				s.notify()
 			}
 			scan.Reset(outputScan)
-		case <-l.kick:
-			if l.board.resuming() {
+		case <-s.kick:
+			if s.state.resuming() {
 				schedule(0)
 				continue
 			}
-			if err := l.syncChanges(ctx); err != nil && ctx.Err() == nil {
-				next := retryInterval + l.stagger(retryInterval)
+			if err := s.syncChanges(ctx); err != nil && ctx.Err() == nil {
+				next := retryInterval + s.stagger(retryInterval)
 				if clk.Now().Add(next).Before(fullAt) { // never later: a failing change must not put off a sync that is near
 					schedule(next)
 				}
-				l.cfg.Log.Warn("a change did not reach the catalog", "error", err, "retry", next)
+				s.cfg.Log.Warn("a change did not reach the catalog", "error", err, "retry", next)
 			}
 		}
 	}
 }
 
-// SyncNow asks for a full sync soon; it does not wait for it.
-func (l *Local) SyncNow() { l.poke(l.full) }
-
 // syncFull compares everything with the catalog and mends what differs.
-func (l *Local) syncFull(ctx context.Context) error {
-	l.met.full.Add(1)
-	l.judgeAliases(ctx) // a restart tells no alias critical before it asked
-	reads := WithToken(ctx, l.cfg.tokens().own())
-	own, version := l.board.own()
-	name := l.cfg.Node.Name
+func (s *syncer) syncFull(ctx context.Context) error {
+	s.met.full.Add(1)
+	if s.rights.judge(ctx) { // a restart tells no alias critical before it asked
+		s.notify()
+	}
+	token := s.cfg.tokens().own()
+	own, version := s.state.own()
+	name := s.cfg.Node.Name
 	var stored Stored
 	var err error
-	if stored.Node, err = call(reads, l, func(ctx context.Context) (*catalog.Node, error) {
-		return l.cfg.Servers.NodeInfo(ctx, name)
+	if stored.Node, err = call(ctx, s, func(ctx context.Context) (*catalog.Node, error) {
+		return s.cfg.Servers.NodeInfo(ctx, token, name)
 	}); err == nil {
-		stored.Services, err = call(reads, l, func(ctx context.Context) ([]*catalog.Service, error) {
-			return l.cfg.Servers.NodeServices(ctx, name)
+		stored.Services, err = call(ctx, s, func(ctx context.Context) ([]*catalog.Service, error) {
+			return s.cfg.Servers.NodeServices(ctx, token, name)
 		})
 	}
 	if err == nil {
-		stored.Checks, err = call(reads, l, func(ctx context.Context) ([]*catalog.Check, error) {
-			return l.cfg.Servers.NodeChecks(ctx, name)
+		stored.Checks, err = call(ctx, s, func(ctx context.Context) ([]*catalog.Check, error) {
+			return s.cfg.Servers.NodeChecks(ctx, token, name)
 		})
 	}
 	if err != nil {
-		l.board.resumeFailed(err)
-		l.board.tried(version) // waiting callers have had their attempt
-		l.met.failed.Add(1)
+		s.state.resumeFailed(err)
+		s.attempts.note(version) // waiting callers have had their attempt
+		s.met.failed.Add(1)
 		return err
 	}
-	if l.board.resuming() {
-		l.resume(stored.Checks)
-		own, version = l.board.own()
+	if s.state.resuming() {
+		s.runs.resume(stored.Checks)
+		own, version = s.state.own()
 	}
-	l.synced.Store(true)
-	l.board.plan(Diff(own, stored), version)
-	return l.syncChanges(ctx)
+	s.synced.Store(true)
+	s.state.plan(Diff(own, stored), version)
+	return s.syncChanges(ctx)
 }
 
 // call bounds one call to the servers.
-func call[T any](ctx context.Context, l *Local, f func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.CallTimeout)
+func call[T any](ctx context.Context, s *syncer, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
 	defer cancel()
 	return f(ctx)
 }
 
 // syncChanges tells the catalog what changed: removals first, then
 // registrations in batches. What could not be told stays marked.
-func (l *Local) syncChanges(ctx context.Context) error {
-	w := l.board.collect()
-	defer l.board.tried(w.version)
-	if err := l.remove(ctx, w.removals); err != nil {
-		l.met.failed.Add(1)
+func (s *syncer) syncChanges(ctx context.Context) error {
+	w := s.state.collect()
+	defer s.attempts.note(w.version)
+	if err := s.remove(ctx, w.removals); err != nil {
+		s.met.failed.Add(1)
 		return err
 	}
 	for len(w.registers) > 0 {
@@ -163,8 +229,8 @@ func (l *Local) syncChanges(ctx context.Context) error {
 		for n < min(len(w.registers), maxBatch) && w.registers[n].token == w.registers[0].token {
 			n++
 		}
-		if err := l.registerBatch(ctx, w.registers[:n]); err != nil {
-			l.met.failed.Add(1)
+		if err := s.registerBatch(ctx, w.registers[:n]); err != nil {
+			s.met.failed.Add(1)
 			return err
 		}
 		w.registers = w.registers[n:]
@@ -174,32 +240,32 @@ func (l *Local) syncChanges(ctx context.Context) error {
 
 // registerBatch tries one call for all; when it fails, one by one, so that a
 // registration that is refused does not hold up the others.
-func (l *Local) registerBatch(ctx context.Context, batch []registration) error {
+func (s *syncer) registerBatch(ctx context.Context, batch []registration) error {
 	regs := make([]*catalog.Register, len(batch))
 	for i := range batch {
 		regs[i] = batch[i].reg
 	}
-	l.met.registers.Add(uint64(len(regs)))
-	_, err := call(WithToken(ctx, batch[0].token), l, func(ctx context.Context) (struct{}, error) {
+	s.met.registers.Add(uint64(len(regs)))
+	_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) {
 		if len(regs) == 1 {
-			return struct{}{}, l.cfg.Servers.Register(ctx, regs[0])
+			return struct{}{}, s.cfg.Servers.Register(ctx, batch[0].token, regs[0])
 		}
-		return struct{}{}, l.cfg.Servers.RegisterBatch(ctx, regs)
+		return struct{}{}, s.cfg.Servers.RegisterBatch(ctx, batch[0].token, regs)
 	})
 	switch {
 	case err == nil:
-		l.board.settle(batch)
-		l.tell(batch)
+		s.state.settle(batch)
+		s.tell(batch)
 		return nil
 	case !refused(err):
 		return err
 	case len(batch) == 1:
-		l.cfg.Log.Error("the catalog refused a registration", "service", batch[0].service, "error", err)
-		l.board.settle(batch) // until the next full sync finds it missing
+		s.cfg.Log.Error("the catalog refused a registration", "service", batch[0].service, "error", err)
+		s.state.settle(batch) // until the next full sync finds it missing
 		return nil
 	}
 	for i := range batch {
-		if err := l.registerBatch(ctx, batch[i:i+1]); err != nil {
+		if err := s.registerBatch(ctx, batch[i:i+1]); err != nil {
 			return err
 		}
 	}
@@ -207,16 +273,16 @@ func (l *Local) registerBatch(ctx context.Context, batch []registration) error {
 }
 
 // tell logs what reached the catalog.
-func (l *Local) tell(batch []registration) {
-	if !l.cfg.Log.Enabled(context.Background(), slog.LevelDebug) {
+func (s *syncer) tell(batch []registration) {
+	if !s.cfg.Log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
 	for _, r := range batch {
 		if r.serviceGen != 0 {
-			l.cfg.Log.Debug("synced a service", "service", r.service)
+			s.cfg.Log.Debug("synced a service", "service", r.service)
 		}
 		for _, c := range r.checks {
-			l.cfg.Log.Debug("synced a check", "check", c.id)
+			s.cfg.Log.Debug("synced a check", "check", c.id)
 		}
 	}
 }
@@ -226,7 +292,7 @@ func refused(err error) bool {
 }
 
 // remove deregisters with a bounded number of calls at once.
-func (l *Local) remove(ctx context.Context, removals []removal) error {
+func (s *syncer) remove(ctx context.Context, removals []removal) error {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, removers)
 	var mu sync.Mutex
@@ -241,7 +307,7 @@ func (l *Local) remove(ctx context.Context, removals []removal) error {
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if err := l.removeOne(ctx, r); err != nil {
+			if err := s.removeOne(ctx, r); err != nil {
 				mu.Lock()
 				if first == nil {
 					first = err
@@ -254,19 +320,19 @@ func (l *Local) remove(ctx context.Context, removals []removal) error {
 	return first
 }
 
-func (l *Local) removeOne(ctx context.Context, r removal) error {
-	l.met.deregisters.Add(1)
-	_, err := call(WithToken(ctx, r.token), l, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.cfg.Servers.Deregister(ctx, &catalog.Deregister{
-			Node: l.cfg.Node.Name, ServiceID: r.service, CheckID: r.check})
+func (s *syncer) removeOne(ctx context.Context, r removal) error {
+	s.met.deregisters.Add(1)
+	_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.cfg.Servers.Deregister(ctx, r.token, &catalog.Deregister{
+			Node: s.cfg.Node.Name, ServiceID: r.service, CheckID: r.check})
 	})
 	switch {
 	case err == nil, errkind.Is(err, errkind.NotFound):
 	case refused(err):
-		l.cfg.Log.Error("the catalog refused a removal", "service", r.service, "check", r.check, "error", err)
+		s.cfg.Log.Error("the catalog refused a removal", "service", r.service, "check", r.check, "error", err)
 	default:
 		return err
 	}
-	l.board.removed(r)
+	s.state.removed(r)
 	return nil
 }

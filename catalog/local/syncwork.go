@@ -9,7 +9,7 @@ import (
 
 // work is what one sync pass has to tell the catalog.
 type work struct {
-	version   uint64 // the board's version that it covers
+	version   uint64 // the state's version that it covers
 	removals  []removal
 	registers []registration
 }
@@ -36,17 +36,17 @@ type mark struct {
 }
 
 // collect gathers what is marked. The marks stay until settle.
-func (b *board) collect() work {
-	tokens := b.cfg.tokens()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	w := work{version: b.version}
-	for _, id := range sortedKeys(b.goneServices) {
-		g := b.goneServices[id]
+func (st *state) collect() work {
+	tokens := st.cfg.tokens()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	w := work{version: st.version}
+	for _, id := range sorted(st.pending.goneServices) {
+		g := st.pending.goneServices[id]
 		w.removals = append(w.removals, removal{service: id, gen: g.gen, token: g.tokenFor(tokens)})
 	}
-	for _, id := range sortedKeys(b.goneChecks) {
-		g := b.goneChecks[id]
+	for _, id := range sorted(st.pending.goneChecks) {
+		g := st.pending.goneChecks[id]
 		w.removals = append(w.removals, removal{check: id, gen: g.gen, token: g.tokenFor(tokens)})
 	}
 	type place struct{ service, token string }
@@ -54,22 +54,22 @@ func (b *board) collect() work {
 	of := func(service, token string) *registration {
 		at := place{service, token}
 		if by[at] == nil {
-			node := b.nodeDirty && token == tokens.own() // nobody else may speak for the node
+			node := st.pending.node && token == tokens.own() // nobody else may speak for the node
 			by[at] = &registration{service: service, token: token, node: node,
-				reg: &catalog.Register{Node: b.cfg.Node, SkipNodeUpdate: !node}}
+				reg: &catalog.Register{Node: st.cfg.Node, SkipNodeUpdate: !node}}
 		}
 		return by[at]
 	}
-	if b.nodeDirty {
+	if st.pending.node {
 		of("", tokens.own()) // the node, with its own checks
 	}
-	for id := range b.dirtyServices {
-		e := b.services[id]
+	for id := range st.pending.services {
+		e := st.services[id]
 		r := of(id, e.token(tokens))
 		r.reg.Service, r.serviceGen = e.cur.Service, e.gen
 	}
-	for id := range b.dirtyChecks {
-		e := b.checks[id]
+	for id := range st.pending.checks {
+		e := st.checks[id]
 		of(e.cur.Check.ServiceID, e.token(tokens)).checkOf(e.cur.Check, id, e.gen)
 	}
 	for _, r := range by {
@@ -84,121 +84,112 @@ func (b *board) collect() work {
 }
 
 // settle clears the marks of what was told, unless it changed meanwhile.
-func (b *board) settle(batch []registration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (st *state) settle(batch []registration) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	for _, r := range batch {
 		if r.node {
-			b.nodeDirty = false
+			st.pending.node = false
 		}
-		if e := b.services[r.service]; e != nil && r.serviceGen != 0 && e.gen == r.serviceGen {
-			delete(b.dirtyServices, r.service)
+		if e := st.services[r.service]; e != nil && r.serviceGen != 0 && e.gen == r.serviceGen {
+			delete(st.pending.services, r.service)
 		}
 		for _, m := range r.checks {
-			if e := b.checks[m.id]; e != nil && e.gen == m.gen {
-				delete(b.dirtyChecks, m.id)
+			if e := st.checks[m.id]; e != nil && e.gen == m.gen {
+				delete(st.pending.checks, m.id)
 			}
 		}
 	}
 }
 
 // removed forgets a removal that was told, unless there is a newer one.
-func (b *board) removed(r removal) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if r.service != "" && b.goneServices[r.service].gen == r.gen {
-		delete(b.goneServices, r.service)
+func (st *state) removed(r removal) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if r.service != "" && st.pending.goneServices[r.service].gen == r.gen {
+		delete(st.pending.goneServices, r.service)
 	}
-	if r.check != "" && b.goneChecks[r.check].gen == r.gen {
-		delete(b.goneChecks, r.check)
+	if r.check != "" && st.pending.goneChecks[r.check].gen == r.gen {
+		delete(st.pending.goneChecks, r.check)
 	}
-}
-
-// tried wakes those who wait for an attempt that saw version.
-func (b *board) tried(version uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.attempted = max(b.attempted, version)
-	close(b.attempt)
-	b.attempt = make(chan struct{})
 }
 
 // own is what Diff compares.
-func (b *board) own() (Own, uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	node := b.cfg.Node
-	o := Own{Node: &node, Services: make(map[string]*catalog.Service, len(b.services)),
-		Checks: make(map[string]*catalog.Check, len(b.checks)), HeldBack: make(map[string]bool, len(b.heldBack))}
-	for id, e := range b.services {
+func (st *state) own() (Own, uint64) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	node := st.cfg.Node
+	o := Own{Node: &node, Services: make(map[string]*catalog.Service, len(st.services)),
+		Checks: make(map[string]*catalog.Check, len(st.checks)), HeldBack: make(map[string]bool, len(st.pending.heldBack))}
+	for id, e := range st.services {
 		o.Services[id] = e.cur.Service
 	}
-	for id, e := range b.checks {
+	for id, e := range st.checks {
 		o.Checks[id] = e.cur.Check
 	}
-	for id := range b.heldBack {
+	for id := range st.pending.heldBack {
 		o.HeldBack[id] = true
 	}
-	return o, b.version
+	return o, st.version
 }
 
 // plan marks what a Diff found. Entries that changed after version keep the
 // marks that their change made.
-func (b *board) plan(p Plan, version uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.nodeDirty = p.Node
+func (st *state) plan(p Plan, version uint64) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.pending.node = p.Node
 	for id, tags := range p.Tags {
-		b.adoptTagsLocked(id, tags, version)
+		st.adoptTagsLocked(id, tags, version)
 	}
 	for _, id := range p.Services {
-		if b.services[id] != nil {
-			b.dirtyServices[id] = struct{}{}
+		if st.services[id] != nil {
+			st.pending.services[id] = struct{}{}
 		}
 	}
 	for _, id := range p.ServicesInSync {
-		if e := b.services[id]; e != nil && e.gen <= version {
-			delete(b.dirtyServices, id)
-			delete(b.goneServices, id)
+		if e := st.services[id]; e != nil && e.gen <= version {
+			delete(st.pending.services, id)
+			delete(st.pending.goneServices, id)
 		}
 	}
 	for _, id := range p.Checks {
-		if b.checks[id] != nil {
-			b.dirtyChecks[id] = struct{}{}
+		if st.checks[id] != nil {
+			st.pending.checks[id] = struct{}{}
 		}
 	}
 	for _, id := range p.ChecksInSync {
-		if e := b.checks[id]; e != nil && e.gen <= version {
-			delete(b.dirtyChecks, id)
-			delete(b.goneChecks, id)
+		if e := st.checks[id]; e != nil && e.gen <= version {
+			delete(st.pending.checks, id)
+			delete(st.pending.goneChecks, id)
 		}
 	}
 	for _, id := range p.RemoveServices {
-		if _, marked := b.goneServices[id]; b.services[id] == nil && !marked {
-			b.goneServices[id] = gone{gen: b.version}
+		if _, marked := st.pending.goneServices[id]; st.services[id] == nil && !marked {
+			st.pending.goneServices[id] = gone{gen: st.version}
 		}
 	}
 	for _, id := range p.RemoveChecks {
-		if _, marked := b.goneChecks[id]; b.checks[id] == nil && !marked {
-			b.goneChecks[id] = gone{gen: b.version}
+		if _, marked := st.pending.goneChecks[id]; st.checks[id] == nil && !marked {
+			st.pending.goneChecks[id] = gone{gen: st.version}
 		}
 	}
 }
 
 // adoptTagsLocked takes over the tags that somebody set in the catalog.
-func (b *board) adoptTagsLocked(id string, tags []string, version uint64) {
-	e := b.services[id]
+func (st *state) adoptTagsLocked(id string, tags []string, version uint64) {
+	e := st.services[id]
 	if e == nil || e.gen > version {
 		return
 	}
 	svc := *e.cur.Service
 	svc.Tags = tags
-	b.touchLocked()
+	st.touchLocked()
 	close(e.replaced)
 	e.cur = &Service{Service: &svc, Definition: e.cur.Definition, Hash: contentHash(&svc)}
 	e.replaced = make(chan struct{})
 	// The generation stays: the service itself is as it was registered.
-	for _, ce := range b.checksOf[id] {
+	for _, ce := range st.checksOf[id] {
 		c := *ce.cur.Check
 		c.ServiceTags = tags
 		ce.cur = &Check{Check: &c, Definition: ce.cur.Definition, CriticalSince: ce.cur.CriticalSince}

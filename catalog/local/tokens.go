@@ -2,7 +2,6 @@ package local
 
 import (
 	"cmp"
-	"context"
 
 	"corbel.dev/corbel/catalog"
 )
@@ -16,22 +15,6 @@ type Tokens struct {
 	Default string
 	// ConfigFile is for services and checks that definition files brought.
 	ConfigFile string
-}
-
-type tokenKey struct{}
-
-// WithToken says on whose behalf a call to the servers is made.
-func WithToken(ctx context.Context, token string) context.Context {
-	if token == "" {
-		return ctx
-	}
-	return context.WithValue(ctx, tokenKey{}, token)
-}
-
-// Token is the token on whose behalf a call to Servers is made; "" is none.
-func Token(ctx context.Context) string {
-	token, _ := ctx.Value(tokenKey{}).(string)
-	return token
 }
 
 func (c *Config) tokens() Tokens {
@@ -62,7 +45,7 @@ type gone struct {
 }
 
 func goneService(gen uint64, e *serviceEntry) gone {
-	return gone{gen, e.cur.Service.Name, e.cur.Definition.Token, e.cur.Definition.file}
+	return gone{gen, e.cur.Service.Name, e.cur.Definition.Token, e.cur.Definition.FromFile}
 }
 
 // tokenFor is the token for removing it: what nobody here registered is the agent's to remove.
@@ -74,28 +57,15 @@ func (g gone) tokenFor(t Tokens) string {
 }
 
 func (e *serviceEntry) token(t Tokens) string {
-	return t.of(e.cur.Definition.Token, e.cur.Definition.file)
+	return t.of(e.cur.Definition.Token, e.cur.Definition.FromFile)
 }
 
 func (e *checkEntry) token(t Tokens) string {
 	d := e.cur.Definition
-	if d.Token == "" && d.ServiceID == "" && !d.file {
+	if d.Token == "" && d.ServiceID == "" && !d.FromFile {
 		return t.own()
 	}
-	return t.of(d.Token, d.file)
-}
-
-// inFile marks definitions as brought by a file, without touching what was given.
-func (d *ServiceDefinition) inFile() *ServiceDefinition {
-	copied := *d
-	copied.file = true
-	return &copied
-}
-
-func (d *CheckDefinition) inFile() *CheckDefinition {
-	copied := *d
-	copied.file = true
-	return &copied
+	return t.of(d.Token, d.FromFile)
 }
 
 // order sorts registrations into calls: the node first, then services, then checks alone; within each

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/definition"
 )
 
 // TestEachCallCarriesItsToken: a registration's own token, else that of its origin, else the default one.
@@ -30,7 +31,7 @@ func TestEachCallCarriesItsToken(t *testing.T) {
 			RegisterOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.SetFileDefinitions([]*ServiceDefinition{mustService(t, `{"Name":"filed","Check":{`+
+		if err := l.SetFileDefinitions([]*definition.Service{mustService(t, `{"Name":"filed","Check":{`+
 			`"CheckID":"filed-ttl","TTL":"1h"}}`),
 			mustService(t, `{"Name":"filed-own","Token":"written"}`)}, nil); err != nil {
 			t.Fatal(err)

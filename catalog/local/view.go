@@ -10,19 +10,13 @@ import (
 )
 
 // View is everything registered now. It is built at most once per change.
-func (l *Local) View() *View { return l.board.snapshot() }
-
-// Services are the registered services by id; do not change the map.
-func (l *Local) Services() map[string]*Service { return l.board.snapshot().Services }
-
-// Checks are the registered checks by id; do not change the map.
-func (l *Local) Checks() map[string]*Check { return l.board.snapshot().Checks }
+func (l *Local) View() *View { return l.state.snapshot() }
 
 // Service is one registered service, or nil.
 func (l *Local) Service(id string) *Service {
-	l.board.mu.Lock()
-	defer l.board.mu.Unlock()
-	if e := l.board.services[id]; e != nil {
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
+	if e := l.state.services[id]; e != nil {
 		return e.cur
 	}
 	return nil
@@ -30,9 +24,9 @@ func (l *Local) Service(id string) *Service {
 
 // Check is one registered check, or nil.
 func (l *Local) Check(id string) *Check {
-	l.board.mu.Lock()
-	defer l.board.mu.Unlock()
-	if e := l.board.checks[id]; e != nil {
+	l.state.mu.Lock()
+	defer l.state.mu.Unlock()
+	if e := l.state.checks[id]; e != nil {
 		return e.cur
 	}
 	return nil
@@ -45,14 +39,14 @@ func (l *Local) AwaitService(ctx context.Context, id, hash string, wait time.Dur
 	timer := l.cfg.Clock.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		l.board.mu.Lock()
-		e := l.board.services[id]
+		l.state.mu.Lock()
+		e := l.state.services[id]
 		if e == nil {
-			l.board.mu.Unlock()
+			l.state.mu.Unlock()
 			return nil, errkind.Errorf(errkind.NotFound, "unknown service ID: %s", id)
 		}
 		cur, replaced := e.cur, e.replaced
-		l.board.mu.Unlock()
+		l.state.mu.Unlock()
 		if cur.Hash != hash {
 			return cur, nil
 		}
@@ -69,17 +63,17 @@ func (l *Local) AwaitService(ctx context.Context, id, hash string, wait time.Dur
 // Await returns the View once its Version passes since, or as it is when ctx ends.
 func (l *Local) Await(ctx context.Context, since uint64) *View {
 	for {
-		l.board.mu.Lock()
-		version, changed := l.board.version, l.board.changed
-		l.board.awaited = true
-		l.board.mu.Unlock()
+		l.state.mu.Lock()
+		version, changed := l.state.version, l.state.changed
+		l.state.awaited = true
+		l.state.mu.Unlock()
 		if version > since {
-			return l.board.snapshot()
+			return l.state.snapshot()
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return l.board.snapshot()
+			return l.state.snapshot()
 		}
 	}
 }
@@ -87,19 +81,18 @@ func (l *Local) Await(ctx context.Context, since uint64) *View {
 // ServiceHealth is what the agent's health endpoints show of one service: its
 // checks and those of the node, sorted by id. Nil service: unknown.
 func (l *Local) ServiceHealth(id string) (status string, s *Service, checks []*Check) {
-	l.board.mu.Lock()
-	if e := l.board.services[id]; e != nil {
-		s, checks = e.cur, l.board.checksLocked(id)
+	l.state.mu.Lock()
+	if e := l.state.services[id]; e != nil {
+		s, checks = e.cur, l.state.checksLocked(id)
 	}
-	l.board.mu.Unlock()
+	l.state.mu.Unlock()
 	return AggregatedStatus(checks), s, checks
 }
 
 // ServicesNamed are the ids of the services with a name, sorted.
-func (l *Local) ServicesNamed(name string) []string {
-	v := l.board.snapshot()
+func (v *View) ServicesNamed(name string) []string {
 	var ids []string
-	for _, id := range sortedKeys(v.Services) {
+	for _, id := range sorted(v.Services) {
 		if v.Services[id].Service.Name == name {
 			ids = append(ids, id)
 		}

@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/kit/errkind"
@@ -165,7 +166,7 @@ func agentHealthByName(q *rows.Request, l Local) error {
 	}
 	list := answer.List{Bytes: q.Buffer()}
 	worst, word := 0, "critical"
-	for _, id := range l.ServicesNamed(q.Rest) {
+	for _, id := range l.View().ServicesNamed(q.Rest) {
 		status, s, checks := l.ServiceHealth(id)
 		if s == nil {
 			continue
@@ -209,7 +210,7 @@ func agentServiceRegister(q *rows.Request, l Local) error {
 	if err != nil {
 		return err
 	}
-	d, err := local.DecodeService(b)
+	d, err := definition.DecodeService(b)
 	if err != nil {
 		return err
 	}
@@ -315,7 +316,7 @@ func agentCheckRegister(q *rows.Request, l Local) error {
 	if err != nil {
 		return err
 	}
-	d, err := local.DecodeCheck(b)
+	d, err := definition.DecodeCheck(b)
 	if err != nil {
 		return err
 	}
@@ -373,9 +374,9 @@ func agentServicesRegister(q *rows.Request, l Local) error {
 	if err != nil {
 		return err
 	}
-	list := make([]*local.ServiceDefinition, len(raw))
+	list := make([]*definition.Service, len(raw))
 	for i := range raw {
-		if list[i], err = local.DecodeService(raw[i]); err != nil {
+		if list[i], err = definition.DecodeService(raw[i]); err != nil {
 			return rows.At(i, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/kit/vivaldi"
 )
@@ -141,11 +142,10 @@ type Local interface {
 	AwaitService(ctx context.Context, id, hash string, wait time.Duration) (*local.Service, error)
 	// ServiceHealth returns a nil service when there is none of that id.
 	ServiceHealth(id string) (status string, s *local.Service, checks []*local.Check)
-	ServicesNamed(name string) []string
-	RegisterService(ctx context.Context, d *local.ServiceDefinition, o local.RegisterOptions) error
-	RegisterServices(ctx context.Context, list []*local.ServiceDefinition, o local.RegisterOptions) error
+	RegisterService(ctx context.Context, d *definition.Service, o local.RegisterOptions) error
+	RegisterServices(ctx context.Context, list []*definition.Service, o local.RegisterOptions) error
 	DeregisterService(ctx context.Context, id string) error
-	RegisterCheck(ctx context.Context, d *local.CheckDefinition, o local.RegisterOptions) error
+	RegisterCheck(ctx context.Context, d *definition.Check, o local.RegisterOptions) error
 	DeregisterCheck(ctx context.Context, id string) error
 	// UpdateTTL is a heartbeat: it stays on this host unless the status changes.
 	UpdateTTL(id, status, output string) error

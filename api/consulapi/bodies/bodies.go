@@ -13,7 +13,7 @@ import (
 
 	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
-	"corbel.dev/corbel/catalog/local"
+	"corbel.dev/corbel/catalog/definition"
 )
 
 // maxNesting bounds how deep a JSON body may nest.
@@ -57,7 +57,7 @@ func Sound(b []byte) error {
 }
 
 // Span is a duration that a body gives as a string or as nanoseconds.
-type Span = local.Span
+type Span = definition.Span
 
 // Node is a node as clients write it.
 type Node struct {
@@ -129,7 +129,7 @@ type Check struct {
 	Interval    string
 	Timeout     string
 	ExposedPort int
-	Definition  *local.WireDefinition
+	Definition  *definition.Wire
 	ModifyIndex uint64
 }
 

@@ -5,7 +5,7 @@ import (
 
 	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/catalog"
-	"corbel.dev/corbel/catalog/local"
+	"corbel.dev/corbel/catalog/definition"
 )
 
 // Register is the body of a registration.
@@ -39,7 +39,7 @@ func (in *Register) Command(datacenter string) (*catalog.Register, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := local.ValidateTags(s.Tags); err != nil {
+		if err := definition.ValidateTags(s.Tags); err != nil {
 			return nil, err
 		}
 		if s.Name == "" {

@@ -10,8 +10,8 @@ import (
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/catalog/grants"
-	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -77,7 +77,7 @@ func (w *wireTxnOp) op(q *rows.Request) (op catalog.TxnOp, err error) {
 	case w.Service != nil:
 		verb = w.Service.Verb
 		if op.Service, err = w.Service.Service.Catalog(w.Service.Node); err == nil {
-			err = local.ValidateTags(op.Service.Tags)
+			err = definition.ValidateTags(op.Service.Tags)
 		}
 	default:
 		verb = w.Check.Verb

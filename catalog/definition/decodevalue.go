@@ -1,4 +1,4 @@
-package local
+package definition
 
 import (
 	"encoding/json"
@@ -13,8 +13,6 @@ import (
 )
 
 type dur = time.Duration
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 func join(path, key string) string {
 	if path == "" {

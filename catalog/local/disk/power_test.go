@@ -1,4 +1,4 @@
-package local
+package disk
 
 import (
 	"fmt"
@@ -7,23 +7,24 @@ import (
 	"strconv"
 	"testing"
 
+	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/kit/vfs/powertest"
 )
 
 // powerStore registers web, registers db, removes web, and so on: each step leaves what no other one leaves.
 type powerStore struct {
-	*store
+	*Store
 	found map[string]string // name to the step that registered it
 }
 
 func openPowerStore(fsys vfs.FS) (powertest.Store, error) {
-	s, err := openStore(fsys, "/agent", slog.New(slog.DiscardHandler))
+	s, err := Open(fsys, "/agent", slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
 	p := powerStore{s, map[string]string{}}
-	services, _ := s.load()
+	services, _ := s.Load()
 	for _, d := range services {
 		p.found[d.Name] = d.Meta["step"]
 	}
@@ -33,9 +34,9 @@ func openPowerStore(fsys vfs.FS) (powertest.Store, error) {
 // Step implements powertest.Store.
 func (p powerStore) Step(n int) error {
 	if n%3 == 0 {
-		return p.removeService("web")
+		return p.RemoveService("web")
 	}
-	return p.saveService(&ServiceDefinition{
+	return p.SaveService(&definition.Service{
 		Name: []string{1: "web", 2: "db"}[n%3],
 		Meta: map[string]string{"step": strconv.Itoa(n)},
 	})

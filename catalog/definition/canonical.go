@@ -1,4 +1,4 @@
-package local
+package definition
 
 import (
 	"encoding/json"
@@ -38,57 +38,35 @@ func (s *Span) UnmarshalJSON(b []byte) error {
 // MarshalJSON implements json.Marshaler: the contract's duration string.
 func (s Span) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).String()) }
 
-// WireDefinition is the contract's Definition object of a HealthCheck; what is zero is left out.
-type WireDefinition struct {
-	HTTP                           string              `json:",omitempty"`
-	Header                         map[string][]string `json:",omitempty"`
-	Method                         string              `json:",omitempty"`
-	Body                           string              `json:",omitempty"`
-	DisableRedirects               bool                `json:",omitempty"`
-	TLSServerName                  string              `json:",omitempty"`
-	TLSSkipVerify                  bool                `json:",omitempty"`
-	TCP                            string              `json:",omitempty"`
-	TCPUseTLS                      bool                `json:",omitempty"`
-	UDP                            string              `json:",omitempty"`
-	H2PING                         string              `json:",omitempty"`
-	H2PingUseTLS                   bool                `json:",omitempty"`
-	GRPC                           string              `json:",omitempty"`
-	GRPCUseTLS                     bool                `json:",omitempty"`
-	OSService                      string              `json:",omitempty"`
-	ScriptArgs                     []string            `json:",omitempty"`
-	DockerContainerID              string              `json:",omitempty"`
-	Shell                          string              `json:",omitempty"`
-	AliasNode                      string              `json:",omitempty"`
-	AliasService                   string              `json:",omitempty"`
-	SessionName                    string              `json:",omitempty"`
-	OutputMaxSize                  int                 `json:",omitempty"`
-	Interval                       Span                `json:",omitempty"`
-	Timeout                        Span                `json:",omitempty"`
-	DeregisterCriticalServiceAfter Span                `json:",omitempty"`
-	TTL                            Span                `json:",omitempty"`
+// Wire is the contract's Definition object of a HealthCheck; what is zero is left out.
+type Wire struct {
+	Probe
+	OutputMaxSize                  int  `json:",omitempty"`
+	Interval                       Span `json:",omitempty"`
+	Timeout                        Span `json:",omitempty"`
+	DeregisterCriticalServiceAfter Span `json:",omitempty"`
+	TTL                            Span `json:",omitempty"`
 }
 
 // JSON is the definition as the catalog stores it, nil when all of it is unset.
-func (w *WireDefinition) JSON() []byte {
-	b, err := json.Marshal(w)
+func (w *Wire) JSON() []byte {
+	stored := *w
+	if tls := w.H2PingUseTLS; tls != nil && !*tls {
+		stored.H2PingUseTLS = nil // the catalog's zero: it knows no default
+	}
+	b, err := json.Marshal(&stored)
 	if err != nil || len(b) <= len("{}") { // strings, numbers and lists always marshal
 		return nil
 	}
 	return b
 }
 
-// definitionJSON is the check's Definition.
-func (d *CheckDefinition) definitionJSON() []byte {
-	w := WireDefinition{
-		HTTP: d.HTTP, Header: d.Header, Method: d.Method, Body: d.Body, DisableRedirects: d.DisableRedirects,
-		TLSServerName: d.TLSServerName, TLSSkipVerify: d.TLSSkipVerify, TCP: d.TCP, TCPUseTLS: d.TCPUseTLS,
-		UDP: d.UDP, H2PING: d.H2PING, H2PingUseTLS: d.H2PING != "" && (d.H2PingUseTLS == nil || *d.H2PingUseTLS),
-		GRPC: d.GRPC, GRPCUseTLS: d.GRPCUseTLS, OSService: d.OSService, ScriptArgs: d.ScriptArgs,
-		DockerContainerID: d.DockerContainerID, Shell: d.Shell, AliasNode: d.AliasNode, AliasService: d.AliasService,
-		SessionName: d.SessionName, OutputMaxSize: d.OutputMaxSize, Interval: Span(d.Interval),
-		Timeout: Span(d.Timeout), TTL: Span(d.TTL),
-		DeregisterCriticalServiceAfter: Span(d.DeregisterCriticalServiceAfter),
-	}
+// wireJSON is the check's Definition.
+func (d *Check) wireJSON() []byte {
+	w := Wire{Probe: d.Probe, OutputMaxSize: d.OutputMaxSize, Interval: Span(d.Interval), Timeout: Span(d.Timeout),
+		DeregisterCriticalServiceAfter: Span(d.DeregisterCriticalServiceAfter), TTL: Span(d.TTL)}
+	tls := d.H2PING != "" && (d.H2PingUseTLS == nil || *d.H2PingUseTLS)
+	w.H2PingUseTLS = &tls
 	return w.JSON()
 }
 
@@ -239,7 +217,7 @@ func plain(v any, depth int) any {
 }
 
 // ProxyDestination is the service that a proxy stands for, "" for what is no proxy.
-func (d *ServiceDefinition) ProxyDestination() string { return proxyDestination(d.Proxy) }
+func (d *Service) ProxyDestination() string { return proxyDestination(d.Proxy) }
 
 // proxyDestination reads DestinationServiceName out of canonical JSON.
 func proxyDestination(proxy []byte) string {

@@ -1,4 +1,14 @@
-package local
+// Package disk keeps an agent's registrations across restarts.
+//
+// Invariants:
+//   - What SaveService or SaveCheck acknowledged is there after a power loss; what a removal
+//     acknowledged is not.
+//   - A registration that is repeated unchanged writes nothing.
+//   - A file that cannot be read is reported and left where it is.
+//
+// All methods but Open and Load are safe for concurrent use by calls for different ids; the
+// caller orders the calls for one id. Callers that write at the same time share the folder's fsync.
+package disk
 
 import (
 	"bytes"
@@ -13,13 +23,13 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/kit/vfs"
 )
 
-// store keeps registrations in data_dir/services and data_dir/checks, one file
-// per id, and the states of all TTL checks in one file. Different ids may be
-// written at the same time; one id's calls are ordered by the caller.
-type store struct {
+// Store is data_dir/services and data_dir/checks, one file per id, and the states of all TTL
+// checks in one file.
+type Store struct {
 	fs                      vfs.FS
 	services, checks, state string
 	log                     *slog.Logger
@@ -32,21 +42,22 @@ type store struct {
 // stored is the content of a registration's file.
 type stored struct {
 	Version int
-	Service *ServiceDefinition `json:",omitempty"`
-	Check   *CheckDefinition   `json:",omitempty"`
+	Service *definition.Service `json:",omitempty"`
+	Check   *definition.Check   `json:",omitempty"`
 }
 
 const storedVersion = 1
 
-// ttlState lets a restart keep a TTL check's status while its period lasts.
-type ttlState struct {
+// TTLState lets a restart keep a TTL check's status while its period lasts.
+type TTLState struct {
 	Status  string
 	Output  string
 	Expires time.Time
 }
 
-func openStore(fsys vfs.FS, dir string, log *slog.Logger) (*store, error) {
-	s := &store{fs: fsys, log: log, services: filepath.Join(dir, "services"), checks: filepath.Join(dir, "checks"),
+// Open makes the folders where they are not there yet.
+func Open(fsys vfs.FS, dir string, log *slog.Logger) (*Store, error) {
+	s := &Store{fs: fsys, log: log, services: filepath.Join(dir, "services"), checks: filepath.Join(dir, "checks"),
 		state: filepath.Join(dir, "checks", "state"), known: map[string][sha256.Size]byte{}}
 	for _, d := range []string{s.services, s.state} {
 		if err := fsys.MkdirAll(d, 0o700); err != nil {
@@ -68,23 +79,25 @@ func fileName(id string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (s *store) saveService(d *ServiceDefinition) error {
+// SaveService is on stable storage when it returns.
+func (s *Store) SaveService(d *definition.Service) error {
 	return s.save(filepath.Join(s.services, fileName(d.ServiceID())), stored{Version: storedVersion, Service: d})
 }
 
-// hasService tells whether a registration of the id is on disk.
-func (s *store) hasService(id string) bool {
+// HasService tells whether a registration of the id is on disk.
+func (s *Store) HasService(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, there := s.known[filepath.Join(s.services, fileName(id))]
 	return there
 }
 
-func (s *store) saveCheck(d *CheckDefinition) error {
+// SaveCheck is on stable storage when it returns.
+func (s *Store) SaveCheck(d *definition.Check) error {
 	return s.save(filepath.Join(s.checks, fileName(d.ID)), stored{Version: storedVersion, Check: d})
 }
 
-func (s *store) save(path string, content stored) error {
+func (s *Store) save(path string, content stored) error {
 	data, err := json.Marshal(content)
 	if err != nil {
 		return err
@@ -105,18 +118,19 @@ func (s *store) save(path string, content stored) error {
 	return nil
 }
 
-func (s *store) removeService(id string) error {
+// RemoveService forgets a service durably; one that is not there is no error.
+func (s *Store) RemoveService(id string) error {
 	return s.remove(filepath.Join(s.services, fileName(id)))
 }
 
-// removeCheck logs a failure: a check that stays on disk without its service is ignored at the next start.
-func (s *store) removeCheck(id string) {
+// RemoveCheck logs a failure: a check that stays on disk without its service is ignored at the next start.
+func (s *Store) RemoveCheck(id string) {
 	if err := s.remove(filepath.Join(s.checks, fileName(id))); err != nil {
 		s.log.Error("a deregistered check stays on disk", "check", id, "error", err)
 	}
 }
 
-func (s *store) remove(path string) error {
+func (s *Store) remove(path string) error {
 	s.mu.Lock()
 	_, there := s.known[path]
 	if there {
@@ -140,14 +154,14 @@ func (s *store) remove(path string) error {
 
 // replace is vfs.WriteFileAtomic with the folder's fsync shared by all who
 // write at the same time: a rack that registers at once halves its fsyncs.
-func (s *store) replace(path string, data []byte) error {
+func (s *Store) replace(path string, data []byte) error {
 	if err := vfs.ReplaceFile(s.fs, path, data, 0o600); err != nil {
 		return err
 	}
 	return s.syncDir(path)
 }
 
-func (s *store) syncDir(path string) error {
+func (s *Store) syncDir(path string) error {
 	if filepath.Dir(path) == s.services {
 		return s.serviceSync.sync(s.fs, s.services)
 	}
@@ -191,9 +205,9 @@ func (d *dirSync) sync(fsys vfs.FS, dir string) error {
 	return r.err
 }
 
-// load reads all registrations. A file that cannot be read is reported and left
+// Load reads all registrations. A file that cannot be read is reported and left
 // where it is: one broken file must not keep the others from being served.
-func (s *store) load() (services []*ServiceDefinition, checks []*CheckDefinition) {
+func (s *Store) Load() (services []*definition.Service, checks []*definition.Check) {
 	for _, dir := range []string{s.services, s.checks} {
 		entries, err := s.fs.ReadDir(dir)
 		if err != nil {
@@ -223,7 +237,7 @@ func (s *store) load() (services []*ServiceDefinition, checks []*CheckDefinition
 	return services, checks
 }
 
-func (s *store) read(path string) (stored, error) {
+func (s *Store) read(path string) (stored, error) {
 	data, err := vfs.ReadFile(s.fs, path)
 	if err != nil {
 		return stored{}, err
@@ -238,8 +252,8 @@ func (s *store) read(path string) (stored, error) {
 
 const ttlFile = "ttl.json"
 
-// saveTTL needs no fsync of its own: an older state only makes a check expire sooner.
-func (s *store) saveTTL(states map[string]ttlState) error {
+// SaveTTL needs no fsync of its own: an older state only makes a check expire sooner.
+func (s *Store) SaveTTL(states map[string]TTLState) error {
 	data, err := json.Marshal(states)
 	if err != nil {
 		return err
@@ -247,12 +261,13 @@ func (s *store) saveTTL(states map[string]ttlState) error {
 	return vfs.WriteFileAtomic(s.fs, filepath.Join(s.state, ttlFile), data, 0o600)
 }
 
-func (s *store) loadTTL() map[string]ttlState {
+// LoadTTL reads what SaveTTL wrote; nil when there is nothing.
+func (s *Store) LoadTTL() map[string]TTLState {
 	data, err := vfs.ReadFile(s.fs, filepath.Join(s.state, ttlFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	states := map[string]ttlState{}
+	states := map[string]TTLState{}
 	if err == nil {
 		err = json.Unmarshal(data, &states)
 	}

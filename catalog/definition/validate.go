@@ -1,4 +1,4 @@
-package local
+package definition
 
 import (
 	"fmt"
@@ -30,7 +30,7 @@ func ValidateTags(tags []string) error {
 }
 
 // Validate reports what is wrong with the definition, in the contract's words. Kind Invalid.
-func (d *ServiceDefinition) Validate() error {
+func (d *Service) Validate() error {
 	if d.Name == "" {
 		return errkind.New(errkind.Invalid, "Missing service name")
 	}
@@ -79,7 +79,7 @@ func (d *ServiceDefinition) Validate() error {
 	return nil
 }
 
-func validateKind(d *ServiceDefinition) error {
+func validateKind(d *Service) error {
 	switch d.Kind {
 	case catalog.KindTypical, catalog.KindMeshGateway, catalog.KindTerminatingGateway, catalog.KindIngressGateway,
 		catalog.KindAPIGateway:
@@ -109,7 +109,7 @@ func validateKind(d *ServiceDefinition) error {
 }
 
 // Validate reports what is wrong with a check that is registered by itself. Kind Invalid.
-func (d *CheckDefinition) Validate() error {
+func (d *Check) Validate() error {
 	if d.Name == "" {
 		return errkind.New(errkind.Invalid, "Missing check name")
 	}
@@ -125,14 +125,14 @@ func validStatus(s string) bool {
 }
 
 // validateType checks what makes a check runnable.
-func (d *CheckDefinition) validateType() error {
+func (d *Check) validateType() error {
 	if reason := d.typeProblem(); reason != "" {
 		return errkind.New(errkind.Invalid, "Invalid check: "+reason)
 	}
 	return nil
 }
 
-func (d *CheckDefinition) typeProblem() string {
+func (d *Check) typeProblem() string {
 	kind := d.Kind()
 	probed := d.HTTP != "" || d.TCP != "" || d.GRPC != "" || d.UDP != "" || d.H2PING != "" ||
 		len(d.ScriptArgs) > 0 || d.DockerContainerID != "" || d.OSService != ""

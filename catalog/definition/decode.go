@@ -1,4 +1,4 @@
-package local
+package definition
 
 import (
 	"bytes"
@@ -22,12 +22,12 @@ type decoder struct {
 	depth  int
 	// nest decodes a service inside a service; a field because the tables below
 	// may not refer to the method that refers to them.
-	nest func(d decoder, path string, m map[string]any) (*ServiceDefinition, error)
+	nest func(d decoder, path string, m map[string]any) (*Service, error)
 }
 
 // DecodeService reads a service registration body. Keys match in any case, with
 // or without underscores; unknown keys are ignored. The error's kind is Invalid.
-func DecodeService(body []byte) (*ServiceDefinition, error) {
+func DecodeService(body []byte) (*Service, error) {
 	m, err := decodeObject(body)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func DecodeService(body []byte) (*ServiceDefinition, error) {
 }
 
 // DecodeCheck reads a check registration body; see DecodeService.
-func DecodeCheck(body []byte) (*CheckDefinition, error) {
+func DecodeCheck(body []byte) (*Check, error) {
 	m, err := decodeObject(body)
 	if err != nil {
 		return nil, err
@@ -48,13 +48,13 @@ func DecodeCheck(body []byte) (*CheckDefinition, error) {
 
 // ServiceFromMap reads a decoded service stanza of a configuration file. An
 // unknown key is an error that names it. path prefixes the keys in errors.
-func ServiceFromMap(path string, m map[string]any) (*ServiceDefinition, error) {
+func ServiceFromMap(path string, m map[string]any) (*Service, error) {
 	d, err := decoder{strict: true}.service(path, m)
 	return d, errkind.E(errkind.Invalid, "", err)
 }
 
 // CheckFromMap reads a decoded check stanza of a configuration file; see ServiceFromMap.
-func CheckFromMap(path string, m map[string]any) (*CheckDefinition, error) {
+func CheckFromMap(path string, m map[string]any) (*Check, error) {
 	d, err := decoder{strict: true}.check(path, m)
 	return d, errkind.E(errkind.Invalid, "", err)
 }
@@ -62,9 +62,9 @@ func CheckFromMap(path string, m map[string]any) (*CheckDefinition, error) {
 // FileDefinitions reads the service, services, check and checks keys of a
 // decoded configuration file (JSON, or HCL with its lists of blocks) and
 // ignores all other keys. Every wrong key is reported.
-func FileDefinitions(m map[string]any) ([]*ServiceDefinition, []*CheckDefinition, error) {
-	var services []*ServiceDefinition
-	var checks []*CheckDefinition
+func FileDefinitions(m map[string]any) ([]*Service, []*Check, error) {
+	var services []*Service
+	var checks []*Check
 	var failures []error
 	keys := make([]string, 0, len(m))
 	for key := range m {
@@ -145,26 +145,26 @@ func object[T any](d decoder, t *T, path string, m map[string]any, fields map[st
 	return errors.Join(failures...)
 }
 
-func (d decoder) service(path string, m map[string]any) (*ServiceDefinition, error) {
+func (d decoder) service(path string, m map[string]any) (*Service, error) {
 	if d.depth++; d.depth > maxDepth {
 		return nil, fmt.Errorf("%s: sidecar services are nested too deep", path)
 	}
 	d.nest = decoder.service
-	s := &ServiceDefinition{}
+	s := &Service{}
 	return s, object(d, s, path, m, serviceFields)
 }
 
-func (d decoder) check(path string, m map[string]any) (*CheckDefinition, error) {
-	c := &CheckDefinition{}
+func (d decoder) check(path string, m map[string]any) (*Check, error) {
+	c := &Check{}
 	return c, object(d, c, path, m, checkFields)
 }
 
-func (d decoder) checks(path string, v any) ([]*CheckDefinition, error) {
+func (d decoder) checks(path string, v any) ([]*Check, error) {
 	objects, err := objectList(path, v)
 	if err != nil {
 		return nil, err
 	}
-	var all []*CheckDefinition
+	var all []*Check
 	for i, o := range objects {
 		c, err := d.check(fmt.Sprintf("%s[%d]", path, i), o)
 		if err != nil {
@@ -190,8 +190,8 @@ func field[T, V any](read func(path string, v any) (V, error), at func(*T) *V) s
 func ignored[T any](decoder, *T, string, any) error { return nil }
 
 type (
-	sd = ServiceDefinition
-	cd = CheckDefinition
+	sd = Service
+	cd = Check
 )
 
 var serviceFields = map[string]setter[sd]{
@@ -234,15 +234,15 @@ var serviceFields = map[string]setter[sd]{
 		if err != nil {
 			return err
 		}
-		s.Connect = &ConnectDefinition{}
+		s.Connect = &Connect{}
 		return object(d, s.Connect, path, m, connectFields)
 	},
 	"namespace": ignored[sd], "partition": ignored[sd], "ns": ignored[sd], "ports": ignored[sd],
 }
 
-var connectFields = map[string]setter[ConnectDefinition]{
-	"native": field(readBool, func(c *ConnectDefinition) *bool { return &c.Native }),
-	"sidecarservice": func(d decoder, c *ConnectDefinition, path string, v any) error {
+var connectFields = map[string]setter[Connect]{
+	"native": field(readBool, func(c *Connect) *bool { return &c.Native }),
+	"sidecarservice": func(d decoder, c *Connect, path string, v any) error {
 		m, err := readObject(path, v)
 		if err != nil {
 			return err

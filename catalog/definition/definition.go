@@ -1,6 +1,16 @@
-package local
+// Package definition is how users write services and health checks: in request bodies, and in
+// definition files as JSON or HCL.
+//
+// Invariants:
+//   - Keys match in any case, with or without underscores. Bodies may have unknown keys, files may not.
+//   - What Validate accepts can be registered and run; its errors are in the contract's words.
+//   - A Definition object and a Proxy object become canonical JSON: equal ones have equal bytes.
+//
+// Everything here is a pure function of its input and is for any number of goroutines.
+package definition
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -8,88 +18,112 @@ import (
 	"corbel.dev/corbel/catalog/check"
 )
 
-// ServiceDefinition is a service as users register it, over HTTP or in a file.
-// Treat it as immutable once it was handed to Local.
-type ServiceDefinition struct {
-	Kind              string
-	ID                string // Name when empty
-	Name              string
-	Tags              []string
-	Address           string
-	TaggedAddresses   map[string]catalog.ServiceAddress
-	Meta              map[string]string
-	Port              int
-	SocketPath        string
-	Check             *CheckDefinition
-	Checks            []*CheckDefinition
+// Service is a service as users register it, over HTTP or in a file.
+// Treat it as immutable once it was handed to the agent.
+type Service struct {
+	Kind string
+	ID   string // Name when empty
+	Name string
+	Tags []string
+	Meta map[string]string
+	Endpoint
+	Check             *Check
+	Checks            []*Check
 	Weights           *catalog.Weights // nil means 1, 1
 	Token             string
 	EnableTagOverride bool
 	Locality          *catalog.Locality
+	Mesh
+	// FromFile: a definition file brought it.
+	FromFile bool `json:"-"`
+}
+
+// Endpoint is where a service is reached: at Port or at SocketPath.
+type Endpoint struct {
+	Address         string
+	TaggedAddresses map[string]catalog.ServiceAddress
+	Port            int
+	SocketPath      string
+}
+
+// Mesh is a service's part in the mesh.
+type Mesh struct {
 	// Proxy is canonical JSON in the contract's field names, nil when absent.
 	Proxy   []byte
-	Connect *ConnectDefinition
+	Connect *Connect
 	// AutoSidecar marks the proxy that another service's registration asked for; not decoded.
 	AutoSidecar bool `json:",omitempty"`
-
-	file bool // brought by a definition file
 }
 
-// ConnectDefinition is the Connect stanza of a service.
-type ConnectDefinition struct {
+// Connect is the Connect stanza of a service.
+type Connect struct {
 	Native         bool
-	SidecarService *ServiceDefinition
+	SidecarService *Service
 }
 
-// CheckDefinition is a health check as users register it. Treat it as immutable
-// once it was handed to Local.
-type CheckDefinition struct {
+// Check is a health check as users register it. Treat it as immutable
+// once it was handed to the agent.
+type Check struct {
 	ID        string // CheckID; derived by NormaliseChecks when empty
 	Name      string
 	Notes     string
 	ServiceID string
 	Token     string
 	Status    string // initial; empty means critical
-
-	HTTP              string
-	Header            map[string][]string
-	Method            string
-	Body              string
-	DisableRedirects  bool
-	TCP               string
-	TCPUseTLS         bool
-	UDP               string
-	GRPC              string
-	GRPCUseTLS        bool
-	H2PING            string
-	H2PingUseTLS      *bool // nil means true
-	TLSServerName     string
-	TLSSkipVerify     bool
-	ScriptArgs        []string
-	DockerContainerID string
-	Shell             string
-	OSService         string
-	AliasNode         string
-	AliasService      string
-	SessionName       string
-
-	Interval                       time.Duration
-	Timeout                        time.Duration
-	TTL                            time.Duration
-	SuccessBeforePassing           int
-	FailuresBeforeWarning          int // 0 means FailuresBeforeCritical
-	FailuresBeforeCritical         int
+	Probe
+	Interval time.Duration
+	Timeout  time.Duration
+	TTL      time.Duration
+	check.Thresholds
 	DeregisterCriticalServiceAfter time.Duration
 	OutputMaxSize                  int // bytes; 0 means the agent's default
 
 	// Maintenance marks the checks that maintenance mode makes; not decoded.
 	Maintenance bool
+	// FromFile: a definition file brought it.
+	FromFile bool `json:"-"`
+}
 
-	file bool // brought by a definition file
+// Probe is what a check looks at, and how. Kind tells which of the fields decides. Its
+// fields are in the order of the contract's Definition object, which is stored.
+type Probe struct {
+	HTTP string `json:",omitempty"`
+	check.HTTPRequest
+	TLS
+	TCP          string `json:",omitempty"`
+	TCPUseTLS    bool   `json:",omitempty"`
+	UDP          string `json:",omitempty"`
+	H2PING       string `json:",omitempty"`
+	H2PingUseTLS *bool  `json:",omitempty"` // nil means true
+	GRPC         string `json:",omitempty"`
+	GRPCUseTLS   bool   `json:",omitempty"`
+	OSService    string `json:",omitempty"`
+	Command
+	Alias
+	SessionName string `json:",omitempty"`
+}
+
+// TLS says how a probe judges the certificate of what it reaches.
+type TLS struct {
+	TLSServerName string `json:",omitempty"`
+	TLSSkipVerify bool   `json:",omitempty"`
+}
+
+// Command is what a probe starts, on the host or in a container.
+type Command struct {
+	ScriptArgs        []string `json:",omitempty"`
+	DockerContainerID string   `json:",omitempty"`
+	Shell             string   `json:",omitempty"`
+}
+
+// Alias names the node or the service whose state a check takes over.
+type Alias struct {
+	AliasNode    string `json:",omitempty"`
+	AliasService string `json:",omitempty"`
 }
 
 // Kind tells how the check is run, as Type shows it; "" when nothing says so.
-func (d *CheckDefinition) Kind() check.Kind {
+func (d *Check) Kind() check.Kind {
 	switch {
 	case d.Maintenance:
 		return check.KindMaintenance
@@ -119,13 +153,11 @@ func (d *CheckDefinition) Kind() check.Kind {
 
 // Spec is what the check runner needs to know. fallback is the output size when
 // the definition has none.
-func (d *CheckDefinition) Spec(fallback int) check.Spec {
+func (d *Check) Spec(fallback int) check.Spec {
 	s := check.Spec{
 		Kind: d.Kind(), Interval: d.Interval, Timeout: d.Timeout, TTL: d.TTL,
-		Method: d.Method, Header: d.Header, Body: d.Body, DisableRedirects: d.DisableRedirects,
-		TLSServerName: d.TLSServerName, TLSSkipVerify: d.TLSSkipVerify, Args: d.ScriptArgs,
-		SuccessBeforePassing: d.SuccessBeforePassing, FailuresBeforeWarning: d.FailuresBeforeWarning,
-		FailuresBeforeCritical: d.FailuresBeforeCritical, OutputMaxSizeBytes: d.OutputMaxSize,
+		HTTPRequest: d.HTTPRequest, TLSServerName: d.TLSServerName, TLSSkipVerify: d.TLSSkipVerify,
+		Args: d.ScriptArgs, Thresholds: d.Thresholds, OutputMaxSizeBytes: d.OutputMaxSize,
 	}
 	if s.OutputMaxSizeBytes <= 0 || (fallback > 0 && s.OutputMaxSizeBytes > fallback) {
 		s.OutputMaxSizeBytes = fallback
@@ -155,7 +187,7 @@ func (d *CheckDefinition) Spec(fallback int) check.Spec {
 }
 
 // ServiceID is the id under which the service is registered.
-func (d *ServiceDefinition) ServiceID() string {
+func (d *Service) ServiceID() string {
 	if d.ID != "" {
 		return d.ID
 	}
@@ -164,8 +196,8 @@ func (d *ServiceDefinition) ServiceID() string {
 
 // NormaliseChecks returns the service's checks with id, name and service
 // filled in as the contract names them. The definition itself is not changed.
-func (d *ServiceDefinition) NormaliseChecks() []*CheckDefinition {
-	all := make([]*CheckDefinition, 0, len(d.Checks)+1)
+func (d *Service) NormaliseChecks() []*Check {
+	all := make([]*Check, 0, len(d.Checks)+1)
 	if d.Check != nil && !d.Check.empty() {
 		all = append(all, d.Check)
 	}
@@ -181,7 +213,7 @@ func (d *ServiceDefinition) NormaliseChecks() []*CheckDefinition {
 		if n.ID == "" {
 			n.ID = "service:" + id
 			if len(all) > 1 {
-				n.ID += ":" + itoa(i+1)
+				n.ID += ":" + strconv.Itoa(i+1)
 			}
 		}
 		if strings.TrimSpace(n.Name) == "" {
@@ -190,14 +222,14 @@ func (d *ServiceDefinition) NormaliseChecks() []*CheckDefinition {
 		if n.Token == "" {
 			n.Token = d.Token
 		}
-		n.file = d.file
+		n.FromFile = d.FromFile
 		all[i] = &n
 	}
 	return all
 }
 
 // CheckID is the id under which a check registered by itself is known.
-func (d *CheckDefinition) CheckID() string {
+func (d *Check) CheckID() string {
 	if d.ID != "" {
 		return d.ID
 	}
@@ -205,12 +237,12 @@ func (d *CheckDefinition) CheckID() string {
 }
 
 // empty reports whether nothing was said: clients send "Check": {}.
-func (d *CheckDefinition) empty() bool {
+func (d *Check) empty() bool {
 	return d.ID == "" && d.Name == "" && d.Status == "" && d.Interval == 0 && d.Kind() == ""
 }
 
 // CatalogService is the definition as the catalog stores it for a node.
-func (d *ServiceDefinition) CatalogService(node string) *catalog.Service {
+func (d *Service) CatalogService(node string) *catalog.Service {
 	s := &catalog.Service{
 		Node: node, Kind: d.Kind, ID: d.ServiceID(), Name: d.Name, Tags: d.Tags, Address: d.Address,
 		TaggedAddresses: d.TaggedAddresses, Meta: d.Meta, Port: d.Port, SocketPath: d.SocketPath,
@@ -227,14 +259,14 @@ func (d *ServiceDefinition) CatalogService(node string) *catalog.Service {
 }
 
 // CatalogCheck is the definition as the catalog stores it. svc is nil for checks of the node.
-func (d *CheckDefinition) CatalogCheck(node string, svc *catalog.Service) *catalog.Check {
+func (d *Check) CatalogCheck(node string, svc *catalog.Service) *catalog.Check {
 	status, ok := catalog.ParseHealth(d.Status)
 	if !ok {
 		status = catalog.Critical
 	}
 	c := &catalog.Check{
 		Node: node, ID: d.CheckID(), Name: d.Name, Status: status, Notes: d.Notes,
-		ServiceID: d.ServiceID, Type: string(d.Kind()), Definition: d.definitionJSON(),
+		ServiceID: d.ServiceID, Type: string(d.Kind()), Definition: d.wireJSON(),
 	}
 	if d.Interval > 0 {
 		c.Interval = d.Interval.String()
@@ -246,4 +278,18 @@ func (d *CheckDefinition) CatalogCheck(node string, svc *catalog.Service) *catal
 		c.ServiceName, c.ServiceTags = svc.Name, svc.Tags
 	}
 	return c
+}
+
+// InFile is the definition as one that a definition file brought; what was given stays as it is.
+func (d *Service) InFile() *Service {
+	copied := *d
+	copied.FromFile = true
+	return &copied
+}
+
+// InFile is the definition as one that a definition file brought; what was given stays as it is.
+func (d *Check) InFile() *Check {
+	copied := *d
+	copied.FromFile = true
+	return &copied
 }

@@ -1,8 +1,9 @@
-package local
+package definition
 
 import (
 	"encoding/json"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,17 +14,39 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
+const web = `{"ID":"web-1","Name":"web","Port":80,"Tags":["a"],"Check":{"TTL":"30s"}}`
+
+func mustService(t testing.TB, body string) *Service {
+	t.Helper()
+	d, err := DecodeService([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func mustCheck(t testing.TB, body string) *Check {
+	t.Helper()
+	d, err := DecodeCheck([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 // TestSpellings: the same service in each spelling that clients use.
 func TestSpellings(t *testing.T) {
-	want := &ServiceDefinition{
-		ID: "w", Name: "web", Port: 80, Tags: []string{"a"}, EnableTagOverride: true, Meta: map[string]string{"k": "v"},
-		TaggedAddresses: map[string]catalog.ServiceAddress{"lan": {Address: "1.2.3.4", Port: 5}},
-		Weights:         &catalog.Weights{Passing: 2, Warning: 1},
-		Checks: []*CheckDefinition{{HTTP: "http://x", Interval: 10 * time.Second, Timeout: time.Second, TLSSkipVerify: true,
-			DeregisterCriticalServiceAfter: 90 * time.Minute, ScriptArgs: []string{"a", "b"}}},
-		Connect: &ConnectDefinition{Native: true},
-		Proxy: []byte(`{"Config":{"free_key":1},"DestinationServiceName":"db","Upstreams":[{"DestinationName":"x",` +
-			`"LocalBindPort":9}]}`),
+	want := &Service{
+		ID: "w", Name: "web", Tags: []string{"a"}, EnableTagOverride: true, Meta: map[string]string{"k": "v"},
+		Endpoint: Endpoint{Port: 80,
+			TaggedAddresses: map[string]catalog.ServiceAddress{"lan": {Address: "1.2.3.4", Port: 5}}},
+		Weights: &catalog.Weights{Passing: 2, Warning: 1},
+		Checks: []*Check{{Interval: 10 * time.Second, Timeout: time.Second,
+			DeregisterCriticalServiceAfter: 90 * time.Minute, Probe: Probe{HTTP: "http://x",
+				TLS: TLS{TLSSkipVerify: true}, Command: Command{ScriptArgs: []string{"a", "b"}}}}},
+		Mesh: Mesh{Connect: &Connect{Native: true},
+			Proxy: []byte(`{"Config":{"free_key":1},"DestinationServiceName":"db","Upstreams":[{"DestinationName":"x",` +
+				`"LocalBindPort":9}]}`)},
 	}
 	for name, body := range map[string]string{
 		"pascal": `{"ID":"w","Name":"web","Port":80,"Tags":["a"],"EnableTagOverride":true,"Meta":{"k":"v"},
@@ -179,7 +202,7 @@ func TestValidate(t *testing.T) {
 	}
 	many := map[string]string{}
 	for i := range 65 {
-		many["k"+itoa(i)] = ""
+		many["k"+strconv.Itoa(i)] = ""
 	}
 	if ValidateMeta(many) == nil {
 		t.Error("65 pairs are too many")
@@ -193,13 +216,13 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestDefinitionJSON(t *testing.T) {
+func TestWireJSON(t *testing.T) {
 	d := mustCheck(t, `{"Name":"c","HTTP":"http://x","Interval":"90s","Timeout":"1s","Header":{"A":["b"]}}`)
 	want := `{"HTTP":"http://x","Header":{"A":["b"]},"Interval":"1m30s","Timeout":"1s"}`
-	if got := string(d.definitionJSON()); got != want {
+	if got := string(d.wireJSON()); got != want {
 		t.Errorf("got %s", got)
 	}
-	if (&CheckDefinition{Name: "x"}).definitionJSON() != nil {
+	if (&Check{Name: "x"}).wireJSON() != nil {
 		t.Error("an unset definition is nil")
 	}
 }
@@ -222,7 +245,7 @@ func FuzzDecodeService(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var back ServiceDefinition
+		var back Service
 		if err := json.Unmarshal(data, &back); err != nil {
 			t.Fatal(err)
 		}
