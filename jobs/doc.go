@@ -13,6 +13,11 @@
 //	jobs/evalqueue  evaluations in order: by priority, one per job, later, blocked
 //	jobs/explain    why it is pending, and the least that would help
 //
+// and these lead from clients to it:
+//
+//	jobs/spec       a job file -> the API's job
+//	jobs/jobwire    the API's objects, and from them to the ones here and back
+//
 // Data flows one way:
 //
 //	change -> evaluation -> evalqueue -> planner.Pass(State, now, seed) -> plan -> apply -> next State

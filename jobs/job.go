@@ -31,7 +31,8 @@ type Job struct {
 	Periodic *Periodic
 	Dispatch *DispatchRules // of a parameterized job
 	Meta     map[string]string
-	Payload  []byte
+	// Parts is what the API knows and the core does not read, encoded by name.
+	Parts map[string]string
 	Revision
 }
 
@@ -47,6 +48,7 @@ type Revision struct {
 type Origin struct {
 	ParentID   string
 	Dispatched bool
+	Payload    []byte // of a dispatched job
 }
 
 // Periodic is a job that is started by the clock.
@@ -186,19 +188,22 @@ type EphemeralDisk struct {
 type Network struct {
 	Mode              string // host ("" too), bridge, none, cni/*
 	Reserved, Dynamic []Port
+	Rest              string // what placement does not read (DNS, hostname), encoded
 }
 
 // Port is a port of a group. HostNetwork "" is the node's default.
 type Port struct {
-	Label       string
-	Value, To   int
-	HostNetwork string
+	Label           string
+	Value, To       int
+	HostNetwork     string
+	IgnoreCollision bool
 }
 
 // VolumeRequest is a volume that a group mounts. Only host volumes bind to a node here.
 type VolumeRequest struct {
 	Name, Type, Source string
 	ReadOnly           bool
+	Rest               string // what placement does not read, encoded
 }
 
 // RestartPolicy is how a node restarts a task.
