@@ -8,6 +8,16 @@ import (
 	"corbel.dev/corbel/cli/command"
 )
 
+// query reads data as parse does, as the parameters of a request without a body.
+func (c *Call) query(args []string) (map[string]string, error) {
+	data, err := c.parse(args)
+	query := make(map[string]string, len(data))
+	for k, v := range data {
+		query[k] = PlainText(v)
+	}
+	return query, err
+}
+
 // parse reads the data of a write: key=value, key=@file, key=- (stdin), @file and - (objects in JSON).
 // A value that begins with \@ begins with @. A repeated key makes a list.
 func (c *Call) parse(args []string) (map[string]any, error) {

@@ -12,13 +12,9 @@ import (
 func Read(e *command.Env, cmd *cobra.Command) {
 	On(e, cmd, "read PATH [KEY=VALUE...]", "vault read secret/app\n  vault read -field=value secret/app", 1, -1,
 		func(c *Call, args []string) error {
-			data, err := c.parse(args[1:])
+			query, err := c.query(args[1:])
 			if err != nil {
 				return err
-			}
-			query := map[string]string{}
-			for k, v := range data {
-				query[k] = PlainText(v)
 			}
 			path := Clean(args[0])
 			a, err := c.Ask("GET", path, query, nil)
@@ -107,13 +103,9 @@ func (c *Call) list(path string) error {
 // Delete builds delete.
 func Delete(e *command.Env, cmd *cobra.Command) {
 	On(e, cmd, "delete PATH [KEY=VALUE...]", "vault delete secret/app", 1, -1, func(c *Call, args []string) error {
-		data, err := c.parse(args[1:])
+		query, err := c.query(args[1:])
 		if err != nil {
 			return err
-		}
-		query := map[string]string{}
-		for k, v := range data {
-			query[k] = PlainText(v)
 		}
 		path := Clean(args[0])
 		a, err := c.Ask("DELETE", path, query, nil)

@@ -289,7 +289,7 @@ func (r *runner) bench() {
 			ran++
 		case len(fields) > 1 && fields[0] == "ok":
 			r.pass()
-			fmt.Printf("    ok   %-40s %4d benchmarks\n", short(fields[1]), ran)
+			fmt.Printf("    ok   %-40s %4d benchmarks %s\n", short(fields[1]), ran, fields[len(fields)-1])
 			ran = 0
 		}
 	}
