@@ -1,5 +1,7 @@
 package monitor
 
+import "corbel.dev/corbel/monitor/runs"
+
 // Condition is what a check's results amount to.
 type Condition uint8
 
@@ -34,7 +36,7 @@ type State struct {
 	LastOK      int64
 	Occurrences int64 // runs with this status in a row
 	Watermark   int64 // the most occurrences since the incident began
-	History     History
+	History     runs.History
 	Silenced    []string // the silences that held; never changed in place
 }
 
@@ -105,12 +107,21 @@ func (s *State) count(before uint32, known bool) {
 // Fill writes what is known into an event's check, over whatever its sender claimed.
 func (s *State) Fill(c *Check) {
 	c.Issued, c.Executed, c.Duration, c.Status = s.Issued, s.Executed, s.Duration, s.Status
-	c.History = s.History.Runs()
+	c.History = runsOf(&s.History)
 	c.State = s.Condition.String()
 	c.TotalStateChange = s.Change
 	c.LastOK = s.LastOK
 	c.Occurrences, c.Watermark = s.Occurrences, s.Watermark
 	c.Silenced, c.IsSilenced = s.Silenced, len(s.Silenced) > 0
+}
+
+// runsOf is a history in the contract's form.
+func runsOf(h *runs.History) []Run {
+	out := make([]Run, h.Len())
+	for i := range out {
+		out[i].Status, out[i].Executed = h.At(i)
+	}
+	return out
 }
 
 // ResultOf returns what is new in an event with a check.

@@ -1,9 +1,10 @@
 package monitor
 
 import (
-	"math/rand/v2"
 	"reflect"
 	"testing"
+
+	"corbel.dev/corbel/monitor/runs"
 )
 
 func run1(s State, t Thresholds, statuses ...uint32) (State, Outcome) {
@@ -39,11 +40,11 @@ func TestStepCountsOccurrences(t *testing.T) {
 }
 
 func TestStepFlapping(t *testing.T) {
-	flip := make([]uint32, 2*HistoryLength)
+	flip := make([]uint32, 2*runs.HistoryLength)
 	for i := range flip {
 		flip[i] = uint32(i % 2)
 	}
-	if s, _ := run1(State{}, Thresholds{Low: 10, High: 30}, flip[:HistoryLength-1]...); s.Condition == Flapping {
+	if s, _ := run1(State{}, Thresholds{Low: 10, High: 30}, flip[:runs.HistoryLength-1]...); s.Condition == Flapping {
 		t.Error("flaps before its history is full")
 	}
 	s, _ := run1(State{}, Thresholds{Low: 10, High: 30}, flip...)
@@ -85,37 +86,6 @@ func TestStepIsSteady(t *testing.T) {
 	}
 	if _, out = run1(s, Thresholds{}, 1); out.Steady {
 		t.Error("an incident is news")
-	}
-}
-
-// The ring agrees with a plain list, whatever the clocks do.
-func TestHistoryAgainstAList(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 2000 {
-		var h History
-		var list []Run
-		at := int64(1_700_000_000)
-		for range rng.IntN(60) {
-			at += rng.Int64N(100_000) - 40_000 // also back
-			status := uint32(rng.IntN(4))
-			h.Add(status, at)
-			list = append(list, Run{Status: status, Executed: at})
-			list = list[max(0, len(list)-HistoryLength):]
-		}
-		if got := h.Runs(); len(got)+len(list) > 0 && !reflect.DeepEqual(got, list) {
-			t.Fatalf("%v\nwant %v", got, list)
-		}
-	}
-}
-
-// Times that no history can hold together become the nearest ones.
-func TestHistoryOfBrokenClocks(t *testing.T) {
-	var h History
-	for _, at := range []int64{0, 1 << 62, -1 << 62, 1_700_000_000} {
-		h.Add(1, at)
-		if _, got := h.At(h.Len() - 1); got != at {
-			t.Fatalf("the newest run is at %d, not %d", got, at)
-		}
 	}
 }
 

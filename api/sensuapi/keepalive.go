@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/frame"
 	"corbel.dev/corbel/monitor/hub"
 	"corbel.dev/corbel/monitor/objects"
 )
@@ -53,7 +54,7 @@ func (x *beatChecks) of(stable []byte) []byte {
 }
 
 // digest is of all that a keepalive says but times and numbers.
-func (x *beatChecks) digest(f *monitor.Frame) uint64 {
+func (x *beatChecks) digest(f *frame.Frame) uint64 {
 	var h maphash.Hash
 	h.SetSeed(x.seed)
 	for _, part := range [...][]byte{f.Parts.Head, f.Parts.Tail, f.Stable, f.Rest} {
@@ -67,7 +68,7 @@ func (x *beatChecks) digest(f *monitor.Frame) uint64 {
 
 // beat is what taking a keepalive needs for a moment.
 type beat struct {
-	frame, stored monitor.Frame
+	frame, stored frame.Frame
 	text, event   []byte
 }
 
@@ -133,7 +134,7 @@ func (a *Agents) open(ctx context.Context) error {
 }
 
 // sameHost compares the entities of two keepalives, but for the time at which they were seen last.
-func sameHost(a, b *monitor.Frame) bool {
+func sameHost(a, b *frame.Frame) bool {
 	return bytes.Equal(a.Parts.Head, b.Parts.Head) && bytes.Equal(a.Parts.Tail, b.Parts.Tail)
 }
 

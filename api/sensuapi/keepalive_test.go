@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/frame"
 	"corbel.dev/corbel/monitor/objects"
 )
 
@@ -77,7 +78,7 @@ func TestAKeepaliveThatIsPassedOnIsAsADecodedOne(t *testing.T) {
 		if g, w := event(&got), event(&want); !reflect.DeepEqual(g, w) {
 			t.Fatalf("keepalive %d:\n%+v\n%+v\n%+v\n%+v", i, g.Check, w.Check, g.Entity, w.Entity)
 		}
-		var g, w monitor.Frame
+		var g, w frame.Frame
 		if g.Cut(got.event) != nil || w.Cut(want.event) != nil || string(g.Stable) != string(w.Stable) ||
 			string(g.Rest) != string(w.Rest) || !sameHost(&g, &w) {
 			t.Fatalf("keepalive %d is not the same bytes: each would be stored as a change", i)

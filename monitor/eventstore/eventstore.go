@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/runs"
 )
 
 // Key names a check on an entity.
@@ -32,7 +33,7 @@ func (n Number) Index() uint32 { return uint32(n) }
 // Result is all that is kept of one check on one entity.
 type Result struct {
 	*Key               // never changed, and so shared by copies
-	Stable      []byte // the check's configuration, as its agent sent it (monitor.Frame)
+	Stable      []byte // the check's configuration, as its agent sent it (frame.Frame)
 	Rest        []byte // the event's own fields
 	Hooks       []byte
 	Output      []byte
@@ -42,7 +43,7 @@ type Result struct {
 	Beat  bool
 	State monitor.State
 	// Past changes with every put: its newest span, or by a new one.
-	Past monitor.Past
+	Past runs.Past
 }
 
 // Text returns the output.

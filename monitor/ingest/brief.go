@@ -8,7 +8,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
-	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/frame"
 )
 
 // An agent sends its entity and the check's whole configuration with every result. Between servers that goes once:
@@ -20,7 +20,7 @@ import (
 var ErrWhole = errkind.New(errkind.Conflict, "the check's configuration or its entity is not known here")
 
 // AppendBrief writes what is new in an event with a check behind b, and returns what the rest is known by.
-func AppendBrief(b []byte, f *monitor.Frame) (brief []byte, rest uint64) {
+func AppendBrief(b []byte, f *frame.Frame) (brief []byte, rest uint64) {
 	stable, entity := xxhash.Sum64(f.Stable), sumOf(f.Parts)
 	b = pack.Bytes(pack.Bytes(b, f.Parts.Name), f.Check)
 	b = pack.Uint(pack.Uint(b, stable), entity)
@@ -36,7 +36,7 @@ func AppendBrief(b []byte, f *monitor.Frame) (brief []byte, rest uint64) {
 }
 
 // readBrief reads what AppendBrief wrote; p knows whether it could.
-func readBrief(p *pack.Reader, f *monitor.Frame) (stable, entity uint64) {
+func readBrief(p *pack.Reader, f *frame.Frame) (stable, entity uint64) {
 	f.Reset()
 	f.HasCheck = true
 	f.Parts.Name, f.Check = p.Bytes(), p.Bytes()
@@ -57,7 +57,7 @@ func readBrief(p *pack.Reader, f *monitor.Frame) (stable, entity uint64) {
 // TakeBrief takes what AppendBrief wrote, when it is its turn, with a frame for use again.
 //
 // Errors are those of Take, and ErrWhole.
-func (in *Ingest) TakeBrief(ctx context.Context, namespace string, brief []byte, f *monitor.Frame) error {
+func (in *Ingest) TakeBrief(ctx context.Context, namespace string, brief []byte, f *frame.Frame) error {
 	w := intake{in}.sampled()
 	p := pack.Read(brief)
 	stable, entity := readBrief(p, f)

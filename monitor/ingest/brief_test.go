@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/frame"
 )
 
 // Of two servers one gets events as they are, and the other in brief where it does not ask for the whole: both know
@@ -39,12 +40,12 @@ func TestBriefIsTheEvent(t *testing.T) {
 		if err := direct.Frame(t.Context(), "default", b); err != nil {
 			t.Fatal(err)
 		}
-		var f monitor.Frame
+		var f frame.Frame
 		if err := f.Cut(b); err != nil {
 			t.Fatal(err)
 		}
 		short, _ := AppendBrief(nil, &f)
-		switch err := brief.TakeBrief(t.Context(), "default", short, new(monitor.Frame)); {
+		switch err := brief.TakeBrief(t.Context(), "default", short, new(frame.Frame)); {
 		case errors.Is(err, ErrWhole):
 			asked++
 			if _, err := brief.Take(t.Context(), "default", b, &f, true); err != nil {
@@ -75,16 +76,16 @@ func TestBriefIsTheEvent(t *testing.T) {
 }
 
 func FuzzBrief(f *testing.F) {
-	var frame monitor.Frame
-	if err := frame.Cut(tagproto.Append(nil, event("web-1", "cpu", 1, 7))); err != nil {
+	var sent frame.Frame
+	if err := sent.Cut(tagproto.Append(nil, event("web-1", "cpu", 1, 7))); err != nil {
 		f.Fatal(err)
 	}
-	whole, _ := AppendBrief(nil, &frame)
+	whole, _ := AppendBrief(nil, &sent)
 	f.Add(whole)
 	f.Add([]byte{})
 	in := start(f, vfs.NewMem())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if err := in.TakeBrief(t.Context(), "default", b, new(monitor.Frame)); err == nil ||
+		if err := in.TakeBrief(t.Context(), "default", b, new(frame.Frame)); err == nil ||
 			!errkind.Is(err, errkind.Invalid) && !errors.Is(err, ErrWhole) {
 			t.Fatal(err)
 		}

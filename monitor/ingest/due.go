@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/frame"
 )
 
 // Results that hold for a time only are listed by the second at which they end. A new result moves its end
@@ -44,7 +45,7 @@ func (in alarms) heard(s *shard, k *key) {
 
 // hearEarly counts a keepalive that has to wait for the disk as heard already: an agent is not missed since results
 // of checks are in its way.
-func (in alarms) hearEarly(namespace string, f *monitor.Frame) {
+func (in alarms) hearEarly(namespace string, f *frame.Frame) {
 	if string(f.Check) != monitor.KeepaliveCheck {
 		return
 	}
@@ -144,10 +145,10 @@ func (e *entity) absent() bool {
 }
 
 // overdue makes the result of a check that was not heard of.
-func (in alarms) overdue(k *key, silent int64) *monitor.Frame {
+func (in alarms) overdue(k *key, silent int64) *frame.Frame {
 	now := in.cfg.Now().Unix()
 	status, output := k.kind.Lifetime.Overdue(k.res.Check, k.res.Entity, silent)
-	return &monitor.Frame{
+	return &frame.Frame{
 		Result: monitor.Result{ID: uuid.New(), Timestamp: now, Executed: now, Issued: now, Sequence: k.res.State.Sequence,
 			Status: status},
 		Output: []byte(output), Rest: k.res.Rest, ProcessedBy: []byte(k.res.ProcessedBy),

@@ -7,6 +7,8 @@ import (
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/frame"
+	"corbel.dev/corbel/monitor/runs"
 )
 
 // Published is an event as it was when its result was taken; the whole of it is made when somebody asks.
@@ -15,7 +17,7 @@ type Published struct {
 	Kind                     *monitor.Kind // nil without a check
 	Outcome                  monitor.Outcome
 	state                    monitor.State
-	past                     monitor.Past
+	past                     runs.Past
 	entity, rest, hooks      []byte
 	output, metrics          []byte
 	beat                     bool // the output is a keepalive's own, and output nil
@@ -73,7 +75,7 @@ func (p *Published) text() []byte {
 type intake struct{ *Ingest }
 
 // publish keeps an event as it is for when it is stored. The lock is held.
-func (in intake) publish(s *shard, e *entity, k *key, f *monitor.Frame, out monitor.Outcome) {
+func (in intake) publish(s *shard, e *entity, k *key, f *frame.Frame, out monitor.Outcome) {
 	p := in.event(e, k)
 	p.Outcome = out
 	p.metrics = slices.Clone(f.Metrics)
@@ -91,7 +93,7 @@ func (in *Ingest) event(e *entity, k *key) *Published {
 }
 
 // metrics publishes an event without a check, which is never stored.
-func (in intake) metrics(namespace string, f *monitor.Frame) error {
+func (in intake) metrics(namespace string, f *frame.Frame) error {
 	whole, err := f.Event()
 	if err == nil {
 		err = whole.Validate()
@@ -208,7 +210,7 @@ func (in *Ingest) Stats() Stats {
 
 // Announce publishes an event that is not stored, such as an agent's registration.
 func (in *Ingest) Announce(e *monitor.Event) error {
-	var f monitor.Frame
+	var f frame.Frame
 	if err := f.Cut(tagproto.Append(nil, e)); err != nil {
 		return errkind.E(errkind.Invalid, "event", err)
 	}

@@ -23,6 +23,7 @@ import (
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/frame"
 )
 
 // Shards is into how many parts entities are spread.
@@ -61,7 +62,7 @@ type Config struct {
 	// sequence after it. It is called from one goroutine, in order; the records hold until it returns. It must not
 	// block. nil is nobody.
 	Replicate func(shard uint16, reset bool, until uint64, records []byte)
-	// HistoryRuns is how many spans of a check's past are kept, 0 for 100, at most monitor.PastMost; HistoryAge after
+	// HistoryRuns is how many spans of a check's past are kept, 0 for 100, at most runs.PastMost; HistoryAge after
 	// what time they go, 0 for 30 days.
 	HistoryRuns int
 	HistoryAge  time.Duration
@@ -236,7 +237,7 @@ func New(cfg Config) (*Ingest, error) {
 	in := &Ingest{cfg: cfg, started: cfg.Now(), hearing: hearing{lastLook: cfg.Now()}, stall: stall{born: time.Now()},
 		admission: admission{wake: make(chan struct{}, 1),
 			room: make(chan struct{})}, ready: make(chan struct{})}
-	in.frames.New = func() any { return new(monitor.Frame) }
+	in.frames.New = func() any { return new(frame.Frame) }
 	in.kinds.byStable = map[string]*counted{}
 	for i := range in.shards {
 		in.shards[i].number = uint16(i)
@@ -281,7 +282,7 @@ func shardOf[T string | []byte](namespace string, entity T) uint16 {
 //
 // Errors: Invalid, what is wrong with the event; Unavailable, nothing can be stored.
 func (in *Ingest) Frame(ctx context.Context, namespace string, b []byte) error {
-	f := in.frames.Get().(*monitor.Frame)
+	f := in.frames.Get().(*frame.Frame)
 	defer in.frames.Put(f)
 	_, err := in.Take(ctx, namespace, b, f, false)
 	return err
@@ -290,7 +291,7 @@ func (in *Ingest) Frame(ctx context.Context, namespace string, b []byte) error {
 // Take is Frame with a frame for use again, in which the event is cut, and tells which shard the event belongs to
 // when that is not taken here: ErrElsewhere. Unless it is the turn of the event, one of a shard for which others wait
 // (Queue) is not taken either.
-func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *monitor.Frame, turn bool) (shard uint16,
+func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *frame.Frame, turn bool) (shard uint16,
 	err error) {
 	w := intake{in}.sampled()
 	if err := f.Cut(b); err != nil {
@@ -308,7 +309,7 @@ func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *monit
 	return intake{in}.take(ctx, namespace, f, turn, w)
 }
 
-func (in intake) take(ctx context.Context, namespace string, f *monitor.Frame, turn bool, w watch) (uint16, error) {
+func (in intake) take(ctx context.Context, namespace string, f *frame.Frame, turn bool, w watch) (uint16, error) {
 	if !in.hasRoom() {
 		alarms(in).hearEarly(namespace, f)
 	}
@@ -339,7 +340,7 @@ func (in intake) take(ctx context.Context, namespace string, f *monitor.Frame, t
 }
 
 // unknown takes a result of a check that is new, or has another configuration than before.
-func (in intake) unknown(namespace string, s *shard, f *monitor.Frame) error {
+func (in intake) unknown(namespace string, s *shard, f *frame.Frame) error {
 	whole, err := f.Event()
 	if err == nil {
 		err = whole.Validate()
@@ -380,7 +381,7 @@ func (in intake) unknown(namespace string, s *shard, f *monitor.Frame) error {
 }
 
 // step takes a result to the state of its check. The shard's lock is held.
-func (in intake) step(s *shard, e *entity, k *key, f *monitor.Frame, what eventstore.News) {
+func (in intake) step(s *shard, e *entity, k *key, f *frame.Frame, what eventstore.News) {
 	now := in.cfg.Now().Unix()
 	if f.Timestamp == 0 {
 		f.Timestamp = now
@@ -470,7 +471,7 @@ func truncatedLabel(cut int64) []byte {
 }
 
 // put keeps what the event says of its entity, where that is new.
-func (in intake) put(s *shard, e *entity, f *monitor.Frame) {
+func (in intake) put(s *shard, e *entity, f *frame.Frame) {
 	if f.Entity == nil || e.is(f.Parts) {
 		return
 	}

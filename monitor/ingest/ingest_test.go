@@ -22,6 +22,7 @@ import (
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
 	"corbel.dev/corbel/monitor/eventstore/logevents"
+	"corbel.dev/corbel/monitor/runs"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -263,7 +264,7 @@ func TestPastOutlivesPowerLoss(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	limits := func(c *Config) { c.HistoryRuns = 30 }
 	executed := time.Now().Unix() - 20_000
-	want := map[string][]monitor.Span{}
+	want := map[string][]runs.Span{}
 	for round := range 5 {
 		w := start(t, mem, limits)
 		if got := pasts(w); round > 0 && !reflect.DeepEqual(got, want) {
@@ -278,7 +279,7 @@ func TestPastOutlivesPowerLoss(t *testing.T) {
 			if last := len(list) - 1; last >= 0 && list[last].Status == e.Check.Status {
 				list[last].Last, list[last].Runs = executed, list[last].Runs+1
 			} else {
-				list = append(list, monitor.Span{Status: e.Check.Status, First: executed, Last: executed, Runs: 1})
+				list = append(list, runs.Span{Status: e.Check.Status, First: executed, Last: executed, Runs: 1})
 			}
 			want[e.Entity.Name+"/"+e.Check.Name] = list[max(len(list)-30, 0):]
 		}
@@ -303,8 +304,8 @@ func TestPastOutlivesPowerLoss(t *testing.T) {
 	}
 }
 
-func pasts(w *world) map[string][]monitor.Span {
-	out := map[string][]monitor.Span{}
+func pasts(w *world) map[string][]runs.Span {
+	out := map[string][]runs.Span{}
 	for _, p := range w.List("", "") {
 		out[p.Entity+"/"+p.Check] = p.Past()
 	}

@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/frame"
 )
 
 // EntityName names an entity.
@@ -103,7 +104,7 @@ func (in *Ingest) Follow(t Tail) {
 }
 
 // tell keeps an event for those who follow. The lock is held.
-func (in intake) tell(s *shard, e *entity, k *key, f *monitor.Frame, out monitor.Outcome) {
+func (in intake) tell(s *shard, e *entity, k *key, f *frame.Frame, out monitor.Outcome) {
 	t := in.tail.Load()
 	if t == nil || !(*t).Wants(e.namespace, e.entity, k.res.Check, out) {
 		return

@@ -4,13 +4,14 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/runs"
 )
 
 // State is what was known of the check after the result. It must not be changed.
 func (p *Published) State() *monitor.State { return &p.state }
 
 // Past returns the spans of the check's past that are kept, oldest first, the result's own the last.
-func (p *Published) Past() []monitor.Span { return p.past.Spans() }
+func (p *Published) Past() []runs.Span { return p.past.Spans() }
 
 // Output is what the check said. It must not be changed.
 func (p *Published) Output() []byte { return p.output }

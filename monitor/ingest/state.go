@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/frame"
 )
 
 // kinds shares what is stable of a check among all entities that it runs on.
@@ -50,7 +51,7 @@ func (x *kinds) drop(k *monitor.Kind) {
 }
 
 // entityOf returns an entity, making it when there is none. The lock is held.
-func (in intake) entityOf(s *shard, n name, f *monitor.Frame) *entity {
+func (in intake) entityOf(s *shard, n name, f *frame.Frame) *entity {
 	if e := s.byName[n]; e != nil {
 		return e
 	}
@@ -100,26 +101,26 @@ func (in intake) subject(e *entity, k *key) monitor.Subject {
 	c := k.kind.Check
 	return monitor.Subject{
 		Check: c.Name, CheckSubscriptions: c.Subscriptions, Entity: e.entity,
-		EntitySubscriptions: monitor.EntitySubscriptions(e.message), Proxy: c.ProxyEntityName != "",
+		EntitySubscriptions: frame.EntitySubscriptions(e.message), Proxy: c.ProxyEntityName != "",
 	}
 }
 
 // is reports whether the entity's message is that of the parts, but for when the entity was seen last.
-func (e *entity) is(parts monitor.EntityParts) bool {
+func (e *entity) is(parts frame.EntityParts) bool {
 	return len(e.message) > 0 && bytes.Equal(e.message[:e.head], parts.Head) && bytes.Equal(e.message[e.tail:], parts.Tail)
 }
 
 // set replaces the message. One that cannot be cut was damaged in a store: it is like none that comes.
 func (e *entity) set(message []byte) {
-	parts, err := monitor.CutEntity(message)
+	parts, err := frame.CutEntity(message)
 	if err != nil {
-		parts = monitor.EntityParts{}
+		parts = frame.EntityParts{}
 	}
 	e.message, e.head, e.tail, e.sum = message, uint32(len(parts.Head)), uint32(len(message)-len(parts.Tail)), sumOf(parts)
 }
 
 // sumOf tells one entity's message from another, whenever it was seen last.
-func sumOf(parts monitor.EntityParts) uint64 {
+func sumOf(parts frame.EntityParts) uint64 {
 	return xxhash.Sum64(parts.Head) ^ bits.RotateLeft64(xxhash.Sum64(parts.Tail), 1)
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
-	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/frame"
 	"corbel.dev/corbel/monitor/ingest"
 )
 
@@ -73,7 +73,7 @@ func (s *Router) takeEvents(ctx context.Context, req []byte) ([]byte, error) {
 
 // takeAll takes the events of a call, and returns those that it does not take (answer).
 func (s *Router) takeAll(ctx context.Context, r *pack.Reader) (refused []byte, err error) {
-	f := frames.Get().(*monitor.Frame)
+	f := frames.Get().(*frame.Frame)
 	defer frames.Put(f)
 	var closed [ingest.Shards]bool // of which one was refused: no later one is taken
 	namespace := ""

@@ -20,6 +20,7 @@ import (
 	"corbel.dev/corbel/monitor/eventstore/logevents"
 	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/resources"
+	"corbel.dev/corbel/monitor/runs"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -189,7 +190,7 @@ func TestKill(t *testing.T) {
 		}
 	})
 	c.even(t, 3)
-	const entities, runs = 200, 20
+	const entities, times = 200, 20
 	begin := time.Now().Unix() - 100
 	send := func(s *server, run int) {
 		t.Helper()
@@ -211,7 +212,7 @@ func TestKill(t *testing.T) {
 					return err
 				}
 				list, err := s.Events(t.Context(), "default", fmt.Sprint("e", e))
-				if want := []monitor.Span{{Status: 1, First: begin, Last: begin + ev.Check.Occurrences - 1,
+				if want := []runs.Span{{Status: 1, First: begin, Last: begin + ev.Check.Occurrences - 1,
 					Runs: ev.Check.Occurrences}}; err == nil && !reflect.DeepEqual(list[0].Past(), want) {
 					err = fmt.Errorf("e%d went through %v, want %v", e, list[0].Past(), want)
 				}
@@ -219,26 +220,26 @@ func TestKill(t *testing.T) {
 			}, "%d to %d occurrences at %s", least, most, s.id)
 		}
 	}
-	for run := range runs {
+	for run := range times {
 		send(c.servers[1], run)
 		if run == 0 { // what follows may go in brief
 			polltest.Until(t, func() bool { return c.servers[1].Stats().Waiting == 0 }, "the first events to arrive")
 		}
 	}
-	occurrences(c.servers[2], runs, runs)
+	occurrences(c.servers[2], times, times)
 	if n := told.Load(); n == 0 {
 		t.Error("nobody was told how long events take to their owners")
 	}
 	if st := c.servers[1].Stats(); st.Forwarded == 0 || st.Brief < st.Forwarded/4 ||
-		st.Brief > st.Forwarded*(runs-1)/runs {
+		st.Brief > st.Forwarded*(times-1)/times {
 		t.Errorf("%d events of %d were forwarded in brief", st.Brief, st.Forwarded)
 	}
 	c.even(t, 3)
 	polltest.Until(t, c.replicated, "the replicas to have everything") // or the kill loses what they lack
 	c.servers[0].kill()                                                // it led, too
-	send(c.servers[1], runs)
-	occurrences(c.servers[1], runs+1, runs+1)
-	occurrences(c.servers[2], runs+1, runs+1)
+	send(c.servers[1], times)
+	occurrences(c.servers[1], times+1, times+1)
+	occurrences(c.servers[2], times+1, times+1)
 	c.even(t, 2)
 	if list, err := c.servers[2].all(t, ingest.Range{}); err != nil || len(list) != entities {
 		t.Errorf("%d events, %v", len(list), err)
@@ -246,7 +247,7 @@ func TestKill(t *testing.T) {
 	// It comes back with what it had: nothing of that counts, and it gets its part again.
 	c.servers[0].dead.Store(false)
 	c.even(t, 3)
-	occurrences(c.servers[0], runs+1, runs+1)
+	occurrences(c.servers[0], times+1, times+1)
 }
 
 // replicated reports whether all that was taken is stored, and all that is stored is at the replicas.

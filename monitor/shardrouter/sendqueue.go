@@ -12,7 +12,7 @@ import (
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
-	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/frame"
 	"corbel.dev/corbel/monitor/ingest"
 )
 
@@ -106,7 +106,7 @@ func newSendQueues(s *Router) *sendQueues {
 // Frame takes an event as an agent sent it, here or at its owner. It returns once the event is taken, or is on its
 // way. ctx bounds the wait. Errors are those of ingest.Ingest.Frame; Overloaded, no owner took it in time.
 func (s *Router) Frame(ctx context.Context, namespace string, b []byte) error {
-	f := frames.Get().(*monitor.Frame)
+	f := frames.Get().(*frame.Frame)
 	defer frames.Put(f)
 	shard, err := s.cfg.Ingest.Take(ctx, namespace, b, f, false)
 	if err != ingest.ErrElsewhere {
@@ -132,11 +132,11 @@ func putPiece(m *[]byte) {
 	}
 }
 
-var frames = sync.Pool{New: func() any { return new(monitor.Frame) }}
+var frames = sync.Pool{New: func() any { return new(frame.Frame) }}
 
 // take is ingest.Ingest.Take of an event that waited.
 func (l *sendQueues) take(ctx context.Context, it *item, turn bool) error {
-	f := frames.Get().(*monitor.Frame)
+	f := frames.Get().(*frame.Frame)
 	defer frames.Put(f)
 	_, err := l.s.cfg.Ingest.Take(ctx, it.namespace, it.event, f, turn)
 	return err

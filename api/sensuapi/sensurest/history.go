@@ -11,7 +11,7 @@ import (
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/sensuapi/eventstream"
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/runs"
 )
 
 // window is what part of a past is asked for.
@@ -66,8 +66,8 @@ func (q events) window() (w window, err error) {
 }
 
 // of returns the spans that reach into the window.
-func (w *window) of(all []monitor.Span) []monitor.Span {
-	out := []monitor.Span{}
+func (w *window) of(all []runs.Span) []runs.Span {
+	out := []runs.Span{}
 	for _, s := range all {
 		if s.Last >= w.since && s.First <= w.until && (w.status < 0 || int64(s.Status) == w.status) {
 			out = append(out, s)
@@ -80,7 +80,7 @@ func (w *window) of(all []monitor.Span) []monitor.Span {
 }
 
 // past is the answer about one check.
-func past(namespace, entity, check string, spans []monitor.Span) map[string]any {
+func past(namespace, entity, check string, spans []runs.Span) map[string]any {
 	return map[string]any{"namespace": namespace, "entity": entity, "check": check, "spans": spans}
 }
 

@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/runs"
 )
 
 // A record begins with one of these; fields follow as package pack writes them.
@@ -92,7 +93,7 @@ func (b *Batch) Put(n eventstore.Number, r *eventstore.Result, what eventstore.N
 		p = pack.Bytes(p, text)
 	}
 	p = pack.String(p, r.ProcessedBy)
-	b.records = monitor.AppendPast(AppendState(p, &r.State), &r.Past)
+	b.records = runs.AppendPast(AppendState(p, &r.State), &r.Past)
 	b.touched = append(b.touched, Size{n, uint32(len(b.records) - before), false})
 }
 
@@ -178,7 +179,7 @@ func ReadState(p *pack.Reader, s *monitor.State) {
 	s.Silenced = p.Strings()
 	n := p.Uint()
 	at := s.Executed
-	for i := uint64(0); i < min(n, monitor.HistoryLength) && p.Err() == nil; i++ {
+	for i := uint64(0); i < min(n, runs.HistoryLength) && p.Err() == nil; i++ {
 		status := uint32(p.Uint())
 		at += p.Int()
 		s.History.Add(status, at)
@@ -252,9 +253,9 @@ func readOne(p *pack.Reader, shard uint16, d *Delta, to Reader) error {
 		r.ProcessedBy = p.String()
 		ReadState(p, &r.State)
 		if kind == recWhole {
-			r.Past = monitor.ReadPast(p)
+			r.Past = runs.ReadPast(p)
 		} else {
-			r.Past = monitor.PastOf(&r.State.History)
+			r.Past = runs.PastOf(&r.State.History)
 		}
 		if p.Err() == nil {
 			r.Fold()

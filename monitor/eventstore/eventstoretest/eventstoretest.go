@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/runs"
 )
 
 // Open opens the store of one test anew, on what it wrote before.
@@ -190,14 +191,18 @@ func normal(r *eventstore.Result) any {
 		return nil
 	}
 	c := *r
-	runs := c.State.History.Runs()
+	var history [][2]int64
+	for i := range c.State.History.Len() {
+		status, executed := c.State.History.At(i)
+		history = append(history, [2]int64{int64(status), executed})
+	}
 	past := c.Past.Spans()
-	c.State.History, c.Past = monitor.History{}, monitor.Past{}
+	c.State.History, c.Past = runs.History{}, runs.Past{}
 	for _, list := range []*[]byte{&c.Stable, &c.Rest, &c.Hooks, &c.Output} {
 		*list = append([]byte{}, *list...)
 	}
 	c.State.Silenced = append([]string{}, c.State.Silenced...)
-	return []any{c, runs, past}
+	return []any{c, history, past}
 }
 
 // Run runs the suite. open of one t always opens the same store.

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/pack"
-	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
 	"corbel.dev/corbel/monitor/eventstore/eventrecord"
+	"corbel.dev/corbel/monitor/runs"
 )
 
 // How a slot changed.
@@ -131,7 +131,7 @@ func (b *Batch) Put(n eventstore.Number, r *eventstore.Result, what eventstore.N
 	}
 	if what&eventstore.Whole != 0 || r.Past.Newest().Runs == 1 {
 		older := r.Past.Older()
-		c.past = b.keep(monitor.AppendPast(nil, &older))
+		c.past = b.keep(runs.AppendPast(nil, &older))
 	}
 	if r.State.Occurrences == 1 {
 		// Results tell seconds. Changes of one second are kept apart, and in order, by microseconds.

@@ -8,9 +8,9 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
-	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
 	"corbel.dev/corbel/monitor/eventstore/eventrecord"
+	"corbel.dev/corbel/monitor/runs"
 )
 
 // load reads everything as of one moment, row by row, shard after shard.
@@ -85,9 +85,9 @@ func (s *Store) loadShard(ctx context.Context, tx pgx.Tx, number uint16, l event
 		}
 		p = pack.Read(state)
 		eventrecord.ReadState(p, &r.State)
-		newest := monitor.Span{First: p.Int(), Last: p.Int(), Runs: p.Int(), Status: uint32(p.Uint())}
+		newest := runs.Span{First: p.Int(), Last: p.Int(), Runs: p.Int(), Status: uint32(p.Uint())}
 		older := pack.Read(past)
-		if r.Past = monitor.ReadPast(older); newest.Runs > 0 {
+		if r.Past = runs.ReadPast(older); newest.Runs > 0 {
 			r.Past.Put(newest)
 		}
 		if err := corrupt(older); err != nil {

@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/kit/spawn"
 	"corbel.dev/corbel/kit/spawn/harness"
 	"corbel.dev/corbel/monitor"
+	"corbel.dev/corbel/monitor/runs"
 	faultrun "corbel.dev/corbel/test/fault"
 )
 
@@ -216,7 +217,7 @@ func (r *faultsRun) nobodyMissed(ctx context.Context) error {
 		}
 		var one struct {
 			Entity string
-			Spans  []monitor.Span
+			Spans  []runs.Span
 		}
 		if err := json.Unmarshal(line, &one); err != nil {
 			return err

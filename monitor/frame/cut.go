@@ -1,4 +1,4 @@
-package monitor
+package frame
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"corbel.dev/corbel/kit/tagproto"
+	"corbel.dev/corbel/monitor"
 )
 
 // Frame is an event as an agent sent it, cut into what is new in each run and what hardly
@@ -16,7 +17,7 @@ import (
 // equal. Cut may be called again and again on one Frame; slices alias the message, or
 // the Frame's own buffer, and hold until the next call.
 type Frame struct {
-	Result
+	monitor.Result
 	HasCheck    bool
 	Check       []byte // the check's name
 	Proxy       []byte // the entity that the result is of, where that is not the agent's own; Stable holds it too
@@ -170,23 +171,23 @@ func fields(b []byte, do func(n protowire.Number, v value, whole []byte) error) 
 }
 
 // Event decodes the whole of what was cut, but what the server says of the check.
-func (f *Frame) Event() (*Event, error) {
-	e := new(Event)
+func (f *Frame) Event() (*monitor.Event, error) {
+	e := new(monitor.Event)
 	if err := tagproto.Unmarshal(f.Rest, e); err != nil {
 		return nil, err
 	}
 	e.Timestamp, e.Sequence = f.Timestamp, f.Sequence
 	if f.ID != [16]byte{} {
-		e.ID = append(ID(nil), f.ID[:]...)
+		e.ID = append(monitor.ID(nil), f.ID[:]...)
 	}
 	if f.Entity != nil {
-		e.Entity = new(Entity)
+		e.Entity = new(monitor.Entity)
 		if err := tagproto.Unmarshal(f.Entity, e.Entity); err != nil {
 			return nil, err
 		}
 	}
 	if f.Metrics != nil {
-		e.Metrics = new(Metrics)
+		e.Metrics = new(monitor.Metrics)
 		if err := tagproto.Unmarshal(f.Metrics, e.Metrics); err != nil {
 			return nil, err
 		}
@@ -194,7 +195,7 @@ func (f *Frame) Event() (*Event, error) {
 	if !f.HasCheck {
 		return e, nil
 	}
-	e.Check = new(Check)
+	e.Check = new(monitor.Check)
 	for _, part := range [][]byte{f.Stable, f.Hooks} {
 		if err := tagproto.Unmarshal(part, e.Check); err != nil {
 			return nil, err

@@ -1,8 +1,7 @@
-package monitor
+package frame
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"reflect"
 	"testing"
@@ -10,21 +9,22 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"corbel.dev/corbel/kit/tagproto"
+	"corbel.dev/corbel/monitor"
 )
 
-func sent() *Event {
-	return &Event{
+func sent() *monitor.Event {
+	return &monitor.Event{
 		Timestamp: 1_700_000_000, ID: bytes.Repeat([]byte{7}, 16), Sequence: 4,
-		Meta:      Meta{Labels: map[string]string{"a": "b"}},
-		Pipelines: []*Ref{{Name: "p", Type: "Pipeline", APIVersion: "core/v2"}},
-		Entity: &Entity{Class: ClassAgent, Meta: Meta{Name: "web-1", Namespace: "default"},
+		Meta:      monitor.Meta{Labels: map[string]string{"a": "b"}},
+		Pipelines: []*monitor.Ref{{Name: "p", Type: "Pipeline", APIVersion: "core/v2"}},
+		Entity: &monitor.Entity{Class: monitor.ClassAgent, Meta: monitor.Meta{Name: "web-1", Namespace: "default"},
 			Subscriptions: []string{"linux"}},
-		Metrics: &Metrics{Handlers: []string{"tsdb"}, Points: []*Point{{Name: "load", Value: 0.5}}},
-		Check: &Check{
-			Meta: Meta{Name: "cpu", Namespace: "default"}, Command: "check-cpu", Interval: 10,
+		Metrics: &monitor.Metrics{Handlers: []string{"tsdb"}, Points: []*monitor.Point{{Name: "load", Value: 0.5}}},
+		Check: &monitor.Check{
+			Meta: monitor.Meta{Name: "cpu", Namespace: "default"}, Command: "check-cpu", Interval: 10,
 			Handlers: []string{"slack"}, TTL: 60,
 			Duration: 0.25, Executed: 1_700_000_001, Issued: 1_699_999_999, Output: "ok\n", Status: 1, ProcessedBy: "web-1",
-			Hooks: []*Hook{{HookConfig: HookConfig{Meta: Meta{Name: "ps"}}, Output: "1 init"}},
+			Hooks: []*monitor.Hook{{HookConfig: monitor.HookConfig{Meta: monitor.Meta{Name: "ps"}}, Output: "1 init"}},
 		},
 	}
 }
@@ -35,7 +35,7 @@ func TestCutAndWhole(t *testing.T) {
 	if err := f.Cut(tagproto.Append(nil, want)); err != nil {
 		t.Fatal(err)
 	}
-	if string(f.Check) != "cpu" || string(f.Output) != "ok\n" || f.Result != ResultOf(want) ||
+	if string(f.Check) != "cpu" || string(f.Output) != "ok\n" || f.Result != monitor.ResultOf(want) ||
 		string(f.ProcessedBy) != "web-1" {
 		t.Fatalf("%+v", f)
 	}
@@ -51,7 +51,8 @@ func TestCutLeavesOutWhatChanges(t *testing.T) {
 	before, after := sent(), sent()
 	c := after.Check
 	c.Duration, c.Executed, c.Issued, c.Output, c.Status, c.ProcessedBy = 1, 2, 3, "broken", 2, "web-2"
-	c.History, c.State, c.Occurrences, c.IsSilenced, c.Silenced = []Run{{Status: 1}}, "passing", 9, true, []string{"x"}
+	c.History, c.State, c.Occurrences = []monitor.Run{{Status: 1}}, "passing", 9
+	c.IsSilenced, c.Silenced = true, []string{"x"}
 	after.Timestamp++
 	if a.Cut(tagproto.Append(nil, before)) != nil || b.Cut(tagproto.Append(nil, after)) != nil ||
 		!bytes.Equal(a.Stable, b.Stable) {
@@ -88,36 +89,6 @@ func TestCutRefuses(t *testing.T) {
 		if err := new(Frame).Cut(b); !errors.Is(err, ErrFrame) {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-func TestEventID(t *testing.T) {
-	var id ID
-	for text, ok := range map[string]bool{
-		`"00112233-4455-6677-8899-aabbccddeeff"`: true, `""`: true, `null`: true,
-		`"00000000-0000-0000-0000-000000000000"`: true, `"0011"`: false, `7`: false,
-	} {
-		if err := json.Unmarshal([]byte(text), &id); (err == nil) != ok {
-			t.Errorf("%s: %v", text, err)
-		}
-	}
-	if b, err := json.Marshal(ID(bytes.Repeat([]byte{0xab}, 16))); err != nil ||
-		string(b) != `"abababab-abab-abab-abab-abababababab"` {
-		t.Error(string(b), err)
-	}
-}
-
-func TestEntityJSONHidesSecrets(t *testing.T) {
-	e := sent().Entity
-	e.Labels = map[string]string{"API-Key": "s3cret", "region": "eu"}
-	b, err := json.Marshal(&Event{Entity: e})
-	if err != nil || bytes.Contains(b, []byte("s3cret")) || !bytes.Contains(b, []byte(`"API-Key":"REDACTED"`)) ||
-		e.Labels["API-Key"] != "s3cret" {
-		t.Fatalf("%v: %s", err, b)
-	}
-	e.Redact = []string{"region"}
-	if b, err = json.Marshal(e); err != nil || !bytes.Contains(b, []byte("s3cret")) || bytes.Contains(b, []byte(`"eu"`)) {
-		t.Fatalf("an entity's own list: %v: %s", err, b)
 	}
 }
 

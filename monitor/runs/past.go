@@ -1,4 +1,4 @@
-package monitor
+package runs
 
 import "corbel.dev/corbel/kit/pack"
 

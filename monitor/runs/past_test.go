@@ -1,4 +1,4 @@
-package monitor
+package runs
 
 import (
 	"math/rand/v2"

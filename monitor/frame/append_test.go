@@ -1,9 +1,11 @@
-package monitor
+package frame
 
 import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
+
+	"corbel.dev/corbel/monitor"
 )
 
 // Whatever can be cut is cut into the same parts again from what Append makes of them.
@@ -18,7 +20,7 @@ func TestAppendIsTheReverseOfCut(t *testing.T) {
 	number := func() int64 { return int64(rng.Uint64() >> rng.IntN(64) & (1<<63 - 1) * uint64(rng.IntN(2))) }
 	for range 10_000 {
 		var f, again Frame
-		f.Result = Result{Timestamp: number(), Sequence: number()}
+		f.Result = monitor.Result{Timestamp: number(), Sequence: number()}
 		if rng.IntN(2) == 0 {
 			f.ID = [16]byte{1, 2, 3}
 		}

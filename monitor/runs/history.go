@@ -1,4 +1,4 @@
-package monitor
+package runs
 
 // HistoryLength is how many runs a check's history holds, the newest among them.
 const HistoryLength = 21
@@ -82,13 +82,4 @@ func (h *History) Change() uint32 {
 	}
 	// in 32 bits, as the reference: it decides what truncating leaves
 	return uint32(float32(sum) / (HistoryLength - 1) * 100)
-}
-
-// Runs returns the history in the contract's form.
-func (h *History) Runs() []Run {
-	out := make([]Run, h.n)
-	for i := range out {
-		out[i].Status, out[i].Executed = h.At(i)
-	}
-	return out
 }
