@@ -1,68 +1,37 @@
 package pki
 
 import (
+	"crypto"
 	"crypto/x509"
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/pki/authority"
 	"corbel.dev/corbel/secrets/engine/pki/forms"
 	"corbel.dev/corbel/secrets/engine/record"
 	"corbel.dev/corbel/secrets/storage"
 )
 
-// urls are what certificates say of where their issuer is to be asked.
-type urls struct {
-	Issuing []string `json:"issuing_certificates"`
-	CRLs    []string `json:"crl_distribution_points"`
-	OCSP    []string `json:"ocsp_servers"`
-	Expand  bool     `json:"enable_templating"`
-}
-
-func (u *urls) params() record.Params {
-	return record.Params{{Name: "issuing_certificates", At: &u.Issuing}, {Name: "crl_distribution_points", At: &u.CRLs},
-		{Name: "ocsp_servers", At: &u.OCSP}, {Name: "enable_templating", At: &u.Expand}}
-}
-
-func (u *urls) check() error {
-	for name, list := range map[string][]string{"issuing_certificates": u.Issuing, "crl_distribution_points": u.CRLs,
-		"ocsp_servers": u.OCSP} {
-		for _, text := range list {
-			if at, err := url.Parse(text); !u.Expand && (err != nil || at.Host == "" ||
-				(at.Scheme != "http" && at.Scheme != "https" && at.Scheme != "ldap")) {
-				return invalid("invalid URL found in %s: %s", name, text)
-			}
-		}
-	}
-	return nil
-}
-
-func (c *call) mountURLs() (*urls, error) {
-	u, ok, err := c.e.urls.Get(c, c.view, "config/urls", parsed[urls])
+func (c *call) mountURLs() (*authority.URLs, error) {
+	u, ok, err := c.e.urls.Get(c, c.view, "config/urls", record.ReadJSON[authority.URLs])
 	if err != nil || !ok {
-		return &urls{}, err
+		return &authority.URLs{}, err
 	}
 	return u, nil
 }
 
-// cluster is what templates of URLs name.
-type cluster struct {
-	Path string `json:"path"`
-	AIA  string `json:"aia_path"`
-}
-
-func (c *call) cluster() (*cluster, error) {
+func (c *call) cluster() (*authority.Cluster, error) {
 	raw, ok, err := c.view.Get(c, "config/cluster")
 	if err != nil || !ok {
-		return &cluster{}, err
+		return &authority.Cluster{}, err
 	}
-	return parsed[cluster](raw)
+	return record.ReadJSON[authority.Cluster](raw)
 }
 
 // addURLs writes into a template where its issuer is to be asked; a root that is being made has no issuer yet.
-func (c *call) addURLs(i *issuer, t *x509.Certificate) error {
+func (c *call) addURLs(i *authority.Issuer, t *x509.Certificate) error {
 	u, err := c.mountURLs()
 	if err != nil {
 		return err
@@ -74,26 +43,16 @@ func (c *call) addURLs(i *issuer, t *x509.Certificate) error {
 			u = i.URLs
 		}
 	}
-	t.IssuingCertificateURL, t.CRLDistributionPoints, t.OCSPServer = u.Issuing, u.CRLs, u.OCSP
-	if !u.Expand {
-		return nil
+	return u.Into(t, id, c.cluster)
+}
+
+// certify makes the certificate of a template, with the issuer's URLs.
+func (c *call) certify(a *authority.CA, t *x509.Certificate, public crypto.PublicKey, bits int,
+	pss bool) (*x509.Certificate, error) {
+	if err := c.addURLs(a.Issuer, t); err != nil {
+		return nil, err
 	}
-	at, err := c.cluster()
-	if err != nil {
-		return err
-	}
-	expand := strings.NewReplacer("{{issuer_id}}", id, "{{cluster_path}}", at.Path, "{{cluster_aia_path}}", at.AIA)
-	for _, list := range []*[]string{&t.IssuingCertificateURL, &t.CRLDistributionPoints, &t.OCSPServer} {
-		own := make([]string, len(*list))
-		for n, text := range *list {
-			own[n] = expand.Replace(text)
-			if p, err := url.Parse(own[n]); err != nil || p.Host == "" || (id == "" && strings.Contains(text, "{{issuer_id}}")) {
-				return invalid("the URL template %q does not give a URL here: %q (is config/cluster set?)", text, own[n])
-			}
-		}
-		*list = own
-	}
-	return nil
+	return a.Certify(t, public, bits, pss, c.r.Now)
 }
 
 // settings answers what is asked of the mount's settings.
@@ -104,7 +63,7 @@ func (c settings) readURLs() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return show(u.params())
+	return show(u.Params())
 }
 
 func (c settings) writeURLs() (*secrets.Response, error) {
@@ -113,20 +72,16 @@ func (c settings) writeURLs() (*secrets.Response, error) {
 		return nil, err
 	}
 	u := *old
-	if err := u.params().Read(c.f); err != nil {
+	if err := u.Params().Read(c.f); err != nil {
 		return nil, err
 	}
-	if err := u.check(); err != nil {
+	if err := u.Check(); err != nil {
 		return nil, err
 	}
-	if err := c.put("config/urls", u); err != nil {
+	if err := c.Put("config/urls", u); err != nil {
 		return nil, err
 	}
-	return show(u.params())
-}
-
-func (cl *cluster) params() record.Params {
-	return record.Params{{Name: "path", At: &cl.Path}, {Name: "aia_path", At: &cl.AIA}}
+	return show(u.Params())
 }
 
 func (c settings) readCluster() (*secrets.Response, error) {
@@ -134,7 +89,7 @@ func (c settings) readCluster() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return show(cl.params())
+	return show(cl.Params())
 }
 
 func (c settings) writeCluster() (*secrets.Response, error) {
@@ -142,7 +97,7 @@ func (c settings) writeCluster() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cl.params().Read(c.f); err != nil {
+	if err := cl.Params().Read(c.f); err != nil {
 		return nil, err
 	}
 	for _, text := range []string{cl.Path, cl.AIA} {
@@ -150,10 +105,10 @@ func (c settings) writeCluster() (*secrets.Response, error) {
 			return nil, invalid("invalid, non-URL path given to cluster: %s", text)
 		}
 	}
-	if err := c.put("config/cluster", cl); err != nil {
+	if err := c.Put("config/cluster", cl); err != nil {
 		return nil, err
 	}
-	return show(cl.params())
+	return show(cl.Params())
 }
 
 // issuers answers what is asked of issuers.
@@ -187,7 +142,7 @@ func (c issuers) setDefault(ref string, f *secrets.Fields) (*secrets.Response, e
 		}
 	}
 	if ref != "" {
-		if x.Default = find(x.Issuers, ref, ""); x.Default == "" {
+		if x.Default = authority.Find(x.Issuers, ref, ""); x.Default == "" {
 			return nil, invalid("unable to find PKI issuer for reference: %v", ref)
 		}
 		i, err := c.issuerBy(x.Default)
@@ -199,7 +154,7 @@ func (c issuers) setDefault(ref string, f *secrets.Fields) (*secrets.Response, e
 				"issuing certificates and signing CRLs will be unavailable.")
 		}
 	}
-	if err := c.put(indexKey, x); err != nil {
+	if err := c.Put(authority.IndexKey, x); err != nil {
 		return nil, err
 	}
 	return answer(map[string]any{"default": x.Default, "default_follows_latest_issuer": x.Follows})
@@ -222,10 +177,10 @@ func (c keyring) writeDefault() (*secrets.Response, error) {
 		return nil, err
 	}
 	ref := c.f.String("default")
-	if x.DefaultKey = find(x.Keys, ref, ""); x.DefaultKey == "" {
+	if x.DefaultKey = authority.Find(x.Keys, ref, ""); x.DefaultKey == "" {
 		return nil, invalid("unable to find PKI key for reference: %v", ref)
 	}
-	if err := c.put(indexKey, x); err != nil {
+	if err := c.Put(authority.IndexKey, x); err != nil {
 		return nil, err
 	}
 	return answer(map[string]any{"default": x.DefaultKey})
@@ -244,7 +199,7 @@ func (c issuers) list() (*secrets.Response, error) {
 	for _, i := range list {
 		ids = append(ids, i.ID)
 		info[i.ID] = map[string]any{"issuer_name": i.Name, "is_default": i.ID == x.Default,
-			"serial_number": forms.Colons(i.cert.SerialNumber), "key_id": i.KeyID}
+			"serial_number": forms.Colons(i.X509().SerialNumber), "key_id": i.KeyID}
 	}
 	return keysWithInfo(ids, info)
 }
@@ -257,31 +212,12 @@ func keysWithInfo(ids []string, info map[string]any) (*secrets.Response, error) 
 	return answer(map[string]any{"keys": ids, "key_info": info})
 }
 
-func (i *issuer) show() map[string]any {
-	out := map[string]any{"issuer_id": i.ID, "issuer_name": i.Name, "key_id": i.KeyID,
-		"certificate":  forms.CertPEM(i.Cert),
-		"manual_chain": i.Manual, "ca_chain": i.pemChain(false),
-		"leaf_not_after_behavior": i.NotAfter, "usage": strings.Join(i.Usage, ","),
-		"revocation_signature_algorithm": i.Algorithm, "revoked": !i.Revoked.IsZero(),
-		"issuing_certificates": []string{}, "crl_distribution_points": []string{}, "ocsp_servers": []string{},
-		"enable_aia_url_templating": false}
-	if i.URLs != nil {
-		i.URLs.params().Show(out)
-		out["enable_aia_url_templating"] = i.URLs.Expand
-		delete(out, "enable_templating")
-	}
-	if !i.Revoked.IsZero() {
-		out["revocation_time"], out["revocation_time_rfc3339"] = i.Revoked.Unix(), i.Revoked.Format(time.RFC3339Nano)
-	}
-	return out
-}
-
 func (c issuers) read() (*secrets.Response, error) {
 	i, err := c.issuerBy(c.args[0])
 	if err != nil {
 		return nil, err
 	}
-	return answer(i.show())
+	return answer(i.Show())
 }
 
 func (c issuers) write() (*secrets.Response, error) {
@@ -289,18 +225,18 @@ func (c issuers) write() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := find(ch.Issuers, c.args[0], ch.Default)
+	id := authority.Find(ch.Issuers, c.args[0], ch.Default)
 	if id == "" {
 		return nil, invalid("unable to find PKI issuer for reference: %v", c.args[0])
 	}
-	i := ch.issuers[id]
+	i := ch.Touch(id)
 	params := record.Params{{Name: "issuer_name", At: &i.Name}, {Name: "manual_chain", At: &i.Manual},
 		{Name: "leaf_not_after_behavior", At: &i.NotAfter},
 		{Name: "usage", At: &i.Usage}, {Name: "revocation_signature_algorithm", At: &i.Algorithm}}
 	if err := params.Read(c.f); err != nil {
 		return nil, err
 	}
-	if err := checkName("issuer", i.Name, ch.Issuers, id); err != nil {
+	if err := authority.CheckName("issuer", i.Name, ch.Issuers, id); err != nil {
 		return nil, err
 	}
 	if !slices.Contains([]string{"err", "truncate", "permit"}, i.NotAfter) {
@@ -308,11 +244,11 @@ func (c issuers) write() (*secrets.Response, error) {
 			" or \"truncate\"")
 	}
 	for _, u := range i.Usage {
-		if !slices.Contains(usages, u) {
-			return nil, invalid("field \"usage\": %q is none of %s", u, strings.Join(usages, ", "))
+		if !slices.Contains(authority.Usages, u) {
+			return nil, invalid("field \"usage\": %q is none of %s", u, strings.Join(authority.Usages, ", "))
 		}
 	}
-	if err := i.readURLs(c.f); err != nil {
+	if err := i.ReadURLs(c.f); err != nil {
 		return nil, err
 	}
 	for n := range ch.Issuers {
@@ -320,31 +256,10 @@ func (c issuers) write() (*secrets.Response, error) {
 			ch.Issuers[n].Name = i.Name
 		}
 	}
-	ch.touched[id] = true
-	if err := ch.save(); err != nil {
+	if err := ch.Save(); err != nil {
 		return nil, err
 	}
-	return answer(i.show())
-}
-
-// readURLs takes the issuer's own URLs; three empty lists are the mount's again.
-func (i *issuer) readURLs(f *secrets.Fields) error {
-	if !slices.ContainsFunc([]string{"issuing_certificates", "crl_distribution_points", "ocsp_servers",
-		"enable_aia_url_templating"}, f.Has) {
-		return nil
-	}
-	u := &urls{}
-	if i.URLs != nil {
-		*u = *i.URLs
-	}
-	if err := u.params()[:3].Read(f); err != nil {
-		return err
-	}
-	u.Expand = f.Bool("enable_aia_url_templating", u.Expand)
-	if i.URLs = u; len(u.Issuing)+len(u.CRLs)+len(u.OCSP) == 0 {
-		i.URLs = nil
-	}
-	return u.check()
+	return answer(i.Show())
 }
 
 func (c issuers) delete() (*secrets.Response, error) {
@@ -352,7 +267,7 @@ func (c issuers) delete() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := find(ch.Issuers, c.args[0], ch.Default)
+	id := authority.Find(ch.Issuers, c.args[0], ch.Default)
 	if id == "" {
 		return nil, invalid("unable to find PKI issuer for reference: %v", c.args[0])
 	}
@@ -360,15 +275,16 @@ func (c issuers) delete() (*secrets.Response, error) {
 		c.warn = append(c.warn, "Deleted issuer "+id+" (via issuer_ref "+c.args[0]+"); this was configured as the default "+
 			"issuer. Operations without an explicit issuer will not work until a new default is configured.")
 	}
-	for _, i := range ch.issuers {
+	for _, p := range ch.Issuers {
+		i := ch.Issuer(p.ID)
 		if i.ID != id && slices.ContainsFunc(i.Manual, func(ref string) bool {
-			return find(ch.Issuers, ref, ch.Default) == id
+			return authority.Find(ch.Issuers, ref, ch.Default) == id
 		}) {
 			return nil, invalid("the issuer %s is in the manual_chain of %s", id, i.ID)
 		}
 	}
-	ch.removeIssuer(id)
-	return &secrets.Response{}, ch.save()
+	ch.RemoveIssuer(id)
+	return &secrets.Response{}, ch.Save()
 }
 
 func (c keyring) list() (*secrets.Response, error) {
@@ -384,16 +300,16 @@ func (c keyring) list() (*secrets.Response, error) {
 	return keysWithInfo(ids, info)
 }
 
-func (c keyring) named() (*index, *privateKey, error) {
+func (c keyring) named() (*authority.Index, *authority.Key, error) {
 	x, err := c.index()
 	if err != nil {
 		return nil, nil, err
 	}
-	id := find(x.Keys, c.args[0], x.DefaultKey)
+	id := authority.Find(x.Keys, c.args[0], x.DefaultKey)
 	if id == "" {
 		return nil, nil, invalid("unable to find PKI key for reference: %v", c.args[0])
 	}
-	k, err := c.keyBy(id)
+	k, err := c.Key(id)
 	return x, k, err
 }
 
@@ -402,7 +318,7 @@ func (c keyring) read() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := forms.KeyID(k.signer.Public())
+	id, err := forms.KeyID(k.Signer.Public())
 	if err != nil {
 		return nil, err
 	}
@@ -422,7 +338,7 @@ func (c keyring) write() (*secrets.Response, error) {
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
-	if err := checkName("key", own.Name, x.Keys, own.ID); err != nil {
+	if err := authority.CheckName("key", own.Name, x.Keys, own.ID); err != nil {
 		return nil, err
 	}
 	for n := range x.Keys {
@@ -430,10 +346,10 @@ func (c keyring) write() (*secrets.Response, error) {
 			x.Keys[n].Name = own.Name
 		}
 	}
-	if err := c.put("key/"+own.ID, own); err != nil {
+	if err := c.Put("key/"+own.ID, own); err != nil {
 		return nil, err
 	}
-	if err := c.put(indexKey, x); err != nil {
+	if err := c.Put(authority.IndexKey, x); err != nil {
 		return nil, err
 	}
 	return answer(map[string]any{"key_id": own.ID, "key_name": own.Name, "key_type": own.Type})
@@ -453,11 +369,11 @@ func (c keyring) delete() (*secrets.Response, error) {
 			return nil, invalid("unable to delete key: issuer %s depends on it", i.ID)
 		}
 	}
-	x.Keys = slices.DeleteFunc(x.Keys, func(p pointer) bool { return p.ID == k.ID })
+	x.Keys = slices.DeleteFunc(x.Keys, func(p authority.Pointer) bool { return p.ID == k.ID })
 	if x.DefaultKey == k.ID {
 		x.DefaultKey = ""
 		c.warn = append(c.warn, "Deleted key "+k.ID+" was the default key")
 	}
 	c.ops = append(c.ops, storage.Delete("key/"+k.ID))
-	return &secrets.Response{}, c.put(indexKey, x)
+	return &secrets.Response{}, c.Put(authority.IndexKey, x)
 }

@@ -3,7 +3,6 @@ package pki
 import (
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/asn1"
 	"encoding/base64"
 	"encoding/pem"
 	"math/big"
@@ -12,6 +11,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine/pki/forms"
+	"corbel.dev/corbel/secrets/engine/pki/revocation"
 )
 
 // Lists whose content the caller says: of several lists of one issuer in several places (resign-crls), or entry by
@@ -58,16 +58,16 @@ func (c crls) sign(l listForm, entries []x509.RevocationListEntry, more []forms.
 	t := &x509.RevocationList{Number: big.NewInt(int64(l.number)), ThisUpdate: now, NextUpdate: now.Add(l.next),
 		RevokedCertificateEntries: entries, ExtraExtensions: more}
 	if l.base >= 0 {
-		value, err := asn1.Marshal(l.base)
+		of, err := revocation.DeltaOf(big.NewInt(int64(l.base)))
 		if err != nil {
 			return nil, err
 		}
-		t.ExtraExtensions = append(t.ExtraExtensions, forms.Extension{Id: oidDeltaIndicator, Critical: true, Value: value})
+		t.ExtraExtensions = append(t.ExtraExtensions, of)
 	}
-	if t.SignatureAlgorithm, err = revocationAlgorithm(a); err != nil {
+	if t.SignatureAlgorithm, err = a.RevocationAlgorithm(); err != nil {
 		return nil, err
 	}
-	der, err := x509.CreateRevocationList(rand.Reader, t, a.cert, a.key.signer)
+	der, err := x509.CreateRevocationList(rand.Reader, t, a.X509(), a.Key.Signer)
 	if err != nil {
 		return nil, errkind.Errorf(errkind.Invalid, "the list cannot be signed: %w", err)
 	}
@@ -105,7 +105,7 @@ func (c crls) resign() (*secrets.Response, error) {
 		if err != nil {
 			return nil, invalid("field \"crls\": item %d: %v", i, err)
 		}
-		if err := list.CheckSignatureFrom(issuer.cert); err != nil {
+		if err := list.CheckSignatureFrom(issuer.X509()); err != nil {
 			return nil, invalid("field \"crls\": item %d is not signed by the issuer: %v", i, err)
 		}
 		for _, e := range list.RevokedCertificateEntries {
@@ -113,7 +113,7 @@ func (c crls) resign() (*secrets.Response, error) {
 			switch {
 			case !has:
 				first[e.SerialNumber.String()] = len(entries)
-				entries = append(entries, entry(e.SerialNumber, e.RevocationTime, nil))
+				entries = append(entries, revocation.Entry(e.SerialNumber, e.RevocationTime, nil))
 			case e.RevocationTime.Before(entries[at].RevocationTime):
 				entries[at].RevocationTime = e.RevocationTime
 			}
@@ -125,29 +125,13 @@ func (c crls) resign() (*secrets.Response, error) {
 	return c.sign(l, entries, nil)
 }
 
-// entry makes an entry; its reason, which is an extension, has a field of its own in crypto/x509.
-func entry(serial *big.Int, at time.Time, more []forms.Extension) x509.RevocationListEntry {
-	e := x509.RevocationListEntry{SerialNumber: serial, RevocationTime: at.UTC()}
-	for _, one := range more {
-		var reason asn1.Enumerated
-		if rest, err := asn1.Unmarshal(one.Value, &reason); one.Id.Equal(oidReason) && err == nil && len(rest) == 0 {
-			e.ReasonCode = int(reason)
-			continue
-		}
-		e.ExtraExtensions = append(e.ExtraExtensions, one)
-	}
-	return e
-}
-
-var oidReason = asn1.ObjectIdentifier{2, 5, 29, 21}
-
 // signGiven signs a list of what the request says.
 func (c crls) signGiven() (*secrets.Response, error) {
 	l, err := c.form()
 	if err != nil {
 		return nil, err
 	}
-	more, err := extensions("extensions", c.f.Any("extensions"))
+	more, err := revocation.Extensions("extensions", c.f.Any("extensions"))
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +151,7 @@ func (c crls) signGiven() (*secrets.Response, error) {
 		if err := f.Err(); err != nil {
 			return nil, err
 		}
-		serial, ok := serialNumber(text)
+		serial, ok := revocation.SerialNumber(text)
 		if !ok || seen[serial.String()] {
 			return nil, invalid("field \"revoked_certs\": item %d: serial_number %.80q is none, or there twice", i, text)
 		}
@@ -179,61 +163,11 @@ func (c crls) signGiven() (*secrets.Response, error) {
 					i)
 			}
 		}
-		own, err := extensions("revoked_certs", f.Any("extensions"))
+		own, err := revocation.Extensions("revoked_certs", f.Any("extensions"))
 		if err != nil {
 			return nil, err
 		}
-		entries = append(entries, entry(serial, when, own))
+		entries = append(entries, revocation.Entry(serial, when, own))
 	}
 	return c.sign(l, entries, more)
-}
-
-// serialNumber reads a serial as it is shown (hexadecimal with colons or dashes).
-func serialNumber(text string) (*big.Int, bool) {
-	plain, ok := forms.ParseSerial(text)
-	if !ok {
-		return nil, false
-	}
-	hex := ""
-	for _, r := range plain {
-		if r != '-' && r != ':' {
-			hex += string(r)
-		}
-	}
-	return new(big.Int).SetString(hex, 16)
-}
-
-// reservedExtensions are those that signing sets itself: the key of the issuer, the number, and which list a delta is
-// of.
-var reservedExtensions = []asn1.ObjectIdentifier{{2, 5, 29, 35}, {2, 5, 29, 20}, oidDeltaIndicator}
-
-// extensions reads objects of id, critical and value (base64 of DER).
-func extensions(field string, v any) (out []forms.Extension, err error) {
-	list, ok := v.([]any)
-	if v != nil && !ok {
-		return nil, invalid("field %q: extensions must be a list of objects", field)
-	}
-	for i, one := range list {
-		object, ok := one.(map[string]any)
-		if !ok {
-			return nil, invalid("field %q: extension %d is no object", field, i)
-		}
-		f := secrets.FieldsOf(object)
-		id, ok := forms.ParseOID(f.String("id"))
-		value, derr := base64.StdEncoding.DecodeString(f.String("value"))
-		critical := f.Bool("critical", false)
-		if err := f.Err(); err != nil {
-			return nil, err
-		}
-		if !ok || derr != nil || len(value) == 0 {
-			return nil, invalid("field %q: extension %d: id must be an object identifier, and value base64 of its DER", field, i)
-		}
-		for _, r := range reservedExtensions {
-			if id.Equal(r) {
-				return nil, invalid("field %q: extension %d: %s is set by the signing itself", field, i, id)
-			}
-		}
-		out = append(out, forms.Extension{Id: id, Critical: critical, Value: value})
-	}
-	return out, nil
 }

@@ -3,14 +3,15 @@ package pki
 import (
 	"crypto"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/asn1"
 	"slices"
 	"strings"
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/pki/authority"
 	"corbel.dev/corbel/secrets/engine/pki/forms"
+	"corbel.dev/corbel/secrets/engine/pki/role"
 	"corbel.dev/corbel/secrets/storage"
 )
 
@@ -24,8 +25,8 @@ func (c *call) issuerRef(standard string) string {
 
 // leaf is a certificate that is being made by a role.
 type leaf struct {
-	role *role
-	ca   *authority
+	role *role.Role
+	ca   *authority.CA
 	t    *x509.Certificate
 }
 
@@ -33,7 +34,7 @@ type leaf struct {
 type issuing struct{ *call }
 
 // leaf prepares a certificate by a role: its issuer, its lifetime and what the role says of it.
-func (c issuing) leaf(r *role) (*leaf, error) {
+func (c issuing) leaf(r *role.Role) (*leaf, error) {
 	ca, err := c.authority(c.issuerRef(r.Issuer), "issuing-certificates")
 	if err != nil {
 		return nil, err
@@ -55,34 +56,14 @@ func (c issuing) leaf(r *role) (*leaf, error) {
 	if warn != "" {
 		c.warn = append(c.warn, warn)
 	}
-	if end, err = ca.within(end, false); err != nil {
+	if end, err = ca.Within(end, false); err != nil {
 		return nil, err
 	}
-	t := &x509.Certificate{NotBefore: c.r.Now.Add(-r.NotBefore), NotAfter: end, KeyUsage: r.usage, ExtKeyUsage: r.ext,
-		UnknownExtKeyUsage:    r.extOIDs,
-		BasicConstraintsValid: r.BasicConstraints}
-	for _, oid := range r.policies {
-		p, err := x509.OIDFromInts(oidInts(oid))
-		if err != nil {
-			return nil, invalid("policy_identifiers: %v", err)
-		}
-		t.Policies = append(t.Policies, p)
+	t, err := r.Template(c.r.Now, end)
+	if err != nil {
+		return nil, err
 	}
 	return &leaf{r, ca, t}, nil
-}
-
-func oidInts(oid []int) []uint64 {
-	out := make([]uint64, len(oid))
-	for i, n := range oid {
-		out[i] = uint64(n)
-	}
-	return out
-}
-
-// subject is what the role says of the holder.
-func (r *role) subject(into *pkix.Name) {
-	into.OrganizationalUnit, into.Organization, into.Country = r.OU, r.Organization, r.Country
-	into.Locality, into.Province, into.StreetAddress, into.PostalCode = r.Locality, r.Province, r.Street, r.PostalCode
 }
 
 // issue makes a key and its certificate.
@@ -102,7 +83,7 @@ func (c issuing) issue() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkNames(n); err != nil {
+	if err := r.CheckNames(n); err != nil {
 		return nil, err
 	}
 	l, err := c.leaf(r)
@@ -126,7 +107,7 @@ func (c issuing) sign() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkKey(csr.PublicKey); err != nil {
+	if err := r.CheckKey(csr.PublicKey); err != nil {
 		return nil, err
 	}
 	form, err := askedForm(c.f)
@@ -155,7 +136,7 @@ func (c issuing) sign() (*secrets.Response, error) {
 	if !c.f.Bool("exclude_cn_from_sans", false) {
 		n.AddName(n.Subject.CommonName)
 	}
-	if err := r.checkNames(n); err != nil {
+	if err := r.CheckNames(n); err != nil {
 		return nil, err
 	}
 	l, err := c.leaf(r)
@@ -165,30 +146,16 @@ func (c issuing) sign() (*secrets.Response, error) {
 	return c.finish(l, n, csr.PublicKey, nil, form)
 }
 
-// checkKey refuses keys that the role does not allow.
-func (r *role) checkKey(public crypto.PublicKey) error {
-	kind, bits, err := forms.KeyShape(public)
-	switch {
-	case err != nil:
-		return err
-	case r.KeyType != "any" && kind != r.KeyType:
-		return invalid("role requires keys of type %s", r.KeyType)
-	case kind == forms.KeyEC && bits < 224, r.KeyType != "any" && bits < r.KeyBits:
-		return invalid("role requires a minimum of a %d-bit key, but CSR's key is %d bits", max(r.KeyBits, 224), bits)
-	}
-	return nil
-}
-
 // signVerbatim makes a certificate that says what the request says, whatever it is, but no authority.
 func (c issuing) signVerbatim() (*secrets.Response, error) {
-	r := newRole()
+	r := role.New()
 	r.ExtKeyUsage, r.Server, r.Client = nil, false, false
 	if len(c.args) > 0 {
 		of, err := c.role(c.args[0])
 		if err != nil {
 			return nil, err
 		}
-		r.Issuer, r.lifetimes, r.keepRule = of.Issuer, of.lifetimes, of.keepRule
+		r.Issuer, r.Lifetimes, r.KeepRule = of.Issuer, of.Lifetimes, of.KeepRule
 		r.KeyUsage, r.ExtKeyUsage, r.ExtKeyUsageOIDs = of.KeyUsage, of.ExtKeyUsage, of.ExtKeyUsageOIDs
 	}
 	for name, at := range map[string]*[]string{"key_usage": &r.KeyUsage, "ext_key_usage": &r.ExtKeyUsage,
@@ -201,7 +168,7 @@ func (c issuing) signVerbatim() (*secrets.Response, error) {
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
-	if err := r.parse(); err != nil {
+	if err := r.Complete(); err != nil {
 		return nil, err
 	}
 	csr, err := forms.DecodeRequest(c.f.String("csr"))
@@ -274,10 +241,10 @@ func (form format) certificate(der []byte) string {
 }
 
 // write puts a certificate with its chain and, where it is given out, its key into an answer.
-func (form format) write(out map[string]any, cert *x509.Certificate, ca *issuer, key crypto.Signer) error {
-	chain := make([]string, 0, len(ca.chain))
-	for _, link := range ca.chain {
-		if form.withRoots || !selfSigned(link) {
+func (form format) write(out map[string]any, cert *x509.Certificate, ca *authority.Issuer, key crypto.Signer) error {
+	chain := make([]string, 0, len(ca.Links()))
+	for _, link := range ca.Links() {
+		if form.withRoots || !authority.SelfSigned(link) {
 			chain = append(chain, form.certificate(link.Raw))
 		}
 	}
@@ -321,7 +288,7 @@ func (c issuing) finish(l *leaf, n *forms.Names, public crypto.PublicKey, key cr
 	form format) (*secrets.Response,
 	error) {
 	if l.t.RawSubject == nil {
-		l.role.subject(&n.Subject)
+		l.role.Subject(&n.Subject)
 		if err := n.Into(l.t); err != nil {
 			return nil, err
 		}
@@ -331,7 +298,7 @@ func (c issuing) finish(l *leaf, n *forms.Names, public crypto.PublicKey, key cr
 		return nil, err
 	}
 	out := map[string]any{}
-	if err := form.write(out, cert, l.ca.issuer, key); err != nil {
+	if err := form.write(out, cert, l.ca.Issuer, key); err != nil {
 		return nil, err
 	}
 	resp, err := answer(out)

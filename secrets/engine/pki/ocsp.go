@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/ocsp"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/pki/authority"
 	"corbel.dev/corbel/secrets/engine/pki/forms"
 )
 
@@ -78,13 +79,13 @@ func (c responder) respond(question []byte) (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rv != nil && rv.Group == a.group {
+	if rv != nil && rv.Group == a.Group() {
 		t.Status, t.RevokedAt, t.RevocationReason = ocsp.Revoked, rv.Time, ocsp.Unspecified
 	}
-	if t.SignatureAlgorithm, err = revocationAlgorithm(a); err != nil {
+	if t.SignatureAlgorithm, err = a.RevocationAlgorithm(); err != nil {
 		return nil, err
 	}
-	der, err := ocsp.CreateResponse(a.cert, a.cert, t, a.key.signer)
+	der, err := ocsp.CreateResponse(a.X509(), a.X509(), t, a.Key.Signer)
 	if err != nil {
 		return ocspAnswer(http.StatusInternalServerError, ocsp.InternalErrorErrorResponse)
 	}
@@ -92,19 +93,19 @@ func (c responder) respond(question []byte) (*secrets.Response, error) {
 }
 
 // asked is the issuer that a question is about, or nil.
-func (c responder) asked(q *ocsp.Request) (*authority, error) {
+func (c responder) asked(q *ocsp.Request) (*authority.CA, error) {
 	list, err := c.allIssuers()
 	if err != nil {
 		return nil, err
 	}
 	for _, i := range list {
-		if i.KeyID == "" || !i.may("ocsp-signing") {
+		if i.KeyID == "" || !i.May("ocsp-signing") {
 			continue
 		}
-		name, key := hashOf(q.HashAlgorithm, i.cert.RawSubject), hashOf(q.HashAlgorithm, keyBits(i.cert))
+		name, key := hashOf(q.HashAlgorithm, i.X509().RawSubject), hashOf(q.HashAlgorithm, keyBits(i.X509()))
 		if slices.Equal(name, q.IssuerNameHash) && slices.Equal(key, q.IssuerKeyHash) {
-			k, err := c.keyBy(i.KeyID)
-			return &authority{i, k}, err
+			k, err := c.Key(i.KeyID)
+			return &authority.CA{Issuer: i, Key: k}, err
 		}
 	}
 	return nil, nil

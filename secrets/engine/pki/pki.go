@@ -3,7 +3,7 @@
 //
 // A certificate and what else its request stores are one commit. A revocation is two small
 // records, whatever the number of revoked certificates: lists are signed when they are asked
-// for (book), and OCSP answers from the one record of the certificate.
+// for (revocation.Book), and OCSP answers from the one record of the certificate.
 package pki
 
 import (
@@ -16,6 +16,9 @@ import (
 	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/engine/pki/authority"
+	"corbel.dev/corbel/secrets/engine/pki/revocation"
+	"corbel.dev/corbel/secrets/engine/pki/role"
 	"corbel.dev/corbel/secrets/engine/record"
 	"corbel.dev/corbel/secrets/storage"
 )
@@ -23,15 +26,15 @@ import (
 // Engine is one mount. Made with New.
 type Engine struct {
 	cfg     Config
-	indexes record.Cache[*index]
-	issuers record.Cache[*issuer]
-	keys    record.Cache[*privateKey]
-	roles   record.Cache[*role]
-	urls    record.Cache[*urls]
-	crls    record.Cache[*crlConfig]
+	indexes record.Cache[*authority.Index]
+	issuers record.Cache[*authority.Issuer]
+	keys    record.Cache[*authority.Key]
+	roles   record.Cache[*role.Role]
+	urls    record.Cache[*authority.URLs]
+	crls    record.Cache[*revocation.Config]
 	tidies  record.Cache[*tidyConfig]
 	states  record.Cache[*tidyState]
-	book    book
+	book    revocation.Book
 }
 
 // Config is what an engine is made of.
@@ -44,7 +47,7 @@ type Config struct {
 }
 
 // New makes the engine of a mount.
-func New(cfg Config) *Engine { return &Engine{cfg: cfg, book: newBook()} }
+func New(cfg Config) *Engine { return &Engine{cfg: cfg, book: revocation.NewBook()} }
 
 var (
 	_ engine.Leaser = (*Engine)(nil)
@@ -209,18 +212,12 @@ func keys(names []string) (*secrets.Response, error) {
 	return answer(map[string]any{"keys": names})
 }
 
-// put adds a record to what the request stores.
-func (c *call) put(key string, v any) error {
+// Put adds a record to what the request stores.
+func (c *call) Put(key string, v any) error {
 	raw, err := json.Marshal(v)
 	c.ops = append(c.ops, storage.Put(key, raw))
 	return err
 }
 
-// parsed reads a record of JSON.
-func parsed[T any](raw []byte) (*T, error) {
-	v := new(T)
-	if err := json.Unmarshal(raw, v); err != nil {
-		return nil, errkind.Errorf(errkind.Corrupt, "a record is not what was stored")
-	}
-	return v, nil
-}
+// Delete takes a record away with what the request stores.
+func (c *call) Delete(key string) { c.ops = append(c.ops, storage.Delete(key)) }

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -562,7 +563,7 @@ func TestListsAfterARestart(t *testing.T) {
 	}
 	var base *big.Int
 	for _, ext := range delta.Extensions {
-		if ext.Id.Equal(oidDeltaIndicator) && ext.Critical {
+		if ext.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 27}) && ext.Critical {
 			base = new(big.Int).SetBytes(ext.Value[2:])
 		}
 	}

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/pki/authority"
 	"corbel.dev/corbel/secrets/engine/pki/forms"
+	"corbel.dev/corbel/secrets/engine/pki/revocation"
 )
 
 // raw answers with nothing where there is no issuer yet, as who waits for one expects.
-func (c issuers) raw(write func(i *issuer) *secrets.Response) (*secrets.Response, error) {
+func (c issuers) raw(write func(i *authority.Issuer) *secrets.Response) (*secrets.Response, error) {
 	i, err := c.issuerBy(c.ref)
 	if err == errNoIssuer {
 		return &secrets.Response{Raw: &secrets.Raw{Status: http.StatusNoContent, ContentType: "application/pkix-cert"}}, nil
@@ -22,18 +24,18 @@ func (c issuers) raw(write func(i *issuer) *secrets.Response) (*secrets.Response
 }
 
 func (c issuers) der() (*secrets.Response, error) {
-	return c.raw(func(i *issuer) *secrets.Response { return raw("application/pkix-cert", i.Cert) })
+	return c.raw(func(i *authority.Issuer) *secrets.Response { return raw("application/pkix-cert", i.Cert) })
 }
 
 func (c issuers) pem() (*secrets.Response, error) {
-	return c.raw(func(i *issuer) *secrets.Response {
+	return c.raw(func(i *authority.Issuer) *secrets.Response {
 		return raw("application/pem-certificate-chain", []byte(forms.CertPEM(i.Cert)))
 	})
 }
 
 func (c issuers) chain() (*secrets.Response, error) {
-	return c.raw(func(i *issuer) *secrets.Response {
-		return raw("application/pem-certificate-chain", []byte(strings.Join(i.pemChain(false), "\n")))
+	return c.raw(func(i *authority.Issuer) *secrets.Response {
+		return raw("application/pem-certificate-chain", []byte(strings.Join(i.PEMChain(false), "\n")))
 	})
 }
 
@@ -42,7 +44,7 @@ func (c issuers) json() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answer(map[string]any{"certificate": forms.CertPEM(i.Cert), "ca_chain": i.pemChain(false), "issuer_id": i.ID,
+	return answer(map[string]any{"certificate": forms.CertPEM(i.Cert), "ca_chain": i.PEMChain(false), "issuer_id": i.ID,
 		"issuer_name": i.Name})
 }
 
@@ -50,7 +52,7 @@ func (c issuers) json() (*secrets.Response, error) {
 type certificates struct{ *call }
 
 // stored is the certificate that a path names, and its revocation.
-func (c certificates) stored() ([]byte, *revoked, error) {
+func (c certificates) stored() ([]byte, *revocation.Revoked, error) {
 	serial, ok := forms.ParseSerial(c.args[0])
 	if !ok {
 		return nil, nil, invalid("the serial number must be bytes in hexadecimal like 1a:2b")
@@ -81,9 +83,9 @@ func (c certificates) read() (*secrets.Response, error) {
 		}
 		text := forms.CertPEM(i.Cert)
 		if name == "ca_chain" {
-			text = strings.Join(i.pemChain(false), "\n")
+			text = strings.Join(i.PEMChain(false), "\n")
 		}
-		return answer(map[string]any{"certificate": text, "ca_chain": i.pemChain(false), "issuer_id": i.ID,
+		return answer(map[string]any{"certificate": text, "ca_chain": i.PEMChain(false), "issuer_id": i.ID,
 			"revocation_time": 0, "revocation_time_rfc3339": ""})
 	case "crl", "delta-crl":
 		der, err := crls(c).get(name != "crl", false)

@@ -11,30 +11,18 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/engine/pki/authority"
 	"corbel.dev/corbel/secrets/engine/pki/forms"
-	"corbel.dev/corbel/secrets/storage"
+	"corbel.dev/corbel/secrets/engine/pki/revocation"
+	"corbel.dev/corbel/secrets/engine/record"
 )
 
-// revoked is a revocation as it is stored, under "revoked/<serial>".
-type revoked struct {
-	Time  time.Time `json:"time"`
-	Group string    `json:"group"` // of its issuer
-	End   time.Time `json:"not_after"`
-	Log   string    `json:"log"` // the key of its entry in the log
-	Cert  []byte    `json:"certificate"`
-}
-
-func (c *call) revocation(serial string) (*revoked, error) {
+func (c *call) revocation(serial string) (*revocation.Revoked, error) {
 	raw, ok, err := c.view.Get(c, "revoked/"+serial)
 	if err != nil || !ok {
 		return nil, err
 	}
-	return parsed[revoked](raw)
-}
-
-func (rv *revoked) show() map[string]any {
-	return map[string]any{"revocation_time": rv.Time.Unix(), "revocation_time_rfc3339": rv.Time.Format(time.RFC3339Nano),
-		"state": "revoked"}
+	return record.ReadJSON[revocation.Revoked](raw)
 }
 
 // toRevoke finds the certificate that a request names.
@@ -78,10 +66,10 @@ func (c certificates) toRevoke() (*x509.Certificate, error) {
 }
 
 // issuerOf returns the issuer here that signed a certificate, or nil.
-func (c *call) issuerOf(cert *x509.Certificate) (*issuer, error) {
+func (c *call) issuerOf(cert *x509.Certificate) (*authority.Issuer, error) {
 	list, err := c.allIssuers()
 	for _, i := range list {
-		if bytes.Equal(i.cert.RawSubject, cert.RawIssuer) && cert.CheckSignatureFrom(i.cert) == nil {
+		if bytes.Equal(i.X509().RawSubject, cert.RawIssuer) && cert.CheckSignatureFrom(i.X509()) == nil {
 			return i, nil
 		}
 	}
@@ -138,7 +126,7 @@ func (c certificates) revokeCert(cert *x509.Certificate) (*secrets.Response, err
 		if err != nil {
 			return nil, err
 		}
-		return answer(rv.show())
+		return answer(rv.Show())
 	}
 	if !c.r.Now.Before(cert.NotAfter) {
 		c.warn = append(c.warn, fmt.Sprintf("certificate with serial number %s already expired; refusing to add to CRL",
@@ -149,16 +137,15 @@ func (c certificates) revokeCert(cert *x509.Certificate) (*secrets.Response, err
 	if err != nil {
 		return nil, err
 	}
-	return answer(rv.show())
+	return answer(rv.Show())
 }
 
 // addRevocation stores that a certificate is revoked: its record, and an entry in the log that lists are made of.
-func (c *call) addRevocation(cert *x509.Certificate, by *issuer, now time.Time) (*revoked, error) {
+func (c *call) addRevocation(cert *x509.Certificate, by *authority.Issuer, now time.Time) (*revocation.Revoked, error) {
 	serial := forms.Hyphens(cert.SerialNumber)
-	rv := &revoked{Time: now.UTC(), Group: by.group, End: cert.NotAfter, Cert: cert.Raw,
-		Log: logKey(c.e.book.stamp(now), serial)}
-	c.ops = append(c.ops, storage.Put(rv.Log, logEntry(rv)))
-	return rv, c.put("revoked/"+serial, rv)
+	rv, log := c.e.book.Revoke(cert, by, now)
+	c.ops = append(c.ops, log)
+	return rv, c.Put("revoked/"+serial, rv)
 }
 
 // revoke marks an issuer as revoked, and revokes its certificate where its own issuer is here.
@@ -167,13 +154,13 @@ func (c issuers) revoke() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := find(ch.Issuers, c.ref, ch.Default)
+	id := authority.Find(ch.Issuers, c.ref, ch.Default)
 	if id == "" {
 		return nil, invalid("unable to find PKI issuer for reference: %v", c.ref)
 	}
-	i := ch.issuers[id]
+	i := ch.Issuer(id)
 	if i.Revoked.IsZero() {
-		i.Revoked, ch.touched[id] = c.r.Now.UTC(), true
+		ch.Touch(id).Revoked = c.r.Now.UTC()
 		var left []string
 		for _, u := range i.Usage {
 			if u != "issuing-certificates" {
@@ -181,24 +168,24 @@ func (c issuers) revoke() (*secrets.Response, error) {
 			}
 		}
 		i.Usage = left
-		by, err := c.issuerOf(i.cert)
+		by, err := c.issuerOf(i.X509())
 		if err != nil {
 			return nil, err
 		}
 		if by != nil && by.ID != id {
-			if rv, err := c.revocation(forms.Hyphens(i.cert.SerialNumber)); err != nil {
+			if rv, err := c.revocation(forms.Hyphens(i.X509().SerialNumber)); err != nil {
 				return nil, err
 			} else if rv == nil {
-				if _, err := c.addRevocation(i.cert, by, c.r.Now); err != nil {
+				if _, err := c.addRevocation(i.X509(), by, c.r.Now); err != nil {
 					return nil, err
 				}
 			}
 		}
-		if err := ch.save(); err != nil {
+		if err := ch.Save(); err != nil {
 			return nil, err
 		}
 	}
-	return answer(i.show())
+	return answer(i.Show())
 }
 
 // Renew implements engine.Leaser: a certificate ends when it says so.

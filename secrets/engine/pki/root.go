@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/pki/authority"
 	"corbel.dev/corbel/secrets/engine/pki/forms"
 	"corbel.dev/corbel/secrets/storage"
 )
@@ -18,29 +19,30 @@ type authorities struct{ *call }
 
 // key makes, or finds, the key of an authority that is to be made. exported tells that the
 // answer gives it out.
-func (c authorities) key(ch *change, kind string) (id, name string, key crypto.Signer, exported bool, err error) {
+func (c authorities) key(ch *authority.Change, kind string) (id, name string, key crypto.Signer, exported bool,
+	err error) {
 	switch kind {
 	case "internal", "exported":
 		k, err := keyring(c).fresh()
 		if err != nil {
 			return "", "", nil, false, err
 		}
-		id, _, err = ch.addKey(k)
-		return id, k.Name, k.signer, kind == "exported", err
+		id, _, err = ch.AddKey(k)
+		return id, k.Name, k.Signer, kind == "exported", err
 	case "existing":
 		ref := c.f.String("key_ref")
 		if ref == "" {
 			ref = "default"
 		}
-		id = find(ch.Keys, ref, ch.DefaultKey)
+		id = authority.Find(ch.Keys, ref, ch.DefaultKey)
 		if id == "" {
 			return "", "", nil, false, invalid("unable to find PKI key for reference: %v", ref)
 		}
-		k, err := c.keyBy(id)
+		k, err := c.Key(id)
 		if err != nil {
 			return "", "", nil, false, err
 		}
-		return id, k.Name, k.signer, false, nil
+		return id, k.Name, k.Signer, false, nil
 	case "kms":
 		return "", "", nil, false, invalid("type \"kms\": managed keys are not supported")
 	}
@@ -48,7 +50,7 @@ func (c authorities) key(ch *change, kind string) (id, name string, key crypto.S
 }
 
 // fresh makes a key as the request asks.
-func (c keyring) fresh() (*privateKey, error) {
+func (c keyring) fresh() (*authority.Key, error) {
 	kind := c.f.String("key_type")
 	if kind == "" {
 		kind = forms.KeyRSA
@@ -57,11 +59,11 @@ func (c keyring) fresh() (*privateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &privateKey{Name: c.f.String("key_name")}
+	k := &authority.Key{Name: c.f.String("key_name")}
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
-	k.signer, err = c.e.newKey(c, c.r.Remote.String(), kind, bits)
+	k.Signer, err = c.e.newKey(c, c.r.Remote.String(), kind, bits)
 	return k, err
 }
 
@@ -128,11 +130,11 @@ func (c authorities) makeRoot(kind, name string) (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	i, _, err := ch.addIssuer(cert, name, keyID)
+	i, _, err := ch.AddIssuer(cert, name, keyID)
 	if err != nil {
 		return nil, err
 	}
-	if err := ch.save(); err != nil {
+	if err := ch.Save(); err != nil {
 		return nil, err
 	}
 	c.ops = append(c.ops, storage.Put("certs/"+forms.Hyphens(cert.SerialNumber), cert.Raw))
@@ -168,7 +170,7 @@ func (c authorities) deleteRoot() (*secrets.Response, error) {
 	for _, p := range x.Keys {
 		c.ops = append(c.ops, storage.Delete("key/"+p.ID))
 	}
-	return &secrets.Response{}, c.put(indexKey, index{Follows: x.Follows})
+	return &secrets.Response{}, c.Put(authority.IndexKey, authority.Index{Follows: x.Follows})
 }
 
 // generateIntermediate makes a key and a request that another authority signs.
@@ -211,7 +213,7 @@ func (c authorities) request(kind string) (*secrets.Response, error) {
 	if err != nil {
 		return nil, invalid("error creating the request for %s: %v", n.Subject.CommonName, err)
 	}
-	if err := ch.save(); err != nil {
+	if err := ch.Save(); err != nil {
 		return nil, err
 	}
 	out := map[string]any{"csr": forms.EncodePEM("CERTIFICATE REQUEST", der), "key_id": keyID, "key_name": keyName}
@@ -258,7 +260,7 @@ func (c authorities) takeIn(text string, withKeys bool) (*secrets.Response, erro
 	}
 	imported, existing := map[string][]string{"issuers": {}, "keys": {}}, map[string][]string{"issuers": {}, "keys": {}}
 	for _, key := range keys {
-		id, isNew, err := ch.addKey(&privateKey{signer: key})
+		id, isNew, err := ch.AddKey(&authority.Key{Signer: key})
 		if err != nil {
 			return nil, err
 		}
@@ -273,11 +275,11 @@ func (c authorities) takeIn(text string, withKeys bool) (*secrets.Response, erro
 		if !cert.BasicConstraintsValid || !cert.IsCA {
 			return nil, invalid("the certificate %q is no authority's: refusing to import it as an issuer", cert.Subject)
 		}
-		key, err := ch.keyOf(cert)
+		key, err := ch.KeyOf(cert)
 		if err != nil {
 			return nil, err
 		}
-		i, isNew, err := ch.addIssuer(cert, "", key)
+		i, isNew, err := ch.AddIssuer(cert, "", key)
 		if err != nil {
 			return nil, err
 		}
@@ -287,7 +289,7 @@ func (c authorities) takeIn(text string, withKeys bool) (*secrets.Response, erro
 		}
 		into["issuers"], mapping[i.ID] = append(into["issuers"], i.ID), i.KeyID
 	}
-	if err := ch.save(); err != nil {
+	if err := ch.Save(); err != nil {
 		return nil, err
 	}
 	return answer(map[string]any{"imported_issuers": imported["issuers"], "imported_keys": imported["keys"],
@@ -334,7 +336,7 @@ func (c authorities) signIntermediate() (*secrets.Response, error) {
 	if err := forms.Constraints(c.f, t); err != nil {
 		return nil, err
 	}
-	if err := ca.pathLength(t); err != nil {
+	if err := ca.PathLength(t); err != nil {
 		return nil, err
 	}
 	standard, longest := c.e.cfg.TTLs()
@@ -345,8 +347,8 @@ func (c authorities) signIntermediate() (*secrets.Response, error) {
 	if warn != "" {
 		c.warn = append(c.warn, warn)
 	}
-	if !end.After(ca.cert.NotAfter) || ca.NotAfter != "permit" || c.f.Bool("enforce_leaf_not_after_behavior", false) {
-		if end, err = ca.within(end, false); err != nil {
+	if !end.After(ca.X509().NotAfter) || ca.NotAfter != "permit" || c.f.Bool("enforce_leaf_not_after_behavior", false) {
+		if end, err = ca.Within(end, false); err != nil {
 			return nil, err
 		}
 	}
@@ -360,28 +362,10 @@ func (c authorities) signIntermediate() (*secrets.Response, error) {
 	}
 	c.ops = append(c.ops, storage.Put("certs/"+forms.Hyphens(cert.SerialNumber), cert.Raw))
 	out := map[string]any{}
-	if err := form.write(out, cert, ca.issuer, nil); err != nil {
+	if err := form.write(out, cert, ca.Issuer, nil); err != nil {
 		return nil, err
 	}
 	return answer(out)
-}
-
-// pathLength refuses an authority that its issuer's path length does not let be, and shortens what was not asked for.
-func (a *authority) pathLength(t *x509.Certificate) error {
-	if a.cert.MaxPathLen < 0 || (a.cert.MaxPathLen == 0 && !a.cert.MaxPathLenZero) {
-		return nil
-	}
-	left := a.cert.MaxPathLen - 1
-	switch {
-	case left < 0:
-		return invalid("the issuer's path length is zero: it signs no authorities")
-	case t.MaxPathLen < 0:
-		t.MaxPathLen, t.MaxPathLenZero = left, left == 0
-	case t.MaxPathLen > left:
-		return invalid("field \"max_path_length\": %d is more than the issuer's path length of %d allows", t.MaxPathLen,
-			a.cert.MaxPathLen)
-	}
-	return nil
 }
 
 // signSelfIssued signs the root of another hierarchy, as it is, with our issuer's key.
@@ -404,7 +388,7 @@ func (c authorities) signSelfIssued() (*secrets.Response, error) {
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
-	ours, _, _ := forms.KeyShape(ca.cert.PublicKey)
+	ours, _, _ := forms.KeyShape(ca.X509().PublicKey)
 	theirs, _, err := forms.KeyShape(cert.PublicKey)
 	switch {
 	case err != nil:
@@ -420,11 +404,11 @@ func (c authorities) signSelfIssued() (*secrets.Response, error) {
 	}
 	t := *cert
 	t.ExtraExtensions = nil
-	if t.NotAfter, err = ca.within(cert.NotAfter, false); err != nil {
+	if t.NotAfter, err = ca.Within(cert.NotAfter, false); err != nil {
 		return nil, err
 	}
 	t.IssuingCertificateURL, t.CRLDistributionPoints, t.OCSPServer = nil, nil, nil
-	if err := ca.pathLength(&t); err != nil {
+	if err := ca.PathLength(&t); err != nil {
 		return nil, err
 	}
 	signed, err := c.certify(ca, &t, cert.PublicKey, 0, false)
@@ -450,15 +434,15 @@ func (c keyring) generate() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := ch.addKey(k); err != nil {
+	if _, _, err := ch.AddKey(k); err != nil {
 		return nil, err
 	}
-	if err := ch.save(); err != nil {
+	if err := ch.Save(); err != nil {
 		return nil, err
 	}
 	out := map[string]any{"key_id": k.ID, "key_name": k.Name, "key_type": k.Type}
 	if kind == "exported" {
-		der, block, err := forms.EncodeKey(k.signer, c.f.String("private_key_format"))
+		der, block, err := forms.EncodeKey(k.Signer, c.f.String("private_key_format"))
 		if err != nil {
 			return nil, err
 		}
@@ -480,17 +464,17 @@ func (c keyring) take() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &privateKey{Name: strings.TrimSpace(c.f.String("key_name")), signer: list[0]}
-	id, isNew, err := ch.addKey(k)
+	k := &authority.Key{Name: strings.TrimSpace(c.f.String("key_name")), Signer: list[0]}
+	id, isNew, err := ch.AddKey(k)
 	if err != nil {
 		return nil, err
 	}
 	if !isNew {
-		if k, err = c.keyBy(id); err != nil {
+		if k, err = c.Key(id); err != nil {
 			return nil, err
 		}
 	}
-	if err := ch.save(); err != nil {
+	if err := ch.Save(); err != nil {
 		return nil, err
 	}
 	return answer(map[string]any{"key_id": k.ID, "key_name": k.Name, "key_type": k.Type})

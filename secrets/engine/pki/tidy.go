@@ -12,6 +12,7 @@ import (
 
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/engine/pki/revocation"
 	"corbel.dev/corbel/secrets/engine/record"
 	"corbel.dev/corbel/secrets/storage"
 )
@@ -78,7 +79,7 @@ const (
 )
 
 func (e *Engine) tidyState(ctx context.Context, view engine.View) (*tidyState, error) {
-	s, ok, err := e.states.Get(ctx, view, stateKey, parsed[tidyState])
+	s, ok, err := e.states.Get(ctx, view, stateKey, record.ReadJSON[tidyState])
 	if err != nil || !ok {
 		return &tidyState{State: "Inactive"}, err
 	}
@@ -197,7 +198,7 @@ func (c tidying) start() (*secrets.Response, error) {
 	}
 	next := tidyState{State: running, Ask: raw, Auto: c.r.Due, Started: c.r.Now.UTC(), LastAuto: s.LastAuto}
 	c.warn = append(c.warn, "Tidy operation successfully started: tidy-status says how far it is.")
-	return &secrets.Response{Status: http.StatusAccepted}, c.put(stateKey, next)
+	return &secrets.Response{Status: http.StatusAccepted}, c.Put(stateKey, next)
 }
 
 func (c tidying) cancel() (*secrets.Response, error) {
@@ -210,7 +211,7 @@ func (c tidying) cancel() (*secrets.Response, error) {
 		return &secrets.Response{}, nil
 	}
 	s.State, s.Finished = cancelled, c.r.Now.UTC()
-	if err := c.put(stateKey, s); err != nil {
+	if err := c.Put(stateKey, s); err != nil {
 		return nil, err
 	}
 	return s.show()
@@ -268,7 +269,7 @@ func (c tidying) step(s *tidyState) (*secrets.Response, error) {
 	case s.Phase == 1 && ask.Revoked:
 		n := len(c.ops)
 		err = c.page(s, "revoked/", func(r storage.Record) bool {
-			rv, err := parsed[revoked](r.Value)
+			rv, err := record.ReadJSON[revocation.Revoked](r.Value)
 			if err != nil || !rv.End.Before(before) {
 				return false
 			}
@@ -277,7 +278,7 @@ func (c tidying) step(s *tidyState) (*secrets.Response, error) {
 			return true
 		})
 		if len(c.ops) > n {
-			c.ops = append(c.ops, storage.Put(genKey, []byte(uuid.NewString())))
+			c.ops = append(c.ops, storage.Put(revocation.GenKey, []byte(uuid.NewString())))
 		}
 	case s.Phase == 2 && ask.Issuers:
 		err = c.issuers(s, c.r.Now.Add(-ask.IssuerBuffer))
@@ -289,7 +290,7 @@ func (c tidying) step(s *tidyState) (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &secrets.Response{}, c.put(stateKey, s)
+	return &secrets.Response{}, c.Put(stateKey, s)
 }
 
 // page takes away what gone says of the next records below prefix.
@@ -317,8 +318,8 @@ func (c tidying) issuers(s *tidyState, before time.Time) error {
 		return err
 	}
 	for _, p := range slices.Clone(ch.Issuers) {
-		if p.ID != ch.Default && ch.issuers[p.ID].cert.NotAfter.Before(before) {
-			ch.removeIssuer(p.ID)
+		if p.ID != ch.Default && ch.Issuer(p.ID).X509().NotAfter.Before(before) {
+			ch.RemoveIssuer(p.ID)
 			s.Issuers++
 		}
 	}
@@ -326,5 +327,5 @@ func (c tidying) issuers(s *tidyState, before time.Time) error {
 	if s.Issuers == 0 {
 		return nil
 	}
-	return ch.save()
+	return ch.Save()
 }

@@ -4,6 +4,7 @@ package forms
 
 import "corbel.dev/corbel/kit/errkind"
 
-func refused(format string, args ...any) error {
+// Refused is the error of a request that asks for what cannot be.
+func Refused(format string, args ...any) error {
 	return errkind.Errorf(errkind.Invalid, format, args...)
 }

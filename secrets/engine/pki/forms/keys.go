@@ -42,9 +42,9 @@ func KeySize(kind string, bits int) (int, error) {
 	case kind == KeyEd25519:
 		return 0, nil
 	case kind == KeyRSA || kind == KeyEC:
-		return 0, refused("unsupported bit length for %s key: %d", kind, bits)
+		return 0, Refused("unsupported bit length for %s key: %d", kind, bits)
 	}
-	return 0, refused("unknown key type: %q", kind)
+	return 0, Refused("unknown key type: %q", kind)
 }
 
 // KeyShape tells the type and size of a public key; what no role can allow is refused.
@@ -52,7 +52,7 @@ func KeyShape(public crypto.PublicKey) (kind string, bits int, err error) {
 	switch k := public.(type) {
 	case *rsa.PublicKey:
 		if bits = k.N.BitLen(); bits < 2048 || bits > 8192 {
-			return "", 0, refused("RSA keys must have 2048 to 8192 bits, not %d", bits)
+			return "", 0, Refused("RSA keys must have 2048 to 8192 bits, not %d", bits)
 		}
 		return KeyRSA, bits, nil
 	case *ecdsa.PublicKey:
@@ -60,7 +60,7 @@ func KeyShape(public crypto.PublicKey) (kind string, bits int, err error) {
 	case ed25519.PublicKey:
 		return KeyEd25519, 0, nil
 	}
-	return "", 0, refused("the key is neither RSA, EC nor Ed25519")
+	return "", 0, Refused("the key is neither RSA, EC nor Ed25519")
 }
 
 // SamePublic reports whether two public keys are one.
@@ -173,11 +173,11 @@ func DecodeKey(block *pem.Block) (crypto.Signer, error) {
 		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
 	}
 	if err != nil {
-		return nil, refused("a private key cannot be read: %v", err)
+		return nil, Refused("a private key cannot be read: %v", err)
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, refused("a private key of type %T cannot sign", key)
+		return nil, Refused("a private key of type %T cannot sign", key)
 	}
 	_, _, err = KeyShape(signer.Public())
 	return signer, err
@@ -189,7 +189,7 @@ const PemBytes = 1 << 20
 // DecodeBundle reads certificates and private keys from PEM.
 func DecodeBundle(text string) (certs []*x509.Certificate, keys []crypto.Signer, err error) {
 	if len(text) > PemBytes {
-		return nil, nil, refused("the PEM bundle has more than %d bytes", PemBytes)
+		return nil, nil, Refused("the PEM bundle has more than %d bytes", PemBytes)
 	}
 	rest := []byte(text)
 	for {
@@ -202,7 +202,7 @@ func DecodeBundle(text string) (certs []*x509.Certificate, keys []crypto.Signer,
 		case block.Type == "CERTIFICATE":
 			cert, err := x509.ParseCertificate(block.Bytes)
 			if err != nil {
-				return nil, nil, refused("a certificate cannot be read: %v", err)
+				return nil, nil, Refused("a certificate cannot be read: %v", err)
 			}
 			certs = append(certs, cert)
 		case strings.HasSuffix(block.Type, "PRIVATE KEY"):
@@ -214,7 +214,7 @@ func DecodeBundle(text string) (certs []*x509.Certificate, keys []crypto.Signer,
 		}
 	}
 	if len(bytes.TrimSpace(rest)) > 0 || len(certs)+len(keys) == 0 {
-		return nil, nil, refused("no data found in PEM block")
+		return nil, nil, Refused("no data found in PEM block")
 	}
 	return certs, keys, nil
 }
@@ -225,27 +225,27 @@ const requestBytes = 128 << 10
 // DecodeRequest reads a request for a certificate (CSR) that is signed by its own key.
 func DecodeRequest(text string) (*x509.CertificateRequest, error) {
 	if text == "" {
-		return nil, refused("\"csr\" is empty")
+		return nil, Refused("\"csr\" is empty")
 	}
 	if len(text) > requestBytes {
-		return nil, refused("the certificate request has more than %d bytes", requestBytes)
+		return nil, Refused("the certificate request has more than %d bytes", requestBytes)
 	}
 	block, rest := pem.Decode([]byte(text))
 	if block == nil || (block.Type != "CERTIFICATE REQUEST" && block.Type != "NEW CERTIFICATE REQUEST") {
-		return nil, refused("csr contains no data")
+		return nil, Refused("csr contains no data")
 	}
 	if len(bytes.TrimSpace(rest)) > 0 {
-		return nil, refused("csr: something follows the request")
+		return nil, Refused("csr: something follows the request")
 	}
 	csr, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
-		return nil, refused("certificate request could not be parsed: %v", err)
+		return nil, Refused("certificate request could not be parsed: %v", err)
 	}
 	if _, _, err := KeyShape(csr.PublicKey); err != nil {
 		return nil, err
 	}
 	if err := csr.CheckSignature(); err != nil {
-		return nil, refused("request signature invalid: %v", err)
+		return nil, Refused("request signature invalid: %v", err)
 	}
 	return csr, nil
 }

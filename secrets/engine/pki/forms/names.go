@@ -181,7 +181,7 @@ func parseIPs(list []string) (out []net.IP, err error) {
 	for _, text := range list {
 		ip := net.ParseIP(strings.TrimSpace(text))
 		if ip == nil {
-			return nil, refused("the value %q is not a valid IP address", text)
+			return nil, Refused("the value %q is not a valid IP address", text)
 		}
 		out = append(out, ip)
 	}
@@ -193,7 +193,7 @@ func parseURIs(list []string) (out []*url.URL, err error) {
 	for _, text := range list {
 		u, err := url.Parse(text)
 		if err != nil || u.Scheme == "" {
-			return nil, refused("the provided URI Subject Alternative Name %q is not a valid URI", text)
+			return nil, Refused("the provided URI Subject Alternative Name %q is not a valid URI", text)
 		}
 		out = append(out, u)
 	}

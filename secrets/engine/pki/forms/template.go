@@ -77,7 +77,7 @@ func (n *Names) alternatives(f *secrets.Fields) (err error) {
 	for _, text := range f.Strings("other_sans") {
 		o, err := ParseOtherName(text)
 		if err != nil {
-			return refused("could not parse requested other SAN: %v", err)
+			return Refused("could not parse requested other SAN: %v", err)
 		}
 		n.Others = append(n.Others, o)
 	}
@@ -91,7 +91,7 @@ func (n *Names) Take(csr *x509.CertificateRequest) error {
 		if ext.Id.Equal(OIDSAN) {
 			others, err := otherNames(ext.Value)
 			if err != nil {
-				return refused("csr: %v", err)
+				return Refused("csr: %v", err)
 			}
 			n.Others = append(n.Others, others...)
 		}
@@ -152,7 +152,7 @@ func SignatureOf(public crypto.PublicKey, bits int, pss bool) (x509.SignatureAlg
 	}
 	at := slices.Index([]int{256, 384, 512}, bits)
 	if at < 0 {
-		return 0, refused("invalid signature_bits: %d: must be 0, 256, 384 or 512", bits)
+		return 0, Refused("invalid signature_bits: %d: must be 0, 256, 384 or 512", bits)
 	}
 	switch {
 	case kind == KeyEC:
@@ -173,7 +173,7 @@ func EndOf(now time.Time, f *secrets.Fields, notAfter string, ttl, longest time.
 	if d := f.Duration("ttl", 0); d > 0 {
 		ttl = d
 	} else if d < 0 {
-		return end, "", refused("field \"ttl\": must not be negative")
+		return end, "", Refused("field \"ttl\": must not be negative")
 	}
 	if err := f.Err(); err != nil {
 		return end, "", err
@@ -181,13 +181,13 @@ func EndOf(now time.Time, f *secrets.Fields, notAfter string, ttl, longest time.
 	end = now.Add(min(ttl, longest))
 	if notAfter != "" {
 		if end, err = time.Parse(time.RFC3339, notAfter); err != nil {
-			return end, "", refused("field \"not_after\": must be a time like 2030-01-02T15:04:05Z")
+			return end, "", Refused("field \"not_after\": must be a time like 2030-01-02T15:04:05Z")
 		}
 		if last := now.Add(longest); end.After(last) {
 			return last, "not_after is later than max_ttl allows, so max_ttl is being used", nil
 		}
 		if !end.After(now) {
-			return end, "", refused("field \"not_after\": lies in the past")
+			return end, "", Refused("field \"not_after\": lies in the past")
 		}
 	} else if ttl > longest {
 		warn = "TTL \"" + ttl.String() + "\" is longer than permitted maxTTL \"" + longest.String() +
@@ -207,7 +207,7 @@ func SelfSign(t *x509.Certificate, key crypto.Signer, bits int, pss bool) (cert 
 	t.SerialNumber, t.AuthorityKeyId = NewSerial(), t.SubjectKeyId
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
 	if err != nil {
-		return nil, refused("error creating the certificate: %v", err)
+		return nil, Refused("error creating the certificate: %v", err)
 	}
 	return x509.ParseCertificate(der)
 }
@@ -237,7 +237,7 @@ func Constraints(f *secrets.Fields, t *x509.Certificate) (err error) {
 		for _, text := range f.Strings(name) {
 			_, block, err := net.ParseCIDR(text)
 			if err != nil {
-				return refused("field %q: %q is no block of addresses like 10.0.0.0/8", name, text)
+				return Refused("field %q: %q is no block of addresses like 10.0.0.0/8", name, text)
 			}
 			*at = append(*at, block)
 		}

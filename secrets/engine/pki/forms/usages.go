@@ -35,7 +35,7 @@ func ParseKeyUsage(names []string) (usage x509.KeyUsage, err error) {
 	for _, name := range names {
 		bit, ok := keyUsages[plainName(name, "keyusage")]
 		if !ok {
-			return 0, refused("field \"key_usage\": %q is not known", name)
+			return 0, Refused("field \"key_usage\": %q is not known", name)
 		}
 		usage |= bit
 	}
@@ -47,7 +47,7 @@ func ParseExtKeyUsage(names []string) (list []x509.ExtKeyUsage, err error) {
 	for _, name := range names {
 		u, ok := extKeyUsages[plainName(name, "extkeyusage")]
 		if !ok {
-			return nil, refused("field \"ext_key_usage\": %q is not known", name)
+			return nil, Refused("field \"ext_key_usage\": %q is not known", name)
 		}
 		list = append(list, u)
 	}
@@ -59,7 +59,7 @@ func ParseOIDs(field string, names []string) (list []asn1.ObjectIdentifier, err 
 	for _, name := range names {
 		oid, ok := ParseOID(name)
 		if !ok {
-			return nil, refused("field %q: %q could not be parsed as a valid oid", field, name)
+			return nil, Refused("field %q: %q could not be parsed as a valid oid", field, name)
 		}
 		list = append(list, oid)
 	}

@@ -1,4 +1,4 @@
-package pki
+package role
 
 import (
 	"net/netip"
@@ -9,7 +9,7 @@ import (
 )
 
 // allows reports whether the role lets a DNS name or an e-mail address into a certificate.
-func (r *role) allows(name string) bool {
+func (r *Role) allows(name string) bool {
 	host, mail := name, false
 	if strings.Contains(name, "@") {
 		if host, mail = forms.Email(name); !mail {
@@ -58,60 +58,60 @@ func (r *role) allows(name string) bool {
 	return false
 }
 
-// checkNames refuses what the role does not let into a certificate.
-func (r *role) checkNames(n *forms.Names) error {
+// CheckNames refuses what the role does not let into a certificate.
+func (r *Role) CheckNames(n *forms.Names) error {
 	if n.Subject.CommonName == "" && r.RequireCN {
-		return invalid("the common_name field is required, or must be provided in a CSR with \"use_csr_common_name\" set " +
-			"to true, unless \"require_cn\" is set to false")
+		return forms.Refused("the common_name field is required, or must be provided in a CSR with \"use_csr_common_name\" " +
+			"set to true, unless \"require_cn\" is set to false")
 	}
 	if cn := n.Subject.CommonName; cn != "" && !slices.Contains(r.Validations, "disabled") {
 		isMail := strings.Contains(cn, "@")
 		if !r.allows(cn) || (isMail && !slices.Contains(r.Validations, "email")) ||
 			(!isMail && !slices.Contains(r.Validations, "hostname")) {
-			return invalid("common name %s not allowed by this role", cn)
+			return forms.Refused("common name %s not allowed by this role", cn)
 		}
 	}
 	for _, name := range n.DNS {
 		if strings.Contains(name, "@") || !r.allows(name) {
-			return invalid("subject alternate name %s not allowed by this role", name)
+			return forms.Refused("subject alternate name %s not allowed by this role", name)
 		}
 	}
 	for _, name := range n.Emails {
 		if !strings.Contains(name, "@") || !r.allows(name) {
-			return invalid("email address %s not allowed by this role", name)
+			return forms.Refused("email address %s not allowed by this role", name)
 		}
 	}
 	for _, ip := range n.IPs {
 		if !r.IPs {
-			return invalid("IP Subject Alternative Names are not allowed in this role, but was provided: %s", ip)
+			return forms.Refused("IP Subject Alternative Names are not allowed in this role, but was provided: %s", ip)
 		}
 		addr, ok := netip.AddrFromSlice(ip)
 		if len(r.blocks) > 0 && (!ok || !slices.ContainsFunc(r.blocks,
 			func(p netip.Prefix) bool { return p.Contains(addr.Unmap()) })) {
-			return invalid("IP Subject Alternative Name %s is in none of allowed_ip_sans_cidr", ip)
+			return forms.Refused("IP Subject Alternative Name %s is in none of allowed_ip_sans_cidr", ip)
 		}
 	}
 	for _, uri := range n.URIs {
 		if !slices.ContainsFunc(r.URIs, func(p string) bool { return forms.Glob(p, uri.String()) }) {
-			return invalid("URI Subject Alternative Name %s is not allowed in this role", uri)
+			return forms.Refused("URI Subject Alternative Name %s is not allowed in this role", uri)
 		}
 	}
 	for _, o := range n.Others {
 		if !slices.ContainsFunc(r.others, func(p forms.OtherName) bool {
 			return (p.Type == "*" || p.Type == o.Type) && forms.Glob(p.Value, o.Value)
 		}) {
-			return invalid("other SAN %s not allowed for OID %s by this role", o.Value, o.Type)
+			return forms.Refused("other SAN %s not allowed for OID %s by this role", o.Value, o.Type)
 		}
 	}
 	if s := n.Subject.SerialNumber; s != "" && !slices.ContainsFunc(r.Serials, func(p string) bool {
 		return forms.Glob(p,
 			s)
 	}) {
-		return invalid("serial_number %s not allowed by this role", s)
+		return forms.Refused("serial_number %s not allowed by this role", s)
 	}
 	for _, id := range n.UserIDs {
 		if !slices.ContainsFunc(r.UserIDs, func(p string) bool { return forms.Glob(p, id) }) {
-			return invalid("user_id %s is not allowed by this role", id)
+			return forms.Refused("user_id %s is not allowed by this role", id)
 		}
 	}
 	return nil

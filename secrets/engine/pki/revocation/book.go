@@ -1,10 +1,12 @@
-package pki
+// Package revocation has what a mount's authorities have revoked: one record for each certificate, and signed lists,
+// made of a log when they are asked for. A Book is safe for concurrent use; it queues nothing: whoever asks for a list
+// waits for the turn, or for its context's end.
+package revocation
 
 import (
 	"context"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/asn1"
 	"fmt"
 	"math/big"
 	"strconv"
@@ -13,14 +15,32 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/engine/pki/authority"
 	"corbel.dev/corbel/secrets/engine/pki/forms"
 	"corbel.dev/corbel/secrets/storage"
 )
 
-// book is the set of what is revoked, in memory, as lists need it. It follows the log
+// Revoked is a revocation as it is stored, under "revoked/<serial>".
+type Revoked struct {
+	Time  time.Time `json:"time"`
+	Group string    `json:"group"` // of its issuer
+	End   time.Time `json:"not_after"`
+	Log   string    `json:"log"` // the key of its entry in the log
+	Cert  []byte    `json:"certificate"`
+}
+
+// Show is the revocation as the API shows it.
+func (rv *Revoked) Show() map[string]any {
+	return map[string]any{"revocation_time": rv.Time.Unix(), "revocation_time_rfc3339": rv.Time.Format(time.RFC3339Nano),
+		"state": "revoked"}
+}
+
+// Book is the set of what is revoked, in memory, as lists need it. It follows the log
 // ("revlog/<time>/<serial>"): what is new there is read when a list is asked for. Nothing of it is
 // the truth, so a new active server, or a commit whose outcome was unknown, needs no care.
-type book struct {
+type Book struct {
 	turn   chan struct{} // held while the log is read and lists are signed; guards what follows
 	loaded bool
 	gen    string // of the log: it changes when entries are taken out
@@ -31,14 +51,16 @@ type book struct {
 	last *atomic.Int64 // the latest time given to an entry
 }
 
-func newBook() book {
-	return book{turn: make(chan struct{}, 1), last: &atomic.Int64{}}
+// NewBook is an empty book.
+func NewBook() Book {
+	return Book{turn: make(chan struct{}, 1), last: &atomic.Int64{}}
 }
 
 const (
 	logPrefix = "revlog/"
-	genKey    = "revgen"
-	logPage   = 4096
+	// GenKey is a record that is another one when entries were taken out of the log.
+	GenKey  = "revgen"
+	logPage = 4096
 	// logLate is how much later than a newer entry one may come to be: the longest that a request takes.
 	logLate = 2 * time.Minute
 	// Reading and signing take a tenth of the time at most; whoever asks meanwhile waits, and gets what is new then.
@@ -47,7 +69,7 @@ const (
 )
 
 // stamp is a time for an entry of the log, later than all before it.
-func (b *book) stamp(now time.Time) int64 {
+func (b *Book) stamp(now time.Time) int64 {
 	for {
 		last := b.last.Load()
 		next := max(now.UnixNano(), last+1)
@@ -62,7 +84,7 @@ func logKey(stamp int64, serial string) string {
 }
 
 // logEntry is the group and the times of revocation and of the certificate's end.
-func logEntry(rv *revoked) []byte {
+func logEntry(rv *Revoked) []byte {
 	return fmt.Appendf(nil, "%s %d %d", rv.Group, rv.Time.Unix(), rv.End.Unix())
 }
 
@@ -82,6 +104,13 @@ func parseLogEntry(key string, value []byte) (stamp int64, group string, e x509.
 		err == nil
 }
 
+// Revoke is the record that a certificate is revoked, and what goes into the log with it.
+func (b *Book) Revoke(cert *x509.Certificate, by *authority.Issuer, now time.Time) (*Revoked, secrets.Op) {
+	rv := &Revoked{Time: now.UTC(), Group: by.Group(), End: cert.NotAfter, Cert: cert.Raw,
+		Log: logKey(b.stamp(now), forms.Hyphens(cert.SerialNumber))}
+	return rv, storage.Put(rv.Log, logEntry(rv))
+}
+
 // list is what the issuers of one group have revoked, in the order that it was learned.
 type list struct {
 	have    map[string]bool
@@ -98,10 +127,10 @@ type signed struct {
 	next   time.Time
 	count  int // of the entries, from the first, that it or its base covers
 	base   *signed
-	cfg    crlConfig // that held
+	cfg    Config // that held
 }
 
-func (b *book) lock(ctx context.Context) error {
+func (b *Book) lock(ctx context.Context) error {
 	select {
 	case b.turn <- struct{}{}:
 		return nil
@@ -110,10 +139,10 @@ func (b *book) lock(ctx context.Context) error {
 	}
 }
 
-func (b *book) unlock() { <-b.turn }
+func (b *Book) unlock() { <-b.turn }
 
 // pause waits until the log may be read again. The caller holds the turn.
-func (b *book) pause(ctx context.Context) error {
+func (b *Book) pause(ctx context.Context) error {
 	wait := time.Until(b.rest)
 	if wait <= 0 {
 		return nil
@@ -129,8 +158,8 @@ func (b *book) pause(ctx context.Context) error {
 }
 
 // refresh reads what is new in the log. The caller holds the turn.
-func (b *book) refresh(c *call) error {
-	gen, _, err := c.view.Get(c, genKey)
+func (b *Book) refresh(ctx context.Context, view engine.View) error {
+	gen, _, err := view.Get(ctx, GenKey)
 	if err != nil {
 		return err
 	}
@@ -139,7 +168,7 @@ func (b *book) refresh(c *call) error {
 	}
 	from := fmt.Sprintf("%s%020d", logPrefix, max(b.newest-int64(logLate), 0))
 	for {
-		records, err := c.view.Scan(c, from, storage.After(logPrefix), logPage)
+		records, err := view.Scan(ctx, from, storage.After(logPrefix), logPage)
 		if err != nil {
 			return err
 		}
@@ -157,7 +186,7 @@ func (b *book) refresh(c *call) error {
 	return nil
 }
 
-func (b *book) add(r storage.Record) error {
+func (b *Book) add(r storage.Record) error {
 	stamp, group, e, ok := parseLogEntry(r.Key, r.Value)
 	if !ok {
 		return errkind.Errorf(errkind.Corrupt, "the record %s is not what was stored", r.Key)
@@ -171,7 +200,7 @@ func (b *book) add(r storage.Record) error {
 	return nil
 }
 
-func (b *book) list(group string) *list {
+func (b *Book) list(group string) *list {
 	l := b.lists[group]
 	if l == nil {
 		l = &list{have: map[string]bool{}}
@@ -180,32 +209,42 @@ func (b *book) list(group string) *list {
 	return l
 }
 
-// get returns an issuer's list: never without what was revoked before it was asked for, unless the
+// Get returns an issuer's list: never without what was revoked before it was asked for, unless the
 // mount rebuilds its lists by the clock alone (auto_rebuild). force signs in any case.
-func (b *book) get(c *call, a *authority, cfg *crlConfig, delta, force bool) (*signed, error) {
-	if err := b.lock(c); err != nil {
+func (b *Book) Get(ctx context.Context, view engine.View, now time.Time, a *authority.CA, cfg *Config, delta,
+	force bool) ([]byte, error) {
+	s, err := b.get(ctx, view, now, a, cfg, delta, force)
+	if err != nil {
+		return nil, err
+	}
+	return s.der, nil
+}
+
+func (b *Book) get(ctx context.Context, view engine.View, now time.Time, a *authority.CA, cfg *Config, delta,
+	force bool) (*signed, error) {
+	if err := b.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer b.unlock()
 	if b.loaded && cfg.Auto && !force { // what is signed already may do
-		if s := b.list(a.group).current(cfg, delta, c.r.Now, -1); s != nil {
+		if s := b.list(a.Group()).current(cfg, delta, now, -1); s != nil {
 			return s, nil
 		}
 	}
-	if err := b.pause(c); err != nil {
+	if err := b.pause(ctx); err != nil {
 		return nil, err
 	}
 	begun := time.Now()
 	defer func() { b.rest = time.Now().Add(min(restShare*time.Since(begun), restMost)) }()
-	if err := b.refresh(c); err != nil {
+	if err := b.refresh(ctx, view); err != nil {
 		return nil, err
 	}
-	l := b.list(a.group)
-	if s := l.current(cfg, delta, c.r.Now, len(l.entries)); s != nil && !force {
+	l := b.list(a.Group())
+	if s := l.current(cfg, delta, now, len(l.entries)); s != nil && !force {
 		return s, nil
 	}
-	if !delta || l.current(cfg, false, c.r.Now, l.covered()) == nil {
-		s, err := sign(c, a, cfg, l.entries, nil, l.whole)
+	if !delta || l.current(cfg, false, now, l.covered()) == nil {
+		s, err := sign(now, a, cfg, l.entries, nil, l.whole)
 		if err != nil {
 			return nil, err
 		}
@@ -214,7 +253,7 @@ func (b *book) get(c *call, a *authority, cfg *crlConfig, delta, force bool) (*s
 	if !delta {
 		return l.whole, nil
 	}
-	s, err := sign(c, a, cfg, l.entries, l.whole, l.delta)
+	s, err := sign(now, a, cfg, l.entries, l.whole, l.delta)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +271,7 @@ func (l *list) covered() int {
 
 // current returns the list that is signed already, when it will do: it is not near its end, and it
 // has all of so many entries, or none is owed by the clock yet. entries -1 is not known.
-func (l *list) current(cfg *crlConfig, delta bool, now time.Time, entries int) *signed {
+func (l *list) current(cfg *Config, delta bool, now time.Time, entries int) *signed {
 	s := l.whole
 	if delta {
 		s = l.delta
@@ -251,12 +290,10 @@ func (l *list) current(cfg *crlConfig, delta bool, now time.Time, entries int) *
 	return s
 }
 
-var oidDeltaIndicator = asn1.ObjectIdentifier{2, 5, 29, 27}
-
 // sign makes a list of the entries that base does not cover; base nil makes a whole one.
-func sign(c *call, a *authority, cfg *crlConfig, entries []x509.RevocationListEntry, base,
+func sign(now time.Time, a *authority.CA, cfg *Config, entries []x509.RevocationListEntry, base,
 	before *signed) (*signed, error) {
-	now := c.r.Now.UTC()
+	now = now.UTC()
 	s := &signed{at: now, next: now.Add(cfg.Expiry), count: len(entries), number: big.NewInt(now.UnixMilli()),
 		base: base, cfg: *cfg}
 	for _, other := range []*signed{base, before} { // numbers never fall, whatever the clock does
@@ -267,35 +304,21 @@ func sign(c *call, a *authority, cfg *crlConfig, entries []x509.RevocationListEn
 	t := &x509.RevocationList{Number: s.number, ThisUpdate: s.at, NextUpdate: s.next}
 	if base != nil {
 		entries = entries[base.count:]
-		value, err := asn1.Marshal(base.number)
+		of, err := DeltaOf(base.number)
 		if err != nil {
 			return nil, err
 		}
-		t.ExtraExtensions = append(t.ExtraExtensions, forms.Extension{Id: oidDeltaIndicator, Critical: true, Value: value})
+		t.ExtraExtensions = append(t.ExtraExtensions, of)
 	}
 	if !cfg.Disable {
 		t.RevokedCertificateEntries = entries
 	}
 	var err error
-	if t.SignatureAlgorithm, err = revocationAlgorithm(a); err != nil {
+	if t.SignatureAlgorithm, err = a.RevocationAlgorithm(); err != nil {
 		return nil, err
 	}
-	if s.der, err = x509.CreateRevocationList(rand.Reader, t, a.cert, a.key.signer); err != nil {
+	if s.der, err = x509.CreateRevocationList(rand.Reader, t, a.X509(), a.Key.Signer); err != nil {
 		return nil, errkind.E(errkind.Internal, "sign a revocation list", err)
 	}
 	return s, nil
-}
-
-// revocationAlgorithm is what the issuer's lists and OCSP answers are signed with.
-func revocationAlgorithm(a *authority) (x509.SignatureAlgorithm, error) {
-	if a.Algorithm != "" {
-		for alg := x509.MD2WithRSA; alg <= x509.PureEd25519; alg++ {
-			if strings.EqualFold(alg.String(), a.Algorithm) || strings.EqualFold(strings.ReplaceAll(alg.String(), "-", "With"),
-				a.Algorithm) {
-				return alg, nil
-			}
-		}
-		return 0, invalid("revocation_signature_algorithm: %q is not known", a.Algorithm)
-	}
-	return forms.SignatureOf(a.key.signer.Public(), 0, false)
 }

@@ -1,4 +1,4 @@
-package pki
+package role
 
 import (
 	"slices"
@@ -7,8 +7,8 @@ import (
 	"corbel.dev/corbel/secrets"
 )
 
-// expanded is the role with its templates filled in for who asks.
-func (r *role) expanded(who secrets.Person) *role {
+// Expanded is the role with its templates filled in for who asks.
+func (r *Role) Expanded(who secrets.Person) *Role {
 	if !r.DomainsTemplate && !r.URIsTemplate {
 		return r
 	}
