@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/catalog"
-	"corbel.dev/corbel/core/group"
+	"corbel.dev/corbel/core/group/snapshot"
 )
 
 // Tally is how many objects of one sort there are, and their bytes as they are stored.
@@ -37,7 +37,7 @@ var recordNames = map[catalog.RecordKind]string{
 // key, when set, is called with each key and the bytes of its pair, in the order of the keys.
 func InspectSnapshot(in io.Reader, key func(key string, size int)) (all []Tally, err error) {
 	var state *catalog.State
-	err = group.ReadSaved(in, func(r io.Reader) (err error) {
+	err = snapshot.Read(in, func(r io.Reader) (err error) {
 		state, err = catalog.ReadState(r)
 		return err
 	})

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"corbel.dev/corbel/catalog"
-	"corbel.dev/corbel/core/group"
+	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/archive"
 )
 
@@ -98,7 +98,7 @@ func stateOf(t *testing.T, saved []byte) (st *catalog.State) {
 	var state bytes.Buffer
 	_, err := archive.Read(bytes.NewReader(saved), &state, 1<<30)
 	if err == nil {
-		err = group.ReadSaved(&state, func(r io.Reader) (err error) {
+		err = snapshot.Read(&state, func(r io.Reader) (err error) {
 			st, err = catalog.ReadState(r)
 			return err
 		})

@@ -37,7 +37,7 @@ func (m *peer) start() {
 	}
 	m.g, err = group.Open(group.Config{Name: "catalog", Dir: m.dir, LocalID: m.id, LocalAddr: m.addr, Listener: l,
 		Machine:   m.Registry,
-		Bootstrap: m.boot, TrailingLogs: 1, SegmentBytes: 1 << 16,
+		Bootstrap: m.boot, Compaction: group.Compaction{TrailingLogs: 1}, SegmentBytes: 1 << 16,
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		}})

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
-	"corbel.dev/corbel/core/group"
+	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/polltest"
 )
 
@@ -39,7 +39,7 @@ func TestSnapshotsUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		var want *catalog.State
-		err := group.ReadSaved(bytes.NewReader(saved.Bytes()), func(r io.Reader) (err error) {
+		err := snapshot.Read(bytes.NewReader(saved.Bytes()), func(r io.Reader) (err error) {
 			want, err = catalog.ReadState(r)
 			return err
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
 )
@@ -256,7 +257,7 @@ func (g *Group) SnapshotNow(ctx context.Context) error {
 // Save writes the Machine's state of now as a snapshot stream, for Restore. Call
 // VerifyLeader before when it must hold all that was acknowledged.
 func (g *Group) Save(_ context.Context, w io.Writer) error {
-	return encodeSnapshot(w, g.cfg.Machine.Snapshot())
+	return snapshot.Write(w, g.cfg.Machine.Snapshot())
 }
 
 // Restore replaces the state of the whole group by what Save wrote. The stream is
@@ -282,7 +283,7 @@ func (g *Group) Restore(ctx context.Context, r io.Reader) error {
 	if err != nil {
 		return errkind.E(errkind.Invalid, "restore: read the upload", err)
 	}
-	if err := verifySnapshot(io.NewSectionReader(f, 0, size)); err != nil {
+	if err := snapshot.Verify(io.NewSectionReader(f, 0, size)); err != nil {
 		return errkind.E(errkind.Invalid, "restore", err)
 	}
 	done := make(chan error, 1)

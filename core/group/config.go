@@ -76,17 +76,31 @@ type Config struct {
 	// noTrailing keeps no entry that a snapshot has, and meddle passes on what other members send: tests use them.
 	noTrailing bool
 	meddle     func(stop <-chan struct{}, in <-chan raft.RPC, out chan<- raft.RPC)
+	Compaction
+	// ScrubInterval (24 h) is how long after one reading of everything on disk the next one begins; negative: never.
+	ScrubInterval time.Duration
+	// SegmentBytes is the size of a log file (64 MiB).
+	SegmentBytes int64
+
+	Limits
+
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics *telemetry.Registry
+}
+
+// Compaction says when the log gives way to a snapshot.
+type Compaction struct {
 	// SnapshotThreshold (16384 entries), SnapshotInterval (30 s), TrailingLogs (10240 entries) say when to compact;
 	// so do SnapshotBytes (64 MiB) of entries, or as many as the newest snapshot has, where those are more.
 	SnapshotThreshold uint64
 	SnapshotBytes     int64
 	SnapshotInterval  time.Duration
 	TrailingLogs      uint64
-	// ScrubInterval (24 h) is how long after one reading of everything on disk the next one begins; negative: never.
-	ScrubInterval time.Duration
-	// SegmentBytes is the size of a log file (64 MiB).
-	SegmentBytes int64
+}
 
+// Limits bound proposals.
+type Limits struct {
 	// MaxBatchBytes (512 KiB) and MaxBatchCount (4096) bound one merged log entry; a larger single command goes alone.
 	MaxBatchBytes int
 	MaxBatchCount int
@@ -97,10 +111,6 @@ type Config struct {
 	QueueCount int
 	QueueBytes int
 	QueueWait  time.Duration
-
-	Clock   clock.Clock
-	Log     *slog.Logger
-	Metrics *telemetry.Registry
 }
 
 func orDefault[T comparable](field *T, value T) {

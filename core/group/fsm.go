@@ -1,7 +1,6 @@
 package group
 
 import (
-	"hash/crc32"
 	"io"
 	"runtime"
 	"sync"
@@ -10,11 +9,10 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/telemetry"
 )
-
-func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
 // fsm stands between Raft and the Machine, and outlives a Raft instance that is
 // stopped and started again: entries that the Machine has are skipped then.
@@ -150,12 +148,12 @@ func (f *fsm) replace(r io.ReadCloser) error {
 	return nil
 }
 
-func (f *fsm) load(r io.Reader) error { return decodeSnapshot(r, f.machine.Restore) }
+func (f *fsm) load(r io.Reader) error { return snapshot.Read(r, f.machine.Restore) }
 
 type fsmSnapshot struct{ state Snapshot }
 
 // Persist implements raft.FSMSnapshot.
-func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error { return encodeSnapshot(sink, s.state) }
+func (s fsmSnapshot) Persist(sink raft.SnapshotSink) error { return snapshot.Write(sink, s.state) }
 
 // Release implements raft.FSMSnapshot.
 func (s fsmSnapshot) Release() {}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/core/logstore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
@@ -220,7 +221,7 @@ func TestSnapshotsArePruned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := encodeSnapshot(sink, machineSnapshot{fmt.Sprint(index)}); err != nil {
+		if err := snapshot.Write(sink, machineSnapshot{fmt.Sprint(index)}); err != nil {
 			t.Fatal(err)
 		}
 		return sink.Close()

@@ -40,6 +40,7 @@ import (
 // Group is one plane's Raft group on this server.
 type Group struct {
 	cfg     Config
+	folder  folder
 	fsm     *fsm
 	metrics meters
 	batch   *batcher
@@ -66,6 +67,7 @@ func Open(cfg Config) (*Group, error) {
 	}
 	g := &Group{cfg: cfg, changes: make(chan struct{})}
 	g.metrics = newMeters(cfg.Metrics, cfg.Name)
+	g.folder = folder{&g.cfg, &g.metrics}
 	g.fsm = &fsm{machine: cfg.Machine, timing: g.metrics.apply, fail: g.failed}
 	g.batch = newBatcher(g)
 	stores, err := g.openStores()
@@ -210,8 +212,8 @@ func (g *Group) openStores() (*stores, error) {
 		s.snaps, err = openSnapStore(vfs.NewMem(), "/snapshots", g.cfg.Log, false)
 	} else {
 		if s.snaps, err = openSnapStore(g.cfg.FS, filepath.Join(g.cfg.Dir, "snapshots"), g.cfg.Log,
-			g.rebuildable()); err == nil {
-			err = g.openLog(s)
+			g.folder.rebuildable()); err == nil {
+			err = g.folder.openLog(s)
 		}
 	}
 	if err != nil {
@@ -227,13 +229,13 @@ func (g *Group) openStores() (*stores, error) {
 		if found.Last > g.fsm.applied.Load() {
 			replay = found.Last - g.fsm.applied.Load()
 		}
-		g.cfg.Log.Info("log verified and snapshot restored", "snapshot_index", g.snapshotIndex(s), "first_index", found.First,
+		g.cfg.Log.Info("log verified and snapshot restored", "snapshot_index", s.snapshotIndex(), "first_index", found.First,
 			"last_index", found.Last, "entries_to_replay", replay, "cut_bytes", found.CutBytes, "took", g.cfg.Clock.Since(began))
 	}
 	return s, nil
 }
 
-func (g *Group) snapshotIndex(s *stores) uint64 {
+func (s *stores) snapshotIndex() uint64 {
 	metas, _ := s.snaps.List()
 	if len(metas) == 0 {
 		return 0

@@ -20,6 +20,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"
 	"corbel.dev/corbel/kit/polltest"
@@ -750,14 +751,14 @@ func FuzzSplitEntry(f *testing.F) {
 
 func FuzzSnapshotStream(f *testing.F) {
 	var good bytes.Buffer
-	if err := encodeSnapshot(&good, machineSnapshot{"a", "bb"}); err != nil {
+	if err := snapshot.Write(&good, machineSnapshot{"a", "bb"}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(good.Bytes())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := &machine{}
-		if err := decodeSnapshot(bytes.NewReader(data), m.Restore); err == nil && !bytes.Equal(data, good.Bytes()) {
-			if verifySnapshot(bytes.NewReader(data)) != nil {
+		if err := snapshot.Read(bytes.NewReader(data), m.Restore); err == nil && !bytes.Equal(data, good.Bytes()) {
+			if snapshot.Verify(bytes.NewReader(data)) != nil {
 				t.Fatal("restored a stream that does not verify")
 			}
 		}
@@ -766,14 +767,14 @@ func FuzzSnapshotStream(f *testing.F) {
 
 func TestEveryFlippedSnapshotBitIsNoticed(t *testing.T) {
 	var good bytes.Buffer
-	if err := encodeSnapshot(&good, machineSnapshot{"one", "two", strings.Repeat("three", 100)}); err != nil {
+	if err := snapshot.Write(&good, machineSnapshot{"one", "two", strings.Repeat("three", 100)}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range good.Len() * 8 {
 		data := bytes.Clone(good.Bytes())
 		data[i/8] ^= 1 << (i % 8)
 		m := &machine{cmds: []string{"old"}}
-		if err := decodeSnapshot(bytes.NewReader(data), m.Restore); err == nil {
+		if err := snapshot.Read(bytes.NewReader(data), m.Restore); err == nil {
 			t.Fatalf("bit %d went unnoticed", i)
 		}
 		if len(m.cmds) != 1 || m.cmds[0] != "old" {
@@ -781,7 +782,7 @@ func TestEveryFlippedSnapshotBitIsNoticed(t *testing.T) {
 		}
 	}
 	for n := range good.Len() {
-		if verifySnapshot(bytes.NewReader(good.Bytes()[:n])) == nil {
+		if snapshot.Verify(bytes.NewReader(good.Bytes()[:n])) == nil {
 			t.Fatalf("a stream cut at %d verifies", n)
 		}
 	}

@@ -494,7 +494,7 @@ func (in *instance) liftMute() {
 	if in.links.mute == nil || !in.links.mute.active.Load() || !in.links.mute.caughtUp(in.raft.AppliedIndex()) {
 		return
 	}
-	if err := in.g.rebuilt(); err != nil {
+	if err := in.g.folder.rebuilt(); err != nil {
 		in.g.cfg.Log.Error("cannot record that the log is complete again", "err", err)
 		return
 	}
@@ -511,7 +511,7 @@ func (in *instance) saveMembers() {
 	if len(now) == 0 || slices.Equal(now, in.members) {
 		return
 	}
-	if err := in.g.writeMembers(now); err != nil {
+	if err := in.g.folder.writeMembers(now); err != nil {
 		in.g.cfg.Log.Warn("cannot write down who the members are", "err", err)
 		return
 	}

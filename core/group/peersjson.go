@@ -38,7 +38,7 @@ func (in *instance) recoverCluster(logs raft.LogStore) error {
 	if err != nil {
 		return err
 	}
-	snapshot := g.snapshotIndex(in.stores)
+	snapshot := in.stores.snapshotIndex()
 	g.cfg.Log.Warn("recovering with the members of peers.json: every entry of this server's log counts as committed, "+
 		"also those that no quorum had; what other servers had acknowledged beyond the last index is lost",
 		"file", path, "members", list, "snapshot_index", snapshot, "last_index", max(last, snapshot))

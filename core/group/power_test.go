@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/kit/vfs/powertest"
@@ -35,7 +36,7 @@ func (s powerSnaps) Step(n int) error {
 	if err != nil {
 		return err
 	}
-	if err := encodeSnapshot(sink, blob(fmt.Appendf(nil, "state %d %04000d", n, n))); err != nil {
+	if err := snapshot.Write(sink, blob(fmt.Appendf(nil, "state %d %04000d", n, n))); err != nil {
 		_ = sink.Cancel() // as the library does
 		return err
 	}
@@ -88,7 +89,7 @@ func TestFailedSyncOfASnapshotIsNotForgotten(t *testing.T) {
 		state[i] = byte(rng.Uint32())
 	}
 	var stream bytes.Buffer
-	if err := encodeSnapshot(&stream, state); err != nil {
+	if err := snapshot.Write(&stream, state); err != nil {
 		t.Fatal(err)
 	}
 	refused := 0

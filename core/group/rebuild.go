@@ -20,62 +20,69 @@ import (
 // member from voting, also across restarts. It holds the highest index ever held.
 const rebuildName = "REBUILD"
 
-func (g *Group) rebuildPath() string { return filepath.Join(g.cfg.Dir, rebuildName) }
+// folder is where a group keeps its log, and beside it what says whether this member lost one: who the members are, and
+// up to where it may not vote. It has no state of its own: the disk has it all.
+type folder struct {
+	cfg    *Config
+	meters *meters
+}
+
+func (d folder) rebuildPath() string { return filepath.Join(d.cfg.Dir, rebuildName) }
 
 // openLog opens the log. A damaged one is moved aside when other members can give it back.
-func (g *Group) openLog(s *stores) error {
+func (d folder) openLog(s *stores) error {
 	// Names may be in the machine's memory alone, left by a process that was killed before this fsync: of a log that was
 	// moved aside, of the mark of a rebuild, of the members, of a peers.json that was followed.
-	if err := g.cfg.FS.SyncDir(g.cfg.Dir); err != nil {
+	if err := d.cfg.FS.SyncDir(d.cfg.Dir); err != nil {
 		return err
 	}
-	if err := g.finishMove(); err != nil {
+	if err := d.finishMove(); err != nil {
 		return err
 	}
-	err := g.tryLog(s)
+	err := d.tryLog(s)
 	var damage *logstore.Damage
 	if err == nil || !errors.As(err, &damage) {
 		return err
 	}
-	if !g.rebuildable() {
+	if !d.rebuildable() {
 		return errkind.E(errkind.Corrupt, "the log is damaged and there are no other members to rebuild it from; restore "+
 			"a backup, or move the folder away to begin anew", err)
 	}
 	newest := damage.Newest
-	if old, ok, err := g.readRebuild(); err != nil {
+	if old, ok, err := d.readRebuild(); err != nil {
 		return err
 	} else if ok {
 		newest = max(newest, old)
 	}
-	if err := vfs.WriteFileAtomic(g.cfg.FS, g.rebuildPath(), binary.LittleEndian.AppendUint64(nil, newest),
+	if err := vfs.WriteFileAtomic(d.cfg.FS, d.rebuildPath(), binary.LittleEndian.AppendUint64(nil, newest),
 		0o600); err != nil {
 		return err
 	}
-	if err := g.moveLogAside(); err != nil {
+	if err := d.moveLogAside(); err != nil {
 		return err
 	}
-	g.cfg.Log.Error("the log is damaged: it was moved aside and will be fetched from the leader; this server does not "+
+	d.cfg.Log.Error("the log is damaged: it was moved aside and will be fetched from the leader; this server does not "+
 		"vote until it has everything back",
 		"file", damage.File, "offset", damage.Offset, "index", damage.Index, "what", damage.What, "newest_index", newest)
-	return g.tryLog(s)
+	return d.tryLog(s)
 }
 
-func (g *Group) logDir() string { return filepath.Join(g.cfg.Dir, "log") }
+func (d folder) logDir() string { return filepath.Join(d.cfg.Dir, "log") }
 
-func (g *Group) tryLog(s *stores) error {
-	disk, err := logstore.Open(logstore.Config{Group: g.cfg.Name, Dir: g.logDir(), FS: g.cfg.FS,
-		SegmentBytes: g.cfg.SegmentBytes,
-		StallAfter:   g.cfg.heartbeat() / 2, OnStall: g.metrics.stall, ObserveAppend: g.metrics.append.Observe,
-		Clock: g.cfg.Clock, Log: g.cfg.Log})
+func (d folder) tryLog(s *stores) error {
+	disk, err := logstore.Open(logstore.Config{Group: d.cfg.Name, Dir: d.logDir(), FS: d.cfg.FS,
+		SegmentBytes: d.cfg.SegmentBytes,
+		StallAfter:   d.cfg.heartbeat() / 2, OnStall: d.meters.stall, ObserveAppend: d.meters.append.Observe,
+		Clock: d.cfg.Clock, Log: d.cfg.Log})
 	if err != nil {
 		return err
 	}
-	newest, lost, err := g.readRebuild()
+	newest, lost, err := d.readRebuild()
 	if err != nil {
 		_ = disk.Close() // the first error is the one to report
 		return err
 	}
-	if err := g.fitLog(s, disk, lost); err != nil {
+	if err := d.fitLog(s, disk, lost); err != nil {
 		_ = disk.Close() // a damaged one is moved away next
 		return err
 	}
@@ -86,7 +93,7 @@ func (g *Group) tryLog(s *stores) error {
 // fitLog makes sure that the log goes on where the newest snapshot ends. It completes an installation that
 // was cut off between the two: a log that ends before the snapshot, or whose entries are not those that the snapshot
 // has, gives way.
-func (g *Group) fitLog(s *stores, disk *logstore.Store, lost bool) error {
+func (d folder) fitLog(s *stores, disk *logstore.Store, lost bool) error {
 	first, _ := disk.FirstIndex()
 	last, _ := disk.LastIndex()
 	var snap position
@@ -94,7 +101,7 @@ func (g *Group) fitLog(s *stores, disk *logstore.Store, lost bool) error {
 		snap = *newest
 	}
 	missing := func(what string, args ...any) error {
-		return errkind.E(errkind.Corrupt, "", &logstore.Damage{Group: g.cfg.Name, File: g.logDir(), Index: snap.index + 1,
+		return errkind.E(errkind.Corrupt, "", &logstore.Damage{Group: d.cfg.Name, File: d.logDir(), Index: snap.index + 1,
 			Newest: last, What: fmt.Sprintf(what, args...)})
 	}
 	switch {
@@ -120,13 +127,13 @@ func (g *Group) fitLog(s *stores, disk *logstore.Store, lost bool) error {
 			return nil
 		}
 	}
-	g.cfg.Log.Warn("dropping the log in favor of the newest snapshot, whose installation was interrupted", "first_index",
+	d.cfg.Log.Warn("dropping the log in favor of the newest snapshot, whose installation was interrupted", "first_index",
 		first, "last_index", last, "snapshot_index", snap.index)
 	return disk.DeleteRange(first, last)
 }
 
-func (g *Group) readRebuild() (uint64, bool, error) {
-	data, err := vfs.ReadFile(g.cfg.FS, g.rebuildPath())
+func (d folder) readRebuild() (uint64, bool, error) {
+	data, err := vfs.ReadFile(d.cfg.FS, d.rebuildPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil
 	}
@@ -137,26 +144,26 @@ func (g *Group) readRebuild() (uint64, bool, error) {
 }
 
 // rebuilt lets this member vote again.
-func (g *Group) rebuilt() error {
-	if err := g.cfg.FS.Remove(g.rebuildPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (d folder) rebuilt() error {
+	if err := d.cfg.FS.Remove(d.rebuildPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return g.cfg.FS.SyncDir(g.cfg.Dir)
+	return d.cfg.FS.SyncDir(d.cfg.Dir)
 }
 
 // rebuildable reports whether others hold the log too: at least two more voters,
 // since one of two cannot elect a leader without this member's vote.
-func (g *Group) rebuildable() bool {
-	known, err := g.readMembers()
+func (d folder) rebuildable() bool {
+	known, err := d.readMembers()
 	if err != nil {
-		g.cfg.Log.Error("cannot read who the members are", "err", err)
+		d.cfg.Log.Error("cannot read who the members are", "err", err)
 	}
 	if len(known) == 0 {
-		known = g.cfg.Bootstrap
+		known = d.cfg.Bootstrap
 	}
 	others := 0
 	for _, s := range known {
-		if s.Voter && s.ID != g.cfg.LocalID {
+		if s.Voter && s.ID != d.cfg.LocalID {
 			others++
 		}
 	}
@@ -165,19 +172,19 @@ func (g *Group) rebuildable() bool {
 
 // moveLogAside renames the damaged folder and begins a new one that keeps term
 // and vote: without them this member could vote twice in one term.
-func (g *Group) moveLogAside() error {
-	aside := g.logDir() + ".damaged-" + g.cfg.Clock.Now().UTC().Format("20060102T150405.000")
-	stable, err := logstore.ReadStable(g.cfg.FS, g.logDir())
+func (d folder) moveLogAside() error {
+	aside := d.logDir() + ".damaged-" + d.cfg.Clock.Now().UTC().Format("20060102T150405.000")
+	stable, err := logstore.ReadStable(d.cfg.FS, d.logDir())
 	if err != nil {
 		return errkind.E(errkind.Corrupt, "term and vote cannot be read, so this member cannot rejoin under its id; "+
 			"remove it from the group and let it join under a new one", err)
 	}
-	fresh := g.logDir() + ".new"
-	if err := vfs.RemoveAll(g.cfg.FS, fresh); err != nil {
+	fresh := d.logDir() + ".new"
+	if err := vfs.RemoveAll(d.cfg.FS, fresh); err != nil {
 		return err
 	}
-	disk, err := logstore.Open(logstore.Config{Group: g.cfg.Name, Dir: fresh, FS: g.cfg.FS,
-		SegmentBytes: g.cfg.SegmentBytes, Clock: g.cfg.Clock})
+	disk, err := logstore.Open(logstore.Config{Group: d.cfg.Name, Dir: fresh, FS: d.cfg.FS,
+		SegmentBytes: d.cfg.SegmentBytes, Clock: d.cfg.Clock})
 	if err != nil {
 		return err
 	}
@@ -190,42 +197,42 @@ func (g *Group) moveLogAside() error {
 	if err := disk.Close(); err != nil {
 		return err
 	}
-	if err := g.cfg.FS.Rename(g.logDir(), aside); err != nil {
+	if err := d.cfg.FS.Rename(d.logDir(), aside); err != nil {
 		return err
 	}
-	if err := g.cfg.FS.Rename(fresh, g.logDir()); err != nil {
+	if err := d.cfg.FS.Rename(fresh, d.logDir()); err != nil {
 		return err
 	}
-	return g.cfg.FS.SyncDir(g.cfg.Dir)
+	return d.cfg.FS.SyncDir(d.cfg.Dir)
 }
 
 // finishMove completes a moveLogAside that was cut off between its two renames.
-func (g *Group) finishMove() error {
-	if _, err := g.cfg.FS.Stat(g.logDir()); !errors.Is(err, fs.ErrNotExist) {
+func (d folder) finishMove() error {
+	if _, err := d.cfg.FS.Stat(d.logDir()); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_, err := g.cfg.FS.Stat(g.rebuildPath())
+	_, err := d.cfg.FS.Stat(d.rebuildPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err // it says nothing about what is there
 	}
-	err = g.cfg.FS.Rename(g.logDir()+".new", g.logDir())
+	err = d.cfg.FS.Rename(d.logDir()+".new", d.logDir())
 	if errors.Is(err, fs.ErrNotExist) {
-		return errkind.Errorf(errkind.Corrupt, "%s is gone in the middle of a rebuild", g.logDir())
+		return errkind.Errorf(errkind.Corrupt, "%s is gone in the middle of a rebuild", d.logDir())
 	}
 	if err != nil {
 		return err
 	}
-	return g.cfg.FS.SyncDir(g.cfg.Dir)
+	return d.cfg.FS.SyncDir(d.cfg.Dir)
 }
 
 // membersName keeps the newest known members beside the log, for the day on which the log cannot be read.
 const membersName = "MEMBERS"
 
-func (g *Group) readMembers() ([]Server, error) {
-	data, err := vfs.ReadFile(g.cfg.FS, filepath.Join(g.cfg.Dir, membersName))
+func (d folder) readMembers() ([]Server, error) {
+	data, err := vfs.ReadFile(d.cfg.FS, filepath.Join(d.cfg.Dir, membersName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -244,7 +251,7 @@ func (g *Group) readMembers() ([]Server, error) {
 	return list, nil
 }
 
-func (g *Group) writeMembers(list []Server) error {
+func (d folder) writeMembers(list []Server) error {
 	var b strings.Builder
 	for _, s := range list {
 		role := "nonvoter"
@@ -253,5 +260,5 @@ func (g *Group) writeMembers(list []Server) error {
 		}
 		fmt.Fprintf(&b, "%s\t%s\t%s\n", s.ID, s.Address, role)
 	}
-	return vfs.WriteFileAtomic(g.cfg.FS, filepath.Join(g.cfg.Dir, membersName), []byte(b.String()), 0o600)
+	return vfs.WriteFileAtomic(d.cfg.FS, filepath.Join(d.cfg.Dir, membersName), []byte(b.String()), 0o600)
 }

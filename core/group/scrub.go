@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/core/logstore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
@@ -102,7 +103,7 @@ func (s *scrubber) log() bool {
 func (s *scrubber) damaged(err error) bool {
 	g := s.in.g
 	g.metrics.rotten.Add(1)
-	if g.rebuildable() {
+	if g.folder.rebuildable() {
 		s.in.fail(errkind.E(errkind.Corrupt, "scrub the log", err))
 		return false
 	}
@@ -152,7 +153,7 @@ func (s *scrubber) snapshot(path string) error {
 		return err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	return verifySnapshot(pacedReader{f, s})
+	return snapshot.Verify(pacedReader{f, s})
 }
 
 type pacedReader struct {

@@ -88,9 +88,9 @@ func (n *simNode) start() error {
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return n.s.net.Host(n.id).DialContext(ctx, "", addr)
 		},
-		TrailingLogs: uint64(n.s.trailing), noTrailing: n.s.trailing == 0, SegmentBytes: 1 << 14, ScrubInterval: -1,
-		SnapshotInterval: time.Hour,
-		meddle:           n.meddle, Log: slog.New(slog.NewTextHandler(n.log, nil))}
+		Compaction: Compaction{TrailingLogs: uint64(n.s.trailing), SnapshotInterval: time.Hour},
+		noTrailing: n.s.trailing == 0, SegmentBytes: 1 << 14, ScrubInterval: -1,
+		meddle: n.meddle, Log: slog.New(slog.NewTextHandler(n.log, nil))}
 	n.Group, err = Open(cfg)
 	if err != nil {
 		_ = l.Close()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -17,12 +18,15 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
 )
 
 // snapshotsKept is how many finished snapshots stay on disk.
 const snapshotsKept = 2
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // snapStore keeps snapshots in a folder: <id>.state, a snapshot stream, and then
 // <id>.meta, whose presence says that the other one is whole and durable.
@@ -147,19 +151,19 @@ func (s *snapStore) load(id string) (*raft.SnapshotMeta, error) {
 		return nil, err
 	}
 	if meta.ID != id {
-		return nil, damaged("meta file of another snapshot")
+		return nil, snapshot.Damaged("meta file of another snapshot")
 	}
 	f, err := vfs.Open(s.fs, s.path(id+".state"))
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if err := verifySnapshot(f); err != nil {
+	if err := snapshot.Verify(f); err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
 	if err == nil && info.Size() != meta.Size {
-		err = damaged("state file has a wrong size")
+		err = snapshot.Damaged("state file has a wrong size")
 	}
 	return meta, err
 }
@@ -343,7 +347,7 @@ func (k *snapSink) commit() error {
 	if err != nil {
 		return err
 	}
-	err = verifySnapshot(f)
+	err = snapshot.Verify(f)
 	_ = f.Close()
 	if err != nil {
 		return err
@@ -397,20 +401,20 @@ func encodeMeta(meta *raft.SnapshotMeta) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(framedMeta{data, fmt.Sprintf("%08x", checksum(data))})
+	return json.Marshal(framedMeta{data, fmt.Sprintf("%08x", crc32.Checksum(data, castagnoli))})
 }
 
 func decodeMeta(data []byte) (*raft.SnapshotMeta, error) {
 	var framed framedMeta
 	if err := json.Unmarshal(data, &framed); err != nil {
-		return nil, damaged("meta file does not decode")
+		return nil, snapshot.Damaged("meta file does not decode")
 	}
-	if framed.Sum != fmt.Sprintf("%08x", checksum(framed.Meta)) {
-		return nil, damaged("meta file checksum mismatch")
+	if framed.Sum != fmt.Sprintf("%08x", crc32.Checksum(framed.Meta, castagnoli)) {
+		return nil, snapshot.Damaged("meta file checksum mismatch")
 	}
 	var meta raft.SnapshotMeta
 	if err := json.Unmarshal(framed.Meta, &meta); err != nil {
-		return nil, damaged("meta file does not decode")
+		return nil, snapshot.Damaged("meta file does not decode")
 	}
 	return &meta, nil
 }

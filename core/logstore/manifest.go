@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 
+	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/vfs"
 )
@@ -70,7 +71,7 @@ func decodeManifest(data []byte) (manifest, bool) {
 // commitLocked makes s.man durable. It needs wmu (or Open).
 func (s *Store) commitLocked() error {
 	s.counts.fsyncs.Add(2)
-	return vfs.WriteFileAtomic(s.cfg.FS, s.path(manifestName), s.man.encode(), 0o600)
+	return vfs.WriteFileAtomic(s.cfg.FS, s.cfg.path(manifestName), s.man.encode(), 0o600)
 }
 
 // makeTailLocked makes sure that the tail takes index next: it begins a new
@@ -164,7 +165,8 @@ func (s *Store) DeleteRange(low, high uint64) error {
 	case high >= last:
 		err = s.deleteSuffixLocked(low)
 	default:
-		return s.middle(low, high, first, last)
+		return errkind.Errorf(errkind.Internal, "log store %s: cannot delete %d-%d from the middle of %d-%d", s.cfg.Group,
+			low, high, first, last)
 	}
 	if err != nil {
 		return s.fail("truncate", err)

@@ -9,11 +9,11 @@ import (
 	"corbel.dev/corbel/kit/vfs"
 )
 
-func (s *Store) path(name string) string { return filepath.Join(s.cfg.Dir, name) }
+func (c *Config) path(name string) string { return filepath.Join(c.Dir, name) }
 
 // recover reads and verifies everything. It runs in Open only.
 func (s *Store) recover() error {
-	man, found, err := readManifest(s.cfg.FS, s.path(manifestName))
+	man, found, err := readManifest(s.cfg.FS, s.cfg.path(manifestName))
 	if err != nil {
 		return s.located(err)
 	}
@@ -25,10 +25,10 @@ func (s *Store) recover() error {
 		// The manifest's name may be in the machine's memory alone, left by a process that was killed before this fsync.
 		return err
 	}
-	if s.mark, err = openMark(s.cfg.FS, s.path(markName), found); err != nil {
+	if s.mark, err = openMark(s.cfg.FS, s.cfg.path(markName), found); err != nil {
 		return s.located(err)
 	}
-	if s.stable, err = openStable(s.cfg.FS, s.path(stableName), s.cfg.Dir, found); err != nil {
+	if s.stable, err = openStable(s.cfg.FS, s.cfg.path(stableName), s.cfg.Dir, found); err != nil {
 		return s.located(err)
 	}
 	if s.stable.repaired {
@@ -47,7 +47,7 @@ func (s *Store) recover() error {
 		}
 	}
 	if last := s.lastLocked(); last < s.mark.last {
-		file := s.path(markName)
+		file := s.cfg.path(markName)
 		if n := len(s.segs); n > 0 {
 			file = s.segs[n-1].path
 		}
@@ -109,7 +109,7 @@ func (s *Store) refuseOrphans() error {
 	}
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), ".seg") {
-			return s.located(&Damage{File: s.path(manifestName), What: "the manifest is gone but " + e.Name() + " is there"})
+			return s.located(&Damage{File: s.cfg.path(manifestName), What: "the manifest is gone but " + e.Name() + " is there"})
 		}
 	}
 	return nil
@@ -117,7 +117,7 @@ func (s *Store) refuseOrphans() error {
 
 // openSegment opens number i of the manifest and verifies all of it.
 func (s *Store) openSegment(entry manifestSegment, i int) error {
-	path := s.path(segmentName(entry.ID, entry.Base))
+	path := s.cfg.path(segmentName(entry.ID, entry.Base))
 	f, err := s.cfg.FS.OpenFile(path, os.O_RDWR, 0)
 	if missing(err) {
 		return &Damage{File: path, Index: entry.Base, What: "the segment file is gone"}
@@ -194,7 +194,7 @@ func (s *Store) sweep() error {
 	for _, e := range entries {
 		name := e.Name()
 		if strings.HasSuffix(name, vfs.TempSuffix) || (strings.HasSuffix(name, ".seg") && !known[name]) {
-			if err := s.cfg.FS.Remove(s.path(name)); err != nil && !missing(err) {
+			if err := s.cfg.FS.Remove(s.cfg.path(name)); err != nil && !missing(err) {
 				return err
 			}
 		}

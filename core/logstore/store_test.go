@@ -419,7 +419,7 @@ func TestTornTailIsCutAndToldApartFromDamage(t *testing.T) {
 	all := files(t, fsys)
 	// A half written, never acknowledged record behind the last one.
 	torn := appendRecord(nil, 1, 11, entry(11, 1, 400))
-	seg := s.path(segmentName(1, 1))
+	seg := s.cfg.path(segmentName(1, 1))
 	mem := rebuild(t, all)
 	f, err := mem.OpenFile(seg, os.O_RDWR, 0)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/clock"
-	"corbel.dev/corbel/kit/errkind"
 )
 
 type opKind int
@@ -107,9 +106,4 @@ func (c *Config) publish(stall Stall) {
 	if c.OnStall != nil {
 		c.OnStall(stall)
 	}
-}
-
-func (s *Store) middle(low, high, first, last uint64) error {
-	return errkind.Errorf(errkind.Internal, "log store %s: cannot delete %d-%d from the middle of %d-%d", s.cfg.Group, low,
-		high, first, last)
 }

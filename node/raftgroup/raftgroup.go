@@ -153,8 +153,9 @@ func (p *Group) Run(ctx context.Context) error {
 		},
 		DialServer: p.DialServer, Statement: p.statement,
 		Machine: p.machine, Bootstrap: first, RaftMultiplier: cfg.Raft.Multiplier,
-		SnapshotThreshold: uint64(cfg.Raft.SnapshotThreshold), SnapshotInterval: cfg.Raft.SnapshotInterval,
-		TrailingLogs: uint64(cfg.Raft.TrailingLogs), Clock: p.Base.Clock, Log: p.Base.Log, Metrics: p.Base.Metrics,
+		Compaction: group.Compaction{SnapshotThreshold: uint64(cfg.Raft.SnapshotThreshold),
+			SnapshotInterval: cfg.Raft.SnapshotInterval, TrailingLogs: uint64(cfg.Raft.TrailingLogs)},
+		Clock: p.Base.Clock, Log: p.Base.Log, Metrics: p.Base.Metrics,
 	})
 	if err != nil {
 		_ = p.listener.Close()

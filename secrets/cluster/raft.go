@@ -132,9 +132,10 @@ func (n *Node) Run(ctx context.Context) error {
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return c.Wire.Dial(ctx, addr, wire.ProtoRaft, RaftGroup)
 		},
-		Machine: n.store, Bootstrap: first, RaftMultiplier: c.Multiplier, SnapshotThreshold: c.SnapshotThreshold,
-		SnapshotInterval: c.SnapshotInterval,
-		TrailingLogs:     c.TrailingLogs, Clock: c.Clock, Log: c.Log, Metrics: c.Metrics})
+		Machine: n.store, Bootstrap: first, RaftMultiplier: c.Multiplier,
+		Compaction: group.Compaction{SnapshotThreshold: c.SnapshotThreshold,
+			SnapshotInterval: c.SnapshotInterval, TrailingLogs: c.TrailingLogs},
+		Clock: c.Clock, Log: c.Log, Metrics: c.Metrics})
 	if err != nil {
 		n.opening.failed.Store(&err)
 		close(n.opening.opened)

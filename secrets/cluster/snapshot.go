@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"corbel.dev/corbel/core/group"
+	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/archive"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/barrier"
@@ -140,7 +141,7 @@ func (c *Cluster) sameKeys(state io.ReadSeeker) (same bool, err error) {
 	if _, err := state.Seek(0, io.SeekStart); err != nil {
 		return false, errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}
-	err = group.ReadSaved(state, func(r io.Reader) error {
+	err = snapshot.Read(state, func(r io.Reader) error {
 		image, err := records.ReadImage(r)
 		if err != nil {
 			return err

@@ -44,7 +44,7 @@ func (m *peer) start() {
 	m.Store = New(nil)
 	m.g, err = group.Open(group.Config{Name: "secrets", Dir: m.dir, LocalID: m.id, LocalAddr: m.addr, Listener: l,
 		Machine:   m.Store,
-		Bootstrap: m.boot, TrailingLogs: 1, SegmentBytes: 4 << 20,
+		Bootstrap: m.boot, Compaction: group.Compaction{TrailingLogs: 1}, SegmentBytes: 4 << 20,
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 		}})

@@ -1,4 +1,6 @@
-package group
+// Package snapshot has the stream in which a state is kept and sent: compressed, in pieces, with a checksum at its end.
+// Whoever reads one learns of damage anywhere in it before it is used up.
+package snapshot
 
 import (
 	"bufio"
@@ -25,8 +27,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// encodeSnapshot writes state to w. Nothing is held in memory but buffers.
-func encodeSnapshot(w io.Writer, state Snapshot) error {
+// Write writes state to w. Nothing is held in memory but buffers.
+func Write(w io.Writer, state io.WriterTo) error {
 	pieces := &pieceWriter{w: bufio.NewWriterSize(w, 64<<10), sum: crc32.New(castagnoli)}
 	if err := pieces.raw(append([]byte(snapMagic), snapVersion)); err != nil {
 		return err
@@ -95,7 +97,8 @@ type pieceReader struct {
 	done bool
 }
 
-func damaged(what string) error { return errkind.New(errkind.Corrupt, "snapshot: "+what) }
+// Damaged is the error of what is not as it was written.
+func Damaged(what string) error { return errkind.New(errkind.Corrupt, "snapshot: "+what) }
 
 func newPieceReader(r io.Reader) (*pieceReader, error) {
 	p := &pieceReader{r: bufio.NewReaderSize(r, 64<<10), sum: crc32.New(castagnoli)}
@@ -115,7 +118,7 @@ func newPieceReader(r io.Reader) (*pieceReader, error) {
 func (p *pieceReader) full(b []byte) error {
 	if _, err := io.ReadFull(p.r, b); err != nil {
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			return damaged("it ends early")
+			return Damaged("it ends early")
 		}
 		return err
 	}
@@ -137,7 +140,7 @@ func (p *pieceReader) Read(b []byte) (int, error) {
 	_, _ = p.sum.Write(b[:n])
 	p.left -= n
 	if err == io.EOF {
-		err = damaged("it ends early")
+		err = Damaged("it ends early")
 	}
 	return n, err
 }
@@ -150,7 +153,7 @@ func (p *pieceReader) next() error {
 	}
 	p.left = int(binary.LittleEndian.Uint32(head[:]))
 	if p.left > pieceBytes {
-		return damaged("a piece is too long")
+		return Damaged("a piece is too long")
 	}
 	if p.left > 0 {
 		return nil
@@ -161,15 +164,14 @@ func (p *pieceReader) next() error {
 		return err
 	}
 	if binary.LittleEndian.Uint32(tail[:]) != want || string(tail[4:]) != snapEnd {
-		return damaged("checksum mismatch")
+		return Damaged("checksum mismatch")
 	}
 	p.done = true
 	return io.EOF
 }
 
-// decodeSnapshot gives the state's bytes to f, whose reader fails instead of
-// ending when the stream is damaged anywhere.
-func decodeSnapshot(r io.Reader, f func(io.Reader) error) error {
+// Read gives the state's bytes to f, whose reader fails instead of ending when the stream is damaged anywhere.
+func Read(r io.Reader, f func(io.Reader) error) error {
 	pieces, err := newPieceReader(r)
 	if err != nil {
 		return err
@@ -189,12 +191,8 @@ func decodeSnapshot(r io.Reader, f func(io.Reader) error) error {
 	return err
 }
 
-// ReadSaved gives the state's bytes of a stream that Save wrote to f; it fails when
-// the stream is damaged anywhere.
-func ReadSaved(r io.Reader, f func(io.Reader) error) error { return decodeSnapshot(r, f) }
-
-// verifySnapshot reads the stream to its end and checks it.
-func verifySnapshot(r io.Reader) error {
+// Verify reads the stream to its end and checks it.
+func Verify(r io.Reader) error {
 	pieces, err := newPieceReader(r)
 	if err != nil {
 		return err
