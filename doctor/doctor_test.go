@@ -206,7 +206,8 @@ func (s *story) evidence(verb, rest string) error {
 }
 
 func (s *story) member(words []string) error {
-	m := Evidence{Member: words[0], Role: Role(words[1]), At: noon, Began: noon.Add(-time.Hour), Window: 30 * time.Second}
+	m := Evidence{Identity: Identity{Member: words[0], Role: Role(words[1])},
+		At: noon, Began: noon.Add(-time.Hour), Window: 30 * time.Second}
 	for _, w := range words[2:] {
 		name, value, _ := strings.Cut(w, "=")
 		switch name {

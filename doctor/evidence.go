@@ -35,16 +35,21 @@ const (
 	RoleAgent  Role = "agent"
 )
 
-// Evidence is what one process knows. Everything in it is bounded by its gatherer.
-type Evidence struct {
+// Identity is which process evidence is of.
+type Identity struct {
 	Member  string `json:"member"`
 	Role    Role   `json:"role"`
 	Version string `json:"version,omitempty"`
 	// Cluster tells members of several clusters apart whose evidence is judged together: those of one say the same.
 	Cluster string `json:"cluster,omitempty"`
 	// Addresses are those at which others reach it: a storage or a peer is recognised by them.
-	Addresses []string  `json:"addresses,omitempty"`
-	At        time.Time `json:"at"`
+	Addresses []string `json:"addresses,omitempty"`
+}
+
+// Evidence is what one process knows. Everything in it is bounded by its gatherer.
+type Evidence struct {
+	Identity
+	At time.Time `json:"at"`
 	// Began is when the process started.
 	Began time.Time `json:"began"`
 	// Window is how long the newest window of every series is.

@@ -46,14 +46,19 @@ type Finding struct {
 	Causes []Consequence `json:"causes,omitempty"`
 	// Score ranks findings of the same severity: how much of the time lost it explains, 0 to 1.
 	Score float64 `json:"score"`
-	// explains says which parts of which requests a cause slows.
+	cause
+	// subject tells findings of one code on one member apart.
+	subject string
+}
+
+// cause says how a finding stands to others: which it explains, and which explain it.
+type cause struct {
+	// explains says which parts of which requests it slows.
 	explains []reach
-	// layer is how deep the cause lies: a deeper one explains those above it that are effects.
+	// layer is how deep it lies: a deeper one explains those above it that are effects.
 	layer layer
 	// effect says that a deeper cause may be all there is to it.
 	effect bool
-	// subject tells findings of one code on one member apart.
-	subject string
 }
 
 // Line is a worded figure.

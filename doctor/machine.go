@@ -38,9 +38,11 @@ func diskStalled(v *view) []Finding {
 		if !standing && !again {
 			continue
 		}
-		f := Finding{Severity: Critical, layer: layerMachine, Plane: group, Stage: "fsync", Culprit: "disk of " + v.Member,
-			subject: "disk", explains: v.diskReach(group),
-			Since: s.Since, Do: []string{
+		f := Finding{Severity: Critical,
+			cause: cause{layer: layerMachine, explains: v.diskReach(group)},
+			Plane: group, Stage: "fsync", Culprit: "disk of " + v.Member,
+			subject: "disk",
+			Since:   s.Since, Do: []string{
 				"Look at the device: dmesg, its SMART values, the volume's throttling or its provider's status.",
 				"Take this member out until the disk is well: corbel operator raft transfer-leader, then stop it; " +
 					"the others go on.",
@@ -99,8 +101,10 @@ func diskSlow(v *view) []Finding {
 		if v.cpuScarce() && s.Now.Mean < 3*bound {
 			continue // it waits for the CPU, not for the disk
 		}
-		f := Finding{Severity: Warning, layer: layerMachine, Plane: group, Stage: "fsync", Culprit: "disk of " + v.Member,
-			subject: "disk", explains: v.diskReach(group), Since: s.Since,
+		f := Finding{Severity: Warning,
+			cause: cause{layer: layerMachine, explains: v.diskReach(group)},
+			Plane: group, Stage: "fsync", Culprit: "disk of " + v.Member,
+			subject: "disk", Since: s.Since,
 			Title:    fmt.Sprintf("%s: its disk is slow: a sync takes %s on average", v.Member, millis(s.Now.Mean)),
 			Evidence: v.appendLine(group),
 			Do: []string{
@@ -126,9 +130,10 @@ func cpuThrottled(v *view) []Finding {
 	if s == nil || s.Now.Value < 0.1 {
 		return nil
 	}
-	f := Finding{Severity: Warning, layer: layerMachine, Culprit: "CPU quota", Since: s.Since,
-		explains: []reach{{member: v.Member}},
-		Title:    fmt.Sprintf("%s: its CPU quota stops it in %.0f %% of the periods", v.Member, 100*s.Now.Value),
+	f := Finding{Severity: Warning,
+		cause:   cause{layer: layerMachine, explains: []reach{{member: v.Member}}},
+		Culprit: "CPU quota", Since: s.Since,
+		Title: fmt.Sprintf("%s: its CPU quota stops it in %.0f %% of the periods", v.Member, 100*s.Now.Value),
 		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("throttled in %.0f %% of the scheduler's periods%s",
 			100*s.Now.Value, usually(s))}},
 		Do: []string{"Raise the CPU limit of Corbel's container or unit (cpu.max, CPUQuota=), or remove it: give shares " +
@@ -147,7 +152,9 @@ func proxyThrottled(v *view) []Finding {
 		if who == "self" || s.Now.Value < 0.1 {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerMachine, Plane: "mesh", Culprit: "CPU quota of " + who,
+		out = append(out, Finding{Severity: Warning,
+			cause: cause{layer: layerMachine, explains: []reach{{member: v.Member, plane: "mesh"}}},
+			Plane: "mesh", Culprit: "CPU quota of " + who,
 			subject: who, Since: s.Since,
 			Title: fmt.Sprintf(
 				"%s: the proxy %s is stopped by its CPU quota in %.0f %% of the periods: requests through it wait", v.Member, who,
@@ -158,8 +165,7 @@ func proxyThrottled(v *view) []Finding {
 			Do: []string{
 				"Raise or remove the CPU limit of the proxy's container (cpu.max); a proxy needs bursts, not an average.",
 				"Start Envoy with --concurrency no higher than the cores that its quota gives.",
-			},
-			explains: []reach{{member: v.Member, plane: "mesh"}}})
+			}})
 	}
 	return out
 }
@@ -187,7 +193,9 @@ func packetLoss(v *view) []Finding {
 	if worst == nil {
 		return v.connectionsReset()
 	}
-	f := Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "network to " + some(bad, 3),
+	f := Finding{Severity: Warning,
+		cause: cause{layer: layerMachine},
+		Stage: "network", Culprit: "network to " + some(bad, 3),
 		subject: "loss", Since: worst.Since,
 		Title: fmt.Sprintf("%s: packets are lost on the way to %s: %.1f %% of what is sent has to be sent again", v.Member,
 			some(bad, 3), 100*most),
@@ -224,13 +232,14 @@ func (v *view) connectionsReset() []Finding {
 	ends := []string{v.Member, peer}
 	slices.Sort(ends) // both ends see it
 	between := "network between " + ends[0] + " and " + ends[1]
-	return []Finding{{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: between, subject: everywhere +
-		"reset:" + between, Since: worst.Since,
+	return []Finding{{Severity: Warning,
+		cause: cause{layer: layerMachine, explains: []reach{{member: peer}, {member: v.Member, stage: "network"}}},
+		Stage: "network", Culprit: between, subject: everywhere +
+			"reset:" + between, Since: worst.Since,
 		Title:    fmt.Sprintf("%s: connections with %s are reset, %.1f a second", v.Member, peer, worst.Now.Rate),
 		Evidence: []Line{{Key: worst.Key(), Text: fmt.Sprintf("%.0f connections were reset in %s", worst.Now.Sum, v.Window)}},
 		Do: []string{"Look for a middlebox, firewall or idle timeout between these hosts: the process on neither " +
-			"side closed them."},
-		explains: []reach{{member: peer}, {member: v.Member, stage: "network"}}}}
+			"side closed them."}}}
 }
 
 // nameOf is the member whose address an IP is, the IP where that is nobody, or several.
@@ -267,16 +276,18 @@ func allowanceExceeded(v *view) []Finding {
 			continue
 		}
 		what, nic := s.Label("allowance"), s.Label("nic")
-		out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "allowance " + what +
-			" of " + nic, subject: nic + what, Since: s.Since,
+		out = append(out, Finding{Severity: Warning,
+			cause: cause{layer: layerMachine,
+				explains: []reach{{member: v.Member, stage: "replicate"}, {member: v.Member, stage: "write"},
+					{member: v.Member, stage: "network"}, {member: v.Member, stage: "storage"}}},
+			Stage: "network", Culprit: "allowance " + what +
+				" of " + nic, subject: nic + what, Since: s.Since,
 			Title: fmt.Sprintf("%s: %s goes beyond what the provider allows (%s): packets wait or are dropped outside this host",
 				v.Member, nic, what),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s rose by %.0f in %s", what, s.Now.Sum, v.Window)},
 				{Text: "the allowance holds for bursts of milliseconds: the average of a minute can lie far below it"}},
 			Do: []string{"Use an instance type with a larger allowance, or spread the traffic of this host over more " +
-				"hosts.", "Find who sends: a backup, a snapshot, an image pull next to the service."},
-			explains: []reach{{member: v.Member, stage: "replicate"}, {member: v.Member, stage: "write"},
-				{member: v.Member, stage: "network"}, {member: v.Member, stage: "storage"}}})
+				"hosts.", "Find who sends: a backup, a snapshot, an image pull next to the service."}})
 	}
 	return out
 }
@@ -310,17 +321,19 @@ func oneTransmitQueue(v *view) []Finding {
 		if d.queues < 2 || d.total < 5000 || d.most/d.total < 0.8 {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "network", Culprit: "transmit queue " +
-			d.busiest.Label("queue") + " of " + nic, subject: nic, Since: d.busiest.Since,
+		out = append(out, Finding{Severity: Warning,
+			cause: cause{layer: layerMachine,
+				explains: []reach{{member: v.Member, stage: "write"}, {member: v.Member, stage: "network"},
+					{member: v.Member, stage: "replicate"}}},
+			Stage: "network", Culprit: "transmit queue " +
+				d.busiest.Label("queue") + " of " + nic, subject: nic, Since: d.busiest.Since,
 			Title: fmt.Sprintf("%s: one of %d transmit queues of %s carries %.0f %% of the packets", v.Member, d.queues, nic,
 				100*d.most/d.total),
 			Evidence: []Line{{Key: d.busiest.Key(),
 				Text: fmt.Sprintf("queue %s sends %.0f packets a second of %.0f; one core does the work of all",
 					d.busiest.Label("queue"), d.most, d.total)}},
 			Do: []string{"Spread the queues: set XPS (/sys/class/net/" + nic +
-				"/queues/tx-*/xps_cpus), or the driver's hash of flows; see that irqbalance runs."},
-			explains: []reach{{member: v.Member, stage: "write"}, {member: v.Member, stage: "network"},
-				{member: v.Member, stage: "replicate"}}})
+				"/queues/tx-*/xps_cpus), or the driver's hash of flows; see that irqbalance runs."}})
 	}
 	return out
 }
@@ -340,12 +353,14 @@ func packetsDropped(v *view) []Finding {
 			if s.Now.Sum < 10 {
 				continue
 			}
-			out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "network",
+			out = append(out, Finding{Severity: Warning,
+				cause: cause{layer: layerMachine,
+					explains: []reach{{member: v.Member, stage: "network"}, {member: v.Member, stage: "queue"}}},
+				Stage:   "network",
 				Culprit: strings.TrimPrefix(k.name, "host.") + " of " + v.Member, subject: s.Key(), Since: s.Since,
 				Title:    fmt.Sprintf("%s: %s", v.Member, k.what),
 				Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s rose by %.0f in %s", s.Key(), s.Now.Sum, v.Window)}},
-				Do:       []string{k.do},
-				explains: []reach{{member: v.Member, stage: "network"}, {member: v.Member, stage: "queue"}}})
+				Do:       []string{k.do}})
 		}
 	}
 	return out
@@ -357,14 +372,15 @@ func conntrackFull(v *view) []Finding {
 	if !ok || used < 0.95 {
 		return nil
 	}
-	return []Finding{{Severity: Critical, layer: layerMachine, Stage: "network", Culprit: "conntrack table of " + v.Member,
+	return []Finding{{Severity: Critical,
+		cause: cause{layer: layerMachine, explains: []reach{{member: v.Member}}},
+		Stage: "network", Culprit: "conntrack table of " + v.Member,
 		Since: v.one("host.conntrack.used").Since,
 		Title: fmt.Sprintf("%s: the kernel's table of tracked connections is %.0f %% full: new connections are dropped",
 			v.Member, 100*used),
 		Evidence: []Line{{Key: "host.conntrack.used",
 			Text: fmt.Sprintf("%.1f %% of net.netfilter.nf_conntrack_max are in use", 100*used)}},
-		Do:       []string{"Raise net.netfilter.nf_conntrack_max, or do not track the ports of Corbel (notrack)."},
-		explains: []reach{{member: v.Member}}}}
+		Do: []string{"Raise net.netfilter.nf_conntrack_max, or do not track the ports of Corbel (notrack)."}}}
 }
 
 // clockSkew finds a member whose clock is far from those of most others.
@@ -380,7 +396,9 @@ func clockSkew(v *view) []Finding {
 		if v.offsetBy() > 1 {
 			who = v.Member // it differs from several: it is this one
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerMachine, Culprit: "clock of " + who,
+		out = append(out, Finding{Severity: Warning,
+			cause:   cause{layer: layerMachine},
+			Culprit: "clock of " + who,
 			subject: "cluster:clock:" + who, Since: s.Since,
 			Title:    fmt.Sprintf("the clock of %s is %s off", who, millis(off)),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s and %s differ by %s", v.Member, peer, millis(off))}},
@@ -413,11 +431,13 @@ func descriptorsExhausted(v *view) []Finding {
 		if s == nil || s.Now.Value < 0.9 {
 			continue
 		}
-		f := Finding{Severity: Warning, layer: layerMachine, Stage: "queue", Culprit: k.what + " of " + v.Member,
+		f := Finding{Severity: Warning,
+			cause: cause{layer: layerMachine, explains: []reach{{member: v.Member}}},
+			Stage: "queue", Culprit: k.what + " of " + v.Member,
 			subject: k.name, Since: s.Since,
 			Title:    fmt.Sprintf("%s: %.0f %% of its %s are in use", v.Member, 100*s.Now.Value, k.what),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.1f %% of the limit", 100*s.Now.Value)}},
-			Do:       []string{k.do}, explains: []reach{{member: v.Member}}}
+			Do:       []string{k.do}}
 		if failed := v.rate("net.accept_errors"); failed > 0 {
 			f.Evidence = append(f.Evidence, Line{Key: "net.accept_errors",
 				Text: fmt.Sprintf("%.1f connections a second could not be accepted", failed)})
@@ -439,7 +459,9 @@ func requestMemoryFull(v *view) []Finding {
 	}
 	held, _ := v.value("request.memory.used")
 	most, _ := v.value("request.memory.limit")
-	return []Finding{{Severity: Warning, layer: layerMachine, Stage: "queue", Culprit: "request memory of " + v.Member,
+	return []Finding{{Severity: Warning,
+		cause: cause{layer: layerMachine},
+		Stage: "queue", Culprit: "request memory of " + v.Member,
 		Title: fmt.Sprintf("%s refuses large requests: those under way hold the memory that they may", v.Member),
 		Evidence: []Line{{Key: "request.memory.refused",
 			Text: fmt.Sprintf("%.1f requests a second found no room; %.0f of %.0f MiB are held now", refused, held/(1<<20),
@@ -465,7 +487,9 @@ func connectionsRefused(v *view) []Finding {
 		if key == "" {
 			key = "max_conns_per_client, max_strangers_per_client"
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerMachine, Stage: "queue", Since: s.Since,
+		out = append(out, Finding{Severity: Warning,
+			cause: cause{layer: layerMachine},
+			Stage: "queue", Since: s.Since,
 			Culprit: "connections to " + port + " of " + v.Member, subject: port,
 			Title:    fmt.Sprintf("%s refuses connections at its port for %s: an address has as many as it may", v.Member, port),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.1f connections a second were refused", s.Now.Rate)}},
@@ -481,11 +505,12 @@ func memoryShort(v *view) []Finding {
 	if s == nil || s.Now.Value < 10 {
 		return nil
 	}
-	return []Finding{{Severity: Critical, layer: layerMachine, Culprit: "memory of " + v.Member, Since: s.Since,
+	return []Finding{{Severity: Critical,
+		cause:   cause{layer: layerMachine, explains: []reach{{member: v.Member}}},
+		Culprit: "memory of " + v.Member, Since: s.Since,
 		Title: fmt.Sprintf("%s: memory is short: all work waited for it in %.0f %% of the last ten seconds", v.Member,
 			s.Now.Value),
 		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("PSI memory full is %.0f %%", s.Now.Value)}},
 		Do: []string{"Give it more memory, or find who takes it: corbel debug has heap profiles; GOMEMLIMIT bounds " +
-			"Corbel's own."},
-		explains: []reach{{member: v.Member}}}}
+			"Corbel's own."}}}
 }

@@ -18,14 +18,15 @@ func sinkBlocks(v *view) []Finding {
 			continue
 		}
 		name := s.Label("sink")
-		f := Finding{Severity: Warning, layer: layerObserver, subject: name, Stage: "observe", Culprit: "metrics sink " +
-			name, Since: s.Since,
+		f := Finding{Severity: Warning,
+			cause:   cause{layer: layerObserver, explains: []reach{{member: v.Member}}},
+			subject: name, Stage: "observe", Culprit: "metrics sink " +
+				name, Since: s.Since,
 			Title: fmt.Sprintf("%s: the metrics sink %s blocks those who report to it, for %s each time: what is slow waits "+
 				"for its own metrics", v.Member, name, millis(s.Now.Mean)),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f calls of the sink in %s took %s on average and at most "+
 				"%s: %.0f ms of every second are spent in it",
-				s.Now.Count, v.Window, millis(s.Now.Mean), millis(s.Now.Max), 1000*waited)}},
-			explains: []reach{{member: v.Member}}}
+				s.Now.Count, v.Window, millis(s.Now.Mean), millis(s.Now.Max), 1000*waited)}}}
 		if s.Now.Mean > 100 {
 			f.Severity = Critical
 		}
@@ -113,13 +114,14 @@ func lockContended(v *view) []Finding {
 		if st.Kind != StackMutex || st.Share < 0.5 || st.Seconds < 2 || !v.suffers(st.Plane) {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerSymptom, effect: true, Plane: st.Plane, Culprit: st.Package,
+		out = append(out, Finding{Severity: Warning,
+			cause: cause{layer: layerSymptom, effect: true, explains: []reach{{member: v.Member, plane: st.Plane}}},
+			Plane: st.Plane, Culprit: st.Package,
 			subject:  st.Package + st.Function,
 			Title:    fmt.Sprintf("%s: requests wait for one lock in %s", v.Member, st.Package),
 			Evidence: []Line{{Text: st.words()}, {Text: fmt.Sprintf("%.1f goroutines wait there at any moment", st.Seconds)}},
 			Do: []string{"Gather an archive (corbel debug) and report it: a lock that requests queue at is a defect of Corbel.",
-				"Until then spread the load: fewer clients at this member."},
-			explains: []reach{{member: v.Member, plane: st.Plane}}})
+				"Until then spread the load: fewer clients at this member."}})
 	}
 	return out
 }

@@ -13,15 +13,16 @@ func noLeader(v *view) []Finding {
 			continue
 		}
 		group := s.Label("group")
-		out = append(out, Finding{Severity: Critical, layer: layerCommit, effect: true, Plane: group, Stage: "replicate",
+		out = append(out, Finding{Severity: Critical,
+			cause: cause{layer: layerCommit, effect: true, explains: []reach{{plane: group}}},
+			Plane: group, Stage: "replicate",
 			Culprit: "group " + group, subject: "cluster:" + group, Since: v.ago(s.Now.Value),
 			Title: fmt.Sprintf("group %s has no leader: nothing of its plane can be written", group),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s has known no leader for %s; %d members did not answer the "+
 				"doctor", v.Member,
 				millis(s.Now.Value), len(v.cluster.Silent))}},
 			Do: []string{"Bring back enough members for a majority; those that did not answer stand in this report.",
-				"If their disks are lost for good: docs/backup.md tells how to recover with peers.json."},
-			explains: []reach{{plane: group}}})
+				"If their disks are lost for good: docs/backup.md tells how to recover with peers.json."}})
 	}
 	return out
 }
@@ -66,9 +67,9 @@ func (v *view) storageOf(d Dependency) (Finding, bool) {
 	if !tooSlow && failed < 3 && inflight < stallLimit {
 		return Finding{}, false
 	}
-	f := Finding{Severity: Warning, layer: layerStorage, effect: true, Plane: d.Plane, Stage: "storage",
-		Culprit: d.Kind + " storage of " + d.Plane, subject: d.Plane + d.Kind,
-		explains: []reach{{member: v.Member, plane: d.Plane}}}
+	f := Finding{Severity: Warning,
+		cause: cause{layer: layerStorage, effect: true, explains: []reach{{member: v.Member, plane: d.Plane}}},
+		Plane: d.Plane, Stage: "storage", Culprit: d.Kind + " storage of " + d.Plane, subject: d.Plane + d.Kind}
 	f.Title = fmt.Sprintf("%s: the %s storage behind %s is slow", v.Member, d.Kind, d.Plane)
 	if tooSlow {
 		f.Title = fmt.Sprintf("%s: the %s storage behind %s takes %s for a %s", v.Member, d.Kind, d.Plane,
@@ -148,8 +149,10 @@ func storageAmplified(v *view) []Finding {
 		if per < amplifiedFrom {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerWork, Plane: plane, Stage: "storage", Culprit: plane + " " +
-			kind, subject: plane + kind, Since: s.Since,
+		out = append(out, Finding{Severity: Warning,
+			cause: cause{layer: layerWork, explains: []reach{{member: v.Member, plane: plane}}},
+			Plane: plane, Stage: "storage", Culprit: plane + " " +
+				kind, subject: plane + kind, Since: s.Since,
 			Title: fmt.Sprintf("%s: each %s of %s costs %.1f storage operations where one is enough", v.Member, kind,
 				plane, per),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f storage operations for %.0f requests in %s", s.Now.Sum,
@@ -157,8 +160,7 @@ func storageAmplified(v *view) []Finding {
 				{Key: total.Key(), Text: fmt.Sprintf("a request takes %s on average%s", millis(total.Now.Mean), usually(total))}},
 			Do: []string{"See what these requests do differently: corbel doctor --json shows the slowest with their stages.",
 				"If it began with an upgrade or a plugin, go back and report it: the count per request is part of Corbel's " +
-					"contract."},
-			explains: []reach{{member: v.Member, plane: plane}}})
+					"contract."}})
 	}
 	return out
 }
@@ -179,7 +181,9 @@ func revocationStorm(v *view) []Finding {
 	if done > 0 {
 		eta = "at this rate it ends in " + (time.Duration(pending.Now.Value/done) * time.Second).String()
 	}
-	return []Finding{{Severity: Warning, layer: layerLoad, effect: true, Plane: "secrets", Culprit: "revocation of leases",
+	return []Finding{{Severity: Warning,
+		cause: cause{layer: layerLoad, effect: true, explains: []reach{{member: v.Member, plane: "secrets"}}},
+		Plane: "secrets", Culprit: "revocation of leases",
 		Since: pending.Since,
 		Title: fmt.Sprintf("%s: %.0f leases wait to be revoked; %s", v.Member, pending.Now.Value, eta),
 		Evidence: []Line{{Key: pending.Key(), Text: fmt.Sprintf("%.0f are pending, %.0f a second end, %.0f a second fail%s",
@@ -187,8 +191,7 @@ func revocationStorm(v *view) []Finding {
 		Do: []string{"See what they are and what they wait for: corbel secrets leases status; one slow target (a " +
 			"database) holds only its own queue.",
 			"Pause them while you need the capacity: corbel secrets leases pause; they go on with " +
-				"corbel secrets leases resume."},
-		explains: []reach{{member: v.Member, plane: "secrets"}}}}
+				"corbel secrets leases resume."}}}
 }
 
 // tenantShare is from which part of a plane's requests on one who asks is called noisy.
@@ -214,7 +217,9 @@ func noisyTenant(v *view) []Finding {
 			continue
 		}
 		shed := v.shedOf(plane)
-		out = append(out, Finding{Severity: Warning, layer: layerLoad, effect: true, Plane: plane, Stage: "queue",
+		out = append(out, Finding{Severity: Warning,
+			cause: cause{layer: layerLoad, effect: true, explains: []reach{{member: v.Member, plane: plane}}},
+			Plane: plane, Stage: "queue",
 			Culprit: who, subject: plane + who, Since: s.Since,
 			Title: fmt.Sprintf("%s: %s sends %.0f %% of the requests of %s, and others wait for it", v.Member, who,
 				100*s.Now.Rate/totals[plane], plane),
@@ -222,8 +227,7 @@ func noisyTenant(v *view) []Finding {
 				usually(s))},
 				{Text: fmt.Sprintf("%.1f requests a second were turned away for want of capacity", shed)}},
 			Do: []string{"Give it a limit: a rate-limit quota (secrets), limits{} or request_limits (catalog), for its " +
-				"token or address.", "Ask its owner what it does: a loop without back-off looks like this."},
-			explains: []reach{{member: v.Member, plane: plane}}})
+				"token or address.", "Ask its owner what it does: a loop without back-off looks like this."}})
 	}
 	return out
 }
@@ -264,7 +268,9 @@ func overloaded(v *view) []Finding {
 		if shed*v.Window.Seconds() < 20 {
 			continue
 		}
-		f := Finding{Severity: Warning, layer: layerSymptom, effect: true, Plane: plane, Stage: "queue",
+		f := Finding{Severity: Warning,
+			cause: cause{layer: layerSymptom, effect: true},
+			Plane: plane, Stage: "queue",
 			Culprit: "queue of " + plane, subject: plane,
 			Title: fmt.Sprintf("%s: %s turns %.0f requests a second away: its queue is full", v.Member, plane, shed),
 			Evidence: []Line{{Key: "request.shed", Text: fmt.Sprintf("%.0f requests in %s got 429 or 503 with Retry-After",
@@ -289,7 +295,9 @@ func handlerHangs(v *view) []Finding {
 		if s.Now.Value < 5000 || (queued < 1 && s.Now.Value < 20000) {
 			continue
 		}
-		f := Finding{Severity: Warning, layer: layerWork, Plane: "monitor", Stage: "handler", Culprit: "handler " + name,
+		f := Finding{Severity: Warning,
+			cause: cause{layer: layerWork, explains: []reach{{member: v.Member, plane: "monitor", stage: "handler"}}},
+			Plane: "monitor", Stage: "handler", Culprit: "handler " + name,
 			subject: name, Since: v.ago(s.Now.Value),
 			Title: fmt.Sprintf("%s: the handler %s hangs: its oldest event has been with it for %s", v.Member, name,
 				millis(s.Now.Value)),
@@ -297,8 +305,7 @@ func handlerHangs(v *view) []Finding {
 				millis(s.Now.Value), queued)}},
 			Do: []string{"Look at what it runs or connects to; give it a timeout: corbel checks, handlers and their timeout " +
 				"stand in docs/monitor.md.",
-				"Other handlers go on; what waits for this one keeps the newest event of each check."},
-			explains: []reach{{member: v.Member, plane: "monitor", stage: "handler"}}}
+				"Other handlers go on; what waits for this one keeps the newest event of each check."}}
 		if lost != nil && lost.Now.Sum > 0 {
 			f.Evidence = append(f.Evidence, Line{Key: lost.Key(),
 				Text: fmt.Sprintf("%.0f events were merged into newer ones of the same check in %s", lost.Now.Sum, v.Window)})
@@ -316,7 +323,9 @@ func subscriberSlow(v *view) []Finding {
 		if s.Now.Value < 2000 {
 			continue
 		}
-		out = append(out, Finding{Severity: Warning, layer: layerWork, Stage: "write", Culprit: kind + " subscriber " + who,
+		out = append(out, Finding{Severity: Warning,
+			cause: cause{layer: layerWork},
+			Stage: "write", Culprit: kind + " subscriber " + who,
 			subject: kind + who, Since: v.ago(s.Now.Value),
 			Title: fmt.Sprintf("%s: the %s subscriber %s does not read: it is %s behind", v.Member, kind, who,
 				millis(s.Now.Value)),
@@ -327,8 +336,10 @@ func subscriberSlow(v *view) []Finding {
 		})
 	}
 	if cut := v.one("subscriber.cut"); cut != nil && cut.Now.Sum >= 1 && len(out) == 0 {
-		out = append(out, Finding{Severity: Warning, layer: layerWork, Stage: "write", Culprit: cut.Label("kind") +
-			" subscriber " + cut.Label("who"), subject: "cut", Since: cut.Since,
+		out = append(out, Finding{Severity: Warning,
+			cause: cause{layer: layerWork},
+			Stage: "write", Culprit: cut.Label("kind") +
+				" subscriber " + cut.Label("who"), subject: "cut", Since: cut.Since,
 			Title: fmt.Sprintf("%s: a %s subscriber was cut off because it did not read: %s", v.Member, cut.Label("kind"),
 				cut.Label("who")),
 			Evidence: []Line{{Key: cut.Key(), Text: fmt.Sprintf("%.0f times in %s", cut.Now.Sum, v.Window)}},
@@ -347,15 +358,16 @@ func terminatingInstance(v *view) []Finding {
 			continue
 		}
 		what := s.Label("service")
-		out = append(out, Finding{Severity: Warning, layer: layerWork, Plane: "mesh", Stage: "network",
+		out = append(out, Finding{Severity: Warning,
+			cause: cause{layer: layerWork, explains: []reach{{member: v.Member, plane: "mesh"}}},
+			Plane: "mesh", Stage: "network",
 			Culprit: "terminating instance " + what, subject: what, Since: s.Since,
 			Title: fmt.Sprintf("%s: %s is being drained and still gets new connections", v.Member, what),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f new connections in %s, after all proxies that watch it "+
 				"had confirmed that it goes", s.Now.Sum, v.Window)}},
 			Do: []string{"Find clients that do not go through the catalog: ss -tn on this host shows from where; DNS answers " +
 				"kept beyond their TTL, or addresses in a configuration.",
-				"Let the instance wait before it stops: corbel services drain --wait, as a pre-stop hook."},
-			explains: []reach{{member: v.Member, plane: "mesh"}}})
+				"Let the instance wait before it stops: corbel services drain --wait, as a pre-stop hook."}})
 	}
 	return out
 }
@@ -366,7 +378,9 @@ func configRefused(v *view) []Finding {
 	if nacks == nil || nacks.Now.Sum < 1 {
 		return nil
 	}
-	return []Finding{{Severity: Warning, layer: layerWork, Plane: "mesh", Culprit: "configuration of proxies",
+	return []Finding{{Severity: Warning,
+		cause: cause{layer: layerWork},
+		Plane: "mesh", Culprit: "configuration of proxies",
 		Since:    nacks.Since,
 		Title:    fmt.Sprintf("%s: proxies refuse what they are sent: they keep their last good configuration", v.Member),
 		Evidence: []Line{{Key: nacks.Key(), Text: fmt.Sprintf("%.0f refusals in %s", nacks.Now.Sum, v.Window)}},
@@ -389,7 +403,9 @@ func goroutinesGrow(v *view) []Finding {
 		(s.times() < 3 && (s.Usual.Known() || s.Now.Slope < growsFast)) {
 		return nil
 	}
-	f := Finding{Severity: Warning, layer: layerWork, Culprit: "goroutines of " + v.Member, Since: s.Since,
+	f := Finding{Severity: Warning,
+		cause:   cause{layer: layerWork},
+		Culprit: "goroutines of " + v.Member, Since: s.Since,
 		Title: fmt.Sprintf("%s: its goroutines become more and more: %.0f now, %.0f a minute", v.Member, s.Now.Value,
 			60*s.Now.Slope),
 		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f goroutines%s", s.Now.Value, usually(s))}},
@@ -411,11 +427,12 @@ func garbageCollection(v *view) []Finding {
 		return nil
 	}
 	s := v.one("runtime.gc_cpu")
-	return []Finding{{Severity: Warning, layer: layerMachine, Culprit: "garbage collection", Since: s.Since,
+	return []Finding{{Severity: Warning,
+		cause:   cause{layer: layerMachine, explains: []reach{{member: v.Member}}},
+		Culprit: "garbage collection", Since: s.Since,
 		Title: fmt.Sprintf("%s: %.0f %% of its CPU goes into garbage collection", v.Member, 100*share),
 		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f %% of the CPU time that this process had%s", 100*share,
 			usually(s))}},
 		Do: []string{"Its memory limit is near: raise GOMEMLIMIT or the container's limit.",
-			"The heap profile in corbel debug says what holds the memory."},
-		explains: []reach{{member: v.Member}}}}
+			"The heap profile in corbel debug says what holds the memory."}}}
 }

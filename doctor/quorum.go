@@ -16,7 +16,9 @@ func noSpareVoter(v *view) []Finding {
 			continue
 		}
 		failed, _ := v.value("autopilot.failed_voters", "group", group)
-		f := Finding{Severity: Warning, layer: layerMachine, Plane: group, Stage: "replicate", Culprit: "quorum of " + group,
+		f := Finding{Severity: Warning,
+			cause: cause{layer: layerMachine},
+			Plane: group, Stage: "replicate", Culprit: "quorum of " + group,
 			subject: "tolerance " + group, Since: s.Since,
 			Title:    fmt.Sprintf("%s: tolerance 0: one more loss stops the writes of %s", v.Member, group),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f of %.0f voters are not healthy", failed, voters)}},

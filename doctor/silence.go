@@ -9,7 +9,9 @@ func eventsReachNobody(v *view) []Finding {
 	if count < 1 {
 		return nil
 	}
-	f := Finding{Severity: Warning, layer: layerWork, Plane: "monitor", Stage: "handler",
+	f := Finding{Severity: Warning,
+		cause: cause{layer: layerWork},
+		Plane: "monitor", Stage: "handler",
 		Culprit: "configuration of the monitor", subject: "unreached",
 		Title: fmt.Sprintf("%.0f checks or handlers of the monitor reach nobody: nobody is alerted by their events", count),
 		Do: []string{"Create what is missing, or name what is there: corbel create -f FILE warns of names that do not exist.",
@@ -35,7 +37,9 @@ func sinkDeaf(v *view) []Finding {
 			continue
 		}
 		name := s.Label("sink")
-		out = append(out, Finding{Severity: Warning, layer: layerObserver, Stage: "observe", Culprit: "metrics sink " + name,
+		out = append(out, Finding{Severity: Warning,
+			cause: cause{layer: layerObserver},
+			Stage: "observe", Culprit: "metrics sink " + name,
 			subject: "deaf " + name, Since: s.Since,
 			Title: fmt.Sprintf("%s: the metrics sink %s does not take what it is sent: who looks there sees old values or none",
 				v.Member, name),

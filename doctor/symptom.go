@@ -115,7 +115,7 @@ const (
 // unexplained is the finding for a symptom without a cause.
 func (y *symptom) unexplained(v *view) Finding {
 	f := Finding{Code: "slow-requests", Severity: Warning, Member: y.member, Plane: y.plane, Stage: y.stage,
-		layer: layerSymptom,
+		cause: cause{layer: layerSymptom},
 		Since: y.series.Since, Evidence: []Line{y.line()}, subject: y.plane + "/" + y.kind, Culprit: "not known yet"}
 	f.Title = fmt.Sprintf("%s: %s of %s is slow (%s on average), and nothing that was measured explains it", y.member,
 		y.kind, y.plane, millis(y.series.Now.Mean))

@@ -39,19 +39,22 @@ func report(t *testing.T, w *httptest.ResponseRecorder) (r doctor.Report) {
 func TestGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Now()
-		sick := doctor.Evidence{Member: "web-7", Role: doctor.RoleAgent, At: at, Window: 10 * time.Second,
+		sick := doctor.Evidence{Identity: doctor.Identity{Member: "web-7", Role: doctor.RoleAgent},
+			At: at, Window: 10 * time.Second,
 			Series: []doctor.Series{{Name: "xds.nacks", Kind: doctor.Counter, Now: doctor.Stat{Sum: 3}}}}
 		older := sick
 		older.At = at.Add(-time.Minute)
 		d := NewDoctor(Config{
-			Evidence: func() []doctor.Evidence { return []doctor.Evidence{{Member: "s1", Role: doctor.RoleServer}, older} },
+			Evidence: func() []doctor.Evidence {
+				return []doctor.Evidence{{Identity: doctor.Identity{Member: "s1", Role: doctor.RoleServer}}, older}
+			},
 			Others: func() []Member {
 				return []Member{{"s2", doctor.RoleServer}, {"s3", doctor.RoleServer}, {"s4", doctor.RoleServer}}
 			},
 			Ask: func(ctx context.Context, name string, _ *http.Request) ([]doctor.Evidence, error) {
 				switch name {
 				case "s2":
-					return []doctor.Evidence{{Member: "s2", Role: doctor.RoleServer}, sick}, nil
+					return []doctor.Evidence{{Identity: doctor.Identity{Member: "s2", Role: doctor.RoleServer}}, sick}, nil
 				case "s3":
 					return nil, errors.New("connection refused")
 				}

@@ -10,7 +10,7 @@ import (
 // TestJoin: another cluster's members are told apart from this one's, also where they have the same names.
 func TestJoin(t *testing.T) {
 	member := func(name, addr string) doctor.Evidence {
-		return doctor.Evidence{Member: name, Addresses: []string{addr}}
+		return doctor.Evidence{Identity: doctor.Identity{Member: name, Addresses: []string{addr}}}
 	}
 	names := func(c *doctor.Cluster) (out []string) {
 		for _, e := range c.Members {

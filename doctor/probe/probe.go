@@ -246,7 +246,8 @@ func fieldsOf(f telemetry.Fact) map[string]string {
 
 // Evidence is what is known now.
 func (p *Probe) Evidence() doctor.Evidence {
-	e := doctor.Evidence{Member: p.cfg.Member, Role: p.cfg.Role, Version: p.cfg.Version, At: p.cfg.Clock.Now(),
+	e := doctor.Evidence{Identity: doctor.Identity{Member: p.cfg.Member, Role: p.cfg.Role, Version: p.cfg.Version},
+		At:    p.cfg.Clock.Now(),
 		Began: p.began, Window: window}
 	if p.cfg.Addresses != nil {
 		e.Addresses = p.cfg.Addresses()
