@@ -64,13 +64,15 @@ func (m *Maker) Service(name string) *Service {
 	mesh := find[entry.MeshConfig](m, entry.Mesh, "mesh")
 	s := &Service{
 		Name: name, Datacenter: m.Datacenter, TrustDomain: m.TrustDomain, Protocol: entry.Protocol(m.get, name),
-		Config: entry.CentralConfig(all, own), Mode: cmp.Or(own.Mode, all.Mode),
-		MutualTLSMode:    cmp.Or(own.MutualTLSMode, all.MutualTLSMode),
-		TransparentProxy: transparent(own.TransparentProxy, all.TransparentProxy), Expose: expose(own.Expose, all.Expose),
-		MeshGateway: entry.MeshGateway{Mode: cmp.Or(own.MeshGateway.Mode, all.MeshGateway.Mode)},
-		AccessLogs:  all.AccessLogs, Extensions: slices.Concat(all.EnvoyExtensions, own.EnvoyExtensions),
-		RateLimits: own.RateLimits, Upstreams: own.UpstreamConfig, TLS: mesh.TLS, HTTP: mesh.HTTP,
-		MeshDestinationsOnly: mesh.TransparentProxy.MeshDestinationsOnly, ValidateClusters: mesh.ValidateClusters,
+		ProxySettings: ProxySettings{Config: entry.CentralConfig(all, own), Mode: cmp.Or(own.Mode, all.Mode),
+			MutualTLSMode:    cmp.Or(own.MutualTLSMode, all.MutualTLSMode),
+			TransparentProxy: transparent(own.TransparentProxy, all.TransparentProxy), Expose: expose(own.Expose, all.Expose),
+			MeshGateway: entry.MeshGateway{Mode: cmp.Or(own.MeshGateway.Mode, all.MeshGateway.Mode)},
+			AccessLogs:  all.AccessLogs},
+		Extensions: slices.Concat(all.EnvoyExtensions, own.EnvoyExtensions), RateLimits: own.RateLimits,
+		Upstreams: own.UpstreamConfig,
+		MeshSettings: MeshSettings{TLS: mesh.TLS, HTTP: mesh.HTTP, ValidateClusters: mesh.ValidateClusters,
+			MeshDestinationsOnly: mesh.TransparentProxy.MeshDestinationsOnly},
 		OwnRules: name != "*" && m.has(entry.ServiceIntentions, name),
 	}
 	if e, ok := m.get(entry.IngressGateway, name).(*entry.Ingress); ok {

@@ -57,24 +57,13 @@ type Service struct {
 	Datacenter  string
 	TrustDomain string
 	Protocol    string // tcp, http, http2, grpc
-	// Config is the Config of proxy-defaults with what service-defaults sets put over it under
-	// the same keys: protocol, max_inbound_connections, local_connect_timeout_ms ... (entry.CentralConfig).
-	Config           map[string]any          `json:",omitempty"`
-	Mode             string                  `json:",omitempty"`
-	MutualTLSMode    string                  `json:",omitempty"`
-	TransparentProxy *entry.TransparentProxy `json:",omitempty"`
-	MeshGateway      entry.MeshGateway       `json:",omitzero"`
-	Expose           entry.Expose            `json:",omitzero"`
-	AccessLogs       *entry.AccessLogs       `json:",omitempty"`
-	Extensions       []entry.EnvoyExtension  `json:",omitempty"`
-	RateLimits       *entry.RateLimits       `json:",omitempty"`
+	// ProxySettings are those of proxy-defaults and service-defaults; their Config as entry.CentralConfig merges it.
+	ProxySettings
+	Extensions []entry.EnvoyExtension `json:",omitempty"`
+	RateLimits *entry.RateLimits      `json:",omitempty"`
 	// Upstreams is what service-defaults says about what this service calls.
 	Upstreams *entry.Upstreams `json:",omitempty"`
-	// Of the entry mesh.
-	TLS                  *entry.MeshTLS  `json:",omitempty"`
-	HTTP                 *entry.MeshHTTP `json:",omitempty"`
-	MeshDestinationsOnly bool            `json:",omitempty"`
-	ValidateClusters     bool            `json:",omitempty"`
+	MeshSettings
 	// Ingress is what the service lets in from outside of the mesh, when it is an ingress gateway.
 	Ingress *entry.Ingress `json:",omitempty"`
 	// Linked are the services outside of the mesh that the service stands for, when it is a terminating gateway.
@@ -84,6 +73,27 @@ type Service struct {
 	// OwnRules says that intentions name the service: the rules of its proxies are then the value of a
 	// subject of its own (RulesSubject), else that of all services that none names.
 	OwnRules bool `json:",omitempty"`
+}
+
+// ProxySettings is what both the config entries and a proxy's own registration may set. Its JSON is that of the
+// struct that embeds it.
+type ProxySettings struct {
+	// Config has free keys: protocol, max_inbound_connections, local_connect_timeout_ms ...
+	Config           map[string]any          `json:",omitempty"`
+	Mode             string                  `json:",omitempty"`
+	MutualTLSMode    string                  `json:",omitempty"`
+	TransparentProxy *entry.TransparentProxy `json:",omitempty"`
+	MeshGateway      entry.MeshGateway       `json:",omitzero"`
+	Expose           entry.Expose            `json:",omitzero"`
+	AccessLogs       *entry.AccessLogs       `json:",omitempty"`
+}
+
+// MeshSettings is what the config entry mesh sets for all proxies.
+type MeshSettings struct {
+	TLS                  *entry.MeshTLS  `json:",omitempty"`
+	HTTP                 *entry.MeshHTTP `json:",omitempty"`
+	MeshDestinationsOnly bool            `json:",omitempty"`
+	ValidateClusters     bool            `json:",omitempty"`
 }
 
 // RulesSubject is where the rules of the service's proxies are.

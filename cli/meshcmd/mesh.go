@@ -21,12 +21,12 @@ func Mesh(e *command.Env, c *cobra.Command) {
 
 // proxyStatus is a proxy as its host sees it.
 type proxyStatus struct {
-	Node, ID, Kind, Service, State, Envoy string
-	Streams, Resources, Pending           int
-	Since, Answered                       time.Time
-	LagMillis                             int64
-	Refused                               uint64
-	Refusal                               *struct {
+	Node, ID, Kind, Service, State string
+	connection
+	Resources, Pending int
+	LagMillis          int64
+	Refused            uint64
+	Refusal            *struct {
 		Type, Words string
 		Resources   []string
 		At          time.Time
@@ -37,6 +37,13 @@ type proxyStatus struct {
 		Changed, AppliedAt           time.Time
 		TookMillis                   *float64
 	}
+}
+
+// connection is how a proxy's Envoy is connected to its host.
+type connection struct {
+	Envoy           string
+	Streams         int
+	Since, Answered time.Time
 }
 
 // silent is a member that did not answer.

@@ -27,12 +27,9 @@ type Status struct {
 	Node, ID, Kind string
 	Service        string // the one that it stands for
 	State          string
-	Envoy          string    `json:",omitempty"` // version
-	Streams        int       // that are open
-	Since          time.Time `json:",omitzero"` // when the first of them was opened, or the last one ended
-	Answered       time.Time `json:",omitzero"` // when it last acknowledged or refused something
-	Resources      int       // that it shall have
-	Pending        int       // of those, how many it has not acknowledged in their newest version
+	Connection
+	Resources int // that it shall have
+	Pending   int // of those, how many it has not acknowledged in their newest version
 	// LagMillis is for how long the oldest of the pending ones has been so: since its commit.
 	LagMillis int64    `json:",omitempty"`
 	Refused   uint64   // responses that it refused since it is kept
@@ -42,6 +39,14 @@ type Status struct {
 	// Upstreams are the services that its registration names.
 	Upstreams []string   `json:",omitempty"`
 	Details   []Resource `json:",omitempty"` // each resource; only where one proxy is asked for
+}
+
+// Connection is how a proxy's Envoy is connected to the host.
+type Connection struct {
+	Envoy    string    `json:",omitempty"` // version
+	Streams  int       // that are open
+	Since    time.Time `json:",omitzero"` // when the first of them was opened, or the last one ended
+	Answered time.Time `json:",omitzero"` // when it last acknowledged or refused something
 }
 
 // Refused is a Refusal in words.
@@ -135,9 +140,9 @@ func (h *Host) status(m *member, details bool) Status {
 	now := h.cfg.Clock.Now()
 	h.mu.Lock()
 	reg := m.proxy.Registration()
-	s := Status{Node: m.key.node, ID: m.key.id, Kind: reg.Kind, Service: reg.Service(), Streams: len(m.streams),
-		Upstreams: upstreams(reg),
-		Missing:   slices.Clone(m.proxy.Missing()), Problems: slices.Clone(m.proxy.Problems())}
+	s := Status{Node: m.key.node, ID: m.key.id, Kind: reg.Kind, Service: reg.Service(),
+		Connection: Connection{Streams: len(m.streams)}, Upstreams: upstreams(reg),
+		Missing: slices.Clone(m.proxy.Missing()), Problems: slices.Clone(m.proxy.Problems())}
 	h.mu.Unlock()
 	sets := m.sets.Load()
 	a := &m.applied

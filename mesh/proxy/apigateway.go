@@ -13,7 +13,7 @@ import (
 )
 
 // behindAPI are the services behind the routes of an api gateway, as what it calls.
-func (p *Proxy) behindAPI() []Upstream {
+func (p *profile) behindAPI() []Upstream {
 	var list []Upstream
 	if p.service.API == nil {
 		return nil
@@ -126,7 +126,7 @@ func (p *Proxy) door(at int, l *mesh.APIListener) (d *envoy.Door, label string, 
 		d.ServerName = l.Hostname
 	}
 	if l.Protocol == "tcp" {
-		v := p.builtBehind(at, l.Service)
+		v := p.upstreams.builtBehind(at, l.Service)
 		if v == nil {
 			return d, "", nil
 		}
@@ -161,7 +161,7 @@ func (p *Proxy) targetsBehind(at int, rule *mesh.APIRule) []envoy.EntranceTarget
 	var list []envoy.EntranceTarget
 	for i := range rule.Services {
 		s := &rule.Services[i]
-		v := p.builtBehind(at, s.Name)
+		v := p.upstreams.builtBehind(at, s.Name)
 		if v == nil {
 			continue
 		}
@@ -177,7 +177,7 @@ func (p *Proxy) targetsBehind(at int, rule *mesh.APIRule) []envoy.EntranceTarget
 }
 
 // listenerOf is where a gateway names a service, in words.
-func (p *Proxy) listenerOf(d *Upstream) string {
+func (p *profile) listenerOf(d *Upstream) string {
 	if p.service.API != nil {
 		return fmt.Sprintf("api-gateway %q: listener %q, service %q", p.reg.Service(),
 			p.service.API.Listeners[d.listener-1].Name, d.DestinationName)

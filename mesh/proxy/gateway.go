@@ -77,7 +77,7 @@ func (g *gate) inputs(subjects []string) ([]any, bool) {
 }
 
 // gatewayWants lists what a gateway follows beside its own settings.
-func (p *Proxy) gatewayWants() []string {
+func (p *profile) gatewayWants() []string {
 	if p.service == nil {
 		return nil
 	}
@@ -158,7 +158,7 @@ type gatewayBind struct {
 
 // gatewayBinds are the addresses that a gateway listens on: its own, its tagged ones where that is asked for, and those
 // that its registration names.
-func (p *Proxy) gatewayBinds(c *options) []gatewayBind {
+func (p *profile) gatewayBinds(c *options) []gatewayBind {
 	var list []gatewayBind
 	add := func(label string, b envoy.Bind) {
 		if !slices.ContainsFunc(list, func(o gatewayBind) bool { return o.Address == b.Address && o.Port == b.Port }) {

@@ -11,7 +11,7 @@ import (
 )
 
 // behindIngress are the services of an ingress gateway's entry, as what it calls.
-func (p *Proxy) behindIngress() []Upstream {
+func (p *profile) behindIngress() []Upstream {
 	var list []Upstream
 	if p.service.Ingress == nil {
 		return nil
@@ -100,10 +100,10 @@ func noEntry(kind, name, so string) error {
 }
 
 // builtBehind finds what is built of a listener's service.
-func (p *Proxy) builtBehind(listener int, service string) *mesh.Upstream {
-	for i := range p.upstreams {
-		u := &p.upstreams[i]
-		if d := &p.calls[u.at]; d.listener == listener+1 && d.DestinationName == service {
+func (l upstreams) builtBehind(listener int, service string) *mesh.Upstream {
+	for i := range l {
+		u := &l[i]
+		if u.call.listener == listener+1 && u.call.DestinationName == service {
 			return u.from()
 		}
 	}
@@ -112,7 +112,7 @@ func (p *Proxy) builtBehind(listener int, service string) *mesh.Upstream {
 
 // ingressTCP leads a listener's connections to its one service. Without it the listener has no name and is left out.
 func (p *Proxy) ingressTCP(at int, l *entry.IngressListener, out *envoy.Outbound) {
-	v := p.builtBehind(at, l.Services[0].Name)
+	v := p.upstreams.builtBehind(at, l.Services[0].Name)
 	if v == nil {
 		return
 	}
@@ -130,7 +130,7 @@ func (p *Proxy) ingressHTTP(at int, l *entry.IngressListener, out *envoy.Outboun
 	var hosts []envoy.Host
 	for i := range l.Services {
 		s := &l.Services[i]
-		if v := p.builtBehind(at, s.Name); v != nil {
+		if v := p.upstreams.builtBehind(at, s.Name); v != nil {
 			hosts = append(hosts, envoy.Host{Name: s.Name, Domains: domains(s, port, p.datacenter), Chain: v.Chain,
 				RequestHeaders: s.RequestHeaders, ResponseHeaders: s.ResponseHeaders})
 		}

@@ -18,6 +18,14 @@ type own struct {
 	rules     []string // the rules that the public listener refers to
 	problems  []string
 	failed    bool // something could not be built
+	stale     bool // the registration or the service changed since it was built
+}
+
+// outdate has it built anew at the next occasion; nil: it is not built yet.
+func (o *own) outdate() {
+	if o != nil {
+		o.stale = true
+	}
 }
 
 // add takes a resource, or notes why there is none.
@@ -30,22 +38,22 @@ func (o *own) add(c *Cache, r *mesh.Resource, err error) {
 }
 
 // config is the free settings: those of the config entries, and over them the registration's.
-func (p *Proxy) config() *options {
+func (p *profile) config() *options {
 	return &options{path: "Proxy.Config", m: over(p.service.Config, p.reg.Config)}
 }
 
-func (p *Proxy) logs() *entry.AccessLogs {
+func (p *profile) logs() *entry.AccessLogs {
 	if p.reg.AccessLogs != nil {
 		return p.reg.AccessLogs
 	}
 	return p.service.AccessLogs
 }
 
-func (p *Proxy) tracing() string { return p.config().text("envoy_listener_tracing_json") }
+func (p *profile) tracing() string { return p.config().text("envoy_listener_tracing_json") }
 
 // buildOwn builds what depends on the registration and the service alone. A part
 // that cannot be built is left out and named.
-func (p *Proxy) buildOwn() *own {
+func (p *profile) buildOwn() *own {
 	o := &own{problems: p.unserved()}
 	if p.reg.Kind != catalog.KindConnectProxy {
 		return o // a gateway has no application
@@ -76,7 +84,7 @@ func (p *Proxy) buildOwn() *own {
 }
 
 // unserved names what the settings ask for and no proxy is given.
-func (p *Proxy) unserved() []string {
+func (p *profile) unserved() []string {
 	var list []string
 	note := func(asked bool, what string) {
 		if asked {
@@ -107,7 +115,7 @@ var (
 )
 
 // public is the listener that other proxies connect to, with the rules that it refers to.
-func (p *Proxy) public(o *own, c *options, protocol string) {
+func (p *profile) public(o *own, c *options, protocol string) {
 	if len(o.resources) == 0 {
 		return // no cluster to lead to
 	}
@@ -132,7 +140,7 @@ func (p *Proxy) public(o *own, c *options, protocol string) {
 }
 
 // publicBind is where a proxy listens: its own settings, else where its registration says that it is reached.
-func (p *Proxy) publicBind(c *options) envoy.Bind {
+func (p *profile) publicBind(c *options) envoy.Bind {
 	b := envoy.Bind{Address: c.text("bind_address"), Port: p.reg.Port, Socket: p.reg.Socket}
 	if port, set := c.number("bind_port", math.MaxUint16); set && port > 0 {
 		b.Port = port
@@ -147,7 +155,7 @@ func (p *Proxy) publicBind(c *options) envoy.Bind {
 }
 
 // exposed are the paths that are reached without a certificate: those of the registration, else of the config entries.
-func (p *Proxy) exposed(o *own, c *options, app *envoy.Local) {
+func (p *profile) exposed(o *own, c *options, app *envoy.Local) {
 	paths := p.reg.Expose.Paths
 	if len(paths) == 0 {
 		paths = p.service.Expose.Paths

@@ -37,27 +37,31 @@ type Delta struct {
 type Proxy struct {
 	// What a change of endpoints or rules looks at stands together: a process may have 100,000 proxies, and none of
 	// them is in a cache when its turn comes.
-	endpoints []endpoints // by subject
-	sets      *mesh.Sets  // shared, and not changed; nil until the proxy is ready
+	endpoints watched
+	sets      *mesh.Sets // shared, and not changed; nil until the proxy is ready
 	own       *own
 	rules     *mesh.RulesValue
 	rulesAt   string // the subject of its rules; "" while the service is not known
 
+	profile
+	rulesFrom string // the subject that rules are the value of
+	roots     *mesh.Resource
+	leaf      *mesh.Resource
+	subject   string // the service's
+	upstreams upstreams
+	virtual   map[string]*mesh.Virtual // of a transparent proxy, by subject; nil for others
+	gateway   *gate                    // nil: the proxy needs none
+	follows   []string                 // in order
+	problems  []string
+}
+
+// profile is what is set for a proxy, from which its resources are built: by its registration, and by the config
+// entries for its service. It keeps nothing of what was built.
+type profile struct {
 	cache      *Cache
 	datacenter string
 	reg        *Registration
-	service    *mesh.Service
-	rulesFrom  string // the subject that rules are the value of
-	roots      *mesh.Resource
-	leaf       *mesh.Resource
-	ownStale   bool       // the registration or the service changed since own was built
-	subject    string     // the service's
-	calls      []Upstream // what it calls: the registration's upstreams, or what a gateway's entry lists
-	upstreams  []upstream
-	virtual    map[string]*mesh.Virtual // of a transparent proxy, by subject; nil for others
-	gateway    *gate                    // nil: the proxy needs none
-	follows    []string                 // in order
-	problems   []string
+	service    *mesh.Service // nil: not known yet
 }
 
 // endpoints is where the instances of a target are. The resource is there also when there are none.
@@ -66,9 +70,12 @@ type endpoints struct {
 	value   *mesh.Resource // nil: not known yet
 }
 
+// watched is the endpoints of all targets, by subject.
+type watched []endpoints
+
 // New returns a proxy that has nothing yet. Follows are the subjects to begin with.
 func New(r *Registration, datacenter string, cache *Cache) *Proxy {
-	p := &Proxy{cache: cache, datacenter: datacenter, gateway: newGateway(r.Kind)}
+	p := &Proxy{profile: profile{cache: cache, datacenter: datacenter}, gateway: newGateway(r.Kind)}
 	p.Register(r)
 	return p
 }
@@ -120,7 +127,8 @@ func (p *Proxy) Missing() []string {
 
 // Register takes another registration of the same proxy.
 func (p *Proxy) Register(r *Registration) Delta {
-	p.reg, p.ownStale = r, true
+	p.reg = r
+	p.own.outdate()
 	if subject := textOf(mesh.Subject{Kind: mesh.SubjectService, Service: r.Service()}); subject != p.subject {
 		p.subject, p.service, p.rulesAt = subject, nil, ""
 	}
@@ -130,7 +138,7 @@ func (p *Proxy) Register(r *Registration) Delta {
 
 // Step takes a new value.
 func (p *Proxy) Step(c Change) Delta {
-	if at, ok := p.find(c.Subject); ok {
+	if at, ok := p.endpoints.find(c.Subject); ok {
 		return p.stepEndpoints(at, c)
 	}
 	if p.gateway != nil && p.gateway.take(c) || p.takeVirtual(c) {
@@ -183,7 +191,7 @@ func (p *Proxy) setService(v *mesh.Service) {
 		p.rulesAt = textOf(v.RulesSubject())
 	}
 	if !same {
-		p.ownStale = true
+		p.own.outdate()
 		p.plan()
 	}
 }
@@ -208,7 +216,7 @@ func (p *Proxy) stepEndpoints(at int, c Change) Delta {
 	e := &p.endpoints[at]
 	value, _ := c.Value.(*mesh.Resource)
 	if value == nil {
-		value = p.noEndpoints(c.Subject)
+		value = p.upstreams.noEndpoints(c.Subject)
 	}
 	if value == nil || same(e.value, value) {
 		return Delta{}
@@ -234,8 +242,8 @@ func same(held, next *mesh.Resource) bool {
 }
 
 // noEndpoints says of a target that it has no instances: were it told nothing, Envoy would wait.
-func (p *Proxy) noEndpoints(subject string) *mesh.Resource {
-	for _, u := range p.upstreams {
+func (l upstreams) noEndpoints(subject string) *mesh.Resource {
+	for _, u := range l {
 		for _, v := range []*mesh.Upstream{u.value, u.from()} {
 			if name := clusterOf(v, subject); name != "" {
 				r, err := envoy.Endpoints(&mesh.Endpoints{Cluster: name})
@@ -265,8 +273,8 @@ const rootsSubject = "roots"
 // textOf is a subject's text, one string for all proxies that follow it.
 func textOf(s mesh.Subject) string { return unique.Make(s.String()).Value() }
 
-func (p *Proxy) find(subject string) (int, bool) {
-	return slices.BinarySearchFunc(p.endpoints, subject, func(e endpoints, s string) int {
+func (l watched) find(subject string) (int, bool) {
+	return slices.BinarySearchFunc(l, subject, func(e endpoints, s string) int {
 		return strings.Compare(e.subject, s)
 	})
 }
@@ -282,7 +290,7 @@ func (p *Proxy) known(subject string) bool {
 	case p.rulesAt:
 		return p.rulesFrom == p.rulesAt
 	}
-	if at, ok := p.find(subject); ok {
+	if at, ok := p.endpoints.find(subject); ok {
 		return p.endpoints[at].value != nil
 	}
 	if strings.HasPrefix(subject, "virtual/") {
@@ -303,22 +311,13 @@ func (p *Proxy) plan() {
 		return
 	}
 	before := p.upstreams
-	switch p.reg.Kind {
-	case catalog.KindIngressGateway:
-		p.calls = p.behindIngress()
-	case catalog.KindAPIGateway:
-		p.calls = p.behindAPI()
-	case catalog.KindTerminatingGateway:
-		p.calls = nil
-	default:
-		p.calls = p.reg.Upstreams
-	}
-	p.upstreams = make([]upstream, 0, len(p.calls))
-	for i := range p.calls {
-		u := upstream{at: i, place: placeOf(&p.calls[i]), stale: true}
-		u.subject, u.err = p.subjectOf(i)
+	calls := p.calls()
+	p.upstreams = make(upstreams, 0, len(calls))
+	for i := range calls {
+		u := upstream{at: i, call: &calls[i], place: placeOf(&calls[i]), stale: true}
+		u.subject, u.err = p.subjectOf(u.call)
 		if u.subject != "" {
-			u.value, u.known = valueOf(before, u.subject)
+			u.value, u.known = before.valueOf(u.subject)
 		}
 		for _, old := range before {
 			if old.place == u.place {
@@ -329,8 +328,21 @@ func (p *Proxy) plan() {
 	}
 }
 
-func valueOf(list []upstream, subject string) (*mesh.Upstream, bool) {
-	for _, u := range list {
+// calls is what the proxy calls: the registration's upstreams, or what a gateway's entry lists.
+func (p *profile) calls() []Upstream {
+	switch p.reg.Kind {
+	case catalog.KindIngressGateway:
+		return p.behindIngress()
+	case catalog.KindAPIGateway:
+		return p.behindAPI()
+	case catalog.KindTerminatingGateway:
+		return nil
+	}
+	return p.reg.Upstreams
+}
+
+func (l upstreams) valueOf(subject string) (*mesh.Upstream, bool) {
+	for _, u := range l {
 		if u.subject == subject && u.known {
 			return u.value, true
 		}
@@ -341,7 +353,7 @@ func valueOf(list []upstream, subject string) (*mesh.Upstream, bool) {
 // settle follows what is needed now, builds what can be built, and tells what changed.
 func (p *Proxy) settle() Delta {
 	p.problems = nil
-	p.watch(p.targets())
+	p.endpoints.watch(p.upstreams.targets())
 	for i := range p.upstreams {
 		p.advance(&p.upstreams[i])
 	}
@@ -350,12 +362,12 @@ func (p *Proxy) settle() Delta {
 	if p.sets == nil && !p.complete() || p.service == nil {
 		return d
 	}
-	if p.ownStale || p.own == nil {
+	if p.own == nil || p.own.stale {
 		o := p.buildOwn()
 		if p.own != nil && o.failed {
 			p.own.problems = o.problems // what it was still holds
 		} else {
-			p.own, p.ownStale = o, false
+			p.own = o
 		}
 	}
 	p.problems = append(p.problems, p.own.problems...)
@@ -389,10 +401,10 @@ func (p *Proxy) complete() bool {
 }
 
 // targets lists the subjects of all targets, of chains that are built and of those that are coming.
-func (p *Proxy) targets() []string {
+func (l upstreams) targets() []string {
 	var list []string
-	for i := range p.upstreams {
-		u := &p.upstreams[i]
+	for i := range l {
+		u := &l[i]
 		list = append(list, targetsOf(u.value)...)
 		if u.from() != u.value {
 			list = append(list, targetsOf(u.from())...)
@@ -404,8 +416,8 @@ func (p *Proxy) targets() []string {
 
 // track compares the subjects that are needed with those that are followed.
 func (p *Proxy) track() (follow, drop []string) {
-	targets := p.targets()
-	p.watch(targets)
+	targets := p.upstreams.targets()
+	p.endpoints.watch(targets)
 	need := append([]string{rootsSubject, p.subject}, targets...)
 	if p.rulesAt != "" {
 		need = append(need, p.rulesAt)
@@ -433,20 +445,20 @@ func (p *Proxy) track() (follow, drop []string) {
 }
 
 // watch makes the endpoints those of the targets, and keeps what is known of them.
-func (p *Proxy) watch(targets []string) {
-	if len(targets) == len(p.endpoints) && !slices.ContainsFunc(targets,
-		func(s string) bool { _, ok := p.find(s); return !ok }) {
+func (l *watched) watch(targets []string) {
+	if len(targets) == len(*l) && !slices.ContainsFunc(targets,
+		func(s string) bool { _, ok := l.find(s); return !ok }) {
 		return
 	}
-	next := make([]endpoints, 0, len(targets))
+	next := make(watched, 0, len(targets))
 	for _, s := range targets {
 		e := endpoints{subject: s}
-		if at, ok := p.find(s); ok {
-			e = p.endpoints[at]
+		if at, ok := l.find(s); ok {
+			e = (*l)[at]
 		}
 		next = append(next, e)
 	}
-	p.endpoints = next
+	*l = next
 }
 
 // without returns what is in a and not in b; both are sorted.
@@ -504,7 +516,7 @@ func (p *Proxy) collect() *mesh.Sets {
 		}
 		add(u.built.resources...)
 		for _, s := range targetsOf(u.built.from) {
-			if at, ok := p.find(s); ok {
+			if at, ok := p.endpoints.find(s); ok {
 				add(p.endpoints[at].value)
 			}
 		}
@@ -517,14 +529,14 @@ func (p *Proxy) collect() *mesh.Sets {
 }
 
 // part wraps the reason why something of an upstream could not be used.
-func (p *Proxy) part(at int, err error) error {
-	return fmt.Errorf("%s: %w", p.pathOf(at), err)
+func (p *profile) part(u *upstream, err error) error {
+	return fmt.Errorf("%s: %w", p.pathOf(u), err)
 }
 
 // pathOf is where an upstream is set up.
-func (p *Proxy) pathOf(at int) string {
-	if d := &p.calls[at]; d.listener > 0 {
-		return p.listenerOf(d)
+func (p *profile) pathOf(u *upstream) string {
+	if u.call.listener > 0 {
+		return p.listenerOf(u.call)
 	}
-	return fmt.Sprintf("Proxy.Upstreams[%d]", at)
+	return fmt.Sprintf("Proxy.Upstreams[%d]", u.at)
 }

@@ -7,6 +7,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/mesh"
 )
 
 // Registration is what a proxy's own registration says.
@@ -23,14 +24,8 @@ type Registration struct {
 	LocalServiceAddress    string
 	LocalServicePort       int
 	LocalServiceSocketPath string
-	Mode                   string
-	MutualTLSMode          string
-	TransparentProxy       *entry.TransparentProxy
-	MeshGateway            entry.MeshGateway
-	Expose                 entry.Expose
-	AccessLogs             *entry.AccessLogs
+	mesh.ProxySettings     // they go over those of the service
 	Upstreams              []Upstream
-	Config                 map[string]any
 
 	tagged map[string]catalog.ServiceAddress // of the registration, by what they are for
 }

@@ -39,7 +39,7 @@ func LeafSecret(subject string) string {
 
 // linkedSubjects are what a terminating gateway follows for one service: certificate, rules, and the instances of
 // each subset.
-func (p *Proxy) linkedSubjects(l *mesh.Linked) []string {
+func (p *profile) linkedSubjects(l *mesh.Linked) []string {
 	list := []string{leafPrefix + url.PathEscape(l.Name), textOf(l.RulesSubject())}
 	for _, subset := range append([]string{""}, l.Subsets...) {
 		list = append(list, textOf(mesh.Subject{Kind: mesh.SubjectInstances, Datacenter: p.datacenter, Service: l.Name,
@@ -65,7 +65,7 @@ func (p *Proxy) terminating() {
 }
 
 // linkedPart builds what is there for one service outside of the mesh.
-func (p *Proxy) linkedPart(l *mesh.Linked, inputs []any) (*part, error) {
+func (p *profile) linkedPart(l *mesh.Linked, inputs []any) (*part, error) {
 	out := &part{resources: []*mesh.Resource{inputs[0].(*mesh.Resource)}}
 	rules := inputs[1].(*mesh.RulesValue)
 	base := mesh.NetworkRules

@@ -15,14 +15,14 @@ import (
 const outboundPort = 15001
 
 // transparent tells whether traffic is redirected to the proxy.
-func (p *Proxy) transparent() bool {
+func (p *profile) transparent() bool {
 	return p.reg.Kind == catalog.KindConnectProxy && p.service != nil &&
 		cmp.Or(p.reg.Mode, p.service.Mode) == "transparent"
 }
 
 // virtualSubject is what a transparent proxy follows of an upstream without a place of its own; "" for others.
-func (p *Proxy) virtualSubject(u *upstream) string {
-	d := &p.calls[u.at]
+func (p *profile) virtualSubject(u *upstream) string {
+	d := u.call
 	if u.err != nil || d.LocalBindPort != 0 || d.LocalBindSocketPath != "" {
 		return ""
 	}
@@ -85,7 +85,7 @@ func (p *Proxy) redirected() []*mesh.Resource {
 		way := envoy.Way{Out: u.built.out}
 		for _, a := range virtual.Addresses {
 			if other := taken[a]; other != "" {
-				p.problem(p.part(u.at, errkind.Errorf(errkind.Invalid, "the virtual address %s is that of %q, too", a, other)))
+				p.problem(p.part(u, errkind.Errorf(errkind.Invalid, "the virtual address %s is that of %q, too", a, other)))
 				continue
 			}
 			taken[a] = virtual.Service

@@ -13,9 +13,13 @@ import (
 	"corbel.dev/corbel/mesh/envoy"
 )
 
-// upstream is one upstream of the registration.
+// upstreams are those of a proxy, in the order of profile.calls.
+type upstreams []upstream
+
+// upstream is one of what the proxy calls.
 type upstream struct {
-	at      int // in Registration.Upstreams
+	at      int // in profile.calls
+	call    *Upstream
 	place   place
 	subject string         // "" when it cannot be reached at all: err says why
 	value   *mesh.Upstream // the newest; nil: there is none
@@ -52,8 +56,7 @@ func (u *upstream) from() *mesh.Upstream {
 }
 
 // subjectOf is the subject of an upstream by what is set for it.
-func (p *Proxy) subjectOf(at int) (string, error) {
-	d := &p.calls[at]
+func (p *profile) subjectOf(d *Upstream) (string, error) {
 	switch {
 	case d.DestinationName == "":
 		return "", errkind.New(errkind.Invalid, "DestinationName is required")
@@ -93,10 +96,10 @@ func targetsOf(v *mesh.Upstream) []string {
 
 // advance brings an upstream to its newest value, once all is known that it refers to.
 func (p *Proxy) advance(u *upstream) {
-	d := &p.calls[u.at]
+	d := u.call
 	if u.err != nil {
 		u.built = nil
-		p.problem(p.part(u.at, u.err))
+		p.problem(p.part(u, u.err))
 		return
 	}
 	if !u.known {
@@ -104,18 +107,18 @@ func (p *Proxy) advance(u *upstream) {
 	}
 	if u.value == nil || u.value.Chain == nil {
 		u.built = nil
-		p.problem(p.part(u.at, errkind.Errorf(errkind.NotFound, "DestinationName %q: the servers say nothing of it",
+		p.problem(p.part(u, errkind.Errorf(errkind.NotFound, "DestinationName %q: the servers say nothing of it",
 			d.DestinationName)))
 		return
 	}
 	if u.value.Problem != "" {
-		p.problem(p.part(u.at, errkind.Errorf(errkind.Invalid, "config entries of %q: %s", d.DestinationName,
+		p.problem(p.part(u, errkind.Errorf(errkind.Invalid, "config entries of %q: %s", d.DestinationName,
 			u.value.Problem)))
 	}
 	if slices.ContainsFunc(targetsOf(u.value), func(s string) bool { return !p.known(s) }) {
 		return
 	}
-	c, errs := callingOf(d, p.pathOf(u.at), p.service.Upstreams)
+	c, errs := callingOf(d, p.pathOf(u), p.service.Upstreams)
 	for _, err := range errs {
 		p.problem(err)
 	}
@@ -124,13 +127,13 @@ func (p *Proxy) advance(u *upstream) {
 	}
 	b, err := p.buildUpstream(d, u.value, &c)
 	if err != nil {
-		p.problem(p.part(u.at, err))
+		p.problem(p.part(u, err))
 		return
 	}
 	u.built, u.stale = b, false
 }
 
-func (p *Proxy) buildUpstream(d *Upstream, v *mesh.Upstream, c *calling) (*built, error) {
+func (p *profile) buildUpstream(d *Upstream, v *mesh.Upstream, c *calling) (*built, error) {
 	b := &built{from: v}
 	clusters, err := p.clusters(v.Chain, c)
 	if err != nil {
@@ -165,7 +168,7 @@ func (p *Proxy) buildUpstream(d *Upstream, v *mesh.Upstream, c *calling) (*built
 }
 
 // clusters are those of all resolvers of a chain, and those that they go on at.
-func (p *Proxy) clusters(ch *chain.Chain, c *calling) ([]*mesh.Resource, error) {
+func (p *profile) clusters(ch *chain.Chain, c *calling) ([]*mesh.Resource, error) {
 	var list []*mesh.Resource
 	for _, id := range sortedKeys(ch.Nodes) {
 		n := ch.Nodes[id]
@@ -216,7 +219,7 @@ func timeoutOf(t *chain.Target) time.Duration {
 	return envoy.DefaultConnectTimeout
 }
 
-func (p *Proxy) cluster(name string, ch *chain.Chain, t *chain.Target, balancer *entry.LoadBalancer,
+func (p *profile) cluster(name string, ch *chain.Chain, t *chain.Target, balancer *entry.LoadBalancer,
 	c *calling) *envoy.Upstream {
 	spec := &envoy.Upstream{Name: name, Endpoints: t.Name, SNI: t.SNI, Protocol: ch.Protocol, ConnectTimeout: timeoutOf(t),
 		Limits:  c.limits,
@@ -228,7 +231,7 @@ func (p *Proxy) cluster(name string, ch *chain.Chain, t *chain.Target, balancer 
 }
 
 // outgoing are the bounds of TLS towards upstreams.
-func (p *Proxy) outgoing() *entry.TLSDirection {
+func (p *profile) outgoing() *entry.TLSDirection {
 	if p.service.TLS == nil {
 		return nil
 	}
@@ -236,14 +239,14 @@ func (p *Proxy) outgoing() *entry.TLSDirection {
 }
 
 // identity is the SPIFFE id of a target's proxies.
-func (p *Proxy) identity(t *chain.Target) string {
+func (p *profile) identity(t *chain.Target) string {
 	return "spiffe://" + p.service.TrustDomain + "/ns/default/dc/" + url.PathEscape(t.Datacenter) + "/svc/" +
 		url.PathEscape(t.Service)
 }
 
 // outbound is the listener of an upstream, without an address where it has none of its
 // own, and the routes that it refers to, nil when it needs none.
-func (p *Proxy) outbound(d *Upstream, v *mesh.Upstream, c *calling) (*envoy.Outbound, *mesh.Resource, error) {
+func (p *profile) outbound(d *Upstream, v *mesh.Upstream, c *calling) (*envoy.Outbound, *mesh.Resource, error) {
 	ch := v.Chain
 	id := d.DestinationName
 	if v.Datacenter != "" && v.Datacenter != p.datacenter {

@@ -96,7 +96,8 @@ func (f *fleet) register(h hostConfig) (directory, error) {
 	for _, e := range h.Extras {
 		r := proxy.Registration{DestinationServiceName: e.Service, DestinationServiceID: e.ID,
 			LocalServiceAddress: "127.0.0.1",
-			LocalServicePort:    e.LocalPort, Config: map[string]any{"bind_address": "0.0.0.0"}}
+			LocalServicePort:    e.LocalPort}
+		r.Config = map[string]any{"bind_address": "0.0.0.0"}
 		if e.UpstreamPort > 0 {
 			r.Upstreams = []proxy.Upstream{{DestinationType: "service", DestinationName: f.cfg.Upstream,
 				LocalBindPort: e.UpstreamPort}}
