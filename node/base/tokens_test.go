@@ -14,7 +14,7 @@ func TestTokensSetOverTheAPIWinAndLast(t *testing.T) {
 	if err := disk.MkdirAll("/d", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	cfg := &config.Config{DataDir: "/d"}
+	cfg := &config.Config{Process: config.Process{DataDir: "/d"}}
 	cfg.ACL.Default, cfg.ACL.Agent, cfg.ACL.TokenPersistence = "from-file", "agent-file", true
 	open := func() *Tokens {
 		t.Helper()

@@ -18,28 +18,17 @@ const (
 // Config is everything a process of Corbel is told. Ports are TCP/UDP port numbers
 // where -1 is off and 0 lets the system choose.
 type Config struct {
-	Style    Style
-	Dev      bool     // `corbel dev`: loopback only, one server, token root
+	Process
 	Warnings []string // what Load accepted but wants known, one line each
-	// ScriptCommand starts the child that runs operators' JavaScript; the command line sets it, and empty runs it in
-	// this process, as in tests.
-	ScriptCommand []string
 
-	Server  bool   `key:"server" doc:"be a member of the control-plane cluster; the commands set it"`
-	DataDir string `key:"data_dir" doc:"folder for all that must survive a restart; required unless dev"`
-	PIDFile string `key:"pid_file" doc:"file that receives the process id"`
-
-	Node        Node
-	Addresses   Addresses
-	Ports       Ports `key:"ports"`
-	TLS         TLS
-	ACL         ACL `key:"acl"`
-	Gossip      Gossip
-	Raft        Raft
-	Autopilot   Autopilot `key:"autopilot"`
-	Connect     Connect
-	AutoEncrypt AutoEncrypt `key:"auto_encrypt"`
-	AutoConfig  AutoConfig  `key:"auto_config"`
+	Node      Node
+	Addresses Addresses
+	Ports     Ports `key:"ports"`
+	TLS       TLS
+	ACL       ACL `key:"acl"`
+	Cluster
+	Connect Connect
+	Enrolment
 	DNS         DNS
 	HTTP        HTTP `key:"http_config"`
 	Limits      Limits
@@ -61,6 +50,31 @@ type Config struct {
 	loaded loaded
 }
 
+// Process is how the process was started, and the files that it has.
+type Process struct {
+	Style Style
+	Dev   bool // `corbel dev`: loopback only, one server, token root
+	// ScriptCommand starts the child that runs operators' JavaScript; the command line sets it, and empty runs it in
+	// this process, as in tests.
+	ScriptCommand []string
+	Server        bool   `key:"server" doc:"be a member of the control-plane cluster; the commands set it"`
+	DataDir       string `key:"data_dir" doc:"folder for all that must survive a restart; required unless dev"`
+	PIDFile       string `key:"pid_file" doc:"file that receives the process id"`
+}
+
+// Cluster is how servers find each other and agree.
+type Cluster struct {
+	Gossip    Gossip
+	Raft      Raft
+	Autopilot Autopilot `key:"autopilot"`
+}
+
+// Enrolment is how agents get their certificates and settings.
+type Enrolment struct {
+	AutoEncrypt AutoEncrypt `key:"auto_encrypt"`
+	AutoConfig  AutoConfig  `key:"auto_config"`
+}
+
 // Node is who this host is.
 type Node struct {
 	Name              string            `key:"node_name" doc:"name of this host in the catalog; default the host name"`
@@ -75,24 +89,34 @@ type Node struct {
 
 // Addresses are as written; Listen and Advertise hold what follows from them.
 type Addresses struct {
-	Bind         string            `key:"bind_addr" def:"0.0.0.0" doc:"address for RPC, Raft and gossip; go-sockaddr templates work"`
-	Client       string            `key:"client_addr" def:"127.0.0.1" doc:"addresses for HTTP, HTTPS, DNS and gRPC, separated by spaces"`
-	Advertise    string            `key:"advertise_addr" doc:"address by which others reach this host; default bind_addr or the private address"`
-	AdvertiseWAN string            `key:"advertise_addr_wan" doc:"the same from other datacenters; default advertise_addr"`
-	DNS          string            `key:"addresses.dns" doc:"overrides client_addr for DNS"`
-	HTTP         string            `key:"addresses.http" doc:"overrides client_addr for HTTP; unix:///path serves a socket"`
-	HTTPS        string            `key:"addresses.https" doc:"overrides client_addr for HTTPS"`
-	GRPC         string            `key:"addresses.grpc" doc:"overrides client_addr for gRPC"`
-	GRPCTLS      string            `key:"addresses.grpc_tls" doc:"overrides client_addr for gRPC over TLS"`
-	SerfLAN      string            `key:"serf_lan" doc:"overrides bind_addr for gossip"`
-	Monitor      string            `key:"addresses.monitor" doc:"overrides client_addr for the monitor's HTTP API"`
-	MonitorAgent string            `key:"addresses.monitor_agents" doc:"overrides client_addr for the port of monitoring agents"`
-	SerfWAN      string            `key:"serf_wan" doc:"overrides bind_addr for gossip between datacenters"`
-	SocketUser   string            `key:"unix_sockets.user" doc:"owner of unix sockets"`
-	SocketGroup  string            `key:"unix_sockets.group" doc:"group of unix sockets"`
-	SocketMode   string            `key:"unix_sockets.mode" doc:"mode of unix sockets, in octal"`
+	Bind         string `key:"bind_addr" def:"0.0.0.0" doc:"address for RPC, Raft and gossip; go-sockaddr templates work"`
+	Client       string `key:"client_addr" def:"127.0.0.1" doc:"addresses for HTTP, HTTPS, DNS and gRPC, separated by spaces"`
+	Advertise    string `key:"advertise_addr" doc:"address by which others reach this host; default bind_addr or the private address"`
+	AdvertiseWAN string `key:"advertise_addr_wan" doc:"the same from other datacenters; default advertise_addr"`
+	ClientAddresses
+	SerfLAN      string `key:"serf_lan" doc:"overrides bind_addr for gossip"`
+	Monitor      string `key:"addresses.monitor" doc:"overrides client_addr for the monitor's HTTP API"`
+	MonitorAgent string `key:"addresses.monitor_agents" doc:"overrides client_addr for the port of monitoring agents"`
+	SerfWAN      string `key:"serf_wan" doc:"overrides bind_addr for gossip between datacenters"`
+	UnixSockets
 	TranslateWAN bool              `key:"translate_wan_addrs" doc:"answer with WAN addresses for nodes of other datacenters"`
 	Tagged       map[string]string `key:"tagged_addresses" doc:"further addresses of the node by tag"`
+}
+
+// ClientAddresses override client_addr for one protocol each.
+type ClientAddresses struct {
+	DNS     string `key:"addresses.dns" doc:"overrides client_addr for DNS"`
+	HTTP    string `key:"addresses.http" doc:"overrides client_addr for HTTP; unix:///path serves a socket"`
+	HTTPS   string `key:"addresses.https" doc:"overrides client_addr for HTTPS"`
+	GRPC    string `key:"addresses.grpc" doc:"overrides client_addr for gRPC"`
+	GRPCTLS string `key:"addresses.grpc_tls" doc:"overrides client_addr for gRPC over TLS"`
+}
+
+// UnixSockets is how the files of unix sockets are made.
+type UnixSockets struct {
+	SocketUser  string `key:"unix_sockets.user" doc:"owner of unix sockets"`
+	SocketGroup string `key:"unix_sockets.group" doc:"group of unix sockets"`
+	SocketMode  string `key:"unix_sockets.mode" doc:"mode of unix sockets, in octal"`
 }
 
 // Ports by service.
@@ -212,27 +236,37 @@ type Autopilot struct {
 
 // DNS is what the DNS front door answers.
 type DNS struct {
-	Domain             string                   `key:"domain" def:"consul." doc:"zone that is answered"`
-	AltDomain          string                   `key:"alt_domain" doc:"second zone with the same content"`
-	Recursors          []string                 `key:"recursors" opt:"reload" doc:"servers for all other names"`
-	AllowStale         bool                     `key:"dns_config.allow_stale" def:"true" opt:"reload" doc:"any server may answer"`
-	MaxStale           time.Duration            `key:"dns_config.max_stale" def:"87600h" opt:"reload" doc:"how old such answers may be"`
-	NodeTTL            time.Duration            `key:"dns_config.node_ttl" def:"0s" opt:"reload" doc:"TTL of node answers"`
-	ServiceTTL         map[string]time.Duration `key:"dns_config.service_ttl" opt:"reload" doc:"TTL by service; \"*\" and \"prefix*\" match many"`
-	EnableTruncate     bool                     `key:"dns_config.enable_truncate" opt:"reload" doc:"set TC on answers that were cut"`
-	OnlyPassing        bool                     `key:"dns_config.only_passing" opt:"reload" doc:"leave out warning instances too"`
-	UDPAnswerLimit     int                      `key:"dns_config.udp_answer_limit" def:"3" opt:"reload" doc:"answers in 512 bytes of UDP"`
-	ARecordLimit       int                      `key:"dns_config.a_record_limit" def:"0" opt:"reload" doc:"most addresses in an answer; 0 is no limit"`
-	RecursorTimeout    time.Duration            `key:"dns_config.recursor_timeout" def:"2s" opt:"reload" doc:"wait for a recursor"`
-	RecursorStrategy   string                   `key:"dns_config.recursor_strategy" def:"sequential" opt:"reload" doc:"sequential or random"`
-	DisableCompression bool                     `key:"dns_config.disable_compression" opt:"reload" doc:"write names in full"`
-	UseCache           bool                     `key:"dns_config.use_cache" opt:"reload" doc:"answer from the agent's view"`
-	CacheMaxAge        time.Duration            `key:"dns_config.cache_max_age" def:"0s" opt:"reload" doc:"how old that view may be"`
-	NodeMetaTXT        bool                     `key:"dns_config.enable_additional_node_meta_txt" def:"true" opt:"reload" doc:"add the node's meta as TXT"`
-	SOARefresh         int                      `key:"dns_config.soa.refresh" def:"3600" opt:"reload" doc:"SOA refresh in seconds"`
-	SOARetry           int                      `key:"dns_config.soa.retry" def:"600" opt:"reload" doc:"SOA retry in seconds"`
-	SOAExpire          int                      `key:"dns_config.soa.expire" def:"86400" opt:"reload" doc:"SOA expire in seconds"`
-	SOAMinTTL          int                      `key:"dns_config.soa.min_ttl" def:"0" opt:"reload" doc:"SOA minimum TTL in seconds"`
+	Domain     string                   `key:"domain" def:"consul." doc:"zone that is answered"`
+	AltDomain  string                   `key:"alt_domain" doc:"second zone with the same content"`
+	Recursors  []string                 `key:"recursors" opt:"reload" doc:"servers for all other names"`
+	AllowStale bool                     `key:"dns_config.allow_stale" def:"true" opt:"reload" doc:"any server may answer"`
+	MaxStale   time.Duration            `key:"dns_config.max_stale" def:"87600h" opt:"reload" doc:"how old such answers may be"`
+	NodeTTL    time.Duration            `key:"dns_config.node_ttl" def:"0s" opt:"reload" doc:"TTL of node answers"`
+	ServiceTTL map[string]time.Duration `key:"dns_config.service_ttl" opt:"reload" doc:"TTL by service; \"*\" and \"prefix*\" match many"`
+	DNSAnswers
+	RecursorTimeout    time.Duration `key:"dns_config.recursor_timeout" def:"2s" opt:"reload" doc:"wait for a recursor"`
+	RecursorStrategy   string        `key:"dns_config.recursor_strategy" def:"sequential" opt:"reload" doc:"sequential or random"`
+	DisableCompression bool          `key:"dns_config.disable_compression" opt:"reload" doc:"write names in full"`
+	UseCache           bool          `key:"dns_config.use_cache" opt:"reload" doc:"answer from the agent's view"`
+	CacheMaxAge        time.Duration `key:"dns_config.cache_max_age" def:"0s" opt:"reload" doc:"how old that view may be"`
+	NodeMetaTXT        bool          `key:"dns_config.enable_additional_node_meta_txt" def:"true" opt:"reload" doc:"add the node's meta as TXT"`
+	SOA
+}
+
+// DNSAnswers is what an answer holds.
+type DNSAnswers struct {
+	EnableTruncate bool `key:"dns_config.enable_truncate" opt:"reload" doc:"set TC on answers that were cut"`
+	OnlyPassing    bool `key:"dns_config.only_passing" opt:"reload" doc:"leave out warning instances too"`
+	UDPAnswerLimit int  `key:"dns_config.udp_answer_limit" def:"3" opt:"reload" doc:"answers in 512 bytes of UDP"`
+	ARecordLimit   int  `key:"dns_config.a_record_limit" def:"0" opt:"reload" doc:"most addresses in an answer; 0 is no limit"`
+}
+
+// SOA is what the zones' SOA records say.
+type SOA struct {
+	SOARefresh int `key:"dns_config.soa.refresh" def:"3600" opt:"reload" doc:"SOA refresh in seconds"`
+	SOARetry   int `key:"dns_config.soa.retry" def:"600" opt:"reload" doc:"SOA retry in seconds"`
+	SOAExpire  int `key:"dns_config.soa.expire" def:"86400" opt:"reload" doc:"SOA expire in seconds"`
+	SOAMinTTL  int `key:"dns_config.soa.min_ttl" def:"0" opt:"reload" doc:"SOA minimum TTL in seconds"`
 }
 
 // HTTP is the HTTP front door.
@@ -280,81 +314,6 @@ type Queries struct {
 	MaxTime           time.Duration `key:"max_query_time" def:"600s" doc:"longest wait of a blocking query"`
 	DiscoveryMaxStale time.Duration `key:"discovery_max_stale" def:"0s" opt:"reload" doc:"staleness for catalog and health reads that name no mode; 0 is none"`
 	SessionTTLMin     time.Duration `key:"session_ttl_min" def:"10s" doc:"shortest session TTL"`
-}
-
-// Monitor is the monitor plane of a server.
-type Monitor struct {
-	Enabled               bool          `key:"enabled" doc:"servers: watch hosts and services with Sensu's agents and API; on in dev"`
-	AgentWrite            time.Duration `key:"agent_write_timeout" def:"15s" doc:"how long an agent may take nothing before its session ends"`
-	AgentWait             time.Duration `key:"agent_serve_wait_time" def:"0s" doc:"pause after the start before agents are let in"`
-	MessageMax            int           `key:"agent_message_max_size" def:"8388608" doc:"largest message of an agent, in bytes"`
-	PendingMax            int           `key:"event_pending_max_size" def:"16777216" doc:"bytes of events that may wait for the disk before agents wait"`
-	Store                 string        `key:"store" def:"embedded" doc:"where events are kept: embedded or postgresql"`
-	DSN                   string        `key:"dsn" opt:"secret" doc:"how PostgreSQL is reached, as a URL or as libpq writes it"`
-	StorePool             int           `key:"store_pool_size" def:"4" doc:"connections to PostgreSQL"`
-	HistoryRetention      time.Duration `key:"history_retention" def:"168h" doc:"how long PostgreSQL keeps changes of checks' status, by whole days"`
-	RequestMax            int           `key:"api_request_limit" def:"512000" doc:"largest body of a request to the API, in bytes"`
-	WriteTime             time.Duration `key:"api_write_timeout" def:"15s" doc:"longest time for a request to the API"`
-	JWTPrivateKey         string        `key:"jwt_private_key_file" doc:"EC key in PEM that signs access tokens; without it the servers share a secret"`
-	JWTPublicKey          string        `key:"jwt_public_key_file" doc:"its public half; alone it accepts tokens that others sign"`
-	DeregistrationHandler string        `key:"deregistration_handler" doc:"handler of the event that tells of an entity's end, where the entity names none"`
-	HandlerBuffer         int           `key:"pipelined_buffer_size" def:"1000" doc:"events that may wait for each handler; beyond it the newest of each check stays"`
-	HandlerWorkers        int           `key:"pipelined_workers" def:"8" doc:"commands or connections that each handler has at once"`
-	CacheDir              string        `key:"cache_dir" doc:"folder of unpacked assets; default one in data_dir"`
-	AssetsRate            float64       `key:"assets_rate_limit" def:"1.39" doc:"downloads of assets per second"`
-	AssetsBurst           int           `key:"assets_burst_limit" def:"100" doc:"downloads of assets at once"`
-	EventLog              string        `key:"event_log_file" doc:"file that receives every stored event, one line of JSON each"`
-	EventLogBuffer        int           `key:"event_log_buffer_size" def:"100000" doc:"events that may wait for event_log_file before some are dropped"`
-	HistoryRuns           int           `key:"history_max_runs" def:"100" doc:"times of one status that are kept of the past of each check on each entity, up to 1000"`
-	HistoryAge            time.Duration `key:"history_max_age" def:"720h" doc:"how long they are kept"`
-	SilenceTime           time.Duration `key:"default_silenced_expiry_time" def:"0s" doc:"how long a new silence holds that names no end; 0 is for ever"`
-	SilenceMost           time.Duration `key:"max_silenced_expiry_time_allowed" def:"0s" doc:"longest time that a new silence may hold; 0 is any"`
-	AdminName             string        `key:"cluster_admin_username" doc:"user that a new plane begins with; without it corbel sensu-backend init makes one"`
-	AdminSecret           string        `key:"cluster_admin_password" opt:"secret" doc:"that user's password"`
-	AdminKey              string        `key:"cluster_admin_api_key" opt:"secret" doc:"an API key of that user, a UUID"`
-	AgentAuthCA           string        `key:"agent_auth_trusted_ca_file" doc:"authorities whose certificates log agents in by their common name, PEM; without it passwords do alone"`
-	AgentAuthCert         string        `key:"agent_auth_cert_file" doc:"certificate of the agents' port, PEM; default tls.monitor.cert_file"`
-	AgentAuthKey          string        `key:"agent_auth_key_file" doc:"its private key, PEM"`
-	AgentAuthCRL          []string      `key:"agent_auth_crl_urls" doc:"lists of revoked certificates: files or URLs"`
-	Catalog               MonitorFleet  `key:"catalog"`
-	Agent                 MonitorAgent  `key:"agent"`
-}
-
-// MonitorFleet is how the monitor plane and the catalog tell each other of hosts and services.
-type MonitorFleet struct {
-	Enabled   bool     `key:"enabled" def:"true" doc:"checks with the annotation corbel.dev/catalog-service or corbel.dev/catalog decide on health in the catalog, and failures there are events"`
-	Namespace string   `key:"namespace" def:"default" doc:"namespace whose entities are the catalog's nodes of the same name"`
-	Failures  []string `key:"failures" doc:"IDs of checks of nodes in the catalog whose failures are events; default serfHealth, and none when the list is empty"`
-	Handlers  []string `key:"handlers" doc:"handlers of these events"`
-	Pipelines []string `key:"pipelines" doc:"pipelines of these events"`
-}
-
-// MonitorAgent is the monitor plane's agent of this host. Its entity has the node's name.
-type MonitorAgent struct {
-	Enabled        bool              `key:"enabled" doc:"run monitoring checks on this host, as an entity of the node's name; on in dev"`
-	Backends       []string          `key:"backend_urls" doc:"ws:// and wss:// URLs of backends; default the cluster's servers that have the plane"`
-	Namespace      string            `key:"namespace" def:"default" doc:"namespace of the entity"`
-	User           string            `key:"user" def:"agent" doc:"who the agent logs in as"`
-	Password       string            `key:"password" opt:"secret" doc:"its password; default the one that a new plane has"`
-	CertFile       string            `key:"cert_file" doc:"certificate that the agent logs in with in place of a password, PEM"`
-	KeyFile        string            `key:"key_file" doc:"its private key, PEM"`
-	Subscriptions  []string          `key:"subscriptions" doc:"what checks this host runs; in dev linux, system and dev when none is given"`
-	Labels         map[string]string `key:"labels" doc:"labels of the entity"`
-	Annotations    map[string]string `key:"annotations" doc:"annotations of the entity"`
-	Redact         []string          `key:"redact" doc:"names of labels and annotations whose values are hidden; replaces the usual list"`
-	Managed        bool              `key:"agent_managed_entity" doc:"this configuration decides on the entity, not the API"`
-	Deregister     bool              `key:"deregister" doc:"the entity goes when this host is missed"`
-	Deregistration string            `key:"deregistration_handler" doc:"handler of the event that tells of that"`
-	Interval       int               `key:"keepalive_interval" def:"20" doc:"seconds between keepalives"`
-	Warning        int               `key:"keepalive_warning_timeout" def:"120" doc:"seconds after which this host is missed"`
-	Critical       int               `key:"keepalive_critical_timeout" def:"0" doc:"seconds after which that is critical; 0 is never"`
-	Handlers       []string          `key:"keepalive_handlers" doc:"handlers of keepalives"`
-	API            string            `key:"api" doc:"host:port of the HTTP API for events of programs on this host; off when empty (Sensu's agent has 127.0.0.1:3031)"`
-	Sockets        string            `key:"sockets" doc:"host:port of the TCP and UDP sockets; off when empty (127.0.0.1:3030)"`
-	Statsd         string            `key:"statsd" doc:"host:port of the statsd listener; off when empty (127.0.0.1:8125)"`
-	StatsdHandlers []string          `key:"statsd_event_handlers" doc:"handlers of statsd metrics"`
-	AllowList      string            `key:"allow_list" doc:"file of the commands that may run, YAML or JSON; default all"`
-	DisableAssets  bool              `key:"disable_assets" doc:"fetch no runtime assets"`
 }
 
 // Leave is how the process ends.

@@ -38,7 +38,8 @@ type Options struct {
 // Load reads all sources and returns a complete, checked Config. The error joins
 // every problem of every source.
 func Load(o Options) (*Config, error) {
-	c := &Config{Style: o.Style, Dev: o.Dev, loaded: loaded{origins: map[string]string{}, sections: map[string]any{}}}
+	c := &Config{Process: Process{Style: o.Style, Dev: o.Dev},
+		loaded: loaded{origins: map[string]string{}, sections: map[string]any{}}}
 	for name, make := range o.Sections {
 		c.loaded.sections[name] = make()
 	}

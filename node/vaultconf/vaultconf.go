@@ -32,19 +32,9 @@ type Config struct {
 	Listeners []Listener
 	Seals     []Block // none: Shamir's shares; a disabled one is where to come from
 
-	APIAddr           string // "" derives it from the first listener
-	ClusterAddr       string // likewise, with the port after the listener's
-	ClusterName       string
-	DisableClustering bool
+	Cluster
 
-	LogLevel string
-	LogJSON  bool
-	LogFile  string
-	// When the log file is begun anew: at a size, after a time; how many are kept. 0: never, 24 h, all.
-	LogRotateBytes   int
-	LogRotateAfter   time.Duration
-	LogRotateFiles   int
-	LogRequestsLevel string // "" and off: requests are not told of
+	Logging
 	// What all answers tell of the server.
 	HostnameHeader, RaftNodeIDHeader bool
 	PIDFile                          string
@@ -65,6 +55,31 @@ type Config struct {
 	Lockouts  map[string]Lockout // user_lockout, by type of auth method or "all"
 	NoLockout bool               // VAULT_DISABLE_USER_LOCKOUT
 
+	Auditing
+}
+
+// Cluster is how other servers and clients reach this one.
+type Cluster struct {
+	APIAddr           string // "" derives it from the first listener
+	ClusterAddr       string // likewise, with the port after the listener's
+	ClusterName       string
+	DisableClustering bool
+}
+
+// Logging is what is logged, and where.
+type Logging struct {
+	LogLevel string
+	LogJSON  bool
+	LogFile  string
+	// When the log file is begun anew: at a size, after a time; how many are kept. 0: never, 24 h, all.
+	LogRotateBytes   int
+	LogRotateAfter   time.Duration
+	LogRotateFiles   int
+	LogRequestsLevel string // "" and off: requests are not told of
+}
+
+// Auditing is the audit devices of the beginning, and what later ones may.
+type Auditing struct {
 	AuditDir      string // where audit devices that are made over the API may have files
 	AuditAnywhere bool   // they may anywhere, and sockets
 	Audits        []Audit
@@ -77,25 +92,42 @@ type Listener struct {
 	Address        string
 	ClusterAddress string
 	TLS            TLS
-	SocketMode     string
-	SocketUser     string
-	SocketGroup    string
+	Socket
 
+	RequestLimits
+	Unauthenticated
+	ForwardedFor    ForwardedFor
+	ResponseHeaders map[string]map[string]string // by "default", "2xx" or "200"
+	// use_always, allow_authorized, deny_unauthorized; "": none is expected
+	ProxyProtocol          string
+	ProxyAuthorized        []string
+	MetricsOnly, NoMetrics bool
+}
+
+// Socket is how the file of a unix listener is made.
+type Socket struct {
+	SocketMode  string
+	SocketUser  string
+	SocketGroup string
+}
+
+// RequestLimits bounds connections and requests.
+type RequestLimits struct {
 	IdleTimeout, ReadHeaderTimeout time.Duration
 	MaxRequestSize                 int64
 	MaxRequestDuration             time.Duration
-	OpenRekey, OpenGenerateRoot    bool // the endpoints without a token are on
-	UnauthenticatedMetrics         bool
-	ForwardedFor                   ForwardedFor
-	ResponseHeaders                map[string]map[string]string // by "default", "2xx" or "200"
-	ReadTimeout                    time.Duration                // of a request's body
+	ReadTimeout                    time.Duration // of a request's body
 	// from a request's header to the end of its answer; 0: the request's own time
-	WriteTimeout                       time.Duration
-	ProxyProtocol                      string // use_always, allow_authorized, deny_unauthorized; "": none is expected
-	ProxyAuthorized                    []string
-	MetricsOnly, UnauthenticatedPprof  bool
-	UnauthenticatedInFlight, NoMetrics bool
-	UnauthenticatedDoctor              bool // of Corbel's own
+	WriteTimeout time.Duration
+}
+
+// Unauthenticated is what is answered without a token.
+type Unauthenticated struct {
+	OpenRekey, OpenGenerateRoot bool // the endpoints without a token are on
+	UnauthenticatedMetrics      bool
+	UnauthenticatedPprof        bool
+	UnauthenticatedInFlight     bool
+	UnauthenticatedDoctor       bool // of Corbel's own
 }
 
 // Audit is a device that is there from the beginning.
