@@ -33,16 +33,16 @@ func rounds(d time.Duration) []string {
 }
 
 // busy makes a healthy scenario of a bench that starts its own servers: they are asked while it runs.
-func busy(lasts length, args ...string) func(context.Context, *bed) error {
-	return func(ctx context.Context, b *bed) error {
+func busy(lasts length, args ...string) func(context.Context, *environment) error {
+	return func(ctx context.Context, b *environment) error {
 		most := b.options.Learn + watched(b.options.Runs) + slack
 		return b.bench(ctx, slices.Concat(args, lasts(most), []string{"--no-floors"}))
 	}
 }
 
 // busySecrets makes one of a bench of the secrets plane, which runs against a server of the lab's, again and again.
-func busySecrets(args ...string) func(context.Context, *bed) error {
-	return func(ctx context.Context, b *bed) error {
+func busySecrets(args ...string) func(context.Context, *environment) error {
+	return func(ctx context.Context, b *environment) error {
 		if err := b.withSecrets(ctx, `storage "raft" { path = "secrets" }`); err != nil {
 			return err
 		}
@@ -51,11 +51,11 @@ func busySecrets(args ...string) func(context.Context, *bed) error {
 }
 
 // noLoad is for scenarios whose load is a bench.
-func noLoad(*bed) []stream { return nil }
+func noLoad(*environment) []stream { return nil }
 
-// bench starts one and waits for its servers, where the bed has none. Where it has, the bench is started again
+// bench starts one and waits for its servers, where the environment has none. Where it has, the bench is started again
 // whenever it has ended.
-func (b *bed) bench(ctx context.Context, args []string) error {
+func (b *environment) bench(ctx context.Context, args []string) error {
 	printed := &spawn.Tail{}
 	again := len(b.servers) > 0
 	begin := func() (*exec.Cmd, error) {
@@ -91,7 +91,7 @@ func (b *bed) bench(ctx context.Context, args []string) error {
 		}
 	}()
 	b.later(func() { close(enough); <-ended })
-	b.failed = func() error {
+	b.load.failed = func() error {
 		select {
 		case <-ended:
 			if result != nil {
@@ -134,7 +134,7 @@ func stop(p *os.Process, over <-chan error) {
 }
 
 // adopt takes the servers that a process started as those to be asked.
-func (b *bed) adopt(parent int) error {
+func (b *environment) adopt(parent int) error {
 	all, err := childrenOf(parent)
 	for _, args := range all {
 		s := &harness.Server{Process: &spawn.Process{}}

@@ -16,7 +16,7 @@ const (
 )
 
 // secretsOnConsul starts a catalog of three and a server whose secrets lie in it.
-func secretsOnConsul(ctx context.Context, b *bed) (err error) {
+func secretsOnConsul(ctx context.Context, b *environment) (err error) {
 	if b.others, err = b.cluster(ctx, "catalog", 3); err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func secretsOnConsul(ctx context.Context, b *bed) (err error) {
 }
 
 // secretsWithStorm are those with leases that wait for the end of a maintenance.
-func secretsWithStorm(ctx context.Context, b *bed) error {
+func secretsWithStorm(ctx context.Context, b *environment) error {
 	if err := secretsOnConsul(ctx, b); err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func secretsWithStorm(ctx context.Context, b *bed) error {
 
 // blockStorageSink blocks the sink of the storage's leader, lets a mass revocation begin and a herd of tokens be
 // renewed.
-func blockStorageSink(ctx context.Context, b *bed) (want, error) {
+func blockStorageSink(ctx context.Context, b *environment) (want, error) {
 	leader, err := leaderOf(ctx, b.others)
 	if err != nil {
 		return want{}, err
@@ -53,13 +53,13 @@ func blockStorageSink(ctx context.Context, b *bed) (want, error) {
 	if err := b.storm(ctx, "pki"); err != nil {
 		return want{}, err
 	}
-	b.add(b.loading, renewing(herd))
+	b.add(b.load.ctx, renewing(herd))
 	return want{first: sinkOf("dogstatsd"), denies: []string{"the disk is fine", cpuFine,
 		"not the cause, but slowed by it: secrets-1"}}, nil
 }
 
 // stalledAndBlocked is a leader whose syncs take longer than a second each, and whose sink blocks.
-func stalledAndBlocked(ctx context.Context, b *bed) (w want, err error) {
+func stalledAndBlocked(ctx context.Context, b *environment) (w want, err error) {
 	if b.sick, err = b.leader(ctx); err != nil {
 		return w, err
 	}
@@ -75,18 +75,18 @@ func stalled(s *server) finding { return finding{"disk-stalled", "disk of " + s.
 func sinkOf(name string) finding { return finding{"metrics-sink-blocks", "metrics sink " + name} }
 
 // mendDisk leaves the sink.
-func mendDisk(ctx context.Context, b *bed) (want, error) {
+func mendDisk(ctx context.Context, b *environment) (want, error) {
 	return want{first: sinkOf("dogstatsd")}, b.sick.Control.Lift(ctx, "stall")
 }
 
 // mendSink leaves the disk.
-func mendSink(ctx context.Context, b *bed) (want, error) {
+func mendSink(ctx context.Context, b *environment) (want, error) {
 	return want{first: stalled(b.sick)}, b.sick.Control.Lift(ctx, "dogstatsd")
 }
 
 // loseQuorum kills two of the three servers that secrets lie in, and asks the secrets' own cluster alone, as its
 // operators do at first.
-func loseQuorum(ctx context.Context, b *bed) (want, error) {
+func loseQuorum(ctx context.Context, b *environment) (want, error) {
 	at, err := leaderOf(ctx, b.others)
 	if err != nil {
 		return want{}, err
@@ -101,13 +101,13 @@ func loseQuorum(ctx context.Context, b *bed) (want, error) {
 }
 
 // askStorage asks both clusters together.
-func askStorage(_ context.Context, b *bed) (want, error) {
+func askStorage(_ context.Context, b *environment) (want, error) {
 	b.asked.alone = false
 	return want{first: finding{"member-silent", "catalog-"}, also: []finding{{"no-leader", "group catalog"}}}, nil
 }
 
 // secretsOfDatabase starts a server with secrets in files, and roles of a database that is being maintained.
-func secretsOfDatabase(ctx context.Context, b *bed) error {
+func secretsOfDatabase(ctx context.Context, b *environment) error {
 	url, err := b.postgres(ctx)
 	if err != nil {
 		return err
@@ -120,12 +120,12 @@ func secretsOfDatabase(ctx context.Context, b *bed) error {
 }
 
 // resumeRevocation ends the maintenance while the database does not answer.
-func resumeRevocation(ctx context.Context, b *bed) (string, error) {
+func resumeRevocation(ctx context.Context, b *environment) (string, error) {
 	b.endOutside()
 	return "revocation of leases", b.storm(ctx, "database")
 }
 
 // secretsOnFile starts a server whose secrets lie in files of its own.
-func secretsOnFile(ctx context.Context, b *bed) error {
+func secretsOnFile(ctx context.Context, b *environment) error {
 	return b.withSecrets(ctx, `storage "file" { path = "secrets" }`)
 }

@@ -13,7 +13,7 @@ import (
 const terminating = "web-1"
 
 // instance registers a service of the first server's host, which takes connections and does nothing with them.
-func (b *bed) instance(ctx context.Context) (addr string, err error) {
+func (b *environment) instance(ctx context.Context) (addr string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
@@ -37,20 +37,20 @@ func (b *bed) instance(ctx context.Context) (addr string, err error) {
 }
 
 // drainBusy drains an instance that a client knows by its address, and not by the catalog.
-func drainBusy(ctx context.Context, b *bed) (string, error) {
+func drainBusy(ctx context.Context, b *environment) (string, error) {
 	addr, err := b.instance(ctx)
 	if err != nil {
 		return "", err
 	}
 	b.load.Go(func() {
-		for b.loading.Err() == nil {
+		for b.load.ctx.Err() == nil {
 			if conn, err := net.DialTimeout("tcp", addr, time.Second); err == nil {
 				b.load.Go(func() {
-					_ = spawn.Sleep(b.loading, 3*time.Second)
+					_ = spawn.Sleep(b.load.ctx, 3*time.Second)
 					_ = conn.Close()
 				})
 			}
-			_ = spawn.Sleep(b.loading, 300*time.Millisecond)
+			_ = spawn.Sleep(b.load.ctx, 300*time.Millisecond)
 		}
 	})
 	if err := spawn.Sleep(ctx, 2*time.Second); err != nil {
@@ -61,7 +61,7 @@ func drainBusy(ctx context.Context, b *bed) (string, error) {
 }
 
 // throttleAndDrain lowers a proxy's quota beside an instance that goes and is asked still.
-func throttleAndDrain(ctx context.Context, b *bed) (want, error) {
+func throttleAndDrain(ctx context.Context, b *environment) (want, error) {
 	going, err := drainBusy(ctx, b)
 	if err != nil {
 		return want{}, err
@@ -71,6 +71,6 @@ func throttleAndDrain(ctx context.Context, b *bed) (want, error) {
 }
 
 // giveQuota mends the proxy.
-func giveQuota(_ context.Context, b *bed) (want, error) {
+func giveQuota(_ context.Context, b *environment) (want, error) {
 	return want{first: finding{"terminating-instance", terminating}}, b.quota.set(8)
 }

@@ -17,7 +17,7 @@ const (
 
 // leakRequests has a client ask again and again on new connections, each time for what it asks already, and never
 // hang up: every question waits in a goroutine of its own.
-func leakRequests(ctx context.Context, b *bed) (string, error) {
+func leakRequests(ctx context.Context, b *environment) (string, error) {
 	s := b.servers[0]
 	resp, err := s.client.Do(ctx, "GET", "/v1/config/service-defaults", nil, nil)
 	if err != nil {
@@ -33,7 +33,7 @@ func leakRequests(ctx context.Context, b *bed) (string, error) {
 				_ = c.Close()
 			}
 		}()
-		for len(all) < leakConnections && spawn.Sleep(b.loading, 100*time.Millisecond) == nil {
+		for len(all) < leakConnections && spawn.Sleep(b.load.ctx, 100*time.Millisecond) == nil {
 			for range leakEach {
 				c, err := net.DialTimeout("tcp", s.HTTP, time.Second)
 				if err != nil {
@@ -43,7 +43,7 @@ func leakRequests(ctx context.Context, b *bed) (string, error) {
 				_, _ = c.Write([]byte(ask))
 			}
 		}
-		<-b.loading.Done()
+		<-b.load.ctx.Done()
 	})
 	return "goroutines of " + s.Name, nil
 }

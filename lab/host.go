@@ -14,7 +14,7 @@ import (
 )
 
 // exhaustDescriptors leaves a follower few descriptors and takes them with connections.
-func exhaustDescriptors(ctx context.Context, b *bed) (string, error) {
+func exhaustDescriptors(ctx context.Context, b *environment) (string, error) {
 	s, err := b.follower(ctx)
 	if err != nil {
 		return "", err
@@ -37,7 +37,7 @@ func exhaustDescriptors(ctx context.Context, b *bed) (string, error) {
 const settle = 12 * time.Second
 
 // throttleProxy lowers the CPU quota of a busy process that is called envoy.
-func throttleProxy(ctx context.Context, b *bed) (string, error) {
+func throttleProxy(ctx context.Context, b *environment) (string, error) {
 	q, err := newQuota()
 	if err != nil {
 		return "", err
@@ -74,7 +74,7 @@ func throttleProxy(ctx context.Context, b *bed) (string, error) {
 }
 
 // cards shows a server network cards whose counters grow by so much each second from the onset on.
-func (b *bed) cards(ctx context.Context, s *server, perSecond map[string]uint64) error {
+func (b *environment) cards(ctx context.Context, s *server, perSecond map[string]uint64) error {
 	began := time.Time{}
 	show := func() error {
 		now := map[string]uint64{}
@@ -101,7 +101,7 @@ func (b *bed) cards(ctx context.Context, s *server, perSecond map[string]uint64)
 	return nil
 }
 
-func exceedAllowance(ctx context.Context, b *bed) (string, error) {
+func exceedAllowance(ctx context.Context, b *environment) (string, error) {
 	s, err := b.leader(ctx)
 	if err != nil {
 		return "", err
@@ -111,7 +111,7 @@ func exceedAllowance(ctx context.Context, b *bed) (string, error) {
 			"pps_allowance_exceeded": 0, "queue_0_tx_cnt": 900, "queue_1_tx_cnt": 1000})
 }
 
-func useOneQueue(ctx context.Context, b *bed) (string, error) {
+func useOneQueue(ctx context.Context, b *environment) (string, error) {
 	s, err := b.leader(ctx)
 	if err != nil {
 		return "", err

@@ -130,8 +130,8 @@ func Run(ctx context.Context, s *Scenario, o Options) []Outcome {
 }
 
 // laid starts the cluster of a scenario with its load; close ends it, and keeps the evidence where ok is false.
-func laid(ctx context.Context, s *Scenario, o *Options) (b *bed, end func(ok bool) error, err error) {
-	b = &bed{scenario: s, options: o}
+func laid(ctx context.Context, s *Scenario, o *Options) (b *environment, end func(ok bool) error, err error) {
+	b = &environment{scenario: s, options: o}
 	end = func(ok bool) (err error) {
 		if o.Save != "" && b.servers != nil && !ok && ctx.Err() == nil {
 			err = b.save(ctx, o.Save)
@@ -171,7 +171,7 @@ func sick(ctx context.Context, s *Scenario, o *Options, out *Outcome) (err error
 }
 
 // unaware waits until the doctor knows the cluster, and does not find in it what is to be injected.
-func (b *bed) unaware(ctx context.Context) error {
+func (b *environment) unaware(ctx context.Context) error {
 	for began := time.Now(); ; {
 		report, err := b.ask(ctx)
 		if ctx.Err() != nil {
@@ -232,7 +232,7 @@ func span(n int) time.Duration {
 func watched(runs int) time.Duration { return calm + time.Duration(runs-1)*calmNext }
 
 // step makes one change, and asks the doctor until it says what it must.
-func (b *bed) step(ctx context.Context, st step, out *Outcome) error {
+func (b *environment) step(ctx context.Context, st step, out *Outcome) error {
 	w, err := st.do(ctx, b)
 	if err != nil {
 		return fmt.Errorf("the fault could not be injected: %w", err)
@@ -273,7 +273,7 @@ func (b *bed) step(ctx context.Context, st step, out *Outcome) error {
 }
 
 // watch asks a healthy cluster for so long, and keeps the first report with a finding.
-func (b *bed) watch(ctx context.Context, out *Outcome, span time.Duration) error {
+func (b *environment) watch(ctx context.Context, out *Outcome, span time.Duration) error {
 	b.say("no fault, run %d of %d; asking the doctor for %s", out.Run, b.options.Runs, span)
 	began := time.Now()
 	for answered := false; ; {
@@ -290,8 +290,8 @@ func (b *bed) watch(ctx context.Context, out *Outcome, span time.Duration) error
 			out.Diagnosed = false
 		}
 		out.Seconds = time.Since(began).Seconds()
-		if b.failed != nil {
-			if err := b.failed(); err != nil {
+		if b.load.failed != nil {
+			if err := b.load.failed(); err != nil {
 				return err
 			}
 		}
@@ -326,7 +326,7 @@ func (o *Outcome) take(r *doctor.Report) {
 	o.Text = b.String()
 }
 
-func (b *bed) say(format string, args ...any) {
+func (b *environment) say(format string, args ...any) {
 	name := b.scenario.Name
 	if b.options.Runs > 1 && b.scenario.Code != "" {
 		name += fmt.Sprintf(" (%d of %d)", b.options.Run, b.options.Runs)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"corbel.dev/corbel/client"
@@ -31,7 +32,7 @@ func steady() []stream {
 }
 
 // full is as much as a cluster takes.
-func full(*bed) []stream {
+func full(*environment) []stream {
 	return []stream{{workers: 16, send: putKey}, {workers: 4, send: getKey}, {workers: 8, send: register}}
 }
 
@@ -51,10 +52,18 @@ func register(ctx context.Context, c *client.Client, worker, n int) error {
 		"Service": map[string]any{"Service": "lab", "Port": 1000 + n%1000}}, nil)
 }
 
+// load is what clients, and benches, do to the clusters until stop is called; then its goroutines are waited for.
+type load struct {
+	sync.WaitGroup
+	ctx    context.Context // until the load ends
+	stop   context.CancelFunc
+	failed func() error // says that it did not last; nil: nobody watches it
+}
+
 // startLoad starts the scenario's load; its workers end with close.
-func (b *bed) startLoad(ctx context.Context) {
-	ctx, b.stopLoad = context.WithCancel(ctx)
-	b.loading = ctx
+func (b *environment) startLoad(ctx context.Context) {
+	ctx, b.load.stop = context.WithCancel(ctx)
+	b.load.ctx = ctx
 	streams := steady()
 	if b.scenario.load != nil {
 		streams = b.scenario.load(b)
@@ -62,7 +71,7 @@ func (b *bed) startLoad(ctx context.Context) {
 	b.add(ctx, streams...)
 }
 
-func (b *bed) add(ctx context.Context, streams ...stream) {
+func (b *environment) add(ctx context.Context, streams ...stream) {
 	for _, st := range streams {
 		for w := range st.workers {
 			s := b.servers[w%len(b.servers)]

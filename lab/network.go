@@ -15,7 +15,7 @@ const agentsOfLab = 3
 
 // hosts starts a server and agents, each on a host of its own in a network of namespaces. Their APIs are reached
 // through unix sockets.
-func hosts(ctx context.Context, b *bed) error {
+func hosts(ctx context.Context, b *environment) error {
 	if err := netns.Available(); err != nil {
 		return fmt.Errorf("this scenario needs network namespaces: %w", err)
 	}
@@ -40,7 +40,7 @@ func hosts(ctx context.Context, b *bed) error {
 }
 
 // throughAgents reads large values through each agent, so that the server sends to all hosts.
-func throughAgents(b *bed) []stream {
+func throughAgents(b *environment) []stream {
 	value := make([]byte, 32<<10)
 	return []stream{
 		{workers: len(b.servers), every: 10 * time.Millisecond, send: func(ctx context.Context, c *client.Client, worker,
@@ -57,19 +57,19 @@ func throughAgents(b *bed) []stream {
 }
 
 // losePackets drops one of twelve packets from the server to one agent.
-func losePackets(_ context.Context, b *bed) (string, error) {
+func losePackets(_ context.Context, b *environment) (string, error) {
 	sick := b.servers[2]
 	return "network to " + sick.Name, b.net.Lose(0, sick.Host, 8)
 }
 
 // resetConnections has a middlebox end connections between the server and one agent.
-func resetConnections(_ context.Context, b *bed) (string, error) {
+func resetConnections(_ context.Context, b *environment) (string, error) {
 	sick := b.servers[2]
 	return sick.Name, b.net.Reset(0, sick.Host, 20)
 }
 
 // amplify makes each commit of the secrets plane three.
-func amplify(ctx context.Context, b *bed) (string, error) {
+func amplify(ctx context.Context, b *environment) (string, error) {
 	_, err := b.servers[0].Control.Do(ctx, fault.Command{Do: fault.DoRepeat, Count: 3})
 	return "secrets write", err
 }
@@ -79,8 +79,8 @@ func amplify(ctx context.Context, b *bed) (string, error) {
 const floodConnections = 2000
 
 // flood is one client that asks as fast as it can, with many connections.
-func flood(_ context.Context, b *bed) (string, error) {
+func flood(_ context.Context, b *environment) (string, error) {
 	const noisy = "127.0.0.2"
-	b.add(b.loading, stream{workers: floodConnections, from: noisy, send: putKey})
+	b.add(b.load.ctx, stream{workers: floodConnections, from: noisy, send: putKey})
 	return "address " + noisy, nil
 }

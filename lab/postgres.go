@@ -14,8 +14,9 @@ import (
 	"corbel.dev/corbel/kit/spawn/postgres"
 )
 
-// postgres starts a PostgreSQL of the lab's own, whose syncs b.syncs holds, and returns its URL. It ends with the bed.
-func (b *bed) postgres(ctx context.Context) (string, error) {
+// postgres starts a PostgreSQL of the lab's own, whose syncs b.syncs holds, and returns its URL. It ends with
+// the environment.
+func (b *environment) postgres(ctx context.Context) (string, error) {
 	dir := filepath.Join(b.dir, "postgres")
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(b.dir, 0o711)); err != nil {
 		return "", err
@@ -47,7 +48,7 @@ func (b *bed) postgres(ctx context.Context) (string, error) {
 }
 
 // secretsOnPostgres starts a server whose secrets lie in a PostgreSQL.
-func secretsOnPostgres(ctx context.Context, b *bed) error {
+func secretsOnPostgres(ctx context.Context, b *environment) error {
 	url, err := b.postgres(ctx)
 	if err != nil {
 		return err
@@ -56,7 +57,7 @@ func secretsOnPostgres(ctx context.Context, b *bed) error {
 }
 
 // slowPostgres makes each sync of the PostgreSQL take long; what is read is in its memory.
-func slowPostgres(_ context.Context, b *bed) (string, error) {
+func slowPostgres(_ context.Context, b *environment) (string, error) {
 	b.syncs.Delay(200 * time.Millisecond)
 	return "disk under the postgresql storage of secrets", nil
 }

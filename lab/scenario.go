@@ -26,12 +26,12 @@ type Scenario struct {
 	// hcl is configuration beside the lab's own.
 	hcl []string
 	// load makes the load; nil is steady.
-	load func(*bed) []stream
+	load func(*environment) []stream
 	// prepare starts the clusters where one of equal servers is not enough; nil is that.
-	prepare func(context.Context, *bed) error
+	prepare func(context.Context, *environment) error
 	// inject makes the fault and returns what the finding's culprit must contain; nil in a healthy scenario and in one
 	// with steps.
-	inject func(context.Context, *bed) (culprit string, err error)
+	inject func(context.Context, *environment) (culprit string, err error)
 	// steps are changes one after the other, each with what the doctor must say then.
 	steps []step
 }
@@ -39,7 +39,7 @@ type Scenario struct {
 // step is one change, and what the doctor must say afterwards.
 type step struct {
 	about string
-	do    func(context.Context, *bed) (want, error)
+	do    func(context.Context, *environment) (want, error)
 }
 
 // want is what a report must say.
@@ -70,7 +70,7 @@ func (s *Scenario) all() []step {
 	if s.inject == nil {
 		return s.steps
 	}
-	return []step{{"injected", func(ctx context.Context, b *bed) (want, error) {
+	return []step{{"injected", func(ctx context.Context, b *environment) (want, error) {
 		culprit, err := s.inject(ctx, b)
 		return want{first: finding{s.Code, culprit}}, err
 	}}}
@@ -199,7 +199,7 @@ func Find(name string) *Scenario {
 }
 
 // blockSink gives the leader a sink that blocks.
-func blockSink(ctx context.Context, b *bed) (string, error) {
+func blockSink(ctx context.Context, b *environment) (string, error) {
 	leader, err := b.leader(ctx)
 	if err != nil {
 		return "", err
@@ -208,7 +208,7 @@ func blockSink(ctx context.Context, b *bed) (string, error) {
 }
 
 // blockSinkOf gives a server a sink whose reader takes so many bytes fifty times a second.
-func (b *bed) blockSinkOf(ctx context.Context, s *server, name string, bytes int) error {
+func (b *environment) blockSinkOf(ctx context.Context, s *server, name string, bytes int) error {
 	path := filepath.Join(b.dir, "sink.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -233,7 +233,7 @@ func (b *bed) blockSinkOf(ctx context.Context, s *server, name string, bytes int
 	return err
 }
 
-func stallDisk(ctx context.Context, b *bed) (string, error) {
+func stallDisk(ctx context.Context, b *environment) (string, error) {
 	leader, err := b.leader(ctx)
 	if err != nil {
 		return "", err
@@ -241,7 +241,7 @@ func stallDisk(ctx context.Context, b *bed) (string, error) {
 	return "disk of " + leader.Name, leader.Control.Disk(ctx, fault.Command{Name: "stall", Ops: "sync", Stall: true})
 }
 
-func slowDisk(ctx context.Context, b *bed) (string, error) {
+func slowDisk(ctx context.Context, b *environment) (string, error) {
 	leader, err := b.leader(ctx)
 	if err != nil {
 		return "", err
@@ -250,7 +250,7 @@ func slowDisk(ctx context.Context, b *bed) (string, error) {
 		fault.Command{Name: "slow", Ops: "sync", Delay: 150 * time.Millisecond})
 }
 
-func skewClock(ctx context.Context, b *bed) (string, error) {
+func skewClock(ctx context.Context, b *environment) (string, error) {
 	s, err := b.follower(ctx)
 	if err != nil {
 		return "", err

@@ -11,7 +11,7 @@ import (
 )
 
 // killFollower ends one of three servers: the next loss would end the writes.
-func killFollower(ctx context.Context, b *bed) (want, error) {
+func killFollower(ctx context.Context, b *environment) (want, error) {
 	s, err := b.follower(ctx)
 	if err != nil {
 		return want{}, err
@@ -21,7 +21,7 @@ func killFollower(ctx context.Context, b *bed) (want, error) {
 }
 
 // listening starts a cluster whose metrics go to a statsd server that is there.
-func listening(ctx context.Context, b *bed) error {
+func listening(ctx context.Context, b *environment) error {
 	l, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func listening(ctx context.Context, b *bed) error {
 }
 
 // deafen ends the statsd server.
-func deafen(_ context.Context, b *bed) (string, error) {
+func deafen(_ context.Context, b *environment) (string, error) {
 	b.endOutside()
 	return "metrics sink statsd", nil
 }
@@ -49,7 +49,7 @@ const (
 
 // holdMemory has clients begin large writes at the leader that they do not end, while another one goes on with large
 // ones of its own.
-func holdMemory(ctx context.Context, b *bed) (string, error) {
+func holdMemory(ctx context.Context, b *environment) (string, error) {
 	s, err := b.leader(ctx)
 	if err != nil {
 		return "", err
@@ -71,12 +71,12 @@ func holdMemory(ctx context.Context, b *bed) (string, error) {
 	put := func(ctx context.Context, _ *client.Client, worker, n int) error {
 		return s.client.Put(ctx, fmt.Sprintf("/v1/kv/lab/large/%d", worker), nil, value, nil)
 	}
-	b.add(b.loading, stream{workers: 1, every: 200 * time.Millisecond, send: put})
+	b.add(b.load.ctx, stream{workers: 1, every: 200 * time.Millisecond, send: put})
 	return "request memory of " + s.Name, nil
 }
 
 // nameNobody makes a check whose events go to a handler that does not exist.
-func nameNobody(ctx context.Context, b *bed) (string, error) {
+func nameNobody(ctx context.Context, b *environment) (string, error) {
 	c, err := b.monitorClient()
 	if err != nil {
 		return "", err

@@ -41,7 +41,7 @@ func secretsHCL(storage string) (hcl, addr string, err error) {
 
 // withSecrets starts a server of one with a secrets plane on a storage, initialized and unsealed, as the cluster that
 // is asked.
-func (b *bed) withSecrets(ctx context.Context, storage string) error {
+func (b *environment) withSecrets(ctx context.Context, storage string) error {
 	hcl, addr, err := secretsHCL(storage)
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func many(ctx context.Context, n, atOnce int, call func(i int) error) error {
 }
 
 // tokens makes tokens that can be renewed, each with a plane of its own to renew it at.
-func (b *bed) tokens(ctx context.Context, n int) ([]*vault, error) {
+func (b *environment) tokens(ctx context.Context, n int) ([]*vault, error) {
 	out := make([]*vault, n)
 	err := many(ctx, n, 16, func(i int) error {
 		var made struct {
@@ -185,7 +185,7 @@ func (v *vault) calls(ctx context.Context, all ...ask) error {
 
 // certificates makes leases that cost the storage alone when they are revoked. They are over after a moment, and kept
 // from being revoked: as before the end of a maintenance.
-func (b *bed) certificates(ctx context.Context, n int) error {
+func (b *environment) certificates(ctx context.Context, n int) error {
 	err := b.vault.calls(ctx, ask{"POST", "sys/mounts/pki", map[string]string{"type": "pki"}},
 		ask{"POST", "pki/root/generate/internal", map[string]string{"common_name": "lab", "key_type": "ed25519",
 			"ttl": "24h"}},
@@ -201,7 +201,7 @@ func (b *bed) certificates(ctx context.Context, n int) error {
 }
 
 // logins makes roles of a PostgreSQL that are to be revoked as soon as the maintenance of their database is over.
-func (b *bed) logins(ctx context.Context, n int, url string) error {
+func (b *environment) logins(ctx context.Context, n int, url string) error {
 	err := b.vault.calls(ctx, ask{"POST", "sys/mounts/database", map[string]string{"type": "database"}},
 		ask{"POST", "database/config/lab", map[string]any{"plugin_name": "postgresql-database-plugin", "allowed_roles": "lab",
 			"connection_url": url, "max_open_connections": 32}},
@@ -222,12 +222,12 @@ func (b *bed) logins(ctx context.Context, n int, url string) error {
 func mountOf(path string) map[string]string { return map[string]string{"mount": path} }
 
 // storm lets begin what was kept back.
-func (b *bed) storm(ctx context.Context, mount string) error {
+func (b *environment) storm(ctx context.Context, mount string) error {
 	return b.vault.call(ctx, "POST", "sys/leases/revocation/resume", mountOf(mount), nil)
 }
 
 // writing is a load of the secrets plane: writes and reads of secrets.
-func writing(b *bed) []stream {
+func writing(b *environment) []stream {
 	return []stream{
 		{workers: 3, every: 25 * time.Millisecond, send: func(ctx context.Context, _ *client.Client, worker, n int) error {
 			return b.vault.call(ctx, "PUT", fmt.Sprintf("lab/%d/%d", worker, n%100), map[string]int{"n": n}, nil)

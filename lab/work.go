@@ -13,7 +13,7 @@ import (
 )
 
 // stopReading asks a follower for more than any socket holds, and takes nothing of it.
-func stopReading(ctx context.Context, b *bed) (string, error) {
+func stopReading(ctx context.Context, b *environment) (string, error) {
 	s, err := b.follower(ctx)
 	if err != nil {
 		return "", err
@@ -64,7 +64,7 @@ const monitorConfig = `monitor {
 tls { disabled = true }`
 
 // monitorClient speaks to the monitor of the first server as its administrator.
-func (b *bed) monitorClient() (*client.Client, error) {
+func (b *environment) monitorClient() (*client.Client, error) {
 	c, err := client.New(client.Config{Address: "http://" + b.servers[0].Monitor, Timeout: 10 * time.Second,
 		Transport: header{"Authorization", &monitorKey}})
 	if err == nil {
@@ -74,7 +74,7 @@ func (b *bed) monitorClient() (*client.Client, error) {
 }
 
 // hangHandler gives events to a handler that does not end.
-func hangHandler(ctx context.Context, b *bed) (string, error) {
+func hangHandler(ctx context.Context, b *environment) (string, error) {
 	c, err := b.monitorClient()
 	if err != nil {
 		return "", err

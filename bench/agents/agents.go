@@ -85,7 +85,11 @@ type Fleet struct {
 	quiet   atomic.Bool   // no events
 	flood   atomic.Int64  // each so many-th session sends events without being asked, as fast as they are taken; 0 is none
 	pace    atomic.Int64  // so many events a second are offered; 0 is none
+	counters
+}
 
+// counters are written by the loop and read by Counts.
+type counters struct {
 	sessions, opened, requests, events, keepalives, held, lost, bytes, sampled atomic.Int64
 	reason                                                                     atomic.Pointer[string]
 }
@@ -120,12 +124,12 @@ func New(cfg Config) (*Fleet, error) {
 }
 
 // Counts returns the counts.
-func (f *Fleet) Counts() Counts {
-	c := Counts{Sessions: f.sessions.Load(), Opened: f.opened.Load(), Requests: f.requests.Load(), Events: f.events.Load(),
-		Keepalives: f.keepalives.Load(),
-		Held:       f.held.Load(), Lost: f.lost.Load(), Bytes: f.bytes.Load(), Sampled: f.sampled.Load()}
-	if r := f.reason.Load(); r != nil {
-		c.Reason = *r
+func (c *counters) Counts() Counts {
+	now := Counts{Sessions: c.sessions.Load(), Opened: c.opened.Load(), Requests: c.requests.Load(),
+		Events: c.events.Load(), Keepalives: c.keepalives.Load(), Held: c.held.Load(), Lost: c.lost.Load(),
+		Bytes: c.bytes.Load(), Sampled: c.sampled.Load()}
+	if r := c.reason.Load(); r != nil {
+		now.Reason = *r
 	}
-	return c
+	return now
 }

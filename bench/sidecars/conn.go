@@ -13,25 +13,29 @@ import (
 
 // conn is one host's connection: what is between bytes read and bytes to write.
 type conn struct {
-	l       *loop
-	host    *Host
-	addr    [4]byte
-	port    int
-	place   int // in its loop
-	first   int // place of the host's first sidecar in the fleet
-	fd      int
-	carry   []byte // the begin of a frame whose end was not read yet
-	out     []byte // what the socket did not take
-	streams []stream
-	parts   map[int][]byte // messages in pieces, by stream; nil mostly
-	owners  []uint16       // by the order of opening: whose HTTP/2 stream it is
-	down    int            // streams that ended and are to be opened again
+	l        *loop
+	host     *Host
+	addr     [4]byte
+	port     int
+	place    int // in its loop
+	first    int // place of the host's first sidecar in the fleet
+	fd       int
+	carry    []byte // the begin of a frame whose end was not read yet
+	out      []byte // what the socket did not take
+	streams  []stream
+	parts    map[int][]byte // messages in pieces, by stream; nil mostly
+	owners   []uint16       // by the order of opening: whose HTTP/2 stream it is
+	down     int            // streams that ended and are to be opened again
+	flow     flow
+	writable bool // epoll was asked to tell when the socket takes more
+}
 
+// flow is HTTP/2's flow control of a connection; a stream has its own window.
+type flow struct {
 	window   int // what the agent lets us send on the connection
 	initial  int // what it lets us send on a new stream
 	consumed int // read and not yet given back to the connection's window
 	held     []heldMessage
-	writable bool // epoll was asked to tell when the socket takes more
 }
 
 // stream is one sidecar. It holds no names: what was asked for is kept as hashes.
@@ -61,7 +65,7 @@ func (c *conn) open() {
 	if c.streams == nil {
 		c.streams = make([]stream, len(c.host.Proxies))
 	}
-	c.window, c.initial, c.consumed, c.held, c.carry, c.parts = defaultWindow, defaultWindow, 0, nil, nil, nil
+	c.flow, c.carry, c.parts = flow{window: defaultWindow, initial: defaultWindow}, nil, nil
 	headers := headerBlock(c.host.Addr, c.l.fleet.cfg.Token)
 	c.owners, c.down = c.owners[:0], 0
 	c.out = append(c.out, opening()...)
@@ -73,7 +77,7 @@ func (c *conn) open() {
 // openStream begins the sidecar's stream with its first requests.
 func (c *conn) openStream(i int, headers []byte) {
 	s := &c.streams[i]
-	*s = stream{asked: s.asked[:0], versions: s.versions, window: int32(c.initial), id: uint32(2*len(c.owners) + 1)}
+	*s = stream{asked: s.asked[:0], versions: s.versions, window: int32(c.flow.initial), id: uint32(2*len(c.owners) + 1)}
 	c.owners = append(c.owners, uint16(i))
 	c.out = appendFrameHead(c.out, len(headers), http2.FrameHeaders, http2.FlagHeadersEndHeaders, s.id)
 	c.out = append(c.out, headers...)
@@ -95,7 +99,7 @@ func (c *conn) endStream(i int, why error) {
 	s.id = 0
 	delete(c.parts, i)
 	c.down++
-	c.held = slices.DeleteFunc(c.held, func(h heldMessage) bool { return h.stream == i })
+	c.flow.held = slices.DeleteFunc(c.flow.held, func(h heldMessage) bool { return h.stream == i })
 }
 
 // revive opens the streams again that ended. A connection that has seen very many is not used on.
@@ -130,8 +134,8 @@ func (c *conn) cold() {
 func (c *conn) request(i int, node []byte, kind int, subscribe []string, nonce []byte) {
 	m := appendRequest(c.l.scratch[:0], node, kind, subscribe, nonce)
 	c.l.scratch = m
-	if len(c.held) > 0 || !c.fits(i, len(m)) {
-		c.held = append(c.held, heldMessage{i, bytes.Clone(m)})
+	if len(c.flow.held) > 0 || !c.fits(i, len(m)) {
+		c.flow.held = append(c.flow.held, heldMessage{i, bytes.Clone(m)})
 		return
 	}
 	c.put(i, m)
@@ -139,20 +143,20 @@ func (c *conn) request(i int, node []byte, kind int, subscribe []string, nonce [
 
 func (c *conn) fits(i, n int) bool {
 	n += messageHead
-	return n <= c.window && n <= int(c.streams[i].window)
+	return n <= c.flow.window && n <= int(c.streams[i].window)
 }
 
 func (c *conn) put(i int, m []byte) {
-	c.window -= messageHead + len(m)
+	c.flow.window -= messageHead + len(m)
 	c.streams[i].window -= int32(messageHead + len(m))
 	c.out = appendMessage(c.out, c.streams[i].id, m)
 }
 
 // release sends what was held, in order, as far as the windows allow.
 func (c *conn) release() {
-	for len(c.held) > 0 && c.fits(c.held[0].stream, len(c.held[0].message)) {
-		c.put(c.held[0].stream, c.held[0].message)
-		c.held = c.held[1:]
+	for len(c.flow.held) > 0 && c.fits(c.flow.held[0].stream, len(c.flow.held[0].message)) {
+		c.put(c.flow.held[0].stream, c.flow.held[0].message)
+		c.flow.held = c.flow.held[1:]
 	}
 }
 
@@ -174,9 +178,9 @@ func (c *conn) read(p []byte) (int, error) {
 		}
 		at += frameHead + length
 	}
-	if c.consumed > 1<<30 {
-		c.out = appendWindow(c.out, c.consumed)
-		c.consumed = 0
+	if c.flow.consumed > 1<<30 {
+		c.out = appendWindow(c.out, c.flow.consumed)
+		c.flow.consumed = 0
 	}
 	return at, nil
 }
@@ -190,14 +194,14 @@ func (c *conn) frame(kind http2.FrameType, flags http2.Flags, id uint32, p []byt
 		}
 		if i = int(c.owners[at]); c.streams[i].id != id { // it ended
 			if kind == http2.FrameData {
-				c.consumed += len(p)
+				c.flow.consumed += len(p)
 			}
 			return nil
 		}
 	}
 	switch kind {
 	case http2.FrameData:
-		c.consumed += len(p)
+		c.flow.consumed += len(p)
 		if id == 0 || flags&http2.FlagDataPadded != 0 {
 			return errors.New("a DATA frame without stream or with padding")
 		}
@@ -230,7 +234,7 @@ func (c *conn) frame(kind http2.FrameType, flags http2.Flags, id uint32, p []byt
 		}
 		n := int(binary.BigEndian.Uint32(p) & maxWindow)
 		if id == 0 {
-			c.window += n
+			c.flow.window += n
 		} else {
 			c.streams[i].window += int32(n)
 		}
@@ -253,9 +257,9 @@ func (c *conn) settings(p []byte) error {
 		value := int(binary.BigEndian.Uint32(p[2:]))
 		if http2.SettingID(binary.BigEndian.Uint16(p)) == http2.SettingInitialWindowSize {
 			for i := range c.streams {
-				c.streams[i].window += int32(value - c.initial)
+				c.streams[i].window += int32(value - c.flow.initial)
 			}
-			c.initial = value
+			c.flow.initial = value
 		}
 	}
 	c.out = appendFrameHead(c.out, 0, http2.FrameSettings, http2.FlagSettingsAck, 0)

@@ -20,7 +20,11 @@ type loop struct {
 	spare   []byte  // what the connection at work writes into
 	retry   []*conn // lost ones, and those with streams that ended, to be opened again at retryAt
 	retryAt time.Time
+	counters
+}
 
+// counters are written by a loop and read by Fleet.Counts.
+type counters struct {
 	warm, connected, messages, bytes, acks, reads, writes, lost, streams atomic.Int64
 }
 

@@ -431,7 +431,7 @@ func TestMemoryOfASidecar(t *testing.T) {
 	body = appendBytes(body, 3, common)
 	for _, c := range f.loops[0].conns {
 		c.open()
-		c.window = maxWindow
+		c.flow.window = maxWindow
 		c.out = nil
 		for i := range c.streams {
 			c.streams[i].asked = append([]uint32(nil), 1, 2, 3, 4, 5, 6)

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"corbel.dev/corbel/client"
@@ -21,8 +20,9 @@ import (
 	"corbel.dev/corbel/kit/spawn/harness"
 )
 
-// bed is the patient: a cluster with its load, and what has to be undone at the end. One goroutine uses it.
-type bed struct {
+// environment is what a scenario runs in: a cluster with its load, and what has to be undone at the end. One
+// goroutine uses it.
+type environment struct {
 	scenario *Scenario
 	options  *Options
 	dir      string
@@ -32,13 +32,10 @@ type bed struct {
 	syncs    *syncs    // of the PostgreSQL
 	// endOutside ends what runs beside the clusters: the PostgreSQL, or the server that metrics go to.
 	endOutside func()
-	net        *netns.Net   // in which each process is a host of its own; nil is this machine\'s
-	quota      *quota       // of the proxy
-	failed     func() error // says that the load did not last
-	sick       *server      // the one that steps are about
-	stopLoad   context.CancelFunc
-	loading    context.Context // until the load ends
-	load       sync.WaitGroup
+	net        *netns.Net // in which each process is a host of its own; nil is this machine\'s
+	quota      *quota     // of the proxy
+	sick       *server    // the one that steps are about
+	load       load
 	undo       []func()
 	asked      asked
 }
@@ -50,7 +47,7 @@ type asked struct {
 }
 
 // all are the processes of every cluster.
-func (b *bed) all() []*server {
+func (b *environment) all() []*server {
 	all := slices.Concat(b.servers, b.others)
 	if a := b.asked.agent; a != nil && !slices.Contains(all, a) {
 		all = append(all, a)
@@ -67,7 +64,7 @@ type server struct {
 }
 
 // open starts the clusters and waits until every member serves.
-func (b *bed) open(ctx context.Context) (err error) {
+func (b *environment) open(ctx context.Context) (err error) {
 	if b.dir, err = os.MkdirTemp("", "corbel-lab"); err != nil {
 		return err
 	}
@@ -83,7 +80,7 @@ func (b *bed) open(ctx context.Context) (err error) {
 }
 
 // startAgent starts a client agent of the cluster, unless it has some or cannot be joined.
-func (b *bed) startAgent(ctx context.Context) error {
+func (b *environment) startAgent(ctx context.Context) error {
 	if i := slices.IndexFunc(b.servers, func(s *server) bool { return s.agent }); i >= 0 {
 		b.asked.agent = b.servers[i]
 		return nil
@@ -101,7 +98,7 @@ func (b *bed) startAgent(ctx context.Context) error {
 }
 
 // agent starts a client agent of a cluster, in a network of namespaces on a host.
-func (b *bed) agent(c *harness.Cluster, name string, host int) (*server, error) {
+func (b *environment) agent(c *harness.Cluster, name string, host int) (*server, error) {
 	a, err := c.Agent(name, host)
 	if err != nil {
 		return nil, err
@@ -126,7 +123,7 @@ func known(s *harness.Server) (*server, error) {
 
 // cluster starts servers that make a cluster, and waits until all serve. It returns those that were made also with an
 // error.
-func (b *bed) cluster(ctx context.Context, name string, size int, hcl ...string) (all []*server, err error) {
+func (b *environment) cluster(ctx context.Context, name string, size int, hcl ...string) (all []*server, err error) {
 	c, err := harness.New(harness.Config{Binary: b.options.Binary, Dir: b.dir, Name: name, Servers: size, HCL: hcl,
 		Monitor: b.net == nil, Net: b.net})
 	if err != nil {
@@ -144,7 +141,7 @@ func (b *bed) cluster(ctx context.Context, name string, size int, hcl ...string)
 }
 
 // ready waits until servers read consistently, which takes a leader that serves.
-func (b *bed) ready(ctx context.Context, all ...*server) error {
+func (b *environment) ready(ctx context.Context, all ...*server) error {
 	for _, s := range all {
 		if err := harness.Of().Await(ctx, s.Server); err != nil {
 			return err
@@ -154,7 +151,7 @@ func (b *bed) ready(ctx context.Context, all ...*server) error {
 }
 
 // leader is the server that leads the catalog.
-func (b *bed) leader(ctx context.Context) (*server, error) { return leaderOf(ctx, b.servers) }
+func (b *environment) leader(ctx context.Context) (*server, error) { return leaderOf(ctx, b.servers) }
 
 func leaderOf(ctx context.Context, all []*server) (*server, error) {
 	c := harness.Of()
@@ -169,7 +166,7 @@ func leaderOf(ctx context.Context, all []*server) (*server, error) {
 }
 
 // follower is a server that does not lead.
-func (b *bed) follower(ctx context.Context) (*server, error) {
+func (b *environment) follower(ctx context.Context) (*server, error) {
 	leader, err := b.leader(ctx)
 	if err != nil {
 		return nil, err
@@ -187,17 +184,19 @@ const askTime = 5 * time.Second
 
 // ask gets a report from the first server that answers; with another cluster beside it as a person would: by corbel
 // doctor --also.
-func (b *bed) ask(ctx context.Context) (*doctor.Report, error) { return b.askFirst(ctx, b.servers) }
+func (b *environment) ask(ctx context.Context) (*doctor.Report, error) {
+	return b.askFirst(ctx, b.servers)
+}
 
 // askAgent is ask through the client agent; nil where there is none.
-func (b *bed) askAgent(ctx context.Context) (*doctor.Report, error) {
+func (b *environment) askAgent(ctx context.Context) (*doctor.Report, error) {
 	if b.asked.agent == nil {
 		return nil, nil
 	}
 	return b.askFirst(ctx, []*server{b.asked.agent})
 }
 
-func (b *bed) askFirst(ctx context.Context, all []*server) (*doctor.Report, error) {
+func (b *environment) askFirst(ctx context.Context, all []*server) (*doctor.Report, error) {
 	var errs []error
 	for _, s := range all {
 		var r doctor.Report
@@ -218,7 +217,7 @@ func (b *bed) askFirst(ctx context.Context, all []*server) (*doctor.Report, erro
 }
 
 // askWith asks a member together with one of each other cluster's, the first that lives.
-func (b *bed) askWith(ctx context.Context, s *server, into *doctor.Report) error {
+func (b *environment) askWith(ctx context.Context, s *server, into *doctor.Report) error {
 	args := []string{"doctor", "--json", "--http-addr", s.HTTP}
 	for _, o := range b.others {
 		if o.Running() {
@@ -241,7 +240,7 @@ func (b *bed) askWith(ctx context.Context, s *server, into *doctor.Report) error
 }
 
 // save writes the evidence of all clusters.
-func (b *bed) save(ctx context.Context, dir string) error {
+func (b *environment) save(ctx context.Context, dir string) error {
 	var all doctor.Cluster
 	for i, servers := range [][]*server{b.servers, b.others} {
 		for _, s := range servers {
@@ -272,12 +271,12 @@ func (b *bed) save(ctx context.Context, dir string) error {
 }
 
 // later undoes something when the run ends, the last first.
-func (b *bed) later(f func()) { b.undo = append(b.undo, f) }
+func (b *environment) later(f func()) { b.undo = append(b.undo, f) }
 
 // close stops the load, undoes what was done, and ends the servers.
-func (b *bed) close() error {
-	if b.stopLoad != nil {
-		b.stopLoad()
+func (b *environment) close() error {
+	if b.load.stop != nil {
+		b.load.stop()
 	}
 	for _, s := range b.all() {
 		s.Kill()
