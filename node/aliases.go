@@ -57,7 +57,7 @@ func (p *Process) readNode(ctx context.Context, token, node string) (*local.Seen
 }
 
 func (p *Process) readSelf(ctx context.Context, path, token string, v any) error {
-	status, _, body, err := p.askSelf(ctx, http.MethodGet, path, token, nil)
+	status, _, body, err := p.askSelf(ctx, "127.0.0.1:0", http.MethodGet, path, token, nil)
 	switch {
 	case err != nil:
 		return err

@@ -2,7 +2,6 @@ package node
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"net/http"
 
@@ -29,14 +28,14 @@ func (p *Process) tokenOr(token string) string {
 	return token
 }
 
-// askSelf asks this process's own HTTP API, for a dataplane from where that is.
-func (p *Process) askSelf(ctx context.Context, method, path, token string, body []byte) (status int, index string,
-	answer []byte, err error) {
+// askSelf asks this process's own HTTP API for who is at remote.
+func (p *Process) askSelf(ctx context.Context, remote, method, path, token string, body []byte) (status int,
+	index string, answer []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
 		return 0, "", nil, errkind.E(errkind.Invalid, "the request", err)
 	}
-	r.RequestURI, r.RemoteAddr = path, cmp.Or(h2.Remote(ctx), "127.0.0.1:0")
+	r.RequestURI, r.RemoteAddr = path, remote
 	if token != "" {
 		r.Header.Set("X-Consul-Token", token)
 	}

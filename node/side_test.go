@@ -40,7 +40,7 @@ func TestDataplanesAreServed(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var got string
-			err := methods["/"+service+"/"+name](ctx, nil, request, func(b []byte) error {
+			err := methods["/"+service+"/"+name](ctx, h2.Caller{Remote: "127.0.0.1:1"}, request, func(b []byte) error {
 				got = string(b)
 				cancel() // one answer of a stream is enough
 				return nil
@@ -113,7 +113,8 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "`+
 	methods := s.sides().Methods(s.Base, s.mesh.Source)
 	call := func(service, name, token string, request []byte) (string, error) {
 		var got string
-		err := methods["/"+service+"/"+name](t.Context(), h2.Metadata{"x-consul-token", token}, request,
+		from := h2.Caller{Metadata: h2.Metadata{"x-consul-token", token}, Remote: "127.0.0.1:1"}
+		err := methods["/"+service+"/"+name](t.Context(), from, request,
 			func(b []byte) error {
 				got = string(b)
 				return context.Canceled

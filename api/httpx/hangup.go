@@ -18,28 +18,15 @@ const hangUpEvery = 2 * time.Second
 // hangUps ends the requests of clients that left. net/http notices that by reading on, but not behind a request that
 // was sent early: there it stops after one byte. Safe for concurrent use.
 type hangUps struct {
-	mu   sync.Mutex // guards open
-	open map[net.Conn]*httpConn
+	open sync.Map // net.Conn to *httpConn
 }
 
 // httpConn is a connection of net/http.
 type httpConn struct {
 	raw    syscall.RawConn
 	leave  context.CancelFunc // ends the context of its requests
-	busy   atomic.Int32       // requests that are being answered
-	missed bool               // the last sweep found that its client had left
-}
-
-type httpConnKey struct{}
-
-// begin notes that a request is being answered; what it returns ends that.
-func (*hangUps) begin(ctx context.Context) (end func()) {
-	c, _ := ctx.Value(httpConnKey{}).(*httpConn)
-	if c == nil {
-		return func() {}
-	}
-	c.busy.Add(1)
-	return func() { c.busy.Add(-1) }
+	busy   atomic.Bool        // it has a request
+	missed bool               // the last sweep found that its client had left; the sweeper's own
 }
 
 // opened is http.Server's ConnContext.
@@ -49,23 +36,24 @@ func (h *hangUps) opened(ctx context.Context, nc net.Conn) context.Context {
 		return ctx
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	c := &httpConn{raw: raw, leave: cancel}
-	h.mu.Lock()
-	h.open[nc] = c
-	h.mu.Unlock()
-	return context.WithValue(ctx, httpConnKey{}, c)
+	h.open.Store(nc, &httpConn{raw: raw, leave: cancel})
+	return ctx
 }
 
 // changed is http.Server's ConnState.
 func (h *hangUps) changed(nc net.Conn, state http.ConnState) {
-	if state != http.StateClosed && state != http.StateHijacked {
+	v, ok := h.open.Load(nc)
+	if !ok {
 		return
 	}
-	h.mu.Lock()
-	c := h.open[nc]
-	delete(h.open, nc)
-	h.mu.Unlock()
-	if c != nil && state == http.StateClosed {
+	c := v.(*httpConn)
+	switch state {
+	case http.StateActive, http.StateIdle:
+		c.busy.Store(state == http.StateActive)
+	case http.StateHijacked:
+		h.open.Delete(nc)
+	case http.StateClosed:
+		h.open.Delete(nc)
 		c.leave()
 	}
 }
@@ -106,10 +94,9 @@ func (h *hangUps) run(ctx context.Context) {
 // sweep ends the requests of clients that had left at the last sweep too: one that has just sent all it has to say
 // gets its answer.
 func (h *hangUps) sweep() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, c := range h.open {
-		if c.busy.Load() == 0 {
+	for _, v := range h.open.Range {
+		c := v.(*httpConn)
+		if !c.busy.Load() {
 			c.missed = false
 			continue
 		}

@@ -107,7 +107,6 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.base, s.endBase = context.WithCancel(withBytes(context.Background(), cfg.Bytes))
-	s.seen.open = map[net.Conn]*httpConn{}
 	quiet := slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
 	s.http = &http.Server{
 		Handler: s.paced(cfg.Handler), ErrorLog: quiet,

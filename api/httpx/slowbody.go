@@ -18,7 +18,6 @@ const minBodyRate = 1 << 10 // bytes per second
 // came, to arrive. Only the time that the handler waits for it counts.
 func (s *Server) paced(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer s.seen.begin(r.Context())()
 		if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
 			b := &heldBody{ReadCloser: r.Body, deadline: http.NewResponseController(w), left: s.cfg.BodyGrace,
 				hold: s.cfg.Bytes.Hold(addressOf(r))}

@@ -249,13 +249,13 @@ func TestWhoIsTurnedAway(t *testing.T) {
 
 func TestHealthAndFurtherMethods(t *testing.T) {
 	s, address := serve(t, Config{Plane: newTable(), Methods: map[string]h2.Method{
-		"/test.Echo/Unary": h2.Unary(func(_ context.Context, md h2.Metadata, b []byte) ([]byte, error) {
+		"/test.Echo/Unary": h2.Unary(func(_ context.Context, md h2.Caller, b []byte) ([]byte, error) {
 			if md.Get("fail") != "" {
 				return nil, errkind.New(errkind.Denied, "no: 100 % “sure”")
 			}
 			return b, nil
 		}),
-		"/test.Echo/Stream": func(_ context.Context, _ h2.Metadata, b []byte, send func([]byte) error) error {
+		"/test.Echo/Stream": func(_ context.Context, _ h2.Caller, b []byte, send func([]byte) error) error {
 			for range 3 {
 				if err := send(b); err != nil {
 					return err

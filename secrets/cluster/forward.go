@@ -57,6 +57,7 @@ func HandedBy(ctx context.Context) string {
 	return host
 }
 
+// newProxy returns what handOn completes for each request: it has no Rewrite and no ErrorHandler.
 func (c *Cluster) newProxy() *httputil.ReverseProxy {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -70,34 +71,27 @@ func (c *Cluster) newProxy() *httputil.ReverseProxy {
 	}
 	return &httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
-		Rewrite: func(r *httputil.ProxyRequest) {
-			leader := r.In.Context().Value(toLeader{}).(Server)
-			r.Out.URL.Scheme, r.Out.URL.Host = "http", leader.ClusterAddr
-			r.Out.Host = r.In.Host
-			r.Out.Header.Set(remoteHeader, r.In.RemoteAddr)
-			r.Out.Header.Set(fromHeader, c.cfg.Self.Hostname)
-			r.Out.Header[certHeader] = certificates(r.In.TLS)
-			r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
-			if parent := telemetry.PassedOn(r.In.Context(), r.In.Header.Get("Traceparent")); parent != "" {
-				r.Out.Header.Set("Traceparent", parent)
-			}
-		},
 		ModifyResponse: func(r *http.Response) error {
 			if r.Header.Get(standbyHeader) != "" {
 				return errElsewhere
 			}
 			return nil
 		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			*r.Context().Value(toOutcome{}).(*error) = err
-		},
 	}
 }
 
-type (
-	toLeader  struct{}
-	toOutcome struct{}
-)
+// rewrite makes the request that goes to the leader.
+func (c *Cluster) rewrite(r *httputil.ProxyRequest, leader *Server) {
+	r.Out.URL.Scheme, r.Out.URL.Host = "http", leader.ClusterAddr
+	r.Out.Host = r.In.Host
+	r.Out.Header.Set(remoteHeader, r.In.RemoteAddr)
+	r.Out.Header.Set(fromHeader, c.cfg.Self.Hostname)
+	r.Out.Header[certHeader] = certificates(r.In.TLS)
+	r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
+	if parent := telemetry.PassedOn(r.In.Context(), r.In.Header.Get("Traceparent")); parent != "" {
+		r.Out.Header.Set("Traceparent", parent)
+	}
+}
 
 // notSent is the error of a request that never left.
 type notSent struct{ error }
@@ -176,12 +170,15 @@ func (c *Cluster) handOn(w http.ResponseWriter, r *http.Request, leader Server, 
 	client := r.Context()
 	ctx, done := c.handed.begin(client, leader, c.cfg.Clock.Now)
 	defer done()
-	r = r.WithContext(context.WithValue(context.WithValue(ctx, toLeader{}, leader), toOutcome{}, &err))
+	r = r.WithContext(ctx)
 	if body != nil {
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
 	begin := c.cfg.Clock.Now()
-	c.proxy.ServeHTTP(w, r)
+	one := *c.proxy
+	one.Rewrite = func(r *httputil.ProxyRequest) { c.rewrite(r, &leader) }
+	one.ErrorHandler = func(_ http.ResponseWriter, _ *http.Request, failed error) { err = failed }
+	one.ServeHTTP(w, r)
 	c.meters.forwarded(c.cfg.Clock.Since(begin), err, client.Err() != nil)
 	return err
 }

@@ -13,20 +13,18 @@ import (
 
 // Method answers one request with one response or, by send, with as many as it
 // likes. send waits until the client takes the message. ctx ends with the call.
-type Method func(ctx context.Context, md Metadata, request []byte, send func([]byte) error) error
+type Method func(ctx context.Context, from Caller, request []byte, send func([]byte) error) error
 
-type remoteKey struct{}
-
-// Remote is the address of who calls a Method, "" outside of one.
-func Remote(ctx context.Context) string {
-	addr, _ := ctx.Value(remoteKey{}).(string)
-	return addr
+// Caller is who calls a Method.
+type Caller struct {
+	Metadata
+	Remote string // its address
 }
 
 // Unary makes a Method of a function with one answer.
-func Unary(f func(ctx context.Context, md Metadata, request []byte) ([]byte, error)) Method {
-	return func(ctx context.Context, md Metadata, request []byte, send func([]byte) error) error {
-		answer, err := f(ctx, md, request)
+func Unary(f func(ctx context.Context, from Caller, request []byte) ([]byte, error)) Method {
+	return func(ctx context.Context, from Caller, request []byte, send func([]byte) error) error {
+		answer, err := f(ctx, from, request)
 		if err != nil {
 			return err
 		}
@@ -77,13 +75,14 @@ func (m *method) Message(b []byte, _ time.Time) *Status {
 		return StatusOf(errkind.E(errkind.Overloaded, "", err))
 	}
 	request := append([]byte(nil), b...)
-	ctx, cancel := context.WithCancel(context.WithValue(m.calls.Context, remoteKey{}, m.stream.Remote().String()))
+	ctx, cancel := context.WithCancel(m.calls.Context)
 	m.cancel, m.taken = cancel, make(chan struct{}, 1)
 	m.calls.all.Go(func() {
 		defer m.calls.running.Add(-1)
 		defer room.End()
 		defer cancel()
-		err := m.run(ctx, m.md, request, func(answer []byte) error { return m.send(ctx, answer) })
+		err := m.run(ctx, Caller{m.md, m.stream.Remote().String()}, request,
+			func(answer []byte) error { return m.send(ctx, answer) })
 		if err == nil {
 			limit.Known(m.stream.conn.nc) // its token was good
 		}

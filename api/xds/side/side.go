@@ -30,8 +30,8 @@ type Server struct {
 
 // Config says where answers come from. All is required.
 type Config struct {
-	// Ask asks the process's own HTTP API. It returns the newest index too, "" for none.
-	Ask func(ctx context.Context, method, path, token string, body []byte) (status int, index string,
+	// Ask asks the process's own HTTP API for a caller at remote. It returns the newest index too, "" for none.
+	Ask func(ctx context.Context, remote, method, path, token string, body []byte) (status int, index string,
 		answer []byte, err error)
 	// MayWrite tells whether a token has service:write on a service, "" being any.
 	MayWrite func(ctx context.Context, token, service string) error
@@ -125,15 +125,16 @@ func putMessage(b []byte, num protowire.Number, v []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), v)
 }
 
-// ask asks the API and reads its answer into v.
-func (s *side) ask(ctx context.Context, method, path, token string, body, v any) (index string, err error) {
+// ask asks the API for a caller and reads its answer into v.
+func (s *side) ask(ctx context.Context, remote, method, path, token string, body, v any) (index string,
+	err error) {
 	var raw []byte
 	if body != nil {
 		if raw, err = json.Marshal(body); err != nil {
 			return "", err
 		}
 	}
-	status, index, answer, err := s.cfg.Ask(ctx, method, path, token, raw)
+	status, index, answer, err := s.cfg.Ask(ctx, remote, method, path, token, raw)
 	if err != nil {
 		return "", err
 	}
@@ -176,8 +177,8 @@ func failure(status int, text string) error {
 // The features that clients know: servers can be watched, certificates are managed here, parameters are given.
 const dataplaneFeatures = 3
 
-func (s *side) features(ctx context.Context, md h2.Metadata, _ []byte) ([]byte, error) {
-	if err := s.cfg.MayWrite(ctx, md.Get(tokenHeader), ""); err != nil {
+func (s *side) features(ctx context.Context, from h2.Caller, _ []byte) ([]byte, error) {
+	if err := s.cfg.MayWrite(ctx, from.Get(tokenHeader), ""); err != nil {
 		return nil, err
 	}
 	var out []byte
@@ -191,13 +192,13 @@ func (s *side) features(ctx context.Context, md h2.Metadata, _ []byte) ([]byte, 
 var kinds = map[string]uint64{"": 1, "connect-proxy": 2, "mesh-gateway": 3, "terminating-gateway": 4,
 	"ingress-gateway": 5, "api-gateway": 6}
 
-func (s *side) bootstrap(ctx context.Context, md h2.Metadata, b []byte) ([]byte, error) {
+func (s *side) bootstrap(ctx context.Context, from h2.Caller, b []byte) ([]byte, error) {
 	const nodeID, nodeName, proxyID = 1, 2, 3
 	in, _, _, err := fields(b, 0)
 	if err != nil {
 		return nil, err
 	}
-	token := md.Get(tokenHeader)
+	token := from.Get(tokenHeader)
 	node := in[nodeName]
 	switch {
 	case in[proxyID] == "":
@@ -206,8 +207,8 @@ func (s *side) bootstrap(ctx context.Context, md h2.Metadata, b []byte) ([]byte,
 		return nil, errkind.New(errkind.Invalid, "node_id or node_name is required")
 	case node == "":
 		var list []struct{ Node string }
-		if _, err := s.ask(ctx, "GET", "/v1/catalog/nodes?filter="+url.QueryEscape("ID == "+strconv.Quote(in[nodeID])), token,
-			nil, &list); err != nil {
+		path := "/v1/catalog/nodes?filter=" + url.QueryEscape("ID == "+strconv.Quote(in[nodeID]))
+		if _, err := s.ask(ctx, from.Remote, "GET", path, token, nil, &list); err != nil {
 			return nil, err
 		}
 		if len(list) == 0 {
@@ -225,8 +226,8 @@ func (s *side) bootstrap(ctx context.Context, md h2.Metadata, b []byte) ([]byte,
 			}
 		}
 	}
-	if _, err := s.ask(ctx, "GET", "/v1/catalog/node-services/"+url.PathEscape(node)+"?merge-central-config", token, nil,
-		&all); err != nil {
+	path := "/v1/catalog/node-services/" + url.PathEscape(node) + "?merge-central-config"
+	if _, err := s.ask(ctx, from.Remote, "GET", path, token, nil, &all); err != nil {
 		return nil, err
 	}
 	if all != nil {
@@ -259,8 +260,8 @@ func (s *side) bootstrap(ctx context.Context, md h2.Metadata, b []byte) ([]byte,
 }
 
 // servers sends the list of servers, and again when it is another one.
-func (s *side) servers(ctx context.Context, md h2.Metadata, _ []byte, send func([]byte) error) error {
-	token := md.Get(tokenHeader)
+func (s *side) servers(ctx context.Context, from h2.Caller, _ []byte, send func([]byte) error) error {
+	token := from.Get(tokenHeader)
 	var last []byte
 	for first := true; ; first = false {
 		if err := s.cfg.MayWrite(ctx, token, ""); err != nil {
@@ -289,8 +290,8 @@ func (s *side) servers(ctx context.Context, md h2.Metadata, _ []byte, send func(
 const rootsWait = 5 * time.Minute
 
 // roots sends the roots, and again after each rotation.
-func (s *side) roots(ctx context.Context, md h2.Metadata, _ []byte, send func([]byte) error) error {
-	token, index := md.Get(tokenHeader), ""
+func (s *side) roots(ctx context.Context, from h2.Caller, _ []byte, send func([]byte) error) error {
+	token, index := from.Get(tokenHeader), ""
 	var last []byte
 	for {
 		if err := s.cfg.MayWrite(ctx, token, ""); err != nil {
@@ -309,7 +310,7 @@ func (s *side) roots(ctx context.Context, md h2.Metadata, _ []byte, send func([]
 				Active                           bool
 			}
 		}
-		next, err := s.ask(ctx, "GET", path, token, nil, &v)
+		next, err := s.ask(ctx, from.Remote, "GET", path, token, nil, &v)
 		if err != nil {
 			return err
 		}
@@ -334,7 +335,7 @@ func (s *side) roots(ctx context.Context, md h2.Metadata, _ []byte, send func([]
 	}
 }
 
-func (s *side) sign(ctx context.Context, md h2.Metadata, b []byte) ([]byte, error) {
+func (s *side) sign(ctx context.Context, from h2.Caller, b []byte) ([]byte, error) {
 	in, _, _, err := fields(b, 0)
 	if err != nil {
 		return nil, err
@@ -342,11 +343,11 @@ func (s *side) sign(ctx context.Context, md h2.Metadata, b []byte) ([]byte, erro
 	if in[1] == "" {
 		return nil, errkind.New(errkind.Invalid, "csr is required")
 	}
-	cert, err := s.cfg.Sign(ctx, md.Get(tokenHeader), in[1])
+	cert, err := s.cfg.Sign(ctx, from.Get(tokenHeader), in[1])
 	return put(nil, 2, cert), err
 }
 
-func (s *side) login(ctx context.Context, _ h2.Metadata, b []byte) ([]byte, error) {
+func (s *side) login(ctx context.Context, from h2.Caller, b []byte) ([]byte, error) {
 	in, _, meta, err := fields(b, 3)
 	if err != nil {
 		return nil, err
@@ -356,14 +357,14 @@ func (s *side) login(ctx context.Context, _ h2.Metadata, b []byte) ([]byte, erro
 		path += "?dc=" + url.QueryEscape(in[6])
 	}
 	var v struct{ AccessorID, SecretID string }
-	if _, err := s.ask(ctx, "POST", path, "", map[string]any{"AuthMethod": in[1], "BearerToken": in[2], "Meta": meta},
-		&v); err != nil {
+	body := map[string]any{"AuthMethod": in[1], "BearerToken": in[2], "Meta": meta}
+	if _, err := s.ask(ctx, from.Remote, "POST", path, "", body, &v); err != nil {
 		return nil, err
 	}
 	return putMessage(nil, 1, put(put(nil, 1, v.AccessorID), 2, v.SecretID)), nil
 }
 
-func (s *side) logout(ctx context.Context, _ h2.Metadata, b []byte) ([]byte, error) {
+func (s *side) logout(ctx context.Context, from h2.Caller, b []byte) ([]byte, error) {
 	in, _, _, err := fields(b, 0)
 	if err != nil {
 		return nil, err
@@ -375,17 +376,17 @@ func (s *side) logout(ctx context.Context, _ h2.Metadata, b []byte) ([]byte, err
 	if in[2] != "" {
 		path += "?dc=" + url.QueryEscape(in[2])
 	}
-	_, err = s.ask(ctx, "POST", path, in[1], nil, nil)
+	_, err = s.ask(ctx, from.Remote, "POST", path, in[1], nil, nil)
 	return nil, err
 }
 
-func (s *side) dns(ctx context.Context, md h2.Metadata, b []byte) ([]byte, error) {
+func (s *side) dns(ctx context.Context, from h2.Caller, b []byte) ([]byte, error) {
 	const overTCP = 1
 	in, numbers, _, err := fields(b, 0)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.cfg.DNS(ctx, md.Get(tokenHeader), []byte(in[1]), numbers[2] == overTCP)
+	answer, err := s.cfg.DNS(ctx, from.Get(tokenHeader), []byte(in[1]), numbers[2] == overTCP)
 	if err != nil {
 		return nil, err
 	}

@@ -17,9 +17,9 @@ const maxSideCalls = 1 << 15
 
 // Sides is what dataplanes ask of this process, beside its mesh. All of it may be ready later than New.
 type Sides struct {
-	// Ask asks this process's own HTTP API.
-	Ask func(ctx context.Context, method, path, token string, body []byte) (status int, index string, answer []byte,
-		err error)
+	// Ask asks this process's own HTTP API for who is at remote.
+	Ask func(ctx context.Context, remote, method, path, token string, body []byte) (status int, index string,
+		answer []byte, err error)
 	// MayWrite tells whether a token has service:write on a service, or with "" on any.
 	MayWrite func(ctx context.Context, token, service string) error
 	// Resolve answers a DNS question; nil is none.
