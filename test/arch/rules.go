@@ -76,6 +76,8 @@ var doors = []struct {
 	{"google.golang.org/grpc", []string{"core/rpc", "api/xds", "bench"}, "linked only where gRPC is spoken"},
 	{"github.com/envoyproxy/go-control-plane", []string{"mesh/envoy"},
 		"each of its packages registers its messages at the start of every process"},
+	{"github.com/twmb/franz-go", []string{"usage/eventlog/kafkalog"}, "the Kafka protocol is spoken in one place"},
+	{"github.com/twmb/franz-go/pkg/kfake", []string{}, "tests only: brokers in the test's process"},
 	{"github.com/gorilla/websocket", []string{"api/sensuapi", "bench"}, "linked only where it is spoken"},
 	{"github.com/miekg/dns", []string{"api/dnsapi", "bench", "catalog/check"}, "the DNS contract and its load"},
 	{"github.com/minio/minio-go", []string{"client/snapstore", "secrets/storage/s3store"},
