@@ -14,7 +14,7 @@ import (
 )
 
 // mayReadLocal tells whether a token may read a service, or with "" this node.
-func (p *Process) mayReadLocal(ctx context.Context, token, service string) error {
+func (p *localAgent) mayReadLocal(ctx context.Context, token, service string) error {
 	if !p.Cfg.ACL.Enabled {
 		return nil
 	}
@@ -29,7 +29,7 @@ func (p *Process) mayReadLocal(ctx context.Context, token, service string) error
 }
 
 // readNode is what a token may read of a node in the catalog, nil when that is nothing.
-func (p *Process) readNode(ctx context.Context, token, node string) (*local.Seen, error) {
+func (p *localAgent) readNode(ctx context.Context, token, node string) (*local.Seen, error) {
 	var known *struct {
 		Services map[string]json.RawMessage
 	}
@@ -56,7 +56,7 @@ func (p *Process) readNode(ctx context.Context, token, node string) (*local.Seen
 	return seen, nil
 }
 
-func (p *Process) readSelf(ctx context.Context, path, token string, v any) error {
+func (p *localAgent) readSelf(ctx context.Context, path, token string, v any) error {
 	status, _, body, err := p.askSelf(ctx, "127.0.0.1:0", http.MethodGet, path, token, nil)
 	switch {
 	case err != nil:

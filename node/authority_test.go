@@ -90,7 +90,7 @@ connect {
 	if len(roots.Roots) != 1 || roots.TrustDomain != id+".consul" || roots.Roots[0].PrivateKeyBits != 384 {
 		t.Errorf("roots %+v", roots)
 	}
-	if left := m.meshes.RootLeft(); left < 87500*3600 || left > 87600*3600 {
+	if left := m.feeds.RootLeft(); left < 87500*3600 || left > 87600*3600 {
 		t.Errorf("the root has %v seconds left", left)
 	}
 	leaf := leafOf(t, m, "web")

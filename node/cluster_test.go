@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"corbel.dev/corbel/kit/polltest"
+	catalogplane "corbel.dev/corbel/node/planes/catalog"
 )
 
 const aclOff = `acl { enabled = false }
@@ -140,7 +141,8 @@ func TestClusterForwards(t *testing.T) {
 	}
 	close(leader.done)
 	next, _ := leaderOf(t, others)
-	polltest.Until(t, func() bool { return len(operator{raft: next.raft}.Peers()) == 2 }, "the group to have two members")
+	polltest.Until(t, func() bool { return len(catalogplane.Operator{Raft: next.raft}.Peers()) == 2 },
+		"the group to have two members")
 	next.awaitAsk("PUT", "/v1/kv/after", "x", http.StatusOK, "true") // on a host that is busy the two may elect once more
 }
 

@@ -10,7 +10,7 @@ import (
 
 // debugConfig is the running configuration by Corbel's keys, and what tools read of it by
 // the names that the contract's agents print. Secrets are hidden in both.
-func (p *Process) debugConfig() map[string]any {
+func (p *localAgent) debugConfig() map[string]any {
 	cfg := p.Current()
 	out := cfg.Public()
 	gossip := cfg.Advertise.Gossip

@@ -9,25 +9,21 @@ import (
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/raftgroup"
 )
 
 // methodDNS is the RPC that carries one DNS question.
 const methodDNS = "dns"
 
-func (p *Process) buildDNS() (err error) {
+func (p *localAgent) buildDNS() (err error) {
 	cfg := dnsapi.Config{
 		Addresses: p.Cfg.Listen.DNS, Datacenter: p.Cfg.Node.Datacenter, NodeName: p.Cfg.Node.Name,
 		Settings: dnsSettings(p.Cfg),
-		Forward:  dnsForwarder{p}, Bytes: p.Ports.Bytes, Conns: p.Ports.DNS,
+		Bytes:    p.Ports.Bytes, Conns: p.Ports.DNS,
 		Metrics: p.Metrics, Logger: p.Log, Token: p.dnsToken, Access: p.dnsAccess(),
 	}
-	if p.wan != nil {
-		cfg.Remote = dnsRemote{p.wan}
-	}
-	if p.registry != nil {
-		cfg.Source, cfg.Queries = dnsSource{p.raft}, dnsQueries{p.api.Queries}
-	}
+	p.role.configureDNS(&cfg)
 	if p.dns, err = dnsapi.New(cfg); err != nil {
 		return err
 	}
@@ -43,15 +39,20 @@ type dnsSource struct{ *raftgroup.Group }
 // State implements dnsapi.Source.
 func (s dnsSource) State() *catalog.State { return s.Registry.State() }
 
-// dnsForwarder asks a server: any from a client agent, the leader from a server.
-type dnsForwarder struct{ p *Process }
+// anyDNS asks any server, from a client agent.
+type anyDNS struct{ *base.Base }
 
 // ForwardDNS implements dnsapi.Forwarder.
-func (f dnsForwarder) ForwardDNS(ctx context.Context, a dnsapi.Asked) ([]byte, error) {
-	if f.p.raft == nil {
-		return f.p.Others.Ask(ctx, methodDNS, encodeAsked(a))
-	}
-	return f.p.callLeader(ctx, methodDNS, encodeAsked(a))
+func (f anyDNS) ForwardDNS(ctx context.Context, a dnsapi.Asked) ([]byte, error) {
+	return f.Others.Ask(ctx, methodDNS, encodeAsked(a))
+}
+
+// leaderDNS asks the leader, from a server.
+type leaderDNS struct{ *Server }
+
+// ForwardDNS implements dnsapi.Forwarder.
+func (f leaderDNS) ForwardDNS(ctx context.Context, a dnsapi.Asked) ([]byte, error) {
+	return f.callLeader(ctx, methodDNS, encodeAsked(a))
 }
 
 func encodeAsked(a dnsapi.Asked) []byte {

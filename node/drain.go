@@ -3,30 +3,22 @@ package node
 import (
 	"context"
 	"time"
-
-	"corbel.dev/corbel/node/base"
-	"corbel.dev/corbel/node/raftgroup"
 )
-
-// serverDrain bounds how long a server that ends waits for agents to go elsewhere, and for another to lead.
-const serverDrain = 5 * time.Second
 
 // Drain takes the process out of use before it ends: it is not ready any more; with drain_wait the services of this
 // host take no new work, and what they have is waited for; a server sends agents elsewhere and hands leadership over.
 // What is asked meanwhile is answered. It returns early when ctx ends. leaves says that the process leaves the
 // cluster afterwards.
-func (p *Process) Drain(ctx context.Context, leaves bool) {
+func (p *localAgent) Drain(ctx context.Context, leaves bool) {
 	p.doors.Ending.Store(true)
 	p.mesh.SetServing(false)
 	if cfg := p.Current(); cfg.Leave.DrainWait > 0 && (leaves || cfg.Given("drain_wait")) {
 		p.drainServices(ctx, cfg.Leave.DrainWait)
 	}
-	if p.raft != nil && len(p.OtherServers()) > 0 {
-		p.drainServer(ctx)
-	}
+	p.role.handOver(ctx)
 }
 
-func (p *Process) drainServices(ctx context.Context, wait time.Duration) {
+func (p *localAgent) drainServices(ctx context.Context, wait time.Duration) {
 	if !p.api.Agent.HasServices() {
 		return
 	}
@@ -54,42 +46,12 @@ func (p *Process) drainServices(ctx context.Context, wait time.Duration) {
 	}
 }
 
-func (p *Process) drainServer(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, serverDrain)
-	defer cancel()
-	p.Log.Info("this server takes no new work")
-	if err := p.AddTag(ctx, base.TagAway, "drains"); err != nil {
-		p.Log.Warn("cannot announce that this server is draining", "error", err)
-	}
-	if g := p.raft.Raft.Load(); g != nil && g.IsLeader() {
-		if err := g.TransferLeadership(ctx, ""); err != nil {
-			p.Log.Warn("cannot hand the leadership over", "error", err)
-		}
-	}
-	p.doors.Planes.Drain(ctx)
-	p.part()
-	p.meshes.Drain(ctx)
-}
-
 // lacks tells what the process waits for before it is ready, nothing when it is.
-func (p *Process) lacks() []string {
+func (p *localAgent) lacks() []string {
 	if p.doors.Ending.Load() {
 		return []string{"the process ends"}
 	}
-	var list []string
-	if p.raft != nil {
-		switch {
-		case p.raft.LeaderAddr() == "":
-			list = append(list, "no leader is known")
-		case !p.raft.IsLeader() && p.raft.LastContact() > raftgroup.Silent:
-			list = append(list, "the leader was not heard for "+p.raft.LastContact().Round(time.Second).String())
-		}
-		if !p.meshes.Board.Ready() {
-			list = append(list, "the catalog has not been read from the log")
-		}
-	} else if len(p.LivingServers()) == 0 {
-		list = append(list, "no server is known")
-	}
+	list := p.role.missing()
 	if !p.local.Synced() {
 		list = append(list, "this host's registrations have not been compared with the catalog")
 	}
@@ -109,8 +71,8 @@ const (
 
 // warm says once that the process is ready, and what it waits for when that takes long. Until then the health service
 // of the ports for Envoys says NOT_SERVING. A proxy that comes nevertheless waits until all is known that it needs.
-func (p *Process) warm(ctx context.Context) error {
-	defer p.part()
+func (p *localAgent) warm(ctx context.Context) error {
+	defer p.role.stop()
 	begin, said := p.Clock.Now(), p.Clock.Now()
 	t := p.Clock.NewTimer(0)
 	defer t.Stop()
@@ -133,11 +95,7 @@ func (p *Process) warm(ctx context.Context) error {
 	p.warmed.Store(true)
 	p.Log.Info("ready", "took", p.Clock.Since(begin).Round(time.Millisecond))
 	p.mesh.SetServing(true)
-	if p.raft != nil && !p.Cfg.Dev {
-		if err := p.AddTag(ctx, base.TagAway, ""); err != nil && ctx.Err() == nil {
-			p.Log.Warn("cannot announce that this server is ready", "error", err)
-		}
-	}
+	p.role.announceReady(ctx)
 	<-ctx.Done()
 	return nil
 }

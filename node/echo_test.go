@@ -133,10 +133,11 @@ func TestPlaneIsOneValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := New(cfg, echoKind())
+	made, err := New(cfg, echoKind())
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := made.(*Server)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()

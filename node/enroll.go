@@ -7,7 +7,6 @@ import (
 	"net"
 	"strconv"
 
-	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/fault"
@@ -36,19 +35,18 @@ func Introduce(ctx context.Context, cfg *config.Config, log *slog.Logger) error 
 	return enroll.Introduce(ctx, cfg, id, faults, log)
 }
 
-// buildIntroducer makes the introducer where the configuration wants one.
-func (p *Process) buildIntroducer() (err error) {
-	if !p.Cfg.AutoConfig.Authorize {
-		return nil
+// newIntroducer makes the introducer where the configuration wants one.
+func (s *Server) newIntroducer() (*enroll.Introducer, error) {
+	if !s.Cfg.AutoConfig.Authorize {
+		return nil, nil
 	}
-	c := enroll.IntroducerConfig{Datacenter: p.Cfg.Node.Datacenter, Rules: &p.Cfg.AutoConfig, Current: p.Current,
-		Leads: p.raft.IsLeader, CallLeader: p.callLeader, State: p.registry.State, Issuer: p.meshes.Issuer,
-		Join: func() []string { return gossipOfServers(p.Pool) }, Keys: p.Pool.LocalKeys, Clock: p.Clock, Log: p.Log}
-	if p.access.keeper != nil {
-		c.CreateToken = p.access.keeper.CreateToken
+	c := enroll.IntroducerConfig{Datacenter: s.Cfg.Node.Datacenter, Rules: &s.Cfg.AutoConfig, Current: s.Current,
+		Leads: s.raft.IsLeader, CallLeader: s.callLeader, State: s.registry.State, Issuer: s.feeds.Issuer,
+		Join: func() []string { return gossipOfServers(s.Pool) }, Keys: s.Pool.LocalKeys, Clock: s.Clock, Log: s.Log}
+	if s.keeper != nil {
+		c.CreateToken = s.keeper.CreateToken
 	}
-	p.introducer, err = enroll.NewIntroducer(c)
-	return err
+	return enroll.NewIntroducer(c)
 }
 
 // gossipOfServers are the addresses at which the living servers can be joined.
@@ -60,25 +58,24 @@ func gossipOfServers(pool *member.Pool) (list []string) {
 }
 
 // enrolment is a server's side.
-func enrolment(p *Process) *enroll.Server {
-	return &enroll.Server{Datacenter: p.Cfg.Node.Datacenter, State: func() *catalog.State { return p.registry.State() },
-		Issuer: p.meshes.Issuer, ForTokens: p.Cfg.AutoEncrypt.AllowTLS, Introducer: p.introducer,
-		Now: p.Clock.Now, Log: p.Log}
+func (s *Server) enrolment() *enroll.Server {
+	return &enroll.Server{Datacenter: s.Cfg.Node.Datacenter, State: s.registry.State, Issuer: s.feeds.Issuer,
+		ForTokens: s.Cfg.AutoEncrypt.AllowTLS, Introducer: s.introducer, Now: s.Clock.Now, Log: s.Log}
 }
 
 // welcome has a server give certificates to agents that have none, and let in those that have one.
-func (p *Process) welcome() {
-	e := enrolment(p)
-	e.Register(p.RPCSrv)
+func (s *Server) welcome() {
+	e := s.enrolment()
+	e.Register(s.RPCSrv)
 	srv := e.Strangers()
-	p.Parts.Add("enrolment", func(ctx context.Context) error {
-		return srv.Run(ctx, p.Wire.Listen(wire.ProtoEnroll, 0, wire.Anyone))
+	s.Parts.Add("enrolment", func(ctx context.Context) error {
+		return srv.Run(ctx, s.Wire.Listen(wire.ProtoEnroll, 0, wire.Anyone))
 	})
-	p.Certs.Guests.Store(e.Guests())
+	s.Certs.Guests.Store(e.Guests())
 }
 
 // enrolled is an agent's side.
-func enrolled(p *Process) *enroll.Agent {
+func enrolled(p *base.Base) *enroll.Agent {
 	return &enroll.Agent{AgentConfig: enroll.AgentConfig{Config: p.Cfg, Current: p.Current, Wire: p.Wire, RPC: p.RPC,
 		Server: p.AnyServer, Changes: p.Pool.Changes, Token: p.Tokens.Own, SetTokens: p.Tokens.Reload,
 		Certificate: p.Certs.Enrolled.Now.Load,

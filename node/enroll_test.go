@@ -100,7 +100,7 @@ tls { defaults { ca_file = "%s/ca.pem" verify_outgoing = true verify_server_host
 	c.Certs.Enrolled.Now.Store(ended)
 	client := enroll.Client(c.Wire)
 	defer client.Close()
-	cert, err := enrolled(c.Process).AskForToken(t.Context(), client)
+	cert, err := enrolled(c.Base).AskForToken(t.Context(), client)
 	if err != nil || !knock(t, s, a, cert, wire.ProtoRPC, 0, 0) {
 		t.Errorf("an agent whose certificate has ended: %v", err)
 	}

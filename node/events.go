@@ -27,7 +27,7 @@ func (p poolEvents) Recent() ([]agentrows.Event, <-chan struct{}) {
 
 // concerns tells whether an event's filters mean this node. A filter that cannot be
 // read means nobody: it came from a member that did not check it.
-func (p *Process) concerns(e *member.Event) bool {
+func (p *localAgent) concerns(e *member.Event) bool {
 	if !matches(e.NodeFilter, p.Cfg.Node.Name) {
 		return false
 	}

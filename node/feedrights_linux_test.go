@@ -52,8 +52,8 @@ connect { enabled = true }`+a.RPCBlock(a.Issue(goodName, -time.Minute, time.Hour
 	running.Go(func() { _ = client.Run(ctx) })
 	defer client.Follow("endpoints/dc1/web/", "", heard.set, func(error) {})()
 	first := func() uint64 { return heard.get().Index }
-	polltest.Until(t, func() bool { return first() > 0 && m.meshes.Feed.Stats().Conns == 1 }, "the agent to be fed")
-	polltest.Until(t, func() bool { return m.meshes.Feed.Stats().Conns == 0 }, "the agent to be cut")
+	polltest.Until(t, func() bool { return first() > 0 && m.feeds.Feed.Stats().Conns == 1 }, "the agent to be fed")
+	polltest.Until(t, func() bool { return m.feeds.Feed.Stats().Conns == 0 }, "the agent to be cut")
 	last := first()
 	<-time.After(time.Second)
 	if now := first(); now != last {

@@ -15,6 +15,8 @@ import (
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/config"
+	meshplane "corbel.dev/corbel/node/planes/mesh"
 )
 
 // tendEvery is how often the leader looks whether something of all that is missing, or has served its time.
@@ -23,25 +25,32 @@ const tendEvery = 10 * time.Minute
 // foundingTimeout bounds one attempt.
 const foundingTimeout = 10 * time.Second
 
-// beginning is what this server gives a cluster that it founds.
-type beginning struct {
+// founding is what this server gives a cluster that it founds.
+type founding struct {
 	entries  []entry.Entry // config_entries.bootstrap
 	identity string        // the cluster's; "" is a new one
 }
 
-// founding sees to it, on the leader, that the cluster has what every cluster has once.
-func (p *Process) founding(ctx context.Context) error {
+func newFounding(cfg *config.Config) (f founding, err error) {
+	if f.entries, err = bootstrapEntries(cfg.Definitions.ConfigEntries); err == nil {
+		_, f.identity, err = meshplane.FirstAuthority(&cfg.Connect)
+	}
+	return f, err
+}
+
+// found sees to it, on the leader, that the cluster has what every cluster has once.
+func (s *Server) found(ctx context.Context) error {
 	pause := backoff.Backoff{Min: 50 * time.Millisecond, Max: 5 * time.Second}
 	for ctx.Err() == nil {
-		changes := p.raft.LeaderChanges()
+		changes := s.raft.LeaderChanges()
 		var again <-chan time.Time
-		if p.raft.IsLeader() {
-			if err := p.found(ctx); err != nil && ctx.Err() == nil {
-				p.Log.Debug("what every cluster has could not be written yet", "err", err)
-				again = p.Clock.NewTimer(pause.Next()).C
+		if s.raft.IsLeader() {
+			if err := s.foundOnce(ctx); err != nil && ctx.Err() == nil {
+				s.Log.Debug("what every cluster has could not be written yet", "err", err)
+				again = s.Clock.NewTimer(pause.Next()).C
 			} else {
 				pause.Reset()
-				again = p.Clock.NewTimer(tendEvery).C
+				again = s.Clock.NewTimer(tendEvery).C
 			}
 		}
 		select {
@@ -53,30 +62,30 @@ func (p *Process) founding(ctx context.Context) error {
 	return nil
 }
 
-// found writes what is not there: the cluster's identity and the configured config entries.
-func (p *Process) found(ctx context.Context) error {
+// foundOnce writes what is not there: the cluster's identity and the configured config entries.
+func (s *Server) foundOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, foundingTimeout)
 	defer cancel()
-	err := p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey,
-		Value: []byte(cmp.Or(p.identity, uuid.NewString()))})
-	if p.Cfg.Connect.Enabled {
-		err = errors.Join(err, p.meshes.CA.Tend(ctx))
+	err := s.writeOnce(ctx, catalog.Record{Kind: catalog.RecordSystem, Key: catalog.ClusterIDKey,
+		Value: []byte(cmp.Or(s.founds.identity, uuid.NewString()))})
+	if s.Cfg.Connect.Enabled {
+		err = errors.Join(err, s.feeds.CA.Tend(ctx))
 	}
-	for _, e := range p.entries {
+	for _, e := range s.founds.entries {
 		value, encodeErr := entry.Encode(e)
 		b := e.Base()
-		err = errors.Join(err, encodeErr, p.writeOnce(ctx, catalog.Record{Kind: catalog.RecordConfigEntry,
+		err = errors.Join(err, encodeErr, s.writeOnce(ctx, catalog.Record{Kind: catalog.RecordConfigEntry,
 			Key: entry.Key(b.Kind, b.Name), Value: value}))
 	}
 	return err
 }
 
-func (p *Process) writeOnce(ctx context.Context, r catalog.Record) error {
-	if p.registry.State().Record(r.Kind, r.Key) != nil {
+func (s *Server) writeOnce(ctx context.Context, r catalog.Record) error {
+	if s.registry.State().Record(r.Kind, r.Key) != nil {
 		return nil
 	}
 	// Not ok means that somebody was faster, which is as well.
-	_, _, err := p.registry.SetRecords(ctx, catalog.RecordOp{Verb: catalog.RecordCAS, Record: r})
+	_, _, err := s.registry.SetRecords(ctx, catalog.RecordOp{Verb: catalog.RecordCAS, Record: r})
 	return errkind.E(errkind.Of(err), r.Key, err)
 }
 

@@ -19,13 +19,14 @@ import (
 
 // member is a whole process of Corbel inside the test: nothing but its main function is missing.
 type testMember struct {
-	*Process
-	t      testing.TB
-	hcl    string
-	http   string // host:port
-	gossip string
-	cancel context.CancelFunc
-	done   chan error
+	*localAgent
+	*Server // nil on a client agent
+	t       testing.TB
+	hcl     string
+	http    string // host:port
+	gossip  string
+	cancel  context.CancelFunc
+	done    chan error
 }
 
 // startServer runs a server with more configuration; %-verbs of it are filled from a test's folder by the caller.
@@ -55,15 +56,28 @@ ports { http = %d, serf_lan = %d, server = %d, serf_wan = -1, dns = -1 }
 	if err := Introduce(introducing, cfg, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	if m.Process, err = New(cfg); err != nil {
-		t.Fatalf("%s: %v", name, err)
+	m.start(cfg)
+	t.Cleanup(func() { m.stop() })
+	return m
+}
+
+// start makes the process and runs it.
+func (m *testMember) start(cfg *config.Config) {
+	m.t.Helper()
+	p, err := New(cfg)
+	if err != nil {
+		m.t.Fatalf("%s: %v", cfg.Node.Name, err)
+	}
+	switch p := p.(type) {
+	case *Server:
+		m.localAgent, m.Server = p.localAgent, p
+	case *Agent:
+		m.localAgent = p.localAgent
 	}
 	var ctx context.Context
 	ctx, m.cancel = context.WithCancel(context.Background())
 	m.done = make(chan error, 1)
-	go func() { m.done <- m.Run(ctx) }()
-	t.Cleanup(func() { m.stop() })
-	return m
+	go func() { m.done <- p.Run(ctx) }()
 }
 
 // config loads the member's configuration with more of it.

@@ -15,7 +15,7 @@ import (
 )
 
 // info tells about the process over the API.
-type info struct{ p *Process }
+type info struct{ p *localAgent }
 
 // DebugConfig implements agentrows.AgentInfo.
 func (i info) DebugConfig() map[string]any { return i.p.debugConfig() }
@@ -40,26 +40,11 @@ func (i info) Stats() map[string]map[string]string {
 			"version_metadata": "corbel" + version.Number},
 		"serf_lan": gossipStats(p.Pool),
 	}
-	consul := map[string]string{"server": strconv.FormatBool(p.raft != nil), "acl": "disabled"}
+	stats["consul"] = map[string]string{"server": strconv.FormatBool(p.Cfg.Server), "acl": "disabled"}
 	if p.Cfg.ACL.Enabled && !p.Cfg.Dev {
-		consul["acl"] = "enabled"
+		stats["consul"]["acl"] = "enabled"
 	}
-	if p.raft != nil {
-		consul["leader"] = strconv.FormatBool(p.raft.IsLeader())
-		consul["leader_addr"] = p.raft.LeaderAddr()
-		consul["bootstrap"] = strconv.FormatBool(p.Cfg.Raft.Bootstrap || p.Cfg.Dev)
-		consul["known_datacenters"] = "1"
-		if p.wan != nil {
-			consul["known_datacenters"] = strconv.Itoa(len(p.wan.Known()))
-			stats["serf_wan"] = gossipStats(p.wan.Pool)
-		}
-		if g := p.raft.Raft.Load(); g != nil {
-			stats["raft"] = g.Stats()
-		}
-	} else {
-		consul["known_servers"] = strconv.Itoa(len(p.OtherServers()))
-	}
-	stats["consul"] = consul
+	p.role.addStats(stats)
 	return stats
 }
 

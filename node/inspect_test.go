@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/archive"
+	catalogplane "corbel.dev/corbel/node/planes/catalog"
 )
 
 // golden is an archive that the first version of the format wrote. It is never written anew: later versions must read
@@ -77,7 +78,7 @@ func inspected(t *testing.T, saved []byte) (counts map[string]int, keys []string
 	if _, err := archive.Read(bytes.NewReader(saved), &state, 1<<30); err != nil {
 		t.Fatal(err)
 	}
-	all, err := InspectSnapshot(&state, func(key string, size int) {
+	all, err := catalogplane.InspectSnapshot(&state, func(key string, size int) {
 		if size <= len(key) {
 			t.Errorf("%s has %d bytes", key, size)
 		}

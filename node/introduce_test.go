@@ -116,7 +116,7 @@ func TestAgentIsIntroduced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if next, err := enrolled(c.Process).Renew(t.Context(), in); err != nil ||
+	if next, err := enrolled(c.Base).Renew(t.Context(), in); err != nil ||
 		next.Leaf.SerialNumber.Cmp(cert.Leaf.SerialNumber) == 0 {
 		t.Errorf("renewal: %v", err)
 	}
@@ -131,7 +131,7 @@ func TestAgentIsIntroduced(t *testing.T) {
 	_ = c.RPC.Close() // connections from before
 	client := enroll.Client(c.Wire)
 	defer client.Close()
-	next, err := enrolled(c.Process).AskAsIntroduced(t.Context(), client)
+	next, err := enrolled(c.Base).AskAsIntroduced(t.Context(), client)
 	if err != nil || !time.Now().Before(next.Leaf.NotAfter) {
 		t.Errorf("after the certificate's end: %v", err)
 	}
@@ -143,10 +143,11 @@ func TestAgentIsIntroduced(t *testing.T) {
 	if err := Introduce(t.Context(), cfg, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	again, err := New(cfg)
+	p, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	again := p.(*Agent)
 	defer again.Wire.Close()
 	if again.Certs.Enrolled.Now.Load() == nil || again.Cfg.Gossip.Encrypt != introGossip ||
 		len(again.Cfg.Gossip.RetryJoin) != 3 {

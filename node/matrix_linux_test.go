@@ -30,6 +30,7 @@ import (
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/enroll"
 	"corbel.dev/corbel/node/forward"
+	catalogplane "corbel.dev/corbel/node/planes/catalog"
 	doctorplane "corbel.dev/corbel/node/planes/doctor"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 )
@@ -50,7 +51,8 @@ var methodsFor = map[wire.Roles][]string{
 	wire.AllServers: {wan.MethodKeys},
 	// The token of each of these is judged by what it is to do; MethodClock and the trust domain tell what every client
 	// may know.
-	wire.Members: {methodApply, methodNode, methodResolve, coordinates.MethodUpdate, doctorplane.MethodTell, methodDNS,
+	wire.Members: {catalogplane.MethodApply, catalogplane.MethodNode, methodResolve, coordinates.MethodUpdate,
+		doctorplane.MethodTell, methodDNS,
 		"mesh.sign",
 		doctorplane.MethodClock, enroll.MethodTrustDomain},
 	// The requests in the first four carry tokens of their own.
@@ -72,7 +74,7 @@ var enrolmentFor = map[string]wire.Roles{
 // runEnrolment lets every caller try what strangers may.
 func runEnrolment(t *testing.T, m *testMember, callers []wiretest.Caller) {
 	t.Helper()
-	methods := enrolment(m.Process).Strangers().Methods()
+	methods := m.enrolment().Strangers().Methods()
 	for _, c := range callers {
 		client := callerAs(t, c.Open, wire.ProtoEnroll)
 		for _, method := range methods {
@@ -245,11 +247,11 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 	for _, right := range []string{"read", "write"} {
 		name, policy := right, acl.Policy{Name: right, Rules: fmt.Sprintf(`service "db" { policy = %q }`, right)}
 		polltest.NoError(t, time.Minute, func() error {
-			if _, err := m.access.keeper.SetPolicy(t.Context(), policy); err != nil &&
+			if _, err := m.keeper.SetPolicy(t.Context(), policy); err != nil &&
 				!strings.Contains(err.Error(), "already") {
 				return err
 			}
-			made, err := m.access.keeper.CreateToken(t.Context(),
+			made, err := m.keeper.CreateToken(t.Context(),
 				grants.TokenRequest{Token: acl.Token{Grants: acl.Grants{Policies: []acl.Link{{Name: name}}}}})
 			if err == nil {
 				tokens[right] = made.SecretID
@@ -270,7 +272,7 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 			t.Errorf("%s has no row", s)
 		}
 		for right, token := range tokens {
-			stop, err := m.meshes.Board.Follow(feed.Identity{Node: "n1", Token: token}, s.String(), func(feed.Value) {},
+			stop, err := m.feeds.Board.Follow(feed.Identity{Node: "n1", Token: token}, s.String(), func(feed.Value) {},
 				func(error) {})
 			if err == nil {
 				stop()

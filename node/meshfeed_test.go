@@ -36,7 +36,7 @@ func TestAgentsAreFed(t *testing.T) {
 				"agent %d to hear of %s", i, addr)
 		}
 	}
-	if first.meshes.Feed.Stats().Conns == 0 {
+	if first.feeds.Feed.Stats().Conns == 0 {
 		t.Error("a server serves nobody")
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // meter shows what only the whole process knows: its pool, its version, its certificate.
-func (p *Process) meter() {
+func (p *localAgent) meter() {
 	count := func(server bool) func() float64 {
 		return func() float64 {
 			n := 0
@@ -29,7 +29,7 @@ func (p *Process) meter() {
 }
 
 // certificateLeft is how many seconds the certificate of the RPC port is still valid; 0 without one.
-func (p *Process) certificateLeft() float64 {
+func (p *localAgent) certificateLeft() float64 {
 	if end := p.Certs.End.Load(); end != 0 {
 		return math.Round(time.Unix(end, 0).Sub(p.Clock.Now()).Seconds())
 	}

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -22,14 +21,7 @@ func (m *testMember) again(hcl string) {
 	if err := m.stop(); err != nil {
 		m.t.Fatal(err)
 	}
-	var err error
-	if m.Process, err = New(m.config(true, hcl)); err != nil {
-		m.t.Fatal(err)
-	}
-	var ctx context.Context
-	ctx, m.cancel = context.WithCancel(context.Background())
-	m.done = make(chan error, 1)
-	go func() { m.done <- m.Run(ctx) }()
+	m.start(m.config(true, hcl))
 }
 
 // A server that starts while its PostgreSQL is away takes events, shows them, and says what is wrong; once PostgreSQL

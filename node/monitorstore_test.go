@@ -3,7 +3,6 @@
 package node
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -72,13 +71,7 @@ func TestMonitorPostgres(t *testing.T) {
 	if err := m.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if m.Process, err = New(m.config(true, hcl)); err != nil {
-		t.Fatal(err)
-	}
-	var ctx context.Context
-	ctx, m.cancel = context.WithCancel(context.Background())
-	m.done = make(chan error, 1)
-	go func() { m.done <- m.Run(ctx) }()
+	m.start(m.config(true, hcl))
 	polltest.Until(t, func() bool {
 		e, err := m.monitor().Events.Router.Get(t.Context(), "default", "web-1", "http")
 		return err == nil && len(e.Check.History) == 4 && e.Check.Executed == at

@@ -21,7 +21,7 @@ func kinds() []plane.Kind {
 func Sections() map[string]func() any { return plane.Sections(kinds()) }
 
 // SecretsAddr is where dev's secrets plane answers, or nil.
-func (p *Process) SecretsAddr() net.Addr {
+func (p *localAgent) SecretsAddr() net.Addr {
 	if part := plane.Find[*secretsplane.Part](p.doors.Planes); part != nil {
 		return part.Addr()
 	}
@@ -29,7 +29,7 @@ func (p *Process) SecretsAddr() net.Addr {
 }
 
 // MonitorAddrs are where the monitor plane's API and its port for agents answer, "" where that is off.
-func (p *Process) MonitorAddrs() (api, agents string) {
+func (p *localAgent) MonitorAddrs() (api, agents string) {
 	if m := plane.Find[*monitorplane.Plane](p.doors.Planes); m != nil {
 		return m.Addrs()
 	}

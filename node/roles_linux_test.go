@@ -24,6 +24,7 @@ import (
 	"corbel.dev/corbel/kit/tagproto"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/objects"
+	catalogplane "corbel.dev/corbel/node/planes/catalog"
 	doctorplane "corbel.dev/corbel/node/planes/doctor"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 )
@@ -182,8 +183,8 @@ bootstrap = true
 acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1]q, agent = %[1]q } }`, root))
 	polltest.Until(t, func() bool { _, err := m.access.tokens.Grant(t.Context(), root); return err == nil }, "the token")
 	c := callerAs(t, asUser(os.Getuid()), wire.ProtoRPC)
-	servers := &catalogServers{client: c, own: func() applier { return nil },
-		target: func() (string, error) { return m.RPCAddr(), nil }}
+	servers := &catalogplane.Servers{Client: c, Own: func() catalogplane.Applier { return nil },
+		Target: func() (string, error) { return m.RPCAddr(), nil }}
 	svc := &catalog.Service{ID: "db-1", Name: "db", Node: "n1", Port: 5432}
 	check := &catalog.Check{Node: "n1", ID: "db", Name: "db", ServiceID: "db-1", ServiceName: "db",
 		Status: catalog.Passing, Output: "a password, perhaps"}

@@ -15,13 +15,13 @@ import (
 )
 
 // sides is what dataplanes ask of this process.
-func (p *Process) sides() meshplane.Sides {
+func (p *localAgent) sides() meshplane.Sides {
 	return meshplane.Sides{Ask: p.askSelf, MayWrite: p.mayWriteService, Token: p.tokenOr,
 		Resolve: func(ctx context.Context, a dnsapi.Asked) []byte { return p.dns.Resolve(ctx, a) }}
 }
 
 // tokenOr is the caller's token, or that of requests which bring none.
-func (p *Process) tokenOr(token string) string {
+func (p *localAgent) tokenOr(token string) string {
 	if token == "" {
 		return p.Tokens.Get(base.TokenDefault)
 	}
@@ -29,7 +29,7 @@ func (p *Process) tokenOr(token string) string {
 }
 
 // askSelf asks this process's own HTTP API for who is at remote.
-func (p *Process) askSelf(ctx context.Context, remote, method, path, token string, body []byte) (status int,
+func (p *localAgent) askSelf(ctx context.Context, remote, method, path, token string, body []byte) (status int,
 	index string, answer []byte, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
@@ -47,7 +47,7 @@ func (p *Process) askSelf(ctx context.Context, remote, method, path, token strin
 }
 
 // mayWriteService tells whether a token has service:write on a service, or with "" on any.
-func (p *Process) mayWriteService(ctx context.Context, token, service string) error {
+func (p *localAgent) mayWriteService(ctx context.Context, token, service string) error {
 	if !p.Cfg.ACL.Enabled {
 		return nil
 	}

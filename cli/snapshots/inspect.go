@@ -15,14 +15,14 @@ import (
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/migrate/snapfile"
 	"corbel.dev/corbel/kit/archive"
-	"corbel.dev/corbel/node"
+	catalogplane "corbel.dev/corbel/node/planes/catalog"
 )
 
 // report is what inspect finds.
 type report struct {
 	Meta      *archive.Meta
-	Stats     []node.Tally
-	StatsKV   []node.Tally `json:",omitempty"`
+	Stats     []catalogplane.Tally
+	StatsKV   []catalogplane.Tally `json:",omitempty"`
 	TotalSize int
 	keysSize  int
 }
@@ -31,7 +31,7 @@ type report struct {
 type keyGroups struct {
 	depth  int
 	filter string
-	found  map[string]*node.Tally
+	found  map[string]*catalogplane.Tally
 }
 
 func (g *keyGroups) add(key string, size int) {
@@ -42,7 +42,7 @@ func (g *keyGroups) add(key string, size int) {
 	name := strings.Join(parts[:min(len(parts), g.depth)], "/")
 	t := g.found[name]
 	if t == nil {
-		t = &node.Tally{Name: name}
+		t = &catalogplane.Tally{Name: name}
 		g.found[name] = t
 	}
 	t.Count++
@@ -78,7 +78,7 @@ func read(path string, groups *keyGroups) (*report, error) {
 	if snapfile.IsConsul(state) {
 		err = r.consul(state, key)
 	} else if _, err = state.Seek(0, io.SeekStart); err == nil {
-		r.Stats, err = node.InspectSnapshot(state, key)
+		r.Stats, err = catalogplane.InspectSnapshot(state, key)
 	}
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func read(path string, groups *keyGroups) (*report, error) {
 			r.StatsKV = append(r.StatsKV, *t)
 			r.keysSize += t.Size
 		}
-		slices.SortFunc(r.StatsKV, func(a, b node.Tally) int {
+		slices.SortFunc(r.StatsKV, func(a, b catalogplane.Tally) int {
 			return cmp.Or(cmp.Compare(b.Size, a.Size), strings.Compare(a.Name, b.Name))
 		})
 	}
@@ -108,7 +108,7 @@ func (r *report) consul(state io.ReadSeeker, key func(string, int)) error {
 		return err
 	}
 	for _, t := range s.Types() {
-		r.Stats = append(r.Stats, node.Tally(t))
+		r.Stats = append(r.Stats, catalogplane.Tally(t))
 	}
 	if key != nil {
 		s.Keys(key)
@@ -119,7 +119,7 @@ func (r *report) consul(state io.ReadSeeker, key func(string, int)) error {
 func inspect(e *command.Env) *cobra.Command {
 	var reading command.Reading
 	var details bool
-	groups := keyGroups{found: map[string]*node.Tally{}}
+	groups := keyGroups{found: map[string]*catalogplane.Tally{}}
 	c := &cobra.Command{Use: "inspect FILE", Short: "Verify a snapshot file and show its contents",
 		Args: command.Between(1, 1, "the name of a file")}
 	f := c.Flags()
@@ -156,8 +156,8 @@ func inspect(e *command.Env) *cobra.Command {
 
 // asRegistrations makes one row of nodes, services and checks: Consul's servers store each as a registration.
 func (r *report) asRegistrations() {
-	all := node.Tally{Name: "Register"}
-	r.Stats = slices.DeleteFunc(r.Stats, func(t node.Tally) bool {
+	all := catalogplane.Tally{Name: "Register"}
+	r.Stats = slices.DeleteFunc(r.Stats, func(t catalogplane.Tally) bool {
 		if t.Name != "Node" && t.Name != "Service" && t.Name != "Check" {
 			return false
 		}
@@ -168,7 +168,7 @@ func (r *report) asRegistrations() {
 		return
 	}
 	r.Stats = append(r.Stats, all)
-	slices.SortStableFunc(r.Stats, func(a, b node.Tally) int { return cmp.Compare(b.Size, a.Size) })
+	slices.SortStableFunc(r.Stats, func(a, b catalogplane.Tally) int { return cmp.Compare(b.Size, a.Size) })
 }
 
 func (r *report) print(e *command.Env, details bool) error {
@@ -187,7 +187,7 @@ func (r *report) print(e *command.Env, details bool) error {
 	return tallies(e, " Key Name", r.StatsKV, r.keysSize)
 }
 
-func tallies(e *command.Env, title string, list []node.Tally, total int) error {
+func tallies(e *command.Env, title string, list []catalogplane.Tally, total int) error {
 	t := command.Table{Gap: 11}
 	t.Add(title, "Count", "Size")
 	t.Add(" ----", "----", "----")

@@ -18,7 +18,8 @@ type part struct {
 
 // parts are what -plane knows.
 var parts = []part{
-	{"catalog", []string{"./catalog/...", "./api/consulapi/...", "./api/dnsapi/...", "./api/hothttp/..."},
+	{"catalog", []string{"./catalog/...", "./api/consulapi/...", "./api/dnsapi/...", "./api/hothttp/...",
+		"./node/planes/catalog/..."},
 		"Aliases|Forward|Board|Catalog|Since|Watches|Tokens|Upload|Workload|Parked|Paths",
 		"^(agent|kv|lock|services|nodes|watch|snapshot|consul|consul_acl|bootstrap)$", "Drain|Rolling"},
 	{"mesh", []string{"./mesh/...", "./api/xds/...", "./node/planes/mesh/..."},

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"corbel.dev/corbel/node"
+	catalogplane "corbel.dev/corbel/node/planes/catalog"
 )
 
 func text(o object, name string) string {
@@ -239,7 +239,7 @@ func (s *Source) entry(o object) error {
 	if kind == "" || name == "" {
 		return errors.New("an entry without a kind or a name")
 	}
-	s.entries[kind] = append(s.entries[kind], node.PlainConfigEntry(o))
+	s.entries[kind] = append(s.entries[kind], catalogplane.PlainConfigEntry(o))
 	return nil
 }
 

@@ -1,4 +1,6 @@
-package node
+// Package catalogplane wires the catalog to those who ask for it: agents that register what runs on their hosts, and
+// operators who look after its Raft group and its snapshots.
+package catalogplane
 
 import (
 	"context"
@@ -14,35 +16,35 @@ import (
 // The RPCs of anti-entropy. Requests and answers are commands in the catalog's
 // own encoding, so that no second description of the objects exists.
 const (
-	methodApply = "catalog.apply"
-	methodNode  = "catalog.node"
+	MethodApply = "catalog.apply"
+	MethodNode  = "catalog.node"
 )
 
-// applier is the part of the registry that anti-entropy writes through.
-type applier interface {
+// Applier is the part of the registry that anti-entropy writes through.
+type Applier interface {
 	Apply(ctx context.Context, c catalog.Command) (catalog.Result, error)
 	State() *catalog.State
 }
 
-// catalogServers is the catalog as an agent's anti-entropy sees it
+// Servers is the catalog as an agent's anti-entropy sees it
 // (local.Servers): on a server the registry when it leads, else the leader, and
 // on a client agent any server, which passes writes on.
-type catalogServers struct {
-	client *rpc.Client
-	// own is nil on client agents and on servers that do not lead at the moment.
-	own func() applier
-	// target is where to send what cannot be done here.
-	target func() (string, error)
-	// allow decides on the leader whether a token may register or remove; nil allows everything.
-	allow func(token string, c catalog.Command) error
-	// sees tells there what a token may see of a node's registrations; nil shows everything.
-	sees func(token string, list []*catalog.Register) ([]*catalog.Register, error)
+type Servers struct {
+	Client *rpc.Client
+	// Own is nil on client agents and on servers that do not lead at the moment.
+	Own func() Applier
+	// Target is where to send what cannot be done here.
+	Target func() (string, error)
+	// Allow decides on the leader whether a token may register or remove; nil allows everything.
+	Allow func(token string, c catalog.Command) error
+	// Sees tells there what a token may see of a node's registrations; nil shows everything.
+	Sees func(token string, list []*catalog.Register) ([]*catalog.Register, error)
 }
 
-func (s *catalogServers) apply(ctx context.Context, token string, c catalog.Command) error {
-	if reg := s.own(); reg != nil {
-		if s.allow != nil {
-			if err := s.allow(token, c); err != nil {
+func (s *Servers) apply(ctx context.Context, token string, c catalog.Command) error {
+	if reg := s.Own(); reg != nil {
+		if s.Allow != nil {
+			if err := s.Allow(token, c); err != nil {
 				return err
 			}
 		}
@@ -54,33 +56,33 @@ func (s *catalogServers) apply(ctx context.Context, token string, c catalog.Comm
 			return err
 		}
 	}
-	_, err := s.ask(ctx, methodApply, pack.Bytes(pack.String(nil, token), catalog.EncodeCommand(nil, c)))
+	_, err := s.ask(ctx, MethodApply, pack.Bytes(pack.String(nil, token), catalog.EncodeCommand(nil, c)))
 	return err
 }
 
 // ask calls the target. What is asked may be carried out twice: one agent alone speaks for its node, and it compares
 // what the catalog has with what it wants.
-func (s *catalogServers) ask(ctx context.Context, method string, req []byte) ([]byte, error) {
-	return hedge.Repeat(ctx, s.client, s.target, method, req)
+func (s *Servers) ask(ctx context.Context, method string, req []byte) ([]byte, error) {
+	return hedge.Repeat(ctx, s.Client, s.Target, method, req)
 }
 
 // Register implements local.Servers.
-func (s *catalogServers) Register(ctx context.Context, token string, r *catalog.Register) error {
+func (s *Servers) Register(ctx context.Context, token string, r *catalog.Register) error {
 	return s.apply(ctx, token, r)
 }
 
 // RegisterBatch implements local.Servers.
-func (s *catalogServers) RegisterBatch(ctx context.Context, token string, list []*catalog.Register) error {
+func (s *Servers) RegisterBatch(ctx context.Context, token string, list []*catalog.Register) error {
 	return s.apply(ctx, token, &catalog.RegisterBatch{Registrations: list})
 }
 
 // Deregister implements local.Servers.
-func (s *catalogServers) Deregister(ctx context.Context, token string, d *catalog.Deregister) error {
+func (s *Servers) Deregister(ctx context.Context, token string, d *catalog.Deregister) error {
 	return s.apply(ctx, token, d)
 }
 
 // NodeServices implements local.Servers.
-func (s *catalogServers) NodeServices(ctx context.Context, token, node string) ([]*catalog.Service, error) {
+func (s *Servers) NodeServices(ctx context.Context, token, node string) ([]*catalog.Service, error) {
 	batch, err := s.node(ctx, token, node)
 	if err != nil {
 		return nil, err
@@ -95,7 +97,7 @@ func (s *catalogServers) NodeServices(ctx context.Context, token, node string) (
 }
 
 // NodeChecks implements local.Servers.
-func (s *catalogServers) NodeChecks(ctx context.Context, token, node string) ([]*catalog.Check, error) {
+func (s *Servers) NodeChecks(ctx context.Context, token, node string) ([]*catalog.Check, error) {
 	batch, err := s.node(ctx, token, node)
 	if err != nil {
 		return nil, err
@@ -108,7 +110,7 @@ func (s *catalogServers) NodeChecks(ctx context.Context, token, node string) ([]
 }
 
 // NodeInfo implements local.Servers.
-func (s *catalogServers) NodeInfo(ctx context.Context, token, node string) (*catalog.Node, error) {
+func (s *Servers) NodeInfo(ctx context.Context, token, node string) (*catalog.Node, error) {
 	batch, err := s.node(ctx, token, node)
 	if err != nil || len(batch) == 0 {
 		return nil, err
@@ -117,15 +119,15 @@ func (s *catalogServers) NodeInfo(ctx context.Context, token, node string) (*cat
 }
 
 // node reads what the catalog holds of a node, as registrations, as far as the token may see it.
-func (s *catalogServers) node(ctx context.Context, token, name string) ([]*catalog.Register, error) {
-	if reg := s.own(); reg != nil {
+func (s *Servers) node(ctx context.Context, token, name string) ([]*catalog.Register, error) {
+	if reg := s.Own(); reg != nil {
 		list := nodeRegistrations(reg.State(), name)
-		if s.sees == nil {
+		if s.Sees == nil {
 			return list, nil
 		}
-		return s.sees(token, list)
+		return s.Sees(token, list)
 	}
-	reply, err := s.ask(ctx, methodNode, pack.String(pack.String(nil, name), token))
+	reply, err := s.ask(ctx, MethodNode, pack.String(pack.String(nil, name), token))
 	if err != nil {
 		return nil, err
 	}
@@ -158,18 +160,18 @@ func nodeRegistrations(state *catalog.State, name string) []*catalog.Register {
 	return list
 }
 
-// requestLimits is the part of the API that counts what reaches this server.
-type requestLimits interface {
+// Limits is the part of the API that counts what reaches this server.
+type Limits interface {
 	AdmitWrite(op, remote string) error
 	AdmitRead(op, remote string) error
 }
 
-// handleCatalog serves the RPCs of anti-entropy on a server. What only the
+// Handle serves the RPCs of anti-entropy on a server. What only the
 // leader may do is passed on to it once.
 //
 // They count against the server's request limits as what they are in the contract: reads and writes of the catalog.
-func handleCatalog(srv *rpc.Server, s *catalogServers, limits requestLimits) {
-	srv.Handle(wire.Members, methodApply, func(ctx context.Context, req []byte) ([]byte, error) {
+func (s *Servers) Handle(srv *rpc.Server, limits Limits) {
+	srv.Handle(wire.Members, MethodApply, func(ctx context.Context, req []byte) ([]byte, error) {
 		if err := limits.AdmitWrite("Catalog.Register", rpc.Peer(ctx)); err != nil {
 			return nil, errkind.E(errkind.Overloaded, "", err)
 		}
@@ -189,7 +191,7 @@ func handleCatalog(srv *rpc.Server, s *catalogServers, limits requestLimits) {
 		}
 		return nil, s.apply(ctx, token, c)
 	})
-	srv.Handle(wire.Members, methodNode, func(ctx context.Context, req []byte) ([]byte, error) {
+	srv.Handle(wire.Members, MethodNode, func(ctx context.Context, req []byte) ([]byte, error) {
 		if err := limits.AdmitRead("Catalog.NodeServices", rpc.Peer(ctx)); err != nil {
 			return nil, errkind.E(errkind.Overloaded, "", err)
 		}

@@ -1,4 +1,4 @@
-package node
+package catalogplane
 
 import (
 	"context"
@@ -14,37 +14,37 @@ import (
 	"corbel.dev/corbel/node/spool"
 )
 
-// snapshots saves and restores the catalog's state as archives. What is on its way is
+// Snapshots saves and restores the catalog's state as archives. What is on its way is
 // spooled beside the data, in files without a name.
-type snapshots struct {
-	raft *raftgroup.Group
-	dir  string
+type Snapshots struct {
+	Raft *raftgroup.Group
+	Dir  string
 }
 
 // Save implements operatorrows.Snapshots.
-func (s snapshots) Save(ctx context.Context) (io.ReadCloser, uint64, error) {
-	g := s.raft.Raft.Load()
+func (s Snapshots) Save(ctx context.Context) (io.ReadCloser, uint64, error) {
+	g := s.Raft.Raft.Load()
 	if g == nil {
 		return nil, 0, raftgroup.ErrForming
 	}
-	state, err := spool.TempFile(s.dir)
+	state, err := spool.TempFile(s.Dir)
 	if err != nil {
 		return nil, 0, errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}
 	defer state.Close()
 	// Before the state is taken: the figures must not promise more than the archive holds.
-	index, meta := s.raft.Registry.State().Index(), s.meta()
+	index, meta := s.Raft.Registry.State().Index(), s.meta()
 	if err := g.Save(ctx, state); err != nil {
 		return nil, 0, err
 	}
 	if meta.Size, err = state.Seek(0, io.SeekCurrent); err != nil {
 		return nil, 0, errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}
-	out, err := spool.TempFile(s.dir)
+	out, err := spool.TempFile(s.Dir)
 	if err != nil {
 		return nil, 0, errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}
-	err = archive.Write(out, &meta, io.NewSectionReader(state, 0, meta.Size), s.raft.Base.Clock.Now())
+	err = archive.Write(out, &meta, io.NewSectionReader(state, 0, meta.Size), s.Raft.Base.Clock.Now())
 	if err == nil {
 		_, err = out.Seek(0, io.SeekStart)
 	}
@@ -55,11 +55,11 @@ func (s snapshots) Save(ctx context.Context) (io.ReadCloser, uint64, error) {
 	return out, index, nil
 }
 
-func (s snapshots) meta() archive.Meta {
-	g := s.raft.Raft.Load()
+func (s Snapshots) meta() archive.Meta {
+	g := s.Raft.Raft.Load()
 	meta := archive.Meta{Version: 1, Index: g.AppliedIndex()}
 	meta.Term, _ = strconv.ParseUint(g.Stats()["term"], 10, 64)
-	meta.ID = fmt.Sprintf("%d-%d-%d", meta.Term, meta.Index, s.raft.Base.Clock.Now().UnixMilli())
+	meta.ID = fmt.Sprintf("%d-%d-%d", meta.Term, meta.Index, s.Raft.Base.Clock.Now().UnixMilli())
 	servers, index, err := g.Configuration()
 	if err != nil {
 		return meta
@@ -77,17 +77,17 @@ func (s snapshots) meta() archive.Meta {
 }
 
 // Restore implements operatorrows.Snapshots.
-func (s snapshots) Restore(ctx context.Context, in io.Reader) error {
-	g := s.raft.Raft.Load()
+func (s Snapshots) Restore(ctx context.Context, in io.Reader) error {
+	g := s.Raft.Raft.Load()
 	if g == nil {
 		return raftgroup.ErrForming
 	}
-	state, err := spool.TempFile(s.dir)
+	state, err := spool.TempFile(s.Dir)
 	if err != nil {
 		return errkind.E(errkind.Unavailable, "spool the snapshot", err)
 	}
 	defer state.Close()
-	limit, err := spoolLimit(s.dir)
+	limit, err := spoolLimit(s.Dir)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (s snapshots) Restore(ctx context.Context, in io.Reader) error {
 	if err := g.Restore(ctx, state); err != nil {
 		return err
 	}
-	s.raft.Base.Log.Info("the state was replaced by a snapshot", "id", meta.ID, "bytes", meta.Size)
+	s.Raft.Base.Log.Info("the state was replaced by a snapshot", "id", meta.ID, "bytes", meta.Size)
 	return nil
 }
 

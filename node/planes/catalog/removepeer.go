@@ -1,4 +1,4 @@
-package node
+package catalogplane
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const removeTimeout = 10 * time.Second
 // RemovePeer implements operatorrows.Operator: it takes the server out of the catalog's group and out of the monitor
 // plane's, wherever that has its leader. What is half done can be repeated: a group that the server is not in any
 // more is done.
-func (o operator) RemovePeer(ctx context.Context, r operatorrows.PeerRemoval) error {
+func (o Operator) RemovePeer(ctx context.Context, r operatorrows.PeerRemoval) error {
 	if r.Group != "" {
 		return o.removeFrom(ctx, r)
 	}
@@ -32,10 +32,10 @@ func (o operator) RemovePeer(ctx context.Context, r operatorrows.PeerRemoval) er
 		r.ID = o.idAt(r.Address)
 	}
 	found := []string{}
-	err := o.raft.RemovePeer(ctx, r)
+	err := o.Raft.RemovePeer(ctx, r)
 	switch {
 	case err == nil:
-		found = append(found, o.raft.Name)
+		found = append(found, o.Raft.Name)
 	case !errkind.Is(err, errkind.NotFound):
 		return err
 	}
@@ -55,13 +55,13 @@ func (o operator) RemovePeer(ctx context.Context, r operatorrows.PeerRemoval) er
 	if len(found) == 0 {
 		return err
 	}
-	o.raft.Base.Log.Info("an operator removed a server", "server", r.ID, "address", r.Address, "groups", found)
+	o.Raft.Base.Log.Info("an operator removed a server", "server", r.ID, "address", r.Address, "groups", found)
 	return nil
 }
 
 // idAt is the id of the member with an address in one of this server's groups; "" where there is none.
-func (o operator) idAt(address string) string {
-	for _, plane := range append([]*raftgroup.Group{o.raft}, o.others()...) {
+func (o Operator) idAt(address string) string {
+	for _, plane := range append([]*raftgroup.Group{o.Raft}, o.Others()...) {
 		if s, ok := plane.Find(operatorrows.PeerRemoval{Address: address}); ok {
 			return s.ID
 		}
@@ -70,11 +70,11 @@ func (o operator) idAt(address string) string {
 }
 
 // removeFrom removes a server from the group that the removal names: here, or where its leader is.
-func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) error {
+func (o Operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	var plane *raftgroup.Group
-	for _, p := range o.others() {
+	for _, p := range o.Others() {
 		if p.Name == r.Group {
 			plane = p
 		}
@@ -91,7 +91,7 @@ func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) er
 		addr = plane.LeaderAddr()
 	}
 	j := rows.JourneyOf(ctx)
-	if addr == "" || addr == o.raft.Base.RPCAddr() || j.Hops >= forward.MaxHops {
+	if addr == "" || addr == o.Raft.Base.RPCAddr() || j.Hops >= forward.MaxHops {
 		return errkind.New(errkind.Unavailable, "it has no leader now")
 	}
 	query := url.Values{"id": {r.ID}, "group": {r.Group}}
@@ -109,7 +109,7 @@ func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) er
 	if err != nil {
 		return err
 	}
-	reply, err := o.raft.Base.RPC.Call(ctx, addr, forward.MethodHTTP, encoded)
+	reply, err := o.Raft.Base.RPC.Call(ctx, addr, forward.MethodHTTP, encoded)
 	if err != nil {
 		return err
 	}
@@ -126,8 +126,8 @@ func (o operator) removeFrom(ctx context.Context, r operatorrows.PeerRemoval) er
 }
 
 // host is the address of a living server that has a group which this one has not.
-func (o operator) host(name string) string {
-	for _, m := range o.raft.Base.Pool.Members(member.ActAskServer) {
+func (o Operator) host(name string) string {
+	for _, m := range o.Raft.Base.Pool.Members(member.ActAskServer) {
 		if name == monitorplane.Name && m.Status == member.Alive && m.Tags[monitorplane.Tag] != "" {
 			return base.MemberRPC(m)
 		}

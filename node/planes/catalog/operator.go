@@ -1,4 +1,4 @@
-package node
+package catalogplane
 
 import (
 	"context"
@@ -11,29 +11,25 @@ import (
 	"corbel.dev/corbel/node/raftgroup"
 )
 
-// operator is the catalog's Raft group as its operators see it; others are the groups of other planes, without which
+// Operator is the catalog's Raft group as its operators see it; Others are the groups of other planes, without which
 // no server may be taken away either.
-type operator struct {
-	raft   *raftgroup.Group
-	others func() []*raftgroup.Group
+type Operator struct {
+	Raft   *raftgroup.Group
+	Others func() []*raftgroup.Group
 }
 
-func newOperator(p *Process) operator {
-	return operator{raft: p.raft, others: p.doors.Groups} // the planes are opened later
-}
-
-func (o operator) group() (*group.Group, error) {
-	if g := o.raft.Raft.Load(); g != nil {
+func (o Operator) group() (*group.Group, error) {
+	if g := o.Raft.Raft.Load(); g != nil {
 		return g, nil
 	}
 	return nil, raftgroup.ErrForming
 }
 
 // Leader implements operatorrows.Operator.
-func (o operator) Leader() string { return o.raft.LeaderAddr() }
+func (o Operator) Leader() string { return o.Raft.LeaderAddr() }
 
 // Peers implements operatorrows.Operator.
-func (o operator) Peers() []string {
+func (o Operator) Peers() []string {
 	g, err := o.group()
 	if err != nil {
 		return nil
@@ -50,7 +46,7 @@ func (o operator) Peers() []string {
 }
 
 // Configuration implements operatorrows.Operator.
-func (o operator) Configuration() ([]operatorrows.RaftServer, uint64, error) {
+func (o Operator) Configuration() ([]operatorrows.RaftServer, uint64, error) {
 	g, err := o.group()
 	if err != nil {
 		return nil, 0, err
@@ -62,7 +58,7 @@ func (o operator) Configuration() ([]operatorrows.RaftServer, uint64, error) {
 	leader, _ := g.Leader()
 	health := o.health()
 	names := map[string]string{}
-	for _, m := range o.raft.Base.Pool.Members(member.ActAskServer) {
+	for _, m := range o.Raft.Base.Pool.Members(member.ActAskServer) {
 		names[m.Tags["id"]] = m.Name
 	}
 	var list []operatorrows.RaftServer
@@ -75,7 +71,7 @@ func (o operator) Configuration() ([]operatorrows.RaftServer, uint64, error) {
 		if h, ok := health[s.ID]; ok {
 			row.LastIndex = h.LastIndex
 		}
-		if s.ID == o.raft.Base.ID {
+		if s.ID == o.Raft.Base.ID {
 			row.LastIndex = g.AppliedIndex()
 		}
 		list = append(list, row)
@@ -83,8 +79,8 @@ func (o operator) Configuration() ([]operatorrows.RaftServer, uint64, error) {
 	return list, index, nil
 }
 
-func (o operator) health() map[string]group.ServerHealth {
-	if pilot := o.raft.Pilot.Load(); pilot != nil {
+func (o Operator) health() map[string]group.ServerHealth {
+	if pilot := o.Raft.Pilot.Load(); pilot != nil {
 		if state, ok := pilot.State(); ok {
 			return state.Servers
 		}
@@ -93,7 +89,7 @@ func (o operator) health() map[string]group.ServerHealth {
 }
 
 // TransferLeader implements operatorrows.Operator.
-func (o operator) TransferLeader(ctx context.Context, id string) error {
+func (o Operator) TransferLeader(ctx context.Context, id string) error {
 	g, err := o.group()
 	if err != nil {
 		return err
@@ -103,8 +99,8 @@ func (o operator) TransferLeader(ctx context.Context, id string) error {
 
 // AutopilotHealth implements operatorrows.Operator. Healthy and FailureTolerance are of all groups: who waits for them
 // before the next server is taken away, or its disk, must not take the quorum of another plane's group.
-func (o operator) AutopilotHealth() operatorrows.AutopilotHealth {
-	pilot := o.raft.Pilot.Load()
+func (o Operator) AutopilotHealth() operatorrows.AutopilotHealth {
+	pilot := o.Raft.Pilot.Load()
 	if pilot == nil {
 		return operatorrows.AutopilotHealth{}
 	}
@@ -113,7 +109,7 @@ func (o operator) AutopilotHealth() operatorrows.AutopilotHealth {
 		return operatorrows.AutopilotHealth{}
 	}
 	h := operatorrows.AutopilotHealth{Healthy: state.Healthy, FailureTolerance: state.FailureTolerance}
-	for _, p := range o.others() {
+	for _, p := range o.Others() {
 		whole, tolerance, known := p.Votes()
 		if known {
 			h.Healthy, h.FailureTolerance = h.Healthy && whole, min(h.FailureTolerance, tolerance)
@@ -121,7 +117,7 @@ func (o operator) AutopilotHealth() operatorrows.AutopilotHealth {
 	}
 	for _, s := range state.Servers {
 		h.Servers = append(h.Servers, operatorrows.ServerHealth{ID: s.ID, Name: s.Name, Address: s.Address,
-			SerfStatus: memberStatus(o.raft.Base.Pool, s.ID), NodeStatus: string(s.Status), Replica: s.Replica,
+			SerfStatus: memberStatus(o.Raft.Base.Pool, s.ID), NodeStatus: string(s.Status), Replica: s.Replica,
 			Version: s.Version,
 			Leader:  s.Leader, Voter: s.Voter, Healthy: s.Healthy,
 			LastContact: s.LastContact, LastTerm: s.LastTerm, LastIndex: s.LastIndex, StableSince: s.StableSince})
@@ -130,12 +126,12 @@ func (o operator) AutopilotHealth() operatorrows.AutopilotHealth {
 }
 
 // Autopilot implements operatorrows.Operator.
-func (o operator) Autopilot() operatorrows.AutopilotConfig {
-	return o.raft.PilotConfig(o.raft.Registry.State())
+func (o Operator) Autopilot() operatorrows.AutopilotConfig {
+	return o.Raft.PilotConfig(o.Raft.Registry.State())
 }
 
 // SetAutopilot implements operatorrows.Operator.
-func (o operator) SetAutopilot(ctx context.Context, c operatorrows.AutopilotConfig, cas bool) (bool, error) {
+func (o Operator) SetAutopilot(ctx context.Context, c operatorrows.AutopilotConfig, cas bool) (bool, error) {
 	if err := raftgroup.GroupPilot(c).Check(); err != nil {
 		return false, err
 	}
@@ -144,7 +140,7 @@ func (o operator) SetAutopilot(ctx context.Context, c operatorrows.AutopilotConf
 	if cas {
 		op.Verb, op.Record.ModifyIndex = catalog.RecordCAS, c.ModifyIndex
 	}
-	result, err := o.raft.Registry.Apply(ctx, &catalog.Records{Ops: []catalog.RecordOp{op}})
+	result, err := o.Raft.Registry.Apply(ctx, &catalog.Records{Ops: []catalog.RecordOp{op}})
 	if err == nil {
 		err = result.Err
 	}
@@ -152,4 +148,13 @@ func (o operator) SetAutopilot(ctx context.Context, c operatorrows.AutopilotConf
 		return false, errkind.E(errkind.Of(err), "set autopilot's configuration", err)
 	}
 	return result.OK, nil
+}
+
+func memberStatus(pool *member.Pool, id string) string {
+	for _, m := range pool.Members(member.ActShow) {
+		if m.Tags["id"] == id {
+			return m.Status.String()
+		}
+	}
+	return "none"
 }
