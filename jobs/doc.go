@@ -17,6 +17,9 @@
 //
 //	jobs/spec       a job file -> the API's job
 //	jobs/jobwire    the API's objects, and from them to the ones here and back
+//	jobs/validate   what is wrong with a job that is registered
+//	jobs/periodic   when periodic jobs start, and the job that starts
+//	jobs/dispatch   a job from a parameterized one
 //
 // Data flows one way:
 //

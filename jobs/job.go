@@ -49,6 +49,7 @@ type Origin struct {
 	ParentID   string
 	Dispatched bool
 	Payload    []byte // of a dispatched job
+	Token      string // of the dispatch, so that it is made once
 }
 
 // Periodic is a job that is started by the clock.

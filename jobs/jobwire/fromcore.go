@@ -14,7 +14,8 @@ func FromJob(j *jobs.Job) *Job {
 		Priority: &j.Priority},
 		JobTarget: JobTarget{AllAtOnce: &j.AllAtOnce, Datacenters: j.Datacenters, NodePool: &j.NodePool},
 		Meta:      j.Meta,
-		JobChild:  JobChild{ParentID: &j.Origin.ParentID, Dispatched: j.Origin.Dispatched, Payload: j.Origin.Payload},
+		JobChild: JobChild{ParentID: &j.Origin.ParentID, Dispatched: j.Origin.Dispatched, Payload: j.Origin.Payload,
+			DispatchIdempotencyToken: &j.Origin.Token},
 		JobState: JobState{Stop: &j.Stop, Stable: &j.Stable, Version: &j.Version, SubmitTime: to(int64(j.SubmitTime)),
 			CreateIndex: &j.CreateIndex, ModifyIndex: &j.ModifyIndex, JobModifyIndex: &j.JobModifyIndex}}
 	restore(w, j.Parts)

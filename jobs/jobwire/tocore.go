@@ -13,7 +13,8 @@ import (
 var (
 	typedJob = []string{"Namespace", "ID", "Name", "Type", "Priority", "AllAtOnce", "Datacenters", "NodePool",
 		"Constraints", "Affinities", "Spreads", "TaskGroups", "ParameterizedJob", "ParentID", "Dispatched", "Payload",
-		"Meta", "Stop", "Stable", "Version", "SubmitTime", "CreateIndex", "ModifyIndex", "JobModifyIndex",
+		"DispatchIdempotencyToken", "Meta", "Stop", "Stable", "Version", "SubmitTime", "CreateIndex",
+		"ModifyIndex", "JobModifyIndex",
 		// The groups have what these say, and a job's status is told by its allocations.
 		"Update", "Reschedule", "Migrate", "Status", "StatusDescription"}
 	typedGroup = []string{"Name", "Count", "Constraints", "Affinities", "Spreads", "Tasks", "RestartPolicy",
@@ -35,7 +36,8 @@ func ToJob(j *Job) *jobs.Job {
 	to := &jobs.Job{JobKey: jobs.JobKey{Namespace: Get(j.Namespace), ID: Get(j.ID)}, Name: Get(j.Name), Type: Get(j.Type),
 		Priority: Get(j.Priority), AllAtOnce: Get(j.AllAtOnce), Datacenters: j.Datacenters, NodePool: Get(j.NodePool),
 		Rules: toRules(j.Rules, j.Spreads), Meta: j.Meta, Parts: rest(j, typedJob...),
-		Origin: jobs.Origin{ParentID: Get(j.ParentID), Dispatched: j.Dispatched, Payload: j.Payload},
+		Origin: jobs.Origin{ParentID: Get(j.ParentID), Dispatched: j.Dispatched, Payload: j.Payload,
+			Token: Get(j.DispatchIdempotencyToken)},
 		Revision: jobs.Revision{Version: Get(j.Version), Stop: Get(j.Stop), Stable: Get(j.Stable),
 			SubmitTime: jobs.Time(Get(j.SubmitTime)), CreateIndex: Get(j.CreateIndex), ModifyIndex: Get(j.ModifyIndex),
 			JobModifyIndex: Get(j.JobModifyIndex)}}
