@@ -17,6 +17,7 @@
 //
 //	jobs/spec       a job file -> the API's job
 //	jobs/jobwire    the API's objects, and from them to the ones here and back
+//	jobs/diff       how two versions of a job differ, and what the difference forces
 //	jobs/validate   what is wrong with a job that is registered
 //	jobs/periodic   when periodic jobs start, and the job that starts
 //	jobs/dispatch   a job from a parameterized one
