@@ -33,9 +33,11 @@ type reader struct {
 	mostBulk, mostBytes int
 	// gather asks for memory for a command of so many bytes; it may be refused.
 	gather func(bytes int) error
-	args   [][]byte
-	ends   []int
-	buf    []byte // all arguments, one behind the other
+	// hurry says that the command has begun: what is missing has to come soon, and each part of it.
+	hurry func() error
+	args  [][]byte
+	ends  []int
+	buf   []byte // all arguments, one behind the other
 }
 
 // command reads the next command. Its arguments are the caller's until it calls again; an empty line has none.
@@ -72,6 +74,11 @@ func (r *reader) command(stranger bool) ([][]byte, error) {
 }
 
 func (r *reader) bulk(stranger bool) error {
+	if r.in.Buffered() < len("$0\r\n") {
+		if err := r.hurry(); err != nil {
+			return err
+		}
+	}
 	line, err := r.line()
 	if err != nil {
 		return err
@@ -93,6 +100,11 @@ func (r *reader) bulk(stranger bool) error {
 		at := len(r.buf)
 		if err := r.gather(at + part); err != nil {
 			return err
+		}
+		if r.in.Buffered() < part {
+			if err := r.hurry(); err != nil {
+				return err
+			}
 		}
 		r.buf = slices.Grow(r.buf, part)[:at+part]
 		if _, err := io.ReadFull(r.in, r.buf[at:]); err != nil {

@@ -5,7 +5,8 @@
 //   - Nothing that a client sends takes memory before its bytes have come: a length is a promise, not a fact. A
 //     command, an argument, a line, a transaction and the answers that wait are bounded in bytes, all connections
 //     together by Config.Memory, and each address by half of it.
-//   - A client that does not read its answers is cut after WriteTimeout, one that says nothing after IdleTimeout.
+//   - A client that does not read its answers is cut after WriteTimeout, one that does not end its command after
+//     ReadTimeout, one that says nothing after IdleTimeout.
 //   - A client that has not shown its password gets nothing but HELLO, AUTH and QUIT, and may send little.
 //   - EXEC and MSET are atomic: no other command sees a part.
 //   - One cache is the owner of all slots, and never answers CROSSSLOT.
@@ -50,9 +51,9 @@ type Config struct {
 	// address.
 	Memory *limit.Bytes
 	Conns  *limit.Conns
-	// IdleTimeout ends a connection that says nothing, zero means an hour; WriteTimeout one that does not read, zero
-	// means 10 s.
-	IdleTimeout, WriteTimeout time.Duration
+	// IdleTimeout ends a connection that says nothing, zero means an hour; ReadTimeout one that stops in the middle of a
+	// command, zero means 30 s; WriteTimeout one that does not read, zero means 10 s.
+	IdleTimeout, ReadTimeout, WriteTimeout time.Duration
 	// IdleAfter is how long a client has to be quiet to count as idle while the server drains; zero means 2 s.
 	IdleAfter time.Duration
 	// Announce is the address that CLUSTER tells; zero means that which the client came to.
@@ -82,6 +83,7 @@ func New(cfg Config) *Server {
 	cfg.MaxBulkBytes = cmp.Or(cfg.MaxBulkBytes, 16<<20)
 	cfg.MaxCommandBytes = cmp.Or(cfg.MaxCommandBytes, 64<<20)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, time.Hour)
+	cfg.ReadTimeout = cmp.Or(cfg.ReadTimeout, 30*time.Second)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 10*time.Second)
 	cfg.IdleAfter = cmp.Or(cfg.IdleAfter, 2*time.Second)
 	if cfg.Clock == nil {
@@ -206,7 +208,9 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 		return
 	}
 	r := &reader{in: bufio.NewReaderSize(nc, maxLineBytes), mostBulk: s.cfg.MaxBulkBytes,
-		mostBytes: s.cfg.MaxCommandBytes, gather: c.hold.Gather}
+		mostBytes: s.cfg.MaxCommandBytes, gather: c.hold.Gather, hurry: func() error {
+			return nc.SetReadDeadline(time.Now().Add(s.cfg.ReadTimeout))
+		}}
 	for !c.leaving {
 		if r.in.Buffered() == 0 { // a new burst of commands
 			if c.queue == nil {

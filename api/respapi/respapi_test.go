@@ -613,6 +613,22 @@ func TestSlowReader(t *testing.T) {
 	_ = p.Close()
 }
 
+// A client that stops in the middle of a command is cut; one that says nothing stays.
+func TestHalfCommands(t *testing.T) {
+	r := start(t, Config{ReadTimeout: 50 * time.Millisecond})
+	quiet := r.dial()
+	r.play(quiet, `PING => +PONG`)
+	for _, half := range []string{"*2\r\n", "*2\r\n$3\r\nGET\r\n", "*2\r\n$3\r\nGET\r\n$100\r\nabc",
+		"*2\r\n$3\r\nSET\r\n$9000000\r\n" + strings.Repeat("x", 200_000)} {
+		p := r.dial()
+		p.raw(half)
+		if _, err := p.in.ReadByte(); err == nil {
+			t.Errorf("%.30q is answered", half)
+		}
+	}
+	r.play(quiet, `PING => +PONG`)
+}
+
 // Pipelined commands are answered in order, by long answers too.
 func TestPipeline(t *testing.T) {
 	r := start(t, Config{})

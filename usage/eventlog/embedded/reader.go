@@ -100,8 +100,11 @@ func (r *reader) Next(ctx context.Context) ([]eventlog.Record, error) {
 			r.sequence = sequence
 			err = r.pick(content)
 		}
-		if err != nil || len(r.records) > 0 {
-			return r.records, err
+		switch {
+		case err != nil:
+			return nil, err
+		case len(r.records) > 0:
+			return r.records, nil
 		}
 		if err := ctx.Err(); err != nil { // a long way through others' records
 			return nil, errkind.E(errkind.Unavailable, "usage log", err)
