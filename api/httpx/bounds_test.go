@@ -176,12 +176,12 @@ func TestReusedBuffersCountAsNewOnes(t *testing.T) {
 	}{{300 << 10, 300 << 10, false}, {400 << 10, 400 << 10, true}, {300 << 10, -1, true}, {60 << 10, 60 << 10, false}} {
 		r := httptest.NewRequest(http.MethodPut, "/", io.LimitReader(rand.Reader, test.n))
 		r.ContentLength = test.announced
-		Budgeted(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			b, err := ReadBody(r, grown[:0], 1<<20)
-			if full := errors.Is(err, limit.ErrBytes); full != test.full || !full && int64(len(b)) != test.n {
-				t.Errorf("%d bytes, announced as %d: %d, %v", test.n, test.announced, len(b), err)
-			}
-		}), budget).ServeHTTP(httptest.NewRecorder(), r)
+		r, end := Budgeted(r, budget)
+		b, err := ReadBody(r, grown[:0], 1<<20)
+		if full := errors.Is(err, limit.ErrBytes); full != test.full || !full && int64(len(b)) != test.n {
+			t.Errorf("%d bytes, announced as %d: %d, %v", test.n, test.announced, len(b), err)
+		}
+		end()
 	}
 	if s := budget.Stats(); s.Used != 0 {
 		t.Errorf("afterwards: %+v", s)

@@ -29,17 +29,16 @@ func (s *Server) paced(next http.Handler) http.Handler {
 	})
 }
 
-// Budgeted has next's requests hold what they read, and what they answer, of a budget; for servers other than Server.
-func Budgeted(next http.Handler, bytes *limit.Bytes) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r = r.WithContext(withBytes(r.Context(), bytes))
-		if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
-			b := &heldBody{ReadCloser: r.Body, hold: bytes.Hold(addressOf(r))}
-			defer b.hold.End()
-			r.Body = b
-		}
-		next.ServeHTTP(w, r)
-	})
+// Budgeted has a request hold what is read of it, and what is answered, of a budget, until end; for servers other than
+// Server.
+func Budgeted(r *http.Request, bytes *limit.Bytes) (held *http.Request, end func()) {
+	r = r.WithContext(withBytes(r.Context(), bytes))
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return r, func() {}
+	}
+	b := &heldBody{ReadCloser: r.Body, hold: bytes.Hold(addressOf(r))}
+	r.Body = b
+	return r, b.hold.End
 }
 
 // addressOf is where a request came from; the zero address for a socket of this host.

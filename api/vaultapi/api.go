@@ -40,6 +40,8 @@ type Config struct {
 	Traces *telemetry.Traces
 	// RequestLog, where it is set, is told of each request that was answered.
 	RequestLog func(r *http.Request, status int, took time.Duration)
+	// Bytes is the budget that requests count in which other servers hand on; nil has no end.
+	Bytes *limit.Bytes
 	Listener
 }
 
@@ -86,7 +88,16 @@ func (a *API) At(l Listener) *API {
 func (a *API) SetHeaders(h *ResponseHeaders) { a.headers.Store(h) }
 
 // ServeHTTP implements http.Handler.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.receive(w, r, cluster.Via{}) }
+
+// ServeVia implements cluster.API; what a request holds counts in the budget.
+func (a *API) ServeVia(w http.ResponseWriter, r *http.Request, via cluster.Via) {
+	r, end := httpx.Budgeted(r, a.cfg.Bytes)
+	defer end()
+	a.receive(w, r, via)
+}
+
+func (a *API) receive(w http.ResponseWriter, r *http.Request, via cluster.Via) {
 	if h := a.headers.Load(); h != nil {
 		w = &headed{ResponseWriter: w, headers: h}
 	}
@@ -100,7 +111,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func(begin time.Time) { a.cfg.RequestLog(r, seen.status, time.Since(begin)) }(time.Now())
 		w = seen
 	}
-	if a.cfg.ForwardedFor.on() && !cluster.Handed(r.Context()) { // another server has looked at the header
+	if a.cfg.ForwardedFor.on() && !via.Handed { // another server has looked at the header
 		if err := a.cfg.ForwardedFor.apply(r); err != nil {
 			fail(w, err)
 			return
@@ -119,12 +130,12 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// until the client leaves
 	if r.URL.Path == "/v1/sys/monitor" || strings.HasPrefix(r.URL.Path, "/v1/sys/storage/raft/snapshot") {
-		a.serve(w, r)
+		a.serve(w, r, via)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.cfg.MaxRequestTime)
 	defer cancel()
-	a.serve(w, r.WithContext(ctx))
+	a.serve(w, r.WithContext(ctx), via)
 }
 
 // routeOf is what a span says of a path: no name of a mount, and nothing below one, since both may be secrets by
@@ -138,7 +149,7 @@ func routeOf(path string) string {
 	return "/v1/{mount}/"
 }
 
-func (a *API) serve(w http.ResponseWriter, r *http.Request) {
+func (a *API) serve(w http.ResponseWriter, r *http.Request, via cluster.Via) {
 	path := strings.TrimPrefix(r.URL.Path, "/v1/")
 	if own := openPaths[strings.TrimSuffix(path, "/")]; own != nil {
 		own(a, w, r)
@@ -158,27 +169,27 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	if a.insight(w, r, path) {
 		return
 	}
-	if a.doctor(w, r, path) {
+	if a.doctor(w, r, path, via) {
 		return
 	}
-	if strings.HasPrefix(path, "sys/storage/raft/") && (raftAPI{a}).route(w, r, path) {
+	if strings.HasPrefix(path, "sys/storage/raft/") && (raftAPI{a}).route(w, r, path, via) {
 		return
 	}
 	if a.cfg.Cluster != nil && a.cfg.Keeper.Standby() && !neverHanded(path) {
-		if a.readHere(w, r, path) {
+		if a.readHere(w, r, path, via) {
 			return
 		}
-		if keeper.IsLocal(path) && !cluster.Handed(r.Context()) {
+		if keeper.IsLocal(path) && !via.Handed {
 			a.localHere(w, r, path)
 			return
 		}
-		a.handOn(w, r, nil)
+		a.handOn(w, r, nil, via)
 		return
 	}
 	if strings.HasPrefix(path, "sys/") && a.keys(w, r, path) {
 		return
 	}
-	q, raw, err := a.decode(r, path)
+	q, raw, err := a.decode(r, path, via)
 	if err != nil {
 		fail(w, err)
 		return
@@ -200,7 +211,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		answer(w, r, q, reply)
 	case a.cfg.Cluster != nil && errkind.Is(err, errkind.NotLeader) && !neverHanded(path): // nothing was done here
-		a.handOn(w, r, raw)
+		a.handOn(w, r, raw, via)
 	default:
 		fail(w, err)
 	}
@@ -220,7 +231,7 @@ func (e *statusError) Error() string { return strings.Join(e.texts, "; ") }
 func withStatus(status int, texts ...string) error { return &statusError{status, texts} }
 
 // decode makes the keeper's request of an HTTP one; raw is its body as it came.
-func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []byte, err error) {
+func (a *API) decode(r *http.Request, path string, via cluster.Via) (q *secrets.Request, raw []byte, err error) {
 	if err := checkPath(path); err != nil {
 		return nil, nil, err
 	}
@@ -236,7 +247,7 @@ func (a *API) decode(r *http.Request, path string) (q *secrets.Request, raw []by
 			q.Headers[name] = values
 		}
 	})
-	q.From = cluster.HandedBy(r.Context())
+	q.From = via.Host
 	if r.TLS != nil {
 		for _, c := range r.TLS.PeerCertificates {
 			q.Certificates = append(q.Certificates, c.Raw)

@@ -84,7 +84,12 @@ func TestBodiesAndAnswersOfSecretsCountInTheBudget(t *testing.T) {
 		t.Fatalf("without a budget: %d %v", code, body)
 	}
 	budget := limit.NewBytes(4<<20, nil)
-	d.srv.Config.Handler = httpx.Budgeted(d.srv.Config.Handler, budget)
+	next := d.srv.Config.Handler
+	d.srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r, end := httpx.Budgeted(r, budget)
+		defer end()
+		next.ServeHTTP(w, r)
+	})
 	if code, body := d.do("PUT", "secret/big", large); code != 204 {
 		t.Fatalf("with room: %d %v", code, body)
 	}

@@ -7,9 +7,9 @@ import (
 )
 
 // handOn has the active server answer a request. body is the request's where it was read already.
-func (a *API) handOn(w http.ResponseWriter, r *http.Request, body []byte) {
+func (a *API) handOn(w http.ResponseWriter, r *http.Request, body []byte, via cluster.Via) {
 	c := a.cfg.Cluster
-	if cluster.Handed(r.Context()) { // once is enough: whoever sent it looks for the active server anew
+	if via.Handed { // once is enough: whoever sent it looks for the active server anew
 		cluster.StandbyAnswer(w.Header())
 		fail(w, errNoActive)
 		return
@@ -26,7 +26,7 @@ func (a *API) handOn(w http.ResponseWriter, r *http.Request, body []byte) {
 	case cluster.Answered:
 	case cluster.Serve:
 		r.Body = rewound(body)
-		a.serve(w, r)
+		a.serve(w, r, via)
 	case cluster.Redirect:
 		a.redirect(w, r, leader)
 	case cluster.Uncertain:
@@ -53,7 +53,7 @@ func neverHanded(path string) bool { return path == "sys/seal" }
 // localHere answers a path that tells of one server: by itself where this standby can judge who asks, else by telling
 // the client where the active server is, which then tells of itself.
 func (a *API) localHere(w http.ResponseWriter, r *http.Request, path string) {
-	q, _, err := a.decode(r, path)
+	q, _, err := a.decode(r, path, cluster.Via{})
 	if err != nil {
 		fail(w, err)
 		return

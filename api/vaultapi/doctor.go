@@ -14,14 +14,14 @@ import (
 // its storage) answers callers of its own host without one: who is there at such an hour has the machine already, and
 // needs the answer. A listener answers everybody where the operator says so: evidence names clients, paths and
 // stacks, so open metrics do not open it.
-func (a *API) doctor(w http.ResponseWriter, r *http.Request, path string) bool {
+func (a *API) doctor(w http.ResponseWriter, r *http.Request, path string, via cluster.Via) bool {
 	if a.cfg.Doctor == nil || !(path == "sys/doctor" || path == "sys/doctor/evidence" || path == "sys/doctor/profile") {
 		return false
 	}
 	switch {
 	case a.cfg.OpenDoctor:
 	case a.cfg.Keeper.Active():
-		q, _, err := a.decode(r, path)
+		q, _, err := a.decode(r, path, via)
 		if err == nil {
 			_, err = a.cfg.Keeper.Handle(r.Context(), q)
 		}
@@ -29,7 +29,7 @@ func (a *API) doctor(w http.ResponseWriter, r *http.Request, path string) bool {
 			fail(w, err)
 			return true
 		}
-	case !remote(r).Addr().Unmap().IsLoopback() || r.Header.Get("X-Forwarded-For") != "" || cluster.Handed(r.Context()):
+	case !remote(r).Addr().Unmap().IsLoopback() || r.Header.Get("X-Forwarded-For") != "" || via.Handed:
 		return false
 	}
 	asked := r.Clone(r.Context())

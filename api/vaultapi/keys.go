@@ -6,6 +6,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/sealing"
 )
 
@@ -250,7 +251,7 @@ func (a rekeying) backup(r *http.Request, _ *secrets.Fields, kind sealing.RekeyK
 type raftAPI struct{ *API }
 
 // raftPaths are those of the Raft storage that have no row of the keeper's: open ones, and streams.
-func (a raftAPI) route(w http.ResponseWriter, r *http.Request, path string) bool {
+func (a raftAPI) route(w http.ResponseWriter, r *http.Request, path string, via cluster.Via) bool {
 	rest, ok := strings.CutPrefix(path, "sys/storage/raft/")
 	c := a.cfg.Cluster
 	if !ok || c == nil || c.Raft() == nil {
@@ -272,7 +273,7 @@ func (a raftAPI) route(w http.ResponseWriter, r *http.Request, path string) bool
 				fail(w, errNoActive)
 			}
 		default:
-			a.handOn(w, r, nil)
+			a.handOn(w, r, nil, via)
 		}
 	default:
 		return false

@@ -27,12 +27,12 @@ const staleMost = 5 * time.Second
 func (a *API) standbyReads() bool { return a.cfg.Cluster != nil && a.cfg.Cluster.StandbyReads() }
 
 // readHere answers a read from a standby's own copy, where that is wanted and possible; false: nothing was answered.
-func (a *API) readHere(w http.ResponseWriter, r *http.Request, path string) bool {
+func (a *API) readHere(w http.ResponseWriter, r *http.Request, path string, via cluster.Via) bool {
 	if !a.standbyReads() || (r.Method != http.MethodGet && r.Method != "LIST") || strings.HasPrefix(path, "sys/") ||
-		cluster.Handed(r.Context()) || r.Header.Get(forwardHeader) == "active-node" {
+		via.Handed || r.Header.Get(forwardHeader) == "active-node" {
 		return false
 	}
-	q, _, err := a.decode(r, path)
+	q, _, err := a.decode(r, path, via)
 	if err != nil {
 		return false
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"net/http"
 	"net/http/httputil"
 	"sync"
 	"sync/atomic"
@@ -59,7 +58,7 @@ type Cluster struct {
 	meters meters
 	keeper *keeper.Keeper
 	proxy  *httputil.ReverseProxy
-	api    http.Handler // what answers requests that others hand on
+	api    API // what answers requests that others hand on
 	reign  atomic.Pointer[reigning]
 	step   chan struct{} // asked to give way; room for one
 	anew   chan struct{} // asked to begin anew, with what is stored now; room for one
@@ -97,7 +96,7 @@ func (c *Cluster) Reigns(ctx context.Context) error {
 }
 
 // Attach gives the keeper that was made with Reigns, and what answers the requests that others hand on. Before Run.
-func (c *Cluster) Attach(k *keeper.Keeper, api http.Handler) {
+func (c *Cluster) Attach(k *keeper.Keeper, api API) {
 	c.keeper, c.api = k, api
 	if c.StandbyReads() {
 		c.cfg.Raft.store.Tell(k.Replicated)

@@ -45,16 +45,15 @@ const (
 	maxEcho     = 64 << 10
 )
 
-// handed is the mark of a request that came from another server.
-type handed struct{}
+// Via is how a request came here; the zero value is from its client itself.
+type Via struct {
+	Handed bool   // another server of the cluster handed it on
+	Host   string // that server's host
+}
 
-// Handed reports whether a request came from another server of the cluster.
-func Handed(ctx context.Context) bool { return ctx.Value(handed{}) != nil }
-
-// HandedBy is the name of the host that handed a request on; "" where it came from its client.
-func HandedBy(ctx context.Context) string {
-	host, _ := ctx.Value(handed{}).(string)
-	return host
+// API answers the requests that other servers hand on.
+type API interface {
+	ServeVia(w http.ResponseWriter, r *http.Request, via Via)
 }
 
 // newProxy returns what handOn completes for each request: it has no Rewrite and no ErrorHandler.
@@ -210,7 +209,7 @@ func PeerPaths() []string { return slices.Sorted(maps.Keys(peerPaths)) }
 // peerHandler serves what other servers send.
 type peerHandler struct {
 	c   *Cluster
-	api http.Handler
+	api API
 }
 
 // ServeHTTP implements http.Handler.
@@ -240,7 +239,7 @@ func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Header.Del(fromHeader)
 	r.TLS = shown(r.Header[certHeader]) // the client's connection, not the other server's
 	r.Header.Del(certHeader)
-	h.api.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), handed{}, from)))
+	h.api.ServeVia(w, r, Via{Handed: true, Host: from})
 	// A refusal may come before the body was read. The sender, who writes all of it, would find the connection closed
 	// and not the answer: what it sends is taken, and kept nowhere.
 	_, _ = io.Copy(io.Discard, r.Body) // one that went away is told nothing

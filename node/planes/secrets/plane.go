@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/vaultapi"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/backoff"
@@ -88,9 +87,10 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 	}
 	c.api.Keeper, c.api.Cluster = p.keeper, p.cluster
 	c.api.Traces = c.keeper.Metrics.Traces()
+	c.api.Bytes = c.admits.Bytes
 	p.api = vaultapi.New(c.api)
 	if p.cluster != nil {
-		p.cluster.Attach(p.keeper, httpx.Budgeted(p.api, c.admits.Bytes))
+		p.cluster.Attach(p.keeper, p.api)
 	}
 	p.http, err = newSecretsPorts(p.api, &c)
 	return p, err
