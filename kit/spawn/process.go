@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -47,7 +48,7 @@ func Run(cmd *exec.Cmd) (*Process, error) {
 var errRunning = errors.New("it runs already")
 
 // Start starts the process, with faults in force from its first instruction on.
-func (p *Process) Start(begin ...fault.Command) (err error) {
+func (p *Process) Start(begin ...fault.Command) error {
 	if p.Running() {
 		return fmt.Errorf("%s: %w", p.Name, errRunning)
 	}
@@ -63,23 +64,35 @@ func (p *Process) Start(begin ...fault.Command) (err error) {
 	if p.Powered != "" {
 		begin = append([]fault.Command{{Do: fault.DoPower, Name: p.Powered + ".power", Glob: p.Powered}}, begin...)
 	}
-	if p.Plain {
-		err = cmd.Start()
-	} else {
-		p.Control, err = fault.Spawn(cmd, begin...)
-	}
-	if err != nil {
-		return fmt.Errorf("start %s: %w", strings.Join(cmd.Args, " "), err)
-	}
-	ended, control := make(chan struct{}), p.Control
-	p.cmd, p.ended, p.frozen = cmd, ended, false
+	ended, started := make(chan struct{}), make(chan error)
 	go func() { // ends with the process
 		defer close(ended)
+		// To the kernel the parent is the thread that starts the child: this one lives as long as that does.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		var control *fault.Control
+		var err error
+		if p.Plain {
+			err = cmd.Start()
+		} else {
+			control, err = fault.Spawn(cmd, begin...)
+		}
+		if err == nil {
+			p.Control = control
+		}
+		started <- err
+		if err != nil {
+			return
+		}
 		p.err = cmd.Wait()
 		if control != nil {
 			_ = control.Close()
 		}
 	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start %s: %w", strings.Join(cmd.Args, " "), err)
+	}
+	p.cmd, p.ended, p.frozen = cmd, ended, false
 	return nil
 }
 
