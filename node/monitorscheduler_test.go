@@ -160,8 +160,8 @@ func TestMonitorClusterRoundRobin(t *testing.T) {
 	}
 	for i, a := range agents {
 		polltest.Until(t, func() bool { return a.count("asked") == 1 }, "agent %d to run what was asked for", i)
-		if at := a.last("asked").Issued; at != issued {
-			t.Errorf("agent %d: issued %d, not %d", i, at, issued)
+		if at := a.last("asked").Issued; at < issued { // a server that hears of it later issues it in that second
+			t.Errorf("agent %d: issued %d, before %d", i, at, issued)
 		}
 	}
 	var leader int
