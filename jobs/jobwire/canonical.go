@@ -30,8 +30,14 @@ func (j *Job) Canonicalize() {
 		j.Update = &UpdateStrategy{}
 	}
 	fill(reflect.ValueOf(j.Update))
-	if p := j.Periodic; p != nil && Get(p.TimeZone) == "" {
-		p.TimeZone = nil
+	if p := j.Periodic; p != nil {
+		if Get(p.TimeZone) == "" {
+			p.TimeZone = nil
+		}
+		p.Specs = append([]string{}, p.Specs...)
+	}
+	if Get(j.DispatchIdempotencyToken) == "" {
+		j.DispatchIdempotencyToken = nil
 	}
 	for _, g := range j.TaskGroups {
 		g.canonicalize(j)
@@ -70,16 +76,12 @@ func (g *TaskGroup) canonicalize(j *Job) {
 			s.Min = to(int64(*g.Count))
 		}
 	}
-	if ns := Get(j.ConsulNamespace); ns != "" {
-		g.Consul = or(g.Consul, &Consul{})
-		g.Consul.Namespace = cmp.Or(g.Consul.Namespace, ns)
-	}
 	// What a job says of updates counts for all its groups; a group without either has no deployments.
 	if g.Update != nil || j.Update != nil && !zero(reflect.ValueOf(j.Update).Elem()) {
 		g.Update = under(g.Update, j.Update)
 	}
 	g.ReschedulePolicy = under(g.ReschedulePolicy, j.Reschedule)
-	if g.ReschedulePolicy != nil || *j.Type != "system" {
+	if g.ReschedulePolicy != nil || *j.Type != "system" && *j.Type != "sysbatch" {
 		g.ReschedulePolicy = under(g.ReschedulePolicy, defaultReschedule(*j.Type))
 	}
 	g.Migrate = under(g.Migrate, j.Migrate)
@@ -136,6 +138,9 @@ func (t *Task) canonicalize(g *TaskGroup, j *Job) {
 	if l := t.Lifecycle; l != nil && *l == (TaskLifecycle{}) {
 		t.Lifecycle = nil
 	}
+	if t.Vault != nil {
+		t.Vault.Cluster = cmp.Or(t.Vault.Cluster, "default")
+	}
 	for _, a := range t.Artifacts {
 		a.canonicalize()
 	}
@@ -153,11 +158,8 @@ func (t *Task) canonicalize(g *TaskGroup, j *Job) {
 }
 
 func (r *Resources) canonicalize() {
-	if r.CPU == nil {
+	if r.CPU == nil && r.Cores == nil {
 		r.CPU = to(100)
-		if Get(r.Cores) > 0 {
-			r.CPU = to(0)
-		}
 	}
 	if Get(r.MemoryMaxMB) == 0 {
 		r.MemoryMaxMB = nil
@@ -194,7 +196,7 @@ func (t *Template) canonicalize() {
 }
 
 func (s *Service) canonicalize(name string) {
-	s.Name, s.Provider = cmp.Or(s.Name, name), cmp.Or(s.Provider, "consul")
+	s.Name, s.Provider, s.Cluster = cmp.Or(s.Name, name), cmp.Or(s.Provider, "consul"), cmp.Or(s.Cluster, "default")
 	s.AddressMode, s.OnUpdate = cmp.Or(s.AddressMode, "auto"), cmp.Or(s.OnUpdate, "require_healthy")
 	for _, m := range []*map[string]string{&s.Meta, &s.CanaryMeta, &s.TaggedAddresses} {
 		if len(*m) == 0 {

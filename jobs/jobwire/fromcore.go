@@ -14,10 +14,12 @@ func FromJob(j *jobs.Job) *Job {
 		Priority: &j.Priority},
 		JobTarget: JobTarget{AllAtOnce: &j.AllAtOnce, Datacenters: j.Datacenters, NodePool: &j.NodePool},
 		Meta:      j.Meta,
-		JobChild: JobChild{ParentID: &j.Origin.ParentID, Dispatched: j.Origin.Dispatched, Payload: j.Origin.Payload,
-			DispatchIdempotencyToken: &j.Origin.Token},
+		JobChild:  JobChild{ParentID: &j.Origin.ParentID, Dispatched: j.Origin.Dispatched, Payload: j.Origin.Payload},
 		JobState: JobState{Stop: &j.Stop, Stable: &j.Stable, Version: &j.Version, SubmitTime: to(int64(j.SubmitTime)),
 			CreateIndex: &j.CreateIndex, ModifyIndex: &j.ModifyIndex, JobModifyIndex: &j.JobModifyIndex}}
+	if j.Origin.Token != "" {
+		w.DispatchIdempotencyToken = &j.Origin.Token
+	}
 	restore(w, j.Parts)
 	w.Rules, w.Spreads = fromRules(j.Rules)
 	if d := j.Dispatch; d != nil {

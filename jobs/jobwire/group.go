@@ -14,7 +14,7 @@ type TaskGroup struct {
 	Volumes       map[string]*VolumeRequest `hcl:"volume"`
 	Services      []*Service                `hcl:"service"`
 	Scaling       *ScalingPolicy
-	Consul        *Consul `def:"made"`
+	Consul        *Consul
 	Meta          map[string]string
 }
 
@@ -101,7 +101,7 @@ type MountOptions struct {
 
 // ScalingPolicy is between which counts a group may be scaled.
 type ScalingPolicy struct {
-	Type        string `hcl:",label"`
+	Type        string // of a task's: also the block's label
 	Min         *int64 `def:"-"`
 	Max         *int64 `def:"-"`
 	Policy      map[string]any

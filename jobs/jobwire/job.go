@@ -55,7 +55,7 @@ type JobCredentials struct {
 type JobChild struct {
 	ParentID                 *string `hcl:"-"`
 	Dispatched               bool    `hcl:"-"`
-	DispatchIdempotencyToken *string `hcl:"-"`
+	DispatchIdempotencyToken *string `hcl:"-" def:"-"`
 	Payload                  []byte  `hcl:"-"`
 }
 

@@ -121,7 +121,8 @@ type SidecarTask struct {
 	LogConfig     *LogConfig `hcl:"logs" def:"made"`
 	ShutdownDelay *Duration  `def:"0s"`
 	KillSignal    string
-	VolumeMounts  []*VolumeMount `hcl:"volume_mount" json:",omitempty"`
+	VolumeMounts  []*VolumeMount      `hcl:"volume_mount" json:",omitempty"`
+	Identities    []*WorkloadIdentity `hcl:"identity" json:",omitempty"`
 }
 
 // Proxy is what the sidecar proxies.
@@ -238,9 +239,17 @@ type IngressService struct {
 	Hosts []string
 	TLS   *GatewayTLS `json:",omitempty"`
 
-	MaxConnections        *uint32 `def:"-" json:",omitempty"`
-	MaxPendingRequests    *uint32 `def:"-" json:",omitempty"`
-	MaxConcurrentRequests *uint32 `def:"-" json:",omitempty"`
+	RequestHeaders        *HeaderChange `json:",omitempty"`
+	ResponseHeaders       *HeaderChange `json:",omitempty"`
+	MaxConnections        *uint32       `def:"-" json:",omitempty"`
+	MaxPendingRequests    *uint32       `def:"-" json:",omitempty"`
+	MaxConcurrentRequests *uint32       `def:"-" json:",omitempty"`
+}
+
+// HeaderChange is how headers of HTTP are changed on their way.
+type HeaderChange struct {
+	Add, Set map[string]string
+	Remove   []string
 }
 
 // TerminatingGateway leads out of the mesh.

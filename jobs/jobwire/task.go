@@ -85,11 +85,12 @@ type LogConfig struct {
 	MaxFiles      *int `def:"10"`
 	MaxFileSizeMB *int `hcl:"max_file_size" def:"10"`
 	Disabled      *bool
+	Enabled       *bool `def:"-" json:",omitempty"` // of older clients; Disabled counts
 }
 
 // Resources are what a task asks for.
 type Resources struct {
-	CPU         *int `hcl:"cpu" def:"-"` // 100 where there are no cores
+	CPU         *int `hcl:"cpu"` // 100 where nothing is said of cores
 	Cores       *int
 	MemoryMB    *int               `hcl:"memory" def:"300"`
 	MemoryMaxMB *int               `hcl:"memory_max" def:"-"`
@@ -157,6 +158,8 @@ type ChangeScript struct {
 	Args        []string
 	Timeout     *Duration `def:"5s"`
 	FailOnError *bool
+	// RunOnFirstRender is for scripts that prepare what a task starts with.
+	RunOnFirstRender *bool `json:",omitempty"`
 }
 
 // WaitConfig is how long a template waits for more changes.
@@ -205,6 +208,7 @@ type WorkloadIdentity struct {
 	Env          bool
 	File         bool
 	Filepath     string
-	ServiceName  string   `hcl:"-" json:",omitempty"`
+	ServiceName  string   `json:",omitempty"`
+	ExtraClaims  []string `json:",omitempty"`
 	TTL          Duration `json:",omitempty"`
 }

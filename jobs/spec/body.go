@@ -253,8 +253,10 @@ func (p *parser) block(b found, ctx *hcl.EvalContext, v reflect.Value, table map
 // labelled reads a block with its label into the struct v, and returns the label.
 func (p *parser) labelled(b found, ctx *hcl.EvalContext, v reflect.Value, path string) (label string) {
 	at := slices.IndexFunc(jobwire.Fields(v.Type()), func(f jobwire.Field) bool { return f.Label })
-	_, optional := v.Addr().Interface().(*jobwire.ScalingPolicy) // a group's has none
+	scaling, isScaling := v.Addr().Interface().(*jobwire.ScalingPolicy) // a group's has none
 	switch {
+	case isScaling && len(b.labels) == 1:
+		scaling.Type = b.labels[0]
 	case at < 0 && len(b.labels) > 0:
 		p.problem(b.at, path, "a %s block has no label", b.name)
 	case at >= 0 && len(b.labels) == 1:
@@ -265,7 +267,7 @@ func (p *parser) labelled(b found, ctx *hcl.EvalContext, v reflect.Value, path s
 			field.SetString(label)
 		}
 		path += "." + label
-	case at >= 0 && (!optional || len(b.labels) > 1):
+	case at >= 0:
 		p.problem(b.at, path, "a %s block has one label: %s \"name\" { ... }", b.name, b.name)
 	}
 	p.body(b.body, ctx, v, path)
