@@ -73,7 +73,7 @@ func measures(list []*pkg) map[room]int {
 						methods[receiver(n.Recv.List[0].Type)]++
 					}
 				}
-				if selects(n, "context", "WithValue") {
+				if selects(n, "context", "WithValue") && carriers[p.rel] == "" {
 					found[room{kindValues, p.rel}]++
 				}
 				return true

@@ -117,6 +117,12 @@ var testHelpers = []string{"secrets/storage/storagetest", "secrets/storage/pgsto
 // inits are the packages that may have an init function, with the reason.
 var inits = map[string]string{}
 
+// carriers may put a value into a context, with the reason why it is no program data.
+var carriers = map[string]string{
+	"telemetry": "the trace and the account of a request, as in OpenTelemetry: it is for who measures, and nothing is " +
+		"decided by it",
+}
+
 // longFunctions may pass the limit: flat tables or switches, each with its reason.
 var longFunctions = map[string]string{}
 
