@@ -1,7 +1,7 @@
 // Package usage counts what tenants use. It is the pure core of the usage plane: the packages below it decide, and
-// do nothing else. But for eventlog and cache, none reads a clock, a disk or a socket, starts a goroutine or draws a
-// random number: the same records in the same order give the same state and the same bytes, on every member and at
-// every replay.
+// do nothing else. But for eventlog, counterstate and cache, none reads a clock, a disk or a socket, starts a
+// goroutine or draws a random number: the same records in the same order give the same state and the same bytes, on
+// every member and at every replay.
 //
 // # From an event to an estimate
 //
@@ -11,7 +11,7 @@
 //	counter     aggregate.Counter: the shards that it owns         Record   -> chunks: hours, days, months
 //	aggregator  aggregate.Partial.Merge over the counters          Partial  -> Partial
 //	queries     estimate: value, bound, completeness, as of        Partial  -> Estimate
-//	impure      eventlog (where records are durable), cache (what counters share; api/respapi is its door)
+//	impure      eventlog (where records are durable), counterstate (snapshots), cache (api/respapi is its door)
 //	beside      route (who owns a shard), limits (thresholds), fate (what became of one event), window (calendars)
 //
 // Each step takes a value and returns one. The owner of the log, of the sockets and of the clock calls them.
