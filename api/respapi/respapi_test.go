@@ -86,6 +86,9 @@ func encode(words ...string) string {
 	return b.String()
 }
 
+// hostile sends what may get the connection cut before all of it is sent.
+func (p *peer) hostile(text string) { _, _ = io.WriteString(p, text) }
+
 func (p *peer) raw(text string) {
 	p.t.Helper()
 	if _, err := io.WriteString(p, text); err != nil {
@@ -475,7 +478,7 @@ func TestStrangers(t *testing.T) {
 	`)
 	for _, hostile := range []string{"*11\r\n", "*2\r\n$20000\r\n"} {
 		p := r.dial()
-		p.raw(hostile)
+		p.hostile(hostile)
 		if got := p.answer(); !strings.HasPrefix(got, "-ERR Protocol error: unauthenticated") {
 			t.Error(got)
 		}
@@ -510,7 +513,7 @@ func TestHostile(t *testing.T) {
 		{"ECHO \"a\"b\r\n", "-ERR Protocol error: unbalanced quotes in request"},
 	} {
 		p := r.dial()
-		p.raw(test.sent)
+		p.hostile(test.sent)
 		if got := p.answer(); got != test.want {
 			t.Errorf("%.40q: got %s, want %s", test.sent, got, test.want)
 		}
@@ -527,7 +530,7 @@ func TestHostile(t *testing.T) {
 		{"*2\r\n$3\r\nGET\r\n$0\r\n\r\n", "nil"},
 	} {
 		p := r.dial()
-		p.raw(test.sent)
+		p.hostile(test.sent)
 		if got := p.answer(); got != test.want {
 			t.Errorf("%.40q: got %s, want %s", test.sent, got, test.want)
 		}
@@ -547,7 +550,7 @@ func TestMemoryIsShared(t *testing.T) {
 	memory := limit.NewBytes(8<<20, nil)
 	r := start(t, Config{Memory: memory})
 	p := r.dial()
-	p.raw("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$8000000\r\n" + strings.Repeat("x", 3<<20))
+	p.hostile("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$8000000\r\n" + strings.Repeat("x", 3<<20))
 	if got := p.answer(); !strings.HasPrefix(got, "-OOM ") {
 		t.Error(got)
 	}
@@ -621,7 +624,7 @@ func TestHalfCommands(t *testing.T) {
 	for _, half := range []string{"*2\r\n", "*2\r\n$3\r\nGET\r\n", "*2\r\n$3\r\nGET\r\n$100\r\nabc",
 		"*2\r\n$3\r\nSET\r\n$9000000\r\n" + strings.Repeat("x", 200_000)} {
 		p := r.dial()
-		p.raw(half)
+		p.hostile(half)
 		if _, err := p.in.ReadByte(); err == nil {
 			t.Errorf("%.30q is answered", half)
 		}
