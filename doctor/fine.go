@@ -24,7 +24,7 @@ var innocents = []innocent{
 		if worst == nil || worst.Now.Mean > v.fsyncBound()/2 {
 			return Line{}, false
 		}
-		return Line{Key: worst.Key(), Text: fmt.Sprintf("the disk is fine: appends with their sync take %s at the 99th "+
+		return Line{Key: worst.Key(), Text: fmt.Sprintf("the disk is fine: appends including the sync take %s at the 99th "+
 			"percentile", millis(worst.Now.P99))}, true
 	}},
 	{[]string{"cpu-throttled"}, func(v *view) (Line, bool) {
@@ -47,7 +47,7 @@ var innocents = []innocent{
 			return Line{}, false
 		}
 		return Line{Key: "host.tcp.retransmits",
-			Text: fmt.Sprintf("the network is fine: %.2f %% of the segments to peers were sent again", 100*again/segments)}, true
+			Text: fmt.Sprintf("the network is fine: %.2f %% of the segments to peers were retransmitted", 100*again/segments)}, true
 	}},
 	{[]string{"garbage-collection"}, func(v *view) (Line, bool) {
 		share, ok := v.value("runtime.gc_cpu")
@@ -62,7 +62,7 @@ var innocents = []innocent{
 		if len(all) == 0 || v.offsetBy() > 0 {
 			return Line{}, false
 		}
-		return Line{Key: "peer.clock_offset_ms", Text: fmt.Sprintf("the clocks are fine: those of %d peers agree with it",
+		return Line{Key: "peer.clock_offset_ms", Text: fmt.Sprintf("the clocks are fine: %d peers agree with this one",
 			len(all))}, true
 	}},
 }

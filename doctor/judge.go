@@ -248,7 +248,7 @@ func missing(c *Cluster, views []*view) []Finding {
 			Culprit: s.Member, Title: fmt.Sprintf("%s does not answer: %s", s.Member, s.Reason),
 			Evidence: []Line{{Text: fmt.Sprintf("%d other members answered, %s did not: %s", len(views), s.Member, s.Reason)}},
 			Do: []string{
-				"See whether its process runs, and whether its host answers: systemctl status corbel; ping.",
+				"Check that its process runs and its host answers: systemctl status corbel; ping.",
 				"If it runs but hangs: kill -ABRT leaves its stacks in the log, then start it again.",
 			}}
 		out = append(out, f)

@@ -20,15 +20,15 @@ func noSpareVoter(v *view) []Finding {
 			cause: cause{layer: layerMachine},
 			Plane: group, Stage: "replicate", Culprit: "quorum of " + group,
 			subject: "tolerance " + group, Since: s.Since,
-			Title:    fmt.Sprintf("%s: tolerance 0: one more loss stops the writes of %s", v.Member, group),
+			Title:    fmt.Sprintf("%s: failure tolerance 0: one more failure stops writes of %s", v.Member, group),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f of %.0f voters are not healthy", failed, voters)}},
-			Do: []string{"Bring the failed server back, or start a replacement: it gets its vote by itself once it was " +
+			Do: []string{"Bring the failed server back, or start a replacement: it gets its vote once it has been " +
 				"healthy for a while.",
-				"corbel operator autopilot state shows every server; only when one will never come back: corbel operator raft " +
+				"corbel operator autopilot state shows every server; if one will never come back: corbel operator raft " +
 					"remove-peer."}}
 		for _, fact := range v.Facts {
 			if fact.Name == "autopilot.removed" && fact.Fields["group"] == group {
-				f.Evidence = append(f.Evidence, Line{Key: fact.Name, Text: fmt.Sprintf("%s was removed by autopilot at %s",
+				f.Evidence = append(f.Evidence, Line{Key: fact.Name, Text: fmt.Sprintf("autopilot removed %s at %s",
 					fact.Fields["server"], fact.At.UTC().Format(time.RFC3339))})
 			}
 		}

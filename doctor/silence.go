@@ -13,9 +13,9 @@ func eventsReachNobody(v *view) []Finding {
 		cause: cause{layer: layerWork},
 		Plane: "monitor", Stage: "handler",
 		Culprit: "configuration of the monitor", subject: "unreached",
-		Title: fmt.Sprintf("%.0f checks or handlers of the monitor reach nobody: nobody is alerted by their events", count),
-		Do: []string{"Create what is missing, or name what is there: corbel create -f FILE warns of names that do not exist.",
-			"corbel checks info NAME shows where a check's events are to go."}}
+		Title: fmt.Sprintf("events of %.0f checks or handlers reach no one: no one is alerted", count),
+		Do: []string{"Create what is missing, or fix the name: corbel create -f FILE warns about names that do not exist.",
+			"corbel checks info NAME shows where a check's events go."}}
 	for _, s := range v.all("monitor.unreached_by") {
 		if s.Now.Value > 0 {
 			f.Evidence = append(f.Evidence, Line{Key: s.Key(), Text: fmt.Sprintf("%s %s: %s", s.Label("kind"), s.Label("object"),
@@ -41,14 +41,14 @@ func sinkDeaf(v *view) []Finding {
 			cause: cause{layer: layerObserver},
 			Stage: "observe", Culprit: "metrics sink " + name,
 			subject: "deaf " + name, Since: s.Since,
-			Title: fmt.Sprintf("%s: the metrics sink %s does not take what it is sent: who looks there sees old values or none",
+			Title: fmt.Sprintf("%s: the metrics sink %s does not accept data: dashboards that read from it show old values or none",
 				v.Member, name),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("writes fail; in %s %.0f lines were dropped and %.0f sent "+
-				"(over UDP what is sent may reach nobody)", v.Window,
+				"(over UDP, sent lines may be lost too)", v.Window,
 				v.rate("telemetry.sink.dropped", "sink", name)*v.Window.Seconds(),
 				v.rate("telemetry.sink.sent", "sink", name)*v.Window.Seconds())}},
-			Do: []string{"Start what listens there, or correct the address and reload (SIGHUP). Nothing in Corbel waits for " +
-				"it meanwhile."}})
+			Do: []string{"Start the receiver, or correct the address and reload (SIGHUP). Nothing in Corbel waits for " +
+				"it."}})
 	}
 	return out
 }

@@ -117,7 +117,7 @@ func (y *symptom) unexplained(v *view) Finding {
 	f := Finding{Code: "slow-requests", Severity: Warning, Member: y.member, Plane: y.plane, Stage: y.stage,
 		cause: cause{layer: layerSymptom},
 		Since: y.series.Since, Evidence: []Line{y.line()}, subject: y.plane + "/" + y.kind, Culprit: "not known yet"}
-	f.Title = fmt.Sprintf("%s: %s of %s is slow (%s on average), and nothing that was measured explains it", y.member,
+	f.Title = fmt.Sprintf("%s: %s of %s is slow (%s on average), and no known cause explains it", y.member,
 		y.kind, y.plane, millis(y.series.Now.Mean))
 	if y.kind == commitKind { // what waits for its group is an effect of that
 		f.layer, f.explains = layerCommit, []reach{{member: y.member, plane: y.plane}}
@@ -126,7 +126,7 @@ func (y *symptom) unexplained(v *view) Finding {
 	}
 	if y.stage != "" && y.share >= stageShare {
 		f.Culprit = "stage " + y.stage
-		f.Title = fmt.Sprintf("%s: %s of %s is slow (%s on average); %.0f %% of the time goes into %s", y.member, y.kind,
+		f.Title = fmt.Sprintf("%s: %s of %s is slow (%s on average); %.0f %% of the time is spent in %s", y.member, y.kind,
 			y.plane, millis(y.series.Now.Mean), 100*y.share, stageWords(y.stage))
 	}
 	for i := range v.Slow {
@@ -136,7 +136,7 @@ func (y *symptom) unexplained(v *view) Finding {
 		}
 	}
 	f.Do = []string{
-		"Gather an archive while it is slow: corbel debug --duration 30s; corbel doctor --from reads it anywhere.",
+		"Save an archive while it is slow: corbel debug --duration 30s; corbel doctor --from reads it anywhere.",
 		"Look at the slowest requests of this kind: corbel doctor --json shows their stages.",
 	}
 	return f
@@ -167,31 +167,31 @@ func stageWords(stage string) string {
 	case "append":
 		return "writing to the log"
 	case "fsync":
-		return "making it durable on this server's disk"
+		return "the fsync on this server's disk"
 	case "replicate":
-		return "replication: until a quorum has it"
+		return "replication to a quorum"
 	case "apply":
 		return "applying it to the state"
 	case "notify":
-		return "waking those who watch"
+		return "waking watchers"
 	case "write":
 		return "writing to the client's socket"
 	case "build":
-		return "making what proxies need to know"
+		return "building configuration for proxies"
 	case "send":
-		return "the way to the proxies"
+		return "sending to the proxies"
 	case "ack":
-		return "waiting for proxies to take it"
+		return "waiting for proxies to acknowledge it"
 	case "storage":
 		return "the storage behind the plane"
 	case "handler":
 		return "handlers"
 	case "receive":
-		return "reading what agents sent, and waiting for room"
+		return "reading from agents and waiting for room"
 	case "step":
-		return "working out what has become of the check"
+		return "computing the check's new state"
 	case "forward":
-		return "the way to the server that owns the entity"
+		return "forwarding to the server that owns the entity"
 	default:
 		return stage
 	}
