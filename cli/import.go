@@ -50,14 +50,14 @@ It ends with 1 when something failed or differs.
 	f.StringVar(&o.from.Token, "from-token", "",
 		"token for it, with the right to read all, and acl:write for secrets (CONSUL_HTTP_TOKEN)")
 	f.StringVar(&o.fromTokenFile, "from-token-file", "", "file that holds that token")
-	f.StringVar(&o.from.CAFile, "from-ca-file", "", "authorities to trust there, PEM")
-	f.StringVar(&o.from.CertFile, "from-client-cert", "", "client certificate to show there, PEM")
+	f.StringVar(&o.from.CAFile, "from-ca-file", "", "CA certificates to trust there, PEM")
+	f.StringVar(&o.from.CertFile, "from-client-cert", "", "client certificate to present there, PEM")
 	f.StringVar(&o.from.KeyFile, "from-client-key", "", "its private key, PEM")
 	f.StringVar(&o.from.ServerName, "from-tls-server-name", "", "name that its certificate must have")
 	f.StringSliceVar(&o.kinds, "only", nil,
 		"only these kinds: policies, roles, auth-methods, binding-rules, tokens, config, intentions, keys, catalog, queries")
-	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be done, and do nothing")
-	f.BoolVar(&o.overwrite, "overwrite", false, "write what is there and differs, too")
+	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be done, change nothing")
+	f.BoolVar(&o.overwrite, "overwrite", false, "also overwrite what exists and differs")
 	f.BoolVar(&o.asJSON, "json", false, "print the report as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if (o.from.Address == "") == (o.snapshot == "") {

@@ -49,7 +49,7 @@ func Link(e *command.Env, c *cobra.Command) {
 	c.Args = command.Between(1, 1, "the folder for the links, one that is in PATH")
 	c.Long = "Make a link to this binary in DIR for each name that it answers to, and say what was\ndone. A file that " +
 		"is there and is not such a link stays, unless --force is given.\n\n  corbel link /usr/local/bin"
-	c.Flags().BoolVar(&force, "force", false, "replace what is in the way")
+	c.Flags().BoolVar(&force, "force", false, "overwrite what is in the way")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		self, err := os.Executable()

@@ -46,12 +46,12 @@ type bindingFlags struct {
 
 func (b *bindingFlags) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&b.description, "description", "", "text for people")
+	f.StringVar(&b.description, "description", "", "description")
 	f.StringVar(&b.kind, "bind-type", "service", "service, role, node, policy or templated-policy")
 	f.StringVar(&b.name, "bind-name", "", "name to bind to; ${serviceaccount.name} and such are filled in at login")
 	f.StringArrayVar(&b.vars, "bind-vars", nil, "name=VALUE of a templated policy (repeat)")
-	f.StringVar(&b.selector, "selector", "", "expression that the login's facts must match")
-	f.BoolVar(&b.meta, "meta", false, "print indexes too")
+	f.StringVar(&b.selector, "selector", "", "expression that the login's attributes must match")
+	f.BoolVar(&b.meta, "meta", false, "also print indexes")
 }
 
 func (b *bindingFlags) variables() (*client.TemplateVariables, error) {
@@ -108,7 +108,7 @@ func bindingRead(e *command.Env) *cobra.Command {
 				func(b *client.BindingRule) string { return bindingText(b, meta) })
 		})
 	c.Flags().StringVar(&id, "id", "", "id of the rule, or its beginning")
-	c.Flags().BoolVar(&meta, "meta", false, "print indexes too")
+	c.Flags().BoolVar(&meta, "meta", false, "also print indexes")
 	return c
 }
 
@@ -146,7 +146,7 @@ func bindingUpdate(e *command.Env) *cobra.Command {
 	b.flags(c)
 	changed = c.Flags().Changed
 	c.Flags().StringVar(&id, "id", "", "id of the rule, or its beginning")
-	c.Flags().BoolVar(&b.noMerge, "no-merge", false, "empty what no flag names")
+	c.Flags().BoolVar(&b.noMerge, "no-merge", false, "clear the fields that no flag sets")
 	return c
 }
 
@@ -177,7 +177,7 @@ func bindingList(e *command.Env) *cobra.Command {
 				return b.ID + ":\n" + bindingLines(b, meta, "   ", false)
 			})
 		})
-	c.Flags().BoolVar(&meta, "meta", false, "print indexes too")
+	c.Flags().BoolVar(&meta, "meta", false, "also print indexes")
 	c.Flags().StringVar(&method, "method", "", "only rules of this auth method")
 	return c
 }

@@ -76,8 +76,8 @@ type identities struct {
 
 func (i *identities) flags(c *cobra.Command, update bool) {
 	f := c.Flags()
-	f.StringArrayVar(&i.services, "service-identity", nil, "SERVICE or SERVICE:dc1,dc2 whose rights to give (repeat)")
-	f.StringArrayVar(&i.nodes, "node-identity", nil, "NODE:DATACENTER whose rights to give (repeat)")
+	f.StringArrayVar(&i.services, "service-identity", nil, "SERVICE or SERVICE:dc1,dc2: its rights (repeat)")
+	f.StringArrayVar(&i.nodes, "node-identity", nil, "NODE:DATACENTER: its rights (repeat)")
 	f.StringVar(&i.templated, "templated-policy", "", "name of a built-in policy, with its variables in --var")
 	f.StringVar(&i.templatedFile, "templated-policy-file", "",
 		"file of such policies, JSON: {\"builtin/service\": [{\"Name\": \"web\"}]} or a list as the API has it")

@@ -50,15 +50,15 @@ type methodFlags struct {
 func (m *methodFlags) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&m.name, "name", "", "name of the method")
-	f.StringVar(&m.description, "description", "", "text for people")
-	f.StringVar(&m.display, "display-name", "", "name for people")
-	f.StringVar(&m.ttl, "max-token-ttl", "", "its tokens end by themselves after this time")
-	f.StringVar(&m.locality, "token-locality", "", "local or global: where its tokens hold")
+	f.StringVar(&m.description, "description", "", "description")
+	f.StringVar(&m.display, "display-name", "", "display name")
+	f.StringVar(&m.ttl, "max-token-ttl", "", "its tokens expire after this time")
+	f.StringVar(&m.locality, "token-locality", "", "local or global: where its tokens are valid")
 	f.StringVar(&m.config, "config", "", "settings of the type, JSON: the text, @file, or - for stdin")
 	f.StringVar(&m.host, "kubernetes-host", "", "address of the Kubernetes API, for type kubernetes")
-	f.StringVar(&m.ca, "kubernetes-ca-cert", "", "its authority, PEM: the text or @file")
+	f.StringVar(&m.ca, "kubernetes-ca-cert", "", "its CA certificate, PEM: the text or @file")
 	f.StringVar(&m.jwt, "kubernetes-service-account-jwt", "", "token to review others with: the text or @file")
-	f.BoolVar(&m.meta, "meta", false, "print indexes too")
+	f.BoolVar(&m.meta, "meta", false, "also print indexes")
 }
 
 // settings are the method's Config as the flags give it, nil for none.
@@ -129,7 +129,7 @@ func methodRead(e *command.Env) *cobra.Command {
 				func(m *client.AuthMethod) string { return methodText(m, meta) })
 		})
 	c.Flags().StringVar(&name, "name", "", "name of the method")
-	c.Flags().BoolVar(&meta, "meta", false, "print indexes too")
+	c.Flags().BoolVar(&meta, "meta", false, "also print indexes")
 	return c
 }
 
@@ -167,7 +167,7 @@ func methodUpdate(e *command.Env) *cobra.Command {
 				func(v *client.AuthMethod, _ bool) string { return methodText(v, m.meta) })
 		})
 	m.flags(c)
-	c.Flags().BoolVar(&m.noMerge, "no-merge", false, "empty what no flag names")
+	c.Flags().BoolVar(&m.noMerge, "no-merge", false, "clear the fields that no flag sets")
 	return c
 }
 
@@ -203,6 +203,6 @@ func methodList(e *command.Env) *cobra.Command {
 				return f.String()
 			})
 		})
-	c.Flags().BoolVar(&meta, "meta", false, "print indexes too")
+	c.Flags().BoolVar(&meta, "meta", false, "also print indexes")
 	return c
 }

@@ -62,10 +62,10 @@ type policyFlags struct {
 
 func (p *policyFlags) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&p.description, "description", "", "text for people")
+	f.StringVar(&p.description, "description", "", "description")
 	f.StringVar(&p.rules, "rules", "", "rules in HCL or JSON: the text, @file, or - for stdin")
-	f.StringArrayVar(&p.datacenters, "valid-datacenter", nil, "datacenter that it holds in; default all (repeat)")
-	f.BoolVar(&p.meta, "meta", false, "print hash and indexes too")
+	f.StringArrayVar(&p.datacenters, "valid-datacenter", nil, "datacenter where it is valid; default all (repeat)")
+	f.BoolVar(&p.meta, "meta", false, "also print hash and indexes")
 	f.StringVar(&p.fromToken, "from-token", "", "tokens with rules of their own ended with Consul 1.11")
 	_ = c.Flags().MarkHidden("from-token") // fails for an unknown flag only
 }
@@ -111,7 +111,7 @@ func policyRead(e *command.Env) *cobra.Command {
 			return read(ctx, e, r, cl, "/v1/acl/policy/"+full, func(p *client.Policy) string { return policyText(p, meta) })
 		})
 	id.flags(c, "policy")
-	c.Flags().BoolVar(&meta, "meta", false, "print hash and indexes too")
+	c.Flags().BoolVar(&meta, "meta", false, "also print hash and indexes")
 	return c
 }
 
@@ -152,7 +152,7 @@ func policyUpdate(e *command.Env) *cobra.Command {
 	p.flags(c)
 	c.Flags().StringVar(&id, "id", "", "id of the policy, or its beginning")
 	c.Flags().StringVar(&name, "name", "", "name of the policy; with --id its new name")
-	c.Flags().BoolVar(&p.noMerge, "no-merge", false, "empty what no flag names")
+	c.Flags().BoolVar(&p.noMerge, "no-merge", false, "clear the fields that no flag sets")
 	return c
 }
 
@@ -188,6 +188,6 @@ func policyList(e *command.Env) *cobra.Command {
 				return f.String()
 			})
 		})
-	c.Flags().BoolVar(&meta, "meta", false, "print hash and indexes too")
+	c.Flags().BoolVar(&meta, "meta", false, "also print hash and indexes")
 	return c
 }

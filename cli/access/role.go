@@ -43,8 +43,8 @@ type roleFlags struct {
 }
 
 func (o *roleFlags) flags(c *cobra.Command) {
-	c.Flags().StringVar(&o.description, "description", "", "text for people")
-	c.Flags().BoolVar(&o.meta, "meta", false, "print hash and indexes too")
+	c.Flags().StringVar(&o.description, "description", "", "description")
+	c.Flags().BoolVar(&o.meta, "meta", false, "also print hash and indexes")
 	o.policies.flags(c, "policy", "policies", false)
 	o.identities.flags(c, false)
 }
@@ -100,7 +100,7 @@ func roleRead(e *command.Env) *cobra.Command {
 			return read(ctx, e, r, cl, "/v1/acl/role/"+full, func(v *client.Role) string { return roleText(v, meta) })
 		})
 	id.flags(c, "role")
-	c.Flags().BoolVar(&meta, "meta", false, "print hash and indexes too")
+	c.Flags().BoolVar(&meta, "meta", false, "also print hash and indexes")
 	return c
 }
 
@@ -134,7 +134,7 @@ func roleUpdate(e *command.Env) *cobra.Command {
 	o.flags(c)
 	c.Flags().StringVar(&id, "id", "", "id of the role, or its beginning")
 	c.Flags().StringVar(&name, "name", "", "name of the role; with --id its new name")
-	c.Flags().BoolVar(&o.noMerge, "no-merge", false, "empty what no flag names")
+	c.Flags().BoolVar(&o.noMerge, "no-merge", false, "clear the fields that no flag sets")
 	return c
 }
 
@@ -160,6 +160,6 @@ func roleList(e *command.Env) *cobra.Command {
 				return v.Name + ":\n" + roleLines(v, meta, "   ", false)
 			})
 		})
-	c.Flags().BoolVar(&meta, "meta", false, "print hash and indexes too")
+	c.Flags().BoolVar(&meta, "meta", false, "also print hash and indexes")
 	return c
 }

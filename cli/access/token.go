@@ -62,16 +62,16 @@ type tokenFlags struct {
 
 func (t *tokenFlags) flags(c *cobra.Command, update bool) {
 	f := c.Flags()
-	f.StringVar(&t.description, "description", "", "text for people")
-	f.BoolVar(&t.meta, "meta", false, "print hash and indexes too")
+	f.StringVar(&t.description, "description", "", "description")
+	f.BoolVar(&t.meta, "meta", false, "also print hash and indexes")
 	t.policies.flags(c, "policy", "policies", update)
 	t.roles.flags(c, "role", "roles", update)
 	t.identities.flags(c, update)
 	if !update {
-		f.StringVar(&t.accessor, "accessor", "", "accessor id that it shall have, a UUID")
-		f.StringVar(&t.secret, "secret", "", "secret id that it shall have, a UUID")
-		f.StringVar(&t.ttl, "expires-ttl", "", "it ends by itself after this time")
-		f.BoolVar(&t.local, "local", false, "it holds in this datacenter only")
+		f.StringVar(&t.accessor, "accessor", "", "accessor id to use, a UUID")
+		f.StringVar(&t.secret, "secret", "", "secret id to use, a UUID")
+		f.StringVar(&t.ttl, "expires-ttl", "", "it expires after this time")
+		f.BoolVar(&t.local, "local", false, "valid in this datacenter only")
 	}
 }
 
@@ -145,7 +145,7 @@ func tokenClone(e *command.Env) *cobra.Command {
 				map[string]string{"Description": description}, tokenText)
 		})
 	id.flags(c)
-	c.Flags().StringVar(&description, "description", "", "text for people; default the other's")
+	c.Flags().StringVar(&description, "description", "", "description; default the other's")
 	return c
 }
 
@@ -169,8 +169,8 @@ func tokenRead(e *command.Env) *cobra.Command {
 		})
 	id.flags(c)
 	c.Flags().BoolVar(&self, "self", false, "the token of this call")
-	c.Flags().BoolVar(&meta, "meta", false, "print hash and indexes too")
-	c.Flags().BoolVar(&expanded, "expanded", false, "print the rules behind it too")
+	c.Flags().BoolVar(&meta, "meta", false, "also print hash and indexes")
+	c.Flags().BoolVar(&expanded, "expanded", false, "also print the rules")
 	return c
 }
 
@@ -231,7 +231,7 @@ func tokenList(e *command.Env) *cobra.Command {
 			return list(ctx, e, r, cl, path, func(t *client.Token) string { return tokenText(t, meta) + "\n" })
 		})
 	f := c.Flags()
-	f.BoolVar(&meta, "meta", false, "print hash and indexes too")
+	f.BoolVar(&meta, "meta", false, "also print hash and indexes")
 	f.StringVar(&policy, "policy", "", "only tokens with the policy of this id")
 	f.StringVar(&role, "role", "", "only tokens with the role of this id")
 	f.StringVar(&method, "auth-method", "", "only tokens of this auth method")

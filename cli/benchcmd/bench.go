@@ -120,11 +120,11 @@ func benchWatch(e *command.Env) *cobra.Command {
 	b, o := &benchFlags{}, bench.WatchOptions{}
 	c := benchCommand(e, "watch", "How long one change takes to reach all blocking queries", b)
 	f := c.Flags()
-	f.IntVar(&o.Slow, "slow", 0, "further watchers that read one byte a second")
-	f.IntVar(&o.Watchers, "watchers", 1000, "blocking queries, each on a connection of its own")
+	f.IntVar(&o.Slow, "slow", 0, "additional watchers that read one byte per second")
+	f.IntVar(&o.Watchers, "watchers", 1000, "blocking queries, each on its own connection")
 	f.IntVar(&o.Instances, "instances", 10, "instances of the watched service; 10 make an answer of 7 kB, 94 one of 69 kB")
 	f.IntVar(&o.Rounds, "rounds", 10, "how many changes are made, one after the other")
-	f.IntVar(&o.FleetNodes, "fleet-nodes", 0, "register a fleet of that many nodes beside")
+	f.IntVar(&o.FleetNodes, "fleet-nodes", 0, "also register a fleet of this many nodes")
 	runs(e, c, b, func(ctx context.Context) (report, error) {
 		o.Options = b.Options
 		return orNil(bench.RunWatch(ctx, o))
@@ -135,7 +135,7 @@ func benchWatch(e *command.Env) *cobra.Command {
 func benchDNS(e *command.Env) *cobra.Command {
 	b, o := &benchFlags{}, bench.DNSOptions{}
 	c := benchCommand(e, "dns", "DNS A queries for one service over UDP", b)
-	c.Flags().IntVar(&o.Instances, "instances", 10, "instances of the service that is asked for")
+	c.Flags().IntVar(&o.Instances, "instances", 10, "instances of the requested service")
 	runs(e, c, b, func(ctx context.Context) (report, error) {
 		o.Options = b.Options
 		return orNil(bench.RunDNS(ctx, o))

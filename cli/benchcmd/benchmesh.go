@@ -28,13 +28,13 @@ the frame with the change.
 	f := c.Flags()
 	f.IntVar(&o.Nodes, "nodes", 10000, "simulated agents")
 	f.IntVar(&o.Proxies, "proxies", 0, "simulated sidecars (0 is 17.8 for each node)")
-	f.IntVar(&o.Services, "services", 0, "services in three tiers (0 is 3000, or fewer if there are fewer sidecars)")
-	f.StringVar(&o.Change, "change", "deregister", "what is changed: "+strings.Join(propagation.Changes, ", "))
+	f.IntVar(&o.Services, "services", 0, "services in three tiers (0 is 3000, or fewer with fewer sidecars)")
+	f.StringVar(&o.Change, "change", "deregister", "what to change: "+strings.Join(propagation.Changes, ", "))
 	f.IntVar(&o.Rounds, "rounds", 5, "how many changes are measured, one after the other")
 	f.StringVar(&o.Faults, "faults", "", "agents' connections to cut in the second before each change, as stall=1%,"+
 		"reset=1%")
 	f.BoolVar(&o.Hedged, "hedged", false, "each agent holds a second subscription on another server")
-	f.DurationVar(&o.Deadline, "deadline", 0, "who has not got the change by then is missing (0 is 1m)")
+	f.DurationVar(&o.Deadline, "deadline", 0, "how long to wait for the change (0 is 1m)")
 	f.IntVar(&o.Envoys, "envoys", 4, "real Envoys that take part and have 10,000 requests go through them after each "+
 		"round (0 is none)")
 	f.StringVar(&o.EnvoyBinary, "envoy-binary", "",

@@ -24,12 +24,12 @@ func benchMonitor(e *command.Env, name, short string, run func(context.Context,
 		f.Lookup(hidden).Hidden = true // nothing of the kind here
 	}
 	f.StringVar(&o.API, "api", "", "URL of the API that goes with --target, as http://127.0.0.1:8080, several with commas")
-	f.StringVar(&o.User, "username", "admin", "who makes the checks")
+	f.StringVar(&o.User, "username", "admin", "who creates the checks")
 	f.StringVar(&o.Password, "password", "", "its password (empty is what a new backend has)")
 	f.StringVar(&o.AgentUser, "agent-user", "agent", "who the agents log in as")
 	f.StringVar(&o.AgentPassword, "agent-password", "", "its password (empty is what a new backend has)")
 	f.IntVar(&o.Keepalive, "keepalive-interval", 20, "seconds between an agent's keepalives")
-	f.IntVar(&o.Ramp, "ramp", 0, "sessions that are opened a second (0 is as fast as they are taken)")
+	f.IntVar(&o.Ramp, "ramp", 0, "sessions opened per second (0 is as fast as accepted)")
 	f.IntVar(&o.Sample, "sample", 0, "agents whose events are followed to the store and to a handler (0 is 64, or a "+
 		"tenth of the agents)")
 	f.StringVar(&o.EventsStore, "events-store", "embedded",
@@ -84,8 +84,8 @@ meanwhile, resident bytes, and after how many seconds all was as usual again.
   corbel bench events --target ws://127.0.0.1:8081 --api http://127.0.0.1:8080 --json`
 	f := c.Flags()
 	f.IntVar(&o.Agents, "agents", 200, "sessions")
-	f.IntVar(&o.Checks, "checks", 10, "checks of which each agent sends results")
-	f.BoolVar(&o.Overload, "overload", false, "find the limit, then offer ten times as much, then half of it")
+	f.IntVar(&o.Checks, "checks", 10, "checks for which each agent sends results")
+	f.BoolVar(&o.Overload, "overload", false, "find the limit, then offer ten times the load, then half of the limit")
 	o.Interval, o.Subscriptions = 1, 1
 	return c
 }

@@ -76,7 +76,7 @@ func benchLeases(e *command.Env) *cobra.Command {
 	c, b, shared := benchVault(e, "leases",
 		"Storms: many tokens end at once while reads go on, and starts with many leases")
 	o := secretsload.LeasesOptions{}
-	c.Flags().IntVar(&o.Leases, "leases", 10_000, "leases that there are when the storm begins")
+	c.Flags().IntVar(&o.Leases, "leases", 10_000, "leases that exist when the storm begins")
 	c.Flags().IntVar(&o.Prefix, "prefix", 0,
 		"logins that the storm of that name ends, beside the leases of the others (0 is as many as --leases)")
 	c.Example = "  corbel bench leases --leases 10000 --storm tree\n  corbel bench leases --leases 1000000 --prefix " +

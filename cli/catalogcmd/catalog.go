@@ -51,7 +51,7 @@ func catalogServices(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "services", Short: "List the names of services", Args: command.Between(0, 0, "no arguments")}
 	r.Flags(e, c, false)
 	c.Flags().StringVar(&node, "node", "", "only services of this node, by name or id")
-	c.Flags().BoolVar(&tags, "tags", false, "print tags too")
+	c.Flags().BoolVar(&tags, "tags", false, "also print tags")
 	c.Flags().StringArrayVar(&meta, "node-meta", nil, "only services on nodes with this key=value (repeat)")
 	c.Flags().StringVar(&r.Q.Filter, "filter", "", "expression that services must match")
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -29,7 +29,7 @@ pre-stop hook; --undo puts the instance back.`
 	r.Flags(e, c, false)
 	c.Flags().DurationVar(&wait, "wait", 120*time.Second, "how long to wait at most")
 	c.Flags().DurationVar(&quiet, "quiet", 2*time.Second, "a connection without traffic for this long is not in use")
-	c.Flags().StringVar(&reason, "reason", "", "text for others to read")
+	c.Flags().StringVar(&reason, "reason", "", "description for other operators")
 	c.Flags().BoolVar(&undo, "undo", false, "put the instance back")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if wait < 0 || quiet < 0 {

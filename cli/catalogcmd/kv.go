@@ -33,8 +33,8 @@ func kvGet(e *command.Env) *cobra.Command {
 		Args: command.Between(0, 1, "one key")}
 	r.Flags(e, c, true)
 	f := c.Flags()
-	f.BoolVar(&raw, "raw", false, "print the value's bytes and nothing else")
-	f.BoolVar(&detailed, "detailed", false, "print flags, session and indexes too")
+	f.BoolVar(&raw, "raw", false, "print only the raw value")
+	f.BoolVar(&detailed, "detailed", false, "also print flags, session and indexes")
 	f.BoolVar(&recurse, "recurse", false, "read all keys under the prefix")
 	f.BoolVar(&keys, "keys", false, "list names only")
 	f.BoolVar(&asBase64, "base64", false, "print values in base64")
@@ -147,7 +147,7 @@ func kvList(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "list [PREFIX]", Short: "List the names of keys",
 		Args: command.Between(0, 1, "at most one prefix")}
 	r.Flags(e, c, true)
-	c.Flags().StringVar(&separator, "separator", "", "cut names at the first of these after the prefix, as folders do")
+	c.Flags().StringVar(&separator, "separator", "", "cut names at the first separator after the prefix, like folders")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ctx, stop := command.Signals(c.Context())
 		defer stop()
@@ -334,7 +334,7 @@ func kvImport(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "import DATA", Short: "Write keys from JSON: @file, - for stdin, or the text itself",
 		Args: command.Between(1, 1, "data: @file, - or JSON")}
 	d.Flags(e, c)
-	c.Flags().StringVar(&prefix, "prefix", "", "put this before each key")
+	c.Flags().StringVar(&prefix, "prefix", "", "prefix for each key")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		text, err := e.Input(args[0])
 		if err != nil {

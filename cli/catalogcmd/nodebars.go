@@ -49,7 +49,7 @@ func nodeRemove(e *command.Env) *cobra.Command {
 			return e.Printf("%s: %s; it may come back after %s, or with `corbel nodes allow %s`\n", out.Node, what,
 				out.Until.Format(time.RFC3339), out.Node)
 		})
-	c.Flags().BoolVar(&force, "force", false, "yes, whatever registers it")
+	c.Flags().BoolVar(&force, "force", false, "answer yes, whatever registered it")
 	c.Flags().DurationVar(&hold, "hold", time.Hour, "how long it stays out")
 	return c
 }

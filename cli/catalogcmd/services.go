@@ -63,7 +63,7 @@ func servicesShow(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "show NAME", Short: "Show the instances of a service and their health",
 		Args: command.Between(1, 1, "the name of one service")}
 	r.Flags(e, c, true)
-	c.Flags().BoolVar(&passing, "passing", false, "only instances whose checks all pass")
+	c.Flags().BoolVar(&passing, "passing", false, "only instances with all checks passing")
 	c.Flags().StringVar(&r.Q.Filter, "filter", "", "expression that instances must match")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ctx, stop := command.Signals(c.Context())
@@ -271,7 +271,7 @@ func nodes(e *command.Env, c *cobra.Command) {
 	var meta []string
 	c.Flags().StringVar(&service, "service", "", "only nodes with an instance of this service")
 	c.Flags().StringArrayVar(&meta, "node-meta", nil, "only nodes with this key=value (repeat)")
-	c.Flags().BoolVar(&detailed, "detailed", false, "show ids and meta too")
+	c.Flags().BoolVar(&detailed, "detailed", false, "also show ids and meta")
 	c.Flags().StringVar(&r.Q.Filter, "filter", "", "expression that nodes must match")
 	c.Flags().StringVar(&r.Q.Near, "near", "", "sort by distance from this node")
 	c.RunE = func(c *cobra.Command, args []string) error {

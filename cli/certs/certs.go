@@ -70,11 +70,11 @@ func caCreate(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "create", Short: "Create a certificate authority: DOMAIN-agent-ca.pem and its key",
 		Args: command.Between(0, 0, "flags only")}
 	f := c.Flags()
-	f.IntVar(&days, "days", 1825, "how long it is good")
+	f.IntVar(&days, "days", 1825, "how long it is valid")
 	f.StringVar(&domain, "domain", "consul", "domain of the names in its certificates")
 	f.StringVar(&common, "common-name", "", "name of the authority; default one with its number")
 	f.StringVar(&cluster, "cluster-id", "", "id of the cluster, for its name in the mesh")
-	f.BoolVar(&constrain, "name-constraint", false, "it may sign names of the domain only")
+	f.BoolVar(&constrain, "name-constraint", false, "may sign names of the domain only")
 	f.StringArrayVar(&names, "additional-name-constraint", nil, "another domain it may sign names of (repeat)")
 	c.RunE = func(*cobra.Command, []string) error {
 		number, err := serial()
@@ -132,7 +132,7 @@ func certCreate(e *command.Env) *cobra.Command {
 	f.StringVar(&o.dc, "dc", "dc1", "datacenter")
 	f.StringVar(&o.domain, "domain", "consul", "domain")
 	f.StringVar(&o.node, "node", "", "with --server: name of the server's node")
-	f.IntVar(&o.days, "days", 365, "how long it is good")
+	f.IntVar(&o.days, "days", 365, "how long it is valid")
 	f.BoolVar(&o.server, "server", false, "for a server")
 	f.BoolVar(&o.client, "client", false, "for an agent")
 	f.BoolVar(&o.cli, "cli", false, "for a command line")

@@ -51,7 +51,7 @@ line of JSON, or a run of the command with the path in CORBEL_WATCH:
 	f.StringVar(&o.name, "name", "", "name of events, for type event; default all")
 	f.StringVar(&o.key, "key", "", "key, for type key")
 	f.StringVar(&o.prefix, "prefix", "", "prefix, for type keyprefix")
-	f.StringVar(&o.service, "service", "", "service, for type service, checks or connect_leaf; its id for agent_service")
+	f.StringVar(&o.service, "service", "", "service, for type service, checks or connect_leaf; id for agent_service")
 	f.StringVar(&o.tag, "tag", "", "tag that instances must have, for type service")
 	f.StringVar(&o.state, "state", "", "state, for type checks; default any")
 	f.StringVar(&o.Q.Filter, "filter", "", "expression that results must match")

@@ -205,7 +205,7 @@ func ForceLeave(e *command.Env, c *cobra.Command) {
 	c.Use = "force-leave NODE"
 	c.Args = command.Between(1, 1, "the name of one node")
 	d.Flags(e, c)
-	c.Flags().BoolVar(&prune, "prune", false, "forget the member at once")
+	c.Flags().BoolVar(&prune, "prune", false, "forget the member immediately")
 	var wan bool
 	c.Flags().BoolVar(&wan, "wan", false, "a server of another datacenter")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -311,7 +311,7 @@ func Maint(e *command.Env, c *cobra.Command) {
 	c.Flags().BoolVar(&enable, "enable", false, "begin maintenance")
 	c.Flags().BoolVar(&disable, "disable", false, "end maintenance")
 	c.Flags().StringVar(&service, "service", "", "id of the service; default the whole node")
-	c.Flags().StringVar(&reason, "reason", "", "text for others to read")
+	c.Flags().StringVar(&reason, "reason", "", "description for other operators")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if enable && disable || !enable && !disable && (service != "" || reason != "") {
 			return command.Usagef("give one of --enable and --disable")

@@ -109,7 +109,7 @@ func raftTransfer(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "transfer-leader", Short: "Hand leadership to another server",
 		Args: command.Between(0, 0, "no arguments")}
 	d.Flags(e, c)
-	c.Flags().StringVar(&id, "id", "", "id of the server that shall lead; default the most advanced")
+	c.Flags().StringVar(&id, "id", "", "id of the server to lead; default the most up-to-date one")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, err := d.Client()
 		if err == nil {
@@ -157,10 +157,10 @@ func autopilotSet(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "set-config", Short: "Change the given settings", Args: command.Between(0, 0, "no arguments")}
 	d.Flags(e, c)
 	f := c.Flags()
-	f.BoolVar(&want.CleanupDeadServers, "cleanup-dead-servers", true, "remove failed servers once others replaced them")
+	f.BoolVar(&want.CleanupDeadServers, "cleanup-dead-servers", true, "remove failed servers once they are replaced")
 	f.StringVar(&want.LastContactThreshold, "last-contact-threshold", "",
 		"silence after which a server counts as unhealthy")
-	f.Uint64Var(&want.MaxTrailingLogs, "max-trailing-logs", 0, "lag after which a server counts as unhealthy")
+	f.Uint64Var(&want.MaxTrailingLogs, "max-trailing-logs", 0, "lag at which a server counts as unhealthy")
 	f.UintVar(&want.MinQuorum, "min-quorum", 0, "servers that clean-up must leave")
 	f.StringVar(&want.ServerStabilizationTime, "server-stabilization-time", "",
 		"how long a new server must be healthy before it votes")

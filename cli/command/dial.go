@@ -24,14 +24,14 @@ func (d *Dial) Flags(e *Env, c *cobra.Command) {
 		"_HTTP_ADDR; default 127.0.0.1:8500)")
 	f.StringVar(&d.cfg.Token, "token", "", "token to use ("+e.Words("CORBEL_TOKEN", "CONSUL_HTTP_TOKEN")+")")
 	f.StringVar(&d.tokenFile, "token-file", "", "file that holds the token ("+name+"_HTTP_TOKEN_FILE)")
-	f.StringVar(&d.cfg.CAFile, "ca-file", "", "authorities to trust, PEM ("+name+"_CACERT)")
+	f.StringVar(&d.cfg.CAFile, "ca-file", "", "CA certificates to trust, PEM ("+name+"_CACERT)")
 	f.StringVar(&d.cfg.CAPath, "ca-path", "", "folder of such files ("+name+"_CAPATH)")
 	f.StringVar(&d.cfg.CertFile, "client-cert", "", "client certificate, PEM ("+name+"_CLIENT_CERT)")
 	f.StringVar(&d.cfg.KeyFile, "client-key", "", "its private key, PEM ("+name+"_CLIENT_KEY)")
 	f.StringVar(&d.cfg.ServerName, "tls-server-name", "", "name that the agent's certificate must have ("+name+
 		"_TLS_SERVER_NAME)")
 	f.StringVar(&d.Q.Datacenter, "datacenter", "", "datacenter to ask; default the agent's")
-	f.BoolVar(&d.Q.Stale, "stale", false, "let any server answer, also without a leader")
+	f.BoolVar(&d.Q.Stale, "stale", false, "let any server answer, even without a leader")
 	if e.Consul {
 		f.StringVar(&d.namespace, "namespace", "", "default, or nothing (CONSUL_NAMESPACE)")
 		f.StringVar(&d.partition, "partition", "", "default, or nothing (CONSUL_PARTITION)")

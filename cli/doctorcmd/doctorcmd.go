@@ -58,12 +58,12 @@ docs/runbook has a page for each finding.`
 	f := c.Flags()
 	f.StringArrayVar(&o.also, "also", nil, "address of a member of another cluster to judge together with this one "+
 		"(repeat)")
-	f.StringVar(&o.from, "from", "", "read an archive or folder of corbel debug, or a file of evidence, and ask nobody")
+	f.StringVar(&o.from, "from", "", "read an archive or folder of corbel debug, or an evidence file, without a server")
 	f.StringVar(&o.profiles, "profiles", "",
 		"save the profiles of the member of the first finding in this folder, for pprof and as flame graphs")
-	f.DurationVar(&o.since, "since", 0, "also list findings that were there this long ago, and are over")
+	f.DurationVar(&o.since, "since", 0, "also list resolved findings that began up to this long ago")
 	f.BoolVar(&o.asJSON, "json", false, "print the report as JSON")
-	f.BoolVar(&o.watch, "watch", false, "print again whenever the findings change, until interrupted")
+	f.BoolVar(&o.watch, "watch", false, "print again when the findings change, until interrupted")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		ctx, stop := command.Signals(c.Context())
 		defer stop()

@@ -80,12 +80,12 @@ func Keyring(e *command.Env, c *cobra.Command) {
 		})
 	f := built.Flags()
 	f.StringVar(&k.install, "install", "", "give all members another key")
-	f.StringVar(&k.use, "use", "", "encrypt with this key from now on; all must have it")
-	f.StringVar(&k.remove, "remove", "", "take a key away that nobody uses to encrypt")
+	f.StringVar(&k.use, "use", "", "encrypt with this key from now on; all members must have it")
+	f.StringVar(&k.remove, "remove", "", "remove a key that no member encrypts with")
 	f.BoolVar(&k.list, "list", false, "list the keys and how many members have each")
 	f.BoolVar(&k.primary, "list-primary", false, "list the keys that members encrypt with")
-	f.BoolVar(&k.local, "local-only", false, "with a list: ask this agent alone")
-	f.IntVar(&k.relay, "relay-factor", 0, "how many others pass an answer on, 0 to 5")
+	f.BoolVar(&k.local, "local-only", false, "with a list: ask only this agent")
+	f.IntVar(&k.relay, "relay-factor", 0, "how many other members relay an answer, 0 to 5")
 	adopt(c, built)
 }
 
@@ -239,7 +239,7 @@ func RTT(e *command.Env, c *cobra.Command) {
 			}
 			return e.Printf("Estimated %s <-> %s rtt: %.3f ms (using %s coordinates)\n", args[0], args[1], seconds*1000, pool)
 		})
-	built.Flags().BoolVar(&wan, "wan", false, "between servers of datacenters, as NODE.DATACENTER")
+	built.Flags().BoolVar(&wan, "wan", false, "between servers of datacenters, given as NODE.DATACENTER")
 	adopt(c, built)
 }
 

@@ -57,7 +57,7 @@ Exit codes: 0 all were diagnosed, 1 one was not, 2 called wrongly.`
 	f.DurationVar(&o.learn, "learn", 0, "how long the cluster runs under load before the fault at least (0 is 3s)")
 	f.IntVar(&o.parallel, "parallel", 2*runtime.NumCPU(),
 		"how many runs go on side by side, of scenarios that leave the machine alone; 1 is one after the other")
-	f.StringVar(&o.save, "save", "", "folder for the evidence of runs that were not diagnosed, for corbel doctor --from")
+	f.StringVar(&o.save, "save", "", "folder for the evidence of undiagnosed runs, for corbel doctor --from")
 	c.RunE = o.run
 }
 

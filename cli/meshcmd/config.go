@@ -73,7 +73,7 @@ type casFlags struct {
 }
 
 func (f *casFlags) flags(c *cobra.Command) {
-	c.Flags().BoolVar(&f.on, "cas", false, "only if the entry's ModifyIndex is that of --modify-index")
+	c.Flags().BoolVar(&f.on, "cas", false, "only if the entry's ModifyIndex equals --modify-index")
 	c.Flags().Uint64Var(&f.index, "modify-index", 0, "index for --cas; 0: only if there is no such entry")
 }
 

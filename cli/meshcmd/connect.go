@@ -116,7 +116,7 @@ func expose(e *command.Env) *cobra.Command {
 	f.StringVar(&x.service, "service", "", "service to open")
 	f.IntVar(&x.port, "port", 0, "port of the gateway's listener")
 	f.StringVar(&x.protocol, "protocol", "tcp", "protocol of the listener")
-	f.StringArrayVar(&x.hosts, "host", nil, "host name that leads to the service (repeat)")
+	f.StringArrayVar(&x.hosts, "host", nil, "host name that routes to the service (repeat)")
 	return c
 }
 

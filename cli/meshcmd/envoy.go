@@ -45,12 +45,12 @@ func (o *envoyOptions) flags(c *cobra.Command) {
 	f.StringVar(&o.adminLog, "admin-access-log-path", os.DevNull, "where Envoy logs requests to that interface")
 	f.StringVar(&o.grpcAddr, "grpc-addr", "",
 		"address of the agent's gRPC port (CONSUL_GRPC_ADDR; default what the agent says)")
-	f.StringVar(&o.grpcCA, "grpc-ca-file", "", "authorities to trust at that port, PEM (CONSUL_GRPC_CACERT)")
+	f.StringVar(&o.grpcCA, "grpc-ca-file", "", "CA certificates to trust at that port, PEM (CONSUL_GRPC_CACERT)")
 	f.StringVar(&o.grpcCAPath, "grpc-ca-path", "", "folder of such files (CONSUL_GRPC_CAPATH)")
 	f.BoolVar(&o.bootstrap, "bootstrap", false, "print Envoy's configuration instead of running Envoy")
 	f.StringVar(&o.binary, "envoy-binary", "envoy", "the Envoy to run")
 	f.StringVar(&o.version, "envoy-version", "", "no effect: one form fits all supported versions")
-	f.BoolVar(&o.noCentral, "no-central-config", false, "use the proxy's own settings alone")
+	f.BoolVar(&o.noCentral, "no-central-config", false, "use only the proxy's own settings")
 	f.BoolVar(&o.ignoreCompat, "ignore-envoy-compatibility", false, "no effect: the version is not checked here")
 	f.Uint16Var(&o.promBackendPort, "prometheus-backend-port", 0,
 		"local port that answers scrapes at envoy_prometheus_bind_addr, instead of Envoy itself")

@@ -94,9 +94,9 @@ func intentionCreate(e *command.Env) *cobra.Command {
 	f.BoolVar(&allow, "allow", false, "it may; the default")
 	f.BoolVar(&deny, "deny", false, "it may not")
 	f.BoolVar(&file, "file", false, "the arguments are files with intentions in JSON")
-	f.BoolVar(&replace, "replace", false, "replace one that is there")
+	f.BoolVar(&replace, "replace", false, "replace an existing one")
 	f.StringArrayVar(&metaArgs, "meta", nil, "name=value to keep with it (repeat)")
-	f.StringVar(&description, "description", "", "text for people")
+	f.StringVar(&description, "description", "", "description")
 	return c
 }
 
@@ -193,8 +193,8 @@ func intentionMatch(e *command.Env) *cobra.Command {
 			}
 			return nil
 		})
-	c.Flags().BoolVar(&source, "source", false, "intentions that have the service as their source")
-	c.Flags().BoolVar(&destination, "destination", false, "intentions that have it as their destination; the default")
+	c.Flags().BoolVar(&source, "source", false, "intentions with the service as their source")
+	c.Flags().BoolVar(&destination, "destination", false, "intentions with the service as their destination; the default")
 	return c
 }
 

@@ -53,18 +53,18 @@ func redirectTraffic(e *command.Env) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&o.proxyID, "proxy-id", "",
 		"id of the proxy's service on this agent: its ports are taken from there, and what it exposes is left alone")
-	f.StringVar(&o.proxyUID, "proxy-uid", "", "user of the proxy, by number or name, whose own traffic is left alone")
+	f.StringVar(&o.proxyUID, "proxy-uid", "", "user of the proxy, by number or name, whose own traffic is not redirected")
 	f.Uint16Var(&o.inbound, "proxy-inbound-port", 0, "port of the proxy's public listener; needed without --proxy-id")
 	f.Uint16Var(&o.outbound, "proxy-outbound-port", 0, "port of the proxy's outbound listener (default "+
 		strconv.Itoa(defaultOutbound)+")")
-	f.StringArrayVar(&o.notInbound, "exclude-inbound-port", nil, "port that others reach without the proxy (repeat)")
+	f.StringArrayVar(&o.notInbound, "exclude-inbound-port", nil, "inbound port to reach without the proxy (repeat)")
 	f.StringArrayVar(&o.notOutbound, "exclude-outbound-port", nil,
 		"port of other hosts that is reached without the proxy (repeat)")
-	f.StringArrayVar(&o.notOutboundTo, "exclude-outbound-cidr", nil, "network that is reached without the proxy (repeat)")
-	f.StringArrayVar(&o.notUIDs, "exclude-uid", nil, "further user whose traffic is left alone (repeat)")
+	f.StringArrayVar(&o.notOutboundTo, "exclude-outbound-cidr", nil, "network to reach without the proxy (repeat)")
+	f.StringArrayVar(&o.notUIDs, "exclude-uid", nil, "another user whose traffic is not redirected (repeat)")
 	f.StringVar(&o.dnsIP, "consul-dns-ip", "", "IPv4 address that answers all DNS questions")
 	f.Uint16Var(&o.dnsPort, "consul-dns-port", 0, "its port (default 53; 8600 of 127.0.0.1 if the address is left out)")
-	f.StringVar(&o.netns, "netns", "", "path of the network namespace to do it in, such as /var/run/netns/web")
+	f.StringVar(&o.netns, "netns", "", "path of the network namespace to use, such as /var/run/netns/web")
 	f.BoolVar(&o.print, "print", false, "print the rules instead")
 	return c
 }

@@ -66,7 +66,7 @@ func Events(e *command.Env, c *cobra.Command) {
 	d.flags(e, c)
 	d.listFlags(c)
 	c.Flags().BoolVar(&follow, "watch", false, "show events as they are stored, until interrupted")
-	c.Flags().BoolVar(&changes, "changes", false, "with --watch: such alone as fail, or end an incident")
+	c.Flags().BoolVar(&changes, "changes", false, "with --watch: only events that fail or end an incident")
 	c.Args = cobra.ArbitraryArgs
 	c.Long = `Look after events: the newest result of each check on each entity. Without a command they are
 listed; --watch shows them as they are stored.

@@ -68,7 +68,7 @@ func execute(e *command.Env) *cobra.Command {
 	return act(e, "execute NAME", "Run a check on its agents now", command.Between(1, 1, "NAME"),
 		func(c *cobra.Command, _ *dial) {
 			c.Flags().StringSliceVar(&subscriptions, "subscriptions", nil, "whose agents; default the check's own subscriptions")
-			c.Flags().StringVar(&reason, "reason", "", "why, for the log")
+			c.Flags().StringVar(&reason, "reason", "", "reason, for the log")
 		}, func(ctx context.Context, d *dial, cl *sensu.Client, args []string) error {
 			body, err := json.Marshal(map[string]any{"check": args[0], "subscriptions": subscriptions, "reason": reason})
 			if err != nil {
@@ -177,7 +177,7 @@ func silenceCreate(e *command.Env) *cobra.Command {
 			f.StringVar(&s.reason, "reason", "", "why")
 			f.DurationVar(&s.expire, "expire", 0, "how long, such as 2h; default until it is deleted")
 			f.StringVar(&s.begin, "begin", "", "when, as 2026-01-02T15:04:05Z; default now")
-			f.BoolVar(&s.onResolve, "expire-on-resolve", false, "end it with the incident")
+			f.BoolVar(&s.onResolve, "expire-on-resolve", false, "end it when the incident ends")
 		}, func(ctx context.Context, d *dial, cl *sensu.Client, _ []string) error {
 			if s.entity != "" && s.subscription != "" {
 				return command.Usagef("--entity and --subscription exclude each other")

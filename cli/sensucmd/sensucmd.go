@@ -35,8 +35,8 @@ func (d *dial) flags(e *command.Env, c *cobra.Command) {
 		"monitor to talk to, http://… or https://… (CORBEL_MONITOR_ADDR, SENSU_API_URL; default http://127.0.0.1:8080)")
 	f.StringVar(&d.cfg.User, "username", "", "user to log in as (CORBEL_MONITOR_USERNAME)")
 	f.StringVar(&d.cfg.Password, "password", "", "its password (CORBEL_MONITOR_PASSWORD)")
-	f.StringVar(&d.cfg.APIKey, "api-key", "", "API key, in place of a user (CORBEL_MONITOR_API_KEY, SENSU_API_KEY)")
-	f.StringVar(&d.cfg.CAFile, "ca-file", "", "authorities to trust, PEM (CORBEL_CACERT, SENSU_TRUSTED_CA_FILE)")
+	f.StringVar(&d.cfg.APIKey, "api-key", "", "API key, instead of a user (CORBEL_MONITOR_API_KEY, SENSU_API_KEY)")
+	f.StringVar(&d.cfg.CAFile, "ca-file", "", "CA certificates to trust, PEM (CORBEL_CACERT, SENSU_TRUSTED_CA_FILE)")
 	f.StringVar(&d.namespace, "namespace", "", "namespace (SENSU_NAMESPACE; default default)")
 }
 
@@ -238,7 +238,7 @@ they name and nobody has (handlers, filters, mutators, assets, secrets) is a war
 	c.Flags().StringArrayVarP(&files, "file", "f", nil, "file to read; may be repeated")
 	c.Flags().BoolVar(&o.allowUnknown, "allow-unknown", false,
 		"take objects with keys that their type does not have, and drop these")
-	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "say what is wrong, write nothing")
+	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "report errors, write nothing")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if len(files) == 0 {
 			return command.Usagef("create wants -f FILE")

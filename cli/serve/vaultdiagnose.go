@@ -30,7 +30,7 @@ Exit codes: 0 all is well, 1 something failed, 2 there are warnings.`
 	f.StringSliceVar(&d.Skip, "skip", nil,
 		"leave out checks: "+strings.Join(secretsplane.DiagnoseParts, ", ")+" (repeat)")
 	f.StringVar(&format, "format", "", "table, json or yaml (VAULT_FORMAT)")
-	f.BoolVar(&all, "debug", false, "say how long each check took, too")
+	f.BoolVar(&all, "debug", false, "also show how long each check took")
 	c.Args = command.Between(0, 0, "flags only")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if format == "" {

@@ -32,16 +32,16 @@ func VaultServer(e *command.Env, c *cobra.Command) {
 		"where to listen (VAULT_DEV_LISTEN_ADDRESS); default 127.0.0.1:8200")
 	f.BoolVar(&noStore, "dev-no-store-token", false, "do not keep the root token in ~/.vault-token")
 	f.BoolVar(&v1, "dev-kv-v1", false, "make secret/ a KV store of version 1")
-	f.BoolVar(&tls, "dev-tls", false, "dev mode with TLS, by an authority made for it: see -dev-tls-cert-dir")
+	f.BoolVar(&tls, "dev-tls", false, "dev mode with TLS and a generated authority: see -dev-tls-cert-dir")
 	f.StringVar(&cfg.TLSDir, "dev-tls-cert-dir", "",
 		"where -dev-tls leaves vault-ca.pem, vault-cert.pem and vault-key.pem; default a new folder")
 	for _, name := range []string{"dev-ha", "dev-transactional"} { // dev mode has one storage, which has transactions
-		f.BoolVar(&alone, name, false, "dev mode; no more than that here")
+		f.BoolVar(&alone, name, false, "dev mode, the only mode here")
 		_ = f.MarkHidden(name) // it was just made
 	}
 	f.StringArrayVar(&configs, "config", nil,
 		"file of configuration, HCL or JSON, or a folder of them (repeat; later ones win)")
-	f.BoolVar(&check, "check", false, "read the configuration, say what is wrong with it, and end")
+	f.BoolVar(&check, "check", false, "check the configuration, report errors, and exit")
 	f.StringVar(&cfg.LogLevel, "log-level", "info", "trace, debug, info, warn or error (VAULT_LOG_LEVEL)")
 	c.Example = "  vault server -dev -dev-root-token-id=root\n  vault server -config=/etc/vault.d"
 	c.Args = command.Between(0, 0, "flags only")

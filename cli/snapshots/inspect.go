@@ -125,9 +125,9 @@ func inspect(e *command.Env) *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&reading.JSON, "json", false, "print JSON")
 	reading.FormatFlag(c)
-	f.BoolVar(&details, "kvdetails", false, "count keys by the beginning of their path too")
-	f.IntVar(&groups.depth, "kvdepth", 2, "with kvdetails: how many parts of a path make a group")
-	f.StringVar(&groups.filter, "kvfilter", "", "with kvdetails: only keys that begin so")
+	f.BoolVar(&details, "kvdetails", false, "also count keys by path prefix")
+	f.IntVar(&groups.depth, "kvdepth", 2, "with kvdetails: how many path segments form a group")
+	f.StringVar(&groups.filter, "kvfilter", "", "with kvdetails: only keys with this prefix")
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		if err := reading.CheckFormat(); err != nil {
 			return err

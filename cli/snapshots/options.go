@@ -29,8 +29,8 @@ func (o *agentOptions) flags(e *command.Env, c *cobra.Command) {
 	f.IntVar(&o.retain, "retain", 30, "how many to keep")
 	f.StringVar(&o.lockKey, "lock-key", "consul-snapshot/lock",
 		"key that the acting agent has locked; the same for all agents")
-	f.IntVar(&o.maxFailures, "max-failures", 3, "failures in a row after which another agent may try")
-	f.StringVar(&o.namePrefix, "name-prefix", "consul", "how the names of snapshots begin")
+	f.IntVar(&o.maxFailures, "max-failures", 3, "consecutive failures after which another agent may try")
+	f.StringVar(&o.namePrefix, "name-prefix", "consul", "prefix of snapshot names")
 	f.StringVar(&o.scratch, "local-scratch-path", "", "folder for a snapshot until it is checked; default the system's")
 	f.StringVar(&o.localPath, "local-path", "",
 		"folder to keep snapshots in; default the current one when there is no bucket")
@@ -40,7 +40,7 @@ func (o *agentOptions) flags(e *command.Env, c *cobra.Command) {
 	f.StringVar(&o.aws.Bucket, "aws-s3-bucket", "", "bucket to keep snapshots in")
 	f.StringVar(&o.aws.Region, "aws-s3-region", "", "its region")
 	f.StringVar(&o.aws.Prefix, "aws-s3-key-prefix", "consul-snapshot", "folder in the bucket")
-	f.StringVar(&o.aws.Endpoint, "aws-s3-endpoint", "", "host or URL of what speaks S3; default Amazon's")
+	f.StringVar(&o.aws.Endpoint, "aws-s3-endpoint", "", "host or URL of an S3-compatible service; default Amazon's")
 	f.StringVar(&o.aws.StaticName, "aws-s3-static-snapshot-name", "",
 		"keep every snapshot under this name, and delete none: for buckets with versions")
 	var encrypt bool

@@ -152,7 +152,7 @@ func proxy(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "proxy", Short: "Check a proxy: certificates, rejected configuration, the upstream's " +
 		"endpoints", Args: command.Between(0, 0, "flags only")}
 	adminFlag(c, &addr)
-	c.Flags().StringVar(&upstream, "upstream-envoy-id", "", "the upstream, as `troubleshoot upstreams` names it")
+	c.Flags().StringVar(&upstream, "upstream-envoy-id", "", "the upstream, as shown by `troubleshoot upstreams`")
 	c.Flags().StringVar(&ip, "upstream-ip", "", "virtual addresses are not kept: use --upstream-envoy-id")
 	_ = c.Flags().MarkHidden("upstream-ip") // fails for an unknown flag only
 	c.RunE = func(c *cobra.Command, _ []string) error {

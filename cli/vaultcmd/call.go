@@ -65,16 +65,16 @@ func finish(c *Call, cmd *cobra.Command, low, high int, run func(c *Call, args [
 	f.StringVar(&c.cfg.Token, "token", "", "token to use; better in VAULT_TOKEN, where others do not see it")
 	f.StringVar(&c.cfg.Namespace, "namespace", "", "namespace (VAULT_NAMESPACE)")
 	f.StringVar(&c.cfg.Namespace, "ns", "", "the same")
-	f.StringVar(&c.cfg.CAFile, "ca-cert", "", "authorities to trust, PEM (VAULT_CACERT)")
+	f.StringVar(&c.cfg.CAFile, "ca-cert", "", "CA certificates to trust, PEM (VAULT_CACERT)")
 	f.StringVar(&c.cfg.CAPath, "ca-path", "", "folder of such files (VAULT_CAPATH)")
 	f.StringVar(&c.cfg.CertFile, "client-cert", "", "client certificate, PEM (VAULT_CLIENT_CERT)")
 	f.StringVar(&c.cfg.KeyFile, "client-key", "", "its private key, PEM (VAULT_CLIENT_KEY)")
 	f.StringVar(&c.cfg.ServerName, "tls-server-name", "",
 		"name that the server's certificate must have (VAULT_TLS_SERVER_NAME)")
 	f.BoolVar(&c.cfg.SkipVerify, "tls-skip-verify", false, "accept any certificate (VAULT_SKIP_VERIFY)")
-	f.StringVar(&c.cfg.WrapTTL, "wrap-ttl", "", "have the answer wrapped for this long (VAULT_WRAP_TTL)")
+	f.StringVar(&c.cfg.WrapTTL, "wrap-ttl", "", "wrap the answer for this long (VAULT_WRAP_TTL)")
 	f.StringVar(&c.Format, "format", "", "table, json, yaml or raw (VAULT_FORMAT)")
-	f.StringVar(&c.Field, "field", "", "print this field's value alone")
+	f.StringVar(&c.Field, "field", "", "print only this field's value")
 	_ = f.MarkHidden("ns") // the flag is there: it was just made
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -176,7 +176,7 @@ func (k *key) written(path string, a *vault.Answer) error {
 func kvPut(e *command.Env) *cobra.Command {
 	return keyed(e, "put KEY NAME=VALUE...", "Write a secret; in a store with versions, a new version", 1, -1,
 		func(cmd *cobra.Command) func(*key, []string) error {
-			cas := cmd.Flags().Int("cas", -1, "write only if this is the newest version; 0: only if there is none")
+			cas := cmd.Flags().Int("cas", -1, "write only if this is the newest version; 0: only if there is no version")
 			return func(k *key, args []string) error {
 				if len(args) == 0 {
 					return command.Usagef("Must supply data")

@@ -84,7 +84,7 @@ func kvMetaChange(e *command.Env, name, method, short string) *cobra.Command {
 		f := cmd.Flags()
 		max := f.Int("max-versions", 0, "how many versions to keep; 0: the store's own number")
 		cas := f.Bool("cas-required", false, "refuse writes without -cas")
-		after := f.String("delete-version-after", "", "delete versions this long after they were written")
+		after := f.String("delete-version-after", "", "delete versions this long after they are written")
 		custom := f.StringArray("custom-metadata", nil, "name=value to keep beside the secret (repeat)")
 		return func(k *key, _ []string) error {
 			if err := k.needVersions(); err != nil {

@@ -26,7 +26,7 @@ func Login(e *command.Env, cmd *cobra.Command) {
 	f.StringVar(&l.path, "path", "", "where the method is mounted; default its name")
 	f.BoolVar(&l.noStore, "no-store", false, "do not keep the token in ~/.vault-token")
 	f.BoolVar(&l.noPrint, "no-print", false, "do not show the token")
-	f.BoolVar(&l.tokenOnly, "token-only", false, "print the token alone and do not keep it")
+	f.BoolVar(&l.tokenOnly, "token-only", false, "print only the token and do not store it")
 	On(e, cmd, "login [TOKEN | NAME=VALUE...]", "vault login -\n  vault login -method=userpass username=ann", 0, -1, l.run)
 }
 

@@ -143,8 +143,8 @@ type lockoutFlags struct {
 func (t *tuning) add(cmd *cobra.Command, m area) {
 	f := cmd.Flags()
 	t.given = f.Changed
-	f.StringVar(&t.description, "description", "", "words about it")
-	f.StringVar(&t.defaultTTL, "default-lease-ttl", "", "lifetime of its leases and tokens where nothing else is said")
+	f.StringVar(&t.description, "description", "", "comment")
+	f.StringVar(&t.defaultTTL, "default-lease-ttl", "", "default lifetime of its leases and tokens")
 	f.StringVar(&t.maxTTL, "max-lease-ttl", "", "their longest lifetime")
 	f.StringVar(&t.listing, "listing-visibility", "", "hidden or unauth")
 	f.StringVar(&t.tokenType, "token-type", "", "type of the tokens that it makes")
@@ -161,10 +161,10 @@ func (t *tuning) add(cmd *cobra.Command, m area) {
 	}
 	f.UintVar(&t.lock.lockoutAfter, "user-lockout-threshold", 0,
 		"failed logins until somebody is locked out; 0: as the server's configuration says")
-	f.StringVar(&t.lock.lockoutFor, "user-lockout-duration", "", "for how long, since the last of them")
+	f.StringVar(&t.lock.lockoutFor, "user-lockout-duration", "", "how long to wait after the last of them")
 	f.StringVar(&t.lock.lockoutZero, "user-lockout-counter-reset-duration", "",
 		"time without a failed login after which they count no more")
-	f.BoolVar(&t.lock.lockoutOff, "user-lockout-disable", false, "lock nobody out")
+	f.BoolVar(&t.lock.lockoutOff, "user-lockout-disable", false, "never lock anyone out")
 }
 
 // lifetimes checks durations; -1 gives a mount back to the system's.

@@ -27,11 +27,11 @@ type tokenFlags struct {
 
 func (t *tokenFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&t.id, "id", "", "value of the token; default a random one")
+	f.StringVar(&t.id, "id", "", "value of the token; default random")
 	f.StringVar(&t.displayName, "display-name", "", "name to show for it")
-	f.StringVar(&t.ttl, "ttl", "", "how long it lives at first")
-	f.StringVar(&t.explicitMax, "explicit-max-ttl", "", "how long it lives at most")
-	f.StringVar(&t.period, "period", "", "let it be renewed for this long, without an end")
+	f.StringVar(&t.ttl, "ttl", "", "initial lifetime")
+	f.StringVar(&t.explicitMax, "explicit-max-ttl", "", "maximum lifetime")
+	f.StringVar(&t.period, "period", "", "let it be renewed indefinitely, for this long each time")
 	f.StringVar(&t.kind, "type", "", "service or batch")
 	f.StringVar(&t.role, "role", "", "role of the token store to make it by")
 	f.StringVar(&t.entityAlias, "entity-alias", "", "name of the entity to make it for")
@@ -147,8 +147,8 @@ func tokenRevoke(e *command.Env) *cobra.Command {
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			accessor := f.Bool("accessor", false, "the argument is an accessor")
-			self := f.Bool("self", false, "end one's own")
-			mode := f.String("mode", "", "orphan: leave the tokens below it alive; path: all tokens that were made below a "+
+			self := f.Bool("self", false, "revoke your own token")
+			mode := f.String("mode", "", "orphan: keep its child tokens; path: revoke all tokens created below a "+
 				"path of auth")
 			return func(c *Call, args []string) error {
 				path, body := "auth/token/revoke", map[string]any{}

@@ -79,13 +79,13 @@ func operatorInit(e *command.Env) *cobra.Command {
 			var i initFlags
 			f := cmd.Flags()
 			f.IntVarP(&i.shares, "key-shares", "n", 5, "number of shares of the key")
-			f.IntVarP(&i.threshold, "key-threshold", "t", 3, "how many of them unseal")
+			f.IntVarP(&i.threshold, "key-threshold", "t", 3, "how many of them are needed to unseal")
 			f.IntVar(&i.recoveryShares, "recovery-shares", 5, "number of recovery shares, with a seal that opens by itself")
-			f.IntVar(&i.recoveryThreshold, "recovery-threshold", 3, "how many of them are needed")
+			f.IntVar(&i.recoveryThreshold, "recovery-threshold", 3, "how many shares are needed")
 			f.StringSliceVar(&i.pgpKeys, "pgp-keys", nil, "files of OpenPGP keys, one for each share, to encrypt the shares for")
 			f.StringSliceVar(&i.recoveryPGP, "recovery-pgp-keys", nil, "the same for recovery shares")
 			f.StringVar(&i.rootPGP, "root-token-pgp-key", "", "file of the OpenPGP key to encrypt the root token for")
-			f.BoolVar(&i.onlyStatus, "status", false, "only tell whether it is done: 0 yes, 2 no, 1 an error")
+			f.BoolVar(&i.onlyStatus, "status", false, "only report whether it is initialized: exit code 0 yes, 2 no, 1 error")
 			return i.run
 		})
 }
@@ -176,8 +176,8 @@ func operatorUnseal(e *command.Env) *cobra.Command {
 	return vaultcmd.With(e, "unseal [KEY]", "Give one share of the key", 0, 1,
 		func(cmd *cobra.Command) func(*vaultcmd.Call, []string) error {
 			f := cmd.Flags()
-			reset := f.Bool("reset", false, "forget the shares that were given so far")
-			migrate := f.Bool("migrate", false, "go to another seal")
+			reset := f.Bool("reset", false, "discard the shares given so far")
+			migrate := f.Bool("migrate", false, "migrate to another seal")
 			return func(c *vaultcmd.Call, args []string) error {
 				body := map[string]any{"reset": *reset, "migrate": *migrate}
 				if !*reset {

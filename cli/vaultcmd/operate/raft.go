@@ -50,7 +50,7 @@ func raftJoin(e *command.Env) *cobra.Command {
 				files[key] = f.String(name, "", "PEM, or @file")
 			}
 			serverName := f.String("leader-tls-servername", "", "name that the other server's certificate must have")
-			nonVoter := f.Bool("non-voter", false, "replicate, and never have a vote")
+			nonVoter := f.Bool("non-voter", false, "replicate without a vote")
 			retry := f.Bool("retry", false, "no effect: retry_join in the configuration tries again")
 			return func(c *vaultcmd.Call, args []string) error {
 				body := map[string]any{"leader_api_addr": args[0], "non_voter": *nonVoter, "retry": *retry}
@@ -185,7 +185,7 @@ func saveSnapshot(c *vaultcmd.Call, args []string) (err error) {
 func raftRestore(e *command.Env) *cobra.Command {
 	return vaultcmd.With(e, "restore FILE", "Replace the storage by a file", 1, 1,
 		func(cmd *cobra.Command) func(*vaultcmd.Call, []string) error {
-			force := cmd.Flags().Bool("force", false, "also when it is under other unseal keys")
+			force := cmd.Flags().Bool("force", false, "even if it has other unseal keys")
 			return func(c *vaultcmd.Call, args []string) error {
 				f, err := os.Open(args[0])
 				if err != nil {

@@ -59,9 +59,9 @@ func operatorRekey(e *command.Env) *cobra.Command {
 		func(cmd *cobra.Command) func(*vaultcmd.Call, []string) error {
 			f := cmd.Flags()
 			start, cancel, status := f.Bool("init", false, "begin"), f.Bool("cancel", false, "give up"),
-				f.Bool("status", false, "show how far it is")
+				f.Bool("status", false, "show the progress")
 			shares, threshold := f.IntP("key-shares", "n", 5, "number of new shares"),
-				f.IntP("key-threshold", "t", 3, "how many of them unseal")
+				f.IntP("key-threshold", "t", 3, "how many of them are needed to unseal")
 			verify, proving := f.Bool("verify", false,
 				"with -init: the new shares hold once enough were given back; else: give one of them"), new(bool)
 			nonce, target := f.String("nonce", "", "the attempt that the share is for"),
@@ -69,7 +69,7 @@ func operatorRekey(e *command.Env) *cobra.Command {
 			pgp := f.StringSlice("pgp-keys", nil, "files of OpenPGP keys, one for each share, to encrypt the new shares for")
 			backup := f.Bool("backup", false, "with -init and -pgp-keys: the server keeps the encrypted shares")
 			retrieve, forget := f.Bool("backup-retrieve", false, "show the encrypted shares that the server keeps"),
-				f.Bool("backup-delete", false, "have the server forget them")
+				f.Bool("backup-delete", false, "make the server forget them")
 			return func(c *vaultcmd.Call, args []string) error {
 				path := "sys/rekey/"
 				switch *target {
@@ -208,9 +208,9 @@ func operatorGenerateRoot(e *command.Env) *cobra.Command {
 		func(cmd *cobra.Command) func(*vaultcmd.Call, []string) error {
 			f := cmd.Flags()
 			start, cancel, status := f.Bool("init", false, "begin"), f.Bool("cancel", false, "give up"),
-				f.Bool("status", false, "show how far it is")
-			decode, draw := f.String("decode", "", "take the one-time password off an encoded token"),
-				f.Bool("generate-otp", false, "draw a one-time password")
+				f.Bool("status", false, "show the progress")
+			decode, draw := f.String("decode", "", "decode a token with its one-time password"),
+				f.Bool("generate-otp", false, "generate a one-time password")
 			otp, nonce, pgp := f.String("otp", "", "one-time password"),
 				f.String("nonce", "", "the attempt that the share is for"),
 				f.String("pgp-key", "", "file of the OpenPGP key to encrypt the token for")
