@@ -33,12 +33,12 @@ func importConsul(e *command.Env) *cobra.Command {
 	var o importFlags
 	c := &cobra.Command{Use: "consul --from URL | --snapshot FILE",
 		Short: "Import the state of a Consul, from its API or a snapshot", Args: command.Between(0, 0, "flags only")}
-	c.Long = `Bring the state of a Consul over: policies, roles, auth methods, binding rules and
-tokens (with their secrets), config entries, intentions, keys, nodes and services
-that have no agent, and prepared queries. It is read from a running Consul by its
-API, or from a file that ` + "`consul snapshot save`" + ` made. Agents register what is theirs
-once they join here. What is there already stays; run it again as often as wanted.
-It ends with 1 when something failed or differs.
+	c.Long = `Import the state of a Consul: policies, roles, auth methods, binding rules and tokens
+(with their secrets), config entries, intentions, keys, nodes and services without an
+agent, and prepared queries. The source is a running Consul's API, or a file from
+` + "`consul snapshot save`" + `. Agents register their own services once they join here.
+Existing objects are kept, so you can run it repeatedly. The exit code is 1 if
+something failed or differs.
 
   corbel import consul --snapshot backup.snap --dry-run
   corbel import consul --from http://consul.example:8500 --from-token-file token --dry-run

@@ -28,10 +28,10 @@ type report interface {
 
 // Bench builds bench.
 func Bench(e *command.Env, c *cobra.Command) {
-	c.Long = `Measure Corbel, or with --target the system that it replaces, through the front doors.
-Without --target the bench starts real servers with fresh durable data directories on
-127.0.0.1 and stops them. Results carry what this machine can do at best (its floors),
-so that figures of different machines compare. Progress goes to stderr.
+	c.Long = `Measure Corbel, or with --target the system that it replaces, through its public ports.
+Without --target, the bench starts real servers on 127.0.0.1 with new, durable data
+directories, and stops them at the end. Results include what this machine can do at best
+(its floors), so that you can compare machines. Progress goes to stderr.
 
   corbel bench kv --connections 64
   corbel bench watch --watchers 5000 --json

@@ -15,11 +15,11 @@ import (
 func benchPropagation(e *command.Env) *cobra.Command {
 	b, o := &benchFlags{}, propagation.PropagationOptions{}
 	c := benchCommand(e, "propagation", "How long one change takes to reach every proxy of a fleet", b)
-	c.Long = `Repeat the published experiment on one machine: real servers, simulated agents (the
-product's own code, many to a process) with a real connection each, and simulated
+	c.Long = `Repeat the published experiment on one machine: real servers; simulated agents (the
+product's own code, many per process), each with a real connection; and simulated
 sidecars that speak delta ADS to their agent and acknowledge. All instances are in three tiers
 of services with 10, 83 and 85 instances each; every sidecar watches one common upstream of 10
-instances. The time runs from just before the HTTP request is sent until the sidecar has decoded
+instances. The clock runs from just before the HTTP request is sent until the sidecar has decoded
 the frame with the change.
 
   corbel bench propagation --servers 3 --nodes 10000 --proxies 178000 --services 3000

@@ -49,11 +49,11 @@ func benchMonitor(e *command.Env, name, short string, run func(context.Context,
 func benchAgents(e *command.Env) *cobra.Command {
 	c, o := benchMonitor(e, "agents", "Sessions of monitoring agents that keep alive and answer checks",
 		monitorload.RunAgents)
-	c.Long = `Hold sessions of simulated agents with real servers: WebSocket, protobuf, a login each. They keep
-alive as agents do, and answer each check request with an event. Checks are made over the API, each
-for one of the subscriptions, of which each agent has one: so agents x checks / subscriptions / interval
-results a second are asked for. Some agents are in the namespace bench-sample, whose events are
-followed to where they are durable and to a TCP handler.
+	c.Long = `Connect simulated agents to real servers: WebSocket, protobuf, a login each. They send keepalives
+as agents do, and answer each check request with an event. The checks are created over the API, each
+for one subscription, and each agent has one subscription: so the servers request
+agents x checks / subscriptions / interval results per second. Some agents are in the namespace
+bench-sample, whose events are followed until they are durable, and to a TCP handler.
 
   corbel bench agents --agents 40000 --checks 38 --interval 10 --subscriptions 4 --servers 3
   corbel bench agents --agents 3000 --servers 3 --kill leader --duration 5m --json
@@ -71,13 +71,13 @@ followed to where they are durable and to a TCP handler.
 func benchEvents(e *command.Env) *cobra.Command {
 	c, o := benchMonitor(e, "events", "Results of checks that are stored when agents send as fast as they are taken",
 		monitorload.RunEvents)
-	c.Long = `Have simulated agents send results of checks without being asked and without pause, so that the
-servers' event store decides on the rate. Some agents, in the namespace bench-sample, answer requests
-as usual beside them, so that the times are those of an agent on an overloaded server.
+	c.Long = `Let simulated agents send unsolicited check results continuously, so that the servers' event store
+determines the rate. Some agents, in the namespace bench-sample, answer requests as usual, so that
+the times are those of an agent on an overloaded server.
 
-With --overload the servers' limit is found with one of ten agents; then all of them send as fast as they can, and have
-ten times the limit to send, for --duration, and then half of the limit. Told are the share of the limit that was stored
-meanwhile, resident bytes, and after how many seconds all was as usual again.
+With --overload, one in ten agents finds the servers' limit. Then all agents send as fast as they can,
+with ten times the limit to send, for --duration; then they send half of the limit. The result is the
+share of the limit that was stored meanwhile, resident bytes, and the seconds until all was normal again.
 
   corbel bench events --agents 200 --checks 10
   corbel bench events --overload --duration 60s

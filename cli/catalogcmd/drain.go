@@ -21,11 +21,11 @@ func servicesDrain(e *command.Env) *cobra.Command {
 		Args: command.Between(1, 1, "the id of one service")}
 	c.Long = `Take an instance of this agent out of traffic and wait for its work to finish.
 
-The instance leaves DNS and passing results, and proxies choose it no more. Then the
-command waits until every proxy has acknowledged that, and no connection to the instance
-or its sidecar is in use, and says meanwhile what it waits for. It ends with 0 when the
-instance has no work left, and with 1 when the time was over before. Usable as a
-pre-stop hook; --undo puts the instance back.`
+The instance disappears from DNS and passing results, and proxies no longer choose it. The
+command then waits until every proxy has acknowledged that and no connection to the instance
+or its sidecar is in use, and reports what it is waiting for. The exit code is 0 when the
+instance has no work left, and 1 when the time runs out first. Use it as a pre-stop
+hook; --undo puts the instance back.`
 	r.Flags(e, c, false)
 	c.Flags().DurationVar(&wait, "wait", 120*time.Second, "how long to wait at most")
 	c.Flags().DurationVar(&quiet, "quiet", 2*time.Second, "a connection without traffic for this long is not in use")

@@ -32,9 +32,9 @@ func Lock(e *command.Env, c *cobra.Command) {
 	var o lockOptions
 	c.Use = "lock [flags] PREFIX COMMAND [ARGUMENT...]"
 	c.Long = `Run a command while holding a lock in the key-value store under PREFIX, or one of
--n slots of a semaphore. When the lock is lost the command is ended and the exit
-code is 1; otherwise it is the command's own. The command finds CORBEL_LOCK_HELD
-in its environment.
+-n slots of a semaphore. If the lock is lost, the command is terminated and the exit
+code is 1; otherwise it is the command's own. The command has CORBEL_LOCK_HELD in
+its environment.
 
   corbel lock service/backup/leader ./backup.sh
   corbel lock -n 3 rollout 'systemctl restart web'`

@@ -29,16 +29,16 @@ type watchOptions struct {
 func Watch(e *command.Env, c *cobra.Command) {
 	var o watchOptions
 	c.Use = "watch --type TYPE [flags] [COMMAND [ARGUMENT...]]"
-	c.Long = `Wait for changes of a view and run a command at each, the first time at once, with
-the view as JSON on its input and its index in CONSUL_INDEX and CORBEL_INDEX. When
-the command fails, watch ends with its exit code. Without a command the view is
-printed once, or at each change with --follow.
+	c.Long = `Watch a view and run a command at each change, the first time at once, with the
+view as JSON on stdin and its index in CONSUL_INDEX and CORBEL_INDEX. If the command
+fails, watch exits with its exit code. Without a command, the view is printed once,
+or at each change with --follow.
 
   corbel watch --type key --key web/config ./reload.sh
   corbel watch --type service --service web --follow
 
-Many reads that block are watched over one connection by their paths, each event one
-line of JSON, or a run of the command with the path in CORBEL_WATCH:
+With --path, one connection watches any number of blocking reads. Each event is one
+line of JSON, or one run of the command with the path in CORBEL_WATCH:
 
   corbel watch --follow --path /v1/kv/web/config --path '/v1/health/service/web?passing'`
 	c.Annotations = map[string]string{ChildArgs: "yes"}

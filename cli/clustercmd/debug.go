@@ -31,12 +31,12 @@ type debugOptions struct {
 func Debug(e *command.Env, c *cobra.Command) {
 	var o debugOptions
 	c.Args = command.Between(0, 0, "flags only")
-	c.Long = `Gather profiles, metrics over time, logs, cluster state and host facts into one
-archive that can be read elsewhere: index.json says what each file is, where it comes
-from and what could not be had. Secrets are taken out. All servers are asked through
-the agent of this host, with agents that --node names; members that do not answer are
-noted and hold nothing up. Profiles need enable_debug = true on the member, or a token
-with operator:read where ACLs are on.
+	c.Long = `Collect profiles, metrics over time, logs, cluster state and host facts in one archive
+that you can read elsewhere. Its index.json describes each file and its origin, and
+lists what is missing. Secrets are removed. This host's agent asks all servers, and the
+agents that --node names; members that do not answer are listed and delay nothing.
+Profiles need enable_debug = true on the member, or a token with operator:read if ACLs
+are on.
 
   corbel debug --duration 30s
   corbel debug --node web-7 --capture logs --capture metrics --output incident`

@@ -41,18 +41,18 @@ type options struct {
 func Command(e *command.Env, c *cobra.Command) {
 	o := &options{env: e}
 	c.Args = command.Between(0, 0, "flags only")
-	c.Long = `Say what makes the cluster slow, the true culprit first: since when, on what evidence, what
-it is not, and what to do. The member that is asked asks all servers, with two seconds each;
-who does not answer is named. Agents that found something told the servers.
+	c.Long = `Find out what makes the cluster slow. The root cause comes first: since when, on what evidence,
+what it is not, and what to do. The member that you ask gives each server two seconds to answer
+and names those that do not. Agents report their findings to the servers.
 
   corbel doctor                                  one screen about the cluster
   corbel doctor --watch                          again whenever something changes
   corbel doctor --also http://10.0.0.9:8500      with another cluster that this one stores in
   corbel doctor --http-addr http://10.0.0.9:8200 a server of secrets alone
   corbel doctor --from incident.tar.gz           what an archive of corbel debug says
-  corbel doctor --since 6h                       with what was found and is over
+  corbel doctor --since 6h                       with findings that are resolved
 
-Exit codes: 0 nothing found, 3 a warning, 4 something critical, 1 nobody could be asked.
+Exit codes: 0 nothing found, 3 a warning, 4 something critical, 1 no member answered.
 docs/runbook has a page for each finding.`
 	o.dial.Flags(e, c)
 	f := c.Flags()

@@ -39,16 +39,17 @@ func Command(e *command.Env, c *cobra.Command) {
 	c.Use = "lab [SCENARIO...]"
 	c.Args = command.Between(0, -1, "names of scenarios")
 	c.Long = `Start a cluster with load on this machine, inject one fault, and show what the doctor says.
-The fault is diagnosed when the doctor's first finding names it within 30 s. Healthy scenarios
-inject nothing, and must give no finding for 15 s, quiet or under a bench at full load. Needs no running agent, and touches none.
-Each run of a fault has a cluster of its own; further runs of a healthy scenario are 10 s each of the same cluster.
+A fault counts as diagnosed if the doctor's first finding names it within 30 s. Healthy scenarios
+inject nothing and must cause no finding for 15 s, at rest or under a bench at full load. The lab
+needs no running agent and touches none. Each run of a fault gets a new cluster; further runs of a
+healthy scenario watch the same cluster for 10 s each.
 
   corbel lab --list
   corbel lab stalled-disk
   corbel lab blocked-sink slow-disk --runs 10
   corbel lab --all --json
 
-Exit codes: 0 all were diagnosed, 1 one was not, 2 called wrongly.`
+Exit codes: 0 all diagnosed, 1 at least one was not, 2 wrong usage.`
 	f := c.Flags()
 	f.BoolVar(&o.list, "list", false, "list the scenarios, and start nothing")
 	f.BoolVar(&o.all, "all", false, "run every scenario")

@@ -46,9 +46,9 @@ func proxy(e *command.Env) *cobra.Command {
 			defer stop()
 			return p.Run(ctx)
 		})
-	c.Long = `Run the built-in proxy of a service. It passes TCP connections, checks certificates
-and asks the agent for each connection whether an intention allows it. For requests,
-routes and load balancing run Envoy: see connect envoy.
+	c.Long = `Run the built-in proxy of a service. It forwards TCP connections, verifies certificates
+and asks the agent for each connection whether an intention allows it. For HTTP routing
+and load balancing, run Envoy: see connect envoy.
 
   ` + e.Program() + ` connect proxy -sidecar-for web
   ` + e.Program() + ` connect proxy -service web -upstream db:8181`

@@ -68,8 +68,8 @@ func Events(e *command.Env, c *cobra.Command) {
 	c.Flags().BoolVar(&follow, "watch", false, "show events as they are stored, until interrupted")
 	c.Flags().BoolVar(&changes, "changes", false, "with --watch: only events that fail or end an incident")
 	c.Args = cobra.ArbitraryArgs
-	c.Long = `Look after events: the newest result of each check on each entity. Without a command they are
-listed; --watch shows them as they are stored.
+	c.Long = `Manage events: the newest result of each check on each entity. Without a command, list them;
+--watch shows them as they are stored.
 
   corbel events --watch --changes
   corbel events list --field-selector 'event.check.status != "0"'

@@ -36,8 +36,8 @@ func history(e *command.Env) *cobra.Command {
 		} {
 			flags[name] = c.Flags().String(name, "", text)
 		}
-		c.Long = `Show when checks passed and failed: times of one status each, of one check, of all of an entity, or
-of all that selectors choose. --json writes one line a check.
+		c.Long = `Show when checks passed and failed, as periods of one status: for one check, for all checks of an
+entity, or for all that the selectors match. --json writes one line per check.
 
   corbel events history web-1 cpu --since 36h
   corbel events history --status 2 --since 24h --json`

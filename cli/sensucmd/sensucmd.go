@@ -226,11 +226,11 @@ func Create(e *command.Env, c *cobra.Command) {
 	var o createOptions
 	d := new(dial)
 	c.Use = "create -f FILE [flags]"
-	c.Long = `Create or replace objects of the monitor that files describe as sensuctl knows them: YAML
-documents or JSON, each with type, api_version, metadata and spec. - reads stdin. All
-objects are tried before anything is written, and all that is wrong is listed: unknown
-keys too, unless --allow-unknown. Then they are written in the order of the files. What
-they name and nobody has (handlers, filters, mutators, assets, secrets) is a warning.
+	c.Long = `Create or replace monitor objects from files in sensuctl's format: YAML documents or JSON,
+each with type, api_version, metadata and spec. - reads stdin. All objects are validated
+before anything is written, and all errors are listed, including unknown keys unless
+--allow-unknown is set. Then they are written in the order of the files. References to
+handlers, filters, mutators, assets or secrets that do not exist cause a warning.
 
   corbel create -f checks.yaml --username admin --password 'P@ssw0rd!'`
 	c.Args = command.Between(0, 0, "-f FILE")

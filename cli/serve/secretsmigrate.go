@@ -27,8 +27,8 @@ func migrateSecrets(e *command.Env) *cobra.Command {
 	var path string
 	var asJSON bool
 	c := &cobra.Command{Use: "migrate", Short: "Copy everything to another storage, with no server running"}
-	c.Long = `Copy all records from one storage of the secrets plane to another, and compare both. No server may run on
-either. It may be ended at any time, and goes on from there when it is called again. The file says where:
+	c.Long = `Copy all records from one storage of the secrets plane to another, and compare both. No server may
+run on either. You can stop it at any time; run it again to continue. The file names both storages:
 
   storage_source "file" {
     path = "/srv/secrets"

@@ -18,10 +18,10 @@ func diagnoseSecrets(e *command.Env) *cobra.Command {
 	var all bool
 	c := &cobra.Command{Use: "diagnose",
 		Short: "Check what a server needs: host, configuration, storage, seals, listeners"}
-	c.Long = `Check what a server of the secrets plane needs, by its configuration and in its environment, whether it runs
-or not: host, configuration, storage, seals, addresses, certificates. Nothing is written anywhere.
+	c.Long = `Check what a server of the secrets plane needs, whether it runs or not: host, configuration, storage,
+seals, addresses, certificates. Nothing is written.
 
-Exit codes: 0 all is well, 1 something failed, 2 there are warnings.`
+Exit codes: 0 all checks passed, 1 something failed, 2 there are warnings.`
 	c.Example = "  vault operator diagnose -config=/etc/vault.d\n  vault operator diagnose -config=vault.hcl " +
 		"-format=json -skip=autounseal"
 	f := c.Flags()

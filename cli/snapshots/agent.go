@@ -36,10 +36,10 @@ func agent(e *command.Env, hold Hold) *cobra.Command {
 	var d command.Dial
 	c := &cobra.Command{Use: "agent", Short: "Take snapshots on a schedule and delete old ones",
 		Args: command.Between(0, 0, "no arguments")}
-	c.Long = `Take a snapshot every --interval, check it, keep it in a folder or a bucket, and
-delete all but the --retain newest. Of several agents with the same --lock-key one
-acts, and another takes over when it ends or fails. With --interval 0 it takes one
-snapshot and ends, without the lock.
+	c.Long = `Take a snapshot every --interval, verify it, store it in a folder or a bucket, and
+delete all but the --retain newest. If several agents share a --lock-key, one is active
+and another takes over when it stops or fails. With --interval 0, take one snapshot
+and exit, without the lock.
 
   corbel snapshot agent --local-path /var/backups/corbel --interval 1h --retain 30
   corbel snapshot agent --aws-s3-bucket backups --aws-s3-region eu-central-1`
