@@ -63,7 +63,7 @@ func TestConsulCommandLine(t *testing.T) {
 			"0\nModifyIndex      11\nSession          -\nValue            -5\n"},
 		{"kv get missing", 1, "Error! No key exists at: missing"},
 		{"kv get k extra", 1, "does not know what to do"},
-		{"kv get", 1, "wants one key"},
+		{"kv get", 1, "needs one key"},
 		{"kv put -cas -modify-index=1 k v", 1, "Did not write to k"},
 		{"kv delete k", 0, "Success! Deleted key: k\n"},
 		{"operator raft list-peers", 0, "Node  ID  Address        State     Voter  RaftProtocol  Commit Index  Trails " +

@@ -61,7 +61,7 @@ something failed or differs.
 	f.BoolVar(&o.asJSON, "json", false, "print the report as JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if (o.from.Address == "") == (o.snapshot == "") {
-			return command.Usagef("import consul wants --from, the address of a Consul server or agent, or --snapshot, a " +
+			return command.Usagef("import consul needs --from, the address of a Consul server or agent, or --snapshot, a " +
 				"file: one of them")
 		}
 		ctx, stop := command.Signals(c.Context())

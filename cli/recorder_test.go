@@ -182,7 +182,7 @@ func TestACLCommands(t *testing.T) {
 		{args("acl templated-policy preview -name=builtin/service -var=name:api"), 0,
 			`POST /v1/acl/templated-policy/preview/builtin/service {"Name":"api"}`, "Rules:"},
 		{args("logout"), 0, "POST /v1/acl/logout", ""},
-		{args("login -method=m"), 1, "", "login wants"},
+		{args("login -method=m"), 1, "", "login needs"},
 	})
 }
 
@@ -255,7 +255,7 @@ func TestMeshCommands(t *testing.T) {
 			"Intention deleted."},
 		{args("connect ca get-config"), 0, "", "{\n\t\"Provider\": \"consul\"\n}\n"},
 		{args("connect ca set-config -config-file -"), 1, "", ""},
-		{args("connect proxy"), 1, "", "wants --sidecar-for"},
+		{args("connect proxy"), 1, "", "needs --sidecar-for"},
 		{args("connect proxy -service web"), 1, "", "does nothing"},
 		{args("connect proxy -service web -upstream db"), 1, "", "must be NAME:[HOST:]PORT"},
 		{args("connect proxy -service web -listen :1"), 1, "", "go together"},

@@ -174,7 +174,7 @@ func Login(e *command.Env, c *cobra.Command) {
 	f.StringArrayVar(&meta, "meta", nil, "name=value to keep with the token (repeat)")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if method == "" || bearerFile == "" || sink == "" {
-			return command.Usagef("login wants --method, --bearer-token-file and --token-sink-file")
+			return command.Usagef("login needs --method, --bearer-token-file and --token-sink-file")
 		}
 		pairs, err := command.Pairs("meta", meta)
 		if err != nil {

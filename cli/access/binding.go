@@ -72,7 +72,7 @@ func bindingCreate(e *command.Env) *cobra.Command {
 	c := command.Read(e, "create", "Make a binding rule", command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			if b.method == "" || b.name == "" {
-				return command.Usagef("a binding rule wants --method and --bind-name")
+				return command.Usagef("a binding rule needs --method and --bind-name")
 			}
 			vars, err := b.variables()
 			if err != nil {
@@ -232,7 +232,7 @@ func templatedPreview(e *command.Env) *cobra.Command {
 				return err
 			}
 			if len(list) != 1 {
-				return command.Usagef("preview wants one template: --name with --var, or --file with one in it")
+				return command.Usagef("preview needs one template: --name with --var, or --file with one in it")
 			}
 			body := any(list[0].TemplateVariables)
 			if list[0].TemplateVariables == nil {

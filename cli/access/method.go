@@ -93,7 +93,7 @@ func methodCreate(e *command.Env) *cobra.Command {
 	c := command.Read(e, "create", "Make an auth method", command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			if m.name == "" || m.kind == "" {
-				return command.Usagef("an auth method wants --name and --type (jwt, kubernetes, oidc or aws-iam)")
+				return command.Usagef("an auth method needs --name and --type (jwt, kubernetes, oidc or aws-iam)")
 			}
 			config, err := m.settings(e)
 			if err != nil {

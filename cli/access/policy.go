@@ -84,7 +84,7 @@ func policyCreate(e *command.Env) *cobra.Command {
 	c := command.Read(e, "create", "Make a policy", command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			if p.name == "" {
-				return command.Usagef("a policy wants --name")
+				return command.Usagef("a policy needs --name")
 			}
 			rules, err := p.ruleText(e)
 			if err != nil {

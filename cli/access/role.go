@@ -74,7 +74,7 @@ func roleCreate(e *command.Env) *cobra.Command {
 	c := command.Read(e, "create", "Make a role", command.Between(0, 0, "flags only"),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			if name == "" {
-				return command.Usagef("a role wants --name")
+				return command.Usagef("a role needs --name")
 			}
 			role := client.Role{Name: name}
 			if err := o.apply(ctx, cl, &r.Dial, &role); err != nil {

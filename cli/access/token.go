@@ -103,7 +103,7 @@ func tokenCreate(e *command.Env) *cobra.Command {
 			}
 			if len(token.Policies)+len(token.Roles)+len(token.ServiceIdentities)+len(token.NodeIdentities)+
 				len(token.TemplatedPolicies) == 0 {
-				return command.Usagef("a token wants at least one of --policy-name, --policy-id, --role-name, --role-id, " +
+				return command.Usagef("a token needs at least one of --policy-name, --policy-id, --role-name, --role-id, " +
 					"--service-identity, --node-identity and --templated-policy")
 			}
 			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/token", token,

@@ -41,7 +41,7 @@ func kvGet(e *command.Env) *cobra.Command {
 	f.StringVar(&separator, "separator", "/", "with --keys, cut names at the first of these after the prefix")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 && !recurse && !keys {
-			return command.Usagef("%s wants one key, or --recurse or --keys for all", c.CommandPath())
+			return command.Usagef("%s needs one key, or --recurse or --keys for all", c.CommandPath())
 		}
 		ctx, stop := command.Signals(c.Context())
 		defer stop()
@@ -204,7 +204,7 @@ func kvPut(e *command.Env) *cobra.Command {
 	f.BoolVar(&fromBase64, "base64", false, "the value is in base64")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if (acquire || release) && session == "" {
-			return command.Usagef("--acquire and --release want --session")
+			return command.Usagef("--acquire and --release need --session")
 		}
 		var err error
 		if w.CAS, err = cas.value(c); err != nil {

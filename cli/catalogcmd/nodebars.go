@@ -30,7 +30,7 @@ func nodeRemove(e *command.Env) *cobra.Command {
 		command.Between(1, 1, "the name of one node"),
 		func(ctx context.Context, _ *command.Dial, cl *client.Client, args []string) error {
 			if !force {
-				return command.Usagef("nodes remove wants --force: the node goes with its services, checks and sessions, and is "+
+				return command.Usagef("nodes remove needs --force: the node goes with its services, checks and sessions, and is "+
 					"kept out for --hold (%s), whatever registers it", hold)
 			}
 			var out struct {

@@ -243,7 +243,7 @@ func servicesDeregister(e *command.Env) *cobra.Command {
 			args = append(args, id)
 		}
 		if len(args) == 0 {
-			return command.Usagef("%s wants the id of a service; see the ids with `corbel services show NAME`", c.CommandPath())
+			return command.Usagef("%s needs the id of a service; see the ids with `corbel services show NAME`", c.CommandPath())
 		}
 		cl, err := d.Client()
 		if err != nil {

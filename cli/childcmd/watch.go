@@ -94,7 +94,7 @@ func viewOf[T any](read func(context.Context, client.Query) (T, client.Meta, err
 // need complains about a flag that the type wants.
 func (o *watchOptions) need(flag, value string) error {
 	if value == "" {
-		return command.Usagef("--type %s wants --%s", o.kind, flag)
+		return command.Usagef("--type %s needs --%s", o.kind, flag)
 	}
 	return nil
 }

@@ -155,7 +155,7 @@ func Named(name, short string, children ...*cobra.Command) *cobra.Command {
 func Between(low, high int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) < low {
-			return Usagef("%s wants %s", c.CommandPath(), what)
+			return Usagef("%s needs %s", c.CommandPath(), what)
 		}
 		if high >= 0 && len(args) > high {
 			return Usagef("%s does not know what to do with %q", c.CommandPath(), args[high])

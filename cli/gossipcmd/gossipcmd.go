@@ -32,7 +32,7 @@ func Event(e *command.Env, c *cobra.Command) {
 			case name == "":
 				return command.Usagef("give the event a name with --name")
 			case tag != "" && service == "":
-				return command.Usagef("--tag wants --service too")
+				return command.Usagef("--tag needs --service too")
 			}
 			q := url.Values{}
 			for key, value := range map[string]string{"node": node, "service": service, "tag": tag, "dc": d.Q.Datacenter} {
@@ -101,7 +101,7 @@ func (k *keyringFlags) run(ctx context.Context, e *command.Env, r *command.Readi
 		}
 	}
 	if given != 1 {
-		return command.Usagef("keyring wants one of --list, --list-primary, --install, --use and --remove")
+		return command.Usagef("keyring needs one of --list, --list-primary, --install, --use and --remove")
 	}
 	if !k.list && !k.primary {
 		for _, act := range []struct {

@@ -77,7 +77,7 @@ func expose(e *command.Env) *cobra.Command {
 	c := command.Act(e, "expose", "Open a service at an ingress gateway", command.Between(0, 0, "flags only"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, _ []string) error {
 			if x.gateway == "" || x.service == "" || x.port == 0 {
-				return command.Usagef("expose wants --ingress-gateway, --service and --port")
+				return command.Usagef("expose needs --ingress-gateway, --service and --port")
 			}
 			q := client.Query{Datacenter: d.Q.Datacenter}
 			entry := map[string]any{"Kind": "ingress-gateway", "Name": x.gateway}
@@ -156,7 +156,7 @@ func ExportServices(e *command.Env) *cobra.Command {
 	c := command.Act(e, "export", "Let other clusters use a service", command.Between(0, 0, "flags only"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, _ []string) error {
 			if name == "" || peers == "" {
-				return command.Usagef("export wants --name and --consumer-peers")
+				return command.Usagef("export needs --name and --consumer-peers")
 			}
 			if partitions != "" {
 				return command.Usagef("there is only the default partition: leave out --consumer-partitions")

@@ -182,7 +182,7 @@ func (o *envoyOptions) findProxy(ctx context.Context, cl *client.Client) (string
 		}
 		return command.SortedKeys(all)[0], nil
 	case o.sidecarFor == "":
-		return "", command.Usagef("connect envoy wants --sidecar-for, --proxy-id or --gateway")
+		return "", command.Usagef("connect envoy needs --sidecar-for, --proxy-id or --gateway")
 	}
 	return findSidecar(ctx, cl, o.sidecarFor)
 }
@@ -213,7 +213,7 @@ func findSidecar(ctx context.Context, cl *client.Client, service string) (string
 // registerGateway registers the service of --gateway on the agent.
 func (o *envoyOptions) registerGateway(ctx context.Context, cl *client.Client) error {
 	if o.gateway == "" {
-		return command.Usagef("--register wants --gateway")
+		return command.Usagef("--register needs --gateway")
 	}
 	kind := o.gateway + "-gateway"
 	name := cmp.Or(o.service, kind)

@@ -104,7 +104,7 @@ func intentionCreate(e *command.Env) *cobra.Command {
 func intended(e *command.Env, args []string, file bool) ([]*intention, error) {
 	if !file {
 		if len(args) != 2 {
-			return nil, command.Usagef("intention create wants a source and a destination")
+			return nil, command.Usagef("intention create needs a source and a destination")
 		}
 		return []*intention{{SourceName: args[0], DestinationName: args[1], SourceType: "consul"}}, nil
 	}

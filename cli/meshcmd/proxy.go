@@ -73,7 +73,7 @@ func (o *proxyOptions) config(ctx context.Context, cl *client.Client) (c sidecar
 	case o.service != "" && (o.proxyID != "" || o.sidecarFor != ""):
 		return c, command.Usagef("--service stands for itself: leave out --proxy-id and --sidecar-for")
 	case o.service == "" && (o.listen != "" || o.serviceAddr != "" || o.register || len(o.upstreams) > 0):
-		return c, command.Usagef("--listen, --service-addr, --upstream and --register want --service")
+		return c, command.Usagef("--listen, --service-addr, --upstream and --register need --service")
 	case o.proxyID != "":
 		c.ProxyID = o.proxyID
 		return c, nil
@@ -81,11 +81,11 @@ func (o *proxyOptions) config(ctx context.Context, cl *client.Client) (c sidecar
 		c.ProxyID, err = findSidecar(ctx, cl, o.sidecarFor)
 		return c, err
 	case o.service == "":
-		return c, command.Usagef("connect proxy wants --sidecar-for, --proxy-id or --service")
+		return c, command.Usagef("connect proxy needs --sidecar-for, --proxy-id or --service")
 	case (o.listen == "") != (o.serviceAddr == ""):
 		return c, command.Usagef("--listen and --service-addr go together")
 	case o.register && o.listen == "":
-		return c, command.Usagef("--register wants --listen: there is nothing else to reach the proxy at")
+		return c, command.Usagef("--register needs --listen: there is nothing else to reach the proxy at")
 	}
 	c.Spec.Service = o.service
 	for _, text := range o.upstreams {

@@ -79,7 +79,7 @@ func Events(e *command.Env, c *cobra.Command) {
 			return command.Usagef("unknown command %q for %q%s", args[0], c.CommandPath(), command.Suggestion(c, args[0]))
 		}
 		if changes && !follow {
-			return command.Usagef("--changes wants --watch")
+			return command.Usagef("--changes needs --watch")
 		}
 		cl, err := d.client()
 		if err != nil {

@@ -186,7 +186,7 @@ func silenceCreate(e *command.Env) *cobra.Command {
 				s.subscription = "entity:" + s.entity
 			}
 			if s.subscription == "" && s.check == "" {
-				return command.Usagef("silence create wants --subscription, --entity or --check")
+				return command.Usagef("silence create needs --subscription, --entity or --check")
 			}
 			if s.expire < 0 || s.expire%time.Second != 0 {
 				return command.Usagef("--expire %s must be whole seconds", s.expire)

@@ -241,7 +241,7 @@ handlers, filters, mutators, assets or secrets that do not exist cause a warning
 	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "report errors, write nothing")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if len(files) == 0 {
-			return command.Usagef("create wants -f FILE")
+			return command.Usagef("create needs -f FILE")
 		}
 		cl, err := d.client()
 		if err != nil {

@@ -55,7 +55,7 @@ type Bucket struct {
 // protocol with HMAC keys of a service account.
 func NewGoogle(cfg BucketConfig) (*Bucket, error) {
 	if cfg.AccessKey == "" || cfg.SecretKey == "" {
-		return nil, errors.New("google storage wants an HMAC key of a service account: set -google-access-key-id and " +
+		return nil, errors.New("google storage needs an HMAC key of a service account: set -google-access-key-id and " +
 			"-google-secret-access-key, or GOOGLE_ACCESS_KEY_ID and GOOGLE_SECRET_ACCESS_KEY")
 	}
 	if cfg.Endpoint == "" {

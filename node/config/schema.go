@@ -137,11 +137,11 @@ func mergeMap[T any](dst *map[string]T, v any, decode func(any) (T, error)) erro
 	case string: // the command line: name:value
 		name, value, ok := strings.Cut(v, ":")
 		if !ok {
-			return fmt.Errorf("wants name:value, got %q", v)
+			return fmt.Errorf("must be name:value, got %q", v)
 		}
 		objects = []map[string]any{{name: value}}
 	default:
-		return fmt.Errorf("wants an object, got %s", kindOf(v))
+		return fmt.Errorf("must be an object, got %s", kindOf(v))
 	}
 	merged := maps.Clone(*dst)
 	if merged == nil {
@@ -186,7 +186,7 @@ func asString(v any) (string, error) {
 	case bool:
 		return strconv.FormatBool(v), nil
 	}
-	return "", fmt.Errorf("wants a string, got %s", kindOf(v))
+	return "", fmt.Errorf("must be a string, got %s", kindOf(v))
 }
 
 func asBool(v any) (bool, error) {
@@ -197,19 +197,19 @@ func asBool(v any) (bool, error) {
 		if b, err := strconv.ParseBool(v); err == nil {
 			return b, nil
 		}
-		return false, fmt.Errorf("wants true or false, got %q", v)
+		return false, fmt.Errorf("must be true or false, got %q", v)
 	}
-	return false, fmt.Errorf("wants true or false, got %s", kindOf(v))
+	return false, fmt.Errorf("must be true or false, got %s", kindOf(v))
 }
 
 func asFloat(v any) (float64, error) {
 	text, err := asString(v)
 	if err != nil {
-		return 0, fmt.Errorf("wants a number, got %s", kindOf(v))
+		return 0, fmt.Errorf("must be a number, got %s", kindOf(v))
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-		return 0, fmt.Errorf("wants a number, got %q", text)
+		return 0, fmt.Errorf("must be a number, got %q", text)
 	}
 	return f, nil
 }
@@ -220,7 +220,7 @@ func asInt(v any) (int, error) {
 		return 0, err
 	}
 	if f != math.Trunc(f) || math.Abs(f) > 1<<53 {
-		return 0, fmt.Errorf("wants a whole number, got %v", v)
+		return 0, fmt.Errorf("must be a whole number, got %v", v)
 	}
 	return int(f), nil
 }
@@ -228,11 +228,11 @@ func asInt(v any) (int, error) {
 func asDuration(v any) (time.Duration, error) {
 	text, err := asString(v)
 	if err != nil {
-		return 0, fmt.Errorf("wants a duration such as \"10s\", got %s", kindOf(v))
+		return 0, fmt.Errorf("must be a duration such as \"10s\", got %s", kindOf(v))
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("wants a duration such as \"10s\", got %q", text)
+		return 0, fmt.Errorf("must be a duration such as \"10s\", got %q", text)
 	}
 	return d, nil
 }
@@ -242,7 +242,7 @@ func asStrings(v any) ([]string, error) {
 	if !ok {
 		text, err := asString(v)
 		if err != nil {
-			return nil, fmt.Errorf("wants a list of strings, got %s", kindOf(v))
+			return nil, fmt.Errorf("must be a list of strings, got %s", kindOf(v))
 		}
 		return []string{text}, nil
 	}
@@ -273,13 +273,13 @@ func asObjects(v any) ([]map[string]any, error) {
 		for i, item := range v {
 			one, err := asObjects(item)
 			if err != nil || len(one) != 1 {
-				return nil, fmt.Errorf("item %d: wants an object, got %s", i+1, kindOf(item))
+				return nil, fmt.Errorf("item %d: must be an object, got %s", i+1, kindOf(item))
 			}
 			out = append(out, one[0])
 		}
 		return out, nil
 	}
-	return nil, fmt.Errorf("wants an object or a list of objects, got %s", kindOf(v))
+	return nil, fmt.Errorf("must be an object or a list of objects, got %s", kindOf(v))
 }
 
 // pluralFields are the fields of definitions that hold lists of objects: a single

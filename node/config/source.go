@@ -117,7 +117,7 @@ func parseJSON(text []byte) (map[string]any, error) {
 	}
 	tree, ok := v.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("wants an object at the top, got %s", kindOf(v))
+		return nil, fmt.Errorf("must be an object at the top, got %s", kindOf(v))
 	}
 	return tree, nil
 }
@@ -179,7 +179,7 @@ func parseHCL(text []byte) (tree map[string]any, err error) {
 	}
 	list, ok := file.Node.(*ast.ObjectList)
 	if !ok {
-		return nil, errors.New("wants options at the top")
+		return nil, errors.New("must hold options at the top")
 	}
 	return hclObject(list)
 }
@@ -316,11 +316,11 @@ func (l *loader) apply(tree map[string]any, prefix, from string) {
 				if object, ok := item.(map[string]any); ok {
 					l.apply(object, path+".", from)
 				} else {
-					l.fail(fmt.Sprintf("%s: %s wants an object, got %s", from, path, kindOf(item)))
+					l.fail(fmt.Sprintf("%s: %s must be an object, got %s", from, path, kindOf(item)))
 				}
 			}
 		default:
-			l.fail(fmt.Sprintf("%s: %s wants an object, got %s", from, path, kindOf(v)))
+			l.fail(fmt.Sprintf("%s: %s must be an object, got %s", from, path, kindOf(v)))
 		}
 	}
 }

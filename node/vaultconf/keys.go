@@ -56,7 +56,7 @@ func (k *Keys) note(err error) {
 }
 
 func (k *Keys) fail(name, wants string, got any) {
-	k.note(fmt.Errorf("%s%s: wants %s, got %v", k.path, name, wants, got))
+	k.note(fmt.Errorf("%s%s: must be %s, got %v", k.path, name, wants, got))
 }
 
 // Fail says that a key's value is wrong.

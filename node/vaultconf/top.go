@@ -321,7 +321,7 @@ func (r *reader) environment(getenv func(string) string) {
 	if v := first(getenv, "DISABLE_USER_LOCKOUT"); v != "" {
 		off, err := strconv.ParseBool(v)
 		if err != nil {
-			r.fail("VAULT_DISABLE_USER_LOCKOUT: wants true or false, got %q", v)
+			r.fail("VAULT_DISABLE_USER_LOCKOUT: must be true or false, got %q", v)
 		}
 		c.NoLockout = off
 	}

@@ -77,14 +77,14 @@ func TestParseRefuses(t *testing.T) {
 		`storage "inmem" {} listener "tcp" { }`:  "tls_cert_file: is missing",
 		`storage "inmem" {} listener "pipe" { }`: `the type "pipe" is unknown`,
 		`storage "inmem" {} listener "unix" { }`: "address: is missing",
-		good + `max_lease_ttl = "soon"`:          `max_lease_ttl: wants a duration such as "30s", got "soon"`,
+		good + `max_lease_ttl = "soon"`:          `max_lease_ttl: must be a duration such as "30s", got "soon"`,
 		good + `max_lease_ttl = "1h" default_lease_ttl = "2h"`: "default_lease_ttl: is greater",
-		good + `ui = "maybe"`:                        "ui: wants true or false",
+		good + `ui = "maybe"`:                        "ui: must be true or false",
 		good + `log_format = "xml"`:                  "log_format: must be",
 		good + `ha_storage "consul" {}`:              "ha_storage: the lock",
 		good + `seal "a" {} seal "b" {} seal "c" {}`: "seal: two stanzas",
-		`storage = "raft"`:                           "storage: wants a block",
-		`storage "inmem" {} listener "tcp" { tls_disable = true max_request_size = -1 }`: "max_request_size: wants a " +
+		`storage = "raft"`:                           "storage: must be a block",
+		`storage "inmem" {} listener "tcp" { tls_disable = true max_request_size = -1 }`: "max_request_size: must be a " +
 			"whole number",
 		good + `telemetry { usage_gauge_period = "often" }`:       "telemetry.usage_gauge_period: must be",
 		good + `telemetry { maximum_gauge_cardinality = 100000 }`: "telemetry.maximum_gauge_cardinality: must be",
@@ -114,8 +114,8 @@ func TestUserLockout(t *testing.T) {
 		t.Errorf("%+v", c.Lockouts)
 	}
 	for text, want := range map[string]string{`user_lockout "github" { }`: `the type "github" is unknown`,
-		`user_lockout "all" { lockout_threshold = -1 }`: "user_lockout.all.lockout_threshold: wants",
-		`user_lockout "all" { disable_lockout = "x" }`:  "user_lockout.all.disable_lockout: wants"} {
+		`user_lockout "all" { lockout_threshold = -1 }`: "user_lockout.all.lockout_threshold: must be",
+		`user_lockout "all" { disable_lockout = "x" }`:  "user_lockout.all.disable_lockout: must be"} {
 		if _, err := Parse([]Source{{Text: good + text}}, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}

@@ -85,7 +85,7 @@ func (s *stanza) text(key string) string {
 		return fmt.Sprint(v)
 	}
 	if ok && v != nil {
-		s.wrong = append(s.wrong, fmt.Errorf("%s wants a string", key))
+		s.wrong = append(s.wrong, fmt.Errorf("%s must be a string", key))
 	}
 	return ""
 }
@@ -105,7 +105,7 @@ func (s *stanza) texts(key string) []string {
 		}
 		return out
 	}
-	s.wrong = append(s.wrong, fmt.Errorf("%s wants a list of strings", key))
+	s.wrong = append(s.wrong, fmt.Errorf("%s must be a list of strings", key))
 	return nil
 }
 
