@@ -47,7 +47,7 @@ var innocents = []innocent{
 			return Line{}, false
 		}
 		return Line{Key: "host.tcp.retransmits",
-			Text: fmt.Sprintf("the network is fine: %.2f %% of the segments to peers were retransmitted", 100*again/segments)}, true
+			Text: fmt.Sprintf("the network is fine: %.2f %% of segments to peers were retransmitted", 100*again/segments)}, true
 	}},
 	{[]string{"garbage-collection"}, func(v *view) (Line, bool) {
 		share, ok := v.value("runtime.gc_cpu")

@@ -41,7 +41,7 @@ func sinkDeaf(v *view) []Finding {
 			cause: cause{layer: layerObserver},
 			Stage: "observe", Culprit: "metrics sink " + name,
 			subject: "deaf " + name, Since: s.Since,
-			Title: fmt.Sprintf("%s: the metrics sink %s does not accept data: dashboards that read from it show old values or none",
+			Title: fmt.Sprintf("%s: the metrics sink %s does not accept data: its dashboards show old values or none",
 				v.Member, name),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("writes fail; in %s %.0f lines were dropped and %.0f sent "+
 				"(over UDP, sent lines may be lost too)", v.Window,
