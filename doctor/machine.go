@@ -43,9 +43,9 @@ func diskStalled(v *view) []Finding {
 			Plane: group, Stage: "fsync", Culprit: "disk of " + v.Member,
 			subject: "disk",
 			Since:   s.Since, Do: []string{
-				"Look at the device: dmesg, its SMART values, the volume's throttling or its provider's status.",
-				"Take this member out until the disk is well: corbel operator raft transfer-leader, then stop it; " +
-					"the others go on.",
+				"Check the device: dmesg, its SMART values, the volume's throttling, its provider's status page.",
+				"Take this member out until the disk is repaired: corbel operator raft transfer-leader, then stop " +
+					"it; the others continue.",
 			}}
 		role := "a follower"
 		if one := v.one("group.leader", "group", group); one != nil && one.Now.Value > 0 {
@@ -53,7 +53,7 @@ func diskStalled(v *view) []Finding {
 		}
 		if standing {
 			f.Since = v.ago(s.Now.Value)
-			f.Title = fmt.Sprintf("%s: its disk does not finish a write of group %s, for %s now", v.Member, group,
+			f.Title = fmt.Sprintf("%s: a disk write of group %s has not completed for %s", v.Member, group,
 				millis(s.Now.Value))
 			f.Evidence = append(f.Evidence, Line{Key: s.Key(),
 				Text: fmt.Sprintf("one write has been in flight for %s; %s is %s of the group", millis(s.Now.Value),
@@ -79,9 +79,9 @@ func (v *view) appendLine(group string) []Line {
 	}
 	floor := ""
 	if v.Floors != nil && v.Floors.FsyncMillis > 0 {
-		floor = fmt.Sprintf("; a sync took %s on this machine when it was idle", millis(v.Floors.FsyncMillis))
+		floor = fmt.Sprintf("; at rest, a sync takes %s on this machine", millis(v.Floors.FsyncMillis))
 	}
-	return []Line{{Key: s.Key(), Text: fmt.Sprintf("appends with their sync take %s on average and %s at the 99th "+
+	return []Line{{Key: s.Key(), Text: fmt.Sprintf("appends including the sync take %s on average and %s at the 99th "+
 		"percentile%s%s",
 		millis(s.Now.Mean), millis(s.Now.P99), usually(s), floor)}}
 }
@@ -108,13 +108,13 @@ func diskSlow(v *view) []Finding {
 			Title:    fmt.Sprintf("%s: its disk is slow: a sync takes %s on average", v.Member, millis(s.Now.Mean)),
 			Evidence: v.appendLine(group),
 			Do: []string{
-				"See who else writes to this device (iostat -x 1, PSI io), and whether its provider limits it.",
-				"Move the data directory to a disk of its own, or leadership to another member: corbel operator raft " +
-					"transfer-leader.",
+				"Find out what else writes to this device (iostat -x 1, PSI io), and whether its provider limits it.",
+				"Move the data directory to its own disk, or move leadership to another member: corbel operator " +
+					"raft transfer-leader.",
 			}}
 		if io, ok := v.value("host.psi", "resource", "io", "kind", "full"); ok {
 			f.Evidence = append(f.Evidence, Line{Key: "host.psi",
-				Text: fmt.Sprintf("all work of this machine waited for its disks in %.0f %% of the last ten seconds", io)})
+				Text: fmt.Sprintf("for %.0f %% of the last ten seconds, all work on this machine waited for its disks", io)})
 		}
 		if s.Now.Mean > 10*bound {
 			f.Severity = Critical
@@ -133,10 +133,10 @@ func cpuThrottled(v *view) []Finding {
 	f := Finding{Severity: Warning,
 		cause:   cause{layer: layerMachine, explains: []reach{{member: v.Member}}},
 		Culprit: "CPU quota", Since: s.Since,
-		Title: fmt.Sprintf("%s: its CPU quota stops it in %.0f %% of the periods", v.Member, 100*s.Now.Value),
+		Title: fmt.Sprintf("%s: throttled by its CPU quota in %.0f %% of the periods", v.Member, 100*s.Now.Value),
 		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("throttled in %.0f %% of the scheduler's periods%s",
 			100*s.Now.Value, usually(s))}},
-		Do: []string{"Raise the CPU limit of Corbel's container or unit (cpu.max, CPUQuota=), or remove it: give shares " +
+		Do: []string{"Raise the CPU limit of Corbel's container or unit (cpu.max, CPUQuota=), or remove it: use shares " +
 			"instead of a quota."}}
 	for _, lead := range v.leads() {
 		f.explains = append(f.explains, reach{plane: lead})
@@ -157,14 +157,14 @@ func proxyThrottled(v *view) []Finding {
 			Plane: "mesh", Culprit: "CPU quota of " + who,
 			subject: who, Since: s.Since,
 			Title: fmt.Sprintf(
-				"%s: the proxy %s is stopped by its CPU quota in %.0f %% of the periods: requests through it wait", v.Member, who,
+				"%s: the proxy %s is throttled by its CPU quota in %.0f %% of the periods: requests through it wait", v.Member, who,
 				100*s.Now.Value),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("the cgroup of %s was throttled in %.0f %% of the scheduler's "+
-				"periods; mean use hides this: a burst uses up a period's quota in its first part",
+				"periods; average use hides this: a burst spends the quota at the start of a period",
 				who, 100*s.Now.Value)}},
 			Do: []string{
 				"Raise or remove the CPU limit of the proxy's container (cpu.max); a proxy needs bursts, not an average.",
-				"Start Envoy with --concurrency no higher than the cores that its quota gives.",
+				"Start Envoy with --concurrency no higher than the cores of its quota.",
 			}})
 	}
 	return out
@@ -197,14 +197,14 @@ func packetLoss(v *view) []Finding {
 		cause: cause{layer: layerMachine},
 		Stage: "network", Culprit: "network to " + some(bad, 3),
 		subject: "loss", Since: worst.Since,
-		Title: fmt.Sprintf("%s: packets are lost on the way to %s: %.1f %% of what is sent has to be sent again", v.Member,
+		Title: fmt.Sprintf("%s: packets are lost on the path to %s: %.1f %% of the segments are retransmitted", v.Member,
 			some(bad, 3), 100*most),
-		Evidence: []Line{{Key: worst.Key(), Text: fmt.Sprintf("%.0f segments sent again towards %s in %s (%.1f %%)",
+		Evidence: []Line{{Key: worst.Key(), Text: fmt.Sprintf("%.0f segments to %s retransmitted in %s (%.1f %%)",
 			worst.Now.Sum, worst.Label("peer"), v.Window, 100*most)},
-			{Text: fmt.Sprintf("%d peers are affected, %d others lose nothing", len(bad), healthy)}},
+			{Text: fmt.Sprintf("%d peers are affected, %d others are not", len(bad), healthy)}},
 		Do: []string{
-			"Compare the affected hosts: same rack, switch, zone or driver? mtr or ping -f towards one of them shows the loss.",
-			"Look at both hosts' NIC counters (ethtool -S) for drops and exceeded allowances.",
+			"Compare the affected hosts: same rack, switch, zone or driver? mtr or ping -f to one of them shows the loss.",
+			"Check the NIC counters of both hosts (ethtool -S) for drops and exceeded allowances.",
 		}}
 	for _, peer := range bad {
 		f.explains = append(f.explains, reach{member: peer})
@@ -236,10 +236,10 @@ func (v *view) connectionsReset() []Finding {
 		cause: cause{layer: layerMachine, explains: []reach{{member: peer}, {member: v.Member, stage: "network"}}},
 		Stage: "network", Culprit: between, subject: everywhere +
 			"reset:" + between, Since: worst.Since,
-		Title:    fmt.Sprintf("%s: connections with %s are reset, %.1f a second", v.Member, peer, worst.Now.Rate),
+		Title:    fmt.Sprintf("%s: connections with %s are being reset, %.1f per second", v.Member, peer, worst.Now.Rate),
 		Evidence: []Line{{Key: worst.Key(), Text: fmt.Sprintf("%.0f connections were reset in %s", worst.Now.Sum, v.Window)}},
-		Do: []string{"Look for a middlebox, firewall or idle timeout between these hosts: the process on neither " +
-			"side closed them."}}}
+		Do: []string{"Look for a middlebox, firewall or idle timeout between these hosts: neither side's process " +
+			"closed them."}}}
 }
 
 // nameOf is the member whose address an IP is, the IP where that is nobody, or several.
@@ -282,12 +282,12 @@ func allowanceExceeded(v *view) []Finding {
 					{member: v.Member, stage: "network"}, {member: v.Member, stage: "storage"}}},
 			Stage: "network", Culprit: "allowance " + what +
 				" of " + nic, subject: nic + what, Since: s.Since,
-			Title: fmt.Sprintf("%s: %s goes beyond what the provider allows (%s): packets wait or are dropped outside this host",
+			Title: fmt.Sprintf("%s: %s exceeds the provider's allowance (%s): packets are queued or dropped outside this host",
 				v.Member, nic, what),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s rose by %.0f in %s", what, s.Now.Sum, v.Window)},
-				{Text: "the allowance holds for bursts of milliseconds: the average of a minute can lie far below it"}},
+				{Text: "the allowance applies to bursts of milliseconds: the one-minute average can be far below it"}},
 			Do: []string{"Use an instance type with a larger allowance, or spread the traffic of this host over more " +
-				"hosts.", "Find who sends: a backup, a snapshot, an image pull next to the service."}})
+				"hosts.", "Find the sender: a backup, a snapshot or an image pull next to the service."}})
 	}
 	return out
 }
@@ -330,10 +330,10 @@ func oneTransmitQueue(v *view) []Finding {
 			Title: fmt.Sprintf("%s: one of %d transmit queues of %s carries %.0f %% of the packets", v.Member, d.queues, nic,
 				100*d.most/d.total),
 			Evidence: []Line{{Key: d.busiest.Key(),
-				Text: fmt.Sprintf("queue %s sends %.0f packets a second of %.0f; one core does the work of all",
+				Text: fmt.Sprintf("queue %s sends %.0f of %.0f packets per second; one core does all the work",
 					d.busiest.Label("queue"), d.most, d.total)}},
 			Do: []string{"Spread the queues: set XPS (/sys/class/net/" + nic +
-				"/queues/tx-*/xps_cpus), or the driver's hash of flows; see that irqbalance runs."}})
+				"/queues/tx-*/xps_cpus), or the driver's flow hash; make sure that irqbalance runs."}})
 	}
 	return out
 }
@@ -343,7 +343,7 @@ func packetsDropped(v *view) []Finding {
 	var out []Finding
 	for _, k := range []struct{ name, what, do string }{
 		{"host.net.listen_overflows", "connections are refused because a listen queue is full",
-			"Raise net.core.somaxconn, and see which listener it is: ss -ltn shows a full Recv-Q."},
+			"Raise net.core.somaxconn, and find the listener: ss -ltn shows a full Recv-Q."},
 		{"host.softnet.dropped", "packets are dropped because the kernel's backlog is full",
 			"Raise net.core.netdev_max_backlog and net.core.netdev_budget, or spread interrupts over more cores."},
 		{"host.nic.dropped", "the network card drops packets because its ring is full",
@@ -376,11 +376,11 @@ func conntrackFull(v *view) []Finding {
 		cause: cause{layer: layerMachine, explains: []reach{{member: v.Member}}},
 		Stage: "network", Culprit: "conntrack table of " + v.Member,
 		Since: v.one("host.conntrack.used").Since,
-		Title: fmt.Sprintf("%s: the kernel's table of tracked connections is %.0f %% full: new connections are dropped",
+		Title: fmt.Sprintf("%s: the connection tracking table is %.0f %% full: new connections are dropped",
 			v.Member, 100*used),
 		Evidence: []Line{{Key: "host.conntrack.used",
 			Text: fmt.Sprintf("%.1f %% of net.netfilter.nf_conntrack_max are in use", 100*used)}},
-		Do: []string{"Raise net.netfilter.nf_conntrack_max, or do not track the ports of Corbel (notrack)."}}}
+		Do: []string{"Raise net.netfilter.nf_conntrack_max, or exempt Corbel's ports from tracking (notrack)."}}}
 }
 
 // clockSkew finds a member whose clock is far from those of most others.
@@ -402,9 +402,9 @@ func clockSkew(v *view) []Finding {
 			subject: "cluster:clock:" + who, Since: s.Since,
 			Title:    fmt.Sprintf("the clock of %s is %s off", who, millis(off)),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s and %s differ by %s", v.Member, peer, millis(off))}},
-			Do: []string{"See whether its time service runs and has a source: chronyc tracking, timedatectl.",
-				"Until then beware of TTLs, certificates and tokens that end by that clock; leases and elections of Corbel do " +
-					"not use it."}})
+			Do: []string{"Check that its time service runs and has a source: chronyc tracking, timedatectl.",
+				"Until then, TTLs, certificates and tokens expire by that clock; Corbel's leases and elections do not " +
+					"depend on it."}})
 	}
 	return out
 }
@@ -424,8 +424,8 @@ func descriptorsExhausted(v *view) []Finding {
 	var out []Finding
 	for _, k := range []struct{ name, what, do string }{
 		{"host.fd.used", "file descriptors", "Raise LimitNOFILE= of the unit (or ulimit -n), and look for a client that " +
-			"opens connections without end: corbel doctor --json names the busiest."},
-		{"host.ports.used", "local ports", "Widen net.ipv4.ip_local_port_range, and let clients keep their connections."},
+			"keeps opening connections: corbel doctor --json names the busiest."},
+		{"host.ports.used", "local ports", "Widen net.ipv4.ip_local_port_range, and have clients reuse connections."},
 	} {
 		s := v.one(k.name)
 		if s == nil || s.Now.Value < 0.9 {
@@ -440,7 +440,7 @@ func descriptorsExhausted(v *view) []Finding {
 			Do:       []string{k.do}}
 		if failed := v.rate("net.accept_errors"); failed > 0 {
 			f.Evidence = append(f.Evidence, Line{Key: "net.accept_errors",
-				Text: fmt.Sprintf("%.1f connections a second could not be accepted", failed)})
+				Text: fmt.Sprintf("%.1f connections per second could not be accepted", failed)})
 			f.Severity = Critical
 		}
 		if s.Now.Value > 0.98 {
@@ -462,13 +462,13 @@ func requestMemoryFull(v *view) []Finding {
 	return []Finding{{Severity: Warning,
 		cause: cause{layer: layerMachine},
 		Stage: "queue", Culprit: "request memory of " + v.Member,
-		Title: fmt.Sprintf("%s refuses large requests: those under way hold the memory that they may", v.Member),
+		Title: fmt.Sprintf("%s rejects large requests: those in flight use up the memory budget", v.Member),
 		Evidence: []Line{{Key: "request.memory.refused",
-			Text: fmt.Sprintf("%.1f requests a second found no room; %.0f of %.0f MiB are held now", refused, held/(1<<20),
+			Text: fmt.Sprintf("%.1f requests per second were rejected; %.0f of %.0f MiB are in use", refused, held/(1<<20),
 				most/(1<<20))}},
 		Do: []string{"Look for a client that sends large bodies slowly, or does not read its answers: subscriber.lag_ms " +
 			"names slow readers.",
-			"If all are wanted, raise limits { request_memory }, and the memory of the machine or container with it."}}}
+			"If the load is legitimate, raise limits { request_memory } together with the machine's or container's memory."}}}
 }
 
 // refusalsOfNote is how many refused connections a second are more than one client that tries again.
@@ -491,10 +491,10 @@ func connectionsRefused(v *view) []Finding {
 			cause: cause{layer: layerMachine},
 			Stage: "queue", Since: s.Since,
 			Culprit: "connections to " + port + " of " + v.Member, subject: port,
-			Title:    fmt.Sprintf("%s refuses connections at its port for %s: an address has as many as it may", v.Member, port),
-			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.1f connections a second were refused", s.Now.Rate)}},
-			Do: []string{"Find the address with most connections to that port (ss -tn), and end the client that opens them.",
-				"If a fleet is behind that address (NAT, a proxy), raise limits { " + key + " }: a reload is enough."}})
+			Title:    fmt.Sprintf("%s rejects connections to its %s port: an address has reached its limit", v.Member, port),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.1f connections per second were rejected", s.Now.Rate)}},
+			Do: []string{"Find the address with the most connections to that port (ss -tn), and stop that client.",
+				"If a fleet is behind that address (NAT, a proxy), raise limits { " + key + " } and reload."}})
 	}
 	return out
 }
@@ -508,9 +508,9 @@ func memoryShort(v *view) []Finding {
 	return []Finding{{Severity: Critical,
 		cause:   cause{layer: layerMachine, explains: []reach{{member: v.Member}}},
 		Culprit: "memory of " + v.Member, Since: s.Since,
-		Title: fmt.Sprintf("%s: memory is short: all work waited for it in %.0f %% of the last ten seconds", v.Member,
+		Title: fmt.Sprintf("%s: short of memory: all work waited for it in %.0f %% of the last ten seconds", v.Member,
 			s.Now.Value),
 		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("PSI memory full is %.0f %%", s.Now.Value)}},
-		Do: []string{"Give it more memory, or find who takes it: corbel debug has heap profiles; GOMEMLIMIT bounds " +
+		Do: []string{"Add memory, or find the process that uses it: corbel debug has heap profiles; GOMEMLIMIT limits " +
 			"Corbel's own."}}}
 }

@@ -22,19 +22,19 @@ func sinkBlocks(v *view) []Finding {
 			cause:   cause{layer: layerObserver, explains: []reach{{member: v.Member}}},
 			subject: name, Stage: "observe", Culprit: "metrics sink " +
 				name, Since: s.Since,
-			Title: fmt.Sprintf("%s: the metrics sink %s blocks those who report to it, for %s each time: what is slow waits "+
+			Title: fmt.Sprintf("%s: the metrics sink %s blocks its callers for %s each time: the slow code waits "+
 				"for its own metrics", v.Member, name, millis(s.Now.Mean)),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f calls of the sink in %s took %s on average and at most "+
-				"%s: %.0f ms of every second are spent in it",
+				"%s: callers spend %.0f ms of every second in it",
 				s.Now.Count, v.Window, millis(s.Now.Mean), millis(s.Now.Max), 1000*waited)}}}
 		if s.Now.Mean > 100 {
 			f.Severity = Critical
 		}
 		f.Evidence = append(f.Evidence, v.observing()...)
 		f.Do = []string{
-			fmt.Sprintf("Switch the sink %s off, or point it to an address that reads, and reload (SIGHUP): latency recovers "+
+			fmt.Sprintf("Turn off the sink %s, or point it to an address that reads, and reload (SIGHUP): latency recovers "+
 				"at once.", name),
-			"Then look why its receiver does not read: is its process stopped, its socket buffer full, its name unresolved?",
+			"Then find out why its receiver does not read: a stopped process, a full socket buffer, an unresolved name?",
 		}
 		// What waits in a group's own loop slows the group on all members.
 		for _, st := range v.Stacks {
@@ -119,9 +119,9 @@ func lockContended(v *view) []Finding {
 			Plane: st.Plane, Culprit: st.Package,
 			subject:  st.Package + st.Function,
 			Title:    fmt.Sprintf("%s: requests wait for one lock in %s", v.Member, st.Package),
-			Evidence: []Line{{Text: st.words()}, {Text: fmt.Sprintf("%.1f goroutines wait there at any moment", st.Seconds)}},
-			Do: []string{"Gather an archive (corbel debug) and report it: a lock that requests queue at is a defect of Corbel.",
-				"Until then spread the load: fewer clients at this member."}})
+			Evidence: []Line{{Text: st.words()}, {Text: fmt.Sprintf("on average, %.1f goroutines wait there", st.Seconds)}},
+			Do: []string{"Save an archive (corbel debug) and report it: a lock that requests queue for is a defect in Corbel.",
+				"Until then, move clients to other members."}})
 	}
 	return out
 }

@@ -17,12 +17,12 @@ func noLeader(v *view) []Finding {
 			cause: cause{layer: layerCommit, effect: true, explains: []reach{{plane: group}}},
 			Plane: group, Stage: "replicate",
 			Culprit: "group " + group, subject: "cluster:" + group, Since: v.ago(s.Now.Value),
-			Title: fmt.Sprintf("group %s has no leader: nothing of its plane can be written", group),
-			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s has known no leader for %s; %d members did not answer the "+
+			Title: fmt.Sprintf("group %s has no leader: its plane accepts no writes", group),
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%s has not seen a leader for %s; %d members did not answer the "+
 				"doctor", v.Member,
 				millis(s.Now.Value), len(v.cluster.Silent))}},
-			Do: []string{"Bring back enough members for a majority; those that did not answer stand in this report.",
-				"If their disks are lost for good: docs/backup.md tells how to recover with peers.json."}})
+			Do: []string{"Bring back enough members for a majority; this report names those that did not answer.",
+				"If their disks are lost for good, docs/backup.md explains how to recover with peers.json."}})
 	}
 	return out
 }
@@ -80,7 +80,7 @@ func (v *view) storageOf(d Dependency) (Finding, bool) {
 		f.Since = worst.Since
 	}
 	if inflight >= stallLimit {
-		f.Title = fmt.Sprintf("%s: the %s storage behind %s does not answer, for %s now", v.Member, d.Kind, d.Plane,
+		f.Title = fmt.Sprintf("%s: the %s storage behind %s has not answered for %s", v.Member, d.Kind, d.Plane,
 			millis(inflight))
 		f.Severity = Critical
 		f.Evidence = append(f.Evidence, Line{Key: "storage.inflight_ms",
@@ -97,7 +97,7 @@ func (v *view) storageOf(d Dependency) (Finding, bool) {
 	if reads := v.one("storage.call", "plane", d.Plane, "backend", d.Kind, "op", "read"); tooSlow && reads != nil &&
 		reads != worst && reads.Now.Count >= fewest && reads.Now.Mean < worst.Now.Mean/5 {
 		f.Evidence = append(f.Evidence, Line{Key: reads.Key(), Text: fmt.Sprintf("reads take %s over the same "+
-			"connections: neither the network nor the storage's CPU, but its commits: its disk", millis(reads.Now.Mean))})
+			"connections: neither the network nor the storage's CPU is slow, but its disk", millis(reads.Now.Mean))})
 		f.Culprit = "disk under the " + f.Culprit
 	}
 	if tooSlow && failed == 0 && inflight < stallLimit && worst.Usual.Known() && worst.Usual.Rate > 0 &&
@@ -105,7 +105,7 @@ func (v *view) storageOf(d Dependency) (Finding, bool) {
 		// It is asked several times as often as usual: whoever asks explains it, not the other way round.
 		f.layer, f.explains = layerSymptom, nil
 		f.Evidence = append(f.Evidence, Line{Key: worst.Key(),
-			Text: fmt.Sprintf("it is called %.0f times a second, %s as often as usual", worst.Now.Rate,
+			Text: fmt.Sprintf("it gets %.0f calls per second, %s its usual rate", worst.Now.Rate,
 				timesWord(worst.Now.Rate/worst.Usual.Rate))})
 	}
 	f.Do = storageSteps(d)
@@ -115,19 +115,19 @@ func (v *view) storageOf(d Dependency) (Finding, bool) {
 func storageSteps(d Dependency) []string {
 	switch d.Kind {
 	case "postgresql":
-		return []string{"Look at the PostgreSQL server's disk and its waits: SELECT wait_event_type, wait_event, count(*) " +
+		return []string{"Check the PostgreSQL server's disk and waits: SELECT wait_event_type, wait_event, count(*) " +
 			"FROM pg_stat_activity GROUP BY 1, 2.",
-			"WALSync or WALWrite there means its disk; Lock means another session holds what is needed."}
+			"WALSync or WALWrite means its disk; Lock means that another session holds a lock."}
 	case "consul":
 		return []string{"Ask the doctor of that cluster: corbel doctor --http-addr of one of its servers, or add it with " +
 			"--also.",
-			"See whether it has a leader: GET /v1/status/leader."}
+			"Check that it has a leader: GET /v1/status/leader."}
 	case "s3", "gcs":
-		return []string{"Look at the provider's status and at the bucket's request limits; 429 and 503 are counted in " +
-			"storage.errors.",
-			"An object store answers in tens of milliseconds at best: the Raft storage answers in one."}
+		return []string{"Check the provider's status and the bucket's request limits; storage.errors counts 429 and " +
+			"503.",
+			"An object store takes tens of milliseconds at best; the Raft storage takes one."}
 	default:
-		return []string{"Look at the device under the storage's folder: iostat -x 1, PSI io."}
+		return []string{"Check the device under the storage's folder: iostat -x 1, PSI io."}
 	}
 }
 
@@ -153,14 +153,14 @@ func storageAmplified(v *view) []Finding {
 			cause: cause{layer: layerWork, explains: []reach{{member: v.Member, plane: plane}}},
 			Plane: plane, Stage: "storage", Culprit: plane + " " +
 				kind, subject: plane + kind, Since: s.Since,
-			Title: fmt.Sprintf("%s: each %s of %s costs %.1f storage operations where one is enough", v.Member, kind,
+			Title: fmt.Sprintf("%s: each %s of %s takes %.1f storage operations; one is enough", v.Member, kind,
 				plane, per),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f storage operations for %.0f requests in %s", s.Now.Sum,
 				total.Now.Count, v.Window)},
 				{Key: total.Key(), Text: fmt.Sprintf("a request takes %s on average%s", millis(total.Now.Mean), usually(total))}},
 			Do: []string{"See what these requests do differently: corbel doctor --json shows the slowest with their stages.",
-				"If it began with an upgrade or a plugin, go back and report it: the count per request is part of Corbel's " +
-					"contract."}})
+				"If it began with an upgrade or a plugin, roll back and report it: the number per request is part of " +
+					"Corbel's contract."}})
 	}
 	return out
 }
@@ -177,20 +177,20 @@ func revocationStorm(v *view) []Finding {
 	if !v.suffers("secrets") && failed <= done {
 		return nil
 	}
-	eta := "it makes no progress"
+	eta := "no progress"
 	if done > 0 {
-		eta = "at this rate it ends in " + (time.Duration(pending.Now.Value/done) * time.Second).String()
+		eta = "at this rate they are done in " + (time.Duration(pending.Now.Value/done) * time.Second).String()
 	}
 	return []Finding{{Severity: Warning,
 		cause: cause{layer: layerLoad, effect: true, explains: []reach{{member: v.Member, plane: "secrets"}}},
 		Plane: "secrets", Culprit: "revocation of leases",
 		Since: pending.Since,
-		Title: fmt.Sprintf("%s: %.0f leases wait to be revoked; %s", v.Member, pending.Now.Value, eta),
-		Evidence: []Line{{Key: pending.Key(), Text: fmt.Sprintf("%.0f are pending, %.0f a second end, %.0f a second fail%s",
+		Title: fmt.Sprintf("%s: %.0f leases are waiting to be revoked; %s", v.Member, pending.Now.Value, eta),
+		Evidence: []Line{{Key: pending.Key(), Text: fmt.Sprintf("%.0f pending, %.0f revoked and %.0f failed per second%s",
 			pending.Now.Value, done, failed, usually(pending))}},
-		Do: []string{"See what they are and what they wait for: corbel secrets leases status; one slow target (a " +
-			"database) holds only its own queue.",
-			"Pause them while you need the capacity: corbel secrets leases pause; they go on with " +
+		Do: []string{"See what they are and what they wait for: corbel secrets leases status; a slow target (a " +
+			"database) delays only its own queue.",
+			"Pause them while you need the capacity: corbel secrets leases pause; then " +
 				"corbel secrets leases resume."}}}
 }
 
@@ -221,12 +221,12 @@ func noisyTenant(v *view) []Finding {
 			cause: cause{layer: layerLoad, effect: true, explains: []reach{{member: v.Member, plane: plane}}},
 			Plane: plane, Stage: "queue",
 			Culprit: who, subject: plane + who, Since: s.Since,
-			Title: fmt.Sprintf("%s: %s sends %.0f %% of the requests of %s, and others wait for it", v.Member, who,
+			Title: fmt.Sprintf("%s: %s sends %.0f %% of the requests to %s, and others wait for it", v.Member, who,
 				100*s.Now.Rate/totals[plane], plane),
-			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f requests a second of %.0f%s", s.Now.Rate, totals[plane],
+			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f of %.0f requests per second%s", s.Now.Rate, totals[plane],
 				usually(s))},
-				{Text: fmt.Sprintf("%.1f requests a second were turned away for want of capacity", shed)}},
-			Do: []string{"Give it a limit: a rate-limit quota (secrets), limits{} or request_limits (catalog), for its " +
+				{Text: fmt.Sprintf("%.1f requests per second were rejected for lack of capacity", shed)}},
+			Do: []string{"Limit it: a rate-limit quota (secrets), limits{} or request_limits (catalog), for its " +
 				"token or address.", "Ask its owner what it does: a loop without back-off looks like this."}})
 	}
 	return out
@@ -272,11 +272,11 @@ func overloaded(v *view) []Finding {
 			cause: cause{layer: layerSymptom, effect: true},
 			Plane: plane, Stage: "queue",
 			Culprit: "queue of " + plane, subject: plane,
-			Title: fmt.Sprintf("%s: %s turns %.0f requests a second away: its queue is full", v.Member, plane, shed),
+			Title: fmt.Sprintf("%s: %s rejects %.0f requests per second: its queue is full", v.Member, plane, shed),
 			Evidence: []Line{{Key: "request.shed", Text: fmt.Sprintf("%.0f requests in %s got 429 or 503 with Retry-After",
 				shed*v.Window.Seconds(), v.Window)}},
-			Do: []string{"See above what slows the plane; if nothing does, it is more load than this cluster carries: add " +
-				"CPU, or limit who asks most."}}
+			Do: []string{"See above what slows the plane; if nothing does, the load exceeds what this cluster can handle: " +
+				"add CPU, or limit the busiest client."}}
 		if s := v.one("group.shed", "group", plane); s != nil {
 			f.Since = s.Since
 		}
@@ -299,13 +299,13 @@ func handlerHangs(v *view) []Finding {
 			cause: cause{layer: layerWork, explains: []reach{{member: v.Member, plane: "monitor", stage: "handler"}}},
 			Plane: "monitor", Stage: "handler", Culprit: "handler " + name,
 			subject: name, Since: v.ago(s.Now.Value),
-			Title: fmt.Sprintf("%s: the handler %s hangs: its oldest event has been with it for %s", v.Member, name,
+			Title: fmt.Sprintf("%s: the handler %s hangs: it has been running its oldest event for %s", v.Member, name,
 				millis(s.Now.Value)),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("its oldest run has taken %s; %.0f events wait behind it",
 				millis(s.Now.Value), queued)}},
-			Do: []string{"Look at what it runs or connects to; give it a timeout: corbel checks, handlers and their timeout " +
-				"stand in docs/monitor.md.",
-				"Other handlers go on; what waits for this one keeps the newest event of each check."}}
+			Do: []string{"Check what it runs or connects to, and give it a timeout: docs/monitor.md covers handlers and " +
+				"their timeouts.",
+				"Other handlers continue; the queue of this one keeps the newest event of each check."}}
 		if lost != nil && lost.Now.Sum > 0 {
 			f.Evidence = append(f.Evidence, Line{Key: lost.Key(),
 				Text: fmt.Sprintf("%.0f events were merged into newer ones of the same check in %s", lost.Now.Sum, v.Window)})
@@ -327,12 +327,12 @@ func subscriberSlow(v *view) []Finding {
 			cause: cause{layer: layerWork},
 			Stage: "write", Culprit: kind + " subscriber " + who,
 			subject: kind + who, Since: v.ago(s.Now.Value),
-			Title: fmt.Sprintf("%s: the %s subscriber %s does not read: it is %s behind", v.Member, kind, who,
+			Title: fmt.Sprintf("%s: the %s subscriber %s is not reading: it is %s behind", v.Member, kind, who,
 				millis(s.Now.Value)),
 			Evidence: []Line{{Key: s.Key(),
-				Text: fmt.Sprintf("what was written for it has waited for %s; others are not held up", millis(s.Now.Value))}},
-			Do: []string{"Look at that process: is it stopped, swapping, or busy with one thread? It is cut off by itself " +
-				"and starts again from a snapshot."},
+				Text: fmt.Sprintf("data for it has been waiting for %s; others are not held up", millis(s.Now.Value))}},
+			Do: []string{"Look at that process: is it stopped, swapping, or busy in one thread? It is disconnected " +
+				"automatically and starts again from a snapshot."},
 		})
 	}
 	if cut := v.one("subscriber.cut"); cut != nil && cut.Now.Sum >= 1 && len(out) == 0 {
@@ -340,7 +340,7 @@ func subscriberSlow(v *view) []Finding {
 			cause: cause{layer: layerWork},
 			Stage: "write", Culprit: cut.Label("kind") +
 				" subscriber " + cut.Label("who"), subject: "cut", Since: cut.Since,
-			Title: fmt.Sprintf("%s: a %s subscriber was cut off because it did not read: %s", v.Member, cut.Label("kind"),
+			Title: fmt.Sprintf("%s: a %s subscriber was disconnected because it did not read: %s", v.Member, cut.Label("kind"),
 				cut.Label("who")),
 			Evidence: []Line{{Key: cut.Key(), Text: fmt.Sprintf("%.0f times in %s", cut.Now.Sum, v.Window)}},
 			Do: []string{"Look at that process and its host; it starts again from a snapshot each time, which costs " +
@@ -362,11 +362,11 @@ func terminatingInstance(v *view) []Finding {
 			cause: cause{layer: layerWork, explains: []reach{{member: v.Member, plane: "mesh"}}},
 			Plane: "mesh", Stage: "network",
 			Culprit: "terminating instance " + what, subject: what, Since: s.Since,
-			Title: fmt.Sprintf("%s: %s is being drained and still gets new connections", v.Member, what),
+			Title: fmt.Sprintf("%s: %s is draining and still gets new connections", v.Member, what),
 			Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f new connections in %s, after all proxies that watch it "+
-				"had confirmed that it goes", s.Now.Sum, v.Window)}},
-			Do: []string{"Find clients that do not go through the catalog: ss -tn on this host shows from where; DNS answers " +
-				"kept beyond their TTL, or addresses in a configuration.",
+				"had confirmed", s.Now.Sum, v.Window)}},
+			Do: []string{"Find clients that bypass the catalog (ss -tn on this host shows their addresses): they keep DNS " +
+				"answers beyond their TTL, or have addresses in their configuration.",
 				"Let the instance wait before it stops: corbel services drain --wait, as a pre-stop hook."}})
 	}
 	return out
@@ -382,9 +382,9 @@ func configRefused(v *view) []Finding {
 		cause: cause{layer: layerWork},
 		Plane: "mesh", Culprit: "configuration of proxies",
 		Since:    nacks.Since,
-		Title:    fmt.Sprintf("%s: proxies refuse what they are sent: they keep their last good configuration", v.Member),
-		Evidence: []Line{{Key: nacks.Key(), Text: fmt.Sprintf("%.0f refusals in %s", nacks.Now.Sum, v.Window)}},
-		Do: []string{"Read Envoy's own words: corbel mesh status lists refusals, corbel mesh proxy NAME shows the " +
+		Title:    fmt.Sprintf("%s: proxies reject their configuration and keep the last good one", v.Member),
+		Evidence: []Line{{Key: nacks.Key(), Text: fmt.Sprintf("%.0f rejections in %s", nacks.Now.Sum, v.Window)}},
+		Do: []string{"Read Envoy's message: corbel mesh status lists the rejections, corbel mesh proxy NAME shows the " +
 			"last one."}}}
 }
 
@@ -406,11 +406,11 @@ func goroutinesGrow(v *view) []Finding {
 	f := Finding{Severity: Warning,
 		cause:   cause{layer: layerWork},
 		Culprit: "goroutines of " + v.Member, Since: s.Since,
-		Title: fmt.Sprintf("%s: its goroutines become more and more: %.0f now, %.0f a minute", v.Member, s.Now.Value,
+		Title: fmt.Sprintf("%s: the number of goroutines keeps growing: %.0f now, %.0f per minute", v.Member, s.Now.Value,
 			60*s.Now.Slope),
 		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f goroutines%s", s.Now.Value, usually(s))}},
-		Do: []string{"Gather an archive (corbel debug): its goroutine profile says where they stand; report it.",
-			"A restart of this member gives time; the others carry on."}}
+		Do: []string{"Save an archive (corbel debug) and report it: its goroutine profile shows where they are.",
+			"Restarting this member buys time; the others carry on."}}
 	for _, st := range v.Stacks {
 		if st.Kind == StackWaiting && st.Share > 0.3 {
 			f.Evidence = append(f.Evidence, Line{Text: st.words()})
@@ -430,9 +430,9 @@ func garbageCollection(v *view) []Finding {
 	return []Finding{{Severity: Warning,
 		cause:   cause{layer: layerMachine, explains: []reach{{member: v.Member}}},
 		Culprit: "garbage collection", Since: s.Since,
-		Title: fmt.Sprintf("%s: %.0f %% of its CPU goes into garbage collection", v.Member, 100*share),
+		Title: fmt.Sprintf("%s: garbage collection uses %.0f %% of its CPU", v.Member, 100*share),
 		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f %% of the CPU time that this process had%s", 100*share,
 			usually(s))}},
-		Do: []string{"Its memory limit is near: raise GOMEMLIMIT or the container's limit.",
-			"The heap profile in corbel debug says what holds the memory."}}}
+		Do: []string{"It is close to its memory limit: raise GOMEMLIMIT or the container's limit.",
+			"The heap profile of corbel debug shows what holds the memory."}}}
 }
