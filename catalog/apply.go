@@ -23,22 +23,22 @@ type draft struct {
 
 // edits mirrors tables.
 type edits struct {
-	nodes, nodeIDs     table.Edit[*nodeEntry]
-	services           table.Edit[*serviceEntry]
-	instances, connect table.Edit[*serviceEntry]
-	touched            table.Edit[*touchEntry]
-	nodeAges           table.Edit[*Node]
-	names, dests       table.Edit[*nameEntry]
-	tags               table.Edit[tagCount]
-	checks, byOwner    table.Edit[*checkEntry]
-	kv, kvAges         table.Edit[*KVPair]
-	gone, goneAges     table.Edit[*goneEntry]
-	graves, graveAges  table.Edit[*grave]
-	dirs               table.Edit[*dirEntry]
-	sessions           table.Edit[keyed[*Session]]
-	nodeSess           table.Edit[pair[*Session]]
-	locks              table.Edit[pair[struct{}]]
-	records            recordEdits
+	nodes, nodeIDs            table.Edit[*nodeEntry]
+	services                  table.Edit[*serviceEntry]
+	instances, connect        table.Edit[*serviceEntry]
+	touched                   table.Edit[*touchEntry]
+	nodeAges                  table.Edit[*Node]
+	names, dests              table.Edit[*nameEntry]
+	tags                      table.Edit[tagCount]
+	checks, byOwner           table.Edit[*checkEntry]
+	kv, kvAges                table.Edit[*KVPair]
+	gone, goneAges            table.Edit[*goneEntry]
+	tombstones, tombstoneAges table.Edit[*tombstone]
+	dirs                      table.Edit[*dirEntry]
+	sessions                  table.Edit[keyed[*Session]]
+	nodeSess                  table.Edit[pair[*Session]]
+	locks                     table.Edit[pair[struct{}]]
+	records                   recordEdits
 }
 
 func (s *State) draft() *draft {
@@ -48,7 +48,7 @@ func (s *State) draft() *draft {
 		services: t.services.Edit(), instances: t.instances.Edit(), connect: t.connect.Edit(),
 		names: t.names.Edit(), dests: t.dests.Edit(), tags: t.tags.Edit(),
 		checks: t.checks.Edit(), byOwner: t.byOwner.Edit(),
-		kv: t.kv.Edit(), graves: t.graves.Edit(), graveAges: t.graveAges.Edit(), dirs: t.dirs.Edit(),
+		kv: t.kv.Edit(), tombstones: t.tombstones.Edit(), tombstoneAges: t.tombstoneAges.Edit(), dirs: t.dirs.Edit(),
 		kvAges: t.kvAges.Edit(), nodeAges: t.nodeAges.Edit(), touched: t.touched.Edit(),
 		gone: t.gone.Edit(), goneAges: t.goneAges.Edit(),
 		sessions: t.sessions.Edit(), nodeSess: t.nodeSess.Edit(), locks: t.locks.Edit(),
@@ -63,7 +63,7 @@ func (d *draft) state() *State {
 		services: t.services.Done(), instances: t.instances.Done(), connect: t.connect.Done(),
 		names: t.names.Done(), dests: t.dests.Done(), tags: t.tags.Done(),
 		checks: t.checks.Done(), byOwner: t.byOwner.Done(),
-		kv: t.kv.Done(), graves: t.graves.Done(), graveAges: t.graveAges.Done(), dirs: t.dirs.Done(),
+		kv: t.kv.Done(), tombstones: t.tombstones.Done(), tombstoneAges: t.tombstoneAges.Done(), dirs: t.dirs.Done(),
 		kvAges: t.kvAges.Done(), nodeAges: t.nodeAges.Done(), touched: t.touched.Done(),
 		gone: t.gone.Done(), goneAges: t.goneAges.Done(),
 		sessions: t.sessions.Done(), nodeSess: t.nodeSess.Done(), locks: t.locks.Done(),
@@ -87,8 +87,8 @@ func (d *draft) fork() {
 	t.checks.Fork()
 	t.byOwner.Fork()
 	t.kv.Fork()
-	t.graves.Fork()
-	t.graveAges.Fork()
+	t.tombstones.Fork()
+	t.tombstoneAges.Fork()
 	t.kvAges.Fork()
 	t.nodeAges.Fork()
 	t.touched.Fork()

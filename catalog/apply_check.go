@@ -56,8 +56,7 @@ func (d *draft) removeCheck(old *checkEntry) {
 	d.endSessionsOf(node, func(s *Session) bool { return dependsOn(s, old.ID) })
 }
 
-// touchOwner notes the index on the service that the check is about; a check of
-// the node is about all its services.
+// touchOwner notes the index on the service that the check is about; a check of the node is about all its services.
 func (d *draft) touchOwner(c *checkEntry) {
 	if c.ServiceID == "" {
 		d.touchServicesOf(c.nodeKey)

@@ -84,8 +84,7 @@ func (d *draft) pair(key string) *KVPair {
 	return findPair(d.t.kv.Table, key)
 }
 
-// setPair stores p's key, value and flags with the given session and lock
-// index. The same again is no change.
+// setPair stores p's key, value and flags with the given session and lock index. The same again is no change.
 func (d *draft) setPair(old, p *KVPair, session string, lockIndex uint64) {
 	if old != nil && old.Flags == p.Flags && old.Session == session && old.LockIndex == lockIndex &&
 		bytes.Equal(old.Value, p.Value) {
@@ -98,9 +97,9 @@ func (d *draft) setPair(old, p *KVPair, session string, lockIndex uint64) {
 	}
 	if old != nil {
 		next.Key, next.CreateIndex = old.Key, old.CreateIndex
-	} else if g := findGrave(d.t.graves.Table, p.Key); g != nil {
-		d.t.graves.Delete(g)
-		d.t.graveAges.Delete(g)
+	} else if g := findTombstone(d.t.tombstones.Table, p.Key); g != nil {
+		d.t.tombstones.Delete(g)
+		d.t.tombstoneAges.Delete(g)
 	}
 	if holder := sessionOf(old); holder != session {
 		if holder != "" {
@@ -130,9 +129,9 @@ func (d *draft) deletePair(old *KVPair) {
 	}
 	d.t.kv.Delete(old)
 	d.t.kvAges.Delete(old)
-	g := &grave{d.at, old.Key}
-	d.t.graves.Set(g)
-	d.t.graveAges.Set(g)
+	g := &tombstone{d.at, old.Key}
+	d.t.tombstones.Set(g)
+	d.t.tombstoneAges.Set(g)
 	d.touchKey(old.Key)
 	d.changes.KV = append(d.changes.KV, Change[KVPair]{old, nil, d.at})
 }
@@ -172,8 +171,8 @@ func (d *draft) touchKey(key string) {
 // reap forgets the tombstones up to index, and the folders in which nothing is left.
 func (d *draft) reap(index uint64) {
 	d.reapGone(index)
-	var old []*grave
-	for g := range d.t.graveAges.All() {
+	var old []*tombstone
+	for g := range d.t.tombstoneAges.All() {
 		if g.index > index {
 			break
 		}
@@ -182,8 +181,8 @@ func (d *draft) reap(index uint64) {
 	for _, g := range old {
 		d.touch()
 		d.ix.horizon = max(d.ix.horizon, g.index)
-		d.t.graveAges.Delete(g)
-		d.t.graves.Delete(g)
+		d.t.tombstoneAges.Delete(g)
+		d.t.tombstones.Delete(g)
 	}
 	for _, g := range old {
 		d.dropEmptyFolders(g.key)
@@ -200,7 +199,7 @@ func (d *draft) dropEmptyFolders(key string) {
 			strings.HasPrefix(p.Key, folder) {
 			return // and so is every folder above
 		}
-		if g, ok := d.t.graves.FindNext(func(g *grave) int { return strings.Compare(folder, g.key) }); ok &&
+		if g, ok := d.t.tombstones.FindNext(func(g *tombstone) int { return strings.Compare(folder, g.key) }); ok &&
 			strings.HasPrefix(g.key, folder) {
 			return
 		}

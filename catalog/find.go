@@ -38,8 +38,8 @@ func findPair(t table.Table[*KVPair], key string) *KVPair {
 	return p
 }
 
-func findGrave(t table.Table[*grave], key string) *grave {
-	g, _ := t.Find(func(g *grave) int { return strings.Compare(key, g.key) })
+func findTombstone(t table.Table[*tombstone], key string) *tombstone {
+	g, _ := t.Find(func(g *tombstone) int { return strings.Compare(key, g.key) })
 	return g
 }
 

@@ -107,12 +107,12 @@ func (l *loader) one(section int, first bool, r *pack.Reader) {
 		if p.Session != "" {
 			t.locks.Set(pair[struct{}]{a: p.Session, b: p.Key})
 		}
-	case sectionGraves:
+	case sectionTombstones:
 		key, index := r.String(), r.Uint()
 		if l.inOrder(first, key, "") {
-			g := &grave{index, key}
-			t.graves.Load(g)
-			t.graveAges.Set(g)
+			g := &tombstone{index, key}
+			t.tombstones.Load(g)
+			t.tombstoneAges.Set(g)
 		}
 	case sectionDirs:
 		key := r.String()

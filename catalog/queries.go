@@ -313,7 +313,8 @@ func (s *State) KVPrefixIndex(prefix string) uint64 {
 	}
 	newest := max(
 		newestUnder(s.tables.kv, s.tables.dirs, prefix, func(p *KVPair) (string, uint64) { return p.Key, p.ModifyIndex }),
-		newestUnder(s.tables.graves, s.tables.dirs, prefix, func(g *grave) (string, uint64) { return g.key, g.index }))
+		newestUnder(s.tables.tombstones, s.tables.dirs, prefix,
+			func(g *tombstone) (string, uint64) { return g.key, g.index }))
 	if newest == 0 {
 		return s.KVIndex()
 	}
@@ -377,7 +378,7 @@ func (s *State) SessionsIndex() uint64 { return floor(s.indexes.sessions) }
 
 // OldestTombstone is the index of the oldest deletion that is still remembered; 0 when there is none.
 func (s *State) OldestTombstone() uint64 {
-	key, haveKey := s.tables.graveAges.Min()
+	key, haveKey := s.tables.tombstoneAges.Min()
 	gone, haveGone := s.tables.goneAges.Min()
 	switch {
 	case haveKey && haveGone:

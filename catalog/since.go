@@ -53,14 +53,14 @@ func (s *State) kvGoneSince(prefix string, since uint64) (gone []string) {
 	t := &s.tables
 	for budget := sinceBudget; ; budget *= 4 {
 		steps := budget
-		if gone, ok := collect(t.graveAges.From(&grave{index: since + 1}), &steps, func(g *grave) (string, bool) {
+		if gone, ok := collect(t.tombstoneAges.From(&tombstone{index: since + 1}), &steps, func(g *tombstone) (string, bool) {
 			return g.key, strings.HasPrefix(g.key, prefix)
 		}); ok {
 			slices.Sort(gone)
 			return gone
 		}
-		w := walk[*grave]{table: t.graves, dirs: t.dirs, since: since, steps: budget,
-			of: func(g *grave) (string, uint64) { return g.key, g.index }}
+		w := walk[*tombstone]{table: t.tombstones, dirs: t.dirs, since: since, steps: budget,
+			of: func(g *tombstone) (string, uint64) { return g.key, g.index }}
 		if w.under(prefix) {
 			for _, g := range w.found {
 				gone = append(gone, g.key)

@@ -32,7 +32,7 @@ const (
 	sectionNames
 	sectionDests
 	sectionKV
-	sectionGraves
+	sectionTombstones
 	sectionDirs
 	sectionSessions
 	sectionRecordKinds
@@ -141,8 +141,8 @@ func (s *State) writeKV(out *sink) {
 	for item := range t.kv.All() {
 		out.record(func(b []byte) []byte { return AppendKVPair(b, item) })
 	}
-	out.section(sectionGraves, t.graves.Len())
-	for item := range t.graves.All() {
+	out.section(sectionTombstones, t.tombstones.Len())
+	for item := range t.tombstones.All() {
 		out.record(func(b []byte) []byte { return pack.Uint(pack.String(b, item.key), item.index) })
 	}
 	out.section(sectionDirs, t.dirs.Len())

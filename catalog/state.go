@@ -33,29 +33,29 @@ type tableIndexes struct {
 // are keyed in lower case. The items of those that fleets fill are pointers (see
 // package table), to what carries its own keys.
 type tables struct {
-	nodes     table.Table[*nodeEntry]      // by name
-	nodeIDs   table.Table[*nodeEntry]      // by ID; nodes without one are absent
-	services  table.Table[*serviceEntry]   // by node, id
-	instances table.Table[*serviceEntry]   // by name, node, id
-	connect   table.Table[*serviceEntry]   // by what it connects to, node, id
-	touched   table.Table[*touchEntry]     // instances that changed by their checks or nodes, by name, node, id
-	nodeAges  table.Table[*Node]           // by ModifyIndex, name
-	names     table.Table[*nameEntry]      // service names
-	dests     table.Table[*nameEntry]      // what proxies and native instances connect to
-	tags      table.Table[tagCount]        // by service name, tag: for names with many tags
-	checks    table.Table[*checkEntry]     // by node, id
-	byOwner   table.Table[*checkEntry]     // by node, service id ("" for node checks), id
-	kv        table.Table[*KVPair]         // by key
-	kvAges    table.Table[*KVPair]         // by ModifyIndex, key
-	graves    table.Table[*grave]          // tombstones by key
-	graveAges table.Table[*grave]          // tombstones by index of the deletion
-	gone      table.Table[*goneEntry]      // what left the catalog, by kind, name, node, id
-	goneAges  table.Table[*goneEntry]      // the same by index
-	dirs      table.Table[*dirEntry]       // key up to and including a slash -> newest index below
-	sessions  table.Table[keyed[*Session]] // by ID
-	nodeSess  table.Table[pair[*Session]]  // by node, id
-	locks     table.Table[pair[struct{}]]  // by session, key
-	records   recordTables
+	nodes         table.Table[*nodeEntry]      // by name
+	nodeIDs       table.Table[*nodeEntry]      // by ID; nodes without one are absent
+	services      table.Table[*serviceEntry]   // by node, id
+	instances     table.Table[*serviceEntry]   // by name, node, id
+	connect       table.Table[*serviceEntry]   // by what it connects to, node, id
+	touched       table.Table[*touchEntry]     // instances that changed by their checks or nodes, by name, node, id
+	nodeAges      table.Table[*Node]           // by ModifyIndex, name
+	names         table.Table[*nameEntry]      // service names
+	dests         table.Table[*nameEntry]      // what proxies and native instances connect to
+	tags          table.Table[tagCount]        // by service name, tag: for names with many tags
+	checks        table.Table[*checkEntry]     // by node, id
+	byOwner       table.Table[*checkEntry]     // by node, service id ("" for node checks), id
+	kv            table.Table[*KVPair]         // by key
+	kvAges        table.Table[*KVPair]         // by ModifyIndex, key
+	tombstones    table.Table[*tombstone]      // tombstones by key
+	tombstoneAges table.Table[*tombstone]      // tombstones by index of the deletion
+	gone          table.Table[*goneEntry]      // what left the catalog, by kind, name, node, id
+	goneAges      table.Table[*goneEntry]      // the same by index
+	dirs          table.Table[*dirEntry]       // key up to and including a slash -> newest index below
+	sessions      table.Table[keyed[*Session]] // by ID
+	nodeSess      table.Table[pair[*Session]]  // by node, id
+	locks         table.Table[pair[struct{}]]  // by session, key
+	records       recordTables
 }
 
 // keyed is a value under one key.
@@ -166,13 +166,13 @@ type tagCount struct {
 
 func compareTag(a, b tagCount) int { return compare2(a.service, b.service, a.tag, b.tag) }
 
-// grave is a tombstone.
-type grave struct {
+// tombstone notes that a key was deleted.
+type tombstone struct {
 	index uint64
 	key   string
 }
 
-func compareGraveAge(a, b *grave) int {
+func compareTombstoneIndex(a, b *tombstone) int {
 	if c := cmp.Compare(a.index, b.index); c != 0 {
 		return c
 	}
@@ -189,29 +189,29 @@ type dirEntry struct {
 func Empty() *State {
 	// A list that was empty all along is given index 1 (never 0), so the first change must be past it.
 	return &State{index: 1, tables: tables{
-		nodes:     table.New(func(a, b *nodeEntry) int { return strings.Compare(a.key, b.key) }),
-		nodeIDs:   table.New(func(a, b *nodeEntry) int { return strings.Compare(a.idKey, b.idKey) }),
-		services:  table.New(compareServices),
-		instances: table.New(compareInstances),
-		connect:   table.New(compareConnect),
-		touched:   table.New(compareTouched),
-		nodeAges:  table.New(compareNodeAge),
-		names:     table.New(func(a, b *nameEntry) int { return strings.Compare(a.key, b.key) }),
-		dests:     table.New(func(a, b *nameEntry) int { return strings.Compare(a.key, b.key) }),
-		tags:      table.New(compareTag),
-		checks:    table.New(compareChecks),
-		byOwner:   table.New(compareOwned),
-		kv:        table.New(func(a, b *KVPair) int { return strings.Compare(a.Key, b.Key) }),
-		graves:    table.New(func(a, b *grave) int { return strings.Compare(a.key, b.key) }),
-		graveAges: table.New(compareGraveAge),
-		kvAges:    table.New(compareKVAge),
-		gone:      table.New(compareGone),
-		goneAges:  table.New(compareGoneAge),
-		dirs:      table.New(func(a, b *dirEntry) int { return strings.Compare(a.key, b.key) }),
-		sessions:  table.New(compareKeyed[*Session]),
-		nodeSess:  table.New(comparePair[*Session]),
-		locks:     table.New(comparePair[struct{}]),
-		records:   emptyRecords(),
+		nodes:         table.New(func(a, b *nodeEntry) int { return strings.Compare(a.key, b.key) }),
+		nodeIDs:       table.New(func(a, b *nodeEntry) int { return strings.Compare(a.idKey, b.idKey) }),
+		services:      table.New(compareServices),
+		instances:     table.New(compareInstances),
+		connect:       table.New(compareConnect),
+		touched:       table.New(compareTouched),
+		nodeAges:      table.New(compareNodeAge),
+		names:         table.New(func(a, b *nameEntry) int { return strings.Compare(a.key, b.key) }),
+		dests:         table.New(func(a, b *nameEntry) int { return strings.Compare(a.key, b.key) }),
+		tags:          table.New(compareTag),
+		checks:        table.New(compareChecks),
+		byOwner:       table.New(compareOwned),
+		kv:            table.New(func(a, b *KVPair) int { return strings.Compare(a.Key, b.Key) }),
+		tombstones:    table.New(func(a, b *tombstone) int { return strings.Compare(a.key, b.key) }),
+		tombstoneAges: table.New(compareTombstoneIndex),
+		kvAges:        table.New(compareKVAge),
+		gone:          table.New(compareGone),
+		goneAges:      table.New(compareGoneAge),
+		dirs:          table.New(func(a, b *dirEntry) int { return strings.Compare(a.key, b.key) }),
+		sessions:      table.New(compareKeyed[*Session]),
+		nodeSess:      table.New(comparePair[*Session]),
+		locks:         table.New(comparePair[struct{}]),
+		records:       emptyRecords(),
 	}}
 }
 
@@ -229,6 +229,6 @@ func (s *State) Counts() Counts {
 	return Counts{
 		Nodes: t.nodes.Len(), Services: t.names.Len(), Instances: t.services.Len(),
 		ConnectInstances: t.connect.Len(), Checks: t.checks.Len(), KV: t.kv.Len(),
-		Tombstones: t.graves.Len(), Sessions: t.sessions.Len(), Records: t.records.all.Len(),
+		Tombstones: t.tombstones.Len(), Sessions: t.sessions.Len(), Records: t.records.all.Len(),
 	}
 }
