@@ -75,7 +75,7 @@ type ttlTimers struct {
 	byID    map[string]*ttlEntry
 	ending  map[string]struct{} // their end is being proposed: they cannot be renewed any more
 	due     ttlHeap
-	nudge   chan struct{} // capacity 1: the earliest deadline may be earlier than thought
+	notify  chan struct{} // capacity 1: the earliest deadline may be earlier than thought
 }
 
 type ttlEntry struct {
@@ -104,7 +104,7 @@ func (h *ttlHeap) Pop() any {
 }
 
 func newTTLTimers(c clock.Clock) *ttlTimers {
-	return &ttlTimers{clock: c, base: c.Now(), nudge: make(chan struct{}, 1)}
+	return &ttlTimers{clock: c, base: c.Now(), notify: make(chan struct{}, 1)}
 }
 
 func (t *ttlTimers) now() time.Duration { return t.clock.Since(t.base) }
@@ -217,7 +217,7 @@ func (t *ttlTimers) putAtLocked(id string, deadline time.Duration) {
 	heap.Push(&t.due, e)
 	if t.due[0] == e {
 		select {
-		case t.nudge <- struct{}{}:
+		case t.notify <- struct{}{}:
 		default:
 		}
 	}
@@ -278,7 +278,7 @@ func (r *Registry) expireSessions(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.ttl.nudge:
+		case <-r.ttl.notify:
 		case <-timer.C:
 		}
 		expired, next := r.ttl.expired()

@@ -162,7 +162,7 @@ func (b *batcher) enqueue(ctx context.Context, w *waiter) error {
 			b.queue = append(b.queue, w)
 			b.bytes += len(w.cmd)
 			b.mu.Unlock()
-			b.nudge()
+			b.notify()
 			return nil
 		}
 		if b.room == nil {
@@ -186,7 +186,7 @@ func (b *batcher) enqueue(ctx context.Context, w *waiter) error {
 	}
 }
 
-func (b *batcher) nudge() {
+func (b *batcher) notify() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -315,7 +315,7 @@ func (b *batcher) land(f *flight, results []any, err error) {
 	delete(b.out, f)
 	b.outMu.Unlock()
 	b.inFlight.Add(-1)
-	b.nudge() // the next entry can go before the results are handed out
+	b.notify() // the next entry can go before the results are handed out
 	b.answer(f.batch, results, err)
 }
 

@@ -44,7 +44,7 @@ func TestDatacentersAreProven(t *testing.T) {
 		ok bool
 	}{{honest, true}, {agent, false}, {elsewhere, false}} {
 		addr := c.at.Addr().String()
-		w.all[addr] = &Path{name: "s.dc2", dc: "dc2", Addr: addr, poke: make(chan struct{}, 1)}
+		w.all[addr] = &Path{name: "s.dc2", dc: "dc2", Addr: addr, notify: make(chan struct{}, 1)}
 		conn, err := w.dial(t.Context(), addr)
 		if (err == nil) != c.ok {
 			t.Errorf("%d: %v", i, err)

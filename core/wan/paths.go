@@ -51,7 +51,7 @@ type Paths struct {
 type Path struct {
 	Addr     string
 	name, dc string
-	poke     chan struct{}
+	notify   chan struct{}
 
 	mu     sync.Mutex // guards all below; a leaf
 	alive  bool       // as gossip says
@@ -84,7 +84,7 @@ func (p *Paths) Follow(ctx context.Context, members []member.Member) {
 		seen[key] = true
 		one := p.all[key]
 		if one == nil {
-			one = &Path{name: m.Name, dc: m.Tags["dc"], Addr: addr, poke: make(chan struct{}, 1)}
+			one = &Path{name: m.Name, dc: m.Tags["dc"], Addr: addr, notify: make(chan struct{}, 1)}
 			one.life, one.end = context.WithCancel(context.Background())
 			p.all[key] = one
 			pathCtx, cancel := context.WithCancel(ctx)
@@ -121,7 +121,7 @@ func (p *Paths) watch(ctx context.Context, one *Path) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-one.poke:
+		case <-one.notify:
 		case <-t.C:
 		}
 		begin := time.Now()
@@ -181,7 +181,7 @@ func (o *Path) judge(err error, took time.Duration) (changed bool) {
 // doubt makes the next ping come at once: a call failed.
 func (o *Path) doubt() {
 	select {
-	case o.poke <- struct{}{}:
+	case o.notify <- struct{}{}:
 	default:
 	}
 }

@@ -128,7 +128,7 @@ func judged(t *testing.T, addrs ...string) *Paths {
 	t.Cleanup(func() { _ = client.Close() })
 	p := NewPaths(client, discard, telemetry.New(telemetry.Config{}))
 	for _, addr := range addrs {
-		one := &Path{name: "s.dc2", dc: "dc2", Addr: addr, poke: make(chan struct{}, 1), alive: true}
+		one := &Path{name: "s.dc2", dc: "dc2", Addr: addr, notify: make(chan struct{}, 1), alive: true}
 		one.life, one.end = context.WithCancel(context.Background())
 		t.Cleanup(one.end)
 		p.all[addr] = one

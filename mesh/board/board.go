@@ -309,10 +309,10 @@ func (b *Board) touchLocked(in input, from uint64, now time.Time) {
 
 func (b *Board) rightsChangedLocked() {
 	b.rights++
-	poke(b.recheck)
+	notify(b.recheck)
 }
 
-func poke(c chan struct{}) {
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

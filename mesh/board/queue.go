@@ -40,7 +40,7 @@ func (b *Board) sendLocked(c *cell, now time.Time) {
 	c.place = held
 	b.queue.waiting = append(b.queue.waiting, c)
 	if due, _ := c.edge.Due(); b.queue.wakeAt.IsZero() || due.Before(b.queue.wakeAt) {
-		poke(b.due)
+		notify(b.due)
 	}
 }
 

@@ -49,7 +49,7 @@ func (l *Leaves) FollowSubject(what Subject, token string, set func(Leaf), faile
 	if k.err != nil {
 		l.dueLocked(k) // its token may be the one that is not refused
 	}
-	l.pokeLocked(k)
+	l.notifyLocked(k)
 	l.mu.Unlock()
 	return func() {
 		f.mu.Lock()
@@ -147,7 +147,7 @@ func (l *Leaves) Get(ctx context.Context, q Query) (leaf Leaf, hit bool, err err
 	k.asking++
 	began := k.tries
 	if k.leaf == nil {
-		l.pokeLocked(k)
+		l.notifyLocked(k)
 	}
 	l.mu.Unlock()
 	defer func() {

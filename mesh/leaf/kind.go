@@ -33,10 +33,10 @@ type kind struct {
 
 // tending is the goroutine that tends a kind.
 type tending struct {
-	running bool // a goroutine tends it now
-	poked   bool // and shall look again before it ends
-	timer   *clock.Timer
-	pause   backoff.Backoff // belongs to that goroutine
+	running  bool // a goroutine tends it now
+	notified bool // and shall look again before it ends
+	timer    *clock.Timer
+	pause    backoff.Backoff // belongs to that goroutine
 }
 
 func (k *kind) idle() bool { return len(k.followers) == 0 && k.asking == 0 }
@@ -55,14 +55,14 @@ func (l *Leaves) rememberLocked(k *kind, token string) {
 // dueLocked has a kind try now.
 func (l *Leaves) dueLocked(k *kind) {
 	k.at = l.cfg.Clock.Now()
-	l.pokeLocked(k)
+	l.notifyLocked(k)
 }
 
-// pokeLocked has a kind looked at, by the goroutine that does so already or by one of its own.
-func (l *Leaves) pokeLocked(k *kind) {
+// notifyLocked has a kind looked at, by the goroutine that does so already or by one of its own.
+func (l *Leaves) notifyLocked(k *kind) {
 	switch {
 	case k.tended.running:
-		k.tended.poked = true
+		k.tended.notified = true
 		return
 	case l.ctx == nil || l.ctx.Err() != nil:
 		return // Run does it, or did
@@ -97,8 +97,8 @@ func (l *Leaves) tend(ctx context.Context, k *kind) {
 			l.mu.Unlock()
 			l.try(ctx, k)
 			continue
-		case k.tended.poked:
-			k.tended.poked = false
+		case k.tended.notified:
+			k.tended.notified = false
 			l.mu.Unlock()
 			continue
 		}
@@ -128,7 +128,7 @@ func (l *Leaves) restLocked(k *kind, now, due time.Time) {
 		case now.Before(due) && !k.idle():
 			l.restLocked(k, now, due)
 		default:
-			l.pokeLocked(k)
+			l.notifyLocked(k)
 		}
 	})
 	k.tended.timer = timer

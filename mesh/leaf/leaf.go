@@ -155,7 +155,7 @@ func (l *Leaves) Run(ctx context.Context) error {
 	l.mu.Lock()
 	l.ctx = ctx
 	for _, k := range l.kinds {
-		l.pokeLocked(k)
+		l.notifyLocked(k)
 	}
 	l.mu.Unlock()
 	l.followRoots(ctx)
@@ -226,7 +226,7 @@ func (l *Leaves) rooted(r Roots) {
 		}
 		if at := now.Add(l.spread()); at.Before(k.at) {
 			k.at = at
-			l.pokeLocked(k)
+			l.notifyLocked(k)
 		}
 	}
 }

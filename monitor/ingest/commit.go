@@ -121,7 +121,7 @@ func (in committer) gather(all []taken, owned bool) []taken {
 		s.mu.Unlock()
 	}
 	if resent == resendMost {
-		in.poke()
+		in.notify()
 	}
 	return all
 }

@@ -102,10 +102,10 @@ func (in *Ingest) Resend(shard uint16) {
 	s.mu.Lock()
 	s.resend = s.owned
 	s.mu.Unlock()
-	in.poke()
+	in.notify()
 }
 
-func (in *Ingest) poke() {
+func (in *Ingest) notify() {
 	select {
 	case in.wake <- struct{}{}:
 	default:

@@ -83,7 +83,7 @@ func (r *RoundRobin) hear(in *told) (all bool, err error) {
 		return true, nil
 	}
 	if len(r.waiting) > 0 {
-		nudge(r.wake)
+		notify(r.wake)
 	}
 	return false, nil
 }
@@ -221,7 +221,7 @@ func (r *RoundRobin) serveBegin(_ context.Context, req []byte) ([]byte, error) {
 	r.mu.Lock()
 	p := r.beginLocked(with)
 	r.mu.Unlock()
-	nudge(r.roll.wake)
+	notify(r.roll.wake)
 	return p.encode(), nil
 }
 

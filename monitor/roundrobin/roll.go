@@ -60,7 +60,7 @@ func (r *roll) changed(namespace, subscription, agent string, joined bool) {
 	if len(r.pending) > maxPending {
 		r.full, r.pending = true, nil
 	}
-	nudge(r.wake)
+	notify(r.wake)
 }
 
 // set says which rings are wanted.
@@ -91,7 +91,7 @@ func (r *roll) set(rings map[Ring]struct{}, h *hub.Hub) {
 			r.full, r.pending = true, nil
 		})
 	}
-	nudge(r.wake)
+	notify(r.wake)
 }
 
 // take returns what is to be told next: all, where afresh says so, or what changed since.

@@ -177,10 +177,10 @@ func (r *RoundRobin) Deal(t Tick) {
 	}
 	r.waiting[key] = &waiting{Tick: t, since: r.now()}
 	r.mu.Unlock()
-	nudge(r.wake)
+	notify(r.wake)
 }
 
-func nudge(c chan struct{}) {
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

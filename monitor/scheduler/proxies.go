@@ -241,7 +241,7 @@ func (r *Scheduler) post(s *spread) {
 			errTooMany)
 		return
 	}
-	r.nudge()
+	r.notify()
 }
 
 // proxied sends one proxy request.

@@ -144,11 +144,11 @@ func (r *Scheduler) Changed(ops []objects.Op) {
 		}
 	}
 	if r.all || len(r.dirty) > 0 {
-		r.nudge()
+		r.notify()
 	}
 }
 
-func (r *Scheduler) nudge() {
+func (r *Scheduler) notify() {
 	select {
 	case r.wake <- struct{}{}:
 	default:

@@ -128,7 +128,7 @@ func (d *Device) Reopen() error {
 	d.pending.reopen = true
 	d.pending.asked = append(d.pending.asked, t)
 	d.mu.Unlock()
-	d.nudge()
+	d.notify()
 	if !<-t.done {
 		return errkind.Errorf(errkind.Invalid, "the audit device %s cannot be opened: the server's log says why",
 			d.Config.Path)
@@ -136,7 +136,7 @@ func (d *Device) Reopen() error {
 	return nil
 }
 
-func (d *Device) nudge() {
+func (d *Device) notify() {
 	select {
 	case d.wake <- struct{}{}:
 	default:
@@ -169,7 +169,7 @@ func (d *Device) put(line []byte, answer bool, t *ticket, now time.Time) bool {
 		d.pending.answers++
 	}
 	d.mu.Unlock()
-	d.nudge()
+	d.notify()
 	return true
 }
 
@@ -314,7 +314,7 @@ func (d *Device) Close() {
 	d.mu.Lock()
 	d.closed = true
 	d.mu.Unlock()
-	d.nudge()
+	d.notify()
 	timer := time.NewTimer(closeWithin)
 	defer timer.Stop()
 	select {

@@ -31,7 +31,7 @@ type replica struct {
 	state atomic.Pointer[tables.Tables]
 	// gen counts changes of what state was made of, at is the count that it is of: it is good while they are the same.
 	gen, at atomic.Uint64
-	nudge   atomic.Pointer[chan struct{}]
+	notify  atomic.Pointer[chan struct{}]
 }
 
 // readHere are the types of mounts whose reads change nothing and depend on nothing but what is stored.
@@ -60,7 +60,7 @@ func (s *replica) Replicated(ops []storage.Op, all bool) {
 		return
 	}
 	s.gen.Add(1)
-	if c := s.nudge.Load(); c != nil {
+	if c := s.notify.Load(); c != nil {
 		select {
 		case *c <- struct{}{}:
 		default:
@@ -68,13 +68,13 @@ func (s *replica) Replicated(ops []storage.Op, all bool) {
 	}
 }
 
-// followEvery is how often Follow looks when nobody nudges it: after an unsealing, or a reading that failed.
+// followEvery is how often Follow looks when nobody notifies it: after an unsealing, or a reading that failed.
 const followEvery = 250 * time.Millisecond
 
 // Follow keeps what a standby reads by, until ctx ends.
 func (s *replica) Follow(ctx context.Context) {
-	nudge := make(chan struct{}, 1)
-	s.nudge.Store(&nudge)
+	notify := make(chan struct{}, 1)
+	s.notify.Store(&notify)
 	defer s.replace(nil, 0)
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
@@ -83,7 +83,7 @@ func (s *replica) Follow(ctx context.Context) {
 			s.k.cfg.Log.Debug("secrets: this standby cannot answer reads at the moment", "error", err)
 		}
 		select {
-		case <-nudge:
+		case <-notify:
 		case <-tick.C:
 		case <-ctx.Done():
 			return

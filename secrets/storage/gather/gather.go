@@ -95,11 +95,11 @@ func (q *Queue) enqueue(w *waiter) error {
 	}
 	q.waiting = append(q.waiting, w)
 	q.bytes += w.bytes
-	q.nudge()
+	q.notify()
 	return nil
 }
 
-func (q *Queue) nudge() {
+func (q *Queue) notify() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -151,7 +151,7 @@ func (q *Queue) take() ([]*waiter, bool) {
 func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true
-	q.nudge()
+	q.notify()
 	q.mu.Unlock()
 	<-q.ended
 }
