@@ -65,7 +65,7 @@ func (e *Events) meter(stat gauge) {
 	})
 	stat("store_bytes", "Size of the event store on disk.",
 		func() float64 { return float64(e.Ingest.Stats().Store.Bytes) })
-	stat("upkeep_dropped", "Silences and entities that were to go, and were not since too many were.",
+	stat("janitor_dropped", "Silences and entities that were due to be removed, and were not, because too many were.",
 		func() float64 { return float64(e.janitor.Dropped()) })
 	e.meterShards(stat)
 	e.meterPostgres(stat)
