@@ -38,36 +38,36 @@ func secretsWithStorm(ctx context.Context, b *environment) error {
 
 // blockStorageSink blocks the sink of the storage's leader, lets a mass revocation begin and a herd of tokens be
 // renewed.
-func blockStorageSink(ctx context.Context, b *environment) (want, error) {
+func blockStorageSink(ctx context.Context, b *environment) (expected, error) {
 	leader, err := leaderOf(ctx, b.others)
 	if err != nil {
-		return want{}, err
+		return expected{}, err
 	}
 	herd, err := b.tokens(ctx, herdTokens)
 	if err != nil {
-		return want{}, err
+		return expected{}, err
 	}
 	if err := b.blockSinkOf(ctx, leader, "dogstatsd", 256); err != nil {
-		return want{}, err
+		return expected{}, err
 	}
 	if err := b.storm(ctx, "pki"); err != nil {
-		return want{}, err
+		return expected{}, err
 	}
 	b.add(b.load.ctx, renewing(herd))
-	return want{first: sinkOf("dogstatsd"), denies: []string{"the disk is fine", cpuFine,
+	return expected{first: sinkOf("dogstatsd"), denies: []string{"the disk is fine", cpuFine,
 		"not the cause, but slowed by it: secrets-1"}}, nil
 }
 
 // stalledAndBlocked is a leader whose syncs take longer than a second each, and whose sink blocks.
-func stalledAndBlocked(ctx context.Context, b *environment) (w want, err error) {
-	if b.sick, err = b.leader(ctx); err != nil {
+func stalledAndBlocked(ctx context.Context, b *environment) (w expected, err error) {
+	if b.faulty, err = b.leader(ctx); err != nil {
 		return w, err
 	}
-	if err := b.blockSinkOf(ctx, b.sick, "dogstatsd", 64); err != nil {
+	if err := b.blockSinkOf(ctx, b.faulty, "dogstatsd", 64); err != nil {
 		return w, err
 	}
-	return want{first: stalled(b.sick), also: []finding{sinkOf("dogstatsd")}},
-		b.sick.Control.Disk(ctx, fault.Command{Name: "stall", Ops: "sync", Delay: 1500 * time.Millisecond})
+	return expected{first: stalled(b.faulty), also: []finding{sinkOf("dogstatsd")}},
+		b.faulty.Control.Disk(ctx, fault.Command{Name: "stall", Ops: "sync", Delay: 1500 * time.Millisecond})
 }
 
 func stalled(s *server) finding { return finding{"disk-stalled", "disk of " + s.Name} }
@@ -75,21 +75,21 @@ func stalled(s *server) finding { return finding{"disk-stalled", "disk of " + s.
 func sinkOf(name string) finding { return finding{"metrics-sink-blocks", "metrics sink " + name} }
 
 // mendDisk leaves the sink.
-func mendDisk(ctx context.Context, b *environment) (want, error) {
-	return want{first: sinkOf("dogstatsd")}, b.sick.Control.Lift(ctx, "stall")
+func mendDisk(ctx context.Context, b *environment) (expected, error) {
+	return expected{first: sinkOf("dogstatsd")}, b.faulty.Control.Lift(ctx, "stall")
 }
 
 // mendSink leaves the disk.
-func mendSink(ctx context.Context, b *environment) (want, error) {
-	return want{first: stalled(b.sick)}, b.sick.Control.Lift(ctx, "dogstatsd")
+func mendSink(ctx context.Context, b *environment) (expected, error) {
+	return expected{first: stalled(b.faulty)}, b.faulty.Control.Lift(ctx, "dogstatsd")
 }
 
 // loseQuorum kills two of the three servers that secrets lie in, and asks the secrets' own cluster alone, as its
 // operators do at first.
-func loseQuorum(ctx context.Context, b *environment) (want, error) {
+func loseQuorum(ctx context.Context, b *environment) (expected, error) {
 	at, err := leaderOf(ctx, b.others)
 	if err != nil {
-		return want{}, err
+		return expected{}, err
 	}
 	for _, s := range b.others {
 		if s != at {
@@ -97,13 +97,13 @@ func loseQuorum(ctx context.Context, b *environment) (want, error) {
 		}
 	}
 	b.asked.alone = true
-	return want{first: finding{"storage-slow", "consul storage of secrets"}}, nil
+	return expected{first: finding{"storage-slow", "consul storage of secrets"}}, nil
 }
 
 // askStorage asks both clusters together.
-func askStorage(_ context.Context, b *environment) (want, error) {
+func askStorage(_ context.Context, b *environment) (expected, error) {
 	b.asked.alone = false
-	return want{first: finding{"member-silent", "catalog-"}, also: []finding{{"no-leader", "group catalog"}}}, nil
+	return expected{first: finding{"member-silent", "catalog-"}, also: []finding{{"no-leader", "group catalog"}}}, nil
 }
 
 // secretsOfDatabase starts a server with secrets in files, and roles of a database that is being maintained.

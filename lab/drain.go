@@ -61,16 +61,16 @@ func drainBusy(ctx context.Context, b *environment) (string, error) {
 }
 
 // throttleAndDrain lowers a proxy's quota beside an instance that goes and is asked still.
-func throttleAndDrain(ctx context.Context, b *environment) (want, error) {
+func throttleAndDrain(ctx context.Context, b *environment) (expected, error) {
 	going, err := drainBusy(ctx, b)
 	if err != nil {
-		return want{}, err
+		return expected{}, err
 	}
 	quota, err := throttleProxy(ctx, b)
-	return want{first: finding{"proxy-throttled", quota}, also: []finding{{"terminating-instance", going}}}, err
+	return expected{first: finding{"proxy-throttled", quota}, also: []finding{{"terminating-instance", going}}}, err
 }
 
 // giveQuota mends the proxy.
-func giveQuota(_ context.Context, b *environment) (want, error) {
-	return want{first: finding{"terminating-instance", terminating}}, b.quota.set(8)
+func giveQuota(_ context.Context, b *environment) (expected, error) {
+	return expected{first: finding{"terminating-instance", terminating}}, b.quota.set(8)
 }

@@ -34,7 +34,7 @@ type environment struct {
 	endOutside func()
 	net        *netns.Net // in which each process is a host of its own; nil is this machine\'s
 	quota      *quota     // of the proxy
-	sick       *server    // the one that steps are about
+	faulty     *server    // the one that steps are about
 	load       load
 	undo       []func()
 	asked      asked

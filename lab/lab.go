@@ -119,7 +119,7 @@ func Run(ctx context.Context, s *Scenario, o Options) []Outcome {
 		if s.Code == "" {
 			all, err = healthy(ctx, s, &o)
 		} else {
-			err = sick(ctx, s, &o, &all[0])
+			err = runFaulty(ctx, s, &o, &all[0])
 		}
 	}
 	if err != nil {
@@ -147,8 +147,8 @@ func laid(ctx context.Context, s *Scenario, o *Options) (b *environment, end fun
 	return b, end, spawn.Sleep(ctx, o.Learn)
 }
 
-// sick injects a fault and asks for it.
-func sick(ctx context.Context, s *Scenario, o *Options, out *Outcome) (err error) {
+// runFaulty injects a fault and asks for it.
+func runFaulty(ctx context.Context, s *Scenario, o *Options, out *Outcome) (err error) {
 	b, end, err := laid(ctx, s, o)
 	defer func() { err = errors.Join(err, end(err == nil && out.Diagnosed)) }()
 	if err == nil {

@@ -58,14 +58,14 @@ func throughAgents(b *environment) []stream {
 
 // losePackets drops one of twelve packets from the server to one agent.
 func losePackets(_ context.Context, b *environment) (string, error) {
-	sick := b.servers[2]
-	return "network to " + sick.Name, b.net.Lose(0, sick.Host, 8)
+	faulty := b.servers[2]
+	return "network to " + faulty.Name, b.net.Lose(0, faulty.Host, 8)
 }
 
 // resetConnections has a middlebox end connections between the server and one agent.
 func resetConnections(_ context.Context, b *environment) (string, error) {
-	sick := b.servers[2]
-	return sick.Name, b.net.Reset(0, sick.Host, 20)
+	faulty := b.servers[2]
+	return faulty.Name, b.net.Reset(0, faulty.Host, 20)
 }
 
 // amplify makes each commit of the secrets plane three.

@@ -39,11 +39,11 @@ type Scenario struct {
 // step is one change, and what the doctor must say afterwards.
 type step struct {
 	about string
-	do    func(context.Context, *environment) (want, error)
+	do    func(context.Context, *environment) (expected, error)
 }
 
-// want is what a report must say.
-type want struct {
+// expected is what a report must say.
+type expected struct {
 	first finding
 	// also are findings that stand behind the first, in any order.
 	also []finding
@@ -70,9 +70,9 @@ func (s *Scenario) all() []step {
 	if s.inject == nil {
 		return s.steps
 	}
-	return []step{{"injected", func(ctx context.Context, b *environment) (want, error) {
+	return []step{{"injected", func(ctx context.Context, b *environment) (expected, error) {
 		culprit, err := s.inject(ctx, b)
-		return want{first: finding{s.Code, culprit}}, err
+		return expected{first: finding{s.Code, culprit}}, err
 	}}}
 }
 
@@ -84,7 +84,7 @@ const (
 
 // lacks says what of w a report does not say, "" when it says everything. busy is which part of this machine's CPU
 // was in use.
-func (w *want) lacks(r *doctor.Report, busy float64) string {
+func (w *expected) lacks(r *doctor.Report, busy float64) string {
 	if len(r.Findings) == 0 {
 		return "there is no finding"
 	}

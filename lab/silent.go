@@ -11,13 +11,14 @@ import (
 )
 
 // killFollower ends one of three servers: the next loss would end the writes.
-func killFollower(ctx context.Context, b *environment) (want, error) {
+func killFollower(ctx context.Context, b *environment) (expected, error) {
 	s, err := b.follower(ctx)
 	if err != nil {
-		return want{}, err
+		return expected{}, err
 	}
 	s.Kill()
-	return want{first: finding{"member-silent", s.Name}, also: []finding{{"no-spare-voter", "quorum of catalog"}}}, nil
+	return expected{first: finding{"member-silent", s.Name},
+		also: []finding{{"no-spare-voter", "quorum of catalog"}}}, nil
 }
 
 // listening starts a cluster whose metrics go to a statsd server that is there.

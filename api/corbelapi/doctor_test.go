@@ -39,10 +39,10 @@ func report(t *testing.T, w *httptest.ResponseRecorder) (r doctor.Report) {
 func TestGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Now()
-		sick := doctor.Evidence{Identity: doctor.Identity{Member: "web-7", Role: doctor.RoleAgent},
+		faulty := doctor.Evidence{Identity: doctor.Identity{Member: "web-7", Role: doctor.RoleAgent},
 			At: at, Window: 10 * time.Second,
 			Series: []doctor.Series{{Name: "xds.nacks", Kind: doctor.Counter, Now: doctor.Stat{Sum: 3}}}}
-		older := sick
+		older := faulty
 		older.At = at.Add(-time.Minute)
 		d := NewDoctor(Config{
 			Evidence: func() []doctor.Evidence {
@@ -54,7 +54,7 @@ func TestGather(t *testing.T) {
 			Ask: func(ctx context.Context, name string, _ *http.Request) ([]doctor.Evidence, error) {
 				switch name {
 				case "s2":
-					return []doctor.Evidence{{Identity: doctor.Identity{Member: "s2", Role: doctor.RoleServer}}, sick}, nil
+					return []doctor.Evidence{{Identity: doctor.Identity{Member: "s2", Role: doctor.RoleServer}}, faulty}, nil
 				case "s3":
 					return nil, errors.New("connection refused")
 				}

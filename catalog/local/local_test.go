@@ -306,7 +306,7 @@ func TestReapsCriticalServices(t *testing.T) {
 		f := newFake()
 		l, stop := running(t, Config{Servers: f})
 		defer stop()
-		for _, id := range []string{"sick", "well"} {
+		for _, id := range []string{"failing", "well"} {
 			d := mustService(t, fmt.Sprintf(`{"Name":%q,"Check":{"TTL":"1h","DeregisterCriticalServiceAfter":"1s"}}`, id))
 			if err := l.RegisterService(t.Context(), d, RegisterOptions{}); err != nil {
 				t.Fatal(err)
@@ -316,11 +316,11 @@ func TestReapsCriticalServices(t *testing.T) {
 			t.Fatal(err)
 		}
 		advance(55 * time.Second)
-		if f.service("sick") == nil {
+		if f.service("failing") == nil {
 			t.Error("removed before the minimum of a minute")
 		}
 		advance(40 * time.Second)
-		if f.service("sick") != nil || f.service("well") == nil {
+		if f.service("failing") != nil || f.service("well") == nil {
 			t.Error("the wrong services are left")
 		}
 	})
