@@ -98,7 +98,7 @@ func (c *Config) complete() {
 	}
 }
 
-// Fleet compares and mends. Turned may be called from any goroutine; Run does the work.
+// Fleet compares and mends. StatusChanged may be called from any goroutine; Run does the work.
 type Fleet struct {
 	cfg Config
 
@@ -122,8 +122,8 @@ func New(cfg Config) *Fleet {
 	return f
 }
 
-// Turned marks an entity: one of its checks that something depends on has another status, or is gone. It never blocks.
-func (f *Fleet) Turned(namespace, entity string) {
+// StatusChanged marks an entity, a check of which has another status, or is gone, that something depends on.
+func (f *Fleet) StatusChanged(namespace, entity string) {
 	if namespace != f.cfg.Namespace {
 		return
 	}

@@ -155,7 +155,7 @@ func (in *Ingest) Delete(namespace, entity, check string) bool {
 		found = true
 		e.checks.drop(k)
 		if !k.kind.Catalog.Empty() {
-			intake{in}.turned(s, e)
+			intake{in}.statusChanged(s, e)
 		}
 		in.kinds.drop(k.kind)
 		s.keys[k.n] = nil

@@ -51,9 +51,9 @@ type Config struct {
 	// Proxy returns the message of the entity that a result is of which an agent reports for another, and makes the
 	// entity where there is none. Nil leaves results with their agents.
 	Proxy func(ctx context.Context, namespace, entity string) ([]byte, error)
-	// Turned is called, once that is stored, when a check that something of the catalog depends on (monitor.Binding)
+	// StatusChanged is called, once that is stored, when a check that the catalog depends on (monitor.Binding)
 	// gets another status or another configuration, and when its event is deleted. It must not block. nil is nobody.
-	Turned func(namespace, entity string)
+	StatusChanged func(namespace, entity string)
 	// Hears says whether agents are let in. While they are not, nobody is missed. nil is always.
 	Hears func() bool
 	// Shared says that other servers have shards too: none is owned before Own. Otherwise all are.
@@ -370,7 +370,7 @@ func (in intake) unknown(namespace string, s *shard, f *frame.Frame) error {
 		e.checks.add(k)
 	} else {
 		if k.kind.Catalog != kind.Catalog {
-			in.turned(s, e)
+			in.statusChanged(s, e)
 		}
 		in.kinds.drop(k.kind)
 	}
@@ -437,7 +437,7 @@ func (in intake) step(s *shard, e *entity, k *key, f *frame.Frame, what eventsto
 	b.Put(eventstore.NumberOf(s.number, k.n), &k.res, what)
 	in.changed(s, b, size)
 	if !k.kind.Catalog.Empty() && (was != state.Status || fresh) {
-		in.turned(s, e)
+		in.statusChanged(s, e)
 	}
 	if len(out.Lifted) > 0 {
 		namespace := e.namespace
@@ -454,13 +454,13 @@ func (in intake) trim(k *key) {
 	k.res.Past.Trim(in.cfg.HistoryRuns, in.cfg.Now().Add(-in.cfg.HistoryAge).Unix())
 }
 
-// turned tells of an entity, once what was taken so far is stored. The lock is held.
-func (in intake) turned(s *shard, e *entity) {
-	if in.cfg.Turned == nil {
+// statusChanged reports an entity, once what was taken so far is stored. The lock is held.
+func (in intake) statusChanged(s *shard, e *entity) {
+	if in.cfg.StatusChanged == nil {
 		return
 	}
 	namespace, entity := e.namespace, e.entity
-	s.after = append(s.after, func() { in.cfg.Turned(namespace, entity) })
+	s.after = append(s.after, func() { in.cfg.StatusChanged(namespace, entity) })
 }
 
 // truncatedLabel is what is added to an event whose output was cut, as a part of its message.

@@ -31,10 +31,10 @@ type Row interface {
 }
 
 type term struct {
-	field  string   // "" is the row's words
-	parts  []string // of the value, between its asterisks
-	whole  bool     // there was no asterisk
-	turned bool     // "-" stood before it
+	field   string   // "" is the row's words
+	parts   []string // of the value, between its asterisks
+	whole   bool     // there was no asterisk
+	negated bool     // "-" stood before it
 }
 
 // Filter is a parsed text. The zero value takes every row.
@@ -62,7 +62,7 @@ func Parse(text string, fields ...string) (Filter, error) {
 
 // next reads the first term of text, which is not empty.
 func next(text string, fields []string) (t term, rest string, err error) {
-	rest, t.turned = strings.CutPrefix(text, "-")
+	rest, t.negated = strings.CutPrefix(text, "-")
 	end := strings.IndexAny(rest, ` :"`+"\t")
 	if end > 0 && rest[end] == ':' {
 		t.field, rest = strings.ToLower(rest[:end]), rest[end+1:]
@@ -93,7 +93,7 @@ func next(text string, fields []string) (t term, rest string, err error) {
 func (f Filter) Match(r Row) bool {
 	for i := range f.terms {
 		t := &f.terms[i]
-		if t.holds(r) == t.turned {
+		if t.holds(r) == t.negated {
 			return false
 		}
 	}

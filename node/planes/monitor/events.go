@@ -58,7 +58,7 @@ func newEvents(m *Plane, spent *costs) (_ *Events, err error) {
 		Lift:        func(namespace string, names []string) { e.janitor.Lift(namespace, names) },
 		Deregisters: func(namespace, entity string) bool { return e.janitor.Deregisters(namespace, entity) },
 		Deregister:  func(namespace, entity string) { e.janitor.Deregister(namespace, entity) },
-		Proxy:       g.Resources.Proxy, Turned: e.statusChanged, Hears: m.ready,
+		Proxy:       g.Resources.Proxy, StatusChanged: e.statusChanged, Hears: m.ready,
 	})
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (e *Events) openStore(fsys vfs.FS, dir string, l eventstore.Loaded) (events
 // statusChanged is called for each entity of which a check has another status that something of the catalog depends on.
 func (e *Events) statusChanged(namespace, entity string) {
 	if e.Fleet != nil {
-		e.Fleet.Turned(namespace, entity)
+		e.Fleet.StatusChanged(namespace, entity)
 	}
 }
 

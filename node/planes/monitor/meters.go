@@ -87,7 +87,7 @@ func (e *Events) meterFleet(stat gauge) {
 		of(func(s fleet.Stats) uint64 { return s.Waiting }))
 	stat("catalog_failed", "Writes to the catalog and events of its failures that failed and are tried again.",
 		of(func(s fleet.Stats) uint64 { return s.Failed }))
-	stat("catalog_overflowed", "Times at which more entities had turned than are remembered, so that all were compared.",
+	stat("catalog_overflowed", "Times at which more entities had changed than are remembered, so that all were compared.",
 		of(func(s fleet.Stats) uint64 { return s.Overflowed }))
 	stat("catalog_events", "Events of failures in the catalog and of their ends.",
 		of(func(s fleet.Stats) uint64 { return s.Told }))

@@ -68,10 +68,10 @@ func TestTurned(t *testing.T) {
 	}
 	sent[5].taken = time.Time{} // nobody knows whether it counts, nor what the next one changed
 	var got []int64
-	for _, run := range turned(sent) {
+	for _, run := range changes(sent) {
 		got = append(got, run.number)
 	}
-	if !slices.Equal(got, []int64{2, 3}) || turned(nil) != nil {
+	if !slices.Equal(got, []int64{2, 3}) || changes(nil) != nil {
 		t.Fatal(got)
 	}
 }

@@ -197,9 +197,9 @@ func (r *outageRun) told(ctx context.Context) error {
 	})
 }
 
-// turned returns the runs that the history must tell of, or count. A run whose session ended before it was proved to
+// changes returns the runs that the history must tell of, or count. A run whose session ended before it was proved to
 // be read may have got lost, and with it what the next one changed.
-func turned(sent []*sentRun) (out []*sentRun) {
+func changes(sent []*sentRun) (out []*sentRun) {
 	for i := 1; i < len(sent); i++ {
 		if before, run := sent[i-1], sent[i]; run.status != before.status && !run.taken.IsZero() && !before.taken.IsZero() {
 			out = append(out, run)
@@ -230,7 +230,7 @@ func (r *outageRun) filled(ctx context.Context, report *MonitorOutageReport) err
 		for _, c := range got.Changes {
 			at[c.At] = c.Status
 		}
-		for _, run := range turned(sent) {
+		for _, run := range changes(sent) {
 			report.Changes++
 			if status, ok := at[run.number]; !ok || status != int64(run.status) {
 				missing++
