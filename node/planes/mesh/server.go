@@ -15,10 +15,10 @@ import (
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/life"
-	"corbel.dev/corbel/mesh/board"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/issue"
 	"corbel.dev/corbel/mesh/leaf"
+	"corbel.dev/corbel/mesh/snapcache"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/raftgroup"
 )
@@ -50,7 +50,7 @@ type Server struct {
 	raft   *raftgroup.Group // the catalog's
 	CA     *ca.Authority
 	Issuer *issue.Issuer
-	Board  *board.Board
+	Board  *snapcache.Cache
 	Feed   *feed.Server // nil without connect
 }
 
@@ -62,7 +62,7 @@ func NewServer(raft *raftgroup.Group, a Access) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{b: b, raft: raft, CA: ca.New(reg, b.Clock.Now, first)}
-	s.Board, err = board.New(board.Config{Catalog: reg, Access: a, Datacenter: b.Cfg.Node.Datacenter,
+	s.Board, err = snapcache.New(snapcache.Config{Catalog: reg, Access: a, Datacenter: b.Cfg.Node.Datacenter,
 		DefaultAllow: cmp.Or(b.Cfg.Connect.DefaultIntentionPolicy, b.Cfg.ACL.Policy()) == "allow",
 		Clock:        b.Clock, Logger: b.Log, Metrics: b.Metrics})
 	if err != nil {

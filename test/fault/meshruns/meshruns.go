@@ -31,7 +31,7 @@ func RunRefusals(ctx context.Context, l *faultrun.Lab, proxies int) (report Refu
 	s := f.Servers[0]
 	refused := f.refuse()
 	totals := func() (all [3]float64, err error) {
-		for i, name := range [][2]string{{"mesh_board_builds", ""}, {"xds_responses", "listener"}, {"xds_nacks", ""}} {
+		for i, name := range [][2]string{{"mesh_snapshots_builds", ""}, {"xds_responses", "listener"}, {"xds_nacks", ""}} {
 			if all[i], err = f.total(ctx, s, name[0], name[1]); err != nil {
 				return all, err
 			}

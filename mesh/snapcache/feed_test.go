@@ -1,4 +1,4 @@
-package board
+package snapcache
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-// serve gives a board's values on a port of its own until stop.
-func serve(t *testing.T, b *Board) (addr string, metrics *telemetry.Registry, stop func()) {
+// serve gives a cache's values on a port of its own until stop.
+func serve(t *testing.T, b *Cache) (addr string, metrics *telemetry.Registry, stop func()) {
 	t.Helper()
 	metrics = telemetry.New(telemetry.Config{})
 	s, err := feed.NewServer(feed.ServerConfig{Source: b, Metrics: metrics})
@@ -46,7 +46,7 @@ func TestAgentMovesToAnotherServer(t *testing.T) {
 	defer func() { cancel(); <-done; <-done }()
 	go func() { _ = slow.Run(ctx); done <- struct{}{} }()
 
-	addr, _, stopFirst := serve(t, h.Board)
+	addr, _, stopFirst := serve(t, h.Cache)
 	var server atomic.Value
 	server.Store(addr)
 	client, err := feed.NewClient(feed.ClientConfig{Node: "n1",

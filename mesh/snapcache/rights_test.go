@@ -1,4 +1,4 @@
-package board
+package snapcache
 
 import (
 	"context"
@@ -138,9 +138,9 @@ func TestRightsThatEndOnTheWay(t *testing.T) {
 		access.set(t, "web", "")
 		h.do(record(catalog.RecordACLToken, "web", "gone"))
 	}, new(sync.Once), nil}})
-	turn := h.Board.cfg.Access.(turning)
+	turn := h.Cache.cfg.Access.(turning)
 	turn.h = h
-	h.Board.cfg.Access = turn
+	h.Cache.cfg.Access = turn
 	if _, err := h.Follow(feed.Identity{Token: "web"}, "service/web", func(feed.Value) {},
 		func(error) {}); errkind.Of(err) != errkind.Denied {
 		t.Error(err)

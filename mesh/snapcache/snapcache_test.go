@@ -1,4 +1,4 @@
-package board
+package snapcache
 
 import (
 	"bytes"
@@ -329,8 +329,8 @@ func TestComingAndGoing(t *testing.T) {
 	if s := h.Stats(); s.Subjects != 0 || s.Followers != 0 {
 		t.Errorf("left behind: %+v", s)
 	}
-	h.Board.mu.Lock()
-	defer h.Board.mu.Unlock()
+	h.Cache.mu.Lock()
+	defer h.Cache.mu.Unlock()
 	if len(h.by) != 0 || h.log.marks.Len() != 0 {
 		t.Errorf("%d inputs, %d marks", len(h.by), h.log.marks.Len())
 	}

@@ -1,4 +1,4 @@
-package board
+package snapcache
 
 import (
 	"container/list"
@@ -21,7 +21,7 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
-var _ feed.Source = (*Board)(nil)
+var _ feed.Source = (*Cache)(nil)
 
 // Catalog is the replicated catalog (catalog/registry).
 type Catalog interface {
@@ -36,7 +36,7 @@ type Access interface {
 	Grant(ctx context.Context, token string) (*acl.Grant, error)
 }
 
-// Config says what a Board is made of. Zero values mean the defaults that are named.
+// Config says what a Cache is made of. Zero values mean the defaults that are named.
 type Config struct {
 	Catalog    Catalog
 	Access     Access // nil: everybody may follow everything
@@ -84,8 +84,8 @@ func (c *Config) complete() {
 	}
 }
 
-// Board is made by New. Follow works also before Run and after it, then without news.
-type Board struct {
+// Cache is made by New. Follow works also before Run and after it, then without news.
+type Cache struct {
 	cfg     Config
 	entries entryCache
 	meters  meters
@@ -139,7 +139,7 @@ type mark struct {
 // counts are for tests and Stats.
 type counts struct{ builds, encoded, published, told atomic.Uint64 }
 
-// Stats says what a Board has done so far.
+// Stats says what a Cache has done so far.
 type Stats struct {
 	Subjects  int    // that are followed
 	Followers int    // of all subjects
@@ -149,103 +149,103 @@ type Stats struct {
 	Told      uint64 // times that a follower was called, its first value left out
 }
 
-// New makes a Board that hears of what the catalog applies from now on. It starts nothing.
-func New(cfg Config) (*Board, error) {
+// New makes a Cache that hears of what the catalog applies from now on. It starts nothing.
+func New(cfg Config) (*Cache, error) {
 	if cfg.Catalog == nil {
-		return nil, errkind.New(errkind.Invalid, "board: Catalog is required")
+		return nil, errkind.New(errkind.Invalid, "snapshot cache: Catalog is required")
 	}
 	cfg.complete()
-	b := &Board{
+	sc := &Cache{
 		cfg: cfg, cells: map[mesh.Subject]*cell{}, by: map[input]map[*cell]struct{}{}, tokens: map[string]*tokenUse{},
 		log: logPlace{marks: list.New()}, due: make(chan struct{}, 1), recheck: make(chan struct{}, 1),
 	}
-	b.queue.idle = sync.NewCond(&b.mu)
-	b.meters = newMeters(b, cfg.Metrics)
-	cfg.Catalog.OnApply(b.changed)
+	sc.queue.idle = sync.NewCond(&sc.mu)
+	sc.meters = newMeters(sc, cfg.Metrics)
+	cfg.Catalog.OnApply(sc.changed)
 	st := cfg.Catalog.State()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.appliedLocked(st)
-	b.advanceLocked()
-	b.log.terminating.Store(st.RecordsIndex(catalog.RecordConfigEntry))
-	b.log.list = st.ServiceListIndex()
-	return b, nil
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sc.appliedLocked(st)
+	sc.advanceLocked()
+	sc.log.terminating.Store(st.RecordsIndex(catalog.RecordConfigEntry))
+	sc.log.list = st.ServiceListIndex()
+	return sc, nil
 }
 
 // Run builds and tells until ctx ends.
-func (b *Board) Run(ctx context.Context) error {
+func (sc *Cache) Run(ctx context.Context) error {
 	var group sync.WaitGroup
-	for i := range b.cfg.Workers {
-		group.Go(func() { b.work(i == 0) })
+	for i := range sc.cfg.Workers {
+		group.Go(func() { sc.work(i == 0) })
 	}
-	group.Go(func() { b.release(ctx) })
-	group.Go(func() { b.keepRights(ctx) })
+	group.Go(func() { sc.release(ctx) })
+	group.Go(func() { sc.keepRights(ctx) })
 	<-ctx.Done()
-	b.mu.Lock()
-	b.stopped = true
-	b.queue.idle.Broadcast()
-	b.mu.Unlock()
+	sc.mu.Lock()
+	sc.stopped = true
+	sc.queue.idle.Broadcast()
+	sc.mu.Unlock()
 	group.Wait()
 	return nil
 }
 
 // Ready tells whether the State says which cluster it is of. It does not on a server that has just
 // joined, or has not read its log yet: such a one is not to be asked.
-func (b *Board) Ready() bool {
-	generation, _ := b.Newest()
+func (sc *Cache) Ready() bool {
+	generation, _ := sc.Newest()
 	return generation != 0
 }
 
 // Newest implements feed.Source.
-func (b *Board) Newest() (generation, index uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.log.newest.generation, b.log.newest.index
+func (sc *Cache) Newest() (generation, index uint64) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	return sc.log.newest.generation, sc.log.newest.index
 }
 
 // Stats tells what was done.
-func (b *Board) Stats() Stats {
-	s := Stats{Builds: b.counts.builds.Load(), Encoded: b.counts.encoded.Load(), Published: b.counts.published.Load(),
-		Told: b.counts.told.Load()}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s.Subjects = len(b.cells)
-	for _, use := range b.tokens {
+func (sc *Cache) Stats() Stats {
+	s := Stats{Builds: sc.counts.builds.Load(), Encoded: sc.counts.encoded.Load(), Published: sc.counts.published.Load(),
+		Told: sc.counts.told.Load()}
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	s.Subjects = len(sc.cells)
+	for _, use := range sc.tokens {
 		s.Followers += len(use.followers)
 	}
 	return s
 }
 
 // changed takes note of what a batch touched. It is called by the goroutine that applies the log.
-func (b *Board) changed(next *catalog.State, c *catalog.Changes) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	from, now := b.log.applied+1, b.cfg.Clock.Now() // no change of the batch has a lower index
-	b.appliedLocked(next)
-	defer b.advanceLocked()
+func (sc *Cache) changed(next *catalog.State, c *catalog.Changes) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	from, now := sc.log.applied+1, sc.cfg.Clock.Now() // no change of the batch has a lower index
+	sc.appliedLocked(next)
+	defer sc.advanceLocked()
 	if c == nil {
-		for e := b.log.marks.Front(); e != nil; e = e.Next() {
+		for e := sc.log.marks.Front(); e != nil; e = e.Next() {
 			e.Value.(*mark).index = 1 // of another history: it says nothing any more
 		}
-		b.log.terminating.Store(next.RecordsIndex(catalog.RecordConfigEntry))
-		b.log.list = next.ServiceListIndex()
-		b.markAllLocked(1, now)
-		b.rightsChangedLocked()
+		sc.log.terminating.Store(next.RecordsIndex(catalog.RecordConfigEntry))
+		sc.log.list = next.ServiceListIndex()
+		sc.markAllLocked(1, now)
+		sc.rightsChangedLocked()
 		return
 	}
 	for _, t := range c.Names {
-		if cells := b.by[input{inputService, t.Name}]; len(cells) > 0 {
+		if cells := sc.by[input{inputService, t.Name}]; len(cells) > 0 {
 			talk := onlyTalk(c, t.Index)
 			for cell := range cells {
 				if !talk || cell.subject.Subset != "" { // a subset's filter may look at what checks say
-					b.markLocked(cell, from, now)
+					sc.markLocked(cell, from, now)
 				}
 			}
 		}
 	}
-	if list := next.ServiceListIndex(); list != b.log.list {
-		b.log.list = list
-		b.touchLocked(input{inputNames, ""}, from, now)
+	if list := next.ServiceListIndex(); list != sc.log.list {
+		sc.log.list = list
+		sc.touchLocked(input{inputNames, ""}, from, now)
 	}
 	for i := range c.Records {
 		r := c.Records[i].After
@@ -254,62 +254,62 @@ func (b *Board) changed(next *catalog.State, c *catalog.Changes) {
 		}
 		switch r.Kind {
 		case catalog.RecordConfigEntry:
-			b.touchLocked(input{inputEntry, r.Key}, from, now)
+			sc.touchLocked(input{inputEntry, r.Key}, from, now)
 			if strings.HasPrefix(r.Key, entry.HTTPRoute+"/") || strings.HasPrefix(r.Key, entry.TCPRoute+"/") {
-				b.touchLocked(input{inputRoutes, ""}, from, now)
+				sc.touchLocked(input{inputRoutes, ""}, from, now)
 			}
 			if strings.HasPrefix(r.Key, entry.TerminatingGateway+"/") {
-				b.log.terminating.Store(next.RecordsIndex(catalog.RecordConfigEntry))
-				b.touchLocked(input{inputTerminating, ""}, from, now)
+				sc.log.terminating.Store(next.RecordsIndex(catalog.RecordConfigEntry))
+				sc.touchLocked(input{inputTerminating, ""}, from, now)
 			}
 			if c.Records[i].Before == nil || c.Records[i].After == nil {
-				b.touchLocked(input{inputPresence, r.Key}, from, now)
+				sc.touchLocked(input{inputPresence, r.Key}, from, now)
 			}
 		case catalog.RecordCA:
-			b.touchLocked(input{inputRoots, ""}, from, now)
+			sc.touchLocked(input{inputRoots, ""}, from, now)
 		case catalog.RecordSystem:
 			if r.Key == catalog.ClusterIDKey || r.Key == catalog.HistoryKey {
-				b.markAllLocked(from, now)
+				sc.markAllLocked(from, now)
 			}
 		case catalog.RecordACLToken, catalog.RecordACLPolicy, catalog.RecordACLRole, catalog.RecordACLAuthMethod,
 			catalog.RecordACLBindingRule, catalog.RecordACLBootstrap:
-			b.rightsChangedLocked()
+			sc.rightsChangedLocked()
 		}
 	}
 }
 
 // appliedLocked notes the newest State. Another history begins with its own indexes.
-func (b *Board) appliedLocked(st *catalog.State) {
-	b.log.applied = st.Index()
-	if g := generation(st); g != b.log.newest.generation {
-		b.log.newest = position{generation: g}
+func (sc *Cache) appliedLocked(st *catalog.State) {
+	sc.log.applied = st.Index()
+	if g := generation(st); g != sc.log.newest.generation {
+		sc.log.newest = position{generation: g}
 	}
 }
 
 // advanceLocked moves Newest up to the last change before the oldest that is not told yet.
-func (b *Board) advanceLocked() {
-	index := b.log.applied
-	if front := b.log.marks.Front(); front != nil {
+func (sc *Cache) advanceLocked() {
+	index := sc.log.applied
+	if front := sc.log.marks.Front(); front != nil {
 		index = min(index, front.Value.(*mark).index-1)
 	}
-	b.log.newest.index = max(b.log.newest.index, index)
+	sc.log.newest.index = max(sc.log.newest.index, index)
 }
 
-func (b *Board) markAllLocked(from uint64, now time.Time) {
-	for _, c := range b.cells {
-		b.markLocked(c, from, now)
+func (sc *Cache) markAllLocked(from uint64, now time.Time) {
+	for _, c := range sc.cells {
+		sc.markLocked(c, from, now)
 	}
 }
 
-func (b *Board) touchLocked(in input, from uint64, now time.Time) {
-	for c := range b.by[in] {
-		b.markLocked(c, from, now)
+func (sc *Cache) touchLocked(in input, from uint64, now time.Time) {
+	for c := range sc.by[in] {
+		sc.markLocked(c, from, now)
 	}
 }
 
-func (b *Board) rightsChangedLocked() {
-	b.rights++
-	notify(b.recheck)
+func (sc *Cache) rightsChangedLocked() {
+	sc.rights++
+	notify(sc.recheck)
 }
 
 func notify(c chan struct{}) {

@@ -1,7 +1,7 @@
-// Package board holds, on a server, a value for each subject of the mesh that
+// Package snapcache holds, on a server, a value for each subject of the mesh that
 // somebody follows, made from the catalog's newest State and encoded once for all.
 //
-// Board is a feed.Source. What always holds:
+// Cache is a feed.Source. What always holds:
 //
 //   - A value equals what is made from scratch of a State at its index or later; no change is lost.
 //   - A follower sees the values of a subject in order, each once, and none after stop.
@@ -16,4 +16,4 @@
 // it changes, which bounds the work that can pile up by the number of followed subjects.
 //
 // The first change of a subject is acted on at once; those within the window after it are merged.
-package board
+package snapcache

@@ -1,4 +1,4 @@
-package board
+package snapcache
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 )
 
 // judge finds out what the token allows, and whether that is enough.
-func (b *Board) judge(token string, s mesh.Subject) (*acl.Grant, error) {
-	if b.cfg.Access == nil || s.Kind == mesh.SubjectRoots {
+func (sc *Cache) judge(token string, s mesh.Subject) (*acl.Grant, error) {
+	if sc.cfg.Access == nil || s.Kind == mesh.SubjectRoots {
 		return nil, nil
 	}
-	grant, err := b.cfg.Access.Grant(context.Background(), token) // on a server it does not wait
+	grant, err := sc.cfg.Access.Grant(context.Background(), token) // on a server it does not wait
 	if err != nil {
 		return nil, err
 	}
@@ -43,9 +43,9 @@ func may(g *acl.Grant, s mesh.Subject) error {
 const rightsWindow = 250 * time.Millisecond
 
 // keepRights ends those who have lost their right, after changes of rights and now and then.
-func (b *Board) keepRights(ctx context.Context) {
+func (sc *Cache) keepRights(ctx context.Context) {
 	edge := coalesce.Edge{Window: rightsWindow}
-	timer := b.cfg.Clock.NewTimer(b.cfg.Recheck)
+	timer := sc.cfg.Clock.NewTimer(sc.cfg.Recheck)
 	defer timer.Stop()
 	for {
 		now := false
@@ -53,16 +53,16 @@ func (b *Board) keepRights(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			now = edge.Change(b.cfg.Clock.Now()) || edge.Fire(b.cfg.Clock.Now())
-		case <-b.recheck:
-			now = edge.Change(b.cfg.Clock.Now())
+			now = edge.Change(sc.cfg.Clock.Now()) || edge.Fire(sc.cfg.Clock.Now())
+		case <-sc.recheck:
+			now = edge.Change(sc.cfg.Clock.Now())
 		}
 		if now {
-			b.checkRights()
+			sc.checkRights()
 		}
-		wait := b.cfg.Recheck
+		wait := sc.cfg.Recheck
 		if due, pending := edge.Due(); pending {
-			wait = max(due.Sub(b.cfg.Clock.Now()), time.Millisecond)
+			wait = max(due.Sub(sc.cfg.Clock.Now()), time.Millisecond)
 		}
 		timer.Stop()
 		timer.Reset(wait)
@@ -70,37 +70,37 @@ func (b *Board) keepRights(ctx context.Context) {
 }
 
 // checkRights judges the followers of each token whose rights are others than before.
-func (b *Board) checkRights() {
-	if b.cfg.Access == nil {
+func (sc *Cache) checkRights() {
+	if sc.cfg.Access == nil {
 		return
 	}
-	b.mu.Lock()
-	tokens := make([]string, 0, len(b.tokens))
-	for t := range b.tokens {
+	sc.mu.Lock()
+	tokens := make([]string, 0, len(sc.tokens))
+	for t := range sc.tokens {
 		tokens = append(tokens, t)
 	}
-	b.mu.Unlock()
+	sc.mu.Unlock()
 	for _, t := range tokens {
-		grant, err := b.cfg.Access.Grant(context.Background(), t)
+		grant, err := sc.cfg.Access.Grant(context.Background(), t)
 		if err != nil && errkind.Of(err) != errkind.Denied {
 			continue // nothing is known of the token now
 		}
-		for _, f := range b.rejudge(t, grant) {
+		for _, f := range sc.rejudge(t, grant) {
 			if e := err; e != nil || may(grant, f.cell.subject) != nil {
 				if e == nil {
 					e = may(grant, f.cell.subject)
 				}
-				b.deny(f, e)
+				sc.deny(f, e)
 			}
 		}
 	}
 }
 
 // rejudge lists the followers with the token if its rights are others than they were judged by.
-func (b *Board) rejudge(token string, grant *acl.Grant) []*follower {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	use := b.tokens[token]
+func (sc *Cache) rejudge(token string, grant *acl.Grant) []*follower {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	use := sc.tokens[token]
 	if use == nil || grant != nil && use.grant == grant {
 		return nil
 	}
@@ -114,7 +114,7 @@ func (b *Board) rejudge(token string, grant *acl.Grant) []*follower {
 	return list
 }
 
-func (b *Board) deny(f *follower, err error) {
+func (sc *Cache) deny(f *follower, err error) {
 	f.mu.Lock()
 	was := f.over
 	f.over = true
@@ -123,7 +123,7 @@ func (b *Board) deny(f *follower, err error) {
 	}
 	f.mu.Unlock()
 	if !was {
-		b.drop(f)
-		b.meters.denied.Add(1)
+		sc.drop(f)
+		sc.meters.denied.Add(1)
 	}
 }

@@ -1,4 +1,4 @@
-package board
+package snapcache
 
 import (
 	"bytes"
@@ -106,11 +106,11 @@ func proxy(node, service string, port int, checks ...*catalog.Check) *catalog.Re
 			Port: port, Weights: catalog.Weights{Passing: 1, Warning: 1}}, Checks: checks}
 }
 
-// harness is a running board over a store.
+// harness is a running cache over a store.
 type harness struct {
 	testing.TB
 	*store
-	*Board
+	*Cache
 	stop func()
 }
 
@@ -122,7 +122,7 @@ func newHarness(t testing.TB, cfg Config) *harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Board = b
+	h.Cache = b
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -150,7 +150,7 @@ func (h *harness) settle() {
 	polltest.Until(h, func() bool {
 		_, index := h.Newest()
 		return index >= h.State().Index()
-	}, "the board to tell what was applied")
+	}, "the cache to tell what was applied")
 }
 
 // seen is what one follower was told.

@@ -1,4 +1,4 @@
-package board
+package snapcache
 
 import (
 	"sync"
@@ -35,19 +35,19 @@ type tokenUse struct {
 // instances is shown does not depend on node:read: one value is for all who may see the
 // service. Before Ready set is called once there is a value. set and denied must not call stop, nor wait for a lock
 // that is held around it.
-func (b *Board) Follow(who feed.Identity, subject string, set func(feed.Value), denied func(error)) (stop func(),
+func (sc *Cache) Follow(who feed.Identity, subject string, set func(feed.Value), denied func(error)) (stop func(),
 	err error) {
 	s, err := mesh.ParseSubject(subject)
 	if err != nil {
 		return nil, err
 	}
 	f := &follower{token: who.Token, set: set, denied: denied}
-	if err := b.admit(f, s); err != nil {
+	if err := sc.admit(f, s); err != nil {
 		return nil, err
 	}
 	c := f.cell
 	if c.newest() == nil {
-		b.first(c)
+		sc.first(c)
 	}
 	c.mu.Lock()
 	v := c.value
@@ -57,64 +57,64 @@ func (b *Board) Follow(who feed.Identity, subject string, set func(feed.Value), 
 	}
 	c.mu.Unlock()
 	f.give(v)
-	return func() { b.leave(f) }, nil
+	return func() { sc.leave(f) }, nil
 }
 
 // admit finds the subject's cell for a follower that has the right to it.
-func (b *Board) admit(f *follower, s mesh.Subject) error {
+func (sc *Cache) admit(f *follower, s mesh.Subject) error {
 	for {
-		b.mu.Lock()
-		rights := b.rights
-		b.mu.Unlock()
-		grant, err := b.judge(f.token, s)
+		sc.mu.Lock()
+		rights := sc.rights
+		sc.mu.Unlock()
+		grant, err := sc.judge(f.token, s)
 		if err != nil {
 			return err
 		}
-		b.mu.Lock()
-		if rights != b.rights {
-			b.mu.Unlock()
+		sc.mu.Lock()
+		if rights != sc.rights {
+			sc.mu.Unlock()
 			continue // it was judged by rights that may be gone
 		}
-		err = b.admitLocked(f, s, grant)
-		b.mu.Unlock()
+		err = sc.admitLocked(f, s, grant)
+		sc.mu.Unlock()
 		return err
 	}
 }
 
-func (b *Board) admitLocked(f *follower, s mesh.Subject, grant *acl.Grant) error {
-	c := b.cells[s]
+func (sc *Cache) admitLocked(f *follower, s mesh.Subject, grant *acl.Grant) error {
+	c := sc.cells[s]
 	if c == nil {
-		if len(b.cells) >= b.cfg.MaxSubjects {
+		if len(sc.cells) >= sc.cfg.MaxSubjects {
 			return errkind.Errorf(errkind.Overloaded, "this server holds %d subjects of the mesh already: follow at another",
-				len(b.cells))
+				len(sc.cells))
 		}
-		c = &cell{subject: s, edge: coalesce.Edge{Window: b.cfg.Window}}
-		b.cells[s] = c
+		c = &cell{subject: s, edge: coalesce.Edge{Window: sc.cfg.Window}}
+		sc.cells[s] = c
 	}
 	c.refs++
 	f.cell = c
-	use := b.tokens[f.token]
+	use := sc.tokens[f.token]
 	if use == nil {
 		use = &tokenUse{grant: grant, followers: map[*follower]struct{}{}}
-		b.tokens[f.token] = use
+		sc.tokens[f.token] = use
 	}
 	use.followers[f] = struct{}{}
 	return nil
 }
 
 // leave ends a follower: after it set is not called again.
-func (b *Board) leave(f *follower) {
+func (sc *Cache) leave(f *follower) {
 	f.mu.Lock()
 	was := f.over
 	f.over = true
 	f.mu.Unlock()
 	if !was {
-		b.drop(f)
+		sc.drop(f)
 	}
 }
 
 // drop takes a follower that is over out of all lists.
-func (b *Board) drop(f *follower) {
+func (sc *Cache) drop(f *follower) {
 	c := f.cell
 	c.mu.Lock()
 	f.gone = true
@@ -126,16 +126,16 @@ func (b *Board) drop(f *follower) {
 		c.followers = c.followers[:last]
 	}
 	c.mu.Unlock()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if use := b.tokens[f.token]; use != nil {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if use := sc.tokens[f.token]; use != nil {
 		if delete(use.followers, f); len(use.followers) == 0 {
-			delete(b.tokens, f.token)
+			delete(sc.tokens, f.token)
 		}
 	}
 	if c.refs--; c.refs == 0 {
-		delete(b.cells, c.subject)
-		b.forgetLocked(c)
+		delete(sc.cells, c.subject)
+		sc.forgetLocked(c)
 	}
 }
 
@@ -154,7 +154,7 @@ func (f *follower) give(v *version) bool {
 }
 
 // tell gives a value to all who follow now. Who comes later gets it, or a later one, by itself.
-func (b *Board) tell(c *cell, v *version, crowd []*follower) []*follower {
+func (sc *Cache) tell(c *cell, v *version, crowd []*follower) []*follower {
 	c.mu.Lock()
 	crowd = append(crowd[:0], c.followers...)
 	c.mu.Unlock()
@@ -164,8 +164,8 @@ func (b *Board) tell(c *cell, v *version, crowd []*follower) []*follower {
 			told++
 		}
 	}
-	b.counts.told.Add(told)
-	b.meters.told.Add(told)
+	sc.counts.told.Add(told)
+	sc.meters.told.Add(told)
 	clear(crowd)
 	return crowd[:0]
 }

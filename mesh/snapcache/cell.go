@@ -1,4 +1,4 @@
-package board
+package snapcache
 
 import (
 	"bytes"
@@ -49,7 +49,7 @@ func (in input) mark(st *catalog.State) uint64 {
 	return in.index(st)
 }
 
-// index is that of the input's last change in a State; for terminating gateways the Board knows it.
+// index is that of the input's last change in a State; for terminating gateways the Cache knows it.
 func (in input) index(st *catalog.State) uint64 {
 	switch in.kind {
 	case inputService:
@@ -75,7 +75,7 @@ func (in input) index(st *catalog.State) uint64 {
 type cell struct {
 	subject mesh.Subject
 
-	// Guarded by Board.mu.
+	// Guarded by Cache.mu.
 	refs  int           // followers, and those that are about to be
 	place place         // where it stands
 	mark  *list.Element // the change that it has to tell next; nil for none
@@ -83,7 +83,7 @@ type cell struct {
 	cost  time.Duration // of the last build and telling
 	from  []input       // what it is registered under
 
-	making  sync.Mutex // held while its view is made: one at a time. Taken before mu and Board.mu
+	making  sync.Mutex // held while its view is made: one at a time. Taken before mu and Cache.mu
 	trouble string     // what was last said of it in the log; guarded by making
 
 	mu        sync.Mutex // guards the value and the list; nothing is called under it
@@ -98,11 +98,11 @@ type version struct {
 }
 
 // first makes the value of a cell that has none. Of several who come at once one makes it.
-func (b *Board) first(c *cell) {
+func (sc *Cache) first(c *cell) {
 	c.making.Lock()
 	defer c.making.Unlock()
 	if c.newest() == nil {
-		b.buildMaking(c, time.Time{})
+		sc.buildMaking(c, time.Time{})
 	}
 }
 
@@ -115,22 +115,22 @@ func (c *cell) newest() *version {
 
 // build makes the cell's value anew, from a State that is not older than the change it is
 // called for. It returns nil when that is the value that there was.
-func (b *Board) build(c *cell, changed time.Time) *version {
+func (sc *Cache) build(c *cell, changed time.Time) *version {
 	c.making.Lock()
 	defer c.making.Unlock()
-	return b.buildMaking(c, changed)
+	return sc.buildMaking(c, changed)
 }
 
-func (b *Board) buildMaking(c *cell, changed time.Time) *version {
+func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 	var st *catalog.State
 	var m *made
 	for {
-		st = b.cfg.Catalog.State()
-		if m = b.make(st, c.subject); b.register(c, st, m.from) {
+		st = sc.cfg.Catalog.State()
+		if m = sc.make(st, c.subject); sc.register(c, st, m.from) {
 			break
 		}
 	}
-	b.complain(c, m)
+	sc.complain(c, m)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := c.value
@@ -138,7 +138,7 @@ func (b *Board) buildMaking(c *cell, changed time.Time) *version {
 	for _, in := range m.from {
 		next.Index = max(next.Index, in.index(st))
 		if in.kind == inputTerminating {
-			next.Index = max(next.Index, b.log.terminating.Load())
+			next.Index = max(next.Index, sc.log.terminating.Load())
 		}
 	}
 	if old != nil {
@@ -152,8 +152,8 @@ func (b *Board) buildMaking(c *cell, changed time.Time) *version {
 		if old.Generation == next.Generation {
 			next.Index = max(next.Index, old.Index+1) // a restore may have taken the index back
 		}
-		b.counts.published.Add(1)
-		b.meters.published.Add(1)
+		sc.counts.published.Add(1)
+		sc.meters.published.Add(1)
 	}
 	c.value = next
 	return next
@@ -161,49 +161,49 @@ func (b *Board) buildMaking(c *cell, changed time.Time) *version {
 
 // register keeps the cell under what it was made of. It is false when something of that has
 // changed since without the cell hearing of it: then it must be made again.
-func (b *Board) register(c *cell, st *catalog.State, from []input) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (sc *Cache) register(c *cell, st *catalog.State, from []input) bool {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
 	if slices.Equal(c.from, from) {
 		return true
 	}
 	was := c.from
-	b.forgetLocked(c)
+	sc.forgetLocked(c)
 	c.from = from
 	for _, in := range from {
-		if b.by[in] == nil {
-			b.by[in] = map[*cell]struct{}{}
+		if sc.by[in] == nil {
+			sc.by[in] = map[*cell]struct{}{}
 		}
-		b.by[in][c] = struct{}{}
+		sc.by[in][c] = struct{}{}
 	}
 	if c.refs == 0 {
-		b.forgetLocked(c) // it was dropped meanwhile
+		sc.forgetLocked(c) // it was dropped meanwhile
 	}
 	// What is applied from now on is heard of. The State of now is at least as new as the last that was.
-	now := b.cfg.Catalog.State()
+	now := sc.cfg.Catalog.State()
 	return now == st || !slices.ContainsFunc(from, func(in input) bool {
 		return !slices.Contains(was, in) && in.mark(now) != in.mark(st)
 	})
 }
 
 // forgetLocked takes the cell out from under what it was made of.
-func (b *Board) forgetLocked(c *cell) {
+func (sc *Cache) forgetLocked(c *cell) {
 	for _, in := range c.from {
-		if delete(b.by[in], c); len(b.by[in]) == 0 {
-			delete(b.by, in)
+		if delete(sc.by[in], c); len(sc.by[in]) == 0 {
+			delete(sc.by, in)
 		}
 	}
 	c.from = nil
 }
 
 // complain tells the log of what is wrong with a value, once until it is another thing.
-func (b *Board) complain(c *cell, m *made) {
+func (sc *Cache) complain(c *cell, m *made) {
 	if m.err != nil {
-		b.meters.failed.Add(1)
+		sc.meters.failed.Add(1)
 		m.trouble = "it cannot be made, the one before goes on to hold: " + m.err.Error()
 	}
 	if m.trouble != c.trouble && m.trouble != "" {
-		b.cfg.Logger.Warn("a value of the mesh is incomplete", "subject", c.subject.String(), "problem", m.trouble)
+		sc.cfg.Logger.Warn("a value of the mesh is incomplete", "subject", c.subject.String(), "problem", m.trouble)
 	}
 	c.trouble = m.trouble
 }
@@ -218,19 +218,19 @@ type made struct {
 }
 
 // make makes the body of a subject from scratch.
-func (b *Board) make(st *catalog.State, s mesh.Subject) *made {
-	b.counts.builds.Add(1)
-	b.meters.builds.Add(1)
+func (sc *Cache) make(st *catalog.State, s mesh.Subject) *made {
+	sc.counts.builds.Add(1)
+	sc.meters.builds.Add(1)
 	out := &made{}
 	domain := trustDomain(st)
 	if domain == "" {
 		return out // the founding leader is about to give the cluster its name: then all is made
 	}
-	begin := b.cfg.Clock.Now()
-	m := mesh.Maker{State: st, Datacenter: b.cfg.Datacenter, TrustDomain: domain, DefaultAllow: b.cfg.DefaultAllow,
+	begin := sc.cfg.Clock.Now()
+	m := mesh.Maker{State: st, Datacenter: sc.cfg.Datacenter, TrustDomain: domain, DefaultAllow: sc.cfg.DefaultAllow,
 		Get: func(kind, name string) entry.Entry {
 			out.add(input{inputEntry, entry.Key(kind, name)})
-			return b.entries.get(st, kind, name)
+			return sc.entries.get(st, kind, name)
 		},
 		Has: func(kind, name string) bool {
 			out.add(input{inputPresence, entry.Key(kind, name)})
@@ -238,39 +238,39 @@ func (b *Board) make(st *catalog.State, s mesh.Subject) *made {
 		},
 		Routes: func() *gateway.Routes {
 			out.add(input{inputRoutes, ""})
-			return gateway.RoutesOf(st, func(kind, name string) entry.Entry { return b.entries.get(st, kind, name) })
+			return gateway.RoutesOf(st, func(kind, name string) entry.Entry { return sc.entries.get(st, kind, name) })
 		},
 		Names: func() { out.add(input{inputNames, ""}) }}
 	switch s.Kind {
 	case mesh.SubjectEndpoints:
-		out.body, out.err = b.endpoints(out, &m, s)
+		out.body, out.err = sc.endpoints(out, &m, s)
 	case mesh.SubjectService:
-		b.encode(out, m.Service(s.Service).Encode)
+		sc.encode(out, m.Service(s.Service).Encode)
 	case mesh.SubjectVirtual:
 		out.add(input{inputService, strings.ToLower(s.Service)})
-		b.encode(out, m.Virtual(s).Encode)
+		sc.encode(out, m.Virtual(s).Encode)
 	case mesh.SubjectInstances:
 		out.add(input{inputService, strings.ToLower(s.Service)})
-		b.encode(out, m.Instances(s).Encode)
+		sc.encode(out, m.Instances(s).Encode)
 	case mesh.SubjectRules:
 		v := m.Rules(s.Service)
-		b.encode(out, func() ([]byte, error) { return rules(v) })
+		sc.encode(out, func() ([]byte, error) { return rules(v) })
 	case mesh.SubjectUpstream:
 		v := m.Upstream(s)
 		out.trouble = v.Problem
-		b.encode(out, v.Encode)
+		sc.encode(out, v.Encode)
 	case mesh.SubjectRoots:
 		out.add(input{inputRoots, ""})
 		out.body, out.err = roots(st, domain)
 	}
 	if out.err == nil {
-		b.counts.encoded.Add(1)
+		sc.counts.encoded.Add(1)
 	}
-	took := b.cfg.Clock.Since(begin)
-	b.meters.build.Observe(took)
+	took := sc.cfg.Clock.Since(begin)
+	sc.meters.build.Observe(took)
 	var spent telemetry.Spent
 	spent[telemetry.StageBuild], spent[telemetry.StageEncode] = took-out.encoded, out.encoded
-	b.meters.costs.Done(context.Background(), 0, took, &spent)
+	sc.meters.costs.Done(context.Background(), 0, took, &spent)
 	slices.SortFunc(out.from, func(a, c input) int {
 		if a.kind != c.kind {
 			return int(a.kind) - int(c.kind)
@@ -281,10 +281,10 @@ func (b *Board) make(st *catalog.State, s mesh.Subject) *made {
 }
 
 // encode makes the body of a view.
-func (b *Board) encode(out *made, encode func() ([]byte, error)) {
-	begin := b.cfg.Clock.Now()
+func (sc *Cache) encode(out *made, encode func() ([]byte, error)) {
+	begin := sc.cfg.Clock.Now()
 	out.body, out.err = encode()
-	out.encoded = b.cfg.Clock.Since(begin)
+	out.encoded = sc.cfg.Clock.Since(begin)
 }
 
 func (m *made) add(in input) {
@@ -293,13 +293,13 @@ func (m *made) add(in input) {
 	}
 }
 
-func (b *Board) endpoints(out *made, m *mesh.Maker, s mesh.Subject) ([]byte, error) {
+func (sc *Cache) endpoints(out *made, m *mesh.Maker, s mesh.Subject) ([]byte, error) {
 	v := &mesh.Endpoints{Cluster: m.Cluster(s)}
-	if s.Datacenter == b.cfg.Datacenter {
+	if s.Datacenter == sc.cfg.Datacenter {
 		out.add(input{inputService, strings.ToLower(s.Service)})
 		out.add(input{inputTerminating, ""})
 		for name := range gateway.Terminating(m.State, func(kind, name string) entry.Entry {
-			return b.entries.get(m.State, kind, name)
+			return sc.entries.get(m.State, kind, name)
 		}, s.Service) {
 			out.add(input{inputService, strings.ToLower(name)})
 		}
@@ -311,9 +311,9 @@ func (b *Board) endpoints(out *made, m *mesh.Maker, s mesh.Subject) ([]byte, err
 	if v.LeftOut > 0 {
 		out.trouble = fmt.Sprintf("%d instances are left out: register them with an IP address and a port", v.LeftOut)
 	}
-	begin := b.cfg.Clock.Now()
+	begin := sc.cfg.Clock.Now()
 	r, err := envoy.Endpoints(v)
-	out.encoded = b.cfg.Clock.Since(begin)
+	out.encoded = sc.cfg.Clock.Since(begin)
 	if r == nil {
 		return nil, err
 	}
