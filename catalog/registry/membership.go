@@ -27,11 +27,11 @@ const (
 
 // reconciler brings the catalog in line with the gossip pool, through the registry's log.
 type reconciler struct {
-	reg    *Registry
-	roster *roster
+	reg     *Registry
+	members *memberList
 }
 
-// follow keeps the roster on every server, so that a new leader knows
+// follow keeps the member list on every server, so that a new leader knows
 // whom the pool has reaped, until ctx ends.
 func (r *reconciler) follow(ctx context.Context) {
 	if r.reg.cfg.Members == nil {
@@ -41,7 +41,7 @@ func (r *reconciler) follow(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		changes := r.reg.cfg.Members.Changes()
-		r.roster.note(r.reg.cfg.Members.Members(), r.reg.State())
+		r.members.note(r.reg.cfg.Members.Members(), r.reg.State())
 		if !pause(ctx, r.reg.cfg.Clock, reconcilePause) {
 			return
 		}
@@ -82,10 +82,10 @@ func (r *reconciler) run(ctx context.Context) {
 // once tells whether the log took all that was needed.
 func (r *reconciler) once(ctx context.Context) bool {
 	start, state, members := time.Now(), r.reg.State(), r.reg.cfg.Members.Members()
-	r.roster.note(members, state)
+	r.members.note(members, state)
 	commands := Reconcile(state, members, ReconcileOptions{
-		Self: r.reg.cfg.NodeName, Datacenter: r.reg.cfg.Datacenter, Version: r.reg.cfg.Version, Missing: r.roster.judge,
-		Overdue: r.roster.overdue,
+		Self: r.reg.cfg.NodeName, Datacenter: r.reg.cfg.Datacenter, Version: r.reg.cfg.Version, Missing: r.members.judge,
+		Overdue: r.members.overdue,
 	})
 	ok := r.propose(ctx, commands)
 	r.reg.meters.reconcile.Observe(time.Since(start))
@@ -157,7 +157,7 @@ func each[T any](items []T, f func(T)) {
 	group.Wait()
 }
 
-// roster remembers which members this process has seen, to tell a member that
+// memberList remembers which members this process has seen, to tell a member that
 // the pool has reaped from one that it has not met since the process began.
 //
 // The pool keeps failed members for days and left ones for a day: a member that
@@ -166,7 +166,7 @@ func each[T any](items []T, f func(T)) {
 // partition, gossip may know but a part of the fleet. Such a node counts as
 // failed after a while, and goes only after the time for which the pool itself
 // would keep a failed member. Safe for concurrent use.
-type roster struct {
+type memberList struct {
 	clock   clock.Clock
 	mu      sync.Mutex           // guards all below
 	seen    map[string]bool      // lower-case names
@@ -174,12 +174,12 @@ type roster struct {
 	failed  map[string]time.Time // since when this process knows; also of those missing since
 }
 
-func newRoster(c clock.Clock) *roster {
-	return &roster{clock: c, seen: map[string]bool{}, missing: map[string]time.Time{}, failed: map[string]time.Time{}}
+func newMemberList(c clock.Clock) *memberList {
+	return &memberList{clock: c, seen: map[string]bool{}, missing: map[string]time.Time{}, failed: map[string]time.Time{}}
 }
 
 // note takes in the members, and forgets whom neither they nor the catalog know.
-func (r *roster) note(members []Member, state *catalog.State) {
+func (r *memberList) note(members []Member, state *catalog.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	present := make(map[string]bool, len(members))
@@ -211,7 +211,7 @@ func (r *roster) note(members []Member, state *catalog.State) {
 }
 
 // judge is for ReconcileOptions.Missing.
-func (r *roster) judge(node *catalog.Node) Absence {
+func (r *memberList) judge(node *catalog.Node) Absence {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	name, own := strings.ToLower(node.Name), reconnectTimeout(node)
@@ -252,7 +252,7 @@ func reconnectTimeout(n *catalog.Node) time.Duration {
 }
 
 // overdue is for ReconcileOptions.Overdue.
-func (r *roster) overdue(node *catalog.Node) bool {
+func (r *memberList) overdue(node *catalog.Node) bool {
 	own := reconnectTimeout(node)
 	if own == 0 {
 		return false

@@ -42,7 +42,7 @@ type ReconcileOptions struct {
 	Datacenter string
 	// Version is used for members whose build tag tells none.
 	Version string
-	// Missing judges a node with a serfHealth check that is no member: see roster. nil keeps all.
+	// Missing judges a node with a serfHealth check that is no member: see memberList. nil keeps all.
 	Missing func(node *catalog.Node) Absence
 	// Overdue tells whether the node of a failed member has been down for longer than its
 	// own ReconnectMeta allows. nil: none is.

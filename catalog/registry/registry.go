@@ -123,7 +123,7 @@ func New(cfg Config) (*Registry, error) {
 		watched: watching{waiters: topic.NewWaiters[Subject](), streams: topic.NewStreams[Subject](cfg.Stream)},
 		stopped: make(chan struct{}), ttl: newTTLTimers(cfg.Clock),
 	}
-	r.members = reconciler{r, newRoster(cfg.Clock)}
+	r.members = reconciler{r, newMemberList(cfg.Clock)}
 	r.delays.clock, r.leases.clock = cfg.Clock, cfg.Clock
 	r.state.Store(catalog.Empty())
 	generation := make(chan struct{})

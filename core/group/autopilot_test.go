@@ -11,13 +11,13 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 )
 
-// roster is a MemberSource that a test edits.
-type roster struct {
+// memberList is a MemberSource that a test edits.
+type memberList struct {
 	mu   sync.Mutex
 	list map[string]ServerInfo
 }
 
-func (r *roster) Servers() []ServerInfo {
+func (r *memberList) Servers() []ServerInfo {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []ServerInfo
@@ -27,7 +27,7 @@ func (r *roster) Servers() []ServerInfo {
 	return out
 }
 
-func (r *roster) set(n *node, status MemberStatus) {
+func (r *memberList) set(n *node, status MemberStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.list[n.id] = ServerInfo{ID: n.id, Name: n.id, Address: n.addr, Status: status}
@@ -44,7 +44,7 @@ func TestAutopilotPromotesAndCleansUp(t *testing.T) {
 	})
 	first, late := nodes[:3], nodes[3]
 	l := leader(t, first)
-	known := &roster{list: map[string]ServerInfo{}}
+	known := &memberList{list: map[string]ServerInfo{}}
 	for _, n := range nodes {
 		known.set(n, MemberAlive)
 	}
@@ -107,7 +107,7 @@ func TestAutopilotReplicas(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 4, nil)
 	l := leader(t, nodes)
-	known := &roster{list: map[string]ServerInfo{}}
+	known := &memberList{list: map[string]ServerInfo{}}
 	for _, n := range nodes {
 		known.set(n, MemberAlive)
 	}

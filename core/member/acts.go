@@ -161,10 +161,10 @@ func (p *Pool) Members(a Act) []Member {
 	case row.From == Nobody:
 		return nil
 	case row.of == nil:
-		return p.roster.list()
+		return p.members.list()
 	}
 	var list []Member
-	for _, m := range p.roster.list() {
+	for _, m := range p.members.list() {
 		if row.of(&m) {
 			list = append(list, m)
 		}
@@ -174,7 +174,7 @@ func (p *Pool) Members(a Act) []Member {
 
 // Member returns one of Members by name.
 func (p *Pool) Member(a Act, name string) (Member, bool) {
-	m, ok := p.roster.get(name)
+	m, ok := p.members.get(name)
 	if row := a.row(); !ok || row.From == Nobody || row.of != nil && !row.of(&m) {
 		return Member{}, false
 	}

@@ -57,21 +57,21 @@ func (l liars) alive(t *testing.T, what string) {
 var lies = map[Act]func(*testing.T, liars){
 	ActLeave: func(t *testing.T, l liars) {
 		for range 3 {
-			epoch, _ := l.a.roster.epochOf("b")
+			epoch, _ := l.a.members.epochOf("b")
 			l.say(t, l.c, intent{name: "b", epoch: epoch}.encode())
-			polltest.Until(t, func() bool { e, _ := l.a.roster.epochOf("b"); return e != epoch }, "b to refute that it leaves")
+			polltest.Until(t, func() bool { e, _ := l.a.members.epochOf("b"); return e != epoch }, "b to refute that it leaves")
 			l.alive(t, "a leave that somebody else said")
 		}
 		// Words about a process that is still to come do not hide what the one that is there says.
 		l.say(t, l.c, intent{name: "b", epoch: 1 << 62}.encode())
 	},
 	ActForceLeave: func(t *testing.T, l liars) {
-		epoch, _ := l.a.roster.epochOf("b")
+		epoch, _ := l.a.members.epochOf("b")
 		l.sayLast(t, l.c, "force", intent{name: "b", epoch: epoch, force: true}.encode())
 		l.alive(t, "a forced leave")
 	},
 	ActPrune: func(t *testing.T, l liars) {
-		epoch, _ := l.a.roster.epochOf("b")
+		epoch, _ := l.a.members.epochOf("b")
 		l.sayLast(t, l.c, "prune", intent{name: "b", epoch: epoch, force: true, prune: true}.encode())
 		l.alive(t, "a forced leave that prunes")
 	},
@@ -120,12 +120,12 @@ var lies = map[Act]func(*testing.T, liars){
 	},
 	ActHearsay: func(t *testing.T, l liars) {
 		m := delegate{l.b}.NodeMeta(0)
-		old, _ := l.a.roster.epochOf("b")
+		old, _ := l.a.members.epochOf("b")
 		for _, s := range []Status{Failed, Left} {
 			b := encodeHearsay([]hearsay{{name: "b", addr: "127.0.0.9", port: 1, meta: m, status: s, own: true}})
 			delegate{l.a}.MergeRemoteState(b, false)
 		}
-		polltest.Until(t, func() bool { e, _ := l.a.roster.epochOf("b"); return e != old }, "b to refute that it left")
+		polltest.Until(t, func() bool { e, _ := l.a.members.epochOf("b"); return e != old }, "b to refute that it left")
 		l.alive(t, "hearsay")
 	},
 	ActConflict: func(*testing.T, liars) {}, // ActArrive makes one
@@ -175,14 +175,14 @@ func TestGossipMatrix(t *testing.T) {
 		t.Errorf("%d words of gossip were refused, and not the five about keys", got)
 	}
 	t.Run("a stranger", func(t *testing.T) {
-		epoch, _ := l.a.roster.epochOf("b")
+		epoch, _ := l.a.members.epochOf("b")
 		for _, msg := range [][]byte{intent{name: "b", epoch: epoch}.encode(), (&Event{ID: "e9", Name: "deploy"}).encode()} {
 			l.say(t, l.stranger, msg)
 		}
 		if _, err := l.stranger.Join(t.Context(), []string{addrOf(l.a)}); err == nil {
 			t.Error("a stranger joined")
 		}
-		if now, _ := l.a.roster.epochOf("b"); heardOf(l.a, "e9") || now != epoch || status(l.a, "stranger") != 0 {
+		if now, _ := l.a.members.epochOf("b"); heardOf(l.a, "e9") || now != epoch || status(l.a, "stranger") != 0 {
 			t.Error("a stranger was heard")
 		}
 	})

@@ -9,7 +9,7 @@ import (
 )
 
 // delegate is the Pool as memberlist sees it. memberlist calls these inside its own
-// locks and packet loop: they change the roster or hand over, and never wait.
+// locks and packet loop: they change the member list or hand over, and never wait.
 type delegate struct{ p *Pool }
 
 // NodeMeta implements memberlist.Delegate.
@@ -34,7 +34,7 @@ func (d delegate) hearIntent(i intent) {
 	switch {
 	case i.name == d.p.cfg.Name && !d.p.self.hasLeft():
 		d.p.self.deny(i)
-	case d.p.roster.depart(i):
+	case d.p.members.depart(i):
 		d.p.spread(i, nil)
 	}
 }
@@ -45,7 +45,7 @@ func (d delegate) GetBroadcasts(overhead, limit int) [][]byte {
 }
 
 // LocalState implements memberlist.Delegate.
-func (d delegate) LocalState(bool) []byte { return encodeHearsay(d.p.roster.tell()) }
+func (d delegate) LocalState(bool) []byte { return encodeHearsay(d.p.members.tell()) }
 
 // MergeRemoteState implements memberlist.Delegate.
 func (d delegate) MergeRemoteState(b []byte, _ bool) {
@@ -56,7 +56,7 @@ func (d delegate) MergeRemoteState(b []byte, _ bool) {
 	}
 	d.p.start(ActHearsay, func() {
 		for _, h := range list {
-			if i, news := d.p.roster.hear(h); news {
+			if i, news := d.p.members.hear(h); news {
 				d.p.spread(i, nil) // so that the member itself hears of it
 			}
 		}
@@ -72,13 +72,13 @@ func (d delegate) NotifyUpdate(n *memberlist.Node) {
 	if err != nil {
 		return // NotifyAlive refused it already
 	}
-	d.p.start(ActArrive, func() { d.p.roster.arrived(m, append([]byte(nil), n.Meta...), epoch) })
+	d.p.start(ActArrive, func() { d.p.members.arrived(m, append([]byte(nil), n.Meta...), epoch) })
 }
 
 // NotifyLeave implements memberlist.EventDelegate. It does not say whether the
-// member left or failed: the roster knows by its announcement.
+// member left or failed: the member list knows by its announcement.
 func (d delegate) NotifyLeave(n *memberlist.Node) {
-	d.p.start(ActFail, func() { d.p.roster.gone(n.Name) })
+	d.p.start(ActFail, func() { d.p.members.gone(n.Name) })
 }
 
 // NotifyAlive implements memberlist.AliveDelegate: an error keeps a member out.
@@ -134,7 +134,7 @@ func (d delegate) NotifyPingComplete(n *memberlist.Node, rtt time.Duration, payl
 	}
 	d.p.start(ActCoordinate, func() {
 		if d.p.place.Observe(n.Name, c, rtt) {
-			d.p.roster.lies(n.Name, c)
+			d.p.members.lies(n.Name, c)
 		}
 	})
 }

@@ -140,7 +140,7 @@ func (p *Pool) reconnect(ctx context.Context, known []string) {
 			return
 		}
 		var failed []Member
-		for _, m := range p.roster.list() {
+		for _, m := range p.members.list() {
 			if m.Status == Failed {
 				failed = append(failed, m)
 			}
@@ -218,7 +218,7 @@ func (p *Pool) keepSnapshot(ctx context.Context) {
 		}
 		b := []byte(snapshotHead + "\n")
 		if !p.self.hasLeft() {
-			b = encodeSnapshot(p.roster.list(), p.cfg.Name)
+			b = encodeSnapshot(p.members.list(), p.cfg.Name)
 		}
 		if bytes.Equal(b, written) {
 			return
@@ -230,10 +230,10 @@ func (p *Pool) keepSnapshot(ctx context.Context) {
 		written = b
 	}
 	for ctx.Err() == nil {
-		changed := p.roster.changes()
+		changed := p.members.changes()
 		// The first write waits too: what the last run left is better than an
 		// empty list, should this process end before it met anybody.
-		if pause(ctx, snapshotInterval) && p.roster.aliveCount() > 1 {
+		if pause(ctx, snapshotInterval) && p.members.aliveCount() > 1 {
 			write()
 		}
 		select {
@@ -241,7 +241,7 @@ func (p *Pool) keepSnapshot(ctx context.Context) {
 		case <-changed:
 		}
 	}
-	if p.self.hasLeft() || p.roster.aliveCount() > 1 {
+	if p.self.hasLeft() || p.members.aliveCount() > 1 {
 		write()
 	}
 }

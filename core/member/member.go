@@ -215,11 +215,11 @@ func splitHostPort(addr string, port int) (string, int, error) {
 
 // Pool is this process's membership.
 type Pool struct {
-	cfg    Config
-	roster *roster
-	keys   *keyring // nil: plain gossip
-	queue  *memberlist.TransmitLimitedQueue
-	events *events
+	cfg     Config
+	members *memberList
+	keys    *keyring // nil: plain gossip
+	queue   *memberlist.TransmitLimitedQueue
+	events  *events
 
 	ready   chan struct{} // closed when list is set
 	stopped chan struct{} // closed when Run returns
@@ -265,8 +265,8 @@ func New(cfg Config) (*Pool, error) {
 		return nil, err
 	}
 	var err error
-	p.roster = newRoster(cfg)
-	p.queue = &memberlist.TransmitLimitedQueue{RetransmitMult: 4, NumNodes: p.roster.aliveCount}
+	p.members = newMemberList(cfg)
+	p.queue = &memberlist.TransmitLimitedQueue{RetransmitMult: 4, NumNodes: p.members.aliveCount}
 	if p.keys, err = openKeyring(cfg); err != nil {
 		return nil, err
 	}
@@ -275,13 +275,13 @@ func New(cfg Config) (*Pool, error) {
 
 // Changes returns a channel that is closed at the next change. Take it, then read
 // Members, then wait on it: no change is missed.
-func (p *Pool) Changes() <-chan struct{} { return p.roster.changes() }
+func (p *Pool) Changes() <-chan struct{} { return p.members.changes() }
 
 // Coordinate estimates where this member lies in the network, from the round trips of gossip's probes.
 func (p *Pool) Coordinate() vivaldi.Coord { return p.place.Coord() }
 
 // CoordinateOf is where another member lies, as it said when this one last probed it.
-func (p *Pool) CoordinateOf(name string) (vivaldi.Coord, bool) { return p.roster.place(name) }
+func (p *Pool) CoordinateOf(name string) (vivaldi.Coord, bool) { return p.members.place(name) }
 
 // Encrypted tells whether gossip is encrypted.
 func (p *Pool) Encrypted() bool { return p.keys != nil }

@@ -241,7 +241,7 @@ func TestTagsChangeReachesOthersAndWakesThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	polltest.Get(t, changed, "a change")
-	polltest.Until(t, func() bool { m, _ := pools[1].roster.get("a"); return m.Tags["acls"] == "1" }, "the tags to arrive")
+	polltest.Until(t, func() bool { m, _ := pools[1].members.get("a"); return m.Tags["acls"] == "1" }, "the tags")
 	if err := pools[0].SetTags(t.Context(), map[string]string{"long": strings.Repeat("x", 600)}); !errkind.Is(err,
 		errkind.TooLarge) {
 		t.Errorf("tags over the limit: %v", err)
@@ -429,9 +429,9 @@ func TestCoordinatesComeFromProbes(t *testing.T) {
 		t.Errorf("the distance on one machine is %v", d)
 	}
 	name := pools[1].cfg.Name
-	pools[0].roster.mu.Lock()
-	pools[0].roster.dropLocked(name)
-	pools[0].roster.mu.Unlock()
+	pools[0].members.mu.Lock()
+	pools[0].members.dropLocked(name)
+	pools[0].members.mu.Unlock()
 	if _, ok := pools[0].CoordinateOf(name); ok {
 		t.Error("a member that was forgotten still lies somewhere")
 	}

@@ -47,7 +47,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	wg.Go(func() { p.reconnect(ctx, known) })
 	wg.Go(func() {
 		every(ctx, reapInterval, func() {
-			for _, name := range p.roster.reap() {
+			for _, name := range p.members.reap() {
 				p.cfg.Log.Info("forgot a member that has been gone for too long", "member", name)
 			}
 		})
@@ -170,7 +170,7 @@ func (p *Pool) Leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.LeaveTimeout)
 	defer cancel()
 	i := intent{name: p.cfg.Name, epoch: epoch}
-	p.roster.depart(i)
+	p.members.depart(i)
 	if len(p.list.Members()) > 1 {
 		// First the intent, often enough for all to have heard it; then the end.
 		sent := make(chan struct{})
@@ -198,7 +198,7 @@ func (p *Pool) Leave(ctx context.Context) error {
 // ForceLeave makes a failed member left, on every member of the pool; with prune it
 // is forgotten at once. A member that is alive is not moved by it.
 func (p *Pool) ForceLeave(name string, prune bool) error {
-	epoch, ok := p.roster.epochOf(name)
+	epoch, ok := p.members.epochOf(name)
 	if !ok {
 		return errkind.Errorf(errkind.NotFound, "agent: No node found with name '%s'", name)
 	}
@@ -206,7 +206,7 @@ func (p *Pool) ForceLeave(name string, prune bool) error {
 		return nil // it is alive, and not moved either
 	}
 	i := intent{name: name, epoch: epoch, force: true, prune: prune}
-	if p.roster.depart(i) {
+	if p.members.depart(i) {
 		p.spread(i, nil)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 const updateTimeout = time.Second
 
 // self is what this member says of itself. Its lock is held for single operations and never together with the
-// roster's.
+// member list's.
 type self struct {
 	clock  clock.Clock
 	denied chan struct{} // of one place: somebody said that this member leaves

@@ -127,17 +127,17 @@ type handClock struct {
 
 func (c *handClock) Now() time.Time { return c.now }
 
-func testRoster(c *handClock) *roster {
+func testMemberList(c *handClock) *memberList {
 	cfg := Config{Name: "self", Clock: c, ReconnectTimeout: 72 * time.Hour, TombstoneTimeout: 24 * time.Hour}
-	return newRoster(cfg)
+	return newMemberList(cfg)
 }
 
-func arrive(r *roster, name string, epoch uint64) {
+func arrive(r *memberList, name string, epoch uint64) {
 	meta, _ := encodeMeta(epoch, nil)
 	r.arrived(Member{Name: name}, meta, epoch)
 }
 
-func TestRosterStories(t *testing.T) {
+func TestMemberListStories(t *testing.T) {
 	type step struct {
 		do   string
 		want Status
@@ -168,7 +168,7 @@ func TestRosterStories(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &handClock{now: time.Unix(1e9, 0)}
-			r := testRoster(c)
+			r := testMemberList(c)
 			for i, s := range story {
 				var verb, rest string
 				var epoch uint64
@@ -212,10 +212,10 @@ func TestRosterStories(t *testing.T) {
 
 // Whatever happens, the count of the living is that of the list, intents stay
 // bounded, and news is not news twice.
-func TestRosterInvariants(t *testing.T) {
+func TestMemberListInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &handClock{now: time.Unix(1e9, 0)}
-		r := testRoster(c)
+		r := testMemberList(c)
 		names := rapid.SampledFrom([]string{"a", "b", "c"})
 		epochs := rapid.Uint64Range(1, 3)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -262,7 +262,7 @@ func TestRosterInvariants(t *testing.T) {
 }
 
 func TestIntentsAreBounded(t *testing.T) {
-	r := testRoster(&handClock{now: time.Unix(1e9, 0)})
+	r := testMemberList(&handClock{now: time.Unix(1e9, 0)})
 	for i := range maxIntents + 100 {
 		r.depart(intent{name: fmt.Sprint(i), epoch: 1})
 	}

@@ -31,9 +31,9 @@ type heard struct {
 	at time.Time
 }
 
-// roster is the state of the pool: events in, statuses out. Its lock is held for
+// memberList is the state of the pool: events in, statuses out. Its lock is held for
 // map operations only; it calls nobody.
-type roster struct {
+type memberList struct {
 	self                 string
 	failedFor, leftFor   time.Duration
 	clock                clock.Clock
@@ -49,8 +49,8 @@ type roster struct {
 	changed chan struct{}
 }
 
-func newRoster(cfg Config) *roster {
-	return &roster{
+func newMemberList(cfg Config) *memberList {
+	return &memberList{
 		self: cfg.Name, failedFor: cfg.ReconnectTimeout, leftFor: cfg.TombstoneTimeout, clock: cfg.Clock,
 		joins: cfg.Metrics.Counter("serf.member.join"), leaves: cfg.Metrics.Counter("serf.member.left"),
 		fails: cfg.Metrics.Counter("serf.member.failed"), flaps: cfg.Metrics.Counter("serf.member.flap"),
@@ -62,7 +62,7 @@ func newRoster(cfg Config) *roster {
 // flapTime: a member that comes back sooner after failing counts as flapping.
 const flapTime = time.Minute
 
-func (r *roster) setLocked(e *entry) {
+func (r *memberList) setLocked(e *entry) {
 	if old := r.members[e.Name]; old != nil && old.Status == Alive {
 		r.alive--
 	}
@@ -73,7 +73,7 @@ func (r *roster) setLocked(e *entry) {
 	r.touchLocked()
 }
 
-func (r *roster) dropLocked(name string) {
+func (r *memberList) dropLocked(name string) {
 	if old := r.members[name]; old != nil {
 		if old.Status == Alive {
 			r.alive--
@@ -84,14 +84,14 @@ func (r *roster) dropLocked(name string) {
 	}
 }
 
-func (r *roster) touchLocked() {
+func (r *memberList) touchLocked() {
 	r.sorted = nil
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
 // arrived takes in a member that is alive or whose description changed.
-func (r *roster) arrived(m Member, meta []byte, epoch uint64) {
+func (r *memberList) arrived(m Member, meta []byte, epoch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
@@ -122,7 +122,7 @@ func (r *roster) arrived(m Member, meta []byte, epoch uint64) {
 }
 
 // gone takes in that a member no longer answers.
-func (r *roster) gone(name string) {
+func (r *memberList) gone(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.members[name]
@@ -152,7 +152,7 @@ func (r *roster) gone(name string) {
 }
 
 // depart takes in a departure. It tells whether it was news, to be passed on.
-func (r *roster) depart(i intent) bool {
+func (r *memberList) depart(i intent) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
@@ -188,7 +188,7 @@ func (r *roster) depart(i intent) bool {
 }
 
 // forgetIntentLocked makes room by dropping the oldest.
-func (r *roster) forgetIntentLocked() {
+func (r *memberList) forgetIntentLocked() {
 	var oldest string
 	for name, said := range r.intents {
 		if oldest == "" || said.at.Before(r.intents[oldest].at) {
@@ -199,7 +199,7 @@ func (r *roster) forgetIntentLocked() {
 }
 
 // tell returns what a newcomer, or one that was cut off, may have missed.
-func (r *roster) tell() []hearsay {
+func (r *memberList) tell() []hearsay {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
@@ -214,7 +214,7 @@ func (r *roster) tell() []hearsay {
 
 // hear merges what another member tells. What is alive here stays so until gossip
 // itself says otherwise, unless the member announced its departure: such news is returned, to be passed on.
-func (r *roster) hear(h hearsay) (intent, bool) {
+func (r *memberList) hear(h hearsay) (intent, bool) {
 	epoch, tags, err := decodeMeta(h.meta)
 	if err != nil || h.name == r.self {
 		return intent{}, false
@@ -236,7 +236,7 @@ func (r *roster) hear(h hearsay) (intent, bool) {
 }
 
 // hearOfGone merges what is told of a member that failed or left.
-func (r *roster) hearOfGone(h hearsay, epoch uint64, tags map[string]string) {
+func (r *memberList) hearOfGone(h hearsay, epoch uint64, tags map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
@@ -259,7 +259,7 @@ func (r *roster) hearOfGone(h hearsay, epoch uint64, tags map[string]string) {
 	r.setLocked(&entry{Member: m, meta: bytes.Clone(h.meta), epoch: epoch, own: h.own})
 }
 
-func (r *roster) keptFor(s Status) time.Duration {
+func (r *memberList) keptFor(s Status) time.Duration {
 	if s == Failed {
 		return r.failedFor
 	}
@@ -267,7 +267,7 @@ func (r *roster) keptFor(s Status) time.Duration {
 }
 
 // reap forgets those who are gone for long enough.
-func (r *roster) reap() (names []string) {
+func (r *memberList) reap() (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.Now()
@@ -287,7 +287,7 @@ func (r *roster) reap() (names []string) {
 	return names
 }
 
-func (r *roster) list() []Member {
+func (r *memberList) list() []Member {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.sorted == nil {
@@ -300,7 +300,7 @@ func (r *roster) list() []Member {
 	return r.sorted
 }
 
-func (r *roster) get(name string) (Member, bool) {
+func (r *memberList) get(name string) (Member, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.members[name]; e != nil {
@@ -309,7 +309,7 @@ func (r *roster) get(name string) (Member, bool) {
 	return Member{}, false
 }
 
-func (r *roster) epochOf(name string) (uint64, bool) {
+func (r *memberList) epochOf(name string) (uint64, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.members[name]; e != nil {
@@ -318,14 +318,14 @@ func (r *roster) epochOf(name string) (uint64, bool) {
 	return 0, false
 }
 
-func (r *roster) changes() <-chan struct{} {
+func (r *memberList) changes() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
 }
 
 // lies takes in where a member lies, as it said itself.
-func (r *roster) lies(name string, at vivaldi.Coord) {
+func (r *memberList) lies(name string, at vivaldi.Coord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.members[name] != nil {
@@ -333,14 +333,14 @@ func (r *roster) lies(name string, at vivaldi.Coord) {
 	}
 }
 
-func (r *roster) place(name string) (vivaldi.Coord, bool) {
+func (r *memberList) place(name string) (vivaldi.Coord, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at, ok := r.places[name]
 	return at, ok
 }
 
-func (r *roster) aliveCount() int {
+func (r *memberList) aliveCount() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return max(1, r.alive)
