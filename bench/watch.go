@@ -237,8 +237,8 @@ func RunWatch(ctx context.Context, o WatchOptions) (*Result, error) {
 // lookEvery is how many watchers there are for one that searches each answer for the change.
 const lookEvery = 50
 
-// crowd is the watchers and what they tell.
-type crowd struct {
+// watchers are all of them and what they tell.
+type watchers struct {
 	list             []*watcher
 	tail             []byte // of each query, behind the index
 	begun            atomic.Int64
@@ -280,20 +280,20 @@ func (t *tally) wait(ctx context.Context) error {
 	}
 }
 
-func (c *crowd) fail(err error) {
+func (c *watchers) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failed = errors.Join(c.failed, err)
 }
 
-func (c *crowd) failure() error {
+func (c *watchers) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.failed
 }
 
 // run asks again and again until ctx ends.
-func (c *crowd) run(ctx context.Context, w *watcher) {
+func (c *watchers) run(ctx context.Context, w *watcher) {
 	stop := context.AfterFunc(ctx, func() { _ = w.nc.Close() })
 	defer stop()
 	for {
@@ -314,7 +314,7 @@ func (c *crowd) run(ctx context.Context, w *watcher) {
 
 func watchRounds(ctx context.Context, c *Target, o *WatchOptions) (*Row, error) {
 	hist := NewHistogram()
-	all := &crowd{parked: tally{reached: make(chan struct{}, 1)}, answered: tally{reached: make(chan struct{}, 1)}}
+	all := &watchers{parked: tally{reached: make(chan struct{}, 1)}, answered: tally{reached: make(chan struct{}, 1)}}
 	all.tail = fmt.Appendf(nil, "&wait=300s HTTP/1.1\r\nHost: %s\r\n", c.HTTP)
 	if o.Token != "" {
 		all.tail = fmt.Appendf(all.tail, "X-Consul-Token: %s\r\n", o.Token)
@@ -366,7 +366,7 @@ func watchRounds(ctx context.Context, c *Target, o *WatchOptions) (*Row, error) 
 }
 
 // round makes one change and waits until every watcher has read its answer.
-func (all *crowd) round(ctx context.Context, c *Target, o *WatchOptions, port int) error {
+func (all *watchers) round(ctx context.Context, c *Target, o *WatchOptions, port int) error {
 	raw := Request("PUT", c.HTTP, "/v1/catalog/register", o.Token, instance(watchedService, 1<<20, port))
 	change := fmt.Appendf(nil, `"Port":%d`, port)
 	all.change.Store(&change)

@@ -15,7 +15,7 @@ const entryOverheadBytes = 256
 // BodyCache keeps encoded answers by query. An entry stands for one version of
 // one query's result: it is used as long as the caller asks with the same
 // version, and replaced by the first who asks with another. When many ask at
-// once (a woken crowd of watchers), one encodes and the others wait for it.
+// once (watchers that a change woke), one encodes and the others wait for it.
 //
 // The least recently used entries go when the bytes pass the bound. The zero
 // value is ready and holds DefaultCacheBytes.

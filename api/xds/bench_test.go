@@ -23,9 +23,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// crowd is a plane whose proxies all have the same resources, so that a change
+// fleet is a plane whose proxies all have the same resources, so that a change
 // costs it next to nothing.
-type crowd struct {
+type fleet struct {
 	sets    [mesh.TypeRoute + 1]atomic.Pointer[mesh.Set]
 	mu      sync.Mutex
 	wakes   []mesh.Waker
@@ -36,8 +36,8 @@ type crowd struct {
 
 var never = make(chan struct{})
 
-func newCrowd() *crowd {
-	c := &crowd{reached: make(chan struct{}, 1)}
+func newFleet() *fleet {
+	c := &fleet{reached: make(chan struct{}, 1)}
 	for i, names := range [][]string{{"leaf", "roots"}, {"local", "db", "cache", "auth"}, {"db", "cache", "auth"},
 		{"rbac"}, {"in", "out"}, {}} {
 		var list []*mesh.Resource
@@ -50,24 +50,24 @@ func newCrowd() *crowd {
 	return c
 }
 
-func (c *crowd) Open(context.Context, Node, string) (Proxy, error) { return c, nil }
-func (c *crowd) Set(t mesh.Type) mesh.Set                          { return *c.sets[t].Load() }
-func (c *crowd) Done() <-chan struct{}                             { return never }
+func (c *fleet) Open(context.Context, Node, string) (Proxy, error) { return c, nil }
+func (c *fleet) Set(t mesh.Type) mesh.Set                          { return *c.sets[t].Load() }
+func (c *fleet) Done() <-chan struct{}                             { return never }
 
-func (c *crowd) Applied(Report) {
+func (c *fleet) Applied(Report) {
 	if c.applied.Add(1) == c.target.Load() {
 		c.reached <- struct{}{}
 	}
 }
 
-func (c *crowd) Bind(wake mesh.Waker) func() {
+func (c *fleet) Bind(wake mesh.Waker) func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wakes = append(c.wakes, wake)
 	return func() {}
 }
 
-func (c *crowd) change(version int) {
+func (c *fleet) change(version int) {
 	r := encoded(mesh.TypeEndpoints, "db", strconv.Itoa(version), make([]byte, 250))
 	set := c.Set(mesh.TypeEndpoints).With(r)
 	c.sets[mesh.TypeEndpoints].Store(&set)
@@ -237,7 +237,7 @@ func (p *pipes) Close() error {
 const responsesAtStart = 5 // one of each type that the peers ask for
 
 // begin opens conns x streams by dialing, and waits until all have everything.
-func begin(b testing.TB, plane *crowd, conns, streams int, dial func(p *peer, hello []byte)) {
+func begin(b testing.TB, plane *fleet, conns, streams int, dial func(p *peer, hello []byte)) {
 	for range conns {
 		p := &peer{streams: streams}
 		dial(p, p.hello(b))
@@ -254,7 +254,7 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func measure(b *testing.B, plane *crowd, total int) {
+func measure(b *testing.B, plane *fleet, total int) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	cpu := processorTime()
@@ -276,7 +276,7 @@ func measure(b *testing.B, plane *crowd, total int) {
 // acknowledgement, without system calls (the peer's part is a few percent).
 func BenchmarkChangeInMemory(b *testing.B) {
 	const conns, streams = 1000, 18
-	plane := newCrowd()
+	plane := newFleet()
 	listener := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	serve(b, Config{Plane: plane, Metrics: telemetry.New(telemetry.Config{})}, func(l net.Listener) net.Listener {
 		_ = l.Close()
@@ -298,7 +298,7 @@ func BenchmarkChangeInMemory(b *testing.B) {
 // BenchmarkChangeOverTCP has both ends and the kernel in it.
 func BenchmarkChangeOverTCP(b *testing.B) {
 	const conns, streams = 1000, 18
-	plane := newCrowd()
+	plane := newFleet()
 	_, address := serve(b, Config{Plane: plane, Metrics: telemetry.New(telemetry.Config{})})
 	begin(b, plane, conns, streams, func(p *peer, hello []byte) { answerOver(b, address, p, hello) })
 	measure(b, plane, conns*streams)
@@ -332,7 +332,7 @@ func answerOver(t testing.TB, address string, p *peer, hello []byte) {
 // What a stream of a proxy with 12 resources may cost in memory, its share of the connection included.
 func TestMemoryOfAStream(t *testing.T) {
 	const conns, streams = 20, 50
-	plane := newCrowd()
+	plane := newFleet()
 	listener := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
 	serve(t, Config{Plane: plane}, func(l net.Listener) net.Listener {
 		_ = l.Close()

@@ -10,8 +10,8 @@ import (
 	"corbel.dev/corbel/core/feed"
 )
 
-// crowd follows a subject n times, as connections do: a set marks and returns.
-func crowd(b *testing.B, h *harness, subject string, n int, told *tally) {
+// followAll follows a subject n times, as connections do: a set marks and returns.
+func followAll(b *testing.B, h *harness, subject string, n int, told *tally) {
 	b.Helper()
 	for range n {
 		if _, err := h.Follow(feed.Identity{}, subject, func(feed.Value) { told.add() }, nil); err != nil {
@@ -58,7 +58,7 @@ func BenchmarkDeregister(b *testing.B) {
 			}
 			told := newTally()
 			const followers = 10_000
-			crowd(b, h, "endpoints/dc1/web/", followers, told)
+			followAll(b, h, "endpoints/dc1/web/", followers, told)
 			was, rounds := h.Stats(), int64(0)
 			b.ReportAllocs()
 			for b.Loop() {
@@ -83,7 +83,7 @@ func BenchmarkDeregister(b *testing.B) {
 func BenchmarkWildcardIntention(b *testing.B) {
 	b.Run("shared", func(b *testing.B) {
 		h, told := newHarness(b, Config{Window: -1}), newTally()
-		crowd(b, h, "rules/", 10_000, told)
+		followAll(b, h, "rules/", 10_000, told)
 		wildcardIntention(b, h, told, 10_000)
 	})
 	b.Run("own", func(b *testing.B) {
@@ -92,7 +92,7 @@ func BenchmarkWildcardIntention(b *testing.B) {
 		for i := range services {
 			h.do(configEntry(b, fmt.Sprintf(`{"Kind":"service-intentions","Name":"s%d","Sources":[{"Name":"s%d",`+
 				`"Action":"allow"}]}`, i, i+1)))
-			crowd(b, h, fmt.Sprintf("rules/s%d", i), 1, told)
+			followAll(b, h, fmt.Sprintf("rules/s%d", i), 1, told)
 		}
 		wildcardIntention(b, h, told, services)
 	})
@@ -114,7 +114,7 @@ func wildcardIntention(b *testing.B, h *harness, told *tally, followers int64) {
 func BenchmarkFollow(b *testing.B) {
 	h := newHarness(b, Config{})
 	told := newTally()
-	crowd(b, h, "endpoints/dc1/web/", 10_000, told)
+	followAll(b, h, "endpoints/dc1/web/", 10_000, told)
 	b.ReportAllocs()
 	for b.Loop() {
 		stop, err := h.Follow(feed.Identity{}, "endpoints/dc1/web/", func(feed.Value) {}, nil)
@@ -129,7 +129,7 @@ func BenchmarkFollow(b *testing.B) {
 func BenchmarkUntouched(b *testing.B) {
 	h := newHarness(b, Config{})
 	told := newTally()
-	crowd(b, h, "endpoints/dc1/web/", 1, told)
+	followAll(b, h, "endpoints/dc1/web/", 1, told)
 	changes := &catalog.Changes{KV: make([]catalog.Change[catalog.KVPair], 64),
 		Names: []catalog.Touched{{Name: "other", Index: 9}}}
 	b.ReportAllocs()

@@ -154,18 +154,18 @@ func (f *follower) give(v *version) bool {
 }
 
 // tell gives a value to all who follow now. Who comes later gets it, or a later one, by itself.
-func (sc *Cache) tell(c *cell, v *version, crowd []*follower) []*follower {
+func (sc *Cache) tell(c *cell, v *version, followers []*follower) []*follower {
 	c.mu.Lock()
-	crowd = append(crowd[:0], c.followers...)
+	followers = append(followers[:0], c.followers...)
 	c.mu.Unlock()
 	told := uint64(0)
-	for _, f := range crowd {
+	for _, f := range followers {
 		if f.give(v) {
 			told++
 		}
 	}
 	sc.counts.told.Add(told)
 	sc.meters.told.Add(told)
-	clear(crowd)
-	return crowd[:0]
+	clear(followers)
+	return followers[:0]
 }

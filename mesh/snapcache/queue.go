@@ -113,7 +113,7 @@ func (sc *Cache) done(c *cell, m *list.Element, cost time.Duration) {
 
 // work builds cells, one after the other.
 func (sc *Cache) work(onlyUrgent bool) {
-	var crowd []*follower // used again and again
+	var followers []*follower // used again and again
 	for {
 		c, m, ok := sc.take(onlyUrgent)
 		if !ok {
@@ -121,7 +121,7 @@ func (sc *Cache) work(onlyUrgent bool) {
 		}
 		begin := sc.cfg.Clock.Now()
 		if v := sc.build(c, m.Value.(*mark).at); v != nil {
-			crowd = sc.tell(c, v, crowd)
+			followers = sc.tell(c, v, followers)
 		}
 		sc.done(c, m, sc.cfg.Clock.Since(begin))
 	}

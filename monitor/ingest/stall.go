@@ -27,8 +27,8 @@ func (in *Ingest) Stalled() bool {
 // Failed reports whether nothing can be stored any more.
 func (in *Ingest) Failed() bool { return in.failed.Load() != nil }
 
-// Crowded reports whether a stalled store has as much to come as may wait: a replica takes nothing more then.
-func (in *Ingest) Crowded() bool { return in.hangs.Load() && in.pending.Load() >= in.cfg.PendingBytes }
+// Full reports whether a stalled store has as much to come as may wait: a replica takes nothing more then.
+func (in *Ingest) Full() bool { return in.hangs.Load() && in.pending.Load() >= in.cfg.PendingBytes }
 
 // HandedOver says that a shard's replica has all that was taken.
 func (in *Ingest) HandedOver(shard uint16) {

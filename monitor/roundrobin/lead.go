@@ -13,7 +13,7 @@ import (
 const (
 	// beat is how often a server tells the leader that it is there, and a leader looks whether somebody is not.
 	beat = 500 * time.Millisecond
-	// gather is how long the first change waits for others: agents come and go in crowds.
+	// gather is how long the first change waits for others: agents come and go together.
 	gather = 20 * time.Millisecond
 	// callTime bounds a call to another server.
 	callTime = time.Second

@@ -452,7 +452,7 @@ type discard struct{}
 
 func (discard) Send(ws.Message) error { return nil }
 
-func crowd(n int) *backend {
+func agents(n int) *backend {
 	log := slog.New(slog.DiscardHandler)
 	b := &backend{config: resources.New(log), hub: hub.NewHub()}
 	r := roundrobin.New(roundrobin.Config{Self: "s", Hub: b.hub, Log: log})
@@ -476,7 +476,7 @@ func plannedCheck(b *backend) *check {
 
 // A tick is encoded once in each form, however many sessions get it.
 func TestTickAllocations(t *testing.T) {
-	few, many := crowd(10), crowd(2000)
+	few, many := agents(10), agents(2000)
 	cost := func(b *backend) float64 {
 		c := plannedCheck(b)
 		b.send(c, c.config.Subscriptions, 0)
@@ -488,7 +488,7 @@ func TestTickAllocations(t *testing.T) {
 }
 
 func BenchmarkTick10000Sessions(b *testing.B) {
-	s := crowd(10_000)
+	s := agents(10_000)
 	c := plannedCheck(s)
 	b.ReportAllocs()
 	for b.Loop() {

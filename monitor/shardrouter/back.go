@@ -367,7 +367,7 @@ func (s *Router) takeReplica(_ context.Context, req []byte) ([]byte, error) {
 	if t == nil {
 		return nil, errkind.Errorf(errkind.Unavailable, "this server does not know the table yet")
 	}
-	if s.cfg.Ingest.Crowded() {
+	if s.cfg.Ingest.Full() {
 		return nil, errkind.Errorf(errkind.Overloaded, "this server's event store does not answer")
 	}
 	r := pack.Read(req)

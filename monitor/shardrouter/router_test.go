@@ -341,8 +341,8 @@ func TestOwnerForgets(t *testing.T) {
 	}
 }
 
-// TestCrowded: where much waits already, who brings an event waits until it is on its way, and all arrive in order.
-func TestCrowded(t *testing.T) {
+// TestReplicaFull: where much waits already, who brings an event waits until it is on its way, and all arrive in order.
+func TestReplicaFull(t *testing.T) {
 	c := newCluster(t, 2, func(cfg *Config) { cfg.QueueBytes = 1 })
 	c.even(t, 2)
 	from := c.servers[0]

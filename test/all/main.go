@@ -8,7 +8,7 @@
 //
 // It runs one step after the other, prints what each took, and ends with a line
 // "N passed, N failed, N skipped". Tests are counted one by one (those without
-// subtests), every other step as one. A test that fails in the crowd and passes
+// subtests), every other step as one. A test that fails beside others and passes
 // alone is named as UNSTEADY (again.go). The exit code is 1 when something failed.
 package main
 

@@ -1,9 +1,9 @@
 // Package short answers the rows that a fleet asks for all day without net/http, over api/hothttp: a key, a
-// registration, the instances of a service, also as blocking queries, which are parked in crowds of those who ask the
+// registration, the instances of a service, also as blocking queries, which are parked with all that ask the
 // same. Each answer is the one that the long path gives, by the same functions of kvrows and catalogrows; whatever is
 // not plainly one of these questions is declined, and net/http gets it.
 //
-// A crowd has one goroutine, owned by Path.Run; at most 10,000 crowds are watched at a time.
+// Shared waiters have one goroutine, owned by Path.Run; at most 10,000 such questions are watched at a time.
 package short
 
 import (
@@ -33,8 +33,8 @@ import (
 // answer is the one that API.ServeHTTP gives; whatever is not plainly one of these
 // questions is declined, and API.ServeHTTP gets it.
 //
-// Blocking queries that ask the same are parked in one crowd (hotcrowd.go). Run
-// owns the crowds; before Run and after it blocking queries are declined. Serve is
+// Blocking queries that ask the same are parked together (hotwaiters.go). Run
+// owns these; before Run and after it blocking queries are declined. Serve is
 // safe for concurrent use.
 type Path struct {
 	api          *rows.Core
@@ -52,12 +52,12 @@ type Path struct {
 	// round is the answer that many are being given at the moment, nil when there is none.
 	round atomic.Pointer[round]
 
-	// CrowdLimit bounds the questions that are watched at a time; set it before Run.
-	CrowdLimit int
-	mu         sync.RWMutex // guards crowds, ctx and entering a crowd; taken before a crowd's own lock
-	crowds     map[question]*crowd
-	ctx        context.Context // of Run; nil while it does not run
-	wg         sync.WaitGroup
+	// SharedLimit bounds the questions that are watched at a time; set it before Run.
+	SharedLimit int
+	mu          sync.RWMutex // guards shared, ctx and entering waiters; taken before their own lock
+	shared      map[question]*sharedWaiters
+	ctx         context.Context // of Run; nil while it does not run
+	wg          sync.WaitGroup
 }
 
 var _ hothttp.Handler = (*Path)(nil)
@@ -67,7 +67,7 @@ func New(c *rows.Core, t *rows.Table, tenants *telemetry.Tenants) *Path {
 	h := &Path{api: c, base: &base{}, tenants: tenants,
 		policy: []byte("X-Consul-Default-Acl-Policy: " + c.Policy[0] + "\r\n"),
 		kvGet:  t.KV.Timings[rows.GET], kvPut: t.KV.Timings[rows.PUT],
-		CrowdLimit: maxCrowds, crowds: map[question]*crowd{}}
+		SharedLimit: maxShared, shared: map[question]*sharedWaiters{}}
 	h.registerTiming = t.Exact[registerPattern].Timings[rows.PUT]
 	for i := range hotLists {
 		e := t.Prefix[hotLists[i].pattern]
@@ -84,11 +84,11 @@ func (h *Path) Running() bool {
 	return h.ctx != nil
 }
 
-// Crowds is how many questions are watched.
-func (h *Path) Crowds() int {
+// Shared is how many questions are watched.
+func (h *Path) Shared() int {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return len(h.crowds)
+	return len(h.shared)
 }
 
 // Answering tells whether an answer is on its way to many.
@@ -101,7 +101,7 @@ type base struct {
 }
 
 // Run lets blocking queries be parked until ctx ends. Then those parked are answered with
-// what is known, and Run returns when the last crowd has ended. A Hot runs once.
+// what is known, and Run returns when the last waiters have ended. A Hot runs once.
 func (h *Path) Run(ctx context.Context) error {
 	h.mu.Lock()
 	h.ctx = ctx

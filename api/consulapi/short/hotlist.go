@@ -31,7 +31,7 @@ type question struct {
 	passing bool
 	stale   bool // asked for; otherwise the agent's default
 	gzip    bool
-	class   string // crowdClass of the caller's rights
+	class   string // rightsClass of the caller's rights
 	name    string
 }
 
@@ -99,7 +99,7 @@ func (h *Path) serveList(c *hothttp.Call, r *hothttp.Request, list int) hothttp.
 	}
 	generation, st := a.Now()
 	if k.block.Index > 0 && st.ServiceIndex(k.name) <= k.block.Index {
-		k.class = crowdClass(k.grant)
+		k.class = rightsClass(k.grant)
 		return h.park(c, &k)
 	}
 	hp := httpx.GetBuffer()

@@ -64,7 +64,7 @@ type lie struct {
 }
 
 // hostileKinds are the lies, and what else is done meanwhile.
-var hostileKinds = []string{"address", "id", "swap", "replica", "left", "crowd", "election", "freeze", "restart"}
+var hostileKinds = []string{"address", "id", "swap", "replica", "left", "flood", "election", "freeze", "restart"}
 
 // RunHostile lets liars come and go under a load. Nobody may lose a vote, no write may be lost, and the members are, at
 // each look at each server, who they were.
@@ -183,7 +183,7 @@ func (r *hostileRun) schedule(ctx context.Context, n int, each time.Duration) er
 			lies = append(lies, lie{tags: map[string]string{"id": id, "port": port, "read_replica": "1"}})
 		case "left":
 			lies = append(lies, lie{tags: map[string]string{"id": id, "port": port}, leaves: true})
-		case "crowd":
+		case "flood":
 			for range 12 {
 				lies = append(lies, say(uuid.NewString(), strconv.Itoa(1+r.rng.IntN(60000))))
 			}

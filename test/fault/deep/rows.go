@@ -75,13 +75,14 @@ var rows = []row{
 		monitorCrash(monitorruns.MonitorCrash{Servers: 3, Cycles: 10})},
 	{"monitor-faults", "B3, B4, B7, monitor plane: clients that misbehave, handlers that hang, clocks that jump, " +
 		"broken disks, herds, kills; time until an agent has a session elsewhere",
-		3, 70 * time.Second, false, monitorFaults(monitorruns.MonitorFaults{Crowd: 500, Back: 5 * time.Second})},
+		3, 70 * time.Second, false, monitorFaults(monitorruns.MonitorFaults{Bystanders: 500, Back: 5 * time.Second})},
 	{"monitor-disks", "B3, monitor plane: an event store that is slow, full or hangs, as in monitor-faults, alone; " +
 		"time until a server whose disk hung owned nothing",
 		1, 60 * time.Second, false, monitorDisks},
 	{"monitor-keepalives", "E, monitor plane: a server that stays away, all of them, a herd, with the usual keepalives " +
 		"of 20 and 120 s; time until an agent has a session elsewhere",
-		1, 8 * time.Minute, false, monitorFaults(monitorruns.MonitorFaults{Crowd: 2000, Usual: true, Back: 5 * time.Second,
+		1, 8 * time.Minute, false, monitorFaults(monitorruns.MonitorFaults{Bystanders: 2000, Usual: true,
+			Back:  5 * time.Second,
 			Steps: []string{"killed", "herd", "restart"}})},
 	{"monitor-outage", "B8, monitor plane: PostgreSQL gone for 60 s, or hung for as long, under results, one server " +
 		"stopped meanwhile; time until it had everything",

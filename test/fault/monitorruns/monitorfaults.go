@@ -25,8 +25,8 @@ import (
 // server that dies, and all of them. Under each fault agents send results, and each result that a living server read
 // must count, in order; nobody who lives is ever missed.
 type MonitorFaults struct {
-	// Crowd is how many agents there are that only live.
-	Crowd int // 150
+	// Bystanders is how many agents there are that only live.
+	Bystanders int // 150
 	// Rubbish is how many broken messages one agent sends.
 	Rubbish int // 20,000
 	// Usual gives agents the keepalives of those that are told nothing: each 20 s, missed after 120 s. Else they are
@@ -49,12 +49,12 @@ type FaultsReport struct {
 // faultsRun is a cluster under one fault after the other.
 type faultsRun struct {
 	*monitorRun
-	cfg    MonitorFaults
-	beats  beats
-	rng    *rand.Rand
-	report FaultsReport
-	crowd  []*sensor
-	alive  sync.WaitGroup
+	cfg        MonitorFaults
+	beats      beats
+	rng        *rand.Rand
+	report     FaultsReport
+	bystanders []*sensor
+	alive      sync.WaitGroup
 }
 
 // FaultSteps are the steps, in order.
@@ -63,8 +63,8 @@ var FaultSteps = []string{"hostile", "handlers", "clock", "slow disk", "full dis
 
 // RunMonitorFaults does the steps on one cluster of three.
 func RunMonitorFaults(ctx context.Context, l *faultrun.Lab, cfg MonitorFaults, seed uint64) (*FaultsReport, error) {
-	if cfg.Crowd == 0 {
-		cfg.Crowd = 150
+	if cfg.Bystanders == 0 {
+		cfg.Bystanders = 150
 	}
 	if cfg.Rubbish == 0 {
 		cfg.Rubbish = 20_000
@@ -106,21 +106,21 @@ func RunMonitorFaults(ctx context.Context, l *faultrun.Lab, cfg MonitorFaults, s
 	return &r.report, nil
 }
 
-// gather makes the crowd.
+// gather makes the bystanders.
 func (r *faultsRun) gather(ctx, living context.Context) error {
-	for i := range r.cfg.Crowd {
-		a := &sensor{name: fmt.Sprintf("crowd-%d", i), servers: r.Servers, beats: r.beats,
+	for i := range r.cfg.Bystanders {
+		a := &sensor{name: fmt.Sprintf("bystander-%d", i), servers: r.Servers, beats: r.beats,
 			rng: rand.New(rand.NewPCG(uint64(i), 0xc0))}
-		r.crowd = append(r.crowd, a)
+		r.bystanders = append(r.bystanders, a)
 		r.alive.Go(func() { a.run(living) })
 	}
 	return r.together(ctx)
 }
 
-// together waits until each of the crowd has a session.
+// together waits until each bystander has a session.
 func (r *faultsRun) together(ctx context.Context) error {
 	return spawn.Until(ctx, 2*time.Minute, "a session of each agent", func() error {
-		for _, a := range r.crowd {
+		for _, a := range r.bystanders {
 			if err := a.quiet(); err != nil {
 				return err
 			}
@@ -229,7 +229,7 @@ func (r *faultsRun) nobodyMissed(ctx context.Context) error {
 			}
 		}
 	}
-	if want := len(r.sensors) + len(r.crowd); seen < want {
+	if want := len(r.sensors) + len(r.bystanders); seen < want {
 		return fmt.Errorf("%d keepalives are known, of %d agents", seen, want)
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 // herd: three of ten agents lose their sessions in one instant, and come back in the same.
 func (r *faultsRun) herd(ctx context.Context) error {
 	return r.under(ctx, func() error {
-		for _, a := range r.crowd[:len(r.crowd)*3/10] {
+		for _, a := range r.bystanders[:len(r.bystanders)*3/10] {
 			a.mu.Lock()
 			if a.link != nil {
 				_ = a.link.Close()
@@ -37,7 +37,7 @@ func (b beats) lasting() time.Duration { return time.Duration(b.miss+2*b.every) 
 // its shards too.
 func (r *faultsRun) killed(ctx context.Context) error {
 	victim := r.Servers[1+r.rng.IntN(len(r.Servers)-1)]
-	for _, a := range append(r.crowd, r.sensors...) {
+	for _, a := range append(r.bystanders, r.sensors...) {
 		a.mu.Lock()
 		a.back = nil
 		a.mu.Unlock()
@@ -47,7 +47,7 @@ func (r *faultsRun) killed(ctx context.Context) error {
 	if err := r.together(ctx); err != nil {
 		return err
 	}
-	for _, a := range append(r.crowd, r.sensors...) {
+	for _, a := range append(r.bystanders, r.sensors...) {
 		a.mu.Lock()
 		for _, took := range a.back {
 			if r.report.Back = append(r.report.Back, took); r.cfg.Back > 0 && took > r.cfg.Back {

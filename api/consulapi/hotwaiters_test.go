@@ -29,7 +29,7 @@ func watchText(index uint64, more string) string {
 	return requestText("GET", fmt.Sprintf("/v1/health/service/web?index=%d%s", index, more), "", "")
 }
 
-func TestOneChangeAnswersTheCrowd(t *testing.T) {
+func TestOneChangeAnswersAllWaiters(t *testing.T) {
 	const watchers = 2000
 	s := newStage(t, nil)
 	s.service("n1", "passing")
@@ -70,7 +70,7 @@ func TestOneChangeAnswersTheCrowd(t *testing.T) {
 	if n := s.store.waits() - waits; n > 3 {
 		t.Errorf("%d waits began for one change", n)
 	}
-	// They ask again on the same connections and find the crowd.
+	// They ask again on the same connections and find the waiters.
 	for _, c := range clients[100:] {
 		c.send(watchText(s.index(), "&wait=60s&passing"))
 	}
@@ -83,7 +83,7 @@ func TestOneChangeAnswersTheCrowd(t *testing.T) {
 	}
 }
 
-func TestCrowdDeadlines(t *testing.T) {
+func TestSharedWaiterDeadlines(t *testing.T) {
 	s := newStage(t, nil)
 	s.service("n1", "passing")
 	slow, quick, far := dialTo(t, s.addr), dialTo(t, s.addr), dialTo(t, s.addr)
@@ -110,7 +110,7 @@ func TestCrowdDeadlines(t *testing.T) {
 	s.parked(0)
 }
 
-func TestRestoreAnswersTheCrowd(t *testing.T) {
+func TestRestoreAnswersAllWaiters(t *testing.T) {
 	s := newStage(t, nil)
 	s.service("n1", "passing")
 	s.service("n2", "passing")
@@ -149,24 +149,24 @@ func TestParkedAnswersTellALostLeader(t *testing.T) {
 	}
 }
 
-func TestCrowdsAreBoundedAndEnd(t *testing.T) {
+func TestSharedWaitersAreBoundedAndEnd(t *testing.T) {
 	s := newStage(t, nil)
 	s.service("n1", "passing")
-	s.hot.CrowdLimit = 2
+	s.hot.SharedLimit = 2
 	clients := make([]*client, 3)
 	for i, more := range []string{"&passing", "", "&stale"} {
 		clients[i] = dialTo(t, s.addr)
 		clients[i].send(watchText(s.index(), "&wait=60s"+more))
 		s.parked(i + 1)
 	}
-	if n, d := s.hot.Crowds(), s.declined.count(); n != 2 || d != 1 {
-		t.Errorf("%d crowds, %d declined; want 2 and 1", n, d)
+	if n, d := s.hot.Shared(), s.declined.count(); n != 2 || d != 1 {
+		t.Errorf("%d shared, %d declined; want 2 and 1", n, d)
 	}
 	s.service("n2", "passing")
 	for _, c := range clients { // also the one that net/http serves
 		c.read()
 	}
-	until(t, "empty crowds to end", func() bool { return s.hot.Crowds() == 0 })
+	until(t, "empty waiters to end", func() bool { return s.hot.Shared() == 0 })
 }
 
 // TestNoWakeUpIsLost lets watchers join, time out, vanish and follow while the service
@@ -284,7 +284,7 @@ func TestWatchersOfADyingRegistry(t *testing.T) {
 	if a.status != 200 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	until(t, "the crowd to end", func() bool { return s.hot.Crowds() == 0 })
+	until(t, "the waiters to end", func() bool { return s.hot.Shared() == 0 })
 }
 
 // dying is a registry that has shut down: no wait lasts.

@@ -18,27 +18,27 @@ import (
 )
 
 const (
-	// maxCrowds bounds the questions that are watched at a time, and so the goroutines
+	// maxShared bounds the questions that are watched at a time, and so the goroutines
 	// that watch. Past it a blocking query is declined and costs a goroutine of net/http.
-	maxCrowds = 10_000
-	// crowdLinger keeps a crowd whose members were all answered: they ask again at once.
-	crowdLinger = time.Second
+	maxShared = 10_000
+	// sharedLinger keeps waiters whose members were all answered: they ask again at once.
+	sharedLinger = time.Second
 )
 
-// crowd is all parked calls that ask the same. One goroutine watches the subject
+// sharedWaiters are all parked calls that ask the same. One goroutine watches the subject
 // for them; a change costs one wake-up, one encoding and a write for each member.
 //
 // No wake-up is lost: a member is added before its caller looks at the State once
 // more (Hot.park), and the watcher looks at the State before it looks at the members.
 // Whatever comes after the watcher's look ends its Await.
-type crowd struct {
+type sharedWaiters struct {
 	hot   *Path
 	asked question
 	grant *acl.Grant // of the first member; its class, which decides what is seen, is everybody's
 
 	mu      sync.Mutex // guards what follows; no call is answered under it
 	members deadlines
-	// entering counts callers who will add themselves: the crowd may not end meanwhile.
+	// entering counts callers who will add themselves: they may not end meanwhile.
 	entering int
 	// until is when the current wait ends by itself; zero while the watcher does not wait.
 	until time.Time
@@ -47,7 +47,7 @@ type crowd struct {
 	interrupted bool
 }
 
-// parked is one parked call, a member of a crowd.
+// parked is one parked call, one of the shared waiters.
 type parked struct {
 	call     *hothttp.Call
 	index    uint64 // what the client has seen
@@ -55,11 +55,11 @@ type parked struct {
 	begun    time.Time
 	secret   string // the token, and what it allowed when the call was parked
 	grant    *acl.Grant
-	place    int  // in the crowd's members; -1 when it is not, or no longer, among them
+	place    int  // among the members; -1 when it is not, or no longer, among them
 	gone     bool // the client vanished before it was added
 }
 
-// park makes the call wait in the crowd of its question.
+// park makes the call wait with those of its question.
 func (h *Path) park(c *hothttp.Call, k *ask) hothttp.Outcome {
 	if r := h.round.Load(); r != nil {
 		r.help()
@@ -80,10 +80,10 @@ func (h *Path) park(c *hothttp.Call, k *ask) hothttp.Outcome {
 	return hothttp.Parked
 }
 
-// enter finds or begins the crowd of a question; nil when none can be had. The caller must add a member.
-func (h *Path) enter(k *ask) *crowd {
+// enter finds or begins the waiters of a question; nil when none can be had. The caller must add a member.
+func (h *Path) enter(k *ask) *sharedWaiters {
 	h.mu.RLock()
-	cr := h.crowds[k.question]
+	cr := h.shared[k.question]
 	if cr != nil && h.ctx != nil {
 		cr.mu.Lock()
 		cr.entering++
@@ -97,13 +97,13 @@ func (h *Path) enter(k *ask) *crowd {
 	if h.ctx == nil {
 		return nil
 	}
-	cr = h.crowds[k.question]
+	cr = h.shared[k.question]
 	if cr == nil {
-		if len(h.crowds) >= h.CrowdLimit {
+		if len(h.shared) >= h.SharedLimit {
 			return nil
 		}
-		cr = &crowd{hot: h, asked: k.question, grant: k.grant}
-		h.crowds[k.question] = cr
+		cr = &sharedWaiters{hot: h, asked: k.question, grant: k.grant}
+		h.shared[k.question] = cr
 		ctx := h.ctx
 		h.wg.Go(func() { cr.watch(ctx) })
 	}
@@ -113,8 +113,8 @@ func (h *Path) enter(k *ask) *crowd {
 	return cr
 }
 
-// retire ends the crowd unless it has members or will have.
-func (cr *crowd) retire() bool {
+// retire ends the waiters unless there are members or will have.
+func (cr *sharedWaiters) retire() bool {
 	h := cr.hot
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,11 +123,11 @@ func (cr *crowd) retire() bool {
 	if len(cr.members) > 0 || cr.entering > 0 {
 		return false
 	}
-	delete(h.crowds, cr.asked)
+	delete(h.shared, cr.asked)
 	return true
 }
 
-func (cr *crowd) add(m *parked) {
+func (cr *sharedWaiters) add(m *parked) {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
 	cr.entering--
@@ -143,7 +143,7 @@ func (cr *crowd) add(m *parked) {
 }
 
 // take removes m; false when somebody else took it.
-func (cr *crowd) take(m *parked) bool {
+func (cr *sharedWaiters) take(m *parked) bool {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
 	if m.place < 0 {
@@ -155,7 +155,7 @@ func (cr *crowd) take(m *parked) bool {
 }
 
 // leave is told that the client of m vanished.
-func (cr *crowd) leave(m *parked) {
+func (cr *sharedWaiters) leave(m *parked) {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
 	if m.place < 0 {
@@ -167,8 +167,8 @@ func (cr *crowd) leave(m *parked) {
 	cr.hot.lists[cr.asked.list].Observe(cr.hot.api.Clock.Since(m.begun))
 }
 
-// watch answers members until the crowd has been without any for a while, or ctx ends.
-func (cr *crowd) watch(ctx context.Context) {
+// watch answers members until there have been none for a while, or ctx ends.
+func (cr *sharedWaiters) watch(ctx context.Context) {
 	h := cr.hot
 	var empty time.Time // since when there are no members
 	all := false        // the wait ended for a reason that concerns everybody
@@ -192,7 +192,7 @@ func (cr *crowd) watch(ctx context.Context) {
 		case empty.IsZero():
 			empty = now
 		}
-		if !waiting.members && (stop || all || now.Sub(empty) >= crowdLinger) && cr.retire() {
+		if !waiting.members && (stop || all || now.Sub(empty) >= sharedLinger) && cr.retire() {
 			waiting.end()
 			return
 		}
@@ -207,7 +207,7 @@ func (cr *crowd) watch(ctx context.Context) {
 	}
 }
 
-// wait is one Await of a crowd.
+// wait is one Await of shared waiters.
 type wait struct {
 	ctx     context.Context
 	end     context.CancelFunc
@@ -215,12 +215,12 @@ type wait struct {
 }
 
 // plan prepares the next wait and says how long it may be.
-func (cr *crowd) plan(ctx context.Context, now time.Time) (time.Duration, wait) {
+func (cr *sharedWaiters) plan(ctx context.Context, now time.Time) (time.Duration, wait) {
 	w := wait{}
 	w.ctx, w.end = context.WithCancel(ctx)
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
-	cr.until, w.members = now.Add(crowdLinger), len(cr.members) > 0
+	cr.until, w.members = now.Add(sharedLinger), len(cr.members) > 0
 	if w.members {
 		cr.until = cr.members[0].deadline
 	}
@@ -230,7 +230,7 @@ func (cr *crowd) plan(ctx context.Context, now time.Time) (time.Duration, wait) 
 
 // woken ends a wait. It reports whether the registry ended it for a reason of its
 // own (a restore, its end), which concerns all members.
-func (cr *crowd) woken(index uint64) bool {
+func (cr *sharedWaiters) woken(index uint64) bool {
 	a := cr.hot.api
 	moved := a.Registry.State().ServiceIndex(cr.asked.name) > index
 	now := a.Clock.Now()
@@ -242,7 +242,7 @@ func (cr *crowd) woken(index uint64) bool {
 
 // due takes the members that an answer at index concerns: whose index it passes,
 // whose time is over, or all.
-func (cr *crowd) due(index uint64, now time.Time, all bool) []*parked {
+func (cr *sharedWaiters) due(index uint64, now time.Time, all bool) []*parked {
 	cr.mu.Lock()
 	defer cr.mu.Unlock()
 	var due []*parked
@@ -256,7 +256,7 @@ func (cr *crowd) due(index uint64, now time.Time, all bool) []*parked {
 }
 
 // answer gives the same bytes to all of due. It returns when each has been handed to its socket.
-func (cr *crowd) answer(due []*parked, generation uint64, st *catalog.State) {
+func (cr *sharedWaiters) answer(due []*parked, generation uint64, st *catalog.State) {
 	h := cr.hot
 	woken := h.api.Clock.Now()
 	contact, mode, err := h.contact(&cr.asked)
@@ -285,7 +285,7 @@ func (cr *crowd) answer(due []*parked, generation uint64, st *catalog.State) {
 
 // authorize answers the members whose rights are no longer those that they were parked with,
 // each for itself, and returns the others.
-func (cr *crowd) authorize(due []*parked, generation uint64, st *catalog.State, contact registry.Contact,
+func (cr *sharedWaiters) authorize(due []*parked, generation uint64, st *catalog.State, contact registry.Contact,
 	mode registry.Mode) []*parked {
 	h := cr.hot
 	if h.api.Open {
@@ -294,7 +294,7 @@ func (cr *crowd) authorize(due []*parked, generation uint64, st *catalog.State, 
 	kept := due[:0]
 	for _, m := range due {
 		g, err := h.grant(m.secret)
-		if err == nil && crowdClass(g) == cr.asked.class {
+		if err == nil && rightsClass(g) == cr.asked.class {
 			kept = append(kept, m)
 			continue
 		}
@@ -310,9 +310,9 @@ func (cr *crowd) authorize(due []*parked, generation uint64, st *catalog.State, 
 	return kept
 }
 
-// crowdClass is equal for grants that get the same bytes: who has no token is not told that
+// rightsClass is equal for grants that get the same bytes: who has no token is not told that
 // something was left out.
-func crowdClass(g *acl.Grant) string {
+func rightsClass(g *acl.Grant) string {
 	if g.Accessor == acl.AnonymousAccessor {
 		return g.Class() + "\x00"
 	}
