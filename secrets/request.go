@@ -68,13 +68,13 @@ type Origin struct {
 // Caller is who asks: the token that was sent, and what is known of it once it was found good.
 type Caller struct {
 	Token  string
-	Holder string // the display name of the token, once it was found good
-	Who    Person // whose token it is, for templates; nil: nobody's
-	Whose  string // the entity of the token, once it was found good; "": it has none
+	Holder string   // the display name of the token, once it was found good
+	Who    Identity // whose token it is, for templates; nil: nobody's
+	Whose  string   // the entity of the token, once it was found good; "": it has none
 }
 
-// Person is who makes a request, as templates of policies and engines name parts of an identity.
-type Person interface {
+// Identity is who makes a request, as templates of policies and engines name parts of an identity.
+type Identity interface {
 	// Variable gives the value of a variable like "identity.entity.name"; ok is false where there is none.
 	Variable(name string) (value string, ok bool)
 }

@@ -138,7 +138,7 @@ func (b *Broker) Entry(t *task.Task, err error) *audit.Entry {
 	}
 	if t.Bearer != nil {
 		var identity []string
-		if p := t.Bearer.Person; p != nil && p.Persona != nil {
+		if p := t.Bearer.Identity; p != nil && p.Persona != nil {
 			identity = p.Policies
 		}
 		e.Auth = auditAuth(t.Token, t.Bearer.Token, identity)

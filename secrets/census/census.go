@@ -204,8 +204,8 @@ func (o *Census) Count(ctx context.Context, now time.Time) (*census, error) {
 	if err == nil {
 		err = o.walk(ctx, b, token.LeasePrefix, true, func(r storage.Record) { o.countLease(c, r, now) })
 	}
-	if err == nil && st.PeoplePrefix != "" {
-		err = o.walk(ctx, b, st.PeoplePrefix+identity.Entities, true, func(r storage.Record) { countEntity(st, c, r) })
+	if err == nil && st.IdentitiesPrefix != "" {
+		err = o.walk(ctx, b, st.IdentitiesPrefix+identity.Entities, true, func(r storage.Record) { countEntity(st, c, r) })
 	}
 	for _, e := range st.Mounts.All() {
 		if e.Type != "kv" || err != nil {

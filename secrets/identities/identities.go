@@ -33,7 +33,7 @@ type Identities struct {
 // Engine answers identity/. address is where clients reach this server.
 func (o *Identities) Engine(address string, salt []byte, gate *tables.Gate) engine.Engine {
 	book := token.Book{Salt: salt}
-	return people{&identity.Engine{Hash: book.Hash, Address: address, Mounts: func(accessor string) *mount.Entry {
+	return handler{&identity.Engine{Hash: book.Hash, Address: address, Mounts: func(accessor string) *mount.Entry {
 		if st := gate.Load(); st != nil {
 			return st.Mounts.ByAccessor(accessor)
 		}
@@ -41,14 +41,14 @@ func (o *Identities) Engine(address string, salt []byte, gate *tables.Gate) engi
 	}}, o}
 }
 
-// people answers identity/. Its writes are alone until they are committed: they and logins read what they change.
-type people struct {
+// handler answers identity/. Its writes are alone until they are committed: they and logins read what they change.
+type handler struct {
 	engine.Tender
 	o *Identities
 }
 
 // Answer implements Handler.
-func (p people) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (*secrets.Response, error) {
+func (p handler) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (*secrets.Response, error) {
 	if !r.Op.Writes() || identity.OfTokens(r) {
 		return p.Tender.Handle(ctx, t.View, r)
 	}
@@ -84,12 +84,12 @@ type Whose struct {
 // nobody else changes that.
 func (o *Identities) Identify(ctx context.Context, t *task.Task, a *secrets.Auth) (*Whose, error) {
 	w := &Whose{Entity: a.Entity, Release: func() {}}
-	if t.Tables.People == nil || (a.Alias == "" && a.Entity == "") {
+	if t.Tables.Identities == nil || (a.Alias == "" && a.Entity == "") {
 		return w, nil
 	}
 	l := identity.Login{Mount: t.Entry.Accessor, Name: a.Alias, Meta: a.AliasMeta, Groups: a.Groups}
 	for held := ""; a.Alias != ""; {
-		found, err := t.Tables.People.Login(ctx, l, t.Now)
+		found, err := t.Tables.Identities.Login(ctx, l, t.Now)
 		if err == nil && found.Entity.Disabled {
 			err = rights.ErrDenied
 		}
@@ -104,7 +104,7 @@ func (o *Identities) Identify(ctx context.Context, t *task.Task, a *secrets.Auth
 		}
 		if found.Lock == held {
 			w.Policies = found.Persona.Policies
-			w.Ops, err = o.Records.At(t.Tables.PeoplePrefix).Ops(found.Ops)
+			w.Ops, err = o.Records.At(t.Tables.IdentitiesPrefix).Ops(found.Ops)
 			t.Newcomer = found.Made
 			return w, err
 		}
@@ -113,7 +113,7 @@ func (o *Identities) Identify(ctx context.Context, t *task.Task, a *secrets.Auth
 		o.mu.RLock()
 		held, w.Release = found.Lock, func() { o.mu.RUnlock(); give() }
 	}
-	p, err := o.Rights.Person(ctx, t.Tables, w.Entity)
+	p, err := o.Rights.Identity(ctx, t.Tables, w.Entity)
 	if err == nil && !p.May() {
 		err = rights.ErrDenied
 	}
@@ -133,7 +133,7 @@ func (o *Identities) Made(e *mount.Entry) {
 // entitiesIn says how many entities operations bring that are not there yet.
 func (o *Identities) entitiesIn(ctx context.Context, st *tables.Tables, ops []storage.Op) (n int) {
 	for _, op := range ops {
-		if op.Value == nil || !strings.HasPrefix(op.Key, st.PeoplePrefix+identity.Entities) {
+		if op.Value == nil || !strings.HasPrefix(op.Key, st.IdentitiesPrefix+identity.Entities) {
 			continue
 		}
 		if _, there, err := o.Records.Get(ctx, op.Key); err == nil && !there {

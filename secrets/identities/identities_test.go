@@ -16,8 +16,8 @@ func TestIdentify(t *testing.T) {
 	o := &Identities{Records: d.Store, Rights: d.Rights}
 	e := d.Mount("identity/", "identity", nil)
 	st := d.Gate.Load()
-	st.PeoplePrefix = e.Prefix()
-	st.People = &identity.Book{View: d.Store.At(e.Prefix()), Hash: (&token.Book{Salt: st.Book.Salt}).Hash}
+	st.IdentitiesPrefix = e.Prefix()
+	st.Identities = &identity.Book{View: d.Store.At(e.Prefix()), Hash: (&token.Book{Salt: st.Book.Salt}).Hash}
 	login := func(newcomer bool) string {
 		t.Helper()
 		asked := d.Task(secrets.Update, "auth/token/login", "")

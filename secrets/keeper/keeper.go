@@ -248,8 +248,8 @@ func (k *Keeper) read(ctx context.Context, made func(*mount.Entry, []byte) (engi
 		st.Mounts, st.Engines[e.Accessor] = st.Mounts.With(e), own
 	}
 	if e := st.Mounts.Get(tables.IdentityPath); e != nil {
-		st.PeoplePrefix = e.Prefix()
-		st.People = &identity.Book{View: k.records.At(st.PeoplePrefix), Hash: st.Book.Hash}
+		st.IdentitiesPrefix = e.Prefix()
+		st.Identities = &identity.Book{View: k.records.At(st.IdentitiesPrefix), Hash: st.Book.Hash}
 	}
 	records, err = k.records.Scan(ctx, tables.PolicyPrefix, storage.After(tables.PolicyPrefix), 0)
 	if err != nil {

@@ -119,7 +119,7 @@ func (k *Keeper) authorise(ctx context.Context, t *task.Task, special engine.Spe
 		return err
 	}
 	t.Request.Holder, t.Whose = t.Bearer.DisplayName, t.Bearer.Entity
-	if p := t.Bearer.Person; p != nil && p.Persona != nil {
+	if p := t.Bearer.Identity; p != nil && p.Persona != nil {
 		t.Who = p.Persona
 	}
 	if t.Bearer.Uses != 0 {

@@ -27,9 +27,9 @@ type tokenShard struct {
 // Holder is a token with what its policies allow, as of one state. Immutable.
 type Holder struct {
 	*token.Token
-	ACL    *policy.ACL
-	of     *tables.ACLs
-	Person *person // nil: nobody's
+	ACL      *policy.ACL
+	of       *tables.ACLs
+	Identity *resolved // nil: nobody's
 }
 
 // shardCount is over how many locks the caches of tokens and of identities are spread.
@@ -37,7 +37,7 @@ const shardCount = 64
 
 // With is the holder of the same token as of another moment.
 func (h *Holder) With(t *token.Token) *Holder {
-	return &Holder{Token: t, ACL: h.ACL, of: h.of, Person: h.Person}
+	return &Holder{Token: t, ACL: h.ACL, of: h.of, Identity: h.Identity}
 }
 
 // tokensInShard bounds a shard; past it the shard begins anew.
@@ -47,13 +47,13 @@ func (c *tokenCache) shard(hash string) *tokenShard {
 	return &c.shards[maphash.String(c.seed, hash)%shardCount]
 }
 
-func (c *tokenCache) byHash(ctx context.Context, st *tables.Tables, hash string, who *persons,
+func (c *tokenCache) byHash(ctx context.Context, st *tables.Tables, hash string, who *identities,
 	load func() (*token.Token, error)) (*Holder, error) {
 	s := c.shard(hash)
 	s.mu.RLock()
 	h, version := s.tokens[hash], s.version
 	s.mu.RUnlock()
-	if h != nil && h.of == st.ACLs && who.fresh(h.Person) {
+	if h != nil && h.of == st.ACLs && who.fresh(h.Identity) {
 		return h, nil
 	}
 	t, err := load()
@@ -62,11 +62,11 @@ func (c *tokenCache) byHash(ctx context.Context, st *tables.Tables, hash string,
 	}
 	h = &Holder{Token: t, of: st.ACLs}
 	if t.Entity != "" {
-		if h.Person, err = who.find(ctx, st, t.Entity); err != nil {
+		if h.Identity, err = who.find(ctx, st, t.Entity); err != nil {
 			return nil, err
 		}
 	}
-	h.ACL = ACLOf(st, t.Policies, h.Person)
+	h.ACL = ACLOf(st, t.Policies, h.Identity)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.version == version {

@@ -14,22 +14,22 @@ import (
 	"corbel.dev/corbel/secrets/tables"
 )
 
-// persons keeps resolved entities. A commit that touches what one was made of makes it stale before
+// identities keeps resolved entities. A commit that touches what one was made of makes it stale before
 // the commit's caller is told; a change of groups makes all of them.
-type persons struct {
+type identities struct {
 	groups atomic.Uint64 // counts changes of groups
 	seed   maphash.Seed
-	shards [shardCount]personShard
+	shards [shardCount]identityShard
 }
 
-type personShard struct {
+type identityShard struct {
 	mu      sync.Mutex
 	version uint64 // counts drops, as in shard
-	known   map[string]*person
+	known   map[string]*resolved
 }
 
-// person is an entity as of one moment.
-type person struct {
+// resolved is an entity as of one moment.
+type resolved struct {
 	*identity.Persona        // nil: there is no such entity
 	groups            uint64 // the count of changes of groups that it is of
 	stale             atomic.Bool
@@ -39,24 +39,24 @@ type person struct {
 }
 
 const (
-	personsInShard = 1024
-	aclsOfPerson   = 8
+	identitiesInShard = 1024
+	aclsOfIdentity    = 8
 )
 
-// May reports whether the person may do anything at all; who is no entity's may.
-func (p *person) May() bool { return p == nil || (p.Persona != nil && !p.Entity.Disabled) }
+// May reports whether the identity may do anything at all; who is no entity's may.
+func (p *resolved) May() bool { return p == nil || (p.Persona != nil && !p.Entity.Disabled) }
 
-// fresh reports whether what is known of the person still holds.
-func (c *persons) fresh(p *person) bool {
+// fresh reports whether what is known of the identity still holds.
+func (c *identities) fresh(p *resolved) bool {
 	return p == nil || (!p.stale.Load() && p.groups == c.groups.Load())
 }
 
-func (c *persons) shard(id string) *personShard {
+func (c *identities) shard(id string) *identityShard {
 	return &c.shards[maphash.String(c.seed, id)%shardCount]
 }
 
 // find resolves an entity.
-func (c *persons) find(ctx context.Context, st *tables.Tables, id string) (*person, error) {
+func (c *identities) find(ctx context.Context, st *tables.Tables, id string) (*resolved, error) {
 	s := c.shard(id)
 	s.mu.Lock()
 	p, version := s.known[id], s.version
@@ -64,10 +64,10 @@ func (c *persons) find(ctx context.Context, st *tables.Tables, id string) (*pers
 	if p != nil && c.fresh(p) {
 		return p, nil
 	}
-	p = &person{groups: c.groups.Load()}
-	if st.People != nil {
+	p = &resolved{groups: c.groups.Load()}
+	if st.Identities != nil {
 		var err error
-		if p.Persona, err = st.People.Resolve(ctx, id); err != nil {
+		if p.Persona, err = st.Identities.Resolve(ctx, id); err != nil {
 			return nil, err
 		}
 	}
@@ -78,18 +78,18 @@ func (c *persons) find(ctx context.Context, st *tables.Tables, id string) (*pers
 		p.stale.Store(true)
 		return p, nil
 	}
-	if s.known == nil || len(s.known) >= personsInShard {
+	if s.known == nil || len(s.known) >= identitiesInShard {
 		for _, old := range s.known { // whoever holds one learns of changes no more
 			old.stale.Store(true)
 		}
-		s.known = map[string]*person{}
+		s.known = map[string]*resolved{}
 	}
 	s.known[id] = p
 	return p, nil
 }
 
 // committed drops whom a commit changed. prefix is where the records of identity are.
-func (c *persons) committed(prefix string, ops []storage.Op) {
+func (c *identities) committed(prefix string, ops []storage.Op) {
 	if prefix == "" {
 		return
 	}
@@ -116,7 +116,7 @@ func (c *persons) committed(prefix string, ops []storage.Op) {
 }
 
 // forget drops everybody.
-func (c *persons) forget() {
+func (c *identities) forget() {
 	c.groups.Add(1)
 	for i := range c.shards {
 		s := &c.shards[i]
@@ -127,8 +127,8 @@ func (c *persons) forget() {
 	}
 }
 
-// ACLOf is the set of rules that a token has, by its own policies and by those of its person.
-func ACLOf(st *tables.Tables, names []string, p *person) *policy.ACL {
+// ACLOf is the set of rules that a token has, by its own policies and by those of its identity.
+func ACLOf(st *tables.Tables, names []string, p *resolved) *policy.ACL {
 	if p == nil || p.Persona == nil {
 		base, _ := st.Shared(names)
 		return base
@@ -139,7 +139,7 @@ func ACLOf(st *tables.Tables, names []string, p *person) *policy.ACL {
 	if own := p.acls[base]; own != nil {
 		return own
 	}
-	if p.acls == nil || len(p.acls) >= aclsOfPerson {
+	if p.acls == nil || len(p.acls) >= aclsOfIdentity {
 		p.acls = map[*policy.ACL]*policy.ACL{}
 	}
 	own := base.With(list(), p.Variable)

@@ -28,20 +28,21 @@ func OrDenied(err error) error {
 
 // Rights finds tokens with what they allow, and keeps them.
 type Rights struct {
-	store   *sealed.Store
-	tokens  tokenCache
-	persons persons
+	store      *sealed.Store
+	tokens     tokenCache
+	identities identities
 }
 
 // NewRights makes one over the records.
 func NewRights(store *sealed.Store) *Rights {
-	return &Rights{store: store, tokens: tokenCache{seed: maphash.MakeSeed()}, persons: persons{seed: maphash.MakeSeed()}}
+	return &Rights{store: store, tokens: tokenCache{seed: maphash.MakeSeed()},
+		identities: identities{seed: maphash.MakeSeed()}}
 }
 
 // Committed drops what a commit changed, before its caller is told. st are the tables that are gone by.
 func (r *Rights) Committed(st *tables.Tables, ops []storage.Op) {
 	if st != nil {
-		r.persons.committed(st.PeoplePrefix, ops)
+		r.identities.committed(st.IdentitiesPrefix, ops)
 	}
 	r.tokens.committed(ops)
 }
@@ -49,7 +50,7 @@ func (r *Rights) Committed(st *tables.Tables, ops []storage.Op) {
 // Forget drops everything.
 func (r *Rights) Forget() {
 	r.tokens.forget()
-	r.persons.forget()
+	r.identities.forget()
 }
 
 // Count is how many tokens are kept.
@@ -63,9 +64,9 @@ func (r *Rights) Count() (n int) {
 	return n
 }
 
-// Person resolves an entity.
-func (r *Rights) Person(ctx context.Context, st *tables.Tables, id string) (*person, error) {
-	return r.persons.find(ctx, st, id)
+// Identity resolves an entity.
+func (r *Rights) Identity(ctx context.Context, st *tables.Tables, id string) (*resolved, error) {
+	return r.identities.find(ctx, st, id)
 }
 
 // Known finds the token of an id, or says that there is none that counts, for whoever asks from an address.
@@ -78,7 +79,7 @@ func (r *Rights) Known(ctx context.Context, st *tables.Tables, id string, now ti
 	if err != nil {
 		return nil, err
 	}
-	if h == nil || h.Expired(now) || !h.Person.May() || !auth.Within(h.CIDRs, from) {
+	if h == nil || h.Expired(now) || !h.Identity.May() || !auth.Within(h.CIDRs, from) {
 		return nil, ErrDenied
 	}
 	if ok, err := r.parentLives(ctx, st, h, now); err != nil || !ok {
@@ -90,7 +91,7 @@ func (r *Rights) Known(ctx context.Context, st *tables.Tables, id string, now ti
 // find returns the holder of an id, or nil where there is no such token.
 func (r *Rights) find(ctx context.Context, st *tables.Tables, id string) (*Holder, error) {
 	hash := st.Book.Hash(id)
-	return r.tokens.byHash(ctx, st, hash, &r.persons, func() (*token.Token, error) { return r.load(ctx, st, id, hash) })
+	return r.tokens.byHash(ctx, st, hash, &r.identities, func() (*token.Token, error) { return r.load(ctx, st, id, hash) })
 }
 
 // Token finds a token, also one that is stored nowhere; nil for none. It may have expired.
@@ -116,7 +117,7 @@ func (r *Rights) parentLives(ctx context.Context, st *tables.Tables, h *Holder, 
 	if !h.Batch || h.Parent == "" {
 		return true, nil
 	}
-	parent, err := r.tokens.byHash(ctx, st, h.Parent, &r.persons, func() (*token.Token, error) {
+	parent, err := r.tokens.byHash(ctx, st, h.Parent, &r.identities, func() (*token.Token, error) {
 		return st.Book.Find(ctx,
 			h.Parent)
 	})
@@ -128,7 +129,7 @@ func (r *Rights) ACL(ctx context.Context, st *tables.Tables, names []string, ent
 	if entity == "" {
 		return ACLOf(st, names, nil), nil
 	}
-	p, err := r.persons.find(ctx, st, entity)
+	p, err := r.identities.find(ctx, st, entity)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +144,7 @@ func (r *Rights) ByIdentity(ctx context.Context, st *tables.Tables, entity strin
 	if entity == "" {
 		return nil, nil
 	}
-	p, err := r.persons.find(ctx, st, entity)
+	p, err := r.identities.find(ctx, st, entity)
 	if err != nil || p.Persona == nil {
 		return nil, err
 	}

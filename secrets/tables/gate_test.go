@@ -37,7 +37,7 @@ func TestChange(t *testing.T) {
 	g := newGate(t)
 	put := func(key string) func(Tables) (*Tables, []storage.Op, error) {
 		return func(st Tables) (*Tables, []storage.Op, error) {
-			st.PeoplePrefix = key
+			st.IdentitiesPrefix = key
 			return &st, []storage.Op{storage.Put(key, []byte("x"))}, nil
 		}
 	}
@@ -45,7 +45,7 @@ func TestChange(t *testing.T) {
 		t.Errorf("without tables: %v", err)
 	}
 	g.Set(&Tables{})
-	if err := g.Change(t.Context(), put("a")); err != nil || g.Load().PeoplePrefix != "a" {
+	if err := g.Change(t.Context(), put("a")); err != nil || g.Load().IdentitiesPrefix != "a" {
 		t.Errorf("a change: %v, %+v", err, g.Load())
 	}
 	if _, ok, err := g.Store.Get(t.Context(), "a"); !ok || err != nil {
@@ -53,7 +53,7 @@ func TestChange(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := g.Change(ended, put("b")); err == nil || g.Load().PeoplePrefix != "a" {
+	if err := g.Change(ended, put("b")); err == nil || g.Load().IdentitiesPrefix != "a" {
 		t.Errorf("a change that could not be stored: %v, %+v", err, g.Load())
 	}
 }
@@ -74,7 +74,7 @@ func TestShutWaitsForRequestsThatChange(t *testing.T) {
 		g.Set(nil)
 		defer close(shut)
 		defer g.Shut()()
-		g.Set(&Tables{PeoplePrefix: "next"})
+		g.Set(&Tables{IdentitiesPrefix: "next"})
 	}()
 	for g.Load() != nil {
 		runtime.Gosched()
@@ -91,7 +91,7 @@ func TestShutWaitsForRequestsThatChange(t *testing.T) {
 	}
 	leave()
 	<-shut
-	if g.Load().PeoplePrefix != "next" {
+	if g.Load().IdentitiesPrefix != "next" {
 		t.Error("the next reign did not begin")
 	}
 	lost = errkind.New(errkind.NotLeader, "another one reigns")

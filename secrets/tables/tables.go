@@ -49,8 +49,8 @@ type Tables struct {
 	Quotas   *quota.Set
 	CORS     CORS
 
-	People       *identity.Book
-	PeoplePrefix string // where its records are
+	Identities       *identity.Book
+	IdentitiesPrefix string // where its records are
 }
 
 // Headers are the headers of requests that devices record, by name in lower case: true where values are hashed.

@@ -8,7 +8,7 @@ import (
 )
 
 // Expanded is the role with its templates filled in for who asks.
-func (r *Role) Expanded(who secrets.Person) *Role {
+func (r *Role) Expanded(who secrets.Identity) *Role {
 	if !r.DomainsTemplate && !r.URIsTemplate {
 		return r
 	}
@@ -24,7 +24,7 @@ func (r *Role) Expanded(who secrets.Person) *Role {
 
 // expand fills in templates. One that names what its caller does not have allows nothing, and neither does a value
 // that would widen it: whoever chose their own name must not be able to choose a pattern.
-func expand(list []string, who secrets.Person) []string {
+func expand(list []string, who secrets.Identity) []string {
 	var out []string
 	for _, text := range list {
 		if filled, ok := fill(text, who); ok {
@@ -34,7 +34,7 @@ func expand(list []string, who secrets.Person) []string {
 	return slices.Clip(out)
 }
 
-func fill(text string, who secrets.Person) (string, bool) {
+func fill(text string, who secrets.Identity) (string, bool) {
 	var out strings.Builder
 	for {
 		before, rest, more := strings.Cut(text, "{{")

@@ -182,7 +182,7 @@ func TestMerge(t *testing.T) {
 	}
 	h.ok(secrets.Update, "identity/entity/batch-delete", `{"entity_ids":["`+one+`"]}`)
 	h.refused(errkind.Denied, tok.ID, secrets.Read, "secret/q", "")
-	if left := h.keysBelow(h.gate.Load().PeoplePrefix); len(left) != 2 { // the group and its name
+	if left := h.keysBelow(h.gate.Load().IdentitiesPrefix); len(left) != 2 { // group and name
 		t.Errorf("left: %q", left)
 	}
 }
