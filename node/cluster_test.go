@@ -155,9 +155,9 @@ func TestNoQuorumRefusesAtOnce(t *testing.T) {
 	}
 }
 
-// TestClusterConsistentQueryEndsWithTheReign: a consistent blocking query at the leader gets 500 when leadership
+// TestClusterConsistentQueryEndsWithLeadership: a consistent blocking query at the leader gets 500 when leadership
 // moves, long before its wait is over.
-func TestClusterConsistentQueryEndsWithTheReign(t *testing.T) {
+func TestClusterConsistentQueryEndsWithLeadership(t *testing.T) {
 	servers := startCluster(t, 3, aclOff)
 	leader, _ := leaderOf(t, servers)
 	blocked := make(chan string, 1)

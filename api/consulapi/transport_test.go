@@ -105,9 +105,9 @@ func TestStreamsAreCompressedFromTheirFirstByte(t *testing.T) {
 	}
 }
 
-// TestConsistentQueryEndsWithTheReign: a parked consistent query is told when the leader is lost, not when its wait
+// TestConsistentQueryEndsWithLeadership: a parked consistent query is told when the leader is lost, not when its wait
 // is over.
-func TestConsistentQueryEndsWithTheReign(t *testing.T) {
+func TestConsistentQueryEndsWithLeadership(t *testing.T) {
 	lost := make(chan struct{})
 	r := newRig(t, func(c *Config) { c.LeaderChanges = func() <-chan struct{} { return lost } })
 	r.want("PUT", "/v1/kv/a", "1", 200, "true")

@@ -11,26 +11,26 @@ import (
 	"corbel.dev/corbel/kit/polltest"
 )
 
-// reign is who leads.
-type reign struct {
+// leadership is who leads.
+type leadership struct {
 	mu      sync.Mutex
 	leads   bool
 	changed chan struct{}
 }
 
-func (r *reign) IsLeader() bool {
+func (r *leadership) IsLeader() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.leads
 }
 
-func (r *reign) LeaderChanges() <-chan struct{} {
+func (r *leadership) LeaderChanges() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
 }
 
-func (r *reign) set(leads bool) {
+func (r *leadership) set(leads bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.leads = leads
@@ -40,7 +40,7 @@ func (r *reign) set(leads bool) {
 
 func TestTheLeaderMakesBuiltinsAndSweeps(t *testing.T) {
 	s, c := newStore(), clock.NewFake(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	r := &reign{changed: make(chan struct{})}
+	r := &leadership{changed: make(chan struct{})}
 	k := NewKeeper(KeeperConfig{Store: s, Clock: c, Leader: r, InitialManagement: "root"})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -81,5 +81,5 @@ func TestTheLeaderMakesBuiltinsAndSweeps(t *testing.T) {
 	polltest.Until(t, func() bool {
 		c.Advance(time.Second)
 		return TokenByAccessor(s.State(), left.AccessorID) == nil
-	}, "the next reign to remove what ended meanwhile")
+	}, "the next term to remove what ended meanwhile")
 }

@@ -145,7 +145,7 @@ func TestInitialManagement(t *testing.T) {
 	w.must(w.keeper.DeleteToken(t.Context(), g.Accessor))
 	w.refused("root")
 	w.must(w.keeper.EnsureBuiltins(t.Context()))
-	w.refused("root") // a revocation outlives the reign in which it happened
+	w.refused("root") // a revocation outlives the term in which it happened
 	early := NewResolver(Config{Now: newStore().now, InitialManagement: "root"})
 	if g, err := early.Grant(t.Context(), "root"); err != nil || !g.Allow(acl.ACL, "", acl.Write) {
 		t.Error("before the leader stored it", err)

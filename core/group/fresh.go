@@ -13,7 +13,7 @@ import (
 // follower can say how old its state is whatever the network does (docs/decisions/0004).
 // It travels in a field of the message that the library does not use any more.
 type mark struct {
-	// number counts the leader's messages in its reign.
+	// number counts the leader's messages in its term.
 	number uint64
 	// echo is the number of the newest message to the same peer that was answered: this
 	// message left later than that one arrived, a moment that the peer knows by its own clock.
@@ -95,7 +95,7 @@ func (f *fresh) heard(m *raft.AppendEntriesRequest, now time.Time) {
 	if m.Term < f.leaderTerm {
 		return
 	}
-	if m.Term > f.leaderTerm { // another leader, or another reign: its numbers begin anew
+	if m.Term > f.leaderTerm { // another leader, or another term: its numbers begin anew
 		f.leaderTerm, f.arrivals = m.Term, [arrivalsKept]arrival{}
 	}
 	if slot := &f.arrivals[told.number%arrivalsKept]; told.number > slot.number {

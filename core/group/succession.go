@@ -31,7 +31,7 @@ type succession struct {
 	// losing is set while it is found out whether the leader's address refuses connections.
 	losing atomic.Bool
 	// gone is the address of the leader that refused them, and the term in which it led.
-	gone atomic.Pointer[reign]
+	gone atomic.Pointer[leadership]
 	// yielding is until when this member asks nobody for a pre-vote: nanoseconds of peers.now.
 	yielding atomic.Int64
 	// held counts the requests for votes and pre-votes that wait for this member's own judgement, or for a lease time
@@ -39,7 +39,7 @@ type succession struct {
 	held atomic.Int32
 }
 
-type reign struct {
+type leadership struct {
 	addr raft.ServerAddress
 	term uint64
 }
@@ -86,7 +86,7 @@ func (s *succession) leaderLost() {
 	noticed := time.Now()
 	refused := s.refused(string(addr))
 	if refused {
-		s.gone.Store(&reign{addr, term})
+		s.gone.Store(&leadership{addr, term})
 	}
 	s.losing.Store(false)
 	if !refused || !in.pause(time.Until(noticed.Add(in.g.cfg.lease()+s.turn()))) {

@@ -66,8 +66,8 @@ func (b *book) note(with ballot, list []note, now time.Time) bool {
 	return true
 }
 
-// reign is what a leader knows since it began.
-type reign struct {
+// leadership is what a leader knows since it began.
+type leadership struct {
 	ballot ballot
 	began  time.Duration
 	floor  map[name]int64 // what former leaders dealt
@@ -78,11 +78,11 @@ type reign struct {
 // ahead is how far in the future a note may lie that counts: one beyond is of a clock that was wrong.
 const ahead = time.Minute
 
-// newReign is a reign that begins at a time with what a majority noted, the youngest server of which runs for so
+// newLeadership is one that begins at a time with what a majority noted, the youngest server of which runs for so
 // long. kept are ticks that this server had noted and then did not deal.
-func newReign(b ballot, noted [][]note, kept map[name]int64, youngest time.Duration, wall time.Time,
-	now time.Duration) *reign {
-	r := &reign{ballot: b, began: now, floor: map[name]int64{}, last: map[name]int64{},
+func newLeadership(b ballot, noted [][]note, kept map[name]int64, youngest time.Duration, wall time.Time,
+	now time.Duration) *leadership {
+	r := &leadership{ballot: b, began: now, floor: map[name]int64{}, last: map[name]int64{},
 		young: wall.Add(-youngest).UnixNano()}
 	for _, list := range noted {
 		for _, n := range list {
@@ -97,7 +97,7 @@ func newReign(b ballot, noted [][]note, kept map[name]int64, youngest time.Durat
 }
 
 // may says whether a tick may be dealt: that nobody dealt it.
-func (r *reign) may(key name, due int64) bool {
+func (r *leadership) may(key name, due int64) bool {
 	last, dealt := r.last[key]
 	if dealt && last == due {
 		return false

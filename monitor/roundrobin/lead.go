@@ -106,7 +106,7 @@ func (r *RoundRobin) serveTell(_ context.Context, req []byte) ([]byte, error) {
 // dealing deals while this server leads, until ctx ends.
 func (r *RoundRobin) dealing(ctx context.Context) error {
 	defer r.hands.Wait()
-	var now *reign
+	var now *leadership
 	for {
 		changes := r.cfg.Changes()
 		switch {
@@ -183,7 +183,7 @@ func (r *RoundRobin) promises(ctx context.Context, own promise, method string, r
 }
 
 // begin makes this server's ballot the greatest at a majority; nil is that it did not succeed.
-func (r *RoundRobin) begin(ctx context.Context) *reign {
+func (r *RoundRobin) begin(ctx context.Context) *leadership {
 	r.mu.Lock()
 	with := ballot{max(r.book.promised.n, r.greatest) + 1, r.cfg.Self}
 	kept := map[name]int64{}
@@ -204,7 +204,7 @@ func (r *RoundRobin) begin(ctx context.Context) *reign {
 		youngest = min(youngest, p.runs)
 		noted = append(noted, p.noted)
 	}
-	return newReign(with, noted, kept, youngest, r.cfg.Clock.Now(), r.now())
+	return newLeadership(with, noted, kept, youngest, r.cfg.Clock.Now(), r.now())
 }
 
 func (r *RoundRobin) beginLocked(with ballot) promise {
@@ -244,7 +244,7 @@ func (r *RoundRobin) noteLocked(with ballot, notes []note) promise {
 }
 
 // settled says whether the leader knows who is connected: all servers told it, or it waited for them long enough.
-func (r *RoundRobin) settled(now *reign) bool {
+func (r *RoundRobin) settled(now *leadership) bool {
 	servers := r.cfg.Servers()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,8 +260,8 @@ func (r *RoundRobin) settled(now *reign) bool {
 	return true
 }
 
-// round deals the ticks that wait; false is that this reign is over.
-func (r *RoundRobin) round(ctx context.Context, now *reign) bool {
+// round deals the ticks that wait; false is that this term is over.
+func (r *RoundRobin) round(ctx context.Context, now *leadership) bool {
 	var batch []*waiting
 	var notes []note
 	for _, w := range r.due(true) {

@@ -75,15 +75,15 @@ func TestBookForgets(t *testing.T) {
 		t.Error("a lesser ballot notes")
 	}
 	key := name{"d", "cpu"}
-	r := newReign(ballot{2, "s"}, [][]note{{{key, now.Add(time.Hour).UnixNano(), "x"}}}, nil, time.Hour, now, 0)
+	r := newLeadership(ballot{2, "s"}, [][]note{{{key, now.Add(time.Hour).UnixNano(), "x"}}}, nil, time.Hour, now, 0)
 	if !r.may(key, now.UnixNano()) {
 		t.Error("a note of the far future holds a tick up")
 	}
-	r = newReign(ballot{2, "s"}, [][]note{{{key, now.UnixNano(), "x"}}}, nil, time.Hour, now, 0)
+	r = newLeadership(ballot{2, "s"}, [][]note{{{key, now.UnixNano(), "x"}}}, nil, time.Hour, now, 0)
 	if r.may(key, now.UnixNano()) || !r.may(key, now.Add(time.Second).UnixNano()) {
 		t.Error("a tick that was noted is dealt, or the next one is not")
 	}
-	r = newReign(ballot{2, "s"}, nil, nil, time.Minute, now, 0)
+	r = newLeadership(ballot{2, "s"}, nil, nil, time.Minute, now, 0)
 	if r.may(key, now.Add(-2*time.Minute).UnixNano()) {
 		t.Error("a tick from before the servers' start is dealt")
 	}

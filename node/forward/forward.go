@@ -157,19 +157,19 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-var errReignEnded = errkind.New(errkind.Unknown, "the leader changed before it answered: outcome unknown")
+var errLeadershipEnded = errkind.New(errkind.Unknown, "the leader changed before it answered: outcome unknown")
 
 // uncertain tells the client of a write what it can do. A write is not sent again on its behalf: the first may be
 // carried out late, by a server that was frozen, and would then undo what others wrote after the second.
 func uncertain(addr string, err error) error {
-	if errors.Is(err, errReignEnded) {
+	if errors.Is(err, errLeadershipEnded) {
 		return err
 	}
 	return errkind.Errorf(errkind.Unknown, "outcome unknown: no answer from the server at %s (%v). The write may have "+
 		"been carried out: read before you send it again", addr, err)
 }
 
-// call sends the request; one to the leader ends with its reign.
+// call sends the request; one to the leader ends with its term.
 func (f *Forwarder) call(ctx context.Context, addr string, o order, req []byte) ([]byte, error) {
 	call := f.cfg.Client.Call
 	if o.waits {
@@ -180,14 +180,14 @@ func (f *Forwarder) call(ctx context.Context, addr string, o order, req []byte) 
 	if f.cfg.Terms == nil || !o.toLeader {
 		return call(ctx, addr, MethodHTTP, req)
 	}
-	reign := f.cfg.Terms.Of(addr)
+	leads := f.cfg.Terms.Of(addr)
 	callCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(reign, cancel)
+	stop := context.AfterFunc(leads, cancel)
 	defer stop()
 	reply, err := call(callCtx, addr, MethodHTTP, req)
-	if err != nil && reign.Err() != nil && ctx.Err() == nil && !errkind.Is(err, errkind.NotLeader) {
-		return nil, errReignEnded
+	if err != nil && leads.Err() != nil && ctx.Err() == nil && !errkind.Is(err, errkind.NotLeader) {
+		return nil, errLeadershipEnded
 	}
 	return reply, err
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestReigns: calls to a former leader end after the grace, those to the one that leads go on.
-func TestReigns(t *testing.T) {
+// TestTerms: calls to a former leader end after the grace, those to the one that leads go on.
+func TestTerms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leads atomic.Value
 		leads.Store("a")

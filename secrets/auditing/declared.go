@@ -77,7 +77,7 @@ func (b *Broker) declare(ctx context.Context) error {
 }
 
 // Redeclare puts other devices in the place of those that the configuration declared. What stays as it is keeps
-// its file open; on a server that is not the active one they are known for its next reign. Wrong ones change nothing.
+// its file open; on a server that is not the active one they are known for its next term. Wrong ones change nothing.
 // It is called while nobody makes this server the active one.
 func (b *Broker) Redeclare(ctx context.Context, list []audit.Config) error {
 	if err := CheckDeclared(list); err != nil {

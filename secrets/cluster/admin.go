@@ -314,7 +314,7 @@ func (c admin) setAutopilot(ctx context.Context, f *secrets.Fields) (any, error)
 	return nil, err
 }
 
-// takeSettings puts what an operator set in force, as a reign begins.
+// takeSettings puts what an operator set in force, as a term begins.
 func (c *Cluster) takeSettings(ctx context.Context) error {
 	n := c.cfg.Raft
 	if n == nil {

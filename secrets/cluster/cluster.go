@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/http/httputil"
 	"sync"
 	"sync/atomic"
@@ -28,20 +29,20 @@ type Server struct {
 	APIAddr     string    `json:"api_addr"`
 	ClusterAddr string    `json:"cluster_addr"` // host:port of its wire
 	Version     string    `json:"version"`
-	Since       time.Time `json:"since"` // of its reign, or when it was last heard of
+	Since       time.Time `json:"since"` // of its term, or when it was last heard of
 }
 
 // Config says what a Cluster is made of.
 type Config struct {
 	Self Server
-	// Storage is what the servers share, and Lock says which of them reigns.
+	// Storage is what the servers share, and Lock says which of them leads.
 	Storage storage.Backend
 	Lock    storage.Lock
 	Raft    *Node // the Lock, where it is one
 	Wire    *wire.Wire
 	// Encrypted: what goes over the wire is; requests are handed on over such a one alone.
 	Encrypted bool
-	// Authority: the identity of the wire comes from a record inside the barrier, which the first reign makes.
+	// Authority: the identity of the wire comes from a record inside the barrier, which the first term makes.
 	Authority bool
 	// StandbyReads: standbys answer reads of their own copy of the Raft log's state.
 	StandbyReads bool
@@ -54,14 +55,14 @@ type Config struct {
 
 // Cluster is this server among those that share the storage.
 type Cluster struct {
-	cfg    Config
-	meters meters
-	keeper *keeper.Keeper
-	proxy  *httputil.ReverseProxy
-	api    API // what answers requests that others hand on
-	reign  atomic.Pointer[reigning]
-	step   chan struct{} // asked to give way; room for one
-	anew   chan struct{} // asked to begin anew, with what is stored now; room for one
+	cfg        Config
+	meters     meters
+	keeper     *keeper.Keeper
+	proxy      *httputil.ReverseProxy
+	api        API // what answers requests that others hand on
+	leadership atomic.Pointer[leading]
+	step       chan struct{} // asked to give way; room for one
+	anew       chan struct{} // asked to begin anew, with what is stored now; room for one
 
 	mu         sync.Mutex // guards heard
 	heard      map[string]Server
@@ -73,8 +74,8 @@ type Cluster struct {
 	known atomic.Pointer[knownLeader]
 }
 
-type reigning struct {
-	storage.Reign
+type leading struct {
+	storage.Leadership
 	since time.Time
 }
 
@@ -86,16 +87,16 @@ func New(cfg Config) *Cluster {
 	return c
 }
 
-// Reigns is for keeper.Config: whether this server is the active one, as the lock knows.
-func (c *Cluster) Reigns(ctx context.Context) error {
-	r := c.reign.Load()
+// Leads is for keeper.Config: whether this server is the active one, as the lock knows.
+func (c *Cluster) Leads(ctx context.Context) error {
+	r := c.leadership.Load()
 	if r == nil {
 		return tables.ErrStandby
 	}
 	return r.Held(ctx)
 }
 
-// Attach gives the keeper that was made with Reigns, and what answers the requests that others hand on. Before Run.
+// Attach gives the keeper that was made with Leads, and what answers the requests that others hand on. Before Run.
 func (c *Cluster) Attach(k *keeper.Keeper, api API) {
 	c.keeper, c.api = k, api
 	if c.StandbyReads() {
@@ -132,7 +133,7 @@ func (c *Cluster) Await(ctx context.Context, index uint64) bool {
 func (c *Cluster) Raft() *Node { return c.cfg.Raft }
 
 const (
-	leaderKey    = "core/leader"            // who reigns, inside the barrier
+	leaderKey    = "core/leader"            // who leads, inside the barrier
 	authorityKey = "core/cluster/authority" // the authority, inside the barrier
 
 	stepDownPause = 10 * time.Second // after a step-down others go first
@@ -140,7 +141,7 @@ const (
 	activateTime  = 30 * time.Second
 )
 
-// Run stands by and reigns in turn, until ctx ends.
+// Run stands by and leads in turn, until ctx ends.
 func (c *Cluster) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -205,7 +206,7 @@ func (c *Cluster) awaitUnsealed(ctx context.Context) bool {
 	}
 }
 
-// identify takes the identity of the wire from the barrier, where it is kept there. Before the first reign there is
+// identify takes the identity of the wire from the barrier, where it is kept there. Before the first term there is
 // none.
 func (c *Cluster) identify(ctx context.Context) error {
 	if !c.cfg.Authority || c.identified.Load() {
@@ -234,7 +235,7 @@ func (c *Cluster) become(raw []byte) error {
 // term is a server's time as the active one.
 type term struct{ *Cluster }
 
-// once waits for a turn and reigns until it is over.
+// once waits for a turn and leads until it is over.
 func (c term) once(ctx context.Context) (stepped bool, err error) {
 	// The wait ends when the server is sealed: then it is nobody's turn here.
 	inner, cancel := context.WithCancel(ctx)
@@ -276,10 +277,10 @@ func (c term) untilSealed(ctx context.Context) {
 }
 
 // rule activates the keeper and waits for the end of the turn.
-func (c term) rule(ctx context.Context, r storage.Reign) (stepped bool, err error) {
+func (c term) rule(ctx context.Context, r storage.Leadership) (stepped bool, err error) {
 	k := c.keeper
 	select {
-	case <-c.step: // of a former reign
+	case <-c.step: // of a former term
 	default:
 	}
 	select {
@@ -288,8 +289,8 @@ func (c term) rule(ctx context.Context, r storage.Reign) (stepped bool, err erro
 	}
 	self := c.cfg.Self
 	self.Since = c.cfg.Clock.Now().UTC()
-	c.reign.Store(&reigning{r, self.Since})
-	defer c.reign.Store(nil)
+	c.leadership.Store(&leading{r, self.Since})
+	defer c.leadership.Store(nil)
 	starting, cancel := context.WithTimeout(ctx, activateTime)
 	defer cancel()
 	err = k.Activate(starting, r.Epoch())
@@ -337,7 +338,7 @@ func (c term) rule(ctx context.Context, r storage.Reign) (stepped bool, err erro
 	return stepped, nil
 }
 
-// announce writes who reigns, and makes the authority when there is none.
+// announce writes who leads, and makes the authority when there is none.
 func (c term) announce(ctx context.Context, self *Server) error {
 	k := c.keeper
 	if c.cfg.Authority {
@@ -405,7 +406,7 @@ const leaderAge = 250 * time.Millisecond
 
 // Leader says which server is active: false when none is known. An unsealed server is needed to know its addresses.
 func (c *Cluster) Leader(ctx context.Context) (Server, bool) {
-	if r := c.reign.Load(); r != nil {
+	if r := c.leadership.Load(); r != nil {
 		self := c.cfg.Self
 		self.Since = r.since
 		return self, true
@@ -434,9 +435,9 @@ func (c *Cluster) findLeader(ctx context.Context) (Server, bool) {
 // Self is this server.
 func (c *Cluster) Self() Server { return c.cfg.Self }
 
-// Since is when this server's reign began; false when it does not reign.
+// Since is when this server's term began; false when it does not lead.
 func (c *Cluster) Since() (time.Time, bool) {
-	if r := c.reign.Load(); r != nil && c.keeper.Active() {
+	if r := c.leadership.Load(); r != nil && c.keeper.Active() {
 		return r.since, true
 	}
 	return time.Time{}, false

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestHandedEndsWithTheReign: what a former active server has ends a while after another one reigns, and nothing else
+// TestHandedEndsWithLeadership: what a former active server has ends a while after another one leads, and nothing else
 // does.
-func TestHandedEndsWithTheReign(t *testing.T) {
+func TestHandedEndsWithLeadership(t *testing.T) {
 	var h handings
 	client, gone := context.WithCancel(t.Context())
 	a, doneA := h.begin(t.Context(), Server{ID: "a"}, time.Now)
@@ -24,7 +24,7 @@ func TestHandedEndsWithTheReign(t *testing.T) {
 				wanted = wanted || one == ctx
 			}
 			if wanted {
-				<-ctx.Done() // the end of a reign is passed on by a goroutine
+				<-ctx.Done() // the end of a term is passed on by a goroutine
 			}
 			if (ctx.Err() != nil) != wanted {
 				t.Errorf("%s: %s: %v", step, name, ctx.Err())
@@ -32,17 +32,17 @@ func TestHandedEndsWithTheReign(t *testing.T) {
 		}
 	}
 	h.look(at, "b")
-	h.look(at.Add(reignGrace-1), "b")
+	h.look(at.Add(leadershipGrace-1), "b")
 	over("within the grace")
-	h.look(at.Add(reignGrace-1), "a")
-	h.look(at.Add(reignGrace), "b")
-	h.look(at.Add(2*reignGrace-1), "b")
-	over("the first reigned again meanwhile")
+	h.look(at.Add(leadershipGrace-1), "a")
+	h.look(at.Add(leadershipGrace), "b")
+	h.look(at.Add(2*leadershipGrace-1), "b")
+	over("the first led again meanwhile")
 	gone()
 	over("a client has gone", a2)
-	h.look(at.Add(2*reignGrace), "b")
-	over("another reigns", a, a2)
-	if !errors.Is(context.Cause(a), errReignOver) {
+	h.look(at.Add(2*leadershipGrace), "b")
+	over("another leads", a, a2)
+	if !errors.Is(context.Cause(a), errLeadershipOver) {
 		t.Error(context.Cause(a))
 	}
 	later, doneLater := h.begin(t.Context(), Server{ID: "a"}, time.Now)

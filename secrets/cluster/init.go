@@ -11,7 +11,7 @@ import (
 // initWithin bounds the first start: the group elects itself, and writes.
 const initWithin = 30 * time.Second
 
-// Init initializes the storage that several servers share: with a reign of its own, so that of two servers that try at
+// Init initializes the storage that several servers share: with a term of its own, so that of two servers that try at
 // once one finds it done. With Raft this server becomes the first member.
 func (c *Cluster) Init(ctx context.Context, cfg *sealing.InitConfig) (*sealing.Initialized, error) {
 	ctx, cancel := context.WithTimeout(ctx, initWithin)

@@ -9,7 +9,7 @@ import (
 )
 
 // Acquire implements storage.Lock: whose turn it is, Raft's election says.
-func (n *Node) Acquire(ctx context.Context) (storage.Reign, error) {
+func (n *Node) Acquire(ctx context.Context) (storage.Leadership, error) {
 	select {
 	case <-n.opening.opened:
 	case <-ctx.Done():
@@ -21,12 +21,12 @@ func (n *Node) Acquire(ctx context.Context) (storage.Reign, error) {
 	}
 	for {
 		changed := g.LeaderChanges()
-		term := g.Term() // before it is known that this server leads: the reign never counts for a later term
+		term := g.Term() // before it is known that this server leads: this leadership never counts for a later term
 		if g.IsLeader() && n.store.Leads(ctx) == nil {
-			// All that was committed before this reign is applied here, and the epoch is in the same log: nobody else
+			// All that was committed before this leadership is applied here, and the epoch is in the same log: nobody else
 			// can have taken the next one.
-			r := &raftReign{n: n, term: term, epoch: n.store.Epoch() + 1, done: make(chan struct{})}
-			n.reigns.Store(true)
+			r := &raftLeadership{n: n, term: term, epoch: n.store.Epoch() + 1, done: make(chan struct{})}
+			n.leads.Store(true)
 			go r.watch()
 			return r, nil
 		}
@@ -54,9 +54,9 @@ func (n *Node) Holder(context.Context) (string, error) {
 
 var errTermOver = errkind.New(errkind.NotLeader, "this server's turn as the active one has ended; another one begins")
 
-// raftReign lasts for one term of the group. A server that lost the lead and has it again, before anybody noticed,
+// raftLeadership lasts for one term of the group. A server that lost the lead and has it again, before anybody noticed,
 // leads in a later term: others may have written in between, and what it keeps in memory of the term before is old.
-type raftReign struct {
+type raftLeadership struct {
 	n     *Node
 	term  uint64
 	epoch storage.Epoch
@@ -64,7 +64,7 @@ type raftReign struct {
 }
 
 // watch ends with the term's leadership or the group.
-func (r *raftReign) watch() {
+func (r *raftLeadership) watch() {
 	defer close(r.done)
 	g := r.n.group.Load()
 	for {
@@ -80,11 +80,11 @@ func (r *raftReign) watch() {
 	}
 }
 
-// Epoch implements storage.Reign.
-func (r *raftReign) Epoch() storage.Epoch { return r.epoch }
+// Epoch implements storage.Leadership.
+func (r *raftLeadership) Epoch() storage.Epoch { return r.epoch }
 
-// Held implements storage.Reign.
-func (r *raftReign) Held(ctx context.Context) error {
+// Held implements storage.Leadership.
+func (r *raftLeadership) Held(ctx context.Context) error {
 	if err := r.n.store.Leads(ctx); err != nil {
 		return err
 	}
@@ -94,12 +94,12 @@ func (r *raftReign) Held(ctx context.Context) error {
 	return nil
 }
 
-// Done implements storage.Reign.
-func (r *raftReign) Done() <-chan struct{} { return r.done }
+// Done implements storage.Leadership.
+func (r *raftLeadership) Done() <-chan struct{} { return r.done }
 
-// Release implements Reign: leadership goes to another member.
-func (r *raftReign) Release(ctx context.Context) {
-	r.n.reigns.Store(false)
+// Release implements Leadership: leadership goes to another member.
+func (r *raftLeadership) Release(ctx context.Context) {
+	r.n.leads.Store(false)
 	g := r.n.group.Load()
 	if !g.IsLeader() {
 		return

@@ -14,9 +14,9 @@ import (
 	"corbel.dev/corbel/secrets/storage/raftstore"
 )
 
-// TestReignEndsWithItsTerm: a server that lost the lead and has it again reigns no more by what it began with before:
+// TestLeadershipEndsWithItsTerm: a server that lost the lead and has it again does not lead by what it began with before:
 // another one may have written in between.
-func TestReignEndsWithItsTerm(t *testing.T) {
+func TestLeadershipEndsWithItsTerm(t *testing.T) {
 	ports, err := testport.Free(2)
 	if err != nil {
 		t.Fatal(err)
@@ -69,17 +69,17 @@ func TestReignEndsWithItsTerm(t *testing.T) {
 			return false
 		}, "%s to lead", boot[i].ID)
 	}
-	reign := &raftReign{n: nodes[first], term: nodes[first].group.Load().Term(), done: make(chan struct{})}
-	if err := reign.Held(ctx); err != nil {
-		t.Fatalf("a reign that has begun: %v", err)
+	leadership := &raftLeadership{n: nodes[first], term: nodes[first].group.Load().Term(), done: make(chan struct{})}
+	if err := leadership.Held(ctx); err != nil {
+		t.Fatalf("a term that has begun: %v", err)
 	}
 	lead(1 - first)
-	if err := reign.Held(ctx); !errkind.Is(err, errkind.NotLeader) {
+	if err := leadership.Held(ctx); !errkind.Is(err, errkind.NotLeader) {
 		t.Fatalf("while another one leads: %v", err)
 	}
 	lead(first)
-	if err := reign.Held(ctx); !errkind.Is(err, errkind.NotLeader) {
+	if err := leadership.Held(ctx); !errkind.Is(err, errkind.NotLeader) {
 		t.Fatalf("in a later term: %v", err)
 	}
-	reign.watch() // returns at once
+	leadership.watch() // returns at once
 }

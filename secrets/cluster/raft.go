@@ -61,7 +61,7 @@ type Node struct {
 	caughtUp  atomic.Bool                // the copy of this server is not the empty one of a start
 	replicas  atomic.Pointer[[]string]   // that never get a vote
 	deadAfter atomic.Int64               // nanoseconds of silence
-	reigns    atomic.Bool                // reads must be those of the leader
+	leads     atomic.Bool                // reads must be those of the leader
 	opening   opening
 	ended     chan struct{} // closed when Run has ended
 	mu        sync.Mutex    // one founding or joining at a time
@@ -235,11 +235,11 @@ var errBehind = errkind.New(errkind.Unavailable, "the Raft group has no leader y
 var errNotOpen = errkind.New(errkind.Unavailable,
 	"the Raft group of this server is still being opened: try again in a moment")
 
-// under is where reads go: to the leader's checked state while this server reigns, to its own copy otherwise,
+// under is where reads go: to the leader's checked state while this server leads, to its own copy otherwise,
 // which may be old; nil where there is none.
 func (n *Node) under(ctx context.Context) (*records.Reader, error) {
 	switch {
-	case n.reigns.Load():
+	case n.leads.Load():
 		return &n.store.Reader, nil
 	case n.group.Load() != nil:
 		local := n.store.Local()

@@ -65,10 +65,10 @@ type Config struct {
 	Audit     audit.Rules    // for devices that are made over the API
 	Audits    []audit.Config // that the configuration declares: Path, Type, Description, Options and Local of each
 
-	// Reigns is set where several servers share the storage: Unseal makes a standby then, and Activate the
+	// Leads is set where several servers share the storage: Unseal makes a standby then, and Activate the
 	// active server. It is asked by each request whether this server is still the active one, and costs
 	// some atomic loads when it is; NotLeader or Unavailable otherwise.
-	Reigns func(ctx context.Context) error
+	Leads func(ctx context.Context) error
 	// Seal opens the root key by itself; nil: people do, with shares. OldSeal is the one to go over from.
 	Seal, OldSeal seal.Auto
 	// Joining, where it is set, is told the root key before the keyring is read: a server that was asked to
@@ -150,7 +150,7 @@ func New(cfg Config) (*Keeper, error) {
 	k.replica = &replica{k: k}
 	k.records = sealed.New(sealed.Config{Under: cfg.Storage, Now: cfg.Now, CacheBytes: cfg.CacheBytes, Log: cfg.Log,
 		Metrics: cfg.Metrics, Committed: k.committed})
-	k.gate = &tables.Gate{Store: k.records, Reigns: cfg.Reigns,
+	k.gate = &tables.Gate{Store: k.records, Leads: cfg.Leads,
 		TTLs: token.Limits{Default: cfg.DefaultTTL, Max: cfg.MaxTTL}}
 	k.flying.Now = cfg.Now
 	k.rights = rights.NewRights(k.records)

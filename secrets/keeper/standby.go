@@ -45,7 +45,7 @@ func ofTables(key string) bool {
 // Replicated is told what was applied to this server's copy, or that all of it was replaced. It does not wait.
 func (s *replica) Replicated(ops []storage.Op, all bool) {
 	if s.k.gate.Load() != nil && !all {
-		return // the active server's own commits: its caches know of them, and are emptied when its reign ends
+		return // the active server's own commits: its caches know of them, and are emptied when its term ends
 	}
 	if all {
 		s.k.forget()
@@ -155,7 +155,7 @@ func (s *replica) ReadHere(ctx context.Context, r *secrets.Request) (*task.Reply
 	if (r.Op != secrets.Read && r.Op != secrets.List) || r.Wrap != 0 || r.Token == "" {
 		return nil, false
 	}
-	defer s.k.gate.Hold()() // nothing of a copy is read, and cached, in a reign of this server's own
+	defer s.k.gate.Hold()() // nothing of a copy is read, and cached, in a term of this server's own
 	t := s.judged(ctx, r)
 	if t == nil || t.Engine == nil || !s.allowed(ctx, t) {
 		return nil, false

@@ -70,7 +70,7 @@ func (s *Store) Sealed() bool { return s.Barrier.Sealed() }
 // Epoch is what commits are made with.
 func (s *Store) Epoch() storage.Epoch { return storage.Epoch(s.epoch.Load()) }
 
-// SetEpoch begins another reign.
+// SetEpoch begins another term.
 func (s *Store) SetEpoch(epoch storage.Epoch) { s.epoch.Store(uint64(epoch)) }
 
 func (s *Store) shard(key string) *shard { return &s.shards[maphash.String(s.seed, key)%shardCount] }
@@ -149,7 +149,7 @@ func (s *Store) Scan(ctx context.Context, from, to string, limit int) ([]storage
 }
 
 // Commit stores operations, and keeps what it stored. After an outcome that is not known nothing of them is kept; nor
-// where a reign ended meanwhile: whoever reigns next may have written, and been told of here, before this commit's
+// where a term ended meanwhile: whoever leads next may have written, and been told of here, before this commit's
 // caller goes on.
 func (s *Store) Commit(ctx context.Context, ops []storage.Op) error {
 	if len(ops) == 0 {

@@ -25,9 +25,9 @@ func (s *lateStore) Commit(ctx context.Context, epoch storage.Epoch, ops []stora
 	return err
 }
 
-// TestCommitOfAFormerReignIsNotKept: a commit that succeeded, and whose caller goes on only when its reign is over
+// TestCommitOfAFormerLeaderIsNotKept: a commit that succeeded, and whose caller goes on only when its term is over
 // and another server has written, leaves nothing in the caches: a standby would answer with it, and call it new.
-func TestCommitOfAFormerReignIsNotKept(t *testing.T) {
+func TestCommitOfAFormerLeaderIsNotKept(t *testing.T) {
 	ctx := t.Context()
 	write := func(v *Store, value string) {
 		t.Helper()
@@ -36,8 +36,8 @@ func TestCommitOfAFormerReignIsNotKept(t *testing.T) {
 		}
 	}
 	for name, meanwhile := range map[string]func(s *Store){
-		"told of before the reign ends":  func(v *Store) { v.Forget() }, // Replicated heeds nothing in a reign
-		"told of after the reign ended":  func(v *Store) { v.Forget(); v.Drop("k") },
+		"told of before the term ends":   func(v *Store) { v.Forget() }, // Replicated heeds nothing in a term
+		"told of after the term ended":   func(v *Store) { v.Forget(); v.Drop("k") },
 		"told of where nothing is kept":  func(v *Store) { v.Drop("k") },
 		"another record of a batch, too": func(v *Store) { v.Drop("k"); v.Drop("other") },
 	} {

@@ -86,7 +86,7 @@ type Rekeying struct {
 var ErrNoRekey = errkind.New(errkind.Invalid, "no rekey in progress")
 
 // Rekeys changes shares, one change of each kind at a time. The seal's lock guards it; what is under way ends with
-// the reign.
+// the term.
 type Rekeys struct {
 	s     *Sealing
 	under rekeys

@@ -20,7 +20,7 @@ type rootAttempt struct {
 	given gathering
 }
 
-// Roots makes root tokens with shares, one at a time. The seal's lock guards it; an attempt ends with the reign.
+// Roots makes root tokens with shares, one at a time. The seal's lock guards it; an attempt ends with the term.
 type Roots struct {
 	s       *Sealing
 	rooting *rootAttempt

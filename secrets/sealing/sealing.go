@@ -58,7 +58,7 @@ type Config struct {
 	Close  func([]*audit.Device)
 }
 
-// Sealing opens and closes the store of keys, and begins and ends reigns.
+// Sealing opens and closes the store of keys, and begins and ends leadership.
 type Sealing struct {
 	cfg     Config
 	gate    *tables.Gate
@@ -459,7 +459,7 @@ func (s *Sealing) openRootLocked(ctx context.Context, root []byte) error {
 		return err
 	}
 	defer s.gate.Changed()
-	if s.gate.Reigns != nil {
+	if s.gate.Leads != nil {
 		return nil // a standby, until Activate
 	}
 	st, err := s.load(ctx)

@@ -54,7 +54,7 @@ func hashOf(key []byte) []byte {
 
 func sameHash(hash, key []byte) bool { return subtle.ConstantTimeCompare(hash, hashOf(key)) == 1 }
 
-// migration is a change of seal that the next reign writes down.
+// migration is a change of seal that the next term writes down.
 type migration struct {
 	key  []byte     // that the shares made: the unseal key or the recovery key
 	from SealConfig // how it is split, and of which seal it was

@@ -21,8 +21,8 @@ func (s *Sealing) Standby() bool { return s.gate.Load() == nil && !s.records.Sea
 // deactivated. Take it, then look.
 func (s *Sealing) Changes() <-chan struct{} { return s.gate.Changes() }
 
-// Activate begins a reign: it raises the storage's epoch, so that nobody who reigned before writes any more,
-// reads everything anew and answers requests from then on. It waits for the requests of a former reign. Its
+// Activate begins a term: it raises the storage's epoch, so that nobody who led before writes any more,
+// reads everything anew and answers requests from then on. It waits for the requests of a former term. Its
 // cost does not grow with the number of tokens, leases or secrets.
 func (s *Sealing) Activate(ctx context.Context, epoch storage.Epoch) error {
 	if st := s.gate.Set(nil); st != nil {
@@ -54,8 +54,8 @@ func (s *Sealing) Activate(ctx context.Context, epoch storage.Epoch) error {
 	return nil
 }
 
-// Deactivate ends a reign at once: requests that come find a standby, and those under way can write nothing more
-// once the next reign has begun.
+// Deactivate ends a term at once: requests that come find a standby, and those under way can write nothing more
+// once the next term has begun.
 func (s *Sealing) Deactivate() {
 	defer s.lock()()
 	st := s.gate.Set(nil)

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// Lock says whose turn it is to reign, where several servers share a backend. It is not the fence: the epoch is,
+// Lock says whose turn it is to lead, where several servers share a backend. It is not the fence: the epoch is,
 // which is part of each write. Its methods may be called from any goroutine.
 type Lock interface {
 	// Acquire waits until it is this server's turn, or ctx ends.
-	Acquire(ctx context.Context) (Reign, error)
+	Acquire(ctx context.Context) (Leadership, error)
 	// Holder is the id of whose turn it is, as far as this server knows; "" nobody's, or unknown.
 	Holder(ctx context.Context) (id string, err error)
 }
 
-// Reign is a turn.
-type Reign interface {
-	// Epoch is greater than that of every reign before.
+// Leadership is a turn.
+type Leadership interface {
+	// Epoch is greater than that of every term before.
 	Epoch() Epoch
-	// Held returns nil while nobody else can reign; it is cheap as long as that is known. Else NotLeader or Unavailable.
+	// Held returns nil while nobody else can lead; it is cheap as long as that is known. Else NotLeader or Unavailable.
 	Held(ctx context.Context) error
 	// Done is closed when the turn is over.
 	Done() <-chan struct{}

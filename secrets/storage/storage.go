@@ -53,7 +53,7 @@ func IsMark(op Op) bool { return len(op.Value) == 1 && &op.Value[0] == &marked[0
 // Delete makes the operation that removes a key.
 func Delete(key string) Op { return Op{Key: key} }
 
-// Epoch numbers the reigns of writers; greater is later. Zero writes only
+// Epoch numbers the terms of writers; greater is later. Zero writes only
 // where nobody has ever fenced: single-node backends and tests.
 type Epoch uint64
 
@@ -87,7 +87,7 @@ type Info struct {
 	BatchCount int    // the most operations of a commit; 0: no limit of its own
 }
 
-// ErrFenced says that a newer writer reigns.
+// ErrFenced says that a newer writer leads.
 var ErrFenced = errors.New("another server has become the active one")
 
 // Fenced is the error of a commit with an old epoch.

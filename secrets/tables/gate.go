@@ -20,13 +20,13 @@ var ErrStandby = errkind.New(errkind.NotLeader, "Vault is in standby mode")
 // Gate owns the tables that requests go by, and lets requests in while there are any.
 type Gate struct {
 	Store *sealed.Store
-	// Reigns, where several servers share the storage, is whether this one is still the active one.
-	Reigns func(ctx context.Context) error
-	TTLs   token.Limits // of mounts that say nothing
+	// Leads, where several servers share the storage, is whether this one is still the active one.
+	Leads func(ctx context.Context) error
+	TTLs  token.Limits // of mounts that say nothing
 
-	now   atomic.Pointer[Tables] // nil: sealed, or a standby
-	reign sync.RWMutex           // held for reading by each request where Reigns is set
-	mu    sync.Mutex             // one change of the tables at a time
+	now        atomic.Pointer[Tables] // nil: sealed, or a standby
+	leadership sync.RWMutex           // held for reading by each request where Leads is set
+	mu         sync.Mutex             // one change of the tables at a time
 
 	turnMu sync.Mutex // guards turn
 	turn   chan struct{}
@@ -51,38 +51,38 @@ func (g *Gate) Idle() error {
 }
 
 // Enter lets a request in while there are tables, which it is given; where several servers share the storage, only
-// while this one reigns. No request of one reign is under way in the next, so none commits what it read before somebody
+// while this one leads. No request of one term is under way in the next, so none commits what it read before somebody
 // else wrote. leave is to be called at its end.
 func (g *Gate) Enter(ctx context.Context) (st *Tables, leave func(), err error) {
 	if st = g.Load(); st == nil {
-		return nil, nil, g.Idle() // and does not wait for a reign that begins
+		return nil, nil, g.Idle() // and does not wait for a term that begins
 	}
-	if g.Reigns == nil {
+	if g.Leads == nil {
 		return st, func() {}, nil
 	}
-	g.reign.RLock()
+	g.leadership.RLock()
 	if st = g.Load(); st == nil {
 		err = g.Idle()
 	} else {
-		err = g.Reigns(ctx)
+		err = g.Leads(ctx)
 	}
 	if err != nil {
-		g.reign.RUnlock()
+		g.leadership.RUnlock()
 		return nil, nil, err
 	}
-	return st, g.reign.RUnlock, nil
+	return st, g.leadership.RUnlock, nil
 }
 
-// Hold keeps the next reign from beginning until release is called, also where there are no tables.
+// Hold keeps the next term from beginning until release is called, also where there are no tables.
 func (g *Gate) Hold() (release func()) {
-	g.reign.RLock()
-	return g.reign.RUnlock
+	g.leadership.RLock()
+	return g.leadership.RUnlock
 }
 
-// Shut waits for the requests of a former reign, and lets none in until release is called. There must be no tables.
+// Shut waits for the requests of a former term, and lets none in until release is called. There must be no tables.
 func (g *Gate) Shut() (release func()) {
-	g.reign.Lock()
-	return g.reign.Unlock
+	g.leadership.Lock()
+	return g.leadership.Unlock
 }
 
 // Change makes the next tables, after its operations were committed.

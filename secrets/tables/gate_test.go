@@ -58,12 +58,12 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// Whoever begins a reign waits for the requests of the former one, and those may change the tables meanwhile: they
+// Whoever begins a term waits for the requests of the former one, and those may change the tables meanwhile: they
 // find that there are none.
 func TestShutWaitsForRequestsThatChange(t *testing.T) {
 	g := newGate(t)
 	var lost error
-	g.Reigns = func(context.Context) error { return lost }
+	g.Leads = func(context.Context) error { return lost }
 	g.Set(&Tables{})
 	_, leave, err := g.Enter(t.Context())
 	if err != nil {
@@ -84,19 +84,19 @@ func TestShutWaitsForRequestsThatChange(t *testing.T) {
 	}
 	err = g.Change(t.Context(), func(st Tables) (*Tables, []storage.Op, error) { return &st, nil, nil })
 	if err != ErrStandby {
-		t.Errorf("a change after the reign: %v", err)
+		t.Errorf("a change after the term: %v", err)
 	}
 	if _, _, err := g.Enter(t.Context()); err != ErrStandby {
-		t.Errorf("a request between two reigns: %v", err)
+		t.Errorf("a request between two terms: %v", err)
 	}
 	leave()
 	<-shut
 	if g.Load().IdentitiesPrefix != "next" {
-		t.Error("the next reign did not begin")
+		t.Error("the next term did not begin")
 	}
-	lost = errkind.New(errkind.NotLeader, "another one reigns")
+	lost = errkind.New(errkind.NotLeader, "another one leads")
 	if _, _, err := g.Enter(t.Context()); !errors.Is(err, lost) {
-		t.Errorf("a server that does not reign any more: %v", err)
+		t.Errorf("a server that does not lead any more: %v", err)
 	}
 }
 

@@ -63,7 +63,7 @@ func NewTokens(gate *tables.Gate, records *sealed.Store, who *rights.Rights, q *
 // Engine answers auth/token/.
 func (o *Tokens) Engine() engine.Engine { return &Engine{o: o} }
 
-// Begin forgets what a former reign had in memory, and looks for what it did not finish.
+// Begin forgets what a former term had in memory, and looks for what it did not finish.
 func (o *Tokens) Begin() {
 	o.Forget()
 	o.unfinished.Store(true)

@@ -84,7 +84,7 @@ func migrationWire(addr string, log *slog.Logger, metrics *telemetry.Registry) (
 // migrated is a storage that this process has for itself.
 type migrated struct {
 	backend storage.Backend
-	turn    storage.Reign // of one that servers share; nil elsewhere
+	turn    storage.Leadership // of one that servers share; nil elsewhere
 }
 
 func openMigrated(ctx context.Context, host *secretsHost, name string, b vaultconf.Block,

@@ -36,7 +36,7 @@ type secretsPlane struct {
 // secretsConfig is what a plane is made of.
 type secretsConfig struct {
 	store       secretsStore
-	keeper      keeper.Config // but Storage, Log and Reigns
+	keeper      keeper.Config // but Storage, Log and Leads
 	api         vaultapi.Config
 	self        cluster.Server
 	wire        *wire.Wire // the cluster's; nil without one
@@ -66,7 +66,7 @@ func newSecretsPlane(c secretsConfig) (*secretsPlane, error) {
 			Wire: c.wire, Encrypted: c.encrypted,
 			Authority: c.store.raft == nil, StandbyReads: c.standbys, Evidence: c.evidence, Metrics: c.keeper.Metrics,
 			Clock: c.clock, Log: c.log})
-		c.keeper.Reigns, c.keeper.StepDown, c.keeper.System = p.cluster.Reigns, p.cluster.StepDown, p.cluster.System
+		c.keeper.Leads, c.keeper.StepDown, c.keeper.System = p.cluster.Leads, p.cluster.StepDown, p.cluster.System
 		if c.store.raft != nil {
 			c.keeper.Joining = c.store.raft.Joining
 		}

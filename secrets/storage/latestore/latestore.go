@@ -185,7 +185,7 @@ func (s *Store) Locker() storage.Lock { return lateLock{s} }
 type lateLock struct{ s *Store }
 
 // Acquire implements storage.Lock: it waits for the storage first.
-func (l lateLock) Acquire(ctx context.Context) (storage.Reign, error) {
+func (l lateLock) Acquire(ctx context.Context) (storage.Leadership, error) {
 	select {
 	case <-l.s.open:
 		return l.s.has.Load().lock.Acquire(ctx)

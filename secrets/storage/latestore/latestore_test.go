@@ -52,8 +52,8 @@ type turn struct{ storage.Lock }
 
 var errTurn = errors.New("its turn")
 
-func (turn) Acquire(context.Context) (storage.Reign, error) { return nil, errTurn }
-func (turn) Holder(context.Context) (id string, err error)  { return "other", nil }
+func (turn) Acquire(context.Context) (storage.Leadership, error) { return nil, errTurn }
+func (turn) Holder(context.Context) (id string, err error)       { return "other", nil }
 
 // Until the storage is there every call is refused at once, by a text that says nothing of where it is, and the lock
 // waits.

@@ -15,7 +15,7 @@ import (
 
 // The lock is an object that its holder replaces again and again. Nobody compares clocks: who wants the lock watches
 // the object, and takes it when it did not change for lockTTL by the watcher's own clock. Its holder believes in it
-// for a shorter time after it began a renewal that succeeded. Its number is the epoch of the reign, and grows with
+// for a shorter time after it began a renewal that succeeded. Its number is the epoch of the term, and grows with
 // each holder.
 const (
 	lockKey   = "lock"
@@ -89,7 +89,7 @@ func (l *Locker) write(ctx context.Context, holder string, epoch uint64, tag str
 }
 
 // Acquire implements storage.Lock.
-func (l *Locker) Acquire(ctx context.Context) (storage.Reign, error) {
+func (l *Locker) Acquire(ctx context.Context) (storage.Leadership, error) {
 	var seen string
 	since := time.Now()
 	for {
@@ -110,7 +110,7 @@ func (l *Locker) Acquire(ctx context.Context) (storage.Reign, error) {
 			err = errWait
 		}
 		if err == nil {
-			return l.reign(h.Epoch+1, sent), nil
+			return l.leadership(h.Epoch+1, sent), nil
 		}
 		if err != errWait && !errkind.Is(err, errkind.Conflict) && ctx.Err() == nil {
 			return nil, errkind.E(errkind.Unavailable, "storage: lock", err)
@@ -132,8 +132,8 @@ func (l *Locker) Holder(ctx context.Context) (string, error) {
 	return h.Holder, err
 }
 
-// reign is a lock that is held and renewed.
-type reign struct {
+// leadership is a lock that is held and renewed.
+type leadership struct {
 	l     *Locker
 	epoch uint64
 	began time.Time
@@ -143,15 +143,15 @@ type reign struct {
 	done  chan struct{}
 }
 
-func (l *Locker) reign(epoch uint64, sent time.Time) *reign {
-	r := &reign{l: l, epoch: epoch, began: time.Now(), stop: make(chan struct{}), done: make(chan struct{})}
+func (l *Locker) leadership(epoch uint64, sent time.Time) *leadership {
+	r := &leadership{l: l, epoch: epoch, began: time.Now(), stop: make(chan struct{}), done: make(chan struct{})}
 	r.until.Store(int64(sent.Add(l.scale(lockTrust)).Sub(r.began)))
 	go r.renew()
 	return r
 }
 
 // renew keeps the lock until it is lost or Release is called.
-func (r *reign) renew() {
+func (r *leadership) renew() {
 	defer close(r.done)
 	for storage.Pause(context.Background(), r.stop, r.l.scale(lockRenew)) {
 		left := time.Duration(r.until.Load()) - time.Since(r.began)
@@ -175,11 +175,11 @@ func (r *reign) renew() {
 	}
 }
 
-// Epoch implements storage.Reign.
-func (r *reign) Epoch() storage.Epoch { return storage.Epoch(r.epoch) }
+// Epoch implements storage.Leadership.
+func (r *leadership) Epoch() storage.Epoch { return storage.Epoch(r.epoch) }
 
-// Held implements storage.Reign.
-func (r *reign) Held(context.Context) error {
+// Held implements storage.Leadership.
+func (r *leadership) Held(context.Context) error {
 	select {
 	case <-r.done:
 		return errkind.New(errkind.NotLeader, "the lock was lost")
@@ -191,11 +191,11 @@ func (r *reign) Held(context.Context) error {
 	return nil
 }
 
-// Done implements storage.Reign.
-func (r *reign) Done() <-chan struct{} { return r.done }
+// Done implements storage.Leadership.
+func (r *leadership) Done() <-chan struct{} { return r.done }
 
-// Release implements storage.Reign.
-func (r *reign) Release(ctx context.Context) {
+// Release implements storage.Leadership.
+func (r *leadership) Release(ctx context.Context) {
 	r.once.Do(func() { close(r.stop) })
 	<-r.done
 	h, tag, err := r.l.read(ctx)

@@ -297,7 +297,7 @@ func TestLockTimes(t *testing.T) {
 	}
 }
 
-// One at a time reigns, whatever becomes of the others; who was lost is followed by another.
+// One at a time leads, whatever becomes of the others; who was lost is followed by another.
 func TestLock(t *testing.T) {
 	b := newBucket()
 	s := open(t, b)
@@ -311,7 +311,7 @@ func TestLock(t *testing.T) {
 	if err != nil || first.Held(t.Context()) != nil {
 		t.Fatal(err)
 	}
-	got := make(chan storage.Reign, 1)
+	got := make(chan storage.Leadership, 1)
 	go func() {
 		r, err := c.Acquire(context.Background())
 		if err != nil {

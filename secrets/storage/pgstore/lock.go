@@ -15,7 +15,7 @@ import (
 )
 
 // The lock is a row with a holder and a time, by the database's clock, until which it holds. It has a connection of its
-// own, so that renewals wait behind no record. Its number is the epoch of the reign, which the fence row then has.
+// own, so that renewals wait behind no record. Its number is the epoch of the term, which the fence row then has.
 const (
 	lockTTL   = 15 * time.Second // how long a holder that is gone keeps it
 	lockRenew = 5 * time.Second
@@ -95,7 +95,7 @@ func (l *Locker) do(ctx context.Context, f func(ctx context.Context, c *pgx.Conn
 }
 
 // Acquire implements storage.Lock.
-func (l *Locker) Acquire(ctx context.Context) (storage.Reign, error) {
+func (l *Locker) Acquire(ctx context.Context) (storage.Leadership, error) {
 	for {
 		sent := time.Now() // before: what the database counts begins later
 		var epoch int64
@@ -103,7 +103,7 @@ func (l *Locker) Acquire(ctx context.Context) (storage.Reign, error) {
 			return c.QueryRow(ctx, l.sql.take, l.id, lockTTL).Scan(&epoch)
 		})
 		if err == nil {
-			return newPGReign(l, epoch, sent), nil
+			return newLeadership(l, epoch, sent), nil
 		}
 		if !errors.Is(err, pgx.ErrNoRows) && ctx.Err() == nil {
 			return nil, err
@@ -138,8 +138,8 @@ func (l *Locker) Close() error {
 	return err
 }
 
-// reign is a lock that is held and renewed.
-type reign struct {
+// leadership is a lock that is held and renewed.
+type leadership struct {
 	l     *Locker
 	epoch int64
 	until atomic.Int64 // nanoseconds since began up to which it surely holds
@@ -153,15 +153,15 @@ type reign struct {
 // rates.
 const sure = lockTTL * 9 / 10
 
-func newPGReign(l *Locker, epoch int64, sent time.Time) *reign {
-	r := &reign{l: l, epoch: epoch, began: sent, stop: make(chan struct{}), done: make(chan struct{})}
+func newLeadership(l *Locker, epoch int64, sent time.Time) *leadership {
+	r := &leadership{l: l, epoch: epoch, began: sent, stop: make(chan struct{}), done: make(chan struct{})}
 	r.until.Store(int64(sure))
 	go r.keep()
 	return r
 }
 
 // keep renews until the lock is lost or given back.
-func (r *reign) keep() {
+func (r *leadership) keep() {
 	defer close(r.done)
 	ctx := context.Background()
 	wait := lockRenew
@@ -186,24 +186,24 @@ func (r *reign) keep() {
 	}
 }
 
-// Epoch implements storage.Reign.
-func (r *reign) Epoch() storage.Epoch { return storage.Epoch(r.epoch) }
+// Epoch implements storage.Leadership.
+func (r *leadership) Epoch() storage.Epoch { return storage.Epoch(r.epoch) }
 
 var errLockLost = errkind.New(errkind.NotLeader, "the lock in PostgreSQL was not renewed in time")
 
-// Held implements storage.Reign.
-func (r *reign) Held(context.Context) error {
+// Held implements storage.Leadership.
+func (r *leadership) Held(context.Context) error {
 	if time.Since(r.began) < time.Duration(r.until.Load()) {
 		return nil
 	}
 	return errLockLost
 }
 
-// Done implements storage.Reign.
-func (r *reign) Done() <-chan struct{} { return r.done }
+// Done implements storage.Leadership.
+func (r *leadership) Done() <-chan struct{} { return r.done }
 
-// Release implements storage.Reign.
-func (r *reign) Release(ctx context.Context) {
+// Release implements storage.Leadership.
+func (r *leadership) Release(ctx context.Context) {
 	r.once.Do(func() { close(r.stop) })
 	<-r.done
 	r.until.Store(0)

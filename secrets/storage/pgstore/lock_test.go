@@ -22,7 +22,7 @@ func locker(t *testing.T, s *Store, id string) *Locker {
 	return l
 }
 
-func acquire(t *testing.T, l *Locker) storage.Reign {
+func acquire(t *testing.T, l *Locker) storage.Leadership {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

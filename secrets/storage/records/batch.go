@@ -84,7 +84,7 @@ type State struct {
 }
 
 // Fold applies batches in order and returns the next State with one outcome for
-// each: nil, or that a newer writer reigns. It costs one edit of the table however many they are.
+// each: nil, or that a newer writer leads. It costs one edit of the table however many they are.
 func (s State) Fold(batches []Batch) (State, []error) {
 	outcomes := make([]error, len(batches))
 	var ops []storage.Op

@@ -10,7 +10,7 @@ import (
 	"corbel.dev/corbel/secrets/storage"
 )
 
-// testSleeper has a writer sleep in the midst of its commits while another one reigns, and wake up: nothing that it
+// testSleeper has a writer sleep in the midst of its commits while another one leads, and wake up: nothing that it
 // had under way comes to be. Then it takes the fence away and asks the same again, since a judge who never finds
 // anything proves nothing.
 func testSleeper(t *testing.T, k Kit) {
@@ -32,7 +32,7 @@ func testSleeper(t *testing.T, k Kit) {
 // sleepers are the commits that a writer has under way when it falls asleep.
 const sleepers = 8
 
-// sleeper has old reign with an epoch and fall asleep, and other reign with the next and write the same records. It
+// sleeper has old lead with an epoch and fall asleep, and other lead with the next and write the same records. It
 // says what old changed after it woke up, and which of its commits it believes to be done.
 func sleeper(ctx context.Context, old, other storage.Backend, epoch storage.Epoch) error {
 	if err := old.Fence(ctx, epoch); err != nil {
@@ -66,14 +66,14 @@ func sleeper(ctx context.Context, old, other storage.Backend, epoch storage.Epoc
 	for i, outcome := range outcomes {
 		got, _, err := other.Get(ctx, key(i))
 		if err != nil || string(got) != "new" || !errors.Is(outcome, storage.ErrFenced) {
-			return fmt.Errorf("%s is %q, %w, after a writer woke up that slept through the reign of another, and was told %w",
+			return fmt.Errorf("%s is %q, %w, after a writer woke up that slept through the term of another, and was told %w",
 				key(i), got, err, outcome)
 		}
 	}
 	return nil
 }
 
-// unfenced is a backend that takes commits of whoever reigned once: the fence is taken out.
+// unfenced is a backend that takes commits of whoever led once: the fence is taken out.
 type unfenced struct{ storage.Backend }
 
 // Commit implements storage.Backend.

@@ -206,8 +206,8 @@ func (d dialled) Accept() (net.Conn, error) { <-d.shut; return nil, net.ErrClose
 func (d dialled) Close() error              { close(d.shut); return nil }
 func (d dialled) Addr() net.Addr            { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
-// vote asks for a vote of a far term, as a leader hands its reign over, and appends as the leader of it. An answer
-// would end the reign of the one who leads.
+// vote asks for a vote of a far term, as a leader hands leadership over, and appends as the leader of it. An answer
+// would end the term of the one who leads.
 func (i *caller) vote(_ context.Context, addr string) error {
 	const far = 1 << 40
 	for _, group := range []uint8{1, 3} {

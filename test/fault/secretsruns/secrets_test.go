@@ -12,7 +12,7 @@ import (
 )
 
 // TestSecretsCrash is A4 of the secrets plane in short: kill -9 at random instants, of servers and of PostgreSQL, and
-// an active server that sleeps through the reign of another and wakes up.
+// an active server that sleeps through the term of another and wakes up.
 func TestSecretsCrash(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Secrets{

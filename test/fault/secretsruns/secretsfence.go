@@ -18,14 +18,14 @@ import (
 // probes are writes that the active server has under way when it is stopped, and finds when it wakes up.
 const probes = 8
 
-// handedTime is within what a request that a stopped server has is to end once another one reigns; its client would
+// handedTime is within what a request that a stopped server has is to end once another one leads; its client would
 // wait longer.
 const handedTime = 15 * time.Second
 
 // wakeReads is for how long reads go on at a server that has woken up.
 const wakeReads = 100 * time.Millisecond
 
-// sleeper stops the active server under writes, has another one reign and overwrite what the first was to write, and
+// sleeper stops the active server under writes, has another one lead and overwrite what the first was to write, and
 // wakes the first up: it may say what it likes, but changes nothing. What a standby had handed to it has ended by
 // then. Those writes carry a header by which a standby hands nothing on, so whatever they change was changed by who
 // got them. stop ends the other load.
@@ -82,7 +82,7 @@ func (r *SecretsRun) sleeper(ctx context.Context, cycle int, stop func()) error 
 		}
 	}
 	end()
-	reigned := lastReign(old)
+	led := lastLed(old)
 	read := r.wakes(ctx, old, key, acked)
 	if err := spawn.Sleep(ctx, 20*time.Millisecond); err != nil { // they are in its sockets
 		return errors.Join(err, old.Thaw(), read())
@@ -93,8 +93,8 @@ func (r *SecretsRun) sleeper(ctx context.Context, cycle int, stop func()) error 
 	err = read()
 	under.Wait()
 	err = errors.Join(err, r.allNew(ctx, key))
-	if err != nil && lastReign(old) != reigned {
-		return nil // it came to reign anew while it had them: they were as good as any write of that time
+	if err != nil && lastLed(old) != led {
+		return nil // it became the leader again while it had them: they were as good as any write of that time
 	}
 	return err
 }
@@ -176,8 +176,8 @@ func (r *SecretsRun) wakeRead(ctx context.Context, old *faultrun.Server, key str
 	return nil
 }
 
-// lastReign is what a server said when it last became the active one.
-func lastReign(s *faultrun.Server) string {
+// lastLed is what a server said when it last became the active one.
+func lastLed(s *faultrun.Server) string {
 	log := s.Log()
 	at := strings.LastIndex(log, "this server is active")
 	if at < 0 {
@@ -205,7 +205,7 @@ func (r *SecretsRun) allNew(ctx context.Context, key func(int) string) error {
 			}
 			if got.Data.By != "new" {
 				_, again, err := r.steady(ctx, s, "GET", key(i), r.Token, http.StatusOK)
-				return fmt.Errorf("%s says %q at %s (and then %s, %w): a server that slept through the reign of another wrote "+
+				return fmt.Errorf("%s says %q at %s (and then %s, %w): a server that slept through the term of another wrote "+
 					"on it, or answers of what was before", key(i), got.Data.By, s.Name, again, err)
 			}
 		}

@@ -55,7 +55,7 @@ func (k *Keeper) InFlight() map[string]any { return k.flying.Show() }
 func (k *Keeper) ReopenAudits() error { return k.audits.Reopen() }
 
 // DeclareAudits puts other devices in the place of those that the configuration declared. What stays as it is keeps
-// its file open; on a server that is not the active one they are known for its next reign. Wrong ones change nothing.
+// its file open; on a server that is not the active one they are known for its next term. Wrong ones change nothing.
 func (k *Keeper) DeclareAudits(ctx context.Context, list []audit.Config) error {
 	return k.Alone(func() error { return k.audits.Redeclare(ctx, list) })
 }
