@@ -30,14 +30,14 @@ func (n *newest) get() feed.Value {
 	return n.v
 }
 
-// What is written through the API reaches those who follow the server's board.
+// What is written through the API reaches those who follow the server's snapshot cache.
 func TestBoardTellsWhatIsWritten(t *testing.T) {
 	m := startServer(t, "board1", aclOff+`bootstrap = true
 default_intention_policy = "deny"`)
 	values := map[string]*newest{}
 	for _, subject := range []string{"endpoints/dc1/web/", "service/web", "rules/web", "roots"} {
 		n := &newest{}
-		stop, err := m.feeds.Board.Follow(feed.Identity{Node: "x"}, subject, n.set, func(err error) { t.Error(err) })
+		stop, err := m.feeds.Snapshots.Follow(feed.Identity{Node: "x"}, subject, n.set, func(err error) { t.Error(err) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = "5b
 	m.awaitAsk("PUT", "/v1/acl/token?token="+root, `{"SecretID":"`+web+
 		`","AccessorID":"1d9ba1a5-6a4a-4c5a-8a6a-7d1a5a2b0c33","ServiceIdentities":[{"ServiceName":"web"}]}`, 200, web)
 	follow := func(token, subject string, denied func(error)) error {
-		stop, err := m.feeds.Board.Follow(feed.Identity{Token: token}, subject, func(feed.Value) {}, denied)
+		stop, err := m.feeds.Snapshots.Follow(feed.Identity{Token: token}, subject, func(feed.Value) {}, denied)
 		if err == nil {
 			t.Cleanup(stop)
 		}

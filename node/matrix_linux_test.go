@@ -272,7 +272,7 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 			t.Errorf("%s has no row", s)
 		}
 		for right, token := range tokens {
-			stop, err := m.feeds.Board.Follow(feed.Identity{Node: "n1", Token: token}, s.String(), func(feed.Value) {},
+			stop, err := m.feeds.Snapshots.Follow(feed.Identity{Node: "n1", Token: token}, s.String(), func(feed.Value) {},
 				func(error) {})
 			if err == nil {
 				stop()

@@ -133,7 +133,7 @@ func (s *Server) answers(servers *catalogplane.Servers) {
 func (s *Server) runs() {
 	s.Parts.Add("catalog raft", s.raft.Run)
 	s.Parts.Add("catalog", s.registry.Run)
-	s.Parts.Add("mesh board", s.feeds.Board.Run)
+	s.Parts.Add("mesh snapshot cache", s.feeds.Snapshots.Run)
 	s.Parts.Add("reigns", s.terms.Run)
 	s.Parts.Add("founding", s.found)
 	if s.Cfg.AutoEncrypt.AllowTLS || s.Cfg.AutoConfig.Authorize {
@@ -181,7 +181,7 @@ func (s *Server) missing() (list []string) {
 	case !s.raft.IsLeader() && s.raft.LastContact() > raftgroup.Silent:
 		list = append(list, "the leader was not heard for "+s.raft.LastContact().Round(time.Second).String())
 	}
-	if !s.feeds.Board.Ready() {
+	if !s.feeds.Snapshots.Ready() {
 		list = append(list, "the catalog has not been read from the log")
 	}
 	return list

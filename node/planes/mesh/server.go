@@ -46,15 +46,15 @@ func grantOf(b *base.Base, a Access) func(context.Context, string) (*acl.Grant, 
 
 // Server is what a server does for the mesh: it signs certificates, and tells agents how the mesh is.
 type Server struct {
-	b      *base.Base
-	raft   *raftgroup.Group // the catalog's
-	CA     *ca.Authority
-	Issuer *issue.Issuer
-	Board  *snapcache.Cache
-	Feed   *feed.Server // nil without connect
+	b         *base.Base
+	raft      *raftgroup.Group // the catalog's
+	CA        *ca.Authority
+	Issuer    *issue.Issuer
+	Snapshots *snapcache.Cache
+	Feed      *feed.Server // nil without connect
 }
 
-// NewServer makes it before the catalog's log is opened, so that the board hears of all that is applied.
+// NewServer makes it before the catalog's log is opened, so that the cache hears of all that is applied.
 func NewServer(raft *raftgroup.Group, a Access) (*Server, error) {
 	b, reg := raft.Base, raft.Registry
 	first, _, err := FirstAuthority(&b.Cfg.Connect)
@@ -62,14 +62,14 @@ func NewServer(raft *raftgroup.Group, a Access) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{b: b, raft: raft, CA: ca.New(reg, b.Clock.Now, first)}
-	s.Board, err = snapcache.New(snapcache.Config{Catalog: reg, Access: a, Datacenter: b.Cfg.Node.Datacenter,
+	s.Snapshots, err = snapcache.New(snapcache.Config{Catalog: reg, Access: a, Datacenter: b.Cfg.Node.Datacenter,
 		DefaultAllow: cmp.Or(b.Cfg.Connect.DefaultIntentionPolicy, b.Cfg.ACL.Policy()) == "allow",
 		Clock:        b.Clock, Logger: b.Log, Metrics: b.Metrics})
 	if err != nil {
 		return nil, err
 	}
 	if b.Cfg.Connect.Enabled {
-		if s.Feed, err = feed.NewServer(feed.ServerConfig{Source: s.Board, Lag: raft.Lag, Clock: b.Clock, Log: b.Log,
+		if s.Feed, err = feed.NewServer(feed.ServerConfig{Source: s.Snapshots, Lag: raft.Lag, Clock: b.Clock, Log: b.Log,
 			Metrics: b.Metrics}); err != nil {
 			return nil, err
 		}
@@ -131,7 +131,7 @@ func (s *Server) roots(ctx context.Context, index uint64) (leaf.Roots, error) {
 }
 
 func (s *Server) follower() feed.Follower {
-	return feed.Local{Source: s.Board, Node: s.b.Cfg.Node.Name, Clock: s.b.Clock}
+	return feed.Local{Source: s.Snapshots, Node: s.b.Cfg.Node.Name, Clock: s.b.Clock}
 }
 
 func (s *Server) registered(d *directory) {
@@ -142,7 +142,7 @@ func (s *Server) registered(d *directory) {
 func (s *Server) recheck() time.Duration { return serverRecheck }
 
 func (s *Server) newest() uint64 {
-	_, newest := s.Board.Newest()
+	_, newest := s.Snapshots.Newest()
 	return newest
 }
 
