@@ -31,7 +31,7 @@ func (n *newest) get() feed.Value {
 }
 
 // What is written through the API reaches those who follow the server's snapshot cache.
-func TestBoardTellsWhatIsWritten(t *testing.T) {
+func TestSnapshotsTellWhatIsWritten(t *testing.T) {
 	m := startServer(t, "board1", aclOff+`bootstrap = true
 default_intention_policy = "deny"`)
 	values := map[string]*newest{}
@@ -74,14 +74,15 @@ default_intention_policy = "deny"`)
 }
 
 // A token without rights is refused, and one that is deleted ends what it follows.
-func TestBoardKnowsRights(t *testing.T) {
+func TestSnapshotsKnowRights(t *testing.T) {
 	m := startServer(t, "board2", `bootstrap = true
 acl { enabled = true, default_policy = "deny", tokens { initial_management = "5ba5c1c6-ea1a-4a9b-9f6e-2a0fbd4a6e11" } }`)
 	const root, web = "5ba5c1c6-ea1a-4a9b-9f6e-2a0fbd4a6e11", "0d9ba1a5-6a4a-4c5a-8a6a-7d1a5a2b0c33"
 	m.awaitAsk("PUT", "/v1/acl/token?token="+root, `{"SecretID":"`+web+
 		`","AccessorID":"1d9ba1a5-6a4a-4c5a-8a6a-7d1a5a2b0c33","ServiceIdentities":[{"ServiceName":"web"}]}`, 200, web)
 	follow := func(token, subject string, denied func(error)) error {
-		stop, err := m.feeds.Snapshots.Follow(feed.Identity{Token: token}, subject, func(feed.Value) {}, denied)
+		stop, err := m.feeds.Snapshots.Follow(feed.Identity{Token: token}, subject, func(feed.Value) {},
+			denied)
 		if err == nil {
 			t.Cleanup(stop)
 		}

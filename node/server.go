@@ -134,7 +134,7 @@ func (s *Server) runs() {
 	s.Parts.Add("catalog raft", s.raft.Run)
 	s.Parts.Add("catalog", s.registry.Run)
 	s.Parts.Add("mesh snapshot cache", s.feeds.Snapshots.Run)
-	s.Parts.Add("reigns", s.terms.Run)
+	s.Parts.Add("leadership terms", s.terms.Run)
 	s.Parts.Add("founding", s.found)
 	if s.Cfg.AutoEncrypt.AllowTLS || s.Cfg.AutoConfig.Authorize {
 		s.welcome()

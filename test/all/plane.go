@@ -20,7 +20,7 @@ type part struct {
 var parts = []part{
 	{"catalog", []string{"./catalog/...", "./api/consulapi/...", "./api/dnsapi/...", "./api/hothttp/...",
 		"./node/planes/catalog/..."},
-		"Aliases|Forward|Board|Catalog|Since|Watches|Tokens|Upload|Workload|Parked|Paths",
+		"Aliases|Forward|Snapshots|Catalog|Since|Watches|Tokens|Upload|Workload|Parked|Paths",
 		"^(agent|kv|lock|services|nodes|watch|snapshot|consul|consul_acl|bootstrap)$", "Drain|Rolling"},
 	{"mesh", []string{"./mesh/...", "./api/xds/...", "./node/planes/mesh/..."},
 		"Authority|Mesh|Leaves|Dataplanes|AgentsAreFed|XDS",
