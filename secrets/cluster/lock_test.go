@@ -14,7 +14,7 @@ import (
 	"corbel.dev/corbel/secrets/storage/raftstore"
 )
 
-// TestLeadershipEndsWithItsTerm: a server that lost the lead and has it again does not lead by what it began with before:
+// TestLeadershipEndsWithItsTerm: a server that lost the lead and has it again leads no more by what it began with:
 // another one may have written in between.
 func TestLeadershipEndsWithItsTerm(t *testing.T) {
 	ports, err := testport.Free(2)
