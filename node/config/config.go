@@ -58,7 +58,7 @@ type Process struct {
 	// this process, as in tests.
 	ScriptCommand []string
 	Server        bool   `key:"server" doc:"be a member of the control-plane cluster; the commands set it"`
-	DataDir       string `key:"data_dir" doc:"folder for all that must survive a restart; required unless dev"`
+	DataDir       string `key:"data_dir" doc:"directory for state that must survive a restart; required except in dev"`
 	PIDFile       string `key:"pid_file" doc:"file that receives the process id"`
 }
 
@@ -83,7 +83,7 @@ type Node struct {
 	Region            string            `key:"locality.region" doc:"region this host is in; services registered here are in it unless they say another"`
 	Zone              string            `key:"locality.zone" doc:"zone of the region this host is in"`
 	Datacenter        string            `key:"datacenter" def:"dc1" doc:"datacenter this process belongs to"`
-	PrimaryDatacenter string            `key:"primary_datacenter" doc:"datacenter that holds the ACLs; default this one"`
+	PrimaryDatacenter string            `key:"primary_datacenter" doc:"datacenter that owns the ACLs; default this one"`
 	DisableHostID     bool              `key:"disable_host_node_id" def:"true" doc:"do not derive node_id from the machine"`
 }
 
@@ -129,10 +129,10 @@ type Ports struct {
 	SerfLAN int `key:"serf_lan" def:"8301" doc:"gossip over UDP and TCP"`
 	SerfWAN int `key:"serf_wan" def:"8302" doc:"gossip between the servers of all datacenters; -1 joins none"`
 	Server  int `key:"server" def:"8300" doc:"server RPC and Raft"`
-	Secrets int `key:"secrets" def:"-1" doc:"HTTP API of the secrets plane, on the loopback address; dev alone, where it is 8200"`
-	Monitor int `key:"monitor" def:"8080" doc:"HTTP API of the monitor plane, where monitor.enabled"`
+	Secrets int `key:"secrets" def:"-1" doc:"HTTP API of the secrets plane, on the loopback address; only in dev, default 8200 there"`
+	Monitor int `key:"monitor" def:"8080" doc:"HTTP API of the monitor plane, if monitor.enabled"`
 	// MonitorAgents is the contract's agent port.
-	MonitorAgents int `key:"monitor_agents" def:"8081" doc:"WebSocket port of monitoring agents, where monitor.enabled"`
+	MonitorAgents int `key:"monitor_agents" def:"8081" doc:"WebSocket port for monitoring agents, if monitor.enabled"`
 	SidecarMin    int `key:"sidecar_min_port" def:"21000" doc:"first port for sidecars"`
 	SidecarMax    int `key:"sidecar_max_port" def:"21255" doc:"last port for sidecars"`
 }
@@ -152,7 +152,7 @@ type TLS struct {
 
 // TLSBlock is the TLS of one protocol. It is on when it has a certificate.
 type TLSBlock struct {
-	CAFile               string   `key:"ca_file" opt:"reload" doc:"certificates of the authorities to trust, PEM"`
+	CAFile               string   `key:"ca_file" opt:"reload" doc:"CA certificates to trust, PEM"`
 	CAPath               string   `key:"ca_path" opt:"reload" doc:"folder of such files"`
 	CertFile             string   `key:"cert_file" opt:"reload" doc:"own certificate, PEM"`
 	KeyFile              string   `key:"key_file" opt:"reload" doc:"its private key, PEM"`
@@ -201,11 +201,11 @@ type Gossip struct {
 	VerifyOutgoing   bool          `key:"encrypt_verify_outgoing" def:"true" doc:"encrypt what is sent"`
 	RetryJoin        []string      `key:"retry_join" doc:"addresses to join, tried until one answers"`
 	RetryInterval    time.Duration `key:"retry_interval" def:"30s" doc:"pause between tries to join"`
-	RetryMax         int           `key:"retry_max" def:"0" doc:"tries before the process gives up; 0 is for ever"`
+	RetryMax         int           `key:"retry_max" def:"0" doc:"attempts before the process gives up; 0 is unlimited"`
 	StartJoin        []string      `key:"start_join" doc:"addresses to join at start; failing is an error"`
 	RetryJoinWAN     []string      `key:"retry_join_wan" doc:"servers of other datacenters to join, tried until one answers"`
 	RetryIntervalWAN time.Duration `key:"retry_interval_wan" def:"30s" doc:"pause between those tries"`
-	RetryMaxWAN      int           `key:"retry_max_wan" def:"0" doc:"tries before a server gives up; 0 is for ever"`
+	RetryMaxWAN      int           `key:"retry_max_wan" def:"0" doc:"attempts before a server gives up; 0 is unlimited"`
 	StartJoinWAN     []string      `key:"start_join_wan" doc:"servers of other datacenters to join at start; failing is an error"`
 	ReconnectTimeout time.Duration `key:"reconnect_timeout" def:"72h" doc:"when a failed node is dropped from the catalog; at least 8h"`
 
@@ -217,7 +217,7 @@ type Raft struct {
 	Bootstrap         bool          `key:"bootstrap" doc:"start a cluster of this one server"`
 	BootstrapExpect   int           `key:"bootstrap_expect" doc:"start the cluster once so many servers see each other"`
 	Multiplier        int           `key:"performance.raft_multiplier" def:"1" doc:"1 to 10: scales all Raft timeouts"`
-	LeaveDrain        time.Duration `key:"performance.leave_drain_time" def:"5s" doc:"how long a leaving server still answers"`
+	LeaveDrain        time.Duration `key:"performance.leave_drain_time" def:"5s" doc:"how long a leaving server keeps answering"`
 	RPCHold           time.Duration `key:"performance.rpc_hold_timeout" def:"7s" doc:"how long a request waits for a leader"`
 	SnapshotThreshold int           `key:"raft_snapshot_threshold" def:"16384" doc:"log entries between snapshots"`
 	SnapshotInterval  time.Duration `key:"raft_snapshot_interval" def:"30s" doc:"how often that is looked at"`
@@ -227,10 +227,10 @@ type Raft struct {
 
 // Autopilot holds the first settings of a new cluster; later ones come through the API.
 type Autopilot struct {
-	CleanupDeadServers      bool          `key:"cleanup_dead_servers" def:"true" doc:"remove failed servers once others replaced them"`
-	LastContactThreshold    time.Duration `key:"last_contact_threshold" def:"200ms" doc:"silence after which a server counts as unhealthy"`
-	MaxTrailingLogs         int           `key:"max_trailing_logs" def:"250" doc:"lag after which a server counts as unhealthy"`
-	MinQuorum               int           `key:"min_quorum" def:"0" doc:"servers that clean-up must leave"`
+	CleanupDeadServers      bool          `key:"cleanup_dead_servers" def:"true" doc:"remove failed servers once they are replaced"`
+	LastContactThreshold    time.Duration `key:"last_contact_threshold" def:"200ms" doc:"time without contact after which a server counts as unhealthy"`
+	MaxTrailingLogs         int           `key:"max_trailing_logs" def:"250" doc:"lag at which a server counts as unhealthy"`
+	MinQuorum               int           `key:"min_quorum" def:"0" doc:"minimum number of servers that clean-up keeps"`
 	ServerStabilizationTime time.Duration `key:"server_stabilization_time" def:"10s" doc:"how long a new server must be healthy before it votes"`
 }
 
@@ -258,7 +258,7 @@ type DNSAnswers struct {
 	EnableTruncate bool `key:"dns_config.enable_truncate" opt:"reload" doc:"set TC on answers that were cut"`
 	OnlyPassing    bool `key:"dns_config.only_passing" opt:"reload" doc:"leave out warning instances too"`
 	UDPAnswerLimit int  `key:"dns_config.udp_answer_limit" def:"3" opt:"reload" doc:"answers in 512 bytes of UDP"`
-	ARecordLimit   int  `key:"dns_config.a_record_limit" def:"0" opt:"reload" doc:"most addresses in an answer; 0 is no limit"`
+	ARecordLimit   int  `key:"dns_config.a_record_limit" def:"0" opt:"reload" doc:"maximum number of addresses in an answer; 0 is no limit"`
 }
 
 // SOA is what the zones' SOA records say.
@@ -285,7 +285,7 @@ type Limits struct {
 	AllowUnprintable bool          `key:"disable_http_unprintable_char_filter" doc:"take request paths with characters that cannot be printed"`
 	HTTPMaxConns     int           `key:"limits.http_max_conns_per_client" def:"200" opt:"reload" doc:"HTTP connections per source address; 0 is no limit"`
 	MaxConns         int           `key:"limits.max_conns_per_client" def:"50000" opt:"reload" doc:"connections per source address on each of the ports for secrets, monitor_agents, gRPC and RPC; 0 is no limit"`
-	MaxStrangers     int           `key:"limits.max_strangers_per_client" def:"10000" opt:"reload" doc:"of these, on the ports for agents, gRPC and for enrolment, those that have not shown who they are; 0 is no limit"`
+	MaxStrangers     int           `key:"limits.max_strangers_per_client" def:"10000" opt:"reload" doc:"of these, unauthenticated ones on the ports for agents, gRPC and enrolment; 0 is no limit"`
 	DNSMaxConns      int           `key:"limits.dns_max_conns_per_client" def:"256" opt:"reload" doc:"DNS connections over TCP per source address, of 1,024 in all; 0 is no limit"`
 	RPCHandshake     time.Duration `key:"limits.rpc_handshake_timeout" def:"5s" doc:"time for a TLS handshake on RPC"`
 	RPCClient        time.Duration `key:"limits.rpc_client_timeout" def:"60s" doc:"time for an RPC that does not block"`
@@ -310,7 +310,7 @@ type Checks struct {
 
 // Queries is time in requests and sessions.
 type Queries struct {
-	DefaultTime       time.Duration `key:"default_query_time" def:"300s" doc:"wait of a blocking query that names none"`
+	DefaultTime       time.Duration `key:"default_query_time" def:"300s" doc:"default wait of a blocking query"`
 	MaxTime           time.Duration `key:"max_query_time" def:"600s" doc:"longest wait of a blocking query"`
 	DiscoveryMaxStale time.Duration `key:"discovery_max_stale" def:"0s" opt:"reload" doc:"staleness for catalog and health reads that name no mode; 0 is none"`
 	SessionTTLMin     time.Duration `key:"session_ttl_min" def:"10s" doc:"shortest session TTL"`
@@ -349,8 +349,8 @@ type Logging struct {
 	Level          string        `key:"log_level" def:"INFO" opt:"reload" doc:"TRACE, DEBUG, INFO, WARN or ERROR"`
 	JSON           bool          `key:"log_json" doc:"one JSON object per line"`
 	File           string        `key:"log_file" doc:"file or folder that receives the lines too"`
-	RotateBytes    int           `key:"log_rotate_bytes" def:"0" doc:"size after which the file is rotated; 0 is never"`
-	RotateInterval time.Duration `key:"log_rotate_duration" def:"24h" doc:"age after which the file is rotated"`
+	RotateBytes    int           `key:"log_rotate_bytes" def:"0" doc:"maximum size of the file before it is rotated; 0 is never"`
+	RotateInterval time.Duration `key:"log_rotate_duration" def:"24h" doc:"maximum age of the file before it is rotated"`
 	RotateMaxFiles int           `key:"log_rotate_max_files" def:"0" doc:"rotated files kept; 0 is all, -1 none"`
 	Syslog         bool          `key:"enable_syslog" doc:"send lines to syslog too"`
 	SyslogFacility string        `key:"syslog_facility" def:"LOCAL0" doc:"facility of those"`
@@ -360,12 +360,12 @@ type Logging struct {
 // Connect is the service mesh and its certificate authority.
 type Connect struct {
 	Enabled    bool   `key:"connect.enabled" def:"true" doc:"have a certificate authority and serve what the mesh needs"`
-	CAProvider string `key:"connect.ca_provider" def:"consul" doc:"who signs: consul, the built-in authority, is the only one"`
+	CAProvider string `key:"connect.ca_provider" def:"consul" doc:"certificate authority; only consul, the built-in one, is supported"`
 	// CAConfig is checked by the package that runs the authority.
 	CAConfig []map[string]any `key:"connect.ca_config" opt:"secret" doc:"what a new cluster's authority begins with: leaf_cert_ttl, intermediate_cert_ttl, root_cert_ttl, private_key, root_cert, private_key_type, private_key_bits, csr_max_per_second, csr_max_concurrent, cluster_id; later it is changed through the API"`
 	// RotationWindow has the contract's name, which it has for tests.
-	RotationWindow         time.Duration `key:"connect.test_ca_leaf_root_change_spread" def:"30s" doc:"over how long an agent renews its certificates after a rotation"`
-	Hedge                  bool          `key:"connect.hedge" def:"false" doc:"client agents hear of the mesh from two servers at once, so that one that hangs delays nothing"`
+	RotationWindow         time.Duration `key:"connect.test_ca_leaf_root_change_spread" def:"30s" doc:"period over which an agent renews its certificates after a rotation"`
+	Hedge                  bool          `key:"connect.hedge" def:"false" doc:"client agents follow the mesh from two servers at once, so that a hanging one delays nothing"`
 	DefaultIntentionPolicy string        `key:"default_intention_policy" doc:"allow or deny connections that no intention names; default acl.default_policy"`
 }
 
@@ -373,18 +373,18 @@ type Connect struct {
 type AutoEncrypt struct {
 	AllowTLS bool     `key:"allow_tls" doc:"servers: give agents certificates of the mesh's authority, and let in agents that have one"`
 	TLS      bool     `key:"tls" doc:"client agents: get the certificate for RPC, HTTPS and gRPC from a server; needs tls.defaults.ca_file alone"`
-	DNSSAN   []string `key:"dns_san" doc:"further DNS names for that certificate, beside localhost"`
-	IPSAN    []string `key:"ip_san" doc:"further addresses for it, beside 127.0.0.1 and ::1"`
+	DNSSAN   []string `key:"dns_san" doc:"additional DNS names for that certificate, besides localhost"`
+	IPSAN    []string `key:"ip_san" doc:"additional addresses for it, besides 127.0.0.1 and ::1"`
 }
 
 // AutoConfig has client agents get certificate, gossip key and ACL token from the servers, in exchange for a JWT.
 type AutoConfig struct {
 	Enabled         bool     `key:"enabled" doc:"client agents: get certificate, gossip key, ACL settings and token from a server before the start; needs tls.defaults.ca_file"`
 	IntroToken      string   `key:"intro_token" opt:"secret" doc:"the JWT that introduces this agent (also the variable CONSUL_INTRO_TOKEN)"`
-	IntroTokenFile  string   `key:"intro_token_file" doc:"file that holds it, read each time it is needed"`
+	IntroTokenFile  string   `key:"intro_token_file" doc:"file that holds it, read at each use"`
 	ServerAddresses []string `key:"server_addresses" doc:"servers to ask: host, or host:port of their RPC port"`
-	DNSSANs         []string `key:"dns_sans" doc:"further DNS names for the agent's certificate, beside localhost"`
-	IPSANs          []string `key:"ip_sans" doc:"further addresses for it, beside 127.0.0.1 and ::1"`
+	DNSSANs         []string `key:"dns_sans" doc:"additional DNS names for the agent's certificate, besides localhost"`
+	IPSANs          []string `key:"ip_sans" doc:"additional addresses for it, besides 127.0.0.1 and ::1"`
 	// Authorize is checked by the package that judges tokens.
 	Authorize bool       `key:"authorization.enabled" doc:"servers: introduce agents that show a JWT"`
 	Static    IntroRules `key:"authorization.static"`
@@ -397,14 +397,14 @@ type IntroRules struct {
 	JWKSCACert          string            `key:"jwks_ca_cert" doc:"authority of that address, PEM"`
 	OIDCDiscoveryURL    string            `key:"oidc_discovery_url" doc:"address of an OIDC provider"`
 	OIDCDiscoveryCACert string            `key:"oidc_discovery_ca_cert" doc:"its authority, PEM"`
-	BoundIssuer         string            `key:"bound_issuer" doc:"issuer that JWTs must name"`
-	BoundAudiences      []string          `key:"bound_audiences" doc:"audiences of which JWTs must name one"`
+	BoundIssuer         string            `key:"bound_issuer" doc:"required issuer of JWTs"`
+	BoundAudiences      []string          `key:"bound_audiences" doc:"audiences; a JWT must name one of them"`
 	Algs                []string          `key:"jwt_supported_algs" doc:"signatures that are taken; default RS256 and ES256"`
 	ClaimMappings       map[string]string `key:"claim_mappings" doc:"claim to the name under which assertions see it, as value.NAME"`
 	ListClaimMappings   map[string]string `key:"list_claim_mappings" doc:"the same of lists, as list.NAME"`
 	Assertions          []string          `key:"claim_assertions" doc:"expressions that must all hold, such as value.node == \"${node}\"; ${node} is the agent's name"`
-	ExpirationLeeway    time.Duration     `key:"expiration_leeway" doc:"how long after its end a JWT is taken"`
-	NotBeforeLeeway     time.Duration     `key:"not_before_leeway" doc:"how long before its begin"`
+	ExpirationLeeway    time.Duration     `key:"expiration_leeway" doc:"how long a JWT is accepted after it expires"`
+	NotBeforeLeeway     time.Duration     `key:"not_before_leeway" doc:"how long before it becomes valid"`
 	ClockSkewLeeway     time.Duration     `key:"clock_skew_leeway" doc:"how far clocks may differ"`
 }
 

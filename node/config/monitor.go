@@ -21,18 +21,18 @@ type Monitor struct {
 
 // MonitorSessions bounds the sessions of agents.
 type MonitorSessions struct {
-	AgentWrite time.Duration `key:"agent_write_timeout" def:"15s" doc:"how long an agent may take nothing before its session ends"`
-	AgentWait  time.Duration `key:"agent_serve_wait_time" def:"0s" doc:"pause after the start before agents are let in"`
+	AgentWrite time.Duration `key:"agent_write_timeout" def:"15s" doc:"how long an agent may go without reading before its session ends"`
+	AgentWait  time.Duration `key:"agent_serve_wait_time" def:"0s" doc:"pause after the start before agents may connect"`
 	MessageMax int           `key:"agent_message_max_size" def:"8388608" doc:"largest message of an agent, in bytes"`
-	PendingMax int           `key:"event_pending_max_size" def:"16777216" doc:"bytes of events that may wait for the disk before agents wait"`
+	PendingMax int           `key:"event_pending_max_size" def:"16777216" doc:"bytes of events that may be queued for the disk before agents wait"`
 }
 
 // MonitorStore is where events are kept.
 type MonitorStore struct {
-	Store            string        `key:"store" def:"embedded" doc:"where events are kept: embedded or postgresql"`
+	Store            string        `key:"store" def:"embedded" doc:"where events are stored: embedded or postgresql"`
 	DSN              string        `key:"dsn" opt:"secret" doc:"how PostgreSQL is reached, as a URL or as libpq writes it"`
 	StorePool        int           `key:"store_pool_size" def:"4" doc:"connections to PostgreSQL"`
-	HistoryRetention time.Duration `key:"history_retention" def:"168h" doc:"how long PostgreSQL keeps changes of checks' status, by whole days"`
+	HistoryRetention time.Duration `key:"history_retention" def:"168h" doc:"retention of status changes in PostgreSQL, in whole days"`
 }
 
 // MonitorAPI is about requests to the API, and its access tokens.
@@ -45,49 +45,49 @@ type MonitorAPI struct {
 
 // MonitorHandlers is about the work that events lead to.
 type MonitorHandlers struct {
-	DeregistrationHandler string `key:"deregistration_handler" doc:"handler of the event that tells of an entity's end, where the entity names none"`
-	HandlerBuffer         int    `key:"pipelined_buffer_size" def:"1000" doc:"events that may wait for each handler; beyond it the newest of each check stays"`
-	HandlerWorkers        int    `key:"pipelined_workers" def:"8" doc:"commands or connections that each handler has at once"`
+	DeregistrationHandler string `key:"deregistration_handler" doc:"handler of deregistration events, if the entity names none"`
+	HandlerBuffer         int    `key:"pipelined_buffer_size" def:"1000" doc:"queue size per handler; beyond it, the newest event of each check is kept"`
+	HandlerWorkers        int    `key:"pipelined_workers" def:"8" doc:"concurrent commands or connections per handler"`
 }
 
 // MonitorAssets is about what checks and handlers run.
 type MonitorAssets struct {
 	CacheDir    string  `key:"cache_dir" doc:"folder of unpacked assets; default one in data_dir"`
 	AssetsRate  float64 `key:"assets_rate_limit" def:"1.39" doc:"downloads of assets per second"`
-	AssetsBurst int     `key:"assets_burst_limit" def:"100" doc:"downloads of assets at once"`
+	AssetsBurst int     `key:"assets_burst_limit" def:"100" doc:"burst size of asset downloads"`
 }
 
 // MonitorEventLog is the file of all events.
 type MonitorEventLog struct {
-	EventLog       string `key:"event_log_file" doc:"file that receives every stored event, one line of JSON each"`
-	EventLogBuffer int    `key:"event_log_buffer_size" def:"100000" doc:"events that may wait for event_log_file before some are dropped"`
+	EventLog       string `key:"event_log_file" doc:"file that receives every stored event, one JSON line each"`
+	EventLogBuffer int    `key:"event_log_buffer_size" def:"100000" doc:"queue size for event_log_file; beyond it, events are dropped"`
 }
 
 // MonitorHistory is how much of the past of checks is kept.
 type MonitorHistory struct {
 	HistoryRuns int           `key:"history_max_runs" def:"100" doc:"times of one status that are kept of the past of each check on each entity, up to 1000"`
-	HistoryAge  time.Duration `key:"history_max_age" def:"720h" doc:"how long they are kept"`
+	HistoryAge  time.Duration `key:"history_max_age" def:"720h" doc:"retention"`
 }
 
 // MonitorSilences bounds new silences.
 type MonitorSilences struct {
-	SilenceTime time.Duration `key:"default_silenced_expiry_time" def:"0s" doc:"how long a new silence holds that names no end; 0 is for ever"`
+	SilenceTime time.Duration `key:"default_silenced_expiry_time" def:"0s" doc:"lifetime of a new silence without an end; 0 is unlimited"`
 	SilenceMost time.Duration `key:"max_silenced_expiry_time_allowed" def:"0s" doc:"longest time that a new silence may hold; 0 is any"`
 }
 
 // MonitorAdmin is the user that a new plane begins with.
 type MonitorAdmin struct {
-	AdminName   string `key:"cluster_admin_username" doc:"user that a new plane begins with; without it corbel sensu-backend init makes one"`
+	AdminName   string `key:"cluster_admin_username" doc:"initial user of a new plane; without it, corbel sensu-backend init creates one"`
 	AdminSecret string `key:"cluster_admin_password" opt:"secret" doc:"that user's password"`
 	AdminKey    string `key:"cluster_admin_api_key" opt:"secret" doc:"an API key of that user, a UUID"`
 }
 
 // MonitorAgentAuth is how agents log in with certificates.
 type MonitorAgentAuth struct {
-	AgentAuthCA   string   `key:"agent_auth_trusted_ca_file" doc:"authorities whose certificates log agents in by their common name, PEM; without it passwords do alone"`
+	AgentAuthCA   string   `key:"agent_auth_trusted_ca_file" doc:"CAs whose client certificates authenticate agents by common name, PEM; without it passwords do alone"`
 	AgentAuthCert string   `key:"agent_auth_cert_file" doc:"certificate of the agents' port, PEM; default tls.monitor.cert_file"`
 	AgentAuthKey  string   `key:"agent_auth_key_file" doc:"its private key, PEM"`
-	AgentAuthCRL  []string `key:"agent_auth_crl_urls" doc:"lists of revoked certificates: files or URLs"`
+	AgentAuthCRL  []string `key:"agent_auth_crl_urls" doc:"certificate revocation lists: files or URLs"`
 }
 
 // MonitorFleet is how the monitor plane and the catalog tell each other of hosts and services.
@@ -109,12 +109,12 @@ type MonitorAgent struct {
 	AgentKeepalive
 	AgentListeners
 	AllowList     string `key:"allow_list" doc:"file of the commands that may run, YAML or JSON; default all"`
-	DisableAssets bool   `key:"disable_assets" doc:"fetch no runtime assets"`
+	DisableAssets bool   `key:"disable_assets" doc:"do not fetch runtime assets"`
 }
 
 // AgentLogin is who the agent logs in as.
 type AgentLogin struct {
-	User     string `key:"user" def:"agent" doc:"who the agent logs in as"`
+	User     string `key:"user" def:"agent" doc:"user that the agent logs in as"`
 	Password string `key:"password" opt:"secret" doc:"its password; default the one that a new plane has"`
 	CertFile string `key:"cert_file" doc:"certificate that the agent logs in with in place of a password, PEM"`
 	KeyFile  string `key:"key_file" doc:"its private key, PEM"`
@@ -127,15 +127,15 @@ type AgentEntity struct {
 	Annotations    map[string]string `key:"annotations" doc:"annotations of the entity"`
 	Redact         []string          `key:"redact" doc:"names of labels and annotations whose values are hidden; replaces the usual list"`
 	Managed        bool              `key:"agent_managed_entity" doc:"this configuration decides on the entity, not the API"`
-	Deregister     bool              `key:"deregister" doc:"the entity goes when this host is missed"`
-	Deregistration string            `key:"deregistration_handler" doc:"handler of the event that tells of that"`
+	Deregister     bool              `key:"deregister" doc:"remove the entity when this host goes missing"`
+	Deregistration string            `key:"deregistration_handler" doc:"handler of that deregistration event"`
 }
 
 // AgentKeepalive is how the agent says that it lives.
 type AgentKeepalive struct {
 	Interval int      `key:"keepalive_interval" def:"20" doc:"seconds between keepalives"`
-	Warning  int      `key:"keepalive_warning_timeout" def:"120" doc:"seconds after which this host is missed"`
-	Critical int      `key:"keepalive_critical_timeout" def:"0" doc:"seconds after which that is critical; 0 is never"`
+	Warning  int      `key:"keepalive_warning_timeout" def:"120" doc:"seconds of silence until this host is reported missing"`
+	Critical int      `key:"keepalive_critical_timeout" def:"0" doc:"seconds of silence until this host is critical; 0 is never"`
 	Handlers []string `key:"keepalive_handlers" doc:"handlers of keepalives"`
 }
 
