@@ -114,6 +114,19 @@ type TxnOp struct {
 // Txn applies all operations or none.
 type Txn struct{ Ops []TxnOp }
 
+// ReadOnly tells whether every operation of the Txn is one that reads.
+func (c *Txn) ReadOnly() bool {
+	for i := range c.Ops {
+		switch op := &c.Ops[i]; {
+		case op.KV != nil && op.KV.Verb < KVGet:
+			return false
+		case op.KV == nil && op.Verb != TxnGet:
+			return false
+		}
+	}
+	return true
+}
+
 // Result is what a command gave.
 type Result struct {
 	// Index is the State's index after the command.

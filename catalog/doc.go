@@ -1,24 +1,12 @@
-// Package catalog is the catalog plane's pure core: nodes, services, health
-// checks, key-value pairs and sessions, the commands that change them, and the
-// queries that read them.
+// Package catalog has the objects of the catalog plane: nodes, services, health checks,
+// key-value pairs, sessions and records; the commands that change them, what a command gave and
+// changed; and their encodings in the log, in snapshots and in events.
 //
 // Invariants:
-//   - State is immutable. Apply returns the next State and the changes; it reads
-//     no clock, no randomness and no map order, so every member that applies the
-//     same commands holds the same State.
-//   - Each command that changes something takes the next Index (State.Index+1).
-//     A command that changes nothing (the same registration again, a lost
-//     check-and-set) neither takes an index nor wakes a watcher.
-//   - Objects reachable from a State are never changed again. Their pointers may
-//     be kept, shared and compared.
-//   - Names of nodes and services are matched without regard to case and keep the case
-//     they were first registered with.
-//   - A tombstone is kept for each deleted key until ReapTombstones, so that the
-//     index of a prefix grows with a deletion. Indexes never fall otherwise.
+//   - An object that is in a State (catalog/statestore) is never changed again.
+//   - Each object is one record of kit/pack, to whose end alone fields are added. Equal objects
+//     have equal bytes: maps are written in the order of their keys.
+//   - The numbers of commands, verbs and kinds are on disk and are never reused.
 //
-// Apply is for one goroutine; every State is safe for any number of readers and
-// pins only its difference to the newest one. Nothing here waits or queues.
-// Refusals are errors whose text is the contract's.
-//
-// The package is pure. It imports core/table and kit/pack, which are pure too.
+// The package is pure.
 package catalog

@@ -1,6 +1,9 @@
 package catalog
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Health is a check's status.
 type Health uint8
@@ -103,6 +106,20 @@ type Service struct {
 	Locality *Locality
 	Indexes
 }
+
+// ConnectsTo is the name, in lower case, under which the instances that connect to a service are
+// found; "" when this one does not take part in the mesh.
+func (s *Service) ConnectsTo() string {
+	switch {
+	case s.Kind == KindConnectProxy:
+		return lower(s.ProxyDestination)
+	case s.Native:
+		return lower(s.Name)
+	}
+	return ""
+}
+
+func lower(name string) string { return strings.ToLower(name) }
 
 // Connect is what an instance is in the mesh.
 type Connect struct {

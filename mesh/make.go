@@ -9,11 +9,12 @@ import (
 	"corbel.dev/corbel/catalog/chain"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/gateway"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // Maker makes the views of one State. It changes nothing and is made anew for each.
 type Maker struct {
-	State       *catalog.State
+	State       *statestore.State
 	Datacenter  string // of the servers, whose State it is
 	TrustDomain string
 	// Get finds config entries; nil reads them from the State. What it returns is not changed.

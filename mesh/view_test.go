@@ -10,16 +10,17 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // world is a State under construction.
 type world struct {
 	t  testing.TB
-	st *catalog.State
+	st *statestore.State
 }
 
 func newWorld(t testing.TB, entries ...string) *world {
-	w := &world{t, catalog.Empty()}
+	w := &world{t, statestore.Empty()}
 	w.entries(entries...)
 	return w
 }

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 
 	"corbel.dev/corbel/api/dnsapi"
-	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -37,7 +37,7 @@ func (p *localAgent) buildDNS() (err error) {
 type dnsSource struct{ *raftgroup.Group }
 
 // State implements dnsapi.Source.
-func (s dnsSource) State() *catalog.State { return s.Registry.State() }
+func (s dnsSource) State() *statestore.State { return s.Registry.State() }
 
 // anyDNS asks any server, from a client agent.
 type anyDNS struct{ *base.Base }

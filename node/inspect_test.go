@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/archive"
 	catalogplane "corbel.dev/corbel/node/planes/catalog"
@@ -94,13 +94,13 @@ func inspected(t *testing.T, saved []byte) (counts map[string]int, keys []string
 	return counts, keys
 }
 
-func stateOf(t *testing.T, saved []byte) (st *catalog.State) {
+func stateOf(t *testing.T, saved []byte) (st *statestore.State) {
 	t.Helper()
-	var state bytes.Buffer
-	_, err := archive.Read(bytes.NewReader(saved), &state, 1<<30)
+	var raw bytes.Buffer
+	_, err := archive.Read(bytes.NewReader(saved), &raw, 1<<30)
 	if err == nil {
-		err = snapshot.Read(&state, func(r io.Reader) (err error) {
-			st, err = catalog.ReadState(r)
+		err = snapshot.Read(&raw, func(r io.Reader) (err error) {
+			st, err = statestore.ReadState(r)
 			return err
 		})
 	}

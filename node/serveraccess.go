@@ -15,6 +15,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/catalog/login"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
@@ -33,7 +34,7 @@ func (s *Server) judge() rows.Authorizer {
 		return rows.AllowAll{}
 	}
 	s.resolver = grants.NewResolver(grants.Config{
-		Now: func() (uint64, *catalog.State) {
+		Now: func() (uint64, *statestore.State) {
 			generation := s.registry.Generation()
 			return generation, s.registry.State()
 		},

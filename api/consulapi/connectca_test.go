@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/api/consulapi/meshrows"
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -15,7 +16,7 @@ import (
 type keptCA struct{ *store }
 
 // Roots implements CA.
-func (keptCA) Roots(st *catalog.State) (roots []meshrows.CARoot, err error) {
+func (keptCA) Roots(st *statestore.State) (roots []meshrows.CARoot, err error) {
 	for r := range st.Records(catalog.RecordCA, "root/") {
 		root := meshrows.CARoot{CreateIndex: r.CreateIndex, ModifyIndex: r.ModifyIndex}
 		if err := json.Unmarshal(r.Value, &root); err != nil {
@@ -27,7 +28,7 @@ func (keptCA) Roots(st *catalog.State) (roots []meshrows.CARoot, err error) {
 }
 
 // Configuration implements CA.
-func (keptCA) Configuration(st *catalog.State) (c meshrows.CAConfiguration, err error) {
+func (keptCA) Configuration(st *statestore.State) (c meshrows.CAConfiguration, err error) {
 	r := st.Record(catalog.RecordCA, "config")
 	if r == nil {
 		return meshrows.CAConfiguration{Provider: "consul"}, nil

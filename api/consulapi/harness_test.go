@@ -24,6 +24,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/archive"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -31,7 +32,7 @@ import (
 // store is a Registry over a real State without replication: what Apply gives is there at once.
 type store struct {
 	mu       sync.Mutex
-	st       *catalog.State
+	st       *statestore.State
 	changed  chan struct{}
 	contact  registry.Contact
 	readErr  error // what Read answers for the modes that need a leader
@@ -43,11 +44,11 @@ type store struct {
 }
 
 func newStore() *store {
-	return &store{st: catalog.Empty(), applied: map[uint64]time.Time{}, changed: make(chan struct{}),
+	return &store{st: statestore.Empty(), applied: map[uint64]time.Time{}, changed: make(chan struct{}),
 		contact: registry.Contact{KnownLeader: true, Leader: true}}
 }
 
-func (s *store) State() *catalog.State {
+func (s *store) State() *statestore.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.st
@@ -94,7 +95,7 @@ func (s *store) SetRecords(ctx context.Context, ops ...catalog.RecordOp) (catalo
 }
 
 func (s *store) Await(ctx context.Context, _ registry.Subject, least uint64, wait time.Duration,
-	indexOf func(*catalog.State) uint64) *catalog.State {
+	indexOf func(*statestore.State) uint64) *statestore.State {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	s.mu.Lock()
@@ -132,7 +133,7 @@ func (s *store) Generation() uint64 {
 }
 
 // restore replaces everything; who waits is told.
-func (s *store) restore(st *catalog.State) {
+func (s *store) restore(st *statestore.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.st = st
@@ -449,11 +450,11 @@ func (a stateArchives) Save(context.Context) (io.ReadCloser, uint64, error) {
 }
 
 func (a stateArchives) Restore(_ context.Context, in io.Reader) error {
-	var state bytes.Buffer
-	if _, err := archive.Read(in, &state, 1<<20); err != nil {
+	var raw bytes.Buffer
+	if _, err := archive.Read(in, &raw, 1<<20); err != nil {
 		return err
 	}
-	next, err := catalog.ReadState(&state)
+	next, err := statestore.ReadState(&raw)
 	if err == nil {
 		a.s.restore(next)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -117,7 +118,7 @@ func TestRestoreAnswersAllWaiters(t *testing.T) {
 	c := dialTo(t, s.addr)
 	c.send(watchText(s.index(), "&wait=60s"))
 	s.parked(1)
-	s.store.restore(catalog.Empty())
+	s.store.restore(statestore.Empty())
 	if a := c.read(); a.body != "[]" || a.header.Get("X-Consul-Index") != "1" {
 		t.Errorf("after a restore: %v %s", a.header, a.body)
 	}
@@ -291,7 +292,7 @@ func TestWatchersOfADyingRegistry(t *testing.T) {
 type dying struct{ *store }
 
 func (d dying) Await(context.Context, registry.Subject, uint64, time.Duration,
-	func(*catalog.State) uint64) *catalog.State {
+	func(*statestore.State) uint64) *statestore.State {
 	return d.State()
 }
 

@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // cell says how one row of the route table is asked, and what it takes to be answered.
@@ -270,7 +271,7 @@ func newGuarded(t *testing.T) *guarded {
 		g.keeper = grants.NewKeeper(grants.KeeperConfig{Store: st, Datacenter: "dc1", Verifier: acceptAll{}})
 		c.ACL.Keeper, c.DefaultACLPolicy = g.keeper, "deny"
 		c.Authorizer = grants.NewResolver(grants.Config{Datacenter: "dc1", NodeName: "n1",
-			Now: func() (uint64, *catalog.State) {
+			Now: func() (uint64, *statestore.State) {
 				gen := st.Generation()
 				return gen, st.State()
 			}})

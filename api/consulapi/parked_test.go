@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -182,7 +183,7 @@ func BenchmarkGetWithACL(b *testing.B) {
 		}
 		secret = tok.SecretID
 		c.ACL.Keeper, c.DefaultACLPolicy = k, "deny"
-		c.Authorizer = grants.NewResolver(grants.Config{Now: func() (uint64, *catalog.State) {
+		c.Authorizer = grants.NewResolver(grants.Config{Now: func() (uint64, *statestore.State) {
 			gen := st.Generation()
 			return gen, st.State()
 		}})

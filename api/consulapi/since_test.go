@@ -13,6 +13,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 )
@@ -181,7 +182,7 @@ func TestSinceAcrossServersAndRestores(t *testing.T) {
 	for i := range 200 {
 		sinceStep(rng, one.store, t)
 		if i == 100 { // an older snapshot comes back: then the leader raises the horizon
-			old := catalog.Empty()
+			old := statestore.Empty()
 			old, _, _ = old.Apply([]catalog.Command{&catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: "a/old"}}})
 			was := one.store.State().Index()
 			one.store.restore(old)

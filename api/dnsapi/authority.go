@@ -10,6 +10,7 @@ import (
 	"github.com/miekg/dns"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // nameServerLimit is how many NS records we give: what fits 512 bytes with glue.
@@ -72,7 +73,7 @@ type reverseName struct {
 
 const reverseAge = time.Second
 
-func (r *reverseIndex) find(state *catalog.State, a netip.Addr) []reverseName {
+func (r *reverseIndex) find(state *statestore.State, a netip.Addr) []reverseName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := time.Now(); r.names == nil || (r.index != state.Index() && now.Sub(r.made) >= reverseAge) {
@@ -82,7 +83,7 @@ func (r *reverseIndex) find(state *catalog.State, a netip.Addr) []reverseName {
 }
 
 // reverseNames lists the nodes by address and, for addresses no node has, the services.
-func reverseNames(state *catalog.State) map[netip.Addr][]reverseName {
+func reverseNames(state *statestore.State) map[netip.Addr][]reverseName {
 	names := make(map[netip.Addr][]reverseName)
 	for n := range state.Nodes() {
 		if a, err := netip.ParseAddr(n.Address); err == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/miekg/dns"
 
-	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 const (
@@ -45,14 +45,14 @@ type entry struct {
 	encoded
 	settings *settled
 	access   uint64
-	indexOf  func(*catalog.State) uint64
+	indexOf  func(*statestore.State) uint64
 	index    uint64
 	// seen is the State.Index at which the entry was last found to hold.
 	seen atomic.Uint64
 }
 
 // holds tells that the entry is still what the slow path would say.
-func (e *entry) holds(c *settled, state *catalog.State, access uint64) bool {
+func (e *entry) holds(c *settled, state *statestore.State, access uint64) bool {
 	if e.settings != c || e.access != access {
 		return false
 	}

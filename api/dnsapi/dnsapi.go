@@ -35,7 +35,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/telemetry"
@@ -80,7 +80,7 @@ type SOA struct{ Refresh, Retry, Expire, MinTTL uint32 }
 
 // Source is the catalog as this process sees it.
 type Source interface {
-	State() *catalog.State
+	State() *statestore.State
 	// Lag is how old that view may be: the time since a leader was heard, 0 on the leader.
 	Lag() time.Duration
 }

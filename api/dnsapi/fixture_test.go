@@ -12,6 +12,7 @@ import (
 	"github.com/miekg/dns"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/leaktest"
 	"corbel.dev/corbel/telemetry"
 )
@@ -20,17 +21,17 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // world is a catalog that tests change by commands.
 type world struct {
-	state atomic.Pointer[catalog.State]
+	state atomic.Pointer[statestore.State]
 	lag   atomic.Int64
 }
 
-func (w *world) State() *catalog.State { return w.state.Load() }
-func (w *world) Lag() time.Duration    { return time.Duration(w.lag.Load()) }
+func (w *world) State() *statestore.State { return w.state.Load() }
+func (w *world) Lag() time.Duration       { return time.Duration(w.lag.Load()) }
 
 func newWorld(t testing.TB, cmds ...catalog.Command) *world {
 	t.Helper()
 	w := &world{}
-	w.state.Store(catalog.Empty())
+	w.state.Store(statestore.Empty())
 	w.apply(t, cmds...)
 	return w
 }

@@ -13,6 +13,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/gateway"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // group is one answer and the Additional records that belong to it: they are cut together.
@@ -32,7 +33,7 @@ type result struct {
 	chase string
 	// indexOf tells whether the result still holds: it does while indexOf(state) is index.
 	// nil means that the result must not be kept.
-	indexOf func(*catalog.State) uint64
+	indexOf func(*statestore.State) uint64
 	index   uint64
 }
 
@@ -41,7 +42,7 @@ type lookup struct {
 	s      *Server
 	c      *settled
 	dc     string // where the instances are
-	state  *catalog.State
+	state  *statestore.State
 	access Access
 	zone   *zone
 	owner  string // the name as it was asked
@@ -73,15 +74,16 @@ func (l *lookup) zoneAnswer(p place) result {
 	case kindNode:
 		return l.node(p.name)
 	case kindService:
-		return l.service(p, l.state.Instances(p.name), func(s *catalog.State) uint64 { return s.ServiceIndex(p.name) })
+		return l.service(p, l.state.Instances(p.name), func(s *statestore.State) uint64 { return s.ServiceIndex(p.name) })
 	case kindConnect:
-		return l.service(p, l.state.ConnectInstances(p.name), func(s *catalog.State) uint64 { return s.ConnectIndex(p.name) })
+		return l.service(p, l.state.ConnectInstances(p.name),
+			func(s *statestore.State) uint64 { return s.ConnectIndex(p.name) })
 	case kindIngress:
 		if !l.allowedService(p.name) {
 			return nothing(dns.RcodeNameError)
 		}
 		return l.service(p, gateway.Ingress(l.state, p.name),
-			func(s *catalog.State) uint64 { return gateway.IngressIndex(s, p.name) })
+			func(s *statestore.State) uint64 { return gateway.IngressIndex(s, p.name) })
 	case kindVirtual:
 		return l.virtual(p.name)
 	case kindAddr:
@@ -95,7 +97,7 @@ func (l *lookup) node(name string) result {
 	if n == nil || !l.allowedNode(n.Name) {
 		return nothing(dns.RcodeNameError)
 	}
-	r := result{indexOf: func(s *catalog.State) uint64 { return s.NodeIndex(name) }}
+	r := result{indexOf: func(s *statestore.State) uint64 { return s.NodeIndex(name) }}
 	r.index = r.indexOf(l.state)
 	ttl := uint32(l.c.NodeTTL / time.Second)
 	if rr := l.address(l.owner, n.Address, ttl, &r); rr != nil {
@@ -177,7 +179,7 @@ func (l *lookup) virtual(name string) result {
 			if err != nil {
 				continue
 			}
-			r := result{indexOf: func(s *catalog.State) uint64 { return max(s.ServiceIndex(name), s.ConnectIndex(name)) }}
+			r := result{indexOf: func(s *statestore.State) uint64 { return max(s.ServiceIndex(name), s.ConnectIndex(name)) }}
 			r.index = r.indexOf(l.state)
 			if rr := addressRR(l.owner, a, l.c.serviceTTL(name)); l.qtype == rr.Header().Rrtype || l.qtype == dns.TypeANY {
 				r.groups = []group{{rr: rr}}
@@ -191,7 +193,7 @@ func (l *lookup) virtual(name string) result {
 
 // service answers with the instances that are healthy enough and carry the tag.
 func (l *lookup) service(p place, instances func(func(*catalog.Service) bool),
-	indexOf func(*catalog.State) uint64) result {
+	indexOf func(*statestore.State) uint64) result {
 	exists := false
 	r := result{indexOf: indexOf, index: indexOf(l.state)}
 	ttl := l.c.serviceTTL(p.name)

@@ -13,6 +13,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/vivaldi"
@@ -92,7 +93,7 @@ func Update(token, node string, at vivaldi.Coord) []byte {
 
 // Catalog is where coordinates are written.
 type Catalog interface {
-	State() *catalog.State
+	State() *statestore.State
 	Apply(ctx context.Context, c catalog.Command) (catalog.Result, error)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vivaldi"
 	"corbel.dev/corbel/telemetry"
@@ -19,11 +20,11 @@ import (
 // store is a catalog whose leader is this server.
 type store struct {
 	mu sync.Mutex
-	st *catalog.State
+	st *statestore.State
 	n  int // commands
 }
 
-func (s *store) State() *catalog.State {
+func (s *store) State() *statestore.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.st
@@ -56,7 +57,7 @@ func staging(s *store, leads bool, ask func(method string, req []byte) error) *S
 // nodes that are registered.
 func TestCoordinatesReachTheCatalog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &store{st: catalog.Empty()}
+		s := &store{st: statestore.Empty()}
 		if _, err := s.Apply(t.Context(), &catalog.Register{Node: catalog.Node{Name: "Web-1",
 			Address: "10.0.0.1"}}); err != nil {
 			t.Fatal(err)
@@ -99,7 +100,7 @@ func TestCoordinatesReachTheCatalog(t *testing.T) {
 
 // TestRightsAndBounds: a token writes what it may, damaged messages are refused, and what waits is bounded.
 func TestRightsAndBounds(t *testing.T) {
-	c := staging(&store{st: catalog.Empty()}, true, nil)
+	c := staging(&store{st: statestore.Empty()}, true, nil)
 	if _, err := c.Serve(t.Context(), Update("nobody", "web-1", vivaldi.New())); !errkind.Is(err, errkind.Denied) {
 		t.Errorf("without a right: %v", err)
 	}

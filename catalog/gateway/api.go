@@ -7,6 +7,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // Routes are the routes of a cluster, in the order of their names.
@@ -16,7 +17,7 @@ type Routes struct {
 }
 
 // RoutesOf reads the routes of a State; get reads config entries.
-func RoutesOf(st *catalog.State, get entry.Getter) *Routes {
+func RoutesOf(st *statestore.State, get entry.Getter) *Routes {
 	out := &Routes{}
 	for r := range st.Records(catalog.RecordConfigEntry, entry.HTTPRoute+"/") {
 		if e, ok := get(entry.HTTPRoute, strings.TrimPrefix(r.Key, entry.HTTPRoute+"/")).(*entry.HTTP); ok {
@@ -100,7 +101,7 @@ func Unusable(get entry.Getter, l *entry.APIListener) string {
 }
 
 // Status works out how a gateway or route stands; nil for other kinds.
-func Status(st *catalog.State, get entry.Getter, e entry.Entry) *entry.Status {
+func Status(st *statestore.State, get entry.Getter, e entry.Entry) *entry.Status {
 	switch e := e.(type) {
 	case *entry.API:
 		return &entry.Status{Conditions: gatewayStatus(st, get, e)}
@@ -116,7 +117,7 @@ func condition(kind, status, reason, message string, about *entry.Reference) ent
 	return entry.Condition{Type: kind, Status: status, Reason: reason, Message: message, Resource: about}
 }
 
-func gatewayStatus(st *catalog.State, get entry.Getter, e *entry.API) []entry.Condition {
+func gatewayStatus(st *statestore.State, get entry.Getter, e *entry.API) []entry.Condition {
 	self := &entry.Reference{Kind: entry.APIGateway, Name: e.Name}
 	list := []entry.Condition{condition("Accepted", "True", "Accepted", "gateway is valid", self)}
 	routes := RoutesOf(st, get)

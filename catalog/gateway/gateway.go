@@ -11,10 +11,11 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // Ingress yields the instances of the ingress gateways that expose a service, in the order of the gateways' names.
-func Ingress(st *catalog.State, service string) iter.Seq[*catalog.Service] {
+func Ingress(st *statestore.State, service string) iter.Seq[*catalog.Service] {
 	return func(yield func(*catalog.Service) bool) {
 		for name := range exposing(st, service) {
 			for inst := range st.Instances(name) {
@@ -28,7 +29,7 @@ func Ingress(st *catalog.State, service string) iter.Seq[*catalog.Service] {
 
 // IngressIndex is the newest index of what Ingress looks at: every config entry, and the instances
 // of the gateways that expose the service, with their checks and nodes.
-func IngressIndex(st *catalog.State, service string) uint64 {
+func IngressIndex(st *statestore.State, service string) uint64 {
 	index := st.RecordsIndex(catalog.RecordConfigEntry)
 	for name := range exposing(st, service) {
 		index = max(index, st.ServiceIndex(name))
@@ -37,7 +38,7 @@ func IngressIndex(st *catalog.State, service string) uint64 {
 }
 
 // exposing yields the names of the gateways that expose a service.
-func exposing(st *catalog.State, service string) iter.Seq[string] {
+func exposing(st *statestore.State, service string) iter.Seq[string] {
 	get := func(kind, name string) entry.Entry {
 		if r := st.Record(catalog.RecordConfigEntry, entry.Key(kind, name)); r != nil {
 			if e, err := entry.Load(kind, r.Value); err == nil {
@@ -74,7 +75,7 @@ func Exposes(get entry.Getter, g *entry.Ingress, service string) bool {
 
 // Terminating yields the names of the terminating gateways that stand for a service, in order. get reads config
 // entries.
-func Terminating(st *catalog.State, get entry.Getter, service string) iter.Seq[string] {
+func Terminating(st *statestore.State, get entry.Getter, service string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		const prefix = entry.TerminatingGateway + "/"
 		for r := range st.Records(catalog.RecordConfigEntry, prefix) {
@@ -87,7 +88,7 @@ func Terminating(st *catalog.State, get entry.Getter, service string) iter.Seq[s
 	}
 }
 
-func links(st *catalog.State, g *entry.Terminating, service string) bool {
+func links(st *statestore.State, g *entry.Terminating, service string) bool {
 	wildcard := false
 	for _, s := range g.Services {
 		if strings.EqualFold(s.Name, service) {
@@ -100,7 +101,7 @@ func links(st *catalog.State, g *entry.Terminating, service string) bool {
 
 // Outside tells whether a service is there, and nothing of the mesh stands before any of its instances: a wildcard of
 // a terminating gateway means those.
-func Outside(st *catalog.State, service string) bool {
+func Outside(st *statestore.State, service string) bool {
 	for range st.ConnectInstances(service) {
 		return false
 	}
@@ -111,7 +112,7 @@ func Outside(st *catalog.State, service string) bool {
 }
 
 // TerminatingMark changes with every change of an entry that Terminating looks at. It is no index: it may go down.
-func TerminatingMark(st *catalog.State) (mark uint64) {
+func TerminatingMark(st *statestore.State) (mark uint64) {
 	for r := range st.Records(catalog.RecordConfigEntry, entry.TerminatingGateway+"/") {
 		mark = mark*31 + r.ModifyIndex + 1
 	}

@@ -5,12 +5,13 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // world is a State with these config entries, and a node with these services.
-func world(t *testing.T, entries []string, services ...*catalog.Service) *catalog.State {
+func world(t *testing.T, entries []string, services ...*catalog.Service) *statestore.State {
 	t.Helper()
-	st := catalog.Empty()
+	st := statestore.Empty()
 	apply := func(c catalog.Command) {
 		next, results, _ := st.Apply([]catalog.Command{c})
 		if results[0].Err != nil {

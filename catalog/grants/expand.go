@@ -6,6 +6,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // Given is one policy that a token has: stored, or what an identity stands for.
@@ -18,7 +19,7 @@ func (g Given) holdsIn(dc string) bool {
 
 // Expand finds all policies that a token has by itself, by its identities and by its
 // roles, and its roles. Links to what is gone give nothing.
-func Expand(st *catalog.State, t *acl.Token) (policies []Given, roles []*acl.Role) {
+func Expand(st *statestore.State, t *acl.Token) (policies []Given, roles []*acl.Role) {
 	seen := map[string]bool{}
 	add := func(p *acl.Policy) {
 		if p != nil && !seen[p.ID] {
@@ -87,7 +88,7 @@ func find[T acl.Token | acl.Policy | acl.Role | acl.AuthMethod | acl.BindingRule
 }
 
 // list reads all records of a kind, by key.
-func list[T acl.Token | acl.Policy | acl.Role | acl.AuthMethod | acl.BindingRule](st *catalog.State,
+func list[T acl.Token | acl.Policy | acl.Role | acl.AuthMethod | acl.BindingRule](st *statestore.State,
 	kind catalog.RecordKind) (all []*T) {
 	for r := range st.Records(kind, "") {
 		if v := find[T](r); v != nil {
@@ -98,61 +99,63 @@ func list[T acl.Token | acl.Policy | acl.Role | acl.AuthMethod | acl.BindingRule
 }
 
 // TokenByAccessor returns nil when there is none.
-func TokenByAccessor(st *catalog.State, accessor string) *acl.Token {
+func TokenByAccessor(st *statestore.State, accessor string) *acl.Token {
 	return find[acl.Token](st.Record(catalog.RecordACLToken, accessor))
 }
 
 // Tokens returns all tokens by accessor.
-func Tokens(st *catalog.State) []*acl.Token { return list[acl.Token](st, catalog.RecordACLToken) }
+func Tokens(st *statestore.State) []*acl.Token { return list[acl.Token](st, catalog.RecordACLToken) }
 
 // PolicyByID returns nil when there is none.
-func PolicyByID(st *catalog.State, id string) *acl.Policy {
+func PolicyByID(st *statestore.State, id string) *acl.Policy {
 	return find[acl.Policy](st.Record(catalog.RecordACLPolicy, id))
 }
 
 // PolicyByName returns nil when there is none.
-func PolicyByName(st *catalog.State, name string) *acl.Policy {
+func PolicyByName(st *statestore.State, name string) *acl.Policy {
 	return find[acl.Policy](st.RecordByName(catalog.RecordACLPolicy, name))
 }
 
 // Policies returns all policies by ID.
-func Policies(st *catalog.State) []*acl.Policy { return list[acl.Policy](st, catalog.RecordACLPolicy) }
+func Policies(st *statestore.State) []*acl.Policy {
+	return list[acl.Policy](st, catalog.RecordACLPolicy)
+}
 
 // RoleByID returns nil when there is none.
-func RoleByID(st *catalog.State, id string) *acl.Role {
+func RoleByID(st *statestore.State, id string) *acl.Role {
 	return find[acl.Role](st.Record(catalog.RecordACLRole, id))
 }
 
 // RoleByName returns nil when there is none.
-func RoleByName(st *catalog.State, name string) *acl.Role {
+func RoleByName(st *statestore.State, name string) *acl.Role {
 	return find[acl.Role](st.RecordByName(catalog.RecordACLRole, name))
 }
 
 // Roles returns all roles by ID.
-func Roles(st *catalog.State) []*acl.Role { return list[acl.Role](st, catalog.RecordACLRole) }
+func Roles(st *statestore.State) []*acl.Role { return list[acl.Role](st, catalog.RecordACLRole) }
 
 // AuthMethodByName returns nil when there is none.
-func AuthMethodByName(st *catalog.State, name string) *acl.AuthMethod {
+func AuthMethodByName(st *statestore.State, name string) *acl.AuthMethod {
 	return find[acl.AuthMethod](st.Record(catalog.RecordACLAuthMethod, name))
 }
 
 // AuthMethods returns all auth methods by name.
-func AuthMethods(st *catalog.State) []*acl.AuthMethod {
+func AuthMethods(st *statestore.State) []*acl.AuthMethod {
 	return list[acl.AuthMethod](st, catalog.RecordACLAuthMethod)
 }
 
 // BindingRuleByID returns nil when there is none.
-func BindingRuleByID(st *catalog.State, id string) *acl.BindingRule {
+func BindingRuleByID(st *statestore.State, id string) *acl.BindingRule {
 	return find[acl.BindingRule](st.Record(catalog.RecordACLBindingRule, id))
 }
 
 // BindingRules returns all binding rules by ID.
-func BindingRules(st *catalog.State) []*acl.BindingRule {
+func BindingRules(st *statestore.State) []*acl.BindingRule {
 	return list[acl.BindingRule](st, catalog.RecordACLBindingRule)
 }
 
 // ShowLinks fills the names of links, and leaves out links to what is gone.
-func ShowLinks(st *catalog.State, g *acl.Grants) {
+func ShowLinks(st *statestore.State, g *acl.Grants) {
 	g.Policies = named(g.Policies, func(id string) (string, bool) {
 		r := st.Record(catalog.RecordACLPolicy, id)
 		return nameOf(r), r != nil
@@ -160,7 +163,7 @@ func ShowLinks(st *catalog.State, g *acl.Grants) {
 }
 
 // ShowToken fills the names of a token's links.
-func ShowToken(st *catalog.State, t *acl.Token) {
+func ShowToken(st *statestore.State, t *acl.Token) {
 	ShowLinks(st, &t.Grants)
 	t.Roles = named(t.Roles, func(id string) (string, bool) {
 		r := st.Record(catalog.RecordACLRole, id)

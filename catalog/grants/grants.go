@@ -22,6 +22,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -37,7 +38,7 @@ func SecretName(secret string) string {
 // Config configures a Resolver.
 type Config struct {
 	// Now returns the store's generation and a State that is not older.
-	Now        func() (generation uint64, st *catalog.State)
+	Now        func() (generation uint64, st *statestore.State)
 	Datacenter string
 	NodeName   string
 	// AllowByDefault is acl.default_policy: what holds where no rule speaks.
@@ -71,7 +72,7 @@ type known struct {
 // version tells whether what a grant was made from is still the same.
 type version struct{ generation, tokens, policies, roles uint64 }
 
-func versionOf(generation uint64, st *catalog.State) version {
+func versionOf(generation uint64, st *statestore.State) version {
 	return version{generation, st.RecordsIndex(catalog.RecordACLToken), st.RecordsIndex(catalog.RecordACLPolicy),
 		st.RecordsIndex(catalog.RecordACLRole)}
 }
@@ -142,7 +143,7 @@ func (r *Resolver) GrantWithin(ctx context.Context, secret string, _ time.Durati
 }
 
 // refresh resolves a secret anew, or finds that what is known still holds.
-func (r *Resolver) refresh(st *catalog.State, now version, secret string, old *known) (*known, error) {
+func (r *Resolver) refresh(st *statestore.State, now version, secret string, old *known) (*known, error) {
 	record := st.RecordByName(catalog.RecordACLToken, SecretName(secret))
 	if record == nil && secret != acl.AnonymousSecret {
 		switch {
@@ -171,7 +172,7 @@ func (r *Resolver) refresh(st *catalog.State, now version, secret string, old *k
 	return k, nil
 }
 
-func (r *Resolver) resolve(st *catalog.State, record *catalog.Record) (*acl.Grant, error) {
+func (r *Resolver) resolve(st *statestore.State, record *catalog.Record) (*acl.Grant, error) {
 	if record == nil {
 		return &acl.Grant{Accessor: acl.AnonymousAccessor, Authorizer: r.authorizer(nil)}, nil
 	}

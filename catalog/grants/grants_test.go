@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -186,7 +186,7 @@ func BenchmarkGrant(b *testing.B) {
 		b.Fatal(err)
 	}
 	gen, st := s.now()
-	r := NewResolver(Config{Now: func() (uint64, *catalog.State) { return gen, st }})
+	r := NewResolver(Config{Now: func() (uint64, *statestore.State) { return gen, st }})
 	ctx := b.Context()
 	b.ReportAllocs()
 	for b.Loop() {

@@ -8,29 +8,30 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/clock"
 )
 
 // store is a State without replication.
 type store struct {
 	mu         sync.Mutex
-	st         *catalog.State
+	st         *statestore.State
 	generation uint64
 	writes     int
 	// before runs ahead of the next write, once: another writer that comes first.
 	before func()
 }
 
-func newStore() *store { return &store{st: catalog.Empty()} }
+func newStore() *store { return &store{st: statestore.Empty()} }
 
-func (s *store) now() (uint64, *catalog.State) {
+func (s *store) now() (uint64, *statestore.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.generation, s.st
 }
 
 // State implements Store.
-func (s *store) State() *catalog.State {
+func (s *store) State() *statestore.State {
 	_, st := s.now()
 	return st
 }

@@ -8,13 +8,14 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 )
 
 // Store is where the records are (catalog/registry.Registry), on the leader.
 type Store interface {
-	State() *catalog.State
+	State() *statestore.State
 	// SetRecords applies all operations or none; ok is false when an index did not compare.
 	SetRecords(ctx context.Context, ops ...catalog.RecordOp) (r catalog.Result, ok bool, err error)
 }
@@ -84,7 +85,7 @@ const maxTries = 16
 
 // change decides operations from the newest State and applies them, again and again while
 // the records that they compare have changed meanwhile.
-func (k *Keeper) change(ctx context.Context, decide func(st *catalog.State) ([]catalog.RecordOp, error)) error {
+func (k *Keeper) change(ctx context.Context, decide func(st *statestore.State) ([]catalog.RecordOp, error)) error {
 	for range maxTries {
 		ops, err := decide(k.cfg.Store.State())
 		if err != nil || len(ops) == 0 {
@@ -120,7 +121,7 @@ var (
 )
 
 // checkGrants resolves the links of in to IDs and checks its identities.
-func checkGrants(st *catalog.State, g *acl.Grants, dc string) (err error) {
+func checkGrants(st *statestore.State, g *acl.Grants, dc string) (err error) {
 	if g.Policies, err = resolveLinks(st, catalog.RecordACLPolicy, "policy", g.Policies); err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func checkGrants(st *catalog.State, g *acl.Grants, dc string) (err error) {
 }
 
 // resolveLinks turns names into IDs; a link to nothing is refused.
-func resolveLinks(st *catalog.State, kind catalog.RecordKind, what string, links []acl.Link) ([]acl.Link, error) {
+func resolveLinks(st *statestore.State, kind catalog.RecordKind, what string, links []acl.Link) ([]acl.Link, error) {
 	var out []acl.Link
 	seen := map[string]bool{}
 	for _, l := range links {

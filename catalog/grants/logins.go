@@ -7,6 +7,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -62,7 +63,7 @@ func loginDescription(meta map[string]string) string {
 
 // earned adds up what the rules whose selectors match give. A name that is not there, or that
 // a claim made invalid, gives nothing; no rule that gives anything is a refusal.
-func (k *Keeper) earned(st *catalog.State, m *acl.AuthMethod, claims Claims) (g granted, err error) {
+func (k *Keeper) earned(st *statestore.State, m *acl.AuthMethod, claims Claims) (g granted, err error) {
 	any := false
 	for _, b := range BindingRules(st) {
 		if b.AuthMethod != m.Name {
@@ -90,7 +91,7 @@ func (k *Keeper) earned(st *catalog.State, m *acl.AuthMethod, claims Claims) (g 
 }
 
 // usable reports whether everything that a rule gives exists and is well named.
-func (k *Keeper) usable(st *catalog.State, g *granted) bool {
+func (k *Keeper) usable(st *statestore.State, g *granted) bool {
 	for i := range g.NodeIdentities {
 		g.NodeIdentities[i].Datacenter = k.cfg.Datacenter
 	}
@@ -104,7 +105,7 @@ func (k *Keeper) usable(st *catalog.State, g *granted) bool {
 
 // Logout ends the token of a login.
 func (k *Keeper) Logout(ctx context.Context, secret string) error {
-	return k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	return k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		r := st.RecordByName(catalog.RecordACLToken, SecretName(secret))
 		t := find[acl.Token](r)
 		switch {

@@ -11,6 +11,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -22,7 +23,7 @@ func (k *Keeper) SetAuthMethod(ctx context.Context, in acl.AuthMethod, create bo
 	if err := k.checkMethod(&in); err != nil {
 		return nil, err
 	}
-	err := k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	err := k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		index, old := uint64(0), AuthMethodByName(st, in.Name)
 		switch {
 		case create && old != nil:
@@ -83,7 +84,7 @@ func (k *Keeper) checkMethod(in *acl.AuthMethod) error {
 
 // DeleteAuthMethod removes a method, its binding rules, and the tokens that its logins made.
 func (k *Keeper) DeleteAuthMethod(ctx context.Context, name string) error {
-	err := k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	err := k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		r := st.Record(catalog.RecordACLAuthMethod, name)
 		if r == nil {
 			return nil, missing("Cannot find auth method to delete")
@@ -111,7 +112,7 @@ func (k *Keeper) SetBindingRule(ctx context.Context, in acl.BindingRule) (*acl.B
 	} else if !uuidForm.MatchString(in.ID) {
 		return nil, invalid("Binding Rule ID invalid UUID")
 	}
-	err := k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	err := k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		index, old := uint64(0), BindingRuleByID(st, in.ID)
 		switch {
 		case !create && old == nil:
@@ -183,7 +184,7 @@ func (k *Keeper) checkRule(in *acl.BindingRule, m *acl.AuthMethod) error {
 
 // DeleteBindingRule removes a rule; tokens that it gave rights to keep them.
 func (k *Keeper) DeleteBindingRule(ctx context.Context, id string) error {
-	return k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	return k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		r := st.Record(catalog.RecordACLBindingRule, id)
 		if r == nil {
 			return nil, missing("Cannot find binding rule to delete")

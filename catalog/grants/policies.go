@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -29,7 +30,7 @@ func (k *Keeper) SetPolicy(ctx context.Context, in acl.Policy) (*acl.Policy, err
 	if err != nil {
 		return nil, errkind.Errorf(errkind.Of(err), "Invalid Policy: %s", errkind.Text(err))
 	}
-	err = k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	err = k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		index, old := uint64(0), st.Record(catalog.RecordACLPolicy, in.ID)
 		switch {
 		case create && old != nil:
@@ -83,7 +84,7 @@ func (k *Keeper) DeletePolicy(ctx context.Context, id string) error {
 	if id == acl.GlobalManagementID || id == acl.GlobalReadOnlyID {
 		return invalid("Delete operation not permitted on the builtin policy with ID %s", id)
 	}
-	return k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	return k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		r := st.Record(catalog.RecordACLPolicy, id)
 		if r == nil {
 			return nil, missing("Cannot find policy to delete")
@@ -106,7 +107,7 @@ func (k *Keeper) SetRole(ctx context.Context, in acl.Role) (*acl.Role, error) {
 	if !roleName.MatchString(in.Name) {
 		return nil, invalid("Invalid Role: invalid Name. Only alphanumeric characters, '-' and '_' are allowed")
 	}
-	err := k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	err := k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		index, old := uint64(0), st.Record(catalog.RecordACLRole, in.ID)
 		switch {
 		case create && old != nil:
@@ -141,7 +142,7 @@ func (k *Keeper) SetRole(ctx context.Context, in acl.Role) (*acl.Role, error) {
 
 // DeleteRole takes a role away from all who have it.
 func (k *Keeper) DeleteRole(ctx context.Context, id string) error {
-	return k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	return k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		r := st.Record(catalog.RecordACLRole, id)
 		if r == nil {
 			return nil, missing("Cannot find role to delete")

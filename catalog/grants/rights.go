@@ -5,11 +5,12 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // MayRegister is nil when g may do the registration: write on the node where the node or a check of its own
 // changes, and write on each service whose instance or check changes, also on one whose instance is replaced.
-func MayRegister(g *acl.Grant, st *catalog.State, c *catalog.Register) error {
+func MayRegister(g *acl.Grant, st *statestore.State, c *catalog.Register) error {
 	node := c.Node.Name
 	if changesNode(st.Node(node), c) {
 		if err := g.Check(acl.Node, node, acl.Write); err != nil {
@@ -47,7 +48,7 @@ func MayOffer(g *acl.Grant, s *catalog.Service) error {
 }
 
 // mayWriteService is MayOffer, and write on the service that is replaced.
-func mayWriteService(g *acl.Grant, st *catalog.State, node string, s *catalog.Service) error {
+func mayWriteService(g *acl.Grant, st *statestore.State, node string, s *catalog.Service) error {
 	if err := MayOffer(g, s); err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func mayWriteService(g *acl.Grant, st *catalog.State, node string, s *catalog.Se
 }
 
 // mayWriteCheck asks for write on what the check belongs to; coming is a service that is registered with it.
-func mayWriteCheck(g *acl.Grant, st *catalog.State, node string, c *catalog.Check, coming *catalog.Service) error {
+func mayWriteCheck(g *acl.Grant, st *statestore.State, node string, c *catalog.Check, coming *catalog.Service) error {
 	switch {
 	case c.ServiceID == "":
 		return g.Check(acl.Node, node, acl.Write)
@@ -91,7 +92,7 @@ func changesNode(old *catalog.Node, c *catalog.Register) bool {
 
 // MayDeregister is nil when g may remove what c names: write on the service for an instance or its check, else on the
 // node.
-func MayDeregister(g *acl.Grant, st *catalog.State, c *catalog.Deregister) error {
+func MayDeregister(g *acl.Grant, st *statestore.State, c *catalog.Deregister) error {
 	node := c.Node
 	if n := st.Node(c.Node); n != nil {
 		node = n.Name // as it is stored: names of nodes are found in any case
@@ -114,7 +115,7 @@ func MayDeregister(g *acl.Grant, st *catalog.State, c *catalog.Deregister) error
 }
 
 // MaySync is nil when g may do what an agent's anti-entropy asks for.
-func MaySync(g *acl.Grant, st *catalog.State, c catalog.Command) error {
+func MaySync(g *acl.Grant, st *statestore.State, c catalog.Command) error {
 	switch c := c.(type) {
 	case *catalog.Register:
 		return MayRegister(g, st, c)
@@ -133,7 +134,7 @@ func MaySync(g *acl.Grant, st *catalog.State, c catalog.Command) error {
 
 // MayRun is nil when g may do one operation of a transaction. What a listing finds is left to the caller to
 // filter; lister tells that listing needs a right of its own.
-func MayRun(g *acl.Grant, st *catalog.State, op *catalog.TxnOp, lister bool) error {
+func MayRun(g *acl.Grant, st *statestore.State, op *catalog.TxnOp, lister bool) error {
 	switch {
 	case op.KV != nil:
 		return mayRunKV(g, op.KV, lister)
@@ -169,7 +170,7 @@ func levelOf(op *catalog.TxnOp) acl.Level {
 	return acl.Write
 }
 
-func nodeOf(st *catalog.State, n *catalog.Node) *catalog.Node {
+func nodeOf(st *statestore.State, n *catalog.Node) *catalog.Node {
 	if n.ID != "" {
 		return st.NodeByID(n.ID)
 	}
@@ -192,7 +193,7 @@ func mayRunKV(g *acl.Grant, c *catalog.KV, lister bool) error {
 	return g.Check(acl.Key, key, acl.Write)
 }
 
-func mayRunService(g *acl.Grant, st *catalog.State, op *catalog.TxnOp) error {
+func mayRunService(g *acl.Grant, st *statestore.State, op *catalog.TxnOp) error {
 	s := op.Service
 	old := st.Service(s.Node, s.ID)
 	switch op.Verb {
@@ -213,7 +214,7 @@ func mayRunService(g *acl.Grant, st *catalog.State, op *catalog.TxnOp) error {
 	return mayWriteService(g, st, s.Node, s)
 }
 
-func mayReadCheck(g *acl.Grant, st *catalog.State, c *catalog.Check) error {
+func mayReadCheck(g *acl.Grant, st *statestore.State, c *catalog.Check) error {
 	if old := st.Check(c.Node, c.ID); old != nil {
 		c = old
 	}

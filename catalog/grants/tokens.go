@@ -9,6 +9,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -65,7 +66,7 @@ func (k *Keeper) bootstrap(ctx context.Context, secret, description string, mayR
 	t = &acl.Token{AccessorID: uuid.NewString(), SecretID: secret, Description: description, CreateTime: k.now(),
 		Grants: acl.Grants{Policies: []acl.Link{{ID: acl.GlobalManagementID}}}}
 	t.Hash = acl.Sum(t)
-	err = k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	err = k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		index := uint64(0)
 		if r := st.Record(catalog.RecordACLBootstrap, bootstrapKey); r != nil {
 			index = r.ModifyIndex
@@ -130,7 +131,7 @@ func (k *Keeper) create(ctx context.Context, t acl.Token) (*acl.Token, error) {
 		return nil, invalid("Invalid Token: AccessorID and SecretID must differ")
 	}
 	t.ModifyIndex = 0
-	err := k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	err := k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		if st.Record(catalog.RecordACLToken, t.AccessorID) != nil {
 			if !given {
 				t.AccessorID = uuid.NewString()
@@ -163,7 +164,7 @@ func (k *Keeper) create(ctx context.Context, t acl.Token) (*acl.Token, error) {
 }
 
 // checked resolves the token's links and sums it up.
-func (k *Keeper) checked(st *catalog.State, t acl.Token) (*acl.Token, error) {
+func (k *Keeper) checked(st *statestore.State, t acl.Token) (*acl.Token, error) {
 	if err := checkGrants(st, &t.Grants, k.cfg.Datacenter); err != nil {
 		return nil, err
 	}
@@ -180,7 +181,7 @@ func (k *Keeper) UpdateToken(ctx context.Context, in TokenRequest) (*acl.Token, 
 	if !uuidForm.MatchString(in.AccessorID) {
 		return nil, invalid("Invalid Token: AccessorID is not a valid UUID")
 	}
-	err := k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	err := k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		old := TokenByAccessor(st, in.AccessorID)
 		if old == nil || old.Expired(k.now()) {
 			return nil, missing("Cannot find token %q", in.AccessorID)
@@ -239,7 +240,7 @@ func (k *Keeper) DeleteToken(ctx context.Context, accessor string) error {
 	if accessor == acl.AnonymousAccessor {
 		return invalid("Delete operation not permitted on the anonymous token")
 	}
-	return k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	return k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		r := st.Record(catalog.RecordACLToken, accessor)
 		if r == nil {
 			return nil, missing("Cannot find token to delete: Supplied token does not exist")
@@ -249,7 +250,7 @@ func (k *Keeper) DeleteToken(ctx context.Context, accessor string) error {
 }
 
 // builtins are the operations that make the built-in objects that are not there.
-func (k *Keeper) builtins(st *catalog.State) (ops []catalog.RecordOp) {
+func (k *Keeper) builtins(st *statestore.State) (ops []catalog.RecordOp) {
 	for _, p := range []acl.Policy{
 		{ID: acl.GlobalManagementID, Name: acl.GlobalManagementName, Rules: acl.GlobalManagementRules,
 			Description: "A policy that grants unlimited access"},
@@ -284,7 +285,7 @@ func (k *Keeper) builtins(st *catalog.State) (ops []catalog.RecordOp) {
 // EnsureBuiltins makes the built-in policies, the anonymous token, and the initial management token, as far as they
 // are missing.
 func (k *Keeper) EnsureBuiltins(ctx context.Context) error {
-	err := k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) { return k.builtins(st), nil })
+	err := k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) { return k.builtins(st), nil })
 	if err != nil || k.cfg.InitialManagement == "" {
 		return err
 	}
@@ -307,7 +308,7 @@ func (k *Keeper) ensureInitial(ctx context.Context, secret string) error {
 	t := &acl.Token{AccessorID: uuid.NewString(), SecretID: secret, Description: description, CreateTime: k.now(),
 		Grants: acl.Grants{Policies: []acl.Link{{ID: acl.GlobalManagementID}}}}
 	t.Hash = acl.Sum(t)
-	return k.change(ctx, func(st *catalog.State) ([]catalog.RecordOp, error) {
+	return k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		if st.Record(catalog.RecordACLBootstrap, initialKey(secret)) != nil {
 			return nil, nil
 		}

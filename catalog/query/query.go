@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/pattern"
 )
 
@@ -162,7 +163,7 @@ func Load(r *catalog.Record) (*Definition, error) {
 
 // Find returns the query of that ID or name: the static one, else the template with
 // the longest name that the asked one begins with, filled in. nil when there is none.
-func Find(st *catalog.State, asked string) (*Definition, error) {
+func Find(st *statestore.State, asked string) (*Definition, error) {
 	if r := st.Record(catalog.RecordQuery, asked); r != nil {
 		d, err := Load(r)
 		if err == nil && d.IsTemplate() {
@@ -312,7 +313,7 @@ type Instance struct {
 }
 
 // Pick returns the instances that the query means, in the catalog's order.
-func (s *Service) Pick(st *catalog.State) []Instance {
+func (s *Service) Pick(st *statestore.State) []Instance {
 	seq := st.Instances
 	if s.Connect {
 		seq = st.ConnectInstances

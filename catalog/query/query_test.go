@@ -6,9 +6,10 @@ import (
 	"testing"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
-func stateWith(t *testing.T, defs ...*Definition) *catalog.State {
+func stateWith(t *testing.T, defs ...*Definition) *statestore.State {
 	t.Helper()
 	c := &catalog.Records{}
 	for i, d := range defs {
@@ -23,7 +24,7 @@ func stateWith(t *testing.T, defs ...*Definition) *catalog.State {
 		c.Ops = append(c.Ops, catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordQuery,
 			Key: d.ID, Name: d.RecordName(), Value: value}})
 	}
-	st, results, _ := catalog.Empty().Apply([]catalog.Command{c})
+	st, results, _ := statestore.Empty().Apply([]catalog.Command{c})
 	if !results[0].OK {
 		t.Fatal(results[0].Err)
 	}
@@ -83,7 +84,7 @@ func TestPick(t *testing.T) {
 		return &catalog.Register{Node: catalog.Node{Name: node, Address: "10.0.0.1", Meta: map[string]string{"zone": meta}},
 			Service: &catalog.Service{ID: id, Name: "web", Tags: tags}, Checks: checks}
 	}
-	st, _, _ := catalog.Empty().Apply([]catalog.Command{
+	st, _, _ := statestore.Empty().Apply([]catalog.Command{
 		register("a", "good", []string{"v1", "Blue"}, "x", &catalog.Check{ID: "c", Status: catalog.Passing}),
 		register("b", "slow", []string{"v1"}, "x", &catalog.Check{ID: "c", Status: catalog.Warning}),
 		register("c", "dead", []string{"v2"}, "y", &catalog.Check{ID: "c", Status: catalog.Critical}),

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
 func barNode(t *testing.T, r *Registry, name, id string, hold time.Duration) {
 	t.Helper()
 	bar := catalog.NodeBar{Node: name, ID: id, Time: time.Now(), Hold: hold}
-	ops, err := bar.Ops(r.State())
+	ops, err := statestore.BarOps(r.State(), &bar)
 	if err != nil {
 		t.Fatal(err)
 	}

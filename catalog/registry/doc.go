@@ -1,5 +1,5 @@
 // Package registry is the replicated catalog on a server: it applies the log's
-// commands to a catalog.State, wakes and feeds those who watch, and, on the
+// commands to a statestore.State, wakes and feeds those who watch, and, on the
 // leader, does what only one may do (session TTLs, tombstones, membership).
 //
 // Invariants:

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/topic"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -43,7 +44,7 @@ func (w *watching) followPrefix(n int) {
 
 // publish gives each followed subject one event for the batch. Its items are
 // as of the batch's last index, each object once.
-func (w *watching) publish(next *catalog.State, c *catalog.Changes) {
+func (w *watching) publish(next *statestore.State, c *catalog.Changes) {
 	if w.streams.Len() == 0 {
 		return
 	}
@@ -77,7 +78,7 @@ func (d *drafts) add(s Subject, fill func(b []byte) []byte) {
 	d.bytes[s] = pack.End(fill(b), mark)
 }
 
-func (w *watching) publishKV(out *drafts, next *catalog.State, c *catalog.Changes) {
+func (w *watching) publishKV(out *drafts, next *statestore.State, c *catalog.Changes) {
 	lengths := w.followed.Watched()
 	for i := range c.KV {
 		key := kvKey(&c.KV[i])
@@ -106,7 +107,7 @@ type instance struct{ node, id string }
 // publishInstances finds the instances that the batch touched, by their own
 // registration, their checks, or their node, and tells those who follow a name
 // that finds or found them.
-func publishInstances(out *drafts, next *catalog.State, c *catalog.Changes) {
+func publishInstances(out *drafts, next *statestore.State, c *catalog.Changes) {
 	var order []instance
 	names := make(map[instance][]string)
 	touch := func(s *catalog.Service) {
@@ -165,7 +166,7 @@ func appendNode(b []byte, name string, node *catalog.Node) []byte {
 	return catalog.AppendNode(pack.Uint(b, itemNode), node)
 }
 
-func appendInstance(b []byte, st *catalog.State, at instance, s *catalog.Service, here bool) []byte {
+func appendInstance(b []byte, st *statestore.State, at instance, s *catalog.Service, here bool) []byte {
 	if !here {
 		return pack.String(pack.String(pack.Uint(b, itemInstanceGone), at.node), at.id)
 	}

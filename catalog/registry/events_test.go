@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/topic"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -35,9 +36,9 @@ func instanceOf(node, id, name string, status catalog.Health) *catalog.Register 
 
 // Every subject whose index grows must be woken: drawn commands, all subjects watched.
 func TestEveryChangeWakes(t *testing.T) {
-	subjects := map[Subject]func(*catalog.State) uint64{
-		{TopicServices, ""}: (*catalog.State).ServicesIndex, {TopicNodes, ""}: (*catalog.State).NodesIndex,
-		{TopicChecks, ""}: (*catalog.State).ChecksIndex, {TopicSessions, ""}: (*catalog.State).SessionsIndex,
+	subjects := map[Subject]func(*statestore.State) uint64{
+		{TopicServices, ""}: (*statestore.State).ServicesIndex, {TopicNodes, ""}: (*statestore.State).NodesIndex,
+		{TopicChecks, ""}: (*statestore.State).ChecksIndex, {TopicSessions, ""}: (*statestore.State).SessionsIndex,
 	}
 	// The index that stands in for something that is not there (0 here) is not its own: it may grow unseen.
 	own := func(there bool, index uint64) uint64 {
@@ -53,28 +54,31 @@ func TestEveryChangeWakes(t *testing.T) {
 			}
 			return false
 		}
-		subjects[Subject{TopicService, name}] = func(s *catalog.State) uint64 {
+		subjects[Subject{TopicService, name}] = func(s *statestore.State) uint64 {
 			return own(some(s.Instances(name)), s.ServiceIndex(name))<<32 + own(some(s.ConnectInstances(name)),
 				s.ConnectIndex(name))
 		}
-		subjects[Subject{TopicServiceChecks, name}] = func(s *catalog.State) uint64 {
+		subjects[Subject{TopicServiceChecks, name}] = func(s *statestore.State) uint64 {
 			return own(some(s.Instances(name)), s.ServiceChecksIndex(name))
 		}
-		subjects[Subject{TopicNode, name}] = func(s *catalog.State) uint64 {
+		subjects[Subject{TopicNode, name}] = func(s *statestore.State) uint64 {
 			return own(s.Node(name) != nil, s.NodeIndex(name))
 		}
-		subjects[Subject{TopicNodeChecks, name}] = func(s *catalog.State) uint64 {
+		subjects[Subject{TopicNodeChecks, name}] = func(s *statestore.State) uint64 {
 			return own(s.Node(name) != nil, s.NodeChecksIndex(name))
 		}
-		subjects[Subject{TopicKV, name}] = func(s *catalog.State) uint64 { return own(s.KV(name) != nil, s.KVKeyIndex(name)) }
-		subjects[Subject{TopicKVPrefix, name[:1]}] = func(s *catalog.State) uint64 {
+		subjects[Subject{TopicKV, name}] = func(s *statestore.State) uint64 {
+			return own(s.KV(name) != nil,
+				s.KVKeyIndex(name))
+		}
+		subjects[Subject{TopicKVPrefix, name[:1]}] = func(s *statestore.State) uint64 {
 			for range s.KVPrefix(name[:1]) {
 				return s.KVPrefixIndex(name[:1])
 			}
 			return 0
 		}
 	}
-	subjects[Subject{TopicCatalog, ""}] = func(s *catalog.State) uint64 {
+	subjects[Subject{TopicCatalog, ""}] = func(s *statestore.State) uint64 {
 		return s.RecordsIndex(catalog.RecordConfigEntry)<<40 + subjects[Subject{TopicService, "web"}](s) +
 			subjects[Subject{TopicService, "api"}](s)
 	}
@@ -223,7 +227,7 @@ func TestFollowerConverges(t *testing.T) {
 	})
 }
 
-func rowText(st *catalog.State, s *catalog.Service,
+func rowText(st *statestore.State, s *catalog.Service,
 	text func(*catalog.Node, *catalog.Service, []*catalog.Check) string) string {
 	var checks []*catalog.Check
 	for c := range st.NodeChecks(s.Node) {

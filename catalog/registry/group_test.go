@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/testport"
@@ -117,7 +118,7 @@ func setKey(key, value string) catalog.Command {
 }
 
 // sameEverywhere waits until all members hold the same State, and returns its hash.
-func sameEverywhere(t *testing.T, members []*peer, want *catalog.State) {
+func sameEverywhere(t *testing.T, members []*peer, want *statestore.State) {
 	t.Helper()
 	for _, m := range members {
 		polltest.Until(t, func() bool { return m.State().Index() >= want.Index() && m.State().Hash() == want.Hash() },
@@ -145,7 +146,7 @@ func TestOverARealGroup(t *testing.T) {
 	// A watcher of a follower is woken by what the leader takes.
 	sameEverywhere(t, members, lead.State())
 	subject := Subject{Topic: TopicKV, Key: "watched"}
-	index := func(s *catalog.State) uint64 {
+	index := func(s *statestore.State) uint64 {
 		if pair := s.KV("watched"); pair != nil {
 			return pair.ModifyIndex
 		}

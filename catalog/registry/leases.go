@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/clock"
 )
 
@@ -46,7 +47,7 @@ type leases struct {
 }
 
 // lead begins with the nodes of the state.
-func (l *leases) lead(st *catalog.State) {
+func (l *leases) lead(st *statestore.State) {
 	l.mu.Lock()
 	l.leading, l.ends, l.ending = true, map[string]time.Time{}, map[string]chan struct{}{}
 	l.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/topic"
 	"corbel.dev/corbel/kit/errkind"
@@ -73,7 +74,7 @@ func (r *Registry) Snapshot() group.Snapshot { return r.State() }
 // snapshot was read and found whole; then every waiter returns and every
 // subscription ends with topic.ErrReset.
 func (r *Registry) Restore(in io.Reader) error {
-	next, err := catalog.ReadState(in)
+	next, err := statestore.ReadState(in)
 	if err != nil {
 		return errkind.E(errkind.Of(err), "restore catalog", err)
 	}

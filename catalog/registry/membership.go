@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/clock"
 )
 
@@ -179,7 +180,7 @@ func newMemberList(c clock.Clock) *memberList {
 }
 
 // note takes in the members, and forgets whom neither they nor the catalog know.
-func (r *memberList) note(members []Member, state *catalog.State) {
+func (r *memberList) note(members []Member, state *statestore.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	present := make(map[string]bool, len(members))

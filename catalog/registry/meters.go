@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -54,18 +55,18 @@ func newMeters(r *Registry, t *telemetry.Registry) *meters {
 		lockDelayRefused: t.Counter("kvs.lock_delay_refused"),
 	}
 	t.GaugeFunc("session_ttl.active", func() float64 { return float64(r.ttl.active()) })
-	gauge := func(name string, of func(catalog.Counts) int) {
+	gauge := func(name string, of func(statestore.Counts) int) {
 		t.GaugeFunc(name, func() float64 { return float64(of(r.Counts())) })
 	}
-	gauge("state.nodes", func(c catalog.Counts) int { return c.Nodes })
-	gauge("state.services", func(c catalog.Counts) int { return c.Services })
-	gauge("state.service_instances", func(c catalog.Counts) int { return c.Instances })
-	gauge("state.connect_instances", func(c catalog.Counts) int { return c.ConnectInstances })
-	gauge("state.kv_entries", func(c catalog.Counts) int { return c.KV })
-	gauge("state.checks", func(c catalog.Counts) int { return c.Checks })
-	gauge("state.sessions", func(c catalog.Counts) int { return c.Sessions })
-	gauge("state.records", func(c catalog.Counts) int { return c.Records })
-	gauge("state.tombstones", func(c catalog.Counts) int { return c.Tombstones })
+	gauge("state.nodes", func(c statestore.Counts) int { return c.Nodes })
+	gauge("state.services", func(c statestore.Counts) int { return c.Services })
+	gauge("state.service_instances", func(c statestore.Counts) int { return c.Instances })
+	gauge("state.connect_instances", func(c statestore.Counts) int { return c.ConnectInstances })
+	gauge("state.kv_entries", func(c statestore.Counts) int { return c.KV })
+	gauge("state.checks", func(c statestore.Counts) int { return c.Checks })
+	gauge("state.sessions", func(c statestore.Counts) int { return c.Sessions })
+	gauge("state.records", func(c statestore.Counts) int { return c.Records })
+	gauge("state.tombstones", func(c statestore.Counts) int { return c.Tombstones })
 	return m
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/polltest"
 )
 
@@ -41,7 +42,7 @@ func TestIndexPassesARestoredSnapshot(t *testing.T) {
 func TestOnApply(t *testing.T) {
 	r, _ := newRegistry(t, Config{}, true)
 	var seen []string
-	r.OnApply(func(next *catalog.State, c *catalog.Changes) {
+	r.OnApply(func(next *statestore.State, c *catalog.Changes) {
 		if next != r.State() {
 			t.Error("told before readers find the State")
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/topic"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -49,7 +49,7 @@ func (r *Registry) notLeader() error {
 // wait, or when ctx ends, the State is replaced by a snapshot, or the Registry
 // stops. The subject says which changes indexOf depends on.
 func (r *Registry) Await(ctx context.Context, s Subject, min uint64, wait time.Duration,
-	indexOf func(*catalog.State) uint64) *catalog.State {
+	indexOf func(*statestore.State) uint64) *statestore.State {
 	restored := *r.past.restored.Load()
 	state := r.State()
 	if indexOf(state) > min || wait <= 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // MemberStatus is what gossip says of a member; the contract's numbers.
@@ -72,7 +73,7 @@ const registrationsPerBatch = 128
 //
 // A node without a serfHealth check was registered by hand and is never touched,
 // unless a member has its name and ID.
-func Reconcile(state *catalog.State, members []Member, o ReconcileOptions) []catalog.Command {
+func Reconcile(state *statestore.State, members []Member, o ReconcileOptions) []catalog.Command {
 	var commands []catalog.Command
 	var failed, living []*catalog.Register
 	present := make(map[string]bool, len(members))
@@ -122,7 +123,7 @@ func Reconcile(state *catalog.State, members []Member, o ReconcileOptions) []cat
 }
 
 // gossipedNodes yields the nodes that gossip vouches for or did.
-func gossipedNodes(state *catalog.State) func(func(*catalog.Node) bool) {
+func gossipedNodes(state *statestore.State) func(func(*catalog.Node) bool) {
 	return func(yield func(*catalog.Node) bool) {
 		for node := range state.Nodes() {
 			if state.Check(node.Name, catalog.SerfHealthID) != nil && !yield(node) {
@@ -134,7 +135,7 @@ func gossipedNodes(state *catalog.State) func(func(*catalog.Node) bool) {
 
 // memberNode is the node that stands for a member that is gone; nil when there
 // is none, or another host has its name by now.
-func memberNode(state *catalog.State, m *Member) *catalog.Node {
+func memberNode(state *statestore.State, m *Member) *catalog.Node {
 	node := state.Node(m.Name)
 	if node == nil {
 		return nil
@@ -164,12 +165,12 @@ func serfCheck(node string, status catalog.Health) *catalog.Check {
 }
 
 // inOrder tells whether the node's serfHealth says so already.
-func inOrder(state *catalog.State, node string, status catalog.Health) bool {
+func inOrder(state *statestore.State, node string, status catalog.Health) bool {
 	c := state.Check(node, catalog.SerfHealthID)
 	return c != nil && c.Status == status
 }
 
-func appendFailed(list []*catalog.Register, state *catalog.State, node *catalog.Node) []*catalog.Register {
+func appendFailed(list []*catalog.Register, state *statestore.State, node *catalog.Node) []*catalog.Register {
 	if inOrder(state, node.Name, catalog.Critical) {
 		return list
 	}
@@ -187,7 +188,7 @@ func failedRegistration(node *catalog.Node) *catalog.Register {
 // aliveRegistration is nil when the catalog knows all about the member already.
 // The agent's own anti-entropy owns what else its node carries: of a known node
 // only the ID and the address are ever set here.
-func aliveRegistration(state *catalog.State, m *Member, o *ReconcileOptions) []*catalog.Register {
+func aliveRegistration(state *statestore.State, m *Member, o *ReconcileOptions) []*catalog.Register {
 	var list []*catalog.Register
 	r := &catalog.Register{Node: catalog.Node{
 		ID: m.Tags["id"], Name: m.Name, Address: m.Addr, Datacenter: o.Datacenter,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 func member(name, id, addr string, status MemberStatus) Member {
@@ -112,7 +113,7 @@ func TestReconcile(t *testing.T) {
 			"register s1 id-s 10.0.0.9 skip service=consul:8300 serfHealth=passing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			state, results, _ := catalog.Empty().Apply(c.catalog)
+			state, results, _ := statestore.Empty().Apply(c.catalog)
 			for _, r := range results {
 				if r.Err != nil {
 					t.Fatal(r.Err)
@@ -144,7 +145,7 @@ func TestReconcile(t *testing.T) {
 }
 
 func TestReconciledServer(t *testing.T) {
-	state, _, _ := catalog.Empty().Apply(Reconcile(catalog.Empty(), []Member{server("s1", "id-s")},
+	state, _, _ := statestore.Empty().Apply(Reconcile(statestore.Empty(), []Member{server("s1", "id-s")},
 		ReconcileOptions{Datacenter: "dc1", Version: "9.9.9"}))
 	node, service := state.Node("s1"), state.Service("s1", "consul")
 	if got := fmt.Sprint(node.Meta); got != "map[consul-network-segment: consul-version:1.21.4]" {
@@ -162,7 +163,7 @@ func TestReconciledServer(t *testing.T) {
 }
 
 func TestReconcileKeepsWhatAgentsSync(t *testing.T) {
-	state, _, _ := catalog.Empty().Apply([]catalog.Command{gossiped("a", "id-a", "10.0.0.1", catalog.Critical)})
+	state, _, _ := statestore.Empty().Apply([]catalog.Command{gossiped("a", "id-a", "10.0.0.1", catalog.Critical)})
 	for _, addr := range []string{"10.0.0.1", "10.0.0.2"} {
 		next, _, _ := state.Apply(Reconcile(state, []Member{member("a", "id-a", addr, MemberAlive)}, ReconcileOptions{}))
 		node := next.Node("a")
@@ -178,7 +179,7 @@ func TestLargeFleetIsRegisteredInBoundedBatches(t *testing.T) {
 	for i := range 1000 {
 		members = append(members, member(fmt.Sprintf("n%04d", i), fmt.Sprintf("id-%04d", i), "10.0.0.1", MemberAlive))
 	}
-	commands := Reconcile(catalog.Empty(), members, ReconcileOptions{})
+	commands := Reconcile(statestore.Empty(), members, ReconcileOptions{})
 	if len(commands) != 8 {
 		t.Errorf("%d commands for 1,000 members", len(commands))
 	}
@@ -312,11 +313,11 @@ func TestIndexHistory(t *testing.T) {
 // TestReconcileOverwritesNoNewNode: an agent that registered its node after the comparison read the state, and before
 // the command of that comparison is applied, keeps what it said of itself.
 func TestReconcileOverwritesNoNewNode(t *testing.T) {
-	commands := Reconcile(catalog.Empty(), []Member{member("a", "id-a", "10.0.0.1", MemberAlive)},
+	commands := Reconcile(statestore.Empty(), []Member{member("a", "id-a", "10.0.0.1", MemberAlive)},
 		ReconcileOptions{Self: "self", Datacenter: "dc1"})
 	own := gossiped("a", "id-a", "10.0.0.1", catalog.Critical)
 	own.Node.Meta = map[string]string{"rack": "r7"}
-	after, results, _ := catalog.Empty().Apply(append([]catalog.Command{own}, commands...))
+	after, results, _ := statestore.Empty().Apply(append([]catalog.Command{own}, commands...))
 	for _, r := range results {
 		if r.Err != nil {
 			t.Fatal(r.Err)

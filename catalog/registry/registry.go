@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/topic"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/telemetry"
@@ -83,13 +84,13 @@ type Registry struct {
 	meters   *meters
 	charged  uint64 // fsyncs accounted for; owned by the applying goroutine
 
-	state   atomic.Pointer[catalog.State]
+	state   atomic.Pointer[statestore.State]
 	watched watching
 
 	past     restores
 	stopped  chan struct{} // closed when Run begins to end
 	stopOnce sync.Once
-	onApply  []func(*catalog.State, *catalog.Changes)
+	onApply  []func(*statestore.State, *catalog.Changes)
 
 	applied appliedTimes
 	delays  lockDelays
@@ -125,7 +126,7 @@ func New(cfg Config) (*Registry, error) {
 	}
 	r.members = reconciler{r, newMemberList(cfg.Clock)}
 	r.delays.clock, r.leases.clock = cfg.Clock, cfg.Clock
-	r.state.Store(catalog.Empty())
+	r.state.Store(statestore.Empty())
 	generation := make(chan struct{})
 	r.past.restored.Store(&generation)
 	r.meters = newMeters(r, cfg.Metrics)
@@ -136,7 +137,7 @@ func New(cfg Config) (*Registry, error) {
 func (r *Registry) SetProposer(p Proposer) { r.proposer = p }
 
 // State is the newest applied State.
-func (r *Registry) State() *catalog.State { return r.state.Load() }
+func (r *Registry) State() *statestore.State { return r.state.Load() }
 
 // Generation grows with each Restore. Indexes of one generation say nothing
 // about another. Read it before State: what is made of the pair is then never
@@ -144,7 +145,7 @@ func (r *Registry) State() *catalog.State { return r.state.Load() }
 func (r *Registry) Generation() uint64 { return r.past.generation.Load() }
 
 // Counts tells how much the catalog holds.
-func (r *Registry) Counts() catalog.Counts { return r.State().Counts() }
+func (r *Registry) Counts() statestore.Counts { return r.State().Counts() }
 
 // Watched tells how many subjects are waited for and how many are followed.
 func (r *Registry) Watched() (waited, followed int) {

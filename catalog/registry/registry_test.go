@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/telemetry"
@@ -33,9 +34,9 @@ func blocked(r *Registry) float64 { return r.meters.blocking.Value() }
 func TestAwaitLosesNoWakeUp(t *testing.T) {
 	r, _ := newRegistry(t, Config{Metrics: telemetry.New(telemetry.Config{})}, true)
 	const writers, followers, rounds = 4, 16, 200
-	subjects := func(w int) (Subject, func(*catalog.State) uint64) {
+	subjects := func(w int) (Subject, func(*statestore.State) uint64) {
 		key := fmt.Sprintf("w%d/k", w)
-		return Subject{TopicKVPrefix, key[:3]}, func(s *catalog.State) uint64 { return s.KVPrefixIndex(key[:3]) }
+		return Subject{TopicKVPrefix, key[:3]}, func(s *statestore.State) uint64 { return s.KVPrefixIndex(key[:3]) }
 	}
 	last := fmt.Sprint(rounds - 1)
 	var group sync.WaitGroup
@@ -74,7 +75,7 @@ func TestAwaitLosesNoWakeUp(t *testing.T) {
 }
 
 // watchers starts n Awaits on one subject and tells how many have returned.
-func watchers(r *Registry, n int, s Subject, indexOf func(*catalog.State) uint64) (back *atomic.Int64, wait func()) {
+func watchers(r *Registry, n int, s Subject, indexOf func(*statestore.State) uint64) (back *atomic.Int64, wait func()) {
 	back = new(atomic.Int64)
 	var group sync.WaitGroup
 	index := indexOf(r.State())
@@ -87,7 +88,7 @@ func watchers(r *Registry, n int, s Subject, indexOf func(*catalog.State) uint64
 	return back, group.Wait
 }
 
-func serviceIndex(s *catalog.State) uint64 { return s.ServiceIndex("web") }
+func serviceIndex(s *statestore.State) uint64 { return s.ServiceIndex("web") }
 
 func TestOneChangeWakesTenThousand(t *testing.T) {
 	r, _ := newRegistry(t, Config{Metrics: telemetry.New(telemetry.Config{})}, true)
@@ -123,7 +124,7 @@ func TestRestoreAndShutdownWakeAll(t *testing.T) {
 				{TopicNodes, ""},
 				{TopicNode, "n"}, {TopicChecks, ""}, {TopicNodeChecks, "n"}, {TopicServiceChecks, "web"}, {TopicSessions, ""},
 				{TopicSession, "x"}} {
-				_, wait := watchers(r, 3, s, func(*catalog.State) uint64 { return 1 })
+				_, wait := watchers(r, 3, s, func(*statestore.State) uint64 { return 1 })
 				waits = append(waits, wait)
 			}
 			polltest.Until(t, func() bool { return blocked(r) == 33 }, "the waiters")
@@ -191,7 +192,7 @@ func TestUnreadableCommandChangesNothing(t *testing.T) {
 			t.Errorf("result %d: %+v", i, got)
 		}
 	}
-	if r.State().Index() != catalog.Empty().Index()+1 || r.State().KV("k") == nil {
+	if r.State().Index() != statestore.Empty().Index()+1 || r.State().KV("k") == nil {
 		t.Error("the good command was not applied alone")
 	}
 }
@@ -207,7 +208,8 @@ func BenchmarkApply(b *testing.B) {
 			for i := range waiting {
 				key := fmt.Sprintf("other/%d", i)
 				group.Go(func() {
-					r.Await(ctx, Subject{TopicKV, key}, 1<<62, time.Hour, func(s *catalog.State) uint64 { return s.KVKeyIndex(key) })
+					r.Await(ctx, Subject{TopicKV, key}, 1<<62, time.Hour,
+						func(s *statestore.State) uint64 { return s.KVKeyIndex(key) })
 				})
 			}
 			polltest.Until(b, func() bool { return blocked(r) == float64(waiting) }, "the waiters")

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -116,14 +117,14 @@ func (t *ttlTimers) active() int {
 }
 
 // lead starts all timers at twice the TTL; changes that are applied from now on are noted too.
-func (t *ttlTimers) lead(state func() *catalog.State) {
+func (t *ttlTimers) lead(state func() *statestore.State) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.leading = true
 	t.startLocked(state())
 }
 
-func (t *ttlTimers) startLocked(s *catalog.State) {
+func (t *ttlTimers) startLocked(s *statestore.State) {
 	t.byID, t.ending, t.due = make(map[string]*ttlEntry), make(map[string]struct{}), nil
 	for session := range s.Sessions() {
 		t.putLocked(session)
@@ -137,7 +138,7 @@ func (t *ttlTimers) follow() {
 }
 
 // replaced starts over after a restore.
-func (t *ttlTimers) replaced(s *catalog.State) {
+func (t *ttlTimers) replaced(s *statestore.State) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.leading {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -148,9 +149,9 @@ func TestRenewalBeforeTheEndIsProposedKeepsTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		timers := newTTLTimers(clock.Real{})
 		s := &catalog.Session{ID: "s", TTL: "10s"}
-		state, _, _ := catalog.Empty().Apply([]catalog.Command{register("n1"),
+		st, _, _ := statestore.Empty().Apply([]catalog.Command{register("n1"),
 			&catalog.SessionCreate{Session: catalog.Session{ID: "s", Node: "n1", TTL: "10s"}}})
-		timers.lead(func() *catalog.State { return state })
+		timers.lead(func() *statestore.State { return st })
 		<-time.After(20 * time.Second)
 		if ids, _ := timers.expired(); fmt.Sprint(ids) != "[s]" {
 			t.Fatalf("expired: %v", ids)
@@ -248,7 +249,7 @@ func TestRefusedSession(t *testing.T) {
 	if _, err := r.CreateSession(t.Context(), session("")); err == nil {
 		t.Error("a session on an unknown node was created")
 	}
-	if r.State().Index() != catalog.Empty().Index() {
+	if r.State().Index() != statestore.Empty().Index() {
 		t.Error("a refused session left a trace")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/polltest"
 )
@@ -38,9 +38,9 @@ func TestSnapshotsUnderLoad(t *testing.T) {
 		if err := lead.g.Save(t.Context(), &saved); err != nil {
 			t.Fatal(err)
 		}
-		var want *catalog.State
+		var want *statestore.State
 		err := snapshot.Read(bytes.NewReader(saved.Bytes()), func(r io.Reader) (err error) {
-			want, err = catalog.ReadState(r)
+			want, err = statestore.ReadState(r)
 			return err
 		})
 		if err != nil || want.Index() <= from || want.Index() > lead.State().Index() {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -25,7 +26,7 @@ const tries = 8
 
 // Store holds the records.
 type Store interface {
-	State() *catalog.State
+	State() *statestore.State
 	SetRecords(ctx context.Context, ops ...catalog.RecordOp) (result catalog.Result, ok bool, err error)
 }
 
@@ -52,7 +53,7 @@ type Stored struct {
 }
 
 // Roots are the roots of a State, the active one first.
-func Roots(st *catalog.State) ([]Stored, error) {
+func Roots(st *statestore.State) ([]Stored, error) {
 	var roots []Stored
 	for r := range st.Records(catalog.RecordCA, rootPrefix) {
 		root := &Root{}
@@ -74,7 +75,7 @@ func Roots(st *catalog.State) ([]Stored, error) {
 }
 
 // Epoch changes with the roots that peers are verified by.
-func Epoch(st *catalog.State) uint64 {
+func Epoch(st *statestore.State) uint64 {
 	h := fnv.New64a()
 	for r := range st.Records(catalog.RecordCA, rootPrefix) {
 		_, _ = io.WriteString(h, r.Key) // hashes never fail
@@ -92,7 +93,7 @@ func active(roots []Stored) (Stored, bool) {
 }
 
 // Active is the root of a State that signs. Before there is one it is of kind Unavailable.
-func Active(st *catalog.State) (Stored, error) {
+func Active(st *statestore.State) (Stored, error) {
 	roots, err := Roots(st)
 	if err != nil {
 		return Stored{}, err
@@ -105,14 +106,14 @@ func Active(st *catalog.State) (Stored, error) {
 }
 
 // TrustDomainOf is the trust domain of a State. Before the cluster has an identity it is of kind Unavailable.
-func TrustDomainOf(st *catalog.State) (string, error) {
+func TrustDomainOf(st *statestore.State) (string, error) {
 	id, err := clusterID(st)
 	return TrustDomain(id), err
 }
 
 // Configuration is the configuration of a State, with its record's indexes. Before
 // there is one it is of kind Unavailable.
-func Configuration(st *catalog.State) (c *Config, createIndex, modifyIndex uint64, err error) {
+func Configuration(st *statestore.State) (c *Config, createIndex, modifyIndex uint64, err error) {
 	r := st.Record(catalog.RecordCA, configKey)
 	if r == nil {
 		return nil, 0, 0, errNotFounded
@@ -155,7 +156,7 @@ func (a *Authority) Tend(ctx context.Context) error {
 }
 
 // found makes configuration and root in one command. Somebody who was faster is as well.
-func (a *Authority) found(ctx context.Context, st *catalog.State) error {
+func (a *Authority) found(ctx context.Context, st *statestore.State) error {
 	id, err := clusterID(st)
 	if err != nil {
 		return err
@@ -177,7 +178,7 @@ func (a *Authority) found(ctx context.Context, st *catalog.State) error {
 	return errkind.E(errkind.Of(err), "found the certificate authority", err)
 }
 
-func clusterID(st *catalog.State) (string, error) {
+func clusterID(st *statestore.State) (string, error) {
 	r := st.Record(catalog.RecordSystem, catalog.ClusterIDKey)
 	if r == nil {
 		return "", errNotFounded
@@ -223,7 +224,7 @@ func (a *Authority) SetConfiguration(ctx context.Context, raw []byte) error {
 }
 
 // change is what makes c the configuration. All records that it was made from are compared.
-func (a *Authority) change(st *catalog.State, c *Config) ([]catalog.RecordOp, error) {
+func (a *Authority) change(st *statestore.State, c *Config) ([]catalog.RecordOp, error) {
 	id, err := clusterID(st)
 	if err != nil {
 		return nil, err

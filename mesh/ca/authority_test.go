@@ -6,18 +6,19 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
 // memory is a Store of one process.
 type memory struct {
-	st     *catalog.State
+	st     *statestore.State
 	before func() // runs once, before the next command
 }
 
 func newMemory(t *testing.T) *memory {
 	t.Helper()
-	m := &memory{st: catalog.Empty()}
+	m := &memory{st: statestore.Empty()}
 	op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordSystem,
 		Key: catalog.ClusterIDKey, Value: []byte(cluster)}}
 	if _, ok, err := m.SetRecords(t.Context(), op); err != nil || !ok {
@@ -27,7 +28,7 @@ func newMemory(t *testing.T) *memory {
 }
 
 // State implements Store.
-func (m *memory) State() *catalog.State { return m.st }
+func (m *memory) State() *statestore.State { return m.st }
 
 // SetRecords implements Store.
 func (m *memory) SetRecords(_ context.Context, ops ...catalog.RecordOp) (catalog.Result, bool, error) {

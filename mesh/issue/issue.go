@@ -26,6 +26,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/limit"
@@ -44,7 +45,7 @@ const (
 // Config configures an Issuer.
 type Config struct {
 	// Now returns the store's generation and a State that is not older.
-	Now func() (generation uint64, st *catalog.State)
+	Now func() (generation uint64, st *statestore.State)
 	// Grant resolves a token; nil allows everything.
 	Grant      func(ctx context.Context, token string) (*acl.Grant, error)
 	Datacenter string

@@ -18,6 +18,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/mesh/ca"
@@ -28,10 +29,10 @@ const domain = "11111111-2222-3333-4444-555555555555.consul"
 // store is a Store of one process.
 type store struct {
 	mu sync.Mutex
-	st *catalog.State
+	st *statestore.State
 }
 
-func (s *store) State() *catalog.State {
+func (s *store) State() *statestore.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.st
@@ -48,7 +49,7 @@ func (s *store) SetRecords(_ context.Context, ops ...catalog.RecordOp) (catalog.
 // founded is an authority in memory with a configuration.
 func founded(t testing.TB, config string) *store {
 	t.Helper()
-	s := &store{st: catalog.Empty()}
+	s := &store{st: statestore.Empty()}
 	op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordSystem,
 		Key: catalog.ClusterIDKey, Value: []byte(strings.TrimSuffix(domain, ".consul"))}}
 	if _, ok, err := s.SetRecords(t.Context(), op); err != nil || !ok {
@@ -71,7 +72,7 @@ func (s *store) configure(t testing.TB, config string) {
 }
 
 func (s *store) issuer(change func(*Config)) *Issuer {
-	cfg := Config{Now: func() (uint64, *catalog.State) { return 0, s.State() }, Datacenter: "dc1"}
+	cfg := Config{Now: func() (uint64, *statestore.State) { return 0, s.State() }, Datacenter: "dc1"}
 	if change != nil {
 		change(&cfg)
 	}
@@ -128,7 +129,7 @@ func TestSignsAndTravels(t *testing.T) {
 }
 
 func TestNoAuthorityYet(t *testing.T) {
-	s := &store{st: catalog.Empty()}
+	s := &store{st: statestore.Empty()}
 	if _, err := s.issuer(nil).Sign(t.Context(), "n1", Request{CSR: request(t, web())}); !errkind.Is(err,
 		errkind.Unavailable) {
 		t.Errorf("without an authority: %v", err)

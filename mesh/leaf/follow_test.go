@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/issue"
@@ -168,7 +168,7 @@ func TestLaggingServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
 		old := c.State()
-		lagging := issue.New(issue.Config{Now: func() (uint64, *catalog.State) { return 0, old }, Datacenter: "dc1"})
+		lagging := issue.New(issue.Config{Now: func() (uint64, *statestore.State) { return 0, old }, Datacenter: "dc1"})
 		c.rotate()
 		late := true
 		l := c.leaves(func(cfg *Config) {

@@ -13,6 +13,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/mesh/issue"
@@ -25,7 +26,7 @@ type cluster struct {
 	issuer    *issue.Issuer
 
 	mu      sync.Mutex
-	st      *catalog.State
+	st      *statestore.State
 	changed chan struct{}
 	down    error                 // what Sign answers, if not nil
 	grants  map[string]*acl.Grant // nil: ACLs are off
@@ -33,7 +34,7 @@ type cluster struct {
 }
 
 func newCluster(t *testing.T) *cluster {
-	c := &cluster{t: t, st: catalog.Empty(), changed: make(chan struct{})}
+	c := &cluster{t: t, st: statestore.Empty(), changed: make(chan struct{})}
 	c.authority = ca.New(c, time.Now, nil)
 	op := catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordSystem,
 		Key: catalog.ClusterIDKey, Value: []byte("11111111-2222-3333-4444-555555555555")}}
@@ -43,12 +44,12 @@ func newCluster(t *testing.T) *cluster {
 	if err := c.authority.Tend(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c.issuer = issue.New(issue.Config{Now: func() (uint64, *catalog.State) { return 0, c.State() }, Grant: c.grant,
+	c.issuer = issue.New(issue.Config{Now: func() (uint64, *statestore.State) { return 0, c.State() }, Grant: c.grant,
 		Datacenter: "dc1"})
 	return c
 }
 
-func (c *cluster) State() *catalog.State {
+func (c *cluster) State() *statestore.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.st

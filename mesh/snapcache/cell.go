@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/gateway"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/kit/coalesce"
 	"corbel.dev/corbel/mesh"
@@ -42,7 +43,7 @@ type input struct {
 }
 
 // mark is another one when the input changed between two States.
-func (in input) mark(st *catalog.State) uint64 {
+func (in input) mark(st *statestore.State) uint64 {
 	if in.kind == inputTerminating {
 		return gateway.TerminatingMark(st)
 	}
@@ -50,7 +51,7 @@ func (in input) mark(st *catalog.State) uint64 {
 }
 
 // index is that of the input's last change in a State; for terminating gateways the Cache knows it.
-func (in input) index(st *catalog.State) uint64 {
+func (in input) index(st *statestore.State) uint64 {
 	switch in.kind {
 	case inputService:
 		return max(st.ConnectIndex(in.key), st.ServiceIndex(in.key))
@@ -122,7 +123,7 @@ func (sc *Cache) build(c *cell, changed time.Time) *version {
 }
 
 func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
-	var st *catalog.State
+	var st *statestore.State
 	var m *made
 	for {
 		st = sc.cfg.Catalog.State()
@@ -161,7 +162,7 @@ func (sc *Cache) buildMaking(c *cell, changed time.Time) *version {
 
 // register keeps the cell under what it was made of. It is false when something of that has
 // changed since without the cell hearing of it: then it must be made again.
-func (sc *Cache) register(c *cell, st *catalog.State, from []input) bool {
+func (sc *Cache) register(c *cell, st *statestore.State, from []input) bool {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	if slices.Equal(c.from, from) {
@@ -218,7 +219,7 @@ type made struct {
 }
 
 // make makes the body of a subject from scratch.
-func (sc *Cache) make(st *catalog.State, s mesh.Subject) *made {
+func (sc *Cache) make(st *statestore.State, s mesh.Subject) *made {
 	sc.counts.builds.Add(1)
 	sc.meters.builds.Add(1)
 	out := &made{}
@@ -331,7 +332,7 @@ func rules(v *mesh.Rules) ([]byte, error) {
 	return value.Encode(), nil
 }
 
-func roots(st *catalog.State, domain string) ([]byte, error) {
+func roots(st *statestore.State, domain string) ([]byte, error) {
 	stored, err := ca.Roots(st)
 	if err != nil {
 		return nil, err
@@ -350,7 +351,7 @@ func roots(st *catalog.State, domain string) ([]byte, error) {
 }
 
 // trustDomain is "" before the cluster has a name.
-func trustDomain(st *catalog.State) string {
+func trustDomain(st *statestore.State) string {
 	if r := st.Record(catalog.RecordSystem, catalog.ClusterIDKey); r != nil {
 		return ca.TrustDomain(string(r.Value))
 	}
@@ -359,7 +360,7 @@ func trustDomain(st *catalog.State) string {
 
 // generation names the history that the State's indexes belong to, the same on all servers;
 // 0 before the cluster has a name.
-func generation(st *catalog.State) uint64 {
+func generation(st *statestore.State) uint64 {
 	cluster := st.Record(catalog.RecordSystem, catalog.ClusterIDKey)
 	if cluster == nil {
 		return 0
@@ -386,7 +387,7 @@ type entryCache struct {
 	read map[*catalog.Record]entry.Entry
 }
 
-func (e *entryCache) get(st *catalog.State, kind, name string) entry.Entry {
+func (e *entryCache) get(st *statestore.State, kind, name string) entry.Entry {
 	r := st.Record(catalog.RecordConfigEntry, entry.Key(kind, name))
 	if r == nil {
 		return nil

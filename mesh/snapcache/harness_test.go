@@ -10,6 +10,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/kit/leaktest"
 	"corbel.dev/corbel/kit/polltest"
@@ -22,24 +23,24 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // store is the catalog without a log.
 type store struct {
 	mu    sync.Mutex // one Apply at a time
-	st    atomic.Pointer[catalog.State]
-	hooks []func(*catalog.State, *catalog.Changes)
+	st    atomic.Pointer[statestore.State]
+	hooks []func(*statestore.State, *catalog.Changes)
 }
 
 const clusterID = "11111111-2222-3333-4444-555555555555"
 
 func newStore() *store {
 	s := &store{}
-	s.st.Store(catalog.Empty())
+	s.st.Store(statestore.Empty())
 	if err := s.apply(record(catalog.RecordSystem, catalog.ClusterIDKey, clusterID)); err != nil {
 		panic(err)
 	}
 	return s
 }
 
-func (s *store) State() *catalog.State                            { return s.st.Load() }
-func (s *store) OnApply(f func(*catalog.State, *catalog.Changes)) { s.hooks = append(s.hooks, f) }
-func (s *store) tell(next *catalog.State, changes *catalog.Changes) { // as the registry does
+func (s *store) State() *statestore.State                            { return s.st.Load() }
+func (s *store) OnApply(f func(*statestore.State, *catalog.Changes)) { s.hooks = append(s.hooks, f) }
+func (s *store) tell(next *statestore.State, changes *catalog.Changes) { // as the registry does
 	s.st.Store(next)
 	for _, f := range s.hooks {
 		f(next, changes)
@@ -63,7 +64,7 @@ func (s *store) apply(commands ...catalog.Command) error {
 }
 
 // restore puts another State in place.
-func (s *store) restore(st *catalog.State) {
+func (s *store) restore(st *statestore.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tell(st, nil)
@@ -225,7 +226,7 @@ func (s *seen) refusals() int {
 }
 
 // scratch makes a subject's value of a State by itself.
-func scratch(t testing.TB, st *catalog.State, text string) []byte {
+func scratch(t testing.TB, st *statestore.State, text string) []byte {
 	t.Helper()
 	s, err := mesh.ParseSubject(text)
 	if err != nil {
@@ -256,7 +257,7 @@ func scratch(t testing.TB, st *catalog.State, text string) []byte {
 }
 
 // isNow checks that the follower knows what the State of now makes of its subject.
-func (s *seen) isNow(st *catalog.State) {
+func (s *seen) isNow(st *statestore.State) {
 	s.t.Helper()
 	v := s.last()
 	if want := scratch(s.t, st, s.subject); !bytes.Equal(v.Body, want) {

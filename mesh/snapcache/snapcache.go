@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
@@ -25,9 +26,9 @@ var _ feed.Source = (*Cache)(nil)
 
 // Catalog is the replicated catalog (catalog/registry).
 type Catalog interface {
-	State() *catalog.State
+	State() *statestore.State
 	// OnApply has f called with each new State, in order; f does not block.
-	OnApply(f func(next *catalog.State, changes *catalog.Changes))
+	OnApply(f func(next *statestore.State, changes *catalog.Changes))
 }
 
 // Access turns a token into rights (catalog/grants).
@@ -217,7 +218,7 @@ func (sc *Cache) Stats() Stats {
 }
 
 // changed takes note of what a batch touched. It is called by the goroutine that applies the log.
-func (sc *Cache) changed(next *catalog.State, c *catalog.Changes) {
+func (sc *Cache) changed(next *statestore.State, c *catalog.Changes) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	from, now := sc.log.applied+1, sc.cfg.Clock.Now() // no change of the batch has a lower index
@@ -279,7 +280,7 @@ func (sc *Cache) changed(next *catalog.State, c *catalog.Changes) {
 }
 
 // appliedLocked notes the newest State. Another history begins with its own indexes.
-func (sc *Cache) appliedLocked(st *catalog.State) {
+func (sc *Cache) appliedLocked(st *statestore.State) {
 	sc.log.applied = st.Index()
 	if g := generation(st); g != sc.log.newest.generation {
 		sc.log.newest = position{generation: g}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
@@ -258,7 +259,7 @@ func TestRestore(t *testing.T) {
 func TestBeforeTheClusterHasAName(t *testing.T) {
 	h := newHarness(t, Config{})
 	named := h.State()
-	h.restore(catalog.Empty())
+	h.restore(statestore.Empty())
 	if h.Ready() {
 		t.Error("ready without a State")
 	}

@@ -10,10 +10,10 @@ import (
 	"regexp"
 	"strings"
 
-	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/catalog/login"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/kit/clock"
@@ -32,7 +32,7 @@ type IntroducerConfig struct {
 	// Leads tells whether this server introduces agents itself; else CallLeader passes a request on.
 	Leads      func() bool
 	CallLeader func(ctx context.Context, method string, req []byte) ([]byte, error)
-	State      func() *catalog.State
+	State      func() *statestore.State
 	Issuer     *issue.Issuer
 	// CreateToken makes an agent's token; nil where there are none.
 	CreateToken func(context.Context, grants.TokenRequest) (*acl.Token, error)

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/pack"
@@ -18,7 +18,7 @@ import (
 // ACL token, auto_config for a JWT.
 type Server struct {
 	Datacenter string
-	State      func() *catalog.State
+	State      func() *statestore.State
 	Issuer     *issue.Issuer
 	ForTokens  bool        // auto_encrypt
 	Introducer *Introducer // nil without auto_config
@@ -70,7 +70,7 @@ func (s *Server) verifyAgent(state tls.ConnectionState) error {
 }
 
 // agentCheck makes the check of a State. Connections are rare enough to make it for each.
-func (s *Server) agentCheck(st *catalog.State) (func(tls.ConnectionState) error, error) {
+func (s *Server) agentCheck(st *statestore.State) (func(tls.ConnectionState) error, error) {
 	domain, err := ca.TrustDomainOf(st)
 	if err != nil {
 		return nil, err

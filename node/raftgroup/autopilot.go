@@ -7,6 +7,7 @@ import (
 	"corbel.dev/corbel/api/consulapi/operatorrows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/node/config"
@@ -56,7 +57,7 @@ func decodePilot(r *catalog.Record) (c operatorrows.AutopilotConfig, err error) 
 }
 
 // PilotConfig is the configuration in force: the record's, else the file's.
-func (p *Group) PilotConfig(st *catalog.State) operatorrows.AutopilotConfig {
+func (p *Group) PilotConfig(st *statestore.State) operatorrows.AutopilotConfig {
 	if r := st.Record(catalog.RecordAutopilot, PilotKey); r != nil {
 		c, err := decodePilot(r)
 		if err == nil {
@@ -74,7 +75,7 @@ func GroupPilot(c operatorrows.AutopilotConfig) group.AutopilotConfig {
 
 // followPilot keeps autopilot at the configuration in force, on every server.
 func (p *Group) followPilot(ctx context.Context) error {
-	index := func(s *catalog.State) uint64 { return s.RecordsIndex(catalog.RecordAutopilot) }
+	index := func(s *statestore.State) uint64 { return s.RecordsIndex(catalog.RecordAutopilot) }
 	seen := uint64(0)
 	for {
 		st := p.Registry.Await(ctx, registry.RecordsSubject(catalog.RecordAutopilot), seen, time.Minute, index)

@@ -10,11 +10,12 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
 // aclState is the State to answer a read of ACL objects from.
-func (al *Rows) aclState(q *rows.Request, kind catalog.RecordKind) (*catalog.State, error) {
+func (al *Rows) aclState(q *rows.Request, kind catalog.RecordKind) (*statestore.State, error) {
 	if al.Keeper == nil {
 		return nil, errACLDisabled
 	}
@@ -25,7 +26,7 @@ func (al *Rows) aclState(q *rows.Request, kind catalog.RecordKind) (*catalog.Sta
 }
 
 // showToken prepares a token for this caller: only who may change ACLs is shown secrets.
-func showToken(q *rows.Request, st *catalog.State, t *acl.Token) {
+func showToken(q *rows.Request, st *statestore.State, t *acl.Token) {
 	grants.ShowToken(st, t)
 	if !q.Grant.Allow(acl.ACL, "", acl.Write) {
 		grants.Hide(t)
@@ -42,7 +43,7 @@ type expandedToken struct {
 	ResolvedByAgent       string
 }
 
-func (al *Rows) replyToken(q *rows.Request, st *catalog.State, t *acl.Token) error {
+func (al *Rows) replyToken(q *rows.Request, st *statestore.State, t *acl.Token) error {
 	if q.Query == "" || !q.Query.Has("expanded") {
 		return q.ReplyValue(t)
 	}
@@ -142,8 +143,8 @@ func (al *Rows) aclTokens(q *rows.Request) error {
 }
 
 // one is a row that answers with the object that find finds; show prepares it for clients.
-func one[T any](al *Rows, kind catalog.RecordKind, what string, find func(*catalog.State, string) *T,
-	show func(*catalog.State, *T)) func(*rows.Request) error {
+func one[T any](al *Rows, kind catalog.RecordKind, what string, find func(*statestore.State, string) *T,
+	show func(*statestore.State, *T)) func(*rows.Request) error {
 	return func(q *rows.Request) error {
 		st, err := al.aclState(q, kind)
 		if err != nil {
@@ -181,7 +182,7 @@ func (al *Rows) aclPolicies(q *rows.Request) error {
 	return q.ReplyValue(out)
 }
 
-func showRole(st *catalog.State, r *acl.Role) { grants.ShowLinks(st, &r.Grants) }
+func showRole(st *statestore.State, r *acl.Role) { grants.ShowLinks(st, &r.Grants) }
 
 func (al *Rows) aclRoles(q *rows.Request) error {
 	st, err := al.aclState(q, catalog.RecordACLRole)

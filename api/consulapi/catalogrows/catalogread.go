@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 func catalogDatacenters(q *rows.Request) error {
@@ -25,7 +26,7 @@ func catalogNodes(q *rows.Request) error {
 	if rows.AsksChanges(q) {
 		return nodesSince(q, &sel)
 	}
-	st, err := q.Read(registry.Subject{Topic: registry.TopicNodes}, (*catalog.State).NodesIndex)
+	st, err := q.Read(registry.Subject{Topic: registry.TopicNodes}, (*statestore.State).NodesIndex)
 	if err != nil {
 		return err
 	}
@@ -48,7 +49,7 @@ func catalogServices(q *rows.Request) error {
 	if rows.AsksChanges(q) {
 		return servicesSince(q, &sel)
 	}
-	st, err := q.Read(registry.Subject{Topic: registry.TopicServices}, (*catalog.State).ServicesIndex)
+	st, err := q.Read(registry.Subject{Topic: registry.TopicServices}, (*statestore.State).ServicesIndex)
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func catalogServices(q *rows.Request) error {
 }
 
 // selectedServices lists the names and tags of the instances that pass the selection.
-func selectedServices(q *rows.Request, b []byte, st *catalog.State, sel *Selection) []byte {
+func selectedServices(q *rows.Request, b []byte, st *statestore.State, sel *Selection) []byte {
 	b = append(b, '{')
 	for s := range st.ServiceNames() {
 		if !q.Sees(acl.Service, s.Name) {
@@ -101,25 +102,25 @@ func selectedServices(q *rows.Request, b []byte, st *catalog.State, sel *Selecti
 func catalogService(q *rows.Request) error {
 	name := q.Rest
 	return serviceNodes(q, "service",
-		func(s *catalog.State) uint64 { return s.ServiceIndex(name) },
-		func(s *catalog.State) iter.Seq[*catalog.Service] { return s.Instances(name) })
+		func(s *statestore.State) uint64 { return s.ServiceIndex(name) },
+		func(s *statestore.State) iter.Seq[*catalog.Service] { return s.Instances(name) })
 }
 
 func catalogConnect(q *rows.Request) error {
 	name := q.Rest
 	return serviceNodes(q, "connect",
-		func(s *catalog.State) uint64 { return s.ConnectIndex(name) },
-		func(s *catalog.State) iter.Seq[*catalog.Service] { return connecting(q, s.ConnectInstances(name)) })
+		func(s *statestore.State) uint64 { return s.ConnectIndex(name) },
+		func(s *statestore.State) iter.Seq[*catalog.Service] { return connecting(q, s.ConnectInstances(name)) })
 }
 
 // serviceNodes answers with the flat view of the instances of a service.
-func serviceNodes(q *rows.Request, key string, index func(*catalog.State) uint64,
-	instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
+func serviceNodes(q *rows.Request, key string, index func(*statestore.State) uint64,
+	instances func(*statestore.State) iter.Seq[*catalog.Service]) error {
 	return list(q, shape{filter.ServiceNodes, AppendServiceNodes}, ofService(q), key, index, instances)
 }
 
 // AppendServiceNodes appends the flat view of the instances that the viewer sees.
-func AppendServiceNodes(b []byte, st *catalog.State, instances iter.Seq[*catalog.Service], v Viewer) []byte {
+func AppendServiceNodes(b []byte, st *statestore.State, instances iter.Seq[*catalog.Service], v Viewer) []byte {
 	list := answer.List{Bytes: b}
 	for s := range instances {
 		n := st.Node(s.Node)
@@ -146,7 +147,7 @@ func nodeAndServices(q *rows.Request) (n *catalog.Node, services iter.Seq[*catal
 		return nil, nil, err
 	}
 	subject, index := registry.Subject{Topic: registry.TopicNode, Key: strings.ToLower(name)},
-		func(s *catalog.State) uint64 { return s.NodeIndex(name) }
+		func(s *statestore.State) uint64 { return s.NodeIndex(name) }
 	if sel.central {
 		_, subject, index = central("", index)
 	}

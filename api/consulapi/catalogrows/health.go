@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/gateway"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 func healthService(q *rows.Request) error {
@@ -18,14 +19,14 @@ func healthService(q *rows.Request) error {
 	if rows.AsksChanges(q) {
 		return entriesSince(q)
 	}
-	return entries(q, "health", func(s *catalog.State) uint64 { return s.ServiceIndex(name) },
-		func(s *catalog.State) iter.Seq[*catalog.Service] { return s.Instances(name) })
+	return entries(q, "health", func(s *statestore.State) uint64 { return s.ServiceIndex(name) },
+		func(s *statestore.State) iter.Seq[*catalog.Service] { return s.Instances(name) })
 }
 
 func healthConnect(q *rows.Request) error {
 	name := q.Rest
-	return entries(q, "health-connect", func(s *catalog.State) uint64 { return s.ConnectIndex(name) },
-		func(s *catalog.State) iter.Seq[*catalog.Service] { return connecting(q, s.ConnectInstances(name)) })
+	return entries(q, "health-connect", func(s *statestore.State) uint64 { return s.ConnectIndex(name) },
+		func(s *statestore.State) iter.Seq[*catalog.Service] { return connecting(q, s.ConnectInstances(name)) })
 }
 
 // healthIngress answers with the ingress gateways through which a service that the caller may read is reached.
@@ -33,8 +34,8 @@ func healthIngress(q *rows.Request) error {
 	name := q.Rest
 	subject := registry.Subject{Topic: registry.TopicCatalog}
 	return list(q, shape{filter.Entries, AppendEntries}, subject, "health-ingress",
-		func(s *catalog.State) uint64 { return gateway.IngressIndex(s, name) },
-		func(s *catalog.State) iter.Seq[*catalog.Service] {
+		func(s *statestore.State) uint64 { return gateway.IngressIndex(s, name) },
+		func(s *statestore.State) iter.Seq[*catalog.Service] {
 			if !q.Sees(acl.Service, name) {
 				return func(func(*catalog.Service) bool) {}
 			}
@@ -43,8 +44,8 @@ func healthIngress(q *rows.Request) error {
 }
 
 // entries answers with instances of one service, their nodes and their checks.
-func entries(q *rows.Request, key string, index func(*catalog.State) uint64,
-	instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
+func entries(q *rows.Request, key string, index func(*statestore.State) uint64,
+	instances func(*statestore.State) iter.Seq[*catalog.Service]) error {
 	return list(q, shape{filter.Entries, AppendEntries}, ofService(q), key, index, instances)
 }
 
@@ -56,12 +57,12 @@ func ofService(q *rows.Request) registry.Subject {
 // shape is how instances are shown: the fields that a filter may name, and the encoding.
 type shape struct {
 	fields *filter.Schema
-	append func(b []byte, st *catalog.State, instances iter.Seq[*catalog.Service], v Viewer) []byte
+	append func(b []byte, st *statestore.State, instances iter.Seq[*catalog.Service], v Viewer) []byte
 }
 
 // list answers with instances that change with a subject.
-func list(q *rows.Request, as shape, subject registry.Subject, key string, index func(*catalog.State) uint64,
-	instances func(*catalog.State) iter.Seq[*catalog.Service]) error {
+func list(q *rows.Request, as shape, subject registry.Subject, key string, index func(*statestore.State) uint64,
+	instances func(*statestore.State) iter.Seq[*catalog.Service]) error {
 	if q.Rest == "" {
 		return rows.ErrNoService
 	}
@@ -82,7 +83,7 @@ func list(q *rows.Request, as shape, subject registry.Subject, key string, index
 }
 
 // AppendEntries appends the instances that the viewer sees, with nodes and checks.
-func AppendEntries(b []byte, st *catalog.State, instances iter.Seq[*catalog.Service], v Viewer) []byte {
+func AppendEntries(b []byte, st *statestore.State, instances iter.Seq[*catalog.Service], v Viewer) []byte {
 	list := answer.List{Bytes: b}
 	var checks []*catalog.Check
 	for s := range instances {
@@ -104,7 +105,7 @@ func AppendEntries(b []byte, st *catalog.State, instances iter.Seq[*catalog.Serv
 }
 
 // appendChecks gathers the checks of the node and then those of the instance.
-func appendChecks(to []*catalog.Check, st *catalog.State, s *catalog.Service) []*catalog.Check {
+func appendChecks(to []*catalog.Check, st *statestore.State, s *catalog.Service) []*catalog.Check {
 	for c := range st.NodeChecks(s.Node) {
 		to = append(to, c)
 	}
@@ -129,8 +130,8 @@ func healthNode(q *rows.Request) error {
 		return rows.ErrNoNode
 	}
 	return checks(q, "health-node", registry.Subject{Topic: registry.TopicNodeChecks, Key: strings.ToLower(name)},
-		func(s *catalog.State) uint64 { return s.NodeChecksIndex(name) },
-		func(s *catalog.State) iter.Seq[*catalog.Check] { return s.ChecksOfNode(name) })
+		func(s *statestore.State) uint64 { return s.NodeChecksIndex(name) },
+		func(s *statestore.State) iter.Seq[*catalog.Check] { return s.ChecksOfNode(name) })
 }
 
 func healthChecks(q *rows.Request) error {
@@ -139,8 +140,8 @@ func healthChecks(q *rows.Request) error {
 		return rows.ErrNoService
 	}
 	return checks(q, "health-checks", registry.Subject{Topic: registry.TopicServiceChecks, Key: strings.ToLower(name)},
-		func(s *catalog.State) uint64 { return s.ServiceChecksIndex(name) },
-		func(s *catalog.State) iter.Seq[*catalog.Check] { return s.ChecksOfService(name) })
+		func(s *statestore.State) uint64 { return s.ServiceChecksIndex(name) },
+		func(s *statestore.State) iter.Seq[*catalog.Check] { return s.ChecksOfService(name) })
 }
 
 func healthState(q *rows.Request) error {
@@ -149,8 +150,8 @@ func healthState(q *rows.Request) error {
 		return answer.Invalidf("Missing check state")
 	}
 	want, known := catalog.ParseHealth(word)
-	return checks(q, "health-state", registry.Subject{Topic: registry.TopicChecks}, (*catalog.State).ChecksIndex,
-		func(s *catalog.State) iter.Seq[*catalog.Check] {
+	return checks(q, "health-state", registry.Subject{Topic: registry.TopicChecks}, (*statestore.State).ChecksIndex,
+		func(s *statestore.State) iter.Seq[*catalog.Check] {
 			return func(yield func(*catalog.Check) bool) {
 				if word != "any" && !known {
 					return
@@ -165,8 +166,8 @@ func healthState(q *rows.Request) error {
 }
 
 // checks answers with a list of checks.
-func checks(q *rows.Request, key string, subject registry.Subject, index func(*catalog.State) uint64,
-	all func(*catalog.State) iter.Seq[*catalog.Check]) error {
+func checks(q *rows.Request, key string, subject registry.Subject, index func(*statestore.State) uint64,
+	all func(*statestore.State) iter.Seq[*catalog.Check]) error {
 	sel, err := SelectionOf(q, filter.Checks)
 	if err != nil {
 		return err
@@ -197,7 +198,7 @@ func seesCheck(q *rows.Request, c *catalog.Check) bool {
 	return q.Sees(acl.Node, c.Node)
 }
 
-func nodeMatches(q *rows.Request, st *catalog.State, sel *Selection, node string) bool {
+func nodeMatches(q *rows.Request, st *statestore.State, sel *Selection, node string) bool {
 	if len(sel.nodeMeta) == 0 {
 		return true
 	}

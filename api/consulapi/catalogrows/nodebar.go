@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -76,7 +77,7 @@ func RemoveByForce(q *rows.Request, name string) error {
 			bar.Node = b.Node
 		}
 	}
-	ops, err := bar.Ops(st)
+	ops, err := statestore.BarOps(st, &bar)
 	if err != nil {
 		return err
 	}

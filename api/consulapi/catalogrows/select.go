@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // Selection is what a request narrows a list by.
@@ -116,15 +117,16 @@ func (v *Viewer) instance(n *catalog.Node, s *catalog.Service) bool {
 }
 
 // central is how an answer is asked for that also depends on config entries.
-func central(key string, index func(*catalog.State) uint64) (string, registry.Subject, func(*catalog.State) uint64) {
-	return key + "+central", registry.Subject{Topic: registry.TopicCatalog}, func(st *catalog.State) uint64 {
+func central(key string, index func(*statestore.State) uint64) (string, registry.Subject,
+	func(*statestore.State) uint64) {
+	return key + "+central", registry.Subject{Topic: registry.TopicCatalog}, func(st *statestore.State) uint64 {
 		return max(index(st), st.RecordsIndex(catalog.RecordConfigEntry))
 	}
 }
 
 // merged is the instance as its proxy is to be set up: what config entries say lies under
 // what it registered. Instances that are no proxies stay as they are.
-func (s *Selection) merged(st *catalog.State, svc *catalog.Service) *catalog.Service {
+func (s *Selection) merged(st *statestore.State, svc *catalog.Service) *catalog.Service {
 	if !s.central || svc.Kind == catalog.KindTypical {
 		return svc
 	}

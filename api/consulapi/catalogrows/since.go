@@ -9,10 +9,11 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 func nodesSince(q *rows.Request, sel *Selection) error {
-	s, err := rows.ReadChanges(q, registry.Subject{Topic: registry.TopicNodes}, (*catalog.State).NodesIndex)
+	s, err := rows.ReadChanges(q, registry.Subject{Topic: registry.TopicNodes}, (*statestore.State).NodesIndex)
 	if err != nil {
 		return err
 	}
@@ -55,16 +56,16 @@ func servicesSince(q *rows.Request, sel *Selection) error {
 		return answer.Invalidf("since does not go with filter or node-meta here: they depend on more than the list of " +
 			"services")
 	}
-	s, err := rows.ReadChanges(q, registry.Subject{Topic: registry.TopicServices}, (*catalog.State).ServiceListIndex)
+	s, err := rows.ReadChanges(q, registry.Subject{Topic: registry.TopicServices}, (*statestore.State).ServiceListIndex)
 	if err != nil {
 		return err
 	}
-	var changed []*catalog.ServiceSummary
+	var changed []*statestore.ServiceSummary
 	var gone []string
 	if !s.Reset {
 		changed, gone = s.State.ServicesSince(s.After)
 	}
-	put := func(list *answer.List, sum *catalog.ServiceSummary) {
+	put := func(list *answer.List, sum *statestore.ServiceSummary) {
 		if q.Sees(acl.Service, sum.Name) {
 			b := answer.StringField(list.Next(), `{"Name":`, sum.Name)
 			list.Bytes = append(answer.AppendStrings(append(b, `,"Tags":`...), sum.Tags), '}')
@@ -102,13 +103,13 @@ func entriesSince(q *rows.Request) error {
 		return err
 	}
 	s, err := rows.ReadChanges(q, registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(name)},
-		func(st *catalog.State) uint64 { return st.InstancesIndex(name) })
+		func(st *statestore.State) uint64 { return st.InstancesIndex(name) })
 	if err != nil {
 		return err
 	}
 	v := viewer(q, &sel)
 	var changed []*catalog.Service
-	var gone []catalog.GoneInstance
+	var gone []statestore.GoneInstance
 	if !s.Reset {
 		changed, gone = s.State.InstancesSince(name, s.After)
 	}

@@ -10,9 +10,9 @@ import (
 
 	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/consulapi/rows"
-	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // agentAuthorize decides on a connection for a service that terminates TLS itself.
@@ -139,7 +139,7 @@ func (cf *Rows) intentionsFor(q *rows.Request, target string) (domain string, li
 }
 
 // JudgeEdge is what the first intention that fits says.
-func (cf *Rows) JudgeEdge(st *catalog.State, from, to string) (allowed, perRequest bool, reason string) {
+func (cf *Rows) JudgeEdge(st *statestore.State, from, to string) (allowed, perRequest bool, reason string) {
 	for _, in := range matching(st, "destination", to) {
 		if in.SourcePeer == "" && (in.SourceName == from || in.SourceName == "*") {
 			return in.Action == "allow", len(in.Permissions) > 0, "intention " + in.SourceName + " => " + in.DestinationName

@@ -15,6 +15,7 @@ import (
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/gateway"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -136,7 +137,7 @@ func casLost(op catalog.RecordOp, now *catalog.Record) bool {
 
 // configGraph checks all services that the change may break; the operations hold
 // what was looked at as it was.
-func configGraph(st *catalog.State, kind, name string, e entry.Entry) ([]catalog.RecordOp, error) {
+func configGraph(st *statestore.State, kind, name string, e entry.Entry) ([]catalog.RecordOp, error) {
 	get := func(k, n string) entry.Entry {
 		if k == kind && n == name {
 			return e
@@ -198,12 +199,12 @@ func configGet(q *rows.Request) error {
 		return err
 	}
 	key := entry.Key(kind, name)
-	subject, index := registry.RecordSubject(catalog.RecordConfigEntry, key), func(s *catalog.State) uint64 {
+	subject, index := registry.RecordSubject(catalog.RecordConfigEntry, key), func(s *statestore.State) uint64 {
 		return s.RecordIndex(catalog.RecordConfigEntry, key)
 	}
 	if hasStatus(kind) { // it says something of other entries, too
 		subject, index = registry.RecordsSubject(catalog.RecordConfigEntry),
-			func(s *catalog.State) uint64 { return s.RecordsIndex(catalog.RecordConfigEntry) }
+			func(s *statestore.State) uint64 { return s.RecordsIndex(catalog.RecordConfigEntry) }
 	}
 	st, err := q.Read(subject, index)
 	if err != nil {
@@ -222,7 +223,7 @@ func hasStatus(kind string) bool {
 }
 
 // appendConfigEntry appends the stored object with its status, where it has one, and its indexes at the end.
-func appendConfigEntry(b []byte, st *catalog.State, kind string, r *catalog.Record) []byte {
+func appendConfigEntry(b []byte, st *statestore.State, kind string, r *catalog.Record) []byte {
 	b = append(b, r.Value[:len(r.Value)-1]...)
 	if hasStatus(kind) {
 		get := func(kind, name string) entry.Entry { return entry.Stored(st, kind, name) }

@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/chain"
 	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 type compoundName struct{ Name string }
@@ -130,7 +131,7 @@ func peerings(q *rows.Request) error {
 }
 
 // TrustDomain is the mesh's, made of the cluster's identity.
-func TrustDomain(st *catalog.State) string {
+func TrustDomain(st *statestore.State) string {
 	if r := st.Record(catalog.RecordSystem, catalog.ClusterIDKey); r != nil {
 		return string(r.Value) + ".consul"
 	}
@@ -200,7 +201,7 @@ func meshCentral(q *rows.Request) error {
 }
 
 // CentralProxy is the merged Proxy, or the registered one where there is no entry that says anything.
-func CentralProxy(st *catalog.State, destination string, proxy []byte) ([]byte, error) {
+func CentralProxy(st *statestore.State, destination string, proxy []byte) ([]byte, error) {
 	found := false
 	merged, err := entry.Merge(func(kind, name string) entry.Entry {
 		e := entry.Stored(st, kind, name)

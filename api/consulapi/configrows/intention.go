@@ -15,6 +15,7 @@ import (
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -77,7 +78,7 @@ func intentionsOf(r *catalog.Record) []wireIntention {
 const intentionsPrefix = entry.ServiceIntentions + "/"
 
 // allIntentions lists those that keep picks, highest precedence first.
-func allIntentions(st *catalog.State, keep func(*wireIntention) bool) []wireIntention {
+func allIntentions(st *statestore.State, keep func(*wireIntention) bool) []wireIntention {
 	list := []wireIntention{}
 	for r := range st.Records(catalog.RecordConfigEntry, intentionsPrefix) {
 		for _, in := range intentionsOf(r) {
@@ -318,7 +319,7 @@ func intentionMatch(q *rows.Request) error {
 	return q.ReplyValue(out)
 }
 
-func matching(st *catalog.State, by, name string) []wireIntention {
+func matching(st *statestore.State, by, name string) []wireIntention {
 	return allIntentions(st, func(in *wireIntention) bool {
 		at := in.DestinationName
 		if by == "source" {

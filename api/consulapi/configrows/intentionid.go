@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/entry"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -77,7 +78,7 @@ func sourceOf(q *rows.Request, in *wireIntention) *entry.Source {
 }
 
 // intentionWithID finds an intention by the ID in the path.
-func intentionWithID(q *rows.Request, st *catalog.State) (*wireIntention, error) {
+func intentionWithID(q *rows.Request, st *statestore.State) (*wireIntention, error) {
 	if _, err := uuid.Parse(q.Rest); err != nil || len(q.Rest) != 36 {
 		return nil, answer.Invalidf("failed intention lookup: %q is no UUID", q.Rest)
 	}

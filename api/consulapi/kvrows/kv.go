@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 var errMissingKey = answer.Invalidf("Missing key name")
@@ -39,7 +40,7 @@ func (kr *Rows) kvGet(q *rows.Request) error {
 		return err
 	}
 	st, err := q.Read(registry.Subject{Topic: registry.TopicKV, Key: key},
-		func(s *catalog.State) uint64 { return s.KVKeyIndex(key) })
+		func(s *statestore.State) uint64 { return s.KVKeyIndex(key) })
 	if err != nil {
 		return err
 	}
@@ -76,14 +77,14 @@ func replyRaw(q *rows.Request, p *catalog.KVPair) error {
 }
 
 // prefix is the part that the two listings share.
-func (kr *Rows) prefix(q *rows.Request) (*catalog.State, uint64, error) {
+func (kr *Rows) prefix(q *rows.Request) (*statestore.State, uint64, error) {
 	prefix := q.Rest
 	if kr.KeyListPolicy { // otherwise the list is filtered alone
 		if err := q.Allow(acl.Key, prefix, acl.List); err != nil {
 			return nil, 0, err
 		}
 	}
-	index := func(s *catalog.State) uint64 { return s.KVPrefixIndex(prefix) }
+	index := func(s *statestore.State) uint64 { return s.KVPrefixIndex(prefix) }
 	st, err := q.Read(registry.Subject{Topic: registry.TopicKVPrefix, Key: prefix}, index)
 	if err != nil {
 		return nil, 0, err
@@ -92,7 +93,7 @@ func (kr *Rows) prefix(q *rows.Request) (*catalog.State, uint64, error) {
 }
 
 // visible yields the pairs under the prefix that the caller may read.
-func visible(q *rows.Request, st *catalog.State) iter.Seq[*catalog.KVPair] {
+func visible(q *rows.Request, st *statestore.State) iter.Seq[*catalog.KVPair] {
 	return func(yield func(*catalog.KVPair) bool) {
 		for p := range st.KVPrefix(q.Rest) {
 			if q.Sees(acl.Key, p.Key) && !yield(p) {
@@ -280,7 +281,7 @@ func (kr *Rows) kvSince(q *rows.Request) error {
 		}
 	}
 	s, err := rows.ReadChanges(q, registry.Subject{Topic: registry.TopicKVPrefix, Key: prefix},
-		func(st *catalog.State) uint64 { return st.KVPrefixIndex(prefix) })
+		func(st *statestore.State) uint64 { return st.KVPrefixIndex(prefix) })
 	if err != nil {
 		return err
 	}

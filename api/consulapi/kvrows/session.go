@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -194,7 +195,7 @@ func sessionInfo(q *rows.Request) error {
 	if id == "" {
 		return errMissingSession
 	}
-	st, err := q.Read(registry.Subject{Topic: registry.TopicSession, Key: id}, func(s *catalog.State) uint64 {
+	st, err := q.Read(registry.Subject{Topic: registry.TopicSession, Key: id}, func(s *statestore.State) uint64 {
 		if found := s.Session(id); found != nil {
 			return found.ModifyIndex
 		}
@@ -211,7 +212,7 @@ func sessionInfo(q *rows.Request) error {
 }
 
 func sessionList(q *rows.Request) error {
-	st, err := q.Read(registry.Subject{Topic: registry.TopicSessions}, (*catalog.State).SessionsIndex)
+	st, err := q.Read(registry.Subject{Topic: registry.TopicSessions}, (*statestore.State).SessionsIndex)
 	if err != nil {
 		return err
 	}
@@ -228,7 +229,7 @@ func sessionNode(q *rows.Request) error {
 	if q.Rest == "" {
 		return answer.Invalidf("Missing node name")
 	}
-	st, err := q.Read(registry.Subject{Topic: registry.TopicSessions}, (*catalog.State).SessionsIndex)
+	st, err := q.Read(registry.Subject{Topic: registry.TopicSessions}, (*statestore.State).SessionsIndex)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -45,9 +46,9 @@ type CAConfiguration struct {
 // CA is the mesh's certificate authority, on a server. It reads records of kind catalog.RecordCA.
 type CA interface {
 	// Roots are the State's, the active one first.
-	Roots(st *catalog.State) ([]CARoot, error)
+	Roots(st *statestore.State) ([]CARoot, error)
 	// Configuration is of kind Unavailable before there is one.
-	Configuration(st *catalog.State) (CAConfiguration, error)
+	Configuration(st *statestore.State) (CAConfiguration, error)
 	// SetConfiguration takes the contract's JSON, and rotates when that asks for another root.
 	SetConfiguration(ctx context.Context, raw []byte) error
 }

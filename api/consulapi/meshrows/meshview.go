@@ -18,6 +18,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -167,7 +168,7 @@ func isProxy(s *catalog.Service) bool { return s.Kind != catalog.KindTypical }
 
 // proxyHosts are the nodes with proxies, of which has is true if it is set; and what is registered on nodes that are
 // no living members.
-func (mr *Rows) proxyHosts(q *rows.Request, st *catalog.State, has func(*catalog.Service) bool) (hosts []string,
+func (mr *Rows) proxyHosts(q *rows.Request, st *statestore.State, has func(*catalog.Service) bool) (hosts []string,
 	others []*catalog.Service) {
 	alive := map[string]bool{}
 	for _, name := range mr.Proxies.Alive() {
@@ -195,10 +196,10 @@ func (mr *Rows) proxyHosts(q *rows.Request, st *catalog.State, has func(*catalog
 	return hosts, others
 }
 
-func servicesIndex(st *catalog.State) uint64 { return st.ServicesIndex() }
+func servicesIndex(st *statestore.State) uint64 { return st.ServicesIndex() }
 
 // meshServers reads the State on a server that has a mesh.
-func (mr *Rows) meshServers(q *rows.Request) (*catalog.State, error) {
+func (mr *Rows) meshServers(q *rows.Request) (*statestore.State, error) {
 	st, err := q.Read(registry.Subject{Topic: registry.TopicServices}, servicesIndex)
 	if err == nil && mr.Proxies == nil {
 		err = errNoMesh

@@ -7,9 +7,9 @@ import (
 
 	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/consulapi/rows"
-	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -124,7 +124,7 @@ func operatorUsage(q *rows.Request) error {
 	if err := q.Allow(acl.Operator, "", acl.Read); err != nil {
 		return err
 	}
-	st, err := q.Read(registry.Subject{Topic: registry.TopicServices}, (*catalog.State).ServicesIndex)
+	st, err := q.Read(registry.Subject{Topic: registry.TopicServices}, (*statestore.State).ServicesIndex)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/query"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -212,7 +213,7 @@ func (qr *Rows) queryGet(q *rows.Request) error {
 }
 
 // findQuery reads in the request's mode and finds the query that a name means.
-func findQuery(q *rows.Request, name string) (*catalog.State, *query.Definition, error) {
+func findQuery(q *rows.Request, name string) (*statestore.State, *query.Definition, error) {
 	st, err := q.ReadRecords(catalog.RecordQuery)
 	if err != nil {
 		return nil, nil, err
@@ -267,7 +268,7 @@ func (qr *Rows) queryExecuteGiven(q *rows.Request) error {
 		return answer.Invalidf("%v", err)
 	}
 	st, err := q.Read(registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(d.Service.Service)},
-		func(s *catalog.State) uint64 {
+		func(s *statestore.State) uint64 {
 			return s.ServiceIndex(d.Service.Service)
 		})
 	if err != nil {
@@ -279,7 +280,7 @@ func (qr *Rows) queryExecuteGiven(q *rows.Request) error {
 }
 
 // replyQuery runs d and answers.
-func (qr *Rows) replyQuery(q *rows.Request, run queryRun, st *catalog.State, d *query.Definition) error {
+func (qr *Rows) replyQuery(q *rows.Request, run queryRun, st *statestore.State, d *query.Definition) error {
 	found, err := qr.runQuery(q.R.Context(), run, st, d)
 	if err != nil {
 		return err

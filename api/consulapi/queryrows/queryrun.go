@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/query"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -70,7 +71,7 @@ func (r *queryRun) params(definition string) string {
 }
 
 // runQuery picks instances here, or where the query fails over to.
-func (qr *Rows) runQuery(ctx context.Context, run queryRun, st *catalog.State, d *query.Definition) (queryAnswer,
+func (qr *Rows) runQuery(ctx context.Context, run queryRun, st *statestore.State, d *query.Definition) (queryAnswer,
 	error) {
 	if run.connect {
 		d.Service.Connect = true
@@ -105,7 +106,7 @@ func (qr *Rows) runQuery(ctx context.Context, run queryRun, st *catalog.State, d
 const nearIP = "_ip"
 
 // nearNode is the node that instances are sorted by, "" for none.
-func (r *queryRun) nearNode(st *catalog.State, s *query.Service) string {
+func (r *queryRun) nearNode(st *statestore.State, s *query.Service) string {
 	near := cmp.Or(r.near, s.Near)
 	switch near {
 	case rows.NearAgent:
@@ -122,7 +123,7 @@ func (r *queryRun) nearNode(st *catalog.State, s *query.Service) string {
 }
 
 // sortPicked puts the instances nearest to a node first. Those of unknown distance come last.
-func sortPicked(st *catalog.State, near string, picked []query.Instance) {
+func sortPicked(st *statestore.State, near string, picked []query.Instance) {
 	if near == "" {
 		return
 	}

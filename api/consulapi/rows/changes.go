@@ -4,8 +4,8 @@ import (
 	"strconv"
 
 	"corbel.dev/corbel/api/consulapi/answer"
-	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // Changes is a read that asks for what changed after an index (docs/extensions.md).
@@ -18,7 +18,7 @@ import (
 type Changes struct {
 	After uint64 // the index that the client has
 	Reset bool   // everything is told
-	State *catalog.State
+	State *statestore.State
 	q     *Request
 	index uint64
 }
@@ -32,7 +32,7 @@ func AsksChanges(q *Request) bool { return q.Query != "" && q.Query.Has("since")
 // ReadChanges waits until something changed after the index asked for, or the wait is over.
 // index is the newest index of what the list shows; nil is returned with an error or
 // when the request was answered elsewhere.
-func ReadChanges(q *Request, subject registry.Subject, index func(*catalog.State) uint64) (*Changes, error) {
+func ReadChanges(q *Request, subject registry.Subject, index func(*statestore.State) uint64) (*Changes, error) {
 	text, _ := q.Query.Get("since")
 	after, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -48,7 +48,7 @@ func ReadChanges(q *Request, subject registry.Subject, index func(*catalog.State
 	}
 	s := &Changes{q: q, After: after}
 	q.After = strconv.FormatUint(after, 10)
-	s.State, err = q.Read(subject, func(st *catalog.State) uint64 {
+	s.State, err = q.Read(subject, func(st *statestore.State) uint64 {
 		if s.mustReset(st) {
 			return after + 1 // told at once
 		}
@@ -68,7 +68,7 @@ func ReadChanges(q *Request, subject registry.Subject, index func(*catalog.State
 
 // mustReset tells whether the changes cannot be told. An index that is ahead of the
 // leader's is of another history; a follower may be behind, and then it waits.
-func (c *Changes) mustReset(st *catalog.State) bool {
+func (c *Changes) mustReset(st *statestore.State) bool {
 	return c.After == 0 || c.After < st.Horizon() || c.After > st.Index() && c.q.Mode != registry.Stale
 }
 

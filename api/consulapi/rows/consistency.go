@@ -9,8 +9,8 @@ import (
 
 	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/httpx"
-	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -136,14 +136,14 @@ func (a *Core) Contact(ctx context.Context, mode registry.Mode, bound time.Durat
 }
 
 // Now returns the State and a generation that is not newer than it.
-func (a *Core) Now() (generation uint64, st *catalog.State) {
+func (a *Core) Now() (generation uint64, st *statestore.State) {
 	generation = a.Registry.Generation()
 	return generation, a.Registry.State()
 }
 
 // Read settles consistency and blocking and sets the answer's headers. The State it returns is
 // the one to answer from; index must be a pure function of a State.
-func (q *Request) Read(s registry.Subject, index func(*catalog.State) uint64) (*catalog.State, error) {
+func (q *Request) Read(s registry.Subject, index func(*statestore.State) uint64) (*statestore.State, error) {
 	if err := q.ReadParams(); err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (q *Request) Read(s registry.Subject, index func(*catalog.State) uint64) (*
 		}
 		return nil, err
 	}
-	var st *catalog.State
+	var st *statestore.State
 	q.gen, st = q.Now()
 	at := index(st)
 	if q.Block.Index > 0 && at <= q.Block.Index {
@@ -174,7 +174,7 @@ func (q *Request) Read(s registry.Subject, index func(*catalog.State) uint64) (*
 
 // park holds the request until the subject's index passes what the client has
 // seen. Nothing pooled is held meanwhile.
-func (q *Request) park(s registry.Subject, index func(*catalog.State) uint64) (*catalog.State, registry.Contact,
+func (q *Request) park(s registry.Subject, index func(*statestore.State) uint64) (*statestore.State, registry.Contact,
 	error) {
 	q.ReleaseBuffer()
 	until := q.Clock.Now().Add(httpx.Jitter(q.Block.Wait))
@@ -185,7 +185,7 @@ func (q *Request) park(s registry.Subject, index func(*catalog.State) uint64) (*
 		q.Parked.Add(-1)
 		changed := ctx.Err() != nil && q.R.Context().Err() == nil
 		release()
-		var st *catalog.State
+		var st *statestore.State
 		q.gen, st = q.Now()
 		contact, err := q.Contact()
 		if err != nil && q.Mode == registry.Consistent {

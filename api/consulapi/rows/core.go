@@ -27,6 +27,7 @@ import (
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/telemetry"
 )
@@ -228,13 +229,13 @@ func (q *Request) SetRecords(ops ...catalog.RecordOp) (bool, error) {
 }
 
 // ReadRecords is Read for an answer that depends on all records of a kind.
-func (q *Request) ReadRecords(kind catalog.RecordKind) (*catalog.State, error) {
-	return q.Read(registry.RecordsSubject(kind), func(s *catalog.State) uint64 { return s.RecordsIndex(kind) })
+func (q *Request) ReadRecords(kind catalog.RecordKind) (*statestore.State, error) {
+	return q.Read(registry.RecordsSubject(kind), func(s *statestore.State) uint64 { return s.RecordsIndex(kind) })
 }
 
 // ReadRecord is Read for an answer that depends on one record.
-func (q *Request) ReadRecord(kind catalog.RecordKind, key string) (*catalog.State, error) {
-	return q.Read(registry.RecordSubject(kind, key), func(s *catalog.State) uint64 { return s.RecordIndex(kind, key) })
+func (q *Request) ReadRecord(kind catalog.RecordKind, key string) (*statestore.State, error) {
+	return q.Read(registry.RecordSubject(kind, key), func(s *statestore.State) uint64 { return s.RecordIndex(kind, key) })
 }
 
 // Done answers a change that gives nothing back.

@@ -9,11 +9,12 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/vivaldi"
 )
 
 // Coordinate reads a node's coordinate from a State; false when none is known.
-func Coordinate(st *catalog.State, node string) (vivaldi.Coord, bool) {
+func Coordinate(st *statestore.State, node string) (vivaldi.Coord, bool) {
 	r := st.Record(catalog.RecordCoordinate, strings.ToLower(node))
 	if r == nil {
 		return vivaldi.Coord{}, false
@@ -53,7 +54,7 @@ func nameNear(q *Request) {
 // Sorted orders a list by distance from the node that ?near= names; objects of nodes whose
 // place is unknown come last, and equals stay as they were. Without it, or when nobody knows where that
 // node lies, the list is as it was.
-func Sorted[T any](q *Request, st *catalog.State, list iter.Seq[T], node func(T) string) iter.Seq[T] {
+func Sorted[T any](q *Request, st *statestore.State, list iter.Seq[T], node func(T) string) iter.Seq[T] {
 	from := near(q)
 	if from == "" {
 		return list
@@ -82,7 +83,7 @@ func Sorted[T any](q *Request, st *catalog.State, list iter.Seq[T], node func(T)
 
 // Distances estimates the round trips from one node to others; nil when nobody knows where it lies. To a node
 // whose place is unknown it is the longest there is.
-func Distances(st *catalog.State, from string) func(node string) time.Duration {
+func Distances(st *statestore.State, from string) func(node string) time.Duration {
 	origin, ok := Coordinate(st, from)
 	if !ok {
 		return nil

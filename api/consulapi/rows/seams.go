@@ -7,11 +7,12 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // Registry is the replicated catalog (catalog/registry.Registry).
 type Registry interface {
-	State() *catalog.State
+	State() *statestore.State
 	// Read says whether a read in that mode may be served from State now. Its
 	// error is of kind NotLeader (another server can) or Unavailable.
 	Read(ctx context.Context, mode registry.Mode) (registry.Contact, error)
@@ -19,7 +20,7 @@ type Registry interface {
 	// Await returns the newest State as soon as indexOf passes min, or when the
 	// wait, the context or the store's generation ends.
 	Await(ctx context.Context, s registry.Subject, min uint64, wait time.Duration,
-		indexOf func(*catalog.State) uint64) *catalog.State
+		indexOf func(*statestore.State) uint64) *statestore.State
 	// Generation counts how often a restore replaced the State. It grows right after the new State
 	// is there and before Await returns for it: a State read after Generation is never of an older
 	// history, so that what was encoded from one history never answers for another.

@@ -13,13 +13,14 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // hotLists are the lists of a service's instances that the hot path answers.
 var hotLists = [...]struct {
 	pattern string
 	key     string // names the list in the body cache, as the row's handler does
-	encode  func([]byte, *catalog.State, iter.Seq[*catalog.Service], catalogrows.Viewer) []byte
+	encode  func([]byte, *statestore.State, iter.Seq[*catalog.Service], catalogrows.Viewer) []byte
 }{
 	{"/v1/health/service/", "health", catalogrows.AppendEntries},
 	{"/v1/catalog/service/", "service", catalogrows.AppendServiceNodes},
@@ -126,7 +127,7 @@ func (h *Path) count(n int) { h.api.Queries.Add(uint64(n)) }
 
 // compose makes the answer to a question. The head is appended to b; the body is
 // shared with all who ask the same, on whichever path.
-func (h *Path) compose(b []byte, k *question, g *acl.Grant, generation uint64, st *catalog.State,
+func (h *Path) compose(b []byte, k *question, g *acl.Grant, generation uint64, st *statestore.State,
 	contact registry.Contact, mode registry.Mode) (head, body []byte) {
 	index := st.ServiceIndex(k.name)
 	kp := httpx.GetBuffer()

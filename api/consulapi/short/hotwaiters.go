@@ -10,9 +10,9 @@ import (
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/hothttp"
 	"corbel.dev/corbel/api/httpx"
-	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/telemetry"
 )
@@ -196,7 +196,7 @@ func (cr *sharedWaiters) watch(ctx context.Context) {
 			waiting.end()
 			return
 		}
-		h.api.Registry.Await(waiting.ctx, cr.asked.subject(), index, wait, func(s *catalog.State) uint64 {
+		h.api.Registry.Await(waiting.ctx, cr.asked.subject(), index, wait, func(s *statestore.State) uint64 {
 			if h.api.Registry.Generation() != generation {
 				return ^uint64(0) // a restore between our look and this wait
 			}
@@ -256,7 +256,7 @@ func (cr *sharedWaiters) due(index uint64, now time.Time, all bool) []*parked {
 }
 
 // answer gives the same bytes to all of due. It returns when each has been handed to its socket.
-func (cr *sharedWaiters) answer(due []*parked, generation uint64, st *catalog.State) {
+func (cr *sharedWaiters) answer(due []*parked, generation uint64, st *statestore.State) {
 	h := cr.hot
 	woken := h.api.Clock.Now()
 	contact, mode, err := h.contact(&cr.asked)
@@ -285,7 +285,7 @@ func (cr *sharedWaiters) answer(due []*parked, generation uint64, st *catalog.St
 
 // authorize answers the members whose rights are no longer those that they were parked with,
 // each for itself, and returns the others.
-func (cr *sharedWaiters) authorize(due []*parked, generation uint64, st *catalog.State, contact registry.Contact,
+func (cr *sharedWaiters) authorize(due []*parked, generation uint64, st *statestore.State, contact registry.Contact,
 	mode registry.Mode) []*parked {
 	h := cr.hot
 	if h.api.Open {

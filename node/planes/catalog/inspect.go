@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/group/snapshot"
 )
 
@@ -36,9 +37,9 @@ var recordNames = map[catalog.RecordKind]string{
 // InspectSnapshot reads the state of a snapshot archive to its end and counts what is in it, the largest first.
 // key, when set, is called with each key and the bytes of its pair, in the order of the keys.
 func InspectSnapshot(in io.Reader, key func(key string, size int)) (all []Tally, err error) {
-	var state *catalog.State
+	var st *statestore.State
 	err = snapshot.Read(in, func(r io.Reader) (err error) {
-		state, err = catalog.ReadState(r)
+		st, err = statestore.ReadState(r)
 		return err
 	})
 	if err != nil {
@@ -47,33 +48,33 @@ func InspectSnapshot(in io.Reader, key func(key string, size int)) (all []Tally,
 	nodes, services, checks, keys, sessions := Tally{Name: "Node"}, Tally{Name: "Service"}, Tally{Name: "Check"},
 		Tally{Name: "KVS"}, Tally{Name: "Session"}
 	var buf []byte
-	for n := range state.Nodes() {
+	for n := range st.Nodes() {
 		buf = catalog.AppendNode(buf[:0], n)
 		nodes.add(buf)
-		for s := range state.ServicesOfNode(n.Name) {
+		for s := range st.ServicesOfNode(n.Name) {
 			buf = catalog.AppendService(buf[:0], s)
 			services.add(buf)
 		}
 	}
-	for c := range state.Checks() {
+	for c := range st.Checks() {
 		buf = catalog.AppendCheck(buf[:0], c)
 		checks.add(buf)
 	}
-	for p := range state.KVPrefix("") {
+	for p := range st.KVPrefix("") {
 		buf = catalog.AppendKVPair(buf[:0], p)
 		keys.add(buf)
 		if key != nil {
 			key(p.Key, len(buf))
 		}
 	}
-	for s := range state.Sessions() {
+	for s := range st.Sessions() {
 		buf = catalog.AppendSession(buf[:0], s)
 		sessions.add(buf)
 	}
 	all = append(all, nodes, services, checks, keys, sessions)
 	for kind, name := range recordNames {
 		t := Tally{Name: name}
-		for r := range state.Records(kind, "") {
+		for r := range st.Records(kind, "") {
 			buf = catalog.AppendRecord(buf[:0], r)
 			t.add(buf)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/hedge"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
@@ -23,7 +24,7 @@ const (
 // Applier is the part of the registry that anti-entropy writes through.
 type Applier interface {
 	Apply(ctx context.Context, c catalog.Command) (catalog.Result, error)
-	State() *catalog.State
+	State() *statestore.State
 }
 
 // Servers is the catalog as an agent's anti-entropy sees it
@@ -144,7 +145,7 @@ func (s *Servers) node(ctx context.Context, token, name string) ([]*catalog.Regi
 
 // nodeRegistrations lists a node as one registration for itself and its own
 // checks and one for each service; nil when it is unknown.
-func nodeRegistrations(state *catalog.State, name string) []*catalog.Register {
+func nodeRegistrations(state *statestore.State, name string) []*catalog.Register {
 	n := state.Node(name)
 	if n == nil {
 		return nil

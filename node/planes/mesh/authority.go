@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/api/consulapi/meshrows"
-	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/mesh/ca"
 	"corbel.dev/corbel/node/config"
@@ -21,7 +21,7 @@ import (
 type APIAuthority struct{ *ca.Authority }
 
 // Roots implements meshrows.CA.
-func (APIAuthority) Roots(st *catalog.State) ([]meshrows.CARoot, error) {
+func (APIAuthority) Roots(st *statestore.State) ([]meshrows.CARoot, error) {
 	roots, err := ca.Roots(st)
 	var out []meshrows.CARoot
 	for _, r := range roots {
@@ -35,7 +35,7 @@ func (APIAuthority) Roots(st *catalog.State) ([]meshrows.CARoot, error) {
 }
 
 // Configuration implements meshrows.CA.
-func (APIAuthority) Configuration(st *catalog.State) (meshrows.CAConfiguration, error) {
+func (APIAuthority) Configuration(st *statestore.State) (meshrows.CAConfiguration, error) {
 	c, create, modify, err := ca.Configuration(st)
 	if err != nil {
 		return meshrows.CAConfiguration{}, err

@@ -6,13 +6,14 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/local"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // directory is the registered proxies: of this host's agent, and on servers of the whole catalog.
 type directory struct {
 	local *local.Local
 	node  string
-	state func() *catalog.State // nil on client agents
+	state func() *statestore.State // nil on client agents
 
 	mu      sync.Mutex
 	version uint64
@@ -69,7 +70,7 @@ func (d *directory) tell() {
 }
 
 // applied hears of each batch of the log on a server: proxies may have changed, or all is another state.
-func (d *directory) applied(_ *catalog.State, c *catalog.Changes) {
+func (d *directory) applied(_ *statestore.State, c *catalog.Changes) {
 	if c == nil {
 		d.tell()
 		return

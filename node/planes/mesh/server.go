@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
@@ -75,7 +76,7 @@ func NewServer(raft *raftgroup.Group, a Access) (*Server, error) {
 		}
 	}
 	s.Issuer = issue.New(issue.Config{Grant: grantOf(b, a), Datacenter: b.Cfg.Node.Datacenter, Clock: b.Clock,
-		Metrics: b.Metrics, Now: func() (uint64, *catalog.State) {
+		Metrics: b.Metrics, Now: func() (uint64, *statestore.State) {
 			generation := reg.Generation()
 			return generation, reg.State()
 		}})
@@ -116,7 +117,7 @@ func (s *Server) Sign(ctx context.Context, r issue.Request) (issue.Certificate, 
 
 // roots implements Source: they are in the State, with or without a leader.
 func (s *Server) roots(ctx context.Context, index uint64) (leaf.Roots, error) {
-	indexOf := func(st *catalog.State) uint64 { return st.RecordsIndex(catalog.RecordCA) }
+	indexOf := func(st *statestore.State) uint64 { return st.RecordsIndex(catalog.RecordCA) }
 	st := s.raft.Registry.Await(ctx, registry.RecordsSubject(catalog.RecordCA), index, rootsWait, indexOf)
 	if err := ctx.Err(); err != nil {
 		return leaf.Roots{}, err

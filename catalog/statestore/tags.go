@@ -1,4 +1,4 @@
-package catalog
+package statestore
 
 import (
 	"slices"
@@ -12,16 +12,16 @@ const fewTags = 16
 
 // countTags counts an instance's tags in (by 1) or out (-1) of the entry's summary.
 // The summary's list is never changed in place: older States share it.
-func (d *draft) countTags(e *nameEntry, tags []string, by int) {
+func (t *serviceEdits) countTags(e *nameEntry, tags []string, by int) {
 	if len(tags) == 0 {
 		return
 	}
 	if e.manyTags {
-		d.countMany(e, tags, by)
+		t.countMany(e, tags, by)
 		return
 	}
-	if e.tagEpoch != d.epoch {
-		e.tagCounts, e.tagEpoch = slices.Clone(e.tagCounts), d.epoch
+	if e.tagEpoch != t.epoch {
+		e.tagCounts, e.tagEpoch = slices.Clone(e.tagCounts), t.epoch
 	}
 	for i, tag := range tags {
 		at, found := slices.BinarySearch(e.summary.Tags, tag)
@@ -35,8 +35,8 @@ func (d *draft) countTags(e *nameEntry, tags []string, by int) {
 		case len(e.tagCounts) == 0 && len(tags) == 1:
 			e.summary.Tags, e.tagCounts = tags, append(e.tagCounts, 1)
 		case len(e.tagCounts) == fewTags:
-			d.spillTags(e)
-			d.countMany(e, tags[i:], by)
+			t.spillTags(e)
+			t.countMany(e, tags[i:], by)
 			return
 		default:
 			e.summary.Tags = slices.Concat(e.summary.Tags[:at], tags[i:i+1], e.summary.Tags[at:])
@@ -46,24 +46,24 @@ func (d *draft) countTags(e *nameEntry, tags []string, by int) {
 }
 
 // spillTags moves the counts to the table. They stay there until the name goes.
-func (d *draft) spillTags(e *nameEntry) {
+func (t *serviceEdits) spillTags(e *nameEntry) {
 	for i, tag := range e.summary.Tags {
-		d.t.tags.Set(tagCount{e.key, tag, e.tagCounts[i]})
+		t.tags.Set(tagCount{e.key, tag, e.tagCounts[i]})
 	}
 	e.manyTags, e.tagCounts = true, nil
 }
 
-func (d *draft) countMany(e *nameEntry, tags []string, by int) {
+func (t *serviceEdits) countMany(e *nameEntry, tags []string, by int) {
 	changed := false
 	for _, tag := range tags {
-		item, ok := d.t.tags.Get(tagCount{service: e.key, tag: tag})
+		item, ok := t.tags.Get(tagCount{service: e.key, tag: tag})
 		if !ok {
 			item = tagCount{service: e.key, tag: tag}
 		}
 		if item.count += by; item.count > 0 {
-			d.t.tags.Set(item)
+			t.tags.Set(item)
 		} else {
-			d.t.tags.Delete(item)
+			t.tags.Delete(item)
 		}
 		changed = changed || !ok || item.count == 0
 	}
@@ -71,7 +71,7 @@ func (d *draft) countMany(e *nameEntry, tags []string, by int) {
 		return
 	}
 	union := make([]string, 0, len(e.summary.Tags)+len(tags))
-	for item := range d.t.tags.Seek(func(c tagCount) int { return compare2(e.key, c.service, "", c.tag) }) {
+	for item := range t.tags.Seek(func(c tagCount) int { return compare2(e.key, c.service, "", c.tag) }) {
 		if item.service != e.key {
 			break
 		}
@@ -81,7 +81,7 @@ func (d *draft) countMany(e *nameEntry, tags []string, by int) {
 }
 
 // unionTags sets an entry's tags and counts from the lists of its instances.
-func (d *draft) unionTags(e *nameEntry, counts map[string]int) {
+func (t *serviceEdits) unionTags(e *nameEntry, counts map[string]int) {
 	if len(counts) == 0 {
 		return
 	}
@@ -95,6 +95,6 @@ func (d *draft) unionTags(e *nameEntry, counts map[string]int) {
 		e.tagCounts[i] = counts[tag]
 	}
 	if len(counts) > fewTags {
-		d.spillTags(e)
+		t.spillTags(e)
 	}
 }

@@ -1,9 +1,10 @@
-package catalog
+package statestore
 
 import (
 	"cmp"
 	"strings"
 
+	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/core/table"
 	"corbel.dev/corbel/kit/pack"
 )
@@ -33,46 +34,11 @@ func touchedAt(t table.Table[*touchEntry], s *serviceEntry) uint64 {
 	return 0
 }
 
-// noteTouch notes that an instance changed by what hangs on it.
-func (d *draft) noteTouch(s *serviceEntry) {
-	if s.ModifyIndex == d.at {
-		return // its registration says so
-	}
-	if e := findTouched(d.t.touched.Table, s); e != nil && e.epoch == d.epoch {
-		e.index = d.at // made by this Apply: nobody else sees it yet
-		return
-	}
-	d.t.touched.Set(&touchEntry{d.epoch, d.at, s.nameKey, s.nodeKey, s.ID})
-}
-
-func (d *draft) untouch(s *serviceEntry) {
-	if d.t.touched.Len() > 0 {
-		d.t.touched.Delete(&touchEntry{name: s.nameKey, node: s.nodeKey, id: s.ID})
-	}
-}
-
-// countRow is countTags, and notes when the row of the list of services is another.
-func (d *draft) countRow(e *nameEntry, tags []string, by int) {
-	was := e.summary.Tags
-	d.countTags(e, tags, by)
-	now := e.summary.Tags // never changed in place
-	if e.listIndex == 0 || len(was) != len(now) || len(now) > 0 && &was[0] != &now[0] {
-		e.listIndex, d.ix.list = d.at, d.at
-	}
-}
-
-func compareNodeAge(a, b *Node) int {
+func compareNodeAge(a, b *catalog.Node) int {
 	if c := cmp.Compare(a.ModifyIndex, b.ModifyIndex); c != 0 {
 		return c
 	}
 	return strings.Compare(a.Name, b.Name)
-}
-
-func compareKVAge(a, b *KVPair) int {
-	if c := cmp.Compare(a.ModifyIndex, b.ModifyIndex); c != 0 {
-		return c
-	}
-	return strings.Compare(a.Key, b.Key)
 }
 
 // goneKind is what a tombstone of the catalog stands for. The values are in snapshots.
@@ -126,60 +92,59 @@ func (g *goneEntry) appendPack(b []byte) []byte {
 
 func (l *loader) loadGone(first bool, r *pack.Reader) {
 	g := &goneEntry{kind: goneKind(r.Uint()), name: r.String(), node: r.String(), id: r.String(), index: r.Uint()}
-	gone := &l.d.t.gone
+	gone := &l.d.t.gone.all
 	if last, ok := gone.Max(); ok && (first || compareGone(last, g) >= 0) {
-		l.in.fail()
+		l.in.Fail()
 		return
 	}
 	gone.Load(g)
-	l.d.t.goneAges.Set(g)
+	l.d.t.gone.byAge.Set(g)
+}
+
+// goneEdits are the catalog's tombstones in the making.
+type goneEdits struct {
+	*step
+	all, byAge table.Edit[*goneEntry]
 }
 
 // leave notes that something left the catalog.
-func (d *draft) leave(g goneEntry) {
-	g.index = d.at
-	if old, ok := d.t.gone.Set(&g); ok {
-		d.t.goneAges.Delete(old)
+func (t *goneEdits) leave(g goneEntry) {
+	g.index = t.at
+	if old, ok := t.all.Set(&g); ok {
+		t.byAge.Delete(old)
 	}
-	d.t.goneAges.Set(&g)
-	for d.t.gone.Len() > maxGone {
-		d.forget()
+	t.byAge.Set(&g)
+	for t.all.Len() > maxGone {
+		t.forget()
 	}
 }
 
 // back takes the tombstone away of what is there again.
-func (d *draft) back(g goneEntry) {
-	if d.t.gone.Len() == 0 {
+func (t *goneEdits) back(g goneEntry) {
+	if t.all.Len() == 0 {
 		return
 	}
-	if old, ok := d.t.gone.Delete(&g); ok {
-		d.t.goneAges.Delete(old)
+	if old, ok := t.all.Delete(&g); ok {
+		t.byAge.Delete(old)
 	}
 }
 
-// forget drops the oldest of the catalog's tombstones.
-func (d *draft) forget() {
-	oldest, _ := d.t.goneAges.Min()
-	d.t.goneAges.Delete(oldest)
-	d.t.gone.Delete(oldest)
-	d.ix.horizon = max(d.ix.horizon, oldest.index)
+// forget drops the oldest of the tombstones.
+func (t *goneEdits) forget() {
+	oldest, _ := t.byAge.Min()
+	t.byAge.Delete(oldest)
+	t.all.Delete(oldest)
+	t.ix.horizon = max(t.ix.horizon, oldest.index)
 }
 
-// reapGone forgets the catalog's tombstones up to index.
-func (d *draft) reapGone(index uint64) {
+// reap forgets the tombstones up to index.
+func (t *goneEdits) reap(index uint64) {
 	for {
-		oldest, ok := d.t.goneAges.Min()
+		oldest, ok := t.byAge.Min()
 		if !ok || oldest.index > index {
 			return
 		}
-		d.touch()
-		d.forget()
+		t.touch()
+		t.forget()
 	}
-}
-
-// raiseHorizon lets the index pass index, and nobody tell changes since before then.
-func (d *draft) raiseHorizon(index uint64) {
-	d.touch()
-	d.at = max(d.at, index+1)
-	d.ix.horizon = d.at
 }

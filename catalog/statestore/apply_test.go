@@ -1,4 +1,4 @@
-package catalog
+package statestore
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"corbel.dev/corbel/catalog"
 )
 
 // view is one thing that a client can watch: its content and its index.
@@ -27,8 +29,8 @@ func listText[T any](seq func(func(*T) bool), text func(*T) string) string {
 	return strings.Join(out, "\n")
 }
 
-func entryText(s *State) func(*Service) string {
-	return func(v *Service) string {
+func entryText(s *State) func(*catalog.Service) string {
+	return func(v *catalog.Service) string {
 		return fmt.Sprintf("%s on %+v: %s / %s", serviceText(v), *s.Node(v.Node),
 			listText(s.NodeChecks(v.Node), checkText), listText(s.InstanceChecks(v.Node, v.ID), checkText))
 	}
@@ -38,7 +40,7 @@ func views() []view {
 	never := func(*State) bool { return false }
 	list := []view{
 		{"nodes", func(s *State) string {
-			return listText(s.Nodes(), func(n *Node) string { return fmt.Sprintf("%+v", *n) })
+			return listText(s.Nodes(), func(n *catalog.Node) string { return fmt.Sprintf("%+v", *n) })
 		}, (*State).NodesIndex, never},
 		{"services", func(s *State) string {
 			return listText(s.ServiceNames(), func(v *ServiceSummary) string { return fmt.Sprintf("%+v", *v) })
@@ -73,10 +75,12 @@ func views() []view {
 	for _, key := range append([]string{"", "a/b/", "b/", "b/x/y/", "zzz", "zzz/"}, someKeys...) {
 		list = append(list,
 			view{"prefix " + key, func(s *State) string {
-				return listText(s.KVPrefix(key), func(p *KVPair) string { return fmt.Sprintf("%+v", *p) })
+				return listText(s.KVPrefix(key), func(p *catalog.KVPair) string { return fmt.Sprintf("%+v", *p) })
 			},
 				func(s *State) uint64 { return s.KVPrefixIndex(key) },
-				func(s *State) bool { return listText(s.KVPrefix(key), func(p *KVPair) string { return p.Key }) != "" }},
+				func(s *State) bool {
+					return listText(s.KVPrefix(key), func(p *catalog.KVPair) string { return p.Key }) != ""
+				}},
 			view{"key " + key, func(s *State) string {
 				if s.KV(key) == nil {
 					return ""
@@ -94,7 +98,7 @@ func TestModel(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			c := d.command(m)
 			want := m.apply(c)
-			next, results, changes := s.Apply([]Command{c})
+			next, results, changes := s.Apply([]catalog.Command{c})
 			r := results[0]
 			if r.OK != want {
 				t.Fatalf("%s %+v: OK %v, want %v (%v %v)", stepText(c), c, r.OK, want, r.Err, r.TxnErrors)
@@ -102,7 +106,7 @@ func TestModel(t *testing.T) {
 			if got, want := stateText(next), m.text(); got != want {
 				t.Fatalf("after %s:\ngot\n%s\nwant\n%s", stepText(c), got, want)
 			}
-			if _, txn := c.(*Txn); txn && next.Index() == m.index+1 {
+			if _, txn := c.(*catalog.Txn); txn && next.Index() == m.index+1 {
 				m.index++ // it made something and took it away: the model sees nothing, watchers may
 			}
 			if next.Index() != m.index || r.Index != m.index {
@@ -121,9 +125,9 @@ func TestModel(t *testing.T) {
 	})
 }
 
-func stepText(c Command) string { return fmt.Sprintf("%T", c) }
+func stepText(c catalog.Command) string { return fmt.Sprintf("%T", c) }
 
-func checkView(t *rapid.T, v view, s, next *State, c Command) {
+func checkView(t *rapid.T, v view, s, next *State, c catalog.Command) {
 	old, now := v.at(s), v.at(next)
 	changed := v.text(s) != v.text(next)
 	switch {
@@ -133,7 +137,7 @@ func checkView(t *rapid.T, v view, s, next *State, c Command) {
 		t.Fatalf("%s changed and its index %d did not, by %s", v.name, now, stepText(c))
 	case !changed && now != old && v.here(s) && v.here(next):
 		switch c.(type) {
-		case *Txn, *RegisterBatch, *Register: // may do a thing and its opposite
+		case *catalog.Txn, *catalog.RegisterBatch, *catalog.Register: // may do a thing and its opposite
 		default:
 			t.Fatalf("%s did not change and its index went from %d to %d, by %s", v.name, old, now, stepText(c))
 		}
@@ -160,7 +164,7 @@ func checkSummaries(t *rapid.T, s *State) {
 func TestDeterminism(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d, m := drawer{t}, newModel()
-		var commands []Command
+		var commands []catalog.Command
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			c := d.command(m)
 			m.apply(c)
@@ -168,16 +172,16 @@ func TestDeterminism(t *testing.T) {
 		}
 		one, batched, decoded := Empty(), Empty(), Empty()
 		for i, c := range commands {
-			one, _, _ = one.Apply([]Command{c})
-			raw := EncodeCommand(nil, c)
-			again, err := DecodeCommand(raw)
+			one, _, _ = one.Apply([]catalog.Command{c})
+			raw := catalog.EncodeCommand(nil, c)
+			again, err := catalog.DecodeCommand(raw)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !bytes.Equal(EncodeCommand(nil, again), raw) {
+			if !bytes.Equal(catalog.EncodeCommand(nil, again), raw) {
 				t.Fatalf("encoding of %s does not come back", stepText(c))
 			}
-			decoded, _, _ = decoded.Apply([]Command{again})
+			decoded, _, _ = decoded.Apply([]catalog.Command{again})
 			if i == len(commands)/2 {
 				decoded = reload(t, decoded)
 			}
@@ -222,7 +226,7 @@ func TestOldStatesStay(t *testing.T) {
 		var texts []string
 		var hashes []uint64
 		for range rapid.IntRange(1, 15).Draw(t, "batches") {
-			var batch []Command
+			var batch []catalog.Command
 			for range rapid.IntRange(1, 5).Draw(t, "size") {
 				c := d.command(m)
 				m.apply(c)

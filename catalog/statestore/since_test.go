@@ -1,4 +1,4 @@
-package catalog
+package statestore
 
 import (
 	"fmt"
@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"corbel.dev/corbel/catalog"
 )
 
 // replica is what somebody holds who reads one list in full once and then follows it
@@ -40,7 +42,7 @@ func (r *replica) sync(t interface{ Fatalf(string, ...any) }, s *State) {
 	}
 }
 
-func kvRow(p *KVPair) string { return fmt.Sprintf("%+v", *p) }
+func kvRow(p *catalog.KVPair) string { return fmt.Sprintf("%+v", *p) }
 
 func kvReplica(prefix string) *replica {
 	return &replica{name: "kv " + prefix, full: func(s *State) map[string]string {
@@ -60,7 +62,7 @@ func kvReplica(prefix string) *replica {
 }
 
 func instanceReplica(name string) *replica {
-	row := func(s *State, v *Service) string { return entryText(s)(v) }
+	row := func(s *State, v *catalog.Service) string { return entryText(s)(v) }
 	return &replica{name: "instances " + name, full: func(s *State) map[string]string {
 		m := map[string]string{}
 		for v := range s.Instances(name) {
@@ -128,15 +130,15 @@ func TestSinceKeepsReplicas(t *testing.T) {
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			switch rapid.IntRange(0, 15).Draw(t, "event") {
 			case 0:
-				s, _, _ = s.Apply([]Command{&ReapTombstones{Index: d.index(s.Index())}})
+				s, _, _ = s.Apply([]catalog.Command{&catalog.ReapTombstones{Index: d.index(s.Index())}})
 			case 1:
 				s = reload(t, s)
 			case 2:
-				s, _, _ = s.Apply([]Command{&Horizon{Index: d.index(s.Index() + 3)}})
+				s, _, _ = s.Apply([]catalog.Command{&catalog.Horizon{Index: d.index(s.Index() + 3)}})
 			default:
 				c := d.command(m)
 				m.apply(c)
-				s, _, _ = s.Apply([]Command{c})
+				s, _, _ = s.Apply([]catalog.Command{c})
 			}
 			for _, r := range all {
 				if rapid.IntRange(0, 3).Draw(t, "reads") == 0 {
@@ -154,9 +156,9 @@ func TestSinceKeepsReplicas(t *testing.T) {
 func TestSinceTellsOnlyTheChange(t *testing.T) {
 	s := fleet(t, 50, 4, 1)
 	at := s.Index()
-	s, _, _ = s.Apply([]Command{
-		&Register{Node: Node{Name: "node-00007.example.internal"}, SkipNodeUpdate: true,
-			Checks: []*Check{{ID: "disk", Status: Warning}}},
+	s, _, _ = s.Apply([]catalog.Command{
+		&catalog.Register{Node: catalog.Node{Name: "node-00007.example.internal"}, SkipNodeUpdate: true,
+			Checks: []*catalog.Check{{ID: "disk", Status: catalog.Warning}}},
 		set("a/1", "x"),
 	})
 	var told int
@@ -180,7 +182,7 @@ func TestSinceTellsOnlyTheChange(t *testing.T) {
 // manyKeys holds n keys under big/ in folders of 100, and as many elsewhere.
 func manyKeys(n int) *State {
 	s := Empty()
-	batch := make([]Command, 0, n)
+	batch := make([]catalog.Command, 0, n)
 	for i := range n {
 		batch = append(batch, set(fmt.Sprintf("big/%04d/%05d", i/100, i), "v"), set(fmt.Sprintf("other/%05d", i), "v"))
 	}
@@ -193,44 +195,37 @@ func TestSinceTwoWays(t *testing.T) {
 	s := manyKeys(2000)
 	at := s.Index()
 	for i := range 3000 {
-		s, _, _ = s.Apply([]Command{set(fmt.Sprintf("other/%05d", i%2000), fmt.Sprint(i))})
+		s, _, _ = s.Apply([]catalog.Command{set(fmt.Sprintf("other/%05d", i%2000), fmt.Sprint(i))})
 	}
-	s, _, _ = s.Apply([]Command{set("big/0003/00300", "new"), &KV{Verb: KVDelete, Pair: KVPair{Key: "big/0003/00301"}}})
+	s, _, _ = s.Apply([]catalog.Command{set("big/0003/00300", "new"), &catalog.KV{Verb: catalog.KVDelete,
+		Pair: catalog.KVPair{Key: "big/0003/00301"}}})
 	changed, gone := s.KVSince("big/", at)
 	if len(changed) != 1 || changed[0].Key != "big/0003/00300" || !slices.Equal(gone, []string{"big/0003/00301"}) {
 		t.Fatalf("set %v gone %v", changed, gone)
-	}
-	w := walk[*KVPair]{table: s.tables.kv, dirs: s.tables.dirs, since: at, steps: 1 << 20,
-		of: func(p *KVPair) (string, uint64) { return p.Key, p.ModifyIndex }}
-	if !w.under("big/") || len(w.found) != 1 {
-		t.Fatalf("walked to %v", w.found)
-	}
-	if steps := 1<<20 - w.steps; steps > 250 { // 20 folders, and the 100 keys of one
-		t.Errorf("the walk took %d steps", steps)
 	}
 }
 
 // A tombstone comes and goes with what it stands for, and there are never too many.
 func TestGoneIsBounded(t *testing.T) {
 	w := newWorld(t)
-	w.ok(&Register{Node: node("n", ""), Service: &Service{ID: "web", Name: "web"}})
-	w.ok(&Deregister{Node: "n"})
-	if n := w.s.tables.gone.Len(); n != 3 { // the node, the name, the instance
+	w.ok(&catalog.Register{Node: node("n", ""), Service: &catalog.Service{ID: "web", Name: "web"}})
+	w.ok(&catalog.Deregister{Node: "n"})
+	if n := w.s.tables.gone.all.Len(); n != 3 { // the node, the name, the instance
 		t.Fatalf("%d tombstones", n)
 	}
-	w.ok(&Register{Node: node("n", ""), Service: &Service{ID: "web", Name: "web"}})
-	if n := w.s.tables.gone.Len() + w.s.tables.goneAges.Len(); n != 0 {
+	w.ok(&catalog.Register{Node: node("n", ""), Service: &catalog.Service{ID: "web", Name: "web"}})
+	if n := w.s.tables.gone.all.Len() + w.s.tables.gone.byAge.Len(); n != 0 {
 		t.Fatalf("%d tombstones of what is there", n)
 	}
 	d := w.s.draft()
 	for i := range maxGone + 5 {
 		d.begin()
 		d.touch()
-		d.leave(goneEntry{kind: goneNode, name: fmt.Sprint(i)})
+		d.t.gone.leave(goneEntry{kind: goneNode, name: fmt.Sprint(i)})
 		d.end()
 	}
-	if d.t.gone.Len() != maxGone || d.t.goneAges.Len() != maxGone || d.ix.horizon == 0 {
-		t.Fatalf("%d tombstones, horizon %d", d.t.gone.Len(), d.ix.horizon)
+	if d.t.gone.all.Len() != maxGone || d.t.gone.byAge.Len() != maxGone || d.ix.horizon == 0 {
+		t.Fatalf("%d tombstones, horizon %d", d.t.gone.all.Len(), d.ix.horizon)
 	}
 }
 
@@ -238,7 +233,7 @@ func TestGoneIsBounded(t *testing.T) {
 func BenchmarkSince10000(b *testing.B) {
 	s := manyKeys(10_000)
 	at := s.Index()
-	s, _, _ = s.Apply([]Command{set("big/0003/00300", "new")})
+	s, _, _ = s.Apply([]catalog.Command{set("big/0003/00300", "new")})
 	b.Run("since", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

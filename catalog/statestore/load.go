@@ -1,9 +1,11 @@
-package catalog
+package statestore
 
 import (
 	"maps"
 	"slices"
 
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/sections"
 	"corbel.dev/corbel/core/table"
 	"corbel.dev/corbel/kit/pack"
 )
@@ -15,7 +17,7 @@ import (
 // Services and checks come by node and id. Collected by name they are in the
 // order of the other tables too, which are then filled from the left as well.
 type loader struct {
-	in      *source
+	in      *sections.Reader
 	d       *draft
 	section uint64 // the lowest section that may come next
 	last    [2]string
@@ -24,9 +26,8 @@ type loader struct {
 	indexed bool // the collected ones are in their tables
 	names   map[string]*bucket
 	dests   map[string]*bucket
-	owned   []*checkEntry // the checks of one node
-	pairs   []*KVPair     // to be put in the order of their age
-	hosts   []*Node       // the same
+	owned   []*checkEntry   // the checks of one node
+	hosts   []*catalog.Node // the same
 }
 
 // bucket collects what is found under one service name.
@@ -39,14 +40,14 @@ type bucket struct {
 
 func (l *loader) merge(r *pack.Reader) {
 	if r.Err() != nil {
-		l.in.fail()
+		l.in.Fail()
 	}
 }
 
 // inOrder tells whether the key is after the one before; if not, the input is damaged.
 func (l *loader) inOrder(first bool, a, b string) bool {
 	if !first && (a < l.last[0] || a == l.last[0] && b <= l.last[1]) {
-		l.in.fail()
+		l.in.Fail()
 		return false
 	}
 	l.last = [2]string{a, b}
@@ -58,12 +59,12 @@ func (l *loader) load(section, count int) {
 		l.index()
 	}
 	for i := range count {
-		r := l.in.next()
-		if l.in.err != nil {
+		r := l.in.Next()
+		if l.in.Err() != nil {
 			return
 		}
-		if section == sectionRecordKinds && i < recordKinds {
-			l.d.ix.records[i] = r.Uint()
+		if section == sectionRecordKinds && i < catalog.RecordKinds {
+			l.d.t.records.indexes[i] = r.Uint()
 			l.merge(r)
 			continue
 		}
@@ -84,80 +85,74 @@ func (l *loader) one(section int, first bool, r *pack.Reader) {
 		l.loadCheck(first, r)
 	case sectionNames:
 		name := r.String()
-		e := findName(t.names.Table, lower(name))
+		e := findName(t.services.names.Table, lower(name))
 		if e == nil || !l.inOrder(first, e.key, "") {
-			l.in.fail()
+			l.in.Fail()
 			return
 		}
 		e.summary.Name = name
 		e.index, e.checksIndex, e.listIndex = r.Uint(), r.Uint(), r.Uint()
 	case sectionDests:
-		e := findName(t.dests.Table, r.String())
+		e := findName(t.services.dests.Table, r.String())
 		if e == nil || !l.inOrder(first, e.key, "") {
-			l.in.fail()
+			l.in.Fail()
 			return
 		}
 		e.index, e.checksIndex = r.Uint(), r.Uint()
 	case sectionKV:
-		p := ReadKVPair(r)
+		p := catalog.ReadKVPair(r)
 		if l.inOrder(first, p.Key, "") {
-			t.kv.Load(p)
-			l.pairs = append(l.pairs, p)
-		}
-		if p.Session != "" {
-			t.locks.Set(pair[struct{}]{a: p.Session, b: p.Key})
+			t.kv.LoadPair(p)
 		}
 	case sectionTombstones:
 		key, index := r.String(), r.Uint()
 		if l.inOrder(first, key, "") {
-			g := &tombstone{index, key}
-			t.tombstones.Load(g)
-			t.tombstoneAges.Set(g)
+			t.kv.LoadTombstone(key, index)
 		}
 	case sectionDirs:
 		key := r.String()
 		if l.inOrder(first, key, "") {
-			t.dirs.Load(&dirEntry{1, r.Uint(), key})
+			t.kv.LoadFolder(key, r.Uint())
 		}
 	case sectionSessions:
-		l.loadSession(first, ReadSession(r))
+		l.loadSession(first, catalog.ReadSession(r))
 	case sectionRecords:
-		l.loadRecord(first, ReadRecord(r))
+		l.loadRecord(first, catalog.ReadRecord(r))
 	case sectionGone:
 		l.loadGone(first, r)
 	}
 }
 
 func (l *loader) loadNode(first bool, r *pack.Reader) {
-	n := ReadNode(r)
+	n := catalog.ReadNode(r)
 	e := &nodeEntry{epoch: 1, key: lower(n.Name), idKey: lower(n.ID), node: n, index: r.Uint(), checksIndex: r.Uint()}
 	if n.Name == "" || !l.inOrder(first, e.key, "") {
-		l.in.fail()
+		l.in.Fail()
 		return
 	}
 	if l.node != nil {
 		shareNodeStrings(n, l.node.node)
 	}
 	l.node = e
-	l.d.t.nodes.Load(e)
+	l.d.t.nodes.byName.Load(e)
 	l.hosts = append(l.hosts, n)
 	if n.ID != "" {
-		l.d.t.nodeIDs.Set(e)
+		l.d.t.nodes.byID.Set(e)
 	}
 }
 
 // owner finds the node of an object; objects come in the order of their nodes.
 func (l *loader) owner(name string) *nodeEntry {
 	if l.node == nil || l.node.node.Name != name {
-		if l.node = l.d.node(lower(name)); l.node == nil {
-			l.in.fail()
+		if l.node = l.d.t.nodes.get(lower(name)); l.node == nil {
+			l.in.Fail()
 		}
 	}
 	return l.node
 }
 
 func (l *loader) loadService(first bool, r *pack.Reader) {
-	s := &serviceEntry{Service: *ReadService(r)}
+	s := &serviceEntry{Service: *catalog.ReadService(r)}
 	e := l.owner(s.Node)
 	if e == nil || !l.inOrder(first, e.key, s.ID) {
 		return
@@ -168,10 +163,10 @@ func (l *loader) loadService(first bool, r *pack.Reader) {
 		shareServiceStrings(&s.Service, &b.services[0].Service)
 	}
 	s.nameKey = b.entry.key
-	l.d.t.services.Load(s)
+	l.d.t.services.byNode.Load(s)
 	b.services = append(b.services, s)
 	if at := r.Uint(); at > 0 {
-		l.d.t.touched.Set(&touchEntry{epoch: 1, index: at, name: s.nameKey, node: s.nodeKey, id: s.ID})
+		l.d.t.services.touched.Set(&touchEntry{epoch: 1, index: at, name: s.nameKey, node: s.nodeKey, id: s.ID})
 	}
 	b.entry.summary.Name = s.Name
 	for _, tag := range s.Tags {
@@ -180,7 +175,7 @@ func (l *loader) loadService(first bool, r *pack.Reader) {
 		}
 		b.tags[tag]++
 	}
-	if dest := connectsTo(&s.Service); dest != "" {
+	if dest := s.ConnectsTo(); dest != "" {
 		b := bucketOf(&l.dests, dest)
 		s.destKey = b.entry.key
 		b.services = append(b.services, s)
@@ -212,23 +207,23 @@ func (l *loader) index() {
 	for _, name := range slices.Sorted(maps.Keys(l.names)) {
 		b := l.names[name]
 		b.entry.service, b.entry.check = b.services[0], b.check
-		t.names.Load(b.entry)
+		t.services.names.Load(b.entry)
 		for _, item := range b.services {
-			t.instances.Load(item)
+			t.services.byName.Load(item)
 		}
-		l.d.unionTags(b.entry, b.tags)
+		t.services.unionTags(b.entry, b.tags)
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.dests)) {
 		b := l.dests[name]
-		t.dests.Load(b.entry)
+		t.services.dests.Load(b.entry)
 		for _, item := range b.services {
-			t.connect.Load(item)
+			t.services.byDest.Load(item)
 		}
 	}
 	l.names, l.dests = nil, nil
 	slices.SortFunc(l.hosts, compareNodeAge)
 	for _, n := range l.hosts {
-		t.nodeAges.Load(n)
+		t.nodes.byAge.Load(n)
 	}
 	l.hosts = nil
 }
@@ -237,13 +232,13 @@ func (l *loader) index() {
 func (l *loader) flushOwned() {
 	slices.SortFunc(l.owned, compareOwned)
 	for _, item := range l.owned {
-		l.d.t.byOwner.Load(item)
+		l.d.t.checks.byOwner.Load(item)
 	}
 	l.owned = l.owned[:0]
 }
 
 func (l *loader) loadCheck(first bool, r *pack.Reader) {
-	c, d := &checkEntry{Check: *ReadCheck(r)}, l.d
+	c, d := &checkEntry{Check: *catalog.ReadCheck(r)}, l.d
 	e := l.owner(c.Node)
 	if e == nil || !l.inOrder(first, e.key, c.ID) {
 		return
@@ -251,14 +246,14 @@ func (l *loader) loadCheck(first bool, r *pack.Reader) {
 	c.Node, c.nodeKey = e.node.Name, e.key
 	var owner *serviceEntry
 	if c.ServiceID != "" {
-		owner = findService(d.t.services.Table, e.key, c.ServiceID)
+		owner = findService(d.t.services.byNode.Table, e.key, c.ServiceID)
 		if owner == nil || owner.Name != c.ServiceName {
-			l.in.fail()
+			l.in.Fail()
 			return
 		}
 		c.ServiceID, c.ServiceName, c.ServiceTags = owner.ID, owner.Name, owner.Tags
 	}
-	d.t.checks.Load(c)
+	d.t.checks.byNode.Load(c)
 	if len(l.owned) > 0 && l.owned[0].nodeKey != e.key {
 		l.flushOwned()
 	}
@@ -274,26 +269,26 @@ func (l *loader) loadCheck(first bool, r *pack.Reader) {
 	b.check = c
 }
 
-func (l *loader) loadSession(first bool, s *Session) {
+func (l *loader) loadSession(first bool, s *catalog.Session) {
 	e := l.owner(s.Node)
 	if e == nil || !l.inOrder(first, s.ID, "") {
 		return
 	}
 	s.Node = e.node.Name
-	l.d.t.sessions.Load(keyed[*Session]{s.ID, s})
-	l.d.t.nodeSess.Set(pair[*Session]{e.key, s.ID, s})
+	l.d.t.sessions.byID.Load(keyed[*catalog.Session]{s.ID, s})
+	l.d.t.sessions.byNode.Set(pair[*catalog.Session]{e.key, s.ID, s})
 }
 
-func (l *loader) loadRecord(first bool, r *Record) {
+func (l *loader) loadRecord(first bool, r *catalog.Record) {
 	d := l.d
-	if r.Kind == 0 || r.Kind >= recordKinds || r.Key == "" || !l.inOrder(first, recordKey(r.Kind), r.Key) {
-		l.in.fail()
+	if r.Kind == 0 || r.Kind >= catalog.RecordKinds || r.Key == "" || !l.inOrder(first, recordKey(r.Kind), r.Key) {
+		l.in.Fail()
 		return
 	}
-	_, session := d.t.sessions.Get(keyed[*Session]{key: r.Session})
-	_, taken := d.t.records.byName.Get(pair[*Record]{a: recordKey(r.Kind), b: r.Name})
-	if r.Session != "" && !session || r.Name != "" && taken || r.Node != "" && d.node(lower(r.Node)) == nil {
-		l.in.fail()
+	session := d.t.sessions.get(r.Session) != nil
+	_, taken := d.t.records.byName.Get(pair[*catalog.Record]{a: recordKey(r.Kind), b: r.Name})
+	if r.Session != "" && !session || r.Name != "" && taken || r.Node != "" && d.t.nodes.get(lower(r.Node)) == nil {
+		l.in.Fail()
 		return
 	}
 	d.t.records.put(r)
@@ -303,21 +298,12 @@ func (l *loader) loadRecord(first bool, r *Record) {
 func (l *loader) complete() bool {
 	l.index()
 	t := &l.d.t
-	slices.SortFunc(l.pairs, compareKVAge)
-	for _, p := range l.pairs {
-		t.kvAges.Load(p)
-	}
-	for _, names := range []*table.Edit[*nameEntry]{&t.names, &t.dests} {
+	for _, names := range []*table.Edit[*nameEntry]{&t.services.names, &t.services.dests} {
 		for e := range names.All() {
 			if e.index == 0 {
 				return false
 			}
 		}
 	}
-	for item := range t.locks.All() {
-		if _, ok := t.sessions.Get(keyed[*Session]{key: item.a}); !ok {
-			return false
-		}
-	}
-	return true
+	return t.kv.LoadEnd(func(session string) bool { return t.sessions.get(session) != nil })
 }

@@ -1,4 +1,4 @@
-package catalog
+package statestore
 
 import (
 	"strings"
@@ -30,20 +30,5 @@ func findName(t table.Table[*nameEntry], key string) *nameEntry {
 
 func findCheck(t table.Table[*checkEntry], node, id string) *checkEntry {
 	e, _ := t.Find(func(e *checkEntry) int { return compare2(node, e.nodeKey, id, e.ID) })
-	return e
-}
-
-func findPair(t table.Table[*KVPair], key string) *KVPair {
-	p, _ := t.Find(func(p *KVPair) int { return strings.Compare(key, p.Key) })
-	return p
-}
-
-func findTombstone(t table.Table[*tombstone], key string) *tombstone {
-	g, _ := t.Find(func(g *tombstone) int { return strings.Compare(key, g.key) })
-	return g
-}
-
-func findDir(t table.Table[*dirEntry], key string) *dirEntry {
-	e, _ := t.Find(func(e *dirEntry) int { return strings.Compare(key, e.key) })
 	return e
 }

@@ -1,4 +1,4 @@
-package catalog
+package statestore
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"pgregory.net/rapid"
+
+	"corbel.dev/corbel/catalog"
 )
 
 // model is the catalog as a newcomer would write it: maps, and a full copy for
@@ -16,17 +18,18 @@ import (
 type model struct {
 	index    uint64
 	at       uint64
-	nodes    map[string]Node
-	services map[[2]string]Service
-	checks   map[[2]string]Check
-	kv       map[string]KVPair
-	sessions map[string]Session
+	nodes    map[string]catalog.Node
+	services map[[2]string]catalog.Service
+	checks   map[[2]string]catalog.Check
+	kv       map[string]catalog.KVPair
+	sessions map[string]catalog.Session
 }
 
 func newModel() *model {
 	return &model{
-		index: 1, nodes: map[string]Node{}, services: map[[2]string]Service{}, checks: map[[2]string]Check{},
-		kv: map[string]KVPair{}, sessions: map[string]Session{},
+		index: 1, nodes: map[string]catalog.Node{}, services: map[[2]string]catalog.Service{},
+		checks: map[[2]string]catalog.Check{},
+		kv:     map[string]catalog.KVPair{}, sessions: map[string]catalog.Session{},
 	}
 }
 
@@ -36,8 +39,8 @@ func (m *model) clone() *model {
 }
 
 // apply returns whether the command succeeded; the index grows if the content changed.
-func (m *model) apply(c Command) bool {
-	if batch, ok := c.(*RegisterBatch); ok {
+func (m *model) apply(c catalog.Command) bool {
+	if batch, ok := c.(*catalog.RegisterBatch); ok {
 		all, before := true, m.clone()
 		for _, one := range batch.Registrations {
 			all = m.apply(one) && all
@@ -54,7 +57,7 @@ func (m *model) apply(c Command) bool {
 		*m = *before
 		return false
 	}
-	if _, reap := c.(*ReapTombstones); !reap && m.text() != before.text() {
+	if _, reap := c.(*catalog.ReapTombstones); !reap && m.text() != before.text() {
 		m.index = m.at
 	} else {
 		*m = *before
@@ -62,30 +65,30 @@ func (m *model) apply(c Command) bool {
 	return true
 }
 
-func (m *model) run(c Command) bool {
+func (m *model) run(c catalog.Command) bool {
 	switch c := c.(type) {
-	case *Register:
+	case *catalog.Register:
 		return m.register(c)
-	case *Deregister:
+	case *catalog.Deregister:
 		m.deregister(strings.ToLower(c.Node), c.ServiceID, c.CheckID)
-	case *KV:
+	case *catalog.KV:
 		return m.doKV(c)
-	case *SessionCreate:
+	case *catalog.SessionCreate:
 		s := c.Session
 		node, ok := m.nodes[strings.ToLower(s.Node)]
 		if _, dup := m.sessions[s.ID]; !ok || dup || s.ID == "" {
 			return false
 		}
 		for _, id := range m.checksOf(s) {
-			if c, ok := m.checks[[2]string{strings.ToLower(s.Node), id}]; !ok || c.Status == Critical {
+			if c, ok := m.checks[[2]string{strings.ToLower(s.Node), id}]; !ok || c.Status == catalog.Critical {
 				return false
 			}
 		}
 		s.Node, s.CreateIndex, s.ModifyIndex = node.Name, m.at, m.at
 		m.sessions[s.ID] = s
-	case *SessionDestroy:
+	case *catalog.SessionDestroy:
 		m.endSession(c.ID)
-	case *Txn:
+	case *catalog.Txn:
 		all := true
 		for i := range c.Ops {
 			all = m.txnOp(&c.Ops[i]) && all
@@ -95,7 +98,7 @@ func (m *model) run(c Command) bool {
 	return true
 }
 
-func (m *model) checksOf(s Session) []string {
+func (m *model) checksOf(s catalog.Session) []string {
 	ids := slices.Clone(s.NodeChecks)
 	for _, ref := range s.ServiceChecks {
 		ids = append(ids, ref.ID)
@@ -113,7 +116,7 @@ func (m *model) endSession(id string) {
 		if p.Session != id {
 			continue
 		}
-		if s.Behavior == BehaviorDelete {
+		if s.Behavior == catalog.BehaviorDelete {
 			delete(m.kv, key)
 		} else {
 			p.Session, p.ModifyIndex = "", m.at
@@ -131,11 +134,11 @@ func (m *model) endSessionsOn(node, check string) {
 }
 
 func (m *model) alive(node string) bool {
-	c, ok := m.checks[[2]string{node, SerfHealthID}]
-	return ok && c.Status != Critical
+	c, ok := m.checks[[2]string{node, catalog.SerfHealthID}]
+	return ok && c.Status != catalog.Critical
 }
 
-func (m *model) register(c *Register) bool {
+func (m *model) register(c *catalog.Register) bool {
 	key := strings.ToLower(c.Node.Name)
 	old, exists := m.nodes[key]
 	var twin string // another node with the same ID
@@ -184,7 +187,7 @@ func (m *model) register(c *Register) bool {
 	return true
 }
 
-func (m *model) setService(node string, s Service) {
+func (m *model) setService(node string, s catalog.Service) {
 	old, exists := m.services[[2]string{node, s.ID}]
 	s.Node, s.CreateIndex, s.ModifyIndex = m.nodes[node].Name, m.at, m.at
 	if exists {
@@ -203,7 +206,7 @@ func (m *model) setService(node string, s Service) {
 	}
 }
 
-func (m *model) setCheck(node string, c Check) {
+func (m *model) setCheck(node string, c catalog.Check) {
 	old, exists := m.checks[[2]string{node, c.ID}]
 	c.Node, c.ServiceName, c.ServiceTags = m.nodes[node].Name, "", nil
 	if c.ServiceID != "" {
@@ -220,7 +223,7 @@ func (m *model) setCheck(node string, c Check) {
 		}
 	}
 	m.checks[[2]string{node, c.ID}] = c
-	if c.Status == Critical {
+	if c.Status == catalog.Critical {
 		m.endSessionsOn(node, c.ID)
 	}
 }
@@ -251,23 +254,24 @@ func (m *model) deregister(node, service, check string) {
 		m.removeCheck(node, check)
 	default:
 		m.endSessionsOn(node, "")
-		maps.DeleteFunc(m.services, func(at [2]string, _ Service) bool { return at[0] == node })
-		maps.DeleteFunc(m.checks, func(at [2]string, _ Check) bool { return at[0] == node })
+		maps.DeleteFunc(m.services, func(at [2]string, _ catalog.Service) bool { return at[0] == node })
+		maps.DeleteFunc(m.checks, func(at [2]string, _ catalog.Check) bool { return at[0] == node })
 		delete(m.nodes, node)
 	}
 }
 
-func (m *model) doKV(c *KV) bool {
+func (m *model) doKV(c *catalog.KV) bool {
 	want := c.Pair
 	old, exists := m.kv[want.Key]
-	next := KVPair{Key: want.Key, Value: want.Value, Flags: want.Flags, Session: old.Session, LockIndex: old.LockIndex}
+	next := catalog.KVPair{Key: want.Key, Value: want.Value, Flags: want.Flags, Session: old.Session,
+		LockIndex: old.LockIndex}
 	switch c.Verb {
-	case KVSet:
-	case KVCAS:
+	case catalog.KVSet:
+	case catalog.KVCAS:
 		if exists != (want.ModifyIndex != 0) || exists && old.ModifyIndex != want.ModifyIndex {
 			return false
 		}
-	case KVLock:
+	case catalog.KVLock:
 		_, known := m.sessions[want.Session]
 		if !known || old.Session != "" && old.Session != want.Session {
 			return false
@@ -276,32 +280,32 @@ func (m *model) doKV(c *KV) bool {
 			next.LockIndex++
 		}
 		next.Session = want.Session
-	case KVUnlock:
+	case catalog.KVUnlock:
 		if !exists || old.Session == "" || old.Session != want.Session {
 			return false
 		}
 		next.Session = ""
-	case KVDelete:
+	case catalog.KVDelete:
 		delete(m.kv, want.Key)
 		return true
-	case KVDeleteCAS:
+	case catalog.KVDeleteCAS:
 		if exists && (want.ModifyIndex == 0 || old.ModifyIndex != want.ModifyIndex) {
 			return false
 		}
 		delete(m.kv, want.Key)
 		return true
-	case KVDeleteTree:
-		maps.DeleteFunc(m.kv, func(key string, _ KVPair) bool { return strings.HasPrefix(key, want.Key) })
+	case catalog.KVDeleteTree:
+		maps.DeleteFunc(m.kv, func(key string, _ catalog.KVPair) bool { return strings.HasPrefix(key, want.Key) })
 		return true
-	case KVGet:
+	case catalog.KVGet:
 		return exists
-	case KVGetOrEmpty, KVGetTree:
+	case catalog.KVGetOrEmpty, catalog.KVGetTree:
 		return true
-	case KVCheckIndex:
+	case catalog.KVCheckIndex:
 		return exists && old.ModifyIndex == want.ModifyIndex
-	case KVCheckSession:
+	case catalog.KVCheckSession:
 		return exists && old.Session == want.Session
-	case KVCheckNotExists:
+	case catalog.KVCheckNotExists:
 		return !exists
 	}
 	next.CreateIndex, next.ModifyIndex = m.at, m.at
@@ -316,19 +320,19 @@ func (m *model) doKV(c *KV) bool {
 	return true
 }
 
-func (m *model) txnOp(op *TxnOp) bool {
+func (m *model) txnOp(op *catalog.TxnOp) bool {
 	lost := func(exists bool, current, index uint64) bool {
 		switch op.Verb {
-		case TxnGet:
+		case catalog.TxnGet:
 			return !exists
-		case TxnCAS:
+		case catalog.TxnCAS:
 			return exists != (index != 0) || exists && current != index
-		case TxnDeleteCAS:
+		case catalog.TxnDeleteCAS:
 			return !exists || current != index
 		}
 		return false
 	}
-	deletes := op.Verb == TxnDelete || op.Verb == TxnDeleteCAS
+	deletes := op.Verb == catalog.TxnDelete || op.Verb == catalog.TxnDeleteCAS
 	switch {
 	case op.KV != nil:
 		return m.doKV(op.KV)
@@ -348,8 +352,8 @@ func (m *model) txnOp(op *TxnOp) bool {
 		}
 		if deletes {
 			m.deregister(key, "", "")
-		} else if op.Verb != TxnGet {
-			return m.register(&Register{Node: *op.Node})
+		} else if op.Verb != catalog.TxnGet {
+			return m.register(&catalog.Register{Node: *op.Node})
 		}
 	case op.Service != nil:
 		node := strings.ToLower(op.Service.Node)
@@ -360,7 +364,7 @@ func (m *model) txnOp(op *TxnOp) bool {
 		}
 		if deletes {
 			m.deregister(node, op.Service.ID, "")
-		} else if op.Verb != TxnGet {
+		} else if op.Verb != catalog.TxnGet {
 			if !known {
 				return false
 			}
@@ -376,7 +380,7 @@ func (m *model) txnOp(op *TxnOp) bool {
 		}
 		if deletes {
 			m.deregister(node, "", op.Check.ID)
-		} else if op.Verb != TxnGet {
+		} else if op.Verb != catalog.TxnGet {
 			if !known || op.Check.ServiceID != "" && !owned {
 				return false
 			}
@@ -408,9 +412,9 @@ func (m *model) text() string {
 	return strings.Join(lines, "\n")
 }
 
-func serviceText(s *Service) string { return fmt.Sprintf("service %+v", *s) }
-func checkText(c *Check) string     { return fmt.Sprintf("check %+v", *c) }
-func sessionText(s *Session) string { return fmt.Sprintf("session %+v", *s) }
+func serviceText(s *catalog.Service) string { return fmt.Sprintf("service %+v", *s) }
+func checkText(c *catalog.Check) string     { return fmt.Sprintf("check %+v", *c) }
+func sessionText(s *catalog.Session) string { return fmt.Sprintf("session %+v", *s) }
 
 func stateText(s *State) string {
 	var lines []string
@@ -438,7 +442,7 @@ var (
 	someNodes    = []string{"n1", "N1", "n2", "n3"}
 	someIDs      = []string{"", "", "id-1", "id-2"}
 	someServices = []string{"web", "WEB", "api", "db"}
-	someChecks   = []string{"c1", "c2", SerfHealthID}
+	someChecks   = []string{"c1", "c2", catalog.SerfHealthID}
 	someKeys     = []string{"a", "a/", "a/b", "a/b/c", "a/bc", "ab", "b/x", "b/x/y/z", "b0", "/"}
 	someSessions = []string{"s1", "s2", "s3"}
 )
@@ -449,79 +453,81 @@ func pick[V any](d drawer, list []V, label string) V { return rapid.SampledFrom(
 
 func (d drawer) index(max uint64) uint64 { return rapid.Uint64Range(0, max).Draw(d.t, "index") }
 
-func (d drawer) node(index uint64) Node {
-	return Node{
+func (d drawer) node(index uint64) catalog.Node {
+	return catalog.Node{
 		ID: pick(d, someIDs, "id"), Name: pick(d, someNodes, "node"),
 		Address:     pick(d, []string{"10.0.0.1", "10.0.0.2"}, "addr"),
 		ModifyIndex: index,
 	}
 }
 
-func (d drawer) service(index uint64) *Service {
-	s := &Service{
+func (d drawer) service(index uint64) *catalog.Service {
+	s := &catalog.Service{
 		Node: pick(d, someNodes, "node"), ID: pick(d, []string{"i1", "i2"}, "service id"),
 		Name: pick(d, someServices, "service"),
 		Tags: pick(d, [][]string{nil, {"x"}, {"y", "x"}, {"z"}}, "tags"), Port: pick(d, []int{80, 81}, "port"),
-		Indexes: Indexes{ModifyIndex: index},
+		Indexes: catalog.Indexes{ModifyIndex: index},
 	}
 	switch pick(d, []string{"", "", "proxy", "native"}, "mesh") {
 	case "proxy":
-		s.Kind, s.ProxyDestination = KindConnectProxy, pick(d, someServices, "destination")
+		s.Kind, s.ProxyDestination = catalog.KindConnectProxy, pick(d, someServices, "destination")
 	case "native":
 		s.Native = true
 	}
 	return s
 }
 
-func (d drawer) check(index uint64) *Check {
-	return &Check{
+func (d drawer) check(index uint64) *catalog.Check {
+	return &catalog.Check{
 		Node: pick(d, someNodes, "node"), ID: pick(d, someChecks, "check"),
 		ServiceID: pick(d, []string{"", "", "i1", "i2"}, "of"),
-		Status:    pick(d, []Health{Passing, Passing, Warning, Critical}, "status"), Indexes: Indexes{ModifyIndex: index},
+		Status:    pick(d, []catalog.Health{catalog.Passing, catalog.Passing, catalog.Warning, catalog.Critical}, "status"),
+		Indexes:   catalog.Indexes{ModifyIndex: index},
 	}
 }
 
-func (d drawer) kv(index uint64, last KVVerb) *KV {
-	return &KV{Verb: KVVerb(rapid.IntRange(int(KVSet), int(last)).Draw(d.t, "verb")), Pair: KVPair{
-		Key: pick(d, someKeys, "key"), Value: pick(d, [][]byte{nil, []byte("v"), []byte("w")}, "value"),
-		Session: pick(d, someSessions, "session"), ModifyIndex: index,
-	}}
+func (d drawer) kv(index uint64, last catalog.KVVerb) *catalog.KV {
+	return &catalog.KV{Verb: catalog.KVVerb(rapid.IntRange(int(catalog.KVSet), int(last)).Draw(d.t, "verb")),
+		Pair: catalog.KVPair{
+			Key: pick(d, someKeys, "key"), Value: pick(d, [][]byte{nil, []byte("v"), []byte("w")}, "value"),
+			Session: pick(d, someSessions, "session"), ModifyIndex: index,
+		}}
 }
 
 // command draws any command; CAS indexes come from those that m's objects have.
-func (d drawer) command(m *model) Command {
+func (d drawer) command(m *model) catalog.Command {
 	index := d.index(m.index)
 	switch rapid.IntRange(0, 12).Draw(d.t, "command") {
 	case 0, 1, 2:
 		return d.register()
 	case 3:
-		return &RegisterBatch{Registrations: []*Register{d.register(), d.register()},
+		return &catalog.RegisterBatch{Registrations: []*catalog.Register{d.register(), d.register()},
 			Atomic: rapid.Bool().Draw(d.t, "atomic")}
 	case 4:
-		return &Deregister{Node: pick(d, someNodes, "node"), ServiceID: pick(d, []string{"", "i1", "i2"}, "s"),
+		return &catalog.Deregister{Node: pick(d, someNodes, "node"), ServiceID: pick(d, []string{"", "i1", "i2"}, "s"),
 			CheckID: pick(d, []string{"", "c1"}, "c")}
 	case 5, 6, 7:
-		c := d.kv(index, KVDeleteTree)
+		c := d.kv(index, catalog.KVDeleteTree)
 		if p, ok := m.kv[c.Pair.Key]; ok && rapid.Bool().Draw(d.t, "right index") {
 			c.Pair.ModifyIndex = p.ModifyIndex
 		}
 		return c
 	case 8, 9:
-		return &SessionCreate{Session: Session{
+		return &catalog.SessionCreate{Session: catalog.Session{
 			ID: pick(d, someSessions, "session"), Node: pick(d, someNodes, "node"),
-			Behavior:      pick(d, []string{BehaviorRelease, BehaviorDelete}, "behavior"),
-			NodeChecks:    pick(d, [][]string{nil, {"c1"}, {SerfHealthID}}, "checks"),
-			ServiceChecks: pick(d, [][]ServiceCheckRef{nil, {{ID: "c2"}}}, "service checks"),
+			Behavior:      pick(d, []string{catalog.BehaviorRelease, catalog.BehaviorDelete}, "behavior"),
+			NodeChecks:    pick(d, [][]string{nil, {"c1"}, {catalog.SerfHealthID}}, "checks"),
+			ServiceChecks: pick(d, [][]catalog.ServiceCheckRef{nil, {{ID: "c2"}}}, "service checks"),
 		}}
 	case 10:
-		return &SessionDestroy{ID: pick(d, someSessions, "session")}
+		return &catalog.SessionDestroy{ID: pick(d, someSessions, "session")}
 	}
-	txn := &Txn{}
+	txn := &catalog.Txn{}
 	for range rapid.IntRange(1, 4).Draw(d.t, "ops") {
-		op, index := TxnOp{Verb: TxnVerb(rapid.IntRange(1, 5).Draw(d.t, "verb"))}, d.index(m.index)
+		op, index := catalog.TxnOp{Verb: catalog.TxnVerb(rapid.IntRange(1, 5).Draw(d.t, "verb"))}, d.index(m.index)
 		switch rapid.IntRange(0, 4).Draw(d.t, "what") {
 		case 0, 1:
-			op = TxnOp{KV: d.kv(index, KVCheckNotExists)}
+			op = catalog.TxnOp{KV: d.kv(index, catalog.KVCheckNotExists)}
 		case 2:
 			n := d.node(index)
 			op.Node = &n
@@ -535,8 +541,8 @@ func (d drawer) command(m *model) Command {
 	return txn
 }
 
-func (d drawer) register() *Register {
-	c := &Register{Node: d.node(0), SkipNodeUpdate: rapid.Bool().Draw(d.t, "skip")}
+func (d drawer) register() *catalog.Register {
+	c := &catalog.Register{Node: d.node(0), SkipNodeUpdate: rapid.Bool().Draw(d.t, "skip")}
 	if rapid.Bool().Draw(d.t, "with service") {
 		c.Service = d.service(0)
 	}

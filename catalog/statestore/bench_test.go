@@ -1,10 +1,12 @@
-package catalog
+package statestore
 
 import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"corbel.dev/corbel/catalog"
 )
 
 func BenchmarkApplyKVSet(b *testing.B) {
@@ -14,20 +16,20 @@ func BenchmarkApplyKVSet(b *testing.B) {
 		keys[i] = fmt.Sprintf("service/%03d/key-%05d", i%500, i)
 	}
 	for i := 0; i < len(keys); i += 1000 {
-		var batch []Command
+		var batch []catalog.Command
 		for _, k := range keys[i : i+1000] {
 			batch = append(batch, set(k, "value"))
 		}
 		s, _, _ = s.Apply(batch)
 	}
-	batch := make([]Command, 100)
+	batch := make([]catalog.Command, 100)
 	for i := range batch {
-		batch[i] = &KV{Verb: KVSet}
+		batch[i] = &catalog.KV{Verb: catalog.KVSet}
 	}
 	n := 0
 	b.ReportAllocs()
 	for b.Loop() {
-		p := &batch[n%100].(*KV).Pair
+		p := &batch[n%100].(*catalog.KV).Pair
 		p.Key, p.Value = keys[rand.IntN(len(keys))], fmt.Appendf(nil, "%d", n)
 		if n++; n%100 == 0 {
 			s, _, _ = s.Apply(batch)
@@ -37,13 +39,15 @@ func BenchmarkApplyKVSet(b *testing.B) {
 
 func BenchmarkApplyRegister(b *testing.B) {
 	s := fleet(b, 1000, 6, 3)
-	batch := make([]Command, 100)
+	batch := make([]catalog.Command, 100)
 	n := 0
 	b.ReportAllocs()
 	for b.Loop() {
 		i := rand.IntN(1000)
-		batch[n%100] = &Register{Node: Node{Name: fmt.Sprintf("node-%05d.example.internal", i)}, SkipNodeUpdate: true,
-			Service: &Service{ID: fmt.Sprint("new-", n%50), Name: fmt.Sprintf("svc-%03d", n%600), Port: n, Address: "10.0.0.1"}}
+		batch[n%100] = &catalog.Register{Node: catalog.Node{Name: fmt.Sprintf("node-%05d.example.internal", i)},
+			SkipNodeUpdate: true,
+			Service: &catalog.Service{ID: fmt.Sprint("new-", n%50), Name: fmt.Sprintf("svc-%03d", n%600), Port: n,
+				Address: "10.0.0.1"}}
 		if n++; n%100 == 0 {
 			s, _, _ = s.Apply(batch)
 		}
@@ -75,7 +79,7 @@ func BenchmarkReadStateFleet(b *testing.B) {
 func BenchmarkKVPrefixIndex(b *testing.B) {
 	s := Empty()
 	for i := range 100_000 {
-		s, _, _ = s.Apply([]Command{set(fmt.Sprintf("a/%03d/key-%05d", i%300, i), "v")})
+		s, _, _ = s.Apply([]catalog.Command{set(fmt.Sprintf("a/%03d/key-%05d", i%300, i), "v")})
 	}
 	b.ReportAllocs()
 	for b.Loop() {
