@@ -25,12 +25,10 @@ import (
 	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/tagproto"
-	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor"
-	"corbel.dev/corbel/monitor/eventstore"
-	"corbel.dev/corbel/monitor/eventstore/logevents"
 	"corbel.dev/corbel/monitor/hub"
 	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/ingest/ingesttest"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/resources/resourcestest"
@@ -64,24 +62,8 @@ func newBackend(t testing.TB) *backend {
 	if err := b.resources.Write(t.Context(), ops...); err != nil {
 		t.Fatal(err)
 	}
-	b.ingest, err = ingest.New(ingest.Config{
-		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
-			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
-		},
-		Log: log, Now: time.Now, Gather: time.Millisecond, Silences: func(ns string) *monitor.Silences {
-			return b.resources.View().Silences(ns)
-		},
-		Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return true },
-		Publish: func(p *ingest.Published) {
-			e, err := p.Event()
-			if err != nil {
-				t.Error(err)
-			}
-			b.published <- e
-		},
-		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false },
-		Deregister: func(string, string) {}, Proxy: b.resources.Proxy,
-	})
+	b.ingest, err = ingest.New(ingesttest.Config(log, &ingesttest.Double{T: t, Resources: b.resources,
+		Published: func(e *monitor.Event) { b.published <- e }}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func beatOf(entity string, at int64) *monitor.Event {
 func TestKeepalivesSayWhatTheySaid(t *testing.T) {
 	fs := vfs.NewMem()
 	log := &records{}
-	w := start(t, fs, func(c *Config) { c.Replicate = log.take })
+	w := start(t, fs, func(c *Config) { hooksOf(c).copies = log.take })
 	replica := start(t, vfs.NewMem(), func(c *Config) { c.Shared = true })
 	shard := ShardOf("default", "web-1")
 	w.Resend(shard)
@@ -91,7 +91,7 @@ func TestKeepalivesSayWhatTheySaid(t *testing.T) {
 		}
 		if i%3 == 2 {
 			w.stop()
-			w = start(t, fs, func(c *Config) { c.Replicate = log.take })
+			w = start(t, fs, func(c *Config) { hooksOf(c).copies = log.take })
 			w.Resend(shard)
 		}
 	}
@@ -113,7 +113,7 @@ func TestKeepalivesSayWhatTheySaid(t *testing.T) {
 // A keepalive as the one before writes its result, and no text.
 func TestAKeepaliveIsShortInTheLog(t *testing.T) {
 	log := &records{}
-	w := start(t, vfs.NewMem(), func(c *Config) { c.Replicate = log.take })
+	w := start(t, vfs.NewMem(), func(c *Config) { hooksOf(c).copies = log.take })
 	for i := range int64(3) {
 		w.send(t, beatOf("web-1", 1000+i))
 		w.settled(t)
@@ -129,7 +129,7 @@ func BenchmarkEntityBytes(b *testing.B) {
 	const many = 10_000
 	for b.Loop() {
 		w := start(b, vfs.NewMem(), func(c *Config) {
-			c.Wants = func(string, *monitor.Kind, monitor.Outcome) bool { return false }
+			hooksOf(c).wants = func(*monitor.Kind, monitor.Outcome) bool { return false }
 			c.Open = func(l eventstore.Loaded) (eventstore.Store, error) { // on a disk: what it holds is not to count
 				return logevents.Open(logevents.Config{FS: vfs.OS{}, Dir: b.TempDir(), Log: slog.New(slog.DiscardHandler)}, l)
 			}

@@ -152,8 +152,8 @@ func (in committer) keep(ctx context.Context, all []taken) error {
 		in.replicate(t) // before it counts as stored: who waits for that finds it on its way
 		t.shard.stored.Store(t.until)
 		if t.batch != nil {
-			if in.cfg.Stored != nil {
-				in.cfg.Stored(time.Since(t.begun), store)
+			if in.cfg.Meter != nil {
+				in.cfg.Meter.Stored(time.Since(t.begun), store)
 			}
 			t.batch.Reset()
 			t.shard.mu.Lock()
@@ -180,14 +180,14 @@ func (in committer) replicate(t *taken) {
 	}
 	t.told = true
 	t.shard.told.Store(t.until)
-	if in.cfg.Replicate == nil || !t.owned {
+	if !t.owned {
 		return
 	}
 	if b, ok := t.batch.(interface{ Records() []byte }); ok {
-		in.cfg.Replicate(t.shard.number, false, t.until, b.Records())
+		in.cfg.Sink.Replicate(t.shard.number, false, t.until, b.Records())
 	}
 	if t.reset { // for those who lacked something before
-		in.cfg.Replicate(t.shard.number, true, t.until, t.whole)
+		in.cfg.Sink.Replicate(t.shard.number, true, t.until, t.whole)
 	}
 }
 

@@ -27,7 +27,7 @@ func (in alarms) seconds() int64 {
 // hears has the clock of deadlines stand still where nobody can be heard. One goroutine calls it.
 func (in alarms) hears() {
 	now := in.cfg.Now()
-	if in.cfg.Hears != nil && !in.cfg.Hears() {
+	if !in.cfg.Policy.Hears() {
 		in.deaf.Add(int64(now.Sub(in.lastLook)))
 	}
 	in.lastLook = now
@@ -126,10 +126,10 @@ func (in alarms) look(s *shard, n uint32, at, now int64) {
 		s.list(k, k.due)
 	case k.res.Check != monitor.KeepaliveCheck && e.absent():
 		s.list(k, now+int64(k.kind.Lifetime.Warn)) // its agent's own alarm says it all
-	case k.res.Check == monitor.KeepaliveCheck && in.cfg.Deregisters(e.namespace, e.entity):
+	case k.res.Check == monitor.KeepaliveCheck && in.cfg.Policy.Deregisters(e.namespace, e.entity):
 		k.due = 0
 		namespace, entity := e.namespace, e.entity
-		s.after = append(s.after, func() { in.cfg.Deregister(namespace, entity) })
+		s.after = append(s.after, func() { in.cfg.Sink.Deregister(namespace, entity) })
 		intake(in).step(s, e, k, in.overdue(k, silent), 0)
 	default:
 		f := in.overdue(k, silent)

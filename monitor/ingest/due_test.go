@@ -158,7 +158,7 @@ func TestRefusedAgentsAreNotMissed(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
 	now.Store(&begin)
 	w := timed{start(t, vfs.NewMem(), func(c *Config) {
-		c.Now, c.Hears = func() time.Time { return *now.Load() }, hears.Load
+		c.Now, hooksOf(c).hears = func() time.Time { return *now.Load() }, hears.Load
 	}), &now}
 	w.keepalive(t, "e", 120, 0)
 	w.pass(t, 100)

@@ -79,7 +79,7 @@ func (in intake) publish(s *shard, e *entity, k *key, f *frame.Frame, out monito
 	p := in.event(e, k)
 	p.Outcome = out
 	p.metrics = slices.Clone(f.Metrics)
-	s.after = append(s.after, func() { in.published.Add(1); in.cfg.Publish(p) })
+	s.after = append(s.after, func() { in.published.Add(1); in.cfg.Sink.Publish(p) })
 }
 
 // event returns an event as it is. The lock is held; what it refers to is replaced when it changes, never overwritten.
@@ -108,9 +108,9 @@ func (in intake) metrics(namespace string, f *frame.Frame) error {
 			entity: slices.Clone(f.Entity), rest: slices.Clone(f.Rest), metrics: slices.Clone(f.Metrics),
 		}
 	}
-	if in.cfg.Wants(namespace, nil, monitor.Outcome{}) {
+	if in.cfg.Policy.Wants(namespace, nil, monitor.Outcome{}) {
 		in.published.Add(1)
-		in.cfg.Publish(p())
+		in.cfg.Sink.Publish(p())
 	}
 	if t := in.tail.Load(); t != nil && (*t).Wants(namespace, whole.Entity.Name, "", monitor.Outcome{}) {
 		(*t).Publish(p())
@@ -219,11 +219,11 @@ func (in *Ingest) Announce(e *monitor.Event) error {
 		return errkind.E(errkind.Invalid, "event", err)
 	}
 	state, out := monitor.Step(monitor.State{}, f.Result, monitor.Thresholds{}, nil)
-	if !in.cfg.Wants(e.Entity.Namespace, kind, out) {
+	if !in.cfg.Policy.Wants(e.Entity.Namespace, kind, out) {
 		return nil
 	}
 	in.published.Add(1)
-	in.cfg.Publish(&Published{
+	in.cfg.Sink.Publish(&Published{
 		Namespace: e.Entity.Namespace, Entity: e.Entity.Name, Check: e.Check.Name, Kind: kind, Outcome: out, state: state,
 		entity: slices.Clone(f.Entity), rest: slices.Clone(f.Rest), output: slices.Clone(f.Output),
 		processedBy: string(f.ProcessedBy),

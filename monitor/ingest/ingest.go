@@ -35,44 +35,17 @@ type Config struct {
 	Open func(eventstore.Loaded) (eventstore.Store, error)
 	Log  *slog.Logger
 	Now  func() time.Time
-	// Silences returns those of a namespace; it is called for every result and must only look something up.
-	Silences func(namespace string) *monitor.Silences
-	// Wants says whether anybody wants a result's event; it is called for every result of a check that has handlers or
-	// pipelines, and for events with metrics, and must only look something up.
-	Wants func(namespace string, kind *monitor.Kind, out monitor.Outcome) bool
-	// Publish is given what Wants asked for, in order, once it is stored. It must not block.
-	Publish func(*Published)
-	// Lift is called when silences end with their incident, once that is stored. It must not block.
-	Lift func(namespace string, names []string)
-	// Deregisters says whether an entity is to be removed when its agent is missed; it is called for every alarm and
-	// must only look something up. Deregister is called then, once the alarm is stored. It must not block.
-	Deregisters func(namespace, entity string) bool
-	Deregister  func(namespace, entity string)
-	// Proxy returns the message of the entity that a result is of which an agent reports for another, and makes the
-	// entity where there is none. Nil leaves results with their agents.
-	Proxy func(ctx context.Context, namespace, entity string) ([]byte, error)
-	// StatusChanged is called, once that is stored, when a check that the catalog depends on (monitor.Binding)
-	// gets another status or another configuration, and when its event is deleted. It must not block. nil is nobody.
-	StatusChanged func(namespace, entity string)
-	// Hears says whether agents are let in. While they are not, nobody is missed. nil is always.
-	Hears func() bool
+	// Policy decides over results, and Sink gets what they led to; nil is Discard. Meter is told how long it took; nil is
+	// not told.
+	Policy Policy
+	Sink   Sink
+	Meter  Meter
 	// Shared says that other servers have shards too: none is owned before Own. Otherwise all are.
 	Shared bool
-	// Replicate is given what a commit made durable of an owned shard: its records, or all of the shard (reset), and the
-	// sequence after it. It is called from one goroutine, in order; the records hold until it returns. It must not
-	// block. nil is nobody.
-	Replicate func(shard uint16, reset bool, until uint64, records []byte)
 	// HistoryRuns is how many spans of a check's past are kept, 0 for 100, at most runs.PastMost; HistoryAge after
 	// what time they go, 0 for 30 days.
 	HistoryRuns int
 	HistoryAge  time.Duration
-	// Stored is told how long the first change of each batch took from its arrival until it was durable, and how long of
-	// that the store did; nil is not told.
-	Stored func(took, store time.Duration)
-	// Stepped is told of one result in sixteen, by chance, how long it took from its frame until its shard took it up,
-	// with the wait for room and for the shard, and how long the step to its new state took; nil is not told. It must
-	// not block: the shard is held.
-	Stepped func(receive, step time.Duration)
 	// Gather is how long the first change waits for others before a commit, 0 for 15 ms.
 	Gather time.Duration
 	// PendingBytes bounds what waits to be committed, 0 for 16 MiB.
@@ -234,6 +207,12 @@ func New(cfg Config) (*Ingest, error) {
 	if cfg.HistoryAge == 0 {
 		cfg.HistoryAge = 30 * 24 * time.Hour
 	}
+	if cfg.Policy == nil {
+		cfg.Policy = Discard{}
+	}
+	if cfg.Sink == nil {
+		cfg.Sink = Discard{}
+	}
 	in := &Ingest{cfg: cfg, started: cfg.Now(), hearing: hearing{lastLook: cfg.Now()}, stall: stall{born: time.Now()},
 		admission: admission{wake: make(chan struct{}, 1),
 			room: make(chan struct{})}, ready: make(chan struct{})}
@@ -297,13 +276,15 @@ func (in *Ingest) Take(ctx context.Context, namespace string, b []byte, f *frame
 	if err := f.Cut(b); err != nil {
 		return 0, errkind.E(errkind.Invalid, "event", err)
 	}
-	if len(f.Proxy) > 0 && in.cfg.Proxy != nil {
-		message, err := in.cfg.Proxy(ctx, namespace, string(f.Proxy))
+	if len(f.Proxy) > 0 {
+		message, err := in.cfg.Policy.Proxy(ctx, namespace, string(f.Proxy))
 		if err != nil {
 			return 0, err
 		}
-		if err := f.SetEntity(message); err != nil {
-			return 0, errkind.E(errkind.Invalid, "event", err)
+		if message != nil {
+			if err := f.SetEntity(message); err != nil {
+				return 0, errkind.E(errkind.Invalid, "event", err)
+			}
 		}
 	}
 	return intake{in}.take(ctx, namespace, f, turn, w)
@@ -387,7 +368,7 @@ func (in intake) step(s *shard, e *entity, k *key, f *frame.Frame, what eventsto
 		f.Timestamp = now
 	}
 	var silences []*monitor.Silenced
-	if x := in.cfg.Silences(e.namespace); !x.Empty() {
+	if x := in.cfg.Policy.Silences(e.namespace); !x.Empty() {
 		silences = x.Of(in.subject(e, k), now)
 	}
 	fresh := what&eventstore.Whole != 0
@@ -441,9 +422,9 @@ func (in intake) step(s *shard, e *entity, k *key, f *frame.Frame, what eventsto
 	}
 	if len(out.Lifted) > 0 {
 		namespace := e.namespace
-		s.after = append(s.after, func() { in.cfg.Lift(namespace, out.Lifted) })
+		s.after = append(s.after, func() { in.cfg.Sink.Lift(namespace, out.Lifted) })
 	}
-	if (k.kind.Handled || len(f.Rest) > 0 || f.Metrics != nil) && in.cfg.Wants(e.namespace, k.kind, out) {
+	if (k.kind.Handled || len(f.Rest) > 0 || f.Metrics != nil) && in.cfg.Policy.Wants(e.namespace, k.kind, out) {
 		in.publish(s, e, k, f, out)
 	}
 	in.tell(s, e, k, f, out)
@@ -456,11 +437,8 @@ func (in intake) trim(k *key) {
 
 // statusChanged reports an entity, once what was taken so far is stored. The lock is held.
 func (in intake) statusChanged(s *shard, e *entity) {
-	if in.cfg.StatusChanged == nil {
-		return
-	}
 	namespace, entity := e.namespace, e.entity
-	s.after = append(s.after, func() { in.cfg.StatusChanged(namespace, entity) })
+	s.after = append(s.after, func() { in.cfg.Sink.StatusChanged(namespace, entity) })
 }
 
 // truncatedLabel is what is added to an event whose output was cut, as a part of its message.

@@ -30,46 +30,73 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // world is an Ingest on a log, and what it published.
 type world struct {
 	*Ingest
-	fs       vfs.FS
-	silences atomic.Pointer[monitor.Silences]
-	wants    func(*monitor.Kind, monitor.Outcome) bool
-
-	mu        sync.Mutex
-	published []*monitor.Event
-	lifted    []string
+	*hooks
+	fs vfs.FS
 
 	cancel context.CancelFunc
 	done   chan error
 }
 
+// hooks is the policy and the sink of a world.
+type hooks struct {
+	Discard
+	t        testing.TB
+	in       *Ingest
+	silences atomic.Pointer[monitor.Silences]
+	wants    func(*monitor.Kind, monitor.Outcome) bool
+	hears    func() bool
+	copies   func(shard uint16, reset bool, until uint64, records []byte)
+
+	mu        sync.Mutex
+	published []*monitor.Event
+	lifted    []string
+}
+
+// hooksOf are those of a configuration that start made.
+func hooksOf(c *Config) *hooks { return c.Sink.(*hooks) }
+
+func (h *hooks) Silences(string) *monitor.Silences { return h.silences.Load() }
+
+func (h *hooks) Wants(_ string, k *monitor.Kind, out monitor.Outcome) bool { return h.wants(k, out) }
+
+func (h *hooks) Hears() bool { return h.hears == nil || h.hears() }
+
+func (h *hooks) Deregisters(_, entity string) bool { return strings.HasPrefix(entity, "passing-by") }
+
+func (h *hooks) Deregister(namespace, entity string) { h.in.Delete(namespace, entity, "") }
+
+func (h *hooks) Publish(p *Published) {
+	e, err := p.Event()
+	if err != nil {
+		h.t.Error(err)
+	}
+	h.mu.Lock()
+	h.published = append(h.published, e)
+	h.mu.Unlock()
+}
+
+func (h *hooks) Lift(_ string, names []string) {
+	h.mu.Lock()
+	h.lifted = append(h.lifted, names...)
+	h.mu.Unlock()
+}
+
+func (h *hooks) Replicate(shard uint16, reset bool, until uint64, records []byte) {
+	if h.copies != nil {
+		h.copies(shard, reset, until, records)
+	}
+}
+
 func start(t testing.TB, fsys vfs.FS, change ...func(*Config)) *world {
 	t.Helper()
-	w := &world{fs: fsys, wants: func(*monitor.Kind, monitor.Outcome) bool { return true }, done: make(chan error, 1)}
+	h := &hooks{t: t, wants: func(*monitor.Kind, monitor.Outcome) bool { return true }}
+	w := &world{hooks: h, fs: fsys, done: make(chan error, 1)}
 	cfg := Config{
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return logevents.Open(logevents.Config{FS: fsys, Dir: "/events", Log: slog.New(slog.DiscardHandler),
 				SegmentBytes: 64 << 10}, l)
 		},
-		Log: slog.New(slog.DiscardHandler), Now: time.Now, Gather: time.Millisecond,
-		Silences: func(string) *monitor.Silences { return w.silences.Load() },
-		Wants:    func(_ string, k *monitor.Kind, out monitor.Outcome) bool { return w.wants(k, out) },
-		Publish: func(p *Published) {
-			e, err := p.Event()
-			if err != nil {
-				t.Error(err)
-			}
-			w.mu.Lock()
-			w.published = append(w.published, e)
-			w.mu.Unlock()
-		},
-		Lift: func(_ string, names []string) {
-			w.mu.Lock()
-			w.lifted = append(w.lifted, names...)
-			w.mu.Unlock()
-		},
-	}
-	cfg.Deregisters = func(_, entity string) bool { return strings.HasPrefix(entity, "passing-by") }
-	cfg.Deregister = func(namespace, entity string) { w.Delete(namespace, entity, "") }
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, Gather: time.Millisecond, Policy: h, Sink: h}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -77,7 +104,7 @@ func start(t testing.TB, fsys vfs.FS, change ...func(*Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Ingest = in
+	w.Ingest, h.in = in, in
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel = cancel
 	go func() { w.done <- in.Run(ctx) }()

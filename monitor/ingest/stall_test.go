@@ -20,7 +20,7 @@ func TestStalledStoreHandsOn(t *testing.T) {
 	told := uint64(0)
 	w := start(t, faulty, func(c *Config) {
 		c.StallAfter = 200 * time.Millisecond
-		c.Replicate = func(n uint16, reset bool, until uint64, records []byte) {
+		hooksOf(c).copies = func(n uint16, reset bool, until uint64, records []byte) {
 			mu.Lock()
 			defer mu.Unlock()
 			if n != shard {

@@ -14,7 +14,7 @@ type watch struct{ came, stepped time.Time }
 
 // sampled begins to time a result, when its turn has come.
 func (in intake) sampled() (w watch) {
-	if in.cfg.Stepped != nil && rand.Uint32()%watchEvery == 0 {
+	if in.cfg.Meter != nil && rand.Uint32()%watchEvery == 0 {
 		w.came = time.Now()
 	}
 	return w
@@ -30,6 +30,6 @@ func (w *watch) begins() {
 // ends is when the result's step is done.
 func (w *watch) ends(in *Ingest) {
 	if !w.stepped.IsZero() {
-		in.cfg.Stepped(w.stepped.Sub(w.came), time.Since(w.stepped))
+		in.cfg.Meter.Stepped(w.stepped.Sub(w.came), time.Since(w.stepped))
 	}
 }

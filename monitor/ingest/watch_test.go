@@ -9,17 +9,24 @@ import (
 	"corbel.dev/corbel/telemetry"
 )
 
+// meter is told of steps.
+type meter func(receive, step time.Duration)
+
+func (m meter) Stepped(receive, step time.Duration) { m(receive, step) }
+
+func (meter) Stored(_, _ time.Duration) {}
+
 // TestStepsAreTimed: of many results a sixteenth is told, with times that are possible; a result that is refused is
 // not.
 func TestStepsAreTimed(t *testing.T) {
 	told, sum := 0, time.Duration(0)
 	w := start(t, vfs.NewMem(), func(c *Config) {
-		c.Stepped = func(receive, step time.Duration) {
+		c.Meter = meter(func(receive, step time.Duration) {
 			if receive < 0 || step < 0 {
 				t.Errorf("it took %s and %s", receive, step)
 			}
 			told, sum = told+1, sum+receive+step // one goroutine sends
-		}
+		})
 	})
 	defer w.stop()
 	began := time.Now()
@@ -45,11 +52,11 @@ func TestStepsAreTimed(t *testing.T) {
 // allocation.
 func BenchmarkWatch(b *testing.B) {
 	costs := telemetry.New(telemetry.Config{}).Stages("monitor", "result")
-	in := &Ingest{cfg: Config{Stepped: func(receive, step time.Duration) {
+	in := &Ingest{cfg: Config{Meter: meter(func(receive, step time.Duration) {
 		var spent telemetry.Spent
 		spent[telemetry.StageReceive], spent[telemetry.StageStep] = receive, step
 		costs.Done(b.Context(), 0, receive+step, &spent)
-	}}}
+	})}}
 	b.ReportAllocs()
 	for b.Loop() {
 		w := intake{in}.sampled()

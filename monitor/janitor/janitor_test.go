@@ -11,11 +11,9 @@ import (
 	"corbel.dev/corbel/kit/leaktest"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/tagproto"
-	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor"
-	"corbel.dev/corbel/monitor/eventstore"
-	"corbel.dev/corbel/monitor/eventstore/logevents"
 	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/ingest/ingesttest"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/resources/resourcestest"
 )
@@ -31,39 +29,38 @@ type world struct {
 	told      []*monitor.Event
 }
 
+// lifting hands on to the janitor.
+type lifting struct {
+	ingesttest.Double
+	*Janitor
+}
+
+func (l *lifting) Lift(namespace string, names []string) { l.Janitor.Lift(namespace, names) }
+
+func (l *lifting) Deregisters(namespace, entity string) bool {
+	return l.Janitor.Deregisters(namespace, entity)
+}
+
+func (l *lifting) Deregister(namespace, entity string) { l.Janitor.Deregister(namespace, entity) }
+
 func start(t *testing.T, handler string) *world {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	config, _ := resourcestest.New()
 	w := &world{t: t, resources: config}
 	w.put("namespaces", &monitor.Namespace{Name: "default"})
-	var u *Janitor
 	var err error
-	w.ingest, err = ingest.New(ingest.Config{
-		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
-			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
-		},
-		Log: log, Now: time.Now, Gather: time.Millisecond, Silences: func(ns string) *monitor.Silences {
-			return w.resources.View().Silences(ns)
-		},
-		Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return true },
-		Publish: func(p *ingest.Published) {
-			e, err := p.Event()
-			if err != nil {
-				t.Error(err)
-			}
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.told = append(w.told, e)
-		},
-		Lift:        func(ns string, names []string) { u.Lift(ns, names) },
-		Deregisters: func(ns, e string) bool { return u.Deregisters(ns, e) },
-		Deregister:  func(ns, e string) { u.Deregister(ns, e) },
-	})
+	on := &lifting{Double: ingesttest.Double{T: t, Resources: w.resources, Published: func(e *monitor.Event) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.told = append(w.told, e)
+	}}}
+	w.ingest, err = ingest.New(ingesttest.Config(log, on))
 	if err != nil {
 		t.Fatal(err)
 	}
-	u = New(Config{Resources: w.resources, Events: w.ingest, DeregistrationHandler: handler, Log: log, Now: time.Now})
+	u := New(Config{Resources: w.resources, Events: w.ingest, DeregistrationHandler: handler, Log: log, Now: time.Now})
+	on.Janitor = u
 	ctx, stop := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	all.Go(func() { w.ingest.Watch(ctx) })

@@ -9,17 +9,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"corbel.dev/corbel/kit/leaktest"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/tagproto"
-	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/asset"
-	"corbel.dev/corbel/monitor/eventstore"
-	"corbel.dev/corbel/monitor/eventstore/logevents"
 	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/ingest/ingesttest"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/script"
@@ -42,6 +39,28 @@ type world struct {
 	silences *monitor.Silences
 	stopOnce sync.Once
 	stop     func()
+}
+
+// through hands on to the pipelines of a world.
+type through struct {
+	ingest.Discard
+	w *world
+}
+
+func (h through) Wants(namespace string, k *monitor.Kind, out monitor.Outcome) bool {
+	wants := h.w.Wants(namespace, k, out)
+	if wants {
+		h.w.wanted.Add(1)
+	}
+	return wants
+}
+
+func (h through) Publish(p *ingest.Published) { h.w.Publish(p); h.w.wanted.Add(-1) }
+
+func (h through) Silences(string) *monitor.Silences {
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	return h.w.silences
 }
 
 // logLines keeps what was logged.
@@ -82,27 +101,7 @@ func start(t testing.TB, change func(*Config), list ...monitor.Object) *world {
 	if w.Pipelines, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	w.intake, err = ingest.New(ingest.Config{
-		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
-			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/events", Log: log}, l)
-		},
-		Log: log, Now: time.Now, Gather: time.Millisecond,
-		Wants: func(namespace string, k *monitor.Kind, out monitor.Outcome) bool {
-			wants := w.Wants(namespace, k, out)
-			if wants {
-				w.wanted.Add(1)
-			}
-			return wants
-		},
-		Publish: func(p *ingest.Published) { w.Publish(p); w.wanted.Add(-1) },
-		Silences: func(string) *monitor.Silences {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.silences
-		},
-		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false },
-		Deregister: func(string, string) {},
-	})
+	w.intake, err = ingest.New(ingesttest.Config(log, through{w: w}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/monitor/eventstore"
 	"corbel.dev/corbel/monitor/eventstore/logevents"
 	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/ingest/ingesttest"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/runs"
 )
@@ -118,6 +119,16 @@ func (c *cluster) call(ctx context.Context, from *server, addr, method string, r
 	return nil, errkind.Errorf(errkind.Unavailable, "%s is dead", addr)
 }
 
+// replicating gives its router what is to reach a replica.
+type replicating struct {
+	ingest.Discard
+	*Router
+}
+
+func (r replicating) Replicate(shard uint16, reset bool, until uint64, records []byte) {
+	r.Router.Replicate(shard, reset, until, records)
+}
+
 func (s *server) open(t *testing.T) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -127,13 +138,7 @@ func (s *server) open(t *testing.T) {
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
 			return logevents.Open(logevents.Config{FS: s.disk, Dir: "/e", Log: log}, l)
 		},
-		Log: log, Now: time.Now, Shared: true, Replicate: s.Replicate, StallAfter: s.stall,
-		Silences: func(string) *monitor.Silences {
-			return nil
-		}, Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return false }, Publish: func(*ingest.Published) {},
-		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false },
-		Deregister: func(string, string) {},
-	})
+		Log: log, Now: time.Now, Shared: true, Sink: replicating{Router: s.Router}, StallAfter: s.stall})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -372,10 +377,9 @@ func FuzzCalls(f *testing.F) {
 	log := slog.New(slog.DiscardHandler)
 	s := New(Config{Self: "s", Resources: resources.New(log), Log: log, Now: time.Now, Ready: func() bool { return false },
 		Members: func() []Member { return nil }})
-	in, err := ingest.New(ingest.Config{Log: log, Now: time.Now, Shared: true,
-		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
-			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
-		}})
+	cfg := ingesttest.Config(log, nil)
+	cfg.Shared = true
+	in, err := ingest.New(cfg)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -9,10 +9,8 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
-	"corbel.dev/corbel/kit/vfs"
-	"corbel.dev/corbel/monitor/eventstore"
-	"corbel.dev/corbel/monitor/eventstore/logevents"
 	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/ingest/ingesttest"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/shards"
@@ -26,10 +24,9 @@ func alone(t *testing.T, call func(method string, req []byte) ([]byte, error)) *
 		Ready:   func() bool { return true },
 		Members: func() []Member { return []Member{{ID: "a"}, {ID: "b", Addr: "b"}} },
 		Call:    func(_ context.Context, _, method string, req []byte) ([]byte, error) { return call(method, req) }})
-	in, err := ingest.New(ingest.Config{Log: log, Now: time.Now, Shared: true,
-		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
-			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
-		}})
+	cfg := ingesttest.Config(log, nil)
+	cfg.Shared = true
+	in, err := ingest.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,11 +20,9 @@ import (
 	"corbel.dev/corbel/api/sensuapi"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"
-	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/monitor"
-	"corbel.dev/corbel/monitor/eventstore"
-	"corbel.dev/corbel/monitor/eventstore/logevents"
 	"corbel.dev/corbel/monitor/ingest"
+	"corbel.dev/corbel/monitor/ingest/ingesttest"
 	"corbel.dev/corbel/monitor/logins"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/resources/resourcestest"
@@ -111,17 +109,7 @@ func newRigOf(t *testing.T, followers subscribers.Config, change ...func(*Config
 	if err := g.resources.Write(t.Context(), ops...); err != nil {
 		t.Fatal(err)
 	}
-	g.ingest, err = ingest.New(ingest.Config{
-		Open: func(l eventstore.Loaded) (eventstore.Store, error) {
-			return logevents.Open(logevents.Config{FS: vfs.NewMem(), Dir: "/e", Log: log}, l)
-		},
-		Log: log, Now: time.Now, Gather: time.Millisecond, Silences: func(ns string) *monitor.Silences {
-			return g.resources.View().Silences(ns)
-		},
-		Wants: func(string, *monitor.Kind, monitor.Outcome) bool { return false }, Publish: func(*ingest.Published) {},
-		Lift: func(string, []string) {}, Deregisters: func(string, string) bool { return false },
-		Deregister: func(string, string) {},
-	})
+	g.ingest, err = ingest.New(ingesttest.Config(log, &ingesttest.Double{T: t, Resources: g.resources}))
 	if err != nil {
 		t.Fatal(err)
 	}

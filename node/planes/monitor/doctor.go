@@ -23,38 +23,37 @@ const (
 	kindForwarded
 )
 
-// costs is what the plane's requests take, by stage.
+// costs is what the plane's requests take, by stage. It is the ingest's meter.
 type costs struct {
-	metrics *telemetry.Registry
-	stages  *telemetry.Stages
+	stages *telemetry.Stages
+	stored *telemetry.Timing // monitor.stored
+	stage  telemetry.Stage   // of the event store's part in it
+	call   *telemetry.Timing // what the doctor knows of a storage; nil where events do not lie in PostgreSQL
 }
 
-func newCosts(metrics *telemetry.Registry) *costs {
-	return &costs{metrics, metrics.Stages("monitor", requestKinds...)}
-}
-
-// durable makes what the event store's batches are told to: monitor.stored, the stages of the plane, and, where
-// events lie in PostgreSQL, what the doctor knows of a storage.
-func (c *costs) durable(kind string) func(took, store time.Duration) {
-	whole := c.metrics.Timing("monitor.stored")
-	stage, call := telemetry.StageFsync, (*telemetry.Timing)(nil)
-	if kind == "postgresql" {
-		stage = telemetry.StageStorage
-		call = c.metrics.Timing("storage.call", "plane", "monitor", "backend", "postgresql", "op", "commit")
+func newCosts(metrics *telemetry.Registry, store string) *costs {
+	c := &costs{stages: metrics.Stages("monitor", requestKinds...), stored: metrics.Timing("monitor.stored"),
+		stage: telemetry.StageFsync}
+	if store == "postgresql" {
+		c.stage = telemetry.StageStorage
+		c.call = metrics.Timing("storage.call", "plane", "monitor", "backend", "postgresql", "op", "commit")
 	}
-	return func(took, store time.Duration) {
-		whole.Observe(took)
-		var spent telemetry.Spent
-		spent[stage], spent[telemetry.StageQueue] = store, took-store
-		c.stages.Done(context.Background(), kindEvent, took, &spent)
-		if call != nil {
-			call.Observe(store)
-		}
+	return c
+}
+
+// Stored accounts for a batch of the event store.
+func (c *costs) Stored(took, store time.Duration) {
+	c.stored.Observe(took)
+	var spent telemetry.Spent
+	spent[c.stage], spent[telemetry.StageQueue] = store, took-store
+	c.stages.Done(context.Background(), kindEvent, took, &spent)
+	if c.call != nil {
+		c.call.Observe(store)
 	}
 }
 
-// stepped accounts for a result that was taken here.
-func (c *costs) stepped(receive, step time.Duration) {
+// Stepped accounts for a result that was taken here.
+func (c *costs) Stepped(receive, step time.Duration) {
 	var spent telemetry.Spent
 	spent[telemetry.StageReceive], spent[telemetry.StageStep] = receive, step
 	c.stages.Done(context.Background(), kindResult, receive+step, &spent)

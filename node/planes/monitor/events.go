@@ -8,7 +8,6 @@ import (
 	"corbel.dev/corbel/api/sensuapi"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/vfs"
-	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
 	"corbel.dev/corbel/monitor/eventstore/logevents"
 	"corbel.dev/corbel/monitor/eventstore/pgevents"
@@ -51,14 +50,8 @@ func newEvents(m *Plane, spent *costs) (_ *Events, err error) {
 	cfg := &d.Cfg.Monitor
 	e.Ingest, err = ingest.New(ingest.Config{
 		Open: func(l eventstore.Loaded) (eventstore.Store, error) { return e.openStore(fsys, dir, l) },
-		Log:  d.Log, Now: d.Clock.Now, Stored: spent.durable(cfg.Store), Stepped: spent.stepped,
+		Log:  d.Log, Now: d.Clock.Now, Policy: handing{m, e}, Sink: handing{m, e}, Meter: spent, Shared: true,
 		PendingBytes: int64(cfg.PendingMax), HistoryRuns: cfg.HistoryRuns, HistoryAge: cfg.HistoryAge,
-		Silences: func(namespace string) *monitor.Silences { return g.Resources.View().Silences(namespace) },
-		Wants:    m.Pipes.wants, Publish: m.Pipes.publish, Shared: true, Replicate: e.Router.Replicate,
-		Lift:        func(namespace string, names []string) { e.janitor.Lift(namespace, names) },
-		Deregisters: func(namespace, entity string) bool { return e.janitor.Deregisters(namespace, entity) },
-		Deregister:  func(namespace, entity string) { e.janitor.Deregister(namespace, entity) },
-		Proxy:       g.Resources.Proxy, StatusChanged: e.statusChanged, Hears: m.ready,
 	})
 	if err != nil {
 		return nil, err
@@ -93,13 +86,6 @@ func (e *Events) openStore(fsys vfs.FS, dir string, l eventstore.Loaded) (events
 	}
 	e.Postgres = s
 	return s, nil
-}
-
-// statusChanged is called for each entity of which a check has another status that something of the catalog depends on.
-func (e *Events) statusChanged(namespace, entity string) {
-	if e.Fleet != nil {
-		e.Fleet.StatusChanged(namespace, entity)
-	}
 }
 
 // Follow shows what all servers store.

@@ -59,7 +59,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	}
 	m := &Plane{d: d, hub: hub.NewHub(), began: d.Clock.Now(),
 		metrics: newMetrics(d.Clock, d.Cfg.Telemetry.DisableDoctor, d.Metrics.Traces())}
-	spent := newCosts(m.metrics)
+	spent := newCosts(m.metrics, d.Cfg.Monitor.Store)
 	m.Group = newGroup(d)
 	m.Group.Resources.Watch(m.changed)
 	m.users = users.New(users.Config{Resources: m.Group.Resources, PublishedFromHostOnly: d.Cfg.Cautious(), Log: d.Log})
