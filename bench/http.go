@@ -224,7 +224,10 @@ func RunLoad(ctx context.Context, spec LoadSpec) (*LoadResult, error) {
 	wg.Wait()
 	total.seconds = min(time.Since(begin), spec.Duration).Seconds()
 	if total.Requests == 0 {
-		return nil, fmt.Errorf("no request was answered: %w", errors.Join(total.FirstError, ctx.Err()))
+		if err := errors.Join(total.FirstError, ctx.Err()); err != nil {
+			return nil, fmt.Errorf("no request was answered: %w", err)
+		}
+		return nil, fmt.Errorf("no request was answered within %s", spec.Duration)
 	}
 	return total, nil
 }

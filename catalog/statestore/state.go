@@ -23,11 +23,10 @@ type State struct {
 
 // tableIndexes holds the index of the last change of each whole table.
 type tableIndexes struct {
-	nodes, services, checks, sessions uint64
-	nodeGone                          uint64 // last deregistration of a node
+	nodes, services, checks uint64
+	nodeGone                uint64 // last deregistration of a node
 	// last time a service name, or what a name connects to, lost its last instance
 	serviceGone uint64
-	records     [catalog.RecordKinds]uint64
 	list        uint64 // last change of a row of the list of services
 	horizon     uint64 // newest deletion that was forgotten: what was before cannot be told as changes
 }
