@@ -277,8 +277,8 @@ func TestEach(t *testing.T) {
 		}
 	}
 	stop := errors.New("enough")
-	if err := j.Each(0, func(uint64, []byte) error { return stop }); !errors.Is(err, stop) {
-		t.Fatal(err)
+	if err := j.Each(0, func(uint64, []byte) error { return stop }); err != stop {
+		t.Fatal("the error of the reader is not given as it is:", err)
 	}
 	if err := j.Drop(10); err != nil {
 		t.Fatal(err)

@@ -91,10 +91,14 @@ func (j *Journal) skim(before, next uint64, replay func(uint64, []byte) error) e
 }
 
 // Each gives the frames after sequence to fn, oldest first, as far as they were there when it was called;
-// content is fn's until it returns. It stops at fn's error.
+// content is fn's until it returns. It stops at fn's error, and returns that as it is.
 func (j *Journal) Each(sequence uint64, fn func(sequence uint64, content []byte) error) (err error) {
 	c := j.Cursor(sequence)
-	defer func() { err = errors.Join(err, c.Close()) }()
+	defer func() {
+		if closing := c.Close(); err == nil {
+			err = closing
+		}
+	}()
 	for until := j.Sequence(); ; {
 		n, content, ok, err := c.Next()
 		if err != nil || !ok || n > until {

@@ -333,7 +333,7 @@ func (o *outbox) drain(ctx context.Context, l *link) error {
 		}
 		return nil
 	})
-	if err != nil && err != errBatch {
+	if err != nil && !errors.Is(err, errBatch) {
 		o.lose(o.forget(o.journal.Sequence()), err)
 		return nil
 	}

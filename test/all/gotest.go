@@ -256,9 +256,9 @@ func (r *runner) test() {
 		r.fail("test", err.Error())
 		return
 	}
-	// those that drive processes mostly wait for them, so three run side by side
+	// three side by side: many wait, for processes, disks and clocks
 	r.goTest("test", r.root, append([]string{"-p=3", noVet, noDebug, testTimeout}, plain...)...)
-	r.goTest("test", r.root, append([]string{"-race", "-p=2", noVet, noDebug, testTimeout}, raced...)...)
+	r.goTest("test", r.root, append([]string{"-race", "-p=3", noVet, noDebug, testTimeout}, raced...)...)
 }
 
 func (r *runner) modules() {

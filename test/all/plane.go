@@ -50,13 +50,13 @@ func (r *runner) testPlane(name string) error {
 	}
 	p := parts[i]
 	race := []string{"-race", "-p=2", testTimeout}
-	r.step(step{name, "the plane's packages", func(r *runner) {
+	r.step(step{name: name, what: "the plane's packages", run: func(r *runner) {
 		r.goTest("test", r.root, append(race, p.packages...)...)
 	}})
-	r.step(step{"node", "how it is wired", func(r *runner) {
+	r.step(step{name: "node", what: "how it is wired", run: func(r *runner) {
 		r.goTest("test", r.root, append(race, "-run="+p.node, "./node/...")...)
 	}})
-	r.step(step{"e2e", "its stories", func(r *runner) {
+	r.step(step{name: "e2e", what: "its stories", run: func(r *runner) {
 		r.goTest("test", r.root, testTimeout, "-run=^TestScripts$/"+p.stories, "./test/e2e")
 		r.goTest("test", r.root, testTimeout, "-run="+p.e2e, "./test/e2e")
 	}})
@@ -72,8 +72,8 @@ var slow = []string{"node", "test", "lab", "bench", "cli/redirect", "core/group"
 // quick runs what fits in a minute: formatting, vet, and the tests of all
 // packages that are fast, without the race detector.
 func (r *runner) quick() {
-	r.step(step{"gofmt", "formatting", (*runner).gofmt})
-	r.step(step{"test", "fast tests, with vet's checks", func(r *runner) {
+	r.step(step{name: "gofmt", what: "formatting", run: (*runner).gofmt})
+	r.step(step{name: "test", what: "fast tests, with vet's checks", run: func(r *runner) {
 		packages, err := r.fast()
 		if err != nil {
 			r.fail("test", err.Error())

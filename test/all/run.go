@@ -107,15 +107,7 @@ func (r *runner) tool(name, pkg string) (string, error) {
 	return path, err
 }
 
-// staticcheckTime is what staticcheck may take with nothing in the cache, on two slow cores.
-const staticcheckTime = 5 * time.Minute
-
 func (r *runner) staticcheck() {
-	if used := time.Since(r.begin); used > timeout-staticcheckTime {
-		r.skip("staticcheck", fmt.Sprintf("%s of %s are used up, and it wants %s: go run ./test/all -only staticcheck",
-			used.Round(time.Second), timeout, staticcheckTime))
-		return
-	}
 	path, err := r.tool("staticcheck", "honnef.co/go/tools/cmd/staticcheck")
 	if err != nil {
 		r.fail("staticcheck", err.Error())

@@ -2,4 +2,4 @@
 
 package session
 
-const fanSeeds = 10_000
+const fanSeeds = 2_000
