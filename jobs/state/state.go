@@ -222,6 +222,28 @@ func (s *State) EvaluationsOf(key jobs.JobKey) iter.Seq[*jobs.Evaluation] {
 	}
 }
 
+// Evaluations yields all evaluations.
+func (s *State) Evaluations() iter.Seq[*jobs.Evaluation] { return s.evals.All() }
+
+// Deployments yields all deployments, job by job, the oldest of each first.
+func (s *State) Deployments() iter.Seq[*jobs.Deployment] { return s.byDeploy.All() }
+
+// DeploymentsOf yields the deployments of a job, the oldest first.
+func (s *State) DeploymentsOf(key jobs.JobKey) iter.Seq[*jobs.Deployment] {
+	return func(yield func(*jobs.Deployment) bool) {
+		for d := range s.byDeploy.Seek(func(d *jobs.Deployment) int { return atLeast(compareKeys(key, d.JobKey)) }) {
+			if d.JobKey != key || !yield(d) {
+				return
+			}
+		}
+	}
+}
+
+// JobsFrom yields the jobs from key on, in the order of namespaces and ids.
+func (s *State) JobsFrom(key jobs.JobKey) iter.Seq[*jobs.Job] {
+	return s.jobs.Seek(func(j *jobs.Job) int { return compareKeys(key, j.JobKey) })
+}
+
 // Deployment returns a deployment, or nil.
 func (s *State) Deployment(id jobs.ID) *jobs.Deployment {
 	d, _ := s.deploys.Find(func(d *jobs.Deployment) int { return compareIDs(id, d.ID) })
