@@ -1,0 +1,161 @@
+// Package noderpc is what a node and the servers say to each other: names of methods, messages, and their encoding.
+//
+// A node calls any server (Members); a server that does not lead passes the call on. A server calls a node (Servers)
+// at the RPC address with which it registered.
+//
+//	node -> servers
+//	  jobs.node.register     call    Register -> Registered     at the start, and when its fingerprint changes
+//	  jobs.node.heartbeat    call    Heartbeat -> Beaten        each Beaten.Every; costs no commit
+//	  jobs.node.allocs       stream  Watch -> Allocs ...        the node's allocations, pushed as they change
+//	  jobs.node.update       call    Updates -> Updated         states of allocations, newest of each, each 200 ms
+//	  jobs.node.services     call    Services -> nothing        native service registrations
+//	  jobs.node.identity     call    SignAsk -> Signed          a workload identity (JWT), when a task needs it
+//	  jobs.node.variable     call    VariableAsk -> Variable    for templates, with the rights of the workload
+//
+//	servers -> node
+//	  jobs.alloc.logs        stream  LogAsk -> Chunk ...        a task's output
+//	  jobs.alloc.read        stream  FileAsk -> Chunk ...       a file of an allocation
+//	  jobs.alloc.ls          call    FileAsk -> JSON            []{Name, IsDir, Size, FileMode, ModTime, ContentType}
+//	  jobs.alloc.stat        call    FileAsk -> JSON            one of those
+//	  jobs.alloc.exec        stream  ExecAsk -> ExecOutput ...  a command in a task
+//	  jobs.alloc.input       call    ExecInput -> nothing       what the command of a session reads
+//	  jobs.alloc.restart     call    TaskAsk -> nothing
+//	  jobs.alloc.signal      call    TaskAsk -> nothing
+//	  jobs.alloc.collect     call    TaskAsk -> nothing         garbage collection; of all dead ones without an Alloc
+//	  jobs.alloc.stats       call    TaskAsk -> JSON            the contract's AllocResourceUsage
+//	  jobs.alloc.checks      call    TaskAsk -> JSON            the contract's AllocCheckStatuses
+//	  jobs.host.stats        call    nothing -> JSON            the contract's HostStats
+//
+// Rules:
+//   - A message is one pack record: fields are only added at its end. What is JSON inside is said at the field.
+//   - Everything of a node carries its Key: the servers compare the secret with that of the first registration and
+//     answer Denied to another. A node is answered about itself only.
+//   - Errors have kinds: NotFound for an allocation, task or file that the node does not have, Invalid for a bad
+//     path or signal, Denied for a path that leaves the allocation. NotFound to a heartbeat means: register again.
+//   - Readers take at most MaxMessageBytes and check the counts below; what is beyond them is Invalid.
+//   - Watch: the first frame is Full: Present names every allocation that the node is to know, Allocs those that
+//     changed after Since. What is not Present may be deleted. Later frames have what changed. A node resumes at
+//     the Index of the last frame that it has stored.
+package noderpc
+
+import (
+	"time"
+
+	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+)
+
+// What nodes call.
+const (
+	MethodRegister  = "jobs.node.register"
+	MethodHeartbeat = "jobs.node.heartbeat"
+	MethodAllocs    = "jobs.node.allocs"
+	MethodUpdate    = "jobs.node.update"
+	MethodServices  = "jobs.node.services"
+	MethodIdentity  = "jobs.node.identity"
+	MethodVariable  = "jobs.node.variable"
+)
+
+// What servers call.
+const (
+	MethodLogs      = "jobs.alloc.logs"
+	MethodRead      = "jobs.alloc.read"
+	MethodList      = "jobs.alloc.ls"
+	MethodStat      = "jobs.alloc.stat"
+	MethodExec      = "jobs.alloc.exec"
+	MethodInput     = "jobs.alloc.input"
+	MethodRestart   = "jobs.alloc.restart"
+	MethodSignal    = "jobs.alloc.signal"
+	MethodCollect   = "jobs.alloc.collect"
+	MethodStats     = "jobs.alloc.stats"
+	MethodChecks    = "jobs.alloc.checks"
+	MethodHostStats = "jobs.host.stats"
+)
+
+// Bounds.
+const (
+	MaxMessageBytes = 32 << 20
+	MaxNodes        = 20_000  // of one heartbeat: simulated ones share it
+	MaxUpdates      = 20_000  // of one batch
+	MaxAllocs       = 100_000 // of one frame
+	MaxChunkBytes   = 64 << 10
+	MaxAttributes   = 4096
+	MaxTextBytes    = 64 << 10 // paths, names
+)
+
+// BatchEvery is how long a node collects updates (NK-5).
+const BatchEvery = 200 * time.Millisecond
+
+// Key is who a node is.
+type Key struct {
+	Node   jobs.ID
+	Secret jobs.ID
+}
+
+func appendID(b []byte, id jobs.ID) []byte {
+	if id.IsZero() {
+		return pack.Bytes(b, nil)
+	}
+	return pack.Bytes(b, id[:])
+}
+
+// reader is a pack.Reader that knows ids and bounds.
+type reader struct {
+	*pack.Reader
+	wrong error
+}
+
+func open(b []byte, what string) (*reader, error) {
+	if len(b) > MaxMessageBytes {
+		return nil, errkind.New(errkind.TooLarge, what+": the message is too large")
+	}
+	return &reader{Reader: pack.Read(b).Record()}, nil
+}
+
+func (r *reader) id() (id jobs.ID) {
+	b := r.Bytes()
+	if len(b) != 0 && len(b) != len(id) {
+		r.wrong = pack.ErrDamaged
+	}
+	copy(id[:], b)
+	return id
+}
+
+func (r *reader) key() Key { return Key{r.id(), r.id()} }
+
+// count reads how many elements follow; none when there are more than most.
+func (r *reader) count(most int) int {
+	n := r.Count()
+	if n > most {
+		r.wrong = errkind.New(errkind.TooLarge, "too many elements in a message")
+		return 0
+	}
+	return n
+}
+
+func (r *reader) copied() []byte {
+	if b := r.Bytes(); len(b) > 0 {
+		return append([]byte(nil), b...)
+	}
+	return nil
+}
+
+// end is what was wrong.
+func (r *reader) end(what string) error {
+	err := r.Err()
+	if r.wrong != nil {
+		err = r.wrong
+	}
+	if err != nil {
+		return errkind.E(errkind.Invalid, "read "+what, err)
+	}
+	return nil
+}
+
+func message(fields func(b []byte) []byte) []byte {
+	b, mark := pack.Begin(nil)
+	return pack.End(fields(b), mark)
+}
+
+func appendKey(b []byte, k Key) []byte { return appendID(appendID(b, k.Node), k.Secret) }

@@ -1,0 +1,129 @@
+package noderpc
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/jobs"
+)
+
+var (
+	one = jobs.ID{1, 2}
+	two = jobs.ID{3}
+	key = Key{one, two}
+)
+
+type encoder interface{ Bytes() []byte }
+
+// cases has a message of each kind, and how it is read.
+func cases() []struct {
+	m    encoder
+	read func([]byte) (any, error)
+} {
+	any1 := func(f any) func([]byte) (any, error) {
+		v := reflect.ValueOf(f)
+		return func(b []byte) (any, error) {
+			out := v.Call([]reflect.Value{reflect.ValueOf(b)})
+			err, _ := out[1].Interface().(error)
+			return out[0].Interface(), err
+		}
+	}
+	grant := jobs.Grant{Vector: jobs.Vector{CPU: 1, MemoryMB: 2, DiskMB: 3}, MemoryMaxMB: 4,
+		Ports:   []jobs.PortGrant{{Label: "http", Value: 20001, To: 80, Network: 1}},
+		Cores:   []jobs.CoreGrant{{Task: "t", Cores: []uint16{1, 3}}},
+		Devices: []jobs.DeviceGrant{{Task: "t", Group: 1, Instances: []string{"a"}}}}
+	node := &jobs.Node{ID: one, Name: "n", Datacenter: "dc1", Class: "c",
+		Attributes: map[string]string{"kernel.name": "linux"},
+		Capacity:   jobs.Capacity{Total: jobs.Vector{CPU: 100}, Cores: []uint16{0, 1}}, Drivers: map[string]jobs.Driver{
+			"mock_driver": {Detected: true, Healthy: true}}}
+	return []struct {
+		m    encoder
+		read func([]byte) (any, error)
+	}{
+		{&Register{Key: key, Spec: node, RPCAddr: "a:1", HTTPAddr: "b:2", TLS: true,
+			DriverTexts: map[string]string{"raw_exec": "Healthy"}}, any1(ReadRegister)},
+		{&Registered{7, time.Second}, any1(ReadRegistered)},
+		{&Heartbeat{[]Key{key, key}}, any1(ReadHeartbeat)},
+		{&Beaten{time.Minute, []jobs.ID{one}}, any1(ReadBeaten)},
+		{&Watch{key, 9}, any1(ReadWatch)},
+		{&Allocs{Index: 3, Full: true, Present: []jobs.ID{one, two}, Jobs: [][]byte{[]byte("{}")},
+			Allocs: []Alloc{{ID: one, ModifyIndex: 3, Group: "g", Index: 1, Desired: jobs.Desired{Status: jobs.Run,
+				Description: "d", Migrate: true}, Client: "pending", Rollout: jobs.Rollout{Deployment: two, Canary: true,
+				Health: jobs.Healthy, At: 5}, Previous: two, EvalID: one, CreateTime: 8, Grant: grant}, {ID: two}}},
+			any1(ReadAllocs)},
+		{&Updates{key, []Update{{Alloc: one, Status: "running", Description: "x", StartedAt: 1, FinishedAt: 2,
+			Health: jobs.Unhealthy, HealthAt: 3, TaskStates: []byte("{}"), Network: []byte("n")}}}, any1(ReadUpdates)},
+		{&Updated{4}, any1(ReadUpdated)},
+		{&Services{key, true, []string{"x"}, []Registration{{ID: "i", Name: "n", Namespace: "d", Job: "j", Alloc: one,
+			Address: "1.2.3.4", Port: 5, Tags: []string{"a", "b"}}}}, any1(ReadServices)},
+		{&SignAsk{key, one, "t", "s", "default"}, any1(ReadSignAsk)},
+		{&Signed{"jwt", 4}, any1(ReadSigned)},
+		{&VariableAsk{key, one, "t", "nomad/jobs/x"}, any1(ReadVariableAsk)},
+		{&Variable{4, map[string]string{"a": "b"}}, any1(ReadVariable)},
+		{&LogAsk{one, "t", true, true, true, 9}, any1(ReadLogAsk)},
+		{&FileAsk{one, "alloc/x", true, 1, 2, true}, any1(ReadFileAsk)},
+		{&Chunk{"f", 3, []byte("abc"), "file deleted"}, any1(ReadChunk)},
+		{&ExecAsk{one, "t", two, []string{"sh", "-c"}, true, 24, 80}, any1(ReadExecAsk)},
+		{&ExecInput{two, []byte("ls"), true, 24, 80}, any1(ReadExecInput)},
+		{&ExecOutput{[]byte("o"), []byte("e"), true, true, true, 3}, any1(ReadExecOutput)},
+		{&TaskAsk{one, "t", "SIGHUP", true}, any1(ReadTaskAsk)},
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	for _, c := range cases() {
+		got, err := c.read(c.m.Bytes())
+		if err != nil || !reflect.DeepEqual(got, c.m) {
+			t.Errorf("%T: %+v, %v\nwant %+v", c.m, got, err, c.m)
+		}
+		if b := c.m.Bytes(); len(b) > 8 {
+			if _, err := c.read(b[:len(b)-1]); err == nil {
+				t.Errorf("%T: a truncated message is read", c.m)
+			}
+		}
+	}
+}
+
+// TestRefuses: an allocation without a job and an id of another length are damage.
+func TestRefuses(t *testing.T) {
+	m := &Allocs{Allocs: []Alloc{{ID: one}}}
+	if _, err := ReadAllocs(m.Bytes()); err == nil {
+		t.Error("an allocation refers to a job that is not there")
+	}
+	if _, err := ReadRegister((&Register{Key: key, Spec: &jobs.Node{Meta: big()}}).Bytes()); err == nil {
+		t.Error("a node has any number of attributes")
+	}
+	if _, err := ReadWatch(make([]byte, MaxMessageBytes+1)); err == nil {
+		t.Error("a message has any size")
+	}
+}
+
+func big() map[string]string {
+	m := map[string]string{}
+	for i := range MaxAttributes + 1 {
+		m[string(rune(i+1000))] = ""
+	}
+	return m
+}
+
+// FuzzMessages: whatever comes, each reader answers, and what it takes is the same when it is written again.
+func FuzzMessages(f *testing.F) {
+	all := cases()
+	for i, c := range all {
+		f.Add(byte(i), c.m.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, kind byte, b []byte) {
+		c := all[int(kind)%len(all)]
+		got, err := c.read(b)
+		if err != nil {
+			return
+		}
+		text := got.(encoder).Bytes()
+		again, err := c.read(text)
+		if err != nil || !bytes.Equal(again.(encoder).Bytes(), text) {
+			t.Errorf("%T: %+v, %v", c.m, again, err)
+		}
+	})
+}
