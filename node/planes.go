@@ -6,6 +6,7 @@ import (
 	"corbel.dev/corbel/node/plane"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
+	usageplane "corbel.dev/corbel/node/planes/usage"
 )
 
 // kinds are the planes beside catalog and mesh, one line each, in the order in which they start.
@@ -14,6 +15,7 @@ func kinds() []plane.Kind {
 		secretsplane.Kind(),
 		monitorplane.Kind(),
 		monitorplane.AgentKind(),
+		usageplane.Kind(),
 	}
 }
 

@@ -30,6 +30,7 @@ const (
 	Query
 	Service
 	Session
+	Usage // by tenant: Corbel's own
 	ACL
 	Keyring
 	Mesh
@@ -39,7 +40,7 @@ const (
 )
 
 var resourceNames = [resourceCount]string{"", "agent", "event", "identity", "intention", "key", "node", "query",
-	"service", "session",
+	"service", "session", "usage",
 	"acl", "keyring", "mesh", "operator", "peering"}
 
 // String returns the resource as rules and refusals spell it.

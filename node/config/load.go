@@ -28,7 +28,8 @@ type Options struct {
 	Fragments []string // HCL given on the command line
 	Flags     []Setting
 
-	// Sections are the keys of planes: by the name of a section, what makes a struct with the tags of Config.
+	// Sections are the keys of planes: by the name of a section, what makes a struct with the tags of Config. Its
+	// method SetDefaults(Style, bool), where it has one, sets those that depend on the style and on dev.
 	Sections map[string]func() any
 
 	Hostname string                                // default os.Hostname
@@ -113,6 +114,11 @@ func (l *loader) defaults(o Options) {
 	if o.Style == Corbel && o.Dev {
 		c.ACL.Enabled, c.ACL.InitialManagement = true, "root"
 		c.Ports.Secrets, c.Monitor.Enabled, c.Monitor.Agent.Enabled = 8200, true, true
+	}
+	for _, section := range c.loaded.sections {
+		if s, ok := section.(interface{ SetDefaults(style Style, dev bool) }); ok {
+			s.SetDefaults(o.Style, o.Dev)
+		}
 	}
 	if o.Dev {
 		c.Addresses.Bind, c.Addresses.Client = "127.0.0.1", "127.0.0.1"
