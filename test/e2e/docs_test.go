@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestDocumentedCommands takes every corbel command of the sh blocks in README.md, docs/*.md and docs/runbook/*.md,
+// TestDocumentedCommands takes every corbel command of the sh, console and text blocks in README.md, docs/*.md and docs/runbook/*.md,
 // in the runbook also those within its sentences, and asks the binary for its help with just these flags: a command
 // or a flag that does not exist fails.
 func TestDocumentedCommands(t *testing.T) {
@@ -81,14 +81,14 @@ func TestCommandsAreDocumented(t *testing.T) {
 	}
 }
 
-// shellLines are the lines of all ```sh and ```console blocks.
+// shellLines are the lines of all ```sh, ```console and ```text blocks.
 func shellLines(page string) []string {
 	var lines []string
 	inside := false
 	for line := range strings.SplitSeq(page, "\n") {
 		switch {
 		case strings.HasPrefix(strings.TrimSpace(line), "```"):
-			inside = strings.TrimSpace(line) == "```sh" || strings.TrimSpace(line) == "```console"
+			inside = slices.Contains([]string{"```sh", "```console", "```text"}, strings.TrimSpace(line))
 		case inside:
 			lines = append(lines, strings.TrimPrefix(strings.TrimSpace(line), "$ "))
 		}

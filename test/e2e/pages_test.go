@@ -12,6 +12,22 @@ import (
 	"corbel.dev/corbel/test/fetch"
 )
 
+// pasted are the pages with blocks that run.
+var pasted = []struct {
+	file  string
+	hosts int
+	envoy bool
+	least int // commands that run
+}{
+	{file: "README.md", hosts: 1, envoy: true, least: 35},
+	{file: "docs/getting-started.md", hosts: 1, least: 30},
+	{file: "docs/mesh.md", hosts: 1, envoy: true, least: 15},
+	{file: "docs/secrets.md", hosts: 1, least: 40},
+	{file: "docs/cluster.md", hosts: 4, least: 25},
+	{file: "docs/doctor.md", hosts: 1, least: 6},
+	{file: "docs/backup.md", hosts: 1, least: 10},
+}
+
 // TestPages does what the pages for newcomers say, block by block, as if each was
 // pasted into a terminal: on hosts of its own (namespaces of network, mounts and
 // processes) with an empty HOME, with the ports of the page, and with nothing but
@@ -26,18 +42,7 @@ func TestPages(t *testing.T) {
 	if err := namespaces(); err != nil {
 		loud.Skip(t, "%v", err)
 	}
-	for _, p := range []struct {
-		file  string
-		hosts int
-		envoy bool
-		least int // commands that run
-	}{
-		{file: "README.md", hosts: 1, envoy: true, least: 35},
-		{file: "docs/getting-started.md", hosts: 1, least: 30},
-		{file: "docs/mesh.md", hosts: 1, envoy: true, least: 15},
-		{file: "docs/secrets.md", hosts: 1, least: 40},
-		{file: "docs/cluster.md", hosts: 4, least: 25},
-	} {
+	for _, p := range pasted {
 		t.Run(filepath.Base(p.file), func(t *testing.T) {
 			t.Parallel()
 			text, err := os.ReadFile(filepath.Join("..", "..", p.file))
@@ -66,6 +71,33 @@ func TestPages(t *testing.T) {
 				t.Errorf("only %d commands ran, not %d: has the form of the page changed?", ran, p.least)
 			}
 		})
+	}
+}
+
+// TestAllBlocksArePasted: a page whose blocks say that they run is one that a test runs.
+func TestAllBlocksArePasted(t *testing.T) {
+	root := filepath.Join("..", "..")
+	tried := map[string]bool{"docs/extensions.md": true} // TestExtensions
+	for _, p := range pasted {
+		tried[p.file] = true
+	}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/runbook/*.md", "docs/compat/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, _ := filepath.Rel(root, file)
+			for _, b := range blocksOf(string(text)) {
+				if (b.fence == "sh" || b.fence == "console") && !tried[filepath.ToSlash(name)] {
+					t.Errorf("%s:%d: nothing runs this block: add the page to pasted, or make it ```text", name, b.line)
+				}
+			}
+		}
 	}
 }
 
