@@ -360,10 +360,26 @@ func (c *Cluster) Heal(ctx context.Context) error {
 			errs = append(errs, s.Thaw())
 			fallthrough
 		default:
-			errs = append(errs, s.Control.Clear(ctx))
+			err := s.Control.Clear(ctx)
+			if err != nil && s.endsSoon(ctx) { // a disk that is full or broken ends a start: its supervisor tries again
+				err = s.Start()
+			}
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// endsSoon reports whether a process that does not answer any more is about to be gone.
+func (s *Server) endsSoon(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	select {
+	case <-s.Ended():
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Damage reports members that panicked.
