@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestDocumentedCommands takes every corbel command of the sh, console and text blocks in README.md, docs/*.md and docs/runbook/*.md,
-// in the runbook also those within its sentences, and asks the binary for its help with just these flags: a command
+// TestDocumentedCommands takes every corbel command of the sh, console and text blocks in README.md, docs/*.md and
+// docs/runbook/*.md, in the runbook also those within its sentences, and asks the binary for its help with just these flags: a command
 // or a flag that does not exist fails.
 func TestDocumentedCommands(t *testing.T) {
 	root := filepath.Join("..", "..")
