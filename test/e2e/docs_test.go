@@ -11,8 +11,8 @@ import (
 )
 
 // TestDocumentedCommands takes every corbel command of the sh, console and text blocks in README.md, docs/*.md and
-// docs/runbook/*.md, in the runbook also those within its sentences, and asks the binary for its help with just these flags: a command
-// or a flag that does not exist fails.
+// docs/runbook/*.md, in the runbook also those within its sentences, and asks the binary for its help with just these
+// flags: a command or a flag that does not exist fails.
 func TestDocumentedCommands(t *testing.T) {
 	root := filepath.Join("..", "..")
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
