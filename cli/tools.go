@@ -108,10 +108,8 @@ func Validate(e *command.Env, c *cobra.Command) {
 		}
 		cfg := new(config.Config)
 		if len(o.Dirs)+len(o.Files) > 0 {
-			o.Sections = node.Sections()
-			if cfg, err = config.Load(o); err == nil {
-				err = node.Check(cfg)
-			}
+			o.Sections, o.Judge = node.Sections(), node.Check
+			cfg, err = config.Load(o)
 		}
 		wrong := checkObjects(c.Context(), objects)
 		if asJSON {

@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/enroll"
 	"corbel.dev/corbel/node/plane"
@@ -95,7 +96,7 @@ func (p *localAgent) loadDefinitions(cfg *config.Config) error {
 func Check(cfg *config.Config) error {
 	_, _, err := meshplane.FirstAuthority(&cfg.Connect)
 	return errors.Join(CheckDefinitions(&cfg.Definitions), err, plane.Check(kinds(), cfg),
-		enroll.Check(&cfg.AutoConfig))
+		enroll.Check(&cfg.AutoConfig), base.CheckTLS(cfg))
 }
 
 // CheckDefinitions names every wrong key and value of the definitions.

@@ -126,7 +126,7 @@ func (o *startOptions) load(e *command.Env) (*config.Config, error) {
 			opts.Flags = append(opts.Flags, config.Setting{Key: r.flag.Key, Value: v, From: "-" + r.flag.Name})
 		}
 	}
-	opts.Sections = node.Sections()
+	opts.Sections, opts.Judge = node.Sections(), node.Check
 	return config.Load(opts)
 }
 

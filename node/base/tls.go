@@ -83,6 +83,25 @@ func endOf(id *wire.TLS) int64 {
 	return id.Server.Certificates[0].Leaf.NotAfter.Unix()
 }
 
+// CheckTLS names every file of TLS that is missing or wrong, as the start would.
+func CheckTLS(cfg *config.Config) error {
+	_, err := wireTLS(cfg)
+	wrong := []error{err}
+	b := &Base{}
+	for _, port := range []struct {
+		name  string
+		on    bool
+		block *config.TLSBlock
+	}{{"https", len(cfg.Listen.HTTPS) > 0, &cfg.TLS.HTTPS}, {"grpc", len(cfg.Listen.GRPCTLS) > 0, &cfg.TLS.GRPC},
+		{"monitor", cfg.Monitor.Enabled, &cfg.TLS.Monitor}} {
+		if port.on && port.block.Enabled() {
+			_, err := b.PortTLS(cfg, port.name, port.block, "")
+			wrong = append(wrong, err)
+		}
+	}
+	return errors.Join(wrong...)
+}
+
 // HTTPSTLS builds the TLS of the HTTPS port.
 func (b *Base) HTTPSTLS(cfg *config.Config) (*tls.Config, error) {
 	return b.PortTLS(cfg, "https", &cfg.TLS.HTTPS, "http/1.1")

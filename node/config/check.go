@@ -53,6 +53,10 @@ func (l *loader) access() {
 		l.warn("ports.https is on but tls.https (or tls.defaults) has no cert_file and key_file: HTTPS stays off")
 		c.Listen.HTTPS = nil
 	}
+	if len(c.Listen.GRPCTLS) > 0 && !c.TLS.GRPC.Enabled() && !c.AutoEncrypt.TLS {
+		l.warn("ports.grpc_tls is on but tls.grpc (or tls.defaults) has no cert_file and key_file: gRPC over TLS stays off")
+		c.Listen.GRPCTLS = nil
+	}
 	if !strings.HasSuffix(c.DNS.Domain, ".") {
 		c.DNS.Domain += "."
 	}

@@ -383,6 +383,8 @@ func (l *loader) cluster(o Options) {
 	}
 	c.Gossip.RetryJoin = l.joinAddresses("retry_join", c.Gossip.RetryJoin, o)
 	c.Gossip.StartJoin = l.joinAddresses("start_join", c.Gossip.StartJoin, o)
+	c.Gossip.RetryJoinWAN = l.joinAddresses("retry_join_wan", c.Gossip.RetryJoinWAN, o)
+	c.Gossip.StartJoinWAN = l.joinAddresses("start_join_wan", c.Gossip.StartJoinWAN, o)
 	if c.Gossip.Encrypt != "" {
 		key, err := base64.StdEncoding.DecodeString(c.Gossip.Encrypt)
 		if n := len(key); err != nil || n != 16 && n != 24 && n != 32 {

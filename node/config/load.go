@@ -32,6 +32,9 @@ type Options struct {
 	// method SetDefaults(Style, bool), where it has one, sets those that depend on the style and on dev.
 	Sections map[string]func() any
 
+	// Judge names what is wrong beyond what this package knows; told with all else, so that one start shows everything.
+	Judge func(*Config) error
+
 	Hostname string                                // default os.Hostname
 	Template func(template string) (string, error) // default go-sockaddr
 }
@@ -63,6 +66,9 @@ func Load(o Options) (*Config, error) {
 		c.Server = true
 	}
 	l.complete(o)
+	if o.Judge != nil {
+		l.judged(o.Judge(c))
+	}
 	if len(l.problems) > 0 {
 		return nil, &Error{Problems: l.problems}
 	}
@@ -77,6 +83,18 @@ type loader struct {
 	problems []string
 	warnings []string
 	warned   map[string]bool
+}
+
+// judged takes apart what was joined, so that each problem has its line.
+func (l *loader) judged(err error) {
+	var many interface{ Unwrap() []error }
+	if errors.As(err, &many) {
+		for _, one := range many.Unwrap() {
+			l.judged(one)
+		}
+	} else if err != nil {
+		l.fail(err.Error())
+	}
 }
 
 // fail notes a problem once.

@@ -245,6 +245,14 @@ func (k *Keys) Warn(names ...string) {
 	}
 }
 
+// Because takes a key that has no effect here, and says why.
+func (k *Keys) Because(name, why string) {
+	if k.Has(name) && k.r != nil {
+		k.r.warn("%s%s: has no effect: %s", k.path, name, why)
+	}
+	delete(k.values, name)
+}
+
 // Rest returns the names that nobody took.
 func (k *Keys) Rest() []string {
 	var names []string

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hashicorp/go-sockaddr/template"
 )
 
 // top reads the keys that stand in no stanza, and the stanzas.
@@ -23,8 +25,8 @@ func (r *reader) top(k *Keys) {
 	if len(c.Seals) > 2 {
 		r.fail("seal: two stanzas at most, one of them with disabled = true")
 	}
-	c.APIAddr = k.String("api_addr", k.String("redirect_addr", ""))
-	c.ClusterAddr, c.ClusterName = k.String("cluster_addr", ""), k.String("cluster_name", "")
+	c.APIAddr = r.resolved("api_addr", k.String("api_addr", k.String("redirect_addr", "")))
+	c.ClusterAddr, c.ClusterName = r.resolved("cluster_addr", k.String("cluster_addr", "")), k.String("cluster_name", "")
 	c.DisableClustering = k.Bool("disable_clustering", false)
 	c.UI = k.Bool("ui", k.Bool("enable_ui", false))
 	c.LogLevel, c.LogFile, c.PIDFile = k.String("log_level", ""), k.String("log_file", ""), k.String("pid_file", "")
@@ -113,7 +115,7 @@ func (r *reader) lockouts(k *Keys) {
 	}
 }
 
-// storage reads where records are kept. A stanza of its own for the lock is refused: the epoch of the lock is
+// storage reads where records are kept. A stanza of its own for the lock changes nothing: the epoch of the lock is
 // part of each write, and two stores cannot agree on one.
 func (r *reader) storage(k *Keys) {
 	blocks := append(k.Labelled("storage"), k.Labelled("backend")...)
@@ -127,14 +129,34 @@ func (r *reader) storage(k *Keys) {
 	}
 	for _, name := range []string{"ha_storage", "ha_backend"} {
 		for _, b := range k.Labelled(name) {
-			if b.Type != r.cfg.Storage.Type {
-				r.fail("%s: the lock of the active server is in the storage itself (%s), where it fences each write; remove "+
-					"this stanza", name, r.cfg.Storage.Type)
-			} else {
-				r.warn("%s: has no effect: the lock is in the storage itself", name)
-			}
+			r.warn("%s %q: has no effect: the lock of the active server is in the storage itself (%s), where it fences each "+
+				"write", name, b.Type, r.cfg.Storage.Type)
 		}
 	}
+}
+
+// resolved fills in a template such as {{ GetInterfaceIP "eth0" }}:8201; it may stand amid an address.
+func (r *reader) resolved(key, text string) string {
+	if !strings.Contains(text, "{{") {
+		return text
+	}
+	out, err := template.Parse(text)
+	if err != nil {
+		r.fail("%s: template %q: %w", key, text, err)
+		return ""
+	}
+	before, port, _ := strings.Cut(strings.TrimSpace(out), "://")
+	if port == "" {
+		before, port = "", before
+	} else {
+		before += "://"
+	}
+	if port != "" && port[0] != ':' {
+		return before + port
+	}
+	// Nothing in front of a port would be every address: this host's own is the narrower reading.
+	r.warn("%s: template %q finds no address on this host: 127.0.0.1 is used", key, text)
+	return before + "127.0.0.1" + port
 }
 
 func (r *reader) listener(b Block) {
@@ -142,7 +164,7 @@ func (r *reader) listener(b Block) {
 	l := Listener{Type: b.Type}
 	switch b.Type {
 	case "tcp":
-		l.Address = k.String("address", "127.0.0.1:8200")
+		l.Address = r.resolved("listener.tcp.address", k.String("address", "127.0.0.1:8200"))
 		if _, _, err := net.SplitHostPort(l.Address); err != nil {
 			l.Address = net.JoinHostPort(strings.Trim(l.Address, "[]"), "8200")
 		}
@@ -160,7 +182,7 @@ func (r *reader) listener(b Block) {
 		r.fail("listener: the type %q is unknown: tcp or unix", b.Type)
 		return
 	}
-	l.ClusterAddress = k.String("cluster_address", "")
+	l.ClusterAddress = r.resolved("listener.tcp.cluster_address", k.String("cluster_address", ""))
 	l.IdleTimeout, l.ReadHeaderTimeout = k.Duration("http_idle_timeout", 5*time.Minute),
 		k.Duration("http_read_header_timeout", 10*time.Second)
 	l.MaxRequestSize, l.MaxRequestDuration = int64(k.Int("max_request_size", 32<<20)),

@@ -81,7 +81,6 @@ func TestParseRefuses(t *testing.T) {
 		good + `max_lease_ttl = "1h" default_lease_ttl = "2h"`: "default_lease_ttl: is greater",
 		good + `ui = "maybe"`:                        "ui: must be true or false",
 		good + `log_format = "xml"`:                  "log_format: must be",
-		good + `ha_storage "consul" {}`:              "ha_storage: the lock",
 		good + `seal "a" {} seal "b" {} seal "c" {}`: "seal: two stanzas",
 		`storage = "raft"`:                           "storage: must be a block",
 		`storage "inmem" {} listener "tcp" { tls_disable = true max_request_size = -1 }`: "max_request_size: must be a " +
@@ -96,6 +95,29 @@ func TestParseRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// TestStockKeysStart: what stock servers start with starts here, with a line about each key that does nothing.
+func TestStockKeysStart(t *testing.T) {
+	const text = `storage "inmem" {}
+ha_storage "consul" { path = "vault/" }
+listener "tcp" { tls_disable = true address = "{{ GetInterfaceIP \"none9\" }}:8300" cluster_address = "{{ GetAllInterfaces | limit 0 | join \"address\" \" \" }}:8301" }
+api_addr = "http://{{ GetInterfaceIP \"none9\" }}:8300"
+`
+	c, err := Parse([]Source{{Name: "x.hcl", Text: text}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listeners[0].Address != "127.0.0.1:8300" || c.Listeners[0].ClusterAddress != "127.0.0.1:8301" ||
+		c.APIAddr != "http://127.0.0.1:8300" {
+		t.Errorf("%+v, %s", c.Listeners[0], c.APIAddr)
+	}
+	if told := strings.Join(c.Warnings, "\n"); len(c.Warnings) != 4 || !strings.Contains(told, "ha_storage \"consul\": has no") {
+		t.Errorf("warnings: %s", told)
+	}
+	if _, err = Parse([]Source{{Name: "x.hcl", Text: text + `cluster_addr = "{{ Nothing }}"`}}, nil); err == nil {
+		t.Error("a template that is none")
 	}
 }
 

@@ -73,6 +73,9 @@ func NewServer(cfg *vaultconf.Config, out io.Writer) (*Server, error) {
 func newServer(cfg *vaultconf.Config, out io.Writer, d *vaultDoctor, faults *fault.Injector,
 	shared *admission.Ports) (s *Server, err error) {
 	s = &Server{cfg: cfg, doctor: d, faults: faults}
+	if err := checkSettings(cfg); err != nil {
+		return nil, err
+	}
 	if err := s.openLogs(out); err != nil {
 		return nil, err
 	}

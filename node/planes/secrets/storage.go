@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/api/vaultapi"
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/clock"
@@ -76,11 +77,44 @@ func unknownStorage(kind string) error {
 // CheckServer says what of a server's configuration cannot work, without opening or asking anything. Its warnings go
 // to w.
 func CheckServer(cfg *vaultconf.Config, getenv func(string) string, w io.Writer) error {
-	for _, text := range cfg.Warnings {
+	_, err := openSeals(cfg.Seals, getenv, slog.New(slog.DiscardHandler))
+	err = errors.Join(checkSettings(cfg), checkRaft(cfg), err)
+	for _, text := range cfg.Warnings { // last: storage and seals have read their keys too
 		fmt.Fprintf(w, "warning: %s\n", text)
 	}
-	_, err := openSeals(cfg.Seals, getenv, slog.New(slog.DiscardHandler))
-	return errors.Join(unknownStorage(cfg.Storage.Type), err)
+	return err
+}
+
+// checkSettings names all that a start would stumble over one by one.
+func checkSettings(cfg *vaultconf.Config) error {
+	wrong := []error{unknownStorage(cfg.Storage.Type)}
+	for i := range cfg.Listeners {
+		l := &cfg.Listeners[i]
+		if !l.TLS.Disable {
+			_, err := vaultTLS(&l.TLS)
+			wrong = append(wrong, err)
+		}
+		_, err := proxied(l)
+		_, ferr := forwardedFor(&l.ForwardedFor)
+		_, herr := vaultapi.NewResponseHeaders(l.ResponseHeaders, nil)
+		wrong = append(wrong, err, ferr, herr)
+	}
+	return errors.Join(wrong...)
+}
+
+// checkRaft reads the keys of a Raft storage, which its open would take.
+func checkRaft(cfg *vaultconf.Config) error {
+	if cfg.Storage.Type != "raft" {
+		return nil
+	}
+	k := cfg.Storage.Keys
+	if k.String("path", "") == "" {
+		return errors.New(`storage "raft": path: is missing`)
+	}
+	if _, _, err := readRaft(&secretsHost{}, k); err != nil {
+		return fmt.Errorf("storage %q: %w", "raft", err)
+	}
+	return k.Err()
 }
 
 // openStorage opens what a storage stanza asks for.
@@ -176,15 +210,15 @@ func readRaft(h *secretsHost, k *vaultconf.Keys) (cfg cluster.RaftConfig, retry 
 		"max_mount_and_namespace_table_entry_size",
 		"autopilot_redundancy_zone", "autopilot_upgrade_version", "freelist_type", "raft_wal", "raft_log_verifier_enabled")
 	nonVoter := k.Bool("retry_join_as_non_voter", false)
+	var wrong []error
 	for _, b := range k.Blocks("retry_join") {
 		t, err := joinTarget(b)
-		if err != nil {
-			return cfg, nil, err
+		if t.NonVoter = nonVoter; err == nil && t.APIAddr != "" {
+			retry = append(retry, t)
 		}
-		t.NonVoter = nonVoter
-		retry = append(retry, t)
+		wrong = append(wrong, err)
 	}
-	return cfg, retry, nil
+	return cfg, retry, errors.Join(wrong...)
 }
 
 // joinTarget reads a retry_join stanza.
@@ -199,11 +233,10 @@ func joinTarget(k *vaultconf.Keys) (t cluster.JoinTarget, err error) {
 			}
 		}
 	}
-	if k.Has("auto_join") {
-		return t, fmt.Errorf("retry_join.auto_join: is not supported: name the servers with leader_api_addr")
-	}
+	cloud := k.Has("auto_join")
+	k.Because("auto_join", "clouds are not asked for addresses: name the servers with leader_api_addr")
 	k.Ignore("auto_join_scheme", "auto_join_port")
-	if t.APIAddr == "" {
+	if t.APIAddr == "" && !cloud {
 		return t, fmt.Errorf("retry_join.leader_api_addr: is missing")
 	}
 	k.Done()
