@@ -102,7 +102,11 @@ func TestParseRefuses(t *testing.T) {
 func TestStockKeysStart(t *testing.T) {
 	const text = `storage "inmem" {}
 ha_storage "consul" { path = "vault/" }
-listener "tcp" { tls_disable = true address = "{{ GetInterfaceIP \"none9\" }}:8300" cluster_address = "{{ GetAllInterfaces | limit 0 | join \"address\" \" \" }}:8301" }
+listener "tcp" {
+  tls_disable     = true
+  address         = "{{ GetInterfaceIP \"none9\" }}:8300"
+  cluster_address = "{{ GetAllInterfaces | limit 0 | join \"address\" \" \" }}:8301"
+}
 api_addr = "http://{{ GetInterfaceIP \"none9\" }}:8300"
 `
 	c, err := Parse([]Source{{Name: "x.hcl", Text: text}}, nil)
@@ -113,7 +117,8 @@ api_addr = "http://{{ GetInterfaceIP \"none9\" }}:8300"
 		c.APIAddr != "http://127.0.0.1:8300" {
 		t.Errorf("%+v, %s", c.Listeners[0], c.APIAddr)
 	}
-	if told := strings.Join(c.Warnings, "\n"); len(c.Warnings) != 4 || !strings.Contains(told, "ha_storage \"consul\": has no") {
+	told := strings.Join(c.Warnings, "\n")
+	if len(c.Warnings) != 4 || !strings.Contains(told, "ha_storage \"consul\": has no") {
 		t.Errorf("warnings: %s", told)
 	}
 	if _, err = Parse([]Source{{Name: "x.hcl", Text: text + `cluster_addr = "{{ Nothing }}"`}}, nil); err == nil {
