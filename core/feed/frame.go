@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/errkind/errwire"
 	"corbel.dev/corbel/kit/pack"
 )
 
@@ -23,9 +24,9 @@ const (
 	frameValue     frameType = 2 // id, generation, index, at, total length + 1 (0: no body), the body's first part
 	frameChunk     frameType = 3 // the next part of the value whose body is not complete
 	frameUnchanged frameType = 4 // id: nothing is newer than what the follower has
-	frameGone      frameType = 5 // id, error kind, text: the subject is followed no more
+	frameGone      frameType = 5 // id, error: the subject is followed no more
 	frameHeartbeat frameType = 6 // generation, known, sent, lag in ms, server's time
-	frameBye       frameType = 7 // error kind, text: the server closes the connection
+	frameBye       frameType = 7 // error: the server closes the connection
 )
 
 // What clients send.
@@ -117,17 +118,12 @@ func appendUnfollow(b []byte, id uint32) []byte {
 
 func appendGone(b []byte, id uint32, err error) []byte {
 	b, mark := beginFrame(b, frameGone)
-	return endFrame(appendError(pack.Uint(b, uint64(id)), err), mark)
+	return endFrame(errwire.Append(pack.Uint(b, uint64(id)), err, maxTextBytes), mark)
 }
 
 func appendBye(b []byte, err error) []byte {
 	b, mark := beginFrame(b, frameBye)
-	return endFrame(appendError(b, err), mark)
-}
-
-func appendError(b []byte, err error) []byte {
-	text := errkind.Text(err)
-	return pack.String(append(b, byte(errkind.Of(err))), text[:min(len(text), maxTextBytes)])
+	return endFrame(errwire.Append(b, err, maxTextBytes), mark)
 }
 
 // heartbeat says up to which index everything has been sent on this connection, which
@@ -203,9 +199,9 @@ func decode(t frameType, p []byte, m *message) error {
 		m.id = readID(r)
 	case frameGone:
 		m.id = readID(r)
-		m.err = readError(r)
+		m.err = errwire.Read(r)
 	case frameBye:
-		m.err = readError(r)
+		m.err = errwire.Read(r)
 	case frameHeartbeat:
 		m.beat = heartbeat{r.Uint(), r.Uint(), r.Uint(), millis(r.Uint()), r.Int()}
 	case frameHello:
@@ -261,14 +257,6 @@ func readText(r *pack.Reader, limit int) string {
 		return s
 	}
 	return ""
-}
-
-func readError(r *pack.Reader) error {
-	kind := errkind.Kind(r.Uint())
-	if kind > errkind.Unknown {
-		kind = errkind.Internal
-	}
-	return errkind.New(kind, readText(r, maxTextBytes))
 }
 
 func millis(n uint64) time.Duration {

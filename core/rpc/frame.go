@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/errkind/errwire"
 	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/kit/pack"
 	"google.golang.org/grpc/mem"
@@ -16,7 +16,7 @@ import (
 // Frames, in both directions:
 //
 //	request: length of method (1 byte), method, payload
-//	reply:   kind (1 byte); data: payload; error: errkind (1 byte), op, text as pack strings
+//	reply:   kind (1 byte); data: payload; error: as in kit/errkind/errwire
 //
 // What does not fit into one piece of a request follows in messages of its own: see large.go.
 // The reply form serves calls and streams alike. Errors of handlers are ordinary
@@ -110,42 +110,20 @@ func (r *reply) unmarshal(b []byte) error {
 	return nil
 }
 
-// encodeError keeps the kind, the innermost text and what stands before it.
 func encodeError(err error) []byte {
-	whole, text := err.Error(), errkind.Text(err)
-	op, cut := strings.CutSuffix(whole, ": "+text)
-	if !cut {
-		op, text = "", whole
-	}
-	kind := errkind.Of(err)
-	if kind == errkind.Internal && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
-		kind = errkind.Unknown // the handler ran out of time: it may have done its work
-	}
-	b := make([]byte, 0, 8+len(whole))
-	b = append(b, frameError, byte(kind))
-	return pack.String(pack.String(b, op), text)
+	return errwire.Append([]byte{frameError}, err, 0)
 }
 
 func decodeError(b []byte) error {
 	if len(b) == 0 {
 		return errFrame
 	}
-	kind := errkind.Kind(b[0])
-	r := pack.Read(b[1:])
-	op, text := r.String(), r.String()
-	if r.Err() != nil {
-		return errFrame
+	r := pack.Read(b)
+	// Callers ask with errors.Is, whoever's clock was faster and whoever's memory is full.
+	if err := errwire.Read(r, context.DeadlineExceeded, context.Canceled, limit.ErrBytes); r.Err() == nil {
+		return err
 	}
-	if kind > errkind.Unknown {
-		kind = errkind.Internal // from a newer version
-	}
-	cause := errors.New(text)
-	for _, known := range []error{context.DeadlineExceeded, context.Canceled, limit.ErrBytes} {
-		if text == errkind.Text(known) {
-			cause = known // callers ask with errors.Is, whoever's clock was faster and whoever's memory is full
-		}
-	}
-	return errkind.E(kind, op, cause)
+	return errFrame
 }
 
 // codec passes request and reply through grpc without another encoding.

@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/errkind/errwire"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
@@ -93,7 +94,7 @@ func (g *Group) try(ctx context.Context, cmd []byte) (any, error) {
 	index, conflict := r.Uint(), r.Bool()
 	refused := error(nil)
 	if r.Bool() {
-		refused = errkind.New(errkind.Kind(r.Uint()), r.String())
+		refused = errwire.Read(r)
 		if conflict {
 			refused = objects.ErrPrecondition
 		}
@@ -130,8 +131,7 @@ func (g *Group) propose(ctx context.Context, cmd []byte) ([]byte, error) {
 	b = pack.Bool(b, errors.Is(refused, objects.ErrPrecondition))
 	b = pack.Bool(b, refused != nil)
 	if refused != nil {
-		b = pack.Uint(b, uint64(errkind.Of(refused)))
-		b = pack.String(b, errkind.Text(refused))
+		b = errwire.Append(b, refused, 0)
 	}
 	return b, nil
 }
