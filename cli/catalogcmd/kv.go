@@ -61,7 +61,7 @@ func kvGet(e *command.Env) *cobra.Command {
 		}
 		switch {
 		case keys:
-			return showKeys(ctx, e, &r, cl, key, separator)
+			return showKeys(ctx, e, &r, cl, key, separator, keyNames(false))
 		case recurse:
 			read := func(ctx context.Context, q client.Query) ([]client.KVPair, client.Meta, error) {
 				return cl.KV().List(ctx, key, q)
@@ -122,8 +122,24 @@ func writePair(w io.Writer, p *client.KVPair, text func([]byte) string) error {
 	return err
 }
 
-func showKeys(ctx context.Context, e *command.Env, r *command.Reading, cl *client.Client, prefix,
-	separator string) error {
+// keyNames prints the names of keys, or how many they are.
+func keyNames(count bool) func(io.Writer, []string) error {
+	return func(w io.Writer, keys []string) error {
+		if count {
+			_, err := fmt.Fprintln(w, len(keys))
+			return err
+		}
+		for _, k := range keys {
+			if _, err := fmt.Fprintln(w, k); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func showKeys(ctx context.Context, e *command.Env, r *command.Reading, cl *client.Client, prefix, separator string,
+	show func(io.Writer, []string) error) error {
 	read := func(ctx context.Context, q client.Query) ([]string, client.Meta, error) {
 		keys, meta, err := cl.KV().Keys(ctx, prefix, separator, q)
 		if keys == nil {
@@ -131,23 +147,18 @@ func showKeys(ctx context.Context, e *command.Env, r *command.Reading, cl *clien
 		}
 		return keys, meta, err
 	}
-	return command.Show(ctx, e, r, r.Q, read, func(w io.Writer, keys []string) error {
-		for _, k := range keys {
-			if _, err := fmt.Fprintln(w, k); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return command.Show(ctx, e, r, r.Q, read, show)
 }
 
 func kvList(e *command.Env) *cobra.Command {
 	var r command.Reading
 	var separator string
+	var count bool
 	c := &cobra.Command{Use: "list [PREFIX]", Short: "List the names of keys",
 		Args: command.Between(0, 1, "at most one prefix")}
 	r.Flags(e, c, true)
 	c.Flags().StringVar(&separator, "separator", "", "cut names at the first separator after the prefix, like folders")
+	c.Flags().BoolVar(&count, "count", false, "print how many there are, not their names")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ctx, stop := command.Signals(c.Context())
 		defer stop()
@@ -155,7 +166,7 @@ func kvList(e *command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return showKeys(ctx, e, &r, cl, command.CleanKey(strings.Join(args, "")), separator)
+		return showKeys(ctx, e, &r, cl, command.CleanKey(strings.Join(args, "")), separator, keyNames(count))
 	}
 	return c
 }
