@@ -15,6 +15,7 @@ func (p *localAgent) Drain(ctx context.Context, leaves bool) {
 	if cfg := p.Current(); cfg.Leave.DrainWait > 0 && (leaves || cfg.Given("drain_wait")) {
 		p.drainServices(ctx, cfg.Leave.DrainWait)
 	}
+	p.doors.Planes.Quiesce(ctx)
 	p.role.handOver(ctx)
 }
 

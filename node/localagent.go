@@ -97,6 +97,7 @@ func (p *localAgent) build(more []plane.Kind) (err error) {
 	if err := p.buildAPI(); err != nil {
 		return err
 	}
+	p.doors.Local = p.local
 	if err = plane.Open(append(kinds(), more...), p.doors); err != nil {
 		return err
 	}

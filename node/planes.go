@@ -7,6 +7,7 @@ import (
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	usageplane "corbel.dev/corbel/node/planes/usage"
+	usagecacheplane "corbel.dev/corbel/node/planes/usagecache"
 )
 
 // kinds are the planes beside catalog and mesh, one line each, in the order in which they start.
@@ -16,6 +17,7 @@ func kinds() []plane.Kind {
 		monitorplane.Kind(),
 		monitorplane.AgentKind(),
 		usageplane.Kind(),
+		usagecacheplane.Kind(),
 	}
 }
 

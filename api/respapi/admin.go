@@ -3,7 +3,6 @@ package respapi
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,7 +101,8 @@ func hello(c *conn, args [][]byte) {
 	c.out.int(map[bool]int64{false: 2, true: 3}[third])
 	c.out.text("id")
 	c.out.int(c.id)
-	for _, pair := range [][2]string{{"mode", "standalone"}, {"role", "master"}} {
+	mode := c.s.mode()
+	for _, pair := range [][2]string{{"mode", mode}, {"role", "master"}} {
 		c.out.text(pair[0])
 		c.out.text(pair[1])
 	}
@@ -147,6 +147,8 @@ func client(c *conn, args [][]byte) {
 		}
 		c.rename(string(args[2]))
 		c.out.ok()
+	case what == "setinfo" && len(args) == 4:
+		c.setInfo(string(args[2]), string(args[3]))
 	case what == "info" && len(args) == 2:
 		c.out.text(c.line() + "\n")
 	case what == "list" && len(args) == 2:
@@ -160,6 +162,18 @@ func client(c *conn, args [][]byte) {
 		c.out.text(strings.Join(lines, "\n") + "\n")
 	default:
 		c.subcommand(args)
+	}
+}
+
+// setInfo takes what a client's library says of itself, which nobody needs.
+func (c *conn) setInfo(what, value string) {
+	switch what = strings.ToLower(what); {
+	case what != "lib-name" && what != "lib-ver":
+		c.out.fail("ERR Unrecognized option '" + what[:min(len(what), 128)] + "'")
+	case !validName(value):
+		c.out.fail("ERR " + what + " cannot contain spaces, newlines or special characters.")
+	default:
+		c.out.ok()
 	}
 }
 
@@ -192,14 +206,15 @@ func info(c *conn, _ [][]byte) {
 	c.s.mu.Unlock()
 	flag := map[bool]int{true: 1}
 	text := fmt.Sprintf("# Server\r\nredis_version:%s\r\nserver_name:corbel\r\ncorbel_version:%s\r\n"+
-		"redis_mode:standalone\r\nuptime_in_seconds:%d\r\n", redisVersion, c.s.cfg.Version,
+		"redis_mode:%s\r\nuptime_in_seconds:%d\r\n", redisVersion, c.s.cfg.Version, c.s.mode(),
 		int64(c.s.cfg.Clock.Since(c.s.started).Seconds()))
 	text += fmt.Sprintf("\r\n# Clients\r\nconnected_clients:%d\r\n", clients)
 	text += fmt.Sprintf("\r\n# Memory\r\nused_memory:%d\r\nmaxmemory:%d\r\n"+
 		"maxmemory_policy:allkeys-lru\r\n", st.Bytes, st.Most)
 	text += fmt.Sprintf("\r\n# Stats\r\ntotal_commands_processed:%d\r\nexpired_keys:%d\r\nevicted_keys:%d\r\n"+
 		"keyspace_hits:%d\r\nkeyspace_misses:%d\r\n", c.s.commands.Load(), st.Expired, st.Evicted, st.Hits, st.Misses)
-	text += "\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n# Cluster\r\ncluster_enabled:0\r\n"
+	text += "\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"
+	text += fmt.Sprintf("\r\n# Cluster\r\ncluster_enabled:%d\r\n", flag[c.s.shares()])
 	text += fmt.Sprintf("\r\n# Usage\r\ntenants:%d\r\nlargest_tenant_bytes:%d\r\ndraining:%d\r\n", st.Tenants,
 		st.LargestTenantBytes, flag[c.s.draining.Load()])
 	if st.Keys > 0 {
@@ -236,94 +251,4 @@ func wait(c *conn, args [][]byte) {
 		}
 	}
 	c.out.int(0)
-}
-
-// slots is how many a cluster has.
-const slots = 16384
-
-// cluster is CLUSTER for one host that owns all.
-func cluster(c *conn, args [][]byte) {
-	host, port := c.s.address(c.net.LocalAddr())
-	switch what := strings.ToLower(string(args[1])); {
-	case what == "myid" && len(args) == 2:
-		c.out.text(c.s.node)
-	case what == "keyslot" && len(args) == 3:
-		c.out.int(int64(slot(args[2])))
-	case what == "info" && len(args) == 2:
-		c.out.text(fmt.Sprintf("cluster_enabled:1\r\ncluster_state:ok\r\ncluster_slots_assigned:%d\r\n"+
-			"cluster_slots_ok:%d\r\ncluster_known_nodes:1\r\ncluster_size:1\r\n", slots, slots))
-	case what == "nodes" && len(args) == 2:
-		c.out.text(fmt.Sprintf("%s %s:%d@%d myself,master - 0 0 1 connected 0-%d\n", c.s.node, host, port,
-			port, slots-1))
-	case what == "slots" && len(args) == 2:
-		c.out.array(1)
-		c.out.array(3)
-		c.out.int(0)
-		c.out.int(slots - 1)
-		c.out.array(4)
-		c.out.text(host)
-		c.out.int(int64(port))
-		c.out.text(c.s.node)
-		c.out.array(0)
-	case what == "shards" && len(args) == 2:
-		c.shards(host, port)
-	default:
-		c.subcommand(args)
-	}
-}
-
-func (c *conn) shards(host string, port int) {
-	c.out.array(1)
-	c.out.table(2)
-	c.out.text("slots")
-	c.out.array(2)
-	c.out.int(0)
-	c.out.int(slots - 1)
-	c.out.text("nodes")
-	c.out.array(1)
-	c.out.table(6)
-	c.out.text("id")
-	c.out.text(c.s.node)
-	c.out.text("port")
-	c.out.int(int64(port))
-	for _, pair := range [][2]string{{"ip", host}, {"endpoint", host}, {"role", "master"}, {"health", "online"}} {
-		c.out.text(pair[0])
-		c.out.text(pair[1])
-	}
-}
-
-// address is where clients find this host.
-func (s *Server) address(local net.Addr) (host string, port int) {
-	text := s.cfg.Announce
-	if text == "" {
-		text = local.String()
-	}
-	host, number, err := net.SplitHostPort(text)
-	if err != nil { // a socket of this host has none
-		return "", 0
-	}
-	port, _ = strconv.Atoi(number) // 0 is none, too
-	return host, port
-}
-
-// slot is the slot of a key: CRC16 of it, or of what stands between its first braces.
-func slot(key []byte) int {
-	text := string(key)
-	if _, rest, ok := strings.Cut(text, "{"); ok {
-		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
-			text = tag
-		}
-	}
-	crc := uint16(0)
-	for _, b := range []byte(text) { // XMODEM: polynomial 0x1021
-		crc ^= uint16(b) << 8
-		for range 8 {
-			carry := crc&0x8000 != 0
-			crc <<= 1
-			if carry {
-				crc ^= 0x1021
-			}
-		}
-	}
-	return int(crc) % slots
 }

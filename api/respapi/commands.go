@@ -139,7 +139,7 @@ func (c *conn) run(args [][]byte) {
 		return
 	}
 	if !c.quiet(cmd, args) {
-		c.busy.Store(c.s.cfg.Clock.Now().UnixNano())
+		c.seen.busy.Store(c.s.cfg.Clock.Now().UnixNano())
 	}
 	if c.queue != nil && !cmd.is("now") && cmd.name != "quit" {
 		c.enqueue(args)
@@ -162,7 +162,7 @@ func (c *conn) find(args [][]byte) (*command, string) {
 	case cmd.is("write") && slices.ContainsFunc(cmd.keys(args), c.s.maintenance):
 		return nil, "ERR the key " + c.s.cfg.MaintenanceKey + " says that this host drains, and is not for writing"
 	}
-	return cmd, ""
+	return cmd, c.s.elsewhere(cmd.keys(args))
 }
 
 func unknown(args [][]byte) string {

@@ -11,7 +11,9 @@ func exists(c *conn, args [][]byte) {
 	n := int64(0)
 	for _, key := range args[1:] {
 		if c.s.maintenance(key) {
+			c.seen.checks.Store(true)
 			if c.s.draining.Load() {
+				c.seen.knows.Store(true)
 				n++
 			}
 			continue

@@ -23,9 +23,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,13 +32,14 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/usage/cache"
+	"corbel.dev/corbel/usage/slots"
 )
 
 // Config of a server.
 type Config struct {
 	Cache *cache.Cache
 	// Authenticate says whether a user may come in; nil lets everybody in. The user of AUTH with a password alone is
-	// "default".
+	// "default". Of a client that comes it is asked without both, and where that is enough, no password is needed.
 	Authenticate func(user, password string) bool
 	// MaintenanceKey exists while the server drains; empty means MAINTENANCE_MODE.
 	MaintenanceKey string
@@ -58,9 +57,14 @@ type Config struct {
 	IdleAfter time.Duration
 	// Announce is the address that CLUSTER tells; zero means that which the client came to.
 	Announce string
-	Version  string
-	Clock    clock.Clock
-	Log      *slog.Logger
+	// Node is the name of this host in a cluster, 40 hexadecimal digits; empty means any.
+	Node string
+	// Cluster says which host owns which slot: clients are sent there with MOVED. nil means that this host owns all keys
+	// that come to it, as behind a proxy that divides them.
+	Cluster func() *slots.Map
+	Version string
+	Clock   clock.Clock
+	Log     *slog.Logger
 }
 
 // Server serves a cache.
@@ -92,7 +96,8 @@ func New(cfg Config) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Server{cfg: cfg, table: tableOf(), started: cfg.Clock.Now(), node: nodeID(), conns: map[*conn]bool{}}
+	return &Server{cfg: cfg, table: tableOf(), started: cfg.Clock.Now(), node: cmp.Or(cfg.Node, nodeID()),
+		conns: map[*conn]bool{}}
 }
 
 // Serve takes connections until ctx ends or the listener fails; then it ends all of them and waits for them.
@@ -161,6 +166,9 @@ func (s *Server) sweep(ctx context.Context) {
 	}
 }
 
+// open reports whether clients need not show who they are.
+func (s *Server) open() bool { return s.cfg.Authenticate == nil || s.cfg.Authenticate("", "") }
+
 // conn is a client's connection.
 type conn struct {
 	s       *Server
@@ -174,9 +182,16 @@ type conn struct {
 	queue   *transaction // between MULTI and EXEC
 	do      func(key []byte, fn func(e *cache.Entry))
 	leaving bool
-	busy    atomic.Int64           // when it said something that counts, in Unix nanoseconds
+	seen    seen
 	told    atomic.Pointer[string] // its name, for others
 	send    sender
+}
+
+// seen is what a client did that matters to a drain.
+type seen struct {
+	busy   atomic.Int64 // when it said something that counts, in Unix nanoseconds
+	checks atomic.Bool  // it asks for the maintenance key
+	knows  atomic.Bool  // it was told that the key exists
 }
 
 // sender is the way out of a connection: of its own goroutine, and of the one that tells of a drain.
@@ -192,7 +207,7 @@ type sender struct {
 const flushBytes = 64 << 10
 
 func (s *Server) serve(ctx context.Context, nc net.Conn) {
-	c := &conn{s: s, net: nc, id: s.ids.Add(1), since: s.cfg.Clock.Now(), known: s.cfg.Authenticate == nil,
+	c := &conn{s: s, net: nc, id: s.ids.Add(1), since: s.cfg.Clock.Now(), known: s.open(),
 		hold: s.cfg.Memory.Hold(limit.AddrOf(nc.RemoteAddr())), do: s.cfg.Cache.Do}
 	s.mu.Lock()
 	s.conns[c] = true
@@ -293,53 +308,4 @@ func (c *conn) more() {
 	if len(c.out.buf) > flushBytes && c.queue == nil && !c.leaving && c.flush(true) != nil {
 		c.leaving = true
 	}
-}
-
-const pushDraining = ">2\r\n$11\r\nmaintenance\r\n$8\r\ndraining\r\n"
-
-// Drain has the maintenance key exist, and tells the clients that can be told. They are served on.
-func (s *Server) Drain() {
-	if s.draining.Swap(true) {
-		return
-	}
-	s.mu.Lock()
-	list := slices.Collect(maps.Keys(s.conns))
-	s.mu.Unlock()
-	for _, c := range list {
-		c.tell()
-	}
-}
-
-// tell sends the push between two answers: at once, or when the answer under way has ended.
-func (c *conn) tell() {
-	c.send.push.Store(true)
-	if !c.send.mu.TryLock() {
-		return // it hears of it with its next answer
-	}
-	defer c.send.mu.Unlock()
-	if c.send.partial || !c.send.third || !c.send.push.Swap(false) {
-		return
-	}
-	if c.write([]byte(pushDraining), pushPatience) != nil {
-		_ = c.net.Close() // it has not read for long, or is gone
-	}
-}
-
-// pushPatience is short: these few bytes wait only when the client has let everything fill up.
-const pushPatience = 100 * time.Millisecond
-
-// Undo ends a drain: the maintenance key is gone.
-func (s *Server) Undo() { s.draining.Store(false) }
-
-// Waiting is how many clients still talk: those that said something lately other than a health check does.
-func (s *Server) Waiting() (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	idle := s.cfg.Clock.Now().Add(-s.cfg.IdleAfter).UnixNano()
-	for c := range s.conns {
-		if c.busy.Load() > idle {
-			n++
-		}
-	}
-	return n
 }

@@ -690,7 +690,7 @@ func TestDrain(t *testing.T) {
 		EXISTS MAINTENANCE_MODE a => :2
 		SET a 2 => +OK
 	`)
-	if n := r.Waiting(); n != 2 {
+	if n := len(r.Waiting()); n != 2 {
 		t.Fatalf("it waits for %d clients", n)
 	}
 	r.hand.Advance(3 * time.Second)
@@ -698,7 +698,7 @@ func TestDrain(t *testing.T) {
 		EXISTS MAINTENANCE_MODE => :1
 		PING => +PONG
 	`)
-	if n := r.Waiting(); n != 0 {
+	if n := len(r.Waiting()); n != 0 {
 		t.Fatalf("health checks are waited for: %d", n)
 	}
 	r.Undo()

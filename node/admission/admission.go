@@ -17,6 +17,7 @@ type Ports struct {
 
 	HTTP, Monitor, Secrets *limit.Conns // refused with 429
 	Agents, GRPC, RPC, DNS *limit.Conns // closed
+	Cache                  *limit.Conns // of the usage plane; closed
 }
 
 // New makes the budgets, and exports them.
@@ -30,6 +31,7 @@ func New(l *config.Limits, metrics *telemetry.Registry) *Ports {
 	}
 	p.HTTP, p.Monitor, p.Secrets = of("http"), of("monitor"), of("secrets")
 	p.Agents, p.GRPC, p.RPC, p.DNS = of("monitor_agents"), of("grpc"), of("rpc"), of("dns")
+	p.Cache = of("usage_cache")
 	p.Reload(l)
 	return p
 }
@@ -43,4 +45,5 @@ func (p *Ports) Reload(l *config.Limits) {
 	p.GRPC.Set(l.MaxConns, l.MaxStrangers)
 	p.RPC.Set(l.MaxConns, l.MaxStrangers)
 	p.DNS.Set(l.DNSMaxConns, 0)
+	p.Cache.Set(l.MaxConns, 0)
 }

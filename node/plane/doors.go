@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
@@ -23,6 +24,7 @@ type Doors struct {
 	*base.Base
 	Catalog *raftgroup.Group // the catalog's, with its registry; nil on agents
 	Planes  *Set             // those that are open so far
+	Local   *local.Local     // what is registered on this host
 	Ending  atomic.Bool      // the process drains: nothing is ready any more
 
 	plane      string // that is opened now

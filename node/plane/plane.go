@@ -6,6 +6,7 @@ package plane
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/node/config"
@@ -25,6 +26,12 @@ type Plane interface {
 	Reload(cfg *config.Config) (apply func(), err error)
 	// Close undoes what was opened, where Run is never called.
 	Close() error
+}
+
+// Quiescer is a plane whose clients have to be told, and waited for, before the process ends.
+type Quiescer interface {
+	// Quiesce returns when no client needs the plane any more, or ctx ends. All are served meanwhile.
+	Quiesce(ctx context.Context)
 }
 
 // Idle does nothing where a plane has nothing to do.
@@ -120,6 +127,20 @@ func (s *Set) Drain(ctx context.Context) {
 	for _, p := range s.all {
 		p.Drain(ctx)
 	}
+}
+
+// Quiesce has all planes that have clients to wait for do so at the same time.
+func (s *Set) Quiesce(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	var wg sync.WaitGroup
+	for _, p := range s.all {
+		if q, ok := p.(Quiescer); ok {
+			wg.Go(func() { q.Quiesce(ctx) })
+		}
+	}
+	wg.Wait()
 }
 
 // Reload judges a configuration by all planes, the last first, and returns what applies it.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/node/config"
+	usagecacheplane "corbel.dev/corbel/node/planes/usagecache"
 )
 
 // Keys are the plane's section of the configuration.
@@ -17,6 +18,7 @@ type Keys struct {
 	Log      LogKeys
 	State    StateKeys
 	Statsd   StatsdKeys
+	usagecacheplane.Keys
 }
 
 // LogKeys are those of the log of events.

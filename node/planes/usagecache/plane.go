@@ -1,0 +1,263 @@
+// Package usagecacheplane is the remote cache of the usage plane on this host: the port that speaks the Redis protocol,
+// its place in the catalog, and its drain.
+//
+// What always holds:
+//   - The port is off until the configuration names it.
+//   - A host that drains says so first (the maintenance key, the catalog, a push), serves every connection on, and ends
+//     only when nobody needs it any more, or at the ceiling. See Drain.
+//   - Where the keys are divided over several hosts, the catalog says which: a service usage-cache that fails its check
+//     owns nothing. To register it takes service:write, so that nobody else is sent clients and their passwords.
+//
+// The plane fails alone: the cache is memory, and all that is in it can be made anew.
+package usagecacheplane
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"syscall"
+	"time"
+
+	"corbel.dev/corbel/api/respapi"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/definition"
+	"corbel.dev/corbel/catalog/local"
+	"corbel.dev/corbel/kit/backoff"
+	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/config"
+	"corbel.dev/corbel/node/plane"
+	"corbel.dev/corbel/telemetry"
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/cache"
+)
+
+// Service is the name of the cache in the catalog, and the ID of this host's.
+const Service = "usage-cache"
+
+// Plane is the cache of this host.
+type Plane struct {
+	plane.Idle
+	d         *plane.Doors
+	cache     *cache.Cache
+	server    *respapi.Server
+	hosts     *hosts // nil where the keys are not divided
+	drain     *drain
+	listeners []net.Listener
+	metrics   *telemetry.Registry
+}
+
+// Kind is the cache as a process lists it.
+func Kind() plane.Kind { return plane.Kind{Name: "usage cache", Check: check, Open: open} }
+
+func open(d *plane.Doors) (plane.Plane, error) {
+	keys := keysOf(d.Cfg)
+	if keys == nil || keys.Cache.Port < 0 {
+		return nil, nil
+	}
+	p := &Plane{d: d, metrics: d.Metrics}
+	p.cache = cache.New(cache.Config{MaxBytes: int64(keys.Cache.MaxBytes), Key: sketchKey(d.Cfg), Clock: d.Clock})
+	if err := p.listen(keys); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	cfg := respapi.Config{Cache: p.cache, Authenticate: p.authenticate(keys.Cache.Password),
+		MaintenanceKey: keys.Drain.MaintenanceKey, Memory: d.Ports.Bytes, Conns: d.Ports.Cache,
+		Node: nodeID(d.Cfg.Node.Name, Service), Version: version.Number, Clock: d.Clock, Log: d.Log}
+	if keys.Cache.Cluster {
+		p.hosts = &hosts{state: d.Catalog.Registry.State, replicas: keys.Cache.Replicas}
+		cfg.Cluster, cfg.Announce = p.hosts.slots, p.announced()
+	}
+	p.server = respapi.New(cfg)
+	p.drain = newDrain(p, keys.Drain)
+	p.meter()
+	read := plane.Right{Resource: acl.Operator, Level: acl.Read}
+	write := plane.Right{Resource: acl.Operator, Level: acl.Write}
+	d.Route("GET /v1/usage/drain", read, http.HandlerFunc(p.drain.serveStatus))
+	d.Route("PUT /v1/usage/drain", write, http.HandlerFunc(p.drain.serveStart))
+	d.Route("DELETE /v1/usage/drain", write, http.HandlerFunc(p.drain.serveUndo))
+	d.Debug(func() any { return map[string]any{"cache": p.cache.Stats(), "drain": p.drain.status()} })
+	return p, nil
+}
+
+// sketchKey is the same on all hosts of a cluster, so that their sketches can be merged.
+func sketchKey(cfg *config.Config) usage.Key {
+	sum := sha256.Sum256(append([]byte("usage cache\x00"+cfg.Node.Datacenter+"\x00"), cfg.Gossip.EncryptKey...))
+	return usage.NewKey([16]byte(sum[:16]))
+}
+
+// nodeID is the name of a host in a cluster, as clients expect it.
+func nodeID(node, service string) string {
+	sum := sha256.Sum256([]byte(node + "/" + service))
+	return hex.EncodeToString(sum[:20])
+}
+
+func (p *Plane) listen(keys *Keys) error {
+	var secure *tls.Config
+	if cfg := p.d.Cfg; cfg.TLS.HTTPS.Enabled() && !cfg.TLS.Disabled {
+		var err error
+		if secure, err = p.d.PortTLS(cfg, "https", &cfg.TLS.HTTPS, "redis"); err != nil {
+			return err
+		}
+		secure.NextProtos = nil // clients of Redis offer no protocol
+	}
+	for _, addr := range addresses(p.d.Cfg, keys) {
+		l, err := net.Listen("tcp", addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("usage.cache.port: %s is in use, by a Redis server perhaps: choose another port, or use that "+
+				"server with usage.cache.redis: %w", addr, err)
+		}
+		if err != nil {
+			return fmt.Errorf("usage.cache.port: %w", err)
+		}
+		if secure != nil {
+			l = tls.NewListener(l, secure)
+		}
+		p.listeners = append(p.listeners, l)
+	}
+	return nil
+}
+
+// authenticate says who comes in: everybody where tokens are off and there is no password.
+func (p *Plane) authenticate(password string) func(user, secret string) bool {
+	if !p.d.Cfg.ACL.Enabled && password == "" {
+		return nil
+	}
+	return func(user, secret string) bool {
+		if password != "" && user == "default" && subtle.ConstantTimeCompare([]byte(secret), []byte(password)) == 1 {
+			return true
+		}
+		if !p.d.Cfg.ACL.Enabled {
+			return false
+		}
+		if secret == "" {
+			secret = p.d.Tokens.Get(base.TokenDefault)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), authPatience)
+		defer cancel()
+		r := (&http.Request{URL: &url.URL{}, Header: http.Header{"X-Consul-Token": {secret}}}).WithContext(ctx)
+		return p.d.Allows(r, plane.Right{Resource: acl.Service, Name: Service, Level: acl.Write})
+	}
+}
+
+const authPatience = 5 * time.Second
+
+// Addr is where the cache answers.
+func (p *Plane) Addr() net.Addr { return p.listeners[0].Addr() }
+
+// announced is the address that other hosts and clients of a cluster are told.
+func (p *Plane) announced() string {
+	host, port, err := net.SplitHostPort(p.Addr().String())
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = p.d.Cfg.Advertise.Addr
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// Run implements plane.Plane.
+func (p *Plane) Run(ctx context.Context) error {
+	var parts life.Group
+	for i, l := range p.listeners {
+		parts.Add(fmt.Sprint("cache port ", i), func(ctx context.Context) error { return p.server.Serve(ctx, l) })
+	}
+	parts.Add("cache registration", p.register)
+	parts.Add("cache drain", p.drain.run)
+	p.d.Log.Info("the usage plane's cache answers", "address", p.Addr().String(), "max_bytes", p.cache.MaxBytes())
+	return parts.Run(ctx)
+}
+
+// register puts this host's cache into the catalog, and takes it out at the end.
+func (p *Plane) register(ctx context.Context) error {
+	host, text, err := net.SplitHostPort(p.announced())
+	if err != nil {
+		return err
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		return err
+	}
+	def := &definition.Service{ID: Service, Name: Service, Tags: []string{"redis"},
+		Meta:     map[string]string{"external-source": "corbel"},
+		Endpoint: definition.Endpoint{Address: host, Port: port},
+		Checks: []*definition.Check{{Name: "The cache takes connections", Status: "passing", Interval: 10 * time.Second,
+			Timeout: 5 * time.Second, Probe: definition.Probe{TCP: p.dialed()}}}}
+	pause := backoff.Backoff{Min: time.Second, Max: time.Minute}
+	for ctx.Err() == nil {
+		err := p.d.Local.RegisterService(ctx, def, local.RegisterOptions{ReplaceExistingChecks: true})
+		if err == nil {
+			break
+		}
+		p.d.Log.Warn("the cache is not in the catalog yet", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause.Next()):
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// dialed is where the host's own check connects.
+func (p *Plane) dialed() string {
+	host, port, _ := net.SplitHostPort(p.Addr().String()) // a listener's address has both
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// Quiesce implements plane.Quiescer: it drains before the process ends.
+func (p *Plane) Quiesce(ctx context.Context) { p.drain.quiesce(ctx) }
+
+// Reload implements plane.Plane.
+func (p *Plane) Reload(cfg *config.Config) (func(), error) {
+	if err := check(cfg); err != nil {
+		return nil, err
+	}
+	keys := keysOf(cfg)
+	return func() { p.drain.ceiling.Store(int64(keys.Drain.Ceiling)) }, nil
+}
+
+// Close implements plane.Plane.
+func (p *Plane) Close() (err error) {
+	for _, l := range p.listeners {
+		err = errors.Join(err, l.Close())
+	}
+	return err
+}
+
+func (p *Plane) meter() {
+	stat := func(pick func(cache.Stats) float64) func() float64 {
+		return func() float64 { return pick(p.cache.Stats()) }
+	}
+	for name, row := range map[string]struct {
+		help string
+		read func(cache.Stats) float64
+	}{
+		"usage.cache.hit":          {"Reads of keys that were there.", func(s cache.Stats) float64 { return float64(s.Hits) }},
+		"usage.cache.miss":         {"Reads of keys that were not.", func(s cache.Stats) float64 { return float64(s.Misses) }},
+		"usage.cache.keys":         {"Keys in this host's cache.", func(s cache.Stats) float64 { return float64(s.Keys) }},
+		"usage.cache.bytes":        {"What they take.", func(s cache.Stats) float64 { return float64(s.Bytes) }},
+		"usage.cache.limit":        {"What they may take.", func(s cache.Stats) float64 { return float64(s.Most) }},
+		"usage.cache.evicted":      {"Keys that went for lack of room.", func(s cache.Stats) float64 { return float64(s.Evicted) }},
+		"usage.cache.expired":      {"Keys whose time was over.", func(s cache.Stats) float64 { return float64(s.Expired) }},
+		"usage.cache.tenants":      {"Tenants with keys.", func(s cache.Stats) float64 { return float64(s.Tenants) }},
+		"usage.cache.tenant_bytes": {"What the largest of them has.", func(s cache.Stats) float64 { return float64(s.LargestTenantBytes) }},
+	} {
+		p.metrics.Declare(telemetry.KindGauge, name, row.help)
+		p.metrics.GaugeFunc(name, stat(row.read))
+	}
+	p.metrics.Declare(telemetry.KindGauge, "usage.drain.waiting", "Clients that a drain of this host's cache waits for.")
+	p.metrics.GaugeFunc("usage.drain.waiting", func() float64 { return float64(p.drain.waiting()) })
+}
