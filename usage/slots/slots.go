@@ -1,5 +1,5 @@
-// Package slots says which cache host owns a key: keys fall into 16,384 slots as in a Redis cluster, and slots belong to
-// hosts by rendezvous, in blocks, so that a host that comes or goes moves its own share of the keys and no other.
+// Package slots says which cache host owns a key: keys fall into 16,384 slots as in a Redis cluster, and slots belong
+// to hosts by rendezvous, in blocks, so that a host that comes or goes moves its own share of the keys and no other.
 //
 // What always holds: the same list of hosts, in any order, gives the same owners everywhere; a host that drains owns
 // nothing while another one does not. The package decides, and does nothing else.

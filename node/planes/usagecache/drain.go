@@ -12,9 +12,9 @@ import (
 	"corbel.dev/corbel/api/respapi"
 )
 
-// drain takes the cache of this host out of use, in steps: the maintenance key exists, clients of RESP3 are told and the
-// catalog says draining; every connection is served on; until each client has closed or is idle, and each health checker
-// has seen the key, with a ceiling. What comes afterwards is the caller's: a process that ends, or an operator who does.
+// drain takes the cache of this host out of use, in steps: the maintenance key exists, clients of RESP3 are told and
+// the catalog says draining; every connection is served on; until each client has closed or is idle, and each health
+// checker has seen the key, with a ceiling. What comes afterwards is the caller's: a process that ends, or an operator.
 type drain struct {
 	p       *Plane
 	key     string

@@ -48,7 +48,8 @@ func nodesOf(st *statestore.State) (list []slots.Node) {
 	}
 	for s := range st.Instances(Service) {
 		id := s.Node + "/" + s.ID
-		if health := st.Check(s.Node, catalog.SerfHealthID); failed[id] || health != nil && health.Status == catalog.Critical {
+		health := st.Check(s.Node, catalog.SerfHealthID)
+		if failed[id] || health != nil && health.Status == catalog.Critical {
 			continue
 		}
 		n := slots.Node{ID: nodeID(s.Node, s.ID), Host: s.Address, Port: s.Port, Draining: draining[id]}

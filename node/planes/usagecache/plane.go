@@ -36,7 +36,6 @@ import (
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/plane"
-	"corbel.dev/corbel/telemetry"
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/cache"
 )
@@ -53,7 +52,7 @@ type Plane struct {
 	hosts     *hosts // nil where the keys are not divided
 	drain     *drain
 	listeners []net.Listener
-	metrics   *telemetry.Registry
+	meters    *meters
 }
 
 // Kind is the cache as a process lists it.
@@ -64,7 +63,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	if keys == nil || keys.Cache.Port < 0 {
 		return nil, nil
 	}
-	p := &Plane{d: d, metrics: d.Metrics}
+	p := &Plane{d: d}
 	p.cache = cache.New(cache.Config{MaxBytes: int64(keys.Cache.MaxBytes), Key: sketchKey(d.Cfg), Clock: d.Clock})
 	if err := p.listen(keys); err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -78,7 +77,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	}
 	p.server = respapi.New(cfg)
 	p.drain = newDrain(p, keys.Drain)
-	p.meter()
+	p.meters = newMeters(d.Metrics, p.cache, p.drain.waiting)
 	read := plane.Right{Resource: acl.Operator, Level: acl.Read}
 	write := plane.Right{Resource: acl.Operator, Level: acl.Write}
 	d.Route("GET /v1/usage/drain", read, http.HandlerFunc(p.drain.serveStatus))
@@ -173,6 +172,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	parts.Add("cache registration", p.register)
 	parts.Add("cache drain", p.drain.run)
+	parts.Add("cache meters", p.meters.run)
 	p.d.Log.Info("the usage plane's cache answers", "address", p.Addr().String(), "max_bytes", p.cache.MaxBytes())
 	return parts.Run(ctx)
 }
@@ -235,29 +235,4 @@ func (p *Plane) Close() (err error) {
 		err = errors.Join(err, l.Close())
 	}
 	return err
-}
-
-func (p *Plane) meter() {
-	stat := func(pick func(cache.Stats) float64) func() float64 {
-		return func() float64 { return pick(p.cache.Stats()) }
-	}
-	for name, row := range map[string]struct {
-		help string
-		read func(cache.Stats) float64
-	}{
-		"usage.cache.hit":          {"Reads of keys that were there.", func(s cache.Stats) float64 { return float64(s.Hits) }},
-		"usage.cache.miss":         {"Reads of keys that were not.", func(s cache.Stats) float64 { return float64(s.Misses) }},
-		"usage.cache.keys":         {"Keys in this host's cache.", func(s cache.Stats) float64 { return float64(s.Keys) }},
-		"usage.cache.bytes":        {"What they take.", func(s cache.Stats) float64 { return float64(s.Bytes) }},
-		"usage.cache.limit":        {"What they may take.", func(s cache.Stats) float64 { return float64(s.Most) }},
-		"usage.cache.evicted":      {"Keys that went for lack of room.", func(s cache.Stats) float64 { return float64(s.Evicted) }},
-		"usage.cache.expired":      {"Keys whose time was over.", func(s cache.Stats) float64 { return float64(s.Expired) }},
-		"usage.cache.tenants":      {"Tenants with keys.", func(s cache.Stats) float64 { return float64(s.Tenants) }},
-		"usage.cache.tenant_bytes": {"What the largest of them has.", func(s cache.Stats) float64 { return float64(s.LargestTenantBytes) }},
-	} {
-		p.metrics.Declare(telemetry.KindGauge, name, row.help)
-		p.metrics.GaugeFunc(name, stat(row.read))
-	}
-	p.metrics.Declare(telemetry.KindGauge, "usage.drain.waiting", "Clients that a drain of this host's cache waits for.")
-	p.metrics.GaugeFunc("usage.drain.waiting", func() float64 { return float64(p.drain.waiting()) })
 }
