@@ -34,6 +34,7 @@ import (
 	"corbel.dev/corbel/cli/serve"
 	"corbel.dev/corbel/cli/snapshots"
 	"corbel.dev/corbel/cli/trouble"
+	"corbel.dev/corbel/cli/uicmd"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	"github.com/spf13/cobra"
 )
@@ -165,6 +166,7 @@ var own = commandLine{
 		{"dev", "Run server and agent in one process, with nothing to configure", groupRun, serve.Dev},
 		{"server", "Run a member of the control-plane cluster", groupRun, serve.Server},
 		{"agent", "Run the agent of a host", groupRun, serve.Agent},
+		{"ui", "Open the web UI", groupRun, uicmd.Command},
 		{"services", "List, show, register and deregister services", groupCatalog, catalogcmd.Services},
 		{"nodes", "List the hosts of the catalog, remove one for good", groupCatalog, catalogcmd.OwnNodes},
 		{"catalog", "Look things up in the catalog", groupCatalog, catalogcmd.Catalog},

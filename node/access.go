@@ -28,8 +28,8 @@ func (a *access) GrantWithin(ctx context.Context, token string, age time.Duratio
 	return a.tokens.GrantWithin(ctx, token, age)
 }
 
-// allows tells whether a request's token has a right. What a server asks on its own behalf has been judged there.
-func (a *access) allows(r *http.Request, right plane.Right) bool {
+// Allows tells whether a request's token has a right. What a server asks on its own behalf has been judged there.
+func (a *access) Allows(r *http.Request, right plane.Right) bool {
 	if _, open := a.tokens.(rows.AllowAll); open || rows.IsJudged(r.Context()) {
 		return true
 	}

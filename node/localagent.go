@@ -80,7 +80,8 @@ func newLocalAgent(cfg *config.Config) (*localAgent, error) {
 // take gives it its role, with the catalog's Raft group of a server and what tokens are judged by.
 func (p *localAgent) take(r role, catalog *raftgroup.Group, tokens rows.Authorizer) {
 	p.role, p.access.tokens = r, tokens
-	p.doors = plane.NewDoors(p.Base, catalog, p.access.allows)
+	p.doors = plane.NewDoors(p.Base, catalog, &p.access)
+	p.doors.SetOwnAPI(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.doctor.ServeHTTP(w, r) }))
 }
 
 // build makes the graph, in the order in which its parts start.
@@ -104,7 +105,7 @@ func (p *localAgent) build(more []plane.Kind) (err error) {
 	if p.doctor, err = doctorplane.New(p.doors, &p.access, p.api); err != nil {
 		return err
 	}
-	if err := p.web.open(p.Base, p.api, p.doctor); err != nil {
+	if err := p.web.open(p.Base, p.api, p.doors.Front(p.doctor)); err != nil {
 		return err
 	}
 	if err := p.buildDNS(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"corbel.dev/corbel/node/plane"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
+	uiplane "corbel.dev/corbel/node/planes/ui"
 	usageplane "corbel.dev/corbel/node/planes/usage"
 	usagecacheplane "corbel.dev/corbel/node/planes/usagecache"
 )
@@ -18,6 +19,7 @@ func kinds() []plane.Kind {
 		monitorplane.AgentKind(),
 		usageplane.Kind(),
 		usagecacheplane.Kind(),
+		uiplane.Kind(),
 	}
 }
 

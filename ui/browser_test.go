@@ -119,13 +119,13 @@ func open(t *testing.T) *stage {
 		return fields{"rows": list, "from": min(from, matching), "matching": matching, "all": many}
 	})
 	s.api = uiapi.New(uiapi.Config{
-		Login: func(_ context.Context, c *uiapi.Credentials) (uiapi.Person, error) {
+		Login: func(_ *http.Request, c *uiapi.Credentials) (uiapi.Person, error) {
 			if c.Token != "right" {
 				return uiapi.Person{}, errkind.New(errkind.Denied, "this token is not known")
 			}
 			return uiapi.Person{Name: "operator"}, nil
 		},
-		Open: func() *uiapi.Person { return nil },
+		Open: func(*http.Request) *uiapi.Person { return nil },
 		Topics: map[string]uiapi.Topic{"overview": s.overview, "services": s.services,
 			"instances": newTopic(func(url.Values) any {
 				return fields{"rows": []fields{}, "from": 0, "matching": 0, "all": 0}
@@ -163,7 +163,7 @@ func (s *stage) start(l net.Listener) {
 	mux := http.NewServeMux()
 	mux.Handle("/ui", ui.Handler())
 	mux.Handle("/ui/", ui.Handler())
-	mux.Handle("/v1/ui/", s.api)
+	mux.Handle("/ui/api/", s.api)
 	s.server = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	go func() { _ = s.server.Serve(l) }() // until Close
 }

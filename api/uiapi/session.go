@@ -27,6 +27,8 @@ type Person struct {
 	Name string
 	// Catalog, Secrets and Monitor are tokens of the three planes, empty where the login gave none.
 	Catalog, Secrets, Monitor string
+	// Remote is the address that it logged in from.
+	Remote string
 }
 
 // session is one login. Its id is known to the browser alone: the server keeps the hash.

@@ -2,13 +2,13 @@
 // and one stream that tells of changes. Whatever the wire contracts can do already goes through them, with the rights
 // of the person: there is no second implementation of a write.
 //
-//	POST /v1/ui/login         {"token"} or {"user", "password"}: begins a session, whose cookie no script can read
-//	POST /v1/ui/logout        ends it
-//	GET  /v1/ui/me            who is logged in; 401 without a session
-//	GET  /v1/ui/topic/NAME    a topic as it is now; the query belongs to the topic
-//	POST /v1/ui/stream        topics again and again as they change, one line of JSON each (Line)
-//	GET  /v1/ui/search?q=     places that a text leads to
-//	any  /v1/ui/as/PLANE/...  the plane's own API, with the person's token
+//	POST /ui/api/login         {"token"} or {"user", "password"}: begins a session, whose cookie no script can read
+//	POST /ui/api/logout        ends it
+//	GET  /ui/api/me            who is logged in; 401 without a session
+//	GET  /ui/api/topic/NAME    a topic as it is now; the query belongs to the topic
+//	POST /ui/api/stream        topics again and again as they change, one line of JSON each (Line)
+//	GET  /ui/api/search?q=     places that a text leads to
+//	any  /ui/api/as/PLANE/...  the plane's own API, with the person's token
 //
 // Requests that another site's page makes are refused. Rights are asked for anew with each answer, and of a stream at
 // least every five seconds; a stream ends with its session. What a browser reads slowly is passed over in favour of the
@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -30,7 +31,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-const prefix = "/v1/ui/"
+const prefix = "/ui/api/"
 
 // Serves reports whether a path is this package's.
 func Serves(path string) bool { return strings.HasPrefix(path, prefix) }
@@ -63,22 +64,24 @@ type Place struct {
 type Plane struct {
 	Handler http.Handler
 	// Attach puts the person's token on a request.
-	Attach func(*http.Request, *Person)
+	Attach func(*http.Request, *Person) error
 }
 
-// Config of an API. All but Clock is needed.
+// Config of an API. All but Clock and About is needed.
 type Config struct {
 	Clock clock.Clock // nil is the real one
 	// Login judges credentials; an error of kind Denied says that they are wrong.
-	Login func(context.Context, *Credentials) (Person, error)
+	Login func(*http.Request, *Credentials) (Person, error)
 	// Open is who asks without a session, nil where a login is needed.
-	Open   func() *Person
+	Open   func(*http.Request) *Person
 	Topics map[string]Topic
 	Search func(ctx context.Context, p Person, text string) ([]Place, error)
 	Planes map[string]Plane
+	// About is what the page is told of the server beside who is logged in.
+	About func(*Person) map[string]any
 }
 
-// API serves the paths below /v1/ui. It is safe for concurrent use.
+// API serves the paths below /ui/api. It is safe for concurrent use.
 type API struct {
 	cfg      Config
 	sessions *Sessions
@@ -94,16 +97,16 @@ func New(cfg Config) *API {
 	}
 	a := &API{cfg: cfg, sessions: NewSessions(cfg.Clock), mux: http.NewServeMux(),
 		origins: http.NewCrossOriginProtection()}
-	a.mux.HandleFunc("POST /v1/ui/login", a.login)
-	a.mux.HandleFunc("POST /v1/ui/logout", func(w http.ResponseWriter, r *http.Request) {
+	a.mux.HandleFunc("POST /ui/api/login", a.login)
+	a.mux.HandleFunc("POST /ui/api/logout", func(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, a.sessions.End(r))
 		w.WriteHeader(http.StatusNoContent)
 	})
-	a.mux.HandleFunc("GET /v1/ui/me", a.me)
-	a.mux.HandleFunc("GET /v1/ui/topic/{name}", a.topic)
-	a.mux.HandleFunc("POST /v1/ui/stream", a.stream)
-	a.mux.HandleFunc("GET /v1/ui/search", a.search)
-	a.mux.HandleFunc("/v1/ui/as/{plane}/", a.as)
+	a.mux.HandleFunc("GET /ui/api/me", a.me)
+	a.mux.HandleFunc("GET /ui/api/topic/{name}", a.topic)
+	a.mux.HandleFunc("POST /ui/api/stream", a.stream)
+	a.mux.HandleFunc("GET /ui/api/search", a.search)
+	a.mux.HandleFunc("/ui/api/as/{plane}/", a.as)
 	return a
 }
 
@@ -135,7 +138,7 @@ func (a *API) person(w http.ResponseWriter, r *http.Request) (p Person, end <-ch
 	if p, end, ok = a.sessions.Of(r); ok {
 		return p, end, true
 	}
-	if open := a.cfg.Open(); open != nil {
+	if open := a.cfg.Open(r); open != nil {
 		return *open, nil, true
 	}
 	http.Error(w, "log in first", http.StatusUnauthorized)
@@ -147,7 +150,7 @@ func (a *API) login(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &in) {
 		return
 	}
-	p, err := a.cfg.Login(r.Context(), &in)
+	p, err := a.cfg.Login(r, &in)
 	if err != nil {
 		fail(w, err)
 		return
@@ -158,7 +161,12 @@ func (a *API) login(w http.ResponseWriter, r *http.Request) {
 
 func (a *API) me(w http.ResponseWriter, r *http.Request) {
 	if p, _, ok := a.person(w, r); ok {
-		answer(w, map[string]string{"name": p.Name})
+		_, _, session := a.sessions.Of(r)
+		about := map[string]any{"name": p.Name, "open": !session}
+		if a.cfg.About != nil {
+			maps.Copy(about, a.cfg.About(&p))
+		}
+		answer(w, about)
 	}
 }
 
@@ -222,7 +230,10 @@ func (a *API) as(w http.ResponseWriter, r *http.Request) {
 	to.URL.Path, to.URL.RawPath = strings.TrimPrefix(r.URL.Path, at), strings.TrimPrefix(r.URL.RawPath, at)
 	to.RequestURI = to.URL.RequestURI()
 	to.Header.Del("Cookie")
-	plane.Attach(to, &p)
+	if err := plane.Attach(to, &p); err != nil {
+		fail(w, err)
+		return
+	}
 	plane.Handler.ServeHTTP(w, to)
 }
 

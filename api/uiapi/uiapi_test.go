@@ -71,13 +71,13 @@ func serve(t *testing.T) *served {
 	s := &served{t: t, clock: clock.NewFake(time.Unix(1e9, 0)), counter: &counter{index: 1, moved: make(chan struct{})}}
 	s.api = New(Config{
 		Clock: s.clock,
-		Login: func(_ context.Context, c *Credentials) (Person, error) {
+		Login: func(_ *http.Request, c *Credentials) (Person, error) {
 			if c.Token == "" {
 				return Person{}, errkind.New(errkind.Denied, "token: it is empty")
 			}
 			return Person{Name: "of " + c.Token, Catalog: c.Token}, nil
 		},
-		Open:   func() *Person { return nil },
+		Open:   func(*http.Request) *Person { return nil },
 		Topics: map[string]Topic{"counter": s.counter},
 		Search: func(_ context.Context, p Person, text string) ([]Place, error) {
 			return []Place{{Name: text, Kind: p.Name, Path: "/"}}, nil
@@ -86,7 +86,7 @@ func serve(t *testing.T) *served {
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.WriteString(w, r.Method+" "+r.RequestURI+" "+r.Header.Get("X-Consul-Token")+r.Header.Get("Cookie"))
 			}),
-			Attach: func(r *http.Request, p *Person) { r.Header.Set("X-Consul-Token", p.Catalog) },
+			Attach: func(r *http.Request, p *Person) error { r.Header.Set("X-Consul-Token", p.Catalog); return nil },
 		}},
 	})
 	s.Server = httptest.NewServer(s.api)
@@ -138,42 +138,42 @@ func TestSession(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	b := s.browser()
-	s.want(b, "GET", "/v1/ui/me", "", 401, "log in first")
-	s.want(b, "GET", "/v1/ui/topic/counter", "", 401, "log in first")
-	s.want(b, "POST", "/v1/ui/login", `{"token":""}`, 403, "token: it is empty")
-	s.want(b, "POST", "/v1/ui/login", `{"token":1}`, 400,
+	s.want(b, "GET", "/ui/api/me", "", 401, "log in first")
+	s.want(b, "GET", "/ui/api/topic/counter", "", 401, "log in first")
+	s.want(b, "POST", "/ui/api/login", `{"token":""}`, 403, "token: it is empty")
+	s.want(b, "POST", "/ui/api/login", `{"token":1}`, 400,
 		"the request's body: json: cannot unmarshal number into Go struct field Credentials.token of type string")
-	s.want(b, "POST", "/v1/ui/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
-	s.want(b, "GET", "/v1/ui/me", "", 200, `{"name":"of right"}`)
-	s.want(b, "GET", "/v1/ui/topic/counter", "", 200, `{"topic":"counter","index":1,"value":{"n":1}}`)
-	s.want(b, "GET", "/v1/ui/topic/other", "", 404, `no topic "other": there are counter`)
-	s.want(b, "GET", "/v1/ui/search?q=x", "", 200, `[{"name":"x","kind":"of right","path":"/"}]`)
-	s.want(b, "PUT", "/v1/ui/as/catalog/v1/kv/a%2Fb?cas=1", "v", 200, "PUT /v1/kv/a%2Fb?cas=1 right")
-	s.want(b, "GET", "/v1/ui/as/other/v1/kv/a", "", 404, "no plane other")
+	s.want(b, "POST", "/ui/api/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
+	s.want(b, "GET", "/ui/api/me", "", 200, `{"name":"of right","open":false}`)
+	s.want(b, "GET", "/ui/api/topic/counter", "", 200, `{"topic":"counter","index":1,"value":{"n":1}}`)
+	s.want(b, "GET", "/ui/api/topic/other", "", 404, `no topic "other": there are counter`)
+	s.want(b, "GET", "/ui/api/search?q=x", "", 200, `[{"name":"x","kind":"of right","path":"/"}]`)
+	s.want(b, "PUT", "/ui/api/as/catalog/v1/kv/a%2Fb?cas=1", "v", 200, "PUT /v1/kv/a%2Fb?cas=1 right")
+	s.want(b, "GET", "/ui/api/as/other/v1/kv/a", "", 404, "no plane other")
 
 	other := s.browser()
-	s.want(other, "POST", "/v1/ui/login", `{"token":"wrong"}`, 200, `{"name":"of wrong"}`)
-	s.want(other, "GET", "/v1/ui/topic/counter?of=web", "", 403, "no rights on web")
+	s.want(other, "POST", "/ui/api/login", `{"token":"wrong"}`, 200, `{"name":"of wrong"}`)
+	s.want(other, "GET", "/ui/api/topic/counter?of=web", "", 403, "no rights on web")
 
-	s.want(b, "POST", "/v1/ui/logout", "", 204, "")
-	s.want(b, "GET", "/v1/ui/me", "", 401, "log in first")
-	s.want(other, "GET", "/v1/ui/me", "", 200, `{"name":"of wrong"}`)
+	s.want(b, "POST", "/ui/api/logout", "", 204, "")
+	s.want(b, "GET", "/ui/api/me", "", 401, "log in first")
+	s.want(other, "GET", "/ui/api/me", "", 200, `{"name":"of wrong","open":false}`)
 }
 
 func TestSessionEnds(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	b := s.browser()
-	s.want(b, "POST", "/v1/ui/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
+	s.want(b, "POST", "/ui/api/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
 	for range 3 { // used, it lives on
 		s.clock.Advance(idleTime - time.Minute)
-		s.want(b, "GET", "/v1/ui/me", "", 200, `{"name":"of right"}`)
+		s.want(b, "GET", "/ui/api/me", "", 200, `{"name":"of right","open":false}`)
 	}
 	s.clock.Advance(time.Hour)
-	s.want(b, "GET", "/v1/ui/me", "", 401, "log in first") // but not for ever
-	s.want(b, "POST", "/v1/ui/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
+	s.want(b, "GET", "/ui/api/me", "", 401, "log in first") // but not for ever
+	s.want(b, "POST", "/ui/api/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
 	s.clock.Advance(idleTime)
-	s.want(b, "GET", "/v1/ui/me", "", 401, "log in first")
+	s.want(b, "GET", "/ui/api/me", "", 401, "log in first")
 }
 
 // TestFixation: who plants a session in a browser has none after the login.
@@ -185,18 +185,18 @@ func TestFixation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.want(b, "POST", "/v1/ui/login", `{"token":"planted"}`, 200, `{"name":"of planted"}`)
+	s.want(b, "POST", "/ui/api/login", `{"token":"planted"}`, 200, `{"name":"of planted"}`)
 	planted := b.Jar.Cookies(u)
-	s.want(b, "POST", "/v1/ui/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
+	s.want(b, "POST", "/ui/api/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
 	thief := s.browser()
 	thief.Jar.SetCookies(u, planted)
-	s.want(thief, "GET", "/v1/ui/me", "", 401, "log in first")
+	s.want(thief, "GET", "/ui/api/me", "", 401, "log in first")
 }
 
 func TestCookie(t *testing.T) {
 	t.Parallel()
 	s := NewSessions(clock.NewFake(time.Unix(1e9, 0)))
-	c := s.Begin(httptest.NewRequest(http.MethodPost, "https://x/v1/ui/login", nil), Person{Name: "a"})
+	c := s.Begin(httptest.NewRequest(http.MethodPost, "https://x/ui/api/login", nil), Person{Name: "a"})
 	if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode || len(c.Value) < 26 {
 		t.Errorf("%v", c)
 	}
@@ -231,22 +231,22 @@ func TestOtherSites(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	b := s.browser()
-	s.want(b, "POST", "/v1/ui/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
+	s.want(b, "POST", "/ui/api/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
 	for _, site := range []string{"cross-site", "same-site"} {
-		s.want(b, "GET", "/v1/ui/me", "", 403, "this page belongs to another site", "Sec-Fetch-Site", site)
-		s.want(b, "PUT", "/v1/ui/as/catalog/v1/kv/a", "v", 403, "this page belongs to another site",
+		s.want(b, "GET", "/ui/api/me", "", 403, "this page belongs to another site", "Sec-Fetch-Site", site)
+		s.want(b, "PUT", "/ui/api/as/catalog/v1/kv/a", "v", 403, "this page belongs to another site",
 			"Sec-Fetch-Site", site)
 	}
-	if status, _ := s.do(b, "PUT", "/v1/ui/as/catalog/v1/kv/a", "v", "Origin", "https://evil.example"); status != 403 {
+	if status, _ := s.do(b, "PUT", "/ui/api/as/catalog/v1/kv/a", "v", "Origin", "https://evil.example"); status != 403 {
 		t.Errorf("a write of another origin: %d", status)
 	}
-	s.want(b, "PUT", "/v1/ui/as/catalog/v1/kv/a", "v", 200, "PUT /v1/kv/a right", "Sec-Fetch-Site", "same-origin")
+	s.want(b, "PUT", "/ui/api/as/catalog/v1/kv/a", "v", 200, "PUT /v1/kv/a right", "Sec-Fetch-Site", "same-origin")
 }
 
 // open begins a stream and returns what reads its lines, heartbeats left out.
 func (s *served) open(ctx context.Context, c *http.Client, body string) func() (Line, error) {
 	s.t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/v1/ui/stream", strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL+"/ui/api/stream", strings.NewReader(body))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -275,9 +275,9 @@ func TestStream(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	b := s.browser()
-	s.want(b, "POST", "/v1/ui/stream", `{"topics":[{"name":"counter"}]}`, 401, "log in first")
-	s.want(b, "POST", "/v1/ui/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
-	s.want(b, "POST", "/v1/ui/stream", `{"topics":[]}`, 400, "topics: 0, want 1 to 64")
+	s.want(b, "POST", "/ui/api/stream", `{"topics":[{"name":"counter"}]}`, 401, "log in first")
+	s.want(b, "POST", "/ui/api/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
+	s.want(b, "POST", "/ui/api/stream", `{"topics":[]}`, 400, "topics: 0, want 1 to 64")
 	next := s.open(t.Context(), b, `{"topics":[{"name":"counter?of=a"},{"name":"nothing"}]}`)
 	seen := map[string]Line{}
 	for range 2 {
@@ -334,12 +334,12 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	b := s.browser()
-	s.want(b, "POST", "/v1/ui/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
+	s.want(b, "POST", "/ui/api/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
 	next := s.open(t.Context(), b, `{"topics":[{"name":"counter"}]}`)
 	if _, err := next(); err != nil {
 		t.Fatal(err)
 	}
-	s.want(b, "POST", "/v1/ui/logout", "", 204, "")
+	s.want(b, "POST", "/ui/api/logout", "", 204, "")
 	if line, err := next(); err != io.EOF {
 		t.Errorf("%+v %v", line, err)
 	}
@@ -350,17 +350,17 @@ func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	b := s.browser()
-	s.want(b, "POST", "/v1/ui/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
+	s.want(b, "POST", "/ui/api/login", `{"token":"right"}`, 200, `{"name":"of right"}`)
 	var many []string
 	for i := range maxTopics + 1 {
 		many = append(many, `{"name":"counter?of=`+strconv.Itoa(i)+`"}`)
 	}
-	s.want(b, "POST", "/v1/ui/stream", `{"topics":[`+strings.Join(many, ",")+`]}`, 400, "topics: 65, want 1 to 64")
+	s.want(b, "POST", "/ui/api/stream", `{"topics":[`+strings.Join(many, ",")+`]}`, 400, "topics: 65, want 1 to 64")
 	s.api.streams.Store(maxStreams)
-	s.want(b, "POST", "/v1/ui/stream", `{"topics":[{"name":"counter"}]}`, 503,
+	s.want(b, "POST", "/ui/api/stream", `{"topics":[{"name":"counter"}]}`, 503,
 		"this server has as many open pages as it can serve")
 	s.api.streams.Store(0)
-	if status, _ := s.do(b, "POST", "/v1/ui/login", strings.Repeat("x", maxBody+1)); status != 400 {
+	if status, _ := s.do(b, "POST", "/ui/api/login", strings.Repeat("x", maxBody+1)); status != 400 {
 		t.Errorf("a body without end: %d", status)
 	}
 }

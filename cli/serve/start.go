@@ -358,7 +358,11 @@ func greeting(cfg *config.Config, addr string, planes planeAddrs) string {
 	if strings.HasPrefix(addr, "unix://") {
 		url = addr
 	}
-	fmt.Fprintf(&b, "\nCorbel is ready.\n\n  HTTP API   %s\n", url)
+	b.WriteString("\nCorbel is ready.\n\n")
+	if cfg.UI.Enabled && !strings.HasPrefix(addr, "unix://") {
+		fmt.Fprintf(&b, "  Web UI     %s/ui\n", url)
+	}
+	fmt.Fprintf(&b, "  HTTP API   %s\n", url)
 	if len(cfg.Listen.DNS) > 0 {
 		fmt.Fprintf(&b, "  DNS        %s (domain %s)\n", cfg.Listen.DNS[0], strings.TrimSuffix(cfg.DNS.Domain, "."))
 	}

@@ -31,6 +31,7 @@ type Config struct {
 	Enrolment
 	DNS         DNS
 	HTTP        HTTP `key:"http_config"`
+	UI          UI   `key:"ui_config"`
 	Limits      Limits
 	Checks      Checks
 	Queries     Queries
@@ -278,6 +279,11 @@ type HTTP struct {
 	MaxHeaderBytes  int               `key:"max_header_bytes" def:"1048576" doc:"largest request header"`
 
 	AllowWritePrefixes []netip.Prefix // AllowWriteFrom parsed
+}
+
+// UI is the web UI.
+type UI struct {
+	Enabled bool `key:"enabled" def:"true" doc:"servers: serve the web UI at /ui of all ports for HTTP"`
 }
 
 // Limits bound what others may ask of this process.

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"context"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -34,11 +35,57 @@ type Doors struct {
 	fresh      []func()
 	depends    []func() []doctor.Dependency
 	debug      map[string]func() any
-	allows     func(r *http.Request, right Right) bool
+	access     Access
+	front      front
+}
+
+// Access turns tokens into rights.
+type Access interface {
+	// Grant is what a token may do; it fails with kind Denied for one that is not known.
+	Grant(ctx context.Context, token string) (*acl.Grant, error)
+	// Allows tells whether the token of a request has a right.
+	Allows(r *http.Request, right Right) bool
+}
+
+// front is what is at all ports for HTTP of a process, whichever plane's they are: the web UI.
+type front struct {
+	api    http.Handler // of the process's own HTTP ports
+	serves func(path string) bool
+	page   http.Handler // nil until a plane has said so
+}
+
+// OwnAPI answers what the process's own HTTP ports answer. It may be called once the process runs.
+func (d *Doors) OwnAPI() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.front.api.ServeHTTP(w, r) })
+}
+
+// SetOwnAPI says what that is.
+func (d *Doors) SetOwnAPI(h http.Handler) { d.front.api = h }
+
+// SetFront has h answer, at all ports for HTTP, the paths that serves takes. It judges on its own who may have what.
+func (d *Doors) SetFront(serves func(path string) bool, h http.Handler) {
+	d.front.serves, d.front.page = serves, h
+}
+
+// Front adds to the handler of a port what SetFront has said by the time a request comes. Requests come when all planes
+// are open.
+func (d *Doors) Front(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if d.front.page != nil && d.front.serves(r.URL.Path) {
+			d.front.page.ServeHTTP(w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// Grant is what a token of the catalog may do.
+func (d *Doors) Grant(ctx context.Context, token string) (*acl.Grant, error) {
+	return d.access.Grant(ctx, token)
 }
 
 // Allows tells whether the token of a request has a right.
-func (d *Doors) Allows(r *http.Request, right Right) bool { return d.allows(r, right) }
+func (d *Doors) Allows(r *http.Request, right Right) bool { return d.access.Allows(r, right) }
 
 // Right is what the token of a request needs: a level on a resource, by its name where it has one.
 type Right struct {
@@ -47,15 +94,15 @@ type Right struct {
 	Level    acl.Level
 }
 
-// NewDoors makes the doors of a process. catalog is nil on agents; allows judges requests.
-func NewDoors(b *base.Base, catalog *raftgroup.Group, allows func(r *http.Request, right Right) bool) *Doors {
-	return &Doors{Base: b, Catalog: catalog, routes: http.NewServeMux(), debug: map[string]func() any{}, allows: allows}
+// NewDoors makes the doors of a process. catalog is nil on agents; access judges requests.
+func NewDoors(b *base.Base, catalog *raftgroup.Group, access Access) *Doors {
+	return &Doors{Base: b, Catalog: catalog, routes: http.NewServeMux(), debug: map[string]func() any{}, access: access}
 }
 
 // Route answers a pattern of http.ServeMux on the process's HTTP ports, to those who have the right.
 func (d *Doors) Route(pattern string, right Right, h http.Handler) {
 	d.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		if !d.allows(r, right) {
+		if !d.access.Allows(r, right) {
 			http.Error(w, "Permission denied", http.StatusForbidden)
 			return
 		}
@@ -143,7 +190,7 @@ func (d *Doors) Dependencies() (out []doctor.Dependency) {
 
 // ServeDebug answers with the planes' parts of the debug archive, by plane.
 func (d *Doors) ServeDebug(w http.ResponseWriter, r *http.Request) {
-	if !d.allows(r, Right{Resource: acl.Operator, Level: acl.Read}) {
+	if !d.access.Allows(r, Right{Resource: acl.Operator, Level: acl.Read}) {
 		http.Error(w, "Permission denied: the state of planes needs operator:read", http.StatusForbidden)
 		return
 	}

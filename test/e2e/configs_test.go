@@ -37,7 +37,7 @@ var tutorials = []tutorial{
 	{name: "server.hcl", check: func(t *testing.T, a *started) {
 		a.want(t, "/v1/catalog/nodes", 200, `"rack":"r7"`)
 		a.want(t, "/v1/agent/self", 200, `"Server":true`)
-	}, warnings: []string{"ui_config has no effect"}},
+	}},
 	{name: "client.json", alone: true, check: func(t *testing.T, a *started) {
 		a.want(t, "/v1/agent/services", 200, `"cache"`)
 		a.want(t, "/v1/agent/checks", 200, `"Status":"passing"`)

@@ -22,7 +22,7 @@ const trouble = signal("");
 
 async function look(): Promise<void> {
   try {
-    me.value = await get<Me>("/v1/ui/me");
+    me.value = await get<Me>("/ui/api/me");
     signedOut.value = false;
     trouble.value = "";
   } catch (e) {
@@ -32,7 +32,7 @@ async function look(): Promise<void> {
 }
 
 async function logout(): Promise<void> {
-  await send("POST", "/v1/ui/logout");
+  await send("POST", "/ui/api/logout");
   me.value = undefined;
   signedOut.value = true;
 }

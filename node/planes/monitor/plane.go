@@ -41,6 +41,7 @@ type Plane struct {
 	hub         *hub.Hub
 	agents      *sensuapi.Agents
 	ports       *ports
+	Web         *Web
 	began       time.Time
 	failed      atomic.Pointer[error] // why the plane serves nothing any more
 	answered    atomic.Bool           // it was ready once
@@ -58,7 +59,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		return nil, nil
 	}
 	m := &Plane{d: d, hub: hub.NewHub(), began: d.Clock.Now(),
-		metrics: newMetrics(d.Clock, d.Cfg.Telemetry.DisableDoctor, d.Metrics.Traces())}
+		Web: &Web{}, metrics: newMetrics(d.Clock, d.Cfg.Telemetry.DisableDoctor, d.Metrics.Traces())}
 	spent := newCosts(m.metrics, d.Cfg.Monitor.Store)
 	m.Group = newGroup(d)
 	m.Group.Resources.Watch(m.changed)
@@ -79,11 +80,11 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		return nil, fmt.Errorf("monitor: agents: %w", err)
 	}
 	m.meter()
-	api, err := m.handler()
+	m.Web.API, err = m.handler()
 	if err != nil {
 		return nil, fmt.Errorf("monitor: %w", err)
 	}
-	if err := m.ports.open(api, m.agents); err != nil {
+	if err := m.ports.open(d.Front(m.Web.API), m.agents); err != nil {
 		return nil, err
 	}
 	if scheme, port := m.ports.agentsDoor(); port != "" {

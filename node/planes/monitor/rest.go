@@ -40,6 +40,7 @@ func (m *Plane) rest() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.Web.logins, m.Web.users = l, m.users
 	cfg := &m.d.Cfg.Monitor
 	return sensurest.New(sensurest.Config{
 		Resources: m.Group.Resources, Users: m.users, Logins: l, Events: m.Events.Router, Follow: m.Events.Follow,

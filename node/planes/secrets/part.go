@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"syscall"
 
@@ -51,7 +52,7 @@ func newPart(d *plane.Doors) (*Part, error) {
 		if err != nil {
 			return nil, err
 		}
-		s, err := newServer(own, os.Stderr, nil, d.Faults, d.Ports)
+		s, err := newServer(own, os.Stderr, nil, d.Faults, shared{d.Ports, d.Front})
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +64,7 @@ func newPart(d *plane.Doors) (*Part, error) {
 	for _, addr := range []string{cfg.Listen.Secrets, "127.0.0.1:0"} {
 		dev, _, err := newDevSecrets(secretsConfig{
 			ports: []secretsPort{{listen: httpx.Listen{Address: addr}}}, headerBytes: cfg.HTTP.MaxHeaderBytes,
-			clock: d.Clock, log: d.Log, metrics: d.Metrics, admits: d.Ports,
+			clock: d.Clock, log: d.Log, metrics: d.Metrics, admits: d.Ports, front: d.Front,
 			keeper: keeper.Config{Local: keeper.Local{Follow: d.Logs.Follow}},
 		}, devToken, "2")
 		if err != nil {
@@ -170,4 +171,20 @@ func (p *Part) depends() []doctor.Dependency {
 		return nil
 	}
 	return p.server.depends()
+}
+
+// API answers what the plane's ports answer.
+func (p *Part) API() http.Handler {
+	if p.server != nil {
+		return p.server.plane.api
+	}
+	return p.dev.api
+}
+
+// DevToken is the root token of dev's plane, "" elsewhere.
+func (p *Part) DevToken() string {
+	if p.dev == nil {
+		return ""
+	}
+	return devToken
 }

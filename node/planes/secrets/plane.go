@@ -3,6 +3,7 @@ package secretsplane
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -49,6 +50,15 @@ type secretsConfig struct {
 	admits      *admission.Ports
 	ports       []secretsPort
 	headerBytes int
+	front       func(http.Handler) http.Handler // what is at each port beside the API; nil is nothing
+}
+
+// withFront is the handler of a port.
+func (c *secretsConfig) withFront(api http.Handler) http.Handler {
+	if c.front == nil {
+		return api
+	}
+	return c.front(api)
 }
 
 // newSecretsPlane builds a plane. It opens no port; bind does.

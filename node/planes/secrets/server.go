@@ -44,7 +44,7 @@ type Server struct {
 	log     *slog.Logger
 	faults  *fault.Injector
 	metrics *telemetry.Registry
-	admits  *admission.Ports
+	shared
 	sinks   *sink.Set
 	wire    *wire.Wire
 	plane   *secretsPlane
@@ -56,13 +56,19 @@ type Server struct {
 	doctor  *vaultDoctor // nil within a process that has a doctor of its own
 }
 
+// shared is what a server has of the process that it is part of.
+type shared struct {
+	admits *admission.Ports
+	front  func(http.Handler) http.Handler
+}
+
 // NewServer opens storage and ports. Log lines go to out.
 func NewServer(cfg *vaultconf.Config, out io.Writer) (*Server, error) {
 	faults, err := fault.FromEnv()
 	if err != nil {
 		return nil, err
 	}
-	s, err := newServer(cfg, out, &vaultDoctor{}, faults, nil)
+	s, err := newServer(cfg, out, &vaultDoctor{}, faults, shared{})
 	if err == nil {
 		s.parts.Add("faults", faults.Run)
 	}
@@ -71,8 +77,8 @@ func NewServer(cfg *vaultconf.Config, out io.Writer) (*Server, error) {
 
 // newServer makes one; where d is nil it is part of a process, which runs the faults, and whose budgets it shares.
 func newServer(cfg *vaultconf.Config, out io.Writer, d *vaultDoctor, faults *fault.Injector,
-	shared *admission.Ports) (s *Server, err error) {
-	s = &Server{cfg: cfg, doctor: d, faults: faults}
+	with shared) (s *Server, err error) {
+	s = &Server{cfg: cfg, doctor: d, faults: faults, shared: with}
 	if err := checkSettings(cfg); err != nil {
 		return nil, err
 	}
@@ -82,7 +88,7 @@ func newServer(cfg *vaultconf.Config, out io.Writer, d *vaultDoctor, faults *fau
 	settings := vaultTelemetry(&cfg.Telemetry)
 	s.metrics = telemetry.New(telemetry.Config{Settings: settings, Clock: s.faults.Clock(), Logger: s.log,
 		Host: hostname()})
-	if s.admits = shared; d != nil {
+	if d != nil {
 		s.admits = admission.New(&cfg.Limits, s.metrics)
 	}
 	if err := gometrics.Install(s.metrics, s.faults.Inline()); err != nil {
@@ -186,7 +192,7 @@ func (s *Server) open() (err error) {
 		_ = store.backend.Close()
 		return err
 	}
-	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, admits: s.admits,
+	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, admits: s.admits, front: s.front,
 		wire: s.wire, encrypted: true, standbys: s.cfg.StandbyReads, ports: ports,
 		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName,
 			Seal: seals.now, OldSeal: seals.old, Metrics: s.metrics, Repeat: s.faults.Repeat,

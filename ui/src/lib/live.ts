@@ -190,7 +190,7 @@ const aborted = (s: AbortSignal): Promise<void> =>
   s.aborted ? Promise.resolve() : new Promise((done) => s.addEventListener("abort", () => done(), { once: true }));
 
 async function stream(names: string[], end: AbortSignal, alive: () => void): Promise<void> {
-  const answer = await fetch("/v1/ui/stream", {
+  const answer = await fetch("/ui/api/stream", {
     method: "POST",
     credentials: "same-origin",
     signal: end,

@@ -42,7 +42,7 @@ export function Palette() {
     if (!open) return;
     const end = new AbortController();
     const timer = setTimeout(() => {
-      get<Place[]>(`/v1/ui/search?q=${encodeURIComponent(query)}`, end.signal).then(
+      get<Place[]>(`/ui/api/search?q=${encodeURIComponent(query)}`, end.signal).then(
         (list) => {
           setPlaces(list);
           setAt(0);

@@ -1,8 +1,12 @@
-import { Age, Copy, Mark, type State } from "../lib/parts";
+import { Age, Mark, type State } from "../lib/parts";
 import { ago } from "../lib/time";
 import { param } from "../lib/route";
 import { useLive } from "../lib/use";
 import { text } from "../text";
+
+interface Line {
+  text: string;
+}
 
 interface Finding {
   id: string;
@@ -10,16 +14,17 @@ interface Finding {
   title: string;
   since: number;
   /** evidence are lines that the doctor measured, remedy is what to do, commands what to paste. */
-  evidence: string[];
-  remedy: string[];
-  commands: string[];
+  evidence: Line[];
+  not: Line[];
+  do: string[];
 }
 
 interface DoctorData {
   findings: Finding[];
   /** asked is how many members answered, of how many. */
-  answered: number;
   asked: number;
+  silent: { member: string; reason: string }[];
+  fine: string[];
 }
 
 export function Doctor() {
@@ -32,7 +37,7 @@ export function Doctor() {
       <Age of={live} />
       {data && (
         <>
-          <p class="words">{text.asked(data.answered, data.asked)}</p>
+          <p class="words">{text.asked(data.asked, data.asked + data.silent.length)}</p>
           {data.findings.length === 0 && <p class="empty">{text.noFindings}</p>}
           {data.findings.map((f, i) => (
             <details key={f.id} class="finding" open={open === f.id || (open === "" && i === 0)}>
@@ -42,20 +47,15 @@ export function Doctor() {
               <h2>{text.evidence}</h2>
               <ul>
                 {f.evidence.map((line) => (
-                  <li key={line}>{line}</li>
+                  <li key={line.text}>{line.text}</li>
                 ))}
               </ul>
               <h2>{text.remedy}</h2>
               <ul>
-                {f.remedy.map((line) => (
+                {f.do.map((line) => (
                   <li key={line}>{line}</li>
                 ))}
               </ul>
-              {f.commands.map((line) => (
-                <p key={line} class="command">
-                  <code>{line}</code> <Copy what={line} label={text.copy} />
-                </p>
-              ))}
             </details>
           ))}
         </>

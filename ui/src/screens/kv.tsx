@@ -66,7 +66,7 @@ interface Pair {
 }
 
 /** at is a key in the catalog's own API, asked for as the person. */
-const at = (name: string): string => `/v1/ui/as/catalog/v1/kv/${encode(name)}`;
+const at = (name: string): string => `/ui/api/as/catalog/v1/kv/${encode(name)}`;
 
 /** Key shows a value first; it changes only after Edit, with check-and-set, and its flags are kept. */
 export function Key(props: { name: string }) {

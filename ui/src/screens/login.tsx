@@ -10,7 +10,7 @@ export function Login(props: { done: () => void }) {
     const form = e.currentTarget as HTMLFormElement;
     const data = new FormData(form);
     try {
-      await send("POST", "/v1/ui/login", {
+      await send("POST", "/ui/api/login", {
         token: data.get("token") ?? "",
         user: data.get("user") ?? "",
         password: data.get("password") ?? "",

@@ -20,16 +20,9 @@ interface Finding {
   since: number;
 }
 
-interface Change {
-  at: number;
-  what: string;
-  who: string;
-}
-
 interface OverviewData {
   planes: Plane[];
   findings: Finding[];
-  changes: Change[];
 }
 
 export function Overview() {
@@ -61,17 +54,6 @@ export function Overview() {
                     <a href={href(`/doctor?finding=${encodeURIComponent(f.id)}`)}>{f.title}</a>
                   </Mark>
                   <span class="words">{ago(f.since)}</span>
-                </li>
-              ))}
-            </ul>
-          </section>
-          <section>
-            <h2>{text.changes}</h2>
-            <ul class="changes">
-              {data.changes.map((c) => (
-                <li key={`${c.at} ${c.what}`}>
-                  <time dateTime={new Date(c.at).toISOString()}>{ago(c.at)}</time> {c.what}{" "}
-                  <span class="words">{c.who}</span>
                 </li>
               ))}
             </ul>

@@ -1,0 +1,81 @@
+package uiplane
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/api/uiapi"
+	"corbel.dev/corbel/doctor"
+)
+
+// findingRow is a finding of the doctor as the page shows it.
+type findingRow struct {
+	ID       string        `json:"id"`
+	Code     string        `json:"code"`
+	Severity string        `json:"severity"` // critical, warning
+	Title    string        `json:"title"`
+	Member   string        `json:"member,omitempty"`
+	Since    int64         `json:"since"` // ms since 1970; 0 is not known
+	Evidence []doctor.Line `json:"evidence"`
+	Not      []doctor.Line `json:"not"`
+	Do       []string      `json:"do"`
+}
+
+// doctorView is the report of the doctor.
+type doctorView struct {
+	Findings []findingRow    `json:"findings"`
+	Fine     []string        `json:"fine"`
+	Asked    int             `json:"asked"`
+	Silent   []doctor.Silent `json:"silent"`
+}
+
+// examined is how often the doctor is asked while somebody looks: it asks all servers.
+const examined = 5 * time.Second
+
+func (u *UI) doctorTopic() *topic {
+	return &topic{every: examined, rights: u.operator, make: func(ctx context.Context, p *uiapi.Person, _ url.Values) (any,
+		error) {
+		return u.report(ctx, p)
+	}}
+}
+
+// operator tells apart those whose tokens differ in what they may do.
+func (u *UI) operator(ctx context.Context, p *uiapi.Person) (string, error) {
+	g, err := u.d.Grant(ctx, p.Catalog)
+	if err != nil {
+		return "", err
+	}
+	return g.Class(), nil
+}
+
+func (u *UI) report(ctx context.Context, p *uiapi.Person) (*doctorView, error) {
+	var r doctor.Report
+	if err := u.ask.get(ctx, p, "catalog", "/v1/doctor", &r); err != nil {
+		return nil, err
+	}
+	v := &doctorView{Findings: []findingRow{}, Fine: r.Fine, Asked: r.Asked, Silent: r.Silent}
+	if v.Fine == nil {
+		v.Fine = []string{}
+	}
+	if v.Silent == nil {
+		v.Silent = []doctor.Silent{}
+	}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		row := findingRow{ID: strings.Join([]string{f.Code, f.Member, f.Culprit}, " "), Code: f.Code,
+			Severity: cmp.Or(string(f.Severity), "warning"), Title: f.Title, Member: f.Member, Do: f.Do,
+			Evidence: slices.Concat([]doctor.Line{}, f.Evidence), Not: slices.Concat([]doctor.Line{}, f.Not)}
+		if !f.Since.IsZero() {
+			row.Since = f.Since.UnixMilli()
+		}
+		if row.Do == nil {
+			row.Do = []string{}
+		}
+		v.Findings = append(v.Findings, row)
+	}
+	return v, nil
+}

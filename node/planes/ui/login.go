@@ -1,0 +1,157 @@
+package uiplane
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/api/uiapi"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// login tries what was given at each plane that could know it: it is in when one of them does.
+func (u *UI) login(r *http.Request, c *uiapi.Credentials) (uiapi.Person, error) {
+	p := uiapi.Person{Remote: r.RemoteAddr}
+	if c.Token != "" {
+		u.byToken(r.Context(), c.Token, &p)
+		if p.Name == "" {
+			return p, errkind.New(errkind.Denied, "no plane of this server knows this token")
+		}
+		return p, nil
+	}
+	if c.User == "" || c.Password == "" {
+		return p, errkind.New(errkind.Invalid, "a login needs a token, or a user and a password")
+	}
+	return p, u.byPassword(r.Context(), c, &p)
+}
+
+func (u *UI) byToken(ctx context.Context, token string, p *uiapi.Person) {
+	if u.d.Cfg.ACL.Enabled {
+		if grant, err := u.d.Grant(ctx, token); err == nil {
+			p.Catalog, p.Name = token, nameOf(grant)
+		}
+	}
+	if u.secrets != nil {
+		asSecrets := uiapi.Person{Secrets: token, Remote: p.Remote}
+		var self struct {
+			Data struct {
+				Name string `json:"display_name"`
+			} `json:"data"`
+		}
+		if u.ask.get(ctx, &asSecrets, "secrets", "/v1/auth/token/lookup-self", &self) == nil {
+			p.Secrets = token
+			if p.Name == "" {
+				p.Name = self.Data.Name
+			}
+		}
+	}
+	if u.monitor != nil {
+		asMonitor := uiapi.Person{Monitor: "Key " + token, Remote: p.Remote}
+		var all []struct{}
+		if u.ask.get(ctx, &asMonitor, "monitor", "/api/core/v2/namespaces", &all) == nil {
+			p.Monitor = asMonitor.Monitor
+			if p.Name == "" {
+				p.Name = "an API key"
+			}
+		}
+	}
+}
+
+func nameOf(g *acl.Grant) string {
+	switch {
+	case g.Token != nil && g.Token.Description != "":
+		return g.Token.Description
+	case len(g.Accessor) > 8:
+		return "token " + g.Accessor[:8]
+	}
+	return "token"
+}
+
+// byPassword asks the monitor plane, then the userpass method of the secrets plane.
+func (u *UI) byPassword(ctx context.Context, c *uiapi.Credentials, p *uiapi.Person) error {
+	wrong := errkind.New(errkind.Denied, "no plane of this server knows this user and password")
+	if u.monitor != nil {
+		from, _, err := net.SplitHostPort(p.Remote)
+		if err != nil {
+			from = p.Remote
+		}
+		session, err := u.monitor.Login(ctx, from, c.User, c.Password)
+		if err == nil {
+			p.Monitor, p.Name = session, c.User
+		} else if !errkind.Is(err, errkind.Denied) {
+			return err
+		}
+	}
+	if u.secrets != nil {
+		var answer struct {
+			Auth struct {
+				Token string `json:"client_token"`
+			} `json:"auth"`
+		}
+		err := u.ask.send(ctx, &uiapi.Person{Remote: p.Remote}, http.MethodPost, "secrets",
+			"/v1/auth/userpass/login/"+url.PathEscape(c.User), map[string]string{"password": c.Password}, &answer)
+		if err == nil && answer.Auth.Token != "" {
+			p.Secrets, p.Name = answer.Auth.Token, c.User
+		}
+	}
+	if p.Name == "" {
+		return wrong
+	}
+	return nil
+}
+
+// devSession keeps the administrator's session of dev.
+type devSession struct {
+	mu    sync.Mutex
+	token string
+	until time.Time
+}
+
+// devHold is less than what a session holds for.
+const devHold = 6 * time.Hour
+
+// open is who asks without a session: in dev the host's user, who may do everything, when the page was asked for by an
+// address of loopback; while access control is off, anybody, with no more rights than that gives.
+func (u *UI) open(r *http.Request) *uiapi.Person {
+	cfg := u.d.Cfg
+	switch {
+	case cfg.Dev && ownHost(r.Host):
+		p := &uiapi.Person{Name: "dev", Catalog: cfg.ACL.InitialManagement, Remote: r.RemoteAddr}
+		if u.secrets != nil {
+			p.Secrets = u.secrets.DevToken()
+		}
+		if u.monitor != nil {
+			p.Monitor = u.devMonitor(r.Context())
+		}
+		return p
+	case !cfg.ACL.Enabled:
+		return &uiapi.Person{Remote: r.RemoteAddr}
+	}
+	return nil
+}
+
+func (u *UI) devMonitor(ctx context.Context) string {
+	u.dev.mu.Lock()
+	defer u.dev.mu.Unlock()
+	if now := u.d.Clock.Now(); now.After(u.dev.until) {
+		token, err := u.monitor.DevSession(ctx)
+		if err != nil {
+			return "" // not yet
+		}
+		u.dev.token, u.dev.until = token, now.Add(devHold)
+	}
+	return u.dev.token
+}
+
+// ownHost tells whether a request was sent to loopback by its name: another site's name that leads here is not.
+func ownHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

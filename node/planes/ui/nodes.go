@@ -1,0 +1,120 @@
+package uiplane
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
+)
+
+// nodeRow is one node. It implements rowfilter.Row.
+type nodeRow struct {
+	Name      string            `json:"name"`
+	Address   string            `json:"address"`
+	State     string            `json:"state"`
+	Instances int               `json:"instances"`
+	Failing   int               `json:"failing"`
+	Output    string            `json:"output,omitempty"`
+	Meta      map[string]string `json:"meta,omitempty"`
+	health    catalog.Health
+}
+
+func (n nodeRow) Words() []string { return []string{n.Name, n.Address, n.Output} }
+
+func (n nodeRow) Values(field string) (out []string) {
+	switch field {
+	case "name":
+		return []string{n.Name}
+	case "meta":
+		for k, v := range n.Meta {
+			out = append(out, k+"="+v)
+		}
+		return out
+	}
+	return []string{n.State}
+}
+
+func (f *fleet) nodeRows(ctx context.Context, g *acl.Grant, st *statestore.State) ([]nodeRow, error) {
+	return f.nodes.get(ctx, g.Class(), st.Index(), func(context.Context) ([]nodeRow, error) {
+		rows := []nodeRow{}
+		for n := range st.Nodes() {
+			if g.Allow(acl.Node, n.Name, acl.Read) {
+				rows = append(rows, nodeOf(st, n, g))
+			}
+		}
+		slices.SortStableFunc(rows, func(a, b nodeRow) int {
+			return cmp.Or(cmp.Compare(weight(b.health), weight(a.health)), cmp.Compare(b.Failing, a.Failing),
+				strings.Compare(a.Name, b.Name))
+		})
+		return rows, nil
+	})
+}
+
+// nodeOf tells of a node and of those of its checks and instances that may be seen.
+func nodeOf(st *statestore.State, n *catalog.Node, g *acl.Grant) nodeRow {
+	row := nodeRow{Name: n.Name, Address: n.Address, Meta: n.Meta}
+	state := catalog.Passing
+	for c := range st.ChecksOfNode(n.Name) {
+		if c.ServiceID != "" && !g.Allow(acl.Service, c.ServiceName, acl.Read) {
+			continue
+		}
+		if c.Status != catalog.Passing {
+			row.Failing++
+		}
+		if weight(c.Status) > weight(state) {
+			state, row.Output = c.Status, firstLine(c.Output)
+		}
+	}
+	for s := range st.ServicesOfNode(n.Name) {
+		if g.Allow(acl.Service, s.Name, acl.Read) {
+			row.Instances++
+		}
+	}
+	row.State, row.health = state.String(), state
+	return row
+}
+
+func (f *fleet) nodesTopic(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
+	rows, err := f.nodeRows(ctx, g, st)
+	return paged(rows, q, "name", "meta", "state"), err
+}
+
+// keyRow is a key, or a folder of them. It implements rowfilter.Row.
+type keyRow struct {
+	Key    string `json:"key"`
+	Folder bool   `json:"folder"`
+	Keys   int    `json:"keys"`
+	Bytes  int    `json:"bytes"`
+	Index  uint64 `json:"index"`
+}
+
+func (k keyRow) Words() []string          { return []string{k.Key} }
+func (k keyRow) Values(_ string) []string { return []string{k.Key} }
+
+// keysTopic shows what is directly below prefix=, with all=1 all keys below it.
+func (f *fleet) keysTopic(_ context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
+	prefix, all := q.Get("prefix"), q.Get("all") != ""
+	rows := []keyRow{}
+	for p := range st.KVPrefix(prefix) {
+		if !g.Allow(acl.Key, p.Key, acl.Read) {
+			continue
+		}
+		key, folder := p.Key, false
+		if at := strings.IndexByte(key[len(prefix):], '/'); at >= 0 && !all {
+			key, folder = key[:len(prefix)+at+1], true
+		}
+		if last := len(rows) - 1; folder && last >= 0 && rows[last].Key == key {
+			rows[last].Keys++
+			rows[last].Bytes += len(p.Value)
+			rows[last].Index = max(rows[last].Index, p.ModifyIndex)
+			continue
+		}
+		rows = append(rows, keyRow{Key: key, Folder: folder, Keys: 1, Bytes: len(p.Value), Index: p.ModifyIndex})
+	}
+	return paged(rows, q, "key"), nil
+}

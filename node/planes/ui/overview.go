@@ -1,0 +1,144 @@
+package uiplane
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/api/uiapi"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// planeRow is a plane in one line.
+type planeRow struct {
+	Name  string `json:"name"`
+	State string `json:"state"` // passing, warning, critical, unknown
+	Words string `json:"words"`
+	Path  string `json:"path,omitempty"`
+}
+
+// overviewView says in one look what is wrong.
+type overviewView struct {
+	Planes   []planeRow   `json:"planes"`
+	Services []serviceRow `json:"services"` // the worst ones
+	Findings []findingRow `json:"findings"`
+	Doctor   string       `json:"doctor,omitempty"` // why there are no findings
+}
+
+// worstShown is how many of the worst the overview shows.
+const worstShown = 5
+
+func (u *UI) overviewTopic(f *fleet) *topic {
+	rights := func(ctx context.Context, p *uiapi.Person) (string, error) { return u.rightsOfAll(ctx, p) }
+	return &topic{every: 2 * time.Second, rights: rights, make: func(ctx context.Context, p *uiapi.Person,
+		_ url.Values) (any, error) {
+		g, err := u.d.Grant(ctx, p.Catalog)
+		if err != nil {
+			return nil, err
+		}
+		v := &overviewView{Services: []serviceRow{}, Findings: []findingRow{}}
+		if err := u.catalogLine(ctx, f, g, v); err != nil {
+			return nil, err
+		}
+		if line, ok := u.monitorLine(ctx, p); ok {
+			v.Planes = append(v.Planes, line)
+		}
+		if line, ok := u.secretsLine(ctx, p); ok {
+			v.Planes = append(v.Planes, line)
+		}
+		if g.Allow(acl.Operator, "", acl.Read) {
+			v.Planes = append(v.Planes, u.clusterLine())
+		}
+		u.doctorLines(ctx, p, v)
+		return v, nil
+	}}
+}
+
+// rightsOfAll tells apart those whose tokens of all planes differ in what they may do.
+func (u *UI) rightsOfAll(ctx context.Context, p *uiapi.Person) (string, error) {
+	class, err := u.operator(ctx, p)
+	return strings.Join([]string{class, p.Secrets, u.monitorRights(p)}, "\x00"), err
+}
+
+func (u *UI) catalogLine(ctx context.Context, f *fleet, g *acl.Grant, v *overviewView) error {
+	st := f.state()
+	services, err := f.serviceRows(ctx, g, st)
+	if err != nil {
+		return err
+	}
+	nodes, err := f.nodeRows(ctx, g, st)
+	if err != nil {
+		return err
+	}
+	var all tally
+	for i := range services {
+		s := &services[i]
+		all.Instances, all.Passing = all.Instances+s.Instances, all.Passing+s.Passing
+		all.Warning, all.Critical = all.Warning+s.Warning, all.Critical+s.Critical
+		if i < worstShown && s.Passing < s.Instances {
+			v.Services = append(v.Services, *s)
+		}
+	}
+	line := planeRow{Name: "Services", State: "passing", Path: "/services"}
+	line.Words = fmt.Sprintf("%s, %s, %d passing", plural(len(services), "service"), plural(all.Instances, "instance"),
+		all.Passing)
+	line.judge(all.Critical, all.Warning)
+	v.Planes = append(v.Planes, line)
+	ill := tally{}
+	for i := range nodes {
+		ill.add(nodes[i].health)
+	}
+	line = planeRow{Name: "Nodes", State: "passing", Path: "/nodes", Words: plural(len(nodes), "node")}
+	line.judge(ill.Critical, ill.Warning)
+	v.Planes = append(v.Planes, line)
+	return nil
+}
+
+// judge adds to a line how many are ill.
+func (p *planeRow) judge(critical, warning int) {
+	if warning > 0 {
+		p.State, p.Words = "warning", fmt.Sprintf("%s, %d warning", p.Words, warning)
+	}
+	if critical > 0 {
+		p.State, p.Words = "critical", fmt.Sprintf("%s, %d critical", p.Words, critical)
+	}
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// clusterLine tells of the Raft groups of this server.
+func (u *UI) clusterLine() planeRow {
+	line := planeRow{Name: "Cluster", State: "passing", Path: "/cluster"}
+	groups, headless := u.d.AllGroups(), []string{}
+	for _, g := range groups {
+		if g.LeaderAddr() == "" {
+			headless = append(headless, g.Name)
+		}
+	}
+	line.Words = plural(len(groups), "Raft group") + ", all led"
+	if len(headless) > 0 {
+		line.State, line.Words = "critical", "no leader: "+strings.Join(headless, ", ")
+	}
+	return line
+}
+
+// doctorLines shows the worst findings, or why they may not be seen.
+func (u *UI) doctorLines(ctx context.Context, p *uiapi.Person, v *overviewView) {
+	report, err := u.report(ctx, p)
+	switch {
+	case errkind.Is(err, errkind.Denied):
+		v.Doctor = "the doctor's findings need operator:read"
+	case err != nil:
+		v.Doctor = "the doctor does not answer: " + err.Error()
+	default:
+		v.Findings = report.Findings[:min(len(report.Findings), worstShown)]
+	}
+}

@@ -1,0 +1,36 @@
+package uiplane
+
+import (
+	"context"
+	"fmt"
+
+	"corbel.dev/corbel/api/uiapi"
+)
+
+// sealStatus is what anybody may know of the secrets plane.
+type sealStatus struct {
+	Initialized bool `json:"initialized"`
+	Sealed      bool `json:"sealed"`
+	Threshold   int  `json:"t"`
+	Progress    int  `json:"progress"`
+}
+
+func (u *UI) secretsLine(ctx context.Context, p *uiapi.Person) (planeRow, bool) {
+	line := planeRow{Name: "Secrets", State: "passing", Path: "/secrets"}
+	if u.secrets == nil || p.Secrets == "" {
+		return line, false
+	}
+	var s sealStatus
+	err := u.ask.get(ctx, p, "secrets", "/v1/sys/seal-status", &s)
+	switch {
+	case err != nil:
+		line.State, line.Words = "critical", err.Error()
+	case !s.Initialized:
+		line.State, line.Words = "warning", "not initialized"
+	case s.Sealed:
+		line.State, line.Words = "critical", fmt.Sprintf("sealed: %d of %d keys were given", s.Progress, s.Threshold)
+	default:
+		line.Words = "unsealed"
+	}
+	return line, true
+}
