@@ -20,8 +20,8 @@ const openTime = 5 * time.Second
 func Command(e *command.Env, c *cobra.Command) {
 	var dial command.Dial
 	var only bool
-	c.Long = "Print the address of the web UI, and open it where there is a desktop. It is at /ui of\neach server's ports " +
-		"for HTTP; its login takes a token, or a user and a password.\n\n  corbel ui\n  corbel ui --print"
+	c.Long = "Print the address of the web UI, and open it where there is a desktop. It is at /ui of\n" +
+		"each server's ports for HTTP; its login takes a token, or a user and a password.\n\n  corbel ui\n  corbel ui --print"
 	c.Args = command.Between(0, 0, "flags only")
 	dial.Flags(e, c)
 	c.Flags().BoolVar(&only, "print", false, "print the address, open nothing")

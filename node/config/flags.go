@@ -40,7 +40,7 @@ var flagKeys = [][2]string{
 	{"segment", "segment"}, {"ui-content-path", "ui_content_path"},
 	{"allow-write-http-from", "http_config.allow_write_http_from"},
 	{"primary-gateway", "primary_gateways"}, {"auto-reload-config", "auto_reload_config"},
-	{"raft-protocol", "raft_protocol"}, {"protocol", "protocol"}, {"ui", "ui"}, {"ui-dir", "ui_dir"},
+	{"raft-protocol", "raft_protocol"}, {"protocol", "protocol"}, {"ui", "ui_config.enabled"}, {"ui-dir", "ui_dir"},
 	{"disable-keyring-file", "disable_keyring_file"}, {"check_output_max_size", "check_output_max_size"},
 }
 
@@ -54,7 +54,7 @@ func Flags() []Flag {
 		k, ok := s.keys[f.Key]
 		if !ok {
 			f.Usage = "no effect: " + ignoredKeys[f.Key]
-			f.Bool = f.Key == "ui" || f.Key == "auto_reload_config" || f.Key == "disable_keyring_file"
+			f.Bool = f.Name == "ui" || f.Key == "auto_reload_config" || f.Key == "disable_keyring_file"
 			out = append(out, f)
 			continue
 		}

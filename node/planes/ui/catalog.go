@@ -30,8 +30,11 @@ type fleet struct {
 // look is how often what is made of the catalog may be made anew.
 const look = 500 * time.Millisecond
 
+// showing makes of a state what a grant may see of it.
+type showing func(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error)
+
 // topic is one that is made of the catalog's state, and shared by all tokens of the same rights.
-func (f *fleet) topic(make func(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error)) *topic {
+func (f *fleet) topic(make showing) *topic {
 	return &topic{every: look, rights: f.rights, version: func() uint64 { return f.state().Index() },
 		make: func(ctx context.Context, p *uiapi.Person, q url.Values) (any, error) {
 			g, err := f.grant(ctx, p.Catalog)
@@ -187,7 +190,8 @@ func (f *fleet) serviceRows(ctx context.Context, g *acl.Grant, st *statestore.St
 			rows = append(rows, row)
 		}
 		slices.SortStableFunc(rows, func(a, b serviceRow) int {
-			return cmp.Or(cmp.Compare(b.Critical, a.Critical), cmp.Compare(b.Warning, a.Warning), strings.Compare(a.Name, b.Name))
+			return cmp.Or(cmp.Compare(b.Critical, a.Critical), cmp.Compare(b.Warning, a.Warning),
+				strings.Compare(a.Name, b.Name))
 		})
 		return rows, nil
 	})
