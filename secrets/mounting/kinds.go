@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/secrets/engine/database"
 	"corbel.dev/corbel/secrets/engine/kv"
 	"corbel.dev/corbel/secrets/engine/pki"
+	"corbel.dev/corbel/secrets/engine/totp"
 	"corbel.dev/corbel/secrets/engine/transit"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/task"
@@ -56,6 +57,7 @@ func (m *Mounts) kinds() map[string]Kind {
 			return pki.New(pki.Config{Now: m.Now, TTLs: m.ttls(e), Keys: m.keygen})
 		}},
 		"transit": {Secret, func(*mount.Entry, []byte) engine.Engine { return &transit.Engine{Keys: m.keygen} }},
+		"totp":    {Secret, func(*mount.Entry, []byte) engine.Engine { return &totp.Engine{} }},
 		"database": {Secret, func(e *mount.Entry, _ []byte) engine.Engine {
 			return &database.Engine{TTLs: m.ttls(e), Password: m.Password, Metrics: m.Metrics,
 				Name: strings.ReplaceAll(strings.Trim(e.Path, "/"), "/", "-")}

@@ -133,6 +133,9 @@ var engineRoutes = map[string]string{
 		hash/{algorithm} W
 		config/keys RW
 		cache-config RW`,
+	"totp": `keys L
+		keys/{name} RWD
+		code/{name} RW`,
 	"database": `config L
 		config/{name} RWD
 		reset/{name} W
