@@ -334,7 +334,8 @@ func (e *Engine) code(ctx context.Context, view engine.View, name string, now ti
 func (k *key) step(now time.Time) uint64 { return uint64(max(now.Unix(), 0)) / uint64(k.Period) }
 
 // check tells whether a code is good, and takes it.
-func (e *Engine) check(ctx context.Context, view engine.View, name string, r *secrets.Request) (*secrets.Response, error) {
+func (e *Engine) check(ctx context.Context, view engine.View, name string, r *secrets.Request) (*secrets.Response,
+	error) {
 	f, err := r.Fields()
 	if err != nil {
 		return nil, err
