@@ -203,6 +203,13 @@ type Cluster interface {
 	Self() Self
 }
 
+// Keys are the public keys of workload identities.
+type Keys interface {
+	// JWKS is the key set, and Issuer the issuer of tokens ("" when none is configured).
+	JWKS(ctx context.Context) (json.RawMessage, error)
+	Issuer() string
+}
+
 // Server is one of the servers.
 type Server struct {
 	Name, Address, ID  string // the address is host:port of its RPC port

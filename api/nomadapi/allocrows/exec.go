@@ -1,0 +1,144 @@
+package allocrows
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/api/nomadapi/nomadrows"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/ws"
+)
+
+// execLimits bound a session: clients send a heartbeat every ten seconds.
+var execLimits = &ws.Limits{MessageBytes: 1 << 20, Idle: time.Minute}
+
+// exec joins a WebSocket of the client with a stream of the node. It ends when the command has, when the client leaves,
+// or when this server ends.
+func exec(q *request) error {
+	call := nomadrows.ExecCall{AllocID: q.Args["alloc"], Task: q.Query.Value("task")}
+	if err := json.Unmarshal([]byte(q.Query.Value("command")), &call.Command); err != nil || len(call.Command) == 0 {
+		return nomadrows.BadRequest("command must be a list of texts in JSON, with one at least")
+	}
+	var err error
+	if call.TTY, err = q.Flag("tty"); err != nil {
+		return err
+	}
+	late, err := q.Flag("ws_handshake") // browsers cannot set a header: the token comes as the first message
+	if err != nil {
+		return err
+	}
+	what := nomadrows.AllocExec
+	if late {
+		what = nomadrows.Anyone
+	}
+	a, err := find(q, what, unknown(q))
+	if err != nil {
+		return err
+	}
+	c, err := ws.Upgrade(q.W, q.R, nil, execLimits)
+	if err != nil {
+		return nil // it is answered
+	}
+	defer c.Close()
+	if late {
+		if err := handshake(q, c, a.Job.Namespace); err != nil {
+			return refused(c, err)
+		}
+	}
+	parent := context.Background() // the request's context ended with the upgrade
+	if q.Ending != nil {
+		parent = q.Ending
+	}
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	session, err := q.Clients.Talk(ctx, a.NodeID, nomadrows.TalkExec, call)
+	if err != nil {
+		return refused(c, err)
+	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		defer cancel()
+		fromClient(c, session)
+	})
+	stop := context.AfterFunc(ctx, func() { _ = session.Close() })
+	toClient(c, session)
+	_ = c.CloseWith(ws.CloseNormal, "") // a client that left does not hear it
+	_ = c.Close()
+	cancel()
+	both.Wait()
+	stop()
+	_ = session.Close()
+	return nil
+}
+
+// refused tells the client in a frame of standard error and as the reason of the end. The answer was given.
+func refused(c *ws.Conn, err error) error {
+	_ = c.CloseWith(ws.ClosePolicy, clipped(errkind.Text(err)))
+	return nil
+}
+
+// clipped is a text that fits a close frame.
+func clipped(text string) string { return text[:min(len(text), 120)] }
+
+func handshake(q *request, c *ws.Conn, namespace string) error {
+	text, err := c.Read(nil)
+	if err != nil {
+		return err
+	}
+	var hello struct {
+		Version int    `json:"version"`
+		Token   string `json:"auth_token"`
+	}
+	if err := json.Unmarshal(text, &hello); err != nil || hello.Version != 1 {
+		return errkind.New(errkind.Invalid, "the first message is to be {\"version\": 1, \"auth_token\": ...}")
+	}
+	return q.MayWith(hello.Token, namespace, nomadrows.AllocExec)
+}
+
+// fromClient passes the client's messages on until it leaves.
+func fromClient(c *ws.Conn, session io.Writer) {
+	var buf []byte
+	for {
+		text, err := c.Read(buf[:0])
+		if err != nil {
+			return
+		}
+		buf = text
+		var in nomadrows.ExecInput
+		if json.Unmarshal(text, &in) != nil {
+			return
+		}
+		if in.Stdin == nil && in.TTYSize == nil {
+			continue // a heartbeat
+		}
+		line, err := json.Marshal(in)
+		if err != nil {
+			return
+		}
+		if _, err := session.Write(append(line, '\n')); err != nil {
+			return
+		}
+	}
+}
+
+// toClient passes the node's frames on until the command has ended.
+func toClient(c *ws.Conn, session io.Reader) {
+	decode := json.NewDecoder(session)
+	for {
+		var out nomadrows.ExecOutput
+		if err := decode.Decode(&out); err != nil {
+			if !errors.Is(err, io.EOF) {
+				_ = c.CloseWith(ws.ClosePolicy, clipped(errkind.Text(err)))
+			}
+			return
+		}
+		text, err := json.Marshal(out)
+		if err != nil || c.Write(text) != nil || c.Flush() != nil || out.Exited {
+			return
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package nomadrows
+
+import (
+	"iter"
+
+	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/jobwire"
+)
+
+// AllocationList shows allocations as lists have them.
+func (q *Request) AllocationList(v View, items iter.Seq[*jobs.Allocation]) (any, error) {
+	resources, err := q.Flag("resources")
+	if err != nil {
+		return nil, err
+	}
+	states := q.Query.Value("task_states") != "false"
+	return List(q, Listing[*jobs.Allocation]{
+		Items: items,
+		Order: func(a *jobs.Allocation) (uint64, string) { return a.CreateIndex, a.ID.String() },
+		Show: func(a *jobs.Allocation) any {
+			stub := jobwire.AllocListed(a, NodeOf(v, a.NodeID), resources)
+			if states {
+				stub.TaskStates = v.Tasks(a.ID)
+			}
+			return stub
+		},
+	})
+}
+
+// NodeOf is a node, nil when it is gone.
+func NodeOf(v View, id jobs.ID) *jobs.Node {
+	if u := v.State().Node(id); u != nil {
+		return u.Node
+	}
+	return nil
+}
+
+// EvaluationList shows evaluations.
+func (q *Request) EvaluationList(items iter.Seq[*jobs.Evaluation]) (any, error) {
+	return List(q, Listing[*jobs.Evaluation]{
+		Items: items,
+		Order: func(e *jobs.Evaluation) (uint64, string) { return e.CreateIndex, e.ID.String() },
+		Show:  func(e *jobs.Evaluation) any { return jobwire.FromEvaluation(e) },
+	})
+}
+
+// DeploymentList shows deployments.
+func (q *Request) DeploymentList(v View, items iter.Seq[*jobs.Deployment]) (any, error) {
+	return List(q, Listing[*jobs.Deployment]{
+		Items: items,
+		Order: func(d *jobs.Deployment) (uint64, string) { return d.CreateIndex, d.ID.String() },
+		Show:  func(d *jobs.Deployment) any { return ShownDeployment(v, d) },
+	})
+}
+
+// ShownDeployment is a deployment as the API shows it, with the indexes of its job.
+func ShownDeployment(v View, d *jobs.Deployment) *jobwire.Deployment {
+	w := jobwire.FromDeployment(d)
+	for j := range v.State().Versions(d.JobKey) {
+		if j.Version == d.JobVersion {
+			w.JobModifyIndex, w.JobSpecModifyIndex = j.ModifyIndex, j.JobModifyIndex
+		}
+	}
+	return w
+}

@@ -1,0 +1,68 @@
+package state
+
+import (
+	"strings"
+
+	"corbel.dev/corbel/jobs"
+)
+
+// The states of a job.
+const (
+	JobPending = "pending"
+	JobRunning = "running"
+	JobDead    = "dead"
+)
+
+// JobStatus is what became of a job, and the index at which that or the job changed last. It looks at the job's
+// allocations and evaluations.
+func (s *State) JobStatus(j *jobs.Job) (status string, index uint64) {
+	index = j.ModifyIndex
+	live, any, waits := false, false, false
+	for a := range s.OfJob(j.JobKey) {
+		live, any = live || !a.Terminal(), true
+		index = max(index, a.ModifyIndex)
+	}
+	for e := range s.EvaluationsOf(j.JobKey) {
+		waits = waits || e.Status == jobs.EvalPending || e.Status == jobs.EvalBlocked
+		index = max(index, e.ModifyIndex)
+	}
+	switch {
+	case live:
+		return JobRunning, index
+	case j.Stop:
+		return JobDead, index
+	case j.Periodic != nil || j.Dispatch != nil && !j.Origin.Dispatched || j.Type == jobs.System:
+		return JobRunning, index
+	case waits || !any:
+		return JobPending, index
+	}
+	return JobDead, index
+}
+
+// Queued is how many allocations of each group the newest evaluation of a job could not place.
+func (s *State) Queued(key jobs.JobKey) map[string]int {
+	var newest *jobs.Evaluation
+	for e := range s.EvaluationsOf(key) {
+		if e.Outcome.Queued != nil && (newest == nil || e.ModifyIndex > newest.ModifyIndex) {
+			newest = e
+		}
+	}
+	if newest == nil {
+		return nil
+	}
+	return newest.Outcome.Queued
+}
+
+// Children yields the jobs that a periodic or parameterized job started.
+func (s *State) Children(key jobs.JobKey) (list []*jobs.Job) {
+	prefix := key.ID + "/"
+	for j := range s.JobsFrom(jobs.JobKey{Namespace: key.Namespace, ID: prefix}) {
+		if j.Namespace != key.Namespace || !strings.HasPrefix(j.ID, prefix) {
+			break
+		}
+		if j.Origin.ParentID == key.ID {
+			list = append(list, j)
+		}
+	}
+	return list
+}
