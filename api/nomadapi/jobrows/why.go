@@ -134,11 +134,11 @@ func said(v nomadrows.View, j *jobs.Job, answer *Why) string {
 		case v.State().Nodes() == 0:
 			return fmt.Sprintf("Group %q waits for %d of its allocations: the cluster has no nodes yet.", name, missing)
 		case g.Fits > 0:
-			return fmt.Sprintf("Group %q waits for %d of its allocations, and %d nodes have room: the scheduler has not come to "+
-				"it yet, or the job's deployment goes on step by step.", name, missing, g.Fits)
+			return fmt.Sprintf("Group %q waits for %d of its allocations, and %d nodes have room: the scheduler has not come "+
+				"to it yet, or the job's deployment goes on step by step.", name, missing, g.Fits)
 		case len(g.Changes) > 0:
-			return fmt.Sprintf("Group %q waits for %d of its allocations: no node takes one more. The smallest change: %s.", name,
-				missing, g.Changes[0].Text)
+			return fmt.Sprintf("Group %q waits for %d of its allocations: no node takes one more. The smallest change: "+
+				"%s.", name, missing, g.Changes[0].Text)
 		default:
 			return fmt.Sprintf("Group %q waits for %d of its allocations: no node takes one more.", name, missing)
 		}

@@ -114,8 +114,8 @@ func rejecting(q *request) error {
 		return err
 	}
 	if v.Scheduler().RejectJobRegistration && q.May("", nomadrows.Management) != nil {
-		return &nomadrows.Refusal{Status: http.StatusForbidden, Text: "job registration is rejected: the operators switched " +
-			"it off (operator scheduler set-config -reject-job-registration=false switches it on)"}
+		return &nomadrows.Refusal{Status: http.StatusForbidden, Text: "job registration is rejected: the operators " +
+			"switched it off (operator scheduler set-config -reject-job-registration=false switches it on)"}
 	}
 	return nil
 }

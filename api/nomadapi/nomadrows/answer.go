@@ -70,7 +70,8 @@ func refusal(err error) *Refusal {
 // fail answers with an error.
 func (q *Request) fail(err error) {
 	r := refusal(err)
-	if r.Status >= http.StatusInternalServerError && errkind.Of(err) == errkind.Internal && !errors.As(err, new(*Refusal)) {
+	if r.Status == http.StatusInternalServerError && errkind.Of(err) == errkind.Internal &&
+		!errors.As(err, new(*Refusal)) {
 		q.Log.Error("a request failed", "method", q.R.Method, "path", q.R.URL.Path, "error", err)
 	}
 	q.W.Header()["Content-Type"] = httpx.TextType

@@ -33,8 +33,8 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%s is not %t", c.text, c.want)
 		}
 	}
-	for _, bad := range []string{"(", "a", "a ==", `a == "`, "== b", "a is b", "a == b c", "a == b and", ")", `a matches "("`,
-		`a = b`} {
+	for _, bad := range []string{"(", "a", "a ==", `a == "`, "== b", "a is b", "a == b c", "a == b and", ")",
+		`a matches "("`, `a = b`} {
 		if _, err := CompileFilter(bad); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
