@@ -180,6 +180,17 @@ func (q *Queue) finish(e *jobs.Evaluation) {
 	q.push(j.now)
 }
 
+// Return gives an evaluation back at once, as if it had not been handed out: the scheduler's State is older than it.
+func (q *Queue) Return(id, token jobs.ID, now jobs.Time) {
+	if !q.Holds(id, token) {
+		return
+	}
+	d := q.out[id]
+	d.count--
+	d.outside, d.until = false, now.Add(Silence)
+	q.push(d.eval)
+}
+
 // Nack gives an evaluation back. It is ready again after a while; after too many deliveries it has failed: then
 // Nack returns it as it is to be stored, and its follow-up.
 func (q *Queue) Nack(id, token jobs.ID, now jobs.Time) (failed, followUp *jobs.Evaluation) {

@@ -24,7 +24,33 @@ type Edit struct {
 	allocs   [3]table.Edit[*jobs.Allocation] // by ID, node, job
 	evals    [2]table.Edit[*jobs.Evaluation]
 	deploys  [2]table.Edit[*jobs.Deployment]
+	changes  []Change
 }
+
+// Change is an object before and after: a *Use, *jobs.Job, *jobs.Allocation, *jobs.Evaluation or *jobs.Deployment.
+// Before is nil when there was none, After when it is gone.
+type Change struct{ Before, After any }
+
+func note[T any](e *Edit, before *T, after *T) {
+	c := Change{}
+	if before != nil {
+		c.Before = before
+	}
+	if after != nil {
+		c.After = after
+	}
+	e.changes = append(e.changes, c)
+}
+
+// Changes are what was changed since it was asked last, in order.
+func (e *Edit) Changes() []Change {
+	list := e.changes
+	e.changes = nil
+	return list
+}
+
+// Advance begins the change with the next index: several changes make one State.
+func (e *Edit) Advance() { e.index++ }
 
 // Edit begins the change with the given index.
 func (s *State) Edit(index uint64) *Edit {
@@ -80,7 +106,8 @@ func (e *Edit) PutNode(n *jobs.Node) {
 	next := *n
 	next.ModifyIndex = e.index
 	use := &Use{Node: &next, Class: feasible.ClassOf(n), Ready: n.Ready()}
-	if old := e.Node(n.ID); old != nil {
+	before := e.Node(n.ID)
+	if old := before; old != nil {
 		next.CreateIndex, use.Slot = old.Node.CreateIndex, old.Slot
 		e.uses.Delete(old)
 	} else {
@@ -101,6 +128,7 @@ func (e *Edit) PutNode(n *jobs.Node) {
 	}
 	e.nodes.Set(use)
 	e.uses.Set(use)
+	note(e, before, use)
 }
 
 func (e *Edit) onNode(id jobs.ID) iter.Seq[*jobs.Allocation] {
@@ -114,6 +142,7 @@ func (e *Edit) DeleteNode(id jobs.ID) {
 		e.uses.Delete(old)
 		e.nodes.Delete(old)
 		e.free.Set(old.Slot)
+		note(e, old, nil)
 	}
 }
 
@@ -122,11 +151,13 @@ func (e *Edit) DeleteNode(id jobs.ID) {
 func (e *Edit) PutJob(j *jobs.Job) *jobs.Job {
 	next := *j
 	next.ModifyIndex = e.index
-	if old, ok := e.jobs.Get(j); ok {
-		next.CreateIndex = old.CreateIndex
+	before, ok := e.jobs.Get(j)
+	if ok {
+		next.CreateIndex = before.CreateIndex
 	} else {
 		next.CreateIndex = e.index
 	}
+	note(e, before, &next)
 	e.jobs.Set(&next)
 	e.versions.Set(&next)
 	e.prune(&next)
@@ -161,13 +192,17 @@ func (e *Edit) SetStable(key jobs.JobKey, version uint64, stable bool) {
 	next.Stable = stable
 	e.versions.Set(&next)
 	if newest, ok := e.jobs.Get(&next); ok && newest.Version == version {
+		next.ModifyIndex = e.index
 		e.jobs.Set(&next)
 	}
+	note(e, old, &next)
 }
 
 // DeleteJob purges a job with its versions. Its allocations stay until they are swept.
 func (e *Edit) DeleteJob(key jobs.JobKey) {
-	e.jobs.Delete(&jobs.Job{JobKey: key})
+	if old, ok := e.jobs.Delete(&jobs.Job{JobKey: key}); ok {
+		note(e, old, nil)
+	}
 	var gone []*jobs.Job
 	s := State{tables: tables{versions: e.versions.Table}}
 	for v := range s.Versions(key) {
@@ -182,6 +217,7 @@ func (e *Edit) DeleteJob(key jobs.JobKey) {
 func (e *Edit) PutAllocation(a *jobs.Allocation) {
 	a.ModifyIndex = e.index
 	old, replaced := e.allocs[0].Set(a)
+	note(e, old, a)
 	if !replaced {
 		a.CreateIndex = e.index
 	} else {
@@ -212,6 +248,7 @@ func (e *Edit) DeleteAllocation(id jobs.ID) {
 	for i := range e.allocs {
 		e.allocs[i].Delete(old)
 	}
+	note(e, old, nil)
 	if old.Counts() {
 		e.room(old.NodeID, func(r *feasible.Room) { r.Give(old.Grant) })
 	}
@@ -228,7 +265,9 @@ func (e *Edit) room(node jobs.ID, change func(*feasible.Room)) {
 // PutEvaluation adds an evaluation or replaces it. It keeps v.
 func (e *Edit) PutEvaluation(v *jobs.Evaluation) {
 	v.ModifyIndex = e.index
-	if old, ok := e.evals[0].Set(v); ok {
+	old, ok := e.evals[0].Set(v)
+	note(e, old, v)
+	if ok {
 		v.CreateIndex = old.CreateIndex
 	} else {
 		v.CreateIndex = e.index
@@ -240,13 +279,16 @@ func (e *Edit) PutEvaluation(v *jobs.Evaluation) {
 func (e *Edit) DeleteEvaluation(id jobs.ID) {
 	if old, ok := e.evals[0].Delete(&jobs.Evaluation{ID: id}); ok {
 		e.evals[1].Delete(old)
+		note(e, old, nil)
 	}
 }
 
 // PutDeployment adds a deployment or replaces it. It keeps d.
 func (e *Edit) PutDeployment(d *jobs.Deployment) {
 	d.ModifyIndex = e.index
-	if old, ok := e.deploys[0].Get(d); ok {
+	old, ok := e.deploys[0].Get(d)
+	note(e, old, d)
+	if ok {
 		d.CreateIndex = old.CreateIndex
 	} else {
 		d.CreateIndex = e.index
@@ -259,6 +301,7 @@ func (e *Edit) PutDeployment(d *jobs.Deployment) {
 func (e *Edit) DeleteDeployment(id jobs.ID) {
 	if old, ok := e.deploys[0].Delete(&jobs.Deployment{ID: id}); ok {
 		e.deploys[1].Delete(old)
+		note(e, old, nil)
 	}
 }
 

@@ -1,0 +1,86 @@
+package heartbeat
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/jobs"
+)
+
+func id(n int) (id jobs.ID) { id[0], id[1], id[2] = byte(n), byte(n>>8), 1; return id }
+
+// fleet has n nodes that beat when they are to, but for those that are dead.
+type fleet struct {
+	b    *Beats
+	n    int
+	now  jobs.Time
+	dead map[jobs.ID]bool
+}
+
+func newFleet(n int) *fleet {
+	f := &fleet{b: New(Config{}), n: n, now: jobs.Time(1e18), dead: map[jobs.ID]bool{}}
+	for i := range n {
+		f.b.Expect(id(i), f.now)
+	}
+	return f
+}
+
+// run moves time on; mute says that nothing reaches this server.
+func (f *fleet) run(d time.Duration, mute bool) (silent []jobs.ID) {
+	for end := f.now.Add(d); f.now < end; f.now = f.now.Add(Tick) {
+		every := int(f.b.Every() / Tick)
+		for i := range f.n {
+			if (i+int(int64(f.now)/int64(Tick)))%every == 0 && !f.dead[id(i)] && !mute {
+				f.b.Beat([]jobs.ID{id(i)}, f.now)
+			}
+		}
+		for _, one := range f.b.Expire(f.now) {
+			silent = append(silent, one)
+			f.b.Forget(one)
+		}
+	}
+	return silent
+}
+
+func TestDeadNodeIsNoticed(t *testing.T) {
+	f := newFleet(10_000)
+	if silent := f.run(30*time.Second, false); len(silent) > 0 {
+		t.Fatalf("%d of a healthy fleet are silent", len(silent))
+	}
+	f.dead[id(17)] = true
+	if silent := f.run(15*time.Second, false); !slices.Equal(silent, []jobs.ID{id(17)}) {
+		t.Errorf("after 15 s %v are silent", silent)
+	}
+}
+
+// TestTenthDies: many dead at once are noticed, within bounds for each call.
+func TestTenthDies(t *testing.T) {
+	f := newFleet(1000)
+	f.run(20*time.Second, false)
+	for i := range 100 {
+		f.dead[id(i)] = true
+	}
+	if silent := f.run(20*time.Second, false); len(silent) != 100 {
+		t.Errorf("%d of 100 dead were noticed", len(silent))
+	}
+}
+
+// TestOurFault: a pause of the process and a deaf network kill nobody who comes back in time.
+func TestOurFault(t *testing.T) {
+	f := newFleet(200)
+	f.run(20*time.Second, false)
+	f.now = f.now.Add(time.Hour) // the process stood still
+	if silent := f.run(10*time.Second, false); len(silent) > 0 {
+		t.Errorf("%d are silent after a pause of this process", len(silent))
+	}
+	if silent := f.run(14*time.Second, true); len(silent) > 0 {
+		t.Errorf("%d are silent when nothing reached this server for 14 s", len(silent))
+	}
+	if silent := f.run(20*time.Second, false); len(silent) > 0 {
+		t.Errorf("%d are silent after it", len(silent))
+	}
+	if got := f.b.Beat([]jobs.ID{id(1), id(9999)}, f.now); !slices.Equal(got, []jobs.ID{id(9999)}) {
+		t.Errorf("unknown: %v", got)
+	}
+}
