@@ -139,12 +139,33 @@ func (p *Product) sameCount(q *Product) bool {
 
 // Products is the set of definitions, each with former generations whose window has not passed yet. It is a value:
 // Put and Delete return another one, so that readers keep theirs.
-type Products struct{ byName map[string]entry }
+type Products struct{ byName map[string]Entry }
 
-type entry struct {
-	current *Product // nil when deleted with its data kept
-	last    uint32   // the newest generation ever: a name that comes back does not count on
-	former  []Former
+// Entry is all that is known of a name.
+type Entry struct {
+	Current *Product // nil when deleted with its data kept
+	Last    uint32   // the newest generation ever: a name that comes back does not count on
+	Former  []Former
+}
+
+// Entries are the set's content, for those who store it.
+func (s Products) Entries() map[string]Entry { return maps.Clone(s.byName) }
+
+// ProductsOf is the inverse of Entries.
+func ProductsOf(entries map[string]Entry) Products { return Products{maps.Clone(entries)} }
+
+// Generation finds a definition of a name by its number.
+func (s Products) Generation(name string, number uint32) (*Product, bool) {
+	e := s.byName[name]
+	if e.Current != nil && e.Current.Generation == number {
+		return e.Current, true
+	}
+	for _, f := range e.Former {
+		if f.Product.Generation == number {
+			return f.Product, true
+		}
+	}
+	return nil, false
 }
 
 // Former is a definition that was replaced or deleted.
@@ -156,14 +177,14 @@ type Former struct {
 
 // Get returns the definition of a product that is in use.
 func (s Products) Get(name string) (*Product, bool) {
-	p := s.byName[name].current
+	p := s.byName[name].Current
 	return p, p != nil
 }
 
 // Former returns the former generations that are still to be told, newest last.
 func (s Products) Former(name string, now time.Time) []*Product {
 	var list []*Product
-	for _, f := range s.byName[name].former {
+	for _, f := range s.byName[name].Former {
 		if now.Before(f.Until) {
 			list = append(list, f.Product)
 		}
@@ -175,7 +196,7 @@ func (s Products) Former(name string, now time.Time) []*Product {
 func (s Products) All() []*Product {
 	var list []*Product
 	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
-		if p := s.byName[name].current; p != nil {
+		if p := s.byName[name].Current; p != nil {
 			list = append(list, p)
 		}
 	}
@@ -183,29 +204,43 @@ func (s Products) All() []*Product {
 }
 
 // Put defines a product: it must be complete. until is when the longest window that is open now has passed; the
-// former definition is told until then if the new one counts something else.
+// former definition is told until then if the new one counts something else. While it counts the same, it keeps the
+// tags that it had, and new ones come behind them.
 func (s Products) Put(p Product, until time.Time) (Products, *Product) {
 	e := s.byName[p.Name]
 	switch {
-	case e.current == nil:
-		e.last++
-	case !e.current.sameCount(&p):
-		e.former = append(slices.Clone(e.former), Former{e.current, until})
-		e.last++
+	case e.Current == nil:
+		e.Last++
+	case !e.Current.sameCount(&p):
+		e.Former = append(slices.Clone(e.Former), Former{e.Current, until})
+		e.Last++
 	}
-	p.Generation = e.last
-	e.current = &p
+	if p.Generation = e.Last; e.Current != nil && e.Current.sameCount(&p) {
+		p.Tags = keepTags(e.Current.Tags, p.Tags)
+	}
+	e.Current = &p
 	return s.with(p.Name, e), &p
+}
+
+// keepTags appends to the tags that a generation has: their numbers are what chunks know them by.
+func keepTags(now, more []string) []string {
+	out := slices.Clone(now)
+	for _, name := range more {
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // Delete takes a product out of use. Its data are told until then; an until that has passed drops them.
 func (s Products) Delete(name string, until time.Time) (Products, bool) {
 	e, ok := s.byName[name]
-	if !ok || e.current == nil {
+	if !ok || e.Current == nil {
 		return s, false
 	}
-	e.former = append(slices.Clone(e.former), Former{e.current, until})
-	e.current = nil
+	e.Former = append(slices.Clone(e.Former), Former{e.Current, until})
+	e.Current = nil
 	return s.with(name, e), true
 }
 
@@ -213,18 +248,18 @@ func (s Products) Delete(name string, until time.Time) (Products, bool) {
 func (s Products) Expire(now time.Time) Products {
 	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
 		e := s.byName[name]
-		if slices.ContainsFunc(e.former, func(f Former) bool { return !now.Before(f.Until) }) {
-			e.former = slices.DeleteFunc(slices.Clone(e.former), func(f Former) bool { return !now.Before(f.Until) })
+		if slices.ContainsFunc(e.Former, func(f Former) bool { return !now.Before(f.Until) }) {
+			e.Former = slices.DeleteFunc(slices.Clone(e.Former), func(f Former) bool { return !now.Before(f.Until) })
 			s = s.with(name, e)
 		}
 	}
 	return s
 }
 
-func (s Products) with(name string, e entry) Products {
+func (s Products) with(name string, e Entry) Products {
 	next := maps.Clone(s.byName)
 	if next == nil {
-		next = map[string]entry{}
+		next = map[string]Entry{}
 	}
 	next[name] = e
 	return Products{next}

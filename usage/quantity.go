@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"encoding/binary"
 	"math"
 	"math/big"
 	"math/bits"
@@ -114,6 +115,25 @@ func (q Quantity) Append(b []byte) []byte {
 
 // String returns q in decimal.
 func (q Quantity) String() string { return string(q.Append(nil)) }
+
+// UnmarshalJSON reads what MarshalJSON wrote, or a text of digits.
+func (q *Quantity) UnmarshalJSON(b []byte) error {
+	text := strings.Trim(string(b), `"`)
+	v, ok := new(big.Int), len(text) <= 40
+	if ok {
+		_, ok = v.SetString(text, 10)
+	}
+	if !ok || v.BitLen() > 127 {
+		return Wrong("value", "%.40q is no integer of 128 bits", text)
+	}
+	var wide [16]byte
+	new(big.Int).Abs(v).FillBytes(wide[:])
+	*q = Quantity{Hi: int64(binary.BigEndian.Uint64(wide[:8])), Lo: binary.BigEndian.Uint64(wide[8:])}
+	if v.Sign() < 0 {
+		*q = q.Neg()
+	}
+	return nil
+}
 
 // MarshalJSON writes an integer, never a float.
 func (q Quantity) MarshalJSON() ([]byte, error) { return q.Append(nil), nil }

@@ -52,7 +52,7 @@ var pureNet = []string{"net/netip", "net/url"}
 var planeOf = map[string][]string{
 	"api/consulapi": {"catalog"}, "api/dnsapi": {"catalog"}, "api/xds": {"mesh", "catalog"}, "api/vaultapi": {"secrets"},
 	"api/sensuapi": {"monitor"}, "api/nomadapi": {"jobs"}, "api/statsdapi": {"usage"}, "api/promapi": {},
-	"api/respapi":   {"usage"},
+	"api/respapi": {"usage"}, "api/usageapi": {"usage"},
 	"api/corbelapi": {"doctor"},
 }
 

@@ -201,6 +201,7 @@ func (c *Chunk) kind() chunkKind { return chunkKind{c.product, c.home} }
 
 // add counts one observation.
 func (c *Chunk) add(slot int, o *usage.Observation, order uint64) {
+	c.grow(o.Product, len(o.Tags))
 	p := c.product
 	weight := uint64(1)
 	if p.Kind == usage.Unique {
@@ -222,7 +223,15 @@ func (c *Chunk) add(slot int, o *usage.Observation, order uint64) {
 	}
 }
 
+// grow makes room for tags that the product got meanwhile: they come behind the ones that it had.
+func (c *Chunk) grow(p *usage.Product, tags int) {
+	if tags > len(c.tags) {
+		c.product, c.tags = p, append(c.tags, make([]values, tags-len(c.tags))...)
+	}
+}
+
 func (c *Chunk) merge(other *Chunk, from uint64, to int) {
+	c.grow(other.product, len(other.tags))
 	c.total.merge(c.product.Kind, other.total, from, to)
 	for i := range min(len(c.tags), len(other.tags)) {
 		c.tags[i].merge(c.product, &other.tags[i], from, to, c.product.TopK)

@@ -250,9 +250,8 @@ func (c *Counter) rollHours(b *bucket) {
 	}
 }
 
-// Clear forgets what a series has in a range, before it is recounted from the log. The range grows to whole slots of
-// the levels that hold it: all events in the returned range must be counted again.
-func (c *Counter) Clear(s Series, r window.Range) window.Range {
+// Span is a range with all the slots that it touches, as Clear clears it.
+func (c *Counter) Span(s Series, r window.Range) window.Range {
 	for grown := true; grown; {
 		grown = false
 		c.each(s, func(chunk *Chunk) {
@@ -273,6 +272,13 @@ func (c *Counter) Clear(s Series, r window.Range) window.Range {
 			}
 		})
 	}
+	return r
+}
+
+// Clear forgets what a series has in a range, before it is recounted from the log. The range grows to whole slots of
+// the levels that hold it: all events in the returned range must be counted again.
+func (c *Counter) Clear(s Series, r window.Range) window.Range {
+	r = c.Span(s, r)
 	c.each(s, func(chunk *Chunk) {
 		if slots, _ := chunk.mask(r); slots != 0 {
 			chunk.clear(slots)

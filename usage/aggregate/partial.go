@@ -67,6 +67,29 @@ func (c *Counter) Query(s Series, p *usage.Product, ranges []window.Range, tag i
 	return out
 }
 
+// Only returns what the counter has of one series in a range, for the Query of somebody else. It shares chunks with the
+// counter: Append it before the counter goes on.
+func (c *Counter) Only(s Series, r window.Range) *Counter {
+	out := New(c.cfg)
+	out.watermark = c.watermark
+	c.each(s, func(chunk *Chunk) {
+		if chunk.Span.Overlaps(r) {
+			out.put(s, chunk)
+		}
+	})
+	return out
+}
+
+// Series lists what has been counted, by tenant, product and generation.
+func (c *Counter) Series() []Series {
+	seen := map[Series]bool{}
+	c.eachChunk(func(s Series, _ *Chunk) { seen[s] = true })
+	return slices.SortedFunc(maps.Keys(seen), func(a, b Series) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Product, b.Product),
+			cmp.Compare(a.Generation, b.Generation))
+	})
+}
+
 // Merge adds what other counters know about the same series and ranges.
 func (p *Partial) Merge(other *Partial) {
 	for i := range min(len(p.Slices), len(other.Slices)) {

@@ -110,7 +110,15 @@ func appendEvent(b []byte, e *usage.Event, last int64, number func(string) uint6
 // Read decodes a batch.
 func Read(data []byte) (*Batch, error) {
 	outer := pack.Read(data)
-	r := outer.Record()
+	b, err := ReadRecord(outer.Record())
+	if err == nil && (outer.Err() != nil || outer.Len() != 0) {
+		return nil, errDamaged
+	}
+	return b, err
+}
+
+// ReadRecord decodes the fields of a batch that is a record among others. Its texts are copies of one text.
+func ReadRecord(r *pack.Reader) (*Batch, error) {
 	version := r.Uint()
 	if r.Err() != nil || version != Version {
 		if r.Err() == nil {
@@ -140,7 +148,7 @@ func Read(data []byte) (*Batch, error) {
 		}
 		last = out.Events[i].Time
 	}
-	if r.Err() != nil || outer.Len() != 0 {
+	if r.Err() != nil {
 		return nil, errDamaged
 	}
 	return out, nil

@@ -29,7 +29,7 @@ type LogKeys struct {
 
 // StateKeys are those of what has been counted.
 type StateKeys struct {
-	IDs      int           `key:"state.ids" def:"1000000" doc:"ids of events that are remembered against duplicates; about 52 bytes each"`
+	IDs      int           `key:"state.ids" def:"10000000" doc:"ids of events that are remembered against duplicates; about 52 bytes each"`
 	Hours    time.Duration `key:"state.keep_hours" def:"72h" doc:"how long hours are told apart, before they become days"`
 	Days     time.Duration `key:"state.keep_days" def:"9600h" doc:"how long days are told apart"`
 	Snapshot time.Duration `key:"state.snapshot" def:"1m" doc:"how often the state is saved: a start reads the log since then"`

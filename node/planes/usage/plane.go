@@ -1,10 +1,34 @@
-// Package usageplane wires the usage plane of a server.
+// Package usageplane wires the usage plane of a server: definitions in a Raft group of its own, a log of events and a
+// counter on each server, and the doors to both.
 package usageplane
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"time"
 
+	"corbel.dev/corbel/api/usageapi"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/plane"
+	"corbel.dev/corbel/node/raftgroup"
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/aggregate"
+	"corbel.dev/corbel/usage/aggregator"
+	"corbel.dev/corbel/usage/counter"
+	"corbel.dev/corbel/usage/counterstate"
+	"corbel.dev/corbel/usage/dedup"
+	"corbel.dev/corbel/usage/definitions"
+	"corbel.dev/corbel/usage/eventlog"
+	"corbel.dev/corbel/usage/eventlog/embedded"
+	"corbel.dev/corbel/usage/router"
+	"corbel.dev/corbel/usage/window"
 )
 
 // Name is the plane's, and its Raft group's.
@@ -13,10 +37,17 @@ const Name = "usage"
 // groupID is the number of the plane's Raft group on the wire.
 const groupID = 4
 
-// Plane is the usage plane of a server.
+// Plane is the usage plane of a server. It fails alone: no error of its parts ends the process.
 type Plane struct {
-	plane.Idle
-	d *plane.Doors
+	d           *plane.Doors
+	keys        *Keys
+	raft        *raftgroup.Group
+	zone        window.Zone // of tenants that have none
+	Definitions *definitions.Definitions
+	Counter     *counter.Counter
+	Router      *router.Router
+	Aggregator  *aggregator.Aggregator
+	failed      atomic.Pointer[error]
 }
 
 // Kind is the plane as a process lists it.
@@ -25,14 +56,138 @@ func Kind() plane.Kind {
 }
 
 func open(d *plane.Doors) (plane.Plane, error) {
-	if d.Catalog == nil || !keysOf(d.Cfg).Enabled {
+	k := keysOf(d.Cfg)
+	if d.Catalog == nil || !k.Enabled {
 		return nil, nil
 	}
-	return &Plane{d: d}, nil
+	location, err := time.LoadLocation(k.Timezone)
+	if err != nil {
+		return nil, fmt.Errorf("usage.timezone: %w", err)
+	}
+	p := &Plane{d: d, keys: k, zone: window.In(location), Definitions: definitions.New()}
+	p.raft = d.Group(groupID, p.Definitions)
+	p.Definitions.Use(p)
+	counts := aggregate.Config{Zone: p.zoneOf, Keep: aggregate.Keep{Minutes: usage.MaxLate + time.Hour, Hours: k.State.Hours,
+		Days: k.State.Days}}
+	if err := p.openCounter(counts); err != nil {
+		return nil, fmt.Errorf("usage: %w", err)
+	}
+	p.Router = router.New(router.Config{Self: d.ID, Members: p.members, Definitions: p.Definitions, Counter: p.Counter,
+		Call: p.call, Clock: d.Clock, Metrics: d.Metrics})
+	p.Aggregator = aggregator.New(aggregator.Config{Self: d.ID, Members: p.members, Call: p.call, Counter: p.Counter,
+		Definitions: p.Definitions, Aggregate: counts, Leads: p.raft.IsLeader, Clock: d.Clock, Log: d.Log})
+	for method, h := range map[string]func(context.Context, []byte) ([]byte, error){MethodPropose: p.propose,
+		router.MethodTake: p.Router.Serve, aggregator.MethodExtract: p.Aggregator.ServeExtract,
+		aggregator.MethodSeries: p.Aggregator.ServeSeries, aggregator.MethodFind: p.Aggregator.ServeFind,
+		methodExplain: p.serveExplain} {
+		d.Handle(wire.Servers, method, h)
+	}
+	api, err := usageapi.New(usageapi.Config{Router: p.Router, Aggregator: p.Aggregator, Counter: p.Counter,
+		Definitions: p.Definitions, Zone: p.zoneOf, Allow: p.allow, Explain: p.explain, Now: d.Clock.Now})
+	if err != nil {
+		return nil, fmt.Errorf("usage: %w", err)
+	}
+	d.Route("/v1/usage/", plane.Right{}, api) // it judges the tenant that a request is about
+	d.Debug(p.debug)
+	return p, nil
 }
 
-// Run implements plane.Plane.
-func (p *Plane) Run(ctx context.Context) error {
-	<-ctx.Done()
+// openCounter makes the counter, whose log is in the data folder, or in memory where there is none.
+func (p *Plane) openCounter(counts aggregate.Config) error {
+	d, k := p.d, p.keys
+	fsys, dir := d.FS, filepath.Join(d.Cfg.DataDir, "usage")
+	if d.Cfg.DataDir == "" {
+		fsys, dir = vfs.NewMem(), "/usage"
+	}
+	for _, folder := range []string{"", "log", "state"} {
+		if err := fsys.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
+			return err
+		}
+	}
+	blobs, err := counterstate.NewFolder(fsys, filepath.Join(dir, "state"))
+	if err != nil {
+		return err
+	}
+	maxBytes, segment := int64(k.Log.MaxBytes), int64(64<<20)
+	if d.Cfg.DataDir == "" {
+		maxBytes, segment = 512<<20, 4<<20 // it is memory
+	}
+	p.Counter = counter.New(counter.Config{
+		Open: func() (eventlog.Log, error) {
+			return embedded.Open(embedded.Config{FS: fsys, Dir: filepath.Join(dir, "log"), Partitions: 1,
+				SegmentBytes: segment, MaxBytes: maxBytes, Clock: d.Clock, Log: d.Log})
+		},
+		Store: counterstate.New(counterstate.Config{Blobs: blobs, Log: d.Log}), Key: p.key,
+		Dedup: dedup.Config{Window: usage.MaxLate, Capacity: k.State.IDs}, Aggregate: counts, QueueBytes: k.Queue,
+		Snapshot: k.State.Snapshot, Keep: k.Log.Keep, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics,
+	})
 	return nil
 }
+
+// zoneOf is a tenant's calendar.
+func (p *Plane) zoneOf(tenant string) window.Zone {
+	if t, ok := p.Definitions.View().Tenants[tenant]; ok && t.Zone != "" {
+		if l, err := time.LoadLocation(t.Zone); err == nil {
+			return window.In(l)
+		}
+	}
+	return p.zone
+}
+
+// allow judges the token of a request; "" are all tenants.
+func (p *Plane) allow(r *http.Request, tenant string, write bool) bool {
+	right := plane.Right{Resource: acl.Usage, Name: tenant, Level: acl.Read}
+	if write {
+		right.Level = acl.Write
+	}
+	return p.d.Allows(r, right)
+}
+
+// debug is the plane's part of the debug archive.
+func (p *Plane) debug() any {
+	view := p.Definitions.View()
+	return map[string]any{"index": view.Index, "products": len(view.Products.All()), "limits": len(view.Limits),
+		"warm": p.Counter.Warm(), "backlog_bytes": p.Counter.Backlog(), "members": p.members()}
+}
+
+// Run implements plane.Plane. A part that fails ends the plane's service, not the process.
+func (p *Plane) Run(ctx context.Context) error {
+	var group life.Group
+	for _, part := range []life.Part{{Name: "raft", Run: p.raft.Run}, {Name: "begin", Run: p.begin},
+		{Name: "counter", Run: p.Counter.Run}, {Name: "aggregator", Run: p.Aggregator.Run},
+		{Name: "own planes", Run: p.produce}} {
+		group.Add(part.Name, p.guarded(part))
+	}
+	if err := group.Run(ctx); err != nil {
+		p.d.Log.Error("the usage plane did not shut down cleanly", "error", err)
+	}
+	return nil
+}
+
+// guarded waits, where a part fails, for the end of the plane.
+func (p *Plane) guarded(part life.Part) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := part.Run(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		err = fmt.Errorf("%s: %w", part.Name, err)
+		p.failed.CompareAndSwap(nil, &err)
+		p.d.Log.Error("the usage plane has stopped; the other planes continue", "error", err)
+		<-ctx.Done()
+		return nil
+	}
+}
+
+// Lacks implements plane.Plane: a log that is read after a start, or that nobody can open, does not hold the process
+// up; the plane's own answers say that they are lower bounds.
+func (p *Plane) Lacks() []string { return nil }
+
+// Drain implements plane.Plane: a server that comes back has its log.
+func (p *Plane) Drain(context.Context) {}
+
+// Reload implements plane.Plane.
+func (p *Plane) Reload(cfg *config.Config) (func(), error) { return nil, check(cfg) }
+
+// Close implements plane.Plane.
+func (p *Plane) Close() error { return nil }

@@ -1,0 +1,333 @@
+package usageapi
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/aggregator"
+	"corbel.dev/corbel/usage/estimate"
+	"corbel.dev/corbel/usage/limits"
+	"corbel.dev/corbel/usage/window"
+)
+
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+func location(name string) (*time.Location, error) {
+	l, err := time.LoadLocation(name)
+	if err != nil || name == "Local" {
+		return nil, errkind.Errorf(errkind.Invalid, "tz: %.60q is no time zone: use a name like Europe/Berlin", name)
+	}
+	return l, nil
+}
+
+func questionOf(l *limits.Limit) aggregator.Question {
+	return aggregator.Question{Tenant: l.Tenant, Product: l.Product, Window: l.Window}
+}
+
+// question reads what is asked.
+func (a *API) question(v url.Values) (q aggregator.Question, err error) {
+	q = aggregator.Question{Tenant: cmp.Or(v.Get("tenant"), usage.DefaultTenant), Product: v.Get("product"),
+		Window: v.Get("window"), By: v.Get("by"), Step: v.Get("step")}
+	zone := a.cfg.Zone(q.Tenant)
+	if tz := v.Get("tz"); tz != "" {
+		l, err := location(tz)
+		if err != nil {
+			return q, err
+		}
+		zone = window.In(l)
+	}
+	q.Zone = &zone
+	if q.Product == "" {
+		return q, errkind.New(errkind.Invalid, "product: is missing")
+	}
+	if !v.Has("from") && !v.Has("to") {
+		q.Window = cmp.Or(q.Window, window.Sliding1h)
+		return q, nil
+	}
+	if q.Window != "" {
+		return q, errkind.New(errkind.Invalid, "window: stands beside from and to: give one of them")
+	}
+	if q.From, err = parseTime("from", v.Get("from"), zone.Location()); err != nil {
+		return q, err
+	}
+	if !v.Has("to") {
+		q.To = a.cfg.Now().Truncate(time.Minute).Add(time.Minute)
+		return q, nil
+	}
+	q.To, err = parseTime("to", v.Get("to"), zone.Location())
+	return q, err
+}
+
+// parseTime reads RFC 3339, a local time, or Unix nanoseconds.
+func parseTime(field, text string, zone *time.Location) (time.Time, error) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return time.Unix(0, n), nil
+	}
+	text = strings.Replace(text, " ", "+", 1) // a plus that was not escaped
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return t, nil
+	}
+	for _, layout := range []string{"2006-01-02T15:04:05.999999999", "2006-01-02T15:04", "2006-01-02+15:04:05", "2006-01-02"} {
+		if t, err := time.ParseInLocation(layout, text, zone); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, errkind.Errorf(errkind.Invalid, "%s: %.40q is no time: use RFC 3339 or Unix nanoseconds", field, text)
+}
+
+// answer is an estimate with what it is about.
+type answer struct {
+	Tenant  string    `json:"tenant"`
+	Product string    `json:"product"`
+	Window  string    `json:"window,omitempty"`
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+	estimate.Estimate
+	// Revisions are what corrections made of a closed period.
+	Closed    *usage.Quantity     `json:"closed,omitempty"`
+	Revisions []estimate.Revision `json:"revisions,omitempty"`
+}
+
+func (a *API) estimates(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	v := r.URL.Query()
+	q, err := a.question(v)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := a.may(r, q.Tenant, false); err != nil {
+		return 0, nil, err
+	}
+	if err := a.wait(r, v); err != nil {
+		return 0, nil, err
+	}
+	index := a.cfg.Counter.Version()
+	span, err := a.cfg.Aggregator.Range(&q)
+	if err != nil {
+		return 0, nil, err
+	}
+	e, err := a.cfg.Aggregator.Estimate(r.Context(), q)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := answer{Tenant: q.Tenant, Product: q.Product, Window: q.Window, From: span.From.UTC(), To: span.To.UTC(),
+		Estimate: e}
+	for _, p := range a.cfg.Definitions.View().Periods {
+		if p.Series.Tenant == q.Tenant && p.Series.Product == q.Product && p.From.Equal(span.From) && p.To.Equal(span.To) {
+			out.Closed, out.Revisions = &p.Closed, p.Revisions
+		}
+	}
+	w.Header().Set("X-Consul-Index", strconv.FormatUint(index, 10))
+	return http.StatusOK, out, nil
+}
+
+// Bounds of a wait: what changes without pause is told four times a second.
+const (
+	defaultWait = 5 * time.Minute
+	maxWait     = 10 * time.Minute
+	minWait     = 250 * time.Millisecond
+)
+
+// wait holds a request that has seen an index until there is a newer one.
+func (a *API) wait(r *http.Request, v url.Values) error {
+	text := v.Get("index")
+	if text == "" {
+		return nil
+	}
+	index, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return errkind.Errorf(errkind.Invalid, "index: %.40q is no number", text)
+	}
+	wait := defaultWait
+	if text := v.Get("wait"); text != "" {
+		if wait, err = time.ParseDuration(text); err != nil || wait < 0 {
+			return errkind.Errorf(errkind.Invalid, "wait: %.40q is no duration", text)
+		}
+	}
+	if index == 0 {
+		return nil
+	}
+	end := time.NewTimer(min(wait, maxWait))
+	defer end.Stop()
+	pause := time.NewTimer(min(wait, minWait))
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-r.Context().Done():
+		return r.Context().Err()
+	}
+	for {
+		changed := a.cfg.Counter.Changed()
+		if a.cfg.Counter.Version() != index {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-end.C:
+			return nil
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
+	}
+}
+
+// tenant is a row of the list.
+type tenant struct {
+	Name     string   `json:"name"`
+	Zone     string   `json:"tz"`
+	Products []string `json:"products"`
+}
+
+func (a *API) tenants(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	series, _ := a.cfg.Aggregator.Series(r.Context())
+	products := map[string][]string{}
+	for name := range a.cfg.Definitions.View().Tenants {
+		products[name] = []string{}
+	}
+	for _, s := range series {
+		if list := products[s.Tenant]; !slices.Contains(list, s.Product) {
+			products[s.Tenant] = append(list, s.Product)
+		}
+	}
+	out := []tenant{}
+	for _, name := range sorted(products) {
+		if a.cfg.Allow(r, name, false) {
+			out = append(out, tenant{name, a.cfg.Zone(name).Location().String(), products[name]})
+		}
+	}
+	return http.StatusOK, out, nil
+}
+
+func (a *API) top(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	v := r.URL.Query()
+	limit := 10
+	if text := v.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > usage.MaxTopK {
+			return 0, nil, errkind.Errorf(errkind.Invalid, "limit: must be from 1 to %d", usage.MaxTopK)
+		}
+		limit = n
+	}
+	if v.Get("product") == "" {
+		return a.topProducts(r, limit)
+	}
+	q, err := a.question(v)
+	if err != nil {
+		return 0, nil, err
+	}
+	if _, ok := a.cfg.Definitions.View().Products.Get(q.Product); !ok {
+		return 0, nil, errkind.Errorf(errkind.NotFound, "product: %.100q is not defined", q.Product)
+	}
+	if q.By != "" && q.By != "tenant" {
+		if err := a.may(r, q.Tenant, false); err != nil {
+			return 0, nil, err
+		}
+	}
+	list, err := a.cfg.Aggregator.Top(r.Context(), q, limit, func(t string) bool { return a.cfg.Allow(r, t, false) })
+	return http.StatusOK, list, err
+}
+
+// productTop is what one product comes to.
+type productTop struct {
+	Product string           `json:"product"`
+	Unit    string           `json:"unit,omitempty"`
+	Top     []aggregator.Top `json:"top"`
+}
+
+// topProducts lists the top tenants of all products.
+func (a *API) topProducts(r *http.Request, limit int) (int, any, error) {
+	v := r.URL.Query()
+	out := []productTop{}
+	for _, p := range a.cfg.Definitions.View().Products.All() {
+		v.Set("product", p.Name)
+		q, err := a.question(v)
+		if err != nil {
+			return 0, nil, err
+		}
+		list, err := a.cfg.Aggregator.Top(r.Context(), q, limit, func(t string) bool { return a.cfg.Allow(r, t, false) })
+		if err != nil {
+			return 0, nil, err
+		}
+		if len(list) > 0 {
+			out = append(out, productTop{p.Name, p.Unit, list})
+		}
+	}
+	return http.StatusOK, out, nil
+}
+
+func (a *API) explain(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	v := r.URL.Query()
+	t, source, id := cmp.Or(v.Get("tenant"), usage.DefaultTenant), v.Get("source"), v.Get("id")
+	if id == "" {
+		return 0, nil, errkind.New(errkind.Invalid, "id: is missing")
+	}
+	if err := a.may(r, t, false); err != nil {
+		return 0, nil, err
+	}
+	out, err := a.cfg.Explain(r.Context(), t, source, id)
+	if errkind.Is(err, errkind.NotFound) {
+		if why, ok := a.cfg.Router.WhyRefused(t, source, id); ok {
+			return http.StatusOK, map[string]any{"received": why.At.UTC(), "counted": false,
+				"why": "it was rejected: " + why.Error}, nil
+		}
+	}
+	return http.StatusOK, out, err
+}
+
+// maxMetricTenants bounds the tenants that metrics name; the rest is one.
+const maxMetricTenants = 20
+
+// metrics writes estimates for Prometheus.
+func (a *API) metrics(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	if err := a.may(r, "", false); err != nil {
+		return 0, nil, err
+	}
+	value, wrong, whole := &bytes.Buffer{}, &bytes.Buffer{}, &bytes.Buffer{}
+	fmt.Fprint(value, "# TYPE usage_estimate gauge\n")
+	fmt.Fprint(wrong, "# TYPE usage_estimate_error gauge\n")
+	fmt.Fprint(whole, "# TYPE usage_completeness gauge\n")
+	for _, p := range a.cfg.Definitions.View().Products.All() {
+		for _, name := range p.Windows {
+			q := aggregator.Question{Product: p.Name, Window: name}
+			list, err := a.cfg.Aggregator.Top(r.Context(), q, usage.MaxTopK, func(string) bool { return true })
+			if err != nil {
+				return 0, nil, err
+			}
+			rest := usage.Quantity{}
+			for i, t := range list {
+				if i >= maxMetricTenants {
+					rest, _ = rest.Add(t.Value)
+					continue
+				}
+				q.Tenant = t.Tenant
+				e, err := a.cfg.Aggregator.Estimate(r.Context(), q)
+				if err != nil || e.Value == nil {
+					continue
+				}
+				labels := fmt.Sprintf("{tenant=%q,product=%q,window=%q}", t.Tenant, p.Name, name)
+				fmt.Fprintf(value, "usage_estimate%s %s\n", labels, e.Value)
+				fmt.Fprintf(wrong, "usage_estimate_error%s %g\n", labels, e.Error.Relative)
+				fmt.Fprintf(whole, "usage_completeness%s %g\n", labels, e.Completeness.Ratio)
+			}
+			if len(list) > maxMetricTenants {
+				fmt.Fprintf(value, "usage_estimate{tenant=\"other\",product=%q,window=%q} %s\n", p.Name, name, rest)
+			}
+		}
+	}
+	value.Write(wrong.Bytes())
+	value.Write(whole.Bytes())
+	httpx.Write(w, r, http.StatusOK, prometheusType, value.Bytes())
+	return 0, nil, nil
+}
+
+var prometheusType = []string{"text/plain; version=0.0.4; charset=utf-8"}

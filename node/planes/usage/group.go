@@ -1,0 +1,174 @@
+package usageplane
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"time"
+
+	"corbel.dev/corbel/kit/backoff"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/node/raftgroup"
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/definitions"
+)
+
+// MethodPropose is the RPC by which a command reaches the leader of the plane.
+const MethodPropose = "usage.propose"
+
+// Propose implements definitions.Proposer. It returns once this server has the command too.
+func (p *Plane) Propose(ctx context.Context, cmd []byte) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.d.Cfg.Limits.RPCClient)
+	defer cancel()
+	giveUp := p.d.Clock.Now().Add(p.d.Cfg.Raft.RPCHold)
+	pause := backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}
+	for {
+		changes := p.raft.LeaderChanges()
+		out, err := p.try(ctx, cmd)
+		if !errkind.Is(err, errkind.NotLeader) && !errkind.Is(err, errkind.Unavailable) || ctx.Err() != nil ||
+			p.d.Clock.Now().After(giveUp) {
+			return out, err
+		}
+		t := p.d.Clock.NewTimer(pause.Next())
+		select {
+		case <-ctx.Done():
+		case <-changes:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+func (p *Plane) try(ctx context.Context, cmd []byte) (any, error) {
+	if p.raft.IsLeader() {
+		return p.raft.Propose(ctx, cmd)
+	}
+	addr := p.raft.LeaderAddr()
+	if addr == "" || addr == p.d.RPCAddr() {
+		return nil, raftgroup.ErrForming
+	}
+	reply, err := p.d.RPC.Call(ctx, addr, MethodPropose, cmd)
+	if err != nil {
+		return nil, err
+	}
+	r := pack.Read(reply)
+	index := r.Uint()
+	if r.Bool() {
+		return nil, errkind.New(errkind.Kind(r.Uint()), r.String())
+	}
+	if r.Err() != nil {
+		return nil, errkind.E(errkind.Unknown, MethodPropose, r.Err())
+	}
+	return index, p.reach(ctx, index)
+}
+
+// reach waits until this server's view has index.
+func (p *Plane) reach(ctx context.Context, index uint64) error {
+	for {
+		changed := p.Definitions.Changed()
+		if p.Definitions.View().Index >= index {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return errkind.E(errkind.Unknown, "the change was made; this server does not show it yet", ctx.Err())
+		}
+	}
+}
+
+// propose serves MethodPropose on the leader.
+func (p *Plane) propose(ctx context.Context, cmd []byte) ([]byte, error) {
+	out, err := p.raft.Propose(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	index, _ := out.(uint64)
+	refused, _ := out.(error)
+	b := pack.Bool(pack.Uint(nil, index), refused != nil)
+	if refused != nil {
+		b = pack.String(pack.Uint(b, uint64(errkind.Of(refused))), errkind.Text(refused))
+	}
+	return b, nil
+}
+
+// key waits for the key of all hashes.
+func (p *Plane) key(ctx context.Context) (usage.Key, error) {
+	for {
+		changed := p.Definitions.Changed()
+		if key, err := p.Definitions.View().HashKey(); err == nil {
+			return key, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return usage.Key{}, definitions.ErrNotBegun
+		}
+	}
+}
+
+// begin has the first leader make the key and the built-in products.
+func (p *Plane) begin(ctx context.Context) error {
+	pause := backoff.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
+	for ctx.Err() == nil && p.Definitions.View().Key == nil {
+		if p.raft.IsLeader() {
+			key := make([]byte, 16)
+			if _, err := rand.Read(key); err != nil {
+				return err
+			}
+			_, err := p.Definitions.Do(ctx, definitions.Command{At: p.d.Clock.Now(),
+				Begin: &definitions.Begin{Key: key, Products: builtIn()}})
+			if err != nil && !errkind.Is(err, errkind.Conflict) && ctx.Err() == nil {
+				p.d.Log.Warn("usage: cannot begin yet", "error", err)
+			}
+		}
+		t := p.d.Clock.NewTimer(pause.Next())
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		t.Stop()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// members are the ids of the plane's servers: those of its Raft group.
+func (p *Plane) members() []string {
+	raft := p.raft.Raft.Load()
+	if raft == nil {
+		return []string{p.d.ID}
+	}
+	servers, _, err := raft.Configuration()
+	if err != nil {
+		return []string{p.d.ID}
+	}
+	var list []string
+	for _, s := range servers {
+		list = append(list, s.ID)
+	}
+	if !slices.Contains(list, p.d.ID) {
+		list = append(list, p.d.ID)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// call asks another server of the plane, by its id.
+func (p *Plane) call(ctx context.Context, server, method string, req []byte) ([]byte, error) {
+	raft := p.raft.Raft.Load()
+	if raft == nil {
+		return nil, raftgroup.ErrForming
+	}
+	servers, _, err := raft.Configuration()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range servers {
+		if s.ID == server {
+			return p.d.RPC.Call(ctx, s.Address, method, req)
+		}
+	}
+	return nil, errkind.Errorf(errkind.Unavailable, "usage: server %s is not a member any more", server)
+}

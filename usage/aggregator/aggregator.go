@@ -1,0 +1,322 @@
+// Package aggregator answers questions about usage: it merges what the counters of all servers know, judges limits,
+// has corrections done, and measures how far sketches are off.
+//
+// An answer for which a server is missing says so and is a lower bound. Nothing is stored here: definitions are in the
+// plane's Raft group, and numbers with the counters.
+//
+// Run owns all goroutines; the other methods are for any goroutine.
+package aggregator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/aggregate"
+	"corbel.dev/corbel/usage/counter"
+	"corbel.dev/corbel/usage/definitions"
+	"corbel.dev/corbel/usage/estimate"
+	"corbel.dev/corbel/usage/limits"
+	"corbel.dev/corbel/usage/window"
+)
+
+// The RPCs by which servers ask each other.
+const (
+	MethodExtract = "usage.extract"
+	MethodSeries  = "usage.series"
+)
+
+// MaxSteps bounds the steps of a series.
+const MaxSteps = 2000
+
+// maxRange bounds what is asked at once.
+const maxRange = 2 * 366 * 24 * time.Hour
+
+// Config of an Aggregator.
+type Config struct {
+	Self string
+	// Members are the servers of the plane, this one among them.
+	Members     func() []string
+	Call        func(ctx context.Context, server, method string, req []byte) ([]byte, error)
+	Counter     *counter.Counter
+	Definitions *definitions.Definitions
+	Aggregate   aggregate.Config // Zone is that of tenants
+	// Leads says whether this server judges limits.
+	Leads func() bool
+	// Crossed tells others of a crossing; nil tells nobody.
+	Crossed func(ctx context.Context, c limits.Crossing)
+	Clock   clock.Clock
+	Log     *slog.Logger
+}
+
+// Aggregator is the owner. Make one with New.
+type Aggregator struct {
+	cfg     Config
+	mu      sync.Mutex // guards samples
+	samples map[string][]limits.Sample
+}
+
+// New makes an Aggregator and starts nothing.
+func New(cfg Config) *Aggregator {
+	if cfg.Clock == nil {
+		cfg.Clock = clock.Real{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Aggregator{cfg: cfg, samples: map[string][]limits.Sample{}}
+}
+
+// Question is what is asked.
+type Question struct {
+	Tenant, Product string
+	// Window is a window's name; else the range [From, To).
+	Window   string
+	From, To time.Time
+	By       string // a tag
+	Step     string // of the series: "5m", "hour", "day", "month"
+	// Zone is the calendar, by default the tenant's.
+	Zone *window.Zone
+	// At is the instant of a window, by default now.
+	At time.Time
+}
+
+// Range is what a question is about.
+func (a *Aggregator) Range(q *Question) (window.Range, error) {
+	zone := a.zone(q)
+	if q.Window != "" {
+		at := q.At
+		if at.IsZero() {
+			at = a.cfg.Clock.Now()
+		}
+		r, err := zone.Of(q.Window, at)
+		return r, errkind.E(errkind.Invalid, "window", err)
+	}
+	r := window.Range{From: q.From, To: q.To}
+	switch {
+	case r.Empty():
+		return r, errkind.New(errkind.Invalid, "to: must be after from")
+	case r.To.Sub(r.From) > maxRange:
+		return r, errkind.Errorf(errkind.Invalid, "from: the range is longer than %s", maxRange)
+	case r.From.Truncate(time.Minute) != r.From || r.To.Truncate(time.Minute) != r.To:
+		return r, errkind.New(errkind.Invalid, "from, to: must be whole minutes")
+	}
+	return r, nil
+}
+
+func (a *Aggregator) zone(q *Question) window.Zone {
+	if q.Zone != nil {
+		return *q.Zone
+	}
+	return a.cfg.Aggregate.Zone(q.Tenant)
+}
+
+// Estimate answers a question.
+func (a *Aggregator) Estimate(ctx context.Context, q Question) (estimate.Estimate, error) {
+	view := a.cfg.Definitions.View()
+	now := a.cfg.Clock.Now()
+	q.Tenant = cmp.Or(q.Tenant, usage.DefaultTenant)
+	p, ok := view.Products.Get(q.Product)
+	former := view.Products.Former(q.Product, now)
+	if !ok {
+		if len(former) == 0 {
+			return estimate.Estimate{}, errkind.Errorf(errkind.NotFound, "product: %.100q is not defined", q.Product)
+		}
+		p, former = former[len(former)-1], former[:len(former)-1] // deleted, and its data kept
+	}
+	r, err := a.Range(&q)
+	if err != nil {
+		return estimate.Estimate{}, err
+	}
+	tag := -1
+	if q.By != "" {
+		if tag = slices.Index(p.Tags, q.By); tag < 0 {
+			return estimate.Estimate{}, errkind.Errorf(errkind.Invalid, "by: %.100q is no tag of product %q", q.By, p.Name)
+		}
+	}
+	ranges := []window.Range{r}
+	if q.Step != "" {
+		steps, err := a.zone(&q).Steps(r, stepName(q.Step), MaxSteps)
+		if err != nil {
+			return estimate.Estimate{}, errkind.E(errkind.Invalid, "step", err)
+		}
+		ranges = append(ranges, steps...)
+	}
+	answer, coverage := a.gather(ctx, p, q.Tenant, ranges, tag)
+	out := estimate.Make(p, estimate.Question{Range: r, Late: p.Late, By: tag >= 0, Step: q.Step != ""}, answer, coverage)
+	for _, old := range former {
+		part, _ := a.gather(ctx, old, q.Tenant, ranges[:1], -1)
+		if v := part.Slices[0].Total(old.Kind); v.Present {
+			out.Former = append(out.Former, estimate.Former{Generation: old.Generation, Kind: old.Kind.String(),
+				Value: v.Quantity})
+		}
+	}
+	return out, nil
+}
+
+// stepName makes 1d and the like what the calendar calls them.
+func stepName(s string) string {
+	switch s {
+	case "1d", "24h", "day":
+		return window.Day
+	case "1month", "month":
+		return window.Month
+	}
+	return s
+}
+
+// gather asks all counters.
+func (a *Aggregator) gather(ctx context.Context, p *usage.Product, tenant string, ranges []window.Range, tag int,
+) (*aggregate.Partial, estimate.Coverage) {
+	series := aggregate.Series{Tenant: tenant, Product: p.Name, Generation: p.Generation}
+	members := a.cfg.Members()
+	parts := make([]counter.Part, len(members))
+	failed := make([]error, len(members))
+	var wg sync.WaitGroup
+	for i, m := range members {
+		if m == a.cfg.Self {
+			parts[i] = a.cfg.Counter.Query(series, p, ranges, tag)
+			continue
+		}
+		wg.Go(func() { parts[i], failed[i] = a.ask(ctx, m, series, p, ranges, tag) })
+	}
+	wg.Wait()
+	var out *aggregate.Partial
+	c := estimate.Coverage{Shards: 1}
+	if p.Kind == usage.Unique {
+		c.Shards = usage.Shards
+	}
+	answered := 0
+	for i := range parts {
+		if failed[i] != nil {
+			c.Silent = append(c.Silent, fmt.Sprintf("%s: %v", members[i], failed[i]))
+			continue
+		}
+		if c.AsOf.IsZero() || parts[i].AsOf.Before(c.AsOf) {
+			c.AsOf = parts[i].AsOf
+		}
+		if parts[i].Warm {
+			answered++
+		}
+		if out == nil {
+			out = parts[i].Partial
+		} else {
+			out.Merge(parts[i].Partial)
+		}
+	}
+	if out == nil {
+		out = aggregate.New(a.cfg.Aggregate).Query(series, p, ranges, tag)
+		c.AsOf = time.Unix(0, 0)
+	}
+	c.Warm = c.Shards * answered / max(1, len(members))
+	return out, c
+}
+
+// askTimeout bounds how long a server may take.
+const askTimeout = 5 * time.Second
+
+func (a *Aggregator) ask(ctx context.Context, server string, s aggregate.Series, p *usage.Product,
+	ranges []window.Range, tag int,
+) (counter.Part, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	b := pack.Uint(pack.String(pack.String(nil, s.Tenant), s.Product), uint64(s.Generation))
+	b = pack.Int(pack.Int(b, ranges[0].From.UnixNano()), ranges[0].To.UnixNano())
+	reply, err := a.cfg.Call(ctx, server, MethodExtract, b)
+	if err != nil {
+		return counter.Part{}, err
+	}
+	return counter.ReadPart(reply, a.cfg.Aggregate, s, p, ranges, tag)
+}
+
+// ServeExtract answers MethodExtract.
+func (a *Aggregator) ServeExtract(_ context.Context, req []byte) ([]byte, error) {
+	r := pack.Read(req)
+	s := aggregate.Series{Tenant: r.String(), Product: r.String(), Generation: uint32(r.Uint())}
+	span := window.Range{From: time.Unix(0, r.Int()), To: time.Unix(0, r.Int())}
+	if r.Err() != nil {
+		return nil, errkind.E(errkind.Invalid, MethodExtract, r.Err())
+	}
+	return a.cfg.Counter.Extract(s, span), nil
+}
+
+// ServeSeries answers MethodSeries.
+func (a *Aggregator) ServeSeries(context.Context, []byte) ([]byte, error) {
+	list := a.cfg.Counter.Series()
+	b := pack.Uint(nil, uint64(len(list)))
+	for _, s := range list {
+		b = pack.Uint(pack.String(pack.String(b, s.Tenant), s.Product), uint64(s.Generation))
+	}
+	return b, nil
+}
+
+// Series lists what has been counted anywhere, and which servers did not answer.
+func (a *Aggregator) Series(ctx context.Context) (list []aggregate.Series, silent []string) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	for _, m := range a.cfg.Members() {
+		if m == a.cfg.Self {
+			list = append(list, a.cfg.Counter.Series()...)
+			continue
+		}
+		reply, err := a.cfg.Call(ctx, m, MethodSeries, nil)
+		r := pack.Read(reply)
+		for range r.Count() {
+			list = append(list, aggregate.Series{Tenant: r.String(), Product: r.String(), Generation: uint32(r.Uint())})
+		}
+		if err = cmp.Or(err, r.Err()); err != nil {
+			silent = append(silent, fmt.Sprintf("%s: %v", m, err))
+		}
+	}
+	slices.SortFunc(list, func(a, b aggregate.Series) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Product, b.Product),
+			cmp.Compare(a.Generation, b.Generation))
+	})
+	return slices.Compact(list), silent
+}
+
+// Top is a contributor.
+type Top struct {
+	Tenant string         `json:"tenant,omitempty"`
+	Tag    string         `json:"tag,omitempty"`
+	Other  bool           `json:"other,omitempty"`
+	Value  usage.Quantity `json:"value"`
+}
+
+// Top lists who used most of a product: by tenant, or by a tag of one tenant. may says which tenants are told.
+func (a *Aggregator) Top(ctx context.Context, q Question, limit int, may func(tenant string) bool) ([]Top, error) {
+	if q.By != "" && q.By != "tenant" {
+		e, err := a.Estimate(ctx, q)
+		out := make([]Top, 0, len(e.By))
+		for _, row := range e.By {
+			out = append(out, Top{Tenant: q.Tenant, Tag: row.Tag, Other: row.Other, Value: row.Value})
+		}
+		return out[:min(len(out), limit)], err
+	}
+	q.By = ""
+	out := []Top{}
+	list, _ := a.Series(ctx)
+	for i, s := range list {
+		if s.Product != q.Product || !may(s.Tenant) || i > 0 && list[i-1].Tenant == s.Tenant && list[i-1].Product == s.Product {
+			continue
+		}
+		q.Tenant = s.Tenant
+		e, err := a.Estimate(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if e.Value != nil && *e.Value != (usage.Quantity{}) {
+			out = append(out, Top{Tenant: s.Tenant, Value: *e.Value})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Top) int { return b.Value.Compare(a.Value) })
+	return out[:min(len(out), limit)], nil
+}

@@ -1,0 +1,347 @@
+package aggregator
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/aggregate"
+	"corbel.dev/corbel/usage/counter"
+	"corbel.dev/corbel/usage/definitions"
+	"corbel.dev/corbel/usage/estimate"
+	"corbel.dev/corbel/usage/limits"
+	"corbel.dev/corbel/usage/record"
+	"corbel.dev/corbel/usage/window"
+)
+
+// MethodFind is the RPC by which a server asks for the time that a correction is about.
+const MethodFind = "usage.find"
+
+// judgeEvery is how often limits are judged; maxSamples bounds what a forecast stands on.
+const (
+	judgeEvery = 10 * time.Second
+	maxSamples = 240
+)
+
+// Run judges limits where this server leads, and does corrections.
+func (a *Aggregator) Run(ctx context.Context) error {
+	var parts life.Group
+	parts.Add("limits", func(ctx context.Context) error { a.every(ctx, a.judge); return nil })
+	parts.Add("corrections", a.correct)
+	return parts.Run(ctx)
+}
+
+func (a *Aggregator) every(ctx context.Context, do func(context.Context)) {
+	for {
+		t := a.cfg.Clock.NewTimer(judgeEvery)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+		if a.cfg.Leads() {
+			do(ctx)
+		}
+	}
+}
+
+// judge judges all limits once.
+func (a *Aggregator) judge(ctx context.Context) {
+	view := a.cfg.Definitions.View()
+	now := a.cfg.Clock.Now()
+	for name, l := range view.Limits {
+		q := Question{Tenant: l.Tenant, Product: l.Product, Window: l.Window, At: now}
+		e, err := a.Estimate(ctx, q)
+		if err != nil || e.Value == nil {
+			continue // its product may be defined later
+		}
+		r, err := a.Range(&q)
+		if err != nil {
+			continue
+		}
+		a.sample(name, r, limits.Sample{At: now, Value: *e.Value})
+		state, crossings := l.Step(l.State, r, *e.Value, now)
+		if state == l.State && len(crossings) == 0 {
+			continue
+		}
+		if _, err := a.cfg.Definitions.Do(ctx, definitions.Command{At: now, Crossed: &definitions.Crossed{Limit: name,
+			State: state, Crossings: crossings}}); err != nil {
+			a.cfg.Log.Warn("usage: a limit is judged again", "limit", name, "error", err)
+			continue
+		}
+		for _, c := range crossings {
+			a.cfg.Log.Info("usage: a limit was crossed", "limit", c.Limit, "tenant", c.Tenant, "product", c.Product,
+				"threshold", c.Threshold, "value", c.Value.String())
+			if a.cfg.Crossed != nil {
+				a.cfg.Crossed(ctx, c)
+			}
+		}
+	}
+}
+
+func (a *Aggregator) sample(name string, r window.Range, s limits.Sample) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list := slices.DeleteFunc(a.samples[name], func(s limits.Sample) bool { return !r.Contains(s.At) })
+	list = append(list, s)
+	if len(list) > maxSamples { // each second one of the older half
+		half := list[:0]
+		for i, s := range list {
+			if i%2 == 0 || i > maxSamples/2 {
+				half = append(half, s)
+			}
+		}
+		list = half
+	}
+	a.samples[name] = list
+}
+
+// Forecast says when a limit will be reached, as far as this server has seen its window grow.
+func (a *Aggregator) Forecast(l *limits.Limit) (time.Time, bool) {
+	if !window.Calendar(l.Window) {
+		return time.Time{}, false
+	}
+	q := Question{Tenant: l.Tenant, Product: l.Product, Window: l.Window}
+	r, err := a.Range(&q)
+	if err != nil {
+		return time.Time{}, false
+	}
+	a.mu.Lock()
+	samples := slices.Clone(a.samples[l.Name])
+	a.mu.Unlock()
+	return l.Forecast(r, samples)
+}
+
+// Correct has all servers do a correction, and returns its id. The closed periods that it touches are noted as they
+// are now.
+func (a *Aggregator) Correct(ctx context.Context, c usage.Correction) (string, error) {
+	c.Tenant = cmp.Or(c.Tenant, usage.DefaultTenant)
+	if err := c.Check(); err != nil {
+		return "", errkind.E(errkind.Invalid, "", err)
+	}
+	view := a.cfg.Definitions.View()
+	p, ok := view.Products.Get(c.Product)
+	if !ok {
+		return "", errkind.Errorf(errkind.NotFound, "product: %.100q is not defined", c.Product)
+	}
+	if err := a.checkEvents(&c, p, view); err != nil {
+		return "", err
+	}
+	next := definitions.Correction{Correction: c, Servers: map[string]definitions.Outcome{}}
+	for _, m := range a.cfg.Members() {
+		next.Servers[m] = definitions.Outcome{}
+	}
+	var err error
+	if next.Periods, err = a.closedPeriods(ctx, &c, p); err != nil {
+		return "", err
+	}
+	before := a.cfg.Definitions.View().Index
+	out, err := a.cfg.Definitions.Do(ctx, definitions.Command{At: a.cfg.Clock.Now(), Correct: &next})
+	if err != nil {
+		return "", err
+	}
+	if index, is := out.(uint64); is {
+		return definitions.CorrectionID(index), nil
+	}
+	return definitions.CorrectionID(before + 1), nil
+}
+
+// checkEvents checks what a replacement puts in, by the definition of now.
+func (a *Aggregator) checkEvents(c *usage.Correction, p *usage.Product, view *definitions.View) error {
+	key, err := view.HashKey()
+	if err != nil {
+		return err
+	}
+	for i := range c.Events {
+		e := &c.Events[i]
+		e.Tenant, e.Product = cmp.Or(e.Tenant, c.Tenant), cmp.Or(e.Product, c.Product)
+		if e.Tenant != c.Tenant || e.Product != c.Product {
+			return errkind.Errorf(errkind.Invalid, "events[%d]: tenant and product must be those of the correction", i)
+		}
+		if e.Time == 0 {
+			return errkind.Errorf(errkind.Invalid, "events[%d].time: is missing", i)
+		}
+		if _, _, err := p.Observe(key, e, a.cfg.Clock.Now(), nil); err != nil {
+			return errkind.Errorf(errkind.Invalid, "events[%d].%v", i, err)
+		}
+	}
+	return nil
+}
+
+// maxPeriods bounds the closed periods that one correction is noted in.
+const maxPeriods = 62
+
+// closedPeriods are the calendar windows of the product that are over and that a correction touches.
+func (a *Aggregator) closedPeriods(ctx context.Context, c *usage.Correction, p *usage.Product,
+) (list []estimate.Period, err error) {
+	span, err := a.find(ctx, c)
+	if err != nil || span.Empty() {
+		return nil, err
+	}
+	now := a.cfg.Clock.Now()
+	zone := a.cfg.Aggregate.Zone(c.Tenant)
+	for _, name := range p.Windows {
+		for at := span.From; window.Calendar(name) && at.Before(span.To) && len(list) < maxPeriods; {
+			r, err := zone.Of(name, at)
+			if err != nil || !r.To.Before(now) {
+				break
+			}
+			e, err := a.Estimate(ctx, Question{Tenant: c.Tenant, Product: p.Name, From: r.From, To: r.To})
+			if err != nil {
+				return nil, err
+			}
+			if e.Value != nil {
+				list = append(list, estimate.Period{Series: aggregate.Series{Tenant: c.Tenant, Product: p.Name,
+					Generation: p.Generation}, From: r.From.UTC(), To: r.To.UTC(), Closed: *e.Value})
+			}
+			at = r.To
+		}
+	}
+	return list, nil
+}
+
+// find asks all servers for the time of a correction.
+func (a *Aggregator) find(ctx context.Context, c *usage.Correction) (out window.Range, err error) {
+	if len(c.IDs) == 0 {
+		return window.Range{From: c.From, To: c.To}, nil
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		return out, err
+	}
+	for _, m := range a.cfg.Members() {
+		var reply []byte
+		if m == a.cfg.Self {
+			reply, err = a.ServeFind(ctx, text)
+		} else {
+			reply, err = a.cfg.Call(ctx, m, MethodFind, text)
+		}
+		if err != nil {
+			return out, err
+		}
+		if r := pack.Read(reply); r.Bool() {
+			part := window.Range{From: time.Unix(0, r.Int()), To: time.Unix(0, r.Int())}
+			if out.Empty() || part.From.Before(out.From) {
+				out.From = part.From
+			}
+			if part.To.After(out.To) {
+				out.To = part.To
+			}
+		}
+	}
+	return out, nil
+}
+
+// ServeFind answers MethodFind.
+func (a *Aggregator) ServeFind(ctx context.Context, req []byte) ([]byte, error) {
+	var c usage.Correction
+	if err := json.Unmarshal(req, &c); err != nil {
+		return nil, errkind.E(errkind.Invalid, MethodFind, err)
+	}
+	r, err := a.cfg.Counter.Find(ctx, &c)
+	if err != nil || r.Empty() {
+		return pack.Bool(nil, false), err
+	}
+	return pack.Int(pack.Int(pack.Bool(nil, true), r.From.UnixNano()), r.To.UnixNano()), nil
+}
+
+// correct does corrections as they come.
+func (a *Aggregator) correct(ctx context.Context) error {
+	for {
+		changed := a.cfg.Definitions.Changed()
+		wait := judgeEvery
+		if a.cfg.Counter.Warm() {
+			a.correctAll(ctx)
+		} else {
+			wait = time.Second
+		}
+		t := a.cfg.Clock.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-changed:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+func (a *Aggregator) correctAll(ctx context.Context) {
+	view := a.cfg.Definitions.View()
+	for i := range view.Corrections {
+		c := &view.Corrections[i]
+		if mine, is := c.Servers[a.cfg.Self]; is && !mine.Done {
+			a.correctOne(ctx, view, c)
+		}
+		if done, _ := c.Finished(); done && len(c.Periods) > 0 && !c.Revised && a.cfg.Leads() {
+			a.revise(ctx, c)
+		}
+	}
+}
+
+// correctOne does a correction here.
+func (a *Aggregator) correctOne(ctx context.Context, view *definitions.View, c *definitions.Correction) {
+	rec := &record.Record{At: a.cfg.Clock.Now(), Correction: &c.Correction}
+	in := counter.Intake{Tenant: c.Tenant, Record: rec}
+	if p, ok := view.Products.Get(c.Product); ok && len(c.Events) > 0 && a.cfg.Self == slices.Min(names(c.Servers)) {
+		key, err := view.HashKey()
+		if err != nil {
+			return
+		}
+		rec.Products, rec.Events = []*usage.Product{p}, c.Events
+		if in.Observed, err = rec.Observe(key); err != nil {
+			a.report(ctx, c.ID, definitions.Outcome{Done: true, Error: err.Error()})
+			return
+		}
+	}
+	err := a.cfg.Counter.Correct(ctx, in)
+	if errkind.Is(err, errkind.Overloaded) || errkind.Is(err, errkind.Unavailable) || errkind.Is(err, errkind.Unknown) {
+		return // it is done later
+	}
+	out := definitions.Outcome{Done: true, Events: len(in.Observed)}
+	if err != nil {
+		out.Error = errkind.Text(err)
+	}
+	a.report(ctx, c.ID, out)
+}
+
+func names[V any](m map[string]V) (list []string) {
+	for name := range m {
+		list = append(list, name)
+	}
+	return list
+}
+
+func (a *Aggregator) report(ctx context.Context, id string, o definitions.Outcome) {
+	if _, err := a.cfg.Definitions.Do(ctx, definitions.Command{At: a.cfg.Clock.Now(),
+		Report: &definitions.Report{ID: id, Server: a.cfg.Self, Outcome: o}}); err != nil && ctx.Err() == nil {
+		a.cfg.Log.Warn("usage: a correction is reported later", "correction", id, "error", err)
+	}
+}
+
+// revise notes what a correction made of closed periods.
+func (a *Aggregator) revise(ctx context.Context, c *definitions.Correction) {
+	r := &definitions.Revision{ID: c.ID}
+	for _, p := range c.Periods {
+		e, err := a.Estimate(ctx, Question{Tenant: c.Tenant, Product: c.Product, From: p.From, To: p.To})
+		if err != nil || len(e.Completeness.Missing) > 0 && e.Completeness.ShardsWarm < e.Completeness.Shards {
+			return // later
+		}
+		value := usage.Quantity{}
+		if e.Value != nil {
+			value = *e.Value
+		}
+		r.Values = append(r.Values, value)
+	}
+	if _, err := a.cfg.Definitions.Do(ctx, definitions.Command{At: a.cfg.Clock.Now(), Revision: r}); err != nil {
+		a.cfg.Log.Warn("usage: a closed period is revised later", "correction", c.ID, "error", err)
+	}
+}

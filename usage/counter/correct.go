@@ -1,0 +1,250 @@
+package counter
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/aggregate"
+	"corbel.dev/corbel/usage/dedup"
+	"corbel.dev/corbel/usage/eventlog"
+	"corbel.dev/corbel/usage/record"
+	"corbel.dev/corbel/usage/window"
+)
+
+// keyNow is the key, which is there while the counter runs.
+func (c *Counter) keyNow() usage.Key {
+	key, _ := c.cfg.Key(context.Background()) // once waited for it answers at once
+	return key
+}
+
+// Correct stores a correction and does it. in.Record.Correction is set; its events, where this server is to count them,
+// are the record's.
+func (c *Counter) Correct(ctx context.Context, in Intake) error {
+	_, err := c.Take(ctx, in)
+	return err
+}
+
+// Corrected says whether a correction stands in the log, and what it came to.
+func (c *Counter) Corrected(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.state.corrections, func(p placed) bool { return p.ID == id })
+}
+
+// Late lists the newest events that came too late to be counted.
+func (c *Counter) Late() []LateEvent {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.state.late)
+}
+
+// event is one of a part of the log that is read again.
+type event struct {
+	usage.Observation
+	source string
+	order  uint64
+}
+
+// correctLocked does a correction: what it is about is cleared, and counted again from the log without what was taken
+// out. The log must reach back so far.
+func (c *Counter) correctLocked(ctx context.Context, key usage.Key, rec *record.Record, observed []usage.Observation,
+	offset uint64,
+) (spans []window.Range, err error) {
+	s := c.state
+	defer func() { s.next = offset + 1 }()
+	if slices.ContainsFunc(s.corrections, func(p placed) bool { return p.ID == rec.Correction.ID }) {
+		return nil, nil // sent again
+	}
+	part, err := c.rangesOf(ctx, c.log, rec.Correction, offset)
+	if err != nil {
+		return nil, err
+	}
+	for i := range observed {
+		part = grown(part, time.Unix(0, observed[i].Time))
+	}
+	s.counts.Advance(rec.At)
+	cleared := map[defKey]window.Range{}
+	if !part.Empty() {
+		for _, series := range s.counts.Series() {
+			if series.Tenant == rec.Correction.Tenant && series.Product == rec.Correction.Product {
+				cleared[defKey{series.Product, series.Generation}] = s.counts.Span(series, part)
+			}
+		}
+	}
+	events, err := c.counted(ctx, key, rec.Correction, cleared, offset)
+	if err != nil {
+		return nil, err
+	}
+	s.corrections = append(s.corrections, placed{*rec.Correction, order(offset, 0)})
+	if len(s.corrections) > maxPlaced {
+		s.corrections = slices.Delete(s.corrections, 0, len(s.corrections)-maxPlaced)
+	}
+	var voids usage.Voids
+	for i := range s.corrections {
+		voids.Add(key, &s.corrections[i].Correction, s.corrections[i].Order)
+	}
+	for k, span := range cleared {
+		s.counts.Clear(aggregate.Series{Tenant: rec.Correction.Tenant, Product: k.name, Generation: k.generation}, span)
+		spans = append(spans, span)
+	}
+	for i := range events {
+		if e := &events[i]; !voids.Voided(&e.Observation, e.source, e.order) {
+			s.counts.Recount(&e.Observation, e.order)
+		}
+	}
+	for i := range observed {
+		s.define(observed[i].Product)
+		s.counts.Recount(&observed[i], order(offset, i))
+	}
+	return spans, nil
+}
+
+func grown(r window.Range, at time.Time) window.Range {
+	from := at.UTC().Truncate(time.Minute)
+	if to := from.Add(time.Minute); r.Empty() {
+		return window.Range{From: from, To: to}
+	} else if to.After(r.To) {
+		r.To = to
+	}
+	if from.Before(r.From) {
+		r.From = from
+	}
+	return r
+}
+
+// Find is the time that a correction is about, as far as this log knows.
+func (c *Counter) Find(ctx context.Context, corr *usage.Correction) (window.Range, error) {
+	c.mu.Lock()
+	log, next := c.log, c.state.next
+	c.mu.Unlock()
+	if log == nil {
+		return window.Range{}, errStarting
+	}
+	return c.rangesOf(ctx, log, corr, next)
+}
+
+// rangesOf is the time that a correction is about: ids are looked for in the log.
+func (c *Counter) rangesOf(ctx context.Context, log eventlog.Log, corr *usage.Correction, to uint64,
+) (window.Range, error) {
+	if len(corr.IDs) == 0 {
+		return window.Range{From: corr.From, To: corr.To}, nil
+	}
+	wanted := map[string]bool{}
+	for _, id := range corr.IDs {
+		wanted[id] = true
+	}
+	var out window.Range
+	bounds, err := log.Bounds(ctx)
+	if err != nil {
+		return out, err
+	}
+	err = c.scan(ctx, log, bounds[0].First, to, func(rec *record.Record, _ uint64) error {
+		for i := range rec.Events {
+			e := &rec.Events[i]
+			if wanted[e.ID] && e.Source == corr.Source && e.Product == corr.Product && tenantOf(e) == corr.Tenant {
+				at := rec.At
+				if e.Time != 0 {
+					at = time.Unix(0, e.Time)
+				}
+				out = grown(out, at)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+func tenantOf(e *usage.Event) string {
+	if e.Tenant == "" {
+		return usage.DefaultTenant
+	}
+	return e.Tenant
+}
+
+// counted reads from the log, up to a record, all events that count in some spans of series.
+func (c *Counter) counted(ctx context.Context, key usage.Key, corr *usage.Correction, spans map[defKey]window.Range,
+	to uint64,
+) (list []event, err error) {
+	if len(spans) == 0 {
+		return nil, nil
+	}
+	first := time.Time{}
+	for _, span := range spans {
+		if first.IsZero() || span.From.Before(first) {
+			first = span.From
+		}
+	}
+	from, err := c.reaches(ctx, c.log, first)
+	if err != nil {
+		return nil, err
+	}
+	memory := dedup.NewState(c.cfg.Dedup)
+	err = c.scan(ctx, c.log, from, to, func(rec *record.Record, offset uint64) error {
+		observed, err := rec.Observe(key)
+		if err != nil {
+			return err
+		}
+		if rec.Correction == nil {
+			memory.Advance(rec.At)
+		}
+		whole := dedup.New
+		if rec.Correction == nil && rec.Producer != "" {
+			whole = memory.Batch(rec.Producer, rec.Epoch, rec.Sequence)
+		}
+		for i := range observed {
+			o := &observed[i]
+			if o.Tenant != corr.Tenant || o.Product.Name != corr.Product {
+				continue
+			}
+			verdict := whole
+			if rec.Correction == nil && whole == dedup.New {
+				id := o.ID
+				if rec.Producer != "" {
+					id = usage.Hash{}
+				}
+				verdict = memory.Event(id, time.Unix(0, o.Time), o.Product.Late)
+			}
+			span, ok := spans[defKey{o.Product.Name, o.Product.Generation}]
+			if verdict == dedup.New && ok && span.Contains(time.Unix(0, o.Time)) {
+				list = append(list, event{*o, rec.Events[i].Source, order(offset, i)})
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// reaches returns where in the log to begin so that all events of an instant and later are read.
+func (c *Counter) reaches(ctx context.Context, log eventlog.Log, at time.Time) (uint64, error) {
+	bounds, err := log.Bounds(ctx)
+	if err != nil {
+		return 0, err
+	}
+	first := bounds[0].First
+	if first == 0 {
+		return 0, nil
+	}
+	began := time.Time{}
+	reader, err := log.Reader(map[int]uint64{0: first})
+	if err != nil {
+		return 0, err
+	}
+	defer reader.Close()
+	list, err := reader.Next(ctx)
+	if err != nil {
+		return 0, err
+	}
+	began = list[0].At
+	if need := at.Add(-usage.MaxAhead); began.After(need) {
+		return 0, errkind.Errorf(errkind.Conflict, "the log begins at %s, and events since %s are needed: raise usage.log.keep "+
+			"for longer corrections", began.UTC().Format(time.RFC3339), need.UTC().Format(time.RFC3339))
+	}
+	offsets, err := log.Since(ctx, at.Add(-usage.MaxAhead-time.Minute))
+	if err != nil {
+		return 0, err
+	}
+	return max(first, offsets[0]), nil
+}

@@ -1,0 +1,301 @@
+package counter
+
+import (
+	"context"
+	"time"
+
+	"corbel.dev/corbel/kit/backoff"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/usage/counterstate"
+	"corbel.dev/corbel/usage/dedup"
+	"corbel.dev/corbel/usage/eventlog"
+	"corbel.dev/corbel/usage/record"
+)
+
+// Run opens the log, reads what stands in it, and counts until ctx ends. After a failure it begins again.
+func (c *Counter) Run(ctx context.Context) error {
+	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 10 * time.Second}
+	for {
+		began := c.cfg.Clock.Now()
+		err := c.once(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if c.cfg.Clock.Since(began) > time.Minute {
+			pause = backoff.Backoff{Min: pause.Min, Max: pause.Max}
+		}
+		c.cfg.Log.Error("usage: the log is opened again", "error", err)
+		t := c.cfg.Clock.NewTimer(pause.Next())
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// once is Run until something fails.
+func (c *Counter) once(ctx context.Context) (err error) {
+	if _, err := c.cfg.Key(ctx); err != nil {
+		return err
+	}
+	log, err := c.cfg.Open()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		c.shut()
+		c.warm.Store(false)
+		c.mu.Lock()
+		c.log = nil
+		c.mu.Unlock()
+		if failed := log.Close(); failed != nil && err == nil {
+			err = failed
+		}
+	}()
+	saved, err := c.load(ctx, log)
+	if err != nil {
+		return err
+	}
+	c.queueMu.Lock()
+	c.open = true
+	c.queueMu.Unlock()
+	c.warm.Store(true)
+	stored := make(chan []*waiting, 4) // full: the next batches are not appended before one is applied
+	snapshots := &saver{c: c, log: log, saved: saved}
+	var parts life.Group
+	parts.Add("janitor", eventlog.Janitor{Log: log, Groups: []string{Group}, Keep: c.cfg.Keep, Clock: c.cfg.Clock,
+		Logger: c.cfg.Log}.Run)
+	parts.Add("snapshots", snapshots.run)
+	parts.Add("apply", func(context.Context) error { return c.applyAll(stored) })
+	parts.Add("append", func(ctx context.Context) error { defer close(stored); return c.appendAll(ctx, log, stored) })
+	err = parts.Run(ctx)
+	if ctx.Err() != nil && err == nil { // a clean end: the next start reads nothing twice
+		final, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		return snapshots.save(final)
+	}
+	return err
+}
+
+// load makes the state anew: the newest snapshot, and what stands in the log behind it.
+func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.Position, err error) {
+	state := newState(c.cfg)
+	snap, err := c.cfg.Store.Load(ctx, snapshotName)
+	switch {
+	case err == nil:
+		if state, err = readState(snap.State, c.cfg); err != nil {
+			return nil, errkind.E(errkind.Corrupt, "usage: the newest snapshot", err)
+		}
+		saved = snap.Positions
+	case !errkind.Is(err, errkind.NotFound):
+		return nil, err
+	}
+	bounds, err := log.Bounds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	switch b := bounds[0]; {
+	case state.next > b.Next:
+		return nil, errkind.Errorf(errkind.Corrupt, "usage: the log ends at %d, before the snapshot of the state, which is "+
+			"as of %d: restore the log, or move the snapshots away to count from what is left", b.Next, state.next)
+	case state.next < b.First:
+		return nil, errkind.Errorf(errkind.Corrupt, "usage: the log begins at %d, behind the state, which is as of %d",
+			b.First, state.next)
+	}
+	c.mu.Lock()
+	c.state, c.log = state, log
+	c.changedLocked()
+	c.mu.Unlock()
+	err = c.scan(ctx, log, state.next, bounds[0].Next, func(rec *record.Record, offset uint64) error {
+		_, err := c.applyRecord(ctx, rec, offset)
+		return err
+	})
+	return saved, err
+}
+
+// scan reads the records of a log in [from, to).
+func (c *Counter) scan(ctx context.Context, log eventlog.Log, from, to uint64,
+	f func(*record.Record, uint64) error,
+) error {
+	if from >= to {
+		return nil
+	}
+	reader, err := log.Reader(map[int]uint64{0: from})
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	var decoder record.Reader
+	for {
+		list, err := reader.Next(ctx)
+		if err != nil {
+			return err
+		}
+		for _, r := range list {
+			if r.Offset >= to {
+				return nil
+			}
+			rec, err := decoder.Read(r.Data)
+			if err == nil {
+				err = f(rec, r.Offset)
+			}
+			if err != nil || r.Offset+1 == to {
+				return err
+			}
+		}
+	}
+}
+
+// applyRecord applies a record that was read from the log.
+func (c *Counter) applyRecord(ctx context.Context, rec *record.Record, offset uint64) ([]dedup.Verdict, error) {
+	key, err := c.cfg.Key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	observed, err := rec.Observe(key)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.changedLocked()
+	if rec.Correction != nil {
+		_, err := c.correctLocked(ctx, key, rec, observed, offset)
+		if errkind.Is(err, errkind.Conflict) { // it could not be done then, and cannot be done now
+			err = nil
+		}
+		return nil, err
+	}
+	return c.state.apply(rec, observed, offset), nil
+}
+
+// appendAll stores what arrives, as much at once as there is.
+func (c *Counter) appendAll(ctx context.Context, log eventlog.Log, stored chan<- []*waiting) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.arrived:
+		}
+		list := c.gather()
+		if len(list) == 0 {
+			continue
+		}
+		if err := c.append(ctx, log, list); err != nil {
+			return err
+		}
+		if list[0].err == nil {
+			stored <- list // applyAll takes it until this channel is closed
+		}
+	}
+}
+
+// append stores batches. An error is one after which the log must be read again.
+func (c *Counter) append(ctx context.Context, log eventlog.Log, list []*waiting) error {
+	entries := make([]eventlog.Entry, len(list))
+	for i, w := range list {
+		entries[i] = eventlog.Entry{Data: w.data}
+	}
+	began := c.cfg.Clock.Now()
+	offsets, err := log.Append(context.WithoutCancel(ctx), entries) // who was taken is told what became of it
+	c.meter.append.Observe(c.cfg.Clock.Since(began))
+	if err != nil {
+		for _, w := range list {
+			c.pending.Add(-int64(len(w.data)))
+			w.end(err)
+		}
+		if errkind.Is(err, errkind.Overloaded) || errkind.Is(err, errkind.Unavailable) {
+			c.cfg.Log.Warn("usage: the log takes nothing", "error", err)
+			return nil
+		}
+		return err
+	}
+	for i, w := range list {
+		w.offset = offsets[i]
+	}
+	return nil
+}
+
+// applyAll counts what was stored, in the order of the log, and tells the senders.
+func (c *Counter) applyAll(stored <-chan []*waiting) error {
+	for list := range stored {
+		began := c.cfg.Clock.Now()
+		c.mu.Lock()
+		for _, w := range list {
+			if w.Record.Correction != nil {
+				_, w.err = c.correctLocked(context.Background(), c.keyNow(), w.Record, w.Observed, w.offset)
+				continue
+			}
+			w.outcome = Verdicts{Offset: w.offset, Of: c.state.apply(w.Record, w.Observed, w.offset)}
+		}
+		c.changedLocked()
+		c.mu.Unlock()
+		c.meter.apply.Observe(c.cfg.Clock.Since(began))
+		for _, w := range list {
+			c.pending.Add(-int64(len(w.data)))
+			c.count(w)
+			close(w.done)
+		}
+	}
+	return nil
+}
+
+func (c *Counter) count(w *waiting) {
+	var of [8]uint64
+	for _, v := range w.outcome.Of {
+		of[v]++
+	}
+	c.meter.accepted.Add(of[dedup.New])
+	c.meter.duplicate.Add(of[dedup.Duplicate])
+	c.meter.late.Add(of[dedup.Late])
+	c.meter.refused.Add(of[dedup.Full] + of[dedup.Fenced] + of[dedup.Unknown])
+}
+
+// saver saves snapshots.
+type saver struct {
+	c     *Counter
+	log   eventlog.Log
+	saved []eventlog.Position // of the newest snapshot
+}
+
+func (s *saver) run(ctx context.Context) error {
+	for {
+		t := s.c.cfg.Clock.NewTimer(s.c.cfg.Snapshot)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+		if err := s.save(ctx); err != nil && ctx.Err() == nil {
+			s.c.cfg.Log.Warn("usage: cannot save the state; the next start reads more of the log", "error", err)
+		}
+	}
+}
+
+// save saves the state. The log may go up to the snapshot before: a damaged one has another behind it.
+func (s *saver) save(ctx context.Context) error {
+	c := s.c
+	c.mu.Lock()
+	next := c.state.next
+	if len(s.saved) > 0 && s.saved[0].Offset == next {
+		c.mu.Unlock()
+		return nil
+	}
+	data := c.state.append(nil)
+	c.mu.Unlock()
+	positions := []eventlog.Position{{Offset: next}}
+	if err := c.cfg.Store.Save(ctx, snapshotName, counterstate.Snapshot{At: c.cfg.Clock.Now(), Positions: positions,
+		State: data}); err != nil {
+		return err
+	}
+	former := s.saved
+	s.saved = positions
+	if len(former) == 0 {
+		return nil
+	}
+	return s.log.Commit(ctx, Group, former)
+}

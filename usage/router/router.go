@@ -1,0 +1,330 @@
+// Package router takes usage events from the doors: it checks each against its product, hashes it, and hands it to the
+// counter that has its tenant and source, here or on another server.
+//
+// Which server that is follows from the name of the producer, or of the tenant and source (rendezvous hashing over the
+// servers of the plane), so that a batch that is sent again, even in other pieces, meets the memory that knows it. A
+// server that is down keeps its part: its senders are told to come again, and nothing is counted twice.
+//
+// A Router has no state beyond what was refused lately, and starts no goroutine that outlives a call. It is for any
+// goroutine.
+package router
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/telemetry"
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/cloudevents"
+	"corbel.dev/corbel/usage/counter"
+	"corbel.dev/corbel/usage/dedup"
+	"corbel.dev/corbel/usage/definitions"
+	"corbel.dev/corbel/usage/record"
+	"corbel.dev/corbel/usage/route"
+)
+
+// MethodTake is the RPC by which a server hands events to another one.
+const MethodTake = "usage.take"
+
+// partBytes is about how large a record becomes; a larger batch is several.
+const partBytes = 200 << 10
+
+// Config of a Router.
+type Config struct {
+	Self        string // this server's id
+	Members     func() []string
+	Definitions *definitions.Definitions
+	Counter     *counter.Counter
+	// Call asks another server.
+	Call    func(ctx context.Context, server, method string, req []byte) ([]byte, error)
+	Clock   clock.Clock
+	Metrics *telemetry.Registry
+}
+
+// Router is the owner. Make one with New.
+type Router struct {
+	cfg      Config
+	rejected *telemetry.Counter
+	mu       sync.Mutex // guards refused
+	refused  []Refused  // newest last
+}
+
+// Refused is an event that was rejected lately.
+type Refused struct {
+	Tenant, Source, ID string
+	At                 time.Time
+	Error              string
+}
+
+const maxRefused = 1000
+
+// New makes a Router.
+func New(cfg Config) *Router {
+	if cfg.Clock == nil {
+		cfg.Clock = clock.Real{}
+	}
+	return &Router{cfg: cfg, rejected: cfg.Metrics.Counter("usage.events.rejected")}
+}
+
+// Batch is what a sender sends at once.
+type Batch struct {
+	// Producer is empty for a batch whose events have ids instead.
+	Producer        string
+	Epoch, Sequence uint64
+	Items           []cloudevents.Item
+}
+
+// Rejected names an event that is wrong.
+type Rejected struct {
+	Index int    `json:"index"`
+	Error string `json:"error"`
+}
+
+// Answer says what became of a batch: each event is accepted, a duplicate, late or rejected.
+type Answer struct {
+	Accepted   int        `json:"accepted"`
+	Duplicates int        `json:"duplicates"`
+	Late       int        `json:"late,omitempty"`
+	Rejected   []Rejected `json:"rejected,omitempty"`
+	Receipt    string     `json:"receipt,omitempty"`
+}
+
+// part is what one record will have.
+type part struct {
+	owner    string
+	intake   counter.Intake
+	indices  []int // of the events in the batch
+	bytes    int
+	verdicts counter.Verdicts
+	err      error
+}
+
+// Take checks the events and stores those that are right. After an error nothing is known of some of them: the sender
+// sends the whole batch again, and what was stored is told as duplicates.
+func (r *Router) Take(ctx context.Context, b *Batch) (Answer, error) {
+	var out Answer
+	parts, err := r.sort(b, &out)
+	if err != nil {
+		return out, err
+	}
+	var wg sync.WaitGroup
+	for _, p := range parts[min(1, len(parts)):] {
+		wg.Go(func() { r.store(ctx, p) })
+	}
+	if len(parts) > 0 {
+		r.store(ctx, parts[0])
+	}
+	wg.Wait()
+	var failed []error
+	for _, p := range parts {
+		if p.err != nil {
+			failed = append(failed, p.err)
+			continue
+		}
+		r.tell(&out, p)
+	}
+	slices.SortFunc(out.Rejected, func(a, b Rejected) int { return cmp.Compare(a.Index, b.Index) })
+	if len(failed) > 0 {
+		return out, failed[0]
+	}
+	return out, nil
+}
+
+// sort makes the records of a batch, by owner, and rejects what is wrong.
+func (r *Router) sort(b *Batch, out *Answer) ([]*part, error) {
+	view := r.cfg.Definitions.View()
+	key, err := view.HashKey()
+	if err != nil {
+		return nil, err
+	}
+	if len(b.Producer) > usage.MaxNameBytes-16 {
+		return nil, errkind.Errorf(errkind.Invalid, "producer: has more than %d bytes", usage.MaxNameBytes-16)
+	}
+	now, members := r.cfg.Clock.Now(), r.cfg.Members()
+	open := map[string]*part{} // the last part of each owner
+	var parts []*part
+	var buf []byte
+	var observed usage.Observation
+	for i := range b.Items {
+		item := &b.Items[i]
+		err := item.Err
+		var p *usage.Product
+		if err == nil {
+			var ok bool
+			if p, ok = view.Products.Get(item.Product); !ok {
+				err = usage.Wrong("product", "%.100q is not defined: PUT /v1/usage/products/%.100s", item.Product, item.Product)
+			}
+		}
+		if err == nil {
+			observed, buf, err = p.Observe(key, &item.Event, now, buf)
+		}
+		if err != nil {
+			r.reject(out, i, &item.Event, err)
+			continue
+		}
+		owner := r.owner(b.Producer, observed.Tenant, item.Source, members)
+		to := open[owner]
+		if to == nil || to.bytes > partBytes {
+			to = &part{owner: owner, intake: counter.Intake{Tenant: observed.Tenant, Record: &record.Record{At: now}}}
+			open[owner], parts = to, append(parts, to)
+		}
+		to.add(i, &item.Event, observed)
+	}
+	if b.Producer != "" {
+		for i, p := range parts {
+			rec := p.intake.Record
+			rec.Producer, rec.Epoch, rec.Sequence = b.Producer, b.Epoch, b.Sequence
+			if i > 0 {
+				rec.Producer += "\x00" + strconv.Itoa(i)
+			}
+		}
+	}
+	return parts, nil
+}
+
+func (p *part) add(index int, e *usage.Event, o usage.Observation) {
+	rec := p.intake.Record
+	if rec.Product(e.Product) == nil {
+		rec.Products = append(rec.Products, o.Product)
+	}
+	rec.Events = append(rec.Events, *e)
+	p.intake.Observed = append(p.intake.Observed, o)
+	p.indices = append(p.indices, index)
+	p.bytes += 32 + len(e.ID) + len(e.Source)
+	for _, list := range [...][]usage.Field{e.Identity, e.Tags} {
+		for _, f := range list {
+			p.bytes += 8 + len(f.Name) + len(f.Value)
+		}
+	}
+}
+
+// owner is which server counts an event.
+func (r *Router) owner(producer, tenant, source string, members []string) string {
+	if len(members) < 2 {
+		return r.cfg.Self
+	}
+	if producer != "" {
+		tenant, source = "\x00producer", producer
+	}
+	list := make([]route.Member, len(members))
+	for i, name := range members {
+		list[i] = route.Member{Name: name}
+	}
+	return route.Rank(route.Partition(tenant, source, usage.Shards), list)
+}
+
+func (r *Router) reject(out *Answer, index int, e *usage.Event, err error) {
+	out.Rejected = append(out.Rejected, Rejected{index, err.Error()})
+	r.rejected.Add(1)
+	if e.ID == "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.refused) >= maxRefused {
+		r.refused = slices.Delete(r.refused, 0, maxRefused/2)
+	}
+	r.refused = append(r.refused, Refused{cmp.Or(e.Tenant, usage.DefaultTenant), e.Source, e.ID, r.cfg.Clock.Now(),
+		err.Error()})
+}
+
+// WhyRefused tells whether an event was rejected here lately.
+func (r *Router) WhyRefused(tenant, source, id string) (Refused, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range slices.Backward(r.refused) {
+		if f.Tenant == tenant && f.Source == source && f.ID == id {
+			return f, true
+		}
+	}
+	return Refused{}, false
+}
+
+// store hands a part to its owner.
+func (r *Router) store(ctx context.Context, p *part) {
+	if p.owner == r.cfg.Self {
+		p.verdicts, p.err = r.cfg.Counter.Take(ctx, p.intake)
+		return
+	}
+	reply, err := r.cfg.Call(ctx, p.owner, MethodTake, record.Append(nil, p.intake.Record))
+	if err != nil {
+		if errkind.Is(err, errkind.Overloaded) || errkind.Is(err, errkind.TooLarge) || errkind.Is(err, errkind.Invalid) {
+			p.err = err
+			return
+		}
+		p.err = errkind.E(errkind.Unavailable, "usage: the server that counts these events does not answer", err)
+		return
+	}
+	rd := pack.Read(reply)
+	p.verdicts.Offset = rd.Uint()
+	for _, v := range rd.Bytes() {
+		p.verdicts.Of = append(p.verdicts.Of, dedup.Verdict(v))
+	}
+	if rd.Err() != nil || len(p.verdicts.Of) != len(p.indices) {
+		p.err = errkind.New(errkind.Internal, "usage: the answer of another server is damaged")
+	}
+}
+
+// Serve answers MethodTake.
+func (r *Router) Serve(ctx context.Context, req []byte) ([]byte, error) {
+	var decoder record.Reader
+	rec, err := decoder.Read(req)
+	if err != nil {
+		return nil, errkind.E(errkind.Invalid, MethodTake, err)
+	}
+	key, err := r.cfg.Definitions.View().HashKey()
+	if err != nil {
+		return nil, err
+	}
+	observed, err := rec.Observe(key)
+	if err != nil {
+		return nil, errkind.E(errkind.Invalid, MethodTake, err)
+	}
+	if len(observed) == 0 || rec.Correction != nil {
+		return nil, errkind.New(errkind.Invalid, "usage.take: no events")
+	}
+	got, err := r.cfg.Counter.Take(ctx, counter.Intake{Tenant: observed[0].Tenant, Record: rec, Observed: observed})
+	if err != nil {
+		return nil, err
+	}
+	verdicts := make([]byte, len(got.Of))
+	for i, v := range got.Of {
+		verdicts[i] = byte(v)
+	}
+	return pack.Bytes(pack.Uint(nil, got.Offset), verdicts), nil
+}
+
+var errFull = errors.New("too many ids are remembered at once: send the event again in a minute, or raise " +
+	"usage.state.ids")
+
+func (r *Router) tell(out *Answer, p *part) {
+	if out.Receipt == "" {
+		out.Receipt = fmt.Sprintf("%s/%d", p.owner, p.verdicts.Offset)
+	}
+	for i, v := range p.verdicts.Of {
+		switch v {
+		case dedup.New:
+			out.Accepted++
+		case dedup.Duplicate:
+			out.Duplicates++
+		case dedup.Late:
+			out.Late++
+		case dedup.Full:
+			out.Rejected = append(out.Rejected, Rejected{p.indices[i], errFull.Error()})
+		case dedup.Fenced:
+			out.Rejected = append(out.Rejected, Rejected{p.indices[i], "epoch: a newer one of this producer is known"})
+		default:
+			out.Rejected = append(out.Rejected, Rejected{p.indices[i], "sequence: is so far behind the newest one that " +
+				"nobody can tell whether it was counted"})
+		}
+	}
+}
