@@ -127,8 +127,9 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpx.Write(w, r, status, httpx.JSONType, append(text, '\n'))
 }
 
-var statuses = map[errkind.Kind]int{errkind.Invalid: 400, errkind.Denied: 403, errkind.NotFound: 404, errkind.Conflict: 409,
-	errkind.TooLarge: 413, errkind.Overloaded: 429, errkind.NotLeader: 503, errkind.Unavailable: 503, errkind.Unknown: 503}
+var statuses = map[errkind.Kind]int{errkind.Invalid: 400, errkind.Denied: 403, errkind.NotFound: 404,
+	errkind.Conflict: 409, errkind.TooLarge: 413, errkind.Overloaded: 429, errkind.NotLeader: 503, errkind.Unavailable: 503,
+	errkind.Unknown: 503}
 
 func fail(w http.ResponseWriter, err error) {
 	var large *httpx.TooLarge
@@ -153,7 +154,8 @@ func denied(tenant string, write bool) error {
 		right = "write"
 	}
 	if tenant == "" {
-		return errkind.Errorf(errkind.Denied, "Permission denied: this needs usage:%s on all tenants (usage_prefix \"\")", right)
+		return errkind.Errorf(errkind.Denied, "Permission denied: this needs usage:%s on all tenants (usage_prefix \"\")",
+			right)
 	}
 	return errkind.Errorf(errkind.Denied, "Permission denied: this needs usage:%s on tenant %q", right, tenant)
 }

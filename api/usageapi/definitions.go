@@ -136,7 +136,8 @@ func (a *API) deleteProduct(w http.ResponseWriter, r *http.Request) (int, any, e
 		return 0, nil, err
 	}
 	_, keep := r.URL.Query()["keep-data"]
-	if err := a.do(r, definitions.Command{Delete: &definitions.Delete{Name: r.PathValue("name"), KeepData: keep}}); err != nil {
+	gone := &definitions.Delete{Name: r.PathValue("name"), KeepData: keep}
+	if err := a.do(r, definitions.Command{Delete: gone}); err != nil {
 		return 0, nil, err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -75,7 +75,8 @@ func (a *API) batch(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 // take rejects what the token may not write, and hands the rest on.
 func (a *API) take(r *http.Request, b *router.Batch) (int, any, error) {
 	if len(b.Items) > usage.MaxEvents {
-		return 0, nil, errkind.Errorf(errkind.TooLarge, "a batch has %d events, the most is %d", len(b.Items), usage.MaxEvents)
+		return 0, nil, errkind.Errorf(errkind.TooLarge, "a batch has %d events, the most is %d", len(b.Items),
+			usage.MaxEvents)
 	}
 	may := map[string]bool{}
 	refused := 0

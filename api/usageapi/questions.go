@@ -78,12 +78,14 @@ func parseTime(field, text string, zone *time.Location) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return t, nil
 	}
-	for _, layout := range []string{"2006-01-02T15:04:05.999999999", "2006-01-02T15:04", "2006-01-02+15:04:05", "2006-01-02"} {
+	for _, layout := range []string{"2006-01-02T15:04:05.999999999", "2006-01-02T15:04", "2006-01-02+15:04:05",
+		"2006-01-02"} {
 		if t, err := time.ParseInLocation(layout, text, zone); err == nil {
 			return t, nil
 		}
 	}
-	return time.Time{}, errkind.Errorf(errkind.Invalid, "%s: %.40q is no time: use RFC 3339 or Unix nanoseconds", field, text)
+	return time.Time{}, errkind.Errorf(errkind.Invalid, "%s: %.40q is no time: use RFC 3339 or Unix nanoseconds", field,
+		text)
 }
 
 // answer is an estimate with what it is about.

@@ -305,7 +305,8 @@ func (a *Aggregator) Top(ctx context.Context, q Question, limit int, may func(te
 	out := []Top{}
 	list, _ := a.Series(ctx)
 	for i, s := range list {
-		if s.Product != q.Product || !may(s.Tenant) || i > 0 && list[i-1].Tenant == s.Tenant && list[i-1].Product == s.Product {
+		if s.Product != q.Product || !may(s.Tenant) || i > 0 && list[i-1].Tenant == s.Tenant &&
+			list[i-1].Product == s.Product {
 			continue
 		}
 		q.Tenant = s.Tenant

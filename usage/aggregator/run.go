@@ -16,7 +16,7 @@ import (
 	"corbel.dev/corbel/usage/definitions"
 	"corbel.dev/corbel/usage/estimate"
 	"corbel.dev/corbel/usage/limits"
-	"corbel.dev/corbel/usage/record"
+	"corbel.dev/corbel/usage/logrecord"
 	"corbel.dev/corbel/usage/window"
 )
 
@@ -289,7 +289,7 @@ func (a *Aggregator) correctAll(ctx context.Context) {
 
 // correctOne does a correction here.
 func (a *Aggregator) correctOne(ctx context.Context, view *definitions.View, c *definitions.Correction) {
-	rec := &record.Record{At: a.cfg.Clock.Now(), Correction: &c.Correction}
+	rec := &logrecord.Record{At: a.cfg.Clock.Now(), Correction: &c.Correction}
 	in := counter.Intake{Tenant: c.Tenant, Record: rec}
 	if p, ok := view.Products.Get(c.Product); ok && len(c.Events) > 0 && a.cfg.Self == slices.Min(names(c.Servers)) {
 		key, err := view.HashKey()

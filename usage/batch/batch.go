@@ -122,7 +122,8 @@ func ReadRecord(r *pack.Reader) (*Batch, error) {
 	version := r.Uint()
 	if r.Err() != nil || version != Version {
 		if r.Err() == nil {
-			return nil, errkind.Errorf(errkind.Invalid, "batch: version %d is not known here: send version %d", version, Version)
+			return nil, errkind.Errorf(errkind.Invalid, "batch: version %d is not known here: send version %d", version,
+				Version)
 		}
 		return nil, errDamaged
 	}

@@ -10,7 +10,7 @@ import (
 	"corbel.dev/corbel/usage/aggregate"
 	"corbel.dev/corbel/usage/dedup"
 	"corbel.dev/corbel/usage/fate"
-	"corbel.dev/corbel/usage/record"
+	"corbel.dev/corbel/usage/logrecord"
 	"corbel.dev/corbel/usage/window"
 )
 
@@ -89,7 +89,7 @@ func (c *Counter) Explain(ctx context.Context, tenant, source, id string, known 
 		return fate.Answer{}, err
 	}
 	var stored fate.Stored
-	err = c.scan(ctx, log, bounds[0].First, next, func(rec *record.Record, offset uint64) error {
+	err = c.scan(ctx, log, bounds[0].First, next, func(rec *logrecord.Record, offset uint64) error {
 		for i := range rec.Events {
 			e := &rec.Events[i]
 			if e.ID != id || e.Source != source || tenantOf(e) != tenant {
@@ -147,7 +147,7 @@ func (c *Counter) Exact(ctx context.Context, wanted map[aggregate.Series]bool, s
 		voids.Add(key, &p.Correction, p.Order)
 	}
 	seen, total := map[aggregate.Series]map[usage.Hash]struct{}{}, 0
-	err = c.scan(ctx, log, from, next, func(rec *record.Record, offset uint64) error {
+	err = c.scan(ctx, log, from, next, func(rec *logrecord.Record, offset uint64) error {
 		observed, err := rec.Observe(key)
 		if err != nil {
 			return err

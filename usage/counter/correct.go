@@ -10,7 +10,7 @@ import (
 	"corbel.dev/corbel/usage/aggregate"
 	"corbel.dev/corbel/usage/dedup"
 	"corbel.dev/corbel/usage/eventlog"
-	"corbel.dev/corbel/usage/record"
+	"corbel.dev/corbel/usage/logrecord"
 	"corbel.dev/corbel/usage/window"
 )
 
@@ -50,7 +50,7 @@ type event struct {
 
 // correctLocked does a correction: what it is about is cleared, and counted again from the log without what was taken
 // out. The log must reach back so far.
-func (c *Counter) correctLocked(ctx context.Context, key usage.Key, rec *record.Record, observed []usage.Observation,
+func (c *Counter) correctLocked(ctx context.Context, key usage.Key, rec *logrecord.Record, observed []usage.Observation,
 	offset uint64,
 ) (spans []window.Range, err error) {
 	s := c.state
@@ -141,7 +141,7 @@ func (c *Counter) rangesOf(ctx context.Context, log eventlog.Log, corr *usage.Co
 	if err != nil {
 		return out, err
 	}
-	err = c.scan(ctx, log, bounds[0].First, to, func(rec *record.Record, _ uint64) error {
+	err = c.scan(ctx, log, bounds[0].First, to, func(rec *logrecord.Record, _ uint64) error {
 		for i := range rec.Events {
 			e := &rec.Events[i]
 			if wanted[e.ID] && e.Source == corr.Source && e.Product == corr.Product && tenantOf(e) == corr.Tenant {
@@ -182,7 +182,7 @@ func (c *Counter) counted(ctx context.Context, key usage.Key, corr *usage.Correc
 		return nil, err
 	}
 	memory := dedup.NewState(c.cfg.Dedup)
-	err = c.scan(ctx, c.log, from, to, func(rec *record.Record, offset uint64) error {
+	err = c.scan(ctx, c.log, from, to, func(rec *logrecord.Record, offset uint64) error {
 		observed, err := rec.Observe(key)
 		if err != nil {
 			return err
@@ -239,7 +239,8 @@ func (c *Counter) reaches(ctx context.Context, log eventlog.Log, at time.Time) (
 	}
 	began = list[0].At
 	if need := at.Add(-usage.MaxAhead); began.After(need) {
-		return 0, errkind.Errorf(errkind.Conflict, "the log begins at %s, and events since %s are needed: raise usage.log.keep "+
+		return 0, errkind.Errorf(errkind.Conflict, "the log begins at %s, and events since %s are needed: raise "+
+			"usage.log.keep "+
 			"for longer corrections", began.UTC().Format(time.RFC3339), need.UTC().Format(time.RFC3339))
 	}
 	offsets, err := log.Since(ctx, at.Add(-usage.MaxAhead-time.Minute))

@@ -29,7 +29,7 @@ import (
 	"corbel.dev/corbel/usage/dedup"
 	"corbel.dev/corbel/usage/eventlog"
 	"corbel.dev/corbel/usage/limits"
-	"corbel.dev/corbel/usage/record"
+	"corbel.dev/corbel/usage/logrecord"
 )
 
 // Group is the name under which the counter commits how far it has come.
@@ -135,7 +135,7 @@ func (c *Counter) changedLocked() {
 type Intake struct {
 	// Tenant is whose turn of the queue it takes: of the first event.
 	Tenant   string
-	Record   *record.Record
+	Record   *logrecord.Record
 	Observed []usage.Observation
 }
 
@@ -168,7 +168,7 @@ var errFull = errkind.New(errkind.Overloaded, "usage: too many events wait to be
 
 // Take stores a batch and counts it. After an error of kind Unknown it may be stored: the sender sends it again.
 func (c *Counter) Take(ctx context.Context, in Intake) (Verdicts, error) {
-	w := &waiting{Intake: in, data: record.Append(nil, in.Record), done: make(chan struct{})}
+	w := &waiting{Intake: in, data: logrecord.Append(nil, in.Record), done: make(chan struct{})}
 	if len(w.data) > eventlog.MaxEntryBytes {
 		return Verdicts{}, errkind.Errorf(errkind.TooLarge, "usage: a batch has %d bytes, the most is %d", len(w.data),
 			eventlog.MaxEntryBytes)

@@ -10,7 +10,7 @@ import (
 	"corbel.dev/corbel/usage/counterstate"
 	"corbel.dev/corbel/usage/dedup"
 	"corbel.dev/corbel/usage/eventlog"
-	"corbel.dev/corbel/usage/record"
+	"corbel.dev/corbel/usage/logrecord"
 )
 
 // Run opens the log, reads what stands in it, and counts until ctx ends. After a failure it begins again.
@@ -99,7 +99,8 @@ func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.
 	}
 	switch b := bounds[0]; {
 	case state.next > b.Next:
-		return nil, errkind.Errorf(errkind.Corrupt, "usage: the log ends at %d, before the snapshot of the state, which is "+
+		return nil, errkind.Errorf(errkind.Corrupt, "usage: the log ends at %d, before the snapshot of the state, "+
+			"which is "+
 			"as of %d: restore the log, or move the snapshots away to count from what is left", b.Next, state.next)
 	case state.next < b.First:
 		return nil, errkind.Errorf(errkind.Corrupt, "usage: the log begins at %d, behind the state, which is as of %d",
@@ -109,7 +110,7 @@ func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.
 	c.state, c.log = state, log
 	c.changedLocked()
 	c.mu.Unlock()
-	err = c.scan(ctx, log, state.next, bounds[0].Next, func(rec *record.Record, offset uint64) error {
+	err = c.scan(ctx, log, state.next, bounds[0].Next, func(rec *logrecord.Record, offset uint64) error {
 		_, err := c.applyRecord(ctx, rec, offset)
 		return err
 	})
@@ -118,7 +119,7 @@ func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.
 
 // scan reads the records of a log in [from, to).
 func (c *Counter) scan(ctx context.Context, log eventlog.Log, from, to uint64,
-	f func(*record.Record, uint64) error,
+	f func(*logrecord.Record, uint64) error,
 ) error {
 	if from >= to {
 		return nil
@@ -128,7 +129,7 @@ func (c *Counter) scan(ctx context.Context, log eventlog.Log, from, to uint64,
 		return err
 	}
 	defer reader.Close()
-	var decoder record.Reader
+	var decoder logrecord.Reader
 	for {
 		list, err := reader.Next(ctx)
 		if err != nil {
@@ -150,7 +151,7 @@ func (c *Counter) scan(ctx context.Context, log eventlog.Log, from, to uint64,
 }
 
 // applyRecord applies a record that was read from the log.
-func (c *Counter) applyRecord(ctx context.Context, rec *record.Record, offset uint64) ([]dedup.Verdict, error) {
+func (c *Counter) applyRecord(ctx context.Context, rec *logrecord.Record, offset uint64) ([]dedup.Verdict, error) {
 	key, err := c.cfg.Key(ctx)
 	if err != nil {
 		return nil, err

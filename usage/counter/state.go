@@ -9,7 +9,7 @@ import (
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/aggregate"
 	"corbel.dev/corbel/usage/dedup"
-	"corbel.dev/corbel/usage/record"
+	"corbel.dev/corbel/usage/logrecord"
 )
 
 // state is what the records of a log add up to. It is a function of them and of the configuration.
@@ -60,7 +60,7 @@ func newState(cfg Config) *state {
 func order(offset uint64, event int) uint64 { return offset<<16 | uint64(event) }
 
 // apply counts a record of events.
-func (s *state) apply(r *record.Record, observed []usage.Observation, offset uint64) []dedup.Verdict {
+func (s *state) apply(r *logrecord.Record, observed []usage.Observation, offset uint64) []dedup.Verdict {
 	s.dedup.Advance(r.At)
 	verdicts := make([]dedup.Verdict, len(observed))
 	whole := dedup.New
@@ -118,7 +118,7 @@ func (s *state) append(b []byte) []byte {
 	b = pack.Uint(pack.Uint(b, 1), s.next)
 	b = pack.Uint(b, uint64(len(s.defs)))
 	for _, p := range s.defs {
-		b = record.AppendProduct(b, p)
+		b = logrecord.AppendProduct(b, p)
 	}
 	b = s.dedup.Append(b)
 	b = s.counts.Append(b)
@@ -134,7 +134,7 @@ func readState(data []byte, cfg Config) (*state, error) {
 		return nil, errkind.Errorf(errkind.Corrupt, "usage: a snapshot of version %d is not known here", v)
 	}
 	s.next = r.Uint()
-	var defs record.Reader
+	var defs logrecord.Reader
 	for range r.Count() {
 		p, err := defs.Product(r)
 		if err != nil {

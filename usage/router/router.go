@@ -28,7 +28,7 @@ import (
 	"corbel.dev/corbel/usage/counter"
 	"corbel.dev/corbel/usage/dedup"
 	"corbel.dev/corbel/usage/definitions"
-	"corbel.dev/corbel/usage/record"
+	"corbel.dev/corbel/usage/logrecord"
 	"corbel.dev/corbel/usage/route"
 )
 
@@ -174,7 +174,7 @@ func (r *Router) sort(b *Batch, out *Answer) ([]*part, error) {
 		owner := r.owner(b.Producer, observed.Tenant, item.Source, members)
 		to := open[owner]
 		if to == nil || to.bytes > partBytes {
-			to = &part{owner: owner, intake: counter.Intake{Tenant: observed.Tenant, Record: &record.Record{At: now}}}
+			to = &part{owner: owner, intake: counter.Intake{Tenant: observed.Tenant, Record: &logrecord.Record{At: now}}}
 			open[owner], parts = to, append(parts, to)
 		}
 		to.add(i, &item.Event, observed)
@@ -255,7 +255,7 @@ func (r *Router) store(ctx context.Context, p *part) {
 		p.verdicts, p.err = r.cfg.Counter.Take(ctx, p.intake)
 		return
 	}
-	reply, err := r.cfg.Call(ctx, p.owner, MethodTake, record.Append(nil, p.intake.Record))
+	reply, err := r.cfg.Call(ctx, p.owner, MethodTake, logrecord.Append(nil, p.intake.Record))
 	if err != nil {
 		if errkind.Is(err, errkind.Overloaded) || errkind.Is(err, errkind.TooLarge) || errkind.Is(err, errkind.Invalid) {
 			p.err = err
@@ -276,7 +276,7 @@ func (r *Router) store(ctx context.Context, p *part) {
 
 // Serve answers MethodTake.
 func (r *Router) Serve(ctx context.Context, req []byte) ([]byte, error) {
-	var decoder record.Reader
+	var decoder logrecord.Reader
 	rec, err := decoder.Read(req)
 	if err != nil {
 		return nil, errkind.E(errkind.Invalid, MethodTake, err)

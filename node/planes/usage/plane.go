@@ -67,8 +67,8 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	p := &Plane{d: d, keys: k, zone: window.In(location), Definitions: definitions.New()}
 	p.raft = d.Group(groupID, p.Definitions)
 	p.Definitions.Use(p)
-	counts := aggregate.Config{Zone: p.zoneOf, Keep: aggregate.Keep{Minutes: usage.MaxLate + time.Hour, Hours: k.State.Hours,
-		Days: k.State.Days}}
+	counts := aggregate.Config{Zone: p.zoneOf, Keep: aggregate.Keep{Minutes: usage.MaxLate + time.Hour,
+		Hours: k.State.Hours, Days: k.State.Days}}
 	if err := p.openCounter(counts); err != nil {
 		return nil, fmt.Errorf("usage: %w", err)
 	}

@@ -1,10 +1,10 @@
-// Package record is what stands in the log of usage events: a batch, or a correction, with the time at which it was
+// Package logrecord is what stands in the log of usage events: a batch, or a correction, with the time at which it was
 // taken and the definitions by which its events were understood. So a replay needs nothing but the log: it observes
 // the same events by the same definitions, and comes to the same numbers, whatever became of the definitions since.
 //
 // A record is one of kit/pack. Read never panics, and allocates no more than the input allows. Pure functions, for
 // any goroutine; a Reader for one at a time.
-package record
+package logrecord
 
 import (
 	"encoding/json"
