@@ -128,8 +128,8 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 var statuses = map[errkind.Kind]int{errkind.Invalid: 400, errkind.Denied: 403, errkind.NotFound: 404,
-	errkind.Conflict: 409, errkind.TooLarge: 413, errkind.Overloaded: 429, errkind.NotLeader: 503, errkind.Unavailable: 503,
-	errkind.Unknown: 503}
+	errkind.Conflict: 409, errkind.TooLarge: 413, errkind.Overloaded: 429, errkind.NotLeader: 503,
+	errkind.Unavailable: 503, errkind.Unknown: 503}
 
 func fail(w http.ResponseWriter, err error) {
 	var large *httpx.TooLarge
