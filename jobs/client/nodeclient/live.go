@@ -1,0 +1,249 @@
+package nodeclient
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/client/fingerprint"
+	"corbel.dev/corbel/jobs/jobwire"
+	"corbel.dev/corbel/jobs/noderpc"
+	"corbel.dev/corbel/kit/backoff"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+const (
+	// firstBeat is the time between heartbeats until a server says another.
+	firstBeat = 5 * time.Second
+	// callLimit bounds a small call.
+	callLimit = 10 * time.Second
+	// lookEvery is how often drivers are asked again.
+	lookEvery = 30 * time.Second
+)
+
+// look finds out what the host and its drivers are.
+func (c *Client) look(ctx context.Context) *jobs.Node {
+	id, opts := c.cfg.Node, c.cfg.Host
+	opts.Datacenter, opts.Reserved = id.Datacenter, id.ReservedForTheHost
+	if opts.AllocDir = c.cfg.AllocDir; opts.AllocDir != "" {
+		if err := c.cfg.FS.MkdirAll(opts.AllocDir, 0o711); err != nil {
+			c.cfg.Log.Error("the folder of allocations cannot be made", "dir", opts.AllocDir, "error", err)
+		}
+	}
+	host := fingerprint.Read("/", &opts)
+	n := &jobs.Node{ID: id.ID, Name: id.Name, Datacenter: id.Datacenter, Class: id.Class, Pool: id.Pool,
+		Attributes: host.Attributes, Meta: id.Meta, Capacity: host.Capacity, Drivers: map[string]jobs.Driver{},
+		HostVolumes: map[string]jobs.HostVolume{}, Duty: jobs.Duty{MaxAllocs: id.MaxAllocs}}
+	n.Capacity.Networks = append(n.Capacity.Networks, id.AdvertisedHostNetworks...)
+	for name, v := range c.cfg.Volumes {
+		n.HostVolumes[name] = jobs.HostVolume{ReadOnly: v.ReadOnly}
+	}
+	for name, value := range id.Attributes {
+		n.Attributes[name] = value
+	}
+	c.drivers(ctx, n)
+	return n
+}
+
+// drivers asks all drivers.
+func (c *Client) drivers(ctx context.Context, n *jobs.Node) {
+	texts := map[string]string{}
+	for name, d := range c.cfg.Drivers {
+		limited, cancel := context.WithTimeout(ctx, callLimit)
+		f := d.Fingerprint(limited)
+		cancel()
+		if !f.Detected && f.Text == "" {
+			continue
+		}
+		n.Drivers[name] = jobs.Driver{Detected: f.Detected, Healthy: f.Healthy}
+		texts[name] = f.Text
+		for key, value := range f.Attributes {
+			n.Attributes[key] = value
+		}
+	}
+	c.mu.Lock()
+	c.texts = texts
+	c.mu.Unlock()
+}
+
+// fingerprintAtTimes registers again when drivers come or go.
+func (c *Client) fingerprintAtTimes(ctx context.Context) {
+	if c.cfg.AllocDir == "" {
+		return // a simulated node is what it was told to be
+	}
+	for c.pause(ctx, lookEvery) {
+		before := c.host.Node
+		now := &jobs.Node{Attributes: map[string]string{}, Drivers: map[string]jobs.Driver{}}
+		c.drivers(ctx, now)
+		if ctx.Err() != nil || same(before.Drivers, now.Drivers) {
+			continue
+		}
+		c.cfg.Log.Info("the node's drivers changed", "drivers", now.Drivers)
+		c.mu.Lock()
+		c.changedDrivers = now.Drivers
+		c.mu.Unlock()
+		select {
+		case c.anew <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func same(a, b map[string]jobs.Driver) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, d := range a {
+		if b[name] != d {
+			return false
+		}
+	}
+	return true
+}
+
+// live registers and beats.
+func (c *Client) live(ctx context.Context) {
+	c.register(ctx)
+	for {
+		c.mu.Lock()
+		every := c.every
+		c.mu.Unlock()
+		timer := c.cfg.Clock.NewTimer(every - time.Duration(rand.Int64N(int64(every)/8+1)))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-c.anew:
+			timer.Stop()
+			c.register(ctx)
+			continue
+		case <-timer.C:
+		}
+		if err := c.beat(ctx); errkind.Is(err, errkind.NotFound) {
+			c.register(ctx)
+		} else if err != nil {
+			c.cfg.Log.Debug("no server takes the node's heartbeat", "error", err)
+			c.unheard()
+		}
+	}
+}
+
+// register says what the node is until a server takes it.
+func (c *Client) register(ctx context.Context) {
+	retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: 15 * time.Second} // NK-6
+	for ctx.Err() == nil {
+		c.mu.Lock()
+		node := *c.host.Node
+		if c.changedDrivers != nil {
+			node.Drivers = c.changedDrivers
+		}
+		m := &noderpc.Register{Key: c.key, Spec: &node, RPCAddr: c.cfg.RPCAddr(), HTTPAddr: c.cfg.HTTPAddr(), TLS: c.cfg.TLS,
+			DriverTexts: c.texts}
+		c.mu.Unlock()
+		limited, cancel := context.WithTimeout(ctx, callLimit)
+		answer, err := c.cfg.Servers.Call(limited, noderpc.MethodRegister, m.Bytes())
+		cancel()
+		if err == nil {
+			var r *noderpc.Registered
+			if r, err = noderpc.ReadRegistered(answer); err == nil {
+				c.answered(r.Every)
+				c.cfg.Log.Info("the node is registered", "node", c.key.Node.String(), "heartbeat", r.Every)
+				return
+			}
+		}
+		c.cfg.Log.Debug("the node is not registered yet", "error", err)
+		if errkind.Is(err, errkind.Denied) {
+			c.cfg.Log.Error("the servers refuse the node: another one has its id", "node", c.key.Node.String(), "error", err)
+		}
+		c.pause(ctx, retry.Next())
+	}
+}
+
+// answered notes that a server heard the node.
+func (c *Client) answered(every time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = c.cfg.Clock.Now()
+	if every > 0 {
+		c.every = every
+	}
+}
+
+func (c *Client) beat(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	answer, err := c.cfg.Servers.Call(limited, noderpc.MethodHeartbeat,
+		(&noderpc.Heartbeat{Nodes: []noderpc.Key{c.key}}).Bytes())
+	if err != nil {
+		return err
+	}
+	b, err := noderpc.ReadBeaten(answer)
+	if err != nil {
+		return err
+	}
+	c.answered(b.Every)
+	if slices.Contains(b.Unknown, c.key.Node) {
+		return errkind.New(errkind.NotFound, "the servers do not know the node")
+	}
+	return nil
+}
+
+// unheard stops what its job wants stopped on a node that no server hears.
+func (c *Client) unheard() {
+	c.mu.Lock()
+	silence := c.cfg.Clock.Since(c.heard)
+	never := c.heard.IsZero()
+	c.mu.Unlock()
+	if never {
+		return
+	}
+	for _, a := range c.snapshot() {
+		g := a.Workload().Group
+		after := jobwire.Get(g.StopAfterClientDisconnect)
+		if g.Disconnect != nil {
+			after = jobwire.Get(g.Disconnect.StopOnClientAfter)
+		}
+		if after > 0 && silence >= time.Duration(after) {
+			a.Stop()
+		}
+	}
+}
+
+// watch follows the node's allocations.
+func (c *Client) watch(ctx context.Context) {
+	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 15 * time.Second}
+	for ctx.Err() == nil {
+		err := c.follow(ctx, &retry)
+		if ctx.Err() != nil {
+			return
+		}
+		c.cfg.Log.Debug("the node's allocations are asked for again", "error", err)
+		c.pause(ctx, retry.Next())
+	}
+}
+
+// follow is one stream.
+func (c *Client) follow(ctx context.Context, retry *backoff.Backoff) error {
+	c.mu.Lock()
+	since := c.index
+	c.mu.Unlock()
+	stream, err := c.cfg.Servers.Stream(ctx, noderpc.MethodAllocs, (&noderpc.Watch{Key: c.key, Since: since}).Bytes())
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	for {
+		text, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		frame, err := noderpc.ReadAllocs(text)
+		if err != nil {
+			return err
+		}
+		retry.Reset()
+		c.take(c.life, frame)
+	}
+}

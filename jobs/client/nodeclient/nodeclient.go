@@ -1,0 +1,366 @@
+// Package nodeclient is a node of the jobs plane: it tells the servers what the host is and that it lives, runs the
+// allocations that they give it, and answers what they ask of them.
+//
+// What always holds:
+//   - An allocation is run once: what the servers know to have ended is not begun again, and a record that is done is
+//     not either.
+//   - Of each allocation at most one update waits, the newest; they go together each noderpc.BatchEvery, less often
+//     while the servers do not answer. Nothing of a node waits for the servers.
+//   - When Run's ctx ends, tasks go on running, unless Config.StopTasks.
+//   - Dead allocations keep their folders and logs until there are more than GC.MaxAllocs, or the disk is fuller than
+//     GC.DiskPercent, or the servers have forgotten them.
+//
+// Handlers (handlers.go) are for any goroutine.
+package nodeclient
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/client/allocrunner"
+	"corbel.dev/corbel/jobs/client/driver"
+	"corbel.dev/corbel/jobs/client/fingerprint"
+	"corbel.dev/corbel/jobs/client/nodestate"
+	"corbel.dev/corbel/jobs/client/workload"
+	"corbel.dev/corbel/jobs/noderpc"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/telemetry"
+)
+
+// Servers are the servers, any of which answers.
+type Servers interface {
+	Call(ctx context.Context, method string, req []byte) ([]byte, error)
+	Stream(ctx context.Context, method string, req []byte) (Stream, error)
+}
+
+// Stream is an answer of many frames.
+type Stream interface {
+	Recv() ([]byte, error)
+	Close() error
+}
+
+// Config is what a Client needs.
+type Config struct {
+	Node     Identity
+	Drivers  map[string]driver.Driver
+	Servers  Servers
+	RPCAddr  func() string // where servers reach this process
+	HTTPAddr func() string
+	TLS      bool // of HTTPAddr
+	Host     fingerprint.Options
+	AllocDir string // "" makes no folders: for simulated nodes
+	StateDir string // "" keeps nothing
+	Volumes  map[string]allocrunner.Volume
+	GC       GC
+	// MaxKillTimeout bounds the kill timeouts of jobs.
+	MaxKillTimeout time.Duration
+	// StopTasks ends all tasks with the process.
+	StopTasks bool
+	Steps     []allocrunner.Step
+	Services  allocrunner.Services
+	FS        vfs.FS
+	Clock     clock.Clock
+	Log       *slog.Logger
+	Metrics   *telemetry.Registry
+}
+
+// Identity is who the node is.
+type Identity struct {
+	ID                     jobs.ID
+	Name, Datacenter       string
+	Region                 string
+	Class, Pool            string
+	Meta, Attributes       map[string]string // further attributes
+	MaxAllocs              int
+	ReservedForTheHost     jobs.Vector
+	AdvertisedHostNetworks []jobs.HostNetwork
+}
+
+// GC is when dead allocations go.
+type GC struct {
+	MaxAllocs   int           // 50
+	DiskPercent float64       // 80
+	Every       time.Duration // 1 min
+}
+
+func (c *Config) complete() {
+	if c.Clock == nil {
+		c.Clock = clock.Real{}
+	}
+	if c.FS == nil {
+		c.FS = vfs.OS{}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.GC.MaxAllocs <= 0 {
+		c.GC.MaxAllocs = 50
+	}
+	if c.GC.DiskPercent <= 0 {
+		c.GC.DiskPercent = 80
+	}
+	if c.GC.Every <= 0 {
+		c.GC.Every = time.Minute
+	}
+	if c.Node.Region == "" {
+		c.Node.Region = "global"
+	}
+}
+
+// Client is a node.
+type Client struct {
+	cfg   Config
+	key   noderpc.Key
+	store *nodestate.Store
+	host  *allocrunner.Host // valid once Run looked at the host
+	ready chan struct{}     // closed then
+	life  context.Context   //nolint:containedctx // of the allocations, which outlive Run's when they are stopped
+	anew  chan struct{}     // capacity 1: register again
+	queue queue
+	sessions
+	gauges
+
+	mu sync.Mutex // guards what is known; nothing is called out under it
+	known
+	runners sync.WaitGroup
+}
+
+// known is what changes.
+type known struct {
+	allocs map[jobs.ID]*alloc
+	index  uint64        // of the last frame
+	every  time.Duration // between heartbeats
+	heard  time.Time     // last answer of a server
+	// Drivers as they were found last; changedDrivers is nil when they are those of the host.
+	texts          map[string]string
+	changedDrivers map[string]jobs.Driver
+}
+
+// gauges count, and measure the host.
+type gauges struct {
+	running, dead *telemetry.Gauge
+	processors    processors
+}
+
+// alloc is an allocation of the node.
+type alloc struct {
+	*allocrunner.Runner
+	ended time.Time // zero while it runs; guarded by Client.mu
+}
+
+// New opens the state and starts nothing.
+func New(cfg Config) (*Client, error) {
+	cfg.complete()
+	c := &Client{cfg: cfg, ready: make(chan struct{}), anew: make(chan struct{}, 1),
+		known: known{allocs: map[jobs.ID]*alloc{}, every: firstBeat},
+		gauges: gauges{running: cfg.Metrics.Gauge("nomad.client.allocations.running"),
+			dead: cfg.Metrics.Gauge("nomad.client.allocations.terminal")}}
+	c.queue.init()
+	c.sessions.init()
+	var err error
+	if c.store, err = nodestate.Open(cfg.FS, cfg.StateDir); err != nil {
+		return nil, err
+	}
+	c.key.Node = cfg.Node.ID
+	c.key.Secret, err = c.store.Secret()
+	return c, err
+}
+
+// Run is the node until ctx ends.
+func (c *Client) Run(ctx context.Context) error {
+	node := c.look(ctx)
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	c.life = life
+	c.host = &allocrunner.Host{Node: node, Region: c.cfg.Node.Region, AllocDir: c.cfg.AllocDir, StateDir: c.cfg.StateDir,
+		Drivers: c.cfg.Drivers, Volumes: c.cfg.Volumes, MaxKillTimeout: c.cfg.MaxKillTimeout, Steps: c.cfg.Steps,
+		Services: c.cfg.Services, Save: c.store.Put, Report: c.queue.put, Clock: c.cfg.Clock, Log: c.cfg.Log}
+	if err := c.restore(life); err != nil {
+		return err
+	}
+	close(c.ready)
+	var parts sync.WaitGroup
+	for _, part := range []func(context.Context){c.live, c.watch, c.send, c.collectAtTimes, c.fingerprintAtTimes} {
+		parts.Go(func() { part(ctx) })
+	}
+	parts.Wait()
+	if c.cfg.StopTasks {
+		c.stopAll()
+		last, cancel := context.WithTimeout(life, lastLimit)
+		_ = c.flush(last)
+		cancel()
+	}
+	end()
+	c.runners.Wait()
+	return nil
+}
+
+// stopLimit bounds how long the tasks of a process that ends may take.
+const stopLimit = 30 * time.Second
+
+// stopAll ends all tasks, and says so to the servers as far as they hear it.
+func (c *Client) stopAll() {
+	for _, a := range c.snapshot() {
+		a.Stop()
+	}
+	all := make(chan struct{})
+	go func() { c.runners.Wait(); close(all) }() // ends with the allocations, which Run ends next
+	timer := c.cfg.Clock.NewTimer(stopLimit)
+	defer timer.Stop()
+	select {
+	case <-all:
+	case <-timer.C:
+		c.cfg.Log.Warn("tasks do not end: they are left running", "after", stopLimit)
+	}
+}
+
+// snapshot are the allocations of now.
+func (c *Client) snapshot() map[jobs.ID]*alloc {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.allocs)
+}
+
+// restore goes on with what a former life had.
+func (c *Client) restore(life context.Context) error {
+	records, wrong, err := c.store.All()
+	if err != nil {
+		return errkind.E(errkind.Internal, "read the state of allocations", err)
+	}
+	for _, err := range wrong {
+		c.cfg.Log.Error("the record of an allocation is damaged and was set aside", "error", err)
+	}
+	for _, r := range records {
+		load, err := workload.Parse(r.Workload)
+		if err != nil {
+			c.cfg.Log.Error("the record of an allocation cannot be read", "error", err)
+			continue
+		}
+		c.begin(life, load, r)
+	}
+	return nil
+}
+
+// begin runs an allocation, or only knows it when it is done.
+func (c *Client) begin(life context.Context, load *workload.Workload, r *nodestate.Record) {
+	a := &alloc{Runner: allocrunner.New(c.host, load, r)}
+	if r.Done {
+		a.ended = c.cfg.Clock.Now()
+	}
+	c.mu.Lock()
+	c.allocs[load.ID] = a
+	c.mu.Unlock()
+	c.count()
+	if r.Done {
+		return
+	}
+	c.runners.Go(func() {
+		if err := a.Run(life); err != nil {
+			c.cfg.Log.Warn("an allocation did not start", "alloc", load.ID.String(), "error", err)
+		}
+		if life.Err() == nil {
+			c.mu.Lock()
+			a.ended = c.cfg.Clock.Now()
+			c.mu.Unlock()
+			c.count()
+		}
+	})
+}
+
+func (c *Client) count() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	live := 0
+	for _, a := range c.allocs {
+		if a.ended.IsZero() {
+			live++
+		}
+	}
+	c.running.Set(float64(live))
+	c.dead.Set(float64(len(c.allocs) - live))
+}
+
+// take is a frame of allocations.
+func (c *Client) take(life context.Context, frame *noderpc.Allocs) {
+	loads, wrong := workload.Read(frame)
+	for id, err := range wrong {
+		c.cfg.Log.Error("an allocation cannot be read", "alloc", id.String(), "error", err)
+		c.queue.put(noderpc.Update{Alloc: id, Status: jobs.ClientFailed, Description: err.Error(),
+			FinishedAt: jobs.Time(c.cfg.Clock.Now().UnixNano())})
+	}
+	have := c.snapshot()
+	for _, load := range loads {
+		switch a := have[load.ID]; {
+		case a != nil:
+			a.Update(load)
+		case terminal(load.Client):
+		case !load.Wanted(): // it never began here, or its record is lost: nothing runs
+			c.queue.put(noderpc.Update{Alloc: load.ID, Status: jobs.ClientComplete,
+				Description: "The allocation was stopped before it began", FinishedAt: jobs.Time(c.cfg.Clock.Now().UnixNano())})
+		default:
+			c.begin(life, load, &nodestate.Record{})
+		}
+	}
+	if frame.Full {
+		present := map[jobs.ID]bool{}
+		for _, id := range frame.Present {
+			present[id] = true
+		}
+		for id, a := range have {
+			if !present[id] {
+				c.forget(id, a)
+			}
+		}
+	}
+	c.mu.Lock()
+	c.index = max(c.index, frame.Index)
+	c.mu.Unlock()
+}
+
+func terminal(status string) bool {
+	return status == jobs.ClientComplete || status == jobs.ClientFailed || status == jobs.ClientLost
+}
+
+// forget ends and deletes what the servers do not know any more.
+func (c *Client) forget(id jobs.ID, a *alloc) {
+	c.mu.Lock()
+	over := !a.ended.IsZero()
+	c.mu.Unlock()
+	if !over {
+		a.Stop() // it goes with the next collection, once it has ended
+		return
+	}
+	c.remove(id, a)
+}
+
+// remove deletes a dead allocation.
+func (c *Client) remove(id jobs.ID, a *alloc) {
+	err := c.store.Delete(id)
+	if d := a.Dir(); d != nil {
+		err = errors.Join(err, d.Remove())
+	}
+	if err != nil {
+		c.cfg.Log.Warn("a dead allocation could not be deleted", "alloc", id.String(), "error", err)
+	}
+	c.mu.Lock()
+	delete(c.allocs, id)
+	c.mu.Unlock()
+	c.count()
+}
+
+// Notify has an allocation look again: its checks changed.
+func (c *Client) Notify(id jobs.ID) {
+	c.mu.Lock()
+	a := c.allocs[id]
+	c.mu.Unlock()
+	if a != nil {
+		a.Look()
+	}
+}

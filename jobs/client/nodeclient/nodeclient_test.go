@@ -1,0 +1,212 @@
+package nodeclient
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/client/driver"
+	"corbel.dev/corbel/jobs/client/driver/mockdriver"
+	"corbel.dev/corbel/jobs/client/driver/rawexec"
+	"corbel.dev/corbel/jobs/client/supervisor"
+	"corbel.dev/corbel/jobs/jobwire"
+	"corbel.dev/corbel/jobs/noderpc"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/polltest"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == supervisor.ChildCommand {
+		os.Exit(supervisor.Main(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+var a1, a2, a3 = jobs.ID{1}, jobs.ID{2}, jobs.ID{3}
+
+// run runs a client until the returned function is called.
+func run(t *testing.T, s *servers, dir string, edit func(*Config)) (*Client, func()) {
+	t.Helper()
+	cfg := Config{Node: Identity{ID: jobs.ID{9}, Name: "n", Datacenter: "dc1"}, Servers: s,
+		RPCAddr: func() string { return "127.0.0.1:1" }, HTTPAddr: func() string { return "127.0.0.1:2" },
+		Drivers: map[string]driver.Driver{"mock_driver": &mockdriver.Driver{Clock: clock.Real{}},
+			"raw_exec": &rawexec.Driver{Enabled: true, Command: supervisor.OwnCommand()}}}
+	if dir != "" {
+		cfg.AllocDir, cfg.StateDir = filepath.Join(dir, "allocs"), filepath.Join(dir, "state")
+	}
+	if edit != nil {
+		edit(&cfg)
+	}
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	return c, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestNodeOfMocks: registration, heartbeats, the ends of allocations, batches, stops and what the servers forget.
+func TestNodeOfMocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServers(t)
+		c, stop := run(t, s, "", nil)
+		j := job(jobs.Batch, mock("t", map[string]any{"run_for": "10s"}))
+		s.send(3, j, true, noderpc.Alloc{ID: a1}, noderpc.Alloc{ID: a2, Desired: jobs.Desired{Status: jobs.Stop}},
+			noderpc.Alloc{ID: a3, Client: jobs.ClientComplete})
+		time.Sleep(time.Second)
+		if s.update(a1).Status != jobs.ClientRunning || s.update(a2).Status != jobs.ClientComplete ||
+			s.update(a3).Status != "" || s.batches != 1 {
+			t.Errorf("%+v in %d batches", s.updates, s.batches)
+		}
+		if n := s.register.Spec; n.Attributes["driver.mock_driver"] != "1" || !n.Drivers["mock_driver"].Healthy ||
+			n.Capacity.Total.MemoryMB == 0 {
+			t.Errorf("%+v", n)
+		}
+		s.set(true, true)
+		time.Sleep(15 * time.Second) // the servers are away while the task ends
+		s.set(false, false)          // and come back without knowing the node
+		time.Sleep(10 * time.Second)
+		if u := s.update(a1); u.Status != jobs.ClientComplete || u.FinishedAt-u.StartedAt != jobs.Time(10*time.Second) {
+			t.Errorf("%+v", u)
+		}
+		if s.calls[noderpc.MethodRegister] != 2 {
+			t.Errorf("registered %d times", s.calls[noderpc.MethodRegister])
+		}
+		long := job(jobs.Service, mock("t", nil))
+		s.send(4, long, false, noderpc.Alloc{ID: a2})
+		time.Sleep(time.Second)
+		s.send(5, long, false, noderpc.Alloc{ID: a2, Desired: jobs.Desired{Status: jobs.Stop}})
+		time.Sleep(time.Second)
+		if u := s.update(a2); u.Status != jobs.ClientComplete || len(s.states(a2)["t"].Events) == 0 {
+			t.Errorf("%+v", u)
+		}
+		s.send(6, long, true) // the servers know nothing any more
+		time.Sleep(time.Second)
+		if _, err := c.find(a1); !errkind.Is(err, errkind.NotFound) {
+			t.Error(err)
+		}
+		stop()
+	})
+}
+
+// TestHealth: an allocation of a deployment becomes healthy when it has run for long enough, and unhealthy when it
+// fails or takes too long.
+func TestHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServers(t)
+		_, stop := run(t, s, "", nil)
+		part := jobs.Rollout{Deployment: jobs.ID{7}}
+		service := func(config map[string]any) *jobwire.Job {
+			j := job(jobs.Service, mock("t", config))
+			j.TaskGroups[0].Update = &jobwire.UpdateStrategy{MinHealthyTime: to(jobwire.Duration(10 * time.Second)),
+				HealthyDeadline: to(jobwire.Duration(time.Minute))}
+			j.TaskGroups[0].RestartPolicy = &jobwire.RestartPolicy{Attempts: to(100), Interval: to(jobwire.Duration(time.Hour)),
+				Delay: to(jobwire.Duration(time.Second)), Mode: to("fail")}
+			j.Canonicalize()
+			return j
+		}
+		s.send(1, service(nil), true, noderpc.Alloc{ID: a1, Rollout: part})
+		s.send(2, service(map[string]any{"start_error": "x"}), false, noderpc.Alloc{ID: a2, Rollout: part})
+		s.send(3, service(map[string]any{"run_for": "5s"}), false, noderpc.Alloc{ID: a3, Rollout: part})
+		time.Sleep(9 * time.Second)
+		if s.update(a1).Health != jobs.Undecided || s.update(a2).Health != jobs.Unhealthy {
+			t.Errorf("%+v", s.updates)
+		}
+		time.Sleep(3 * time.Second)
+		if s.update(a1).Health != jobs.Healthy || s.update(a3).Health != jobs.Undecided {
+			t.Errorf("%+v", s.updates)
+		}
+		time.Sleep(time.Minute)
+		if s.update(a3).Health != jobs.Unhealthy {
+			t.Errorf("%+v", s.update(a3))
+		}
+		stop()
+	})
+}
+
+// TestReattach: a process outlives two lives of the agent; its log, its folder and its end are there after each.
+func TestReattach(t *testing.T) {
+	dir := t.TempDir()
+	s := newServers(t)
+	_, stop := run(t, s, dir, nil)
+	task := &jobwire.Task{Name: "web", Driver: "raw_exec", Config: map[string]any{"command": "sh",
+		"args": []any{"-c", "echo $$ $NOMAD_ALLOC_INDEX; echo x > ${NOMAD_TASK_DIR}/made; while :; do sleep 0.05; done"}}}
+	s.send(1, job(jobs.Service, task), true, noderpc.Alloc{ID: a1, Index: 4})
+	polltest.Until(t, func() bool { return s.update(a1).Status == jobs.ClientRunning }, "the task")
+	stop()
+
+	s = newServers(t)
+	c, stop := run(t, s, dir, nil)
+	polltest.Until(t, func() bool { return s.update(a1).Status == jobs.ClientRunning }, "the task again")
+	if n := s.states(a1)["web"].Restarts; n != 0 {
+		t.Errorf("%d restarts", n)
+	}
+	var log strings.Builder
+	follow, end := context.WithCancel(t.Context())
+	followed := make(chan error, 1)
+	go func() {
+		ask := &noderpc.LogAsk{Alloc: a1, Task: "web", Follow: true}
+		followed <- answers{c}.logs(follow, ask.Bytes(), func(b []byte) error {
+			m, err := noderpc.ReadChunk(b)
+			log.Write(m.Data)
+			return err
+		})
+	}()
+	list, err := answers{c}.list(t.Context(), (&noderpc.FileAsk{Alloc: a1, Path: "web/local"}).Bytes())
+	if err != nil || !strings.Contains(string(list), `"made"`) {
+		t.Error(string(list), err)
+	}
+	s.send(2, job(jobs.Service, task), true, noderpc.Alloc{ID: a1, Index: 4, Desired: jobs.Desired{Status: jobs.Stop}})
+	polltest.Until(t, func() bool { return s.update(a1).Status == jobs.ClientComplete }, "the end")
+	if err := <-followed; err != nil {
+		t.Error(err)
+	}
+	end()
+	pid, index, _ := strings.Cut(strings.TrimSpace(log.String()), " ")
+	if index != "4" {
+		t.Errorf("the log is %q", log.String())
+	}
+	if _, err := os.Stat("/proc/" + pid); err == nil {
+		t.Error("the process lives")
+	}
+	stop()
+
+	s = newServers(t)
+	c, stop = run(t, s, dir, nil)
+	<-c.ready
+	s.send(2, job(jobs.Service, task), true, noderpc.Alloc{ID: a1, Index: 4, Client: jobs.ClientComplete})
+	if err := c.Collect(jobs.ID{}); err != nil {
+		t.Fatal(err)
+	}
+	if list, _ := os.ReadDir(filepath.Join(dir, "allocs")); len(list) != 0 {
+		t.Error("the folder of a collected allocation is there")
+	}
+	stop()
+}
+
+// TestStopsWithTheProcess: what runs by dev goes with it.
+func TestStopsWithTheProcess(t *testing.T) {
+	s := newServers(t)
+	_, stop := run(t, s, t.TempDir(), func(c *Config) { c.StopTasks = true })
+	task := &jobwire.Task{Name: "web", Driver: "raw_exec", Config: map[string]any{"command": "sleep",
+		"args": []any{"1000"}}}
+	s.send(1, job(jobs.Service, task), true, noderpc.Alloc{ID: a1})
+	polltest.Until(t, func() bool { return s.update(a1).Status == jobs.ClientRunning }, "the task")
+	stop()
+	if u := s.update(a1); u.Status != jobs.ClientComplete {
+		t.Errorf("%+v", u)
+	}
+}
