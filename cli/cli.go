@@ -35,6 +35,7 @@ import (
 	"corbel.dev/corbel/cli/snapshots"
 	"corbel.dev/corbel/cli/trouble"
 	"corbel.dev/corbel/cli/uicmd"
+	jobsagentplane "corbel.dev/corbel/node/planes/jobsagent"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	"github.com/spf13/cobra"
 )
@@ -48,6 +49,9 @@ func Main(args []string) int {
 			return 1
 		}
 		return 0
+	}
+	if len(args) > 2 && args[1] == jobsagentplane.SupervisorChild { // it has a task, and nothing else
+		return jobsagentplane.Supervise(args[2:])
 	}
 	e := &command.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Environ: os.Environ()}
 	return dispatch(context.Background(), e, args)

@@ -4,6 +4,7 @@ import (
 	"net"
 
 	"corbel.dev/corbel/node/plane"
+	jobsagentplane "corbel.dev/corbel/node/planes/jobsagent"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	uiplane "corbel.dev/corbel/node/planes/ui"
@@ -19,6 +20,7 @@ func kinds() []plane.Kind {
 		monitorplane.AgentKind(),
 		usageplane.Kind(),
 		usagecacheplane.Kind(),
+		jobsagentplane.Kind(),
 		uiplane.Kind(),
 	}
 }

@@ -29,8 +29,8 @@ func (r *Runner) each(name string, f func(*task) error) error {
 }
 
 // Restart restarts a task, or all that run.
-func (r *Runner) Restart(name string) error {
-	return r.each(name, func(t *task) error { return t.runner.Restart("User requested task to restart") })
+func (r *Runner) Restart(name, why string) error {
+	return r.each(name, func(t *task) error { return t.runner.Restart(why) })
 }
 
 // Signal sends a signal to a task, or to all that run.

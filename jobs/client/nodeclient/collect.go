@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/client/driver"
 	"corbel.dev/corbel/jobs/client/fingerprint"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -80,4 +82,41 @@ func (c *Client) find(id jobs.ID) (*alloc, error) {
 		return a, nil
 	}
 	return nil, errkind.Errorf(errkind.NotFound, "Unknown allocation %q", id)
+}
+
+// Restart restarts a task of an allocation.
+func (c *Client) Restart(id jobs.ID, task, why string) error {
+	a, err := c.find(id)
+	if err != nil {
+		return err
+	}
+	return a.Restart(task, why)
+}
+
+// outputBytes is what is kept of a check's output.
+const outputBytes = 4 << 10
+
+// Exec runs a command in a task, for a check.
+func (c *Client) Exec(ctx context.Context, id jobs.ID, task string, command []string) (int, string, error) {
+	a, err := c.find(id)
+	if err != nil {
+		return 0, "", err
+	}
+	var kept head
+	code, err := a.Exec(ctx, task, driver.Exec{Command: command, Stdout: &kept, Stderr: &kept})
+	return code, string(kept.text), err
+}
+
+// head keeps what is written first.
+type head struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer.
+func (h *head) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.text = append(h.text, p[:min(len(p), outputBytes-len(h.text))]...)
+	return len(p), nil
 }

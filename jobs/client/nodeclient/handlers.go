@@ -189,7 +189,7 @@ func (c answers) restart(_ context.Context, req []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, a.Restart(ask.Task)
+	return nil, a.Restart(ask.Task, "User requested task to restart")
 }
 
 func (c answers) signal(_ context.Context, req []byte) ([]byte, error) {

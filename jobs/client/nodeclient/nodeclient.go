@@ -364,3 +364,35 @@ func (c *Client) Notify(id jobs.ID) {
 		a.Look()
 	}
 }
+
+// Ready is closed when the allocations of a former life are known.
+func (c *Client) Ready() <-chan struct{} { return c.ready }
+
+// Key is who the node is to the servers.
+func (c *Client) Key() noderpc.Key { return c.key }
+
+// Has reports whether the node has an allocation that is not over.
+func (c *Client) Has(id string) bool {
+	for known, a := range c.snapshot() {
+		if known.String() == id {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return a.ended.IsZero()
+		}
+	}
+	return false
+}
+
+// Debug is the node's part of the debug archive.
+func (c *Client) Debug() any {
+	all := map[string]any{}
+	for id, a := range c.snapshot() {
+		load := a.Workload()
+		all[id.String()] = map[string]any{"name": load.Name(), "desired": load.Desired.Status, "index": load.ModifyIndex,
+			"over": a.Done()}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return map[string]any{"allocations": all, "index": c.index, "heartbeat": c.every.String(), "heard": c.heard,
+		"updates_waiting": c.queue.len(), "drivers": c.texts}
+}

@@ -39,12 +39,17 @@ type Check struct {
 	TLS                   TLS
 	Command               []string // script: inside Task
 	Task                  string
-	Interval, Timeout     time.Duration
-	Status                string // to begin with
+	Timing
+	IgnoreForRollout bool
+	Restart          Restart
+}
+
+// Timing is when a check runs and what its results mean.
+type Timing struct {
+	Interval, Timeout time.Duration
+	Status            string // to begin with
 	// So many results of one kind make it pass or fail.
 	SuccessBefore, FailBefore int
-	IgnoreForRollout          bool
-	Restart                   Restart
 }
 
 // TLS is how a check uses it.
@@ -127,8 +132,8 @@ func address(label, mode, given string, env *taskenv.Env, ports []driver.Port) (
 func check(of *Service, s *jobwire.Service, c *jobwire.ServiceCheck, n int, env *taskenv.Env,
 	ports []driver.Port) Check {
 	out := Check{ID: of.ID + "-check-" + strconv.Itoa(n), Name: env.Replace(c.Name), Type: c.Type, Notes: c.Notes,
-		Task: c.TaskName, Interval: time.Duration(c.Interval), Timeout: time.Duration(c.Timeout), Status: c.InitialStatus,
-		SuccessBefore: c.SuccessBeforePassing, FailBefore: c.FailuresBeforeCritical,
+		Task: c.TaskName, Timing: Timing{Interval: time.Duration(c.Interval), Timeout: time.Duration(c.Timeout),
+			Status: c.InitialStatus, SuccessBefore: c.SuccessBeforePassing, FailBefore: c.FailuresBeforeCritical},
 		TLS:              TLS{SkipVerify: c.TLSSkipVerify, ServerName: c.TLSServerName},
 		IgnoreForRollout: c.OnUpdate == "ignore" || s.OnUpdate == "ignore"}
 	if out.Name == "" {

@@ -1,0 +1,171 @@
+package jobsagentplane
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/client/allocrunner"
+	"corbel.dev/corbel/node/config"
+)
+
+// Keys are the agent's part of the jobs section: jobs { agent { ... } }.
+type Keys struct {
+	Enabled   bool              `key:"enabled" doc:"run workloads on this host; on in dev"`
+	NodeClass string            `key:"node_class" doc:"class of the node, for constraints and computed classes"`
+	NodePool  string            `key:"node_pool" def:"default" doc:"pool that the node belongs to"`
+	Meta      map[string]string `key:"meta" doc:"pairs that describe the node to jobs"`
+	AllocDir  string            `key:"alloc_dir" doc:"folders of allocations; default jobs/alloc in data_dir"`
+	MaxAllocs int               `key:"node_max_allocs" doc:"most allocations at once; 0 is no limit"`
+	// MaxKill bounds what jobs ask for.
+	MaxKill     time.Duration    `key:"max_kill_timeout" def:"30s" doc:"longest kill_timeout that a task may have"`
+	HostVolumes []map[string]any `key:"host_volume" doc:"folders that jobs may mount, each with path and read_only"`
+	Drivers     DriverKeys
+	Capacity    CapacityKeys
+	Network     NetworkKeys
+	GC          GCKeys
+}
+
+// DriverKeys turn task drivers on and off.
+type DriverKeys struct {
+	RawExec     bool     `key:"raw_exec" doc:"tasks may be processes without isolation; on in dev"`
+	Exec        bool     `key:"exec" def:"true" doc:"tasks may be isolated processes (Linux, as root)"`
+	Java        bool     `key:"java" def:"true" doc:"tasks may be Java programs, isolated like exec"`
+	Mock        bool     `key:"mock_driver" doc:"tasks may be simulated, for tests; on in dev"`
+	Docker      string   `key:"docker" def:"unix:///var/run/docker.sock" doc:"socket of the Docker Engine; empty is off"`
+	Podman      string   `key:"podman" def:"unix:///run/podman/podman.sock" doc:"socket of Podman's API; empty is off"`
+	Privileged  bool     `key:"docker_privileged" doc:"containers may be privileged, and mount folders of the host"`
+	DeniedUsers []string `key:"denied_users" doc:"users that no task may be; default root, but in dev"`
+}
+
+// CapacityKeys say what the host has, where the fingerprint is not to.
+type CapacityKeys struct {
+	CPU            int    `key:"cpu_total_compute" doc:"MHz of all cores together; 0 measures"`
+	MemoryMB       int    `key:"memory_total_mb" doc:"memory; 0 measures"`
+	DiskMB         int    `key:"disk_total_mb" doc:"disk for allocations; 0 measures"`
+	ReservedCPU    int    `key:"reserved.cpu" doc:"MHz that jobs do not get"`
+	ReservedMemory int    `key:"reserved.memory" doc:"MB of memory that jobs do not get"`
+	ReservedDisk   int    `key:"reserved.disk" doc:"MB of disk that jobs do not get"`
+	ReservedPorts  string `key:"reserved.reserved_ports" doc:"ports that jobs do not get: 22,80,8500-8600"`
+}
+
+// NetworkKeys are the host's network.
+type NetworkKeys struct {
+	Address string `key:"network_address" doc:"address at which tasks are reached; default the advertised one"`
+	MinPort int    `key:"min_dynamic_port" def:"20000" doc:"first port for tasks"`
+	MaxPort int    `key:"max_dynamic_port" def:"32000" doc:"last port for tasks"`
+}
+
+// GCKeys are when what is left of dead allocations goes.
+type GCKeys struct {
+	MaxAllocs   int           `key:"gc_max_allocs" def:"50" doc:"dead allocations that are kept"`
+	DiskPercent int           `key:"gc_disk_usage_threshold" def:"80" doc:"use of the disk in percent above which all go"`
+	Every       time.Duration `key:"gc_interval" def:"1m" doc:"how often that is looked at"`
+}
+
+// Section is the section of a process whose servers have none of their own.
+type Section struct {
+	Agent Keys `key:"agent"`
+}
+
+// JobsAgent is the keys, for the plane that finds them in a section.
+func (s *Section) JobsAgent() *Keys { return &s.Agent }
+
+// SetDefaults implements what config.Options.Sections asks for.
+func (s *Section) SetDefaults(_ config.Style, dev bool) { s.Agent.SetDefaults(dev) }
+
+// SetDefaults turns on what dev is to have.
+func (k *Keys) SetDefaults(dev bool) { k.Enabled, k.Drivers.RawExec, k.Drivers.Mock = dev, dev, dev }
+
+// keysOf are the keys in a configuration, or nil where it has none.
+func keysOf(cfg *config.Config) *Keys {
+	if s, ok := cfg.Section("jobs").(interface{ JobsAgent() *Keys }); ok {
+		return s.JobsAgent()
+	}
+	return nil
+}
+
+// checkKeys names what is wrong with the keys.
+func checkKeys(cfg *config.Config) error {
+	k := keysOf(cfg)
+	if k == nil || !k.Enabled {
+		return nil
+	}
+	var wrong []error
+	fail := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf("jobs.agent."+format, args...)) }
+	if k.Network.MinPort < 1 || k.Network.MaxPort > 65535 || k.Network.MinPort > k.Network.MaxPort {
+		fail("min_dynamic_port, max_dynamic_port: %d to %d is no range of ports", k.Network.MinPort, k.Network.MaxPort)
+	}
+	if k.MaxKill < 0 {
+		fail("max_kill_timeout: is negative")
+	}
+	if k.GC.MaxAllocs < 1 {
+		fail("gc_max_allocs: must be at least 1")
+	}
+	if k.GC.DiskPercent < 1 || k.GC.DiskPercent > 100 {
+		fail("gc_disk_usage_threshold: %d is no percentage", k.GC.DiskPercent)
+	}
+	if _, err := volumes(k.HostVolumes); err != nil {
+		fail("host_volume: %w", err)
+	}
+	if _, err := portList(k.Capacity.ReservedPorts); err != nil {
+		fail("reserved.reserved_ports: %w", err)
+	}
+	return errors.Join(wrong...)
+}
+
+// volumes reads host_volume blocks.
+func volumes(blocks []map[string]any) (map[string]allocrunner.Volume, error) {
+	all := map[string]allocrunner.Volume{}
+	for _, block := range blocks {
+		for _, name := range slices.Sorted(maps.Keys(block)) {
+			body := block[name]
+			if list, ok := body.([]map[string]any); ok && len(list) == 1 {
+				body = list[0]
+			}
+			if list, ok := body.([]any); ok && len(list) == 1 {
+				body = list[0]
+			}
+			fields, ok := body.(map[string]any)
+			path, _ := fields["path"].(string)
+			if !ok || !strings.HasPrefix(path, "/") {
+				return nil, fmt.Errorf("%q needs an absolute path", name)
+			}
+			readOnly, _ := fields["read_only"].(bool)
+			all[name] = allocrunner.Volume{Path: path, ReadOnly: readOnly}
+		}
+	}
+	return all, nil
+}
+
+// portList reads "22,80,8500-8600".
+func portList(text string) (list []int, err error) {
+	for word := range strings.SplitSeq(text, ",") {
+		if word = strings.TrimSpace(word); word == "" {
+			continue
+		}
+		from, to := 0, 0
+		if n, err := fmt.Sscanf(word, "%d-%d", &from, &to); n < 2 || err != nil {
+			if n, err := fmt.Sscanf(word, "%d", &from); n < 1 || err != nil {
+				return nil, fmt.Errorf("%q is no port", word)
+			}
+			to = from
+		}
+		if from < 1 || to > 65535 || from > to {
+			return nil, fmt.Errorf("%q is no port or range of ports", word)
+		}
+		for p := from; p <= to; p++ {
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+// reserved is what jobs do not get.
+func (k *CapacityKeys) reserved() jobs.Vector {
+	return jobs.Vector{CPU: int64(k.ReservedCPU), MemoryMB: int64(k.ReservedMemory), DiskMB: int64(k.ReservedDisk)}
+}
