@@ -32,7 +32,7 @@ func (p *localAgent) buildAPI() (err error) {
 			TranslateWAN: cfg.Addresses.TranslateWAN, Logger: p.Log, Metrics: p.Metrics},
 		Agent: agentrows.Config{Local: p.local, Members: apiMembers{p.Pool}, Events: poolEvents{p.Pool}, Info: info{p},
 			Place: p.Pool.Coordinate, MetricsHandler: promapi.New(p.Metrics), Connections: connections,
-			Lacks: p.lacks, Logs: p.Logs},
+			Lacks: func() []string { return p.Health().Lacks }, Logs: p.Logs},
 		AllowUnprintable: cfg.Limits.AllowUnprintable, BlockEndpoints: cfg.HTTP.BlockEndpoints,
 		AllowWriteFrom: cfg.HTTP.AllowWriteFrom, ResponseHeaders: cfg.HTTP.ResponseHeaders,
 	}

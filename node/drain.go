@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"time"
+
+	"corbel.dev/corbel/kit/notify"
 )
 
 // Drain takes the process out of use before it ends: it is not ready any more; with drain_wait the services of this
@@ -47,10 +49,10 @@ func (p *localAgent) drainServices(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// lacks tells what the process waits for before it is ready, nothing when it is.
-func (p *localAgent) lacks() []string {
+// Health tells what the process waits for before it is ready, nothing when it is, and how far it has replayed its logs.
+func (p *localAgent) Health() (h notify.Health) {
 	if p.doors.Ending.Load() {
-		return []string{"the process ends"}
+		return notify.Health{Lacks: []string{"the process ends"}}
 	}
 	list := p.role.missing()
 	if !p.local.Synced() {
@@ -59,8 +61,10 @@ func (p *localAgent) lacks() []string {
 	list = append(list, p.mesh.Lacks()...)
 	if !p.warmed.Load() { // afterwards each plane speaks for itself
 		list = append(list, p.doors.Planes.Lacks()...)
+		h.Replayed, h.Entries = p.doors.Replay()
 	}
-	return list
+	h.Lacks = list
+	return h
 }
 
 // warmLook is how often it is looked whether the process is ready, warmSay after how long the log tells what it waits
@@ -83,7 +87,7 @@ func (p *localAgent) warm(ctx context.Context) error {
 			return nil
 		case <-t.C:
 		}
-		lacks := p.lacks()
+		lacks := p.Health().Lacks
 		if len(lacks) == 0 {
 			break
 		}

@@ -157,7 +157,7 @@ func TestPlaneIsOneValue(t *testing.T) {
 	}
 	ask("POST", "/v1/echo", "root", "200 hello, world")
 	ask("POST", "/v1/echo", "wrong", "403 Permission denied")
-	polltest.Until(t, func() bool { return len(p.lacks()) == 0 }, "readiness with the plane")
+	polltest.Until(t, func() bool { return len(p.Health().Lacks) == 0 }, "readiness with the plane")
 	if got, err := p.RPC.Call(ctx, p.RPCAddr(), "echo.say", []byte("rpc")); err != nil || string(got) != "hello, rpc" {
 		t.Error(string(got), err)
 	}

@@ -48,7 +48,8 @@ func (x *webPorts) open(b *base.Base, api *consulapi.API, h http.Handler) (err e
 		hot = x.hot
 	}
 	x.server, err = httpx.NewServer(httpx.ServerConfig{
-		Name: "catalog", Hot: hot, Listen: listen, Handler: h, Conns: b.Ports.HTTP, ExemptLoopback: cfg.Dev,
+		Name: "catalog", Hot: hot, Listen: listen, Handler: h, Open: cfg.Sockets.Listen,
+		Conns: b.Ports.HTTP, ExemptLoopback: cfg.Dev,
 		MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: b.Ports.Bytes, Logger: b.Log, Metrics: b.Metrics,
 		Unix: httpx.UnixMode{User: cfg.Addresses.SocketUser, Group: cfg.Addresses.SocketGroup,
 			Mode: cfg.Addresses.SocketMode},

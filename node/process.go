@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/api/consulapi"
 	"corbel.dev/corbel/api/dnsapi"
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/notify"
 	"corbel.dev/corbel/kit/vivaldi"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/forward"
@@ -28,6 +29,7 @@ type Process interface {
 	OnReload(fn func(context.Context) error)
 	SecretsAddr() net.Addr
 	MonitorAddrs() (api, agents string)
+	Health() notify.Health
 }
 
 // role is what servers do otherwise than client agents. It is made before the parts of its localAgent, and knows those

@@ -48,6 +48,9 @@ type ServerConfig struct {
 	// HTTP2 offers HTTP/2 to clients with TLS, up to 100 requests of a connection at once.
 	HTTP2 bool
 
+	// Open opens a socket of TCP; nil is net.Listen.
+	Open func(network, address string) (net.Listener, error)
+
 	Conns             *limit.Conns  // of each address; nil has no limit
 	ExemptLoopback    bool          // loopback clients are not counted
 	ReadHeaderTimeout time.Duration // [10 s]
@@ -95,6 +98,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	}
 	if len(cfg.Listen) == 0 {
 		return nil, errors.New("httpx: Listen is empty")
+	}
+	if cfg.Open == nil {
+		cfg.Open = net.Listen
 	}
 	setDefault(&cfg.ReadHeaderTimeout, 10*time.Second)
 	setDefault(&cfg.IdleTimeout, 2*time.Minute)
@@ -167,7 +173,7 @@ func (s *Server) open(l Listen) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(l.Address, "unix://"); ok {
 		return OpenUnix(path, s.cfg.Unix)
 	}
-	ln, err := net.Listen("tcp", l.Address)
+	ln, err := s.cfg.Open("tcp", l.Address)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -70,12 +71,19 @@ func SensuAgentStart(e *command.Env, c *cobra.Command) {
 		}
 		cfg.ScriptCommand = monitorplane.ScriptCommand()
 		guardMemory(e, false)
+		m, err := supervise(c.Context(), e)
+		if err != nil {
+			return err
+		}
+		defer m.end()
 		a, err := monitorplane.NewSensuAgent(cfg, e.Err)
 		if err != nil {
-			return fmt.Errorf("cannot start: %w", err)
+			return m.failed(err)
 		}
+		m.opened(a)
 		ctx, stop := command.Signals(c.Context())
 		defer stop()
+		defer context.AfterFunc(ctx, func() { m.service.Stopping(endTime) })()
 		return a.Run(ctx)
 	}
 }

@@ -91,19 +91,13 @@ func BackendStart(e *command.Env, c *cobra.Command) {
 		for _, w := range cfg.Warnings {
 			fmt.Fprintf(e.Err, "warning: %s\n", w)
 		}
-		guardMemory(e, false)
-		p, err := newProcess(cfg.Process)
-		if err != nil {
-			return fmt.Errorf("cannot start: %w", err)
-		}
-		load := func() (*config.Config, error) {
+		return start(c.Context(), e, cfg.Process, func() (*config.Config, error) {
 			fresh, err := backendconf.Load(given(), e.Getenv)
 			if err != nil {
 				return nil, err
 			}
 			return fresh.Process, nil
-		}
-		return runProcess(c.Context(), e, p, cfg.Process, load)
+		})
 	}
 }
 

@@ -99,6 +99,7 @@ func (o *startOptions) flags(c *cobra.Command) {
 	f.Var((*paths)(&o.Files), "config-dir", "folder whose *.hcl and *.json files are read in lexical order (repeat)")
 	f.StringVar(&o.Format, "config-format", "", "hcl or json, for files of other names")
 	f.StringArrayVar(&o.Fragments, "hcl", nil, "piece of configuration in HCL (repeat)")
+	f.IntVar(&o.PortOffset, "port-offset", 0, "add this to all ports, for several processes on one host")
 	flags := config.Flags()
 	o.raw = make([]rawFlag, len(flags))
 	for i, flag := range flags {
@@ -181,33 +182,47 @@ func starter(e *command.Env, c *cobra.Command, o *startOptions) {
 		for _, w := range cfg.Warnings {
 			fmt.Fprintf(e.Err, "warning: %s\n", w)
 		}
-		if err := introduce(c.Context(), e, cfg); err != nil {
-			return fmt.Errorf("cannot start: %w", err)
-		}
-		guardMemory(e, secretsplane.LocksMemory(cfg))
-		p, err := newProcess(cfg)
-		if err != nil {
-			return fmt.Errorf("cannot start: %w", err)
-		}
-		load := func() (*config.Config, error) { return o.load(e) }
-		if r, ok := p.(reloader); ok {
-			r.OnReload(func(context.Context) error {
-				fresh, err := load()
-				if err != nil {
-					return err
-				}
-				return p.Reload(fresh)
-			})
-		}
-		return runProcess(c.Context(), e, p, cfg, load)
+		return start(c.Context(), e, cfg, func() (*config.Config, error) { return o.load(e) })
 	}
+}
+
+// start builds the process that cfg describes and runs it; load reads the configuration again.
+func start(ctx context.Context, e *command.Env, cfg *config.Config, load func() (*config.Config, error)) error {
+	m, err := supervise(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer m.end()
+	if err := introduce(ctx, e, cfg); err != nil {
+		return m.failed(err)
+	}
+	guardMemory(e, secretsplane.LocksMemory(cfg))
+	cfg.Sockets = m.sockets
+	p, err := newProcess(cfg)
+	if err != nil {
+		return m.failed(err)
+	}
+	m.opened(p)
+	reload := func() error {
+		return m.service.Reload(func() error {
+			fresh, err := load()
+			if err != nil {
+				return err
+			}
+			return p.Reload(fresh)
+		})
+	}
+	if r, ok := p.(reloader); ok {
+		r.OnReload(func(context.Context) error { return reload() })
+	}
+	return runProcess(ctx, e, p, cfg, m, reload)
 }
 
 // runProcess runs p until a signal says otherwise: SIGHUP reloads, SIGINT and
 // SIGTERM end it, after draining it, and leaving the cluster where the configuration
 // wants that. Each further signal cuts short what goes on.
-func runProcess(ctx context.Context, e *command.Env, p process, cfg *config.Config,
-	load func() (*config.Config, error)) error {
+func runProcess(ctx context.Context, e *command.Env, p process, cfg *config.Config, m *supervised,
+	reload func() error) error {
 	if cfg.PIDFile != "" {
 		if err := os.WriteFile(cfg.PIDFile, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
 			return fmt.Errorf("pid_file: %w", err)
@@ -238,9 +253,12 @@ func runProcess(ctx context.Context, e *command.Env, p process, cfg *config.Conf
 			return err
 		case s := <-sig:
 			if s == syscall.SIGHUP {
-				reloadProcess(e, p, load)
+				if err := reload(); err != nil {
+					fmt.Fprintf(e.Err, "corbel: not reloaded, the former configuration stays: %v\n", err)
+				}
 				continue
 			}
+			m.stopping(cfg)
 			leaves := s == os.Interrupt && !cfg.Leave.SkipOnInterrupt || s == syscall.SIGTERM && cfg.Leave.OnTerminate
 			drainProcess(ctx, e, p, sig, leaves)
 			if leaves {
@@ -249,16 +267,6 @@ func runProcess(ctx context.Context, e *command.Env, p process, cfg *config.Conf
 			stop()
 			return <-done
 		}
-	}
-}
-
-func reloadProcess(e *command.Env, p process, load func() (*config.Config, error)) {
-	cfg, err := load()
-	if err == nil {
-		err = p.Reload(cfg)
-	}
-	if err != nil {
-		fmt.Fprintf(e.Err, "corbel: not reloaded, the former configuration stays: %v\n", err)
 	}
 }
 

@@ -102,10 +102,17 @@ func runVaultServer(e *command.Env, c *cobra.Command, paths []string, level stri
 		return e.Printf("The configuration is valid. Diagnose also tries the storage, seals and listeners.\n")
 	}
 	guardMemory(e, !cfg.DisableMlock)
+	m, err := supervise(c.Context(), e)
+	if err != nil {
+		return err
+	}
+	defer m.end()
+	cfg.Sockets = m.sockets
 	s, err := secretsplane.NewServer(cfg, e.Err)
 	if err != nil {
-		return fmt.Errorf("cannot start: %w", err)
+		return m.failed(err)
 	}
+	m.opened(s)
 	var b strings.Builder
 	b.WriteString("==> Vault server configuration:\n\n")
 	for _, pair := range s.Describe() {
@@ -115,10 +122,10 @@ func runVaultServer(e *command.Env, c *cobra.Command, paths []string, level stri
 	if err := e.Printf("%s", b.String()); err != nil {
 		return err
 	}
-	return runUntilSignal(c.Context(), e, s, load)
+	return runUntilSignal(c.Context(), e, s, m, load)
 }
 
-func runUntilSignal(ctx context.Context, e *command.Env, s *secretsplane.Server,
+func runUntilSignal(ctx context.Context, e *command.Env, s *secretsplane.Server, m *supervised,
 	load func() (*vaultconf.Config, error)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -136,14 +143,18 @@ func runUntilSignal(ctx context.Context, e *command.Env, s *secretsplane.Server,
 			case syscall.SIGUSR2:
 				_ = pprof.Lookup("goroutine").WriteTo(e.Err, 2)
 			case syscall.SIGHUP:
-				cfg, err := load()
-				if err == nil {
-					err = s.Reload(cfg)
-				}
+				err := m.service.Reload(func() error {
+					cfg, err := load()
+					if err != nil {
+						return err
+					}
+					return s.Reload(cfg)
+				})
 				if err != nil {
 					fmt.Fprintf(e.Err, "%s: not reloaded, the former configuration stays: %v\n", e.Program(), err)
 				}
 			default:
+				m.service.Stopping(endTime)
 				stop()
 				return <-done
 			}

@@ -17,6 +17,12 @@ type Conn struct {
 	Unanswered     bool          // data came in, and none has ever gone out
 }
 
+// Holder is a process that has a socket.
+type Holder struct {
+	PID  int
+	Name string // of its program
+}
+
 // Busy reports whether the connection is in use: something was asked and not
 // answered yet, or data went over it less than quiet ago. Connections that pools
 // keep open for later are not. The kernel's times have a grain of some

@@ -3,6 +3,8 @@ package config
 import (
 	"net/netip"
 	"time"
+
+	"corbel.dev/corbel/kit/notify"
 )
 
 // Style says whose defaults hold.
@@ -58,9 +60,10 @@ type Process struct {
 	// ScriptCommand starts the child that runs operators' JavaScript; the command line sets it, and empty runs it in
 	// this process, as in tests.
 	ScriptCommand []string
-	Server        bool   `key:"server" doc:"be a member of the control-plane cluster; the commands set it"`
-	DataDir       string `key:"data_dir" doc:"directory for state that must survive a restart; required except in dev"`
-	PIDFile       string `key:"pid_file" doc:"file that receives the process id"`
+	Sockets       *notify.Sockets // that the service manager holds; nil holds none
+	Server        bool            `key:"server" doc:"be a member of the control-plane cluster; the commands set it"`
+	DataDir       string          `key:"data_dir" doc:"directory for state that must survive a restart; required except in dev"`
+	PIDFile       string          `key:"pid_file" doc:"file that receives the process id"`
 }
 
 // Cluster is how servers find each other and agree.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -27,6 +28,8 @@ type Options struct {
 	Env       []string // as os.Environ gives it
 	Fragments []string // HCL given on the command line
 	Flags     []Setting
+	// PortOffset is added to each port that is a number of its own: several processes of one host differ in nothing else.
+	PortOffset int
 
 	// Sections are the keys of planes: by the name of a section, what makes a struct with the tags of Config. Its
 	// method SetDefaults(Style, bool), where it has one, sets those that depend on the style and on dev.
@@ -37,6 +40,24 @@ type Options struct {
 
 	Hostname string                                // default os.Hostname
 	Template func(template string) (string, error) // default go-sockaddr
+}
+
+// maxPortOffset leaves room for the highest of the default ports.
+const maxPortOffset = 40000
+
+// shiftPorts adds an offset to the ports that are on; those that the system chooses stay.
+func (l *loader) shiftPorts(by int) {
+	if by < 0 || by > maxPortOffset {
+		l.fail(fmt.Sprintf("-port-offset: %d must be between 0 and %d", by, maxPortOffset))
+		return
+	}
+	p := &l.cfg.Ports
+	for _, port := range []*int{&p.DNS, &p.HTTP, &p.HTTPS, &p.GRPC, &p.GRPCTLS, &p.SerfLAN, &p.SerfWAN, &p.Server,
+		&p.Secrets, &p.Monitor, &p.MonitorAgents, &p.SidecarMin, &p.SidecarMax} {
+		if *port > 0 {
+			*port += by
+		}
+	}
 }
 
 // Load reads all sources and returns a complete, checked Config. The error joins
@@ -65,6 +86,7 @@ func Load(o Options) (*Config, error) {
 	if o.Either && (c.given("bootstrap") || c.given("bootstrap_expect") || c.Monitor.Enabled) {
 		c.Server = true
 	}
+	l.shiftPorts(o.PortOffset)
 	l.complete(o)
 	if o.Judge != nil {
 		l.judged(o.Judge(c))
@@ -176,7 +198,8 @@ func (l *loader) environment(env []string) {
 // clientVariables are read by others (the client package, the commands), not here.
 var clientVariables = []string{"HTTP_ADDR", "MONITOR_ADDR", "MONITOR_USERNAME", "MONITOR_PASSWORD", "MONITOR_API_KEY",
 	"TOKEN", "HTTP_TOKEN", "HTTP_TOKEN_FILE", "HTTP_AUTH", "HTTP_SSL", "HTTP_SSL_VERIFY",
-	"CACERT", "CAPATH", "CLIENT_CERT", "CLIENT_KEY", "TLS_SERVER_NAME", "FAULT_FD", "FAULT_BEGIN", "ALLOW_CORE_DUMPS"}
+	"CACERT", "CAPATH", "CLIENT_CERT", "CLIENT_KEY", "TLS_SERVER_NAME", "FAULT_FD", "FAULT_BEGIN", "ALLOW_CORE_DUMPS",
+	"KEEP_SOCKETS"}
 
 // Keys lists every key of the schema in lexical order.
 func Keys() []string { return slices.Sorted(maps.Keys(schemaOf(new(Config)).keys)) }

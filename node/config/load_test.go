@@ -277,3 +277,28 @@ func TestReadObject(t *testing.T) {
 		t.Error("half an object was read")
 	}
 }
+
+// An offset moves each port that is on, and none that is off or the system's to choose.
+func TestPortOffset(t *testing.T) {
+	load := func(by int) (*Config, error) {
+		return Load(Options{Dev: true, Server: true, PortOffset: by,
+			Fragments: []string{"ports { https = -1 dns = 0 http = 9500 }"}})
+	}
+	c, err := load(1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.Ports
+	got := []int{p.HTTP, p.HTTPS, p.DNS, p.Server, p.SerfLAN, p.GRPC, p.Secrets, p.Monitor, p.MonitorAgents}
+	if want := []int{10500, -1, 0, 9300, 9301, 9502, 9200, 9080, 9081}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if c.Listen.HTTP[0] != "127.0.0.1:10500" {
+		t.Errorf("listens at %s", c.Listen.HTTP)
+	}
+	for _, by := range []int{-1, maxPortOffset + 1} {
+		if _, err := load(by); err == nil || !strings.Contains(err.Error(), "-port-offset") {
+			t.Errorf("%d: %v", by, err)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 
 	"corbel.dev/corbel/api/httpx"
@@ -168,6 +169,21 @@ func (d *Doors) AllGroups() []*raftgroup.Group {
 		return nil
 	}
 	return append([]*raftgroup.Group{d.Catalog}, d.groups...)
+}
+
+// Replay is how many entries of the logs of all planes were applied here, and how many there are; zeros on agents.
+func (d *Doors) Replay() (applied, last uint64) {
+	for _, g := range d.AllGroups() {
+		raft := g.Raft.Load()
+		if raft == nil {
+			continue
+		}
+		stats := raft.Stats()
+		has, _ := strconv.ParseUint(stats["fsm_applied_index"], 10, 64) // absent while out of service
+		of, _ := strconv.ParseUint(stats["last_log_index"], 10, 64)
+		applied, last = applied+min(has, of), last+of
+	}
+	return applied, last
 }
 
 // Registries are those of the planes.

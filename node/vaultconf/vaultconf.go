@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"corbel.dev/corbel/kit/notify"
 	"corbel.dev/corbel/node/config"
 )
 
@@ -38,6 +39,7 @@ type Config struct {
 	// What all answers tell of the server.
 	HostnameHeader, RaftNodeIDHeader bool
 	PIDFile                          string
+	Sockets                          *notify.Sockets // that the service manager holds; nil holds none
 	UI                               bool
 	Telemetry                        Telemetry
 

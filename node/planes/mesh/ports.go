@@ -82,7 +82,7 @@ func openSocket(cfg *config.Config, addr string) (net.Listener, error) {
 		return httpx.OpenUnix(path, httpx.UnixMode{User: cfg.Addresses.SocketUser, Group: cfg.Addresses.SocketGroup,
 			Mode: cfg.Addresses.SocketMode})
 	}
-	return net.Listen("tcp", addr)
+	return cfg.Sockets.Listen("tcp", addr)
 }
 
 func portOf(l net.Listener) int {

@@ -134,7 +134,8 @@ func (x *ports) openAPI(addrs []string, h http.Handler) (err error) {
 		listen[i] = httpx.Listen{Address: addr, TLS: secure}
 	}
 	x.api, err = httpx.NewServer(httpx.ServerConfig{Name: "monitor", Listen: listen, Handler: h,
-		Conns: x.b.Ports.Monitor, ExemptLoopback: x.b.Cfg.Dev, MaxHeaderBytes: x.b.Cfg.HTTP.MaxHeaderBytes,
+		Open: x.b.Cfg.Sockets.Listen, Conns: x.b.Ports.Monitor,
+		ExemptLoopback: x.b.Cfg.Dev, MaxHeaderBytes: x.b.Cfg.HTTP.MaxHeaderBytes,
 		Bytes: x.b.Ports.Bytes, Logger: x.b.Log, Metrics: x.b.Metrics})
 	if err != nil {
 		return err
@@ -154,7 +155,7 @@ func (x *ports) openAgents(addrs []string, agents *sensuapi.Agents) error {
 		IdleTimeout: agentHeaderTime, MaxHeaderBytes: agentHeaderBytes,
 		ErrorLog: slog.NewLogLogger(x.b.Log.Handler(), slog.LevelDebug)}}
 	for _, addr := range addrs {
-		l, err := net.Listen("tcp", addr)
+		l, err := x.b.Cfg.Sockets.Listen("tcp", addr)
 		if err != nil {
 			port.close()
 			return err

@@ -52,6 +52,7 @@ func newPart(d *plane.Doors) (*Part, error) {
 		if err != nil {
 			return nil, err
 		}
+		own.Sockets = cfg.Sockets
 		s, err := newServer(own, os.Stderr, nil, d.Faults, shared{d.Ports, d.Front})
 		if err != nil {
 			return nil, err

@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/notify"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/admission"
 	"corbel.dev/corbel/secrets"
@@ -51,6 +52,7 @@ type secretsConfig struct {
 	ports       []secretsPort
 	headerBytes int
 	front       func(http.Handler) http.Handler // what is at each port beside the API; nil is nothing
+	sockets     *notify.Sockets
 }
 
 // withFront is the handler of a port.

@@ -33,7 +33,7 @@ func newSecretsPorts(api *vaultapi.API, c *secretsConfig) (*secretsPorts, error)
 		own := api.At(port.rules)
 		own.SetHeaders(port.headers)
 		s, err := httpx.NewServer(httpx.ServerConfig{Name: "secrets", Listen: []httpx.Listen{port.listen}, Unix: port.unix,
-			Handler: c.withFront(own), Hot: own.Hot(), HTTP2: true, Conns: c.admits.Secrets,
+			Handler: c.withFront(own), Hot: own.Hot(), HTTP2: true, Open: c.sockets.Listen, Conns: c.admits.Secrets,
 			MaxHeaderBytes: c.headerBytes, IdleTimeout: port.idle, ReadHeaderTimeout: port.readHeader, BodyGrace: port.body,
 			WriteTimeout: port.write, Bytes: c.admits.Bytes, Logger: c.log, Metrics: c.metrics})
 		if err != nil {

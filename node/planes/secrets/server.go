@@ -193,8 +193,8 @@ func (s *Server) open() (err error) {
 		return err
 	}
 	c := secretsConfig{store: store, clock: s.faults.Clock(), log: s.log, metrics: s.metrics, admits: s.admits,
-		front: s.front,
-		wire:  s.wire, encrypted: true, standbys: s.cfg.StandbyReads, ports: ports,
+		front: s.front, sockets: s.cfg.Sockets,
+		wire: s.wire, encrypted: true, standbys: s.cfg.StandbyReads, ports: ports,
 		keeper: keeper.Config{DefaultTTL: s.cfg.DefaultLeaseTTL, MaxTTL: s.cfg.MaxLeaseTTL, ClusterName: s.cfg.ClusterName,
 			Seal: seals.now, OldSeal: seals.old, Metrics: s.metrics, Repeat: s.faults.Repeat,
 			Audit: audit.Rules{Folder: s.cfg.AuditDir, Unsafe: s.cfg.AuditAnywhere, Prefix: s.cfg.AuditPrefix},
