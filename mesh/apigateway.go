@@ -10,6 +10,7 @@ import (
 
 // API is what an api gateway lets in from outside of the mesh.
 type API struct {
+	Defaults     *entry.IngressDefaults `json:",omitempty"`
 	Listeners    []APIListener
 	Certificates []APICertificate `json:",omitempty"`
 	Problems     []string         `json:",omitempty"`
@@ -57,7 +58,7 @@ type APICertificate struct {
 
 // api is the view of an api gateway's entry.
 func (m *Maker) api(e *entry.API) *API {
-	out := &API{}
+	out := &API{Defaults: e.Defaults}
 	routes := m.routes()
 	for i := range e.Listeners {
 		l := &e.Listeners[i]

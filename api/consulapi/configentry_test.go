@@ -19,7 +19,7 @@ func TestConfigEntries(t *testing.T) {
 			"true"},
 		{"GET", "/v1/config/service-defaults/web", "", 200,
 			`{"Kind":"service-defaults","Name":"web","Meta":{"a_b":"c"},"Protocol":"http","MeshGateway":{"Mode":"local"},` +
-				`"CreateIndex":2,"ModifyIndex":2}`},
+				`"Expose":{},"TransparentProxy":{},"Hash":1610109786235589259,"CreateIndex":2,"ModifyIndex":2}`},
 		{"PUT", "/v1/config?cas=1", `{"Kind":"service-defaults","Name":"web"}`, 200, "false"},
 		{"PUT", "/v1/config?cas=0", `{"Kind":"service-defaults","Name":"web"}`, 200, "false"},
 		{"PUT", "/v1/config?cas=x", `{"Kind":"service-defaults","Name":"web"}`, 400, "*"},
@@ -28,7 +28,7 @@ func TestConfigEntries(t *testing.T) {
 				`"Service":"api","RequestTimeout":"3s"}}]}`, 200, "true"},
 		{"GET", "/v1/config/service-router/web", "", 200,
 			`{"Kind":"service-router","Name":"web","Routes":[{"Match":{"HTTP":{"PathPrefix":"/a"}},"Destination":{` +
-				`"Service":"api","RequestTimeout":"3s"}}],"CreateIndex":3,"ModifyIndex":3}`},
+				`"Service":"api","RequestTimeout":"3s"}}],"Hash":16156327770601551410,"CreateIndex":3,"ModifyIndex":3}`},
 		// A protocol without requests would break the router.
 		{"PUT", "/v1/config", `{"Kind":"service-defaults","Name":"web","Protocol":"tcp"}`, 500, "*"},
 		{"DELETE", "/v1/config/service-defaults/web", "", 500, "*"},

@@ -117,6 +117,9 @@ func TestLocksOverHTTP(t *testing.T) {
 	}
 }
 
+// readMeta ends the answer of a transaction that only reads.
+const readMeta = `,"Index":0,"LastContact":0,"KnownLeader":true,"ConsistencyLevel":"","NotModified":false,"Backend":0}`
+
 func TestTxn(t *testing.T) {
 	r := newRig(t, nil)
 	r.run([]step{
@@ -124,20 +127,24 @@ func TestTxn(t *testing.T) {
 			`{"Results":[{"KV":{"LockIndex":0,"Key":"a","Flags":7,"Value":null,"CreateIndex":2,"ModifyIndex":2}}],"Errors":null}`},
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"get","Key":"a"}},{"KV":{"Verb":"get-or-empty","Key":"b"}}]`, 200,
 			`{"Results":[{"KV":{"LockIndex":0,"Key":"a","Flags":7,"Value":"aGk=","CreateIndex":2,"ModifyIndex":2}},{"KV":{` +
-				`"LockIndex":0,"Key":"b","Flags":0,"Value":null,"CreateIndex":0,"ModifyIndex":0}}],"Errors":null}`},
+				`"LockIndex":0,"Key":"b","Flags":0,"Value":null,"CreateIndex":0,"ModifyIndex":0}}],"Errors":null` + readMeta},
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"get","Key":"b"}}]`, 409,
 			`{"Results":null,"Errors":[{"OpIndex":0,"What":"key \"b\" doesn't exist"}]}`},
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"cas","Key":"a","Index":9}}]`, 409,
 			`{"Results":null,"Errors":[{"OpIndex":0,"What":"failed to set key \"a\", index is stale"}]}`},
 		{"PUT", "/v1/txn", `[{"KV":{"Verb":"delete","Key":"a"}}]`, 200, `{"Results":[],"Errors":null}`},
-		{"PUT", "/v1/txn", `[{"KV":{"Verb":"nope","Key":"a"}}]`, 400, "*"},
-		{"PUT", "/v1/txn", `[{}]`, 400, "*"},
+		{"PUT", "/v1/txn", `[{"KV":{"Verb":"get","Key":"a"}},{"KV":{"Verb":"nope","Key":"a"}}]`, 409,
+			`{"Results":null,"Errors":[{"OpIndex":1,"What":"unknown KV verb \"nope\""}]}`},
+		{"PUT", "/v1/txn", `[{"Node":{"Verb":"nope","Node":{"Node":"x"}}}]`, 409, "*"},
+		{"PUT", "/v1/txn", `[{"Service":{"Verb":"set","Node":"x","Service":{"ID":"s"}}}]`, 409,
+			`{"Results":null,"Errors":[{"OpIndex":0,"What":"Must provide service name"}]}`},
+		{"PUT", "/v1/txn", `[{}]`, 200, `{"Results":[],"Errors":null}`},
 		{"PUT", "/v1/txn",
 			`[{"Node":{"Verb":"set","Node":{"Node":"x","Address":"1.2.3.4"}}},{"Service":{"Verb":"set","Node":"x","Service":{` +
 				`"ID":"s","Service":"s","Port":1}}}]`, 200, "*"},
 		{"PUT", "/v1/txn", `[{"Node":{"Verb":"get","Node":{"Node":"x"}}}]`, 200,
 			`{"Results":[{"Node":{"ID":"","Node":"x","Address":"1.2.3.4","Datacenter":"dc1","TaggedAddresses":null,` +
-				`"Meta":null,"CreateIndex":4,"ModifyIndex":4}}],"Errors":null}`},
+				`"Meta":null,"CreateIndex":4,"ModifyIndex":4}}],"Errors":null` + readMeta},
 		{"PUT", "/v1/txn", `[{"Node":{"Verb":"cas","Node":{"Node":"x","Address":"5.6.7.8","ModifyIndex":3}}}]`, 409, "*"},
 		{"PUT", "/v1/txn",
 			`[{"Node":{"Verb":"cas","Node":{"Node":"x","Address":"5.6.7.8","ModifyIndex":4}}},{"Service":{"Verb":"delete-cas","Node":"x","Service":{"ID":"s","ModifyIndex":4}}},
@@ -154,7 +161,7 @@ func TestTxn(t *testing.T) {
 	})
 	before := r.store.applies
 	a := r.want("PUT", "/v1/txn?stale", `[{"KV":{"Verb":"check-not-exists","Key":"a"}}]`, 200,
-		`{"Results":[],"Errors":null}`)
+		`{"Results":[],"Errors":null`+readMeta)
 	if r.store.applies != before || a.header.Get("X-Consul-Lastcontact") != "0" ||
 		a.header.Get("X-Consul-Knownleader") != "true" {
 		t.Errorf("a transaction that reads must not reach the log: %v", a.header)
@@ -227,7 +234,7 @@ func TestServiceEntryGolden(t *testing.T) {
 	a := r.want("GET", "/v1/health/connect/db", "", 200, "*")
 	want := `[{"Node":{"ID":"","Node":"w","Address":"10.0.0.9","Datacenter":"dc1","TaggedAddresses":null,"Meta":null,` +
 		`"CreateIndex":2,"ModifyIndex":2},` +
-		`"Service":{"Kind":"connect-proxy","ID":"web","Service":"web","Tags":[],"Address":"","Meta":{},"Port":80,` +
+		`"Service":{"Kind":"connect-proxy","ID":"web","Service":"web","Tags":[],"Address":"","Meta":null,"Port":80,` +
 		`"Weights":{"Passing":1,"Warning":1},"EnableTagOverride":false,` +
 		`"Proxy":{"DestinationServiceName":"db","Expose":{},"MeshGateway":{},"Mode":""},"Connect":{},"PeerName":"",` +
 		`"CreateIndex":3,"ModifyIndex":3},` +

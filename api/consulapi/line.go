@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	gopath "path"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -91,6 +92,11 @@ func (a *API) cleanPath(w http.ResponseWriter, r *http.Request) bool {
 		httpx.WriteText(w, http.StatusBadRequest, "Bad Request")
 		return false
 	}
+	if strings.HasPrefix(path, "/v1/") && strings.Contains(path, "//") && !strings.HasPrefix(path, rows.KVPattern) {
+		to := url.URL{Path: doubled.ReplaceAllString(path, "/"), RawQuery: r.URL.RawQuery}
+		http.Redirect(w, r, to.String(), http.StatusTemporaryRedirect)
+		return false
+	}
 	if strings.Contains(path, "/.") && rows.HasDotSegment(path) {
 		to := url.URL{Path: cleanDots(path), RawQuery: r.URL.RawQuery}
 		http.Redirect(w, r, to.String(), http.StatusTemporaryRedirect)
@@ -98,6 +104,8 @@ func (a *API) cleanPath(w http.ResponseWriter, r *http.Request) bool {
 	}
 	return true
 }
+
+var doubled = regexp.MustCompile("/{2,}")
 
 func printable(s string) bool {
 	for i := 0; i < len(s); i++ {
@@ -183,6 +191,9 @@ func forwardToAny(q *rows.Request) error {
 func tenancy(q *rows.Request) error {
 	for _, p := range [...][2]string{{"ns", "Namespaces"}, {"namespace", "Namespaces"}, {"partition", "Partitions"},
 		{"ap", "Partitions"}} {
+		if p[0] == "ns" && q.Row.Pattern == "/v1/catalog/nodes" {
+			continue // nodes have none, and stock does not look at it
+		}
 		if v, _ := q.Query.Get(p[0]); v != "" && v != "default" {
 			return answer.Invalidf("Invalid query parameter: %q - %s are a Consul Enterprise feature", p[0], p[1])
 		}

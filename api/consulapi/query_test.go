@@ -37,14 +37,14 @@ func TestQueries(t *testing.T) {
 		a := r.do("GET", "/v1/query/"+name+"/execute", "")
 		if a.status != 200 || !strings.HasPrefix(a.body, `{"Service":"web","Nodes":[{"Node":{`) ||
 			strings.Contains(a.body, "n2") ||
-			!strings.HasSuffix(a.body, `"DNS":{"TTL":"7s"},"Datacenter":"dc1","Failovers":0}`) {
+			!strings.HasSuffix(a.body, `"DNS":{"TTL":"7s"},"Datacenter":"dc1","Failovers":0`+readMeta) {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
 	r.run([]step{
 		{"GET", "/v1/query/q/execute?limit=x", "", 400, "*"},
 		{"GET", "/v1/query/q/execute?connect=true", "", 200,
-			`{"Service":"web","Nodes":[],"DNS":{"TTL":"7s"},"Datacenter":"dc1","Failovers":0}`},
+			`{"Service":"web","Nodes":[],"DNS":{"TTL":"7s"},"Datacenter":"dc1","Failovers":0` + readMeta},
 		{"PUT", "/v1/query/" + made.ID,
 			`{"Name":"geo-","Template":{"Type":"name_prefix_match","Regexp":"^geo-(.+)$"},"Service":{"Service":"${match(1)}"}}`,
 			200, ""},

@@ -81,12 +81,12 @@ func TestTrap7TagsAndMetaAreNeverNull(t *testing.T) {
 	}
 }
 
-func TestTrap9TxnKeepsWeights(t *testing.T) {
+func TestTrap9TxnWeights(t *testing.T) {
 	r := newRig(t, nil)
 	r.node("x")
 	r.want("PUT", "/v1/txn", `[{"Service":{"Verb":"set","Node":"x","Service":{"ID":"s","Service":"s"}}}]`, 200, "*")
 	if a := r.do("GET", "/v1/catalog/service/s", ""); !strings.Contains(a.body,
-		`"ServiceWeights":{"Passing":0,"Warning":0}`) {
+		`"ServiceWeights":{"Passing":1,"Warning":1}`) {
 		t.Errorf("weights in a transaction: %s", a.body)
 	}
 	r.want("PUT", "/v1/catalog/register", `{"Node":"x","Address":"a","Service":{"Service":"s2"}}`, 200, "true")
@@ -298,6 +298,8 @@ func TestTransportRules(t *testing.T) {
 	})
 	r.run([]step{
 		{"GET", "/", "", 200, "Corbel agent\n"},
+		{"GET", "/v1//catalog/datacenters", "", 307, "*"},
+		{"GET", "/v1/catalog/nodes?ns=team", "", 200, "*"},
 		{"GET", "/v1/nope", "", 404, "Invalid URL path: not a recognized HTTP API endpoint"},
 		{"GET", "/v1/catalog/datacenters", "this is no JSON", 200, `["dc1"]`}, // a GET's body is not looked at
 		{"GET", "/v1/agent/host", "", 403, "Endpoint is blocked by agent configuration"},
@@ -305,7 +307,7 @@ func TestTransportRules(t *testing.T) {
 		{"PUT", "/v1/kv/a", "x", 200, "true"},
 	})
 	a := r.do("OPTIONS", "/v1/kv/a", "")
-	if a.status != 200 || a.header.Get("Allow") != "OPTIONS,DELETE,GET,PUT" || a.header.Get("X-Extra") != "1" {
+	if a.status != 200 || a.header.Get("Allow") != "OPTIONS,GET,PUT,DELETE" || a.header.Get("X-Extra") != "1" {
 		t.Errorf("OPTIONS: %d %v", a.status, a.header)
 	}
 	req := httptest.NewRequest("PUT", "/v1/kv/a", strings.NewReader("x"))

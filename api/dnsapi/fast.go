@@ -232,14 +232,17 @@ func appendReply(b, query []byte, q question, e *encoded, c *settled, limit limi
 		b = appendSOA(b, e.zone, q, c)
 		b[9] = 1
 	}
-	for n, i := range order[:count] {
-		if !extras {
-			break
-		}
-		for _, x := range e.groups[i].extra {
-			b = appendOwner(b, x.ofTarget, targets[n], e.groups[i].rr)
-			b = append(b, x.rr...)
-			additional++
+	// All addresses before all texts.
+	for pass := 0; pass < 2 && extras; pass++ {
+		for n, i := range order[:count] {
+			for _, x := range e.groups[i].extra {
+				if text := binary.BigEndian.Uint16(x.rr) == dns.TypeTXT; text != (pass == 1) {
+					continue
+				}
+				b = appendOwner(b, x.ofTarget, targets[n], e.groups[i].rr)
+				b = append(b, x.rr...)
+				additional++
+			}
 		}
 	}
 	if q.hasOPT {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -241,6 +242,7 @@ func (s *Server) assemble(m, req *dns.Msg, c *settled, z *zone, r *result, limit
 				m.Extra = append(m.Extra, r.groups[i].extra...)
 			}
 		}
+		slices.SortStableFunc(m.Extra, func(a, b dns.RR) int { return isTXT(a) - isTXT(b) }) // addresses before texts
 		m.Extra = append(append(m.Extra, r.extra...), opt...)
 	}
 	count := min(limit.answers, len(r.groups))
@@ -266,6 +268,13 @@ func (s *Server) assemble(m, req *dns.Msg, c *settled, z *zone, r *result, limit
 		}
 	}
 	m.Truncated = !tcp && c.EnableTruncate && count < len(r.groups)
+}
+
+func isTXT(rr dns.RR) int {
+	if rr.Header().Rrtype == dns.TypeTXT {
+		return 1
+	}
+	return 0
 }
 
 // setOPT answers EDNS with EDNS: the client's size, and its subnet with a scope of 0,

@@ -61,15 +61,6 @@ func (w *Wire) JSON() []byte {
 	return b
 }
 
-// wireJSON is the check's Definition.
-func (d *Check) wireJSON() []byte {
-	w := Wire{Probe: d.Probe, OutputMaxSize: d.OutputMaxSize, Interval: Span(d.Interval), Timeout: Span(d.Timeout),
-		DeregisterCriticalServiceAfter: Span(d.DeregisterCriticalServiceAfter), TTL: Span(d.TTL)}
-	tls := d.H2PING != "" && (d.H2PingUseTLS == nil || *d.H2PingUseTLS)
-	w.H2PingUseTLS = &tls
-	return w.JSON()
-}
-
 // shape describes a contract object whose keys are known: folded key to the
 // contract's spelling and what is inside.
 type shape map[string]shapeField

@@ -2,6 +2,7 @@ package definition
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
@@ -217,13 +218,32 @@ func TestValidate(t *testing.T) {
 }
 
 func TestWireJSON(t *testing.T) {
-	d := mustCheck(t, `{"Name":"c","HTTP":"http://x","Interval":"90s","Timeout":"1s","Header":{"A":["b"]}}`)
-	want := `{"HTTP":"http://x","Header":{"A":["b"]},"Interval":"1m30s","Timeout":"1s"}`
-	if got := string(d.wireJSON()); got != want {
+	w := Wire{Interval: Span(90 * time.Second), Timeout: Span(time.Second)}
+	w.HTTP = "http://x"
+	if got := string(w.JSON()); got != `{"HTTP":"http://x","Interval":"1m30s","Timeout":"1s"}` {
 		t.Errorf("got %s", got)
 	}
-	if (&Check{Name: "x"}).wireJSON() != nil {
+	if (&Wire{}).JSON() != nil {
 		t.Error("an unset definition is nil")
+	}
+	if c := mustCheck(t, `{"Name":"c","HTTP":"http://x","Interval":"90s"}`).CatalogCheck("n", nil); c.Definition != nil ||
+		c.Type != "http" || c.Interval != "1m30s" {
+		t.Errorf("an agent's check: %+v", c)
+	}
+}
+
+func TestTaggedByFamily(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"Name":"w","Port":1}`:                      "map[]",
+		`{"Name":"w","Address":"host.local"}`:        "map[]",
+		`{"Name":"w","Port":1,"Address":"10.0.0.1"}`: "map[lan_ipv4:{10.0.0.1 1} wan_ipv4:{10.0.0.1 1}]",
+		`{"Name":"w","Port":1,"Address":"10.0.0.1","TaggedAddresses":{"wan_ipv4":{"Address":"1.2.3.4","Port":9}}}`: "map[" +
+			"lan_ipv4:{10.0.0.1 1} wan_ipv4:{1.2.3.4 9}]",
+		`{"Name":"w","Address":"fd00::1"}`: "map[lan_ipv6:{fd00::1 0} wan_ipv6:{fd00::1 0}]",
+	} {
+		if got := fmt.Sprint(mustService(t, body).CatalogService("n").TaggedAddresses); got != want {
+			t.Errorf("%s: %s", body, got)
+		}
 	}
 }
 

@@ -10,6 +10,8 @@
 package definition
 
 import (
+	"maps"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -249,6 +251,7 @@ func (d *Service) CatalogService(node string) *catalog.Service {
 		Weights: catalog.Weights{Passing: 1, Warning: 1}, EnableTagOverride: d.EnableTagOverride,
 		Connect: catalog.Connect{Proxy: d.Proxy, ProxyDestination: proxyDestination(d.Proxy)}, Locality: d.Locality,
 	}
+	s.TaggedAddresses = byFamily(s)
 	if d.Weights != nil {
 		s.Weights = *d.Weights
 	}
@@ -256,6 +259,24 @@ func (d *Service) CatalogService(node string) *catalog.Service {
 		s.Native = d.Connect.Native
 	}
 	return s
+}
+
+// byFamily are the tagged addresses with those that follow from an address that is an IP.
+func byFamily(s *catalog.Service) map[string]catalog.ServiceAddress {
+	ip, err := netip.ParseAddr(s.Address)
+	if err != nil {
+		return s.TaggedAddresses
+	}
+	family := "_ipv4"
+	if ip.Is6() {
+		family = "_ipv6"
+	}
+	out := map[string]catalog.ServiceAddress{}
+	for _, side := range []string{"lan", "wan"} {
+		out[side+family] = catalog.ServiceAddress{Address: s.Address, Port: s.Port}
+	}
+	maps.Copy(out, s.TaggedAddresses)
+	return out
 }
 
 // CatalogCheck is the definition as the catalog stores it. svc is nil for checks of the node.
@@ -266,7 +287,7 @@ func (d *Check) CatalogCheck(node string, svc *catalog.Service) *catalog.Check {
 	}
 	c := &catalog.Check{
 		Node: node, ID: d.CheckID(), Name: d.Name, Status: status, Notes: d.Notes,
-		ServiceID: d.ServiceID, Type: string(d.Kind()), Definition: d.wireJSON(),
+		ServiceID: d.ServiceID, Type: string(d.Kind()),
 	}
 	if d.Interval > 0 {
 		c.Interval = d.Interval.String()

@@ -83,7 +83,8 @@ type JWTRequirementProvider struct {
 type API struct {
 	Common
 	Listeners []APIListener
-	Status    *Status `json:",omitempty"`
+	Defaults  *IngressDefaults `json:",omitempty"` // hold for each service behind it
+	Status    *Status          `json:",omitempty"`
 }
 
 // Normalize implements Entry.

@@ -30,6 +30,12 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	return assign("", v, reflect.ValueOf(d).Elem())
 }
 
+// Nanos is a Duration that is written as a number of nanoseconds, as the contract has this one.
+type Nanos time.Duration
+
+// UnmarshalJSON implements json.Unmarshaler for stored entries.
+func (n *Nanos) UnmarshalJSON(b []byte) error { return (*Duration)(n).UnmarshalJSON(b) }
+
 // Decode reads an entry. Field names match without regard to case and
 // underscores; a field that the kind does not have is refused by its name. All
 // errors are of kind Invalid.
@@ -100,6 +106,9 @@ func assign(path string, in any, v reflect.Value) error {
 	}
 	if d, ok := v.Addr().Interface().(*Duration); ok {
 		return assignDuration(path, in, d)
+	}
+	if n, ok := v.Addr().Interface().(*Nanos); ok {
+		return assignDuration(path, in, (*Duration)(n))
 	}
 	switch v.Kind() {
 	case reflect.Pointer:

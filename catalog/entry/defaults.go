@@ -113,11 +113,11 @@ type Service struct {
 	Mode             string            `json:",omitempty"`
 	TransparentProxy *TransparentProxy `json:",omitempty"`
 	MutualTLSMode    string            `json:",omitempty"`
-	MeshGateway      MeshGateway       `json:",omitzero"`
-	Expose           Expose            `json:",omitzero"`
-	ExternalSNI      string            `json:",omitempty"`
-	UpstreamConfig   *Upstreams        `json:",omitempty"`
-	Destination      *Destination      `json:",omitempty"`
+	MeshGateway      MeshGateway
+	Expose           Expose
+	ExternalSNI      string       `json:",omitempty"`
+	UpstreamConfig   *Upstreams   `json:",omitempty"`
+	Destination      *Destination `json:",omitempty"`
 	Inbound
 	EnvoyExtensions []EnvoyExtension `json:",omitempty"`
 }
@@ -260,12 +260,12 @@ type Proxy struct {
 	Mode                 string            `json:",omitempty"`
 	TransparentProxy     *TransparentProxy `json:",omitempty"`
 	MutualTLSMode        string            `json:",omitempty"`
-	MeshGateway          MeshGateway       `json:",omitzero"`
-	Expose               Expose            `json:",omitzero"`
-	AccessLogs           *AccessLogs       `json:",omitempty"`
-	EnvoyExtensions      []EnvoyExtension  `json:",omitempty"`
-	FailoverPolicy       *FailoverPolicy   `json:",omitempty"`
-	PrioritizeByLocality *LocalityPolicy   `json:",omitempty"`
+	MeshGateway          MeshGateway
+	Expose               Expose
+	AccessLogs           *AccessLogs      `json:",omitempty"`
+	EnvoyExtensions      []EnvoyExtension `json:",omitempty"`
+	FailoverPolicy       *FailoverPolicy  `json:",omitempty"`
+	PrioritizeByLocality *LocalityPolicy  `json:",omitempty"`
 }
 
 // Normalize implements Entry.

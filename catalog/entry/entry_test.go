@@ -1,6 +1,7 @@
 package entry
 
 import (
+	"strings"
 	"testing"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -92,4 +93,21 @@ func FuzzDecode(f *testing.F) {
 		}
 		stable(t, e)
 	})
+}
+
+func TestCookieTTLInNanoseconds(t *testing.T) {
+	e, err := Decode([]byte(`{"Kind":"service-resolver","Name":"w","LoadBalancer":{"Policy":"ring_hash","HashPolicies":[` +
+		`{"Field":"cookie","FieldValue":"x","CookieConfig":{"TTL":"10s"}}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := Encode(e)
+	if err != nil || !strings.Contains(string(raw), `"CookieConfig":{"TTL":10000000000}`) {
+		t.Errorf("%s, %v", raw, err)
+	}
+	// As former versions stored it.
+	old, err := Load(ServiceResolver, []byte(strings.Replace(string(raw), "10000000000", `"10s"`, 1)))
+	if err != nil || old.(*Resolver).LoadBalancer.HashPolicies[0].CookieConfig.TTL != 10e9 {
+		t.Error(err)
+	}
 }

@@ -62,9 +62,9 @@ type LeastRequest struct {
 
 // CookieConfig is the cookie that is hashed.
 type CookieConfig struct {
-	Session bool     `json:",omitempty"`
-	TTL     Duration `json:",omitempty"`
-	Path    string   `json:",omitempty"`
+	Session bool   `json:",omitempty"`
+	TTL     Nanos  `json:",omitempty"`
+	Path    string `json:",omitempty"`
 }
 
 // HashPolicy says what of a request chooses the instance.

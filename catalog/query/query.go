@@ -57,14 +57,14 @@ type Service struct {
 	NodeMeta       map[string]string
 	ServiceMeta    map[string]string
 	Connect        bool
-	Peer           string `json:",omitempty"`
+	Peer           string
 }
 
 // Failover says where to look when no instance is left here.
 type Failover struct {
 	NearestN    int
 	Datacenters []string
-	Targets     []Target `json:",omitempty"`
+	Targets     []Target
 }
 
 // Target is one place of a failover.

@@ -18,6 +18,7 @@ func (p *profile) behindAPI() []Upstream {
 	if p.service.API == nil {
 		return nil
 	}
+	limits := ingressLimits(&entry.IngressService{}, p.service.API.Defaults)
 	for i := range p.service.API.Listeners {
 		l := &p.service.API.Listeners[i]
 		seen := map[string]bool{}
@@ -27,11 +28,11 @@ func (p *profile) behindAPI() []Upstream {
 				list = append(list, Upstream{DestinationName: name, listener: i + 1, Config: config})
 			}
 		}
-		add(l.Service, map[string]any{"protocol": "tcp"})
+		add(l.Service, map[string]any{"protocol": "tcp", "limits": limits})
 		for _, r := range l.Routes {
 			for _, rule := range r.Rules {
 				for _, s := range rule.Services {
-					add(s.Name, nil)
+					add(s.Name, map[string]any{"limits": limits})
 				}
 			}
 		}

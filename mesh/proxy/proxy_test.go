@@ -266,3 +266,13 @@ func TestAnIngressGatewayWithoutItsEntrySaysSo(t *testing.T) {
 		t.Errorf("listeners %q, want %q; problems %q", got, want, p.Problems())
 	}
 }
+
+func TestAPIGatewayDefaults(t *testing.T) {
+	most := uint32(7)
+	p := &profile{service: &mesh.Service{API: &mesh.API{Defaults: &entry.IngressDefaults{MaxConnections: &most},
+		Listeners: []mesh.APIListener{{Name: "l", Service: "db"}}}}}
+	list := p.behindAPI()
+	if limits := list[0].Config["limits"].(map[string]any); limits["max_connections"] != 7.0 {
+		t.Errorf("%v", limits)
+	}
+}

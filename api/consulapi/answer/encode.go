@@ -89,7 +89,7 @@ func AppendService(b []byte, s *catalog.Service) []byte {
 		b = appendObject(b, s.TaggedAddresses, appendServiceAddress)
 	}
 	b = append(b, `,"Meta":`...)
-	b = appendMeta(b, s.Meta)
+	b = appendStringMap(b, s.Meta)
 	b = intField(b, `,"Port":`, s.Port)
 	if s.SocketPath != "" {
 		b = StringField(b, `,"SocketPath":`, s.SocketPath)

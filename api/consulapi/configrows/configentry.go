@@ -1,7 +1,9 @@
 package configrows
 
 import (
+	"bytes"
 	"encoding/json"
+	"hash/fnv"
 	"net/http"
 	"strconv"
 	"strings"
@@ -225,6 +227,13 @@ func hasStatus(kind string) bool {
 // appendConfigEntry appends the stored object with its status, where it has one, and its indexes at the end.
 func appendConfigEntry(b []byte, st *statestore.State, kind string, r *catalog.Record) []byte {
 	b = append(b, r.Value[:len(r.Value)-1]...)
+	if (kind == entry.ServiceDefaults || kind == entry.ProxyDefaults) &&
+		!bytes.Contains(r.Value, []byte(`"TransparentProxy":`)) {
+		b = append(b, `,"TransparentProxy":{}`...) // there in the contract, set or not
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(r.Value) // never fails
+	b = strconv.AppendUint(append(b, `,"Hash":`...), h.Sum64(), 10)
 	if hasStatus(kind) {
 		get := func(kind, name string) entry.Entry { return entry.Stored(st, kind, name) }
 		status, err := json.Marshal(gateway.Status(st, get, entry.Stored(st, kind, strings.TrimPrefix(r.Key, kind+"/"))))

@@ -2,8 +2,11 @@ package kvrows
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/consulapi/bodies"
@@ -55,6 +58,23 @@ var txnVerbs = map[string]catalog.TxnVerb{
 	"delete-cas": catalog.TxnDeleteCAS,
 }
 
+// refusal is what makes a transaction fail as a whole: 409 with the operation's number.
+type refusal string
+
+// Error implements error.
+func (r refusal) Error() string { return string(r) }
+
+func weightsOr1(w catalog.Weights) catalog.Weights {
+	if w == (catalog.Weights{}) {
+		return catalog.Weights{Passing: 1, Warning: 1}
+	}
+	return w
+}
+
+func (w *wireTxnOp) empty() bool {
+	return w.KV == nil && w.Node == nil && w.Service == nil && w.Check == nil
+}
+
 // op decodes one operation.
 func (w *wireTxnOp) op(q *rows.Request) (op catalog.TxnOp, err error) {
 	set := 0
@@ -63,7 +83,7 @@ func (w *wireTxnOp) op(q *rows.Request) (op catalog.TxnOp, err error) {
 			set++
 		}
 	}
-	if set != 1 {
+	if set > 1 {
 		return op, answer.Invalidf("Each operation must have exactly one of KV, Node, Service, Check")
 	}
 	if w.KV != nil {
@@ -79,6 +99,12 @@ func (w *wireTxnOp) op(q *rows.Request) (op catalog.TxnOp, err error) {
 		if op.Service, err = w.Service.Service.Catalog(w.Service.Node); err == nil {
 			err = definition.ValidateTags(op.Service.Tags)
 		}
+		if verb != "get" && !strings.HasPrefix(verb, "delete") {
+			op.Service.Weights = weightsOr1(op.Service.Weights)
+			if err == nil && op.Service.Name == "" {
+				err = refusal("Must provide service name")
+			}
+		}
 	default:
 		verb = w.Check.Verb
 		op.Check, err = w.Check.Check.Catalog(w.Check.Check.Node)
@@ -88,7 +114,7 @@ func (w *wireTxnOp) op(q *rows.Request) (op catalog.TxnOp, err error) {
 	}
 	var ok bool
 	if op.Verb, ok = txnVerbs[verb]; !ok {
-		return op, answer.Invalidf("unknown operation %q", verb)
+		return op, refusal(fmt.Sprintf("unknown operation %q", verb))
 	}
 	return op, nil
 }
@@ -96,7 +122,7 @@ func (w *wireTxnOp) op(q *rows.Request) (op catalog.TxnOp, err error) {
 func (w *wireTxnOp) kv(q *rows.Request) (op catalog.TxnOp, err error) {
 	verb, ok := kvVerbs[w.KV.Verb]
 	if !ok {
-		return op, answer.Invalidf("unknown KV operation %q", w.KV.Verb)
+		return op, refusal(fmt.Sprintf("unknown KV verb %q", w.KV.Verb))
 	}
 	if most := q.Limits.KVValueBytes; int64(len(w.KV.Value)) > most {
 		return op, errkind.Errorf(errkind.TooLarge, "Value for key %q is too large (%d > %d bytes)", w.KV.Key,
@@ -153,50 +179,58 @@ func (kr *Rows) txn(q *rows.Request) error {
 	if len(in) > maxTxnOps {
 		return errkind.Errorf(errkind.TooLarge, "Transaction contains too many operations (%d > %d)", len(in), maxTxnOps)
 	}
+	in = slices.DeleteFunc(in, func(w wireTxnOp) bool { return w.empty() }) // stock passes them over
 	cmd := &catalog.Txn{Ops: make([]catalog.TxnOp, len(in))}
+	var failed []catalog.TxnError
 	for i := range in {
 		op, err := in[i].op(q)
-		if err != nil {
+		if r, ok := err.(refusal); ok {
+			failed = append(failed, catalog.TxnError{OpIndex: i, What: string(r)})
+		} else if err != nil {
 			return err
 		}
 		cmd.Ops[i] = op
+	}
+	if len(failed) > 0 {
+		return replyTxn(q, &catalog.Result{TxnErrors: failed}, "")
 	}
 	if refused := kr.txnRefusals(q, cmd); len(refused) > 0 {
 		if q.OthersKnowBetter(errkind.New(errkind.Denied, "")) && q.Forward != nil {
 			return q.PassOn(true)
 		}
-		return replyTxn(q, &catalog.Result{TxnErrors: refused})
+		return replyTxn(q, &catalog.Result{TxnErrors: refused}, "")
 	}
 	var res catalog.Result
-	if cmd.ReadOnly() {
-		res, err = txnRead(q, cmd)
+	meta := ""
+	if cmd.ReadOnly() && len(cmd.Ops) > 0 {
+		res, meta, err = txnRead(q, cmd)
 	} else {
 		res, err = q.Apply(cmd)
 	}
 	if err != nil {
 		return err
 	}
-	return replyTxn(q, &res)
+	return replyTxn(q, &res, meta)
 }
 
 // txnRead answers a transaction that changes nothing from the State, without the log.
-func txnRead(q *rows.Request, cmd *catalog.Txn) (catalog.Result, error) {
+func txnRead(q *rows.Request, cmd *catalog.Txn) (res catalog.Result, meta string, err error) {
 	if err := q.ReadParams(); err != nil {
-		return catalog.Result{}, err
+		return res, "", err
 	}
 	contact, err := q.Contact()
 	if err != nil {
-		return catalog.Result{}, err
+		return res, "", err
 	}
-	res := q.Registry.State().Query(cmd)
+	res = q.Registry.State().Query(cmd)
 	h := q.W.Header()
 	h["X-Consul-Knownleader"] = rows.BoolHeader(contact.KnownLeader)
 	h["X-Consul-Lastcontact"] = rows.ContactHeader(contact)
-	return res, nil
+	return res, rows.MetaFields(contact), nil
 }
 
-// replyTxn answers with the results, or with what spoke against the transaction.
-func replyTxn(q *rows.Request, res *catalog.Result) error {
+// replyTxn answers with the results, or with what spoke against the transaction; meta are fields after them.
+func replyTxn(q *rows.Request, res *catalog.Result, meta string) error {
 	// The command's values may lie in the scratch buffer, so the answer gets a buffer of its own.
 	buf := make([]byte, 0, 256+128*len(res.Txn))
 	if len(res.TxnErrors) > 0 {
@@ -225,5 +259,5 @@ func replyTxn(q *rows.Request, res *catalog.Result) error {
 			list.Bytes = append(answer.AppendCheck(append(list.Next(), `{"Check":`...), r.Check), '}')
 		}
 	}
-	return q.Reply(append(list.End(), `,"Errors":null}`...))
+	return q.Reply(append(append(append(list.End(), `,"Errors":null`...), meta...), '}'))
 }

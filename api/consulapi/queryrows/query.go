@@ -296,7 +296,12 @@ func (qr *Rows) replyQuery(q *rows.Request, run queryRun, st *statestore.State, 
 	}
 	b = answer.StringField(list.End(), `,"DNS":{"TTL":`, d.DNS.TTL)
 	b = answer.StringField(b, `},"Datacenter":`, q.Identity.Datacenter)
-	b = fmt.Appendf(b, `,"Failovers":%d}`, found.failovers)
+	b = fmt.Appendf(b, `,"Failovers":%d`, found.failovers)
+	contact, err := q.Contact()
+	if err != nil {
+		return err
+	}
+	b = append(append(b, rows.MetaFields(contact)...), '}')
 	return q.ReplyScratch(b)
 }
 

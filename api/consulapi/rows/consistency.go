@@ -2,6 +2,7 @@ package rows
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -231,6 +232,12 @@ var (
 	}
 	backend = []string{"blocking-query"}
 )
+
+// MetaFields are what the contract's query metadata adds to an object: all but the index, which stays 0 there.
+func MetaFields(c registry.Contact) string {
+	return fmt.Sprintf(`,"Index":0,"LastContact":%d,"KnownLeader":%t,"ConsistencyLevel":"","NotModified":false,"Backend":0`,
+		ContactMillis(c)*int64(time.Millisecond), c.KnownLeader)
+}
 
 // ReadHeaders sets the headers of an answer that was read from a State.
 func (q *Request) ReadHeaders(c registry.Contact, index uint64) {

@@ -153,7 +153,8 @@ func allowOf(e *endpoint) string {
 			names = append(names, methodNames[i])
 		}
 	}
-	slices.Sort(names[1:])
+	order := []string{"OPTIONS", http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete}
+	slices.SortFunc(names, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
 	return strings.Join(names, ",")
 }
 
