@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/secrets/engine/database"
 	"corbel.dev/corbel/secrets/engine/kv"
 	"corbel.dev/corbel/secrets/engine/pki"
+	"corbel.dev/corbel/secrets/engine/ssh"
 	"corbel.dev/corbel/secrets/engine/totp"
 	"corbel.dev/corbel/secrets/engine/transit"
 	"corbel.dev/corbel/secrets/mount"
@@ -58,6 +59,10 @@ func (m *Mounts) kinds() map[string]Kind {
 		}},
 		"transit": {Secret, func(*mount.Entry, []byte) engine.Engine { return &transit.Engine{Keys: m.keygen} }},
 		"totp":    {Secret, func(*mount.Entry, []byte) engine.Engine { return &totp.Engine{} }},
+		"ssh": {Secret, func(e *mount.Entry, salt []byte) engine.Engine {
+			book := token.Book{Salt: salt}
+			return &ssh.Engine{TTLs: m.ttls(e), Hash: func(password string) string { return book.Hash(e.UUID + password) }}
+		}},
 		"database": {Secret, func(e *mount.Entry, _ []byte) engine.Engine {
 			return &database.Engine{TTLs: m.ttls(e), Password: m.Password, Metrics: m.Metrics,
 				Name: strings.ReplaceAll(strings.Trim(e.Path, "/"), "/", "-")}

@@ -133,6 +133,15 @@ var engineRoutes = map[string]string{
 		hash/{algorithm} W
 		config/keys RW
 		cache-config RW`,
+	"ssh": `config/ca RWD
+		public_key R open
+		roles L
+		roles/{role} RWD
+		sign/{role} W
+		issue/{role} W
+		creds/{role} W
+		verify W open
+		lookup W`,
 	"totp": `keys L
 		keys/{name} RWD
 		code/{name} RW`,

@@ -10,7 +10,7 @@ import (
 )
 
 // Param is one parameter: its name in the API and where it is kept, a pointer to a bool,
-// int, string, []string or time.Duration (whole seconds).
+// int, string, []string, map[string]string or time.Duration (whole seconds).
 type Param struct {
 	Name string
 	At   any
@@ -34,6 +34,8 @@ func (p Params) Read(f *secrets.Fields) error {
 			*at = f.String(one.Name)
 		case *[]string:
 			*at = f.Strings(one.Name)
+		case *map[string]string:
+			*at = f.Texts(one.Name)
 		case *time.Duration:
 			if *at = f.Duration(one.Name, 0); *at < 0 {
 				return errkind.Errorf(errkind.Invalid, "field %q: must not be negative", one.Name)
@@ -54,6 +56,10 @@ func (p Params) Show(into map[string]any) {
 		case *[]string:
 			if into[one.Name] = *at; *at == nil {
 				into[one.Name] = []string{}
+			}
+		case *map[string]string:
+			if into[one.Name] = *at; *at == nil {
+				into[one.Name] = map[string]string{}
 			}
 		case *bool:
 			into[one.Name] = *at
