@@ -1,20 +1,32 @@
-import { render } from "preact";
+import { Fragment, render } from "preact";
 import { signal } from "@preact/signals";
 import { Problem, get, send } from "./lib/api";
-import { listenKeys } from "./lib/keys";
+import { Confirm } from "./lib/act";
+import { listenKeys, screens } from "./lib/keys";
 import { begin, paused, signedOut } from "./lib/live";
 import { Help, Palette } from "./lib/overlay";
-import { href, listen, param, path } from "./lib/route";
+import { go, href, listen, param, path } from "./lib/route";
+import { Cluster } from "./screens/cluster";
 import { Doctor } from "./screens/doctor";
+import { Incidents } from "./screens/incidents";
+import { Jobs } from "./screens/jobs";
 import { Folder, Key } from "./screens/kv";
 import { Login } from "./screens/login";
+import { Nodes } from "./screens/nodes";
 import { Overview } from "./screens/overview";
+import { Propagation } from "./screens/propagation";
+import { Secrets } from "./screens/secrets";
 import { Instances, Services } from "./screens/services";
+import { Topology } from "./screens/topology";
+import { Usage } from "./screens/usage";
 import { text } from "./text";
 
 interface Me {
-  /** name is who is logged in, "" where nobody has to be. */
+  /** name is who is logged in, "" where nobody has to be; open says that nobody had to. */
   name: string;
+  open: boolean;
+  datacenter: string;
+  planes: Record<string, boolean>;
 }
 
 const me = signal<Me | undefined>(undefined);
@@ -37,13 +49,6 @@ async function logout(): Promise<void> {
   signedOut.value = true;
 }
 
-const links: [string, string][] = [
-  ["/", text.overview],
-  ["/services", text.services],
-  ["/kv", text.kv],
-  ["/doctor", text.doctor],
-];
-
 function Screen() {
   const at = path.value;
   const [, first = "", ...rest] = at.split("/");
@@ -53,45 +58,83 @@ function Screen() {
       return <Overview />;
     case "services":
       return name === "" ? <Services /> : <Instances key={name} service={name} />;
+    case "instances":
+      return <Instances key="" service="" />;
+    case "nodes":
+      return <Nodes />;
+    case "topology":
+      return <Topology />;
+    case "propagation":
+      return <Propagation />;
+    case "secrets":
+      return <Secrets />;
+    case "incidents":
+      return <Incidents />;
+    case "jobs":
+      return <Jobs here={me.value?.planes["jobs"] === true} />;
+    case "usage":
+      return <Usage here={me.value?.planes["usage"] === true} />;
     case "kv":
       return param("key") === "" ? <Folder key={name} prefix={name} /> : <Key key={name} name={name} />;
     case "doctor":
       return <Doctor />;
+    case "cluster":
+      return <Cluster />;
     default:
       return <p class="empty">{text.nowhere}</p>;
   }
 }
 
 function App() {
-  if (signedOut.value) return <Login done={() => void look()} />;
+  if (signedOut.value || path.value === "/login") return <Login done={entered} />;
   if (!me.value) return <p class="empty">{trouble.value === "" ? text.loading : trouble.value}</p>;
+  const { name, open, datacenter } = me.value;
   return (
     <>
-      <header>
-        <nav aria-label={text.product}>
+      <header class="side">
+        <div class="brand">
           <strong>{text.product}</strong>
-          {links.map(([to, name]) => (
-            <a key={to} href={href(to)} aria-current={current(to) ? "page" : undefined}>
-              {name}
-            </a>
+          <span class="words">{datacenter}</span>
+        </div>
+        <nav aria-label={text.sidebar}>
+          {screens.map((g) => (
+            <Fragment key={g.name}>
+              <span class="group">{g.name}</span>
+              {g.links.map((l) => (
+                <a key={l.path} href={href(l.path)} aria-current={current(l.path) ? "page" : undefined}>
+                  {l.name} <kbd aria-hidden="true">g {l.key}</kbd>
+                </a>
+              ))}
+            </Fragment>
           ))}
         </nav>
-        <button type="button" aria-pressed={paused.value} onClick={() => (paused.value = !paused.value)}>
-          {paused.value ? text.resume : text.pause}
-        </button>
-        {me.value.name !== "" && (
-          <button type="button" onClick={() => void logout()}>
-            {text.logout} {me.value.name}
+        <div class="foot">
+          <button type="button" aria-pressed={paused.value} onClick={() => (paused.value = !paused.value)}>
+            {paused.value ? text.resume : text.pause}
           </button>
-        )}
+          {name !== "" && <span>{name}</span>}
+          {open ? (
+            <a href={href("/login")}>{text.login}</a>
+          ) : (
+            <button type="button" onClick={() => void logout()}>
+              {text.logout}
+            </button>
+          )}
+        </div>
       </header>
       <main>
         <Screen />
       </main>
       <Help />
       <Palette />
+      <Confirm />
     </>
   );
+}
+
+function entered(): void {
+  if (path.value === "/login") go("/");
+  void look();
 }
 
 function current(to: string): boolean {

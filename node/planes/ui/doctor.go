@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -68,7 +67,7 @@ func (u *UI) report(ctx context.Context, p *uiapi.Person) (*doctorView, error) {
 		f := &r.Findings[i]
 		row := findingRow{ID: strings.Join([]string{f.Code, f.Member, f.Culprit}, " "), Code: f.Code,
 			Severity: cmp.Or(string(f.Severity), "warning"), Title: f.Title, Member: f.Member, Do: f.Do,
-			Evidence: slices.Concat([]doctor.Line{}, f.Evidence), Not: slices.Concat([]doctor.Line{}, f.Not)}
+			Evidence: append([]doctor.Line{}, f.Evidence...), Not: append([]doctor.Line{}, f.Not...)}
 		if !f.Since.IsZero() {
 			row.Since = f.Since.UnixMilli()
 		}

@@ -141,7 +141,7 @@ func (e *event) row() incidentRow {
 	c := &e.Check
 	row := incidentRow{Namespace: e.Entity.Metadata.Namespace, Entity: e.Entity.Metadata.Name, Check: c.Metadata.Name,
 		State: "unknown", Output: firstLine(c.Output), Occurrences: c.Occurrences, Last: c.Executed * 1000,
-		Since: c.LastOK * 1000, Silenced: c.Silenced, Handlers: slices.Concat([]string{}, c.Handlers), Status: c.Status}
+		Since: c.LastOK * 1000, Silenced: c.Silenced, Handlers: append([]string{}, c.Handlers...), Status: c.Status}
 	switch c.Status {
 	case 1:
 		row.State = "warning"

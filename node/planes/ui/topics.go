@@ -13,13 +13,18 @@ import (
 func (u *UI) topics() map[string]uiapi.Topic {
 	f := &fleet{state: u.d.Catalog.Registry.State, grant: u.d.Grant}
 	return map[string]uiapi.Topic{
-		"services":  f.topic(f.servicesTopic),
-		"instances": f.topic(f.instancesTopic),
-		"nodes":     f.topic(f.nodesTopic),
-		"kv":        f.topic(f.keysTopic),
-		"overview":  u.overviewTopic(f),
-		"doctor":    u.doctorTopic(),
-		"incidents": u.incidentsTopic(),
+		"services":    f.topic(f.servicesTopic),
+		"instances":   f.topic(f.instancesTopic),
+		"nodes":       f.topic(f.nodesTopic),
+		"kv":          f.topic(f.keysTopic),
+		"overview":    u.overviewTopic(f),
+		"doctor":      u.doctorTopic(),
+		"incidents":   u.incidentsTopic(),
+		"silences":    u.silencesTopic(),
+		"secrets":     u.secretsTopic(),
+		"mesh":        u.meshTopic(),
+		"cluster":     u.clusterTopic(),
+		"propagation": u.propagationTopic(),
 	}
 }
 

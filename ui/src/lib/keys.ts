@@ -17,11 +17,44 @@ export const palette = signal(false);
 /** local are the keys of the screen that is shown. */
 export const local = signal<Key[]>([]);
 
+/** screens are the ways to each screen, in groups. */
+export const screens: { name: string; links: { path: string; name: string; key: string }[] }[] = [
+  {
+    name: text.groupNow,
+    links: [
+      { path: "/", name: text.overview, key: "o" },
+      { path: "/incidents", name: text.incidents, key: "i" },
+      { path: "/doctor", name: text.doctor, key: "d" },
+    ],
+  },
+  {
+    name: text.groupFleet,
+    links: [
+      { path: "/services", name: text.services, key: "s" },
+      { path: "/nodes", name: text.nodes, key: "n" },
+      { path: "/kv", name: text.kv, key: "k" },
+    ],
+  },
+  {
+    name: text.groupMesh,
+    links: [
+      { path: "/topology", name: text.topology, key: "t" },
+      { path: "/propagation", name: text.propagation, key: "p" },
+    ],
+  },
+  {
+    name: text.groupRun,
+    links: [
+      { path: "/secrets", name: text.secrets, key: "e" },
+      { path: "/jobs", name: text.jobs, key: "j" },
+      { path: "/usage", name: text.usage, key: "u" },
+    ],
+  },
+  { name: text.groupSelf, links: [{ path: "/cluster", name: text.cluster, key: "c" }] },
+];
+
 export const global: Key[] = [
-  { keys: "g o", what: text.overview, run: () => go("/") },
-  { keys: "g s", what: text.services, run: () => go("/services") },
-  { keys: "g k", what: text.kv, run: () => go("/kv") },
-  { keys: "g d", what: text.doctor, run: () => go("/doctor") },
+  ...screens.flatMap((g) => g.links.map((l) => ({ keys: `g ${l.key}`, what: l.name, run: () => go(l.path) }))),
   { keys: "/", what: text.keyFilter, run: () => focusOn("[data-filter]") },
   { keys: "Ctrl-K", what: text.keyPalette, run: () => (palette.value = !palette.value) },
   { keys: "?", what: text.keyHelp, run: () => (helping.value = !helping.value) },

@@ -92,7 +92,7 @@ export function Palette() {
   );
 }
 
-function Dialog(props: { label: string; end: () => void; children: ComponentChildren }) {
+export function Dialog(props: { label: string; end: () => void; children: ComponentChildren }) {
   const box = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     box.current?.showModal();

@@ -34,6 +34,44 @@ export function Age(props: { of: Live<unknown> }) {
   );
 }
 
+/** Title is the head of a screen. */
+export function Title(props: { children: ComponentChildren; of?: Live<unknown>; words?: ComponentChildren }) {
+  return (
+    <div class="title">
+      <h1>{props.children}</h1>
+      {props.words && <span class="words">{props.words}</span>}
+      {props.of && <Age of={props.of} />}
+    </div>
+  );
+}
+
+/** Health shows how many are in which state, beside the numbers that say so. */
+export function Health(props: { passing: number; warning: number; critical: number }) {
+  const bar = (name: State, n: number) => n > 0 && <span class={name} style={{ flexGrow: n }} />;
+  return (
+    <div class="health" aria-hidden="true">
+      {bar("critical", props.critical)}
+      {bar("warning", props.warning)}
+      {bar("passing", props.passing)}
+    </div>
+  );
+}
+
+/** Problems tells which parts of a screen could not be had, and why. */
+export function Problems(props: { of: Record<string, string> | undefined }) {
+  const all = Object.entries(props.of ?? {});
+  if (all.length === 0) return null;
+  return (
+    <ul class="problems">
+      {all.map(([name, why]) => (
+        <li key={name} class="problem">
+          {name}: {why}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 /** Filter is the screen's search field; its text stands in the address. */
 export function Filter(props: { hint: string; problem?: string }) {
   return (

@@ -27,6 +27,8 @@ export function Table<R>(props: {
   id: (row: R) => string;
   columns: Column<R>[];
   href?: (row: R) => string;
+  /** actions are keys of the screen that do something with the selected row. */
+  actions?: { keys: string; what: string; run: (row: R) => void }[];
   empty: ComponentChildren;
 }) {
   const { page, columns, id } = props;
@@ -70,6 +72,14 @@ export function Table<R>(props: {
           if (row !== undefined && props.href) go(props.href(row));
         },
       },
+      ...(props.actions ?? []).map((a) => ({
+        keys: a.keys,
+        what: a.what,
+        run: () => {
+          const row = state.current.page.rows.find((r) => id(r) === state.current.selected);
+          if (row !== undefined) a.run(row);
+        },
+      })),
     ],
     [],
   );
@@ -81,12 +91,12 @@ export function Table<R>(props: {
     <div class="table" role="table" aria-label={props.label} aria-rowcount={page.matching + 1}>
       <div class="row head" role="row" aria-rowindex={1}>
         {columns.map((c) => (
-          <span role="columnheader" class={kind(c)}>
+          <span key={c.name} role="columnheader" class={kind(c)}>
             {c.name}
           </span>
         ))}
       </div>
-      <div class="body" role="rowgroup" tabIndex={0} ref={box} onScroll={(e) => setTop(e.currentTarget.scrollTop)}>
+      <div class="body" role="rowgroup" tabIndex={0} aria-label={props.label} ref={box} onScroll={(e) => setTop(e.currentTarget.scrollTop)}>
         <div class="space" role="presentation" style={{ height: `${page.matching * rowHeight}px` }}>
           {shown.map((row, i) => (
             <div
@@ -100,7 +110,7 @@ export function Table<R>(props: {
               onDblClick={() => props.href && go(props.href(row))}
             >
               {columns.map((c) => (
-                <span role="cell" class={kind(c)}>
+                <span key={c.name} role="cell" class={kind(c)}>
                   {c.cell(row)}
                 </span>
               ))}

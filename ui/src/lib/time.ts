@@ -11,6 +11,7 @@ setInterval(() => {
 /** span is a length of time in ms: "0.8 s", "12 min", "3 d". */
 export function span(ms: number): string {
   const s = Math.max(0, ms) / 1000;
+  if (s < 0.1) return `${(s * 1000).toFixed(s < 0.01 ? 1 : 0)} ms`;
   if (s < 10) return `${s.toFixed(1)} s`;
   if (s < 120) return `${Math.round(s)} s`;
   if (s < 7200) return `${Math.round(s / 60)} min`;
@@ -25,3 +26,8 @@ const numbers = new Intl.NumberFormat();
 
 /** count is a number with separators. */
 export const count = (n: number): string => numbers.format(n);
+
+const hours = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", day: "numeric", month: "short" });
+
+/** clock is a time of day, with its day. */
+export const clock = (at: number): string => hours.format(at);

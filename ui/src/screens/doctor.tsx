@@ -1,4 +1,6 @@
-import { Age, Mark, type State } from "../lib/parts";
+import { useState } from "preact/hooks";
+import { as } from "../lib/act";
+import { Mark, type State, Title } from "../lib/parts";
 import { ago } from "../lib/time";
 import { param } from "../lib/route";
 import { useLive } from "../lib/use";
@@ -13,7 +15,7 @@ interface Finding {
   severity: State;
   title: string;
   since: number;
-  /** evidence are lines that the doctor measured, remedy is what to do, commands what to paste. */
+  /** evidence and not are lines that the doctor measured, do is what to do. */
   evidence: Line[];
   not: Line[];
   do: string[];
@@ -21,10 +23,56 @@ interface Finding {
 
 interface DoctorData {
   findings: Finding[];
-  /** asked is how many members answered, of how many. */
+  fine: string[];
+  /** asked is how many members answered; silent are those that did not. */
   asked: number;
   silent: { member: string; reason: string }[];
-  fine: string[];
+}
+
+const kinds = ["cpu", "blocked", "mutex", "waiting", "heap"];
+
+/** Flame is the newest profile of this server, drawn by it. */
+function Flame() {
+  const [kind, setKind] = useState("");
+  const [missing, setMissing] = useState(false);
+  return (
+    <>
+      <h2>{text.flame}</h2>
+      <div class="ask">
+        {kinds.map((k) => (
+          <button
+            key={k}
+            type="button"
+            aria-pressed={k === kind}
+            onClick={() => {
+              setMissing(false);
+              setKind(k);
+            }}
+          >
+            {k}
+          </button>
+        ))}
+      </div>
+      {missing && <p class="empty">{text.noProfile}</p>}
+      {kind !== "" && !missing && (
+        <img class="flame" src={as("catalog", `/v1/doctor/profile?kind=${kind}&format=svg`)} alt={text.flameOf(kind)} onError={() => setMissing(true)} />
+      )}
+    </>
+  );
+}
+
+function List(props: { name: string; lines: string[] }) {
+  if (props.lines.length === 0) return null;
+  return (
+    <>
+      <h2>{props.name}</h2>
+      <ul>
+        {props.lines.map((line) => (
+          <li key={line}>{line}</li>
+        ))}
+      </ul>
+    </>
+  );
 }
 
 export function Doctor() {
@@ -33,31 +81,25 @@ export function Doctor() {
   const open = param("finding");
   return (
     <>
-      <h1>{text.doctor}</h1>
-      <Age of={live} />
+      <Title of={live} words={data && text.asked(data.asked, data.asked + data.silent.length)}>
+        {text.doctor}
+      </Title>
       {data && (
         <>
-          <p class="words">{text.asked(data.asked, data.asked + data.silent.length)}</p>
           {data.findings.length === 0 && <p class="empty">{text.noFindings}</p>}
           {data.findings.map((f, i) => (
             <details key={f.id} class="finding" open={open === f.id || (open === "" && i === 0)}>
               <summary>
-                <Mark state={f.severity}>{f.title}</Mark> <span class="words">{ago(f.since)}</span>
+                <Mark state={f.severity}>{f.title}</Mark> <span class="words">{f.since > 0 && ago(f.since)}</span>
               </summary>
-              <h2>{text.evidence}</h2>
-              <ul>
-                {f.evidence.map((line) => (
-                  <li key={line.text}>{line.text}</li>
-                ))}
-              </ul>
-              <h2>{text.remedy}</h2>
-              <ul>
-                {f.do.map((line) => (
-                  <li key={line}>{line}</li>
-                ))}
-              </ul>
+              <List name={text.evidence} lines={f.evidence.map((l) => l.text)} />
+              <List name={text.isNot} lines={f.not.map((l) => l.text)} />
+              <List name={text.remedy} lines={f.do} />
             </details>
           ))}
+          <List name={text.silentMembers} lines={data.silent.map((s) => `${s.member}: ${s.reason}`)} />
+          <List name={text.fine} lines={data.fine} />
+          <Flame />
         </>
       )}
     </>

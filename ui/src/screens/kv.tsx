@@ -1,43 +1,70 @@
 import { useEffect, useState } from "preact/hooks";
+import { asking, as, curl, type Write } from "../lib/act";
 import { Problem, get, send } from "../lib/api";
-import { Age, Filter } from "../lib/parts";
-import { go, href, param } from "../lib/route";
+import { Filter, Title } from "../lib/parts";
+import { go, href, param, setParam } from "../lib/route";
 import { Table } from "../lib/table";
 import { usePages } from "../lib/use";
+import { count } from "../lib/time";
 import { text } from "../text";
 
 interface Entry {
   /** key is the whole key; a folder ends in "/". */
   key: string;
   folder: boolean;
+  keys: number;
+  bytes: number;
 }
 
 /** Folder lists what is directly below a prefix. */
 export function Folder(props: { prefix: string }) {
   const { prefix } = props;
+  const all = param("all");
+  const create = (e: SubmitEvent) => {
+    e.preventDefault();
+    const name = String(new FormData(e.currentTarget as HTMLFormElement).get("name"));
+    go(`/kv/${encode(prefix + name)}?key=1`);
+  };
   const { live, page, onMiddle } = usePages<Entry>(
-    `kv?prefix=${encodeURIComponent(prefix)}&q=${encodeURIComponent(param("q"))}`,
+    `kv?prefix=${encodeURIComponent(prefix)}&q=${encodeURIComponent(param("q"))}&all=${all}`,
   );
   const to = (e: Entry) => (e.folder ? `/kv/${encode(e.key)}` : `/kv/${encode(e.key)}?key=1`);
   return (
     <>
-      <h1>{text.kv}</h1>
+      <Title of={live}>{text.kv}</Title>
       <Crumbs prefix={prefix} />
-      <Filter hint={text.kvHint} problem={page?.problem} />
-      <Age of={live} />
+      <div class="bar">
+        <Filter hint={text.kvHint} problem={page?.problem} />
+        <button type="button" aria-pressed={all !== ""} onClick={() => setParam("all", all === "" ? "1" : "")}>
+          {text.recursive}
+        </button>
+        <form onSubmit={create}>
+          <input name="name" aria-label={text.newKey} placeholder={text.newKey} required />{" "}
+          <button type="submit">{text.create}</button>
+        </form>
+      </div>
       {page && (
         <Table
           label={text.kv}
           page={page}
           onMiddle={onMiddle}
           id={(e) => e.key}
-          columns={[{ name: text.key, cell: (e) => <a href={href(to(e))}>{e.key.slice(prefix.length)}</a>, wide: true }]}
+          columns={[
+            { name: text.key, cell: (e) => <a href={href(to(e))}>{e.key.slice(prefix.length)}</a>, wide: true },
+            { name: text.keysCount, cell: (e) => (e.folder ? count(e.keys) : ""), number: true },
+            { name: text.size, cell: (e) => bytes(e.bytes), number: true },
+          ]}
           href={to}
           empty={page.all === 0 ? text.noKeys : text.noMatch}
         />
       )}
     </>
   );
+}
+
+function bytes(n: number): string {
+  if (n < 1024) return `${n} B`;
+  return n < 1 << 20 ? `${(n / 1024).toFixed(1)} kB` : `${(n / (1 << 20)).toFixed(1)} MB`;
 }
 
 const encode = (key: string): string => key.split("/").map(encodeURIComponent).join("/");
@@ -65,8 +92,8 @@ interface Pair {
   Session?: string;
 }
 
-/** at is a key in the catalog's own API, asked for as the person. */
-const at = (name: string): string => `/ui/api/as/catalog/v1/kv/${encode(name)}`;
+/** at is a key in the catalog's own API. */
+const at = (name: string): string => `/v1/kv/${encode(name)}`;
 
 /** Key shows a value first; it changes only after Edit, with check-and-set, and its flags are kept. */
 export function Key(props: { name: string }) {
@@ -76,11 +103,14 @@ export function Key(props: { name: string }) {
   const [problem, setProblem] = useState("");
   const load = async (end?: AbortSignal) => {
     try {
-      const list = await get<Pair[]>(at(name), end);
+      const list = await get<Pair[]>(as("catalog", at(name)), end);
       setPair(list[0]);
       setProblem("");
     } catch (e) {
-      if (!end?.aborted) setProblem(e instanceof Problem ? e.message : String(e));
+      if (e instanceof Problem && e.status === 404) {
+        setPair({ Key: name, Value: "", Flags: 0, ModifyIndex: 0 });
+        setDraft("");
+      } else if (!end?.aborted) setProblem(e instanceof Problem ? e.message : String(e));
     }
   };
   useEffect(() => {
@@ -89,10 +119,25 @@ export function Key(props: { name: string }) {
     return () => end.abort();
   }, [name]);
   const shown = pair && decode(pair.Value ?? "");
+  const write: Write = {
+    plane: "catalog",
+    method: "PUT",
+    path: `${at(name)}?cas=${pair?.ModifyIndex ?? 0}&flags=${pair?.Flags ?? 0}`,
+    body: draft,
+  };
+  const folder = `/kv/${encode(name.slice(0, name.lastIndexOf("/") + 1))}`;
+  const remove = () => {
+    asking.value = {
+      title: text.deleteTitle(name),
+      hits: <p>{text.deleteHits}</p>,
+      write: { plane: "catalog", method: "DELETE", path: `${at(name)}?cas=${pair?.ModifyIndex ?? 0}` },
+      done: () => go(folder),
+    };
+  };
   const save = async () => {
     if (!pair || draft === undefined) return;
     try {
-      const done = await send<boolean>("PUT", `${at(name)}?cas=${pair.ModifyIndex}&flags=${pair.Flags}`, draft);
+      const done = await send<boolean>(write.method, as("catalog", write.path), draft);
       if (!done) {
         setProblem(text.changedMeanwhile);
         return;
@@ -105,7 +150,7 @@ export function Key(props: { name: string }) {
   };
   return (
     <>
-      <h1>{name}</h1>
+      <Title words={pair && pair.ModifyIndex > 0 && `${text.flags} ${pair.Flags}`}>{name}</Title>
       <Crumbs prefix={name.slice(0, name.lastIndexOf("/") + 1)} />
       {problem !== "" && (
         <p class="problem" role="alert">
@@ -117,10 +162,13 @@ export function Key(props: { name: string }) {
           {shown.binary && <p class="words">{text.binary}</p>}
           <pre class="value">{shown.text}</pre>
           {!shown.binary && (
-            <button type="button" onClick={() => setDraft(shown.text)}>
+            <button type="button" class="primary" onClick={() => setDraft(shown.text)}>
               {text.edit}
             </button>
           )}
+          <button type="button" onClick={remove}>
+            {text.delete_}
+          </button>
         </>
       )}
       {shown && draft !== undefined && (
@@ -130,7 +178,9 @@ export function Key(props: { name: string }) {
             <span class="unseen">{text.value}</span>
             <textarea rows={16} spellcheck={false} value={draft} onInput={(e) => setDraft(e.currentTarget.value)} />
           </label>
-          <button type="button" disabled={draft === shown.text} onClick={save}>
+          <p class="words">{text.saveHits}</p>
+          <pre class="curl">{curl(write)}</pre>
+          <button type="button" class="primary" disabled={draft === shown.text && pair?.ModifyIndex !== 0} onClick={save}>
             {text.save}
           </button>
           <button
@@ -145,7 +195,7 @@ export function Key(props: { name: string }) {
         </>
       )}
       <p>
-        <button type="button" onClick={() => go(`/kv/${encode(name.slice(0, name.lastIndexOf("/") + 1))}`)}>
+        <button type="button" onClick={() => go(folder)}>
           {text.close}
         </button>
       </p>

@@ -1,5 +1,5 @@
-import { Age, Mark, type State } from "../lib/parts";
-import { ago } from "../lib/time";
+import { Health, Mark, type State, Title } from "../lib/parts";
+import { ago, count } from "../lib/time";
 import { href } from "../lib/route";
 import { useLive } from "../lib/use";
 import { text } from "../text";
@@ -20,9 +20,20 @@ interface Finding {
   since: number;
 }
 
+interface Service {
+  name: string;
+  instances: number;
+  passing: number;
+  warning: number;
+  critical: number;
+}
+
 interface OverviewData {
   planes: Plane[];
+  services: Service[];
   findings: Finding[];
+  /** doctor says why there are no findings to see. */
+  doctor?: string;
 }
 
 export function Overview() {
@@ -30,12 +41,11 @@ export function Overview() {
   const data = live.value.value;
   return (
     <>
-      <h1>{text.overview}</h1>
-      <Age of={live} />
+      <Title of={live}>{text.overview}</Title>
       {data && (
         <>
           <section aria-label={text.planes}>
-            <ul class="planes">
+            <ul class="planes lines">
               {data.planes.map((p) => (
                 <li key={p.name}>
                   <Mark state={p.state}>{p.path ? <a href={href(p.path)}>{p.name}</a> : p.name}</Mark>
@@ -44,20 +54,45 @@ export function Overview() {
               ))}
             </ul>
           </section>
-          <section>
-            <h2>{text.doctor}</h2>
-            {data.findings.length === 0 && <p class="empty">{text.allWell}</p>}
-            <ul class="findings">
-              {data.findings.map((f) => (
-                <li key={f.id}>
-                  <Mark state={f.severity}>
-                    <a href={href(`/doctor?finding=${encodeURIComponent(f.id)}`)}>{f.title}</a>
-                  </Mark>
-                  <span class="words">{ago(f.since)}</span>
-                </li>
-              ))}
-            </ul>
-          </section>
+          <div class="columns">
+            <section>
+              <h2>{text.unhealthy}</h2>
+              {data.services.length === 0 && <p class="empty">{text.allPass}</p>}
+              {data.services.length > 0 && (
+                <ul class="lines">
+                  {data.services.map((s) => (
+                    <li key={s.name}>
+                      <Mark state={s.critical > 0 ? "critical" : "warning"}>
+                        <a href={href(`/services/${encodeURIComponent(s.name)}`)}>{s.name}</a>
+                      </Mark>
+                      <span class="words">{text.ofPassing(count(s.passing), count(s.instances))}</span>
+                      <span class="push">
+                        <Health passing={s.passing} warning={s.warning} critical={s.critical} />
+                      </span>
+                    </li>
+                  ))}
+                </ul>
+              )}
+            </section>
+            <section>
+              <h2>{text.doctor}</h2>
+              {data.findings.length === 0 && <p class="empty">{data.doctor ?? text.allWell}</p>}
+              {data.findings.length > 0 && (
+                <ul class="findings lines">
+                  {data.findings.map((f) => (
+                    <li key={f.id}>
+                      <span>
+                        <Mark state={f.severity}>
+                          <a href={href(`/doctor?finding=${encodeURIComponent(f.id)}`)}>{f.title}</a>
+                        </Mark>
+                      </span>
+                      <span class="words push">{f.since > 0 && ago(f.since)}</span>
+                    </li>
+                  ))}
+                </ul>
+              )}
+            </section>
+          </div>
         </>
       )}
     </>

@@ -1,4 +1,4 @@
-import { Age, Filter, Mark, type State } from "../lib/parts";
+import { Filter, Health, Mark, type State, Title } from "../lib/parts";
 import { count } from "../lib/time";
 import { href, param } from "../lib/route";
 import { type Column, Table } from "../lib/table";
@@ -7,6 +7,7 @@ import { text } from "../text";
 
 interface Service {
   name: string;
+  kind?: string;
   instances: number;
   passing: number;
   warning: number;
@@ -30,6 +31,7 @@ const columns: Column<Service>[] = [
     ),
     wide: true,
   },
+  { name: text.health, cell: (s) => <Health passing={s.passing} warning={s.warning} critical={s.critical} /> },
   { name: text.instances, cell: (s) => count(s.instances), number: true },
   { name: text.passing, cell: (s) => count(s.passing), number: true },
   { name: text.warning, cell: (s) => count(s.warning), number: true },
@@ -42,9 +44,10 @@ export function Services() {
   const { live, page, onMiddle } = usePages<Service>(`services?q=${encodeURIComponent(q)}`);
   return (
     <>
-      <h1>{text.services}</h1>
+      <Title of={live} words={<a href={href("/instances?q=-state:passing")}>{text.allUnhealthy}</a>}>
+        {text.services}
+      </Title>
       <Filter hint={text.servicesHint} problem={page?.problem} />
-      <Age of={live} />
       {page && (
         <Table
           label={text.services}
@@ -61,41 +64,46 @@ export function Services() {
 }
 
 interface Instance {
+  service: string;
   id: string;
   node: string;
   address: string;
   state: State;
-  /** output is what the worst check says, its first line. */
-  output: string;
+  /** check is the worst one, output its first line. */
+  check?: string;
+  output?: string;
   tags: string[];
 }
 
 const instanceColumns: Column<Instance>[] = [
-  { name: text.instance, cell: (i) => <Mark state={i.state}>{i.id}</Mark>, wide: true },
-  { name: text.node, cell: (i) => i.node },
+  { name: text.instance, cell: (i) => <Mark state={i.state}>{i.id}</Mark> },
+  { name: text.node, cell: (i) => <a href={href(`/nodes?q=${encodeURIComponent(`name:${i.node}`)}`)}>{i.node}</a> },
   { name: text.address, cell: (i) => i.address },
-  { name: text.output, cell: (i) => i.output, wide: true },
+  { name: text.check, cell: (i) => i.check ?? "" },
+  { name: text.output, cell: (i) => i.output ?? "", wide: true },
 ];
 
-/** Instances are those of one service, the unhealthy ones first, with the reason in the row. */
+/** Instances are those of one service, or of all, the unhealthy ones first, with the reason in the row. */
 export function Instances(props: { service: string }) {
+  const { service } = props;
   const q = param("q");
   const { live, page, onMiddle } = usePages<Instance>(
-    `instances?service=${encodeURIComponent(props.service)}&q=${encodeURIComponent(q)}`,
+    `instances?service=${encodeURIComponent(service)}&q=${encodeURIComponent(q)}`,
   );
   return (
     <>
-      <h1>{props.service}</h1>
+      <Title of={live} words={service !== "" && <a href={href(`/topology?s=${encodeURIComponent(service)}`)}>{text.whoCalls}</a>}>
+        {service === "" ? text.allInstances : service}
+      </Title>
       <Filter hint={text.instancesHint} problem={page?.problem} />
-      <Age of={live} />
       {page && (
         <Table
-          label={props.service}
+          label={service === "" ? text.allInstances : service}
           page={page}
           onMiddle={onMiddle}
           id={(i) => `${i.node}/${i.id}`}
           columns={instanceColumns}
-          empty={page.all === 0 ? text.noInstances : text.noMatch}
+          empty={page.all === 0 ? (service === "" ? text.noServices : text.noInstances) : text.noMatch}
         />
       )}
     </>

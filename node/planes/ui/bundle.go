@@ -1,0 +1,172 @@
+package uiplane
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"time"
+
+	"corbel.dev/corbel/api/uiapi"
+	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/telemetry"
+)
+
+// part is one answer of a plane's own API that a screen shows.
+type part struct{ name, plane, path string }
+
+// bundle is a topic of several answers of planes. What of them fails is told under "problems" by its name: the rest of
+// the screen stays.
+func (u *UI) bundle(parts []part, own func(out map[string]any)) *topic {
+	return &topic{every: watched, rights: u.rightsOfAll, make: func(ctx context.Context, p *uiapi.Person,
+		_ url.Values) (any, error) {
+		out, problems := map[string]any{}, map[string]string{}
+		for _, one := range parts {
+			if u.ask.planes[one.plane].Handler == nil {
+				continue
+			}
+			var text json.RawMessage
+			if err := u.ask.get(ctx, p, one.plane, one.path, &text); err != nil {
+				problems[one.name] = err.Error()
+				continue
+			}
+			var vault struct {
+				Data json.RawMessage `json:"data"`
+			}
+			if one.plane == "secrets" && json.Unmarshal(text, &vault) == nil && vault.Data != nil {
+				text = vault.Data // what is around it differs with each request
+			}
+			out[one.name] = text
+		}
+		if out["problems"] = problems; own != nil {
+			own(out)
+		}
+		return out, ctx.Err()
+	}}
+}
+
+func (u *UI) secretsTopic() *topic {
+	return u.bundle([]part{
+		{"seal", "secrets", "/v1/sys/seal-status"},
+		{"mounts", "secrets", "/v1/sys/internal/ui/mounts"},
+		{"attribution", "secrets", "/v1/sys/leases/attribution"},
+		{"revocation", "secrets", "/v1/sys/leases/revocation"},
+	}, nil)
+}
+
+func (u *UI) meshTopic() *topic {
+	return u.bundle([]part{
+		{"intentions", "catalog", "/v1/connect/intentions"},
+		{"topology", "catalog", "/v1/internal/mesh/topology"},
+	}, nil)
+}
+
+func (u *UI) silencesTopic() *topic {
+	return u.bundle([]part{{"silences", "monitor", "/api/core/v2/silenced"}}, nil)
+}
+
+// groupRow is a Raft group of this server.
+type groupRow struct {
+	Name   string `json:"name"`
+	Leader string `json:"leader"`
+	Leads  bool   `json:"leads"`
+	// LagMillis is how much older than the leader's may be what is here.
+	LagMillis int64  `json:"lagMillis"`
+	Applied   uint64 `json:"applied"`
+	Term      uint64 `json:"term"`
+	Fsyncs    uint64 `json:"fsyncs"`
+}
+
+// clusterTopic shows what operators need: each part needs the right that it has at its own path, the groups that to
+// read the configuration of Raft.
+func (u *UI) clusterTopic() *topic {
+	return u.bundle([]part{
+		{"raft", "catalog", "/v1/operator/raft/configuration"},
+		{"autopilot", "catalog", "/v1/operator/autopilot/health"},
+		{"members", "catalog", "/v1/agent/members"},
+		{"roots", "catalog", "/v1/connect/ca/roots"},
+	}, func(out map[string]any) {
+		if _, may := out["raft"]; may {
+			out["groups"], out["ends"] = u.groups(), u.certificateEnd()
+		}
+	})
+}
+
+func (u *UI) groups() []groupRow {
+	rows := []groupRow{}
+	for _, g := range u.d.AllGroups() {
+		row := groupRow{Name: g.Name, Leads: g.IsLeader(), LagMillis: g.Lag().Milliseconds(), Fsyncs: g.Fsyncs()}
+		_, row.Leader = g.Leader()
+		for _, m := range u.d.Pool.Members(member.ActShow) {
+			if id, _ := g.Leader(); id != "" && m.Tags["id"] == id {
+				row.Leader = m.Name
+			}
+		}
+		if r := g.Raft.Load(); r != nil {
+			row.Applied, row.Term = r.AppliedIndex(), r.Term()
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// certificateEnd is when this server's own certificate ends, in ms since 1970; 0 without one.
+func (u *UI) certificateEnd() int64 {
+	end := u.d.Certs.End.Load()
+	if end == 0 {
+		return 0
+	}
+	return time.Unix(end, 0).UnixMilli()
+}
+
+// stageRow is how long changes took to a stage, over all that this server's proxies have been sent.
+type stageRow struct {
+	Type   string     `json:"type"`
+	Stage  string     `json:"stage"`
+	Count  uint64     `json:"count"`
+	P50    float64    `json:"p50"` // ms
+	P99    float64    `json:"p99"`
+	Max    float64    `json:"max"`
+	Bucket [][]uint64 `json:"buckets"` // from, to, in µs, and how many
+}
+
+// propagationTopic shows the way of changes to proxies: this host's timings, and the proxies that are behind.
+func (u *UI) propagationTopic() *topic {
+	return u.bundle([]part{
+		{"status", "catalog", "/v1/internal/mesh/status"},
+		{"proxies", "catalog", "/v1/internal/mesh/proxies"},
+	}, func(out map[string]any) {
+		if _, may := out["status"]; may {
+			out["stages"] = stages(u.d.Metrics)
+		}
+	})
+}
+
+// stages are the timings of the mesh of this process.
+func stages(r *telemetry.Registry) []stageRow {
+	rows := []stageRow{}
+	for _, s := range r.Series() {
+		if s.Declared || s.Name != "mesh.propagation" && s.Name != "mesh.received" && s.Name != "mesh.acknowledged" {
+			continue
+		}
+		var b telemetry.Buckets
+		s.TimingTotals(&b)
+		if b.Count == 0 {
+			continue
+		}
+		row := stageRow{Stage: s.Name[len("mesh."):], Count: b.Count, P50: b.Quantile(0.5) / 1e6,
+			P99: b.Quantile(0.99) / 1e6, Max: b.Quantile(1) / 1e6, Bucket: [][]uint64{}}
+		for _, l := range s.Labels {
+			switch l.Name {
+			case "type":
+				row.Type = l.Value
+			case "stage":
+				row.Stage = l.Value
+			}
+		}
+		b.Each(func(low, high, count uint64) {
+			row.Bucket = append(row.Bucket, []uint64{low / 1000, high / 1000, count})
+		})
+		rows = append(rows, row)
+	}
+	return rows
+}

@@ -1,0 +1,86 @@
+// What changes something: it says first what it hits and how the same is done with curl, and is done with the rights
+// of the person by the plane's own API.
+import { signal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { Problem, send } from "./api";
+import { Dialog } from "./overlay";
+import { text } from "../text";
+
+export type PlaneName = "catalog" | "secrets" | "monitor";
+
+export interface Write {
+  plane: PlaneName;
+  method: string;
+  path: string;
+  body?: unknown;
+}
+
+interface Question {
+  title: string;
+  /** hits says what is going to change. */
+  hits: ComponentChildren;
+  write: Write;
+  done: () => void;
+}
+
+export const asking = signal<Question | undefined>(undefined);
+
+/** as is where a plane's own API is, asked for as the person. */
+export const as = (plane: PlaneName, path: string): string => `/ui/api/as/${plane}${path}`;
+
+const headers: Record<PlaneName, [string, string]> = {
+  catalog: ['-H "X-Consul-Token: $CORBEL_TOKEN"', "$CORBEL_HTTP_ADDR"],
+  secrets: ['-H "X-Vault-Token: $VAULT_TOKEN"', "$VAULT_ADDR"],
+  monitor: ['-H "Authorization: Key $SENSU_API_KEY"', "$SENSU_API_URL"],
+};
+
+/** curl is the command that does the same. */
+export function curl(w: Write): string {
+  const [header, address] = headers[w.plane];
+  const body = w.body === undefined ? "" : ` --data '${String(typeof w.body === "string" ? w.body : JSON.stringify(w.body)).replaceAll("'", "'\\''")}'`;
+  return `curl -X ${w.method} ${header} "${address}${w.path}"${body}`;
+}
+
+/** perform does a write. */
+export const perform = <T,>(w: Write): Promise<T> => send<T>(w.method, as(w.plane, w.path), w.body);
+
+export function Confirm() {
+  const [problem, setProblem] = useState("");
+  const q = asking.value;
+  if (!q) return null;
+  const end = () => {
+    setProblem("");
+    asking.value = undefined;
+  };
+  const go = async (e: Event) => {
+    e.preventDefault();
+    try {
+      await perform(q.write);
+      end();
+      q.done();
+    } catch (e) {
+      setProblem(e instanceof Problem ? e.message : String(e));
+    }
+  };
+  return (
+    <Dialog label={q.title} end={end}>
+      <h2>{q.title}</h2>
+      <div>{q.hits}</div>
+      <pre class="curl">{curl(q.write)}</pre>
+      {problem !== "" && (
+        <p class="problem" role="alert">
+          {problem}
+        </p>
+      )}
+      <form onSubmit={go}>
+        <button type="submit" class="primary" autofocus>
+          {text.doIt}
+        </button>
+        <button type="button" onClick={end}>
+          {text.cancel}
+        </button>
+      </form>
+    </Dialog>
+  );
+}

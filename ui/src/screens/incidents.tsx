@@ -1,0 +1,206 @@
+import { useState } from "preact/hooks";
+import { asking } from "../lib/act";
+import { Dialog } from "../lib/overlay";
+import { Grid } from "../lib/grid";
+import { Filter, Mark, Problems, type State, Title } from "../lib/parts";
+import { ago, clock, count, span } from "../lib/time";
+import { param } from "../lib/route";
+import { Table } from "../lib/table";
+import { useLive, usePages } from "../lib/use";
+import { text } from "../text";
+
+interface Incident {
+  namespace: string;
+  entity: string;
+  check: string;
+  state: State;
+  output: string;
+  occurrences: number;
+  since: number;
+  last: number;
+  silenced: string[];
+  handlers: string[];
+}
+
+interface Silence {
+  metadata: { name: string; namespace: string };
+  creator?: string;
+  reason?: string;
+  check?: string;
+  subscription?: string;
+  expire_at?: number;
+}
+
+const path = (namespace: string, rest: string): string =>
+  `/api/core/v2/namespaces/${encodeURIComponent(namespace)}/${rest}`;
+
+function resolve(i: Incident): void {
+  asking.value = {
+    title: text.resolveTitle(i.check, i.entity),
+    hits: <p>{text.resolveHits}</p>,
+    write: {
+      plane: "monitor",
+      method: "PUT",
+      path: path(i.namespace, `events/${encodeURIComponent(i.entity)}/${encodeURIComponent(i.check)}`),
+      body: {
+        entity: { entity_class: "proxy", metadata: { name: i.entity, namespace: i.namespace } },
+        check: { metadata: { name: i.check, namespace: i.namespace }, status: 0, interval: 60, output: text.resolvedBy, handlers: i.handlers },
+      },
+    },
+    done: () => undefined,
+  };
+}
+
+const times: [string, number][] = [
+  ["15 min", 900],
+  ["1 h", 3600],
+  ["4 h", 14_400],
+  ["24 h", 86_400],
+];
+
+/** SilenceForm asks for how long and how far, and says what that matches now. */
+function SilenceForm(props: { of: Incident; all: Incident[]; end: () => void }) {
+  const { of } = props;
+  const [reach, setReach] = useState("both");
+  const [seconds, setSeconds] = useState(3600);
+  const [reason, setReason] = useState("");
+  const matches = props.all.filter(
+    (i) =>
+      i.namespace === of.namespace &&
+      (reach === "check" || i.entity === of.entity) &&
+      (reach === "entity" || i.check === of.check),
+  );
+  const next = (e: SubmitEvent) => {
+    e.preventDefault();
+    const subscription = reach === "check" ? "" : `entity:${of.entity}`;
+    const check = reach === "entity" ? "" : of.check;
+    const name = `${subscription || "*"}:${check || "*"}`;
+    const body: Record<string, unknown> = { metadata: { name, namespace: of.namespace }, reason, expire: seconds };
+    if (subscription) body["subscription"] = subscription;
+    if (check) body["check"] = check;
+    props.end();
+    asking.value = {
+      title: text.silenceTitle(name),
+      hits: <p>{text.silenceHits(count(matches.length), clock(Date.now() + seconds * 1000))}</p>,
+      write: { plane: "monitor", method: "PUT", path: path(of.namespace, `silenced/${encodeURIComponent(name)}`), body },
+      done: () => undefined,
+    };
+  };
+  return (
+    <Dialog label={text.silence} end={props.end}>
+      <h2>{text.silence}</h2>
+      <form onSubmit={next}>
+        <label>
+          {text.reach}{" "}
+          <select value={reach} onChange={(e) => setReach(e.currentTarget.value)} autofocus>
+            <option value="both">{text.reachBoth(of.check, of.entity)}</option>
+            <option value="entity">{text.reachEntity(of.entity)}</option>
+            <option value="check">{text.reachCheck(of.check)}</option>
+          </select>
+        </label>
+        <label>
+          {text.forHow}{" "}
+          <select value={seconds} onChange={(e) => setSeconds(Number(e.currentTarget.value))}>
+            {times.map(([name, n]) => (
+              <option key={n} value={n}>
+                {name}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label>
+          {text.reason}
+          <input value={reason} onInput={(e) => setReason(e.currentTarget.value)} />
+        </label>
+        <p role="status">{text.silenceHits(count(matches.length), clock(Date.now() + seconds * 1000))}</p>
+        <button type="submit" class="primary">
+          {text.next}
+        </button>
+        <button type="button" onClick={props.end}>
+          {text.cancel}
+        </button>
+      </form>
+    </Dialog>
+  );
+}
+
+function lift(s: Silence): void {
+  asking.value = {
+    title: text.liftTitle(s.metadata.name),
+    hits: <p>{text.liftHits}</p>,
+    write: { plane: "monitor", method: "DELETE", path: path(s.metadata.namespace, `silenced/${encodeURIComponent(s.metadata.name)}`) },
+    done: () => undefined,
+  };
+}
+
+export function Incidents() {
+  const q = param("q");
+  const { live, page, onMiddle } = usePages<Incident>(`incidents?q=${encodeURIComponent(q)}`);
+  const silences = useLive<{ silences?: Silence[]; problems: Record<string, string> }>("silences").value.value;
+  const [chosen, choose] = useState<Incident>();
+  return (
+    <>
+      <Title of={live}>{text.incidents}</Title>
+      <Filter hint={text.incidentsHint} problem={page?.problem} />
+      {page && (
+        <Table
+          label={text.incidents}
+          page={page}
+          onMiddle={onMiddle}
+          id={(i) => `${i.namespace}/${i.entity}/${i.check}`}
+          actions={[
+            { keys: "s", what: text.silence, run: choose },
+            { keys: "r", what: text.resolve, run: resolve },
+          ]}
+          columns={[
+            { name: text.check, cell: (i) => <Mark state={i.silenced.length > 0 ? "unknown" : i.state}>{i.check}</Mark> },
+            { name: text.entity, cell: (i) => i.entity },
+            { name: text.output, cell: (i) => i.output, wide: true },
+            { name: text.sinceHead, cell: (i) => ago(i.since > 0 ? i.since : i.last) },
+            { name: text.times, cell: (i) => count(i.occurrences), number: true },
+            {
+              name: text.told,
+              cell: (i) => (i.silenced.length > 0 ? text.silenced : i.handlers.length > 0 ? i.handlers.join(" ") : text.nobody),
+            },
+            {
+              name: text.change,
+              cell: (i) => (
+                <>
+                  <button type="button" onClick={() => choose(i)}>
+                    {text.silence}
+                  </button>
+                </>
+              ),
+            },
+          ]}
+          empty={page.all === 0 ? text.noIncidents : text.noMatch}
+        />
+      )}
+      {chosen && <SilenceForm of={chosen} all={page?.rows ?? []} end={() => choose(undefined)} />}
+      <h2>{text.silences}</h2>
+      <Problems of={silences?.problems} />
+      {silences && (
+        <Grid
+          label={text.silences}
+          rows={silences.silences ?? []}
+          id={(s) => `${s.metadata.namespace}/${s.metadata.name}`}
+          empty={text.noSilences}
+          columns={[
+            { name: text.name, cell: (s) => s.metadata.name },
+            { name: text.by, cell: (s) => s.creator ?? "" },
+            { name: text.reason, cell: (s) => s.reason ?? "" },
+            { name: text.ends, cell: (s) => (s.expire_at ? text.within(span(s.expire_at * 1000 - Date.now())) : text.never) },
+            {
+              name: text.change,
+              cell: (s) => (
+                <button type="button" onClick={() => lift(s)}>
+                  {text.lift}
+                </button>
+              ),
+            },
+          ]}
+        />
+      )}
+    </>
+  );
+}

@@ -1,0 +1,110 @@
+import { Grid } from "../lib/grid";
+import { Mark, Problems, type State, Title } from "../lib/parts";
+import { ago, count, span } from "../lib/time";
+import { useLive } from "../lib/use";
+import { text } from "../text";
+
+interface Stage {
+  type: string;
+  stage: string;
+  count: number;
+  p50: number;
+  p99: number;
+  max: number;
+  /** buckets are from, to, in µs, and how many. */
+  buckets: [number, number, number][];
+}
+
+interface Proxy {
+  Node: string;
+  ID: string;
+  Service: string;
+  State: string;
+  Pending: number;
+  Resources: number;
+  LagMillis?: number;
+  Refused: number;
+  Refusal?: { Words: string };
+  Answered?: string;
+}
+
+interface PropagationData {
+  stages?: Stage[];
+  status?: { Hosts: number; Silent: string[] | null; Unattended: string[] | null };
+  proxies?: { Proxies: number; List: Proxy[] | null };
+  problems?: Record<string, string>;
+}
+
+const states: Record<string, State> = { synced: "passing", pending: "warning", waiting: "warning", refused: "critical" };
+
+/** Plot shows a distribution: a bar for each doubling of time, from 1 ms to a minute. */
+function Plot(props: { of: Stage }) {
+  const bars = new Array<number>(17).fill(0);
+  for (const [low, , n] of props.of.buckets) {
+    const at = Math.min(16, Math.max(0, Math.round(Math.log2(Math.max(low, 1) / 1000))));
+    bars[at] = (bars[at] ?? 0) + n;
+  }
+  const top = Math.max(...bars, 1);
+  return (
+    <svg class="plot" viewBox="0 0 170 20" preserveAspectRatio="none" role="img" aria-label={text.distribution}>
+      {bars.map((n, i) => {
+        const h = n === 0 ? 0 : Math.max(1.5, (18 * n) / top);
+        return <rect key={i} x={i * 10} y={20 - h} width={8} height={h} />;
+      })}
+    </svg>
+  );
+}
+
+export function Propagation() {
+  const live = useLive<PropagationData>("propagation");
+  const data = live.value.value;
+  const behind = (data?.proxies?.List ?? []).slice().sort((a, b) => (b.LagMillis ?? 0) - (a.LagMillis ?? 0) || b.Pending - a.Pending);
+  return (
+    <>
+      <Title of={live}>{text.propagation}</Title>
+      <Problems of={data?.problems} />
+      {data && (
+        <>
+          <h2>{text.stages}</h2>
+          <Grid
+            label={text.stages}
+            rows={data.stages ?? []}
+            id={(s) => `${s.stage} ${s.type}`}
+            empty={text.noPropagation}
+            columns={[
+              { name: text.stage, cell: (s) => s.stage },
+              { name: text.resource, cell: (s) => s.type },
+              { name: text.changesCount, cell: (s) => count(s.count), number: true },
+              { name: text.median, cell: (s) => span(s.p50), number: true },
+              { name: "p99", cell: (s) => span(s.p99), number: true },
+              { name: text.slowest, cell: (s) => span(s.max), number: true },
+              { name: text.distribution, cell: (s) => <Plot of={s} /> },
+            ]}
+          />
+          <h2>{text.proxiesBehind}</h2>
+          <Grid
+            label={text.proxies}
+            rows={behind}
+            id={(p) => `${p.Node}/${p.ID}`}
+            empty={text.noProxies}
+            columns={[
+              { name: text.proxy, cell: (p) => <Mark state={states[p.State] ?? "unknown"}>{p.ID}</Mark> },
+              { name: text.node, cell: (p) => p.Node },
+              { name: text.state, cell: (p) => p.State },
+              { name: text.notApplied, cell: (p) => `${count(p.Pending)} / ${count(p.Resources)}`, number: true },
+              { name: text.lag, cell: (p) => (p.LagMillis ? span(p.LagMillis) : ""), number: true },
+              { name: text.answered, cell: (p) => (p.Answered ? ago(Date.parse(p.Answered)) : "") },
+              { name: text.output, cell: (p) => p.Refusal?.Words ?? "" },
+            ]}
+          />
+          {(data.status?.Unattended?.length ?? 0) > 0 && (
+            <>
+              <h2>{text.unattended}</h2>
+              <p class="words">{data.status?.Unattended?.join(", ")}</p>
+            </>
+          )}
+        </>
+      )}
+    </>
+  );
+}

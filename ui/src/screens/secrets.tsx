@@ -1,0 +1,184 @@
+import { useEffect, useState } from "preact/hooks";
+import { as } from "../lib/act";
+import { get, Problem } from "../lib/api";
+import { Grid } from "../lib/grid";
+import { Mark, Problems, Title } from "../lib/parts";
+import { go, href, param } from "../lib/route";
+import { count, span } from "../lib/time";
+import { useLive } from "../lib/use";
+import { text } from "../text";
+
+interface Mount {
+  type: string;
+  description: string;
+  options: Record<string, string> | null;
+  config: { default_lease_ttl: number; max_lease_ttl: number };
+}
+
+interface Role {
+  mount: string;
+  type: string;
+  role: string;
+  tokens: number;
+  leases: number;
+}
+
+interface Target {
+  mount: string;
+  circuit: string;
+  paused: boolean;
+  due: number;
+  in_flight: number;
+  failed: number;
+  last_error: string;
+}
+
+interface SecretsData {
+  seal?: { sealed: boolean; initialized: boolean; t: number; progress: number; version: string };
+  mounts?: { secret: Record<string, Mount>; auth: Record<string, Mount> };
+  attribution?: { by_role: Role[]; tokens: number; leases: number };
+  revocation?: { targets: Target[] };
+  problems?: Record<string, string>;
+}
+
+const escape = (path: string): string => path.split("/").map(encodeURIComponent).join("/");
+
+/** Paths lists what is below a path of a KV store: names, never values. */
+function Paths(props: { mount: string; version: string; path: string }) {
+  const { mount, version, path } = props;
+  const [keys, setKeys] = useState<string[]>();
+  const [problem, setProblem] = useState("");
+  useEffect(() => {
+    const end = new AbortController();
+    const at = version === "2" ? `${mount}metadata/${path}` : `${mount}${path}`;
+    setKeys(undefined);
+    get<{ data: { keys: string[] } }>(as("secrets", `/v1/${escape(at)}?list=true`), end.signal).then(
+      (a) => {
+        setKeys(a.data.keys);
+        setProblem("");
+      },
+      (e) => {
+        if (end.signal.aborted) return;
+        setKeys([]);
+        setProblem(e instanceof Problem && e.status === 404 ? "" : e instanceof Error ? e.message : String(e));
+      },
+    );
+    return () => end.abort();
+  }, [mount, version, path]);
+  const parts = path.split("/").filter((p) => p !== "");
+  const to = (p: string) => href(`/secrets?mount=${encodeURIComponent(mount)}&path=${encodeURIComponent(p)}`);
+  return (
+    <>
+      <nav class="crumbs" aria-label={text.folder}>
+        <a href={href("/secrets")}>{text.mounts}</a> / <a href={to("")}>{mount}</a>
+        {parts.map((p, i) => (
+          <a key={i} href={to(`${parts.slice(0, i + 1).join("/")}/`)}>
+            {p}/
+          </a>
+        ))}
+      </nav>
+      {problem !== "" && <p class="problem">{problem}</p>}
+      {keys && (
+        <Grid
+          label={text.paths}
+          rows={keys}
+          id={(k) => k}
+          empty={text.noPaths(mount)}
+          columns={[
+            { name: text.path, cell: (k) => (k.endsWith("/") ? <a href={to(path + k)}>{k}</a> : k) },
+            {
+              name: text.command,
+              cell: (k) => (k.endsWith("/") ? "" : <code>{`corbel secrets kv get ${mount}${path}${k}`}</code>),
+            },
+          ]}
+        />
+      )}
+    </>
+  );
+}
+
+/** Secrets shows whose tokens and leases there are, what is being revoked, and which paths there are: never a value. */
+export function Secrets() {
+  const live = useLive<SecretsData>("secrets");
+  const data = live.value.value;
+  const mount = param("mount");
+  const opened = data?.mounts?.secret[mount];
+  if (mount !== "" && opened) {
+    return (
+      <>
+        <Title>{mount}</Title>
+        <Paths mount={mount} version={opened.options?.["version"] ?? "1"} path={param("path")} />
+      </>
+    );
+  }
+  const mounts = Object.entries(data?.mounts?.secret ?? {});
+  return (
+    <>
+      <Title
+        of={live}
+        words={data?.seal && <Mark state={data.seal.sealed ? "critical" : "passing"}>{data.seal.sealed ? text.sealed(data.seal.progress, data.seal.t) : text.unsealed}</Mark>}
+      >
+        {text.secrets}
+      </Title>
+      <Problems of={data?.problems} />
+      {data && (
+        <>
+          <h2>{text.leases(count(data.attribution?.tokens ?? 0), count(data.attribution?.leases ?? 0))}</h2>
+          <Grid
+            label={text.roles}
+            rows={data.attribution?.by_role ?? []}
+            id={(r) => `${r.mount} ${r.role}`}
+            empty={data.seal ? text.noLeases : text.noSecrets}
+            columns={[
+              { name: text.mount, cell: (r) => r.mount },
+              { name: text.role, cell: (r) => r.role },
+              { name: text.tokens, cell: (r) => count(r.tokens), number: true },
+              { name: text.leasesCount, cell: (r) => count(r.leases), number: true },
+            ]}
+          />
+          {(data.revocation?.targets.length ?? 0) > 0 && (
+            <>
+              <h2>{text.revocation}</h2>
+              <Grid
+                label={text.revocation}
+                rows={data.revocation?.targets ?? []}
+                id={(t) => t.mount}
+                empty=""
+                columns={[
+                  { name: text.mount, cell: (t) => <Mark state={t.failed > 0 ? "critical" : t.paused ? "warning" : "passing"}>{t.mount}</Mark> },
+                  { name: text.due, cell: (t) => count(t.due), number: true },
+                  { name: text.underWay, cell: (t) => count(t.in_flight), number: true },
+                  { name: text.failedCount, cell: (t) => count(t.failed), number: true },
+                  { name: text.output, cell: (t) => t.last_error },
+                ]}
+              />
+            </>
+          )}
+          <h2>{text.mounts}</h2>
+          <Grid
+            label={text.mounts}
+            rows={mounts}
+            id={([path]) => path}
+            empty={data.seal ? text.noMounts : text.noSecrets}
+            columns={[
+              {
+                name: text.path,
+                cell: ([path, m]) =>
+                  m.type === "kv" ? (
+                    <button type="button" onClick={() => go(`/secrets?mount=${encodeURIComponent(path)}`)}>
+                      {path}
+                    </button>
+                  ) : (
+                    path
+                  ),
+              },
+              { name: text.type, cell: ([, m]) => (m.options?.["version"] ? `${m.type} ${m.options["version"]}` : m.type) },
+              { name: text.ttl, cell: ([, m]) => (m.config.max_lease_ttl ? span(m.config.max_lease_ttl * 1000) : text.default_) },
+              { name: text.description, cell: ([, m]) => m.description },
+            ]}
+          />
+        </>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,223 @@
+import { useState } from "preact/hooks";
+import { asking, as } from "../lib/act";
+import { get } from "../lib/api";
+import { Grid } from "../lib/grid";
+import { Mark, Problems, Title } from "../lib/parts";
+import { go, href, param } from "../lib/route";
+import { useLive } from "../lib/use";
+import { text } from "../text";
+
+interface Edge {
+  Source: string;
+  Destination: string;
+  Proxies: number;
+  Allowed: boolean;
+  PerRequest?: boolean;
+  Reason: string;
+}
+
+interface Intention {
+  SourceName: string;
+  DestinationName: string;
+  Action: string;
+  Precedence: number;
+}
+
+interface MeshData {
+  topology?: { Services: Record<string, number>; Edges: Edge[] };
+  intentions?: Intention[];
+  problems?: Record<string, string>;
+}
+
+const hops = 2;
+const most = 60; // edges that are drawn
+
+/** near are the edges within a few hops of a service, in both directions. */
+function near(edges: Edge[], service: string): Edge[] {
+  let seen = new Set([service]);
+  let found: Edge[] = [];
+  for (let i = 0; i < hops; i++) {
+    found = edges.filter((e) => seen.has(e.Source) || seen.has(e.Destination));
+    seen = new Set([...seen, ...found.flatMap((e) => [e.Source, e.Destination])]);
+  }
+  return found;
+}
+
+/** layers puts each service one column behind the farthest of those that call it. */
+function layers(edges: Edge[]): string[][] {
+  const depth = new Map<string, number>();
+  for (const e of edges) for (const name of [e.Source, e.Destination]) depth.set(name, 0);
+  for (let i = 0; i < depth.size; i++) {
+    let moved = false;
+    for (const e of edges) {
+      const least = (depth.get(e.Source) ?? 0) + 1;
+      if (e.Source !== e.Destination && (depth.get(e.Destination) ?? 0) < least && least < depth.size) {
+        depth.set(e.Destination, least);
+        moved = true;
+      }
+    }
+    if (!moved) break;
+  }
+  const out: string[][] = [];
+  for (const [name, d] of [...depth].sort()) (out[d] ??= []).push(name);
+  return out.filter((l) => l);
+}
+
+const box = { width: 132, height: 26, x: 210, y: 42 };
+
+function Drawing(props: { edges: Edge[]; focus: string }) {
+  const columns = layers(props.edges);
+  const rows = Math.max(...columns.map((c) => c.length));
+  const at = new Map<string, [number, number]>();
+  columns.forEach((c, i) =>
+    c.forEach((name, j) => at.set(name, [16 + i * box.x, 16 + (j + (rows - c.length) / 2) * box.y])),
+  );
+  const width = 32 + (columns.length - 1) * box.x + box.width;
+  const height = 32 + (rows - 1) * box.y + box.height;
+  return (
+    <svg class="map" viewBox={`0 0 ${width} ${height}`} height={Math.min(height, 460)} role="img" aria-label={text.topologyMap}>
+      {props.edges.map((e) => {
+        const [x1, y1] = at.get(e.Source) ?? [0, 0];
+        const [x2, y2] = at.get(e.Destination) ?? [0, 0];
+        const [a, b] = [x1 + box.width, y1 + box.height / 2];
+        const [c, d] = [x2, y2 + box.height / 2];
+        return <path key={`${e.Source} ${e.Destination}`} class={e.Allowed ? "allow" : "deny"} d={`M${a} ${b} C${a + 40} ${b} ${c - 40} ${d} ${c} ${d}`} />;
+      })}
+      {[...at].map(([name, [x, y]]) => (
+        <a key={name} href={href(`/topology?s=${encodeURIComponent(name)}`)}>
+          <g class={name === props.focus ? "focus" : ""}>
+            <rect x={x} y={y} width={box.width} height={box.height} rx={5} />
+            <text x={x + 10} y={y + 17}>
+              {name.length > 17 ? `${name.slice(0, 16)}…` : name}
+            </text>
+          </g>
+        </a>
+      ))}
+    </svg>
+  );
+}
+
+function decide(source: string, destination: string, action: "allow" | "deny"): void {
+  const query = `source=${encodeURIComponent(source)}&destination=${encodeURIComponent(destination)}`;
+  asking.value = {
+    title: action === "allow" ? text.allowTitle(source, destination) : text.denyTitle(source, destination),
+    hits: <p>{action === "allow" ? text.allowHits : text.denyHits}</p>,
+    write: { plane: "catalog", method: "PUT", path: `/v1/connect/intentions/exact?${query}`, body: { Action: action } },
+    done: () => undefined,
+  };
+}
+
+/** May answers whether one service may call another. */
+function May() {
+  const [answer, setAnswer] = useState<{ text: string; state: "passing" | "critical" | "unknown" }>();
+  const [pair, setPair] = useState<[string, string]>();
+  const submit = async (e: SubmitEvent) => {
+    e.preventDefault();
+    const data = new FormData(e.currentTarget as HTMLFormElement);
+    const [from, to] = [String(data.get("from")), String(data.get("to"))];
+    setPair([from, to]);
+    try {
+      const query = `source=${encodeURIComponent(from)}&destination=${encodeURIComponent(to)}`;
+      const { Allowed } = await get<{ Allowed: boolean }>(as("catalog", `/v1/connect/intentions/check?${query}`));
+      setAnswer({ text: Allowed ? text.may(from, to) : text.mayNot(from, to), state: Allowed ? "passing" : "critical" });
+    } catch (e) {
+      setAnswer({ text: e instanceof Error ? e.message : String(e), state: "unknown" });
+    }
+  };
+  return (
+    <form class="ask" onSubmit={submit}>
+      <span>{text.mayQuestion}</span>
+      <input name="from" data-filter aria-label={text.source} placeholder={text.source} required />
+      <span>{text.call}</span>
+      <input name="to" aria-label={text.destination} placeholder={text.destination} required />
+      <button type="submit">{text.askIt}</button>
+      {answer && (
+        <span role="status">
+          <Mark state={answer.state}>{answer.text}</Mark>
+        </span>
+      )}
+      {pair && (
+        <>
+          <button type="button" onClick={() => decide(...pair, "allow")}>
+            {text.allow}
+          </button>
+          <button type="button" onClick={() => decide(...pair, "deny")}>
+            {text.deny}
+          </button>
+        </>
+      )}
+    </form>
+  );
+}
+
+/** Topology shows who calls whom by the proxies' upstreams, and which intention allows it or not. */
+export function Topology() {
+  const live = useLive<MeshData>("mesh");
+  const data = live.value.value;
+  const focus = param("s");
+  const all = data?.topology?.Edges ?? [];
+  const edges = focus === "" ? all : near(all, focus);
+  return (
+    <>
+      <Title of={live} words={focus !== "" && <a href={href("/topology")}>{text.allServices}</a>}>
+        {focus === "" ? text.topology : text.around(focus)}
+      </Title>
+      <May />
+      <Problems of={data?.problems} />
+      {edges.length > 0 && edges.length <= most && <Drawing edges={edges} focus={focus} />}
+      {edges.length > most && <p class="empty">{text.chooseOne}</p>}
+      {data && (
+        <Grid
+          label={text.topology}
+          rows={edges}
+          id={(e) => `${e.Source} ${e.Destination}`}
+          empty={text.noMesh}
+          columns={[
+            {
+              name: text.source,
+              cell: (e) => (
+                <button type="button" onClick={() => go(`/topology?s=${encodeURIComponent(e.Source)}`)}>
+                  {e.Source}
+                </button>
+              ),
+            },
+            {
+              name: text.destination,
+              cell: (e) => (
+                <button type="button" onClick={() => go(`/topology?s=${encodeURIComponent(e.Destination)}`)}>
+                  {e.Destination}
+                </button>
+              ),
+            },
+            { name: text.state, cell: (e) => <Mark state={e.Allowed ? "passing" : "critical"}>{e.Allowed ? text.allowed : text.denied}</Mark> },
+            { name: text.because, cell: (e) => e.Reason },
+            { name: text.proxies, cell: (e) => e.Proxies, number: true },
+            {
+              name: text.change,
+              cell: (e) => (
+                <button type="button" onClick={() => decide(e.Source, e.Destination, e.Allowed ? "deny" : "allow")}>
+                  {e.Allowed ? text.deny : text.allow}
+                </button>
+              ),
+            },
+          ]}
+        />
+      )}
+      <h2>{text.intentions}</h2>
+      {data && (
+        <Grid
+          label={text.intentions}
+          rows={data.intentions ?? []}
+          id={(i) => `${i.SourceName} ${i.DestinationName}`}
+          empty={text.noIntentions}
+          columns={[
+            { name: text.source, cell: (i) => i.SourceName },
+            { name: text.destination, cell: (i) => i.DestinationName },
+            { name: text.state, cell: (i) => <Mark state={i.Action === "allow" ? "passing" : i.Action === "deny" ? "critical" : "unknown"}>{i.Action || text.perRequest}</Mark> },
+            { name: text.precedence, cell: (i) => i.Precedence, number: true },
+          ]}
+        />
+      )}
+    </>
+  );
+}
