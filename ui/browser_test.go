@@ -95,7 +95,7 @@ func open(t *testing.T) *stage {
 		defer s.mu.Unlock()
 		return fields{"planes": []fields{{"name": "Catalog", "state": "passing", "words": s.words, "path": "/services"}},
 			"findings": []fields{{"id": "disk-slow", "severity": "warning", "title": "the disk of s1 is slow",
-				"since": time.Now().UnixMilli()}}, "changes": []fields{}}
+				"since": time.Now().UnixMilli()}}, "services": []fields{}}
 	})
 	s.services = newTopic(func(q url.Values) any {
 		from, _ := strconv.Atoi(q.Get("from"))

@@ -189,6 +189,8 @@ export const text = {
   groups: "Raft groups of this server",
   group: "Group",
   leader: "leader",
+  leaderHead: "Leader",
+  serverHead: "Server",
   term: "Term",
   applied: "Applied",
   fsyncs: "Fsyncs",

@@ -16,7 +16,8 @@ import (
 // event is what the page needs of an event of the monitor plane's API.
 type event struct {
 	Entity struct {
-		Metadata names `json:"metadata"`
+		Metadata      names    `json:"metadata"`
+		Subscriptions []string `json:"subscriptions"`
 	} `json:"entity"`
 	Check struct {
 		Metadata      names    `json:"metadata"`
@@ -26,7 +27,6 @@ type event struct {
 		Occurrences   int64    `json:"occurrences"`
 		Executed      int64    `json:"executed"`
 		LastOK        int64    `json:"last_ok"`
-		Silenced      []string `json:"silenced"`
 		Handlers      []string `json:"handlers"`
 		Subscriptions []string `json:"subscriptions"`
 		Pipelines     []struct {
@@ -38,6 +38,24 @@ type event struct {
 type names struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
+}
+
+// silence is what the page needs of a silence.
+type silence struct {
+	Metadata     names  `json:"metadata"`
+	Check        string `json:"check"`
+	Subscription string `json:"subscription"`
+	Begin        int64  `json:"begin"`
+}
+
+// holds tells whether a silence covers an event at a time.
+func (s *silence) holds(e *event, now int64) bool {
+	if s.Metadata.Namespace != e.Entity.Metadata.Namespace || s.Begin > now ||
+		s.Check != "" && s.Check != e.Check.Metadata.Name {
+		return false
+	}
+	return s.Subscription == "" || s.Subscription == "entity:"+e.Entity.Metadata.Name ||
+		slices.Contains(e.Entity.Subscriptions, s.Subscription) || slices.Contains(e.Check.Subscriptions, s.Subscription)
 }
 
 // incidentRow is an event that is not well. It implements rowfilter.Row.
@@ -111,10 +129,22 @@ func (u *UI) incidents(ctx context.Context, p *uiapi.Person) ([]incidentRow, err
 	if err := u.ask.get(ctx, p, "monitor", path, &list); err != nil {
 		return nil, err
 	}
-	rows := []incidentRow{}
+	var silences []silence
+	if err := u.ask.get(ctx, p, "monitor", "/api/core/v2/silenced", &silences); err != nil &&
+		!errkind.Is(err, errkind.Denied) {
+		return nil, err
+	}
+	rows, now := []incidentRow{}, u.d.Clock.Now().Unix()
 	for i := range list {
 		if e := &list[i]; e.Check.Status != 0 {
-			rows = append(rows, e.row())
+			row := e.row()
+			row.Silenced = []string{} // by what holds now: the event knows what held when it was stored
+			for j := range silences {
+				if silences[j].holds(e, now) {
+					row.Silenced = append(row.Silenced, silences[j].Metadata.Name)
+				}
+			}
+			rows = append(rows, row)
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b incidentRow) int {
@@ -141,7 +171,7 @@ func (e *event) row() incidentRow {
 	c := &e.Check
 	row := incidentRow{Namespace: e.Entity.Metadata.Namespace, Entity: e.Entity.Metadata.Name, Check: c.Metadata.Name,
 		State: "unknown", Output: firstLine(c.Output), Occurrences: c.Occurrences, Last: c.Executed * 1000,
-		Since: c.LastOK * 1000, Silenced: c.Silenced, Handlers: append([]string{}, c.Handlers...), Status: c.Status}
+		Since: c.LastOK * 1000, Handlers: append([]string{}, c.Handlers...), Status: c.Status}
 	switch c.Status {
 	case 1:
 		row.State = "warning"
@@ -150,9 +180,6 @@ func (e *event) row() incidentRow {
 	}
 	for _, one := range c.Pipelines {
 		row.Handlers = append(row.Handlers, one.Name)
-	}
-	if row.Silenced == nil {
-		row.Silenced = []string{}
 	}
 	return row
 }

@@ -26,7 +26,7 @@ export function Age(props: { of: Live<unknown> }) {
   const at = props.of.at.value;
   const why = props.of.problem.value;
   if (at === 0) return <p class="age">{why === "" ? text.loading : why}</p>;
-  const age = span(now.value - at);
+  const age = span(Math.max(100, now.value - at));
   return (
     <p class={why === "" ? "age" : "age stale"} role="status">
       {why === "" ? text.asOf(age) : text.stale(age, why)}

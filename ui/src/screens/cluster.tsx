@@ -128,7 +128,7 @@ export function Cluster() {
             empty={text.needsOperator}
             columns={[
               { name: text.group, cell: (g) => <Mark state={g.leader === "" ? "critical" : "passing"}>{g.name}</Mark> },
-              { name: text.leader, cell: (g) => (g.leader === "" ? text.nobody : g.leader) },
+              { name: text.leaderHead, cell: (g) => (g.leader === "" ? text.nobody : g.leader) },
               { name: text.lag, cell: (g) => span(g.lagMillis), number: true },
               { name: text.term, cell: (g) => count(g.term), number: true },
               { name: text.applied, cell: (g) => count(g.applied), number: true },
@@ -142,7 +142,7 @@ export function Cluster() {
             id={(s) => s.ID}
             empty={text.needsOperator}
             columns={[
-              { name: text.server, cell: (s) => <Mark state={s.Healthy ? "passing" : "critical"}>{s.Name}</Mark> },
+              { name: text.serverHead, cell: (s) => <Mark state={s.Healthy ? "passing" : "critical"}>{s.Name}</Mark> },
               { name: text.address, cell: (s) => s.Address },
               { name: text.role, cell: (s) => (s.Leader ? text.leader : s.Voter ? text.voter : text.nonvoter) },
               { name: text.version, cell: (s) => s.Version },

@@ -3,7 +3,7 @@ import { asking, as } from "../lib/act";
 import { get } from "../lib/api";
 import { Grid } from "../lib/grid";
 import { Mark, Problems, Title } from "../lib/parts";
-import { go, href, param } from "../lib/route";
+import { href, param } from "../lib/route";
 import { useLive } from "../lib/use";
 import { text } from "../text";
 
@@ -73,15 +73,18 @@ function Drawing(props: { edges: Edge[]; focus: string }) {
     c.forEach((name, j) => at.set(name, [16 + i * box.x, 16 + (j + (rows - c.length) / 2) * box.y])),
   );
   const width = 32 + (columns.length - 1) * box.x + box.width;
-  const height = 32 + (rows - 1) * box.y + box.height;
+  const bow = columns.length > 2 ? rows * 30 : 0;
+  const height = 32 + (rows - 1) * box.y + box.height + bow / 2;
   return (
-    <svg class="map" viewBox={`0 0 ${width} ${height}`} height={Math.min(height, 460)} role="img" aria-label={text.topologyMap}>
+    <svg class="map" viewBox={`0 0 ${width} ${height}`} height={Math.min(height, 460)} role="group" aria-label={text.topologyMap}>
       {props.edges.map((e) => {
         const [x1, y1] = at.get(e.Source) ?? [0, 0];
         const [x2, y2] = at.get(e.Destination) ?? [0, 0];
         const [a, b] = [x1 + box.width, y1 + box.height / 2];
         const [c, d] = [x2, y2 + box.height / 2];
-        return <path key={`${e.Source} ${e.Destination}`} class={e.Allowed ? "allow" : "deny"} d={`M${a} ${b} C${a + 40} ${b} ${c - 40} ${d} ${c} ${d}`} />;
+        const far = (x2 - x1) / box.x - 1; // columns between the two: the line bends around their boxes
+        const bend = far > 0 ? bow + 16 * far : 0;
+        return <path key={`${e.Source} ${e.Destination}`} class={e.Allowed ? "allow" : "deny"} d={`M${a} ${b} C${a + 60 + 40 * far} ${b + bend} ${c - 60 - 40 * far} ${d + bend} ${c} ${d}`} />;
       })}
       {[...at].map(([name, [x, y]]) => (
         <a key={name} href={href(`/topology?s=${encodeURIComponent(name)}`)}>
@@ -176,17 +179,13 @@ export function Topology() {
             {
               name: text.source,
               cell: (e) => (
-                <button type="button" onClick={() => go(`/topology?s=${encodeURIComponent(e.Source)}`)}>
-                  {e.Source}
-                </button>
+                <a href={href(`/topology?s=${encodeURIComponent(e.Source)}`)}>{e.Source}</a>
               ),
             },
             {
               name: text.destination,
               cell: (e) => (
-                <button type="button" onClick={() => go(`/topology?s=${encodeURIComponent(e.Destination)}`)}>
-                  {e.Destination}
-                </button>
+                <a href={href(`/topology?s=${encodeURIComponent(e.Destination)}`)}>{e.Destination}</a>
               ),
             },
             { name: text.state, cell: (e) => <Mark state={e.Allowed ? "passing" : "critical"}>{e.Allowed ? text.allowed : text.denied}</Mark> },
