@@ -146,7 +146,8 @@ func fleetOfScreens() (list [][3]string) {
 			}
 		}
 		put("/v1/catalog/register", `{"Node":"host-01","Address":"10.0.0.1","Service":{"Kind":"connect-proxy",`+
-			`"ID":"%s-proxy","Service":"%s-sidecar-proxy","Port":21000,"Proxy":{"DestinationServiceName":%q,"Upstreams":[%s]}}}`,
+			`"ID":"%s-proxy","Service":"%s-sidecar-proxy","Port":21000,`+
+			`"Proxy":{"DestinationServiceName":%q,"Upstreams":[%s]}}}`,
 			from, from, from, strings.Join(upstreams, ","))
 	}
 	put("/v1/connect/intentions/exact?source=web&destination=db", `{"Action":"deny"}`)
@@ -167,7 +168,7 @@ func fleetOfScreens() (list [][3]string) {
 	put("/ui/api/as/monitor/api/core/v2/namespaces/default/silenced/entity:host-09:cert",
 		`{"metadata":{"name":"entity:host-09:cert","namespace":"default"},"subscription":"entity:host-09","check":"cert",`+
 			`"reason":"renewal is booked","expire":7200}`)
-	list = append(list, [3]string{"POST", "/ui/api/as/secrets/v1/secret/data/web/db", `{"data":{"password":"never-shown"}}`},
+	list = append(list, [3]string{"POST", "/ui/api/as/secrets/v1/secret/data/web/db", `{"data":{"password":"hidden"}}`},
 		[3]string{"POST", "/ui/api/as/secrets/v1/auth/token/create", `{"policies":["default"],"ttl":"1h"}`})
 	return list
 }
@@ -266,8 +267,9 @@ func (v *viewer) axe(screen string) {
 			v.t.Fatal(err)
 		}
 	}
-	if _, err := evaluate[string](v, `window.found = ''; axe.run().then(r => { window.found = JSON.stringify(r.violations.map(v =>
-		v.id + ': ' + v.nodes.map(n => n.html.slice(0, 120) + ' ' + n.failureSummary).slice(0, 3).join(' | '))) }); ''`); err != nil {
+	if _, err := evaluate[string](v, `window.found = ''; axe.run().then(r => { window.found = JSON.stringify(
+		r.violations.map(v => v.id + ': ' + v.nodes.map(n =>
+			n.html.slice(0, 120) + ' ' + n.failureSummary).slice(0, 3).join(' | '))) }); ''`); err != nil {
 		v.t.Fatal(err)
 	}
 	var violations []string
@@ -357,7 +359,7 @@ func TestScreens(t *testing.T) {
 	}
 }
 
-// writesByKeyboard silences an incident and edits a key, as an operator does, and reads from the planes what came of it.
+// writesByKeyboard silences an incident and edits a key, as an operator does, and asks the planes what came of it.
 func (v *viewer) writesByKeyboard() {
 	v.t.Helper()
 	v.keys("gi")

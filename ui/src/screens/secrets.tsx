@@ -3,7 +3,7 @@ import { as } from "../lib/act";
 import { get, Problem } from "../lib/api";
 import { Grid } from "../lib/grid";
 import { Mark, Problems, Title } from "../lib/parts";
-import { go, href, param } from "../lib/route";
+import { href, param } from "../lib/route";
 import { count, span } from "../lib/time";
 import { useLive } from "../lib/use";
 import { text } from "../text";
@@ -165,9 +165,7 @@ export function Secrets() {
                 name: text.path,
                 cell: ([path, m]) =>
                   m.type === "kv" ? (
-                    <button type="button" onClick={() => go(`/secrets?mount=${encodeURIComponent(path)}`)}>
-                      {path}
-                    </button>
+                    <a href={href(`/secrets?mount=${encodeURIComponent(path)}`)}>{path}</a>
                   ) : (
                     path
                   ),
