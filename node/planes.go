@@ -4,6 +4,7 @@ import (
 	"net"
 
 	"corbel.dev/corbel/node/plane"
+	jobsplane "corbel.dev/corbel/node/planes/jobs"
 	jobsagentplane "corbel.dev/corbel/node/planes/jobsagent"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
@@ -20,6 +21,7 @@ func kinds() []plane.Kind {
 		monitorplane.AgentKind(),
 		usageplane.Kind(),
 		usagecacheplane.Kind(),
+		jobsplane.Kind(),
 		jobsagentplane.Kind(),
 		uiplane.Kind(),
 	}
@@ -42,4 +44,12 @@ func (p *localAgent) MonitorAddrs() (api, agents string) {
 		return m.Addrs()
 	}
 	return "", ""
+}
+
+// JobsAddr is where the jobs plane's API answers, "" where that is off.
+func (p *localAgent) JobsAddr() string {
+	if j := plane.Find[*jobsplane.Plane](p.doors.Planes); j != nil {
+		return j.Addr()
+	}
+	return ""
 }

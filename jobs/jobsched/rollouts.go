@@ -102,6 +102,16 @@ func judge(v *jobstore.View, d *jobs.Deployment, now jobs.Time, healthy map[jobs
 	return verdict.Again
 }
 
+// RevertsTo is the version that a deployment goes back to when it fails, nil when it does not.
+func RevertsTo(s *state.State, d *jobs.Deployment) *jobs.Job {
+	for _, g := range d.Groups {
+		if g.AutoRevert {
+			return stableBefore(s, d)
+		}
+	}
+	return nil
+}
+
 // replaceAt is when an unhealthy allocation may be replaced, and whether it may be.
 func replaceAt(a *jobs.Allocation) (jobs.Time, bool) {
 	g := a.Job.Group(a.Group)

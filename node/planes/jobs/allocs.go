@@ -1,0 +1,138 @@
+package jobsplane
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"corbel.dev/corbel/core/rpc"
+	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/jobstore"
+	"corbel.dev/corbel/jobs/jobwire"
+	"corbel.dev/corbel/jobs/noderpc"
+)
+
+// told is what a node was told of an allocation: what it reports itself is not sent back.
+type told struct {
+	job     *jobs.Job
+	desired jobs.Desired
+	rollout jobs.Rollout
+}
+
+func toldOf(a *jobs.Allocation) told { return told{a.Job, a.Desired, a.Rollout} }
+
+// allocs sends a node its allocations as they change.
+func (n *nodes) allocs(ctx context.Context, req []byte, send func([]byte) error) error {
+	m, err := noderpc.ReadWatch(req)
+	if err != nil {
+		return err
+	}
+	if _, err := n.known(m.Key); err != nil {
+		return err
+	}
+	sent := map[jobs.ID]told{}
+	subject := jobstore.Subject{Table: jobstore.Allocations, ID: m.Node}
+	for full := true; ; full = false {
+		watch := n.group.store.Watch(subject)
+		v, err := n.known(m.Key)
+		if err != nil {
+			watch.Stop()
+			return err
+		}
+		if f := n.frame(v, m, sent, full); f != nil {
+			if err := send(f.Bytes()); err != nil {
+				watch.Stop()
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			watch.Stop()
+			return ctx.Err()
+		case <-watch.Woken():
+		}
+		watch.Stop()
+		timer := n.clock.NewTimer(settle)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// frame is what a node is to be told now, nil for nothing.
+func (n *nodes) frame(v *jobstore.View, m *noderpc.Watch, sent map[jobs.ID]told, full bool) *noderpc.Allocs {
+	f := &noderpc.Allocs{Index: v.State.Index(), Full: full}
+	places := map[*jobs.Job]int{}
+	kept := 0
+	for a := range v.State.OnNode(m.Node) {
+		kept++
+		if full {
+			f.Present = append(f.Present, a.ID)
+		}
+		now := toldOf(a)
+		was, ok := sent[a.ID]
+		sent[a.ID] = now
+		if ok && was == now || full && a.ModifyIndex <= m.Since || full && a.Terminal() && m.Since == 0 &&
+			a.ClientTerminal() {
+			continue
+		}
+		at, ok := places[a.Job]
+		if !ok {
+			at = len(f.Jobs)
+			places[a.Job] = at
+			f.Jobs = append(f.Jobs, n.texts.of(a.Job))
+		}
+		f.Allocs = append(f.Allocs, noderpc.Alloc{ID: a.ID, ModifyIndex: a.ModifyIndex, Job: at, Group: a.Group,
+			Index:   a.Index,
+			Desired: a.Desired, Client: a.Client.Status, Rollout: a.Rollout, Previous: a.Lineage.Previous, EvalID: a.EvalID,
+			CreateTime: a.CreateTime, Grant: *a.Grant})
+	}
+	if len(sent) > kept { // some were swept: the node is told what there is
+		for id := range sent {
+			if v.State.Allocation(id) == nil {
+				delete(sent, id)
+			}
+		}
+		if !full {
+			f.Full, f.Present = true, nil
+			for a := range v.State.OnNode(m.Node) {
+				f.Present = append(f.Present, a.ID)
+			}
+		}
+	}
+	if !f.Full && len(f.Allocs) == 0 {
+		return nil
+	}
+	return f
+}
+
+// jobTexts has versions of jobs as JSON, each encoded once. It is bounded: past maxTexts it begins anew.
+type jobTexts struct {
+	mu  sync.Mutex
+	all map[*jobs.Job][]byte
+}
+
+const maxTexts = 4096
+
+func newJobTexts() *jobTexts { return &jobTexts{all: map[*jobs.Job][]byte{}} }
+
+func (t *jobTexts) of(j *jobs.Job) []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if text, ok := t.all[j]; ok {
+		return text
+	}
+	text, err := json.Marshal(jobwire.FromJob(j))
+	if err != nil {
+		panic("jobsplane: " + err.Error()) // jobwire's types have nothing that JSON cannot say
+	}
+	if len(t.all) >= maxTexts {
+		clear(t.all)
+	}
+	t.all[j] = text
+	return text
+}
+
+var _ rpc.StreamHandler = (*nodes)(nil).allocs
