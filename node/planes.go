@@ -45,11 +45,3 @@ func (p *localAgent) MonitorAddrs() (api, agents string) {
 	}
 	return "", ""
 }
-
-// JobsAddr is where the jobs plane's API answers, "" where that is off.
-func (p *localAgent) JobsAddr() string {
-	if j := plane.Find[*jobsplane.Plane](p.doors.Planes); j != nil {
-		return j.Addr()
-	}
-	return ""
-}
