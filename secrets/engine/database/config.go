@@ -37,6 +37,7 @@ type config struct {
 	Policy   string `json:"password_policy,omitempty"`
 	Template string `json:"username_template,omitempty"`
 	tlsFiles
+	place
 }
 
 // limits bounds the connections.
@@ -53,12 +54,22 @@ type tlsFiles struct {
 	TLSKey  string `json:"private_key,omitempty"` // nobody reads it
 }
 
-const (
-	plugin      = "postgresql-database-plugin"
-	connectsMax = 64
-)
+// place is what plug-ins other than the first need, and which one it is.
+type place struct {
+	Plugin   string `json:"plugin,omitempty"`
+	Host     string `json:"host,omitempty"`
+	Port     int    `json:"port,omitempty"`
+	TLS      bool   `json:"tls,omitempty"`
+	Insecure bool   `json:"insecure_tls,omitempty"`
+	CA       string `json:"ca_cert,omitempty"` // PEM
+}
+
+const connectsMax = 64
 
 func (cfg *config) params() record.Params {
+	if cfg.Plugin == redisPlugin {
+		return cfg.redisParams()
+	}
 	return record.Params{{Name: "connection_url", At: &cfg.URL}, {Name: "username", At: &cfg.User},
 		{Name: "max_open_connections", At: &cfg.Open},
 		{Name: "max_idle_connections", At: &cfg.Idle}, {Name: "max_connection_lifetime", At: &cfg.Lifetime},
@@ -85,8 +96,10 @@ func (c *call) readConfig() (*secrets.Response, error) {
 	}
 	details := map[string]any{}
 	cfg.params().Show(details)
-	details["connection_url"] = hidden(cfg.URL)
-	return answer(map[string]any{"plugin_name": plugin, "plugin_version": "", "connection_details": details,
+	if cfg.URL != "" {
+		details["connection_url"] = hidden(cfg.URL)
+	}
+	return answer(map[string]any{"plugin_name": cfg.pluginName(), "plugin_version": "", "connection_details": details,
 		"allowed_roles":                      listed(cfg.Roles),
 		"root_credentials_rotate_statements": listed(cfg.Rotate), "password_policy": cfg.Policy})
 }
@@ -114,6 +127,15 @@ func (c *call) writeConfig() (*secrets.Response, error) {
 	if ok {
 		*cfg = *have
 	}
+	name := c.f.String("plugin_name")
+	switch _, known := kinds[name]; {
+	case !known || name == "" && !ok:
+		return nil, invalid("field \"plugin_name\": must be %s", pluginNames())
+	case ok && name != "" && name != have.pluginName():
+		return nil, invalid("field \"plugin_name\": is %s: delete the configuration first", have.pluginName())
+	case !ok && name != plugin:
+		cfg.Plugin = name
+	}
 	if err := cfg.params().Read(c.f); err != nil {
 		return nil, err
 	}
@@ -130,21 +152,14 @@ func (c *call) writeConfig() (*secrets.Response, error) {
 		cfg.Roles = c.f.Strings("allowed_roles")
 	}
 	statements(c.f, "root_rotation_statements", &cfg.Rotate)
-	kind, verify := c.f.String("plugin_name"), c.f.Bool("verify_connection", true)
+	verify := c.f.Bool("verify_connection", true)
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
-	switch {
-	case kind != plugin && (kind != "" || !ok):
-		return nil, invalid("field \"plugin_name\": must be %s", plugin)
-	case cfg.URL == "":
-		return nil, invalid("connection_url cannot be empty")
-	case cfg.Auth != "password" && cfg.Auth != "scram-sha-256":
-		return nil, invalid("field \"password_authentication\": must be password or scram-sha-256")
-	case cfg.Open < 1 || cfg.Open > connectsMax || cfg.Idle < 0:
+	if cfg.Open < 1 || cfg.Open > connectsMax || cfg.Idle < 0 {
 		return nil, invalid("field \"max_open_connections\": must be 1 to %d", connectsMax)
 	}
-	if _, err := cfg.connection(cfg.Password); err != nil {
+	if err := cfg.kind().check(cfg); err != nil {
 		return nil, err
 	}
 	if ok && !c.f.Has("password") && have.Password != "" {
@@ -160,7 +175,7 @@ func (c *call) writeConfig() (*secrets.Response, error) {
 		if !verify {
 			return nil
 		}
-		return c.e.links.do(c, cfg, func(ctx context.Context, l *link) error { return l.conn.Ping(ctx) })
+		return c.e.links.do(c, cfg, func(ctx context.Context, l *link) error { return l.ping(ctx) })
 	})
 	if err != nil {
 		return nil, invalid("error verifying connection: %v", err)
@@ -194,11 +209,11 @@ func (cfg *config) connection(password string) (*pgx.ConnConfig, error) {
 // keepsTo refuses a configuration that would show the password that is stored, and that its writer need not know, to
 // anybody else: another host, or one on the way to the same one.
 func (cfg *config) keepsTo(have *config) error {
-	is, err := cfg.reaches()
+	is, err := cfg.kind().reaches(cfg)
 	if err != nil {
 		return err
 	}
-	was, err := have.reaches()
+	was, err := have.kind().reaches(have)
 	if err != nil || !slices.EqualFunc(is, was, reach.same) {
 		return invalid("field \"password\": must be given again, since the connection leads elsewhere or is secured in " +
 			"another way than the one that it was stored for")
@@ -220,8 +235,8 @@ func (r reach) same(o reach) bool {
 		(r.roots == o.roots || r.roots != nil && o.roots != nil && r.roots.Equal(o.roots))
 }
 
-// reaches are all the addresses that a connection may be tried at.
-func (cfg *config) reaches() ([]reach, error) {
+// reaches implements kind.
+func (postgres) reaches(cfg *config) ([]reach, error) {
 	pc, err := cfg.connection("x") // its place may be anywhere
 	if err != nil {
 		return nil, err
@@ -264,13 +279,17 @@ func (cfg *config) encrypt(pc *pgx.ConnConfig) error {
 
 // reload lets go of the connections of all configurations of a plugin.
 func (c *call) reload() (*secrets.Response, error) {
-	if c.name != plugin {
+	if _, known := kinds[c.name]; !known {
 		return nil, invalid("no plugins were found with name %q", c.name)
 	}
 	names, err := c.view.List(c, "config/", "", 0)
 	if err != nil {
 		return nil, err
 	}
+	names = slices.DeleteFunc(names, func(name string) bool {
+		cfg, ok, err := c.e.configs.Get(c, c.view, "config/"+name, parse[config])
+		return err != nil || !ok || cfg.pluginName() != c.name
+	})
 	for _, name := range names {
 		c.e.close(name)
 	}
@@ -290,7 +309,7 @@ func (c *call) rotateRoot() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if have.User == "" || !strings.Contains(have.URL, "{{password}}") {
+	if have.User == "" || !have.kind().rotates(have) {
 		return nil, invalid("rotate-root needs username, password and a connection_url with {{username}} and {{password}}")
 	}
 	cfg := *have
@@ -316,12 +335,8 @@ func (c *call) rotateRoot() (*secrets.Response, error) {
 		if err != nil {
 			return nil, err
 		}
-		change := cfg.Rotate
-		if len(change) == 0 {
-			change = []string{`ALTER ROLE "{{username}}" WITH PASSWORD '{{password}}'`}
-		}
 		err = c.e.ask(ctx, updates, &cfg, func(ctx context.Context, l *link) error {
-			return l.run(ctx, change, values{user: cfg.User, password: stored})
+			return l.setPassword(ctx, cfg.Rotate, values{user: cfg.User, password: stored})
 		})
 		if err != nil {
 			return nil, err

@@ -1,5 +1,5 @@
-// Package database makes and ends roles of PostgreSQL (contract 4.7): dynamic ones, which live as
-// long as their lease, and static ones, whose password changes by the clock.
+// Package database makes and ends users of databases (contract 4.7; PostgreSQL, Redis; see kind): dynamic ones, which
+// live as long as their lease, and static ones, whose password changes by the clock.
 //
 // What is done in a database is written down before it is done. A dynamic role has an entry
 // ("wal/...") that is committed before the role is made, and goes in the commit of its lease: a crash
@@ -343,7 +343,7 @@ func (c *call) creds() (*secrets.Response, error) {
 			return nil, err
 		}
 		err = c.e.ask(ctx, creates, cfg, func(ctx context.Context, l *link) error {
-			return l.run(ctx, r.Creation, values{user: user, password: stored, until: c.r.Now.Add(ttl)})
+			return l.create(ctx, r.Creation, values{user: user, password: stored, until: c.r.Now.Add(ttl)})
 		})
 		if err != nil { // the entry stays: what was made, if anything was, is dropped by it
 			return nil, err
@@ -373,12 +373,8 @@ func (e *Engine) Renew(ctx context.Context, view engine.View, l engine.Lease) (*
 	if err != nil {
 		return nil, err
 	}
-	renew := of.Renew
-	if len(renew) == 0 {
-		renew = []string{`ALTER ROLE "{{name}}" VALID UNTIL '{{expiration}}'`}
-	}
 	return nil, e.ask(ctx, renews, cfg, func(ctx context.Context, at *link) error {
-		return at.run(ctx, renew, values{user: of.User, until: l.Expires})
+		return at.renew(ctx, of.Renew, values{user: of.User, until: l.Expires})
 	})
 }
 
@@ -398,14 +394,7 @@ func (c *call) end(of *live) error {
 		return err
 	}
 	return c.e.ask(c, revokes, cfg, func(ctx context.Context, l *link) error {
-		exists, err := l.exists(ctx, of.User)
-		if err != nil || !exists {
-			return err
-		}
-		if len(of.Revoke) > 0 {
-			return l.run(ctx, of.Revoke, values{user: of.User})
-		}
-		return l.drop(ctx, of.User)
+		return l.end(ctx, of.Revoke, values{user: of.User})
 	})
 }
 

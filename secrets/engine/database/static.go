@@ -144,12 +144,8 @@ func (c *call) change(cfg *config, s *static, was time.Time) (*secrets.Response,
 		if err != nil {
 			return nil, err
 		}
-		how := s.Rotate
-		if len(how) == 0 {
-			how = []string{`ALTER ROLE "{{username}}" WITH PASSWORD '{{password}}'`}
-		}
 		err = c.e.ask(ctx, updates, cfg, func(ctx context.Context, l *link) error {
-			return l.run(ctx, how, values{user: s.User, password: stored})
+			return l.setPassword(ctx, s.Rotate, values{user: s.User, password: stored})
 		})
 		if err != nil {
 			return nil, err
