@@ -193,10 +193,20 @@ func (c *conn) line() string {
 		age)
 }
 
+// subcommands are those that there are.
+var subcommands = map[string][]string{
+	"client": {"id", "getname", "setname", "setinfo", "info", "list"}, "config": {"get"},
+	"command": {"count", "docs", "info"}, "cluster": {"slots", "shards", "info", "myid", "nodes", "keyslot"},
+}
+
+// subcommand refuses what is none, or has the wrong number of arguments.
 func (c *conn) subcommand(args [][]byte) {
-	name := strings.ToUpper(string(args[0]))
-	c.out.fail(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%s'. Try %s HELP.",
-		args[1][:min(len(args[1]), 128)], name))
+	name, what := strings.ToLower(string(args[0])), string(args[1][:min(len(args[1]), 128)])
+	if slices.Contains(subcommands[name], strings.ToLower(what)) { // so what was wrong is how much came with it
+		c.out.fail(fmt.Sprintf("ERR wrong number of arguments for '%s|%s' command", name, strings.ToLower(what)))
+		return
+	}
+	c.out.fail(fmt.Sprintf("ERR unknown subcommand '%s'. Try %s HELP.", what, strings.ToUpper(name)))
 }
 
 func info(c *conn, _ [][]byte) {
@@ -244,11 +254,15 @@ func configure(c *conn, args [][]byte) {
 
 // wait is WAIT: nobody copies what is here, so it has nothing to wait for.
 func wait(c *conn, args [][]byte) {
-	for _, arg := range args[1:] {
-		if n, ok := integer(arg); !ok || n < 0 {
-			c.out.fail(wrongNumber)
-			return
-		}
+	_, ok := integer(args[1])
+	switch patience, valid := integer(args[2]); {
+	case !ok:
+		c.out.fail(wrongNumber)
+	case !valid:
+		c.out.fail("ERR timeout is not an integer or out of range")
+	case patience < 0:
+		c.out.fail("ERR timeout is negative")
+	default:
+		c.out.int(0)
 	}
-	c.out.int(0)
 }

@@ -294,7 +294,7 @@ func describe(c *conn, args [][]byte) {
 			}
 		}
 	case what != "":
-		c.out.fail("ERR unknown subcommand '" + string(args[1]) + "'. Try COMMAND HELP.")
+		c.subcommand(args)
 		return
 	}
 	if what == "docs" {

@@ -297,7 +297,7 @@ func TestKeys(t *testing.T) {
 		COMMAND COUNT => :56
 		COMMAND INFO get none => [["get" :2 [+readonly +fast] :1 :1 :1] nil array]
 		CONFIG GET data* => ["databases" "1"]
-		CONFIG SET a b => -ERR unknown subcommand or wrong number of arguments for 'SET'. Try CONFIG HELP.
+		CONFIG SET a b => -ERR unknown subcommand 'SET'. Try CONFIG HELP.
 		ECHO hi => "hi"
 		PING => +PONG
 		PING hi => "hi"
