@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,7 +34,8 @@ func (c *conn) hosts() *slots.Map {
 
 // elsewhere says where keys are that are not here: MOVED, or CROSSSLOT where they are at several hosts. It is empty
 // where this host owns all of them, or has all keys there are.
-func (s *Server) elsewhere(keys [][]byte) string {
+func (c *conn) elsewhere(keys [][]byte) string {
+	s := c.s
 	if !s.shares() || len(keys) == 0 {
 		return ""
 	}
@@ -42,7 +44,7 @@ func (s *Server) elsewhere(keys [][]byte) string {
 	for _, key := range keys {
 		n, ok := m.Owner(slots.Of(key))
 		switch {
-		case !ok || n.ID == s.node || s.maintenance(key):
+		case !ok || n.ID == s.node || s.maintenance(key) || c.copies && s.copied(m, key):
 			mine++
 		case first == "":
 			first = fmt.Sprintf("MOVED %d %s", slots.Of(key), n.Addr())
@@ -54,6 +56,11 @@ func (s *Server) elsewhere(keys [][]byte) string {
 		return crossSlot
 	}
 	return first
+}
+
+// copied reports whether this host has a copy of a key.
+func (s *Server) copied(m *slots.Map, key []byte) bool {
+	return slices.ContainsFunc(m.Owners(slots.Of(key)), func(n slots.Node) bool { return n.ID == s.node })
 }
 
 const crossSlot = "CROSSSLOT Keys in request don't hash to the same slot"

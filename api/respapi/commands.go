@@ -35,6 +35,7 @@ func commands() []command {
 		{"config", -2, "", 0, 0, 0, configure},
 		{"cluster", -2, "", 0, 0, 0, cluster},
 		{"wait", 3, "", 0, 0, 0, wait},
+		{"usage.replica", 1, "fast", 0, 0, 0, func(c *conn, _ [][]byte) { c.copies = true; c.out.ok() }},
 
 		{"get", 2, "readonly fast", 1, 1, 1, get},
 		{"set", -3, "write", 1, 1, 1, set},
@@ -162,7 +163,7 @@ func (c *conn) find(args [][]byte) (*command, string) {
 	case cmd.is("write") && slices.ContainsFunc(cmd.keys(args), c.s.maintenance):
 		return nil, "ERR the key " + c.s.cfg.MaintenanceKey + " says that this host drains, and is not for writing"
 	}
-	return cmd, c.s.elsewhere(cmd.keys(args))
+	return cmd, c.elsewhere(cmd.keys(args))
 }
 
 func unknown(args [][]byte) string {

@@ -3,56 +3,20 @@ package respapi
 import (
 	"bufio"
 	"net"
-	osexec "os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"corbel.dev/corbel/kit/clock"
-	"corbel.dev/corbel/kit/loud"
-	"corbel.dev/corbel/kit/polltest"
-	"corbel.dev/corbel/kit/testport"
+	"corbel.dev/corbel/kit/redistest"
 	"corbel.dev/corbel/usage/cache"
 )
-
-// redis starts a redis-server that keeps nothing, on a free port.
-func redis(t *testing.T) (addr string) {
-	t.Helper()
-	path, err := osexec.LookPath("redis-server")
-	if err != nil {
-		loud.Skip(t, "no redis-server is installed (Debian: redis-server): answers were not compared with it")
-	}
-	ports, err := testport.Free(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
-	cmd := osexec.CommandContext(t.Context(), path, "--bind", "127.0.0.1", "--port", strconv.Itoa(ports[0]), "--save", "",
-		"--appendonly", "no", "--dir", t.TempDir(), "--databases", "1")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	polltest.NoError(t, time.Minute, func() error {
-		nc, err := net.Dial("tcp", addr)
-		if err == nil {
-			err = nc.Close()
-		}
-		return err
-	}, "redis-server")
-	return addr
-}
-
 
 // TestAsRedis gives the same commands to a real redis-server and to the cache: every answer must be the same, to the
 // byte, in both versions of the protocol. Where Redis promises no order, members are compared as a set.
 func TestAsRedis(t *testing.T) {
-	addr := redis(t)
+	addr := redistest.Start(t, "--databases", "1")
 	for _, version := range []string{"2", "3"} {
 		t.Run("RESP"+version, func(t *testing.T) {
 			r := start(t, Config{})

@@ -182,6 +182,7 @@ type conn struct {
 	queue   *transaction // between MULTI and EXEC
 	do      func(key []byte, fn func(e *cache.Entry))
 	leaving bool
+	copies  bool // the client also writes to replicas, and reads there
 	seen    seen
 	told    atomic.Pointer[string] // its name, for others
 	send    sender

@@ -20,7 +20,7 @@ var pure = []string{
 	"jobs/feasible", "jobs/jobwire", "jobs/periodic", "jobs/place", "jobs/planner", "jobs/preempt",
 	"jobs/reconcile", "jobs/score", "jobs/spec", "jobs/state", "jobs/validate",
 	"usage", "usage/aggregate", "usage/batch", "usage/cloudevents", "usage/dedup", "usage/dogstatsd", "usage/estimate",
-	"usage/fate", "usage/limits", "usage/route", "usage/sketch", "usage/window", "doctor", "doctor/text",
+	"usage/fate", "usage/limits", "usage/route", "usage/sketch", "usage/slots", "usage/window", "doctor", "doctor/text",
 }
 
 // Single reports whether a package starts no goroutine, in its tests neither, so that the race detector has nothing to
@@ -81,6 +81,8 @@ var doors = []struct {
 		"each of its packages registers its messages at the start of every process"},
 	{"github.com/twmb/franz-go", []string{"usage/eventlog/kafkalog"}, "the Kafka protocol is spoken in one place"},
 	{"github.com/twmb/franz-go/pkg/kfake", []string{}, "tests only: brokers in the test's process"},
+	{"github.com/redis/go-redis", []string{"usage/remote/rediscache"},
+		"a Redis of somebody's own is reached from one place"},
 	{"github.com/gorilla/websocket", []string{"api/sensuapi", "bench"}, "linked only where it is spoken"},
 	{"github.com/miekg/dns", []string{"api/dnsapi", "bench", "catalog/check"}, "the DNS contract and its load"},
 	{"github.com/minio/minio-go", []string{"client/snapstore", "secrets/storage/s3store"},
@@ -115,7 +117,8 @@ var doors = []struct {
 var testHelpers = []string{"secrets/storage/storagetest", "secrets/storage/pgstore/pgtest", "secrets/engine/enginetest",
 	"secrets/tables/tablestest", "kit/polltest", "kit/leaktest", "kit/loud", "kit/testport", "kit/jwks/jwkstest",
 	"kit/tokenreview/reviewtest", "kit/fault/history", "kit/fault/netns", "kit/spawn/harness", "kit/vfs/powertest",
-	"kit/limit/limittest", "core/wire/wiretest", "usage/eventlog/logtest"}
+	"kit/limit/limittest", "core/wire/wiretest", "usage/eventlog/logtest",
+	"usage/remote/remotetest", "kit/redistest"}
 
 // inits are the packages that may have an init function, with the reason.
 var inits = map[string]string{}
