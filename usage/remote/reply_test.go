@@ -16,7 +16,8 @@ func TestReadReply(t *testing.T) {
 			t.Errorf("%q: %c %v", text, r.Kind, err)
 		}
 	}
-	for _, text := range []string{"", "x\r\n", "$5\r\nab\r\n", "$1\r\nabc", "*1000000000\r\n", "$99999999999\r\n", ":x\r\n",
+	for _, text := range []string{"", "x\r\n", "$5\r\nab\r\n", "$1\r\nabc", "*1000000000\r\n", "$99999999999\r\n",
+		":x\r\n",
 		"+OK\n", strings.Repeat("*1\r\n", 20) + ":1\r\n", "$9223372036854775807\r\n", "%9223372036854775807\r\n"} {
 		if r, err := ReadReply(bufio.NewReader(strings.NewReader(text))); err == nil {
 			t.Errorf("%q was read as %v", text, r)

@@ -1,5 +1,5 @@
-// Package rediscache is the remote cache of the usage plane in a Redis or Valkey of somebody's own, single or a cluster,
-// behind the seam of usage/remote. It is the one place that speaks to them with a library of theirs.
+// Package rediscache is the remote cache of the usage plane in a Redis or Valkey of somebody's own, single or a
+// cluster, behind the seam of usage/remote. It is the one place that speaks to them with a library of theirs.
 //
 // What always holds: a call ends when its context does, and after Config.Timeout at the latest; commands of one call
 // travel in one pipeline, at most BatchKeys at a time; a server that does not answer is an error of kind Unavailable.
@@ -76,7 +76,8 @@ func New(cfg Config) (*Store, error) {
 func (s *Store) Close() error { return s.client.Close() }
 
 // pipe sends commands in pipelines, and judges them by their own errors; one that is nil was not there.
-func (s *Store) pipe(ctx context.Context, n int, add func(p redis.Pipeliner, i int) redis.Cmder) ([]redis.Cmder, error) {
+func (s *Store) pipe(ctx context.Context, n int, add func(p redis.Pipeliner, i int) redis.Cmder) (
+	[]redis.Cmder, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	cmds := make([]redis.Cmder, 0, n)
