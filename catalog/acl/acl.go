@@ -31,6 +31,7 @@ const (
 	Service
 	Session
 	Usage // by tenant: Corbel's own
+	Jobs  // by namespace: Corbel's own
 	ACL
 	Keyring
 	Mesh
@@ -40,7 +41,7 @@ const (
 )
 
 var resourceNames = [resourceCount]string{"", "agent", "event", "identity", "intention", "key", "node", "query",
-	"service", "session", "usage",
+	"service", "session", "usage", "jobs",
 	"acl", "keyring", "mesh", "operator", "peering"}
 
 // String returns the resource as rules and refusals spell it.

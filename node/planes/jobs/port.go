@@ -67,5 +67,5 @@ func (p *Plane) openAPI() {
 	p.d.Handle(wire.Servers, methodHTTP, c.serve)
 	p.api = nomadapi.New(nomadapi.Config{Log: p.d.Log, Clock: p.d.Clock, Needs: nomadrows.Needs{Views: views{p}, Jobs: w,
 		Starter: w, Nodes: w, Deployments: w, Settings: w, Cluster: c,
-		Clients: absent{}}})
+		Clients: absent{}, Rights: rightsOf(p.d)}})
 }
