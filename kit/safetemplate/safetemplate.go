@@ -28,6 +28,8 @@ type Limits struct {
 	MadeBytes   int           // that functions make on the way; 4 MiB
 	Steps       int           // turns of loops and calls of templates; 10,000
 	Time        time.Duration // 100 ms
+	// Left and Right are the template's brackets; {{ and }}.
+	Left, Right string
 }
 
 func (l *Limits) complete() {
@@ -66,7 +68,7 @@ func Parse(name, text string, funcs Functions, limits Limits) (*Template, error)
 	if funcs == nil {
 		funcs = func(*Budget) template.FuncMap { return nil }
 	}
-	t, err := template.New(name).Funcs(functions(new(Budget), funcs)).Parse(text)
+	t, err := template.New(name).Delims(limits.Left, limits.Right).Funcs(functions(new(Budget), funcs)).Parse(text)
 	if err != nil {
 		return nil, errkind.E(errkind.Invalid, "", err)
 	}

@@ -58,10 +58,12 @@ func many() (list []member) {
 func TestGet(t *testing.T) {
 	good := tarball(member{name: "./bin/tool", text: "#!"}, member{name: "lib", kind: tar.TypeDir},
 		member{name: "lib/l", link: "../bin/tool", kind: tar.TypeSymlink})
-	files := map[string][]byte{"/f.txt": []byte("hello"), "/good.tar.gz": good, "/z.zip": zipped("a/b", "zip"),
+	files := map[string][]byte{"/f.txt": []byte("hello"), "/good.tar.gz": good,
+		"/z.zip":       zipped("a/b", "zip"),
 		"/dots.tar.gz": tarball(member{name: "../../out", text: "x"}), "/zdots.zip": zipped("../../out", "x"),
-		"/abs.tar.gz":     tarball(member{name: "/etc/x", text: "x"}),
-		"/link.tar.gz":    tarball(member{name: "l", link: "../../..", kind: tar.TypeSymlink}, member{name: "l/out", text: "x"}),
+		"/abs.tar.gz": tarball(member{name: "/etc/x", text: "x"}),
+		"/link.tar.gz": tarball(member{name: "l", link: "../../..", kind: tar.TypeSymlink},
+			member{name: "l/out", text: "x"}),
 		"/abslink.tar.gz": tarball(member{name: "l", link: "/tmp", kind: tar.TypeSymlink}),
 		"/dev.tar.gz":     tarball(member{name: "d", kind: tar.TypeChar}), "/bomb.tar.gz": tarball(member{name: "b",
 			text: string(make([]byte, 5000))}), "/bad.tar.gz": []byte("no archive"),

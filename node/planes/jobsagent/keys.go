@@ -20,6 +20,7 @@ type Keys struct {
 	NodePool  string            `key:"node_pool" def:"default" doc:"pool that the node belongs to"`
 	Meta      map[string]string `key:"meta" doc:"pairs that describe the node to jobs"`
 	AllocDir  string            `key:"alloc_dir" doc:"folders of allocations; default jobs/alloc in data_dir"`
+	Secrets   string            `key:"secrets_address" doc:"URL of the secrets plane, for tasks; default this host's"`
 	MaxAllocs int               `key:"node_max_allocs" doc:"most allocations at once; 0 is no limit"`
 	// MaxKill bounds what jobs ask for.
 	MaxKill     time.Duration    `key:"max_kill_timeout" def:"30s" doc:"longest kill_timeout that a task may have"`

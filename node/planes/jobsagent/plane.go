@@ -36,7 +36,9 @@ type Agent struct {
 	plane.Idle
 	client *nodeclient.Client
 	served *registrar
-	temp   string // the folder of dev, which goes with the process
+	// secrets is where the secrets plane answers; "" is on this host.
+	secrets string
+	temp    string // the folder of dev, which goes with the process
 }
 
 // open makes the agent where the configuration wants one.
@@ -51,7 +53,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		return nil, fmt.Errorf("jobs.agent: %w", err)
 	}
 	a.served = newRegistrar(d, servers{d})
-	cfg.Services = a.served
+	cfg.Services, cfg.Steps, a.secrets = a.served, a.steps(d), k.Secrets
 	if a.client, err = nodeclient.New(*cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("jobs.agent: %w", err), a.Close())
 	}
