@@ -56,21 +56,21 @@ type Logs struct {
 	Limits    tasklog.Limits
 }
 
-// Isolation is what keeps a process apart from the host. See isolate_linux.go.
+// Isolation is what keeps a process apart from the host (isolate_linux.go). Dir and the paths of the command are then
+// inside of Root.
 type Isolation struct {
-	Root    string  // its file system
-	Mounts  []Mount // inside Root
-	Cgroup  string  // folder of a control group to start in; "" is the supervisor's
+	Root    string   // its file system
+	Mounts  []Mount  // inside of Root
+	Joins   []string // files of control groups to join
 	HostPID bool
 	HostIPC bool
 	Caps    []string // that it keeps
-	NetNS   string   // a network namespace to join
 }
 
-// Mount is a folder of the host inside of Root.
+// Mount is a folder or file of the host inside of Root.
 type Mount struct {
-	Host, Inside string
-	ReadOnly     bool
+	Host, Inside       string
+	ReadOnly, Optional bool
 }
 
 // ended is exit.json.

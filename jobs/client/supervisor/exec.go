@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 type Where struct {
 	Dir, User string
 	Env       []string
+	Inside    bool // its namespaces, and all that is in its spec
 }
 
 // execGrace is how long a command's output may stay open after its end.
@@ -34,19 +36,11 @@ func (p *Process) Exec(ctx context.Context, e driver.Exec, w Where) (int, error)
 	if !p.lives() {
 		return 0, errkind.New(errkind.NotFound, "the task does not run")
 	}
-	path, err := find(e.Command[0], w.Dir, w.Env)
+	cmd, err := p.beside(ctx, e.Command, w)
 	if err != nil {
-		return 0, errkind.E(errkind.Invalid, "", err)
+		return 0, err
 	}
-	cmd := exec.CommandContext(ctx, path, e.Command[1:]...)
-	cmd.Args[0] = e.Command[0]
-	cmd.Dir, cmd.Env, cmd.WaitDelay = w.Dir, w.Env, execGrace
-	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	if w.User != "" {
-		if cmd.SysProcAttr.Credential, err = credential(w.User); err != nil {
-			return 0, err
-		}
-	}
+	cmd.WaitDelay = execGrace
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if e.TTY {
 		return onTerminal(cmd, e)
@@ -54,6 +48,27 @@ func (p *Process) Exec(ctx context.Context, e driver.Exec, w Where) (int, error)
 	cmd.SysProcAttr.Setpgid = true
 	cmd.Stdout, cmd.Stderr = e.Stdout, e.Stderr
 	return piped(cmd, e.Stdin)
+}
+
+// beside is a command that shares with the process what w says, or with Inside its namespaces.
+func (p *Process) beside(ctx context.Context, command []string, w Where) (cmd *exec.Cmd, err error) {
+	if w.Inside {
+		self := append(OwnCommand(), enterCommand, strconv.Itoa(p.pids.Process), p.dir)
+		cmd = exec.CommandContext(ctx, self[0], append(self[1:], command...)...)
+		cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{}
+		return cmd, nil
+	}
+	path, err := find(command[0], w.Dir, w.Env)
+	if err != nil {
+		return nil, errkind.E(errkind.Invalid, "", err)
+	}
+	cmd = exec.CommandContext(ctx, path, command[1:]...)
+	cmd.Args[0] = command[0]
+	cmd.Dir, cmd.Env, cmd.SysProcAttr = w.Dir, w.Env, &syscall.SysProcAttr{}
+	if w.User != "" {
+		cmd.SysProcAttr.Credential, err = credential(w.User)
+	}
+	return cmd, err
 }
 
 // piped runs cmd. Its input is not waited for: a reader of a session has no end of its own.

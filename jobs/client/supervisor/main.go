@@ -29,6 +29,9 @@ func Main(args []string) int {
 	if len(args) == 2 && args[0] == isolateCommand {
 		return isolated(args[1])
 	}
+	if len(args) > 0 && args[0] == enterCommand {
+		return enter(args[1:])
+	}
 	if len(args) != 1 {
 		return 2
 	}

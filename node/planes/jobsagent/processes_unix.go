@@ -17,4 +17,5 @@ func addProcesses(all map[string]driver.Driver, k *Keys, dev bool) {
 		denied = []string{"root"}
 	}
 	all[rawexec.Name] = &rawexec.Driver{Enabled: k.Drivers.RawExec, Command: supervisor.OwnCommand(), DeniedUsers: denied}
+	addIsolated(all, k, denied)
 }

@@ -104,7 +104,7 @@ func Supervise(ctx context.Context, command []string, t *driver.Task, spec *supe
 		return nil, err
 	}
 	return &Running{Process: p, dir: t.Dirs.Private, env: spec.Env, work: spec.Dir, user: spec.User,
-		mhz: t.Resources.TotalCPU}, nil
+		mhz: t.Resources.TotalCPU, inside: spec.Isolate != nil}, nil
 }
 
 // Resume finds a task again.
@@ -121,5 +121,6 @@ func Resume(t *driver.Task, text []byte) (*Running, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Running{Process: p, dir: s.Dir, env: spec.Env, work: spec.Dir, user: spec.User, mhz: t.Resources.TotalCPU}, nil
+	return &Running{Process: p, dir: s.Dir, env: spec.Env, work: spec.Dir, user: spec.User, mhz: t.Resources.TotalCPU,
+		inside: spec.Isolate != nil}, nil
 }

@@ -19,6 +19,7 @@ type Running struct {
 	dir, work, user string
 	env             []string
 	mhz             int64 // of the node
+	inside          bool  // it is isolated
 
 	mu   sync.Mutex // guards last
 	last supervisor.Times
@@ -76,7 +77,7 @@ func (r *Running) Usage() (driver.Usage, error) {
 
 // Exec implements driver.Running.
 func (r *Running) Exec(ctx context.Context, e driver.Exec) (int, error) {
-	return r.Process.Exec(ctx, e, supervisor.Where{Dir: r.work, Env: r.env, User: r.user})
+	return r.Process.Exec(ctx, e, supervisor.Where{Dir: r.work, Env: r.env, User: r.user, Inside: r.inside})
 }
 
 // Remove implements driver.Running.
