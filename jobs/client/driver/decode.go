@@ -3,6 +3,7 @@ package driver
 import (
 	"bytes"
 	"encoding/json"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -16,13 +17,21 @@ func Decode(config map[string]any, into any) error {
 	if err != nil {
 		return errkind.E(errkind.Invalid, "config", err)
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
+	if err := Strict(text, into); err != nil {
 		return errkind.E(errkind.Invalid, "config", err)
 	}
 	return nil
 }
+
+// Strict reads JSON without unknown keys.
+func Strict(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
+}
+
+// CPUs is how many processors there are.
+func CPUs() int { return runtime.NumCPU() }
 
 // Pairs is an object of texts, which a job file may also write as a list of objects.
 type Pairs map[string]string

@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/client/driver"
+	"corbel.dev/corbel/jobs/client/driver/dockerdriver"
 	"corbel.dev/corbel/jobs/client/driver/mockdriver"
 	"corbel.dev/corbel/jobs/client/fingerprint"
 	"corbel.dev/corbel/jobs/client/nodeclient"
@@ -104,12 +105,16 @@ func (a *Agent) config(d *plane.Doors, k *Keys) (*nodeclient.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	all, err := drivers(d, k)
+	if err != nil {
+		return nil, err
+	}
 	c := &nodeclient.Config{
 		Node: nodeclient.Identity{ID: jobs.ID(id), Name: d.Cfg.Node.Name, Datacenter: d.Cfg.Node.Datacenter,
 			Class: k.NodeClass, Pool: k.NodePool, Meta: k.Meta, MaxAllocs: k.MaxAllocs,
 			ReservedForTheHost: k.Capacity.reserved(), Attributes: map[string]string{"unique.consul.name": d.Cfg.Node.Name,
 				"consul.server": strconv.FormatBool(d.Cfg.Server)}},
-		Drivers: drivers(d, k), Servers: servers{d}, RPCAddr: d.RPCAddr, HTTPAddr: func() string { return httpAddr(d) },
+		Drivers: all, Servers: servers{d}, RPCAddr: d.RPCAddr, HTTPAddr: func() string { return httpAddr(d) },
 		Host: fingerprint.Options{Address: address(d, k), TotalCPU: int64(k.Capacity.CPU),
 			MemoryMB: int64(k.Capacity.MemoryMB), DiskMB: int64(k.Capacity.DiskMB),
 			MinPort: k.Network.MinPort, MaxPort: k.Network.MaxPort, Ports: reserved},
@@ -152,13 +157,24 @@ func httpAddr(d *plane.Doors) string {
 }
 
 // drivers are those that the configuration wants.
-func drivers(d *plane.Doors, k *Keys) map[string]driver.Driver {
+func drivers(d *plane.Doors, k *Keys) (map[string]driver.Driver, error) {
 	all := map[string]driver.Driver{}
 	if k.Drivers.Mock {
 		all[mockdriver.Name] = &mockdriver.Driver{Clock: d.Clock}
 	}
 	addProcesses(all, k, d.Cfg.Dev)
-	return all
+	for kind, address := range map[string]string{dockerdriver.Name: k.Drivers.Docker,
+		dockerdriver.Podman: k.Drivers.Podman} {
+		if address == "" {
+			continue
+		}
+		engine, err := dockerdriver.New(kind, address, k.Drivers.Privileged)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", kind, err)
+		}
+		all[kind] = engine
+	}
+	return all, nil
 }
 
 // servers are the servers of the datacenter; a server asks itself.
