@@ -33,8 +33,9 @@ func Build(parent, alloc string, tasks []string) (*Dir, error) {
 	if err := os.MkdirAll(d.Path, 0o755); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"data", "logs", "tmp"} {
-		if err := open(filepath.Join(d.Path, Shared, name), 0o777); err != nil {
+	// Logs are written with the agent's rights: tasks only read them.
+	for name, mode := range map[string]fs.FileMode{"data": 0o777, "logs": 0o755, "tmp": 0o777 | fs.ModeSticky} {
+		if err := open(filepath.Join(d.Path, Shared, name), mode); err != nil {
 			return nil, err
 		}
 	}
@@ -188,6 +189,28 @@ func kindOf(err error) error {
 		return errkind.New(errkind.Denied, "Path escapes the alloc directory")
 	}
 	return err
+}
+
+// TakeOver moves what an older allocation's folder keeps for its successor on the same node: the shared data, and each
+// task's local folder.
+func (d *Dir) TakeOver(old *Dir, tasks []string) error {
+	names := []string{filepath.Join(Shared, "data")}
+	for _, task := range tasks {
+		names = append(names, filepath.Join(task, "local"))
+	}
+	for _, name := range names {
+		from, to := filepath.Join(old.Path, name), filepath.Join(d.Path, name)
+		if info, err := os.Lstat(from); err != nil || !info.IsDir() {
+			continue
+		}
+		if err := os.Remove(to); err != nil { // it is new, and so empty
+			return err
+		}
+		if err := os.Rename(from, to); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Usage is how many bytes the folder has, at most what is counted in most files.

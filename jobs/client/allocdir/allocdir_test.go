@@ -67,3 +67,29 @@ func TestStaysInside(t *testing.T) {
 		t.Error(d.Usage(100))
 	}
 }
+
+// TestTakeOver: a successor has the data of an older allocation.
+func TestTakeOver(t *testing.T) {
+	parent := t.TempDir()
+	old, err := Build(parent, "a1", []string{"web", "gone"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"alloc/data/x", "web/local/y", "web/secrets/z"} {
+		if err := os.WriteFile(filepath.Join(old.Path, name), []byte("kept"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next, err := Build(parent, "a2", []string{"web", "fresh"})
+	if err == nil {
+		err = next.TakeOver(old, []string{"web", "fresh"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, there := range map[string]bool{"alloc/data/x": true, "web/local/y": true, "web/secrets/z": false} {
+		if _, err := os.Stat(filepath.Join(next.Path, name)); (err == nil) != there {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -39,12 +39,14 @@ type Host struct {
 	Volumes  map[string]Volume
 	// MaxKillTimeout bounds what jobs ask for.
 	MaxKillTimeout time.Duration
-	Steps          []Step
-	Services       Services // nil: none
-	Save           func(jobs.ID, *nodestate.Record) error
-	Report         func(noderpc.Update)
-	Clock          clock.Clock
-	Log            *slog.Logger
+	// Previous is an older allocation of this node, or nil.
+	Previous func(jobs.ID) *Runner
+	Steps    []Step
+	Services Services // nil: none
+	Save     func(jobs.ID, *nodestate.Record) error
+	Report   func(noderpc.Update)
+	Clock    clock.Clock
+	Log      *slog.Logger
 }
 
 // Volume is a folder of the host that jobs may mount.
@@ -68,7 +70,8 @@ type Runner struct {
 	lives  time.Time // when this Runner began to look at the health
 	told   []byte    // last report without its times
 
-	saving sync.Mutex // one Save at a time
+	saving sync.Mutex    // one Save at a time
+	over   chan struct{} // closed when Run has ended with all tasks dead
 }
 
 // task is one of the group's.
@@ -83,7 +86,10 @@ func (t *task) leaves() bool { return t.away.Load() }
 
 // New makes a Runner of a record, which is a new one's or that of a former life.
 func New(host *Host, load *workload.Workload, record *nodestate.Record) *Runner {
-	r := &Runner{host: host, load: load, changed: make(chan struct{}, 1), record: *record}
+	r := &Runner{host: host, load: load, changed: make(chan struct{}, 1), record: *record, over: make(chan struct{})}
+	if record.Done {
+		close(r.over)
+	}
 	r.record.Workload = load.Bytes()
 	if r.record.Tasks == nil {
 		r.record.Tasks = map[string]taskrunner.Saved{}
@@ -197,6 +203,9 @@ func (r *Runner) Run(ctx context.Context) error {
 			r.host.Log.Error("the folder of an allocation cannot be made", "alloc", r.load.ID.String(), "error", err)
 			return r.lost(err)
 		}
+		if err := r.inherit(ctx); err != nil {
+			r.host.Log.Warn("the data of the previous allocation is not there", "alloc", r.load.ID.String(), "error", err)
+		}
 	}
 	r.save()
 	r.mu.Lock()
@@ -217,6 +226,9 @@ func (r *Runner) Run(ctx context.Context) error {
 		if done {
 			running.Wait()
 			r.finish(ctx)
+			if ctx.Err() == nil {
+				close(r.over)
+			}
 			return nil
 		}
 		var timer *clock.Timer
@@ -267,8 +279,55 @@ func (r *Runner) look() (wait time.Duration, done bool) {
 		r.host.Services.Set(load.ID, r.wanted(load, list))
 	}
 	wait = r.judge(load, list)
+	if left := r.timeLeft(load); left > 0 && (wait == 0 || left < wait) {
+		wait = left
+	}
 	r.report()
 	return wait, lifecycle.Done(list)
+}
+
+// timeLeft is how long the allocation may still run; 0 is for ever, and one whose time is up is stopped.
+func (r *Runner) timeLeft(load *workload.Workload) time.Duration {
+	most := time.Duration(jobwire.Get(load.Group.MaxRunDuration))
+	if most <= 0 {
+		return 0
+	}
+	var began time.Time
+	for _, t := range r.tasks {
+		if at := t.runner.State().StartedAt; !at.IsZero() && (began.IsZero() || at.Before(began)) {
+			began = at
+		}
+	}
+	if began.IsZero() {
+		return 0
+	}
+	left := began.Add(most).Sub(r.host.Clock.Now())
+	if left <= 0 {
+		r.Stop()
+		return 0
+	}
+	return left
+}
+
+// inherit waits for the allocation that this one replaces on the node, and takes its data over where the group's disk
+// is sticky. What was begun once has its data.
+func (r *Runner) inherit(ctx context.Context) error {
+	load := r.now()
+	disk := load.Group.EphemeralDisk
+	if r.host.Previous == nil || load.Previous.IsZero() || disk == nil || !jobwire.Get(disk.Sticky) ||
+		len(r.record.Tasks) > 0 {
+		return nil
+	}
+	old := r.host.Previous(load.Previous)
+	if old == nil || old.dir == nil {
+		return nil
+	}
+	select {
+	case <-old.over:
+	case <-ctx.Done():
+		return nil
+	}
+	return r.dir.TakeOver(old.dir, load.TaskNames())
 }
 
 // killEvent is the event of a reason.

@@ -207,7 +207,18 @@ func clone(ctx context.Context, root *os.Root, dest, repo string, options map[st
 	if err := root.MkdirAll(path.Dir(dest), 0o755); err != nil {
 		return escape(err)
 	}
-	full := filepath.Join(root.Name(), dest)
+	top, err := filepath.EvalSymlinks(root.Name())
+	if err != nil {
+		return err
+	}
+	parent, err := filepath.EvalSymlinks(filepath.Join(top, path.Dir(dest)))
+	if err != nil {
+		return err
+	}
+	if rel, err := filepath.Rel(top, parent); err != nil || !filepath.IsLocal(rel) {
+		return errkind.New(errkind.Denied, "the destination leaves the task's folder")
+	}
+	full := filepath.Join(parent, path.Base(dest))
 	if info, err := root.Lstat(dest); err == nil && !info.IsDir() {
 		return errkind.Errorf(errkind.Invalid, "destination: %s is there and no directory", dest)
 	}

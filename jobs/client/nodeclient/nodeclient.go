@@ -18,6 +18,8 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -179,9 +181,10 @@ func (c *Client) Run(ctx context.Context) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	c.life = life
-	c.host = &allocrunner.Host{Node: node, Region: c.cfg.Node.Region, AllocDir: c.cfg.AllocDir, StateDir: c.cfg.StateDir,
-		Drivers: c.cfg.Drivers, Volumes: c.cfg.Volumes, MaxKillTimeout: c.cfg.MaxKillTimeout, Steps: c.cfg.Steps,
-		Services: c.cfg.Services, Save: c.store.Put, Report: c.queue.put, Clock: c.cfg.Clock, Log: c.cfg.Log}
+	c.host = &allocrunner.Host{Node: node, Region: c.cfg.Node.Region, AllocDir: c.cfg.AllocDir,
+		StateDir: c.cfg.StateDir, Drivers: c.cfg.Drivers, Volumes: c.cfg.Volumes,
+		MaxKillTimeout: c.cfg.MaxKillTimeout, Steps: c.cfg.Steps, Services: c.cfg.Services, Previous: c.runner,
+		Save: c.store.Put, Report: c.queue.put, Clock: c.cfg.Clock, Log: c.cfg.Log}
 	if err := c.restore(life); err != nil {
 		return err
 	}
@@ -344,7 +347,7 @@ func (c *Client) forget(id jobs.ID, a *alloc) {
 func (c *Client) remove(id jobs.ID, a *alloc) {
 	err := c.store.Delete(id)
 	if d := a.Dir(); d != nil {
-		err = errors.Join(err, d.Remove())
+		err = errors.Join(err, d.Remove(), os.RemoveAll(filepath.Join(c.cfg.StateDir, "tasks", id.String())))
 	}
 	if err != nil {
 		c.cfg.Log.Warn("a dead allocation could not be deleted", "alloc", id.String(), "error", err)
@@ -395,4 +398,12 @@ func (c *Client) Debug() any {
 	defer c.mu.Unlock()
 	return map[string]any{"allocations": all, "index": c.index, "heartbeat": c.every.String(), "heard": c.heard,
 		"updates_waiting": c.queue.len(), "drivers": c.texts}
+}
+
+// runner is an allocation of this node, or nil.
+func (c *Client) runner(id jobs.ID) *allocrunner.Runner {
+	if a, err := c.find(id); err == nil {
+		return a.Runner
+	}
+	return nil
 }

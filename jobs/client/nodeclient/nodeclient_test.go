@@ -197,6 +197,34 @@ func TestReattach(t *testing.T) {
 	stop()
 }
 
+// TestSuccessor: a sticky disk goes from an allocation to the one that replaces it on the node, once that has ended;
+// and an allocation whose time is up ends.
+func TestSuccessor(t *testing.T) {
+	dir := t.TempDir()
+	s := newServers(t)
+	_, stop := run(t, s, dir, nil)
+	j := job(jobs.Service, mock("t", map[string]any{"stdout_string": "x"}))
+	j.TaskGroups[0].EphemeralDisk.Sticky = to(true)
+	s.send(1, j, true, noderpc.Alloc{ID: a1})
+	polltest.Until(t, func() bool { return s.update(a1).Status == jobs.ClientRunning }, "the first")
+	if err := os.WriteFile(filepath.Join(dir, "allocs", a1.String(), "alloc", "data", "f"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.send(2, j, false, noderpc.Alloc{ID: a2, Previous: a1})
+	s.send(3, j, false, noderpc.Alloc{ID: a1, Desired: jobs.Desired{Status: jobs.Stop}})
+	polltest.Until(t, func() bool { return s.update(a2).Status == jobs.ClientRunning }, "the second")
+	if _, err := os.Stat(filepath.Join(dir, "allocs", a2.String(), "alloc", "data", "f")); err != nil {
+		t.Error(err)
+	}
+	short := job(jobs.Batch, mock("t", nil))
+	short.TaskGroups[0].MaxRunDuration = to(jobwire.Duration(10 * time.Millisecond))
+	s.send(4, short, false, noderpc.Alloc{ID: a3})
+	polltest.Until(t, func() bool { return s.update(a3).Status == jobs.ClientComplete }, "the end of its time")
+	s.send(5, j, false, noderpc.Alloc{ID: a2, Desired: jobs.Desired{Status: jobs.Stop}})
+	polltest.Until(t, func() bool { return s.update(a2).Status == jobs.ClientComplete }, "the end")
+	stop()
+}
+
 // TestStopsWithTheProcess: what runs by dev goes with it.
 func TestStopsWithTheProcess(t *testing.T) {
 	s := newServers(t)

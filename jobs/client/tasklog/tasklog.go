@@ -2,7 +2,8 @@
 //
 // The files are <task>.stdout.N and <task>.stderr.N. N grows for ever; the oldest go when there are more than
 // MaxFiles. An offset counts from the start of the oldest file that is kept. A Writer belongs to one goroutine. A
-// Reader needs nothing of the Writer but the files, so it works beside a supervisor in another process.
+// Reader needs nothing of the Writer but the files, so it works beside a supervisor in another process. Neither follows
+// a link out of the folder: tasks may be able to write there, and their logs are written with the agent's rights.
 package tasklog
 
 import (
@@ -58,7 +59,12 @@ func NewWriter(dir, name string, limits Limits) (*Writer, error) {
 func (w *Writer) path(n int) string { return filepath.Join(w.dir, w.name+"."+strconv.Itoa(n)) }
 
 func (w *Writer) open() error {
-	f, err := os.OpenFile(w.path(w.number), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	root, err := os.OpenRoot(w.dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(filepath.Base(w.path(w.number)), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
@@ -226,7 +232,12 @@ func (c *Cursor) Next(buf []byte) (Piece, error) {
 
 func (c *Cursor) read(buf []byte) (Piece, error) {
 	file := c.name + "." + strconv.Itoa(c.number)
-	f, err := os.Open(filepath.Join(c.dir, file))
+	root, err := os.OpenRoot(c.dir)
+	if err != nil {
+		return Piece{}, err
+	}
+	defer root.Close()
+	f, err := root.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Piece{}, nil
 	} else if err != nil {

@@ -2,6 +2,7 @@ package tasklog
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -68,6 +69,35 @@ func TestRotation(t *testing.T) {
 	write("!")
 	if text, err := os.ReadFile(dir + "/web.stdout.3"); string(text) != "uvwxyz!" {
 		t.Errorf("a writer goes on with %q, %v", text, err)
+	}
+	_ = w.Close()
+}
+
+// TestLinks: a link that a task made is not followed out of the folder, neither to write nor to read.
+func TestLinks(t *testing.T) {
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(outside, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewWriter(dir, "web.stdout", Limits{MaxFiles: 3, MaxFileBytes: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "web.stdout.1")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := w.Write([]byte("12345678")); n != 8 || err != nil {
+		t.Error(n, err)
+	}
+	if text, _ := os.ReadFile(outside); string(text) != "secret" {
+		t.Errorf("the file outside is %q", text)
+	}
+	at, err := Open(dir, "web.stdout", 0, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, at); got != "1234" {
+		t.Errorf("%q", got)
 	}
 	_ = w.Close()
 }

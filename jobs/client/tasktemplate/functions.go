@@ -62,6 +62,13 @@ func (t *set) functions(b *safetemplate.Budget) template.FuncMap {
 		}
 		return strings.Join(words, sep), nil
 	}
+	addText(all, b)
+	addPlain(all)
+	return all
+}
+
+// addText adds functions that make text of other things.
+func addText(all template.FuncMap, b *safetemplate.Budget) {
 	all["indent"] = func(n int, s string) (string, error) {
 		if n < 0 || n > 100 {
 			return "", fmt.Errorf("indent: %d is not from 0 to 100", n)
@@ -91,8 +98,6 @@ func (t *set) functions(b *safetemplate.Budget) template.FuncMap {
 		}
 		return v, json.Unmarshal([]byte(s), &v)
 	}
-	addPlain(all)
-	return all
 }
 
 // addPlain adds functions that make nothing.

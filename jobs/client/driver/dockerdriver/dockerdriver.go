@@ -41,7 +41,7 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	var v struct{ Version, Os, Arch string }
 	err := d.engine.call(ctx, http.MethodGet, "/version", nil, &v)
 	if err != nil || v.Version == "" {
-		return driver.Fingerprint{Text: "Failed to connect to docker daemon"}
+		return driver.Fingerprint{Text: "Failed to connect to " + d.Kind + " daemon"}
 	}
 	at := "driver." + d.Kind
 	return driver.Fingerprint{Detected: true, Healthy: true, Text: "Healthy", Attributes: map[string]string{at: "1",

@@ -80,7 +80,7 @@ func TestIsolation(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	task1 := task(t, "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo survived")
+	task1 := task(t, "x=$(head -c 90000000 /dev/zero | tr '\\0' x); echo survived")
 	r, err := d.Start(t.Context(), task1)
 	if err != nil {
 		t.Fatal(err)
