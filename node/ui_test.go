@@ -1,0 +1,149 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/testport"
+	"corbel.dev/corbel/node/config"
+)
+
+// uiRig is a dev server as somebody sees it who comes by a name that is not loopback's: nobody is logged in.
+type uiRig struct {
+	t      *testing.T
+	http   http.Handler
+	cookie *http.Cookie
+}
+
+func startUI(t *testing.T) *uiRig {
+	t.Helper()
+	ports, err := testport.Free(6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(config.Options{Dev: true, Style: config.Corbel, Hostname: "test", Sections: Sections(),
+		Fragments: []string{fmt.Sprintf("log_level = \"ERROR\"\nnode_name = \"test\"\nports { http = %d, serf_lan = %d, "+
+			"server = %d, secrets = %d, monitor = %d, monitor_agents = %d, serf_wan = -1, dns = -1, grpc = -1 }\n"+
+			"monitor { agent { enabled = false } }\nacl { default_policy = \"deny\" }", ports[0], ports[1], ports[2],
+			ports[3], ports[4], ports[5])}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := made.(*Server)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	polltest.Until(t, func() bool { return len(p.Health().Lacks) == 0 }, "readiness")
+	return &uiRig{t: t, http: p.doors.Front(p.doctor)}
+}
+
+func (u *uiRig) do(method, path, body string, headers ...string) (int, string) {
+	r := httptest.NewRequestWithContext(u.t.Context(), method, path, strings.NewReader(body))
+	r.Host = "corbel.example"
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	if u.cookie != nil {
+		r.AddCookie(u.cookie)
+	}
+	w := httptest.NewRecorder()
+	u.http.ServeHTTP(w, r)
+	for _, c := range w.Result().Cookies() {
+		u.cookie = c
+	}
+	return w.Code, w.Body.String()
+}
+
+// asRoot writes with the token of dev.
+func (u *uiRig) asRoot(method, path, body string) string {
+	u.t.Helper()
+	var text string
+	polltest.NoError(u.t, time.Minute, func() error {
+		var code int
+		if code, text = u.do(method, path, body, "X-Consul-Token", "root"); code != http.StatusOK {
+			return fmt.Errorf("%s %s: %d %s", method, path, code, text)
+		}
+		return nil
+	}, "%s", path)
+	return text
+}
+
+// TestUIRights: whoever may read one service on one node sees nothing else in any topic, any count and any error, and
+// nothing at all without a login. What is not to be seen has hidden in its name.
+func TestUIRights(t *testing.T) {
+	u := startUI(t)
+	for _, s := range []string{
+		`{"Node":"n1","Address":"10.0.0.1","Service":{"ID":"web","Service":"web"}}`,
+		`{"Node":"n1","Address":"10.0.0.1","Service":{"ID":"hidden-db","Service":"hidden-db"},"Check":{"CheckID":"x",` +
+			`"Name":"hidden","ServiceID":"hidden-db","Status":"critical","Output":"hidden output"}}`,
+		`{"Node":"hidden-n2","Address":"10.0.0.2","Service":{"ID":"web2","Service":"web","Tags":["v2"]}}`,
+		`{"Node":"n1","Address":"10.0.0.1","Service":{"Kind":"connect-proxy","ID":"hidden-proxy","Service":"hidden-proxy",` +
+			`"Port":1,"Proxy":{"DestinationServiceName":"hidden-db","Upstreams":[{"DestinationName":"web",` +
+			`"LocalBindPort":2}]}}}`} {
+		u.asRoot("PUT", "/v1/catalog/register", s)
+	}
+	u.asRoot("PUT", "/v1/kv/hidden/key", "v")
+	u.asRoot("PUT", "/v1/connect/intentions/exact?source=hidden-a&destination=hidden-db", `{"Action":"deny"}`)
+	rules, _ := json.Marshal(`service "web" { policy = "read" } node "n1" { policy = "read" }`)
+	u.asRoot("PUT", "/v1/acl/policy", `{"Name":"web","Rules":`+string(rules)+`}`)
+	var token struct{ SecretID string }
+	if err := json.Unmarshal([]byte(u.asRoot("PUT", "/v1/acl/token", `{"Description":"web","Policies":[{"Name":"web"}]}`)),
+		&token); err != nil {
+		t.Fatal(err)
+	}
+	topics := []string{"overview", "services", "instances", "instances?service=hidden-db", "instances?service=web", "nodes",
+		"kv", "kv?prefix=hidden/&all=1", "doctor", "incidents", "silences", "secrets", "mesh", "cluster", "propagation"}
+	endpoints := []string{"/ui/api/me", "/ui/api/search?q=hid", "/ui/api/as/catalog/v1/catalog/services",
+		"/ui/api/as/secrets/v1/sys/mounts", "/ui/api/as/monitor/api/core/v2/namespaces"}
+	for _, topic := range topics {
+		endpoints = append(endpoints, "/ui/api/topic/"+topic)
+	}
+	for _, path := range endpoints {
+		if code, text := u.do("GET", path, ""); code != http.StatusUnauthorized || strings.Contains(text, "web") {
+			t.Errorf("%s without a login: %d %s", path, code, text)
+		}
+	}
+	if code, text := u.do("POST", "/ui/api/login", `{"token":"wrong"}`); code != http.StatusForbidden {
+		t.Fatalf("a wrong token: %d %s", code, text)
+	}
+	if code, text := u.do("POST", "/ui/api/login", `{"token":"`+token.SecretID+`"}`); code != http.StatusOK {
+		t.Fatalf("login: %d %s", code, text)
+	}
+	for _, path := range endpoints {
+		code, text := u.do("GET", path, "")
+		if code == http.StatusUnauthorized && strings.HasPrefix(path, "/ui/api/topic/") || strings.Contains(text, "hidden") {
+			t.Errorf("%s: %d %s", path, code, text)
+		}
+	}
+	for path, want := range map[string]string{
+		"/ui/api/topic/services":  `{"rows":[{"name":"web","instances":1,"passing":1,`,
+		"/ui/api/topic/instances": `"matching":1,"all":1`,
+		"/ui/api/topic/nodes":     `{"name":"n1","address":"10.0.0.1","state":"passing","instances":1,"failing":0}`,
+		"/ui/api/topic/overview":  `"words":"1 service, 1 instance, 1 passing"`,
+		"/ui/api/topic/kv":        `"all":0`,
+		"/ui/api/topic/doctor":    "Permission denied",
+		"/ui/api/topic/incidents": "log in with a user and password",
+	} {
+		if _, text := u.do("GET", path, ""); !strings.Contains(text, want) {
+			t.Errorf("%s: %s, want %s", path, text, want)
+		}
+	}
+	if code, _ := u.do("PUT", "/ui/api/as/catalog/v1/kv/a", "x"); code != http.StatusForbidden {
+		t.Errorf("a write without the right: %d", code)
+	}
+	if code, _ := u.do("POST", "/ui/api/logout", "", "Sec-Fetch-Site", "cross-site"); code != http.StatusForbidden {
+		t.Errorf("another site's page logs out: %d", code)
+	}
+}
