@@ -22,7 +22,7 @@ export const text = {
   pause: "Pause",
   resume: "Resume",
   filterLabel: "Filter",
-  servicesHint: "web -passing node:db* tag:v2",
+  servicesHint: "web -state:passing tag:v2",
   noServices: "No service is registered. Register one: corbel services register web --port 8080",
   noMatch: "Nothing matches this filter.",
   allWell: "Nothing needs you.",
