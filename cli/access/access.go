@@ -165,6 +165,12 @@ func Login(e *command.Env, c *cobra.Command) {
 	var method, kind, bearerFile, sink string
 	var meta []string
 	c.Args = command.Between(0, 0, "no arguments")
+	if !e.Consul {
+		c.Long = "Keep a token for the commands that follow, in the user's config folder, for its owner alone; or\n" +
+			"exchange a proof of identity for a token with --method.\n\nThe token is tried at the catalog, the secrets plane " +
+			"(VAULT_ADDR) and, as an API key, at the\nmonitor (CORBEL_MONITOR_ADDR), and kept for those that know it. It is " +
+			"shown to nobody else.\n\n  corbel login --token-file token\n  corbel logout --kept"
+	}
 	d.Flags(e, c)
 	f := c.Flags()
 	f.StringVar(&method, "method", "", "name of the auth method")
@@ -173,6 +179,9 @@ func Login(e *command.Env, c *cobra.Command) {
 	f.StringVar(&sink, "token-sink-file", "", "file that the secret is written to, for its owner alone")
 	f.StringArrayVar(&meta, "meta", nil, "name=value to keep with the token (repeat)")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if !e.Consul && method == "" && bearerFile == "" && sink == "" {
+			return keepToken(c.Context(), e, &d)
+		}
 		if method == "" || bearerFile == "" || sink == "" {
 			return command.Usagef("login needs --method, --bearer-token-file and --token-sink-file")
 		}
@@ -217,11 +226,18 @@ func writeSecret(path, secret string) error {
 
 // Logout builds `logout`.
 func Logout(e *command.Env, c *cobra.Command) {
+	var kept bool
 	made := command.Act(e, "logout", "", command.Between(0, 0, "no arguments"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, _ []string) error {
+			if kept {
+				return forget(e, d)
+			}
 			q := client.Query{Datacenter: d.Q.Datacenter}
 			return cl.Send(ctx, http.MethodPost, "/v1/acl/logout", q.Values(), nil, nil)
 		})
 	c.Args, c.RunE = made.Args, made.RunE
 	c.Flags().AddFlagSet(made.Flags())
+	if !e.Consul {
+		c.Flags().BoolVar(&kept, "kept", false, "forget the token that `corbel login` keeps, and revoke none")
+	}
 }

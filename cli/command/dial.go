@@ -1,6 +1,7 @@
 package command
 
 import (
+	"corbel.dev/corbel/cli/keptlogin"
 	"corbel.dev/corbel/client"
 	"github.com/spf13/cobra"
 )
@@ -58,6 +59,9 @@ func (d *Dial) Config() (client.Config, error) {
 		if *over.flag != "" {
 			*over.dst = *over.flag
 		}
+	}
+	if cfg.Token == "" && !d.env.Consul {
+		cfg.Token = keptlogin.Of(d.env.Getenv, keptlogin.Catalog, cfg.Address).Token
 	}
 	return cfg, nil
 }

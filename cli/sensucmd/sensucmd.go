@@ -3,6 +3,7 @@
 package sensucmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/keptlogin"
 	"corbel.dev/corbel/client/sensu"
 	"github.com/spf13/cobra"
 )
@@ -71,6 +73,13 @@ func (d *dial) client() (*sensu.Client, error) {
 	}
 	if d.cfg.Password != "" {
 		cfg.Password = d.cfg.Password
+	}
+	if cfg.APIKey == "" && cfg.User == "" && cfg.AccessToken == "" {
+		kept := keptlogin.Of(d.env.Getenv, keptlogin.Monitor, cmp.Or(cfg.Address, sensu.DefaultAddress))
+		cfg.APIKey, cfg.User, cfg.Password = kept.Token, kept.User, kept.Password
+		if token := d.env.Getenv("CORBEL_TOKEN"); token != "" && kept == (keptlogin.Login{}) {
+			cfg.APIKey = token
+		}
 	}
 	if d.namespace == "" {
 		d.namespace = d.env.Getenv("SENSU_NAMESPACE")

@@ -246,7 +246,13 @@ func runProcess(ctx context.Context, e *command.Env, p process, cfg *config.Conf
 			greet(ctx, e, cfg, planesOf(p))
 		}
 	}()
-	defer func() { stop(); <-greeted }()
+	defer func() {
+		stop()
+		<-greeted
+		if cfg.Dev && !e.Consul {
+			logUserOut(e, planesOf(p))
+		}
+	}()
 	for {
 		select {
 		case err := <-done:
@@ -333,6 +339,7 @@ func greet(ctx context.Context, e *command.Env, cfg *config.Config, planes plane
 	defer cl.Close()
 	for ctx.Err() == nil {
 		if err := cl.Ready(ctx); err == nil {
+			logUserIn(e, planes)
 			fmt.Fprint(e.Out, greeting(cfg, addr, planes))
 			return
 		}

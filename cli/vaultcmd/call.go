@@ -7,6 +7,7 @@
 package vaultcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/keptlogin"
 	"corbel.dev/corbel/client/vault"
 	"github.com/spf13/cobra"
 )
@@ -141,6 +143,9 @@ func (c *Call) open() error {
 	c.cfg.Address = cfg.Address
 	if c.helper, err = c.tokenHelper(); err != nil {
 		return err
+	}
+	if c.own && cfg.Token == "" {
+		cfg.Token = cmp.Or(c.Getenv("CORBEL_TOKEN"), keptlogin.Of(c.Getenv, keptlogin.Secrets, cfg.Address).Token)
 	}
 	switch {
 	case cfg.Token != "":

@@ -42,6 +42,9 @@ type Config struct {
 	Timeout     time.Duration // default 60 s
 }
 
+// DefaultAddress is where the monitor plane answers unless something else was said.
+const DefaultAddress = "http://127.0.0.1:8080"
+
 // FromEnv fills a Config from CORBEL_MONITOR_ADDR, CORBEL_MONITOR_USERNAME, CORBEL_MONITOR_PASSWORD and
 // CORBEL_MONITOR_API_KEY, or from those that sensuctl knows: SENSU_API_URL, SENSU_API_KEY, SENSU_ACCESS_TOKEN,
 // SENSU_TRUSTED_CA_FILE, SENSU_INSECURE_SKIP_TLS_VERIFY.
@@ -79,7 +82,7 @@ func New(cfg Config) (*Client, error) {
 		cfg.Timeout = time.Minute
 	}
 	if cfg.Address == "" {
-		cfg.Address = "http://127.0.0.1:8080"
+		cfg.Address = DefaultAddress
 	}
 	if !strings.Contains(cfg.Address, "://") {
 		cfg.Address = "http://" + cfg.Address
