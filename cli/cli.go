@@ -71,7 +71,7 @@ func dispatch(ctx context.Context, e *command.Env, args []string) int {
 		e.Consul = true
 	case "vault", "bao":
 		e.Vault = name
-	case sensuAgent, sensuBackend:
+	case sensuAgent, sensuBackend, sensuCtl:
 		e.Sensu = name
 	}
 	return run(ctx, e, args)
@@ -155,6 +155,7 @@ const (
 type commandLine struct {
 	use, short, long string
 	entries          []entry
+	flags            func(root *cobra.Command) // of all commands; nil: there are none
 }
 
 // Snapshot builds the commands of snapshots, with the lock that their agent holds.
@@ -227,6 +228,8 @@ func line(e *command.Env) commandLine {
 		return vaultLine(e)
 	case e.Sensu == sensuBackend:
 		return sensuBackendLine
+	case e.Sensu == sensuCtl:
+		return sensuCtlLine(e)
 	case e.Sensu != "":
 		return sensuAgentLine
 	}
@@ -252,12 +255,15 @@ func root(e *command.Env, args []string) *cobra.Command {
 		}
 		return command.Help(c)
 	}
+	if line.flags != nil {
+		line.flags(root)
+	}
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.AsUsage(err) })
 	called := firstWord(args)
-	all := slices.Contains([]string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd},
+	all := line.flags != nil || slices.Contains([]string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd},
 		called)
 	for _, g := range []cobra.Group{{ID: groupRun, Title: "Run:"}, {ID: groupCatalog, Title: "Catalog:"},
 		{ID: groupMesh, Title: "Mesh:"},

@@ -20,6 +20,7 @@ var names = []struct{ name, what string }{
 	{"bao", "OpenBao's, the same"},
 	{sensuAgent, "Sensu Go's agent"},
 	{sensuBackend, "Sensu Go's backend"},
+	{sensuCtl, "Sensu Go's command line"},
 }
 
 // nameList is the names alone.

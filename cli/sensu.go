@@ -1,6 +1,10 @@
 package cli
 
-import "corbel.dev/corbel/cli/serve"
+import (
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/sensuctl"
+	"corbel.dev/corbel/cli/serve"
+)
 
 // sensuAgent is the name of Sensu Go's agent.
 const sensuAgent = "sensu-agent"
@@ -32,4 +36,21 @@ var sensuBackendLine = commandLine{
 		{"upgrade", "Nothing to do: records are brought over as they are read", groupCluster, serve.BackendUpgrade},
 		{"version", "Show the sensu-backend version information", groupTools, serve.BackendVersion},
 	},
+}
+
+// sensuCtl is the name of Sensu Go's command line.
+const sensuCtl = "sensuctl"
+
+// sensuCtlLine is what it has.
+func sensuCtlLine(e *command.Env) commandLine {
+	ctl := sensuctl.New(e)
+	line := commandLine{use: sensuCtl, short: "Sensu Go's command line, by Corbel",
+		long: "Sensu Go's command line, by Corbel: the same commands, flags and files, against this monitor or\nSensu's. " +
+			"`corbel --help` shows Corbel's own commands.", flags: ctl.Flags}
+	for _, c := range ctl.Commands() {
+		line.entries = append(line.entries, entry{c.Name, c.Short, groupMonitor, c.Build})
+	}
+	line.entries = append(line.entries, entry{"version", "Show the sensuctl version information", groupTools,
+		serve.SensuVersion})
+	return line
 }

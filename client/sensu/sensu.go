@@ -241,6 +241,21 @@ func (c *Client) authorization(ctx context.Context, anew bool) (string, error) {
 	return "Bearer " + c.access, nil
 }
 
+// Login logs in with Config's user and password and returns the server's answer: the access token, the refresh token
+// and when the first ends.
+func (c *Client) Login(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	r := http.Request{Header: http.Header{}}
+	r.SetBasicAuth(c.cfg.User, c.cfg.Password)
+	resp, err := c.once(ctx, http.MethodGet, "/auth", nil, nil, r.Header.Get("Authorization"))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+}
+
 func (c *Client) unreachable(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -1,0 +1,145 @@
+package sensuctl
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"corbel.dev/corbel/cli/command"
+	"github.com/spf13/cobra"
+)
+
+// fake is a monitor with one check, which remembers what was written.
+type fake struct {
+	http.ServeMux
+	wrote   map[string]string // by method and path
+	renewed int
+	expires int64
+}
+
+func newFake(t *testing.T) (*fake, string) {
+	t.Helper()
+	f := &fake{wrote: map[string]string{}, expires: 1 << 40}
+	f.HandleFunc("GET /auth", func(w http.ResponseWriter, r *http.Request) {
+		if user, word, _ := r.BasicAuth(); user != "admin" || word != "secret" {
+			http.Error(w, `{"message":"bad credentials"}`, http.StatusUnauthorized)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(tokens{"a1", "r1", f.expires})
+	})
+	f.HandleFunc("POST /auth/token", func(w http.ResponseWriter, r *http.Request) {
+		f.renewed++
+		_ = json.NewEncoder(w).Encode(tokens{"a2", "r2", 1 << 40})
+	})
+	f.HandleFunc("GET /api/core/v2/namespaces/default/checks", func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer a") {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = io.WriteString(w, `[{"metadata":{"name":"cpu","namespace":"default"},"command":"check-cpu","interval":60,`+
+			`"subscriptions":["linux","web"],"publish":true}]`)
+	})
+	f.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		f.wrote[r.Method+" "+r.URL.Path] = string(b)
+	})
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	return f, server.URL
+}
+
+// run runs one command line as the binary would.
+func run(t *testing.T, home, in string, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	e := &command.Env{Sensu: "sensuctl", In: strings.NewReader(in), Out: &out, Err: io.Discard,
+		Getenv: func(name string) string { return map[string]string{"HOME": home}[name] }}
+	defer e.Close()
+	s := New(e)
+	root := &cobra.Command{Use: "sensuctl", SilenceErrors: true, SilenceUsage: true}
+	s.Flags(root)
+	for _, c := range s.Commands() {
+		sub := &cobra.Command{Use: c.Name}
+		c.Build(e, sub)
+		root.AddCommand(sub)
+	}
+	root.SetArgs(args)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestSensuctl(t *testing.T) {
+	f, url := newFake(t)
+	home := t.TempDir()
+	if _, err := run(t, home, "", "check", "list"); err == nil || !strings.Contains(err.Error(), "sensuctl configure") {
+		t.Error(err)
+	}
+	as := []string{"configure", "-n", "--url", url, "--username", "admin", "--password"}
+	if _, err := run(t, home, "", append(as, "wrong")...); err == nil {
+		t.Error("a wrong password")
+	}
+	if _, err := run(t, home, url+"\nadmin\nsecret\n\ntabular\n", "configure"); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(home, ".config/sensu/sensuctl/cluster"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	for want, args := range map[string][]string{
+		"cpu   check-cpu  60":                  {"check", "list"},
+		"type: CheckConfig\napi_version: core": {"check", "list", "--format", "yaml"},
+		`"interval": 60`:                       {"dump", "checks", "--format", "wrapped-json"},
+		`"name": "cpu"`:                        {"--namespace", "default", "check", "list", "--format", "json"},
+		"core/v2.CheckConfig":                  {"describe-type", "checks"},
+	} {
+		if out, err := run(t, home, "", args...); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+	handler := "type: Handler\napi_version: core/v2\nmetadata:\n  name: mail\nspec:\n  type: pipe\n  command: cat\n"
+	if _, err := run(t, home, handler, "create"); err != nil ||
+		!strings.Contains(f.wrote["PUT /api/core/v2/namespaces/default/handlers/mail"], `"command":"cat"`) {
+		t.Errorf("%v: %v", err, f.wrote)
+	}
+	if _, err := run(t, home, handler, "delete", "-f", "-"); err != nil {
+		t.Error(err)
+	} else if _, ok := f.wrote["DELETE /api/core/v2/namespaces/default/handlers/mail"]; !ok {
+		t.Errorf("%v", f.wrote)
+	}
+	if _, err := run(t, home, "", "check", "create", "disk", "--command", "x", "--interval", "5", "--subscriptions",
+		"a,b"); err != nil || !strings.Contains(f.wrote["POST /api/core/v2/namespaces/default/checks"],
+		`"subscriptions":["a","b"]`) {
+		t.Errorf("%v: %v", err, f.wrote)
+	}
+	if _, err := run(t, home, "n\n", "check", "delete", "disk"); err == nil {
+		t.Error("it was not sure")
+	}
+	if _, err := run(t, home, "", "check", "list", "--format", "xml"); err == nil {
+		t.Error("a format that is none")
+	}
+}
+
+// TestLoginIsRenewed: a login that ends soon is renewed with its refresh token, once.
+func TestLoginIsRenewed(t *testing.T) {
+	f, url := newFake(t)
+	f.expires = 1
+	home := t.TempDir()
+	as := []string{"configure", "-n", "--url", url, "--username", "admin", "--password", "secret"}
+	if _, err := run(t, home, "", as...); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := run(t, home, "", "check", "list"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f.renewed != 1 {
+		t.Errorf("renewed %d times", f.renewed)
+	}
+}
