@@ -263,8 +263,8 @@ func root(e *command.Env, args []string) *cobra.Command {
 	root.SetErr(e.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.AsUsage(err) })
 	called := firstWord(args)
-	all := line.flags != nil || slices.Contains([]string{"help", "completion", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd},
-		called)
+	all := line.flags != nil || slices.Contains([]string{"help", "completion", cobra.ShellCompRequestCmd,
+		cobra.ShellCompNoDescRequestCmd}, called)
 	for _, g := range []cobra.Group{{ID: groupRun, Title: "Run:"}, {ID: groupCatalog, Title: "Catalog:"},
 		{ID: groupMesh, Title: "Mesh:"},
 		{ID: groupAccess, Title: "Access:"},

@@ -126,7 +126,8 @@ func (s *Ctl) config(_ *command.Env, c *cobra.Command) {
 		}
 		if format := cmp.Or(s.format, p.Format); format != "" && format != "tabular" {
 			return command.WriteJSON(s.env.Out, map[string]any{"api-url": p.URL, "format": p.Format, "namespace": p.Namespace,
-				"username": p.User, "timeout": p.Timeout, "trusted-ca-file": p.CA, "insecure-skip-tls-verify": p.Insecure}, false)
+				"username": p.User, "timeout": p.Timeout, "trusted-ca-file": p.CA,
+				"insecure-skip-tls-verify": p.Insecure}, false)
 		}
 		f := &command.Fields{Width: 24}
 		f.Add("API URL", p.URL)

@@ -77,7 +77,8 @@ func (s *Ctl) Commands() []Entry {
 	for i := range types {
 		t := &types[i]
 		if t.Command != "" {
-			list = append(list, Entry{t.Command, "Manage " + t.Plural, func(_ *command.Env, c *cobra.Command) { s.group(c, t) }})
+			build := func(_ *command.Env, c *cobra.Command) { s.group(c, t) }
+			list = append(list, Entry{t.Command, "Manage " + t.Plural, build})
 		}
 	}
 	return list

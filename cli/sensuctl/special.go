@@ -174,7 +174,8 @@ func (s *Ctl) resolve(t *kind) *cobra.Command {
 				return fmt.Errorf("the event of %s has no check", args[0])
 			}
 			now := time.Now().Unix()
-			check["status"], check["output"], check["executed"], m["timestamp"] = 0, "Resolved manually with sensuctl", now, now
+			check["status"], check["output"] = 0, "Resolved manually with sensuctl"
+			check["executed"], m["timestamp"] = now, now
 			delete(m, "id")
 			return s.send(ctx, cl, "PUT", path, m, "Resolved")
 		})
