@@ -83,7 +83,11 @@ func (m *testMember) start(cfg *config.Config) {
 // config loads the member's configuration with more of it.
 func (m *testMember) config(server bool, more string) *config.Config {
 	m.t.Helper()
-	cfg, err := config.Load(config.Options{Server: server, Fragments: []string{m.hcl, more}, Hostname: "test"})
+	o := config.Options{Server: server, Fragments: []string{m.hcl, more}, Hostname: "test"}
+	if strings.Contains(more, "jobs {") { // else no plane has a section, and those that need one are off
+		o.Sections = Sections()
+	}
+	cfg, err := config.Load(o)
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -45,9 +45,13 @@ func (t *term) drainLoop(ctx context.Context) error {
 						jobstore.Transition{Alloc: a, Migrate: true, Trigger: jobs.TriggerNodeDrain})
 				}
 			}
+			if d := u.Node.Duty.Drain; !r.Done && d.Deadline > 0 && d.Deadline <= now {
+				c.Allocs.Transitions = append(c.Allocs.Transitions, overdue(v, id, now)...)
+				due[id] = now.Add(lastCall)
+			}
 			if r.Done {
 				c.Nodes.Duty = append(c.Nodes.Duty, drained(v, u.Node, now))
-			} else if r.Again > 0 {
+			} else if r.Again > 0 && due[id] == 0 {
 				due[id] = r.Again
 			}
 		}
@@ -61,6 +65,19 @@ func (t *term) drainLoop(ctx context.Context) error {
 		}
 		return earliest(due)
 	})
+}
+
+// lastCall is how long allocations of a node whose deadline has passed may wait for what replaces them.
+const lastCall = 2 * time.Second
+
+// overdue stops what was asked to move and found no other place: the deadline counts.
+func overdue(v *jobstore.View, node jobs.ID, now jobs.Time) (list []jobstore.Transition) {
+	for a := range v.State.OnNode(node) {
+		if !a.Terminal() && a.Desired.Migrate && now.Sub(a.ModifyTime) >= lastCall {
+			list = append(list, jobstore.Transition{Alloc: a.ID, Stop: true, Trigger: jobs.TriggerNodeDrain})
+		}
+	}
+	return list
 }
 
 // drained takes the drain off a node that is empty; it stays ineligible.

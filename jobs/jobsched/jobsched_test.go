@@ -194,6 +194,26 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// TestDeadlineOfDrain: where nothing else has room, the deadline stops what is left; it runs again once there is room.
+func TestDeadlineOfDrain(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		w.register(job("web", 2))
+		w.wantRunning(2*time.Second, "web", 2)
+		w.do(&jobstore.Command{Head: w.head(jobstore.NodeDrain), Nodes: jobstore.NodeWrites{Duty: []jobstore.DutyWrite{
+			{ID: nodeID(0), Drain: &jobs.Drain{Deadline: w.now().Add(time.Minute)}}}}})
+		pass(50 * time.Second)
+		if n, _ := w.running("web"); n != 2 {
+			t.Errorf("%d run before the deadline", n)
+		}
+		w.within(20*time.Second, "the node is drained", func() bool {
+			return w.store.View().State.Node(nodeID(0)).Node.Duty.Drain == nil
+		})
+		w.wantRunning(time.Second, "web", 0)
+		w.addNodes(1, 2)
+		w.wantRunning(2*time.Second, "web", 2)
+	})
+}
+
 func TestFailedAllocationIsReplaced(t *testing.T) {
 	inWorld(t, 2, func(w *world) {
 		tries := 0

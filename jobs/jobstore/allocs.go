@@ -69,6 +69,11 @@ func (b *builder) transition(w *Transition) {
 		next.ModifyTime = b.now
 		b.PutAllocation(&next)
 	}
+	if w.Stop && !old.ServerTerminal() {
+		next := *b.Allocation(w.Alloc)
+		next.Desired.Status, next.Desired.Description, next.ModifyTime = jobs.Stop, "alloc is being migrated", b.now
+		b.PutAllocation(&next)
+	}
 	if j := b.Job(old.Job.JobKey); j != nil {
 		b.evaluate(j, jobs.Evaluation{ID: w.EvalID, Trigger: or(w.Trigger, jobs.TriggerAllocStop)})
 	}

@@ -68,6 +68,7 @@ func (v *View) Apply(cmds []*Command) (*View, []Result, []Changed) {
 		b.did.Index = b.Index()
 		b.carryOut(c)
 		b.did.Core = b.Changes()
+		b.withdraw(b.did.Core)
 		for _, d := range b.did.Core {
 			b.mark(tableOf(d))
 		}

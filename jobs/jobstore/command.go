@@ -145,6 +145,7 @@ type Transition struct {
 	Migrate, Reschedule bool
 	Trigger             string
 	EvalID              jobs.ID // of the evaluation; zero has one made
+	Stop                bool    // now, whether there is a place for what replaces it or not
 }
 
 // RolloutWrite changes a deployment; its job is evaluated.

@@ -2,8 +2,10 @@ package jobstore
 
 import (
 	"encoding/json"
+	"strings"
 
 	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/state"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -106,4 +108,30 @@ func (b *builder) checkRollout(w *RolloutWrite) error {
 		return errkind.New(errkind.Conflict, "can't pause terminal deployment")
 	}
 	return nil
+}
+
+// withdraw removes the services of allocations that are over and whose node cannot say so any more.
+func (b *builder) withdraw(changes []state.Change) {
+	if b.marks[Services] == 0 {
+		return // there never was one
+	}
+	for _, c := range changes {
+		before, _ := c.Before.(*jobs.Allocation)
+		after, _ := c.After.(*jobs.Allocation)
+		if before == nil || !before.Counts() || after != nil && after.Counts() {
+			continue
+		}
+		prefix := "_nomad-task-" + before.ID.String() + "-"
+		from := &Document{Table: Services, Namespace: before.Job.Namespace, Name: prefix}
+		var gone []string
+		for d := range b.docs.Seek(from.orAfter) {
+			if d.Table != Services || d.Namespace != from.Namespace || !strings.HasPrefix(d.Name, prefix) {
+				break
+			}
+			gone = append(gone, d.Name)
+		}
+		for _, name := range gone {
+			b.dropDoc(Services, from.Namespace, name)
+		}
+	}
 }

@@ -83,6 +83,14 @@ func compareDocs(a, b *Document) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
+// orAfter points at the first document that is not before d.
+func (d *Document) orAfter(other *Document) int {
+	if compareDocs(d, other) <= 0 {
+		return -1
+	}
+	return 1
+}
+
 // Empty is the View of a new cluster.
 func Empty() *View {
 	return &View{State: state.Empty(), docs: table.New(compareDocs),
@@ -90,10 +98,13 @@ func Empty() *View {
 		nodes:  table.New(func(a, b *NodeDetail) int { return compareIDs(a.ID, b.ID) })}
 }
 
-// Index is when a table was changed last, 0 before that.
+// Index is when a table was changed last, 0 before that. A job's state comes from its allocations and evaluations.
 func (v *View) Index(t Table) uint64 {
-	if t >= tableCount {
+	switch {
+	case t >= tableCount:
 		return 0
+	case t == Jobs:
+		return max(v.indexes[Jobs], v.indexes[Allocations], v.indexes[Evaluations])
 	}
 	return v.indexes[t]
 }
@@ -108,12 +119,7 @@ func (v *View) Document(t Table, namespace, name string) *Document {
 func (v *View) Documents(t Table, namespace string) iter.Seq[*Document] {
 	return func(yield func(*Document) bool) {
 		from := &Document{Table: t, Namespace: namespace}
-		for d := range v.docs.Seek(func(d *Document) int {
-			if compareDocs(from, d) <= 0 {
-				return -1
-			}
-			return 1
-		}) {
+		for d := range v.docs.Seek(from.orAfter) {
 			if d.Table != t || namespace != "" && d.Namespace != namespace || !yield(d) {
 				return
 			}

@@ -63,8 +63,10 @@ func subjects(object any, name func(t Table, key jobs.JobKey, ids ...jobs.ID)) {
 		name(Jobs, o.JobKey)
 	case *jobs.Allocation:
 		name(Allocations, o.Job.JobKey, o.ID, o.NodeID, o.Rollout.Deployment)
+		name(Jobs, o.Job.JobKey)
 	case *jobs.Evaluation:
 		name(Evaluations, o.JobKey, o.ID)
+		name(Jobs, o.JobKey)
 		name(Allocations, jobs.JobKey{}, o.ID)
 	case *jobs.Deployment:
 		name(Deployments, o.JobKey, o.ID)

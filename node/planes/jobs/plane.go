@@ -137,6 +137,9 @@ func (p *Plane) Reload(cfg *config.Config) (func(), error) {
 	return nil, check(cfg)
 }
 
+// Leads reports whether this server does the leader's work.
+func (p *Plane) Leads() bool { return p.sched.Leads() }
+
 // Addr is where the API answers, "" where that is off.
 func (p *Plane) Addr() string {
 	if p.port == nil {

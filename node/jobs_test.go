@@ -1,0 +1,121 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/node/plane"
+	jobsplane "corbel.dev/corbel/node/planes/jobs"
+)
+
+// jobsOn is a server whose host runs simulated tasks.
+const jobsOn = aclOff + `
+ports { serf_wan = -1 }
+usage { enabled = false }
+jobs { enabled = true, port = 0, agent {
+  enabled = %v, mock_driver = true, exec = false, java = false, docker = "", podman = ""
+} }
+`
+
+// nomad asks the API of a member's jobs plane.
+func (m *testMember) nomad(method, path, body string) (string, error) {
+	addr := plane.Find[*jobsplane.Plane](m.doors.Planes).Addr()
+	r, err := http.NewRequestWithContext(m.t.Context(), method, "http://"+addr+path, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s %s: %d %s", method, path, resp.StatusCode, text)
+	}
+	return string(text), err
+}
+
+// mockJob is a service of so many simulated tasks.
+func mockJob(id string, count int) string {
+	return fmt.Sprintf(`{"Job":{"ID":%q,"Name":%q,"Type":"service","TaskGroups":[{"Name":"g","Count":%d,"Tasks":[
+		{"Name":"t","Driver":"mock_driver","Config":{"run_for":"1h"},
+		"Resources":{"CPU":10,"MemoryMB":10}}]}]}}`, id, id, count)
+}
+
+// awaitRunning waits until a job's allocations run, as the API of a member says.
+func (m *testMember) awaitRunning(id string, count int) {
+	m.t.Helper()
+	polltest.NoError(m.t, time.Minute, func() error {
+		text, err := m.nomad("GET", "/v1/job/"+id+"/summary", "")
+		if err != nil {
+			return err
+		}
+		var s struct {
+			Summary map[string]struct{ Running int }
+		}
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			return err
+		}
+		if s.Summary["g"].Running != count {
+			return errors.New(text)
+		}
+		return nil
+	}, "%d of %s to run at %s", count, id, m.Cfg.Node.Name)
+}
+
+// TestJobsOfACluster: three servers place a job on the host of one of them; whoever is asked answers; the leader goes
+// and the next one has all, scales the job, and marks nobody down.
+func TestJobsOfACluster(t *testing.T) {
+	first := startServer(t, "j1", fmt.Sprintf(jobsOn, true)+"bootstrap_expect = 3\n")
+	members := []*testMember{first}
+	for _, name := range []string{"j2", "j3"} {
+		members = append(members, startServer(t, name, fmt.Sprintf(jobsOn, false)+
+			fmt.Sprintf("bootstrap_expect = 3\nretry_join = [%q]\n", first.gossip)))
+	}
+	polltest.NoError(t, time.Minute, func() error {
+		text, err := first.nomad("GET", "/v1/nodes", "")
+		if err == nil && !strings.Contains(text, `"Status":"ready"`) {
+			err = errors.New(text)
+		}
+		return err
+	}, "a node")
+	for i, m := range members {
+		polltest.NoError(t, time.Minute, func() error {
+			_, err := m.nomad("PUT", "/v1/jobs", mockJob(fmt.Sprint("job", i), 2))
+			return err
+		}, "a registration at %s", m.Cfg.Node.Name)
+	}
+	for _, m := range members {
+		m.awaitRunning("job0", 2)
+		m.awaitRunning("job2", 2)
+	}
+	var rest []*testMember
+	for _, m := range members {
+		if p := plane.Find[*jobsplane.Plane](m.doors.Planes); p.Leads() && m != first {
+			if err := m.stop(); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		rest = append(rest, m)
+	}
+	polltest.NoError(t, time.Minute, func() error {
+		_, err := rest[len(rest)-1].nomad("PUT", "/v1/jobs", mockJob("job1", 3))
+		return err
+	}, "a registration with the next leader")
+	for _, m := range rest {
+		m.awaitRunning("job1", 3)
+		m.awaitRunning("job0", 2)
+	}
+	if text, err := first.nomad("GET", "/v1/nodes", ""); err != nil || !strings.Contains(text, `"Status":"ready"`) {
+		t.Errorf("the node is marked: %s %v", text, err)
+	}
+}
