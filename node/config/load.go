@@ -58,6 +58,11 @@ func (l *loader) shiftPorts(by int) {
 			*port += by
 		}
 	}
+	for _, section := range l.cfg.loaded.sections {
+		if s, ok := section.(interface{ ShiftPorts(by int) }); ok {
+			s.ShiftPorts(by)
+		}
+	}
 }
 
 // Load reads all sources and returns a complete, checked Config. The error joins

@@ -45,6 +45,13 @@ func (k *Keys) SetDefaults(style config.Style, dev bool) {
 	k.Agent.SetDefaults(dev)
 }
 
+// ShiftPorts implements what config does for -port-offset.
+func (k *Keys) ShiftPorts(by int) {
+	if k.Port > 0 {
+		k.Port += by
+	}
+}
+
 // JobsAgent is the keys of this host's agent.
 func (k *Keys) JobsAgent() *jobsagentplane.Keys { return &k.Agent }
 

@@ -8,6 +8,7 @@ import (
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/nomadapi"
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
+	"corbel.dev/corbel/api/promapi"
 	"corbel.dev/corbel/core/wire"
 )
 
@@ -65,7 +66,8 @@ func (p *Plane) openAPI() {
 	w := writers{p}
 	c := cluster{p}
 	p.d.Handle(wire.Servers, methodHTTP, c.serve)
-	p.api = nomadapi.New(nomadapi.Config{Log: p.d.Log, Clock: p.d.Clock, Needs: nomadrows.Needs{Views: views{p}, Jobs: w,
+	p.api = nomadapi.New(nomadapi.Config{Log: p.d.Log, Clock: p.d.Clock, Needs: nomadrows.Needs{
+		Metrics: promapi.New(p.metrics), Views: views{p}, Jobs: w,
 		Starter: w, Nodes: w, Deployments: w, Settings: w, Cluster: c,
 		Clients: absent{}, Rights: rightsOf(p.d)}})
 }
