@@ -2,6 +2,7 @@ package jobsplane
 
 import (
 	"context"
+	"crypto/subtle"
 	"encoding/json"
 	"time"
 
@@ -54,7 +55,7 @@ func (n *nodes) known(k noderpc.Key) (*jobstore.View, error) {
 	if d == nil || v.State.Node(k.Node) == nil {
 		return nil, errkind.New(errkind.NotFound, "node "+k.Node.String()+" is not registered")
 	}
-	if d.Secret != k.Secret.String() {
+	if subtle.ConstantTimeCompare([]byte(d.Secret), []byte(k.Secret.String())) != 1 {
 		return nil, errkind.New(errkind.Denied, "the secret of node "+k.Node.String()+" is another one")
 	}
 	return v, nil
