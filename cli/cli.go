@@ -35,6 +35,7 @@ import (
 	"corbel.dev/corbel/cli/snapshots"
 	"corbel.dev/corbel/cli/trouble"
 	"corbel.dev/corbel/cli/uicmd"
+	"corbel.dev/corbel/cli/usagecmd"
 	jobsagentplane "corbel.dev/corbel/node/planes/jobsagent"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	"github.com/spf13/cobra"
@@ -147,6 +148,7 @@ const (
 	groupAccess  = "access"
 	groupSecrets = "secrets"
 	groupMonitor = "monitor"
+	groupUsage   = "usage"
 	groupCluster = "cluster"
 	groupTools   = "tools"
 )
@@ -193,6 +195,7 @@ var own = commandLine{
 		{"silence", "Silence entities and checks", groupMonitor, sensucmd.Silence},
 		{"replicators", "List and delete replicators of other clusters' objects", groupMonitor, sensucmd.Replicators},
 		{"create", "Create or replace objects of the monitor from files", groupMonitor, sensucmd.Create},
+		{"usage", "Show who used how much, set limits, correct", groupUsage, usagecmd.Command},
 		{"event", "Send an event to all nodes", groupCluster, gossipcmd.Event},
 		{"keyring", "Manage the gossip encryption keys", groupCluster, gossipcmd.Keyring},
 		{"rtt", "Estimate the round trip between two nodes", groupCluster, gossipcmd.RTT},
@@ -268,7 +271,8 @@ func root(e *command.Env, args []string) *cobra.Command {
 	for _, g := range []cobra.Group{{ID: groupRun, Title: "Run:"}, {ID: groupCatalog, Title: "Catalog:"},
 		{ID: groupMesh, Title: "Mesh:"},
 		{ID: groupAccess, Title: "Access:"},
-		{ID: groupSecrets, Title: "Secrets:"}, {ID: groupMonitor, Title: "Monitor:"}, {ID: groupCluster, Title: "Cluster:"},
+		{ID: groupSecrets, Title: "Secrets:"}, {ID: groupMonitor, Title: "Monitor:"},
+		{ID: groupUsage, Title: "Usage:"}, {ID: groupCluster, Title: "Cluster:"},
 		{ID: groupTools, Title: "Tools:"}} {
 		if slices.ContainsFunc(line.entries, func(en entry) bool { return en.group == g.ID }) {
 			root.AddGroup(&g)

@@ -44,7 +44,7 @@ type StatsdKeys struct {
 }
 
 // SetDefaults implements what config.Options.Sections asks for.
-func (k *Keys) SetDefaults(style config.Style, dev bool) { k.Enabled = style == config.Corbel || dev }
+func (k *Keys) SetDefaults(style config.Style, _ bool) { k.Enabled = style == config.Corbel }
 
 // keysOf are those of a configuration; one that was loaded without the section has the plane off.
 func keysOf(cfg *config.Config) *Keys {

@@ -5,11 +5,14 @@ package usageplane
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"sync/atomic"
 	"time"
 
+	"corbel.dev/corbel/api/statsdapi"
 	"corbel.dev/corbel/api/usageapi"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/core/wire"
@@ -47,6 +50,7 @@ type Plane struct {
 	Counter     *counter.Counter
 	Router      *router.Router
 	Aggregator  *aggregator.Aggregator
+	statsd      *statsdapi.Door // nil while it is off
 	failed      atomic.Pointer[error]
 }
 
@@ -89,7 +93,33 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	}
 	d.Route("/v1/usage/", plane.Right{}, api) // it judges the tenant that a request is about
 	d.Debug(p.debug)
-	return p, nil
+	return p, p.openStatsd()
+}
+
+// openStatsd opens the door for metrics where the configuration wants it.
+func (p *Plane) openStatsd() (err error) {
+	s := &p.keys.Statsd
+	address := ""
+	if s.Port > 0 {
+		address = net.JoinHostPort(s.Address, strconv.Itoa(s.Port))
+	}
+	if address == "" && s.Socket == "" {
+		return nil
+	}
+	kind := func(product string) (usage.Kind, bool) {
+		found, ok := p.Definitions.View().Products.Get(product)
+		if !ok {
+			return 0, false
+		}
+		return found.Kind, true
+	}
+	p.statsd, err = statsdapi.Open(statsdapi.Config{Address: address, Socket: s.Socket, Tenant: s.Tenant,
+		Producer: "statsd/" + p.d.ID, Kind: kind, Take: p.Router.Take, Clock: p.d.Clock, Log: p.d.Log,
+		Metrics: p.d.Metrics})
+	if err != nil {
+		return fmt.Errorf("usage.dogstatsd: %w", err)
+	}
+	return nil
 }
 
 // openCounter makes the counter, whose log is in the data folder, or in memory where there is none.
@@ -153,9 +183,13 @@ func (p *Plane) debug() any {
 // Run implements plane.Plane. A part that fails ends the plane's service, not the process.
 func (p *Plane) Run(ctx context.Context) error {
 	var group life.Group
-	for _, part := range []life.Part{{Name: "raft", Run: p.raft.Run}, {Name: "begin", Run: p.begin},
+	parts := []life.Part{{Name: "raft", Run: p.raft.Run}, {Name: "begin", Run: p.begin},
 		{Name: "counter", Run: p.Counter.Run}, {Name: "aggregator", Run: p.Aggregator.Run},
-		{Name: "own planes", Run: p.produce}} {
+		{Name: "own planes", Run: p.produce}}
+	if p.statsd != nil {
+		parts = append(parts, life.Part{Name: "dogstatsd", Run: p.statsd.Run})
+	}
+	for _, part := range parts {
 		group.Add(part.Name, p.guarded(part))
 	}
 	if err := group.Run(ctx); err != nil {
@@ -190,4 +224,9 @@ func (p *Plane) Drain(context.Context) {}
 func (p *Plane) Reload(cfg *config.Config) (func(), error) { return nil, check(cfg) }
 
 // Close implements plane.Plane.
-func (p *Plane) Close() error { return nil }
+func (p *Plane) Close() error {
+	if p.statsd != nil {
+		return p.statsd.Close()
+	}
+	return nil
+}

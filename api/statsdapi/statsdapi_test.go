@@ -1,0 +1,96 @@
+package statsdapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/router"
+)
+
+// taken is a router that refuses its first batch.
+type taken struct {
+	mu      sync.Mutex
+	refused bool
+	first   uint64 // its sequence
+	sum     map[string]string
+	events  int
+}
+
+func (k *taken) take(_ context.Context, b *router.Batch) (router.Answer, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.refused {
+		k.refused, k.first = true, b.Sequence
+		return router.Answer{}, errors.New("full")
+	}
+	if k.first != 0 && b.Sequence != k.first {
+		return router.Answer{}, errors.New("another batch before the one that was refused")
+	}
+	k.first = 0
+	for i := range b.Items {
+		e := &b.Items[i].Event
+		k.events++
+		k.sum[e.Tenant+"/"+e.Product] += e.Value.String() + ";"
+	}
+	return router.Answer{Accepted: len(b.Items)}, nil
+}
+
+// TestDoor: datagrams of both sockets are added up, survive a refusal, and hostile ones do no harm.
+func TestDoor(t *testing.T) {
+	k := &taken{sum: map[string]string{}}
+	socket := filepath.Join(t.TempDir(), "statsd.sock")
+	kinds := map[string]usage.Kind{"calls": usage.Sum, "users": usage.Unique}
+	d, err := Open(Config{Address: "127.0.0.1:0", Socket: socket, Producer: "test", Take: k.take, Clock: clock.Real{},
+		Log:  slog.New(slog.DiscardHandler),
+		Kind: func(p string) (usage.Kind, bool) { kind, ok := kinds[p]; return kind, ok }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	for _, to := range []net.Addr{d.Addr(), &net.UnixAddr{Name: socket, Net: "unixgram"}} {
+		c, err := net.Dial(to.Network(), to.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, packet := range []string{"calls:2|c|#tenant:acme\ncalls:3|c|#tenant:acme", "calls:1|c|@0.1|#tenant:acme",
+			"users:bob|s|#tenant:acme\nusers:bob|s|#tenant:acme", "unknown:1|c", "\xff\x00", "calls:|c", "calls:1e999|c"} {
+			if _, err := c.Write([]byte(packet)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = c.Close()
+	}
+	polltest.Until(t, func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		total := usage.Quantity{}
+		for _, text := range splitSums(k.sum["acme/calls"]) {
+			total, _ = total.Add(text)
+		}
+		return total == usage.Int(30) && k.sum["acme/users"] != ""
+	}, "30 calls and a user")
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func splitSums(s string) (list []usage.Quantity) {
+	for from, i := 0, 0; i < len(s); i++ {
+		if s[i] == ';' {
+			q, _ := usage.ParseQuantity(s[from:i])
+			list, from = append(list, q), i+1
+		}
+	}
+	return list
+}
