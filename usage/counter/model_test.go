@@ -191,7 +191,8 @@ func (w *world) void(id string) {
 
 func (w *world) judge(step int) {
 	now := time.Now()
-	span := window.Range{From: now.Add(-30 * time.Hour).Truncate(time.Minute), To: now.Add(time.Minute).Truncate(time.Minute)}
+	span := window.Range{From: now.Add(-30 * time.Hour).Truncate(time.Minute),
+		To: now.Add(time.Minute).Truncate(time.Minute)}
 	for _, p := range w.products {
 		for _, tenant := range []string{"t0", "t1"} {
 			want, seen := usage.Quantity{}, map[string]bool{}
