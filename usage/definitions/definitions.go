@@ -37,8 +37,11 @@ const (
 
 // View is all definitions at one time. It is never changed.
 type View struct {
-	Index       uint64
-	Key         []byte // of all hashes; nil until the first leader has made it
+	Index uint64
+	Key   []byte // of all hashes; nil until the first leader has made it
+	// Owners are the servers that count, by id: set once there are as many as are expected, and then by an operator
+	// alone, for what a server has seen does not move with its part.
+	Owners      []string
 	Products    usage.Products
 	Tenants     map[string]Tenant
 	Limits      map[string]Limit
@@ -82,6 +85,7 @@ type Outcome struct {
 type Command struct {
 	At       time.Time
 	Begin    *Begin         `json:",omitempty"`
+	Owners   []string       `json:",omitempty"`
 	Put      *usage.Product `json:",omitempty"`
 	Delete   *Delete        `json:",omitempty"`
 	Tenant   *TenantPut     `json:",omitempty"`
@@ -218,6 +222,8 @@ func (v View) apply(c *Command) (View, error) {
 		for _, p := range c.Begin.Products {
 			v.Products, _ = v.Products.Put(p, c.At)
 		}
+	case len(c.Owners) > 0:
+		v.Owners = slices.Compact(slices.Sorted(slices.Values(c.Owners)))
 	case c.Put != nil:
 		return v.putProduct(*c.Put, c.At)
 	case c.Delete != nil:

@@ -41,7 +41,6 @@ const partBytes = 200 << 10
 // Config of a Router.
 type Config struct {
 	Self        string // this server's id
-	Members     func() []string
 	Definitions *definitions.Definitions
 	Counter     *counter.Counter
 	// Call asks another server.
@@ -149,7 +148,11 @@ func (r *Router) sort(b *Batch, out *Answer) ([]*part, error) {
 	if len(b.Producer) > usage.MaxNameBytes-16 {
 		return nil, errkind.Errorf(errkind.Invalid, "producer: has more than %d bytes", usage.MaxNameBytes-16)
 	}
-	now, members := r.cfg.Clock.Now(), r.cfg.Members()
+	now, owners := r.cfg.Clock.Now(), view.Owners
+	if len(owners) == 0 {
+		return nil, errkind.New(errkind.Unavailable, "usage: it is not settled yet which servers count: send the "+
+			"events again")
+	}
 	open := map[string]*part{} // the last part of each owner
 	var parts []*part
 	var buf []byte
@@ -171,7 +174,7 @@ func (r *Router) sort(b *Batch, out *Answer) ([]*part, error) {
 			r.reject(out, i, &item.Event, err)
 			continue
 		}
-		owner := r.owner(b.Producer, observed.Tenant, item.Source, members)
+		owner := r.owner(b.Producer, observed.Tenant, item.Source, owners)
 		to := open[owner]
 		if to == nil || to.bytes > partBytes {
 			to = &part{owner: owner, intake: counter.Intake{Tenant: observed.Tenant, Record: &logrecord.Record{At: now}}}
@@ -209,8 +212,8 @@ func (p *part) add(index int, e *usage.Event, o usage.Observation) {
 
 // owner is which server counts an event.
 func (r *Router) owner(producer, tenant, source string, members []string) string {
-	if len(members) < 2 {
-		return r.cfg.Self
+	if len(members) == 1 {
+		return members[0]
 	}
 	if producer != "" {
 		tenant, source = "\x00producer", producer

@@ -1,11 +1,18 @@
 package usageplane
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -130,29 +137,92 @@ func (p *Plane) begin(ctx context.Context) error {
 		}
 		t.Stop()
 	}
+	return p.settle(ctx)
+}
+
+// settleWithin is how long a new plane waits for all the servers that are expected.
+const settleWithin = time.Minute
+
+// settle has the leader decide, once, which servers count.
+func (p *Plane) settle(ctx context.Context) error {
+	began := p.d.Clock.Now()
+	for ctx.Err() == nil && len(p.Definitions.View().Owners) == 0 {
+		list := p.voters()
+		if p.raft.IsLeader() && len(list) > 0 &&
+			(len(list) >= p.d.Cfg.Raft.BootstrapExpect || p.d.Clock.Since(began) > settleWithin) {
+			if _, err := p.Definitions.Do(ctx, definitions.Command{At: p.d.Clock.Now(), Owners: list}); err != nil &&
+				ctx.Err() == nil {
+				p.d.Log.Warn("usage: it is settled later which servers count", "error", err)
+			}
+		}
+		t := p.d.Clock.NewTimer(50 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		t.Stop()
+	}
 	<-ctx.Done()
 	return nil
 }
 
-// members are the ids of the plane's servers: those of its Raft group.
-func (p *Plane) members() []string {
+// voters are the ids of the servers of the plane's Raft group.
+func (p *Plane) voters() (list []string) {
 	raft := p.raft.Raft.Load()
 	if raft == nil {
-		return []string{p.d.ID}
+		return nil
 	}
 	servers, _, err := raft.Configuration()
 	if err != nil {
-		return []string{p.d.ID}
+		return nil
 	}
-	var list []string
 	for _, s := range servers {
 		list = append(list, s.ID)
 	}
-	if !slices.Contains(list, p.d.ID) {
-		list = append(list, p.d.ID)
-	}
-	slices.Sort(list)
 	return list
+}
+
+// serveServers tells which servers count, and lets an operator decide: PUT {"servers": [ids]}. A server that is left
+// out is asked no more, and what it has counted is missing until it is back in the list.
+func (p *Plane) serveServers(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPut {
+		var in struct {
+			Servers []string `json:"servers"`
+		}
+		body, err := httpx.ReadBody(r, nil, 64<<10)
+		if err == nil {
+			err = json.Unmarshal(body, &in)
+		}
+		members := p.voters()
+		for _, id := range in.Servers {
+			if !slices.Contains(members, id) {
+				err = fmt.Errorf("servers: %.60q is no member of the plane: %s", id, strings.Join(members, ", "))
+			}
+		}
+		if err != nil || len(in.Servers) == 0 {
+			httpx.WriteText(w, http.StatusBadRequest, fmt.Sprint(cmp.Or(err, errors.New("servers: are missing"))))
+			return
+		}
+		next := definitions.Command{At: p.d.Clock.Now(), Owners: in.Servers}
+		if _, err := p.Definitions.Do(r.Context(), next); err != nil {
+			httpx.WriteText(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+	}
+	text, err := json.Marshal(map[string]any{"servers": p.Definitions.View().Owners, "members": p.voters()})
+	if err != nil {
+		httpx.WriteText(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	httpx.Write(w, r, http.StatusOK, httpx.JSONType, append(text, '\n'))
+}
+
+// members are the servers that have counted something: those that count now, and this one.
+func (p *Plane) members() []string {
+	if owners := p.Definitions.View().Owners; len(owners) > 0 {
+		return owners
+	}
+	return []string{p.d.ID}
 }
 
 // call asks another server of the plane, by its id.

@@ -76,7 +76,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	if err := p.openCounter(counts); err != nil {
 		return nil, fmt.Errorf("usage: %w", err)
 	}
-	p.Router = router.New(router.Config{Self: d.ID, Members: p.members, Definitions: p.Definitions, Counter: p.Counter,
+	p.Router = router.New(router.Config{Self: d.ID, Definitions: p.Definitions, Counter: p.Counter,
 		Call: p.call, Clock: d.Clock, Metrics: d.Metrics})
 	p.Aggregator = aggregator.New(aggregator.Config{Self: d.ID, Members: p.members, Call: p.call, Counter: p.Counter,
 		Definitions: p.Definitions, Aggregate: counts, Leads: p.raft.IsLeader, Clock: d.Clock, Log: d.Log})
@@ -91,6 +91,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("usage: %w", err)
 	}
+	d.Route("/v1/usage/servers", plane.Right{Resource: acl.Operator, Level: acl.Write}, http.HandlerFunc(p.serveServers))
 	d.Route("/v1/usage/", plane.Right{}, api) // it judges the tenant that a request is about
 	d.Debug(p.debug)
 	return p, p.openStatsd()
@@ -177,7 +178,8 @@ func (p *Plane) allow(r *http.Request, tenant string, write bool) bool {
 func (p *Plane) debug() any {
 	view := p.Definitions.View()
 	return map[string]any{"index": view.Index, "products": len(view.Products.All()), "limits": len(view.Limits),
-		"warm": p.Counter.Warm(), "backlog_bytes": p.Counter.Backlog(), "members": p.members()}
+		"warm": p.Counter.Warm(), "backlog_bytes": p.Counter.Backlog(), "owners": view.Owners,
+		"members": p.members()}
 }
 
 // Run implements plane.Plane. A part that fails ends the plane's service, not the process.
