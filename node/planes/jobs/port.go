@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
 	"corbel.dev/corbel/api/promapi"
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/node/planes/jobsagent/nodecalls"
 )
 
 // port is where the Nomad API is served.
@@ -69,5 +70,5 @@ func (p *Plane) openAPI() {
 	p.api = nomadapi.New(nomadapi.Config{Log: p.d.Log, Clock: p.d.Clock, Needs: nomadrows.Needs{
 		Metrics: promapi.New(p.metrics), Views: views{p}, Jobs: w,
 		Starter: w, Nodes: w, Deployments: w, Settings: w, Cluster: c,
-		Clients: absent{}, Rights: rightsOf(p.d)}})
+		Clients: &nodecalls.Clients{RPC: p.d.Members, Addr: p.nodes.rpcAddr}, Rights: rightsOf(p.d)}})
 }
