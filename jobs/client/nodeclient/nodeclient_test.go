@@ -67,6 +67,7 @@ func TestNodeOfMocks(t *testing.T) {
 		s.send(3, j, true, noderpc.Alloc{ID: a1}, noderpc.Alloc{ID: a2, Desired: jobs.Desired{Status: jobs.Stop}},
 			noderpc.Alloc{ID: a3, Client: jobs.ClientComplete})
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if s.update(a1).Status != jobs.ClientRunning || s.update(a2).Status != jobs.ClientComplete ||
 			s.update(a3).Status != "" || s.batches != 1 {
 			t.Errorf("%+v in %d batches", s.updates, s.batches)
@@ -77,8 +78,10 @@ func TestNodeOfMocks(t *testing.T) {
 		}
 		s.set(true, true)
 		time.Sleep(15 * time.Second) // the servers are away while the task ends
+		synctest.Wait()
 		s.set(false, false)          // and come back without knowing the node
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if u := s.update(a1); u.Status != jobs.ClientComplete || u.FinishedAt-u.StartedAt != jobs.Time(10*time.Second) {
 			t.Errorf("%+v", u)
 		}
@@ -88,13 +91,16 @@ func TestNodeOfMocks(t *testing.T) {
 		long := job(jobs.Service, mock("t", nil))
 		s.send(4, long, false, noderpc.Alloc{ID: a2})
 		time.Sleep(time.Second)
+		synctest.Wait()
 		s.send(5, long, false, noderpc.Alloc{ID: a2, Desired: jobs.Desired{Status: jobs.Stop}})
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if u := s.update(a2); u.Status != jobs.ClientComplete || len(s.states(a2)["t"].Events) == 0 {
 			t.Errorf("%+v", u)
 		}
 		s.send(6, long, true) // the servers know nothing any more
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if _, err := c.find(a1); !errkind.Is(err, errkind.NotFound) {
 			t.Error(err)
 		}
@@ -122,14 +128,17 @@ func TestHealth(t *testing.T) {
 		s.send(2, service(map[string]any{"start_error": "x"}), false, noderpc.Alloc{ID: a2, Rollout: part})
 		s.send(3, service(map[string]any{"run_for": "5s"}), false, noderpc.Alloc{ID: a3, Rollout: part})
 		time.Sleep(9 * time.Second)
+		synctest.Wait()
 		if s.update(a1).Health != jobs.Undecided || s.update(a2).Health != jobs.Unhealthy {
 			t.Errorf("%+v", s.updates)
 		}
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
 		if s.update(a1).Health != jobs.Healthy || s.update(a3).Health != jobs.Undecided {
 			t.Errorf("%+v", s.updates)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if s.update(a3).Health != jobs.Unhealthy {
 			t.Errorf("%+v", s.update(a3))
 		}

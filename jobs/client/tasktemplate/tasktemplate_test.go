@@ -137,14 +137,17 @@ func TestRendersAndFollows(t *testing.T) {
 		w.done = nil
 		s.set(Dep{Service, "web"}, []Instance{{Address: "10.0.0.1", Port: 80}})
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
 		if got := w.file(t, "local/web"); got != "10.0.0.1:80 " || len(w.done) != 1 || w.done[0] != "SIGHUP" {
 			t.Errorf("%q %v", got, w.done)
 		}
 		s.set(Dep{Key, "a"}, "1") // the same again
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
 		s.set(Dep{Variable, "v"}, map[string]string{"k": "new"})
 		s.set(Dep{Secret, "kv/x"}, &SecretData{Data: map[string]any{"password": "new"}})
 		time.Sleep(3 * time.Second)
+		synctest.Wait()
 		if w.file(t, "local/s") != "new new" || len(w.done) != 2 || w.done[1] != "restart" {
 			t.Errorf("%q %v", w.file(t, "local/s"), w.done)
 		}
