@@ -79,7 +79,7 @@ func TestNodeOfMocks(t *testing.T) {
 		s.set(true, true)
 		time.Sleep(15 * time.Second) // the servers are away while the task ends
 		synctest.Wait()
-		s.set(false, false)          // and come back without knowing the node
+		s.set(false, false) // and come back without knowing the node
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if u := s.update(a1); u.Status != jobs.ClientComplete || u.FinishedAt-u.StartedAt != jobs.Time(10*time.Second) {
