@@ -6,6 +6,8 @@
 //     not either.
 //   - Of each allocation at most one update waits, the newest; they go together each noderpc.BatchEvery, less often
 //     while the servers do not answer. Nothing of a node waits for the servers.
+//   - A server that is behind ends nothing: an allocation that it does not name goes only when its state is newer than
+//     the allocation.
 //   - When Run's ctx ends, tasks go on running, unless Config.StopTasks.
 //   - Dead allocations keep their folders and logs until there are more than GC.MaxAllocs, or the disk is fuller than
 //     GC.DiskPercent, or the servers have forgotten them.
@@ -317,7 +319,8 @@ func (c *Client) take(life context.Context, frame *noderpc.Allocs) {
 			present[id] = true
 		}
 		for id, a := range have {
-			if !present[id] {
+			// A server that is behind does not know the newest yet: what it has not seen, it has not forgotten.
+			if !present[id] && a.Workload().ModifyIndex <= frame.Index {
 				c.forget(id, a)
 			}
 		}

@@ -98,6 +98,12 @@ func TestNodeOfMocks(t *testing.T) {
 		if u := s.update(a2); u.Status != jobs.ClientComplete || len(s.states(a2)["t"].Events) == 0 {
 			t.Errorf("%+v", u)
 		}
+		s.send(3, long, true) // a server that is behind
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if _, err := c.find(a2); err != nil {
+			t.Error("a server that is behind ends allocations:", err)
+		}
 		s.send(6, long, true) // the servers know nothing any more
 		time.Sleep(time.Second)
 		synctest.Wait()
