@@ -72,8 +72,12 @@ func runInside(process, dir string, command []string) (int, error) {
 	if err := limitRights(spec.Isolate.Caps, nil); err != nil {
 		return 0, err
 	}
+	attr := &syscall.SysProcAttr{Credential: who}
+	if _, err := unix.IoctlGetTermios(0, unix.TCGETS); err == nil {
+		attr.Setsid, attr.Setctty = true, true
+	}
 	p, err := os.StartProcess(path, command, &os.ProcAttr{Dir: spec.Dir, Env: spec.Env,
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Credential: who}})
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attr})
 	if err != nil {
 		return 0, err
 	}

@@ -43,7 +43,7 @@ func (p *Process) Exec(ctx context.Context, e driver.Exec, w Where) (int, error)
 	cmd.WaitDelay = execGrace
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if e.TTY {
-		return onTerminal(cmd, e)
+		return onTerminal(cmd, e, w.Inside)
 	}
 	cmd.SysProcAttr.Setpgid = true
 	cmd.Stdout, cmd.Stderr = e.Stdout, e.Stderr
@@ -133,15 +133,15 @@ func (p *Process) Times() (Times, error) {
 // terminal is a pseudo terminal's two ends.
 type terminal struct{ control, process *os.File }
 
-// onTerminal runs cmd on a terminal.
-func onTerminal(cmd *exec.Cmd, e driver.Exec) (int, error) {
+// onTerminal runs cmd on a terminal. What goes inside takes it there: a session does not reach across namespaces.
+func onTerminal(cmd *exec.Cmd, e driver.Exec, inside bool) (int, error) {
 	t, err := openTerminal()
 	if err != nil {
 		return 0, err
 	}
 	defer t.control.Close()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = t.process, t.process, t.process
-	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty, cmd.SysProcAttr.Ctty = true, true, 0
+	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, !inside
 	err = cmd.Start()
 	_ = t.process.Close()
 	if err != nil {

@@ -114,6 +114,11 @@ func TestLives(t *testing.T) {
 			Stdout: &out, Stderr: &out})
 		return err == nil && code == 5 && out.String() == "nobody\nsh\n"
 	}, "a command inside")
+	out.Reset()
+	code, err := again.Exec(t.Context(), driver.Exec{Command: []string{"sh", "-ic", "exit 6"}, TTY: true, Stdout: &out})
+	if err != nil || code != 6 || strings.Contains(out.String(), "tty") {
+		t.Error(code, err, out.String())
+	}
 	if u, err := again.Usage(); err != nil || u.MemoryBytes == 0 {
 		t.Error(u, err)
 	}
