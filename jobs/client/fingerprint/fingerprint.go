@@ -58,7 +58,6 @@ func Read(root string, o *Options) *Host {
 	set("kernel.version", first(filepath.Join(root, "proc/sys/kernel/osrelease")))
 	set("os.signals", "SIGABRT,SIGALRM,SIGBUS,SIGFPE,SIGHUP,SIGILL,SIGINT,SIGKILL,SIGPIPE,SIGQUIT,SIGSEGV,SIGTERM,SIGTRAP")
 	release := pairs(filepath.Join(root, "etc/os-release"))
-	set("os.name", release["ID"])
 	set("os.version", release["VERSION_ID"])
 	if set("os.name", release["ID"]); release["ID"] == "" {
 		set("os.name", runtime.GOOS)
