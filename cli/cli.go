@@ -28,6 +28,7 @@ import (
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/doctorcmd"
 	"corbel.dev/corbel/cli/gossipcmd"
+	"corbel.dev/corbel/cli/jobscmd"
 	"corbel.dev/corbel/cli/labcmd"
 	"corbel.dev/corbel/cli/meshcmd"
 	"corbel.dev/corbel/cli/sensucmd"
@@ -72,6 +73,8 @@ func dispatch(ctx context.Context, e *command.Env, args []string) int {
 		e.Consul = true
 	case "vault", "bao":
 		e.Vault = name
+	case "nomad":
+		e.Nomad = true
 	case sensuAgent, sensuBackend, sensuCtl:
 		e.Sensu = name
 	}
@@ -101,7 +104,7 @@ func run(ctx context.Context, e *command.Env, args []string) int {
 	case e.Consul:
 		fmt.Fprintf(e.Err, "Error! %s\n", e.Text(err))
 		return 1
-	case e.Vault != "":
+	case e.Vault != "", e.Nomad:
 		fmt.Fprintln(e.Err, err)
 		return 1
 	case e.Sensu != "":
@@ -122,7 +125,7 @@ func wrongCall(e *command.Env, cmd *cobra.Command, err error) int {
 // command.
 func codeOfWrongCall(e *command.Env, cmd *cobra.Command) int {
 	switch {
-	case !e.Consul && e.Vault == "" && e.Sensu == "":
+	case !e.Consul && e.Vault == "" && e.Sensu == "" && !e.Nomad:
 		return 2
 	case e.Sensu != "":
 		return 1
@@ -149,6 +152,7 @@ const (
 	groupSecrets = "secrets"
 	groupMonitor = "monitor"
 	groupUsage   = "usage"
+	groupJobs    = "jobs"
 	groupCluster = "cluster"
 	groupTools   = "tools"
 )
@@ -196,6 +200,12 @@ var own = commandLine{
 		{"replicators", "List and delete replicators of other clusters' objects", groupMonitor, sensucmd.Replicators},
 		{"create", "Create or replace objects of the monitor from files", groupMonitor, sensucmd.Create},
 		{"usage", "Show who used how much, set limits, correct", groupUsage, usagecmd.Command},
+		{"jobs", "Run, update, stop and explain jobs", groupJobs, jobscmd.Own},
+		{"allocs", "Show allocations, their logs and files, run commands in them", groupJobs, jobscmd.Alloc},
+		{"evals", "List and show evaluations of the scheduler", groupJobs, jobscmd.Eval},
+		{"deployments", "Show, promote, pause and fail deployments", groupJobs, jobscmd.Deployment},
+		{"namespaces", "Manage the namespaces of jobs", groupJobs, jobscmd.Namespace},
+		{"pools", "Manage node pools", groupJobs, jobscmd.Pools},
 		{"event", "Send an event to all nodes", groupCluster, gossipcmd.Event},
 		{"keyring", "Manage the gossip encryption keys", groupCluster, gossipcmd.Keyring},
 		{"rtt", "Estimate the round trip between two nodes", groupCluster, gossipcmd.RTT},
@@ -229,6 +239,8 @@ func line(e *command.Env) commandLine {
 		return consulLine
 	case e.Vault != "":
 		return vaultLine(e)
+	case e.Nomad:
+		return nomadLine
 	case e.Sensu == sensuBackend:
 		return sensuBackendLine
 	case e.Sensu == sensuCtl:
@@ -271,7 +283,7 @@ func root(e *command.Env, args []string) *cobra.Command {
 	for _, g := range []cobra.Group{{ID: groupRun, Title: "Run:"}, {ID: groupCatalog, Title: "Catalog:"},
 		{ID: groupMesh, Title: "Mesh:"},
 		{ID: groupAccess, Title: "Access:"},
-		{ID: groupSecrets, Title: "Secrets:"}, {ID: groupMonitor, Title: "Monitor:"},
+		{ID: groupSecrets, Title: "Secrets:"}, {ID: groupMonitor, Title: "Monitor:"}, {ID: groupJobs, Title: "Jobs:"},
 		{ID: groupUsage, Title: "Usage:"}, {ID: groupCluster, Title: "Cluster:"},
 		{ID: groupTools, Title: "Tools:"}} {
 		if slices.ContainsFunc(line.entries, func(en entry) bool { return en.group == g.ID }) {
@@ -288,7 +300,7 @@ func root(e *command.Env, args []string) *cobra.Command {
 		}
 		root.AddCommand(c)
 	}
-	if e.Consul || e.Vault != "" {
+	if e.Consul || e.Vault != "" || e.Nomad {
 		flagsFirst(root)
 	}
 	return root

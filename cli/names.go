@@ -18,6 +18,7 @@ var names = []struct{ name, what string }{
 	{"consul", "Consul's agent and command line"},
 	{"vault", "Vault's command line"},
 	{"bao", "OpenBao's, the same"},
+	{"nomad", "Nomad's command line"},
 	{sensuAgent, "Sensu Go's agent"},
 	{sensuBackend, "Sensu Go's backend"},
 	{sensuCtl, "Sensu Go's command line"},

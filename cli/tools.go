@@ -25,6 +25,11 @@ func printVersion(e *command.Env) error {
 	if e.Vault != "" {
 		return e.Printf("%s", vaultVersionLine())
 	}
+	if e.Nomad {
+		b := version.Of()
+		return e.Printf("Nomad v%s\nBuildDate %s\nRevision %s\nServed by Corbel v%s\n", version.NomadContract, b.Date,
+			b.Revision, version.Number)
+	}
 	what := "Corbel v" + version.Number
 	if e.Consul {
 		what = "Consul v" + version.Contract

@@ -35,6 +35,8 @@ type Env struct {
 	Consul bool
 	// Vault is the name, vault or bao, when the command line is Vault's.
 	Vault string
+	// Nomad: the command line is Nomad's.
+	Nomad bool
 	// Sensu is the name, such as sensu-agent, when the command line is that of one of Sensu's programs.
 	Sensu string
 
@@ -50,6 +52,8 @@ func (e *Env) Program() string {
 		return e.Vault
 	case e.Sensu != "":
 		return e.Sensu
+	case e.Nomad:
+		return "nomad"
 	}
 	return "corbel"
 }

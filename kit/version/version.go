@@ -53,3 +53,6 @@ const VaultContract = "1.20.0"
 // SensuContract is the version of the Sensu Go contract that is spoken: sensuctl and dashboards read it as a semantic
 // version.
 const SensuContract = "6.12.0"
+
+// NomadContract is the version of the Nomad contract that is spoken: clients read it as a semantic version.
+const NomadContract = "1.6.5"

@@ -55,7 +55,7 @@ func scale(q *request) error {
 		return err
 	}
 	next, group := *j, *j.Groups[at]
-	group.Count = int(*body.Count)
+	group.Count, next.SubmitTime = int(*body.Count), 0 // the plane stamps it
 	next.Groups = slices.Clone(j.Groups)
 	next.Groups[at] = &group
 	w, err := q.Jobs.Register(q.Ctx(), &nomadrows.Registration{Job: &next, Index: &j.JobModifyIndex,

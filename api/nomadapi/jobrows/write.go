@@ -245,7 +245,7 @@ func revert(q *request) error {
 			continue
 		}
 		next := *old
-		next.Stop = false
+		next.Stop, next.SubmitTime = false, 0 // the plane stamps it
 		enforce := body.EnforcePriorVersion
 		if enforce == nil {
 			enforce = &now.Version

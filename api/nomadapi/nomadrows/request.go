@@ -69,6 +69,9 @@ func newRequest(c *Core, w http.ResponseWriter, r *http.Request) *Request {
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && q.token == "" {
 		q.token = bearer
 	}
+	if q.token == "" { // rights are those of the catalog's tokens
+		q.token = r.Header.Get("X-Consul-Token")
+	}
 	return q
 }
 

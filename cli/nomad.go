@@ -1,0 +1,33 @@
+package cli
+
+import "corbel.dev/corbel/cli/jobscmd"
+
+// nomadLine is the command line of Nomad 1.6, in the order of --help.
+var nomadLine = commandLine{
+	use:   "nomad",
+	short: "Nomad's command line, served by Corbel",
+	long: "Nomad's command line, served by Corbel: the same commands, flags, variables (NOMAD_*)\nand exit codes. " +
+		"`corbel --help` shows Corbel's own commands.",
+	entries: []entry{
+		{"run", "Run a job, or update it", groupJobs, jobscmd.Run},
+		{"plan", "Show what running a job would change", groupJobs, jobscmd.Plan},
+		{"status", "Show a job, or whatever an id leads to", groupJobs, jobscmd.Status},
+		{"stop", "Stop jobs", groupJobs, jobscmd.Stop},
+		{"init", "Write a job file that runs anywhere", groupJobs, jobscmd.Init},
+		{"inspect", "Print a job as JSON", groupJobs, jobscmd.Inspect},
+		{"validate", "Check a job file", groupJobs, jobscmd.Validate},
+		{"logs", "Print or follow a task's log", groupJobs, jobscmd.Logs},
+		{"fs", "List the folders of an allocation, or print a file", groupJobs, jobscmd.FS},
+		{"exec", "Run a command in a task", groupJobs, jobscmd.Exec},
+		{"job", "Manage jobs", groupJobs, jobscmd.Job},
+		{"alloc", "Manage allocations", groupJobs, jobscmd.Alloc},
+		{"deployment", "Manage deployments", groupJobs, jobscmd.Deployment},
+		{"eval", "Look at evaluations", groupJobs, jobscmd.Eval},
+		{"node", "Manage nodes and node pools", groupCluster, jobscmd.Node},
+		{"namespace", "Manage namespaces", groupCluster, jobscmd.Namespace},
+		{"operator", "Manage the servers", groupCluster, jobscmd.Operator},
+		{"server", "List the servers", groupCluster, jobscmd.Server},
+		{"system", "Sweep what is over", groupCluster, jobscmd.System},
+		{"version", "Show the version", groupTools, VaultVersion},
+	},
+}
