@@ -115,7 +115,11 @@ type AllocStub struct {
 
 // AllocListed is an allocation in a list, with its resources when they are asked for.
 func AllocListed(a *jobs.Allocation, node *jobs.Node, resources bool) *AllocStub {
-	w := FromAllocation(a, node, nil)
+	bare := *a
+	if bare.Metric = nil; !resources { // neither is listed, and both are most of the work
+		bare.Grant = nil
+	}
+	w := FromAllocation(&bare, node, nil)
 	s := &AllocStub{AllocHead: w.AllocHead, JobType: a.Job.Type, JobVersion: a.Job.Version, AllocDesire: w.AllocDesire,
 		AllocClient: w.AllocClient, AllocRollout: w.AllocRollout, AllocLineage: w.AllocLineage, Stamp: stamp(a.Stamp)}
 	if resources {

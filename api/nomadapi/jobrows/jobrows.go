@@ -75,11 +75,11 @@ func list(q *request) error {
 	return q.Read(nomadrows.Whole(nomadrows.Jobs, func(v nomadrows.View) (any, error) {
 		return nomadrows.List(q, nomadrows.Listing[*jobs.Job]{
 			Items: listed(q, v),
-			Order: func(j *jobs.Job) (uint64, string) {
+			Name: func(j *jobs.Job) string {
 				if q.Namespace == nomadrows.AllNamespaces {
-					return 0, j.Namespace + "." + j.ID
+					return j.Namespace + "." + j.ID
 				}
-				return 0, j.ID
+				return j.ID
 			},
 			Show: func(j *jobs.Job) any {
 				stub := jobwire.JobListed(j, Summary(v, j), meta)

@@ -42,8 +42,8 @@ func namespaces(q *request) error {
 					}
 				}
 			},
-			Order: func(n *nomadrows.Namespace) (uint64, string) { return 0, n.Name },
-			Show:  func(n *nomadrows.Namespace) any { return n },
+			Name: func(n *nomadrows.Namespace) string { return n.Name },
+			Show: func(n *nomadrows.Namespace) any { return n },
 		})
 	}))
 }

@@ -81,7 +81,7 @@ func service(q *request) error {
 		}
 		return nomadrows.List(q, nomadrows.Listing[*nomadrows.Service]{
 			Items: slices.Values(list),
-			Order: func(s *nomadrows.Service) (uint64, string) { return 0, s.ID },
+			Name:  func(s *nomadrows.Service) string { return s.ID },
 			Show:  func(s *nomadrows.Service) any { return s },
 		})
 	}))

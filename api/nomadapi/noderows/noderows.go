@@ -65,7 +65,7 @@ func listOf(q *request, pool string) error {
 	return q.Read(nomadrows.Whole(nomadrows.Nodes, func(v nomadrows.View) (any, error) {
 		return nomadrows.List(q, nomadrows.Listing[*state.Use]{
 			Items: nodes(v, prefix, pool),
-			Order: func(u *state.Use) (uint64, string) { return 0, u.Node.ID.String() },
+			Name:  func(u *state.Use) string { return u.Node.ID.String() },
 			Show: func(u *state.Use) any {
 				more := v.Node(u.Node.ID)
 				stub := jobwire.NodeListed(u.Node, host(more.Address), resources)

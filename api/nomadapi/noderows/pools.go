@@ -21,8 +21,8 @@ func pools(q *request) error {
 					}
 				}
 			},
-			Order: func(p *nomadrows.NodePool) (uint64, string) { return 0, p.Name },
-			Show:  func(p *nomadrows.NodePool) any { return p },
+			Name: func(p *nomadrows.NodePool) string { return p.Name },
+			Show: func(p *nomadrows.NodePool) any { return p },
 		})
 	}))
 }

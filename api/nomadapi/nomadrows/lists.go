@@ -15,8 +15,9 @@ func (q *Request) AllocationList(v View, items iter.Seq[*jobs.Allocation]) (any,
 	}
 	states := q.Query.Value("task_states") != "false"
 	return List(q, Listing[*jobs.Allocation]{
-		Items: items,
-		Order: func(a *jobs.Allocation) (uint64, string) { return a.CreateIndex, a.ID.String() },
+		Items:   items,
+		Created: func(a *jobs.Allocation) uint64 { return a.CreateIndex },
+		Name:    func(a *jobs.Allocation) string { return a.ID.String() },
 		Show: func(a *jobs.Allocation) any {
 			stub := jobwire.AllocListed(a, NodeOf(v, a.NodeID), resources)
 			if states {
@@ -38,18 +39,20 @@ func NodeOf(v View, id jobs.ID) *jobs.Node {
 // EvaluationList shows evaluations.
 func (q *Request) EvaluationList(items iter.Seq[*jobs.Evaluation]) (any, error) {
 	return List(q, Listing[*jobs.Evaluation]{
-		Items: items,
-		Order: func(e *jobs.Evaluation) (uint64, string) { return e.CreateIndex, e.ID.String() },
-		Show:  func(e *jobs.Evaluation) any { return jobwire.FromEvaluation(e) },
+		Items:   items,
+		Created: func(e *jobs.Evaluation) uint64 { return e.CreateIndex },
+		Name:    func(e *jobs.Evaluation) string { return e.ID.String() },
+		Show:    func(e *jobs.Evaluation) any { return jobwire.FromEvaluation(e) },
 	})
 }
 
 // DeploymentList shows deployments.
 func (q *Request) DeploymentList(v View, items iter.Seq[*jobs.Deployment]) (any, error) {
 	return List(q, Listing[*jobs.Deployment]{
-		Items: items,
-		Order: func(d *jobs.Deployment) (uint64, string) { return d.CreateIndex, d.ID.String() },
-		Show:  func(d *jobs.Deployment) any { return ShownDeployment(v, d) },
+		Items:   items,
+		Created: func(d *jobs.Deployment) uint64 { return d.CreateIndex },
+		Name:    func(d *jobs.Deployment) string { return d.ID.String() },
+		Show:    func(d *jobs.Deployment) any { return ShownDeployment(v, d) },
 	})
 }
 

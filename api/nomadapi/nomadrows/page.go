@@ -14,27 +14,39 @@ import (
 // Listing is how a list is shown.
 type Listing[T any] struct {
 	Items iter.Seq[T] // all that the caller may see and asked for by prefix and namespace
-	// Order is the place in the list: the index at which an item was made, 0 where names decide, and its id.
-	Order func(item T) (created uint64, id string)
-	Show  func(item T) any
+	// Created is the index at which an item was made, by which the list is ordered; nil where names decide.
+	Created func(item T) uint64
+	Name    func(item T) string // its id, or what it is called
+	Show    func(item T) any
 }
 
 // place is where an item stands; tokens of pages are made of it.
 type place[T any] struct {
 	created uint64
-	id      string
+	id      string // "" until it is needed
 	item    T
 }
 
-func (p *place[T]) token() string {
+func (l *Listing[T]) token(p *place[T]) string {
 	if p.created == 0 {
-		return p.id
+		return l.id(p)
 	}
-	return strconv.FormatUint(p.created, 10) + "." + p.id
+	return strconv.FormatUint(p.created, 10) + "." + l.id(p)
 }
 
-func before[T any](a, b place[T]) int {
-	return cmp.Or(cmp.Compare(a.created, b.created), strings.Compare(a.id, b.id))
+func (l *Listing[T]) id(p *place[T]) string {
+	if p.id == "" {
+		p.id = l.Name(p.item)
+	}
+	return p.id
+}
+
+// before compares names only among those that one commit made: most lists need none.
+func (l *Listing[T]) before(a, b *place[T]) int {
+	if c := cmp.Compare(a.created, b.created); c != 0 {
+		return c
+	}
+	return strings.Compare(l.id(a), l.id(b))
 }
 
 // List shows what the request asks for: filter, reverse, per_page and next_token. The order is by age where the list
@@ -52,16 +64,20 @@ func List[T any](q *Request, l Listing[T]) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	order := before[T]
+	order := func(a, b place[T]) int { return l.before(&a, &b) }
 	if reverse {
-		order = func(a, b place[T]) int { return before(b, a) }
+		order = func(a, b place[T]) int { return l.before(&b, &a) }
 	}
 	first := parseToken[T](q.Query.Value("next_token"))
 	most := int(min(page, 1<<20)) + 1
 	var kept []place[T]
 	for item := range l.Items {
 		p := place[T]{item: item}
-		p.created, p.id = l.Order(item)
+		if l.Created != nil {
+			p.created = l.Created(item)
+		} else {
+			p.id = l.Name(item)
+		}
 		if first.id != "" && order(p, first) < 0 || filter != nil && !filter.keeps(l.Show(item)) {
 			continue
 		}
@@ -73,7 +89,7 @@ func List[T any](q *Request, l Listing[T]) (any, error) {
 	}
 	slices.SortFunc(kept, order)
 	if page > 0 && len(kept) >= most {
-		q.W.Header()["X-Nomad-Nexttoken"] = []string{kept[most-1].token()}
+		q.nextPage = l.token(&kept[most-1])
 		kept = kept[:most-1]
 	}
 	shown := make([]any, len(kept))

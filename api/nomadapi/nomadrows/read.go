@@ -36,18 +36,19 @@ func (q *Request) Read(read Reading) error {
 		}
 	}
 	q.setReadHead(index)
-	// What is seen differs from token to token, and a page has a header of its own.
-	if q.Rights != nil || q.Query.Has("pretty") || q.Query.Has("per_page") {
+	if q.Rights != nil || q.Query.Has("pretty") { // what is seen differs from token to token
 		return q.answer(read, v)
 	}
 	var failed error
-	body := q.Bodies.Get(q.key(), httpx.Version{Index: index}, func([]byte) []byte {
+	made := false
+	key, version := q.key(), httpx.Version{Index: index}
+	body := q.Bodies.Get(key, version, func([]byte) []byte {
 		var text []byte
 		answer, err := read.Answer(v)
 		if err == nil {
 			text, err = q.encode(answer)
 		}
-		failed = err
+		failed, made = err, true
 		return text
 	})
 	switch {
@@ -56,6 +57,16 @@ func (q *Request) Read(read Reading) error {
 	case len(body.Bytes()) == 0: // the one who encoded it got an error
 		return q.answer(read, v)
 	}
+	if q.Query.Has("per_page") {
+		next := q.Bodies.Get(append(key, "next page"...), version, func(b []byte) []byte {
+			if !made { // it was forgotten before its page
+				_, _ = read.Answer(v) // it went well when the page was made
+			}
+			return append(b, q.nextPage...)
+		})
+		q.nextPage = string(next.Bytes())
+	}
+	q.setNextPage()
 	q.Bodies.WriteTo(q.W, q.R, body)
 	return nil
 }
@@ -65,7 +76,14 @@ func (q *Request) answer(read Reading, v View) error {
 	if err != nil {
 		return err
 	}
+	q.setNextPage()
 	return q.JSON(answer)
+}
+
+func (q *Request) setNextPage() {
+	if q.nextPage != "" {
+		q.W.Header()["X-Nomad-Nexttoken"] = []string{q.nextPage}
+	}
 }
 
 // Told answers what is read once, without a blocking query.

@@ -52,6 +52,7 @@ type Request struct {
 	Args      map[string]string // of the path
 	Namespace string            // "*" is all
 	token     string
+	nextPage  string // the token of the page behind the one that List made
 }
 
 // MaxBody bounds what a write may bring: a job with its templates and its source.
