@@ -47,7 +47,7 @@ func (q events) serve() error {
 		if err != nil {
 			return err
 		}
-		return q.answer(http.StatusOK, e)
+		return q.answer(http.StatusOK, q.covered(e))
 	case http.MethodPost, http.MethodPut:
 		if q.namespace == "" {
 			return q.notAllowed("GET")
@@ -112,6 +112,9 @@ func (q events) walkStored(c *choice, entity, check string) iter.Seq2[stored, er
 				return
 			}
 			e, err := p.Event()
+			if err == nil {
+				e = q.covered(e)
+			}
 			if err == nil && !(lists(q)).takes(c, e) {
 				continue
 			}

@@ -46,6 +46,20 @@ func TestEvents(t *testing.T) {
 		!strings.Contains(a.body, `"eu"`) {
 		t.Error("an event made no entity:", a.body)
 	}
+	// A silence shows at once, not with the next result.
+	g.want(201, "PUT", ns+"/silenced/entity:web:cpu", `{"metadata":{"name":"entity:web:cpu"},"subscription":"entity:web",`+
+		`"check":"cpu","expire":-1}`)
+	g.want(200, "GET", all+"/web/cpu", "").into(t, &e)
+	if !e.Check.IsSilenced || !slices.Equal(e.Check.Silenced, []string{"entity:web:cpu"}) {
+		t.Errorf("%v", e.Check.Silenced)
+	}
+	if a := g.want(200, "GET", all+"/web", ""); !strings.Contains(a.body, `"is_silenced":true`) {
+		t.Error(a.body)
+	}
+	g.want(204, "DELETE", ns+"/silenced/entity:web:cpu", "")
+	if a := g.want(200, "GET", all+"/web/cpu", ""); !strings.Contains(a.body, `"is_silenced":false`) {
+		t.Error(a.body)
+	}
 	g.want(201, "PUT", all+"/web/disk", `{"check":{"status":0}}`)
 	g.want(201, "POST", all+"/db/disk", `{"check":{"status":1}}`)
 	// never stored
