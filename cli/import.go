@@ -16,7 +16,9 @@ import (
 )
 
 // Import builds import.
-func Import(e *command.Env, c *cobra.Command) { command.Group(c, importConsul(e)) }
+func Import(e *command.Env, c *cobra.Command) {
+	command.Group(c, importConsul(e), importVault(e, "vault"), importVault(e, "openbao"), importSensu(e))
+}
 
 // importFlags are the flags of `import consul`.
 type importFlags struct {
@@ -110,7 +112,7 @@ func runImport(ctx context.Context, e *command.Env, d *command.Dial, o *importFl
 	if file != nil {
 		report.From, report.Notes = o.snapshot, file.Notes()
 	}
-	print := func() error { return writeReport(e.Out, report) }
+	print := func() error { return writeReport(e.Out, report, migrate.Kinds) }
 	if o.asJSON {
 		print = func() error { return command.WriteJSON(e.Out, report, false) }
 	}
@@ -123,13 +125,13 @@ func runImport(ctx context.Context, e *command.Env, d *command.Dial, o *importFl
 	return nil
 }
 
-// writeReport prints the counts, then what needs a look, then what was left out on purpose.
-func writeReport(w io.Writer, r *migrate.Report) error {
+// writeReport prints the counts by kind, then what needs a look, then what was left out on purpose.
+func writeReport(w io.Writer, r *migrate.Report, kinds []string) error {
 	if r.DryRun {
 		fmt.Fprintln(w, "Nothing was written: this is what would be done.")
 	}
 	t := command.Table{Head: []string{"KIND", "CREATED", "UPDATED", "UNCHANGED", "SKIPPED", "DIFFERS", "FAILED"}}
-	for _, kind := range migrate.Kinds {
+	for _, kind := range kinds {
 		counts, ok := r.Counts[kind]
 		if !ok {
 			continue
@@ -156,7 +158,7 @@ func writeReport(w io.Writer, r *migrate.Report) error {
 		}
 	}
 	if len(r.Notes) > 0 {
-		fmt.Fprintln(w, "\nin the snapshot, and not brought over:")
+		fmt.Fprintln(w, "\nin the source, and not brought over:")
 	}
 	for _, note := range r.Notes {
 		if _, err := fmt.Fprintf(w, "  %s\n", note); err != nil {
