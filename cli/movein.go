@@ -98,7 +98,8 @@ as skipped, with what to do. The exit code is 1 if something failed or differs.
 		if err != nil {
 			return err
 		}
-		cfg.Address, cfg.CAFile, cfg.Token = cmp.Or(m.to, cfg.Address), cmp.Or(m.toCA, cfg.CAFile), vault.Env(e.Getenv, "TOKEN")
+		cfg.Address, cfg.CAFile = cmp.Or(m.to, cfg.Address), cmp.Or(m.toCA, cfg.CAFile)
+		cfg.Token = vault.Env(e.Getenv, "TOKEN")
 		to, err := m.vaultEnd(e, cfg, m.toFile)
 		if err != nil {
 			return err

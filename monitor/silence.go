@@ -152,3 +152,24 @@ func sortByName(out []*Silenced) []*Silenced {
 
 // Empty reports whether there are no silences at all.
 func (x *Silences) Empty() bool { return x == nil || len(x.byCheck)+len(x.bySubscription) == 0 }
+
+// Under is the event with the silences that hold for it at now: one that came or went behind its arrival shows at
+// once. The event itself stays as it is; nil is nothing. of gives the silences of a namespace.
+func (e *Event) Under(of func(namespace string) *Silences, now int64) *Event {
+	if e == nil || e.Check == nil || e.Entity == nil {
+		return e
+	}
+	all := of(e.Entity.Namespace)
+	if all.Empty() && len(e.Check.Silenced) == 0 {
+		return e
+	}
+	var names []string
+	for _, s := range all.Of(Subject{Check: e.Check.Name, CheckSubscriptions: e.Check.Subscriptions,
+		Entity: e.Entity.Name, EntitySubscriptions: e.Entity.Subscriptions, Proxy: e.Check.ProxyEntityName != ""}, now) {
+		names = append(names, s.Name)
+	}
+	shown, check := *e, *e.Check
+	check.Silenced, check.IsSilenced = names, len(names) > 0
+	shown.Check = &check
+	return &shown
+}

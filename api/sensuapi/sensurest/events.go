@@ -40,14 +40,14 @@ func (q events) serve() error {
 		if check == "" {
 			return q.list(entity)
 		}
-		e, err := q.cfg.Events.Get(q.r.Context(), q.namespace, entity, check)
+		e, err := q.covered(q.cfg.Events.Get(q.r.Context(), q.namespace, entity, check))
 		if errkind.Is(err, errkind.NotFound) {
 			return errNotFound
 		}
 		if err != nil {
 			return err
 		}
-		return q.answer(http.StatusOK, q.covered(e))
+		return q.answer(http.StatusOK, e)
 	case http.MethodPost, http.MethodPut:
 		if q.namespace == "" {
 			return q.notAllowed("GET")
@@ -67,6 +67,11 @@ func (q events) serve() error {
 		return q.done()
 	}
 	return q.notAllowed("GET, POST, PUT, DELETE")
+}
+
+// covered is the event with the silences of now.
+func (q events) covered(e *monitor.Event, err error) (*monitor.Event, error) {
+	return e.Under(q.cfg.Resources.View().Silences, q.cfg.Now().Unix()), err
 }
 
 // stored is an event as it is kept, and the whole of it.
@@ -111,10 +116,7 @@ func (q events) walkStored(c *choice, entity, check string) iter.Seq2[stored, er
 				yield(stored{}, err)
 				return
 			}
-			e, err := p.Event()
-			if err == nil {
-				e = q.covered(e)
-			}
+			e, err := q.covered(p.Event())
 			if err == nil && !(lists(q)).takes(c, e) {
 				continue
 			}

@@ -47,8 +47,8 @@ func TestEvents(t *testing.T) {
 		t.Error("an event made no entity:", a.body)
 	}
 	// A silence shows at once, not with the next result.
-	g.want(201, "PUT", ns+"/silenced/entity:web:cpu", `{"metadata":{"name":"entity:web:cpu"},"subscription":"entity:web",`+
-		`"check":"cpu","expire":-1}`)
+	g.want(201, "PUT", ns+"/silenced/entity:web:cpu", `{"metadata":{"name":"entity:web:cpu"},`+
+		`"subscription":"entity:web","check":"cpu","expire":-1}`)
 	g.want(200, "GET", all+"/web/cpu", "").into(t, &e)
 	if !e.Check.IsSilenced || !slices.Equal(e.Check.Silenced, []string{"entity:web:cpu"}) {
 		t.Errorf("%v", e.Check.Silenced)
