@@ -335,3 +335,12 @@ func TestCVE_2026_40264_AccessorsOpenNothingByThemselves(t *testing.T) {
 		t.Errorf("a look-up by accessor tells the token: %s", r.Data)
 	}
 }
+
+// TestUnknownAccessors: a revocation of what is not there is done, a look-up is the caller's mistake.
+func TestUnknownAccessors(t *testing.T) {
+	h := newHouse(t)
+	h.ok(secrets.Update, "auth/token/revoke-accessor", `{"accessor":"none"}`)
+	for _, path := range []string{"lookup-accessor", "renew-accessor"} {
+		h.refused(errkind.Invalid, h.root, secrets.Update, "auth/token/"+path, `{"accessor":"none"}`)
+	}
+}

@@ -137,7 +137,9 @@ func (p *Policies) capabilities(c *system.Call) (any, error) {
 	for _, p := range paths {
 		out[p] = acl.Capabilities(strings.TrimPrefix(p, "/"))
 	}
-	out["capabilities"] = out[paths[0]]
+	if len(paths) == 1 {
+		out["capabilities"] = out[paths[0]]
+	}
 	return out, nil
 }
 

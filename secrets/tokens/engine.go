@@ -62,6 +62,9 @@ func (e *Engine) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (
 	name, byAccessor := strings.CutSuffix(name, "-accessor")
 	if name == "lookup" || name == "renew" || name == "revoke" || name == "revoke-orphan" {
 		tok, id, err := e.meant(ctx, t, f, self, byAccessor)
+		if err == errNoAccessor && name == "revoke" { // it is gone, as was asked
+			return &secrets.Response{}, nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -69,6 +72,8 @@ func (e *Engine) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (
 	}
 	return nil, errkind.New(errkind.NotFound, "unsupported path")
 }
+
+var errNoAccessor = errkind.New(errkind.Invalid, "invalid accessor")
 
 // meant finds the token that a request is about. id is "" where only the accessor was given.
 func (e *Engine) meant(ctx context.Context, t *task.Task, f *secrets.Fields, self, byAccessor bool) (tok *token.Token,
@@ -83,7 +88,7 @@ func (e *Engine) meant(ctx context.Context, t *task.Task, f *secrets.Fields, sel
 		}
 		tok, err = t.Tables.Book.ByAccessor(ctx, accessor)
 		if err == nil && (tok == nil || tok.Expired(t.Now)) {
-			err = errkind.New(errkind.Denied, "invalid accessor")
+			err = errNoAccessor
 		}
 		return tok, "", err
 	}

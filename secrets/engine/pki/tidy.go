@@ -189,8 +189,9 @@ func (c tidying) start() (*secrets.Response, error) {
 		return nil, err
 	}
 	if !ask.any() {
-		return nil,
-			invalid("no tidy operation was asked for: set tidy_cert_store, tidy_revoked_certs or tidy_expired_issuers")
+		c.warn = append(c.warn, "No targets to tidy; specify tidy_cert_store=true, tidy_revoked_certs=true or "+
+			"tidy_expired_issuers=true: nothing was started.")
+		return &secrets.Response{Status: http.StatusAccepted}, nil
 	}
 	raw, err := ask.params().Encode()
 	if err != nil {
