@@ -32,6 +32,10 @@ const maxEvents = 10
 // stopSlack is how long beyond its kill timeout a driver may take to stop a task before it is asked again.
 const stopSlack = 30 * time.Second
 
+// recoverTries is how often, a second apart, a driver is asked for a task while what it stands on is away: an Engine
+// that starts with the host.
+const recoverTries = 60
+
 // Config is what a Runner needs.
 type Config struct {
 	Name   string
@@ -184,7 +188,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		case <-r.begin:
 		}
 	}
-	for {
+	for ctx.Err() == nil {
 		var end restartpolicy.End
 		if running == nil {
 			running, end = r.start(ctx)
@@ -197,6 +201,7 @@ func (r *Runner) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+	return nil
 }
 
 // recover finds the task that a former life of the agent left running.
@@ -206,6 +211,15 @@ func (r *Runner) recover(ctx context.Context) driver.Running {
 		return nil
 	}
 	running, err := r.cfg.Driver.Recover(ctx, r.cfg.Known(), handle)
+	for range recoverTries {
+		if !errkind.Is(err, errkind.Unavailable) || !r.pause(ctx, time.Second, r.killed) {
+			break
+		}
+		running, err = r.cfg.Driver.Recover(ctx, r.cfg.Known(), handle)
+	}
+	if ctx.Err() != nil {
+		return nil // the next life looks again
+	}
 	if err != nil {
 		r.cfg.Log.Warn("a task did not outlive the agent", "task", r.cfg.Name, "error", err)
 		r.change(func(s *Saved) { s.Handle, s.State.State = nil, lifecycle.Pending }, "Driver Failure",
@@ -238,6 +252,9 @@ func (r *Runner) start(ctx context.Context) (driver.Running, restartpolicy.End) 
 	task, err := r.cfg.Prepare(ctx, r.Note)
 	if err != nil {
 		return nil, r.failed(ctx, "Setup Failure", err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, restartpolicy.NotStarted
 	}
 	running, err := r.cfg.Driver.Start(ctx, task)
 	if err != nil {

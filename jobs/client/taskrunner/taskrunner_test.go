@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/jobs/client/driver/mockdriver"
 	"corbel.dev/corbel/jobs/client/restartpolicy"
 	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/errkind"
 )
 
 // harness runs a task of the mock driver inside a bubble of time.
@@ -120,5 +121,43 @@ func TestLives(t *testing.T) {
 		if err := h.Restart("please"); err == nil {
 			t.Error("a dead task restarts")
 		}
+	})
+}
+
+// slow is a driver whose Engine is away at first.
+type slow struct {
+	mockdriver.Driver
+	away int
+}
+
+// Recover implements driver.Driver.
+func (s *slow) Recover(ctx context.Context, t *driver.Task, state []byte) (driver.Running, error) {
+	if s.away--; s.away >= 0 {
+		return nil, errkind.New(errkind.Unavailable, "away")
+	}
+	return s.Driver.Recover(ctx, t, state)
+}
+
+// TestRecoversLate: a task whose driver comes up later is found, not started again.
+func TestRecoversLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := start(t, nil, restartpolicy.Policy{Mode: "fail"}, Saved{})
+		h.Begin()
+		synctest.Wait()
+		h.stop()
+		<-h.done
+		task := &driver.Task{Name: "t", NoLogs: true}
+		r := New(Config{Name: "t", Driver: &slow{mockdriver.Driver{Clock: clock.Real{}}, 5}, Clock: clock.Real{},
+			Saved: h.last, Known: func() *driver.Task { return task }, Changed: func(Saved) {},
+			Settings: func() Settings { return Settings{} }})
+		done := make(chan struct{})
+		go func() { _ = r.Run(t.Context()); close(done) }()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if s := r.State(); r.Running() == nil || s.Restarts != 0 || s.State != "running" {
+			t.Errorf("%+v", s)
+		}
+		r.Kill("Killing", "")
+		<-done
 	})
 }
