@@ -31,6 +31,7 @@ import (
 	"corbel.dev/corbel/cli/jobscmd"
 	"corbel.dev/corbel/cli/labcmd"
 	"corbel.dev/corbel/cli/meshcmd"
+	"corbel.dev/corbel/cli/selftest"
 	"corbel.dev/corbel/cli/sensucmd"
 	"corbel.dev/corbel/cli/serve"
 	"corbel.dev/corbel/cli/snapshots"
@@ -226,6 +227,7 @@ var own = commandLine{
 		{"import", "Import the state of another system", groupTools, Import},
 		{"bench", "Measure Corbel, or the system that it replaces", groupTools, benchcmd.Bench},
 		{"lab", "Inject faults into a temporary cluster and see what the doctor says", groupTools, labcmd.Command},
+		{"self-test", "Look whether this host can run Corbel well", groupTools, selftest.Command},
 		{"keygen", "Generate a gossip encryption key", groupTools, Keygen},
 		{"link", "Create links under the names of the systems it replaces", groupTools, Link},
 		{"version", "Show the version", groupTools, Version},

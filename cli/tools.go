@@ -44,11 +44,20 @@ type protocols struct{ Default, Min, Max int }
 // Version builds version.
 func Version(e *command.Env, c *cobra.Command) {
 	var format string
-	var asJSON bool
+	var asJSON, verify bool
+	var sums, key string
 	c.Args = command.Between(0, 0, "no arguments")
+	if !e.Consul {
+		c.Flags().BoolVar(&verify, "verify", false, "check this binary against the signed checksums of its release")
+		c.Flags().StringVar(&sums, "sums", "", "SHA256SUMS of the release, with SHA256SUMS.sig beside it")
+		c.Flags().StringVar(&key, "key", "", "public key that signs releases, PEM")
+	}
 	c.Flags().StringVar(&format, "format", "pretty", "pretty or json")
 	c.Flags().BoolVar(&asJSON, "json", false, "same as --format=json")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if verify {
+			return verifySelf(e, sums, key)
+		}
 		if asJSON {
 			format = "json"
 		}

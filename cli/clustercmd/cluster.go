@@ -239,10 +239,14 @@ func Info(e *command.Env, c *cobra.Command) {
 	var r command.Reading
 	c.Args = command.Between(0, 0, "no arguments")
 	r.Flags(e, c, false)
+	ready := c.Flags().Bool("ready", false, "only tell whether clients may come, with all planes: exit code 1 until then")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, err := r.Client()
 		if err != nil {
 			return err
+		}
+		if *ready {
+			return cl.Ready(c.Context())
 		}
 		self, err := cl.Self(c.Context())
 		if err != nil {

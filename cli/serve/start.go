@@ -193,6 +193,9 @@ func start(ctx context.Context, e *command.Env, cfg *config.Config, load func() 
 		return err
 	}
 	defer m.end()
+	if err := refuseForeign(cfg.DataDir); err != nil {
+		return m.failed(err)
+	}
 	if err := introduce(ctx, e, cfg); err != nil {
 		return m.failed(err)
 	}

@@ -52,9 +52,9 @@ var packs = []pack{
 		links: []string{"vault", "bao"}, later: []string{"vault"}, peers: []string{"vault", "vault-enterprise", "openbao"},
 		folders: []folder{{"/etc/vault.d", false}, {"/opt/vault", true}, {"/opt/vault/data", true}}},
 	{name: "corbel-sensu", what: "Corbel under Sensu Go's names.", user: "sensu",
-		units: []string{"sensu-backend", "sensu-agent"}, links: []string{"sensu-backend", "sensu-agent"},
+		units: []string{"sensu-backend", "sensu-agent"}, links: []string{"sensu-backend", "sensu-agent", "sensuctl"},
 		restart: []string{"sensu-agent"}, later: []string{"sensu-backend"},
-		peers: []string{"sensu-go-backend", "sensu-go-agent"},
+		peers: []string{"sensu-go-backend", "sensu-go-agent", "sensu-go-cli"},
 		folders: []folder{{"/etc/sensu", false}, {"/var/lib/sensu", true}, {"/var/cache/sensu", true},
 			{"/var/log/sensu", true}}},
 }
