@@ -1,0 +1,189 @@
+//go:build helm
+
+package helm
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	kubefake "helm.sh/helm/v3/pkg/kube/fake"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	"helm.sh/helm/v3/pkg/storage"
+	"helm.sh/helm/v3/pkg/storage/driver"
+	"sigs.k8s.io/yaml"
+)
+
+const chartDir = "corbel"
+
+func load(t *testing.T) *chart.Chart {
+	t.Helper()
+	c, err := loader.Load(chartDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func values(t *testing.T, text string) map[string]any {
+	t.Helper()
+	out := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// cluster is helm with releases in memory and a cluster that takes everything.
+func cluster() *action.Configuration {
+	known := *chartutil.DefaultCapabilities
+	known.KubeVersion = chartutil.KubeVersion{Version: "v1.31.0", Major: "1", Minor: "31"}
+	return &action.Configuration{Releases: storage.Init(driver.NewMemory()), Capabilities: &known,
+		KubeClient: &kubefake.PrintingKubeClient{Out: io.Discard}, Log: func(string, ...any) {}}
+}
+
+func install(cfg *action.Configuration, c *chart.Chart, v map[string]any) (string, error) {
+	i := action.NewInstall(cfg)
+	i.ReleaseName, i.Namespace = "prod", "fleet"
+	r, err := i.Run(c, v)
+	if err != nil {
+		return "", err
+	}
+	return r.Manifest, nil
+}
+
+// objects are the documents of a manifest by kind and name.
+func objects(t *testing.T, manifest string) map[string]map[string]any {
+	t.Helper()
+	out := map[string]map[string]any{}
+	for _, text := range strings.Split(manifest, "\n---\n") {
+		o := map[string]any{}
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		if len(o) == 0 {
+			continue
+		}
+		out[o["kind"].(string)+"/"+o["metadata"].(map[string]any)["name"].(string)] = o
+	}
+	return out
+}
+
+func TestLint(t *testing.T) {
+	for _, m := range lint.All(chartDir, map[string]any{}, "fleet", true).Messages {
+		if m.Severity > support.InfoSev {
+			t.Error(m)
+		}
+	}
+}
+
+// What is rendered is what a cluster needs, and the servers' configuration is what it says.
+func TestRender(t *testing.T) {
+	manifest, err := install(cluster(), load(t), values(t, `
+server: {replicas: 5, config: {log_level: debug, ports: {grpc_tls: 8503}}}
+ui: {ingress: {enabled: true, host: corbel.example}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := objects(t, manifest)
+	for _, name := range []string{"StatefulSet/prod-corbel-server", "DaemonSet/prod-corbel-agent", "Ingress/prod-corbel",
+		"PodDisruptionBudget/prod-corbel-server", "Secret/prod-corbel-tls", "Secret/prod-corbel-gossip",
+		"Secret/prod-corbel-acl", "Service/prod-corbel-server", "ServiceAccount/prod-corbel"} {
+		if all[name] == nil {
+			t.Errorf("no %s", name)
+		}
+	}
+	var config struct {
+		BootstrapExpect int            `json:"bootstrap_expect"`
+		RetryJoin       []string       `json:"retry_join"`
+		BindAddr        string         `json:"bind_addr"`
+		LogLevel        string         `json:"log_level"`
+		Ports           map[string]int `json:"ports"`
+	}
+	data := all["ConfigMap/prod-corbel-server"]["data"].(map[string]any)
+	if err := json.Unmarshal([]byte(data["server.json"].(string)), &config); err != nil {
+		t.Fatal(err)
+	}
+	if config.BootstrapExpect != 5 || len(config.RetryJoin) != 5 || config.BindAddr != "{{ GetPrivateIP }}" ||
+		config.LogLevel != "debug" || config.Ports["grpc_tls"] != 8503 || config.Ports["https"] != 8501 ||
+		config.RetryJoin[4] != "prod-corbel-server-4.prod-corbel-server.fleet.svc" {
+		t.Errorf("%+v", config)
+	}
+	pod := all["StatefulSet/prod-corbel-server"]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+	container := pod["containers"].([]any)[0].(map[string]any)
+	security := container["securityContext"].(map[string]any)
+	if security["readOnlyRootFilesystem"] != true || pod["securityContext"].(map[string]any)["runAsUser"] != 65532.0 ||
+		pod["terminationGracePeriodSeconds"] != 120.0 || container["readinessProbe"] == nil {
+		t.Errorf("%v", pod)
+	}
+	if manifest, err = install(cluster(), load(t), values(t, `agent: {enabled: false}`)); err != nil {
+		t.Fatal(err)
+	}
+	all = objects(t, manifest)
+	if all["DaemonSet/prod-corbel-agent"] != nil || all["ConfigMap/prod-corbel-agent"] != nil || all["Ingress/prod-corbel"] != nil {
+		t.Error("what is off is rendered")
+	}
+	manifest, err = install(cluster(), load(t), values(t, `tls: {from: certManager, issuer: {name: ours}}`))
+	if err != nil || objects(t, manifest)["Certificate/prod-corbel-tls"] == nil {
+		t.Errorf("no certificate is asked for: %v", err)
+	}
+}
+
+// Wrong values are refused by their name.
+func TestRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"server: {replicas: 2}":                    "replicas",
+		"server: {storage: {size: ten}}":           "size",
+		"servers: {replicas: 3}":                   "servers",
+		"datacenter: 'DC 1'":                       "datacenter",
+		"tls: {from: nobody}":                      "from",
+		"tls: {from: secret}":                      "existingSecret",
+		"tls: {from: certManager}":                 "name",
+		"ui: {ingress: {enabled: true}}":           "host",
+		"image: {repository: x, pullPolicy: Once}": "pullPolicy",
+	} {
+		if _, err := install(cluster(), load(t), values(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s in it", text, err, want)
+		}
+	}
+}
+
+// An upgrade from the values of the last release changes no selector, and one that is not to be is refused.
+func TestUpgrade(t *testing.T) {
+	cfg, c := cluster(), load(t)
+	before, err := install(cfg, c, values(t, `server: {replicas: 3}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := action.NewUpgrade(cfg)
+	up.Namespace, up.ReuseValues = "fleet", true
+	c = load(t)
+	c.Metadata.Version, c.Metadata.AppVersion = "0.2.0", "0.2.0"
+	r, err := up.Run("prod", c, values(t, `server: {replicas: 5}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	selector := func(manifest string) string {
+		b, err := json.Marshal(objects(t, manifest)["StatefulSet/prod-corbel-server"]["spec"].(map[string]any)["selector"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	if a, b := selector(before), selector(r.Manifest); a != b || a == "null" {
+		t.Errorf("the selector was %s and is %s", a, b)
+	}
+	if !strings.Contains(r.Manifest, "corbel:0.2.0") {
+		t.Error("the image is not that of the new release")
+	}
+	if _, err := up.Run("prod", c, values(t, `server: {replicas: 4}`)); err == nil {
+		t.Error("four servers are taken")
+	}
+}
