@@ -97,6 +97,14 @@ func TestJobsOfACluster(t *testing.T) {
 		m.awaitRunning("job0", 2)
 		m.awaitRunning("job2", 2)
 	}
+	set := func(m *testMember) string {
+		text, err := m.nomad("GET", "/.well-known/jwks.json", "")
+		if err != nil || !strings.Contains(text, `"RS256"`) {
+			t.Fatalf("the keys of workload identities: %s %v", text, err)
+		}
+		return text
+	}
+	keys := set(first)
 	var rest []*testMember
 	for _, m := range members {
 		if p := plane.Find[*jobsplane.Plane](m.doors.Planes); p.Leads() && m != first {
@@ -114,6 +122,9 @@ func TestJobsOfACluster(t *testing.T) {
 	for _, m := range rest {
 		m.awaitRunning("job1", 3)
 		m.awaitRunning("job0", 2)
+		if now := set(m); now != keys {
+			t.Errorf("%s has other keys of workload identities: %s", m.Cfg.Node.Name, now)
+		}
 	}
 	if text, err := first.nomad("GET", "/v1/nodes", ""); err != nil || !strings.Contains(text, `"Status":"ready"`) {
 		t.Errorf("the node is marked: %s %v", text, err)

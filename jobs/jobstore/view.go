@@ -27,6 +27,7 @@ const (
 	Variables
 	Submissions
 	Launches
+	Keyring
 	tableCount
 )
 

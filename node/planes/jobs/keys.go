@@ -16,6 +16,7 @@ type Keys struct {
 	Port    int    `key:"port" def:"4646" doc:"Nomad's HTTP API; -1 is off"`
 	Address string `key:"address" doc:"where that port listens; default 127.0.0.1"`
 	Region  string `key:"region" def:"global" doc:"the region that the API names"`
+	Issuer  string `key:"oidc_issuer" doc:"URL that workload identities name as their issuer; empty names none"`
 	Workers int    `key:"schedulers" def:"1" doc:"evaluations are decided by so many at once"`
 	Keep    KeepKeys
 	Beats   HeartbeatKeys

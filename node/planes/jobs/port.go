@@ -68,7 +68,7 @@ func (p *Plane) openAPI() {
 	c := cluster{p}
 	p.d.Handle(wire.Servers, methodHTTP, c.serve)
 	p.api = nomadapi.New(nomadapi.Config{Log: p.d.Log, Clock: p.d.Clock, Needs: nomadrows.Needs{
-		Metrics: promapi.New(p.metrics), Views: views{p}, Jobs: w,
+		Metrics: promapi.New(p.metrics), Keys: newIdentities(p), Views: views{p}, Jobs: w,
 		Starter: w, Nodes: w, Deployments: w, Settings: w, Cluster: c,
 		Clients: &nodecalls.Clients{RPC: p.d.Members, Addr: p.nodes.rpcAddr}, Rights: rightsOf(p.d)}})
 }

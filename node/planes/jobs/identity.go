@@ -1,0 +1,196 @@
+package jobsplane
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/jobstore"
+	"corbel.dev/corbel/jobs/jobwire"
+	"corbel.dev/corbel/jobs/noderpc"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/jwks"
+)
+
+// identities signs workload identities (NN-15) when a node asks for one, and not in plans: signing slows no placement
+// (NN-16). The key is drawn when the first token is asked for and lives in the plane's state, as the servers' disks and
+// snapshots of the group keep it: who reads those can make tokens.
+type identities struct{ p *Plane }
+
+const (
+	identityAlgorithm = jwks.Algorithm("RS256") // what relying parties know
+	keyName           = "active"
+	defaultIdentity   = "default"
+	defaultAudience   = "nomadproject.io"
+	defaultLife       = time.Hour // of a token whose job states no ttl
+)
+
+// keyBody is the document of a key.
+type keyBody struct {
+	ID      string
+	Private string // PKCS 8, base64
+}
+
+func newIdentities(p *Plane) identities {
+	i := identities{p}
+	p.d.Handle(wire.Members, noderpc.MethodIdentity, i.sign)
+	return i
+}
+
+// key is the key that signs; it is made where there is none.
+func (i identities) key(ctx context.Context) (*keyBody, []byte, error) {
+	for range 2 {
+		if d := i.p.store.View().Document(jobstore.Keyring, "", keyName); d != nil {
+			k := &keyBody{}
+			decode(d.Body, k)
+			private, err := base64.StdEncoding.DecodeString(k.Private)
+			return k, private, err
+		}
+		private, err := jwks.NewKey(identityAlgorithm)
+		if err != nil {
+			return nil, nil, err
+		}
+		body, err := json.Marshal(keyBody{newID().String(), base64.StdEncoding.EncodeToString(private)})
+		if err != nil {
+			return nil, nil, err
+		}
+		none := uint64(0)
+		c := &jobstore.Command{Head: i.p.head(""), Names: jobstore.NameWrites{Docs: []jobstore.DocWrite{{Check: &none,
+			Document: jobstore.Document{Table: jobstore.Keyring, Name: keyName, Body: string(body)}}}}}
+		if _, err := i.p.group.propose(ctx, c); err != nil && !errkind.Is(err, errkind.Conflict) {
+			return nil, nil, err
+		}
+	}
+	return nil, nil, errkind.New(errkind.Unavailable, "the key of workload identities is not here yet: try again")
+}
+
+// identityClaims are what a token says.
+type identityClaims struct {
+	Namespace string   `json:"nomad_namespace"`
+	Job       string   `json:"nomad_job_id"`
+	Alloc     string   `json:"nomad_allocation_id"`
+	Task      string   `json:"nomad_task,omitempty"`
+	Service   string   `json:"nomad_service,omitempty"`
+	Issuer    string   `json:"iss,omitempty"`
+	Subject   string   `json:"sub"`
+	Audience  []string `json:"aud"`
+	IssuedAt  int64    `json:"iat"`
+	NotBefore int64    `json:"nbf"`
+	Expires   int64    `json:"exp"`
+	ID        string   `json:"jti"`
+}
+
+// sign answers noderpc.MethodIdentity.
+func (i identities) sign(ctx context.Context, req []byte) ([]byte, error) {
+	m, err := noderpc.ReadSignAsk(req)
+	if err != nil {
+		return nil, err
+	}
+	v, err := i.p.nodes.known(m.Key)
+	if err != nil {
+		return nil, err
+	}
+	a := v.State.Allocation(m.Alloc)
+	if a == nil || a.NodeID != m.Node || a.Terminal() {
+		return nil, errkind.New(errkind.NotFound, "the node has no such allocation that runs")
+	}
+	asked, err := wanted(a, m)
+	if err != nil {
+		return nil, err
+	}
+	k, private, err := i.key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := i.p.d.Clock.Now()
+	life := time.Duration(asked.TTL)
+	if life <= 0 {
+		life = defaultLife
+	}
+	parts := []string{i.p.keys.Region, a.Job.Namespace, a.Job.ID, a.Group, m.Task, asked.Name}
+	if m.Service != "" {
+		parts[4], parts[5] = m.Service, asked.Name
+	}
+	claims := identityClaims{Namespace: a.Job.Namespace, Job: a.Job.ID, Alloc: a.ID.String(), Task: m.Task,
+		Service: m.Service,
+		Issuer:  i.Issuer(), Subject: strings.Join(parts, ":"), Audience: asked.Audience, IssuedAt: now.Unix(),
+		NotBefore: now.Unix(), Expires: now.Add(life).Unix(), ID: newID().String()}
+	if a.Job.Origin.ParentID != "" {
+		claims.Job = a.Job.Origin.ParentID // rights are those of the job that somebody wrote
+	}
+	token, err := jwks.SignWith(identityAlgorithm, private, k.ID, claims)
+	if err != nil {
+		return nil, err
+	}
+	return (&noderpc.Signed{Token: token, Expires: jobs.Time(now.Add(life).UnixNano())}).Bytes(), nil
+}
+
+// wanted is the identity that a task or a service of the job states; the one called default is always there.
+func wanted(a *jobs.Allocation, m *noderpc.SignAsk) (*jobwire.WorkloadIdentity, error) {
+	name := m.Identity
+	if name == "" {
+		name = defaultIdentity
+	}
+	w := jobwire.FromJob(a.Job)
+	var list []*jobwire.WorkloadIdentity
+	found := false
+	for _, g := range w.TaskGroups {
+		if jobwire.Get(g.Name) != a.Group {
+			continue
+		}
+		services := g.Services
+		for _, t := range g.Tasks {
+			services = append(services, t.Services...)
+			if t.Name == m.Task && m.Service == "" {
+				found = true
+				list = append(list, t.Identities...)
+				if t.Identity != nil {
+					list = append(list, t.Identity)
+				}
+			}
+		}
+		for _, s := range services {
+			if m.Service != "" && s.Name == m.Service && s.Identity != nil {
+				found = true
+				list = append(list, s.Identity)
+			}
+		}
+	}
+	if !found {
+		return nil, errkind.New(errkind.NotFound, "the allocation's job has no such task or service with an identity")
+	}
+	for _, one := range list {
+		if one.Name == name || one.Name == "" && name == defaultIdentity || m.Service != "" {
+			out := *one
+			if len(out.Audience) == 0 {
+				out.Audience = []string{defaultAudience}
+			}
+			out.Name = name
+			return &out, nil
+		}
+	}
+	if name != defaultIdentity {
+		return nil, errkind.New(errkind.NotFound, "the task states no identity of that name")
+	}
+	return &jobwire.WorkloadIdentity{Name: defaultIdentity, Audience: []string{defaultAudience}}, nil
+}
+
+// JWKS implements nomadrows.Keys.
+func (i identities) JWKS(ctx context.Context) (json.RawMessage, error) {
+	k, private, err := i.key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	public, err := jwks.PublicOf(private)
+	if err != nil {
+		return nil, err
+	}
+	return jwks.Set([]jwks.Verifier{{ID: k.ID, Alg: identityAlgorithm, Public: public}})
+}
+
+// Issuer implements nomadrows.Keys.
+func (i identities) Issuer() string { return i.p.keys.Issuer }
