@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/dispatch"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -33,6 +34,13 @@ func (b *builder) checkJob(w *JobWrite) error {
 		}
 		if now.Version != *w.Version {
 			return errkind.Errorf(errkind.Conflict, "current job has version %d; enforcing version %d", now.Version, *w.Version)
+		}
+	}
+	if o := w.Job.Origin; o.Dispatched && o.Token != "" { // two dispatches with one token are one
+		children := b.JobsFrom(jobs.JobKey{Namespace: w.Job.Namespace, ID: o.ParentID + "/dispatch-"})
+		parent := jobs.JobKey{Namespace: w.Job.Namespace, ID: o.ParentID}
+		if child := dispatch.Find(children, parent, o.Token); child != nil && child.ID != w.Job.ID {
+			return errkind.Errorf(errkind.Conflict, "the token has dispatched %q", child.ID)
 		}
 	}
 	if !b.knows(Namespaces, w.Job.Namespace) {

@@ -84,3 +84,9 @@ func (s *State) EvaluationCount() int { return s.evals.Len() }
 
 // AllocationCount is how many allocations are kept.
 func (s *State) AllocationCount() int { return s.allocs.Len() }
+
+// JobsFrom yields jobs from a key on, as they are now. The Edit must not change meanwhile.
+func (e *Edit) JobsFrom(key jobs.JobKey) iter.Seq[*jobs.Job] {
+	s := State{tables: tables{jobs: e.jobs.Table}}
+	return s.JobsFrom(key)
+}

@@ -100,6 +100,12 @@ func (w writers) Dispatch(ctx context.Context, key jobs.JobKey, r dispatch.Reque
 	none := uint64(0)
 	out, err := w.do(ctx, jobstore.JobRegistered, &jobstore.Command{Jobs: jobstore.JobWrites{
 		Put: []jobstore.JobWrite{{Job: child, Index: &none, EvalID: newID()}}}})
+	if errkind.Is(err, errkind.Conflict) { // another one with the token was faster
+		v = w.p.store.View()
+		if old := dispatch.Find(v.State.JobsFrom(from), key, r.Token); old != nil {
+			return nomadrows.Written{Job: old.ID, Index: v.State.Index()}, nil
+		}
+	}
 	out.Job = child.ID
 	return out, err
 }
