@@ -77,6 +77,31 @@ func TestNewLeader(t *testing.T) {
 	})
 }
 
+// TestBlockedWorkSurvivesLeaders: what waits for room waits with the next leader too, whatever was evaluated before it.
+func TestBlockedWorkSurvivesLeaders(t *testing.T) {
+	inWorld(t, 1, func(w *world) {
+		for _, id := range []string{"a", "b", "c", "d"} {
+			w.register(job(id, 1))
+			w.wantRunning(2*time.Second, id, 1)
+		}
+		for _, id := range []string{"a", "b", "c", "d"} { // 8 of the 12 fit
+			w.register(job(id, 3))
+		}
+		w.within(2*time.Second, "what does not fit waits", func() bool { q, _ := w.Stats(); return q.Blocked == 2 })
+		for range 3 {
+			w.held.Store(false)
+			w.within(3*time.Second, "the term ends", func() bool { return !w.Leads() })
+			w.held.Store(true)
+			w.within(3*time.Second, "the next term", w.Leads)
+			pass(time.Second)
+		}
+		w.addNodes(1, 3)
+		for _, id := range []string{"a", "b", "c", "d"} {
+			w.wantRunning(3*time.Second, id, 3)
+		}
+	})
+}
+
 func TestDeadNode(t *testing.T) {
 	inWorld(t, 3, func(w *world) {
 		w.register(job("web", 6))

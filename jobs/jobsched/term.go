@@ -78,8 +78,10 @@ func newTerm(s *Sched, cancel func()) *term {
 func (t *term) begin(v *jobstore.View) {
 	now := t.s.now()
 	t.mu.Lock()
-	for e := range v.State.Evaluations() {
-		t.evaluation(v, e, now)
+	for e := range v.State.Evaluations() { // those that are over say nothing of what waits now
+		if e.Status == jobs.EvalPending || e.Status == jobs.EvalBlocked {
+			t.evaluation(v, e, now)
+		}
 	}
 	t.queue.Pause(v.Setting().PauseEvalBroker)
 	t.mu.Unlock()
