@@ -43,8 +43,11 @@ func TestDocumentedCommands(t *testing.T) {
 			}
 			seen++
 			at := len(args)
-			if args[1] == "lock" || args[1] == "watch" {
+			switch {
+			case args[1] == "lock" || args[1] == "watch":
 				at = 2 // what follows belongs to the child
+			case args[1] == "allocs" && args[2] == "exec":
+				at = 3
 			}
 			args = append(args[:at:at], append([]string{"--help"}, args[at:]...)...)
 			out, err := exec.Command(filepath.Join(binDir, "corbel"), args[1:]...).CombinedOutput()

@@ -26,6 +26,7 @@ var pasted = []struct {
 	{file: "docs/cluster.md", hosts: 4, least: 25},
 	{file: "docs/doctor.md", hosts: 1, least: 6},
 	{file: "docs/backup.md", hosts: 1, least: 10},
+	{file: "docs/usage.md", hosts: 1, least: 14},
 }
 
 // TestPages does what the pages for newcomers say, block by block, as if each was
