@@ -2,6 +2,7 @@ package aclrows
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/filter"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
@@ -114,8 +116,20 @@ type tokenStub struct {
 	Legacy            bool
 }
 
+// tokenSchema is what a filter may ask of a token.
+var tokenSchema = filter.NewSchema(map[string]func(*acl.Token) string{
+	"AccessorID":  func(t *acl.Token) string { return t.AccessorID },
+	"Description": func(t *acl.Token) string { return t.Description },
+	"AuthMethod":  func(t *acl.Token) string { return t.AuthMethod },
+	"Local":       func(t *acl.Token) string { return strconv.FormatBool(t.Local) },
+}, nil, nil)
+
 func (al *Rows) aclTokens(q *rows.Request) error {
 	st, err := al.aclState(q, catalog.RecordACLToken)
+	if err != nil {
+		return err
+	}
+	f, err := q.Filter(tokenSchema)
 	if err != nil {
 		return err
 	}
@@ -127,7 +141,7 @@ func (al *Rows) aclTokens(q *rows.Request) error {
 		return id == "" || slices.ContainsFunc(links, func(l acl.Link) bool { return l.ID == id })
 	}
 	for _, t := range grants.Tokens(st) {
-		if t.Expired(now) || !linked(t.Policies, policy) || !linked(t.Roles, role) ||
+		if t.Expired(now) || f != nil && !f.Match(t) || !linked(t.Policies, policy) || !linked(t.Roles, role) ||
 			method != "" && t.AuthMethod != method ||
 			service != "" && !slices.ContainsFunc(t.ServiceIdentities,
 				func(s acl.ServiceIdentity) bool { return s.ServiceName == service }) {
