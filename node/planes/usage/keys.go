@@ -15,6 +15,8 @@ type Keys struct {
 	Timezone string `key:"timezone" def:"UTC" doc:"calendar of tenants that have none of their own"`
 	Queue    int    `key:"queue_bytes" def:"67108864" doc:"events that wait to be stored, in bytes; a tenant gets a quarter"`
 	Own      bool   `key:"own_planes" def:"true" doc:"count what Corbel's own planes do, as built-in products"`
+	// Handlers are names of the monitor plane.
+	Handlers []string `key:"limits.handlers" doc:"handlers of the monitor plane for limits that are crossed"`
 	Log      LogKeys
 	State    StateKeys
 	Statsd   StatsdKeys
