@@ -26,7 +26,8 @@ func (p *Plane) crossed(ctx context.Context, c limits.Crossing) {
 	}
 	text := fmt.Sprintf("%s of %s: %s of %s (%g %% of limit %s) since %s", c.Product, c.Tenant, c.Value, c.Of,
 		c.Threshold*100, c.Limit, c.Window.From.UTC().Format("2006-01-02 15:04"))
-	err := to.TellResult(ctx, "usage-"+monitorName(c.Tenant), "usage-"+monitorName(c.Limit), status, text, p.keys.Handlers)
+	err := to.TellResult(ctx, "usage-"+monitorName(c.Tenant), "usage-"+monitorName(c.Limit), status, text,
+		p.keys.Handlers)
 	if err != nil {
 		p.d.Log.Warn("usage: the crossing of a limit is in its history, and no event of the monitor", "limit", c.Limit,
 			"error", err)

@@ -79,7 +79,8 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	p.Router = router.New(router.Config{Self: d.ID, Definitions: p.Definitions, Counter: p.Counter,
 		Call: p.call, Clock: d.Clock, Metrics: d.Metrics})
 	p.Aggregator = aggregator.New(aggregator.Config{Self: d.ID, Members: p.members, Call: p.call, Counter: p.Counter,
-		Definitions: p.Definitions, Aggregate: counts, Leads: p.raft.IsLeader, Crossed: p.crossed, Clock: d.Clock, Log: d.Log})
+		Definitions: p.Definitions, Aggregate: counts, Leads: p.raft.IsLeader, Crossed: p.crossed, Clock: d.Clock,
+		Log: d.Log})
 	for method, h := range map[string]func(context.Context, []byte) ([]byte, error){MethodPropose: p.propose,
 		router.MethodTake: p.Router.Serve, aggregator.MethodExtract: p.Aggregator.ServeExtract,
 		aggregator.MethodSeries: p.Aggregator.ServeSeries, aggregator.MethodFind: p.Aggregator.ServeFind,
