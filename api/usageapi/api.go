@@ -174,10 +174,10 @@ func (a *API) body(r *http.Request, most int64) (data []byte, release func(), er
 	case <-r.Context().Done():
 		return nil, nil, errkind.E(errkind.Unavailable, "usage: too many bodies are being read", r.Context().Err())
 	}
-	release = func() { <-a.decoders }
+	free := func() { <-a.decoders }
 	defer func() {
-		if err != nil {
-			release()
+		if release = free; err != nil {
+			free()
 		}
 	}()
 	raw, err := httpx.ReadBody(r, nil, most)
@@ -186,7 +186,7 @@ func (a *API) body(r *http.Request, most int64) (data []byte, release func(), er
 	}
 	switch encoding := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))); encoding {
 	case "", "identity":
-		return raw, release, nil
+		return raw, nil, nil
 	case "gzip", "x-gzip":
 		z, err := gzip.NewReader(strings.NewReader(string(raw)))
 		if err != nil {
@@ -210,7 +210,7 @@ func (a *API) body(r *http.Request, most int64) (data []byte, release func(), er
 	if len(data) > MaxBodyBytes {
 		return nil, nil, &httpx.TooLarge{LimitBytes: MaxBodyBytes}
 	}
-	return data, release, nil
+	return data, nil, nil
 }
 
 // read decodes a definition; unknown fields are wrong.
