@@ -261,6 +261,7 @@ var sometimes = map[string]string{
 	"consul_host_tcp_segments":         "another member",
 	"consul_peer_clock_offset_ms":      "another member",
 	"consul_telemetry_sink_dropped":    "a sink",
+	"consul_usage_statsd_dropped":      "a port for dogstatsd",
 }
 
 // TestWatchedMetrics: each metric that a dashboard or an alert reads is there when Corbel runs.
@@ -369,6 +370,7 @@ func startWatched(t *testing.T) []source {
 		"-dev-no-store-token")
 	return []source{
 		{"http://127.0.0.1:" + flag("http") + "/v1/agent/metrics?format=prometheus", "X-Consul-Token"},
+		{"http://127.0.0.1:" + flag("http") + "/v1/usage/metrics", "X-Consul-Token"},
 		{"http://127.0.0.1:" + flag("secrets") + "/v1/sys/metrics?format=prometheus", "X-Vault-Token"},
 		{"http://127.0.0.1:" + flag("monitor") + "/metrics", "X-None"},
 	}
