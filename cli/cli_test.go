@@ -268,7 +268,8 @@ func TestTables(t *testing.T) {
 		"/v1/catalog/nodes":    `[{"Node":"n1","ID":"u1","Address":"10.0.0.1","Datacenter":"dc1","Meta":{"rack":"r1"}}]`,
 		"/v1/health/service/web": `[{"Node":{"Node":"n1","Address":"10.0.0.1"},"Service":{"ID":"web-1","Service":"web","Port":80,"Tags":["v1"]},"Checks":[{"CheckID":"c1","Status":"warning"},{"CheckID":"c2","Status":"passing"}]},
 			{"Node":{"Node":"node-with-a-long-name","Address":"10.0.0.2"},"Service":{"ID":"web-2","Address":"10.1.1.1","Port":8080,"Tags":null},"Checks":[]}]`,
-		"/v1/health/service/none": `[]`,
+		"/v1/health/service/none":   `[]`,
+		"/v1/health/service/consul": `[{"Node":{"Node":"n1"},"Service":{"ID":"consul","Service":"consul"},"Checks":[]}]`,
 		"/v1/agent/members": `[{"Name":"n2","Addr":"10.0.0.2","Port":8301,"Status":4,"Tags":{"role":"node","dc":"dc1","build":"1.21.4:abc"}},
 			{"Name":"n1","Addr":"10.0.0.1","Port":8301,"Status":1,"Tags":{"role":"consul","dc":"dc1","build":"1.21.4:abc"}}]`,
 		"/v1/operator/raft/configuration": `{"Servers":[{"ID":"u1","Node":"n1","Address":"10.0.0.1:8300","Leader":true,` +
@@ -278,7 +279,8 @@ func TestTables(t *testing.T) {
 			`"Address":"a:1","Status":"leader","NodeStatus":"alive","Healthy":true,"LastContact":"0s","LastIndex":9}}}`,
 	}
 	for _, tt := range []struct{ args, want string }{
-		{"services list", "SERVICE  TAGS\nconsul\nweb      v1,edge\n"},
+		{"services list", "SERVICE  INSTANCES  PASSING  WARNING  CRITICAL  TAGS\nweb      2          1        1        0         v1,edge\n" +
+			"consul   1          1        0        0\n"},
 		{"services list -json", "{\n    \"consul\": [],\n    \"web\": [\n        \"v1\",\n        \"edge\"\n    ]\n}\n"},
 		{"services show web", "NODE                   ID     ADDRESS        STATUS   TAGS  FAILING CHECKS\nn1             " +
 			"        web-1  10.0.0.1:80    warning  v1    c1\nnode-with-a-long-name  web-2  10.1.1.1:8080  passing\n"},

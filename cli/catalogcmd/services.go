@@ -35,7 +35,7 @@ func Services(e *command.Env, c *cobra.Command) {
 
 func servicesList(e *command.Env) *cobra.Command {
 	var r command.Reading
-	c := &cobra.Command{Use: "list", Short: "List all services with their tags",
+	c := &cobra.Command{Use: "list", Short: "List all services with their health, the worst first",
 		Args: command.Between(0, 0, "no arguments")}
 	r.Flags(e, c, true)
 	c.Flags().StringVar(&r.Q.Filter, "filter", "", "expression that services must match")
@@ -47,9 +47,14 @@ func servicesList(e *command.Env) *cobra.Command {
 			return err
 		}
 		return command.Show(ctx, e, &r, r.Q, cl.Services, func(w io.Writer, services map[string][]string) error {
-			t := command.Table{Head: []string{"SERVICE", "TAGS"}}
-			for _, name := range slices.Sorted(maps.Keys(services)) {
-				t.Add(name, strings.Join(services[name], ","))
+			counts, err := countInstances(ctx, cl, r.Q, slices.Sorted(maps.Keys(services)))
+			if err != nil {
+				return err
+			}
+			t := command.Table{Head: []string{"SERVICE", "INSTANCES", "PASSING", "WARNING", "CRITICAL", "TAGS"}}
+			for _, c := range counts {
+				t.Add(c.name, strconv.Itoa(c.instances), strconv.Itoa(c.instances-c.warning-c.critical),
+					strconv.Itoa(c.warning), strconv.Itoa(c.critical), strings.Join(services[c.name], ","))
 			}
 			return t.Write(w)
 		})

@@ -400,9 +400,24 @@ func greeting(cfg *config.Config, addr string, planes planeAddrs) string {
 		where = "in memory: gone when this process ends"
 	}
 	fmt.Fprintf(&b, "  Token      %s\n  Data       %s\n\nTry:\n", token, where)
-	for _, line := range []string{"members", "services register --name web --port 8000", "services show web",
-		"kv put greeting hello", "kv get greeting"} {
+	for _, line := range []string{"ui", "services register --name web --port 8000", "services list"} {
 		fmt.Fprintf(&b, "  corbel %s%s\n", line, flag)
 	}
+	if planes.secrets != "" {
+		fmt.Fprintf(&b, "  corbel secrets kv put%s secret/web password=hidden\n", other(" -address http://", planes.secrets,
+			"127.0.0.1:8200"))
+	}
+	if planes.monitor != "" {
+		fmt.Fprintf(&b, "  corbel entities list%s\n", other(" --monitor-addr http://", planes.monitor, "127.0.0.1:8080"))
+	}
+	fmt.Fprintf(&b, "  corbel doctor%s\n", flag)
 	return b.String() + "\n"
+}
+
+// other is a flag with an address, where that is not the usual one.
+func other(flag, addr, usual string) string {
+	if addr == usual {
+		return ""
+	}
+	return flag + addr
 }

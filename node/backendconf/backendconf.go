@@ -191,6 +191,11 @@ func Load(flags map[string]string, getenv func(string) string) (*Config, error) 
 	}
 	add("addresses.monitor", anyAddress(host), "api-listen-address")
 	add("ports.monitor", port, "api-listen-address")
+	_, hostNamed := c.values["dashboard-host"]
+	if _, portNamed := c.values["dashboard-port"]; hostNamed || portNamed {
+		add("ui_config.address", net.JoinHostPort(strings.Trim(c.Get("dashboard-host"), "[]"), c.Get("dashboard-port")),
+			"dashboard-host")
+	}
 	add("addresses.monitor_agents", anyAddress(strings.Trim(c.Get("agent-host"), "[]")), "agent-host")
 	add("monitor.agent_write_timeout", c.Get("agent-write-timeout")+"s", "agent-write-timeout")
 	level := levels[strings.ToLower(c.Get("log-level"))]

@@ -35,7 +35,7 @@ func (s *Setting) List() bool { return s.kind == list }
 const (
 	noEtcd  = "there is no etcd here: several servers are a cluster of `corbel server`"
 	noSize  = "queues are sized by bytes here"
-	noPanel = "there is no dashboard"
+	noPanel = "what the web UI sends may take as long as its reader is there"
 )
 
 // Settings are the options of `sensu-backend start`, as 6.12 has them.
@@ -119,10 +119,11 @@ func settings() []Setting {
 	for _, name := range []string{"eventd-workers", "eventd-buffer-size", "keepalived-workers", "keepalived-buffer-size"} {
 		all = append(all, Setting{Name: name, Usage: "accepted", kind: number, without: noSize})
 	}
-	for _, name := range []string{"dashboard-host", "dashboard-port", "dashboard-cert-file", "dashboard-key-file",
-		"dashboard-write-timeout"} {
-		all = append(all, Setting{Name: name, Usage: "accepted", without: noPanel})
-	}
+	all = append(all, Setting{Name: "dashboard-host", Default: "[::]", Usage: "address of the web UI, where named"},
+		Setting{Name: "dashboard-port", Default: "3000", Usage: "port of the web UI, where named", kind: number},
+		Setting{Name: "dashboard-cert-file", Usage: "its certificate, PEM", key: "ui_config.cert_file"},
+		Setting{Name: "dashboard-key-file", Usage: "its private key, PEM", key: "ui_config.key_file"},
+		Setting{Name: "dashboard-write-timeout", Usage: "accepted", without: noPanel})
 	return append(all, ofEtcd()...)
 }
 

@@ -100,5 +100,5 @@ func loaded(t *testing.T, what string, flags, env map[string]string) *Config {
 // shown is what a configuration makes a server do, without where its values stand.
 func shown(c *Config) any {
 	p := *c.Process
-	return []any{p.Monitor, p.Ports, p.Listen, p.DataDir, p.Logging, p.TLS.Monitor}
+	return []any{p.Monitor, p.Ports, p.Listen, p.DataDir, p.Logging, p.TLS.Monitor, p.UI}
 }

@@ -286,7 +286,10 @@ type HTTP struct {
 
 // UI is the web UI.
 type UI struct {
-	Enabled bool `key:"enabled" def:"true" doc:"servers: serve the web UI at /ui of all ports for HTTP"`
+	Enabled  bool   `key:"enabled" def:"true" doc:"servers: serve the web UI at /ui of all ports for HTTP"`
+	Address  string `key:"address" doc:"host:port that serves the web UI alone, beside the other ports; default none"`
+	CertFile string `key:"cert_file" doc:"certificate of ui_config.address, PEM; without one it speaks plain HTTP"`
+	KeyFile  string `key:"key_file" doc:"its private key, PEM"`
 }
 
 // Limits bound what others may ask of this process.

@@ -5,9 +5,15 @@ package uiplane
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
 	"net/http"
 
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/uiapi"
+	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/plane"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
@@ -22,10 +28,11 @@ type UI struct {
 	monitor *monitorplane.Web  // the same
 	ask     asker
 	dev     devSession
+	own     *httpx.Server // at an address of its own; nil without one
 }
 
 // Kind is the plane as a process lists it; it comes last, since it asks the others.
-func Kind() plane.Kind { return plane.Kind{Name: "ui", Open: open} }
+func Kind() plane.Kind { return plane.Kind{Name: "ui", Check: check, Open: open} }
 
 func open(d *plane.Doors) (plane.Plane, error) {
 	if !d.Cfg.UI.Enabled {
@@ -36,6 +43,9 @@ func open(d *plane.Doors) (plane.Plane, error) {
 			http.Error(w, "the web UI is served by servers: open /ui at the HTTP port of one of them", http.StatusNotFound)
 		}))
 		return nil, nil
+	}
+	if err := check(d.Cfg); err != nil {
+		return nil, err
 	}
 	u := &UI{d: d, secrets: plane.Find[*secretsplane.Part](d.Planes)}
 	if m := plane.Find[*monitorplane.Plane](d.Planes); m != nil {
@@ -48,12 +58,62 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	mux.Handle("/ui/api/", api)
 	mux.Handle("/", ui.Handler())
 	d.SetFront(ui.Serves, mux)
-	return u, nil
+	if d.Cfg.UI.Address == "" {
+		return u, nil
+	}
+	return u, u.listen(mux)
+}
+
+// listen opens the address that is the page's alone.
+func (u *UI) listen(page http.Handler) (err error) {
+	cfg := &u.d.Cfg.UI
+	at := httpx.Listen{Address: cfg.Address}
+	if cfg.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
+		if err != nil {
+			return fmt.Errorf("ui_config.cert_file, key_file: %w", err)
+		}
+		at.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}}
+	}
+	door := http.NewServeMux()
+	door.Handle("/ui/", page)
+	door.Handle("/ui", page)
+	door.Handle("/{$}", http.RedirectHandler(ui.Prefix, http.StatusFound))
+	u.own, err = httpx.NewServer(httpx.ServerConfig{Name: "ui", Listen: []httpx.Listen{at}, Handler: door,
+		Conns: u.d.Ports.HTTP, Bytes: u.d.Ports.Bytes, Logger: u.d.Log, Metrics: u.d.Metrics})
+	if err == nil {
+		err = u.own.Bind()
+	}
+	if err != nil {
+		return fmt.Errorf("ui_config.address: %w", err)
+	}
+	return nil
 }
 
 // Run implements plane.Plane: all work is done for requests.
 func (u *UI) Run(ctx context.Context) error {
+	if u.own != nil {
+		return u.own.Run(ctx)
+	}
 	<-ctx.Done()
+	return nil
+}
+
+// check refuses an address that shows a login to the network in plain text.
+func check(cfg *config.Config) error {
+	own := &cfg.UI
+	if own.Address == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(own.Address)
+	switch {
+	case err != nil:
+		return fmt.Errorf("ui_config.address: %w", err)
+	case (own.CertFile == "") != (own.KeyFile == ""):
+		return errors.New("ui_config.cert_file, key_file: one needs the other")
+	case own.CertFile == "" && cfg.Cautious() && !ownHost(host):
+		return errors.New("ui_config.address: beyond loopback it needs ui_config.cert_file and key_file")
+	}
 	return nil
 }
 
