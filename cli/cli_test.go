@@ -279,8 +279,8 @@ func TestTables(t *testing.T) {
 			`"Address":"a:1","Status":"leader","NodeStatus":"alive","Healthy":true,"LastContact":"0s","LastIndex":9}}}`,
 	}
 	for _, tt := range []struct{ args, want string }{
-		{"services list", "SERVICE  INSTANCES  PASSING  WARNING  CRITICAL  TAGS\nweb      2          1        1        0         v1,edge\n" +
-			"consul   1          1        0        0\n"},
+		{"services list", "SERVICE  INSTANCES  PASSING  WARNING  CRITICAL  TAGS\n" +
+			"web      2          1        1        0         v1,edge\nconsul   1          1        0        0\n"},
 		{"services list -json", "{\n    \"consul\": [],\n    \"web\": [\n        \"v1\",\n        \"edge\"\n    ]\n}\n"},
 		{"services show web", "NODE                   ID     ADDRESS        STATUS   TAGS  FAILING CHECKS\nn1             " +
 			"        web-1  10.0.0.1:80    warning  v1    c1\nnode-with-a-long-name  web-2  10.1.1.1:8080  passing\n"},

@@ -404,7 +404,7 @@ func greeting(cfg *config.Config, addr string, planes planeAddrs) string {
 		fmt.Fprintf(&b, "  corbel %s%s\n", line, flag)
 	}
 	if planes.secrets != "" {
-		fmt.Fprintf(&b, "  corbel secrets kv put%s secret/web password=hidden\n", other(" -address http://", planes.secrets,
+		fmt.Fprintf(&b, "  corbel secrets put%s secret/web password=hidden\n", other(" --address http://", planes.secrets,
 			"127.0.0.1:8200"))
 	}
 	if planes.monitor != "" {

@@ -88,7 +88,7 @@ function Paths(props: { mount: string; version: string; path: string }) {
             { name: text.path, cell: (k) => (k.endsWith("/") ? <a href={to(path + k)}>{k}</a> : k) },
             {
               name: text.command,
-              cell: (k) => (k.endsWith("/") ? "" : <code>{`corbel secrets kv get ${mount}${path}${k}`}</code>),
+              cell: (k) => (k.endsWith("/") ? "" : <code>{`corbel secrets get ${mount}${path}${k}`}</code>),
             },
           ]}
         />
