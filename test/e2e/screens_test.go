@@ -57,7 +57,8 @@ func startViewed(t *testing.T) (base string) {
 	cmd := exec.Command(filepath.Join(binDir, "corbel"), "dev", "--log-level", "error", "--node", "dev",
 		"--http-port", strconv.Itoa(ports[0]), "--dns-port", "-1", "--server-port", strconv.Itoa(ports[1]),
 		"--serf-lan-port", strconv.Itoa(ports[2]), "--hcl", fmt.Sprintf(
-			"ports { secrets = %d, monitor = %d, monitor_agents = %d, serf_wan = -1, grpc = -1, grpc_tls = -1 }",
+			"jobs { port = 0 }\nports { secrets = %d, monitor = %d, monitor_agents = %d, serf_wan = -1, grpc = -1, "+
+				"grpc_tls = -1 }",
 			ports[3], ports[4], ports[5]))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -329,8 +330,8 @@ func TestScreens(t *testing.T) {
 		{"p", "propagation", "main", "No change has reached a proxy"},
 		{"e", "secrets", ".grid", "secret/"},
 		{"i", "incidents", ".row", "97 % full"},
-		{"j", "jobs", "h1", "Jobs"},
-		{"u", "usage", "h1", "Usage"},
+		{"j", "jobs", "main", "No job is registered"},
+		{"u", "usage", ".grid", "service_instances"},
 		{"d", "doctor", "h1", "Doctor"},
 		{"k", "kv", ".row", "config/"},
 		{"c", "cluster", ".grid", "catalog"},

@@ -71,7 +71,7 @@ function Screen() {
     case "incidents":
       return <Incidents />;
     case "jobs":
-      return <Jobs here={me.value?.planes["jobs"] === true} />;
+      return <Jobs key={name} here={me.value?.planes["jobs"] === true} name={name} />;
     case "usage":
       return <Usage here={me.value?.planes["usage"] === true} />;
     case "kv":

@@ -60,6 +60,25 @@ func (u *UI) meshTopic() *topic {
 	}, nil)
 }
 
+// jobsTopic shows jobs and the nodes that run them.
+func (u *UI) jobsTopic() *topic {
+	return u.bundle([]part{
+		{"jobs", "jobs", "/v1/jobs?namespace=*"},
+		{"nodes", "jobs", "/v1/nodes"},
+		{"deployments", "jobs", "/v1/deployments?namespace=*"},
+	}, nil)
+}
+
+// usageTopic shows what is counted, and the limits with what there is of them now.
+func (u *UI) usageTopic() *topic {
+	return u.bundle([]part{
+		{"products", "catalog", "/v1/usage/products"},
+		{"tenants", "catalog", "/v1/usage/tenants"},
+		{"limits", "catalog", "/v1/usage/limits"},
+		{"top", "catalog", "/v1/usage/top"},
+	}, nil)
+}
+
 func (u *UI) silencesTopic() *topic {
 	return u.bundle([]part{{"silences", "monitor", "/api/core/v2/silenced"}}, nil)
 }

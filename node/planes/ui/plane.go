@@ -15,8 +15,10 @@ import (
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/plane"
+	jobsplane "corbel.dev/corbel/node/planes/jobs"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
+	usageplane "corbel.dev/corbel/node/planes/usage"
 	"corbel.dev/corbel/ui"
 )
 
@@ -26,6 +28,7 @@ type UI struct {
 	d       *plane.Doors
 	secrets *secretsplane.Part // nil where it is not here
 	monitor *monitorplane.Web  // the same
+	jobs    *jobsplane.Plane   // the same
 	ask     asker
 	dev     devSession
 	own     *httpx.Server // at an address of its own; nil without one
@@ -51,6 +54,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	if m := plane.Find[*monitorplane.Plane](d.Planes); m != nil {
 		u.monitor = m.Web
 	}
+	u.jobs = plane.Find[*jobsplane.Plane](d.Planes)
 	u.ask = asker{planes: u.planes()}
 	api := uiapi.New(uiapi.Config{Clock: d.Clock, Login: u.login, Open: u.open, Topics: u.topics(), Search: u.search,
 		Planes: u.ask.planes, About: u.about})
@@ -135,6 +139,13 @@ func (u *UI) planes() map[string]uiapi.Plane {
 			return nil
 		}}
 	}
+	if u.jobs != nil {
+		out["jobs"] = uiapi.Plane{Handler: u.jobs.API(), Attach: func(r *http.Request, p *uiapi.Person) error {
+			r.Header.Del("Authorization")
+			r.Header.Set("X-Nomad-Token", p.Catalog)
+			return nil
+		}}
+	}
 	if u.monitor != nil {
 		out["monitor"] = uiapi.Plane{Handler: u.monitor.API, Attach: func(r *http.Request, p *uiapi.Person) error {
 			return u.monitor.Authorize(r, p.Monitor)
@@ -146,7 +157,8 @@ func (u *UI) planes() map[string]uiapi.Plane {
 // about is what the page is told of this server: which planes are here, and to which the person has logged in.
 func (u *UI) about(p *uiapi.Person) map[string]any {
 	return map[string]any{"datacenter": u.d.Cfg.Node.Datacenter, "node": u.d.Cfg.Node.Name, "dev": u.d.Cfg.Dev,
-		"planes": map[string]bool{"catalog": true, "secrets": u.secrets != nil, "monitor": u.monitor != nil},
+		"planes": map[string]bool{"catalog": true, "secrets": u.secrets != nil, "monitor": u.monitor != nil,
+			"jobs": u.jobs != nil, "usage": plane.Find[*usageplane.Plane](u.d.Planes) != nil},
 		"logins": map[string]bool{"catalog": p.Catalog != "" || !u.d.Cfg.ACL.Enabled, "secrets": p.Secrets != "",
 			"monitor": p.Monitor != ""}}
 }

@@ -21,6 +21,8 @@ func (u *UI) topics() map[string]uiapi.Topic {
 		"doctor":      u.doctorTopic(),
 		"incidents":   u.incidentsTopic(),
 		"silences":    u.silencesTopic(),
+		"jobs":        u.jobsTopic(),
+		"usage":       u.usageTopic(),
 		"secrets":     u.secretsTopic(),
 		"mesh":        u.meshTopic(),
 		"cluster":     u.clusterTopic(),

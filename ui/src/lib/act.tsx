@@ -7,7 +7,7 @@ import { Problem, send } from "./api";
 import { Dialog } from "./overlay";
 import { text } from "../text";
 
-export type PlaneName = "catalog" | "secrets" | "monitor";
+export type PlaneName = "catalog" | "secrets" | "monitor" | "jobs";
 
 export interface Write {
   plane: PlaneName;
@@ -32,6 +32,7 @@ export const as = (plane: PlaneName, path: string): string => `/ui/api/as/${plan
 const headers: Record<PlaneName, [string, string]> = {
   catalog: ['-H "X-Consul-Token: $CORBEL_TOKEN"', "$CORBEL_HTTP_ADDR"],
   secrets: ['-H "X-Vault-Token: $VAULT_TOKEN"', "$VAULT_ADDR"],
+  jobs: ['-H "X-Nomad-Token: $CORBEL_TOKEN"', "$NOMAD_ADDR"],
   monitor: ['-H "Authorization: Key $SENSU_API_KEY"', "$SENSU_API_URL"],
 };
 
