@@ -37,7 +37,7 @@ func (p *Plane) openPort() error {
 		p.port = &port{}
 		p.port.server, err = httpx.NewServer(httpx.ServerConfig{Name: "jobs", Listen: []httpx.Listen{l},
 			Handler: p.d.Front(p.api),
-			Conns: p.d.Ports.HTTP, ExemptLoopback: cfg.Dev, MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: p.d.Ports.Bytes,
+			Conns:   p.d.Ports.HTTP, ExemptLoopback: cfg.Dev, MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: p.d.Ports.Bytes,
 			Logger: p.d.Log, Metrics: p.d.Metrics})
 		if err != nil {
 			return err
