@@ -30,7 +30,7 @@ func (p *localAgent) buildLocal(servers local.Servers) (err error) {
 			TaggedAddresses: p.taggedAddresses(), Meta: p.nodeMeta(), Locality: locality(&cfg.Node)},
 		SidecarMinPort: cfg.Ports.SidecarMin, SidecarMaxPort: cfg.Ports.SidecarMax,
 		MayRead: p.mayReadLocal, ReadNode: p.readNode, Servers: servers, Tokens: p.Tokens.Sync,
-		ClusterSize: p.clusterSize, ServerUp: p.serverUp,
+		ClusterSize: clusterSize(p), ServerUp: p.serverUp,
 		FS: p.FS, DataDir: cfg.DataDir, Clock: p.Clock, Log: p.Log, Metrics: p.Metrics, Checks: check.Config{},
 		EnableScriptChecks: cfg.Checks.EnableScript, EnableLocalScriptChecks: cfg.Checks.EnableLocalScript,
 		CheckUpdateInterval: interval, DiscardCheckOutput: cfg.Checks.DiscardOutput,
@@ -75,8 +75,10 @@ func (p *localAgent) taggedAddresses() map[string]string {
 	return tagged
 }
 
-// clusterSize is how many members the pool knows.
-func (p *localAgent) clusterSize() int { return len(p.Pool.Members(member.ActShow)) }
+// clusterSize tells how many members the pool of p knows.
+func clusterSize(p *localAgent) func() int {
+	return func() int { return len(p.Pool.Members(member.ActShow)) }
+}
 
 // loadDefinitions takes the services and checks of the configuration files.
 func (p *localAgent) loadDefinitions(cfg *config.Config) error {

@@ -137,7 +137,7 @@ func (p *localAgent) addParts() {
 	p.Parts.Add("local", p.local.Run)
 	p.Parts.Add("watches", p.watches.Run)
 	p.mesh.AddParts(&p.Parts)
-	own := coordinates.Own{Now: p.Pool.Coordinate, Nodes: p.clusterSize, Send: p.role.place, Log: p.Log}
+	own := coordinates.Own{Now: p.Pool.Coordinate, Nodes: clusterSize(p), Send: p.role.place, Log: p.Log}
 	p.Parts.Add("coordinate", own.Push)
 	if len(p.Cfg.Listen.DNS) > 0 {
 		p.Parts.Add("dns", p.dns.Run)

@@ -38,6 +38,14 @@ func (p *localAgent) SecretsAddr() net.Addr {
 	return nil
 }
 
+// JobsAddr is where the jobs plane's API answers, "" where that is off.
+func (p *localAgent) JobsAddr() string {
+	if jobs := plane.Find[*jobsplane.Plane](p.doors.Planes); jobs != nil {
+		return jobs.Addr()
+	}
+	return ""
+}
+
 // MonitorAddrs are where the monitor plane's API and its port for agents answer, "" where that is off.
 func (p *localAgent) MonitorAddrs() (api, agents string) {
 	if m := plane.Find[*monitorplane.Plane](p.doors.Planes); m != nil {

@@ -351,7 +351,7 @@ func greet(ctx context.Context, e *command.Env, cfg *config.Config, planes plane
 }
 
 // planeAddrs are where the planes beside the catalog answer, "" where one is off.
-type planeAddrs struct{ secrets, monitor, agents string }
+type planeAddrs struct{ secrets, monitor, agents, jobs string }
 
 func planesOf(p process) (a planeAddrs) {
 	if s, ok := p.(interface{ SecretsAddr() net.Addr }); ok {
@@ -361,6 +361,9 @@ func planesOf(p process) (a planeAddrs) {
 	}
 	if m, ok := p.(interface{ MonitorAddrs() (api, agents string) }); ok {
 		a.monitor, a.agents = m.MonitorAddrs()
+	}
+	if j, ok := p.(interface{ JobsAddr() string }); ok {
+		a.jobs = j.JobsAddr()
 	}
 	return a
 }
@@ -390,6 +393,9 @@ func greeting(cfg *config.Config, addr string, planes planeAddrs) string {
 	if planes.monitor != "" && planes.agents != "" {
 		fmt.Fprintf(&b, "  Monitor    http://%s (Sensu's API, admin, P@ssw0rd!), agents at ws://%s\n", planes.monitor,
 			planes.agents)
+	}
+	if planes.jobs != "" {
+		fmt.Fprintf(&b, "  Jobs       http://%s (Nomad's API; NOMAD_ADDR tells commands)\n", planes.jobs)
 	}
 	token := cfg.ACL.InitialManagement
 	if token == "" {
