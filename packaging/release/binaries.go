@@ -42,9 +42,10 @@ func (r *release) binaries() error {
 	return nil
 }
 
-// build builds one binary. Paths are trimmed and nothing of this machine's C is used, so that it is the same everywhere.
+// build builds one binary. Paths are trimmed and nothing of this machine's C is used, so that it is the same everywhere;
+// a source whose commit is not known is refused, since its binary would be another.
 func build(source, path string, t target) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./cmd/corbel")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", path, "./cmd/corbel")
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "GOOS="+t.system, "GOARCH="+t.arch, "CGO_ENABLED=0", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -136,7 +136,6 @@ func TestImageRuns(t *testing.T) {
 	// A mount namespace of its own, in which the root is read-only but for /var/lib/corbel; no network but loopback.
 	script := `mount --bind "$1" "$1" && mount --bind "$1/var/lib/corbel" "$1/var/lib/corbel" &&
 mount -o remount,bind,ro "$1" && ip link set lo up 2>/dev/null
-run="setpriv --reuid 65532 --regid 65532 --clear-groups --no-new-privs chroot $1"
 run="chroot --userspec=65532:65532 $1"
 $run /usr/bin/corbel dev --data-dir /var/lib/corbel --log-level error >/dev/null & pid=$!
 for i in $(seq 1 100); do
