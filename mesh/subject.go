@@ -157,7 +157,7 @@ func (o *Override) sound() bool {
 		return false
 	}
 	switch o.Protocol {
-	case "", "tcp", "http", "http2", "grpc":
+	case "", "tcp", "http", "http2", "grpc", "redis":
 		return true
 	}
 	return false

@@ -56,7 +56,7 @@ type Service struct {
 	Name        string
 	Datacenter  string
 	TrustDomain string
-	Protocol    string // tcp, http, http2, grpc
+	Protocol    string // tcp, http, http2, grpc, redis
 	// ProxySettings are those of proxy-defaults and service-defaults; their Config as entry.CentralConfig merges it.
 	ProxySettings
 	Extensions []entry.EnvoyExtension `json:",omitempty"`

@@ -132,7 +132,7 @@ type Inbound struct {
 }
 
 // protocols are what service-defaults and proxy-defaults may name.
-var protocols = []string{"tcp", "http", "http2", "grpc"}
+var protocols = []string{"tcp", "http", "http2", "grpc", "redis"}
 
 var (
 	proxyModes   = []string{"", "direct", "transparent"}

@@ -105,6 +105,7 @@ type Upstream struct {
 	Passive        *entry.PassiveHealthCheck
 	Balancer       *entry.LoadBalancer
 	TLS            *entry.TLSDirection
+	MaintenanceKey string // of the protocol redis: a host that has it takes no new commands; "" for the usual one
 	JSON           string // a whole cluster, in place of all but its name and TLS
 }
 
@@ -130,6 +131,9 @@ func UpstreamCluster(v *Upstream) (*mesh.Resource, error) {
 		m.TypedExtensionProtocolOptions = p.http2()
 	}
 	balance(m, v.Balancer)
+	if v.Protocol == Redis {
+		p.redisHosts(m, v)
+	}
 	return p.encode(mesh.TypeCluster, v.Name, m)
 }
 

@@ -70,5 +70,8 @@ func (p *packer) outboundFilter(v *Outbound) *listenerv3.Filter {
 	if entry.IsHTTP(v.Protocol) {
 		return p.upstreamHTTP(v)
 	}
+	if v.Protocol == Redis {
+		return p.redisProxy(v)
+	}
 	return p.tcpProxy(v.Stat, v.Cluster, v.Logs, 0)
 }

@@ -161,6 +161,7 @@ type calling struct {
 	balance        bool
 	listenerJSON   string
 	clusterJSON    string
+	maintenanceKey string // of Redis hosts
 }
 
 // callingOf merges; central may be nil.
@@ -175,7 +176,8 @@ func callingOf(u *Upstream, path string, central *entry.Upstreams) (calling, []e
 		}
 	}
 	o := &options{path: path + ".Config", m: u.Config}
-	set(&c.protocol, o.oneOf("protocol", "tcp", "http", "http2", "grpc"))
+	set(&c.protocol, o.oneOf("protocol", "tcp", "http", "http2", "grpc", "redis"))
+	set(&c.maintenanceKey, o.text("redis_maintenance_key"))
 	set(&c.connectTimeout, o.millis("connect_timeout_ms", 0))
 	set(&c.listenerJSON, o.text("envoy_listener_json"))
 	set(&c.clusterJSON, o.text("envoy_cluster_json"))

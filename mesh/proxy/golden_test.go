@@ -67,6 +67,10 @@ var goldens = []golden{
 			{"Action": "allow", "HTTP": {"PathRegex": "/v[0-9]+/.*", "Header": [{"Name": "a", "Prefix": "b"}, {"Name": "a",
 				"Suffix": "c"}, {"Name": "a", "Contains": "d"}, {"Name": "a", "Regex": "e.*"}]}}]},
 		{"Name": "*", "Action": "deny"}]}`}},
+	{name: "redis", fields: `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191, "Config": ` +
+		`{"redis_maintenance_key": "GOES"}}]}`,
+		instances: map[string][]mesh.Endpoint{"endpoints/dc1/api/": twoInstances},
+		entries:   []string{`{"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "redis"}}`}},
 	{name: "splitter", fields: `{` + apiUpstream + `}`, entries: []string{httpForAll,
 		`{"Kind": "service-resolver", "Name": "api", "DefaultSubset": "v1", "Subsets": {"v1": {"Filter": "Service.Meta.v ` +
 			`== 1"}, "v2": {"Filter": "Service.Meta.v == 2", "OnlyPassing": true}}}`,

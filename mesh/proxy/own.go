@@ -59,7 +59,7 @@ func (p *profile) buildOwn() *own {
 		return o // a gateway has no application
 	}
 	c := p.config()
-	protocol := c.oneOf("protocol", "tcp", "http", "http2", "grpc")
+	protocol := c.oneOf("protocol", "tcp", "http", "http2", "grpc", "redis")
 	if protocol == "" {
 		protocol = p.service.Protocol
 	}
