@@ -1,0 +1,26 @@
+package benchcmd
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"corbel.dev/corbel/bench/cacheload"
+	"corbel.dev/corbel/cli/command"
+)
+
+func benchCache(e *command.Env) *cobra.Command {
+	b, o := &benchFlags{}, cacheload.Options{}
+	c := benchCommand(e, "cache", "The usage plane's cache beside redis-server and valkey-server", b)
+	c.Flags().IntVar(&o.Keys, "keys", 100_000, "different keys")
+	c.Flags().IntVar(&o.ValueBytes, "value-bytes", 64, "length of a value")
+	runs(e, c, b, func(ctx context.Context) (report, error) {
+		o.Options = b.Options
+		r, err := cacheload.Run(ctx, o)
+		if r == nil {
+			return nil, err
+		}
+		return r, err
+	})
+	return c
+}
