@@ -10,9 +10,9 @@ import (
 	"corbel.dev/corbel/usage/cache"
 )
 
-// command is one row of the table. arity counts the name too; below zero it is the least. first, last and step say
+// row is one of the table. arity counts the name too; below zero it is the least. first, last and step say
 // which arguments are keys.
-type command struct {
+type row struct {
 	name              string
 	arity             int
 	flags             string
@@ -20,9 +20,15 @@ type command struct {
 	run               func(c *conn, args [][]byte)
 }
 
+// command is a row, with what its flags say found out once.
+type command struct {
+	row
+	writes, noauth, now, checks bool
+}
+
 // commands are all that there are. It is a function, for a variable would refer to itself by COMMAND.
-func commands() []command {
-	return []command{
+func commands() []row {
+	return []row{
 		{"ping", -1, "fast", 0, 0, 0, ping},
 		{"echo", 2, "fast", 0, 0, 0, func(c *conn, a [][]byte) { c.out.bulk(a[1]) }},
 		{"quit", -1, "fast noauth", 0, 0, 0, func(c *conn, _ [][]byte) { c.leaving = true; c.out.ok() }},
@@ -92,16 +98,19 @@ func commands() []command {
 // tableOf is the table by name.
 func tableOf() map[string]*command {
 	table := map[string]*command{}
-	for _, cmd := range commands() {
-		table[cmd.name] = &cmd
+	for _, r := range commands() {
+		cmd := &command{row: r}
+		cmd.writes, cmd.noauth, cmd.now = cmd.is("write"), cmd.is("noauth"), cmd.is("now")
+		cmd.checks = cmd.name == "ping" || cmd.name == "exists"
+		table[cmd.name] = cmd
 	}
 	return table
 }
 
-func (cmd *command) is(flag string) bool { return strings.Contains(cmd.flags, flag) }
+func (cmd *row) is(flag string) bool { return strings.Contains(cmd.flags, flag) }
 
 // keys are the arguments that are keys.
-func (cmd *command) keys(args [][]byte) (keys [][]byte) {
+func (cmd *row) keys(args [][]byte) (keys [][]byte) {
 	if cmd.first == 0 {
 		return nil
 	}
@@ -142,7 +151,7 @@ func (c *conn) run(args [][]byte) {
 	if !c.quiet(cmd, args) {
 		c.seen.busy.Store(c.s.cfg.Clock.Now().UnixNano())
 	}
-	if c.queue != nil && !cmd.is("now") && cmd.name != "quit" {
+	if c.queue != nil && !cmd.now && cmd.name != "quit" {
 		c.enqueue(args)
 		return
 	}
@@ -151,19 +160,44 @@ func (c *conn) run(args [][]byte) {
 
 // find returns the command that is meant, or why it may not be done.
 func (c *conn) find(args [][]byte) (*command, string) {
-	name := strings.ToLower(string(args[0][:min(len(args[0]), 128)]))
-	cmd := c.s.table[name]
+	cmd := c.s.lookup(args[0])
 	switch {
-	case cmd == nil && !c.known, cmd != nil && !c.known && !cmd.is("noauth"):
+	case cmd == nil && !c.known, cmd != nil && !c.known && !cmd.noauth:
 		return nil, "NOAUTH Authentication required."
 	case cmd == nil:
 		return nil, unknown(args)
 	case cmd.arity >= 0 && len(args) != cmd.arity || len(args) < -cmd.arity:
-		return nil, "ERR wrong number of arguments for '" + name + "' command"
-	case cmd.is("write") && slices.ContainsFunc(cmd.keys(args), c.s.maintenance):
-		return nil, "ERR the key " + c.s.cfg.MaintenanceKey + " says that this host drains, and is not for writing"
+		return nil, "ERR wrong number of arguments for '" + cmd.name + "' command"
+	case cmd.writes && cmd.first > 0 && cmd.last == cmd.first:
+		if c.s.maintenance(args[cmd.first]) {
+			return nil, c.s.notForWriting()
+		}
+	case cmd.writes && slices.ContainsFunc(cmd.keys(args), c.s.maintenance):
+		return nil, c.s.notForWriting()
+	}
+	if !c.s.shares() {
+		return cmd, ""
 	}
 	return cmd, c.elsewhere(cmd.keys(args))
+}
+
+func (s *Server) notForWriting() string {
+	return "ERR the key " + s.cfg.MaintenanceKey + " says that this host drains, and is not for writing"
+}
+
+// lookup finds a command by its name in any case, without memory of its own.
+func (s *Server) lookup(name []byte) *command {
+	var lower [32]byte
+	if len(name) > len(lower) {
+		return nil // no name is as long
+	}
+	for i, b := range name {
+		if 'A' <= b && b <= 'Z' {
+			b += 'a' - 'A'
+		}
+		lower[i] = b
+	}
+	return s.table[string(lower[:len(name)])]
 }
 
 func unknown(args [][]byte) string {
@@ -179,7 +213,7 @@ func unknown(args [][]byte) string {
 
 // quiet reports whether a command says nothing about its client being at work: it is a health check.
 func (c *conn) quiet(cmd *command, args [][]byte) bool {
-	return cmd.name == "ping" || cmd.name == "exists" && len(args) == 2 && c.s.maintenance(args[1])
+	return cmd.checks && (cmd.name == "ping" || len(args) == 2 && c.s.maintenance(args[1]))
 }
 
 func (s *Server) maintenance(key []byte) bool { return string(key) == s.cfg.MaintenanceKey }
