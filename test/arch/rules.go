@@ -77,8 +77,9 @@ var doors = []struct {
 	{"github.com/hashicorp/go-metrics", []string{"core/group", "core/member", "telemetry"},
 		"it is global: swallowed in one place"},
 	{"github.com/cockroachdb/pebble", []string{"kit/lsm"}, "190 packages"},
-	{"github.com/jackc/pgx", []string{"secrets/storage/pgstore", "monitor/eventstore/pgevents", "secrets/engine/database"},
-		"the two PostgreSQL backends, and the engine that makes its roles"},
+	{"github.com/jackc/pgx", []string{"secrets/storage/pgstore", "monitor/eventstore/pgevents", "secrets/engine/database",
+		"usage/counterstate/pgblobs"},
+		"the PostgreSQL backends, and the engine that makes its roles"},
 	{"google.golang.org/grpc", []string{"core/rpc", "api/xds", "bench"}, "linked only where gRPC is spoken"},
 	{"github.com/envoyproxy/go-control-plane", []string{"mesh/envoy"},
 		"each of its packages registers its messages at the start of every process"},
@@ -88,7 +89,7 @@ var doors = []struct {
 		"a Redis of somebody's own is reached from one place"},
 	{"github.com/gorilla/websocket", []string{"api/sensuapi", "bench"}, "linked only where it is spoken"},
 	{"github.com/miekg/dns", []string{"api/dnsapi", "bench", "catalog/check"}, "the DNS contract and its load"},
-	{"github.com/minio/minio-go", []string{"client/snapstore", "secrets/storage/s3store"},
+	{"github.com/minio/minio-go", []string{"client/snapstore", "kit/s3bucket"},
 		"the S3 protocol, for snapshots and as a storage of secrets"},
 	{"github.com/go-jose/go-jose", []string{"kit/jwks"}, "whose token it is, is decided in one place"},
 	{"github.com/ProtonMail/go-crypto", []string{"kit/pgp"},
@@ -121,7 +122,7 @@ var testHelpers = []string{"secrets/storage/storagetest", "secrets/storage/pgsto
 	"secrets/tables/tablestest", "kit/polltest", "kit/leaktest", "kit/loud", "kit/testport", "kit/jwks/jwkstest",
 	"kit/tokenreview/reviewtest", "kit/fault/history", "kit/fault/netns", "kit/spawn/harness", "kit/vfs/powertest",
 	"kit/limit/limittest", "core/wire/wiretest", "usage/eventlog/logtest",
-	"usage/remote/remotetest", "kit/redistest"}
+	"usage/remote/remotetest", "usage/counterstate/blobstest", "kit/redistest"}
 
 // inits are the packages that may have an init function, with the reason.
 var inits = map[string]string{}
