@@ -223,7 +223,8 @@ func (p *profile) cluster(name string, ch *chain.Chain, t *chain.Target, balance
 	c *calling) *envoy.Upstream {
 	spec := &envoy.Upstream{Name: name, Endpoints: t.Name, SNI: t.SNI, Protocol: ch.Protocol, ConnectTimeout: timeoutOf(t),
 		Limits:  c.limits,
-		Passive: c.passive, Balancer: balancer, MaintenanceKey: c.maintenanceKey, TLS: p.outgoing(), Identities: []string{p.identity(t)}}
+		Passive: c.passive, Balancer: balancer, MaintenanceKey: c.maintenanceKey, TLS: p.outgoing(),
+		Identities: []string{p.identity(t)}}
 	if ch.Default {
 		spec.JSON = c.clusterJSON
 	}
