@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"corbel.dev/corbel/bench/cacheload"
+	"corbel.dev/corbel/bench/usageload"
 	"corbel.dev/corbel/cli/command"
 )
 
@@ -17,6 +18,22 @@ func benchCache(e *command.Env) *cobra.Command {
 	runs(e, c, b, func(ctx context.Context) (report, error) {
 		o.Options = b.Options
 		r, err := cacheload.Run(ctx, o)
+		if r == nil {
+			return nil, err
+		}
+		return r, err
+	})
+	return c
+}
+
+func benchUsage(e *command.Env) *cobra.Command {
+	b, o := &benchFlags{}, usageload.Options{}
+	c := benchCommand(e, "usage", "Usage events stored and counted: binary, JSON and dogstatsd", b)
+	c.Flags().IntVar(&o.Events, "events", 5000, "events of a batch")
+	c.Flags().IntVar(&o.Tenants, "tenants", 100, "different tenants")
+	runs(e, c, b, func(ctx context.Context) (report, error) {
+		o.Options = b.Options
+		r, err := usageload.Run(ctx, o)
 		if r == nil {
 			return nil, err
 		}
