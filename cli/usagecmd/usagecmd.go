@@ -19,7 +19,7 @@ import (
 // Command builds usage.
 func Command(e *command.Env, c *cobra.Command) {
 	command.Group(c, products(e), estimates(e), top(e), tenants(e), explain(e), limits(e), correct(e),
-		accuracy(e), send(e))
+		accuracy(e), send(e), drain(e))
 }
 
 // asking is what commands share that ask.
