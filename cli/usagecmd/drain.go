@@ -51,7 +51,8 @@ to it, the catalog says draining, and every connection is served on. Afterwards 
 			}
 		}
 		return show(c.Context(), e, &a, "/v1/usage/drain", func(w io.Writer, s drainStatus) error {
-			if _, err := fmt.Fprintf(w, "%s, maintenance key %s, ceiling %s\n", s.State, s.MaintenanceKey, s.Ceiling); err != nil {
+			_, err := fmt.Fprintf(w, "%s, maintenance key %s, ceiling %s\n", s.State, s.MaintenanceKey, s.Ceiling)
+			if err != nil {
 				return err
 			}
 			if s.Result != "" {
