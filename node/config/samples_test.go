@@ -12,8 +12,9 @@ import (
 
 var (
 	hclSample = regexp.MustCompile("(?s)```hcl\n(.*?)```")
-	// notOurs begin what other programs read: policies, the secrets plane's own file, the snapshot agent's.
-	notOurs = regexp.MustCompile(`(?m)^(path "|key_prefix "|storage|seal "|snapshot_agent)`)
+	// notOurs begin what other programs read: policies, the secrets plane's own file, the snapshot agent's; and sections
+	// of planes, which package node judges.
+	notOurs = regexp.MustCompile(`(?m)^(path "|key_prefix "|usage "|storage|seal "|snapshot_agent|(?:jobs|usage) \{|job ")`)
 	// hclFile is one that a shell's block writes.
 	hclFile = regexp.MustCompile("(?s)cat > [a-z]+\\.hcl <<END\n(.*?)\nEND\n")
 	elided  = strings.NewReplacer("$(corbel keygen)", gossipKey, "the key of corbel keygen", gossipKey,

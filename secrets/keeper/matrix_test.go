@@ -21,6 +21,7 @@ var openRoutes = []string{
 	"sys/wrapping/unwrap", "sys/wrapping/rewrap", "sys/wrapping/lookup", "sys/replication/status",
 	"auth/userpass/login/status", "auth/approle/login", "auth/jwt/login", "auth/oidc/login", "auth/kubernetes/login",
 	"auth/cert/login",
+	"ssh/public_key", "ssh/verify", // hosts ask: what to trust, and, once, whom a password that they were shown lets in
 	"auth/jwt/oidc/auth_url", "auth/jwt/oidc/callback", "auth/oidc/oidc/auth_url", "auth/oidc/oidc/callback",
 	"identity/oidc/.well-known/openid-configuration", "identity/oidc/.well-known/keys",
 	"pki/ca", "pki/ca/pem", "pki/ca_chain", "pki/cert/status", "pki/cert/status/raw", "pki/cert/status/raw/pem", "pki/crl",
