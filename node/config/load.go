@@ -94,7 +94,7 @@ func Load(o Options) (*Config, error) {
 	l.shiftPorts(o.PortOffset)
 	l.complete(o)
 	if o.Judge != nil {
-		l.judged(o.Judge(c))
+		l.judged("", o.Judge(c))
 	}
 	if len(l.problems) > 0 {
 		return nil, &Error{Problems: l.problems}
@@ -112,15 +112,19 @@ type loader struct {
 	warned   map[string]bool
 }
 
-// judged takes apart what was joined, so that each problem has its line.
-func (l *loader) judged(err error) {
-	var many interface{ Unwrap() []error }
+// judged takes apart what was joined, so that each problem has its line; what stood before all stands before each.
+func (l *loader) judged(before string, err error) {
+	var many interface {
+		error
+		Unwrap() []error
+	}
 	if errors.As(err, &many) {
+		head, _ := strings.CutSuffix(err.Error(), many.Error())
 		for _, one := range many.Unwrap() {
-			l.judged(one)
+			l.judged(before+head, one)
 		}
 	} else if err != nil {
-		l.fail(err.Error())
+		l.fail(before + err.Error())
 	}
 }
 

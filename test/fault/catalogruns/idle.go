@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,15 @@ func RunVanishing(ctx context.Context, l *faultrun.Lab, n int) (base, peak, end 
 	s := c.Servers[0]
 	index := c.Admin.Do(ctx, "GET", "/v1/catalog/services", nil).Index()
 	c.Admin.Do(ctx, "PUT", "/v1/kv/idle", []byte("x"))
+	err = spawn.Until(ctx, idleLimit, "all planes to be ready", func() error { // each has goroutines of its own
+		if a := c.Admin.Do(ctx, "GET", "/v1/agent/health/ready", nil); a.Status != http.StatusOK {
+			return fmt.Errorf("%d: %s", a.Status, a.Body)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, 0, 0, err
+	}
 	if base, err = goroutines(ctx, c); err != nil {
 		return base, 0, 0, err
 	}
