@@ -367,10 +367,10 @@ func (v *viewer) writesByKeyboard() {
 	v.see(".row", "no backup for 26 h")
 	v.keys("j")
 	v.keys("s")
-	v.see("dialog", "Matches 1 now")
+	v.see("dialog:focus-within", "Matches 1 now")
 	v.shoot("silence")
 	v.keys(kb.Tab + kb.Tab + kb.Tab + kb.Enter)
-	v.see("dialog .curl", "silenced")
+	v.see("dialog:focus-within .curl", "silenced")
 	v.keys(kb.Enter)
 	polltest.NoError(v.t, time.Minute, func() error {
 		text, err := ask(v.base, "GET", "/ui/api/topic/silences", "")

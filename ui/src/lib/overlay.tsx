@@ -1,6 +1,6 @@
 // What lies over the screen: the list of keys and the way to anything.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "./api";
 import { global, helping, local, palette } from "./keys";
 import { go } from "./route";
@@ -94,8 +94,8 @@ export function Palette() {
 
 export function Dialog(props: { label: string; end: () => void; children: ComponentChildren }) {
   const box = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
-    box.current?.showModal();
+  useLayoutEffect(() => {
+    box.current?.showModal(); // before the next key can come
   }, []);
   return (
     <dialog ref={box} aria-label={props.label} onClose={props.end}>
