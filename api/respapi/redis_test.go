@@ -19,9 +19,8 @@ func TestAsRedis(t *testing.T) {
 	addr := redistest.Start(t, "--databases", "1")
 	for _, version := range []string{"2", "3"} {
 		t.Run("RESP"+version, func(t *testing.T) {
-			r := start(t, Config{})
 			c := cache.New(cache.Config{MaxBytes: 1 << 30, Clock: clock.Real{}})
-			r.cfg.Cache = c
+			r := start(t, Config{Cache: c})
 			ours := r.dial()
 			nc, err := net.Dial("tcp", addr)
 			if err != nil {

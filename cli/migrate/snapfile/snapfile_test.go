@@ -176,8 +176,8 @@ func TestOpen(t *testing.T) {
 			`"Service":{"OnlyPassing":true,"Service":"postgres"}}]`,
 		"acl/roles": `[{"ID":"bbbbbbbb-0000-0000-0000-000000000001","Name":"ops","Policies":[{` +
 			`"ID":"aaaaaaaa-0000-0000-0000-000000000001","Name":"writer"}]}]`,
-		"config/service-defaults": `[{"Kind":"service-defaults","Name":"web","Protocol":"http","UpstreamConfig":{` +
-			`"Defaults":{"PassiveHealthCheck":{"Interval":"10s"}}}}]`,
+		"config/service-defaults": `[{"Expose":{},"Kind":"service-defaults","MeshGateway":{},"Name":"web",` +
+			`"Protocol":"http","UpstreamConfig":{"Defaults":{"PassiveHealthCheck":{"Interval":"10s"}}}}]`,
 		"config/service-resolver": `[]`,
 		"connect/intentions": `[{"Action":"deny","DestinationName":"older",` +
 			`"ID":"eeeeeeee-0000-0000-0000-000000000001","SourceName":"old","SourceType":"consul"}]`,
