@@ -1,9 +1,11 @@
 package node
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"corbel.dev/corbel/node/config"
@@ -32,5 +34,32 @@ func TestPlaneSamples(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("no sample was found: has the form of the pages changed?")
+	}
+}
+
+var update = flag.Bool("update", false, "rewrite the keys of planes in docs/configuration.md")
+
+// TestPlaneKeys keeps docs/configuration.md equal to the sections of the planes.
+func TestPlaneKeys(t *testing.T) {
+	const path = "../docs/configuration.md"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- planes: go test ./node -run TestPlaneKeys -update -->\n", "<!-- end of planes -->\n"
+	head, rest, ok := strings.Cut(string(text), begin)
+	old, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatal("the marks of the table are gone")
+	}
+	want := "\n" + config.Reference(Sections()) + "\n"
+	if old == want {
+		return
+	}
+	if !*update {
+		t.Fatal("docs/configuration.md does not have the planes' keys as they are: go test ./node -run TestPlaneKeys -update")
+	}
+	if err := os.WriteFile(path, []byte(head+begin+want+end+tail), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -220,18 +220,8 @@ func reference() string {
 	s := schemaOf(new(Config))
 	var b strings.Builder
 	b.WriteString("\n### Honoured\n\n\"reload\" means that SIGHUP or `corbel reload` applies a change; all else waits " +
-		"for a restart.\n\n| key | default | | meaning |\n|---|---|---|---|\n")
-	for _, path := range slices.Sorted(slices.Values(s.order)) {
-		k, marks := s.keys[path], ""
-		if k.reload {
-			marks = "reload"
-		}
-		def := k.def
-		if def != "" {
-			def = "`" + def + "`"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", path, def, marks, strings.ReplaceAll(k.doc, "|", "\\|"))
-	}
+		"for a restart.\n\n")
+	b.WriteString(s.table())
 	b.WriteString("\n### Old names\n\n| old | use |\n|---|---|\n")
 	for _, old := range sortedNames(oldNames) {
 		fmt.Fprintf(&b, "| `%s` | `%s` |\n", old, oldNames[old])
