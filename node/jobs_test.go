@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/node/plane"
 	jobsplane "corbel.dev/corbel/node/planes/jobs"
@@ -105,6 +107,18 @@ func TestJobsOfACluster(t *testing.T) {
 		return text
 	}
 	keys := set(first)
+	polltest.NoError(t, time.Minute, func() error { // who goes before all have votes takes the quorum along
+		for _, g := range first.doors.AllGroups() {
+			list, _, err := g.Raft.Load().Configuration()
+			if err != nil {
+				return err
+			}
+			if len(list) != len(members) || slices.ContainsFunc(list, func(s group.Server) bool { return !s.Voter }) {
+				return fmt.Errorf("%v", list)
+			}
+		}
+		return nil
+	}, "three voters in all groups")
 	var rest []*testMember
 	for _, m := range members {
 		if p := plane.Find[*jobsplane.Plane](m.doors.Planes); p.Leads() && m != first {

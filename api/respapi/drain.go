@@ -28,7 +28,7 @@ func (s *Server) all() []*conn {
 func (c *conn) tell() {
 	c.send.push.Store(true)
 	if !c.send.mu.TryLock() {
-		return // it hears of it with its next answer
+		return // whoever has the lock looks again when it has let go
 	}
 	defer c.send.mu.Unlock()
 	if c.send.partial || !c.send.third || !c.send.push.Swap(false) {

@@ -267,8 +267,17 @@ func (c *conn) end(err error) {
 	_ = c.flush(false) // it is being closed
 }
 
-// flush sends what waits. partial says that the answer goes on.
+// flush sends what waits. partial says that the answer goes on. Who wanted to push something meanwhile could not, and
+// relies on it.
 func (c *conn) flush(partial bool) error {
+	err := c.sendAll(partial)
+	if err == nil && c.out.third && c.send.push.Load() {
+		c.tell()
+	}
+	return err
+}
+
+func (c *conn) sendAll(partial bool) error {
 	c.send.mu.Lock()
 	defer c.send.mu.Unlock()
 	c.send.partial, c.send.third = partial, c.out.third
