@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -188,4 +190,19 @@ func (c *Target) Stop() {
 	if c.Dir != "" && c.Opts.KeepDir == "" {
 		_ = os.RemoveAll(c.Dir)
 	}
+}
+
+// WrittenBytes is what a process had the kernel write to disks so far; zero where the system does not tell.
+func WrittenBytes(pid int) int64 {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "io"))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.SplitSeq(string(data), "\n") {
+		if text, ok := strings.CutPrefix(line, "write_bytes: "); ok {
+			v, _ := strconv.ParseInt(text, 10, 64) // zero where the system says something else
+			return v
+		}
+	}
+	return 0
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"corbel.dev/corbel/bench"
 	"corbel.dev/corbel/kit/spawn"
 )
 
@@ -21,7 +22,7 @@ func (p *Plane) Usage() (u usage) {
 	for _, s := range p.cluster.Started() {
 		u.Servers += s.CPU()
 		u.rss += s.RSS()
-		u.written += writtenBytes(s.PID())
+		u.written += float64(bench.WrittenBytes(s.PID()))
 	}
 	for _, c := range p.players {
 		u.players += c.Proc.CPU()
@@ -29,7 +30,7 @@ func (p *Plane) Usage() (u usage) {
 	if p.database != nil {
 		for _, pid := range children(p.database.PID()) {
 			u.database += spawn.CPUOf(pid)
-			u.written += writtenBytes(pid)
+			u.written += float64(bench.WrittenBytes(pid))
 		}
 	}
 	return u
@@ -54,19 +55,4 @@ func children(parent int) (list []int) {
 		}
 	}
 	return list
-}
-
-// writtenBytes is what a process had the kernel write to disks so far; zero where the system does not tell.
-func writtenBytes(pid int) float64 {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "io"))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.SplitSeq(string(data), "\n") {
-		if text, ok := strings.CutPrefix(line, "write_bytes: "); ok {
-			v, _ := strconv.ParseFloat(text, 64)
-			return v
-		}
-	}
-	return 0
 }

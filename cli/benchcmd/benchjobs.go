@@ -1,0 +1,52 @@
+package benchcmd
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"corbel.dev/corbel/bench/jobsload"
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/node/simnodes"
+)
+
+func benchJobs(e *command.Env) *cobra.Command {
+	b, o := &benchFlags{}, jobsload.Options{}
+	c := benchCommand(e, "jobs", "How long jobs take from capacity to running allocations", b)
+	c.Long = `Register jobs with 10, 83 and 85 allocations each (500 MHz and 50 MB a task, spread over the
+nodes), and have simulated nodes (the product's own client with the mock driver, many per
+process, each with a real connection) take and run them. With --queued, which is the
+published experiment, all jobs are registered before there is a node, and the clock runs from
+the first node; else the nodes are there first, and it runs from the first job.
+
+  corbel bench jobs
+  corbel bench jobs --allocations 178000 --nodes 10000 --queued
+  corbel bench jobs --allocations 178000 --nodes 10000 --queued --join 5m --json`
+	f := c.Flags()
+	f.IntVar(&o.Allocations, "allocations", 2000, "allocations of all jobs together")
+	f.IntVar(&o.Nodes, "nodes", 200, "simulated nodes")
+	f.BoolVar(&o.Queued, "queued", false, "register all jobs before there is a node")
+	f.DurationVar(&o.Join, "join", 0, "how long the nodes take to come, one after the other")
+	f.IntVar(&o.NodesPerProcess, "nodes-per-process", 0, "simulated nodes in one process (0 is 2500)")
+	f.DurationVar(&o.Deadline, "deadline", 0, "how long to wait until all run (0 is --join and 10m)")
+	for _, name := range []string{"target", "dns-target", "token", "duration"} {
+		f.Lookup(name).Hidden = true // it starts what it measures, and measures until all run
+	}
+	runs(e, c, b, func(ctx context.Context) (report, error) {
+		o.Options = b.Options
+		r, err := jobsload.Run(ctx, o)
+		if r == nil {
+			return nil, err
+		}
+		return r, err
+	})
+	return c
+}
+
+// benchJobNodes plays the nodes of a jobs bench, which starts it.
+func benchJobNodes(e *command.Env) *cobra.Command {
+	c := &cobra.Command{Use: "jobnodes", Short: "Play simulated nodes of the jobs plane", Hidden: true,
+		Args: command.Between(0, 0, "flags only")}
+	c.RunE = func(c *cobra.Command, _ []string) error { return simnodes.Serve(c.Context(), e.In, e.Out) }
+	return c
+}
