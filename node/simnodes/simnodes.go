@@ -45,6 +45,10 @@ type config struct {
 // MaxNodes bounds the number of a node: loopback has an address for each.
 const MaxNodes = 1 << 20
 
+// comingMost is how many nodes of a process come at once. They share few processors: more of them would wait for each
+// other's handshakes until these time out, which hosts do not.
+const comingMost = 64
+
 // figures is what the nodes did so far.
 type figures struct {
 	Registered int64 `json:"registered"` // nodes that a server took
@@ -59,7 +63,7 @@ type figures struct {
 // nodes, then "figures" as often as wanted.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &fleet{}
+	f := &fleet{coming: make(chan struct{}, comingMost)}
 	defer f.running.Wait()
 	defer cancel()
 	return childcall.Serve(ctx, in, out, func(_ context.Context, method string, body json.RawMessage) (any, error) {
@@ -72,6 +76,7 @@ type fleet struct {
 	cfg     config
 	started bool
 	running sync.WaitGroup
+	coming  chan struct{} // a place for each node that began and that no server took yet
 	counts
 }
 
@@ -127,8 +132,10 @@ func (f *fleet) start(ctx context.Context) error {
 		after := c.Join * time.Duration(i) / time.Duration(c.Count)
 		f.running.Go(func() {
 			err := spawn.Sleep(ctx, after)
-			if err == nil {
+			select {
+			case f.coming <- struct{}{}:
 				err = n.Run(ctx)
+			case <-ctx.Done():
 			}
 			err = errors.Join(err, calls.Close())
 			f.mu.Lock()
@@ -158,7 +165,8 @@ func (f *fleet) build(number int) (*nodeclient.Client, *rpc.Client, error) {
 		Node: nodeclient.Identity{ID: id, Name: fmt.Sprintf("node-%05d", number), Datacenter: f.cfg.Datacenter,
 			Pool: "default"},
 		Drivers: map[string]driver.Driver{mockdriver.Name: &mockdriver.Driver{Clock: clock.Real{}}},
-		Servers: &servers{counts: &f.counts, rpc: calls, addr: f.cfg.Servers[number%len(f.cfg.Servers)]},
+		Servers: &servers{counts: &f.counts, rpc: calls, coming: f.coming,
+			addr: f.cfg.Servers[number%len(f.cfg.Servers)]},
 		RPCAddr: none, HTTPAddr: none,
 		Host: fingerprint.Options{Address: ip.String(), TotalCPU: f.cfg.CPU, MemoryMB: f.cfg.MemoryMB,
 			DiskMB: f.cfg.DiskMB, MinPort: 20000, MaxPort: 32000}})
@@ -171,9 +179,10 @@ type nobody struct{ net.Listener }
 // servers is the server of a node.
 type servers struct {
 	*counts
-	rpc  *rpc.Client
-	addr string
-	once sync.Once // a node counts as registered once
+	rpc    *rpc.Client
+	addr   string
+	coming <-chan struct{}
+	once   sync.Once // a node counts as registered, and frees its place, once
 }
 
 // Call implements nodeclient.Servers.
@@ -185,7 +194,7 @@ func (s *servers) Call(ctx context.Context, method string, req []byte) ([]byte, 
 	}
 	switch method {
 	case noderpc.MethodRegister:
-		s.once.Do(func() { s.registered.Add(1) })
+		s.once.Do(func() { s.registered.Add(1); <-s.coming })
 	case noderpc.MethodHeartbeat:
 		s.beats.Add(1)
 	case noderpc.MethodUpdate:
