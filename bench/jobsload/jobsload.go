@@ -39,6 +39,9 @@ func (o *Options) complete() error {
 	if o.Target != "" {
 		return fmt.Errorf("--target: bench jobs starts what it measures")
 	}
+	if o.Servers != 1 {
+		return fmt.Errorf("--servers: bench jobs measures one server, not %d", o.Servers)
+	}
 	o.Allocations, o.Nodes = cmp.Or(o.Allocations, 2000), cmp.Or(o.Nodes, 200)
 	o.NodesPerProcess = cmp.Or(o.NodesPerProcess, 2500)
 	if o.Allocations < 1 || o.Allocations > 2_000_000 {
@@ -99,7 +102,6 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Of several servers one gets the port; any of them answers for all.
 	o.HCL = append(o.HCL, fmt.Sprintf("jobs { enabled = true, port = %d, agent { enabled = false } }", ports[0]))
 	x := &run{o: &o, jobs: counts(o.Allocations)}
 	if x.api, err = nomad.New(nomad.Config{Address: "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0])),

@@ -29,7 +29,7 @@ the first node; else the nodes are there first, and it runs from the first job.
 	f.DurationVar(&o.Join, "join", 0, "how long the nodes take to come, one after the other")
 	f.IntVar(&o.NodesPerProcess, "nodes-per-process", 0, "simulated nodes in one process (0 is 2500)")
 	f.DurationVar(&o.Deadline, "deadline", 0, "how long to wait until all run (0 is --join and 10m)")
-	for _, name := range []string{"target", "dns-target", "token", "duration"} {
+	for _, name := range []string{"target", "dns-target", "token", "duration", "servers"} {
 		f.Lookup(name).Hidden = true // it starts what it measures, and measures until all run
 	}
 	runs(e, c, b, func(ctx context.Context) (report, error) {
