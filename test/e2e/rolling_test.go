@@ -269,7 +269,7 @@ func (r *meshRig) drained(agent *exec.Cmd, a2 *meshRig) {
 	}
 	r.await("the agent to wait for the request", func() bool {
 		log, _ := os.ReadFile(r.logs.Name())
-		return bytes.Contains(log, []byte("in use"))
+		return bytes.Contains(log, []byte("connections are in use"))
 	})
 	status, body := a2.ask("GET", "/v1/agent/health/ready", "")
 	if status != http.StatusServiceUnavailable || !strings.Contains(body, "ends") {
