@@ -220,12 +220,8 @@ func allocStop(e *command.Env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				var answer registered
-				if err := c.Client.Put(c.Ctx(), "allocation/"+id+"/stop",
-					url.Values{"no_shutdown_delay": {strconv.FormatBool(*quick)}}, nil, &answer); err != nil {
-					return err
-				}
-				return c.detachOr(*detach, answer.EvalID)
+				return c.order(*detach, "allocation/"+id+"/stop",
+					url.Values{"no_shutdown_delay": {strconv.FormatBool(*quick)}}, nil)
 			}
 		})
 }

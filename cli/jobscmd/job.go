@@ -307,12 +307,7 @@ func jobRevert(e *command.Env) *cobra.Command {
 				if err != nil {
 					return command.Usagef("%q is not a version: it is a number", args[1])
 				}
-				var answer registered
-				if err := c.Client.Put(c.Ctx(), job(id, "revert"), nil, map[string]any{"JobID": id, "JobVersion": version},
-					&answer); err != nil {
-					return err
-				}
-				return c.detachOr(*detach, answer.EvalID)
+				return c.order(*detach, job(id, "revert"), nil, map[string]any{"JobID": id, "JobVersion": version})
 			}
 		})
 }
@@ -366,13 +361,8 @@ func jobScale(e *command.Env) *cobra.Command {
 					}
 					group = jobwire.Get(j.TaskGroups[0].Name)
 				}
-				var answer registered
-				if err := c.Client.Put(c.Ctx(), job(id, "scale"), nil, map[string]any{"Count": count,
-					"Target": map[string]string{"Job": id, "Group": group}, "Message": "submitted using the command line"},
-					&answer); err != nil {
-					return err
-				}
-				return c.detachOr(*detach, answer.EvalID)
+				return c.order(*detach, job(id, "scale"), nil, map[string]any{"Count": count,
+					"Target": map[string]string{"Job": id, "Group": group}, "Message": "submitted using the command line"})
 			}
 		})
 }
@@ -433,11 +423,7 @@ func jobPeriodic(e *command.Env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				var answer registered
-				if err := c.Client.Put(c.Ctx(), job(id, "periodic", "force"), nil, nil, &answer); err != nil {
-					return err
-				}
-				return c.detachOr(*detach, answer.EvalID)
+				return c.order(*detach, job(id, "periodic", "force"), nil, nil)
 			}
 		}))
 }
@@ -454,12 +440,8 @@ func jobEval(e *command.Env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				var answer registered
-				if err := c.Client.Put(c.Ctx(), job(id, "evaluate"), nil, map[string]any{"JobID": id,
-					"EvalOptions": map[string]bool{"ForceReschedule": *again}}, &answer); err != nil {
-					return err
-				}
-				return c.detachOr(*detach, answer.EvalID)
+				return c.order(*detach, job(id, "evaluate"), nil, map[string]any{"JobID": id,
+					"EvalOptions": map[string]bool{"ForceReschedule": *again}})
 			}
 		})
 }

@@ -225,6 +225,15 @@ func deploymentText(c *Call, d *jobwire.Deployment) string {
 	return text
 }
 
+// order asks for a change that makes an evaluation, and follows that, or names it.
+func (c *Call) order(detach bool, path string, q url.Values, body any) error {
+	var answer registered
+	if err := c.Client.Put(c.Ctx(), path, q, body, &answer); err != nil {
+		return err
+	}
+	return c.detachOr(detach, answer.EvalID)
+}
+
 // detachOr follows an evaluation, or names it.
 func (c *Call) detachOr(detach bool, eval string) error {
 	switch {
