@@ -156,6 +156,12 @@ func (c *conn) finish() {
 	}
 }
 
+func (c *conn) settled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.requests > 0 && (!c.busy || c.parked)
+}
+
 // endIdle tells whether the connection has been idle for so long; it then takes no request any more, and
 // the caller closes it. Who has not sent a request yet is firstByte's.
 func (c *conn) endIdle(now time.Time, timeout time.Duration) bool {

@@ -137,6 +137,34 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
+const settlePoll = 2 * time.Millisecond
+
+// Settle waits until each connection has sent its first request, and each request that is being looked at was answered,
+// parked, or taken by net/http; or until ctx ends. Whoever closes the listener calls it before it ends the Server and
+// the one behind Fallback: a client that was let in is then answered and not cut.
+func (s *Server) Settle(ctx context.Context) {
+	t := time.NewTicker(settlePoll)
+	defer t.Stop()
+	for !s.settled() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+func (s *Server) settled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if !c.settled() {
+			return false
+		}
+	}
+	return len(s.fallback.conns) == 0
+}
+
 // keepSweeping closes idle connections until ctx ends. One walk now and then instead of a deadline for each
 // request: that would cost every request a change of a timer.
 func (s *Server) keepSweeping(ctx context.Context) {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"corbel.dev/corbel/kit/polltest"
 )
 
 // script answers /hot itself, parks /park until woken and declines the rest.
@@ -313,6 +315,48 @@ func TestStopFreesParkedCalls(t *testing.T) {
 }
 
 // FuzzParse holds parse against net/http: what parse takes, net/http reads the same way.
+// TestSettleWaitsForWhoWasLetIn: a connection that came before the listener closed is heard, by whichever path.
+func TestSettleWaitsForWhoWasLetIn(t *testing.T) {
+	for _, first := range []string{"GET /hot HTTP/1.1\r\nHost: x\r\n\r\n", "GET /other HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(l, Config{Handler: &script{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- s.Run(ctx) }()
+		nc, _ := dial(t, l.Addr().String())
+		polltest.Until(t, func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.conns) == 1
+		}, "the connection")
+		_ = l.Close()
+		settled := make(chan struct{})
+		go func() { s.Settle(t.Context()); close(settled) }()
+		select {
+		case <-settled:
+			t.Fatal("settled before the first request")
+		default:
+		}
+		send(t, nc, first)
+		if first[5] == 'o' { // Settle ends when net/http has taken it
+			if _, err := s.Fallback().Accept(); err != nil {
+				t.Error(err)
+			}
+		}
+		polltest.Get(t, settled, "Settle")
+		cancel()
+		if err := polltest.Get(t, ran, "the end"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("GET /v1/kv/a?raw HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n"))
 	f.Add([]byte("PUT /v1/kv/a HTTP/1.1\r\nHost: x:1\r\nContent-Length: 3\r\nX-Consul-Token: root\r\n\r\nabcGET"))

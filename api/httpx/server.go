@@ -266,6 +266,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	hotCtx, endHot := context.WithCancel(context.Background())
 	defer endHot()
+	var hots []*hothttp.Server
 	slow := s.limit.slow
 	wg.Go(func() { slow.run(hotCtx) })
 	wg.Go(func() { s.seen.run(hotCtx) })
@@ -279,6 +280,7 @@ func (s *Server) Run(ctx context.Context) error {
 				return err
 			}
 			l = hot.Fallback()
+			hots = append(hots, hot)
 			wg.Go(func() {
 				if err := hot.Run(hotCtx); err != nil {
 					failed <- err
@@ -293,18 +295,26 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	s.drain(listeners, endHot)
+	s.drain(listeners, hots, endHot)
 	wg.Wait()
 	return err
 }
 
-// drain stops accepting at once. Requests in flight on the hot path end;
+// firstRequestGrace is for how long a drain waits for the first request of a connection that it let in.
+const firstRequestGrace = 250 * time.Millisecond
+
+// drain stops accepting at once; who was let in is heard. Requests in flight on the hot path end;
 // parked ones have been answered by then, or are cut with their connection.
-func (s *Server) drain(listeners []net.Listener, endHot func()) {
+func (s *Server) drain(listeners []net.Listener, hots []*hothttp.Server, endHot func()) {
 	if s.cfg.Hot != nil {
 		for _, l := range listeners {
 			_ = l.Close()
 		}
+		soon, cancel := context.WithTimeout(context.Background(), firstRequestGrace)
+		for _, hot := range hots {
+			hot.Settle(soon)
+		}
+		cancel()
 	}
 	grace := time.AfterFunc(s.cfg.DrainGrace, func() { s.endBase(); endHot() })
 	defer grace.Stop()
