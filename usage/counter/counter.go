@@ -43,6 +43,11 @@ type Config struct {
 	// Open opens the log, once at the start and again after a failure. It has one partition.
 	Open  func() (eventlog.Log, error)
 	Store *counterstate.Store
+	// Copies are other places to which snapshots go, too, each CopyEvery (zero means 5 min) and at a clean end. They are
+	// asked where Store has none: in another folder, or on another server. Name is whose snapshots these are.
+	Copies    []*counterstate.Store
+	CopyEvery time.Duration
+	Name      string
 	// Key waits for the key of all hashes.
 	Key       func(ctx context.Context) (usage.Key, error)
 	Dedup     dedup.Config
@@ -87,6 +92,7 @@ func New(cfg Config) *Counter {
 	cfg.QueueBytes = cmp.Or(cfg.QueueBytes, 64<<20)
 	cfg.Snapshot = cmp.Or(cfg.Snapshot, time.Minute)
 	cfg.Keep = cmp.Or(cfg.Keep, 7*24*time.Hour)
+	cfg.CopyEvery = cmp.Or(cfg.CopyEvery, 5*time.Minute)
 	if cfg.Clock == nil {
 		cfg.Clock = clock.Real{}
 	}

@@ -27,14 +27,15 @@ var histories = flag.Int("histories", 4, "how many random histories are judged")
 
 // world is a counter that is killed now and then, and an exact model of what it was told.
 type world struct {
-	t        *testing.T
-	seed     uint64
-	r        *rand.Rand
-	fs       *vfs.Mem
-	key      usage.Key
-	products []*usage.Product
-	counter  *Counter
-	stop     func()
+	t         *testing.T
+	seed      uint64
+	r         *rand.Rand
+	fs        *vfs.Mem
+	key       usage.Key
+	elsewhere *vfs.Mem // has copies of snapshots; nil has none
+	products  []*usage.Product
+	counter   *Counter
+	stop      func()
 	// The model: events that count, by tenant, source and id.
 	truth    map[string]usage.Event
 	next     int
@@ -48,6 +49,20 @@ type sent struct {
 	late bool
 }
 
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 2)), fs: vfs.NewMem(), key: usage.NewKey([16]byte{1}),
+		truth: map[string]usage.Event{}}
+	for _, p := range []usage.Product{{Name: "hosts", Kind: usage.Unique, Identity: []string{"host"}},
+		{Name: "bytes", Kind: usage.Sum}} {
+		if err := p.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		p.Generation = 1
+		w.products = append(w.products, &p)
+	}
+	return w
+}
+
 func (w *world) start() {
 	for _, dir := range []string{"/log", "/state"} {
 		if err := w.fs.MkdirAll(dir, 0o700); err != nil {
@@ -59,11 +74,20 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	fs := w.fs
+	var copies []*counterstate.Store
+	if w.elsewhere != nil {
+		other, err := counterstate.NewFolder(w.elsewhere, "/")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		copies = append(copies, counterstate.New(counterstate.Config{Blobs: other}))
+	}
 	w.counter = New(Config{
 		Open: func() (eventlog.Log, error) {
 			return embedded.Open(embedded.Config{FS: fs, Dir: "/log", Partitions: 1, SegmentBytes: 1 << 16})
 		},
 		Store: counterstate.New(counterstate.Config{Blobs: blobs}), Snapshot: 15 * time.Millisecond,
+		Copies: copies, Name: "s1",
 		Key: func(context.Context) (usage.Key, error) { return w.key, nil }, Clock: clock.Real{},
 	})
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -81,6 +105,9 @@ func (w *world) start() {
 // kill leaves what a killed process, or a power loss, leaves, and begins anew.
 func (w *world) kill() {
 	after := w.fs.Killed()
+	if w.elsewhere != nil {
+		w.elsewhere = w.elsewhere.Killed() // what is copied from now on, nobody knows
+	}
 	if w.r.IntN(2) == 0 {
 		after = w.fs.Crash(w.r)
 	}
@@ -216,20 +243,33 @@ func (w *world) judge(step int) {
 	}
 }
 
+// TestLostDisk: a counter on a new disk goes on from the copy of its state elsewhere, and knows what was sent before.
+func TestLostDisk(t *testing.T) {
+	w := newWorld(t, 1)
+	w.elsewhere = vfs.NewMem()
+	w.start()
+	for range 20 {
+		w.send()
+	}
+	w.stop() // a clean end makes a copy
+	w.fs = vfs.NewMem()
+	w.start()
+	w.judge(0)
+	for range 20 {
+		w.send()
+		w.again()
+	}
+	w.judge(1)
+	w.kill()
+	w.judge(2)
+	w.stop()
+}
+
 // TestHistories: through retries, duplicates, late events, corrections, answers that nobody hears, kills and power
 // losses, sums and sets are exactly those of a model.
 func TestHistories(t *testing.T) {
 	for seed := range uint64(*histories) {
-		w := &world{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 2)), fs: vfs.NewMem(), key: usage.NewKey([16]byte{1}),
-			truth: map[string]usage.Event{}}
-		for _, p := range []usage.Product{{Name: "hosts", Kind: usage.Unique, Identity: []string{"host"}},
-			{Name: "bytes", Kind: usage.Sum}} {
-			if err := p.Complete(); err != nil {
-				t.Fatal(err)
-			}
-			p.Generation = 1
-			w.products = append(w.products, &p)
-		}
+		w := newWorld(t, seed)
 		w.start()
 		for step := range 120 {
 			switch n := w.r.IntN(20); {

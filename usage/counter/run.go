@@ -7,7 +7,6 @@ import (
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/life"
-	"corbel.dev/corbel/usage/counterstate"
 	"corbel.dev/corbel/usage/dedup"
 	"corbel.dev/corbel/usage/eventlog"
 	"corbel.dev/corbel/usage/logrecord"
@@ -75,7 +74,7 @@ func (c *Counter) once(ctx context.Context) (err error) {
 	if ctx.Err() != nil && err == nil { // a clean end: the next start reads nothing twice
 		final, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()
-		return snapshots.save(final)
+		return snapshots.last(final)
 	}
 	return err
 }
@@ -83,7 +82,7 @@ func (c *Counter) once(ctx context.Context) (err error) {
 // load makes the state anew: the newest snapshot, and what stands in the log behind it.
 func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.Position, err error) {
 	state := newState(c.cfg)
-	snap, err := c.cfg.Store.Load(ctx, snapshotName)
+	snap, err := c.newest(ctx)
 	switch {
 	case err == nil:
 		if state, err = readState(snap.State, c.cfg); err != nil {
@@ -93,7 +92,7 @@ func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.
 	case !errkind.Is(err, errkind.NotFound):
 		return nil, err
 	}
-	bounds, err := log.Bounds(ctx)
+	bounds, err := c.begun(ctx, log, state.next)
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +114,28 @@ func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.
 		return err
 	})
 	return saved, err
+}
+
+// begun returns the bounds of the log. One that is new on a new disk, while the state came from a copy elsewhere, goes
+// on behind it: what was stored after the copy is lost with the disk.
+func (c *Counter) begun(ctx context.Context, log eventlog.Log, next uint64) ([]eventlog.Bound, error) {
+	bounds, err := log.Bounds(ctx)
+	if err != nil || bounds[0].Next > 0 || next == 0 {
+		return bounds, err
+	}
+	_, err = c.cfg.Store.Load(ctx, snapshotName)
+	fresh, can := log.(interface {
+		BeginAt(ctx context.Context, next []uint64) error
+	})
+	if !can || !errkind.Is(err, errkind.NotFound) {
+		return bounds, nil // a log that is gone beside a folder that is there is not for us to mend
+	}
+	c.cfg.Log.Error("usage: the log of events is new, and the state is a copy's: what was stored after it is lost",
+		"offset", next)
+	if err := fresh.BeginAt(ctx, []uint64{next}); err != nil {
+		return nil, err
+	}
+	return log.Bounds(ctx)
 }
 
 // scan reads the records of a log in [from, to).
@@ -253,50 +274,4 @@ func (c *Counter) count(w *waiting) {
 	c.meter.duplicate.Add(of[dedup.Duplicate])
 	c.meter.late.Add(of[dedup.Late])
 	c.meter.refused.Add(of[dedup.Full] + of[dedup.Fenced] + of[dedup.Unknown])
-}
-
-// saver saves snapshots.
-type saver struct {
-	c     *Counter
-	log   eventlog.Log
-	saved []eventlog.Position // of the newest snapshot
-}
-
-func (s *saver) run(ctx context.Context) error {
-	for {
-		t := s.c.cfg.Clock.NewTimer(s.c.cfg.Snapshot)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return nil
-		case <-t.C:
-		}
-		if err := s.save(ctx); err != nil && ctx.Err() == nil {
-			s.c.cfg.Log.Warn("usage: cannot save the state; the next start reads more of the log", "error", err)
-		}
-	}
-}
-
-// save saves the state. The log may go up to the snapshot before: a damaged one has another behind it.
-func (s *saver) save(ctx context.Context) error {
-	c := s.c
-	c.mu.Lock()
-	next := c.state.next
-	if len(s.saved) > 0 && s.saved[0].Offset == next {
-		c.mu.Unlock()
-		return nil
-	}
-	data := c.state.append(nil)
-	c.mu.Unlock()
-	positions := []eventlog.Position{{Offset: next}}
-	if err := c.cfg.Store.Save(ctx, snapshotName, counterstate.Snapshot{At: c.cfg.Clock.Now(), Positions: positions,
-		State: data}); err != nil {
-		return err
-	}
-	former := s.saved
-	s.saved = positions
-	if len(former) == 0 {
-		return nil
-	}
-	return s.log.Commit(ctx, Group, former)
 }

@@ -19,6 +19,7 @@ type Keys struct {
 	Handlers []string `key:"limits.handlers" doc:"handlers of the monitor plane for limits that are crossed"`
 	Log      LogKeys
 	State    StateKeys
+	Copies   SnapshotKeys
 	Statsd   StatsdKeys
 	usagecacheplane.Keys
 }
@@ -27,6 +28,39 @@ type Keys struct {
 type LogKeys struct {
 	MaxBytes int           `key:"log.max_bytes" def:"8589934592" doc:"the log of events on this server's disk"`
 	Keep     time.Duration `key:"log.keep" def:"168h" doc:"how long events stay for explain, void and recount, room permitting"`
+	Kafka    KafkaKeys
+}
+
+// KafkaKeys are those of a cluster that speaks the Kafka protocol, in which the log is instead.
+type KafkaKeys struct {
+	Brokers  []string `key:"log.kafka.brokers" doc:"host:port of brokers of a Kafka cluster that has the log of events, in place of this server's disk"`
+	Topic    string   `key:"log.kafka.topic" def:"corbel-usage" doc:"begins the names of topics: each part of the log is one, TOPIC.SERVER, with one partition"`
+	Replicas int      `key:"log.kafka.replicas" doc:"of topics that are made; default 3, or as many as there are brokers"`
+	TLS      bool     `key:"log.kafka.tls" doc:"speak TLS with brokers, and check their certificates"`
+	CAFile   string   `key:"log.kafka.ca_file" doc:"CA certificates to trust instead of the system's, PEM"`
+	SASL     string   `key:"log.kafka.sasl" doc:"how to log in: plain, scram-sha-256 or scram-sha-512; default plain where there is a user"`
+	User     string   `key:"log.kafka.user" doc:"user to log in as"`
+	Password string   `key:"log.kafka.password" opt:"secret" doc:"its password"`
+}
+
+// SnapshotKeys are the places that have copies of the state, beside the server's folder.
+type SnapshotKeys struct {
+	Every      time.Duration `key:"snapshots.every" def:"5m" doc:"how often copies of the state go to the places below"`
+	Cache      bool          `key:"snapshots.cache" doc:"copies to the Redis or Valkey of usage.cache.redis"`
+	PostgreSQL string        `key:"snapshots.postgresql" opt:"secret" doc:"copies to a table of PostgreSQL: a URL, or as libpq writes it"`
+	S3         S3Keys
+}
+
+// S3Keys are those of a bucket.
+type S3Keys struct {
+	Bucket    string `key:"snapshots.s3.bucket" doc:"copies to this bucket of the S3 protocol"`
+	Endpoint  string `key:"snapshots.s3.endpoint" doc:"host:port or URL of the service; default Amazon's"`
+	Region    string `key:"snapshots.s3.region" doc:"its region"`
+	Path      string `key:"snapshots.s3.path" def:"corbel-usage" doc:"prefix of the objects' names"`
+	AccessKey string `key:"snapshots.s3.access_key" doc:"signs requests; without it the environment, the credentials file or the instance's role"`
+	SecretKey string `key:"snapshots.s3.secret_key" opt:"secret" doc:"belongs to access_key"`
+	PathStyle bool   `key:"snapshots.s3.path_style" doc:"the bucket is in the path, as most services but Amazon's want it"`
+	KMSKey    string `key:"snapshots.s3.kms_key" doc:"key of the service that encrypts objects"`
 }
 
 // StateKeys are those of what has been counted.
@@ -76,5 +110,5 @@ func check(cfg *config.Config) error {
 	if k.State.Snapshot < time.Second {
 		wrong = append(wrong, errors.New("usage.state.snapshot: must be at least 1s"))
 	}
-	return errors.Join(wrong...)
+	return errors.Join(append(wrong, checkPlaces(k)...)...)
 }

@@ -51,6 +51,8 @@ type Plane struct {
 	Router      *router.Router
 	Aggregator  *aggregator.Aggregator
 	statsd      *statsdapi.Door // nil while it is off
+	fs          vfs.FS          // of the log and the state
+	places      []*place        // that have copies of snapshots
 	failed      atomic.Pointer[error]
 }
 
@@ -124,32 +126,30 @@ func (p *Plane) openStatsd() (err error) {
 	return nil
 }
 
-// openCounter makes the counter, whose log is in the data folder, or in memory where there is none.
+// openCounter makes the counter, whose log is in the data folder, or in memory where there is none, or with brokers.
 func (p *Plane) openCounter(counts aggregate.Config) error {
 	d, k := p.d, p.keys
-	fsys, dir := d.FS, filepath.Join(d.Cfg.DataDir, "usage")
+	dir := filepath.Join(d.Cfg.DataDir, "usage")
+	p.fs = d.FS
 	if d.Cfg.DataDir == "" {
-		fsys, dir = vfs.NewMem(), "/usage"
+		p.fs, dir = vfs.NewMem(), "/usage"
 	}
-	for _, folder := range []string{"", "log", "state"} {
-		if err := fsys.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
-			return err
-		}
+	if err := p.folders(dir, "", "log", "state"); err != nil {
+		return err
 	}
-	blobs, err := counterstate.NewFolder(fsys, filepath.Join(dir, "state"))
+	blobs, err := counterstate.NewFolder(p.fs, filepath.Join(dir, "state"))
 	if err != nil {
 		return err
 	}
-	maxBytes, segment := int64(k.Log.MaxBytes), int64(64<<20)
+	folder := embedded.Config{FS: p.fs, Dir: filepath.Join(dir, "log"), Partitions: 1, SegmentBytes: 64 << 20,
+		MaxBytes: int64(k.Log.MaxBytes), Clock: d.Clock, Log: d.Log}
 	if d.Cfg.DataDir == "" {
-		maxBytes, segment = 512<<20, 4<<20 // it is memory
+		folder.MaxBytes, folder.SegmentBytes = 512<<20, 4<<20 // it is memory
 	}
 	p.Counter = counter.New(counter.Config{
-		Open: func() (eventlog.Log, error) {
-			return embedded.Open(embedded.Config{FS: fsys, Dir: filepath.Join(dir, "log"), Partitions: 1,
-				SegmentBytes: segment, MaxBytes: maxBytes, Clock: d.Clock, Log: d.Log})
-		},
-		Store: counterstate.New(counterstate.Config{Blobs: blobs, Log: d.Log}), Key: p.key,
+		Open:   func() (eventlog.Log, error) { return p.openLog(d.ID, folder) },
+		Store:  counterstate.New(counterstate.Config{Blobs: blobs, Log: d.Log}),
+		Copies: p.openPlaces(), CopyEvery: k.Copies.Every, Name: d.ID, Key: p.key,
 		Dedup: dedup.Config{Window: usage.MaxLate, Capacity: k.State.IDs}, Aggregate: counts, QueueBytes: k.Queue,
 		Snapshot: k.State.Snapshot, Keep: k.Log.Keep, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics,
 	})
@@ -197,6 +197,9 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	if err := group.Run(ctx); err != nil {
 		p.d.Log.Error("the usage plane did not shut down cleanly", "error", err)
+	}
+	for _, b := range p.places {
+		b.close()
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ type CacheKeys struct {
 	MaxBytes int      `key:"max_bytes" def:"268435456" doc:"memory of this host's cache in bytes; what was used least recently goes first"`
 	Cluster  bool     `key:"cluster" doc:"divide the keys over the cache hosts of the catalog and answer MOVED, for clients of a Redis cluster; off: each host has what comes to it, as behind a proxy that hashes"`
 	Password string   `key:"password" opt:"secret" doc:"password of the user default, beside Corbel's tokens with service:write on usage-cache"`
-	Redis    []string `key:"redis" opt:"secret" doc:"URLs of a Redis or Valkey, or of hosts of a cluster of them, that counters use instead of Corbel's cache"`
+	Redis    []string `key:"redis" opt:"secret" doc:"URLs of a Redis or Valkey, or of hosts of a cluster of them, for copies of what was counted (usage.snapshots.cache)"`
 }
 
 // DrainKeys are how a host of the cache goes out of use.

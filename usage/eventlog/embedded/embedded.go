@@ -166,6 +166,26 @@ func (l *Log) adopt() error {
 	return nil
 }
 
+// BeginAt makes a log in which nothing was ever stored begin at an offset in each partition: it goes on where another
+// one ended whose records are elsewhere. It is durable when it returns. A log with records refuses.
+func (l *Log) BeginAt(ctx context.Context, next []uint64) error {
+	if len(next) != l.partitions {
+		return errkind.Errorf(errkind.Invalid, "%d offsets for %d partitions", len(next), l.partitions)
+	}
+	l.writing <- struct{}{}
+	l.mu.Lock()
+	used := len(l.durable.segments) > 0
+	if !used {
+		copy(l.durable.next, next)
+	}
+	l.mu.Unlock()
+	<-l.writing
+	if used {
+		return errkind.Errorf(errkind.Conflict, "%s: the log has records", l.cfg.Dir)
+	}
+	return l.Commit(ctx, "begun", []eventlog.Position{{Offset: next[0]}}) // the first frame says where it begins
+}
+
 func (l *Log) measure() {
 	n := int64(0)
 	for _, s := range l.journal.Segments() {
@@ -235,7 +255,7 @@ func (d *durable) bounds() []eventlog.Bound {
 }
 
 func (d *durable) bound(p int) eventlog.Bound {
-	b := eventlog.Bound{Next: d.next[p]}
+	b := eventlog.Bound{First: d.next[p], Next: d.next[p]}
 	if len(d.segments) > 0 {
 		b.First = d.segments[0].first[p]
 	}
@@ -246,7 +266,7 @@ func (d *durable) bound(p int) eventlog.Bound {
 func (l *Log) Since(_ context.Context, t time.Time) ([]uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	offsets := make([]uint64, len(l.durable.next))
+	offsets := append([]uint64(nil), l.durable.next...)
 	for i, s := range l.durable.segments {
 		if i == 0 || s.at < t.UnixNano() { // records of that very instant may stand before the segment
 			copy(offsets, s.first)

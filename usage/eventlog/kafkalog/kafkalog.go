@@ -25,12 +25,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/usage/eventlog"
@@ -48,6 +51,8 @@ type Config struct {
 	Replicas   int16
 	// TLS, where it is not nil, is how brokers are spoken to.
 	TLS *tls.Config
+	// User and Password log in where they are set, by SASL: plain (which empty means), scram-sha-256 or scram-sha-512.
+	SASL, User, Password string
 	// PendingBytes bounds what waits to be acknowledged; zero means 64 MiB.
 	PendingBytes int64
 	// Timeout bounds each request, and how long an Append may wait for brokers; zero means 10 s.
@@ -104,7 +109,22 @@ func (c Config) options() []kgo.Opt {
 	if c.TLS != nil {
 		opts = append(opts, kgo.DialTLSConfig(c.TLS))
 	}
+	switch auth := (scram.Auth{User: c.User, Pass: c.Password}); {
+	case c.User == "":
+	case c.SASL == "scram-sha-256":
+		opts = append(opts, kgo.SASL(auth.AsSha256Mechanism()))
+	case c.SASL == "scram-sha-512":
+		opts = append(opts, kgo.SASL(auth.AsSha512Mechanism()))
+	default:
+		opts = append(opts, kgo.SASL(plain.Auth{User: c.User, Pass: c.Password}.AsMechanism()))
+	}
 	return opts
+}
+
+// TopicName reports whether brokers take a name, with room behind it for that of a part.
+func TopicName(s string) bool {
+	const may = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	return s != "" && len(s) <= 200 && strings.Trim(s, may) == ""
 }
 
 // failed gives an error of the cluster a kind.

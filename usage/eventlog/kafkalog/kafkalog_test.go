@@ -233,3 +233,25 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal("nobody listens:", err)
 	}
 }
+
+// TestLogin: brokers that want a user are given one, by each mechanism, and a wrong password is told as Denied without
+// being shown.
+func TestLogin(t *testing.T) {
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.EnableSASL(), kfake.Superuser("PLAIN", "u", "pass1"),
+		kfake.Superuser("SCRAM-SHA-256", "v", "pass2"), kfake.Superuser("SCRAM-SHA-512", "w", "pass3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	for _, as := range []Config{{User: "u", Password: "pass1"}, {SASL: "scram-sha-256", User: "v", Password: "pass2"},
+		{SASL: "scram-sha-512", User: "w", Password: "pass3"}} {
+		as.Brokers, as.Partitions, as.Timeout = c.ListenAddrs(), 1, 10*time.Second
+		if _, err := open(t, as).Append(t.Context(), entry(0, "x")); err != nil {
+			t.Error(as.SASL, err)
+		}
+		as.Password, as.Timeout = "s3cret", 2*time.Second
+		if l, err := Open(t.Context(), as); err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: a wrong password: %v %v", as.SASL, l, err)
+		}
+	}
+}

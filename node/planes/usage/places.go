@@ -1,0 +1,238 @@
+package usageplane
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/s3bucket"
+	"corbel.dev/corbel/usage/counterstate"
+	"corbel.dev/corbel/usage/counterstate/cacheblobs"
+	"corbel.dev/corbel/usage/counterstate/pgblobs"
+	"corbel.dev/corbel/usage/counterstate/s3blobs"
+	"corbel.dev/corbel/usage/eventlog"
+	"corbel.dev/corbel/usage/eventlog/embedded"
+	"corbel.dev/corbel/usage/eventlog/kafkalog"
+	"corbel.dev/corbel/usage/remote/rediscache"
+)
+
+// checkPlaces names what is wrong with the places of the log and of snapshots.
+func checkPlaces(k *Keys) (wrong []error) {
+	fail := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
+	kafka, s3 := &k.Log.Kafka, &k.Copies.S3
+	for i, b := range kafka.Brokers {
+		if _, port, err := net.SplitHostPort(b); err != nil || port == "" {
+			fail("usage.log.kafka.brokers[%d]: %q is not host:port", i, b)
+		}
+	}
+	if len(kafka.Brokers) == 0 && (kafka.User != "" || kafka.TLS || kafka.CAFile != "" || kafka.Replicas != 0) {
+		fail("usage.log.kafka.brokers: is missing")
+	}
+	if kafka.Topic != "" && !kafkalog.TopicName(kafka.Topic) {
+		fail("usage.log.kafka.topic: %q has others than 1 to 200 letters, digits, dots, underscores and dashes", kafka.Topic)
+	}
+	if kafka.Replicas < 0 || kafka.Replicas > 15 {
+		fail("usage.log.kafka.replicas: %d is not 1 to 15", kafka.Replicas)
+	}
+	if !slices.Contains([]string{"", "plain", "scram-sha-256", "scram-sha-512"}, kafka.SASL) {
+		fail("usage.log.kafka.sasl: %q is not plain, scram-sha-256 or scram-sha-512", kafka.SASL)
+	}
+	if (kafka.User == "") != (kafka.Password == "") || kafka.SASL != "" && kafka.User == "" {
+		fail("usage.log.kafka.user, password: belong together: one is missing")
+	}
+	if _, err := kafka.secure(); err != nil {
+		fail("usage.log.kafka.ca_file: %w", err)
+	}
+	if k.Copies.Every < time.Second {
+		fail("usage.snapshots.every: must be at least 1s")
+	}
+	if k.Copies.Cache && len(k.Cache.Redis) == 0 {
+		fail("usage.snapshots.cache: needs usage.cache.redis")
+	}
+	if s3.Bucket == "" && (s3.Endpoint != "" || s3.AccessKey != "" || s3.Region != "") {
+		fail("usage.snapshots.s3.bucket: is missing")
+	}
+	if s3.Bucket != "" {
+		if b, err := s3blobs.New(s3.config()); err != nil {
+			fail("usage.snapshots.s3: %w", err)
+		} else {
+			b.Close()
+		}
+	}
+	return wrong
+}
+
+func (s *S3Keys) config() s3bucket.Config {
+	return s3bucket.Config{Endpoint: s.Endpoint, Region: s.Region, Bucket: s.Bucket, Path: s.Path, AccessKey: s.AccessKey,
+		SecretKey: s.SecretKey, PathStyle: s.PathStyle, KMSKey: s.KMSKey}
+}
+
+// secure is how brokers are spoken to; nil is plain text.
+func (k *KafkaKeys) secure() (*tls.Config, error) {
+	if !k.TLS && k.CAFile == "" {
+		return nil, nil
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if k.CAFile != "" {
+		pem, err := os.ReadFile(k.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		if cfg.RootCAs = x509.NewCertPool(); !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate", k.CAFile)
+		}
+	}
+	return cfg, nil
+}
+
+// kafkaPatience bounds the opening of the log in a cluster; it is tried again.
+const kafkaPatience = 30 * time.Second
+
+// openLog opens the log of a part: in the brokers that the configuration names, or in a folder.
+func (p *Plane) openLog(part string, folder embedded.Config) (eventlog.Log, error) {
+	k := &p.keys.Log.Kafka
+	if len(k.Brokers) == 0 {
+		return embedded.Open(folder)
+	}
+	secure, err := k.secure()
+	if err != nil {
+		return nil, fmt.Errorf("usage.log.kafka.ca_file: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), kafkaPatience)
+	defer cancel()
+	return kafkalog.Open(ctx, kafkalog.Config{Brokers: k.Brokers, Topic: cmp.Or(k.Topic, "corbel-usage") + "." + part,
+		Partitions: 1, Replicas: int16(k.Replicas), TLS: secure, SASL: k.SASL, User: k.User, Password: k.Password})
+}
+
+// place is where copies go. It is opened when it is first used, since that asks the network, and again after a failure.
+type place struct {
+	open func(ctx context.Context) (counterstate.Blobs, func(), error)
+
+	mu    sync.Mutex // guards what follows
+	blobs counterstate.Blobs
+	shut  func()
+}
+
+var errShut = errkind.New(errkind.Unavailable, "usage: the plane has ended")
+
+func (b *place) get(ctx context.Context) (counterstate.Blobs, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.blobs != nil {
+		return b.blobs, nil
+	}
+	if b.open == nil {
+		return nil, errShut
+	}
+	var err error
+	b.blobs, b.shut, err = b.open(ctx)
+	return b.blobs, err
+}
+
+func (b *place) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.shut != nil {
+		b.shut()
+	}
+	b.open, b.blobs, b.shut = nil, nil, nil
+}
+
+// Put implements counterstate.Blobs.
+func (b *place) Put(ctx context.Context, name string, data []byte) error {
+	blobs, err := b.get(ctx)
+	if err != nil {
+		return err
+	}
+	return blobs.Put(ctx, name, data)
+}
+
+// Get implements counterstate.Blobs.
+func (b *place) Get(ctx context.Context, name string) ([]byte, error) {
+	blobs, err := b.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return blobs.Get(ctx, name)
+}
+
+// List implements counterstate.Blobs.
+func (b *place) List(ctx context.Context, prefix string) ([]string, error) {
+	blobs, err := b.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return blobs.List(ctx, prefix)
+}
+
+// Delete implements counterstate.Blobs.
+func (b *place) Delete(ctx context.Context, name string) error {
+	blobs, err := b.get(ctx)
+	if err != nil {
+		return err
+	}
+	return blobs.Delete(ctx, name)
+}
+
+// cachePatience bounds a call of the cache that has a piece of a snapshot.
+const cachePatience = 10 * time.Second
+
+// openPlaces makes the places that have copies of snapshots, in the order in which they are asked.
+func (p *Plane) openPlaces() (stores []*counterstate.Store) {
+	k := p.keys
+	add := func(open func(ctx context.Context) (counterstate.Blobs, func(), error)) {
+		b := &place{open: open}
+		p.places = append(p.places, b)
+		stores = append(stores, counterstate.New(counterstate.Config{Blobs: b, Log: p.d.Log}))
+	}
+	if k.Copies.Cache {
+		add(func(context.Context) (counterstate.Blobs, func(), error) {
+			s, err := rediscache.New(rediscache.Config{URLs: k.Cache.Redis, Timeout: cachePatience})
+			if err != nil {
+				return nil, nil, err
+			}
+			return cacheblobs.New(cacheblobs.Config{Store: s}), func() { _ = s.Close() }, nil
+		})
+	}
+	if k.Copies.PostgreSQL != "" {
+		add(func(ctx context.Context) (counterstate.Blobs, func(), error) {
+			b, err := pgblobs.Open(ctx, pgblobs.Config{DSN: k.Copies.PostgreSQL})
+			if err != nil {
+				return nil, nil, err
+			}
+			return b, b.Close, nil
+		})
+	}
+	if k.Copies.S3.Bucket != "" {
+		add(func(ctx context.Context) (counterstate.Blobs, func(), error) {
+			b, err := s3blobs.New(k.Copies.S3.config())
+			if err == nil {
+				err = b.Check(ctx)
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+			return b, b.Close, nil
+		})
+	}
+	return stores
+}
+
+// folders makes the folders of the plane.
+func (p *Plane) folders(dir string, names ...string) error {
+	var wrong []error
+	for _, name := range names {
+		wrong = append(wrong, p.fs.MkdirAll(filepath.Join(dir, name), 0o700))
+	}
+	return errors.Join(wrong...)
+}
