@@ -242,6 +242,8 @@ func TestHotAnswersAsNetHTTPDoes(t *testing.T) {
 		{"GET", "/v1/health/service/web?pretty", "", "", false},
 		{"GET", "/v1/health/service/web?consistent", "", "", false},
 		{"GET", "/v1/health/service/", "", "", false},
+		{"GET", "/v1/health/service//", "", "", false},
+		{"GET", "/v1/catalog/service/we//b", "", "", false},
 		{"GET", "/v1/catalog/service/web", "", "", true},
 		{"GET", "/v1/catalog/service/web?stale", "Accept-Encoding: gzip\r\n", "", true},
 		{"GET", "/v1/catalog/service/web?index=1000&wait=1ms", "", "", true},

@@ -1,6 +1,7 @@
 package short
 
 import (
+	"bytes"
 	"iter"
 	"strconv"
 	"strings"
@@ -81,6 +82,8 @@ func (k *question) subject() registry.Subject {
 	return registry.Subject{Topic: registry.TopicService, Key: strings.ToLower(k.name)}
 }
 
+var doubledSlash = []byte("//")
+
 func (h *Path) serveList(c *hothttp.Call, r *hothttp.Request, list int) hothttp.Outcome {
 	a := h.api
 	k := ask{begun: a.Clock.Now()}
@@ -88,7 +91,11 @@ func (h *Path) serveList(c *hothttp.Call, r *hothttp.Request, list int) hothttp.
 	if len(r.Query) > 0 && !k.params(httpx.Query(r.Query), a.Wait) {
 		return hothttp.Decline
 	}
-	k.name = string(r.Path[len(hotLists[list].pattern):])
+	start := len(hotLists[list].pattern)
+	if bytes.Contains(r.Path[start-1:], doubledSlash) {
+		return hothttp.Decline // it is sent to the path with one
+	}
+	k.name = string(r.Path[start:])
 	var err error
 	k.secret = h.secret(r)
 	if k.grant, err = h.grant(k.secret); err != nil {

@@ -7,7 +7,7 @@
 // of each place runs with the tests; all places a hundred times:
 //
 //	go test ./core/logstore ./core/group ./kit/vfs ./kit/journal ./secrets/storage/filestore \
-//	  ./monitor/eventstore/logevents ./catalog/local ./usage/eventlog/embedded ./usage/counterstate \
+//	  ./monitor/eventstore/logevents ./catalog/local/disk ./usage/eventlog/embedded ./usage/counterstate \
 //	  -run 'TestPower$|TestKilledThenPowerLoss' -power.schedules 100 -timeout 0
 package powertest
 
