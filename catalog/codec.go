@@ -10,7 +10,9 @@ import (
 const maxCommandItems = 100_000
 
 // EncodeCommand appends c behind its Op byte. It never fails.
-func EncodeCommand(b []byte, c Command) []byte { return c.AppendPack(append(b, byte(c.Op()))) }
+func EncodeCommand(b []byte, c Command) []byte {
+	return pack.AppendFields(append(b, byte(c.Op())), c.pass)
+}
 
 // DecodeCommand reads what EncodeCommand wrote. The command shares no memory
 // with b. Damage and unknown commands give an error of kind Corrupt.
@@ -18,51 +20,40 @@ func DecodeCommand(b []byte) (Command, error) {
 	if len(b) == 0 {
 		return nil, errkind.E(errkind.Corrupt, "decode command", pack.ErrDamaged)
 	}
-	r := pack.Read(b[1:])
-	c := readCommand(Op(b[0]), r)
+	c := newCommand(Op(b[0]))
 	if c == nil {
 		return nil, errkind.Errorf(errkind.Corrupt, "decode command: unknown operation %d", b[0])
 	}
+	r := pack.Read(b[1:])
+	pack.ReadFields(r, c.pass)
 	if r.Err() != nil {
 		return nil, errkind.E(errkind.Corrupt, "decode command", r.Err())
 	}
 	return c, nil
 }
 
-func readCommand(op Op, r *pack.Reader) Command {
+func newCommand(op Op) Command {
 	switch op {
 	case OpRegister:
-		return readRegister(r)
+		return &Register{}
 	case OpRegisterBatch:
-		c := &RegisterBatch{}
-		for range min(r.Count(), maxCommandItems) {
-			if r.Err() != nil {
-				break
-			}
-			in := r.Record()
-			c.Registrations = append(c.Registrations, readRegister(in))
-			r.Merge(in)
-		}
-		c.Atomic = r.Bool()
-		return c
+		return &RegisterBatch{}
 	case OpDeregister:
-		return &Deregister{Node: r.String(), ServiceID: r.String(), CheckID: r.String()}
+		return &Deregister{}
 	case OpKV:
-		c := &KV{}
-		readKV(r, c)
-		return c
+		return &KV{}
 	case OpSessionCreate:
-		return &SessionCreate{Session: *ReadSession(r)}
+		return &SessionCreate{}
 	case OpSessionDestroy:
-		return &SessionDestroy{ID: r.String()}
+		return &SessionDestroy{}
 	case OpTxn:
-		return readTxn(r)
+		return &Txn{}
 	case OpRecords:
-		return readRecords(r)
+		return &Records{}
 	case OpReapTombstones:
-		return &ReapTombstones{Index: r.Uint()}
+		return &ReapTombstones{}
 	case OpHorizon:
-		return &Horizon{Index: r.Uint()}
+		return &Horizon{}
 	}
 	return nil
 }
@@ -70,96 +61,65 @@ func readCommand(op Op, r *pack.Reader) Command {
 // Op implements Command.
 func (*Register) Op() Op { return OpRegister }
 
-// AppendPack implements Command.
-func (c *Register) AppendPack(b []byte) []byte {
-	b = AppendNode(b, &c.Node)
-	b = pack.Bool(b, c.SkipNodeUpdate)
-	b = pack.Bool(b, c.Service != nil)
-	if c.Service != nil {
-		b = AppendService(b, c.Service)
-	}
-	b = pack.Uint(b, uint64(len(c.Checks)))
-	for _, check := range c.Checks {
-		b = AppendCheck(b, check)
-	}
-	return b
+func (x *Register) pass(c *pack.Coder) {
+	c.Record(x.Node.pass)
+	c.Bool(&x.SkipNodeUpdate)
+	pack.Optional(c, &x.Service, func(s *Service) { c.Record(s.pass) })
+	passPointers(c, &x.Checks, func(check *Check) { c.Record(check.pass) })
 }
 
-func readRegister(r *pack.Reader) *Register {
-	c := &Register{Node: *ReadNode(r), SkipNodeUpdate: r.Bool()}
-	if r.Bool() {
-		c.Service = ReadService(r)
-	}
-	for range min(r.Count(), maxCommandItems) {
-		if r.Err() != nil {
-			break
-		}
-		c.Checks = append(c.Checks, ReadCheck(r))
-	}
-	return c
+// passPointers passes a list; each of its elements is made anew when it is read.
+func passPointers[T any](c *pack.Coder, list *[]*T, element func(*T)) {
+	pack.List(c, list, maxCommandItems, func(p **T) { element(own(c, p)) })
 }
 
 // Op implements Command.
 func (*RegisterBatch) Op() Op { return OpRegisterBatch }
 
-// AppendPack implements Command.
-func (c *RegisterBatch) AppendPack(b []byte) []byte {
-	b = pack.Uint(b, uint64(len(c.Registrations)))
-	for _, r := range c.Registrations {
-		var mark int
-		b, mark = pack.Begin(b)
-		b = pack.End(r.AppendPack(b), mark)
-	}
-	return pack.Bool(b, c.Atomic)
+func (x *RegisterBatch) pass(c *pack.Coder) {
+	passPointers(c, &x.Registrations, func(r *Register) { c.Record(r.pass) })
+	c.Bool(&x.Atomic)
 }
 
 // Op implements Command.
 func (*Deregister) Op() Op { return OpDeregister }
 
-// AppendPack implements Command.
-func (c *Deregister) AppendPack(b []byte) []byte {
-	return pack.String(pack.String(pack.String(b, c.Node), c.ServiceID), c.CheckID)
-}
+func (x *Deregister) pass(c *pack.Coder) { c.String(&x.Node, &x.ServiceID, &x.CheckID) }
 
 // Op implements Command.
 func (*KV) Op() Op { return OpKV }
 
-// AppendPack implements Command.
-func (c *KV) AppendPack(b []byte) []byte {
-	return AppendKVPair(pack.Uint(b, uint64(c.Verb)), &c.Pair)
-}
-
-func readKV(r *pack.Reader, c *KV) {
-	c.Verb = KVVerb(r.Uint())
-	readKVPair(r, &c.Pair)
+func (x *KV) pass(c *pack.Coder) {
+	pack.Unsigned(c, &x.Verb)
+	c.Record(x.Pair.pass)
 }
 
 // Op implements Command.
 func (*SessionCreate) Op() Op { return OpSessionCreate }
 
-// AppendPack implements Command.
-func (c *SessionCreate) AppendPack(b []byte) []byte { return AppendSession(b, &c.Session) }
+func (x *SessionCreate) pass(c *pack.Coder) { c.Record(x.Session.pass) }
 
 // Op implements Command.
 func (*SessionDestroy) Op() Op { return OpSessionDestroy }
 
-// AppendPack implements Command.
-func (c *SessionDestroy) AppendPack(b []byte) []byte { return pack.String(b, c.ID) }
+func (x *SessionDestroy) pass(c *pack.Coder) { c.String(&x.ID) }
 
 // Op implements Command.
 func (*ReapTombstones) Op() Op { return OpReapTombstones }
 
-// AppendPack implements Command.
-func (c *ReapTombstones) AppendPack(b []byte) []byte { return pack.Uint(b, c.Index) }
+func (x *ReapTombstones) pass(c *pack.Coder) { pack.Unsigned(c, &x.Index) }
 
 // Op implements Command.
 func (*Horizon) Op() Op { return OpHorizon }
 
-// AppendPack implements Command.
-func (c *Horizon) AppendPack(b []byte) []byte { return pack.Uint(b, c.Index) }
+func (x *Horizon) pass(c *pack.Coder) { pack.Unsigned(c, &x.Index) }
 
 // Op implements Command.
 func (*Txn) Op() Op { return OpTxn }
+
+func (x *Txn) pass(c *pack.Coder) {
+	pack.List(c, &x.Ops, maxCommandItems, func(op *TxnOp) { c.Record(op.pass) })
+}
 
 // What an operation of a Txn is about, on the wire.
 const (
@@ -169,55 +129,46 @@ const (
 	txnCheck
 )
 
-// AppendPack implements Command.
-func (c *Txn) AppendPack(b []byte) []byte {
-	b = pack.Uint(b, uint64(len(c.Ops)))
-	for i := range c.Ops {
-		op := &c.Ops[i]
-		var mark int
-		b, mark = pack.Begin(b)
-		switch {
-		case op.KV != nil:
-			b = op.KV.AppendPack(pack.Uint(b, txnKV))
-		case op.Node != nil:
-			b = AppendNode(pack.Uint(pack.Uint(b, txnNode), uint64(op.Verb)), op.Node)
-		case op.Service != nil:
-			b = AppendService(pack.Uint(pack.Uint(b, txnService), uint64(op.Verb)), op.Service)
-		case op.Check != nil:
-			b = AppendCheck(pack.Uint(pack.Uint(b, txnCheck), uint64(op.Verb)), op.Check)
-		}
-		b = pack.End(b, mark)
+// about is what the operation is about; 0 for none.
+func (op *TxnOp) about() int {
+	switch {
+	case op.KV != nil:
+		return txnKV
+	case op.Node != nil:
+		return txnNode
+	case op.Service != nil:
+		return txnService
+	case op.Check != nil:
+		return txnCheck
 	}
-	return b
+	return 0
 }
 
-func readTxn(r *pack.Reader) *Txn {
-	c := &Txn{}
-	for range min(r.Count(), maxCommandItems) {
-		if r.Err() != nil {
-			break
-		}
-		in := r.Record()
-		c.Ops = append(c.Ops, readTxnOp(in))
-		r.Merge(in)
+func (op *TxnOp) pass(c *pack.Coder) {
+	about := op.about()
+	if !c.Reads() && about == 0 {
+		return
 	}
-	return c
-}
-
-func readTxnOp(r *pack.Reader) (op TxnOp) {
-	switch r.Uint() {
+	pack.Unsigned(c, &about)
+	if about == txnNode || about == txnService || about == txnCheck {
+		pack.Unsigned(c, &op.Verb)
+	}
+	switch about {
 	case txnKV:
-		op.KV = &KV{}
-		readKV(r, op.KV)
+		own(c, &op.KV).pass(c)
 	case txnNode:
-		op.Verb = TxnVerb(r.Uint())
-		op.Node = ReadNode(r)
+		c.Record(own(c, &op.Node).pass)
 	case txnService:
-		op.Verb = TxnVerb(r.Uint())
-		op.Service = ReadService(r)
+		c.Record(own(c, &op.Service).pass)
 	case txnCheck:
-		op.Verb = TxnVerb(r.Uint())
-		op.Check = ReadCheck(r)
+		c.Record(own(c, &op.Check).pass)
 	}
-	return op
+}
+
+// own is what *p points to, made anew when it is read.
+func own[T any](c *pack.Coder, p **T) *T {
+	if c.Reads() {
+		*p = new(T)
+	}
+	return *p
 }

@@ -1,13 +1,15 @@
 package catalog
 
+import "corbel.dev/corbel/kit/pack"
+
 // Command is a change that goes through the replicated log. Each concrete
 // command is encoded with kit/pack behind one byte that names it (Op); a field
 // is only ever added at the end of its record. The commands are pointers (&KV{...});
 // Apply does not change them.
 type Command interface {
 	Op() Op
-	// AppendPack appends the command's fields, without the Op byte.
-	AppendPack(b []byte) []byte
+	// pass passes the command's fields, without the Op byte.
+	pass(c *pack.Coder)
 }
 
 // Op names a command on disk and on the wire. Values are never reused.

@@ -80,44 +80,38 @@ func (r *Record) Same(o *Record) bool {
 }
 
 // AppendRecord appends r's record.
-func AppendRecord(b []byte, r *Record) []byte {
-	b, mark := pack.Begin(b)
-	b = pack.Uint(b, uint64(r.Kind))
-	b = pack.String(pack.String(b, r.Key), r.Name)
-	b = pack.Bytes(b, r.Value)
-	b = pack.String(pack.String(b, r.Session), r.Node)
-	b = pack.Uint(pack.Uint(b, r.CreateIndex), r.ModifyIndex)
-	return pack.End(b, mark)
-}
+func AppendRecord(b []byte, r *Record) []byte { return pack.AppendRecord(b, r.pass) }
 
 // ReadRecord reads what AppendRecord wrote; damage shows in r.Err.
 func ReadRecord(r *pack.Reader) *Record {
-	in := r.Record()
-	rec := &Record{Kind: RecordKind(min(in.Uint(), 255)), Key: in.String(), Name: in.String(), Value: readBytes(in),
-		Session: in.String(), Node: in.String(), CreateIndex: in.Uint(), ModifyIndex: in.Uint()}
-	r.Merge(in)
+	rec := &Record{}
+	pack.ReadRecord(r, rec.pass)
 	return rec
+}
+
+func (r *Record) pass(c *pack.Coder) {
+	passSmall(c, &r.Kind)
+	c.String(&r.Key, &r.Name)
+	c.Copy(&r.Value)
+	c.String(&r.Session, &r.Node)
+	pack.Unsigned(c, &r.CreateIndex, &r.ModifyIndex)
+}
+
+// passSmall reads a number that no known version writes as 255, which is nothing's.
+func passSmall[T ~uint8](c *pack.Coder, p *T) {
+	n := uint64(*p)
+	pack.Unsigned(c, &n)
+	if c.Reads() {
+		*p = T(min(n, 255))
+	}
 }
 
 // Op implements Command.
 func (*Records) Op() Op { return OpRecords }
 
-// AppendPack implements Command.
-func (c *Records) AppendPack(b []byte) []byte {
-	b = pack.Uint(b, uint64(len(c.Ops)))
-	for i := range c.Ops {
-		b = AppendRecord(pack.Uint(b, uint64(c.Ops[i].Verb)), &c.Ops[i].Record)
-	}
-	return b
-}
-
-func readRecords(r *pack.Reader) *Records {
-	c := &Records{}
-	for range min(r.Count(), maxCommandItems) {
-		if r.Err() != nil {
-			break
-		}
-		c.Ops = append(c.Ops, RecordOp{RecordVerb(min(r.Uint(), 255)), *ReadRecord(r)})
-	}
-	return c
+func (x *Records) pass(c *pack.Coder) {
+	pack.List(c, &x.Ops, maxCommandItems, func(op *RecordOp) {
+		passSmall(c, &op.Verb)
+		c.Record(op.Record.pass)
+	})
 }

@@ -1,9 +1,6 @@
 package noderpc
 
 import (
-	"maps"
-	"slices"
-
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/kit/pack"
 )
@@ -73,158 +70,52 @@ type TaskAsk struct {
 	All bool
 }
 
-// Bytes encodes m.
-func (m *LogAsk) Bytes() []byte {
-	return message(func(b []byte) []byte {
-		b = pack.Bool(pack.Bool(pack.String(appendID(b, m.Alloc), m.Task), m.Stderr), m.Follow)
-		return pack.Int(pack.Bool(b, m.AtEnd), m.Offset)
-	})
+func (m *LogAsk) pass(c *pack.Coder) {
+	passID(c, &m.Alloc)
+	passText(c, &m.Task)
+	c.Bool(&m.Stderr, &m.Follow, &m.AtEnd)
+	pack.Signed(c, &m.Offset)
 }
 
-// ReadLogAsk decodes.
-func ReadLogAsk(b []byte) (*LogAsk, error) {
-	r, err := open(b, "logs")
-	if err != nil {
-		return nil, err
-	}
-	m := &LogAsk{Alloc: r.id(), Task: r.text(), Stderr: r.Bool(), Follow: r.Bool(), AtEnd: r.Bool(), Offset: r.Int()}
-	return m, r.end("logs")
+func (m *FileAsk) pass(c *pack.Coder) {
+	passID(c, &m.Alloc)
+	passText(c, &m.Path)
+	c.Bool(&m.AtEnd)
+	pack.Signed(c, &m.Offset, &m.Limit)
+	c.Bool(&m.Follow)
 }
 
-// Bytes encodes m.
-func (m *FileAsk) Bytes() []byte {
-	return message(func(b []byte) []byte {
-		b = pack.Bool(pack.String(appendID(b, m.Alloc), m.Path), m.AtEnd)
-		return pack.Bool(pack.Int(pack.Int(b, m.Offset), m.Limit), m.Follow)
-	})
+func (m *Chunk) pass(c *pack.Coder) {
+	c.String(&m.File)
+	pack.Signed(c, &m.Offset)
+	c.Bytes(&m.Data)
+	c.String(&m.Event)
 }
 
-// ReadFileAsk decodes.
-func ReadFileAsk(b []byte) (*FileAsk, error) {
-	r, err := open(b, "file")
-	if err != nil {
-		return nil, err
-	}
-	m := &FileAsk{Alloc: r.id(), Path: r.text(), AtEnd: r.Bool(), Offset: r.Int(), Limit: r.Int(), Follow: r.Bool()}
-	return m, r.end("file")
+func (m *ExecAsk) pass(c *pack.Coder) {
+	passID(c, &m.Alloc)
+	passText(c, &m.Task)
+	passID(c, &m.Session)
+	c.Strings(&m.Command)
+	c.Bool(&m.TTY)
+	pack.Signed(c, &m.Rows, &m.Columns)
 }
 
-// Bytes encodes m.
-func (m *Chunk) Bytes() []byte {
-	return message(func(b []byte) []byte {
-		return pack.String(pack.Bytes(pack.Int(pack.String(b, m.File), m.Offset), m.Data), m.Event)
-	})
+func (m *ExecInput) pass(c *pack.Coder) {
+	passID(c, &m.Session)
+	c.Bytes(&m.Data)
+	c.Bool(&m.Close)
+	pack.Signed(c, &m.Rows, &m.Columns)
 }
 
-// ReadChunk decodes. Data belongs to b.
-func ReadChunk(b []byte) (*Chunk, error) {
-	r, err := open(b, "chunk")
-	if err != nil {
-		return nil, err
-	}
-	m := &Chunk{File: r.String(), Offset: r.Int(), Data: r.Bytes(), Event: r.String()}
-	return m, r.end("chunk")
+func (m *ExecOutput) pass(c *pack.Coder) {
+	c.Bytes(&m.Stdout, &m.Stderr)
+	c.Bool(&m.StdoutClosed, &m.StderrClosed, &m.Exited)
+	pack.Signed(c, &m.ExitCode)
 }
 
-// Bytes encodes m.
-func (m *ExecAsk) Bytes() []byte {
-	return message(func(b []byte) []byte {
-		b = pack.Strings(appendID(pack.String(appendID(b, m.Alloc), m.Task), m.Session), m.Command)
-		return pack.Int(pack.Int(pack.Bool(b, m.TTY), int64(m.Rows)), int64(m.Columns))
-	})
-}
-
-// ReadExecAsk decodes.
-func ReadExecAsk(b []byte) (*ExecAsk, error) {
-	r, err := open(b, "exec")
-	if err != nil {
-		return nil, err
-	}
-	m := &ExecAsk{Alloc: r.id(), Task: r.text(), Session: r.id(), Command: r.Strings(), TTY: r.Bool(),
-		Rows: int(r.Int()), Columns: int(r.Int())}
-	return m, r.end("exec")
-}
-
-// Bytes encodes m.
-func (m *ExecInput) Bytes() []byte {
-	return message(func(b []byte) []byte {
-		b = pack.Bool(pack.Bytes(appendID(b, m.Session), m.Data), m.Close)
-		return pack.Int(pack.Int(b, int64(m.Rows)), int64(m.Columns))
-	})
-}
-
-// ReadExecInput decodes. Data belongs to b.
-func ReadExecInput(b []byte) (*ExecInput, error) {
-	r, err := open(b, "input")
-	if err != nil {
-		return nil, err
-	}
-	m := &ExecInput{Session: r.id(), Data: r.Bytes(), Close: r.Bool(), Rows: int(r.Int()), Columns: int(r.Int())}
-	return m, r.end("input")
-}
-
-// Bytes encodes m.
-func (m *ExecOutput) Bytes() []byte {
-	return message(func(b []byte) []byte {
-		b = pack.Bool(pack.Bool(pack.Bytes(pack.Bytes(b, m.Stdout), m.Stderr), m.StdoutClosed), m.StderrClosed)
-		return pack.Int(pack.Bool(b, m.Exited), int64(m.ExitCode))
-	})
-}
-
-// ReadExecOutput decodes. What was written belongs to b.
-func ReadExecOutput(b []byte) (*ExecOutput, error) {
-	r, err := open(b, "output")
-	if err != nil {
-		return nil, err
-	}
-	m := &ExecOutput{Stdout: r.Bytes(), Stderr: r.Bytes(), StdoutClosed: r.Bool(), StderrClosed: r.Bool(),
-		Exited: r.Bool(), ExitCode: int(r.Int())}
-	return m, r.end("output")
-}
-
-// Bytes encodes m.
-func (m *TaskAsk) Bytes() []byte {
-	return message(func(b []byte) []byte {
-		return pack.Bool(pack.String(pack.String(appendID(b, m.Alloc), m.Task), m.Signal), m.All)
-	})
-}
-
-// ReadTaskAsk decodes.
-func ReadTaskAsk(b []byte) (*TaskAsk, error) {
-	r, err := open(b, "task")
-	if err != nil {
-		return nil, err
-	}
-	m := &TaskAsk{Alloc: r.id(), Task: r.text(), Signal: r.text(), All: r.Bool()}
-	return m, r.end("task")
-}
-
-// text reads a name or a path.
-func (r *reader) text() string {
-	s := r.String()
-	if len(s) > MaxTextBytes {
-		r.wrong = pack.ErrDamaged
-	}
-	return s
-}
-
-func appendMap(b []byte, m map[string]string) []byte {
-	b = pack.Uint(b, uint64(len(m)))
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		b = pack.String(pack.String(b, name), m[name])
-	}
-	return b
-}
-
-func (r *reader) texts() map[string]string {
-	n := r.count(MaxAttributes)
-	if n == 0 {
-		return nil
-	}
-	m := map[string]string{}
-	for range n {
-		name := r.String()
-		m[name] = r.String()
-	}
-	return m
+func (m *TaskAsk) pass(c *pack.Coder) {
+	passID(c, &m.Alloc)
+	passText(c, &m.Task, &m.Signal)
+	c.Bool(&m.All)
 }

@@ -34,106 +34,48 @@ type Beaten struct {
 	Unknown []jobs.ID
 }
 
-// Bytes encodes m.
-func (m *Register) Bytes() []byte {
-	node, err := json.Marshal(m.Spec)
-	if err != nil {
-		panic("noderpc: " + err.Error()) // a Node has nothing that JSON cannot say
-	}
-	return message(func(b []byte) []byte {
-		b = pack.Bytes(appendKey(b, m.Key), node)
-		b = pack.Bool(pack.String(pack.String(b, m.RPCAddr), m.HTTPAddr), m.TLS)
-		return appendMap(b, m.DriverTexts)
-	})
+func (m *Register) pass(c *pack.Coder) {
+	m.Key.pass(c)
+	m.passSpec(c)
+	c.String(&m.RPCAddr, &m.HTTPAddr)
+	c.Bool(&m.TLS)
+	passTexts(c, &m.DriverTexts)
 }
 
-// ReadRegister decodes. The node's id is the key's, whatever Spec says.
-func ReadRegister(b []byte) (*Register, error) {
-	r, err := open(b, "register")
-	if err != nil {
-		return nil, err
+// passSpec passes the node. Its id is the key's, whatever Spec says.
+func (m *Register) passSpec(c *pack.Coder) {
+	var text []byte
+	if !c.Reads() {
+		var err error
+		if text, err = json.Marshal(m.Spec); err != nil {
+			panic("noderpc: " + err.Error()) // a Node has nothing that JSON cannot say
+		}
+		c.Bytes(&text)
+		return
 	}
-	m := &Register{Key: r.key(), Spec: &jobs.Node{}}
-	if text := r.Bytes(); len(text) > 0 {
+	m.Spec = &jobs.Node{}
+	if c.Bytes(&text); len(text) > 0 {
 		if err := json.Unmarshal(text, m.Spec); err != nil {
-			r.wrong = err
+			c.Fail(err)
 		}
 	}
 	if len(m.Spec.Attributes) > MaxAttributes || len(m.Spec.Meta) > MaxAttributes {
-		r.wrong = pack.ErrDamaged
+		c.Fail(pack.ErrTooMany)
 	}
 	m.Spec.ID, m.Spec.Duty = m.Key.Node, jobs.Duty{MaxAllocs: m.Spec.Duty.MaxAllocs}
 	m.Spec.CreateIndex, m.Spec.ModifyIndex = 0, 0
-	m.RPCAddr, m.HTTPAddr, m.TLS = r.String(), r.String(), r.Bool()
-	m.DriverTexts = r.texts()
-	return m, r.end("register")
 }
 
-// Bytes encodes m.
-func (m *Registered) Bytes() []byte {
-	return message(func(b []byte) []byte { return pack.Int(pack.Uint(b, m.Index), int64(m.Every)) })
+func (m *Registered) pass(c *pack.Coder) {
+	pack.Unsigned(c, &m.Index)
+	pack.Signed(c, &m.Every)
 }
 
-// ReadRegistered decodes.
-func ReadRegistered(b []byte) (*Registered, error) {
-	r, err := open(b, "registered")
-	if err != nil {
-		return nil, err
-	}
-	m := &Registered{Index: r.Uint(), Every: time.Duration(r.Int())}
-	return m, r.end("registered")
+func (m *Heartbeat) pass(c *pack.Coder) {
+	pack.List(c, &m.Nodes, MaxNodes, func(k *Key) { k.pass(c) })
 }
 
-// Bytes encodes m.
-func (m *Heartbeat) Bytes() []byte {
-	return message(func(b []byte) []byte {
-		b = pack.Uint(b, uint64(len(m.Nodes)))
-		for _, k := range m.Nodes {
-			b = appendKey(b, k)
-		}
-		return b
-	})
-}
-
-// ReadHeartbeat decodes.
-func ReadHeartbeat(b []byte) (*Heartbeat, error) {
-	r, err := open(b, "heartbeat")
-	if err != nil {
-		return nil, err
-	}
-	m := &Heartbeat{}
-	for range r.count(MaxNodes) {
-		m.Nodes = append(m.Nodes, r.key())
-	}
-	return m, r.end("heartbeat")
-}
-
-// Bytes encodes m.
-func (m *Beaten) Bytes() []byte {
-	return message(func(b []byte) []byte { return appendIDs(pack.Int(b, int64(m.Every)), m.Unknown) })
-}
-
-// ReadBeaten decodes.
-func ReadBeaten(b []byte) (*Beaten, error) {
-	r, err := open(b, "beaten")
-	if err != nil {
-		return nil, err
-	}
-	m := &Beaten{Every: time.Duration(r.Int()), Unknown: r.ids(MaxNodes)}
-	return m, r.end("beaten")
-}
-
-func appendIDs(b []byte, list []jobs.ID) []byte {
-	b = pack.Uint(b, uint64(len(list)))
-	for _, id := range list {
-		b = appendID(b, id)
-	}
-	return b
-}
-
-func (r *reader) ids(most int) (list []jobs.ID) {
-	for range r.count(most) {
-		list = append(list, r.id())
-	}
-	return list
+func (m *Beaten) pass(c *pack.Coder) {
+	pack.Signed(c, &m.Every)
+	passIDs(c, &m.Unknown, MaxNodes)
 }

@@ -39,6 +39,7 @@
 package noderpc
 
 import (
+	"fmt"
 	"time"
 
 	"corbel.dev/corbel/jobs"
@@ -93,69 +94,63 @@ type Key struct {
 	Secret jobs.ID
 }
 
-func appendID(b []byte, id jobs.ID) []byte {
-	if id.IsZero() {
-		return pack.Bytes(b, nil)
-	}
-	return pack.Bytes(b, id[:])
-}
+func (k *Key) pass(c *pack.Coder) { passID(c, &k.Node, &k.Secret) }
 
-// reader is a pack.Reader that knows ids and bounds.
-type reader struct {
-	*pack.Reader
-	wrong error
-}
+// message is what passes its fields.
+type message interface{ pass(c *pack.Coder) }
 
-func open(b []byte, what string) (*reader, error) {
+// Bytes encodes a message.
+func Bytes(m message) []byte { return pack.AppendRecord(nil, m.pass) }
+
+// Read decodes a message. Bytes in a Chunk, an ExecInput and an ExecOutput belong to b.
+func Read[T any, M interface {
+	*T
+	message
+}](b []byte) (*T, error) {
+	m := M(new(T))
 	if len(b) > MaxMessageBytes {
-		return nil, errkind.New(errkind.TooLarge, what+": the message is too large")
+		return nil, errkind.Errorf(errkind.TooLarge, "%T: the message is too large", *m)
 	}
-	return &reader{Reader: pack.Read(b).Record()}, nil
+	r := pack.Read(b)
+	pack.ReadRecord(r, m.pass)
+	if r.Err() != nil {
+		return m, errkind.E(errkind.Invalid, fmt.Sprintf("read %T", *m), r.Err())
+	}
+	return m, nil
 }
 
-func (r *reader) id() (id jobs.ID) {
-	b := r.Bytes()
-	if len(b) != 0 && len(b) != len(id) {
-		r.wrong = pack.ErrDamaged
+// passID passes ids; one that is zero as nothing.
+func passID(c *pack.Coder, list ...*jobs.ID) {
+	for _, id := range list {
+		var b []byte
+		if !c.Reads() && !id.IsZero() {
+			b = id[:]
+		}
+		c.Bytes(&b)
+		if c.Reads() {
+			if len(b) != 0 && len(b) != len(id) {
+				c.Fail(pack.ErrDamaged)
+				return
+			}
+			copy(id[:], b)
+		}
 	}
-	copy(id[:], b)
-	return id
 }
 
-func (r *reader) key() Key { return Key{r.id(), r.id()} }
-
-// count reads how many elements follow; none when there are more than most.
-func (r *reader) count(most int) int {
-	n := r.Count()
-	if n > most {
-		r.wrong = errkind.New(errkind.TooLarge, "too many elements in a message")
-		return 0
-	}
-	return n
+func passIDs(c *pack.Coder, list *[]jobs.ID, most int) {
+	pack.List(c, list, most, func(id *jobs.ID) { passID(c, id) })
 }
 
-func (r *reader) copied() []byte {
-	if b := r.Bytes(); len(b) > 0 {
-		return append([]byte(nil), b...)
+// passText passes a name or a path.
+func passText(c *pack.Coder, list ...*string) {
+	c.String(list...)
+	for _, p := range list {
+		if len(*p) > MaxTextBytes {
+			c.Fail(pack.ErrDamaged)
+		}
 	}
-	return nil
 }
 
-// end is what was wrong.
-func (r *reader) end(what string) error {
-	err := r.Err()
-	if r.wrong != nil {
-		err = r.wrong
-	}
-	if err != nil {
-		return errkind.E(errkind.Invalid, "read "+what, err)
-	}
-	return nil
+func passTexts(c *pack.Coder, m *map[string]string) {
+	pack.Map(c, m, MaxAttributes, func(text *string) { c.String(text) })
 }
-
-func message(fields func(b []byte) []byte) []byte {
-	b, mark := pack.Begin(nil)
-	return pack.End(fields(b), mark)
-}
-
-func appendKey(b []byte, k Key) []byte { return appendID(appendID(b, k.Node), k.Secret) }

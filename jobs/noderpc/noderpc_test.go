@@ -15,11 +15,9 @@ var (
 	key = Key{one, two}
 )
 
-type encoder interface{ Bytes() []byte }
-
 // cases has a message of each kind, and how it is read.
 func cases() []struct {
-	m    encoder
+	m    message
 	read func([]byte) (any, error)
 } {
 	any1 := func(f any) func([]byte) (any, error) {
@@ -39,46 +37,46 @@ func cases() []struct {
 		Capacity:   jobs.Capacity{Total: jobs.Vector{CPU: 100}, Cores: []uint16{0, 1}}, Drivers: map[string]jobs.Driver{
 			"mock_driver": {Detected: true, Healthy: true}}}
 	return []struct {
-		m    encoder
+		m    message
 		read func([]byte) (any, error)
 	}{
 		{&Register{Key: key, Spec: node, RPCAddr: "a:1", HTTPAddr: "b:2", TLS: true,
-			DriverTexts: map[string]string{"raw_exec": "Healthy"}}, any1(ReadRegister)},
-		{&Registered{7, time.Second}, any1(ReadRegistered)},
-		{&Heartbeat{[]Key{key, key}}, any1(ReadHeartbeat)},
-		{&Beaten{time.Minute, []jobs.ID{one}}, any1(ReadBeaten)},
-		{&Watch{key, 9}, any1(ReadWatch)},
+			DriverTexts: map[string]string{"raw_exec": "Healthy"}}, any1(Read[Register])},
+		{&Registered{7, time.Second}, any1(Read[Registered])},
+		{&Heartbeat{[]Key{key, key}}, any1(Read[Heartbeat])},
+		{&Beaten{time.Minute, []jobs.ID{one}}, any1(Read[Beaten])},
+		{&Watch{key, 9}, any1(Read[Watch])},
 		{&Allocs{Index: 3, Full: true, Present: []jobs.ID{one, two}, Jobs: [][]byte{[]byte("{}")},
 			Allocs: []Alloc{{ID: one, ModifyIndex: 3, Group: "g", Index: 1, Desired: jobs.Desired{Status: jobs.Run,
 				Description: "d", Migrate: true}, Client: "pending", Rollout: jobs.Rollout{Deployment: two, Canary: true,
 				Health: jobs.Healthy, At: 5}, Previous: two, EvalID: one, CreateTime: 8, Grant: grant}, {ID: two}}},
-			any1(ReadAllocs)},
+			any1(Read[Allocs])},
 		{&Updates{key, []Update{{Alloc: one, Status: "running", Description: "x", StartedAt: 1, FinishedAt: 2,
-			Health: jobs.Unhealthy, HealthAt: 3, TaskStates: []byte("{}"), Network: []byte("n")}}}, any1(ReadUpdates)},
-		{&Updated{4}, any1(ReadUpdated)},
+			Health: jobs.Unhealthy, HealthAt: 3, TaskStates: []byte("{}"), Network: []byte("n")}}}, any1(Read[Updates])},
+		{&Updated{4}, any1(Read[Updated])},
 		{&Services{key, true, []string{"x"}, []Registration{{ID: "i", Name: "n", Namespace: "d", Job: "j", Alloc: one,
-			Address: "1.2.3.4", Port: 5, Tags: []string{"a", "b"}}}}, any1(ReadServices)},
-		{&SignAsk{key, one, "t", "s", "default"}, any1(ReadSignAsk)},
-		{&Signed{"jwt", 4}, any1(ReadSigned)},
-		{&VariableAsk{key, one, "t", "nomad/jobs/x"}, any1(ReadVariableAsk)},
-		{&Variable{4, map[string]string{"a": "b"}}, any1(ReadVariable)},
-		{&LogAsk{one, "t", true, true, true, 9}, any1(ReadLogAsk)},
-		{&FileAsk{one, "alloc/x", true, 1, 2, true}, any1(ReadFileAsk)},
-		{&Chunk{"f", 3, []byte("abc"), "file deleted"}, any1(ReadChunk)},
-		{&ExecAsk{one, "t", two, []string{"sh", "-c"}, true, 24, 80}, any1(ReadExecAsk)},
-		{&ExecInput{two, []byte("ls"), true, 24, 80}, any1(ReadExecInput)},
-		{&ExecOutput{[]byte("o"), []byte("e"), true, true, true, 3}, any1(ReadExecOutput)},
-		{&TaskAsk{one, "t", "SIGHUP", true}, any1(ReadTaskAsk)},
+			Address: "1.2.3.4", Port: 5, Tags: []string{"a", "b"}}}}, any1(Read[Services])},
+		{&SignAsk{key, one, "t", "s", "default"}, any1(Read[SignAsk])},
+		{&Signed{"jwt", 4}, any1(Read[Signed])},
+		{&VariableAsk{key, one, "t", "nomad/jobs/x"}, any1(Read[VariableAsk])},
+		{&Variable{4, map[string]string{"a": "b"}}, any1(Read[Variable])},
+		{&LogAsk{one, "t", true, true, true, 9}, any1(Read[LogAsk])},
+		{&FileAsk{one, "alloc/x", true, 1, 2, true}, any1(Read[FileAsk])},
+		{&Chunk{"f", 3, []byte("abc"), "file deleted"}, any1(Read[Chunk])},
+		{&ExecAsk{one, "t", two, []string{"sh", "-c"}, true, 24, 80}, any1(Read[ExecAsk])},
+		{&ExecInput{two, []byte("ls"), true, 24, 80}, any1(Read[ExecInput])},
+		{&ExecOutput{[]byte("o"), []byte("e"), true, true, true, 3}, any1(Read[ExecOutput])},
+		{&TaskAsk{one, "t", "SIGHUP", true}, any1(Read[TaskAsk])},
 	}
 }
 
 func TestRoundTrip(t *testing.T) {
 	for _, c := range cases() {
-		got, err := c.read(c.m.Bytes())
+		got, err := c.read(Bytes(c.m))
 		if err != nil || !reflect.DeepEqual(got, c.m) {
 			t.Errorf("%T: %+v, %v\nwant %+v", c.m, got, err, c.m)
 		}
-		if b := c.m.Bytes(); len(b) > 8 {
+		if b := Bytes(c.m); len(b) > 8 {
 			if _, err := c.read(b[:len(b)-1]); err == nil {
 				t.Errorf("%T: a truncated message is read", c.m)
 			}
@@ -89,13 +87,13 @@ func TestRoundTrip(t *testing.T) {
 // TestRefuses: an allocation without a job and an id of another length are damage.
 func TestRefuses(t *testing.T) {
 	m := &Allocs{Allocs: []Alloc{{ID: one}}}
-	if _, err := ReadAllocs(m.Bytes()); err == nil {
+	if _, err := Read[Allocs](Bytes(m)); err == nil {
 		t.Error("an allocation refers to a job that is not there")
 	}
-	if _, err := ReadRegister((&Register{Key: key, Spec: &jobs.Node{Meta: big()}}).Bytes()); err == nil {
+	if _, err := Read[Register](Bytes(&Register{Key: key, Spec: &jobs.Node{Meta: big()}})); err == nil {
 		t.Error("a node has any number of attributes")
 	}
-	if _, err := ReadWatch(make([]byte, MaxMessageBytes+1)); err == nil {
+	if _, err := Read[Watch](make([]byte, MaxMessageBytes+1)); err == nil {
 		t.Error("a message has any size")
 	}
 }
@@ -112,7 +110,7 @@ func big() map[string]string {
 func FuzzMessages(f *testing.F) {
 	all := cases()
 	for i, c := range all {
-		f.Add(byte(i), c.m.Bytes())
+		f.Add(byte(i), Bytes(c.m))
 	}
 	f.Fuzz(func(t *testing.T, kind byte, b []byte) {
 		c := all[int(kind)%len(all)]
@@ -120,9 +118,9 @@ func FuzzMessages(f *testing.F) {
 		if err != nil {
 			return
 		}
-		text := got.(encoder).Bytes()
+		text := Bytes(got.(message))
 		again, err := c.read(text)
-		if err != nil || !bytes.Equal(again.(encoder).Bytes(), text) {
+		if err != nil || !bytes.Equal(Bytes(again.(message)), text) {
 			t.Errorf("%T: %+v, %v", c.m, again, err)
 		}
 	})

@@ -53,109 +53,39 @@ type Variable struct {
 	Items map[string]string
 }
 
-// Bytes encodes m.
-func (m *Services) Bytes() []byte {
-	return message(func(b []byte) []byte {
-		b = pack.Strings(pack.Bool(appendKey(b, m.Key), m.All), m.Delete)
-		b = pack.Uint(b, uint64(len(m.Upsert)))
-		for i := range m.Upsert {
-			b = m.Upsert[i].Append(b)
-		}
-		return b
-	})
+func (m *Services) pass(c *pack.Coder) {
+	m.Key.pass(c)
+	c.Bool(&m.All)
+	c.Strings(&m.Delete)
+	pack.List(c, &m.Upsert, MaxUpdates, func(s *Registration) { c.Record(s.pass) })
 }
 
-// Append encodes s as a record of its own, for the servers' log too.
-func (s *Registration) Append(b []byte) []byte {
-	b, mark := pack.Begin(b)
-	b = pack.String(pack.String(pack.String(pack.String(b, s.ID), s.Name), s.Namespace), s.Job)
-	b = pack.Int(pack.String(appendID(b, s.Alloc), s.Address), int64(s.Port))
-	return pack.End(pack.Strings(b, s.Tags), mark)
+func (s *Registration) pass(c *pack.Coder) {
+	c.String(&s.ID, &s.Name, &s.Namespace, &s.Job)
+	passID(c, &s.Alloc)
+	c.String(&s.Address)
+	pack.Signed(c, &s.Port)
+	c.Strings(&s.Tags)
 }
 
-// ReadRegistration decodes what Append wrote, from the next record of outer.
-func ReadRegistration(outer *pack.Reader) Registration {
-	r := &reader{Reader: outer.Record()}
-	s := Registration{ID: r.String(), Name: r.String(), Namespace: r.String(), Job: r.String(), Alloc: r.id(),
-		Address: r.String(), Port: int(r.Int()), Tags: r.Strings()}
-	outer.Merge(r.Reader)
-	return s
+func (m *SignAsk) pass(c *pack.Coder) {
+	m.Key.pass(c)
+	passID(c, &m.Alloc)
+	c.String(&m.Task, &m.Service, &m.Identity)
 }
 
-// ReadServices decodes.
-func ReadServices(b []byte) (*Services, error) {
-	r, err := open(b, "services")
-	if err != nil {
-		return nil, err
-	}
-	m := &Services{Key: r.key(), All: r.Bool(), Delete: r.Strings()}
-	for range r.count(MaxUpdates) {
-		m.Upsert = append(m.Upsert, ReadRegistration(r.Reader))
-	}
-	return m, r.end("services")
+func (m *Signed) pass(c *pack.Coder) {
+	c.String(&m.Token)
+	pack.Signed(c, &m.Expires)
 }
 
-// Bytes encodes m.
-func (m *SignAsk) Bytes() []byte {
-	return message(func(b []byte) []byte {
-		b = pack.String(appendID(appendKey(b, m.Key), m.Alloc), m.Task)
-		return pack.String(pack.String(b, m.Service), m.Identity)
-	})
+func (m *VariableAsk) pass(c *pack.Coder) {
+	m.Key.pass(c)
+	passID(c, &m.Alloc)
+	c.String(&m.Task, &m.Path)
 }
 
-// ReadSignAsk decodes.
-func ReadSignAsk(b []byte) (*SignAsk, error) {
-	r, err := open(b, "sign")
-	if err != nil {
-		return nil, err
-	}
-	m := &SignAsk{Key: r.key(), Alloc: r.id(), Task: r.String(), Service: r.String(), Identity: r.String()}
-	return m, r.end("sign")
-}
-
-// Bytes encodes m.
-func (m *Signed) Bytes() []byte {
-	return message(func(b []byte) []byte { return pack.Int(pack.String(b, m.Token), int64(m.Expires)) })
-}
-
-// ReadSigned decodes.
-func ReadSigned(b []byte) (*Signed, error) {
-	r, err := open(b, "signed")
-	if err != nil {
-		return nil, err
-	}
-	m := &Signed{Token: r.String(), Expires: jobs.Time(r.Int())}
-	return m, r.end("signed")
-}
-
-// Bytes encodes m.
-func (m *VariableAsk) Bytes() []byte {
-	return message(func(b []byte) []byte {
-		return pack.String(pack.String(appendID(appendKey(b, m.Key), m.Alloc), m.Task), m.Path)
-	})
-}
-
-// ReadVariableAsk decodes.
-func ReadVariableAsk(b []byte) (*VariableAsk, error) {
-	r, err := open(b, "variable")
-	if err != nil {
-		return nil, err
-	}
-	m := &VariableAsk{Key: r.key(), Alloc: r.id(), Task: r.String(), Path: r.String()}
-	return m, r.end("variable")
-}
-
-// Bytes encodes m.
-func (m *Variable) Bytes() []byte {
-	return message(func(b []byte) []byte { return appendMap(pack.Uint(b, m.Index), m.Items) })
-}
-
-// ReadVariable decodes.
-func ReadVariable(b []byte) (*Variable, error) {
-	r, err := open(b, "variable")
-	if err != nil {
-		return nil, err
-	}
-	m := &Variable{Index: r.Uint(), Items: r.texts()}
-	return m, r.end("variable")
+func (m *Variable) pass(c *pack.Coder) {
+	pack.Unsigned(c, &m.Index)
+	passTexts(c, &m.Items)
 }

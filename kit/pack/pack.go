@@ -21,6 +21,9 @@ import (
 // ErrDamaged tells that the input ended early or a length does not fit it.
 var ErrDamaged = errors.New("pack: damaged or truncated input")
 
+// ErrTooMany tells that a list is longer than its reader allows.
+var ErrTooMany = errors.New("pack: too many elements")
+
 // Uint appends v as an unsigned varint.
 func Uint(b []byte, v uint64) []byte { return binary.AppendUvarint(b, v) }
 
@@ -89,7 +92,9 @@ func (r *Reader) More() bool { return r.err == nil && len(r.buf) > 0 }
 // Len returns how many bytes remain.
 func (r *Reader) Len() int { return len(r.buf) }
 
-func (r *Reader) fail() { r.err, r.buf = ErrDamaged, nil }
+func (r *Reader) fail() { r.failWith(ErrDamaged) }
+
+func (r *Reader) failWith(err error) { r.err, r.buf = err, nil }
 
 // Uint reads an unsigned varint; zero at the end of the record.
 func (r *Reader) Uint() uint64 {
@@ -192,24 +197,29 @@ func (r *Reader) Strings() []string {
 
 // Record opens the next record. At the end of the input it is empty, so every field of it reads as zero.
 func (r *Reader) Record() *Reader {
+	in := r.record()
+	return &in
+}
+
+func (r *Reader) record() Reader {
 	if len(r.buf) == 0 {
-		return &Reader{err: r.err}
+		return Reader{err: r.err}
 	}
 	head := r.take(recordHeadBytes)
 	if head == nil {
-		return &Reader{err: ErrDamaged}
+		return Reader{err: ErrDamaged}
 	}
 	n := binary.LittleEndian.Uint32(head)
 	if uint64(n) > uint64(len(r.buf)) {
 		r.fail()
-		return &Reader{err: ErrDamaged}
+		return Reader{err: ErrDamaged}
 	}
-	return &Reader{buf: r.take(int(n))}
+	return Reader{buf: r.take(int(n))}
 }
 
 // Merge keeps a nested record's damage, so that one check of the outer Err is enough.
 func (r *Reader) Merge(inner *Reader) {
 	if inner.err != nil && r.err == nil {
-		r.fail()
+		r.failWith(inner.err)
 	}
 }

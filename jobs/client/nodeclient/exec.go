@@ -72,7 +72,7 @@ func (o output) Write(p []byte) (int, error) {
 		if o.stderr {
 			m = &noderpc.ExecOutput{Stderr: rest[:n]}
 		}
-		if err := o.send(m.Bytes()); err != nil {
+		if err := o.send(noderpc.Bytes(m)); err != nil {
 			return 0, err
 		}
 		rest = rest[n:]
@@ -82,7 +82,7 @@ func (o output) Write(p []byte) (int, error) {
 
 // exec runs a command in a task until it ends or the stream does.
 func (c answers) exec(ctx context.Context, req []byte, send func([]byte) error) error {
-	ask, err := noderpc.ReadExecAsk(req)
+	ask, err := noderpc.Read[noderpc.ExecAsk](req)
 	if err != nil {
 		return err
 	}
@@ -108,12 +108,12 @@ func (c answers) exec(ctx context.Context, req []byte, send func([]byte) error) 
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	return send((&noderpc.ExecOutput{StdoutClosed: true, StderrClosed: true, Exited: true, ExitCode: code}).Bytes())
+	return send(noderpc.Bytes(&noderpc.ExecOutput{StdoutClosed: true, StderrClosed: true, Exited: true, ExitCode: code}))
 }
 
 // input is for a session's command.
 func (c answers) input(ctx context.Context, req []byte) ([]byte, error) {
-	m, err := noderpc.ReadExecInput(req)
+	m, err := noderpc.Read[noderpc.ExecInput](req)
 	if err != nil {
 		return nil, err
 	}

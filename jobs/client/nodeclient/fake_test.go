@@ -42,18 +42,18 @@ func (s *servers) Call(_ context.Context, method string, req []byte) ([]byte, er
 	}
 	switch method {
 	case noderpc.MethodRegister:
-		m, err := noderpc.ReadRegister(req)
+		m, err := noderpc.Read[noderpc.Register](req)
 		s.register, s.knows = m, true
-		return (&noderpc.Registered{Every: 5 * time.Second}).Bytes(), err
+		return noderpc.Bytes(&noderpc.Registered{Every: 5 * time.Second}), err
 	case noderpc.MethodHeartbeat:
-		m, err := noderpc.ReadHeartbeat(req)
+		m, err := noderpc.Read[noderpc.Heartbeat](req)
 		b := &noderpc.Beaten{Every: 5 * time.Second}
 		if !s.knows {
 			b.Unknown = []jobs.ID{m.Nodes[0].Node}
 		}
-		return b.Bytes(), err
+		return noderpc.Bytes(b), err
 	case noderpc.MethodUpdate:
-		m, err := noderpc.ReadUpdates(req)
+		m, err := noderpc.Read[noderpc.Updates](req)
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +61,7 @@ func (s *servers) Call(_ context.Context, method string, req []byte) ([]byte, er
 		for _, u := range m.List {
 			s.updates[u.Alloc] = u
 		}
-		return (&noderpc.Updated{}).Bytes(), nil
+		return noderpc.Bytes(&noderpc.Updated{}), nil
 	}
 	return nil, errkind.New(errkind.NotFound, method)
 }
@@ -87,7 +87,7 @@ func (s stream) Close() error { return nil }
 
 // Stream implements Servers.
 func (s *servers) Stream(ctx context.Context, _ string, req []byte) (Stream, error) {
-	m, err := noderpc.ReadWatch(req)
+	m, err := noderpc.Read[noderpc.Watch](req)
 	s.mu.Lock()
 	s.watches = append(s.watches, m.Since)
 	s.mu.Unlock()
@@ -144,5 +144,5 @@ func (s *servers) send(index uint64, j *jobwire.Job, full bool, list ...noderpc.
 		}
 		f.Present = append(f.Present, list[i].ID)
 	}
-	s.frames <- f.Bytes()
+	s.frames <- noderpc.Bytes(f)
 }

@@ -36,7 +36,7 @@ func (c *Client) Streams() map[string]func(ctx context.Context, req []byte, send
 }
 
 func (c answers) file(req []byte) (*noderpc.FileAsk, *alloc, *allocdir.Dir, error) {
-	ask, err := noderpc.ReadFileAsk(req)
+	ask, err := noderpc.Read[noderpc.FileAsk](req)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -113,7 +113,7 @@ func (c answers) read(ctx context.Context, req []byte, send func([]byte) error) 
 		if n > 0 {
 			offset, left = offset+int64(n), left-int64(n)
 			data := append([]byte(nil), piece[:n]...)
-			if err := send((&noderpc.Chunk{File: ask.Path, Offset: offset, Data: data}).Bytes()); err != nil {
+			if err := send(noderpc.Bytes(&noderpc.Chunk{File: ask.Path, Offset: offset, Data: data})); err != nil {
 				return err
 			}
 		}
@@ -126,12 +126,12 @@ func (c answers) read(ctx context.Context, req []byte, send func([]byte) error) 
 		default:
 			if info, err := f.Stat(); err == nil && info.Size() < offset {
 				offset = 0
-				if err := send((&noderpc.Chunk{File: ask.Path, Event: "file truncated"}).Bytes()); err != nil {
+				if err := send(noderpc.Bytes(&noderpc.Chunk{File: ask.Path, Event: "file truncated"})); err != nil {
 					return err
 				}
 			}
 			if _, err := d.Stat(ask.Path); err != nil {
-				return send((&noderpc.Chunk{File: ask.Path, Offset: offset, Event: "file deleted"}).Bytes())
+				return send(noderpc.Bytes(&noderpc.Chunk{File: ask.Path, Offset: offset, Event: "file deleted"}))
 			}
 			if a.Done() || !c.pause(ctx, followEvery) {
 				return nil
@@ -142,7 +142,7 @@ func (c answers) read(ctx context.Context, req []byte, send func([]byte) error) 
 
 // logs streams a task's output.
 func (c answers) logs(ctx context.Context, req []byte, send func([]byte) error) error {
-	ask, err := noderpc.ReadLogAsk(req)
+	ask, err := noderpc.Read[noderpc.LogAsk](req)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (c answers) logs(ctx context.Context, req []byte, send func([]byte) error) 
 			return err
 		}
 		if len(piece.Data) > 0 {
-			if err := send((&noderpc.Chunk{File: piece.File, Offset: piece.Offset, Data: piece.Data}).Bytes()); err != nil {
+			if err := send(noderpc.Bytes(&noderpc.Chunk{File: piece.File, Offset: piece.Offset, Data: piece.Data})); err != nil {
 				return err
 			}
 			continue
@@ -176,7 +176,7 @@ func (c answers) logs(ctx context.Context, req []byte, send func([]byte) error) 
 }
 
 func (c answers) task(req []byte) (*noderpc.TaskAsk, *alloc, error) {
-	ask, err := noderpc.ReadTaskAsk(req)
+	ask, err := noderpc.Read[noderpc.TaskAsk](req)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -201,7 +201,7 @@ func (c answers) signal(_ context.Context, req []byte) ([]byte, error) {
 }
 
 func (c answers) collect(_ context.Context, req []byte) ([]byte, error) {
-	ask, err := noderpc.ReadTaskAsk(req)
+	ask, err := noderpc.Read[noderpc.TaskAsk](req)
 	if err != nil {
 		return nil, err
 	}

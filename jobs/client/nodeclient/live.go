@@ -143,11 +143,11 @@ func (c *Client) register(ctx context.Context) {
 			DriverTexts: c.texts}
 		c.mu.Unlock()
 		limited, cancel := context.WithTimeout(ctx, callLimit)
-		answer, err := c.cfg.Servers.Call(limited, noderpc.MethodRegister, m.Bytes())
+		answer, err := c.cfg.Servers.Call(limited, noderpc.MethodRegister, noderpc.Bytes(m))
 		cancel()
 		if err == nil {
 			var r *noderpc.Registered
-			if r, err = noderpc.ReadRegistered(answer); err == nil {
+			if r, err = noderpc.Read[noderpc.Registered](answer); err == nil {
 				c.answered(r.Every)
 				c.cfg.Log.Info("the node is registered", "node", c.key.Node.String(), "heartbeat", r.Every)
 				return
@@ -175,11 +175,11 @@ func (c *Client) beat(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	answer, err := c.cfg.Servers.Call(limited, noderpc.MethodHeartbeat,
-		(&noderpc.Heartbeat{Nodes: []noderpc.Key{c.key}}).Bytes())
+		noderpc.Bytes(&noderpc.Heartbeat{Nodes: []noderpc.Key{c.key}}))
 	if err != nil {
 		return err
 	}
-	b, err := noderpc.ReadBeaten(answer)
+	b, err := noderpc.Read[noderpc.Beaten](answer)
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (c *Client) follow(ctx context.Context, retry *backoff.Backoff) error {
 	c.mu.Lock()
 	since := c.index
 	c.mu.Unlock()
-	stream, err := c.cfg.Servers.Stream(ctx, noderpc.MethodAllocs, (&noderpc.Watch{Key: c.key, Since: since}).Bytes())
+	stream, err := c.cfg.Servers.Stream(ctx, noderpc.MethodAllocs, noderpc.Bytes(&noderpc.Watch{Key: c.key, Since: since}))
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (c *Client) follow(ctx context.Context, retry *backoff.Backoff) error {
 		if err != nil {
 			return err
 		}
-		frame, err := noderpc.ReadAllocs(text)
+		frame, err := noderpc.Read[noderpc.Allocs](text)
 		if err != nil {
 			return err
 		}

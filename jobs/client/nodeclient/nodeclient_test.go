@@ -174,13 +174,13 @@ func TestReattach(t *testing.T) {
 	followed := make(chan error, 1)
 	go func() {
 		ask := &noderpc.LogAsk{Alloc: a1, Task: "web", Follow: true}
-		followed <- answers{c}.logs(follow, ask.Bytes(), func(b []byte) error {
-			m, err := noderpc.ReadChunk(b)
+		followed <- answers{c}.logs(follow, noderpc.Bytes(ask), func(b []byte) error {
+			m, err := noderpc.Read[noderpc.Chunk](b)
 			log.Write(m.Data)
 			return err
 		})
 	}()
-	list, err := answers{c}.list(t.Context(), (&noderpc.FileAsk{Alloc: a1, Path: "web/local"}).Bytes())
+	list, err := answers{c}.list(t.Context(), noderpc.Bytes(&noderpc.FileAsk{Alloc: a1, Path: "web/local"}))
 	if err != nil || !strings.Contains(string(list), `"made"`) {
 		t.Error(string(list), err)
 	}

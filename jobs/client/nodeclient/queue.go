@@ -105,7 +105,7 @@ func (c *Client) flush(ctx context.Context) error {
 	if len(list) == 0 {
 		return nil
 	}
-	_, err := c.cfg.Servers.Call(ctx, noderpc.MethodUpdate, (&noderpc.Updates{Key: c.key, List: list}).Bytes())
+	_, err := c.cfg.Servers.Call(ctx, noderpc.MethodUpdate, noderpc.Bytes(&noderpc.Updates{Key: c.key, List: list}))
 	if err != nil {
 		c.queue.back(list)
 	}

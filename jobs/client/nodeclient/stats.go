@@ -104,7 +104,7 @@ func (c answers) hostStats(context.Context, []byte) ([]byte, error) {
 
 // checks are those of the allocation's native services.
 func (c answers) checks(_ context.Context, req []byte) ([]byte, error) {
-	ask, err := noderpc.ReadTaskAsk(req)
+	ask, err := noderpc.Read[noderpc.TaskAsk](req)
 	if err != nil {
 		return nil, err
 	}

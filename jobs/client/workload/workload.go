@@ -59,12 +59,12 @@ func groupOf(job *jobwire.Job, name string) *jobwire.TaskGroup {
 func (w *Workload) Bytes() []byte {
 	a := w.Alloc
 	a.Job = 0
-	return (&noderpc.Allocs{Jobs: [][]byte{w.text}, Allocs: []noderpc.Alloc{a}}).Bytes()
+	return noderpc.Bytes(&noderpc.Allocs{Jobs: [][]byte{w.text}, Allocs: []noderpc.Alloc{a}})
 }
 
 // Parse reads Bytes.
 func Parse(text []byte) (*Workload, error) {
-	frame, err := noderpc.ReadAllocs(text)
+	frame, err := noderpc.Read[noderpc.Allocs](text)
 	if err != nil {
 		return nil, err
 	}

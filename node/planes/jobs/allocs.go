@@ -23,7 +23,7 @@ func toldOf(a *jobs.Allocation) told { return told{a.Job, a.Desired, a.Rollout} 
 
 // allocs sends a node its allocations as they change.
 func (n *nodes) allocs(ctx context.Context, req []byte, send func([]byte) error) error {
-	m, err := noderpc.ReadWatch(req)
+	m, err := noderpc.Read[noderpc.Watch](req)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (n *nodes) allocs(ctx context.Context, req []byte, send func([]byte) error)
 			return err
 		}
 		if f := n.frame(v, m, sent, full); f != nil {
-			if err := send(f.Bytes()); err != nil {
+			if err := send(noderpc.Bytes(f)); err != nil {
 				watch.Stop()
 				return err
 			}

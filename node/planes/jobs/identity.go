@@ -86,7 +86,7 @@ type identityClaims struct {
 
 // sign answers noderpc.MethodIdentity.
 func (i identities) sign(ctx context.Context, req []byte) ([]byte, error) {
-	m, err := noderpc.ReadSignAsk(req)
+	m, err := noderpc.Read[noderpc.SignAsk](req)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (i identities) sign(ctx context.Context, req []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (&noderpc.Signed{Token: token, Expires: jobs.Time(now.Add(life).UnixNano())}).Bytes(), nil
+	return noderpc.Bytes(&noderpc.Signed{Token: token, Expires: jobs.Time(now.Add(life).UnixNano())}), nil
 }
 
 // wanted is the identity that a task or a service of the job states; the one called default is always there.

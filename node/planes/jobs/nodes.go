@@ -62,7 +62,7 @@ func (n *nodes) known(k noderpc.Key) (*jobstore.View, error) {
 }
 
 func (n *nodes) register(ctx context.Context, req []byte) ([]byte, error) {
-	m, err := noderpc.ReadRegister(req)
+	m, err := noderpc.Read[noderpc.Register](req)
 	if err != nil {
 		return nil, err
 	}
@@ -84,11 +84,11 @@ func (n *nodes) register(ctx context.Context, req []byte) ([]byte, error) {
 	if _, err := n.known(m.Key); err != nil {
 		return nil, err
 	}
-	return (&noderpc.Registered{Index: out.Index, Every: n.sched.Every()}).Bytes(), nil
+	return noderpc.Bytes(&noderpc.Registered{Index: out.Index, Every: n.sched.Every()}), nil
 }
 
 func (n *nodes) heartbeat(ctx context.Context, req []byte) ([]byte, error) {
-	m, err := noderpc.ReadHeartbeat(req)
+	m, err := noderpc.Read[noderpc.Heartbeat](req)
 	if err != nil {
 		return nil, err
 	}
@@ -106,11 +106,11 @@ func (n *nodes) heartbeat(ctx context.Context, req []byte) ([]byte, error) {
 	if !leads {
 		return n.group.atLeader(ctx, noderpc.MethodHeartbeat, req)
 	}
-	return (&noderpc.Beaten{Every: every, Unknown: append(unknown, strangers...)}).Bytes(), nil
+	return noderpc.Bytes(&noderpc.Beaten{Every: every, Unknown: append(unknown, strangers...)}), nil
 }
 
 func (n *nodes) update(ctx context.Context, req []byte) ([]byte, error) {
-	m, err := noderpc.ReadUpdates(req)
+	m, err := noderpc.Read[noderpc.Updates](req)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (n *nodes) update(ctx context.Context, req []byte) ([]byte, error) {
 			Client: jobs.Client{Status: u.Status, Description: u.Description, StartedAt: u.StartedAt, FinishedAt: u.FinishedAt}})
 	}
 	if len(list) == 0 {
-		return (&noderpc.Updated{Index: v.State.Index()}).Bytes(), nil
+		return noderpc.Bytes(&noderpc.Updated{Index: v.State.Index()}), nil
 	}
 	out, err := n.updates.add(ctx, len(list), func(c *jobstore.Command) {
 		c.Allocs.Reports = append(c.Allocs.Reports, list...)
@@ -137,7 +137,7 @@ func (n *nodes) update(ctx context.Context, req []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (&noderpc.Updated{Index: out.Index}).Bytes(), nil
+	return noderpc.Bytes(&noderpc.Updated{Index: out.Index}), nil
 }
 
 // clientStatus are the states that a node may report.
@@ -153,7 +153,7 @@ type serviceBody struct {
 }
 
 func (n *nodes) serve(ctx context.Context, req []byte) ([]byte, error) {
-	m, err := noderpc.ReadServices(req)
+	m, err := noderpc.Read[noderpc.Services](req)
 	if err != nil {
 		return nil, err
 	}

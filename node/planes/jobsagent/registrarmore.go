@@ -151,7 +151,7 @@ func (r *registrar) publish(ctx context.Context) {
 		}
 		if sent == nil || len(m.Upsert)+len(m.Delete) > 0 {
 			limited, cancel := context.WithTimeout(ctx, publishLimit)
-			_, err := r.servers.Call(limited, noderpc.MethodServices, m.Bytes())
+			_, err := r.servers.Call(limited, noderpc.MethodServices, noderpc.Bytes(m))
 			cancel()
 			if err == nil {
 				sent = want

@@ -201,11 +201,11 @@ func (s *source) variable(ctx context.Context, name string, after uint64) (v tas
 	ctx, cancel := context.WithTimeout(ctx, readLimit)
 	defer cancel()
 	ask := &noderpc.VariableAsk{Key: s.agent.client.Key(), Alloc: s.work.Workload.ID, Task: s.work.Task.Name, Path: name}
-	answer, err := servers{s.d}.Call(ctx, noderpc.MethodVariable, ask.Bytes())
+	answer, err := servers{s.d}.Call(ctx, noderpc.MethodVariable, noderpc.Bytes(ask))
 	if err != nil {
 		return v, err
 	}
-	m, err := noderpc.ReadVariable(answer)
+	m, err := noderpc.Read[noderpc.Variable](answer)
 	if err != nil {
 		return v, err
 	}

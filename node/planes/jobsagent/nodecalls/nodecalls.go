@@ -88,7 +88,7 @@ func request(method string, in any) (name string, req []byte, err error) {
 		}
 		id, err := parseID(call.AllocID)
 		m := &noderpc.TaskAsk{Alloc: id, Task: call.Task, Signal: call.Signal, All: call.AllTasks}
-		return name, m.Bytes(), err
+		return name, noderpc.Bytes(m), err
 	}
 	if name, ok := fileMethods[method]; ok {
 		call, err := as[nomadrows.FileCall](in)
@@ -98,7 +98,7 @@ func request(method string, in any) (name string, req []byte, err error) {
 		id, err := parseID(call.AllocID)
 		m := &noderpc.FileAsk{Alloc: id, Path: call.Path, AtEnd: call.Origin == "end", Offset: call.Offset,
 			Limit: call.Limit, Follow: call.Follow}
-		return name, m.Bytes(), err
+		return name, noderpc.Bytes(m), err
 	}
 	if method == nomadrows.ReadLogFrames {
 		call, err := as[nomadrows.LogCall](in)
@@ -108,7 +108,7 @@ func request(method string, in any) (name string, req []byte, err error) {
 		id, err := parseID(call.AllocID)
 		m := &noderpc.LogAsk{Alloc: id, Task: call.Task, Stderr: call.Type == "stderr", Follow: call.Follow,
 			AtEnd: call.Origin == "end", Offset: call.Offset}
-		return noderpc.MethodLogs, m.Bytes(), err
+		return noderpc.MethodLogs, noderpc.Bytes(m), err
 	}
 	return "", nil, errkind.Errorf(errkind.Invalid, "nodes have no method %q", method)
 }
@@ -146,7 +146,7 @@ func (c *Clients) Read(ctx context.Context, node jobs.ID, method string, in any)
 }
 
 func fileFrame(text []byte) ([]byte, error) {
-	m, err := noderpc.ReadChunk(text)
+	m, err := noderpc.Read[noderpc.Chunk](text)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (c *Clients) Talk(ctx context.Context, node jobs.ID, method string, in any)
 	if _, err := rand.Read(m.Session[:]); err != nil {
 		return nil, err
 	}
-	stream, err := c.RPC.Stream(ctx, addr, noderpc.MethodExec, m.Bytes())
+	stream, err := c.RPC.Stream(ctx, addr, noderpc.MethodExec, noderpc.Bytes(m))
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +208,7 @@ func (c *Clients) Talk(ctx context.Context, node jobs.ID, method string, in any)
 }
 
 func execFrame(text []byte) ([]byte, error) {
-	m, err := noderpc.ReadExecOutput(text)
+	m, err := noderpc.Read[noderpc.ExecOutput](text)
 	if err != nil {
 		return nil, err
 	}
@@ -278,7 +278,7 @@ const inputTries = 20
 func (t *talk) send(m *noderpc.ExecInput) (err error) {
 	for range inputTries {
 		ctx, cancel := context.WithTimeout(t.ctx, callLimit)
-		_, err = t.clients.RPC.Call(ctx, t.addr, noderpc.MethodInput, m.Bytes())
+		_, err = t.clients.RPC.Call(ctx, t.addr, noderpc.MethodInput, noderpc.Bytes(m))
 		cancel()
 		if !errkind.Is(err, errkind.NotFound) {
 			return err

@@ -29,34 +29,34 @@ func node(t *testing.T) *Clients {
 	srv := rpc.NewServer(rpc.ServerConfig{Drain: time.Second})
 	input := make(chan *noderpc.ExecInput, 8)
 	srv.Handle(wire.Anyone, noderpc.MethodList, func(_ context.Context, req []byte) ([]byte, error) {
-		m, err := noderpc.ReadFileAsk(req)
+		m, err := noderpc.Read[noderpc.FileAsk](req)
 		if err == nil && m.Path != "alloc" {
 			err = errkind.New(errkind.NotFound, "no such file")
 		}
 		return []byte(`[{"Name":"logs","IsDir":true}]`), err
 	})
 	srv.Handle(wire.Anyone, noderpc.MethodSignal, func(_ context.Context, req []byte) ([]byte, error) {
-		m, err := noderpc.ReadTaskAsk(req)
+		m, err := noderpc.Read[noderpc.TaskAsk](req)
 		if err == nil && (m.Signal != "SIGHUP" || m.Alloc != jobs.ID{1}) {
 			err = errkind.New(errkind.Invalid, "not that")
 		}
 		return nil, err
 	})
 	srv.HandleStream(wire.Anyone, noderpc.MethodLogs, func(_ context.Context, req []byte, send func([]byte) error) error {
-		m, err := noderpc.ReadLogAsk(req)
+		m, err := noderpc.Read[noderpc.LogAsk](req)
 		if err != nil || !m.Stderr || !m.AtEnd {
 			return errkind.New(errkind.Invalid, "not that")
 		}
 		for i, text := range []string{"one", "two"} {
 			c := &noderpc.Chunk{File: "t.stderr.0", Offset: int64(3 * (i + 1)), Data: []byte(text)}
-			if err := send(c.Bytes()); err != nil {
+			if err := send(noderpc.Bytes(c)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	srv.Handle(wire.Anyone, noderpc.MethodInput, func(_ context.Context, req []byte) ([]byte, error) {
-		m, err := noderpc.ReadExecInput(req)
+		m, err := noderpc.Read[noderpc.ExecInput](req)
 		input <- m
 		return nil, err
 	})
@@ -70,7 +70,7 @@ func node(t *testing.T) *Clients {
 				if m.Close {
 					out = &noderpc.ExecOutput{StdoutClosed: true, Exited: true, ExitCode: 3}
 				}
-				if err := send(out.Bytes()); err != nil || m.Close {
+				if err := send(noderpc.Bytes(out)); err != nil || m.Close {
 					return err
 				}
 			}
