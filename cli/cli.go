@@ -85,6 +85,9 @@ func dispatch(ctx context.Context, e *command.Env, args []string) int {
 // run executes one command line.
 func run(ctx context.Context, e *command.Env, args []string) int {
 	defer e.Close()
+	if line(e).use == own.use {
+		e.Out = command.OnTerminal(e.Out, e.Getenv) // what other systems' command lines print stays as theirs
+	}
 	root := root(e, args)
 	args = normalise(root, args)
 	root.SetArgs(args)
@@ -202,6 +205,7 @@ var own = commandLine{
 		{"mutators", "List, show, create and delete mutators of events", groupMonitor, sensucmd.Mutators},
 		{"silence", "Silence entities and checks", groupMonitor, sensucmd.Silence},
 		{"silences", "The same as silence", groupMonitor, sensucmd.Silence},
+		{"users", "List, show, create and delete users of the monitor", groupMonitor, sensucmd.Users},
 		{"replicators", "List and delete replicators of other clusters' objects", groupMonitor, sensucmd.Replicators},
 		{"create", "Create or replace objects of the monitor from files", groupMonitor, sensucmd.Create},
 		{"usage", "Show who used how much, set limits, correct", groupUsage, usagecmd.Command},
@@ -282,7 +286,7 @@ func root(e *command.Env, args []string) *cobra.Command {
 	root.SetIn(e.In)
 	root.SetOut(e.Out)
 	root.SetErr(e.Err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.AsUsage(err) })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return command.AsUsage(command.WrongFlag(c, err)) })
 	called := firstWord(args)
 	all := line.flags != nil || slices.Contains([]string{"help", "completion", cobra.ShellCompRequestCmd,
 		cobra.ShellCompNoDescRequestCmd}, called)

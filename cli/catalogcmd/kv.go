@@ -32,6 +32,7 @@ func kvGet(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "get KEY", Short: "Read a key, or all under a prefix with --recurse",
 		Args: command.Between(0, 1, "one key")}
 	r.Flags(e, c, true)
+	r.CompleteKeys(c)
 	f := c.Flags()
 	f.BoolVar(&raw, "raw", false, "print only the raw value")
 	f.BoolVar(&detailed, "detailed", false, "also print flags, session and indexes")
@@ -157,6 +158,7 @@ func kvList(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "list [PREFIX]", Short: "List the names of keys",
 		Args: command.Between(0, 1, "at most one prefix")}
 	r.Flags(e, c, true)
+	r.CompleteKeys(c)
 	c.Flags().StringVar(&separator, "separator", "", "cut names at the first separator after the prefix, like folders")
 	c.Flags().BoolVar(&count, "count", false, "print how many there are, not their names")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -206,6 +208,7 @@ func kvPut(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "put KEY [VALUE]", Short: "Write a key; the value may be @file or - for stdin",
 		Args: command.Between(1, 2, "a key and a value")}
 	d.Flags(e, c)
+	d.CompleteKeys(c)
 	cas.flags(c)
 	f := c.Flags()
 	f.Uint64Var(&w.Flags, "flags", 0, "number to keep with the value")
@@ -271,6 +274,7 @@ func kvDelete(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "delete KEY", Short: "Delete a key, or all under a prefix with --recurse",
 		Args: command.Between(1, 1, "one key")}
 	d.Flags(e, c)
+	d.CompleteKeys(c)
 	cas.flags(c)
 	c.Flags().BoolVar(&recurse, "recurse", false, "delete all keys under the prefix")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -318,6 +322,7 @@ func kvExport(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "export [PREFIX]", Short: "Write keys as JSON that import reads",
 		Args: command.Between(0, 1, "at most one prefix")}
 	d.Flags(e, c)
+	d.CompleteKeys(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, err := d.Client()
 		if err != nil {
@@ -365,7 +370,10 @@ func kvImport(e *command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		progress := e.Progress("kv import", "keys", int64(len(in)))
+		defer progress.End()
 		for i, x := range in {
+			progress.Add(1)
 			key := prefix + command.CleanKey(x.Key)
 			if _, err := cl.KV().Put(c.Context(), key, values[i], client.KVWrite{Flags: x.Flags}); err != nil {
 				return fmt.Errorf("after %d of %d keys, %s: %w", i, len(in), key, err)

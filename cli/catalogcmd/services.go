@@ -68,6 +68,7 @@ func servicesShow(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "show NAME", Short: "Show the instances of a service and their health",
 		Args: command.Between(1, 1, "the name of one service")}
 	r.Flags(e, c, true)
+	r.CompleteServices(c)
 	c.Flags().BoolVar(&passing, "passing", false, "only instances with all checks passing")
 	c.Flags().StringVar(&r.Q.Filter, "filter", "", "expression that instances must match")
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -22,7 +22,9 @@ import (
 	"time"
 
 	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/kit/nearest"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Env is what a command may touch of its process.
@@ -136,6 +138,24 @@ func Suggestion(c *cobra.Command, wrong string) string {
 	return ""
 }
 
+// WrongFlag names the flag that resembles an unknown one.
+func WrongFlag(c *cobra.Command, err error) error {
+	wrong, ok := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if !ok {
+		return err
+	}
+	known := func(yield func(string) bool) {
+		stopped := false
+		for _, set := range []*pflag.FlagSet{c.Flags(), c.InheritedFlags()} {
+			set.VisitAll(func(f *pflag.Flag) { stopped = stopped || !f.Hidden && !yield(f.Name) })
+		}
+	}
+	if near := nearest.To(wrong, known); near != "" {
+		return fmt.Errorf("%w; did you mean --%s?", err, near)
+	}
+	return err
+}
+
 // Group makes c a command that only holds others.
 func Group(c *cobra.Command, children ...*cobra.Command) {
 	c.Args = cobra.ArbitraryArgs
@@ -174,6 +194,9 @@ func Act(e *Env, use, short string, args cobra.PositionalArgs, run func(ctx cont
 	var d Dial
 	c := &cobra.Command{Use: use, Short: short, Args: args}
 	d.Flags(e, c)
+	if strings.Contains(use, " NODE") {
+		d.CompleteNodes(c)
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, err := d.Client()
 		if err != nil {

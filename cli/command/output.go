@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Table is aligned text with a head line.
+// Table is aligned text with a head line. On a terminal it fits the width, and states have colours.
 type Table struct {
 	Head []string
 	Gap  int // spaces between columns; 0 is 2
@@ -43,11 +43,15 @@ func (t *Table) Write(w io.Writer) error {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
+	l := lookOf(w)
+	l.narrow(widths, gap)
 	var b strings.Builder
-	for _, row := range all {
+	for n, row := range all {
 		line := ""
 		for i, cell := range row {
-			line += cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap)
+			cell = cut(cell, widths[i])
+			line += l.paint(cell, n == 0 && t.Head != nil) +
+				strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap)
 		}
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}

@@ -37,7 +37,39 @@ func leaf(e *command.Env, use, short string, low, high int, b build) *cobra.Comm
 	c := &Call{Env: e}
 	cmd := &cobra.Command{Use: use, Short: short}
 	c.finish(cmd, low, high, b(cmd))
+	for word, path := range completed {
+		if _, first, _ := strings.Cut(use, " "); strings.HasPrefix(strings.TrimPrefix(first, "["), word) {
+			command.Completes(cmd, c.names(path))
+		}
+	}
 	return cmd
+}
+
+// completed are the words for arguments that a shell can complete, and the lists that have them.
+var completed = map[string]string{"JOB": "/v1/jobs", "NODE": "/v1/nodes", "ALLOCATION": "/v1/allocations"}
+
+// names are the ids of a list, those that begin with what was typed.
+func (c *Call) names(path string) func(context.Context, string) ([]string, error) {
+	return func(ctx context.Context, begun string) ([]string, error) {
+		cfg, err := c.config()
+		if err != nil {
+			return nil, err
+		}
+		cl, err := nomad.New(cfg)
+		if err != nil {
+			return nil, err
+		}
+		defer cl.Close()
+		var list []struct{ ID string }
+		if _, err := cl.Get(ctx, path, url.Values{"prefix": {begun}}, &list); err != nil {
+			return nil, err
+		}
+		out := make([]string, len(list))
+		for i := range list {
+			out[i] = list[i].ID
+		}
+		return out, nil
+	}
 }
 
 // plain is leaf for commands without flags of their own.

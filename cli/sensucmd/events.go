@@ -41,6 +41,13 @@ type event struct {
 
 var eventHead = []string{"Entity", "Check", "Status", "Output", "Silenced", "Occurrences", "Time"}
 
+// listedRow is a row of a table that is read once.
+func listedRow(e *event) []string {
+	row := eventRow(e)
+	row[len(row)-1] = ago(e.Timestamp)
+	return row
+}
+
 func eventRow(e *event) []string {
 	if e.Check == nil {
 		return []string{e.Entity.Metadata.Name, "(metrics)", "", "", "", "", at(e.Timestamp)}
@@ -90,10 +97,10 @@ func Events(e *command.Env, c *cobra.Command) {
 		if follow {
 			return watchEvents(ctx, d, cl, changes)
 		}
-		return printList(ctx, d, cl, "events", eventHead, eventRow)
+		return printList(ctx, d, cl, "events", eventHead, listedRow)
 	}
 	c.AddCommand(
-		list(e, "events", "the newest result of each check on each entity", eventHead, eventRow),
+		list(e, "events", "the newest result of each check on each entity", eventHead, listedRow),
 		info(e, "events", "ENTITY CHECK", "Show one event", 2, eventFields),
 		resolveEvent(e),
 		remove(e, "events", "ENTITY CHECK", "Delete an event", 2, joined),
@@ -205,6 +212,8 @@ func export(e *command.Env) *cobra.Command {
 			if !d.all {
 				q.Set("namespace", d.namespace)
 			}
+			progress := d.env.Progress("events export", "events", 0)
+			defer progress.End()
 			for raw, err := range cl.Lines(ctx, "/api/corbel/v1/events/export", q) {
 				if err != nil {
 					return err
@@ -212,6 +221,7 @@ func export(e *command.Env) *cobra.Command {
 				if err := d.env.Printf("%s\n", raw); err != nil {
 					return err
 				}
+				progress.Add(1)
 			}
 			return nil
 		})

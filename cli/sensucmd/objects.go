@@ -100,7 +100,7 @@ func Entities(e *command.Env, c *cobra.Command) {
 	command.Group(c,
 		list(e, "entities", "entities", []string{"Name", "Class", "OS", "Subscriptions", "Last seen"},
 			func(x *entity) []string {
-				return []string{x.Metadata.Name, x.Class, x.System.OS, strings.Join(x.Subscriptions, ","), at(x.LastSeen)}
+				return []string{x.Metadata.Name, x.Class, x.System.OS, strings.Join(x.Subscriptions, ","), ago(x.LastSeen)}
 			}),
 		info(e, "entities", "NAME", "Show one entity", 1, func(x *entity, f *command.Fields) {
 			f.Add("Name", x.Metadata.Name)
@@ -127,7 +127,7 @@ type silenced struct {
 	ExpireOnResolve                      bool  `json:"expire_on_resolve"`
 }
 
-func (s *silenced) end() string {
+func (s *silenced) end(at func(int64) string) string {
 	switch {
 	case s.ExpireAt != 0 && s.ExpireOnResolve:
 		return at(s.ExpireAt) + ", or resolved"
@@ -143,7 +143,7 @@ func (s *silenced) end() string {
 func Silence(e *command.Env, c *cobra.Command) {
 	command.Group(c,
 		list(e, "silenced", "silences", []string{"Name", "Begins", "Ends", "Creator", "Reason"}, func(s *silenced) []string {
-			return []string{s.Metadata.Name, at(s.Begin), s.end(), s.Creator, line(s.Reason)}
+			return []string{s.Metadata.Name, ago(s.Begin), s.end(ago), s.Creator, line(s.Reason)}
 		}),
 		info(e, "silenced", "NAME", "Show one silence", 1, func(s *silenced, f *command.Fields) {
 			f.Add("Name", s.Metadata.Name)
@@ -151,7 +151,7 @@ func Silence(e *command.Env, c *cobra.Command) {
 			f.Add("Subscription", s.Subscription)
 			f.Add("Check", s.Check)
 			f.Add("Begins", at(s.Begin))
-			f.Add("Ends", s.end())
+			f.Add("Ends", s.end(at))
 			f.Add("Creator", s.Creator)
 			f.Add("Reason", s.Reason)
 		}),

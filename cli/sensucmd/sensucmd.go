@@ -1,5 +1,5 @@
-// Package sensucmd is the monitor's command line: events, checks, entities, silence, create. Corbel's own, that is:
-// sensuctl works too.
+// Package sensucmd is the monitor's command line: events, checks, entities, silences, users, create. Corbel's own,
+// that is: sensuctl works too.
 package sensucmd
 
 import (
@@ -212,13 +212,16 @@ func absent(err error, typ string, args []string) error {
 	return err
 }
 
-// at is a time as a table shows it.
+// at is a time in full, for one object and for what is written as it comes.
 func at(unix int64) string {
 	if unix == 0 {
 		return "-"
 	}
 	return time.Unix(unix, 0).UTC().Format("2006-01-02 15:04:05Z")
 }
+
+// ago is a time as a table shows it.
+func ago(unix int64) string { return command.Ago(time.Now(), time.Unix(unix, 0)) }
 
 // line is the first line of an output, cut to a width.
 func line(text string) string {

@@ -406,15 +406,17 @@ func greeting(cfg *config.Config, addr string, planes planeAddrs) string {
 		where = "in memory: gone when this process ends"
 	}
 	fmt.Fprintf(&b, "  Token      %s\n  Data       %s\n\nTry:\n", token, where)
-	for _, line := range []string{"ui", "services register --name web --port 8000", "services list"} {
-		fmt.Fprintf(&b, "  corbel %s%s\n", line, flag)
-	}
+	// Five commands that lead through all planes; doctor judges those of mesh and usage too.
+	fmt.Fprintf(&b, "  corbel services register --name web --port 8000%s\n", flag)
 	if planes.secrets != "" {
 		fmt.Fprintf(&b, "  corbel secrets put%s secret/web password=hidden\n", other(" --address http://", planes.secrets,
 			"127.0.0.1:8200"))
 	}
 	if planes.monitor != "" {
 		fmt.Fprintf(&b, "  corbel entities list%s\n", other(" --monitor-addr http://", planes.monitor, "127.0.0.1:8080"))
+	}
+	if planes.jobs != "" {
+		fmt.Fprintf(&b, "  corbel jobs status%s\n", other(" --address http://", planes.jobs, "127.0.0.1:4646"))
 	}
 	fmt.Fprintf(&b, "  corbel doctor%s\n", flag)
 	return b.String() + "\n"

@@ -370,7 +370,9 @@ func (a *Agent) sessions(ctx context.Context) error {
 				pause, tried = 0, 0
 			}
 		}
-		pause = nextPause(pause, &a.cfg.Timing)
+		if pause = nextPause(pause, &a.cfg.Timing); len(urls) == 0 {
+			pause = min(pause, unknownPause)
+		}
 		// The other half of the pause is drawn: a fleet that lost its server does not come back as one.
 		timer := time.NewTimer(pause/2 + rand.N(pause/2+1))
 		select {
@@ -381,6 +383,9 @@ func (a *Agent) sessions(ctx context.Context) error {
 		}
 	}
 }
+
+// unknownPause is how soon an agent that knows no backend looks for one again: to look costs nothing.
+const unknownPause = 100 * time.Millisecond
 
 func nextPause(before time.Duration, t *Timing) time.Duration {
 	if before == 0 {

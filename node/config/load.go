@@ -110,6 +110,7 @@ type loader struct {
 	problems []string
 	warnings []string
 	warned   map[string]bool
+	text     []byte // of the file that is being applied, for the lines of its mistakes
 }
 
 // judged takes apart what was joined, so that each problem has its line; what stood before all stands before each.

@@ -74,7 +74,9 @@ func (l *loader) bytes(from string, text []byte, format string) {
 		l.fail(fmt.Sprintf("%s: %v", from, err))
 		return
 	}
+	l.text = text
 	l.apply(tree, "", from)
+	l.text = nil
 }
 
 // parse turns HCL or JSON into a tree of map[string]any, blocks, []any, string,
@@ -300,7 +302,7 @@ func (l *loader) apply(tree map[string]any, prefix, from string) {
 			continue
 		}
 		if !l.schema.sections[path] {
-			l.fail(fmt.Sprintf("%s: invalid config key %s", from, path))
+			l.unknown(path, from)
 			continue
 		}
 		switch v := v.(type) {
@@ -343,7 +345,7 @@ func (l *loader) set(path string, v any, from string) {
 	}
 	k, ok := l.schema.keys[path]
 	if !ok {
-		l.fail(fmt.Sprintf("%s: invalid config key %s", from, path))
+		l.unknown(path, from)
 		return
 	}
 	if text, ok := v.(string); ok && k.value.Type() == reflect.TypeFor[[]string]() &&

@@ -24,9 +24,26 @@ var levels = map[hclog.Level]slog.Level{hclog.Trace: slog.LevelDebug - 4, hclog.
 	hclog.Info: slog.LevelDebug,
 	hclog.Warn: slog.LevelWarn, hclog.Error: slog.LevelWarn}
 
+// firstElection is what raft says, as a warning, whenever no leader was heard in time: also in a group that has never
+// had one, which is how each group begins.
+const firstElection = "heartbeat timeout reached, starting election"
+
+// unled tells from a line's arguments that there was no leader before.
+func unled(args []any) bool {
+	for i := 0; i+1 < len(args); i += 2 {
+		if args[i] == "last-leader-addr" {
+			return fmt.Sprint(args[i+1]) == ""
+		}
+	}
+	return false
+}
+
 // Log implements hclog.Logger.
 func (l Logger) Log(level hclog.Level, msg string, args ...any) {
 	to := levels[level]
+	if msg == firstElection && unled(args) {
+		to = slog.LevelDebug
+	}
 	if !l.To.Enabled(context.Background(), to) {
 		return
 	}

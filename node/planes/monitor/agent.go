@@ -105,7 +105,8 @@ func backends(d *plane.Doors) (out []string) {
 		}
 		return out
 	}
-	if own := plane.Find[*Plane](d.Planes); own != nil {
+	// While this process's own backend starts, its agent waits: to ask would be to be refused.
+	if own := plane.Find[*Plane](d.Planes); own != nil && len(own.Lacks()) == 0 {
 		if scheme, port := own.ports.agentsDoor(); port != "" {
 			_, addr := own.Addrs()
 			out = append(out, scheme+"://"+onThisHost(addr))
