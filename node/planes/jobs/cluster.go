@@ -72,29 +72,19 @@ const passedOn = "X-Corbel-Passed-On"
 var forwarded = []string{"X-Nomad-Token", "Authorization", "Content-Type", "Accept"}
 
 // ask sends a request to the leader; while nobody leads it waits as long as a client is held.
-func (c cluster) ask(ctx context.Context, req []byte) ([]byte, error) {
-	g := c.p.group
-	giveUp := g.b.Clock.Now().Add(g.b.Cfg.Raft.RPCHold)
-	for {
-		changes := g.raft.LeaderChanges()
-		addr := g.raft.LeaderAddr()
-		if addr != "" {
-			reply, err := g.b.RPC.Wait(ctx, addr, methodHTTP, req)
-			if !errkind.Is(err, errkind.NotLeader) && !errkind.Is(err, errkind.Unavailable) || ctx.Err() != nil {
-				return reply, err
-			}
+func (c cluster) ask(ctx context.Context, req []byte) (reply []byte, err error) {
+	raft := c.p.group.raft
+	err = raft.Hold(ctx, func() error {
+		addr, err := raft.Target()
+		if err == nil {
+			reply, err = raft.Base.RPC.Wait(ctx, addr, methodHTTP, req)
 		}
-		if g.b.Clock.Now().After(giveUp) {
-			return nil, errkind.New(errkind.Unavailable, "No cluster leader")
-		}
-		t := g.b.Clock.NewTimer(100 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-		case <-changes:
-		case <-t.C:
-		}
-		t.Stop()
+		return err
+	})
+	if ctx.Err() == nil && (errkind.Is(err, errkind.NotLeader) || errkind.Is(err, errkind.Unavailable)) {
+		err = errkind.New(errkind.Unavailable, "No cluster leader")
 	}
+	return reply, err
 }
 
 // serve answers methodHTTP.

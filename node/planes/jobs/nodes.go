@@ -104,7 +104,7 @@ func (n *nodes) heartbeat(ctx context.Context, req []byte) ([]byte, error) {
 	}
 	every, unknown, leads := n.sched.Beat(ids)
 	if !leads {
-		return n.group.atLeader(ctx, noderpc.MethodHeartbeat, req)
+		return n.group.raft.AtLeader(ctx, noderpc.MethodHeartbeat, req)
 	}
 	return noderpc.Bytes(&noderpc.Beaten{Every: every, Unknown: append(unknown, strangers...)}), nil
 }

@@ -9,7 +9,6 @@ import (
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/kit/errkind/errwire"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/monitor/objects"
 	"corbel.dev/corbel/monitor/resources"
@@ -45,96 +44,30 @@ type Group struct {
 	b         *base.Base
 	Raft      *raftgroup.Group
 	Resources *resources.Resources
+	writer    *raftgroup.Writer[struct{}]
 }
 
 func newGroup(d *plane.Doors) *Group {
 	g := &Group{b: d.Base, Resources: resources.New(d.Log)}
 	g.Raft = d.Group(groupID, g.Resources)
+	g.writer = raftgroup.NewWriter(g.Raft, MethodPropose, raftgroup.Answers[struct{}]{
+		Of: func(made any) (none struct{}, refused error) {
+			refused, _ = made.(error)
+			return none, refused
+		},
+		Append:   func(b []byte, _ struct{}) []byte { return b },
+		Read:     func(*pack.Reader) (none struct{}) { return none },
+		Refusals: []error{objects.ErrPrecondition},
+		Index:    func() uint64 { return g.Resources.View().Index() },
+		Changed:  g.Resources.Changed,
+	})
 	g.Resources.Serve(g)
-	d.Handle(wire.Servers, MethodPropose, g.propose)
+	d.Handle(wire.Servers, MethodPropose, g.writer.Serve)
 	return g
 }
 
 // Propose implements resources.Group. It returns once this server has the command too.
-func (g *Group) Propose(ctx context.Context, cmd []byte) (any, error) {
-	ctx, cancel := context.WithTimeout(ctx, g.b.Cfg.Limits.RPCClient)
-	defer cancel()
-	giveUp := g.b.Clock.Now().Add(g.b.Cfg.Raft.RPCHold)
-	pause := backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}
-	for {
-		changes := g.Raft.LeaderChanges()
-		out, err := g.try(ctx, cmd)
-		if !errkind.Is(err, errkind.NotLeader) && !errkind.Is(err, errkind.Unavailable) || ctx.Err() != nil ||
-			g.b.Clock.Now().After(giveUp) {
-			return out, err
-		}
-		t := g.b.Clock.NewTimer(pause.Next())
-		select {
-		case <-ctx.Done():
-		case <-changes:
-		case <-t.C:
-		}
-		t.Stop()
-	}
-}
-
-func (g *Group) try(ctx context.Context, cmd []byte) (any, error) {
-	if g.Raft.IsLeader() {
-		return g.Raft.Propose(ctx, cmd)
-	}
-	addr := g.Raft.LeaderAddr()
-	if addr == "" || addr == g.b.RPCAddr() {
-		return nil, raftgroup.ErrForming
-	}
-	reply, err := g.b.RPC.Call(ctx, addr, MethodPropose, cmd)
-	if err != nil {
-		return nil, err
-	}
-	r := pack.Read(reply)
-	index, conflict := r.Uint(), r.Bool()
-	refused := error(nil)
-	if r.Bool() {
-		refused = errwire.Read(r)
-		if conflict {
-			refused = objects.ErrPrecondition
-		}
-	}
-	if r.Err() != nil {
-		return nil, errkind.E(errkind.Unknown, MethodPropose, r.Err())
-	}
-	return refused, g.reach(ctx, index)
-}
-
-// reach waits until this server's view has index.
-func (g *Group) reach(ctx context.Context, index uint64) error {
-	for {
-		changed := g.Resources.Changed()
-		if g.Resources.View().Index() >= index {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return errkind.E(errkind.Unknown, "the change was made; this server does not show it yet", ctx.Err())
-		}
-	}
-}
-
-// propose serves MethodPropose on the leader.
-func (g *Group) propose(ctx context.Context, cmd []byte) ([]byte, error) {
-	out, err := g.Raft.Propose(ctx, cmd)
-	if err != nil {
-		return nil, err
-	}
-	refused, _ := out.(error)
-	b := pack.Uint(nil, g.Resources.View().Index())
-	b = pack.Bool(b, errors.Is(refused, objects.ErrPrecondition))
-	b = pack.Bool(b, refused != nil)
-	if refused != nil {
-		b = errwire.Append(b, refused, 0)
-	}
-	return b, nil
-}
+func (g *Group) Propose(ctx context.Context, cmd []byte) (any, error) { return g.writer.Do(ctx, cmd) }
 
 // ErrInitialized is the answer to who would initialize a plane that is so already.
 var ErrInitialized = errkind.New(errkind.Conflict, "the monitor plane has been initialized before")

@@ -24,81 +24,23 @@ import (
 // MethodPropose is the RPC by which a command reaches the leader of the plane.
 const MethodPropose = "usage.propose"
 
+// newWriter writes definitions, which are answered with the index of the view that has them.
+func newWriter(g *raftgroup.Group, defs *definitions.Definitions) *raftgroup.Writer[uint64] {
+	return raftgroup.NewWriter(g, MethodPropose, raftgroup.Answers[uint64]{
+		Of: func(made any) (uint64, error) {
+			index, _ := made.(uint64)
+			refused, _ := made.(error)
+			return index, refused
+		},
+		Append:  pack.Uint,
+		Read:    (*pack.Reader).Uint,
+		Index:   func() uint64 { return defs.View().Index },
+		Changed: defs.Changed,
+	})
+}
+
 // Propose implements definitions.Proposer. It returns once this server has the command too.
-func (p *Plane) Propose(ctx context.Context, cmd []byte) (any, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.d.Cfg.Limits.RPCClient)
-	defer cancel()
-	giveUp := p.d.Clock.Now().Add(p.d.Cfg.Raft.RPCHold)
-	pause := backoff.Backoff{Min: 20 * time.Millisecond, Max: 500 * time.Millisecond}
-	for {
-		changes := p.raft.LeaderChanges()
-		out, err := p.try(ctx, cmd)
-		if !errkind.Is(err, errkind.NotLeader) && !errkind.Is(err, errkind.Unavailable) || ctx.Err() != nil ||
-			p.d.Clock.Now().After(giveUp) {
-			return out, err
-		}
-		t := p.d.Clock.NewTimer(pause.Next())
-		select {
-		case <-ctx.Done():
-		case <-changes:
-		case <-t.C:
-		}
-		t.Stop()
-	}
-}
-
-func (p *Plane) try(ctx context.Context, cmd []byte) (any, error) {
-	if p.raft.IsLeader() {
-		return p.raft.Propose(ctx, cmd)
-	}
-	addr := p.raft.LeaderAddr()
-	if addr == "" || addr == p.d.RPCAddr() {
-		return nil, raftgroup.ErrForming
-	}
-	reply, err := p.d.RPC.Call(ctx, addr, MethodPropose, cmd)
-	if err != nil {
-		return nil, err
-	}
-	r := pack.Read(reply)
-	index := r.Uint()
-	if r.Bool() {
-		return nil, errkind.New(errkind.Kind(r.Uint()), r.String())
-	}
-	if r.Err() != nil {
-		return nil, errkind.E(errkind.Unknown, MethodPropose, r.Err())
-	}
-	return index, p.reach(ctx, index)
-}
-
-// reach waits until this server's view has index.
-func (p *Plane) reach(ctx context.Context, index uint64) error {
-	for {
-		changed := p.Definitions.Changed()
-		if p.Definitions.View().Index >= index {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return errkind.E(errkind.Unknown, "the change was made; this server does not show it yet", ctx.Err())
-		}
-	}
-}
-
-// propose serves MethodPropose on the leader.
-func (p *Plane) propose(ctx context.Context, cmd []byte) ([]byte, error) {
-	out, err := p.raft.Propose(ctx, cmd)
-	if err != nil {
-		return nil, err
-	}
-	index, _ := out.(uint64)
-	refused, _ := out.(error)
-	b := pack.Bool(pack.Uint(nil, index), refused != nil)
-	if refused != nil {
-		b = pack.String(pack.Uint(b, uint64(errkind.Of(refused))), errkind.Text(refused))
-	}
-	return b, nil
-}
+func (p *Plane) Propose(ctx context.Context, cmd []byte) (any, error) { return p.writer.Do(ctx, cmd) }
 
 // key waits for the key of all hashes.
 func (p *Plane) key(ctx context.Context) (usage.Key, error) {

@@ -45,6 +45,7 @@ type Plane struct {
 	d           *plane.Doors
 	keys        *Keys
 	raft        *raftgroup.Group
+	writer      *raftgroup.Writer[uint64]
 	zone        window.Zone // of tenants that have none
 	Definitions *definitions.Definitions
 	Counter     *counter.Counter
@@ -72,6 +73,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	}
 	p := &Plane{d: d, keys: k, zone: window.In(location), Definitions: definitions.New()}
 	p.raft = d.Group(groupID, p.Definitions)
+	p.writer = newWriter(p.raft, p.Definitions)
 	p.Definitions.Use(p)
 	counts := aggregate.Config{Zone: p.zoneOf, Keep: aggregate.Keep{Minutes: usage.MaxLate + time.Hour,
 		Hours: k.State.Hours, Days: k.State.Days}}
@@ -83,7 +85,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	p.Aggregator = aggregator.New(aggregator.Config{Self: d.ID, Members: p.members, Call: p.call, Counter: p.Counter,
 		Definitions: p.Definitions, Aggregate: counts, Leads: p.raft.IsLeader, Crossed: p.crossed, Clock: d.Clock,
 		Log: d.Log})
-	for method, h := range map[string]func(context.Context, []byte) ([]byte, error){MethodPropose: p.propose,
+	for method, h := range map[string]func(context.Context, []byte) ([]byte, error){MethodPropose: p.writer.Serve,
 		router.MethodTake: p.Router.Serve, aggregator.MethodExtract: p.Aggregator.ServeExtract,
 		aggregator.MethodSeries: p.Aggregator.ServeSeries, aggregator.MethodFind: p.Aggregator.ServeFind,
 		methodExplain: p.serveExplain} {
