@@ -92,6 +92,9 @@ func run(ctx context.Context, e *command.Env, args []string) int {
 	args = normalise(root, args)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = e.Unsaid()
+	}
 	var code command.ExitCode
 	var usage command.UsageError
 	switch {

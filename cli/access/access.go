@@ -24,15 +24,18 @@ func ACL(e *command.Env, c *cobra.Command) {
 	command.Group(c,
 		bootstrap(e),
 		command.Named("token", "What callers present", tokenCreate(e), tokenClone(e), tokenRead(e), tokenUpdate(e),
-			tokenDelete(e), tokenList(e)),
-		command.Named("policy", "Named sets of rules", policyCreate(e), policyRead(e), policyUpdate(e), policyDelete(e),
-			policyList(e)),
-		command.Named("role", "Named sets of policies", roleCreate(e), roleRead(e), roleUpdate(e), roleDelete(e),
-			roleList(e)),
-		command.Named("auth-method", "Manage auth methods: proofs of identity to log in with", methodCreate(e), methodRead(e),
-			methodUpdate(e), methodDelete(e), methodList(e)),
-		command.Named("binding-rule", "Manage binding rules: what a login may do", bindingCreate(e), bindingRead(e),
-			bindingUpdate(e), bindingDelete(e), bindingList(e)),
+			tokens.remove(e, "Delete a token"), tokenList(e)),
+		command.Named("policy", "Named sets of rules", policyCreate(e),
+			policies.read(e, "Show a policy with its rules"), policyUpdate(e), policies.remove(e, "Delete a policy"),
+			policies.list(e, "List policies")),
+		command.Named("role", "Named sets of policies", roleCreate(e), roles.read(e, "Show a role"), roleUpdate(e),
+			roles.remove(e, "Delete a role"), roles.list(e, "List roles")),
+		command.Named("auth-method", "Manage auth methods: proofs of identity to log in with", methodCreate(e),
+			methods.read(e, "Show an auth method"), methodUpdate(e),
+			methods.remove(e, "Delete an auth method and its tokens"), methods.list(e, "List auth methods")),
+		command.Named("binding-rule", "Manage binding rules: what a login may do", bindingCreate(e),
+			bindings.read(e, "Show a binding rule"), bindingUpdate(e), bindings.remove(e, "Delete a binding rule"),
+			bindings.list(e, "List binding rules", filter{"method", "authmethod", "only rules of this auth method"})),
 		command.Named("templated-policy", "Built-in policies with variables", templatedList(e), templatedRead(e),
 			templatedPreview(e)),
 		setAgentToken(e))
@@ -40,12 +43,12 @@ func ACL(e *command.Env, c *cobra.Command) {
 
 // send sends body and prints the object that comes back: as JSON, or by print.
 func send[T any](ctx context.Context, e *command.Env, r *command.Reading, cl *client.Client, method, path string,
-	body any, print func(*T, bool) string) error {
+	body any, print func(*T) string) error {
 	var text json.RawMessage
 	if err := cl.Send(ctx, method, path, r.Q.Values(), body, &text); err != nil {
 		return err
 	}
-	return show(e, r, text, func(v *T) string { return print(v, false) })
+	return show(e, r, text, print)
 }
 
 // show prints one answer: as JSON, or by print.
@@ -80,15 +83,6 @@ func list[T any](ctx context.Context, e *command.Env, r *command.Reading, cl *cl
 		}
 		return b.String()
 	})
-}
-
-// remove deletes one object and says so.
-func remove(ctx context.Context, e *command.Env, d *command.Dial, cl *client.Client, what, path, name string) error {
-	q := client.Query{Datacenter: d.Q.Datacenter}
-	if err := cl.Send(ctx, http.MethodDelete, path+client.Escape(name), q.Values(), nil, nil); err != nil {
-		return err
-	}
-	return e.Printf("%s %q deleted successfully\n", what, name)
 }
 
 // named is what tells objects apart in lists.
@@ -134,7 +128,7 @@ func bootstrap(e *command.Env) *cobra.Command {
 				}
 				body = map[string]string{"BootstrapSecret": strings.TrimSpace(string(text))}
 			}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/bootstrap", body, tokenText)
+			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/bootstrap", body, newToken)
 		})
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
@@ -44,12 +43,11 @@ func methodText(m *client.AuthMethod, meta bool) string {
 type methodFlags struct {
 	name, kind, description, display, ttl, locality, config string
 	host, ca, jwt                                           string
-	meta, noMerge                                           bool
+	noMerge                                                 bool
 }
 
 func (m *methodFlags) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&m.name, "name", "", "name of the method")
 	f.StringVar(&m.description, "description", "", "description")
 	f.StringVar(&m.display, "display-name", "", "display name")
 	f.StringVar(&m.ttl, "max-token-ttl", "", "its tokens expire after this time")
@@ -58,7 +56,6 @@ func (m *methodFlags) flags(c *cobra.Command) {
 	f.StringVar(&m.host, "kubernetes-host", "", "address of the Kubernetes API, for type kubernetes")
 	f.StringVar(&m.ca, "kubernetes-ca-cert", "", "its CA certificate, PEM: the text or @file")
 	f.StringVar(&m.jwt, "kubernetes-service-account-jwt", "", "token to review others with: the text or @file")
-	f.BoolVar(&m.meta, "meta", false, "also print indexes")
 }
 
 // settings are the method's Config as the flags give it, nil for none.
@@ -90,21 +87,17 @@ func (m *methodFlags) settings(e *command.Env) (map[string]any, error) {
 
 func methodCreate(e *command.Env) *cobra.Command {
 	var m methodFlags
-	c := command.Read(e, "create", "Make an auth method", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
+	c := methods.create(e, "Make an auth method",
+		func(context.Context, *client.Client, *command.Dial) (*client.AuthMethod, error) {
 			if m.name == "" || m.kind == "" {
-				return command.Usagef("an auth method needs --name and --type (jwt, kubernetes, oidc or aws-iam)")
+				return nil, command.Usagef("an auth method needs --name and --type (jwt, kubernetes, oidc or aws-iam)")
 			}
 			config, err := m.settings(e)
-			if err != nil {
-				return err
-			}
-			body := client.AuthMethod{Name: m.name, Type: m.kind, DisplayName: m.display, Description: m.description,
-				MaxTokenTTL: m.ttl, TokenLocality: m.locality, Config: config}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/auth-method", body,
-				func(v *client.AuthMethod, _ bool) string { return methodText(v, m.meta) })
+			return &client.AuthMethod{Name: m.name, Type: m.kind, DisplayName: m.display, Description: m.description,
+				MaxTokenTTL: m.ttl, TokenLocality: m.locality, Config: config}, err
 		})
 	m.flags(c)
+	c.Flags().StringVar(&m.name, "name", "", "name of the method")
 	c.Flags().StringVar(&m.kind, "type", "", "type of the method")
 	return c
 }
@@ -117,41 +110,23 @@ func needName(name, what string) error {
 	return nil
 }
 
-func methodRead(e *command.Env) *cobra.Command {
-	var name string
-	var meta bool
-	c := command.Read(e, "read", "Show an auth method", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			if err := needName(name, "auth-method"); err != nil {
-				return err
-			}
-			return read(ctx, e, r, cl, "/v1/acl/auth-method/"+client.Escape(name),
-				func(m *client.AuthMethod) string { return methodText(m, meta) })
-		})
-	c.Flags().StringVar(&name, "name", "", "name of the method")
-	c.Flags().BoolVar(&meta, "meta", false, "also print indexes")
-	return c
+func whichMethod(c *cobra.Command) finder {
+	name := c.Flags().String("name", "", "name of the method")
+	return func(context.Context, *client.Client, *command.Dial) (string, error) {
+		return *name, needName(*name, "auth-method")
+	}
 }
 
 func methodUpdate(e *command.Env) *cobra.Command {
 	var m methodFlags
-	c := command.Read(e, "update", "Change an auth method; what no flag names stays, unless --no-merge",
-		command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			if err := needName(m.name, "auth-method"); err != nil {
-				return err
-			}
-			path := "/v1/acl/auth-method/" + client.Escape(m.name)
-			var now client.AuthMethod
-			if _, err := cl.Get(ctx, path, r.Q, &now); err != nil {
-				return err
-			}
+	c := methods.update(e, "Change an auth method; what no flag names stays, unless --no-merge", whichMethod,
+		func(_ context.Context, _ *client.Client, _ *command.Dial, now *client.AuthMethod) error {
 			config, err := m.settings(e)
 			if err != nil {
 				return err
 			}
 			if m.noMerge {
-				now = client.AuthMethod{Name: now.Name, Type: now.Type}
+				*now = client.AuthMethod{Name: now.Name, Type: now.Type}
 			}
 			now.Description, now.DisplayName = cmp.Or(m.description, now.Description), cmp.Or(m.display, now.DisplayName)
 			now.MaxTokenTTL, now.TokenLocality = cmp.Or(m.ttl, now.MaxTokenTTL), cmp.Or(m.locality, now.TokenLocality)
@@ -163,46 +138,24 @@ func methodUpdate(e *command.Env) *cobra.Command {
 				}
 				maps.Copy(now.Config, config)
 			}
-			return send(ctx, e, r, cl, http.MethodPut, path, now,
-				func(v *client.AuthMethod, _ bool) string { return methodText(v, m.meta) })
+			return nil
 		})
 	m.flags(c)
 	c.Flags().BoolVar(&m.noMerge, "no-merge", false, "clear the fields that no flag sets")
 	return c
 }
 
-func methodDelete(e *command.Env) *cobra.Command {
-	var name string
-	c := command.Act(e, "delete", "Delete an auth method and its tokens", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, d *command.Dial, cl *client.Client, _ []string) error {
-			if err := needName(name, "auth-method"); err != nil {
-				return err
-			}
-			return remove(ctx, e, d, cl, "Auth-method", "/v1/acl/auth-method/", name)
-		})
-	c.Flags().StringVar(&name, "name", "", "name of the method")
-	return c
-}
-
-func methodList(e *command.Env) *cobra.Command {
-	var meta bool
-	c := command.Read(e, "list", "List auth methods", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			return list(ctx, e, r, cl, "/v1/acl/auth-methods", func(m *client.AuthMethod) string {
-				f := command.Fields{Width: 18}
-				f.Line(m.Name + ":")
-				f.Add("   Type", m.Type)
-				if m.DisplayName != "" {
-					f.Add("   DisplayName", m.DisplayName)
-				}
-				f.Add("   Description", m.Description)
-				if meta {
-					f.Add("   Create Index", fmt.Sprint(m.CreateIndex))
-					f.Add("   Modify Index", fmt.Sprint(m.ModifyIndex))
-				}
-				return f.String()
-			})
-		})
-	c.Flags().BoolVar(&meta, "meta", false, "also print indexes")
-	return c
+func methodRow(m *client.AuthMethod, meta bool) string {
+	f := command.Fields{Width: 18}
+	f.Line(m.Name + ":")
+	f.Add("   Type", m.Type)
+	if m.DisplayName != "" {
+		f.Add("   DisplayName", m.DisplayName)
+	}
+	f.Add("   Description", m.Description)
+	if meta {
+		f.Add("   Create Index", fmt.Sprint(m.CreateIndex))
+		f.Add("   Modify Index", fmt.Sprint(m.ModifyIndex))
+	}
+	return f.String()
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"corbel.dev/corbel/cli/command"
@@ -31,10 +30,27 @@ func policyText(p *client.Policy, meta bool) string {
 // objectID is the pair of flags that names a policy or role.
 type objectID struct{ what, id, name string }
 
-func (o *objectID) flags(c *cobra.Command, what string) {
-	o.what = what
-	c.Flags().StringVar(&o.id, "id", "", "id of the "+what+", or its beginning")
-	c.Flags().StringVar(&o.name, "name", "", "name of the "+what)
+// idOrName makes the flags of one object of a kind.
+func idOrName(what string) func(c *cobra.Command) finder {
+	return func(c *cobra.Command) finder {
+		o := objectID{what: what}
+		c.Flags().StringVar(&o.id, "id", "", "id of the "+what+", or its beginning")
+		c.Flags().StringVar(&o.name, "name", "", "name of the "+what)
+		return o.find
+	}
+}
+
+// renaming adds the flags of update: with both of them --id says which one, and --name is its new name.
+func (o *objectID) renaming(c *cobra.Command) finder {
+	c.Flags().StringVar(&o.id, "id", "", "id of the "+o.what+", or its beginning")
+	c.Flags().StringVar(&o.name, "name", "", "name of the "+o.what+"; with --id its new name")
+	return func(ctx context.Context, cl *client.Client, d *command.Dial) (string, error) {
+		which := *o
+		if o.id != "" {
+			which.name = ""
+		}
+		return which.find(ctx, cl, d)
+	}
 }
 
 // find gives the object's id by either flag.
@@ -57,7 +73,7 @@ func (o *objectID) find(ctx context.Context, cl *client.Client, d *command.Dial)
 type policyFlags struct {
 	name, description, rules, fromToken string
 	datacenters                         []string
-	meta, noMerge                       bool
+	noMerge                             bool
 }
 
 func (p *policyFlags) flags(c *cobra.Command) {
@@ -65,7 +81,6 @@ func (p *policyFlags) flags(c *cobra.Command) {
 	f.StringVar(&p.description, "description", "", "description")
 	f.StringVar(&p.rules, "rules", "", "rules in HCL or JSON: the text, @file, or - for stdin")
 	f.StringArrayVar(&p.datacenters, "valid-datacenter", nil, "datacenter where it is valid; default all (repeat)")
-	f.BoolVar(&p.meta, "meta", false, "also print hash and indexes")
 	f.StringVar(&p.fromToken, "from-token", "", "tokens with rules of their own ended with Consul 1.11")
 	_ = c.Flags().MarkHidden("from-token") // fails for an unknown flag only
 }
@@ -81,113 +96,55 @@ func (p *policyFlags) ruleText(e *command.Env) (string, error) {
 
 func policyCreate(e *command.Env) *cobra.Command {
 	var p policyFlags
-	c := command.Read(e, "create", "Make a policy", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
+	c := policies.create(e, "Make a policy",
+		func(context.Context, *client.Client, *command.Dial) (*client.Policy, error) {
 			if p.name == "" {
-				return command.Usagef("a policy needs --name")
+				return nil, command.Usagef("a policy needs --name")
 			}
 			rules, err := p.ruleText(e)
-			if err != nil {
-				return err
-			}
-			body := client.Policy{Name: p.name, Description: p.description, Datacenters: p.datacenters, Rules: rules}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/policy", body,
-				func(v *client.Policy, _ bool) string { return policyText(v, p.meta) })
+			return &client.Policy{Name: p.name, Description: p.description, Datacenters: p.datacenters, Rules: rules}, err
 		})
 	p.flags(c)
 	c.Flags().StringVar(&p.name, "name", "", "name of the policy")
 	return c
 }
 
-func policyRead(e *command.Env) *cobra.Command {
-	var id objectID
-	var meta bool
-	c := command.Read(e, "read", "Show a policy with its rules", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			full, err := id.find(ctx, cl, &r.Dial)
-			if err != nil {
-				return err
-			}
-			return read(ctx, e, r, cl, "/v1/acl/policy/"+full, func(p *client.Policy) string { return policyText(p, meta) })
-		})
-	id.flags(c, "policy")
-	c.Flags().BoolVar(&meta, "meta", false, "also print hash and indexes")
-	return c
-}
-
 func policyUpdate(e *command.Env) *cobra.Command {
-	var id, name string
 	var p policyFlags
-	c := command.Read(e, "update", "Change a policy; what no flag names stays, unless --no-merge",
-		command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			// With both flags --id says which one, and --name is its new name.
-			which := objectID{what: "policy", id: id}
-			if id == "" {
-				which.name = name
-			}
-			full, err := which.find(ctx, cl, &r.Dial)
-			if err != nil {
-				return err
-			}
+	id := objectID{what: "policy"}
+	c := policies.update(e, "Change a policy; what no flag names stays, unless --no-merge", id.renaming,
+		func(_ context.Context, _ *client.Client, _ *command.Dial, now *client.Policy) error {
 			rules, err := p.ruleText(e)
 			if err != nil {
 				return err
 			}
-			body := client.Policy{ID: full, Name: name, Description: p.description, Datacenters: p.datacenters, Rules: rules}
-			var now client.Policy
-			if _, err := cl.Get(ctx, "/v1/acl/policy/"+full, r.Q, &now); err != nil {
-				return err
+			was := *now
+			*now = client.Policy{ID: was.ID, Name: cmp.Or(id.name, was.Name), Description: p.description,
+				Datacenters: p.datacenters, Rules: rules}
+			if p.noMerge {
+				return nil
 			}
-			body.Name = cmp.Or(body.Name, now.Name)
-			if !p.noMerge {
-				body.Description, body.Rules = cmp.Or(body.Description, now.Description), cmp.Or(body.Rules, now.Rules)
-				if body.Datacenters == nil {
-					body.Datacenters = now.Datacenters
-				}
+			now.Description, now.Rules = cmp.Or(p.description, was.Description), cmp.Or(rules, was.Rules)
+			if p.datacenters == nil {
+				now.Datacenters = was.Datacenters
 			}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/policy/"+full, body,
-				func(v *client.Policy, _ bool) string { return policyText(v, p.meta) })
+			return nil
 		})
 	p.flags(c)
-	c.Flags().StringVar(&id, "id", "", "id of the policy, or its beginning")
-	c.Flags().StringVar(&name, "name", "", "name of the policy; with --id its new name")
 	c.Flags().BoolVar(&p.noMerge, "no-merge", false, "clear the fields that no flag sets")
 	return c
 }
 
-func policyDelete(e *command.Env) *cobra.Command {
-	var id objectID
-	c := command.Act(e, "delete", "Delete a policy", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, d *command.Dial, cl *client.Client, _ []string) error {
-			full, err := id.find(ctx, cl, d)
-			if err != nil {
-				return err
-			}
-			return remove(ctx, e, d, cl, "Policy", "/v1/acl/policy/", full)
-		})
-	id.flags(c, "policy")
-	return c
-}
-
-func policyList(e *command.Env) *cobra.Command {
-	var meta bool
-	c := command.Read(e, "list", "List policies", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			return list(ctx, e, r, cl, "/v1/acl/policies", func(p *client.Policy) string {
-				f := command.Fields{Width: 17}
-				f.Line(p.Name + ":")
-				f.Add("   ID", p.ID)
-				f.Add("   Description", p.Description)
-				f.Add("   Datacenters", strings.Join(p.Datacenters, ", "))
-				if meta {
-					f.Add("   Hash", fmt.Sprintf("%x", p.Hash))
-					f.Add("   Create Index", fmt.Sprint(p.CreateIndex))
-					f.Add("   Modify Index", fmt.Sprint(p.ModifyIndex))
-				}
-				return f.String()
-			})
-		})
-	c.Flags().BoolVar(&meta, "meta", false, "also print hash and indexes")
-	return c
+func policyRow(p *client.Policy, meta bool) string {
+	f := command.Fields{Width: 17}
+	f.Line(p.Name + ":")
+	f.Add("   ID", p.ID)
+	f.Add("   Description", p.Description)
+	f.Add("   Datacenters", strings.Join(p.Datacenters, ", "))
+	if meta {
+		f.Add("   Hash", fmt.Sprintf("%x", p.Hash))
+		f.Add("   Create Index", fmt.Sprint(p.CreateIndex))
+		f.Add("   Modify Index", fmt.Sprint(p.ModifyIndex))
+	}
+	return f.String()
 }

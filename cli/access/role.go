@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"corbel.dev/corbel/cli/command"
@@ -36,15 +35,14 @@ func roleLines(r *client.Role, meta bool, indent string, withName bool) string {
 
 // roleFlags are the flags of create and update.
 type roleFlags struct {
-	description   string
-	meta, noMerge bool
-	policies      links
-	identities    identities
+	description string
+	noMerge     bool
+	policies    links
+	identities  identities
 }
 
 func (o *roleFlags) flags(c *cobra.Command) {
 	c.Flags().StringVar(&o.description, "description", "", "description")
-	c.Flags().BoolVar(&o.meta, "meta", false, "also print hash and indexes")
 	o.policies.flags(c, "policy", "policies", false)
 	o.identities.flags(c, false)
 }
@@ -71,95 +69,34 @@ func (o *roleFlags) apply(ctx context.Context, cl *client.Client, d *command.Dia
 func roleCreate(e *command.Env) *cobra.Command {
 	var o roleFlags
 	var name string
-	c := command.Read(e, "create", "Make a role", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
+	c := roles.create(e, "Make a role",
+		func(ctx context.Context, cl *client.Client, d *command.Dial) (*client.Role, error) {
 			if name == "" {
-				return command.Usagef("a role needs --name")
+				return nil, command.Usagef("a role needs --name")
 			}
-			role := client.Role{Name: name}
-			if err := o.apply(ctx, cl, &r.Dial, &role); err != nil {
-				return err
-			}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/role", role,
-				func(v *client.Role, _ bool) string { return roleText(v, o.meta) })
+			role := &client.Role{Name: name}
+			return role, o.apply(ctx, cl, d, role)
 		})
 	o.flags(c)
 	c.Flags().StringVar(&name, "name", "", "name of the role")
 	return c
 }
 
-func roleRead(e *command.Env) *cobra.Command {
-	var id objectID
-	var meta bool
-	c := command.Read(e, "read", "Show a role", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			full, err := id.find(ctx, cl, &r.Dial)
-			if err != nil {
-				return err
-			}
-			return read(ctx, e, r, cl, "/v1/acl/role/"+full, func(v *client.Role) string { return roleText(v, meta) })
-		})
-	id.flags(c, "role")
-	c.Flags().BoolVar(&meta, "meta", false, "also print hash and indexes")
-	return c
-}
-
 func roleUpdate(e *command.Env) *cobra.Command {
-	var id, name string
 	var o roleFlags
-	c := command.Read(e, "update", "Change a role; flags add to what is there, unless --no-merge",
-		command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			which := objectID{what: "role", id: id}
-			if id == "" {
-				which.name = name
+	id := objectID{what: "role"}
+	c := roles.update(e, "Change a role; flags add to what is there, unless --no-merge", id.renaming,
+		func(ctx context.Context, cl *client.Client, d *command.Dial, role *client.Role) error {
+			if id.id != "" {
+				role.Name = cmp.Or(id.name, role.Name)
 			}
-			full, err := which.find(ctx, cl, &r.Dial)
-			if err != nil {
-				return err
-			}
-			var role client.Role
-			if _, err := cl.Get(ctx, "/v1/acl/role/"+full, r.Q, &role); err != nil {
-				return err
-			}
-			if id != "" {
-				role.Name = cmp.Or(name, role.Name)
-			}
-			if err := o.apply(ctx, cl, &r.Dial, &role); err != nil {
-				return err
-			}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/role/"+full, role,
-				func(v *client.Role, _ bool) string { return roleText(v, o.meta) })
+			return o.apply(ctx, cl, d, role)
 		})
 	o.flags(c)
-	c.Flags().StringVar(&id, "id", "", "id of the role, or its beginning")
-	c.Flags().StringVar(&name, "name", "", "name of the role; with --id its new name")
 	c.Flags().BoolVar(&o.noMerge, "no-merge", false, "clear the fields that no flag sets")
 	return c
 }
 
-func roleDelete(e *command.Env) *cobra.Command {
-	var id objectID
-	c := command.Act(e, "delete", "Delete a role", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, d *command.Dial, cl *client.Client, _ []string) error {
-			full, err := id.find(ctx, cl, d)
-			if err != nil {
-				return err
-			}
-			return remove(ctx, e, d, cl, "Role", "/v1/acl/role/", full)
-		})
-	id.flags(c, "role")
-	return c
-}
-
-func roleList(e *command.Env) *cobra.Command {
-	var meta bool
-	c := command.Read(e, "list", "List roles", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			return list(ctx, e, r, cl, "/v1/acl/roles", func(v *client.Role) string {
-				return v.Name + ":\n" + roleLines(v, meta, "   ", false)
-			})
-		})
-	c.Flags().BoolVar(&meta, "meta", false, "also print hash and indexes")
-	return c
+func roleRow(r *client.Role, meta bool) string {
+	return r.Name + ":\n" + roleLines(r, meta, "   ", false)
 }

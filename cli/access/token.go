@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 
 	"corbel.dev/corbel/cli/command"
@@ -52,10 +51,15 @@ func tokenText(t *client.Token, meta bool) string {
 	return b.String()
 }
 
+func tokenRow(t *client.Token, meta bool) string { return tokenText(t, meta) + "\n" }
+
+// newToken prints a token that was just made.
+func newToken(t *client.Token) string { return tokenText(t, false) }
+
 // tokenFlags are the flags of create and update.
 type tokenFlags struct {
 	description, accessor, secret, ttl string
-	local, meta                        bool
+	local                              bool
 	policies, roles                    links
 	identities                         identities
 }
@@ -63,7 +67,6 @@ type tokenFlags struct {
 func (t *tokenFlags) flags(c *cobra.Command, update bool) {
 	f := c.Flags()
 	f.StringVar(&t.description, "description", "", "description")
-	f.BoolVar(&t.meta, "meta", false, "also print hash and indexes")
 	t.policies.flags(c, "policy", "policies", update)
 	t.roles.flags(c, "role", "roles", update)
 	t.identities.flags(c, update)
@@ -95,68 +98,64 @@ func (t *tokenFlags) apply(ctx context.Context, cl *client.Client, d *command.Di
 
 func tokenCreate(e *command.Env) *cobra.Command {
 	var t tokenFlags
-	c := command.Read(e, "create", "Make a token", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			token := client.Token{AccessorID: t.accessor, SecretID: t.secret, Local: t.local, ExpirationTTL: t.ttl}
-			if err := t.apply(ctx, cl, &r.Dial, &token); err != nil {
-				return err
+	c := tokens.create(e, "Make a token",
+		func(ctx context.Context, cl *client.Client, d *command.Dial) (*client.Token, error) {
+			token := &client.Token{AccessorID: t.accessor, SecretID: t.secret, Local: t.local, ExpirationTTL: t.ttl}
+			if err := t.apply(ctx, cl, d, token); err != nil {
+				return nil, err
 			}
 			if len(token.Policies)+len(token.Roles)+len(token.ServiceIdentities)+len(token.NodeIdentities)+
 				len(token.TemplatedPolicies) == 0 {
-				return command.Usagef("a token needs at least one of --policy-name, --policy-id, --role-name, --role-id, " +
+				return nil, command.Usagef("a token needs at least one of --policy-name, --policy-id, --role-name, --role-id, " +
 					"--service-identity, --node-identity and --templated-policy")
 			}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/token", token,
-				func(v *client.Token, _ bool) string { return tokenText(v, t.meta) })
+			return token, nil
 		})
 	t.flags(c, false)
 	return c
 }
 
-// tokenID is the flag that names a token, under both of its names.
-type tokenID struct{ accessor, old string }
-
-func (t *tokenID) flags(c *cobra.Command) {
-	c.Flags().StringVar(&t.accessor, "accessor-id", "", "accessor id of the token, or its beginning")
-	c.Flags().StringVar(&t.old, "id", "", "same as --accessor-id")
-}
-
-func (t *tokenID) find(ctx context.Context, cl *client.Client, d *command.Dial) (string, error) {
-	given := cmp.Or(t.accessor, t.old)
-	if given == "" {
-		return "", command.Usagef("give the token with --accessor-id; see `acl token list`")
+// whichToken adds the flag that names a token, under both of its names.
+func whichToken(c *cobra.Command) finder {
+	accessor := c.Flags().String("accessor-id", "", "accessor id of the token, or its beginning")
+	old := c.Flags().String("id", "", "same as --accessor-id")
+	return func(ctx context.Context, cl *client.Client, d *command.Dial) (string, error) {
+		switch given := cmp.Or(*accessor, *old); given {
+		case "":
+			return "", command.Usagef("give the token with --accessor-id; see `acl token list`")
+		case "anonymous":
+			return "00000000-0000-0000-0000-000000000002", nil
+		default:
+			return idOf(ctx, cl, d, "/v1/acl/tokens", "token", given)
+		}
 	}
-	if given == "anonymous" {
-		return "00000000-0000-0000-0000-000000000002", nil
-	}
-	return idOf(ctx, cl, d, "/v1/acl/tokens", "token", given)
 }
 
 func tokenClone(e *command.Env) *cobra.Command {
-	var id tokenID
+	var find finder
 	var description string
-	c := command.Read(e, "clone", "Make a token with the rights of another", command.Between(0, 0, "flags only"),
+	c := command.Read(e, "clone", "Make a token with the rights of another", flagsOnly(),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			full, err := id.find(ctx, cl, &r.Dial)
+			full, err := find(ctx, cl, &r.Dial)
 			if err != nil {
 				return err
 			}
 			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/token/"+full+"/clone",
-				map[string]string{"Description": description}, tokenText)
+				map[string]string{"Description": description}, newToken)
 		})
-	id.flags(c)
+	find = whichToken(c)
 	c.Flags().StringVar(&description, "description", "", "description; default the other's")
 	return c
 }
 
 func tokenRead(e *command.Env) *cobra.Command {
-	var id tokenID
+	var find finder
 	var self, meta, expanded bool
-	c := command.Read(e, "read", "Show a token", command.Between(0, 0, "flags only"),
+	c := command.Read(e, "read", "Show a token", flagsOnly(),
 		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
 			path := "/v1/acl/token/self"
 			if !self {
-				full, err := id.find(ctx, cl, &r.Dial)
+				full, err := find(ctx, cl, &r.Dial)
 				if err != nil {
 					return err
 				}
@@ -167,7 +166,7 @@ func tokenRead(e *command.Env) *cobra.Command {
 			}
 			return read(ctx, e, r, cl, path, func(t *client.Token) string { return tokenText(t, meta) })
 		})
-	id.flags(c)
+	find = whichToken(c)
 	c.Flags().BoolVar(&self, "self", false, "the token of this call")
 	c.Flags().BoolVar(&meta, "meta", false, "also print hash and indexes")
 	c.Flags().BoolVar(&expanded, "expanded", false, "also print the rules")
@@ -175,66 +174,16 @@ func tokenRead(e *command.Env) *cobra.Command {
 }
 
 func tokenUpdate(e *command.Env) *cobra.Command {
-	var id tokenID
 	var t tokenFlags
-	c := command.Read(e, "update", "Change a token; what no flag names stays", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			full, err := id.find(ctx, cl, &r.Dial)
-			if err != nil {
-				return err
-			}
-			var token client.Token
-			if _, err := cl.Get(ctx, "/v1/acl/token/"+full, r.Q, &token); err != nil {
-				return err
-			}
-			if err := t.apply(ctx, cl, &r.Dial, &token); err != nil {
-				return err
-			}
-			return send(ctx, e, r, cl, http.MethodPut, "/v1/acl/token/"+full, token,
-				func(v *client.Token, _ bool) string { return tokenText(v, t.meta) })
-		})
-	id.flags(c)
+	c := tokens.update(e, "Change a token; what no flag names stays", whichToken, t.apply)
 	t.flags(c, true)
 	return c
 }
 
-func tokenDelete(e *command.Env) *cobra.Command {
-	var id tokenID
-	c := command.Act(e, "delete", "Delete a token", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, d *command.Dial, cl *client.Client, _ []string) error {
-			full, err := id.find(ctx, cl, d)
-			if err != nil {
-				return err
-			}
-			return remove(ctx, e, d, cl, "Token", "/v1/acl/token/", full)
-		})
-	id.flags(c)
-	return c
-}
-
 func tokenList(e *command.Env) *cobra.Command {
-	var meta bool
-	var policy, role, method, service string
-	c := command.Read(e, "list", "List tokens", command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			q := url.Values{}
-			for name, value := range map[string]string{"policy": policy, "role": role, "authmethod": method,
-				"servicename": service} {
-				if value != "" {
-					q.Set(name, value)
-				}
-			}
-			path := "/v1/acl/tokens"
-			if len(q) > 0 {
-				path += "?" + q.Encode()
-			}
-			return list(ctx, e, r, cl, path, func(t *client.Token) string { return tokenText(t, meta) + "\n" })
-		})
-	f := c.Flags()
-	f.BoolVar(&meta, "meta", false, "also print hash and indexes")
-	f.StringVar(&policy, "policy", "", "only tokens with the policy of this id")
-	f.StringVar(&role, "role", "", "only tokens with the role of this id")
-	f.StringVar(&method, "auth-method", "", "only tokens of this auth method")
-	f.StringVar(&service, "service-name", "", "only tokens with this service's identity")
-	return c
+	return tokens.list(e, "List tokens",
+		filter{"policy", "policy", "only tokens with the policy of this id"},
+		filter{"role", "role", "only tokens with the role of this id"},
+		filter{"auth-method", "authmethod", "only tokens of this auth method"},
+		filter{"service-name", "servicename", "only tokens with this service's identity"})
 }

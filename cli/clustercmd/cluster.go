@@ -377,9 +377,7 @@ func writeMaintained(ctx context.Context, e *command.Env, cl *client.Client, lis
 		if check.ServiceID != "" {
 			name, head = "  ID:     "+check.ServiceID, "Service:"
 		}
-		if err := e.Printf("%s\n%s\n  Reason: %s\n\n", head, name, check.Notes); err != nil {
-			return err
-		}
+		e.Say("%s\n%s\n  Reason: %s\n\n", head, name, check.Notes)
 	}
 	return nil
 }

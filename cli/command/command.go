@@ -43,6 +43,7 @@ type Env struct {
 	Sensu string
 
 	closers []func()
+	unsaid  error // the first failure of Say
 }
 
 // Program is the name that the user typed, for hints.
@@ -99,6 +100,16 @@ func (e *Env) Printf(format string, args ...any) error {
 	_, err := fmt.Fprintf(e.Out, format, args...)
 	return err
 }
+
+// Say writes to stdout. Where that fails, the command goes on, and has failed at its end: see Unsaid.
+func (e *Env) Say(format string, args ...any) {
+	if err := e.Printf(format, args...); err != nil && e.unsaid == nil {
+		e.unsaid = err
+	}
+}
+
+// Unsaid is why something that the command had to say could not be written; nil when all was.
+func (e *Env) Unsaid() error { return e.unsaid }
 
 // ExitCode is an error that carries the process's exit code and no text of its own.
 type ExitCode int

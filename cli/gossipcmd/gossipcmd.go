@@ -141,9 +141,7 @@ func (k *keyringFlags) write(e *command.Env, rings []ring) error {
 	if k.primary {
 		what = "installed primary"
 	}
-	if err := e.Printf("==> Gathering %s encryption keys...\n", what); err != nil {
-		return err
-	}
+	e.Say("==> Gathering %s encryption keys...\n", what)
 	for _, one := range rings {
 		pool := one.Datacenter + " (LAN)"
 		if one.WAN {
@@ -156,18 +154,12 @@ func (k *keyringFlags) write(e *command.Env, rings []ring) error {
 		if k.primary {
 			keys = one.PrimaryKeys
 		}
-		if err := e.Printf("\n%s:\n", pool); err != nil {
-			return err
-		}
+		e.Say("\n%s:\n", pool)
 		for _, node := range command.SortedKeys(one.Messages) {
-			if err := e.Printf("  ===> %s: %s\n", node, one.Messages[node]); err != nil {
-				return err
-			}
+			e.Say("  ===> %s: %s\n", node, one.Messages[node])
 		}
 		for _, key := range command.SortedKeys(keys) {
-			if err := e.Printf("  %s [%d/%d]\n", key, keys[key], one.NumNodes); err != nil {
-				return err
-			}
+			e.Say("  %s [%d/%d]\n", key, keys[key], one.NumNodes)
 		}
 	}
 	return nil

@@ -151,9 +151,7 @@ func allocDetail(c *Call, a *jobwire.Allocation, short bool) error {
 			pairs = append(pairs, name, c.short(id))
 		}
 	}
-	if err := c.fields(pairs...); err != nil {
-		return err
-	}
+	c.fields(pairs...)
 	if r := a.AllocatedResources; r != nil && len(r.Shared.Ports) > 0 {
 		rows := [][]string{}
 		for _, p := range r.Shared.Ports {
@@ -163,9 +161,7 @@ func allocDetail(c *Call, a *jobwire.Allocation, short bool) error {
 			}
 			rows = append(rows, []string{p.Label, address})
 		}
-		if err := c.Printf("\nAllocation Addresses\n"); err != nil {
-			return err
-		}
+		c.Say("\nAllocation Addresses\n")
 		if err := c.table([]string{"Label", "Address"}, rows, ""); err != nil {
 			return err
 		}
@@ -185,26 +181,18 @@ func allocDetail(c *Call, a *jobwire.Allocation, short bool) error {
 
 func taskDetail(c *Call, a *jobwire.Allocation, name string) error {
 	s := a.TaskStates[name]
-	if err := c.Printf("\nTask %q is %q\n", name, s.State); err != nil {
-		return err
-	}
+	c.Say("\nTask %q is %q\n", name, s.State)
 	if r := a.AllocatedResources; r != nil && r.Tasks[name] != nil {
 		t := r.Tasks[name]
-		if err := c.Printf("Task Resources: %d MHz, %d MiB\n", t.Cpu.CpuShares, t.Memory.MemoryMB); err != nil {
-			return err
-		}
+		c.Say("Task Resources: %d MHz, %d MiB\n", t.Cpu.CpuShares, t.Memory.MemoryMB)
 	}
-	if err := c.fields("Started At", jobview.Moment(s.StartedAt), "Finished At", jobview.Moment(s.FinishedAt),
-		"Total Restarts", strconv.FormatUint(s.Restarts, 10)); err != nil {
-		return err
-	}
+	c.fields("Started At", jobview.Moment(s.StartedAt), "Finished At", jobview.Moment(s.FinishedAt),
+		"Total Restarts", strconv.FormatUint(s.Restarts, 10))
 	rows := [][]string{}
 	for _, event := range slices.Backward(s.Events) {
 		rows = append(rows, []string{jobview.When(event.Time), event.Type, event.DisplayMessage})
 	}
-	if err := c.Printf("\nRecent Events:\n"); err != nil {
-		return err
-	}
+	c.Say("\nRecent Events:\n")
 	return c.table([]string{"Time", "Type", "Description"}, rows, "none")
 }
 

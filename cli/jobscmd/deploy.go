@@ -79,10 +79,8 @@ func (c *Call) deploymentTable(path string) error {
 }
 
 func (c *Call) deploymentDetail(d *jobwire.Deployment) error {
-	if err := c.fields("ID", c.short(d.ID), "Job ID", d.JobID, "Job Version", strconv.FormatUint(d.JobVersion, 10),
-		"Status", d.Status, "Description", d.StatusDescription); err != nil {
-		return err
-	}
+	c.fields("ID", c.short(d.ID), "Job ID", d.JobID, "Job Version", strconv.FormatUint(d.JobVersion, 10),
+		"Status", d.Status, "Description", d.StatusDescription)
 	rows := [][]string{}
 	for _, name := range slices.Sorted(maps.Keys(d.TaskGroups)) {
 		g := d.TaskGroups[name]
@@ -98,9 +96,7 @@ func (c *Call) deploymentDetail(d *jobwire.Deployment) error {
 			strconv.Itoa(g.DesiredCanaries), strconv.Itoa(g.PlacedAllocs), strconv.Itoa(g.HealthyAllocs),
 			strconv.Itoa(g.UnhealthyAllocs), by})
 	}
-	if err := c.Printf("\nDeployed\n"); err != nil {
-		return err
-	}
+	c.Say("\nDeployed\n")
 	return c.table([]string{"Task Group", "Auto Revert", "Promoted", "Desired", "Canaries", "Placed", "Healthy",
 		"Unhealthy", "Progress Deadline"}, rows, "No groups")
 }

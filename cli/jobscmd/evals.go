@@ -86,20 +86,16 @@ func evalStatus(e *command.Env) *cobra.Command {
 			if err := c.get("evaluation/"+id, nil, &v); err != nil {
 				return err
 			}
-			if err := c.fields("ID", c.short(v.ID), "Create Time", jobview.Ago(v.CreateTime), "Modify Time",
+			c.fields("ID", c.short(v.ID), "Create Time", jobview.Ago(v.CreateTime), "Modify Time",
 				jobview.Ago(v.ModifyTime),
 				"Status", v.Status, "Status Description", jobview.Or(v.StatusDescription, v.Status), "Type", v.Type, "TriggeredBy",
 				v.TriggeredBy, "Job ID", v.JobID, "Namespace", v.Namespace, "Priority", strconv.Itoa(v.Priority),
 				"Placement Failures", strconv.FormatBool(len(v.FailedTGAllocs) > 0), "Previous Eval",
 				jobview.Or(c.short(v.PreviousEval), "<none>"), "Next Eval", jobview.Or(c.short(v.NextEval), "<none>"),
 				"Blocked Eval",
-				jobview.Or(c.short(v.BlockedEval), "<none>")); err != nil {
-				return err
-			}
+				jobview.Or(c.short(v.BlockedEval), "<none>"))
 			if len(v.FailedTGAllocs) > 0 {
-				if err := c.Printf("\nFailed Placements\n"); err != nil {
-					return err
-				}
+				c.Say("\nFailed Placements\n")
 				if err := c.failures(v.FailedTGAllocs); err != nil {
 					return err
 				}
@@ -112,9 +108,7 @@ func evalStatus(e *command.Env) *cobra.Command {
 func queuedText(c *Call, v *jobwire.Evaluation) error {
 	for _, name := range slices.Sorted(maps.Keys(v.QueuedAllocations)) {
 		if n := v.QueuedAllocations[name]; n > 0 {
-			if err := c.Printf("Group %q has %d allocations queued\n", name, n); err != nil {
-				return err
-			}
+			c.Say("Group %q has %d allocations queued\n", name, n)
 		}
 	}
 	return nil

@@ -103,15 +103,13 @@ func (c *Call) jobDetail(id string, all, evals, brief bool) error {
 	if jobwire.Get(j.Stop) {
 		status += " (stopped)"
 	}
-	if err := c.fields("ID", jobwire.Get(j.ID), "Name", jobwire.Get(j.Name),
+	c.fields("ID", jobwire.Get(j.ID), "Name", jobwire.Get(j.Name),
 		"Submit Date", jobview.When(jobwire.Get(j.SubmitTime)), "Type", jobwire.Get(j.Type),
 		"Priority", strconv.Itoa(jobwire.Get(j.Priority)),
 		"Datacenters", strings.Join(j.Datacenters, ","), "Namespace", jobwire.Get(j.Namespace),
 		"Node Pool", jobwire.Get(j.NodePool), "Status", status,
 		"Periodic", strconv.FormatBool(j.Periodic != nil), "Parameterized", strconv.FormatBool(j.ParameterizedJob != nil),
-		"Version", strconv.FormatUint(jobwire.Get(j.Version), 10)); err != nil {
-		return err
-	}
+		"Version", strconv.FormatUint(jobwire.Get(j.Version), 10))
 	if brief {
 		return nil
 	}
@@ -126,16 +124,12 @@ func (c *Call) jobDetail(id string, all, evals, brief bool) error {
 		return err
 	}
 	if d != nil {
-		if err := c.Printf("\nLatest Deployment\n"); err != nil {
-			return err
-		}
+		c.Say("\nLatest Deployment\n")
 		if err := c.deploymentDetail(d); err != nil {
 			return err
 		}
 	}
-	if err := c.Printf("\nAllocations\n"); err != nil {
-		return err
-	}
+	c.Say("\nAllocations\n")
 	return c.allocTable(job(id, "allocations"), url.Values{"all": {strconv.FormatBool(all)}}, "No allocations placed")
 }
 
@@ -145,9 +139,7 @@ func jobSummary(c *Call, id string) error {
 		return err
 	}
 	if k := s.Children; k != nil {
-		if err := c.Printf("\nChildren Job Summary\n"); err != nil {
-			return err
-		}
+		c.Say("\nChildren Job Summary\n")
 		return c.table([]string{"Pending", "Running", "Dead"}, [][]string{{strconv.FormatInt(k.Pending, 10),
 			strconv.FormatInt(k.Running, 10), strconv.FormatInt(k.Dead, 10)}}, "")
 	}
@@ -160,9 +152,7 @@ func jobSummary(c *Call, id string) error {
 		}
 		rows = append(rows, row)
 	}
-	if err := c.Printf("\nSummary\n"); err != nil {
-		return err
-	}
+	c.Say("\nSummary\n")
 	return c.table([]string{"Task Group", "Queued", "Starting", "Running", "Failed", "Complete", "Lost", "Unknown"}, rows,
 		"No groups")
 }
@@ -175,18 +165,14 @@ func jobQueue(c *Call, id string, all bool) error {
 	}
 	slices.SortFunc(evals, func(a, b *jobwire.Evaluation) int { return cmp.Compare(b.ModifyIndex, a.ModifyIndex) })
 	if all {
-		if err := c.Printf("\nEvaluations\n"); err != nil {
-			return err
-		}
+		c.Say("\nEvaluations\n")
 		if err := c.evalTable(evals); err != nil {
 			return err
 		}
 	}
 	for _, e := range evals {
 		if e.Status == "blocked" && len(e.FailedTGAllocs) > 0 {
-			if err := c.Printf("\nPlacement Failure\n"); err != nil {
-				return err
-			}
+			c.Say("\nPlacement Failure\n")
 			return c.failures(e.FailedTGAllocs)
 		}
 	}
@@ -275,18 +261,14 @@ func jobHistory(e *command.Env) *cobra.Command {
 				return err
 			}
 			for i, j := range answer.Versions {
-				if err := c.fields("Version", strconv.FormatUint(jobwire.Get(j.Version), 10), "Stable",
-					strconv.FormatBool(jobwire.Get(j.Stable)), "Submit Date", jobview.When(jobwire.Get(j.SubmitTime))); err != nil {
-					return err
-				}
+				c.fields("Version", strconv.FormatUint(jobwire.Get(j.Version), 10), "Stable",
+					strconv.FormatBool(jobwire.Get(j.Stable)), "Submit Date", jobview.When(jobwire.Get(j.SubmitTime)))
 				var b strings.Builder
 				if i < len(answer.Diffs) && answer.Diffs[i] != nil {
 					b.WriteString("Diff        =\n")
 					jobview.Diff(&b, answer.Diffs[i], false)
 				}
-				if err := c.Printf("%s\n", b.String()); err != nil {
-					return err
-				}
+				c.Say("%s\n", b.String())
 			}
 			return nil
 		}
@@ -401,10 +383,8 @@ func jobDispatch(e *command.Env) *cobra.Command {
 				if err := c.Client.Put(c.Ctx(), job(id, "dispatch"), query, body, &answer); err != nil {
 					return err
 				}
-				if err := c.fields("Dispatched Job ID", answer.DispatchedJobID, "Evaluation ID",
-					c.short(answer.EvalID)); err != nil {
-					return err
-				}
+				c.fields("Dispatched Job ID", answer.DispatchedJobID, "Evaluation ID",
+					c.short(answer.EvalID))
 				if *detach || answer.EvalID == "" {
 					return nil
 				}

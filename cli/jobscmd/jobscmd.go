@@ -273,16 +273,13 @@ func (c *Call) table(head []string, rows [][]string, none string) error {
 }
 
 // fields prints name and value under each other.
-func (c *Call) fields(pairs ...string) error {
+func (c *Call) fields(pairs ...string) {
 	width := 0
 	for i := 0; i < len(pairs); i += 2 {
 		width = max(width, len(pairs[i]))
 	}
 	for i := 0; i < len(pairs); i += 2 {
 		line := fmt.Sprintf("%-*s = %s", width, pairs[i], pairs[i+1])
-		if err := c.Printf("%s\n", strings.TrimRight(line, " ")); err != nil {
-			return err
-		}
+		c.Say("%s\n", strings.TrimRight(line, " "))
 	}
-	return nil
 }

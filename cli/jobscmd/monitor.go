@@ -156,10 +156,8 @@ func (s *evalSeen) look(e *jobwire.Evaluation) (done bool, err error) {
 func (c *Call) failures(failed map[string]*jobwire.AllocationMetric) error {
 	for _, group := range slices.Sorted(maps.Keys(failed)) {
 		m := failed[group]
-		if err := c.Printf("Task Group %q (failed to place %d allocation%s):\n%s", group, m.CoalescedFailures+1,
-			jobview.Plural(m.CoalescedFailures+1), jobview.Metric(m, "  ")); err != nil {
-			return err
-		}
+		c.Say("Task Group %q (failed to place %d allocation%s):\n%s", group, m.CoalescedFailures+1,
+			jobview.Plural(m.CoalescedFailures+1), jobview.Metric(m, "  "))
 	}
 	return nil
 }

@@ -128,11 +128,9 @@ func (c *Call) nodeDetail(id string) error {
 			drivers = append(drivers, name+" (unhealthy)")
 		}
 	}
-	if err := c.fields("ID", n.ID, "Name", n.Name, "Node Pool", n.NodePool, "Class", jobview.Or(n.NodeClass, "<none>"),
+	c.fields("ID", n.ID, "Name", n.Name, "Node Pool", n.NodePool, "Class", jobview.Or(n.NodeClass, "<none>"),
 		"DC", n.Datacenter, "Drain", strconv.FormatBool(n.Drain), "Eligibility", n.SchedulingEligibility,
-		"Status", n.Status, "Drivers", strings.Join(drivers, ","), "Address", jobview.Or(n.HTTPAddr, "<none>")); err != nil {
-		return err
-	}
+		"Status", n.Status, "Drivers", strings.Join(drivers, ","), "Address", jobview.Or(n.HTTPAddr, "<none>"))
 	if err := nodeResources(c, &n); err != nil {
 		return err
 	}
@@ -141,25 +139,19 @@ func (c *Call) nodeDetail(id string) error {
 		for _, event := range slices.Backward(n.Events) {
 			rows = append(rows, []string{jobview.Moment(event.Timestamp), event.Subsystem, event.Message})
 		}
-		if err := c.Printf("\nNode Events\n"); err != nil {
-			return err
-		}
+		c.Say("\nNode Events\n")
 		if err := c.table([]string{"Time", "Subsystem", "Message"}, rows, ""); err != nil {
 			return err
 		}
 	}
-	if err := c.Printf("\nAllocations\n"); err != nil {
-		return err
-	}
+	c.Say("\nAllocations\n")
 	if err := nodeAllocs(c, id); err != nil {
 		return err
 	}
 	if !c.Verbose {
 		return nil
 	}
-	if err := c.Printf("\nAttributes\n"); err != nil {
-		return err
-	}
+	c.Say("\nAttributes\n")
 	pairs := []string{}
 	for _, name := range slices.Sorted(maps.Keys(n.Attributes)) {
 		pairs = append(pairs, name, n.Attributes[name])
@@ -167,7 +159,8 @@ func (c *Call) nodeDetail(id string) error {
 	for _, name := range slices.Sorted(maps.Keys(n.Meta)) {
 		pairs = append(pairs, "meta."+name, n.Meta[name])
 	}
-	return c.fields(pairs...)
+	c.fields(pairs...)
+	return nil
 }
 
 // nodeAllocs lists the allocations of a node. The API sends them whole.
@@ -207,9 +200,7 @@ func nodeResources(c *Call, n *jobwire.Node) error {
 		}
 	}
 	r := n.NodeResources
-	if err := c.Printf("\nAllocated Resources\n"); err != nil {
-		return err
-	}
+	c.Say("\nAllocated Resources\n")
 	return c.table([]string{"CPU", "Memory", "Disk"}, [][]string{{fmt.Sprintf("%d/%d MHz", cpu, r.Cpu.CpuShares),
 		fmt.Sprintf("%d/%d MiB", memory, r.Memory.MemoryMB), fmt.Sprintf("%d/%d MiB", disk, r.Disk.DiskMB)}}, "")
 }
@@ -367,8 +358,9 @@ func poolCommands(e *command.Env) []*cobra.Command {
 			if p.SchedulerConfiguration != nil {
 				algorithm = jobview.Or(p.SchedulerConfiguration.SchedulerAlgorithm, algorithm)
 			}
-			return c.fields("Name", p.Name, "Description", jobview.Or(p.Description, "<none>"), "Metadata",
+			c.fields("Name", p.Name, "Description", jobview.Or(p.Description, "<none>"), "Metadata",
 				jobview.Or(command.AllPairs(p.Meta), "<none>"), "Scheduler Algorithm", algorithm)
+			return nil
 		}),
 		leaf(e, "apply FILE", "Create or change a node pool from JSON; - is stdin", 1, 1, applyPool),
 		plain(e, "delete POOL", "Delete a node pool", 1, 1, func(c *Call, args []string) error {

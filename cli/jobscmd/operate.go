@@ -39,8 +39,9 @@ func Namespace(e *command.Env, cmd *cobra.Command) {
 			if err := c.get(path, nil, &n); err != nil {
 				return err
 			}
-			return c.fields("Name", n.Name, "Description", jobview.Or(n.Description, "<none>"), "Metadata",
+			c.fields("Name", n.Name, "Description", jobview.Or(n.Description, "<none>"), "Metadata",
 				jobview.Or(command.AllPairs(n.Meta), "<none>"))
+			return nil
 		}),
 		leaf(e, "apply NAMESPACE", "Create or change a namespace", 1, 1, func(cmd *cobra.Command) func(*Call,
 			[]string) error {
@@ -106,13 +107,14 @@ func schedulerCommands(e *command.Env) *cobra.Command {
 			}
 			s := answer.SchedulerConfig
 			yes := strconv.FormatBool
-			return c.fields("Scheduler Algorithm", s.SchedulerAlgorithm, "Memory Oversubscription",
+			c.fields("Scheduler Algorithm", s.SchedulerAlgorithm, "Memory Oversubscription",
 				yes(s.MemoryOversubscriptionEnabled), "Reject Job Registration", yes(s.RejectJobRegistration),
 				"Pause Eval Broker", yes(s.PauseEvalBroker), "Preemption System Scheduler",
 				yes(s.PreemptionConfig.SystemSchedulerEnabled), "Preemption Service Scheduler",
 				yes(s.PreemptionConfig.ServiceSchedulerEnabled), "Preemption Batch Scheduler",
 				yes(s.PreemptionConfig.BatchSchedulerEnabled), "Preemption SysBatch Scheduler",
 				yes(s.PreemptionConfig.SysBatchSchedulerEnabled), "Modify Index", strconv.FormatUint(s.ModifyIndex, 10))
+			return nil
 		}),
 		leaf(e, "set-config", "Change the settings", 0, 0, setConfig))
 }

@@ -165,9 +165,7 @@ func printPlan(c *Call, p *planned, path string, showDiff bool) error {
 		"job modify index given matches "+
 		"the server-side version. If the index has\nchanged, another user has modified the job and the plan's results "+
 		"are\npotentially invalid.\n", p.JobModifyIndex, c.tool("job run", "jobs run"), p.JobModifyIndex, path)
-	if err := c.Printf("%s", b.String()); err != nil {
-		return err
-	}
+	c.Say("%s", b.String())
 	for _, u := range p.Annotations.DesiredTGUpdates {
 		if u.Place+u.Stop+u.Migrate+u.InPlaceUpdate+u.DestructiveUpdate+u.Canary > 0 {
 			return codeChanges

@@ -44,22 +44,16 @@ func jobWhy(e *command.Env) *cobra.Command {
 			if err := c.get(job(id, "why"), nil, &why); err != nil {
 				return err
 			}
-			if err := c.Printf("%s\n", why.Text); err != nil {
-				return err
-			}
+			c.Say("%s\n", why.Text)
 			for _, name := range slices.Sorted(maps.Keys(why.Groups)) {
 				g := why.Groups[name]
 				if g.Metric == nil {
 					continue
 				}
-				if err := c.Printf("\nGroup %q: %d of %d placed, %d queued, room on %d nodes\n%s", name, g.Placed, g.Desired,
-					g.Queued, g.Fits, jobview.Metric(g.Metric, "  ")); err != nil {
-					return err
-				}
+				c.Say("\nGroup %q: %d of %d placed, %d queued, room on %d nodes\n%s", name, g.Placed, g.Desired,
+					g.Queued, g.Fits, jobview.Metric(g.Metric, "  "))
 				for _, change := range g.Changes {
-					if err := c.Printf("  - %s\n", change.Text); err != nil {
-						return err
-					}
+					c.Say("  - %s\n", change.Text)
 				}
 			}
 			if w := why.Waits; w != nil {

@@ -154,9 +154,7 @@ func configList(e *command.Env) *cobra.Command {
 				return err
 			}
 			for _, en := range entries {
-				if err := e.Printf("%s\n", en.Name); err != nil {
-					return err
-				}
+				e.Say("%s\n", en.Name)
 			}
 			return nil
 		})

@@ -187,9 +187,7 @@ func intentionMatch(e *command.Env) *cobra.Command {
 				return command.WriteJSON(e.Out, out, false)
 			}
 			for _, one := range out[args[0]] {
-				if err := e.Printf("%s\n", one.line()); err != nil {
-					return err
-				}
+				e.Say("%s\n", one.line())
 			}
 			return nil
 		})

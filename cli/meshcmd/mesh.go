@@ -155,18 +155,14 @@ func meshProxy(e *command.Env) *cobra.Command {
 			}
 			for i := range a.List {
 				if i > 0 {
-					if err := e.Printf("\n"); err != nil {
-						return err
-					}
+					e.Say("\n")
 				}
 				if err := a.List[i].write(e.Out); err != nil {
 					return err
 				}
 			}
 			if a.More > 0 {
-				if err := e.Printf("\n%d more proxies are not shown: ask for one by its ID\n", a.More); err != nil {
-					return err
-				}
+				e.Say("\n%d more proxies are not shown: ask for one by its ID\n", a.More)
 			}
 			return writeSilent(e.Out, a.Silent)
 		})

@@ -177,13 +177,9 @@ func Command(e *command.Env, c *cobra.Command) {
 
 func print(e *command.Env, list []Finding) error {
 	for _, f := range list {
-		if err := e.Printf("%-8s %-22s %s\n", f.Grade, f.Name, f.Found); err != nil {
-			return err
-		}
+		e.Say("%-8s %-22s %s\n", f.Grade, f.Name, f.Found)
 		if f.Remedy != "" {
-			if err := e.Printf("%8s %-22s -> %s\n", "", "", f.Remedy); err != nil {
-				return err
-			}
+			e.Say("%8s %-22s -> %s\n", "", "", f.Remedy)
 		}
 	}
 	return nil

@@ -157,9 +157,7 @@ func (s *Ctl) table(t *kind, list []json.RawMessage, one bool) error {
 			for i := range heads {
 				f.Add(heads[i], row[i])
 			}
-			if err := s.env.Printf("=== %s\n", row[0]); err != nil {
-				return err
-			}
+			s.env.Say("=== %s\n", row[0])
 			return f.Write(s.env.Out)
 		}
 		table.Add(row...)

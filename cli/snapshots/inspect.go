@@ -196,9 +196,7 @@ func tallies(e *command.Env, title string, list []catalogplane.Tally, total int)
 	}
 	t.Add(" ----", "----", "----")
 	t.Add(" Total", "", bytesText(total))
-	if err := e.Printf("\n"); err != nil {
-		return err
-	}
+	e.Say("\n")
 	return t.Write(e.Out)
 }
 

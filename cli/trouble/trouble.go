@@ -55,9 +55,7 @@ func ports(e *command.Env) *cobra.Command {
 			} else {
 				conn.Close()
 			}
-			if err := e.Printf("TCP: Port %s on %s is %s\n", strings.TrimSpace(port), host, state); err != nil {
-				return err
-			}
+			e.Say("TCP: Port %s on %s is %s\n", strings.TrimSpace(port), host, state)
 		}
 		if closed > 0 && closed == strings.Count(list, ",")+1 {
 			return fmt.Errorf("none of these ports of %s answers: is the host up, and does a firewall stand between?", host)
@@ -121,16 +119,12 @@ func upstreams(e *command.Env) *cobra.Command {
 		if err := (admin{"http://" + addr}).get(c.Context(), "/listeners?format=json", &all); err != nil {
 			return err
 		}
-		if err := e.Printf("==> Upstreams (explicit upstreams only)\n"); err != nil {
-			return err
-		}
+		e.Say("==> Upstreams (explicit upstreams only)\n")
 		found := 0
 		for _, l := range all.Statuses {
 			if id, at, ok := upstreamOf(l.Name); ok {
 				found++
-				if err := e.Printf("   - %s (%s)\n", id, at); err != nil {
-					return err
-				}
+				e.Say("   - %s (%s)\n", id, at)
 			}
 		}
 		if found == 0 {
@@ -169,16 +163,12 @@ func proxy(e *command.Env) *cobra.Command {
 			}
 			all = append(all, list...)
 		}
-		if err := e.Printf("==> Validation\n"); err != nil {
-			return err
-		}
+		e.Say("==> Validation\n")
 		bad := false
 		for _, v := range all {
 			mark := map[bool]string{true: "✓", false: "!"}[v.good]
 			bad = bad || !v.good
-			if err := e.Printf(" %s %s\n", mark, v.text); err != nil {
-				return err
-			}
+			e.Say(" %s %s\n", mark, v.text)
 		}
 		if bad {
 			return command.ExitCode(1)

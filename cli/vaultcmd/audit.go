@@ -60,9 +60,7 @@ func auditList(e *command.Env) *cobra.Command {
 				return err
 			}
 			if len(a.Data) == 0 {
-				if err := c.Printf("No audit devices are enabled.\n"); err != nil {
-					return err
-				}
+				c.Say("No audit devices are enabled.\n")
 				return CodeRefused
 			}
 			head, rows := []string{"Path", "Type", "Description"}, [][]string{}

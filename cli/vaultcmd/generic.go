@@ -87,9 +87,7 @@ func (c *Call) list(path string) error {
 	a, err := c.Do("LIST", path, nil)
 	if NotFound(err) {
 		if c.Format == "json" {
-			if err := c.Printf("{}\n"); err != nil {
-				return err
-			}
+			c.Say("{}\n")
 			return CodeRefused
 		}
 		return c.Nothing(path)

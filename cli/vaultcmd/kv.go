@@ -133,9 +133,7 @@ func (k *key) showVersion(path string, a *vault.Answer) error {
 	if err := k.showMeta(path, "Secret Path", meta); err != nil || data == nil {
 		return err
 	}
-	if err := k.Printf("\n"); err != nil {
-		return err
-	}
+	k.Say("\n")
 	return k.titledPairs("Data", data)
 }
 
@@ -144,9 +142,7 @@ func (k *key) showMeta(path, head string, meta map[string]any) error {
 	if err := k.titled(head, len(path)); err != nil {
 		return err
 	}
-	if err := k.Printf("%s\n\n", path); err != nil {
-		return err
-	}
+	k.Say("%s\n\n", path)
 	return k.titledPairs("Metadata", notYet(meta))
 }
 

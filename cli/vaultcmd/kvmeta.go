@@ -68,9 +68,7 @@ func (k *key) showVersions(versions map[string]any) error {
 	})
 	for _, n := range names {
 		one, _ := versions[n].(map[string]any)
-		if err := k.Printf("\n"); err != nil {
-			return err
-		}
+		k.Say("\n")
 		if err := k.titledPairs("Version "+n, notYet(one)); err != nil {
 			return err
 		}

@@ -25,9 +25,7 @@ func Policy(e *command.Env, cmd *cobra.Command) {
 				return err
 			}
 			for _, n := range names {
-				if err := c.Printf("%s\n", n); err != nil {
-					return err
-				}
+				c.Say("%s\n", n)
 			}
 			return nil
 		}),
