@@ -34,6 +34,24 @@ func Find[T any](ctx context.Context, v engine.View, prefix, name string) (*T, e
 	return out, nil
 }
 
+// Exists answers engine.Engine's question about a path for a method whose records are under prefix.
+func Exists[T any](ctx context.Context, v engine.View, prefix, path string) (exists, ok bool, err error) {
+	name, is := strings.CutPrefix(path, prefix)
+	if !is || name == "" {
+		return false, false, nil
+	}
+	found, err := Find[T](ctx, v, prefix, name)
+	return found != nil, true, err
+}
+
+// Serial has changes of one record follow each other; logins wait for nobody.
+func Serial(r *secrets.Request) string {
+	if r.Op.Writes() && r.Rest != "login" {
+		return r.Rest
+	}
+	return ""
+}
+
 // StillThere returns the record by which a login was made, for a renewal. That it is gone is an error.
 func StillThere[T any](ctx context.Context, v engine.View, prefix, name string) (*T, error) {
 	found, err := Find[T](ctx, v, prefix, name)

@@ -2,7 +2,6 @@ package tokens
 
 import (
 	"context"
-	"encoding/json"
 	"path"
 	"slices"
 	"strings"
@@ -33,18 +32,7 @@ type tokenRole struct {
 const tokenRoles = "role/"
 
 func findTokenRole(ctx context.Context, v engine.View, name string) (*tokenRole, error) {
-	if err := storage.CheckKey(tokenRoles + name); err != nil {
-		return nil, errkind.E(errkind.Invalid, "", err)
-	}
-	raw, ok, err := v.Get(ctx, tokenRoles+name)
-	if err != nil || !ok {
-		return nil, err
-	}
-	r := &tokenRole{}
-	if json.Unmarshal(raw, r) != nil {
-		return nil, errkind.Errorf(errkind.Corrupt, "the record of the token role %s is not what was stored", name)
-	}
-	return r, nil
+	return auth.Find[tokenRole](ctx, v, tokenRoles, name)
 }
 
 // roles answers auth/token/roles.

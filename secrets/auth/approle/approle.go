@@ -76,21 +76,17 @@ func (*Engine) Serial(r *secrets.Request) string {
 // Exists implements engine.Engine.
 func (e *Engine) Exists(ctx context.Context, view engine.View, r *secrets.Request) (exists, ok bool, err error) {
 	name, is := strings.CutPrefix(r.Rest, roles)
-	if !is || name == "" || strings.Contains(name, "/") {
+	if !is || strings.Contains(name, "/") {
 		return false, false, nil
 	}
-	found, err := find(ctx, view, strings.ToLower(name))
-	return found != nil, true, err
+	return auth.Exists[role](ctx, view, roles, roles+strings.ToLower(name))
 }
 
 // Renewable implements engine.Renewer: a role that is gone renews nothing. The secret id is not asked for: it may
 // have been good for one login.
 func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Request, l engine.Login) (engine.Terms,
 	error) {
-	r, err := find(ctx, view, string(l.Data))
-	if err == nil && r == nil {
-		err = auth.Gone("role", string(l.Data))
-	}
+	r, err := auth.StillThere[role](ctx, view, roles, string(l.Data))
 	if err != nil {
 		return engine.Terms{}, err
 	}
@@ -98,18 +94,7 @@ func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Reque
 }
 
 func find(ctx context.Context, view engine.View, name string) (*role, error) {
-	if err := storage.CheckKey(roles + name); err != nil {
-		return nil, errkind.E(errkind.Invalid, "", err)
-	}
-	raw, ok, err := view.Get(ctx, roles+name)
-	if err != nil || !ok {
-		return nil, err
-	}
-	r := &role{}
-	if err := json.Unmarshal(raw, r); err != nil {
-		return nil, errkind.Errorf(errkind.Corrupt, "the record of the role %s is not what was stored", name)
-	}
-	return r, nil
+	return auth.Find[role](ctx, view, roles, name)
 }
 
 // call is a request with what it found.

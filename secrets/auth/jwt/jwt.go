@@ -51,12 +51,7 @@ func (*Engine) Serial(r *secrets.Request) string {
 
 // Exists implements engine.Engine.
 func (*Engine) Exists(ctx context.Context, view engine.View, r *secrets.Request) (exists, ok bool, err error) {
-	name, is := strings.CutPrefix(r.Rest, roles)
-	if !is || name == "" {
-		return false, false, nil
-	}
-	found, err := auth.Find[role](ctx, view, roles, name)
-	return found != nil, true, err
+	return auth.Exists[role](ctx, view, roles, r.Rest)
 }
 
 // Renewable implements engine.Renewer: a role that is gone renews nothing.

@@ -41,21 +41,11 @@ const (
 func (*Engine) Special() engine.Special { return engine.Special{Open: []string{"login"}} }
 
 // Serial implements engine.Engine: changes of one record follow each other.
-func (*Engine) Serial(r *secrets.Request) string {
-	if r.Op.Writes() && r.Rest != "login" {
-		return r.Rest
-	}
-	return ""
-}
+func (*Engine) Serial(r *secrets.Request) string { return auth.Serial(r) }
 
 // Exists implements engine.Engine.
 func (*Engine) Exists(ctx context.Context, view engine.View, r *secrets.Request) (exists, ok bool, err error) {
-	name, is := strings.CutPrefix(r.Rest, roles)
-	if !is || name == "" {
-		return false, false, nil
-	}
-	found, err := auth.Find[role](ctx, view, roles, name)
-	return found != nil, true, err
+	return auth.Exists[role](ctx, view, roles, r.Rest)
 }
 
 // bound is what a login leaves in its token, for renewals.

@@ -60,11 +60,10 @@ func (*Engine) Serial(r *secrets.Request) string {
 // Exists implements engine.Engine.
 func (e *Engine) Exists(ctx context.Context, view engine.View, r *secrets.Request) (exists, ok bool, err error) {
 	name, is := strings.CutPrefix(r.Rest, users)
-	if !is || name == "" || strings.Contains(name, "/") {
+	if !is || strings.Contains(name, "/") {
 		return false, false, nil
 	}
-	u, err := find(ctx, view, strings.ToLower(name))
-	return u != nil, true, err
+	return auth.Exists[user](ctx, view, users, users+strings.ToLower(name))
 }
 
 // Renewable implements engine.Renewer: a user who is gone, or has other policies by now, renews nothing.
@@ -84,18 +83,7 @@ func (*Engine) Renewable(ctx context.Context, view engine.View, _ *secrets.Reque
 }
 
 func find(ctx context.Context, view engine.View, name string) (*user, error) {
-	if err := storage.CheckKey(users + name); err != nil {
-		return nil, errkind.E(errkind.Invalid, "", err)
-	}
-	raw, ok, err := view.Get(ctx, users+name)
-	if err != nil || !ok {
-		return nil, err
-	}
-	u := &user{}
-	if err := json.Unmarshal(raw, u); err != nil {
-		return nil, errkind.Errorf(errkind.Corrupt, "the record of the user %s is not what was stored", name)
-	}
-	return u, nil
+	return auth.Find[user](ctx, view, users, name)
 }
 
 // Handle implements engine.Engine.

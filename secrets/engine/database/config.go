@@ -79,7 +79,7 @@ func (cfg *config) params() record.Params {
 }
 
 func (c *call) config(name string) (*config, error) {
-	cfg, ok, err := c.e.configs.Get(c, c.view, "config/"+name, parse[config])
+	cfg, ok, err := c.e.configs.Get(c, c.view, "config/"+name, record.ReadJSON[config])
 	if err == nil && !ok {
 		err = invalid("failed to find entry for connection with name: %q", name)
 	}
@@ -87,7 +87,7 @@ func (c *call) config(name string) (*config, error) {
 }
 
 func (c *call) readConfig() (*secrets.Response, error) {
-	cfg, ok, err := c.e.configs.Get(c, c.view, c.r.Rest, parse[config])
+	cfg, ok, err := c.e.configs.Get(c, c.view, c.r.Rest, record.ReadJSON[config])
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func hidden(text string) string {
 
 func (c *call) writeConfig() (*secrets.Response, error) {
 	cfg := &config{Name: c.name, limits: limits{Open: 4}, Auth: "password"}
-	have, ok, err := c.e.configs.Get(c, c.view, c.r.Rest, parse[config])
+	have, ok, err := c.e.configs.Get(c, c.view, c.r.Rest, record.ReadJSON[config])
 	if err != nil {
 		return nil, err
 	}
@@ -287,7 +287,7 @@ func (c *call) reload() (*secrets.Response, error) {
 		return nil, err
 	}
 	names = slices.DeleteFunc(names, func(name string) bool {
-		cfg, ok, err := c.e.configs.Get(c, c.view, "config/"+name, parse[config])
+		cfg, ok, err := c.e.configs.Get(c, c.view, "config/"+name, record.ReadJSON[config])
 		return err != nil || !ok || cfg.pluginName() != c.name
 	})
 	for _, name := range names {

@@ -148,14 +148,6 @@ func answer(v any) (*secrets.Response, error) {
 	return &secrets.Response{Data: data}, err
 }
 
-func parse[T any](raw []byte) (*T, error) {
-	v := new(T)
-	if err := json.Unmarshal(raw, v); err != nil {
-		return nil, errkind.New(errkind.Corrupt, "a record is not what was stored")
-	}
-	return v, nil
-}
-
 func put(key string, v any) (secrets.Op, error) {
 	raw, err := json.Marshal(v)
 	return storage.Put(key, raw), err
@@ -215,7 +207,7 @@ func statements(f *secrets.Fields, name string, at *[]string) {
 }
 
 func (c *call) role() (*role, error) {
-	r, ok, err := c.e.roles.Get(c, c.view, "roles/"+c.name, parse[role])
+	r, ok, err := c.e.roles.Get(c, c.view, "roles/"+c.name, record.ReadJSON[role])
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -365,7 +357,7 @@ func (c *call) creds() (*secrets.Response, error) {
 
 // Renew implements engine.Leaser.
 func (e *Engine) Renew(ctx context.Context, view engine.View, l engine.Lease) (*secrets.Response, error) {
-	of, err := parse[live](l.Internal)
+	of, err := record.ReadJSON[live](l.Internal)
 	if err != nil {
 		return nil, err
 	}
@@ -380,7 +372,7 @@ func (e *Engine) Renew(ctx context.Context, view engine.View, l engine.Lease) (*
 
 // Revoke implements engine.Leaser.
 func (e *Engine) Revoke(ctx context.Context, view engine.View, l engine.Lease) (*secrets.Response, error) {
-	of, err := parse[live](l.Internal)
+	of, err := record.ReadJSON[live](l.Internal)
 	if err != nil {
 		return nil, err
 	}
@@ -430,7 +422,7 @@ func (c *call) drop() (*secrets.Response, error) {
 	if err != nil || !ok {
 		return &secrets.Response{}, err
 	}
-	of, err := parse[live](raw)
+	of, err := record.ReadJSON[live](raw)
 	if err != nil {
 		return nil, err
 	}

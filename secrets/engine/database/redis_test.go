@@ -20,6 +20,7 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/enginetest"
+	"corbel.dev/corbel/secrets/engine/record"
 )
 
 // redisDesk is a desk with a real Redis as the configuration "r".
@@ -68,7 +69,7 @@ func TestRedis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := parse[struct{ Username, Password string }](resp.Data)
+	made, err := record.ReadJSON[struct{ Username, Password string }](resp.Data)
 	if err != nil {
 		t.Fatal(err)
 	}

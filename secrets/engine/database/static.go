@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/engine/record"
 	"corbel.dev/corbel/secrets/storage"
 )
 
@@ -29,7 +30,7 @@ func dueKey(prefix string, at time.Time, name string) string {
 }
 
 func (c *call) static() (*static, error) {
-	s, ok, err := c.e.statics.Get(c, c.view, "static-roles/"+c.name, parse[static])
+	s, ok, err := c.e.statics.Get(c, c.view, "static-roles/"+c.name, record.ReadJSON[static])
 	if err != nil || !ok {
 		return nil, err
 	}
