@@ -60,13 +60,17 @@ func jobValidate(e *command.Env) *cobra.Command {
 func jobInit(e *command.Env) *cobra.Command {
 	return leaf(e, "init [FILE]", "Write a job file that runs anywhere", 0, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
-			var short, fleet bool
+			var short, fleet, connect bool
 			cmd.Flags().BoolVar(&short, "short", false, "leave the comments out")
 			cmd.Flags().BoolVar(&fleet, "fleet", false, "two services, one after the other, with a canary update")
+			cmd.Flags().BoolVar(&connect, "connect", false, "two services that talk through the mesh, each with its Envoy")
 			return func(c *Call, args []string) error {
 				name, text := "example.nomad.hcl", jobfile.Sample
 				if fleet {
 					name, text = "fleet.nomad.hcl", jobfile.Fleet
+				}
+				if connect {
+					name, text = "mesh.nomad.hcl", jobfile.Mesh
 				}
 				if len(args) == 1 {
 					name = args[0]

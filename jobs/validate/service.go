@@ -122,13 +122,13 @@ func connect(s scope, service *jobwire.Service, g *jobwire.TaskGroup, task strin
 		mode = g.Networks[0].Mode
 	}
 	if c.SidecarService != nil {
-		s.at("sidecar_service").unless(mode == "bridge" || strings.HasPrefix(mode, "cni/"),
-			"the group's network must have mode bridge, not %q", mode)
+		s.at("sidecar_service").unless(mode != "none", "the group's network must not have mode none")
 		if p := c.SidecarService.Proxy; p != nil {
 			upstreams(s.at("sidecar_service.proxy"), p)
 		}
 	}
 	if c.Gateway != nil {
+		s.at("gateway").unless(false, "jobs do not run gateways yet: run `corbel connect envoy --gateway`")
 		s.at("gateway").unless(mode == "bridge" || mode == "host" || strings.HasPrefix(mode, "cni/"),
 			"the group's network must have mode bridge or host, not %q", mode)
 	}

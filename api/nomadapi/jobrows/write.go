@@ -8,6 +8,7 @@ import (
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/dispatch"
 	"corbel.dev/corbel/jobs/jobwire"
+	"corbel.dev/corbel/jobs/meshtask"
 	"corbel.dev/corbel/jobs/spec"
 	"corbel.dev/corbel/jobs/validate"
 	"corbel.dev/corbel/kit/errkind"
@@ -73,13 +74,20 @@ func readJob(q *request, what nomadrows.Capability) (*registration, error) {
 
 // admitted makes a job canonical and judges it: the core's job and the warnings.
 func admitted(j *jobwire.Job) (*jobs.Job, string, error) {
-	j.Canonicalize()
-	j.Admit()
+	complete(j)
 	found := validate.Job(j)
 	if len(found.Problems) > 0 {
 		return nil, "", nomadrows.Failed("%s", validate.Text(found.Problems))
 	}
 	return jobwire.ToJob(j), validate.Text(found.Warnings), nil
+}
+
+// complete makes a job what the server works with: canonical, with the proxies of its services.
+func complete(j *jobwire.Job) {
+	j.Canonicalize()
+	meshtask.Inject(j)
+	j.Canonicalize()
+	j.Admit()
 }
 
 func register(q *request) error {
@@ -125,8 +133,7 @@ func validateJob(q *request) error {
 	if err != nil {
 		return err
 	}
-	body.Job.Canonicalize()
-	body.Job.Admit()
+	complete(body.Job)
 	found := validate.Job(body.Job)
 	return q.JSON(struct {
 		DriverConfigValidated bool

@@ -7,6 +7,8 @@ import (
 	"corbel.dev/corbel/jobs/client/lifecycle"
 	"corbel.dev/corbel/jobs/client/services"
 	"corbel.dev/corbel/jobs/client/workload"
+	"corbel.dev/corbel/jobs/jobwire"
+	"corbel.dev/corbel/jobs/meshtask"
 )
 
 // Services registers what allocations offer. Its methods do not wait for others.
@@ -17,7 +19,8 @@ type Services interface {
 	Healthy(alloc jobs.ID) bool
 }
 
-// wanted are the services that are to be known now: of the group while main tasks run, of a task while it runs.
+// wanted are the services that are to be known now: of the group while main tasks run, of a task while it runs. What
+// has a sidecar is known as soon as its proxy may start, which gets its configuration by that.
 func (r *Runner) wanted(load *workload.Workload, list []lifecycle.Task) (out []services.Service) {
 	state := map[string]string{}
 	serves := false
@@ -28,9 +31,9 @@ func (r *Runner) wanted(load *workload.Workload, list []lifecycle.Task) (out []s
 		}
 		serves = serves || t.Hook == lifecycle.Main && state[t.Name] == lifecycle.Running
 	}
-	if serves {
-		some := load.Group.Tasks[0] // a group's service has no task; what it names is the same in all
-		for _, s := range load.Group.Services {
+	some := load.Group.Tasks[0] // a group's service has no task; what it names is the same in all
+	for _, s := range load.Group.Services {
+		if serves || proxied(load, s, state) {
 			out = append(out, services.Make(load, nil, s, r.env(load, some, r.known(some.Name), nil), r.ports(load)))
 		}
 	}
@@ -43,6 +46,17 @@ func (r *Runner) wanted(load *workload.Workload, list []lifecycle.Task) (out []s
 		}
 	}
 	return out
+}
+
+// proxied reports whether the proxy of a service runs or may, and so may a main task.
+func proxied(load *workload.Workload, s *jobwire.Service, state map[string]string) bool {
+	proxy, lives := false, false
+	for _, t := range load.Group.Tasks {
+		dead := state[t.Name] == lifecycle.Dead
+		proxy = proxy || !dead && meshtask.ServiceOf(load.Group, t) == s
+		lives = lives || !dead && t.Lifecycle == nil
+	}
+	return proxy && lives
 }
 
 // leaving takes the services of a task away before it is stopped.

@@ -29,6 +29,7 @@ type Service struct {
 	Meta                     map[string]string
 	EnableTagOverride        bool
 	Checks                   []Check
+	Mesh                     Mesh
 }
 
 // Check is one of its checks.
@@ -81,7 +82,8 @@ func Make(load *workload.Workload, task *jobwire.Task, s *jobwire.Service, env *
 		owner, out.Task = task.Name, task.Name
 	}
 	out.Address, out.Port = address(s.PortLabel, s.AddressMode, s.Address, env, ports)
-	out.ID = strings.Join([]string{"_nomad-task", load.ID.String(), owner, out.Name, s.PortLabel}, "-")
+	out.ID = id(load, owner, out.Name, s.PortLabel)
+	out.Mesh = mesh(&out, s, env, ports)
 	tags, meta := s.Tags, s.Meta
 	if load.Rollout.Canary {
 		if len(s.CanaryTags) > 0 {
@@ -102,6 +104,11 @@ func Make(load *workload.Workload, task *jobwire.Task, s *jobwire.Service, env *
 		out.Checks = append(out.Checks, check(&out, s, c, i, env, ports))
 	}
 	return out
+}
+
+// id is that of a registration.
+func id(load *workload.Workload, owner, name, port string) string {
+	return strings.Join([]string{"_nomad-task", load.ID.String(), owner, name, port}, "-")
 }
 
 // address is where a port label leads.

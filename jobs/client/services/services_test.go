@@ -68,3 +68,41 @@ func TestMake(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestMesh: what the catalog is told of a sidecar.
+func TestMesh(t *testing.T) {
+	s := &jobwire.Service{Name: "web", Provider: "consul", ServiceAddress: jobwire.ServiceAddress{PortLabel: "http"},
+		Connect: &jobwire.Connect{SidecarService: &jobwire.SidecarService{Tags: []string{"n${NOMAD_ALLOC_INDEX}"},
+			DisableDefaultTCPCheck: true, Proxy: &jobwire.Proxy{Config: map[string]any{"protocol": "http"},
+				Upstreams: []*jobwire.Upstream{{DestinationName: "api", LocalBindPort: 9090}},
+				Expose:    &jobwire.Expose{Paths: []*jobwire.ExposePath{{Path: "/m", LocalPathPort: 1, ListenerPort: "http"}}}}}}}
+	task := &jobwire.Task{Name: "t", Driver: "mock_driver"}
+	job := &jobwire.Job{JobIdentity: jobwire.JobIdentity{ID: to("j")}, TaskGroups: []*jobwire.TaskGroup{{Name: to("g"),
+		Tasks: []*jobwire.Task{task}, Services: []*jobwire.Service{s}}}}
+	load, err := workload.New(noderpc.Alloc{ID: jobs.ID{1}, Group: "g", Index: 2}, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports := []driver.Port{{Label: "http", HostIP: "10.0.0.1", Value: 20001},
+		{Label: "connect-proxy-web", HostIP: "10.0.0.1", Value: 20002}}
+	env := taskenv.New(&taskenv.Source{Alloc: load.ID.String(), Index: 2, Node: &jobs.Node{}, Job: load.Job,
+		Group: load.Group, Task: task, Ports: ports})
+	got := Make(load, nil, s, env, ports)
+	want := &Sidecar{Address: "10.0.0.1", Port: 20002, Tags: []string{"n2"}, Unchecked: true,
+		Proxy: []byte(`{"LocalServiceAddress":"10.0.0.1","LocalServicePort":20001,"Config":{"protocol":"http"},` +
+			`"Upstreams":[{"DestinationName":"api","LocalBindPort":9090}],` +
+			`"Expose":{"Paths":[{"Path":"/m","LocalPathPort":1,"ListenerPort":20001}]}}`)}
+	if !reflect.DeepEqual(got.Mesh.Sidecar, want) {
+		t.Errorf("%+v\n%s", got.Mesh.Sidecar, got.Mesh.Sidecar.Proxy)
+	}
+	if id := IDOf(load, s, env); id != got.ID {
+		t.Errorf("%s, registered as %s", id, got.ID)
+	}
+	if env.Vars["NOMAD_UPSTREAM_ADDR_api"] != "127.0.0.1:9090" {
+		t.Error("the upstream's address is not in the environment")
+	}
+	s.Connect = &jobwire.Connect{Native: true}
+	if got := Make(load, nil, s, env, ports); !got.Mesh.Native || got.Mesh.Sidecar != nil {
+		t.Errorf("%+v", got.Mesh)
+	}
+}

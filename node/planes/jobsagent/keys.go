@@ -59,6 +59,8 @@ type NetworkKeys struct {
 	Address string `key:"network_address" doc:"address at which tasks are reached; default the advertised one"`
 	MinPort int    `key:"min_dynamic_port" def:"20000" doc:"first port for tasks"`
 	MaxPort int    `key:"max_dynamic_port" def:"32000" doc:"last port for tasks"`
+	// MeshToken is not the agent's own: tasks of a group may read what its proxy has.
+	MeshToken string `key:"mesh_token" doc:"token with which the proxies of jobs ask for their configuration"`
 }
 
 // GCKeys are when what is left of dead allocations goes.

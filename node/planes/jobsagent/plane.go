@@ -111,7 +111,7 @@ func (a *Agent) config(d *plane.Doors, k *Keys) (*nodeclient.Config, error) {
 	}
 	c := &nodeclient.Config{
 		Node: nodeclient.Identity{ID: jobs.ID(id), Name: d.Cfg.Node.Name, Datacenter: d.Cfg.Node.Datacenter,
-			Class: k.NodeClass, Pool: k.NodePool, Meta: k.Meta, MaxAllocs: k.MaxAllocs,
+			Class: k.NodeClass, Pool: k.NodePool, Meta: withProxies(k.Meta), MaxAllocs: k.MaxAllocs,
 			ReservedForTheHost: k.Capacity.reserved(), Attributes: map[string]string{"unique.consul.name": d.Cfg.Node.Name,
 				"consul.server": strconv.FormatBool(d.Cfg.Server)}},
 		Drivers: all, Servers: servers{d}, RPCAddr: d.RPCAddr, HTTPAddr: func() string { return httpAddr(d) },

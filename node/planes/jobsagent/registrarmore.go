@@ -3,7 +3,9 @@ package jobsagentplane
 import (
 	"context"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"corbel.dev/corbel/catalog"
@@ -37,8 +39,33 @@ func definitionOf(s *services.Service) *definition.Service {
 		}
 		d.Checks = append(d.Checks, out)
 	}
+	d.Connect = connectOf(s)
 	return d
 }
+
+// connectOf is its part in the mesh; nil without one.
+func connectOf(s *services.Service) *definition.Connect {
+	if s.Mesh.Sidecar == nil {
+		if s.Mesh.Native {
+			return &definition.Connect{Native: true}
+		}
+		return nil
+	}
+	from := s.Mesh.Sidecar
+	proxy := &definition.Service{Tags: from.Tags, Meta: from.Meta, Endpoint: definition.Endpoint{Address: from.Address,
+		Port: from.Port}, Mesh: definition.Mesh{Proxy: from.Proxy}}
+	listens := &definition.Check{Name: "Connect Sidecar Listening", Interval: proxyCheckInterval,
+		Timeout: proxyCheckInterval, Probe: definition.Probe{TCP: net.JoinHostPort(from.Address, strconv.Itoa(from.Port))}}
+	stands := &definition.Check{Name: "Connect Sidecar Aliasing " + s.ID,
+		Probe: definition.Probe{Alias: definition.Alias{AliasService: s.ID}}}
+	if proxy.Checks = []*definition.Check{stands}; !from.Unchecked {
+		proxy.Checks = []*definition.Check{listens, stands}
+	}
+	return &definition.Connect{SidecarService: proxy}
+}
+
+// proxyCheckInterval is how often the port of a proxy is tried.
+const proxyCheckInterval = 10 * time.Second
 
 // specOf is a check that is run here.
 func specOf(c *services.Check, script check.Probe) check.Spec {

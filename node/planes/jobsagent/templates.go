@@ -22,7 +22,8 @@ import (
 // steps are what a task is made ready by, in order.
 func (a *Agent) steps(d *plane.Doors) []allocrunner.Step {
 	return []allocrunner.Step{&artifact.Step{Client: &http.Client{}}, &tasktemplate.Step{Clock: d.Clock,
-		Source: func(w *allocrunner.Work) tasktemplate.Source { return &source{d: d, work: w, agent: a} }}}
+		Source: func(w *allocrunner.Work) tasktemplate.Source { return &source{d: d, work: w, agent: a} }},
+		&envoyStep{d: d, token: keysOf(d.Cfg).Network.MeshToken}}
 }
 
 // source reads what templates want: keys and services at this host's HTTP API with the agent's default token,
@@ -76,8 +77,10 @@ func (s *source) http(ctx context.Context, path string, after uint64) (text []by
 }
 
 // hostAPI is where the process's HTTP API answers on this host.
-func (s *source) hostAPI() string {
-	for _, addr := range s.d.Cfg.Listen.HTTP {
+func (s *source) hostAPI() string { return hostAPI(s.d) }
+
+func hostAPI(d *plane.Doors) string {
+	for _, addr := range d.Cfg.Listen.HTTP {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			continue
