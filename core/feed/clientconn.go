@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"corbel.dev/corbel/core/framing"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -265,11 +266,11 @@ type assembly struct {
 
 // read takes frames until the connection ends, and says why it did.
 func (cc *clientConn) read(conn net.Conn) (reason string, err error) {
-	in := newFrameReader(conn, clientReadBytes)
+	in := framing.NewReader(conn, clientReadBytes, maxFrameBytes)
 	var m message
 	var parts assembly
 	for {
-		t, p, owned, err := in.next()
+		t, p, owned, err := in.Next()
 		if err == nil {
 			err = decode(t, p, &m)
 		}

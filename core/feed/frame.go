@@ -1,22 +1,18 @@
 package feed
 
 import (
-	"bufio"
 	"encoding/binary"
-	"errors"
-	"fmt"
-	"io"
 	"math"
 	"time"
 
+	"corbel.dev/corbel/core/framing"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/errkind/errwire"
 	"corbel.dev/corbel/kit/pack"
 )
 
-// A frame is its type (1 byte), the length of what follows (3 bytes, big endian) and
-// fields as in kit/pack. Body bytes of values are the rest of their frame, unencoded.
-type frameType byte
+// frameType is the type of a frame as core/framing has them. Body bytes of values are the rest of their frame.
+type frameType = byte
 
 // What servers send.
 const (
@@ -41,13 +37,12 @@ const (
 const protocolVersion = 1
 
 const (
-	frameHeadBytes = 4
 	// maxFrameBytes bounds what follows a frame's head, so that a reader knows what it may need.
 	maxFrameBytes = 64 << 10
 	// chunkBytes is how much of a large body is sent before other frames may pass: one TLS record.
 	chunkBytes = 16 << 10
 	// valueHeadBytes is the most that a value frame takes besides its part of the body.
-	valueHeadBytes = frameHeadBytes + 5*binary.MaxVarintLen64
+	valueHeadBytes = framing.HeadBytes + 5*binary.MaxVarintLen64
 
 	maxSubjectBytes = 4 << 10
 	maxTokenBytes   = 16 << 10
@@ -56,22 +51,10 @@ const (
 )
 
 var (
-	errFrame   = errkind.New(errkind.Invalid, "feed: malformed frame")
+	errFrame   = errkind.E(errkind.Invalid, "feed", framing.ErrMalformed)
 	errSubject = errkind.Errorf(errkind.Invalid, "feed: a subject has 1 to %d bytes, a token at most %d", maxSubjectBytes,
 		maxTokenBytes)
 )
-
-// beginFrame appends a frame's head; endFrame fills in its length.
-func beginFrame(b []byte, t frameType) ([]byte, int) {
-	b = append(b, byte(t), 0, 0, 0)
-	return b, len(b)
-}
-
-func endFrame(b []byte, mark int) []byte {
-	n := len(b) - mark
-	b[mark-3], b[mark-2], b[mark-1] = byte(n>>16), byte(n>>8), byte(n)
-	return b
-}
 
 type welcome struct {
 	version   uint64
@@ -79,9 +62,9 @@ type welcome struct {
 }
 
 func (w welcome) append(b []byte) []byte {
-	b, mark := beginFrame(b, frameWelcome)
+	b, mark := framing.Begin(b, frameWelcome)
 	b = pack.Uint(pack.Uint(b, w.version), uint64(w.heartbeat/time.Millisecond))
-	return endFrame(b, mark)
+	return framing.End(b, mark)
 }
 
 // valueHead is a value without its body: total is the body's length, -1 for none.
@@ -95,35 +78,35 @@ type valueHead struct {
 
 // append appends a value frame with the first part of its body.
 func (v valueHead) append(b, part []byte) []byte {
-	b, mark := beginFrame(b, frameValue)
+	b, mark := framing.Begin(b, frameValue)
 	b = pack.Uint(pack.Uint(pack.Uint(b, uint64(v.id)), v.generation), v.index)
 	b = pack.Uint(pack.Uint(b, uint64(v.at)), uint64(v.total+1))
-	return endFrame(append(b, part...), mark)
+	return framing.End(append(b, part...), mark)
 }
 
 func appendChunk(b, part []byte) []byte {
-	b, mark := beginFrame(b, frameChunk)
-	return endFrame(append(b, part...), mark)
+	b, mark := framing.Begin(b, frameChunk)
+	return framing.End(append(b, part...), mark)
 }
 
 func appendUnchanged(b []byte, id uint32) []byte {
-	b, mark := beginFrame(b, frameUnchanged)
-	return endFrame(pack.Uint(b, uint64(id)), mark)
+	b, mark := framing.Begin(b, frameUnchanged)
+	return framing.End(pack.Uint(b, uint64(id)), mark)
 }
 
 func appendUnfollow(b []byte, id uint32) []byte {
-	b, mark := beginFrame(b, frameUnfollow)
-	return endFrame(pack.Uint(b, uint64(id)), mark)
+	b, mark := framing.Begin(b, frameUnfollow)
+	return framing.End(pack.Uint(b, uint64(id)), mark)
 }
 
 func appendGone(b []byte, id uint32, err error) []byte {
-	b, mark := beginFrame(b, frameGone)
-	return endFrame(errwire.Append(pack.Uint(b, uint64(id)), err, maxTextBytes), mark)
+	b, mark := framing.Begin(b, frameGone)
+	return framing.End(errwire.Append(pack.Uint(b, uint64(id)), err, maxTextBytes), mark)
 }
 
 func appendBye(b []byte, err error) []byte {
-	b, mark := beginFrame(b, frameBye)
-	return endFrame(errwire.Append(b, err, maxTextBytes), mark)
+	b, mark := framing.Begin(b, frameBye)
+	return framing.End(errwire.Append(b, err, maxTextBytes), mark)
 }
 
 // heartbeat says up to which index everything has been sent on this connection, which
@@ -136,10 +119,10 @@ type heartbeat struct {
 }
 
 func (h heartbeat) append(b []byte) []byte {
-	b, mark := beginFrame(b, frameHeartbeat)
+	b, mark := framing.Begin(b, frameHeartbeat)
 	b = pack.Uint(pack.Uint(pack.Uint(b, h.generation), h.known), h.sent)
 	b = pack.Int(pack.Uint(b, uint64(h.lag/time.Millisecond)), h.now)
-	return endFrame(b, mark)
+	return framing.End(b, mark)
 }
 
 type hello struct {
@@ -148,8 +131,8 @@ type hello struct {
 }
 
 func (h hello) append(b []byte) []byte {
-	b, mark := beginFrame(b, frameHello)
-	return endFrame(pack.String(pack.String(pack.Uint(b, h.version), h.node), h.token), mark)
+	b, mark := framing.Begin(b, frameHello)
+	return framing.End(pack.String(pack.String(pack.Uint(b, h.version), h.node), h.token), mark)
 }
 
 // follow asks for a subject's values that are newer than since, an index of generation; 0 is any.
@@ -160,9 +143,9 @@ type follow struct {
 }
 
 func (f follow) append(b []byte) []byte {
-	b, mark := beginFrame(b, frameFollow)
+	b, mark := framing.Begin(b, frameFollow)
 	b = pack.Uint(pack.Uint(pack.Uint(b, uint64(f.id)), f.generation), f.since)
-	return endFrame(pack.String(pack.String(b, f.subject), f.token), mark)
+	return framing.End(pack.String(pack.String(b, f.subject), f.token), mark)
 }
 
 // message is a decoded frame: the fields that its type has. Slices point into the frame.
@@ -215,13 +198,13 @@ func decode(t frameType, p []byte, m *message) error {
 	default:
 		return errkind.Errorf(errkind.Invalid, "feed: frame of unknown type %d", t)
 	}
-	if r.Err() != nil || (m.id == 0 && t.hasID()) {
+	if r.Err() != nil || (m.id == 0 && hasID(t)) {
 		return errFrame
 	}
 	return nil
 }
 
-func (t frameType) hasID() bool {
+func hasID(t frameType) bool {
 	switch t {
 	case frameValue, frameUnchanged, frameGone, frameFollow, frameUnfollow:
 		return true
@@ -261,51 +244,4 @@ func readText(r *pack.Reader, limit int) string {
 
 func millis(n uint64) time.Duration {
 	return time.Duration(min(n, uint64(math.MaxInt64/int64(time.Millisecond)))) * time.Millisecond
-}
-
-// frameReader reads frames through a small buffer of its own: connections are many and mostly idle.
-type frameReader struct{ in *bufio.Reader }
-
-func newFrameReader(r io.Reader, buffer int) frameReader {
-	return frameReader{in: bufio.NewReaderSize(r, buffer)}
-}
-
-// next returns the next frame. A payload that fitted the buffer is valid until the
-// following call; a larger one is the caller's to keep (owned).
-func (r frameReader) next() (t frameType, p []byte, owned bool, err error) {
-	head, err := r.in.Peek(frameHeadBytes)
-	if err != nil {
-		if len(head) > 0 {
-			err = unexpected(err)
-		}
-		return 0, nil, false, err
-	}
-	t, n := frameType(head[0]), int(head[1])<<16|int(head[2])<<8|int(head[3])
-	if n > maxFrameBytes {
-		return 0, nil, false, errkind.E(errkind.Invalid, "feed", fmt.Errorf("a frame of %d bytes, at most %d are allowed", n,
-			maxFrameBytes))
-	}
-	if _, err := r.in.Discard(frameHeadBytes); err != nil {
-		return 0, nil, false, err
-	}
-	if n <= r.in.Size() {
-		p, err := r.in.Peek(n)
-		if err != nil {
-			return 0, nil, false, unexpected(err)
-		}
-		_, err = r.in.Discard(n) // the bytes stay where they are until the next read
-		return t, p, false, err
-	}
-	buf := make([]byte, n)
-	if _, err := io.ReadFull(r.in, buf); err != nil {
-		return 0, nil, false, unexpected(err)
-	}
-	return t, buf, true, nil
-}
-
-func unexpected(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }

@@ -10,6 +10,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"corbel.dev/corbel/core/framing"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -49,8 +50,8 @@ func samples() map[string]struct {
 func TestFramesSurvive(t *testing.T) {
 	for name, s := range samples() {
 		t.Run(name, func(t *testing.T) {
-			in := newFrameReader(iotest.OneByteReader(bytes.NewReader(s.frame)), 16)
-			kind, p, _, err := in.next()
+			in := framing.NewReader(iotest.OneByteReader(bytes.NewReader(s.frame)), 16, maxFrameBytes)
+			kind, p, _, err := in.Next()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,12 +62,12 @@ func TestFramesSurvive(t *testing.T) {
 			if !reflect.DeepEqual(m, s.want) {
 				t.Errorf("got  %+v\nwant %+v", m, s.want)
 			}
-			if _, _, _, err := in.next(); err != io.EOF {
+			if _, _, _, err := in.Next(); err != io.EOF {
 				t.Errorf("after the frame: %v", err)
 			}
 			for cut := 1; cut < len(s.frame); cut++ {
-				in := newFrameReader(bytes.NewReader(s.frame[:cut]), 16)
-				if _, _, _, err := in.next(); !errors.Is(err, io.ErrUnexpectedEOF) {
+				in := framing.NewReader(bytes.NewReader(s.frame[:cut]), 16, maxFrameBytes)
+				if _, _, _, err := in.Next(); !errors.Is(err, io.ErrUnexpectedEOF) {
 					t.Fatalf("cut after %d bytes: %v", cut, err)
 				}
 			}
@@ -76,10 +77,10 @@ func TestFramesSurvive(t *testing.T) {
 
 func TestBadFramesAreRefused(t *testing.T) {
 	head := func(t frameType, p ...byte) []byte {
-		b, mark := beginFrame(nil, t)
-		return endFrame(append(b, p...), mark)
+		b, mark := framing.Begin(nil, t)
+		return framing.End(append(b, p...), mark)
 	}
-	for name, frame := range map[string][]byte{
+	for name, whole := range map[string][]byte{
 		"unknown type":         head(200),
 		"id 0":                 head(frameUnchanged, 0),
 		"no id":                head(frameUnfollow),
@@ -92,8 +93,8 @@ func TestBadFramesAreRefused(t *testing.T) {
 		"too long":             {byte(frameChunk), 1, 0, 1},
 	} {
 		var m message
-		in := newFrameReader(bytes.NewReader(append(frame, make([]byte, 1<<17)...)), 16)
-		kind, p, _, err := in.next()
+		in := framing.NewReader(bytes.NewReader(append(whole, make([]byte, 1<<17)...)), 16, maxFrameBytes)
+		kind, p, _, err := in.Next()
 		if err == nil {
 			err = decode(kind, p, &m)
 		}
@@ -106,8 +107,8 @@ func TestBadFramesAreRefused(t *testing.T) {
 // TestLongNamesAreInvalid: a subject beyond its limit arrives as none, which is refused, and not cut short.
 func TestLongNamesAreInvalid(t *testing.T) {
 	var m message
-	_, p, _, err := newFrameReader(bytes.NewReader(follow{id: 1,
-		subject: strings.Repeat("x", maxSubjectBytes+1)}.append(nil)), 16).next()
+	_, p, _, err := framing.NewReader(bytes.NewReader(follow{id: 1,
+		subject: strings.Repeat("x", maxSubjectBytes+1)}.append(nil)), 16, maxFrameBytes).Next()
 	if err == nil {
 		err = decode(frameFollow, p, &m)
 	}
@@ -152,10 +153,10 @@ func FuzzFrames(f *testing.F) {
 	}
 	f.Add(all)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		in := newFrameReader(bytes.NewReader(b), 64)
+		in := framing.NewReader(bytes.NewReader(b), 64, maxFrameBytes)
 		var parts assembly
 		for {
-			kind, p, owned, err := in.next()
+			kind, p, owned, err := in.Next()
 			if err != nil {
 				return
 			}
@@ -166,8 +167,8 @@ func FuzzFrames(f *testing.F) {
 			if decode(kind, p, &m) != nil {
 				continue
 			}
-			frame := encode(&m)
-			if err := decode(kind, frame[frameHeadBytes:], &again); err != nil {
+			whole := encode(&m)
+			if err := decode(kind, whole[framing.HeadBytes:], &again); err != nil {
 				t.Fatalf("type %d, encoded again: %v", kind, err)
 			}
 			if m.err != nil && errkind.Text(m.err) == errkind.Text(again.err) && errkind.Of(m.err) == errkind.Of(again.err) {

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"corbel.dev/corbel/core/framing"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 )
@@ -20,7 +21,7 @@ import (
 type raw struct {
 	t    testing.TB
 	conn net.Conn
-	in   frameReader
+	in   framing.Reader
 }
 
 func (s *site) raw(host, addr string) *raw {
@@ -33,7 +34,7 @@ func (s *site) raw(host, addr string) *raw {
 	if err := conn.SetDeadline(time.Now().Add(polltest.Deadline)); err != nil {
 		s.t.Fatal(err)
 	}
-	return &raw{s.t, conn, newFrameReader(conn, 256)}
+	return &raw{s.t, conn, framing.NewReader(conn, 256, maxFrameBytes)}
 }
 
 func (r *raw) send(frames ...[]byte) {
@@ -47,7 +48,7 @@ func (r *raw) send(frames ...[]byte) {
 func (r *raw) next(kind frameType) message {
 	r.t.Helper()
 	for {
-		t, p, _, err := r.in.next()
+		t, p, _, err := r.in.Next()
 		var m message
 		if err == nil {
 			err = decode(t, p, &m)
@@ -136,7 +137,7 @@ func TestLargeValuesLetOthersPass(t *testing.T) {
 		}
 		parts, beats := 0, 0
 		for small := false; !small; {
-			kind, p, _, err := r.in.next()
+			kind, p, _, err := r.in.Next()
 			var m message
 			if err == nil {
 				err = decode(kind, p, &m)

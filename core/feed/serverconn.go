@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/core/framing"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -138,13 +139,13 @@ func (c *serverConn) read() {
 }
 
 func (c *serverConn) readFrames() error {
-	in := newFrameReader(c.conn, serverReadBytes)
+	in := framing.NewReader(c.conn, serverReadBytes, maxFrameBytes)
 	var m message
 	for {
-		if in.in.Buffered() == 0 {
+		if in.Buffered() == 0 {
 			c.cork(false)
 		}
-		t, p, _, err := in.next()
+		t, p, _, err := in.Next()
 		if err != nil {
 			return err
 		}

@@ -10,8 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"corbel.dev/corbel/core/framing"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -22,14 +24,13 @@ import (
 // message, and so do the answers. Large requests go by grpc calls of their own; large answers
 // come in parts, so that nobody waits behind one.
 //
-//	call:   1, id, timeout in microseconds, method, payload
-//	cancel: 2, id
-//	reply:  3, id, body        (body as in frame.go)
-//	part:   4, id, bytes       (of a body whose rest follows)
+//	call:   1; id, timeout in microseconds, method, payload
+//	cancel: 2; id
+//	reply:  3; id, body        (body as in frame.go)
+//	part:   4; id, bytes       (of a body whose rest follows)
 //
-// Numbers are unsigned varints; method, payload, body and bytes have their length before
-// them. A stream that ends in order ends after everything that was accepted is answered: what
-// has no answer then was not executed.
+// Frames are those of core/framing: numbers and method as in kit/pack, the last field unencoded. A stream that ends in
+// order ends after everything that was accepted is answered: what has no answer then was not executed.
 const (
 	muxCall   = 1
 	muxCancel = 2
@@ -84,12 +85,13 @@ func (o *outbox) tailLocked(n int) *[]byte {
 
 // putLocked adds a frame; needs mu.
 func (o *outbox) putLocked(kind byte, id uint64, f func([]byte) []byte, size int) {
-	tail := o.tailLocked(size + 2*binary.MaxVarintLen64)
+	tail := o.tailLocked(size + framing.HeadBytes + binary.MaxVarintLen64)
 	before := len(*tail)
-	*tail = binary.AppendUvarint(append(*tail, kind), id)
-	if f != nil {
-		*tail = f(*tail)
+	b, mark := framing.Begin(*tail, kind)
+	if b = pack.Uint(b, id); f != nil {
+		b = f(b)
 	}
+	*tail = framing.End(b, mark)
 	o.bytes += len(*tail) - before
 	select {
 	case o.wake <- struct{}{}:
@@ -121,8 +123,6 @@ func (o *outbox) close() {
 	o.room.Broadcast()
 }
 
-func appendBytes(b, p []byte) []byte { return append(binary.AppendUvarint(b, uint64(len(p))), p...) }
-
 // muxFrame is one frame as read.
 type muxFrame struct {
 	kind    byte
@@ -134,38 +134,22 @@ type muxFrame struct {
 
 // nextFrame cuts the first frame off b. What it returns lies within b.
 func nextFrame(b []byte) (f muxFrame, rest []byte, err error) {
-	f.kind, b = b[0], b[1:]
-	number := func() uint64 {
-		v, n := binary.Uvarint(b)
-		if n <= 0 {
-			err, b = errFrame, nil
-			return 0
-		}
-		b = b[n:]
-		return v
+	kind, payload, rest, err := framing.Cut(b)
+	if err != nil {
+		return f, nil, err
 	}
-	piece := func() []byte {
-		n := number()
-		if n > uint64(len(b)) {
-			err, b = errFrame, nil
-			return nil
-		}
-		p := b[:n:n]
-		b = b[n:]
-		return p
-	}
-	f.id = number()
-	switch f.kind {
+	r := pack.Read(payload)
+	f.kind, f.id = kind, r.Uint()
+	switch kind {
 	case muxCall:
-		f.timeout = time.Duration(min(number(), uint64(24*time.Hour/time.Microsecond))) * time.Microsecond
-		f.method, f.body = piece(), piece()
-	case muxReply, muxPart:
-		f.body = piece()
-	case muxCancel:
+		f.timeout = time.Duration(min(r.Uint(), uint64(24*time.Hour/time.Microsecond))) * time.Microsecond
+		f.method = r.Bytes()
+	case muxReply, muxPart, muxCancel:
 	default:
-		err = errFrame
+		return f, nil, errFrame
 	}
-	return f, b, err
+	f.body = payload[len(payload)-r.Len():]
+	return f, rest, r.Err()
 }
 
 // mux is the client's end of a shared stream.
@@ -239,9 +223,7 @@ func (m *mux) call(ctx context.Context, method string, req []byte) (body []byte,
 	m.pending[id] = c
 	m.out.last = id
 	m.out.putLocked(muxCall, id, func(b []byte) []byte {
-		b = binary.AppendUvarint(b, uint64(timeout/time.Microsecond))
-		b = append(binary.AppendUvarint(b, uint64(len(method))), method...)
-		return appendBytes(b, req)
+		return append(pack.String(pack.Uint(b, uint64(timeout/time.Microsecond)), method), req...)
 	}, len(method)+len(req)+3*binary.MaxVarintLen64)
 	m.out.mu.Unlock()
 	m.mu.Unlock()
@@ -527,9 +509,9 @@ func (m *muxServer) reply(id uint64, r *reply) {
 		}
 		part := body[:muxPartBytes]
 		body = body[muxPartBytes:]
-		o.putLocked(muxPart, id, func(b []byte) []byte { return appendBytes(b, part) }, len(part))
+		o.putLocked(muxPart, id, func(b []byte) []byte { return append(b, part...) }, len(part))
 	}
-	o.putLocked(muxReply, id, func(b []byte) []byte { return appendBytes(b, body) }, len(body))
+	o.putLocked(muxReply, id, func(b []byte) []byte { return append(b, body...) }, len(body))
 }
 
 // write sends until the stream is gone, or stop is closed and all is sent.

@@ -147,8 +147,8 @@ func TestIdleStreamIsGivenUp(t *testing.T) {
 }
 
 func FuzzMuxFrames(f *testing.F) {
-	f.Add([]byte{muxCall, 1, 200, 1, 4, 'e', 'c', 'h', 'o', 1, 'x', muxCancel, 1})
-	f.Add([]byte{muxPart, 7, 2, 'a', 'b', muxReply, 7, 1, 0})
+	f.Add([]byte{muxCall, 0, 0, 9, 1, 200, 1, 4, 'e', 'c', 'h', 'o', 'x', muxCancel, 0, 0, 1, 1})
+	f.Add([]byte{muxPart, 0, 0, 3, 7, 'a', 'b', muxReply, 0, 0, 2, 7, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for len(b) > 0 {
 			frame, rest, err := nextFrame(b)

@@ -16,9 +16,10 @@ import (
 // the other side is asked for a sign of life, and a connection on which that stays out too is given up with all who
 // wait.
 //
-// A sign of life is a call without a method: a server that does not know it answers that it does not. While nothing
-// waits nothing is sent.
+// A sign of life is a call without a method, or of one that nobody has where no stream is shared: a server answers that
+// it does not know it. While nothing waits nothing is sent.
 const (
+	methodLife = "life"
 	// pulseStep is how often a connection in use is looked at.
 	pulseStep = 250 * time.Millisecond
 	// askAfter is the silence before the first question; it doubles up to askMost while the answers come.
@@ -139,7 +140,8 @@ func (l *live) ask() {
 		defer l.release()
 		ctx, cancel := context.WithTimeout(l.ctx, giveUpAfter)
 		defer cancel()
-		_ = l.cc.Invoke(ctx, pathCall, &request{}, &reply{}, l.options...) // that it is answered counts, not how
+		// That it is answered counts, not how.
+		_ = l.cc.Invoke(ctx, pathCall, &request{method: methodLife}, &reply{}, l.options...)
 	}()
 }
 
@@ -154,7 +156,7 @@ func (m *mux) ask() bool {
 	m.out.mu.Lock()
 	defer m.out.mu.Unlock()
 	m.out.last = m.next
-	m.out.putLocked(muxCall, m.next, func(b []byte) []byte { return append(b, 0, 0, 0) }, 3)
+	m.out.putLocked(muxCall, m.next, func(b []byte) []byte { return append(b, 0, 0) }, 2)
 	return true
 }
 

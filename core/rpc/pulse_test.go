@@ -176,30 +176,35 @@ func TestFrozenServerIsGivenUp(t *testing.T) {
 }
 
 // TestSlowIsNotSilent: a call that takes long is waited for, and while all who wait are parked hardly anything is
-// asked; at rest nothing at all.
+// asked; at rest nothing at all. So it is where calls share no stream.
 func TestSlowIsNotSilent(t *testing.T) {
 	t.Parallel()
-	s := patient()
-	s.Handle(wire.Anyone, "slow", func(ctx context.Context, req []byte) ([]byte, error) {
-		select {
-		case <-time.After(5 * time.Second):
-		case <-ctx.Done():
-		}
-		return req, nil
-	})
-	addr, _ := serve(t, s, "127.0.0.1:0")
-	r := newRelay(t, addr)
-	c := client(t, ClientConfig{})
-	if _, err := c.Call(t.Context(), r.addr(), "slow", []byte("x")); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
-	defer cancel()
-	before := r.bytes.Load()
-	if _, err := c.Wait(ctx, r.addr(), "park", nil); !errkind.Is(err, errkind.Unknown) {
-		t.Fatal(err)
-	}
-	if sent := r.bytes.Load() - before; sent > 1000 {
-		t.Errorf("%d bytes were sent while one call was parked for 4 s", sent)
+	for name, limit := range map[string]int{"shared stream": 0, "calls of their own": muxLeastLimit / 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := patient()
+			s.Handle(wire.Anyone, "slow", func(ctx context.Context, req []byte) ([]byte, error) {
+				select {
+				case <-time.After(5 * time.Second):
+				case <-ctx.Done():
+				}
+				return req, nil
+			})
+			addr, _ := serve(t, s, "127.0.0.1:0")
+			r := newRelay(t, addr)
+			c := client(t, ClientConfig{MaxMessageBytes: limit})
+			if _, err := c.Call(t.Context(), r.addr(), "slow", []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			before := r.bytes.Load()
+			if _, err := c.Wait(ctx, r.addr(), "park", nil); !errkind.Is(err, errkind.Unknown) {
+				t.Fatal(err)
+			}
+			if sent := r.bytes.Load() - before; sent > 1000 {
+				t.Errorf("%d bytes were sent while one call was parked for 4 s", sent)
+			}
+		})
 	}
 }

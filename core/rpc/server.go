@@ -167,7 +167,7 @@ var serviceDesc = grpc.ServiceDesc{
 		_ grpc.UnaryServerInterceptor) (any, error) {
 		return srv.(*Server).call(ctx, decode)
 	}}},
-	Streams: []grpc.StreamDesc{{StreamName: "mux", ServerStreams: true, ClientStreams: true,
+	Streams: []grpc.StreamDesc{{StreamName: "frames", ServerStreams: true, ClientStreams: true,
 		Handler: func(srv any, stream grpc.ServerStream) error {
 			return srv.(*Server).mux(stream)
 		}}, {StreamName: "stream", ServerStreams: true, ClientStreams: true, Handler: streamed((*Server).stream)},
@@ -181,7 +181,7 @@ func streamed(serve func(*Server, grpc.ServerStream) error) grpc.StreamHandler {
 const (
 	pathCall   = "/corbel/call"
 	pathStream = "/corbel/stream"
-	pathMux    = "/corbel/mux"
+	pathMux    = "/corbel/frames"
 	pathLarge  = "/corbel/large"
 )
 
