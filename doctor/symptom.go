@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -155,47 +156,29 @@ func (s *Slow) words() string {
 	return b.String()
 }
 
-// stageWords says what happens in a stage.
-func stageWords(stage string) string {
-	switch stage {
-	case "queue":
-		return "waiting in the queue"
-	case "token":
-		return "token and policy"
-	case "encode":
-		return "encoding"
-	case "append":
-		return "writing to the log"
-	case "fsync":
-		return "the fsync on this server's disk"
-	case "replicate":
-		return "replication to a quorum"
-	case "apply":
-		return "applying it to the state"
-	case "notify":
-		return "waking watchers"
-	case "write":
-		return "writing to the client's socket"
-	case "build":
-		return "building configuration for proxies"
-	case "send":
-		return "sending to the proxies"
-	case "ack":
-		return "waiting for proxies to acknowledge it"
-	case "storage":
-		return "the storage behind the plane"
-	case "handler":
-		return "handlers"
-	case "receive":
-		return "reading from agents and waiting for room"
-	case "step":
-		return "computing the check's new state"
-	case "forward":
-		return "forwarding to the server that owns the entity"
-	default:
-		return stage
-	}
+// doings is what happens in a stage.
+var doings = map[string]string{
+	"queue":     "waiting in the queue",
+	"token":     "token and policy",
+	"encode":    "encoding",
+	"append":    "writing to the log",
+	"fsync":     "the fsync on this server's disk",
+	"replicate": "replication to a quorum",
+	"apply":     "applying it to the state",
+	"notify":    "waking watchers",
+	"write":     "writing to the client's socket",
+	"build":     "building configuration for proxies",
+	"send":      "sending to the proxies",
+	"ack":       "waiting for proxies to acknowledge it",
+	"storage":   "the storage behind the plane",
+	"handler":   "handlers",
+	"receive":   "reading from agents and waiting for room",
+	"step":      "computing the check's new state",
+	"forward":   "forwarding to the server that owns the entity",
 }
+
+// stageWords says what happens in a stage; its name where that is not known.
+func stageWords(stage string) string { return cmp.Or(doings[stage], stage) }
 
 // millis words a duration given in milliseconds.
 func millis(ms float64) string {

@@ -33,9 +33,6 @@ import (
 
 const prefix = "/ui/api/"
 
-// Serves reports whether a path is this package's.
-func Serves(path string) bool { return strings.HasPrefix(path, prefix) }
-
 const maxBody = 64 << 10
 
 // Credentials are what a person logs in with: a token, or a user and a password.

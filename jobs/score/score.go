@@ -128,9 +128,6 @@ func (s *Spreading) Value(value string) int {
 	return at
 }
 
-// Count is how many allocations a value has.
-func (s *Spreading) Count(at int) int { return s.counts[at] }
-
 // Add changes how many allocations a value has.
 func (s *Spreading) Add(at, by int) {
 	if at == Missing {

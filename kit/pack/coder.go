@@ -2,6 +2,7 @@ package pack
 
 import (
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -119,6 +120,9 @@ func (c *Coder) Strings(p *[]string) {
 		*p = c.in.Strings()
 	}
 }
+
+// Any, as the most elements that may come, is as many as the input holds: each has at least one byte.
+const Any = math.MaxInt
 
 type integer interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64

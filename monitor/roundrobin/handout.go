@@ -78,15 +78,15 @@ func (r *RoundRobin) handAll(ctx context.Context, byServer map[string][]*Hand) m
 	return out
 }
 
-func (r *RoundRobin) handTo(ctx context.Context, server, addr string, hands []*Hand, out *result) {
+func (r *RoundRobin) handTo(ctx context.Context, server, addr string, list hands, out *result) {
 	var requests uint64
-	for _, h := range hands {
+	for _, h := range list {
 		for _, s := range h.Shares {
 			requests += uint64(max(len(s.Proxies), 1))
 		}
 	}
 	if server == r.cfg.Self {
-		out.agents = r.deliver(hands)
+		out.agents = r.deliver(list)
 		r.dealt.Add(requests)
 		return
 	}
@@ -95,9 +95,9 @@ func (r *RoundRobin) handTo(ctx context.Context, server, addr string, hands []*H
 	}
 	ctx, cancel := context.WithTimeout(ctx, handTime)
 	defer cancel()
-	reply, err := r.cfg.Call(ctx, addr, methodHand, encodeHands(hands))
+	reply, err := r.cfg.Call(ctx, addr, methodHand, encode(&list))
 	if err == nil {
-		out.agents, err = decodeRefused(reply)
+		err = decode(methodHand, reply, (*refused)(&out.agents))
 	}
 	switch {
 	case err == nil:
@@ -120,9 +120,10 @@ func (r *RoundRobin) deliver(hands []*Hand) [][]string {
 }
 
 func (r *RoundRobin) serveHand(_ context.Context, req []byte) ([]byte, error) {
-	hands, err := decodeHands(req)
-	if err != nil {
+	var list hands
+	if err := decode(methodHand, req, &list); err != nil {
 		return nil, err
 	}
-	return encodeRefused(r.deliver(hands)), nil
+	away := refused(r.deliver(list))
+	return encode(&away), nil
 }

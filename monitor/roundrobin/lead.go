@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/kit/pack"
 )
 
 const (
@@ -68,7 +67,7 @@ func (r *RoundRobin) tellTo(ctx context.Context, id, addr string, in *told) (all
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	reply, err := r.cfg.Call(ctx, addr, methodTell, in.encode())
+	reply, err := r.cfg.Call(ctx, addr, methodTell, encode(in))
 	return err == nil && len(reply) == 1 && reply[0] == 1, err
 }
 
@@ -89,8 +88,8 @@ func (r *RoundRobin) hear(in *told) (all bool, err error) {
 }
 
 func (r *RoundRobin) serveTell(_ context.Context, req []byte) ([]byte, error) {
-	in, err := decodeTold(req)
-	if err != nil {
+	in := &told{}
+	if err := decode(methodTell, req, in); err != nil {
 		return nil, err
 	}
 	all, err := r.hear(in)
@@ -159,7 +158,7 @@ func (r *RoundRobin) promises(ctx context.Context, own promise, method string, r
 			p := promise{}
 			reply, err := r.cfg.Call(ctx, s.Address, method, req)
 			if err == nil {
-				p, err = decodePromise(reply)
+				err = decode(methodBegin, reply, &p)
 			}
 			if err != nil {
 				p = promise{}
@@ -194,7 +193,7 @@ func (r *RoundRobin) begin(ctx context.Context) *leadership {
 	}
 	own := r.beginLocked(with)
 	r.mu.Unlock()
-	answers := r.promises(ctx, own, methodBegin, record(func(b []byte) []byte { return appendBallot(b, with) }))
+	answers := r.promises(ctx, own, methodBegin, encode(&with))
 	if answers == nil {
 		return nil
 	}
@@ -214,28 +213,25 @@ func (r *RoundRobin) beginLocked(with ballot) promise {
 
 func (r *RoundRobin) serveBegin(_ context.Context, req []byte) ([]byte, error) {
 	var with ballot
-	err := read(methodBegin, req, func(rd *pack.Reader) { with = readBallot(rd) })
-	if err != nil {
+	if err := decode(methodBegin, req, &with); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	p := r.beginLocked(with)
 	r.mu.Unlock()
 	notify(r.roll.wake)
-	return p.encode(), nil
+	return encode(&p), nil
 }
 
 func (r *RoundRobin) serveNote(_ context.Context, req []byte) ([]byte, error) {
-	var with ballot
-	var notes []note
-	err := read(methodNote, req, func(rd *pack.Reader) { with, notes = readBallot(rd), readNotes(rd) })
-	if err != nil {
+	var n noting
+	if err := decode(methodNote, req, &n); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
-	p := r.noteLocked(with, notes)
+	p := r.noteLocked(n.with, n.notes)
 	r.mu.Unlock()
-	return p.encode(), nil
+	return encode(&p), nil
 }
 
 func (r *RoundRobin) noteLocked(with ballot, notes []note) promise {
@@ -281,8 +277,7 @@ func (r *RoundRobin) round(ctx context.Context, now *leadership) bool {
 	r.mu.Lock()
 	own := r.noteLocked(now.ballot, notes)
 	r.mu.Unlock()
-	answers := r.promises(ctx, own, methodNote,
-		record(func(b []byte) []byte { return appendNotes(appendBallot(b, now.ballot), notes) }))
+	answers := r.promises(ctx, own, methodNote, encode(&noting{now.ballot, notes}))
 	if answers == nil {
 		for _, w := range batch {
 			w.noted = true

@@ -15,78 +15,65 @@ const (
 	methodHand  = "monitor.rounds.hand"  // by a leader: send these; answered by who could not be reached
 )
 
-// maxList bounds what lists are made for before their entries were read.
-const maxList = 1 << 12
+// message is what passes its fields.
+type message interface{ pass(c *pack.Coder) }
 
-func record(fill func(b []byte) []byte) []byte {
-	b, mark := pack.Begin(nil)
-	return pack.End(fill(b), mark)
-}
+func encode(m message) []byte { return pack.AppendRecord(nil, m.pass) }
 
-// read reads a record of a method.
-func read(method string, b []byte, fields func(r *pack.Reader)) error {
-	outer := pack.Read(b)
-	r := outer.Record()
-	fields(r)
-	if r.Err() != nil || outer.Err() != nil {
+// decode reads a message of a method.
+func decode(method string, b []byte, m message) error {
+	r := pack.Read(b)
+	pack.ReadRecord(r, m.pass)
+	if r.Err() != nil {
 		return errkind.Errorf(errkind.Invalid, "%s: a damaged message", method)
 	}
 	return nil
 }
 
-func list[T any](r *pack.Reader, one func() T) (out []T) {
-	n := r.Count()
-	out = make([]T, 0, min(n, maxList))
-	for ; n > 0 && r.Err() == nil; n-- {
-		out = append(out, one())
-	}
-	return out
-}
-
-func (t *told) encode() []byte {
-	return record(func(b []byte) []byte {
-		b = pack.Bool(pack.Uint(pack.Uint(pack.String(b, t.server), t.boot), t.seq), t.full)
-		b = pack.Uint(b, uint64(len(t.changes)))
-		for _, c := range t.changes {
-			b = pack.Int(pack.String(pack.String(pack.String(b, c.Namespace), c.Subscription), c.agent), c.since)
-		}
-		return b
-	})
-}
-
-func decodeTold(b []byte) (t *told, err error) {
-	t = new(told)
+func (t *told) pass(c *pack.Coder) {
+	c.String(&t.server)
+	pack.Unsigned(c, &t.boot, &t.seq)
+	c.Bool(&t.full)
 	names := map[string]string{} // namespaces and subscriptions come again and again
-	interned := func(s string) string {
-		if have, ok := names[s]; ok {
-			return have
+	pack.List(c, &t.changes, pack.Any, func(x *change) {
+		c.String(&x.Namespace, &x.Subscription, &x.agent)
+		if c.Reads() {
+			x.Namespace, x.Subscription = interned(names, x.Namespace), interned(names, x.Subscription)
 		}
-		names[s] = s
-		return s
-	}
-	err = read(methodTell, b, func(r *pack.Reader) {
-		t.server, t.boot, t.seq, t.full = r.String(), r.Uint(), r.Uint(), r.Bool()
-		t.changes = list(r, func() change {
-			return change{Ring{interned(r.String()), interned(r.String())}, r.String(), r.Int()}
-		})
+		pack.Signed(c, &x.since)
 	})
-	return t, err
 }
 
-func appendBallot(b []byte, x ballot) []byte { return pack.String(pack.Uint(b, x.n), x.server) }
-
-func readBallot(r *pack.Reader) ballot { return ballot{r.Uint(), r.String()} }
-
-func appendNotes(b []byte, notes []note) []byte {
-	b = pack.Uint(b, uint64(len(notes)))
-	for _, n := range notes {
-		b = pack.String(pack.Int(pack.String(pack.String(b, n.namespace), n.check), n.due), n.by)
+func interned(names map[string]string, s string) string {
+	if have, ok := names[s]; ok {
+		return have
 	}
-	return b
+	names[s] = s
+	return s
 }
 
-func readNotes(r *pack.Reader) []note {
-	return list(r, func() note { return note{name{r.String(), r.String()}, r.Int(), r.String()} })
+func (b *ballot) pass(c *pack.Coder) {
+	pack.Unsigned(c, &b.n)
+	c.String(&b.server)
+}
+
+func passNotes(c *pack.Coder, notes *[]note) {
+	pack.List(c, notes, pack.Any, func(n *note) {
+		c.String(&n.namespace, &n.check)
+		pack.Signed(c, &n.due)
+		c.String(&n.by)
+	})
+}
+
+// noting asks a server to note.
+type noting struct {
+	with  ballot
+	notes []note
+}
+
+func (n *noting) pass(c *pack.Coder) {
+	n.with.pass(c)
+	passNotes(c, &n.notes)
 }
 
 // promise answers a leader that begins.
@@ -97,67 +84,51 @@ type promise struct {
 	noted    []note
 }
 
-func (p *promise) encode() []byte {
-	return record(func(b []byte) []byte {
-		return appendNotes(pack.Int(appendBallot(pack.Bool(b, p.ok), p.promised), int64(p.runs)), p.noted)
-	})
+func (p *promise) pass(c *pack.Coder) {
+	c.Bool(&p.ok)
+	p.promised.pass(c)
+	pack.Signed(c, &p.runs)
+	passNotes(c, &p.noted)
 }
 
-func decodePromise(b []byte) (p promise, err error) {
-	err = read(methodBegin, b, func(r *pack.Reader) {
-		p.ok, p.promised, p.runs = r.Bool(), readBallot(r), time.Duration(r.Int())
-		p.noted = readNotes(r)
-	})
-	return p, err
-}
+// hands is what a server is to send.
+type hands []*Hand
 
-func encodeHands(hands []*Hand) []byte {
-	return record(func(b []byte) []byte {
-		b = pack.Uint(b, uint64(len(hands)))
-		for _, h := range hands {
-			b = pack.Int(pack.Int(pack.String(pack.String(b, h.Namespace), h.Check), h.Due), int64(h.Over))
-			b = pack.Uint(pack.Uint(b, uint64(h.Total)), uint64(len(h.Shares)))
-			for _, s := range h.Shares {
-				b = pack.Uint(pack.String(pack.String(b, s.Subscription), s.Agent), uint64(len(s.Proxies)))
-				for _, p := range s.Proxies {
-					b = pack.String(pack.Uint(b, uint64(p.Place)), p.Name)
-				}
-			}
+func (l *hands) pass(c *pack.Coder) {
+	pack.List(c, (*[]*Hand)(l), pack.Any, func(p **Hand) {
+		if c.Reads() {
+			*p = &Hand{}
 		}
-		return b
+		h := *p
+		c.String(&h.Namespace, &h.Check)
+		pack.Signed(c, &h.Due)
+		pack.Signed(c, &h.Over)
+		passProxies(c, &h.Total)
+		pack.List(c, &h.Shares, pack.Any, func(s *Share) {
+			c.String(&s.Subscription, &s.Agent)
+			pack.List(c, &s.Proxies, pack.Any, func(proxy *Proxy) {
+				passProxies(c, &proxy.Place)
+				c.String(&proxy.Name)
+			})
+		})
 	})
 }
 
 // maxProxies is more than the proxies of any tick.
 const maxProxies = 1 << 30
 
-func decodeHands(b []byte) (hands []*Hand, err error) {
-	number := func(r *pack.Reader) int { return int(min(r.Uint(), maxProxies)) }
-	err = read(methodHand, b, func(r *pack.Reader) {
-		hands = list(r, func() *Hand {
-			h := &Hand{Namespace: r.String(), Check: r.String(), Due: r.Int(), Over: time.Duration(r.Int()), Total: number(r)}
-			h.Shares = list(r, func() Share {
-				return Share{Subscription: r.String(), Agent: r.String(),
-					Proxies: list(r, func() Proxy { return Proxy{number(r), r.String()} })}
-			})
-			return h
-		})
-	})
-	return hands, err
+// passProxies passes a number of proxies.
+func passProxies(c *pack.Coder, n *int) {
+	number := uint64(*n)
+	pack.Unsigned(c, &number)
+	if c.Reads() {
+		*n = int(min(number, maxProxies))
+	}
 }
 
-// encodeRefused answers hands: of each, who could not be reached.
-func encodeRefused(refused [][]string) []byte {
-	return record(func(b []byte) []byte {
-		b = pack.Uint(b, uint64(len(refused)))
-		for _, agents := range refused {
-			b = pack.Strings(b, agents)
-		}
-		return b
-	})
-}
+// refused answers hands: of each, who could not be reached.
+type refused [][]string
 
-func decodeRefused(b []byte) (out [][]string, err error) {
-	err = read(methodHand, b, func(r *pack.Reader) { out = list(r, r.Strings) })
-	return out, err
+func (l *refused) pass(c *pack.Coder) {
+	pack.List(c, (*[][]string)(l), pack.Any, func(agents *[]string) { c.Strings(agents) })
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -210,9 +209,6 @@ var clientVariables = []string{"HTTP_ADDR", "MONITOR_ADDR", "MONITOR_USERNAME", 
 	"TOKEN", "HTTP_TOKEN", "HTTP_TOKEN_FILE", "HTTP_AUTH", "HTTP_SSL", "HTTP_SSL_VERIFY",
 	"CACERT", "CAPATH", "CLIENT_CERT", "CLIENT_KEY", "TLS_SERVER_NAME", "FAULT_FD", "FAULT_BEGIN", "ALLOW_CORE_DUMPS",
 	"KEEP_SOCKETS"}
-
-// Keys lists every key of the schema in lexical order.
-func Keys() []string { return slices.Sorted(maps.Keys(schemaOf(new(Config)).keys)) }
 
 func hostname(o Options) (string, error) {
 	if o.Hostname != "" {
