@@ -33,6 +33,12 @@ var rules = []rule{
 	{"terminating-instance", terminatingInstance},
 	{"config-refused", configRefused},
 	{"lock-contended", lockContended},
+	{"evaluations-pile-up", evaluationsPileUp},
+	{"plans-rejected", plansRejected},
+	{"nodes-unheard", nodesUnheard},
+	{"work-blocked", workBlocked},
+	{"tasks-start-slowly", tasksStartSlowly},
+	{"tasks-restart", tasksRestart},
 }
 
 // Codes lists the codes of all findings that there can be, in the order of the documentation.

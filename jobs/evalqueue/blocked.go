@@ -143,6 +143,13 @@ func within(a, b jobs.Vector) bool {
 	return a.CPU <= b.CPU && a.MemoryMB <= b.MemoryMB && a.DiskMB <= b.DiskMB
 }
 
+// EachBlocked calls f with all blocked evaluations, in no order.
+func (q *Queue) EachBlocked(f func(*jobs.Evaluation)) {
+	for _, b := range q.blocked {
+		f(b.Eval)
+	}
+}
+
 // WakeQuota is Wake for a quota that rose.
 func (q *Queue) WakeQuota(quota string, index uint64, now jobs.Time) (woken []*jobs.Evaluation) {
 	q.quotas[quota] = max(q.quotas[quota], index)

@@ -288,6 +288,39 @@ func (s *Sched) Stats() (q evalqueue.Stats, watched int) {
 	return t.stats(), watched
 }
 
+// Blocked tells since when the oldest blocked evaluation waits, zero when none does, and for each thing that lacks how
+// many of the jobs lack it: dimensions, constraints, classes of nodes. Where another server leads it tells nothing.
+func (s *Sched) Blocked() (oldest jobs.Time, lacks map[string]int) {
+	lacks = map[string]int{}
+	t := s.term.Load()
+	if t == nil {
+		return 0, lacks
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.queue.EachBlocked(func(e *jobs.Evaluation) {
+		if at := e.CreateTime; oldest == 0 || at < oldest {
+			oldest = at
+		}
+		mine := map[string]bool{}
+		for _, m := range e.Outcome.Failed {
+			for name := range m.DimensionExhausted {
+				mine[name] = true
+			}
+			for name := range m.ConstraintFiltered {
+				mine[name] = true
+			}
+			for class := range m.ClassExhausted {
+				mine["class "+class] = true
+			}
+		}
+		for name := range mine {
+			lacks[name]++
+		}
+	})
+	return oldest, lacks
+}
+
 // maxStored bounds the evaluations of one command.
 const maxStored = 4096
 

@@ -263,6 +263,15 @@ func (r *Runner) lost(err error) error {
 	return err
 }
 
+// States are the states of the tasks, by their names.
+func (r *Runner) States() map[string]jobwire.TaskState {
+	all := make(map[string]jobwire.TaskState, len(r.tasks))
+	for _, t := range r.tasks {
+		all[t.name] = t.runner.State()
+	}
+	return all
+}
+
 // look does what the states of the tasks ask for. It returns when to look again, and whether all is over.
 func (r *Runner) look() (wait time.Duration, done bool) {
 	load, list := r.views()

@@ -60,6 +60,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	p.nodes = newNodes(d, p.group, p.sched, p.head)
 	p.meter()
 	d.Evidence(p.metrics)
+	d.Fresh((&reporter{p: p, named: map[string]bool{}}).tell)
 	d.Debug(p.debug)
 	p.openAPI()
 	if err := p.openPort(); err != nil {

@@ -66,6 +66,8 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		d.HandleStream(wire.Servers, method, h)
 	}
 	d.Debug(func() any { return a.client.Debug() })
+	d.Fresh((&reporter{tasks: a.client.Tasks, now: d.Clock.Now, metrics: d.Metrics, named: map[string]bool{},
+		slow: map[[2]string]bool{}}).tell)
 	return a, nil
 }
 
