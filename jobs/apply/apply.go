@@ -243,7 +243,7 @@ func (c *check) write(now jobs.Time) {
 			before.Lineage.Next = a.ID
 			e.PutAllocation(&before)
 		}
-		if id := a.Rollout.Deployment; !id.IsZero() && old == nil {
+		if id := a.Rollout.Deployment; !id.IsZero() && (old == nil || old.Rollout.Deployment != id) {
 			placed[id] = append(placed[id], a)
 		}
 	}
@@ -277,7 +277,7 @@ func stopped(old *jobs.Allocation, s jobs.Stopping, now jobs.Time) *jobs.Allocat
 	return &next
 }
 
-// join counts allocations into their deployment.
+// join counts allocations into their deployment: new ones, and those that it updates in place.
 func join(e *state.Edit, id jobs.ID, list []*jobs.Allocation) {
 	d := e.Deployment(id)
 	if d == nil {
@@ -292,7 +292,7 @@ func join(e *state.Edit, id jobs.ID, list []*jobs.Allocation) {
 		}
 		g := *old
 		g.Placed++
-		if a.Rollout.Canary {
+		if a.Rollout.Canary && !slices.Contains(g.Canaries, a.ID) {
 			g.Canaries = append(slices.Clone(g.Canaries), a.ID)
 		}
 		next.Groups[a.Group] = &g

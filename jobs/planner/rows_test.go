@@ -313,6 +313,33 @@ func TestNS27And28(t *testing.T) {
 	}
 }
 
+// TestPlacedInPlace: an update in place counts as placed by its deployment, once.
+func TestPlacedInPlace(t *testing.T) {
+	g := newStage(t, 4, nil)
+	with := func(version uint64, meta string) *jobs.Job {
+		j := stageJob("web", jobs.Service, 3, 100)
+		j.Version = version
+		j.Groups[0].Update = &jobs.UpdatePolicy{MaxParallel: 3, ProgressDeadline: time.Minute}
+		j.Groups[0].Parts = map[string]string{"Services": meta}
+		return j
+	}
+	for version, part := range []string{"a", "b"} {
+		g.put(with(uint64(version), part))
+		g.evaluate("web")
+		g.evaluate("web")
+		d := g.s.LatestDeployment(jobs.JobKey{Namespace: "default", ID: "web"})
+		g.want("placed", d.Groups["g"].Placed, 3)
+		g.report("web", jobs.ClientRunning, jobs.Healthy)
+		g.evaluate("web")
+	}
+	g.want("allocations", g.live("web"), 3)
+	for a := range g.s.OfJob(jobs.JobKey{Namespace: "default", ID: "web"}) {
+		if a.Job.Version != 1 {
+			t.Error(a.Name(), "was not updated in place")
+		}
+	}
+}
+
 // TestNK2: six versions stay, and the newest stable one.
 func TestNK2(t *testing.T) {
 	g := newStage(t, 1, nil)
