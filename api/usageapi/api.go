@@ -41,11 +41,20 @@ const (
 	decodersAtOnce = 32
 )
 
+// Counts are what this server counts.
+type Counts interface {
+	// Version grows with each change, and Changed is closed with the next one.
+	Version() uint64
+	Changed() <-chan struct{}
+	// Late lists the newest events that came too late.
+	Late() []counter.LateEvent
+}
+
 // Config of an API.
 type Config struct {
 	Router      *router.Router
 	Aggregator  *aggregator.Aggregator
-	Counter     *counter.Counter
+	Counts      Counts
 	Definitions *definitions.Definitions
 	// Zone is a tenant's calendar.
 	Zone func(tenant string) window.Zone

@@ -120,7 +120,7 @@ func (a *API) corrections(_ http.ResponseWriter, r *http.Request) (int, any, err
 			out.Corrections = append(out.Corrections, shownCorrection(c))
 		}
 	}
-	late := a.cfg.Counter.Late()
+	late := a.cfg.Counts.Late()
 	kept := []counter.LateEvent{}
 	for _, e := range late {
 		if a.cfg.Allow(r, e.Tenant, false) {

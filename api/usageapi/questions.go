@@ -113,7 +113,7 @@ func (a *API) estimates(w http.ResponseWriter, r *http.Request) (int, any, error
 	if err := a.wait(r, v); err != nil {
 		return 0, nil, err
 	}
-	index := a.cfg.Counter.Version()
+	index := a.cfg.Counts.Version()
 	span, err := a.cfg.Aggregator.Range(&q)
 	if err != nil {
 		return 0, nil, err
@@ -169,8 +169,8 @@ func (a *API) wait(r *http.Request, v url.Values) error {
 		return r.Context().Err()
 	}
 	for {
-		changed := a.cfg.Counter.Changed()
-		if a.cfg.Counter.Version() != index {
+		changed := a.cfg.Counts.Changed()
+		if a.cfg.Counts.Version() != index {
 			return nil
 		}
 		select {

@@ -72,11 +72,11 @@ func newAPI(t *testing.T) *API {
 		}
 	})
 	polltest.Until(t, count.Warm, "the counter")
-	members := func() []string { return []string{"s1"} }
-	api, err := New(Config{Router: router.New(router.Config{Self: "s1", Definitions: defs, Counter: count}),
-		Aggregator: aggregator.New(aggregator.Config{Self: "s1", Members: members, Counter: count, Definitions: defs,
-			Aggregate: counts}),
-		Counter: count, Definitions: defs, Zone: counts.Zone, Now: time.Now,
+	parts := func() []string { return []string{"s1"} }
+	local := func(string) *counter.Counter { return count }
+	api, err := New(Config{Router: router.New(router.Config{Definitions: defs, Local: local}),
+		Aggregator: aggregator.New(aggregator.Config{Parts: parts, Local: local, Definitions: defs, Aggregate: counts}),
+		Counts:     count, Definitions: defs, Zone: counts.Zone, Now: time.Now,
 		Allow: func(r *http.Request, tenant string, _ bool) bool {
 			token := r.Header.Get("X-Consul-Token")
 			return token == "all" || token == tenant

@@ -7,6 +7,7 @@ import (
 
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/aggregate"
+	"corbel.dev/corbel/usage/counter"
 	"corbel.dev/corbel/usage/estimate"
 	"corbel.dev/corbel/usage/window"
 )
@@ -37,8 +38,8 @@ type Accuracy struct {
 // maxSampled bounds the series of a sample.
 const maxSampled = 50
 
-// Accuracy counts the uniques of the last hour of one in n tenants once more, exactly, from this server's log, and
-// compares them with what its sketches say.
+// Accuracy counts the uniques of the last hour of one in n tenants once more, exactly, from the parts of the log that
+// this server leads, and compares them with what its sketches say.
 func (a *Aggregator) Accuracy(ctx context.Context, n int, product string) (Accuracy, error) {
 	out := Accuracy{SampleOf: n, Series: []Measured{}}
 	view := a.cfg.Definitions.View()
@@ -48,24 +49,39 @@ func (a *Aggregator) Accuracy(ctx context.Context, n int, product string) (Accur
 	}
 	now := a.cfg.Clock.Now()
 	span := window.Range{From: now.Add(-time.Hour).Truncate(time.Minute), To: now.Truncate(time.Minute).Add(time.Minute)}
+	for _, part := range a.cfg.Parts() {
+		if local := a.cfg.Local(part); local != nil {
+			if err := a.measure(ctx, &out, local, key, span, product); err != nil {
+				return out, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// measure adds the sample of one part.
+func (a *Aggregator) measure(ctx context.Context, out *Accuracy, local *counter.Counter, key usage.Key,
+	span window.Range, product string,
+) error {
+	view := a.cfg.Definitions.View()
 	wanted := map[aggregate.Series]bool{}
-	for _, s := range a.cfg.Counter.Series() {
+	for _, s := range local.Series() {
 		p, ok := view.Products.Generation(s.Product, s.Generation)
 		if ok && p.Kind == usage.Unique && (product == "" || product == p.Name) && len(wanted) < maxSampled &&
-			key.Sum([]byte(s.Tenant)).Hi%uint64(n) == 0 {
+			key.Sum([]byte(s.Tenant)).Hi%uint64(out.SampleOf) == 0 {
 			wanted[s] = true
 		}
 	}
-	exact, err := a.cfg.Counter.Exact(ctx, wanted, span)
+	exact, err := local.Exact(ctx, wanted, span)
 	if err != nil {
-		return out, err
+		return err
 	}
-	for _, s := range a.cfg.Counter.Series() {
+	for _, s := range local.Series() {
 		p, ok := view.Products.Generation(s.Product, s.Generation)
 		if !ok || !wanted[s] || exact[s] == 0 {
 			continue
 		}
-		part := a.cfg.Counter.Query(s, p, []window.Range{span}, -1)
+		part := local.Query(s, p, []window.Range{span}, -1)
 		e := estimate.Make(p, estimate.Question{Range: span, Late: p.Late}, part.Partial,
 			estimate.Coverage{Shards: usage.Shards, Warm: usage.Shards, AsOf: part.AsOf})
 		m := Measured{Tenant: s.Tenant, Product: s.Product, From: span.From.UTC(), To: span.To.UTC(), Exact: exact[s],
@@ -78,5 +94,5 @@ func (a *Aggregator) Accuracy(ctx context.Context, n int, product string) (Accur
 		out.Worst = max(out.Worst, m.Error)
 		out.Series = append(out.Series, m)
 	}
-	return out, nil
+	return nil
 }

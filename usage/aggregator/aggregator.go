@@ -42,11 +42,11 @@ const maxRange = 2 * 366 * 24 * time.Hour
 
 // Config of an Aggregator.
 type Config struct {
-	Self string
-	// Members are the servers of the plane, this one among them.
-	Members     func() []string
-	Call        func(ctx context.Context, server, method string, req []byte) ([]byte, error)
-	Counter     *counter.Counter
+	// Parts are the names of the parts of the log. Local is the counter of one that this server leads, nil where
+	// another one does, which Call asks.
+	Parts       func() []string
+	Local       func(part string) *counter.Counter
+	Call        func(ctx context.Context, part, method string, req []byte) ([]byte, error)
 	Definitions *definitions.Definitions
 	Aggregate   aggregate.Config // Zone is that of tenants
 	// Leads says whether this server judges limits.
@@ -177,13 +177,13 @@ func stepName(s string) string {
 func (a *Aggregator) gather(ctx context.Context, p *usage.Product, tenant string, ranges []window.Range, tag int,
 ) (*aggregate.Partial, estimate.Coverage) {
 	series := aggregate.Series{Tenant: tenant, Product: p.Name, Generation: p.Generation}
-	members := a.cfg.Members()
+	members := a.cfg.Parts()
 	parts := make([]counter.Part, len(members))
 	failed := make([]error, len(members))
 	var wg sync.WaitGroup
 	for i, m := range members {
-		if m == a.cfg.Self {
-			parts[i] = a.cfg.Counter.Query(series, p, ranges, tag)
+		if local := a.cfg.Local(m); local != nil {
+			parts[i] = local.Query(series, p, ranges, tag)
 			continue
 		}
 		wg.Go(func() { parts[i], failed[i] = a.ask(ctx, m, series, p, ranges, tag) })
@@ -223,34 +223,34 @@ func (a *Aggregator) gather(ctx context.Context, p *usage.Product, tenant string
 // askTimeout bounds how long a server may take.
 const askTimeout = 5 * time.Second
 
-func (a *Aggregator) ask(ctx context.Context, server string, s aggregate.Series, p *usage.Product,
+func (a *Aggregator) ask(ctx context.Context, part string, s aggregate.Series, p *usage.Product,
 	ranges []window.Range, tag int,
 ) (counter.Part, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	b := pack.Uint(pack.String(pack.String(nil, s.Tenant), s.Product), uint64(s.Generation))
 	b = pack.Int(pack.Int(b, ranges[0].From.UnixNano()), ranges[0].To.UnixNano())
-	reply, err := a.cfg.Call(ctx, server, MethodExtract, b)
+	reply, err := a.cfg.Call(ctx, part, MethodExtract, b)
 	if err != nil {
 		return counter.Part{}, err
 	}
 	return counter.ReadPart(reply, a.cfg.Aggregate, s, p, ranges, tag)
 }
 
-// ServeExtract answers MethodExtract.
-func (a *Aggregator) ServeExtract(_ context.Context, req []byte) ([]byte, error) {
+// ServeExtract answers MethodExtract, for the counter of a part.
+func (a *Aggregator) ServeExtract(_ context.Context, c *counter.Counter, req []byte) ([]byte, error) {
 	r := pack.Read(req)
 	s := aggregate.Series{Tenant: r.String(), Product: r.String(), Generation: uint32(r.Uint())}
 	span := window.Range{From: time.Unix(0, r.Int()), To: time.Unix(0, r.Int())}
 	if r.Err() != nil {
 		return nil, errkind.E(errkind.Invalid, MethodExtract, r.Err())
 	}
-	return a.cfg.Counter.Extract(s, span), nil
+	return c.Extract(s, span), nil
 }
 
-// ServeSeries answers MethodSeries.
-func (a *Aggregator) ServeSeries(context.Context, []byte) ([]byte, error) {
-	list := a.cfg.Counter.Series()
+// ServeSeries answers MethodSeries, for the counter of a part.
+func (a *Aggregator) ServeSeries(_ context.Context, c *counter.Counter, _ []byte) ([]byte, error) {
+	list := c.Series()
 	b := pack.Uint(nil, uint64(len(list)))
 	for _, s := range list {
 		b = pack.Uint(pack.String(pack.String(b, s.Tenant), s.Product), uint64(s.Generation))
@@ -262,9 +262,9 @@ func (a *Aggregator) ServeSeries(context.Context, []byte) ([]byte, error) {
 func (a *Aggregator) Series(ctx context.Context) (list []aggregate.Series, silent []string) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	for _, m := range a.cfg.Members() {
-		if m == a.cfg.Self {
-			list = append(list, a.cfg.Counter.Series()...)
+	for _, m := range a.cfg.Parts() {
+		if local := a.cfg.Local(m); local != nil {
+			list = append(list, local.Series()...)
 			continue
 		}
 		reply, err := a.cfg.Call(ctx, m, MethodSeries, nil)

@@ -135,7 +135,7 @@ func (a *Aggregator) Correct(ctx context.Context, c usage.Correction) (string, e
 		return "", err
 	}
 	next := definitions.Correction{Correction: c, Servers: map[string]definitions.Outcome{}}
-	for _, m := range a.cfg.Members() {
+	for _, m := range a.cfg.Parts() {
 		next.Servers[m] = definitions.Outcome{}
 	}
 	var err error
@@ -216,10 +216,10 @@ func (a *Aggregator) find(ctx context.Context, c *usage.Correction) (out window.
 	if err != nil {
 		return out, err
 	}
-	for _, m := range a.cfg.Members() {
+	for _, m := range a.cfg.Parts() {
 		var reply []byte
-		if m == a.cfg.Self {
-			reply, err = a.ServeFind(ctx, text)
+		if local := a.cfg.Local(m); local != nil {
+			reply, err = a.ServeFind(ctx, local, text)
 		} else {
 			reply, err = a.cfg.Call(ctx, m, MethodFind, text)
 		}
@@ -239,13 +239,13 @@ func (a *Aggregator) find(ctx context.Context, c *usage.Correction) (out window.
 	return out, nil
 }
 
-// ServeFind answers MethodFind.
-func (a *Aggregator) ServeFind(ctx context.Context, req []byte) ([]byte, error) {
+// ServeFind answers MethodFind, for the counter of a part.
+func (a *Aggregator) ServeFind(ctx context.Context, local *counter.Counter, req []byte) ([]byte, error) {
 	var c usage.Correction
 	if err := json.Unmarshal(req, &c); err != nil {
 		return nil, errkind.E(errkind.Invalid, MethodFind, err)
 	}
-	r, err := a.cfg.Counter.Find(ctx, &c)
+	r, err := local.Find(ctx, &c)
 	if err != nil || r.Empty() {
 		return pack.Bool(nil, false), err
 	}
@@ -257,9 +257,7 @@ func (a *Aggregator) correct(ctx context.Context) error {
 	for {
 		changed := a.cfg.Definitions.Changed()
 		wait := judgeEvery
-		if a.cfg.Counter.Warm() {
-			a.correctAll(ctx)
-		} else {
+		if !a.correctAll(ctx) {
 			wait = time.Second
 		}
 		t := a.cfg.Clock.NewTimer(wait)
@@ -274,35 +272,47 @@ func (a *Aggregator) correct(ctx context.Context) error {
 	}
 }
 
-func (a *Aggregator) correctAll(ctx context.Context) {
+// correctAll does what is to be done in the parts that this server leads; false where some cannot be asked yet.
+func (a *Aggregator) correctAll(ctx context.Context) (all bool) {
+	all = true
 	view := a.cfg.Definitions.View()
 	for i := range view.Corrections {
 		c := &view.Corrections[i]
-		if mine, is := c.Servers[a.cfg.Self]; is && !mine.Done {
-			a.correctOne(ctx, view, c)
+		for _, part := range names(c.Servers) {
+			local := a.cfg.Local(part)
+			switch {
+			case local == nil || c.Servers[part].Done:
+			case !local.Warm() || !local.Leads():
+				all = false
+			default:
+				a.correctOne(ctx, view, c, part, local)
+			}
 		}
 		if done, _ := c.Finished(); done && len(c.Periods) > 0 && !c.Revised && a.cfg.Leads() {
 			a.revise(ctx, c)
 		}
 	}
+	return all
 }
 
-// correctOne does a correction here.
-func (a *Aggregator) correctOne(ctx context.Context, view *definitions.View, c *definitions.Correction) {
+// correctOne does a correction in a part that this server leads.
+func (a *Aggregator) correctOne(ctx context.Context, view *definitions.View, c *definitions.Correction, part string,
+	local *counter.Counter,
+) {
 	rec := &logrecord.Record{At: a.cfg.Clock.Now(), Correction: &c.Correction}
 	in := counter.Intake{Tenant: c.Tenant, Record: rec}
-	if p, ok := view.Products.Get(c.Product); ok && len(c.Events) > 0 && a.cfg.Self == slices.Min(names(c.Servers)) {
+	if p, ok := view.Products.Get(c.Product); ok && len(c.Events) > 0 && part == slices.Min(names(c.Servers)) {
 		key, err := view.HashKey()
 		if err != nil {
 			return
 		}
 		rec.Products, rec.Events = []*usage.Product{p}, c.Events
 		if in.Observed, err = rec.Observe(key); err != nil {
-			a.report(ctx, c.ID, definitions.Outcome{Done: true, Error: err.Error()})
+			a.report(ctx, c.ID, part, definitions.Outcome{Done: true, Error: err.Error()})
 			return
 		}
 	}
-	err := a.cfg.Counter.Correct(ctx, in)
+	err := local.Correct(ctx, in)
 	if errkind.Is(err, errkind.Overloaded) || errkind.Is(err, errkind.Unavailable) || errkind.Is(err, errkind.Unknown) {
 		return // it is done later
 	}
@@ -310,7 +320,7 @@ func (a *Aggregator) correctOne(ctx context.Context, view *definitions.View, c *
 	if err != nil {
 		out.Error = errkind.Text(err)
 	}
-	a.report(ctx, c.ID, out)
+	a.report(ctx, c.ID, part, out)
 }
 
 func names[V any](m map[string]V) (list []string) {
@@ -320,9 +330,9 @@ func names[V any](m map[string]V) (list []string) {
 	return list
 }
 
-func (a *Aggregator) report(ctx context.Context, id string, o definitions.Outcome) {
+func (a *Aggregator) report(ctx context.Context, id, part string, o definitions.Outcome) {
 	if _, err := a.cfg.Definitions.Do(ctx, definitions.Command{At: a.cfg.Clock.Now(),
-		Report: &definitions.Report{ID: id, Server: a.cfg.Self, Outcome: o}}); err != nil && ctx.Err() == nil {
+		Report: &definitions.Report{ID: id, Server: part, Outcome: o}}); err != nil && ctx.Err() == nil {
 		a.cfg.Log.Warn("usage: a correction is reported later", "correction", id, "error", err)
 	}
 }

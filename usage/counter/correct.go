@@ -227,17 +227,11 @@ func (c *Counter) reaches(ctx context.Context, log eventlog.Log, at time.Time) (
 	if first == 0 {
 		return 0, nil
 	}
-	began := time.Time{}
-	reader, err := log.Reader(map[int]uint64{0: first})
+	began := time.Time{} // by the record: a copy was stored later
+	err = c.scan(ctx, log, first, first+1, func(rec *logrecord.Record, _ uint64) error { began = rec.At; return nil })
 	if err != nil {
 		return 0, err
 	}
-	defer reader.Close()
-	list, err := reader.Next(ctx)
-	if err != nil {
-		return 0, err
-	}
-	began = list[0].At
 	if need := at.Add(-usage.MaxAhead); began.After(need) {
 		return 0, errkind.Errorf(errkind.Conflict, "the log begins at %s, and events since %s are needed: raise "+
 			"usage.log.keep "+

@@ -35,8 +35,8 @@ import (
 // Group is the name under which the counter commits how far it has come.
 const Group = "counter"
 
-// snapshotName is that of its snapshots.
-const snapshotName = "counter"
+// SnapshotName is that of its snapshots in its own store.
+const SnapshotName = "counter"
 
 // Config of a Counter.
 type Config struct {
@@ -52,6 +52,10 @@ type Config struct {
 	Key       func(ctx context.Context) (usage.Key, error)
 	Dedup     dedup.Config
 	Aggregate aggregate.Config
+	// Follows has the counter begin as one that takes nothing but what Feed gives it, until Lead is called.
+	Follows bool
+	// Signal is told of changes; nil is one of its own. Counters of several parts share one.
+	Signal *Signal
 	// QueueBytes bounds what waits to be stored; zero means 64 MiB. A tenant has a quarter.
 	QueueBytes int
 	// Snapshot is how often the state is saved; zero means a minute.
@@ -73,11 +77,11 @@ type Counter struct {
 	open    bool          // batches are taken
 	arrived chan struct{} // has one element when something waits
 
-	mu      sync.Mutex // guards state, log, changed; held while records are applied
+	role role
+
+	mu      sync.Mutex // guards state and log; held while records are applied
 	state   *state
 	log     eventlog.Log
-	changed chan struct{}
-	version atomic.Uint64
 	warm    atomic.Bool // all of the log has been applied
 	pending atomic.Int64
 }
@@ -99,14 +103,15 @@ func New(cfg Config) *Counter {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Counter{cfg: cfg, queue: newQueue(cfg.QueueBytes), arrived: make(chan struct{}, 1),
-		changed: make(chan struct{}), state: newState(cfg)}
-	c.version.Store(uint64(cfg.Clock.Now().UnixMicro())) // a client's index of before a restart is an older one
+	if cfg.Signal == nil {
+		cfg.Signal = NewSignal(cfg.Clock.Now())
+	}
+	c := &Counter{cfg: cfg, queue: newQueue(cfg.QueueBytes), arrived: make(chan struct{}, 1), state: newState(cfg),
+		role: role{broken: make(chan error, 1)}}
 	m := cfg.Metrics
 	c.meter = meters{accepted: m.Counter("usage.events.accepted"), duplicate: m.Counter("usage.events.duplicate"),
 		late: m.Counter("usage.events.late"), refused: m.Counter("usage.events.refused"),
 		append: m.Timing("usage.log.append"), apply: m.Timing("usage.counter.apply")}
-	m.GaugeFunc("usage.counter.backlog", func() float64 { return float64(c.Backlog()) })
 	return c
 }
 
@@ -121,21 +126,10 @@ func (c *Counter) Backlog() int64 { return c.pending.Load() }
 func (c *Counter) Warm() bool { return c.warm.Load() }
 
 // Version grows with each change of what has been counted.
-func (c *Counter) Version() uint64 { return c.version.Load() }
+func (c *Counter) Version() uint64 { return c.cfg.Signal.Version() }
 
 // Changed is closed with the next change.
-func (c *Counter) Changed() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.changed
-}
-
-// changedLocked tells those who wait.
-func (c *Counter) changedLocked() {
-	c.version.Add(1)
-	close(c.changed)
-	c.changed = make(chan struct{})
-}
+func (c *Counter) Changed() <-chan struct{} { return c.cfg.Signal.Changed() }
 
 // Intake is a batch that the router has checked: each event is understood by a product.
 type Intake struct {

@@ -46,10 +46,7 @@ func (c *Counter) once(ctx context.Context) (err error) {
 	}
 	defer func() {
 		c.shut()
-		c.warm.Store(false)
-		c.mu.Lock()
-		c.log = nil
-		c.mu.Unlock()
+		c.Share().detach()
 		if failed := log.Close(); failed != nil && err == nil {
 			err = failed
 		}
@@ -58,16 +55,14 @@ func (c *Counter) once(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	c.queueMu.Lock()
-	c.open = true
-	c.queueMu.Unlock()
-	c.warm.Store(true)
+	c.Share().begin()
 	stored := make(chan []*waiting, 4) // full: the next batches are not appended before one is applied
 	snapshots := &saver{c: c, log: log, saved: saved}
 	var parts life.Group
 	parts.Add("janitor", eventlog.Janitor{Log: log, Groups: []string{Group}, Keep: c.cfg.Keep, Clock: c.cfg.Clock,
 		Logger: c.cfg.Log}.Run)
 	parts.Add("snapshots", snapshots.run)
+	parts.Add("feed", c.Share().watch)
 	parts.Add("apply", func(context.Context) error { return c.applyAll(stored) })
 	parts.Add("append", func(ctx context.Context) error { defer close(stored); return c.appendAll(ctx, log, stored) })
 	err = parts.Run(ctx)
@@ -105,9 +100,12 @@ func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.
 		return nil, errkind.Errorf(errkind.Corrupt, "usage: the log begins at %d, behind the state, which is as of %d",
 			b.First, state.next)
 	}
+	c.role.mu.Lock()
+	c.role.tail = bounds[0].Next
+	c.role.mu.Unlock()
 	c.mu.Lock()
 	c.state, c.log = state, log
-	c.changedLocked()
+	c.cfg.Signal.tell()
 	c.mu.Unlock()
 	err = c.scan(ctx, log, state.next, bounds[0].Next, func(rec *logrecord.Record, offset uint64) error {
 		_, err := c.applyRecord(ctx, rec, offset)
@@ -123,7 +121,7 @@ func (c *Counter) begun(ctx context.Context, log eventlog.Log, next uint64) ([]e
 	if err != nil || bounds[0].Next > 0 || next == 0 {
 		return bounds, err
 	}
-	_, err = c.cfg.Store.Load(ctx, snapshotName)
+	_, err = c.cfg.Store.Load(ctx, SnapshotName)
 	fresh, can := log.(interface {
 		BeginAt(ctx context.Context, next []uint64) error
 	})
@@ -183,7 +181,7 @@ func (c *Counter) applyRecord(ctx context.Context, rec *logrecord.Record, offset
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.changedLocked()
+	defer c.cfg.Signal.tell()
 	if rec.Correction != nil {
 		_, err := c.correctLocked(ctx, key, rec, observed, offset)
 		if errkind.Is(err, errkind.Conflict) { // it could not be done then, and cannot be done now
@@ -215,20 +213,25 @@ func (c *Counter) appendAll(ctx context.Context, log eventlog.Log, stored chan<-
 	}
 }
 
-// append stores batches. An error is one after which the log must be read again.
+// append stores batches, on the servers that have copies first. An error is one after which the log must be read again.
 func (c *Counter) append(ctx context.Context, log eventlog.Log, list []*waiting) error {
+	c.role.mu.Lock()
+	defer c.role.mu.Unlock()
+	ctx = context.WithoutCancel(ctx) // who was taken is told what became of it
 	entries := make([]eventlog.Entry, len(list))
 	for i, w := range list {
 		entries[i] = eventlog.Entry{Data: w.data}
 	}
 	began := c.cfg.Clock.Now()
-	offsets, err := log.Append(context.WithoutCancel(ctx), entries) // who was taken is told what became of it
+	err := c.role.copies(ctx, entries)
+	if err != nil {
+		c.refuse(list, err)
+		return nil
+	}
+	offsets, err := log.Append(ctx, entries)
 	c.meter.append.Observe(c.cfg.Clock.Since(began))
 	if err != nil {
-		for _, w := range list {
-			c.pending.Add(-int64(len(w.data)))
-			w.end(err)
-		}
+		c.refuse(list, err)
 		if errkind.Is(err, errkind.Overloaded) || errkind.Is(err, errkind.Unavailable) {
 			c.cfg.Log.Warn("usage: the log takes nothing", "error", err)
 			return nil
@@ -238,7 +241,14 @@ func (c *Counter) append(ctx context.Context, log eventlog.Log, list []*waiting)
 	for i, w := range list {
 		w.offset = offsets[i]
 	}
-	return nil
+	return c.role.moved(offsets)
+}
+
+func (c *Counter) refuse(list []*waiting, err error) {
+	for _, w := range list {
+		c.pending.Add(-int64(len(w.data)))
+		w.end(err)
+	}
 }
 
 // applyAll counts what was stored, in the order of the log, and tells the senders.
@@ -253,7 +263,7 @@ func (c *Counter) applyAll(stored <-chan []*waiting) error {
 			}
 			w.outcome = Verdicts{Offset: w.offset, Of: c.state.apply(w.Record, w.Observed, w.offset)}
 		}
-		c.changedLocked()
+		c.cfg.Signal.tell()
 		c.mu.Unlock()
 		c.meter.apply.Observe(c.cfg.Clock.Since(began))
 		for _, w := range list {

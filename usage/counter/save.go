@@ -65,7 +65,7 @@ func (s *saver) save(ctx context.Context, copies bool) error {
 	if known {
 		return nil
 	}
-	if err := c.cfg.Store.Save(ctx, snapshotName, snap); err != nil {
+	if err := c.cfg.Store.Save(ctx, SnapshotName, snap); err != nil {
 		return err
 	}
 	former := s.saved
@@ -93,7 +93,7 @@ func (s *saver) copy(ctx context.Context, snap counterstate.Snapshot) {
 // copyName names the copies by whose they are and by the key of the deployment: hashes of another one would be other
 // identities.
 func (c *Counter) copyName() string {
-	return fmt.Sprintf("%s-%s-%s", snapshotName, c.cfg.Name, fingerprint(c.keyNow()))
+	return fmt.Sprintf("%s-%s-%s", SnapshotName, c.cfg.Name, fingerprint(c.keyNow()))
 }
 
 func fingerprint(key usage.Key) string {
@@ -102,7 +102,7 @@ func fingerprint(key usage.Key) string {
 
 // newest loads the newest snapshot: of the folder or, where it has none, of the first place that has a copy.
 func (c *Counter) newest(ctx context.Context) (counterstate.Snapshot, error) {
-	snap, err := c.cfg.Store.Load(ctx, snapshotName)
+	snap, err := c.cfg.Store.Load(ctx, SnapshotName)
 	if err == nil || !errkind.Is(err, errkind.NotFound) {
 		return snap, err
 	}

@@ -41,7 +41,9 @@ type View struct {
 	Key   []byte // of all hashes; nil until the first leader has made it
 	// Owners are the servers that count, by id: set once there are as many as are expected, and then by an operator
 	// alone, for what a server has seen does not move with its part.
-	Owners      []string
+	Owners []string
+	// Parts are who has the parts of the log, which are named by Owners, where it is not their home alone.
+	Parts       map[string]Part `json:",omitempty"`
 	Products    usage.Products
 	Tenants     map[string]Tenant
 	Limits      map[string]Limit
@@ -83,9 +85,12 @@ type Outcome struct {
 
 // Command is one change. Exactly one of its parts is set.
 type Command struct {
-	At       time.Time
-	Begin    *Begin         `json:",omitempty"`
-	Owners   []string       `json:",omitempty"`
+	At     time.Time
+	Begin  *Begin   `json:",omitempty"`
+	Owners []string `json:",omitempty"`
+	Part   *PartPut `json:",omitempty"`
+	// Barrier changes nothing: who proposed it knows, when it is shown, all that was decided before.
+	Barrier  bool           `json:",omitempty"`
 	Put      *usage.Product `json:",omitempty"`
 	Delete   *Delete        `json:",omitempty"`
 	Tenant   *TenantPut     `json:",omitempty"`
@@ -224,6 +229,9 @@ func (v View) apply(c *Command) (View, error) {
 		}
 	case len(c.Owners) > 0:
 		v.Owners = slices.Compact(slices.Sorted(slices.Values(c.Owners)))
+	case c.Barrier:
+	case c.Part != nil:
+		return v.putPart(c.Part)
 	case c.Put != nil:
 		return v.putProduct(*c.Put, c.At)
 	case c.Delete != nil:

@@ -1,9 +1,10 @@
 // Package router takes usage events from the doors: it checks each against its product, hashes it, and hands it to the
 // counter that has its tenant and source, here or on another server.
 //
-// Which server that is follows from the name of the producer, or of the tenant and source (rendezvous hashing over the
-// servers of the plane), so that a batch that is sent again, even in other pieces, meets the memory that knows it. A
-// server that is down keeps its part: its senders are told to come again, and nothing is counted twice.
+// Which part of the log that is follows from the name of the producer, or of the tenant and source (rendezvous hashing
+// over the parts), so that a batch that is sent again, even in other pieces, meets the memory that knows it, on
+// whatever server the part is then. While a part has no lead its senders are told to come again, and nothing is counted
+// twice.
 //
 // A Router has no state beyond what was refused lately, and starts no goroutine that outlives a call. It is for any
 // goroutine.
@@ -40,11 +41,10 @@ const partBytes = 200 << 10
 
 // Config of a Router.
 type Config struct {
-	Self        string // this server's id
 	Definitions *definitions.Definitions
-	Counter     *counter.Counter
-	// Call asks another server.
-	Call    func(ctx context.Context, server, method string, req []byte) ([]byte, error)
+	// Local is the counter of a part that this server leads; nil where another one does, which Call asks.
+	Local   func(part string) *counter.Counter
+	Call    func(ctx context.Context, part, method string, req []byte) ([]byte, error)
 	Clock   clock.Clock
 	Metrics *telemetry.Registry
 }
@@ -254,8 +254,8 @@ func (r *Router) WhyRefused(tenant, source, id string) (Refused, bool) {
 
 // store hands a part to its owner.
 func (r *Router) store(ctx context.Context, p *part) {
-	if p.owner == r.cfg.Self {
-		p.verdicts, p.err = r.cfg.Counter.Take(ctx, p.intake)
+	if local := r.cfg.Local(p.owner); local != nil {
+		p.verdicts, p.err = local.Take(ctx, p.intake)
 		return
 	}
 	reply, err := r.cfg.Call(ctx, p.owner, MethodTake, logrecord.Append(nil, p.intake.Record))
@@ -277,8 +277,8 @@ func (r *Router) store(ctx context.Context, p *part) {
 	}
 }
 
-// Serve answers MethodTake.
-func (r *Router) Serve(ctx context.Context, req []byte) ([]byte, error) {
+// Serve answers MethodTake, for the counter of a part.
+func (r *Router) Serve(ctx context.Context, c *counter.Counter, req []byte) ([]byte, error) {
 	var decoder logrecord.Reader
 	rec, err := decoder.Read(req)
 	if err != nil {
@@ -295,7 +295,7 @@ func (r *Router) Serve(ctx context.Context, req []byte) ([]byte, error) {
 	if len(observed) == 0 || rec.Correction != nil {
 		return nil, errkind.New(errkind.Invalid, "usage.take: no events")
 	}
-	got, err := r.cfg.Counter.Take(ctx, counter.Intake{Tenant: observed[0].Tenant, Record: rec, Observed: observed})
+	got, err := c.Take(ctx, counter.Intake{Tenant: observed[0].Tenant, Record: rec, Observed: observed})
 	if err != nil {
 		return nil, err
 	}

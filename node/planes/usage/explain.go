@@ -6,6 +6,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/usage/counter"
 	"corbel.dev/corbel/usage/fate"
 	"corbel.dev/corbel/usage/route"
 )
@@ -15,12 +16,13 @@ const methodExplain = "usage.explain"
 
 // explain asks all servers what became of an event.
 func (p *Plane) explain(ctx context.Context, tenant, source, id string) (out fate.Answer, err error) {
-	for _, m := range p.members() {
-		if m == p.d.ID {
-			out, err = p.explainHere(ctx, tenant, source, id)
+	for _, part := range p.Parts.Names() {
+		if local := p.Parts.Local(part); local != nil {
+			out, err = p.explainHere(ctx, local, tenant, source, id)
 		} else {
 			var reply []byte
-			reply, err = p.call(ctx, m, methodExplain, pack.String(pack.String(pack.String(nil, tenant), source), id))
+			reply, err = p.callPart(ctx, part, methodExplain,
+				pack.String(pack.String(pack.String(nil, tenant), source), id))
 			if err == nil {
 				err = json.Unmarshal(reply, &out)
 			}
@@ -32,18 +34,18 @@ func (p *Plane) explain(ctx context.Context, tenant, source, id string) (out fat
 	return out, err
 }
 
-func (p *Plane) explainHere(ctx context.Context, tenant, source, id string) (fate.Answer, error) {
+func (p *Plane) explainHere(ctx context.Context, c *counter.Counter, tenant, source, id string) (fate.Answer, error) {
 	here := route.Table{}.WithMembers([]route.Member{{Name: p.d.Cfg.Node.Name}}, true)
-	return p.Counter.Explain(ctx, tenant, source, id, fate.Known{Zone: p.zoneOf(tenant), Table: here})
+	return c.Explain(ctx, tenant, source, id, fate.Known{Zone: p.zoneOf(tenant), Table: here})
 }
 
-func (p *Plane) serveExplain(ctx context.Context, req []byte) ([]byte, error) {
+func (p *Plane) serveExplain(ctx context.Context, c *counter.Counter, req []byte) ([]byte, error) {
 	r := pack.Read(req)
 	tenant, source, id := r.String(), r.String(), r.String()
 	if r.Err() != nil {
 		return nil, errkind.E(errkind.Invalid, methodExplain, r.Err())
 	}
-	out, err := p.explainHere(ctx, tenant, source, id)
+	out, err := p.explainHere(ctx, c, tenant, source, id)
 	if err != nil {
 		return nil, err
 	}

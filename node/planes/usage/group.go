@@ -151,7 +151,8 @@ func (p *Plane) serveServers(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	text, err := json.Marshal(map[string]any{"servers": p.Definitions.View().Owners, "members": p.voters()})
+	text, err := json.Marshal(map[string]any{"servers": p.Definitions.View().Owners, "members": p.voters(),
+		"parts": p.shares()})
 	if err != nil {
 		httpx.WriteText(w, http.StatusInternalServerError, err.Error())
 		return
@@ -159,12 +160,20 @@ func (p *Plane) serveServers(w http.ResponseWriter, r *http.Request) {
 	httpx.Write(w, r, http.StatusOK, httpx.JSONType, append(text, '\n'))
 }
 
-// members are the servers that have counted something: those that count now, and this one.
-func (p *Plane) members() []string {
-	if owners := p.Definitions.View().Owners; len(owners) > 0 {
-		return owners
+// share is who has a part, as operators see it.
+type share struct {
+	Lead  string `json:"lead"`
+	Copy  string `json:"copy,omitempty"`
+	Epoch uint64 `json:"epoch"`
+}
+
+func (p *Plane) shares() map[string]share {
+	out, view := map[string]share{}, p.Definitions.View()
+	for _, name := range view.Owners {
+		now := view.Part(name)
+		out[name] = share{now.Lead, now.Copy, now.Epoch}
 	}
-	return []string{p.d.ID}
+	return out
 }
 
 // call asks another server of the plane, by its id.

@@ -28,6 +28,9 @@ type Keys struct {
 type LogKeys struct {
 	MaxBytes int           `key:"log.max_bytes" def:"8589934592" doc:"the log of events on this server's disk"`
 	Keep     time.Duration `key:"log.keep" def:"168h" doc:"how long events stay for explain, void and recount, room permitting"`
+	Copies   int           `key:"log.copies" def:"2" doc:"servers that have each event before it is acknowledged: 1 or 2, where there are as many"`
+	Alone    time.Duration `key:"log.alone_after" def:"5s" doc:"how long a server waits for the copy before it takes events without one; 0 never does, and answers 503"`
+	Failover time.Duration `key:"log.failover" def:"10s" doc:"how long a server is silent before another one with the copy takes over its part"`
 	Kafka    KafkaKeys
 }
 
@@ -106,6 +109,12 @@ func check(cfg *config.Config) error {
 		if bound.value < bound.most {
 			wrong = append(wrong, fmt.Errorf("usage.%s: must be at least %d", bound.key, bound.most))
 		}
+	}
+	if k.Log.Copies < 1 || k.Log.Copies > 2 {
+		wrong = append(wrong, fmt.Errorf("usage.log.copies: %d is not 1 or 2", k.Log.Copies))
+	}
+	if k.Log.Alone < 0 || k.Log.Failover < 3*time.Second {
+		wrong = append(wrong, errors.New("usage.log.alone_after, failover: must be at least 0s and 3s"))
 	}
 	if k.State.Snapshot < time.Second {
 		wrong = append(wrong, errors.New("usage.state.snapshot: must be at least 1s"))

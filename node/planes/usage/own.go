@@ -72,7 +72,7 @@ func (p *Plane) produce(ctx context.Context) error {
 			return nil
 		case <-t.C:
 		}
-		if !p.keys.Own || !p.Counter.Warm() {
+		if !p.keys.Own || !p.Parts.Warm() {
 			tick = -1
 			continue
 		}

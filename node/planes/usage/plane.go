@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"corbel.dev/corbel/api/statsdapi"
 	"corbel.dev/corbel/api/usageapi"
 	"corbel.dev/corbel/catalog/acl"
-	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/node/config"
@@ -24,12 +22,8 @@ import (
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/aggregate"
 	"corbel.dev/corbel/usage/aggregator"
-	"corbel.dev/corbel/usage/counter"
-	"corbel.dev/corbel/usage/counterstate"
-	"corbel.dev/corbel/usage/dedup"
 	"corbel.dev/corbel/usage/definitions"
-	"corbel.dev/corbel/usage/eventlog"
-	"corbel.dev/corbel/usage/eventlog/embedded"
+	"corbel.dev/corbel/usage/parts"
 	"corbel.dev/corbel/usage/router"
 	"corbel.dev/corbel/usage/window"
 )
@@ -48,11 +42,12 @@ type Plane struct {
 	writer      *raftgroup.Writer[uint64]
 	zone        window.Zone // of tenants that have none
 	Definitions *definitions.Definitions
-	Counter     *counter.Counter
+	Parts       *parts.Parts
 	Router      *router.Router
 	Aggregator  *aggregator.Aggregator
 	statsd      *statsdapi.Door // nil while it is off
 	fs          vfs.FS          // of the log and the state
+	dir         string          // there
 	places      []*place        // that have copies of snapshots
 	failed      atomic.Pointer[error]
 }
@@ -77,21 +72,16 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	p.Definitions.Use(p)
 	counts := aggregate.Config{Zone: p.zoneOf, Keep: aggregate.Keep{Minutes: usage.MaxLate + time.Hour,
 		Hours: k.State.Hours, Days: k.State.Days}}
-	if err := p.openCounter(counts); err != nil {
+	if err := p.openParts(counts); err != nil {
 		return nil, fmt.Errorf("usage: %w", err)
 	}
-	p.Router = router.New(router.Config{Self: d.ID, Definitions: p.Definitions, Counter: p.Counter,
-		Call: p.call, Clock: d.Clock, Metrics: d.Metrics})
-	p.Aggregator = aggregator.New(aggregator.Config{Self: d.ID, Members: p.members, Call: p.call, Counter: p.Counter,
+	p.Router = router.New(router.Config{Definitions: p.Definitions, Local: p.Parts.Local, Call: p.callPart,
+		Clock: d.Clock, Metrics: d.Metrics})
+	p.Aggregator = aggregator.New(aggregator.Config{Parts: p.Parts.Names, Local: p.Parts.Local, Call: p.callPart,
 		Definitions: p.Definitions, Aggregate: counts, Leads: p.raft.IsLeader, Crossed: p.crossed, Clock: d.Clock,
 		Log: d.Log})
-	for method, h := range map[string]func(context.Context, []byte) ([]byte, error){MethodPropose: p.writer.Serve,
-		router.MethodTake: p.Router.Serve, aggregator.MethodExtract: p.Aggregator.ServeExtract,
-		aggregator.MethodSeries: p.Aggregator.ServeSeries, aggregator.MethodFind: p.Aggregator.ServeFind,
-		methodExplain: p.serveExplain} {
-		d.Handle(wire.Servers, method, h)
-	}
-	api, err := usageapi.New(usageapi.Config{Router: p.Router, Aggregator: p.Aggregator, Counter: p.Counter,
+	p.handle()
+	api, err := usageapi.New(usageapi.Config{Router: p.Router, Aggregator: p.Aggregator, Counts: p.Parts,
 		Definitions: p.Definitions, Zone: p.zoneOf, Allow: p.allow, Explain: p.explain, Now: d.Clock.Now})
 	if err != nil {
 		return nil, fmt.Errorf("usage: %w", err)
@@ -128,36 +118,6 @@ func (p *Plane) openStatsd() (err error) {
 	return nil
 }
 
-// openCounter makes the counter, whose log is in the data folder, or in memory where there is none, or with brokers.
-func (p *Plane) openCounter(counts aggregate.Config) error {
-	d, k := p.d, p.keys
-	dir := filepath.Join(d.Cfg.DataDir, "usage")
-	p.fs = d.FS
-	if d.Cfg.DataDir == "" {
-		p.fs, dir = vfs.NewMem(), "/usage"
-	}
-	if err := p.folders(dir, "", "log", "state"); err != nil {
-		return err
-	}
-	blobs, err := counterstate.NewFolder(p.fs, filepath.Join(dir, "state"))
-	if err != nil {
-		return err
-	}
-	folder := embedded.Config{FS: p.fs, Dir: filepath.Join(dir, "log"), Partitions: 1, SegmentBytes: 64 << 20,
-		MaxBytes: int64(k.Log.MaxBytes), Clock: d.Clock, Log: d.Log}
-	if d.Cfg.DataDir == "" {
-		folder.MaxBytes, folder.SegmentBytes = 512<<20, 4<<20 // it is memory
-	}
-	p.Counter = counter.New(counter.Config{
-		Open:   func() (eventlog.Log, error) { return p.openLog(d.ID, folder) },
-		Store:  counterstate.New(counterstate.Config{Blobs: blobs, Log: d.Log}),
-		Copies: p.openPlaces(), CopyEvery: k.Copies.Every, Name: d.ID, Key: p.key,
-		Dedup: dedup.Config{Window: usage.MaxLate, Capacity: k.State.IDs}, Aggregate: counts, QueueBytes: k.Queue,
-		Snapshot: k.State.Snapshot, Keep: k.Log.Keep, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics,
-	})
-	return nil
-}
-
 // zoneOf is a tenant's calendar.
 func (p *Plane) zoneOf(tenant string) window.Zone {
 	if t, ok := p.Definitions.View().Tenants[tenant]; ok && t.Zone != "" {
@@ -181,15 +141,14 @@ func (p *Plane) allow(r *http.Request, tenant string, write bool) bool {
 func (p *Plane) debug() any {
 	view := p.Definitions.View()
 	return map[string]any{"index": view.Index, "products": len(view.Products.All()), "limits": len(view.Limits),
-		"warm": p.Counter.Warm(), "backlog_bytes": p.Counter.Backlog(), "owners": view.Owners,
-		"members": p.members()}
+		"warm": p.Parts.Warm(), "backlog_bytes": p.Parts.Backlog(), "owners": view.Owners, "parts": view.Parts}
 }
 
 // Run implements plane.Plane. A part that fails ends the plane's service, not the process.
 func (p *Plane) Run(ctx context.Context) error {
 	var group life.Group
 	parts := []life.Part{{Name: "raft", Run: p.raft.Run}, {Name: "begin", Run: p.begin},
-		{Name: "counter", Run: p.Counter.Run}, {Name: "aggregator", Run: p.Aggregator.Run},
+		{Name: "parts", Run: p.Parts.Run}, {Name: "aggregator", Run: p.Aggregator.Run},
 		{Name: "own planes", Run: p.produce}}
 	if p.statsd != nil {
 		parts = append(parts, life.Part{Name: "dogstatsd", Run: p.statsd.Run})

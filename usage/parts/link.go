@@ -1,0 +1,113 @@
+package parts
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+)
+
+// link is what a lead has to another server that stores all it takes. One that the table names, or may name, is given
+// up by the Raft group alone; one that is only on its way, with the first failure.
+type link struct {
+	t      *part
+	server string
+
+	mu     sync.Mutex // guards what follows
+	firm   bool
+	missed bool // a record, while it was not firm
+	named  bool // by the table
+}
+
+// harden makes the link one that only the Raft group gives up; false where it has missed something.
+func (l *link) harden() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.firm = !l.missed
+	return l.firm
+}
+
+// miss notes a failure of a link that is not firm.
+func (l *link) miss() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.missed = l.missed || !l.firm
+	return l.missed
+}
+
+// dropped says that the table named the server, and does not any more.
+func (l *link) dropped(other string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if other == l.server {
+		l.named, l.firm = true, true
+	}
+	return l.named && other != l.server
+}
+
+// store implements counter.Replica.
+func (l *link) store(ctx context.Context, from uint64, data [][]byte) error {
+	t := l.t
+	began := t.p.cfg.Clock.Now()
+	for {
+		now := t.now()
+		if now.Lead != t.p.cfg.Self {
+			return errkind.Errorf(errkind.Unavailable, "usage: server %s leads part %s now", now.Lead, t.name)
+		}
+		if l.dropped(now.Copy) {
+			return nil
+		}
+		next, err := t.feed(ctx, l.server, now.Epoch, from, data)
+		switch {
+		case err == nil && next == from+uint64(len(data)):
+			return nil
+		case err == nil && next < from:
+			err = t.push(ctx, l.server, now.Epoch, next, from)
+		case err == nil:
+			err = errkind.Errorf(errkind.Corrupt, "usage: server %s has records up to %d", l.server, next)
+		}
+		if err == nil {
+			continue
+		}
+		if errkind.Is(err, errkind.Conflict) {
+			return err // a newer lead is known there
+		}
+		if l.miss() {
+			t.p.cfg.Log.Info("usage: a server does not become a copy", "part", t.name, "server", l.server, "error", err)
+			return nil
+		}
+		if err := l.forgo(ctx, began, err); err != nil {
+			return err
+		}
+	}
+}
+
+// forgo asks the Raft group to go on without the copy, when that has been silent for long enough.
+func (l *link) forgo(ctx context.Context, began time.Time, cause error) error {
+	t := l.t
+	if t.p.over() {
+		return errkind.New(errkind.Unavailable, "usage: the plane ends")
+	}
+	alone, now := t.p.cfg.Alone, t.now()
+	hopeless := errkind.Is(cause, errkind.Corrupt)
+	if now.Lead != t.p.cfg.Self || alone <= 0 || !hopeless && t.p.cfg.Clock.Since(began) < alone {
+		t.wait(ctx, look)
+		return nil
+	}
+	rest := now.Copy // where the server is not named, a new epoch says that it will not be
+	if rest == l.server {
+		rest = ""
+	}
+	t.p.cfg.Log.Error("usage: a part goes on without this copy: the loss of the lead's disk would lose events",
+		"part", t.name, "copy", l.server, "error", cause)
+	if err := t.change(ctx, now, now.Lead, rest); err != nil {
+		t.p.cfg.Log.Warn("usage: it is not settled yet that this part has no copy", "part", t.name, "error", err)
+		t.wait(ctx, look)
+		return nil
+	}
+	l.mu.Lock()
+	l.named = true // and, by the table of now, dropped
+	l.mu.Unlock()
+	return nil
+}

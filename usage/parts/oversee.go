@@ -1,0 +1,141 @@
+package parts
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/usage/definitions"
+)
+
+// pingEvery is how often the leader asks all servers for a sign of life.
+func pingEvery(failover time.Duration) time.Duration { return min(time.Second, failover/8) }
+
+// heard is what the leader of the plane knows of a server.
+type heard struct{ first, last time.Time } // of the signs of life without a pause
+
+// fleet is what the leader knows of all.
+type fleet struct {
+	now      time.Time
+	began    time.Time // when it began to listen
+	failover time.Duration
+	heard    map[string]heard
+}
+
+// silent says whether a server has given no sign of life for so long that others take over.
+func (f *fleet) silent(server string) bool {
+	last := f.heard[server].last
+	if last.Before(f.began) {
+		last = f.began
+	}
+	return f.now.Sub(last) >= f.failover
+}
+
+// steady says whether a server has answered all the time, for as long.
+func (f *fleet) steady(server string) bool {
+	h := f.heard[server]
+	return f.fresh(server) && f.now.Sub(h.first) >= f.failover
+}
+
+// fresh says whether a server answered just now.
+func (f *fleet) fresh(server string) bool {
+	return f.now.Sub(f.heard[server].last) < 3*pingEvery(f.failover)
+}
+
+// decide is what is to be done about a part; false is nothing.
+func (f *fleet) decide(view *definitions.View, name string, voters map[string]bool) (next definitions.Part, ok bool) {
+	now := view.Part(name)
+	switch {
+	case now.Copy == "":
+	case f.silent(now.Lead) && f.fresh(now.Copy):
+		return definitions.Part{Lead: now.Copy}, true
+	case !f.steady(now.Lead) || !f.steady(now.Copy):
+	case now.Copy == name:
+		return definitions.Part{Lead: now.Copy, Copy: now.Lead}, true
+	case now.Lead != name && !voters[name] && led(view, now.Lead)-led(view, now.Copy) >= 2:
+		return definitions.Part{Lead: now.Copy, Copy: now.Lead}, true
+	}
+	return next, false
+}
+
+// led is how many parts a server leads.
+func led(view *definitions.View, server string) (n int) {
+	for _, name := range view.Owners {
+		if view.Part(name).Lead == server {
+			n++
+		}
+	}
+	return n
+}
+
+// oversee has copies take over where leads are gone, while this server leads the plane.
+func (p *Parts) oversee(ctx context.Context) {
+	var f *fleet
+	for {
+		t := p.cfg.Clock.NewTimer(pingEvery(p.cfg.Failover))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+		if !p.cfg.Leads() || p.cfg.Copies < 2 {
+			f = nil
+			continue
+		}
+		if f == nil {
+			f = &fleet{began: p.cfg.Clock.Now(), failover: p.cfg.Failover, heard: map[string]heard{}}
+		}
+		voters := p.listen(ctx, f)
+		view := p.cfg.Definitions.View()
+		for _, name := range view.Owners {
+			if next, ok := f.decide(view, name, voters); ok {
+				p.move(ctx, name, view.Part(name), next)
+				break // the next one by a newer table
+			}
+		}
+	}
+}
+
+func (p *Parts) move(ctx context.Context, name string, was, next definitions.Part) {
+	p.cfg.Log.Warn("usage: a part moves", "part", name, "from", was.Lead, "to", next.Lead)
+	_, err := p.cfg.Definitions.Do(ctx, definitions.Command{At: p.cfg.Clock.Now(),
+		Part: &definitions.PartPut{Name: name, Was: was.Epoch, Next: next}})
+	if err != nil && ctx.Err() == nil {
+		p.cfg.Log.Warn("usage: a part has not moved", "part", name, "error", err)
+	}
+}
+
+// listen asks all servers for a sign of life.
+func (p *Parts) listen(ctx context.Context, f *fleet) map[string]bool {
+	voters := map[string]bool{}
+	ctx, cancel := context.WithTimeout(ctx, pingEvery(f.failover))
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	answered := map[string]bool{p.cfg.Self: true}
+	for _, s := range p.cfg.Voters() {
+		voters[s] = true
+		if s == p.cfg.Self {
+			continue
+		}
+		wg.Go(func() {
+			if _, err := p.cfg.Call(ctx, s, MethodPing, nil); err == nil {
+				mu.Lock()
+				answered[s] = true
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	f.now = p.cfg.Clock.Now()
+	for s := range answered {
+		h := f.heard[s]
+		if h.first.IsZero() || f.now.Sub(h.last) > 3*pingEvery(f.failover) {
+			h.first = f.now
+		}
+		h.last = f.now
+		f.heard[s] = h
+	}
+	return voters
+}

@@ -1,0 +1,378 @@
+package parts
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/aggregate"
+	"corbel.dev/corbel/usage/counter"
+	"corbel.dev/corbel/usage/counterstate"
+	"corbel.dev/corbel/usage/definitions"
+	"corbel.dev/corbel/usage/eventlog"
+	"corbel.dev/corbel/usage/eventlog/embedded"
+	"corbel.dev/corbel/usage/logrecord"
+	"corbel.dev/corbel/usage/window"
+)
+
+var (
+	seeds = flag.Int("seeds", 1, "how many random histories are judged")
+	steps = flag.Int("steps", 3, "how many servers each of them loses")
+)
+
+// world is a plane of three servers, whose Raft group is a list of commands.
+type world struct {
+	t       *testing.T
+	seed    uint64
+	product *usage.Product
+
+	mu       sync.Mutex // guards what follows
+	commands [][]byte
+	servers  map[string]*server
+	r        *rand.Rand
+}
+
+type server struct {
+	w       *world
+	id      string
+	fs      *vfs.Mem
+	defs    *definitions.Definitions
+	parts   *Parts
+	methods map[string]func(context.Context, []byte) ([]byte, error)
+	stop    func()
+	applied int
+	down    bool
+}
+
+// Propose implements definitions.Proposer: the group decides, and this server shows it.
+func (s *server) Propose(_ context.Context, cmd []byte) (any, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if s.down {
+		return nil, errkind.New(errkind.Unavailable, "this server is down")
+	}
+	s.w.commands = append(s.w.commands, cmd)
+	var out any
+	for _, other := range s.w.servers {
+		if other.down {
+			continue
+		}
+		if got := other.show(); other == s {
+			out = got
+		}
+	}
+	return out, nil
+}
+
+// show applies what the group has decided.
+func (s *server) show() (last any) {
+	if s.applied < len(s.w.commands) {
+		out := s.defs.ApplyBatch(s.w.commands[s.applied:])
+		s.applied, last = len(s.w.commands), out[len(out)-1]
+	}
+	return last
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, seed: seed, servers: map[string]*server{}, r: rand.New(rand.NewPCG(seed, 7)),
+		product: &usage.Product{Name: "bytes", Kind: usage.Sum}}
+	if err := w.product.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	w.product.Generation = 1
+	for _, id := range []string{"a", "b", "c"} {
+		w.start(id, vfs.NewMem())
+	}
+	_, err := w.servers["a"].defs.Do(t.Context(), definitions.Command{Owners: []string{"a", "b", "c"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, s := range w.servers {
+			if !s.down {
+				s.stop()
+			}
+		}
+	})
+	return w
+}
+
+// start starts a server, whose table is an old one for a while.
+func (w *world) start(id string, fs *vfs.Mem) {
+	s := &server{w: w, id: id, fs: fs, defs: definitions.New()}
+	s.defs.Use(s)
+	signal := counter.NewSignal(time.Now())
+	var err error
+	s.parts, err = New(Config{Self: id, Definitions: s.defs, Open: s.open(signal), Call: s.call, Copies: 2,
+		Alone: 300 * time.Millisecond, Failover: 800 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+		Voters: func() []string { return []string{"a", "b", "c"} }, Leads: s.leads}, signal)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s.methods = s.parts.Methods()
+	w.mu.Lock()
+	w.servers[id] = s
+	if n := len(w.commands); n > 0 {
+		s.applied = w.r.IntN(n)
+		s.defs.ApplyBatch(w.commands[:s.applied])
+	}
+	w.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.parts.Run(ctx) }()
+	s.stop = sync.OnceFunc(func() { cancel(); <-done })
+	time.AfterFunc(100*time.Millisecond, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !s.down {
+			s.show()
+		}
+	})
+}
+
+// leads: the first server that is up is the group's leader.
+func (s *server) leads() bool {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	for _, id := range []string{"a", "b", "c"} {
+		if other := s.w.servers[id]; other != nil && !other.down {
+			return id == s.id
+		}
+	}
+	return false
+}
+
+func (s *server) call(ctx context.Context, to, method string, req []byte) ([]byte, error) {
+	s.w.mu.Lock()
+	other := s.w.servers[to]
+	cut := s.down || other == nil || other.down
+	s.w.mu.Unlock()
+	if cut {
+		return nil, errkind.New(errkind.Unavailable, "nobody answers")
+	}
+	reply, err := other.methods[method](ctx, slices.Clone(req))
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if s.down || other.down { // the answer of a server that was killed meanwhile
+		return nil, errkind.New(errkind.Unknown, "the connection ended")
+	}
+	return reply, err
+}
+
+func (s *server) open(signal *counter.Signal) func(string) (Place, error) {
+	return func(part string) (Place, error) {
+		dir := "/" + part
+		for _, d := range []string{dir, dir + "/log", dir + "/state"} {
+			if err := s.fs.MkdirAll(d, 0o700); err != nil {
+				return Place{}, err
+			}
+		}
+		blobs, err := counterstate.NewFolder(s.fs, dir+"/state")
+		if err != nil {
+			return Place{}, err
+		}
+		store := counterstate.New(counterstate.Config{Blobs: blobs})
+		folder := embedded.Config{FS: s.fs, Dir: dir + "/log", Partitions: 1, SegmentBytes: 1 << 14}
+		c := counter.New(counter.Config{Store: store, Follows: true, Signal: signal, Snapshot: 50 * time.Millisecond,
+			Keep: time.Millisecond,
+			Open: func() (eventlog.Log, error) { return embedded.Open(folder) },
+			Key:  func(context.Context) (usage.Key, error) { return usage.NewKey([16]byte{1}), nil }})
+		return Place{Counter: c, Begin: func(ctx context.Context, first uint64) (eventlog.Log, error) {
+			return s.begin(ctx, folder, dir, first)
+		}, Save: func(ctx context.Context, state []byte, next uint64) error {
+			return store.Save(ctx, counter.SnapshotName, counterstate.Snapshot{At: time.Now(), State: state,
+				Positions: []eventlog.Position{{Offset: next}}})
+		}}, nil
+	}
+}
+
+func (s *server) begin(ctx context.Context, folder embedded.Config, dir string, first uint64) (eventlog.Log, error) {
+	for _, d := range []string{dir + "/log", dir + "/state"} {
+		entries, err := s.fs.ReadDir(d)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if err := s.fs.Remove(filepath.Join(d, e.Name())); err != nil {
+				return nil, err
+			}
+		}
+	}
+	log, err := embedded.Open(folder)
+	if err == nil && first > 0 {
+		err = log.BeginAt(ctx, []uint64{first})
+	}
+	return log, err
+}
+
+// lose ends a server as kill -9 does, and returns what is on its disk then.
+func (w *world) lose(id string) *vfs.Mem {
+	w.mu.Lock()
+	s := w.servers[id]
+	s.down = true
+	left := s.fs.Killed()
+	w.mu.Unlock()
+	s.stop()
+	return left
+}
+
+// lead is the counter that takes the events of a part, as some server says.
+func (w *world) lead(part string) *counter.Counter {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.servers {
+		if s.down {
+			continue
+		}
+		if lead := w.servers[s.parts.Lead(part)]; !lead.down {
+			return lead.parts.Local(part)
+		}
+	}
+	return nil
+}
+
+// send sends an event until it is acknowledged.
+func (w *world) send(ctx context.Context, part string, e usage.Event) error {
+	for ctx.Err() == nil {
+		if c := w.lead(part); c != nil {
+			rec := &logrecord.Record{At: time.Now(), Products: []*usage.Product{w.product}}
+			rec.Events = []usage.Event{e}
+			observed, err := rec.Observe(usage.NewKey([16]byte{1}))
+			if err != nil {
+				return err
+			}
+			one, cancel := context.WithTimeout(ctx, 2*time.Second)
+			_, err = c.Take(one, counter.Intake{Tenant: e.Tenant, Record: rec, Observed: observed})
+			cancel()
+			if err == nil {
+				return nil
+			}
+			if !errkind.Is(err, errkind.Unavailable) && !errkind.Is(err, errkind.Unknown) {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return errors.New("not acknowledged in time")
+}
+
+// whole says whether each part has a lead that takes events, and a copy.
+func (w *world) whole() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, part := range []string{"a", "b", "c"} {
+		for _, s := range w.servers {
+			now := s.defs.View().Part(part)
+			lead := w.servers[now.Lead]
+			if s.down || now.Copy == "" || !s.parts.settled.Load() || s.applied != len(w.commands) ||
+				lead.parts.Local(part) == nil || !lead.parts.Local(part).Leads() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// TestServersAreLost: servers are killed one after the other, some with their disks wiped, while events come. What was
+// acknowledged is counted, once, whoever counts it.
+func TestServersAreLost(t *testing.T) {
+	for seed := range uint64(*seeds) {
+		w := newWorld(t, seed)
+		polltest.Within(t, time.Minute, w.whole, "copies of all parts")
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		sent, stop := map[string]int64{}, make(chan struct{})
+		for i := range 6 {
+			wg.Go(func() {
+				part, source := []string{"a", "b", "c"}[i%3], fmt.Sprint("s", i)
+				for n := int64(1); ; n++ {
+					select {
+					case <-stop:
+						return
+					case <-time.After(2 * time.Millisecond):
+					}
+					if err := w.send(ctx, part, usage.Event{ID: fmt.Sprint(n), Source: source, Tenant: part,
+						Product: "bytes", Time: time.Now().UnixNano(), Value: usage.Int(n), HasValue: true}); err != nil {
+						t.Errorf("seed %d: %v", seed, err)
+						return
+					}
+					mu.Lock()
+					sent[part] += n
+					mu.Unlock()
+				}
+			})
+		}
+		for range *steps {
+			id := []string{"a", "b", "c"}[w.r.IntN(3)]
+			left := w.lose(id)
+			if w.r.IntN(2) == 0 {
+				left = vfs.NewMem()
+			}
+			if w.r.IntN(2) == 0 { // others take over before it is back
+				polltest.Within(t, time.Minute, func() bool { return w.moved(id) }, "the parts of %s to move", id)
+			}
+			w.start(id, left)
+			polltest.Within(t, time.Minute, w.whole, "all parts to be whole after %s was lost (seed %d)", id, seed)
+		}
+		close(stop)
+		wg.Wait()
+		cancel()
+		w.judge(sent)
+		for _, s := range w.servers {
+			s.stop()
+		}
+		w.mu.Lock()
+		for _, s := range w.servers {
+			s.down = true
+		}
+		w.mu.Unlock()
+	}
+}
+
+// moved says that others lead all parts of a server.
+func (w *world) moved(id string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.servers {
+		for _, part := range []string{"a", "b", "c"} {
+			if !s.down && s.parts.Lead(part) == id {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// judge compares what each lead has counted, and each copy, with what was acknowledged.
+func (w *world) judge(sent map[string]int64) {
+	span := window.Range{From: time.Now().Add(-time.Hour).Truncate(time.Minute),
+		To: time.Now().Add(2 * time.Minute).Truncate(time.Minute)}
+	for part, want := range sent {
+		now := w.servers["a"].defs.View().Part(part)
+		for _, id := range []string{now.Lead, now.Copy} {
+			c := w.servers[id].parts.find(part).Counter
+			got := c.Query(aggregate.Series{Tenant: part, Product: "bytes", Generation: 1}, w.product,
+				[]window.Range{span}, -1).Slices[0].Total(usage.Sum)
+			if got.Quantity != usage.Int(want) {
+				w.t.Errorf("seed %d: part %s on %s (lead %s) has %s, want %d\n"+
+					"replay: go test ./usage/parts -run TestServersAreLost", w.seed, part, id, now.Lead, got.Quantity, want)
+			}
+		}
+	}
+}

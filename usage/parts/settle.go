@@ -1,0 +1,52 @@
+package parts
+
+import (
+	"context"
+	"time"
+
+	"corbel.dev/corbel/usage/definitions"
+)
+
+// settle finds out, after a start, of which parts the table names this server as the copy, and has it named no more
+// where the disk is a new one: who has lost a copy must not be taken for one.
+func (p *Parts) settle(ctx context.Context) {
+	for ctx.Err() == nil {
+		_, err := p.cfg.Definitions.Do(ctx, definitions.Command{At: p.cfg.Clock.Now(), Barrier: true})
+		if err == nil && p.disown(ctx) {
+			p.settled.Store(true)
+			return
+		}
+		t := p.cfg.Clock.NewTimer(look)
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// disown does it once; false where something is not known yet.
+func (p *Parts) disown(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	view, all := p.cfg.Definitions.View(), true
+	for _, name := range view.Owners {
+		now := view.Part(name)
+		if now.Copy != p.cfg.Self {
+			continue
+		}
+		t, err := p.open(name)
+		if err != nil {
+			p.cfg.Log.Error("usage: a part cannot be opened", "part", name, "error", err)
+			all = false
+			continue
+		}
+		whole, err := t.Counter.Share().Whole(ctx)
+		if err == nil && !whole {
+			p.cfg.Log.Error("usage: this server's copy of a part is gone: its disk is new", "part", name)
+			err = t.change(ctx, now, now.Lead, "")
+		}
+		all = all && err == nil
+	}
+	return all
+}
