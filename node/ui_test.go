@@ -105,7 +105,7 @@ func TestUIRights(t *testing.T) {
 	}
 	topics := []string{"overview", "services", "instances", "instances?service=hidden-db", "instances?service=web",
 		"nodes", "kv", "kv?prefix=hidden/&all=1", "doctor", "incidents", "silences", "secrets", "mesh",
-		"cluster", "propagation", "jobs", "usage"}
+		"cluster", "propagation", "jobs", "usage", "changes"}
 	endpoints := []string{"/ui/api/me", "/ui/api/search?q=hid", "/ui/api/as/catalog/v1/catalog/services",
 		"/ui/api/as/secrets/v1/sys/mounts", "/ui/api/as/monitor/api/core/v2/namespaces"}
 	for _, topic := range topics {
@@ -146,5 +146,24 @@ func TestUIRights(t *testing.T) {
 	}
 	if code, _ := u.do("POST", "/ui/api/logout", "", "Sec-Fetch-Site", "cross-site"); code != http.StatusForbidden {
 		t.Errorf("another site's page logs out: %d", code)
+	}
+	for _, from := range []string{"", "null", "http://evil.example", "http://corbel.example.evil"} {
+		if code, _ := u.do("GET", "/ui/api/as/jobs/v1/client/allocation/x/exec", "", "Upgrade", "websocket",
+			"Origin", from); code != http.StatusForbidden {
+			t.Errorf("a session of the origin %q: %d", from, code)
+		}
+	}
+	if code, _ := u.do("GET", "/ui/api/as/jobs/v1/client/allocation/x/exec", "", "Upgrade", "websocket",
+		"Origin", "http://corbel.example"); code == http.StatusUnauthorized {
+		t.Errorf("a session of the page's own: %d", code)
+	}
+	known := u.cookie.Value
+	if code, _ := u.do("POST", "/ui/api/login", `{"token":"`+token.SecretID+`"}`); code != http.StatusOK ||
+		u.cookie.Value == known || u.cookie.Value == "" {
+		t.Errorf("a login keeps the session that the browser brought: %d", code)
+	}
+	u.cookie.Value = known
+	if code, _ := u.do("GET", "/ui/api/me", ""); code != http.StatusUnauthorized {
+		t.Errorf("the session from before the login lives on: %d", code)
 	}
 }

@@ -5,7 +5,7 @@
 //	GET /v1/doctor/evidence   what this process knows, and what agents reported lately;
 //	                          ?cluster for what all servers know
 //	GET /v1/doctor/profile    the newest profile, ?kind=cpu, blocked, mutex, waiting or heap;
-//	                          for pprof, or ?format=svg as a flame graph
+//	                          for pprof, ?format=svg as a flame graph, or ?format=tree as a tree in JSON
 //
 // All need operator:read. Answers are JSON; errors are text, as in the catalog's contract. The report is there within
 // GatherTimeout and a little, whatever state the members are in: who has not answered by then is named in it.
@@ -51,7 +51,7 @@ type Config struct {
 	// Ask fetches a member's evidence for the caller of a request.
 	Ask func(ctx context.Context, name string, r *http.Request) ([]doctor.Evidence, error)
 	// Profile writes the newest profile of a kind; false when there is none.
-	Profile func(w io.Writer, kind string, drawn bool) (bool, error)
+	Profile func(w io.Writer, kind, format string) (bool, error)
 	// Allow says whether the caller may see it.
 	Allow func(*http.Request) bool
 }
@@ -124,12 +124,12 @@ func (d *Doctor) profile(w http.ResponseWriter, kind, format string) {
 		http.Error(w, "kind: "+strconv.Quote(kind)+" is none of "+strings.Join(kinds, ", "), http.StatusBadRequest)
 		return
 	}
-	if format != "" && format != "pprof" && format != "svg" {
-		http.Error(w, "format: "+strconv.Quote(format)+" is neither pprof nor svg", http.StatusBadRequest)
+	if format != "" && format != "pprof" && format != "svg" && format != "tree" {
+		http.Error(w, "format: "+strconv.Quote(format)+" is none of pprof, svg, tree", http.StatusBadRequest)
 		return
 	}
 	var b bytes.Buffer
-	found, err := d.cfg.Profile(&b, kind, format == "svg")
+	found, err := d.cfg.Profile(&b, kind, format)
 	switch {
 	case err != nil:
 		http.Error(w, "the profile cannot be drawn: "+err.Error(), http.StatusInternalServerError)
@@ -140,6 +140,9 @@ func (d *Doctor) profile(w http.ResponseWriter, kind, format string) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
+	if format == "tree" {
+		w.Header().Set("Content-Type", "application/json")
+	}
 	if format == "svg" {
 		w.Header().Set("Content-Type", "image/svg+xml")
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")

@@ -113,17 +113,18 @@ func TestRefusals(t *testing.T) {
 
 func TestProfiles(t *testing.T) {
 	d := NewDoctor(Config{Allow: func(*http.Request) bool { return true },
-		Profile: func(w io.Writer, kind string, drawn bool) (bool, error) {
-			_, err := fmt.Fprint(w, kind, drawn)
+		Profile: func(w io.Writer, kind, format string) (bool, error) {
+			_, err := fmt.Fprint(w, kind, format)
 			return kind != "waiting", err
 		}})
 	for path, want := range map[string]struct {
 		code int
 		body string
 	}{
-		"?kind=heap": {200, "heapfalse"}, "": {200, "cpufalse"}, "?kind=mutex&format=svg": {200, "mutextrue"},
-		"?kind=waiting": {404, "no profile of waiting"}, "?kind=x": {400, "none of cpu"},
-		"?format=png": {400, "neither pprof nor svg"},
+		"?kind=heap": {200, "heap"}, "": {200, "cpu"}, "?kind=mutex&format=svg": {200, "mutexsvg"},
+		"?kind=mutex&format=tree": {200, "mutextree"},
+		"?kind=waiting":           {404, "no profile of waiting"}, "?kind=x": {400, "none of cpu"},
+		"?format=png": {400, "none of pprof, svg, tree"},
 	} {
 		if w := get(t, d, "GET", "/v1/doctor/profile"+path); w.Code != want.code ||
 			!strings.Contains(w.Body.String(), want.body) {

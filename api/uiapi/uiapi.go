@@ -127,6 +127,12 @@ func (a *API) check(r *http.Request) error {
 	default:
 		return errors.New("this page belongs to another site")
 	}
+	// A connection that is upgraded is a write, whatever its method, and browsers send no Sec-Fetch-Site over plain HTTP.
+	if from := r.Header.Get("Origin"); r.Header.Get("Upgrade") != "" {
+		if u, err := url.Parse(from); err != nil || u.Host == "" || u.Host != r.Host {
+			return errors.New("this page belongs to another site")
+		}
+	}
 	return a.origins.Check(r)
 }
 

@@ -18,6 +18,7 @@ import (
 type benchFlags struct {
 	bench.Options
 	json bool
+	html string
 }
 
 // report is what a bench measured.
@@ -50,7 +51,7 @@ directories, and stops them at the end. Results include what this machine can do
 		benchHealth(e), benchWatch(e), benchDNS(e), benchFleet(e), benchSinks(e), benchDoctor(e), benchCompare(e),
 		benchHello(e),
 		benchPropagation(e), benchSidecars(e), benchHosts(e),
-		benchCache(e), benchUsage(e), benchJobs(e), benchJobNodes(e),
+		benchCache(e), benchUsage(e), benchJobs(e), benchJobNodes(e), benchUI(e),
 		benchSecrets(e), benchLeases(e), benchAgents(e), benchEvents(e), benchPlayAgents(e),
 		benchVaultSimple(e, "tokens", "Service tokens made", secretsload.RunTokens),
 		benchVaultSimple(e, "logins", "Logins by password", secretsload.RunLogins),
@@ -79,6 +80,9 @@ func benchCommand(e *command.Env, name, short string, b *benchFlags) *cobra.Comm
 // runs makes c measure until done or interrupted and print the report. A report
 // beside an error (compare has one) is printed too.
 func runs(e *command.Env, c *cobra.Command, b *benchFlags, measure func(context.Context) (report, error)) {
+	if c.Flags().Lookup("html") == nil { // propagation draws its own
+		c.Flags().StringVar(&b.html, "html", "", "also write the result as a page into this file")
+	}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		ctx, stop := command.Signals(c.Context())
 		defer stop()
@@ -93,6 +97,11 @@ func runs(e *command.Env, c *cobra.Command, b *benchFlags, measure func(context.
 		}
 		if werr := write(e.Out); werr != nil && err == nil {
 			return werr
+		}
+		if b.html != "" {
+			if werr := savePage(c.Name(), b.html, r); werr != nil && err == nil {
+				return werr
+			}
 		}
 		return err
 	}

@@ -33,6 +33,7 @@ type options struct {
 	// profiles is a folder to save them in.
 	profiles string
 	since    time.Duration
+	html     string // a file for the report as a page
 	asJSON   bool
 	watch    bool
 }
@@ -62,6 +63,7 @@ docs/runbook has a page for each finding.`
 	f.StringVar(&o.profiles, "profiles", "",
 		"save the profiles of the member of the first finding in this folder, for pprof and as flame graphs")
 	f.DurationVar(&o.since, "since", 0, "also list resolved findings that began up to this long ago")
+	f.StringVar(&o.html, "html", "", "also write the report as a page into this file, for a postmortem")
 	f.BoolVar(&o.asJSON, "json", false, "print the report as JSON")
 	f.BoolVar(&o.watch, "watch", false, "print again when the findings change, until interrupted")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -82,6 +84,11 @@ docs/runbook has a page for each finding.`
 		report, err := o.print(cluster)
 		if err != nil {
 			return err
+		}
+		if o.html != "" {
+			if err := savePage(o.html, report, cluster, o.since); err != nil {
+				return err
+			}
 		}
 		if o.profiles != "" {
 			if err := o.saveProfiles(ctx, report); err != nil {

@@ -29,6 +29,7 @@ type options struct {
 	runs   int
 	learn  time.Duration
 	save   string
+	html   string
 	// parallel is how many runs go on side by side.
 	parallel int
 }
@@ -58,6 +59,7 @@ Exit codes: 0 all diagnosed, 1 at least one was not, 2 wrong usage.`
 	f.DurationVar(&o.learn, "learn", 0, "how long the cluster runs under load before the fault at least (0 is 3s)")
 	f.IntVar(&o.parallel, "parallel", 2*runtime.NumCPU(),
 		"how many runs go on side by side, of scenarios that leave the machine alone; 1 is one after the other")
+	c.Flags().StringVar(&o.html, "html", "", "also write what the runs came to as a page into this file")
 	f.StringVar(&o.save, "save", "", "folder for the evidence of undiagnosed runs, for corbel doctor --from")
 	c.RunE = o.run
 }
@@ -75,6 +77,11 @@ func (o *options) run(c *cobra.Command, args []string) error {
 	all, err := o.runAll(ctx, chosen)
 	if err != nil {
 		return err
+	}
+	if o.html != "" {
+		if err := savePage(o.html, all); err != nil {
+			return err
+		}
 	}
 	report := struct {
 		Scenarios []lab.Outcome `json:"scenarios"`

@@ -54,13 +54,16 @@ func (e *Examiner) Evidence() doctor.Evidence {
 	return out
 }
 
-// Profile writes the newest profile of a kind, as pprof reads it or drawn; false when there is none.
-func (e *Examiner) Profile(w io.Writer, kind string, drawn bool) (bool, error) {
+// Profile writes the newest profile of a kind: for pprof, drawn (svg) or as a tree; false when there is none.
+func (e *Examiner) Profile(w io.Writer, kind, format string) (bool, error) {
 	taken, ok := e.profiler.Newest(doctor.StackKind(kind))
 	if !ok {
 		return false, nil
 	}
-	if drawn {
+	switch format {
+	case "tree":
+		return true, profile.Tree(w, taken.Bytes, taken.At)
+	case "svg":
 		return true, profile.Flame(w, taken.Bytes, e.member+" "+kind+" "+taken.At.UTC().Format(time.RFC3339))
 	}
 	_, err := w.Write(taken.Bytes)

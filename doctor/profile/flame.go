@@ -38,12 +38,39 @@ func (f *frame) child(name string) *frame {
 	return c
 }
 
+// sorted are the children, the largest first.
+func (f *frame) sorted() []*frame {
+	order := make([]*frame, 0, len(f.children))
+	for _, c := range f.children {
+		order = append(order, c)
+	}
+	slices.SortFunc(order, func(a, c *frame) int {
+		return cmp.Or(-cmp.Compare(a.value, c.value), cmp.Compare(a.name, c.name))
+	})
+	return order
+}
+
 // Flame draws a compressed profile as a flame graph: an SVG that any browser shows, whose frames tell their share
 // when pointed at.
 func Flame(w io.Writer, compressed []byte, title string) error {
-	p, err := profile.ParseData(compressed)
+	root, err := stack(compressed, title)
 	if err != nil {
 		return err
+	}
+	var body strings.Builder
+	depth := draw(&body, root, root.value, 0, 0)
+	height := (depth + 2) * frameHeight
+	_, err = fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" `+
+		`font-family="monospace" font-size="11"><g transform="matrix(1 0 0 -1 0 %d)">%s</g></svg>`,
+		flameWidth, height, flameWidth, height, height, body.String())
+	return err
+}
+
+// stack adds the samples of a compressed profile up: one frame on the other, the caller below.
+func stack(compressed []byte, title string) (*frame, error) {
+	p, err := profile.ParseData(compressed)
+	if err != nil {
+		return nil, err
 	}
 	root := &frame{name: title}
 	value := max(len(p.SampleType)-1, 0)
@@ -63,13 +90,7 @@ func Flame(w io.Writer, compressed []byte, title string) error {
 			}
 		}
 	}
-	var body strings.Builder
-	depth := draw(&body, root, root.value, 0, 0)
-	height := (depth + 2) * frameHeight
-	_, err = fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" `+
-		`font-family="monospace" font-size="11"><g transform="matrix(1 0 0 -1 0 %d)">%s</g></svg>`,
-		flameWidth, height, flameWidth, height, height, body.String())
-	return err
+	return root, nil
 }
 
 // draw draws a frame and what stands on it, and returns how deep that is. Widths are shares of total, x in pixels.
@@ -91,15 +112,8 @@ func draw(b *strings.Builder, f *frame, total int64, x float64, level int) (dept
 			html.EscapeString(short(f.name, fits)))
 	}
 	b.WriteString(`</g>`)
-	order := make([]*frame, 0, len(f.children))
-	for _, c := range f.children {
-		order = append(order, c)
-	}
-	slices.SortFunc(order, func(a, c *frame) int {
-		return cmp.Or(-cmp.Compare(a.value, c.value), cmp.Compare(a.name, c.name))
-	})
 	depth = level
-	for _, c := range order {
+	for _, c := range f.sorted() {
 		depth = max(depth, draw(b, c, total, x, level+1))
 		x += float64(c.value) / float64(total) * flameWidth
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/uiapi"
@@ -31,6 +32,7 @@ type UI struct {
 	jobs    *jobsplane.Plane   // the same
 	ask     asker
 	dev     devSession
+	seen    changes
 	own     *httpx.Server // at an address of its own; nil without one
 }
 
@@ -94,8 +96,11 @@ func (u *UI) listen(page http.Handler) (err error) {
 	return nil
 }
 
-// Run implements plane.Plane: all work is done for requests.
+// Run implements plane.Plane: all work is done for requests, but for looking what comes and goes.
 func (u *UI) Run(ctx context.Context) error {
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	looking.Go(func() { u.seen.run(ctx, u.d.Catalog.Registry.State, u.d.Clock.Now) })
 	if u.own != nil {
 		return u.own.Run(ctx)
 	}

@@ -21,6 +21,7 @@ func (u *UI) topics() map[string]uiapi.Topic {
 		"doctor":      u.doctorTopic(),
 		"incidents":   u.incidentsTopic(),
 		"silences":    u.silencesTopic(),
+		"changes":     u.changesTopic(),
 		"jobs":        u.jobsTopic(),
 		"usage":       u.usageTopic(),
 		"secrets":     u.secretsTopic(),

@@ -20,7 +20,10 @@ interface Question {
   title: string;
   /** hits says what is going to change. */
   hits: ComponentChildren;
-  write: Write;
+  /** write is what is done; where that is no single request, run does it and twin is the command for it. */
+  write?: Write;
+  run?: () => Promise<unknown>;
+  twin?: string;
   done: () => void;
 }
 
@@ -57,7 +60,7 @@ export function Confirm() {
   const go = async (e: Event) => {
     e.preventDefault();
     try {
-      await perform(q.write);
+      await (q.run ? q.run() : q.write && perform(q.write));
       end();
       q.done();
     } catch (e) {
@@ -68,7 +71,7 @@ export function Confirm() {
     <Dialog label={q.title} end={end}>
       <h2>{q.title}</h2>
       <div>{q.hits}</div>
-      <pre class="curl">{curl(q.write)}</pre>
+      <pre class="curl">{q.write ? curl(q.write) : q.twin}</pre>
       {problem !== "" && (
         <p class="problem" role="alert">
           {problem}

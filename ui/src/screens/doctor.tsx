@@ -1,10 +1,9 @@
-import { useState } from "preact/hooks";
-import { as } from "../lib/act";
 import { Mark, type State, Title } from "../lib/parts";
 import { ago } from "../lib/time";
 import { param } from "../lib/route";
 import { useLive } from "../lib/use";
 import { text } from "../text";
+import { Flame } from "./flame";
 
 interface Line {
   text: string;
@@ -27,38 +26,6 @@ interface DoctorData {
   /** asked is how many members answered; silent are those that did not. */
   asked: number;
   silent: { member: string; reason: string }[];
-}
-
-const kinds = ["cpu", "blocked", "mutex", "waiting", "heap"];
-
-/** Flame is the newest profile of this server, drawn by it. */
-function Flame() {
-  const [kind, setKind] = useState("");
-  const [missing, setMissing] = useState(false);
-  return (
-    <>
-      <h2>{text.flame}</h2>
-      <div class="ask">
-        {kinds.map((k) => (
-          <button
-            key={k}
-            type="button"
-            aria-pressed={k === kind}
-            onClick={() => {
-              setMissing(false);
-              setKind(k);
-            }}
-          >
-            {k}
-          </button>
-        ))}
-      </div>
-      {missing && <p class="empty">{text.noProfile}</p>}
-      {kind !== "" && !missing && (
-        <img class="flame" src={as("catalog", `/v1/doctor/profile?kind=${kind}&format=svg`)} alt={text.flameOf(kind)} onError={() => setMissing(true)} />
-      )}
-    </>
-  );
 }
 
 function List(props: { name: string; lines: string[] }) {

@@ -4,7 +4,7 @@ import { Dialog } from "../lib/overlay";
 import { Grid } from "../lib/grid";
 import { Filter, Mark, Problems, type State, Title } from "../lib/parts";
 import { ago, clock, count, span } from "../lib/time";
-import { param } from "../lib/route";
+import { href, param } from "../lib/route";
 import { Table } from "../lib/table";
 import { useLive, usePages } from "../lib/use";
 import { text } from "../text";
@@ -124,6 +124,41 @@ function SilenceForm(props: { of: Incident; all: Incident[]; end: () => void }) 
   );
 }
 
+interface Changed {
+  at: number;
+  kind: string;
+  name: string;
+  what: string;
+  path: string;
+}
+
+/** Before shows what changed in the hour before an incident began: what fails often follows one of these. */
+function Before(props: { of: Incident; end: () => void }) {
+  const began = props.of.since > 0 ? props.of.since + 60_000 : props.of.last;
+  const live = useLive<Changed[]>(`changes?before=${began}`);
+  return (
+    <Dialog label={text.changedBefore(props.of.entity)} end={props.end}>
+      <h2>{text.changedBefore(props.of.entity)}</h2>
+      {live.problem.value !== "" && <p class="problem">{live.problem.value}</p>}
+      <Grid
+        label={text.changes}
+        rows={live.value.value ?? []}
+        id={(c) => `${c.at} ${c.kind} ${c.name}`}
+        empty={text.nothingChanged}
+        columns={[
+          { name: text.sinceHead, cell: (c) => text.earlier(span(Math.max(0, began - c.at))) },
+          { name: text.name, cell: (c) => <a href={href(c.path)}>{c.name}</a> },
+          { name: text.kind, cell: (c) => c.kind },
+          { name: text.change, cell: (c) => c.what },
+        ]}
+      />
+      <form method="dialog">
+        <button autofocus>{text.close}</button>
+      </form>
+    </Dialog>
+  );
+}
+
 function lift(s: Silence): void {
   asking.value = {
     title: text.liftTitle(s.metadata.name),
@@ -138,6 +173,7 @@ export function Incidents() {
   const { live, page, onMiddle } = usePages<Incident>(`incidents?q=${encodeURIComponent(q)}`);
   const silences = useLive<{ silences?: Silence[]; problems: Record<string, string> }>("silences").value.value;
   const [chosen, choose] = useState<Incident>();
+  const [asked, why] = useState<Incident>();
   return (
     <>
       <Title of={live}>{text.incidents}</Title>
@@ -151,6 +187,7 @@ export function Incidents() {
           actions={[
             { keys: "s", what: text.silence, run: choose },
             { keys: "r", what: text.resolve, run: resolve },
+            { keys: "b", what: text.before, run: why },
           ]}
           columns={[
             { name: text.check, cell: (i) => <Mark state={i.silenced.length > 0 ? "unknown" : i.state}>{i.check}</Mark> },
@@ -168,6 +205,9 @@ export function Incidents() {
                 <>
                   <button type="button" onClick={() => choose(i)}>
                     {text.silence}
+                  </button>{" "}
+                  <button type="button" onClick={() => why(i)}>
+                    {text.before}
                   </button>
                 </>
               ),
@@ -176,6 +216,7 @@ export function Incidents() {
           empty={page.all === 0 ? text.noIncidents : text.noMatch}
         />
       )}
+      {asked && <Before of={asked} end={() => why(undefined)} />}
       {chosen && <SilenceForm of={chosen} all={page?.rows ?? []} end={() => choose(undefined)} />}
       <h2>{text.silences}</h2>
       <Problems of={silences?.problems} />

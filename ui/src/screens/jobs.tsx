@@ -4,9 +4,11 @@ import { get } from "../lib/api";
 import { Grid } from "../lib/grid";
 import { Mark, Problems, type State, Title } from "../lib/parts";
 import { ago, count } from "../lib/time";
-import { go, href } from "../lib/route";
+import { go, href, param } from "../lib/route";
 import { useLive } from "../lib/use";
 import { text } from "../text";
+import { Allocation } from "./alloc";
+import { Rollout, Scale } from "./rollout";
 
 interface Summary {
   Queued: number;
@@ -212,6 +214,15 @@ function One(props: { name: string }) {
       done: () => go("/jobs"),
     };
   };
+  const opened = allocs?.find((a) => a.ID === param("alloc"));
+  if (opened) {
+    return (
+      <>
+        <Title words={<a href={href(to({ ID: id, Namespace: namespace }))}>{id}</a>}>{opened.Name}</Title>
+        <Allocation id={opened.ID} namespace={namespace} tasks={Object.keys(opened.TaskStates ?? {})} />
+      </>
+    );
+  }
   return (
     <>
       <Title words={<a href={href("/jobs")}>{text.jobs}</a>}>{id}</Title>
@@ -221,6 +232,8 @@ function One(props: { name: string }) {
           {text.stop}
         </button>
       </div>
+      <Rollout id={id} namespace={namespace} changes={changes} />
+      <Scale id={id} namespace={namespace} changes={changes} />
       {newest && (
         <>
           <h2>{text.notPlaced}</h2>
@@ -241,7 +254,14 @@ function One(props: { name: string }) {
           id={(a) => a.ID}
           empty={text.noAllocations}
           columns={[
-            { name: text.allocation, cell: (a) => <Mark state={allocStates[a.ClientStatus] ?? "unknown"}>{a.Name}</Mark> },
+            {
+              name: text.allocation,
+              cell: (a) => (
+                <Mark state={allocStates[a.ClientStatus] ?? "unknown"}>
+                  <a href={href(`${to({ ID: id, Namespace: namespace })}?alloc=${a.ID}`)}>{a.Name}</a>
+                </Mark>
+              ),
+            },
             { name: text.state, cell: (a) => a.ClientStatus },
             { name: text.node, cell: (a) => a.NodeName },
             { name: text.restarts, cell: (a) => count(Object.values(a.TaskStates ?? {}).reduce((n, t) => n + t.Restarts, 0)), number: true },

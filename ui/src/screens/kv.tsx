@@ -7,6 +7,7 @@ import { Table } from "../lib/table";
 import { usePages } from "../lib/use";
 import { count } from "../lib/time";
 import { text } from "../text";
+import { Move } from "./kvmove";
 
 interface Entry {
   /** key is the whole key; a folder ends in "/". */
@@ -38,6 +39,7 @@ export function Folder(props: { prefix: string }) {
         <button type="button" aria-pressed={all !== ""} onClick={() => setParam("all", all === "" ? "1" : "")}>
           {text.recursive}
         </button>
+        <Move prefix={prefix} />
         <form onSubmit={create}>
           <input name="name" aria-label={text.newKey} placeholder={text.newKey} required />{" "}
           <button type="submit">{text.create}</button>

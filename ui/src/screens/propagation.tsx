@@ -1,6 +1,7 @@
+import { useMemo } from "preact/hooks";
 import { Grid } from "../lib/grid";
 import { Mark, Problems, type State, Title } from "../lib/parts";
-import { ago, count, span } from "../lib/time";
+import { ago, clock, count, span } from "../lib/time";
 import { useLive } from "../lib/use";
 import { text } from "../text";
 
@@ -55,9 +56,68 @@ function Plot(props: { of: Stage }) {
   );
 }
 
+interface Column {
+  at: number;
+  /** cells are how many changes took how long, by doublings from 1 ms. */
+  cells: number[];
+}
+
+const rows = 17; // doublings from 1 ms to a minute
+const columns = 60;
+
+/** past are the changes between two looks, since the page was opened; told are the totals of the last look. */
+const past: Column[] = [];
+let told: number[] | undefined;
+
+function look(stages: Stage[], at: number): void {
+  const sums = new Array<number>(rows).fill(0);
+  for (const s of stages) {
+    if (s.stage !== "acknowledged" && s.stage !== "propagation") continue;
+    for (const [low, , n] of s.buckets) {
+      const row = Math.min(rows - 1, Math.max(0, Math.round(Math.log2(Math.max(low, 1) / 1000))));
+      sums[row] = (sums[row] ?? 0) + n;
+    }
+  }
+  const before = told ?? sums;
+  const cells = sums.map((n, i) => Math.max(0, n - (before[i] ?? 0)));
+  told = sums;
+  if (past.at(-1)?.at === at) return;
+  past.push({ at, cells });
+  if (past.length > columns) past.shift();
+}
+
+/** Heat shows when changes reached proxies (left to right) and how long they took (from below). */
+function Heat() {
+  const most = Math.max(1, ...past.flatMap((c) => c.cells));
+  const labels: [number, string][] = [[0, "1 ms"], [4, "16 ms"], [7, "128 ms"], [10, "1 s"], [13, "8 s"], [16, "1 min"]];
+  return (
+    <>
+      <h2>{text.heat}</h2>
+      <svg class="heat" viewBox={`0 0 ${columns * 10 + 50} ${rows * 11}`} preserveAspectRatio="none" role="img" aria-label={text.heatWords(count(past.reduce((n, c) => n + c.cells.reduce((a, b) => a + b, 0), 0)))}>
+        {labels.map(([row, name]) => (
+          <text key={name} x="2" y={(rows - row) * 11 - 2}>
+            {name}
+          </text>
+        ))}
+        {past.flatMap((c, x) =>
+          c.cells.map((n, row) =>
+            n === 0 ? null : (
+              <rect key={`${c.at} ${row}`} x={50 + (columns - past.length + x) * 10} y={(rows - 1 - row) * 11} width="9" height="10" style={{ opacity: 0.25 + (0.75 * Math.log1p(n)) / Math.log1p(most) }}>
+                <title>{text.heatCell(count(n), clock(c.at))}</title>
+              </rect>
+            ),
+          ),
+        )}
+      </svg>
+    </>
+  );
+}
+
 export function Propagation() {
   const live = useLive<PropagationData>("propagation");
   const data = live.value.value;
+  const at = live.at.value;
+  useMemo(() => data?.stages && look(data.stages, at), [data, at]);
   const behind = (data?.proxies?.List ?? []).slice().sort((a, b) => (b.LagMillis ?? 0) - (a.LagMillis ?? 0) || b.Pending - a.Pending);
   return (
     <>
@@ -65,6 +125,7 @@ export function Propagation() {
       <Problems of={data?.problems} />
       {data && (
         <>
+          {(data.stages?.length ?? 0) > 0 && <Heat />}
           <h2>{text.stages}</h2>
           <Grid
             label={text.stages}

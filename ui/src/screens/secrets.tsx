@@ -2,11 +2,12 @@ import { useEffect, useState } from "preact/hooks";
 import { as } from "../lib/act";
 import { get, Problem } from "../lib/api";
 import { Grid } from "../lib/grid";
-import { Mark, Problems, Title } from "../lib/parts";
+import { Filter, Mark, Problems, Title } from "../lib/parts";
 import { href, param } from "../lib/route";
 import { count, span } from "../lib/time";
 import { useLive } from "../lib/use";
 import { text } from "../text";
+import { Secret } from "./secret";
 
 interface Mount {
   type: string;
@@ -41,7 +42,46 @@ interface SecretsData {
   problems?: Record<string, string>;
 }
 
-const escape = (path: string): string => path.split("/").map(encodeURIComponent).join("/");
+export const escape = (path: string): string => path.split("/").map(encodeURIComponent).join("/");
+
+const mostFolders = 2000; // that one search looks into
+
+/** useSearch looks for a word in all paths below one that the person may list; names only, a folder at a time. */
+function useSearch(mount: string, version: string, path: string, word: string) {
+  const [state, setState] = useState({ paths: [] as string[], folders: 0, busy: false, cut: false });
+  useEffect(() => {
+    if (word === "") return;
+    const end = new AbortController();
+    const walk = async () => {
+      const paths: string[] = [];
+      const queue = [path];
+      let folders = 0;
+      const tell = (busy: boolean) => !end.signal.aborted && setState({ paths: paths.slice(), folders, busy, cut: queue.length > 0 });
+      while (queue.length > 0 && folders < mostFolders && !end.signal.aborted) {
+        const at = queue.shift() ?? "";
+        folders++;
+        try {
+          const where = version === "2" ? `${mount}metadata/${at}` : `${mount}${at}`;
+          const a = await get<{ data: { keys: string[] } }>(as("secrets", `/v1/${escape(where)}?list=true`), end.signal);
+          for (const k of a.data.keys) {
+            if (k.endsWith("/")) queue.push(at + k);
+            if ((at + k).toLowerCase().includes(word.toLowerCase())) paths.push(at + k);
+          }
+        } catch {
+          // a folder that may not be listed has no names to show
+        }
+        if (folders % 10 === 1) tell(true);
+      }
+      tell(false);
+    };
+    const timer = setTimeout(() => void walk(), 200);
+    return () => {
+      clearTimeout(timer);
+      end.abort();
+    };
+  }, [mount, version, path, word]);
+  return state;
+}
 
 /** Paths lists what is below a path of a KV store: names, never values. */
 function Paths(props: { mount: string; version: string; path: string }) {
@@ -66,6 +106,10 @@ function Paths(props: { mount: string; version: string; path: string }) {
     return () => end.abort();
   }, [mount, version, path]);
   const parts = path.split("/").filter((p) => p !== "");
+  const found = useSearch(mount, version, path, param("q"));
+  const one = (k: string) =>
+    version === "2" ? <a href={href(`/secrets?mount=${encodeURIComponent(mount)}&key=${encodeURIComponent(k)}`)}>{k.slice(path.length)}</a> : k.slice(path.length);
+  const shown = param("q") === "" ? keys?.map((k) => path + k) : found.paths;
   const to = (p: string) => href(`/secrets?mount=${encodeURIComponent(mount)}&path=${encodeURIComponent(p)}`);
   return (
     <>
@@ -78,17 +122,23 @@ function Paths(props: { mount: string; version: string; path: string }) {
         ))}
       </nav>
       {problem !== "" && <p class="problem">{problem}</p>}
-      {keys && (
+      <Filter hint={text.pathsHint} />
+      {param("q") !== "" && (
+        <p class="words" role="status">
+          {found.busy ? text.searching(count(found.folders)) : text.searched(count(found.folders), found.cut)}
+        </p>
+      )}
+      {shown && (
         <Grid
           label={text.paths}
-          rows={keys}
+          rows={shown}
           id={(k) => k}
-          empty={text.noPaths(mount)}
+          empty={param("q") === "" ? text.noPaths(mount) : text.noMatch}
           columns={[
-            { name: text.path, cell: (k) => (k.endsWith("/") ? <a href={to(path + k)}>{k}</a> : k) },
+            { name: text.path, cell: (k) => (k.endsWith("/") ? <a href={to(k)}>{k.slice(path.length)}</a> : one(k)) },
             {
               name: text.command,
-              cell: (k) => (k.endsWith("/") ? "" : <code>{`corbel secrets get ${mount}${path}${k}`}</code>),
+              cell: (k) => (k.endsWith("/") ? "" : <code>{`corbel secrets get ${mount}${k}`}</code>),
             },
           ]}
         />
@@ -106,8 +156,12 @@ export function Secrets() {
   if (mount !== "" && opened) {
     return (
       <>
-        <Title>{mount}</Title>
+        <Title words={param("key") !== "" && <a href={href(`/secrets?mount=${encodeURIComponent(mount)}`)}>{mount}</a>}>{param("key") || mount}</Title>
+        {param("key") !== "" ? (
+          <Secret key={param("key")} mount={mount} path={param("key")} />
+        ) : (
         <Paths mount={mount} version={opened.options?.["version"] ?? "1"} path={param("path")} />
+        )}
       </>
     );
   }
