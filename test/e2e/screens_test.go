@@ -152,12 +152,13 @@ func fleetOfScreens() (list [][3]string) {
 			from, from, from, strings.Join(upstreams, ","))
 	}
 	put("/v1/connect/intentions/exact?source=web&destination=db", `{"Action":"deny"}`)
-	for _, key := range []string{"config/web/limits", "config/web/features", "config/db/pool", "app/motd"} {
+	for _, key := range []string{"config/web/limits", "config/web/features", "config/db/pool", "app/motd",
+		"app/%3Cimg%20src=x%20onerror=alert(1)%3E"} {
 		put("/v1/kv/"+key, `{ "requests": 100 }`)
 	}
 	for _, e := range [][4]string{{"host-03", "disk", "2", "/var is 97 % full"}, {"host-05", "backup", "2",
 		"no backup for 26 h"}, {"host-07", "ntp", "1", "offset 0.4 s"}, {"host-09", "cert", "1", "ends in 9 days"},
-		{"host-11", "mail", "1", hostile}} {
+		{"host-11", "mail", "1", hostile}, {"host-12", "long", "1", strings.Repeat("‮x", 1<<14)}} {
 		handlers := `["pager"]`
 		if e[1] == "ntp" {
 			handlers = `[]`
@@ -342,6 +343,9 @@ func TestScreens(t *testing.T) {
 		v.shoot(screen.name)
 	}
 	v.writesByKeyboard()
+	v.fiveQuestions()
+	v.worksOnJobs()
+	v.versionsOfSecrets()
 	v.scheme("dark")
 	v.keys("go")
 	v.see(".planes", "failing checks")

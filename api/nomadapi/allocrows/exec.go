@@ -105,6 +105,7 @@ func fromClient(c *ws.Conn, session io.Writer) {
 	for {
 		text, err := c.Read(buf[:0])
 		if err != nil {
+			_ = c.Close() // its end was answered: browsers take a second close frame for a fault
 			return
 		}
 		buf = text

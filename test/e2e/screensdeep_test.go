@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"corbel.dev/corbel/kit/polltest"
+)
+
+// press clicks the first button or link in selector with the text, once it is there.
+func (v *viewer) press(selector, text string) {
+	v.t.Helper()
+	polltest.Until(v.t, func() bool {
+		done, err := evaluate[bool](v, fmt.Sprintf(`(() => { const e = [...document.querySelectorAll(%q)].find(
+			e => e.textContent.trim() === %q); e?.click(); return !!e })()`, selector, text))
+		return err == nil && done
+	}, "%q in %s, to press", text, selector)
+}
+
+// worksOnJobs follows a task's log, runs a command in it and changes how many run.
+func (v *viewer) worksOnJobs() {
+	v.t.Helper()
+	body := fmt.Sprintf(`{"Job":{"ID":"clock","Name":"clock","Type":"service","Datacenters":["*"],"TaskGroups":[{`+
+		`"Name":"app","Count":1,"Tasks":[{"Name":"tick","Driver":"raw_exec","Config":{"command":"/bin/sh","args":["-c",%q]},`+
+		`"Resources":{"CPU":20,"MemoryMB":16}}]}]}}`, "head -c 1000000 /dev/zero | tr '\\0' x; echo; echo 'begun "+hostile+"'; while :; do sleep 1; done")
+	if _, err := ask(v.base, "PUT", "/ui/api/as/jobs/v1/jobs", body); err != nil {
+		v.t.Fatal(err)
+	}
+	polltest.NoError(v.t, 2*time.Minute, func() error {
+		text, err := ask(v.base, "GET", "/ui/api/as/jobs/v1/job/clock/allocations", "")
+		if err == nil && !strings.Contains(text, `"ClientStatus":"running"`) {
+			err = fmt.Errorf("nothing runs yet: %.3000s", text)
+		}
+		return err
+	}, "the allocation")
+	v.run(chromedp.Navigate(v.base + "/ui/jobs/default/clock"))
+	v.see("main", "clock.app[0]")
+	v.press("main a", "clock.app[0]")
+	v.see(".screen", "begun "+hostile)
+	v.axe("an allocation")
+	v.press("main button", "Run")
+	v.see("dialog .curl", "corbel allocs exec --task tick")
+	v.press("dialog button", "Do it")
+	v.see("main", "End")
+	v.run(chromedp.Focus("input[name=line]"))
+	v.keys("echo the answer is $((6*7))" + kb.Enter)
+	v.see("main", "the answer is 42")
+	v.press("main button", "End")
+	v.run(chromedp.Navigate(v.base + "/ui/jobs/default/clock"))
+	v.see("main", "How many run")
+	v.see("main", "successful") // no job is scaled while a rollout goes on
+	v.run(chromedp.Focus("input[type=number]"))
+	v.keys(kb.End + kb.Backspace + "0" + kb.Enter)
+	v.see("dialog .curl", "/scale")
+	v.press("dialog button", "Do it")
+	polltest.NoError(v.t, time.Minute, func() error {
+		text, err := ask(v.base, "GET", "/ui/api/as/jobs/v1/job/clock", "")
+		if err == nil && !strings.Contains(text, `"Count":0`) {
+			err = fmt.Errorf("the count is not 0: %.400s", text)
+		}
+		return err
+	}, "the count")
+}
+
+// fiveQuestions finds what operators ask first, from the overview, in at most three keys each. How long that takes is
+// logged: time is no matter of a test.
+func (v *viewer) fiveQuestions() {
+	v.t.Helper()
+	for _, q := range []struct{ question, keys, selector, answer string }{
+		{"which service is unhealthy, and why", "gs", ".row", "billing"},
+		{"who may call db", "gt", ".grid", "denied"},
+		{"what is slow right now", "gd", "main", "In order"},
+		{"whose leases grow", "ge", ".grid", "token"},
+		{"what pages nobody", "gi", ".row", "nobody"},
+	} {
+		v.keys("go")
+		v.see(".planes", "failing checks")
+		begin := time.Now()
+		v.keys(q.keys)
+		v.see(q.selector, q.answer)
+		v.t.Logf("%s? %d keys, %s", q.question, len(q.keys), time.Since(begin).Round(time.Millisecond))
+	}
+	v.keys("gi")
+	v.see(".row", "no backup for 26 h")
+	v.keys("j")
+	v.keys("b")
+	v.see("dialog", "What changed before")
+	v.axe("what changed before")
+	v.keys(kb.Escape)
+}
+
+// versionsOfSecrets compares two versions of a secret: values are shown only to who asks for them.
+func (v *viewer) versionsOfSecrets() {
+	v.t.Helper()
+	if _, err := ask(v.base, "POST", "/ui/api/as/secrets/v1/secret/data/web/db",
+		`{"data":{"password":"changed","user":"web"}}`); err != nil {
+		v.t.Fatal(err)
+	}
+	v.run(chromedp.Navigate(v.base + "/ui/secrets?mount=secret%2F&q=db"))
+	v.see(".grid", "web/db")
+	v.press(".grid a", "web/db")
+	v.press(".grid button", "Compare")
+	v.see("main", "From version 1 to 2")
+	if text, err := evaluate[string](v, "document.body.textContent"); err != nil || strings.Contains(text, "hidden") {
+		v.t.Errorf("a value is shown before anybody asked for it, %v", err)
+	}
+	v.press("main button", "Show values")
+	v.see(".grid", "hidden")
+	v.axe("versions of a secret")
+	v.press(".grid button", "Delete")
+	v.see("dialog .curl", "secret/delete/web/db")
+	v.press("dialog button", "Do it")
+	v.press(".grid button", "Undelete")
+	v.see("dialog .curl", "secret/undelete/web/db")
+	v.keys(kb.Escape)
+	v.run(chromedp.Navigate(v.base + "/ui/kv"))
+	v.see("main", "Export")
+}
