@@ -169,10 +169,10 @@ func TestPeers(t *testing.T) {
 	if list := s.dpkg("-l"); !strings.Contains(list, "ii  corbel-consul") || strings.Contains(list, "ii  consul ") {
 		t.Errorf("installed are\n%s", list)
 	}
-	for _, name := range []string{"corbel-vault", "corbel-sensu"} {
+	for _, name := range []string{"corbel-vault", "corbel-nomad", "corbel-sensu"} {
 		s.dpkg("-i", r.build(t, name, "deb"))
 	}
-	for _, name := range []string{"vault", "bao", "sensu-agent", "sensu-backend"} {
+	for _, name := range []string{"vault", "bao", "nomad", "sensu-agent", "sensu-backend"} {
 		s.runs(name, "corbel")
 	}
 	s.dpkg("--purge", "corbel-consul")

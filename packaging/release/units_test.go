@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,23 @@ import (
 
 // maxExposure is what systemd may find exposed of a unit, of 10.
 const maxExposure = 2.0
+
+// open are units that cannot be closed so far, because what they start inherits it: the drivers of jobs need root,
+// mounts, namespaces and control groups. An upgrade must leave their tasks alone.
+var open = map[string]float64{"nomad.service": 9.5}
+
+// An agent's end leaves the tasks that it runs, or an upgrade of the package would end every job of the host.
+func TestJobsOutliveTheirAgent(t *testing.T) {
+	text, err := os.ReadFile("../systemd/nomad.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"KillMode=process", "Delegate=yes"} {
+		if !strings.Contains(string(text), "\n"+line+"\n") {
+			t.Errorf("nomad.service has no line %s", line)
+		}
+	}
+}
 
 // Each unit is hardened, speaks the protocol of readiness, and is fed to a watchdog.
 func TestUnits(t *testing.T) {
@@ -29,8 +47,12 @@ func TestUnits(t *testing.T) {
 			t.Errorf("%s: %v\n%s", unit, err, out)
 			continue
 		}
-		if level, err := strconv.ParseFloat(found[1], 64); err != nil || level > maxExposure {
-			t.Errorf("%s: %s is exposed, at most %.1f is wanted", unit, found[1], maxExposure)
+		most := maxExposure
+		if wider, ok := open[filepath.Base(unit)]; ok {
+			most = wider
+		}
+		if level, err := strconv.ParseFloat(found[1], 64); err != nil || level > most {
+			t.Errorf("%s: %s is exposed, at most %.1f is wanted", unit, found[1], most)
 		}
 		text, err := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit).CombinedOutput()
 		for line := range strings.Lines(string(text)) { // what it runs is not installed here
