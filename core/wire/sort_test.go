@@ -189,12 +189,17 @@ func FuzzSorting(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		near, far := net.Pipe()
 		defer near.Close()
+		greeted := make(chan struct{})
 		go func() {
 			// Fails when the sorting refused and closed; else all is read below.
 			_, _ = near.Write(sent)
+			if len(sent) >= headerBytes {
+				<-greeted // a pipe, unlike a socket, takes no deadline once its other end is closed
+			}
 			near.Close()
 		}()
 		conn, l, err := w.greet(t.Context(), far)
+		close(greeted)
 		if err != nil {
 			far.Close()
 			if len(sent) >= headerBytes && known[[2]byte(sent)] != nil {

@@ -2,6 +2,7 @@ package expression_test
 
 import (
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -22,7 +23,11 @@ func judge(t *testing.T, js *script.Engine, source string, e *Expression, event 
 	if err != nil {
 		t.Fatalf("%s: common, and no JavaScript: %v", source, err)
 	}
-	want, err := js.Do(t.Context(), script.Task{Program: p, Vars: []script.Var{{Name: "event", JSON: text}}})
+	task := script.Task{Program: p, Vars: []script.Var{{Name: "event", JSON: text}}}
+	want, err := js.Do(t.Context(), task)
+	for errors.Is(err, script.ErrTime) && t.Context().Err() == nil { // a busy machine: none of them loops
+		want, err = js.Do(t.Context(), task)
+	}
 	shown := *event.Entity
 	shown.Meta = monitor.RedactMeta(shown.Meta, shown.Redact)
 	s := &Subject{Timestamp: event.Timestamp, Check: event.Check, State: state, HasMetrics: event.Metrics != nil,
