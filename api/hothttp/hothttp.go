@@ -80,6 +80,8 @@ type Server struct {
 	mu    sync.Mutex // guards conns; taken before a conn's own
 	conns map[*conn]struct{}
 	wg    sync.WaitGroup
+
+	accepted chan struct{} // closed when no more connections come
 }
 
 // New makes a Server over l. It starts nothing.
@@ -102,7 +104,7 @@ func New(l net.Listener, cfg Config) (*Server, error) {
 	if cfg.HandoverQueue == 0 {
 		cfg.HandoverQueue = 1024
 	}
-	s := &Server{cfg: cfg, listener: l, conns: map[*conn]struct{}{}}
+	s := &Server{cfg: cfg, listener: l, conns: map[*conn]struct{}{}, accepted: make(chan struct{})}
 	s.fallback = &fallbackListener{addr: l.Addr(), conns: make(chan net.Conn, cfg.HandoverQueue),
 		closed: make(chan struct{})}
 	return s, nil
@@ -120,6 +122,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	s.wg.Go(func() { s.keepSweeping(ctx) })
 	err := s.accept(ctx)
+	close(s.accepted)
 	if errors.Is(err, net.ErrClosed) {
 		<-ctx.Done()
 		err = nil
@@ -143,6 +146,11 @@ const settlePoll = 2 * time.Millisecond
 // parked, or taken by net/http; or until ctx ends. Whoever closes the listener calls it before it ends the Server and
 // the one behind Fallback: a client that was let in is then answered and not cut.
 func (s *Server) Settle(ctx context.Context) {
+	select {
+	case <-s.accepted:
+	case <-ctx.Done():
+		return
+	}
 	t := time.NewTicker(settlePoll)
 	defer t.Stop()
 	for !s.settled() {
