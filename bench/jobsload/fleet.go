@@ -1,6 +1,7 @@
 package jobsload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,10 +17,10 @@ import (
 // jobID is the name of a job by its place.
 func jobID(i int) string { return fmt.Sprintf("job-%05d", i) }
 
-// job is a service of so many tasks that run until they are stopped.
-func job(id string, count int) any {
+// job is one of so many tasks that run until they are stopped.
+func job(id, kind string, count int) any {
 	type object = map[string]any
-	return object{"Job": object{"ID": id, "Name": id, "Type": "service", "Datacenters": []string{"*"},
+	return object{"Job": object{"ID": id, "Name": id, "Type": kind, "Datacenters": []string{"*"},
 		"TaskGroups": []object{{"Name": "g", "Count": count, "EphemeralDisk": object{"SizeMB": taskDiskMB},
 			"Tasks": []object{{"Name": "t", "Driver": "mock_driver", "Config": object{},
 				"Resources": object{"CPU": taskCPU, "MemoryMB": taskMemoryMB}}}}}}}
@@ -38,7 +39,7 @@ func (x *run) register(ctx context.Context) error {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(x.jobs); i = int(next.Add(1)) - 1 {
 				sent := time.Now()
-				err := x.api.Put(ctx, "jobs", nil, job(jobID(i), x.jobs[i]), nil)
+				err := x.api.Put(ctx, "jobs", nil, job(jobID(i), cmp.Or(x.kind, "service"), x.jobs[i]), nil)
 				mu.Lock()
 				bench.Record(took, time.Since(sent))
 				failed = errors.Join(failed, err)

@@ -88,6 +88,8 @@ type run struct {
 	o     *Options
 	c     *bench.Target
 	api   *nomad.Client
+	addr  string // of the API
+	kind  string // of the jobs; "" is service
 	jobs  []int
 	fleet []*bench.Child
 	Report
@@ -95,6 +97,15 @@ type run struct {
 
 // Run measures.
 func Run(ctx context.Context, o Options) (*Report, error) {
+	x, err := open(ctx, &o, "jobs", nil, func(x *run) error { return x.measure(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	return &x.Report, nil
+}
+
+// open has a server, measures with it, and then the floors. list are the counts of the jobs; nil are the usual ones.
+func open(ctx context.Context, o *Options, name string, list []int, measure func(*run) error) (*run, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
@@ -102,10 +113,13 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.HCL = append(o.HCL, fmt.Sprintf("jobs { enabled = true, port = %d, agent { enabled = false } }", ports[0]))
-	x := &run{o: &o, jobs: counts(o.Allocations)}
-	if x.api, err = nomad.New(nomad.Config{Address: "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0])),
-		Token: o.Token}); err != nil {
+	o.HCL = append(o.HCL, fmt.Sprintf("jobs { enabled = true, port = %d, agent { enabled = false } }\n"+
+		"limits { http_max_conns_per_client = 20000 }", ports[0]))
+	x := &run{o: o, jobs: list, addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))}
+	if list == nil {
+		x.jobs = counts(o.Allocations)
+	}
+	if x.api, err = nomad.New(nomad.Config{Address: "http://" + x.addr, Token: o.Token}); err != nil {
 		return nil, err
 	}
 	defer x.api.Close()
@@ -114,10 +128,13 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	defer x.c.Stop()
 	defer x.end()
-	x.Report = Report{Bench: "jobs", Machine: bench.Machine(), Date: time.Now().UTC().Truncate(time.Second),
+	x.Report = Report{Bench: name, Machine: bench.Machine(), Date: time.Now().UTC().Truncate(time.Second),
 		Shape: Shape{Servers: o.Servers, Nodes: o.Nodes, Jobs: len(x.jobs), Allocations: o.Allocations,
 			Queued: o.Queued, JoinSeconds: o.Join.Seconds()}}
-	if err := x.measure(ctx); err != nil {
+	if err := x.schedules(ctx); err != nil {
+		return nil, err
+	}
+	if err := measure(x); err != nil {
 		return nil, err
 	}
 	x.end() // floors are of a quiet machine
@@ -127,17 +144,19 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			return nil, err
 		}
 	}
-	return &x.Report, nil
+	return x, nil
+}
+
+// schedules waits for the jobs plane.
+func (x *run) schedules(ctx context.Context) error {
+	return spawn.Until(ctx, time.Minute, "the jobs plane", func() error {
+		return x.api.Put(ctx, "operator/scheduler/configuration", nil,
+			map[string]any{"SchedulerAlgorithm": "spread"}, nil)
+	})
 }
 
 // measure is the run between the servers' start and their end.
 func (x *run) measure(ctx context.Context) error {
-	if err := spawn.Until(ctx, time.Minute, "the jobs plane", func() error {
-		return x.api.Put(ctx, "operator/scheduler/configuration", nil,
-			map[string]any{"SchedulerAlgorithm": "spread"}, nil)
-	}); err != nil {
-		return err
-	}
 	steps := []func(context.Context) error{x.come, x.allThere, x.register}
 	if x.o.Queued {
 		steps = []func(context.Context) error{x.register, x.come}

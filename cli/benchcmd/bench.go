@@ -51,7 +51,7 @@ directories, and stops them at the end. Results include what this machine can do
 		benchHealth(e), benchWatch(e), benchDNS(e), benchFleet(e), benchSinks(e), benchDoctor(e), benchCompare(e),
 		benchHello(e),
 		benchPropagation(e), benchSidecars(e), benchHosts(e),
-		benchCache(e), benchUsage(e), benchJobs(e), benchJobNodes(e), benchUI(e),
+		benchCache(e), benchUsage(e), benchJobs(e), benchJobLists(e), benchJobNodes(e), benchUI(e),
 		benchSecrets(e), benchLeases(e), benchAgents(e), benchEvents(e), benchPlayAgents(e),
 		benchVaultSimple(e, "tokens", "Service tokens made", secretsload.RunTokens),
 		benchVaultSimple(e, "logins", "Logins by password", secretsload.RunLogins),

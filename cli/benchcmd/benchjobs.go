@@ -43,6 +43,33 @@ the first node; else the nodes are there first, and it runs from the first job.
 	return c
 }
 
+func benchJobLists(e *command.Env) *cobra.Command {
+	b, o := &benchFlags{}, jobsload.ListsOptions{}
+	c := benchCommand(e, "joblists", "Lists of allocations and nodes, and long polls on a job", b)
+	c.Long = `Read the allocations of a job whole, all allocations by pages of 50, and the nodes, each for
+--duration; then have --watchers long polls wait for one change of a job with 11 and of one
+with 500 allocations.
+
+  corbel bench joblists
+  corbel bench joblists --allocations 10000 --nodes 1000 --watchers 1000`
+	f := c.Flags()
+	f.IntVar(&o.Allocations, "allocations", 1000, "allocations of the job that is listed")
+	f.IntVar(&o.Nodes, "nodes", 200, "simulated nodes")
+	f.IntVar(&o.Watchers, "watchers", 100, "long polls that wait for one change")
+	for _, name := range []string{"target", "dns-target", "token", "servers"} {
+		f.Lookup(name).Hidden = true // it starts what it measures
+	}
+	runs(e, c, b, func(ctx context.Context) (report, error) {
+		o.Options.Options = b.Options
+		r, err := jobsload.RunLists(ctx, o)
+		if r == nil {
+			return nil, err
+		}
+		return r, err
+	})
+	return c
+}
+
 // benchJobNodes plays the nodes of a jobs bench, which starts it.
 func benchJobNodes(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "jobnodes", Short: "Play simulated nodes of the jobs plane", Hidden: true,
