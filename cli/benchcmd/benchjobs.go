@@ -70,6 +70,26 @@ with 500 allocations.
 	return c
 }
 
+func benchDispatch(e *command.Env) *cobra.Command {
+	b, o := &benchFlags{}, jobsload.DispatchOptions{}
+	c := benchCommand(e, "dispatch", "Dispatches of a parameterized job, until all have run", b)
+	f := c.Flags()
+	f.IntVar(&o.Dispatches, "dispatches", 1000, "how many")
+	f.IntVar(&o.Nodes, "nodes", 200, "simulated nodes")
+	for _, name := range []string{"target", "dns-target", "token", "duration", "servers"} {
+		f.Lookup(name).Hidden = true // it starts what it measures, and measures until all have run
+	}
+	runs(e, c, b, func(ctx context.Context) (report, error) {
+		o.Options.Options = b.Options
+		r, err := jobsload.RunDispatch(ctx, o)
+		if r == nil {
+			return nil, err
+		}
+		return r, err
+	})
+	return c
+}
+
 // benchJobNodes plays the nodes of a jobs bench, which starts it.
 func benchJobNodes(e *command.Env) *cobra.Command {
 	c := &cobra.Command{Use: "jobnodes", Short: "Play simulated nodes of the jobs plane", Hidden: true,

@@ -122,13 +122,21 @@ func Shown(v nomadrows.View, j *jobs.Job) *jobwire.Job {
 
 // one is a Reading of a job that must be there. The index counts what became of the job too.
 func one(q *request, answer func(v nomadrows.View, j *jobs.Job) (any, error)) error {
+	return oneOf(q, func(v nomadrows.View, j *jobs.Job) uint64 {
+		_, index := v.State().JobStatus(j)
+		return index
+	}, answer)
+}
+
+// oneOf is one with how the index is found.
+func oneOf(q *request, index func(nomadrows.View, *jobs.Job) uint64,
+	answer func(v nomadrows.View, j *jobs.Job) (any, error)) error {
 	key := q.Job()
 	return q.Read(nomadrows.Reading{
 		Watch: nomadrows.Watch{Table: nomadrows.Jobs, Job: key},
 		Index: func(v nomadrows.View) uint64 {
 			if j := v.State().Job(key); j != nil {
-				_, index := v.State().JobStatus(j)
-				return index
+				return index(v, j)
 			}
 			return v.Index(nomadrows.Jobs)
 		},
@@ -146,8 +154,19 @@ func get(q *request) error {
 	return one(q, func(v nomadrows.View, j *jobs.Job) (any, error) { return Shown(v, j), nil })
 }
 
+// summary counts the children of a job too: it is as new as the newest of them.
 func summary(q *request) error {
-	return one(q, func(v nomadrows.View, j *jobs.Job) (any, error) { return Summary(v, j), nil })
+	return oneOf(q, func(v nomadrows.View, j *jobs.Job) uint64 {
+		_, index := v.State().JobStatus(j)
+		if j.Periodic == nil && j.Dispatch == nil {
+			return index
+		}
+		for _, c := range v.State().Children(j.JobKey) {
+			_, child := v.State().JobStatus(c)
+			index = max(index, child)
+		}
+		return index
+	}, func(v nomadrows.View, j *jobs.Job) (any, error) { return Summary(v, j), nil })
 }
 
 // versionsAnswer is the history of a job, the newest version first.
