@@ -39,18 +39,6 @@ func auth(c *conn, args [][]byte) {
 	}
 }
 
-// login takes a password, or a user and a password.
-func (c *conn) login(words [][]byte) bool {
-	user := "default"
-	if len(words) == 2 {
-		user = string(words[0])
-	}
-	check := c.s.cfg.Authenticate
-	ok := check != nil && check(user, string(words[len(words)-1])) || check == nil && user == "default"
-	c.known = c.known || ok
-	return ok
-}
-
 func hello(c *conn, args [][]byte) {
 	third := c.out.third
 	if len(args) > 1 {
@@ -85,7 +73,7 @@ func hello(c *conn, args [][]byte) {
 			return
 		}
 	}
-	if !c.known {
+	if !c.known() {
 		c.out.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH " +
 			"<user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
 		return

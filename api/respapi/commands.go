@@ -162,7 +162,7 @@ func (c *conn) run(args [][]byte) {
 func (c *conn) find(args [][]byte) (*command, string) {
 	cmd := c.s.lookup(args[0])
 	switch {
-	case cmd == nil && !c.known, cmd != nil && !c.known && !cmd.noauth:
+	case cmd == nil && !c.known(), cmd != nil && !c.known() && !cmd.noauth:
 		return nil, "NOAUTH Authentication required."
 	case cmd == nil:
 		return nil, unknown(args)

@@ -8,12 +8,13 @@
 //   - A client that does not read its answers is cut after WriteTimeout, one that does not end its command after
 //     ReadTimeout, one that says nothing after IdleTimeout.
 //   - A client that has not shown its password gets nothing but HELLO, AUTH and QUIT, and may send little.
+//   - A client whose right is taken is cut within 5 s, whatever it sends meanwhile.
 //   - EXEC and MSET are atomic: no other command sees a part.
 //   - One cache is the owner of all slots, and never answers CROSSSLOT.
 //
 // While it drains, EXISTS of the maintenance key answers 1, so that Envoy's health checker takes this host out, and
 // clients of RESP3 get a push; every connection is served on. New starts nothing; Serve owns a goroutine for each
-// connection and one that sweeps the cache, and waits for all.
+// connection, one that sweeps the cache and one that judges rights again, and waits for all.
 package respapi
 
 import (
@@ -41,6 +42,9 @@ type Config struct {
 	// Authenticate says whether a user may come in; nil lets everybody in. The user of AUTH with a password alone is
 	// "default". Of a client that comes it is asked without both, and where that is enough, no password is needed.
 	Authenticate func(user, password string) bool
+	// Still judges again those that Authenticate let in: an error of kind Denied refuses them, and any other says that
+	// nothing is known now. nil means that Authenticate is asked again.
+	Still func(user, password string) error
 	// MaintenanceKey exists while the server drains; empty means MAINTENANCE_MODE.
 	MaintenanceKey string
 	// MaxBulkBytes bounds an argument, zero means 16 MiB; MaxCommandBytes all arguments of a command, or of a
@@ -107,6 +111,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer wg.Wait()
 	defer cancel()
 	wg.Go(func() { s.sweep(ctx) })
+	if s.cfg.Authenticate != nil {
+		wg.Go(func() { s.keepRights(ctx) })
+	}
 	context.AfterFunc(ctx, func() { // by cancel at the latest
 		_ = ln.Close() // ends Accept
 		s.mu.Lock()
@@ -166,9 +173,6 @@ func (s *Server) sweep(ctx context.Context) {
 	}
 }
 
-// open reports whether clients need not show who they are.
-func (s *Server) open() bool { return s.cfg.Authenticate == nil || s.cfg.Authenticate("", "") }
-
 // conn is a client's connection.
 type conn struct {
 	s       *Server
@@ -176,7 +180,7 @@ type conn struct {
 	id      int64
 	since   time.Time
 	name    string
-	known   bool // has shown who it is
+	shown   atomic.Pointer[credentials] // by which it came in; nil while it has not
 	out     reply
 	hold    limit.Hold
 	queue   *transaction // between MULTI and EXEC
@@ -208,8 +212,11 @@ type sender struct {
 const flushBytes = 64 << 10
 
 func (s *Server) serve(ctx context.Context, nc net.Conn) {
-	c := &conn{s: s, net: nc, id: s.ids.Add(1), since: s.cfg.Clock.Now(), known: s.open(),
+	c := &conn{s: s, net: nc, id: s.ids.Add(1), since: s.cfg.Clock.Now(),
 		hold: s.cfg.Memory.Hold(limit.AddrOf(nc.RemoteAddr())), do: s.cfg.Cache.Do}
+	if s.open() {
+		c.shown.Store(&credentials{})
+	}
 	s.mu.Lock()
 	s.conns[c] = true
 	s.mu.Unlock()
@@ -236,7 +243,7 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 				return
 			}
 		}
-		args, err := r.command(!c.known)
+		args, err := r.command(!c.known())
 		if err != nil {
 			c.end(err)
 			return

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
@@ -44,6 +45,8 @@ type Doors struct {
 type Access interface {
 	// Grant is what a token may do; it fails with kind Denied for one that is not known.
 	Grant(ctx context.Context, token string) (*acl.Grant, error)
+	// GrantWithin is Grant with what is known since age at most: for what lives long.
+	GrantWithin(ctx context.Context, token string, age time.Duration) (*acl.Grant, error)
 	// Allows tells whether the token of a request has a right.
 	Allows(r *http.Request, right Right) bool
 }
@@ -83,6 +86,11 @@ func (d *Doors) Front(h http.Handler) http.Handler {
 // Grant is what a token of the catalog may do.
 func (d *Doors) Grant(ctx context.Context, token string) (*acl.Grant, error) {
 	return d.access.Grant(ctx, token)
+}
+
+// GrantWithin is Grant with what is known since age at most: for what lives long.
+func (d *Doors) GrantWithin(ctx context.Context, token string, age time.Duration) (*acl.Grant, error) {
+	return d.access.GrantWithin(ctx, token, age)
 }
 
 // Allows tells whether the token of a request has a right.

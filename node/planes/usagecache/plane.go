@@ -14,14 +14,12 @@ package usagecacheplane
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"syscall"
 	"time"
@@ -33,7 +31,6 @@ import (
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/kit/version"
-	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/usage"
@@ -68,9 +65,12 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	if err := p.listen(keys); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	cfg := respapi.Config{Cache: p.cache, Authenticate: p.authenticate(keys.Cache.Password),
-		MaintenanceKey: keys.Drain.MaintenanceKey, Memory: d.Ports.Bytes, Conns: d.Ports.Cache,
-		Node: nodeID(d.Cfg.Node.Name, Service), Version: version.Number, Clock: d.Clock, Log: d.Log}
+	cfg := respapi.Config{Cache: p.cache, MaintenanceKey: keys.Drain.MaintenanceKey, Memory: d.Ports.Bytes,
+		Conns: d.Ports.Cache, Node: nodeID(d.Cfg.Node.Name, Service), Version: version.Number, Clock: d.Clock, Log: d.Log}
+	if d.Cfg.ACL.Enabled || keys.Cache.Password != "" { // otherwise everybody comes in
+		judge := &judge{d, keys.Cache.Password}
+		cfg.Authenticate, cfg.Still = judge.comesIn, judge.still
+	}
 	if keys.Cache.Cluster {
 		p.hosts = &hosts{state: d.Catalog.Registry.State, replicas: keys.Cache.Replicas}
 		cfg.Cluster, cfg.Announce = p.hosts.slots, p.announced()
@@ -124,30 +124,6 @@ func (p *Plane) listen(keys *Keys) error {
 	}
 	return nil
 }
-
-// authenticate says who comes in: everybody where tokens are off and there is no password.
-func (p *Plane) authenticate(password string) func(user, secret string) bool {
-	if !p.d.Cfg.ACL.Enabled && password == "" {
-		return nil
-	}
-	return func(user, secret string) bool {
-		if password != "" && user == "default" && subtle.ConstantTimeCompare([]byte(secret), []byte(password)) == 1 {
-			return true
-		}
-		if !p.d.Cfg.ACL.Enabled {
-			return false
-		}
-		if secret == "" {
-			secret = p.d.Tokens.Get(base.TokenDefault)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), authPatience)
-		defer cancel()
-		r := (&http.Request{URL: &url.URL{}, Header: http.Header{"X-Consul-Token": {secret}}}).WithContext(ctx)
-		return p.d.Allows(r, plane.Right{Resource: acl.Service, Name: Service, Level: acl.Write})
-	}
-}
-
-const authPatience = 5 * time.Second
 
 // Addr is where the cache answers.
 func (p *Plane) Addr() net.Addr { return p.listeners[0].Addr() }
