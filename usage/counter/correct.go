@@ -2,6 +2,7 @@ package counter
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,6 +30,7 @@ func (c *Counter) Correct(ctx context.Context, in Intake) error {
 
 // Corrected says whether a correction stands in the log, and what it came to.
 func (c *Counter) Corrected(id string) bool {
+	c.settle(0)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.ContainsFunc(c.state.corrections, func(p placed) bool { return p.ID == id })
@@ -48,58 +50,152 @@ type event struct {
 	order  uint64
 }
 
-// correctLocked does a correction: what it is about is cleared, and counted again from the log without what was taken
-// out. The log must reach back so far.
-func (c *Counter) correctLocked(ctx context.Context, key usage.Key, rec *logrecord.Record, observed []usage.Observation,
-	offset uint64,
-) (spans []window.Range, err error) {
+// correcting is a correction under way. The log is read without the counter's lock: what is counted meanwhile is kept,
+// and counted again behind what was read.
+type correcting struct {
+	*usage.Correction
+	key      usage.Key
+	observed []usage.Observation // its own
+	offset   uint64
+	log      eventlog.Log
+	part     window.Range
+	spans    map[defKey]window.Range
+	done     chan struct{}
+
+	meanwhile []event // Counter.mu guards it
+}
+
+// maxMeanwhile bounds the events that are counted while a correction is under way: then they wait for it.
+const maxMeanwhile = 500_000
+
+// saw keeps an event that was counted. It needs Counter.mu.
+func (p *correcting) saw(o *usage.Observation, source string, order uint64) {
+	if p != nil && o.Tenant == p.Tenant && o.Product.Name == p.Product {
+		p.meanwhile = append(p.meanwhile, event{*o, source, order})
+	}
+}
+
+// correct begins a correction, in the order of the log, and tells done what became of it. The log must reach back so
+// far. One that fails otherwise than with kind Conflict has the log read again.
+func (c *Counter) correct(ctx context.Context, key usage.Key, rec *logrecord.Record, observed []usage.Observation,
+	offset uint64, done func(error),
+) {
+	c.settle(0)
+	c.mu.Lock()
 	s := c.state
-	defer func() { s.next = offset + 1 }()
-	if slices.ContainsFunc(s.corrections, func(p placed) bool { return p.ID == rec.Correction.ID }) {
-		return nil, nil // sent again
-	}
-	part, err := c.rangesOf(ctx, c.log, rec.Correction, offset)
-	if err != nil {
-		return nil, err
-	}
-	for i := range observed {
-		part = grown(part, time.Unix(0, observed[i].Time))
+	s.next = offset + 1
+	known := slices.ContainsFunc(s.corrections, func(p placed) bool { return p.ID == rec.Correction.ID })
+	failed := s.correcting != nil
+	if known || failed {
+		c.mu.Unlock()
+		if failed {
+			done(errStarting) // the one before it has not been done
+			return
+		}
+		done(nil) // sent again
+		return
 	}
 	s.counts.Advance(rec.At)
-	cleared := map[defKey]window.Range{}
-	if !part.Empty() {
-		for _, series := range s.counts.Series() {
-			if series.Tenant == rec.Correction.Tenant && series.Product == rec.Correction.Product {
-				cleared[defKey{series.Product, series.Generation}] = s.counts.Span(series, part)
-			}
+	p := &correcting{Correction: rec.Correction, key: key, observed: observed, offset: offset, log: c.log,
+		done: make(chan struct{})}
+	s.correcting = p
+	c.mu.Unlock()
+	c.jobs.Go(func() {
+		defer close(p.done)
+		err := p.redo(ctx, c, s)
+		done(err)
+		if notConflict(err) != nil {
+			c.role.fail(err)
+			return // with correcting set: no snapshot may have what is not done
+		}
+		c.mu.Lock()
+		s.correcting = nil
+		c.mu.Unlock()
+		c.cfg.Signal.tell()
+	})
+}
+
+// settle waits for the correction under way, where more than so many events have been counted meanwhile.
+func (c *Counter) settle(most int) {
+	c.mu.Lock()
+	p := c.state.correcting
+	wait := p != nil && len(p.meanwhile) >= most
+	c.mu.Unlock()
+	if wait {
+		<-p.done
+	}
+}
+
+// redo does a correction: what it is about is cleared, and counted again from the log without what was taken out.
+func (p *correcting) redo(ctx context.Context, c *Counter, s *state) (err error) {
+	if p.part, err = c.rangesOf(ctx, p.log, p.Correction, p.offset); err != nil {
+		return err
+	}
+	for i := range p.observed {
+		p.part = grown(p.part, time.Unix(0, p.observed[i].Time))
+	}
+	c.mu.Lock()
+	p.spans = s.spansOf(p)
+	c.mu.Unlock()
+	events, err := p.counted(ctx, c)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if spans := s.spansOf(p); !maps.Equal(spans, p.spans) { // time went on, and what is cleared grew: once more
+		p.spans = spans
+		if events, err = p.counted(ctx, c); err != nil {
+			return err
 		}
 	}
-	events, err := c.counted(ctx, key, rec.Correction, cleared, offset)
-	if err != nil {
-		return nil, err
+	s.recount(p, events)
+	return nil
+}
+
+// spansOf is what a correction clears.
+func (s *state) spansOf(p *correcting) map[defKey]window.Range {
+	spans := map[defKey]window.Range{}
+	if p.part.Empty() {
+		return spans
 	}
-	s.corrections = append(s.corrections, placed{*rec.Correction, order(offset, 0)})
+	for _, series := range s.counts.Series() {
+		if series.Tenant == p.Tenant && series.Product == p.Product {
+			spans[defKey{series.Product, series.Generation}] = s.counts.Span(series, p.part)
+		}
+	}
+	return spans
+}
+
+// recount clears, and counts again, the events of the log before the correction and those behind it.
+func (s *state) recount(p *correcting, events []event) {
+	s.corrections = append(s.corrections, placed{*p.Correction, order(p.offset, 0)})
 	if len(s.corrections) > maxPlaced {
 		s.corrections = slices.Delete(s.corrections, 0, len(s.corrections)-maxPlaced)
 	}
 	var voids usage.Voids
 	for i := range s.corrections {
-		voids.Add(key, &s.corrections[i].Correction, s.corrections[i].Order)
+		voids.Add(p.key, &s.corrections[i].Correction, s.corrections[i].Order)
 	}
-	for k, span := range cleared {
-		s.counts.Clear(aggregate.Series{Tenant: rec.Correction.Tenant, Product: k.name, Generation: k.generation}, span)
-		spans = append(spans, span)
+	for k, span := range p.spans {
+		s.counts.Clear(aggregate.Series{Tenant: p.Tenant, Product: k.name, Generation: k.generation}, span)
 	}
 	for i := range events {
 		if e := &events[i]; !voids.Voided(&e.Observation, e.source, e.order) {
 			s.counts.Recount(&e.Observation, e.order)
 		}
 	}
-	for i := range observed {
-		s.define(observed[i].Product)
-		s.counts.Recount(&observed[i], order(offset, i))
+	for i := range p.observed {
+		s.define(p.observed[i].Product)
+		s.counts.Recount(&p.observed[i], order(p.offset, i))
 	}
-	return spans, nil
+	for i := range p.meanwhile {
+		e := &p.meanwhile[i]
+		span, cleared := p.spans[defKey{e.Product.Name, e.Product.Generation}]
+		if cleared && span.Contains(time.Unix(0, e.Time)) {
+			s.counts.Recount(&e.Observation, e.order)
+		}
+	}
 }
 
 func grown(r window.Range, at time.Time) window.Range {
@@ -164,10 +260,9 @@ func tenantOf(e *usage.Event) string {
 	return e.Tenant
 }
 
-// counted reads from the log, up to a record, all events that count in some spans of series.
-func (c *Counter) counted(ctx context.Context, key usage.Key, corr *usage.Correction, spans map[defKey]window.Range,
-	to uint64,
-) (list []event, err error) {
+// counted reads from the log, up to a correction, all events that count in the spans that it clears.
+func (p *correcting) counted(ctx context.Context, c *Counter) (list []event, err error) {
+	spans := p.spans
 	if len(spans) == 0 {
 		return nil, nil
 	}
@@ -177,13 +272,13 @@ func (c *Counter) counted(ctx context.Context, key usage.Key, corr *usage.Correc
 			first = span.From
 		}
 	}
-	from, err := c.reaches(ctx, c.log, first)
+	from, err := c.reaches(ctx, p.log, first)
 	if err != nil {
 		return nil, err
 	}
 	memory := dedup.NewState(c.cfg.Dedup)
-	err = c.scan(ctx, c.log, from, to, func(rec *logrecord.Record, offset uint64) error {
-		observed, err := rec.Observe(key)
+	err = c.scan(ctx, p.log, from, p.offset, func(rec *logrecord.Record, offset uint64) error {
+		observed, err := rec.Observe(p.key)
 		if err != nil {
 			return err
 		}
@@ -196,7 +291,7 @@ func (c *Counter) counted(ctx context.Context, key usage.Key, corr *usage.Correc
 		}
 		for i := range observed {
 			o := &observed[i]
-			if o.Tenant != corr.Tenant || o.Product.Name != corr.Product {
+			if o.Tenant != p.Tenant || o.Product.Name != p.Product {
 				continue
 			}
 			verdict := whole

@@ -5,11 +5,13 @@
 //   - The state is a function of the log's records, in their order. A start loads the newest snapshot and applies what
 //     stands behind it; the same answers come out.
 //   - After a write whose outcome is unknown nothing is taken until the log has been opened and read again.
+//   - A correction reads the log beside everything else, and clears and counts again in one step. Until then snapshots
+//     and exports wait, for they would have records behind it, and not what it does.
 //   - What waits is bounded in bytes, with a share for each tenant (limits.Fair); what does not fit is refused with an
 //     error of kind Overloaded, and nothing of it is stored.
 //
 // Run owns all goroutines: one appends what has gathered, one applies in the order of the log and answers, one saves
-// snapshots. All other methods are for any goroutine.
+// snapshots, and one at a time corrects. All other methods are for any goroutine.
 package counter
 
 import (
@@ -78,6 +80,7 @@ type Counter struct {
 	arrived chan struct{} // has one element when something waits
 
 	role role
+	jobs sync.WaitGroup // corrections under way
 
 	mu      sync.Mutex // guards state and log; held while records are applied
 	state   *state

@@ -61,6 +61,14 @@ func (r *role) moved(offsets []uint64) error {
 	return nil
 }
 
+// fail ends the work of now, so that the log is read again.
+func (r *role) fail(err error) {
+	select {
+	case r.broken <- err:
+	default:
+	}
+}
+
 // Share is a counter as the counters of the same part on other servers see it: one that leads, or that follows.
 type Share struct{ *Counter }
 
@@ -244,11 +252,15 @@ func (c Share) Records(ctx context.Context, from, to uint64, bytes int) (list []
 	return list, nil
 }
 
-// Export is the state as of now, and the offset of the record behind it.
-func (c Share) Export() (state []byte, next uint64) {
+// Export is the state as of now, and the offset of the record behind it. It waits for a correction under way.
+func (c Share) Export() (state []byte, next uint64, err error) {
+	c.settle(0)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state.append(nil), c.state.next
+	if c.state.correcting != nil {
+		return nil, 0, errStarting // it has failed, or another one has begun
+	}
+	return c.state.append(nil), c.state.next, nil
 }
 
 // Feed stores and counts records that another server's counter took, from an offset on, and returns where this log
@@ -328,13 +340,10 @@ func (c Share) feedLocked(ctx context.Context, data [][]byte) (uint64, error) {
 		return c.role.tail, err
 	}
 	for i := 0; i < len(records) && err == nil; i++ {
-		_, err = c.applyRecord(ctx, records[i], offsets[i])
+		err = c.applyRecord(ctx, records[i], offsets[i], func(error) {})
 	}
 	if err != nil {
-		select {
-		case c.role.broken <- err:
-		default:
-		}
+		c.role.fail(err)
 	}
 	return c.role.tail, err
 }

@@ -34,6 +34,7 @@ type world struct {
 	key       usage.Key
 	elsewhere *vfs.Mem // has copies of snapshots; nil has none
 	products  []*usage.Product
+	wrap      func(eventlog.Log) eventlog.Log // nil leaves the log as it is
 	counter   *Counter
 	stop      func()
 	// The model: events that count, by tenant, source and id.
@@ -84,7 +85,11 @@ func (w *world) start() {
 	}
 	w.counter = New(Config{
 		Open: func() (eventlog.Log, error) {
-			return embedded.Open(embedded.Config{FS: fs, Dir: "/log", Partitions: 1, SegmentBytes: 1 << 16})
+			log, err := embedded.Open(embedded.Config{FS: fs, Dir: "/log", Partitions: 1, SegmentBytes: 1 << 16})
+			if err != nil || w.wrap == nil {
+				return log, err
+			}
+			return w.wrap(log), nil
 		},
 		Store: counterstate.New(counterstate.Config{Blobs: blobs}), Snapshot: 15 * time.Millisecond,
 		Copies: copies, Name: "s1",

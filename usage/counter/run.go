@@ -1,7 +1,9 @@
 package counter
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"corbel.dev/corbel/kit/backoff"
@@ -47,6 +49,7 @@ func (c *Counter) once(ctx context.Context) (err error) {
 	defer func() {
 		c.shut()
 		c.Share().detach()
+		c.jobs.Wait()
 		if failed := log.Close(); failed != nil && err == nil {
 			err = failed
 		}
@@ -69,6 +72,7 @@ func (c *Counter) once(ctx context.Context) (err error) {
 	if ctx.Err() != nil && err == nil { // a clean end: the next start reads nothing twice
 		final, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()
+		c.settle(0)
 		return snapshots.last(final)
 	}
 	return err
@@ -108,8 +112,10 @@ func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.
 	c.cfg.Signal.tell()
 	c.mu.Unlock()
 	err = c.scan(ctx, log, state.next, bounds[0].Next, func(rec *logrecord.Record, offset uint64) error {
-		_, err := c.applyRecord(ctx, rec, offset)
-		return err
+		var failed error
+		err := c.applyRecord(ctx, rec, offset, func(err error) { failed = err })
+		c.settle(0)
+		return cmp.Or(err, notConflict(failed))
 	})
 	return saved, err
 }
@@ -169,27 +175,34 @@ func (c *Counter) scan(ctx context.Context, log eventlog.Log, from, to uint64,
 	}
 }
 
-// applyRecord applies a record that was read from the log.
-func (c *Counter) applyRecord(ctx context.Context, rec *logrecord.Record, offset uint64) ([]dedup.Verdict, error) {
+// notConflict leaves out what says that a correction could not be done then, and cannot be done now.
+func notConflict(err error) error {
+	if errkind.Is(err, errkind.Conflict) {
+		return nil
+	}
+	return err
+}
+
+// applyRecord applies a record that was read from the log. corrected is told what became of a correction.
+func (c *Counter) applyRecord(ctx context.Context, rec *logrecord.Record, offset uint64, corrected func(error)) error {
 	key, err := c.cfg.Key(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	observed, err := rec.Observe(key)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	defer c.cfg.Signal.tell()
 	if rec.Correction != nil {
-		_, err := c.correctLocked(ctx, key, rec, observed, offset)
-		if errkind.Is(err, errkind.Conflict) { // it could not be done then, and cannot be done now
-			err = nil
-		}
-		return nil, err
+		c.correct(ctx, key, rec, observed, offset, corrected)
+		return nil
 	}
-	return c.state.apply(rec, observed, offset), nil
+	c.settle(maxMeanwhile)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.state.apply(rec, observed, offset)
+	return nil
 }
 
 // appendAll stores what arrives, as much at once as there is.
@@ -251,28 +264,52 @@ func (c *Counter) refuse(list []*waiting, err error) {
 	}
 }
 
-// applyAll counts what was stored, in the order of the log, and tells the senders.
+// applyAll counts what was stored, in the order of the log, and tells the senders. A correction ends later, and what
+// comes behind it does not wait.
 func (c *Counter) applyAll(stored <-chan []*waiting) error {
 	for list := range stored {
 		began := c.cfg.Clock.Now()
-		c.mu.Lock()
-		for _, w := range list {
-			if w.Record.Correction != nil {
-				_, w.err = c.correctLocked(context.Background(), c.keyNow(), w.Record, w.Observed, w.offset)
+		for rest := list; len(rest) > 0; {
+			if w := rest[0]; w.Record.Correction != nil {
+				c.correct(context.Background(), c.keyNow(), w.Record, w.Observed, w.offset, func(err error) {
+					w.err = err
+					c.finish(w)
+				})
+				rest = rest[1:]
 				continue
 			}
-			w.outcome = Verdicts{Offset: w.offset, Of: c.state.apply(w.Record, w.Observed, w.offset)}
+			n := slices.IndexFunc(rest, func(w *waiting) bool { return w.Record.Correction != nil })
+			if n < 0 {
+				n = len(rest)
+			}
+			c.applySome(rest[:n])
+			rest = rest[n:]
 		}
-		c.cfg.Signal.tell()
-		c.mu.Unlock()
 		c.meter.apply.Observe(c.cfg.Clock.Since(began))
 		for _, w := range list {
-			c.pending.Add(-int64(len(w.data)))
-			c.count(w)
-			close(w.done)
+			if w.Record.Correction == nil {
+				c.finish(w)
+			}
 		}
 	}
 	return nil
+}
+
+func (c *Counter) applySome(list []*waiting) {
+	c.settle(maxMeanwhile)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range list {
+		w.outcome = Verdicts{Offset: w.offset, Of: c.state.apply(w.Record, w.Observed, w.offset)}
+	}
+	c.cfg.Signal.tell()
+}
+
+// finish tells a sender.
+func (c *Counter) finish(w *waiting) {
+	c.pending.Add(-int64(len(w.data)))
+	c.count(w)
+	close(w.done)
 }
 
 func (c *Counter) count(w *waiting) {

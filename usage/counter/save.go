@@ -44,14 +44,14 @@ func (s *saver) run(ctx context.Context) error {
 func (s *saver) last(ctx context.Context) error { return s.save(ctx, true) }
 
 // save saves the state. The log may go up to the snapshot before: a damaged one has another behind it. A copy that
-// cannot be made is told, and made again with the next ones.
+// cannot be made is told, and made again with the next ones. While a correction is under way nothing is saved.
 func (s *saver) save(ctx context.Context, copies bool) error {
 	c := s.c
 	copies = copies && len(c.cfg.Copies) > 0
 	c.mu.Lock()
 	next := c.state.next
 	known := len(s.saved) > 0 && s.saved[0].Offset == next
-	if known && !copies {
+	if known && !copies || c.state.correcting != nil {
 		c.mu.Unlock()
 		return nil
 	}

@@ -23,6 +23,8 @@ type state struct {
 	corrections []placed
 	late        []LateEvent
 	next        uint64 // offset of the next record
+	// correcting is a correction that stands in the log before next, and is not done; nil is none.
+	correcting *correcting
 }
 
 type defKey struct {
@@ -80,6 +82,8 @@ func (s *state) apply(r *logrecord.Record, observed []usage.Observation, offset 
 			s.define(o.Product)
 			if s.counts.Apply(o, order(offset, i)) != aggregate.Counted {
 				verdict = dedup.Late
+			} else {
+				s.correcting.saw(o, r.Events[i].Source, order(offset, i))
 			}
 		}
 		if verdict == dedup.Late {

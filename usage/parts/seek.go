@@ -174,7 +174,10 @@ func (t *part) awaitWarm(ctx context.Context, server string, epoch uint64) (thei
 
 // send makes another server's place of the part anew: its log as far as it reaches back here, and the state.
 func (t *part) send(ctx context.Context, server string, epoch uint64) error {
-	state, next := t.Counter.Share().Export()
+	state, next, err := t.Counter.Share().Export()
+	if err != nil {
+		return err
+	}
 	mine, err := t.Counter.Share().Tail(ctx)
 	if err != nil {
 		return err
