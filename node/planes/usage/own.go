@@ -27,6 +27,10 @@ func builtIn() []usage.Product {
 		{Name: "active_identities", Kind: usage.Last, Unit: "identities"},
 		{Name: "leases", Kind: usage.Last, Unit: "leases"},
 		{Name: "metric_series", Kind: usage.Max, Tags: []string{"node"}, Unit: "series"},
+		{Name: "allocations", Kind: usage.Unique, Identity: []string{"id"}, Tags: []string{"job", "group"},
+			Unit: "allocations"},
+		{Name: "cpu_mhz_seconds", Kind: usage.Sum, Tags: []string{"job", "group"}, Unit: "MHz seconds"},
+		{Name: "memory_mb_seconds", Kind: usage.Sum, Tags: []string{"job", "group"}, Unit: "MB seconds"},
 	}
 	for i := range list {
 		list[i].Windows = windows
@@ -60,6 +64,7 @@ const maxWaiting = 64
 // produce sends what Corbel's own planes do.
 func (p *Plane) produce(ctx context.Context) error {
 	o := &own{p: p, epoch: uint64(p.d.Clock.Now().UnixNano()), told: map[string]uint64{}}
+	jobs := &consumed{p: p}
 	for tick := 0; ; tick++ {
 		wait := ownEvery
 		if tick == 0 {
@@ -84,6 +89,7 @@ func (p *Plane) produce(ctx context.Context) error {
 			o.queue(items)
 		}
 		o.send(ctx)
+		jobs.tell(ctx)
 	}
 }
 
