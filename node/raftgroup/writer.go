@@ -86,7 +86,10 @@ func (w *Writer[R]) try(ctx context.Context, cmd []byte) (answer R, refused, err
 	if err != nil {
 		return answer, nil, errkind.E(errkind.Unknown, w.method, err)
 	}
-	return answer, refused, w.reach(ctx, index)
+	if err := w.reach(ctx, index); err != nil && refused == nil {
+		return answer, nil, err
+	}
+	return answer, refused, nil
 }
 
 // Serve answers the Writer's method on the leader: the index of its state, and the refusal or the answer.
