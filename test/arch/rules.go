@@ -17,8 +17,8 @@ var pure = []string{
 	"monitor", "monitor/frame", "monitor/objects", "monitor/runs", "monitor/selector", "monitor/shards",
 	"monitor/agent/points", "monitor/agent/tally",
 	"jobs", "jobs/apply", "jobs/consumption", "jobs/diff", "jobs/dispatch", "jobs/everynode", "jobs/evalqueue",
-	"jobs/explain", "jobs/feasible", "jobs/jobwire", "jobs/meshtask", "jobs/periodic", "jobs/place", "jobs/planner",
-	"jobs/preempt", "jobs/reconcile", "jobs/score", "jobs/spec", "jobs/state", "jobs/validate",
+	"jobs/explain", "jobs/feasible", "jobs/groupfate", "jobs/jobwire", "jobs/meshtask", "jobs/periodic", "jobs/place",
+	"jobs/planner", "jobs/preempt", "jobs/reconcile", "jobs/score", "jobs/spec", "jobs/state", "jobs/validate",
 	"usage", "usage/aggregate", "usage/batch", "usage/cloudevents", "usage/dedup", "usage/dogstatsd", "usage/estimate",
 	"usage/fate", "usage/limits", "usage/route", "usage/sketch", "usage/slots", "usage/window", "doctor", "doctor/text",
 }

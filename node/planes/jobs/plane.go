@@ -105,6 +105,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	add("registrations", p.nodes.registers.run)
 	add("updates", p.nodes.updates.run)
 	add("services", p.nodes.services.run)
+	add("events of the monitor", (&troubles{p: p}).run)
 	if p.port != nil {
 		add("api", p.port.server.Run)
 	}
