@@ -175,6 +175,11 @@ func TestPlaneIsOneValue(t *testing.T) {
 		}
 	}
 	ask("POST", "/v1/echo", "root", "200 ciao, world")
+	p.Log.Debug("nobody follows", "plane", "echo")
+	for _, path := range []string{"/v1/internal/log", "/v1/internal/reach/test/v1/internal/log"} {
+		ask("GET", path, "root", `"msg":"nobody follows","plane":"echo"`)
+		ask("GET", path, "wrong", "403 ")
+	}
 	if _, err := echoConfig(ports, ", gretting = 1"); err == nil || !strings.Contains(err.Error(), "echo.gretting") {
 		t.Error(err)
 	}

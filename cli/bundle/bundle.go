@@ -153,6 +153,9 @@ func (r *run) node(ctx context.Context, n *Node) {
 		return // every other question would wait as long
 	}
 	r.take(ctx, at("agent", "version.json", "/v1/agent/version", staticTime))
+	if r.wants("logs") { // first: what is gathered logs too
+		r.take(ctx, at("logs", "log-before.jsonl", "/v1/internal/log", staticTime))
+	}
 	if r.wants("host") {
 		r.take(ctx, at("host", "host.json", "/v1/agent/host", staticTime))
 		r.take(ctx, at("host", "planes.json", "/v1/internal/planes", staticTime))

@@ -73,6 +73,7 @@ func TestGather(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"cluster/members.json", "nodes/a/self.json", "nodes/a/host.json", "nodes/a/log.jsonl",
+		"nodes/a/log-before.jsonl",
 		"nodes/a/metrics-0001.json", "nodes/a/metrics-0002.json",
 		"nodes/a/heap-begin.prof", "nodes/a/cpu.prof", "nodes/a/trace.out", "nodes/_b/self.json", "index.json"} {
 		if _, ok := sink.files[path]; !ok {

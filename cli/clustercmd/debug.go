@@ -44,7 +44,7 @@ are on.
 	f := c.Flags()
 	f.DurationVar(&o.duration, "duration", defaultDuration(e), "how long to gather")
 	f.DurationVar(&o.interval, "interval", 30*time.Second, "time between samples of metrics")
-	f.DurationVar(&o.since, "since", 0, "no effect: logs begin now")
+	f.DurationVar(&o.since, "since", 0, "no effect: all that members keep of their log is taken")
 	f.StringArrayVar(&o.captures, "capture", nil, "agent, host, cluster, metrics, logs or pprof; default all (repeat)")
 	f.StringVar(&o.output, "output", "", "name of the archive, without .tar.gz; default one with the time")
 	f.BoolVar(&o.archive, "archive", true, "false: leave a folder instead of an archive")

@@ -102,6 +102,7 @@ func New(in *fault.Injector, cfg *config.Config) (*Base, error) {
 		return nil, err
 	}
 	b.Logs = logs.New(out, level, cfg.Logging.JSON)
+	b.Logs.Keep(logs.KeptBytes)
 	b.Log = b.Logs.Logger()
 	if cfg.DataDir != "" {
 		if err := b.FS.MkdirAll(cfg.DataDir, 0o700); err != nil {

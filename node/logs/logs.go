@@ -32,6 +32,7 @@ type Logs struct {
 
 	queue   chan []byte
 	dropped atomic.Uint64
+	kept    *ring // nil: nothing is kept; set before the first line
 
 	mu        sync.Mutex // guards followers
 	followers map[*follower]struct{}
@@ -81,6 +82,9 @@ func (l *Logs) SetLevel(level slog.Level) {
 
 func (l *Logs) lowerLocked() {
 	lowest := l.level.Level()
+	if l.kept != nil {
+		lowest = min(lowest, slog.LevelDebug)
+	}
 	for f := range l.followers {
 		lowest = min(lowest, f.level)
 	}
@@ -179,6 +183,9 @@ func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 		default:
 			l.dropped.Add(1)
 		}
+	}
+	if l.keeps(r.Level) {
+		l.kept.add(line(asJSON))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

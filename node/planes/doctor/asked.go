@@ -39,7 +39,7 @@ var diagnostics = []pathRight{
 	{"/v1/agent/metrics/stream", acl.Agent}, {"/v1/agent/monitor", acl.Agent}, {"/v1/doctor", acl.Operator},
 	{"/v1/doctor/evidence", acl.Operator},
 	{"/v1/doctor/profile", acl.Operator}, {"/debug/pprof/", acl.Operator},
-	{planesPath, acl.Operator},
+	{planesPath, acl.Operator}, {logPath, acl.Operator},
 }
 
 // meshQuestions are the paths about a host's proxies that servers ask for.

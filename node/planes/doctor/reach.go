@@ -1,6 +1,7 @@
 package doctorplane
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"net/http/pprof"
@@ -10,6 +11,7 @@ import (
 	"corbel.dev/corbel/api/consulapi/answer"
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/corbelapi"
+	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/rpc"
@@ -28,6 +30,25 @@ const ReachPrefix = "/v1/internal/reach/"
 
 // planesPath tells what each plane of a member has for the debug archive.
 const planesPath = "/v1/internal/planes"
+
+// logPath has the newest lines of a member's log, from debug on, as far as its memory keeps them.
+const logPath = "/v1/internal/log"
+
+var logType = []string{"application/x-ndjson"}
+
+// serveLog answers with the newest lines.
+func (d *Doctor) serveLog(w http.ResponseWriter, r *http.Request) {
+	if !d.d.Allows(r, plane.Right{Resource: acl.Operator, Level: acl.Read}) {
+		http.Error(w, "Permission denied: the kept log needs operator:read", http.StatusForbidden)
+		return
+	}
+	var b bytes.Buffer
+	if err := d.d.Logs.Newest(&b); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	httpx.Write(w, r, http.StatusOK, logType, b.Bytes())
+}
 
 // serveProfiles answers below /debug/pprof/.
 func (d *Doctor) serveProfiles() *http.ServeMux {
@@ -59,6 +80,8 @@ func (d *Doctor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.reach(w, r)
 	case r.URL.Path == planesPath:
 		d.d.ServeDebug(w, r)
+	case r.URL.Path == logPath:
+		d.serveLog(w, r)
 	default:
 		if mounted := d.d.Handler(r); mounted != nil {
 			mounted.ServeHTTP(w, r)
