@@ -66,6 +66,7 @@ seal "static" {
 // SecretsRun is one run.
 type SecretsRun struct {
 	cfg     Secrets
+	dir     string // of all servers
 	Servers []*faultrun.Server
 	pg      *pgtest.Server // nil: none is needed
 	Token   string
@@ -113,6 +114,7 @@ func OpenSecrets(ctx context.Context, l *faultrun.Lab, cfg Secrets) (*SecretsRun
 	if err != nil {
 		return nil, err
 	}
+	r.dir = dir
 	if cfg.Storage == "postgresql" || cfg.Roles {
 		if r.pg, err = pgtest.New(); err != nil {
 			return nil, err
@@ -126,11 +128,12 @@ func OpenSecrets(ctx context.Context, l *faultrun.Lab, cfg Secrets) (*SecretsRun
 	return r, nil
 }
 
-// Close ends every process. What a run left on disk goes with the lab's folder.
+// Close ends every process and removes what they left on disk: hundreds of runs fill one.
 func (r *SecretsRun) Close() {
 	for _, s := range r.Servers {
 		s.Kill()
 	}
+	_ = os.RemoveAll(r.dir)
 	if r.pg != nil {
 		r.pg.Remove()
 	}
