@@ -158,7 +158,7 @@ func fleetOfScreens() (list [][3]string) {
 	}
 	for _, e := range [][4]string{{"host-03", "disk", "2", "/var is 97 % full"}, {"host-05", "backup", "2",
 		"no backup for 26 h"}, {"host-07", "ntp", "1", "offset 0.4 s"}, {"host-09", "cert", "1", "ends in 9 days"},
-		{"host-11", "mail", "1", hostile}, {"host-12", "long", "1", strings.Repeat("‮x", 1<<14)}} {
+		{"host-11", "mail", "1", hostile}, {"host-12", "long", "1", strings.Repeat("\u202ex", 1<<14)}} {
 		handlers := `["pager"]`
 		if e[1] == "ntp" {
 			handlers = `[]`
