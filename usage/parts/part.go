@@ -277,12 +277,8 @@ func (t *part) pull(ctx context.Context, now definitions.Part, from, to uint64) 
 		if err != nil {
 			return err
 		}
-		r := pack.Read(reply)
-		var list [][]byte
-		for range r.Count() {
-			list = append(list, append([]byte(nil), r.Bytes()...))
-		}
-		if r.Err() != nil || len(list) == 0 {
+		list, err := records(pack.Read(reply))
+		if err != nil || len(list) == 0 {
 			return errkind.New(errkind.Unavailable, "usage: the copy has no records to give")
 		}
 		next, err := t.Counter.Share().Feed(ctx, now.Epoch, from, list)
@@ -303,11 +299,7 @@ func (t *part) call(ctx context.Context, server, method string, req []byte) ([]b
 // feed gives another server records, and returns where its log ends then.
 func (t *part) feed(ctx context.Context, server string, epoch, from uint64, data [][]byte) (uint64, error) {
 	b := pack.Uint(pack.Uint(pack.String(nil, t.name), epoch), from)
-	b = pack.Uint(b, uint64(len(data)))
-	for _, d := range data {
-		b = pack.Bytes(b, d)
-	}
-	reply, err := t.call(ctx, server, MethodFeed, b)
+	reply, err := t.call(ctx, server, MethodFeed, appendRecords(b, data))
 	if err != nil {
 		return 0, err
 	}

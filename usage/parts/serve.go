@@ -127,6 +127,14 @@ func (p *Parts) serveFeed(ctx context.Context, req []byte) ([]byte, error) {
 // maxRecords bounds the records of a request.
 const maxRecords = 1 << 16
 
+func appendRecords(b []byte, list [][]byte) []byte {
+	b = pack.Uint(b, uint64(len(list)))
+	for _, d := range list {
+		b = pack.Bytes(b, d)
+	}
+	return b
+}
+
 func records(r *pack.Reader) (list [][]byte, err error) {
 	n := r.Count()
 	if n > maxRecords {
@@ -159,11 +167,7 @@ func (p *Parts) serveRead(ctx context.Context, req []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := pack.Uint(nil, uint64(len(list)))
-	for _, d := range list {
-		b = pack.Bytes(b, d)
-	}
-	return b, nil
+	return appendRecords(nil, list), nil
 }
 
 // The steps in which a place is made anew.

@@ -2,7 +2,6 @@ package jobsplane
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"corbel.dev/corbel/jobs"
@@ -10,11 +9,6 @@ import (
 	"corbel.dev/corbel/jobs/jobwire"
 	"corbel.dev/corbel/node/plane"
 )
-
-// monitorPlane is what is needed of the monitor plane, where the process has one.
-type monitorPlane interface {
-	TellResult(ctx context.Context, entity, check string, status uint32, output string, handlers []string) error
-}
 
 const (
 	troubleEvery = 10 * time.Second
@@ -31,7 +25,7 @@ type troubles struct {
 
 // run looks while this server leads.
 func (t *troubles) run(ctx context.Context) error {
-	to := plane.Find[monitorPlane](t.p.d.Planes)
+	to := plane.Find[plane.Monitor](t.p.d.Planes)
 	if to == nil {
 		<-ctx.Done()
 		return nil
@@ -54,7 +48,7 @@ func (t *troubles) run(ctx context.Context) error {
 
 // look tells what has changed. A group that is fine is told of once by each leader while failures of it are kept: its
 // predecessor may have told of them. What cannot be told is told at a later look.
-func (t *troubles) look(ctx context.Context, to monitorPlane) {
+func (t *troubles) look(ctx context.Context, to plane.Monitor) {
 	v, now := t.p.store.View(), t.p.now()
 	restarted := func(a *jobs.Allocation) jobs.Time { return lastRestart(view{v}.Tasks(a.ID)) }
 	before := t.told
@@ -80,7 +74,8 @@ func (t *troubles) look(ctx context.Context, to monitorPlane) {
 		if events++; events > maxToldAtOnce || ctx.Err() != nil {
 			return
 		}
-		err := to.TellResult(ctx, "job."+monitorName(g.Namespace)+"."+monitorName(g.Job), "group."+monitorName(g.Group),
+		name := plane.MonitorName
+		err := to.TellResult(ctx, "job."+name(g.Namespace)+"."+name(g.Job), "group."+name(g.Group),
 			verdict.Status, verdict.Output, nil)
 		if err != nil {
 			t.p.d.Log.Debug("jobs: events wait for the monitor plane", "error", err)
@@ -97,14 +92,4 @@ func lastRestart(tasks map[string]*jobwire.TaskState) (at jobs.Time) {
 		}
 	}
 	return at
-}
-
-// monitorName is a name as the monitor takes it.
-func monitorName(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_.-", r) {
-			return r
-		}
-		return '_'
-	}, s)
 }
