@@ -65,7 +65,7 @@ function at(root: Frame, path: string): Frame | undefined {
   return f;
 }
 
-const family = (name: string): string => (name.includes("corbel.dev/") ? "own" : name.includes(".") && !name.includes("/") ? "runtime" : "library");
+const family = (name: string): string => (name.includes("corbel.dev/") ? "own" : name.includes(".") && !name.includes("/") ? "runtime" : "others");
 
 /** kept are profiles to compare with, by kind: they stay while the page is open. */
 const kept = new Map<string, Profile>();
