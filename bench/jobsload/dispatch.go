@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/url"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/bench"
@@ -73,37 +71,16 @@ func (r *DispatchReport) measure(ctx context.Context, x *run) error {
 		return err
 	}
 	x.o.Say("dispatching %d jobs ...", r.Dispatches)
-	took := bench.NewHistogram()
-	var mu sync.Mutex // guards took and failed
-	var failed error
-	var next atomic.Int64
-	var wg sync.WaitGroup
 	began := time.Now()
-	for range min(x.o.Connections, r.Dispatches) {
-		wg.Go(func() {
-			for next.Add(1) <= int64(r.Dispatches) {
-				sent := time.Now()
-				err := x.api.Put(ctx, "job/dispatched/dispatch", nil, map[string]any{}, nil)
-				mu.Lock()
-				bench.Record(took, time.Since(sent))
-				if failed == nil {
-					failed = err
-				}
-				stop := failed != nil
-				mu.Unlock()
-				if stop {
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if failed != nil {
-		return fmt.Errorf("dispatch: %w", failed)
+	took, err := x.each(r.Dispatches, func(int) error {
+		return x.api.Put(ctx, "job/dispatched/dispatch", nil, map[string]any{}, nil)
+	})
+	if err != nil {
+		return fmt.Errorf("dispatch: %w", err)
 	}
 	r.PerSecond = float64(r.Dispatches) / time.Since(began).Seconds()
-	r.Millis = bench.Millis(took)
-	err := spawn.Until(ctx, x.o.Deadline, "all dispatched jobs to be over", func() error {
+	r.Millis = took
+	err = spawn.Until(ctx, x.o.Deadline, "all dispatched jobs to be over", func() error {
 		var children struct {
 			Children struct{ Pending, Running, Dead int }
 		}

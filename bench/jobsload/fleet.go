@@ -26,20 +26,18 @@ func job(id, kind string, count int) any {
 				"Resources": object{"CPU": taskCPU, "MemoryMB": taskMemoryMB}}}}}}}
 }
 
-// register registers all jobs.
-func (x *run) register(ctx context.Context) error {
-	x.o.Say("registering %d jobs with %d allocations ...", len(x.jobs), x.o.Allocations)
+// each does n requests over all connections, and stops at the first that fails.
+func (x *run) each(n int, do func(i int) error) (map[string]float64, error) {
 	took := bench.NewHistogram()
 	var mu sync.Mutex // guards took and failed
 	var failed error
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	began := time.Now()
-	for range min(x.o.Connections, len(x.jobs)) {
+	for range min(x.o.Connections, n) {
 		wg.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(x.jobs); i = int(next.Add(1)) - 1 {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				sent := time.Now()
-				err := x.api.Put(ctx, "jobs", nil, job(jobID(i), cmp.Or(x.kind, "service"), x.jobs[i]), nil)
+				err := do(i)
 				mu.Lock()
 				bench.Record(took, time.Since(sent))
 				failed = errors.Join(failed, err)
@@ -52,11 +50,21 @@ func (x *run) register(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	if failed != nil {
-		return fmt.Errorf("register jobs: %w", failed)
+	return bench.Millis(took), failed
+}
+
+// register registers all jobs.
+func (x *run) register(ctx context.Context) error {
+	x.o.Say("registering %d jobs with %d allocations ...", len(x.jobs), x.o.Allocations)
+	began := time.Now()
+	took, err := x.each(len(x.jobs), func(i int) error {
+		return x.api.Put(ctx, "jobs", nil, job(jobID(i), cmp.Or(x.kind, "service"), x.jobs[i]), nil)
+	})
+	if err != nil {
+		return fmt.Errorf("register jobs: %w", err)
 	}
 	x.RegisterSeconds = time.Since(began).Seconds()
-	x.RegisterMillis = bench.Millis(took)
+	x.RegisterMillis = took
 	return nil
 }
 
