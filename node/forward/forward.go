@@ -316,8 +316,12 @@ func (a Answers) Register(srv *rpc.Server, roles wire.Roles) {
 	srv.Handle(roles, MethodUpload, a.Uploads.Piece)
 }
 
+// errNobodyLeads is for who passed a request on that went round among servers which each took another for the leader.
+var errNobodyLeads = errkind.New(errkind.NotLeader, "No cluster leader")
+
 // serve answers a forwarded request with the process's own API. Once parting ends, queries that wait are
-// answered as if their time was over; those that a process that ends could not answer are for another server.
+// answered as if their time was over; reads that a process that ends could not answer are for another server. A request
+// that went round while the leader changed goes back to who passed it on, to wait for the next leader.
 func serve(api http.Handler, parting context.Context, ending *atomic.Bool) rpc.Handler {
 	return func(ctx context.Context, p []byte) ([]byte, error) {
 		r, err := decodePassedOn(ctx, p)
@@ -325,16 +329,19 @@ func serve(api http.Handler, parting context.Context, ending *atomic.Bool) rpc.H
 			return nil, err
 		}
 		w := httpx.NewRecorder()
-		if r.Method != http.MethodGet || !blocks(r) {
-			api.ServeHTTP(w, r)
-			return EncodeReply(w), nil
+		reads := r.Method == http.MethodGet
+		if reads && blocks(r) {
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(parting, cancel)()
+			r = r.WithContext(ctx)
 		}
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		defer context.AfterFunc(parting, cancel)()
-		api.ServeHTTP(w, r.WithContext(ctx))
-		if w.Status >= http.StatusInternalServerError && ending.Load() {
+		api.ServeHTTP(w, r)
+		switch failed := w.Status >= http.StatusInternalServerError; {
+		case failed && reads && ending.Load():
 			return nil, errParting
+		case failed && rows.JourneyOf(r.Context()).Hops >= MaxHops && string(w.Body) == errkind.Text(errNobodyLeads):
+			return nil, errNobodyLeads
 		}
 		return EncodeReply(w), nil
 	}

@@ -66,6 +66,27 @@ func TestForwardStopsAfterTooManyHops(t *testing.T) {
 	}
 }
 
+// TestRoundTripsGoBack: a request that went round among servers is for who passed it on, which waits for a leader; any
+// other error is an answer.
+func TestRoundTripsGoBack(t *testing.T) {
+	for _, c := range []struct {
+		hops int
+		text string
+		kind errkind.Kind
+	}{{MaxHops, "No cluster leader", errkind.NotLeader}, {MaxHops, "disk failure", 0}, {1, "No cluster leader", 0}} {
+		api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			httpx.WriteText(w, http.StatusInternalServerError, c.text)
+		})
+		raw, err := Encode(httptest.NewRequest(http.MethodPut, "/v1/kv/a", strings.NewReader("v")), rows.Journey{Hops: c.hops})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = serve(api, t.Context(), new(atomic.Bool))(t.Context(), raw); errkind.Of(err) != c.kind {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
 func FuzzForwardFrames(f *testing.F) {
 	r := httptest.NewRequest(http.MethodPut, "/v1/kv/a?cas=1", strings.NewReader("value"))
 	raw, err := Encode(r, rows.Journey{Hops: 1})
@@ -90,7 +111,8 @@ func TestParkedQueriesPart(t *testing.T) {
 		path   string
 		status int
 		kind   errkind.Kind
-	}{{"/v1/kv/a?index=7", 200, 0}, {"/v1/kv/a?since=7", 500, errkind.Unavailable}, {"/v1/kv/a", 500, 0}} {
+	}{{"/v1/kv/a?index=7", 200, 0}, {"/v1/kv/a?since=7", 500, errkind.Unavailable}, {"/v1/kv/a", 500, errkind.Unavailable},
+		{"/v1/kv/a", 404, 0}} {
 		parting, part := context.WithCancel(t.Context())
 		var ending atomic.Bool
 		api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

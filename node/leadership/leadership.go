@@ -49,7 +49,8 @@ func (r *Terms) Of(addr string) context.Context {
 	return ctx
 }
 
-// Vacant returns since when no leader is known; a long time ago when none ever was.
+// Vacant returns since when no leader is known: since Run began at the earliest. A server that has just started does not
+// know the leader that its cluster has, and must not refuse for it what comes to it meanwhile.
 func (r *Terms) Vacant() time.Time {
 	if at := r.empty.Load(); at != 0 {
 		return time.Unix(0, at)
@@ -68,7 +69,7 @@ func (r *Terms) noteVacancy() {
 // Run follows who leads until ctx ends, and then ends all terms.
 func (r *Terms) Run(ctx context.Context) error {
 	defer r.endOthers("")
-	r.empty.Store(1)
+	r.empty.Store(time.Now().UnixNano())
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	timer.Stop()
