@@ -50,6 +50,10 @@ type Config struct {
 // maxWait is how long a blocking query is held at most, jitter not counted (NA-2).
 const maxWait = 5 * time.Minute
 
+// cacheBytes bounds the answers that are kept: an eighth of it must hold a list of 10,000 allocations and its compressed
+// twin.
+const cacheBytes = 128 << 20
+
 // API is the handler.
 type API struct {
 	core  *nomadrows.Core
@@ -70,7 +74,7 @@ func New(cfg Config) *API {
 	}
 	return &API{
 		core: &nomadrows.Core{Needs: cfg.Needs, Log: cfg.Log, Now: cfg.Clock.Now, Seed: seed, Random: rand.Reader,
-			Limits: cfg.Limits, Ending: cfg.Ending},
+			Limits: cfg.Limits, Ending: cfg.Ending, Bodies: httpx.BodyCache{MaxBytes: cacheBytes}},
 		match: nomadrows.NewMatcher(Rows()),
 		page:  cfg.Page,
 	}

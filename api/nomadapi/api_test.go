@@ -430,3 +430,45 @@ func TestRights(t *testing.T) {
 		t.Errorf("a reader reads: %d %s", w.Code, w.Body)
 	}
 }
+
+// TestKeptAnswersKeepRights: answers are kept between requests, also with access control, and never shown to who may not
+// see them, in whichever order tokens ask.
+func TestKeptAnswersKeepRights(t *testing.T) {
+	p := filled()
+	h := New(Config{Needs: nomadrows.Needs{Views: p, Jobs: p, Starter: p, Nodes: p, Deployments: p, Settings: p,
+		Clients: p, Cluster: p, Rights: rights{}}})
+	ask := func(path, token string) string {
+		r := httptest.NewRequest("GET", path, nil)
+		r.Header.Set("X-Nomad-Token", token)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return fmt.Sprint(w.Code, strings.Contains(w.Body.String(), `"web"`))
+	}
+	for range 2 {
+		for _, path := range []string{"/v1/allocations", "/v1/allocations?namespace=*", "/v1/job/web/allocations",
+			"/v1/job/web", "/v1/allocation/" + allocID, "/v1/evaluation/" + evalID, "/v1/deployment/" + deployID,
+			"/v1/node/" + nodeID + "/allocations"} {
+			shown, hidden := "200 true", "403 false"
+			if strings.Contains(path, "*") {
+				hidden = "200 false"
+			}
+			if strings.Contains(path, "/v1/node/") { // the right to read nodes is another one
+				shown = hidden
+			}
+			for _, token := range []string{"reader", "nobody", "reader", "nobody"} {
+				want := shown
+				if token == "nobody" {
+					want = hidden
+				}
+				if got := ask(path, token); got != want {
+					t.Errorf("%s with the token %s: %s, want %s", path, token, got, want)
+				}
+			}
+		}
+	}
+	before := h.core.Bodies.Bytes()
+	ask("/v1/job/web/allocations", "reader")
+	if got := h.core.Bodies.Bytes(); got != before || before == 0 {
+		t.Errorf("the cache has %d bytes, and %d after a repeated request", before, got)
+	}
+}

@@ -41,6 +41,7 @@ type view struct {
 }
 
 func (v *view) State() *state.State                   { return v.state }
+func (v *view) Generation() uint64                    { return 0 }
 func (v *view) Index(t nomadrows.Table) uint64        { return v.tables[t] }
 func (v *view) Namespaces() []*nomadrows.Namespace    { return v.namespaces }
 func (v *view) Pools() []*nomadrows.NodePool          { return v.pools }

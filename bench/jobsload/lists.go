@@ -6,8 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
-	"strconv"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -36,20 +35,26 @@ type ListsReport struct {
 // ListFigures are of one list.
 type ListFigures struct {
 	Path      string             `json:"path"`
+	Gzip      bool               `json:"gzip"` // as clients ask for it
 	PerSecond float64            `json:"per_second"`
 	Errors    int64              `json:"errors"`
 	Millis    map[string]float64 `json:"millis"`
 }
 
-// PollFigures are of long polls on the allocations of one job: from the change until they were answered.
+// PollFigures are of long polls on the allocations of one job: from the change until they were answered, to the last
+// byte. Nothing is decompressed: the clients of a fleet do that on machines of their own.
 type PollFigures struct {
 	Allocations int     `json:"allocations"`
+	Gzip        bool    `json:"gzip"`
 	Watchers    int     `json:"watchers"`
 	MaxMillis   float64 `json:"max_millis"`
 }
 
 // polled are the counts of the jobs that are waited for.
 var polled = []int{11, 500}
+
+// pollDeadline bounds a long poll's answer.
+const pollDeadline = 90 * time.Second
 
 // RunLists measures lists of allocations, whole and by pages, and of nodes; then how long one change of a job takes to
 // all that wait for it.
@@ -72,8 +77,13 @@ func RunLists(ctx context.Context, o ListsOptions) (*ListsReport, error) {
 			return err
 		}
 		for i, count := range polled {
-			if err := r.polls(ctx, x, i+1, count, o.Watchers); err != nil {
-				return err
+			for more, gzip := range []bool{false, true} {
+				if err := r.polls(ctx, x, i+1, count+more, o.Watchers, gzip); err != nil {
+					return err
+				}
+				if err := x.follow(ctx, time.Now()); err != nil { // what the change started runs before the next
+					return err
+				}
 			}
 		}
 		return nil
@@ -95,51 +105,82 @@ func (x *run) fill(ctx context.Context) error {
 	return x.follow(ctx, time.Now())
 }
 
+// request is a GET as its bytes go over the wire.
+func (x *run) request(path string, gzip bool) []byte {
+	b := fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: bench\r\n", path)
+	if x.o.Token != "" {
+		b = fmt.Appendf(b, "X-Nomad-Token: %s\r\n", x.o.Token)
+	}
+	if gzip {
+		b = append(b, "Accept-Encoding: gzip\r\n"...)
+	}
+	return append(b, "\r\n"...)
+}
+
 func (r *ListsReport) lists(ctx context.Context, x *run) error {
-	for _, path := range []string{"/v1/job/" + jobID(0) + "/allocations", "/v1/allocations?per_page=50", "/v1/nodes"} {
-		x.o.Say("reading %s ...", path)
-		request := []byte("GET " + path + " HTTP/1.1\r\nHost: bench\r\nX-Nomad-Token: " + x.o.Token + "\r\n\r\n")
+	whole := "/v1/job/" + jobID(0) + "/allocations"
+	for _, list := range []ListFigures{{Path: whole}, {Path: whole, Gzip: true}, {Path: "/v1/allocations?per_page=50"},
+		{Path: "/v1/nodes"}, {Path: "/v1/nodes", Gzip: true}} {
+		x.o.Say("reading %s%s ...", list.Path, compressed(list.Gzip))
+		request := x.request(list.Path, list.Gzip)
 		load, err := bench.RunLoad(ctx, bench.LoadSpec{Addr: x.addr, Connections: x.o.Connections, Duration: x.o.Duration,
 			Next: func(int, int64) []byte { return request }})
 		if err != nil {
 			return err
 		}
 		if load.FirstError != nil && load.Errors == load.Requests {
-			return fmt.Errorf("%s: %w", path, load.FirstError)
+			return fmt.Errorf("%s: %w", list.Path, load.FirstError)
 		}
-		r.Lists = append(r.Lists, ListFigures{Path: path, PerSecond: float64(load.Requests-load.Errors) /
-			x.o.Duration.Seconds(), Errors: load.Errors, Millis: bench.Millis(load.Hist)})
+		list.PerSecond = float64(load.Requests-load.Errors) / x.o.Duration.Seconds()
+		list.Errors, list.Millis = load.Errors, bench.Millis(load.Hist)
+		r.Lists = append(r.Lists, list)
 	}
 	return nil
 }
 
+func compressed(gzip bool) string {
+	if gzip {
+		return ", gzip"
+	}
+	return ""
+}
+
 // polls waits for one change of a job with so many that ask for its allocations.
-func (r *ListsReport) polls(ctx context.Context, x *run, n, count, watchers int) error {
-	x.o.Say("%d long polls on a job with %d allocations ...", watchers, count)
+func (r *ListsReport) polls(ctx context.Context, x *run, n, count, watchers int, gzip bool) error {
+	x.o.Say("%d long polls on a job with %d allocations%s ...", watchers, count, compressed(gzip))
 	path := "job/" + jobID(n) + "/allocations"
 	meta, err := x.api.Get(ctx, path, nil, nil)
 	if err != nil {
 		return err
 	}
+	request := x.request(fmt.Sprintf("/v1/%s?index=%d&wait=60s", path, meta.Index), gzip)
 	answered := make([]time.Time, watchers)
 	failed := make([]error, watchers)
 	var wg sync.WaitGroup
-	query := url.Values{"index": {strconv.FormatUint(meta.Index, 10)}, "wait": {"60s"}}
 	for i := range watchers {
+		conn, err := bench.DialWire(ctx, x.addr, 64<<10)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
 		wg.Go(func() {
-			_, failed[i] = x.api.Get(ctx, path, query, nil)
+			reply, err := conn.Do(request, false, pollDeadline)
 			answered[i] = time.Now()
+			if failed[i] = err; err == nil && reply.Status != http.StatusOK {
+				failed[i] = fmt.Errorf("status %d", reply.Status)
+			}
 		})
 	}
 	if err := x.settled(ctx); err != nil {
 		return err
 	}
 	changed := time.Now()
+	x.o.Allocations++
 	if err := x.api.Put(ctx, "jobs", nil, job(jobID(n), x.kind, count+1), nil); err != nil {
 		return err
 	}
 	wg.Wait()
-	p := PollFigures{Allocations: count, Watchers: watchers}
+	p := PollFigures{Allocations: count, Gzip: gzip, Watchers: watchers}
 	for i := range answered {
 		if failed[i] != nil {
 			return fmt.Errorf("a long poll: %w", failed[i])
@@ -178,12 +219,12 @@ func (r *ListsReport) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, "bench joblists  %d allocations of %d jobs on %d nodes\n%s  %s\n", r.Allocations, r.Jobs, r.Nodes,
 		r.Machine, r.Date.Format(time.DateOnly))
 	for _, l := range r.Lists {
-		fmt.Fprintf(&b, "  %-34s %8.0f /s  p50 %.2f ms, p99 %.2f ms, %d errors\n", l.Path, l.PerSecond, l.Millis["p50"],
+		fmt.Fprintf(&b, "  %-34s %8.0f /s  p50 %.2f ms, p99 %.2f ms, %d errors\n", l.Path+compressed(l.Gzip), l.PerSecond, l.Millis["p50"],
 			l.Millis["p99"], l.Errors)
 	}
 	for _, p := range r.Polls {
-		fmt.Fprintf(&b, "  %d long polls, %d allocations: the last answered %.0f ms after the change\n", p.Watchers,
-			p.Allocations, p.MaxMillis)
+		fmt.Fprintf(&b, "  %d long polls, %d allocations%s: the last answered %.0f ms after the change\n", p.Watchers,
+			p.Allocations, compressed(p.Gzip), p.MaxMillis)
 	}
 	if r.Floors != nil {
 		b.WriteString(r.Floors.Text())

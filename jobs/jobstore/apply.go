@@ -75,7 +75,8 @@ func (v *View) Apply(cmds []*Command) (*View, []Result, []Changed) {
 		results[i].Index = b.Index()
 		changes = append(changes, b.did)
 	}
-	return &View{State: b.Done(), indexes: b.marks, docs: b.docs.Done(), allocs: b.allocs.Done(), nodes: b.nodes.Done()},
+	return &View{State: b.Done(), indexes: b.marks, docs: b.docs.Done(), allocs: b.allocs.Done(), nodes: b.nodes.Done(),
+			generation: v.generation},
 		results, changes
 }
 

@@ -90,6 +90,7 @@ func (s *Store) Restore(r io.Reader) error {
 		return errkind.E(errkind.Of(err), "restore jobs", err)
 	}
 	before := s.View()
+	next.generation = before.generation + 1
 	s.view.Store(next)
 	s.ring.reset(next.State.Index())
 	s.waiters.WakeAll()

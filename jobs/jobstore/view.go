@@ -70,7 +70,12 @@ type View struct {
 	docs    table.Table[*Document]
 	allocs  table.Table[*AllocDetail]
 	nodes   table.Table[*NodeDetail]
+
+	generation uint64
 }
+
+// Generation is how many snapshots this process has restored: indexes of two generations do not compare.
+func (v *View) Generation() uint64 { return v.generation }
 
 func compareIDs(a, b jobs.ID) int { return bytes.Compare(a[:], b[:]) }
 

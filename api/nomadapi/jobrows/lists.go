@@ -25,6 +25,7 @@ func belonging[T any](q *request, t nomadrows.Table, of func(v nomadrows.View) i
 			}
 			return index
 		},
+		Of:     []nomadrows.Table{t, nomadrows.Jobs},
 		Answer: answer,
 	})
 }

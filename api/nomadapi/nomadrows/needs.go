@@ -59,6 +59,8 @@ type Watch struct {
 // View is everything at one index. It never changes.
 type View interface {
 	State() *state.State
+	// Generation is how many snapshots replaced everything in this process: indexes of two generations do not compare.
+	Generation() uint64
 	// Index is when a table was changed last, 0 before that; never above State().Index().
 	Index(t Table) uint64
 	Details

@@ -11,10 +11,13 @@ import (
 )
 
 // Reading is a row that reads: the index of what it answers, and the answer. A blocking query asks for the index again
-// and again, and for the answer once. Each index is a version of the answer: an answer of the same index is the same.
+// and again, and for the answer once.
 type Reading struct {
 	Watch Watch
 	Index func(v View) uint64
+	// Of names the tables that the answer is made of: while none of them changes, an encoded answer is used again. Nil
+	// is everything.
+	Of []Table
 	// Answer is what is encoded, or an error with its status. Its index is sent with both.
 	Answer func(v View) (any, error)
 }
@@ -36,25 +39,30 @@ func (q *Request) Read(read Reading) error {
 		}
 	}
 	q.setReadHead(index)
-	if q.Rights != nil || q.Query.Has("pretty") { // what is seen differs from token to token
+	if q.Query.Has("pretty") {
 		return q.answer(read, v)
 	}
 	var failed error
+	var whole []byte // an answer that is not kept
 	made := false
-	key, version := q.key(), httpx.Version{Index: index}
+	key, version := q.key(), httpx.Version{Generation: v.Generation(), Index: read.version(v)}
 	body := q.Bodies.Get(key, version, func([]byte) []byte {
-		var text []byte
-		answer, err := read.Answer(v)
-		if err == nil {
-			text, err = q.encode(answer)
-		}
+		q.judged = false
+		text, err := q.text(read, v)
 		failed, made = err, true
+		if q.judged { // it is this token's alone: others make their own
+			whole, text = text, nil
+		}
 		return text
 	})
 	switch {
 	case failed != nil:
 		return failed
-	case len(body.Bytes()) == 0: // the one who encoded it got an error
+	case whole != nil:
+		q.setNextPage()
+		httpx.Write(q.W, q.R, http.StatusOK, httpx.JSONType, whole)
+		return nil
+	case len(body.Bytes()) == 0: // the one who made it got an error, or may see what others may not
 		return q.answer(read, v)
 	}
 	if q.Query.Has("per_page") {
@@ -71,13 +79,33 @@ func (q *Request) Read(read Reading) error {
 	return nil
 }
 
-func (q *Request) answer(read Reading, v View) error {
+// version is what tells one answer from another, as long as no snapshot replaces everything.
+func (r *Reading) version(v View) (index uint64) {
+	if r.Of == nil {
+		return v.State().Index()
+	}
+	for _, t := range r.Of {
+		index = max(index, v.Index(t))
+	}
+	return index
+}
+
+func (q *Request) text(read Reading, v View) ([]byte, error) {
 	answer, err := read.Answer(v)
+	if err != nil {
+		return nil, err
+	}
+	return q.encode(answer)
+}
+
+func (q *Request) answer(read Reading, v View) error {
+	text, err := q.text(read, v)
 	if err != nil {
 		return err
 	}
 	q.setNextPage()
-	return q.JSON(answer)
+	httpx.Write(q.W, q.R, http.StatusOK, httpx.JSONType, text)
+	return nil
 }
 
 func (q *Request) setNextPage() {
@@ -139,7 +167,7 @@ func (q *Request) setIndex(index uint64) {
 
 // Whole is a Reading of a table.
 func Whole(t Table, answer func(v View) (any, error)) Reading {
-	return Reading{Watch: Watch{Table: t}, Index: func(v View) uint64 { return v.Index(t) }, Answer: answer}
+	return Reading{Watch: Watch{Table: t}, Index: func(v View) uint64 { return v.Index(t) }, Of: []Table{t}, Answer: answer}
 }
 
 // Matcher finds the row of a path.

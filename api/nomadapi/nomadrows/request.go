@@ -53,6 +53,7 @@ type Request struct {
 	Namespace string            // "*" is all
 	token     string
 	nextPage  string // the token of the page behind the one that List made
+	judged    bool   // a right of this token's was asked for
 }
 
 // MaxBody bounds what a write may bring: a job with its templates and its source.
@@ -84,6 +85,7 @@ func (q *Request) May(namespace string, what Capability) error {
 	if q.Rights == nil || what == Anyone {
 		return nil
 	}
+	q.judged = true
 	ok, err := q.Rights.Allows(q.token, namespace, what)
 	if err != nil {
 		return err

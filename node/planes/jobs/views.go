@@ -69,6 +69,7 @@ func (w views) Events(ctx context.Context, index uint64) ([]*nomadrows.Events, e
 type view struct{ v *jobstore.View }
 
 func (v view) State() *state.State            { return v.v.State }
+func (v view) Generation() uint64             { return v.v.Generation() }
 func (v view) Index(t nomadrows.Table) uint64 { return v.v.Index(tables[t]) }
 func (v view) Tasks(id jobs.ID) (tasks map[string]*jobwire.TaskState) {
 	if d := v.v.AllocDetail(id); d != nil && d.Tasks != "" {
