@@ -50,8 +50,8 @@ type Config struct {
 // maxWait is how long a blocking query is held at most, jitter not counted (NA-2).
 const maxWait = 5 * time.Minute
 
-// cacheBytes bounds the answers that are kept: an eighth of it must hold a list of 10,000 allocations and its compressed
-// twin.
+// cacheBytes bounds the answers that are kept: an eighth of it must hold a list of 10,000 allocations and its
+// compressed twin.
 const cacheBytes = 128 << 20
 
 // API is the handler.

@@ -431,8 +431,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestKeptAnswersKeepRights: answers are kept between requests, also with access control, and never shown to who may not
-// see them, in whichever order tokens ask.
+// TestKeptAnswersKeepRights: answers are kept between requests, also with access control, and never shown to who may
+// not see them, in whichever order tokens ask.
 func TestKeptAnswersKeepRights(t *testing.T) {
 	p := filled()
 	h := New(Config{Needs: nomadrows.Needs{Views: p, Jobs: p, Starter: p, Nodes: p, Deployments: p, Settings: p,

@@ -219,8 +219,8 @@ func (r *ListsReport) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, "bench joblists  %d allocations of %d jobs on %d nodes\n%s  %s\n", r.Allocations, r.Jobs, r.Nodes,
 		r.Machine, r.Date.Format(time.DateOnly))
 	for _, l := range r.Lists {
-		fmt.Fprintf(&b, "  %-34s %8.0f /s  p50 %.2f ms, p99 %.2f ms, %d errors\n", l.Path+compressed(l.Gzip), l.PerSecond, l.Millis["p50"],
-			l.Millis["p99"], l.Errors)
+		fmt.Fprintf(&b, "  %-40s %8.0f /s  p50 %.2f ms, p99 %.2f ms, %d errors\n", l.Path+compressed(l.Gzip), l.PerSecond,
+			l.Millis["p50"], l.Millis["p99"], l.Errors)
 	}
 	for _, p := range r.Polls {
 		fmt.Fprintf(&b, "  %d long polls, %d allocations%s: the last answered %.0f ms after the change\n", p.Watchers,

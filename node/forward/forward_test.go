@@ -77,7 +77,7 @@ func TestRoundTripsGoBack(t *testing.T) {
 		api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			httpx.WriteText(w, http.StatusInternalServerError, c.text)
 		})
-		raw, err := Encode(httptest.NewRequest(http.MethodPut, "/v1/kv/a", strings.NewReader("v")), rows.Journey{Hops: c.hops})
+		raw, err := Encode(httptest.NewRequest("PUT", "/v1/kv/a", strings.NewReader("v")), rows.Journey{Hops: c.hops})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,8 +111,8 @@ func TestParkedQueriesPart(t *testing.T) {
 		path   string
 		status int
 		kind   errkind.Kind
-	}{{"/v1/kv/a?index=7", 200, 0}, {"/v1/kv/a?since=7", 500, errkind.Unavailable}, {"/v1/kv/a", 500, errkind.Unavailable},
-		{"/v1/kv/a", 404, 0}} {
+	}{{"/v1/kv/a?index=7", 200, 0}, {"/v1/kv/a?since=7", 500, errkind.Unavailable},
+		{"/v1/kv/a", 500, errkind.Unavailable}, {"/v1/kv/a", 404, 0}} {
 		parting, part := context.WithCancel(t.Context())
 		var ending atomic.Bool
 		api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -49,8 +49,8 @@ func (r *Terms) Of(addr string) context.Context {
 	return ctx
 }
 
-// Vacant returns since when no leader is known: since Run began at the earliest. A server that has just started does not
-// know the leader that its cluster has, and must not refuse for it what comes to it meanwhile.
+// Vacant returns since when no leader is known: since Run began at the earliest. A server that has just started does
+// not know the leader that its cluster has, and must not refuse for it what comes to it meanwhile.
 func (r *Terms) Vacant() time.Time {
 	if at := r.empty.Load(); at != 0 {
 		return time.Unix(0, at)

@@ -167,7 +167,8 @@ func (q *Request) setIndex(index uint64) {
 
 // Whole is a Reading of a table.
 func Whole(t Table, answer func(v View) (any, error)) Reading {
-	return Reading{Watch: Watch{Table: t}, Index: func(v View) uint64 { return v.Index(t) }, Of: []Table{t}, Answer: answer}
+	index := func(v View) uint64 { return v.Index(t) }
+	return Reading{Watch: Watch{Table: t}, Index: index, Of: []Table{t}, Answer: answer}
 }
 
 // Matcher finds the row of a path.
