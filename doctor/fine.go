@@ -65,6 +65,7 @@ var innocents = []innocent{
 		return Line{Key: "peer.clock_offset_ms", Text: fmt.Sprintf("the clocks are fine: %d peers agree with this one",
 			len(all))}, true
 	}},
+	{[]string{"usage-cache-small"}, cacheLarge},
 }
 
 // exonerate says what a finding is not: suspects on the members that it concerns that were measured and are in order,

@@ -39,6 +39,16 @@ var rules = []rule{
 	{"work-blocked", workBlocked},
 	{"tasks-start-slowly", tasksStartSlowly},
 	{"tasks-restart", tasksRestart},
+	{"usage-backlog", usageBacklog},
+	{"usage-events-dropped", usageDropped},
+	{"usage-part-unplaced", usagePartUnplaced},
+	{"usage-part-alone", usagePartAlone},
+	{"usage-drain-waits", usageDrainWaits},
+	{"usage-limit-unjudged", usageLimitUnjudged},
+	{"usage-sender-clock", usageSenderClock},
+	{"usage-identities-explode", usageIdentitiesExplode},
+	{"usage-cache-small", usageCacheSmall},
+	{"usage-cache-cold", usageCacheCold},
 }
 
 // Codes lists the codes of all findings that there can be, in the order of the documentation.

@@ -60,8 +60,9 @@ type Config struct {
 // Aggregator is the owner. Make one with New.
 type Aggregator struct {
 	cfg     Config
-	mu      sync.Mutex // guards samples
+	mu      sync.Mutex // guards samples, blind
 	samples map[string][]limits.Sample
+	blind   map[string]Unjudged
 }
 
 // New makes an Aggregator and starts nothing.
@@ -72,7 +73,7 @@ func New(cfg Config) *Aggregator {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Aggregator{cfg: cfg, samples: map[string][]limits.Sample{}}
+	return &Aggregator{cfg: cfg, samples: map[string][]limits.Sample{}, blind: map[string]Unjudged{}}
 }
 
 // Question is what is asked.

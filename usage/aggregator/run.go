@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -56,9 +57,16 @@ func (a *Aggregator) every(ctx context.Context, do func(context.Context)) {
 func (a *Aggregator) judge(ctx context.Context) {
 	view := a.cfg.Definitions.View()
 	now := a.cfg.Clock.Now()
+	a.mu.Lock()
+	maps.DeleteFunc(a.blind, func(name string, _ Unjudged) bool {
+		_, is := view.Limits[name]
+		return !is
+	})
+	a.mu.Unlock()
 	for name, l := range view.Limits {
 		q := Question{Tenant: l.Tenant, Product: l.Product, Window: l.Window, At: now}
 		e, err := a.Estimate(ctx, q)
+		a.judged(name, &e, err, now)
 		if err != nil || e.Value == nil {
 			continue // its product may be defined later
 		}
@@ -84,6 +92,49 @@ func (a *Aggregator) judge(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// Unjudged is a limit that cannot be judged, or only from below.
+type Unjudged struct {
+	Limit  string
+	Since  time.Time
+	Reason string // undefined, incomplete or error
+}
+
+// judged notes whether a limit could be judged.
+func (a *Aggregator) judged(name string, e *estimate.Estimate, err error, now time.Time) {
+	reason := ""
+	switch {
+	case errkind.Is(err, errkind.NotFound):
+		reason = "undefined"
+	case err != nil:
+		reason = "error"
+	case e.Completeness.ShardsWarm < e.Completeness.Shards:
+		reason = "incomplete"
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if reason == "" {
+		delete(a.blind, name)
+		return
+	}
+	was := a.blind[name]
+	if was.Since.IsZero() {
+		was.Since = now
+	}
+	a.blind[name] = Unjudged{name, was.Since, reason}
+}
+
+// Unjudged lists the limits that cannot be judged now, the longest first. It is known where this server leads.
+func (a *Aggregator) Unjudged() []Unjudged {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.cfg.Leads() {
+		clear(a.blind)
+	}
+	return slices.SortedFunc(maps.Values(a.blind), func(x, y Unjudged) int {
+		return cmp.Or(x.Since.Compare(y.Since), cmp.Compare(x.Limit, y.Limit))
+	})
 }
 
 func (a *Aggregator) sample(name string, r window.Range, s limits.Sample) {

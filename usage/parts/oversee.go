@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/telemetry"
 	"corbel.dev/corbel/usage/definitions"
 )
 
@@ -58,6 +59,26 @@ func (f *fleet) decide(view *definitions.View, name string, voters map[string]bo
 	return next, false
 }
 
+// maxUnplaced bounds the parts that are told of at once.
+const maxUnplaced = 10
+
+// unplaced are the parts that nobody can lead now: for how long their lead has been silent.
+func (f *fleet) unplaced(view *definitions.View) (list []telemetry.Point) {
+	for _, name := range view.Owners {
+		now := view.Part(name)
+		if !f.silent(now.Lead) || now.Copy != "" && f.fresh(now.Copy) || len(list) >= maxUnplaced {
+			continue
+		}
+		last := f.heard[now.Lead].last
+		if last.Before(f.began) {
+			last = f.began
+		}
+		list = append(list, telemetry.Point{Labels: []string{"part", name, "lead", now.Lead, "copy", now.Copy},
+			Value: millis(f.now.Sub(last))})
+	}
+	return list
+}
+
 // led is how many parts a server leads.
 func led(view *definitions.View, server string) (n int) {
 	for _, name := range view.Owners {
@@ -71,6 +92,7 @@ func led(view *definitions.View, server string) (n int) {
 // oversee has copies take over where leads are gone, while this server leads the plane.
 func (p *Parts) oversee(ctx context.Context) {
 	var f *fleet
+	nobodys := p.cfg.Metrics.GaugeSet("usage.parts.unplaced_ms")
 	for {
 		t := p.cfg.Clock.NewTimer(pingEvery(p.cfg.Failover))
 		select {
@@ -79,7 +101,8 @@ func (p *Parts) oversee(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		if !p.cfg.Leads() || p.cfg.Copies < 2 {
+		if !p.cfg.Leads() {
+			nobodys.Replace(nil)
 			f = nil
 			continue
 		}
@@ -88,7 +111,11 @@ func (p *Parts) oversee(ctx context.Context) {
 		}
 		voters := p.listen(ctx, f)
 		view := p.cfg.Definitions.View()
+		nobodys.Replace(f.unplaced(view))
 		for _, name := range view.Owners {
+			if p.cfg.Copies < 2 {
+				break
+			}
 			if next, ok := f.decide(view, name, voters); ok {
 				p.move(ctx, name, view.Part(name), next)
 				break // the next one by a newer table

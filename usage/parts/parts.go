@@ -87,6 +87,7 @@ func New(cfg Config, signal *counter.Signal) (*Parts, error) {
 	p := &Parts{cfg: cfg, signal: signal, parts: map[string]*part{}, started: make(chan *part, maxParts)}
 	_, err := p.open(cfg.Self)
 	cfg.Metrics.GaugeFunc("usage.counter.backlog", func() float64 { return float64(p.Backlog()) })
+	cfg.Metrics.GaugeFunc("usage.counter.oldest_ms", func() float64 { return millis(p.Oldest()) })
 	cfg.Metrics.GaugeFunc("usage.parts.led", func() float64 { led, _ := p.count(); return float64(led) })
 	cfg.Metrics.GaugeFunc("usage.parts.copied", func() float64 { _, copied := p.count(); return float64(copied) })
 	cfg.Metrics.GaugeFunc("usage.parts.alone", func() float64 { return float64(p.alone()) })
@@ -204,6 +205,16 @@ func (p *Parts) Backlog() (bytes int64) {
 	return bytes
 }
 
+// Oldest is how long the oldest batch has waited on this server to be stored and counted.
+func (p *Parts) Oldest() (age time.Duration) {
+	for _, made := range p.all() {
+		age = max(age, made.Counter.Oldest())
+	}
+	return age
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
 func (p *Parts) count() (led, copied int) {
 	view := p.cfg.Definitions.View()
 	for _, name := range p.Names() {
@@ -220,12 +231,28 @@ func (p *Parts) count() (led, copied int) {
 // alone is how many parts this server leads that have no copy and should have one.
 func (p *Parts) alone() (n int) {
 	view := p.cfg.Definitions.View()
+	if len(p.cfg.Voters()) < 2 {
+		return 0 // nobody else can have one
+	}
 	for _, name := range p.Names() {
 		if now := view.Part(name); p.cfg.Copies > 1 && now.Lead == p.cfg.Self && now.Copy == "" {
 			n++
 		}
 	}
 	return n
+}
+
+// lonely tells for how long a part has had no copy.
+func (p *Parts) lonely(to *telemetry.Gauge, since time.Time) time.Time {
+	if p.alone() == 0 {
+		to.Set(0)
+		return time.Time{}
+	}
+	if since.IsZero() {
+		since = p.cfg.Clock.Now()
+	}
+	to.Set(millis(p.cfg.Clock.Since(since)))
+	return since
 }
 
 // Run runs the counters until ctx ends.
@@ -237,7 +264,10 @@ func (p *Parts) Run(ctx context.Context) error {
 	p.mu.Unlock()
 	wg.Go(func() { p.oversee(ctx) })
 	wg.Go(func() { p.settle(ctx) })
+	var since time.Time // since when a part has had no copy
+	lonely := p.cfg.Metrics.Gauge("usage.parts.alone_ms")
 	for {
+		since = p.lonely(lonely, since)
 		for _, name := range p.Names() { // after a restart, what the table says
 			if now := p.cfg.Definitions.View().Part(name); now.Lead == p.cfg.Self || now.Copy == p.cfg.Self {
 				if _, err := p.open(name); err != nil {

@@ -31,6 +31,7 @@ import (
 	"corbel.dev/corbel/usage/definitions"
 	"corbel.dev/corbel/usage/logrecord"
 	"corbel.dev/corbel/usage/route"
+	"corbel.dev/corbel/usage/senders"
 )
 
 // MethodTake is the RPC by which a server hands events to another one.
@@ -43,8 +44,10 @@ const partBytes = 200 << 10
 type Config struct {
 	Definitions *definitions.Definitions
 	// Local is the counter of a part that this server leads; nil where another one does, which Call asks.
-	Local   func(part string) *counter.Counter
-	Call    func(ctx context.Context, part, method string, req []byte) ([]byte, error)
+	Local func(part string) *counter.Counter
+	Call  func(ctx context.Context, part, method string, req []byte) ([]byte, error)
+	// Senders watches what comes; nil watches nothing.
+	Senders *senders.Watch
 	Clock   clock.Clock
 	Metrics *telemetry.Registry
 }
@@ -70,6 +73,9 @@ const maxRefused = 1000
 func New(cfg Config) *Router {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.Real{}
+	}
+	if cfg.Senders == nil {
+		cfg.Senders = senders.New(1)
 	}
 	return &Router{cfg: cfg, rejected: cfg.Metrics.Counter("usage.events.rejected")}
 }
@@ -157,6 +163,8 @@ func (r *Router) sort(b *Batch, out *Answer) ([]*part, error) {
 	var parts []*part
 	var buf []byte
 	var observed usage.Observation
+	watched := r.cfg.Senders.Begin(now)
+	defer watched.End()
 	for i := range b.Items {
 		item := &b.Items[i]
 		err := item.Err
@@ -168,12 +176,14 @@ func (r *Router) sort(b *Batch, out *Answer) ([]*part, error) {
 			}
 		}
 		if err == nil {
+			watched.Saw(b.Producer, &item.Event)
 			observed, buf, err = p.Observe(key, &item.Event, now, buf)
 		}
 		if err != nil {
 			r.reject(out, i, &item.Event, err)
 			continue
 		}
+		watched.Counts(p, &item.Event)
 		owner := r.owner(b.Producer, observed.Tenant, item.Source, owners)
 		to := open[owner]
 		if to == nil || to.bytes > partBytes {

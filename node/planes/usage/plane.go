@@ -25,6 +25,7 @@ import (
 	"corbel.dev/corbel/usage/definitions"
 	"corbel.dev/corbel/usage/parts"
 	"corbel.dev/corbel/usage/router"
+	"corbel.dev/corbel/usage/senders"
 	"corbel.dev/corbel/usage/window"
 )
 
@@ -46,9 +47,10 @@ type Plane struct {
 	Router      *router.Router
 	Aggregator  *aggregator.Aggregator
 	statsd      *statsdapi.Door // nil while it is off
-	fs          vfs.FS          // of the log and the state
-	dir         string          // there
-	places      []*place        // that have copies of snapshots
+	senders     *senders.Watch
+	fs          vfs.FS   // of the log and the state
+	dir         string   // there
+	places      []*place // that have copies of snapshots
 	failed      atomic.Pointer[error]
 }
 
@@ -66,7 +68,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("usage.timezone: %w", err)
 	}
-	p := &Plane{d: d, keys: k, zone: window.In(location), Definitions: definitions.New()}
+	p := &Plane{d: d, keys: k, zone: window.In(location), Definitions: definitions.New(), senders: senders.New(0)}
 	p.raft = d.Group(groupID, p.Definitions)
 	p.writer = newWriter(p.raft, p.Definitions)
 	p.Definitions.Use(p)
@@ -76,7 +78,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		return nil, fmt.Errorf("usage: %w", err)
 	}
 	p.Router = router.New(router.Config{Definitions: p.Definitions, Local: p.Parts.Local, Call: p.callPart,
-		Clock: d.Clock, Metrics: d.Metrics})
+		Senders: p.senders, Clock: d.Clock, Metrics: d.Metrics})
 	p.Aggregator = aggregator.New(aggregator.Config{Parts: p.Parts.Names, Local: p.Parts.Local, Call: p.callPart,
 		Definitions: p.Definitions, Aggregate: counts, Leads: p.raft.IsLeader, Crossed: p.crossed, Clock: d.Clock,
 		Log: d.Log})
@@ -149,7 +151,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	var group life.Group
 	parts := []life.Part{{Name: "raft", Run: p.raft.Run}, {Name: "begin", Run: p.begin},
 		{Name: "parts", Run: p.Parts.Run}, {Name: "aggregator", Run: p.Aggregator.Run},
-		{Name: "own planes", Run: p.produce}}
+		{Name: "own planes", Run: p.produce}, {Name: "evidence", Run: p.tell}}
 	if p.statsd != nil {
 		parts = append(parts, life.Part{Name: "dogstatsd", Run: p.statsd.Run})
 	}

@@ -77,7 +77,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	}
 	p.server = respapi.New(cfg)
 	p.drain = newDrain(p, keys.Drain)
-	p.meters = newMeters(d.Metrics, p.cache, p.drain.waiting)
+	p.meters = newMeters(d.Metrics, p.cache, p.drain)
 	read := plane.Right{Resource: acl.Operator, Level: acl.Read}
 	write := plane.Right{Resource: acl.Operator, Level: acl.Write}
 	d.Route("GET /v1/usage/drain", read, http.HandlerFunc(p.drain.serveStatus))
