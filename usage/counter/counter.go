@@ -77,7 +77,7 @@ type Counter struct {
 	queueMu sync.Mutex // guards queue, open, ages
 	queue   *limits.Fair[*waiting]
 	open    bool          // batches are taken
-	ages    []*waiting    // in the order in which they came; those that have ended go when they are the first
+	ages    ages
 	arrived chan struct{} // has one element when something waits
 
 	role role
@@ -125,30 +125,6 @@ func newQueue(bytes int) *limits.Fair[*waiting] {
 
 // Backlog is how many bytes of events wait to be stored or applied.
 func (c *Counter) Backlog() int64 { return c.pending.Load() }
-
-// Oldest is how long the oldest batch has waited to be stored and counted; zero where none waits.
-func (c *Counter) Oldest() time.Duration {
-	c.queueMu.Lock()
-	defer c.queueMu.Unlock()
-	c.forget()
-	if len(c.ages) == 0 {
-		return 0
-	}
-	return c.cfg.Clock.Since(c.ages[0].since)
-}
-
-// forget drops the batches that have ended and came first. It needs queueMu.
-func (c *Counter) forget() {
-	for len(c.ages) > 0 {
-		select {
-		case <-c.ages[0].done:
-			c.ages[0] = nil
-			c.ages = c.ages[1:]
-		default:
-			return
-		}
-	}
-}
 
 // Warm says whether everything that is stored has been counted since the start.
 func (c *Counter) Warm() bool { return c.warm.Load() }
@@ -224,9 +200,7 @@ func (c *Counter) push(w *waiting) error {
 		return errFull
 	}
 	c.pending.Add(int64(len(w.data)))
-	c.forget()
-	w.since = c.cfg.Clock.Now()
-	c.ages = append(c.ages, w)
+	c.ages.add(w, c.cfg.Clock.Now())
 	select {
 	case c.arrived <- struct{}{}:
 	default:

@@ -208,7 +208,7 @@ func (p *Parts) Backlog() (bytes int64) {
 // Oldest is how long the oldest batch has waited on this server to be stored and counted.
 func (p *Parts) Oldest() (age time.Duration) {
 	for _, made := range p.all() {
-		age = max(age, made.Counter.Oldest())
+		age = max(age, made.Counter.Share().Oldest())
 	}
 	return age
 }

@@ -43,7 +43,8 @@ func TestClocks(t *testing.T) {
 // TestIdentities: the field that makes ever new identities is named; one that always had many is not.
 func TestIdentities(t *testing.T) {
 	w := New(1 << 30)
-	p := &usage.Product{Name: "sessions", Kind: usage.Unique, Identity: []string{"user", "request"}, Tags: []string{"team"}}
+	p := &usage.Product{Name: "sessions", Kind: usage.Unique, Identity: []string{"user", "request"},
+		Tags: []string{"team"}}
 	send := func(requests int, now time.Time) []Growth {
 		b := w.Begin(now)
 		for i := range 20_000 {
