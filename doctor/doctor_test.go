@@ -14,7 +14,7 @@ import (
 
 // TestStories runs testdata/*.txt. A story tells evidence line by line, and what the report must say:
 //
-//	member NAME ROLE [cluster=C] [began=AGO] [addr=A] [depends=PLANE:KIND:ADDR]   begins a member; lines that follow are its series
+//	member NAME ROLE [cluster=C] [began=AGO] [addr=A] [depends=PLANE:KIND:ADDR]   begins a member; its series follow
 //	timing NAME{label=value} mean=M [p99=P] [max=X] [n=N] [usual=U] [rate=R] [often=O]
 //	gauge NAME{...} V [slope=S] [usual=U]       counter NAME{...} SUM [usual=RATE]
 //	stack KIND PLANE/STAGE PACKAGE SHARE [seconds=S]      slow PLANE KIND TOOK STAGE=TOOK...

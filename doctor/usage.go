@@ -138,10 +138,12 @@ func usageLimitUnjudged(v *view) []Finding {
 			continue
 		}
 		name := s.Label("limit")
-		why, do := "its usage cannot be asked for", "Ask for it: corbel usage estimates PRODUCT --tenant TENANT says why."
+		why := "its usage cannot be asked for"
+		do := "Ask for it: corbel usage estimates PRODUCT --tenant TENANT says why."
 		switch s.Label("reason") {
 		case "undefined":
-			why, do = "its product is not defined", "Define the product, or remove the limit: corbel usage limits delete "+name+"."
+			why = "its product is not defined"
+			do = "Define the product, or delete the limit: corbel usage limits delete " + name + "."
 		case "incomplete":
 			why = "a server does not answer, so that its usage is a lower bound"
 			do = "Bring the server back: completeness of any estimate names it."
@@ -252,8 +254,8 @@ func usageCacheCold(v *view) []Finding {
 		Culprit: "rollout of " + some(fresh, 3), subject: "cold", Since: s.Since,
 		Title: fmt.Sprintf("%s: %.0f %% of accesses to the cache miss while a rollout goes on", v.Member,
 			100*misses/(hits+misses)),
-		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f misses in %s%s; nothing was evicted, so the cache is not too "+
-			"small", misses, v.Window, usually(s))},
+		Evidence: []Line{{Key: s.Key(), Text: fmt.Sprintf("%.0f misses in %s%s; nothing was evicted, so the cache is not "+
+			"too small", misses, v.Window, usually(s))},
 			{Text: "started within the last quarter of an hour: " + some(fresh, 3)}},
 		Do: []string{"Wait, or roll fewer hosts at once: misses end when the local caches are warm.",
 			"A larger cache does not help."}}}

@@ -76,7 +76,7 @@ type Counter struct {
 
 	queueMu sync.Mutex // guards queue, open, ages
 	queue   *limits.Fair[*waiting]
-	open    bool          // batches are taken
+	open    bool // batches are taken
 	ages    ages
 	arrived chan struct{} // has one element when something waits
 
