@@ -73,6 +73,7 @@ type stage struct {
 	t        *testing.T
 	ctx      context.Context
 	addr     string
+	also     string // an address beside it that the browser may go to
 	api      *uiapi.API
 	server   *http.Server
 	overview *topic
@@ -85,10 +86,7 @@ type stage struct {
 
 func open(t *testing.T) *stage {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		loud.Skip(t, "the page in a browser: there is no chromium")
-	}
+	chromium(t)
 	s := &stage{t: t, words: "3 servers"}
 	s.overview = newTopic(func(url.Values) any {
 		s.mu.Lock()
@@ -142,21 +140,47 @@ func open(t *testing.T) *stage {
 	s.start(l)
 	t.Cleanup(func() { _ = s.server.Close() })
 
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.WindowSize(1280, 800))
+	s.browse("http://" + s.addr + "/ui")
+	return s
+}
+
+// chromium is the browser's path.
+func chromium(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		loud.Skip(t, "the page in a browser: there is no chromium")
+	}
+	return path
+}
+
+// browse opens an address in a browser of the stage's own.
+func (s *stage) browse(address string, more ...chromedp.ExecAllocatorOption) {
+	s.t.Helper()
+	options := append(append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(s.t)),
+		chromedp.NoSandbox, chromedp.WindowSize(1280, 800)), more...)
 	ctx, end := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(end)
+	s.t.Cleanup(end)
 	ctx, end = chromedp.NewContext(ctx)
-	t.Cleanup(end)
+	s.t.Cleanup(end)
 	s.ctx = ctx
 	if err := chromedp.Listen(ctx, s.heard); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	s.run(chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
 		_, err := cdp.Call(ctx, tab, log.Enable, cdp.Empty{})
 		return err
-	}), chromedp.Navigate("http://"+s.addr+"/ui"))
-	return s
+	}), chromedp.Navigate(address))
+}
+
+// well fails for what was heard that must not happen.
+func (s *stage) well() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.wrong {
+		s.t.Error(w)
+	}
 }
 
 func (s *stage) start(l net.Listener) {
@@ -183,7 +207,8 @@ func (s *stage) heard(event any) {
 	case *runtime.EventConsoleAPICalled:
 		s.wrong = append(s.wrong, fmt.Sprintf("console: %s", e.Type))
 	case *network.EventRequestWillBeSent:
-		if !strings.HasPrefix(e.Request.URL, "http://"+s.addr+"/") && !strings.HasPrefix(e.Request.URL, "data:") {
+		if !strings.HasPrefix(e.Request.URL, "http://"+s.addr+"/") && !strings.HasPrefix(e.Request.URL, "data:") &&
+			(s.also == "" || !strings.HasPrefix(e.Request.URL, s.also)) {
 			s.wrong = append(s.wrong, "a request to "+e.Request.URL)
 		}
 	}
@@ -305,12 +330,7 @@ func TestByKeyboard(t *testing.T) {
 	s.keys("j")
 	s.keys(kb.Enter)
 	s.see("h1", "service-00042")
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, w := range s.wrong {
-		t.Error(w)
-	}
+	s.well()
 }
 
 // TestServerAway: a server that goes is said to be away, with how old the page is; when it is back, the page goes on.

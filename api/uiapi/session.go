@@ -27,6 +27,8 @@ type Person struct {
 	Name string
 	// Catalog, Secrets and Monitor are tokens of the three planes, empty where the login gave none.
 	Catalog, Secrets, Monitor string
+	// Made tells that the login made the tokens of the catalog and the secrets plane: they end with the session.
+	Made bool
 	// Remote is the address that it logged in from.
 	Remote string
 }

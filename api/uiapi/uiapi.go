@@ -3,6 +3,9 @@
 // of the person: there is no second implementation of a write.
 //
 //	POST /ui/api/login         {"token"} or {"user", "password"}: begins a session, whose cookie no script can read
+//	GET  /ui/api/logins        the providers (OIDC) that are set up for ?origin=
+//	POST /ui/api/login/begin   {"method", "role", "origin"}: where the browser goes to log in at one of them
+//	POST /ui/api/login/end     {"state", "code"}: what it came back with; begins a session
 //	POST /ui/api/logout        ends it
 //	GET  /ui/api/me            who is logged in; 401 without a session
 //	GET  /ui/api/topic/NAME    a topic as it is now; the query belongs to the topic
@@ -64,11 +67,15 @@ type Plane struct {
 	Attach func(*http.Request, *Person) error
 }
 
-// Config of an API. All but Clock and About is needed.
+// Config of an API. All but Clock, Browser, Leave and About is needed.
 type Config struct {
 	Clock clock.Clock // nil is the real one
 	// Login judges credentials; an error of kind Denied says that they are wrong.
 	Login func(*http.Request, *Credentials) (Person, error)
+	// Browser logs in at providers; nil where there are none.
+	Browser Browser
+	// Leave gives back what a login made, when its person logs out; nil gives nothing back.
+	Leave func(*http.Request, *Person)
 	// Open is who asks without a session, nil where a login is needed.
 	Open   func(*http.Request) *Person
 	Topics map[string]Topic
@@ -95,10 +102,10 @@ func New(cfg Config) *API {
 	a := &API{cfg: cfg, sessions: NewSessions(cfg.Clock), mux: http.NewServeMux(),
 		origins: http.NewCrossOriginProtection()}
 	a.mux.HandleFunc("POST /ui/api/login", a.login)
-	a.mux.HandleFunc("POST /ui/api/logout", func(w http.ResponseWriter, r *http.Request) {
-		http.SetCookie(w, a.sessions.End(r))
-		w.WriteHeader(http.StatusNoContent)
-	})
+	a.mux.HandleFunc("GET /ui/api/logins", a.methods)
+	a.mux.HandleFunc("POST /ui/api/login/begin", a.begin)
+	a.mux.HandleFunc("POST /ui/api/login/end", a.end)
+	a.mux.HandleFunc("POST /ui/api/logout", a.logout)
 	a.mux.HandleFunc("GET /ui/api/me", a.me)
 	a.mux.HandleFunc("GET /ui/api/topic/{name}", a.topic)
 	a.mux.HandleFunc("POST /ui/api/stream", a.stream)
@@ -160,6 +167,15 @@ func (a *API) login(w http.ResponseWriter, r *http.Request) {
 	}
 	http.SetCookie(w, a.sessions.Begin(r, p))
 	answer(w, map[string]string{"name": p.Name})
+}
+
+func (a *API) logout(w http.ResponseWriter, r *http.Request) {
+	p, _, ok := a.sessions.Of(r)
+	http.SetCookie(w, a.sessions.End(r))
+	if ok && a.cfg.Leave != nil {
+		a.cfg.Leave(r, &p)
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 func (a *API) me(w http.ResponseWriter, r *http.Request) {

@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/cli/vaultcmd"
 	"corbel.dev/corbel/kit/version"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
+	uiplane "corbel.dev/corbel/node/planes/ui"
 	"corbel.dev/corbel/node/vaultconf"
 	"github.com/spf13/cobra"
 )
@@ -112,6 +113,9 @@ func runVaultServer(e *command.Env, c *cobra.Command, paths []string, level stri
 	if err != nil {
 		return m.failed(err)
 	}
+	if cfg.UI {
+		uiplane.SecretsAlone(s.Page, s.API())
+	}
 	m.opened(s)
 	var b strings.Builder
 	b.WriteString("==> Vault server configuration:\n\n")
@@ -168,6 +172,7 @@ func runVaultDev(e *command.Env, c *cobra.Command, cfg secretsplane.DevConfig, s
 	if err != nil {
 		return fmt.Errorf("cannot start: %w", err)
 	}
+	uiplane.SecretsAlone(s.Page, s.API())
 	if home := e.Getenv("HOME"); store && home != "" {
 		if err := vaultcmd.StoreToken(filepath.Join(home, ".vault-token"), s.RootToken); err != nil {
 			fmt.Fprintf(e.Err, "warning: the root token is not kept in ~/.vault-token: %v\n", err)

@@ -38,7 +38,8 @@ type Doors struct {
 	depends    []func() []doctor.Dependency
 	debug      map[string]func() any
 	access     Access
-	front      front
+	front      Front
+	api        http.Handler // of the process's own HTTP ports
 }
 
 // Access turns tokens into rights.
@@ -51,37 +52,40 @@ type Access interface {
 	Allows(r *http.Request, right Right) bool
 }
 
-// front is what is at all ports for HTTP of a process, whichever plane's they are: the web UI.
-type front struct {
-	api    http.Handler // of the process's own HTTP ports
+// Front is what is at all ports for HTTP of a process, whichever plane's they are: the web UI.
+type Front struct {
 	serves func(path string) bool
-	page   http.Handler // nil until a plane has said so
+	page   http.Handler // nil until it was set
 }
 
-// OwnAPI answers what the process's own HTTP ports answer. It may be called once the process runs.
-func (d *Doors) OwnAPI() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.front.api.ServeHTTP(w, r) })
-}
+// Set has h answer the paths that serves takes. It judges on its own who may have what.
+func (f *Front) Set(serves func(path string) bool, h http.Handler) { f.serves, f.page = serves, h }
 
-// SetOwnAPI says what that is.
-func (d *Doors) SetOwnAPI(h http.Handler) { d.front.api = h }
-
-// SetFront has h answer, at all ports for HTTP, the paths that serves takes. It judges on its own who may have what.
-func (d *Doors) SetFront(serves func(path string) bool, h http.Handler) {
-	d.front.serves, d.front.page = serves, h
-}
-
-// Front adds to the handler of a port what SetFront has said by the time a request comes. Requests come when all planes
-// are open.
-func (d *Doors) Front(h http.Handler) http.Handler {
+// Before adds to the handler of a port what Set has said by the time a request comes.
+func (f *Front) Before(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if d.front.page != nil && d.front.serves(r.URL.Path) {
-			d.front.page.ServeHTTP(w, r)
+		if f.page != nil && f.serves(r.URL.Path) {
+			f.page.ServeHTTP(w, r)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
 }
+
+// OwnAPI answers what the process's own HTTP ports answer. It may be called once the process runs.
+func (d *Doors) OwnAPI() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.api.ServeHTTP(w, r) })
+}
+
+// SetOwnAPI says what that is.
+func (d *Doors) SetOwnAPI(h http.Handler) { d.api = h }
+
+// SetFront has h answer, at all ports for HTTP, the paths that serves takes. It judges on its own who may have what.
+func (d *Doors) SetFront(serves func(path string) bool, h http.Handler) { d.front.Set(serves, h) }
+
+// Front adds to the handler of a port what SetFront has said by the time a request comes. Requests come when all planes
+// are open.
+func (d *Doors) Front(h http.Handler) http.Handler { return d.front.Before(h) }
 
 // Grant is what a token of the catalog may do.
 func (d *Doors) Grant(ctx context.Context, token string) (*acl.Grant, error) {

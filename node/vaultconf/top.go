@@ -28,7 +28,7 @@ func (r *reader) top(k *Keys) {
 	c.APIAddr = r.resolved("api_addr", k.String("api_addr", k.String("redirect_addr", "")))
 	c.ClusterAddr, c.ClusterName = r.resolved("cluster_addr", k.String("cluster_addr", "")), k.String("cluster_name", "")
 	c.DisableClustering = k.Bool("disable_clustering", false)
-	c.UI = k.Bool("ui", k.Bool("enable_ui", false))
+	c.UI = k.Bool("ui", k.Bool("enable_ui", true))
 	c.LogLevel, c.LogFile, c.PIDFile = k.String("log_level", ""), k.String("log_file", ""), k.String("pid_file", "")
 	c.LogRotateBytes, c.LogRotateAfter, c.LogRotateFiles = k.Int("log_rotate_bytes", 0),
 		k.Duration("log_rotate_duration", 24*time.Hour), k.Int("log_rotate_max_files", 0)

@@ -3,15 +3,17 @@ import { signal } from "@preact/signals";
 import { Problem, get, send } from "./lib/api";
 import { Confirm } from "./lib/act";
 import { listenKeys, screens } from "./lib/keys";
+import { me, type Me, secretsAlone } from "./lib/me";
 import { begin, paused, signedOut } from "./lib/live";
 import { Help, Palette } from "./lib/overlay";
+import { Title } from "./lib/parts";
 import { go, href, listen, param, path } from "./lib/route";
 import { Cluster } from "./screens/cluster";
 import { Doctor } from "./screens/doctor";
 import { Incidents } from "./screens/incidents";
 import { Jobs } from "./screens/jobs";
 import { Folder, Key } from "./screens/kv";
-import { Login } from "./screens/login";
+import { Back, isBack, Login } from "./screens/login";
 import { Nodes } from "./screens/nodes";
 import { Overview } from "./screens/overview";
 import { Propagation } from "./screens/propagation";
@@ -21,15 +23,6 @@ import { Topology } from "./screens/topology";
 import { Usage } from "./screens/usage";
 import { text } from "./text";
 
-interface Me {
-  /** name is who is logged in, "" where nobody has to be; open says that nobody had to. */
-  name: string;
-  open: boolean;
-  datacenter: string;
-  planes: Record<string, boolean>;
-}
-
-const me = signal<Me | undefined>(undefined);
 const trouble = signal("");
 
 async function look(): Promise<void> {
@@ -53,6 +46,7 @@ function Screen() {
   const at = path.value;
   const [, first = "", ...rest] = at.split("/");
   const name = rest.map(decodeURIComponent).join("/");
+  if (secretsAlone() && !["", "secrets", "doctor"].includes(first)) return <Elsewhere />;
   switch (first) {
     case "":
       return <Overview />;
@@ -71,9 +65,9 @@ function Screen() {
     case "incidents":
       return <Incidents />;
     case "jobs":
-      return <Jobs key={name} here={me.value?.planes["jobs"] === true} name={name} />;
+      return <Jobs key={name} here={me.value?.planes?.["jobs"] === true} name={name} />;
     case "usage":
-      return <Usage here={me.value?.planes["usage"] === true} />;
+      return <Usage here={me.value?.planes?.["usage"] === true} />;
     case "kv":
       return param("key") === "" ? <Folder key={name} prefix={name} /> : <Key key={name} name={name} />;
     case "doctor":
@@ -85,8 +79,19 @@ function Screen() {
   }
 }
 
+/** Elsewhere is a screen of a plane that this server does not run. */
+function Elsewhere() {
+  return (
+    <>
+      <Title>{screens.flatMap((g) => g.links).find((l) => l.path !== "/" && current(l.path))?.name ?? text.product}</Title>
+      <p class="empty">{text.secretsAlone}</p>
+    </>
+  );
+}
+
 function App() {
-  if (signedOut.value || path.value === "/login") return <Login done={entered} />;
+  if (isBack(path.value)) return <Back done={entered} />;
+  if (signedOut.value || path.value === "/login") return <Login done={() => entered("/")} />;
   if (!me.value) return <p class="empty">{trouble.value === "" ? text.loading : trouble.value}</p>;
   const { name, open, datacenter } = me.value;
   return (
@@ -132,8 +137,9 @@ function App() {
   );
 }
 
-function entered(): void {
-  if (path.value === "/login") go("/");
+/** entered goes on after a login, from its own pages to a path. */
+function entered(to: string): void {
+  if (path.value === "/login" || isBack(path.value)) go(to);
   void look();
 }
 

@@ -15,6 +15,12 @@ export const text = {
   loginToken: "Token",
   loginSubmit: "Log in",
   loginHint: "The token of an ACL policy, a Vault token or a Sensu API key. It stays on the server.",
+  loginRole: "Role",
+  loginWith: (name: string) => `Log in with ${name}`,
+  loginEnding: "Logging in",
+  loginAgain: "Log in again",
+  secretsAlone:
+    "This server runs the secrets plane alone. What the other planes know is shown at a server that runs them: corbel ui --http-addr SERVER:8500",
   logout: "Log out",
   loading: "Loading",
   asOf: (age: string) => `as of ${age} ago`,

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"path/filepath"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/node/admission"
 	"corbel.dev/corbel/node/logs"
+	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/secrets/keeper"
 )
 
@@ -31,8 +33,14 @@ type DevServer struct {
 	UnsealKey string // base64
 	CAFile    string // with TLS: whom clients are to trust
 
+	// Page is what its port serves beside the API. It is set before Run.
+	Page *plane.Front
+
 	plane *secretsPlane
 }
+
+// API answers what its port answers.
+func (s *DevServer) API() http.Handler { return s.plane.api }
 
 // NewDevServer makes it and opens its port.
 func NewDevServer(cfg DevConfig) (*DevServer, error) {
@@ -58,18 +66,19 @@ func NewDevServer(cfg DevConfig) (*DevServer, error) {
 			return nil, err
 		}
 	}
-	plane, first, err := newDevSecrets(secretsConfig{ports: []secretsPort{{listen: port}}, clock: clock.Real{},
-		admits: &admission.Ports{}, log: lines.Logger(),
+	page := &plane.Front{}
+	made, first, err := newDevSecrets(secretsConfig{ports: []secretsPort{{listen: port}}, clock: clock.Real{},
+		admits: &admission.Ports{}, log: lines.Logger(), front: page.Before,
 		keeper: keeper.Config{Local: keeper.Local{Follow: lines.Follow}}}, cfg.RootToken, kvVersion)
 	if err != nil {
 		return nil, err
 	}
-	if err := plane.http.Bind(); err != nil {
-		plane.keeper.Seal()
+	if err := made.http.Bind(); err != nil {
+		made.keeper.Seal()
 		return nil, fmt.Errorf("dev-listen-address: %w", err)
 	}
 	s := &DevServer{RootToken: first.RootToken, UnsealKey: base64.StdEncoding.EncodeToString(first.Shares[0]),
-		plane: plane}
+		Page: page, plane: made}
 	if cfg.TLSDir != "" {
 		s.CAFile = filepath.Join(cfg.TLSDir, devCAFile)
 	}

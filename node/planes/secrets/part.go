@@ -53,7 +53,7 @@ func newPart(d *plane.Doors) (*Part, error) {
 			return nil, err
 		}
 		own.Sockets = cfg.Sockets
-		s, err := newServer(own, os.Stderr, nil, d.Faults, shared{d.Ports, d.Front})
+		s, err := newServer(own, os.Stderr, nil, d.Faults, shared{admits: d.Ports, front: d.Front})
 		if err != nil {
 			return nil, err
 		}

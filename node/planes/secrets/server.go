@@ -27,6 +27,7 @@ import (
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/logs"
 	"corbel.dev/corbel/node/memory"
+	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/auth"
@@ -56,10 +57,15 @@ type Server struct {
 	doctor  *vaultDoctor // nil within a process that has a doctor of its own
 }
 
+// API answers what its ports answer.
+func (s *Server) API() http.Handler { return s.plane.api }
+
 // shared is what a server has of the process that it is part of.
 type shared struct {
 	admits *admission.Ports
 	front  func(http.Handler) http.Handler
+	// Page is what the ports serve beside the API, set before Run; nil within a process that has one for all planes.
+	Page *plane.Front
 }
 
 // NewServer opens storage and ports. Log lines go to out.
@@ -68,7 +74,8 @@ func NewServer(cfg *vaultconf.Config, out io.Writer) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newServer(cfg, out, &vaultDoctor{}, faults, shared{})
+	front := &plane.Front{}
+	s, err := newServer(cfg, out, &vaultDoctor{}, faults, shared{front: front.Before, Page: front})
 	if err == nil {
 		s.parts.Add("faults", faults.Run)
 	}

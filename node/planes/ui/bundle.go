@@ -14,18 +14,23 @@ import (
 // part is one answer of a plane's own API that a screen shows.
 type part struct{ name, plane, path string }
 
-// bundle is a topic of several answers of planes. What of them fails is told under "problems" by its name: the rest of
-// the screen stays.
+// bundle is a topic of several answers of planes, shared by those whose rights are the same. What of them fails is told
+// under "problems" by its name: the rest of the screen stays.
 func (u *UI) bundle(parts []part, own func(out map[string]any)) *topic {
-	return &topic{every: watched, rights: u.rightsOfAll, make: func(ctx context.Context, p *uiapi.Person,
+	return u.ask.bundle(u.rightsOfAll, parts, own)
+}
+
+func (a *asker) bundle(rights func(context.Context, *uiapi.Person) (string, error), parts []part,
+	own func(out map[string]any)) *topic {
+	return &topic{every: watched, rights: rights, make: func(ctx context.Context, p *uiapi.Person,
 		_ url.Values) (any, error) {
 		out, problems := map[string]any{}, map[string]string{}
 		for _, one := range parts {
-			if u.ask.planes[one.plane].Handler == nil {
+			if a.planes[one.plane].Handler == nil {
 				continue
 			}
 			var text json.RawMessage
-			if err := u.ask.get(ctx, p, one.plane, one.path, &text); err != nil {
+			if err := a.get(ctx, p, one.plane, one.path, &text); err != nil {
 				problems[one.name] = err.Error()
 				continue
 			}
@@ -44,13 +49,12 @@ func (u *UI) bundle(parts []part, own func(out map[string]any)) *topic {
 	}}
 }
 
-func (u *UI) secretsTopic() *topic {
-	return u.bundle([]part{
-		{"seal", "secrets", "/v1/sys/seal-status"},
-		{"mounts", "secrets", "/v1/sys/internal/ui/mounts"},
-		{"attribution", "secrets", "/v1/sys/leases/attribution"},
-		{"revocation", "secrets", "/v1/sys/leases/revocation"},
-	}, nil)
+// secretsParts are what the screen of the secrets plane shows.
+var secretsParts = []part{
+	{"seal", "secrets", "/v1/sys/seal-status"},
+	{"mounts", "secrets", "/v1/sys/internal/ui/mounts"},
+	{"attribution", "secrets", "/v1/sys/leases/attribution"},
+	{"revocation", "secrets", "/v1/sys/leases/revocation"},
 }
 
 func (u *UI) meshTopic() *topic {

@@ -56,6 +56,11 @@ func (u *UI) report(ctx context.Context, p *uiapi.Person) (*doctorView, error) {
 	if err := u.ask.get(ctx, p, "catalog", "/v1/doctor", &r); err != nil {
 		return nil, err
 	}
+	return viewOf(&r), nil
+}
+
+// viewOf is a report as the page shows it.
+func viewOf(r *doctor.Report) *doctorView {
 	v := &doctorView{Findings: []findingRow{}, Fine: r.Fine, Asked: r.Asked, Silent: r.Silent}
 	if v.Fine == nil {
 		v.Fine = []string{}
@@ -76,5 +81,5 @@ func (u *UI) report(ctx context.Context, p *uiapi.Person) (*doctorView, error) {
 		}
 		v.Findings = append(v.Findings, row)
 	}
-	return v, nil
+	return v
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
@@ -36,18 +35,7 @@ func (u *UI) byToken(ctx context.Context, token string, p *uiapi.Person) {
 		}
 	}
 	if u.secrets != nil {
-		asSecrets := uiapi.Person{Secrets: token, Remote: p.Remote}
-		var self struct {
-			Data struct {
-				Name string `json:"display_name"`
-			} `json:"data"`
-		}
-		if u.ask.get(ctx, &asSecrets, "secrets", "/v1/auth/token/lookup-self", &self) == nil {
-			p.Secrets = token
-			if p.Name == "" {
-				p.Name = self.Data.Name
-			}
-		}
+		_ = u.ask.secretsToken(ctx, token, p) // another plane may know it
 	}
 	if u.monitor != nil {
 		asMonitor := uiapi.Person{Monitor: "Key " + token, Remote: p.Remote}
@@ -87,16 +75,7 @@ func (u *UI) byPassword(ctx context.Context, c *uiapi.Credentials, p *uiapi.Pers
 		}
 	}
 	if u.secrets != nil {
-		var answer struct {
-			Auth struct {
-				Token string `json:"client_token"`
-			} `json:"auth"`
-		}
-		err := u.ask.send(ctx, &uiapi.Person{Remote: p.Remote}, http.MethodPost, "secrets",
-			"/v1/auth/userpass/login/"+url.PathEscape(c.User), map[string]string{"password": c.Password}, &answer)
-		if err == nil && answer.Auth.Token != "" {
-			p.Secrets, p.Name = answer.Auth.Token, c.User
-		}
+		_ = u.ask.secretsPassword(ctx, c, p) // the monitor plane may know it
 	}
 	if p.Name == "" {
 		return wrong

@@ -25,7 +25,8 @@ type overviewView struct {
 	Planes   []planeRow   `json:"planes"`
 	Services []serviceRow `json:"services"` // the worst ones
 	Findings []findingRow `json:"findings"`
-	Doctor   string       `json:"doctor,omitempty"` // why there are no findings
+	Doctor   string       `json:"doctor,omitempty"`  // why there are no findings
+	Catalog  string       `json:"catalog,omitempty"` // why there are no services
 }
 
 // worstShown is how many of the worst the overview shows.
@@ -46,7 +47,7 @@ func (u *UI) overviewTopic(f *fleet) *topic {
 		if line, ok := u.monitorLine(ctx, p); ok {
 			v.Planes = append(v.Planes, line)
 		}
-		if line, ok := u.secretsLine(ctx, p); ok {
+		if line, ok := u.ask.secretsLine(ctx, p); ok {
 			v.Planes = append(v.Planes, line)
 		}
 		if g.Allow(acl.Operator, "", acl.Read) {

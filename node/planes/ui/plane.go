@@ -59,7 +59,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	u.jobs = plane.Find[*jobsplane.Plane](d.Planes)
 	u.ask = asker{planes: u.planes()}
 	api := uiapi.New(uiapi.Config{Clock: d.Clock, Login: u.login, Open: u.open, Topics: u.topics(), Search: u.search,
-		Planes: u.ask.planes, About: u.about})
+		Planes: u.ask.planes, About: u.about, Browser: &providers{ask: &u.ask}, Leave: u.ask.leave})
 	mux := http.NewServeMux()
 	mux.Handle("/ui/api/", api)
 	mux.Handle("/", ui.Handler())
@@ -137,12 +137,7 @@ func (u *UI) planes() map[string]uiapi.Plane {
 		return nil
 	}}}
 	if u.secrets != nil {
-		out["secrets"] = uiapi.Plane{Handler: u.secrets.API(), Attach: func(r *http.Request, p *uiapi.Person) error {
-			r.Header.Del("Authorization")
-			r.Header.Set("X-Vault-Token", p.Secrets)
-			r.Header.Set("X-Vault-Request", "true")
-			return nil
-		}}
+		out["secrets"] = secretsAPI(u.secrets.API())
 	}
 	if u.jobs != nil {
 		out["jobs"] = uiapi.Plane{Handler: u.jobs.API(), Attach: func(r *http.Request, p *uiapi.Person) error {

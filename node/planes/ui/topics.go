@@ -24,7 +24,7 @@ func (u *UI) topics() map[string]uiapi.Topic {
 		"changes":     u.changesTopic(),
 		"jobs":        u.jobsTopic(),
 		"usage":       u.usageTopic(),
-		"secrets":     u.secretsTopic(),
+		"secrets":     u.bundle(secretsParts, nil),
 		"mesh":        u.meshTopic(),
 		"cluster":     u.clusterTopic(),
 		"propagation": u.propagationTopic(),

@@ -1,6 +1,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { as } from "../lib/act";
 import { get, Problem } from "../lib/api";
+import { secretsAlone } from "../lib/me";
 import { clock, count } from "../lib/time";
 import { text } from "../text";
 
@@ -15,6 +16,11 @@ interface Profile {
   at: number;
   root: Frame;
 }
+
+const profileOf = (kind: string): string =>
+  secretsAlone()
+    ? as("secrets", `/v1/sys/doctor/profile?kind=${kind}&format=tree`)
+    : as("catalog", `/v1/doctor/profile?kind=${kind}&format=tree`);
 
 const kinds = ["cpu", "blocked", "mutex", "waiting", "heap"];
 const rowHeight = 18; // px
@@ -82,7 +88,7 @@ export function Flame() {
   useEffect(() => {
     if (kind === "") return;
     const end = new AbortController();
-    get<Profile>(as("catalog", `/v1/doctor/profile?kind=${kind}&format=tree`), end.signal).then(
+    get<Profile>(profileOf(kind), end.signal).then(
       (p) => {
         setProfile(p);
         setProblem("");

@@ -34,6 +34,8 @@ interface OverviewData {
   findings: Finding[];
   /** doctor says why there are no findings to see. */
   doctor?: string;
+  /** catalog says why there are no services to see. */
+  catalog?: string;
 }
 
 export function Overview() {
@@ -57,7 +59,7 @@ export function Overview() {
           <div class="columns">
             <section>
               <h2>{text.unhealthy}</h2>
-              {data.services.length === 0 && <p class="empty">{text.allPass}</p>}
+              {data.services.length === 0 && <p class="empty">{data.catalog ?? text.allPass}</p>}
               {data.services.length > 0 && (
                 <ul class="lines">
                   {data.services.map((s) => (
