@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"corbel.dev/corbel/kit/rawsock"
 	"corbel.dev/corbel/kit/spawn"
 )
 
@@ -80,7 +81,7 @@ func (w *watcher) await() error {
 func (w *watcher) read(fd uintptr) bool {
 	buf := watchBuffers.Get().(*[]byte)
 	defer watchBuffers.Put(buf)
-	n, err := syscall.Read(int(fd), *buf)
+	n, err := rawsock.Read(fd, *buf)
 	switch {
 	case err == syscall.EAGAIN || err == syscall.EINTR:
 		return false
@@ -398,9 +399,9 @@ func openWatcher(ctx context.Context, c *Target) (*watcher, error) {
 	if err := conn.nc.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	raw, err := conn.nc.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		return nil, err
+	raw := rawsock.Of(conn.nc)
+	if raw == nil {
+		return nil, errors.New("watchers need sockets of Unix: run this bench on Linux or macOS")
 	}
 	return &watcher{nc: conn.nc, raw: raw, index: r.index, length: r.length}, nil
 }

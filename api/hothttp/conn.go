@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"corbel.dev/corbel/kit/rawsock"
 )
 
 // conn is one connection on the hot path.
@@ -208,8 +208,8 @@ func (c *conn) fill() error {
 func (c *conn) readOnce(fd uintptr) bool {
 	buf := readBuffers.Get().(*[]byte)
 	for {
-		n, err := unix.Read(int(fd), *buf)
-		if err == unix.EINTR {
+		n, err := rawsock.Read(fd, *buf)
+		if err == syscall.EINTR {
 			continue
 		}
 		if n > 0 {
@@ -218,7 +218,7 @@ func (c *conn) readOnce(fd uintptr) bool {
 		}
 		readBuffers.Put(buf)
 		switch {
-		case err == unix.EAGAIN:
+		case err == syscall.EAGAIN:
 			return false
 		case err == nil:
 			c.readErr = io.EOF
@@ -340,17 +340,17 @@ func (c *conn) writeOnce(fd uintptr) bool {
 		var n int
 		var err error
 		if len(c.out[1]) == 0 {
-			n, err = unix.Write(int(fd), c.out[0])
+			n, err = rawsock.Write(fd, c.out[0])
 		} else {
-			n, err = unix.Writev(int(fd), c.out[:])
+			n, err = rawsock.Writev(fd, c.out[:])
 		}
 		if n > 0 {
 			first := min(n, len(c.out[0]))
 			c.out[0], c.out[1] = c.out[0][first:], c.out[1][n-first:]
 		}
 		switch err {
-		case nil, unix.EINTR:
-		case unix.EAGAIN:
+		case nil, syscall.EINTR:
+		case syscall.EAGAIN:
 			return true
 		default:
 			c.writeErr = err

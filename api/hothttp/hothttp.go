@@ -28,6 +28,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"corbel.dev/corbel/kit/rawsock"
 )
 
 // Outcome is what a Handler did with a Call.
@@ -229,7 +231,7 @@ func (s *Server) accept(ctx context.Context) error {
 		case err != nil:
 			return err
 		}
-		raw := rawOf(nc)
+		raw := rawsock.Of(nc)
 		if raw == nil {
 			s.fallback.hand(nc)
 			continue
@@ -244,19 +246,6 @@ func (s *Server) accept(ctx context.Context) error {
 		s.mu.Unlock()
 		s.wg.Go(c.run)
 	}
-}
-
-// rawOf returns the descriptor access of a plain stream socket, nil for anything else (TLS, pipes).
-func rawOf(nc net.Conn) syscall.RawConn {
-	sc, ok := nc.(syscall.Conn)
-	if !ok {
-		return nil
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	return raw
 }
 
 func (s *Server) forget(c *conn) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/rawsock"
 )
 
 // Message is a binary message as a server sends it, made once for all who get it.
@@ -176,7 +177,7 @@ func (c *Conn) writeNow(b []byte) (n int, err error) {
 	rawErr := c.raw.Write(func(fd uintptr) bool {
 		for n < len(b) {
 			var k int
-			k, err = syscall.Write(int(fd), b[n:])
+			k, err = rawsock.Write(fd, b[n:])
 			if err == syscall.EINTR {
 				continue
 			}

@@ -23,6 +23,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/limit"
+	"corbel.dev/corbel/kit/rawsock"
 )
 
 // Status codes of closing.
@@ -114,11 +115,7 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, bufferBytes); return
 
 func newConn(nc net.Conn, limits *Limits, client bool, early []byte) *Conn {
 	c := &Conn{nc: nc, limits: limits, client: client, in: early}
-	if sc, ok := nc.(syscall.Conn); ok {
-		if raw, err := sc.SyscallConn(); err == nil {
-			c.raw = raw
-		}
-	}
+	c.raw = rawsock.Of(nc)
 	c.readFn = c.readReady
 	return c
 }
@@ -128,7 +125,7 @@ func newConn(nc net.Conn, limits *Limits, client bool, early []byte) *Conn {
 func (c *Conn) readReady(fd uintptr) bool {
 	b := buffers.Get().(*[]byte)
 	for {
-		n, err := syscall.Read(int(fd), *b)
+		n, err := rawsock.Read(fd, *b)
 		switch {
 		case err == syscall.EINTR:
 			continue

@@ -1,0 +1,19 @@
+//go:build unix
+
+package hostinfo
+
+import "syscall"
+
+// Disk tells how full the file system of path is; sizes in bytes.
+func Disk(path string) (map[string]any, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(path, &st); err != nil {
+		return nil, err
+	}
+	size := uint64(st.Bsize)
+	used := (st.Blocks - st.Bfree) * size
+	inodesUsed := st.Files - min(st.Ffree, st.Files)
+	return map[string]any{"path": path, "total": st.Blocks * size, "free": st.Bavail * size, "used": used,
+		"usedPercent": percent(used, used+st.Bavail*size), "inodesTotal": st.Files, "inodesUsed": inodesUsed,
+		"inodesFree": st.Ffree, "inodesUsedPercent": percent(inodesUsed, st.Files)}, nil
+}
