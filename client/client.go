@@ -24,10 +24,10 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/neterr"
 )
 
 // Config says which agent to talk to and how. The zero value is http://127.0.0.1:8500.
@@ -334,7 +334,7 @@ func (c *Client) unreachable(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, os.ErrNotExist):
+	case neterr.Refused(err), errors.Is(err, os.ErrNotExist):
 		return errkind.Errorf(errkind.Unavailable,
 			"no agent answers at %s (%w); is the agent running? try `corbel dev`, or set -http-addr or CORBEL_HTTP_ADDR",
 			c.address, err)

@@ -192,6 +192,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if !sharesPorts {
+		cfg.SocketCount = 1
+	}
 	if cfg.SocketCount <= 0 {
 		cfg.SocketCount = min(runtime.GOMAXPROCS(0), 8)
 	}

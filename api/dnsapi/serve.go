@@ -7,12 +7,10 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
-	"golang.org/x/sys/unix"
 
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -90,16 +88,6 @@ func (s *Server) open(address string) (e endpoint, err error) {
 		_ = udp.SetWriteBuffer(socketBuffer)
 	}
 	return e, nil
-}
-
-func reusePort(_, _ string, c syscall.RawConn) error {
-	var failure error
-	if err := c.Control(func(fd uintptr) {
-		failure = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-	}); err != nil {
-		return err
-	}
-	return failure
 }
 
 func closeAll(list []endpoint) {

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"syscall"
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/kit/procgroup"
 )
 
 // killGrace is how long after the kill the pipes of a script may stay open: a
@@ -25,8 +25,7 @@ func scriptProbe(s Spec) Probe {
 		cmd := exec.CommandContext(ctx, s.Args[0], s.Args[1:]...)
 		kept := newRing(s.OutputMaxSizeBytes)
 		cmd.Stdout, cmd.Stderr = kept, kept // the same writer: exec makes one pipe and one copier
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+		procgroup.Apart(cmd)
 		cmd.WaitDelay = killGrace
 		err := cmd.Run()
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {

@@ -15,10 +15,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/kit/neterr"
 	"corbel.dev/corbel/kit/sockets"
 	"github.com/spf13/cobra"
 )
@@ -212,7 +212,7 @@ func takenPorts(offset int) (list []taken) {
 			continue
 		}
 		who := err.Error()
-		if h, found := sockets.HolderOf(p.network, at); found && errors.Is(err, syscall.EADDRINUSE) {
+		if h, found := sockets.HolderOf(p.network, at); found && neterr.InUse(err) {
 			who = fmt.Sprintf("process %d (%s) has it", h.PID, h.Name)
 		}
 		list = append(list, taken{fmt.Sprintf("%d/%s (%s)", p.port+offset, p.network, p.name), who})

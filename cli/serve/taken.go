@@ -6,13 +6,14 @@ import (
 	"net"
 	"net/netip"
 
+	"corbel.dev/corbel/kit/neterr"
 	"corbel.dev/corbel/kit/sockets"
 )
 
 // named names the process that has the port which a start wanted.
 func named(err error) error {
 	var op *net.OpError
-	if !inUse(err) || !errors.As(err, &op) || op.Addr == nil {
+	if !neterr.InUse(err) || !errors.As(err, &op) || op.Addr == nil {
 		return err
 	}
 	at, parseErr := netip.ParseAddrPort(op.Addr.String())

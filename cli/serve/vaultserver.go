@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -134,7 +135,7 @@ func runUntilSignal(ctx context.Context, e *command.Env, s *secretsplane.Server,
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	sig := make(chan os.Signal, 4) // four signals may wait; more say nothing new
-	signal.Notify(sig, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR2)
+	signal.Notify(sig, append(asksForStacks(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)...)
 	defer signal.Stop(sig)
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -143,10 +144,10 @@ func runUntilSignal(ctx context.Context, e *command.Env, s *secretsplane.Server,
 		case err := <-done:
 			return err
 		case got := <-sig:
-			switch got {
-			case syscall.SIGUSR2:
+			switch {
+			case slices.Contains(asksForStacks(), got):
 				_ = pprof.Lookup("goroutine").WriteTo(e.Err, 2)
-			case syscall.SIGHUP:
+			case got == syscall.SIGHUP:
 				err := m.service.Reload(func() error {
 					cfg, err := load()
 					if err != nil {

@@ -21,12 +21,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/neterr"
 )
 
 // Config says which server to talk to, and as whom: a user with a password, an API key, or an access token. The zero
@@ -264,7 +264,7 @@ func (c *Client) unreachable(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case neterr.Refused(err):
 		return errkind.Errorf(errkind.Unavailable,
 			"no monitor answers at %s (%w); try `corbel dev`, or set --monitor-addr or CORBEL_MONITOR_ADDR", c.base, err)
 	case errors.Is(err, context.DeadlineExceeded) || os.IsTimeout(err):

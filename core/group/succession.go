@@ -2,16 +2,15 @@ package group
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/neterr"
 )
 
 // succession shortens what lies between a leader's death and the next one. The library waits
@@ -107,7 +106,7 @@ func (s *succession) refused(addr string) bool {
 		conn, err := in.g.cfg.Dial(ctx, addr)
 		cancel()
 		if err != nil {
-			return errors.Is(err, syscall.ECONNREFUSED)
+			return neterr.Refused(err)
 		}
 		_ = conn.Close() // it was opened only to see whether it can be
 		if !in.pause(in.g.cfg.lease() / 10) {

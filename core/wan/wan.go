@@ -12,13 +12,13 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/neterr"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -112,7 +112,7 @@ func (w *WAN) carryKeys(ctx context.Context, to member.Member, req []byte) ([]by
 func (w *WAN) Run(ctx context.Context) error {
 	defer func() { _ = w.Client.Close() }()
 	err := w.Pool.Run(ctx)
-	if err == nil || ctx.Err() != nil || !errors.Is(err, syscall.EADDRINUSE) || !w.cfg.Optional {
+	if err == nil || ctx.Err() != nil || !neterr.InUse(err) || !w.cfg.Optional {
 		return err
 	}
 	// A second server on one host is none of its business.

@@ -5,8 +5,8 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
+	"corbel.dev/corbel/kit/neterr"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -23,7 +23,7 @@ type resets struct {
 }
 
 func (r *resets) count(conn net.Conn, err error) {
-	if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.ETIMEDOUT) && !errors.Is(err, syscall.EPIPE) {
+	if !neterr.Broken(err) {
 		return
 	}
 	peer := sourceOf(conn)

@@ -17,3 +17,12 @@ func Disk(path string) (map[string]any, error) {
 		"usedPercent": percent(used, used+st.Bavail*size), "inodesTotal": st.Files, "inodesUsed": inodesUsed,
 		"inodesFree": st.Ffree, "inodesUsedPercent": percent(inodesUsed, st.Files)}, nil
 }
+
+// SpaceOf tells how much room the file system of path has.
+func SpaceOf(path string) (Space, error) {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(path, &st); err != nil {
+		return Space{}, err
+	}
+	return Space{Free: uint64(st.Bavail) * uint64(st.Bsize), Total: uint64(st.Blocks) * uint64(st.Bsize)}, nil
+}

@@ -1,4 +1,4 @@
-// Package shell runs a command line as operators write it, by /bin/sh -c, with its output, its time and its
+// Package shell runs a command line as operators write it, by /bin/sh -c (on Windows cmd /C), with its output, its time and its
 // descendants bounded.
 //
 // A command runs in a process group of its own; when its time is up or ctx ends, the whole group is
@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"corbel.dev/corbel/kit/procgroup"
 )
 
 // Command is what to run.
@@ -63,14 +65,13 @@ func Run(ctx context.Context, c Command) Result {
 		most = DefaultOutputBytes
 	}
 	kept := &head{most: most}
-	cmd := exec.CommandContext(limited, "/bin/sh", "-c", c.Line)
+	cmd := ofShell(limited, c.Line)
 	cmd.Env = c.Env
 	cmd.Stdout, cmd.Stderr = kept, kept // the same writer: exec makes one pipe and one copier
 	if c.Stdin != nil {
 		cmd.Stdin = strings.NewReader(string(c.Stdin))
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	procgroup.Apart(cmd)
 	cmd.WaitDelay = pipeGrace
 	begin := time.Now()
 	err := cmd.Run()
@@ -79,13 +80,13 @@ func Run(ctx context.Context, c Command) Result {
 		r.Status, r.Err = StatusFailed, err
 		return r
 	}
-	switch ended, _ := cmd.ProcessState.Sys().(syscall.WaitStatus); {
+	switch signal := signalOf(cmd.ProcessState); {
 	case ctx.Err() != nil:
 		r.Status, r.Err = StatusFailed, ctx.Err()
 	case limited.Err() != nil && !cmd.ProcessState.Success():
 		r.Status, r.TimedOut = StatusTimedOut, true
-	case ended.Signaled():
-		r.Status = statusSignal + int(ended.Signal())
+	case signal > 0:
+		r.Status = statusSignal + signal
 	default:
 		r.Status = cmd.ProcessState.ExitCode()
 	}

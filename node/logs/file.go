@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/syslog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,14 +26,9 @@ func Writer(l *config.Logging, clk clock.Clock) (io.Writer, error) {
 		out = append(out, f)
 	}
 	if l.Syslog {
-		facility, ok := facilities[strings.ToUpper(l.SyslogFacility)]
-		if !ok {
-			return nil, fmt.Errorf("syslog_facility: %q is none of the names of syslog(3), such as LOCAL0 or DAEMON",
-				l.SyslogFacility)
-		}
-		s, err := syslog.New(syslog.LOG_INFO|facility, "consul")
+		s, err := openSyslog(l.SyslogFacility)
 		if err != nil {
-			return nil, fmt.Errorf("enable_syslog: %w", err)
+			return nil, err
 		}
 		out = append(out, s)
 	}
@@ -56,14 +50,6 @@ func (t teeAll) Write(p []byte) (int, error) {
 		}
 	}
 	return len(p), failed
-}
-
-var facilities = map[string]syslog.Priority{
-	"KERN": syslog.LOG_KERN, "USER": syslog.LOG_USER, "MAIL": syslog.LOG_MAIL, "DAEMON": syslog.LOG_DAEMON,
-	"AUTH": syslog.LOG_AUTH, "SYSLOG": syslog.LOG_SYSLOG, "LPR": syslog.LOG_LPR, "NEWS": syslog.LOG_NEWS,
-	"UUCP": syslog.LOG_UUCP, "CRON": syslog.LOG_CRON, "AUTHPRIV": syslog.LOG_AUTHPRIV, "FTP": syslog.LOG_FTP,
-	"LOCAL0": syslog.LOG_LOCAL0, "LOCAL1": syslog.LOG_LOCAL1, "LOCAL2": syslog.LOG_LOCAL2, "LOCAL3": syslog.LOG_LOCAL3,
-	"LOCAL4": syslog.LOG_LOCAL4, "LOCAL5": syslog.LOG_LOCAL5, "LOCAL6": syslog.LOG_LOCAL6, "LOCAL7": syslog.LOG_LOCAL7,
 }
 
 // WithFile is out and the file that l names.

@@ -20,12 +20,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/procgroup"
 )
 
 // The times of watches.
@@ -372,8 +372,7 @@ func (w *Watch) tell(ctx context.Context, body []byte, index string) error {
 	cmd := exec.CommandContext(ctx, w.args[0], w.args[1:]...)
 	cmd.Stdin = bytes.NewReader(append(slices.Clone(body), '\n'))
 	cmd.Env = append(os.Environ(), "CONSUL_INDEX="+index)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that the whole of it can be ended
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	procgroup.Apart(cmd)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"syscall"
 
 	"corbel.dev/corbel/core/group"
 	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/archive"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/hostinfo"
 	"corbel.dev/corbel/secrets/barrier"
 	"corbel.dev/corbel/secrets/storage/records"
 )
@@ -100,8 +100,8 @@ func (c *Cluster) Restore(ctx context.Context, in io.Reader, force bool) error {
 		return err
 	}
 	dir := c.cfg.Raft.cfg.Dir
-	var disk syscall.Statfs_t
-	if err := syscall.Statfs(dir, &disk); err != nil {
+	disk, err := hostinfo.SpaceOf(dir)
+	if err != nil {
 		return errkind.E(errkind.Unavailable, "ask for the disk's free space", err)
 	}
 	state, err := spool(dir)
@@ -109,7 +109,7 @@ func (c *Cluster) Restore(ctx context.Context, in io.Reader, force bool) error {
 		return err
 	}
 	defer state.Close()
-	meta, err := archive.Read(in, state, int64(min(disk.Bavail*uint64(disk.Bsize), 1<<60)/restoreCopies))
+	meta, err := archive.Read(in, state, int64(min(disk.Free, 1<<60)/restoreCopies))
 	if errkind.Is(err, errkind.Corrupt) { // what was sent is, not what is stored
 		return errkind.Errorf(errkind.Invalid, "no snapshot, or a damaged one: %w", err)
 	}

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 	"time"
 
 	"corbel.dev/corbel/cli/command"
@@ -158,12 +156,5 @@ func (e *execConn) sizes(fd int) (stop func()) {
 		}
 	}
 	tell()
-	changed := make(chan os.Signal, 1)
-	signal.Notify(changed, syscall.SIGWINCH)
-	go func() {
-		for range changed {
-			tell()
-		}
-	}()
-	return func() { signal.Stop(changed); close(changed) }
+	return onResize(tell)
 }

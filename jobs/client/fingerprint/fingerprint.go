@@ -144,7 +144,7 @@ func (h *Host) memory(o *Options, set func(name, value string)) {
 }
 
 func (h *Host) disk(o *Options, set func(name, value string)) {
-	total, free := diskOf(o.AllocDir)
+	total, free := Disk(o.AllocDir)
 	set("unique.storage.volume", o.AllocDir)
 	set("unique.storage.bytestotal", strconv.FormatInt(total, 10))
 	set("unique.storage.bytesfree", strconv.FormatInt(free, 10))
@@ -173,11 +173,20 @@ func pairs(name string) map[string]string {
 }
 
 // Disk is the size of the disk of dir, and its room; 0 where that is not known.
-func Disk(dir string) (total, free int64) { return diskOf(dir) }
+func Disk(dir string) (total, free int64) {
+	if dir == "" {
+		return 0, 0
+	}
+	s, err := hostinfo.SpaceOf(dir)
+	if err != nil {
+		return 0, 0
+	}
+	return int64(s.Total), int64(s.Free)
+}
 
 // DiskUse is the share of the disk of dir that is used, in percent; 0 where it is not known.
 func DiskUse(dir string) float64 {
-	total, free := diskOf(dir)
+	total, free := Disk(dir)
 	if total <= 0 {
 		return 0
 	}

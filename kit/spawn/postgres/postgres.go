@@ -53,10 +53,7 @@ func Make(ctx context.Context, dir string) (*exec.Cmd, error) {
 		if err := os.Chown(dir, uid, gid); err != nil {
 			return nil, err
 		}
-		if attr == nil {
-			attr = &syscall.SysProcAttr{}
-		}
-		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		attr = as(attr, uid, gid)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()

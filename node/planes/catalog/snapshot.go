@@ -6,10 +6,10 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"syscall"
 
 	"corbel.dev/corbel/kit/archive"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/hostinfo"
 	"corbel.dev/corbel/node/raftgroup"
 	"corbel.dev/corbel/node/spool"
 )
@@ -122,9 +122,9 @@ func spoolLimit(dir string) (int64, error) {
 	if dir == "" { // a process that keeps nothing spools where temporary files are
 		dir = os.TempDir()
 	}
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(dir, &fs); err != nil {
+	disk, err := hostinfo.SpaceOf(dir)
+	if err != nil {
 		return 0, errkind.E(errkind.Unavailable, "spool the snapshot: ask for the disk's free space", err)
 	}
-	return int64(min(fs.Bavail*uint64(fs.Bsize), 1<<60) / restoreCopies), nil
+	return int64(min(disk.Free, 1<<60) / restoreCopies), nil
 }

@@ -1,15 +1,14 @@
 package jobsplane
 
 import (
-	"errors"
 	"fmt"
-	"syscall"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/nomadapi"
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
 	"corbel.dev/corbel/api/promapi"
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/neterr"
 	"corbel.dev/corbel/node/planes/jobsagent/nodecalls"
 )
 
@@ -45,7 +44,7 @@ func (p *Plane) openPort() error {
 		return p.port.server.Bind()
 	}
 	err := open(listen)
-	if errors.Is(err, syscall.EADDRINUSE) && !cfg.Given("jobs.port") {
+	if neterr.InUse(err) && !cfg.Given("jobs.port") {
 		if !cfg.Dev {
 			p.port = nil
 			p.d.Log.Warn("the port of the jobs plane is in use: this server does not serve Nomad's API; set jobs.port",

@@ -8,10 +8,10 @@ import (
 	"net"
 	"strings"
 	"sync/atomic"
-	"syscall"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/xds"
+	"corbel.dev/corbel/kit/neterr"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 )
@@ -64,7 +64,7 @@ func (x *ports) bind(b *base.Base) (err error) {
 // rest, and agent/self tells which one this is.
 func openGRPC(b *base.Base, addr string) (net.Listener, error) {
 	l, err := openSocket(b.Cfg, addr)
-	if err == nil || !b.Cfg.Dev || b.Cfg.Given("ports.grpc") || !errors.Is(err, syscall.EADDRINUSE) {
+	if err == nil || !b.Cfg.Dev || b.Cfg.Given("ports.grpc") || !neterr.InUse(err) {
 		return l, err
 	}
 	host, _, splitErr := net.SplitHostPort(addr)

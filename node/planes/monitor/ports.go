@@ -12,13 +12,13 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/sensuapi"
 	"corbel.dev/corbel/kit/crl"
 	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/kit/neterr"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/config"
 )
@@ -117,7 +117,7 @@ func (x *ports) bind(key string, addrs []string, open func([]string) error) erro
 		return nil
 	}
 	err := open(addrs)
-	if errors.Is(err, syscall.EADDRINUSE) && x.b.Cfg.Dev && !x.b.Cfg.Given(key) {
+	if neterr.InUse(err) && x.b.Cfg.Dev && !x.b.Cfg.Given(key) {
 		x.b.Log.Warn("a port of the monitor plane is in use; using another one", "key", key, "wanted", addrs)
 		err = open([]string{"127.0.0.1:0"})
 	}

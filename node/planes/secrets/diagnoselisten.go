@@ -15,8 +15,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
+	"corbel.dev/corbel/kit/neterr"
 	"corbel.dev/corbel/node/diagnosis"
 	"corbel.dev/corbel/node/vaultconf"
 )
@@ -92,7 +92,7 @@ func (d *vaultDiagnosis) checkAddress(ctx context.Context, l *vaultconf.Listener
 	if ln, err := net.Listen("tcp", l.Address); err == nil {
 		_ = ln.Close()
 		return diagnosis.New(name, "%s is free.", l.Address)
-	} else if !errors.Is(err, syscall.EADDRINUSE) {
+	} else if !neterr.InUse(err) {
 		return diagnosis.Failed(name, err)
 	}
 	return d.inUse(ctx, l, name)
@@ -103,7 +103,7 @@ func (d *vaultDiagnosis) checkSocket(ctx context.Context, l *vaultconf.Listener,
 	st, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if folder := filepath.Dir(path); syscall.Access(folder, accessReadWrite) != nil {
+		if folder := filepath.Dir(path); !mayWrite(folder) {
 			return diagnosis.Failed(name, fmt.Errorf("%s: no socket can be made in %s", path, folder))
 		}
 		return diagnosis.New(name, "%s is free.", path)
@@ -176,7 +176,7 @@ func (d *vaultDiagnosis) checkClusterPort(bind string) *diagnosis.Check {
 	case err == nil:
 		_ = ln.Close()
 		return diagnosis.New(name, "%s is free.", bind)
-	case errors.Is(err, syscall.EADDRINUSE) && d.running:
+	case neterr.InUse(err) && d.running:
 		return diagnosis.New(name, "%s is in use, as a server runs.", bind)
 	}
 	return diagnosis.Failed(name, err)

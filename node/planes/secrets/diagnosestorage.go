@@ -7,36 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/node/diagnosis"
 	"corbel.dev/corbel/node/vaultconf"
 )
-
-// checkSystem judges this host: cfg, which may be nil, says whose disks count.
-func checkSystem(cfg *vaultconf.Config) *diagnosis.Check {
-	c := diagnosis.New("Check Operating System", "")
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		c.Add(diagnosis.Failed("Check Open File Limit", err))
-	} else {
-		c.Add(diagnosis.OpenFiles(limit.Cur))
-	}
-	seen := map[syscall.Fsid]bool{}
-	for _, path := range diskPaths(cfg) {
-		path = existing(path)
-		var fs syscall.Statfs_t
-		if err := syscall.Statfs(path, &fs); err != nil {
-			c.Add(diagnosis.Failed("Check Disk Usage", fmt.Errorf("%s: %w", path, err)))
-		} else if !seen[fs.Fsid] {
-			seen[fs.Fsid] = true
-			c.Add(diagnosis.Disk(path, uint64(fs.Bavail)*uint64(fs.Bsize), uint64(fs.Blocks)*uint64(fs.Bsize)))
-		}
-	}
-	return c
-}
 
 // diskPaths are where a server writes.
 func diskPaths(cfg *vaultconf.Config) (list []string) {
@@ -81,9 +57,6 @@ func existing(path string) string {
 		path = above
 	}
 }
-
-// accessReadWrite asks for all that a folder is used for.
-const accessReadWrite = 0x7
 
 func (d *vaultDiagnosis) checkStorage(ctx context.Context) *diagnosis.Check {
 	b := d.cfg.Storage
@@ -161,7 +134,7 @@ func (d *vaultDiagnosis) checkFolder(dir string) (list []*diagnosis.Check) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		above := existing(dir)
-		if syscall.Access(above, accessReadWrite) != nil {
+		if !mayWrite(above) {
 			return append(list, diagnosis.Failed("Check Folder Permissions",
 				fmt.Errorf("%s is not there and cannot be made in %s", dir, above)))
 		}
@@ -175,9 +148,8 @@ func (d *vaultDiagnosis) checkFolder(dir string) (list []*diagnosis.Check) {
 	if err != nil {
 		return append(list, diagnosis.Failed("Check Folder Permissions", err))
 	}
-	list = append(list, diagnosis.Folder(dir, st.Mode(), entry.Mode()&fs.ModeSymlink != 0,
-		syscall.Access(dir, accessReadWrite) == nil))
-	if owner, ok := st.Sys().(*syscall.Stat_t); ok && owner.Uid == 0 && os.Geteuid() != 0 {
+	list = append(list, diagnosis.Folder(dir, st.Mode(), entry.Mode()&fs.ModeSymlink != 0, mayWrite(dir)))
+	if ofRoot(st) && os.Geteuid() != 0 {
 		list = append(list, diagnosis.New("Check Folder Ownership", "%s belongs to root.",
 			dir).As(diagnosis.Warn).Advise("Give it to the server's user: it need not be root."))
 	}

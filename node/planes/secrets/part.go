@@ -5,15 +5,14 @@ package secretsplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
-	"syscall"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/kit/neterr"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/node/vaultconf"
@@ -72,7 +71,7 @@ func newPart(d *plane.Doors) (*Part, error) {
 			return nil, fmt.Errorf("secrets: %w", err)
 		}
 		err = dev.http.Bind()
-		if errors.Is(err, syscall.EADDRINUSE) && !cfg.Given("ports.secrets") && addr == cfg.Listen.Secrets {
+		if neterr.InUse(err) && !cfg.Given("ports.secrets") && addr == cfg.Listen.Secrets {
 			d.Log.Warn("the port of the secrets plane is in use; using another one", "wanted", addr)
 			continue
 		}

@@ -21,7 +21,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"syscall"
 	"time"
 
 	"corbel.dev/corbel/api/respapi"
@@ -30,6 +29,7 @@ import (
 	"corbel.dev/corbel/catalog/local"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/kit/neterr"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/plane"
@@ -110,7 +110,7 @@ func (p *Plane) listen(keys *Keys) error {
 	}
 	for _, addr := range addresses(p.d.Cfg, keys) {
 		l, err := net.Listen("tcp", addr)
-		if errors.Is(err, syscall.EADDRINUSE) {
+		if neterr.InUse(err) {
 			return fmt.Errorf("usage.cache.port: %s is in use, by a Redis server perhaps: choose another port, or use that "+
 				"server with usage.cache.redis: %w", addr, err)
 		}
