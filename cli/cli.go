@@ -34,10 +34,12 @@ import (
 	"corbel.dev/corbel/cli/selftest"
 	"corbel.dev/corbel/cli/sensucmd"
 	"corbel.dev/corbel/cli/serve"
+	"corbel.dev/corbel/cli/servicecmd"
 	"corbel.dev/corbel/cli/snapshots"
 	"corbel.dev/corbel/cli/trouble"
 	"corbel.dev/corbel/cli/uicmd"
 	"corbel.dev/corbel/cli/usagecmd"
+	"corbel.dev/corbel/kit/winservice"
 	jobsagentplane "corbel.dev/corbel/node/planes/jobsagent"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	"github.com/spf13/cobra"
@@ -56,8 +58,14 @@ func Main(args []string) int {
 	if len(args) > 2 && args[1] == jobsagentplane.SupervisorChild { // it has a task, and nothing else
 		return jobsagentplane.Supervise(args[2:])
 	}
-	e := &command.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Environ: os.Environ()}
-	return dispatch(context.Background(), e, args)
+	call := func(ctx context.Context, service *winservice.Service) int {
+		return dispatch(ctx, &command.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv,
+			Environ: os.Environ(), Service: service}, args)
+	}
+	if winservice.Started() {
+		return winservice.Run(call)
+	}
+	return call(context.Background(), nil)
 }
 
 // dispatch chooses the command line by the name that the process was called by.
@@ -239,6 +247,7 @@ var own = commandLine{
 		{"bench", "Measure Corbel, or the system that it replaces", groupTools, benchcmd.Bench},
 		{"lab", "Inject faults into a temporary cluster and see what the doctor says", groupTools, labcmd.Command},
 		{"self-test", "Look whether this host can run Corbel well", groupTools, selftest.Command},
+		{"service", "Make the agent a service of Windows", groupTools, servicecmd.Command},
 		{"keygen", "Generate a gossip encryption key", groupTools, Keygen},
 		{"link", "Create links under the names of the systems it replaces", groupTools, Link},
 		{"version", "Show the version", groupTools, Version},

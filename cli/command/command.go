@@ -23,6 +23,7 @@ import (
 
 	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/kit/nearest"
+	"corbel.dev/corbel/kit/winservice"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -41,6 +42,8 @@ type Env struct {
 	Nomad bool
 	// Sensu is the name, such as sensu-agent, when the command line is that of one of Sensu's programs.
 	Sensu string
+	// Service is this process as Windows' service manager knows it; nil is none.
+	Service *winservice.Service
 
 	closers []func()
 	unsaid  error // the first failure of Say

@@ -177,7 +177,9 @@ func starter(e *command.Env, c *cobra.Command, o *startOptions) {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cfg, err := o.load(e)
 		if err != nil {
-			return fmt.Errorf("cannot start: %w", err)
+			err = fmt.Errorf("cannot start: %w", err)
+			e.Service.Failed(err)
+			return err
 		}
 		for _, w := range cfg.Warnings {
 			fmt.Fprintf(e.Err, "warning: %s\n", w)
@@ -188,6 +190,10 @@ func starter(e *command.Env, c *cobra.Command, o *startOptions) {
 
 // start builds the process that cfg describes and runs it; load reads the configuration again.
 func start(ctx context.Context, e *command.Env, cfg *config.Config, load func() (*config.Config, error)) error {
+	if err := refuseServer(cfg.Server || cfg.Dev); err != nil {
+		e.Service.Failed(err)
+		return err
+	}
 	m, err := supervise(ctx, e)
 	if err != nil {
 		return err
@@ -237,6 +243,8 @@ func runProcess(ctx context.Context, e *command.Env, p process, cfg *config.Conf
 	sig := make(chan os.Signal, 4) // four signals may wait; more say nothing new
 	signal.Notify(sig, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(sig)
+	e.Service.Notify(sig)
+	defer e.Service.Forget(sig)
 	done := make(chan error, 1)
 	go func() {
 		done <- p.Run(ctx)

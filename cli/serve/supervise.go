@@ -10,6 +10,7 @@ import (
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/kit/notify"
+	"corbel.dev/corbel/kit/winservice"
 	"corbel.dev/corbel/node/config"
 )
 
@@ -21,6 +22,7 @@ type probed interface {
 // supervised is this process as the service manager sees it: all its methods do nothing where there is none.
 type supervised struct {
 	service *notify.Service
+	windows *winservice.Service
 	sockets *notify.Sockets
 
 	mu     sync.Mutex // guards health
@@ -40,7 +42,7 @@ func supervise(ctx context.Context, e *command.Env) (*supervised, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot start: %w", err)
 	}
-	s := &supervised{service: service, sockets: sockets, ended: make(chan struct{})}
+	s := &supervised{service: service, windows: e.Service, sockets: sockets, ended: make(chan struct{})}
 	s.health = func() notify.Health { return notify.Health{Lacks: []string{"data and ports are being opened"}} }
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
@@ -61,6 +63,7 @@ func (s *supervised) probe() notify.Health {
 // ready with that.
 func (s *supervised) opened(p any) {
 	s.sockets.Rest()
+	s.windows.Ready()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.health = func() notify.Health { return notify.Health{} }
@@ -73,6 +76,7 @@ func (s *supervised) opened(p any) {
 func (s *supervised) failed(err error) error {
 	err = fmt.Errorf("cannot start: %w", named(err))
 	s.service.Failed(err)
+	s.windows.Failed(err)
 	return err
 }
 
@@ -86,4 +90,7 @@ func (s *supervised) end() {
 const endTime = time.Minute
 
 // stopping says that the process ends.
-func (s *supervised) stopping(cfg *config.Config) { s.service.Stopping(cfg.Leave.DrainWait + endTime) }
+func (s *supervised) stopping(cfg *config.Config) {
+	s.service.Stopping(cfg.Leave.DrainWait + endTime)
+	s.windows.Stopping()
+}

@@ -48,6 +48,9 @@ func VaultServer(e *command.Env, c *cobra.Command) {
 	c.Example = "  vault server -dev -dev-root-token-id=root\n  vault server -config=/etc/vault.d"
 	c.Args = command.Between(0, 0, "flags only")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := refuseServer(true); err != nil {
+			return err
+		}
 		dev = dev || tls || alone
 		switch {
 		case dev && len(configs) > 0:
