@@ -80,7 +80,7 @@ func (OS) SyncDir(name string) error {
 	if err != nil {
 		return err
 	}
-	err = d.Sync()
+	err = syncDir(d)
 	if closeErr := d.Close(); err == nil {
 		err = closeErr
 	}

@@ -111,7 +111,7 @@ func Install(d Definition) error {
 		return err
 	}
 	defer m.Disconnect()
-	s, err := m.CreateService(d.Name, d.Command, mgr.Config{StartType: mgr.StartAutomatic, DelayedAutoStart: true,
+	s, err := m.CreateService(d.Name, d.Command, mgr.Config{StartType: mgr.StartAutomatic,
 		DisplayName: d.Display, Description: d.Description}, d.Args...)
 	if err != nil {
 		return of(d.Name, "install", err)
@@ -121,6 +121,9 @@ func Install(d Definition) error {
 	err = s.SetRecoveryActions([]mgr.RecoveryAction{again, again, again}, uint32(forgetAfter/time.Second))
 	if err == nil {
 		err = s.SetRecoveryActionsOnNonCrashFailures(true)
+	}
+	if errors.Is(err, windows.ERROR_INVALID_LEVEL) {
+		err = nil // a manager that does not know this starts it anew when it crashes, and not when it ends with a code
 	}
 	if err == nil {
 		err = eventlog.InstallAsEventCreate(d.Name, eventlog.Error|eventlog.Warning|eventlog.Info)
