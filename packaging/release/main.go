@@ -4,7 +4,7 @@
 //
 //	go run -tags release . -out dist [-key release.key] [-only binaries,packages,image]
 //
-// Binaries for linux and darwin, their software bill of materials (CycloneDX), packages (deb, rpm, apk), the
+// Binaries for linux, darwin and windows, their software bill of materials (CycloneDX), packages (deb, rpm, apk), the
 // image as an OCI layout, checksums of all of these, and with -key their signature. Another date than that of the
 // commit appears nowhere: SOURCE_DATE_EPOCH, when set, is taken instead.
 package main
@@ -35,7 +35,8 @@ type release struct {
 func main() {
 	r := release{}
 	only := flag.String("only", "binaries,packages,image", "what to make; packages and images are made of binaries in -out")
-	targets := flag.String("targets", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "os/arch of binaries")
+	targets := flag.String("targets", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64",
+		"os/arch of binaries")
 	flag.StringVar(&r.out, "out", "dist", "folder for what is made")
 	flag.StringVar(&r.source, "source", "../..", "root of the source tree")
 	flag.StringVar(&r.key, "key", "", "file with an Ed25519 private key (PEM, PKCS 8) to sign the checksums with")

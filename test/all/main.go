@@ -44,6 +44,7 @@ var steps = []step{
 	{"gofmt", "formatting", (*runner).gofmt, 0},
 	{"build", "the binary, into .cache/bin", (*runner).build, 0},
 	{"vet", "go vet of all modules", (*runner).vet, 0},
+	{"systems", "the types of the binary, for each platform of a release", (*runner).systems, 0},
 	{"govulncheck", "known vulnerabilities that the product reaches", (*runner).govulncheck, 0},
 	{"licences", "licences of all dependencies", (*runner).licences, 0},
 	{"test", "tests of the product", (*runner).test, 0},
@@ -73,6 +74,7 @@ func main() {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r := &runner{ctx: ctx, short: *short, verbose: *verbose, begin: time.Now()}
+	r.alone = *only != "" && !strings.Contains(*only, ",")
 	if err := r.find(); err != nil {
 		fmt.Fprintln(os.Stderr, "test/all:", err)
 		os.Exit(2)
@@ -123,6 +125,7 @@ func (r *runner) runChosen(chosen []string, plane string, quick bool) error {
 type runner struct {
 	ctx            context.Context
 	short, verbose bool
+	alone          bool // one step was chosen
 	root           string
 	mods           []string // folders of the modules, the root first
 

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// platforms are what releases are made for, those that differ most first: the agent and the commands run on all of
+// them, servers not on Windows.
+var platforms = []platform{{"windows", "amd64"}, {"darwin", "arm64"}, {"linux", "arm64"}, {"darwin", "amd64"},
+	{"windows", "arm64"}, {"linux", "amd64"}}
+
+// unlike is how many of platforms a run of all steps checks: the others differ from these in the processor alone.
+const unlike = 3
+
+type platform struct{ system, arch string }
+
+// listed is a package as the go command tells it, those that it imports before it.
+type listed struct {
+	ImportPath, Dir string
+	GoFiles         []string
+	ImportMap       map[string]string
+	Module          *struct{ Main bool }
+}
+
+// systems checks the types of the whole binary for each platform, from source. That finds what breaks a build (a name
+// that a system lacks, a file that a constraint leaves out) in three seconds of a core a platform, where six builds from
+// nothing would take ten minutes. Linking is tried by the release. Alone (-only systems) it checks all platforms.
+func (r *runner) systems() {
+	files := &parsed{set: token.NewFileSet(), files: map[string]*parsedFile{}}
+	list := platforms
+	if !r.alone {
+		list = platforms[:unlike]
+	}
+	for _, p := range list {
+		if err := r.checkTypes(p, files); err != nil {
+			r.fail("systems "+p.system+"/"+p.arch, err.Error())
+			continue
+		}
+		r.pass()
+	}
+}
+
+func (r *runner) checkTypes(p platform, files *parsed) error {
+	cmd := exec.CommandContext(r.ctx, "go", "list", "-deps",
+		"-json=ImportPath,Dir,GoFiles,ImportMap,Module", "./cmd/corbel")
+	cmd.Dir = r.root
+	cmd.Env = append(os.Environ(), "GOOS="+p.system, "GOARCH="+p.arch, "CGO_ENABLED=0")
+	var complaints strings.Builder
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("go list: %w\n%s", err, complaints.String())
+	}
+	known := imported{}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var l listed
+		if err := d.Decode(&l); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := known.check(&l, p, files); err != nil {
+			return err
+		}
+		if r.ctx.Err() != nil {
+			return r.ctx.Err()
+		}
+	}
+}
+
+// imported are the packages that were checked, by their paths.
+type imported map[string]*types.Package
+
+// mapped finds a package as one package names it: what is vendored has another name there.
+type mapped struct {
+	known imported
+	names map[string]string
+}
+
+// Import implements types.Importer.
+func (m mapped) Import(path string) (*types.Package, error) {
+	if path == "unsafe" {
+		return types.Unsafe, nil
+	}
+	if other, ok := m.names[path]; ok {
+		path = other
+	}
+	if p := m.known[path]; p != nil {
+		return p, nil
+	}
+	return nil, fmt.Errorf("%s was not listed", path)
+}
+
+// mostErrors is how many errors of a package are told.
+const mostErrors = 10
+
+// check checks a package: what is ours in full, of others the declarations alone.
+func (known imported) check(l *listed, p platform, files *parsed) error {
+	if l.ImportPath == "unsafe" {
+		return nil
+	}
+	ours := l.Module != nil && l.Module.Main
+	var list []*ast.File
+	for _, name := range l.GoFiles {
+		f, err := files.get(filepath.Join(l.Dir, name), ours)
+		if err != nil {
+			return err
+		}
+		list = append(list, f)
+	}
+	var errs []string
+	conf := types.Config{Importer: mapped{known, l.ImportMap}, IgnoreFuncBodies: !ours, FakeImportC: true,
+		Sizes: types.SizesFor("gc", p.arch), Error: func(err error) {
+			if len(errs) < mostErrors {
+				errs = append(errs, err.Error())
+			}
+		}}
+	pkg, err := conf.Check(l.ImportPath, files.set, list, nil)
+	known[l.ImportPath] = pkg
+	if err != nil && ours {
+		return fmt.Errorf("%s does not build for %s/%s:\n%s", l.ImportPath, p.system, p.arch, strings.Join(errs, "\n"))
+	}
+	return nil
+}
+
+// parsed are files in the form that the checker takes: most are the same for all platforms. One goroutine.
+type parsed struct {
+	set   *token.FileSet
+	files map[string]*parsedFile
+}
+
+type parsedFile struct {
+	file *ast.File
+	err  error
+}
+
+// get parses a file; without its functions' bodies, unless it is ours.
+func (p *parsed) get(path string, ours bool) (*ast.File, error) {
+	if f := p.files[path]; f != nil {
+		return f.file, f.err
+	}
+	f := &parsedFile{}
+	f.file, f.err = parser.ParseFile(p.set, path, nil, parser.SkipObjectResolution)
+	if f.file != nil && !ours {
+		for _, d := range f.file.Decls {
+			if d, ok := d.(*ast.FuncDecl); ok {
+				d.Body = nil
+			}
+		}
+	}
+	p.files[path] = f
+	return f.file, f.err
+}
