@@ -3,14 +3,12 @@ package dnsapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
 
 	"golang.org/x/net/ipv4"
-	"golang.org/x/net/ipv6"
 
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -144,27 +142,6 @@ func (s *Server) Run(ctx context.Context) error {
 type batcher interface {
 	ReadBatch(ms []ipv4.Message, flags int) (int, error)
 	WriteBatch(ms []ipv4.Message, flags int) (int, error)
-}
-
-// batches wraps a socket for reading and writing many datagrams in one call and, for
-// a wildcard address, asks the kernel which address each was sent to.
-func batches(e endpoint, conn *net.UDPConn) (batcher, error) {
-	if e.v6 {
-		c := ipv6.NewPacketConn(conn)
-		if e.wildcard {
-			if err := c.SetControlMessage(ipv6.FlagDst|ipv6.FlagInterface, true); err != nil {
-				return nil, fmt.Errorf("destination addresses: %w", err)
-			}
-		}
-		return c, nil
-	}
-	c := ipv4.NewPacketConn(conn)
-	if e.wildcard {
-		if err := c.SetControlMessage(ipv4.FlagDst|ipv4.FlagInterface, true); err != nil {
-			return nil, fmt.Errorf("destination addresses: %w", err)
-		}
-	}
-	return c, nil
 }
 
 // udpLoop is one socket's state; one goroutine uses it.

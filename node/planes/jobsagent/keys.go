@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -97,6 +98,9 @@ func checkKeys(cfg *config.Config) error {
 	k := keysOf(cfg)
 	if k == nil || !k.Enabled {
 		return nil
+	}
+	if runtime.GOOS == "windows" && !cfg.Dev {
+		return errors.New("jobs.agent.enabled: agents on Windows run no jobs")
 	}
 	var wrong []error
 	fail := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf("jobs.agent."+format, args...)) }
