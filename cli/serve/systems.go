@@ -10,8 +10,8 @@ import (
 // disk is locked, is known and tried on Linux and macOS alone.
 func refuseServer(isServer bool) error {
 	if isServer && runtime.GOOS == "windows" {
-		return errkind.New(errkind.Invalid, "cannot start: servers, and `corbel dev`, run on Linux and macOS. On Windows "+
-			"run the agent (`corbel agent`, or `corbel service install` for a service) with servers elsewhere")
+		return errkind.New(errkind.Invalid, "cannot start: servers, and `corbel dev`, run on Linux and macOS. On "+
+			"Windows run the agent (`corbel agent`, or `corbel service install` for a service) with servers elsewhere")
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package shell runs a command line as operators write it, by /bin/sh -c (on Windows cmd /C), with its output, its time and its
-// descendants bounded.
+// Package shell runs a command line as operators write it, by /bin/sh -c (on Windows cmd /C), with its output, its time
+// and its descendants bounded.
 //
 // A command runs in a process group of its own; when its time is up or ctx ends, the whole group is
 // killed. What it leaves running in the background on purpose lives on, and is not waited for.

@@ -8,8 +8,8 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
-var errElsewhere = errkind.New(errkind.Invalid, "this system has no service manager of Windows: the packages have units "+
-	"of systemd (`systemctl enable --now corbel-agent`)")
+var errElsewhere = errkind.New(errkind.Invalid, "this system has no service manager of Windows: the packages have "+
+	"units of systemd (`systemctl enable --now corbel-agent`)")
 
 // Started reports whether the service manager started this process.
 func Started() bool { return false }

@@ -213,8 +213,9 @@ func until(ctx context.Context, s *mgr.Service, want svc.State) error {
 		case status.State == want:
 			return nil
 		case status.State == svc.Stopped:
-			return errkind.Errorf(errkind.Unavailable, "it ended with code %d: see the event log, source %s, and its log_file",
-				max(status.ServiceSpecificExitCode, status.Win32ExitCode), s.Name)
+			return errkind.Errorf(errkind.Unavailable,
+				"it ended with code %d: see the event log, source %s, and its log_file", max(status.ServiceSpecificExitCode, status.Win32ExitCode),
+				s.Name)
 		}
 		select {
 		case <-t.C:

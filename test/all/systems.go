@@ -33,8 +33,8 @@ type listed struct {
 }
 
 // systems checks the types of the whole binary for each platform, from source. That finds what breaks a build (a name
-// that a system lacks, a file that a constraint leaves out) in three seconds of a core a platform, where six builds from
-// nothing would take ten minutes. Linking is tried by the release. Alone (-only systems) it checks all platforms.
+// that a system lacks, a file that a constraint leaves out) in three seconds of a core a platform, where six builds
+// from nothing would take ten minutes. Linking is tried by the release. Alone (-only systems) it checks all platforms.
 func (r *runner) systems() {
 	files := &parsed{set: token.NewFileSet(), files: map[string]*parsedFile{}}
 	list := platforms
