@@ -29,6 +29,7 @@ import (
 	"corbel.dev/corbel/cli/doctorcmd"
 	"corbel.dev/corbel/cli/gossipcmd"
 	"corbel.dev/corbel/cli/jobscmd"
+	"corbel.dev/corbel/cli/k8scmd"
 	"corbel.dev/corbel/cli/labcmd"
 	"corbel.dev/corbel/cli/meshcmd"
 	"corbel.dev/corbel/cli/selftest"
@@ -240,6 +241,7 @@ var own = commandLine{
 		{"debug", "Collect profiles, logs, metrics and state in an archive", groupCluster, clustercmd.Debug},
 		{"monitor", "Follow an agent's log", groupCluster, clustercmd.Monitor},
 		{"reload", "Tell the agent to reload its configuration", groupCluster, clustercmd.Reload},
+		{"k8s", "Run the parts that belong to a Kubernetes cluster", groupTools, k8scmd.Command},
 		{"tls", "Create the certificates of a cluster", groupTools, certs.TLS},
 		{"troubleshoot", "Find out why services cannot reach each other", groupMesh, trouble.Command},
 		{"validate", "Check configuration files", groupTools, Validate},

@@ -21,6 +21,7 @@ var pure = []string{
 	"jobs/planner", "jobs/preempt", "jobs/reconcile", "jobs/score", "jobs/spec", "jobs/state", "jobs/validate",
 	"usage", "usage/aggregate", "usage/batch", "usage/cloudevents", "usage/dedup", "usage/dogstatsd", "usage/estimate",
 	"usage/fate", "usage/limits", "usage/route", "usage/sketch", "usage/slots", "usage/window", "doctor", "doctor/text",
+	"k8s", "k8s/catalogsync",
 }
 
 // Single reports whether a package starts no goroutine, in its tests neither, so that the race detector has nothing to
@@ -122,7 +123,7 @@ var testHelpers = []string{"secrets/storage/storagetest", "secrets/storage/pgsto
 	"secrets/tables/tablestest", "kit/polltest", "kit/leaktest", "kit/loud", "kit/testport", "kit/jwks/jwkstest",
 	"kit/tokenreview/reviewtest", "kit/fault/history", "kit/fault/netns", "kit/spawn/harness", "kit/vfs/powertest",
 	"kit/limit/limittest", "core/wire/wiretest", "usage/eventlog/logtest",
-	"usage/remote/remotetest", "usage/counterstate/blobstest", "kit/redistest"}
+	"usage/remote/remotetest", "usage/counterstate/blobstest", "kit/redistest", "k8s/kubetest"}
 
 // inits are the packages that may have an init function, with the reason.
 var inits = map[string]string{}
@@ -179,7 +180,8 @@ func judge(from, to string) string {
 		if within(from, "cli/jobscmd") && slices.Contains(jobFiles, to) {
 			return "" // pure: a job file is read on the side of who runs the command
 		}
-		return only(to, "cli imports node, client, bench, lab and kit", "cli", "node", "client", "bench", "lab", "kit")
+		return only(to, "cli imports node, client, bench, lab, k8s and kit", "cli", "node", "client", "bench", "lab", "k8s",
+			"kit")
 	case root == "node":
 		if within(to, "cmd", "cli", "client", "bench", "lab", "test") {
 			return "node knows what is below it alone"
@@ -205,6 +207,8 @@ func judge(from, to string) string {
 		return only(to, "bench comes through the front door: client and kit", "bench", "client", "kit")
 	case root == "lab":
 		return only(to, "lab imports client, bench, kit and doctor's types", "lab", "client", "bench", "kit", "doctor")
+	case root == "k8s":
+		return only(to, "k8s comes through the front door: client and kit", "k8s", "client", "kit")
 	case root == "ui":
 		return "ui imports nothing"
 	}
