@@ -36,9 +36,13 @@ const channel = new BroadcastChannel("corbel-live");
 const patience = 30_000; // ms that a hidden tab keeps the stream
 const retryMost = 10_000; // ms between attempts
 const silence = 25_000; // ms without a heartbeat after which the server counts as frozen
+const linger = 2000; // ms that the stream goes on to tell of what nobody follows any more
 
 let leads = false;
 let current: AbortController | undefined;
+let told = new Set<string>(); // what the stream was asked for
+let renewing = false;
+let lingering = 0;
 let framed = false;
 
 /** follow begins to follow a topic, which is a path of the API; call the second result to end that. */
@@ -65,13 +69,25 @@ export function follow<T>(name: string): [Live<T>, () => void] {
 const wanted = new Map<string, number>(); // what other tabs follow, and until when that is believed
 
 function changed(): void {
-  if (leads) restart();
-  else channel.postMessage({ want: [...topics.keys()] });
+  if (!leads) channel.postMessage({ want: [...topics.keys()] });
+  else if ([...topics.keys()].some((name) => !told.has(name))) restart();
+  else lingering ||= setTimeout(tidy, linger);
 }
 
+/** restart has the stream begin anew with what is followed now: once for all that one rendering follows. */
 function restart(): void {
-  current?.abort();
-  current = new AbortController();
+  if (renewing) return;
+  renewing = true;
+  queueMicrotask(() => {
+    renewing = false;
+    current?.abort();
+  });
+}
+
+/** tidy ends what the stream tells of and nobody follows: whoever scrolls back and forth asks for nothing twice. */
+function tidy(): void {
+  lingering = 0;
+  if (now().length < told.size) restart();
 }
 
 function take(line: Line): void {
@@ -152,21 +168,24 @@ async function read(): Promise<void> {
   }, 1000);
   let pause = 250;
   while (hidden < patience) {
-    current = new AbortController();
+    const mine = (current = new AbortController()); // restart may abort it, and what comes behind it, at any time
     const names = now();
+    told = new Set(names);
     if (names.length === 0) {
-      await aborted(current.signal);
+      await aborted(mine.signal);
       continue;
     }
     try {
-      await stream(names, current.signal, () => (pause = 250));
+      await stream(names, mine.signal, () => (pause = 250));
     } catch (e) {
-      if (current.signal.aborted) continue;
+      if (mine.signal.aborted) continue;
+      mine.abort(); // a server that froze has the connection still
       const why = e instanceof Problem ? e.message : String(e);
       for (const name of names) tell({ topic: name, index: 0, error: why });
       if (e instanceof Problem && e.status === 401) signedOut.value = true;
     }
-    await Promise.race([aborted(current.signal), new Promise((done) => setTimeout(done, pause))]);
+    const rest = (current = new AbortController());
+    await Promise.race([aborted(rest.signal), new Promise((done) => setTimeout(done, pause))]);
     pause = Math.min(2 * pause, retryMost);
   }
   clearInterval(watch);
