@@ -105,6 +105,17 @@ func (s *State) Nodes() iter.Seq[*catalog.Node] {
 	}
 }
 
+// NodesWithIndex yields every node by name, with its NodeIndex.
+func (s *State) NodesWithIndex() iter.Seq2[*catalog.Node, uint64] {
+	return func(yield func(*catalog.Node, uint64) bool) {
+		for item := range s.tables.nodes.byName.All() {
+			if !yield(item.node, floor(item.index)) {
+				return
+			}
+		}
+	}
+}
+
 // NodesIndex changes with each node's own fields and with each node that goes.
 func (s *State) NodesIndex() uint64 { return floor(s.indexes.nodes) }
 

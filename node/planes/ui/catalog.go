@@ -23,8 +23,14 @@ type fleet struct {
 	grant     func(context.Context, string) (*acl.Grant, error)
 	health    healths
 	services  lists[serviceRow]
-	instances lists[instanceRow]
-	nodes     lists[nodeRow]
+	instances rolls[instanceRow]
+	nodes     rolls[nodeRow]
+}
+
+func newFleet(state func() *statestore.State, grant func(context.Context, string) (*acl.Grant, error)) *fleet {
+	f := &fleet{state: state, grant: grant}
+	f.instances.order, f.nodes.order = instanceOrder, nodeOrder
+	return f
 }
 
 // look is how often what is made of the catalog may be made anew.
@@ -233,34 +239,40 @@ func (i instanceRow) Values(field string) []string {
 	return []string{i.State}
 }
 
-// instancesTopic shows the instances of a service, of all that may be seen without one, the worst first.
-func (f *fleet) instancesTopic(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
-	service := q.Get("service")
-	rows, err := f.instances.get(ctx, g.Class()+"/"+service, st.Index(), func(context.Context) ([]instanceRow, error) {
-		rows := []instanceRow{}
-		names := []string{service}
-		if service == "" {
-			names = names[:0]
-			for s := range st.ServiceNames() {
-				names = append(names, s.Name)
-			}
-		}
-		for _, name := range names {
-			if g.Allow(acl.Service, name, acl.Read) {
-				rows = appendInstances(rows, st, name, g)
-			}
-		}
-		slices.SortStableFunc(rows, func(a, b instanceRow) int {
-			return cmp.Compare(weight(b.health), weight(a.health))
-		})
-		return rows, nil
-	})
-	return paged(rows, q, "service", "node", "tag", "check", "state"), err
+// instanceOrder puts the worst first.
+func instanceOrder(a, b *instanceRow) int {
+	return cmp.Or(cmp.Compare(weight(b.health), weight(a.health)), strings.Compare(a.Service, b.Service),
+		strings.Compare(a.Node, b.Node), strings.Compare(a.ID, b.ID))
 }
 
-func appendInstances(rows []instanceRow, st *statestore.State, name string, g *acl.Grant) []instanceRow {
-	for s := range st.Instances(name) {
-		if !g.Allow(acl.Node, s.Node, acl.Read) {
+// instancesTopic shows the instances of a service, of all that may be seen without one, the worst first.
+func (f *fleet) instancesTopic(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
+	of := scope[instanceRow]{}
+	if service := q.Get("service"); service != "" {
+		of = scope[instanceRow]{service, func(i *instanceRow) bool { return strings.EqualFold(i.Service, service) }}
+	}
+	from := maker[instanceRow]{each: eachNode(g, st), make: func(node string) []instanceRow {
+		return instancesOf(st, node, g)
+	}}
+	return f.instances.paged(g.Class(), st.Index(), from, q, of, "service", "node", "tag", "check", "state"), ctx.Err()
+}
+
+// eachNode are the nodes that may be seen, with the index of all that is on them.
+func eachNode(g *acl.Grant, st *statestore.State) func(func(string, uint64) bool) {
+	all := g.AllowBelow(acl.Node, "", acl.Read)
+	return func(yield func(string, uint64) bool) {
+		for n, index := range st.NodesWithIndex() {
+			if (all || g.Allow(acl.Node, n.Name, acl.Read)) && !yield(n.Name, index) {
+				return
+			}
+		}
+	}
+}
+
+// instancesOf are the instances on a node that may be seen.
+func instancesOf(st *statestore.State, node string, g *acl.Grant) (rows []instanceRow) {
+	for s := range st.ServicesOfNode(node) {
+		if !g.Allow(acl.Service, s.Name, acl.Read) {
 			continue
 		}
 		h, by := worst(st, s)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/url"
-	"slices"
 	"strings"
 
 	"corbel.dev/corbel/catalog"
@@ -39,20 +38,20 @@ func (n nodeRow) Values(field string) (out []string) {
 	return []string{n.State}
 }
 
-func (f *fleet) nodeRows(ctx context.Context, g *acl.Grant, st *statestore.State) ([]nodeRow, error) {
-	return f.nodes.get(ctx, g.Class(), st.Index(), func(context.Context) ([]nodeRow, error) {
-		rows := []nodeRow{}
-		for n := range st.Nodes() {
-			if g.Allow(acl.Node, n.Name, acl.Read) {
-				rows = append(rows, nodeOf(st, n, g))
-			}
-		}
-		slices.SortStableFunc(rows, func(a, b nodeRow) int {
-			return cmp.Or(cmp.Compare(weight(b.health), weight(a.health)), cmp.Compare(b.Failing, a.Failing),
-				strings.Compare(a.Name, b.Name))
-		})
-		return rows, nil
-	})
+// nodeOrder puts the worst first.
+func nodeOrder(a, b *nodeRow) int {
+	return cmp.Or(cmp.Compare(weight(b.health), weight(a.health)), cmp.Compare(b.Failing, a.Failing),
+		strings.Compare(a.Name, b.Name))
+}
+
+func nodesFrom(g *acl.Grant, st *statestore.State) maker[nodeRow] {
+	return maker[nodeRow]{each: eachNode(g, st), make: func(name string) []nodeRow {
+		return []nodeRow{nodeOf(st, st.Node(name), g)}
+	}}
+}
+
+func (f *fleet) nodeRows(g *acl.Grant, st *statestore.State) []*line[nodeRow] {
+	return f.nodes.all(g.Class(), st.Index(), nodesFrom(g, st))
 }
 
 // nodeOf tells of a node and of those of its checks and instances that may be seen.
@@ -80,8 +79,7 @@ func nodeOf(st *statestore.State, n *catalog.Node, g *acl.Grant) nodeRow {
 }
 
 func (f *fleet) nodesTopic(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
-	rows, err := f.nodeRows(ctx, g, st)
-	return paged(rows, q, "name", "meta", "state"), err
+	return f.nodes.paged(g.Class(), st.Index(), nodesFrom(g, st), q, scope[nodeRow]{}, "name", "meta", "state"), ctx.Err()
 }
 
 // keyRow is a key, or a folder of them. It implements rowfilter.Row.

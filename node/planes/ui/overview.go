@@ -70,10 +70,7 @@ func (u *UI) catalogLine(ctx context.Context, f *fleet, g *acl.Grant, v *overvie
 	if err != nil {
 		return err
 	}
-	nodes, err := f.nodeRows(ctx, g, st)
-	if err != nil {
-		return err
-	}
+	nodes := f.nodeRows(g, st)
 	var all tally
 	for i := range services {
 		s := &services[i]
@@ -90,7 +87,7 @@ func (u *UI) catalogLine(ctx context.Context, f *fleet, g *acl.Grant, v *overvie
 	v.Planes = append(v.Planes, line)
 	ill := tally{}
 	for i := range nodes {
-		ill.add(nodes[i].health)
+		ill.add(nodes[i].row.health)
 	}
 	line = planeRow{Name: "Nodes", State: "passing", Path: "/nodes", Words: plural(len(nodes), "node")}
 	line.judge(ill.Critical, ill.Warning)

@@ -11,7 +11,7 @@ import (
 
 // topics are those of all planes of this server.
 func (u *UI) topics() map[string]uiapi.Topic {
-	f := &fleet{state: u.d.Catalog.Registry.State, grant: u.d.Grant}
+	f := newFleet(u.d.Catalog.Registry.State, u.d.Grant)
 	return map[string]uiapi.Topic{
 		"services":    f.topic(f.servicesTopic),
 		"instances":   f.topic(f.instancesTopic),
