@@ -15,6 +15,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -32,6 +33,8 @@ const GatherTimeout = 2 * time.Second
 const (
 	// atOnce bounds the members that are asked side by side.
 	atOnce = 16
+	// grace is for questions to end in that were called off.
+	grace = 200 * time.Millisecond
 	// maxMembers bounds those that are asked at all: servers, which are few.
 	maxMembers = 64
 )
@@ -61,10 +64,16 @@ type Doctor struct {
 	cfg Config
 	// turns bounds gatherings at once: each asks all servers.
 	turns chan struct{}
+
+	mu sync.Mutex
+	// owed counts the questions to each member that have not ended; guarded by mu.
+	owed map[string]int
 }
 
 // NewDoctor makes a Doctor.
-func NewDoctor(cfg Config) *Doctor { return &Doctor{cfg: cfg, turns: make(chan struct{}, 4)} }
+func NewDoctor(cfg Config) *Doctor {
+	return &Doctor{cfg: cfg, turns: make(chan struct{}, 4), owed: map[string]int{}}
+}
 
 // Serves reports whether a path is the Doctor's.
 func Serves(path string) bool {
@@ -161,7 +170,18 @@ func answer(w http.ResponseWriter, v any) {
 	_, _ = w.Write(b)
 }
 
-// gather asks the other servers and adds what they say, or that they do not.
+// said is what came of asking a member.
+type said struct {
+	at       int // of the member, among those asked
+	evidence []doctor.Evidence
+	err      error
+}
+
+// errOwed is said of a member whose answer to an earlier report has not come, nor its failure.
+var errOwed = errors.New("it has not answered what was asked of it before")
+
+// gather asks the other servers and adds what they say, or that they do not. It ends with its time even where a
+// question does not: what comes later is dropped, and until then its member is not asked again.
 func (d *Doctor) gather(r *http.Request, cluster *doctor.Cluster) {
 	ctx, cancel := context.WithTimeout(r.Context(), GatherTimeout)
 	defer cancel()
@@ -169,30 +189,67 @@ func (d *Doctor) gather(r *http.Request, cluster *doctor.Cluster) {
 	if len(others) > maxMembers {
 		others = others[:maxMembers]
 	}
-	type said struct {
-		evidence []doctor.Evidence
-		err      error
-	}
-	answers := make([]said, len(others))
+	answers := make(chan said, len(others))
 	slots := make(chan struct{}, atOnce)
-	var wg sync.WaitGroup
 	for i, m := range others {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			answers[i].evidence, answers[i].err = d.cfg.Ask(ctx, m.Name, r)
-		})
+		if !d.begin(m.Name) {
+			answers <- said{at: i, err: errOwed}
+			continue
+		}
+		go func() { // which ends with its question
+			defer d.end(m.Name)
+			one := said{at: i}
+			select {
+			case slots <- struct{}{}:
+				one.evidence, one.err = d.cfg.Ask(ctx, m.Name, r)
+				<-slots
+			case <-ctx.Done():
+				one.err = ctx.Err()
+			}
+			answers <- one
+		}()
 	}
-	wg.Wait()
-	for i, m := range others {
-		switch a := answers[i]; {
-		case a.err != nil:
-			cluster.Silent = append(cluster.Silent, doctor.Silent{Member: m.Name, Role: m.Role, Reason: reason(a.err)})
-		default:
-			cluster.Members = append(cluster.Members, a.evidence...)
+	all := make([]said, len(others))
+	for i := range all {
+		all[i].err = context.DeadlineExceeded
+	}
+	limit := time.NewTimer(GatherTimeout + grace)
+	defer limit.Stop()
+	for left, late := len(others), false; left > 0 && !late; left-- {
+		select {
+		case one := <-answers:
+			all[one.at] = one
+		case <-limit.C:
+			late = true
 		}
 	}
+	for i, m := range others {
+		if err := all[i].err; err != nil {
+			cluster.Silent = append(cluster.Silent, doctor.Silent{Member: m.Name, Role: m.Role, Reason: reason(err)})
+			continue
+		}
+		cluster.Members = append(cluster.Members, all[i].evidence...)
+	}
 	cluster.Members = newest(cluster.Members)
+}
+
+// begin takes the turn to ask a member; false while somebody waits for it beyond the time.
+func (d *Doctor) begin(member string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.owed[member] >= cap(d.turns) {
+		return false
+	}
+	d.owed[member]++
+	return true
+}
+
+func (d *Doctor) end(member string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.owed[member]--; d.owed[member] == 0 {
+		delete(d.owed, member)
+	}
 }
 
 // reason is why a member did not answer, short enough for a line.

@@ -84,6 +84,51 @@ func TestGather(t *testing.T) {
 	})
 }
 
+// TestGatherEnds: a question that does not end with its time holds no report up. Its member is named, and is asked no
+// more once the questions of four reports are under way.
+func TestGatherEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		frozen, asked := make(chan struct{}), 0
+		d := NewDoctor(Config{
+			Evidence: func() []doctor.Evidence {
+				return []doctor.Evidence{{Identity: doctor.Identity{Member: "s1", Role: doctor.RoleServer}}}
+			},
+			Others: func() []Member { return []Member{{"s2", doctor.RoleServer}, {"s3", doctor.RoleServer}} },
+			Ask: func(_ context.Context, name string, _ *http.Request) ([]doctor.Evidence, error) {
+				if name == "s2" {
+					return []doctor.Evidence{{Identity: doctor.Identity{Member: "s2", Role: doctor.RoleServer}}}, nil
+				}
+				asked++
+				<-frozen
+				return nil, nil
+			},
+			Allow: func(*http.Request) bool { return true },
+		})
+		for n := range 6 {
+			began := time.Now()
+			r := report(t, get(t, d, "GET", "/v1/doctor"))
+			want := "no answer within 2s"
+			if n >= 4 {
+				want = errOwed.Error()
+			}
+			if r.Asked != 2 || len(r.Silent) != 1 || r.Silent[0].Member != "s3" || r.Silent[0].Reason != want {
+				t.Errorf("report %d: asked %d, silent %+v", n, r.Asked, r.Silent)
+			}
+			if took := time.Since(began); took > GatherTimeout+grace {
+				t.Errorf("report %d took %s", n, took)
+			}
+		}
+		if asked != 4 {
+			t.Errorf("it was asked %d times", asked)
+		}
+		close(frozen)
+		synctest.Wait()
+		if len(d.owed) != 0 {
+			t.Errorf("still owed: %v", d.owed)
+		}
+	})
+}
+
 func TestRefusals(t *testing.T) {
 	allowed := false
 	d := NewDoctor(Config{Evidence: func() []doctor.Evidence { return []doctor.Evidence{} },

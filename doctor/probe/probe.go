@@ -165,11 +165,11 @@ func (p *Probe) setGaps(gaps []string) {
 
 // pass reads all series once.
 func (p *Probe) pass() {
+	if p.cfg.Fresh != nil {
+		p.cfg.Fresh() // without the lock: whoever asks for evidence does not wait for a plane that counts long
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cfg.Fresh != nil {
-		p.cfg.Fresh()
-	}
 	now := p.cfg.Clock.Now()
 	took := tick
 	if !p.last.IsZero() && now.After(p.last) {

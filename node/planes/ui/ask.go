@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	askTime = 8 * time.Second
+	// askTime bounds a question of a screen: whatever happens there, an answer or why there is none is shown in 5 s.
+	askTime = 4 * time.Second
 	// maxAnswer bounds what one question may bring into memory.
 	maxAnswer = 32 << 20
 )

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"corbel.dev/corbel/api/uiapi"
@@ -51,7 +52,54 @@ func (u *UI) operator(ctx context.Context, p *uiapi.Person) (string, error) {
 	return g.Class(), nil
 }
 
+// reports keeps the newest view of the doctor of each set of rights: the overview shows the worst of what the doctor's
+// own screen shows, and all servers are asked once for both.
+type reports struct {
+	mu   sync.Mutex
+	kept map[string]*keptReport
+}
+
+type keptReport struct {
+	mu   sync.Mutex // held while the servers are asked
+	view *doctorView
+	at   time.Time
+}
+
+// of is the report for a class of rights, at most examined old.
+func (r *reports) of(class string, now func() time.Time, ask func() (*doctorView, error)) (*doctorView, error) {
+	r.mu.Lock()
+	one := r.kept[class]
+	if one == nil {
+		if r.kept == nil || len(r.kept) >= maxLists {
+			r.kept = map[string]*keptReport{}
+		}
+		one = &keptReport{}
+		r.kept[class] = one
+	}
+	r.mu.Unlock()
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if one.view != nil && now().Sub(one.at) < examined {
+		return one.view, nil
+	}
+	began := now()
+	v, err := ask()
+	if err == nil {
+		one.view, one.at = v, began
+	}
+	return v, err
+}
+
+// report is the doctor's report as a person may see it.
 func (u *UI) report(ctx context.Context, p *uiapi.Person) (*doctorView, error) {
+	class, err := u.operator(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return u.reports.of(class, u.d.Clock.Now, func() (*doctorView, error) { return u.examine(ctx, p) })
+}
+
+func (u *UI) examine(ctx context.Context, p *uiapi.Person) (*doctorView, error) {
 	var r doctor.Report
 	if err := u.ask.get(ctx, p, "catalog", "/v1/doctor", &r); err != nil {
 		return nil, err

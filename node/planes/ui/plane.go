@@ -33,6 +33,7 @@ type UI struct {
 	ask     asker
 	dev     devSession
 	seen    changes
+	reports reports
 	own     *httpx.Server // at an address of its own; nil without one
 }
 

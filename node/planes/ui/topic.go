@@ -18,6 +18,8 @@ const (
 	maxKept = 256
 	// share is the most of a core that a topic may cost: it is made again after this many times what making it took.
 	share = 10
+	// waited is the longest that a topic is kept for what making it took: most of a long making is waiting for others.
+	waited = 5 * time.Second
 )
 
 // topic is made by asking, and what was made is shared by all who have the same rights and ask the same.
@@ -97,7 +99,7 @@ func (t *topic) fresh(ctx context.Context, m *made, p *uiapi.Person, q url.Value
 	time.Duration, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	pause := max(t.every, share*m.took)
+	pause := max(t.every, min(share*m.took, waited))
 	if age := time.Since(m.at); m.index != 0 && age < pause {
 		return m.value, m.index, pause - age, nil
 	}
@@ -124,5 +126,5 @@ func (t *topic) fresh(ctx context.Context, m *made, p *uiapi.Person, q url.Value
 		return nil, 0, 0, err
 	}
 	m.version, m.at, m.took = version, begin, time.Since(begin)
-	return m.value, m.index, max(t.every, share*m.took), nil
+	return m.value, m.index, max(t.every, min(share*m.took, waited)), nil
 }
