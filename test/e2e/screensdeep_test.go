@@ -73,7 +73,7 @@ func (v *viewer) fiveQuestions() {
 	for _, q := range []struct{ question, keys, selector, answer string }{
 		{"which service is unhealthy, and why", "gs", ".row", "billing"},
 		{"who may call db", "gt", ".grid", "denied"},
-		{"what is slow right now", "gd", "main", "In order"},
+		{"what is slow right now", "gd", ".title .words", "members answered"},
 		{"whose leases grow", "ge", ".grid", "token"},
 		{"what pages nobody", "gi", ".row", "nobody"},
 	} {
