@@ -63,7 +63,8 @@ func ask(t testing.TB, f *fleet, g *acl.Grant, st *statestore.State, query strin
 	return v.(page[instanceRow])
 }
 
-var looks = []string{"rows=200", "rows=200&from=3000", "q=-state:passing", "service=app-0007", "service=app-0007&q=n000"}
+var looks = []string{"rows=200", "rows=200&from=3000", "q=-state:passing", "service=app-0007",
+	"service=app-0007&q=n000"}
 
 // TestChangeOfManyRows: a change of one check among 60,000 instances makes the rows of its node anew and no others,
 // whichever filters are looked at.
