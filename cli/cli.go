@@ -29,6 +29,7 @@ import (
 	"corbel.dev/corbel/cli/doctorcmd"
 	"corbel.dev/corbel/cli/gossipcmd"
 	"corbel.dev/corbel/cli/jobscmd"
+	"corbel.dev/corbel/cli/jobscmd/varscmd"
 	"corbel.dev/corbel/cli/k8scmd"
 	"corbel.dev/corbel/cli/labcmd"
 	"corbel.dev/corbel/cli/meshcmd"
@@ -227,6 +228,7 @@ var own = commandLine{
 		{"deployments", "Show, promote, pause and fail deployments", groupJobs, jobscmd.Deployment},
 		{"namespaces", "Manage the namespaces of jobs", groupJobs, jobscmd.Namespace},
 		{"pools", "Manage node pools", groupJobs, jobscmd.Pools},
+		{"vars", "Store, read and delete the variables of jobs", groupJobs, varscmd.Var},
 		{"event", "Send an event to all nodes", groupCluster, gossipcmd.Event},
 		{"keyring", "Manage the gossip encryption keys", groupCluster, gossipcmd.Keyring},
 		{"rtt", "Estimate the round trip between two nodes", groupCluster, gossipcmd.RTT},

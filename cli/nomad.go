@@ -1,6 +1,9 @@
 package cli
 
-import "corbel.dev/corbel/cli/jobscmd"
+import (
+	"corbel.dev/corbel/cli/jobscmd"
+	"corbel.dev/corbel/cli/jobscmd/varscmd"
+)
 
 // nomadLine is the command line of Nomad 1.6, in the order of --help.
 var nomadLine = commandLine{
@@ -23,6 +26,7 @@ var nomadLine = commandLine{
 		{"alloc", "Manage allocations", groupJobs, jobscmd.Alloc},
 		{"deployment", "Manage deployments", groupJobs, jobscmd.Deployment},
 		{"eval", "Look at evaluations", groupJobs, jobscmd.Eval},
+		{"var", "Store, read and delete variables", groupJobs, varscmd.Var},
 		{"node", "Manage nodes and node pools", groupCluster, jobscmd.Node},
 		{"namespace", "Manage namespaces", groupCluster, jobscmd.Namespace},
 		{"operator", "Manage the servers", groupCluster, jobscmd.Operator},

@@ -32,6 +32,7 @@ import (
 	"corbel.dev/corbel/api/nomadapi/namerows"
 	"corbel.dev/corbel/api/nomadapi/noderows"
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
+	"corbel.dev/corbel/api/nomadapi/varrows"
 	"corbel.dev/corbel/kit/clock"
 )
 
@@ -83,7 +84,7 @@ func New(cfg Config) *API {
 // Rows are all rows.
 func Rows() []nomadrows.Row {
 	return slices.Concat(jobrows.Rows(), noderows.Rows(), allocrows.Rows(), evalrows.Rows(), namerows.Rows(),
-		eventrows.Rows(), clusterrows.Rows())
+		varrows.Rows(), eventrows.Rows(), clusterrows.Rows())
 }
 
 func seed() uint64 {

@@ -61,6 +61,8 @@ func filled() *plane {
 		e.PutDeployment(&jobs.Deployment{ID: id(deployID), JobKey: j.JobKey, JobCreateIndex: j.CreateIndex,
 			Status: jobs.DeploySuccessful, Groups: map[string]*jobs.DeploymentGroup{"g": {DesiredTotal: 1}}})
 	}, nomadrows.Jobs, nomadrows.Nodes, nomadrows.Allocations, nomadrows.Evaluations, nomadrows.Deployments)
+	p.view.variables = []*nomadrows.Variable{{VariableMeta: nomadrows.VariableMeta{Namespace: "default", Path: "app/db",
+		CreateIndex: 3, ModifyIndex: 4}, Items: map[string]string{"user": "u"}}}
 	p.view.services = []*nomadrows.Service{{ID: "s1", ServiceName: "api", Namespace: "default", JobID: "web",
 		AllocID: allocID, Tags: []string{"blue"}}, {ID: "s2", ServiceName: "api", Namespace: "default", JobID: "web"}}
 	return p
@@ -192,6 +194,8 @@ func TestRows(t *testing.T) {
 		{"GET", "/v1/services", "", 200, `"Tags":["blue"]`},
 		{"GET", "/v1/service/api?choose=1|x", "", 200, `[{"ID":"s`},
 		{"GET", "/v1/service/api?choose=x", "", 400, "choose"},
+		{"OPTIONS", "/v1/vars", "", 405, "Invalid method"},
+		{"POST", "/v1/search", `{"Prefix":"app","Context":"vars"}`, 200, `"vars":["app/db"]`},
 		{"GET", "/v1/namespaces", "", 200, `"Name":"other"`},
 		{"GET", "/v1/namespace/none", "", 404, "Namespace not found"},
 		{"PUT", "/v1/namespace", `{"Name":"a b"}`, 500, "invalid name"},
@@ -211,6 +215,45 @@ func TestRows(t *testing.T) {
 		{"GET", "/v1/acl/tokens", "", 400, "ACL support disabled"},
 		{"GET", "/v1/operator/license", "", 204, ""},
 		{"GET", "/.well-known/jwks.json", "", 404, ""},
+	} {
+		w := call(filled().api(), c.method, c.path, c.body)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.has) {
+			t.Errorf("%s %s: %d %.300q, want %d with %q", c.method, c.path, w.Code, w.Body, c.status, c.has)
+		}
+	}
+}
+
+// TestVariables: status and body of the rows of variables.
+func TestVariables(t *testing.T) {
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		has                string
+	}{
+		{"GET", "/v1/vars", "", 200, `"Path":"app/db","CreateIndex":3,"ModifyIndex":4`},
+		{"GET", "/v1/vars?prefix=other", "", 200, "[]"},
+		{"GET", "/v1/vars?namespace=*&per_page=1", "", 200, `"Path":"app/db"`},
+		{"GET", "/v1/vars?filter=Path+%3D%3D+%22none%22", "", 200, "[]"},
+		{"GET", "/v1/var/app/db", "", 200, `"Items":{"user":"u"}`},
+		{"GET", "/v1/var/app%2Fdb", "", 200, `"Items":{"user":"u"}`},
+		{"GET", "/v1/var/none", "", 404, "variable not found"},
+		{"PUT", "/v1/var/new", `{"Items":{"a":"b"}}`, 200, `"Path":"new"`},
+		{"PUT", "/v1/var/new?cas=0", `{"Items":{"a":"b"}}`, 200, `"Items":{"a":"b"}`},
+		{"PUT", "/v1/var/new?cas=7", `{"Items":{"a":"b"}}`, 409, `"Path":"new","CreateIndex":0`},
+		{"PUT", "/v1/var/app/db?cas=0", `{"Items":{"a":"b"}}`, 409,
+			`"ModifyIndex":4,"CreateTime":0,"ModifyTime":0,"Items":{"user"`},
+		{"PUT", "/v1/var/app/db?cas=x", `{"Items":{"a":"b"}}`, 400, "cas"},
+		{"PUT", "/v1/var/new", `{"Path":"old","Items":{"a":"b"}}`, 400, "does not match"},
+		{"PUT", "/v1/var/new", `{}`, 400, "missing required Items"},
+		{"PUT", "/v1/var/new", `{"Items":{"a":"` + strings.Repeat("x", 64<<10) + `"}}`, 400, "limited to 64KiB"},
+		{"PUT", "/v1/var/a.b", `{"Items":{"a":"b"}}`, 400, "invalid path"},
+		{"PUT", "/v1/var/a//b", `{"Items":{"a":"b"}}`, 400, "is empty"},
+		{"PUT", "/v1/var/nomad", `{"Items":{"a":"b"}}`, 400, "reserved"},
+		{"PUT", "/v1/var/nomad/other", `{"Items":{"a":"b"}}`, 400, "only paths at"},
+		{"PUT", "/v1/var/nomad/job-templates", `{"Items":{"a":"b"}}`, 400, "reserved"},
+		{"PUT", "/v1/var/nomad/jobs/web", `{"Items":{"a":"b"}}`, 200, ""},
+		{"DELETE", "/v1/var/app/db", "", 204, ""},
+		{"DELETE", "/v1/var/app/db?cas=9", "", 409, `"user":"u"`},
 	} {
 		w := call(filled().api(), c.method, c.path, c.body)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.has) {
@@ -338,6 +381,26 @@ func TestEvents(t *testing.T) {
 	})
 }
 
+// TestVariablesSealed: what nothing opens is 503 with the next step, lists work, and no answer is kept for later.
+func TestVariablesSealed(t *testing.T) {
+	p := filled()
+	h := p.api()
+	if w := call(h, "GET", "/v1/var/app/db", ""); w.Code != 200 {
+		t.Fatal(w.Code, w.Body)
+	}
+	p.sealed = true
+	if w := call(h, "GET", "/v1/var/app/db", ""); w.Code != 503 || !strings.Contains(w.Body.String(), "unseal it") {
+		t.Error(w.Code, w.Body)
+	}
+	if w := call(h, "GET", "/v1/vars", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "app/db") {
+		t.Error(w.Code, w.Body)
+	}
+	if w := call(h, "PUT", "/v1/var/app/db?cas=1", `{"Items":{"a":"b"}}`); w.Code != 409 ||
+		!strings.Contains(w.Body.String(), `"ModifyIndex":4`) {
+		t.Error(w.Code, w.Body)
+	}
+}
+
 // pipeWriter hands an answer on as it is written.
 type pipeWriter struct {
 	*httptest.ResponseRecorder
@@ -397,15 +460,16 @@ func (rights) Allows(token, namespace string, what nomadrows.Capability) (bool, 
 func TestRights(t *testing.T) {
 	p := filled()
 	h := New(Config{Needs: nomadrows.Needs{Views: p, Jobs: p, Starter: p, Nodes: p, Deployments: p, Settings: p,
-		Clients: p, Cluster: p, Rights: rights{}}})
+		Clients: p, Cluster: p, Variables: p, Rights: rights{}}})
 	for _, row := range Rows() {
 		method, _, _ := strings.Cut(row.Methods, " ")
 		path := strings.NewReplacer("*job", "new", ":alloc", allocID, ":eval", evalID, ":node", nodeID, ":deployment",
-			deployID, ":pool", "default", ":name", "default", ":id", "s1", "*rest", "tokens").Replace(row.Path)
+			deployID, ":pool", "default", ":name", "default", ":id", "s1", "*rest", "tokens",
+			"*path", "app/db").Replace(row.Path)
 		if path == "/v1/agent/health" || strings.Contains(path, "/status/") || !strings.HasPrefix(path, "/v1/") {
 			continue // for anybody
 		}
-		w := call(h, method, path, `{"Job":`+goodJob+`,"JobHCL":"x","Text":"zz"}`)
+		w := call(h, method, path, `{"Job":`+goodJob+`,"JobHCL":"x","Text":"zz","Items":{"a":"b"}}`)
 		switch path {
 		case "/v1/jobs/parse", "/v1/regions", "/v1/metrics", "/v1/operator/license", "/v1/acl/tokens", "/v1/namespaces",
 			"/v1/search", "/v1/search/fuzzy": // nothing of the cluster, or filtered

@@ -27,17 +27,19 @@ type plane struct {
 	events  []*nomadrows.Events
 	calls   []string // what was written, for tests that look
 	frames  string   // what nodes send
+	sealed  bool     // nothing opens variables
 	sent    bytes.Buffer
 }
 
 type view struct {
 	state      *state.State
-	tables     [9]uint64
+	tables     [10]uint64
 	namespaces []*nomadrows.Namespace
 	pools      []*nomadrows.NodePool
 	services   []*nomadrows.Service
 	setting    nomadrows.SchedulerSetting
 	submitted  *nomadrows.Submission
+	variables  []*nomadrows.Variable
 }
 
 func (v *view) State() *state.State                   { return v.state }
@@ -66,6 +68,25 @@ func (v *view) Services(namespace string) iter.Seq[*nomadrows.Service] {
 			}
 		}
 	}
+}
+
+func (v *view) Variables(namespace string) iter.Seq[*nomadrows.VariableMeta] {
+	return func(yield func(*nomadrows.VariableMeta) bool) {
+		for _, one := range v.variables {
+			if (namespace == "" || one.Namespace == namespace) && !yield(&one.VariableMeta) {
+				return
+			}
+		}
+	}
+}
+
+func (v *view) Variable(namespace, path string) *nomadrows.VariableMeta {
+	for m := range v.Variables(namespace) {
+		if m.Path == path {
+			return m
+		}
+	}
+	return nil
 }
 
 func newPlane() *plane {
@@ -272,7 +293,40 @@ func (p *plane) Self() nomadrows.Self {
 	return nomadrows.Self{Name: "a", Region: "global", Datacenter: "dc1", Version: "1.6.5", Server: true}
 }
 
+func (p *plane) Open(_ context.Context, v nomadrows.View, namespace, path string) (*nomadrows.Variable, error) {
+	if p.sealed {
+		return nil, errkind.New(errkind.Unavailable, "unseal it")
+	}
+	for _, one := range v.(*view).variables {
+		if one.Namespace == namespace && one.Path == path {
+			return one, nil
+		}
+	}
+	return nil, nil
+}
+
+func (p *plane) PutVariable(_ context.Context, one *nomadrows.Variable, index *uint64) (nomadrows.Written, error) {
+	if old := p.view.Variable(one.Namespace, one.Path); index != nil && (old == nil && *index != 0 ||
+		old != nil && old.ModifyIndex != *index) {
+		return nomadrows.Written{}, errkind.New(errkind.Conflict, "cas error")
+	}
+	one.ModifyIndex = p.edit(func(*state.Edit) {
+		p.view.variables = append(slices.DeleteFunc(slices.Clone(p.view.variables), func(o *nomadrows.Variable) bool {
+			return o.Namespace == one.Namespace && o.Path == one.Path
+		}), one)
+	}, nomadrows.Variables)
+	return nomadrows.Written{Index: one.ModifyIndex}, nil
+}
+
+func (p *plane) DeleteVariable(_ context.Context, namespace, path string, index *uint64) (nomadrows.Written, error) {
+	if old := p.view.Variable(namespace, path); index != nil && old != nil && old.ModifyIndex != *index {
+		return nomadrows.Written{}, errkind.New(errkind.Conflict, "cas error")
+	}
+	return p.did("delete " + path)
+}
+
 func (p *plane) api() *API {
 	return New(Config{Needs: nomadrows.Needs{Views: p, Jobs: p, Starter: p, Nodes: p, Deployments: p, Settings: p,
-		Clients: p, Cluster: p}})
+		Variables: p,
+		Clients:   p, Cluster: p}})
 }

@@ -32,6 +32,8 @@ const (
 	Session
 	Usage // by tenant: Corbel's own
 	Jobs  // by namespace: Corbel's own
+	// Variable is by namespace and path, default/app/db: Corbel's own.
+	Variable
 	ACL
 	Keyring
 	Mesh
@@ -41,7 +43,7 @@ const (
 )
 
 var resourceNames = [resourceCount]string{"", "agent", "event", "identity", "intention", "key", "node", "query",
-	"service", "session", "usage", "jobs",
+	"service", "session", "usage", "jobs", "variable",
 	"acl", "keyring", "mesh", "operator", "peering"}
 
 // String returns the resource as rules and refusals spell it.

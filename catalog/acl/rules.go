@@ -68,8 +68,8 @@ func stem(word string) (r Resource, prefix, ok bool) {
 }
 
 func unknownWord(at place, word string) error {
-	return fmt.Errorf("%v: %q is no resource: use agent, event, identity, jobs, key, node, query, service, session or "+
-		"usage, also with _prefix, or acl, keyring, mesh, operator, peering", at, word)
+	return fmt.Errorf("%v: %q is no resource: use agent, event, identity, jobs, key, node, query, service, session, "+
+		"usage or variable, also with _prefix, or acl, keyring, mesh, operator, peering", at, word)
 }
 
 // scalar takes `operator = "read"`.

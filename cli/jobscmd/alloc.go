@@ -98,13 +98,13 @@ func (c *Call) allocRows(list []*jobwire.AllocStub, none string) error {
 		rows = append(rows, []string{c.short(a.ID), c.short(a.NodeID), a.TaskGroup, strconv.FormatUint(a.JobVersion, 10),
 			a.DesiredStatus, a.ClientStatus, jobview.Ago(a.CreateTime), jobview.Ago(a.ModifyTime)})
 	}
-	return c.table([]string{"ID", "Node ID", "Task Group", "Version", "Desired", "Status", "Created", "Modified"}, rows,
+	return c.Table([]string{"ID", "Node ID", "Task Group", "Version", "Desired", "Status", "Created", "Modified"}, rows,
 		none)
 }
 
 // allocStatus builds `alloc status`.
 func allocStatus(e *command.Env) *cobra.Command {
-	return leaf(e, "status [ALLOCATION]", "List the allocations, or show one", 0, 1,
+	return Leaf(e, "status [ALLOCATION]", "List the allocations, or show one", 0, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			short := f.Bool("short", false, "without the events of its tasks")
@@ -151,7 +151,7 @@ func allocDetail(c *Call, a *jobwire.Allocation, short bool) error {
 			pairs = append(pairs, name, c.short(id))
 		}
 	}
-	c.fields(pairs...)
+	c.Fields(pairs...)
 	if r := a.AllocatedResources; r != nil && len(r.Shared.Ports) > 0 {
 		rows := [][]string{}
 		for _, p := range r.Shared.Ports {
@@ -162,7 +162,7 @@ func allocDetail(c *Call, a *jobwire.Allocation, short bool) error {
 			rows = append(rows, []string{p.Label, address})
 		}
 		c.Say("\nAllocation Addresses\n")
-		if err := c.table([]string{"Label", "Address"}, rows, ""); err != nil {
+		if err := c.Table([]string{"Label", "Address"}, rows, ""); err != nil {
 			return err
 		}
 	}
@@ -186,19 +186,19 @@ func taskDetail(c *Call, a *jobwire.Allocation, name string) error {
 		t := r.Tasks[name]
 		c.Say("Task Resources: %d MHz, %d MiB\n", t.Cpu.CpuShares, t.Memory.MemoryMB)
 	}
-	c.fields("Started At", jobview.Moment(s.StartedAt), "Finished At", jobview.Moment(s.FinishedAt),
+	c.Fields("Started At", jobview.Moment(s.StartedAt), "Finished At", jobview.Moment(s.FinishedAt),
 		"Total Restarts", strconv.FormatUint(s.Restarts, 10))
 	rows := [][]string{}
 	for _, event := range slices.Backward(s.Events) {
 		rows = append(rows, []string{jobview.When(event.Time), event.Type, event.DisplayMessage})
 	}
 	c.Say("\nRecent Events:\n")
-	return c.table([]string{"Time", "Type", "Description"}, rows, "none")
+	return c.Table([]string{"Time", "Type", "Description"}, rows, "none")
 }
 
 // allocStop builds `alloc stop`.
 func allocStop(e *command.Env) *cobra.Command {
-	return leaf(e, "stop ALLOCATION", "Stop an allocation and have it replaced", 1, 1,
+	return Leaf(e, "stop ALLOCATION", "Stop an allocation and have it replaced", 1, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			detach := f.Bool("detach", false, "print the evaluation and do not follow it")
@@ -216,7 +216,7 @@ func allocStop(e *command.Env) *cobra.Command {
 
 // allocRestart builds `alloc restart`.
 func allocRestart(e *command.Env) *cobra.Command {
-	return leaf(e, "restart ALLOCATION [TASK]", "Restart the tasks of an allocation that run, or one", 1, 2,
+	return Leaf(e, "restart ALLOCATION [TASK]", "Restart the tasks of an allocation that run, or one", 1, 2,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			all := f.Bool("all-tasks", false, "also tasks that have ended")
@@ -237,7 +237,7 @@ func allocRestart(e *command.Env) *cobra.Command {
 
 // allocSignal builds `alloc signal`.
 func allocSignal(e *command.Env) *cobra.Command {
-	return leaf(e, "signal ALLOCATION [TASK]", "Send a signal to the tasks of an allocation, or to one", 1, 2,
+	return Leaf(e, "signal ALLOCATION [TASK]", "Send a signal to the tasks of an allocation, or to one", 1, 2,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			signal := f.StringP("s", "s", "SIGKILL", "the signal, by its name")
@@ -277,6 +277,6 @@ func allocChecks(e *command.Env) *cobra.Command {
 				k := checks[id]
 				rows = append(rows, []string{k.Service, jobview.Or(k.Task, "(group)"), k.Check, k.Status, k.Output})
 			}
-			return c.table([]string{"Service", "Task", "Name", "Status", "Output"}, rows, "No checks")
+			return c.Table([]string{"Service", "Task", "Name", "Status", "Output"}, rows, "No checks")
 		})
 }

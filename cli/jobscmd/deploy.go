@@ -21,8 +21,8 @@ func Deployment(e *command.Env, cmd *cobra.Command) {
 			}
 			return c.deploymentTable("deployments")
 		}),
-		leaf(e, "status [DEPLOYMENT]", "List the deployments, or show one", 0, 1, deploymentStatus),
-		leaf(e, "promote DEPLOYMENT", "Let canaries take over", 1, 1, deploymentPromote),
+		Leaf(e, "status [DEPLOYMENT]", "List the deployments, or show one", 0, 1, deploymentStatus),
+		Leaf(e, "promote DEPLOYMENT", "Let canaries take over", 1, 1, deploymentPromote),
 		steer(e, "fail", "End a deployment as failed; with auto_revert the last stable version comes back", "fail", nil),
 		steer(e, "pause", "Pause a deployment", "pause", map[string]any{"Pause": true}),
 		steer(e, "resume", "Go on with a paused deployment", "pause", map[string]any{"Pause": false}),
@@ -75,11 +75,11 @@ func (c *Call) deploymentTable(path string) error {
 		rows = append(rows, []string{c.short(d.ID), d.JobID, strconv.FormatUint(d.JobVersion, 10), d.Status,
 			d.StatusDescription})
 	}
-	return c.table([]string{"ID", "Job ID", "Job Version", "Status", "Description"}, rows, "No deployments found")
+	return c.Table([]string{"ID", "Job ID", "Job Version", "Status", "Description"}, rows, "No deployments found")
 }
 
 func (c *Call) deploymentDetail(d *jobwire.Deployment) error {
-	c.fields("ID", c.short(d.ID), "Job ID", d.JobID, "Job Version", strconv.FormatUint(d.JobVersion, 10),
+	c.Fields("ID", c.short(d.ID), "Job ID", d.JobID, "Job Version", strconv.FormatUint(d.JobVersion, 10),
 		"Status", d.Status, "Description", d.StatusDescription)
 	rows := [][]string{}
 	for _, name := range slices.Sorted(maps.Keys(d.TaskGroups)) {
@@ -97,7 +97,7 @@ func (c *Call) deploymentDetail(d *jobwire.Deployment) error {
 			strconv.Itoa(g.UnhealthyAllocs), by})
 	}
 	c.Say("\nDeployed\n")
-	return c.table([]string{"Task Group", "Auto Revert", "Promoted", "Desired", "Canaries", "Placed", "Healthy",
+	return c.Table([]string{"Task Group", "Auto Revert", "Promoted", "Desired", "Canaries", "Placed", "Healthy",
 		"Unhealthy", "Progress Deadline"}, rows, "No groups")
 }
 
@@ -124,7 +124,7 @@ func (c *Call) promote(id string, groups []string, detach bool) error {
 
 // steer makes a command that changes a deployment.
 func steer(e *command.Env, name, short, verb string, more map[string]any) *cobra.Command {
-	return leaf(e, name+" DEPLOYMENT", short, 1, 1, func(cmd *cobra.Command) func(*Call, []string) error {
+	return Leaf(e, name+" DEPLOYMENT", short, 1, 1, func(cmd *cobra.Command) func(*Call, []string) error {
 		detach := cmd.Flags().Bool("detach", false, "print the evaluation and do not follow it")
 		return func(c *Call, args []string) error {
 			id, err := c.deployment(args[0])

@@ -29,12 +29,12 @@ func (c *Call) evalTable(list []*jobwire.Evaluation) error {
 		}
 		rows = append(rows, []string{c.short(e.ID), strconv.Itoa(e.Priority), e.TriggeredBy, e.JobID, e.Status, failures})
 	}
-	return c.table([]string{"ID", "Priority", "Triggered By", "Job ID", "Status", "Placement Failures"}, rows,
+	return c.Table([]string{"ID", "Priority", "Triggered By", "Job ID", "Status", "Placement Failures"}, rows,
 		"No evaluations found")
 }
 
 func evalList(e *command.Env) *cobra.Command {
-	return leaf(e, "list", "List the evaluations", 0, 0, func(cmd *cobra.Command) func(*Call, []string) error {
+	return Leaf(e, "list", "List the evaluations", 0, 0, func(cmd *cobra.Command) func(*Call, []string) error {
 		f := cmd.Flags()
 		status := f.String("status", "", "only pending, complete, failed, blocked or canceled ones")
 		ofJob := f.String("job", "", "only those of this job")
@@ -69,7 +69,7 @@ func evalList(e *command.Env) *cobra.Command {
 }
 
 func evalStatus(e *command.Env) *cobra.Command {
-	return leaf(e, "status EVALUATION", "Show an evaluation", 1, 1, func(cmd *cobra.Command) func(*Call, []string) error {
+	return Leaf(e, "status EVALUATION", "Show an evaluation", 1, 1, func(cmd *cobra.Command) func(*Call, []string) error {
 		monitor := cmd.Flags().Bool("monitor", false, "follow it to its end")
 		return func(c *Call, args []string) error {
 			id, err := c.resolve("evaluation", "evaluations", args[0])
@@ -86,7 +86,7 @@ func evalStatus(e *command.Env) *cobra.Command {
 			if err := c.get("evaluation/"+id, nil, &v); err != nil {
 				return err
 			}
-			c.fields("ID", c.short(v.ID), "Create Time", jobview.Ago(v.CreateTime), "Modify Time",
+			c.Fields("ID", c.short(v.ID), "Create Time", jobview.Ago(v.CreateTime), "Modify Time",
 				jobview.Ago(v.ModifyTime),
 				"Status", v.Status, "Status Description", jobview.Or(v.StatusDescription, v.Status), "Type", v.Type, "TriggeredBy",
 				v.TriggeredBy, "Job ID", v.JobID, "Namespace", v.Namespace, "Priority", strconv.Itoa(v.Priority),

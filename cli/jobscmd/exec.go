@@ -14,7 +14,7 @@ import (
 
 // allocExec builds `alloc exec`.
 func allocExec(e *command.Env) *cobra.Command {
-	return leaf(e, "exec ALLOCATION COMMAND...", "Run a command in a task", 2, -1,
+	return Leaf(e, "exec ALLOCATION COMMAND...", "Run a command in a task", 2, -1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			f.SetInterspersed(false) // what follows is the command's

@@ -28,7 +28,7 @@ func prepared(c *Call, j *jobwire.Job) *jobwire.Job {
 
 // jobValidate builds `job validate`.
 func jobValidate(e *command.Env) *cobra.Command {
-	return leaf(e, "validate FILE", "Check a job file, here and at the server", 1, 1,
+	return Leaf(e, "validate FILE", "Check a job file, here and at the server", 1, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			file := &jobfile.File{}
 			file.Flags(cmd)
@@ -58,7 +58,7 @@ func jobValidate(e *command.Env) *cobra.Command {
 
 // jobInit builds `job init`.
 func jobInit(e *command.Env) *cobra.Command {
-	return leaf(e, "init [FILE]", "Write a job file that runs anywhere", 0, 1,
+	return Leaf(e, "init [FILE]", "Write a job file that runs anywhere", 0, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			var short, fleet, connect bool
 			cmd.Flags().BoolVar(&short, "short", false, "leave the comments out")
@@ -89,7 +89,7 @@ func jobInit(e *command.Env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return c.Printf("Example job file written to %s\nRun it with: %s %s\n", name, c.tool("job run", "jobs run"), name)
+				return c.Printf("Example job file written to %s\nRun it with: %s %s\n", name, c.Tool("job run", "jobs run"), name)
 			}
 		})
 }

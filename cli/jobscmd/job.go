@@ -27,13 +27,13 @@ func jobCommands(e *command.Env) []*cobra.Command {
 // Job builds `nomad job` and, with its list, `corbel jobs`.
 func Job(e *command.Env, cmd *cobra.Command) {
 	command.Group(cmd, jobCommands(e)...)
-	cmd.Example = "  " + (&Call{Env: e}).tool("job init", "jobs init") + "\n  " +
-		(&Call{Env: e}).tool("job run", "jobs run") + " example.nomad.hcl"
+	cmd.Example = "  " + (&Call{Env: e}).Tool("job init", "jobs init") + "\n  " +
+		(&Call{Env: e}).Tool("job run", "jobs run") + " example.nomad.hcl"
 }
 
 // jobStatus builds `job status`.
 func jobStatus(e *command.Env) *cobra.Command {
-	c := leaf(e, "status [JOB]", "List the jobs, or show one", 0, 1,
+	c := Leaf(e, "status [JOB]", "List the jobs, or show one", 0, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			all := f.Bool("all-allocs", false, "also those of an earlier job of the same name")
@@ -91,7 +91,7 @@ func (c *Call) jobList() error {
 		}
 		rows = append(rows, row)
 	}
-	return c.table(head, rows, "No running jobs")
+	return c.Table(head, rows, "No running jobs")
 }
 
 func (c *Call) jobDetail(id string, all, evals, brief bool) error {
@@ -103,7 +103,7 @@ func (c *Call) jobDetail(id string, all, evals, brief bool) error {
 	if jobwire.Get(j.Stop) {
 		status += " (stopped)"
 	}
-	c.fields("ID", jobwire.Get(j.ID), "Name", jobwire.Get(j.Name),
+	c.Fields("ID", jobwire.Get(j.ID), "Name", jobwire.Get(j.Name),
 		"Submit Date", jobview.When(jobwire.Get(j.SubmitTime)), "Type", jobwire.Get(j.Type),
 		"Priority", strconv.Itoa(jobwire.Get(j.Priority)),
 		"Datacenters", strings.Join(j.Datacenters, ","), "Namespace", jobwire.Get(j.Namespace),
@@ -140,7 +140,7 @@ func jobSummary(c *Call, id string) error {
 	}
 	if k := s.Children; k != nil {
 		c.Say("\nChildren Job Summary\n")
-		return c.table([]string{"Pending", "Running", "Dead"}, [][]string{{strconv.FormatInt(k.Pending, 10),
+		return c.Table([]string{"Pending", "Running", "Dead"}, [][]string{{strconv.FormatInt(k.Pending, 10),
 			strconv.FormatInt(k.Running, 10), strconv.FormatInt(k.Dead, 10)}}, "")
 	}
 	rows := [][]string{}
@@ -153,7 +153,7 @@ func jobSummary(c *Call, id string) error {
 		rows = append(rows, row)
 	}
 	c.Say("\nSummary\n")
-	return c.table([]string{"Task Group", "Queued", "Starting", "Running", "Failed", "Complete", "Lost", "Unknown"}, rows,
+	return c.Table([]string{"Task Group", "Queued", "Starting", "Running", "Failed", "Complete", "Lost", "Unknown"}, rows,
 		"No groups")
 }
 
@@ -181,7 +181,7 @@ func jobQueue(c *Call, id string, all bool) error {
 
 // jobStop builds `job stop`.
 func jobStop(e *command.Env) *cobra.Command {
-	return leaf(e, "stop JOB...", "Stop jobs", 1, -1, func(cmd *cobra.Command) func(*Call, []string) error {
+	return Leaf(e, "stop JOB...", "Stop jobs", 1, -1, func(cmd *cobra.Command) func(*Call, []string) error {
 		f := cmd.Flags()
 		detach := f.Bool("detach", false, "print the evaluation and do not follow it")
 		purge := f.Bool("purge", false, "forget the job and its versions")
@@ -210,7 +210,7 @@ func jobStop(e *command.Env) *cobra.Command {
 
 // jobInspect builds `job inspect`.
 func jobInspect(e *command.Env) *cobra.Command {
-	return leaf(e, "inspect JOB", "Print a job as JSON", 1, 1, func(cmd *cobra.Command) func(*Call, []string) error {
+	return Leaf(e, "inspect JOB", "Print a job as JSON", 1, 1, func(cmd *cobra.Command) func(*Call, []string) error {
 		version := cmd.Flags().String("version", "", "of this version")
 		return func(c *Call, args []string) error {
 			id, err := c.jobID(args[0])
@@ -240,7 +240,7 @@ func jobInspect(e *command.Env) *cobra.Command {
 
 // jobHistory builds `job history`.
 func jobHistory(e *command.Env) *cobra.Command {
-	return leaf(e, "history JOB", "Show the versions of a job", 1, 1, func(cmd *cobra.Command) func(*Call,
+	return Leaf(e, "history JOB", "Show the versions of a job", 1, 1, func(cmd *cobra.Command) func(*Call,
 		[]string) error {
 		f := cmd.Flags()
 		changes := f.BoolP("p", "p", false, "show what each version changed")
@@ -261,7 +261,7 @@ func jobHistory(e *command.Env) *cobra.Command {
 				return err
 			}
 			for i, j := range answer.Versions {
-				c.fields("Version", strconv.FormatUint(jobwire.Get(j.Version), 10), "Stable",
+				c.Fields("Version", strconv.FormatUint(jobwire.Get(j.Version), 10), "Stable",
 					strconv.FormatBool(jobwire.Get(j.Stable)), "Submit Date", jobview.When(jobwire.Get(j.SubmitTime)))
 				var b strings.Builder
 				if i < len(answer.Diffs) && answer.Diffs[i] != nil {
@@ -277,7 +277,7 @@ func jobHistory(e *command.Env) *cobra.Command {
 
 // jobRevert builds `job revert`.
 func jobRevert(e *command.Env) *cobra.Command {
-	return leaf(e, "revert JOB VERSION", "Run an earlier version of a job again", 2, 2,
+	return Leaf(e, "revert JOB VERSION", "Run an earlier version of a job again", 2, 2,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			detach := cmd.Flags().Bool("detach", false, "print the evaluation and do not follow it")
 			return func(c *Call, args []string) error {
@@ -296,7 +296,7 @@ func jobRevert(e *command.Env) *cobra.Command {
 
 // jobPromote builds `job promote`.
 func jobPromote(e *command.Env) *cobra.Command {
-	return leaf(e, "promote JOB", "Let the canaries of a job's newest deployment take over", 1, 1,
+	return Leaf(e, "promote JOB", "Let the canaries of a job's newest deployment take over", 1, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			groups := f.StringArray("group", nil, "only this group")
@@ -320,7 +320,7 @@ func jobPromote(e *command.Env) *cobra.Command {
 
 // jobScale builds `job scale`.
 func jobScale(e *command.Env) *cobra.Command {
-	return leaf(e, "scale JOB [GROUP] COUNT", "Change the count of a group", 2, 3,
+	return Leaf(e, "scale JOB [GROUP] COUNT", "Change the count of a group", 2, 3,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			detach := cmd.Flags().Bool("detach", false, "print the evaluation and do not follow it")
 			return func(c *Call, args []string) error {
@@ -351,7 +351,7 @@ func jobScale(e *command.Env) *cobra.Command {
 
 // jobDispatch builds `job dispatch`.
 func jobDispatch(e *command.Env) *cobra.Command {
-	return leaf(e, "dispatch JOB [PAYLOAD]", "Start a parameterized job; the payload is a file, or - for stdin", 1, 2,
+	return Leaf(e, "dispatch JOB [PAYLOAD]", "Start a parameterized job; the payload is a file, or - for stdin", 1, 2,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			meta := f.StringArray("meta", nil, "name=value for the job")
@@ -383,7 +383,7 @@ func jobDispatch(e *command.Env) *cobra.Command {
 				if err := c.Client.Put(c.Ctx(), job(id, "dispatch"), query, body, &answer); err != nil {
 					return err
 				}
-				c.fields("Dispatched Job ID", answer.DispatchedJobID, "Evaluation ID",
+				c.Fields("Dispatched Job ID", answer.DispatchedJobID, "Evaluation ID",
 					c.short(answer.EvalID))
 				if *detach || answer.EvalID == "" {
 					return nil
@@ -396,7 +396,7 @@ func jobDispatch(e *command.Env) *cobra.Command {
 // jobPeriodic builds `job periodic`.
 func jobPeriodic(e *command.Env) *cobra.Command {
 	return command.Named("periodic", "Manage periodic jobs",
-		leaf(e, "force JOB", "Start a periodic job now", 1, 1, func(cmd *cobra.Command) func(*Call, []string) error {
+		Leaf(e, "force JOB", "Start a periodic job now", 1, 1, func(cmd *cobra.Command) func(*Call, []string) error {
 			detach := cmd.Flags().Bool("detach", false, "print the evaluation and do not follow it")
 			return func(c *Call, args []string) error {
 				id, err := c.jobID(args[0])
@@ -410,7 +410,7 @@ func jobPeriodic(e *command.Env) *cobra.Command {
 
 // jobEval builds `job eval`.
 func jobEval(e *command.Env) *cobra.Command {
-	return leaf(e, "eval JOB", "Have the scheduler look at a job again", 1, 1,
+	return Leaf(e, "eval JOB", "Have the scheduler look at a job again", 1, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			detach := f.Bool("detach", false, "print the evaluation and do not follow it")

@@ -32,8 +32,8 @@ type Call struct {
 // build adds flags to a command and returns what runs.
 type build func(cmd *cobra.Command) func(c *Call, args []string) error
 
-// leaf makes a command that speaks to the server. low and high bound its arguments (high < 0: any number).
-func leaf(e *command.Env, use, short string, low, high int, b build) *cobra.Command {
+// Leaf makes a command that speaks to the server. low and high bound its arguments (high < 0: any number).
+func Leaf(e *command.Env, use, short string, low, high int, b build) *cobra.Command {
 	c := &Call{Env: e}
 	cmd := &cobra.Command{Use: use, Short: short}
 	c.finish(cmd, low, high, b(cmd))
@@ -72,9 +72,9 @@ func (c *Call) names(path string) func(context.Context, string) ([]string, error
 	}
 }
 
-// plain is leaf for commands without flags of their own.
+// plain is Leaf for commands without flags of their own.
 func plain(e *command.Env, use, short string, low, high int, run func(c *Call, args []string) error) *cobra.Command {
-	return leaf(e, use, short, low, high, func(*cobra.Command) func(*Call, []string) error { return run })
+	return Leaf(e, use, short, low, high, func(*cobra.Command) func(*Call, []string) error { return run })
 }
 
 // finish gives cmd the flags that all have and its checks.
@@ -157,8 +157,8 @@ func (c *Call) config() (nomad.Config, error) {
 // Ctx is the command's context.
 func (c *Call) Ctx() context.Context { return c.cmd.Context() }
 
-// tool is what the user types before "job run": nomad, or corbel jobs.
-func (c *Call) tool(nomadWords, ownWords string) string {
+// Tool is what the user types before "job run": nomad, or corbel jobs.
+func (c *Call) Tool(nomadWords, ownWords string) string {
 	if c.Nomad {
 		return "nomad " + nomadWords
 	}
@@ -260,8 +260,8 @@ func (c *Call) jobID(prefix string) (string, error) {
 	return c.only("job", prefix, all)
 }
 
-// table prints rows below a head; without rows it says none.
-func (c *Call) table(head []string, rows [][]string, none string) error {
+// Table prints rows below a head; without rows it says none.
+func (c *Call) Table(head []string, rows [][]string, none string) error {
 	if len(rows) == 0 {
 		return c.Printf("%s\n", none)
 	}
@@ -272,8 +272,8 @@ func (c *Call) table(head []string, rows [][]string, none string) error {
 	return t.Write(c.Out)
 }
 
-// fields prints name and value under each other.
-func (c *Call) fields(pairs ...string) {
+// Fields prints name and value under each other.
+func (c *Call) Fields(pairs ...string) {
 	width := 0
 	for i := 0; i < len(pairs); i += 2 {
 		width = max(width, len(pairs[i]))

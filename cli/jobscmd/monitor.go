@@ -81,7 +81,7 @@ func (c *Call) monitorEval(id string) error {
 				return err
 			}
 		}
-		if err := c.Printf("`%s %s` says what would help\n", c.tool("job why", "jobs why"), last.JobID); err != nil {
+		if err := c.Printf("`%s %s` says what would help\n", c.Tool("job why", "jobs why"), last.JobID); err != nil {
 			return err
 		}
 	}
@@ -184,7 +184,7 @@ func (c *Call) monitorDeployment(id string) error {
 		return err
 	case waitsForPromotion(end):
 		return c.said(true, "Deployment %q waits for its promotion: %s %s", c.short(id),
-			c.tool("deployment promote", "deployments promote"), c.short(id))
+			c.Tool("deployment promote", "deployments promote"), c.short(id))
 	}
 	if err := c.said(true, "Deployment %q %s: %s", c.short(id), end.Status, end.StatusDescription); err != nil {
 		return err

@@ -49,7 +49,7 @@ func (c *Call) node(prefix string, self bool) (string, error) {
 
 // nodeStatus builds `node status`.
 func nodeStatus(e *command.Env) *cobra.Command {
-	return leaf(e, "status [NODE]", "List the nodes, or show one", 0, 1,
+	return Leaf(e, "status [NODE]", "List the nodes, or show one", 0, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			self := f.Bool("self", false, "the node of the process that answers")
@@ -97,7 +97,7 @@ func nodeList(c *Call, allocs bool) error {
 		}
 		rows = append(rows, row)
 	}
-	return c.table(head, rows, "No nodes")
+	return c.Table(head, rows, "No nodes")
 }
 
 // running are the allocations of a node that are not over.
@@ -128,7 +128,7 @@ func (c *Call) nodeDetail(id string) error {
 			drivers = append(drivers, name+" (unhealthy)")
 		}
 	}
-	c.fields("ID", n.ID, "Name", n.Name, "Node Pool", n.NodePool, "Class", jobview.Or(n.NodeClass, "<none>"),
+	c.Fields("ID", n.ID, "Name", n.Name, "Node Pool", n.NodePool, "Class", jobview.Or(n.NodeClass, "<none>"),
 		"DC", n.Datacenter, "Drain", strconv.FormatBool(n.Drain), "Eligibility", n.SchedulingEligibility,
 		"Status", n.Status, "Drivers", strings.Join(drivers, ","), "Address", jobview.Or(n.HTTPAddr, "<none>"))
 	if err := nodeResources(c, &n); err != nil {
@@ -140,7 +140,7 @@ func (c *Call) nodeDetail(id string) error {
 			rows = append(rows, []string{jobview.Moment(event.Timestamp), event.Subsystem, event.Message})
 		}
 		c.Say("\nNode Events\n")
-		if err := c.table([]string{"Time", "Subsystem", "Message"}, rows, ""); err != nil {
+		if err := c.Table([]string{"Time", "Subsystem", "Message"}, rows, ""); err != nil {
 			return err
 		}
 	}
@@ -159,7 +159,7 @@ func (c *Call) nodeDetail(id string) error {
 	for _, name := range slices.Sorted(maps.Keys(n.Meta)) {
 		pairs = append(pairs, "meta."+name, n.Meta[name])
 	}
-	c.fields(pairs...)
+	c.Fields(pairs...)
 	return nil
 }
 
@@ -201,13 +201,13 @@ func nodeResources(c *Call, n *jobwire.Node) error {
 	}
 	r := n.NodeResources
 	c.Say("\nAllocated Resources\n")
-	return c.table([]string{"CPU", "Memory", "Disk"}, [][]string{{fmt.Sprintf("%d/%d MHz", cpu, r.Cpu.CpuShares),
+	return c.Table([]string{"CPU", "Memory", "Disk"}, [][]string{{fmt.Sprintf("%d/%d MHz", cpu, r.Cpu.CpuShares),
 		fmt.Sprintf("%d/%d MiB", memory, r.Memory.MemoryMB), fmt.Sprintf("%d/%d MiB", disk, r.Disk.DiskMB)}}, "")
 }
 
 // nodeDrain builds `node drain`.
 func nodeDrain(e *command.Env) *cobra.Command {
-	return leaf(e, "drain [NODE]", "Empty a node, or end its drain", 0, 1,
+	return Leaf(e, "drain [NODE]", "Empty a node, or end its drain", 0, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			enable := f.Bool("enable", false, "begin to empty it")
@@ -295,7 +295,7 @@ func monitorDrain(c *Call, id string) error {
 
 // nodeEligibility builds `node eligibility`.
 func nodeEligibility(e *command.Env) *cobra.Command {
-	return leaf(e, "eligibility [NODE]", "Have a node take new work, or none", 0, 1,
+	return Leaf(e, "eligibility [NODE]", "Have a node take new work, or none", 0, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			enable := f.Bool("enable", false, "take new work")
@@ -339,7 +339,7 @@ func poolCommands(e *command.Env) []*cobra.Command {
 			for _, p := range list {
 				rows = append(rows, []string{p.Name, jobview.Or(p.Description, "<none>")})
 			}
-			return c.table([]string{"Name", "Description"}, rows, "No node pools")
+			return c.Table([]string{"Name", "Description"}, rows, "No node pools")
 		}),
 		plain(e, "info POOL", "Show a node pool", 1, 1, func(c *Call, args []string) error {
 			path := "node/pool/" + url.PathEscape(args[0])
@@ -358,11 +358,11 @@ func poolCommands(e *command.Env) []*cobra.Command {
 			if p.SchedulerConfiguration != nil {
 				algorithm = jobview.Or(p.SchedulerConfiguration.SchedulerAlgorithm, algorithm)
 			}
-			c.fields("Name", p.Name, "Description", jobview.Or(p.Description, "<none>"), "Metadata",
+			c.Fields("Name", p.Name, "Description", jobview.Or(p.Description, "<none>"), "Metadata",
 				jobview.Or(command.AllPairs(p.Meta), "<none>"), "Scheduler Algorithm", algorithm)
 			return nil
 		}),
-		leaf(e, "apply FILE", "Create or change a node pool from JSON; - is stdin", 1, 1, applyPool),
+		Leaf(e, "apply FILE", "Create or change a node pool from JSON; - is stdin", 1, 1, applyPool),
 		plain(e, "delete POOL", "Delete a node pool", 1, 1, func(c *Call, args []string) error {
 			if _, err := c.Client.Do(c.Ctx(), "DELETE", "node/pool/"+url.PathEscape(args[0]), nil, nil, nil); err != nil {
 				return err
@@ -382,7 +382,7 @@ func poolCommands(e *command.Env) []*cobra.Command {
 			for _, n := range list {
 				rows = append(rows, []string{c.short(n.ID), n.Name, n.Datacenter, n.SchedulingEligibility, n.Status})
 			}
-			return c.table([]string{"ID", "Name", "DC", "Eligibility", "Status"}, rows, "No nodes")
+			return c.Table([]string{"ID", "Name", "DC", "Eligibility", "Status"}, rows, "No nodes")
 		}),
 	}
 }

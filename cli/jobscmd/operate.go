@@ -25,7 +25,7 @@ func Namespace(e *command.Env, cmd *cobra.Command) {
 			for _, n := range list {
 				rows = append(rows, []string{n.Name, jobview.Or(n.Description, "<none>")})
 			}
-			return c.table([]string{"Name", "Description"}, rows, "No namespaces")
+			return c.Table([]string{"Name", "Description"}, rows, "No namespaces")
 		}),
 		plain(e, "status NAMESPACE", "Show a namespace", 1, 1, func(c *Call, args []string) error {
 			path := "namespace/" + url.PathEscape(args[0])
@@ -39,11 +39,11 @@ func Namespace(e *command.Env, cmd *cobra.Command) {
 			if err := c.get(path, nil, &n); err != nil {
 				return err
 			}
-			c.fields("Name", n.Name, "Description", jobview.Or(n.Description, "<none>"), "Metadata",
+			c.Fields("Name", n.Name, "Description", jobview.Or(n.Description, "<none>"), "Metadata",
 				jobview.Or(command.AllPairs(n.Meta), "<none>"))
 			return nil
 		}),
-		leaf(e, "apply NAMESPACE", "Create or change a namespace", 1, 1, func(cmd *cobra.Command) func(*Call,
+		Leaf(e, "apply NAMESPACE", "Create or change a namespace", 1, 1, func(cmd *cobra.Command) func(*Call,
 			[]string) error {
 			f := cmd.Flags()
 			description := f.String("description", "", "what it is for")
@@ -90,7 +90,7 @@ func Operator(e *command.Env, cmd *cobra.Command) {
 					state := map[bool]string{true: "leader", false: "follower"}[s.Leader]
 					rows = append(rows, []string{s.Node, s.ID, s.Address, state, strconv.FormatBool(s.Voter)})
 				}
-				return c.table([]string{"Node", "ID", "Address", "State", "Voter"}, rows, "No servers")
+				return c.Table([]string{"Node", "ID", "Address", "State", "Voter"}, rows, "No servers")
 			})))
 }
 
@@ -107,7 +107,7 @@ func schedulerCommands(e *command.Env) *cobra.Command {
 			}
 			s := answer.SchedulerConfig
 			yes := strconv.FormatBool
-			c.fields("Scheduler Algorithm", s.SchedulerAlgorithm, "Memory Oversubscription",
+			c.Fields("Scheduler Algorithm", s.SchedulerAlgorithm, "Memory Oversubscription",
 				yes(s.MemoryOversubscriptionEnabled), "Reject Job Registration", yes(s.RejectJobRegistration),
 				"Pause Eval Broker", yes(s.PauseEvalBroker), "Preemption System Scheduler",
 				yes(s.PreemptionConfig.SystemSchedulerEnabled), "Preemption Service Scheduler",
@@ -116,7 +116,7 @@ func schedulerCommands(e *command.Env) *cobra.Command {
 				yes(s.PreemptionConfig.SysBatchSchedulerEnabled), "Modify Index", strconv.FormatUint(s.ModifyIndex, 10))
 			return nil
 		}),
-		leaf(e, "set-config", "Change the settings", 0, 0, setConfig))
+		Leaf(e, "set-config", "Change the settings", 0, 0, setConfig))
 }
 
 type schedulerConfig struct {
@@ -214,7 +214,7 @@ func Server(e *command.Env, cmd *cobra.Command) {
 			rows = append(rows, []string{m.Name, m.Addr, strconv.Itoa(m.Port), m.Status, strconv.FormatBool(address == leader),
 				m.Tags["build"], m.Tags["dc"], m.Tags["region"]})
 		}
-		return c.table([]string{"Name", "Address", "Port", "Status", "Leader", "Build", "Datacenter", "Region"}, rows,
+		return c.Table([]string{"Name", "Address", "Port", "Status", "Leader", "Build", "Datacenter", "Region"}, rows,
 			"No servers")
 	}))
 }
@@ -249,7 +249,7 @@ func Own(e *command.Env, cmd *cobra.Command) {
 
 // Status builds `nomad status`: a job, or whatever has an id that begins so.
 func Status(e *command.Env, cmd *cobra.Command) {
-	built := leaf(e, "status [ID]", cmd.Short, 0, 1, func(*cobra.Command) func(*Call, []string) error {
+	built := Leaf(e, "status [ID]", cmd.Short, 0, 1, func(*cobra.Command) func(*Call, []string) error {
 		return func(c *Call, args []string) error {
 			if len(args) == 0 {
 				return c.jobList()

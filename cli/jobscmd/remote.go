@@ -78,7 +78,7 @@ func (l *lastLines) flush() error {
 
 // allocLogs builds `alloc logs`.
 func allocLogs(e *command.Env) *cobra.Command {
-	return leaf(e, "logs ALLOCATION [TASK]", "Print or follow a task's log", 1, 2,
+	return Leaf(e, "logs ALLOCATION [TASK]", "Print or follow a task's log", 1, 2,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			stderr := f.Bool("stderr", false, "standard error")
@@ -159,7 +159,7 @@ func (i *fileInfo) row() []string {
 
 // allocFS builds `alloc fs`.
 func allocFS(e *command.Env) *cobra.Command {
-	return leaf(e, "fs ALLOCATION [PATH]", "List the folders of an allocation, or print a file", 1, 2,
+	return Leaf(e, "fs ALLOCATION [PATH]", "List the folders of an allocation, or print a file", 1, 2,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			stat := f.Bool("stat", false, "show what it is, not what is in it")
@@ -186,7 +186,7 @@ func allocFS(e *command.Env) *cobra.Command {
 				}
 				switch {
 				case *stat:
-					return c.table([]string{"Mode", "Size", "Modified Time", "Name"}, [][]string{info.row()}, "")
+					return c.Table([]string{"Mode", "Size", "Modified Time", "Name"}, [][]string{info.row()}, "")
 				case info.IsDir:
 					return listFolder(c, a.ID, query)
 				}
@@ -210,5 +210,5 @@ func listFolder(c *Call, id string, query url.Values) error {
 	for _, i := range list {
 		rows = append(rows, i.row())
 	}
-	return c.table([]string{"Mode", "Size", "Modified Time", "Name"}, rows, "The folder is empty")
+	return c.Table([]string{"Mode", "Size", "Modified Time", "Name"}, rows, "The folder is empty")
 }

@@ -25,7 +25,7 @@ type registered struct {
 
 // jobRun builds `job run`.
 func jobRun(e *command.Env) *cobra.Command {
-	return leaf(e, "run FILE", "Run a job, or update it, and follow what comes of it", 1, 1,
+	return Leaf(e, "run FILE", "Run a job, or update it, and follow what comes of it", 1, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			file := &jobfile.File{}
 			file.Flags(cmd)
@@ -78,7 +78,7 @@ func registeredText(c *Call, j *jobwire.Job, answer *registered, detach bool) er
 	case j.Periodic != nil:
 		return c.Printf("Job registration successful: the clock starts it\n")
 	case j.ParameterizedJob != nil:
-		return c.Printf("Job registration successful: start it with %s %s\n", c.tool("job dispatch", "jobs dispatch"),
+		return c.Printf("Job registration successful: start it with %s %s\n", c.Tool("job dispatch", "jobs dispatch"),
 			jobwire.Get(j.ID))
 	}
 	return c.Printf("Job registration successful\nEvaluation ID: %s\n", answer.EvalID)
@@ -105,7 +105,7 @@ type planned struct {
 
 // jobPlan builds `job plan`.
 func jobPlan(e *command.Env) *cobra.Command {
-	return leaf(e, "plan FILE", "Show what running a job would change", 1, 1,
+	return Leaf(e, "plan FILE", "Show what running a job would change", 1, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			file := &jobfile.File{}
 			file.Flags(cmd)
@@ -164,7 +164,7 @@ func printPlan(c *Call, p *planned, path string, showDiff bool) error {
 		"%s -check-index %d %s\n\nWhen running the job with the check-index flag, the job will only be run if the\n"+
 		"job modify index given matches "+
 		"the server-side version. If the index has\nchanged, another user has modified the job and the plan's results "+
-		"are\npotentially invalid.\n", p.JobModifyIndex, c.tool("job run", "jobs run"), p.JobModifyIndex, path)
+		"are\npotentially invalid.\n", p.JobModifyIndex, c.Tool("job run", "jobs run"), p.JobModifyIndex, path)
 	c.Say("%s", b.String())
 	for _, u := range p.Annotations.DesiredTGUpdates {
 		if u.Place+u.Stop+u.Migrate+u.InPlaceUpdate+u.DestructiveUpdate+u.Canary > 0 {

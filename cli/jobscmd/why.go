@@ -66,7 +66,7 @@ func jobWhy(e *command.Env) *cobra.Command {
 
 // jobAllocs builds `job allocs`.
 func jobAllocs(e *command.Env) *cobra.Command {
-	return leaf(e, "allocs JOB", "List the allocations of a job", 1, 1, func(cmd *cobra.Command) func(*Call,
+	return Leaf(e, "allocs JOB", "List the allocations of a job", 1, 1, func(cmd *cobra.Command) func(*Call,
 		[]string) error {
 		all := cmd.Flags().Bool("all", false, "also those of an earlier job of the same name")
 		return func(c *Call, args []string) error {
@@ -85,7 +85,7 @@ func jobAllocs(e *command.Env) *cobra.Command {
 
 // jobDeployments builds `job deployments`.
 func jobDeployments(e *command.Env) *cobra.Command {
-	return leaf(e, "deployments JOB", "List the deployments of a job", 1, 1,
+	return Leaf(e, "deployments JOB", "List the deployments of a job", 1, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			latest := cmd.Flags().Bool("latest", false, "only the newest")
 			return func(c *Call, args []string) error {
@@ -113,7 +113,7 @@ func jobDeployments(e *command.Env) *cobra.Command {
 
 // jobRestart builds `job restart`: each allocation of a job in batches.
 func jobRestart(e *command.Env) *cobra.Command {
-	return leaf(e, "restart JOB", "Restart the allocations of a job, some at a time", 1, 1,
+	return Leaf(e, "restart JOB", "Restart the allocations of a job, some at a time", 1, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
 			f := cmd.Flags()
 			size := f.Int("batch-size", 1, "how many at a time")

@@ -46,6 +46,10 @@ func (b *builder) checkDoc(w *DocWrite) error {
 					"namespace %q has non-terminal jobs in regions: [global]", w.Name)
 			}
 		}
+		if list := b.variablesOf(w.Name); len(list) > 0 {
+			return errkind.Errorf(errkind.Conflict, "namespace %q has variables, such as %s: purge them first", w.Name,
+				strings.Join(list, ", "))
+		}
 	case Pools:
 		if w.Name == "default" || w.Name == "all" {
 			return errkind.Errorf(errkind.Conflict, "node pool %q is built-in and can't be deleted", w.Name)
@@ -57,6 +61,17 @@ func (b *builder) checkDoc(w *DocWrite) error {
 		}
 	}
 	return nil
+}
+
+// variablesOf are the first variables of a namespace, three at most.
+func (b *builder) variablesOf(namespace string) (list []string) {
+	for d := range b.docs.Seek((&Document{Table: Variables, Namespace: namespace}).orAfter) {
+		if d.Table != Variables || d.Namespace != namespace || len(list) == 3 {
+			break
+		}
+		list = append(list, d.Name)
+	}
+	return list
 }
 
 func (b *builder) document(w *DocWrite) {

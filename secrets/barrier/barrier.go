@@ -6,6 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"sync"
@@ -322,6 +323,14 @@ func (b *Barrier) OpenText(name string, text []byte) ([]byte, error) {
 		return nil, ErrSealed
 	}
 	return open(r.find, name, text)
+}
+
+// Term is the term whose key encrypted a text, 0 where it says none.
+func Term(text []byte) uint32 {
+	if len(text) < headBytes {
+		return 0
+	}
+	return binary.BigEndian.Uint32(text)
 }
 
 func encrypt(r *ring, ops []storage.Op) []storage.Op {

@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
 	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/kit/errkind"
 )
 
 type request = nomadrows.Request
@@ -33,6 +34,8 @@ func Rows() []nomadrows.Row {
 		{Methods: "PUT POST", Path: "/v1/system/reconcile/summaries", Right: nomadrows.Management, Handle: reconcile},
 		{Methods: "GET", Path: "/v1/operator/license", Right: any, Own: true, Handle: license},
 		{Methods: "GET", Path: "/.well-known/jwks.json", Right: any, Handle: keys},
+		{Methods: "GET", Path: "/v1/operator/keyring/keys", Right: nomadrows.Management, Handle: signing},
+		{Methods: "PUT POST", Path: "/v1/operator/keyring/rotate", Right: nomadrows.Management, Handle: rotate},
 		{Methods: "GET", Path: "/.well-known/openid-configuration", Right: any, Handle: discovery},
 		{Methods: "GET PUT POST DELETE", Path: "/v1/acl/*rest", Right: any, Own: true, Handle: access},
 	}
@@ -320,3 +323,25 @@ func discovery(q *request) error {
 
 // access says what stock says while its access control is off. Rights are those of this product's own ACL.
 func access(*request) error { return nomadrows.BadRequest("ACL support disabled") }
+
+func signing(q *request) error {
+	list := []nomadrows.SigningKey{}
+	if q.Keys != nil {
+		list = append(list, q.Keys.Signing()...)
+	}
+	return q.JSON(list)
+}
+
+func rotate(q *request) error {
+	if q.Keys == nil {
+		return nomadrows.Failed("there are no workload identities")
+	}
+	k, err := q.Keys.Rotate(q.Ctx())
+	if errkind.Is(err, errkind.Unavailable) {
+		return &nomadrows.Refusal{Status: http.StatusServiceUnavailable, Text: errkind.Text(err)}
+	}
+	if err != nil {
+		return err
+	}
+	return q.JSON(map[string]any{"Key": k})
+}

@@ -65,6 +65,17 @@ var contexts = []struct {
 			}
 		}
 	}},
+	{"vars", nomadrows.Variables, func(q *request, v nomadrows.View, found func(string) bool) {
+		of := q.Namespace
+		if of == nomadrows.AllNamespaces {
+			of = ""
+		}
+		for m := range v.Variables(of) {
+			if q.May(m.Namespace+"/"+m.Path, nomadrows.ReadVariable) == nil && !found(m.Path) {
+				return
+			}
+		}
+	}},
 }
 
 // wanted are the contexts that a request names.
@@ -76,7 +87,7 @@ func wanted(context string) ([]int, error) {
 		}
 	}
 	switch context {
-	case "plugins", "volumes", "quotas", "scaling_policy", "vars", "recommendations", "groups", "tasks", "services",
+	case "plugins", "volumes", "quotas", "scaling_policy", "recommendations", "groups", "tasks", "services",
 		"images", "commands", "classes": // known, and nothing is found in them
 		return nil, nil
 	}

@@ -78,8 +78,8 @@ func (q *Request) fail(err error) {
 	httpx.WriteText(q.W, r.Status, r.Text)
 }
 
-// encode is v as JSON, indented when the request says pretty.
-func (q *Request) encode(v any) ([]byte, error) {
+// Encode is v as JSON, indented when the request says pretty.
+func (q *Request) Encode(v any) ([]byte, error) {
 	if q.Query.Has("pretty") {
 		return json.MarshalIndent(v, "", "    ")
 	}
@@ -88,7 +88,7 @@ func (q *Request) encode(v any) ([]byte, error) {
 
 // JSON answers with v.
 func (q *Request) JSON(v any) error {
-	body, err := q.encode(v)
+	body, err := q.Encode(v)
 	if err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
@@ -104,4 +104,10 @@ func (q *Request) Wrote(index uint64, v any) error {
 		return nil
 	}
 	return q.JSON(v)
+}
+
+// WroteNothing answers a write that has nothing to show: 204.
+func (q *Request) WroteNothing(index uint64) {
+	q.setIndex(index)
+	q.W.WriteHeader(http.StatusNoContent)
 }

@@ -30,6 +30,7 @@ const (
 	Namespaces
 	Pools
 	Scheduler
+	Variables
 )
 
 // Views are what this server knows.
@@ -94,6 +95,9 @@ type Names interface {
 	Namespaces() []*Namespace // default is always there
 	Pools() []*NodePool       // all and default are always there
 	Services(namespace string) iter.Seq[*Service]
+	// Variables are those of a namespace without what they hold, all with "".
+	Variables(namespace string) iter.Seq[*VariableMeta]
+	Variable(namespace, path string) *VariableMeta // nil: there is none
 	Scheduler() SchedulerSetting
 }
 
@@ -183,6 +187,18 @@ type Settings interface {
 	Collect(ctx context.Context) error
 }
 
+// VariableKeeper stores variables and opens them: what they hold is sealed wherever it stands. Unavailable says that
+// nothing seals, and what to do about it.
+type VariableKeeper interface {
+	// Open is a variable of a view with its items, nil where there is none.
+	Open(ctx context.Context, v View, namespace, path string) (*Variable, error)
+	// PutVariable stores one, with an index only when the stored one's ModifyIndex is that; 0 is for none. Else the error
+	// is of kind Conflict.
+	PutVariable(ctx context.Context, one *Variable, index *uint64) (Written, error)
+	// DeleteVariable removes one likewise. That there is none is no error.
+	DeleteVariable(ctx context.Context, namespace, path string, index *uint64) (Written, error)
+}
+
 // Clients are the nodes' agents. Methods and their objects stand in calls.go.
 type Clients interface {
 	// Ask calls a method of a node's agent with in as JSON and reads its answer into out. Unavailable when the node is not
@@ -210,6 +226,16 @@ type Keys interface {
 	// JWKS is the key set, and Issuer the issuer of tokens ("" when none is configured).
 	JWKS(ctx context.Context) (json.RawMessage, error)
 	Issuer() string
+	// Signing are the keys, the one that signs first; Rotate has a new one sign from now on.
+	Signing() []SigningKey
+	Rotate(ctx context.Context) (SigningKey, error)
+}
+
+// SigningKey is what is shown of a key.
+type SigningKey struct {
+	KeyID, Algorithm, State  string
+	CreateTime               int64
+	CreateIndex, ModifyIndex uint64
 }
 
 // Server is one of the servers.
@@ -232,7 +258,8 @@ type Self struct {
 
 // Rights judge tokens. A nil Rights allows everything: access control is off.
 type Rights interface {
-	// Allows reports whether a token may do something in a namespace ("" where it has none). An unknown token is Denied.
+	// Allows reports whether a token may do something in a namespace ("" where it has none), with a variable of the name
+	// namespace/path. An unknown token is Denied.
 	Allows(token, namespace string, what Capability) (bool, error)
 }
 
@@ -255,6 +282,8 @@ const (
 	AgentRead      Capability = "agent-read"
 	OperatorRead   Capability = "operator-read"
 	OperatorWrite  Capability = "operator-write"
+	ReadVariable   Capability = "variables:read"
+	WriteVariable  Capability = "variables:write"
 	Management     Capability = "management"
 	Anyone         Capability = ""
 )

@@ -36,6 +36,19 @@ type Service struct {
 	CreateIndex, ModifyIndex                                       uint64
 }
 
+// VariableMeta is a variable as lists show it. Times are nanoseconds.
+type VariableMeta struct {
+	Namespace, Path          string
+	CreateIndex, ModifyIndex uint64
+	CreateTime, ModifyTime   int64
+}
+
+// Variable is a variable with what it holds.
+type Variable struct {
+	VariableMeta
+	Items map[string]string
+}
+
 // Submission is what a job was written as.
 type Submission struct {
 	Source, Format string // Format is hcl1, hcl2 or json

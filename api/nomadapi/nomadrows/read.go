@@ -20,6 +20,8 @@ type Reading struct {
 	Of []Table
 	// Answer is what is encoded, or an error with its status. Its index is sent with both.
 	Answer func(v View) (any, error)
+	// Secret answers are not kept.
+	Secret bool
 }
 
 // Read answers a row that reads, as a blocking query when index is given.
@@ -39,7 +41,7 @@ func (q *Request) Read(read Reading) error {
 		}
 	}
 	q.setReadHead(index)
-	if q.Query.Has("pretty") {
+	if read.Secret || q.Query.Has("pretty") {
 		return q.answer(read, v)
 	}
 	var failed error
@@ -95,7 +97,7 @@ func (q *Request) text(read Reading, v View) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return q.encode(answer)
+	return q.Encode(answer)
 }
 
 func (q *Request) answer(read Reading, v View) error {

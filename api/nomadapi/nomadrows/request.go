@@ -24,6 +24,7 @@ type Needs struct {
 	Nodes       NodeWriter
 	Deployments DeploymentWriter
 	Settings    Settings
+	Variables   VariableKeeper
 	Clients     Clients
 	Cluster     Cluster
 	Rights      Rights       // nil: access control is off

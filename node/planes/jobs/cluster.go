@@ -69,7 +69,7 @@ func (c cluster) Forward(w http.ResponseWriter, r *http.Request, stale bool) boo
 const passedOn = "X-Corbel-Passed-On"
 
 // forwarded are the headers that mean something to the API.
-var forwarded = []string{"X-Nomad-Token", "Authorization", "Content-Type", "Accept"}
+var forwarded = []string{"X-Nomad-Token", "X-Consul-Token", "Authorization", "Content-Type", "Accept"}
 
 // ask sends a request to the leader; while nobody leads it waits as long as a client is held.
 func (c cluster) ask(ctx context.Context, req []byte) (reply []byte, err error) {

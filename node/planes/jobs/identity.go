@@ -2,14 +2,12 @@ package jobsplane
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"strings"
+	"sync"
 	"time"
 
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/jobs"
-	"corbel.dev/corbel/jobs/jobstore"
 	"corbel.dev/corbel/jobs/jobwire"
 	"corbel.dev/corbel/jobs/noderpc"
 	"corbel.dev/corbel/kit/errkind"
@@ -17,55 +15,23 @@ import (
 )
 
 // identities signs workload identities (NN-15) when a node asks for one, and not in plans: signing slows no placement
-// (NN-16). The key is drawn when the first token is asked for and lives in the plane's state, as the servers' disks and
-// snapshots of the group keep it: who reads those can make tokens.
-type identities struct{ p *Plane }
+// (NN-16). signKeys has the keys.
+type identities struct {
+	p    *Plane
+	keys signKeys
+}
 
 const (
 	identityAlgorithm = jwks.Algorithm("RS256") // what relying parties know
-	keyName           = "active"
 	defaultIdentity   = "default"
 	defaultAudience   = "nomadproject.io"
 	defaultLife       = time.Hour // of a token whose job states no ttl
 )
 
-// keyBody is the document of a key.
-type keyBody struct {
-	ID      string
-	Private string // PKCS 8, base64
-}
-
-func newIdentities(p *Plane) identities {
-	i := identities{p}
+func newIdentities(p *Plane, s seals) identities {
+	i := identities{p, signKeys{p, s, &sync.Once{}}}
 	p.d.Handle(wire.Members, noderpc.MethodIdentity, i.sign)
 	return i
-}
-
-// key is the key that signs; it is made where there is none.
-func (i identities) key(ctx context.Context) (*keyBody, []byte, error) {
-	for range 2 {
-		if d := i.p.store.View().Document(jobstore.Keyring, "", keyName); d != nil {
-			k := &keyBody{}
-			decode(d.Body, k)
-			private, err := base64.StdEncoding.DecodeString(k.Private)
-			return k, private, err
-		}
-		private, err := jwks.NewKey(identityAlgorithm)
-		if err != nil {
-			return nil, nil, err
-		}
-		body, err := json.Marshal(keyBody{newID().String(), base64.StdEncoding.EncodeToString(private)})
-		if err != nil {
-			return nil, nil, err
-		}
-		none := uint64(0)
-		c := &jobstore.Command{Head: i.p.head(""), Names: jobstore.NameWrites{Docs: []jobstore.DocWrite{{Check: &none,
-			Document: jobstore.Document{Table: jobstore.Keyring, Name: keyName, Body: string(body)}}}}}
-		if _, err := i.p.group.propose(ctx, c); err != nil && !errkind.Is(err, errkind.Conflict) {
-			return nil, nil, err
-		}
-	}
-	return nil, nil, errkind.New(errkind.Unavailable, "the key of workload identities is not here yet: try again")
 }
 
 // identityClaims are what a token says.
@@ -102,7 +68,7 @@ func (i identities) sign(ctx context.Context, req []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, private, err := i.key(ctx)
+	k, private, err := i.keys.current(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +77,7 @@ func (i identities) sign(ctx context.Context, req []byte) ([]byte, error) {
 	if life <= 0 {
 		life = defaultLife
 	}
+	life = min(life, longestToken)
 	parts := []string{i.p.keys.Region, a.Job.Namespace, a.Job.ID, a.Group, m.Task, asked.Name}
 	if m.Service != "" {
 		parts[4], parts[5] = m.Service, asked.Name
@@ -177,19 +144,6 @@ func wanted(a *jobs.Allocation, m *noderpc.SignAsk) (*jobwire.WorkloadIdentity, 
 		return nil, errkind.New(errkind.NotFound, "the task states no identity of that name")
 	}
 	return &jobwire.WorkloadIdentity{Name: defaultIdentity, Audience: []string{defaultAudience}}, nil
-}
-
-// JWKS implements nomadrows.Keys.
-func (i identities) JWKS(ctx context.Context) (json.RawMessage, error) {
-	k, private, err := i.key(ctx)
-	if err != nil {
-		return nil, err
-	}
-	public, err := jwks.PublicOf(private)
-	if err != nil {
-		return nil, err
-	}
-	return jwks.Set([]jwks.Verifier{{ID: k.ID, Alg: identityAlgorithm, Public: public}})
 }
 
 // Issuer implements nomadrows.Keys.

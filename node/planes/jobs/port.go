@@ -64,11 +64,11 @@ func (p *Plane) openPort() error {
 
 // openAPI makes the handler of the API.
 func (p *Plane) openAPI() {
-	w := writers{p}
+	w, s := writers{p}, newSeals(p.d)
 	c := cluster{p}
 	p.d.Handle(wire.Servers, methodHTTP, c.serve)
 	p.api = nomadapi.New(nomadapi.Config{Log: p.d.Log, Clock: p.d.Clock, Needs: nomadrows.Needs{
-		Metrics: promapi.New(p.metrics), Keys: newIdentities(p), Views: views{p}, Jobs: w,
-		Starter: w, Nodes: w, Deployments: w, Settings: w, Cluster: c,
+		Metrics: promapi.New(p.metrics), Keys: newIdentities(p, s), Views: views{p}, Jobs: w,
+		Starter: w, Nodes: w, Deployments: w, Settings: w, Cluster: c, Variables: newVariables(p, s),
 		Clients: &nodecalls.Clients{RPC: p.d.Members, Addr: p.nodes.rpcAddr}, Rights: rightsOf(p.d)}})
 }

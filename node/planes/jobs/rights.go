@@ -9,8 +9,8 @@ import (
 	"corbel.dev/corbel/node/plane"
 )
 
-// rights judge the tokens of the Nomad API by the catalog's rules: jobs are named by their namespace, nodes and
-// operators have the resources that they have elsewhere.
+// rights judge the tokens of the Nomad API by the catalog's rules: jobs are named by their namespace, variables by
+// namespace/path, nodes and operators have the resources that they have elsewhere.
 type rights struct {
 	allows func(r *http.Request, right plane.Right) bool
 }
@@ -31,6 +31,8 @@ var needs = map[nomadrows.Capability]plane.Right{
 	nomadrows.AgentRead:      {Resource: acl.Agent, Level: acl.Read},
 	nomadrows.OperatorRead:   {Resource: acl.Operator, Level: acl.Read},
 	nomadrows.OperatorWrite:  {Resource: acl.Operator, Level: acl.Write},
+	nomadrows.ReadVariable:   {Resource: acl.Variable, Level: acl.Read},
+	nomadrows.WriteVariable:  {Resource: acl.Variable, Level: acl.Write},
 }
 
 // Allows implements nomadrows.Rights.
@@ -39,7 +41,7 @@ func (r rights) Allows(token, namespace string, what nomadrows.Capability) (bool
 	if !ok {
 		right = plane.Right{Resource: acl.ACL, Level: acl.Write}
 	}
-	if right.Resource == acl.Jobs {
+	if right.Resource == acl.Jobs || right.Resource == acl.Variable {
 		right.Name = namespace
 	}
 	asked := &http.Request{Header: http.Header{}, URL: &url.URL{}}

@@ -15,6 +15,7 @@ func TestRights(t *testing.T) {
 	tokens := map[string]string{
 		"reader":   `jobs "web" { policy = "read" }`,
 		"deployer": `jobs "web" { policy = "write" }`,
+		"keeper":   `variable "web" { policy = "write" }`,
 		"fleet":    `node_prefix "" { policy = "write" }`,
 		"root":     "*",
 		"":         "",
@@ -33,6 +34,7 @@ func TestRights(t *testing.T) {
 	may := map[string]string{ // by token: what it may in its namespace, web
 		"reader":   "list-jobs read-job read-logs read-fs",
 		"deployer": "list-jobs read-job read-logs read-fs submit-job dispatch-job scale-job alloc-exec alloc-lifecycle",
+		"keeper":   "variables:read variables:write",
 		"fleet":    "node-read node-write",
 		"":         "",
 	}
@@ -46,7 +48,7 @@ func TestRights(t *testing.T) {
 			if got, err := r.Allows(token, "web", what); got != want || err != nil {
 				t.Errorf("%q %s: %v, %v", token, what, got, err)
 			}
-			elsewhere := want && needs[what].Resource != acl.Jobs
+			elsewhere := want && needs[what].Resource != acl.Jobs && needs[what].Resource != acl.Variable
 			if got, _ := r.Allows(token, "db", what); got != elsewhere {
 				t.Errorf("%q %s in another namespace: %v", token, what, got)
 			}

@@ -22,6 +22,7 @@ type views struct{ p *Plane }
 var tables = map[nomadrows.Table]jobstore.Table{nomadrows.Jobs: jobstore.Jobs, nomadrows.Nodes: jobstore.Nodes,
 	nomadrows.Allocations: jobstore.Allocations, nomadrows.Evaluations: jobstore.Evaluations,
 	nomadrows.Deployments: jobstore.Deployments, nomadrows.Services: jobstore.Services,
+	nomadrows.Variables:  jobstore.Variables,
 	nomadrows.Namespaces: jobstore.Namespaces, nomadrows.Pools: jobstore.Pools, nomadrows.Scheduler: jobstore.Scheduler}
 
 // View implements nomadrows.Views.

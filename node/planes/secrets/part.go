@@ -181,6 +181,23 @@ func (p *Part) API() http.Handler {
 	return p.dev.api
 }
 
+// SealText encrypts what another plane stores: keeper.Keeper has the rules.
+func (p *Part) SealText(name string, plain []byte) ([]byte, error) {
+	return p.keeper().SealText(name, plain)
+}
+
+// OpenText gives what SealText encrypted, on any server of the cluster.
+func (p *Part) OpenText(ctx context.Context, name string, text []byte) ([]byte, error) {
+	return p.keeper().OpenText(ctx, name, text)
+}
+
+func (p *Part) keeper() *keeper.Keeper {
+	if p.server != nil {
+		return p.server.plane.keeper
+	}
+	return p.dev.keeper
+}
+
 // DevToken is the root token of dev's plane, "" elsewhere.
 func (p *Part) DevToken() string {
 	if p.dev == nil {
