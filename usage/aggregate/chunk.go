@@ -183,6 +183,7 @@ type Chunk struct {
 	home    uint16 // the shard of a product that is not unique
 	total   *group
 	tags    []values // by the product's tags
+	frozen  bool     // somebody had it frozen: Counter.own; whoever encodes it does not look at it
 }
 
 func newChunk(level Level, span window.Range, starts []int64, like chunkKind) *Chunk {

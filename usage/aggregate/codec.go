@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -14,25 +13,9 @@ import (
 
 // Append encodes the state: the same content gives the same bytes. A snapshot of some shards is that of their Copy.
 func (c *Counter) Append(b []byte) []byte {
-	b, mark := pack.Begin(b)
-	b = pack.Int(b, unixNano(c.watermark))
-	type place struct {
-		s     Series
-		chunk *Chunk
-	}
-	var all []place
-	c.eachChunk(func(s Series, chunk *Chunk) { all = append(all, place{s, chunk}) })
-	slices.SortFunc(all, func(x, y place) int {
-		return cmp.Or(cmp.Compare(x.chunk.Level, y.chunk.Level), x.chunk.Span.From.Compare(y.chunk.Span.From),
-			cmp.Compare(x.s.Tenant, y.s.Tenant), cmp.Compare(x.s.Product, y.s.Product),
-			cmp.Compare(x.s.Generation, y.s.Generation))
-	})
-	b = pack.Uint(b, uint64(len(all)))
-	for _, p := range all {
-		b = pack.Uint(pack.String(pack.String(b, p.s.Tenant), p.s.Product), uint64(p.s.Generation))
-		b = p.chunk.Append(b)
-	}
-	return pack.End(b, mark)
+	f := c.Freeze()
+	defer f.Release()
+	return f.Append(b)
 }
 
 func unixNano(t time.Time) int64 {

@@ -66,6 +66,7 @@ type Counter struct {
 	watermark time.Time
 	levels    [levels]map[int64]*bucket // by the beginning, in Unix seconds
 	starts    map[month][]int64         // of the days of a month, shared
+	freezes   int                       // under way
 }
 
 // month is a month of a zone: two zones may have the same months and other days.
@@ -143,14 +144,15 @@ func (c *Counter) chunk(level Level, span window.Range, s Series, like chunkKind
 		b.to = span.To
 	}
 	chunk := b.chunks[s]
-	if chunk == nil {
-		var starts []int64
-		if level == Days {
-			starts = c.daysOf(c.cfg.Zone(s.Tenant), span)
-		}
-		chunk = newChunk(level, span, starts, like)
-		b.chunks[s] = chunk
+	if chunk != nil {
+		return c.own(s, chunk)
 	}
+	var starts []int64
+	if level == Days {
+		starts = c.daysOf(c.cfg.Zone(s.Tenant), span)
+	}
+	chunk = newChunk(level, span, starts, like)
+	b.chunks[s] = chunk
 	return chunk
 }
 
@@ -281,7 +283,7 @@ func (c *Counter) Clear(s Series, r window.Range) window.Range {
 	r = c.Span(s, r)
 	c.each(s, func(chunk *Chunk) {
 		if slots, _ := chunk.mask(r); slots != 0 {
-			chunk.clear(slots)
+			c.own(s, chunk).clear(slots)
 		}
 	})
 	return r
@@ -351,6 +353,7 @@ func (c *Counter) Drop(moves func(shard int) bool) {
 			}
 			return
 		}
+		chunk = c.own(s, chunk)
 		chunk.groups(func(g *group) { g.distinct.Drop(usage.ShardBits, moves) })
 		if chunk.empty() {
 			c.remove(s, chunk)

@@ -256,11 +256,13 @@ func (c Share) Records(ctx context.Context, from, to uint64, bytes int) (list []
 func (c Share) Export() (state []byte, next uint64, err error) {
 	c.settle(0)
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.state.correcting != nil {
+		c.mu.Unlock()
 		return nil, 0, errStarting // it has failed, or another one has begun
 	}
-	return c.state.append(nil), c.state.next, nil
+	held := c.state.freeze()
+	c.mu.Unlock()
+	return c.encode(held), held.next, nil
 }
 
 // Feed stores and counts records that another server's counter took, from an offset on, and returns where this log

@@ -55,8 +55,9 @@ func (s *saver) save(ctx context.Context, copies bool) error {
 		c.mu.Unlock()
 		return nil
 	}
-	data := c.state.append(nil)
+	held := c.state.freeze()
 	c.mu.Unlock()
+	data := c.Share().encode(held)
 	positions := []eventlog.Position{{Offset: next}}
 	snap := counterstate.Snapshot{At: c.cfg.Clock.Now(), Positions: positions, State: data}
 	if copies {
@@ -74,6 +75,15 @@ func (s *saver) save(ctx context.Context, copies bool) error {
 		return nil
 	}
 	return s.log.Commit(ctx, Group, former)
+}
+
+// encode encodes a state that was frozen, while events go on being counted, and lets go of it.
+func (c Share) encode(held *frozen) []byte {
+	data := held.append(nil)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	held.release()
+	return data
 }
 
 // copyPatience bounds what one place may take.

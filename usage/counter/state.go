@@ -2,6 +2,8 @@ package counter
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -116,18 +118,39 @@ func (s *state) product(of aggregate.Series) (*usage.Product, bool) {
 	return p, p != nil
 }
 
+// frozen is the state as it was at one moment. It is encoded while the state goes on.
+type frozen struct {
+	next        uint64
+	defs        []*usage.Product
+	dedup       *dedup.Frozen
+	counts      *aggregate.Frozen
+	corrections []placed
+	late        []LateEvent
+}
+
+// freeze takes hold of the state. Like release, it is for who has it; append is for any goroutine.
+func (s *state) freeze() *frozen {
+	return &frozen{next: s.next, defs: slices.Collect(maps.Values(s.defs)), dedup: s.dedup.Freeze(),
+		counts: s.counts.Freeze(), corrections: slices.Clone(s.corrections), late: slices.Clone(s.late)}
+}
+
+func (f *frozen) release() {
+	f.dedup.Release()
+	f.counts.Release()
+}
+
 // append encodes the state.
-func (s *state) append(b []byte) []byte {
+func (f *frozen) append(b []byte) []byte {
 	b, mark := pack.Begin(b)
-	b = pack.Uint(pack.Uint(b, 1), s.next)
-	b = pack.Uint(b, uint64(len(s.defs)))
-	for _, p := range s.defs {
+	b = pack.Uint(pack.Uint(b, 1), f.next)
+	b = pack.Uint(b, uint64(len(f.defs)))
+	for _, p := range f.defs {
 		b = logrecord.AppendProduct(b, p)
 	}
-	b = s.dedup.Append(b)
-	b = s.counts.Append(b)
-	corrections, _ := json.Marshal(s.corrections) // strings, times and integers: there is no reason to fail
-	late, _ := json.Marshal(s.late)               // the same
+	b = f.dedup.Append(b)
+	b = f.counts.Append(b)
+	corrections, _ := json.Marshal(f.corrections) // strings, times and integers: there is no reason to fail
+	late, _ := json.Marshal(f.late)               // the same
 	return pack.End(pack.Bytes(pack.Bytes(b, corrections), late), mark)
 }
 

@@ -19,7 +19,6 @@ import (
 	"cmp"
 	"errors"
 	"maps"
-	"slices"
 	"time"
 
 	"corbel.dev/corbel/kit/pack"
@@ -76,6 +75,7 @@ type State struct {
 	alive     map[minute]int // ids by minute; the sum over minutes from the floor on is live
 	live      int
 	producers map[string]*producer
+	freezes   int // under way
 }
 
 // minute counts from 1970.
@@ -247,28 +247,6 @@ func (p *producer) slide(low uint64) {
 		}
 		*word &^= bit
 	}
-}
-
-// Append encodes the state: the same knowledge gives the same bytes.
-func (s *State) Append(b []byte) []byte {
-	b, mark := pack.Begin(b)
-	b = pack.Uint(pack.Uint(b, uint64(s.now)), uint64(s.floor))
-	b = pack.Uint(b, uint64(len(s.producers)))
-	for _, name := range slices.Sorted(maps.Keys(s.producers)) {
-		p := s.producers[name]
-		b = pack.Uint(pack.Uint(pack.Uint(pack.String(b, name), p.epoch), p.solid), p.low)
-		b = pack.Uint(b, uint64(p.last))
-		for _, w := range p.bits {
-			b = pack.Uint(b, w)
-		}
-	}
-	b = pack.Uint(b, uint64(s.live))
-	for segment := range s.ids {
-		for _, e := range s.ids[segment].sorted(s.floor) {
-			b = pack.Uint(pack.Uint(b, e.hi), e.rest)
-		}
-	}
-	return pack.End(b, mark)
 }
 
 // Read decodes what Append wrote, for a configuration of now: a smaller capacity raises the floor at the next event.

@@ -23,6 +23,7 @@ type ids [256]segment
 type segment struct {
 	entries []entry
 	used    int // places that are not empty, those of forgotten ids too
+	frozen  bool
 }
 
 const smallestSegment = 8
@@ -61,6 +62,9 @@ func (t *ids) add(h usage.Hash, m, floor minute) { t.put(makeEntry(h, m), floor)
 // put adds an entry and reports whether it was not there.
 func (t *ids) put(e entry, floor minute) bool {
 	s := t.segment(e.hi)
+	if s.frozen { // somebody reads the entries
+		s.entries, s.frozen = slices.Clone(s.entries), false
+	}
 	if s.used*4 >= len(s.entries)*3 {
 		s.rebuild(floor)
 	}
@@ -98,7 +102,7 @@ func (s *segment) rebuild(floor minute) {
 		size *= 2
 	}
 	former := s.entries
-	s.entries, s.used = make([]entry, size), live
+	s.entries, s.used, s.frozen = make([]entry, size), live, false
 	mask := uint64(size - 1)
 	for _, e := range former {
 		if e.minute() == 0 || e.minute() < floor {
@@ -112,9 +116,10 @@ func (s *segment) rebuild(floor minute) {
 	}
 }
 
-func (s *segment) sorted(floor minute) []entry {
+// sorted are the entries of a segment that are alive.
+func sorted(entries []entry, floor minute) []entry {
 	var list []entry
-	for _, e := range s.entries {
+	for _, e := range entries {
 		if e.minute() != 0 && e.minute() >= floor {
 			list = append(list, e)
 		}

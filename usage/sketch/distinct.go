@@ -138,6 +138,22 @@ func (d *Distinct) reduce(other *Distinct) {
 	}
 }
 
+// Clone returns a copy.
+func (d *Distinct) Clone() *Distinct {
+	out := *d
+	out.exact.entries = append([]Mark(nil), d.exact.entries...)
+	if d.sketches == nil {
+		return &out
+	}
+	out.sketches = make([]*Sketch, len(d.sketches))
+	for i, s := range d.sketches {
+		if s != nil {
+			out.sketches[i] = s.Clone()
+		}
+	}
+	return &out
+}
+
 // Clear forgets what was seen in some slots: before they are counted again.
 func (d *Distinct) Clear(slots uint64) {
 	d.used &^= slots
