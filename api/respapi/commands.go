@@ -43,6 +43,9 @@ func commands() []row {
 		{"wait", 3, "", 0, 0, 0, wait},
 		{"usage.replica", 1, "fast", 0, 0, 0, func(c *conn, _ [][]byte) { c.copies = true; c.out.ok() }},
 
+		{"usage.snapshot", -2, "readonly alone", 0, 0, 0, bulkSnapshot},
+		{"usage.restore", 4, "write alone", 0, 0, 0, bulkRestore},
+
 		{"get", 2, "readonly fast", 1, 1, 1, get},
 		{"set", -3, "write", 1, 1, 1, set},
 		{"mget", -2, "readonly fast", 1, -1, 1, mget},

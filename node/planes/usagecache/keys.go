@@ -26,6 +26,7 @@ type CacheKeys struct {
 	Replicas int      `key:"replicas" def:"2" doc:"cache hosts that counters write each key to"`
 	MaxBytes int      `key:"max_bytes" def:"268435456" doc:"memory of this host's cache in bytes; what was used least recently goes first"`
 	Cluster  bool     `key:"cluster" doc:"divide the keys over the cache hosts of the catalog and answer MOVED, for clients of a Redis cluster; off: each host has what comes to it, as behind a proxy that hashes"`
+	Handover int      `key:"handover_bytes" def:"33554432" doc:"what a host of a cluster that ends gives to the next owners of its keys, in bytes a second; 0 gives nothing"`
 	Password string   `key:"password" opt:"secret" doc:"password of the user default, beside Corbel's tokens with service:write on usage-cache"`
 	Redis    []string `key:"redis" opt:"secret" doc:"URLs of a Redis or Valkey, or of hosts of a cluster of them, for copies of what was counted (usage.snapshots.cache)"`
 }
@@ -64,6 +65,9 @@ func check(cfg *config.Config) error {
 	}
 	if c.MaxBytes < 1<<20 {
 		fail("usage.cache.max_bytes: %d is less than 1048576", c.MaxBytes)
+	}
+	if c.Handover < 0 || c.Handover > 0 && c.Handover < 1<<20 {
+		fail("usage.cache.handover_bytes: %d is not 0, or at least 1048576", c.Handover)
 	}
 	if c.Cluster && !cfg.Server && !cfg.Dev {
 		fail("usage.cache.cluster: only servers know the catalog from which the cluster is made; leave it out on agents")

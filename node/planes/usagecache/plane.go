@@ -50,6 +50,7 @@ type Plane struct {
 	drain     *drain
 	listeners []net.Listener
 	meters    *meters
+	keys      *Keys
 }
 
 // Kind is the cache as a process lists it.
@@ -76,6 +77,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		cfg.Cluster, cfg.Announce = p.hosts.slots, p.announced()
 	}
 	p.server = respapi.New(cfg)
+	p.keys = keys
 	p.drain = newDrain(p, keys.Drain)
 	p.meters = newMeters(d.Metrics, p.cache, p.drain)
 	read := plane.Right{Resource: acl.Operator, Level: acl.Read}
@@ -193,8 +195,11 @@ func (p *Plane) dialed() string {
 	return net.JoinHostPort(host, port)
 }
 
-// Quiesce implements plane.Quiescer: it drains before the process ends.
-func (p *Plane) Quiesce(ctx context.Context) { p.drain.quiesce(ctx) }
+// Quiesce implements plane.Quiescer: it drains before the process ends, and then gives its keys to others.
+func (p *Plane) Quiesce(ctx context.Context) {
+	p.drain.quiesce(ctx)
+	p.handOver(ctx)
+}
 
 // Reload implements plane.Plane.
 func (p *Plane) Reload(cfg *config.Config) (func(), error) {
