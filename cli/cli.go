@@ -40,7 +40,6 @@ import (
 	"corbel.dev/corbel/cli/snapshots"
 	"corbel.dev/corbel/cli/trouble"
 	"corbel.dev/corbel/cli/uicmd"
-	"corbel.dev/corbel/cli/usagecmd"
 	"corbel.dev/corbel/kit/winservice"
 	jobsagentplane "corbel.dev/corbel/node/planes/jobsagent"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
@@ -221,7 +220,7 @@ var own = commandLine{
 		{"users", "List, show, create and delete users of the monitor", groupMonitor, sensucmd.Users},
 		{"replicators", "List and delete replicators of other clusters' objects", groupMonitor, sensucmd.Replicators},
 		{"create", "Create or replace objects of the monitor from files", groupMonitor, sensucmd.Create},
-		{"usage", "Show who used how much, set limits, correct", groupUsage, usagecmd.Command},
+		{"usage", "Show who used how much, set limits, correct", groupUsage, serve.OwnUsage},
 		{"jobs", "Run, update, stop and explain jobs", groupJobs, jobscmd.Own},
 		{"allocs", "Show allocations, their logs and files, run commands in them", groupJobs, jobscmd.Alloc},
 		{"evals", "List and show evaluations of the scheduler", groupJobs, jobscmd.Eval},

@@ -89,9 +89,9 @@ const settleWithin = time.Minute
 func (p *Plane) settle(ctx context.Context) error {
 	began := p.d.Clock.Now()
 	for ctx.Err() == nil && len(p.Definitions.View().Owners) == 0 {
-		list := p.voters()
-		if p.raft.IsLeader() && len(list) > 0 &&
-			(len(list) >= p.d.Cfg.Raft.BootstrapExpect || p.d.Clock.Since(began) > settleWithin) {
+		list := p.counters()
+		complete := len(p.members()) >= p.d.Cfg.Raft.BootstrapExpect && p.allKnown()
+		if p.raft.IsLeader() && len(list) > 0 && (complete || p.d.Clock.Since(began) > settleWithin) {
 			if _, err := p.Definitions.Do(ctx, definitions.Command{At: p.d.Clock.Now(), Owners: list}); err != nil &&
 				ctx.Err() == nil {
 				p.d.Log.Warn("usage: it is settled later which servers count", "error", err)
@@ -108,8 +108,8 @@ func (p *Plane) settle(ctx context.Context) error {
 	return nil
 }
 
-// voters are the ids of the servers of the plane's Raft group.
-func (p *Plane) voters() (list []string) {
+// members are the ids of the servers of the plane's Raft group.
+func (p *Plane) members() (list []string) {
 	raft := p.raft.Raft.Load()
 	if raft == nil {
 		return nil
@@ -135,10 +135,10 @@ func (p *Plane) serveServers(w http.ResponseWriter, r *http.Request) {
 		if err == nil {
 			err = json.Unmarshal(body, &in)
 		}
-		members := p.voters()
+		members := p.counters()
 		for _, id := range in.Servers {
 			if !slices.Contains(members, id) {
-				err = fmt.Errorf("servers: %.60q is no member of the plane: %s", id, strings.Join(members, ", "))
+				err = fmt.Errorf("servers: %.60q is no counter of the plane: %s", id, strings.Join(members, ", "))
 			}
 		}
 		if err != nil || len(in.Servers) == 0 {
@@ -151,7 +151,7 @@ func (p *Plane) serveServers(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	text, err := json.Marshal(map[string]any{"servers": p.Definitions.View().Owners, "members": p.voters(),
+	text, err := json.Marshal(map[string]any{"servers": p.Definitions.View().Owners, "members": p.counters(),
 		"parts": p.shares()})
 	if err != nil {
 		httpx.WriteText(w, http.StatusInternalServerError, err.Error())

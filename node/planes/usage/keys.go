@@ -11,10 +11,12 @@ import (
 
 // Keys are the plane's section of the configuration.
 type Keys struct {
-	Enabled  bool   `key:"enabled" doc:"servers: count what tenants use; on in dev and under corbel server"`
-	Timezone string `key:"timezone" def:"UTC" doc:"calendar of tenants that have none of their own"`
-	Queue    int    `key:"queue_bytes" def:"67108864" doc:"events that wait to be stored, in bytes; a tenant gets a quarter"`
-	Own      bool   `key:"own_planes" def:"true" doc:"count what Corbel's own planes do, as built-in products"`
+	Enabled bool `key:"enabled" doc:"servers: count what tenants use; on in dev and under corbel server"`
+	// Roles are those beside the cache's.
+	Roles    []string `key:"roles" doc:"what this server does: router (takes events), counter (has parts of the log), aggregator (answers questions); default all"`
+	Timezone string   `key:"timezone" def:"UTC" doc:"calendar of tenants that have none of their own"`
+	Queue    int      `key:"queue_bytes" def:"67108864" doc:"events that wait to be stored, in bytes; a tenant gets a quarter"`
+	Own      bool     `key:"own_planes" def:"true" doc:"count what Corbel's own planes do, as built-in products"`
 	// Handlers are names of the monitor plane.
 	Handlers []string `key:"limits.handlers" doc:"handlers of the monitor plane for limits that are crossed"`
 	Log      LogKeys
@@ -115,6 +117,9 @@ func check(cfg *config.Config) error {
 	}
 	if k.Log.Alone < 0 || k.Log.Failover < 3*time.Second {
 		wrong = append(wrong, errors.New("usage.log.alone_after, failover: must be at least 0s and 3s"))
+	}
+	if err := checkRoles(k.Roles); err != nil {
+		wrong = append(wrong, err)
 	}
 	if k.State.Snapshot < time.Second {
 		wrong = append(wrong, errors.New("usage.state.snapshot: must be at least 1s"))

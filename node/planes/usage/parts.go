@@ -27,6 +27,7 @@ func (p *Plane) handle() {
 	type rpc = func(context.Context, []byte) ([]byte, error)
 	all := p.Parts.Methods()
 	all[MethodPropose] = p.writer.Serve
+	all[methodRoles] = p.serveRoles
 	for method, h := range map[string]func(context.Context, *counter.Counter, []byte) ([]byte, error){
 		router.MethodTake: p.Router.Serve, aggregator.MethodExtract: p.Aggregator.ServeExtract,
 		aggregator.MethodSeries: p.Aggregator.ServeSeries, aggregator.MethodFind: p.Aggregator.ServeFind,
@@ -72,7 +73,7 @@ func (p *Plane) openParts(counts aggregate.Config) (err error) {
 	if len(k.Log.Kafka.Brokers) > 0 || d.Cfg.DataDir == "" {
 		many = 1 // brokers have the copies
 	}
-	p.Parts, err = parts.New(parts.Config{Self: d.ID, Definitions: p.Definitions, Call: p.call, Voters: p.voters,
+	p.Parts, err = parts.New(parts.Config{Self: d.ID, Definitions: p.Definitions, Call: p.call, Voters: p.counters,
 		Leads: p.raft.IsLeader, Copies: many, Alone: k.Log.Alone, Failover: k.Log.Failover, Clock: d.Clock, Log: d.Log,
 		Metrics: d.Metrics, Open: func(part string) (parts.Place, error) { return p.openPart(part, cfg) }}, signal)
 	return err

@@ -48,6 +48,7 @@ type Plane struct {
 	Aggregator  *aggregator.Aggregator
 	statsd      *statsdapi.Door // nil while it is off
 	senders     *senders.Watch
+	peers       peers
 	fs          vfs.FS   // of the log and the state
 	dir         string   // there
 	places      []*place // that have copies of snapshots
@@ -68,7 +69,8 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("usage.timezone: %w", err)
 	}
-	p := &Plane{d: d, keys: k, zone: window.In(location), Definitions: definitions.New(), senders: senders.New(0)}
+	p := &Plane{d: d, keys: k, zone: window.In(location), Definitions: definitions.New(), senders: senders.New(0),
+		peers: peers{roles: map[string][]string{}}}
 	p.raft = d.Group(groupID, p.Definitions)
 	p.writer = newWriter(p.raft, p.Definitions)
 	p.Definitions.Use(p)
@@ -89,7 +91,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		return nil, fmt.Errorf("usage: %w", err)
 	}
 	d.Route("/v1/usage/servers", plane.Right{Resource: acl.Operator, Level: acl.Write}, http.HandlerFunc(p.serveServers))
-	d.Route("/v1/usage/", plane.Right{}, api) // it judges the tenant that a request is about
+	d.Route("/v1/usage/", plane.Right{}, p.gated(api)) // it judges the tenant that a request is about
 	d.Debug(p.debug)
 	return p, p.openStatsd()
 }
@@ -101,7 +103,7 @@ func (p *Plane) openStatsd() (err error) {
 	if s.Port > 0 {
 		address = net.JoinHostPort(s.Address, strconv.Itoa(s.Port))
 	}
-	if address == "" && s.Socket == "" {
+	if address == "" && s.Socket == "" || !p.has(roleRouter) {
 		return nil
 	}
 	kind := func(product string) (usage.Kind, bool) {
@@ -151,7 +153,8 @@ func (p *Plane) Run(ctx context.Context) error {
 	var group life.Group
 	parts := []life.Part{{Name: "raft", Run: p.raft.Run}, {Name: "begin", Run: p.begin},
 		{Name: "parts", Run: p.Parts.Run}, {Name: "aggregator", Run: p.Aggregator.Run},
-		{Name: "own planes", Run: p.produce}, {Name: "evidence", Run: p.tell}}
+		{Name: "own planes", Run: p.produce}, {Name: "evidence", Run: p.tell},
+		{Name: "roles", Run: p.listen}}
 	if p.statsd != nil {
 		parts = append(parts, life.Part{Name: "dogstatsd", Run: p.statsd.Run})
 	}
