@@ -294,7 +294,7 @@ func TestKeys(t *testing.T) {
 		WATCH a => -ERR unknown command 'WATCH', with args beginning with: 'a' 
 		CLUSTER KEYSLOT 123456789 => :12739
 		CLUSTER KEYSLOT {user}.x => :5474
-		COMMAND COUNT => :57
+		COMMAND COUNT => :59
 		COMMAND INFO get none => [["get" :2 [+readonly +fast] :1 :1 :1] nil array]
 		CONFIG GET data* => ["databases" "1"]
 		CONFIG SET a b => -ERR unknown subcommand 'SET'. Try CONFIG HELP.
