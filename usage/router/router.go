@@ -80,6 +80,9 @@ func New(cfg Config) *Router {
 	return &Router{cfg: cfg, rejected: cfg.Metrics.Counter("usage.events.rejected")}
 }
 
+// Senders watches what comes.
+func (r *Router) Senders() *senders.Watch { return r.cfg.Senders }
+
 // Batch is what a sender sends at once.
 type Batch struct {
 	// Producer is empty for a batch whose events have ids instead.

@@ -29,7 +29,7 @@ func (p *Plane) tell(ctx context.Context) error {
 		case <-t.C:
 		}
 		now := p.d.Clock.Now()
-		clocks, growing := p.senders.Look(now, mostTold)
+		clocks, growing := p.Router.Senders().Look(now, mostTold)
 		r.clocks(clocks)
 		r.growing(growing)
 		r.unjudged(p.Aggregator.Unjudged(), now)

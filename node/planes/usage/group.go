@@ -90,7 +90,7 @@ func (p *Plane) settle(ctx context.Context) error {
 	began := p.d.Clock.Now()
 	for ctx.Err() == nil && len(p.Definitions.View().Owners) == 0 {
 		list := p.counters()
-		complete := len(p.members()) >= p.d.Cfg.Raft.BootstrapExpect && p.allKnown()
+		complete := len(p.members()) >= p.d.Cfg.Raft.BootstrapExpect && p.peers.allKnown(p.members())
 		if p.raft.IsLeader() && len(list) > 0 && (complete || p.d.Clock.Since(began) > settleWithin) {
 			if _, err := p.Definitions.Do(ctx, definitions.Command{At: p.d.Clock.Now(), Owners: list}); err != nil &&
 				ctx.Err() == nil {

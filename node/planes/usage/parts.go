@@ -27,7 +27,7 @@ func (p *Plane) handle() {
 	type rpc = func(context.Context, []byte) ([]byte, error)
 	all := p.Parts.Methods()
 	all[MethodPropose] = p.writer.Serve
-	all[methodRoles] = p.serveRoles
+	all[methodRoles] = p.peers.serve
 	for method, h := range map[string]func(context.Context, *counter.Counter, []byte) ([]byte, error){
 		router.MethodTake: p.Router.Serve, aggregator.MethodExtract: p.Aggregator.ServeExtract,
 		aggregator.MethodSeries: p.Aggregator.ServeSeries, aggregator.MethodFind: p.Aggregator.ServeFind,

@@ -47,7 +47,6 @@ type Plane struct {
 	Router      *router.Router
 	Aggregator  *aggregator.Aggregator
 	statsd      *statsdapi.Door // nil while it is off
-	senders     *senders.Watch
 	peers       peers
 	fs          vfs.FS   // of the log and the state
 	dir         string   // there
@@ -69,8 +68,8 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("usage.timezone: %w", err)
 	}
-	p := &Plane{d: d, keys: k, zone: window.In(location), Definitions: definitions.New(), senders: senders.New(0),
-		peers: peers{roles: map[string][]string{}}}
+	p := &Plane{d: d, keys: k, zone: window.In(location), Definitions: definitions.New(),
+		peers: peers{own: k.Roles, self: d.ID, roles: map[string][]string{}}}
 	p.raft = d.Group(groupID, p.Definitions)
 	p.writer = newWriter(p.raft, p.Definitions)
 	p.Definitions.Use(p)
@@ -80,7 +79,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		return nil, fmt.Errorf("usage: %w", err)
 	}
 	p.Router = router.New(router.Config{Definitions: p.Definitions, Local: p.Parts.Local, Call: p.callPart,
-		Senders: p.senders, Clock: d.Clock, Metrics: d.Metrics})
+		Senders: senders.New(0), Clock: d.Clock, Metrics: d.Metrics})
 	p.Aggregator = aggregator.New(aggregator.Config{Parts: p.Parts.Names, Local: p.Parts.Local, Call: p.callPart,
 		Definitions: p.Definitions, Aggregate: counts, Leads: p.raft.IsLeader, Crossed: p.crossed, Clock: d.Clock,
 		Log: d.Log})
@@ -91,7 +90,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		return nil, fmt.Errorf("usage: %w", err)
 	}
 	d.Route("/v1/usage/servers", plane.Right{Resource: acl.Operator, Level: acl.Write}, http.HandlerFunc(p.serveServers))
-	d.Route("/v1/usage/", plane.Right{}, p.gated(api)) // it judges the tenant that a request is about
+	d.Route("/v1/usage/", plane.Right{}, p.peers.gated(api)) // it judges the tenant that a request is about
 	d.Debug(p.debug)
 	return p, p.openStatsd()
 }
@@ -103,7 +102,7 @@ func (p *Plane) openStatsd() (err error) {
 	if s.Port > 0 {
 		address = net.JoinHostPort(s.Address, strconv.Itoa(s.Port))
 	}
-	if address == "" && s.Socket == "" || !p.has(roleRouter) {
+	if address == "" && s.Socket == "" || !p.peers.has(roleRouter) {
 		return nil
 	}
 	kind := func(product string) (usage.Kind, bool) {

@@ -25,34 +25,39 @@ var allRoles = []string{roleRouter, roleCounter, roleAggregator}
 // methodRoles is the RPC by which a server asks another one for its roles.
 const methodRoles = "usage.roles"
 
-func (p *Plane) has(role string) bool { return slices.Contains(p.roles(), role) }
+func (p *peers) has(role string) bool { return slices.Contains(p.ours(), role) }
 
-func (p *Plane) roles() []string {
-	if len(p.keys.Roles) == 0 {
+func (p *peers) ours() []string {
+	if len(p.own) == 0 {
 		return allRoles
 	}
-	return p.keys.Roles
+	return p.own
 }
 
-func (p *Plane) serveRoles(context.Context, []byte) ([]byte, error) {
-	return []byte(strings.Join(p.roles(), " ")), nil
+func (p *peers) serve(context.Context, []byte) ([]byte, error) {
+	return []byte(strings.Join(p.ours(), " ")), nil
 }
 
 // peers are what this server knows of the roles of the others.
 type peers struct {
+	own  []string // of this server; none are all
+	self string
+
 	mu    sync.Mutex // guards what follows
 	roles map[string][]string
 }
 
 // counters are the servers of the plane that count. One that has never answered is taken for one: it may be down, and
 // have a part.
-func (p *Plane) counters() (list []string) {
-	p.peers.mu.Lock()
-	defer p.peers.mu.Unlock()
-	for _, s := range p.members() {
-		roles, known := p.peers.roles[s]
-		if s == p.d.ID {
-			roles, known = p.roles(), true
+func (p *Plane) counters() []string { return p.peers.counters(p.members()) }
+
+func (p *peers) counters(members []string) (list []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range members {
+		roles, known := p.roles[s]
+		if s == p.self {
+			roles, known = p.ours(), true
 		}
 		if !known || slices.Contains(roles, roleCounter) {
 			list = append(list, s)
@@ -62,11 +67,11 @@ func (p *Plane) counters() (list []string) {
 }
 
 // allKnown says whether each server has told its roles.
-func (p *Plane) allKnown() bool {
-	p.peers.mu.Lock()
-	defer p.peers.mu.Unlock()
-	for _, s := range p.members() {
-		if _, known := p.peers.roles[s]; !known && s != p.d.ID {
+func (p *peers) allKnown(members []string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range members {
+		if _, known := p.roles[s]; !known && s != p.self {
 			return false
 		}
 	}
@@ -88,7 +93,9 @@ func (p *Plane) listen(ctx context.Context) error {
 			if s == p.d.ID || known && n%30 != 0 {
 				continue
 			}
-			p.learn(ctx, s)
+			if reply, err := p.askRoles(ctx, s); err == nil {
+				p.peers.learn(s, reply)
+			}
 		}
 		t := p.d.Clock.NewTimer(rolesEvery)
 		select {
@@ -100,20 +107,20 @@ func (p *Plane) listen(ctx context.Context) error {
 	}
 }
 
-func (p *Plane) learn(ctx context.Context, server string) {
+func (p *Plane) askRoles(ctx context.Context, server string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolesTimeout)
 	defer cancel()
-	reply, err := p.call(ctx, server, methodRoles, nil)
-	if err != nil {
-		return
-	}
-	p.peers.mu.Lock()
-	defer p.peers.mu.Unlock()
-	p.peers.roles[server] = strings.Fields(string(reply))
+	return p.call(ctx, server, methodRoles, nil)
+}
+
+func (p *peers) learn(server string, reply []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.roles[server] = strings.Fields(string(reply))
 }
 
 // gated refuses requests of the API that are for roles that this server has not.
-func (p *Plane) gated(api http.Handler) http.Handler {
+func (p *peers) gated(api http.Handler) http.Handler {
 	if p.has(roleRouter) && p.has(roleAggregator) {
 		return api
 	}

@@ -13,7 +13,7 @@ func TestRoles(t *testing.T) {
 	for roles, refused := range map[string]string{"": "", "router": "/v1/usage/estimates /v1/usage/top",
 		"aggregator": "/v1/usage/events /v1/usage/batch", "counter": "/v1/usage/events /v1/usage/corrections/7",
 		"router aggregator": ""} {
-		p := &Plane{keys: &Keys{Roles: strings.Fields(roles)}}
+		p := &peers{own: strings.Fields(roles)}
 		for _, path := range []string{"/v1/usage/events", "/v1/usage/batch", "/v1/usage/products/x", "/v1/usage/limits"} {
 			checkGate(t, p, api, path, strings.Contains(refused, path) || roles == "counter" && strings.Contains(path, "batch"))
 		}
@@ -26,11 +26,11 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-func checkGate(t *testing.T, p *Plane, api http.Handler, path string, refused bool) {
+func checkGate(t *testing.T, p *peers, api http.Handler, path string, refused bool) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	p.gated(api).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	if (w.Code == http.StatusServiceUnavailable) != refused {
-		t.Errorf("%v: %s: %d", p.keys.Roles, path, w.Code)
+		t.Errorf("%v: %s: %d", p.own, path, w.Code)
 	}
 }
