@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,7 +89,8 @@ func TestGather(t *testing.T) {
 // more once the questions of four reports are under way.
 func TestGatherEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		frozen, asked := make(chan struct{}), 0
+		frozen := make(chan struct{})
+		var asked atomic.Int64
 		d := NewDoctor(Config{
 			Evidence: func() []doctor.Evidence {
 				return []doctor.Evidence{{Identity: doctor.Identity{Member: "s1", Role: doctor.RoleServer}}}
@@ -98,7 +100,7 @@ func TestGatherEnds(t *testing.T) {
 				if name == "s2" {
 					return []doctor.Evidence{{Identity: doctor.Identity{Member: "s2", Role: doctor.RoleServer}}}, nil
 				}
-				asked++
+				asked.Add(1)
 				<-frozen
 				return nil, nil
 			},
@@ -118,8 +120,8 @@ func TestGatherEnds(t *testing.T) {
 				t.Errorf("report %d took %s", n, took)
 			}
 		}
-		if asked != 4 {
-			t.Errorf("it was asked %d times", asked)
+		if n := asked.Load(); n != 4 {
+			t.Errorf("it was asked %d times", n)
 		}
 		close(frozen)
 		synctest.Wait()
