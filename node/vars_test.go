@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -186,5 +188,44 @@ func TestVariablesAreSealed(t *testing.T) {
 	}
 	if len(holds(t, m.Cfg.DataDir, "nomad/jobs/web")) == 0 {
 		t.Error("the variable's name stands in no file: what was looked at?")
+	}
+}
+
+// TestTokenTroubleDelaysOneTask: a secrets plane that never answers holds the tasks that need a token of it, and says
+// so; what needs none is placed and runs, on the same host too (NN-16).
+func TestTokenTroubleDelaysOneTask(t *testing.T) {
+	asked := make(chan struct{}, 1)
+	hangs := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}))
+	defer hangs.Close()
+	defer hangs.CloseClientConnections()
+	hcl := strings.Replace(fmt.Sprintf(jobsOn, true), "mock_driver = true",
+		fmt.Sprintf("mock_driver = true, secrets_address = %q", hangs.URL), 1)
+	m := startServer(t, "h1", hcl+"bootstrap_expect = 1\n")
+	polltest.NoError(t, time.Minute, func() error {
+		_, err := m.nomad("PUT", "/v1/jobs", strings.Replace(mockJob("needs", 20), `"Driver"`, `"Vault":{},"Driver"`, 1))
+		return err
+	}, "a job that needs tokens")
+	select {
+	case <-asked:
+	case <-time.After(time.Minute):
+		t.Fatal("no task asked for a token")
+	}
+	for i := range 5 {
+		id := fmt.Sprint("free", i)
+		if _, err := m.nomad("PUT", "/v1/jobs", mockJob(id, 3)); err != nil {
+			t.Fatal(err)
+		}
+		m.awaitRunning(id, 3)
+	}
+	text, err := m.nomad("GET", "/v1/job/needs/summary", "")
+	if err != nil || !strings.Contains(text, `"Starting":20`) {
+		t.Errorf("the job that needs tokens: %s %v", text, err)
 	}
 }

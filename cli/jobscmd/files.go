@@ -60,12 +60,16 @@ func jobValidate(e *command.Env) *cobra.Command {
 func jobInit(e *command.Env) *cobra.Command {
 	return Leaf(e, "init [FILE]", "Write a job file that runs anywhere", 0, 1,
 		func(cmd *cobra.Command) func(*Call, []string) error {
-			var short, fleet, connect bool
+			var short, fleet, connect, full bool
 			cmd.Flags().BoolVar(&short, "short", false, "leave the comments out")
 			cmd.Flags().BoolVar(&fleet, "fleet", false, "two services, one after the other, with a canary update")
 			cmd.Flags().BoolVar(&connect, "connect", false, "two services that talk through the mesh, each with its Envoy")
+			cmd.Flags().BoolVar(&full, "full", false, "two services, a task beside one, a secret by template, and a canary")
 			return func(c *Call, args []string) error {
 				name, text := "example.nomad.hcl", jobfile.Sample
+				if full {
+					name, text = "shop.nomad.hcl", jobfile.Full
+				}
 				if fleet {
 					name, text = "fleet.nomad.hcl", jobfile.Fleet
 				}

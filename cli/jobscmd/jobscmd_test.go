@@ -99,7 +99,8 @@ func TestCommands(t *testing.T) {
 
 // TestSamples: the files that init writes can be read, with and without their comments.
 func TestSamples(t *testing.T) {
-	for _, text := range []string{jobfile.Sample, jobfile.Fleet, jobfile.Mesh, jobfile.Uncommented(jobfile.Sample)} {
+	for _, text := range []string{jobfile.Sample, jobfile.Fleet, jobfile.Mesh, jobfile.Full,
+		jobfile.Uncommented(jobfile.Sample)} {
 		file := &jobfile.File{}
 		file.Flags(&cobra.Command{})
 		e := &command.Env{In: strings.NewReader(text)}

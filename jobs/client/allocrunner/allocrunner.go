@@ -112,10 +112,11 @@ func (r *Runner) newTask(name string) *task {
 		Prepare: func(ctx context.Context, note func(string, string)) (*driver.Task, error) {
 			return r.prepare(ctx, t, note)
 		},
-		Known:    func() *driver.Task { return r.known(name) },
-		Settings: func() taskrunner.Settings { return r.settings(name) },
-		Leaving:  func(ctx context.Context) { r.leaving(ctx, name) },
-		Changed:  func(s taskrunner.Saved) { r.taskChanged(name, s) },
+		Recovered: func(ctx context.Context) { resume(ctx, r, t) },
+		Known:     func() *driver.Task { return r.known(name) },
+		Settings:  func() taskrunner.Settings { return r.settings(name) },
+		Leaving:   func(ctx context.Context) { r.leaving(ctx, name) },
+		Changed:   func(s taskrunner.Saved) { r.taskChanged(name, s) },
 	})
 	return t
 }
@@ -217,8 +218,12 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer cancel()
 	for _, t := range r.tasks {
 		running.Go(func() {
+			dead := t.runner.State().State == lifecycle.Dead
 			_ = t.runner.Run(ctx)
 			t.steps.stop()
+			if !dead && ctx.Err() == nil {
+				ended(ctx, r, t)
+			}
 		})
 	}
 	for {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/jobs"
@@ -25,6 +26,21 @@ type Step interface {
 	Prepare(ctx context.Context, w *Work) error
 }
 
+// Resumer is a Step that goes on with a task that outlived the agent.
+type Resumer interface {
+	// Resume is Prepare for a task that runs: nothing that it was started with changes.
+	Resume(ctx context.Context, w *Work) error
+}
+
+// Ender is a Step that has something to do when a task is dead.
+type Ender interface {
+	// End takes some seconds at most.
+	End(ctx context.Context, w *Work)
+}
+
+// Tokens are those that a task holds now. Steps set and read them, at any time.
+type Tokens struct{ Secrets, Catalog atomic.Pointer[string] }
+
 // Work is what a Step works on.
 type Work struct {
 	Workload *workload.Workload
@@ -32,8 +48,9 @@ type Work struct {
 	Dirs     driver.Dirs
 	Env      *taskenv.Env
 	// Extra is what the task gets in its environment beyond; steps add to it.
-	Extra map[string]string
-	Note  func(kind, text string)
+	Extra  map[string]string
+	Tokens *Tokens
+	Note   func(kind, text string)
 	// Life ends when the task is dead, or prepared again.
 	Life context.Context
 	// Restart and Signal act on the running task.
@@ -64,18 +81,8 @@ func (s *stepsOf) stop() {
 func (r *Runner) prepare(ctx context.Context, t *task, note func(kind, text string)) (*driver.Task, error) {
 	load := r.now()
 	given := load.Task(t.name)
-	t.steps.stop()
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	t.steps.end = end
 	made := r.known(t.name)
-	w := &Work{Workload: load, Task: given, Dirs: made.Dirs, Extra: map[string]string{}, Note: note, Life: life,
-		Restart: t.runner.Restart, First: t.steps.count == 0, Go: t.steps.work.Go,
-		Signal: func(name string) error { return t.runner.Signal(name, ": Template re-rendered") },
-		Exec: func(ctx context.Context, command []string) (int, error) {
-			return r.Exec(ctx, t.name, driver.Exec{Command: command})
-		}}
-	t.steps.count++
-	w.Env = r.env(load, given, made, nil)
+	w := r.work(ctx, t, made, note)
 	if err := payload(load, given, w.Dirs); err != nil {
 		return nil, err
 	}
@@ -89,6 +96,47 @@ func (r *Runner) prepare(ctx context.Context, t *task, note func(kind, text stri
 	made.Config, _ = w.Env.ReplaceAny(given.Config).(map[string]any)
 	made.User = w.Env.Replace(given.User)
 	return made, r.mounts(load, given, made)
+}
+
+// work begins a life of the steps of a task; the one before is over.
+func (r *Runner) work(ctx context.Context, t *task, made *driver.Task, note func(kind, text string)) *Work {
+	load := r.now()
+	given := load.Task(t.name)
+	t.steps.stop()
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	t.steps.end = end
+	w := &Work{Workload: load, Task: given, Dirs: made.Dirs, Extra: map[string]string{}, Tokens: &Tokens{}, Note: note,
+		Life: life, Restart: t.runner.Restart, First: t.steps.count == 0, Go: t.steps.work.Go,
+		Signal: func(name string) error { return t.runner.Signal(name, ": what it was started with changed") },
+		Exec: func(ctx context.Context, command []string) (int, error) {
+			return r.Exec(ctx, t.name, driver.Exec{Command: command})
+		}}
+	t.steps.count++
+	w.Env = r.env(load, given, made, nil)
+	return w
+}
+
+// resume has the steps go on with a task that outlived the agent.
+func resume(ctx context.Context, r *Runner, t *task) {
+	w := r.work(ctx, t, r.known(t.name), t.runner.Note)
+	for _, step := range r.host.Steps {
+		if s, ok := step.(Resumer); ok {
+			if err := s.Resume(ctx, w); err != nil {
+				r.host.Log.Warn("a task that runs on misses something", "task", t.name, "error", err)
+			}
+		}
+	}
+}
+
+// ended tells the steps that a task is dead.
+func ended(ctx context.Context, r *Runner, t *task) {
+	for _, step := range r.host.Steps {
+		if s, ok := step.(Ender); ok {
+			w := r.work(ctx, t, r.known(t.name), t.runner.Note)
+			s.End(ctx, w)
+			t.steps.stop()
+		}
+	}
 }
 
 // env is a task's environment, as the driver shows its folders.

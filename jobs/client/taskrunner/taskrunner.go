@@ -42,6 +42,8 @@ type Config struct {
 	Driver driver.Driver // nil: the node has no such driver
 	// Prepare makes ready what the driver starts. It may take long; Unavailable may pass.
 	Prepare func(ctx context.Context, note func(kind, text string)) (*driver.Task, error)
+	// Recovered is called when a task was found that outlived the agent; nil is not.
+	Recovered func(ctx context.Context)
 	// Known is the task as the driver finds it again.
 	Known func() *driver.Task
 	// Settings are those of now.
@@ -230,6 +232,9 @@ func (r *Runner) recover(ctx context.Context) driver.Running {
 	r.mu.Lock()
 	r.running = running
 	r.mu.Unlock()
+	if r.cfg.Recovered != nil {
+		r.cfg.Recovered(ctx)
+	}
 	return running
 }
 

@@ -1,6 +1,7 @@
 package jobsplane
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"sync"
@@ -118,6 +119,7 @@ func wanted(a *jobs.Allocation, m *noderpc.SignAsk) (*jobwire.WorkloadIdentity, 
 				if t.Identity != nil {
 					list = append(list, t.Identity)
 				}
+				list = append(list, implied(g, t)...)
 			}
 		}
 		for _, s := range services {
@@ -144,6 +146,19 @@ func wanted(a *jobs.Allocation, m *noderpc.SignAsk) (*jobwire.WorkloadIdentity, 
 		return nil, errkind.New(errkind.NotFound, "the task states no identity of that name")
 	}
 	return &jobwire.WorkloadIdentity{Name: defaultIdentity, Audience: []string{defaultAudience}}, nil
+}
+
+// implied are the identities by which the blocks of a task log in elsewhere, where the task states none of the name.
+func implied(g *jobwire.TaskGroup, t *jobwire.Task) (list []*jobwire.WorkloadIdentity) {
+	if v := t.Vault; v != nil {
+		list = append(list, &jobwire.WorkloadIdentity{Name: "vault_" + cmp.Or(v.Cluster, defaultIdentity),
+			Audience: []string{"vault.io"}})
+	}
+	if c := cmp.Or(t.Consul, g.Consul); c != nil {
+		list = append(list, &jobwire.WorkloadIdentity{Name: "consul_" + cmp.Or(c.Cluster, defaultIdentity),
+			Audience: []string{"consul.io"}})
+	}
+	return list
 }
 
 // Issuer implements nomadrows.Keys.

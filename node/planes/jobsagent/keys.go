@@ -26,6 +26,7 @@ type Keys struct {
 	// MaxKill bounds what jobs ask for.
 	MaxKill     time.Duration    `key:"max_kill_timeout" def:"30s" doc:"longest kill_timeout that a task may have"`
 	HostVolumes []map[string]any `key:"host_volume" doc:"folders that jobs may mount, each with path and read_only"`
+	Tokens      TokenKeys
 	Drivers     DriverKeys
 	Capacity    CapacityKeys
 	Network     NetworkKeys
@@ -115,6 +116,9 @@ func checkKeys(cfg *config.Config) error {
 	}
 	if k.GC.DiskPercent < 1 || k.GC.DiskPercent > 100 {
 		fail("gc_disk_usage_threshold: %d is no percentage", k.GC.DiskPercent)
+	}
+	if strings.Trim(k.Tokens.Auth, "/") == "" {
+		fail("secrets_auth: is empty")
 	}
 	if _, err := volumes(k.HostVolumes); err != nil {
 		fail("host_volume: %w", err)

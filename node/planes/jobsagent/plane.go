@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/client/allocrunner"
 	"corbel.dev/corbel/jobs/client/driver"
 	"corbel.dev/corbel/jobs/client/driver/dockerdriver"
 	"corbel.dev/corbel/jobs/client/driver/mockdriver"
@@ -39,7 +41,8 @@ type Agent struct {
 	served *registrar
 	// secrets is where the secrets plane answers; "" is on this host.
 	secrets string
-	temp    string // the folder of dev, which goes with the process
+	asks    *http.Client // logins of tasks
+	temp    string       // the folder of dev, which goes with the process
 }
 
 // open makes the agent where the configuration wants one.
@@ -53,8 +56,12 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("jobs.agent: %w", err)
 	}
-	a.served = newRegistrar(d, servers{d})
-	cfg.Services, cfg.Steps, a.secrets = a.served, a.steps(d), k.Secrets
+	a.served, a.secrets = newRegistrar(d, servers{d}), k.Secrets
+	tokens, err := a.tokens(d, k)
+	if err != nil {
+		return nil, fmt.Errorf("jobs.agent.%w", err)
+	}
+	cfg.Services, cfg.Steps = a.served, append([]allocrunner.Step{tokens}, a.steps(d)...)
 	if a.client, err = nodeclient.New(*cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("jobs.agent: %w", err), a.Close())
 	}

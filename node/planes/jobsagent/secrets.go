@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"hash/fnv"
 	"io"
-	"net"
-	"net/http"
-	"strconv"
 	"strings"
+	"time"
 
 	"corbel.dev/corbel/jobs/client/tasktemplate"
 	"corbel.dev/corbel/kit/errkind"
@@ -26,22 +24,61 @@ func readAll(r io.Reader) ([]byte, error) {
 	return text, nil
 }
 
-// secret reads a path of the secrets plane with the token that the task has.
-func (s *source) secret(ctx context.Context, name string, after uint64) (v tasktemplate.Value, err error) {
-	if err := s.wait(ctx, after); err != nil {
-		return v, err
+// lease is a secret that lives as long as it is renewed.
+type lease struct {
+	id    string
+	lasts time.Duration
+	value tasktemplate.Value
+}
+
+// renewed waits until half of a lease is over, and renews it. False has the secret read anew.
+func (s *source) renewed(ctx context.Context, l *lease, token string) (ok bool, err error) {
+	if err := s.pause(ctx, max(l.lasts/2, time.Second)); err != nil {
+		return false, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	var answer struct {
+		LeaseDuration int64 `json:"lease_duration"`
+	}
+	err = (&issuer{d: s.d, agent: s.agent}).post(ctx, s.agent.secretsAPI(s.d)+"/v1/sys/leases/renew",
+		vaultHeader(s.work.Task.Vault, token), map[string]string{"lease_id": l.id}, &answer)
+	switch fresh := time.Duration(answer.LeaseDuration) * time.Second; {
+	case errkind.Is(err, errkind.Unavailable):
+		return false, err
+	case err != nil || fresh < l.lasts/4: // it is over, or as good as that
+		return false, nil
+	default:
+		l.lasts = fresh
+		return true, nil
+	}
+}
+
+// secret reads a path of the secrets plane with the token that the task has. What has a lease is read once, and kept by
+// renewals; the rest is read every pollEvery.
+func (s *source) secret(ctx context.Context, name string, after uint64) (v tasktemplate.Value, err error) {
 	token := s.work.Extra["VAULT_TOKEN"]
+	if held := s.work.Tokens.Secrets.Load(); held != nil {
+		token = *held
+	}
 	if token == "" {
 		return v, errkind.New(errkind.Unavailable, "the task has no token of the secrets plane: its job needs a vault block")
 	}
-	text, _, found, err := s.fetch(ctx, readLimit, s.secretsAPI()+"/v1/"+strings.TrimPrefix(escaped(name), "/"),
-		http.Header{"X-Vault-Token": {token}, "X-Vault-Request": {"true"}})
+	if l := s.lease(name); l != nil && after > 1 {
+		if ok, err := s.renewed(ctx, l, token); ok || err != nil {
+			return l.value, err
+		}
+	} else if err := s.wait(ctx, after); err != nil {
+		return v, err
+	}
+	text, _, found, err := s.fetch(ctx, readLimit, s.agent.secretsAPI(s.d)+"/v1/"+strings.TrimPrefix(escaped(name), "/"),
+		vaultHeader(s.work.Task.Vault, token))
 	if err != nil || !found {
 		return tasktemplate.Value{Index: 2}, err
 	}
 	var answer struct {
-		LeaseDuration int `json:"lease_duration"`
+		LeaseID       string `json:"lease_id"`
+		LeaseDuration int    `json:"lease_duration"`
 		Renewable     bool
 		Data          map[string]any
 	}
@@ -54,18 +91,26 @@ func (s *source) secret(ctx context.Context, name string, after uint64) (v taskt
 		return v, err
 	}
 	_, _ = sum.Write(data)
-	return tasktemplate.Value{Found: true, Index: sum.Sum64() | 2, Data: &tasktemplate.SecretData{Data: answer.Data,
-		LeaseDuration: answer.LeaseDuration, Renewable: answer.Renewable}}, nil
+	v = tasktemplate.Value{Found: true, Index: sum.Sum64() | 2, Data: &tasktemplate.SecretData{Data: answer.Data,
+		LeaseDuration: answer.LeaseDuration, Renewable: answer.Renewable}}
+	if answer.LeaseID != "" && answer.LeaseDuration > 0 {
+		s.setLease(name, &lease{answer.LeaseID, time.Duration(answer.LeaseDuration) * time.Second, v})
+	}
+	return v, nil
 }
 
-// secretsAPI is where the secrets plane answers: in the environment of the agent as for its other clients, else on
-// this host.
-func (s *source) secretsAPI() string {
-	if addr := s.work.Env.Vars["VAULT_ADDR"]; addr != "" {
-		return strings.TrimSuffix(addr, "/")
+// lease is that of a secret, nil where it has none. The one follower of the secret changes it.
+func (s *source) lease(name string) *lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leases[name]
+}
+
+func (s *source) setLease(name string, l *lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leases == nil {
+		s.leases = map[string]*lease{}
 	}
-	if addr := s.agent.secrets; addr != "" {
-		return strings.TrimSuffix(addr, "/")
-	}
-	return "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(s.d.Cfg.Ports.Secrets))
+	s.leases[name] = l
 }

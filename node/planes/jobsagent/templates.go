@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"corbel.dev/corbel/jobs/client/allocrunner"
@@ -32,6 +33,9 @@ type source struct {
 	d     *plane.Doors
 	work  *allocrunner.Work
 	agent *Agent
+
+	mu     sync.Mutex // guards leases
+	leases map[string]*lease
 }
 
 const (
@@ -72,8 +76,11 @@ func (s *source) http(ctx context.Context, path string, after uint64) (text []by
 		path += "&index=" + strconv.FormatUint(after, 10) + "&wait=" + longPoll.String()
 		limit += longPoll + longPoll/16
 	}
-	return s.fetch(ctx, limit, "http://"+s.hostAPI()+path,
-		http.Header{"X-Consul-Token": {s.d.Tokens.Get(base.TokenDefault)}})
+	token := s.d.Tokens.Get(base.TokenDefault)
+	if held := s.work.Tokens.Catalog.Load(); held != nil && *held != "" {
+		token = *held
+	}
+	return s.fetch(ctx, limit, "http://"+s.hostAPI()+path, http.Header{"X-Consul-Token": {token}})
 }
 
 // hostAPI is where the process's HTTP API answers on this host.
@@ -103,7 +110,7 @@ func (s *source) fetch(ctx context.Context, limit time.Duration, target string, 
 		return nil, 0, false, errkind.E(errkind.Invalid, "", err)
 	}
 	req.Header = header
-	res, err := http.DefaultClient.Do(req)
+	res, err := s.agent.asks.Do(req)
 	if err != nil {
 		return nil, 0, false, errkind.E(errkind.Unavailable, "", err)
 	}
@@ -187,7 +194,11 @@ func (s *source) wait(ctx context.Context, after uint64) error {
 	if after <= 1 {
 		return nil
 	}
-	timer := s.d.Clock.NewTimer(pollEvery)
+	return s.pause(ctx, pollEvery)
+}
+
+func (s *source) pause(ctx context.Context, d time.Duration) error {
+	timer := s.d.Clock.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
