@@ -158,12 +158,16 @@ func Login(e *command.Env, c *cobra.Command) {
 	var d command.Dial
 	var method, kind, bearerFile, sink string
 	var meta []string
+	var browser browserLogin
 	c.Args = command.Between(0, 0, "no arguments")
 	if !e.Consul {
 		c.Long = "Keep a token for the commands that follow, in the user's config folder, for its owner alone; or\n" +
 			"exchange a proof of identity for a token with --method.\n\nThe token is tried at the catalog, the secrets plane " +
 			"(VAULT_ADDR) and, as an API key, at the\nmonitor (CORBEL_MONITOR_ADDR), and kept for those that know it. It is " +
-			"shown to nobody else.\n\n  corbel login --token-file token\n  corbel logout --kept"
+			"shown to nobody else.\n\nWith --method alone, the browser is sent to the OIDC provider of that auth method of " +
+			"the secrets\nplane, and the token that comes of it is kept.\n\n" +
+			"  corbel login --token-file token\n  corbel login --method oidc\n  corbel logout --kept"
+		browser.flags(c)
 	}
 	d.Flags(e, c)
 	f := c.Flags()
@@ -175,6 +179,9 @@ func Login(e *command.Env, c *cobra.Command) {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if !e.Consul && method == "" && bearerFile == "" && sink == "" {
 			return keepToken(c.Context(), e, &d)
+		}
+		if !e.Consul && bearerFile == "" && sink == "" {
+			return browser.run(c.Context(), e, method)
 		}
 		if method == "" || bearerFile == "" || sink == "" {
 			return command.Usagef("login needs --method, --bearer-token-file and --token-sink-file")

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,7 +33,8 @@ func TestLoginWithABrowser(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := fmt.Sprint("127.0.0.1:", ports[0])
-	env := append(os.Environ(), "VAULT_ADDR=http://"+address, "VAULT_TOKEN=root", "HOME="+t.TempDir())
+	home := t.TempDir()
+	env := append(os.Environ(), "VAULT_ADDR=http://"+address, "VAULT_TOKEN=root", "HOME="+home, "XDG_CONFIG_HOME=")
 	vault := func(args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(binDir, "corbel"), append([]string{"vault"}, args...)...)
 		cmd.Env = env
@@ -54,40 +57,71 @@ func TestLoginWithABrowser(t *testing.T) {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
 	}
-	login := vault("login", "-method=oidc", "-token-only", "port=0", "skip_browser=true", "role=people")
-	var out strings.Builder
-	login.Stdout = &out
-	says, err := login.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
+	through := func(login *exec.Cmd) string {
+		t.Helper()
+		var out strings.Builder
+		login.Stdout = &out
+		says, err := login.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := login.Start(); err != nil {
+			t.Fatal(err)
+		}
+		link, told, lines := "", "", bufio.NewScanner(says)
+		for link == "" && lines.Scan() {
+			told += lines.Text() + "\n"
+			link = regexp.MustCompile(`https://\S+`).FindString(lines.Text())
+		}
+		if link == "" {
+			t.Fatalf("the command names no address: %s", told)
+		}
+		res, err := http.Get(p.Browse(link).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if err != nil || !strings.Contains(string(page), "may be closed") {
+			t.Errorf("the browser shows %q, %v", page, err)
+		}
+		_, _ = io.Copy(io.Discard, says)
+		if err := login.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(out.String())
 	}
-	if err := login.Start(); err != nil {
-		t.Fatal(err)
-	}
-	link, lines := "", bufio.NewScanner(says)
-	for link == "" && lines.Scan() {
-		link = regexp.MustCompile(`https://\S+`).FindString(lines.Text())
-	}
-	if link == "" {
-		t.Fatal("the command names no address")
-	}
-	res, err := http.Get(p.Browse(link).String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := io.ReadAll(res.Body)
-	_ = res.Body.Close()
-	if err != nil || !strings.Contains(string(page), "may be closed") {
-		t.Errorf("the browser shows %q, %v", page, err)
-	}
-	_, _ = io.Copy(io.Discard, says)
-	if err := login.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	cmd := vault("token", "lookup", "-format=json", strings.TrimSpace(out.String()))
+	token := through(vault("login", "-method=oidc", "-token-only", "port=0", "skip_browser=true", "role=people"))
+	cmd := vault("token", "lookup", "-format=json", token)
 	about, err := cmd.Output()
 	if err != nil || !strings.Contains(string(about), `"display_name": "oidc-ann"`) ||
 		!strings.Contains(string(about), `"team": "web"`) {
 		t.Errorf("the token is %s, %v", about, err)
+	}
+	// Corbel's own login keeps the token for the commands that follow, and shows it to nobody.
+	own := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(binDir, "corbel"), args...)
+		cmd.Env = slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, "VAULT_TOKEN=") })
+		return cmd
+	}
+	if said := through(own("login", "--method", "oidc", "--no-browser", "--callback-port", "0")); said !=
+		"Logged in at the secrets of http://"+address {
+		t.Errorf("corbel login says %q", said)
+	}
+	files, err := filepath.Glob(filepath.Join(home, ".config", "corbel", "logins", "secrets-*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the kept logins are %q, %v", files, err)
+	}
+	var kept struct{ Token string }
+	if text, err := os.ReadFile(files[0]); err != nil || json.Unmarshal(text, &kept) != nil {
+		t.Fatal(err)
+	}
+	about, err = vault("token", "lookup", "-format=json", kept.Token).Output()
+	if err != nil || !strings.Contains(string(about), `"display_name": "oidc-ann"`) {
+		t.Errorf("the kept token is %s, %v", about, err)
+	}
+	if out, err := own("login", "--method", "none", "--no-browser", "--callback-port", "0").CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), `the method "none" of the secrets plane`) {
+		t.Errorf("a method that is not there: %s, %v", out, err)
 	}
 }

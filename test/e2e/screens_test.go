@@ -327,6 +327,7 @@ func TestScreens(t *testing.T) {
 		{"o", "overview", ".planes", "failing checks"},
 		{"s", "services", ".row", "billing"},
 		{"n", "nodes", ".row", "host-03"},
+		{"f", "federation", "main", "There is one datacenter"},
 		{"t", "topology", ".grid", "web"},
 		{"p", "propagation", "main", "No change has reached a proxy"},
 		{"e", "secrets", ".grid", "secret/"},

@@ -10,6 +10,7 @@ import { Title } from "./lib/parts";
 import { go, href, listen, param, path } from "./lib/route";
 import { Cluster } from "./screens/cluster";
 import { Doctor } from "./screens/doctor";
+import { Federation } from "./screens/federation";
 import { Incidents } from "./screens/incidents";
 import { Jobs } from "./screens/jobs";
 import { Folder, Key } from "./screens/kv";
@@ -64,6 +65,8 @@ function Screen() {
       return <Secrets />;
     case "incidents":
       return <Incidents />;
+    case "federation":
+      return <Federation />;
     case "jobs":
       return <Jobs key={name} here={me.value?.planes?.["jobs"] === true} name={name} />;
     case "usage":

@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/node/planes/ui/planeasker"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -17,20 +18,20 @@ type part struct{ name, plane, path string }
 // bundle is a topic of several answers of planes, shared by those whose rights are the same. What of them fails is told
 // under "problems" by its name: the rest of the screen stays.
 func (u *UI) bundle(parts []part, own func(out map[string]any)) *topic {
-	return u.ask.bundle(u.rightsOfAll, parts, own)
+	return bundle(&u.ask, u.rightsOfAll, parts, own)
 }
 
-func (a *asker) bundle(rights func(context.Context, *uiapi.Person) (string, error), parts []part,
+func bundle(a *planeasker.Asker, rights func(context.Context, *uiapi.Person) (string, error), parts []part,
 	own func(out map[string]any)) *topic {
 	return &topic{every: watched, rights: rights, make: func(ctx context.Context, p *uiapi.Person,
 		_ url.Values) (any, error) {
 		out, problems := map[string]any{}, map[string]string{}
 		for _, one := range parts {
-			if a.planes[one.plane].Handler == nil {
+			if !a.Has(one.plane) {
 				continue
 			}
 			var text json.RawMessage
-			if err := a.get(ctx, p, one.plane, one.path, &text); err != nil {
+			if err := a.Get(ctx, p, one.plane, one.path, &text); err != nil {
 				problems[one.name] = err.Error()
 				continue
 			}

@@ -168,7 +168,7 @@ func (u *UI) submitted(ctx context.Context, p *uiapi.Person, from, till int64) (
 		SubmitTime            int64 // ns
 		Stop                  bool
 	}
-	if u.jobs == nil || u.ask.get(ctx, p, "jobs", "/v1/jobs?namespace=*", &jobs) != nil {
+	if u.jobs == nil || u.ask.Get(ctx, p, "jobs", "/v1/jobs?namespace=*", &jobs) != nil {
 		return nil // the jobs screen says why they may not be seen
 	}
 	for i := range jobs {

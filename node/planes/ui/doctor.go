@@ -101,7 +101,7 @@ func (u *UI) report(ctx context.Context, p *uiapi.Person) (*doctorView, error) {
 
 func (u *UI) examine(ctx context.Context, p *uiapi.Person) (*doctorView, error) {
 	var r doctor.Report
-	if err := u.ask.get(ctx, p, "catalog", "/v1/doctor", &r); err != nil {
+	if err := u.ask.Get(ctx, p, "catalog", "/v1/doctor", &r); err != nil {
 		return nil, err
 	}
 	return viewOf(&r), nil

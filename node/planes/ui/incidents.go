@@ -60,6 +60,7 @@ func (s *silence) holds(e *event, now int64) bool {
 
 // incidentRow is an event that is not well. It implements rowfilter.Row.
 type incidentRow struct {
+	Cluster     string   `json:"cluster,omitempty"` // in lists of several
 	Namespace   string   `json:"namespace"`
 	Entity      string   `json:"entity"`
 	Check       string   `json:"check"`
@@ -77,6 +78,8 @@ func (i incidentRow) Words() []string { return []string{i.Entity, i.Check, i.Out
 
 func (i incidentRow) Values(field string) []string {
 	switch field {
+	case "cluster":
+		return []string{i.Cluster}
 	case "namespace":
 		return []string{i.Namespace}
 	case "entity":
@@ -117,24 +120,31 @@ func (u *UI) incidentsTopic() *topic {
 	}}
 }
 
-// incidents are the events that are not well, the worst first: those that nobody silenced, then by status and age.
+// incidents are the events that are not well, the worst first.
 func (u *UI) incidents(ctx context.Context, p *uiapi.Person) ([]incidentRow, error) {
 	if u.monitor != nil && p.Monitor == "" {
-		return nil, errkind.New(errkind.Denied, "this session has no login of the monitor plane: log in with a user and "+
-			"password, or an API key")
+		return nil, errNoMonitorLogin
 	}
 	var list []event
 	path := "/api/core/v2/events?limit=" + fmt.Sprint(maxIncidents) + "&fieldSelector=" +
 		url.QueryEscape(`event.check.status != "0"`)
-	if err := u.ask.get(ctx, p, "monitor", path, &list); err != nil {
+	if err := u.ask.Get(ctx, p, "monitor", path, &list); err != nil {
 		return nil, err
 	}
 	var silences []silence
-	if err := u.ask.get(ctx, p, "monitor", "/api/core/v2/silenced", &silences); err != nil &&
+	if err := u.ask.Get(ctx, p, "monitor", "/api/core/v2/silenced", &silences); err != nil &&
 		!errkind.Is(err, errkind.Denied) {
 		return nil, err
 	}
-	rows, now := []incidentRow{}, u.d.Clock.Now().Unix()
+	return failingOf(list, silences, u.d.Clock.Now().Unix()), nil
+}
+
+var errNoMonitorLogin = errkind.New(errkind.Denied, "this session has no login of the monitor plane: log in with a "+
+	"user and password, or an API key")
+
+// failingOf are the events that are not well at a time, the worst first.
+func failingOf(list []event, silences []silence, now int64) []incidentRow {
+	rows := []incidentRow{}
 	for i := range list {
 		if e := &list[i]; e.Check.Status != 0 {
 			row := e.row()
@@ -147,11 +157,16 @@ func (u *UI) incidents(ctx context.Context, p *uiapi.Person) ([]incidentRow, err
 			rows = append(rows, row)
 		}
 	}
+	sortIncidents(rows)
+	return rows
+}
+
+// sortIncidents puts the worst first: those that nobody silenced, then by status and age.
+func sortIncidents(rows []incidentRow) {
 	slices.SortStableFunc(rows, func(a, b incidentRow) int {
 		return cmp.Or(cmp.Compare(min(len(a.Silenced), 1), min(len(b.Silenced), 1)),
 			cmp.Compare(rank(b.Status), rank(a.Status)), cmp.Compare(b.Since, a.Since), strings.Compare(a.Entity, b.Entity))
 	})
-	return rows, nil
 }
 
 // rank orders statuses: critical, warning, and what a check did not know.

@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/planes/ui/secretlogin"
 )
 
 // login tries what was given at each plane that could know it: it is in when one of them does.
@@ -35,12 +36,12 @@ func (u *UI) byToken(ctx context.Context, token string, p *uiapi.Person) {
 		}
 	}
 	if u.secrets != nil {
-		_ = u.ask.secretsToken(ctx, token, p) // another plane may know it
+		_ = secretlogin.ByToken(ctx, &u.ask, token, p) // another plane may know it
 	}
 	if u.monitor != nil {
 		asMonitor := uiapi.Person{Monitor: "Key " + token, Remote: p.Remote}
 		var all []struct{}
-		if u.ask.get(ctx, &asMonitor, "monitor", "/api/core/v2/namespaces", &all) == nil {
+		if u.ask.Get(ctx, &asMonitor, "monitor", "/api/core/v2/namespaces", &all) == nil {
 			p.Monitor = asMonitor.Monitor
 			if p.Name == "" {
 				p.Name = "an API key"
@@ -75,7 +76,7 @@ func (u *UI) byPassword(ctx context.Context, c *uiapi.Credentials, p *uiapi.Pers
 		}
 	}
 	if u.secrets != nil {
-		_ = u.ask.secretsPassword(ctx, c, p) // the monitor plane may know it
+		_ = secretlogin.ByPassword(ctx, &u.ask, c, p) // the monitor plane may know it
 	}
 	if p.Name == "" {
 		return wrong

@@ -9,27 +9,30 @@ import (
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/node/plane"
+	"corbel.dev/corbel/node/planes/ui/planeasker"
+	"corbel.dev/corbel/node/planes/ui/secretlogin"
 	"corbel.dev/corbel/ui"
 )
 
 // lone is the web UI of a server that runs the secrets plane and nothing else.
-type lone struct{ ask asker }
+type lone struct{ ask planeasker.Asker }
 
 // SecretsAlone serves the web UI of a server that runs the secrets plane alone, over its API: its own screens, and for
 // the others why they show nothing.
 func SecretsAlone(front *plane.Front, api http.Handler) {
-	l := &lone{ask: asker{planes: map[string]uiapi.Plane{"secrets": secretsAPI(api)}}}
-	topics := map[string]uiapi.Topic{"secrets": l.ask.bundle(l.rights, secretsParts, nil), "overview": l.overview(),
+	l := &lone{ask: planeasker.Asker{Planes: map[string]uiapi.Plane{"secrets": secretlogin.API(api)}}}
+	topics := map[string]uiapi.Topic{"secrets": bundle(&l.ask, l.rights, secretsParts, nil), "overview": l.overview(),
 		"doctor": l.doctor()}
 	for name, where := range map[string]string{"services": "catalog", "instances": "catalog", "nodes": "catalog",
 		"kv": "catalog", "cluster": "catalog", "changes": "catalog", "mesh": "mesh",
-		"propagation": "mesh", "incidents": "monitor", "silences": "monitor", "jobs": "jobs", "usage": "usage plane"} {
+		"propagation": "mesh", "incidents": "monitor", "silences": "monitor", "jobs": "jobs", "usage": "usage plane",
+		"federation": "catalog", "everywhere": "monitor"} {
 		topics[name] = absent(where)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/ui/api/", uiapi.New(uiapi.Config{Login: l.login, Open: func(*http.Request) *uiapi.Person { return nil },
-		Topics: topics, Search: l.search, Planes: l.ask.planes, About: l.about, Browser: &providers{ask: &l.ask},
-		Leave: l.ask.leave}))
+		Topics: topics, Search: l.search, Planes: l.ask.Planes, About: l.about, Browser: &secretlogin.Providers{Ask: &l.ask},
+		Leave: secretlogin.Leave(&l.ask)}))
 	mux.Handle("/", ui.Handler())
 	front.Set(ui.Serves, mux)
 }
@@ -51,9 +54,9 @@ func (l *lone) login(r *http.Request, c *uiapi.Credentials) (uiapi.Person, error
 	var err error
 	switch {
 	case c.Token != "":
-		err = l.ask.secretsToken(r.Context(), c.Token, &p)
+		err = secretlogin.ByToken(r.Context(), &l.ask, c.Token, &p)
 	case c.User != "" && c.Password != "":
-		err = l.ask.secretsPassword(r.Context(), c, &p)
+		err = secretlogin.ByPassword(r.Context(), &l.ask, c, &p)
 	default:
 		err = errkind.New(errkind.Invalid, "a login needs a token, or a user and a password")
 	}
@@ -68,7 +71,7 @@ func (l *lone) overview() *topic {
 		error) {
 		v := &overviewView{Services: []serviceRow{}, Findings: []findingRow{},
 			Catalog: "this server has the secrets plane alone; services are shown at /ui of a server of the catalog"}
-		if line, ok := l.ask.secretsLine(ctx, p); ok {
+		if line, ok := secretsLine(ctx, &l.ask, p); ok {
 			v.Planes = append(v.Planes, line)
 		}
 		report, err := l.report(ctx, p)
@@ -91,7 +94,7 @@ func (l *lone) doctor() *topic {
 // report is what the doctor of the servers of the secrets plane finds.
 func (l *lone) report(ctx context.Context, p *uiapi.Person) (*doctorView, error) {
 	var all doctor.Cluster
-	err := l.ask.get(ctx, p, "secrets", "/v1/sys/doctor/evidence?cluster", &all)
+	err := l.ask.Get(ctx, p, "secrets", "/v1/sys/doctor/evidence?cluster", &all)
 	switch {
 	case errkind.Is(err, errkind.Denied):
 		return nil, errkind.New(errkind.Denied, "the doctor's findings need a token that may read sys/doctor/evidence")

@@ -13,6 +13,7 @@ import (
 
 	"corbel.dev/corbel/kit/jwks/jwkstest"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
+	"corbel.dev/corbel/node/planes/ui/secretlogin"
 )
 
 // vault is a server of the secrets plane alone, with a page, as an operator opens it.
@@ -89,7 +90,7 @@ func (v *vault) people(mount string, p *jwkstest.Provider, visible bool) {
 	v.asRoot("auth/"+mount+"/config", map[string]any{"oidc_discovery_url": p.URL, "oidc_discovery_ca_pem": p.CA,
 		"oidc_client_id": p.ClientID, "oidc_client_secret": p.ClientSecret, "default_role": "people"})
 	v.asRoot("auth/"+mount+"/role/people", map[string]any{"user_claim": "sub", "policies": "default",
-		"allowed_redirect_uris": backTo(v.at, mount+"/")})
+		"allowed_redirect_uris": secretlogin.BackTo(v.at, mount+"/")})
 }
 
 // begin begins a login in a browser and gives what the provider sends it back with.
@@ -101,7 +102,7 @@ func (v *vault) begin(c *http.Client, p *jwkstest.Provider) map[string]string {
 		v.t.Fatalf("begin: %d %s", code, text)
 	}
 	back := p.Browse(to.Address)
-	if want := backTo(v.at, "oidc/"); !strings.HasPrefix(back.String(), want+"?") {
+	if want := secretlogin.BackTo(v.at, "oidc/"); !strings.HasPrefix(back.String(), want+"?") {
 		v.t.Fatalf("the provider sends the browser to %s, want %s", back, want)
 	}
 	return map[string]string{"state": back.Query().Get("state"), "code": back.Query().Get("code")}

@@ -47,11 +47,14 @@ func (u *UI) overviewTopic(f *fleet) *topic {
 		if line, ok := u.monitorLine(ctx, p); ok {
 			v.Planes = append(v.Planes, line)
 		}
-		if line, ok := u.ask.secretsLine(ctx, p); ok {
+		if line, ok := secretsLine(ctx, &u.ask, p); ok {
 			v.Planes = append(v.Planes, line)
 		}
 		if g.Allow(acl.Operator, "", acl.Read) {
 			v.Planes = append(v.Planes, u.clusterLine())
+		}
+		if line, ok := u.datacentersLine(ctx, p); ok {
+			v.Planes = append(v.Planes, line)
 		}
 		u.doctorLines(ctx, p, v)
 		return v, nil

@@ -19,6 +19,9 @@ import (
 	jobsplane "corbel.dev/corbel/node/planes/jobs"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
+	"corbel.dev/corbel/node/planes/ui/farplaces"
+	"corbel.dev/corbel/node/planes/ui/planeasker"
+	"corbel.dev/corbel/node/planes/ui/secretlogin"
 	usageplane "corbel.dev/corbel/node/planes/usage"
 	"corbel.dev/corbel/ui"
 )
@@ -26,15 +29,18 @@ import (
 // UI is the web UI of a server.
 type UI struct {
 	plane.Idle
-	d       *plane.Doors
-	secrets *secretsplane.Part // nil where it is not here
-	monitor *monitorplane.Web  // the same
-	jobs    *jobsplane.Plane   // the same
-	ask     asker
-	dev     devSession
-	seen    changes
-	reports reports
-	own     *httpx.Server // at an address of its own; nil without one
+	d        *plane.Doors
+	secrets  *secretsplane.Part // nil where it is not here
+	monitor  *monitorplane.Web  // the same
+	jobs     *jobsplane.Plane   // the same
+	ask      planeasker.Asker
+	dev      devSession
+	seen     changes
+	reports  reports
+	far      farplaces.Places
+	dcs      datacenters
+	clusters clusters
+	own      *httpx.Server // at an address of its own; nil without one
 }
 
 // Kind is the plane as a process lists it; it comes last, since it asks the others.
@@ -58,9 +64,11 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		u.monitor = m.Web
 	}
 	u.jobs = plane.Find[*jobsplane.Plane](d.Planes)
-	u.ask = asker{planes: u.planes()}
+	u.ask = planeasker.Asker{Planes: u.planes()}
+	u.dcs = datacenters{ask: &u.ask, far: &u.far, own: d.Cfg.Node.Datacenter}
+	u.clusters = clusters{ask: &u.ask, far: &u.far, web: u.monitor, http: farClient(), own: u.dcs.own, now: d.Clock.Now}
 	api := uiapi.New(uiapi.Config{Clock: d.Clock, Login: u.login, Open: u.open, Topics: u.topics(), Search: u.search,
-		Planes: u.ask.planes, About: u.about, Browser: &providers{ask: &u.ask}, Leave: u.ask.leave})
+		Planes: u.ask.Planes, About: u.about, Browser: &secretlogin.Providers{Ask: &u.ask}, Leave: secretlogin.Leave(&u.ask)})
 	mux := http.NewServeMux()
 	mux.Handle("/ui/api/", api)
 	mux.Handle("/", ui.Handler())
@@ -97,11 +105,14 @@ func (u *UI) listen(page http.Handler) (err error) {
 	return nil
 }
 
-// Run implements plane.Plane: all work is done for requests, but for looking what comes and goes.
+// Run implements plane.Plane: all work is done for requests, but for looking what comes and goes, and asking places
+// that may be slow.
 func (u *UI) Run(ctx context.Context) error {
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	looking.Go(func() { u.seen.run(ctx, u.d.Catalog.Registry.State, u.d.Clock.Now) })
+	looking.Go(func() { u.far.Run(ctx) })
+	defer u.clusters.http.CloseIdleConnections()
 	if u.own != nil {
 		return u.own.Run(ctx)
 	}
@@ -138,7 +149,7 @@ func (u *UI) planes() map[string]uiapi.Plane {
 		return nil
 	}}}
 	if u.secrets != nil {
-		out["secrets"] = secretsAPI(u.secrets.API())
+		out["secrets"] = secretlogin.API(u.secrets.API())
 	}
 	if u.jobs != nil {
 		out["jobs"] = uiapi.Plane{Handler: u.jobs.API(), Attach: func(r *http.Request, p *uiapi.Person) error {

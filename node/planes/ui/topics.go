@@ -28,6 +28,8 @@ func (u *UI) topics() map[string]uiapi.Topic {
 		"mesh":        u.meshTopic(),
 		"cluster":     u.clusterTopic(),
 		"propagation": u.propagationTopic(),
+		"federation":  u.federationTopic(),
+		"everywhere":  u.everywhereTopic(),
 	}
 }
 

@@ -32,6 +32,7 @@ export const screens: { name: string; links: { path: string; name: string; key: 
     links: [
       { path: "/services", name: text.services, key: "s" },
       { path: "/nodes", name: text.nodes, key: "n" },
+      { path: "/federation", name: text.federation, key: "f" },
       { path: "/kv", name: text.kv, key: "k" },
     ],
   },

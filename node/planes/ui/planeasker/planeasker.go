@@ -1,4 +1,7 @@
-package uiplane
+// Package planeasker asks the planes' own APIs, in this process, with the rights of a person, as their ports would be
+// asked: what the web UI shows and does is judged there. Questions and answers are bounded in time and bytes. An Asker
+// is safe for concurrent use.
+package planeasker
 
 import (
 	"bytes"
@@ -16,19 +19,25 @@ import (
 const (
 	// askTime bounds a question of a screen: whatever happens there, an answer or why there is none is shown in 5 s.
 	askTime = 4 * time.Second
-	// maxAnswer bounds what one question may bring into memory.
-	maxAnswer = 32 << 20
+	// MaxAnswer bounds what one question may bring into memory.
+	MaxAnswer = 32 << 20
 )
 
-// asker asks the planes' own APIs, in this process, with the rights of a person.
-type asker struct{ planes map[string]uiapi.Plane }
+// Asker asks the planes of a server, by their names.
+type Asker struct{ Planes map[string]uiapi.Plane }
 
-func (a *asker) get(ctx context.Context, p *uiapi.Person, plane, path string, into any) error {
-	return a.send(ctx, p, http.MethodGet, plane, path, nil, into)
+// Has tells whether a plane is on this server.
+func (a *Asker) Has(plane string) bool { return a.Planes[plane].Handler != nil }
+
+// Get asks a path of a plane and decodes the answer. Errors have the kind that the answer's status tells.
+
+func (a *Asker) Get(ctx context.Context, p *uiapi.Person, plane, path string, into any) error {
+	return a.Send(ctx, p, http.MethodGet, plane, path, nil, into)
 }
 
-func (a *asker) send(ctx context.Context, p *uiapi.Person, method, plane, path string, body, into any) error {
-	to, ok := a.planes[plane]
+// Send is Get for any method, with a body as JSON where it is not nil; into may be nil.
+func (a *Asker) Send(ctx context.Context, p *uiapi.Person, method, plane, path string, body, into any) error {
+	to, ok := a.Planes[plane]
 	if !ok {
 		return errkind.Errorf(errkind.Unavailable, "the %s plane is not on this server", plane)
 	}
@@ -49,7 +58,7 @@ func (a *asker) send(ctx context.Context, p *uiapi.Person, method, plane, path s
 	if err := to.Attach(r, p); err != nil {
 		return err
 	}
-	w := &httpx.Recorder{Head: http.Header{}, Most: maxAnswer}
+	w := &httpx.Recorder{Head: http.Header{}, Most: MaxAnswer}
 	if err := httpx.Whole(func() { to.Handler.ServeHTTP(w, r) }); err != nil {
 		return err
 	}
@@ -73,11 +82,11 @@ func failed(w *httpx.Recorder) error {
 	case http.StatusBadRequest:
 		kind = errkind.Invalid
 	}
-	return errkind.New(kind, words(w.Body))
+	return errkind.New(kind, Words(w.Body))
 }
 
-// words are what an answer says is wrong, whichever plane's form it has.
-func words(body []byte) string {
+// Words are what an answer says is wrong, whichever plane's form it has.
+func Words(body []byte) string {
 	var vault struct {
 		Errors []string `json:"errors"`
 	}

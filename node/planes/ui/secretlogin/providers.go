@@ -1,4 +1,4 @@
-package uiplane
+package secretlogin
 
 import (
 	"cmp"
@@ -12,13 +12,14 @@ import (
 
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/planes/ui/planeasker"
 )
 
-// providers log people in by the OIDC methods of the secrets plane. A method is offered where its mount shows itself
+// Providers log people in by the OIDC methods of the secrets plane. A method is offered where its mount shows itself
 // (listing_visibility) and its role sends browsers back to this page. What a login needs beside the browser's cookie
 // (state, PKCE, the provider's nonce) is the method's own. It is safe for concurrent use.
-type providers struct {
-	ask *asker
+type Providers struct {
+	Ask *planeasker.Asker
 
 	mu    sync.Mutex
 	known map[string]offered // by origin
@@ -38,12 +39,12 @@ const (
 	atSecrets   = "secrets:"       // begins the id of a method; its mount follows
 )
 
-// backTo is where the provider sends the browser back to: as Vault's UI has it, so that what is registered for it at a
+// BackTo is where the provider sends the browser back to: as Vault's UI has it, so that what is registered for it at a
 // provider stays good.
-func backTo(origin, mount string) string { return origin + "/ui/vault/auth/" + mount + "oidc/callback" }
+func BackTo(origin, mount string) string { return origin + "/ui/vault/auth/" + mount + "oidc/callback" }
 
 // Methods implements uiapi.Browser.
-func (p *providers) Methods(r *http.Request, origin string) []uiapi.Method {
+func (p *Providers) Methods(r *http.Request, origin string) []uiapi.Method {
 	p.mu.Lock()
 	kept, ok := p.known[origin]
 	p.mu.Unlock()
@@ -62,14 +63,14 @@ func (p *providers) Methods(r *http.Request, origin string) []uiapi.Method {
 	return list
 }
 
-func (p *providers) look(ctx context.Context, r *http.Request, origin string) []uiapi.Method {
+func (p *Providers) look(ctx context.Context, r *http.Request, origin string) []uiapi.Method {
 	nobody := &uiapi.Person{Remote: r.RemoteAddr}
 	var seen struct {
 		Data struct {
 			Auth map[string]struct{ Type, Description string } `json:"auth"`
 		} `json:"data"`
 	}
-	if p.ask.get(ctx, nobody, "secrets", "/v1/sys/internal/ui/mounts", &seen) != nil {
+	if p.Ask.Get(ctx, nobody, "secrets", "/v1/sys/internal/ui/mounts", &seen) != nil {
 		return nil // sealed, or not there
 	}
 	var mounts []string
@@ -84,7 +85,7 @@ func (p *providers) look(ctx context.Context, r *http.Request, origin string) []
 	var looking sync.WaitGroup
 	for i, mount := range mounts {
 		looking.Go(func() {
-			address, err := p.address(ctx, nobody, mount, "", backTo(origin, mount), "")
+			address, err := p.address(ctx, nobody, mount, "", BackTo(origin, mount), "")
 			m := uiapi.Method{ID: atSecrets + mount, Role: err != nil && strings.Contains(err.Error(), "missing role"),
 				Name: cmp.Or(seen.Data.Auth[mount].Description, strings.TrimSuffix(mount, "/"))}
 			// One whose provider does not answer now is set up all the same.
@@ -98,31 +99,31 @@ func (p *providers) look(ctx context.Context, r *http.Request, origin string) []
 }
 
 // address asks a mount where the browser goes to; "" where its role does not allow the way back.
-func (p *providers) address(ctx context.Context, as *uiapi.Person, mount, role, back, nonce string) (string, error) {
+func (p *Providers) address(ctx context.Context, as *uiapi.Person, mount, role, back, nonce string) (string, error) {
 	var answer struct {
 		Data struct {
 			Address string `json:"auth_url"`
 		} `json:"data"`
 	}
-	err := p.ask.send(ctx, as, http.MethodPost, "secrets", "/v1/auth/"+pathOf(mount)+"oidc/auth_url",
+	err := p.Ask.Send(ctx, as, http.MethodPost, "secrets", "/v1/auth/"+pathOf(mount)+"oidc/auth_url",
 		map[string]string{"role": role, "redirect_uri": back, "client_nonce": nonce}, &answer)
 	return answer.Data.Address, err
 }
 
 // Begin implements uiapi.Browser.
-func (p *providers) Begin(r *http.Request, v *uiapi.Visit) (address, state string, err error) {
+func (p *Providers) Begin(r *http.Request, v *uiapi.Visit) (address, state string, err error) {
 	mount, err := mountOf(v.Method)
 	if err != nil {
 		return "", "", err
 	}
-	back := backTo(v.Origin, mount)
+	back := BackTo(v.Origin, mount)
 	address, err = p.address(r.Context(), &uiapi.Person{Remote: r.RemoteAddr}, mount, v.Role, back, v.Nonce)
 	if err != nil {
 		return "", "", err
 	}
 	if address == "" {
-		return "", "", errkind.Errorf(errkind.Invalid, "allowed_redirect_uris of the role do not have %s: add it, here and "+
-			"at the provider", back)
+		return "", "", errkind.Errorf(errkind.Invalid,
+			"allowed_redirect_uris of the role do not have %s: add it, here and at the provider", back)
 	}
 	u, err := url.Parse(address)
 	if err != nil {
@@ -132,7 +133,7 @@ func (p *providers) Begin(r *http.Request, v *uiapi.Visit) (address, state strin
 }
 
 // End implements uiapi.Browser.
-func (p *providers) End(r *http.Request, method, state, code, nonce string) (uiapi.Person, error) {
+func (p *Providers) End(r *http.Request, method, state, code, nonce string) (uiapi.Person, error) {
 	who := uiapi.Person{Remote: r.RemoteAddr}
 	mount, err := mountOf(method)
 	if err != nil {
@@ -140,7 +141,7 @@ func (p *providers) End(r *http.Request, method, state, code, nonce string) (uia
 	}
 	var answer loggedIn
 	q := url.Values{"state": {state}, "code": {code}, "client_nonce": {nonce}}
-	err = p.ask.get(r.Context(), &uiapi.Person{Remote: r.RemoteAddr}, "secrets", "/v1/auth/"+pathOf(mount)+
+	err = p.Ask.Get(r.Context(), &uiapi.Person{Remote: r.RemoteAddr}, "secrets", "/v1/auth/"+pathOf(mount)+
 		"oidc/callback?"+q.Encode(), &answer)
 	switch {
 	case errkind.Is(err, errkind.Invalid): // what the method says of a login that is not good
@@ -151,7 +152,7 @@ func (p *providers) End(r *http.Request, method, state, code, nonce string) (uia
 		return who, errkind.New(errkind.Denied, "the login gave no token")
 	}
 	who.Made = true
-	return who, p.ask.secretsToken(r.Context(), answer.Auth.Token, &who)
+	return who, ByToken(r.Context(), p.Ask, answer.Auth.Token, &who)
 }
 
 // mountOf is the mount of a method's id, such as oidc/.

@@ -1,0 +1,80 @@
+package access
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+
+	"corbel.dev/corbel/cli/browserlogin"
+	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/keptlogin"
+	"corbel.dev/corbel/client/vault"
+	"github.com/spf13/cobra"
+)
+
+// browserLogin logs in at an OIDC provider, by a method of the secrets plane, and keeps the token.
+type browserLogin struct {
+	role  string
+	port  int
+	print bool
+}
+
+func (b *browserLogin) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&b.role, "role", "", "role of an OIDC method; default the method's own")
+	f.IntVar(&b.port, "callback-port", 8250, "port of this machine that the browser comes back to; 0 takes a free one")
+	f.BoolVar(&b.print, "no-browser", false, "print the provider's address, open no browser")
+}
+
+func (b *browserLogin) run(ctx context.Context, e *command.Env, method string) error {
+	cfg, err := vault.FromEnv(e.Getenv)
+	if err != nil {
+		return err
+	}
+	cfg.Address, cfg.Token = cmp.Or(cfg.Address, "http://127.0.0.1:8200"), ""
+	cl, err := vault.New(cfg)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	place, err := browserlogin.Listen(ctx, net.JoinHostPort("localhost", strconv.Itoa(b.port)))
+	if err != nil {
+		return fmt.Errorf("%w: name another port with --callback-port", err)
+	}
+	defer place.Close()
+	redirect, nonce := "http://"+net.JoinHostPort("localhost", place.Port())+browserlogin.Path, rand.Text()
+	path := "auth/" + method + "/oidc/"
+	begun, err := cl.Do(ctx, "PUT", path+"auth_url", nil, map[string]string{"role": b.role, "redirect_uri": redirect,
+		"client_nonce": nonce})
+	if err != nil {
+		return fmt.Errorf("the method %q of the secrets plane at %s: %w", method, cl.Address(), err)
+	}
+	address, _ := begun.Data["auth_url"].(string)
+	if address == "" {
+		return fmt.Errorf("allowed_redirect_uris of the role do not have %s: add it, here and at the provider", redirect)
+	}
+	back, err := place.Go(ctx, e.Err, address, !b.print)
+	if err != nil {
+		return err
+	}
+	a, err := cl.Do(ctx, "GET", path+"callback", url.Values{"state": {back.State}, "code": {back.Code},
+		"client_nonce": {nonce}}, nil)
+	if err != nil {
+		return err
+	}
+	if a.Auth == nil || a.Auth.ClientToken == "" {
+		return errors.New("the login gave no token")
+	}
+	login := keptlogin.Login{Token: a.Auth.ClientToken}
+	if err := keptlogin.Keep(e.Getenv, keptlogin.Secrets, cfg.Address, login); err != nil {
+		// A token that nobody knows must not stay behind.
+		_, ended := cl.WithToken(a.Auth.ClientToken).Do(ctx, "POST", "auth/token/revoke-self", nil, nil)
+		return errors.Join(err, ended)
+	}
+	return e.Printf("Logged in at the %s of %s\n", keptlogin.Secrets, cfg.Address)
+}

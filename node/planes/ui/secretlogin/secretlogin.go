@@ -1,0 +1,72 @@
+// Package secretlogin logs people of the web UI in at the secrets plane: with a token, by password, or at an OIDC
+// provider that a method of the plane names. It keeps no session and no token.
+package secretlogin
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"corbel.dev/corbel/api/uiapi"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/planes/ui/planeasker"
+)
+
+// API is a secrets plane's own API, with the token of a person.
+func API(h http.Handler) uiapi.Plane {
+	return uiapi.Plane{Handler: h, Attach: func(r *http.Request, p *uiapi.Person) error {
+		r.Header.Del("Authorization")
+		r.Header.Set("X-Vault-Token", p.Secrets)
+		r.Header.Set("X-Vault-Request", "true")
+		return nil
+	}}
+}
+
+// ByToken logs a person in with a token that the secrets plane knows.
+func ByToken(ctx context.Context, a *planeasker.Asker, token string, p *uiapi.Person) error {
+	as := uiapi.Person{Secrets: token, Remote: p.Remote}
+	var self struct {
+		Data struct {
+			Name string `json:"display_name"`
+		} `json:"data"`
+	}
+	if err := a.Get(ctx, &as, "secrets", "/v1/auth/token/lookup-self", &self); err != nil {
+		return err
+	}
+	p.Secrets = token
+	if p.Name == "" {
+		p.Name = self.Data.Name
+	}
+	return nil
+}
+
+// ByPassword logs a person in by the userpass method.
+func ByPassword(ctx context.Context, a *planeasker.Asker, c *uiapi.Credentials, p *uiapi.Person) error {
+	var answer loggedIn
+	err := a.Send(ctx, &uiapi.Person{Remote: p.Remote}, http.MethodPost, "secrets",
+		"/v1/auth/userpass/login/"+url.PathEscape(c.User), map[string]string{"password": c.Password}, &answer)
+	if err == nil && answer.Auth.Token == "" {
+		err = errkind.New(errkind.Denied, "the login gave no token")
+	}
+	if err == nil {
+		p.Secrets, p.Name, p.Made = answer.Auth.Token, c.User, true
+	}
+	return err
+}
+
+// loggedIn is the answer of a login of the secrets plane.
+type loggedIn struct {
+	Auth struct {
+		Token string `json:"client_token"`
+	} `json:"auth"`
+}
+
+// Leave gives back the token that a login made, when its person logs out.
+func Leave(a *planeasker.Asker) func(*http.Request, *uiapi.Person) {
+	return func(r *http.Request, p *uiapi.Person) {
+		if p.Made && p.Secrets != "" {
+			// Whoever logs out waits for it; where it fails, the token ends by its own time.
+			_ = a.Send(r.Context(), p, http.MethodPost, "secrets", "/v1/auth/token/revoke-self", nil, nil)
+		}
+	}
+}
