@@ -166,6 +166,14 @@ func proxyThrottled(v *view) []Finding {
 				"Raise or remove the CPU limit of the proxy's container (cpu.max); a proxy needs bursts, not an average.",
 				"Start Envoy with --concurrency no higher than the cores of its quota.",
 			}})
+		f := &out[len(out)-1]
+		if cpu := v.one("host.cgroup.cpu", "who", who); cpu != nil {
+			text := fmt.Sprintf("%s used %.2f cores%s", who, cpu.Now.Value, usually(cpu))
+			if most, ok := v.value("host.cgroup.quota", "who", who); ok {
+				text = fmt.Sprintf("%s used %.2f of the %.2f cores that it may%s", who, cpu.Now.Value, most, usually(cpu))
+			}
+			f.Evidence = append(f.Evidence, Line{Key: cpu.Key(), Text: text})
+		}
 	}
 	return out
 }
@@ -206,6 +214,7 @@ func packetLoss(v *view) []Finding {
 			"Compare the affected hosts: same rack, switch, zone or driver? mtr or ping -f to one of them shows the loss.",
 			"Check the NIC counters of both hosts (ethtool -S) for drops and exceeded allowances.",
 		}}
+	f.Evidence = append(f.Evidence, v.servicesLose()...)
 	for _, peer := range bad {
 		f.explains = append(f.explains, reach{member: peer})
 	}
@@ -288,8 +297,45 @@ func allowanceExceeded(v *view) []Finding {
 				{Text: "the allowance applies to bursts of milliseconds: the one-minute average can be far below it"}},
 			Do: []string{"Use an instance type with a larger allowance, or spread the traffic of this host over more " +
 				"hosts.", "Find the sender: a backup, a snapshot or an image pull next to the service."}})
+		f := &out[len(out)-1]
+		f.Evidence = append(append(f.Evidence, v.scheduler(nic)...), v.servicesLose()...)
 	}
 	return out
+}
+
+// scheduler says what the traffic scheduler of a card dropped, and put back because the card was busy.
+func (v *view) scheduler(nic string) (lines []Line) {
+	for _, k := range [...]struct{ name, what string }{{"host.qdisc.dropped", "dropped"},
+		{"host.qdisc.requeued", "put back, since the card was busy,"}} {
+		if s := v.one(k.name, "nic", nic); s != nil && s.Now.Sum >= 1 {
+			lines = append(lines, Line{Key: s.Key(), Text: fmt.Sprintf("the traffic scheduler of %s %s %.0f packets in %s", nic,
+				k.what, s.Now.Sum, v.Window)})
+		}
+	}
+	return lines
+}
+
+// servicesLose names the services of this host whose segments are sent again, the worst first.
+func (v *view) servicesLose() (lines []Line) {
+	type loser struct {
+		line Line
+		part float64
+	}
+	var all []loser
+	for _, s := range v.all("host.tcp.service_retransmits") {
+		sent := v.one("host.tcp.service_segments", "service", s.Label("service"))
+		if sent == nil || sent.Now.Sum < 50 || s.Now.Sum < 5 {
+			continue
+		}
+		part := s.Now.Sum / sent.Now.Sum
+		all = append(all, loser{Line{Key: s.Key(), Text: fmt.Sprintf("service %s: %.0f of its %.0f segments were retransmitted "+
+			"(%.1f %%)", s.Label("service"), s.Now.Sum, sent.Now.Sum, 100*part)}, part})
+	}
+	slices.SortStableFunc(all, func(a, b loser) int { return -cmp.Compare(a.part, b.part) })
+	for _, l := range all[:min(len(all), 3)] {
+		lines = append(lines, l.line)
+	}
+	return lines
 }
 
 // oneTransmitQueue finds a device with several queues that sends nearly all through one.
@@ -334,6 +380,8 @@ func oneTransmitQueue(v *view) []Finding {
 					d.busiest.Label("queue"), d.most, d.total)}},
 			Do: []string{"Spread the queues: set XPS (/sys/class/net/" + nic +
 				"/queues/tx-*/xps_cpus), or the driver's flow hash; make sure that irqbalance runs."}})
+		f := &out[len(out)-1]
+		f.Evidence = append(append(f.Evidence, v.scheduler(nic)...), v.servicesLose()...)
 	}
 	return out
 }

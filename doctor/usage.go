@@ -12,7 +12,7 @@ const (
 	// aloneLong is how long a part of the usage log may have no copy: a restart of the other server takes less.
 	aloneLong = time.Minute
 	// drainLong is how long clients may need to let go of a cache host that drains.
-	drainLong = 15 * time.Second
+	drainLong = 10 * time.Second
 	// unjudgedLong is how long a limit may not be judged.
 	unjudgedLong = time.Minute
 	// missedPart is which part of the accesses to a cache are too many misses, missesOfNote how many in a window.
@@ -238,7 +238,8 @@ func usageCacheSmall(v *view) []Finding {
 func usageCacheCold(v *view) []Finding {
 	hits, misses, evicted := v.cacheAccess()
 	s := v.one("usage.cache.miss")
-	if misses < missesOfNote || misses < missedPart*(hits+misses) || evicted >= missesOfNote || s.times() < usualTimes {
+	if misses < missesOfNote || misses < missedPart*(hits+misses) || evicted >= missesOfNote ||
+		s.Usual.Known() && s.times() < usualTimes {
 		return nil
 	}
 	var fresh []string

@@ -24,6 +24,7 @@ func (h *Host) throttled(r *telemetry.Registry) error {
 		return fmt.Errorf("whether a CPU quota stops this process cannot be seen: %w", err)
 	}
 	for _, g := range append([]group{{"self", self}}, h.envoys...) {
+		h.used(r, g)
 		periods, stopped, err := h.quotaOf(g.path)
 		if err != nil {
 			if g.who == "self" { // no quota is set
@@ -38,6 +39,33 @@ func (h *Host) throttled(r *telemetry.Registry) error {
 		}
 	}
 	return nil
+}
+
+// used is how many cores a group uses, and may use.
+func (h *Host) used(r *telemetry.Registry, g group) {
+	b, err := os.ReadFile(filepath.Join(g.path, "cpu.stat"))
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(b)) {
+		text, is := strings.CutPrefix(line, "usage_usec ")
+		if !is {
+			continue
+		}
+		v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+		if micros, known := h.grew("cpu "+g.path, v); err == nil && known {
+			r.Gauge("host.cgroup.cpu", "who", g.who).Set(micros / slowEvery.Seconds() / 1e6)
+		}
+	}
+	if b, err = os.ReadFile(filepath.Join(g.path, "cpu.max")); err != nil {
+		return
+	}
+	quota, period, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
+	most, err1 := strconv.ParseFloat(quota, 64)
+	each, err2 := strconv.ParseFloat(period, 64)
+	if err1 == nil && err2 == nil && each > 0 { // else it is "max"
+		r.Gauge("host.cgroup.quota", "who", g.who).Set(most / each)
+	}
 }
 
 // groupOf is the folder of a process's CPU control group, in whichever version is mounted.

@@ -16,6 +16,8 @@ type Host struct {
 	Ports func() []int
 	// Peer names who is at an address, "" when it is nobody known.
 	Peer func(ip string, port int) string
+	// Services are those of this host, by port: connections of theirs are counted together.
+	Services func() map[uint16]string
 	// Cards gives the counters that the drivers of network cards keep, by card; where it is nil, or gives none, the
 	// drivers are asked.
 	Cards func() map[string]map[string]uint64

@@ -37,6 +37,7 @@ func (h *Host) sample(r *telemetry.Registry, now time.Time) (gaps []string) {
 	h.envoys = h.proxies()
 	gap("network cards", h.cards(r))
 	gap("TCP peers", h.peers(r))
+	gap("TCP services", h.services(r))
 	gap("control group", h.throttled(r))
 	h.slowGaps = slices.Clone(gaps[before:])
 	return gaps

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"cmp"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/safchain/ethtool"
 
+	"corbel.dev/corbel/kit/qdisc"
 	"corbel.dev/corbel/kit/sockets"
 	"corbel.dev/corbel/telemetry"
 )
@@ -36,6 +38,10 @@ func (h *Host) cards(r *telemetry.Registry) error {
 			case isQueue && queues < 64:
 				queues++
 				h.add(r, float64(v), "host.nic.queue_packets", "nic", nic, "queue", queue)
+			case name == qdiscDropped:
+				h.add(r, float64(v), "host.qdisc.dropped", "nic", nic)
+			case name == qdiscRequeued:
+				h.add(r, float64(v), "host.qdisc.requeued", "nic", nic)
 			case isRingDrop(name):
 				h.add(r, float64(v), "host.nic.dropped", "nic", nic, "counter", name)
 			}
@@ -66,6 +72,9 @@ func isRingDrop(name string) bool {
 	return false
 }
 
+// What the kernel's traffic scheduler counts stands beside the drivers' counters, under these names.
+const qdiscDropped, qdiscRequeued = "qdisc_dropped", "qdisc_requeued"
+
 // drivers asks the driver of each card that is up and no loopback. A driver without counters has the kernel's own.
 func (h *Host) drivers() (map[string]map[string]uint64, error) {
 	nics, err := net.Interfaces()
@@ -78,6 +87,7 @@ func (h *Host) drivers() (map[string]map[string]uint64, error) {
 	}
 	defer et.Close()
 	out := map[string]map[string]uint64{}
+	scheduled, problem := qdisc.Read()
 	for _, nic := range nics {
 		if nic.Flags&net.FlagLoopback != 0 || nic.Flags&net.FlagUp == 0 || len(out) >= 16 {
 			continue
@@ -93,9 +103,12 @@ func (h *Host) drivers() (map[string]map[string]uint64, error) {
 				}
 			}
 		}
+		if c, ok := scheduled[nic.Index]; ok {
+			counters[qdiscDropped], counters[qdiscRequeued] = c.Dropped, c.Requeued
+		}
 		out[nic.Name] = counters
 	}
-	return out, nil
+	return out, problem
 }
 
 // peerCount is what all connections with one peer have in common.
@@ -150,6 +163,43 @@ func (h *Host) peers(r *telemetry.Registry) error {
 	return nil
 }
 
+// maxServices bounds the ports of services that the kernel is asked about.
+const maxServices = 64
+
+// services asks the kernel about the TCP connections of this host's services, those that they dial with their own port
+// left out: who loses packets is told by service and not by address alone.
+func (h *Host) services(r *telemetry.Registry) error {
+	if h.Services == nil {
+		return nil
+	}
+	names := h.Services()
+	var ports []uint16
+	for _, port := range slices.Sorted(maps.Keys(names)) {
+		if len(ports) < maxServices {
+			ports = append(ports, port)
+		}
+	}
+	if len(ports) == 0 {
+		return nil
+	}
+	counts := map[string]*peerCount{}
+	err := sockets.Each(sockets.Which{Ports: ports, Figures: true}, func(s *sockets.Socket) {
+		name, mine := names[s.Local.Port()]
+		if !mine || s.Remote.Port() == 0 {
+			return
+		}
+		if s.Remote.Addr().IsLoopback() {
+			s.Resent = 0
+		}
+		h.countAs(counts, name, "service ", s)
+	})
+	for _, c := range counts {
+		r.Counter("host.tcp.service_segments", "service", c.name).Add(uint64(c.segments))
+		r.Counter("host.tcp.service_retransmits", "service", c.name).Add(uint64(c.lost))
+	}
+	return err
+}
+
 // countSocket adds what one connection sent since it was last seen; sockets come and go, so their own totals are
 // followed.
 func (h *Host) countSocket(counts map[string]*peerCount, s *sockets.Socket) {
@@ -160,12 +210,16 @@ func (h *Host) countSocket(counts map[string]*peerCount, s *sockets.Socket) {
 	if name == "" {
 		name = ip
 	}
+	h.countAs(counts, name, "socket ", s)
+}
+
+func (h *Host) countAs(counts map[string]*peerCount, name, of string, s *sockets.Socket) {
 	c := counts[name]
 	if c == nil {
 		c = &peerCount{name: name}
 		counts[name] = c
 	}
-	key := "socket " + strconv.FormatUint(s.Cookie, 36)
+	key := of + strconv.FormatUint(s.Cookie, 36)
 	newSent, known := h.grew(key+"s", float64(s.Out))
 	newLost, _ := h.grew(key+"r", float64(s.Resent))
 	if !known { // it is new: all of it is

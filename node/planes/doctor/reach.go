@@ -208,3 +208,17 @@ func withoutToken(u *url.URL) string {
 	}
 	return (&url.URL{Path: u.Path, RawQuery: query.Encode()}).RequestURI()
 }
+
+// services are those that are registered on this host, by port.
+func (d *Doctor) services() map[uint16]string {
+	out := map[uint16]string{}
+	if d.d.Local == nil {
+		return out
+	}
+	for _, s := range d.d.Local.View().Services {
+		if p := s.Service.Port; p > 0 && p < 1<<16 {
+			out[uint16(p)] = s.Service.Name
+		}
+	}
+	return out
+}
