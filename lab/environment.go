@@ -38,6 +38,7 @@ type environment struct {
 	load       load
 	undo       []func()
 	asked      asked
+	story      *story // of the usage plane
 }
 
 // asked is how the doctor is asked.

@@ -103,6 +103,8 @@ type Step struct {
 	Seconds   float64 `json:"seconds"`
 	Finding   string  `json:"finding"`
 	Culprit   string  `json:"culprit"`
+	// RoundTrip is the p99 of round trips to the usage cache at the step's end, in milliseconds, in its story.
+	RoundTrip float64 `json:"round_trip_p99_ms,omitempty"`
 }
 
 func newOutcome(s *Scenario, run int) Outcome {
@@ -164,7 +166,13 @@ func runFaulty(ctx context.Context, s *Scenario, o *Options, out *Outcome) (err 
 			return err
 		}
 		if len(steps) > 1 {
-			out.Steps = append(out.Steps, Step{st.about, out.Lacks == "", out.last, out.Finding, out.Culprit})
+			one := Step{About: st.about, Diagnosed: out.Lacks == "", Seconds: out.last, Finding: out.Finding,
+				Culprit: out.Culprit}
+			if b.story != nil {
+				one.RoundTrip = b.story.p99(time.Now())
+				b.say("round trips to the cache take %.1f ms at the 99th percentile", one.RoundTrip)
+			}
+			out.Steps = append(out.Steps, one)
 		}
 	}
 	return nil

@@ -47,6 +47,8 @@ type expected struct {
 	first finding
 	// also are findings that stand behind the first, in any order.
 	also []finding
+	// nothing says that there must be no finding.
+	nothing bool
 	// denies are words of lines in which the first finding says what it is not.
 	denies []string
 }
@@ -85,6 +87,12 @@ const (
 // lacks says what of w a report does not say, "" when it says everything. busy is which part of this machine's CPU
 // was in use.
 func (w *expected) lacks(r *doctor.Report, busy float64) string {
+	if w.nothing {
+		if len(r.Findings) > 0 {
+			return "there is a finding: " + r.Findings[0].Code + ": " + r.Findings[0].Culprit
+		}
+		return ""
+	}
 	if len(r.Findings) == 0 {
 		return "there is no finding"
 	}
@@ -186,6 +194,13 @@ var Scenarios = []Scenario{
 		"counters)", Code: "allowance-exceeded", inject: exceedAllowance},
 	{Name: "one-transmit-queue", About: "one of eight queues of the leader's network card sends everything (synthetic " +
 		"counters)", Code: "one-transmit-queue", inject: useOneQueue},
+	{Name: "usage-cold-counters", About: "counters of usage start with empty local caches, and ask the remote cache for " +
+		"what it does not know", Code: "usage-cache-cold", single: true, prepare: cached, inject: goCold},
+	{Name: "usage-terminating-cache", About: "a cache host drains, and a client that knows no health check goes on to use it",
+		Code: "usage-drain-waits", single: true, prepare: cached, inject: drainCache},
+	{Name: "usage-story", About: "cold counters, a throttled proxy, one transmit queue, an exceeded allowance (synthetic " +
+		"counters) and a terminating cache host at once; then they are removed one by one", Code: "allowance-exceeded",
+		alone: true, single: true, prepare: cached, steps: usageStory},
 }
 
 // Find returns the scenario of a name, nil when there is none.

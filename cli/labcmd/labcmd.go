@@ -62,6 +62,20 @@ Exit codes: 0 all diagnosed, 1 at least one was not, 2 wrong usage.`
 	c.Flags().StringVar(&o.html, "html", "", "also write what the runs came to as a page into this file")
 	f.StringVar(&o.save, "save", "", "folder for the evidence of undiagnosed runs, for corbel doctor --from")
 	c.RunE = o.run
+	c.AddCommand(forward())
+}
+
+// forward is the proxy of usage-story, which the lab starts.
+func forward() *cobra.Command {
+	c := &cobra.Command{Use: "forward LISTEN TARGET", Short: "Pass connections on", Hidden: true,
+		Args: command.Between(2, 2, "two addresses")}
+	c.Flags().String("service-node", "", "name, for who looks at the process")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ctx, stop := command.Signals(c.Context())
+		defer stop()
+		return lab.Forward(ctx, args[0], args[1])
+	}
+	return c
 }
 
 func (o *options) run(c *cobra.Command, args []string) error {

@@ -59,7 +59,7 @@ func TestSideBySide(t *testing.T) {
 // TestFaultsOfTheMachineAreAlone: what shows in what every process reads, or takes the machine, has it for itself.
 func TestFaultsOfTheMachineAreAlone(t *testing.T) {
 	alone := []string{"proxy-throttled", "storage-sink-blocks", "revocation-storm", "noisy-tenant",
-		"proxy-and-terminating", "goroutines-grow"}
+		"proxy-and-terminating", "goroutines-grow", "usage-story"}
 	for i := range lab.Scenarios {
 		s := &lab.Scenarios[i]
 		if want := s.Code != "" && !slices.Contains(alone, s.Name); s.Shares() != want {

@@ -32,8 +32,16 @@ func savePage(path string, all []lab.Outcome) error {
 			part.Words = append(part.Words, fmt.Sprintf("Found after %.1f s: %s %s", o.Seconds, o.Finding, o.Culprit))
 		}
 		part.List = append(part.List, o.Not...)
+		curve := plotpage.Part{Head: name + ": round trips to the cache, 99th percentile"}
 		for _, s := range o.Steps {
 			part.Rows = append(part.Rows, []string{s.About, s.Finding, s.Culprit, fmt.Sprintf("%.1f s", s.Seconds)})
+			if s.RoundTrip > 0 {
+				curve.Bars = append(curve.Bars, plotpage.Bar{Name: s.About, Value: s.RoundTrip,
+					Words: fmt.Sprintf("%.1f ms", s.RoundTrip)})
+			}
+		}
+		if len(curve.Bars) > 0 {
+			runs = append(runs, curve)
 		}
 		if len(part.Rows) > 0 {
 			part.Columns = []string{"Step", "Finding", "Culprit", "After"}
