@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/test/fault/meshruns"
 	"corbel.dev/corbel/test/fault/monitorruns"
 	"corbel.dev/corbel/test/fault/secretsruns"
+	"corbel.dev/corbel/test/fault/usageruns"
 
 	faultrun "corbel.dev/corbel/test/fault"
 	"corbel.dev/corbel/test/fault/flood"
@@ -87,6 +88,11 @@ var rows = []row{
 	{"monitor-outage", "B8, monitor plane: PostgreSQL gone for 60 s, or hung for as long, under results, one server " +
 		"stopped meanwhile; time until it had everything",
 		2, 2 * time.Minute, false, withPostgres(monitorOutage)},
+	{"usage", "usage plane: histories of events, retries, duplicates, late ones and voids on three servers, one or all " +
+		"killed in each cycle; every estimate against an exact model; time until all served again", 10, 4 * time.Minute, false,
+		usageCrash(usageruns.Usage{Servers: 3, Cycles: 15, Load: 2 * time.Second})},
+	{"usage-one", "the same on one server", 4, 90 * time.Second, false,
+		usageCrash(usageruns.Usage{Servers: 1, Cycles: 20})},
 	{"watch", "A3: blocking queries of keys, prefixes and services across faults, 30 s", 5, 40 * time.Second,
 		false, watch},
 	{"disk-errors", "A7: ENOSPC and EIO on each kind of operation, after ever more that go well; worst time until " +
@@ -187,6 +193,14 @@ func secretsCrash(cfg secretsruns.Secrets) func(context.Context, *faultrun.Lab, 
 		return done{map[string]int{"cycles": r.Cycles, "acknowledged": r.Acked, "power losses": r.Powerless,
 			"tokens revoked": r.Revoked, "logins": r.Logins, "unwrapped": r.Unwrapped,
 			"uses": r.Limited, "roles": r.Roles, "fenced": r.Fenced, "reads of standbys": r.StandbyReads}, r.Starts}, err
+	}
+}
+
+func usageCrash(cfg usageruns.Usage) runner {
+	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+		r, err := usageruns.Run(ctx, l, cfg, seed)
+		return done{map[string]int{"cycles": r.Cycles, "events": r.Events, "sent again": r.Retries,
+			"duplicates": r.Duplicates, "late": r.Late, "voids": r.Voids, "values judged": r.Judged}, r.Starts}, err
 	}
 }
 

@@ -1,0 +1,433 @@
+// Package usageruns has the scenario of the usage plane: a history of events, retries, duplicates, late ones and
+// corrections while servers are killed, and at the end an exact model that says what every estimate must be.
+package usageruns
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"corbel.dev/corbel/kit/spawn"
+	"corbel.dev/corbel/kit/spawn/harness"
+	faultrun "corbel.dev/corbel/test/fault"
+)
+
+// Usage is a run.
+type Usage struct {
+	Servers int // 1 or 3
+	Cycles  int // of load, a kill -9, and a restart
+	Senders int // default 3
+	// Load is how long the load of a cycle lasts at most; default a second.
+	Load time.Duration
+}
+
+// Report tells what a run did.
+type Report struct {
+	Cycles, Events, Retries, Duplicates, Late, Voids, Judged int
+	// Starts are the times from a start until all servers served again.
+	Starts []time.Duration
+}
+
+// config has servers take over soon, so that cycles are short.
+const config = "usage { own_planes = false\n log { failover = \"3s\"\n alone_after = \"3s\" }\n state { snapshot = \"1s\" } }"
+
+// late is how old an event may be to be counted, and old how old those are that may not.
+const late, old = time.Hour, 3 * time.Hour
+
+// event is one as it is sent, with what the model must know.
+type event struct {
+	ID       string            `json:"id"`
+	Source   string            `json:"source"`
+	Tenant   string            `json:"tenant"`
+	Product  string            `json:"product"`
+	Time     int64             `json:"time"`
+	Value    int64             `json:"value,omitempty"`
+	Identity map[string]string `json:"identity,omitempty"`
+	Tags     map[string]string `json:"tags"`
+}
+
+// model is what must have been counted. Senders share it.
+type model struct {
+	mu     sync.Mutex // guards what follows
+	events map[string]event
+	report *Report
+}
+
+func (m *model) note(f func(*Report)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f(m.report)
+}
+
+// Run does cycles on one cluster.
+func Run(ctx context.Context, l *faultrun.Lab, cfg Usage, seed uint64) (report Report, err error) {
+	if cfg.Senders == 0 {
+		cfg.Senders = 3
+	}
+	if cfg.Load == 0 {
+		cfg.Load = time.Second
+	}
+	c, err := l.Open(ctx, harness.Config{Servers: cfg.Servers, Power: true, HCL: []string{config}})
+	if err != nil {
+		return report, err
+	}
+	defer c.Close()
+	r := rand.New(rand.NewPCG(seed, 17))
+	m := &model{events: map[string]event{}, report: &report}
+	if err := define(ctx, c); err != nil {
+		return report, errors.Join(err, c.Damage())
+	}
+	senders := make([]*sender, cfg.Senders)
+	for i := range senders {
+		senders[i] = &sender{name: fmt.Sprint("s", i), m: m, c: c, client: faultrun.NewClient(c.Servers[0].HTTP),
+			r: rand.New(rand.NewPCG(seed, uint64(100+i)))}
+		defer senders[i].client.Close()
+	}
+	for range cfg.Cycles {
+		if err := cycle(ctx, c, cfg, r, senders, &report); err != nil {
+			return report, fmt.Errorf("cycle %d: %w\n%s", report.Cycles+1, errors.Join(err, c.Damage()), c.Logs())
+		}
+	}
+	if err := m.judge(ctx, c); err != nil {
+		return report, fmt.Errorf("after %d cycles: %w\n%s", report.Cycles, errors.Join(err, c.Damage()), c.Logs())
+	}
+	if report.Events < cfg.Cycles {
+		return report, fmt.Errorf("only %d events were taken in %d cycles: nothing was tested", report.Events, cfg.Cycles)
+	}
+	return report, c.Damage()
+}
+
+// cycle loads, kills one server or all at a random instant, restarts, and has every sender end what it has begun.
+func cycle(ctx context.Context, c *faultrun.Cluster, cfg Usage, r *rand.Rand, senders []*sender, report *Report) error {
+	var group sync.WaitGroup
+	failed := make([]error, len(senders))
+	until, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for i, s := range senders {
+		group.Go(func() { failed[i] = s.run(ctx, until) })
+	}
+	_ = spawn.Sleep(ctx, cfg.Load/8+time.Duration(r.Int64N(int64(cfg.Load-cfg.Load/8))))
+	victims := c.Servers
+	if len(c.Servers) > 1 && r.IntN(4) > 0 {
+		victims = []*faultrun.Server{c.Servers[r.IntN(len(c.Servers))]}
+	}
+	lost := 0
+	for _, s := range victims {
+		_ = s.Control.Kill() // all at once
+	}
+	for _, s := range victims {
+		if err := s.Crash(r, &lost); err != nil {
+			cancel()
+			group.Wait()
+			return err
+		}
+	}
+	if len(victims) < len(c.Servers) {
+		_ = spawn.Sleep(ctx, time.Duration(r.IntN(5000))*time.Millisecond) // the others go on, and take over
+	}
+	began := time.Now()
+	err := c.Start()
+	if err == nil {
+		err = c.Ready(ctx, harness.StartLimit)
+	}
+	took := time.Since(began)
+	cancel()
+	group.Wait()
+	if err = errors.Join(append(failed, err)...); err == nil {
+		report.Cycles++
+		report.Starts = append(report.Starts, took)
+	}
+	return err
+}
+
+var products = map[string]string{
+	"calls": `{"kind":"sum","tags":["team"],"late":"1h"}`,
+	"peak":  `{"kind":"max","tags":["team"],"late":"1h"}`,
+	"seats": `{"kind":"unique","identity":["user"],"tags":["team"],"late":"1h"}`,
+}
+
+func define(ctx context.Context, c *faultrun.Cluster) error {
+	for name, text := range products {
+		err := spawn.Until(ctx, harness.StartLimit, "the product "+name, func() error {
+			return asked(c.Admin.Do(ctx, "PUT", "/v1/usage/products/"+name, []byte(text)))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func asked(r faultrun.Reply) error {
+	if r.Status/100 != 2 {
+		return errors.New(r.String())
+	}
+	return nil
+}
+
+// sender sends one batch after the other, and each until it is answered, wherever.
+type sender struct {
+	name   string
+	m      *model
+	c      *faultrun.Cluster
+	client *faultrun.Client
+	r      *rand.Rand
+	next   int
+	sent   [][]event // some that may come again
+}
+
+// patience is how long one thing may be tried.
+const patience = 2 * time.Minute
+
+// run sends until `until` ends; what was begun is ended.
+func (s *sender) run(ctx, until context.Context) error {
+	for until.Err() == nil {
+		var err error
+		switch n := s.r.IntN(20); {
+		case n == 0 && len(s.sent) > 0:
+			err = s.void(ctx)
+		case n < 5 && len(s.sent) > 0:
+			err = s.again(ctx)
+		default:
+			err = s.fresh(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sender) make() event {
+	s.next++
+	e := event{ID: strconv.Itoa(s.next), Source: s.name, Tenant: fmt.Sprint("t", s.r.IntN(3)),
+		Product: []string{"calls", "peak", "seats"}[s.r.IntN(3)], Tags: map[string]string{"team": fmt.Sprint(s.r.IntN(3))},
+		Time: time.Now().Add(-time.Duration(s.r.IntN(600)) * time.Second).UnixNano()}
+	if s.r.IntN(25) == 0 {
+		e.Time = time.Now().Add(-old).UnixNano()
+	}
+	if e.Product == "seats" {
+		e.Identity = map[string]string{"user": fmt.Sprint("u", s.r.IntN(400))}
+	} else {
+		e.Value = 1 + s.r.Int64N(1_000_000)
+	}
+	return e
+}
+
+func (s *sender) fresh(ctx context.Context) error {
+	batch := make([]event, 1+s.r.IntN(20))
+	for i := range batch {
+		batch[i] = s.make()
+	}
+	if err := s.post(ctx, batch); err != nil {
+		return err
+	}
+	if s.sent = append(s.sent, batch); len(s.sent) > 50 {
+		s.sent = slices.Delete(s.sent, 0, 25)
+	}
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	for _, e := range batch {
+		s.m.report.Events++
+		if time.Since(time.Unix(0, e.Time)) < late {
+			s.m.events[e.Source+"/"+e.ID] = e
+		}
+	}
+	return nil
+}
+
+// again sends what was sent, in other pieces.
+func (s *sender) again(ctx context.Context) error {
+	batch := slices.Concat(s.sent[s.r.IntN(len(s.sent))], s.sent[s.r.IntN(len(s.sent))])
+	s.r.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
+	return s.post(ctx, batch)
+}
+
+// post sends a batch until a server answers for all of it.
+func (s *sender) post(ctx context.Context, batch []event) error {
+	text, err := json.Marshal(batch)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Accepted, Duplicates, Late int
+		Rejected                   []any
+	}
+	tries := 0
+	err = spawn.Until(ctx, patience, "an answer to a batch", func() error {
+		tries++
+		r := s.anywhere().Do(ctx, "POST", "/v1/usage/events", text)
+		if err := asked(r); err != nil {
+			return err
+		}
+		return json.Unmarshal(r.Body, &answer)
+	})
+	if err != nil {
+		return err
+	}
+	if len(answer.Rejected) > 0 || answer.Accepted+answer.Duplicates+answer.Late != len(batch) {
+		return fmt.Errorf("a batch of %d events is answered with %+v", len(batch), answer)
+	}
+	s.m.note(func(r *Report) {
+		r.Retries, r.Duplicates, r.Late = r.Retries+tries-1, r.Duplicates+answer.Duplicates, r.Late+answer.Late
+	})
+	return nil
+}
+
+// anywhere is a client of some server that runs.
+func (s *sender) anywhere() *faultrun.Client {
+	all := s.c.Servers
+	return s.client.At(all[s.r.IntN(len(all))].HTTP)
+}
+
+// void takes an event out. To do so twice, after an answer that was lost, is to do it once.
+func (s *sender) void(ctx context.Context) error {
+	batch := s.sent[s.r.IntN(len(s.sent))]
+	e := batch[s.r.IntN(len(batch))]
+	text, err := json.Marshal(map[string]any{"kind": "void", "tenant": e.Tenant, "product": e.Product, "source": e.Source,
+		"ids": []string{e.ID}, "reason": "a test"})
+	if err != nil {
+		return err
+	}
+	err = spawn.Until(ctx, patience, "a correction", func() error {
+		return asked(s.anywhere().Do(ctx, "POST", "/v1/usage/corrections", text))
+	})
+	if err == nil {
+		s.m.mu.Lock()
+		defer s.m.mu.Unlock()
+		delete(s.m.events, e.Source+"/"+e.ID)
+		s.m.report.Voids++
+	}
+	return err
+}
+
+// judge compares every estimate, on every server, with the model.
+func (m *model) judge(ctx context.Context, c *faultrun.Cluster) error {
+	err := spawn.Until(ctx, patience, "all corrections are done", func() error {
+		r := c.Admin.Do(ctx, "GET", "/v1/usage/corrections", nil)
+		var out struct {
+			Corrections []struct {
+				ID, Status, Error string
+			}
+		}
+		if err := errors.Join(asked(r), json.Unmarshal(r.Body, &out)); err != nil {
+			return err
+		}
+		for _, one := range out.Corrections {
+			if one.Status == "failed" {
+				return spawn.Hopeless(fmt.Errorf("correction %s failed: %s", one.ID, one.Error))
+			}
+			if one.Status != "done" {
+				return fmt.Errorf("correction %s is %s", one.ID, one.Status)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	span := url.Values{"from": {now.Add(-late).Truncate(time.Minute).Format(time.RFC3339)},
+		"to": {now.Add(time.Hour).Truncate(time.Minute).Format(time.RFC3339)}, "by": {"team"}}
+	want := m.expected()
+	for _, s := range c.Servers {
+		for _, of := range slices.Sorted(maps.Keys(want)) {
+			if err := m.compare(ctx, c.Admin.At(s.HTTP), of, span, want[of]); err != nil {
+				return fmt.Errorf("%s: %w", s.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// series is a tenant's product.
+type series struct{ tenant, product string }
+
+func (s series) String() string { return s.tenant + "/" + s.product }
+
+// expected is the exact value of each series, by team; "" is the total.
+func (m *model) expected() map[string]map[string]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out, users := map[string]map[string]int64{}, map[string]bool{}
+	for n := range 3 {
+		for product := range products {
+			out[series{fmt.Sprint("t", n), product}.String()] = map[string]int64{"": 0}
+		}
+	}
+	for _, e := range m.events {
+		of := series{e.Tenant, e.Product}.String()
+		for _, team := range []string{"", e.Tags["team"]} {
+			switch e.Product {
+			case "calls":
+				out[of][team] += e.Value
+			case "peak":
+				out[of][team] = max(out[of][team], e.Value)
+			default:
+				if key := of + "/" + team + "/" + e.Identity["user"]; !users[key] {
+					users[key] = true
+					out[of][team]++
+				}
+			}
+		}
+	}
+	return out
+}
+
+// compare asks for a series until the answer is complete, and compares it.
+func (m *model) compare(ctx context.Context, client *faultrun.Client, of string, span url.Values,
+	want map[string]int64,
+) error {
+	var s series
+	for i := range of {
+		if of[i] == '/' {
+			s = series{of[:i], of[i+1:]}
+		}
+	}
+	q := maps.Clone(span)
+	q.Set("tenant", s.tenant)
+	q.Set("product", s.product)
+	var answer struct {
+		Value        *int64
+		Completeness struct{ Ratio float64 }
+		By           []struct {
+			Tag   string
+			Other bool
+			Value int64
+		}
+	}
+	err := spawn.Until(ctx, patience, "a complete answer", func() error {
+		r := client.Do(ctx, "GET", "/v1/usage/estimates?"+q.Encode(), nil)
+		if err := errors.Join(asked(r), json.Unmarshal(r.Body, &answer)); err != nil {
+			return err
+		}
+		if answer.Completeness.Ratio < 1 {
+			return errors.New(r.String())
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	got := map[string]int64{"": 0}
+	if answer.Value != nil {
+		got[""] = *answer.Value
+	}
+	for _, row := range answer.By {
+		got[row.Tag] = row.Value
+	}
+	maps.DeleteFunc(got, func(team string, v int64) bool { return team != "" && v == 0 })
+	if !maps.Equal(got, want) {
+		return fmt.Errorf("%s is %v, and %v was sent", of, got, want)
+	}
+	m.note(func(r *Report) { r.Judged += len(want) })
+	return nil
+}

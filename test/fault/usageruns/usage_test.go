@@ -1,0 +1,22 @@
+package usageruns
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	faultrun "corbel.dev/corbel/test/fault"
+)
+
+var lab *faultrun.Lab
+
+func TestMain(m *testing.M) { os.Exit(faultrun.Main(m, &lab)) }
+
+// TestUsage: after kills of one server or of all, every estimate is what an exact model says.
+func TestUsage(t *testing.T) {
+	r, err := Run(t.Context(), lab, Usage{Servers: 3, Cycles: 2, Load: 500 * time.Millisecond}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", r)
+}
