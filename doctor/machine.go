@@ -328,8 +328,8 @@ func (v *view) servicesLose() (lines []Line) {
 			continue
 		}
 		part := s.Now.Sum / sent.Now.Sum
-		all = append(all, loser{Line{Key: s.Key(), Text: fmt.Sprintf("service %s: %.0f of its %.0f segments were retransmitted "+
-			"(%.1f %%)", s.Label("service"), s.Now.Sum, sent.Now.Sum, 100*part)}, part})
+		all = append(all, loser{Line{Key: s.Key(), Text: fmt.Sprintf("service %s: %.0f of its %.0f segments were "+
+			"retransmitted (%.1f %%)", s.Label("service"), s.Now.Sum, sent.Now.Sum, 100*part)}, part})
 	}
 	slices.SortStableFunc(all, func(a, b loser) int { return -cmp.Compare(a.part, b.part) })
 	for _, l := range all[:min(len(all), 3)] {

@@ -47,8 +47,8 @@ type expected struct {
 	first finding
 	// also are findings that stand behind the first, in any order.
 	also []finding
-	// nothing says that there must be no finding.
-	nothing bool
+	// gone are findings of which none may be left; then there is no first one.
+	gone []finding
 	// denies are words of lines in which the first finding says what it is not.
 	denies []string
 }
@@ -87,10 +87,12 @@ const (
 // lacks says what of w a report does not say, "" when it says everything. busy is which part of this machine's CPU
 // was in use.
 func (w *expected) lacks(r *doctor.Report, busy float64) string {
-	if w.nothing {
-		if len(r.Findings) > 0 {
-			return "there is a finding: " + r.Findings[0].Code + ": " + r.Findings[0].Culprit
+	for _, f := range w.gone {
+		if slices.ContainsFunc(r.Findings, func(o doctor.Finding) bool { return f.is(&o) }) {
+			return "it still finds " + f.code + ": " + f.culprit
 		}
+	}
+	if len(w.gone) > 0 {
 		return ""
 	}
 	if len(r.Findings) == 0 {
@@ -196,10 +198,11 @@ var Scenarios = []Scenario{
 		"counters)", Code: "one-transmit-queue", inject: useOneQueue},
 	{Name: "usage-cold-counters", About: "counters of usage start with empty local caches, and ask the remote cache for " +
 		"what it does not know", Code: "usage-cache-cold", single: true, prepare: cached, inject: goCold},
-	{Name: "usage-terminating-cache", About: "a cache host drains, and a client that knows no health check goes on to use it",
+	{Name: "usage-terminating-cache", About: "a cache host drains, and a client that knows no health check goes on to " +
+		"use it",
 		Code: "usage-drain-waits", single: true, prepare: cached, inject: drainCache},
-	{Name: "usage-story", About: "cold counters, a throttled proxy, one transmit queue, an exceeded allowance (synthetic " +
-		"counters) and a terminating cache host at once; then they are removed one by one", Code: "allowance-exceeded",
+	{Name: "usage-story", About: "cold counters, a throttled proxy, one transmit queue, an exceeded allowance " +
+		"(synthetic counters) and a terminating cache host at once; then they are removed one by one", Code: "allowance-exceeded",
 		alone: true, single: true, prepare: cached, steps: usageStory},
 }
 

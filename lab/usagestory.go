@@ -264,13 +264,13 @@ func fiveCauses(ctx context.Context, b *environment) (w expected, err error) {
 
 // theFive are what the doctor says from the n-th cause on, in its order: the machine first.
 func theFive(n int) (w expected) {
-	all := []finding{{"allowance-exceeded", "of " + card}, {"one-transmit-queue", "transmit queue 3 of " + card},
+	five := []finding{{"allowance-exceeded", "of " + card}, {"one-transmit-queue", "transmit queue 3 of " + card},
 		{"proxy-throttled", "CPU quota of counter-proxy"}, {"usage-cache-cold", "rollout of"},
-		{"usage-drain-waits", "terminating cache host"}}[n:]
-	if len(all) == 0 {
-		return expected{nothing: true}
+		{"usage-drain-waits", "terminating cache host"}}
+	if n == len(five) {
+		return expected{gone: five}
 	}
-	return expected{first: all[0], also: all[1:]}
+	return expected{first: five[n], also: five[n+1:]}
 }
 
 // rates says by how much a second the counters of the card grow from now on, beside a healthy share.

@@ -89,7 +89,8 @@ var rows = []row{
 		"stopped meanwhile; time until it had everything",
 		2, 2 * time.Minute, false, withPostgres(monitorOutage)},
 	{"usage", "usage plane: histories of events, retries, duplicates, late ones and voids on three servers, one or all " +
-		"killed in each cycle; every estimate against an exact model; time until all served again", 10, 4 * time.Minute, false,
+		"killed in each cycle; every estimate against an exact model; time until all served again", 10,
+		4 * time.Minute, false,
 		usageCrash(usageruns.Usage{Servers: 3, Cycles: 15, Load: 2 * time.Second})},
 	{"usage-one", "the same on one server", 4, 90 * time.Second, false,
 		usageCrash(usageruns.Usage{Servers: 1, Cycles: 20})},

@@ -37,7 +37,11 @@ type Report struct {
 }
 
 // config has servers take over soon, so that cycles are short.
-const config = "usage { own_planes = false\n log { failover = \"3s\"\n alone_after = \"3s\" }\n state { snapshot = \"1s\" } }"
+const config = `usage {
+	own_planes = false
+	log { failover = "3s" alone_after = "3s" }
+	state { snapshot = "1s" }
+}`
 
 // late is how old an event may be to be counted, and old how old those are that may not.
 const late, old = time.Hour, 3 * time.Hour
