@@ -203,7 +203,7 @@ var Scenarios = []Scenario{
 		Code: "usage-drain-waits", single: true, prepare: cached, inject: drainCache},
 	{Name: "usage-story", About: "cold counters, a throttled proxy, one transmit queue, an exceeded allowance " +
 		"(synthetic counters) and a terminating cache host at once; then they are removed one by one",
-		Code: "allowance-exceeded",
+		Code:  "allowance-exceeded",
 		alone: true, single: true, prepare: cached, steps: usageStory},
 }
 
