@@ -3,6 +3,7 @@ package cli
 import (
 	"corbel.dev/corbel/cli/jobscmd"
 	"corbel.dev/corbel/cli/jobscmd/varscmd"
+	"corbel.dev/corbel/cli/serve"
 )
 
 // nomadLine is the command line of Nomad 1.6, in the order of --help.
@@ -12,6 +13,7 @@ var nomadLine = commandLine{
 	long: "Nomad's command line, served by Corbel: the same commands, flags, variables (NOMAD_*)\nand exit codes. " +
 		"`corbel --help` shows Corbel's own commands.",
 	entries: []entry{
+		{"agent", "Run an agent, with -server a server", groupRun, serve.Agent},
 		{"run", "Run a job, or update it", groupJobs, jobscmd.Run},
 		{"plan", "Show what running a job would change", groupJobs, jobscmd.Plan},
 		{"status", "Show a job, or whatever an id leads to", groupJobs, jobscmd.Status},

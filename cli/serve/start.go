@@ -155,6 +155,12 @@ for the processes on it. It takes the flags that Consul's agent takes.
 			"-server -bootstrap-expect=3 -data-dir=/var/lib/consul -config-dir=/etc/consul.d"
 	}
 	o := &startOptions{}
+	if e.Nomad {
+		c.Long = "Run the agent of a host, or with -server a server. Its configuration is Corbel's, whatever it is\n" +
+			"called by: `corbel agent` and docs/configuration.md have it.\n\n  nomad agent -dev\n  nomad agent " +
+			"-config /etc/corbel.d -data-dir /var/lib/corbel"
+		c.Flags().Var((*paths)(&o.Files), "config", "same as -config-file and -config-dir")
+	}
 	c.Flags().BoolVar(&o.dev, "dev", false, "same as `corbel dev`")
 	c.Flags().BoolVar(&o.isServer, "server", false, "same as `corbel server`")
 	starter(e, c, o)

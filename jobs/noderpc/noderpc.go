@@ -11,6 +11,7 @@
 //	  jobs.node.services     call    Services -> nothing        native service registrations
 //	  jobs.node.identity     call    SignAsk -> Signed          a workload identity (JWT), when a task needs it
 //	  jobs.node.variable     call    VariableAsk -> Variable    for templates, with the rights of the workload
+//	  jobs.node.instances    call    InstancesAsk -> Instances  native services, for templates
 //
 //	servers -> node
 //	  jobs.alloc.logs        stream  LogAsk -> Chunk ...        a task's output
@@ -56,6 +57,7 @@ const (
 	MethodServices  = "jobs.node.services"
 	MethodIdentity  = "jobs.node.identity"
 	MethodVariable  = "jobs.node.variable"
+	MethodInstances = "jobs.node.instances"
 )
 
 // What servers call.

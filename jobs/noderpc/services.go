@@ -53,6 +53,30 @@ type Variable struct {
 	Items map[string]string
 }
 
+// InstancesAsk reads the instances of a native service in the namespace of an allocation, for a template of it.
+type InstancesAsk struct {
+	Key
+	Alloc jobs.ID
+	Name  string
+}
+
+// Instances answers. Index is that of the last change of any service.
+type Instances struct {
+	Index uint64
+	List  []Registration
+}
+
+func (m *InstancesAsk) pass(c *pack.Coder) {
+	m.Key.pass(c)
+	passID(c, &m.Alloc)
+	passText(c, &m.Name)
+}
+
+func (m *Instances) pass(c *pack.Coder) {
+	pack.Unsigned(c, &m.Index)
+	pack.List(c, &m.List, MaxUpdates, func(s *Registration) { c.Record(s.pass) })
+}
+
 func (m *Services) pass(c *pack.Coder) {
 	m.Key.pass(c)
 	c.Bool(&m.All)

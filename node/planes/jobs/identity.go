@@ -3,10 +3,12 @@ package jobsplane
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/api/nomadapi/nomadrows"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/jobwire"
@@ -163,3 +165,36 @@ func implied(g *jobwire.TaskGroup, t *jobwire.Task) (list []*jobwire.WorkloadIde
 
 // Issuer implements nomadrows.Keys.
 func (i identities) Issuer() string { return i.p.keys.Issuer }
+
+// reads tells whether a token is the identity of a task that runs, and that may read the variable of a name.
+func (i identities) reads(token, name string) bool {
+	if strings.Count(token, ".") != 2 {
+		return false
+	}
+	t, err := jwks.Parse(token, []jwks.Algorithm{identityAlgorithm})
+	if err != nil {
+		return false
+	}
+	ring, _ := i.keys.ring()
+	at := slices.IndexFunc(ring.Keys, func(k *signKey) bool { return k.ID == t.KeyID() })
+	if at < 0 {
+		return false
+	}
+	claims, err := t.SignedByOne(jwks.Verifier{ID: ring.Keys[at].ID, Alg: identityAlgorithm, Public: ring.Keys[at].Public})
+	if err != nil || (jwks.Leeway{}).Check(&claims.Standard, i.p.d.Clock.Now()) != nil ||
+		!slices.Contains(claims.Audience, defaultAudience) {
+		return false
+	}
+	text, _ := claims.All["nomad_allocation_id"].(string)
+	task, _ := claims.All["nomad_task"].(string)
+	id, ok := nomadrows.ParseID(text)
+	if !ok {
+		return false
+	}
+	a := i.p.store.View().State.Allocation(id)
+	if a == nil || a.Terminal() {
+		return false
+	}
+	path, ok := strings.CutPrefix(name, a.Job.Namespace+"/")
+	return ok && workloadReads(a.Job, a.Group, task, path)
+}

@@ -44,6 +44,7 @@ func newNodes(d *plane.Doors, g *groupState, s *jobsched.Sched, head func(string
 	d.Handle(roles, noderpc.MethodHeartbeat, n.heartbeat)
 	d.Handle(roles, noderpc.MethodUpdate, n.update)
 	d.Handle(roles, noderpc.MethodServices, n.serve)
+	d.Handle(roles, noderpc.MethodInstances, n.instances)
 	d.HandleStream(roles, noderpc.MethodAllocs, n.allocs)
 	return n
 }
@@ -200,6 +201,31 @@ func (n *nodes) serve(ctx context.Context, req []byte) ([]byte, error) {
 	}
 	_, err = n.services.add(ctx, len(writes), func(c *jobstore.Command) { c.Names.Docs = append(c.Names.Docs, writes...) })
 	return nil, err
+}
+
+// instances answers noderpc.MethodInstances.
+func (n *nodes) instances(_ context.Context, req []byte) ([]byte, error) {
+	m, err := noderpc.Read[noderpc.InstancesAsk](req)
+	if err != nil {
+		return nil, err
+	}
+	v, err := n.known(m.Key)
+	if err != nil {
+		return nil, err
+	}
+	a := v.State.Allocation(m.Alloc)
+	if a == nil || a.NodeID != m.Node {
+		return nil, errkind.New(errkind.NotFound, "the node has no such allocation")
+	}
+	out := &noderpc.Instances{Index: v.Index(jobstore.Services)}
+	for d := range v.Documents(jobstore.Services, a.Job.Namespace) {
+		var s serviceBody
+		if json.Unmarshal([]byte(d.Body), &s) == nil && s.ServiceName == m.Name && len(out.List) < noderpc.MaxUpdates {
+			out.List = append(out.List, noderpc.Registration{ID: s.ID, Name: s.ServiceName, Namespace: s.Namespace,
+				Job: s.JobID, Address: s.Address, Port: s.Port, Tags: s.Tags})
+		}
+	}
+	return noderpc.Bytes(out), nil
 }
 
 // rpcAddr is where a node is called.

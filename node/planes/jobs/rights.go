@@ -13,6 +13,8 @@ import (
 // namespace/path, nodes and operators have the resources that they have elsewhere.
 type rights struct {
 	allows func(r *http.Request, right plane.Right) bool
+	// reads tells whether a token is a workload identity that may read a variable; nil knows none.
+	reads func(token, name string) bool
 }
 
 // needs is what each capability demands. One that is missing here demands acl:write.
@@ -41,6 +43,9 @@ func (r rights) Allows(token, namespace string, what nomadrows.Capability) (bool
 	if !ok {
 		right = plane.Right{Resource: acl.ACL, Level: acl.Write}
 	}
+	if what == nomadrows.ReadVariable && r.reads != nil && r.reads(token, namespace) {
+		return true, nil
+	}
 	if right.Resource == acl.Jobs || right.Resource == acl.Variable {
 		right.Name = namespace
 	}
@@ -52,9 +57,9 @@ func (r rights) Allows(token, namespace string, what nomadrows.Capability) (bool
 }
 
 // rightsOf are nil, so that everything is allowed, where the catalog has no access control.
-func rightsOf(d *plane.Doors) nomadrows.Rights {
+func rightsOf(d *plane.Doors, i identities) nomadrows.Rights {
 	if !d.Cfg.ACL.Enabled {
 		return nil
 	}
-	return rights{d.Allows}
+	return rights{d.Allows, i.reads}
 }

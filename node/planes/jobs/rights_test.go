@@ -20,7 +20,7 @@ func TestRights(t *testing.T) {
 		"root":     "*",
 		"":         "",
 	}
-	r := rights{func(r *http.Request, right plane.Right) bool {
+	r := rights{allows: func(r *http.Request, right plane.Right) bool {
 		text := tokens[r.Header.Get("X-Consul-Token")]
 		if text == "*" {
 			return true

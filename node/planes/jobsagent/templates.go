@@ -58,6 +58,8 @@ func (s *source) Get(ctx context.Context, d tasktemplate.Dep, after uint64) (v t
 		return s.keys(ctx, d.Name, after)
 	case tasktemplate.Service:
 		return s.instances(ctx, d.Name, after)
+	case tasktemplate.Native:
+		return s.native(ctx, d.Name, after)
 	case tasktemplate.Variable:
 		return s.variable(ctx, d.Name, after)
 	case tasktemplate.Secret:
