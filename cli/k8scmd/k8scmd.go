@@ -1,4 +1,4 @@
-// Package k8scmd holds the commands that run beside a Kubernetes cluster: sync-catalog and inject.
+// Package k8scmd holds the commands that run beside or in a Kubernetes cluster: sync-catalog, inject and sidecar.
 package k8scmd
 
 import (
@@ -19,7 +19,7 @@ import (
 func Command(e *command.Env, c *cobra.Command) {
 	c.Long = "Run the parts of Corbel that belong to a Kubernetes cluster. The Helm chart runs them as\ndeployments; " +
 		"docs/kubernetes.md says how."
-	command.Group(c, syncCatalog(e))
+	command.Group(c, syncCatalog(e), injectCommand(e), besideCommand(e))
 }
 
 // cluster is how a command reaches the API server.

@@ -56,6 +56,7 @@ services of the catalog become services of type ExternalName.`
 	f := c.Flags()
 	f.BoolVar(&cfg.ToCatalog, "to-consul", true, "register services of the cluster in the catalog")
 	f.BoolVar(&cfg.ToCluster, "to-k8s", true, "make services of the catalog resolvable in the cluster")
+	f.BoolVar(&cfg.Gateways, "gateways", false, "write Gateways and HTTPRoutes of the Gateway API as config entries")
 	f.StringVar(&o.Node, "consul-node-name", "k8s-sync", "node of the catalog for instances: one for each cluster")
 	f.StringVar(&o.Tag, "consul-k8s-tag", "k8s", "tag of instances; services with it are not brought back")
 	f.StringVar(&o.Prefix, "consul-service-prefix", "", "before names of services in the catalog")

@@ -42,6 +42,7 @@ type Config struct {
 
 	ToCatalog bool
 	ToCluster bool
+	Gateways  bool // write the cluster's gateways and routes as config entries; needs ToCatalog
 	Options   catalogsync.Options
 	Mirror    catalogsync.MirrorOptions
 
@@ -59,6 +60,7 @@ type Sync struct {
 	slices   *kubeapi.Mirror[k8s.EndpointSlice]
 	nodes    *kubeapi.Mirror[k8s.Node]
 	own      *kubeapi.Mirror[k8s.Service] // of the namespace in which mirrors are made
+	gates    *gateways                    // nil: they are not asked for
 	seen     seen
 	said     map[string]string // problems that were logged; used by compare's goroutine alone
 	held     map[string]bool   // services of the catalog that were refused; compare's goroutine alone
@@ -97,6 +99,8 @@ func New(cfg Config) (*Sync, error) {
 		return nil, errkind.New(errkind.Invalid, "nothing to keep in step: say to the catalog, to the cluster, or both")
 	case cfg.ToCatalog && cfg.Options.Node == "":
 		return nil, errkind.New(errkind.Invalid, "the catalog's node for instances has no name")
+	case cfg.Gateways && !cfg.ToCatalog:
+		return nil, errkind.New(errkind.Invalid, "gateways lead to services of the catalog: sync these to it too")
 	case cfg.ToCluster && cfg.Mirror.Namespace == "":
 		return nil, errkind.New(errkind.Invalid, "the namespace for services of the catalog has no name")
 	}
@@ -120,6 +124,9 @@ func New(cfg Config) (*Sync, error) {
 	}
 	if cfg.ToCluster {
 		s.own = kubeapi.NewMirror[k8s.Service](mirror(servicesOf(cfg.Mirror.Namespace)))
+	}
+	if cfg.Gateways {
+		s.gates = newGateways(mirror)
 	}
 	return s, nil
 }
@@ -163,6 +170,9 @@ func (s *Sync) lacks() (list []string) {
 	if s.cfg.ToCluster && (s.seen.services == nil || s.own.Lists.Load() == 0) {
 		list = append(list, "services of the catalog, and of the namespace "+s.cfg.Mirror.Namespace)
 	}
+	if s.gates != nil && !s.gates.synced() {
+		list = append(list, "gateways and routes of the cluster")
+	}
 	return list
 }
 
@@ -178,6 +188,11 @@ func (s *Sync) Run(ctx context.Context) error {
 	if s.cfg.ToCluster {
 		g.Add("own services", s.own.Run)
 		g.Add("catalog services", func(ctx context.Context) error { return s.follow(ctx, s.readServices) })
+	}
+	if s.gates != nil {
+		g.Add("gateway classes", s.gates.classes.Run)
+		g.Add("gateways", s.gates.gateways.Run)
+		g.Add("routes", s.gates.routes.Run)
 	}
 	g.Add("compare", s.compare)
 	return g.Run(ctx)
@@ -267,6 +282,9 @@ func (s *Sync) once(ctx context.Context) error {
 	}
 	if s.cfg.ToCluster {
 		errs = append(errs, s.toCluster(ctx))
+	}
+	if s.gates != nil {
+		errs = append(errs, s.toGateways(ctx))
 	}
 	return errors.Join(errs...)
 }

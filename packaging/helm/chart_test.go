@@ -136,18 +136,72 @@ ui: {ingress: {enabled: true, host: corbel.example}}
 	}
 }
 
+// The parts beside a cluster are there when they are asked for, with the rights that they need and the arguments that
+// the binary takes.
+func TestRenderBeside(t *testing.T) {
+	manifest, err := install(cluster(), load(t), values(t, `
+syncCatalog: {enabled: true, gateways: true, tokenSecret: sync, writeNamespace: consul}
+connectInject: {enabled: true, authMethod: pods, sidecarResources: {limits: {memory: 64Mi}}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := objects(t, manifest)
+	for _, name := range []string{"Deployment/prod-corbel-sync-catalog", "ClusterRole/fleet-prod-corbel-sync-catalog",
+		"ClusterRoleBinding/fleet-prod-corbel-sync-catalog", "Role/prod-corbel-sync-catalog",
+		"RoleBinding/prod-corbel-sync-catalog", "ServiceAccount/prod-corbel-sync-catalog",
+		"Deployment/prod-corbel-connect-inject", "Service/prod-corbel-connect-inject",
+		"Secret/prod-corbel-connect-inject-tls", "ServiceAccount/prod-corbel-connect-inject",
+		"MutatingWebhookConfiguration/fleet-prod-corbel-connect-inject"} {
+		if all[name] == nil {
+			t.Errorf("no %s", name)
+		}
+	}
+	args := func(name string) string {
+		pod := all[name]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+		b, err := json.Marshal(pod["containers"].([]any)[0].(map[string]any)["args"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	for name, want := range map[string][]string{
+		"Deployment/prod-corbel-sync-catalog": {`"--http-addr=https://prod-corbel.fleet.svc:8501"`, `"--gateways=true"`,
+			`"--k8s-write-namespace=consul"`, `"--deny-k8s-namespace=kube-system"`},
+		"Deployment/prod-corbel-connect-inject": {`"--auth-method=pods"`, `"--image=corbel:0.1.0"`, `memory`},
+	} {
+		for _, w := range want {
+			if got := args(name); !strings.Contains(got, w) {
+				t.Errorf("%s: %s lacks %s", name, got, w)
+			}
+		}
+	}
+	hook := all["MutatingWebhookConfiguration/fleet-prod-corbel-connect-inject"]["webhooks"].([]any)[0].(map[string]any)
+	bundle := hook["clientConfig"].(map[string]any)["caBundle"]
+	if secret := all["Secret/prod-corbel-connect-inject-tls"]["data"].(map[string]any); bundle == nil || bundle != secret["ca.crt"] {
+		t.Error("the webhook does not trust its own certificate")
+	}
+	agent := all["ConfigMap/prod-corbel-agent"]["data"].(map[string]any)["agent.json"].(string)
+	if !strings.Contains(agent, `"http": "0.0.0.0"`) || !strings.Contains(manifest, "hostPort: 8500") {
+		t.Error("pods cannot reach the agent of their host")
+	}
+}
+
 // Wrong values are refused by their name.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"server: {replicas: 2}":                    "replicas",
-		"server: {storage: {size: ten}}":           "size",
-		"servers: {replicas: 3}":                   "servers",
-		"datacenter: 'DC 1'":                       "datacenter",
-		"tls: {from: nobody}":                      "from",
-		"tls: {from: secret}":                      "existingSecret",
-		"tls: {from: certManager}":                 "name",
-		"ui: {ingress: {enabled: true}}":           "host",
-		"image: {repository: x, pullPolicy: Once}": "pullPolicy",
+		"server: {replicas: 2}":                                       "replicas",
+		"server: {storage: {size: ten}}":                              "size",
+		"servers: {replicas: 3}":                                      "servers",
+		"datacenter: 'DC 1'":                                          "datacenter",
+		"tls: {from: nobody}":                                         "from",
+		"tls: {from: secret}":                                         "existingSecret",
+		"tls: {from: certManager}":                                    "name",
+		"ui: {ingress: {enabled: true}}":                              "host",
+		"image: {repository: x, pullPolicy: Once}":                    "pullPolicy",
+		"syncCatalog: {nodePortSyncType: Any}":                        "nodePortSyncType",
+		"connectInject: {failurePolicy: Perhaps}":                     "failurePolicy",
+		"syncCatalog: {enabled: true, toConsul: false, toK8S: false}": "toK8S",
 	} {
 		if _, err := install(cluster(), load(t), values(t, text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s in it", text, err, want)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/k8s/gatewayapi"
 	"corbel.dev/corbel/k8s/kubetest"
 	"corbel.dev/corbel/kit/polltest"
 )
@@ -56,7 +57,7 @@ func startProcess(t *testing.T, args ...string) (*exec.Cmd, *lines) {
 }
 
 // devAt starts a whole cluster in a process and returns its address.
-func devAt(t *testing.T) string {
+func devAt(t *testing.T, hcl string) string {
 	t.Helper()
 	var ports [6]int
 	for i := range ports {
@@ -68,7 +69,7 @@ func devAt(t *testing.T) string {
 	args := []string{"dev", "--log-level", "error", "--data-dir", t.TempDir(), "--http-port", strconv.Itoa(ports[0]),
 		"--dns-port", "-1", "--server-port", strconv.Itoa(ports[1]), "--serf-lan-port", strconv.Itoa(ports[2]), "--hcl",
 		fmt.Sprintf("jobs { port = 0 }\nports { secrets = %d, monitor = %d, monitor_agents = %d, serf_wan = -1, grpc = -1, "+
-			"grpc_tls = -1 }", ports[3], ports[4], ports[5])}
+			"grpc_tls = -1 }\n", ports[3], ports[4], ports[5]) + hcl}
 	addr := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
 	startProcess(t, args...)
 	polltest.Within(t, time.Minute, func() bool {
@@ -143,7 +144,7 @@ func put(t *testing.T, url, body string) {
 // and the catalog's services appear in the cluster.
 func TestKubernetesSync(t *testing.T) {
 	t.Parallel()
-	addr, kube := devAt(t), kubetest.New(t)
+	addr, kube := devAt(t, ""), kubetest.New(t)
 	service := func(name, annotations string) {
 		var o kubetest.Object
 		if err := json.Unmarshal(fmt.Appendf(nil, `{"metadata":{"name":%q,"namespace":"shop","annotations":{%s}},
@@ -160,7 +161,7 @@ func TestKubernetesSync(t *testing.T) {
 	}
 	probe := fmt.Sprintf("127.0.0.1:%d", port)
 	_, said := startProcess(t, "k8s", "sync-catalog", "--http-addr", addr, "--kube-api", kube.URL,
-		"--k8s-write-namespace", "corbel", "--health-addr", probe)
+		"--k8s-write-namespace", "corbel", "--health-addr", probe, "--gateways")
 	shows := func(name, want string) {
 		t.Helper()
 		polltest.Within(t, time.Minute, func() bool { return healthy(t, addr, name) == want }, "%s to be %q", name, want)
@@ -191,6 +192,7 @@ func TestKubernetesSync(t *testing.T) {
 	put(t, addr+"/v1/catalog/deregister", `{"Node":"vm"}`)
 	polltest.Within(t, time.Minute, func() bool { return kube.Object("/api/v1/namespaces/corbel/services/db") == nil },
 		"db to be gone")
+	gatewayOf(t, addr, kube)
 	service("web", `"consul.hashicorp.com/service-sync":"false"`)
 	shows("web", "")
 	for path, code := range map[string]int{"ready": 200, "live": 200} {
@@ -203,4 +205,42 @@ func TestKubernetesSync(t *testing.T) {
 	if strings.Contains(said.String(), "level=ERROR") {
 		t.Error(said.String())
 	}
+}
+
+// gatewayOf makes a gateway with a route in the cluster, and sees both become config entries, with a status; and go.
+func gatewayOf(t *testing.T, addr string, kube *kubetest.Server) {
+	t.Helper()
+	const api = "/apis/gateway.networking.k8s.io/v1"
+	put(t, addr+"/v1/config", `{"Kind":"service-defaults","Name":"web","Protocol":"http"}`)
+	object := func(collection, text string) {
+		var o kubetest.Object
+		if err := json.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		kube.Put(api+collection, o)
+	}
+	object("/gatewayclasses", `{"metadata":{"name":"consul"},"spec":{"controllerName":"`+gatewayapi.Controller+`"}}`)
+	object("/namespaces/shop/gateways", `{"metadata":{"name":"edge","namespace":"shop"},"spec":{"gatewayClassName":"consul",
+"listeners":[{"name":"http","port":8080,"protocol":"HTTP"}]}}`)
+	object("/namespaces/shop/httproutes", `{"metadata":{"name":"web","namespace":"shop"},"spec":{"parentRefs":[{"name":"edge"}],
+"rules":[{"backendRefs":[{"name":"web","port":80}]}]}}`)
+	there := func(path string) bool {
+		resp, err := http.Get(addr + "/v1/config/" + path)
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	}
+	polltest.Within(t, time.Minute, func() bool { return there("api-gateway/edge") && there("http-route/web") },
+		"the gateway and its route to be entries")
+	polltest.Within(t, time.Minute, func() bool {
+		text, err := json.Marshal([]kubetest.Object{kube.Object(api + "/namespaces/shop/gateways/edge"),
+			kube.Object(api + "/namespaces/shop/httproutes/web"), kube.Object(api + "/gatewayclasses/consul")})
+		return err == nil && strings.Count(string(text), `"status":"True"`) == 8
+	}, "all conditions to be true")
+	kube.Delete(api + "/namespaces/shop/httproutes/web")
+	kube.Delete(api + "/namespaces/shop/gateways/edge")
+	polltest.Within(t, time.Minute, func() bool { return !there("api-gateway/edge") && !there("http-route/web") },
+		"the entries to be gone")
 }
