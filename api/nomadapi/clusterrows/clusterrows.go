@@ -305,7 +305,7 @@ func keys(q *request) error {
 	}
 	set, err := q.Keys.JWKS(q.Ctx())
 	if err != nil {
-		return err
+		return unsealed(err)
 	}
 	q.W.Header()["Cache-Control"] = []string{"public, max-age=60"}
 	return q.JSON(set)
@@ -337,11 +337,16 @@ func rotate(q *request) error {
 		return nomadrows.Failed("there are no workload identities")
 	}
 	k, err := q.Keys.Rotate(q.Ctx())
+	if err != nil {
+		return unsealed(err)
+	}
+	return q.JSON(map[string]any{"Key": k})
+}
+
+// unsealed is err as 503 while nothing seals or opens keys.
+func unsealed(err error) error {
 	if errkind.Is(err, errkind.Unavailable) {
 		return &nomadrows.Refusal{Status: http.StatusServiceUnavailable, Text: errkind.Text(err)}
 	}
-	if err != nil {
-		return err
-	}
-	return q.JSON(map[string]any{"Key": k})
+	return err
 }
