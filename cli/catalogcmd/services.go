@@ -46,15 +46,17 @@ func servicesList(e *command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		trends := e.Trends(r.Watch)
 		return command.Show(ctx, e, &r, r.Q, cl.Services, func(w io.Writer, services map[string][]string) error {
 			counts, err := countInstances(ctx, cl, r.Q, slices.Sorted(maps.Keys(services)))
 			if err != nil {
 				return err
 			}
-			t := command.Table{Head: []string{"SERVICE", "INSTANCES", "PASSING", "WARNING", "CRITICAL", "TAGS"}}
+			t := command.Table{Head: trends.Head("SERVICE", "INSTANCES", "PASSING", "WARNING", "CRITICAL", "TAGS")}
 			for _, c := range counts {
-				t.Add(c.name, strconv.Itoa(c.instances), strconv.Itoa(c.instances-c.warning-c.critical),
-					strconv.Itoa(c.warning), strconv.Itoa(c.critical), strings.Join(services[c.name], ","))
+				row := []string{c.name, strconv.Itoa(c.instances), strconv.Itoa(c.instances - c.warning - c.critical),
+					strconv.Itoa(c.warning), strconv.Itoa(c.critical), strings.Join(services[c.name], ",")}
+				t.Add(trends.Row(row, trends.Add(c.name, float64(c.warning+c.critical)))...)
 			}
 			return t.Write(w)
 		})

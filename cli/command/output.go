@@ -149,11 +149,16 @@ func Show[T any](ctx context.Context, e *Env, r *Reading, q client.Query,
 // each prints a sequence of answers; failures in between go to stderr, the last one ends it.
 func each[T any](e *Env, r *Reading, answers iter.Seq2[T, error], one func(T) error) error {
 	var last error
+	said := ""
 	for v, err := range answers {
 		if last = err; err != nil {
-			fmt.Fprintf(e.Err, "%s: %s\n", e.Program(), e.Text(err))
+			if text := e.Text(err); text != said { // once: nobody reads it again and again
+				said = text
+				fmt.Fprintf(e.Err, "%s: %s\n", e.Program(), text)
+			}
 			continue
 		}
+		said = ""
 		if !r.JSON {
 			fmt.Fprintf(e.Out, "%s\n", time.Now().Format("15:04:05"))
 		}

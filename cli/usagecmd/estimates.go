@@ -63,16 +63,22 @@ func estimates(e *command.Env) *cobra.Command {
 	a.text(c, "tz", "", "calendar, such as Europe/Berlin (default the tenant's)")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		a.values.Set("product", args[0])
+		trends := e.Trends(a.watch)
 		return show(c.Context(), e, &a, "/v1/usage/estimates", func(w io.Writer, out estimate) error {
-			return out.write(w)
+			return out.write(w, trends)
 		})
 	}
 	return c
 }
 
-func (x *estimate) write(w io.Writer) error {
+func (x *estimate) write(w io.Writer, trends *command.Trends) error {
 	f := command.Fields{Width: 14}
 	f.Add("Usage", strings.TrimSpace(text(x.Value)+" "+x.Unit))
+	if x.Value != nil {
+		if line := trends.Add("", float(*x.Value)); line != "" {
+			f.Add("Trend", line)
+		}
+	}
 	if x.Error.Method == "sketch" {
 		f.Add("Bound", fmt.Sprintf("%s to %s in 99 %% of cases (standard error %.2f %%)", text(x.Error.Low),
 			text(x.Error.High), x.Error.Relative*100))
@@ -98,7 +104,7 @@ func (x *estimate) write(w io.Writer) error {
 		return err
 	}
 	if len(x.By) > 0 {
-		t := command.Table{Head: []string{"Value", "Usage"}}
+		t := command.Table{Head: trends.Head("Value", "Usage")}
 		for _, row := range x.By {
 			name := row.Tag
 			if row.Other {
@@ -106,7 +112,7 @@ func (x *estimate) write(w io.Writer) error {
 			} else if name == "" {
 				name = "(none)"
 			}
-			t.Add(name, row.Value.String())
+			t.Add(trends.Row([]string{name, row.Value.String()}, trends.Add("by "+name, float(row.Value)))...)
 		}
 		if _, err := fmt.Fprintln(w); err != nil {
 			return err
@@ -130,6 +136,12 @@ func text(n *json.Number) string {
 		return "-"
 	}
 	return n.String()
+}
+
+// float is a number as near as a plot shows it.
+func float(n json.Number) float64 {
+	f, _ := n.Float64() // what is too large is the largest
+	return f
 }
 
 // plotWidth is the columns of the longest bar.
@@ -181,8 +193,10 @@ func limits(e *command.Env) *cobra.Command {
 			Crossed                       []float64
 			Forecast                      *time.Time
 		}
+		trends := e.Trends(a.watch)
 		return show(c.Context(), e, &a, "/v1/usage/limits", func(w io.Writer, list []limit) error {
-			t := command.Table{Head: []string{"Limit", "Tenant", "Product", "Window", "Used", "Of", "Crossed", "Reached by"}}
+			t := command.Table{Head: trends.Head("Limit", "Tenant", "Product", "Window", "Used", "Of", "Crossed",
+				"Reached by")}
 			for _, l := range list {
 				var crossed []string
 				for _, at := range l.Crossed {
@@ -192,7 +206,12 @@ func limits(e *command.Env) *cobra.Command {
 				if l.Forecast != nil {
 					by = shortTime(*l.Forecast)
 				}
-				t.Add(l.Name, l.Tenant, l.Product, l.Window, text(l.Now), l.Value.String(), strings.Join(crossed, ", "), by)
+				row, trend := []string{l.Name, l.Tenant, l.Product, l.Window, text(l.Now), l.Value.String(),
+					strings.Join(crossed, ", "), by}, ""
+				if l.Now != nil {
+					trend = trends.Add(l.Name, float(*l.Now))
+				}
+				t.Add(trends.Row(row, trend)...)
 			}
 			return t.Write(w)
 		})

@@ -204,21 +204,22 @@ func top(e *command.Env) *cobra.Command {
 	a.text(c, "tenant", "", "with --by: whose usage")
 	a.text(c, "limit", "10", "how many rows (default 10)")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		t := command.Table{Head: []string{"Product", "Who", "Usage", "Unit"}}
+		trends := e.Trends(a.watch)
 		if len(args) == 0 {
 			type row struct {
 				Product, Unit string
 				Top           []contributor
 			}
 			return show(c.Context(), e, &a, "/v1/usage/top", func(w io.Writer, list []row) error {
-				t := t
+				t := command.Table{Head: trends.Head("Product", "Who", "Usage", "Unit")}
 				for _, p := range list {
 					for i, who := range p.Top {
 						name := p.Product
 						if i > 0 {
 							name = ""
 						}
-						t.Add(name, who.name(""), who.Value.String(), p.Unit)
+						t.Add(trends.Row([]string{name, who.name(""), who.Value.String(), p.Unit},
+							trends.Add(p.Product+"\x00"+who.name(""), float(who.Value)))...)
 					}
 				}
 				return t.Write(w)
@@ -226,9 +227,10 @@ func top(e *command.Env) *cobra.Command {
 		}
 		a.values.Set("product", args[0])
 		return show(c.Context(), e, &a, "/v1/usage/top", func(w io.Writer, list []contributor) error {
-			t := command.Table{Head: []string{"Who", "Usage"}}
+			t := command.Table{Head: trends.Head("Who", "Usage")}
 			for _, who := range list {
-				t.Add(who.name(a.values.Get("by")), who.Value.String())
+				name := who.name(a.values.Get("by"))
+				t.Add(trends.Row([]string{name, who.Value.String()}, trends.Add(name, float(who.Value)))...)
 			}
 			return t.Write(w)
 		})
