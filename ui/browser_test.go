@@ -72,7 +72,7 @@ type fields map[string]any
 type stage struct {
 	t        *testing.T
 	ctx      context.Context
-	addr     string
+	addr     string // at which it listens
 	also     string // an address beside it that the browser may go to
 	api      *uiapi.API
 	server   *http.Server
@@ -81,10 +81,17 @@ type stage struct {
 
 	mu    sync.Mutex
 	words string // of the overview
+	flips int    // are added to what the list tells of each service
 	wrong []string
 }
 
 func open(t *testing.T) *stage {
+	t.Helper()
+	return openAt(t, "127.0.0.1")
+}
+
+// openAt opens the page at a name of the host.
+func openAt(t *testing.T, host string) *stage {
 	t.Helper()
 	chromium(t)
 	s := &stage{t: t, words: "3 servers"}
@@ -101,6 +108,9 @@ func open(t *testing.T) *stage {
 		if rows == 0 || rows > 500 {
 			t.Errorf("the page asks for %q rows", q.Get("rows"))
 		}
+		s.mu.Lock()
+		instances := 1000 + s.flips
+		s.mu.Unlock()
 		list := []fields{}
 		for i := range many {
 			name := fmt.Sprintf("service-%05d", i)
@@ -108,7 +118,7 @@ func open(t *testing.T) *stage {
 				name = `<img src=x onerror=alert(1)>`
 			}
 			if strings.Contains(name, q.Get("q")) {
-				list = append(list, fields{"name": name, "instances": 2, "passing": 1, "warning": 0, "critical": i % 2,
+				list = append(list, fields{"name": name, "instances": instances, "passing": 1, "warning": 0, "critical": i % 2,
 					"tags": []string{"v1"}})
 			}
 		}
@@ -137,10 +147,12 @@ func open(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	s.addr = l.Addr().String()
+	_, port, _ := net.SplitHostPort(s.addr)
+	s.also = "http://" + net.JoinHostPort(host, port)
 	s.start(l)
 	t.Cleanup(func() { _ = s.server.Close() })
 
-	s.browse("http://" + s.addr + "/ui")
+	s.browse(s.also+"/ui", chromedp.Flag("host-resolver-rules", "MAP "+host+" 127.0.0.1"))
 	return s
 }
 
@@ -181,6 +193,14 @@ func (s *stage) well() {
 	for _, w := range s.wrong {
 		s.t.Error(w)
 	}
+}
+
+// flip changes what the list tells of each service.
+func (s *stage) flip() {
+	s.mu.Lock()
+	s.flips++
+	s.mu.Unlock()
+	s.services.change()
 }
 
 func (s *stage) start(l net.Listener) {

@@ -5,6 +5,7 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { Problem, send } from "./api";
 import { Dialog } from "./overlay";
+import { Copy } from "./parts";
 import { text } from "../text";
 
 export type PlaneName = "catalog" | "secrets" | "monitor" | "jobs";
@@ -39,11 +40,14 @@ const headers: Record<PlaneName, [string, string]> = {
   monitor: ['-H "Authorization: Key $SENSU_API_KEY"', "$SENSU_API_URL"],
 };
 
+/** quoted is text as a shell takes it for one word, whatever is in it. */
+export const quoted = (s: string): string => (/^[\w%+=:,./-]+$/.test(s) ? s : `'${s.replaceAll("'", "'\\''")}'`);
+
 /** curl is the command that does the same. */
 export function curl(w: Write): string {
   const [header, address] = headers[w.plane];
-  const body = w.body === undefined ? "" : ` --data '${String(typeof w.body === "string" ? w.body : JSON.stringify(w.body)).replaceAll("'", "'\\''")}'`;
-  return `curl -X ${w.method} ${header} "${address}${w.path}"${body}`;
+  const body = w.body === undefined ? "" : ` --data-raw ${quoted(typeof w.body === "string" ? w.body : JSON.stringify(w.body))}`;
+  return `curl -X ${w.method} ${header} "${address}${w.path.replaceAll("!", "%21")}"${body}`; // "!" is a shell's history
 }
 
 /** perform does a write. */
@@ -67,11 +71,12 @@ export function Confirm() {
       setProblem(e instanceof Problem ? e.message : String(e));
     }
   };
+  const twin = q.write ? curl(q.write) : (q.twin ?? "");
   return (
     <Dialog label={q.title} end={end}>
       <h2>{q.title}</h2>
       <div>{q.hits}</div>
-      <pre class="curl">{q.write ? curl(q.write) : q.twin}</pre>
+      <pre class="curl">{twin}</pre>
       {problem !== "" && (
         <p class="problem" role="alert">
           {problem}
@@ -84,6 +89,7 @@ export function Confirm() {
         <button type="button" onClick={end}>
           {text.cancel}
         </button>
+        <Copy what={twin} label={text.copyCommand} />
       </form>
     </Dialog>
   );

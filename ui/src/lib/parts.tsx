@@ -92,11 +92,24 @@ export function Filter(props: { hint: string; problem?: string }) {
   );
 }
 
+/** put has the clipboard take text; pages that came neither by https nor from this host do so by a selection. */
+async function put(what: string, beside: HTMLElement): Promise<void> {
+  if ("clipboard" in navigator) return navigator.clipboard.writeText(what);
+  const field = document.createElement("textarea");
+  field.value = what;
+  field.className = "unseen";
+  beside.after(field); // within the dialog, if there is one: nothing else can be selected
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+  beside.focus();
+}
+
 /** Copy puts text on the clipboard. */
 export function Copy(props: { what: string; label: string }) {
   const [done, setDone] = useState(false);
-  const copy = async () => {
-    await navigator.clipboard.writeText(props.what);
+  const copy = async (e: MouseEvent) => {
+    await put(props.what, e.currentTarget as HTMLElement);
     setDone(true);
     setTimeout(() => setDone(false), 1500);
   };

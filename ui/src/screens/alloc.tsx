@@ -1,5 +1,5 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { as, asking } from "../lib/act";
+import { as, asking, quoted } from "../lib/act";
 import { paused } from "../lib/live";
 import { param, setParam } from "../lib/route";
 import { text } from "../text";
@@ -171,7 +171,7 @@ function Shell(props: { id: string; namespace: string; task: string }) {
     asking.value = {
       title: text.execTitle(command),
       hits: <p>{text.execHits(props.task)}</p>,
-      twin: `corbel allocs exec --task ${props.task} ${props.id.slice(0, 8)} ${command}`,
+      twin: `corbel allocs exec --task ${quoted(props.task)} ${props.id.slice(0, 8)} ${words.map(quoted).join(" ")}`,
       run: begin,
       done: () => undefined,
     };

@@ -51,6 +51,28 @@ function resolve(i: Incident): void {
   };
 }
 
+/** acknowledge silences an incident until it is over: the person works on it, and nobody else is called. */
+function acknowledge(i: Incident): void {
+  const name = `entity:${i.entity}:${i.check}`;
+  asking.value = {
+    title: text.acknowledgeTitle(i.check, i.entity),
+    hits: <p>{text.acknowledgeHits}</p>,
+    write: {
+      plane: "monitor",
+      method: "PUT",
+      path: path(i.namespace, `silenced/${encodeURIComponent(name)}`),
+      body: {
+        metadata: { name, namespace: i.namespace },
+        subscription: `entity:${i.entity}`,
+        check: i.check,
+        reason: text.acknowledgedBy,
+        expire_on_resolve: true,
+      },
+    },
+    done: () => undefined,
+  };
+}
+
 const times: [string, number][] = [
   ["15 min", 900],
   ["1 h", 3600],
@@ -186,6 +208,7 @@ export function Incidents() {
           id={(i) => `${i.namespace}/${i.entity}/${i.check}`}
           actions={[
             { keys: "s", what: text.silence, run: choose },
+            { keys: "a", what: text.acknowledge, run: acknowledge },
             { keys: "r", what: text.resolve, run: resolve },
             { keys: "b", what: text.before, run: why },
           ]}
@@ -205,6 +228,9 @@ export function Incidents() {
                 <>
                   <button type="button" onClick={() => choose(i)}>
                     {text.silence}
+                  </button>{" "}
+                  <button type="button" onClick={() => acknowledge(i)}>
+                    {text.acknowledge}
                   </button>{" "}
                   <button type="button" onClick={() => why(i)}>
                     {text.before}

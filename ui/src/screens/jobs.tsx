@@ -267,7 +267,7 @@ function One(props: { name: string }) {
             { name: text.restarts, cell: (a) => count(Object.values(a.TaskStates ?? {}).reduce((n, t) => n + t.Restarts, 0)), number: true },
             { name: text.sinceHead, cell: (a) => ago(a.ModifyTime / 1e6) },
             { name: text.output, cell: (a) => Object.values(a.TaskStates ?? {}).map((t) => t.Events?.at(-1)?.DisplayMessage ?? "").join("; ") },
-            { name: text.command, cell: (a) => <code>{`nomad alloc logs ${a.ID.slice(0, 8)}`}</code> },
+            { name: text.command, cell: (a) => <code>{`corbel allocs logs ${a.ID.slice(0, 8)}`}</code> },
           ]}
         />
       )}

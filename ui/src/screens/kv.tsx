@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { asking, as, curl, type Write } from "../lib/act";
 import { Problem, get, send } from "../lib/api";
-import { Filter, Title } from "../lib/parts";
+import { Copy, Filter, Title } from "../lib/parts";
 import { go, href, param, setParam } from "../lib/route";
 import { Table } from "../lib/table";
 import { usePages } from "../lib/use";
@@ -185,6 +185,7 @@ export function Key(props: { name: string }) {
           <button type="button" class="primary" disabled={draft === shown.text && pair?.ModifyIndex !== 0} onClick={save}>
             {text.save}
           </button>
+          <Copy what={curl(write)} label={text.copyCommand} />
           <button
             type="button"
             onClick={() => {

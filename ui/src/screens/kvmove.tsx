@@ -1,5 +1,5 @@
 import { useRef, useState } from "preact/hooks";
-import { as, asking } from "../lib/act";
+import { as, asking, quoted } from "../lib/act";
 import { get, Problem, send } from "../lib/api";
 import { count } from "../lib/time";
 import { text } from "../text";
@@ -71,7 +71,7 @@ export function Move(props: { prefix: string }) {
     asking.value = {
       title: text.importTitle(count(list.length)),
       hits: <p>{text.importHits(count(list.length), `${count(Math.ceil(list.reduce((n, x) => n + x.value.length * 0.75, 0) / 1024))} kB`)}</p>,
-      twin: `corbel kv import @${f.name}`,
+      twin: `corbel kv import ${quoted(`@${f.name}`)}`,
       run: async () => {
         for (const group of groups(list)) {
           const body = group.map((x) => ({ KV: { Verb: "set", Key: x.key, Value: x.value, Flags: x.flags } }));
