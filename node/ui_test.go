@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +81,87 @@ func (u *uiRig) asRoot(method, path, body string) string {
 	return text
 }
 
+// noAlloc is an allocation that is not there.
+const noAlloc = "11111111-2222-3333-4444-555555555555"
+
+// parts are what screens ask the planes' own APIs for, beside the topics.
+var parts = []string{
+	"/ui/api/as/jobs/v1/jobs?namespace=*", "/ui/api/as/jobs/v1/allocations?namespace=*", "/ui/api/as/jobs/v1/nodes",
+	"/ui/api/as/jobs/v1/deployments?namespace=*", "/ui/api/as/jobs/v1/job/hidden-job",
+	"/ui/api/as/jobs/v1/job/hidden-job/allocations", "/ui/api/as/jobs/v1/job/hidden-job/evaluations",
+	"/ui/api/as/jobs/v1/job/hidden-job/deployments",
+	"/ui/api/as/jobs/v1/client/fs/logs/" + noAlloc + "?task=t&type=stdout&plain=true",
+	"/ui/api/as/catalog/v1/usage/products", "/ui/api/as/catalog/v1/usage/tenants", "/ui/api/as/catalog/v1/usage/limits",
+	"/ui/api/as/catalog/v1/usage/top", "/ui/api/as/catalog/v1/usage/estimates?product=hidden_product",
+	"/ui/api/as/secrets/v1/secret/metadata?list=true", "/ui/api/as/secrets/v1/secret/data/hidden/path",
+	"/ui/api/as/secrets/v1/secret/metadata/hidden/path", "/ui/api/as/secrets/v1/sys/internal/ui/mounts",
+	"/ui/api/as/monitor/api/core/v2/events", "/ui/api/as/monitor/api/core/v2/silenced",
+	"/ui/api/as/catalog/v1/kv/?recurse", "/ui/api/as/catalog/v1/connect/intentions",
+	"/ui/api/as/catalog/v1/internal/mesh/topology", "/ui/api/as/catalog/v1/doctor",
+	"/ui/api/as/catalog/v1/doctor/profile?format=tree",
+}
+
+// hide puts something on the planes that only root may see.
+func (u *uiRig) hide() {
+	u.t.Helper()
+	if code, text := u.do("POST", "/ui/api/login", `{"token":"root"}`); code != http.StatusOK {
+		u.t.Fatalf("login of root: %d %s", code, text)
+	}
+	for _, w := range [][3]string{
+		{"PUT", "jobs/v1/jobs", `{"Job":{"ID":"hidden-job","Name":"hidden-job","Type":"service","Datacenters":["*"],` +
+			`"TaskGroups":[{"Name":"hidden","Count":0,"Tasks":[{"Name":"hidden","Driver":"raw_exec",` +
+			`"Config":{"command":"/bin/true"}}]}]}}`},
+		{"POST", "secrets/v1/secret/data/hidden/path", `{"data":{"hidden":"v"}}`},
+		{"PUT", "catalog/v1/usage/products/hidden_product", `{"kind":"sum"}`},
+	} {
+		polltest.NoError(u.t, time.Minute, func() error {
+			if code, text := u.do(w[0], "/ui/api/as/"+w[1], w[2]); code/100 != 2 {
+				return fmt.Errorf("%d %s", code, text)
+			}
+			return nil
+		}, "%s", w[1])
+	}
+}
+
+// topicsAre tells whether the answer about a topic that is not there names none that is not tried.
+func topicsAre(text string, tried []string) bool {
+	_, list, found := strings.Cut(strings.TrimSpace(text), "there are ")
+	return found && !slices.ContainsFunc(strings.Split(list, ", "), func(name string) bool {
+		return !slices.Contains(tried, name)
+	})
+}
+
+// writesNothing presses what the screens offer without the right to it: all is refused, and nothing changed.
+func (u *uiRig) writesNothing(root *uiRig) {
+	u.t.Helper()
+	for _, w := range [][3]string{
+		{"PUT", "catalog/v1/kv/a?cas=0", "x"}, {"DELETE", "catalog/v1/kv/hidden/key?cas=1", ""},
+		{"PUT", "catalog/v1/txn", `[{"KV":{"Verb":"set","Key":"hidden/key","Value":"eA=="}}]`},
+		{"PUT", "catalog/v1/connect/intentions/exact?source=a&destination=hidden-db", `{"Action":"allow"}`},
+		{"PUT", "jobs/v1/jobs", `{"Job":{"ID":"mine","Type":"service","TaskGroups":[]}}`},
+		{"DELETE", "jobs/v1/job/hidden-job", ""},
+		{"PUT", "jobs/v1/job/hidden-job/scale", `{"Count":3,"Target":{"Group":"hidden"}}`},
+		{"PUT", "jobs/v1/deployment/promote/" + noAlloc, `{"DeploymentID":"` + noAlloc + `","All":true}`},
+		{"PUT", "jobs/v1/deployment/fail/" + noAlloc, `{}`},
+		{"PUT", "jobs/v1/node/" + noAlloc + "/drain", `{"DrainSpec":{"Deadline":1}}`},
+		{"POST", "secrets/v1/secret/delete/hidden/path", `{"versions":[1]}`},
+		{"POST", "secrets/v1/secret/undelete/hidden/path", `{"versions":[1]}`},
+		{"PUT", "secrets/v1/secret/destroy/hidden/path", `{"versions":[1]}`},
+		{"PUT", "monitor/api/core/v2/namespaces/default/silenced/x:y", `{"metadata":{"name":"x:y","namespace":"default"}}`},
+		{"PUT", "monitor/api/core/v2/namespaces/default/events/e/c", `{}`},
+	} {
+		if code, text := u.do(w[0], "/ui/api/as/"+w[1], w[2]); code < 400 { // an absent rollout is a 500 of the contract
+			u.t.Errorf("%s %s without the right: %d %s", w[0], w[1], code, text)
+		}
+	}
+	for path, want := range map[string]string{"jobs/v1/job/hidden-job": `"Stop":false`,
+		"secrets/v1/secret/metadata/hidden/path": `"destroyed":false`, "catalog/v1/kv/hidden/key?raw": "v"} {
+		if code, text := root.do("GET", "/ui/api/as/"+path, ""); code != http.StatusOK || !strings.Contains(text, want) {
+			u.t.Errorf("%s was changed: %d %s", path, code, text)
+		}
+	}
+}
+
 // TestUIRights: whoever may read one service on one node sees nothing else in any topic, any count and any error, and
 // nothing at all without a login. What is not to be seen has hidden in its name.
 func TestUIRights(t *testing.T) {
@@ -103,12 +185,15 @@ func TestUIRights(t *testing.T) {
 		&token); err != nil {
 		t.Fatal(err)
 	}
+	root := &uiRig{t: t, http: u.http}
+	root.hide()
 	topics := []string{"overview", "services", "instances", "instances?service=hidden-db", "instances?service=web",
 		"nodes", "kv", "kv?prefix=hidden/&all=1", "doctor", "incidents", "silences", "secrets", "mesh",
 		"cluster", "propagation", "jobs", "usage", "changes", "federation", "everywhere?of=incidents",
 		"everywhere?of=entities"}
 	endpoints := []string{"/ui/api/me", "/ui/api/search?q=hid", "/ui/api/as/catalog/v1/catalog/services",
 		"/ui/api/as/secrets/v1/sys/mounts", "/ui/api/as/monitor/api/core/v2/namespaces"}
+	endpoints = append(endpoints, parts...)
 	for _, topic := range topics {
 		endpoints = append(endpoints, "/ui/api/topic/"+topic)
 	}
@@ -142,9 +227,10 @@ func TestUIRights(t *testing.T) {
 			t.Errorf("%s: %s, want %s", path, text, want)
 		}
 	}
-	if code, _ := u.do("PUT", "/ui/api/as/catalog/v1/kv/a", "x"); code != http.StatusForbidden {
-		t.Errorf("a write without the right: %d", code)
+	if _, text := u.do("GET", "/ui/api/topic/none", ""); !topicsAre(text, topics) {
+		t.Errorf("topics of which some are not tried: %s", text)
 	}
+	u.writesNothing(root)
 	if code, _ := u.do("POST", "/ui/api/logout", "", "Sec-Fetch-Site", "cross-site"); code != http.StatusForbidden {
 		t.Errorf("another site's page logs out: %d", code)
 	}

@@ -36,54 +36,84 @@ const hostile = `<img src=x onerror=alert(1)>`
 
 // viewer is a browser that looks at the web UI of a dev server.
 type viewer struct {
-	t    *testing.T
+	t    testing.TB
 	base string // of the HTTP port
 	ctx  context.Context
+	env  []string // of a shell into which its commands are pasted
 
 	mu    sync.Mutex
 	wrong []string
 }
 
-// startViewed starts dev with something on each of its planes.
-func startViewed(t *testing.T) (base string) {
+// viewedDev is a dev server whose ports are kept when it is started again: HTTP, RPC, gossip, secrets, monitor, its
+// agents, and jobs.
+type viewedDev struct {
+	t     testing.TB
+	ports [7]int
+	args  []string
+	cmd   *exec.Cmd
+	out   bytes.Buffer
+}
+
+func newDev(t testing.TB, args ...string) *viewedDev {
 	t.Helper()
-	var ports [6]int
-	for i := range ports {
+	d := &viewedDev{t: t, args: args}
+	for i := range d.ports {
 		var err error
-		if ports[i], err = freePort(); err != nil {
+		if d.ports[i], err = freePort(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(filepath.Join(binDir, "corbel"), "dev", "--log-level", "error", "--node", "dev",
-		"--http-port", strconv.Itoa(ports[0]), "--dns-port", "-1", "--server-port", strconv.Itoa(ports[1]),
-		"--serf-lan-port", strconv.Itoa(ports[2]), "--hcl", fmt.Sprintf(
-			"jobs { port = 0 }\nports { secrets = %d, monitor = %d, monitor_agents = %d, serf_wan = -1, grpc = -1, "+
-				"grpc_tls = -1 }",
-			ports[3], ports[4], ports[5]))
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
+		d.end(syscall.SIGTERM)
 		if t.Failed() {
-			t.Logf("%s", out.Bytes())
+			t.Logf("%s", d.out.Bytes())
 		}
 	})
-	base = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
-	polltest.NoError(t, time.Minute, func() error {
-		_, err := ask(base, "GET", "/ui/api/topic/incidents", "")
+	return d
+}
+
+func (d *viewedDev) base() string { return fmt.Sprintf("http://127.0.0.1:%d", d.ports[0]) }
+
+// start starts it and waits for all planes.
+func (d *viewedDev) start() {
+	d.t.Helper()
+	p := &d.ports
+	d.cmd = exec.Command(filepath.Join(binDir, "corbel"), append([]string{"dev", "--log-level", "error", "--node", "dev",
+		"--http-port", strconv.Itoa(p[0]), "--dns-port", "-1", "--server-port", strconv.Itoa(p[1]),
+		"--serf-lan-port", strconv.Itoa(p[2]), "--hcl", fmt.Sprintf("jobs { port = %d }\nports { secrets = %d, "+
+			"monitor = %d, monitor_agents = %d, serf_wan = -1, grpc = -1, grpc_tls = -1 }", p[6], p[3], p[4], p[5])}, d.args...)...)
+	d.cmd.Stdout, d.cmd.Stderr = &d.out, &d.out
+	if err := d.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	polltest.NoError(d.t, time.Minute, func() error {
+		_, err := ask(d.base(), "GET", "/ui/api/topic/incidents", "")
 		return err
 	}, "all planes of dev")
+}
+
+// end ends it by a signal and waits for that.
+func (d *viewedDev) end(by syscall.Signal) {
+	if d.cmd != nil && d.cmd.Process != nil {
+		_ = d.cmd.Process.Signal(by)
+		_ = d.cmd.Wait()
+	}
+	d.cmd = nil
+}
+
+// startViewed starts dev with something on each of its planes, and tells what a shell needs to know of it.
+func startViewed(t *testing.T) (base string, env []string) {
+	t.Helper()
+	d := newDev(t)
+	d.start()
 	for _, w := range fleetOfScreens() {
 		polltest.NoError(t, time.Minute, func() error {
-			_, err := ask(base, w[0], w[1], w[2])
+			_, err := ask(d.base(), w[0], w[1], w[2])
 			return err
 		}, "%s", w[1])
 	}
-	return base
+	return d.base(), environment(t, d.base(), d.ports[3], d.ports[4], d.ports[6])
 }
 
 func ask(base, method, path, body string) (string, error) {
@@ -136,6 +166,9 @@ func fleetOfScreens() (list [][3]string) {
 	}
 	put("/v1/catalog/register", `{"Node":"host-01","Address":"10.0.0.1","Service":{"ID":"h","Service":"hostile",`+
 		`"Tags":[%q]}}`, hostile)
+	put("/v1/catalog/register", `{"Node":%[1]q,"Address":"10.0.0.99","Service":{"ID":"h2","Service":%[1]q},"Checks":[{`+
+		`"CheckID":"x","Name":%[1]q,"ServiceID":"h2","Status":"critical","Output":%[2]q}]}`, hostile,
+		hostile+" \u202e"+strings.Repeat("x", 1<<16))
 	calls := map[string][]string{"web": {"orders", "search", "auth", "db"}, "orders": {"db", "billing"},
 		"billing": {"db"}, "auth": {"db", "cache"}}
 	for from, all := range calls {
@@ -175,15 +208,15 @@ func fleetOfScreens() (list [][3]string) {
 	return list
 }
 
-func view(t *testing.T, base string) *viewer {
+func view(t testing.TB, base string, more ...chromedp.ExecAllocatorOption) *viewer {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
 		loud.Skip(t, "the screens of the web UI: there is no chromium")
 	}
 	v := &viewer{t: t, base: base}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
-		chromedp.Flag("disable-quic", true), chromedp.WindowSize(1280, 800))
+	options := append(append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.Flag("disable-quic", true), chromedp.WindowSize(1280, 800)), more...)
 	ctx, end := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(end)
 	v.ctx, end = chromedp.NewContext(ctx)
@@ -321,7 +354,8 @@ func (v *viewer) shoot(name string) {
 // TestScreens walks through all screens of the web UI of a real dev server by keyboard alone, with what a reader of the
 // screen must find there.
 func TestScreens(t *testing.T) {
-	v := view(t, startViewed(t))
+	base, _ := startViewed(t)
+	v := view(t, base)
 	v.scheme("light")
 	for _, screen := range []struct{ key, name, selector, text string }{
 		{"o", "overview", ".planes", "failing checks"},
@@ -347,6 +381,7 @@ func TestScreens(t *testing.T) {
 	v.fiveQuestions()
 	v.worksOnJobs()
 	v.versionsOfSecrets()
+	v.hostileNames()
 	v.scheme("dark")
 	v.keys("go")
 	v.see(".planes", "failing checks")

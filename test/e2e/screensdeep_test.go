@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -26,7 +27,8 @@ func (v *viewer) worksOnJobs() {
 	v.t.Helper()
 	body := fmt.Sprintf(`{"Job":{"ID":"clock","Name":"clock","Type":"service","Datacenters":["*"],"TaskGroups":[{`+
 		`"Name":"app","Count":1,"Tasks":[{"Name":"tick","Driver":"raw_exec","Config":{"command":"/bin/sh","args":["-c",%q]},`+
-		`"Resources":{"CPU":20,"MemoryMB":16}}]}]}}`, "head -c 1000000 /dev/zero | tr '\\0' x; echo; echo 'begun "+hostile+"'; while :; do sleep 1; done")
+		`"Resources":{"CPU":20,"MemoryMB":16}}]}]}}`, "head -c 1000000 /dev/zero | tr '\\0' x; echo; echo 'begun "+
+		hostile+"'; while :; do sleep 1; done")
 	if _, err := ask(v.base, "PUT", "/ui/api/as/jobs/v1/jobs", body); err != nil {
 		v.t.Fatal(err)
 	}
@@ -49,6 +51,8 @@ func (v *viewer) worksOnJobs() {
 	v.run(chromedp.Focus("input[name=line]"))
 	v.keys("echo the answer is $((6*7))" + kb.Enter)
 	v.see("main", "the answer is 42")
+	v.keys("echo '" + hostile + "'" + kb.Enter)
+	v.see("main", "\n"+hostile)
 	v.press("main button", "End")
 	v.run(chromedp.Navigate(v.base + "/ui/jobs/default/clock"))
 	v.see("main", "How many run")
@@ -64,6 +68,26 @@ func (v *viewer) worksOnJobs() {
 		}
 		return err
 	}, "the count")
+}
+
+// hostileNames looks at what somebody may have named so that a page which builds markup from text would run it. What
+// became of them is checked at the end.
+func (v *viewer) hostileNames() {
+	v.t.Helper()
+	for _, at := range []struct{ path, selector string }{
+		{"/services?q=img", ".row"}, {"/instances?q=img", ".row"}, {"/nodes?q=img", ".row"}, {"/kv/app/", ".row"},
+		{"/services/" + url.PathEscape(hostile), "h1"}, {"/kv/app/" + url.PathEscape(hostile) + "?key=1", "h1"},
+		{"/topology?s=" + url.QueryEscape(hostile), "h1"}, {"/incidents?q=img", ".row"},
+		{"/jobs/default/" + url.PathEscape(hostile), "h1"},
+	} {
+		v.run(chromedp.Navigate(v.base + "/ui" + at.path))
+		v.see(at.selector, hostile)
+		if n, err := evaluate[int](v, "document.images.length"); err != nil || n != 0 {
+			v.t.Errorf("%s: %d images: a name became markup, %v", at.path, n, err)
+		}
+	}
+	v.run(chromedp.Navigate(v.base + "/ui"))
+	v.see(".planes", "failing checks")
 }
 
 // fiveQuestions finds what operators ask first, from the overview, in at most three keys each. How long that takes is
