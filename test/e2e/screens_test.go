@@ -82,7 +82,8 @@ func (d *viewedDev) start() {
 	d.cmd = exec.Command(filepath.Join(binDir, "corbel"), append([]string{"dev", "--log-level", "error", "--node", "dev",
 		"--http-port", strconv.Itoa(p[0]), "--dns-port", "-1", "--server-port", strconv.Itoa(p[1]),
 		"--serf-lan-port", strconv.Itoa(p[2]), "--hcl", fmt.Sprintf("jobs { port = %d }\nports { secrets = %d, "+
-			"monitor = %d, monitor_agents = %d, serf_wan = -1, grpc = -1, grpc_tls = -1 }", p[6], p[3], p[4], p[5])}, d.args...)...)
+			"monitor = %d, monitor_agents = %d, serf_wan = -1, grpc = -1, grpc_tls = -1 }", p[6], p[3], p[4],
+			p[5])}, d.args...)...)
 	d.cmd.Stdout, d.cmd.Stderr = &d.out, &d.out
 	if err := d.cmd.Start(); err != nil {
 		d.t.Fatal(err)
