@@ -29,7 +29,7 @@ var Signals = []string{
 	"task.circles", "task.preparing_ms",
 	"telemetry.sink.deaf", "telemetry.sink.dropped", "telemetry.sink.sent", "telemetry.tap",
 	"tenant.requests",
-	"usage.buffer.dropped", "usage.cache.bytes", "usage.cache.evicted", "usage.cache.hit", "usage.cache.limit",
+	"usage.cache.bytes", "usage.cache.evicted", "usage.cache.hit", "usage.cache.limit",
 	"usage.cache.miss", "usage.counter.apply", "usage.counter.backlog", "usage.counter.oldest_ms", "usage.drain.client",
 	"usage.drain.ms", "usage.drain.waiting", "usage.events.refused", "usage.identities.growth",
 	"usage.limits.unjudged_ms", "usage.log.append", "usage.parts.alone", "usage.parts.alone_ms",

@@ -53,7 +53,6 @@ func usageDropped(v *view) []Finding {
 		name, what string
 		severity   Severity
 	}{{"usage.statsd.dropped", "metrics of the dogstatsd door were lost: nobody sends them again", Critical},
-		{"usage.buffer.dropped", "events of this host were lost: no server took them, and the buffer is full", Critical},
 		{"usage.events.refused", "usage events were refused: senders send them again", Warning}} {
 		s := v.one(k.name)
 		if s == nil || s.Now.Sum < 1 {
