@@ -15,12 +15,14 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/statestore"
+	"corbel.dev/corbel/kit/errkind"
 )
 
 // fleet shows the catalog, as this server has it.
 type fleet struct {
 	state     func() *statestore.State
 	grant     func(context.Context, string) (*acl.Grant, error)
+	read      func() bool // whether the state was read from the log; nil: it was
 	health    healths
 	services  lists[serviceRow]
 	instances rolls[instanceRow]
@@ -46,6 +48,9 @@ func (f *fleet) topic(make showing) *topic {
 			g, err := f.grant(ctx, p.Catalog)
 			if err != nil {
 				return nil, err
+			}
+			if f.read != nil && !f.read() { // an empty list would take the reader's place away
+				return nil, errkind.New(errkind.Unavailable, "this server still reads its log")
 			}
 			return make(ctx, g, f.state(), q)
 		}}

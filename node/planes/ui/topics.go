@@ -3,7 +3,9 @@ package uiplane
 import (
 	"context"
 	"net/url"
+	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/catalog/acl"
@@ -12,6 +14,7 @@ import (
 // topics are those of all planes of this server.
 func (u *UI) topics() map[string]uiapi.Topic {
 	f := newFleet(u.d.Catalog.Registry.State, u.d.Grant)
+	f.read = u.wasRead()
 	return map[string]uiapi.Topic{
 		"services":    f.topic(f.servicesTopic),
 		"instances":   f.topic(f.instancesTopic),
@@ -30,6 +33,22 @@ func (u *UI) topics() map[string]uiapi.Topic {
 		"propagation": u.propagationTopic(),
 		"federation":  u.federationTopic(),
 		"everywhere":  u.everywhereTopic(),
+	}
+}
+
+// wasRead tells whether this server has applied its log once, as its leader knows it.
+func (u *UI) wasRead() func() bool {
+	var done atomic.Bool
+	return func() bool {
+		raft := u.d.Catalog.Raft.Load()
+		if done.Load() || raft == nil {
+			return done.Load()
+		}
+		last, err := strconv.ParseUint(raft.Stats()["last_log_index"], 10, 64)
+		if err == nil && u.d.Catalog.LeaderAddr() != "" && raft.AppliedIndex() >= last {
+			done.Store(true)
+		}
+		return done.Load()
 	}
 }
 
