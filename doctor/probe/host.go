@@ -12,6 +12,8 @@ import (
 type Host struct {
 	// Proc and Sys are where the kernel shows itself, /proc and /sys.
 	Proc, Sys string
+	// Dir is the folder whose disk is counted; "" counts none.
+	Dir string
 	// Ports are those that this process listens on and dials: sockets with other ports are not its.
 	Ports func() []int
 	// Peer names who is at an address, "" when it is nobody known.
@@ -24,7 +26,7 @@ type Host struct {
 
 	before   map[string]float64 // counters as they were last seen
 	seen     map[string]bool    // by this sample
-	cpu      [2]float64         // busy and all
+	cpu      [3]float64         // busy, all, and waited for disks
 	slow     time.Time          // when what is expensive is looked at next
 	slowGaps []string           // what the last such look could not see
 	envoys   []group

@@ -23,6 +23,7 @@ func (h *Host) sample(r *telemetry.Registry, now time.Time) (gaps []string) {
 		}
 	}
 	gap("host CPU", h.busy(r))
+	gap("disk", h.disk(r))
 	gap("pressure (PSI)", h.pressure(r))
 	gap("listen queues", h.listenQueues(r))
 	gap("softnet", h.softnet(r))
@@ -54,7 +55,7 @@ func (h *Host) busy(r *telemetry.Registry) error {
 	if len(fields) < 6 || fields[0] != "cpu" {
 		return fmt.Errorf("%s/stat begins with %q", h.Proc, line)
 	}
-	var all, idle float64
+	var all, idle, waited float64
 	for i, f := range fields[1:min(len(fields), 9)] { // guest time is part of user time
 		v, err := strconv.ParseFloat(f, 64)
 		if err != nil {
@@ -64,11 +65,15 @@ func (h *Host) busy(r *telemetry.Registry) error {
 		if i == 3 || i == 4 {
 			idle += v
 		}
+		if i == 4 {
+			waited = v
+		}
 	}
 	if was := h.cpu; was[1] > 0 && all > was[1] {
 		r.Gauge("host.cpu.busy").Set(max(0, all-idle-was[0]) / (all - was[1]))
+		r.Gauge("host.cpu.iowait").Set(min(max(0, waited-was[2])/(all-was[1]), 1)) // a core that moves on takes some back
 	}
-	h.cpu = [2]float64{all - idle, all}
+	h.cpu = [3]float64{all - idle, all, waited}
 	return nil
 }
 

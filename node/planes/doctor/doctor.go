@@ -68,8 +68,8 @@ func New(d *plane.Doors, a Access, api http.Handler) (*Doctor, error) {
 	x.profiles = x.serveProfiles()
 	cfg := probe.Config{Member: d.Cfg.Node.Name, Role: doctor.RoleAgent, Version: version.Number, Metrics: d.Metrics,
 		Dir: d.Cfg.DataDir, FS: d.FS, Clock: d.Clock, Log: d.Log, Others: d.Registries(), Fresh: d.Refresh,
-		Addresses: x.addresses, Depends: d.Dependencies, Host: &probe.Host{Ports: x.ports, Peer: x.peer, Services: x.services,
-			Cards: d.Faults.Cards}}
+		Addresses: x.addresses, Depends: d.Dependencies, Host: &probe.Host{Dir: d.Cfg.DataDir, Ports: x.ports, Peer: x.peer,
+			Services: x.services, Cards: d.Faults.Cards}}
 	if d.Cfg.Server {
 		h := &hearing{d: d, access: a, told: map[string]doctor.Evidence{}}
 		d.Handle(wire.Members, MethodTell, h.listen)

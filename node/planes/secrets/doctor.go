@@ -33,7 +33,7 @@ func (d *vaultDoctor) plane(s *Server, c secretsConfig) (_ *secretsPlane, err er
 	d.examiner, err = examiner.New(probe.Config{Member: d.name(c.self.ID, s.peer), Role: doctor.RoleServer,
 		Version: version.Number, Metrics: s.metrics,
 		Dir: c.store.dir, FS: s.faults.FS(), Clock: c.clock, Log: s.log, Addresses: d.addresses, Depends: s.depends,
-		Host: &probe.Host{Ports: d.ports, Peer: d.peer, Cards: s.faults.Cards}})
+		Host: &probe.Host{Dir: c.store.dir, Ports: d.ports, Peer: d.peer, Cards: s.faults.Cards}})
 	if err != nil {
 		return nil, err
 	}

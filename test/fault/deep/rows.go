@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/test/fault/meshruns"
 	"corbel.dev/corbel/test/fault/monitorruns"
 	"corbel.dev/corbel/test/fault/secretsruns"
+	"corbel.dev/corbel/test/fault/upgraderuns"
 	"corbel.dev/corbel/test/fault/usageruns"
 
 	faultrun "corbel.dev/corbel/test/fault"
@@ -124,6 +125,8 @@ var rows = []row{
 	{"transfer", "E: planned change of leader; longest gap between writes", 1, 25 * time.Second, true, transfer},
 	{"rolling", "E: rolling restart of three; longest gap between consistent reads of clients that retry", 1,
 		8 * time.Second, true, rolling},
+	{"upgrade", "E: the last release to this one and back, server by server, catalog and secrets, under load; slowest " +
+		"request through an agent, none of which may fail", 1, 60 * time.Second, true, upgrade},
 	{"secrets-roll", "E, secrets plane: a step-down, then each of three servers stopped and started; longest write of " +
 		"clients that retry", 1, 12 * time.Second, true, secretsRoll},
 	{"cut", "E: the leader cut off in network namespaces; time until the next write", 1, 40 * time.Second, true, cut},
@@ -341,6 +344,29 @@ func rolling(ctx context.Context, l *faultrun.Lab, _ uint64) (done, error) {
 	r, err := catalogruns.RunRolling(ctx, l)
 	return done{map[string]int{"restarts": 3, "reads": r.Reads, "retried": r.Retried, "failed": r.Failed},
 		[]time.Duration{r.Longest}}, err
+}
+
+func upgrade(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	last, err := upgraderuns.Last(ctx, ".cache/last")
+	if errors.Is(err, upgraderuns.ErrNoHistory) {
+		return done{}, errors.Join(errNotRun, err)
+	}
+	if err != nil {
+		return done{}, err
+	}
+	r, err := upgraderuns.Run(ctx, l, upgraderuns.Upgrade{Last: last}, seed)
+	if r == nil {
+		return done{}, err
+	}
+	if err == nil {
+		var secrets *secretsruns.SecretsRollReport
+		if secrets, err = secretsruns.RunSecretsUpgrade(ctx, l, last, seed); err == nil {
+			r.Replaced += 6
+			r.Writes += secrets.Writes
+		}
+	}
+	return done{map[string]int{"processes replaced": r.Replaced, "requests": r.Requests, "writes": r.Writes,
+		"failed": r.Failed}, []time.Duration{r.Slowest}}, err
 }
 
 func secretsRoll(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {

@@ -70,6 +70,7 @@ type SecretsRun struct {
 	Servers []*faultrun.Server
 	pg      *pgtest.Server // nil: none is needed
 	Token   string
+	binary  string // what servers are started with
 	client  *http.Client
 	report  SecretsReport
 	secretsLedger
@@ -120,7 +121,8 @@ func OpenSecrets(ctx context.Context, l *faultrun.Lab, cfg Secrets) (*SecretsRun
 			return nil, err
 		}
 	}
-	if err := r.found(ctx, l.Binary, dir); err != nil {
+	r.binary = l.Binary
+	if err := r.found(ctx, dir); err != nil {
 		err = r.Explain(err)
 		r.Close()
 		return nil, err
@@ -162,7 +164,7 @@ func storage(r *SecretsRun, dir, name string) string {
 	return keys
 }
 
-func (r *SecretsRun) found(ctx context.Context, binary, dir string) error {
+func (r *SecretsRun) found(ctx context.Context, dir string) error {
 	ports, err := testport.Free(2 * r.cfg.Servers)
 	if err != nil {
 		return err
@@ -175,7 +177,7 @@ func (r *SecretsRun) found(ctx context.Context, binary, dir string) error {
 			return err
 		}
 		s := &faultrun.Server{Process: &spawn.Process{Name: name, Command: func() *exec.Cmd {
-			return exec.Command(binary, "vault", "server", "-config", file)
+			return exec.Command(r.binary, "vault", "server", "-config", file)
 		}}, Dir: dir, HTTP: fmt.Sprintf("127.0.0.1:%d", ports[2*i])}
 		if r.cfg.Storage != "postgresql" {
 			s.Powered = filepath.Join(dir, name)

@@ -28,12 +28,24 @@ const rollWrite = 15 * time.Second
 // RunSecretsRoll has the active one of three servers give way, and then stops and starts each as an operator does,
 // under writes.
 func RunSecretsRoll(ctx context.Context, l *faultrun.Lab, seed uint64) (*SecretsRollReport, error) {
+	return rollThrough(ctx, l, seed, l.Binary)
+}
+
+// RunSecretsUpgrade is RunSecretsRoll from the last release's program to the lab's and back.
+func RunSecretsUpgrade(ctx context.Context, l *faultrun.Lab, last string, seed uint64) (*SecretsRollReport, error) {
+	old := *l
+	old.Binary = last
+	return rollThrough(ctx, &old, seed, l.Binary, last)
+}
+
+// rollThrough starts servers with the lab's program, and replaces each with the others in their order.
+func rollThrough(ctx context.Context, l *faultrun.Lab, seed uint64, programs ...string) (*SecretsRollReport, error) {
 	r, err := OpenSecrets(ctx, l, Secrets{Servers: 3})
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	load := &rolling{r: r}
+	load := &rolling{r: r, programs: programs}
 	report, err := load.run(ctx, seed)
 	if err != nil {
 		return report, r.Explain(err)
@@ -43,7 +55,8 @@ func RunSecretsRoll(ctx context.Context, l *faultrun.Lab, seed uint64) (*Secrets
 
 // rolling is the load of RunSecretsRoll.
 type rolling struct {
-	r *SecretsRun
+	r        *SecretsRun
+	programs []string
 
 	mu      sync.Mutex // guards what follows
 	report  SecretsRollReport
@@ -67,9 +80,11 @@ func (l *rolling) run(ctx context.Context, seed uint64) (*SecretsRollReport, err
 	defer end()
 	err := errors.Join(spawn.Sleep(ctx, 200*time.Millisecond), l.giveWay(ctx))
 	l.report.StepDown = l.take()
-	for _, s := range r.Servers {
-		if err == nil {
-			err = errors.Join(s.Stop(), s.Start(), l.back(ctx, s))
+	for _, r.binary = range l.programs {
+		for _, s := range r.Servers {
+			if err == nil {
+				err = errors.Join(s.Stop(), s.Start(), l.back(ctx, s))
+			}
 		}
 	}
 	end()
