@@ -60,9 +60,30 @@ func (in *instance) handOver() {
 	if in.raft.State() != raft.Leader || len(in.voters()) < 2 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*in.g.cfg.heartbeat())
+	ctx, cancel := context.WithTimeout(context.Background(), 3*in.g.cfg.heartbeat())
 	defer cancel()
-	if err := in.await(ctx, in.hand(in.raft.LeadershipTransfer)); err != nil {
+	transfer := func() raft.Future {
+		in.settle()
+		return in.raft.LeadershipTransfer()
+	}
+	if err := in.await(ctx, in.hand(transfer)); err != nil {
 		in.g.cfg.Log.Warn("cannot hand leadership over before the stop", "err", err)
 	}
 }
+
+// settle waits until what is on its way was answered, while nothing new is taken: what a leader has begun before it
+// goes ends with a clear answer, where the end of its term would leave clients without one.
+func (in *instance) settle() {
+	end := time.Now().Add(in.g.cfg.lease())
+	for !in.g.batch.settled() && time.Now().Before(end) && in.pause(settleEvery) {
+	}
+	in.pause(answerTime)
+}
+
+// settleEvery is how often it is looked whether all was answered. answerTime is what the last answers get until they
+// are written and read, before the news of another leader overtakes them: servers of release 0.1.0 that pass a write
+// on take no answer after that.
+const (
+	settleEvery = time.Millisecond
+	answerTime  = 100 * time.Millisecond
+)

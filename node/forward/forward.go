@@ -169,6 +169,11 @@ func uncertain(addr string, err error) error {
 		"been carried out: read before you send it again", addr, err)
 }
 
+// answerTime is how long the answer to a write may come after the end of the term in which it was carried out: a leader
+// that gives its place away finishes what it has begun, and the news of the next one may overtake its answers. One
+// that hangs has then kept its clients for as long.
+const answerTime = 500 * time.Millisecond
+
 // call sends the request; one to the leader ends with its term.
 func (f *Forwarder) call(ctx context.Context, addr string, o order, req []byte) ([]byte, error) {
 	call := f.cfg.Client.Call
@@ -183,7 +188,15 @@ func (f *Forwarder) call(ctx context.Context, addr string, o order, req []byte) 
 	leads := f.cfg.Terms.Of(addr)
 	callCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(leads, cancel)
+	stop := context.AfterFunc(leads, func() {
+		if !o.reads {
+			select {
+			case <-time.After(answerTime):
+			case <-callCtx.Done():
+			}
+		}
+		cancel()
+	})
 	defer stop()
 	reply, err := call(callCtx, addr, MethodHTTP, req)
 	if err != nil && leads.Err() != nil && ctx.Err() == nil && !errkind.Is(err, errkind.NotLeader) {

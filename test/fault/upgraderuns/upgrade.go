@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,7 +93,8 @@ type run struct {
 
 	sent, slowest atomic.Int64
 
-	mu     sync.Mutex // guards failed
+	mu     sync.Mutex // guards the rest
+	doing  string     // what is replaced
 	failed []error
 }
 
@@ -165,6 +167,9 @@ func (r *run) leaderLast(ctx context.Context) ([]*faultrun.Server, error) {
 
 // replace ends a process in order and starts another program with its data.
 func (r *run) replace(s *faultrun.Server, with string) error {
+	r.mu.Lock()
+	r.doing = fmt.Sprintf("%s gets %s", s.Name, filepath.Base(with))
+	r.mu.Unlock()
 	if err := s.Stop(); err != nil {
 		return err
 	}
@@ -246,7 +251,8 @@ func (r *run) one(ctx context.Context, client *faultrun.Client, path string, n i
 		r.sent.Add(1)
 		if ctx.Err() == nil && (reply.Status != http.StatusOK || string(reply.Body) != step.want) {
 			r.mu.Lock()
-			r.failed = append(r.failed, fmt.Errorf("%s %s: %s, want %s", step.method, step.path, reply, step.want))
+			r.failed = append(r.failed, fmt.Errorf("%s: %s %s: %s, want %s", r.doing, step.method, step.path, reply,
+				step.want))
 			r.mu.Unlock()
 		}
 		for took := int64(reply.Took); ; {
