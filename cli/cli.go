@@ -40,6 +40,7 @@ import (
 	"corbel.dev/corbel/cli/snapshots"
 	"corbel.dev/corbel/cli/trouble"
 	"corbel.dev/corbel/cli/uicmd"
+	"corbel.dev/corbel/cli/upgradecmd"
 	"corbel.dev/corbel/kit/winservice"
 	jobsagentplane "corbel.dev/corbel/node/planes/jobsagent"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
@@ -250,6 +251,7 @@ var own = commandLine{
 		{"bench", "Measure Corbel, or the system that it replaces", groupTools, benchcmd.Bench},
 		{"lab", "Inject faults into a temporary cluster and see what the doctor says", groupTools, labcmd.Command},
 		{"self-test", "Look whether this host can run Corbel well", groupTools, selftest.Command},
+		{"upgrade-check", "Ask whether the servers may be replaced by this release", groupTools, upgradecmd.Command},
 		{"service", "Make the agent a service of Windows", groupTools, servicecmd.Command},
 		{"keygen", "Generate a gossip encryption key", groupTools, Keygen},
 		{"link", "Create links under the names of the systems it replaces", groupTools, Link},

@@ -1,6 +1,8 @@
 package catalogplane
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"io"
 	"slices"
 	"strings"
@@ -88,4 +90,22 @@ func InspectSnapshot(in io.Reader, key func(key string, size int)) (all []Tally,
 		return strings.Compare(a.Name, b.Name)
 	})
 	return all, nil
+}
+
+// KeepsSnapshot reads the state of a snapshot archive to its end, and reports whether this release writes it the same
+// again, byte by byte: then it knows all that is in it. An error says what it cannot read.
+func KeepsSnapshot(in io.Reader) (same bool, err error) {
+	read, written := sha256.New(), sha256.New()
+	err = snapshot.Read(in, func(r io.Reader) error {
+		st, err := statestore.ReadState(io.TeeReader(r, read))
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(read, r); err != nil { // what stands behind what is known
+			return err
+		}
+		_, err = st.WriteTo(written)
+		return err
+	})
+	return bytes.Equal(read.Sum(nil), written.Sum(nil)), err
 }

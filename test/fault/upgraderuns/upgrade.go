@@ -168,7 +168,8 @@ func (r *run) leaderLast(ctx context.Context) ([]*faultrun.Server, error) {
 // replace ends a process in order and starts another program with its data.
 func (r *run) replace(s *faultrun.Server, with string) error {
 	r.mu.Lock()
-	r.doing = fmt.Sprintf("%s gets %s", s.Name, filepath.Base(with))
+	r.doing = fmt.Sprintf("%s (%s) gets %s since %s", s.Name, s.RPC, filepath.Base(with),
+		time.Now().Format(time.StampMilli))
 	r.mu.Unlock()
 	if err := s.Stop(); err != nil {
 		return err
@@ -251,8 +252,8 @@ func (r *run) one(ctx context.Context, client *faultrun.Client, path string, n i
 		r.sent.Add(1)
 		if ctx.Err() == nil && (reply.Status != http.StatusOK || string(reply.Body) != step.want) {
 			r.mu.Lock()
-			r.failed = append(r.failed, fmt.Errorf("%s: %s %s: %s, want %s", r.doing, step.method, step.path, reply,
-				step.want))
+			r.failed = append(r.failed, fmt.Errorf("%s: %s %s: %s after %s until %s, want %s", r.doing, step.method, step.path,
+				reply, reply.Took, time.Now().Format(time.StampMilli), step.want))
 			r.mu.Unlock()
 		}
 		for took := int64(reply.Took); ; {
