@@ -16,7 +16,7 @@ import (
 func (p *localAgent) buildAPI() (err error) {
 	cfg, build := p.Cfg, version.Of()
 	passOn := forward.Config{Client: p.RPC, Leader: func() string { return "" }, Others: p.Others,
-		Changes: p.Pool.Changes, Hold: cfg.Raft.RPCHold, Limits: forwardLimits(cfg)}
+		Ending: p.doors.Ending.Load, Changes: p.Pool.Changes, Hold: cfg.Raft.RPCHold, Limits: forwardLimits(cfg)}
 	p.role.passOn(&passOn)
 	grpc, secure := p.mesh.Ports()
 	c := consulapi.Config{

@@ -26,6 +26,19 @@ func (g *Group) TransferLeadership(ctx context.Context, id string) error {
 	})
 }
 
+// HandOver is TransferLeadership before this server goes: what is on its way is answered first, while nothing new is
+// taken. What a leader has begun then ends with a clear answer, where the end of its term would leave clients without
+// one.
+func (g *Group) HandOver(ctx context.Context) error {
+	return g.change(ctx, "hand leadership over", func(r *raft.Raft, _ time.Duration) raft.Future {
+		in := g.current.Load()
+		return in.hand(func() raft.Future {
+			in.settle()
+			return r.LeadershipTransfer()
+		})
+	})
+}
+
 type failedFuture struct{ err error }
 
 func (f failedFuture) Error() error { return f.err }
@@ -71,8 +84,7 @@ func (in *instance) handOver() {
 	}
 }
 
-// settle waits until what is on its way was answered, while nothing new is taken: what a leader has begun before it
-// goes ends with a clear answer, where the end of its term would leave clients without one.
+// settle waits until what is on its way was answered, for a lease time at most.
 func (in *instance) settle() {
 	end := time.Now().Add(in.g.cfg.lease())
 	for !in.g.batch.settled() && time.Now().Before(end) && in.pause(settleEvery) {

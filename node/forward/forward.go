@@ -61,6 +61,8 @@ type Config struct {
 	Others *hedge.Servers
 	// Changes is closed at the next change of who leads or who is there; nil: nobody tells.
 	Changes func() <-chan struct{}
+	// Ending reports that this process ends: it knows of no further leader, and waits for none; nil: it never does.
+	Ending func() bool
 	// Hold is how long a request may wait for a leader (performance.rpc_hold_timeout), counted from
 	// when there was none any more: a cluster that has long lost its quorum refuses at once.
 	Hold time.Duration
@@ -135,7 +137,8 @@ func (f *Forwarder) send(ctx context.Context, req []byte, o order) ([]byte, erro
 		if !o.reads && errkind.Is(err, errkind.Unknown) {
 			return nil, uncertain(addr, err)
 		}
-		if !again || ctx.Err() != nil || time.Now().After(giveUp) {
+		ends := f.cfg.Ending != nil && f.cfg.Ending() && addr == ""
+		if !again || ends || ctx.Err() != nil || time.Now().After(giveUp) {
 			return nil, err
 		}
 		t := time.NewTimer(min(wait.Next(), time.Until(giveUp)+time.Millisecond))
@@ -333,7 +336,8 @@ func (a Answers) Register(srv *rpc.Server, roles wire.Roles) {
 var errNobodyLeads = errkind.New(errkind.NotLeader, "No cluster leader")
 
 // serve answers a forwarded request with the process's own API. Once parting ends, queries that wait are
-// answered as if their time was over; reads that a process that ends could not answer are for another server. A request
+// answered as if their time was over; reads that a process that ends could not answer, and writes that found no leader
+// there, are for another server. A request
 // that went round while the leader changed goes back to who passed it on, to wait for the next leader.
 func serve(api http.Handler, parting context.Context, ending *atomic.Bool) rpc.Handler {
 	return func(ctx context.Context, p []byte) ([]byte, error) {
@@ -351,7 +355,7 @@ func serve(api http.Handler, parting context.Context, ending *atomic.Bool) rpc.H
 		}
 		api.ServeHTTP(w, r)
 		switch failed := w.Status >= http.StatusInternalServerError; {
-		case failed && reads && ending.Load():
+		case failed && ending.Load() && (reads || string(w.Body) == errkind.Text(errNobodyLeads)):
 			return nil, errParting
 		case failed && rows.JourneyOf(r.Context()).Hops >= MaxHops && string(w.Body) == errkind.Text(errNobodyLeads):
 			return nil, errNobodyLeads
