@@ -32,7 +32,7 @@ type Options struct {
 	DNSTarget string
 	// Binary is the corbel binary to start; empty is the running one.
 	Binary string
-	// Servers is how many servers to start: 1 or 3.
+	// Servers is how many servers to start: 1, 3 or 5.
 	Servers int
 	// Connections is the number of client connections.
 	Connections int
@@ -56,8 +56,8 @@ func (o *Options) Complete() error {
 	if o.Servers == 0 {
 		o.Servers = 1
 	}
-	if o.Servers != 1 && o.Servers != 3 {
-		return fmt.Errorf("--servers: must be 1 or 3, not %d", o.Servers)
+	if o.Servers != 1 && o.Servers != 3 && o.Servers != 5 {
+		return fmt.Errorf("--servers: must be 1, 3 or 5, not %d", o.Servers)
 	}
 	if o.Connections == 0 {
 		o.Connections = 16

@@ -72,7 +72,7 @@ func (b *environment) open(ctx context.Context) (err error) {
 	if b.scenario.prepare != nil {
 		err = b.scenario.prepare(ctx, b)
 	} else {
-		b.servers, err = b.cluster(ctx, "server", b.scenario.servers(), b.scenario.hcl...)
+		b.servers, err = b.cluster(ctx, "server", b.size(), b.scenario.hcl...)
 	}
 	if err != nil {
 		return err
@@ -120,6 +120,14 @@ func known(s *harness.Server) (*server, error) {
 	}
 	c, err := client.New(client.Config{Address: reach, Timeout: 10 * time.Second})
 	return &server{Server: s, client: c}, err
+}
+
+// size is how many servers a cluster of the scenario has.
+func (b *environment) size() int {
+	if b.scenario.single {
+		return 1
+	}
+	return max(b.options.Servers, 3)
 }
 
 // cluster starts servers that make a cluster, and waits until all serve. It returns those that were made also with an
@@ -173,7 +181,7 @@ func (b *environment) follower(ctx context.Context) (*server, error) {
 		return nil, err
 	}
 	for _, s := range b.servers {
-		if s != leader {
+		if s != leader && s.Running() {
 			return s, nil
 		}
 	}

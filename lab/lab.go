@@ -47,6 +47,8 @@ type Options struct {
 	// Learn is how long the cluster runs under load before the fault, at least: every member has ended a window. Zero is
 	// 3 s.
 	Learn time.Duration
+	// Servers is how many a cluster has, where a scenario has more than one: 3 or 5. Zero is 3.
+	Servers int
 	// Run is the run's number, Runs how many there are; zero is one.
 	Run, Runs int
 	// Save is a folder for the evidence of runs that were not diagnosed, as corbel doctor --from reads it; "" saves none.
@@ -140,7 +142,7 @@ func laid(ctx context.Context, s *Scenario, o *Options) (b *environment, end fun
 		}
 		return errors.Join(err, b.close())
 	}
-	b.say("starting %d servers", s.servers())
+	b.say("starting %d servers", b.size())
 	if err := b.open(ctx); err != nil {
 		return b, end, err
 	}

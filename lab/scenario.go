@@ -21,7 +21,7 @@ type Scenario struct {
 	// alone: its load or fault takes the machine, or shows in what every process on it reads; other scenarios share it
 	// with further runs.
 	alone bool
-	// single is a cluster of one server; others have three.
+	// single is a cluster of one server; others have three, or five.
 	single bool
 	// hcl is configuration beside the lab's own.
 	hcl []string
@@ -59,13 +59,6 @@ type finding struct{ code, culprit string }
 // Shares reports whether several runs, of this and of others that share, may go on side by side on one machine: each
 // is a cluster of its own with little load, and its fault is inside its own processes.
 func (s *Scenario) Shares() bool { return s.Code != "" && !s.alone }
-
-func (s *Scenario) servers() int {
-	if s.single {
-		return 1
-	}
-	return 3
-}
 
 // all are the scenario's steps; none in a healthy one.
 func (s *Scenario) all() []step {
@@ -156,7 +149,7 @@ var Scenarios = []Scenario{
 		prepare: listening, inject: deafen},
 	{Name: "request-memory", About: "clients begin large writes and do not end them", Code: "request-memory-full",
 		hcl: []string{smallBudget}, inject: holdMemory},
-	{Name: "no-spare", About: "one of three servers is killed", Code: "no-spare-voter",
+	{Name: "no-spare", About: "one of three servers is killed, or two of five", Code: "no-spare-voter",
 		steps: []step{{"killed", killFollower}}},
 	{Name: "proxy-throttled", About: "the CPU quota of an Envoy on this host is lowered below what it uses",
 		Code: "proxy-throttled", alone: true, inject: throttleProxy},

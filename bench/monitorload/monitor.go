@@ -81,8 +81,8 @@ func (o *MonitorOptions) Complete() error {
 	if !slices.Contains([]string{"", "leader", "server"}, o.Kill) {
 		errs = append(errs, fmt.Errorf("--kill: must be leader or server, not %q", o.Kill))
 	}
-	if o.Kill != "" && (o.Servers != 3 || o.Target != "") {
-		errs = append(errs, errors.New("--kill: it needs --servers 3, started by the bench"))
+	if o.Kill != "" && (o.Servers < 3 || o.Target != "") {
+		errs = append(errs, errors.New("--kill: it needs --servers 3 or 5, started by the bench"))
 	}
 	if (o.Target == "") != (o.API == "") {
 		errs = append(errs, errors.New("--target: it needs --api beside it, and --api needs it"))

@@ -57,7 +57,7 @@ func (o *SecretsOptions) Complete() error {
 	if o.Target != "" && o.Token == "" {
 		return errors.New("--token: a token that may do what the bench does is needed with --target")
 	}
-	if o.Servers == 3 && o.Backend != "raft" && o.Target == "" {
+	if o.Servers > 1 && o.Backend != "raft" && o.Target == "" {
 		return fmt.Errorf("--servers: 3 needs --backend raft, not %s", o.Backend)
 	}
 	return o.Options.Complete()
@@ -97,8 +97,8 @@ func OpenVault(ctx context.Context, o *SecretsOptions) (*VaultCluster, error) {
 		return nil, err
 	}
 	c.dir, c.durability = dir, durabilities[o.Backend]
-	if o.Servers == 3 {
-		c.durability = "HA, 3 replicas, fsynced by a majority"
+	if o.Servers > 1 {
+		c.durability = fmt.Sprintf("HA, %d replicas, fsynced by a majority", o.Servers)
 	}
 	o.Say("starting %d server(s) on %s, data in %s ...", o.Servers, o.Backend, dir)
 	if err := c.start(ctx); err != nil {

@@ -66,7 +66,7 @@ func benchCommand(e *command.Env, name, short string, b *benchFlags) *cobra.Comm
 	f := c.Flags()
 	f.StringVar(&b.Target, "target", "", "HTTP address of a running server or agent; empty starts servers")
 	f.StringVar(&b.DNSTarget, "dns-target", "", "DNS address that goes with --target")
-	f.IntVar(&b.Servers, "servers", 1, "how many servers to start: 1 or 3")
+	f.IntVar(&b.Servers, "servers", 1, "how many servers to start: 1, 3 or 5")
 	f.IntVarP(&b.Connections, "connections", "c", 0,
 		"client connections, or sockets for dns (0 is the bench's own number)")
 	f.DurationVarP(&b.Duration, "duration", "d", 0, "how long the measured part runs (0 is 10s; compare 3s)")

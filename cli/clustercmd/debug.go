@@ -117,7 +117,9 @@ func runDebug(ctx context.Context, e *command.Env, o *debugOptions) error {
 	}
 	cfg := bundle.Config{Nodes: nodes, Captures: captures, Duration: o.duration, Interval: o.interval, LogLevel: o.level,
 		Secrets: []string{dialled.Token, dialled.User}}
+	end := showDebug(e, o)
 	path, index, err := gather(ctx, cfg, filepath.Clean(name), o.archive)
+	end()
 	if err != nil {
 		return err
 	}
@@ -128,6 +130,27 @@ func runDebug(ctx context.Context, e *command.Env, o *debugOptions) error {
 		}{path, index}, false)
 	}
 	return debugSummary(e, path, index)
+}
+
+// showDebug tells on a terminal how many seconds of the gathering have passed, until end.
+func showDebug(e *command.Env, o *debugOptions) (end func()) {
+	p := e.Progress("gathering", "s", int64(o.duration.Seconds()))
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer p.End()
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				p.Add(1)
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func() { close(stop); <-ended }
 }
 
 // gather writes an archive, or a folder.

@@ -28,8 +28,10 @@ type options struct {
 	asJSON bool
 	runs   int
 	learn  time.Duration
-	save   string
-	html   string
+	// servers is how many a cluster has.
+	servers int
+	save    string
+	html    string
 	// parallel is how many runs go on side by side.
 	parallel int
 }
@@ -56,6 +58,7 @@ Exit codes: 0 all diagnosed, 1 at least one was not, 2 wrong usage.`
 	f.BoolVar(&o.all, "all", false, "run every scenario")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON")
 	f.IntVar(&o.runs, "runs", 1, "how many times to run each scenario")
+	f.IntVar(&o.servers, "servers", 3, "how many servers a cluster has, where it has more than one: 3 or 5")
 	f.DurationVar(&o.learn, "learn", 0, "how long the cluster runs under load before the fault at least (0 is 3s)")
 	f.IntVar(&o.parallel, "parallel", 2*runtime.NumCPU(),
 		"how many runs go on side by side, of scenarios that leave the machine alone; 1 is one after the other")
@@ -82,6 +85,9 @@ func (o *options) run(c *cobra.Command, args []string) error {
 	chosen, err := o.choose(args)
 	if err != nil {
 		return err
+	}
+	if o.servers != 3 && o.servers != 5 {
+		return command.Usagef("--servers: must be 3 or 5, not %d", o.servers)
 	}
 	if o.list {
 		return o.print(chosen)
@@ -146,7 +152,7 @@ func (o *options) runAll(ctx context.Context, chosen []*lab.Scenario) ([]lab.Out
 	var tells sync.Mutex // one outcome is told at a time
 	do := func(j job) error {
 		s := chosen[j.scenario]
-		out := lab.Run(ctx, s, lab.Options{Learn: o.learn, Save: o.save, Progress: progress, Run: j.run + 1, Runs: o.runs})
+		out := lab.Run(ctx, s, lab.Options{Learn: o.learn, Servers: o.servers, Save: o.save, Progress: progress, Run: j.run + 1, Runs: o.runs})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

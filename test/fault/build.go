@@ -11,9 +11,19 @@ import (
 type Lab struct {
 	// Binary is the server's program.
 	Binary string
+	// Servers, where it is set, is how many servers clusters have that have three else.
+	Servers int
 	// Dir holds the clusters' folders, one each; what a failure leaves behind stays here when Keep is set.
 	Dir  string
 	Keep string // folder for histories, pictures and logs of failed runs
+}
+
+// Size is how many servers a cluster has that a scenario wants to have so many.
+func (l *Lab) Size(wanted int) int {
+	if wanted == 3 && l.Servers > 0 {
+		return l.Servers
+	}
+	return wanted
 }
 
 // BinaryEnv names a binary to use instead of building one; RaceEnv, when set, builds with the race detector.

@@ -29,7 +29,7 @@ func (l *Lab) Open(ctx context.Context, shape harness.Config) (*Cluster, error) 
 	if shape.Dir, err = os.MkdirTemp(l.Dir, "cluster"); err != nil {
 		return nil, err
 	}
-	shape.Binary = l.Binary
+	shape.Binary, shape.Servers = l.Binary, l.Size(shape.Servers)
 	made, err := harness.New(shape)
 	if err != nil {
 		return nil, err

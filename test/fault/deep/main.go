@@ -2,7 +2,7 @@
 // it did to the totals in docs/reliability.md.
 //
 //	go run ./test/fault/deep [--budget 20m] [--only linear,crash,...] [--steps emptied,...] [--lanes 3]
-//	                          [--seeds FILE] [--docs FILE] [--keep DIR]
+//	                          [--servers 5] [--seeds FILE] [--docs FILE] [--keep DIR]
 //
 // Rows that measure latencies run first, alone; then the others share the rest of the
 // budget, several clusters side by side. Seeds are counted in a file, so that each run goes
@@ -31,11 +31,12 @@ import (
 func main() {
 	budget := flag.Duration("budget", 20*time.Minute, "how long to run")
 	only := flag.String("only", "", "run these rows alone, separated by commas: "+strings.Join(names(), " "))
-	seeds := flag.String("seeds", "test/fault/deep/totals.json", "file that counts seeds and totals")
+	seeds := flag.String("seeds", defaultSeeds, "file that counts seeds and totals")
 	docs := flag.String("docs", "docs/reliability.md", "page whose totals are replaced; empty for none")
 	keep := flag.String("keep", ".cache/fault-kept", "folder for histories and pictures of failed seeds")
 	seed := flag.Uint64("seed", 0, "repeat this seed once, and count nothing")
 	lanes := flag.Int("lanes", 3, "how many clusters run side by side; rows that measure latencies run alone")
+	servers := flag.Int("servers", 3, "how many servers clusters have that have three else: 3 or 5")
 	steps := flag.String("steps", "", "of the monitor plane's faults these alone, in this order, some of them often, "+
 		"separated by commas: "+strings.Join(monitorruns.FaultSteps, ","))
 	flag.Parse()
@@ -46,13 +47,24 @@ func main() {
 		}
 		faultSteps = strings.Split(*steps, ",")
 	}
-	if err := run(*budget, *only, *seeds, *docs, *keep, *seed, max(*lanes, 1)); err != nil {
+	if *servers != 3 && *servers != 5 {
+		fmt.Fprintln(os.Stderr, "deep: --servers must be 3 or 5")
+		os.Exit(2)
+	}
+	if *servers == 5 && *seed == 0 && (*docs != "" || *seeds == defaultSeeds) {
+		fmt.Fprintln(os.Stderr, "deep: --servers 5 counts for itself: it needs --docs '' and another file for --seeds")
+		os.Exit(2)
+	}
+	if err := run(*budget, *only, *seeds, *docs, *keep, *seed, max(*lanes, 1), *servers); err != nil {
 		fmt.Fprintln(os.Stderr, "deep:", err)
 		os.Exit(1)
 	}
 }
 
-func run(budget time.Duration, only, seeds, docs, keep string, seed uint64, lanes int) error {
+// defaultSeeds counts the seeds of clusters of three.
+const defaultSeeds = "test/fault/deep/totals.json"
+
+func run(budget time.Duration, only, seeds, docs, keep string, seed uint64, lanes, servers int) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	chosen, err := choose(only)
@@ -72,7 +84,7 @@ func run(budget time.Duration, only, seeds, docs, keep string, seed uint64, lane
 	if err != nil {
 		return err
 	}
-	lab := &faultrun.Lab{Binary: bin, Dir: dir, Keep: keep}
+	lab := &faultrun.Lab{Binary: bin, Dir: dir, Keep: keep, Servers: servers}
 	if seed != 0 {
 		for _, r := range chosen {
 			if _, err := r.run(ctx, lab, seed); err != nil {

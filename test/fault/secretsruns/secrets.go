@@ -98,6 +98,7 @@ func RunSecrets(ctx context.Context, l *faultrun.Lab, cfg Secrets, seed uint64) 
 
 // OpenSecrets starts servers, the first one initialized.
 func OpenSecrets(ctx context.Context, l *faultrun.Lab, cfg Secrets) (*SecretsRun, error) {
+	cfg.Servers = l.Size(cfg.Servers)
 	if cfg.Writers == 0 {
 		cfg.Writers = 4
 	}

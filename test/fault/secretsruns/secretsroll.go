@@ -123,7 +123,7 @@ func (l *rolling) giveWay(ctx context.Context) error {
 	})
 }
 
-// back waits until a server stands by again, or is active, and autopilot counts three that are healthy: then the next
+// back waits until a server stands by again, or is active, and autopilot counts all as healthy: then the next
 // may go.
 func (l *rolling) back(ctx context.Context, s *faultrun.Server) error {
 	return spawn.Until(ctx, time.Minute, s.Name+" to be back", func() error {
@@ -131,7 +131,7 @@ func (l *rolling) back(ctx context.Context, s *faultrun.Server) error {
 			return fmt.Errorf("health: status %d, %w", code, err)
 		}
 		code, body, err := l.r.Do(ctx, s, "GET", "sys/storage/raft/autopilot/state", l.r.Token, nil)
-		if err != nil || code != http.StatusOK || !bytes.Contains(body, []byte(`"failure_tolerance":1`)) {
+		if err != nil || code != http.StatusOK || !bytes.Contains(body, fmt.Appendf(nil, `"failure_tolerance":%d`, (len(l.r.Servers)-1)/2)) {
 			return fmt.Errorf("autopilot: status %d, %s, %w", code, body, err)
 		}
 		return nil

@@ -22,7 +22,7 @@ import (
 type Upgrade struct {
 	// Last is the program of the last release; the Lab's is the next one.
 	Last    string
-	Servers int // [3]
+	Servers int // [3, or the Lab's]
 	Writers int // [4]
 	// Once ends when all servers were replaced, with little load.
 	Once bool
