@@ -25,6 +25,8 @@ func (p *localAgent) meter() {
 	p.Metrics.GaugeFunc("members.servers", count(true), "datacenter", p.Cfg.Node.Datacenter)
 	p.Metrics.GaugeFunc("members.clients", count(false), "datacenter", p.Cfg.Node.Datacenter)
 	p.Metrics.Gauge("version", "version", version.Contract).Set(1)
+	// The start as a value: dashboards mark restarts, and rollouts by the release.
+	p.Metrics.Gauge("process.start_ms", "release", version.Number).Set(float64(p.Clock.Now().UnixMilli()))
 	p.Metrics.GaugeFunc("agent.tls.cert.expiry", p.certificateLeft)
 }
 

@@ -82,7 +82,9 @@ func (p *Progress) line(took time.Duration) string {
 	if p.total > 0 {
 		b += " of " + p.amount(p.total)
 	}
-	b += ", " + p.amount(int64(rate)) + "/s"
+	if p.unit != "s" { // time passes at one rate
+		b += ", " + p.amount(int64(rate)) + "/s"
+	}
 	if p.total > p.done && rate > 0 {
 		b += ", " + short(time.Duration(float64(p.total-p.done)/rate*float64(time.Second))) + " left"
 	}
