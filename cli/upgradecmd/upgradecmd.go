@@ -116,7 +116,8 @@ func gather(ctx context.Context, cl *client.Client) (*facts, error) {
 // readState has this release read the state. Only a failure to get it is an error.
 func (f *facts) readState(ctx context.Context, cl *client.Client) error {
 	resp, err := cl.Do(ctx, http.MethodGet, "/v1/snapshot", nil, nil)
-	if errkind.Is(err, errkind.Denied) {
+	var refused *client.Error
+	if errors.As(err, &refused) && refused.Code == http.StatusForbidden {
 		f.stateSkipped = "not checked: " + err.Error()
 		return nil
 	}
