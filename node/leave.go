@@ -46,7 +46,7 @@ func (s *Server) handOver(ctx context.Context) {
 // transfer has another server lead the catalog, where this one does.
 func (s *Server) transfer(ctx context.Context) {
 	if g := s.raft.Raft.Load(); g != nil && g.IsLeader() {
-		if err := g.HandOver(ctx); err != nil {
+		if err := g.TransferLeadership(ctx, ""); err != nil {
 			s.Log.Warn("cannot hand the leadership over", "error", err)
 		}
 	}

@@ -152,7 +152,8 @@ func (o *options) runAll(ctx context.Context, chosen []*lab.Scenario) ([]lab.Out
 	var tells sync.Mutex // one outcome is told at a time
 	do := func(j job) error {
 		s := chosen[j.scenario]
-		out := lab.Run(ctx, s, lab.Options{Learn: o.learn, Servers: o.servers, Save: o.save, Progress: progress, Run: j.run + 1, Runs: o.runs})
+		out := lab.Run(ctx, s, lab.Options{Learn: o.learn, Servers: o.servers, Save: o.save, Progress: progress,
+			Run: j.run + 1, Runs: o.runs})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -63,8 +63,8 @@ func judge(f *facts) (list []Finding) {
 	judgeQuorum(f, add)
 	switch {
 	case f.stateSkipped != "":
-		add("state", Warn, "give a token with management rights (-token): nobody knows whether something would be lost", "%s",
-			f.stateSkipped)
+		add("state", Warn, "give a token with management rights (-token), to know whether something would be lost",
+			"%s", f.stateSkipped)
 	case f.state != nil:
 		add("state", Refused, "keep the release that runs, and report this", "this release cannot read it: %v", f.state)
 	case !f.same:

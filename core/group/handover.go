@@ -26,19 +26,6 @@ func (g *Group) TransferLeadership(ctx context.Context, id string) error {
 	})
 }
 
-// HandOver is TransferLeadership before this server goes: what is on its way is answered first, while nothing new is
-// taken. What a leader has begun then ends with a clear answer, where the end of its term would leave clients without
-// one.
-func (g *Group) HandOver(ctx context.Context) error {
-	return g.change(ctx, "hand leadership over", func(r *raft.Raft, _ time.Duration) raft.Future {
-		in := g.current.Load()
-		return in.hand(func() raft.Future {
-			in.settle()
-			return r.LeadershipTransfer()
-		})
-	})
-}
-
 type failedFuture struct{ err error }
 
 func (f failedFuture) Error() error { return f.err }
@@ -73,29 +60,9 @@ func (in *instance) handOver() {
 	if in.raft.State() != raft.Leader || len(in.voters()) < 2 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*in.g.cfg.heartbeat())
+	ctx, cancel := context.WithTimeout(context.Background(), 2*in.g.cfg.heartbeat())
 	defer cancel()
-	transfer := func() raft.Future {
-		in.settle()
-		return in.raft.LeadershipTransfer()
-	}
-	if err := in.await(ctx, in.hand(transfer)); err != nil {
+	if err := in.await(ctx, in.hand(in.raft.LeadershipTransfer)); err != nil {
 		in.g.cfg.Log.Warn("cannot hand leadership over before the stop", "err", err)
 	}
 }
-
-// settle waits until what is on its way was answered, for a lease time at most.
-func (in *instance) settle() {
-	end := time.Now().Add(in.g.cfg.lease())
-	for !in.g.batch.settled() && time.Now().Before(end) && in.pause(settleEvery) {
-	}
-	in.pause(answerTime)
-}
-
-// settleEvery is how often it is looked whether all was answered. answerTime is what the last answers get until they
-// are written and read, before the news of another leader overtakes them: servers of release 0.1.0 that pass a write
-// on take no answer after that.
-const (
-	settleEvery = time.Millisecond
-	answerTime  = 100 * time.Millisecond
-)

@@ -85,9 +85,6 @@ func (b *batcher) depth() int {
 	return len(b.queue)
 }
 
-// settled reports whether nothing waits and nothing is on its way.
-func (b *batcher) settled() bool { return b.inFlight.Load() == 0 && b.depth() == 0 }
-
 // Propose replicates cmd and returns what the Machine made of it. cmd must not be
 // changed before it returns, and never again after an error of kind Unknown.
 func (g *Group) Propose(ctx context.Context, cmd []byte) (any, error) {

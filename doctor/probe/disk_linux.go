@@ -65,7 +65,7 @@ func (h *Host) disk(r *telemetry.Registry) error {
 	return nil
 }
 
-// device is the number of the device that the data folder is on, as the kernel names it; "" for one of the kernel's own.
+// device is the number of the device that the data folder is on, as the kernel names it; "" for one of its own.
 func (h *Host) device() (string, error) {
 	info, err := os.Stat(h.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
