@@ -39,7 +39,7 @@ func TestNomadRules(t *testing.T) {
 		"namespace \"a\" {\n policy = \"scale\"\n variables {\n}\n}":                 "deny, read or write",
 		"namespace \"a\" {\n capabilities = [\"read-job\"]\n variables {\n}\n}":      "no counterpart",
 		"namespace \"a\" {\n key \"b\" {\n policy = \"read\"\n}\n variables {\n}\n}": "no block but variables",
-		`namespace "a" { key "b" { policy = "read" } }`:                              "is no resource",
+		`namespace "a" { key "b" { policy = "read" } }`:                              "holds a block",
 		"namespace \"a\" \"b\" {\n variables {\n}\n}":                                "one name",
 	} {
 		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), says) {
