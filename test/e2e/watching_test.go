@@ -252,6 +252,9 @@ func TestMetricNames(t *testing.T) {
 var sometimes = map[string]string{
 	"consul_host_cgroup_throttled":     "a CPU quota",
 	"consul_host_conntrack_used":       "connection tracking",
+	"consul_host_io_busy_ms":           "a data folder on a disk",
+	"consul_host_io_ms":                "a data folder on a disk",
+	"consul_host_io_requests":          "a data folder on a disk",
 	"consul_host_net_listen_overflows": "/proc/net/netstat",
 	"consul_host_nic_dropped":          "a network card",
 	"consul_host_nic_exceeded":         "a cloud's network card",
