@@ -67,7 +67,10 @@ func (i *issuer) Secrets(ctx context.Context, _ *jobwire.Vault, identity string)
 }
 
 func (i *issuer) Renew(ctx context.Context, _ *jobwire.Vault, token string) (Token, error) {
-	if i.dead {
+	i.mu.Lock()
+	dead := i.dead
+	i.mu.Unlock()
+	if dead {
 		return Token{}, errkind.New(errkind.Denied, "permission denied")
 	}
 	return i.answer(ctx, "renew")
@@ -181,7 +184,9 @@ func TestTokens(t *testing.T) {
 		if i.times("login") != 1 || again.has("restart") {
 			t.Errorf("after the agent's restart: %q", i.asked)
 		}
+		i.mu.Lock()
 		i.dead = true
+		i.mu.Unlock()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if i.times("login") != 2 || !again.has("restart") || file(t, again, "secrets/vault_token") == first {
