@@ -127,7 +127,10 @@ func (u *uiRig) hide() {
 func topicsAre(text string, tried []string) bool {
 	_, list, found := strings.Cut(strings.TrimSpace(text), "there are ")
 	return found && !slices.ContainsFunc(strings.Split(list, ", "), func(name string) bool {
-		return !slices.Contains(tried, name)
+		return !slices.ContainsFunc(tried, func(one string) bool {
+			topic, _, _ := strings.Cut(one, "?")
+			return topic == name
+		})
 	})
 }
 
