@@ -89,7 +89,6 @@ type seen struct {
 	mu       sync.Mutex // guards what follows
 	catalog  *catalogsync.Catalog
 	services map[string][]string
-	instance uint64 // index of catalog
 }
 
 // New checks cfg.

@@ -17,7 +17,6 @@ import (
 	"slices"
 	"sync"
 	"syscall"
-	"time"
 )
 
 // Phase is what the manager knows of the service.
@@ -29,10 +28,6 @@ const (
 	Running
 	Ending
 )
-
-// pendingFor is how long the manager waits for the next sign of progress. A start may replay a long log, an end drain
-// its clients: while the process lives, progress is told three times as often.
-const pendingFor = 30 * time.Second
 
 // Service is one process that the manager started.
 type Service struct {

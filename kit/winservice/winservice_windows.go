@@ -14,6 +14,10 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
+// pendingFor is how long the manager waits for the next sign of progress. A start may replay a long log, an end drain
+// its clients: while the process lives, progress is told three times as often.
+const pendingFor = 30 * time.Second
+
 // Started reports whether the service manager started this process.
 func Started() bool {
 	is, err := svc.IsWindowsService()
