@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/jobs/client/allocdir"
 	"corbel.dev/corbel/jobs/client/allocrunner"
 	"corbel.dev/corbel/jobs/jobwire"
 	"corbel.dev/corbel/kit/backoff"
@@ -303,35 +304,7 @@ func writeFile(top, rel, text, perms string) error {
 	if n, err := strconv.ParseUint(perms, 8, 12); err == nil {
 		mode = fs.FileMode(n) & 0o777
 	}
-	root, err := os.OpenRoot(top)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	if dir := path.Dir(rel); dir != "." {
-		if err := root.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-	}
-	temp := rel + ".rendering"
-	if err := root.Remove(temp); err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	f, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if e := f.Chmod(mode); err == nil {
-		err = e
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
-		return err
-	}
-	return root.Rename(temp, rel)
+	return allocdir.Replace(top, rel, []byte(text), mode)
 }
 
 // environment adds the variables of templates that are environments.

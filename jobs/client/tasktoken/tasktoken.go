@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/jobs/client/allocdir"
 	"corbel.dev/corbel/jobs/client/allocrunner"
 	"corbel.dev/corbel/jobs/jobwire"
 	"corbel.dev/corbel/kit/backoff"
@@ -423,7 +424,7 @@ func (k *keeper) publish(h *held, t Token) error {
 		return nil // a simulated node has no folders
 	}
 	if h.file != "" && t.Text != "" {
-		if err := write(k.w.Dirs.Task, h.file, []byte(t.Text), 0o644); err != nil {
+		if err := allocdir.Replace(k.w.Dirs.Task, h.file, []byte(t.Text), 0o644); err != nil {
 			return errkind.E(errkind.Invalid, h.file, err)
 		}
 	}
@@ -438,7 +439,7 @@ func (k *keeper) publish(h *held, t Token) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return write(dir, name, text, 0o600)
+	return allocdir.Replace(dir, name, text, 0o600)
 }
 
 // file is beside Dirs.Private, which goes when the driver has ended the task.
@@ -456,31 +457,4 @@ func (k *keeper) kept() (old map[string]Token) {
 		return nil
 	}
 	return old
-}
-
-// write replaces a file below a folder, whatever links are there.
-func write(top, name string, text []byte, mode os.FileMode) error {
-	root, err := os.OpenRoot(top)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	if dir := path.Dir(name); dir != "." {
-		if err := root.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-	}
-	temp := name + ".new"
-	if err := root.Remove(temp); err != nil && !os.IsNotExist(err) {
-		return err
-	}
-	f, err := root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
-		return err
-	}
-	return root.Rename(temp, name)
 }
