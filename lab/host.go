@@ -36,41 +36,48 @@ func exhaustDescriptors(ctx context.Context, b *environment) (string, error) {
 // settle is how long the doctor has to see a healthy card or proxy: it looks at them every ten seconds.
 const settle = 12 * time.Second
 
-// throttleProxy lowers the CPU quota of a busy process that is called envoy.
-func throttleProxy(ctx context.Context, b *environment) (string, error) {
+// asEnvoy runs a program under the name of envoy, by which proxies are found, in a control group of its own that does
+// not limit it yet.
+func asEnvoy(b *environment, program string, args ...string) error {
 	q, err := newQuota()
 	if err != nil {
-		return "", err
+		return err
 	}
 	b.later(q.remove)
 	b.quota = q
 	if err := q.set(8); err != nil {
-		return "", err
+		return err
 	}
-	sh, err := exec.LookPath("sh")
+	path, err := exec.LookPath(program)
 	if err != nil {
-		return "", err
+		return err
 	}
 	envoy := filepath.Join(b.dir, "envoy") // the kernel calls a process by the name that it was started by
-	if err := os.Symlink(sh, envoy); err != nil {
-		return "", err
+	if err := os.Symlink(path, envoy); err != nil {
+		return err
 	}
-	const name = "lab-proxy"
-	// A tenth of a core in bursts, as a proxy with traffic.
-	cmd := exec.Command(envoy, "-c", "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.1; done",
-		"envoy", "--service-node", name)
+	cmd := exec.Command(envoy, args...)
 	cmd.SysProcAttr = spawn.DieWithParent()
 	if err := cmd.Start(); err != nil {
-		return "", err
+		return err
 	}
 	b.later(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	if err := q.add(cmd.Process.Pid); err != nil {
+	return q.add(cmd.Process.Pid)
+}
+
+// throttleProxy lowers the CPU quota of a busy process that is called envoy.
+func throttleProxy(ctx context.Context, b *environment) (string, error) {
+	const name = "lab-proxy"
+	// A tenth of a core in bursts, as a proxy with traffic.
+	err := asEnvoy(b, "sh", "-c", "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.1; done",
+		"envoy", "--service-node", name)
+	if err != nil {
 		return "", err
 	}
 	if err := spawn.Sleep(ctx, settle); err != nil {
 		return "", err
 	}
-	return "CPU quota of " + name, q.set(0.05)
+	return "CPU quota of " + name, b.quota.set(0.05)
 }
 
 // cards shows a server network cards whose counters grow by so much each second from the onset on.

@@ -8,9 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -308,15 +305,6 @@ func (b *environment) card(ctx context.Context) {
 
 // forwarder starts a proxy in front of the cache, in a control group of its own, as an Envoy is found.
 func (b *environment) forwarder(ctx context.Context) (addr string, err error) {
-	q, err := newQuota()
-	if err != nil {
-		return "", err
-	}
-	b.later(q.remove)
-	b.quota = q
-	if err := q.set(8); err != nil {
-		return "", err
-	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
@@ -325,21 +313,8 @@ func (b *environment) forwarder(ctx context.Context) (addr string, err error) {
 	if err := l.Close(); err != nil { // the proxy takes it over
 		return "", err
 	}
-	binary, err := exec.LookPath(b.options.Binary)
+	err = asEnvoy(b, b.options.Binary, "lab", "forward", "--service-node", "counter-proxy", addr, b.story.cache)
 	if err != nil {
-		return "", err
-	}
-	envoy := filepath.Join(b.dir, "envoy") // the kernel calls a process by the name that it was started by
-	if err := os.Symlink(binary, envoy); err != nil {
-		return "", err
-	}
-	cmd := exec.Command(envoy, "lab", "forward", "--service-node", "counter-proxy", addr, b.story.cache)
-	cmd.SysProcAttr = spawn.DieWithParent()
-	if err := cmd.Start(); err != nil {
-		return "", err
-	}
-	b.later(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	if err := q.add(cmd.Process.Pid); err != nil {
 		return "", err
 	}
 	for began := time.Now(); ; {
