@@ -3,6 +3,7 @@
 // run, the network; what cannot run says NOT RUN and counts as skipped.
 //
 //	go run ./test/all [-short] [-v] [-only step,step]
+//	go run ./test/all -budget 60m      # on a machine that does other work too
 //	go run ./test/all -plane monitor   # one plane: its packages, its wiring, its stories
 //	go run ./test/all -quick           # what fits in a minute
 //
@@ -27,10 +28,11 @@ import (
 )
 
 const (
-	// budget is what a run may take on 2 cores: a step that would not fit any more is left out, and says so.
-	budget = 30 * time.Minute
-	// timeout ends a run that hangs, and not one on a slow day.
-	timeout = 45 * time.Minute
+	// usualBudget is what a run may take on 2 cores of its own: a step that would not fit any more is left out, and
+	// says so.
+	usualBudget = 30 * time.Minute
+	// grace beyond the budget ends a run that hangs, and not one on a slow day.
+	grace = 15 * time.Minute
 )
 
 type step struct {
@@ -62,6 +64,7 @@ func main() {
 	}
 	only := flag.String("only", "", "run these steps alone, separated by commas: "+strings.Join(names, " "))
 	plane := flag.String("plane", "", "run the tests of one plane alone: "+planes())
+	budget := flag.Duration("budget", usualBudget, "leave out the last steps when a run takes longer")
 	quick := flag.Bool("quick", false, "run what fits in a minute: formatting and the fast tests")
 	flag.Parse()
 	// What is built is the same in any folder, so that a clone takes what another one left in the cache.
@@ -71,9 +74,9 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, *budget+grace)
 	defer cancel()
-	r := &runner{ctx: ctx, short: *short, verbose: *verbose, begin: time.Now()}
+	r := &runner{ctx: ctx, short: *short, verbose: *verbose, begin: time.Now(), budget: *budget}
 	r.alone = *only != "" && !strings.Contains(*only, ",")
 	if err := r.find(); err != nil {
 		fmt.Fprintln(os.Stderr, "test/all:", err)
@@ -130,6 +133,7 @@ type runner struct {
 	mods           []string // folders of the modules, the root first
 
 	begin                   time.Time // of the run
+	budget                  time.Duration
 	passed, failed, skipped int
 	failures, notRun        []string
 	unsteady                []string // failed once and passed thrice: see again.go
@@ -160,9 +164,9 @@ func (r *runner) find() error {
 
 func (r *runner) step(s step) {
 	fmt.Printf("=== %s: %s\n", s.name, s.what)
-	if used := time.Since(r.begin); used > budget-s.wants {
+	if used := time.Since(r.begin); used > r.budget-s.wants {
 		r.skip(s.name, fmt.Sprintf("%s of %s are used up, and it wants %s: go run ./test/all -only %s",
-			used.Round(time.Second), budget, s.wants, s.name))
+			used.Round(time.Second), r.budget, s.wants, s.name))
 		return
 	}
 	failed, begin := r.failed, time.Now()
