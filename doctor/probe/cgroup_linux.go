@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"corbel.dev/corbel/telemetry"
 )
@@ -15,7 +16,9 @@ import (
 const maxProxies = 64
 
 // throttled is in which part of the scheduler's periods a quota stopped this process, and the Envoys of this host.
-func (h *Host) throttled(r *telemetry.Registry) error {
+func (h *Host) throttled(r *telemetry.Registry, now time.Time) error {
+	took := now.Sub(h.quotas)
+	h.quotas = now
 	self, err := h.groupOf("self")
 	if err != nil {
 		return err
@@ -23,8 +26,11 @@ func (h *Host) throttled(r *telemetry.Registry) error {
 	if _, err := os.Stat(filepath.Join(self, "cpu.stat")); err != nil {
 		return fmt.Errorf("whether a CPU quota stops this process cannot be seen: %w", err)
 	}
+	former := h.limited
+	h.limited = map[string]bool{}
 	for _, g := range append([]group{{"self", self}}, h.envoys...) {
-		h.used(r, g)
+		h.limited[g.who] = true
+		h.used(r, g, took)
 		periods, stopped, err := h.quotaOf(g.path)
 		if err != nil {
 			if g.who == "self" { // no quota is set
@@ -38,11 +44,17 @@ func (h *Host) throttled(r *telemetry.Registry) error {
 			r.Gauge("host.cgroup.throttled", "who", g.who).Set(bad / max(all, 1))
 		}
 	}
+	for who := range former {
+		if !h.limited[who] { // a proxy that has ended is not throttled any more
+			r.Gauge("host.cgroup.throttled", "who", who).Set(0)
+			r.Gauge("host.cgroup.cpu", "who", who).Set(0)
+		}
+	}
 	return nil
 }
 
 // used is how many cores a group uses, and may use.
-func (h *Host) used(r *telemetry.Registry, g group) {
+func (h *Host) used(r *telemetry.Registry, g group, took time.Duration) {
 	b, err := os.ReadFile(filepath.Join(g.path, "cpu.stat"))
 	if err != nil {
 		return
@@ -53,8 +65,8 @@ func (h *Host) used(r *telemetry.Registry, g group) {
 			continue
 		}
 		v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-		if micros, known := h.grew("cpu "+g.path, v); err == nil && known {
-			r.Gauge("host.cgroup.cpu", "who", g.who).Set(micros / slowEvery.Seconds() / 1e6)
+		if micros, known := h.grew("cpu "+g.path, v); err == nil && known && took > 0 {
+			r.Gauge("host.cgroup.cpu", "who", g.who).Set(micros / took.Seconds() / 1e6)
 		}
 	}
 	if b, err = os.ReadFile(filepath.Join(g.path, "cpu.max")); err != nil {

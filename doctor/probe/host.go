@@ -30,6 +30,8 @@ type Host struct {
 	slow     time.Time          // when what is expensive is looked at next
 	slowGaps []string           // what the last such look could not see
 	envoys   []group
+	quotas   time.Time       // when control groups were looked at
+	limited  map[string]bool // whose those were
 }
 
 // slowEvery is how often processes are listed and sockets are asked.
@@ -74,9 +76,10 @@ func (h *Host) Sample(r *telemetry.Registry, now time.Time) (gaps []string) {
 		h.Sys = "/sys"
 	}
 	h.seen = map[string]bool{}
+	whole := !now.Before(h.slow) // it looks at everything
 	gaps = h.sample(r, now)
 	for key := range h.before {
-		if !h.seen[key] && !now.Before(h.slow) {
+		if whole && !h.seen[key] {
 			delete(h.before, key) // a peer or a card that is gone
 		}
 	}

@@ -30,17 +30,17 @@ func (h *Host) sample(r *telemetry.Registry, now time.Time) (gaps []string) {
 	gap("descriptors", h.descriptors(r))
 	h.conntrack(r)
 	h.collector(r)
-	if now.Before(h.slow) {
-		return append(gaps, h.slowGaps...)
+	if !now.Before(h.slow) {
+		h.slow = now.Add(slowEvery)
+		before := len(gaps)
+		h.envoys = h.proxies()
+		gap("network cards", h.cards(r))
+		gap("TCP peers", h.peers(r))
+		gap("TCP services", h.services(r))
+		gaps, h.slowGaps = gaps[:before], slices.Clone(gaps[before:])
 	}
-	h.slow = now.Add(slowEvery)
-	before := len(gaps)
-	h.envoys = h.proxies()
-	gap("network cards", h.cards(r))
-	gap("TCP peers", h.peers(r))
-	gap("TCP services", h.services(r))
-	gap("control group", h.throttled(r))
-	h.slowGaps = slices.Clone(gaps[before:])
+	gaps = append(gaps, h.slowGaps...)
+	gap("control group", h.throttled(r, now))
 	return gaps
 }
 

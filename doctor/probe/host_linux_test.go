@@ -90,6 +90,13 @@ func TestHost(t *testing.T) {
 					t.Errorf("%s is %v, want %v", name, got[name], want)
 				}
 			}
+			if err := os.Remove(dir + "/proc/77/comm"); err != nil {
+				t.Fatal(err)
+			}
+			h.Sample(r, now.Add(2*slowEvery))
+			if got := read(cursor); got["host.cgroup.throttled web-proxy"] != 0 {
+				t.Errorf("a proxy that is gone is throttled: %v", got["host.cgroup.throttled web-proxy"])
+			}
 			if got["host.fd.used"] <= 0 || got["host.fd.used"] > 1 {
 				t.Errorf("host.fd.used is %v", got["host.fd.used"])
 			}

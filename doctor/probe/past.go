@@ -62,6 +62,9 @@ func (p *past) list() []doctor.Past {
 	return out
 }
 
+// tellsAfter is how often evidence is told after the last finding is gone: one that does not arrive costs nothing.
+const tellsAfter = 3
+
 // judge looks at this process alone after each tick: for the log, the gauges doctor.findings{code}, and the memory of
 // what was.
 func (p *Probe) judge() {
@@ -85,12 +88,16 @@ func (p *Probe) judge() {
 		}
 		p.cfg.Metrics.Gauge("doctor.findings", "code", code).Set(float64(n))
 	}
-	if len(report.Findings) == 0 {
+	if len(report.Findings) > 0 {
+		p.tells = tellsAfter + 1
+		if p.cfg.Look != nil {
+			p.cfg.Look()
+		}
+	}
+	if p.tells == 0 {
 		return
 	}
-	if p.cfg.Look != nil {
-		p.cfg.Look()
-	}
+	p.tells--
 	if p.cfg.Tell != nil {
 		p.cfg.Tell(e)
 	}

@@ -57,7 +57,8 @@ type Config struct {
 	Look func()
 	// Host is read for series of the machine; nil reads none.
 	Host *Host
-	// Tell is given the evidence after each tick at which it led to findings; nil tells nobody. It must not block.
+	// Tell is given the evidence after each tick at which it led to findings, and after some more: whoever was told of a
+	// finding learns soon that it is no more. nil tells nobody. It must not block.
 	Tell func(doctor.Evidence)
 	// Dir is where what is usual is kept, and the disk whose floor is measured; "" keeps it in memory.
 	Dir   string
@@ -83,6 +84,7 @@ type Probe struct {
 	gaps    []string
 	past    past
 	tenants [2][]telemetry.Tenant // of the last two ticks, the newest last
+	tells   int                   // evidence that is to be told still; Run's alone
 }
 
 // New makes a Probe and reads what is usual from Dir.

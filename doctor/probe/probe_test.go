@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,5 +169,26 @@ func BenchmarkPass(b *testing.B) {
 			}
 		}
 		p.pass()
+	}
+}
+
+// TestTellsThatItIsOver: whoever is told of findings is told, too, when there are none any more, and then left alone.
+func TestTellsThatItIsOver(t *testing.T) {
+	r := telemetry.New(telemetry.Config{})
+	var told []int // findings each time
+	p, err := New(Config{Member: "s1", Metrics: r, Tell: func(e doctor.Evidence) {
+		told = append(told, len(doctor.Judge(&doctor.Cluster{At: e.At, Members: []doctor.Evidence{e}}).Findings))
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := r.Gauge("host.cgroup.throttled", "who", "web-proxy")
+	for _, value := range []float64{0, 0.8, 0.8, 0, 0, 0, 0, 0, 0} {
+		g.Set(value)
+		p.pass()
+		p.judge()
+	}
+	if want := []int{1, 1, 0, 0, 0}; !slices.Equal(told, want) {
+		t.Errorf("told of %v findings, want %v", told, want)
 	}
 }
