@@ -10,6 +10,7 @@ import (
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	uiplane "corbel.dev/corbel/node/planes/ui"
 	usageplane "corbel.dev/corbel/node/planes/usage"
+	usageagentplane "corbel.dev/corbel/node/planes/usageagent"
 	usagecacheplane "corbel.dev/corbel/node/planes/usagecache"
 )
 
@@ -20,6 +21,7 @@ func kinds() []plane.Kind {
 		monitorplane.Kind(),
 		monitorplane.AgentKind(),
 		usageplane.Kind(),
+		usageagentplane.Kind(),
 		usagecacheplane.Kind(),
 		jobsplane.Kind(),
 		jobsagentplane.Kind(),

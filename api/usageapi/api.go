@@ -12,7 +12,6 @@
 package usageapi
 
 import (
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,10 +20,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/aggregator"
 	"corbel.dev/corbel/usage/counter"
 	"corbel.dev/corbel/usage/definitions"
@@ -67,17 +65,22 @@ type Config struct {
 
 // API serves its paths. It is for any goroutine.
 type API struct {
-	cfg      Config
-	decoders chan struct{} // has one element for each body that is being decoded
-	zstd     *zstd.Decoder
-	mux      *http.ServeMux
+	cfg    Config
+	intake *Intake
+	mux    *http.ServeMux
 }
 
 // New makes an API.
 func New(cfg Config) (*API, error) {
-	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(MaxBodyBytes),
-		zstd.WithDecoderMaxWindow(8<<20))
-	a := &API{cfg: cfg, decoders: make(chan struct{}, decodersAtOnce), zstd: z, mux: http.NewServeMux()}
+	in, err := NewIntake(IntakeConfig{Take: cfg.Router.Take, Product: func(name string) (*usage.Product, bool) {
+		return cfg.Definitions.View().Products.Get(name)
+	}, May: func(r *http.Request, tenant string) error {
+		if cfg.Allow(r, tenant, true) {
+			return nil
+		}
+		return Denied(tenant, true)
+	}})
+	a := &API{cfg: cfg, intake: in, mux: http.NewServeMux()}
 	for pattern, h := range a.routes() {
 		a.mux.Handle(pattern, h)
 	}
@@ -90,8 +93,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTT
 // routes are the patterns that the API answers.
 func (a *API) routes() map[string]handler {
 	return map[string]handler{
-		"POST /v1/usage/events":               a.events,
-		"POST /v1/usage/batch":                a.batch,
+		"POST /v1/usage/events":               a.intake.events,
+		"POST /v1/usage/batch":                a.intake.batch,
 		"GET /v1/usage/estimates":             a.estimates,
 		"GET /v1/usage/products":              a.products,
 		"GET /v1/usage/products/{name...}":    a.product,
@@ -157,7 +160,8 @@ func fail(w http.ResponseWriter, err error) {
 	httpx.WriteText(w, status, err.Error())
 }
 
-func denied(tenant string, write bool) error {
+// Denied is what a token is told that lacks a right on a tenant; "" are all.
+func Denied(tenant string, write bool) error {
 	right := "read"
 	if write {
 		right = "write"
@@ -171,55 +175,9 @@ func denied(tenant string, write bool) error {
 
 func (a *API) may(r *http.Request, tenant string, write bool) error {
 	if !a.cfg.Allow(r, tenant, write) {
-		return denied(tenant, write)
+		return Denied(tenant, write)
 	}
 	return nil
-}
-
-// body reads a request's body, decompressed. release gives its place back.
-func (a *API) body(r *http.Request, most int64) (data []byte, release func(), err error) {
-	select {
-	case a.decoders <- struct{}{}:
-	case <-r.Context().Done():
-		return nil, nil, errkind.E(errkind.Unavailable, "usage: too many bodies are being read", r.Context().Err())
-	}
-	free := func() { <-a.decoders }
-	defer func() {
-		if release = free; err != nil {
-			free()
-		}
-	}()
-	raw, err := httpx.ReadBody(r, nil, most)
-	if err != nil {
-		return nil, nil, err
-	}
-	switch encoding := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))); encoding {
-	case "", "identity":
-		return raw, nil, nil
-	case "gzip", "x-gzip":
-		z, err := gzip.NewReader(strings.NewReader(string(raw)))
-		if err != nil {
-			return nil, nil, errkind.Errorf(errkind.Invalid, "the body is no gzip: %v", err)
-		}
-		data, err = io.ReadAll(io.LimitReader(z, MaxBodyBytes+1))
-		if err != nil {
-			return nil, nil, errkind.Errorf(errkind.Invalid, "the body is no gzip: %v", err)
-		}
-	case "zstd":
-		data, err = a.zstd.DecodeAll(raw, nil)
-		if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) {
-			return nil, nil, &httpx.TooLarge{LimitBytes: MaxBodyBytes}
-		}
-		if err != nil {
-			return nil, nil, errkind.Errorf(errkind.Invalid, "the body is no zstd: %v", err)
-		}
-	default:
-		return nil, nil, errkind.Errorf(errkind.Invalid, "Content-Encoding: %.50q is none of gzip and zstd", encoding)
-	}
-	if len(data) > MaxBodyBytes {
-		return nil, nil, &httpx.TooLarge{LimitBytes: MaxBodyBytes}
-	}
-	return data, nil, nil
 }
 
 // read decodes a definition; unknown fields are wrong.

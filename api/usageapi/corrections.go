@@ -58,7 +58,7 @@ func (a *API) correct(_ http.ResponseWriter, r *http.Request) (int, any, error) 
 		}
 	}
 	if len(in.Events) > 0 && string(in.Events) != "null" {
-		items, err := cloudevents.Decode("application/json", in.Events, a.valueField)
+		items, err := cloudevents.Decode("application/json", in.Events, a.intake.valueField)
 		if err != nil {
 			return 0, nil, errkind.E(errkind.Invalid, "events", err)
 		}

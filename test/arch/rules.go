@@ -20,7 +20,8 @@ var pure = []string{
 	"jobs/explain", "jobs/feasible", "jobs/groupfate", "jobs/jobwire", "jobs/meshtask", "jobs/periodic", "jobs/place",
 	"jobs/planner", "jobs/preempt", "jobs/reconcile", "jobs/score", "jobs/spec", "jobs/state", "jobs/validate",
 	"usage", "usage/aggregate", "usage/batch", "usage/cloudevents", "usage/dedup", "usage/dogstatsd", "usage/estimate",
-	"usage/fate", "usage/limits", "usage/route", "usage/sketch", "usage/slots", "usage/window", "doctor", "doctor/text",
+	"usage/fate", "usage/limits", "usage/merge", "usage/route", "usage/sketch", "usage/slots", "usage/window", "doctor",
+	"doctor/text",
 	"k8s", "k8s/catalogsync", "k8s/gatewayapi", "k8s/inject",
 }
 

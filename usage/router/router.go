@@ -334,13 +334,19 @@ func (r *Router) tell(out *Answer, p *part) {
 			out.Duplicates++
 		case dedup.Late:
 			out.Late++
-		case dedup.Full:
-			out.Rejected = append(out.Rejected, Rejected{p.indices[i], errFull.Error()})
-		case dedup.Fenced:
-			out.Rejected = append(out.Rejected, Rejected{p.indices[i], "epoch: a newer one of this producer is known"})
 		default:
-			out.Rejected = append(out.Rejected, Rejected{p.indices[i], "sequence: is so far behind the newest one that " +
-				"nobody can tell whether it was counted"})
+			out.Rejected = append(out.Rejected, Rejected{p.indices[i], Refusal(v)})
 		}
 	}
+}
+
+// Refusal is what the sender of an event is told that was not accepted.
+func Refusal(v dedup.Verdict) string {
+	switch v {
+	case dedup.Full:
+		return errFull.Error()
+	case dedup.Fenced:
+		return "epoch: a newer one of this producer is known"
+	}
+	return "sequence: is so far behind the newest one that nobody can tell whether it was counted, or is 0"
 }

@@ -3,15 +3,18 @@ package usageplane
 import (
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"time"
 
 	"corbel.dev/corbel/node/config"
+	usageagentplane "corbel.dev/corbel/node/planes/usageagent"
 	usagecacheplane "corbel.dev/corbel/node/planes/usagecache"
 )
 
 // Keys are the plane's section of the configuration.
 type Keys struct {
-	Enabled bool `key:"enabled" doc:"servers: count what tenants use; on in dev and under corbel server"`
+	Enabled bool `key:"enabled" doc:"count what tenants use, or on agents take events for servers; on in dev and under corbel server and agent"`
 	// Roles are those beside the cache's.
 	Roles    []string `key:"roles" doc:"what this server does: router (takes events), counter (has parts of the log), aggregator (answers questions); default all"`
 	Timezone string   `key:"timezone" def:"UTC" doc:"calendar of tenants that have none of their own"`
@@ -23,7 +26,23 @@ type Keys struct {
 	State    StateKeys
 	Copies   SnapshotKeys
 	Statsd   StatsdKeys
+	Agent    usageagentplane.Keys
 	usagecacheplane.Keys
+}
+
+// UsageAgent implements what agents read of the section.
+func (k *Keys) UsageAgent() *usageagentplane.Keys { return &k.Agent }
+
+// UsageOn says whether usage is counted at all.
+func (k *Keys) UsageOn() bool { return k.Enabled }
+
+// UsageStatsd is the door for metrics.
+func (k *Keys) UsageStatsd() usageagentplane.Statsd {
+	s := usageagentplane.Statsd{Socket: k.Statsd.Socket, Tenant: k.Statsd.Tenant}
+	if k.Statsd.Port > 0 {
+		s.Address = net.JoinHostPort(k.Statsd.Address, strconv.Itoa(k.Statsd.Port))
+	}
+	return s
 }
 
 // LogKeys are those of the log of events.

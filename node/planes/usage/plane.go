@@ -5,9 +5,7 @@ package usageplane
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -84,6 +82,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		Definitions: p.Definitions, Aggregate: counts, Leads: p.raft.IsLeader, Crossed: p.crossed, Clock: d.Clock,
 		Log: d.Log})
 	p.handle()
+	p.serveAgents()
 	api, err := usageapi.New(usageapi.Config{Router: p.Router, Aggregator: p.Aggregator, Counts: p.Parts,
 		Definitions: p.Definitions, Zone: p.zoneOf, Allow: p.allow, Explain: p.explain, Now: d.Clock.Now})
 	if err != nil {
@@ -97,12 +96,8 @@ func open(d *plane.Doors) (plane.Plane, error) {
 
 // openStatsd opens the door for metrics where the configuration wants it.
 func (p *Plane) openStatsd() (err error) {
-	s := &p.keys.Statsd
-	address := ""
-	if s.Port > 0 {
-		address = net.JoinHostPort(s.Address, strconv.Itoa(s.Port))
-	}
-	if address == "" && s.Socket == "" || !p.peers.has(roleRouter) {
+	s := p.keys.UsageStatsd()
+	if s.Address == "" && s.Socket == "" || !p.peers.has(roleRouter) {
 		return nil
 	}
 	kind := func(product string) (usage.Kind, bool) {
@@ -112,7 +107,7 @@ func (p *Plane) openStatsd() (err error) {
 		}
 		return found.Kind, true
 	}
-	p.statsd, err = statsdapi.Open(statsdapi.Config{Address: address, Socket: s.Socket, Tenant: s.Tenant,
+	p.statsd, err = statsdapi.Open(statsdapi.Config{Address: s.Address, Socket: s.Socket, Tenant: s.Tenant,
 		Producer: "statsd/" + p.d.ID, Kind: kind, Take: p.Router.Take, Clock: p.d.Clock, Log: p.d.Log,
 		Metrics: p.d.Metrics})
 	if err != nil {
