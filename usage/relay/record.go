@@ -13,10 +13,10 @@ import (
 	"corbel.dev/corbel/usage/eventlog"
 )
 
-// A batch is one entry of the log, or several where it is large: each has, in the form of kit/pack, the version, whether
-// more of the batch follows, when it came, and a part of its bytes. They come from one Append, so all are there or none.
-// The bytes are the products of a batch without a name, their kinds, and the batch: what is merged must not depend on
-// definitions, which may be others after a crash.
+// A batch is one entry of the log, or several where it is large: each has, in the form of kit/pack, the version,
+// whether more of the batch follows, when it came, and a part of its bytes. They come from one Append, so all are there
+// or none. The bytes are the products of a batch without a name, their kinds, and the batch: what is merged must not
+// depend on definitions, which may be others after a crash.
 const (
 	recordVersion = 1
 	partBytes     = 256 << 10

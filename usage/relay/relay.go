@@ -38,9 +38,9 @@ import (
 	"corbel.dev/corbel/usage/router"
 )
 
-// MethodDeliver is the RPC by which an agent hands a batch to a server, MethodProducts the one by which it learns how to
-// judge events. Both come with the agent's own token, which needs usage:write on the tenants; the tokens of senders were
-// judged by the agent.
+// MethodDeliver is the RPC by which an agent hands a batch to a server, MethodProducts the one by which it learns how
+// to judge events. Both come with the agent's own token, which needs usage:write on the tenants; the tokens of senders
+// were judged by the agent.
 const (
 	MethodDeliver  = "usage.deliver"
 	MethodProducts = "usage.products"

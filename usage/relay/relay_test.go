@@ -23,7 +23,7 @@ import (
 	"corbel.dev/corbel/usage/router"
 )
 
-var histories = flag.Int("histories", 3, "how many random histories are judged")
+var histories = flag.Int("histories", 2, "how many random histories are judged")
 
 // products are those that servers know.
 var products = func() map[string]*usage.Product {
@@ -223,7 +223,7 @@ func judgeHistory(t *testing.T, seed uint64) {
 	m := &model{users: map[string]bool{}}
 	var again []router.Batch // with ids, or names: these may be sent twice
 	next, sequence := 0, uint64(0)
-	for step := range 120 {
+	for step := range 80 {
 		switch dice := r.IntN(20); {
 		case dice == 0:
 			h.kill(r)
@@ -278,20 +278,20 @@ func (h *host) take(e usage.Event) router.Answer {
 	return answer
 }
 
-// TestMerged: a thousand calls of a minute are a few events at servers, and a user of a minute is one.
+// TestMerged: a hundred calls of a minute are a few events at servers, and a user of a minute is one.
 func TestMerged(t *testing.T) {
 	to := newServers(1)
 	to.set(true, false)
 	h := newHost(t, to)
 	at := time.Now().Truncate(time.Minute).UnixNano()
-	for range 500 {
+	for range 100 {
 		h.take(usage.Event{Product: "calls", Value: usage.Int(2), HasValue: true, Time: at})
 		h.take(usage.Event{Product: "users", Identity: []usage.Field{{Name: "user", Value: "bob"}}, Time: at})
 	}
 	to.set(false, false)
 	polltest.Until(t, func() bool { return h.relay.State().Records == 0 }, "all to be delivered")
 	// What was first tried alone may have gone on alone.
-	if got := to.told(); got != "1000 calls, a peak of 0, 1 users" || to.events > 10 {
+	if got := to.told(); got != "200 calls, a peak of 0, 1 users" || to.events > 10 {
 		t.Errorf("servers count %s, out of %d events", got, to.events)
 	}
 }
@@ -332,7 +332,7 @@ func TestRepeats(t *testing.T) {
 func TestFull(t *testing.T) {
 	to := newServers(1)
 	to.set(true, false)
-	h := &host{t: t, fs: vfs.NewMem(), to: to, most: 1 << 20}
+	h := &host{t: t, fs: vfs.NewMem(), to: to, most: 256 << 10}
 	h.start()
 	t.Cleanup(func() { h.stop() })
 	taken := int64(0)

@@ -10,7 +10,7 @@ import (
 
 // Keys are how an agent buffers what its host sends. They are a part of the section of the usage plane.
 type Keys struct {
-	Buffer int           `key:"agent.buffer_bytes" def:"268435456" doc:"agents: events that wait on this host's disk until servers take them, in bytes; a full buffer refuses more. 0 has none: events are sent on while their sender waits"`
+	Buffer int           `key:"agent.buffer_bytes" def:"268435456" doc:"agents: events that wait on this host's disk until servers take them, in bytes; a full buffer refuses more. 0 takes none here"`
 	Gather time.Duration `key:"agent.gather" def:"1s" doc:"agents: how long events wait for company before they go to a server"`
 	IDs    int           `key:"agent.ids" def:"500000" doc:"agents: ids of events that are remembered against repeats; servers remember more"`
 }

@@ -52,8 +52,8 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	p := &Plane{d: d}
 	p.products = newProducts(d, filepath.Join(dir, "products.json"))
 	p.relay = relay.New(relay.Config{FS: d.FS, Dir: filepath.Join(dir, "buffer"), Name: "agent/" + d.ID,
-		MaxBytes: int64(k.Buffer), IDs: k.IDs, Gather: k.Gather, Product: p.products.get, Deliver: p.deliver, Clock: d.Clock,
-		Log: d.Log, Metrics: d.Metrics})
+		MaxBytes: int64(k.Buffer), IDs: k.IDs, Gather: k.Gather, Product: p.products.get, Deliver: p.deliver,
+		Clock: d.Clock, Log: d.Log, Metrics: d.Metrics})
 	in, err := usageapi.NewIntake(usageapi.IntakeConfig{Take: p.relay.Take, Product: p.products.known, May: p.may})
 	if err != nil {
 		return nil, fmt.Errorf("usage: %w", err)

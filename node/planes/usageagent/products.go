@@ -79,8 +79,8 @@ func (p *products) get(ctx context.Context, name string) (*usage.Product, error)
 	if found, ok := p.known(name); ok {
 		return found, nil
 	}
-	return nil, errkind.E(errkind.NotFound, "", usage.Wrong("product", "%.100q is not defined: PUT /v1/usage/products/%.100s",
-		name, name))
+	return nil, errkind.E(errkind.NotFound, "", usage.Wrong("product",
+		"%.100q is not defined: PUT /v1/usage/products/%.100s", name, name))
 }
 
 // ask has a server tell all definitions, unless one did so within age.
