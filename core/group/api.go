@@ -157,7 +157,7 @@ func verifyError(err error) error {
 func (g *Group) awaitApplied(ctx context.Context, in *instance, index uint64) error {
 	for {
 		applied := g.fsm.applied.Load()
-		if applied >= index || applied >= in.guard.newestCommand.Load() {
+		if applied >= index || applied >= in.guard.NewestCommand.Load() {
 			return nil
 		}
 		next := g.fsm.next()
@@ -270,7 +270,7 @@ func (g *Group) Restore(ctx context.Context, r io.Reader) error {
 	if in == nil {
 		return g.outOfService()
 	}
-	fsys, path := in.stores.snaps.fs, in.stores.snaps.path("upload"+vfs.TempSuffix)
+	fsys, path := in.stores.Snaps.FS, in.stores.Snaps.Path("upload"+vfs.TempSuffix)
 	f, err := fsys.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return errkind.E(errkind.Unavailable, "restore: another one may be running", err)
@@ -289,9 +289,9 @@ func (g *Group) Restore(ctx context.Context, r io.Reader) error {
 	done := make(chan error, 1)
 	go func() {
 		in.lead.restoring <- struct{}{}
-		in.stores.snaps.restoring.Store(true)
+		in.stores.Snaps.Restoring.Store(true)
 		err := in.raft.Restore(&raft.SnapshotMeta{Version: 1, Size: size}, io.NewSectionReader(f, 0, size), 0)
-		in.stores.snaps.restoring.Store(false)
+		in.stores.Snaps.Restoring.Store(false)
 		<-in.lead.restoring
 		done <- err
 	}()
@@ -321,7 +321,7 @@ func (g *Group) Stats() map[string]string {
 	}
 	stats := in.raft.Stats()
 	stats["fsm_applied_index"] = strconv.FormatUint(g.fsm.applied.Load(), 10)
-	if d := in.stores.disk; d != nil {
+	if d := in.stores.Disk; d != nil {
 		s := d.Stats()
 		stats["log_fsyncs"] = strconv.FormatUint(s.Fsyncs, 10)
 		stats["log_bytes"] = strconv.FormatUint(s.Bytes, 10)

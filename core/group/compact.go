@@ -39,7 +39,7 @@ func (c compactor) run() {
 // most is how many bytes of entries may be behind the newest snapshot.
 func (c compactor) most() int64 {
 	most := c.in.g.cfg.SnapshotBytes
-	if metas, err := c.in.stores.snaps.List(); err == nil && len(metas) > 0 {
+	if metas, err := c.in.stores.Snaps.List(); err == nil && len(metas) > 0 {
 		most = max(most, metas[0].Size)
 	}
 	return most

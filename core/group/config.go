@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
@@ -34,11 +35,7 @@ type Snapshot interface {
 }
 
 // Server is a member of the group.
-type Server struct {
-	ID      string
-	Address string
-	Voter   bool
-}
+type Server = raftdisk.Server
 
 // Config says what a Group is made of. Zero values mean the defaults that are named.
 type Config struct {
@@ -175,6 +172,13 @@ func (c *Config) statement() (s Statement) {
 	}
 	s.ID = c.LocalID
 	return s
+}
+
+// disk is where the group keeps what it stores.
+func (c *Config) disk(m *meters) raftdisk.Config {
+	return raftdisk.Config{Group: c.Name, LocalID: c.LocalID, Dir: c.Dir, FS: c.FS, InMemory: c.InMemory,
+		Bootstrap: c.Bootstrap, Clock: c.Clock, Log: c.Log, SegmentBytes: c.SegmentBytes, StallAfter: c.heartbeat() / 2,
+		OnStall: m.stall, ObserveAppend: m.append.Observe}
 }
 
 func (c *Config) trailing() uint64 {

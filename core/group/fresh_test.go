@@ -90,44 +90,6 @@ func TestCommitIsBoundedByWhatAMessageProves(t *testing.T) {
 	}
 }
 
-// TestNewestCommandIsKnownAtOnce: a guard knows it before anything can ask, and forgets what a leader overwrites.
-func TestNewestCommandIsKnownAtOnce(t *testing.T) {
-	store := raft.NewInmemStore()
-	put := func(to raft.LogStore, index uint64, kind raft.LogType) {
-		t.Helper()
-		if err := to.StoreLog(&raft.Log{Index: index, Term: 1, Type: kind}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put(store, 1, raft.LogConfiguration)
-	for i := uint64(2); i <= 9; i++ {
-		put(store, i, raft.LogCommand)
-	}
-	put(store, 10, raft.LogNoop)
-	put(store, 11, raft.LogBarrier)
-	g := newGuard(&stores{log: store, snaps: &snapStore{}}, func(uint64) bool { return false },
-		func(err error) { t.Error(err) })
-	expect := func(what string, want uint64) {
-		t.Helper()
-		if got := g.newestCommand.Load(); got != want {
-			t.Errorf("%s: the newest command is %d, want %d", what, got, want)
-		}
-	}
-	expect("at once", 9)
-	put(g, 12, raft.LogCommand)
-	expect("after a command", 12)
-	put(g, 13, raft.LogNoop)
-	expect("after an entry without one", 12)
-	if err := g.DeleteRange(7, 13); err != nil {
-		t.Fatal(err)
-	}
-	expect("after the tail was overwritten", 6)
-	if err := g.DeleteRange(1, 3); err != nil {
-		t.Fatal(err)
-	}
-	expect("after the log was compacted", 6)
-}
-
 // TestReplayIsNotFresh: a restarted follower whose log is whole but whose machine still replays it has no last contact.
 func TestReplayIsNotFresh(t *testing.T) {
 	nodes := cluster(t, 3, nil)
@@ -148,7 +110,7 @@ func TestReplayIsNotFresh(t *testing.T) {
 		}
 		return 0
 	}
-	polltest.Until(t, func() bool { return stored() >= lead.current.Load().guard.newestCommand.Load() },
+	polltest.Until(t, func() bool { return stored() >= lead.current.Load().guard.NewestCommand.Load() },
 		"the follower to know what is committed")
 	heard := func() bool {
 		in := follower.current.Load()

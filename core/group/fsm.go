@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/telemetry"
@@ -22,6 +23,10 @@ type fsm struct {
 	timing  *telemetry.Timing
 	// fail takes the group out of service when the machine cannot go on.
 	fail func(error)
+	// untold reports whether an entry of the term may have somebody who waits for what becomes of it elsewhere than with
+	// the library.
+	untold   func(term uint64) bool
+	outcomes outcomes
 
 	applied atomic.Uint64
 	grown   atomic.Int64 // bytes of entries applied since the newest snapshot was begun
@@ -76,6 +81,9 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 	for i, n := range f.counts {
 		out[i] = results[:n:n]
 		results = results[n:]
+		if n > 0 && f.untold(logs[i].Term) {
+			f.outcomes.note(place{logs[i].Index, logs[i].Term}, out[i].([]any))
+		}
 	}
 	f.advance(logs[len(logs)-1].Index)
 	f.grown.Add(int64(bytes))
@@ -131,20 +139,20 @@ func (f *fsm) replace(r io.ReadCloser) error {
 	if w, ok := source.(raft.ReadCloserWrapper); ok {
 		source = w.WrappedReadCloser()
 	}
-	if u, ok := source.(unopened); ok {
-		return u.err
+	if u, ok := source.(raftdisk.Unopened); ok {
+		return u.Err
 	}
-	snap, ok := source.(*snapReader)
+	snap, ok := source.(*raftdisk.Reader)
 	if !ok {
 		return errkind.Errorf(errkind.Internal, "a snapshot came as a %T", source)
 	}
-	if snap.index <= f.applied.Load() {
+	if snap.Index <= f.applied.Load() {
 		return nil // a member that is rebuilt is sent what its machine has already
 	}
 	if err := f.load(r); err != nil {
 		return err
 	}
-	f.advance(snap.index)
+	f.advance(snap.Index)
 	return nil
 }
 

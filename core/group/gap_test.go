@@ -3,9 +3,6 @@ package group
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"io"
-	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"strings"
@@ -16,10 +13,9 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"corbel.dev/corbel/core/group/snapshot"
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/core/logstore"
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/vfs"
 )
 
@@ -98,7 +94,7 @@ func TestGapBehindTheSnapshot(t *testing.T) {
 			t.Error("the log was not rebuilt")
 		}
 		victim.s.until(20*time.Second, func() bool {
-			_, err := victim.disk.Stat("/data/" + rebuildName)
+			_, err := victim.disk.Stat("/data/" + raftdisk.RebuildName)
 			return err != nil
 		}, "the member to vote again")
 	})
@@ -110,7 +106,7 @@ func TestGapBehindTheSnapshot(t *testing.T) {
 			s := simulate(t, 1, nil)
 			n := s.nodes[2]
 			n.disk, n.boot = disks[2], n.boot[2:]
-			if err := n.disk.Remove("/data/" + membersName); err != nil {
+			if err := n.disk.Remove("/data/" + raftdisk.MembersName); err != nil {
 				t.Fatal(err)
 			}
 			if err := n.start(); !errkind.Is(err, errkind.Corrupt) || !strings.Contains(err.Error(), "restore a backup") {
@@ -174,78 +170,4 @@ func TestRestoredSnapshotIsRefusedByTheDisk(t *testing.T) {
 		s.until(time.Minute, func() bool { return n.LeaseHeld() && len(n.machine.list()) == 3 },
 			"the state that was restored")
 	})
-}
-
-// TestGuardOfTheLog: an entry that would leave a gap is refused, and one that is missing where the machine needs it
-// ends the goroutine that asks and takes the instance out of service. The library panics of both.
-func TestGuardOfTheLog(t *testing.T) {
-	store := raft.NewInmemStore()
-	snaps := &snapStore{}
-	snaps.newest.Store(&position{7, 2})
-	var failed error
-	g := newGuard(&stores{log: store, snaps: snaps}, func(index uint64) bool { return index == 9 },
-		func(err error) { failed = err })
-	if err := g.StoreLog(&raft.Log{Index: 9, Term: 2}); err == nil || failed == nil {
-		t.Errorf("entry 9 was stored behind snapshot 7: %v, %v", err, failed)
-	}
-	failed = nil
-	if err := g.StoreLog(&raft.Log{Index: 8, Term: 2}); err != nil || failed != nil {
-		t.Fatal(err, failed)
-	}
-	var entry raft.Log
-	if err := g.GetLog(3, &entry); err != raft.ErrLogNotFound || failed != nil {
-		t.Errorf("an entry that nobody needs: %v, %v", err, failed)
-	}
-	g.armed.Store(true)
-	returned := make(chan bool, 1)
-	go func() {
-		came := false
-		defer func() { returned <- came }()
-		_ = g.GetLog(9, &entry)
-		came = true
-	}()
-	if polltest.Get(t, returned, "the goroutine that asks to end") || !errors.Is(failed, raft.ErrLogNotFound) {
-		t.Errorf("an entry that is due was missing, and it went on: %v", failed)
-	}
-}
-
-// TestSnapshotsArePruned: snapshots of the same entries, many times, and one that is late.
-func TestSnapshotsArePruned(t *testing.T) {
-	disk := vfs.NewMem()
-	s, err := openSnapStore(disk, "/snapshots", slog.New(slog.DiscardHandler), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(index uint64) error {
-		sink, err := s.Create(1, index, 5, raft.Configuration{}, 1, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := snapshot.Write(sink, machineSnapshot{fmt.Sprint(index)}); err != nil {
-			t.Fatal(err)
-		}
-		return sink.Close()
-	}
-	for range 25 {
-		if err := write(10); err != nil {
-			t.Fatal(err)
-		}
-		list, _ := s.List()
-		if _, source, err := s.Open(list[0].ID); err != nil {
-			t.Fatal(err)
-		} else if _, err := io.Copy(io.Discard, source); err != nil {
-			t.Fatal(err)
-		} else {
-			_ = source.Close()
-		}
-		if entries, _ := disk.ReadDir("/snapshots"); len(entries) > 2*snapshotsKept {
-			t.Fatalf("%d files are kept", len(entries))
-		}
-	}
-	if err := write(9); err == nil {
-		t.Error("an older snapshot counts beside a newer one")
-	}
-	if list, _ := s.List(); len(list) != snapshotsKept || list[0].ID != "5-10-24" {
-		t.Errorf("kept: %v", list)
-	}
 }

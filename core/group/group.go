@@ -24,27 +24,23 @@ import (
 	"context"
 	"errors"
 	"net"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/raft"
-
-	"corbel.dev/corbel/core/logstore"
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/kit/vfs"
 )
 
 // Group is one plane's Raft group on this server.
 type Group struct {
 	cfg     Config
-	folder  folder
+	folder  raftdisk.Folder
 	fsm     *fsm
 	metrics meters
 	batch   *batcher
-	stores  *stores // opened by Open, used by the first instance
+	stores  *raftdisk.Stores // opened by Open, used by the first instance
 
 	current atomic.Pointer[instance] // nil while out of service
 	trouble atomic.Pointer[trouble]  // why it is out of service
@@ -67,8 +63,8 @@ func Open(cfg Config) (*Group, error) {
 	}
 	g := &Group{cfg: cfg, changes: make(chan struct{})}
 	g.metrics = newMeters(cfg.Metrics, cfg.Name)
-	g.folder = folder{&g.cfg, &g.metrics}
-	g.fsm = &fsm{machine: cfg.Machine, timing: g.metrics.apply, fail: g.failed}
+	g.folder = raftdisk.NewFolder(g.cfg.disk(&g.metrics))
+	g.fsm = &fsm{machine: cfg.Machine, timing: g.metrics.apply, fail: g.failed, untold: g.untold}
 	g.batch = newBatcher(g)
 	stores, err := g.openStores()
 	if err != nil {
@@ -101,7 +97,7 @@ func (g *Group) Run(ctx context.Context) error {
 	_ = g.cfg.Listener.Close() // ends accept
 	wg.Wait()
 	if g.stores != nil {
-		g.stores.close()
+		g.stores.Close()
 	}
 	g.announce()
 	return nil
@@ -186,66 +182,32 @@ func (g *Group) announce() {
 	g.changes = make(chan struct{})
 }
 
-// stores are what an instance keeps its state in.
-type stores struct {
-	disk  *logstore.Store // nil when in memory
-	log   logAndStable
-	snaps *snapStore
-	// newest is set when the log was damaged and moved aside: the highest index it ever held.
-	lost   bool
-	newest uint64
-}
-
-func (s *stores) close() {
-	if s.disk != nil {
-		_ = s.disk.Close() // everything acknowledged is synced
-	}
-}
-
 // openStores opens log and snapshots and brings the machine up to the newest snapshot.
-func (g *Group) openStores() (*stores, error) {
+func (g *Group) openStores() (*raftdisk.Stores, error) {
 	began := g.cfg.Clock.Now()
-	s := &stores{}
-	var err error
-	if g.cfg.InMemory {
-		s.log = raft.NewInmemStore()
-		s.snaps, err = openSnapStore(vfs.NewMem(), "/snapshots", g.cfg.Log, false)
-	} else {
-		if s.snaps, err = openSnapStore(g.cfg.FS, filepath.Join(g.cfg.Dir, "snapshots"), g.cfg.Log,
-			g.folder.rebuildable()); err == nil {
-			err = g.folder.openLog(s)
-		}
-	}
+	s, err := g.folder.Open()
 	if err != nil {
 		return nil, errkind.E(errkind.Of(err), "raft group "+g.cfg.Name, err)
 	}
 	if err := g.restoreNewest(s); err != nil {
-		s.close()
+		s.Close()
 		return nil, errkind.E(errkind.Of(err), "raft group "+g.cfg.Name, err)
 	}
-	if s.disk != nil {
-		found := s.disk.Opened()
+	if s.Disk != nil {
+		found := s.Disk.Opened()
 		replay := uint64(0)
 		if found.Last > g.fsm.applied.Load() {
 			replay = found.Last - g.fsm.applied.Load()
 		}
-		g.cfg.Log.Info("log verified and snapshot restored", "snapshot_index", s.snapshotIndex(), "first_index", found.First,
+		g.cfg.Log.Info("log verified and snapshot restored", "snapshot_index", s.SnapshotIndex(), "first_index", found.First,
 			"last_index", found.Last, "entries_to_replay", replay, "cut_bytes", found.CutBytes, "took", g.cfg.Clock.Since(began))
 	}
 	return s, nil
 }
 
-func (s *stores) snapshotIndex() uint64 {
-	metas, _ := s.snaps.List()
-	if len(metas) == 0 {
-		return 0
-	}
-	return metas[0].Index
-}
-
 // restoreNewest loads the newest snapshot that loads, unless the machine is further already.
-func (g *Group) restoreNewest(s *stores) error {
-	metas, err := s.snaps.List()
+func (g *Group) restoreNewest(s *raftdisk.Stores) error {
+	metas, err := s.Snaps.List()
 	if err != nil {
 		return err
 	}
@@ -253,7 +215,7 @@ func (g *Group) restoreNewest(s *stores) error {
 		if meta.Index <= g.fsm.applied.Load() {
 			return nil
 		}
-		_, source, err := s.snaps.Open(meta.ID)
+		_, source, err := s.Snaps.Open(meta.ID)
 		if err == nil {
 			err = g.fsm.load(source)
 			_ = source.Close()
@@ -262,11 +224,11 @@ func (g *Group) restoreNewest(s *stores) error {
 			g.fsm.advance(meta.Index)
 			return nil
 		}
-		if unreadable(err) {
+		if raftdisk.Unreadable(err) {
 			return err
 		}
 		g.cfg.Log.Error("cannot restore a snapshot; trying the one before", "snapshot", meta.ID, "err", err)
-		s.snaps.forget(meta.ID)
+		s.Snaps.Forget(meta.ID)
 	}
 	if len(metas) > 0 {
 		return errkind.New(errkind.Corrupt, "no snapshot could be restored")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/leaktest"
@@ -390,7 +391,7 @@ func TestInMemory(t *testing.T) {
 func TestManyProposersShareEntries(t *testing.T) {
 	nodes := cluster(t, 1, nil)
 	n := leader(t, nodes)
-	before := n.current.Load().stores.disk.Stats()
+	before := n.current.Load().stores.Disk.Stats()
 	const workers, each = 32, 100
 	var wg sync.WaitGroup
 	var wrong atomic.Int32
@@ -406,7 +407,7 @@ func TestManyProposersShareEntries(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	after := n.current.Load().stores.disk.Stats()
+	after := n.current.Load().stores.Disk.Stats()
 	if wrong.Load() != 0 || len(n.machine.list()) != workers*each {
 		t.Fatalf("%d wrong answers, %d commands", wrong.Load(), len(n.machine.list()))
 	}
@@ -647,7 +648,7 @@ func TestDamagedFollowerRebuildsItself(t *testing.T) {
 	polltest.Until(t, func() bool { return f.machine.has("cmd-19") }, "the rebuilt log")
 	insist(t, nodes, "after")
 	polltest.Until(t, func() bool {
-		_, err := os.Stat(filepath.Join(f.dir, rebuildName))
+		_, err := os.Stat(filepath.Join(f.dir, raftdisk.RebuildName))
 		return f.machine.has("after") && os.IsNotExist(err)
 	}, "the rebuilt member to vote again")
 	aside, _ := filepath.Glob(filepath.Join(f.dir, "log.damaged-*"))
@@ -864,7 +865,7 @@ func TestDamageWhileRunning(t *testing.T) {
 	polltest.Until(t, func() bool { in := f.current.Load(); return in != nil && in != before }, "the group to begin anew")
 	propose(t, l, "after")
 	polltest.Until(t, func() bool {
-		_, err := os.Stat(filepath.Join(f.dir, rebuildName))
+		_, err := os.Stat(filepath.Join(f.dir, raftdisk.RebuildName))
 		return f.machine.has("after") && os.IsNotExist(err)
 	}, "the rebuilt member to vote again")
 	if got := len(f.machine.list()); got != 21 {

@@ -2,12 +2,12 @@ package group
 
 import (
 	"io"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -17,7 +17,7 @@ type inbox struct {
 	mute  *mute // nil unless this member lost part of its log
 	// succession may hold a request for a pre-vote back; nil in tests.
 	succession *succession
-	guard      *guard
+	guard      *raftdisk.Guard
 	out        chan raft.RPC
 	drains     sync.WaitGroup
 }
@@ -39,7 +39,7 @@ func (b *inbox) run(stop <-chan struct{}, in <-chan raft.RPC) {
 		case *raft.AppendEntriesRequest:
 			b.fresh.heard(m, time.Now())
 			boundCommit(m)
-			b.guard.spare(m)
+			b.guard.Spare(m)
 		case *raft.InstallSnapshotRequest:
 			b.install(rpc, m, stop)
 			continue
@@ -75,7 +75,7 @@ func boundCommit(m *raft.AppendEntriesRequest) {
 func (b *inbox) install(rpc raft.RPC, m *raft.InstallSnapshotRequest, stop <-chan struct{}) {
 	question := &raft.AppendEntriesRequest{RPCHeader: m.RPCHeader, Term: m.Term,
 		PrevLogEntry: m.LastLogIndex, PrevLogTerm: m.LastLogTerm, LeaderCommitIndex: m.LastLogIndex}
-	b.guard.spare(question)
+	b.guard.Spare(question)
 	answer, ok := b.ask(raft.RPC{Command: question}, stop)
 	if !ok {
 		return
@@ -87,16 +87,16 @@ func (b *inbox) install(rpc raft.RPC, m *raft.InstallSnapshotRequest, stop <-cha
 		})
 		return
 	}
-	at := position{m.LastLogIndex, m.LastLogTerm}
-	b.guard.installing.Store(&at)
-	defer b.guard.installing.Store(nil)
+	at := raftdisk.Position{Index: m.LastLogIndex, Term: m.LastLogTerm}
+	b.guard.Installing.Store(&at)
+	defer b.guard.Installing.Store(nil)
 	if answer, ok = b.ask(raft.RPC{Command: m, Reader: rpc.Reader}, stop); !ok {
 		return
 	}
 	done, ok := answer.Response.(*raft.InstallSnapshotResponse)
-	if newest := b.guard.snapshot.Load(); newest != nil && *newest == at && !(ok && done.Success) {
-		b.guard.fail(errkind.Errorf(errkind.Unavailable,
-			"the leader's snapshot up to %d is on the disk and could not be loaded: this server begins anew with it", at.index))
+	if newest := b.guard.Snapshot.Load(); newest != nil && *newest == at && !(ok && done.Success) {
+		b.guard.Fail(errkind.Errorf(errkind.Unavailable,
+			"the leader's snapshot up to %d is on the disk and could not be loaded: this server begins anew with it", at.Index))
 	}
 	rpc.RespChan <- answer
 }
@@ -115,32 +115,6 @@ func (b *inbox) ask(rpc raft.RPC, stop <-chan struct{}) (raft.RPCResponse, bool)
 		return answer, true
 	case <-stop:
 		return raft.RPCResponse{}, false
-	}
-}
-
-// spare takes away from an append what the newest snapshot has: the library compares an append's predecessor with its
-// last entry or with its log, which a snapshot may have emptied, and refuses what it cannot compare. The leader then
-// goes back to what it has no entries of any more, and sends a snapshot again. A leader that has the snapshot's last
-// entry has the same before it; and what it says is committed counts for nothing new when it is acknowledged.
-func (g *guard) spare(m *raft.AppendEntriesRequest) {
-	snap := g.snapshot.Load()
-	if snap == nil || m.PrevLogEntry > snap.index {
-		return
-	}
-	var entry raft.Log
-	if m.PrevLogEntry > 0 && g.logAndStable.GetLog(m.PrevLogEntry, &entry) != raft.ErrLogNotFound {
-		return // the log tells
-	}
-	behind := slices.IndexFunc(m.Entries, func(l *raft.Log) bool { return l.Index > snap.index })
-	if behind < 0 {
-		behind = len(m.Entries)
-	}
-	last := position{m.PrevLogEntry, m.PrevLogTerm} // of what the snapshot has, as the leader has it
-	if behind > 0 {
-		last = position{m.Entries[behind-1].Index, m.Entries[behind-1].Term}
-	}
-	if last == *snap || last.index < snap.index && m.LeaderCommitIndex >= last.index {
-		m.PrevLogEntry, m.PrevLogTerm, m.Entries = 0, 0, m.Entries[behind:]
 	}
 }
 

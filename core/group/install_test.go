@@ -17,6 +17,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/kit/vfs"
 )
 
@@ -461,7 +462,7 @@ func (s *simulated) judge(c *courier, victim *simNode) {
 	if n := strings.Count(victim.log.String(), "Installed remote snapshot"); n > sent+crashes {
 		t.Errorf("%d installs of %d snapshots", n, sent)
 	}
-	if n := victim.files(); n > snapshotsKept {
+	if n := victim.files(); n > raftdisk.Kept {
 		t.Errorf("%d snapshots are kept", n)
 	}
 	if c.plan.look != nil {

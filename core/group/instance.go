@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/core/group/raftlog"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -21,10 +22,10 @@ import (
 // reopening to the stop or the first failure of store or machine.
 type instance struct {
 	g      *Group
-	stores *stores
+	stores *raftdisk.Stores
 	raft   *raft.Raft
 	live   atomic.Pointer[raft.Raft] // as raft, for what the library may call while it starts
-	guard  *guard
+	guard  *raftdisk.Guard
 	links  links
 	fresh  *fresh
 
@@ -65,13 +66,13 @@ type links struct {
 }
 
 // begin builds an instance. On an error everything is closed again.
-func (g *Group) begin(s *stores) (*instance, error) {
+func (g *Group) begin(s *raftdisk.Stores) (*instance, error) {
 	in := &instance{g: g, stores: s, life: instanceLife{
 		failed: make(chan struct{}), stop: make(chan struct{}), ended: make(chan struct{}),
 	},
 		observed: make(chan raft.Observation, 64), suspect: make(chan struct{}, 1),
 		lead: leading{restoring: make(chan struct{}, 1)}}
-	in.guard = newGuard(s, in.due, in.fail)
+	in.guard = raftdisk.NewGuard(s, in.due, in.fail)
 	in.links.streams = &streams{addr: g.cfg.LocalAddr, dialFunc: g.cfg.Dial, incoming: make(chan net.Conn),
 		done:  make(chan struct{}),
 		conns: map[*trackedConn]struct{}{}, lostIncoming: in.lostIncoming,
@@ -87,10 +88,10 @@ func (g *Group) begin(s *stores) (*instance, error) {
 			MsgpackUseNewTimeFormat: true})}
 	in.lead.succession = &succession{in: in}
 	in.links.trans.succession = in.lead.succession
-	if s.lost {
+	if s.Lost {
 		in.links.mute = &mute{header: in.header}
 		in.links.mute.active.Store(true)
-		in.links.mute.need.Store(s.newest)
+		in.links.mute.need.Store(s.Newest)
 		in.links.trans.mute = in.links.mute
 	}
 	in.fresh = &fresh{reached: in.reached, term: in.term}
@@ -107,7 +108,7 @@ func (g *Group) begin(s *stores) (*instance, error) {
 		close(in.life.stop)
 		_ = in.links.trans.Close() // the first error is the one to report
 		in.life.wg.Wait()
-		s.close()
+		s.Close()
 		return nil, err
 	}
 	return in, nil
@@ -121,7 +122,7 @@ func (in *instance) reached(index uint64) bool {
 		return false
 	}
 	applied := in.g.fsm.applied.Load()
-	return applied >= index || (r.CommitIndex() >= index && applied >= in.guard.newestCommand.Load())
+	return applied >= index || (r.CommitIndex() >= index && applied >= in.guard.NewestCommand.Load())
 }
 
 // due reports whether the entry is the machine's next, or one of those behind it that are committed.
@@ -194,12 +195,12 @@ func (in *instance) startRaft() (err error) {
 	if err := in.bootstrap(logs); err != nil {
 		return errkind.E(errkind.Of(err), "bootstrap", err)
 	}
-	in.raft, err = raft.NewRaft(in.config(), g.fsm, logs, in.guard, in.stores.snaps, in.links.trans)
+	in.raft, err = raft.NewRaft(in.config(), g.fsm, logs, in.guard, in.stores.Snaps, in.links.trans)
 	if err != nil {
 		return err
 	}
 	in.live.Store(in.raft)
-	in.guard.armed.Store(true)
+	in.guard.Armed.Store(true)
 	in.raft.RegisterObserver(raft.NewObserver(in.observed, false, func(o *raft.Observation) bool {
 		switch o.Data.(type) {
 		case raft.LeaderObservation, raft.RaftState, raft.PeerObservation:
@@ -221,15 +222,15 @@ const (
 // then waits for others for ever. So the entry is missing as long as nobody else's term came in.
 func (in *instance) bootstrap(logs raft.LogStore) error {
 	boot := in.g.cfg.Bootstrap
-	if in.stores.lost || len(boot) == 0 {
+	if in.stores.Lost || len(boot) == 0 {
 		return nil
 	}
-	exists, err := raft.HasExistingState(logs, in.guard, in.stores.snaps)
+	exists, err := raft.HasExistingState(logs, in.guard, in.stores.Snaps)
 	if err != nil {
 		return err
 	}
 	if !exists {
-		return raft.BootstrapCluster(in.config(), logs, in.guard, in.stores.snaps, in.links.trans, configuration(boot))
+		return raft.BootstrapCluster(in.config(), logs, in.guard, in.stores.Snaps, in.links.trans, configuration(boot))
 	}
 	last, err := logs.LastIndex()
 	if err != nil {
@@ -239,7 +240,7 @@ func (in *instance) bootstrap(logs raft.LogStore) error {
 	if err != nil {
 		return err
 	}
-	if list, _ := in.stores.snaps.List(); last > 0 || len(list) > 0 || term > bootstrapTerm {
+	if list, _ := in.stores.Snaps.List(); last > 0 || len(list) > 0 || term > bootstrapTerm {
 		return nil
 	}
 	return logs.StoreLog(&raft.Log{Index: 1, Term: bootstrapTerm, Type: raft.LogConfiguration,
@@ -306,8 +307,8 @@ func (in *instance) fail(err error) {
 // run serves until ctx ends or the instance fails, and closes everything.
 func (in *instance) run(ctx context.Context) error {
 	g := in.g
-	if in.stores.disk != nil {
-		in.life.wg.Go(func() { in.stores.disk.Run(in.life.stop) })
+	if in.stores.Disk != nil {
+		in.life.wg.Go(func() { in.stores.Disk.Run(in.life.stop) })
 	}
 	in.life.wg.Go(in.watch)
 	in.life.wg.Go(in.keepNotes)
@@ -391,7 +392,7 @@ func (in *instance) shutdown() {
 		_ = in.links.trans.Close()
 		in.links.trans.CloseStreams()
 		in.life.wg.Wait()
-		in.stores.close()
+		in.stores.Close()
 	}()
 	close(in.life.stop)
 	timer := g.cfg.Clock.NewTimer(shutdownWait)
@@ -494,7 +495,7 @@ func (in *instance) liftMute() {
 	if in.links.mute == nil || !in.links.mute.active.Load() || !in.links.mute.caughtUp(in.raft.AppliedIndex()) {
 		return
 	}
-	if err := in.g.folder.rebuilt(); err != nil {
+	if err := in.g.folder.Rebuilt(); err != nil {
 		in.g.cfg.Log.Error("cannot record that the log is complete again", "err", err)
 		return
 	}
@@ -504,14 +505,14 @@ func (in *instance) liftMute() {
 
 // saveMembers keeps the committed members beside the log.
 func (in *instance) saveMembers() {
-	if in.stores.disk == nil {
+	if in.stores.Disk == nil {
 		return
 	}
 	now := members(in.raft.GetConfiguration().Configuration())
 	if len(now) == 0 || slices.Equal(now, in.members) {
 		return
 	}
-	if err := in.g.folder.writeMembers(now); err != nil {
+	if err := in.g.folder.WriteMembers(now); err != nil {
 		in.g.cfg.Log.Warn("cannot write down who the members are", "err", err)
 		return
 	}

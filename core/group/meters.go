@@ -43,8 +43,8 @@ func newMeters(r *telemetry.Registry, name string) meters {
 func (m meters) bind(g *Group) {
 	export := func(name string, pick func(logstore.Stats) uint64) {
 		m.registry.GaugeFunc("storage."+name, func() float64 {
-			if in := g.current.Load(); in != nil && in.stores.disk != nil {
-				return float64(pick(in.stores.disk.Stats()))
+			if in := g.current.Load(); in != nil && in.stores.Disk != nil {
+				return float64(pick(in.stores.Disk.Stats()))
 			}
 			return 0
 		}, "group", m.name)
@@ -55,8 +55,8 @@ func (m meters) bind(g *Group) {
 	export("reads", func(s logstore.Stats) uint64 { return s.Reads })
 	m.registry.GaugeFunc("group.queue.depth", func() float64 { return float64(g.batch.depth()) }, "group", m.name)
 	m.registry.GaugeFunc("group.write.inflight_ms", func() float64 {
-		if in := g.current.Load(); in != nil && in.stores.disk != nil {
-			return float64(in.stores.disk.InFlight().Milliseconds())
+		if in := g.current.Load(); in != nil && in.stores.Disk != nil {
+			return float64(in.stores.Disk.InFlight().Milliseconds())
 		}
 		return 0
 	}, "group", m.name)
@@ -93,8 +93,8 @@ func (m meters) stall(s logstore.Stall) {
 
 // Fsyncs counts the fsyncs of the log since it was opened; 0 without a disk.
 func (g *Group) Fsyncs() uint64 {
-	if in := g.current.Load(); in != nil && in.stores.disk != nil {
-		return in.stores.disk.Stats().Fsyncs
+	if in := g.current.Load(); in != nil && in.stores.Disk != nil {
+		return in.stores.Disk.Stats().Fsyncs
 	}
 	return 0
 }

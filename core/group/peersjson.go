@@ -38,11 +38,11 @@ func (in *instance) recoverCluster(logs raft.LogStore) error {
 	if err != nil {
 		return err
 	}
-	snapshot := in.stores.snapshotIndex()
+	snapshot := in.stores.SnapshotIndex()
 	g.cfg.Log.Warn("recovering with the members of peers.json: every entry of this server's log counts as committed, "+
 		"also those that no quorum had; what other servers had acknowledged beyond the last index is lost",
 		"file", path, "members", list, "snapshot_index", snapshot, "last_index", max(last, snapshot))
-	if err := raft.RecoverCluster(in.config(), g.fsm, logs, in.guard, in.stores.snaps, in.links.trans,
+	if err := raft.RecoverCluster(in.config(), g.fsm, logs, in.guard, in.stores.Snaps, in.links.trans,
 		configuration(list)); err != nil {
 		return errkind.E(errkind.Invalid, "recover with "+path, err)
 	}

@@ -60,6 +60,7 @@ type batcher struct {
 	room  chan struct{} // non-nil while somebody waits for room; closed when there is
 
 	inFlight atomic.Int32
+	settling atomic.Int32   // those that wait to learn what became of their entry
 	back     chan []*waiter // slices to use again
 
 	outMu sync.Mutex // guards out
@@ -68,10 +69,12 @@ type batcher struct {
 
 // flight is an entry on its way and who waits for it. Who sets answered answers.
 type flight struct {
+	in       *instance
 	future   raft.ApplyFuture
 	batch    []*waiter
 	sent     time.Time
 	answered atomic.Bool
+	landed   atomic.Bool // it takes no place among those in flight any more
 }
 
 func newBatcher(g *Group) *batcher {
@@ -84,6 +87,9 @@ func (b *batcher) depth() int {
 	defer b.mu.Unlock()
 	return len(b.queue)
 }
+
+// open counts the entries whose proposers have no answer yet.
+func (b *batcher) open() int32 { return b.settling.Load() + b.inFlight.Load() }
 
 // Propose replicates cmd and returns what the Machine made of it. cmd must not be
 // changed before it returns, and never again after an error of kind Unknown.
@@ -282,7 +288,7 @@ func (b *batcher) send() {
 		b.answer(batch, nil, errNotLeader)
 		return
 	}
-	f := &flight{batch: batch, sent: now}
+	f := &flight{in: in, batch: batch, sent: now}
 	b.inFlight.Add(1)
 	b.outMu.Lock()
 	b.out[f] = struct{}{}
@@ -296,14 +302,32 @@ func (b *batcher) send() {
 func (b *batcher) collect(f *flight) {
 	err := f.future.Error()
 	var results []any
-	if err == nil {
+	switch {
+	case err == nil:
 		results, _ = f.future.Response().([]any)
 		b.g.metrics.replicate.Observe(time.Since(f.sent))
-		if len(results) != len(f.batch) {
-			err = errkind.New(errkind.Unknown, "propose: outcome unknown: the results are missing")
+	case lostPlace(err):
+		b.settling.Add(1)
+		b.leave(f) // what is queued behind it need not wait: it is refused
+		results, err = b.outcome(f.in, f.future, err)
+		if b.settling.Add(-1) == 0 && b.inFlight.Load() == 0 {
+			b.g.fsm.outcomes.forget()
 		}
+	default:
+		err = applyError(err)
 	}
-	b.land(f, results, applyError(err))
+	if err == nil && len(results) != len(f.batch) {
+		err = errResultsMissing
+	}
+	b.land(f, results, err)
+}
+
+// leave takes an entry from those in flight, once.
+func (b *batcher) leave(f *flight) {
+	if !f.landed.Swap(true) {
+		b.inFlight.Add(-1)
+		b.notify()
+	}
 }
 
 // land answers a flight's proposers, once.
@@ -314,8 +338,7 @@ func (b *batcher) land(f *flight, results []any, err error) {
 	b.outMu.Lock()
 	delete(b.out, f)
 	b.outMu.Unlock()
-	b.inFlight.Add(-1)
-	b.notify() // the next entry can go before the results are handed out
+	b.leave(f) // the next entry can go before the results are handed out
 	b.answer(f.batch, results, err)
 }
 
@@ -382,7 +405,7 @@ func (b *batcher) refuse(err error) {
 func (b *batcher) quiesce(limit time.Duration) {
 	b.refuse(errNoLeader)
 	began := time.Now()
-	for b.inFlight.Load() > 0 && time.Since(began) < limit {
+	for b.open() > 0 && time.Since(began) < limit {
 		timer := time.NewTimer(time.Millisecond)
 		<-timer.C
 	}

@@ -30,7 +30,7 @@ type scrubber struct {
 // run scrubs until the instance ends. Opening verified everything, so it begins with a wait.
 func (s *scrubber) run() {
 	every := s.in.g.cfg.ScrubInterval
-	if s.in.stores.disk == nil {
+	if s.in.stores.Disk == nil {
 		return
 	}
 	timer := s.in.g.cfg.Clock.NewTimer(max(every, 0))
@@ -42,7 +42,7 @@ func (s *scrubber) run() {
 	for {
 		select {
 		case <-due:
-		case <-s.in.stores.snaps.wanted: // one did not verify when it was needed
+		case <-s.in.stores.Snaps.Wanted: // one did not verify when it was needed
 			_ = s.replace("") // tried again when it is needed again
 			continue
 		case <-s.in.life.stop:
@@ -75,7 +75,7 @@ func (s *scrubber) paced(sizeBytes int) bool {
 
 // log verifies every record; false when the instance ends.
 func (s *scrubber) log() bool {
-	disk := s.in.stores.disk
+	disk := s.in.stores.Disk
 	last, _ := disk.LastIndex()
 	index, _ := disk.FirstIndex()
 	for ; index != 0 && index <= last; index++ {
@@ -103,7 +103,7 @@ func (s *scrubber) log() bool {
 func (s *scrubber) damaged(err error) bool {
 	g := s.in.g
 	g.metrics.rotten.Add(1)
-	if g.folder.rebuildable() {
+	if g.folder.Rebuildable() {
 		s.in.fail(errkind.E(errkind.Corrupt, "scrub the log", err))
 		return false
 	}
@@ -115,14 +115,14 @@ func (s *scrubber) damaged(err error) bool {
 
 // snapshots verifies what is kept; false when the instance ends.
 func (s *scrubber) snapshots() bool {
-	store := s.in.stores.snaps
+	store := s.in.stores.Snaps
 	metas, _ := store.List() // it has no error
 	for i, meta := range metas {
-		err := s.snapshot(store.path(meta.ID + ".state"))
+		err := s.snapshot(store.Path(meta.ID + ".state"))
 		switch {
 		case errors.Is(err, errScrubEnds):
 			return false
-		case err == nil || errors.Is(err, fs.ErrNotExist) || !store.has(meta.ID): // replaced meanwhile
+		case err == nil || errors.Is(err, fs.ErrNotExist) || !store.Has(meta.ID): // replaced meanwhile
 			continue
 		}
 		s.in.g.metrics.rotten.Add(1)
@@ -131,7 +131,7 @@ func (s *scrubber) snapshots() bool {
 				continue
 			}
 		}
-		store.drop(meta.ID, err)
+		store.Drop(meta.ID, err)
 	}
 	return true
 }
@@ -148,7 +148,7 @@ func (s *scrubber) replace(damaged string) error {
 var errScrubEnds = errors.New("the instance ends")
 
 func (s *scrubber) snapshot(path string) error {
-	f, err := vfs.Open(s.in.stores.snaps.fs, path)
+	f, err := vfs.Open(s.in.stores.Snaps.FS, path)
 	if err != nil {
 		return err
 	}

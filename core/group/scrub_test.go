@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/hashicorp/raft"
-
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/core/logstore"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
@@ -58,7 +56,7 @@ func TestScrubFindsARottenLog(t *testing.T) {
 	polltest.Until(t, func() bool { return strings.Contains(f.log.String(), "moved aside") }, "the damage to be found")
 	insist(t, nodes, "after")
 	polltest.Until(t, func() bool {
-		_, err := os.Stat(filepath.Join(f.dir, rebuildName))
+		_, err := os.Stat(filepath.Join(f.dir, raftdisk.RebuildName))
 		return f.machine.has("after") && os.IsNotExist(err)
 	}, "the rebuilt member to vote again")
 	if got := len(f.machine.list()); got != 21 {
@@ -142,28 +140,6 @@ func TestDamagedSnapshotWithAnEmptyLog(t *testing.T) {
 		t.Errorf("it started: %v", err)
 	}
 	n.Group = nil
-}
-
-// TestSnapshotMetaSurvivesAnyText: what is no UTF-8 encodes otherwise after it was decoded.
-func TestSnapshotMetaSurvivesAnyText(t *testing.T) {
-	meta := &raft.SnapshotMeta{ID: "2-9", Index: 9, Term: 2, Size: 5, Configuration: raft.Configuration{
-		Servers: []raft.Server{{ID: "a\xb0z<&>", Address: "10.0.0.1:8300"}}}}
-	data, err := encodeMeta(meta)
-	if err != nil {
-		t.Fatal(err)
-	}
-	back, err := decodeMeta(data)
-	if err != nil || back.Index != 9 || len(back.Configuration.Servers) != 1 {
-		t.Fatalf("%+v %v", back, err)
-	}
-	for i := range len(data) * 8 {
-		flipped := bytes.Clone(data)
-		flipped[i/8] ^= 1 << (i % 8)
-		if back, err := decodeMeta(flipped); err == nil && !reflect.DeepEqual(back, meta) &&
-			back.Configuration.Servers[0].ID != "a\ufffdz<&>" {
-			t.Errorf("bit %d went unnoticed", i)
-		}
-	}
 }
 
 // TestScrubOfAServerAlone: there is nobody to fetch from, so it says so and goes on.

@@ -40,11 +40,11 @@ func (w *watchdog) look() {
 // disk gives leadership away after two election timeouts of a write in flight and shuts the transport after five.
 func (w *watchdog) disk() {
 	in := w.in
-	if in.stores.disk == nil {
+	if in.stores.Disk == nil {
 		return
 	}
 	election := in.g.cfg.heartbeat()
-	hanging := in.stores.disk.InFlight()
+	hanging := in.stores.Disk.InFlight()
 	leads := in.raft.State() == raft.Leader
 	if hanging > 2*election {
 		// Whoever waits for this disk is told that nobody knows; the library answers only when the write returns.

@@ -172,10 +172,11 @@ func uncertain(addr string, err error) error {
 		"been carried out: read before you send it again", addr, err)
 }
 
-// answerTime is how long the answer to a write may come after the end of the term in which it was carried out: a leader
-// that gives its place away finishes what it has begun, and the news of the next one may overtake its answers. One
-// that hangs has then kept its clients for as long.
-const answerTime = 500 * time.Millisecond
+// answerTime is how long the answer to a write may come after the end of the term in which it was sent: a leader that
+// lost its place with a write on its way learns from the next one what became of it (core/group outcome.go), which takes
+// a few elections, and the news of the next leader may overtake its answers. One that is frozen or cut off is given up
+// long before, when it gives no sign of life (core/rpc pulse.go).
+const answerTime = 6 * time.Second
 
 // call sends the request; one to the leader ends with its term.
 func (f *Forwarder) call(ctx context.Context, addr string, o order, req []byte) ([]byte, error) {
@@ -202,10 +203,15 @@ func (f *Forwarder) call(ctx context.Context, addr string, o order, req []byte) 
 	})
 	defer stop()
 	reply, err := call(callCtx, addr, MethodHTTP, req)
-	if err != nil && leads.Err() != nil && ctx.Err() == nil && !errkind.Is(err, errkind.NotLeader) {
+	if err != nil && leads.Err() != nil && ctx.Err() == nil && !notDone(err) {
 		return nil, errLeadershipEnded
 	}
 	return reply, err
+}
+
+// notDone reports whether an error says that the request was certainly not carried out.
+func notDone(err error) bool {
+	return errkind.Is(err, errkind.NotLeader) || errkind.Is(err, errkind.Unavailable)
 }
 
 // target is whom to send to, rather not the one who just failed.

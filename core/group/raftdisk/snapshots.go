@@ -1,4 +1,4 @@
-package group
+package raftdisk
 
 import (
 	"cmp"
@@ -23,42 +23,42 @@ import (
 	"corbel.dev/corbel/kit/vfs"
 )
 
-// snapshotsKept is how many finished snapshots stay on disk.
-const snapshotsKept = 2
+// Kept is how many finished snapshots stay on disk.
+const Kept = 2
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// snapStore keeps snapshots in a folder: <id>.state, a snapshot stream, and then
+// Snapshots keeps snapshots in a folder: <id>.state, a snapshot stream, and then
 // <id>.meta, whose presence says that the other one is whole and durable.
 // Every state file is verified before it is listed for the first time and again
 // whenever it is opened; a damaged one is set aside loudly and the older one is used.
-type snapStore struct {
-	fs  vfs.FS
+type Snapshots struct {
+	FS  vfs.FS
 	dir string
 	log *slog.Logger
 
 	mu    sync.Mutex
 	metas []*raft.SnapshotMeta // verified, newest first
-	// newest is the last entry that the newest one has; nil when there is none. It is read without the lock, under which
+	// Newest is the last entry that the newest one has; nil when there is none. It is read without the lock, under which
 	// a disk may hang.
-	newest atomic.Pointer[position]
+	Newest atomic.Pointer[Position]
 	// broken is set when a snapshot did not verify: the log must then reach further back.
 	broken bool
 
-	// wanted has an element when one was set aside while running: without a new one a
+	// Wanted has an element when one was set aside while running: without a new one a
 	// leader could not help a member whose log is behind its own.
-	wanted chan struct{}
-	// restoring is set while an operator's snapshot replaces the state: the library then panics when it cannot open what
+	Wanted chan struct{}
+	// Restoring is set while an operator's snapshot replaces the state: the library then panics when it cannot open what
 	// it just wrote.
-	restoring atomic.Bool
+	Restoring atomic.Bool
 }
 
-// position is an entry's place in the log: one term has written it there.
-type position struct{ index, term uint64 }
+// Position is an entry's place in the log: one term has written it there.
+type Position struct{ Index, Term uint64 }
 
-// openSnapStore verifies what is there. What cannot be read counts as damaged only when replaceable: when others have
+// OpenSnapshots verifies what is there. What cannot be read counts as damaged only when replaceable: when others have
 // it.
-func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger, replaceable bool) (*snapStore, error) {
+func OpenSnapshots(fsys vfs.FS, dir string, log *slog.Logger, replaceable bool) (*Snapshots, error) {
 	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger, replaceable bool) 
 	if err := fsys.SyncDir(dir); err != nil {
 		return nil, err
 	}
-	s := &snapStore{fs: fsys, dir: dir, log: log, wanted: make(chan struct{}, 1)}
+	s := &Snapshots{FS: fsys, dir: dir, log: log, Wanted: make(chan struct{}, 1)}
 	entries, err := fsys.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger, replaceable bool) 
 		}
 		listed[id] = true
 		meta, err := s.load(id)
-		if unreadable(err) && !replaceable {
+		if Unreadable(err) && !replaceable {
 			return nil, errkind.E(errkind.Of(err), "verify snapshot "+id, err)
 		}
 		if err != nil {
@@ -92,7 +92,7 @@ func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger, replaceable bool) 
 	for _, e := range entries { // what a stop in the middle left behind
 		id, isState := strings.CutSuffix(e.Name(), ".state")
 		if strings.HasSuffix(e.Name(), vfs.TempSuffix) || (isState && !listed[id]) {
-			if err := fsys.Remove(s.path(e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := fsys.Remove(s.Path(e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
 			}
 		}
@@ -102,47 +102,47 @@ func openSnapStore(fsys vfs.FS, dir string, log *slog.Logger, replaceable bool) 
 	return s, nil
 }
 
-// unreadable reports whether the disk refused: then nobody knows whether the file is damaged, and it stays where it is.
-func unreadable(err error) bool {
+// Unreadable reports whether the disk refused: then nobody knows whether the file is damaged, and it stays where it is.
+func Unreadable(err error) bool {
 	var refused *fs.PathError
 	return errors.As(err, &refused) && !errors.Is(err, fs.ErrNotExist)
 }
 
-func (s *snapStore) path(name string) string { return filepath.Join(s.dir, name) }
+func (s *Snapshots) Path(name string) string { return filepath.Join(s.dir, name) }
 
 // sortLocked puts the newest first. Of two with the same entries the number at the end of the id decides.
-func (s *snapStore) sortLocked() {
+func (s *Snapshots) sortLocked() {
 	slices.SortFunc(s.metas, func(a, b *raft.SnapshotMeta) int {
 		return cmp.Or(cmp.Compare(b.Term, a.Term), cmp.Compare(b.Index, a.Index), cmp.Compare(len(b.ID), len(a.ID)),
 			strings.Compare(b.ID, a.ID))
 	})
-	var newest *position
+	var newest *Position
 	if len(s.metas) > 0 {
-		newest = &position{s.metas[0].Index, s.metas[0].Term}
+		newest = &Position{s.metas[0].Index, s.metas[0].Term}
 	}
-	s.newest.Store(newest)
+	s.Newest.Store(newest)
 }
 
 // pruneLocked removes all but the newest ones.
-func (s *snapStore) pruneLocked() {
-	for len(s.metas) > snapshotsKept {
+func (s *Snapshots) pruneLocked() {
+	for len(s.metas) > Kept {
 		old := s.metas[len(s.metas)-1]
 		if err := s.remove(old.ID); err != nil {
-			s.log.Warn("cannot remove an old snapshot", "file", s.path(old.ID+".state"), "err", err)
+			s.log.Warn("cannot remove an old snapshot", "file", s.Path(old.ID+".state"), "err", err)
 		}
 		s.metas = s.metas[:len(s.metas)-1]
 	}
 }
 
 // unlistLocked takes a snapshot out of the list.
-func (s *snapStore) unlistLocked(id string) {
+func (s *Snapshots) unlistLocked(id string) {
 	s.metas = slices.DeleteFunc(s.metas, func(m *raft.SnapshotMeta) bool { return m.ID == id })
 	s.sortLocked()
 }
 
 // load reads a meta file and verifies its state file to the last byte.
-func (s *snapStore) load(id string) (*raft.SnapshotMeta, error) {
-	data, err := vfs.ReadFile(s.fs, s.path(id+".meta"))
+func (s *Snapshots) load(id string) (*raft.SnapshotMeta, error) {
+	data, err := vfs.ReadFile(s.FS, s.Path(id+".meta"))
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (s *snapStore) load(id string) (*raft.SnapshotMeta, error) {
 	if meta.ID != id {
 		return nil, snapshot.Damaged("meta file of another snapshot")
 	}
-	f, err := vfs.Open(s.fs, s.path(id+".state"))
+	f, err := vfs.Open(s.FS, s.Path(id+".state"))
 	if err != nil {
 		return nil, err
 	}
@@ -168,26 +168,26 @@ func (s *snapStore) load(id string) (*raft.SnapshotMeta, error) {
 	return meta, err
 }
 
-func (s *snapStore) setAside(id string, cause error) {
+func (s *Snapshots) setAside(id string, cause error) {
 	s.broken = true
-	s.log.Error("a snapshot is corrupt; setting it aside and using an older one", "file", s.path(id+".state"),
+	s.log.Error("a snapshot is corrupt; setting it aside and using an older one", "file", s.Path(id+".state"),
 		"err", cause)
 	for _, end := range []string{".meta", ".state"} {
-		if err := s.fs.Rename(s.path(id+end), s.path(id+end+".damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			s.log.Error("cannot set a damaged snapshot aside", "file", s.path(id+end), "err", err)
+		if err := s.FS.Rename(s.Path(id+end), s.Path(id+end+".damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.log.Error("cannot set a damaged snapshot aside", "file", s.Path(id+end), "err", err)
 		}
 	}
 }
 
-// has reports whether a snapshot still counts.
-func (s *snapStore) has(id string) bool {
+// Has reports whether a snapshot still counts.
+func (s *Snapshots) Has(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.metas, func(m *raft.SnapshotMeta) bool { return m.ID == id })
 }
 
-// drop sets a snapshot aside that was found to be damaged.
-func (s *snapStore) drop(id string, cause error) {
+// Drop sets a snapshot aside that was found to be damaged.
+func (s *Snapshots) Drop(id string, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unlistLocked(id)
@@ -195,19 +195,19 @@ func (s *snapStore) drop(id string, cause error) {
 }
 
 // List implements raft.SnapshotStore.
-func (s *snapStore) List() ([]*raft.SnapshotMeta, error) {
+func (s *Snapshots) List() ([]*raft.SnapshotMeta, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.metas), nil
 }
 
 // Open implements raft.SnapshotStore; it verifies the file before it hands it out.
-func (s *snapStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+func (s *Snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	meta, err := s.load(id)
-	if err != nil && s.restoring.Load() {
-		return &raft.SnapshotMeta{ID: id}, unopened{err}, nil // the machine ends the instance; the next one judges the file
+	if err != nil && s.Restoring.Load() {
+		return &raft.SnapshotMeta{ID: id}, Unopened{err}, nil // the machine ends the instance; the next one judges the file
 	}
-	if unreadable(err) {
+	if Unreadable(err) {
 		return nil, nil, errkind.E(errkind.Of(err), "open snapshot "+id, err)
 	}
 	if err != nil {
@@ -218,35 +218,36 @@ func (s *snapStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 		}
 		s.mu.Unlock()
 		select {
-		case s.wanted <- struct{}{}:
+		case s.Wanted <- struct{}{}:
 		default:
 		}
 		return nil, nil, errkind.E(errkind.Of(err), "open snapshot "+id, err)
 	}
-	f, err := vfs.Open(s.fs, s.path(id+".state"))
+	f, err := vfs.Open(s.FS, s.Path(id+".state"))
 	if err != nil {
 		return nil, nil, err
 	}
-	return meta, &snapReader{File: f, index: meta.Index}, nil
+	return meta, &Reader{File: f, Index: meta.Index}, nil
 }
 
-// unopened is a snapshot that could not be opened.
-type unopened struct{ err error }
+// Unopened is a snapshot that could not be opened.
+type Unopened struct{ Err error }
 
 // Read implements io.Reader.
-func (u unopened) Read([]byte) (int, error) { return 0, u.err }
+func (u Unopened) Read([]byte) (int, error) { return 0, u.Err }
 
 // Close implements io.Closer.
-func (u unopened) Close() error { return nil }
+func (u Unopened) Close() error { return nil }
 
-// snapReader lets the state machine learn the index of what it restores.
-type snapReader struct {
+// Reader lets the state machine learn the index of what it restores.
+type Reader struct {
 	vfs.File
-	index uint64
+
+	Index uint64
 }
 
 // Create implements raft.SnapshotStore.
-func (s *snapStore) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
+func (s *Snapshots) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
 	configurationIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
 	if version != 1 {
 		return nil, errkind.Errorf(errkind.Invalid, "snapshot version %d is not supported", version)
@@ -262,17 +263,17 @@ func (s *snapStore) Create(version raft.SnapshotVersion, index, term uint64, con
 		}
 	}
 	s.mu.Unlock()
-	f, err := s.fs.Create(s.path(id + ".state" + vfs.TempSuffix))
+	f, err := s.FS.Create(s.Path(id + ".state" + vfs.TempSuffix))
 	if err != nil {
 		return nil, err
 	}
-	return &snapSink{store: s, file: f, meta: raft.SnapshotMeta{Version: version, ID: id, Index: index, Term: term,
+	return &sink{store: s, file: f, meta: raft.SnapshotMeta{Version: version, ID: id, Index: index, Term: term,
 		Configuration: configuration, ConfigurationIndex: configurationIndex}}, nil
 }
 
-// snapSink receives one snapshot. One goroutine uses it.
-type snapSink struct {
-	store *snapStore
+// sink receives one snapshot. One goroutine uses it.
+type sink struct {
+	store *Snapshots
 	file  vfs.File
 	meta  raft.SnapshotMeta
 	done  bool
@@ -286,10 +287,10 @@ type snapSink struct {
 const syncedBytes = 4 << 20
 
 // ID implements raft.SnapshotSink.
-func (k *snapSink) ID() string { return k.meta.ID }
+func (k *sink) ID() string { return k.meta.ID }
 
 // Write implements raft.SnapshotSink.
-func (k *snapSink) Write(p []byte) (int, error) {
+func (k *sink) Write(p []byte) (int, error) {
 	if k.failed != nil {
 		return 0, k.failed
 	}
@@ -304,17 +305,17 @@ func (k *snapSink) Write(p []byte) (int, error) {
 }
 
 // Cancel implements raft.SnapshotSink: it throws the unfinished file away.
-func (k *snapSink) Cancel() error {
+func (k *sink) Cancel() error {
 	if k.done {
 		return nil
 	}
 	k.done = true
-	return errors.Join(k.file.Close(), k.store.fs.Remove(k.file.Name()))
+	return errors.Join(k.file.Close(), k.store.FS.Remove(k.file.Name()))
 }
 
 // Close implements raft.SnapshotSink: it makes the snapshot durable, verifies what
 // was written, and only then lets it count.
-func (k *snapSink) Close() error {
+func (k *sink) Close() error {
 	if k.done {
 		return nil
 	}
@@ -330,20 +331,20 @@ func (k *snapSink) Close() error {
 		err = k.commit()
 	}
 	if err != nil {
-		_ = k.store.fs.Remove(k.file.Name()) // the first error is the one to report
+		_ = k.store.FS.Remove(k.file.Name()) // the first error is the one to report
 	}
 	return err
 }
 
-func (k *snapSink) commit() error {
+func (k *sink) commit() error {
 	s := k.store
 	// The library may write its own one while a leader installs a newer one, and would then take the older one for its
 	// newest.
-	if newest := s.newest.Load(); newest != nil && k.meta.Index < newest.index {
+	if newest := s.Newest.Load(); newest != nil && k.meta.Index < newest.Index {
 		return errkind.Errorf(errkind.Unavailable, "a snapshot up to index %d came too late: there is one up to %d",
-			k.meta.Index, newest.index)
+			k.meta.Index, newest.Index)
 	}
-	f, err := vfs.Open(s.fs, k.file.Name())
+	f, err := vfs.Open(s.FS, k.file.Name())
 	if err != nil {
 		return err
 	}
@@ -352,17 +353,17 @@ func (k *snapSink) commit() error {
 	if err != nil {
 		return err
 	}
-	if err := s.fs.Rename(k.file.Name(), s.path(k.meta.ID+".state")); err != nil {
+	if err := s.FS.Rename(k.file.Name(), s.Path(k.meta.ID+".state")); err != nil {
 		return err
 	}
-	if err := s.fs.SyncDir(s.dir); err != nil {
+	if err := s.FS.SyncDir(s.dir); err != nil {
 		return err
 	}
 	data, err := encodeMeta(&k.meta)
 	if err != nil {
 		return err
 	}
-	if err := vfs.WriteFileAtomic(s.fs, s.path(k.meta.ID+".meta"), data, 0o600); err != nil {
+	if err := vfs.WriteFileAtomic(s.FS, s.Path(k.meta.ID+".meta"), data, 0o600); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -376,14 +377,14 @@ func (k *snapSink) commit() error {
 
 // remove deletes a snapshot that is not needed any more. Its meta file is gone for good before its state goes: after
 // a power loss between them it would look damaged.
-func (s *snapStore) remove(id string) error {
-	if err := s.fs.Remove(s.path(id + ".meta")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (s *Snapshots) remove(id string) error {
+	if err := s.FS.Remove(s.Path(id + ".meta")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := s.fs.SyncDir(s.dir); err != nil {
+	if err := s.FS.SyncDir(s.dir); err != nil {
 		return err
 	}
-	if err := s.fs.Remove(s.path(id + ".state")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.FS.Remove(s.Path(id + ".state")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -419,8 +420,8 @@ func decodeMeta(data []byte) (*raft.SnapshotMeta, error) {
 	return &meta, nil
 }
 
-// forget takes a snapshot out of the list.
-func (s *snapStore) forget(id string) {
+// Forget takes a snapshot out of the list.
+func (s *Snapshots) Forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unlistLocked(id)

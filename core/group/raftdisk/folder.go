@@ -1,4 +1,4 @@
-package group
+package raftdisk
 
 import (
 	"encoding/binary"
@@ -15,22 +15,19 @@ import (
 	"corbel.dev/corbel/kit/vfs"
 )
 
-// rebuildName is a file in the group's folder that exists from the moment a
+// RebuildName is a file in the group's folder that exists from the moment a
 // damaged log is moved aside until this member has caught up: it keeps the
 // member from voting, also across restarts. It holds the highest index ever held.
-const rebuildName = "REBUILD"
+const RebuildName = "REBUILD"
 
-// folder is where a group keeps its log, and beside it what says whether this member lost one: who the members are, and
+// Folder is where a group keeps its log, and beside it what says whether this member lost one: who the members are, and
 // up to where it may not vote. It has no state of its own: the disk has it all.
-type folder struct {
-	cfg    *Config
-	meters *meters
-}
+type Folder struct{ cfg *Config }
 
-func (d folder) rebuildPath() string { return filepath.Join(d.cfg.Dir, rebuildName) }
+func (d Folder) rebuildPath() string { return filepath.Join(d.cfg.Dir, RebuildName) }
 
 // openLog opens the log. A damaged one is moved aside when other members can give it back.
-func (d folder) openLog(s *stores) error {
+func (d Folder) openLog(s *Stores) error {
 	// Names may be in the machine's memory alone, left by a process that was killed before this fsync: of a log that was
 	// moved aside, of the mark of a rebuild, of the members, of a peers.json that was followed.
 	if err := d.cfg.FS.SyncDir(d.cfg.Dir); err != nil {
@@ -44,7 +41,7 @@ func (d folder) openLog(s *stores) error {
 	if err == nil || !errors.As(err, &damage) {
 		return err
 	}
-	if !d.rebuildable() {
+	if !d.Rebuildable() {
 		return errkind.E(errkind.Corrupt, "the log is damaged and there are no other members to rebuild it from; restore "+
 			"a backup, or move the folder away to begin anew", err)
 	}
@@ -67,12 +64,12 @@ func (d folder) openLog(s *stores) error {
 	return d.tryLog(s)
 }
 
-func (d folder) logDir() string { return filepath.Join(d.cfg.Dir, "log") }
+func (d Folder) logDir() string { return filepath.Join(d.cfg.Dir, "log") }
 
-func (d folder) tryLog(s *stores) error {
-	disk, err := logstore.Open(logstore.Config{Group: d.cfg.Name, Dir: d.logDir(), FS: d.cfg.FS,
+func (d Folder) tryLog(s *Stores) error {
+	disk, err := logstore.Open(logstore.Config{Group: d.cfg.Group, Dir: d.logDir(), FS: d.cfg.FS,
 		SegmentBytes: d.cfg.SegmentBytes,
-		StallAfter:   d.cfg.heartbeat() / 2, OnStall: d.meters.stall, ObserveAppend: d.meters.append.Observe,
+		StallAfter:   d.cfg.StallAfter, OnStall: d.cfg.OnStall, ObserveAppend: d.cfg.ObserveAppend,
 		Clock: d.cfg.Clock, Log: d.cfg.Log})
 	if err != nil {
 		return err
@@ -86,53 +83,53 @@ func (d folder) tryLog(s *stores) error {
 		_ = disk.Close() // a damaged one is moved away next
 		return err
 	}
-	s.disk, s.log, s.lost, s.newest = disk, disk, lost, newest
+	s.Disk, s.Log, s.Lost, s.Newest = disk, disk, lost, newest
 	return nil
 }
 
 // fitLog makes sure that the log goes on where the newest snapshot ends. It completes an installation that
 // was cut off between the two: a log that ends before the snapshot, or whose entries are not those that the snapshot
 // has, gives way.
-func (d folder) fitLog(s *stores, disk *logstore.Store, lost bool) error {
+func (d Folder) fitLog(s *Stores, disk *logstore.Store, lost bool) error {
 	first, _ := disk.FirstIndex()
 	last, _ := disk.LastIndex()
-	var snap position
-	if newest := s.snaps.newest.Load(); newest != nil {
+	var snap Position
+	if newest := s.Snaps.Newest.Load(); newest != nil {
 		snap = *newest
 	}
 	missing := func(what string, args ...any) error {
-		return errkind.E(errkind.Corrupt, "", &logstore.Damage{Group: d.cfg.Name, File: d.logDir(), Index: snap.index + 1,
+		return errkind.E(errkind.Corrupt, "", &logstore.Damage{Group: d.cfg.Group, File: d.logDir(), Index: snap.Index + 1,
 			Newest: last, What: fmt.Sprintf(what, args...)})
 	}
 	switch {
 	case first == 0:
 		// An empty log counts too, unless it was just begun anew: all that this member acknowledged may have been in the
 		// snapshot.
-		if s.snaps.broken && !lost {
-			return missing("a snapshot in %s was damaged and the log is empty", s.snaps.dir)
+		if s.Snaps.broken && !lost {
+			return missing("a snapshot in %s was damaged and the log is empty", s.Snaps.dir)
 		}
 		return nil
-	case first > snap.index+1:
+	case first > snap.Index+1:
 		return missing("the log begins only at index %d, and the newest snapshot ends at %d: what lies between is missing",
-			first, snap.index)
-	case first > snap.index: // right behind it
+			first, snap.Index)
+	case first > snap.Index: // right behind it
 		return nil
 	}
 	var entry raft.Log
-	if last >= snap.index {
-		if err := disk.GetLog(snap.index, &entry); err != nil {
+	if last >= snap.Index {
+		if err := disk.GetLog(snap.Index, &entry); err != nil {
 			return err
 		}
-		if entry.Term == snap.term {
+		if entry.Term == snap.Term {
 			return nil
 		}
 	}
 	d.cfg.Log.Warn("dropping the log in favor of the newest snapshot, whose installation was interrupted", "first_index",
-		first, "last_index", last, "snapshot_index", snap.index)
+		first, "last_index", last, "snapshot_index", snap.Index)
 	return disk.DeleteRange(first, last)
 }
 
-func (d folder) readRebuild() (uint64, bool, error) {
+func (d Folder) readRebuild() (uint64, bool, error) {
 	data, err := vfs.ReadFile(d.cfg.FS, d.rebuildPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil
@@ -143,17 +140,17 @@ func (d folder) readRebuild() (uint64, bool, error) {
 	return binary.LittleEndian.Uint64(data), true, nil
 }
 
-// rebuilt lets this member vote again.
-func (d folder) rebuilt() error {
+// Rebuilt lets this member vote again.
+func (d Folder) Rebuilt() error {
 	if err := d.cfg.FS.Remove(d.rebuildPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return d.cfg.FS.SyncDir(d.cfg.Dir)
 }
 
-// rebuildable reports whether others hold the log too: at least two more voters,
+// Rebuildable reports whether others hold the log too: at least two more voters,
 // since one of two cannot elect a leader without this member's vote.
-func (d folder) rebuildable() bool {
+func (d Folder) Rebuildable() bool {
 	known, err := d.readMembers()
 	if err != nil {
 		d.cfg.Log.Error("cannot read who the members are", "err", err)
@@ -172,7 +169,7 @@ func (d folder) rebuildable() bool {
 
 // moveLogAside renames the damaged folder and begins a new one that keeps term
 // and vote: without them this member could vote twice in one term.
-func (d folder) moveLogAside() error {
+func (d Folder) moveLogAside() error {
 	aside := d.logDir() + ".damaged-" + d.cfg.Clock.Now().UTC().Format("20060102T150405.000")
 	stable, err := logstore.ReadStable(d.cfg.FS, d.logDir())
 	if err != nil {
@@ -183,7 +180,7 @@ func (d folder) moveLogAside() error {
 	if err := vfs.RemoveAll(d.cfg.FS, fresh); err != nil {
 		return err
 	}
-	disk, err := logstore.Open(logstore.Config{Group: d.cfg.Name, Dir: fresh, FS: d.cfg.FS,
+	disk, err := logstore.Open(logstore.Config{Group: d.cfg.Group, Dir: fresh, FS: d.cfg.FS,
 		SegmentBytes: d.cfg.SegmentBytes, Clock: d.cfg.Clock})
 	if err != nil {
 		return err
@@ -207,7 +204,7 @@ func (d folder) moveLogAside() error {
 }
 
 // finishMove completes a moveLogAside that was cut off between its two renames.
-func (d folder) finishMove() error {
+func (d Folder) finishMove() error {
 	if _, err := d.cfg.FS.Stat(d.logDir()); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -228,11 +225,11 @@ func (d folder) finishMove() error {
 	return d.cfg.FS.SyncDir(d.cfg.Dir)
 }
 
-// membersName keeps the newest known members beside the log, for the day on which the log cannot be read.
-const membersName = "MEMBERS"
+// MembersName keeps the newest known members beside the log, for the day on which the log cannot be read.
+const MembersName = "MEMBERS"
 
-func (d folder) readMembers() ([]Server, error) {
-	data, err := vfs.ReadFile(d.cfg.FS, filepath.Join(d.cfg.Dir, membersName))
+func (d Folder) readMembers() ([]Server, error) {
+	data, err := vfs.ReadFile(d.cfg.FS, filepath.Join(d.cfg.Dir, MembersName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -251,7 +248,8 @@ func (d folder) readMembers() ([]Server, error) {
 	return list, nil
 }
 
-func (d folder) writeMembers(list []Server) error {
+// WriteMembers keeps the newest known members beside the log.
+func (d Folder) WriteMembers(list []Server) error {
 	var b strings.Builder
 	for _, s := range list {
 		role := "nonvoter"
@@ -260,5 +258,5 @@ func (d folder) writeMembers(list []Server) error {
 		}
 		fmt.Fprintf(&b, "%s\t%s\t%s\n", s.ID, s.Address, role)
 	}
-	return vfs.WriteFileAtomic(d.cfg.FS, filepath.Join(d.cfg.Dir, membersName), []byte(b.String()), 0o600)
+	return vfs.WriteFileAtomic(d.cfg.FS, filepath.Join(d.cfg.Dir, MembersName), []byte(b.String()), 0o600)
 }

@@ -1,0 +1,96 @@
+// Package raftdisk is what a Raft group keeps on its disk: the log, the snapshots, and beside them what tells a member
+// that lost its log from one that has it.
+//
+// What always holds:
+//   - A snapshot that is listed is whole and durable, and was verified; a log that opens goes on where it ends.
+//   - A damaged log is moved aside only when other members can give it back, and until they have, a file says so: this
+//     member must not vote (Folder, Stores.Lost).
+//   - What Raft does not survive ends the goroutine of Raft that asked, and tells the group (Guard).
+//
+// Folder and Guard may be used from any goroutine, as the library uses them; Snapshots has a lock of its own, under
+// which a disk may hang. Nothing here starts a goroutine.
+package raftdisk
+
+import (
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"corbel.dev/corbel/core/logstore"
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/vfs"
+)
+
+// Server is a member of the group.
+type Server struct {
+	ID      string
+	Address string
+	Voter   bool
+}
+
+// Config says where a Folder is and who uses it. All fields but the last group are required.
+type Config struct {
+	// Group is the plane's name; LocalID is this member's.
+	Group, LocalID string
+	// Dir holds log and snapshots. It is not used when InMemory.
+	Dir      string
+	FS       vfs.FS
+	InMemory bool
+	// Bootstrap are the first members, as long as the disk knows no others.
+	Bootstrap []Server
+	Clock     clock.Clock
+	Log       *slog.Logger
+
+	// SegmentBytes is the size of a log file; 0: the log store's own.
+	SegmentBytes int64
+	// OnStall hears of a write that takes longer than StallAfter, ObserveAppend how long each took; nil: nobody.
+	StallAfter    time.Duration
+	OnStall       func(logstore.Stall)
+	ObserveAppend func(time.Duration)
+}
+
+// NewFolder returns the folder that cfg describes; it does nothing yet.
+func NewFolder(cfg Config) Folder { return Folder{&cfg} }
+
+// Stores are what a group keeps its state in.
+type Stores struct {
+	Disk  *logstore.Store // nil when in memory
+	Log   LogAndStable
+	Snaps *Snapshots
+	// Newest is set when the log was damaged and moved aside (Lost): the highest index it ever held.
+	Lost   bool
+	Newest uint64
+}
+
+// Open opens the log and the snapshots, and verifies both. On an error everything is closed again.
+func (d Folder) Open() (*Stores, error) {
+	s := &Stores{}
+	var err error
+	if d.cfg.InMemory {
+		s.Log = raft.NewInmemStore()
+		s.Snaps, err = OpenSnapshots(vfs.NewMem(), "/snapshots", d.cfg.Log, false)
+		return s, err
+	}
+	s.Snaps, err = OpenSnapshots(d.cfg.FS, filepath.Join(d.cfg.Dir, "snapshots"), d.cfg.Log, d.Rebuildable())
+	if err == nil {
+		err = d.openLog(s)
+	}
+	return s, err
+}
+
+// Close closes the log; everything acknowledged is synced.
+func (s *Stores) Close() {
+	if s.Disk != nil {
+		_ = s.Disk.Close() // everything acknowledged is synced
+	}
+}
+
+// SnapshotIndex is the last entry that the newest snapshot has, 0 when there is none.
+func (s *Stores) SnapshotIndex() uint64 {
+	if newest := s.Snaps.Newest.Load(); newest != nil {
+		return newest.Index
+	}
+	return 0
+}
