@@ -32,6 +32,9 @@ type Reply struct {
 	closed bool
 }
 
+// Index is the answer's X-Consul-Index, 0 without one.
+func (r Reply) Index() uint64 { return r.index }
+
 const IoDeadline = 30 * time.Second
 
 func DialWire(ctx context.Context, addr string, readBytes int) (*wireConn, error) {

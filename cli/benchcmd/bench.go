@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/bench"
 	"corbel.dev/corbel/bench/pairs"
 	"corbel.dev/corbel/bench/secretsload"
+	"corbel.dev/corbel/bench/sizing"
 	"corbel.dev/corbel/cli/command"
 )
 
@@ -48,7 +49,7 @@ directories, and stops them at the end. Results include what this machine can do
 		simple("floor", "What this machine can do at best: fsync, HTTP, gRPC", bench.RunFloor),
 		simple("kv", "Writes and reads of the key-value store", bench.RunKV),
 		simple("register", "Catalog registrations of distinct nodes and services", bench.RunRegister),
-		benchHealth(e), benchWatch(e), benchDNS(e), benchFleet(e), benchSinks(e), benchDoctor(e), benchCompare(e),
+		benchSize(e), benchHealth(e), benchWatch(e), benchDNS(e), benchFleet(e), benchSinks(e), benchDoctor(e), benchCompare(e),
 		benchHello(e),
 		benchPropagation(e), benchSidecars(e), benchHosts(e),
 		benchCache(e), benchUsage(e), benchJobs(e), benchJobLists(e), benchDispatch(e),
@@ -123,6 +124,39 @@ func benchHealth(e *command.Env) *cobra.Command {
 	runs(e, c, b, func(ctx context.Context) (report, error) {
 		o.Options = b.Options
 		return orNil(bench.RunHealth(ctx, o))
+	})
+	return c
+}
+
+func benchSize(e *command.Env) *cobra.Command {
+	b, o := &benchFlags{}, sizing.Options{}
+	c := benchCommand(e, "size", "What servers a fleet needs: cores, memory and disk, from samples on this machine", b)
+	c.Long = `Measure samples of a fleet's parts on this machine and add up what each server of the whole fleet
+needs: cores, memory and fsyncs a second. Under the line stands what each part of it was derived
+from, which bench measures that part for itself, and what was assumed. Parts that are not asked for
+are not measured.
+
+  corbel bench size --nodes 2000 --services 12000 --watchers 4000
+  corbel bench size --nodes 10000 --services 60000 --proxies 178000 --leases 100000 --agents 10000`
+	for _, hidden := range []string{"target", "dns-target", "token", "servers", "connections"} {
+		c.Flags().Lookup(hidden).Hidden = true // the bench decides
+	}
+	f := c.Flags()
+	f.IntVar(&o.Nodes, "nodes", 0, "nodes of the fleet")
+	f.IntVar(&o.Services, "services", 0, "instances of services on all nodes together")
+	f.IntVar(&o.Watchers, "watchers", 0, "blocking queries that wait at the same time")
+	f.IntVar(&o.Proxies, "proxies", 0, "proxies of the mesh on all nodes together")
+	f.IntVar(&o.Leases, "leases", 0, "leases of secrets that live at the same time")
+	f.IntVar(&o.Agents, "agents", 0, "monitoring agents")
+	f.Float64Var(&o.ChangesPerSecond, "changes", 0, "changes of the catalog a second (0 is one for 20 nodes)")
+	f.IntVar(&o.Sample, "sample", 0, "how many of each part are measured at most (0 is 2000)")
+	runs(e, c, b, func(ctx context.Context) (report, error) {
+		o.Options = b.Options
+		r, err := sizing.Run(ctx, o)
+		if r == nil {
+			return nil, err
+		}
+		return r, err
 	})
 	return c
 }
