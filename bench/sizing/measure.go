@@ -212,8 +212,8 @@ func (s *server) fill(ctx context.Context, nodes, each int) error {
 const serviceNames = 2000
 
 func check(b *bytes.Buffer, n, k int, status string) {
-	fmt.Fprintf(b, `{"Check":{"Verb":"set","Check":{"Node":"size-%05d","CheckID":"check-%d","Name":"check %d","Status":%q,`+
-		`"Output":"HTTP GET http://127.0.0.1:%d/health: 200 OK"}}}`, n, k, k, status, 20000+k)
+	fmt.Fprintf(b, `{"Check":{"Verb":"set","Check":{"Node":"size-%05d","CheckID":"check-%d","Name":"check %d",`+
+		`"Status":%q,"Output":"HTTP GET http://127.0.0.1:%d/health: 200 OK"}}}`, n, k, k, status, 20000+k)
 }
 
 // change sets checks of nodes, one a transaction: none shares an fsync with another one because it was sent with it.
@@ -389,9 +389,10 @@ func leases(ctx context.Context, o *Options, r *Report) error {
 	if err != nil {
 		return fmt.Errorf("measure leases: %w", err)
 	}
-	part := Part{What: "leases", Units: o.Leases, Sample: n, PerSecond: float64(o.Leases) / renewEvery.Seconds(), Fsyncs: 1,
-		From:    fmt.Sprintf("corbel bench leases --leases %d --storm start,prefix", o.Leases),
-		Assumes: "each is renewed every 40 minutes, which costs what making it costs, and shares no fsync"}
+	part := Part{What: "leases", Units: o.Leases, Sample: n, Fsyncs: 1,
+		PerSecond: float64(o.Leases) / renewEvery.Seconds(),
+		From:      fmt.Sprintf("corbel bench leases --leases %d --storm start,prefix", o.Leases),
+		Assumes:   "each is renewed every 40 minutes, which costs what making it costs, and shares no fsync"}
 	for _, row := range res.Rows {
 		part.BytesEach = max(part.BytesEach, float64(row.LeaseBytes))
 		part.CPUMicros = max(part.CPUMicros, row.ServerCPUMicros)

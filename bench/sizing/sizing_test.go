@@ -68,7 +68,8 @@ func TestFleetIsChecked(t *testing.T) {
 }
 
 func TestReportTellsWhatItIsDerivedFrom(t *testing.T) {
-	r := &Report{Bench: "size", Date: time.Unix(0, 0), Fleet: Fleet{Nodes: 10, ChangesPerSecond: 0.5}, EmptyBytes: 90 << 20,
+	r := &Report{Bench: "size", Date: time.Unix(0, 0), EmptyBytes: 90 << 20,
+		Fleet: Fleet{Nodes: 10, ChangesPerSecond: 0.5},
 		Parts: []Part{{What: "watchers", Units: 4000, Sample: 2000, BytesEach: 11 << 10, CPUMicros: 40, PerSecond: 25,
 			From: "corbel bench watch", Assumes: "ten instances"}}}
 	r.Line = Sum(r.Parts, r.EmptyBytes, Machine{Cores: 1})
@@ -77,7 +78,8 @@ func TestReportTellsWhatItIsDerivedFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"2 cores, 256 MiB of memory, a disk of 0 fsyncs/s", "THIS MACHINE HAS TOO LITTLE: cores",
-		"watchers: 4000, of which 2000 were measured; 11.0 KiB each, 43 MiB", "25.0/s at 40 us", "measure it: corbel bench watch",
+		"watchers: 4000, of which 2000 were measured; 11.0 KiB each, 43 MiB", "25.0/s at 40 us",
+		"measure it: corbel bench watch",
 		"assumed: ten instances"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, text.String())

@@ -2,11 +2,13 @@ package upgradecmd
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/kit/version"
 )
 
 // Grade is what a finding means for the upgrade.
@@ -60,6 +62,7 @@ func judge(f *facts) (list []Finding) {
 	}
 	judgeReleases(f, add)
 	judgeProtocols(f, add)
+	judgeFeatures(f, add)
 	judgeQuorum(f, add)
 	switch {
 	case f.stateSkipped != "":
@@ -155,6 +158,47 @@ func judgeProtocols(f *facts, add adder) {
 		return
 	}
 	add("protocols", Good, "", "all members speak gossip %d to %d, servers Raft %d", gossipMin, gossipMax, raftProtocol)
+}
+
+// judgeFeatures compares what the servers have switched on with what this release knows.
+func judgeFeatures(f *facts, add adder) {
+	lacked := map[string][]string{}
+	var silent []string
+	on := map[string]bool{}
+	for i := range f.members {
+		m := &f.members[i]
+		told, tells := m.Tags[version.TagFeatures]
+		switch {
+		case m.StatusText() != "alive" || m.Tags["role"] != "consul":
+			continue
+		case !tells:
+			silent = append(silent, m.Name)
+			continue
+		}
+		for name := range strings.SplitSeq(told, ",") {
+			if name != "" {
+				on[name] = true
+			}
+		}
+		for _, name := range version.LackedFeatures(told) {
+			lacked[name] = append(lacked[name], m.Name)
+		}
+	}
+	if len(lacked) > 0 {
+		for _, name := range slices.Sorted(maps.Keys(lacked)) {
+			add("feature "+name, Refused, "switch it off on all servers first, or keep a release that has it",
+				"%s have it switched on, and this release lacks it", names(lacked[name]))
+		}
+		return
+	}
+	text := "none is told"
+	if len(on) > 0 {
+		text = "this release has all that are switched on: " + strings.Join(slices.Sorted(maps.Keys(on)), ", ")
+	}
+	if len(silent) > 0 { // releases that do not tell have none that this one lacks
+		text += fmt.Sprintf("; %s do not tell, being of an earlier release", names(silent))
+	}
+	add("features", Good, "", "%s", text)
 }
 
 // judgeQuorum tells whether one server may be away.

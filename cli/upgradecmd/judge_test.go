@@ -10,7 +10,7 @@ import (
 
 func member(name, release string) client.Member {
 	return client.Member{Name: name, Status: 1, ProtocolCur: 2,
-		Tags: map[string]string{"build": "1.21.4:corbel" + release, "raft_vsn": "3"}}
+		Tags: map[string]string{"role": "consul", "ft": "acl,jobs", "build": "1.21.4:corbel" + release, "raft_vsn": "3"}}
 }
 
 // Each case is a change of a cluster that may be upgraded, and what is said of it.
@@ -20,11 +20,18 @@ func TestJudge(t *testing.T) {
 		grade  Grade
 		want   string
 	}{
-		"fine":          {func(*facts) {}, Good, "a, b, c run it"},
-		"last release":  {func(f *facts) { f.own = "0.2.0" }, Good, "this one is 0.2.0"},
-		"too far":       {func(f *facts) { f.own = "0.3.0" }, Refused, "2 minor releases later"},
-		"way back":      {func(f *facts) { f.members[0] = member("a", "0.2.0") }, Warn, "later than 0.1.0"},
-		"mixed":         {func(f *facts) { f.members[0] = member("a", "0.1.1") }, Warn, "0.1.0 and 0.1.1"},
+		"fine":         {func(*facts) {}, Good, "a, b, c run it"},
+		"last release": {func(f *facts) { f.own = "0.2.0" }, Good, "this one is 0.2.0"},
+		"too far":      {func(f *facts) { f.own = "0.3.0" }, Refused, "2 minor releases later"},
+		"way back":     {func(f *facts) { f.members[0] = member("a", "0.2.0") }, Warn, "later than 0.1.0"},
+		"mixed":        {func(f *facts) { f.members[0] = member("a", "0.1.1") }, Warn, "0.1.0 and 0.1.1"},
+		"features":     {func(*facts) {}, Good, "all that are switched on: acl, jobs"},
+		"lacked": {func(f *facts) { f.members[2].Tags["ft"] = "acl,teleport" }, Refused,
+			"c have it switched on, and this release lacks it"},
+		"agents tell nothing": {func(f *facts) {
+			f.members[2].Tags["ft"], f.members[2].Tags["role"] = "teleport", "node"
+		}, Good, "all that are switched on: acl, jobs"},
+		"silent":        {func(f *facts) { delete(f.members[1].Tags, "ft") }, Good, "b do not tell"},
 		"foreign":       {func(f *facts) { f.members[0].Tags["build"] = "1.21.4" }, Warn, "not told by a"},
 		"gossip":        {func(f *facts) { f.members[1].ProtocolCur = 6 }, Refused, "b speaks gossip 6"},
 		"raft":          {func(f *facts) { f.members[1].Tags["raft_vsn"] = "2" }, Refused, "b speaks Raft 2"},

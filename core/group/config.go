@@ -70,6 +70,8 @@ type Config struct {
 	RaftMultiplier int
 	// unit is the heartbeat timeout at multiplier 1; tests shorten it.
 	unit time.Duration
+	// learn is how long the fate of an entry is waited for (outcome.go); tests lengthen it.
+	learn time.Duration
 	// noTrailing keeps no entry that a snapshot has, and meddle passes on what other members send: tests use them.
 	noTrailing bool
 	meddle     func(stop <-chan struct{}, in <-chan raft.RPC, out chan<- raft.RPC)
@@ -135,6 +137,7 @@ func (c *Config) complete() error {
 	need(c.RaftMultiplier >= 0 && c.RaftMultiplier <= 10, "RaftMultiplier must be 1 to 10")
 	orDefault(&c.RaftMultiplier, 1)
 	orDefault(&c.unit, time.Second)
+	orDefault(&c.learn, outcomeElections*c.heartbeat())
 	orDefault(&c.SnapshotThreshold, 16384)
 	orDefault(&c.SnapshotBytes, 64<<20)
 	orDefault(&c.SnapshotInterval, 30*time.Second)

@@ -101,14 +101,14 @@ func (g *Group) untold(term uint64) bool {
 	return in == nil || in.raft.State() != raft.Leader || in.raft.CurrentTerm() != term
 }
 
-// outcome finds out what became of an entry after this server lost its place. It takes outcomeElections at most.
+// outcome finds out what became of an entry after this server lost its place, within Config.learn.
 func (b *batcher) outcome(in *instance, f raft.ApplyFuture, lost error) ([]any, error) {
 	at, ok := placeOf(f)
 	if !ok {
 		return nil, applyError(lost)
 	}
 	cfg := &b.g.cfg
-	end := cfg.Clock.NewTimer(outcomeElections * cfg.heartbeat())
+	end := cfg.Clock.NewTimer(cfg.learn)
 	defer end.Stop()
 	for {
 		applied := b.g.fsm.applied.Load() // before the look at what was made: that is noted first

@@ -2,10 +2,8 @@ package group
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -59,38 +57,33 @@ func TestOutcomesAreBounded(t *testing.T) {
 func TestOutcomeIsLearnt(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		kept bool
-	}{{"committed by the next leader", true}, {"overwritten by the next leader", false}} {
+		kept bool // the others have the entry, unless the leader went before it was sent
+	}{{"which the others have", true}, {"which nobody else has", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			nodes := cluster(t, 3, nil)
-			const rounds = 30 // an election that takes too long on a busy machine leaves it unknown
-			for round := range rounds {
-				cmd := fmt.Sprint("command ", round)
-				insist(t, nodes, fmt.Sprint("before ", round))
-				err := losePlace(t, nodes, cmd, c.kept)
-				insist(t, nodes, fmt.Sprint("after ", round))
-				polltest.Until(t, func() bool {
-					list := nodes[0].machine.list()
-					return slices.Equal(list, nodes[1].machine.list()) && slices.Equal(list, nodes[2].machine.list())
-				}, "the same commands everywhere")
-				times := 0
-				for _, have := range nodes[0].machine.list() {
-					if have == cmd {
-						times++
-					}
+			nodes := cluster(t, 3, func(_ int, n *node) {
+				n.adjust = func(cfg *Config) { cfg.learn = polltest.Deadline } // elections take long on a busy machine
+			})
+			insist(t, nodes, "before")
+			const cmd = "the entry"
+			err := losePlace(t, nodes, cmd, c.kept)
+			insist(t, nodes, "after")
+			polltest.Until(t, func() bool {
+				list := nodes[0].machine.list()
+				return slices.Equal(list, nodes[1].machine.list()) && slices.Equal(list, nodes[2].machine.list())
+			}, "the same commands everywhere")
+			times := 0
+			for _, have := range nodes[0].machine.list() {
+				if have == cmd {
+					times++
 				}
-				switch {
-				case err == nil && times != 1:
-					t.Fatalf("acknowledged, and done %d times", times)
-				case errkind.Is(err, errkind.NotLeader) && times != 0:
-					t.Fatalf("refused (%v), and done %d times", err, times)
-				case err == nil && c.kept, errkind.Is(err, errkind.NotLeader) && !c.kept:
-					return
-				}
-				t.Logf("round %d: %v", round, err)
 			}
-			t.Errorf("in %d rounds no outcome was learnt", rounds)
+			t.Logf("%v, done %d times", err, times)
+			switch {
+			case err == nil && times == 1 && c.kept, errkind.Is(err, errkind.NotLeader) && times == 0:
+			default:
+				t.Errorf("told %v, and it was done %d times", err, times)
+			}
 		})
 	}
 }
@@ -112,7 +105,7 @@ func losePlace(t *testing.T, nodes []*node, cmd string, kept bool) error {
 	}
 	speak(true)
 	defer speak(false)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*polltest.Deadline)
 	defer cancel()
 	told := make(chan error, 1)
 	go func() { _, err := l.Propose(ctx, []byte(cmd)); told <- err }()

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -64,7 +66,30 @@ func (b *Base) describe() map[string]string {
 		t["read_replica"] = "1"
 	}
 	maps.Copy(t, b.added)
+	t[version.TagFeatures] = b.features()
 	return t
+}
+
+// features are those of version.Features that this server has switched on; the planes with a group of their own among
+// them have a tag of their name. The caller holds tagMu.
+func (b *Base) features() string {
+	cfg := b.Cfg
+	var list []string
+	for name, on := range map[string]bool{"acl": cfg.ACL.Enabled, "auto_encrypt": cfg.AutoEncrypt.AllowTLS,
+		"federation": len(cfg.Gossip.RetryJoinWAN)+len(cfg.Gossip.StartJoinWAN) > 0, "gossip_key": cfg.Gossip.Encrypt != "",
+		"mesh": cfg.Connect.Enabled, "monitor": cfg.Monitor.Enabled, "read_replica": cfg.Raft.ReadReplica,
+		"secrets": len(cfg.Secrets) > 0} {
+		if on {
+			list = append(list, name)
+		}
+	}
+	for name, value := range b.added {
+		if value == "1" && !strings.HasSuffix(name, "_joined") && !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, ",")
 }
 
 // DeclareTag adds a tag before Run, which the pool is told with the next one that comes or goes.

@@ -173,9 +173,9 @@ func uncertain(addr string, err error) error {
 }
 
 // answerTime is how long the answer to a write may come after the end of the term in which it was sent: a leader that
-// lost its place with a write on its way learns from the next one what became of it (core/group outcome.go), which takes
-// a few elections, and the news of the next leader may overtake its answers. One that is frozen or cut off is given up
-// long before, when it gives no sign of life (core/rpc pulse.go).
+// lost its place with a write on its way learns from the next one what became of it (core/group outcome.go). That
+// takes a few elections, and the news of the next leader may overtake its answers. One that is frozen or cut off is
+// given up long before, when it gives no sign of life (core/rpc pulse.go).
 const answerTime = 6 * time.Second
 
 // call sends the request; one to the leader ends with its term.

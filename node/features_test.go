@@ -1,0 +1,23 @@
+package node
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"corbel.dev/corbel/kit/version"
+)
+
+// TestFeaturesAreKnown: what a server with all planes tells of itself is what its release knows, else it would be told
+// to stay away from its own cluster.
+func TestFeaturesAreKnown(t *testing.T) {
+	s := startServer(t, "told", "")
+	m, ok := s.sees("told")
+	if !ok {
+		t.Fatal("it does not see itself")
+	}
+	told := m.Tags[version.TagFeatures]
+	if lacked := version.LackedFeatures(told); len(lacked) > 0 || !slices.Contains(strings.Split(told, ","), "mesh") {
+		t.Errorf("it tells %q, of which its release lacks %q", told, lacked)
+	}
+}
