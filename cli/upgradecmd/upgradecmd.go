@@ -40,8 +40,9 @@ func Command(e *command.Env, c *cobra.Command) {
 	c.Args = command.Between(0, 0, "flags only")
 	c.Long = `Ask a running cluster whether its servers may be replaced by this release: releases and
 protocols of all members, the features that servers have switched on, a server to spare,
-the state (read to its end, and compared with what this release would write), and with --config-dir the servers' configuration. Run the
-new release's binary, before it is installed. Nothing is changed.
+the state (read to its end, and compared with what this release would write), and with
+--config-dir the servers' configuration. Run the new release's binary, before it is
+installed. Nothing is changed.
 
   ./corbel-new upgrade-check --config-dir /etc/corbel.d
 
