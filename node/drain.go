@@ -55,7 +55,7 @@ func (p *localAgent) Health() (h notify.Health) {
 		return notify.Health{Lacks: []string{"the process ends"}}
 	}
 	list := p.role.missing()
-	if !p.local.Synced() {
+	if !p.local.Answered() {
 		list = append(list, "this host's registrations have not been compared with the catalog")
 	}
 	list = append(list, p.mesh.Lacks()...)

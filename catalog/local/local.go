@@ -148,6 +148,11 @@ func (s *stripes) of(id string) *sync.Mutex {
 // compared with it.
 func (l *Local) Synced() bool { return l.sync.synced.Load() }
 
+// Answered tells whether the catalog has answered since the start: it was read, or said that this host's token is not
+// known or may not read it. The second is no reason to call the process not ready: who is to make the token may wait
+// for that. The log tells of it, and it is tried again.
+func (l *Local) Answered() bool { return l.sync.answered.Load() }
+
 // SyncNow asks for a full sync soon; it does not wait for it.
 func (l *Local) SyncNow() { signal(l.sync.full) }
 

@@ -112,3 +112,24 @@ func TestDrainMarksEndWithTheProcess(t *testing.T) {
 		}
 	})
 }
+
+// TestAnsweredWithoutAToken: a catalog that does not know this host's token has answered; one that nobody reaches has
+// not.
+func TestAnsweredWithoutAToken(t *testing.T) {
+	for _, c := range []struct {
+		down             error
+		synced, answered bool
+	}{{errkind.New(errkind.Unavailable, "no servers"), false, false},
+		{errkind.New(errkind.Denied, "ACL not found"), false, true}, {nil, true, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			servers := newFake()
+			servers.down = c.down
+			l, stop := running(t, Config{Servers: servers, FS: vfs.NewMem(), DataDir: "/data"})
+			defer stop()
+			advance(time.Second)
+			if l.Synced() != c.synced || l.Answered() != c.answered {
+				t.Errorf("%v: in sync %v, answered %v", c.down, l.Synced(), l.Answered())
+			}
+		})
+	}
+}

@@ -41,6 +41,7 @@ type syncer struct {
 	full     chan struct{} // capacity 1: a full sync is wanted
 	attempts attempts
 	synced   atomic.Bool // the catalog was read since the start
+	answered atomic.Bool // it was read, or said that this host may not read it
 	met      metrics
 }
 
@@ -194,6 +195,9 @@ func (s *syncer) syncFull(ctx context.Context) error {
 		})
 	}
 	if err != nil {
+		if errkind.Is(err, errkind.Denied) {
+			s.answered.Store(true)
+		}
 		s.state.resumeFailed(err)
 		s.attempts.note(version) // waiting callers have had their attempt
 		s.met.failed.Add(1)
@@ -204,6 +208,7 @@ func (s *syncer) syncFull(ctx context.Context) error {
 		own, version = s.state.own()
 	}
 	s.synced.Store(true)
+	s.answered.Store(true)
 	s.state.plan(Diff(own, stored), version)
 	return s.syncChanges(ctx)
 }

@@ -41,9 +41,12 @@ func values(t *testing.T, text string) map[string]any {
 }
 
 // cluster is helm with releases in memory and a cluster that takes everything.
-func cluster() *action.Configuration {
+func cluster() *action.Configuration { return clusterOf("31") }
+
+// clusterOf is cluster of a minor version.
+func clusterOf(minor string) *action.Configuration {
 	known := *chartutil.DefaultCapabilities
-	known.KubeVersion = chartutil.KubeVersion{Version: "v1.31.0", Major: "1", Minor: "31"}
+	known.KubeVersion = chartutil.KubeVersion{Version: "v1." + minor + ".0", Major: "1", Minor: minor}
 	return &action.Configuration{Releases: storage.Init(driver.NewMemory()), Capabilities: &known,
 		KubeClient: &kubefake.PrintingKubeClient{Out: io.Discard}, Log: func(string, ...any) {}}
 }
@@ -205,6 +208,19 @@ func TestRefused(t *testing.T) {
 	} {
 		if _, err := install(cluster(), load(t), values(t, text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s in it", text, err, want)
+		}
+	}
+}
+
+// Sidecars need Kubernetes 1.29, the rest of the chart 1.27.
+func TestOldClusters(t *testing.T) {
+	const sidecars = "connectInject: {enabled: true}"
+	for _, c := range []struct{ minor, values, want string }{
+		{"26", "{}", "kubeVersion"}, {"27", "{}", ""}, {"28", sidecars, "needs Kubernetes 1.29 or later"}, {"29", sidecars, ""},
+	} {
+		_, err := install(clusterOf(c.minor), load(t), values(t, c.values))
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("1.%s with %s: %v, want %q", c.minor, c.values, err, c.want)
 		}
 	}
 }
