@@ -144,10 +144,6 @@ func (s *stripes) of(id string) *sync.Mutex {
 	return &s[h%uint32(len(s))]
 }
 
-// Synced tells whether the catalog was read since the start: what is registered here and what is not has been
-// compared with it.
-func (l *Local) Synced() bool { return l.sync.synced.Load() }
-
 // Answered tells whether the catalog has answered since the start: it was read, or said that this host's token is not
 // known or may not read it. The second is no reason to call the process not ready: who is to make the token may wait
 // for that. The log tells of it, and it is tried again.

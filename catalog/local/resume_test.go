@@ -36,13 +36,13 @@ func TestRestartKeepsTheCatalogsStatus(t *testing.T) {
 		l, stop = running(t, cfg)
 		defer stop()
 		advance(time.Second)
-		if l.Synced() {
+		if l.sync.synced.Load() {
 			t.Error("in sync without servers")
 		}
 		servers.set(func() { servers.down = nil })
 		advance(time.Minute) // the next full sync
-		if !l.Synced() || servers.registers != registers {
-			t.Errorf("%v, %d registrations more", l.Synced(), servers.registers-registers)
+		if !l.sync.synced.Load() || servers.registers != registers {
+			t.Errorf("%v, %d registrations more", l.sync.synced.Load(), servers.registers-registers)
 		}
 		for _, c := range []*catalog.Check{servers.check("up"), l.Check("up").Check} {
 			if c.Status != catalog.Passing || c.Output != "it answers" {
@@ -127,8 +127,8 @@ func TestAnsweredWithoutAToken(t *testing.T) {
 			l, stop := running(t, Config{Servers: servers, FS: vfs.NewMem(), DataDir: "/data"})
 			defer stop()
 			advance(time.Second)
-			if l.Synced() != c.synced || l.Answered() != c.answered {
-				t.Errorf("%v: in sync %v, answered %v", c.down, l.Synced(), l.Answered())
+			if l.sync.synced.Load() != c.synced || l.Answered() != c.answered {
+				t.Errorf("%v: in sync %v, answered %v", c.down, l.sync.synced.Load(), l.Answered())
 			}
 		})
 	}
