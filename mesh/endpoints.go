@@ -12,8 +12,14 @@ import (
 	"corbel.dev/corbel/catalog/filter"
 )
 
-// Endpoints lists what connects to the service of an endpoints subject in this datacenter.
+// Endpoints lists what connects to the service of an endpoints subject in this datacenter. It is nil when the
+// service's resolver has no such subset: no chain of the same State refers to it.
 func (m *Maker) Endpoints(s Subject) *Endpoints {
+	if s.Subset != "" {
+		if _, ok := find[entry.Resolver](m, entry.ServiceResolver, s.Service).Subsets[s.Subset]; !ok {
+			return nil
+		}
+	}
 	return Collect(m.Cluster(s), m.withChecks(m.connecting(s.Service)), m.Subset(s), false)
 }
 

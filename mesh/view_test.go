@@ -210,12 +210,15 @@ func TestEndpointSelection(t *testing.T) {
 	w.instance("n5", catalog.Service{})                                                   // no port
 	expect(t, w.endpoints("endpoints/dc1/web/"), "10.0.0.1:1 HEALTHY 1", "10.0.0.2:2 HEALTHY 1", "10.0.0.3:3 HEALTHY 1")
 	expect(t, w.endpoints("endpoints/dc1/web/v2"), "10.0.0.2:2 HEALTHY 1")
-	expect(t, w.endpoints("endpoints/dc1/web/gone"))
 	expect(t, w.endpoints("endpoints/dc1/web/odd"))
 	expect(t, w.endpoints("endpoints/dc1/other/"))
 	s, _ := ParseSubject("endpoints/dc1/web/v2")
 	if v := w.maker().Endpoints(s); v.Cluster != "v2.web.default.dc1.internal.td.consul" {
 		t.Error(v.Cluster)
+	}
+	s, _ = ParseSubject("endpoints/dc1/web/gone")
+	if v := w.maker().Endpoints(s); v != nil {
+		t.Error("of a subset that is not there:", v)
 	}
 }
 

@@ -178,7 +178,7 @@ func (h *Host) give(s *subject, value any, err error) {
 	if errkind.Is(err, errkind.Denied) {
 		h.suspectLocked(s.key.token)
 	}
-	change := proxy.Change{Subject: s.key.text, Value: value}
+	change := proxy.Change{Subject: s.key.text, Value: value, Gone: value == nil && err == nil}
 	w.wakes = make([]wake, 0, len(s.members))
 	for _, m := range slices.Clone(s.members) {
 		if !h.refusedLocked(m, s, &w) {

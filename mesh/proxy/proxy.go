@@ -24,6 +24,9 @@ type Change struct {
 	// *mesh.Service, *mesh.RulesValue, *mesh.Upstream, *mesh.Roots. It is shared, and not changed.
 	// nil: there is nothing under the subject, or it may not be followed.
 	Value any
+	// Gone says of endpoints without a value that no resolver has such a subset any more. The chains that refer to
+	// it are about to be others: until then its instances go on to serve.
+	Gone bool
 }
 
 // Delta is what a change did.
@@ -215,6 +218,9 @@ func (p *Proxy) stepRules() Delta {
 func (p *Proxy) stepEndpoints(at int, c Change) Delta {
 	e := &p.endpoints[at]
 	value, _ := c.Value.(*mesh.Resource)
+	if value == nil && c.Gone && e.value != nil {
+		return Delta{}
+	}
 	if value == nil {
 		value = p.upstreams.noEndpoints(c.Subject)
 	}

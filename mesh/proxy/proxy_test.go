@@ -181,6 +181,33 @@ func TestBadInputIsNamedAndTheRestStays(t *testing.T) {
 	}
 }
 
+// TestInstancesOfASubsetThatGoesServeOn: the subset's end may be known before the chain that does without it.
+func TestInstancesOfASubsetThatGoesServeOn(t *testing.T) {
+	w := newWorld(t, `{"Kind": "proxy-defaults", "Name": "global", "Config": {"protocol": "http"}}`,
+		`{"Kind": "service-resolver", "Name": "api", "DefaultSubset": "v1", "Subsets": {"v1": {}}}`)
+	for _, subject := range []string{"endpoints/dc1/api/v1", "endpoints/dc1/api/"} {
+		w.instances[subject] = []mesh.Endpoint{{Address: "10.0.0.1", Port: 21000, Health: mesh.Healthy, Weight: 1}}
+	}
+	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}]}`), "dc1", NewCache())
+	w.feed(p)
+	before := all(p)
+	if d := p.Step(Change{Subject: "endpoints/dc1/api/v1", Gone: true}); d.Touched != 0 || !slices.Equal(all(p), before) {
+		t.Fatalf("%+v before the chain is another", d)
+	}
+	w.put(`{"Kind": "service-resolver", "Name": "api"}`)
+	p.Step(w.change("upstream/dc1/api///"))
+	d := p.Step(w.change("endpoints/dc1/api/"))
+	if want := []string{"endpoints/dc1/api/v1"}; !slices.Equal(d.Drop, want) {
+		t.Fatalf("%+v, want to drop %v", d, want)
+	}
+	if got, want := names(p, mesh.TypeEndpoints), "api"+cluster; got != want {
+		t.Errorf("endpoints %q, want %q", got, want)
+	}
+	if d := p.Step(Change{Subject: "endpoints/dc1/api/"}); !d.Touched.Has(mesh.TypeEndpoints) {
+		t.Errorf("%+v when it may not be followed any more", d)
+	}
+}
+
 func TestValuesThatAreNotThere(t *testing.T) {
 	w := newWorld(t)
 	p := New(sidecar(t, `{"Upstreams": [{"DestinationName": "api", "LocalBindPort": 9191}, {"DestinationName": "db", `+

@@ -77,7 +77,7 @@ func (w *world) maker() *mesh.Maker {
 func (w *world) change(subject string) Change {
 	w.t.Helper()
 	if subject == LeafSubject {
-		return Change{subject, w.leaf}
+		return Change{Subject: subject, Value: w.leaf}
 	}
 	if LeafService(subject, "") != "" {
 		cert, key := testLeaf(w.t)
@@ -85,7 +85,7 @@ func (w *world) change(subject string) Change {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		return Change{subject, r}
+		return Change{Subject: subject, Value: r}
 	}
 	s, err := mesh.ParseSubject(subject)
 	if err != nil {

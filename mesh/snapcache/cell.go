@@ -304,7 +304,9 @@ func (sc *Cache) endpoints(out *made, m *mesh.Maker, s mesh.Subject) ([]byte, er
 		}, s.Service) {
 			out.add(input{inputService, strings.ToLower(name)})
 		}
-		v = m.Endpoints(s)
+		if v = m.Endpoints(s); v == nil {
+			return nil, nil
+		}
 	} else {
 		out.trouble = "instances of other datacenters are not known here, and their certificates could not be verified: " +
 			"it holds none"

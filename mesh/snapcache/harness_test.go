@@ -236,7 +236,11 @@ func scratch(t testing.TB, st *statestore.State, text string) []byte {
 	var b []byte
 	switch s.Kind {
 	case mesh.SubjectEndpoints:
-		r, err := envoy.Endpoints(m.Endpoints(s))
+		v := m.Endpoints(s)
+		if v == nil {
+			return nil // no such subset
+		}
+		r, err := envoy.Endpoints(v)
 		if err != nil {
 			t.Fatal(err)
 		}

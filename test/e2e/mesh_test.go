@@ -235,13 +235,29 @@ func meshRoutes(t *testing.T, r *meshRig) {
 }
 
 // meshFailover: when the subset has no healthy instance, the next one serves.
-func meshFailover(_ *testing.T, r *meshRig) {
+func meshFailover(t *testing.T, r *meshRig) {
 	port := r.port("to api")
 	r.must("PUT", "/v1/config", fmt.Sprintf(subsets, `,"Failover":{"v1":{"ServiceSubset":"v2"}}`))
 	r.must("PUT", "/v1/agent/check/fail/api-1-alive", "")
 	r.await("the other subset to take over", func() bool { _, body := r.get(port, "/"); return body == "two" })
 	r.must("PUT", "/v1/agent/check/pass/api-1-alive", "")
 	r.await("the first subset to be back", func() bool { _, body := r.get(port, "/"); return body == "one" })
+	// Its instances go on to serve until the chain that refers to the subset is another one.
+	failover := func() bool { return strings.Contains(r.admin("web", "/clusters"), "failover-target~") }
+	for range 4 {
+		stop := r.load(port)
+		r.must("DELETE", "/v1/config/service-resolver/api", "")
+		r.await("a chain without subsets", func() bool { return !failover() })
+		if sent, failed := stop(); len(failed) > 0 {
+			t.Fatalf("%d of %d requests failed as the resolver went: %s", len(failed), sent, failed[:min(3, len(failed))])
+		}
+		stop = r.load(port)
+		r.must("PUT", "/v1/config", fmt.Sprintf(subsets, `,"Failover":{"v1":{"ServiceSubset":"v2"}}`))
+		r.await("the subsets", failover)
+		if sent, failed := stop(); len(failed) > 0 {
+			t.Fatalf("%d of %d requests failed as the resolver came: %s", len(failed), sent, failed[:min(3, len(failed))])
+		}
+	}
 	r.must("DELETE", "/v1/config/service-resolver/api", "")
 }
 
