@@ -107,7 +107,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	add("services", p.nodes.services.run)
 	add("events of the monitor", (&troubles{p: p}).run)
 	if p.port != nil {
-		add("api", p.port.server.Run)
+		add("api", p.servePort)
 	}
 	if err := parts.Run(ctx); err != nil {
 		p.d.Log.Error("the jobs plane did not shut down cleanly", "error", err)
@@ -142,10 +142,14 @@ func (p *Plane) Reload(cfg *config.Config) (func(), error) {
 // Leads reports whether this server does the leader's work.
 func (p *Plane) Leads() bool { return p.sched.Leads() }
 
-// Addr is where the API answers, "" where that is off.
+// Addr is where the API answers, "" where that is off, or while the port is somebody else's.
 func (p *Plane) Addr() string {
 	if p.port == nil {
 		return ""
 	}
-	return p.port.server.Addrs()[0].String()
+	server := p.port.server.Load()
+	if server == nil {
+		return ""
+	}
+	return server.Addrs()[0].String()
 }
