@@ -165,6 +165,9 @@ func FromNode(n *jobs.Node, class uint64) *Node {
 			IP: network.Address})
 		w.HostNetworks[network.Name] = &HostNetworkInfo{Name: network.Name, CIDR: network.Address}
 	}
+	for _, mode := range c.Modes { // bridge, cni/NAME
+		w.NodeResources.Networks = append(w.NodeResources.Networks, &NetworkResource{Mode: mode})
+	}
 	for _, d := range c.Devices {
 		w.NodeResources.Devices = append(w.NodeResources.Devices, fromDevices(d))
 	}

@@ -123,20 +123,25 @@ func task(g *jobwire.TaskGroup, s *jobwire.Service) *jobwire.Task {
 			t.Driver = change.Driver
 		}
 	}
-	t.Config = config(t.Driver)
+	apart := len(g.Networks) > 0 && g.Networks[0] != nil && g.Networks[0].Mode != "" && g.Networks[0].Mode != "host"
+	t.Config = config(t.Driver, apart)
 	if change != nil {
 		override(t, change)
 	}
 	return t
 }
 
-// config starts Envoy by a driver.
-func config(driver string) map[string]any {
+// config starts Envoy by a driver. apart is in the network of the group, not in the host's.
+func config(driver string, apart bool) map[string]any {
 	args := []any{"-c", "${NOMAD_SECRETS_DIR}/" + Bootstrap, "-l", "${meta." + MetaLogLevel + "}", "--concurrency",
 		"${meta." + MetaConcurrency + "}", "--disable-hot-restart"}
 	switch driver {
 	case "docker", "podman":
-		return map[string]any{"image": "${meta." + MetaImage + "}", "args": args, "network_mode": "host"}
+		c := map[string]any{"image": "${meta." + MetaImage + "}", "args": args}
+		if !apart {
+			c["network_mode"] = "host"
+		}
+		return c
 	case "mock_driver":
 		return map[string]any{"run_for": "87600h"}
 	}

@@ -43,6 +43,7 @@ type Host struct {
 	Previous func(jobs.ID) *Runner
 	Steps    []Step
 	Services Services // nil: none
+	Networks Networks // nil: allocations have the host's
 	Save     func(jobs.ID, *nodestate.Record) error
 	Report   func(noderpc.Update)
 	Clock    clock.Clock
@@ -209,6 +210,17 @@ func (r *Runner) Run(ctx context.Context) error {
 		}
 	}
 	r.save()
+	if err := (ownNetwork{r}).join(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !alive(&r.record) {
+			ownNetwork{r}.leave(ctx)
+			return r.lost(err)
+		}
+		r.host.Log.Error("the network of an allocation that runs on cannot be looked after", "alloc", r.load.ID.String(),
+			"error", err)
+	}
 	r.mu.Lock()
 	r.lives = r.host.Clock.Now()
 	r.mu.Unlock()
@@ -252,6 +264,16 @@ func (r *Runner) Run(ctx context.Context) error {
 			timer.Stop()
 		}
 	}
+}
+
+// alive reports whether a task outlived the agent, as far as the record says.
+func alive(record *nodestate.Record) bool {
+	for _, s := range record.Tasks {
+		if s.Handle != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // lost reports an allocation that cannot begin.
@@ -371,6 +393,7 @@ func (r *Runner) finish(ctx context.Context) {
 	if r.host.Services != nil {
 		r.host.Services.Set(r.now().ID, nil)
 	}
+	ownNetwork{r}.leave(ctx)
 	r.mu.Lock()
 	r.record.Done = true
 	r.mu.Unlock()
@@ -430,7 +453,7 @@ func (r *Runner) report() {
 	if !done {
 		u.FinishedAt = 0
 	}
-	u.Description = description(u.Status)
+	u.Description, u.Network = description(u.Status), ownNetwork{r}.status(load.ID)
 	u.TaskStates, _ = json.Marshal(states)
 	text := u.Append(nil)
 	r.mu.Lock()

@@ -50,7 +50,9 @@ type Work struct {
 	// Extra is what the task gets in its environment beyond; steps add to it.
 	Extra  map[string]string
 	Tokens *Tokens
-	Note   func(kind, text string)
+	// Apart is whether the task has a network of its own: it reaches the host's loopback by sockets of its folder alone.
+	Apart bool
+	Note  func(kind, text string)
 	// Life ends when the task is dead, or prepared again.
 	Life context.Context
 	// Restart and Signal act on the running task.
@@ -106,7 +108,8 @@ func (r *Runner) work(ctx context.Context, t *task, made *driver.Task, note func
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	t.steps.end = end
 	w := &Work{Workload: load, Task: given, Dirs: made.Dirs, Extra: map[string]string{}, Tokens: &Tokens{}, Note: note,
-		Life: life, Restart: t.runner.Restart, First: t.steps.count == 0, Go: t.steps.work.Go,
+		Apart: made.Network.Path != "",
+		Life:  life, Restart: t.runner.Restart, First: t.steps.count == 0, Go: t.steps.work.Go,
 		Signal: func(name string) error { return t.runner.Signal(name, ": what it was started with changed") },
 		Exec: func(ctx context.Context, command []string) (int, error) {
 			return r.Exec(ctx, t.name, driver.Exec{Command: command})
@@ -148,8 +151,8 @@ func (r *Runner) env(load *workload.Workload, given *jobwire.Task, made *driver.
 	}
 	return taskenv.New(&taskenv.Source{Alloc: load.ID.String(), Name: load.Name(), Index: load.Index,
 		Region: r.host.Region, Node: r.host.Node, Job: load.Job,
-		Group: load.Group, Task: given, Ports: made.Ports, Resources: made.Resources,
-		Dirs: dirs, Extra: extra})
+		Group: load.Group, Task: given, Ports: made.Ports, Inside: ownNetwork{r}.inside(load),
+		Resources: made.Resources, Dirs: dirs, Extra: extra})
 }
 
 // known is a task without what steps make.
@@ -158,9 +161,7 @@ func (r *Runner) known(name string) *driver.Task {
 	given := load.Task(name)
 	t := &driver.Task{Alloc: load.ID.String(), Name: name, Job: jobwire.Get(load.Job.ID), Group: load.Alloc.Group,
 		Config: given.Config, NoLogs: r.dir == nil, Ports: r.ports(load), Resources: r.resources(load, given)}
-	if len(load.Group.Networks) > 0 {
-		t.Network = load.Group.Networks[0].Mode
-	}
+	t.Network = ownNetwork{r}.network(load)
 	if l := given.LogConfig; l != nil {
 		t.Logs = tasklog.Limits{MaxFiles: jobwire.Get(l.MaxFiles), MaxFileBytes: int64(jobwire.Get(l.MaxFileSizeMB)) << 20}
 		t.NoLogs = t.NoLogs || jobwire.Get(l.Disabled)

@@ -47,8 +47,21 @@ type Task struct {
 	Logs        tasklog.Limits
 	NoLogs      bool
 	Ports       []Port
-	Network     string // host, bridge, none
+	Network     Network
 	Mounts      []Mount
+}
+
+// Network is the network that a task joins.
+type Network struct {
+	Mode string // of the group: host ("" too), bridge, none, cni/NAME
+	// Path is the allocation's namespace, "" where it has the host's. Container is that which holds it, for drivers
+	// of containers.
+	Path, Container string
+	Hostname        string
+	// Hosts and Resolv are files that the task sees as /etc/hosts and /etc/resolv.conf; "" shows it the host's. DNS is
+	// whether the job says how names are resolved.
+	Hosts, Resolv string
+	DNS           bool
 }
 
 // Dirs are a task's folders on the host.
@@ -70,6 +83,14 @@ type Resources struct {
 type Port struct {
 	Label, HostIP string
 	Value, To     int
+}
+
+// Inside is the port as tasks listen on it.
+func (p *Port) Inside() int {
+	if p.To > 0 {
+		return p.To
+	}
+	return p.Value
 }
 
 // Mount is a folder of the host in a task.

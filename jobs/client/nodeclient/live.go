@@ -19,6 +19,8 @@ const (
 	firstBeat = 5 * time.Second
 	// callLimit bounds a small call.
 	callLimit = 10 * time.Second
+	// modesLimit bounds the questions to CNI plug-ins.
+	modesLimit = 30 * time.Second
 	// lookEvery is how often drivers are asked again.
 	lookEvery = 30 * time.Second
 )
@@ -42,6 +44,15 @@ func (c *Client) look(ctx context.Context) *jobs.Node {
 	}
 	for name, value := range id.Attributes {
 		n.Attributes[name] = value
+	}
+	if c.cfg.Networks != nil {
+		limited, cancel := context.WithTimeout(ctx, modesLimit)
+		modes, attributes := c.cfg.Networks.Modes(limited)
+		cancel()
+		n.Capacity.Modes = modes
+		for name, value := range attributes {
+			n.Attributes[name] = value
+		}
 	}
 	c.drivers(ctx, n)
 	return n
@@ -74,6 +85,9 @@ func (c *Client) fingerprintAtTimes(ctx context.Context) {
 		return // a simulated node is what it was told to be
 	}
 	for c.pause(ctx, lookEvery) {
+		if c.cfg.Networks != nil {
+			c.cfg.Networks.Tend()
+		}
 		before := c.host.Node
 		now := &jobs.Node{Attributes: map[string]string{}, Drivers: map[string]jobs.Driver{}}
 		c.drivers(ctx, now)

@@ -65,14 +65,28 @@ type Config struct {
 	GC       GC
 	// MaxKillTimeout bounds the kill timeouts of jobs.
 	MaxKillTimeout time.Duration
+	// PublishAllocs measures what allocations use, as metrics.
+	PublishAllocs bool
 	// StopTasks ends all tasks with the process.
 	StopTasks bool
 	Steps     []allocrunner.Step
 	Services  allocrunner.Services
+	Networks  Networks // nil: allocations have the host's
 	FS        vfs.FS
 	Clock     clock.Clock
 	Log       *slog.Logger
 	Metrics   *telemetry.Registry
+}
+
+// Networks is what the node needs of networks of allocations.
+type Networks interface {
+	allocrunner.Networks
+	// Modes are the networks that groups may ask for, with attributes of the node.
+	Modes(ctx context.Context) (modes []string, attributes map[string]string)
+	// Keep takes away what former lives made for all allocations but these.
+	Keep(ctx context.Context, allocs []string)
+	// Tend repairs what others broke.
+	Tend()
 }
 
 // Identity is who the node is.
@@ -186,13 +200,14 @@ func (c *Client) Run(ctx context.Context) error {
 	c.host = &allocrunner.Host{Node: node, Region: c.cfg.Node.Region, AllocDir: c.cfg.AllocDir,
 		StateDir: c.cfg.StateDir, Drivers: c.cfg.Drivers, Volumes: c.cfg.Volumes,
 		MaxKillTimeout: c.cfg.MaxKillTimeout, Steps: c.cfg.Steps, Services: c.cfg.Services, Previous: c.runner,
-		Save: c.store.Put, Report: c.queue.put, Clock: c.cfg.Clock, Log: c.cfg.Log}
+		Networks: runnersNetworks(c.cfg.Networks), Save: c.store.Put, Report: c.queue.put, Clock: c.cfg.Clock, Log: c.cfg.Log}
 	if err := c.restore(life); err != nil {
 		return err
 	}
 	close(c.ready)
 	var parts sync.WaitGroup
-	for _, part := range []func(context.Context){c.live, c.watch, c.send, c.collectAtTimes, c.fingerprintAtTimes} {
+	for _, part := range []func(context.Context){c.live, c.watch, c.send, c.collectAtTimes, c.fingerprintAtTimes,
+		c.publishAtTimes} {
 		parts.Go(func() { part(ctx) })
 	}
 	parts.Wait()
@@ -242,15 +257,40 @@ func (c *Client) restore(life context.Context) error {
 	for _, err := range wrong {
 		c.cfg.Log.Error("the record of an allocation is damaged and was set aside", "error", err)
 	}
+	var loads []*workload.Workload
+	var lively []string
+	kept := records[:0]
 	for _, r := range records {
 		load, err := workload.Parse(r.Workload)
 		if err != nil {
 			c.cfg.Log.Error("the record of an allocation cannot be read", "error", err)
 			continue
 		}
-		c.begin(life, load, r)
+		loads, kept = append(loads, load), append(kept, r)
+		if !r.Done {
+			lively = append(lively, load.ID.String())
+		}
+	}
+	if c.cfg.Networks != nil {
+		limited, cancel := context.WithTimeout(life, keepLimit)
+		c.cfg.Networks.Keep(limited, lively)
+		cancel()
+	}
+	for i, load := range loads {
+		c.begin(life, load, kept[i])
 	}
 	return nil
+}
+
+// keepLimit bounds how long the networks of allocations that are over may take to go.
+const keepLimit = 2 * time.Minute
+
+// runnersNetworks keeps nil what is nil.
+func runnersNetworks(n Networks) allocrunner.Networks {
+	if n == nil {
+		return nil
+	}
+	return n
 }
 
 // begin runs an allocation, or only knows it when it is done.

@@ -203,12 +203,13 @@ func TestReattach(t *testing.T) {
 	c, stop = run(t, s, dir, nil)
 	<-c.ready
 	s.send(2, job(jobs.Service, task), true, noderpc.Alloc{ID: a1, Index: 4, Client: jobs.ClientComplete})
-	if err := c.Collect(jobs.ID{}); err != nil {
-		t.Fatal(err)
-	}
-	if list, _ := os.ReadDir(filepath.Join(dir, "allocs")); len(list) != 0 {
-		t.Error("the folder of a collected allocation is there")
-	}
+	polltest.Until(t, func() bool { // the life before may have ended before it knew that all is over
+		if err := c.Collect(jobs.ID{}); err != nil {
+			t.Fatal(err)
+		}
+		list, _ := os.ReadDir(filepath.Join(dir, "allocs"))
+		return len(list) == 0
+	}, "the folder of a collected allocation goes")
 	stop()
 }
 

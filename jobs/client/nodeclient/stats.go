@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strconv"
 
+	"corbel.dev/corbel/jobs/client/allocnet"
 	"corbel.dev/corbel/jobs/client/driver"
 	"corbel.dev/corbel/jobs/client/fingerprint"
 	"corbel.dev/corbel/jobs/noderpc"
@@ -57,7 +58,9 @@ func (c answers) stats(_ context.Context, req []byte) ([]byte, error) {
 	out := struct {
 		ResourceUsage resourceUsage
 		Tasks         map[string]*taskUsage
-		Timestamp     int64
+		// NetworkStats are the counters of a network of its own; Nomad has none.
+		NetworkStats *allocnet.Counters `json:",omitempty"`
+		Timestamp    int64
 	}{Tasks: map[string]*taskUsage{}, Timestamp: c.cfg.Clock.Now().UnixNano()}
 	for name, u := range a.Usage() {
 		if ask.Task != "" && name != ask.Task {
@@ -71,6 +74,9 @@ func (c answers) stats(_ context.Context, req []byte) ([]byte, error) {
 		total.SysPercent += u.SysPercent
 	}
 	out.ResourceUsage = usage(total)
+	if n, ok := a.Counters(); ok {
+		out.NetworkStats = &n
+	}
 	return json.Marshal(out)
 }
 

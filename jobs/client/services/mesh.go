@@ -79,13 +79,30 @@ func mesh(of *Service, s *jobwire.Service, env *taskenv.Env, ports []driver.Port
 		}
 		m.Sidecar.Meta[name] = env.Replace(value)
 	}
-	// The proxy is in the host's network, and so is the task: it may listen on the address that it was given only.
+	// In the host's network the task may listen on the address that it was given only.
 	p := proxy{LocalServiceAddress: of.Address, LocalServicePort: of.Port}
+	if env.Inside.Address != "" {
+		p.LocalServiceAddress = "127.0.0.1"
+		_, p.LocalServicePort = address(s.PortLabel, "alloc", "", env, ports)
+	}
 	if given := from.Proxy; given != nil {
 		p.fill(given, env, ports)
 	}
+	if env.Inside.Address != "" {
+		p.within(meshtask.PortLabel(s), env, ports)
+	}
 	m.Sidecar.Proxy, _ = json.Marshal(p) // what came as JSON goes as JSON
 	return m
+}
+
+// within has a proxy listen inside of the allocation's network: at the port that the registered one leads to.
+func (p *proxy) within(label string, env *taskenv.Env, ports []driver.Port) {
+	_, port := address(label, "alloc", "", env, ports)
+	all := map[string]any{"bind_address": "0.0.0.0", "bind_port": port}
+	for name, value := range p.Config {
+		all[name] = value
+	}
+	p.Config = all
 }
 
 // fill takes what a job says of a proxy.
@@ -114,7 +131,7 @@ func (p *proxy) fill(given *jobwire.Proxy, env *taskenv.Env, ports []driver.Port
 			continue
 		}
 		for _, path := range append(given.Paths[:len(given.Paths):len(given.Paths)], given.Path...) {
-			_, port := address(path.ListenerPort, "", "", env, ports)
+			_, port := address(path.ListenerPort, "alloc", "", env, ports)
 			if p.Expose == nil {
 				p.Expose = &expose{}
 			}

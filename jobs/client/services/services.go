@@ -111,21 +111,26 @@ func id(load *workload.Workload, owner, name, port string) string {
 	return strings.Join([]string{"_nomad-task", load.ID.String(), owner, name, port}, "-")
 }
 
-// address is where a port label leads.
+// address is where a port label leads: to the host, or with the modes alloc and driver into the allocation's network,
+// which is the host's where it has none of its own.
 func address(label, mode, given string, env *taskenv.Env, ports []driver.Port) (string, int) {
 	label = env.Replace(label)
+	inside := mode == "alloc" || mode == "driver" && env.Inside.Address != ""
 	ip, port := "", 0
 	for _, p := range ports {
 		if p.Label != label {
 			continue
 		}
 		ip, port = p.HostIP, p.Value
-		if mode == "alloc" && p.To > 0 {
-			port = p.To
+		if inside {
+			port = p.Inside()
 		}
 	}
 	if n, err := strconv.Atoi(label); err == nil && port == 0 {
 		port = n
+	}
+	if inside && env.Inside.Address != "" {
+		ip = env.Inside.Address
 	}
 	if ip == "" {
 		ip = env.Replace("${attr.unique.network.ip-address}")

@@ -47,7 +47,15 @@ type Spec struct {
 	Dir     string
 	User    string // "" is the agent's
 	Logs    Logs
+	Network *Network   // nil: the host's
 	Isolate *Isolation // nil: as the agent
+}
+
+// Network is the network that a process is in.
+type Network struct {
+	Path     string  // of the namespace
+	Hostname string  // "" is the host's
+	Files    []Mount // that lie over those of the host, such as /etc/hosts
 }
 
 // Logs are where the output goes; no Dir drops it.

@@ -55,14 +55,7 @@ func runInside(process, dir string, command []string) (int, error) {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil { // a thread alone may change its mounts
 		return 0, err
 	}
-	kinds := unix.CLONE_NEWNS
-	if !spec.Isolate.HostIPC {
-		kinds |= unix.CLONE_NEWIPC
-	}
-	if !spec.Isolate.HostPID {
-		kinds |= unix.CLONE_NEWPID
-	}
-	if err := unix.Setns(fd, kinds); err != nil {
+	if err := unix.Setns(fd, kindsOf(spec)); err != nil {
 		return 0, fmt.Errorf("enter the task: %w", err)
 	}
 	path, err := find(command[0], spec.Dir, spec.Env)
@@ -92,4 +85,22 @@ func runInside(process, dir string, command []string) (int, error) {
 		return code, nil
 	}
 	return 0, errors.New("the command did not end")
+}
+
+// kindsOf are the namespaces that a process of spec has of its own.
+func kindsOf(spec *Spec) int {
+	kinds := unix.CLONE_NEWNS
+	if !spec.Isolate.HostIPC {
+		kinds |= unix.CLONE_NEWIPC
+	}
+	if !spec.Isolate.HostPID {
+		kinds |= unix.CLONE_NEWPID
+	}
+	if n := spec.Network; n != nil {
+		kinds |= unix.CLONE_NEWNET
+		if n.Hostname != "" {
+			kinds |= unix.CLONE_NEWUTS
+		}
+	}
+	return kinds
 }

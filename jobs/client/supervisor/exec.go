@@ -23,6 +23,7 @@ type Where struct {
 	Dir, User string
 	Env       []string
 	Inside    bool // its namespaces, and all that is in its spec
+	Network   *Network
 }
 
 // execGrace is how long a command's output may stay open after its end.
@@ -40,14 +41,18 @@ func (p *Process) Exec(ctx context.Context, e driver.Exec, w Where) (int, error)
 	if err != nil {
 		return 0, err
 	}
+	start := cmd.Start
+	if w.Network != nil && !w.Inside {
+		start = func() error { return join(&Spec{Network: w.Network}, cmd.Start) }
+	}
 	cmd.WaitDelay = execGrace
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if e.TTY {
-		return onTerminal(cmd, e, w.Inside)
+		return onTerminal(cmd, start, e, w.Inside)
 	}
 	cmd.SysProcAttr.Setpgid = true
 	cmd.Stdout, cmd.Stderr = e.Stdout, e.Stderr
-	return piped(cmd, e.Stdin)
+	return piped(cmd, start, e.Stdin)
 }
 
 // beside is a command that shares with the process what w says, or with Inside its namespaces.
@@ -72,7 +77,7 @@ func (p *Process) beside(ctx context.Context, command []string, w Where) (cmd *e
 }
 
 // piped runs cmd. Its input is not waited for: a reader of a session has no end of its own.
-func piped(cmd *exec.Cmd, in io.Reader) (int, error) {
+func piped(cmd *exec.Cmd, start func() error, in io.Reader) (int, error) {
 	if in != nil {
 		w, err := cmd.StdinPipe()
 		if err != nil {
@@ -83,7 +88,10 @@ func piped(cmd *exec.Cmd, in io.Reader) (int, error) {
 			_ = w.Close()
 		}()
 	}
-	return codeOf(cmd.Run())
+	if err := start(); err != nil {
+		return 0, err
+	}
+	return codeOf(cmd.Wait())
 }
 
 func codeOf(err error) (int, error) {
@@ -134,7 +142,7 @@ func (p *Process) Times() (Times, error) {
 type terminal struct{ control, process *os.File }
 
 // onTerminal runs cmd on a terminal. What goes inside takes it there: a session does not reach across namespaces.
-func onTerminal(cmd *exec.Cmd, e driver.Exec, inside bool) (int, error) {
+func onTerminal(cmd *exec.Cmd, start func() error, e driver.Exec, inside bool) (int, error) {
 	t, err := openTerminal()
 	if err != nil {
 		return 0, err
@@ -142,7 +150,7 @@ func onTerminal(cmd *exec.Cmd, e driver.Exec, inside bool) (int, error) {
 	defer t.control.Close()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = t.process, t.process, t.process
 	cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Setctty = true, !inside
-	err = cmd.Start()
+	err = start()
 	_ = t.process.Close()
 	if err != nil {
 		return 0, err

@@ -27,6 +27,9 @@ func isolate(dir string, spec *Spec, attr *os.ProcAttr) (path string, args []str
 	if !spec.Isolate.HostIPC {
 		attr.Sys.Cloneflags |= syscall.CLONE_NEWIPC
 	}
+	if n := spec.Network; n != nil && n.Hostname != "" {
+		attr.Sys.Cloneflags |= syscall.CLONE_NEWUTS
+	}
 	attr.Dir = "/"
 	self := OwnCommand()
 	return self[0], append(self, isolateCommand, dir), nil
@@ -57,7 +60,12 @@ func enterWorld(dir string) error {
 			return fmt.Errorf("join the control group: %w", err)
 		}
 	}
-	if err := world(spec.Isolate); err != nil {
+	if n := spec.Network; n != nil && n.Hostname != "" {
+		if err := unix.Sethostname([]byte(n.Hostname)); err != nil {
+			return fmt.Errorf("hostname %q: %w", n.Hostname, err)
+		}
+	}
+	if err := world(spec.Isolate, spec.Network); err != nil {
 		return err
 	}
 	if err := limitRights(spec.Isolate.Caps, who); err != nil {
@@ -75,7 +83,7 @@ func enterWorld(dir string) error {
 }
 
 // world makes Root the file system of this process, with the mounts inside. Nothing of it is seen outside.
-func world(i *Isolation) error {
+func world(i *Isolation, n *Network) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -101,6 +109,16 @@ func world(i *Isolation) error {
 	}); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
+	var files []Mount
+	if n != nil {
+		for k, m := range n.Files { // by way of /dev, which nobody else has: the old root takes their paths with it
+			by := fmt.Sprintf("/dev/.file%d", k)
+			if err := bind(root, &Mount{Host: m.Host, Inside: by}); err != nil {
+				return fmt.Errorf("mount %s: %w", m.Host, err)
+			}
+			files = append(files, Mount{Host: by, Inside: m.Inside})
+		}
+	}
 	if err := os.Chdir(i.Root); err != nil {
 		return err
 	}
@@ -110,7 +128,18 @@ func world(i *Isolation) error {
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("leave the old root: %w", err)
 	}
-	return os.Chdir("/")
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	for _, m := range files { // a link leads to a place of the new root
+		if err := cover(m.Host, m.Inside); err != nil {
+			return err
+		}
+		if err := errors.Join(unix.Unmount(m.Host, unix.MNT_DETACH), os.Remove(m.Host)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // at calls f with a path to a place inside root that no link leads out of; it makes the folder or file.

@@ -98,8 +98,11 @@ func (s *supervisor) start() error {
 	if err != nil {
 		return err
 	}
-	p, err := os.StartProcess(path, args, attr)
-	if err != nil {
+	var p *os.Process
+	if err := join(spec, func() (err error) {
+		p, err = os.StartProcess(path, args, attr)
+		return err
+	}); err != nil {
 		return err
 	}
 	self := os.Getpid()

@@ -23,20 +23,26 @@ type Source struct {
 	Group       *jobwire.TaskGroup
 	Task        *jobwire.Task
 	Ports       []driver.Port
+	Inside      Inside
 	Resources   driver.Resources
 	Dirs        driver.Dirs // as the task sees them
 	Extra       map[string]string
 }
 
+// Inside is an allocation within a network of its own; the zero value is one in the host's.
+type Inside struct{ Address, Interface string }
+
 // Env is a task's environment.
 type Env struct {
 	Vars map[string]string
-	node *jobs.Node
+	// Inside is where the allocation is.
+	Inside Inside
+	node   *jobs.Node
 }
 
 // New makes the environment: NOMAD_*, then what templates and tokens give, then the task's own.
 func New(s *Source) *Env {
-	e := &Env{Vars: map[string]string{}, node: s.Node}
+	e := &Env{Vars: map[string]string{}, node: s.Node, Inside: s.Inside}
 	e.names(s)
 	e.ports(s)
 	e.meta(s)
@@ -98,10 +104,7 @@ func label(name string) string {
 
 func (e *Env) ports(s *Source) {
 	for _, p := range s.Ports {
-		l, inside := label(p.Label), p.Value
-		if p.To > 0 {
-			inside = p.To
-		}
+		l, inside := label(p.Label), p.Inside()
 		e.Vars["NOMAD_IP_"+l] = p.HostIP
 		e.Vars["NOMAD_HOST_IP_"+l] = p.HostIP
 		e.Vars["NOMAD_PORT_"+l] = strconv.Itoa(inside)
@@ -109,6 +112,11 @@ func (e *Env) ports(s *Source) {
 		e.Vars["NOMAD_HOST_PORT_"+l] = strconv.Itoa(p.Value)
 		e.Vars["NOMAD_ADDR_"+l] = net.JoinHostPort(p.HostIP, strconv.Itoa(p.Value))
 		e.Vars["NOMAD_HOST_ADDR_"+l] = e.Vars["NOMAD_ADDR_"+l]
+		if s.Inside.Address != "" {
+			e.Vars["NOMAD_ALLOC_INTERFACE_"+l] = s.Inside.Interface
+			e.Vars["NOMAD_ALLOC_IP_"+l] = s.Inside.Address
+			e.Vars["NOMAD_ALLOC_ADDR_"+l] = net.JoinHostPort(s.Inside.Address, strconv.Itoa(inside))
+		}
 	}
 	for _, service := range s.Group.Services {
 		if service.Connect == nil || service.Connect.SidecarService == nil || service.Connect.SidecarService.Proxy == nil {

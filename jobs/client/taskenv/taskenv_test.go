@@ -21,6 +21,7 @@ func TestEnvironment(t *testing.T) {
 		Task: &jobwire.Task{Name: "t", Meta: map[string]string{"c": "task"}, Env: map[string]string{
 			"ADDR": "http://${NOMAD_ADDR_http}/", "SHELL_VAR": "${HOME}", "RACK": "${meta.rack}-${attr.kernel.name}"}},
 		Ports:     []driver.Port{{Label: "http", HostIP: "10.0.0.1", Value: 20001, To: 8080}},
+		Inside:    Inside{Address: "172.26.64.2", Interface: "eth0"},
 		Dirs:      driver.Dirs{Task: "/a/t", Shared: "/a/alloc"},
 		Resources: driver.Resources{CPU: 100, MemoryMB: 50, Cores: []uint16{1, 2}}}
 	e := New(s)
@@ -28,6 +29,8 @@ func TestEnvironment(t *testing.T) {
 		"NOMAD_ALLOC_ID": "0123456789-abc", "NOMAD_SHORT_ALLOC_ID": "01234567", "NOMAD_ALLOC_INDEX": "1", "NOMAD_DC": "dc1",
 		"NOMAD_TASK_DIR": "/a/t/local", "NOMAD_SECRETS_DIR": "/a/t/secrets", "NOMAD_ALLOC_DIR": "/a/alloc",
 		"NOMAD_PORT_http": "8080", "NOMAD_HOST_PORT_http": "20001", "NOMAD_ADDR_http": "10.0.0.1:20001",
+		"NOMAD_IP_http": "10.0.0.1", "NOMAD_ALLOC_IP_http": "172.26.64.2", "NOMAD_ALLOC_INTERFACE_http": "eth0",
+		"NOMAD_ALLOC_ADDR_http": "172.26.64.2:8080", "NOMAD_ALLOC_PORT_http": "8080",
 		"NOMAD_META_a_b": "job", "NOMAD_META_A_B": "job", "NOMAD_META_c": "task", "NOMAD_CPU_CORES": "1,2",
 		"NOMAD_UPSTREAM_ADDR_db_1": "127.0.0.1:5432", "ADDR": "http://10.0.0.1:20001/", "SHELL_VAR": "${HOME}",
 		"RACK": "r1-linux",

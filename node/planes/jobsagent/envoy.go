@@ -61,6 +61,15 @@ func (s *envoyStep) Prepare(ctx context.Context, w *allocrunner.Work) error {
 	if err != nil {
 		return err
 	}
+	if w.Apart {
+		var network, address string
+		if text, network, address, err = throughSocket(text, socketOf(w)); err != nil {
+			return err
+		}
+		if err := s.relay(w, network, address); err != nil {
+			return errkind.E(errkind.Unavailable, "", err)
+		}
+	}
 	root, err := os.OpenRoot(filepath.Join(w.Dirs.Task, "secrets"))
 	if err != nil {
 		return err
@@ -72,6 +81,8 @@ func (s *envoyStep) Prepare(ctx context.Context, w *allocrunner.Work) error {
 	// Envoy may be another user than the agent; nobody but the allocation's tasks gets to the folder.
 	return root.WriteFile(meshtask.Bootstrap, text, 0o644)
 }
+
+func isProxy(w *allocrunner.Work) bool { return meshtask.ServiceOf(w.Workload.Group, w.Task) != nil }
 
 // await waits until a service is registered on this host.
 func (s *envoyStep) await(ctx context.Context, id string) error {

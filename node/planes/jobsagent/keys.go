@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/client/allocnet"
 	"corbel.dev/corbel/jobs/client/allocrunner"
 	"corbel.dev/corbel/node/config"
 )
@@ -61,15 +64,25 @@ type NetworkKeys struct {
 	Address string `key:"network_address" doc:"address at which tasks are reached; default the advertised one"`
 	MinPort int    `key:"min_dynamic_port" def:"20000" doc:"first port for tasks"`
 	MaxPort int    `key:"max_dynamic_port" def:"32000" doc:"last port for tasks"`
+	// Hosts are further addresses.
+	HostNetworks []map[string]any `key:"host_network" doc:"addresses for ports, each with cidr or interface"`
+	Bridge       string           `key:"bridge_network_name" def:"nomad" doc:"bridge of networks with mode bridge"`
+	Subnet       string           `key:"bridge_network_subnet" def:"172.26.64.0/20" doc:"addresses of their allocations"`
+	Hairpin      bool             `key:"bridge_network_hairpin_mode" doc:"frames may leave a port of the bridge as they came"`
+	CNIPath      string           `key:"cni_path" def:"/opt/cni/bin:/usr/lib/cni" doc:"folders of CNI plug-ins"`
+	CNIDir       string           `key:"cni_config_dir" def:"/opt/cni/config" doc:"networks of mode cni/NAME: .conflist and .conf"`
+	Infra        string           `key:"infra_image" def:"registry.k8s.io/pause:3.10" doc:"holds the network of containers"`
 	// MeshToken is not the agent's own: tasks of a group may read what its proxy has.
 	MeshToken string `key:"mesh_token" doc:"token with which the proxies of jobs ask for their configuration"`
 }
 
-// GCKeys are when what is left of dead allocations goes.
+// GCKeys are when what is left of dead allocations goes, and what is told of those that live.
 type GCKeys struct {
 	MaxAllocs   int           `key:"gc_max_allocs" def:"50" doc:"dead allocations that are kept"`
 	DiskPercent int           `key:"gc_disk_usage_threshold" def:"80" doc:"use of the disk in percent above which all go"`
 	Every       time.Duration `key:"gc_interval" def:"1m" doc:"how often that is looked at"`
+	// Publish is a series for each task and number: many.
+	Publish bool `key:"publish_allocation_metrics" doc:"metrics of what each task and network of allocations uses"`
 }
 
 // Section is the section of a process whose servers have none of their own.
@@ -123,6 +136,17 @@ func checkKeys(cfg *config.Config) error {
 	if _, err := volumes(k.HostVolumes); err != nil {
 		fail("host_volume: %w", err)
 	}
+	if _, err := hostNetworks(k.Network.HostNetworks); err != nil {
+		fail("host_network: %w", err)
+	}
+	if n := k.Network.Bridge; n == "" || len(n) > 15 || strings.ContainsAny(n, "/: \t\n") {
+		fail("bridge_network_name: %q is no name of an interface", n)
+	}
+	if p, err := netip.ParsePrefix(k.Network.Subnet); err != nil {
+		fail("bridge_network_subnet: %w", err)
+	} else if _, err := allocnet.NewPool(p); err != nil {
+		fail("bridge_network_subnet: %w", err)
+	}
 	if _, err := portList(k.Capacity.ReservedPorts); err != nil {
 		fail("reserved.reserved_ports: %w", err)
 	}
@@ -134,14 +158,7 @@ func volumes(blocks []map[string]any) (map[string]allocrunner.Volume, error) {
 	all := map[string]allocrunner.Volume{}
 	for _, block := range blocks {
 		for _, name := range slices.Sorted(maps.Keys(block)) {
-			body := block[name]
-			if list, ok := body.([]map[string]any); ok && len(list) == 1 {
-				body = list[0]
-			}
-			if list, ok := body.([]any); ok && len(list) == 1 {
-				body = list[0]
-			}
-			fields, ok := body.(map[string]any)
+			fields, ok := object(block[name])
 			path, _ := fields["path"].(string)
 			if !ok || !strings.HasPrefix(path, "/") {
 				return nil, fmt.Errorf("%q needs an absolute path", name)
@@ -151,6 +168,79 @@ func volumes(blocks []map[string]any) (map[string]allocrunner.Volume, error) {
 		}
 	}
 	return all, nil
+}
+
+// hostNetworks reads host_network blocks: addresses of this host by their names.
+func hostNetworks(blocks []map[string]any) (list []jobs.HostNetwork, err error) {
+	for _, block := range blocks {
+		for _, name := range slices.Sorted(maps.Keys(block)) {
+			fields, ok := object(block[name])
+			cidr, _ := fields["cidr"].(string)
+			device, _ := fields["interface"].(string)
+			if !ok || name == "default" || (cidr == "") == (device == "") {
+				return nil, fmt.Errorf("%q needs one of cidr and interface, and a name that is not default", name)
+			}
+			address, err := addressIn(cidr, device)
+			if err != nil {
+				return nil, fmt.Errorf("%q: %w", name, err)
+			}
+			list = append(list, jobs.HostNetwork{Name: name, Address: address})
+		}
+	}
+	return list, nil
+}
+
+// object is the body of a block, which decoders wrap in lists.
+func object(body any) (map[string]any, bool) {
+	if list, ok := body.([]map[string]any); ok && len(list) == 1 {
+		body = list[0]
+	}
+	if list, ok := body.([]any); ok && len(list) == 1 {
+		body = list[0]
+	}
+	fields, ok := body.(map[string]any)
+	return fields, ok
+}
+
+// addressIn is the host's first address in a network or of an interface, an IPv4 one where there is one.
+func addressIn(cidr, device string) (string, error) {
+	var in netip.Prefix
+	if cidr != "" {
+		var err error
+		if in, err = netip.ParsePrefix(cidr); err != nil {
+			return "", fmt.Errorf("cidr: %w", err)
+		}
+	}
+	all, err := net.Interfaces()
+	if err != nil {
+		return "", err
+	}
+	found := ""
+	for _, i := range all {
+		if device != "" && i.Name != device {
+			continue
+		}
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue // it went away
+		}
+		for _, a := range addrs {
+			p, err := netip.ParsePrefix(a.String())
+			if err != nil || cidr != "" && !in.Contains(p.Addr()) || p.Addr().IsLinkLocalUnicast() {
+				continue
+			}
+			if p.Addr().Is4() {
+				return p.Addr().String(), nil
+			}
+			if found == "" {
+				found = p.Addr().String()
+			}
+		}
+	}
+	if found == "" {
+		return "", fmt.Errorf("no address of this host is in cidr %q, or of interface %q", cidr, device)
+	}
+	return found, nil
 }
 
 // portList reads "22,80,8500-8600".

@@ -118,18 +118,29 @@ func (a *Agent) config(d *plane.Doors, k *Keys) (*nodeclient.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	addresses, err := hostNetworks(k.Network.HostNetworks)
+	if err != nil {
+		return nil, fmt.Errorf("host_network: %w", err)
+	}
+	networks, err := openNetworks(d, k, dir, all)
+	if err != nil {
+		return nil, fmt.Errorf("networks: %w", err)
+	}
 	c := &nodeclient.Config{
 		Node: nodeclient.Identity{ID: jobs.ID(id), Name: d.Cfg.Node.Name, Datacenter: d.Cfg.Node.Datacenter,
 			Class: k.NodeClass, Pool: k.NodePool, Meta: withProxies(k.Meta), MaxAllocs: k.MaxAllocs,
-			ReservedForTheHost: k.Capacity.reserved(), Attributes: map[string]string{"unique.consul.name": d.Cfg.Node.Name,
+			ReservedForTheHost: k.Capacity.reserved(), AdvertisedHostNetworks: addresses,
+			Attributes: map[string]string{"unique.consul.name": d.Cfg.Node.Name,
 				"consul.server": strconv.FormatBool(d.Cfg.Server)}},
-		Drivers: all, Servers: servers{d}, RPCAddr: d.RPCAddr, HTTPAddr: func() string { return httpAddr(d) },
+		Drivers: all, Networks: networks,
+		Servers: servers{d}, RPCAddr: d.RPCAddr, HTTPAddr: func() string { return httpAddr(d) },
 		Host: fingerprint.Options{Address: address(d, k), TotalCPU: int64(k.Capacity.CPU),
 			MemoryMB: int64(k.Capacity.MemoryMB), DiskMB: int64(k.Capacity.DiskMB),
 			MinPort: k.Network.MinPort, MaxPort: k.Network.MaxPort, Ports: reserved},
 		AllocDir: k.AllocDir, StateDir: filepath.Join(dir, "state"), Volumes: mounts, MaxKillTimeout: k.MaxKill,
-		GC:        nodeclient.GC{MaxAllocs: k.GC.MaxAllocs, DiskPercent: float64(k.GC.DiskPercent), Every: k.GC.Every},
-		StopTasks: d.Cfg.Dev, FS: d.FS, Clock: d.Clock, Log: d.Log.With("plane", "jobs"), Metrics: d.Metrics}
+		GC:            nodeclient.GC{MaxAllocs: k.GC.MaxAllocs, DiskPercent: float64(k.GC.DiskPercent), Every: k.GC.Every},
+		PublishAllocs: k.GC.Publish, StopTasks: d.Cfg.Dev, FS: d.FS, Clock: d.Clock,
+		Log: d.Log.With("plane", "jobs"), Metrics: d.Metrics}
 	if c.AllocDir == "" {
 		c.AllocDir = filepath.Join(dir, "alloc")
 	}
@@ -181,6 +192,7 @@ func drivers(d *plane.Doors, k *Keys) (map[string]driver.Driver, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", kind, err)
 		}
+		engine.Infra = k.Network.Infra
 		all[kind] = engine
 	}
 	return all, nil

@@ -2,13 +2,17 @@ package dockerdriver
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
+	"corbel.dev/corbel/jobs/client/allocnet"
 	"corbel.dev/corbel/jobs/client/driver"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/vfs"
 )
 
 // config is what a task says.
@@ -353,7 +357,10 @@ func (d *Driver) source(t *driver.Task, from string) (string, error) {
 func (c *config) network(t *driver.Task, out *create) error {
 	h := &out.HostConfig
 	h.NetworkMode = c.NetworkMode
-	if h.NetworkMode == "" && t.Network == "none" {
+	if h.NetworkMode == "" && t.Network.Path != "" {
+		return joined(t, out)
+	}
+	if h.NetworkMode == "" && t.Network.Mode == "none" {
 		h.NetworkMode = "none"
 	}
 	if h.NetworkMode == "host" || h.NetworkMode == "none" {
@@ -388,4 +395,57 @@ func (c *config) network(t *driver.Task, out *create) error {
 		}
 	}
 	return nil
+}
+
+// joined puts the container into the network of its allocation. The Engine takes names and addresses there from what
+// holds the network: it refuses to be told others, so that they come as files.
+func joined(t *driver.Task, out *create) error {
+	h := &out.HostConfig
+	if t.Network.Container == "" {
+		return errkind.New(errkind.Unavailable, "the allocation's network is not held by a container")
+	}
+	h.NetworkMode = "container:" + t.Network.Container
+	out.Hostname = ""
+	resolv := t.Network.Resolv
+	if len(h.Dns)+len(h.DnsSearch)+len(h.DnsOptions) > 0 {
+		text := allocnet.ResolvFile(allocnet.DNS{Servers: h.Dns, Searches: h.DnsSearch, Options: h.DnsOptions}, "")
+		var err error
+		if resolv, err = own(t, "resolv.conf", text); err != nil {
+			return err
+		}
+	}
+	hosts := t.Network.Hosts
+	if len(h.ExtraHosts) > 0 {
+		text, err := os.ReadFile(hosts)
+		if err != nil {
+			return err
+		}
+		for _, line := range h.ExtraHosts {
+			name, ip, ok := strings.Cut(line, ":")
+			if !ok || name == "" || ip == "" {
+				return errkind.Errorf(errkind.Invalid, "config: extra_hosts: %q is no name:address", line)
+			}
+			text = append(text, ip+" "+name+"\n"...)
+		}
+		if hosts, err = own(t, "hosts", string(text)); err != nil {
+			return err
+		}
+	}
+	h.Dns, h.DnsSearch, h.DnsOptions, h.ExtraHosts = nil, nil, nil, nil
+	for file, inside := range map[string]string{hosts: "/etc/hosts", resolv: "/etc/resolv.conf"} {
+		if file != "" {
+			h.Binds = append(h.Binds, file+":"+inside)
+		}
+	}
+	slices.Sort(h.Binds)
+	return nil
+}
+
+// own writes a file of the task's.
+func own(t *driver.Task, name, text string) (string, error) {
+	if err := os.MkdirAll(t.Dirs.Private, 0o700); err != nil {
+		return "", err
+	}
+	path := filepath.Join(t.Dirs.Private, name)
+	return path, vfs.WriteFileAtomic(vfs.OS{}, path, []byte(text), 0o644)
 }

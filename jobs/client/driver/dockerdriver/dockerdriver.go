@@ -27,6 +27,7 @@ const (
 type Driver struct {
 	Kind       string // Name or Podman
 	Privileged bool   // jobs may ask for what reaches the host
+	Infra      string // image of containers that hold networks; default DefaultInfra
 	engine     *engine
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +28,7 @@ type engineFake struct {
 	asked   []string
 	created map[string]any
 	image   bool // it is here
+	holds   bool // a container holds a network
 	ended   chan struct{}
 	code    int
 }
@@ -51,9 +53,11 @@ func (f *engineFake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(200, `{"Version":"24.0.7","ApiVersion":"1.43","Os":"linux","Arch":"amd64"}`)
 	case strings.HasPrefix(path, "/images/create"):
 		f.mu.Lock()
-		f.image = r.URL.Query().Get("fromImage") == "redis"
+		from := r.URL.Query().Get("fromImage")
+		f.image = from == "redis" || from == "registry.k8s.io/pause"
+		known := f.image
 		f.mu.Unlock()
-		if r.URL.Query().Get("fromImage") != "redis" {
+		if !known {
 			answer(200, `{"status":"Pulling"}`+"\n"+`{"errorDetail":{"message":"no such"},"error":"pull access denied"}`)
 			return
 		}
@@ -66,9 +70,28 @@ func (f *engineFake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(200, `{}`)
 	case path == "/containers/create":
 		f.mu.Lock()
+		f.created = nil
 		_ = json.NewDecoder(r.Body).Decode(&f.created)
+		f.holds = f.holds || strings.HasPrefix(r.URL.Query().Get("name"), "nomad_init_")
 		f.mu.Unlock()
 		answer(201, `{"Id":"c1","Warnings":[]}`)
+	case path == "/containers/nomad_init_a1" && r.Method == http.MethodDelete:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if !f.holds {
+			answer(404, `{"message":"No such container"}`)
+			return
+		}
+		f.holds = false
+		w.WriteHeader(204)
+	case path == "/containers/nomad_init_a1/json":
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if !f.holds {
+			answer(404, `{"message":"No such container"}`)
+			return
+		}
+		answer(200, `{"State":{"Running":true,"Pid":4711}}`)
 	case path == "/containers/c1/logs":
 		_, _ = w.Write(frame(1, "2026-01-01T00:00:00.000000001Z hello\n2026-01-01T00:00:00.5Z wor"))
 		_, _ = w.Write(frame(1, "ld\n"))
@@ -218,6 +241,68 @@ func TestContainer(t *testing.T) {
 	if note, _ := os.ReadFile(filepath.Join(task.Dirs.Private, "logs-until")); string(note) != "1767225601.000000001" {
 		t.Errorf("the output is copied until %q", note)
 	}
+}
+
+// TestGroupNetwork: a container holds the network of an allocation, and its tasks join that, with the files that the
+// Engine does not make for those who join.
+func TestGroupNetwork(t *testing.T) {
+	f, d := fake(t)
+	for range 2 {
+		path, name, err := d.Hold(t.Context(), "a1", "web-0")
+		if err != nil || path != "/proc/4711/ns/net" || name != "nomad_init_a1" {
+			t.Fatal(path, name, err)
+		}
+	}
+	host := f.created["HostConfig"].(map[string]any)
+	if f.created["Image"] != DefaultInfra || f.created["Hostname"] != "web-0" || host["NetworkMode"] != "none" {
+		t.Error(f.created)
+	}
+	if n := strings.Count(fmt.Sprint(f.asked), "/containers/create"); n != 1 {
+		t.Errorf("%d containers were made", n)
+	}
+	task := task(t, map[string]any{"image": "redis:7", "ports": []any{"db"}, "hostname": "other",
+		"extra_hosts": []any{"db:10.0.0.9"}, "dns_servers": []any{"10.0.0.53"}})
+	hosts := filepath.Join(t.TempDir(), "hosts")
+	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	task.Network = driver.Network{Mode: "bridge", Path: "/run/netns/a1", Container: "nomad_init_a1", Hosts: hosts,
+		Resolv: "/nowhere"}
+	out, err := d.create(task, configOf(t, task))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &out.HostConfig
+	if h.NetworkMode != "container:nomad_init_a1" || out.Hostname != "" || len(h.PortBindings)+len(h.Dns)+
+		len(h.ExtraHosts) != 0 {
+		t.Errorf("%+v", out)
+	}
+	for name, want := range map[string]string{"hosts": "127.0.0.1 localhost\n10.0.0.9 db\n",
+		"resolv.conf": "nameserver 10.0.0.53\n"} {
+		file := filepath.Join(task.Dirs.Private, name)
+		text, err := os.ReadFile(file)
+		if err != nil || string(text) != want || !slices.Contains(h.Binds, file+":/etc/"+name) {
+			t.Errorf("%s: %q, %v in %q", name, text, err, h.Binds)
+		}
+	}
+	task.Network.Container = ""
+	if _, err := d.create(task, configOf(t, task)); !errkind.Is(err, errkind.Unavailable) {
+		t.Error("a network without a container is joined:", err)
+	}
+	for range 2 {
+		if err := d.Release(t.Context(), "a1"); err != nil || f.holds {
+			t.Error(err)
+		}
+	}
+}
+
+func configOf(t *testing.T, task *driver.Task) *config {
+	t.Helper()
+	c := &config{}
+	if err := driver.Decode(task.Config, c); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // TestRefuses: what reaches the host needs the operator's word.

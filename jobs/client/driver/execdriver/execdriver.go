@@ -131,7 +131,8 @@ func (d *Driver) Start(ctx context.Context, t *driver.Task) (driver.Running, err
 	for name, value := range t.Env {
 		env[name] = value
 	}
-	spec := &supervisor.Spec{Command: c.Command, Args: c.Args, Env: environ(env), Dir: "/", User: user, Isolate: iso}
+	spec := &supervisor.Spec{Command: c.Command, Args: c.Args, Env: environ(env), Dir: "/", User: user,
+		Isolate: iso, Network: rawexec.NetworkOf(&t.Network, true)}
 	if !t.NoLogs {
 		spec.Logs = supervisor.Logs{Dir: t.Dirs.Logs, Task: t.Name, Limits: t.Logs}
 	}

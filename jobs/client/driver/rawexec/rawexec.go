@@ -66,7 +66,8 @@ func (d *Driver) Start(ctx context.Context, t *driver.Task) (driver.Running, err
 			return nil, errkind.Errorf(errkind.Invalid, "work_dir: %q is not absolute", dir)
 		}
 	}
-	spec := &supervisor.Spec{Command: c.Command, Args: c.Args, Env: Environ(t.Env), Dir: dir, User: t.User}
+	spec := &supervisor.Spec{Command: c.Command, Args: c.Args, Env: Environ(t.Env), Dir: dir, User: t.User,
+		Network: NetworkOf(&t.Network, false)}
 	if !t.NoLogs {
 		spec.Logs = supervisor.Logs{Dir: t.Dirs.Logs, Task: t.Name, Limits: t.Logs}
 	}
@@ -91,6 +92,22 @@ func Environ(env map[string]string) (list []string) {
 	return list
 }
 
+// NetworkOf is what a process joins, or nil. One that is not isolated sees the host's files, and of the network's only
+// what its job asked for.
+func NetworkOf(n *driver.Network, isolated bool) *supervisor.Network {
+	if n.Path == "" {
+		return nil
+	}
+	out := &supervisor.Network{Path: n.Path, Hostname: n.Hostname}
+	if n.Hosts != "" && (isolated || n.Hostname != "") {
+		out.Files = append(out.Files, supervisor.Mount{Host: n.Hosts, Inside: "/etc/hosts"})
+	}
+	if n.Resolv != "" && (isolated || n.DNS) {
+		out.Files = append(out.Files, supervisor.Mount{Host: n.Resolv, Inside: "/etc/resolv.conf"})
+	}
+	return out
+}
+
 // state is what a task is found by.
 type state struct{ Dir string }
 
@@ -103,8 +120,7 @@ func Supervise(ctx context.Context, command []string, t *driver.Task, spec *supe
 	if err != nil {
 		return nil, err
 	}
-	return &Running{Process: p, dir: t.Dirs.Private, env: spec.Env, work: spec.Dir, user: spec.User,
-		mhz: t.Resources.TotalCPU, inside: spec.Isolate != nil}, nil
+	return running(p, t.Dirs.Private, t, spec), nil
 }
 
 // Resume finds a task again.
@@ -121,6 +137,10 @@ func Resume(t *driver.Task, text []byte) (*Running, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Running{Process: p, dir: s.Dir, env: spec.Env, work: spec.Dir, user: spec.User, mhz: t.Resources.TotalCPU,
-		inside: spec.Isolate != nil}, nil
+	return running(p, s.Dir, t, spec), nil
+}
+
+func running(p *supervisor.Process, dir string, t *driver.Task, spec *supervisor.Spec) *Running {
+	return &Running{Process: p, dir: dir, mhz: t.Resources.TotalCPU, where: supervisor.Where{Dir: spec.Dir,
+		Env: spec.Env, User: spec.User, Inside: spec.Isolate != nil, Network: spec.Network}}
 }

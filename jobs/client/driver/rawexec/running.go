@@ -16,10 +16,9 @@ import (
 // Running is a supervised task.
 type Running struct {
 	*supervisor.Process
-	dir, work, user string
-	env             []string
-	mhz             int64 // of the node
-	inside          bool  // it is isolated
+	dir   string
+	where supervisor.Where
+	mhz   int64 // of the node
 
 	mu   sync.Mutex // guards last
 	last supervisor.Times
@@ -77,7 +76,7 @@ func (r *Running) Usage() (driver.Usage, error) {
 
 // Exec implements driver.Running.
 func (r *Running) Exec(ctx context.Context, e driver.Exec) (int, error) {
-	return r.Process.Exec(ctx, e, supervisor.Where{Dir: r.work, Env: r.env, User: r.user, Inside: r.inside})
+	return r.Process.Exec(ctx, e, r.where)
 }
 
 // Remove implements driver.Running.
