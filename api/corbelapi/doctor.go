@@ -8,14 +8,14 @@
 //	                          for pprof, ?format=svg as a flame graph, or ?format=tree as a tree in JSON
 //
 // All need operator:read. Answers are JSON; errors are text, as in the catalog's contract. The report is there within
-// GatherTimeout and a little, whatever state the members are in: who has not answered by then is named in it.
+// GatherTimeout and a little, whatever state the members are in: who has not answered by then is named in it, and no
+// question to it goes on.
 package corbelapi
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -30,14 +30,8 @@ import (
 // GatherTimeout is how long a member may take to give its evidence.
 const GatherTimeout = 2 * time.Second
 
-const (
-	// atOnce bounds the members that are asked side by side.
-	atOnce = 16
-	// grace is for questions to end in that were called off.
-	grace = 200 * time.Millisecond
-	// maxMembers bounds those that are asked at all: servers, which are few.
-	maxMembers = 64
-)
+// maxMembers bounds those that are asked, side by side: servers, which are few.
+const maxMembers = 64
 
 // Member is another process to ask.
 type Member struct {
@@ -51,7 +45,8 @@ type Config struct {
 	Evidence func() []doctor.Evidence
 	// Others are the servers besides this process.
 	Others func() []Member
-	// Ask fetches a member's evidence for the caller of a request.
+	// Ask fetches a member's evidence for the caller of a request. It returns once its context has ended, also where the
+	// member is frozen: a report waits for it.
 	Ask func(ctx context.Context, name string, r *http.Request) ([]doctor.Evidence, error)
 	// Profile writes the newest profile of a kind; false when there is none.
 	Profile func(w io.Writer, kind, format string) (bool, error)
@@ -64,15 +59,11 @@ type Doctor struct {
 	cfg Config
 	// turns bounds gatherings at once: each asks all servers.
 	turns chan struct{}
-
-	mu sync.Mutex
-	// owed counts the questions to each member that have not ended; guarded by mu.
-	owed map[string]int
 }
 
 // NewDoctor makes a Doctor.
 func NewDoctor(cfg Config) *Doctor {
-	return &Doctor{cfg: cfg, turns: make(chan struct{}, 4), owed: map[string]int{}}
+	return &Doctor{cfg: cfg, turns: make(chan struct{}, 4)}
 }
 
 // Serves reports whether a path is the Doctor's.
@@ -170,86 +161,27 @@ func answer(w http.ResponseWriter, v any) {
 	_, _ = w.Write(b)
 }
 
-// said is what came of asking a member.
-type said struct {
-	at       int // of the member, among those asked
-	evidence []doctor.Evidence
-	err      error
-}
-
-// errOwed is said of a member whose answer to an earlier report has not come, nor its failure.
-var errOwed = errors.New("it has not answered what was asked of it before")
-
-// gather asks the other servers and adds what they say, or that they do not. It ends with its time even where a
-// question does not: what comes later is dropped, and until then its member is not asked again.
+// gather asks the other servers, all at once, and adds what they say, or that they do not. All questions have the same
+// end, GatherTimeout from now, and are waited for: none is left behind.
 func (d *Doctor) gather(r *http.Request, cluster *doctor.Cluster) {
 	ctx, cancel := context.WithTimeout(r.Context(), GatherTimeout)
 	defer cancel()
 	others := d.cfg.Others()
-	if len(others) > maxMembers {
-		others = others[:maxMembers]
-	}
-	answers := make(chan said, len(others))
-	slots := make(chan struct{}, atOnce)
+	others = others[:min(len(others), maxMembers)]
+	evidence, failed := make([][]doctor.Evidence, len(others)), make([]error, len(others))
+	var asking sync.WaitGroup
 	for i, m := range others {
-		if !d.begin(m.Name) {
-			answers <- said{at: i, err: errOwed}
-			continue
-		}
-		go func() { // which ends with its question
-			defer d.end(m.Name)
-			one := said{at: i}
-			select {
-			case slots <- struct{}{}:
-				one.evidence, one.err = d.cfg.Ask(ctx, m.Name, r)
-				<-slots
-			case <-ctx.Done():
-				one.err = ctx.Err()
-			}
-			answers <- one
-		}()
+		asking.Go(func() { evidence[i], failed[i] = d.cfg.Ask(ctx, m.Name, r) })
 	}
-	all := make([]said, len(others))
-	for i := range all {
-		all[i].err = context.DeadlineExceeded
-	}
-	limit := time.NewTimer(GatherTimeout + grace)
-	defer limit.Stop()
-	for left, late := len(others), false; left > 0 && !late; left-- {
-		select {
-		case one := <-answers:
-			all[one.at] = one
-		case <-limit.C:
-			late = true
-		}
-	}
+	asking.Wait()
 	for i, m := range others {
-		if err := all[i].err; err != nil {
+		if err := failed[i]; err != nil {
 			cluster.Silent = append(cluster.Silent, doctor.Silent{Member: m.Name, Role: m.Role, Reason: reason(err)})
 			continue
 		}
-		cluster.Members = append(cluster.Members, all[i].evidence...)
+		cluster.Members = append(cluster.Members, evidence[i]...)
 	}
 	cluster.Members = newest(cluster.Members)
-}
-
-// begin takes the turn to ask a member; false while somebody waits for it beyond the time.
-func (d *Doctor) begin(member string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.owed[member] >= cap(d.turns) {
-		return false
-	}
-	d.owed[member]++
-	return true
-}
-
-func (d *Doctor) end(member string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.owed[member]--; d.owed[member] == 0 {
-		delete(d.owed, member)
-	}
 }
 
 // reason is why a member did not answer, short enough for a line.

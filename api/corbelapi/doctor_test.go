@@ -85,48 +85,63 @@ func TestGather(t *testing.T) {
 	})
 }
 
-// TestGatherEnds: a question that does not end with its time holds no report up. Its member is named, and is asked no
-// more once the questions of four reports are under way.
+// TestGatherEnds: however many members are frozen, all are asked side by side, none with a later end than GatherTimeout, the
+// report is there by then, and no question outlives it. So it is with each report that follows, and for whoever goes
+// away earlier.
 func TestGatherEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		frozen := make(chan struct{})
-		var asked atomic.Int64
+		const frozen = 40
+		var running, together, asked atomic.Int64
+		var began time.Time
 		d := NewDoctor(Config{
 			Evidence: func() []doctor.Evidence {
 				return []doctor.Evidence{{Identity: doctor.Identity{Member: "s1", Role: doctor.RoleServer}}}
 			},
-			Others: func() []Member { return []Member{{"s2", doctor.RoleServer}, {"s3", doctor.RoleServer}} },
-			Ask: func(_ context.Context, name string, _ *http.Request) ([]doctor.Evidence, error) {
+			Others: func() (all []Member) {
+				for n := range frozen {
+					all = append(all, Member{fmt.Sprintf("frozen-%02d", n), doctor.RoleServer})
+				}
+				return append(all, Member{"s2", doctor.RoleServer})
+			},
+			Ask: func(ctx context.Context, name string, _ *http.Request) ([]doctor.Evidence, error) {
+				asked.Add(1)
+				if end, ok := ctx.Deadline(); !ok || end.After(began.Add(GatherTimeout)) {
+					t.Errorf("%s is asked with the end %s, %v: want %s", name, end, ok, began.Add(GatherTimeout))
+				}
 				if name == "s2" {
 					return []doctor.Evidence{{Identity: doctor.Identity{Member: "s2", Role: doctor.RoleServer}}}, nil
 				}
-				asked.Add(1)
-				<-frozen
-				return nil, nil
+				if running.Add(1) == frozen {
+					together.Add(1)
+				}
+				defer running.Add(-1)
+				<-ctx.Done()
+				return nil, ctx.Err()
 			},
 			Allow: func(*http.Request) bool { return true },
 		})
 		for n := range 6 {
-			began := time.Now()
+			began = time.Now()
 			r := report(t, get(t, d, "GET", "/v1/doctor"))
-			want := "no answer within 2s"
-			if n >= 4 {
-				want = errOwed.Error()
-			}
-			if r.Asked != 2 || len(r.Silent) != 1 || r.Silent[0].Member != "s3" || r.Silent[0].Reason != want {
+			if r.Asked != 2 || len(r.Silent) != frozen || r.Silent[0].Reason != "no answer within 2s" {
 				t.Errorf("report %d: asked %d, silent %+v", n, r.Asked, r.Silent)
 			}
-			if took := time.Since(began); took > GatherTimeout+grace {
-				t.Errorf("report %d took %s", n, took)
+			if took := time.Since(began); took != GatherTimeout {
+				t.Errorf("report %d took %s of the bubble's time", n, took)
+			}
+			if left := running.Load(); left != 0 {
+				t.Errorf("report %d leaves %d questions to nobody", n, left)
 			}
 		}
-		if n := asked.Load(); n != 4 {
-			t.Errorf("it was asked %d times", n)
+		if n := asked.Load(); n != 6*(frozen+1) || together.Load() != 6 {
+			t.Errorf("%d questions, %d times all at once", n, together.Load())
 		}
-		close(frozen)
-		synctest.Wait()
-		if len(d.owed) != 0 {
-			t.Errorf("still owed: %v", d.owed)
+		began = time.Now()
+		ctx, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		d.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/v1/doctor", nil))
+		if took := time.Since(began); took != time.Second || running.Load() != 0 {
+			t.Errorf("for somebody who left after a second it went on for %s, with %d questions", took, running.Load())
 		}
 	})
 }
