@@ -281,11 +281,34 @@ func TestTables(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"services list", "SERVICE  INSTANCES  PASSING  WARNING  CRITICAL  TAGS\n" +
 			"web      2          1        1        0         v1,edge\nconsul   1          1        0        0\n"},
-		{"services list -json", "{\n    \"consul\": [],\n    \"web\": [\n        \"v1\",\n        \"edge\"\n    ]\n}\n"},
+		{"services list -json", `[
+    {
+        "Name": "web",
+        "Tags": [
+            "v1",
+            "edge"
+        ],
+        "Instances": 2,
+        "Passing": 1,
+        "Warning": 1,
+        "Critical": 0
+    },
+    {
+        "Name": "consul",
+        "Tags": [],
+        "Instances": 1,
+        "Passing": 1,
+        "Warning": 0,
+        "Critical": 0
+    }
+]
+`},
 		{"services show web", "NODE                   ID     ADDRESS        STATUS   TAGS  FAILING CHECKS\nn1             " +
 			"        web-1  10.0.0.1:80    warning  v1    c1\nnode-with-a-long-name  web-2  10.1.1.1:8080  passing\n"},
-		{"nodes", "NODE  ADDRESS   DC\nn1    10.0.0.1  dc1\n"},
-		{"nodes -detailed", "NODE  ID  ADDRESS   DC   META\nn1    u1  10.0.0.1  dc1  rack=r1\n"},
+		{"nodes", "NODE  ADDRESS   DC   STATUS   INSTANCES  PASSING  WARNING  CRITICAL\n" +
+			"n1    10.0.0.1  dc1  warning  2          1        1        0\n"},
+		{"nodes -detailed", "NODE  ADDRESS   DC   STATUS   INSTANCES  PASSING  WARNING  CRITICAL  ID  META\n" +
+			"n1    10.0.0.1  dc1  warning  2          1        1        0         u1  rack=r1\n"},
 		{"members", "NODE  ADDRESS        STATUS  TYPE    VERSION  DC\nn1    10.0.0.1:8301  alive   server  1.21.4   " +
 			"dc1\nn2    10.0.0.2:8301  failed  client  1.21.4   dc1\n"},
 		{"members -status=failed", "NODE  ADDRESS        STATUS  TYPE    VERSION  DC\nn2    10.0.0.2:8301  failed  client " +

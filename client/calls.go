@@ -15,6 +15,18 @@ func (c *Client) Services(ctx context.Context, q Query) (out map[string][]string
 	return out, meta, err
 }
 
+// ServiceCounts counts the instances of all services. Agents of Consul answer 404.
+func (c *Client) ServiceCounts(ctx context.Context, q Query) (out []ServiceCount, meta Meta, err error) {
+	meta, err = c.Get(ctx, "/v1/health/counts/services", q, &out)
+	return out, meta, err
+}
+
+// NodeCounts counts the instances on all nodes, where ServiceCounts counts.
+func (c *Client) NodeCounts(ctx context.Context, q Query) (out []NodeCount, meta Meta, err error) {
+	meta, err = c.Get(ctx, "/v1/health/counts/nodes", q, &out)
+	return out, meta, err
+}
+
 // Service lists the instances of a service with their checks; passing leaves out all others.
 func (c *Client) Service(ctx context.Context, name string, passing bool, q Query) (out []ServiceEntry, meta Meta,
 	err error) {

@@ -12,6 +12,22 @@ type Node struct {
 	ModifyIndex     uint64
 }
 
+// Tally counts instances by their worst check, the node's own among them.
+type Tally struct{ Instances, Passing, Warning, Critical int }
+
+// ServiceCount is a service in one line.
+type ServiceCount struct {
+	Name string
+	Tags []string
+	Tally
+}
+
+// NodeCount is a node in one line. Status is the worst of its own checks.
+type NodeCount struct {
+	Node, Status string
+	Tally
+}
+
 // Service is one instance in a health answer or on the agent.
 type Service struct {
 	Kind        string `json:",omitempty"`

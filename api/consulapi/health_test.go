@@ -84,6 +84,12 @@ func TestHealthRows(t *testing.T) {
 			t.Errorf("%s\n got %s\nwant %s", path, got, want)
 		}
 	}
+	r.want("GET", "/v1/health/counts/services", "", 200, `[{"Name":"db","Tags":[],"Instances":1,"Passing":0,"Warning":0,`+
+		`"Critical":1},{"Name":"web","Tags":["edge","v1","v2","v3"],"Instances":4,"Passing":2,"Warning":1,"Critical":1},`+
+		`{"Name":"web-proxy","Tags":[],"Instances":1,"Passing":1,"Warning":0,"Critical":0}]`)
+	r.want("GET", "/v1/health/counts/nodes", "", 200, `[{"Node":"a","Status":"passing","Instances":4,"Passing":3,`+
+		`"Warning":0,"Critical":1},{"Node":"b","Status":"passing","Instances":1,"Passing":0,"Warning":1,"Critical":0},`+
+		`{"Node":"c","Status":"critical","Instances":1,"Passing":0,"Warning":0,"Critical":1}]`)
 	r.want("GET", "/v1/catalog/services", "", 200, `{"db":[],"web":["edge","v1","v2","v3"],"web-proxy":[]}`)
 	r.want("GET", "/v1/catalog/services?node-meta=os:x", "", 200, `{"web":["edge","v1"]}`)
 	for path, part := range map[string]string{"catalog/node/a?filter=Service==%22web-proxy%22": `"Services":{"proxy":{"Kind":"connect-proxy"`,

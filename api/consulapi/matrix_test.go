@@ -91,6 +91,9 @@ var matrix = map[string]cell{
 	"GET /v1/health/checks/": {Rest: "web", rights: ruleWeb + ruleNode, hides: "webcheck"},
 	"GET /v1/health/state/":  {Rest: "any", rights: ruleNode, hides: "nodecheck"},
 
+	"GET /v1/health/counts/nodes":    {rights: ruleNode, hides: "n2"},
+	"GET /v1/health/counts/services": {rights: ruleWeb, hides: "web"},
+
 	"GET /v1/status/leader":                    {tokenless: true},
 	"GET /v1/status/peers":                     {tokenless: true},
 	"GET /v1/operator/raft/configuration":      {rights: ruleOp},

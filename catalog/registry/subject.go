@@ -43,7 +43,7 @@ const (
 	TopicSession       // key: a session's ID
 	TopicRecords       // key: RecordsSubject's: all records of a kind
 	TopicRecord        // key: RecordSubject's: one record
-	TopicCatalog       // any instance with its checks and node, and any config entry: for answers made of several of them
+	TopicCatalog       // any instance, check, node and config entry: for answers made of several of them
 )
 
 // Subject is what a watcher watches. Names of nodes and services are matched without regard to case.

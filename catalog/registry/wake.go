@@ -18,7 +18,7 @@ func (w *watching) wake(c *catalog.Changes) {
 	for _, t := range c.Names {
 		wake(TopicService, t.Name)
 	}
-	if len(c.Names) > 0 || slices.ContainsFunc(c.Records, isConfigEntry) {
+	if len(c.Names)+len(c.Nodes)+len(c.Checks) > 0 || slices.ContainsFunc(c.Records, isConfigEntry) {
 		wake(TopicCatalog, "")
 	}
 	if c.ServiceList {

@@ -47,21 +47,25 @@ func servicesList(e *command.Env) *cobra.Command {
 			return err
 		}
 		trends := e.Trends(r.Watch)
-		return command.Show(ctx, e, &r, r.Q, cl.Services, func(w io.Writer, services map[string][]string) error {
-			counts, err := countInstances(ctx, cl, r.Q, slices.Sorted(maps.Keys(services)))
-			if err != nil {
-				return err
-			}
+		read := func(ctx context.Context, q client.Query) ([]client.ServiceCount, client.Meta, error) {
+			return countServices(ctx, cl, q)
+		}
+		return command.Show(ctx, e, &r, r.Q, read, func(w io.Writer, counts []client.ServiceCount) error {
 			t := command.Table{Head: trends.Head("SERVICE", "INSTANCES", "PASSING", "WARNING", "CRITICAL", "TAGS")}
-			for _, c := range counts {
-				row := []string{c.name, strconv.Itoa(c.instances), strconv.Itoa(c.instances - c.warning - c.critical),
-					strconv.Itoa(c.warning), strconv.Itoa(c.critical), strings.Join(services[c.name], ",")}
-				t.Add(trends.Row(row, trends.Add(c.name, float64(c.warning+c.critical)))...)
+			for i := range counts {
+				c := &counts[i]
+				row := append(append([]string{c.Name}, tallyCells(&c.Tally)...), strings.Join(c.Tags, ","))
+				t.Add(trends.Row(row, trends.Add(c.Name, float64(c.Warning+c.Critical)))...)
 			}
 			return t.Write(w)
 		})
 	}
 	return c
+}
+
+// tallyCells are the columns INSTANCES, PASSING, WARNING and CRITICAL.
+func tallyCells(t *client.Tally) []string {
+	return []string{strconv.Itoa(t.Instances), strconv.Itoa(t.Passing), strconv.Itoa(t.Warning), strconv.Itoa(t.Critical)}
 }
 
 func servicesShow(e *command.Env) *cobra.Command {
@@ -298,24 +302,36 @@ func nodes(e *command.Env, c *cobra.Command) {
 				return nodesOf(ctx, cl, service, q)
 			}
 		}
-		return command.Show(ctx, e, &r, r.Q, read, func(w io.Writer, nodes []client.Node) error {
-			if e.Consul {
+		if e.Consul {
+			return command.Show(ctx, e, &r, r.Q, read, func(w io.Writer, nodes []client.Node) error {
 				return writeNodes(w, nodes, detailed)
-			}
-			t := command.Table{Head: []string{"NODE", "ADDRESS", "DC"}}
-			if detailed {
-				t.Head = []string{"NODE", "ID", "ADDRESS", "DC", "META"}
-			}
-			for _, n := range nodes {
-				if detailed {
-					t.Add(n.Node, n.ID, n.Address, n.Datacenter, pairsText(n.Meta))
-				} else {
-					t.Add(n.Node, n.Address, n.Datacenter)
-				}
-			}
-			return t.Write(w)
+			})
+		}
+		trends := e.Trends(r.Watch)
+		count := func(ctx context.Context, q client.Query) ([]nodeLine, client.Meta, error) {
+			return countNodes(ctx, cl, q, read)
+		}
+		return command.Show(ctx, e, &r, r.Q, count, func(w io.Writer, lines []nodeLine) error {
+			return writeNodeLines(w, lines, detailed, trends)
 		})
 	}
+}
+
+func writeNodeLines(w io.Writer, lines []nodeLine, detailed bool, trends *command.Trends) error {
+	head := []string{"NODE", "ADDRESS", "DC", "STATUS", "INSTANCES", "PASSING", "WARNING", "CRITICAL"}
+	if detailed {
+		head = append(head, "ID", "META")
+	}
+	t := command.Table{Head: trends.Head(head...)}
+	for i := range lines {
+		n := &lines[i]
+		row := append([]string{n.Node.Node, n.Address, n.Datacenter, n.Status}, tallyCells(&n.Tally)...)
+		if detailed {
+			row = append(row, n.ID, pairsText(n.Meta))
+		}
+		t.Add(trends.Row(row, trends.Add(n.Node.Node, float64(n.Warning+n.Critical)))...)
+	}
+	return t.Write(w)
 }
 
 // nodesOf lists the nodes that have an instance of a service, each once.

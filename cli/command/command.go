@@ -152,8 +152,12 @@ func Suggestion(c *cobra.Command, wrong string) string {
 	return ""
 }
 
-// WrongFlag names the flag that resembles an unknown one.
+// WrongFlag names the flag that resembles an unknown one, or the command that does where the word before the flag is
+// none: a flag of a command that is not there is never known.
 func WrongFlag(c *cobra.Command, err error) error {
+	if words := c.Flags().Args(); len(words) > 0 && holdsOthers(c) {
+		return unknownCommand(c, words[0])
+	}
 	wrong, ok := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !ok {
 		return err
@@ -170,16 +174,36 @@ func WrongFlag(c *cobra.Command, err error) error {
 	return err
 }
 
+// grouping marks commands that only hold others.
+const grouping = "corbel.group"
+
 // Group makes c a command that only holds others.
 func Group(c *cobra.Command, children ...*cobra.Command) {
 	c.Args = cobra.ArbitraryArgs
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return Usagef("unknown command %q for %q%s", args[0], c.CommandPath(), Suggestion(c, args[0]))
+			return unknownCommand(c, args[0])
 		}
 		return Help(c)
 	}
+	if c.Annotations == nil {
+		c.Annotations = map[string]string{}
+	}
+	c.Annotations[grouping] = "yes"
 	c.AddCommand(children...)
+}
+
+// holdsOthers tells whether c does nothing but holding others, or nothing with a word that is none of theirs.
+func holdsOthers(c *cobra.Command) bool {
+	return !c.HasParent() || c.Annotations[grouping] != "" ||
+		c.HasSubCommands() && c.Args != nil && c.Args(c, []string{"word"}) != nil
+}
+
+func unknownCommand(c *cobra.Command, word string) error {
+	if !c.HasParent() {
+		return Usagef("unknown command %q%s", word, Suggestion(c, word))
+	}
+	return Usagef("unknown command %q for %q%s", word, c.CommandPath(), Suggestion(c, word))
 }
 
 // Named makes a command that only holds others.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,5 +94,32 @@ func TestWrongFlag(t *testing.T) {
 	}
 	if got := WrongFlag(c, errors.New("unknown flag: --colour")).Error(); got != "unknown flag: --colour" {
 		t.Error(got)
+	}
+}
+
+// TestWrongCommandWithAFlag: the word that is wrong is named, not the flag behind it.
+func TestWrongCommandWithAFlag(t *testing.T) {
+	for line, want := range map[string]string{
+		"services lsit --watch": `unknown command "lsit" for "corbel services"; did you mean list?`,
+		"services list --wacth": "unknown flag: --wacth; did you mean --watch?",
+		"servces list --watch":  `unknown command "servces"; did you mean services?`,
+		"nodes lsit --watch":    `unknown command "lsit" for "corbel nodes"; did you mean list?`,
+		"services --watch":      "unknown flag: --watch",
+	} {
+		list := func() *cobra.Command {
+			c := &cobra.Command{Use: "list", Run: func(*cobra.Command, []string) {}}
+			c.Flags().Bool("watch", false, "")
+			return c
+		}
+		nodes := &cobra.Command{Use: "nodes", Args: Between(0, 0, "no arguments"), Run: func(*cobra.Command, []string) {}}
+		nodes.AddCommand(list())
+		root := &cobra.Command{Use: "corbel", SilenceErrors: true, SilenceUsage: true, Args: cobra.ArbitraryArgs,
+			Run: func(*cobra.Command, []string) {}}
+		root.SetFlagErrorFunc(WrongFlag)
+		root.AddCommand(Named("services", "", list()), nodes)
+		root.SetArgs(strings.Fields(line))
+		if err := root.Execute(); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", line, err, want)
+		}
 	}
 }

@@ -48,5 +48,7 @@ func (cr *Rows) Routes() []rows.Row {
 		rows.Read("GET", "/v1/health/node/", acl.Node, healthNode),
 		rows.Read("GET", "/v1/health/checks/", acl.Service, healthChecks),
 		rows.Read("GET", "/v1/health/state/", acl.Node, healthState),
+		rows.Read("GET", "/v1/health/counts/nodes", acl.Node, countNodes),
+		rows.Read("GET", "/v1/health/counts/services", acl.Service, countServices),
 	}
 }
