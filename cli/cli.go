@@ -330,6 +330,10 @@ func root(e *command.Env, args []string) *cobra.Command {
 	if e.Consul || e.Vault != "" || e.Nomad {
 		flagsFirst(root)
 	}
+	if called == "completion" {
+		root.InitDefaultCompletionCmd("completion")
+		command.BashAlone(root)
+	}
 	return root
 }
 

@@ -239,6 +239,9 @@ func servicesDeregister(e *command.Env) *cobra.Command {
 		Short: e.Words("Deregister services of this agent by id",
 			"Deregister services of this agent, as files define them or by -id"), Args: cobra.ArbitraryArgs}
 	d.Flags(e, c)
+	if !e.Consul {
+		d.CompleteOwnServices(c)
+	}
 	c.Flags().StringVar(&id, "id", "", "id of the service")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if e.Consul {
@@ -282,6 +285,7 @@ func nodes(e *command.Env, c *cobra.Command) {
 	var service string
 	var meta []string
 	c.Flags().StringVar(&service, "service", "", "only nodes with an instance of this service")
+	r.CompleteServiceFlag(c, "service")
 	c.Flags().StringArrayVar(&meta, "node-meta", nil, "only nodes with this key=value (repeat)")
 	c.Flags().BoolVar(&detailed, "detailed", false, "also show ids and meta")
 	c.Flags().StringVar(&r.Q.Filter, "filter", "", "expression that nodes must match")
