@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/planes/ui/rowlists"
 )
 
 // fleet shows the catalog, as this server has it.
@@ -24,14 +25,14 @@ type fleet struct {
 	grant     func(context.Context, string) (*acl.Grant, error)
 	read      func() bool // whether the state was read from the log; nil: it was
 	health    healths
-	services  lists[serviceRow]
-	instances rolls[instanceRow]
-	nodes     rolls[nodeRow]
+	services  rowlists.Lists[serviceRow]
+	instances rowlists.Rolls[instanceRow]
+	nodes     rowlists.Rolls[nodeRow]
 }
 
 func newFleet(state func() *statestore.State, grant func(context.Context, string) (*acl.Grant, error)) *fleet {
 	f := &fleet{state: state, grant: grant}
-	f.instances.order, f.nodes.order = instanceOrder, nodeOrder
+	f.instances.Order, f.nodes.Order = instanceOrder, nodeOrder
 	return f
 }
 
@@ -184,7 +185,7 @@ func (s serviceRow) state() string {
 }
 
 func (f *fleet) serviceRows(ctx context.Context, g *acl.Grant, st *statestore.State) ([]serviceRow, error) {
-	return f.services.get(ctx, g.Class(), st.Index(), func(context.Context) ([]serviceRow, error) {
+	return f.services.Get(ctx, g.Class(), st.Index(), func(context.Context) ([]serviceRow, error) {
 		rows := []serviceRow{}
 		for s := range st.ServiceNames() {
 			if !g.Allow(acl.Service, s.Name, acl.Read) {
@@ -210,7 +211,7 @@ func (f *fleet) serviceRows(ctx context.Context, g *acl.Grant, st *statestore.St
 
 func (f *fleet) servicesTopic(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
 	rows, err := f.serviceRows(ctx, g, st)
-	return paged(rows, q, "name", "tag", "state", "kind"), err
+	return rowlists.Paged(rows, q, "name", "tag", "state", "kind"), err
 }
 
 // instanceRow is one instance of a service. It implements rowfilter.Row.
@@ -252,14 +253,16 @@ func instanceOrder(a, b *instanceRow) int {
 
 // instancesTopic shows the instances of a service, of all that may be seen without one, the worst first.
 func (f *fleet) instancesTopic(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
-	of := scope[instanceRow]{}
+	of := rowlists.Scope[instanceRow]{}
 	if service := q.Get("service"); service != "" {
-		of = scope[instanceRow]{service, func(i *instanceRow) bool { return strings.EqualFold(i.Service, service) }}
+		of = rowlists.Scope[instanceRow]{Key: service, Passes: func(i *instanceRow) bool {
+			return strings.EqualFold(i.Service, service)
+		}}
 	}
-	from := maker[instanceRow]{each: eachNode(g, st), make: func(node string) []instanceRow {
+	from := rowlists.Maker[instanceRow]{Each: eachNode(g, st), Make: func(node string) []instanceRow {
 		return instancesOf(st, node, g)
 	}}
-	return f.instances.paged(g.Class(), st.Index(), from, q, of, "service", "node", "tag", "check", "state"), ctx.Err()
+	return f.instances.Page(g.Class(), st.Index(), from, q, of, "service", "node", "tag", "check", "state"), ctx.Err()
 }
 
 // eachNode are the nodes that may be seen, with the index of all that is on them.

@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/statestore"
+	"corbel.dev/corbel/node/planes/ui/rowlists"
 )
 
 const (
@@ -156,7 +157,7 @@ func (u *UI) changesTopic() *topic {
 		}
 		rows = append(rows, u.submitted(ctx, p, from, till)...)
 		slices.SortStableFunc(rows, func(a, b changeRow) int { return cmp.Compare(b.At, a.At) })
-		return rows[:min(len(rows), rowsHere)], nil
+		return rows[:min(len(rows), rowlists.RowsHere)], nil
 	}}
 }
 

@@ -18,6 +18,7 @@ import (
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	"corbel.dev/corbel/node/planes/ui/farplaces"
 	"corbel.dev/corbel/node/planes/ui/planeasker"
+	"corbel.dev/corbel/node/planes/ui/rowlists"
 )
 
 // The central view: what other clusters of the monitor plane watch, beside this one's. Which ones there are is said by
@@ -117,10 +118,10 @@ func (u *UI) everywhereTopic() *topic {
 			slices.SortStableFunc(entities, func(a, b entityRow) int {
 				return cmp.Or(cmp.Compare(b.Failing, a.Failing), strings.Compare(a.Entity, b.Entity))
 			})
-			return paged(entities, q, "cluster", "namespace", "entity", "class", "state"), ctx.Err()
+			return rowlists.Paged(entities, q, "cluster", "namespace", "entity", "class", "state"), ctx.Err()
 		}
 		sortIncidents(failing)
-		return paged(failing, q, "cluster", "namespace", "entity", "check", "handler", "silenced", "state"), ctx.Err()
+		return rowlists.Paged(failing, q, "cluster", "namespace", "entity", "check", "handler", "silenced", "state"), ctx.Err()
 	}}
 }
 

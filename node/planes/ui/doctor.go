@@ -10,6 +10,7 @@ import (
 
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/node/planes/ui/rowlists"
 )
 
 // findingRow is a finding of the doctor as the page shows it.
@@ -70,7 +71,7 @@ func (r *reports) of(class string, now func() time.Time, ask func() (*doctorView
 	r.mu.Lock()
 	one := r.kept[class]
 	if one == nil {
-		if r.kept == nil || len(r.kept) >= maxLists {
+		if r.kept == nil || len(r.kept) >= rowlists.MaxLists {
 			r.kept = map[string]*keptReport{}
 		}
 		one = &keptReport{}

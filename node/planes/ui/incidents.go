@@ -11,6 +11,7 @@ import (
 
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/planes/ui/rowlists"
 )
 
 // event is what the page needs of an event of the monitor plane's API.
@@ -116,7 +117,7 @@ func (u *UI) incidentsTopic() *topic {
 		if err != nil {
 			return nil, err
 		}
-		return paged(rows, q, "namespace", "entity", "check", "handler", "silenced", "state"), nil
+		return rowlists.Paged(rows, q, "namespace", "entity", "check", "handler", "silenced", "state"), nil
 	}}
 }
 

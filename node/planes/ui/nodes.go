@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/statestore"
+	"corbel.dev/corbel/node/planes/ui/rowlists"
 )
 
 // nodeRow is one node. It implements rowfilter.Row.
@@ -44,14 +45,14 @@ func nodeOrder(a, b *nodeRow) int {
 		strings.Compare(a.Name, b.Name))
 }
 
-func nodesFrom(g *acl.Grant, st *statestore.State) maker[nodeRow] {
-	return maker[nodeRow]{each: eachNode(g, st), make: func(name string) []nodeRow {
+func nodesFrom(g *acl.Grant, st *statestore.State) rowlists.Maker[nodeRow] {
+	return rowlists.Maker[nodeRow]{Each: eachNode(g, st), Make: func(name string) []nodeRow {
 		return []nodeRow{nodeOf(st, st.Node(name), g)}
 	}}
 }
 
-func (f *fleet) nodeRows(g *acl.Grant, st *statestore.State) []*line[nodeRow] {
-	return f.nodes.all(g.Class(), st.Index(), nodesFrom(g, st))
+func (f *fleet) nodeRows(g *acl.Grant, st *statestore.State) []*rowlists.Line[nodeRow] {
+	return f.nodes.All(g.Class(), st.Index(), nodesFrom(g, st))
 }
 
 // nodeOf tells of a node and of those of its checks and instances that may be seen.
@@ -79,7 +80,7 @@ func nodeOf(st *statestore.State, n *catalog.Node, g *acl.Grant) nodeRow {
 }
 
 func (f *fleet) nodesTopic(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
-	return f.nodes.paged(g.Class(), st.Index(), nodesFrom(g, st), q, scope[nodeRow]{}, "name", "meta", "state"), ctx.Err()
+	return f.nodes.Page(g.Class(), st.Index(), nodesFrom(g, st), q, rowlists.Scope[nodeRow]{}, "name", "meta", "state"), ctx.Err()
 }
 
 // keyRow is a key, or a folder of them. It implements rowfilter.Row.
@@ -114,5 +115,5 @@ func (f *fleet) keysTopic(_ context.Context, g *acl.Grant, st *statestore.State,
 		}
 		rows = append(rows, keyRow{Key: key, Folder: folder, Keys: 1, Bytes: len(p.Value), Index: p.ModifyIndex})
 	}
-	return paged(rows, q, "key"), nil
+	return rowlists.Paged(rows, q, "key"), nil
 }

@@ -90,7 +90,7 @@ func (u *UI) catalogLine(ctx context.Context, f *fleet, g *acl.Grant, v *overvie
 	v.Planes = append(v.Planes, line)
 	ill := tally{}
 	for i := range nodes {
-		ill.add(nodes[i].row.health)
+		ill.add(nodes[i].Row.health)
 	}
 	line = planeRow{Name: "Nodes", State: "passing", Path: "/nodes", Words: plural(len(nodes), "node")}
 	line.judge(ill.Critical, ill.Warning)

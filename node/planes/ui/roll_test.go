@@ -3,12 +3,12 @@ package uiplane
 import (
 	"fmt"
 	"net/url"
-	"slices"
 	"testing"
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/statestore"
+	"corbel.dev/corbel/node/planes/ui/rowlists"
 )
 
 const (
@@ -50,7 +50,7 @@ func flip(t testing.TB, st *statestore.State, n int, to catalog.Health) *statest
 	return st
 }
 
-func ask(t testing.TB, f *fleet, g *acl.Grant, st *statestore.State, query string) page[instanceRow] {
+func ask(t testing.TB, f *fleet, g *acl.Grant, st *statestore.State, query string) rowlists.Page[instanceRow] {
 	t.Helper()
 	q, err := url.ParseQuery(query)
 	if err != nil {
@@ -60,7 +60,7 @@ func ask(t testing.TB, f *fleet, g *acl.Grant, st *statestore.State, query strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v.(page[instanceRow])
+	return v.(rowlists.Page[instanceRow])
 }
 
 var looks = []string{"rows=200", "rows=200&from=3000", "q=-state:passing", "service=app-0007",
@@ -74,8 +74,8 @@ func TestChangeOfManyRows(t *testing.T) {
 	for _, q := range looks {
 		ask(t, f, g, st, q)
 	}
-	if f.instances.made != fleetNodes*fleetOnNode {
-		t.Fatalf("%d rows were made at first", f.instances.made)
+	if f.instances.Made() != fleetNodes*fleetOnNode {
+		t.Fatalf("%d rows were made at first", f.instances.Made())
 	}
 	for n := range 10 {
 		st = flip(t, st, 900*n, catalog.Warning)
@@ -83,7 +83,7 @@ func TestChangeOfManyRows(t *testing.T) {
 			ask(t, f, g, st, q)
 		}
 	}
-	if made := f.instances.made - fleetNodes*fleetOnNode; made != 10*fleetOnNode {
+	if made := f.instances.Made() - fleetNodes*fleetOnNode; made != 10*fleetOnNode {
 		t.Errorf("%d rows were made for changes of ten nodes", made)
 	}
 	if got := ask(t, f, g, st, "q=-state:passing"); got.Matching != 10*fleetOnNode || got.All != fleetNodes*fleetOnNode {
@@ -117,28 +117,6 @@ func TestRollIsTheList(t *testing.T) {
 	if got.Matching != 3*fleetOnNode || got.All != 600*fleetOnNode-fleetOnNode-1 || got.Rows[0].State != "critical" ||
 		got.Rows[0].Output != "it was critical" {
 		t.Errorf("unhealthy: %+v", got)
-	}
-}
-
-// TestFiltersAreBounded: typing makes a filter with each key; those that nobody looks at any more are let go.
-func TestFiltersAreBounded(t *testing.T) {
-	st, _, _ := statestore.Empty().Apply([]catalog.Command{&catalog.Register{Node: catalog.Node{Name: "n", Address: "a"},
-		Service: &catalog.Service{ID: "web", Name: "web"}}})
-	f, g := newFleet(nil, nil), &acl.Grant{Authorizer: acl.Compile(acl.Write)}
-	for i := range 5 * maxViews {
-		if got := ask(t, f, g, st, fmt.Sprint("q=w&q", i, "&service=", []string{"", "web"}[i%2])); got.Matching != 1 {
-			t.Fatalf("%+v", got)
-		}
-		if got := ask(t, f, g, st, fmt.Sprint("q=x", i)); got.Matching != 0 || got.All != 1 {
-			t.Fatalf("%+v", got)
-		}
-	}
-	keys := []string{}
-	for key := range f.instances.kept[g.Class()].views {
-		keys = append(keys, key)
-	}
-	if len(keys) > maxViews || !slices.Contains(keys, "") {
-		t.Errorf("%d filters are kept: %q", len(keys), keys)
 	}
 }
 

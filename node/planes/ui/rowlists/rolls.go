@@ -1,4 +1,4 @@
-package uiplane
+package rowlists
 
 import (
 	"net/url"
@@ -11,19 +11,19 @@ import (
 // maxViews bounds the filters whose rows a roll keeps apart.
 const maxViews = 32
 
-// rolls are lists of rows in an order, one for each set of rights. Rows are made in groups, such as the instances of a
+// Rolls are lists of rows in an order, one for each set of rights. Rows are made in groups, such as the instances of a
 // node: after a change only the groups that it touched are made anew, whatever the number of rows.
-type rolls[R rowfilter.Row] struct {
-	order func(a, b *R) int
+type Rolls[R rowfilter.Row] struct {
+	Order func(a, b *R) int
 	mu    sync.Mutex
 	kept  map[string]*roll[R]
 	made  int // rows, ever; guarded by mu
 }
 
-// maker tells the groups that are there now, each with an index that moves with it, and makes the rows of one.
-type maker[R any] struct {
-	each func(yield func(group string, index uint64) bool)
-	make func(group string) []R
+// Maker tells the groups that are there now, each with an index that moves with it, and makes the rows of one.
+type Maker[R any] struct {
+	Each func(yield func(group string, index uint64) bool)
+	Make func(group string) []R
 }
 
 type roll[R rowfilter.Row] struct {
@@ -38,29 +38,29 @@ type roll[R rowfilter.Row] struct {
 type group[R any] struct {
 	index uint64
 	turn  uint64 // in which it was seen last
-	lines []*line[R]
+	lines []*Line[R]
 }
 
-// line is a row that is in the list, or was: then it is gone.
-type line[R any] struct {
-	row  R
+// Line is a row that is in the list, or was: then it is gone.
+type Line[R any] struct {
+	Row  R
 	gone bool
 }
 
 // rollView is what of the rows passes a filter, in order. Lines are never changed in place: who has them reads on.
 type rollView[R any] struct {
 	passes func(*R) bool
-	lines  []*line[R]
+	lines  []*Line[R]
 	turn   uint64 // in which it was asked for last
 }
 
 // see shows the rows that a set of rights sees, as of a version, while it holds them still.
-func (l *rolls[R]) see(rights string, version uint64, from maker[R], look func(*roll[R])) {
+func (l *Rolls[R]) see(rights string, version uint64, from Maker[R], look func(*roll[R])) {
 	one := l.of(rights)
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	if one.version != version || version == 0 {
-		one.update(from, l.order)
+		one.update(from, l.Order)
 		one.version = version
 	}
 	look(one)
@@ -70,18 +70,25 @@ func (l *rolls[R]) see(rights string, version uint64, from maker[R], look func(*
 	one.made = 0
 }
 
-// all are the rows that a set of rights sees.
-func (l *rolls[R]) all(rights string, version uint64, from maker[R]) (lines []*line[R]) {
-	l.see(rights, version, from, func(o *roll[R]) { lines = o.view("", nil, l.order) })
+// Made is how many rows were made so far.
+func (l *Rolls[R]) Made() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.made
+}
+
+// All are the rows that a set of rights sees.
+func (l *Rolls[R]) All(rights string, version uint64, from Maker[R]) (lines []*Line[R]) {
+	l.see(rights, version, from, func(o *roll[R]) { lines = o.view("", nil, l.Order) })
 	return lines
 }
 
-func (l *rolls[R]) of(rights string) *roll[R] {
+func (l *Rolls[R]) of(rights string) *roll[R] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	one := l.kept[rights]
 	if one == nil {
-		if l.kept == nil || len(l.kept) >= maxLists {
+		if l.kept == nil || len(l.kept) >= MaxLists {
 			l.kept = map[string]*roll[R]{}
 		}
 		one = &roll[R]{groups: map[string]*group[R]{}, views: map[string]*rollView[R]{}}
@@ -91,11 +98,11 @@ func (l *rolls[R]) of(rights string) *roll[R] {
 }
 
 // update makes the groups anew that moved, and takes their rows out of the views and in.
-func (o *roll[R]) update(from maker[R], order func(a, b *R) int) {
+func (o *roll[R]) update(from Maker[R], order func(a, b *R) int) {
 	o.turn++
-	var fresh []*line[R]
+	var fresh []*Line[R]
 	changed := false
-	from.each(func(name string, index uint64) bool {
+	from.Each(func(name string, index uint64) bool {
 		g := o.groups[name]
 		if g == nil {
 			g = &group[R]{}
@@ -108,11 +115,11 @@ func (o *roll[R]) update(from maker[R], order func(a, b *R) int) {
 		changed = true
 		g.index = index
 		g.leave()
-		rows := from.make(name)
+		rows := from.Make(name)
 		o.made += len(rows)
-		g.lines = make([]*line[R], len(rows))
+		g.lines = make([]*Line[R], len(rows))
 		for i := range rows {
-			g.lines[i] = &line[R]{row: rows[i]}
+			g.lines[i] = &Line[R]{Row: rows[i]}
 		}
 		fresh = append(fresh, g.lines...)
 		return true
@@ -140,12 +147,12 @@ func (g *group[R]) leave() {
 	g.lines = nil
 }
 
-func sortLines[R any](lines []*line[R], order func(a, b *R) int) {
-	slices.SortStableFunc(lines, func(a, b *line[R]) int { return order(&a.row, &b.row) })
+func sortLines[R any](lines []*Line[R], order func(a, b *R) int) {
+	slices.SortStableFunc(lines, func(a, b *Line[R]) int { return order(&a.Row, &b.Row) })
 }
 
 // view is the rows of a filter; a filter that nobody asked for goes when there are many.
-func (o *roll[R]) view(key string, passes func(*R) bool, order func(a, b *R) int) []*line[R] {
+func (o *roll[R]) view(key string, passes func(*R) bool, order func(a, b *R) int) []*Line[R] {
 	v := o.views[key]
 	if v == nil {
 		if len(o.views) >= maxViews {
@@ -162,7 +169,7 @@ func (o *roll[R]) view(key string, passes func(*R) bool, order func(a, b *R) int
 			v.passes = func(*R) bool { return true }
 		}
 		o.views[key] = v
-		var all []*line[R]
+		var all []*Line[R]
 		if whole := o.views[""]; whole != nil && key != "" {
 			all = whole.lines
 		} else {
@@ -178,14 +185,14 @@ func (o *roll[R]) view(key string, passes func(*R) bool, order func(a, b *R) int
 }
 
 // merge takes out the lines that are gone, and puts in those of fresh that pass; fresh is in order.
-func (v *rollView[R]) merge(fresh []*line[R], order func(a, b *R) int) {
-	out := make([]*line[R], 0, len(v.lines)+len(fresh))
+func (v *rollView[R]) merge(fresh []*Line[R], order func(a, b *R) int) {
+	out := make([]*Line[R], 0, len(v.lines)+len(fresh))
 	at := 0
 	for _, l := range fresh {
-		if !v.passes(&l.row) {
+		if !v.passes(&l.Row) {
 			continue
 		}
-		for ; at < len(v.lines) && (v.lines[at].gone || order(&v.lines[at].row, &l.row) <= 0); at++ {
+		for ; at < len(v.lines) && (v.lines[at].gone || order(&v.lines[at].Row, &l.Row) <= 0); at++ {
 			if !v.lines[at].gone {
 				out = append(out, v.lines[at])
 			}
@@ -200,36 +207,36 @@ func (v *rollView[R]) merge(fresh []*line[R], order func(a, b *R) int) {
 	v.lines = out
 }
 
-// paged is the page that q asks for of a part of what a set of rights sees.
-func (l *rolls[R]) paged(rights string, version uint64, from maker[R], q url.Values, of scope[R],
-	fields ...string) page[R] {
+// Page is the page that q asks for of a part of what a set of rights sees.
+func (l *Rolls[R]) Page(rights string, version uint64, from Maker[R], q url.Values, of Scope[R],
+	fields ...string) Page[R] {
 	text := q.Get("q")
 	f, err := rowfilter.Parse(text, fields...)
-	out := page[R]{Rows: []R{}}
+	out := Page[R]{Rows: []R{}}
 	if err != nil {
 		out.Problem, text = err.Error(), ""
 	}
-	var found []*line[R]
+	var found []*Line[R]
 	l.see(rights, version, from, func(o *roll[R]) {
-		found = o.view(of.key, of.passes, l.order)
+		found = o.view(of.Key, of.Passes, l.Order)
 		out.All = len(found)
 		if text != "" {
-			found = o.view(of.key+"\x00"+text, func(r *R) bool {
-				return (of.passes == nil || of.passes(r)) && f.Match(*r)
-			}, l.order)
+			found = o.view(of.Key+"\x00"+text, func(r *R) bool {
+				return (of.Passes == nil || of.Passes(r)) && f.Match(*r)
+			}, l.Order)
 		}
 	})
-	first, many := number(q.Get("from"), 0), min(number(q.Get("rows"), rowsHere), maxRows)
+	first, many := number(q.Get("from"), 0), min(number(q.Get("rows"), RowsHere), maxRows)
 	out.Matching = len(found)
 	out.From = min(first, out.Matching)
 	for _, one := range found[out.From:min(out.From+many, out.Matching)] {
-		out.Rows = append(out.Rows, one.row)
+		out.Rows = append(out.Rows, one.Row)
 	}
 	return out
 }
 
-// scope is a part of a list that is looked at for itself, such as the instances of one service; "" is all of it.
-type scope[R any] struct {
-	key    string
-	passes func(*R) bool
+// Scope is a part of a list that is looked at for itself, such as the instances of one service; "" is all of it.
+type Scope[R any] struct {
+	Key    string
+	Passes func(*R) bool
 }

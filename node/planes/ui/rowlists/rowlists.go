@@ -1,4 +1,6 @@
-package uiplane
+// Package rowlists keeps lists of rows for whoever looks at a table of the web UI: each set of rights has its own, a
+// page and a filter of the same list make it once, and after a change the rows alone are made anew that it touched.
+package rowlists
 
 import (
 	"context"
@@ -11,12 +13,12 @@ import (
 
 const (
 	maxRows  = 500 // of a page
-	rowsHere = 100 // of a page that names no number
-	maxLists = 64  // that a table keeps, one for each set of rights
+	RowsHere = 100 // of a page that names no number
+	MaxLists = 64  // that a table keeps, one for each set of rights
 )
 
-// page is a part of a list.
-type page[R any] struct {
+// Page is a part of a list.
+type Page[R any] struct {
 	Rows []R `json:"rows"`
 	From int `json:"from"`
 	// Matching is how many pass the filter, All how many the person may see.
@@ -25,14 +27,14 @@ type page[R any] struct {
 	Problem  string `json:"problem,omitempty"`
 }
 
-// paged filters rows by q=, and cuts out the page that from= and rows= ask for.
-func paged[R rowfilter.Row](rows []R, q url.Values, fields ...string) page[R] {
-	out := page[R]{Rows: []R{}, All: len(rows)}
+// Paged filters rows by q=, and cuts out the page that from= and rows= ask for.
+func Paged[R rowfilter.Row](rows []R, q url.Values, fields ...string) Page[R] {
+	out := Page[R]{Rows: []R{}, All: len(rows)}
 	f, err := rowfilter.Parse(q.Get("q"), fields...)
 	if err != nil {
 		out.Problem = err.Error()
 	}
-	from, many := number(q.Get("from"), 0), min(number(q.Get("rows"), rowsHere), maxRows)
+	from, many := number(q.Get("from"), 0), min(number(q.Get("rows"), RowsHere), maxRows)
 	for i := range rows {
 		if !f.Match(rows[i]) {
 			continue
@@ -53,8 +55,8 @@ func number(text string, otherwise int) int {
 	return otherwise
 }
 
-// lists keeps whole lists, so that pages and filters of the same one make it once.
-type lists[R any] struct {
+// Lists keeps whole lists, so that pages and filters of the same one make it once.
+type Lists[R any] struct {
 	mu   sync.Mutex
 	kept map[string]*list[R]
 }
@@ -65,13 +67,13 @@ type list[R any] struct {
 	rows    []R
 }
 
-// get is the list of a key as of a version, which make makes.
-func (l *lists[R]) get(ctx context.Context, key string, version uint64, make func(context.Context) ([]R, error)) ([]R,
+// Get is the list of a key as of a version, which make makes.
+func (l *Lists[R]) Get(ctx context.Context, key string, version uint64, make func(context.Context) ([]R, error)) ([]R,
 	error) {
 	l.mu.Lock()
 	one := l.kept[key]
 	if one == nil {
-		if l.kept == nil || len(l.kept) >= maxLists {
+		if l.kept == nil || len(l.kept) >= MaxLists {
 			l.kept = map[string]*list[R]{}
 		}
 		one = &list[R]{}
