@@ -44,7 +44,9 @@ func (t *tally) add(h catalog.Health) {
 }
 
 // counted changes with nodes, instances and checks.
-func counted(s *statestore.State) uint64 { return max(s.NodesIndex(), s.ServicesIndex(), s.ChecksIndex()) }
+func counted(s *statestore.State) uint64 {
+	return max(s.NodesIndex(), s.ServicesIndex(), s.ChecksIndex())
+}
 
 // ofNode is the worst of a node's own checks.
 func ofNode(st *statestore.State, node string) (worst catalog.Health) {
