@@ -54,8 +54,8 @@ func countServices(ctx context.Context, cl *client.Client, q client.Query) ([]cl
 // countNodes adds to nodes, which read gives, what is on them; the worst come first unless the order is by distance.
 func countNodes(ctx context.Context, cl *client.Client, q client.Query, read func(context.Context,
 	client.Query) ([]client.Node, client.Meta, error)) ([]nodeLine, client.Meta, error) {
-	counts, meta, err := cl.NodeCounts(ctx, client.Query{Datacenter: q.Datacenter, Stale: q.Stale, Consistent: q.Consistent,
-		Index: q.Index, Wait: q.Wait})
+	counts, meta, err := cl.NodeCounts(ctx, client.Query{Datacenter: q.Datacenter, Stale: q.Stale,
+		Consistent: q.Consistent, Index: q.Index, Wait: q.Wait})
 	known := map[string]*client.NodeCount{}
 	if unknown(err) { // a server that does not count
 		var services map[string][]string
@@ -110,8 +110,8 @@ func severity(status string) int {
 }
 
 // askEach asks for the health of each service, and counts by service and by node.
-func askEach(ctx context.Context, cl *client.Client, q client.Query, services map[string][]string) ([]client.ServiceCount,
-	map[string]*client.NodeCount, error) {
+func askEach(ctx context.Context, cl *client.Client, q client.Query,
+	services map[string][]string) ([]client.ServiceCount, map[string]*client.NodeCount, error) {
 	names := slices.Sorted(maps.Keys(services))
 	counts, failed := make([]client.ServiceCount, len(names)), make([]error, len(names))
 	nodes := map[string]*client.NodeCount{}

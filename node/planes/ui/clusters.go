@@ -121,7 +121,8 @@ func (u *UI) everywhereTopic() *topic {
 			return rowlists.Paged(entities, q, "cluster", "namespace", "entity", "class", "state"), ctx.Err()
 		}
 		sortIncidents(failing)
-		return rowlists.Paged(failing, q, "cluster", "namespace", "entity", "check", "handler", "silenced", "state"), ctx.Err()
+		return rowlists.Paged(failing, q, "cluster", "namespace", "entity", "check", "handler", "silenced", "state"),
+			ctx.Err()
 	}}
 }
 

@@ -80,7 +80,8 @@ func nodeOf(st *statestore.State, n *catalog.Node, g *acl.Grant) nodeRow {
 }
 
 func (f *fleet) nodesTopic(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
-	return f.nodes.Page(g.Class(), st.Index(), nodesFrom(g, st), q, rowlists.Scope[nodeRow]{}, "name", "meta", "state"), ctx.Err()
+	return f.nodes.Page(g.Class(), st.Index(), nodesFrom(g, st), q, rowlists.Scope[nodeRow]{}, "name", "meta",
+		"state"), ctx.Err()
 }
 
 // keyRow is a key, or a folder of them. It implements rowfilter.Row.
