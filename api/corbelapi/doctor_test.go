@@ -86,8 +86,8 @@ func TestGather(t *testing.T) {
 }
 
 // TestGatherEnds: however many members are frozen, all are asked side by side, none with a later end than
-// GatherTimeout, the report is there by then, and no question outlives it. So it is with each report that follows, and for whoever goes
-// away earlier.
+// GatherTimeout, the report is there by then, and no question outlives it. So it is with each report that follows, and
+// for whoever goes away earlier.
 func TestGatherEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const frozen = 40
