@@ -20,9 +20,10 @@ import (
 type Method struct {
 	ID   string `json:"id"`   // what begins it
 	Name string `json:"name"` // what the page shows
-	// Role tells that the person has to name a role.
-	Role bool `json:"role"`
 }
+
+// ErrRole says that a login begins only with the name of a role: the page asks for one and begins again.
+var ErrRole = errkind.New(errkind.Invalid, "role: this login needs the name of one")
 
 // Visit is a login that a browser begins.
 type Visit struct {
@@ -36,9 +37,10 @@ type Visit struct {
 
 // Browser logs in at providers. State, nonce and code are good once: whoever implements it sees to that.
 type Browser interface {
-	// Methods are those that are set up for a page at the origin.
-	Methods(r *http.Request, origin string) []Method
-	// Begin gives the address that the browser goes to, and the state that it comes back with.
+	// Methods are those that are offered to whoever comes.
+	Methods(r *http.Request) []Method
+	// Begin gives the address that the browser goes to, and the state that it comes back with. It fails with ErrRole
+	// where the person has to name a role.
 	Begin(r *http.Request, v *Visit) (address, state string, err error)
 	// End ends the login of a method that Begin has begun; an error of kind Denied says that it is not good.
 	End(r *http.Request, method, state, code, nonce string) (Person, error)
@@ -60,12 +62,7 @@ type visiting struct {
 func (a *API) methods(w http.ResponseWriter, r *http.Request) {
 	out := []Method{}
 	if a.cfg.Browser != nil {
-		origin, err := originOf(r.URL.Query().Get("origin"))
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		out = append(out, a.cfg.Browser.Methods(r, origin)...)
+		out = append(out, a.cfg.Browser.Methods(r)...)
 	}
 	answer(w, out)
 }

@@ -3,7 +3,7 @@
 // of the person: there is no second implementation of a write.
 //
 //	POST /ui/api/login         {"token"} or {"user", "password"}: begins a session, whose cookie no script can read
-//	GET  /ui/api/logins        the providers (OIDC) that are set up for ?origin=
+//	GET  /ui/api/logins        the providers (OIDC) that are offered
 //	POST /ui/api/login/begin   {"method", "role", "origin"}: where the browser goes to log in at one of them
 //	POST /ui/api/login/end     {"state", "code"}: what it came back with; begins a session
 //	POST /ui/api/logout        ends it

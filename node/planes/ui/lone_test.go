@@ -117,18 +117,18 @@ func TestOIDC(t *testing.T) {
 	v, p := startVault(t), jwkstest.New(t, "ES256").Provider("corbel", "shared/secret")
 	ann := v.browser()
 	methods := func() string {
-		_, text := v.do(ann, "GET", "/ui/api/logins?origin="+url.QueryEscape(v.at), nil)
+		_, text := v.do(ann, "GET", "/ui/api/logins", nil)
 		return strings.TrimSpace(text)
 	}
 	v.people("hidden", p, false)
 	v.asRoot("sys/auth/machines", map[string]any{"type": "jwt", "config": map[string]any{"listing_visibility": "unauth"}})
 	v.people("oidc", p, true)
-	if got, want := methods(), `[{"id":"secrets:oidc/","name":"the house's oidc","role":false}]`; got != want {
+	if got, want := methods(), `[{"id":"secrets:oidc/","name":"the house's oidc"}]`; got != want {
 		t.Fatalf("the form offers %s, want %s", got, want)
 	}
-	_, text := v.do(ann, "GET", "/ui/api/logins?origin=https://elsewhere.example", nil)
-	if strings.TrimSpace(text) != "[]" {
-		t.Errorf("a page at an address that no role allows is offered %s", text)
+	if code, text := v.do(ann, "POST", "/ui/api/login/begin", map[string]string{"method": "secrets:oidc/",
+		"origin": "https://elsewhere.example"}); code != http.StatusBadRequest || !strings.Contains(text, "allowed_redirect") {
+		t.Errorf("a page at an address that no role allows: %d %s", code, text)
 	}
 	if code, text := v.end(ann, v.begin(ann, p)); code != http.StatusOK || !strings.Contains(text, "oidc-ann") {
 		t.Fatalf("the login: %d %s", code, text)

@@ -7,9 +7,9 @@ const words = (e: unknown): string => (e instanceof Problem ? e.message : String
 interface Method {
   id: string;
   name: string;
-  /** role tells that the person has to name one. */
-  role: boolean;
 }
+
+const needsRole = "role:"; // begins what the server says when a login needs one
 
 const left = "corbel-left"; // where the person was when they left for a provider's page
 
@@ -19,6 +19,7 @@ export const isBack = (path: string): boolean => /^\/(vault\/auth\/.+\/)?oidc\/c
 /** Provider begins a login at a provider: the browser leaves the page, and comes back to Back. */
 function Provider(props: { of: Method; fail: (why: string) => void }) {
   const { of } = props;
+  const [role, setRole] = useState(false); // whether the person has to name one
   const begin = async (e: SubmitEvent) => {
     e.preventDefault();
     const role = new FormData(e.currentTarget as HTMLFormElement).get("role") ?? "";
@@ -31,15 +32,16 @@ function Provider(props: { of: Method; fail: (why: string) => void }) {
       sessionStorage.setItem(left, location.pathname + location.search);
       location.assign(address);
     } catch (e) {
-      props.fail(words(e));
+      if (!role && words(e).startsWith(needsRole)) setRole(true);
+      else props.fail(words(e));
     }
   };
   return (
     <form onSubmit={begin}>
-      {of.role && (
+      {role && (
         <label>
           {text.loginRole}
-          <input name="role" autocomplete="off" required />
+          <input name="role" autocomplete="off" required autofocus ref={(e) => e?.focus()} />
         </label>
       )}
       <button type="submit">{text.loginWith(of.name)}</button>
@@ -94,7 +96,7 @@ export function Login(props: { done: () => void }) {
   const [methods, setMethods] = useState<Method[]>([]);
   useEffect(() => {
     const end = new AbortController();
-    get<Method[]>(`/ui/api/logins?origin=${encodeURIComponent(location.origin)}`, end.signal).then(setMethods, () => undefined);
+    get<Method[]>("/ui/api/logins", end.signal).then(setMethods, () => undefined);
     return () => end.abort();
   }, []);
   const submit = async (e: SubmitEvent) => {

@@ -3,6 +3,7 @@ package secretlogin
 import (
 	"cmp"
 	"context"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,26 +17,21 @@ import (
 )
 
 // Providers log people in by the OIDC methods of the secrets plane. A method is offered where its mount shows itself
-// (listing_visibility) and its role sends browsers back to this page. What a login needs beside the browser's cookie
-// (state, PKCE, the provider's nonce) is the method's own. It is safe for concurrent use.
+// (listing_visibility); it is asked for nothing before somebody begins a login, since each question to it is a line of
+// the audit log. What a login needs beside the browser's cookie (state, PKCE, the provider's nonce) is the method's own.
+// It is safe for concurrent use.
 type Providers struct {
 	Ask *planeasker.Asker
 
-	mu    sync.Mutex
-	known map[string]offered // by origin
-}
-
-// offered are the methods of an origin as they were at a time.
-type offered struct {
-	at   time.Time
+	mu   sync.Mutex
+	at   time.Time // of list
 	list []uiapi.Method
 }
 
 const (
 	offeredFor  = 15 * time.Second // that the list of methods is not looked up again
-	mostOrigins = 64               // whose lists are kept
-	mostMethods = 16               // that are looked at
-	offerTime   = 3 * time.Second  // for a method to say whether it is set up
+	mostMethods = 16               // that are offered
+	offerTime   = 3 * time.Second  // for the list of mounts
 	atSecrets   = "secrets:"       // begins the id of a method; its mount follows
 )
 
@@ -44,58 +40,38 @@ const (
 func BackTo(origin, mount string) string { return origin + "/ui/vault/auth/" + mount + "oidc/callback" }
 
 // Methods implements uiapi.Browser.
-func (p *Providers) Methods(r *http.Request, origin string) []uiapi.Method {
+func (p *Providers) Methods(r *http.Request) []uiapi.Method {
 	p.mu.Lock()
-	kept, ok := p.known[origin]
-	p.mu.Unlock()
-	if ok && time.Since(kept.at) < offeredFor {
-		return kept.list
+	defer p.mu.Unlock() // who comes meanwhile wants the same list
+	if !p.at.IsZero() && time.Since(p.at) < offeredFor {
+		return p.list
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), offerTime)
 	defer cancel()
-	list := p.look(ctx, r, origin)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.known == nil || len(p.known) >= mostOrigins {
-		p.known = map[string]offered{}
+	list, err := p.look(ctx, r)
+	if err == nil || ctx.Err() == nil { // sealed and not there are answers too; who went away has none
+		p.at, p.list = time.Now(), list
 	}
-	p.known[origin] = offered{time.Now(), list}
 	return list
 }
 
-func (p *Providers) look(ctx context.Context, r *http.Request, origin string) []uiapi.Method {
-	nobody := &uiapi.Person{Remote: r.RemoteAddr}
+func (p *Providers) look(ctx context.Context, r *http.Request) ([]uiapi.Method, error) {
 	var seen struct {
 		Data struct {
 			Auth map[string]struct{ Type, Description string } `json:"auth"`
 		} `json:"data"`
 	}
-	if p.Ask.Get(ctx, nobody, "secrets", "/v1/sys/internal/ui/mounts", &seen) != nil {
-		return nil // sealed, or not there
+	nobody := &uiapi.Person{Remote: r.RemoteAddr}
+	if err := p.Ask.Get(ctx, nobody, "secrets", "/v1/sys/internal/ui/mounts", &seen); err != nil {
+		return nil, err
 	}
-	var mounts []string
-	for name, m := range seen.Data.Auth {
-		if m.Type == "oidc" || m.Type == "jwt" {
-			mounts = append(mounts, name)
+	var list []uiapi.Method
+	for _, mount := range slices.Sorted(maps.Keys(seen.Data.Auth)) {
+		if m := seen.Data.Auth[mount]; m.Type == "oidc" && len(list) < mostMethods {
+			list = append(list, uiapi.Method{ID: atSecrets + mount, Name: cmp.Or(m.Description, strings.TrimSuffix(mount, "/"))})
 		}
 	}
-	slices.Sort(mounts)
-	mounts = mounts[:min(len(mounts), mostMethods)]
-	all := make([]uiapi.Method, len(mounts))
-	var looking sync.WaitGroup
-	for i, mount := range mounts {
-		looking.Go(func() {
-			address, err := p.address(ctx, nobody, mount, "", BackTo(origin, mount), "")
-			m := uiapi.Method{ID: atSecrets + mount, Role: err != nil && strings.Contains(err.Error(), "missing role"),
-				Name: cmp.Or(seen.Data.Auth[mount].Description, strings.TrimSuffix(mount, "/"))}
-			// One whose provider does not answer now is set up all the same.
-			if address != "" || m.Role || errkind.Is(err, errkind.Unavailable) || ctx.Err() != nil {
-				all[i] = m
-			}
-		})
-	}
-	looking.Wait()
-	return slices.DeleteFunc(all, func(m uiapi.Method) bool { return m.ID == "" })
+	return list, nil
 }
 
 // address asks a mount where the browser goes to; "" where its role does not allow the way back.
@@ -118,6 +94,9 @@ func (p *Providers) Begin(r *http.Request, v *uiapi.Visit) (address, state strin
 	}
 	back := BackTo(v.Origin, mount)
 	address, err = p.address(r.Context(), &uiapi.Person{Remote: r.RemoteAddr}, mount, v.Role, back, v.Nonce)
+	if err != nil && v.Role == "" && strings.Contains(err.Error(), "missing role") {
+		return "", "", uiapi.ErrRole
+	}
 	if err != nil {
 		return "", "", err
 	}
