@@ -127,7 +127,8 @@ func TestOIDC(t *testing.T) {
 		t.Fatalf("the form offers %s, want %s", got, want)
 	}
 	if code, text := v.do(ann, "POST", "/ui/api/login/begin", map[string]string{"method": "secrets:oidc/",
-		"origin": "https://elsewhere.example"}); code != http.StatusBadRequest || !strings.Contains(text, "allowed_redirect") {
+		"origin": "https://elsewhere.example"}); code != http.StatusBadRequest ||
+		!strings.Contains(text, "allowed_redirect") {
 		t.Errorf("a page at an address that no role allows: %d %s", code, text)
 	}
 	if code, text := v.end(ann, v.begin(ann, p)); code != http.StatusOK || !strings.Contains(text, "oidc-ann") {

@@ -18,8 +18,8 @@ import (
 
 // Providers log people in by the OIDC methods of the secrets plane. A method is offered where its mount shows itself
 // (listing_visibility); it is asked for nothing before somebody begins a login, since each question to it is a line of
-// the audit log. What a login needs beside the browser's cookie (state, PKCE, the provider's nonce) is the method's own.
-// It is safe for concurrent use.
+// the audit log. What a login needs beside the browser's cookie (state, PKCE, the provider's nonce) is the method's
+// own. It is safe for concurrent use.
 type Providers struct {
 	Ask *planeasker.Asker
 
