@@ -9,6 +9,9 @@
 // spread attributes and distinct properties: without such there is one part, with a spread over 100
 // racks there are 100. Nothing is allocated per candidate; a Placer's slices serve all evaluations.
 //
+// A group that asks the same as the one before it in the same View does not walk (again.go): it rates anew the nodes
+// that the other took, and costs as little as a further allocation of it.
+//
 // Which part goes first is decided by Spreading.Need, so that spreads are exact to one allocation
 // wherever there is room; within equal need, the contract's final score; then chance, by the seed.
 //

@@ -25,6 +25,9 @@ type Group struct {
 	partOf   map[string]int32
 	partKeys []byte
 	metric   *jobs.Metric // of what was placed; made once
+	former   *jobs.Metric // of the Group that this one goes on from
+	metricAt int          // Placer.parkings when the newer of them was made
+	seen     uint64       // View.changes, as far as they are the Group's own
 }
 
 // held is how many allocations a node has.
@@ -59,9 +62,12 @@ func (p *property) value(n *jobs.Node) int {
 // Placer serves one Group at a time.
 func (p *Placer) Begin(v *View, job *jobs.Job, group *jobs.TaskGroup, program *feasible.Program,
 	live []*jobs.Allocation, dice *jobs.Dice) *Group {
+	if g := p.again(v, job, group, program, live, dice); g != nil {
+		return g
+	}
 	p.reset(v.State.Slots())
 	g := &Group{Placer: p, view: v, job: job, group: group, program: program, dice: dice,
-		held: map[uint32]held{}, partOf: map[string]int32{}}
+		held: map[uint32]held{}, partOf: map[string]int32{}, seen: v.changes}
 	g.spread = v.State.Config().AlgorithmOf(poolOf(job)) == jobs.SpreadFit
 	total := 0.0
 	rules := append(append([]jobs.Spread{}, group.Spreads...), job.Spreads...)
@@ -81,6 +87,9 @@ func (p *Placer) Begin(v *View, job *jobs.Job, group *jobs.TaskGroup, program *f
 		}
 	}
 	g.collect()
+	if p.last = nil; len(live) == 0 && len(g.spreads) == 0 && len(g.props) == 0 {
+		p.last = g
+	}
 	return g
 }
 
@@ -141,7 +150,7 @@ func (g *Group) collect() {
 	for i := range g.props {
 		partByNode = partByNode || g.props[i].Unique()
 	}
-	tie := g.dice.Next()
+	tie := g.chance()
 	var c *class
 	for u := range g.view.State.Uses() {
 		if c == nil || c.hash != u.Class {
@@ -262,8 +271,12 @@ func (g *Group) rate(at int32) bool {
 
 // refresh rates a candidate anew and moves it to where it belongs.
 func (g *Group) refresh(at int32) {
+	before := g.cands[at].pos == parked
 	g.out(at)
 	if g.rate(at) {
 		g.in(at)
+	}
+	if before != (g.cands[at].pos == parked) {
+		g.parkings++
 	}
 }

@@ -41,9 +41,11 @@ func (g *Group) try(at int32) (*state.Use, *jobs.Grant) {
 	if lacks != "" {
 		g.out(at)
 		c.lacks = lacks
+		g.parkings++
 		return nil, nil
 	}
 	c.use = g.view.Take(c.use, grant)
+	g.seen++
 	g.count(c.use, g.group.Name, 1)
 	g.refresh(at)
 	return c.use, grant
@@ -156,6 +158,7 @@ func (g *Group) move(a *jobs.Allocation, by int) {
 		} else {
 			u = g.view.Take(u, a.Grant)
 		}
+		g.seen++
 	}
 	g.count(u, a.Group, by)
 	if at := g.bySlot[u.Slot] - 1; at != parked {
@@ -233,8 +236,12 @@ func (g *Group) Metric() *jobs.Metric {
 // Placed is the Metric that allocations of the group share: made with the first one. Scores of
 // single nodes are computed for those who ask (package explain).
 func (g *Group) Placed() *jobs.Metric {
-	if g.metric == nil {
-		g.metric = g.Metric()
+	switch {
+	case g.metric != nil:
+	case g.former != nil && g.metricAt == g.parkings: // nothing that it counts has changed
+		g.metric = g.former
+	default:
+		g.metric, g.metricAt = g.Metric(), g.parkings
 	}
 	return g.metric
 }

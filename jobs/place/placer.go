@@ -11,6 +11,9 @@ type Placer struct {
 	bySlot  []int32 // candidate + 1
 	classes []class
 	parts   []part
+
+	last     *Group // that the next one may go on from (again.go), nil is none
+	parkings int    // how often a candidate was parked, or came back
 }
 
 // candidate is a node whose kind serves the group.

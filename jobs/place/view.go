@@ -9,6 +9,8 @@ import (
 type View struct {
 	State *state.State
 	over  []*state.Use // by slot; nil: as in State
+	// changes counts what was taken and given; tie is the chance that decides between equals, one draw for all.
+	changes, tie uint64
 }
 
 // NewView begins with s.
@@ -33,6 +35,7 @@ func (v *View) Node(id jobs.ID) *state.Use {
 
 // own is u for changing.
 func (v *View) own(u *state.Use) *state.Use {
+	v.changes++
 	if o := v.over[u.Slot]; o != nil {
 		return o
 	}

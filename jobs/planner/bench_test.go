@@ -80,3 +80,34 @@ func BenchmarkApply10000(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkDispatches is a pass of 500 children of one parameterized job.
+func BenchmarkDispatches(b *testing.B) {
+	s := fleet()
+	e := s.Edit(2)
+	var evals []*jobs.Evaluation
+	for n := range 500 {
+		j := bigJob(10_000+n, 1, false)
+		j.Type = jobs.Batch
+		evals = append(evals, &jobs.Evaluation{ID: number(3, n), JobKey: e.PutJob(j).JobKey, Type: j.Type, Priority: 50})
+	}
+	s = e.Done()
+	memory := &place.Placer{}
+	for _, walks := range []bool{false, true} {
+		b.Run(fmt.Sprint("walks ", walks), func(b *testing.B) {
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				p := NewPass(s, 1e18, uint64(n), memory)
+				for _, e := range evals {
+					if walks { // as if each asked for something else
+						memory.Forget()
+					}
+					if out := p.Evaluate(e); len(out.Plan.Place) != 1 {
+						b.Fatal(len(out.Plan.Place))
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(500*b.N), "µs/dispatch")
+		})
+	}
+}

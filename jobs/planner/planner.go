@@ -27,6 +27,7 @@ func NewPass(s *state.State, now jobs.Time, seed uint64, memory *place.Placer) *
 	if memory == nil {
 		memory = &place.Placer{}
 	}
+	memory.Forget()
 	return &Pass{state: s, view: place.NewView(s), placer: memory, now: now, seed: seed}
 }
 
