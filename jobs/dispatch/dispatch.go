@@ -1,13 +1,13 @@
 // Package dispatch makes a job from a parameterized one, a payload and meta (NO-13).
 //
-// A dispatch with a token that a living child of the same parent has is that child again: the caller looks with Find
-// before it makes one, under the same order as it commits. The package is pure: time and chance come in.
+// A dispatch with a token that a child of the same parent has is that child again: the caller asks
+// state.State.Dispatched before it makes one, and the command is judged by it once more in the order of commits. The
+// package is pure: time and chance come in.
 package dispatch
 
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -111,18 +111,4 @@ func ChildID(parent, prefix string, now jobs.Time, dice *jobs.Dice) string {
 	}
 	return parent + "/dispatch-" + prefix + strconv.FormatInt(int64(now)/1e9, 10) + "-" +
 		fmt.Sprintf("%08x", uint32(dice.Next()))
-}
-
-// Find is the child that a token made already, nil when there is none.
-func Find(children iter.Seq[*jobs.Job], parent jobs.JobKey, token string) *jobs.Job {
-	if token == "" {
-		return nil
-	}
-	for c := range children {
-		if c.Namespace == parent.Namespace && c.Origin.ParentID == parent.ID && c.Origin.Dispatched &&
-			c.Origin.Token == token {
-			return c
-		}
-	}
-	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"corbel.dev/corbel/jobs"
-	"corbel.dev/corbel/jobs/dispatch"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -37,9 +36,8 @@ func (b *builder) checkJob(w *JobWrite) error {
 		}
 	}
 	if o := w.Job.Origin; o.Dispatched && o.Token != "" { // two dispatches with one token are one
-		children := b.JobsFrom(jobs.JobKey{Namespace: w.Job.Namespace, ID: o.ParentID + "/dispatch-"})
 		parent := jobs.JobKey{Namespace: w.Job.Namespace, ID: o.ParentID}
-		if child := dispatch.Find(children, parent, o.Token); child != nil && child.ID != w.Job.ID {
+		if child := b.Dispatched(parent, o.Token); child != nil && child.ID != w.Job.ID {
 			return errkind.Errorf(errkind.Conflict, "the token has dispatched %q", child.ID)
 		}
 	}

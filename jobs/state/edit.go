@@ -21,6 +21,7 @@ type Edit struct {
 	free     table.Edit[uint32]
 	jobs     table.Edit[*jobs.Job]
 	versions table.Edit[*jobs.Job]
+	tokens   table.Edit[*jobs.Job]
 	allocs   [3]table.Edit[*jobs.Allocation] // by ID, node, job
 	evals    [2]table.Edit[*jobs.Evaluation]
 	deploys  [2]table.Edit[*jobs.Deployment]
@@ -56,7 +57,7 @@ func (e *Edit) Advance() { e.index++ }
 func (s *State) Edit(index uint64) *Edit {
 	return &Edit{
 		index: index, config: s.config, nodes: s.nodes.Edit(), uses: s.uses.Edit(),
-		slots: s.slots, free: s.free.Edit(), jobs: s.jobs.Edit(), versions: s.versions.Edit(),
+		slots: s.slots, free: s.free.Edit(), jobs: s.jobs.Edit(), versions: s.versions.Edit(), tokens: s.tokens.Edit(),
 		allocs:  [3]table.Edit[*jobs.Allocation]{s.allocs.Edit(), s.byNode.Edit(), s.byJob.Edit()},
 		evals:   [2]table.Edit[*jobs.Evaluation]{s.evals.Edit(), s.jobEvals.Edit()},
 		deploys: [2]table.Edit[*jobs.Deployment]{s.deploys.Edit(), s.byDeploy.Edit()},
@@ -67,7 +68,8 @@ func (s *State) Edit(index uint64) *Edit {
 func (e *Edit) Done() *State {
 	return &State{index: e.index, config: e.config, tables: tables{
 		nodes: e.nodes.Done(), uses: e.uses.Done(), slots: e.slots, free: e.free.Done(), jobs: e.jobs.Done(),
-		versions: e.versions.Done(), allocs: e.allocs[0].Done(), byNode: e.allocs[1].Done(), byJob: e.allocs[2].Done(),
+		versions: e.versions.Done(), tokens: e.tokens.Done(),
+		allocs: e.allocs[0].Done(), byNode: e.allocs[1].Done(), byJob: e.allocs[2].Done(),
 		evals: e.evals[0].Done(), jobEvals: e.evals[1].Done(), deploys: e.deploys[0].Done(), byDeploy: e.deploys[1].Done(),
 	}}
 }
@@ -158,10 +160,26 @@ func (e *Edit) PutJob(j *jobs.Job) *jobs.Job {
 		next.CreateIndex = e.index
 	}
 	note(e, before, &next)
-	e.jobs.Set(&next)
+	e.setJob(&next)
 	e.versions.Set(&next)
 	e.prune(&next)
 	return &next
+}
+
+// setJob makes j the newest version of its job.
+func (e *Edit) setJob(j *jobs.Job) {
+	if old, ok := e.jobs.Get(j); ok {
+		e.tokens.Delete(old)
+	}
+	e.jobs.Set(j)
+	if j.Origin.Dispatched && j.Origin.Token != "" {
+		e.tokens.Set(j)
+	}
+}
+
+// Dispatched is State.Dispatched as it is now.
+func (e *Edit) Dispatched(parent jobs.JobKey, token string) *jobs.Job {
+	return dispatched(e.tokens.Table, parent, token)
 }
 
 // prune forgets the oldest versions, but for the newest stable one.
@@ -193,7 +211,7 @@ func (e *Edit) SetStable(key jobs.JobKey, version uint64, stable bool) {
 	e.versions.Set(&next)
 	if newest, ok := e.jobs.Get(&next); ok && newest.Version == version {
 		next.ModifyIndex = e.index
-		e.jobs.Set(&next)
+		e.setJob(&next)
 	}
 	note(e, old, &next)
 }
@@ -201,6 +219,7 @@ func (e *Edit) SetStable(key jobs.JobKey, version uint64, stable bool) {
 // DeleteJob purges a job with its versions. Its allocations stay until they are swept.
 func (e *Edit) DeleteJob(key jobs.JobKey) {
 	if old, ok := e.jobs.Delete(&jobs.Job{JobKey: key}); ok {
+		e.tokens.Delete(old)
 		note(e, old, nil)
 	}
 	var gone []*jobs.Job

@@ -21,7 +21,7 @@ func (e *Edit) RestoreNode(n *jobs.Node) {
 func (e *Edit) RestoreJob(j *jobs.Job, newest bool) {
 	e.versions.Set(j)
 	if newest {
-		e.jobs.Set(j)
+		e.setJob(j)
 	}
 }
 
@@ -84,9 +84,3 @@ func (s *State) EvaluationCount() int { return s.evals.Len() }
 
 // AllocationCount is how many allocations are kept.
 func (s *State) AllocationCount() int { return s.allocs.Len() }
-
-// JobsFrom yields jobs from a key on, as they are now. The Edit must not change meanwhile.
-func (e *Edit) JobsFrom(key jobs.JobKey) iter.Seq[*jobs.Job] {
-	s := State{tables: tables{jobs: e.jobs.Table}}
-	return s.JobsFrom(key)
-}

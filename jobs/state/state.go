@@ -47,6 +47,7 @@ type tables struct {
 	free     table.Table[uint32] // slots that nobody has
 	jobs     table.Table[*jobs.Job]
 	versions table.Table[*jobs.Job] // by key, version
+	tokens   table.Table[*jobs.Job] // of dispatches with a token, newest versions: by parent, token, key
 	allocs   table.Table[*jobs.Allocation]
 	byNode   table.Table[*jobs.Allocation] // by node, ID
 	byJob    table.Table[*jobs.Allocation] // by job, ID
@@ -82,6 +83,9 @@ func Empty() *State {
 		jobs:  table.New(func(a, b *jobs.Job) int { return compareKeys(a.JobKey, b.JobKey) }),
 		versions: table.New(func(a, b *jobs.Job) int {
 			return then(compareKeys(a.JobKey, b.JobKey), func() int { return cmp.Compare(a.Version, b.Version) })
+		}),
+		tokens: table.New(func(a, b *jobs.Job) int {
+			return then(compareTokens(parentOf(a), a.Origin.Token, b), func() int { return compareKeys(a.JobKey, b.JobKey) })
 		}),
 		allocs: table.New(func(a, b *jobs.Allocation) int { return compareIDs(a.ID, b.ID) }),
 		byNode: table.New(func(a, b *jobs.Allocation) int {
@@ -242,6 +246,35 @@ func (s *State) DeploymentsOf(key jobs.JobKey) iter.Seq[*jobs.Deployment] {
 // JobsFrom yields the jobs from key on, in the order of namespaces and ids.
 func (s *State) JobsFrom(key jobs.JobKey) iter.Seq[*jobs.Job] {
 	return s.jobs.Seek(func(j *jobs.Job) int { return compareKeys(key, j.JobKey) })
+}
+
+// Dispatched is the child of a parameterized job that a dispatch with the token made, or nil.
+func (s *State) Dispatched(parent jobs.JobKey, token string) *jobs.Job {
+	return dispatched(s.tokens, parent, token)
+}
+
+func dispatched(tokens table.Table[*jobs.Job], parent jobs.JobKey, token string) *jobs.Job {
+	if token == "" {
+		return nil
+	}
+	for j := range tokens.Seek(func(j *jobs.Job) int {
+		return then(compareTokens(parent, token, j), func() int { return -1 }) // before the first of them
+	}) {
+		if compareTokens(parent, token, j) == 0 {
+			return j
+		}
+		break
+	}
+	return nil
+}
+
+func parentOf(j *jobs.Job) jobs.JobKey {
+	return jobs.JobKey{Namespace: j.Namespace, ID: j.Origin.ParentID}
+}
+
+// compareTokens is where a token of a parent stands beside that of j.
+func compareTokens(parent jobs.JobKey, token string, j *jobs.Job) int {
+	return then(compareKeys(parent, parentOf(j)), func() int { return strings.Compare(token, j.Origin.Token) })
 }
 
 // Deployment returns a deployment, or nil.

@@ -92,8 +92,7 @@ func (w writers) Dispatch(ctx context.Context, key jobs.JobKey, r dispatch.Reque
 	if err := dispatch.Check(parent, r); err != nil {
 		return nomadrows.Written{}, err
 	}
-	from := jobs.JobKey{Namespace: key.Namespace, ID: key.ID + "/dispatch-"}
-	if old := dispatch.Find(v.State.JobsFrom(from), key, r.Token); old != nil {
+	if old := v.State.Dispatched(key, r.Token); old != nil {
 		return nomadrows.Written{Job: old.ID, Index: v.State.Index()}, nil
 	}
 	child := dispatch.Child(parent, r, w.p.now(), jobs.NewDice(jobsched.Seed(), 1))
@@ -102,7 +101,7 @@ func (w writers) Dispatch(ctx context.Context, key jobs.JobKey, r dispatch.Reque
 		Put: []jobstore.JobWrite{{Job: child, Index: &none, EvalID: newID()}}}})
 	if errkind.Is(err, errkind.Conflict) { // another one with the token was faster
 		v = w.p.store.View()
-		if old := dispatch.Find(v.State.JobsFrom(from), key, r.Token); old != nil {
+		if old := v.State.Dispatched(key, r.Token); old != nil {
 			return nomadrows.Written{Job: old.ID, Index: v.State.Index()}, nil
 		}
 	}
