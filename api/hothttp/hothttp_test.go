@@ -381,6 +381,7 @@ func FuzzParse(f *testing.F) {
 		method := map[Method]string{GET: "GET", PUT: "PUT", POST: "POST"}[r.Method]
 		if want.Method != method || want.URL.Path != string(r.Path) || want.URL.RawQuery != string(r.Query) ||
 			want.Header.Get("X-Consul-Token") != string(r.Token) || want.Header.Get("X-Vault-Token") != string(r.VaultToken) ||
+			want.Header.Get("X-Nomad-Token") != string(r.NomadToken) ||
 			!bytes.Equal(body, r.Body) || want.Close {
 			t.Fatalf("read differently: %q", raw[:n])
 		}

@@ -20,8 +20,9 @@ type Request struct {
 	Path []byte
 	// Query is what follows '?', raw; nil without one.
 	Query []byte
-	// Token is the value of X-Consul-Token, VaultToken that of X-Vault-Token; nil without the header.
-	Token, VaultToken []byte
+	// Token is the value of X-Consul-Token, VaultToken and NomadToken those of X-Vault-Token and X-Nomad-Token; nil
+	// without the header.
+	Token, VaultToken, NomadToken []byte
 	// Gzip tells that the client accepts gzip.
 	Gzip bool
 	// Body is the whole body.
@@ -165,7 +166,14 @@ func (r *Request) header(line []byte, length *int, host *bool) bool {
 			return true
 		}
 		return equalFold(name, "content-length") && decimal(value, length)
-	case len("X-Vault-Token"):
+	case len("X-Vault-Token"): // and X-Nomad-Token
+		if equalFold(name, "x-nomad-token") {
+			if r.NomadToken != nil {
+				return false
+			}
+			r.NomadToken = given(value)
+			return true
+		}
 		if !equalFold(name, "x-vault-token") || r.VaultToken != nil {
 			return false
 		}

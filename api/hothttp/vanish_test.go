@@ -60,7 +60,7 @@ func TestPipelinedBehindParkedIsServedWhenItIsAnswered(t *testing.T) {
 
 // TestRepeatedTokenIsNotJudgedHere declines a second token, also behind an empty one: net/http's first one counts.
 func TestRepeatedTokenIsNotJudgedHere(t *testing.T) {
-	for _, name := range []string{"X-Consul-Token", "X-Vault-Token"} {
+	for _, name := range []string{"X-Consul-Token", "X-Vault-Token", "X-Nomad-Token"} {
 		for _, values := range [][2]string{{"", "full"}, {" ", "full"}, {"full", ""}, {"a", "b"}} {
 			raw := fmt.Sprintf("GET /a HTTP/1.1\r\nHost: x\r\n%s:%s\r\n%s: %s\r\n\r\n", name, values[0], name, values[1])
 			var r Request

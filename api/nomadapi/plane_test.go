@@ -326,7 +326,10 @@ func (p *plane) DeleteVariable(_ context.Context, namespace, path string, index 
 }
 
 func (p *plane) api() *API {
-	return New(Config{Needs: nomadrows.Needs{Views: p, Jobs: p, Starter: p, Nodes: p, Deployments: p, Settings: p,
-		Variables: p,
-		Clients:   p, Cluster: p}})
+	return New(Config{Needs: p.needs()})
+}
+
+func (p *plane) needs() nomadrows.Needs {
+	return nomadrows.Needs{Views: p, Jobs: p, Starter: p, Nodes: p, Deployments: p, Settings: p, Variables: p, Clients: p,
+		Cluster: p}
 }

@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync/atomic"
 	"time"
 
+	"corbel.dev/corbel/api/nomadapi"
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/heartbeat"
 	"corbel.dev/corbel/jobs/jobsched"
@@ -33,7 +33,7 @@ type Plane struct {
 	sched   *jobsched.Sched
 	nodes   *nodes
 	port    *port // nil where it is off
-	api     http.Handler
+	api     *nomadapi.API
 	began   time.Time
 	failed  atomic.Pointer[error]
 	ready   atomic.Bool
@@ -106,6 +106,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	add("updates", p.nodes.updates.run)
 	add("services", p.nodes.services.run)
 	add("events of the monitor", (&troubles{p: p}).run)
+	add("counts for dashboards", newMarks(p).run)
 	if p.port != nil {
 		add("api", p.servePort)
 	}

@@ -61,8 +61,8 @@ func (p *Plane) openPort() error {
 func (p *Plane) bind() error {
 	cfg := p.d.Cfg
 	server, err := httpx.NewServer(httpx.ServerConfig{Name: "jobs", Listen: []httpx.Listen{p.port.listen},
-		Handler: p.d.Front(p.api),
-		Conns:   p.d.Ports.HTTP, ExemptLoopback: cfg.Dev, MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: p.d.Ports.Bytes,
+		Handler: p.d.Front(p.api), Hot: nomadapi.NewShort(p.api, p.group.raft.IsLeader),
+		Conns: p.d.Ports.HTTP, ExemptLoopback: cfg.Dev, MaxHeaderBytes: cfg.HTTP.MaxHeaderBytes, Bytes: p.d.Ports.Bytes,
 		Logger: p.d.Log, Metrics: p.d.Metrics})
 	if err != nil {
 		return err
