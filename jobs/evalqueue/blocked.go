@@ -143,6 +143,14 @@ func within(a, b jobs.Vector) bool {
 	return a.CPU <= b.CPU && a.MemoryMB <= b.MemoryMB && a.DiskMB <= b.DiskMB
 }
 
+// Needs is what all blocked work asks for together.
+func (q *Queue) Needs() (all jobs.Vector) {
+	for _, b := range q.blocked {
+		all = all.Plus(b.All)
+	}
+	return all
+}
+
 // EachBlocked calls f with all blocked evaluations, in no order.
 func (q *Queue) EachBlocked(f func(*jobs.Evaluation)) {
 	for _, b := range q.blocked {

@@ -288,6 +288,17 @@ func (s *Sched) Stats() (q evalqueue.Stats, watched int) {
 	return t.stats(), watched
 }
 
+// Needs is what all that waits for room asks for; nothing where another server leads.
+func (s *Sched) Needs() jobs.Vector {
+	t := s.term.Load()
+	if t == nil {
+		return jobs.Vector{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.queue.Needs()
+}
+
 // Blocked tells since when the oldest blocked evaluation waits, zero when none does, and for each thing that lacks how
 // many of the jobs lack it: dimensions, constraints, classes of nodes. Where another server leads it tells nothing.
 func (s *Sched) Blocked() (oldest jobs.Time, lacks map[string]int) {

@@ -23,6 +23,7 @@ import (
 
 	"corbel.dev/corbel/doctor"
 	"corbel.dev/corbel/kit/loud"
+	"corbel.dev/corbel/kit/polltest"
 )
 
 var (
@@ -183,6 +184,9 @@ func expressions(t *testing.T) []expression {
 			Templating struct {
 				List []struct{ Definition string } `json:"list"`
 			} `json:"templating"`
+			Annotations struct {
+				List []struct{ Name, Expr string } `json:"list"`
+			} `json:"annotations"`
 			Panels []struct {
 				Title   string
 				Targets []struct{ Expr string }
@@ -200,6 +204,9 @@ func expressions(t *testing.T) []expression {
 				name, _, _ = strings.Cut(name, ",")
 				all = append(all, expression{file + ": variable", name})
 			}
+		}
+		for _, a := range d.Annotations.List {
+			all = append(all, expression{file + ": " + a.Name, a.Expr})
 		}
 		for _, p := range d.Panels {
 			for _, target := range p.Targets {
@@ -290,7 +297,7 @@ func TestWatchedMetrics(t *testing.T) {
 	sources := startWatched(t)
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); ; <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); ; <-tick.C {
 		have := map[string]bool{}
 		for _, s := range sources {
 			scrape(t, s, have)
@@ -342,11 +349,18 @@ func productWords(t *testing.T) map[string]bool {
 // source is where metrics are read.
 type source struct{ url, header string }
 
-// startWatched runs a server of all planes: dev for catalog, mesh and monitor, and one of the secrets plane.
+// watchedJobs are a job that is deployed, and one that no node has room for.
+var watchedJobs = []string{`{"Job":{"ID":"watched","Datacenters":["*"],"TaskGroups":[{"Name":"g","Count":1,
+	"Update":{"HealthCheck":"task_states","MinHealthyTime":1000000},"Tasks":[{"Name":"t","Driver":"raw_exec",
+	"Config":{"command":"/bin/sleep","args":["600"]},"Resources":{"CPU":1,"MemoryMB":10}}]}]}}`,
+	`{"Job":{"ID":"waits","Type":"batch","Datacenters":["*"],"TaskGroups":[{"Name":"g","Count":1,"Tasks":[{"Name":"t",
+	"Driver":"raw_exec","Config":{"command":"/bin/true"},"Resources":{"MemoryMB":900000000}}]}]}}`}
+
+// startWatched runs a server of all planes: dev for catalog, mesh, monitor and jobs, and one of the secrets plane.
 func startWatched(t *testing.T) []source {
 	t.Helper()
 	ports := map[string]int{}
-	for _, name := range []string{"http", "dns", "server", "serf", "grpc", "monitor", "agents", "secrets"} {
+	for _, name := range []string{"http", "dns", "server", "serf", "grpc", "monitor", "agents", "secrets", "jobs"} {
 		port, err := freePort()
 		if err != nil {
 			t.Fatal(err)
@@ -367,12 +381,27 @@ func startWatched(t *testing.T) []source {
 	flag := func(name string) string { return strconv.Itoa(ports[name]) }
 	start("dev", "--log-level", "error", "--http-port", flag("http"), "--dns-port", flag("dns"), "--server-port",
 		flag("server"), "--serf-lan-port", flag("serf"),
-		"--hcl", fmt.Sprintf("ports { grpc = %d\n monitor = %d\n monitor_agents = %d }", ports["grpc"], ports["monitor"],
-			ports["agents"]))
+		"--hcl", fmt.Sprintf("ports { grpc = %d\n monitor = %d\n monitor_agents = %d }\njobs { port = %d }",
+			ports["grpc"], ports["monitor"], ports["agents"], ports["jobs"]))
 	start("vault", "server", "-dev", "-dev-root-token-id=root", "-dev-listen-address=127.0.0.1:"+flag("secrets"),
 		"-dev-no-store-token")
+	for _, job := range watchedJobs {
+		polltest.NoError(t, 2*time.Minute, func() error {
+			resp, err := http.Post("http://127.0.0.1:"+flag("jobs")+"/v1/jobs", "application/json", strings.NewReader(job))
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			if err == nil && resp.StatusCode != http.StatusOK {
+				err = fmt.Errorf("%s: %s", resp.Status, text)
+			}
+			return err
+		}, "a job")
+	}
 	return []source{
 		{"http://127.0.0.1:" + flag("http") + "/v1/agent/metrics?format=prometheus", "X-Consul-Token"},
+		{"http://127.0.0.1:" + flag("jobs") + "/v1/metrics?format=prometheus", "X-None"},
 		{"http://127.0.0.1:" + flag("http") + "/v1/usage/metrics", "X-Consul-Token"},
 		{"http://127.0.0.1:" + flag("secrets") + "/v1/sys/metrics?format=prometheus", "X-Vault-Token"},
 		{"http://127.0.0.1:" + flag("monitor") + "/metrics", "X-None"},

@@ -41,6 +41,12 @@ func (p *Plane) meter() {
 	stat("blocked_evals.total_blocked", "Jobs that wait for room.", queue(func(_, _, _, _, n, _ int) int { return n }))
 	stat("blocked_evals.total_escaped", "Of these, jobs that any node might serve.",
 		queue(func(_, _, _, _, _, n int) int { return n }))
+	stat("blocked_evals.cpu", "MHz that what waits for room asks for.", func() float64 {
+		return float64(p.sched.Needs().CPU)
+	})
+	stat("blocked_evals.memory", "MB that what waits for room asks for.", func() float64 {
+		return float64(p.sched.Needs().MemoryMB)
+	})
 	stat("heartbeat.active", "Nodes that are expected to beat.", func() float64 {
 		_, n := p.sched.Stats()
 		return float64(n)
