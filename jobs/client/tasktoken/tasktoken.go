@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/jobs/client/allocdir"
@@ -62,10 +63,12 @@ const (
 )
 
 const (
-	askLimit  = 30 * time.Second // of a question to an issuer
-	backLimit = 5 * time.Second  // of giving a token back
-	patience  = 5 * time.Second  // how long a task waits before an event says what for
-	lastPause = 2 * time.Minute  // the longest pause between tries
+	// askLimit bounds a question to an issuer, by far: a secrets plane in trouble may take minutes (NZ-2), and who gives
+	// up earlier than it answers never gets a token, and asks for ever more.
+	askLimit  = 3 * time.Minute
+	backLimit = 5 * time.Second // of giving a token back
+	patience  = 5 * time.Second // how long a task waits before an event says what for
+	lastPause = 2 * time.Minute // the longest pause between tries
 )
 
 // Step is the step of a task's start. It implements allocrunner.Step, Resumer and Ender.
@@ -297,7 +300,15 @@ func (k *keeper) ask(ctx context.Context, question func(ctx context.Context) (To
 
 // first obtains a token, however long that takes. What is refused ends the start; the restart policy counts it.
 func (k *keeper) first(ctx context.Context, h *held) (Token, error) {
-	began, told := k.Clock.Now(), false
+	var why atomic.Value // a string, of the last try
+	slow := k.Clock.AfterFunc(patience, func() {
+		text := "The task waits for " + h.what
+		if last, ok := why.Load().(string); ok {
+			text += ": " + last
+		}
+		k.w.Note("Waiting for Token", text)
+	})
+	defer slow.Stop()
 	retry := backoff.Backoff{Min: time.Second, Max: lastPause}
 	for {
 		t, err := k.ask(ctx, h.obtain)
@@ -309,10 +320,7 @@ func (k *keeper) first(ctx context.Context, h *held) (Token, error) {
 		case !errkind.Is(err, errkind.Unavailable):
 			return t, errkind.Errorf(errkind.Unavailable, "%s is refused: %s", h.what, errkind.Text(err))
 		}
-		if !told && k.Clock.Since(began) >= patience {
-			told = true
-			k.w.Note("Waiting for Token", "The task waits for "+h.what+": "+errkind.Text(err))
-		}
+		why.Store(errkind.Text(err))
 		if !k.pause(ctx, retry.Next()) {
 			return t, ctx.Err()
 		}

@@ -38,7 +38,9 @@ const openLogins, waitingLogins = 16, 4096
 
 // tokens is the step that gives tasks their tokens.
 func (a *Agent) tokens(d *plane.Doors, k *Keys) (*tasktoken.Step, error) {
-	transport := &http.Transport{TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: openLogins}
+	dialer := &net.Dialer{Timeout: 10 * time.Second} // a host that is away is known soon; one that is slow has longer
+	transport := &http.Transport{DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: openLogins}
 	if file := k.Tokens.CA; file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
