@@ -1,6 +1,6 @@
 // Package simnodes plays many nodes of the jobs plane in one process, each with the product's own node client and a
-// connection of its own to a server. Their tasks are the mock driver's, and nothing of them is kept: what the
-// benchmarks measure is the servers.
+// connection of its own to a server, or to the next one when that does not answer. Their tasks are the mock driver's,
+// and nothing of them is kept: what the benchmarks measure, and the fault tests judge, is the servers.
 package simnodes
 
 import (
@@ -22,10 +22,8 @@ import (
 	"corbel.dev/corbel/jobs/client/driver/mockdriver"
 	"corbel.dev/corbel/jobs/client/fingerprint"
 	"corbel.dev/corbel/jobs/client/nodeclient"
-	"corbel.dev/corbel/jobs/noderpc"
 	"corbel.dev/corbel/kit/childcall"
 	"corbel.dev/corbel/kit/clock"
-	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/spawn"
 )
 
@@ -60,10 +58,10 @@ type figures struct {
 }
 
 // Serve plays the nodes for the process on the other side of in and out, until in ends. The calls: "start" with the
-// nodes, then "figures" as often as wanted.
+// nodes, then "figures" as often as wanted, and those that break nodes (faults.go).
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &fleet{coming: make(chan struct{}, comingMost)}
+	f := &fleet{coming: make(chan struct{}, comingMost), nodes: map[int]*node{}}
 	defer f.running.Wait()
 	defer cancel()
 	return childcall.Serve(ctx, in, out, func(_ context.Context, method string, body json.RawMessage) (any, error) {
@@ -77,7 +75,16 @@ type fleet struct {
 	started bool
 	running sync.WaitGroup
 	coming  chan struct{} // a place for each node that began and that no server took yet
+	nodes   map[int]*node // that run, or ran, by number; calls come one at a time
 	counts
+}
+
+// node is one of them.
+type node struct {
+	*nodeclient.Client
+	line  *line
+	kill  context.CancelFunc
+	ended chan struct{}
 }
 
 // counts are what all nodes count together.
@@ -101,6 +108,10 @@ func (f *fleet) handle(ctx context.Context, method string, body json.RawMessage)
 		return nil, f.start(ctx)
 	case "figures":
 		return f.figures()
+	case "kill", "cut", "mend", "more":
+		return nil, f.change(ctx, method, body)
+	case "running":
+		return f.allocations(), nil
 	}
 	return nil, fmt.Errorf("unknown call %q", method)
 }
@@ -124,23 +135,32 @@ func (f *fleet) start(ctx context.Context) error {
 			c.First+c.Count, len(c.Servers), MaxNodes)
 	}
 	f.started = true
-	for i := range c.Count {
-		n, calls, err := f.build(c.First + i)
+	return f.begin(ctx, c.First, c.Count)
+}
+
+// begin has nodes come.
+func (f *fleet) begin(ctx context.Context, first, count int) error {
+	for i := range count {
+		n, calls, err := f.build(first + i)
 		if err != nil {
 			return err
 		}
-		after := c.Join * time.Duration(i) / time.Duration(c.Count)
+		alive, kill := context.WithCancel(ctx)
+		n.kill, f.nodes[first+i] = kill, n
+		after := f.cfg.Join * time.Duration(i) / time.Duration(count)
 		f.running.Go(func() {
-			err := spawn.Sleep(ctx, after)
+			defer close(n.ended)
+			err := spawn.Sleep(alive, after)
 			select {
 			case f.coming <- struct{}{}:
-				err = n.Run(ctx)
-			case <-ctx.Done():
+				err = n.Run(alive)
+				n.line.came() // one that is killed before a server took it frees its place too
+			case <-alive.Done():
 			}
 			err = errors.Join(err, calls.Close())
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if ctx.Err() == nil {
+			if alive.Err() == nil {
 				f.broken = errors.Join(f.broken, err)
 			}
 		})
@@ -149,7 +169,7 @@ func (f *fleet) start(ctx context.Context) error {
 }
 
 // build makes a node, which dials from an address of its own as hosts do.
-func (f *fleet) build(number int) (*nodeclient.Client, *rpc.Client, error) {
+func (f *fleet) build(number int) (*node, *rpc.Client, error) {
 	ip := net.IPv4(127, byte(64+number>>16), byte(number>>8), byte(number))
 	w, err := wire.New(wire.Config{Listener: nobody{}, Dialer: &net.Dialer{LocalAddr: &net.TCPAddr{IP: ip}}})
 	if err != nil {
@@ -161,66 +181,17 @@ func (f *fleet) build(number int) (*nodeclient.Client, *rpc.Client, error) {
 	id := jobs.ID{0: 0x51, 6: 0x40, 8: 0x80} // a version 4 UUID by its looks
 	binary.BigEndian.PutUint32(id[12:], uint32(number)+1)
 	none := func() string { return "" }
+	l := &line{counts: &f.counts, rpc: calls, coming: f.coming, servers: f.cfg.Servers}
+	l.at.Store(uint32(number))
 	c, err := nodeclient.New(nodeclient.Config{
 		Node: nodeclient.Identity{ID: id, Name: fmt.Sprintf("node-%05d", number), Datacenter: f.cfg.Datacenter,
 			Pool: "default"},
 		Drivers: map[string]driver.Driver{mockdriver.Name: &mockdriver.Driver{Clock: clock.Real{}}},
-		Servers: &servers{counts: &f.counts, rpc: calls, coming: f.coming,
-			addr: f.cfg.Servers[number%len(f.cfg.Servers)]},
-		RPCAddr: none, HTTPAddr: none,
+		Servers: l, RPCAddr: none, HTTPAddr: none,
 		Host: fingerprint.Options{Address: ip.String(), TotalCPU: f.cfg.CPU, MemoryMB: f.cfg.MemoryMB,
 			DiskMB: f.cfg.DiskMB, MinPort: 20000, MaxPort: 32000}})
-	return c, calls, err
+	return &node{Client: c, line: l, ended: make(chan struct{})}, calls, err
 }
 
 // nobody is a listener to which nobody comes: the wire is for dialling alone.
 type nobody struct{ net.Listener }
-
-// servers is the server of a node.
-type servers struct {
-	*counts
-	rpc    *rpc.Client
-	addr   string
-	coming <-chan struct{}
-	once   sync.Once // a node counts as registered, and frees its place, once
-}
-
-// Call implements nodeclient.Servers.
-func (s *servers) Call(ctx context.Context, method string, req []byte) ([]byte, error) {
-	answer, err := s.rpc.Call(ctx, s.addr, method, req)
-	if err != nil {
-		s.failure(ctx, method, err)
-		return nil, err
-	}
-	switch method {
-	case noderpc.MethodRegister:
-		s.once.Do(func() { s.registered.Add(1); <-s.coming })
-	case noderpc.MethodHeartbeat:
-		s.beats.Add(1)
-	case noderpc.MethodUpdate:
-		s.batches.Add(1)
-	}
-	return answer, nil
-}
-
-// Stream implements nodeclient.Servers.
-func (s *servers) Stream(ctx context.Context, method string, req []byte) (nodeclient.Stream, error) {
-	stream, err := s.rpc.Stream(ctx, s.addr, method, req)
-	if err != nil {
-		s.failure(ctx, method, err)
-		return nil, errkind.E(errkind.Of(err), "", err)
-	}
-	return stream, nil
-}
-
-func (s *servers) failure(ctx context.Context, method string, err error) {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return // the fleet ends
-	}
-	s.failed.Add(1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lost == nil {
-		s.lost = fmt.Errorf("%s: %w", method, err)
-	}
-}

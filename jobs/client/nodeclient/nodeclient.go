@@ -429,6 +429,19 @@ func (c *Client) Has(id string) bool {
 	return false
 }
 
+// Running are the names of the allocations that are not over, by their ids.
+func (c *Client) Running() map[string]string {
+	all := map[string]string{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, a := range c.allocs {
+		if a.ended.IsZero() {
+			all[id.String()] = a.Workload().Name()
+		}
+	}
+	return all
+}
+
 // Debug is the node's part of the debug archive.
 func (c *Client) Debug() any {
 	all := map[string]any{}

@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/kit/fault/netns"
 	"corbel.dev/corbel/secrets/storage/pgstore/pgtest"
 	"corbel.dev/corbel/test/fault/catalogruns"
+	"corbel.dev/corbel/test/fault/jobsruns"
 	"corbel.dev/corbel/test/fault/meshruns"
 	"corbel.dev/corbel/test/fault/monitorruns"
 	"corbel.dev/corbel/test/fault/secretsruns"
@@ -95,6 +96,17 @@ var rows = []row{
 		usageCrash(usageruns.Usage{Servers: 3, Cycles: 15, Load: 2 * time.Second})},
 	{"usage-one", "the same on one server", 4, 90 * time.Second, false,
 		usageCrash(usageruns.Usage{Servers: 1, Cycles: 20})},
+	{"jobs", "A4, jobs plane: kill -9 and power loss cycles of three servers while jobs are registered, updated, " +
+		"stopped and dispatched; time until every server answered", 10, 3 * time.Minute, false,
+		jobsCrash(jobsruns.Crash{Servers: 3, Nodes: 30, Cycles: 25})},
+	{"jobs-one", "the same on one server", 4, 90 * time.Second, false,
+		jobsCrash(jobsruns.Crash{Servers: 1, Nodes: 30, Cycles: 25})},
+	{"jobs-faults", "jobs plane: leaders killed while they place, a tenth of the nodes dead at once, 3,000 of 3,300 " +
+		"cut off for a moment or until they are taken for dead; time from a leader's end to the next placement", 2,
+		8 * time.Minute, false, jobsFaults},
+	{"jobs-beside", "jobs plane: placements beside metrics sinks that stall, and beside a secrets plane that takes 30 s " +
+		"for an answer, in pairs with quiet ones; what of the rate is left, in percent", 1, 6 * time.Minute, true,
+		jobsBeside},
 	{"watch", "A3: blocking queries of keys, prefixes and services across faults, 30 s", 5, 40 * time.Second,
 		false, watch},
 	{"disk-errors", "A7: ENOSPC and EIO on each kind of operation, after ever more that go well; worst time until " +
@@ -206,6 +218,27 @@ func usageCrash(cfg usageruns.Usage) runner {
 		return done{map[string]int{"cycles": r.Cycles, "events": r.Events, "sent again": r.Retries,
 			"duplicates": r.Duplicates, "late": r.Late, "voids": r.Voids, "values judged": r.Judged}, r.Starts}, err
 	}
+}
+
+func jobsCrash(cfg jobsruns.Crash) runner {
+	return func(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+		r, err := jobsruns.RunCrash(ctx, l, cfg, seed)
+		return done{map[string]int{"cycles": r.Cycles, "power losses": r.Powerless, "changes": r.Changes,
+			"sent again": r.Retries, "dispatches": r.Dispatches, "allocations": r.Allocations}, r.Starts}, err
+	}
+}
+
+func jobsFaults(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := jobsruns.RunFaults(ctx, l, jobsruns.Faults{Nodes: 3300, Cut: 3000, Long: seed%2 == 0, Leaders: 3}, seed)
+	return done{map[string]int{"faults": r.Steps, "leaders killed": len(r.Resumed), "placed meanwhile": r.Placed,
+		"nodes killed": r.Killed, "nodes cut off": r.Cut}, r.Resumed}, err
+}
+
+func jobsBeside(ctx context.Context, l *faultrun.Lab, seed uint64) (done, error) {
+	r, err := jobsruns.RunBeside(ctx, l, jobsruns.Beside{Pairs: 10, Allocations: 1000, Answer: 30 * time.Second,
+		Least: 0.9}, seed)
+	return done{Counts: map[string]int{"pairs": len(r.Sink) + len(r.Secrets), "tokens": r.Tokens,
+		"metrics dropped": int(r.Dropped)}}, err
 }
 
 func monitorCrash(cfg monitorruns.MonitorCrash) func(context.Context, *faultrun.Lab, uint64) (done, error) {
