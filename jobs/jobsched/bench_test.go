@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/dispatch"
 	"corbel.dev/corbel/jobs/heartbeat"
 	"corbel.dev/corbel/jobs/jobstore"
 	"corbel.dev/corbel/kit/polltest"
@@ -113,4 +114,60 @@ func benchNode(n int) *jobs.Node {
 		Capacity:   jobs.Capacity{Total: jobs.Vector{CPU: 8000, MemoryMB: 16_000, DiskMB: 100_000}},
 		Attributes: map[string]string{"kernel.name": "linux"},
 		Drivers:    map[string]jobs.Driver{"mock": {Detected: true, Healthy: true}}}
+}
+
+// parameterized is a job that is dispatched.
+func parameterized(id string) *jobs.Job {
+	return job(id, 1, func(j *jobs.Job) {
+		j.Type, j.Dispatch = jobs.Batch, &jobs.DispatchRules{Payload: dispatch.Forbidden}
+		j.Groups[0].Reschedule = nil
+		j.Groups[0].Tasks[0].Resources = jobs.Resources{CPU: 1, MemoryMB: 1}
+	})
+}
+
+// BenchmarkDispatch has 16 clients dispatch, each time to the end: placed, run and reported. There is no disk and no
+// network, so that a profile shows what the plane itself costs.
+func BenchmarkDispatch(b *testing.B) {
+	s := &solo{leads: make(chan struct{})}
+	var sched *Sched
+	s.store = jobstore.New(jobstore.Config{Applied: func(x, y *jobstore.View, c []jobstore.Changed) {
+		sched.Applied(x, y, c)
+	}})
+	sched = New(Config{Group: s, Store: s.store.View, Propose: s.propose, Beats: heartbeat.Config{Grace: time.Hour},
+		Meters: NewMeters(telemetry.New(telemetry.Config{}))})
+	ctx, cancel := context.WithCancel(b.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	all.Go(func() { _ = sched.Run(ctx) })
+	polltest.Within(b, time.Minute, sched.Leads, "leads")
+	c := &jobstore.Command{Head: sched.head(jobstore.NodeRegistration)}
+	for n := range 200 {
+		c.Nodes.Put = append(c.Nodes.Put, jobstore.NodeWrite{Secret: "s", Node: benchNode(n)})
+	}
+	parent := parameterized("parent")
+	c.Jobs.Put = []jobstore.JobWrite{{Job: parent}}
+	if _, err := s.propose(ctx, c); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	var next atomic.Int64
+	var clients sync.WaitGroup
+	for range 16 {
+		clients.Go(func() {
+			for next.Add(1) <= int64(b.N) {
+				now := sched.now()
+				child := dispatch.Child(parent, dispatch.Request{}, now, jobs.NewDice(Seed(), uint64(now)))
+				if _, err := s.propose(ctx, &jobstore.Command{Head: sched.head(jobstore.JobRegistered),
+					Jobs: jobstore.JobWrites{Put: []jobstore.JobWrite{{Job: child}}}}); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	polltest.Within(b, 10*time.Minute, func() bool { return s.store.View().State.AllocationCount() >= b.N },
+		"all are placed")
+	b.ReportMetric(float64(s.bytes.Load())/float64(b.N), "bytes/dispatch")
 }

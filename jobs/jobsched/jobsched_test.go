@@ -2,10 +2,12 @@ package jobsched
 
 import (
 	"bytes"
+	"sync"
 	"testing"
 	"time"
 
 	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/dispatch"
 	"corbel.dev/corbel/jobs/jobstore"
 )
 
@@ -347,4 +349,47 @@ func written(t *testing.T, v *jobstore.View) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+// TestDispatchesShareCommits: what many dispatches need beyond their own commands is shared: plans and evaluations of
+// hundreds are decided in one pass and committed together.
+func TestDispatchesShareCommits(t *testing.T) {
+	inWorld(t, 20, func(w *world) {
+		parent := parameterized("parent")
+		w.register(parent)
+		before := len(w.log)
+		const n = 400
+		var clients sync.WaitGroup
+		for range 16 {
+			clients.Go(func() {
+				for range n / 16 {
+					now := w.now()
+					w.register(dispatch.Child(parent, dispatch.Request{}, now, jobs.NewDice(Seed(), uint64(now))))
+				}
+			})
+		}
+		clients.Wait()
+		w.within(time.Minute, "not all dispatches are over", func() bool {
+			done := 0
+			for a := range w.store.View().State.Allocations() {
+				if a.Client.Status == jobs.ClientComplete {
+					done++
+				}
+			}
+			return done == n
+		})
+		kinds := map[string]int{}
+		for _, raw := range w.log[before:] {
+			c, err := jobstore.Decode(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kinds[c.Kind]++
+		}
+		// 25 rounds of 16 clients: a pass can have what came while the last one was committed.
+		if kinds[jobstore.JobRegistered] != n || kinds[jobstore.PlanResult] > n/4 ||
+			kinds[jobstore.EvaluationUpdated] > n/16 {
+			t.Errorf("commits of %d dispatches: %v", n, kinds)
+		}
+	})
 }
