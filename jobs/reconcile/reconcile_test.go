@@ -419,3 +419,11 @@ func TestDrain(t *testing.T) {
 		}
 	}
 }
+
+// TestCountsOfCanaries: a plan that only starts a canary creates nothing beside it, as stock counts.
+func TestCountsOfCanaries(t *testing.T) {
+	r := do(version(1, rolling(1)), running(version(0, nil), 3), nil, nil)
+	if got, want := r.Groups[0].Counts, (Counts{Ignore: 3, Canary: 1}); got != want {
+		t.Errorf("%+v, not %+v", got, want)
+	}
+}

@@ -39,7 +39,7 @@ func (g *work) do(list []*jobs.Allocation) {
 		waiting = g.roll(destructive, rolling, placing)
 	}
 	g.out.Counts.Ignore = len(g.keep) - len(inPlace) - g.out.Counts.Destructive
-	g.out.Counts.Place = len(g.out.Place)
+	g.out.Counts.Place = len(g.out.Place) - g.out.Counts.Canary // as stock says: canaries are not created beside
 	g.complete = placing+waiting+g.out.Counts.Destructive+len(inPlace) == 0 && g.healthy()
 }
 

@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// marksEvery is how often jobs are counted for dashboards, when there was a commit meanwhile.
-	marksEvery = 10 * time.Second
+	// marksEvery is how often jobs are counted for dashboards, when there was a commit meanwhile, which is looked for
+	// each marksLook: what happens after quiet is told soon.
+	marksEvery, marksLook = 10 * time.Second, time.Second
 	// maxMarks bounds the deployments that dashboards show, and maxCounted the groups: both stay below the series that a
 	// name may have.
 	maxMarks, maxCounted = 200, 900
@@ -37,8 +38,6 @@ func newMarks(p *Plane) *marks {
 	m := &marks{p: p, began: p.metrics.GaugeSet("deployment.start_ms"), ended: p.metrics.GaugeSet("deployment.end_ms"),
 		status: map[string]*telemetry.Gauge{}, groups: map[string]*telemetry.GaugeSet{},
 		untold: p.metrics.Gauge("job_summary.untold")}
-	p.metrics.Declare(telemetry.KindGauge, "deployment.start_ms", "When a deployment began, in milliseconds since 1970.")
-	p.metrics.Declare(telemetry.KindGauge, "deployment.end_ms", "When a deployment ended, in milliseconds since 1970.")
 	p.metrics.Declare(telemetry.KindGauge, "job_summary.untold", "Groups beyond those that job_summary names.")
 	for _, name := range []string{"pending", "running", "dead"} {
 		m.status[name] = p.metrics.Gauge("job_status." + name)
@@ -51,12 +50,14 @@ func newMarks(p *Plane) *marks {
 
 // run counts until ctx ends.
 func (m *marks) run(ctx context.Context) error {
+	var told time.Time
 	for {
-		if s := m.p.store.View().State; s.Index() != m.index {
-			m.index = s.Index()
+		now := m.p.d.Clock.Now()
+		if s := m.p.store.View().State; s.Index() != m.index && now.Sub(told) >= marksEvery {
+			m.index, told = s.Index(), now
 			m.tell(s)
 		}
-		timer := m.p.d.Clock.NewTimer(marksEvery)
+		timer := m.p.d.Clock.NewTimer(marksLook)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
