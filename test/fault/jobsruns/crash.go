@@ -25,7 +25,7 @@ type Crash struct {
 
 // Report tells what a run did.
 type Report struct {
-	Cycles, Powerless, Changes, Retries, Dispatches, Allocations, Looks int
+	Cycles, Powerless, Changes, Retries, Dispatches, Allocations int
 	// Starts are the times from a start until every server answered for the jobs plane.
 	Starts []time.Duration
 }
