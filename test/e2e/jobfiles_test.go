@@ -105,7 +105,7 @@ func TestJobFiles(t *testing.T) {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
 	for _, file := range files {
-		d.want(1, []string{"jobs", "plan", file}, `+ Job: "`)
+		d.want(1, []string{"jobs", "plan", file}, `Job: "`, "Scheduler dry-run")
 	}
 	file := func(name string) string { return filepath.Join(jobFiles, name+".nomad.hcl") }
 
