@@ -108,31 +108,41 @@ func (n *nodes) frame(v *jobstore.View, m *noderpc.Watch, sent map[jobs.ID]told,
 	return f
 }
 
-// jobTexts has versions of jobs as JSON, each encoded once. It is bounded: past maxTexts it begins anew.
+// jobTexts has versions of jobs as JSON, each encoded once, by the first node that asks and beside the others: nothing
+// is encoded under the lock. It is bounded: past maxTexts it begins anew.
 type jobTexts struct {
-	mu  sync.Mutex
-	all map[*jobs.Job][]byte
+	mu  sync.Mutex // guards all
+	all map[*jobs.Job]*jobText
+}
+
+type jobText struct {
+	once sync.Once
+	text []byte
 }
 
 const maxTexts = 4096
 
-func newJobTexts() *jobTexts { return &jobTexts{all: map[*jobs.Job][]byte{}} }
+func newJobTexts() *jobTexts { return &jobTexts{all: map[*jobs.Job]*jobText{}} }
 
 func (t *jobTexts) of(j *jobs.Job) []byte {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if text, ok := t.all[j]; ok {
-		return text
+	one := t.all[j]
+	if one == nil {
+		if len(t.all) >= maxTexts {
+			clear(t.all)
+		}
+		one = &jobText{}
+		t.all[j] = one
 	}
-	text, err := json.Marshal(jobwire.FromJob(j))
-	if err != nil {
-		panic("jobsplane: " + err.Error()) // jobwire's types have nothing that JSON cannot say
-	}
-	if len(t.all) >= maxTexts {
-		clear(t.all)
-	}
-	t.all[j] = text
-	return text
+	t.mu.Unlock()
+	one.once.Do(func() {
+		text, err := json.Marshal(jobwire.FromJob(j))
+		if err != nil {
+			panic("jobsplane: " + err.Error()) // jobwire's types have nothing that JSON cannot say
+		}
+		one.text = text
+	})
+	return one.text
 }
 
 var _ rpc.StreamHandler = (*nodes)(nil).allocs
