@@ -26,9 +26,9 @@ func (p *Placer) again(v *View, job *jobs.Job, group *jobs.TaskGroup, program *f
 			g.refresh(at) // without the former job's allocations
 		}
 	}
-	g.former, g.metricAt = l.metric, l.metricAt
-	if g.former == nil {
-		g.former = l.former
+	g.metric = metrics{former: l.metric.own, at: l.metric.at}
+	if l.metric.own == nil {
+		g.metric.former = l.metric.former
 	}
 	p.last = g
 	return g

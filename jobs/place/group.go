@@ -24,10 +24,15 @@ type Group struct {
 	props    []property
 	partOf   map[string]int32
 	partKeys []byte
-	metric   *jobs.Metric // of what was placed; made once
-	former   *jobs.Metric // of the Group that this one goes on from
-	metricAt int          // Placer.parkings when the newer of them was made
-	seen     uint64       // View.changes, as far as they are the Group's own
+	metric   metrics
+	seen     uint64 // View.changes, as far as they are the Group's own
+}
+
+// metrics is what allocations of the Group share.
+type metrics struct {
+	own    *jobs.Metric // made once, with the first that is placed
+	former *jobs.Metric // of the Group that this one goes on from
+	at     int          // Placer.parkings when the newer of them was made
 }
 
 // held is how many allocations a node has.

@@ -236,14 +236,14 @@ func (g *Group) Metric() *jobs.Metric {
 // Placed is the Metric that allocations of the group share: made with the first one. Scores of
 // single nodes are computed for those who ask (package explain).
 func (g *Group) Placed() *jobs.Metric {
-	switch {
-	case g.metric != nil:
-	case g.former != nil && g.metricAt == g.parkings: // nothing that it counts has changed
-		g.metric = g.former
+	switch m := &g.metric; {
+	case m.own != nil:
+	case m.former != nil && m.at == g.parkings: // nothing that it counts has changed
+		m.own = m.former
 	default:
-		g.metric, g.metricAt = g.Metric(), g.parkings
+		m.own, m.at = g.Metric(), g.parkings
 	}
-	return g.metric
+	return g.metric.own
 }
 
 func (g *Group) closedText(p *part) string {

@@ -27,8 +27,8 @@ type work struct {
 
 // allocation is one as lists have it.
 type allocation struct {
-	ID, Name, JobID, NodeID, DesiredStatus, ClientStatus string
-	JobVersion                                           uint64
+	ID, Name, JobID, NodeID, DesiredStatus, ClientStatus, ClientDescription string
+	JobVersion, CreateIndex, ModifyIndex                                    uint64
 }
 
 // live reports whether it is to run, and may.
@@ -174,7 +174,7 @@ func (l *ledger) compare(ctx context.Context) error {
 	if err := l.dispatched(byJob); err != nil {
 		return err
 	}
-	return l.onNodes(ctx, want)
+	return l.onNodes(ctx, want, list)
 }
 
 // job compares one, and adds its allocations to want.
@@ -253,7 +253,7 @@ func (l *ledger) dispatched(byJob map[string][]allocation) error {
 }
 
 // onNodes compares what runs on the nodes with what is to.
-func (l *ledger) onNodes(ctx context.Context, want map[string]string) error {
+func (l *ledger) onNodes(ctx context.Context, want map[string]string, list []allocation) error {
 	var nodes map[int]map[string]string
 	if err := l.f.ask(ctx, "running", nil, &nodes); err != nil {
 		return spawn.Hopeless(err)
@@ -265,7 +265,11 @@ func (l *ledger) onNodes(ctx context.Context, want map[string]string) error {
 		}
 		for id, name := range running {
 			if got := fmt.Sprintf("%d %s", number, name); want[id] != got {
-				return fmt.Errorf("%s runs on a node, and %q is what the servers say", got, want[id])
+				known := allocation{}
+				if at := slices.IndexFunc(list, func(a allocation) bool { return a.ID == id }); at >= 0 {
+					known = list[at]
+				}
+				return fmt.Errorf("%s runs on a node, and the servers want %q; they know it as %+v", got, want[id], known)
 			}
 			n++
 		}
