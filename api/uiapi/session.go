@@ -19,6 +19,8 @@ const (
 	maxSessions = 10_000
 	// maxOfOne bounds the sessions of one person, so that a cheap account pushes nobody else out.
 	maxOfOne = 20
+	// keepEvery is how exactly a record knows when a session was used last.
+	keepEvery = 10 * time.Minute
 )
 
 // Person is who has logged in. Its tokens never leave the server.
@@ -38,19 +40,51 @@ type session struct {
 	person     Person
 	began, was time.Time
 	end        chan struct{} // closed when it ends, for its streams
+	kept       time.Time     // was, as the record has it; zero without one
+	record     []byte        // what holds the person until the browser comes; nil once it was opened
 }
 
-// Sessions are those of one server, in memory: a restart logs everybody out. It is safe for concurrent use.
+// Keeping holds records of sessions over a restart of the server. A record opens with the browser's cookie alone: see
+// seal. Its methods are called one at a time.
+type Keeping interface {
+	// Load gives the records that are there, by key.
+	Load() map[string][]byte
+	// Put keeps a record, in place of one with its key. Where that fails, the session ends with the server.
+	Put(key string, record []byte)
+	// Drop removes one; it may not be there.
+	Drop(key string)
+}
+
+// Sessions are those of one server. It is safe for concurrent use.
 type Sessions struct {
 	clock clock.Clock
+	keep  Keeping // nil: they end with the server
+
+	// writing is held while a record is written or removed, so that none comes after its session's end.
+	writing sync.Mutex
 
 	mu   sync.Mutex
 	live map[[sha256.Size]byte]*session
+	gone [][sha256.Size]byte // whose records are to be removed
 }
 
-// NewSessions makes an empty list.
-func NewSessions(c clock.Clock) *Sessions {
-	return &Sessions{clock: c, live: map[[sha256.Size]byte]*session{}}
+// NewSessions makes a list of the sessions that were kept; of none where keep is nil.
+func NewSessions(c clock.Clock, keep Keeping) *Sessions {
+	s := &Sessions{clock: c, keep: keep, live: map[[sha256.Size]byte]*session{}}
+	if keep == nil {
+		return s
+	}
+	now := c.Now()
+	for name, record := range keep.Load() {
+		key, began, was, ok := readRecord(name, record)
+		v := &session{began: began, was: was, kept: was, record: record, end: make(chan struct{})}
+		if !ok || v.over(now) || began.After(now) || len(s.live) >= maxSessions {
+			keep.Drop(name)
+			continue
+		}
+		s.live[key] = v
+	}
+	return s
 }
 
 // Begin logs a person in and returns the cookie, always with a new id: one that the browser brought is ended, so that
@@ -60,10 +94,36 @@ func (s *Sessions) Begin(r *http.Request, p Person) *http.Cookie {
 	id := rand.Text()
 	now := s.clock.Now()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.makeRoomLocked(now, p.Name)
 	s.live[hash(id)] = &session{person: p, began: now, was: now, end: make(chan struct{})}
+	s.mu.Unlock()
+	s.write(id)
 	return cookie(r, id, int(wholeTime/time.Second))
+}
+
+// write brings the records up to what there is: those of sessions that ended go, that of an id is made anew.
+func (s *Sessions) write(id string) {
+	if s.keep == nil {
+		return
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	gone := s.gone
+	s.gone = nil
+	var record []byte
+	key := hash(id)
+	if v := s.live[key]; v != nil && v.record == nil {
+		record = seal(id, &v.person, v.began, v.was)
+		v.kept = v.was
+	}
+	s.mu.Unlock()
+	for _, key := range gone {
+		s.keep.Drop(nameOf(key))
+	}
+	if record != nil {
+		s.keep.Put(nameOf(key), record)
+	}
 }
 
 // makeRoomLocked ends what is over, then the oldest of the person's, then the oldest of all, until one more fits.
@@ -107,19 +167,36 @@ func (s *Sessions) Of(r *http.Request) (p Person, end <-chan struct{}, ok bool) 
 	if err != nil {
 		return Person{}, nil, false
 	}
-	now := s.clock.Now()
+	p, end, stale, ok := s.look(c.Value)
+	if stale {
+		s.write(c.Value)
+	}
+	return p, end, ok
+}
+
+// look finds a session; stale tells that the records are older than they may be.
+func (s *Sessions) look(id string) (p Person, end <-chan struct{}, stale, ok bool) {
+	now, key := s.clock.Now(), hash(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := s.live[hash(c.Value)]
-	switch {
-	case v == nil:
-		return Person{}, nil, false
-	case v.over(now):
-		s.endLocked(hash(c.Value))
-		return Person{}, nil, false
+	v := s.live[key]
+	if v == nil {
+		return Person{}, nil, false, false
+	}
+	if v.record != nil && !v.over(now) {
+		person, err := open(id, v.record)
+		if err != nil { // it was changed on the disk
+			s.endLocked(key)
+			return Person{}, nil, true, false
+		}
+		v.person, v.record = *person, nil
+	}
+	if v.over(now) {
+		s.endLocked(key)
+		return Person{}, nil, true, false
 	}
 	v.was = now
-	return v.person, v.end, true
+	return v.person, v.end, now.Sub(v.kept) >= keepEvery, true
 }
 
 // End logs the request's session out and returns the cookie that takes it from the browser.
@@ -128,6 +205,7 @@ func (s *Sessions) End(r *http.Request) *http.Cookie {
 		s.mu.Lock()
 		s.endLocked(hash(c.Value))
 		s.mu.Unlock()
+		s.write(c.Value)
 	}
 	return cookie(r, "", -1)
 }
@@ -136,6 +214,7 @@ func (s *Sessions) endLocked(key [sha256.Size]byte) {
 	if v := s.live[key]; v != nil {
 		close(v.end)
 		delete(s.live, key)
+		s.gone = append(s.gone, key)
 	}
 }
 

@@ -67,9 +67,10 @@ type Plane struct {
 	Attach func(*http.Request, *Person) error
 }
 
-// Config of an API. All but Clock, Browser, Leave and About is needed.
+// Config of an API. All but Clock, Keep, Browser, Leave and About is needed.
 type Config struct {
 	Clock clock.Clock // nil is the real one
+	Keep  Keeping     // nil: sessions end with the server
 	// Login judges credentials; an error of kind Denied says that they are wrong.
 	Login func(*http.Request, *Credentials) (Person, error)
 	// Browser logs in at providers; nil where there are none.
@@ -99,7 +100,7 @@ func New(cfg Config) *API {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.Real{}
 	}
-	a := &API{cfg: cfg, sessions: NewSessions(cfg.Clock), mux: http.NewServeMux(),
+	a := &API{cfg: cfg, sessions: NewSessions(cfg.Clock, cfg.Keep), mux: http.NewServeMux(),
 		origins: http.NewCrossOriginProtection()}
 	a.mux.HandleFunc("POST /ui/api/login", a.login)
 	a.mux.HandleFunc("GET /ui/api/logins", a.methods)

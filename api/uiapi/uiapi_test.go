@@ -195,7 +195,7 @@ func TestFixation(t *testing.T) {
 
 func TestCookie(t *testing.T) {
 	t.Parallel()
-	s := NewSessions(clock.NewFake(time.Unix(1e9, 0)))
+	s := NewSessions(clock.NewFake(time.Unix(1e9, 0)), nil)
 	c := s.Begin(httptest.NewRequest(http.MethodPost, "https://x/ui/api/login", nil), Person{Name: "a"})
 	if !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteStrictMode || len(c.Value) < 26 {
 		t.Errorf("%v", c)
@@ -205,7 +205,7 @@ func TestCookie(t *testing.T) {
 // TestSessionsAreBounded: nobody's sessions push those of others out.
 func TestSessionsAreBounded(t *testing.T) {
 	t.Parallel()
-	s := NewSessions(clock.NewFake(time.Unix(1e9, 0)))
+	s := NewSessions(clock.NewFake(time.Unix(1e9, 0)), nil)
 	login := func(name string) *http.Request {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.AddCookie(s.Begin(httptest.NewRequest(http.MethodPost, "/", nil), Person{Name: name}))

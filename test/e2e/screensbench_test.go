@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -51,7 +52,7 @@ func scaleTxn(base string, write func(*bytes.Buffer)) error {
 }
 
 // fillScale registers nodes, seven a transaction.
-func fillScale(b *testing.B, base string, nodes int) {
+func fillScale(b testing.TB, base string, nodes int) {
 	b.Helper()
 	const each = 7
 	var writers sync.WaitGroup
@@ -135,7 +136,7 @@ func BenchmarkScreens(b *testing.B) {
 		v.run(chromedp.Navigate(d.base() + "/ui/instances"))
 		v.see(".count", "rows")
 		v.frames(b, d.base(), nodes, seconds)
-		v.resumes(b, d)
+		b.ReportMetric(float64(v.resumes(d).Milliseconds()), "resumed-ms")
 	}
 	b.ReportMetric(0, "ns/op")
 }
@@ -175,12 +176,12 @@ func (v *viewer) frames(b *testing.B, base string, nodes, seconds int) {
 	b.ReportMetric(v.number("document.querySelectorAll('.space > .row').length"), "rows-in-document")
 }
 
-// resumes kills the server and reports how long after its return the page is live again, with its scroll.
-func (v *viewer) resumes(b *testing.B, d *viewedDev) {
-	b.Helper()
+// resumes kills the server and tells how long after its return the page is live again, with its scroll.
+func (v *viewer) resumes(d *viewedDev) time.Duration {
+	v.t.Helper()
 	place := v.number("(() => { const b = document.querySelector('.body'); " +
 		"return b.scrollTop = Math.floor(b.scrollHeight / 56) * 28 })()")
-	polltest.Until(b, func() bool { // the rows of that place are there, not those from before the scroll
+	polltest.Until(v.t, func() bool { // the rows of that place are there, not those from before the scroll
 		there, err := evaluate[bool](v, fmt.Sprintf(`document.querySelector('.age').textContent.startsWith('as of') &&
 			[...document.querySelectorAll('.space > .row')].some(r => Math.abs(r.getAttribute('aria-rowindex') -
 				%f / 28) < 10)`, place))
@@ -190,12 +191,49 @@ func (v *viewer) resumes(b *testing.B, d *viewedDev) {
 	v.see(".age", "stale: as of")
 	d.start()
 	began := time.Now()
-	polltest.Until(b, func() bool {
+	polltest.Until(v.t, func() bool {
 		live, err := evaluate[bool](v, "!document.querySelector('.age.stale') && !!document.querySelector('.space > .row')")
 		return err == nil && live
 	}, "the page to be live again")
-	b.ReportMetric(float64(time.Since(began).Milliseconds()), "resumed-ms")
+	took := time.Since(began)
 	if at := v.number("document.querySelector('.body').scrollTop"); at != place {
-		b.Errorf("the scroll moved to %.0f", at)
+		v.t.Errorf("the scroll moved to %.0f", at)
+	}
+	return took
+}
+
+// TestPageOutlivesTheServer: with access control, the page of somebody who has logged in goes on when the server was
+// killed and is back: the session, the stream and the scroll. A logout holds over a restart as well.
+func TestPageOutlivesTheServer(t *testing.T) {
+	const nodes = 50
+	d := newDev(t, "--data-dir", t.TempDir(), "--hcl", `acl { default_policy = "deny" }`)
+	d.start()
+	fillScale(t, d.base(), nodes)
+	named := fmt.Sprintf("http://%s:%d", scaleHost, d.ports[0]) // where dev asks for a login
+	v := view(t, named, chromedp.Flag("host-resolver-rules", "MAP "+scaleHost+" 127.0.0.1"))
+	v.run(chromedp.Navigate(named + "/ui/instances"))
+	v.see("h1", "Log in")
+	v.run(chromedp.Focus("input[name=token]"))
+	v.keys("root" + kb.Enter)
+	v.see(".count", "rows")
+	v.resumes(d)
+	v.see("h1", "Instances")
+	who := func() string {
+		t.Helper()
+		text, err := evaluate[string](v, `(() => { const r = new XMLHttpRequest(); r.open('GET', '/ui/api/me', false)
+			r.send(); return r.status + ' ' + r.responseText })()`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	if said := who(); !strings.Contains(said, `"open":false`) {
+		t.Errorf("after the restart the session is %s", said)
+	}
+	v.number(`(() => { const r = new XMLHttpRequest(); r.open('POST', '/ui/api/logout', false); r.send(); return 0 })()`)
+	d.end(syscall.SIGKILL)
+	d.start()
+	if said := who(); !strings.HasPrefix(said, "401 ") {
+		t.Errorf("after a logout and a restart the session is %s", said)
 	}
 }

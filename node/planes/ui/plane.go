@@ -10,10 +10,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"sync"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/uiapi"
+	"corbel.dev/corbel/api/uiapi/sessionfiles"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/plane"
 	jobsplane "corbel.dev/corbel/node/planes/jobs"
@@ -67,8 +69,8 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	u.ask = planeasker.Asker{Planes: u.planes()}
 	u.dcs = datacenters{ask: &u.ask, far: &u.far, own: d.Cfg.Node.Datacenter}
 	u.clusters = clusters{ask: &u.ask, far: &u.far, web: u.monitor, http: farClient(), own: u.dcs.own, now: d.Clock.Now}
-	api := uiapi.New(uiapi.Config{Clock: d.Clock, Login: u.login, Open: u.open, Topics: u.topics(), Search: u.search,
-		Planes: u.ask.Planes, About: u.about, Browser: &secretlogin.Providers{Ask: &u.ask}, Leave: secretlogin.Leave(&u.ask)})
+	api := uiapi.New(uiapi.Config{Clock: d.Clock, Keep: kept(d), Login: u.login, Open: u.open, Topics: u.topics(),
+		Search: u.search, Planes: u.ask.Planes, About: u.about, Browser: &secretlogin.Providers{Ask: &u.ask}, Leave: secretlogin.Leave(&u.ask)})
 	mux := http.NewServeMux()
 	mux.Handle("/ui/api/", api)
 	mux.Handle("/", ui.Handler())
@@ -77,6 +79,14 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		return u, nil
 	}
 	return u, u.listen(mux)
+}
+
+// kept is where sessions outlive a restart; nil where the server has no folder.
+func kept(d *plane.Doors) uiapi.Keeping {
+	if d.Cfg.DataDir == "" {
+		return nil
+	}
+	return &sessionfiles.Files{Dir: filepath.Join(d.Cfg.DataDir, "ui-sessions"), FS: d.FS, Log: d.Log}
 }
 
 // listen opens the address that is the page's alone.
