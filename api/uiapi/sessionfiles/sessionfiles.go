@@ -1,5 +1,5 @@
-// Package sessionfiles keeps records of the web UI's sessions as files of a folder, one for each. Each is fsynced before
-// its login is answered, and gone from the disk when its logout is. What a record says is none of its business.
+// Package sessionfiles keeps records of the web UI's sessions as files of a folder, one for each. Each is fsynced
+// before its login is answered, and gone from the disk when its logout is. What a record says is none of its business.
 package sessionfiles
 
 import (
