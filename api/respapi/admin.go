@@ -211,7 +211,7 @@ func info(c *conn, _ [][]byte) {
 		"maxmemory_policy:allkeys-lru\r\n", st.Bytes, st.Most)
 	text += fmt.Sprintf("\r\n# Stats\r\ntotal_commands_processed:%d\r\nexpired_keys:%d\r\nevicted_keys:%d\r\n"+
 		"keyspace_hits:%d\r\nkeyspace_misses:%d\r\n", c.s.commands.Load(), st.Expired, st.Evicted, st.Hits, st.Misses)
-	text += "\r\n# Replication\r\nrole:master\r\nconnected_slaves:0\r\n"
+	text += c.s.slaves()
 	text += fmt.Sprintf("\r\n# Cluster\r\ncluster_enabled:%d\r\n", flag[c.s.shares()])
 	text += fmt.Sprintf("\r\n# Usage\r\ntenants:%d\r\nlargest_tenant_bytes:%d\r\ndraining:%d\r\n", st.Tenants,
 		st.LargestTenantBytes, flag[c.s.draining.Load()])
@@ -237,20 +237,5 @@ func configure(c *conn, args [][]byte) {
 	for _, pair := range known {
 		c.out.text(pair[0])
 		c.out.text(pair[1])
-	}
-}
-
-// wait is WAIT: nobody copies what is here, so it has nothing to wait for.
-func wait(c *conn, args [][]byte) {
-	_, ok := integer(args[1])
-	switch patience, valid := integer(args[2]); {
-	case !ok:
-		c.out.fail(wrongNumber)
-	case !valid:
-		c.out.fail("ERR timeout is not an integer or out of range")
-	case patience < 0:
-		c.out.fail("ERR timeout is negative")
-	default:
-		c.out.int(0)
 	}
 }

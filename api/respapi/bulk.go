@@ -73,7 +73,11 @@ func bulkRestore(c *conn, args [][]byte) {
 		c.out.fail(wrongNumber)
 		return
 	}
-	keys, err := c.s.cfg.Cache.Restore(args[3])
+	may := func(string) bool { return true }
+	if all := c.s.cfg.Copies; all != nil {
+		may = func(key string) bool { return all.Mine(slots.Of([]byte(key))) }
+	}
+	keys, err := c.s.cfg.Cache.Take(args[3], may)
 	if err != nil {
 		c.out.fail("ERR " + err.Error())
 		return

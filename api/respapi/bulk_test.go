@@ -1,12 +1,10 @@
 package respapi
 
 import (
-	"context"
+	"bufio"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"corbel.dev/corbel/usage/cache"
 	"corbel.dev/corbel/usage/remote"
@@ -27,19 +25,13 @@ func TestBulk(t *testing.T) {
 		USAGE.RESTORE * 0 nonsense => -ERR these bytes are no part of a snapshot
 	`))
 	other := start(t, Config{})
-	nc, err := net.Dial("tcp", other.addr)
-	if err != nil {
+	chunk, next := r.cfg.Cache.Dump(nil, 0, 1<<20, inShard(fmt.Append(nil, shard)))
+	q := other.dial()
+	if _, err := q.Write(remote.AppendCommand(nil, "USAGE.RESTORE", "*", "0", string(chunk))); err != nil {
 		t.Fatal(err)
 	}
-	defer nc.Close()
-	cursor := uint64(0)
-	keys, err := remote.Give(context.Background(), nc, "default", "", remote.Pace{BytesPerSecond: 1 << 30,
-		Timeout: 30 * time.Second}, func() (chunk []byte, more bool) {
-		chunk, cursor = r.cfg.Cache.Dump(nil, cursor, 1<<20, inShard(fmt.Append(nil, shard)))
-		return chunk, cursor != 0
-	})
-	if keys != 1 || err != nil {
-		t.Fatalf("%d keys went over: %v", keys, err)
+	if got, err := remote.ReadReply(bufio.NewReader(q)); got.Int != 1 || err != nil || next != 0 {
+		t.Fatalf("%v: %v", got, err)
 	}
 	other.cfg.Cache.Do([]byte("k"), func(e *cache.Entry) {
 		if text, _, _ := e.Text(); string(text) != "v" {

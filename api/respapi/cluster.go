@@ -34,21 +34,32 @@ func (c *conn) hosts() *slots.Map {
 
 // elsewhere says where keys are that are not here: MOVED, or CROSSSLOT where they are at several hosts. It is empty
 // where this host owns all of them, or has all keys there are.
-func (c *conn) elsewhere(keys [][]byte) string {
+func (c *conn) elsewhere(keys [][]byte, writes bool) string {
 	s := c.s
 	if !s.shares() || len(keys) == 0 {
 		return ""
 	}
-	m := s.cfg.Cluster()
 	first, mine := "", 0
 	for _, key := range keys {
-		n, ok := m.Owner(slots.Of(key))
+		slot, addr, problem := slots.Of(key), "", ""
 		switch {
-		case !ok || n.ID == s.node || s.maintenance(key) || c.copies && s.copied(m, key):
+		case s.maintenance(key):
+		case s.cfg.Copies != nil:
+			addr, problem = c.copying.owner(s.cfg.Copies, slot, writes)
+		default:
+			m := s.cfg.Cluster()
+			if n, ok := m.Owner(slot); ok && n.ID != s.node && !(c.copying.reads && s.copied(m, key)) {
+				addr = n.Addr()
+			}
+		}
+		switch {
+		case problem != "":
+			return problem
+		case addr == "":
 			mine++
 		case first == "":
-			first = fmt.Sprintf("MOVED %d %s", slots.Of(key), n.Addr())
-		case !strings.HasSuffix(first, " "+n.Addr()):
+			first = fmt.Sprintf("MOVED %d %s", slot, addr)
+		case !strings.HasSuffix(first, " "+addr):
 			return crossSlot
 		}
 	}

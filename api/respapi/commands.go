@@ -41,7 +41,7 @@ func commands() []row {
 		{"config", -2, "", 0, 0, 0, configure},
 		{"cluster", -2, "", 0, 0, 0, cluster},
 		{"wait", 3, "", 0, 0, 0, wait},
-		{"usage.replica", 1, "fast", 0, 0, 0, func(c *conn, _ [][]byte) { c.copies = true; c.out.ok() }},
+		{"usage.replica", 1, "fast", 0, 0, 0, replica},
 
 		{"usage.snapshot", -2, "readonly alone", 0, 0, 0, bulkSnapshot},
 		{"usage.restore", 4, "write alone", 0, 0, 0, bulkRestore},
@@ -181,7 +181,14 @@ func (c *conn) find(args [][]byte) (*command, string) {
 	if !c.s.shares() {
 		return cmd, ""
 	}
-	return cmd, c.elsewhere(cmd.keys(args))
+	keys := cmd.keys(args)
+	if problem := c.elsewhere(keys, cmd.writes); problem != "" {
+		return cmd, problem
+	}
+	if cmd.writes || cmd.name == "exec" {
+		c.copying.mark(c.s.cfg.Copies, keys)
+	}
+	return cmd, ""
 }
 
 func (s *Server) notForWriting() string {

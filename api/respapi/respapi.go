@@ -11,6 +11,7 @@
 //   - A client whose right is taken is cut within 5 s, whatever it sends meanwhile.
 //   - EXEC and MSET are atomic: no other command sees a part.
 //   - One cache is the owner of all slots, and never answers CROSSSLOT.
+//   - Where other hosts have copies, what changed something is answered when they have the change.
 //
 // While it drains, EXISTS of the maintenance key answers 1, so that Envoy's health checker takes this host out, and
 // clients of RESP3 get a push; every connection is served on. New starts nothing; Serve owns a goroutine for each
@@ -66,6 +67,8 @@ type Config struct {
 	// Cluster says which host owns which slot: clients are sent there with MOVED. nil means that this host owns all keys
 	// that come to it, as behind a proxy that divides them.
 	Cluster func() *slots.Map
+	// Copies are the copies that other hosts of the cluster have of this one's keys. nil: there are none.
+	Copies  Copies
 	Version string
 	Clock   clock.Clock
 	Log     *slog.Logger
@@ -186,7 +189,7 @@ type conn struct {
 	queue   *transaction // between MULTI and EXEC
 	do      func(key []byte, fn func(e *cache.Entry))
 	leaving bool
-	copies  bool // the client also writes to replicas, and reads there
+	copying copying
 	seen    seen
 	told    atomic.Pointer[string] // its name, for others
 	send    sender
@@ -277,6 +280,12 @@ func (c *conn) end(err error) {
 // flush sends what waits. partial says that the answer goes on. Who wanted to push something meanwhile could not, and
 // relies on it.
 func (c *conn) flush(partial bool) error {
+	if err := c.copying.settle(c.s.cfg.Copies); err != nil {
+		c.s.cfg.Log.Info("a client of the cache is cut: it is not known whether what it changed has its copies",
+			"client", c.net.RemoteAddr(), "error", err)
+		c.leaving, c.out.buf = true, c.out.buf[:0]
+		return err
+	}
 	err := c.sendAll(partial)
 	if err == nil && c.out.third && c.send.push.Load() {
 		c.tell()

@@ -265,14 +265,19 @@ func hgetall(c *conn, args [][]byte) {
 func pfadd(c *conn, args [][]byte) {
 	c.do(args[1], func(e *cache.Entry) {
 		made := e.Kind() == cache.Missing
-		d, err := e.Sketch(true)
+		var err error
+		if made || len(args) == 2 {
+			_, err = e.Sketch(made)
+		}
+		changed := made
+		for i := 2; i < len(args) && err == nil; i++ {
+			var fresh bool
+			fresh, err = e.Count(c.s.cfg.Cache.Hash(args[i]))
+			changed = changed || fresh
+		}
 		if err != nil {
 			c.refused(err)
 			return
-		}
-		changed := made
-		for _, m := range args[2:] {
-			changed = d.Add(c.s.cfg.Cache.Hash(m), 0) || changed
 		}
 		c.yes(changed)
 	})

@@ -39,6 +39,8 @@ type Config struct {
 	// Key hashes what sketches count: the same in all caches whose sketches are merged.
 	Key   usage.Key
 	Clock clock.Clock
+	// Follower hears what changes; nil hears nothing.
+	Follower Follower
 }
 
 // Cache is a cache. Make one with New.
@@ -48,6 +50,8 @@ type Cache struct {
 	all    sync.RWMutex // held for writing by Together, for reading by Do
 	shards []shard
 	counts counts
+	// versions tells the states of values apart, where somebody follows them.
+	versions atomic.Uint64
 }
 
 type counts struct{ evicted, expired, hits, misses atomic.Uint64 }
@@ -79,6 +83,7 @@ func New(cfg Config) *Cache {
 	for i := range c.shards {
 		c.shards[i].clear()
 		c.shards[i].most, c.shards[i].counts, c.shards[i].owner = most, &c.counts, cfg.Tenant
+		c.shards[i].follower = cfg.Follower
 	}
 	return c
 }
@@ -104,6 +109,7 @@ func (c *Cache) Do(key []byte, fn func(e *Entry)) {
 func (s *shard) use(c *Cache, key []byte, now int64, fn func(e *Entry)) {
 	e := &s.entry
 	*e = Entry{c: c, s: s, key: key, now: now}
+	s.journal.begin()
 	e.find()
 	fn(e)
 	e.settle()
@@ -142,6 +148,9 @@ func (c *Cache) Clear() {
 	defer c.all.Unlock()
 	for i := range c.shards {
 		c.shards[i].clear()
+	}
+	if c.cfg.Follower != nil {
+		c.cfg.Follower.Cleared()
 	}
 }
 

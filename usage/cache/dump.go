@@ -72,6 +72,12 @@ var ErrDump = errkind.New(errkind.Invalid, "these bytes are no part of a snapsho
 // or a field that is there stays, sets and sketches become the union, and the later time to go holds. A value for which
 // there is no room is left out.
 func (c *Cache) Restore(chunk []byte) (keys int, err error) {
+	return c.Take(chunk, func(string) bool { return true })
+}
+
+// Take is Restore of the keys of which may says so. It is asked while nobody else has the key, and must not call the
+// cache.
+func (c *Cache) Take(chunk []byte, may func(key string) bool) (keys int, err error) {
 	for r := pack.Read(chunk); r.Len() > 0; keys++ {
 		one := r.Record()
 		key, kind, expires := one.String(), Kind(one.Uint()), one.Int()
@@ -80,7 +86,7 @@ func (c *Cache) Restore(chunk []byte) (keys int, err error) {
 		}
 		c.Do([]byte(key), func(e *Entry) {
 			fresh := e.Kind() == Missing
-			if !fresh && e.Kind() != kind {
+			if !may(key) || !fresh && e.Kind() != kind {
 				return // it is another thing now
 			}
 			if err = e.restore(one, kind); err == nil {

@@ -37,10 +37,14 @@ func (e *Entry) find() {
 	}
 	e.it = it
 	if it == nil {
-		e.s.counts.misses.Add(1)
+		if !e.s.quiet {
+			e.s.counts.misses.Add(1)
+		}
 		return
 	}
-	e.s.counts.hits.Add(1)
+	if !e.s.quiet {
+		e.s.counts.hits.Add(1)
+	}
 	it.tenant.use(it)
 }
 
@@ -55,11 +59,14 @@ func (e *Entry) settle() {
 		return
 	}
 	e.s.weigh(e.it)
+	e.tell()
+	e.s.quiet = false
 	e.s.fit(e.now)
 }
 
 func (e *Entry) make() *item {
 	if e.it == nil {
+		e.s.journal.whole = true
 		e.it = &item{key: string(e.key)}
 		e.s.add(e.it)
 	}
@@ -104,6 +111,7 @@ func (e *Entry) SetText(text []byte) error {
 		return ErrLarge
 	}
 	it := e.make()
+	e.s.journal.whole = true
 	it.set, it.hash, it.distinct = nil, nil, nil
 	if cap(it.text) < len(text) || cap(it.text) > 2*len(text)+64 {
 		it.text = nil
@@ -122,6 +130,7 @@ func (e *Entry) Set(create bool) (*Set, error) {
 	case kind != SetKind:
 		return nil, ErrKind
 	}
+	e.it.set.log = e.s.log()
 	return e.it.set, nil
 }
 
@@ -135,12 +144,31 @@ func (e *Entry) Hash(create bool) (*Hash, error) {
 	case kind != HashKind:
 		return nil, ErrKind
 	}
+	e.it.hash.log = e.s.log()
 	return e.it.hash, nil
 }
 
 // Sketch returns the value as a sketch, or nil where there is none and it is not to be made. A text that has a
-// sketch's own form becomes one.
+// sketch's own form becomes one. Who does not say create must not change it.
 func (e *Entry) Sketch(create bool) (*sketch.Distinct, error) {
+	d, err := e.sketch(create)
+	if create {
+		e.s.journal.whole = true
+	}
+	return d, err
+}
+
+// Count adds a hash to the value as a sketch, which it makes; false when that changed nothing.
+func (e *Entry) Count(hash uint64) (bool, error) {
+	d, err := e.sketch(true)
+	if err != nil || !d.Add(hash, 0) {
+		return false, err
+	}
+	e.s.log().number(opCount, hash)
+	return true, nil
+}
+
+func (e *Entry) sketch(create bool) (*sketch.Distinct, error) {
 	switch e.Kind() {
 	case Missing:
 		if !create {
@@ -154,6 +182,7 @@ func (e *Entry) Sketch(create bool) (*sketch.Distinct, error) {
 			return nil, ErrPlain
 		}
 		e.it.distinct, e.it.text = d, nil
+		e.s.journal.whole = true
 	case SketchKind:
 	default:
 		return nil, ErrKind
@@ -169,7 +198,9 @@ func (e *Entry) Delete() bool {
 	if e.it == nil {
 		return false
 	}
+	e.s.asked = true
 	e.s.remove(e.it)
+	e.s.asked = false
 	e.it = nil
 	return true
 }
@@ -185,6 +216,7 @@ func (e *Entry) Expires() int64 {
 // ExpireAt sets when the value goes, in Unix milliseconds; 0 is never, and what has passed is at once.
 func (e *Entry) ExpireAt(at int64) {
 	if e.it != nil {
+		e.s.journal.due = e.s.journal.due || e.it.expires != at
 		e.s.expireAt(e.it, at)
 	}
 }

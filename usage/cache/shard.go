@@ -20,6 +20,11 @@ type shard struct {
 	entry   Entry
 	counts  *counts
 	owner   func(key string) string
+
+	follower Follower // nil where nobody follows
+	quiet    bool     // what changes now is told to nobody
+	asked    bool     // what goes now was deleted
+	journal  journal
 }
 
 // item is a key with its value: one of text, set, hash and distinct.
@@ -33,8 +38,9 @@ type item struct {
 	tenant      *tenant
 	newer, past *item // in its tenant's order of use
 	size        int64
-	expires     int64 // Unix milliseconds; 0 is never
-	at, due     int   // places in order and soonest
+	expires     int64  // Unix milliseconds; 0 is never
+	version     uint64 // of the state that was told last; 0 is none
+	at, due     int    // places in order and soonest
 }
 
 // tenant is what one has in a shard.
@@ -155,6 +161,7 @@ func (s *shard) weigh(it *item) {
 
 // remove takes an item out.
 func (s *shard) remove(it *item) {
+	s.tellGone(it.key, s.asked)
 	s.expireAt(it, 0)
 	last := s.order[len(s.order)-1]
 	s.order[it.at], last.at = last, it.at

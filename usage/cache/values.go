@@ -7,6 +7,7 @@ type Set struct {
 	places  map[string]int
 	members []string
 	bytes   int64
+	log     *journal // of what changes now; nil is nobody's
 }
 
 // Len is how many members there are.
@@ -30,6 +31,7 @@ func (s *Set) Add(member []byte) bool {
 	s.places[text] = len(s.members)
 	s.members = append(s.members, text)
 	s.bytes += elementBytes + int64(len(text))
+	s.log.element(opAdd, member, nil)
 	return true
 }
 
@@ -45,6 +47,7 @@ func (s *Set) Remove(member []byte) bool {
 	s.members = s.members[:len(s.members)-1]
 	delete(s.places, string(member))
 	s.bytes -= elementBytes + int64(len(member))
+	s.log.element(opRemove, member, nil)
 	return true
 }
 
@@ -75,6 +78,7 @@ func (s *Set) Scan(cursor uint64, count int, fn func(member string)) (next uint6
 type Hash struct {
 	values map[string][]byte
 	bytes  int64
+	log    *journal // of what changes now; nil is nobody's
 }
 
 // Len is how many fields there are.
@@ -97,6 +101,7 @@ func (h *Hash) Put(field, value []byte) bool {
 	}
 	h.bytes += int64(len(value) - len(old))
 	h.values[string(field)] = append([]byte(nil), value...)
+	h.log.element(opPut, field, value)
 	return !had
 }
 
@@ -106,6 +111,7 @@ func (h *Hash) Remove(field []byte) bool {
 	if had {
 		delete(h.values, string(field))
 		h.bytes -= 2*elementBytes + int64(len(field)+len(old))
+		h.log.element(opTake, field, nil)
 	}
 	return had
 }

@@ -220,7 +220,7 @@ func (c *Client) launch(key string, write bool, words ...string) (*pending, erro
 		return nil, err
 	}
 	p := &pending{key: key, words: words, owners: owners, first: c.begin(owners[0].Addr(), words)}
-	if write {
+	if h, err := c.host(owners[0].Addr()); write && err == nil && !h.copies.Load() {
 		for _, o := range owners[1:] {
 			p.others = append(p.others, c.begin(o.Addr(), words))
 		}

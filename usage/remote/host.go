@@ -38,6 +38,7 @@ type host struct {
 	addr     string
 	queue    chan *call
 	draining atomic.Bool
+	copies   atomic.Bool // it copies by itself what is written to it
 	slow     slowness
 }
 
@@ -150,7 +151,8 @@ func (h *host) greet(nc net.Conn, in *bufio.Reader) error {
 	if _, err := nc.Write(AppendCommand(nil, "USAGE.REPLICA")); err != nil {
 		return err
 	}
-	_, err = ReadReply(in)
+	reply, err = ReadReply(in)
+	h.copies.Store(err == nil && string(reply.Text) == "COPIES")
 	return err
 }
 

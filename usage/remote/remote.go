@@ -7,7 +7,8 @@
 //   - Calls of many goroutines for one host travel together: up to BatchKeys commands, or those of BatchWait, in one
 //     write, on few connections with ports of their own, so that a network card spreads them over its queues.
 //   - What waits for a host is bounded; beyond it a call fails at once (kind Overloaded), and nothing piles up.
-//   - Each key is written to its owner and its replicas. A read that the owner has not answered after the 95th
+//   - Each key is written to its owner and its replicas; to its owner alone where that makes the copies. A read that
+//     the owner has not answered after the 95th
 //     percentile of its round trips also goes to the replica, and the first answer counts that has the value.
 //   - A host that says it drains, by its maintenance key or by a push, is left out at once: what was sent to it is
 //     answered, and the next call goes to who owns the key then.

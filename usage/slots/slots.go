@@ -17,8 +17,9 @@ import (
 // Count is how many slots there are, Block how many stay together: 512 blocks are few enough to be told in one answer,
 // and enough to divide fairly.
 const (
-	Count = 16384
-	Block = 32
+	Count  = 16384
+	Block  = 32
+	Blocks = Count / Block
 )
 
 // Node is a host of the cache.
@@ -41,7 +42,7 @@ func (n Node) Addr() string {
 // Map is who owns what.
 type Map struct {
 	nodes  []Node // by ID
-	blocks [Count / Block][]uint8
+	blocks [Blocks][]uint8
 }
 
 // MaxNodes bounds the hosts: a block has the place of its owner in a byte. More are left out, the last by ID.

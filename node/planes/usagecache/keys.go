@@ -21,14 +21,15 @@ type Keys struct {
 
 // CacheKeys are the cache of this host, and the caches of others that counters use instead.
 type CacheKeys struct {
-	Port     int      `key:"port" def:"-1" doc:"Redis protocol for the remote cache of the usage plane; usually 6379, -1 is off"`
-	Address  string   `key:"address" doc:"overrides client_addr for that port"`
-	Replicas int      `key:"replicas" def:"2" doc:"cache hosts that counters write each key to"`
-	MaxBytes int      `key:"max_bytes" def:"268435456" doc:"memory of this host's cache in bytes; what was used least recently goes first"`
-	Cluster  bool     `key:"cluster" doc:"divide the keys over the cache hosts of the catalog and answer MOVED, for clients of a Redis cluster; off: each host has what comes to it, as behind a proxy that hashes"`
-	Handover int      `key:"handover_bytes" def:"33554432" doc:"what a host of a cluster that ends gives to the next owners of its keys, in bytes a second; 0 gives nothing"`
-	Password string   `key:"password" opt:"secret" doc:"password of the user default, beside Corbel's tokens with service:write on usage-cache"`
-	Redis    []string `key:"redis" opt:"secret" doc:"URLs of a Redis or Valkey, or of hosts of a cluster of them, for copies of what was counted (usage.snapshots.cache)"`
+	Port     int           `key:"port" def:"-1" doc:"Redis protocol for the remote cache of the usage plane; usually 6379, -1 is off"`
+	Address  string        `key:"address" doc:"overrides client_addr for that port"`
+	Replicas int           `key:"replicas" def:"2" doc:"hosts of a cluster that have each key: its owner, and those with copies"`
+	MaxBytes int           `key:"max_bytes" def:"268435456" doc:"memory of this host's cache in bytes; what was used least recently goes first"`
+	Cluster  bool          `key:"cluster" doc:"divide the keys over the cache hosts of the catalog and answer MOVED, for clients of a Redis cluster; off: each host has what comes to it, as behind a proxy that hashes"`
+	Alone    time.Duration `key:"alone_after" def:"1s" doc:"how long a host of a cluster waits for a copy before it answers writes without it"`
+	Handover int           `key:"handover_bytes" def:"33554432" doc:"what a host of a cluster gives to new copies and next owners of its keys, in bytes a second; 0 gives the latter nothing"`
+	Password string        `key:"password" opt:"secret" doc:"password of the user default, beside Corbel's tokens with service:write on usage-cache"`
+	Redis    []string      `key:"redis" opt:"secret" doc:"URLs of a Redis or Valkey, or of hosts of a cluster of them, for copies of what was counted (usage.snapshots.cache)"`
 }
 
 // DrainKeys are how a host of the cache goes out of use.
@@ -65,6 +66,9 @@ func check(cfg *config.Config) error {
 	}
 	if c.MaxBytes < 1<<20 {
 		fail("usage.cache.max_bytes: %d is less than 1048576", c.MaxBytes)
+	}
+	if c.Alone < 100*time.Millisecond || c.Alone > time.Minute {
+		fail("usage.cache.alone_after: %s is not within 100ms and 1m", c.Alone)
 	}
 	if c.Handover < 0 || c.Handover > 0 && c.Handover < 1<<20 {
 		fail("usage.cache.handover_bytes: %d is not 0, or at least 1048576", c.Handover)

@@ -6,7 +6,8 @@
 //   - A host that drains says so first (the maintenance key, the catalog, a push), serves every connection on, and ends
 //     only when nobody needs it any more, or at the ceiling. See Drain.
 //   - Where the keys are divided over several hosts, the catalog says which: a service usage-cache that fails its check
-//     owns nothing. To register it takes service:write, so that nobody else is sent clients and their passwords.
+//     owns nothing. To register it takes service:write, so that nobody else is sent clients and their passwords. Other
+//     hosts have copies of the keys then: usage/copies.
 //
 // The plane fails alone: the cache is memory, and all that is in it can be made anew.
 package usagecacheplane
@@ -27,6 +28,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/definition"
 	"corbel.dev/corbel/catalog/local"
+	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/kit/neterr"
@@ -35,6 +37,7 @@ import (
 	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/cache"
+	"corbel.dev/corbel/usage/copies"
 )
 
 // Service is the name of the cache in the catalog, and the ID of this host's.
@@ -46,7 +49,8 @@ type Plane struct {
 	d         *plane.Doors
 	cache     *cache.Cache
 	server    *respapi.Server
-	hosts     *hosts // nil where the keys are not divided
+	hosts     *hosts // nil where the keys are not divided, as is copies
+	copies    *copies.Host
 	drain     *drain
 	listeners []net.Listener
 	meters    *meters
@@ -62,7 +66,12 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		return nil, nil
 	}
 	p := &Plane{d: d}
-	p.cache = cache.New(cache.Config{MaxBytes: int64(keys.Cache.MaxBytes), Key: sketchKey(d.Cfg), Clock: d.Clock})
+	made := cache.Config{MaxBytes: int64(keys.Cache.MaxBytes), Key: sketchKey(d.Cfg), Clock: d.Clock}
+	if keys.Cache.Cluster {
+		p.copies = p.newCopies(keys)
+		made.Follower = p.copies
+	}
+	p.cache = cache.New(made)
 	if err := p.listen(keys); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -73,8 +82,11 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		cfg.Authenticate, cfg.Still = judge.comesIn, judge.still
 	}
 	if keys.Cache.Cluster {
-		p.hosts = &hosts{state: d.Catalog.Registry.State, replicas: keys.Cache.Replicas}
-		cfg.Cluster, cfg.Announce = p.hosts.slots, p.announced()
+		p.copies.Use(p.cache)
+		cfg.Cluster, cfg.Copies, cfg.Announce = p.hosts.slots, p.copies, p.announced()
+		for method, h := range p.copies.Methods() {
+			d.Handle(wire.Servers, method, h)
+		}
 	}
 	p.server = respapi.New(cfg)
 	p.keys = keys
@@ -85,7 +97,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	d.Route("GET /v1/usage/drain", read, http.HandlerFunc(p.drain.serveStatus))
 	d.Route("PUT /v1/usage/drain", write, http.HandlerFunc(p.drain.serveStart))
 	d.Route("DELETE /v1/usage/drain", write, http.HandlerFunc(p.drain.serveUndo))
-	d.Debug(func() any { return map[string]any{"cache": p.cache.Stats(), "drain": p.drain.status()} })
+	d.Debug(p.debug)
 	return p, nil
 }
 
@@ -148,28 +160,50 @@ func (p *Plane) Run(ctx context.Context) error {
 	for i, l := range p.listeners {
 		parts.Add(fmt.Sprint("cache port ", i), func(ctx context.Context) error { return p.server.Serve(ctx, l) })
 	}
-	parts.Add("cache registration", p.register)
+	def, err := p.entry()
+	if err != nil {
+		return err
+	}
+	if p.copies != nil {
+		p.hosts.entry = def
+		parts.Add("cache copies", p.copies.Run)
+	} else {
+		parts.Add("cache registration", func(ctx context.Context) error { return p.register(ctx, def) })
+	}
 	parts.Add("cache drain", p.drain.run)
 	parts.Add("cache meters", p.meters.run)
 	p.d.Log.Info("the usage plane's cache answers", "address", p.Addr().String(), "max_bytes", p.cache.MaxBytes())
 	return parts.Run(ctx)
 }
 
-// register puts this host's cache into the catalog, and takes it out at the end.
-func (p *Plane) register(ctx context.Context) error {
+// debug is the plane's part of the debug archive.
+func (p *Plane) debug() any {
+	out := map[string]any{"cache": p.cache.Stats(), "drain": p.drain.status()}
+	if p.copies != nil {
+		out["copies"] = p.copies.Status()
+	}
+	return out
+}
+
+// entry is this host's cache as the catalog has it.
+func (p *Plane) entry() (*definition.Service, error) {
 	host, text, err := net.SplitHostPort(p.announced())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	port, err := strconv.Atoi(text)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	def := &definition.Service{ID: Service, Name: Service, Tags: []string{"redis"},
+	return &definition.Service{ID: Service, Name: Service, Tags: []string{"redis"},
 		Meta:     map[string]string{"external-source": "corbel"},
 		Endpoint: definition.Endpoint{Address: host, Port: port},
 		Checks: []*definition.Check{{Name: "The cache takes connections", Status: "passing", Interval: 10 * time.Second,
-			Timeout: 5 * time.Second, Probe: definition.Probe{TCP: p.dialed()}}}}
+			Timeout: 5 * time.Second, Probe: definition.Probe{TCP: p.dialed()}}}}, nil
+}
+
+// register puts this host's cache into the catalog.
+func (p *Plane) register(ctx context.Context, def *definition.Service) error {
 	pause := backoff.Backoff{Min: time.Second, Max: time.Minute}
 	for ctx.Err() == nil {
 		err := p.d.Local.RegisterService(ctx, def, local.RegisterOptions{ReplaceExistingChecks: true})
