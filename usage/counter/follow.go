@@ -300,6 +300,33 @@ func (c Share) Feed(ctx context.Context, epoch, from uint64, data [][]byte) (nex
 	return c.feedLocked(context.WithoutCancel(ctx), data)
 }
 
+// CatchUp counts what others have stored in a log that servers share: a lead before this one, or one that has not heard
+// yet that it leads no more. What it is told while this counter appends fails that append, and all is read again.
+func (c Share) CatchUp(ctx context.Context) error {
+	c.role.mu.Lock()
+	defer c.role.mu.Unlock()
+	if err := c.settled(ctx); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	log := c.log
+	c.mu.Unlock()
+	bounds, err := log.Bounds(ctx)
+	if err != nil || bounds[0].Next <= c.role.tail {
+		return err
+	}
+	next := bounds[0].Next
+	err = c.scan(ctx, log, c.role.tail, next, func(rec *logrecord.Record, offset uint64) error {
+		return c.applyRecord(ctx, rec, offset, func(error) {})
+	})
+	if err != nil {
+		c.role.fail(err) // a part of it may be counted
+		return err
+	}
+	c.role.tail = next
+	return nil
+}
+
 // settled waits until everything that is stored has been counted.
 func (c Share) settled(ctx context.Context) error {
 	for {

@@ -95,6 +95,14 @@ func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.
 	if err != nil {
 		return nil, err
 	}
+	if state.next < bounds[0].First { // others have led meanwhile: a copy is newer than what this disk has
+		if snap, problem := newestCopy(ctx, c); problem == nil {
+			if state, err = readState(snap.State, c.cfg); err != nil {
+				return nil, errkind.E(errkind.Corrupt, "usage: the newest copy of a snapshot", err)
+			}
+			saved = snap.Positions
+		}
+	}
 	switch b := bounds[0]; {
 	case state.next > b.Next:
 		return nil, errkind.Errorf(errkind.Corrupt, "usage: the log ends at %d, before the snapshot of the state, "+
@@ -254,7 +262,11 @@ func (c *Counter) append(ctx context.Context, log eventlog.Log, list []*waiting)
 	for i, w := range list {
 		w.offset = offsets[i]
 	}
-	return c.role.moved(offsets)
+	if err := c.role.moved(offsets); err != nil { // somebody else stores here too: all is read again
+		c.refuse(list, errkind.E(errkind.Unknown, "usage: send these events again", err))
+		return err
+	}
+	return nil
 }
 
 func (c *Counter) refuse(list []*waiting, err error) {

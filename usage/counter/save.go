@@ -47,7 +47,7 @@ func (s *saver) last(ctx context.Context) error { return s.save(ctx, true) }
 // cannot be made is told, and made again with the next ones. While a correction is under way nothing is saved.
 func (s *saver) save(ctx context.Context, copies bool) error {
 	c := s.c
-	copies = copies && len(c.cfg.Copies) > 0
+	copies = copies && len(c.cfg.Copies) > 0 && c.Leads() // of others that count the same part, the state may be older
 	c.mu.Lock()
 	next := c.state.next
 	known := len(s.saved) > 0 && s.saved[0].Offset == next
@@ -116,6 +116,15 @@ func (c *Counter) newest(ctx context.Context) (counterstate.Snapshot, error) {
 	if err == nil || !errkind.Is(err, errkind.NotFound) {
 		return snap, err
 	}
+	copied, problem := newestCopy(ctx, c)
+	if problem == nil || !errkind.Is(problem, errkind.NotFound) {
+		return copied, problem
+	}
+	return snap, err
+}
+
+// newestCopy is that of the first place that has one.
+func newestCopy(ctx context.Context, c *Counter) (counterstate.Snapshot, error) {
 	for _, store := range c.cfg.Copies {
 		ctx, cancel := context.WithTimeout(ctx, copyPatience)
 		copied, problem := store.Load(ctx, c.copyName())
@@ -125,8 +134,10 @@ func (c *Counter) newest(ctx context.Context) (counterstate.Snapshot, error) {
 			c.cfg.Log.Info("usage: the state was taken from a copy of its snapshot", "as_of", copied.At)
 			return copied, nil
 		case !errkind.Is(problem, errkind.NotFound):
-			return snap, problem // to begin anew without asking would count twice what it has
+			return copied, problem // to begin anew without asking would count twice what it has
 		}
 	}
-	return snap, err
+	return counterstate.Snapshot{}, errNoCopy
 }
+
+var errNoCopy = errkind.New(errkind.NotFound, "usage: no place has a copy of the state")

@@ -63,7 +63,7 @@ func (l *link) store(ctx context.Context, from uint64, data [][]byte) error {
 		case err == nil && next == from+uint64(len(data)):
 			return nil
 		case err == nil && next < from:
-			err = t.push(ctx, l.server, now.Epoch, next, from)
+			err = t.push(ctx, l.server, now.Epoch, next, from, nil)
 		case err == nil:
 			err = errkind.Errorf(errkind.Corrupt, "usage: server %s has records up to %d", l.server, next)
 		}

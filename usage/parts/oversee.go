@@ -50,13 +50,25 @@ func (f *fleet) decide(view *definitions.View, name string, voters map[string]bo
 	case now.Copy == "":
 	case f.silent(now.Lead) && f.fresh(now.Copy):
 		return definitions.Part{Lead: now.Copy}, true
-	case !f.steady(now.Lead) || !f.steady(now.Copy):
+	case !f.steady(now.Lead) || !f.steady(now.Copy) || f.cold(view, name):
 	case now.Copy == name:
 		return definitions.Part{Lead: now.Copy, Copy: now.Lead}, true
 	case now.Lead != name && !voters[name] && led(view, now.Lead)-led(view, now.Copy) >= 2:
 		return definitions.Part{Lead: now.Copy, Copy: now.Lead}, true
 	}
 	return next, false
+}
+
+// cold says whether another part is about to change: its copy is being made, or one of the two is gone. By plan, a part
+// moves when all others are whole, so that one at a time is cold. A part that nobody has is waited for by nobody.
+func (f *fleet) cold(view *definitions.View, but string) bool {
+	for _, name := range view.Owners {
+		now := view.Part(name)
+		if name != but && f.fresh(now.Lead) != (now.Copy != "" && f.fresh(now.Copy)) {
+			return true
+		}
+	}
+	return false
 }
 
 // maxUnplaced bounds the parts that are told of at once.
@@ -113,10 +125,13 @@ func (p *Parts) oversee(ctx context.Context) {
 		view := p.cfg.Definitions.View()
 		nobodys.Replace(f.unplaced(view))
 		for _, name := range view.Owners {
-			if p.cfg.Copies < 2 {
+			decide := f.decide
+			if p.cfg.Shared {
+				decide = f.shared
+			} else if p.cfg.Copies < 2 {
 				break
 			}
-			if next, ok := f.decide(view, name, voters); ok {
+			if next, ok := decide(view, name, voters); ok {
 				p.move(ctx, name, view.Part(name), next)
 				break // the next one by a newer table
 			}

@@ -36,7 +36,8 @@ func TestDecide(t *testing.T) {
 			map[string]heard{"b": well, "c": well}, true, definitions.Part{Lead: "c", Copy: "b"}},
 	} {
 		f := &fleet{now: now, began: now.Add(-time.Hour), failover: failover, heard: row.heard}
-		view := &definitions.View{Owners: []string{"a", "b"}, Parts: map[string]definitions.Part{"a": row.part}}
+		view := &definitions.View{Owners: []string{"a", "b"}, Parts: map[string]definitions.Part{"a": row.part,
+			"b": {Lead: "b", Copy: map[bool]string{true: "c", false: "a"}[row.lost]}}}
 		next, ok := f.decide(view, "a", map[string]bool{"a": !row.lost, "b": true, "c": true})
 		if next != row.want || ok != (row.want != definitions.Part{}) {
 			t.Errorf("%s: %+v %v, not %+v", name, next, ok, row.want)

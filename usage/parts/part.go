@@ -19,6 +19,8 @@ type part struct {
 	p    *Parts
 	name string
 	bad  map[string]time.Time // servers that did not become a copy, and since when; run alone uses it
+	// looked is when the log was looked at, ready since when this server could have its own part; run alone uses them.
+	looked, ready time.Time
 
 	mu      sync.Mutex // guards what follows
 	cancel  context.CancelFunc
@@ -117,6 +119,17 @@ func (t *part) step(ctx context.Context) {
 		if c.Leads() {
 			c.Share().Follow(now.Epoch)
 		}
+		if t.p.cfg.Shared {
+			t.reclaim(ctx, now)
+		}
+	case !c.Leads() && t.p.cfg.Shared:
+		if err := t.takeOver(ctx, now); err != nil && ctx.Err() == nil {
+			t.p.cfg.Log.Warn("usage: this server does not lead its part yet", "part", t.name, "error", err)
+			t.wait(ctx, look)
+		}
+	case t.p.cfg.Shared:
+		t.ready = time.Time{}
+		t.follow(ctx)
 	case !c.Leads():
 		if err := t.lead(ctx, now); err != nil && ctx.Err() == nil {
 			t.p.cfg.Log.Warn("usage: this server does not lead its part yet", "part", t.name, "error", err)
@@ -206,7 +219,7 @@ func (t *part) level(ctx context.Context, now definitions.Part) error {
 		}
 		switch {
 		case theirs.next < mine.Next:
-			if err := t.push(ctx, now.Copy, now.Epoch, theirs.next, mine.Next); err != nil {
+			if err := t.push(ctx, now.Copy, now.Epoch, theirs.next, mine.Next, nil); err != nil {
 				return err
 			}
 		case theirs.next > mine.Next && theirs.first > mine.Next:
@@ -250,12 +263,21 @@ const (
 	feedTimeout = 15 * time.Second
 )
 
-// push gives another server the records of a range.
-func (t *part) push(ctx context.Context, server string, epoch, from, to uint64) error {
+// push gives another server the records of a range, at a pace or, with nil, without one.
+func (t *part) push(ctx context.Context, server string, epoch, from, to uint64, at *pace) error {
 	for from < to {
 		list, err := t.Counter.Share().Records(ctx, from, to, feedBytes)
 		if err != nil {
 			return err
+		}
+		size := 0
+		for _, d := range list {
+			size += len(d)
+		}
+		if at != nil {
+			if err := at.take(ctx, size); err != nil {
+				return err
+			}
 		}
 		next, err := t.feed(ctx, server, epoch, from, list)
 		if err != nil {

@@ -11,6 +11,10 @@
 //     events. Who knows a newer epoch refuses the lead of an older one.
 //   - A copy counts what it stores, so that it takes over without reading anything.
 //
+// Where brokers have the logs (Config.Shared), any server may lead a part: it reads the newest snapshot that it finds,
+// and the log behind it. A lead that has not heard yet that it leads no more stores a record at an offset where the new
+// one did not expect it: either of them then reads the log again, and what was acknowledged is counted once.
+//
 // The leader of the Raft group has the copy take over when a lead has been silent for Config.Failover, and gives a part
 // back to its home when that has had a copy for as long. Run owns all goroutines; the other methods are for any.
 package parts
@@ -53,13 +57,19 @@ type Config struct {
 	Leads  func() bool
 	// Copies is how many servers have each part: 1 or 2.
 	Copies int
+	// Shared says that all servers reach the same logs, in brokers: any of them may lead any part, and there are no
+	// copies.
+	Shared bool
 	// Alone is how long a lead waits for its copy before it asks to go on without it; zero never asks.
 	Alone time.Duration
 	// Failover is how long a lead is silent before its copy takes over; zero means 10 s.
 	Failover time.Duration
-	Clock    clock.Clock
-	Log      *slog.Logger
-	Metrics  *telemetry.Registry
+	// Warmup bounds what this server gives to copies that are being made, in bytes a second; zero has no bound. What is
+	// acknowledged does not wait for it.
+	Warmup  int
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Metrics *telemetry.Registry
 }
 
 // Parts is the owner. Make one with New.
@@ -68,6 +78,8 @@ type Parts struct {
 	signal *counter.Signal
 
 	settled atomic.Bool // it is known which parts this server has, and that it has them
+	pace    pace        // of what goes to copies that are being made
+	filling sync.Mutex  // held while a copy is being made: one at a time
 
 	mu      sync.Mutex // guards what follows
 	parts   map[string]*part
@@ -84,7 +96,8 @@ func New(cfg Config, signal *counter.Signal) (*Parts, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Parts{cfg: cfg, signal: signal, parts: map[string]*part{}, started: make(chan *part, maxParts)}
+	p := &Parts{cfg: cfg, signal: signal, pace: pace{clock: cfg.Clock, rate: float64(cfg.Warmup)},
+		parts: map[string]*part{}, started: make(chan *part, maxParts)}
 	_, err := p.open(cfg.Self)
 	cfg.Metrics.GaugeFunc("usage.counter.backlog", func() float64 { return float64(p.Backlog()) })
 	cfg.Metrics.GaugeFunc("usage.counter.oldest_ms", func() float64 { return millis(p.Oldest()) })

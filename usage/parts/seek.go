@@ -59,6 +59,10 @@ func (t *part) seek(ctx context.Context, now definitions.Part) {
 	if next == "" || next == now.Copy || now.Copy != "" && next != t.name && !idle {
 		return
 	}
+	if !t.p.filling.TryLock() {
+		return // another part's copy is being made: this one's comes after it
+	}
+	defer t.p.filling.Unlock()
 	began := clock.Now()
 	err := t.join(ctx, now, next)
 	switch {
@@ -100,14 +104,14 @@ func (t *part) join(ctx context.Context, now definitions.Part, server string) er
 		if mine.Next-from < 64 {
 			break
 		}
-		if err := t.push(ctx, server, now.Epoch, from, mine.Next); err != nil {
+		if err := t.push(ctx, server, now.Epoch, from, mine.Next, &t.p.pace); err != nil {
 			return err
 		}
 		from = mine.Next
 	}
 	l := &link{t: t, server: server}
 	err = t.Counter.Share().Attach(server, l.store, func(tail uint64) error {
-		return t.push(ctx, server, now.Epoch, from, tail)
+		return t.push(ctx, server, now.Epoch, from, tail, nil) // appends wait for it
 	})
 	if err != nil {
 		return err
@@ -195,6 +199,9 @@ func (t *part) send(ctx context.Context, server string, epoch uint64) error {
 		for _, d := range list {
 			b = pack.Bytes(b, d)
 		}
+		if err := t.p.pace.take(ctx, len(b)); err != nil {
+			return err
+		}
 		if _, err := t.call(ctx, server, MethodAnew, b); err != nil {
 			return err
 		}
@@ -203,6 +210,9 @@ func (t *part) send(ctx context.Context, server string, epoch uint64) error {
 	for from := 0; from < len(state); from += feedBytes {
 		piece := state[from:min(len(state), from+feedBytes)]
 		b := pack.Bytes(pack.Uint(head(anewState), uint64(from)), piece)
+		if err := t.p.pace.take(ctx, len(b)); err != nil {
+			return err
+		}
 		if _, err := t.call(ctx, server, MethodAnew, b); err != nil {
 			return err
 		}

@@ -74,7 +74,9 @@ func (p *Plane) openParts(counts aggregate.Config) (err error) {
 		many = 1 // brokers have the copies
 	}
 	p.Parts, err = parts.New(parts.Config{Self: d.ID, Definitions: p.Definitions, Call: p.call, Voters: p.counters,
-		Leads: p.raft.IsLeader, Copies: many, Alone: k.Log.Alone, Failover: k.Log.Failover, Clock: d.Clock, Log: d.Log,
+		Leads: p.raft.IsLeader, Copies: many, Shared: len(k.Log.Kafka.Brokers) > 0,
+		Alone: k.Log.Alone, Failover: k.Log.Failover,
+		Warmup: k.Log.Warmup, Clock: d.Clock, Log: d.Log,
 		Metrics: d.Metrics, Open: func(part string) (parts.Place, error) { return p.openPart(part, cfg) }}, signal)
 	return err
 }
