@@ -60,8 +60,9 @@ type Door struct {
 	packets, dropped, rejected, accepted *telemetry.Counter
 	epoch, sequence                      uint64
 
-	mu      sync.Mutex // guards known, list
+	mu      sync.Mutex // guards known, tenants, list
 	known   map[string]int
+	tenants map[string]int // how many entries each has: a quarter at most, so that one leaves room to the others
 	list    []cloudevents.Item
 	arrived chan struct{} // has one element when a batch is full
 }
@@ -69,7 +70,7 @@ type Door struct {
 // Open opens the sockets and starts nothing.
 func Open(cfg Config) (*Door, error) {
 	m := cfg.Metrics
-	d := &Door{cfg: cfg, known: map[string]int{}, arrived: make(chan struct{}, 1),
+	d := &Door{cfg: cfg, known: map[string]int{}, tenants: map[string]int{}, arrived: make(chan struct{}, 1),
 		packets: m.Counter("usage.statsd.packets"), dropped: m.Counter("usage.statsd.dropped"),
 		rejected: m.Counter("usage.statsd.rejected"), accepted: m.Counter("usage.statsd.events")}
 	if cfg.Address != "" {
@@ -174,10 +175,11 @@ func (d *Door) add(events []usage.Event) {
 			}
 			continue
 		}
-		if len(d.list) >= MaxEntries {
+		if len(d.list) >= MaxEntries || d.cfg.Tenant == "" && d.tenants[e.Tenant] >= MaxEntries/4 {
 			d.dropped.Add(1)
 			continue
 		}
+		d.tenants[e.Tenant]++
 		d.known[string(key)] = len(d.list)
 		d.list = append(d.list, cloudevents.Item{Event: *e})
 	}
@@ -229,6 +231,7 @@ func (d *Door) flush(ctx context.Context) {
 	list := d.list
 	d.list = nil
 	clear(d.known)
+	clear(d.tenants)
 	d.mu.Unlock()
 	now := d.cfg.Clock.Now().UnixNano()
 	for i := range list {

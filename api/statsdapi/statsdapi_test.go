@@ -3,6 +3,7 @@ package statsdapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -82,6 +83,22 @@ func TestDoor(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestFloodLeavesRoom: what one tenant sends between two batches leaves room to the others.
+func TestFloodLeavesRoom(t *testing.T) {
+	d, err := Open(Config{Kind: func(string) (usage.Kind, bool) { return usage.Unique, true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range MaxEntries / 2 {
+		one := []usage.Field{{Name: "u", Value: fmt.Sprint(i)}}
+		d.add([]usage.Event{{Tenant: "flood", Product: "users", Identity: one}})
+	}
+	d.add([]usage.Event{{Tenant: "quiet", Product: "users", Identity: []usage.Field{{Name: "u", Value: "bob"}}}})
+	if d.tenants["flood"] != MaxEntries/4 || d.tenants["quiet"] != 1 || len(d.list) != MaxEntries/4+1 {
+		t.Errorf("%v wait", d.tenants)
 	}
 }
 

@@ -36,7 +36,7 @@ func (a alone) Propose(_ context.Context, cmd []byte) (any, error) {
 }
 
 // newAPI makes the whole plane of one server, in memory. Tokens are names of tenants; "all" has all rights.
-func newAPI(t *testing.T) *API {
+func newAPI(t testing.TB) *API {
 	fs := vfs.NewMem()
 	for _, dir := range []string{"/log", "/state"} {
 		if err := fs.MkdirAll(dir, 0o700); err != nil {
