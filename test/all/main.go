@@ -53,6 +53,7 @@ var steps = []step{
 	{"modules", "tests of the other modules", (*runner).modules, 0},
 	{"bench", "each benchmark once", (*runner).bench, 4 * time.Minute},
 	{"staticcheck", "staticcheck of all modules", (*runner).staticcheck, 5 * time.Minute},
+	{"folders", "the binary from two folders, byte by byte the same", (*runner).folders, 3 * time.Minute},
 }
 
 func main() {

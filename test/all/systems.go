@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -34,7 +35,8 @@ type listed struct {
 
 // systems checks the types of the whole binary for each platform, from source. That finds what breaks a build (a name
 // that a system lacks, a file that a constraint leaves out) in three seconds of a core a platform, where six builds
-// from nothing would take ten minutes. Linking is tried by the release. Alone (-only systems) it checks all platforms.
+// from nothing would take ten minutes. Linking is tried by the release. Alone (-only systems) it checks all platforms,
+// and vets what Windows and macOS have of their own, for which all below it is compiled.
 func (r *runner) systems() {
 	files := &parsed{set: token.NewFileSet(), files: map[string]*parsedFile{}}
 	list := platforms
@@ -48,13 +50,74 @@ func (r *runner) systems() {
 		}
 		r.pass()
 	}
+	if !r.alone {
+		return
+	}
+	for _, p := range platforms[:2] {
+		if err := r.vetOn(p); err != nil {
+			r.fail("vet "+p.system+"/"+p.arch, err.Error())
+			continue
+		}
+		r.pass()
+	}
+}
+
+// vetOn vets the packages of the binary that have other files on a platform than on Linux: of all others, vet on Linux
+// says the same.
+func (r *runner) vetOn(p platform) error {
+	here, err := r.ownFiles(platform{"linux", p.arch})
+	if err != nil {
+		return err
+	}
+	there, err := r.ownFiles(p)
+	if err != nil {
+		return err
+	}
+	args := []string{"vet"}
+	for path, files := range there {
+		if here[path] != files {
+			args = append(args, path)
+		}
+	}
+	if len(args) == 1 {
+		return fmt.Errorf("no package has files of its own on %s", p.system)
+	}
+	slices.Sort(args[1:])
+	cmd := r.command(r.root, "go", args...)
+	cmd.Env = p.environ()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go vet: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// ownFiles are the files of this module's packages in the binary, by the package's path.
+func (r *runner) ownFiles(p platform) (map[string]string, error) {
+	const format = `{{with .Module}}{{if .Main}}{{$.ImportPath}} {{join $.GoFiles ","}}{{end}}{{end}}`
+	cmd := r.command(r.root, "go", "list", "-deps", "-f", format, "./cmd/corbel")
+	cmd.Env = p.environ()
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list for %s/%s: %w", p.system, p.arch, err)
+	}
+	files := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		if path, names, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			files[path] = names
+		}
+	}
+	return files, nil
+}
+
+func (p platform) environ() []string {
+	return append(os.Environ(), "GOOS="+p.system, "GOARCH="+p.arch, "CGO_ENABLED=0")
 }
 
 func (r *runner) checkTypes(p platform, files *parsed) error {
 	cmd := exec.CommandContext(r.ctx, "go", "list", "-deps",
 		"-json=ImportPath,Dir,GoFiles,ImportMap,Module", "./cmd/corbel")
 	cmd.Dir = r.root
-	cmd.Env = append(os.Environ(), "GOOS="+p.system, "GOARCH="+p.arch, "CGO_ENABLED=0")
+	cmd.Env = p.environ()
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()
