@@ -74,6 +74,19 @@ type Product struct {
 	Unit       string
 	// Generation grows when Kind or Identity change: what was counted before is not comparable.
 	Generation uint32
+	// Meter is how OpenMeter's API has it; nil for a product that is none of its meters.
+	Meter *Meter `json:",omitempty"`
+}
+
+// Meter is what a product has that was made as a meter of OpenMeter's API. It is never changed.
+type Meter struct {
+	// EventType is the type of the CloudEvents that feed it.
+	EventType, Aggregation string
+	// ValueProperty and GroupBy are paths into an event's data, $.NAME.
+	ValueProperty        string            `json:",omitempty"`
+	GroupBy              map[string]string `json:",omitempty"`
+	Description, Display string            `json:",omitempty"`
+	Metadata             map[string]string `json:",omitempty"`
 }
 
 // Complete fills in defaults and returns all that is wrong, each with its field.

@@ -144,6 +144,11 @@ var statuses = map[errkind.Kind]int{errkind.Invalid: 400, errkind.Denied: 403, e
 	errkind.Unavailable: 503, errkind.Unknown: 503}
 
 func fail(w http.ResponseWriter, err error) {
+	httpx.WriteText(w, statusOf(w, err), err.Error())
+}
+
+// statusOf is the status of an error; where it may be over soon, it says so in a header.
+func statusOf(w http.ResponseWriter, err error) int {
 	var large *httpx.TooLarge
 	status, ok := statuses[errkind.Of(err)]
 	switch {
@@ -157,7 +162,7 @@ func fail(w http.ResponseWriter, err error) {
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	httpx.WriteText(w, status, err.Error())
+	return status
 }
 
 // Denied is what a token is told that lacks a right on a tenant; "" are all.

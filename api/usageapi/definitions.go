@@ -115,6 +115,9 @@ func (a *API) putProduct(_ http.ResponseWriter, r *http.Request) (int, any, erro
 	if err := p.Complete(); err != nil {
 		return 0, nil, errkind.E(errkind.Invalid, "", err)
 	}
+	if old, ok := a.cfg.Definitions.View().Products.Get(name); ok && old.Kind == p.Kind {
+		p.Meter = old.Meter
+	}
 	if err := a.do(r, definitions.Command{Put: &p}); err != nil {
 		return 0, nil, err
 	}

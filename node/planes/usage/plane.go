@@ -90,6 +90,9 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	}
 	d.Route("/v1/usage/servers", plane.Right{Resource: acl.Operator, Level: acl.Write}, http.HandlerFunc(p.serveServers))
 	d.Route("/v1/usage/", plane.Right{}, p.peers.gated(api)) // it judges the tenant that a request is about
+	if p.peers.has(roleRouter) && p.peers.has(roleAggregator) {
+		d.Route("/api/v1/", plane.Right{}, api.OpenMeter()) // it judges as the others do
+	}
 	d.Debug(p.debug)
 	return p, p.openStatsd()
 }

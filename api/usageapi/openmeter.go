@@ -1,0 +1,328 @@
+package usageapi
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/cloudevents"
+	"corbel.dev/corbel/usage/definitions"
+	"corbel.dev/corbel/usage/router"
+)
+
+// The paths of OpenMeter's API, so that its SDKs send and ask here: a meter is a product with the type of the events
+// that feed it, a subject is a tenant. What cannot be counted exactly is refused when the meter is made: averages,
+// minima, paths into nested data, and amounts that are no integers.
+//
+//	POST /api/v1/events                   CloudEvents, one or a batch: 204
+//	GET, POST /api/v1/meters; GET, PUT, DELETE /api/v1/meters/:slug
+//	GET /api/v1/meters/:slug/query, /api/v1/meters/:slug/subjects
+
+// OpenMeter answers what is below /api/v1/.
+func (a *API) OpenMeter() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]handler{
+		"POST /api/v1/events":                a.meterEvents,
+		"GET /api/v1/meters":                 a.meters,
+		"POST /api/v1/meters":                a.postMeter,
+		"GET /api/v1/meters/{slug}":          a.meter,
+		"PUT /api/v1/meters/{slug}":          a.putMeter,
+		"DELETE /api/v1/meters/{slug}":       a.deleteMeter,
+		"GET /api/v1/meters/{slug}/query":    a.meterQuery,
+		"GET /api/v1/meters/{slug}/subjects": a.meterSubjects,
+	} {
+		mux.Handle(pattern, problems(h))
+	}
+	return mux
+}
+
+var problemType = []string{"application/problem+json"}
+
+// problems answers errors as RFC 9457 has them, which OpenMeter's SDKs read.
+type problems handler
+
+// ServeHTTP implements http.Handler.
+func (h problems) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	status, value, err := h(w, r)
+	switch {
+	case err != nil:
+		status = statusOf(w, err)
+		text, _ := json.Marshal(map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status,
+			"detail": err.Error(), "instance": r.URL.Path}) // texts and a number
+		httpx.Write(w, r, status, problemType, append(text, '\n'))
+	case value == nil:
+		w.WriteHeader(cmp.Or(status, http.StatusNoContent))
+	default:
+		handler(func(http.ResponseWriter, *http.Request) (int, any, error) { return status, value, nil }).ServeHTTP(w, r)
+	}
+}
+
+// meter is one as OpenMeter has it.
+type meter struct {
+	ID            string            `json:"id,omitempty"`
+	Slug          string            `json:"slug"`
+	Name          string            `json:"name,omitempty"`
+	Description   string            `json:"description,omitempty"`
+	Aggregation   string            `json:"aggregation"`
+	EventType     string            `json:"eventType"`
+	ValueProperty string            `json:"valueProperty,omitempty"`
+	GroupBy       map[string]string `json:"groupBy,omitempty"`
+	WindowSize    string            `json:"windowSize,omitempty"`
+	Metadata      map[string]string `json:"metadata,omitempty"`
+}
+
+// aggregations are those that are exact here.
+var aggregations = map[string]usage.Kind{"SUM": usage.Sum, "COUNT": usage.Sum, "UNIQUE_COUNT": usage.Unique,
+	"MAX": usage.Max, "LATEST": usage.Last}
+
+// field is a path that names a field of an event's data.
+var field = regexp.MustCompile(`^\$\.[A-Za-z0-9_-]{1,200}$`)
+
+// product makes a meter's definition.
+func (m *meter) product() (*usage.Product, error) {
+	kind, ok := aggregations[m.Aggregation]
+	if !ok {
+		return nil, errkind.Errorf(errkind.Invalid, "aggregation: %.40q is none of SUM, COUNT, UNIQUE_COUNT, MAX, LATEST",
+			m.Aggregation)
+	}
+	if m.EventType == "" || len(m.EventType) > usage.MaxNameBytes {
+		return nil, errkind.New(errkind.Invalid, "eventType: is missing, or too long")
+	}
+	if (m.Aggregation != "COUNT") != (m.ValueProperty != "") {
+		return nil, errkind.New(errkind.Invalid, "valueProperty: belongs to every aggregation but COUNT")
+	}
+	if m.ValueProperty != "" && !field.MatchString(m.ValueProperty) {
+		return nil, errkind.Errorf(errkind.Invalid, "valueProperty: %.60q is not $.NAME of a field of data",
+			m.ValueProperty)
+	}
+	p := &usage.Product{Name: m.Slug, Kind: kind, Meter: &usage.Meter{EventType: m.EventType, Aggregation: m.Aggregation,
+		ValueProperty: m.ValueProperty, GroupBy: m.GroupBy, Description: m.Description, Display: m.Name,
+		Metadata: m.Metadata}}
+	if kind == usage.Unique {
+		p.Identity = []string{"value"}
+	}
+	for _, tag := range sorted(m.GroupBy) {
+		if !field.MatchString(m.GroupBy[tag]) || tag == "subject" {
+			return nil, errkind.Errorf(errkind.Invalid, "groupBy.%.40s: %.60q is not $.NAME of a field of data", tag,
+				m.GroupBy[tag])
+		}
+		p.Tags = append(p.Tags, tag)
+	}
+	return p, errkind.E(errkind.Invalid, "", p.Complete())
+}
+
+func meterOf(p *usage.Product) meter {
+	m := p.Meter
+	return meter{ID: p.Name, Slug: p.Name, Name: cmp.Or(m.Display, p.Name), Description: m.Description,
+		Aggregation: m.Aggregation, EventType: m.EventType, ValueProperty: m.ValueProperty, GroupBy: m.GroupBy,
+		WindowSize: "MINUTE", Metadata: m.Metadata}
+}
+
+func (a *API) meters(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	if err := a.mayRead(r); err != nil {
+		return 0, nil, err
+	}
+	out := []meter{}
+	for _, p := range a.cfg.Definitions.View().Products.All() {
+		if p.Meter != nil {
+			out = append(out, meterOf(p))
+		}
+	}
+	return http.StatusOK, out, nil
+}
+
+// found is the meter of a path.
+func (a *API) found(r *http.Request) (*usage.Product, error) {
+	p, ok := a.cfg.Definitions.View().Products.Get(r.PathValue("slug"))
+	if !ok || p.Meter == nil {
+		return nil, errkind.Errorf(errkind.NotFound, "meter: %.100q is not there", r.PathValue("slug"))
+	}
+	return p, nil
+}
+
+func (a *API) meter(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	if err := a.mayRead(r); err != nil {
+		return 0, nil, err
+	}
+	p, err := a.found(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, meterOf(p), nil
+}
+
+func (a *API) postMeter(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	return a.writeMeter(r, "")
+}
+
+func (a *API) putMeter(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	if _, err := a.found(r); err != nil {
+		return 0, nil, err
+	}
+	return a.writeMeter(r, r.PathValue("slug"))
+}
+
+// writeMeter makes a meter, or changes that of a slug.
+func (a *API) writeMeter(r *http.Request, slug string) (int, any, error) {
+	if err := a.may(r, "", true); err != nil {
+		return 0, nil, err
+	}
+	raw, err := httpx.ReadBody(r, nil, maxConfigBytes)
+	if err != nil {
+		return 0, nil, err
+	}
+	var in meter // SDKs may send more than is read here
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return 0, nil, errkind.E(errkind.Invalid, "the body", err)
+	}
+	in.Slug = cmp.Or(slug, in.Slug)
+	p, err := in.product()
+	if err != nil {
+		return 0, nil, err
+	}
+	if old, there := a.cfg.Definitions.View().Products.Get(p.Name); there && slug == "" {
+		if old.Meter == nil {
+			return 0, nil, errkind.Errorf(errkind.Conflict, "slug: %.100q is a product that is no meter", p.Name)
+		}
+		return 0, nil, errkind.Errorf(errkind.Conflict, "slug: there is a meter %.100q already", p.Name)
+	}
+	if err := a.do(r, definitions.Command{Put: p}); err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, meterOf(p), nil
+}
+
+func (a *API) deleteMeter(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	if err := a.may(r, "", true); err != nil {
+		return 0, nil, err
+	}
+	if _, err := a.found(r); err != nil {
+		return 0, nil, err
+	}
+	gone := &definitions.Delete{Name: r.PathValue("slug")}
+	return http.StatusNoContent, nil, a.do(r, definitions.Command{Delete: gone})
+}
+
+// meterEvents takes CloudEvents for the meters of their types. Events that are wrong make it 400, which names them; the
+// others are stored, and the batch may be sent again: ids tell.
+func (a *API) meterEvents(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	data, release, err := a.intake.body(r, MaxJSONBytes)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer release()
+	media := r.Header.Get("Content-Type")
+	if media == "" || strings.HasPrefix(media, "application/json") { // OpenMeter takes CloudEvents so, too
+		if media = cloudevents.Structured; strings.HasPrefix(strings.TrimSpace(string(data)), "[") {
+			media = cloudevents.Batched
+		}
+	}
+	items, err := cloudevents.Decode(media, data, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	b := &router.Batch{}
+	var from []int // which event each item is
+	for i := range items {
+		fed := a.feed(&items[i])
+		b.Items = append(b.Items, fed...)
+		for range fed {
+			from = append(from, i)
+		}
+	}
+	_, value, err := a.intake.take(r, b)
+	if err != nil {
+		return 0, nil, err
+	}
+	if answer, ok := value.(router.Answer); ok && len(answer.Rejected) > 0 {
+		first := answer.Rejected[0]
+		return 0, nil, errkind.Errorf(errkind.Invalid, "event %d: %s (%d in all were rejected, the others are stored)",
+			from[first.Index], first.Error, len(answer.Rejected))
+	}
+	return http.StatusNoContent, nil, nil
+}
+
+// feed makes of an event what its meters count. An event whose type is a product that is no meter goes there.
+func (a *API) feed(item *cloudevents.Item) (out []cloudevents.Item) {
+	if item.Err != nil {
+		return []cloudevents.Item{*item}
+	}
+	products := a.cfg.Definitions.View().Products
+	for _, p := range products.All() {
+		if p.Meter != nil && p.Meter.EventType == item.Product {
+			out = append(out, metered(p, item))
+		}
+	}
+	if p, ok := products.Get(item.Product); ok && p.Meter == nil {
+		return append(out, *item)
+	}
+	if len(out) == 0 {
+		out = []cloudevents.Item{*item}
+		out[0].Err = usage.Wrong("type", "no meter counts %.100q: POST /api/v1/meters", item.Product)
+	}
+	return out
+}
+
+// metered is an event as a meter counts it. An id belongs to one event, so that of a meter with another name than its
+// type has the name behind it.
+func metered(p *usage.Product, item *cloudevents.Item) cloudevents.Item {
+	m := p.Meter
+	data := item.Tags // flat fields, as texts
+	out := cloudevents.Item{Event: item.Event}
+	out.Product, out.Identity, out.Tags, out.HasValue = p.Name, nil, nil, false
+	if p.Name != m.EventType {
+		out.ID += "#" + p.Name
+	}
+	name := strings.TrimPrefix(m.ValueProperty, "$.")
+	text, there := usage.Find(data, name)
+	if name == "value" && item.HasValue { // a CloudEvent's field of that name is read as an amount
+		text, there = item.Value.String(), true
+	}
+	switch {
+	case m.Aggregation == "COUNT":
+		out.Value, out.HasValue = usage.Int(1), true
+	case !there:
+		out.Err = usage.Wrong("data."+name, "is missing: meter %q needs it", p.Name)
+	case p.Kind == usage.Unique:
+		out.Identity = []usage.Field{{Name: "value", Value: text}}
+	default:
+		var ok bool
+		if out.Value, ok = usage.ParseQuantity(text); !ok {
+			out.Err = usage.Wrong("data."+name, "%.40q is no integer: amounts are exact here", text)
+		}
+		out.HasValue = ok
+	}
+	for _, tag := range p.Tags {
+		if v, ok := usage.Find(data, strings.TrimPrefix(m.GroupBy[tag], "$.")); ok {
+			out.Tags = append(out.Tags, usage.Field{Name: tag, Value: v})
+		}
+	}
+	return out
+}
+
+// subjects are the tenants that have used a product and that a token may read.
+func (a *API) subjectsOf(r *http.Request, product string) []string {
+	series, _ := a.cfg.Aggregator.Series(r.Context())
+	var out []string
+	for _, s := range series {
+		if s.Product == product && !slices.Contains(out, s.Tenant) && a.cfg.Allow(r, s.Tenant, false) {
+			out = append(out, s.Tenant)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (a *API) meterSubjects(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	p, err := a.found(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, append([]string{}, a.subjectsOf(r, p.Name)...), nil
+}
