@@ -29,7 +29,12 @@ type Options struct {
 	bench.Options
 	// Events is how many events a batch has; zero means 5,000. Tenants is how many tenants there are; zero means 100.
 	Events, Tenants int
+	// Identities is how many different ones are counted for errors, memory and the start; zero measures the doors alone.
+	Identities int64
 }
+
+// snapshotEvery is how often a server that counts identities saves its state.
+const snapshotEvery = 5 * time.Second
 
 // Door is what one door did.
 type Door struct {
@@ -47,6 +52,7 @@ type Report struct {
 	Connections int           `json:"connections"`
 	Batch       int           `json:"batch"`
 	Doors       []Door        `json:"doors"`
+	Identities  *Identities   `json:"identities,omitempty"`
 	Floors      *bench.Floors `json:"floors,omitempty"`
 	Missing     []string      `json:"missing,omitempty"`
 }
@@ -73,6 +79,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	o.HCL = append(o.HCL, fmt.Sprintf("usage { enabled = true, dogstatsd { port = %d } }", ports[0]))
+	if o.Identities > 0 {
+		o.HCL = append(o.HCL, fmt.Sprintf("usage { state { snapshot = %q } }", snapshotEvery))
+	}
 	c, err := bench.OpenTarget(ctx, &o.Options)
 	if err != nil {
 		return nil, err
@@ -104,6 +113,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		}
 		d.Door = door.name
 		r.Doors = append(r.Doors, d)
+	}
+	if o.Identities > 0 {
+		if r.Identities, err = x.identities(ctx, c); err != nil {
+			return nil, fmt.Errorf("identities: %w", err)
+		}
 	}
 	if !o.SkipFloors {
 		if r.Floors, err = bench.MeasureFloors(ctx, &o.Options); err != nil {
@@ -317,6 +331,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	for _, m := range r.Missing {
 		_, _ = fmt.Fprintf(w, "NOT RUN: %s\n", m)
+	}
+	if r.Identities != nil {
+		_, _ = fmt.Fprint(w, r.Identities.text())
 	}
 	text := ""
 	if r.Floors != nil {
