@@ -58,7 +58,8 @@ func (a *API) meterAsked(r *http.Request, p *usage.Product) (q meterQuestion, er
 	v := r.URL.Query()
 	q = meterQuestion{p: p, size: strings.ToUpper(v.Get("windowSize")), zone: window.In(time.UTC), subjects: v["subject"]}
 	if _, ok := windowSizes[q.size]; !ok {
-		return q, errkind.Errorf(errkind.Invalid, "windowSize: %.40q is none of MINUTE, HOUR, DAY, MONTH", v.Get("windowSize"))
+		return q, errkind.Errorf(errkind.Invalid, "windowSize: %.40q is none of MINUTE, HOUR, DAY, MONTH",
+			v.Get("windowSize"))
 	}
 	if tz := v.Get("windowTimeZone"); tz != "" {
 		l, err := time.LoadLocation(tz)
@@ -216,7 +217,8 @@ func (a *API) meterRows(r *http.Request, q *meterQuestion, span window.Range) ([
 		out = append(out, row)
 	}
 	slices.SortFunc(out, func(a, b meterRow) int {
-		return cmp.Or(cmp.Compare(text(a.Subject), text(b.Subject)), cmp.Compare(text(a.GroupBy[q.by]), text(b.GroupBy[q.by])))
+		return cmp.Or(cmp.Compare(text(a.Subject), text(b.Subject)),
+			cmp.Compare(text(a.GroupBy[q.by]), text(b.GroupBy[q.by])))
 	})
 	return out, nil
 }

@@ -70,7 +70,8 @@ func (x *run) identities(ctx context.Context, c *bench.Target) (*Identities, err
 		}
 		x.o.Say("the error of %d identities ...", size)
 		tenant := "bench-of-" + strconv.FormatInt(size, 10)
-		if _, err := x.sendIdentities(ctx, size, func(int64) (string, string) { return tenant, spreadProduct(0) }); err != nil {
+		one := func(int64) (string, string) { return tenant, spreadProduct(0) }
+		if _, err := x.sendIdentities(ctx, size, one); err != nil {
 			return nil, err
 		}
 		m, err := x.measured(ctx, tenant, spreadProduct(0), size)
@@ -216,8 +217,9 @@ func (x *run) measured(ctx context.Context, tenant, product string, truth int64)
 	if e.Error.High != nil {
 		high, err3 = e.Error.High.Int64()
 	}
-	return Measured{Identities: truth, Estimate: value, Relative: math.Abs(float64(value)/float64(truth) - 1),
-		Stated: e.Error.Relative, Within: low <= truth && truth <= high, Method: e.Error.Method}, errors.Join(err1, err2, err3)
+	m = Measured{Identities: truth, Estimate: value, Relative: math.Abs(float64(value)/float64(truth) - 1),
+		Stated: e.Error.Relative, Within: low <= truth && truth <= high, Method: e.Error.Method}
+	return m, errors.Join(err1, err2, err3)
 }
 
 // warm kills the server, starts it again, and times it until its answers are complete and as they were.
@@ -260,8 +262,8 @@ func (i *Identities) text() string {
 		fmt.Fprintf(&b, "uniques of %d: %d, off by %.3f %% (%s, stated %.3f %%), within the bound: %t\n", m.Identities,
 			m.Estimate, 100*m.Relative, m.Method, 100*m.Stated, m.Within)
 	}
-	fmt.Fprintf(&b, "%d identities of %d tenants x %d products: %.0f events/s, %.0f MiB; after kill -9 complete in %.1f s "+
-		"(answers from %.1f s on)\n", i.Live, i.Tenants, i.Products, i.PerSecond, float64(i.RSSBytes)/(1<<20), i.WarmSeconds,
-		i.ReadySeconds)
+	fmt.Fprintf(&b, "%d identities of %d tenants x %d products: %.0f events/s, %.0f MiB; after kill -9 complete in "+
+		"%.1f s (answers from %.1f s on)\n", i.Live, i.Tenants, i.Products, i.PerSecond, float64(i.RSSBytes)/(1<<20),
+		i.WarmSeconds, i.ReadySeconds)
 	return b.String()
 }
