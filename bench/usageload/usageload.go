@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	defer c.Stop()
 	x := &run{o: &o, base: "http://" + c.HTTP, udp: net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0])),
-		http: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: o.Connections}}}
+		http: &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: o.Connections}}}
 	defer x.http.CloseIdleConnections()
 	if err := x.define(ctx); err != nil {
 		return nil, err
