@@ -24,18 +24,22 @@ import (
 //	GET, POST /api/v1/meters; GET, PUT, DELETE /api/v1/meters/:slug
 //	GET /api/v1/meters/:slug/query, /api/v1/meters/:slug/subjects
 
+// openMeter is that door.
+type openMeter struct{ *API }
+
 // OpenMeter answers what is below /api/v1/.
 func (a *API) OpenMeter() http.Handler {
+	m := openMeter{a}
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]handler{
-		"POST /api/v1/events":                a.meterEvents,
-		"GET /api/v1/meters":                 a.meters,
-		"POST /api/v1/meters":                a.postMeter,
-		"GET /api/v1/meters/{slug}":          a.meter,
-		"PUT /api/v1/meters/{slug}":          a.putMeter,
-		"DELETE /api/v1/meters/{slug}":       a.deleteMeter,
-		"GET /api/v1/meters/{slug}/query":    a.meterQuery,
-		"GET /api/v1/meters/{slug}/subjects": a.meterSubjects,
+		"POST /api/v1/events":                m.meterEvents,
+		"GET /api/v1/meters":                 m.meters,
+		"POST /api/v1/meters":                m.postMeter,
+		"GET /api/v1/meters/{slug}":          m.meter,
+		"PUT /api/v1/meters/{slug}":          m.putMeter,
+		"DELETE /api/v1/meters/{slug}":       m.deleteMeter,
+		"GET /api/v1/meters/{slug}/query":    m.meterQuery,
+		"GET /api/v1/meters/{slug}/subjects": m.meterSubjects,
 	} {
 		mux.Handle(pattern, problems(h))
 	}
@@ -124,7 +128,7 @@ func meterOf(p *usage.Product) meter {
 		WindowSize: "MINUTE", Metadata: m.Metadata}
 }
 
-func (a *API) meters(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+func (a openMeter) meters(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 	if err := a.mayRead(r); err != nil {
 		return 0, nil, err
 	}
@@ -138,7 +142,7 @@ func (a *API) meters(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 }
 
 // found is the meter of a path.
-func (a *API) found(r *http.Request) (*usage.Product, error) {
+func (a openMeter) found(r *http.Request) (*usage.Product, error) {
 	p, ok := a.cfg.Definitions.View().Products.Get(r.PathValue("slug"))
 	if !ok || p.Meter == nil {
 		return nil, errkind.Errorf(errkind.NotFound, "meter: %.100q is not there", r.PathValue("slug"))
@@ -146,7 +150,7 @@ func (a *API) found(r *http.Request) (*usage.Product, error) {
 	return p, nil
 }
 
-func (a *API) meter(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+func (a openMeter) meter(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 	if err := a.mayRead(r); err != nil {
 		return 0, nil, err
 	}
@@ -157,11 +161,11 @@ func (a *API) meter(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 	return http.StatusOK, meterOf(p), nil
 }
 
-func (a *API) postMeter(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+func (a openMeter) postMeter(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 	return a.writeMeter(r, "")
 }
 
-func (a *API) putMeter(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+func (a openMeter) putMeter(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 	if _, err := a.found(r); err != nil {
 		return 0, nil, err
 	}
@@ -169,7 +173,7 @@ func (a *API) putMeter(_ http.ResponseWriter, r *http.Request) (int, any, error)
 }
 
 // writeMeter makes a meter, or changes that of a slug.
-func (a *API) writeMeter(r *http.Request, slug string) (int, any, error) {
+func (a openMeter) writeMeter(r *http.Request, slug string) (int, any, error) {
 	if err := a.may(r, "", true); err != nil {
 		return 0, nil, err
 	}
@@ -198,7 +202,7 @@ func (a *API) writeMeter(r *http.Request, slug string) (int, any, error) {
 	return http.StatusOK, meterOf(p), nil
 }
 
-func (a *API) deleteMeter(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+func (a openMeter) deleteMeter(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 	if err := a.may(r, "", true); err != nil {
 		return 0, nil, err
 	}
@@ -211,7 +215,7 @@ func (a *API) deleteMeter(_ http.ResponseWriter, r *http.Request) (int, any, err
 
 // meterEvents takes CloudEvents for the meters of their types. Events that are wrong make it 400, which names them; the
 // others are stored, and the batch may be sent again: ids tell.
-func (a *API) meterEvents(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+func (a openMeter) meterEvents(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 	data, release, err := a.intake.body(r, MaxJSONBytes)
 	if err != nil {
 		return 0, nil, err
@@ -249,7 +253,7 @@ func (a *API) meterEvents(_ http.ResponseWriter, r *http.Request) (int, any, err
 }
 
 // feed makes of an event what its meters count. An event whose type is a product that is no meter goes there.
-func (a *API) feed(item *cloudevents.Item) (out []cloudevents.Item) {
+func (a openMeter) feed(item *cloudevents.Item) (out []cloudevents.Item) {
 	if item.Err != nil {
 		return []cloudevents.Item{*item}
 	}
@@ -307,7 +311,7 @@ func metered(p *usage.Product, item *cloudevents.Item) cloudevents.Item {
 }
 
 // subjects are the tenants that have used a product and that a token may read.
-func (a *API) subjectsOf(r *http.Request, product string) []string {
+func (a openMeter) subjectsOf(r *http.Request, product string) []string {
 	series, _ := a.cfg.Aggregator.Series(r.Context())
 	var out []string
 	for _, s := range series {
@@ -319,7 +323,7 @@ func (a *API) subjectsOf(r *http.Request, product string) []string {
 	return out
 }
 
-func (a *API) meterSubjects(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+func (a openMeter) meterSubjects(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 	p, err := a.found(r)
 	if err != nil {
 		return 0, nil, err

@@ -54,7 +54,7 @@ type meterAnswer struct {
 }
 
 // meterAsked reads a query.
-func (a *API) meterAsked(r *http.Request, p *usage.Product) (q meterQuestion, err error) {
+func (a openMeter) meterAsked(r *http.Request, p *usage.Product) (q meterQuestion, err error) {
 	v := r.URL.Query()
 	q = meterQuestion{p: p, size: strings.ToUpper(v.Get("windowSize")), zone: window.In(time.UTC), subjects: v["subject"]}
 	if _, ok := windowSizes[q.size]; !ok {
@@ -120,7 +120,7 @@ func (q *meterQuestion) filter(v url.Values) error {
 	return nil
 }
 
-func (a *API) meterQuery(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+func (a openMeter) meterQuery(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 	p, err := a.found(r)
 	if err != nil {
 		return 0, nil, err
@@ -164,7 +164,7 @@ func (a *API) meterQuery(_ http.ResponseWriter, r *http.Request) (int, any, erro
 }
 
 // meterRows are those of one window: windows without usage have none.
-func (a *API) meterRows(r *http.Request, q *meterQuestion, span window.Range) ([]meterRow, error) {
+func (a openMeter) meterRows(r *http.Request, q *meterQuestion, span window.Range) ([]meterRow, error) {
 	type group struct{ subject, tag string }
 	sums := map[group]usage.Quantity{}
 	add := func(g group, v usage.Quantity) {
