@@ -362,6 +362,43 @@ func (r *run) perNode() {
 	if todo.Rolling > 0 {
 		r.out.New = append(r.out.New, r.next(r.dice.ID(), jobs.TriggerRolling, todo.Rolling))
 	}
+	r.count()
+}
+
+// count says what a plan for each node does, for those who ask without carrying it out.
+func (r *run) count() {
+	counts, touched := map[string]*reconcile.Counts{}, map[jobs.ID]bool{}
+	of := func(group string) *reconcile.Counts {
+		if counts[group] == nil {
+			counts[group] = &reconcile.Counts{}
+		}
+		return counts[group]
+	}
+	for _, a := range r.plan.Place {
+		c := of(a.Group)
+		switch previous := a.Lineage.Previous; {
+		case r.state.Allocation(a.ID) != nil:
+			c.InPlace++
+			touched[a.ID] = true
+		case !previous.IsZero() && r.stopped[previous]:
+			c.Destructive++
+			touched[previous] = true
+		default:
+			c.Place++
+		}
+	}
+	for _, a := range r.allocs {
+		switch c := of(a.Group); {
+		case touched[a.ID] || a.Terminal() && !r.stopped[a.ID]:
+		case r.stopped[a.ID]:
+			c.Stop++
+		default:
+			c.Ignore++
+		}
+	}
+	for name, c := range counts {
+		r.out.Counts[name] = *c
+	}
 }
 
 // close says what becomes of the evaluation, and gives the room of what stops back to those who

@@ -6,6 +6,7 @@ import (
 
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/apply"
+	"corbel.dev/corbel/jobs/reconcile"
 	"corbel.dev/corbel/jobs/state"
 )
 
@@ -206,8 +207,15 @@ func TestNS19(t *testing.T) {
 	})
 	g.put(stageJob("sys", jobs.System, 1, 100))
 	g.put(stageJob("once", jobs.SysBatch, 1, 100))
-	g.evaluate("sys")
-	g.evaluate("once")
+	counted := func(name string, want reconcile.Counts) {
+		t.Helper()
+		if out, _ := g.evaluate(name); out.Counts["g"] != want {
+			t.Errorf("%s: %+v, want %+v", name, out.Counts["g"], want)
+		}
+	}
+	counted("sys", reconcile.Counts{Place: 3})
+	counted("once", reconcile.Counts{Place: 3})
+	counted("sys", reconcile.Counts{Ignore: 3})
 	g.want("system", g.live("sys"), 3)
 	g.want("sysbatch", g.live("once"), 3)
 	duty := func(n int, d jobs.Duty) {
@@ -219,7 +227,7 @@ func TestNS19(t *testing.T) {
 	}
 	duty(0, jobs.Duty{Status: jobs.NodeReady, Ineligible: true})
 	duty(1, jobs.Duty{Status: jobs.NodeDown})
-	g.evaluate("sys")
+	counted("sys", reconcile.Counts{Ignore: 2, Stop: 1})
 	g.want("an ineligible node keeps its own, one that is down loses it", g.live("sys"), 2)
 	duty(1, jobs.Duty{Status: jobs.NodeReady})
 	g.evaluate("sys")

@@ -104,8 +104,14 @@ func TestJobFiles(t *testing.T) {
 	if err != nil || len(files) < 20 {
 		t.Fatalf("%d files, %v", len(files), err)
 	}
+	// What others start, and what no host here can run, changes nothing now.
+	later := map[string]bool{"dispatch": true, "nightly-batch": true, "system-exporter": true}
 	for _, file := range files {
-		d.want(1, []string{"jobs", "plan", file}, `Job: "`, "Scheduler dry-run")
+		changes := 1
+		if later[strings.TrimSuffix(filepath.Base(file), ".nomad.hcl")] {
+			changes = 0
+		}
+		d.want(changes, []string{"jobs", "plan", file}, `Job: "`, "Scheduler dry-run")
 	}
 	file := func(name string) string { return filepath.Join(jobFiles, name+".nomad.hcl") }
 
