@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/version"
 )
 
@@ -12,11 +13,12 @@ import (
 // to stay away from its own cluster.
 func TestFeaturesAreKnown(t *testing.T) {
 	s := startServer(t, "told", "")
-	m, ok := s.sees("told")
-	if !ok {
-		t.Fatal("it does not see itself")
-	}
-	told := m.Tags[version.TagFeatures]
+	told := ""
+	polltest.Until(t, func() bool {
+		m, ok := s.sees("told")
+		told = m.Tags[version.TagFeatures]
+		return ok
+	}, "the server to see itself")
 	if lacked := version.LackedFeatures(told); len(lacked) > 0 || !slices.Contains(strings.Split(told, ","), "mesh") {
 		t.Errorf("it tells %q, of which its release lacks %q", told, lacked)
 	}
