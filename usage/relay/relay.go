@@ -221,7 +221,7 @@ func (r *Relay) aged(at time.Time) {
 
 // State is what a Relay has.
 type State struct {
-	// Events are the records that no server has yet; Oldest is when the oldest of them came, zero where there is none.
+	// Records are those that no server has yet; Oldest is when the oldest of them came, zero where there is none.
 	Records uint64    `json:"records"`
 	Oldest  time.Time `json:"oldest"`
 	// Bytes is what the buffer takes, and Most what it may take.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"time"
 
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/statsdapi"
@@ -146,8 +147,17 @@ func (p *Plane) Run(ctx context.Context) error {
 	return nil
 }
 
-// Drain implements plane.Plane: the host may not come back.
-func (p *Plane) Drain(ctx context.Context) { p.relay.Flush(ctx) }
+// flushTime is how long an end waits for servers to take what is here.
+const flushTime = 5 * time.Second
+
+var _ plane.Quiescer = (*Plane)(nil)
+
+// Quiesce implements plane.Quiescer: the host may not come back. Where servers are away, the disk has it.
+func (p *Plane) Quiesce(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
+	defer cancel()
+	p.relay.Flush(ctx)
+}
 
 // Reload implements plane.Plane.
 func (p *Plane) Reload(cfg *config.Config) (func(), error) { return nil, check(cfg) }
