@@ -24,6 +24,7 @@ const (
 	RecordSystem         RecordKind = 13 // what the cluster knows about itself
 	RecordFederation     RecordKind = 14 // other datacenters
 	RecordNodeBar        RecordKind = 15 // nodes that were removed by force
+	RecordOneTime        RecordKind = 16 // Key: hash of a secret that is traded for a token once
 
 	RecordKinds = 32 // one more than the highest there may ever be without a new snapshot version
 )

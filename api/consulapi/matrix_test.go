@@ -238,12 +238,14 @@ var matrix = map[string]cell{
 	"GET /v1/acl/binding-rule/": {Rest: "$rule", rights: ruleACL},
 	"PUT /v1/acl/binding-rule/": {Rest: "$rule", body: `{"BindType":"service","BindName":"b"}`,
 		rights: ruleACLW},
-	"DELETE /v1/acl/binding-rule/":           {Rest: "$rule", rights: ruleACLW},
-	"GET /v1/acl/binding-rules":              {rights: ruleACL},
-	"GET /v1/acl/templated-policies":         {rights: ruleACL},
-	"GET /v1/acl/templated-policy/name/":     {Rest: "builtin/dns", rights: ruleACL},
-	"POST /v1/acl/templated-policy/preview/": {Rest: "builtin/dns", rights: ruleACL},
-	"POST /v1/internal/acl/authorize":        {body: `[]`, Open: true},
+	"DELETE /v1/acl/binding-rule/":            {Rest: "$rule", rights: ruleACLW},
+	"GET /v1/acl/binding-rules":               {rights: ruleACL},
+	"GET /v1/acl/templated-policies":          {rights: ruleACL},
+	"GET /v1/acl/templated-policy/name/":      {Rest: "builtin/dns", rights: ruleACL},
+	"POST /v1/acl/templated-policy/preview/":  {Rest: "builtin/dns", rights: ruleACL},
+	"POST /v1/internal/acl/authorize":         {body: `[]`, Open: true},
+	"POST /v1/internal/acl/one-time":          {Open: true},
+	"POST /v1/internal/acl/one-time/exchange": {body: `{"OneTimeSecretID":"x"}`, tokenless: true, refuses: 403},
 }
 
 // acceptAll is a Verifier that takes any configuration and no credential.

@@ -87,8 +87,15 @@ func (s *set) most(l Level) Level {
 // level returns what holds for one name, the default included.
 func (a *Authorizer) level(r Resource, name string) Level {
 	l := a.scalars[r]
-	if r.named() {
+	switch {
+	case r.named():
 		l = a.sets[r].find(name)
+	case r == JobsNode:
+		l = stronger(l, a.sets[Node].find(""))
+	case r == JobsAgent:
+		l = stronger(l, a.sets[Agent].find(""))
+	case r == JobsOperator:
+		l = stronger(l, a.scalars[Operator])
 	}
 	if l != Unset {
 		return l
@@ -141,15 +148,19 @@ func (a *Authorizer) Class() string { return a.class }
 func Compile(fallback Level, policies ...[]Rule) *Authorizer {
 	a := &Authorizer{fallback: fallback}
 	for _, rule := range merge(policies) {
-		switch {
-		case !rule.Resource.named():
+		if !rule.Resource.named() {
 			a.scalars[rule.Resource] = rule.Level
-		default:
-			a.sets[rule.Resource].add(rule)
-			if rule.Resource == Service {
-				rule.Resource, rule.Level = Intention, rule.intentions()
-				a.sets[Intention].add(rule)
-			}
+			continue
+		}
+		a.sets[rule.Resource].add(rule)
+		switch rule.Resource {
+		case Service:
+			rule.Resource, rule.Level = Intention, rule.intentions()
+			a.sets[Intention].add(rule)
+		case Jobs:
+			a.single(rule, JobsList, JobsLifecycle)
+		case Variable:
+			a.single(rule, VariableList, VariableDestroy)
 		}
 	}
 	for r := range a.sets {
@@ -159,6 +170,21 @@ func Compile(fallback Level, policies ...[]Rule) *Authorizer {
 		a.class = a.fingerprint()
 	}
 	return a
+}
+
+// single adds what a rule says about each of the single rights from first to last.
+func (a *Authorizer) single(rule Rule, first, last Resource) {
+	has := rule.rights()
+	for r := first; r <= last; r++ {
+		one := Rule{Resource: r, Prefix: rule.Prefix, Name: rule.Name, Level: None}
+		switch {
+		case rule.Level == Deny:
+			one.Level = Deny
+		case has&rightOf(r) != 0:
+			one.Level = Write
+		}
+		a.sets[r].add(one)
+	}
 }
 
 // intentions is the right on intentions: where nothing is said, whoever sees the service sees them.
@@ -186,6 +212,9 @@ func merge(policies [][]Rule) []Rule {
 		if n := len(merged); n > 0 && merged[n-1].Resource == r.Resource && merged[n-1].Prefix == r.Prefix &&
 			merged[n-1].Name == r.Name {
 			last := &merged[n-1]
+			if has := last.rights() | r.rights(); last.Resource == Jobs || last.Resource == Variable {
+				last.Can = has
+			}
 			last.Level, last.Intentions = stronger(last.Level, r.Level), stronger(last.Intentions, r.Intentions)
 			continue
 		}

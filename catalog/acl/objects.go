@@ -141,6 +141,14 @@ type BindingRule struct {
 	ModifyIndex uint64
 }
 
+// OneTime is a secret that can be traded for a token once, as it is stored: under the hash of the secret.
+type OneTime struct {
+	AccessorID  string
+	ExpiresAt   time.Time
+	CreateIndex uint64
+	ModifyIndex uint64
+}
+
 // Bootstrap is what remains of the first token: that there was one.
 type Bootstrap struct {
 	AccessorID string
@@ -180,7 +188,7 @@ func Encode(v any) []byte {
 }
 
 // Decode reads what Encode wrote; create and modify are the indexes of the record.
-func Decode[T Token | Policy | Role | AuthMethod | BindingRule](b []byte, create, modify uint64) (*T, error) {
+func Decode[T Token | Policy | Role | AuthMethod | BindingRule | OneTime](b []byte, create, modify uint64) (*T, error) {
 	v := new(T)
 	if err := json.Unmarshal(b, v); err != nil {
 		return nil, errkind.E(errkind.Corrupt, "read an ACL object", err)
@@ -195,6 +203,8 @@ func Decode[T Token | Policy | Role | AuthMethod | BindingRule](b []byte, create
 	case *AuthMethod:
 		o.CreateIndex, o.ModifyIndex = create, modify
 	case *BindingRule:
+		o.CreateIndex, o.ModifyIndex = create, modify
+	case *OneTime:
 		o.CreateIndex, o.ModifyIndex = create, modify
 	}
 	return v, nil

@@ -163,8 +163,8 @@ func (r *reader) item(item *ast.ObjectItem) error {
 		return fmt.Errorf("%v: a block without a resource", at(item.Pos()))
 	}
 	word, here := keyText(item.Keys[0]), at(item.Keys[0].Pos())
-	if o, ok := ofNomad(word, item); ok {
-		return r.namespace(here, keyText(item.Keys[1]), o)
+	if ok, err := r.nomad(word, item); ok {
+		return err
 	}
 	switch v := item.Val.(type) {
 	case *ast.LiteralType:

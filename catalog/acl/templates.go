@@ -170,7 +170,7 @@ func builtinRules(level string) string {
 	var b strings.Builder
 	for r := Agent; r < resourceCount; r++ {
 		switch {
-		case r == Intention:
+		case r == Intention || r.single():
 		case !r.named():
 			b.WriteString(r.String() + ` = "` + level + "\"\n")
 		default:

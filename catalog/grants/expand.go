@@ -76,7 +76,7 @@ func synthetic(g *acl.Grants) (all []*acl.Policy) {
 }
 
 // find reads the record of a key, or of a name; nil when it is not there.
-func find[T acl.Token | acl.Policy | acl.Role | acl.AuthMethod | acl.BindingRule](r *catalog.Record) *T {
+func find[T acl.Token | acl.Policy | acl.Role | acl.AuthMethod | acl.BindingRule | acl.OneTime](r *catalog.Record) *T {
 	if r == nil {
 		return nil
 	}

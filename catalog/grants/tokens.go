@@ -332,7 +332,7 @@ func (k *Keeper) Sweep(ctx context.Context) (next time.Time, err error) {
 	for _, m := range AuthMethods(st) {
 		methods[m.Name] = true
 	}
-	var ops []catalog.RecordOp
+	ops, next := staleOneTimes(st, now)
 	for r := range st.Records(catalog.RecordACLToken, "") {
 		if !mayEnd(r.Value) {
 			continue

@@ -146,6 +146,40 @@ func (al *Rows) aclLogout(q *rows.Request) error {
 	return q.Done(k.Logout(q.R.Context(), secret))
 }
 
+// aclOneTime makes a secret that is traded for the caller's token once: for those who hand a login on, as to a browser.
+func (al *Rows) aclOneTime(q *rows.Request) error {
+	k, err := al.keeper(q)
+	if err != nil {
+		return err
+	}
+	own := rows.OwnToken(q.R, q.Query)
+	if own == "" {
+		return errkind.New(errkind.Denied, "ACL not found")
+	}
+	secret, made, err := k.OneTime(q.R.Context(), own)
+	if err != nil {
+		return err
+	}
+	return q.ReplyValue(struct {
+		OneTimeSecretID string
+		acl.OneTime
+	}{secret, made})
+}
+
+// aclExchange trades such a secret for the token.
+func (al *Rows) aclExchange(q *rows.Request) error {
+	k, err := al.keeper(q)
+	if err != nil {
+		return err
+	}
+	var in struct{ OneTimeSecretID string }
+	if err := decodeStrict(q, &in); err != nil {
+		return err
+	}
+	t, err := k.Exchange(q.R.Context(), in.OneTimeSecretID)
+	return replyMade(q, t, err)
+}
+
 // replyMade answers with what the keeper made.
 func replyMade[T any](q *rows.Request, made *T, err error) error {
 	if err != nil {

@@ -62,6 +62,8 @@ func (al *Rows) Routes() []rows.Row {
 		rows.Read("GET", "/v1/acl/templated-policies", acl.ACL, al.aclTemplates),
 		rows.Read("GET", "/v1/acl/templated-policy/name/", acl.ACL, al.aclTemplate),
 		rows.Read("POST", "/v1/acl/templated-policy/preview/", acl.ACL, al.aclTemplatePreview),
+		rows.Write("POST", "/v1/internal/acl/one-time", acl.NoResource, al.aclOneTime),
+		rows.Write("POST", "/v1/internal/acl/one-time/exchange", acl.NoResource, al.aclExchange).ForAnyone(),
 		rows.Read("POST", "/v1/internal/acl/authorize", acl.NoResource, al.aclAuthorize),
 	}
 }

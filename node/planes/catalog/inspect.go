@@ -33,7 +33,7 @@ var recordNames = map[catalog.RecordKind]string{
 	catalog.RecordCoordinate: "CoordinateBatchUpdate", catalog.RecordCA: "ConnectCA",
 	catalog.RecordLegacyID: "LegacyIntentionID",
 	catalog.RecordSystem:   "SystemMetadata", catalog.RecordFederation: "FederationState",
-	catalog.RecordNodeBar: "NodeBar",
+	catalog.RecordNodeBar: "NodeBar", catalog.RecordOneTime: "ACLOneTimeToken",
 }
 
 // InspectSnapshot reads the state of a snapshot archive to its end and counts what is in it, the largest first.
