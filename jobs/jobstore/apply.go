@@ -22,6 +22,7 @@ type Done struct {
 	Evals          []jobs.ID
 	Plans          []apply.Outcome
 	Freed          []jobs.Gain
+	Miscounted     []jobs.JobKey // whose allocations came to something else than was kept, where they were counted anew
 }
 
 // Changed is what a command changed, for those who wait and for the stream of events.
@@ -173,6 +174,9 @@ func (b *builder) carryOut(c *Command) {
 		b.mark(Scheduler)
 	}
 	b.sweep(&c.Sweep)
+	if c.Sweep.Recount {
+		b.out.Miscounted = b.RecountAll()
+	}
 }
 
 // evaluate makes an evaluation of a job, at most one in a command.

@@ -63,6 +63,7 @@ type JobWrite struct {
 	EvalID     jobs.ID
 	Submission string
 	Launch     jobs.Time // when the schedule says that this child of a periodic job starts
+	Stopped    bool      // it is stored as one that is stopped
 }
 
 // JobStop stops a job, or forgets it.
@@ -180,6 +181,7 @@ type Sweep struct {
 	Allocs      []jobs.ID
 	Deployments []jobs.ID
 	Nodes       []jobs.ID
+	Recount     bool // what the allocations of jobs come to is counted anew
 }
 
 // SweptJob is a job as the sweeper saw it: one that was changed since stays.

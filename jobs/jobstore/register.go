@@ -81,7 +81,7 @@ func (b *builder) register(w *JobWrite) {
 	if w.KeepCounts && old != nil {
 		next.Groups = keepCounts(w.Job, old)
 	}
-	next.Revision = jobs.Revision{SubmitTime: w.Job.SubmitTime, JobModifyIndex: b.Index()}
+	next.Revision = jobs.Revision{SubmitTime: w.Job.SubmitTime, JobModifyIndex: b.Index(), Stop: w.Stopped}
 	if next.SubmitTime == 0 {
 		next.SubmitTime = b.now
 	}

@@ -21,46 +21,28 @@ type GroupSummary struct{ Queued, Complete, Failed, Running, Starting, Lost, Unk
 // ChildrenSummary counts the jobs that a periodic or parameterized one started.
 type ChildrenSummary struct{ Pending, Running, Dead int64 }
 
-// Summarize counts the allocations of j. queued are those that its newest evaluation could not place. A group that
-// the newest version no longer has is counted as long as it has allocations.
-func Summarize(j *jobs.Job, allocations iter.Seq[*jobs.Allocation], queued map[string]int) *JobSummary {
+// Summarize shows what the allocations of j come to, by group; index is that of the newest. queued are those that its
+// newest evaluation could not place. A group that the newest version no longer has is shown as long as it has
+// allocations.
+func Summarize(j *jobs.Job, groups iter.Seq2[string, jobs.Counts], index uint64, queued map[string]int) *JobSummary {
 	s := &JobSummary{JobID: j.ID, Namespace: j.Namespace, Summary: map[string]*GroupSummary{},
-		CreateIndex: j.CreateIndex, ModifyIndex: j.ModifyIndex}
+		CreateIndex: j.CreateIndex, ModifyIndex: max(j.ModifyIndex, index)}
 	for _, g := range j.Groups {
 		s.Summary[g.Name] = &GroupSummary{Queued: queued[g.Name]}
 	}
-	for a := range allocations {
-		g := s.Summary[a.Group]
+	for name, n := range groups {
+		g := s.Summary[name]
 		if g == nil {
 			g = &GroupSummary{}
-			s.Summary[a.Group] = g
+			s.Summary[name] = g
 		}
-		g.count(a)
-		s.ModifyIndex = max(s.ModifyIndex, a.ModifyIndex)
+		g.Starting, g.Running, g.Complete, g.Failed, g.Lost, g.Unknown = n.Starting, n.Running, n.Complete, n.Failed,
+			n.Lost, n.Unknown
 	}
 	if j.Periodic != nil || j.Dispatch != nil && !j.Origin.Dispatched {
 		s.Children = &ChildrenSummary{}
 	}
 	return s
-}
-
-func (g *GroupSummary) count(a *jobs.Allocation) {
-	switch a.Client.Status {
-	case jobs.ClientRunning:
-		g.Running++
-	case jobs.ClientComplete:
-		g.Complete++
-	case jobs.ClientFailed:
-		g.Failed++
-	case jobs.ClientLost:
-		g.Lost++
-	case jobs.ClientUnknown:
-		g.Unknown++
-	default: // the node has not said anything
-		if a.Desired.Status == jobs.Run {
-			g.Starting++
-		}
-	}
 }
 
 // JobStub is a job in a list. Periodic and ParameterizedJob are booleans there.

@@ -1,7 +1,7 @@
 package jobwire
 
 import (
-	"slices"
+	"maps"
 	"testing"
 
 	"corbel.dev/corbel/jobs"
@@ -22,7 +22,13 @@ func TestLists(t *testing.T) {
 	}
 	allocs = append(allocs, &jobs.Allocation{Job: j, Group: "g", Desired: jobs.Desired{Status: jobs.Stop}},
 		&jobs.Allocation{Job: j, Group: "former", Client: jobs.Client{Status: jobs.ClientRunning}})
-	summary := Summarize(j, slices.Values(allocs), map[string]int{"g": 83})
+	counts := map[string]jobs.Counts{}
+	for _, a := range allocs {
+		n := counts[a.Group]
+		n.Add(a, 1)
+		counts[a.Group] = n
+	}
+	summary := Summarize(j, maps.All(counts), 40, map[string]int{"g": 83})
 	node := &jobs.Node{Name: "n1", Attributes: map[string]string{"nomad.version": "1.6.5"},
 		Drivers: map[string]jobs.Driver{"docker": {Healthy: true}}, Duty: jobs.Duty{Status: jobs.NodeReady}}
 	for _, test := range []struct {

@@ -26,6 +26,7 @@ type Edit struct {
 	evals    [2]table.Edit[*jobs.Evaluation]
 	deploys  [2]table.Edit[*jobs.Deployment]
 	changes  []Change
+	tallied
 }
 
 // Change is an object before and after: a *Use, *jobs.Job, *jobs.Allocation, *jobs.Evaluation or *jobs.Deployment.
@@ -61,16 +62,19 @@ func (s *State) Edit(index uint64) *Edit {
 		allocs:  [3]table.Edit[*jobs.Allocation]{s.allocs.Edit(), s.byNode.Edit(), s.byJob.Edit()},
 		evals:   [2]table.Edit[*jobs.Evaluation]{s.evals.Edit(), s.jobEvals.Edit()},
 		deploys: [2]table.Edit[*jobs.Deployment]{s.deploys.Edit(), s.byDeploy.Edit()},
+		tallied: tallied{table: s.tallies.Edit()},
 	}
 }
 
 // Done is the State with the changes so far. The Edit may go on.
 func (e *Edit) Done() *State {
+	e.tallied.settle()
 	return &State{index: e.index, config: e.config, tables: tables{
 		nodes: e.nodes.Done(), uses: e.uses.Done(), slots: e.slots, free: e.free.Done(), jobs: e.jobs.Done(),
 		versions: e.versions.Done(), tokens: e.tokens.Done(),
 		allocs: e.allocs[0].Done(), byNode: e.allocs[1].Done(), byJob: e.allocs[2].Done(),
 		evals: e.evals[0].Done(), jobEvals: e.evals[1].Done(), deploys: e.deploys[0].Done(), byDeploy: e.deploys[1].Done(),
+		tallies: e.tallied.table.Done(),
 	}}
 }
 
@@ -247,6 +251,11 @@ func (e *Edit) PutAllocation(a *jobs.Allocation) {
 	}
 	e.allocs[1].Set(a)
 	e.allocs[2].Set(a)
+	if replaced {
+		e.tallied.move(old, a)
+	} else {
+		e.tallied.move(nil, a)
+	}
 	if replaced && old.Counts() && a.Counts() && old.NodeID == a.NodeID && old.Grant == a.Grant {
 		return
 	}
@@ -268,6 +277,7 @@ func (e *Edit) DeleteAllocation(id jobs.ID) {
 		e.allocs[i].Delete(old)
 	}
 	note(e, old, nil)
+	e.tallied.move(old, nil)
 	if old.Counts() {
 		e.room(old.NodeID, func(r *feasible.Room) { r.Give(old.Grant) })
 	}

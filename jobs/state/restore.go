@@ -30,6 +30,7 @@ func (e *Edit) RestoreAllocation(a *jobs.Allocation) {
 	for i := range e.allocs {
 		e.allocs[i].Set(a)
 	}
+	e.tallied.move(nil, a)
 	if a.Counts() {
 		e.room(a.NodeID, func(r *feasible.Room) { r.Take(a.Grant) })
 	}

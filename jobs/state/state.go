@@ -7,6 +7,7 @@
 //   - Each node's Room is what it has less what its counting allocations have (Allocation.Counts).
 //     Put and Delete keep it so; nothing else does, and nothing sums it up again.
 //   - Nodes are ordered by computed class, so that whoever looks for nodes asks each class once.
+//   - Each job's Tally is what its allocations come to. The same functions keep it so.
 //   - A node keeps its Slot, a small number, as long as it is known: overlays are slices.
 //
 // A State is safe for any number of readers. An Edit belongs to one goroutine. The package is
@@ -55,6 +56,7 @@ type tables struct {
 	jobEvals table.Table[*jobs.Evaluation] // by job, ID
 	deploys  table.Table[*jobs.Deployment]
 	byDeploy table.Table[*jobs.Deployment] // by job, create index, ID
+	tallies  table.Table[*Tally]           // by job
 }
 
 func compareIDs(a, b jobs.ID) int { return bytes.Compare(a[:], b[:]) }
@@ -98,6 +100,7 @@ func Empty() *State {
 		jobEvals: table.New(func(a, b *jobs.Evaluation) int {
 			return then(compareKeys(a.JobKey, b.JobKey), func() int { return compareIDs(a.ID, b.ID) })
 		}),
+		tallies: table.New(func(a, b *Tally) int { return compareKeys(a.JobKey, b.JobKey) }),
 		deploys: table.New(func(a, b *jobs.Deployment) int { return compareIDs(a.ID, b.ID) }),
 		byDeploy: table.New(func(a, b *jobs.Deployment) int {
 			return then(compareKeys(a.JobKey, b.JobKey), func() int {

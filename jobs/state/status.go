@@ -14,13 +14,13 @@ const (
 )
 
 // JobStatus is what became of a job, and the index at which that or the job changed last. It looks at the job's
-// allocations and evaluations.
+// evaluations; what its allocations come to is kept.
 func (s *State) JobStatus(j *jobs.Job) (status string, index uint64) {
 	index = j.ModifyIndex
 	live, any, waits := false, false, false
-	for a := range s.OfJob(j.JobKey) {
-		live, any = live || !a.Terminal(), true
-		index = max(index, a.ModifyIndex)
+	if t := s.Tally(j.JobKey); t != nil {
+		live, any = t.Live > 0, true
+		index = max(index, t.Modified)
 	}
 	for e := range s.EvaluationsOf(j.JobKey) {
 		waits = waits || e.Status == jobs.EvalPending || e.Status == jobs.EvalBlocked
