@@ -29,6 +29,7 @@ import (
 	"corbel.dev/corbel/cli/doctorcmd"
 	"corbel.dev/corbel/cli/gossipcmd"
 	"corbel.dev/corbel/cli/jobscmd"
+	"corbel.dev/corbel/cli/jobscmd/operatecmd"
 	"corbel.dev/corbel/cli/jobscmd/varscmd"
 	"corbel.dev/corbel/cli/k8scmd"
 	"corbel.dev/corbel/cli/labcmd"
@@ -222,11 +223,11 @@ var own = commandLine{
 		{"replicators", "List and delete replicators of other clusters' objects", groupMonitor, sensucmd.Replicators},
 		{"create", "Create or replace objects of the monitor from files", groupMonitor, sensucmd.Create},
 		{"usage", "Show who used how much, set limits, correct", groupUsage, serve.OwnUsage},
-		{"jobs", "Run, update, stop and explain jobs", groupJobs, jobscmd.Own},
+		{"jobs", "Run, update, stop and explain jobs", groupJobs, operatecmd.Own},
 		{"allocs", "Show allocations, their logs and files, run commands in them", groupJobs, jobscmd.Alloc},
 		{"evals", "List and show evaluations of the scheduler", groupJobs, jobscmd.Eval},
 		{"deployments", "Show, promote, pause and fail deployments", groupJobs, jobscmd.Deployment},
-		{"namespaces", "Manage the namespaces of jobs", groupJobs, jobscmd.Namespace},
+		{"namespaces", "Manage the namespaces of jobs", groupJobs, operatecmd.Namespace},
 		{"pools", "Manage node pools", groupJobs, jobscmd.Pools},
 		{"vars", "Store, read and delete the variables of jobs", groupJobs, varscmd.Var},
 		{"event", "Send an event to all nodes", groupCluster, gossipcmd.Event},

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"corbel.dev/corbel/cli/jobscmd"
+	"corbel.dev/corbel/cli/jobscmd/aclcmd"
+	"corbel.dev/corbel/cli/jobscmd/operatecmd"
 	"corbel.dev/corbel/cli/jobscmd/varscmd"
 	"corbel.dev/corbel/cli/serve"
 )
@@ -30,10 +32,12 @@ var nomadLine = commandLine{
 		{"eval", "Look at evaluations", groupJobs, jobscmd.Eval},
 		{"var", "Store, read and delete variables", groupJobs, varscmd.Var},
 		{"node", "Manage nodes and node pools", groupCluster, jobscmd.Node},
-		{"namespace", "Manage namespaces", groupCluster, jobscmd.Namespace},
-		{"operator", "Manage the servers", groupCluster, jobscmd.Operator},
-		{"server", "List the servers", groupCluster, jobscmd.Server},
-		{"system", "Sweep what is over", groupCluster, jobscmd.System},
+		{"namespace", "Manage namespaces", groupCluster, operatecmd.Namespace},
+		{"acl", "Manage tokens, policies, roles and logins", groupCluster, aclcmd.ACL},
+		{"login", "Log in with a JWT, and print the token", groupCluster, aclcmd.Login},
+		{"operator", "Manage the servers", groupCluster, operatecmd.Operator},
+		{"server", "List the servers", groupCluster, operatecmd.Server},
+		{"system", "Sweep what is over", groupCluster, operatecmd.System},
 		{"version", "Show the version", groupTools, VaultVersion},
 	},
 }

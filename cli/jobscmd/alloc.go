@@ -30,7 +30,7 @@ func (c *Call) alloc(prefix string) (*jobwire.Allocation, error) {
 		return nil, err
 	}
 	a := &jobwire.Allocation{}
-	return a, c.get("allocation/"+id, nil, a)
+	return a, c.Get("allocation/"+id, nil, a)
 }
 
 // anyAlloc is the allocation that args begin with, or with ofJob one of the job that they begin with.
@@ -43,7 +43,7 @@ func anyAlloc(c *Call, name string, ofJob bool, group string) (*jobwire.Allocati
 		return nil, err
 	}
 	var list []*jobwire.AllocStub
-	if err := c.get(job(id, "allocations"), nil, &list); err != nil {
+	if err := c.Get(job(id, "allocations"), nil, &list); err != nil {
 		return nil, err
 	}
 	slices.SortStableFunc(list, func(a, b *jobwire.AllocStub) int { // those that run first, the newest of them
@@ -85,7 +85,7 @@ func task(a *jobwire.Allocation, name string) (string, error) {
 // allocTable prints the allocations of a list.
 func (c *Call) allocTable(path string, query url.Values, none string) error {
 	var list []*jobwire.AllocStub
-	if err := c.get(path, query, &list); err != nil {
+	if err := c.Get(path, query, &list); err != nil {
 		return err
 	}
 	return c.allocRows(list, none)
@@ -112,7 +112,7 @@ func allocStatus(e *command.Env) *cobra.Command {
 			_ = f.MarkHidden("stats") // it was just made
 			return func(c *Call, args []string) error {
 				if len(args) == 0 {
-					if done, err := c.show("allocations", nil); done {
+					if done, err := c.Show("allocations", nil); done {
 						return err
 					}
 					return c.allocTable("allocations", nil, "No allocations")
@@ -121,7 +121,7 @@ func allocStatus(e *command.Env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if done, err := c.show("allocation/"+id, nil); done {
+				if done, err := c.Show("allocation/"+id, nil); done {
 					return err
 				}
 				a, err := c.alloc(id)
@@ -258,18 +258,18 @@ func allocSignal(e *command.Env) *cobra.Command {
 
 // allocChecks builds `alloc checks`.
 func allocChecks(e *command.Env) *cobra.Command {
-	return plain(e, "checks ALLOCATION", "Show the checks of an allocation's native services", 1, 1,
+	return Plain(e, "checks ALLOCATION", "Show the checks of an allocation's native services", 1, 1,
 		func(c *Call, args []string) error {
 			id, err := c.resolve("allocation", "allocations", args[0])
 			if err != nil {
 				return err
 			}
 			path := "client/allocation/" + id + "/checks"
-			if done, err := c.show(path, nil); done {
+			if done, err := c.Show(path, nil); done {
 				return err
 			}
 			var checks map[string]struct{ Check, Service, Task, Group, Status, Output string }
-			if err := c.get(path, nil, &checks); err != nil {
+			if err := c.Get(path, nil, &checks); err != nil {
 				return err
 			}
 			rows := [][]string{}

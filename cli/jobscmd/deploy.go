@@ -15,8 +15,8 @@ import (
 // Deployment builds `nomad deployment` and `corbel deployments`.
 func Deployment(e *command.Env, cmd *cobra.Command) {
 	command.Group(cmd,
-		plain(e, "list", "List the deployments", 0, 0, func(c *Call, _ []string) error {
-			if done, err := c.show("deployments", nil); done {
+		Plain(e, "list", "List the deployments", 0, 0, func(c *Call, _ []string) error {
+			if done, err := c.Show("deployments", nil); done {
 				return err
 			}
 			return c.deploymentTable("deployments")
@@ -38,7 +38,7 @@ func deploymentStatus(cmd *cobra.Command) func(*Call, []string) error {
 	monitor := cmd.Flags().Bool("monitor", false, "follow it to its end")
 	return func(c *Call, args []string) error {
 		if len(args) == 0 {
-			if done, err := c.show("deployments", nil); done {
+			if done, err := c.Show("deployments", nil); done {
 				return err
 			}
 			return c.deploymentTable("deployments")
@@ -50,7 +50,7 @@ func deploymentStatus(cmd *cobra.Command) func(*Call, []string) error {
 		if *monitor {
 			return c.monitorDeployment(id)
 		}
-		if done, err := c.show("deployment/"+id, nil); done {
+		if done, err := c.Show("deployment/"+id, nil); done {
 			return err
 		}
 		return c.showDeployment(id)
@@ -59,7 +59,7 @@ func deploymentStatus(cmd *cobra.Command) func(*Call, []string) error {
 
 func (c *Call) showDeployment(id string) error {
 	var d jobwire.Deployment
-	if err := c.get("deployment/"+id, nil, &d); err != nil {
+	if err := c.Get("deployment/"+id, nil, &d); err != nil {
 		return err
 	}
 	return c.deploymentDetail(&d)
@@ -67,7 +67,7 @@ func (c *Call) showDeployment(id string) error {
 
 func (c *Call) deploymentTable(path string) error {
 	var list []*jobwire.Deployment
-	if err := c.get(path, nil, &list); err != nil {
+	if err := c.Get(path, nil, &list); err != nil {
 		return err
 	}
 	rows := [][]string{}

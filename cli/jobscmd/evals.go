@@ -52,7 +52,7 @@ func evalList(e *command.Env) *cobra.Command {
 			if *page > 0 {
 				query.Set("per_page", strconv.Itoa(*page))
 			}
-			if done, err := c.show("evaluations", query); done {
+			if done, err := c.Show("evaluations", query); done {
 				return err
 			}
 			var list []*jobwire.Evaluation
@@ -79,11 +79,11 @@ func evalStatus(e *command.Env) *cobra.Command {
 			if *monitor {
 				return c.monitorEval(id)
 			}
-			if done, err := c.show("evaluation/"+id, nil); done {
+			if done, err := c.Show("evaluation/"+id, nil); done {
 				return err
 			}
 			var v jobwire.Evaluation
-			if err := c.get("evaluation/"+id, nil, &v); err != nil {
+			if err := c.Get("evaluation/"+id, nil, &v); err != nil {
 				return err
 			}
 			c.Fields("ID", c.short(v.ID), "Create Time", jobview.Ago(v.CreateTime), "Modify Time",

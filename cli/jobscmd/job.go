@@ -47,7 +47,7 @@ func jobStatus(e *command.Env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if done, err := c.show(job(id), nil); done {
+				if done, err := c.Show(job(id), nil); done {
 					return err
 				}
 				brief, err := cmd.Flags().GetBool("short")
@@ -62,11 +62,11 @@ func jobStatus(e *command.Env) *cobra.Command {
 }
 
 func (c *Call) jobList() error {
-	if done, err := c.show("jobs", nil); done {
+	if done, err := c.Show("jobs", nil); done {
 		return err
 	}
 	var list []*jobwire.JobStub
-	if err := c.get("jobs", nil, &list); err != nil {
+	if err := c.Get("jobs", nil, &list); err != nil {
 		return err
 	}
 	head, rows := []string{"ID", "Type", "Priority", "Status", "Submit Date"}, [][]string{}
@@ -96,7 +96,7 @@ func (c *Call) jobList() error {
 
 func (c *Call) jobDetail(id string, all, evals, brief bool) error {
 	var j jobwire.Job
-	if err := c.get(job(id), nil, &j); err != nil {
+	if err := c.Get(job(id), nil, &j); err != nil {
 		return err
 	}
 	status := jobwire.Get(j.Status)
@@ -120,7 +120,7 @@ func (c *Call) jobDetail(id string, all, evals, brief bool) error {
 		return err
 	}
 	var d *jobwire.Deployment
-	if err := c.get(job(id, "deployment"), nil, &d); err != nil {
+	if err := c.Get(job(id, "deployment"), nil, &d); err != nil {
 		return err
 	}
 	if d != nil {
@@ -135,7 +135,7 @@ func (c *Call) jobDetail(id string, all, evals, brief bool) error {
 
 func jobSummary(c *Call, id string) error {
 	var s jobwire.JobSummary
-	if err := c.get(job(id, "summary"), nil, &s); err != nil {
+	if err := c.Get(job(id, "summary"), nil, &s); err != nil {
 		return err
 	}
 	if k := s.Children; k != nil {
@@ -160,7 +160,7 @@ func jobSummary(c *Call, id string) error {
 // jobQueue shows the evaluations, and why the newest could not place everything.
 func jobQueue(c *Call, id string, all bool) error {
 	var evals []*jobwire.Evaluation
-	if err := c.get(job(id, "evaluations"), nil, &evals); err != nil {
+	if err := c.Get(job(id, "evaluations"), nil, &evals); err != nil {
 		return err
 	}
 	slices.SortFunc(evals, func(a, b *jobwire.Evaluation) int { return cmp.Compare(b.ModifyIndex, a.ModifyIndex) })
@@ -219,13 +219,13 @@ func jobInspect(e *command.Env) *cobra.Command {
 			}
 			if *version == "" {
 				var j jobwire.Job
-				if err := c.get(job(id), nil, &j); err != nil {
+				if err := c.Get(job(id), nil, &j); err != nil {
 					return err
 				}
 				return command.WriteJSON(c.Out, map[string]any{"Job": &j}, false)
 			}
 			var answer struct{ Versions []*jobwire.Job }
-			if err := c.get(job(id, "versions"), nil, &answer); err != nil {
+			if err := c.Get(job(id, "versions"), nil, &answer); err != nil {
 				return err
 			}
 			for _, j := range answer.Versions {
@@ -250,14 +250,14 @@ func jobHistory(e *command.Env) *cobra.Command {
 				return err
 			}
 			query := url.Values{"diffs": {strconv.FormatBool(*changes)}}
-			if done, err := c.show(job(id, "versions"), query); done {
+			if done, err := c.Show(job(id, "versions"), query); done {
 				return err
 			}
 			var answer struct {
 				Versions []*jobwire.Job
 				Diffs    []*diff.Job
 			}
-			if err := c.get(job(id, "versions"), query, &answer); err != nil {
+			if err := c.Get(job(id, "versions"), query, &answer); err != nil {
 				return err
 			}
 			for i, j := range answer.Versions {
@@ -307,7 +307,7 @@ func jobPromote(e *command.Env) *cobra.Command {
 					return err
 				}
 				var d *jobwire.Deployment
-				if err := c.get(job(id, "deployment"), nil, &d); err != nil {
+				if err := c.Get(job(id, "deployment"), nil, &d); err != nil {
 					return err
 				}
 				if d == nil {
@@ -335,7 +335,7 @@ func jobScale(e *command.Env) *cobra.Command {
 				group := args[1]
 				if len(args) == 2 {
 					var j jobwire.Job
-					if err := c.get(job(id), nil, &j); err != nil {
+					if err := c.Get(job(id), nil, &j); err != nil {
 						return err
 					}
 					if len(j.TaskGroups) != 1 {

@@ -72,8 +72,8 @@ func (c *Call) names(path string) func(context.Context, string) ([]string, error
 	}
 }
 
-// plain is Leaf for commands without flags of their own.
-func plain(e *command.Env, use, short string, low, high int, run func(c *Call, args []string) error) *cobra.Command {
+// Plain is Leaf for commands without flags of their own.
+func Plain(e *command.Env, use, short string, low, high int, run func(c *Call, args []string) error) *cobra.Command {
 	return Leaf(e, use, short, low, high, func(*cobra.Command) func(*Call, []string) error { return run })
 }
 
@@ -173,19 +173,19 @@ func (c *Call) short(id string) string {
 	return id[:8]
 }
 
-// get reads path into out.
-func (c *Call) get(path string, query url.Values, out any) error {
+// Get reads path into out.
+func (c *Call) Get(path string, query url.Values, out any) error {
 	_, err := c.Client.Get(c.Ctx(), path, query, out)
 	return err
 }
 
-// show prints v as JSON when that is asked for.
-func (c *Call) show(path string, query url.Values) (done bool, err error) {
+// Show prints what a path has as JSON when that is asked for.
+func (c *Call) Show(path string, query url.Values) (done bool, err error) {
 	if !c.JSON {
 		return false, nil
 	}
 	var v json.RawMessage
-	if err := c.get(path, query, &v); err != nil {
+	if err := c.Get(path, query, &v); err != nil {
 		return true, err
 	}
 	return true, command.WriteJSON(c.Out, v, false)
@@ -216,7 +216,7 @@ func (c *Call) resolve(what, list, prefix string) (string, error) {
 		even = prefix[:len(prefix)-1]
 	}
 	var all []found
-	if err := c.get(list, url.Values{"prefix": {even}, "namespace": {"*"}}, &all); err != nil {
+	if err := c.Get(list, url.Values{"prefix": {even}, "namespace": {"*"}}, &all); err != nil {
 		return "", err
 	}
 	return c.only(what, prefix, all)
@@ -246,7 +246,7 @@ func (c *Call) only(what, prefix string, all []found) (string, error) {
 // jobID finds the job that is meant: by its id, or by a prefix that only one has.
 func (c *Call) jobID(prefix string) (string, error) {
 	var all []found
-	if err := c.get("jobs", url.Values{"prefix": {prefix}}, &all); err != nil {
+	if err := c.Get("jobs", url.Values{"prefix": {prefix}}, &all); err != nil {
 		return "", err
 	}
 	for _, o := range all {

@@ -3,9 +3,6 @@ package jobscmd
 import (
 	"bytes"
 	"errors"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,33 +10,9 @@ import (
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/jobscmd/jobfile"
+	"corbel.dev/corbel/cli/jobscmd/jobscmdtest"
 	"github.com/spf13/cobra"
 )
-
-// call runs a command against a server that answers by method and path; what stands for no answer is 404.
-func call(t *testing.T, cmd func(*command.Env, *cobra.Command), answers map[string]string, args ...string) (string,
-	error) {
-	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer, ok := answers[r.Method+" "+r.URL.EscapedPath()]
-		if !ok {
-			w.WriteHeader(http.StatusNotFound)
-			return
-		}
-		w.Header().Set("X-Nomad-Index", "7")
-		_, _ = io.WriteString(w, answer)
-	}))
-	defer server.Close()
-	var out bytes.Buffer
-	e := &command.Env{In: strings.NewReader(""), Out: &out, Err: &out, Nomad: true,
-		Getenv: func(name string) string { return map[string]string{"NOMAD_ADDR": server.URL}[name] }}
-	defer e.Close()
-	root := &cobra.Command{Use: "nomad", SilenceErrors: true, SilenceUsage: true}
-	cmd(e, root)
-	root.SetArgs(args)
-	err := root.ExecuteContext(t.Context())
-	return out.String(), err
-}
 
 const jobs2 = `[{"ID":"web","Type":"service","Priority":50,"Status":"running","SubmitTime":1},` +
 	`{"ID":"web-2","Type":"batch","Priority":50,"Status":"dead","Stop":true,"Periodic":true}]`
@@ -53,14 +26,7 @@ func TestCommands(t *testing.T) {
 	plan := func(place string) string {
 		return `{"Annotations":{"DesiredTGUpdates":{"web":{"Place":` + place + `}}},"JobModifyIndex":9}`
 	}
-	for _, c := range []struct {
-		name    string
-		cmd     func(*command.Env, *cobra.Command)
-		answers map[string]string
-		args    string
-		has     string
-		err     string // "" is none
-	}{
+	jobscmdtest.Run(t, []jobscmdtest.Case{
 		{"list", Job, map[string]string{"GET /v1/jobs": jobs2}, "status",
 			"web-2  batch/periodic  50        dead (stopped)", ""},
 		{"json", Job, map[string]string{"GET /v1/jobs": jobs2}, "status --json", `"ID": "web-2"`, ""},
@@ -82,19 +48,7 @@ func TestCommands(t *testing.T) {
 			"PUT /v1/allocation/ab1/stop": `{"EvalID":"e1"}`}, "stop --detach ab1", "Evaluation ID: e1", ""},
 		{"drain of nothing", Node, nil, "drain x", "", "one of -enable and -disable"},
 		{"too many arguments", Job, nil, "inspect a b", "", "takes one argument, not 2"},
-		{"settings", func(e *command.Env, c *cobra.Command) { command.Group(c, schedulerCommands(e)) },
-			map[string]string{"GET /v1/operator/scheduler/configuration": `{"SchedulerConfig":{"ModifyIndex":4}}`,
-				"PUT /v1/operator/scheduler/configuration": `{"Updated":false}`},
-			"scheduler set-config --scheduler-algorithm spread", "", "changed meanwhile"},
-	} {
-		out, err := call(t, c.cmd, c.answers, strings.Fields(c.args)...)
-		switch {
-		case c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
-			t.Errorf("%s: error %v, want %q\n%s", c.name, err, c.err, out)
-		case !strings.Contains(out, c.has):
-			t.Errorf("%s printed %q, which lacks %q", c.name, out, c.has)
-		}
-	}
+	})
 }
 
 // TestSamples: the files that init writes can be read, with and without their comments.

@@ -123,7 +123,7 @@ func (s *evalSeen) look(e *jobwire.Evaluation) (done bool, err error) {
 		}
 	}
 	var allocs []*jobwire.AllocStub
-	if err := c.get("evaluation/"+e.ID+"/allocations", nil, &allocs); err != nil {
+	if err := c.Get("evaluation/"+e.ID+"/allocations", nil, &allocs); err != nil {
 		return false, err
 	}
 	for _, a := range allocs {

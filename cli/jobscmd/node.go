@@ -27,7 +27,7 @@ func (c *Call) node(prefix string, self bool) (string, error) {
 		var own struct {
 			Stats map[string]map[string]string `json:"stats"`
 		}
-		if err := c.get("agent/self", nil, &own); err != nil {
+		if err := c.Get("agent/self", nil, &own); err != nil {
 			return "", err
 		}
 		if id := own.Stats["client"]["node_id"]; id != "" {
@@ -36,7 +36,7 @@ func (c *Call) node(prefix string, self bool) (string, error) {
 		return "", fmt.Errorf("the process that answers runs no allocations: name a node")
 	}
 	var all []found
-	if err := c.get("nodes", nil, &all); err != nil {
+	if err := c.Get("nodes", nil, &all); err != nil {
 		return "", err
 	}
 	for _, n := range all {
@@ -65,7 +65,7 @@ func nodeStatus(e *command.Env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if done, err := c.show("node/"+id, nil); done {
+				if done, err := c.Show("node/"+id, nil); done {
 					return err
 				}
 				return c.nodeDetail(id)
@@ -74,11 +74,11 @@ func nodeStatus(e *command.Env) *cobra.Command {
 }
 
 func nodeList(c *Call, allocs bool) error {
-	if done, err := c.show("nodes", nil); done {
+	if done, err := c.Show("nodes", nil); done {
 		return err
 	}
 	var list []*jobwire.NodeStub
-	if err := c.get("nodes", nil, &list); err != nil {
+	if err := c.Get("nodes", nil, &list); err != nil {
 		return err
 	}
 	head, rows := []string{"ID", "Node Pool", "DC", "Name", "Class", "Drain", "Eligibility", "Status"}, [][]string{}
@@ -103,7 +103,7 @@ func nodeList(c *Call, allocs bool) error {
 // running are the allocations of a node that are not over.
 func runningOn(c *Call, node string) (list []*jobwire.Allocation, err error) {
 	var all []*jobwire.Allocation
-	if err := c.get("node/"+node+"/allocations", nil, &all); err != nil {
+	if err := c.Get("node/"+node+"/allocations", nil, &all); err != nil {
 		return nil, err
 	}
 	for _, a := range all {
@@ -116,7 +116,7 @@ func runningOn(c *Call, node string) (list []*jobwire.Allocation, err error) {
 
 func (c *Call) nodeDetail(id string) error {
 	var n jobwire.Node
-	if err := c.get("node/"+id, nil, &n); err != nil {
+	if err := c.Get("node/"+id, nil, &n); err != nil {
 		return err
 	}
 	drivers := []string{}
@@ -166,7 +166,7 @@ func (c *Call) nodeDetail(id string) error {
 // nodeAllocs lists the allocations of a node. The API sends them whole.
 func nodeAllocs(c *Call, id string) error {
 	var all []*jobwire.Allocation
-	if err := c.get("node/"+id+"/allocations", nil, &all); err != nil {
+	if err := c.Get("node/"+id+"/allocations", nil, &all); err != nil {
 		return err
 	}
 	list := make([]*jobwire.AllocStub, len(all))
@@ -270,7 +270,7 @@ func monitorDrain(c *Call, id string) error {
 	left := -1
 	for {
 		var n jobwire.Node
-		if err := c.get("node/"+id, nil, &n); err != nil {
+		if err := c.Get("node/"+id, nil, &n); err != nil {
 			return err
 		}
 		list, err := runningOn(c, id)
@@ -327,12 +327,12 @@ func Pools(e *command.Env, cmd *cobra.Command) { command.Group(cmd, poolCommands
 
 func poolCommands(e *command.Env) []*cobra.Command {
 	return []*cobra.Command{
-		plain(e, "list", "List the node pools", 0, 0, func(c *Call, _ []string) error {
-			if done, err := c.show("node/pools", nil); done {
+		Plain(e, "list", "List the node pools", 0, 0, func(c *Call, _ []string) error {
+			if done, err := c.Show("node/pools", nil); done {
 				return err
 			}
 			var list []pool
-			if err := c.get("node/pools", nil, &list); err != nil {
+			if err := c.Get("node/pools", nil, &list); err != nil {
 				return err
 			}
 			rows := [][]string{}
@@ -341,9 +341,9 @@ func poolCommands(e *command.Env) []*cobra.Command {
 			}
 			return c.Table([]string{"Name", "Description"}, rows, "No node pools")
 		}),
-		plain(e, "info POOL", "Show a node pool", 1, 1, func(c *Call, args []string) error {
+		Plain(e, "info POOL", "Show a node pool", 1, 1, func(c *Call, args []string) error {
 			path := "node/pool/" + url.PathEscape(args[0])
-			if done, err := c.show(path, nil); done {
+			if done, err := c.Show(path, nil); done {
 				return err
 			}
 			var p struct {
@@ -351,7 +351,7 @@ func poolCommands(e *command.Env) []*cobra.Command {
 				Meta                   map[string]string
 				SchedulerConfiguration *struct{ SchedulerAlgorithm string }
 			}
-			if err := c.get(path, nil, &p); err != nil {
+			if err := c.Get(path, nil, &p); err != nil {
 				return err
 			}
 			algorithm := "<the cluster's>"
@@ -363,19 +363,19 @@ func poolCommands(e *command.Env) []*cobra.Command {
 			return nil
 		}),
 		Leaf(e, "apply FILE", "Create or change a node pool from JSON; - is stdin", 1, 1, applyPool),
-		plain(e, "delete POOL", "Delete a node pool", 1, 1, func(c *Call, args []string) error {
+		Plain(e, "delete POOL", "Delete a node pool", 1, 1, func(c *Call, args []string) error {
 			if _, err := c.Client.Do(c.Ctx(), "DELETE", "node/pool/"+url.PathEscape(args[0]), nil, nil, nil); err != nil {
 				return err
 			}
 			return c.Printf("Successfully deleted node pool %q!\n", args[0])
 		}),
-		plain(e, "nodes POOL", "List the nodes of a pool", 1, 1, func(c *Call, args []string) error {
+		Plain(e, "nodes POOL", "List the nodes of a pool", 1, 1, func(c *Call, args []string) error {
 			path := "node/pool/" + url.PathEscape(args[0]) + "/nodes"
-			if done, err := c.show(path, nil); done {
+			if done, err := c.Show(path, nil); done {
 				return err
 			}
 			var list []*jobwire.NodeStub
-			if err := c.get(path, nil, &list); err != nil {
+			if err := c.Get(path, nil, &list); err != nil {
 				return err
 			}
 			rows := [][]string{}

@@ -181,7 +181,7 @@ func allocFS(e *command.Env) *cobra.Command {
 				}
 				query := url.Values{"path": {path}, "namespace": {a.Namespace}}
 				var info fileInfo
-				if err := c.get("client/fs/stat/"+a.ID, query, &info); err != nil {
+				if err := c.Get("client/fs/stat/"+a.ID, query, &info); err != nil {
 					return err
 				}
 				switch {
@@ -200,7 +200,7 @@ func allocFS(e *command.Env) *cobra.Command {
 
 func listFolder(c *Call, id string, query url.Values) error {
 	var list []*fileInfo
-	if err := c.get("client/fs/ls/"+id, query, &list); err != nil {
+	if err := c.Get("client/fs/ls/"+id, query, &list); err != nil {
 		return err
 	}
 	if c.JSON {

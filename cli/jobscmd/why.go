@@ -31,17 +31,17 @@ type reason struct {
 
 // jobWhy builds `job why`, which Nomad does not have.
 func jobWhy(e *command.Env) *cobra.Command {
-	return plain(e, "why JOB", "Say why a job is pending, and the least that would help", 1, 1,
+	return Plain(e, "why JOB", "Say why a job is pending, and the least that would help", 1, 1,
 		func(c *Call, args []string) error {
 			id, err := c.jobID(args[0])
 			if err != nil {
 				return err
 			}
-			if done, err := c.show(job(id, "why"), nil); done {
+			if done, err := c.Show(job(id, "why"), nil); done {
 				return err
 			}
 			var why reason
-			if err := c.get(job(id, "why"), nil, &why); err != nil {
+			if err := c.Get(job(id, "why"), nil, &why); err != nil {
 				return err
 			}
 			c.Say("%s\n", why.Text)
@@ -75,7 +75,7 @@ func jobAllocs(e *command.Env) *cobra.Command {
 				return err
 			}
 			query := map[string][]string{"all": {strconv.FormatBool(*all)}}
-			if done, err := c.show(job(id, "allocations"), query); done {
+			if done, err := c.Show(job(id, "allocations"), query); done {
 				return err
 			}
 			return c.allocTable(job(id, "allocations"), query, "No allocations placed")
@@ -95,7 +95,7 @@ func jobDeployments(e *command.Env) *cobra.Command {
 				}
 				if *latest {
 					var d *jobwire.Deployment
-					if err := c.get(job(id, "deployment"), nil, &d); err != nil {
+					if err := c.Get(job(id, "deployment"), nil, &d); err != nil {
 						return err
 					}
 					if d == nil {
@@ -103,7 +103,7 @@ func jobDeployments(e *command.Env) *cobra.Command {
 					}
 					return c.deploymentDetail(d)
 				}
-				if done, err := c.show(job(id, "deployments"), nil); done {
+				if done, err := c.Show(job(id, "deployments"), nil); done {
 					return err
 				}
 				return c.deploymentTable(job(id, "deployments"))
@@ -131,7 +131,7 @@ func jobRestart(e *command.Env) *cobra.Command {
 					return err
 				}
 				var list []*jobwire.AllocStub
-				if err := c.get(job(id, "allocations"), nil, &list); err != nil {
+				if err := c.Get(job(id, "allocations"), nil, &list); err != nil {
 					return err
 				}
 				n := 0
