@@ -17,7 +17,7 @@ import (
 
 // Import builds import.
 func Import(e *command.Env, c *cobra.Command) {
-	command.Group(c, importConsul(e), importVault(e, "vault"), importVault(e, "openbao"), importSensu(e))
+	command.Group(c, importConsul(e), importVault(e, "vault"), importVault(e, "openbao"), importSensu(e), importNomad(e))
 }
 
 // importFlags are the flags of `import consul`.

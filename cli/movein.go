@@ -10,12 +10,13 @@ import (
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/migrate"
 	"corbel.dev/corbel/cli/migrate/movein"
+	"corbel.dev/corbel/client/nomad"
 	"corbel.dev/corbel/client/sensu"
 	"corbel.dev/corbel/client/vault"
 	"github.com/spf13/cobra"
 )
 
-// moveFlags are the flags of `import vault` and `import sensu`.
+// moveFlags are the flags that `import vault`, `import sensu` and `import nomad` share.
 type moveFlags struct {
 	from, fromFile, fromCA, fromNamespace string
 	to, toFile, toCA                      string
@@ -149,6 +150,56 @@ is 1 if something failed or differs.
 		ctx, stop := command.Signals(c.Context())
 		defer stop()
 		return m.sensu(ctx, e)
+	}
+	return c
+}
+
+func importNomad(e *command.Env) *cobra.Command {
+	var m moveFlags
+	var o movein.NomadOptions
+	c := &cobra.Command{Use: "nomad --from URL", Short: "Import the state of a running Nomad, from its API"}
+	c.Long = `Import what a Nomad gives to a token: node pools, namespaces, the scheduler's settings,
+policies, roles, auth methods, binding rules and tokens with their secrets, variables, and
+the newest version of each job that is to run. Existing objects are kept, so you can run
+it repeatedly. What was written is read back and compared. Jobs start here as soon as there
+are nodes: --stopped stores them only. Volumes, quotas and what runs are counted, and stay.
+The exit code is 1 if something failed or differs.
+
+  corbel import nomad --from http://nomad.example:4646 --from-token-file token --dry-run`
+	m.flags(c, "Nomad server", "token")
+	c.Flags().StringSliceVar(&o.Kinds, "only", nil, "only these kinds: "+strings.Join(movein.NomadKinds, ", "))
+	c.Flags().BoolVar(&o.Stopped, "stopped", false, "store jobs as stopped")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if m.from == "" {
+			return command.Usagef("import nomad needs --from, the address of a server")
+		}
+		cfg, err := nomad.FromEnv(e.Getenv)
+		if err != nil {
+			return command.AsUsage(err)
+		}
+		cfg.Address, cfg.CAFile = cmp.Or(m.to, cfg.Address), cmp.Or(m.toCA, cfg.CAFile)
+		cfg.Token = cmp.Or(cfg.Token, e.Getenv("CORBEL_TOKEN"))
+		var ends [2]*nomad.Client
+		for i, end := range []struct {
+			cfg  nomad.Config
+			file string
+		}{{nomad.Config{Address: m.from, CAFile: m.fromCA}, m.fromFile}, {cfg, m.toFile}} {
+			token, err := secretOf(end.file)
+			if err != nil {
+				return err
+			}
+			end.cfg.Token = cmp.Or(token, end.cfg.Token)
+			if ends[i], err = nomad.New(end.cfg); err != nil {
+				return err
+			}
+			e.OnClose(ends[i].Close)
+		}
+		m.progress(e)
+		o.Options = m.o
+		ctx, stop := command.Signals(c.Context())
+		defer stop()
+		r, err := movein.Nomad(ctx, ends[0], ends[1], m.from, cmp.Or(cfg.Address, nomad.DefaultAddress), o)
+		return m.told(e, r, movein.NomadKinds, err)
 	}
 	return c
 }
