@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/api/nomadapi/accessrows"
 	"corbel.dev/corbel/api/nomadapi/allocrows"
 	"corbel.dev/corbel/api/nomadapi/clusterrows"
 	"corbel.dev/corbel/api/nomadapi/evalrows"
@@ -83,8 +84,8 @@ func New(cfg Config) *API {
 
 // Rows are all rows.
 func Rows() []nomadrows.Row {
-	return slices.Concat(jobrows.Rows(), noderows.Rows(), allocrows.Rows(), evalrows.Rows(), namerows.Rows(),
-		varrows.Rows(), eventrows.Rows(), clusterrows.Rows())
+	return slices.Concat(accessrows.Rows(), jobrows.Rows(), noderows.Rows(), allocrows.Rows(), evalrows.Rows(),
+		namerows.Rows(), varrows.Rows(), eventrows.Rows(), clusterrows.Rows())
 }
 
 func seed() uint64 {

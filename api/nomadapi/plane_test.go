@@ -244,7 +244,8 @@ func (p *plane) Put(_ context.Context, object any) (nomadrows.Written, error) { 
 func (p *plane) Delete(_ context.Context, _ nomadrows.Table, _, name string) (nomadrows.Written, error) {
 	return p.did("delete " + name)
 }
-func (p *plane) Collect(context.Context) error { return nil }
+func (p *plane) Collect(context.Context) error   { return nil }
+func (p *plane) Reconcile(context.Context) error { return nil }
 
 func (p *plane) Ask(_ context.Context, _ jobs.ID, method string, in, out any) error {
 	call, ok := in.(nomadrows.FileCall)

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
+	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/ws"
 )
@@ -39,13 +41,18 @@ func exec(q *request) error {
 	if err != nil {
 		return err
 	}
+	if !late && bare(a, call.Task) {
+		if err := q.May(a.Job.Namespace, nomadrows.AllocNodeExec); err != nil {
+			return err
+		}
+	}
 	c, err := ws.Upgrade(q.W, q.R, nil, execLimits)
 	if err != nil {
 		return nil // it is answered
 	}
 	defer c.Close()
 	if late {
-		if err := handshake(q, c, a.Job.Namespace); err != nil {
+		if err := handshake(q, c, a, call.Task); err != nil {
 			return refused(c, err)
 		}
 	}
@@ -84,7 +91,15 @@ func refused(c *ws.Conn, err error) error {
 // clipped is a text that fits a close frame.
 func clipped(text string) string { return text[:min(len(text), 120)] }
 
-func handshake(q *request, c *ws.Conn, namespace string) error {
+// bare tells whether nothing isolates a task from its host: who runs commands in it runs them there.
+func bare(a *jobs.Allocation, task string) bool {
+	g := a.Job.Group(a.Group)
+	return g != nil && slices.ContainsFunc(g.Tasks, func(t *jobs.Task) bool {
+		return (t.Name == task || task == "") && t.Driver == "raw_exec"
+	})
+}
+
+func handshake(q *request, c *ws.Conn, a *jobs.Allocation, task string) error {
 	text, err := c.Read(nil)
 	if err != nil {
 		return err
@@ -96,7 +111,11 @@ func handshake(q *request, c *ws.Conn, namespace string) error {
 	if err := json.Unmarshal(text, &hello); err != nil || hello.Version != 1 {
 		return errkind.New(errkind.Invalid, "the first message is to be {\"version\": 1, \"auth_token\": ...}")
 	}
-	return q.MayWith(hello.Token, namespace, nomadrows.AllocExec)
+	err = q.MayWith(hello.Token, a.Job.Namespace, nomadrows.AllocExec)
+	if err == nil && bare(a, task) {
+		err = q.MayWith(hello.Token, a.Job.Namespace, nomadrows.AllocNodeExec)
+	}
+	return err
 }
 
 // fromClient passes the client's messages on until it leaves.

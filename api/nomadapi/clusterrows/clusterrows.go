@@ -36,8 +36,8 @@ func Rows() []nomadrows.Row {
 		{Methods: "GET", Path: "/.well-known/jwks.json", Right: any, Handle: keys},
 		{Methods: "GET", Path: "/v1/operator/keyring/keys", Right: nomadrows.Management, Handle: signing},
 		{Methods: "PUT POST", Path: "/v1/operator/keyring/rotate", Right: nomadrows.Management, Handle: rotate},
+		{Methods: "DELETE", Path: "/v1/operator/keyring/key/:id", Right: nomadrows.Management, Handle: removeKey},
 		{Methods: "GET", Path: "/.well-known/openid-configuration", Right: any, Handle: discovery},
-		{Methods: "GET PUT POST DELETE", Path: "/v1/acl/*rest", Right: any, Own: true, Handle: access},
 	}
 }
 
@@ -291,8 +291,7 @@ func collect(q *request) error {
 	return nil
 }
 
-// reconcile has nothing to do: summaries are counted when somebody asks.
-func reconcile(*request) error { return nil }
+func reconcile(q *request) error { return q.Settings.Reconcile(q.Ctx()) }
 
 func license(q *request) error {
 	q.W.WriteHeader(http.StatusNoContent)
@@ -321,15 +320,22 @@ func discovery(q *request) error {
 		"id_token_signing_alg_values_supported": []string{"RS256", "EdDSA"}})
 }
 
-// access says what stock says while its access control is off. Rights are those of this product's own ACL.
-func access(*request) error { return nomadrows.BadRequest("ACL support disabled") }
-
 func signing(q *request) error {
 	list := []nomadrows.SigningKey{}
 	if q.Keys != nil {
 		list = append(list, q.Keys.Signing()...)
 	}
 	return q.JSON(list)
+}
+
+func removeKey(q *request) error {
+	if q.Keys == nil {
+		return nomadrows.Failed("there are no workload identities")
+	}
+	if err := q.Keys.Remove(q.Ctx(), q.Args["id"]); err != nil {
+		return err
+	}
+	return q.Wrote(0, nil)
 }
 
 func rotate(q *request) error {

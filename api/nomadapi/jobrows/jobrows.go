@@ -30,7 +30,7 @@ func Rows() []nomadrows.Row {
 		{Methods: "GET", Path: "/v1/job/*job/versions", Right: read, Handle: versions},
 		{Methods: "GET", Path: "/v1/job/*job/services", Right: read, Handle: services},
 		{Methods: "GET", Path: "/v1/job/*job/submission", Right: read, Handle: submission},
-		{Methods: "GET", Path: "/v1/job/*job/scale", Right: read, Handle: scaleStatus},
+		{Methods: "GET", Path: "/v1/job/*job/scale", Right: nomadrows.ReadScaling, Handle: scaleStatus},
 		{Methods: "GET", Path: "/v1/job/*job/why", Right: read, Handle: why},
 		{Methods: "PUT POST", Path: "/v1/job/*job/scale", Right: nomadrows.ScaleJob, Handle: scale},
 		{Methods: "PUT POST", Path: "/v1/job/*job/plan", Right: submit, Handle: plan},
@@ -42,7 +42,7 @@ func Rows() []nomadrows.Row {
 		{Methods: "GET", Path: "/v1/job/*job", Right: read, Handle: get},
 		{Methods: "PUT POST", Path: "/v1/job/*job", Handle: register},
 		{Methods: "DELETE", Path: "/v1/job/*job", Right: submit, Handle: deregister},
-		{Methods: "GET", Path: "/v1/scaling/policies", Right: nomadrows.ListJobs, Handle: policies},
+		{Methods: "GET", Path: "/v1/scaling/policies", Right: nomadrows.ReadScaling, Handle: policies},
 	}
 }
 
@@ -93,7 +93,7 @@ func list(q *request) error {
 // Summary counts a job's allocations and children.
 func Summary(v nomadrows.View, j *jobs.Job) *jobwire.JobSummary {
 	s := v.State()
-	sum := jobwire.Summarize(j, s.OfJob(j.JobKey), s.Queued(j.JobKey))
+	sum := nomadrows.Summarize(s, j)
 	if sum.Children != nil {
 		for _, c := range s.Children(j.JobKey) {
 			switch status, _ := s.JobStatus(c); status {

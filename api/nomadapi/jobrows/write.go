@@ -103,7 +103,7 @@ func register(q *request) error {
 		return err
 	}
 	r := &nomadrows.Registration{Job: job, Submission: body.Submission, PreserveCounts: body.PreserveCounts,
-		Priority: body.EvalPriority}
+		Priority: body.EvalPriority, Stopped: job.Stop}
 	if body.EnforceIndex {
 		r.Index = new(jobwire.Get(body.JobModifyIndex))
 	}

@@ -71,7 +71,7 @@ var contexts = []struct {
 			of = ""
 		}
 		for m := range v.Variables(of) {
-			if q.May(m.Namespace+"/"+m.Path, nomadrows.ReadVariable) == nil && !found(m.Path) {
+			if q.May(m.Namespace+"/"+m.Path, nomadrows.ListVariable) == nil && !found(m.Path) {
 				return
 			}
 		}

@@ -57,7 +57,7 @@ func poolJobs(q *request) error {
 			if pool != q.Args["pool"] || !q.Sees(j.Namespace, nomadrows.ReadJob) {
 				continue
 			}
-			stub := jobwire.JobListed(j, jobwire.Summarize(j, v.State().OfJob(j.JobKey), v.State().Queued(j.JobKey)), false)
+			stub := jobwire.JobListed(j, nomadrows.Summarize(v.State(), j), false)
 			stub.Status, _ = v.State().JobStatus(j)
 			list = append(list, stub)
 		}

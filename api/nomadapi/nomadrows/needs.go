@@ -6,6 +6,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"net/url"
 	"time"
 
 	"corbel.dev/corbel/jobs"
@@ -123,6 +124,7 @@ type Registration struct {
 	Trigger        string // of the evaluation; "" is job-register
 	Priority       int    // of the evaluation; 0 is the job's
 	Token          string // who registers, by its accessor
+	Stopped        bool   // the job is stored and does not run; else Stop of the job does not count
 }
 
 // Written is what a write did. A field is zero where it does not apply.
@@ -183,8 +185,10 @@ type Settings interface {
 	Put(ctx context.Context, object any) (Written, error)
 	// Delete removes one by table and name (of a service: its ID). In use is Conflict.
 	Delete(ctx context.Context, t Table, namespace, name string) (Written, error)
-	// Collect sweeps what is over, however young; with reconcile it counts summaries anew.
+	// Collect sweeps what is over, however young.
 	Collect(ctx context.Context) error
+	// Reconcile counts the summaries of all jobs anew.
+	Reconcile(ctx context.Context) error
 }
 
 // VariableKeeper stores variables and opens them: what they hold is sealed wherever it stands. Unavailable says that
@@ -229,6 +233,8 @@ type Keys interface {
 	// Signing are the keys, the one that signs first; Rotate has a new one sign from now on.
 	Signing() []SigningKey
 	Rotate(ctx context.Context) (SigningKey, error)
+	// Remove forgets a key that signs no more: what it signed is not valid from then on. The key that signs is Invalid.
+	Remove(ctx context.Context, id string) error
 }
 
 // SigningKey is what is shown of a key.
@@ -263,6 +269,23 @@ type Rights interface {
 	Allows(token, namespace string, what Capability) (bool, error)
 }
 
+// AccessControl keeps tokens, policies, roles and logins: the catalog's. Its rights, and who answers what, are judged
+// there.
+type AccessControl interface {
+	// Ask sends a request to the catalog's API of access control and reads its answer into out, nil for none. The index
+	// is that of what was read. The error has a kind, NotFound and Denied among them, and the catalog's text.
+	Ask(ctx context.Context, call AccessCall, out any) (index uint64, err error)
+}
+
+// AccessCall is a request to it.
+type AccessCall struct {
+	Token, Remote string // who asks, and from where
+	Method, Path  string // the path behind /v1/acl/, or /v1/internal/acl/ where Own
+	Own           bool
+	Query         url.Values
+	In            any // nil is no body
+}
+
 // Capability is what a token may do.
 type Capability string
 
@@ -276,14 +299,18 @@ const (
 	ReadLogs       Capability = "read-logs"
 	ReadFS         Capability = "read-fs"
 	AllocExec      Capability = "alloc-exec"
+	AllocNodeExec  Capability = "alloc-node-exec" // beside AllocExec where nothing isolates the task
 	AllocLifecycle Capability = "alloc-lifecycle"
+	ReadScaling    Capability = "read-job-scaling"
 	NodeRead       Capability = "node-read"
 	NodeWrite      Capability = "node-write"
 	AgentRead      Capability = "agent-read"
 	OperatorRead   Capability = "operator-read"
 	OperatorWrite  Capability = "operator-write"
+	ListVariable   Capability = "variables:list"
 	ReadVariable   Capability = "variables:read"
 	WriteVariable  Capability = "variables:write"
+	DeleteVariable Capability = "variables:destroy"
 	Management     Capability = "management"
 	Anyone         Capability = ""
 )

@@ -119,6 +119,7 @@ func (q *Request) setNextPage() {
 // Told answers what is read once, without a blocking query.
 func (q *Request) Told(index uint64, v any) error {
 	q.setReadHead(index)
+	q.setNextPage()
 	return q.JSON(v)
 }
 

@@ -27,9 +27,10 @@ type Needs struct {
 	Variables   VariableKeeper
 	Clients     Clients
 	Cluster     Cluster
-	Rights      Rights       // nil: access control is off
-	Keys        Keys         // nil: there are no workload identities
-	Metrics     http.Handler // of /v1/metrics
+	Rights      Rights        // nil: access control is off
+	Access      AccessControl // nil: the same
+	Keys        Keys          // nil: there are no workload identities
+	Metrics     http.Handler  // of /v1/metrics
 }
 
 // Core is what all requests share.
@@ -107,6 +108,9 @@ func (q *Request) Sees(namespace string, what Capability) bool {
 
 // Job is the job that the path names.
 func (q *Request) Job() jobs.JobKey { return jobs.JobKey{Namespace: q.Namespace, ID: q.Args["job"]} }
+
+// Token is what the request is judged by, "" for nobody's.
+func (q *Request) Token() string { return q.token }
 
 // ID is a UUID of the path. Stock answers 500 to what is none.
 func (q *Request) ID(name string) (jobs.ID, error) {

@@ -40,7 +40,7 @@ func list(q *request) error {
 		return nomadrows.List(q, nomadrows.Listing[*nomadrows.VariableMeta]{
 			Items: func(yield func(*nomadrows.VariableMeta) bool) {
 				for m := range v.Variables(namespace) {
-					if strings.HasPrefix(m.Path, prefix) && may(q, m.Namespace, m.Path, nomadrows.ReadVariable) == nil &&
+					if strings.HasPrefix(m.Path, prefix) && may(q, m.Namespace, m.Path, nomadrows.ListVariable) == nil &&
 						!yield(m) {
 						return
 					}
@@ -180,7 +180,7 @@ func remove(q *request) error {
 		return err
 	}
 	path := q.Args["path"]
-	if err := may(q, q.Namespace, path, nomadrows.WriteVariable); err != nil {
+	if err := may(q, q.Namespace, path, nomadrows.DeleteVariable); err != nil {
 		return err
 	}
 	w, err := q.Variables.DeleteVariable(q.Ctx(), q.Namespace, path, index)

@@ -7,6 +7,7 @@ import (
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/node/plane"
+	"corbel.dev/corbel/node/planes/jobs/nomadacl"
 )
 
 // rights judge the tokens of the Nomad API by the catalog's rules: jobs are named by their namespace, variables by
@@ -19,23 +20,30 @@ type rights struct {
 
 // needs is what each capability demands. One that is missing here demands acl:write.
 var needs = map[nomadrows.Capability]plane.Right{
-	nomadrows.ListJobs:       {Resource: acl.Jobs, Level: acl.Read},
-	nomadrows.ReadJob:        {Resource: acl.Jobs, Level: acl.Read},
-	nomadrows.ReadLogs:       {Resource: acl.Jobs, Level: acl.Read},
-	nomadrows.ReadFS:         {Resource: acl.Jobs, Level: acl.Read},
-	nomadrows.SubmitJob:      {Resource: acl.Jobs, Level: acl.Write},
-	nomadrows.DispatchJob:    {Resource: acl.Jobs, Level: acl.Write},
-	nomadrows.ScaleJob:       {Resource: acl.Jobs, Level: acl.Write},
-	nomadrows.AllocExec:      {Resource: acl.Jobs, Level: acl.Write},
-	nomadrows.AllocLifecycle: {Resource: acl.Jobs, Level: acl.Write},
-	nomadrows.NodeRead:       {Resource: acl.Node, Level: acl.Read},
-	nomadrows.NodeWrite:      {Resource: acl.Node, Level: acl.Write},
-	nomadrows.AgentRead:      {Resource: acl.Agent, Level: acl.Read},
-	nomadrows.OperatorRead:   {Resource: acl.Operator, Level: acl.Read},
-	nomadrows.OperatorWrite:  {Resource: acl.Operator, Level: acl.Write},
-	nomadrows.ReadVariable:   {Resource: acl.Variable, Level: acl.Read},
-	nomadrows.WriteVariable:  {Resource: acl.Variable, Level: acl.Write},
+	nomadrows.ListJobs:       {Resource: acl.JobsList, Level: acl.Write},
+	nomadrows.ReadJob:        {Resource: acl.JobsRead, Level: acl.Write},
+	nomadrows.ReadLogs:       {Resource: acl.JobsLogs, Level: acl.Write},
+	nomadrows.ReadFS:         {Resource: acl.JobsFiles, Level: acl.Write},
+	nomadrows.ReadScaling:    {Resource: acl.JobsScaling, Level: acl.Write},
+	nomadrows.SubmitJob:      {Resource: acl.JobsSubmit, Level: acl.Write},
+	nomadrows.DispatchJob:    {Resource: acl.JobsDispatch, Level: acl.Write},
+	nomadrows.ScaleJob:       {Resource: acl.JobsScale, Level: acl.Write},
+	nomadrows.AllocExec:      {Resource: acl.JobsExec, Level: acl.Write},
+	nomadrows.AllocNodeExec:  {Resource: acl.JobsExecRaw, Level: acl.Write},
+	nomadrows.AllocLifecycle: {Resource: acl.JobsLifecycle, Level: acl.Write},
+	nomadrows.NodeRead:       {Resource: acl.JobsNode, Level: acl.Read},
+	nomadrows.NodeWrite:      {Resource: acl.JobsNode, Level: acl.Write},
+	nomadrows.AgentRead:      {Resource: acl.JobsAgent, Level: acl.Read},
+	nomadrows.OperatorRead:   {Resource: acl.JobsOperator, Level: acl.Read},
+	nomadrows.OperatorWrite:  {Resource: acl.JobsOperator, Level: acl.Write},
+	nomadrows.ListVariable:   {Resource: acl.VariableList, Level: acl.Write},
+	nomadrows.ReadVariable:   {Resource: acl.VariableRead, Level: acl.Write},
+	nomadrows.WriteVariable:  {Resource: acl.VariableWrite, Level: acl.Write},
+	nomadrows.DeleteVariable: {Resource: acl.VariableDestroy, Level: acl.Write},
 }
+
+// byName tells whether a right is one in a namespace, or to a variable of it.
+func byName(r acl.Resource) bool { return r >= acl.JobsList && r <= acl.VariableDestroy }
 
 // Allows implements nomadrows.Rights.
 func (r rights) Allows(token, namespace string, what nomadrows.Capability) (bool, error) {
@@ -43,10 +51,10 @@ func (r rights) Allows(token, namespace string, what nomadrows.Capability) (bool
 	if !ok {
 		right = plane.Right{Resource: acl.ACL, Level: acl.Write}
 	}
-	if what == nomadrows.ReadVariable && r.reads != nil && r.reads(token, namespace) {
+	if (what == nomadrows.ReadVariable || what == nomadrows.ListVariable) && r.reads != nil && r.reads(token, namespace) {
 		return true, nil
 	}
-	if right.Resource == acl.Jobs || right.Resource == acl.Variable {
+	if byName(right.Resource) {
 		right.Name = namespace
 	}
 	asked := &http.Request{Header: http.Header{}, URL: &url.URL{}}
@@ -54,6 +62,14 @@ func (r rights) Allows(token, namespace string, what nomadrows.Capability) (bool
 		asked.Header.Set("X-Consul-Token", token)
 	}
 	return r.allows(asked, right), nil
+}
+
+// accessOf is the catalog's access control for the Nomad API, nil where there is none.
+func accessOf(d *plane.Doors) nomadrows.AccessControl {
+	if !d.Cfg.ACL.Enabled {
+		return nil
+	}
+	return &nomadacl.Catalog{API: d.OwnAPI(), Nobody: acl.AnonymousSecret}
 }
 
 // rightsOf are nil, so that everything is allowed, where the catalog has no access control.

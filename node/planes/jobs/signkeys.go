@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -136,7 +137,12 @@ func (s signKeys) follow(ctx context.Context, ring signRing, index uint64) error
 			next.Keys = append(next.Keys, &old)
 		}
 	}
-	body, err := json.Marshal(next)
+	return s.store(ctx, next, index)
+}
+
+// store replaces what is stored if its index is still that one.
+func (s signKeys) store(ctx context.Context, ring signRing, index uint64) error {
+	body, err := json.Marshal(ring)
 	if err != nil {
 		return err
 	}
@@ -176,6 +182,20 @@ func (i identities) Rotate(ctx context.Context) (nomadrows.SigningKey, error) {
 		return nomadrows.SigningKey{}, errkind.New(errkind.Unavailable, "the new key is not here yet: try again")
 	}
 	return list[0], nil
+}
+
+// Remove implements nomadrows.Keys.
+func (i identities) Remove(ctx context.Context, id string) error {
+	ring, index := i.keys.ring()
+	at := slices.IndexFunc(ring.Keys, func(k *signKey) bool { return k.ID == id })
+	switch {
+	case at < 0:
+		return errkind.Errorf(errkind.NotFound, "there is no key %q", id)
+	case at == 0:
+		return errkind.New(errkind.Invalid, "active root key cannot be deleted - call rotate first")
+	}
+	ring.Keys = slices.Delete(slices.Clone(ring.Keys), at, at+1)
+	return i.keys.store(ctx, ring, index)
 }
 
 // Signing implements nomadrows.Keys.

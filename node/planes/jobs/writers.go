@@ -41,7 +41,7 @@ func (w writers) Register(ctx context.Context, r *nomadrows.Registration) (nomad
 	}
 	one := jobstore.JobWrite{Job: r.Job, Index: r.Index, Version: r.Version, KeepCounts: r.PreserveCounts,
 		Trigger:  r.Trigger,
-		Priority: r.Priority, EvalID: newID()}
+		Priority: r.Priority, EvalID: newID(), Stopped: r.Stopped}
 	if r.Submission != nil {
 		text, err := json.Marshal(r.Submission)
 		if err != nil {
@@ -349,4 +349,15 @@ func (w writers) Collect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, collectWait)
 	defer cancel()
 	return w.p.sched.Collect(ctx)
+}
+
+// Reconcile implements nomadrows.Settings. That a summary was wrong is a fault of the program: it is told.
+func (w writers) Reconcile(ctx context.Context) error {
+	c := &jobstore.Command{Head: w.p.head(""), Sweep: jobstore.Sweep{Recount: true}}
+	out, err := w.p.group.propose(ctx, c)
+	if err == nil && len(out.Miscounted) > 0 {
+		w.p.d.Log.Error("summaries of jobs were wrong, and are right now: please report this", "count", len(out.Miscounted),
+			"first", out.Miscounted[0].Namespace+"/"+out.Miscounted[0].ID)
+	}
+	return err
 }
