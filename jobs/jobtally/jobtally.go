@@ -43,12 +43,22 @@ func Count(s *state.State, most int) (out Jobs) {
 			out.Untold += len(j.Groups)
 			continue
 		}
-		sum := jobwire.Summarize(j, s.OfJob(j.JobKey), s.Queued(j.JobKey))
+		sum := Summary(s, j)
 		for _, g := range j.Groups {
 			out.Groups = append(out.Groups, Group{j.Namespace, j.ID, g.Name, *sum.Summary[g.Name]})
 		}
 	}
 	return out
+}
+
+// Summary is what a job's allocations come to, as it is kept: nothing is counted.
+func Summary(s *state.State, j *jobs.Job) *jobwire.JobSummary {
+	tally := s.Tally(j.JobKey)
+	index := uint64(0)
+	if tally != nil {
+		index = tally.Modified
+	}
+	return jobwire.Summarize(j, tally.Groups(), index, s.Queued(j.JobKey))
 }
 
 // Deployment is one with its times; Ended is 0 while it goes on.

@@ -9,6 +9,7 @@ import (
 
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
 	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/jobtally"
 	"corbel.dev/corbel/jobs/jobwire"
 )
 
@@ -93,7 +94,7 @@ func list(q *request) error {
 // Summary counts a job's allocations and children.
 func Summary(v nomadrows.View, j *jobs.Job) *jobwire.JobSummary {
 	s := v.State()
-	sum := nomadrows.Summarize(s, j)
+	sum := jobtally.Summary(s, j)
 	if sum.Children != nil {
 		for _, c := range s.Children(j.JobKey) {
 			switch status, _ := s.JobStatus(c); status {

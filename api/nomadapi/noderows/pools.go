@@ -7,6 +7,7 @@ import (
 
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
 	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/jobtally"
 	"corbel.dev/corbel/jobs/jobwire"
 )
 
@@ -57,7 +58,7 @@ func poolJobs(q *request) error {
 			if pool != q.Args["pool"] || !q.Sees(j.Namespace, nomadrows.ReadJob) {
 				continue
 			}
-			stub := jobwire.JobListed(j, nomadrows.Summarize(v.State(), j), false)
+			stub := jobwire.JobListed(j, jobtally.Summary(v.State(), j), false)
 			stub.Status, _ = v.State().JobStatus(j)
 			list = append(list, stub)
 		}
