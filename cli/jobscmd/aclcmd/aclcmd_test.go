@@ -10,30 +10,32 @@ import (
 func TestCommands(t *testing.T) {
 	const token = `{"AccessorID":"a1","SecretID":"s1","Name":"ci","Type":"client","Policies":["dev"],` +
 		`"CreateTime":"2026-01-02T03:04:05Z"}`
+	of := jobscmdtest.Of
 	jobscmdtest.Run(t, []jobscmdtest.Case{
-		{"the first token", ACL, map[string]string{"PUT /v1/acl/bootstrap": token}, "bootstrap", "Secret ID    = s1", ""},
-		{"a token", ACL, map[string]string{"GET /v1/acl/token/a1": token}, "token info a1", "Policies     = dev", ""},
-		{"a token as JSON", ACL, map[string]string{"PUT /v1/acl/token": token}, "token create --json --policy dev",
-			`"SecretID": "s1"`, ""},
-		{"a life that is none", ACL, nil, "token create --ttl soon", "", "-ttl=soon is no duration"},
-		{"tokens", ACL, map[string]string{"GET /v1/acl/tokens": "[" + token + "]"}, "token list",
-			"ci    client  false   a1           false", ""},
-		{"a token that changes", ACL, map[string]string{"GET /v1/acl/token/a1": token, "PUT /v1/acl/token/a1": token},
-			"token update --name ci a1", "Name         = ci", ""},
-		{"a policy that is not there", ACL, nil, "policy info dev", "", "404"},
-		{"a policy's file that is not there", ACL, nil, "policy apply dev no.hcl", "", "no such file"},
-		{"a policy that goes", ACL, map[string]string{"DELETE /v1/acl/policy/dev": ""}, "policy delete dev",
-			"Successfully deleted policy dev", ""},
-		{"a role by its name", ACL, map[string]string{
+		of("the first token", ACL, map[string]string{"PUT /v1/acl/bootstrap": token}, "bootstrap", "Secret ID    = s1", ""),
+		of("a token", ACL, map[string]string{"GET /v1/acl/token/a1": token}, "token info a1", "Policies     = dev", ""),
+		of("a token as JSON", ACL, map[string]string{"PUT /v1/acl/token": token}, "token create --json --policy dev",
+			`"SecretID": "s1"`, ""),
+		of("a life that is none", ACL, nil, "token create --ttl soon", "", "-ttl=soon is no duration"),
+		of("tokens", ACL, map[string]string{"GET /v1/acl/tokens": "[" + token + "]"}, "token list",
+			"ci    client  false   a1           false", ""),
+		of("a token that changes", ACL, map[string]string{"GET /v1/acl/token/a1": token, "PUT /v1/acl/token/a1": token},
+			"token update --name ci a1", "Name         = ci", ""),
+		of("a policy that is not there", ACL, nil, "policy info dev", "", "404"),
+		of("a policy's file that is not there", ACL, nil, "policy apply dev no.hcl", "", "no such file"),
+		of("a policy that goes", ACL, map[string]string{"DELETE /v1/acl/policy/dev": ""}, "policy delete dev",
+			"Successfully deleted policy dev", ""),
+		of("a role by its name", ACL, map[string]string{
 			"GET /v1/acl/role/name/ops": `{"ID":"r1","Name":"ops","Policies":[{"Name":"dev"}]}`},
-			"role info --by-name ops", "Policies     = dev", ""},
-		{"a configuration that is no JSON", ACL, nil, "auth-method create --name ci --config {", "", "not valid JSON"},
-		{"rules", ACL, map[string]string{
+			"role info --by-name ops", "Policies     = dev", ""),
+		of("a configuration that is no JSON", ACL, nil, "auth-method create --name ci --config {", "", "not valid JSON"),
+		of("rules", ACL, map[string]string{
 			"GET /v1/acl/binding-rules": `[{"ID":"b1","AuthMethod":"ci","BindType":"management"}]`},
-			"binding-rule list", "b1  <none>       ci           management  <none>", ""},
-		{"a login without a token", Login, nil, "--method ci", "", "needs -method and -login-token"},
-		{"a login in a browser", Login, nil, "--type OIDC --method ci", "", "needs a browser"},
-		{"a login", Login, map[string]string{"PUT /v1/acl/login": token}, "--method ci --login-token x", "Secret ID    = s1",
-			""},
+			"binding-rule list", "b1  <none>       ci           management  <none>", ""),
+		of("a login without a token", Login, nil, "--method ci", "", "needs -method and -login-token"),
+		of("a login in a browser", Login, nil, "--type OIDC --method ci", "", "needs a browser"),
+		of("a login", Login, map[string]string{"PUT /v1/acl/login": token}, "--method ci --login-token x",
+			"Secret ID    = s1",
+			""),
 	})
 }

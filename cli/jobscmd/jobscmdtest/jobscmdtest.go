@@ -23,6 +23,11 @@ type Case struct {
 	Err     string // "" is none
 }
 
+// Of is a Case by the order of its fields: tests are tables of them.
+func Of(name string, build func(*command.Env, *cobra.Command), answers map[string]string, args, has, err string) Case {
+	return Case{name, build, answers, args, has, err}
+}
+
 // Run runs the cases.
 func Run(t *testing.T, cases []Case) {
 	t.Helper()
