@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"corbel.dev/corbel/cli/command"
+	"corbel.dev/corbel/cli/keptlogin"
 )
 
 // recorder answers by method and path, and keeps what it was asked.
@@ -199,6 +200,18 @@ func TestLogin(t *testing.T) {
 		{[]string{"login", "-method=m", "-bearer-token-file", bearer, "-token-sink-file", filepath.Join(dir, "none", "x")}, 1,
 			"DELETE /v1/acl/token/" + tokenID, "no such file"},
 	})
+	// Corbel's own command line keeps the token where no file is named, for the commands that follow.
+	f, e, out, errOut := newAgent(t)
+	f.answers = map[string]string{"/v1/acl/login": oneToken}
+	address := e.Getenv("CORBEL_HTTP_ADDR")
+	e.Getenv = func(k string) string { return map[string]string{"CORBEL_HTTP_ADDR": address, "HOME": dir}[k] }
+	if code := run(t.Context(), e, []string{"login", "--method", "m", "--bearer-token-file", bearer}); code != 0 ||
+		out.String() != "Logged in at the catalog of "+address+"\n" {
+		t.Errorf("code %d: %s%s", code, out, errOut)
+	}
+	if kept := keptlogin.Of(e.Getenv, keptlogin.Catalog, address); kept.Token != "s" {
+		t.Errorf("kept: %+v", kept)
+	}
 	info, err := os.Stat(sink)
 	text, _ := os.ReadFile(sink)
 	if err != nil || info.Mode().Perm() != 0o600 || string(text) != "s" {

@@ -2,7 +2,8 @@
 // and one stream that tells of changes. Whatever the wire contracts can do already goes through them, with the rights
 // of the person: there is no second implementation of a write.
 //
-//	POST /ui/api/login         {"token"} or {"user", "password"}: begins a session, whose cookie no script can read
+//	POST /ui/api/login         {"token"}, {"method", "token"} or {"user", "password"}: begins a session, whose cookie
+//	                           no script can read
 //	GET  /ui/api/logins        the providers (OIDC) that are offered
 //	POST /ui/api/login/begin   {"method", "role", "origin"}: where the browser goes to log in at one of them
 //	POST /ui/api/login/end     {"state", "code"}: what it came back with; begins a session
@@ -38,8 +39,10 @@ const prefix = "/ui/api/"
 
 const maxBody = 64 << 10
 
-// Credentials are what a person logs in with: a token, or a user and a password.
+// Credentials are what a person logs in with: a token, or a user and a password. With Method, an auth method of the
+// catalog, the token is the proof (a JWT) that it takes.
 type Credentials struct {
+	Method   string `json:"method"`
 	Token    string `json:"token"`
 	User     string `json:"user"`
 	Password string `json:"password"`

@@ -165,8 +165,10 @@ func Login(e *command.Env, c *cobra.Command) {
 			"exchange a proof of identity for a token with --method.\n\nThe token is tried at the catalog, the secrets plane " +
 			"(VAULT_ADDR) and, as an API key, at the\nmonitor (CORBEL_MONITOR_ADDR), and kept for those that know it. It is " +
 			"shown to nobody else.\n\nWith --method alone, the browser is sent to the OIDC provider of that auth method of " +
-			"the secrets\nplane, and the token that comes of it is kept.\n\n" +
-			"  corbel login --token-file token\n  corbel login --method oidc\n  corbel logout --kept"
+			"the secrets\nplane, and the token that comes of it is kept.\n\nWith --bearer-token-file, that proof is " +
+			"exchanged at the auth method of the catalog, and the token\nis kept, or written to --token-sink-file.\n\n" +
+			"  corbel login --token-file token\n  corbel login --method oidc\n" +
+			"  corbel login --method ci --bearer-token-file jwt\n  corbel logout --kept"
 		browser.flags(c)
 	}
 	d.Flags(e, c)
@@ -183,8 +185,8 @@ func Login(e *command.Env, c *cobra.Command) {
 		if !e.Consul && bearerFile == "" && sink == "" {
 			return browser.run(c.Context(), e, method)
 		}
-		if method == "" || bearerFile == "" || sink == "" {
-			return command.Usagef("login needs --method, --bearer-token-file and --token-sink-file")
+		if method == "" || bearerFile == "" || sink == "" && e.Consul {
+			return command.Usagef("login needs --method, --bearer-token-file%s", e.Words("", " and --token-sink-file"))
 		}
 		pairs, err := command.Pairs("meta", meta)
 		if err != nil {
@@ -207,7 +209,11 @@ func Login(e *command.Env, c *cobra.Command) {
 		if err := cl.Send(c.Context(), http.MethodPost, "/v1/acl/login", q.Values(), body, &token); err != nil {
 			return err
 		}
-		if err := writeSecret(sink, token.SecretID); err != nil {
+		keep := func() error { return writeSecret(sink, token.SecretID) }
+		if sink == "" {
+			keep = func() error { return keepCatalog(e, &d, token.SecretID) }
+		}
+		if err := keep(); err != nil {
 			// A token that nobody knows must not stay behind.
 			return errors.Join(err, cl.Send(c.Context(), http.MethodDelete, "/v1/acl/token/"+token.AccessorID,
 				q.Values(), nil, nil))

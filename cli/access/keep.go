@@ -75,6 +75,18 @@ func keepToken(ctx context.Context, e *command.Env, d *command.Dial) error {
 	return nil
 }
 
+// keepCatalog keeps a token of the catalog for the commands that follow.
+func keepCatalog(e *command.Env, d *command.Dial, token string) error {
+	cfg, err := d.Config()
+	if err != nil {
+		return err
+	}
+	if err := keptlogin.Keep(e.Getenv, keptlogin.Catalog, cfg.Address, keptlogin.Login{Token: token}); err != nil {
+		return err
+	}
+	return e.Printf("Logged in at the %s of %s\n", keptlogin.Catalog, cmp.Or(cfg.Address, "127.0.0.1:8500"))
+}
+
 func catalogKnows(ctx context.Context, cfg client.Config) error {
 	cl, err := client.New(cfg)
 	if err != nil {

@@ -140,6 +140,7 @@ func TestFederationInTheBrowser(t *testing.T) {
 	v.keys(strings.Repeat(kb.Backspace, len(none)) + "far")
 	v.see(".row", "96 % full")
 	v.keys(kb.Escape)
+	v.silencesElsewhere(far)
 	v.run(chromedp.Focus("button[aria-pressed=false]:not(.foot button)"))
 	v.keys(kb.Enter)
 	v.see(".row", "proxy")
@@ -172,5 +173,33 @@ func TestFederationInTheBrowser(t *testing.T) {
 	defer v.mu.Unlock()
 	for _, w := range v.wrong {
 		t.Error(w)
+	}
+}
+
+// silencesElsewhere silences what fails in another cluster, by keyboard, and tries what else could be written there.
+func (v *viewer) silencesElsewhere(far string) {
+	v.t.Helper()
+	v.keys("j")
+	v.keys("s")
+	v.see("dialog:focus-within", "Matches 1 now")
+	v.see("dialog:focus-within", "It is written in the cluster second")
+	v.axe("a silence of another cluster")
+	v.keys(kb.Tab + kb.Tab + kb.Tab + kb.Enter)
+	v.see("dialog:focus-within .curl", "silenced")
+	v.keys(kb.Enter)
+	polltest.Until(v.t, func() bool {
+		text, err := ask(far, "GET", "/ui/api/topic/silences", "")
+		return err == nil && strings.Contains(text, "entity:far-host:disk") && strings.Contains(text, `"creator":"ann"`)
+	}, "the silence in the other cluster")
+	for path, want := range map[string]string{
+		"second/api/core/v2/namespaces/default/silenced/a%2f..%2fb/x": "silences alone",
+		"second/api/core/v2/namespaces/default/handlers/h":            "silences alone",
+		"second/api/core/v2/users/ann":                                "silences alone",
+		"third/api/core/v2/namespaces/default/silenced/entity:a:b":    "no cluster",
+	} {
+		if _, err := ask(v.base, "PUT", "/ui/api/as/elsewhere/"+path, "{}"); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			v.t.Errorf("%s: %v, want %s", path, err, want)
+		}
 	}
 }

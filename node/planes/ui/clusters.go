@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -234,13 +233,8 @@ func (c *clusters) get(ctx context.Context, at, path string, p *uiapi.Person, in
 	if at == "" {
 		return c.ask.Get(ctx, p, "monitor", path, into)
 	}
-	to, err := url.Parse(at)
-	if err != nil {
+	if err := mayShow(at); err != nil {
 		return err
-	}
-	if ip := net.ParseIP(to.Hostname()); to.Scheme != "https" && to.Hostname() != "localhost" &&
-		(ip == nil || !ip.IsLoopback()) {
-		return errkind.New(errkind.Unavailable, "api_urls: a login is shown over https alone")
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(at, "/")+path, nil)
 	if err != nil {
@@ -259,8 +253,7 @@ func (c *clusters) get(ctx context.Context, at, path string, p *uiapi.Person, in
 	case err != nil:
 		return errkind.E(errkind.Unavailable, "", err)
 	case answer.StatusCode == http.StatusUnauthorized:
-		return errkind.New(errkind.Denied, "replicate users or API keys (docs/monitor-federation.md); passwords need "+
-			"monitor.jwt_private_key_file to be the same there")
+		return errkind.New(errkind.Denied, strings.TrimPrefix(notKnownThere, "this login is not known there: "))
 	case answer.StatusCode == http.StatusForbidden:
 		return errkind.New(errkind.Denied, planeasker.Words(body))
 	case answer.StatusCode == http.StatusNotFound:

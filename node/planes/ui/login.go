@@ -16,6 +16,9 @@ import (
 // login tries what was given at each plane that could know it: it is in when one of them does.
 func (u *UI) login(r *http.Request, c *uiapi.Credentials) (uiapi.Person, error) {
 	p := uiapi.Person{Remote: r.RemoteAddr}
+	if c.Method != "" {
+		return p, u.byMethod(r.Context(), c, &p)
+	}
 	if c.Token != "" {
 		u.byToken(r.Context(), c.Token, &p)
 		if p.Name == "" {
@@ -27,6 +30,32 @@ func (u *UI) login(r *http.Request, c *uiapi.Credentials) (uiapi.Person, error) 
 		return p, errkind.New(errkind.Invalid, "a login needs a token, or a user and a password")
 	}
 	return p, u.byPassword(r.Context(), c, &p)
+}
+
+// byMethod trades a proof of identity for a token at an auth method of the catalog.
+func (u *UI) byMethod(ctx context.Context, c *uiapi.Credentials, p *uiapi.Person) error {
+	if c.Token == "" {
+		return errkind.New(errkind.Invalid, "token: a login at an auth method needs the token (JWT) that it takes")
+	}
+	var made struct{ SecretID, Description string }
+	err := u.ask.Send(ctx, &uiapi.Person{Remote: p.Remote}, http.MethodPost, "catalog", "/v1/acl/login",
+		map[string]string{"AuthMethod": c.Method, "BearerToken": c.Token}, &made)
+	if err == nil && made.SecretID == "" {
+		err = errkind.New(errkind.Denied, "the login gave no token")
+	}
+	if err == nil {
+		p.Catalog, p.Name, p.Made = made.SecretID, c.Method, true
+	}
+	return err
+}
+
+// leave gives back the tokens that a login made, when its person logs out.
+func (u *UI) leave(r *http.Request, p *uiapi.Person) {
+	if p.Made && p.Catalog != "" {
+		// Whoever logs out waits for it; where it fails, the token ends by its own time.
+		_ = u.ask.Send(r.Context(), p, http.MethodPost, "catalog", "/v1/acl/logout", nil, nil)
+	}
+	secretlogin.Leave(&u.ask)(r, p)
 }
 
 func (u *UI) byToken(ctx context.Context, token string, p *uiapi.Person) {

@@ -53,6 +53,9 @@ func (l *lone) login(r *http.Request, c *uiapi.Credentials) (uiapi.Person, error
 	p := uiapi.Person{Remote: r.RemoteAddr}
 	var err error
 	switch {
+	case c.Method != "":
+		err = errkind.New(errkind.Invalid, "method: auth methods of the catalog are not known here: this server has the "+
+			"secrets plane alone")
 	case c.Token != "":
 		err = secretlogin.ByToken(r.Context(), &l.ask, c.Token, &p)
 	case c.User != "" && c.Password != "":

@@ -71,7 +71,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	u.clusters = clusters{ask: &u.ask, far: &u.far, web: u.monitor, http: farClient(), own: u.dcs.own, now: d.Clock.Now}
 	api := uiapi.New(uiapi.Config{Clock: d.Clock, Keep: kept(d), Login: u.login, Open: u.open, Topics: u.topics(),
 		Search: u.search, Planes: u.ask.Planes, About: u.about,
-		Browser: &secretlogin.Providers{Ask: &u.ask}, Leave: secretlogin.Leave(&u.ask)})
+		Browser: &secretlogin.Providers{Ask: &u.ask}, Leave: u.leave})
 	mux := http.NewServeMux()
 	mux.Handle("/ui/api/", api)
 	mux.Handle("/", ui.Handler())
@@ -170,9 +170,9 @@ func (u *UI) planes() map[string]uiapi.Plane {
 		}}
 	}
 	if u.monitor != nil {
-		out["monitor"] = uiapi.Plane{Handler: u.monitor.API, Attach: func(r *http.Request, p *uiapi.Person) error {
-			return u.monitor.Authorize(r, p.Monitor)
-		}}
+		attach := func(r *http.Request, p *uiapi.Person) error { return u.monitor.Authorize(r, p.Monitor) }
+		out["monitor"] = uiapi.Plane{Handler: u.monitor.API, Attach: attach}
+		out[elsewhere] = uiapi.Plane{Handler: &u.clusters, Attach: attach}
 	}
 	return out
 }

@@ -8,7 +8,8 @@ import { Dialog } from "./overlay";
 import { Copy } from "./parts";
 import { text } from "../text";
 
-export type PlaneName = "catalog" | "secrets" | "monitor" | "jobs";
+/** PlaneName is a plane of this server; elsewhere are other clusters of the monitor, the first part of a path. */
+export type PlaneName = "catalog" | "secrets" | "monitor" | "jobs" | "elsewhere";
 
 export interface Write {
   plane: PlaneName;
@@ -38,6 +39,7 @@ const headers: Record<PlaneName, [string, string]> = {
   secrets: ['-H "X-Vault-Token: $VAULT_TOKEN"', "$VAULT_ADDR"],
   jobs: ['-H "X-Nomad-Token: $CORBEL_TOKEN"', "$NOMAD_ADDR"],
   monitor: ['-H "Authorization: Key $SENSU_API_KEY"', "$SENSU_API_URL"],
+  elsewhere: ['-H "Authorization: Key $SENSU_API_KEY"', "$SENSU_API_URL"],
 };
 
 /** quoted is text as a shell takes it for one word, whatever is in it. */
@@ -47,7 +49,8 @@ export const quoted = (s: string): string => (/^[\w%+=:,./-]+$/.test(s) ? s : `'
 export function curl(w: Write): string {
   const [header, address] = headers[w.plane];
   const body = w.body === undefined ? "" : ` --data-raw ${quoted(typeof w.body === "string" ? w.body : JSON.stringify(w.body))}`;
-  return `curl -X ${w.method} ${header} "${address}${w.path.replaceAll("!", "%21")}"${body}`; // "!" is a shell's history
+  const path = w.plane === "elsewhere" ? w.path.replace(/^\/[^/]*/, "") : w.path; // the command is asked of that cluster
+  return `curl -X ${w.method} ${header} "${address}${path.replaceAll("!", "%21")}"${body}`; // "!" is a shell's history
 }
 
 /** perform does a write. */

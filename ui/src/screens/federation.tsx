@@ -1,3 +1,4 @@
+import { useState } from "preact/hooks";
 import { Grid } from "../lib/grid";
 import { me } from "../lib/me";
 import { Filter, Mark, Problems, type State, Title } from "../lib/parts";
@@ -5,6 +6,7 @@ import { ago, count, now, span } from "../lib/time";
 import { param, setParam } from "../lib/route";
 import { Table } from "../lib/table";
 import { useLive, usePages } from "../lib/use";
+import { SilenceForm } from "./incidents";
 import { text } from "../text";
 
 /** Place is somewhere that may be slow or gone. */
@@ -107,6 +109,7 @@ function Everywhere(props: { clusters: Cluster[] }) {
 
 function Events(props: { q: string; clusters: Cluster[] }) {
   const { live, page, onMiddle } = usePages<Event>(`everywhere?of=incidents&q=${props.q}`);
+  const [chosen, choose] = useState<Event>();
   const pageOf = (cluster: string) => props.clusters.find((c) => c.name === cluster)?.page;
   return (
     <>
@@ -118,6 +121,7 @@ function Events(props: { q: string; clusters: Cluster[] }) {
           page={page}
           onMiddle={onMiddle}
           id={(e) => `${e.cluster}/${e.namespace}/${e.entity}/${e.check}`}
+          actions={[{ keys: "s", what: text.silence, run: choose }]}
           columns={[
             { name: text.check, cell: (e) => <Mark state={e.silenced.length > 0 ? "unknown" : e.state}>{e.check}</Mark> },
             { name: text.entity, cell: (e) => e.entity },
@@ -137,10 +141,19 @@ function Events(props: { q: string; clusters: Cluster[] }) {
             { name: text.namespace, cell: (e) => e.namespace },
             { name: text.output, cell: (e) => e.output, wide: true },
             { name: text.sinceHead, cell: (e) => ago(e.since > 0 ? e.since : e.last) },
+            {
+              name: text.change,
+              cell: (e) => (
+                <button type="button" onClick={() => choose(e)}>
+                  {text.silence}
+                </button>
+              ),
+            },
           ]}
           empty={page.all === 0 ? text.noFailing : text.noMatch}
         />
       )}
+      {chosen && <SilenceForm of={chosen} list="everywhere?of=incidents&" end={() => choose(undefined)} />}
     </>
   );
 }

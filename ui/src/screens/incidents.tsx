@@ -80,31 +80,46 @@ const times: [string, number][] = [
   ["24 h", 86_400],
 ];
 
-/** SilenceForm asks for how long and how far, and says what that matches now. */
-function SilenceForm(props: { of: Incident; all: Incident[]; end: () => void }) {
+/** Silenceable is what names an incident, in this cluster or in the one that it names. */
+export interface Silenceable {
+  cluster?: string;
+  namespace: string;
+  entity: string;
+  check: string;
+}
+
+const exactly = (field: string, value: string): string => `${field}:"${value.replaceAll('"', "*")}"`;
+
+/** SilenceForm asks for how long and how far, and says what that matches now, in a list of incidents. */
+export function SilenceForm(props: { of: Silenceable; list: string; end: () => void }) {
   const { of } = props;
   const [reach, setReach] = useState("both");
   const [seconds, setSeconds] = useState(3600);
   const [reason, setReason] = useState("");
-  const matches = props.all.filter(
-    (i) =>
-      i.namespace === of.namespace &&
-      (reach === "check" || i.entity === of.entity) &&
-      (reach === "entity" || i.check === of.check),
-  );
+  const filter = [exactly("namespace", of.namespace)];
+  if (of.cluster) filter.push(exactly("cluster", of.cluster));
+  if (reach !== "check") filter.push(exactly("entity", of.entity));
+  if (reach !== "entity") filter.push(exactly("check", of.check));
+  const hit = useLive<{ matching: number }>(`${props.list}rows=1&q=${encodeURIComponent(filter.join(" "))}`);
+  const n = hit.value.value?.matching;
+  const hits = (n === undefined ? "" : `${text.silenceHits(count(n), clock(Date.now() + seconds * 1000))} `) +
+    (of.cluster ? text.silenceThere(of.cluster) : "");
   const next = (e: SubmitEvent) => {
     e.preventDefault();
     const subscription = reach === "check" ? "" : `entity:${of.entity}`;
     const check = reach === "entity" ? "" : of.check;
     const name = `${subscription || "*"}:${check || "*"}`;
     const body: Record<string, unknown> = { metadata: { name, namespace: of.namespace }, reason, expire: seconds };
+    const to = path(of.namespace, `silenced/${encodeURIComponent(name)}`);
     if (subscription) body["subscription"] = subscription;
     if (check) body["check"] = check;
     props.end();
     asking.value = {
       title: text.silenceTitle(name),
-      hits: <p>{text.silenceHits(count(matches.length), clock(Date.now() + seconds * 1000))}</p>,
-      write: { plane: "monitor", method: "PUT", path: path(of.namespace, `silenced/${encodeURIComponent(name)}`), body },
+      hits: <p>{hits}</p>,
+      write: of.cluster
+        ? { plane: "elsewhere", method: "PUT", path: `/${encodeURIComponent(of.cluster)}${to}`, body }
+        : { plane: "monitor", method: "PUT", path: to, body },
       done: () => undefined,
     };
   };
@@ -134,7 +149,7 @@ function SilenceForm(props: { of: Incident; all: Incident[]; end: () => void }) 
           {text.reason}
           <input value={reason} onInput={(e) => setReason(e.currentTarget.value)} />
         </label>
-        <p role="status">{text.silenceHits(count(matches.length), clock(Date.now() + seconds * 1000))}</p>
+        <p role="status">{hits}</p>
         <button type="submit" class="primary">
           {text.next}
         </button>
@@ -243,7 +258,7 @@ export function Incidents() {
         />
       )}
       {asked && <Before of={asked} end={() => why(undefined)} />}
-      {chosen && <SilenceForm of={chosen} all={page?.rows ?? []} end={() => choose(undefined)} />}
+      {chosen && <SilenceForm of={chosen} list="incidents?" end={() => choose(undefined)} />}
       <h2>{text.silences}</h2>
       <Problems of={silences?.problems} />
       {silences && (

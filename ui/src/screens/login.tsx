@@ -105,6 +105,7 @@ export function Login(props: { done: () => void }) {
     const data = new FormData(form);
     try {
       await send("POST", "/ui/api/login", {
+        method: data.get("method") ?? "",
         token: data.get("token") ?? "",
         user: data.get("user") ?? "",
         password: data.get("password") ?? "",
@@ -140,6 +141,20 @@ export function Login(props: { done: () => void }) {
       {methods.map((m) => (
         <Provider key={m.id} of={m} fail={setProblem} />
       ))}
+      <details>
+        <summary>{text.loginMethods}</summary>
+        <form onSubmit={submit}>
+          <label>
+            {text.loginMethod}
+            <input name="method" autocomplete="off" required />
+          </label>
+          <label>
+            {text.loginProof}
+            <input name="token" type="password" autocomplete="off" required />
+          </label>
+          <button type="submit">{text.loginSubmit}</button>
+        </form>
+      </details>
       {problem !== "" && (
         <p class="problem" role="alert">
           {problem}
