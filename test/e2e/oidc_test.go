@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"corbel.dev/corbel/kit/jwks/jwkstest"
 	"corbel.dev/corbel/kit/polltest"
@@ -123,5 +125,77 @@ func TestLoginWithABrowser(t *testing.T) {
 	if out, err := own("login", "--method", "none", "--no-browser", "--callback-port", "0").CombinedOutput(); err == nil ||
 		!strings.Contains(string(out), `the method "none" of the secrets plane`) {
 		t.Errorf("a method that is not there: %s, %v", out, err)
+	}
+}
+
+// TestPageLoginAtAMethodOfTheCatalog: a JWT is traded for a session of the web UI, with the rights that its binding
+// rule gives and no more, and the token ends with the session.
+func TestPageLoginAtAMethodOfTheCatalog(t *testing.T) {
+	issuer := jwkstest.New(t, "ES256")
+	d := newDev(t, "--hcl", `acl { default_policy = "deny" }`)
+	d.start()
+	type object map[string]any
+	for _, w := range []struct {
+		path string
+		body object
+	}{
+		{"/v1/acl/policy", object{"Name": "people", "Rules": `key_prefix "app/" { policy = "read" }`}},
+		{"/v1/acl/auth-method", object{"Name": "ci", "Type": "jwt", "Config": object{
+			"JWTValidationPubKeys": []string{issuer.PublicKey()}, "BoundIssuer": issuer.URL,
+			"JWTSupportedAlgs": []string{"ES256"}}}},
+		{"/v1/acl/binding-rule", object{"AuthMethod": "ci", "BindType": "policy", "BindName": "people"}},
+	} {
+		text, err := json.Marshal(w.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		polltest.NoError(t, time.Minute, func() error {
+			_, err := ask(d.base(), "PUT", "/ui/api/as/catalog"+w.path, string(text))
+			return err
+		}, "%s", w.path)
+	}
+	ann := &http.Client{}
+	ann.Jar, _ = cookiejar.New(nil) // it fails never
+	do := func(method, path, body string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, d.base()+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := ann.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, string(text)
+	}
+	if code, text := do("POST", "/ui/api/login", `{"method":"ci","token":"made.up.words"}`); code == http.StatusOK {
+		t.Errorf("a proof that is none: %d %s", code, text)
+	}
+	proof := issuer.Sign(map[string]any{"iss": issuer.URL, "sub": "ann", "exp": time.Now().Add(time.Hour).Unix()})
+	if code, text := do("POST", "/ui/api/login", `{"method":"ci","token":"`+proof+`"}`); code != http.StatusOK {
+		t.Fatalf("the login: %d %s", code, text)
+	}
+	if _, text := do("GET", "/ui/api/me", ""); !strings.Contains(text, `"name":"ci"`) ||
+		!strings.Contains(text, `"open":false`) {
+		t.Errorf("the session is %s", text)
+	}
+	code, self := do("GET", "/ui/api/as/catalog/v1/acl/token/self", "")
+	var token struct{ AccessorID string }
+	if code != http.StatusOK || json.Unmarshal([]byte(self), &token) != nil {
+		t.Fatalf("its token: %d %s", code, self)
+	}
+	if code, text := do("GET", "/ui/api/as/catalog/v1/acl/policies", ""); code != http.StatusForbidden {
+		t.Errorf("it has rights that nobody gave: %d %s", code, text)
+	}
+	if code, text := do("POST", "/ui/api/logout", ""); code != http.StatusNoContent {
+		t.Errorf("logout: %d %s", code, text)
+	}
+	if text, err := ask(d.base(), "GET", "/ui/api/as/catalog/v1/acl/token/"+token.AccessorID, ""); err == nil {
+		t.Errorf("the token lives on after the logout: %s", text)
 	}
 }
