@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/node/planes/ui/planeasker"
 	"corbel.dev/corbel/node/planes/ui/secretlogin"
 )
 
@@ -17,7 +18,7 @@ import (
 func (u *UI) login(r *http.Request, c *uiapi.Credentials) (uiapi.Person, error) {
 	p := uiapi.Person{Remote: r.RemoteAddr}
 	if c.Method != "" {
-		return p, u.byMethod(r.Context(), c, &p)
+		return p, byMethod(r.Context(), &u.ask, c, &p)
 	}
 	if c.Token != "" {
 		u.byToken(r.Context(), c.Token, &p)
@@ -33,12 +34,12 @@ func (u *UI) login(r *http.Request, c *uiapi.Credentials) (uiapi.Person, error) 
 }
 
 // byMethod trades a proof of identity for a token at an auth method of the catalog.
-func (u *UI) byMethod(ctx context.Context, c *uiapi.Credentials, p *uiapi.Person) error {
+func byMethod(ctx context.Context, ask *planeasker.Asker, c *uiapi.Credentials, p *uiapi.Person) error {
 	if c.Token == "" {
 		return errkind.New(errkind.Invalid, "token: a login at an auth method needs the token (JWT) that it takes")
 	}
 	var made struct{ SecretID, Description string }
-	err := u.ask.Send(ctx, &uiapi.Person{Remote: p.Remote}, http.MethodPost, "catalog", "/v1/acl/login",
+	err := ask.Send(ctx, &uiapi.Person{Remote: p.Remote}, http.MethodPost, "catalog", "/v1/acl/login",
 		map[string]string{"AuthMethod": c.Method, "BearerToken": c.Token}, &made)
 	if err == nil && made.SecretID == "" {
 		err = errkind.New(errkind.Denied, "the login gave no token")
@@ -50,12 +51,15 @@ func (u *UI) byMethod(ctx context.Context, c *uiapi.Credentials, p *uiapi.Person
 }
 
 // leave gives back the tokens that a login made, when its person logs out.
-func (u *UI) leave(r *http.Request, p *uiapi.Person) {
-	if p.Made && p.Catalog != "" {
-		// Whoever logs out waits for it; where it fails, the token ends by its own time.
-		_ = u.ask.Send(r.Context(), p, http.MethodPost, "catalog", "/v1/acl/logout", nil, nil)
+func leave(ask *planeasker.Asker) func(*http.Request, *uiapi.Person) {
+	secrets := secretlogin.Leave(ask)
+	return func(r *http.Request, p *uiapi.Person) {
+		if p.Made && p.Catalog != "" {
+			// Whoever logs out waits for it; where it fails, the token ends by its own time.
+			_ = ask.Send(r.Context(), p, http.MethodPost, "catalog", "/v1/acl/logout", nil, nil)
+		}
+		secrets(r, p)
 	}
-	secretlogin.Leave(&u.ask)(r, p)
 }
 
 func (u *UI) byToken(ctx context.Context, token string, p *uiapi.Person) {
