@@ -99,6 +99,8 @@ var parts = []string{
 	"/ui/api/as/catalog/v1/kv/?recurse", "/ui/api/as/catalog/v1/connect/intentions",
 	"/ui/api/as/catalog/v1/internal/mesh/topology", "/ui/api/as/catalog/v1/doctor",
 	"/ui/api/as/catalog/v1/doctor/profile?format=tree",
+	"/ui/api/as/catalog/v1/health/counts/services", "/ui/api/as/catalog/v1/health/counts/nodes",
+	"/ui/api/as/elsewhere/hidden/api/core/v2/namespaces/default/silenced/x:y",
 }
 
 // hide puts something on the planes that only root may see.
@@ -152,6 +154,8 @@ func (u *uiRig) writesNothing(root *uiRig) {
 		{"PUT", "secrets/v1/secret/destroy/hidden/path", `{"versions":[1]}`},
 		{"PUT", "monitor/api/core/v2/namespaces/default/silenced/x:y", `{"metadata":{"name":"x:y","namespace":"default"}}`},
 		{"PUT", "monitor/api/core/v2/namespaces/default/events/e/c", `{}`},
+		{"PUT", "elsewhere/dc1/api/core/v2/namespaces/default/silenced/x:y",
+			`{"metadata":{"name":"x:y","namespace":"default"}}`},
 	} {
 		if code, text := u.do(w[0], "/ui/api/as/"+w[1], w[2]); code < 400 { // an absent rollout is a 500 of the contract
 			u.t.Errorf("%s %s without the right: %d %s", w[0], w[1], code, text)

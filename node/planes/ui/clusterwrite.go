@@ -50,6 +50,9 @@ func (c *clusters) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case errkind.Is(err, errkind.NotFound):
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
+	case errkind.Is(err, errkind.Denied):
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -84,6 +87,9 @@ func (c *clusters) urls(r *http.Request, name string) ([]string, error) {
 	switch {
 	case answer.Status == http.StatusNotFound:
 		return nil, errkind.Errorf(errkind.NotFound, "no cluster %q is named here", name)
+	case answer.Status == http.StatusUnauthorized, answer.Status == http.StatusForbidden:
+		return nil, errkind.New(errkind.Denied, "this session may not read which clusters there are: it needs a login of "+
+			"the monitor plane with that right")
 	case answer.Status != http.StatusOK:
 		return nil, errkind.Errorf(errkind.Unavailable, "the cluster %s: %s", name, bytes.TrimSpace(answer.Body))
 	}
