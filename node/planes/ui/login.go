@@ -18,7 +18,8 @@ import (
 func (u *UI) login(r *http.Request, c *uiapi.Credentials) (uiapi.Person, error) {
 	p := uiapi.Person{Remote: r.RemoteAddr}
 	if c.Method != "" {
-		return p, byMethod(r.Context(), &u.ask, c, &p)
+		err := byMethod(r.Context(), &u.ask, c, &p)
+		return p, err
 	}
 	if c.Token != "" {
 		u.byToken(r.Context(), c.Token, &p)
@@ -30,7 +31,8 @@ func (u *UI) login(r *http.Request, c *uiapi.Credentials) (uiapi.Person, error) 
 	if c.User == "" || c.Password == "" {
 		return p, errkind.New(errkind.Invalid, "a login needs a token, or a user and a password")
 	}
-	return p, u.byPassword(r.Context(), c, &p)
+	err := u.byPassword(r.Context(), c, &p)
+	return p, err
 }
 
 // byMethod trades a proof of identity for a token at an auth method of the catalog.
