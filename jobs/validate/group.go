@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -172,6 +173,9 @@ func loss(s scope, g *jobwire.TaskGroup) {
 	s.at("reconcile").oneOf(get(d.Reconcile), "best_score", "keep_original", "keep_replacement", "longest_running")
 }
 
+// hostname is what may be one, before ${...} in it are replaced.
+var hostname = regexp.MustCompile(`^([A-Za-z0-9._-]|\$\{[^}]*\}){0,253}$`)
+
 // networks returns the labels of the ports.
 func networks(s scope, list []*jobwire.NetworkResource) map[string]bool {
 	labels, static := map[string]bool{}, map[string]bool{}
@@ -180,6 +184,15 @@ func networks(s scope, list []*jobwire.NetworkResource) map[string]bool {
 		s := s.at("network")
 		if !strings.HasPrefix(n.Mode, "cni/") {
 			s.at("mode").oneOf(n.Mode, "", "host", "bridge", "none")
+		}
+		s.at("mode").unless(n.Mode != "cni/", "the name of a network follows cni/")
+		s.at("hostname").unless(hostname.MatchString(n.Hostname), "%q is no name of a host", n.Hostname)
+		if d := n.DNS; d != nil {
+			for _, list := range [][]string{d.Servers, d.Searches, d.Options} {
+				for _, word := range list {
+					s.at("dns").unless(word != "" && !strings.ContainsAny(word, " \t\r\n"), "%q is no single word", word)
+				}
+			}
 		}
 		for _, p := range slices.Concat(n.ReservedPorts, n.DynamicPorts) {
 			at := s.at("port." + p.Label)

@@ -201,10 +201,22 @@ func (h *Host) fold() error {
 			return nil
 		}
 	}
-	h.stand = false
-	err := h.rules.Drop()
-	if link, e := netlink.LinkByName(h.cfg.Bridge); e == nil && link.Attrs().Alias == ours {
-		err = errors.Join(err, netlink.LinkDel(link))
+	link, err := netlink.LinkByName(h.cfg.Bridge)
+	if err == nil && used(link) {
+		return nil
 	}
-	return err
+	h.stand = false
+	wrong := h.rules.Drop()
+	if err == nil && link.Attrs().Alias == ours {
+		wrong = errors.Join(wrong, netlink.LinkDel(link))
+	}
+	return wrong
+}
+
+// used reports whether something hangs on a bridge: of another agent, or of somebody else.
+func used(bridge netlink.Link) bool {
+	all, err := netlink.LinkList()
+	return err != nil || slices.ContainsFunc(all, func(l netlink.Link) bool {
+		return l.Attrs().MasterIndex == bridge.Attrs().Index
+	})
 }

@@ -168,6 +168,13 @@ func (h *Host) Keep(ctx context.Context, allocs []string, release func(ctx conte
 			h.cfg.Log.Warn("the network of an allocation that is over could not be taken away", "alloc", alloc, "error", err)
 		}
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.rules.Stand() { // also what a life left that ended in the middle of it
+		if err := h.fold(); err != nil {
+			h.cfg.Log.Warn("the bridge of allocations could not be taken away", "error", err)
+		}
+	}
 }
 
 // Made is the network of an allocation, or nil.
@@ -185,11 +192,15 @@ func (h *Host) Join(ctx context.Context, w *allocnet.Want, holder Holder) (*allo
 	}
 	next := *m // what others see of it never changes
 	m = &next
-	if err := h.namespace(ctx, m, holder); err != nil {
+	fresh, err := h.namespace(ctx, m, holder)
+	if err != nil {
 		return nil, errkind.E(errkind.Unavailable, "network namespace", err)
 	}
 	switch name, isCNI := cut(m.Mode); {
 	case isCNI:
+		if fresh && m.Interface != "" { // the host was started again: what plug-ins made went with the namespace
+			h.unplug(ctx, name, m)
+		}
 		err = h.plug(ctx, name, m)
 	case m.Mode == allocnet.BridgeMode:
 		err = h.connect(m)

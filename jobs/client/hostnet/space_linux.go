@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,28 +18,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace has the namespace at m.Path.
-func (h *Host) namespace(ctx context.Context, m *allocnet.Made, holder Holder) error {
+// namespace has the namespace at m.Path, and reports whether it is a new one.
+func (h *Host) namespace(ctx context.Context, m *allocnet.Made, holder Holder) (fresh bool, err error) {
 	if isNamespace(m.Path) {
-		return nil
+		return false, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(m.Path), 0o755); err != nil {
-		return err
+		return true, err
 	}
 	from := ""
 	if holder != nil {
-		var err error
 		if from, m.Holder, err = holder.Hold(ctx, m.Alloc, m.Hostname); err != nil {
-			return err
+			return true, err
 		}
 		if err := h.store(m); err != nil {
-			return err
+			return true, err
 		}
 	}
 	if err := makeNamespace(m.Path, from); err != nil {
-		return err
+		return true, err
 	}
-	return inside(m.Path, func(n *netlink.Handle) error {
+	return true, inside(m.Path, func(n *netlink.Handle) error {
 		lo, err := n.LinkByName("lo")
 		if err != nil {
 			return err
@@ -143,6 +143,14 @@ func (h *Host) Counters(alloc string) (c allocnet.Counters, err error) {
 func attachment(name string, m *allocnet.Made) *cninet.Attachment {
 	return &cninet.Attachment{Network: name, Alloc: m.Alloc, Path: m.Path, Interface: allocnet.Interface, Args: m.Args,
 		Ports: m.Ports}
+}
+
+// unplug has plug-ins forget what they made in a namespace that is gone. What fails is theirs to find.
+func (h *Host) unplug(ctx context.Context, name string, m *allocnet.Made) {
+	if err := h.cni.Del(ctx, attachment(name, m)); err != nil {
+		h.cfg.Log.Warn("CNI plug-ins do not let go of a network that is gone", "alloc", m.Alloc, "error", err)
+	}
+	m.Address, m.Interface, m.FoundDNS = netip.Addr{}, "", allocnet.DNS{}
 }
 
 // plug has CNI plug-ins connect an allocation, once.
