@@ -18,6 +18,7 @@ import (
 
 	"corbel.dev/corbel/kit/fault/netns"
 	"corbel.dev/corbel/kit/loud"
+	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/test/fetch"
 )
 
@@ -53,7 +54,7 @@ func apart(t *testing.T, env ...string) bool {
 // sh runs a shell's command line as root of this network.
 func sh(t testing.TB, line string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "sh", "-c", line).CombinedOutput()
 	if err != nil {
@@ -108,6 +109,12 @@ func newJobsRig(t *testing.T, envoy, more string) *jobsRig {
 	}
 	r.start()
 	return r
+}
+
+// await waits longer than others do: these tests start many processes on a machine that does much beside.
+func (r *jobsRig) await(what string, cond func() bool) {
+	r.Helper()
+	polltest.Within(r, 5*time.Minute, cond, "%s", what)
 }
 
 func (r *jobsRig) start() {

@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,21 +46,29 @@ job "keys" {
 }
 `
 
-// lookup is a token as the secrets plane knows it; false when it does not.
-func (r *jobsRig) lookup(token string) (expires time.Time, known bool) {
-	c := r.command("vault", "token", "lookup", "-format=json", token)
-	c.Env = append(c.Env, "VAULT_ADDR=http://127.0.0.1:8200", "VAULT_TOKEN=root")
-	c.Stdout = nil
-	out, err := c.Output()
-	var s struct {
-		Data struct {
-			Expires time.Time `json:"expire_time"`
+// lookup is when a token ends, as the secrets plane knows it: the zero time when it does not know the token.
+func (r *jobsRig) lookup(token string) (expires time.Time) {
+	r.Helper()
+	r.await("an answer about a token", func() bool {
+		c := r.command("vault", "token", "lookup", "-format=json", token)
+		c.Env = append(c.Env, "VAULT_ADDR=http://127.0.0.1:8200", "VAULT_TOKEN=root")
+		c.Stdout, c.Stderr = nil, nil
+		out, err := c.CombinedOutput()
+		if err != nil {
+			return strings.Contains(string(out), "403") || strings.Contains(string(out), "bad token")
 		}
-	}
-	if err != nil || json.Unmarshal(out, &s) != nil {
-		return expires, false
-	}
-	return s.Data.Expires, true
+		var s struct {
+			Data struct {
+				Expires time.Time `json:"expire_time"`
+			}
+		}
+		if err := json.Unmarshal(out, &s); err != nil {
+			return false
+		}
+		expires = s.Data.Expires
+		return true
+	})
+	return expires
 }
 
 // TestJobsTokens: the agent is killed and started again; its tasks run on with the tokens that they were started with,
@@ -101,8 +108,9 @@ func TestJobsTokens(t *testing.T) {
 	setup := `set -e
 export VAULT_ADDR=http://127.0.0.1:8200 VAULT_TOKEN=root PATH=` + binDir + `:$PATH
 corbel vault auth enable -path=jwt-nomad jwt
-corbel vault write auth/jwt-nomad/config jwks_url=` + r.jobs + `/.well-known/jwks.json jwt_supported_algs=RS256
-for role in short:90 long:3600; do
+again() { n=0; until "$@"; do n=$((n+1)); test $n -lt 60; sleep 1; done; }
+again corbel vault write auth/jwt-nomad/config jwks_url=` + r.jobs + `/.well-known/jwks.json jwt_supported_algs=RS256
+for role in short:180 long:3600; do
   corbel vault write auth/jwt-nomad/role/${role%:*} role_type=jwt bound_audiences=vault.io user_claim=nomad_job_id \
     token_policies=default token_period=${role#*:}s
 done`
@@ -131,8 +139,8 @@ done`
 	if err != nil {
 		t.Fatal(err)
 	}
-	expires, known := r.lookup(short)
-	if _, other := r.lookup(long); !known || !other {
+	expires := r.lookup(short)
+	if expires.IsZero() || r.lookup(long).IsZero() {
 		t.Fatal("the tasks' tokens are not known")
 	}
 
@@ -143,8 +151,8 @@ done`
 	}
 	start()
 	r.await("the token is renewed by the next process", func() bool {
-		now, known := r.lookup(short)
-		if !known {
+		now := r.lookup(short)
+		if now.IsZero() {
 			t.Fatal("the token has ended")
 		}
 		return now.After(expires)
@@ -162,11 +170,6 @@ done`
 	r.await("the servers hear of it", func() bool { return strings.Contains(r.get("/v1/nodes"), `"Status":"ready"`) })
 	r.stop("keys")
 	r.await("tokens are given back", func() bool {
-		_, one := r.lookup(short)
-		_, other := r.lookup(long)
-		return !one && !other
+		return r.lookup(short).IsZero() && r.lookup(long).IsZero()
 	})
-	if status, _ := r.ask(http.MethodGet, "/v1/status/leader", ""); status != http.StatusOK {
-		t.Error("a lookup may have failed for want of a server") // and no token was given back
-	}
 }

@@ -23,6 +23,10 @@ func (h *Host) namespace(ctx context.Context, m *allocnet.Made, holder Holder) (
 	if isNamespace(m.Path) {
 		return false, nil
 	}
+	if _, err := netlink.LinkByName(m.Outside); m.Outside != "" && err == nil {
+		return false, fmt.Errorf("the allocation's namespace lives, and is not at %s: the agent has mounts of its own, such "+
+			"as systemd's PrivateTmp= gives, which end with it", m.Path)
+	}
 	if err := os.MkdirAll(filepath.Dir(m.Path), 0o755); err != nil {
 		return true, err
 	}
