@@ -9,6 +9,7 @@ package cninet
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -159,7 +160,11 @@ func read(file string) (*libcni.NetworkConfigList, error) {
 	if one.Network.Type == "" {
 		return nil, errors.New("it names no type")
 	}
-	return libcni.ConfListFromConf(one)
+	if text, err = json.Marshal(map[string]any{"cniVersion": one.Network.CNIVersion, "name": one.Network.Name,
+		"plugins": []json.RawMessage{text}}); err != nil {
+		return nil, err
+	}
+	return libcni.NetworkConfFromBytes(text)
 }
 
 // versionOf asks a plug-in for its version; "" is no plug-in.
