@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -541,6 +542,36 @@ func TestStalledLeaderDisk(t *testing.T) {
 	polltest.Until(t, func() bool { return l.machine.has("meanwhile") && l.machine.has("later") },
 		"the stalled member to catch up without a restart")
 	polltest.Until(t, func() bool { return !l.current.Load().links.streams.shut.Load() }, "its transport to be open again")
+}
+
+// TestEveryDiskStalls: when no other member could take over, the leader leads on once the disks answer again, also when
+// it is the only one.
+func TestEveryDiskStalls(t *testing.T) {
+	t.Parallel()
+	for _, members := range []int{1, 3} {
+		t.Run(strconv.Itoa(members), func(t *testing.T) {
+			t.Parallel()
+			nodes := cluster(t, members, func(_ int, n *node) {
+				n.fs = vfs.NewFaulty(vfs.OS{})
+				n.adjust = func(c *Config) { c.unit = 500 * time.Millisecond }
+			})
+			l := leader(t, nodes)
+			propose(t, l, "before")
+			for _, n := range nodes {
+				n.fs.(*vfs.Faulty).Inject(vfs.Rule{Name: "hang", Ops: vfs.OpSync, Glob: "*.seg", Stall: true})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), polltest.Deadline)
+			if _, err := l.Propose(ctx, []byte("hangs")); err == nil {
+				t.Fatal("a proposal was acknowledged by disks that hang")
+			}
+			cancel()
+			polltest.Until(t, func() bool { return l.current.Load().links.streams.shut.Load() }, "the transport to be shut")
+			for _, n := range nodes {
+				n.fs.(*vfs.Faulty).LiftAll()
+			}
+			insist(t, nodes, "after")
+		})
+	}
 }
 
 // TestIdleLeaderWithStalledDisk: nobody writes, and still the leadership goes to a member whose disk answers.

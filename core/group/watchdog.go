@@ -55,7 +55,9 @@ func (w *watchdog) disk() {
 		if !in.links.streams.shut.Load() {
 			in.g.cfg.Log.Error("disk write hangs; the Raft transport is shut until it returns", "hanging_for", hanging,
 				"leader", leads)
-			in.links.peers.depose(in.raft.CurrentTerm())
+			if len(in.voters()) > 1 { // nobody else leads where this is the only voter
+				in.links.peers.depose(in.raft.CurrentTerm())
+			}
 			in.links.streams.setGate(true)
 			in.g.announce()
 		}
@@ -77,7 +79,26 @@ func (w *watchdog) disk() {
 			in.links.streams.setGate(false)
 			in.g.announce()
 		}
+		if leads && in.raft.CurrentTerm() <= in.links.peers.deposed.Load() {
+			w.newTerm()
+		}
 	}
+}
+
+// newTerm ends a term that this server gave up while its disk hung, and that nobody took over: the other members hear
+// its heartbeats again, and it takes nothing.
+func (w *watchdog) newTerm() {
+	in := w.in
+	if !w.transferring.CompareAndSwap(false, true) {
+		return
+	}
+	in.life.wg.Go(func() {
+		defer w.transferring.Store(false)
+		if err := in.hand(in.raft.LeadershipTransfer).Error(); err != nil {
+			in.g.cfg.Log.Warn("cannot begin a new term after the disk hung", "err", err)
+			in.pause(in.g.cfg.heartbeat())
+		}
+	})
 }
 
 // transfer tells a voter to stand for election: first the one with the longest log of those
