@@ -21,10 +21,19 @@ const (
 // firstTimeOnly are packages whose failures stand at once.
 var firstTimeOnly = []string{"test/fault", "test/fault/flood", "test/regress", "kit/fault/history"}
 
-// failure is one failed test of one package.
+// failure is one failed test of one package, or the whole of it when the test has no name.
 type failure struct{ pkg, test, detail string }
 
-func (f failure) name() string { return short(f.pkg) + " " + f.test }
+func (f failure) name() string { return strings.TrimSpace(short(f.pkg) + " " + f.test) }
+
+// pattern names the test for go test -run.
+func (f failure) pattern() string {
+	if f.test == "" {
+		return ""
+	}
+	top, _, _ := strings.Cut(f.test, "/")
+	return "^" + regexp.QuoteMeta(top) + "$"
+}
 
 // mayBeUnsteady reports whether a second trial can say anything about the failure.
 func (f failure) mayBeUnsteady() bool {
@@ -43,11 +52,11 @@ func (f failure) mayBeUnsteady() bool {
 func (r *runner) settle(list []failure, trial func(pkg, pattern string) bool) {
 	tried := map[string]bool{} // by package and top-level test
 	for _, f := range list {
-		top, _, _ := strings.Cut(f.test, "/")
-		key := f.pkg + " " + top
+		pattern := f.pattern()
+		key := f.pkg + " " + pattern
 		passes, known := tried[key]
 		if !known {
-			passes = f.mayBeUnsteady() && len(tried) < trialsInRun && trial(f.pkg, "^"+regexp.QuoteMeta(top)+"$")
+			passes = f.mayBeUnsteady() && len(tried) < trialsInRun && trial(f.pkg, pattern)
 			tried[key] = passes
 		}
 		if !passes || !f.mayBeUnsteady() {

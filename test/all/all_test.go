@@ -84,6 +84,27 @@ func TestHung(t *testing.T) {
 	}
 }
 
+// TestBrokenDetector: what the race detector's own fault left untried runs again, and nothing is held against the test.
+func TestBrokenDetector(t *testing.T) {
+	events := `{"Action":"run","Package":"p","Test":"Ran"}
+{"Action":"pass","Package":"p","Test":"Ran"}
+{"Action":"run","Package":"p","Test":"Ran2"}
+{"Action":"output","Package":"p","Test":"Ran2","Output":"ThreadSanitizer: CHECK failed: x.cpp:1 (tid=7)\n"}
+{"Action":"fail","Package":"p"}`
+	r := &runner{}
+	tally := newTally(r)
+	printed := stdout(t, func() {
+		if err := tally.read(strings.NewReader(events)); err != nil {
+			t.Error(err)
+		}
+		tally.unfinished()
+		r.settle(tally.failed, func(pkg, pattern string) bool { return pkg == "p" && pattern == "" })
+	})
+	if r.failed != 0 || !slices.Equal(r.unsteady, []string{"p"}) {
+		t.Errorf("%d failed, unsteady %q\n%s", r.failed, r.unsteady, printed)
+	}
+}
+
 // stdout returns what f prints.
 func stdout(t *testing.T, f func()) string {
 	t.Helper()

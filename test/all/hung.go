@@ -17,6 +17,10 @@ const (
 	dumpShown = 12     // goroutines printed
 )
 
+// detectorBroke is how the race detector ends a process when it finds a fault in itself. That says nothing of a test,
+// and what would have run after it in the package did not: the whole package runs again.
+const detectorBroke = "ThreadSanitizer: CHECK failed"
+
 // pkgRun is what happens in one package's test process.
 type pkgRun struct {
 	began map[string]time.Time // tests that have not ended
@@ -72,6 +76,10 @@ func (t *tally) hung(pkg string) bool {
 				break
 			}
 			detail += line
+		}
+		if strings.Contains(detail, detectorBroke) {
+			t.failed = append(t.failed, failure{pkg: pkg, detail: detail})
+			continue
 		}
 		t.r.fail(short(pkg)+" "+test, detail+goroutines)
 		goroutines = "" // the process has one dump
