@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/outcomes"
 	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/errkind"
@@ -26,7 +27,7 @@ type fsm struct {
 	// untold reports whether an entry of the term may have somebody who waits for what becomes of it elsewhere than with
 	// the library.
 	untold   func(term uint64) bool
-	outcomes outcomes
+	outcomes outcomes.Kept
 
 	applied atomic.Uint64
 	grown   atomic.Int64 // bytes of entries applied since the newest snapshot was begun
@@ -82,7 +83,7 @@ func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
 		out[i] = results[:n:n]
 		results = results[n:]
 		if n > 0 && f.untold(logs[i].Term) {
-			f.outcomes.note(place{logs[i].Index, logs[i].Term}, out[i].([]any))
+			f.outcomes.Note(outcomes.Place{Index: logs[i].Index, Term: logs[i].Term}, out[i].([]any))
 		}
 	}
 	f.advance(logs[len(logs)-1].Index)

@@ -2,12 +2,11 @@ package group
 
 import (
 	"errors"
-	"reflect"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/outcomes"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -24,73 +23,6 @@ const outcomeElections = 5
 // outcomeEvery is how often the log is looked at for an entry that was overwritten: nothing is applied for it.
 const outcomeEvery = 10 * time.Millisecond
 
-// place is where a leader put an entry: nobody else puts another one there in the same term.
-type place struct{ index, term uint64 }
-
-// placeOf returns where the library put the entry of a future that has ended; false when it was never put anywhere.
-// The library tells the index alone, and the term is half of the name.
-func placeOf(f raft.ApplyFuture) (place, bool) {
-	v := reflect.ValueOf(f)
-	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
-		return place{}, false
-	}
-	log := v.Elem().FieldByName("log")
-	if !log.IsValid() || log.Kind() != reflect.Struct {
-		return place{}, false
-	}
-	index, term := log.FieldByName("Index"), log.FieldByName("Term")
-	if !index.IsValid() || !term.IsValid() || !index.CanUint() || !term.CanUint() {
-		return place{}, false
-	}
-	at := place{index.Uint(), term.Uint()}
-	return at, at.index != 0 && at.term != 0
-}
-
-// outcomesKept bounds what is kept of entries that were applied without anybody to tell: at most maxInFlight of them
-// have somebody who looks, and the others are those that the next leader wrote until he does.
-const outcomesKept = 64
-
-// outcomes keeps what the machine made of the newest entries that it applied while somebody of this process waited for
-// one, and the library had nobody to tell. It is filled by the goroutine that applies, and read by any.
-type outcomes struct {
-	mu   sync.Mutex // guards kept
-	kept []madeOf
-}
-
-type madeOf struct {
-	at      place
-	results []any
-}
-
-// note keeps what was made of an entry.
-func (o *outcomes) note(at place, results []any) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.kept) >= outcomesKept {
-		o.kept = append(o.kept[:0], o.kept[1:]...)
-	}
-	o.kept = append(o.kept, madeOf{at, results})
-}
-
-// of returns what was made of the entry at a place.
-func (o *outcomes) of(at place) ([]any, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, m := range o.kept {
-		if m.at == at {
-			return m.results, true
-		}
-	}
-	return nil, false
-}
-
-// forget drops what nobody waits for any more.
-func (o *outcomes) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.kept = nil
-}
-
 // untold reports whether somebody here may wait for an entry of a term that is applied now and of which the library
 // tells nobody: it does while this server leads in that term.
 func (g *Group) untold(term uint64) bool {
@@ -103,7 +35,7 @@ func (g *Group) untold(term uint64) bool {
 
 // outcome finds out what became of an entry after this server lost its place, within Config.learn.
 func (b *batcher) outcome(in *instance, f raft.ApplyFuture, lost error) ([]any, error) {
-	at, ok := placeOf(f)
+	at, ok := outcomes.PlaceOf(f)
 	if !ok {
 		return nil, applyError(lost)
 	}
@@ -113,7 +45,7 @@ func (b *batcher) outcome(in *instance, f raft.ApplyFuture, lost error) ([]any, 
 	for {
 		applied := b.g.fsm.applied.Load() // before the look at what was made: that is noted first
 		next := b.g.fsm.next()
-		if results, ok := b.g.fsm.outcomes.of(at); ok {
+		if results, ok := b.g.fsm.outcomes.Of(at); ok {
 			return results, nil
 		}
 		switch in.fateOf(at, applied) {
@@ -148,19 +80,19 @@ const (
 )
 
 // fateOf tells what is known of the entry at a place, the machine having everything up to applied.
-func (in *instance) fateOf(at place, applied uint64) int {
-	if in.raft.CommitIndex() < at.index {
+func (in *instance) fateOf(at outcomes.Place, applied uint64) int {
+	if in.raft.CommitIndex() < at.Index {
 		return undecided
 	}
 	var entry raft.Log
-	switch err := in.stores.Log.GetLog(at.index, &entry); {
-	case err == nil && entry.Term != at.term:
+	switch err := in.stores.Log.GetLog(at.Index, &entry); {
+	case err == nil && entry.Term != at.Term:
 		return overwritten
-	case err == nil && applied < at.index:
+	case err == nil && applied < at.Index:
 		return undecided // it is committed, and will be applied
 	case err != nil && !errors.Is(err, raft.ErrLogNotFound):
 		return swallowed
-	case err != nil && applied < at.index:
+	case err != nil && applied < at.Index:
 		return undecided
 	}
 	return swallowed

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/outcomes"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 )
@@ -20,37 +21,16 @@ func TestPlaceOf(t *testing.T) {
 	if err := f.Error(); err != nil {
 		t.Fatal(err)
 	}
-	at, ok := placeOf(f)
-	if want := (place{f.Index(), in.raft.CurrentTerm()}); !ok || at != want {
+	at, ok := outcomes.PlaceOf(f)
+	if want := (outcomes.Place{Index: f.Index(), Term: in.raft.CurrentTerm()}); !ok || at != want {
 		t.Errorf("got %v, %v, want %v", at, ok, want)
 	}
-	if _, ok := placeOf(nowhere{f}); ok {
+	if _, ok := outcomes.PlaceOf(nowhere{f}); ok {
 		t.Error("a future of another kind has a place")
 	}
 }
 
 type nowhere struct{ raft.ApplyFuture }
-
-// TestOutcomesAreBounded: the newest are kept, by index and term.
-func TestOutcomesAreBounded(t *testing.T) {
-	var o outcomes
-	for i := range uint64(3 * outcomesKept) {
-		o.note(place{i, 2}, []any{i})
-	}
-	newest := uint64(3*outcomesKept - 1)
-	for _, c := range []struct {
-		at   place
-		want bool
-	}{{place{newest, 2}, true}, {place{newest - outcomesKept + 1, 2}, true}, {place{newest - outcomesKept, 2}, false},
-		{place{newest, 3}, false}} {
-		if got, ok := o.of(c.at); ok != c.want || ok && got[0] != c.at.index {
-			t.Errorf("%v: %v, %v", c.at, got, ok)
-		}
-	}
-	if o.forget(); len(o.kept) > 0 {
-		t.Error("what nobody waits for is kept")
-	}
-}
 
 // TestOutcomeIsLearnt: a leader loses its place with an entry on its way. If the next leader commits the entry, its
 // proposer gets its result; if the next leader overwrites it, he is told that it was not done.

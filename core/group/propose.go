@@ -311,7 +311,7 @@ func (b *batcher) collect(f *flight) {
 		b.leave(f) // what is queued behind it need not wait: it is refused
 		results, err = b.outcome(f.in, f.future, err)
 		if b.settling.Add(-1) == 0 && b.inFlight.Load() == 0 {
-			b.g.fsm.outcomes.forget()
+			b.g.fsm.outcomes.Forget()
 		}
 	default:
 		err = applyError(err)
