@@ -152,9 +152,9 @@ type Rights uint32
 
 func rightOf(r Resource) Rights { return 1 << (r - JobsList) }
 
-// Rights that levels have.
+// Rights that levels have. The first right, JobsList, is bit 0.
 const (
-	jobsRead = 1<<(JobsList-JobsList) | 1<<(JobsRead-JobsList) | 1<<(JobsLogs-JobsList) | 1<<(JobsFiles-JobsList) |
+	jobsRead = 1 | 1<<(JobsRead-JobsList) | 1<<(JobsLogs-JobsList) | 1<<(JobsFiles-JobsList) |
 		1<<(JobsScaling-JobsList)
 	jobsWrite     = 1<<(JobsLifecycle-JobsList+1) - 1
 	variableRead  = 1<<(VariableList-JobsList) | 1<<(VariableRead-JobsList)
