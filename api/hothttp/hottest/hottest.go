@@ -56,6 +56,23 @@ func (l *line) close() {
 
 const answerWithin = 60 * time.Second
 
+// CompareMany compares as many random requests as asked for, and fails when the short path serves fewer than least of
+// them: a path that hands everything on differs in nothing.
+func (p *Pair) CompareMany(t *testing.T, words Words, seed, stream uint64, requests, least int) {
+	t.Helper()
+	served := 0
+	r := rand.New(rand.NewPCG(seed, stream))
+	for range requests {
+		if p.Compare(t, words.Request(r)) {
+			served++
+		}
+	}
+	t.Logf("seed %d: %d requests, %d served by the short path", seed, requests, served)
+	if served < least {
+		t.Errorf("the short path served only %d of %d", served, requests)
+	}
+}
+
 // Close closes the connections.
 func (p *Pair) Close() { p.short.close(); p.long.close() }
 
