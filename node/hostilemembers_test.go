@@ -49,9 +49,13 @@ func gossips(t testing.TB, name string, of *testMember, over map[string]string) 
 	return g
 }
 
-// members returns the members of the catalog's group as a server sees them.
+// members returns the members of the catalog's group as a server sees them: none before it has opened the group.
 func (m *testMember) members() []group.Server {
-	list, _, err := m.raft.Raft.Load().Configuration()
+	g := m.raft.Raft.Load()
+	if g == nil {
+		return nil
+	}
+	list, _, err := g.Configuration()
 	if err != nil {
 		return nil
 	}

@@ -108,8 +108,12 @@ func TestJobsOfACluster(t *testing.T) {
 	}
 	keys := set(first)
 	polltest.NoError(t, time.Minute, func() error { // who goes before all have votes takes the quorum along
-		for _, g := range first.doors.AllGroups() {
-			list, _, err := g.Raft.Load().Configuration()
+		for _, part := range first.doors.AllGroups() {
+			g := part.Raft.Load()
+			if g == nil {
+				return errors.New("a group that is not open yet")
+			}
+			list, _, err := g.Configuration()
 			if err != nil {
 				return err
 			}
