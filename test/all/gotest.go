@@ -214,8 +214,8 @@ func (r *runner) testCommand(dir string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// testTimeout bounds one package's tests, with everything else going on.
-const testTimeout = "-timeout=12m"
+// testTimeout bounds one package's tests, with everything else going on: it is a share of what the run may take.
+func (r *runner) testTimeout() string { return fmt.Sprint("-timeout=", r.budget*2/5) }
 
 // What costs minutes over hundreds of packages and tells nothing new: vet has its own step, and nobody opens a
 // debugger on a test binary. Stack traces need no debug information.
@@ -257,14 +257,14 @@ func (r *runner) test() {
 		return
 	}
 	// three side by side: many wait, for processes, disks and clocks
-	r.goTest("test", r.root, append([]string{"-p=3", noVet, noDebug, testTimeout}, plain...)...)
-	r.goTest("test", r.root, append([]string{"-race", "-p=3", noVet, noDebug, testTimeout}, raced...)...)
+	r.goTest("test", r.root, append([]string{"-p=3", noVet, noDebug, r.testTimeout()}, plain...)...)
+	r.goTest("test", r.root, append([]string{"-race", "-p=3", noVet, noDebug, r.testTimeout()}, raced...)...)
 }
 
 func (r *runner) modules() {
 	for _, dir := range r.sources() {
 		if dir != r.root {
-			r.goTest("test "+r.rel(dir), dir, "-p=2", noVet, noDebug, testTimeout, "./...")
+			r.goTest("test "+r.rel(dir), dir, "-p=2", noVet, noDebug, r.testTimeout(), "./...")
 		}
 	}
 }

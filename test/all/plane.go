@@ -49,7 +49,7 @@ func (r *runner) testPlane(name string) error {
 		return fmt.Errorf("-plane: no plane is called %q: say one of %s", name, planes())
 	}
 	p := parts[i]
-	race := []string{"-race", "-p=2", testTimeout}
+	race := []string{"-race", "-p=2", r.testTimeout()}
 	r.step(step{name: name, what: "the plane's packages", run: func(r *runner) {
 		r.goTest("test", r.root, append(race, p.packages...)...)
 	}})
@@ -57,8 +57,8 @@ func (r *runner) testPlane(name string) error {
 		r.goTest("test", r.root, append(race, "-run="+p.node, "./node/...")...)
 	}})
 	r.step(step{name: "e2e", what: "its stories", run: func(r *runner) {
-		r.goTest("test", r.root, testTimeout, "-run=^TestScripts$/"+p.stories, "./test/e2e")
-		r.goTest("test", r.root, testTimeout, "-run="+p.e2e, "./test/e2e")
+		r.goTest("test", r.root, r.testTimeout(), "-run=^TestScripts$/"+p.stories, "./test/e2e")
+		r.goTest("test", r.root, r.testTimeout(), "-run="+p.e2e, "./test/e2e")
 	}})
 	return nil
 }
@@ -79,7 +79,7 @@ func (r *runner) quick() {
 			r.fail("test", err.Error())
 			return
 		}
-		r.goTest("test", r.root, append([]string{"-short", "-p=2", testTimeout}, packages...)...)
+		r.goTest("test", r.root, append([]string{"-short", "-p=2", r.testTimeout()}, packages...)...)
 	}})
 }
 
