@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/dispatch"
 	"corbel.dev/corbel/jobs/jobstore"
+	"corbel.dev/corbel/jobs/state"
 )
 
 func TestServiceRuns(t *testing.T) {
@@ -269,7 +270,7 @@ func TestPeriodic(t *testing.T) {
 		for j := range w.store.View().State.Jobs() {
 			if j.Origin.ParentID == "nightly" {
 				children++
-				if s := jobstore.JobStatus(w.store.View().State, j); s != jobstore.JobDead && children < 5 {
+				if s, _ := w.store.View().State.JobStatus(j); s != state.JobDead && children < 5 {
 					t.Errorf("%s is %s", j.ID, s)
 				}
 			}

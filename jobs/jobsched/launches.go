@@ -7,6 +7,7 @@ import (
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/jobstore"
 	"corbel.dev/corbel/jobs/periodic"
+	"corbel.dev/corbel/jobs/state"
 )
 
 // launchLoop starts periodic jobs. A start that a leader missed happens once, when the next one looks.
@@ -83,7 +84,7 @@ func Overlaps(v *jobstore.View, parent *jobs.Job) bool {
 		if j.Namespace != parent.Namespace || !strings.HasPrefix(j.ID, prefix) {
 			break
 		}
-		if jobstore.JobStatus(v.State, j) != jobstore.JobDead {
+		if status, _ := v.State.JobStatus(j); status != state.JobDead {
 			return true
 		}
 	}

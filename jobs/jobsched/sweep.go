@@ -6,6 +6,7 @@ import (
 
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/jobstore"
+	"corbel.dev/corbel/jobs/state"
 )
 
 // History is how long what is over is kept (NS-33), and how much of it. Zero means the default.
@@ -134,7 +135,10 @@ func (s *sweeper) jobs() map[jobs.JobKey]bool {
 		if s.n >= maxSwept {
 			break
 		}
-		if !j.Stop && !j.RunsOnce() || jobstore.JobStatus(s.v.State, j) != jobstore.JobDead || !s.quiet(j) {
+		if !j.Stop && !j.RunsOnce() {
+			continue
+		}
+		if status, _ := s.v.State.JobStatus(j); status != state.JobDead || !s.quiet(j) {
 			continue
 		}
 		gone[j.JobKey] = true

@@ -17,11 +17,14 @@ func world(t *testing.T) *state.State {
 	t.Helper()
 	s := state.Empty()
 	e := s.Edit(1)
+	evals := byte(0)
 	put := func(name, parent string, groups ...string) *jobs.Job {
 		j := &jobs.Job{JobKey: key(name), Type: jobs.Service, Origin: jobs.Origin{ParentID: parent}}
 		for _, g := range groups {
 			j.Groups = append(j.Groups, &jobs.TaskGroup{Name: g, Count: 1})
 		}
+		evals++
+		e.PutEvaluation(&jobs.Evaluation{ID: id(100 + evals), JobKey: key(name), Status: jobs.EvalPending})
 		return e.PutJob(j)
 	}
 	web := put("web", "", "api", "site")

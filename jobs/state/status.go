@@ -6,20 +6,24 @@ import (
 	"corbel.dev/corbel/jobs"
 )
 
-// The states of a job.
+// The states of a job (NO-1).
 const (
 	JobPending = "pending"
 	JobRunning = "running"
 	JobDead    = "dead"
 )
 
-// JobStatus is what became of a job, and the index at which that or the job changed last. It looks at the job's
-// evaluations; what its allocations come to is kept.
+// JobStatus is what became of a job, and the index at which that or the job changed last. A job that has an allocation
+// that is not over runs. Without one, a stopped job is dead; a system, periodic or parameterized job runs until it is
+// stopped; any other is pending while an evaluation of it waits, and else dead: registering a job makes an evaluation,
+// so that a job without one has been evaluated, and the evaluation was swept.
+//
+// It looks at the job's evaluations; what its allocations come to is kept.
 func (s *State) JobStatus(j *jobs.Job) (status string, index uint64) {
 	index = j.ModifyIndex
-	live, any, waits := false, false, false
+	live, waits := false, false
 	if t := s.Tally(j.JobKey); t != nil {
-		live, any = t.Live > 0, true
+		live = t.Live > 0
 		index = max(index, t.Modified)
 	}
 	for e := range s.EvaluationsOf(j.JobKey) {
@@ -33,7 +37,7 @@ func (s *State) JobStatus(j *jobs.Job) (status string, index uint64) {
 		return JobDead, index
 	case j.Periodic != nil || j.Dispatch != nil && !j.Origin.Dispatched || j.Type == jobs.System:
 		return JobRunning, index
-	case waits || !any:
+	case waits:
 		return JobPending, index
 	}
 	return JobDead, index

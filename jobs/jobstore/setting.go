@@ -4,46 +4,7 @@ import (
 	"encoding/json"
 
 	"corbel.dev/corbel/jobs"
-	"corbel.dev/corbel/jobs/state"
 )
-
-// The states of a job (NO-1).
-const (
-	JobPending = "pending"
-	JobRunning = "running"
-	JobDead    = "dead"
-)
-
-// JobStatus is the state of a job: running while it has an allocation that is not over, or starts others; pending
-// while it is evaluated or waits for room; else dead.
-func JobStatus(s *state.State, j *jobs.Job) string {
-	for a := range s.OfJob(j.JobKey) {
-		if !a.Terminal() {
-			return JobRunning
-		}
-	}
-	parent := j.Periodic != nil && j.Periodic.Enabled || j.Dispatch != nil && !j.Origin.Dispatched
-	if j.Stop {
-		return JobDead
-	}
-	if parent {
-		return JobRunning
-	}
-	evaluated := false
-	for e := range s.EvaluationsOf(j.JobKey) {
-		if e.Status == jobs.EvalPending || e.Status == jobs.EvalBlocked {
-			return JobPending
-		}
-		evaluated = evaluated || e.Status != jobs.EvalCanceled
-	}
-	if j.Type == jobs.System || !evaluated { // a system job waits for nodes
-		if evaluated {
-			return JobRunning
-		}
-		return JobPending
-	}
-	return JobDead
-}
 
 // Setting is what operators set for all (NA-25), as the document of the table Scheduler has it.
 type Setting struct {
