@@ -54,34 +54,61 @@ func Metric(m *jobwire.AllocationMetric, indent string) string {
 }
 
 // signs mark the types of changes.
-var signs = map[string]string{diff.Added: "+   ", diff.Deleted: "-   ", diff.Edited: "+/- ", diff.None: "    "}
+var signs = map[string]string{diff.Added: "+ ", diff.Deleted: "- ", diff.Edited: "+/- ", diff.None: ""}
+
+// siblings are things that stand below each other: their signs take the room of the widest, and so do their names where
+// values follow.
+type siblings struct{ sign, name int }
+
+func (s *siblings) add(kind string) { s.sign = max(s.sign, len(signs[kind])) }
+
+func siblingsOf(fields []*diff.Field, objects []*diff.Object, tasks []*diff.Task) (s siblings) {
+	for _, f := range fields {
+		s.add(f.Type)
+		s.name = max(s.name, len(f.Name))
+	}
+	for _, o := range objects {
+		s.add(o.Type)
+	}
+	for _, t := range tasks {
+		s.add(t.Type)
+	}
+	return s
+}
+
+// begin writes what a line begins with.
+func (s siblings) begin(b *strings.Builder, indent, kind string) {
+	fmt.Fprintf(b, "%s%-*s", indent, s.sign, signs[kind])
+}
 
 // Diff writes how a job differs; verbose shows what stays too.
 func Diff(b *strings.Builder, d *diff.Job, verbose bool) {
 	fmt.Fprintf(b, "%sJob: %q\n", signs[d.Type], d.ID)
 	if d.Type == diff.Edited || verbose {
-		writeFields(b, d.Fields, "")
-		writeObjects(b, d.Objects, "")
+		siblingsOf(d.Fields, d.Objects, nil).write(b, d.Fields, d.Objects, "")
+	}
+	var groups siblings
+	for _, g := range d.TaskGroups {
+		groups.add(g.Type)
 	}
 	for _, g := range d.TaskGroups {
 		updates := make([]string, 0, len(g.Updates))
 		for _, name := range slices.Sorted(maps.Keys(g.Updates)) {
 			updates = append(updates, fmt.Sprintf("%d %s", g.Updates[name], name))
 		}
-		fmt.Fprintf(b, "%sTask Group: %q", signs[g.Type], g.Name)
-		if len(updates) > 0 {
-			fmt.Fprintf(b, " (%s)", strings.Join(updates, ", "))
+		groups.begin(b, "", g.Type)
+		fmt.Fprintf(b, "Task Group: %q%s\n", g.Name, notes(updates))
+		fields, objects := g.Fields, g.Objects
+		if g.Type != diff.Edited && !verbose {
+			fields, objects = nil, nil
 		}
-		b.WriteString("\n")
-		if g.Type == diff.Edited || verbose {
-			writeFields(b, g.Fields, "  ")
-			writeObjects(b, g.Objects, "  ")
-		}
+		parts := siblingsOf(fields, objects, g.Tasks)
+		parts.write(b, fields, objects, "  ")
 		for _, t := range g.Tasks {
-			fmt.Fprintf(b, "  %sTask: %q%s\n", signs[t.Type], t.Name, notes(t.Annotations))
+			parts.begin(b, "  ", t.Type)
+			fmt.Fprintf(b, "Task: %q%s\n", t.Name, notes(t.Annotations))
 			if t.Type == diff.Edited || verbose {
-				writeFields(b, t.Fields, "    ")
-				writeObjects(b, t.Objects, "    ")
+				siblingsOf(t.Fields, t.Objects, nil).write(b, t.Fields, t.Objects, "    ")
 			}
 		}
 	}
@@ -94,25 +121,25 @@ func notes(list []string) string {
 	return " (" + strings.Join(list, ", ") + ")"
 }
 
-func writeFields(b *strings.Builder, fields []*diff.Field, indent string) {
+func (s siblings) write(b *strings.Builder, fields []*diff.Field, objects []*diff.Object, indent string) {
 	for _, f := range fields {
+		s.begin(b, indent, f.Type)
+		fmt.Fprintf(b, "%-*s ", s.name+1, f.Name+":")
 		switch f.Type {
 		case diff.Edited:
-			fmt.Fprintf(b, "%s%s%s: %q => %q%s\n", indent, signs[f.Type], f.Name, f.Old, f.New, notes(f.Annotations))
+			fmt.Fprintf(b, "%q => %q%s\n", f.Old, f.New, notes(f.Annotations))
 		case diff.Deleted:
-			fmt.Fprintf(b, "%s%s%s: %q%s\n", indent, signs[f.Type], f.Name, f.Old, notes(f.Annotations))
+			fmt.Fprintf(b, "%q%s\n", f.Old, notes(f.Annotations))
 		default:
-			fmt.Fprintf(b, "%s%s%s: %q%s\n", indent, signs[f.Type], f.Name, f.New, notes(f.Annotations))
+			fmt.Fprintf(b, "%q%s\n", f.New, notes(f.Annotations))
 		}
 	}
-}
-
-func writeObjects(b *strings.Builder, objects []*diff.Object, indent string) {
 	for _, o := range objects {
-		fmt.Fprintf(b, "%s%s%s {\n", indent, signs[o.Type], o.Name)
-		writeFields(b, o.Fields, indent+"  ")
-		writeObjects(b, o.Objects, indent+"  ")
-		fmt.Fprintf(b, "%s    }\n", indent)
+		s.begin(b, indent, o.Type)
+		fmt.Fprintf(b, "%s {\n", o.Name)
+		inner := indent + strings.Repeat(" ", s.sign)
+		siblingsOf(o.Fields, o.Objects, nil).write(b, o.Fields, o.Objects, inner)
+		fmt.Fprintf(b, "%s}\n", inner)
 	}
 }
 
