@@ -25,6 +25,7 @@ type servers struct {
 	updates  map[jobs.ID]noderpc.Update
 	batches  int
 	register *noderpc.Register
+	index    uint64 // of registrations
 	watches  []uint64
 }
 
@@ -44,7 +45,7 @@ func (s *servers) Call(_ context.Context, method string, req []byte) ([]byte, er
 	case noderpc.MethodRegister:
 		m, err := noderpc.Read[noderpc.Register](req)
 		s.register, s.knows = m, true
-		return noderpc.Bytes(&noderpc.Registered{Every: 5 * time.Second}), err
+		return noderpc.Bytes(&noderpc.Registered{Index: s.index, Every: 5 * time.Second}), err
 	case noderpc.MethodHeartbeat:
 		m, err := noderpc.Read[noderpc.Heartbeat](req)
 		b := &noderpc.Beaten{Every: 5 * time.Second}

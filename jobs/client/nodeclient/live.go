@@ -120,6 +120,9 @@ func same(a, b map[string]jobs.Driver) bool {
 // live registers and beats.
 func (c *Client) live(ctx context.Context) {
 	c.register(ctx)
+	if ctx.Err() == nil {
+		close(c.told)
+	}
 	for {
 		c.mu.Lock()
 		every := c.every
@@ -136,12 +139,21 @@ func (c *Client) live(ctx context.Context) {
 		case <-timer.C:
 		}
 		if err := c.beat(ctx); errkind.Is(err, errkind.NotFound) {
+			c.forgotten()
 			c.register(ctx)
 		} else if err != nil {
 			c.cfg.Log.Debug("no server takes the node's heartbeat", "error", err)
 			c.unheard()
 		}
 	}
+}
+
+// forgotten is after the leader said that it does not know the node: somebody purged it, or the servers began anew, and
+// their indexes with them.
+func (c *Client) forgotten() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.index, c.least = 0, 0
 }
 
 // register says what the node is until a server takes it.
@@ -163,6 +175,9 @@ func (c *Client) register(ctx context.Context) {
 			var r *noderpc.Registered
 			if r, err = noderpc.Read[noderpc.Registered](answer); err == nil {
 				c.answered(r.Every)
+				c.mu.Lock()
+				c.least = r.Index
+				c.mu.Unlock()
 				c.cfg.Log.Info("the node is registered", "node", c.key.Node.String(), "heartbeat", r.Every)
 				return
 			}
@@ -225,8 +240,13 @@ func (c *Client) unheard() {
 	}
 }
 
-// watch follows the node's allocations.
+// watch follows the node's allocations, from its registration on.
 func (c *Client) watch(ctx context.Context) {
+	select {
+	case <-c.told:
+	case <-ctx.Done():
+		return
+	}
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 15 * time.Second}
 	for ctx.Err() == nil {
 		err := c.follow(ctx, &retry)
@@ -256,6 +276,13 @@ func (c *Client) follow(ctx context.Context, retry *backoff.Backoff) error {
 		frame, err := noderpc.Read[noderpc.Allocs](text)
 		if err != nil {
 			return err
+		}
+		c.mu.Lock()
+		needed := max(c.index, c.least)
+		c.mu.Unlock()
+		if frame.Index < needed {
+			return errkind.Errorf(errkind.Unavailable, "the server is behind: it is at %d, and the node saw %d", frame.Index,
+				needed)
 		}
 		retry.Reset()
 		c.take(c.life, frame)

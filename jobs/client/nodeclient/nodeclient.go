@@ -6,8 +6,9 @@
 //     not either.
 //   - Of each allocation at most one update waits, the newest; they go together each noderpc.BatchEvery, less often
 //     while the servers do not answer. Nothing of a node waits for the servers.
-//   - A server that is behind ends nothing: an allocation that it does not name goes only when its state is newer than
-//     the allocation.
+//   - A server that is behind begins and ends nothing: a frame is taken only when it is as new as the node's registration
+//     and as the newest frame that was taken. Servers that start read their log again, and what they show meanwhile is
+//     long over: it would begin a second time, and nobody would end it.
 //   - When Run's ctx ends, tasks go on running, unless Config.StopTasks.
 //   - Dead allocations keep their folders and logs until there are more than GC.MaxAllocs, or the disk is fuller than
 //     GC.DiskPercent, or the servers have forgotten them.
@@ -139,6 +140,7 @@ type Client struct {
 	store *nodestate.Store
 	host  *allocrunner.Host // valid once Run looked at the host
 	ready chan struct{}     // closed then
+	told  chan struct{}     // closed when a server has taken the first registration
 	life  context.Context   //nolint:containedctx // of the allocations, which outlive Run's when they are stopped
 	anew  chan struct{}     // capacity 1: register again
 	queue queue
@@ -154,6 +156,7 @@ type Client struct {
 type known struct {
 	allocs map[jobs.ID]*alloc
 	index  uint64        // of the last frame
+	least  uint64        // of the registration: what is older is the past
 	every  time.Duration // between heartbeats
 	heard  time.Time     // last answer of a server
 	// Drivers as they were found last; changedDrivers is nil when they are those of the host.
@@ -176,7 +179,7 @@ type alloc struct {
 // New opens the state and starts nothing.
 func New(cfg Config) (*Client, error) {
 	cfg.complete()
-	c := &Client{cfg: cfg, ready: make(chan struct{}), anew: make(chan struct{}, 1),
+	c := &Client{cfg: cfg, ready: make(chan struct{}), told: make(chan struct{}), anew: make(chan struct{}, 1),
 		known: known{allocs: map[jobs.ID]*alloc{}, every: firstBeat},
 		gauges: gauges{running: cfg.Metrics.Gauge("nomad.client.allocations.running"),
 			dead: cfg.Metrics.Gauge("nomad.client.allocations.terminal")}}

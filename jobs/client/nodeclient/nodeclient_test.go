@@ -114,6 +114,46 @@ func TestNodeOfMocks(t *testing.T) {
 	})
 }
 
+// TestBehind: a server that reads its log again shows what is long over. Neither an agent that has just begun nor one
+// that has seen and collected it begins it a second time; once the servers do not know the node, they began anew.
+func TestBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServers(t)
+		s.index = 40
+		c, stop := run(t, s, "", func(cfg *Config) { cfg.GC.MaxAllocs = 1 })
+		short, long := job(jobs.Batch, mock("t", map[string]any{"run_for": "1s"})), job(jobs.Service, mock("t", nil))
+		wait := func() {
+			t.Helper()
+			time.Sleep(30 * time.Second) // a stream that is refused is opened again by then
+			synctest.Wait()
+		}
+		running := func(want int, when string) {
+			t.Helper()
+			wait()
+			if n := len(c.Running()); n != want {
+				t.Errorf("%s, %d allocations run, want %d", when, n, want)
+			}
+		}
+		s.send(12, long, true, noderpc.Alloc{ID: a1})
+		running(0, "before the server has all of the log")
+		s.send(50, short, true, noderpc.Alloc{ID: a1}, noderpc.Alloc{ID: a2})
+		running(0, "after all ended")
+		time.Sleep(2 * time.Minute) // one of them is collected
+		synctest.Wait()
+		s.send(20, long, false, noderpc.Alloc{ID: a1}, noderpc.Alloc{ID: a2})
+		running(0, "when a server reads its log again")
+		s.send(51, long, false, noderpc.Alloc{ID: a3})
+		running(1, "once there is something new")
+		s.mu.Lock()
+		s.index, s.knows = 3, false
+		s.mu.Unlock()
+		wait()
+		s.send(4, long, false, noderpc.Alloc{ID: jobs.ID{4}})
+		running(2, "when the servers began anew")
+		stop()
+	})
+}
+
 // TestHealth: an allocation of a deployment becomes healthy when it has run for long enough, and unhealthy when it
 // fails or takes too long.
 func TestHealth(t *testing.T) {

@@ -74,8 +74,7 @@ func (n *nodes) frame(v *jobstore.View, m *noderpc.Watch, sent map[jobs.ID]told,
 		now := toldOf(a)
 		was, ok := sent[a.ID]
 		sent[a.ID] = now
-		if ok && was == now || full && a.ModifyIndex <= m.Since || full && a.Terminal() && m.Since == 0 &&
-			a.ClientTerminal() {
+		if ok && was == now || full && seen(a, m.Since) {
 			continue
 		}
 		at, ok := places[a.Job]
@@ -106,6 +105,19 @@ func (n *nodes) frame(v *jobstore.View, m *noderpc.Watch, sent map[jobs.ID]told,
 		return nil
 	}
 	return f
+}
+
+// seen reports whether a node that has seen everything up to since need not be told of a. What is to end is told again
+// whenever the node begins to listen, until it says that it has ended. An allocation that was given up as lost is news
+// to an agent that begins anew (since is 0): its tasks may have outlived the agent.
+func seen(a *jobs.Allocation, since uint64) bool {
+	switch {
+	case !a.ClientTerminal():
+		return a.ModifyIndex <= since && !a.ServerTerminal()
+	case since == 0:
+		return a.Client.Status != jobs.ClientLost
+	}
+	return a.ModifyIndex <= since
 }
 
 // jobTexts has versions of jobs as JSON, each encoded once, by the first node that asks and beside the others: nothing
