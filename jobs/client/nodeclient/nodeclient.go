@@ -6,9 +6,9 @@
 //     not either.
 //   - Of each allocation at most one update waits, the newest; they go together each noderpc.BatchEvery, less often
 //     while the servers do not answer. Nothing of a node waits for the servers.
-//   - A server that is behind begins and ends nothing: a frame is taken only when it is as new as the node's registration
-//     and as the newest frame that was taken. Servers that start read their log again, and what they show meanwhile is
-//     long over: it would begin a second time, and nobody would end it.
+//   - A server that is behind begins and ends nothing: a frame is taken only when it is as new as the node's
+//     registration and as the newest frame that was taken. Servers that start read their log again, and what they show
+//     meanwhile is long over: it would begin a second time, and nobody would end it.
 //   - When Run's ctx ends, tasks go on running, unless Config.StopTasks.
 //   - Dead allocations keep their folders and logs until there are more than GC.MaxAllocs, or the disk is fuller than
 //     GC.DiskPercent, or the servers have forgotten them.
