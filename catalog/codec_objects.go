@@ -63,6 +63,11 @@ func (s *Service) pass(c *pack.Coder) {
 	c.String(&s.ProxyDestination)
 	passLocality(c, &s.Locality)
 	s.Indexes.pass(c)
+	pack.List(c, &s.Ports, maxCommandItems, func(p *NamedPort) {
+		c.String(&p.Name)
+		pack.Signed(c, &p.Port)
+		c.Bool(&p.Default)
+	})
 }
 
 // passKind reads the constants' own strings, so that 60,000 services share them.

@@ -27,7 +27,8 @@ func (a *Node) Same(b *Node) bool {
 func (a *Service) Same(b *Service) bool {
 	return a.Node == b.Node && a.Kind == b.Kind && a.ID == b.ID && a.Name == b.Name && slices.Equal(a.Tags, b.Tags) &&
 		a.Address == b.Address && maps.Equal(a.TaggedAddresses, b.TaggedAddresses) && maps.Equal(a.Meta, b.Meta) &&
-		a.Port == b.Port && a.SocketPath == b.SocketPath && a.Weights == b.Weights &&
+		a.Port == b.Port && a.SocketPath == b.SocketPath && slices.Equal(a.Ports, b.Ports) &&
+		a.Weights == b.Weights &&
 		a.EnableTagOverride == b.EnableTagOverride && a.Native == b.Native && bytes.Equal(a.Proxy, b.Proxy) &&
 		a.ProxyDestination == b.ProxyDestination && sameLocality(a.Locality, b.Locality)
 }

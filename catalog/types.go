@@ -92,19 +92,45 @@ const (
 
 // Service is one instance of a service on a node.
 type Service struct {
-	Node              string // the node's name
-	Kind, ID, Name    string
-	Tags              []string
-	Address           string
-	TaggedAddresses   map[string]ServiceAddress
-	Meta              map[string]string
-	Port              int
-	SocketPath        string
+	Node            string // the node's name
+	Kind, ID, Name  string
+	Tags            []string
+	Address         string
+	TaggedAddresses map[string]ServiceAddress
+	Meta            map[string]string
+	Port            int
+	Sockets
 	Weights           Weights
 	EnableTagOverride bool
 	Connect
 	Locality *Locality
 	Indexes
+}
+
+// Sockets are the further ways to reach an instance: a path, or named ports of which one is Port.
+type Sockets struct {
+	SocketPath string
+	Ports      []NamedPort
+}
+
+// NamedPort is one of several ports of an instance. Exactly one of them is the default.
+type NamedPort struct {
+	Name    string
+	Port    int
+	Default bool
+}
+
+// PortNamed is the port of that name in any case; the empty name is Port. ok is false when there is none.
+func (s *Service) PortNamed(name string) (port int, ok bool) {
+	if name == "" {
+		return s.Port, true
+	}
+	for i := range s.Ports {
+		if strings.EqualFold(s.Ports[i].Name, name) {
+			return s.Ports[i].Port, true
+		}
+	}
+	return 0, false
 }
 
 // ConnectsTo is the name, in lower case, under which the instances that connect to a service are

@@ -364,3 +364,26 @@ func TestMonitorAndMetricsReachTheirSources(t *testing.T) {
 	r.want("GET", "/v1/agent/monitor?loglevel=WARN&logjson", "", 200, "WARN true\n")
 	r.want("GET", "/v1/agent/metrics?format=prometheus", "", 200, "format=prometheus")
 }
+
+func TestNamedPortsInEveryView(t *testing.T) {
+	r := newRig(t, nil)
+	const ports = `"Ports":[{"Name":"http","Port":8080,"Default":true},{"Name":"grpc","Port":9090}]`
+	const shown = `[{"Name":"http","Port":8080,"Default":true},{"Name":"grpc","Port":9090,"Default":false}]`
+	r.want("PUT", "/v1/agent/service/register", `{"Name":"api",`+ports+`}`, 200, "")
+	r.want("PUT", "/v1/catalog/register", `{"Node":"n","Address":"10.0.0.1","Service":{"Service":"far",`+ports+`}}`, 200,
+		"true")
+	for path, want := range map[string]string{
+		"/v1/agent/service/api":   `"Port":8080,"Ports":` + shown,
+		"/v1/agent/services":      `"Port":8080,"Ports":` + shown,
+		"/v1/catalog/service/far": `"ServicePort":8080,"ServicePorts":` + shown,
+		"/v1/catalog/node/n":      `"Port":8080,"Ports":` + shown,
+		"/v1/health/service/far":  `"Port":8080,"Ports":` + shown,
+	} {
+		if a := r.do("GET", path, ""); !strings.Contains(a.body, want) {
+			t.Errorf("%s: %s", path, a.body)
+		}
+	}
+	const two = `"Ports":[{"Name":"a","Port":1}]`
+	r.want("PUT", "/v1/agent/service/register", `{"Name":"api",`+two+`}`, 400, "*")
+	r.want("PUT", "/v1/catalog/register", `{"Node":"n","Address":"10.0.0.1","Service":{"Service":"far",`+two+`}}`, 400, "*")
+}

@@ -207,6 +207,13 @@ func (l *lookup) service(p place, instances func(func(*catalog.Service) bool),
 		if status == catalog.Critical || (l.c.OnlyPassing && status != catalog.Passing) || !hasTag(inst, p.tag) {
 			continue
 		}
+		if port, ok := inst.PortNamed(p.port); !ok {
+			continue
+		} else if port != inst.Port {
+			other := *inst // what the index holds is everybody's
+			other.Port = port
+			inst = &other
+		}
 		exists = true
 		l.instance(&r, inst, n, status, ttl, seen)
 	}

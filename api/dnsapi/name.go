@@ -13,7 +13,7 @@ const (
 	kindUnknown kind = iota
 	kindApex         // the domain itself
 	kindNode         // <node>.node
-	kindService      // [<tag>.]<service>.service, _<service>._<tag>.service
+	kindService      // [<tag>.|<port>.port.]<service>.service, _<service>._<tag>.service
 	kindConnect      // <service>.connect
 	kindAddr         // <hex address>.addr
 	kindQuery        // <query>.query, _<query>._tcp.query
@@ -27,6 +27,7 @@ type place struct {
 	dc   string // "" means the local one
 	name string // of the node or service
 	tag  string
+	port string // one of several, by its name
 	addr netip.Addr
 	bare bool // _<service>._<tag>.<dc>, without the word service: for SRV alone
 }
@@ -88,6 +89,10 @@ func (p *place) service(labels []string) {
 		return
 	}
 	last := len(labels) - 1
+	if last >= 2 && labels[last-1] == "port" {
+		p.name, p.port, p.tag = labels[last], labels[last-2], strings.Join(labels[:last-2], ".")
+		return
+	}
 	p.name, p.tag = labels[last], strings.Join(labels[:last], ".")
 }
 

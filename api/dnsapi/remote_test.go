@@ -210,6 +210,33 @@ func TestVirtualAddresses(t *testing.T) {
 	}
 }
 
+func TestNamedPorts(t *testing.T) {
+	api := catalog.Service{Name: "api", Port: 8080, Tags: []string{"blue"}, Sockets: catalog.Sockets{
+		Ports: []catalog.NamedPort{{Name: "http", Port: 8080, Default: true}, {Name: "grpc", Port: 9090}}}}
+	s := in(t, "dc1", newWorld(t, instance("n", "10.0.0.1", api, catalog.Passing),
+		instance("m", "10.0.0.2", catalog.Service{Name: "api", Port: 1}, catalog.Passing)), Config{})
+	for name, want := range map[string][]uint16{
+		"grpc.port.api.service.consul.":          {9090},
+		"GRPC.port.api.service.dc1.consul.":      {9090},
+		"blue.grpc.port.api.service.dc1.consul.": {9090},
+		"red.grpc.port.api.service.consul.":      nil,
+		"udp.port.api.service.consul.":           nil,
+		"api.service.consul.":                    {1, 8080},
+	} {
+		var ports []uint16
+		for _, rr := range ask(t, s, query(name, dns.TypeSRV), false).Answer {
+			ports = append(ports, rr.(*dns.SRV).Port)
+		}
+		if slices.Sort(ports); !slices.Equal(ports, want) {
+			t.Errorf("%s: %v, want %v", name, ports, want)
+		}
+	}
+	if got := ask(t, s, query("grpc.port.api.service.consul.", dns.TypeA), false); !slices.Equal(short(got.Answer),
+		[]string{"A 10.0.0.1"}) {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestIngressGateways(t *testing.T) {
 	set := func(kind, name, value string) catalog.Command {
 		return &catalog.Records{Ops: []catalog.RecordOp{{Verb: catalog.RecordSet,

@@ -203,8 +203,12 @@ var serviceFields = map[string]setter[sd]{
 	"taggedaddresses": field(readAddresses, func(s *sd) *map[string]catalog.ServiceAddress {
 		return &s.TaggedAddresses
 	}),
-	"meta":              field(readStringMap, func(s *sd) *map[string]string { return &s.Meta }),
-	"port":              field(readInt, func(s *sd) *int { return &s.Port }),
+	"meta": field(readStringMap, func(s *sd) *map[string]string { return &s.Meta }),
+	"port": field(readInt, func(s *sd) *int { return &s.Port }),
+	"ports": func(d decoder, s *sd, path string, v any) (err error) {
+		s.Ports, err = d.ports(path, v)
+		return err
+	},
 	"socketpath":        field(readString, func(s *sd) *string { return &s.SocketPath }),
 	"weights":           field(readWeights, func(s *sd) **catalog.Weights { return &s.Weights }),
 	"token":             field(readString, func(s *sd) *string { return &s.Token }),
@@ -237,7 +241,7 @@ var serviceFields = map[string]setter[sd]{
 		s.Connect = &Connect{}
 		return object(d, s.Connect, path, m, connectFields)
 	},
-	"namespace": ignored[sd], "partition": ignored[sd], "ns": ignored[sd], "ports": ignored[sd],
+	"namespace": ignored[sd], "partition": ignored[sd], "ns": ignored[sd],
 }
 
 var connectFields = map[string]setter[Connect]{

@@ -45,7 +45,7 @@ type Endpoint struct {
 	Address         string
 	TaggedAddresses map[string]catalog.ServiceAddress
 	Port            int
-	SocketPath      string
+	catalog.Sockets
 }
 
 // Mesh is a service's part in the mesh.
@@ -247,9 +247,12 @@ func (d *Check) empty() bool {
 func (d *Service) CatalogService(node string) *catalog.Service {
 	s := &catalog.Service{
 		Node: node, Kind: d.Kind, ID: d.ServiceID(), Name: d.Name, Tags: d.Tags, Address: d.Address,
-		TaggedAddresses: d.TaggedAddresses, Meta: d.Meta, Port: d.Port, SocketPath: d.SocketPath,
+		TaggedAddresses: d.TaggedAddresses, Meta: d.Meta, Port: d.Port, Sockets: d.Sockets,
 		Weights: catalog.Weights{Passing: 1, Warning: 1}, EnableTagOverride: d.EnableTagOverride,
 		Connect: catalog.Connect{Proxy: d.Proxy, ProxyDestination: proxyDestination(d.Proxy)}, Locality: d.Locality,
+	}
+	if s.Port == 0 {
+		s.Port = DefaultPort(s.Ports)
 	}
 	s.TaggedAddresses = byFamily(s)
 	if d.Weights != nil {

@@ -83,8 +83,12 @@ func (d *Service) sidecarOf(parent *Service) (bind string, err error) {
 		if proxy["LocalServiceAddress"] == nil {
 			proxy["LocalServiceAddress"] = "127.0.0.1"
 		}
-		if proxy["LocalServicePort"] == nil && parent.Port > 0 {
-			proxy["LocalServicePort"] = parent.Port
+		port := parent.Port
+		if port == 0 {
+			port = DefaultPort(parent.Ports)
+		}
+		if proxy["LocalServicePort"] == nil && port > 0 {
+			proxy["LocalServicePort"] = port
 		}
 	}
 	bind = "127.0.0.1"

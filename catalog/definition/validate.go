@@ -47,6 +47,9 @@ func (d *Service) Validate() error {
 	if d.Port < 0 || d.Port > 65535 {
 		return errkind.Errorf(errkind.Invalid, "Invalid service port %d", d.Port)
 	}
+	if err := ValidatePorts(d.Port, d.Sockets); err != nil {
+		return err
+	}
 	if w := d.Weights; w != nil {
 		switch {
 		case w.Passing < 1 || w.Passing > maxWeight:

@@ -106,7 +106,8 @@ func sameService(own, there *catalog.Service) bool {
 	return own.Kind == there.Kind && own.Name == there.Name && own.Address == there.Address &&
 		(own.EnableTagOverride || slices.Equal(own.Tags, there.Tags)) &&
 		maps.Equal(own.TaggedAddresses, there.TaggedAddresses) && maps.Equal(own.Meta, there.Meta) &&
-		own.Port == there.Port && own.SocketPath == there.SocketPath && own.Weights == there.Weights &&
+		own.Port == there.Port && own.SocketPath == there.SocketPath &&
+		slices.Equal(own.Ports, there.Ports) && own.Weights == there.Weights &&
 		own.EnableTagOverride == there.EnableTagOverride && own.Native == there.Native &&
 		bytes.Equal(own.Proxy, there.Proxy) && sameLocality(own.Locality, there.Locality)
 }

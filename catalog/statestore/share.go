@@ -71,6 +71,11 @@ func shareServiceStrings(s, with *catalog.Service) {
 	} else if maps.Equal(s.TaggedAddresses, with.TaggedAddresses) {
 		s.TaggedAddresses = with.TaggedAddresses
 	}
+	if len(s.Ports) == 0 {
+		s.Ports = nil
+	} else if slices.Equal(s.Ports, with.Ports) {
+		s.Ports = with.Ports
+	}
 	shareMap(&s.Meta, with.Meta)
 	shareBytes(&s.Proxy, with.Proxy)
 }

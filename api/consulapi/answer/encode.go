@@ -57,6 +57,24 @@ func appendServiceAddress(b []byte, a catalog.ServiceAddress) []byte {
 	return append(b, '}')
 }
 
+// appendPorts appends the named ports, nothing when there are none.
+func appendPorts(b []byte, key string, ports []catalog.NamedPort) []byte {
+	if len(ports) == 0 {
+		return b
+	}
+	b = append(b, key...)
+	for i, p := range ports {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = StringField(b, `{"Name":`, p.Name)
+		b = intField(b, `,"Port":`, p.Port)
+		b = BoolField(b, `,"Default":`, p.Default)
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
+
 func appendWeights(b []byte, key string, w catalog.Weights) []byte {
 	b = append(b, key...)
 	b = intField(b, `{"Passing":`, w.Passing)
@@ -91,6 +109,7 @@ func AppendService(b []byte, s *catalog.Service) []byte {
 	b = append(b, `,"Meta":`...)
 	b = appendStringMap(b, s.Meta)
 	b = intField(b, `,"Port":`, s.Port)
+	b = appendPorts(b, `,"Ports":[`, s.Ports)
 	if s.SocketPath != "" {
 		b = StringField(b, `,"SocketPath":`, s.SocketPath)
 	}
@@ -119,6 +138,7 @@ func AppendAgentService(b []byte, s *catalog.Service, datacenter, hash string) [
 	b = append(b, `,"Meta":`...)
 	b = appendMeta(b, s.Meta)
 	b = intField(b, `,"Port":`, s.Port)
+	b = appendPorts(b, `,"Ports":[`, s.Ports)
 	b = StringField(b, `,"Address":`, s.Address)
 	if s.SocketPath != "" {
 		b = StringField(b, `,"SocketPath":`, s.SocketPath)
@@ -169,6 +189,7 @@ func AppendServiceNode(b []byte, n *catalog.Node, s *catalog.Service) []byte {
 	b = append(b, `,"ServiceMeta":`...)
 	b = appendMeta(b, s.Meta)
 	b = intField(b, `,"ServicePort":`, s.Port)
+	b = appendPorts(b, `,"ServicePorts":[`, s.Ports)
 	b = StringField(b, `,"ServiceSocketPath":`, s.SocketPath)
 	b = BoolField(b, `,"ServiceEnableTagOverride":`, s.EnableTagOverride)
 	b = rawField(b, `,"ServiceProxy":`, s.Proxy, emptyProxy)

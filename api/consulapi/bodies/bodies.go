@@ -79,15 +79,15 @@ func (n *Node) Catalog() *catalog.Node {
 
 // Service is an instance as clients write it.
 type Service struct {
-	Kind              string
-	ID                string
-	Service           string
-	Tags              []string
-	Address           string
-	TaggedAddresses   map[string]catalog.ServiceAddress
-	Meta              map[string]string
-	Port              int
-	SocketPath        string
+	Kind            string
+	ID              string
+	Service         string
+	Tags            []string
+	Address         string
+	TaggedAddresses map[string]catalog.ServiceAddress
+	Meta            map[string]string
+	Port            int
+	catalog.Sockets
 	Weights           *catalog.Weights
 	EnableTagOverride bool
 	Proxy             json.RawMessage
@@ -103,13 +103,19 @@ func (w *Service) Catalog(node string) (*catalog.Service, error) {
 		return nil, answer.Invalidf("Request decode failed: Proxy: %v", err)
 	}
 	s := &catalog.Service{Node: node, Kind: w.Kind, ID: w.ID, Name: w.Service, Tags: w.Tags, Address: w.Address,
-		TaggedAddresses: w.TaggedAddresses, Meta: w.Meta, Port: w.Port, SocketPath: w.SocketPath,
+		TaggedAddresses: w.TaggedAddresses, Meta: w.Meta, Port: w.Port, Sockets: w.Sockets,
 		EnableTagOverride: w.EnableTagOverride, Connect: catalog.Connect{
 			Native: w.Connect.Native, Proxy: proxy, ProxyDestination: destination,
 		},
 		Locality: w.Locality, Indexes: catalog.Indexes{ModifyIndex: w.ModifyIndex}}
 	if w.Weights != nil {
 		s.Weights = *w.Weights
+	}
+	if err := definition.ValidatePorts(s.Port, s.Sockets); err != nil {
+		return nil, err
+	}
+	if s.Port == 0 {
+		s.Port = definition.DefaultPort(s.Ports)
 	}
 	return s, nil
 }
