@@ -84,7 +84,8 @@ func (m *testMember) start(cfg *config.Config) {
 func (m *testMember) config(server bool, more string) *config.Config {
 	m.t.Helper()
 	o := config.Options{Server: server, Fragments: []string{m.hcl, more}, Hostname: "test"}
-	if strings.Contains(more, "jobs {") { // else no plane has a section, and those that need one are off
+	// Otherwise no plane has a section, and those that need one are off.
+	if strings.Contains(more, "jobs {") || strings.Contains(more, "usage {") {
 		o.Sections = Sections()
 	}
 	cfg, err := config.Load(o)

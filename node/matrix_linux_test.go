@@ -33,6 +33,12 @@ import (
 	catalogplane "corbel.dev/corbel/node/planes/catalog"
 	doctorplane "corbel.dev/corbel/node/planes/doctor"
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
+	usageplane "corbel.dev/corbel/node/planes/usage"
+	"corbel.dev/corbel/usage/aggregator"
+	"corbel.dev/corbel/usage/copies"
+	usageparts "corbel.dev/corbel/usage/parts"
+	"corbel.dev/corbel/usage/relay"
+	"corbel.dev/corbel/usage/router"
 )
 
 // The role matrix of internal messages (C11): whom each RPC method and each protocol of the wire is for. What a
@@ -46,6 +52,12 @@ var methodsFor = map[wire.Roles][]string{
 		"monitor.rounds.hand",
 		monitorplane.MethodCatalog, coordinates.MethodJudged, doctorplane.MethodAsk, doctorplane.MethodAskStream,
 		enroll.MethodIntroduce, base.MethodKeyring,
+		usageplane.MethodPropose, "usage.roles", "usage.explain", router.MethodTake, aggregator.MethodExtract,
+		aggregator.MethodSeries, aggregator.MethodFind, usageparts.MethodPing, usageparts.MethodStatus, usageparts.MethodFeed,
+		usageparts.MethodRead, usageparts.MethodAnew, usageparts.MethodWhole,
+		copies.MethodReset, copies.MethodCopy, copies.MethodWhole, copies.MethodForget, copies.MethodRelease,
+		copies.MethodGive,
+		"jobs.propose", "jobs.http",
 	},
 	// The pool between datacenters is theirs together.
 	wire.AllServers: {wan.MethodKeys},
@@ -53,16 +65,21 @@ var methodsFor = map[wire.Roles][]string{
 	// may know.
 	wire.Members: {catalogplane.MethodApply, catalogplane.MethodNode, methodResolve, coordinates.MethodUpdate,
 		doctorplane.MethodTell, methodDNS,
-		"mesh.sign",
+		"mesh.sign", relay.MethodDeliver, relay.MethodProducts,
+		"jobs.node.register", "jobs.node.heartbeat", "jobs.node.allocs", "jobs.node.update", "jobs.node.services",
+		"jobs.node.instances", "jobs.node.identity", "jobs.node.variable",
 		doctorplane.MethodClock, enroll.MethodTrustDomain},
 	// The requests in the first four carry tokens of their own.
 	wire.Federation: {forward.MethodHTTP, forward.MethodStream, forward.MethodOffer, forward.MethodUpload, wan.MethodPing},
 }
 
+// usageOn has all parts of the usage plane that register something.
+const usageOn = "usage { enabled = true, own_planes = false, cache { port = 0, cluster = true } }\n"
+
 // routesFor are the protocols of the servers' port, by their names and groups.
 var routesFor = map[string]wire.Roles{
-	"Raft 1": wire.Servers, "Raft 3": wire.Servers, "RPC 0": wire.Federation, "the feed 0": wire.Members,
-	"enrolment 0": wire.Anyone,
+	"Raft 1": wire.Servers, "Raft 3": wire.Servers, "Raft 4": wire.Servers, "Raft 5": wire.Servers,
+	"RPC 0": wire.Federation, "the feed 0": wire.Members, "enrolment 0": wire.Anyone,
 }
 
 // enrolmentFor are the methods that strangers may call, on a protocol of their own: a token, a JWT or nothing is judged
@@ -179,7 +196,7 @@ monitor { enabled = true, cluster_admin_username = "admin", cluster_admin_passwo
 ports { monitor = 0, monitor_agents = 0, serf_wan = 0 }
 auto_encrypt { allow_tls = true }
 auto_config { authorization { enabled = true, static { jwt_validation_pub_keys = [%q], bound_issuer = "ops", bound_audiences = ["consul"] } } }`, publicKey(t, a))+
-		a.RPCBlock(a.Issue(goodName, -time.Minute, time.Hour), "verify_server_hostname = false"))
+		usageOn+a.RPCBlock(a.Issue(goodName, -time.Minute, time.Hour), "verify_server_hostname = false"))
 	polltest.Until(t, func() bool { return len(m.monitor().Unready()) == 0 }, "the monitor plane to be ready")
 	var domain string
 	polltest.NoError(t, time.Minute, func() (err error) { domain, err = ca.TrustDomainOf(m.registry.State()); return err },
@@ -290,7 +307,7 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 // TestRoleMatrixPlain is C11 on a plain loopback port: the user of a process decides.
 func TestRoleMatrixPlain(t *testing.T) {
 	t.Parallel()
-	m := startServer(t, "matrix", monitorOn+"bootstrap = true")
+	m := startServer(t, "matrix", monitorOn+usageOn+"bootstrap = true")
 	polltest.Until(t, func() bool { return len(m.monitor().Unready()) == 0 }, "the monitor plane to be ready")
 	callers := []wiretest.Caller{{Name: "a process of the same user", Open: asUser(os.Getuid()), Role: wire.Server}}
 	if os.Getuid() == 0 {
