@@ -2,9 +2,11 @@ package mounting
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/engine/database"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/system"
@@ -24,7 +26,8 @@ func (m *Mounts) reloadPlugin(c *system.Call) (any, error) {
 	return nil, m.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
 		var list []*mount.Entry
 		for _, e := range st.Mounts.All() {
-			if plugin != "" && (e.Type == plugin || plugin == "postgresql-database-plugin" && e.Type == "database") {
+			if plugin != "" && (e.Type == plugin || e.Type == "database" &&
+				slices.Contains(database.Plugins(), plugin)) {
 				list = append(list, e)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/engine/database"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/system"
 	"corbel.dev/corbel/secrets/tables"
@@ -106,7 +107,7 @@ func (m *Mounts) plugins(c *system.Call) (any, error) {
 		}
 	}
 	if m.Kinds["database"].Make != nil {
-		lists["database"] = append(lists["database"], "postgresql-database-plugin")
+		lists["database"] = append(lists["database"], database.Plugins()...)
 	}
 	for _, names := range lists {
 		slices.Sort(names)

@@ -62,21 +62,12 @@ type place struct {
 	TLS      bool   `json:"tls,omitempty"`
 	Insecure bool   `json:"insecure_tls,omitempty"`
 	CA       string `json:"ca_cert,omitempty"` // PEM
+	Server   string `json:"tls_server_name,omitempty"`
 }
 
 const connectsMax = 64
 
-func (cfg *config) params() record.Params {
-	if cfg.Plugin == redisPlugin {
-		return cfg.redisParams()
-	}
-	return record.Params{{Name: "connection_url", At: &cfg.URL}, {Name: "username", At: &cfg.User},
-		{Name: "max_open_connections", At: &cfg.Open},
-		{Name: "max_idle_connections", At: &cfg.Idle}, {Name: "max_connection_lifetime", At: &cfg.Lifetime},
-		{Name: "password_authentication", At: &cfg.Auth},
-		{Name: "disable_escaping", At: &cfg.Raw}, {Name: "username_template", At: &cfg.Template},
-		{Name: "tls_ca", At: &cfg.TLSCA}, {Name: "tls_certificate", At: &cfg.TLSCert}}
-}
+func (cfg *config) params() record.Params { return cfg.kind().params(cfg) }
 
 func (c *call) config(name string) (*config, error) {
 	cfg, ok, err := c.e.configs.Get(c, c.view, "config/"+name, record.ReadJSON[config])
@@ -142,8 +133,10 @@ func (c *call) writeConfig() (*secrets.Response, error) {
 	if c.f.Has("password") {
 		cfg.Password, cfg.Pending = c.f.String("password"), ""
 	}
-	if c.f.Has("private_key") {
-		cfg.TLSKey = c.f.String("private_key")
+	for _, field := range []string{"private_key", "tls_certificate_key"} { // of PostgreSQL, and of MySQL
+		if c.f.Has(field) {
+			cfg.TLSKey = c.f.String(field)
+		}
 	}
 	if c.f.Has("password_policy") {
 		cfg.Policy = c.f.String("password_policy")
@@ -228,10 +221,12 @@ type reach struct {
 	secured, known bool // with TLS; with a certificate that is looked at
 	name           string
 	roots          *x509.CertPool
+	bare           bool // the password may be sent as it is, without TLS
 }
 
 func (r reach) same(o reach) bool {
 	return r.host == o.host && r.port == o.port && r.secured == o.secured && r.known == o.known && r.name == o.name &&
+		r.bare == o.bare &&
 		(r.roots == o.roots || r.roots != nil && o.roots != nil && r.roots.Equal(o.roots))
 }
 
@@ -368,9 +363,16 @@ func newPassword() string {
 	return text(17, letters+"-") + text(1, "0123456789") + text(1, "abc") + text(1, "XYZ")
 }
 
-// newUser names a role by who asked for what: v-<token>-<role>-<20 drawn>-<time>, 63 bytes at most.
-func newUser(holder, role string, now time.Time) string {
-	return fmt.Sprintf("v-%.8s-%.8s-%s-%d", plain(holder), plain(role), text(20, letters), now.Unix())
+// newUser names a user by who asked for what: v-<token>-<role>-<20 drawn>-<time>, or as much of it as longest bytes
+// hold.
+func newUser(holder, role string, now time.Time, longest int) string {
+	switch {
+	case longest >= 51:
+		return fmt.Sprintf("v-%.8s-%.8s-%s-%d", plain(holder), plain(role), text(20, letters), now.Unix())
+	case longest >= 32:
+		return fmt.Sprintf("v-%.8s-%.6s-%s", plain(holder), plain(role), text(14, letters))
+	}
+	return fmt.Sprintf("v-%.3s-%s", plain(role), text(10, letters))
 }
 
 // plain leaves of a name what needs no quotes anywhere.

@@ -1,5 +1,5 @@
-// Package database makes and ends users of databases (contract 4.7; PostgreSQL, Redis; see kind): dynamic ones, which
-// live as long as their lease, and static ones, whose password changes by the clock.
+// Package database makes and ends users of databases (contract 4.7; PostgreSQL, MySQL, Redis; see kind): dynamic
+// ones, which live as long as their lease, and static ones, whose password changes by the clock.
 //
 // What is done in a database is written down before it is done. A dynamic role has an entry
 // ("wal/...") that is committed before the role is made, and goes in the commit of its lease: a crash

@@ -61,7 +61,7 @@ func newDesk(t *testing.T) (d *enginetest.Desk, url string) {
 	}
 	url = shared.URL("")
 	root := fmt.Sprintf("root_%x", md5.Sum([]byte(t.Name())))[:20]
-	sql(t, url, `DROP ROLE IF EXISTS `+root+`; CREATE ROLE `+root+
+	runSQL(t, url, `DROP ROLE IF EXISTS `+root+`; CREATE ROLE `+root+
 		` SUPERUSER LOGIN PASSWORD 'first'; CREATE TABLE IF NOT EXISTS things (x int)`)
 	e := &Engine{TTLs: func() (time.Duration, time.Duration) { return time.Hour, 24 * time.Hour }}
 	d = enginetest.New(t, e, "database/")
@@ -92,7 +92,7 @@ func demandPasswords(ctx context.Context, url string) error {
 	return err
 }
 
-func sql(t *testing.T, url, text string) {
+func runSQL(t *testing.T, url, text string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), polltest.Deadline) // cleanups call it too
 	defer cancel()
@@ -274,7 +274,7 @@ func TestDatabaseCrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(own.Remove)
-	sql(t, own.URL(""), "CREATE TABLE things (x int)")
+	runSQL(t, own.URL(""), "CREATE TABLE things (x int)")
 	e := &Engine{TTLs: func() (time.Duration, time.Duration) { return time.Hour, time.Hour }}
 	d := enginetest.New(t, e, "database/")
 	t.Cleanup(func() { e.close("pg") })
@@ -330,7 +330,7 @@ func TestScram(t *testing.T) {
 	if err := works(t, url, got.Text("username"), got.Text("password")); err != nil {
 		t.Error(err)
 	}
-	sql(t, url, `DROP OWNED BY "`+got.Text("username")+`"; DROP ROLE "`+got.Text("username")+`"`)
+	runSQL(t, url, `DROP OWNED BY "`+got.Text("username")+`"; DROP ROLE "`+got.Text("username")+`"`)
 }
 
 func TestRotateRoot(t *testing.T) {
@@ -367,7 +367,7 @@ func TestRotateRoot(t *testing.T) {
 	d.OK(secrets.Update, "reset/pg", nil)
 	d.OK(secrets.Read, "creds/app", nil)
 	for _, name := range roles(t, url) {
-		sql(t, url, `DROP OWNED BY "`+name+`"; DROP ROLE "`+name+`"`)
+		runSQL(t, url, `DROP OWNED BY "`+name+`"; DROP ROLE "`+name+`"`)
 	}
 }
 
@@ -375,8 +375,8 @@ func TestStatic(t *testing.T) {
 	d, url := newDesk(t)
 	d.Refused(errkind.Invalid, "has no role", secrets.Update, "static-roles/static1",
 		body{"db_name": "pg", "username": "nobody_here", "rotation_period": "1h"})
-	sql(t, url, `DROP ROLE IF EXISTS fixed; CREATE ROLE fixed LOGIN; GRANT SELECT ON things TO fixed`)
-	t.Cleanup(func() { sql(t, url, `DROP OWNED BY fixed; DROP ROLE fixed`) })
+	runSQL(t, url, `DROP ROLE IF EXISTS fixed; CREATE ROLE fixed LOGIN; GRANT SELECT ON things TO fixed`)
+	t.Cleanup(func() { runSQL(t, url, `DROP OWNED BY fixed; DROP ROLE fixed`) })
 	d.Refused(errkind.Invalid, "5 seconds", secrets.Update, "static-roles/static1",
 		body{"db_name": "pg", "username": "fixed"})
 	d.OK(secrets.Update, "static-roles/static1", body{"db_name": "pg", "username": "fixed", "rotation_period": "1h"})
@@ -411,7 +411,7 @@ func TestStatic(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	now := time.Unix(1700000000, 0)
-	if name := newUser(`a"; DROP--x`, "röle/1", now); len(name) > 63 || strings.ContainsAny(name, "\"'; /") ||
+	if name := newUser(`a"; DROP--x`, "röle/1", now, nameBytes); len(name) > 63 || strings.ContainsAny(name, "\"'; /") ||
 		!strings.HasPrefix(name, "v-a---DROP-r-le-1-") || !strings.HasSuffix(name, "-1700000000") {
 		t.Errorf("%q", name)
 	}

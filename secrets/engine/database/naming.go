@@ -22,11 +22,14 @@ const unfit = "\"'\\;\x00\r\n"
 const nameBytes = 63
 
 // naming makes names of roles by a template, in the language of Vault's username_template.
-type naming struct{ t *safetemplate.Template }
+type naming struct {
+	t    *safetemplate.Template
+	most int // bytes of a name
+}
 
 // parseNaming reads a template. What could go on for ever (range, templates in templates) is refused, and what its
 // functions make of each other is bounded.
-func parseNaming(text string, now time.Time) (*naming, error) {
+func parseNaming(text string, now time.Time, longest int) (*naming, error) {
 	t, err := safetemplate.Parse("username_template", text,
 		func(b *safetemplate.Budget) template.FuncMap { return nameFunctions(b, now) }, safetemplate.Limits{})
 	if err != nil {
@@ -39,7 +42,7 @@ func parseNaming(text string, now time.Time) (*naming, error) {
 			return nil, fmt.Errorf("%s: only {{ }} with values and functions may stand in it", node)
 		}
 	}
-	return &naming{t}, nil
+	return &naming{t, longest}, nil
 }
 
 // nameFunctions are what a template may call; each pays for what it makes.
@@ -80,8 +83,8 @@ func (n *naming) make(holder, role string) (string, error) {
 		return "", err
 	}
 	switch {
-	case name == "" || len(name) > nameBytes:
-		return "", fmt.Errorf("it makes %.100q, of %d bytes: a name has 1 to %d", name, len(name), nameBytes)
+	case name == "" || len(name) > n.most:
+		return "", fmt.Errorf("it makes %.100q, of %d bytes: a name has 1 to %d", name, len(name), n.most)
 	case strings.ContainsAny(name, unfit+"/"):
 		return "", fmt.Errorf("it makes %q: quotes, slashes, backslashes, semicolons and line ends cannot stand in a name",
 			name)
@@ -111,9 +114,9 @@ func truncateHashed(n int, s string) (string, error) {
 // userName is a new role's name.
 func (c *call) userName(cfg *config) (string, error) {
 	if cfg.Template == "" {
-		return newUser(c.r.Holder, c.name, c.r.Now), nil
+		return newUser(c.r.Holder, c.name, c.r.Now, cfg.kind().longest()), nil
 	}
-	n, err := parseNaming(cfg.Template, c.r.Now)
+	n, err := parseNaming(cfg.Template, c.r.Now, cfg.kind().longest())
 	if err != nil {
 		return "", invalid("field \"username_template\": %v", err)
 	}

@@ -32,7 +32,7 @@ func TestNaming(t *testing.T) {
 		`{{if true}}{{range 1000000000}}x{{end}}{{end}}`:                      "",
 		`{{`: "",
 	} {
-		n, err := parseNaming(template, now)
+		n, err := parseNaming(template, now, nameBytes)
 		got := ""
 		if err == nil {
 			got, err = n.make("userpass-Ann", "readonlyrole")

@@ -6,10 +6,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"corbel.dev/corbel/secrets/engine/record"
 )
 
 // kind is a plug-in: what it takes to speak to one kind of database.
 type kind interface {
+	// params are the parameters of a configuration, but for what nobody reads.
+	params(cfg *config) record.Params
+	// longest is how many bytes a user's name may have.
+	longest() int
 	// check says what of a configuration is wrong.
 	check(cfg *config) error
 	// rotates reports whether the mount's own password can be changed.
@@ -39,7 +45,14 @@ type session interface {
 const plugin = "postgresql-database-plugin"
 
 // kinds are the plug-ins by name. What a former version stored has no name and is PostgreSQL.
-var kinds = map[string]kind{"": postgres{}, plugin: postgres{}, redisPlugin: redis{}}
+var kinds = map[string]kind{"": postgres{}, plugin: postgres{}, redisPlugin: redis{}, "valkey-database-plugin": redis{},
+	mysqlPlugin: mysqlKind{most: 32}, "mysql-aurora-database-plugin": mysqlKind{most: 32},
+	"mysql-rds-database-plugin": mysqlKind{most: 32}, "mysql-legacy-database-plugin": mysqlKind{most: 16}}
+
+// Plugins are the names of the plug-ins, in order.
+func Plugins() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(n string) bool { return n == "" })
+}
 
 func (cfg *config) kind() kind { return kinds[cfg.Plugin] }
 
@@ -51,9 +64,7 @@ func (cfg *config) pluginName() string {
 	return cfg.Plugin
 }
 
-func pluginNames() string {
-	return strings.Join(slices.DeleteFunc(slices.Sorted(maps.Keys(kinds)), func(n string) bool { return n == "" }), " or ")
-}
+func pluginNames() string { return strings.Join(Plugins(), " or ") }
 
 // values are what statements hold places for.
 type values struct {
@@ -64,10 +75,9 @@ type values struct {
 // expand fills the places of a statement. What would end a quotation is refused, not escaped: whether a
 // place stands in quotes, and in which, is the statement's to say.
 func (v values) expand(statement string) (string, error) {
-	for _, text := range []string{v.user, v.password} {
-		if strings.ContainsAny(text, unfit) {
-			return "", invalid("a name or password with quotes, backslashes, semicolons or line ends cannot stand in statements")
-		}
+	if strings.ContainsAny(v.user+v.password, unfit) {
+		return "", invalid("a name or password with quotes, backslashes, semicolons or line ends cannot stand in " +
+			"statements")
 	}
 	until := "infinity"
 	if !v.until.IsZero() {

@@ -10,12 +10,24 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/engine/record"
 )
 
 // postgres is the plug-in for PostgreSQL.
 type postgres struct{}
 
 const pgPassword = `ALTER ROLE "{{username}}" WITH PASSWORD '{{password}}'`
+
+func (postgres) params(cfg *config) record.Params {
+	return record.Params{{Name: "connection_url", At: &cfg.URL}, {Name: "username", At: &cfg.User},
+		{Name: "max_open_connections", At: &cfg.Open},
+		{Name: "max_idle_connections", At: &cfg.Idle}, {Name: "max_connection_lifetime", At: &cfg.Lifetime},
+		{Name: "password_authentication", At: &cfg.Auth},
+		{Name: "disable_escaping", At: &cfg.Raw}, {Name: "username_template", At: &cfg.Template},
+		{Name: "tls_ca", At: &cfg.TLSCA}, {Name: "tls_certificate", At: &cfg.TLSCert}}
+}
+
+func (postgres) longest() int { return nameBytes }
 
 func (postgres) check(cfg *config) error {
 	switch {

@@ -27,12 +27,14 @@ const redisPlugin = "redis-database-plugin"
 // redisRules hold for a role that names none.
 var redisRules = []string{"~*", "+@read"}
 
-func (cfg *config) redisParams() record.Params {
+func (redis) params(cfg *config) record.Params {
 	return record.Params{{Name: "host", At: &cfg.Host}, {Name: "port", At: &cfg.Port}, {Name: "username", At: &cfg.User},
 		{Name: "tls", At: &cfg.TLS}, {Name: "insecure_tls", At: &cfg.Insecure}, {Name: "ca_cert", At: &cfg.CA},
 		{Name: "max_open_connections", At: &cfg.Open}, {Name: "max_idle_connections", At: &cfg.Idle},
 		{Name: "max_connection_lifetime", At: &cfg.Lifetime}, {Name: "username_template", At: &cfg.Template}}
 }
+
+func (redis) longest() int { return nameBytes }
 
 func (redis) check(cfg *config) error {
 	switch {
