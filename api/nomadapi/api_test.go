@@ -24,6 +24,7 @@ const (
 	allocID  = "22222222-2222-4222-8222-222222222222"
 	evalID   = "33333333-3333-4333-8333-333333333333"
 	deployID = "44444444-4444-4444-8444-444444444444"
+	policyID = "a4ad6ead-149a-b974-8703-edb3342c3822"
 	noID     = "99999999-9999-4999-8999-999999999999"
 )
 
@@ -51,7 +52,9 @@ func filled() *plane {
 			Drivers:  map[string]jobs.Driver{"raw_exec": {Detected: true, Healthy: true}},
 			Capacity: jobs.Capacity{Total: jobs.Vector{CPU: 1000, MemoryMB: 1000, DiskMB: 10000}},
 			Duty:     jobs.Duty{Status: jobs.NodeReady}})
-		j := e.PutJob(aJob("web", 1))
+		web := aJob("web", 1)
+		web.Groups[0].Parts = map[string]string{"Scaling": `{"Min":1,"Max":4,"Policy":{"cooldown":"1m"}}`}
+		j := e.PutJob(web)
 		e.PutJob(aJob("a/b", 1))
 		e.PutAllocation(&jobs.Allocation{ID: id(allocID), NodeID: id(nodeID), EvalID: id(evalID), Job: j, Group: "g",
 			Grant: &jobs.Grant{Vector: jobs.Vector{CPU: 100, MemoryMB: 64}}, Desired: jobs.Desired{Status: jobs.Run},
@@ -66,6 +69,27 @@ func filled() *plane {
 	p.view.services = []*nomadrows.Service{{ID: "s1", ServiceName: "api", Namespace: "default", JobID: "web",
 		AllocID: allocID, Tags: []string{"blue"}}, {ID: "s2", ServiceName: "api", Namespace: "default", JobID: "web"}}
 	return p
+}
+
+// TestDropEvaluations: while nothing is evaluated, evaluations go by their ids or by a filter.
+func TestDropEvaluations(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"EvalIDs":["` + evalID + `"]}`:                `200 {"Count":1}`,
+		`{"Filter":"Status == \"complete\""}`:           `200 {"Count":1}`,
+		`{"Filter":"Status == \"blocked\""}`:            `200 {"Count":0}`,
+		`{"Filter":"Status =="}`:                         "400 failed to read filter expression",
+		`{"EvalIDs":["` + noID + `"]}`:                  "500 eval not found",
+		`{"EvalIDs":["1111"]}`:                          "400 UUID must be 36 characters",
+		`{"EvalIDs":["` + evalID + `"],"Filter":"true"}`: "400 by both ID and filter",
+	} {
+		p := filled()
+		p.view.setting.PauseEvalBroker = true
+		w := call(p.api(), "DELETE", "/v1/evaluations", body)
+		status, text, _ := strings.Cut(want, " ")
+		if fmt.Sprint(w.Code) != status || !strings.Contains(w.Body.String(), text) {
+			t.Errorf("%s: %d %s, want %s", body, w.Code, w.Body, want)
+		}
+	}
 }
 
 func call(h http.Handler, method, path, body string) *httptest.ResponseRecorder {
@@ -141,6 +165,18 @@ func TestRows(t *testing.T) {
 		{"PUT", "/v1/job/web/scale", `{"Count":3,"Target":{"Group":"g"}}`, 200, `"JobModifyIndex":2`},
 		{"PUT", "/v1/job/web/scale", `{"Count":3,"Target":{"Group":"no"}}`, 400, "does not exist in job"},
 		{"PUT", "/v1/job/none/scale", `{"Count":3,"Target":{"Group":"g"}}`, 404, "not found"},
+		{"PUT", "/v1/job/web/scale", `{"Error":true,"Message":"no","Target":{"Group":"g"}}`, 200, `"Index":77`},
+		{"GET", "/v1/job/web/scale", "", 200, `"Events":[{"Count":2,"PreviousCount":1,"Error":false,"Message":"busy"`},
+		{"GET", "/v1/scaling/policies", "", 200, `"ID":"` + policyID + `"`},
+		{"GET", "/v1/scaling/policies?job=none", "", 200, `[]`},
+		{"GET", "/v1/scaling/policy/" + policyID, "", 200, `"Namespace":"default","Min":1,"Max":4,"Policy":{"cooldown":`},
+		{"GET", "/v1/scaling/policy/" + noID, "", 404, "policy not found"},
+		{"GET", "/v1/volumes?type=csi", "", 200, `[]`},
+		{"GET", "/v1/plugins?type=csi", "", 200, `[]`},
+		{"GET", "/v1/volume/csi/x", "", 404, "volume not found"},
+		{"GET", "/v1/plugin/csi/x", "", 404, "plugin not found"},
+		{"DELETE", "/v1/evaluations", `{"EvalIDs":["` + evalID + `"]}`, 400, "must be paused"},
+		{"DELETE", "/v1/evaluations", `{}`, 400, "by either ID or filter"},
 		{"PUT", "/v1/job/none/evaluate", `{}`, 500, "job not found"},
 		{"PUT", "/v1/job/none/revert", `{"JobVersion":1}`, 500, "not found"},
 		{"PUT", "/v1/job/web/revert", `{"JobVersion":0}`, 500, "can't revert to current version"},

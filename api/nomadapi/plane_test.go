@@ -58,6 +58,10 @@ func (v *view) Node(jobs.ID) nomadrows.NodeDetail {
 	return nomadrows.NodeDetail{Address: "127.0.0.1:4646", Version: "1.6.5"}
 }
 
+func (v *view) Scalings(jobs.JobKey) map[string][]*nomadrows.ScalingEvent {
+	return map[string][]*nomadrows.ScalingEvent{"g": {{Count: new(int64(2)), PreviousCount: 1, Message: "busy"}}}
+}
+
 func (v *view) Submission(jobs.JobKey, uint64) *nomadrows.Submission { return v.submitted }
 
 func (v *view) Services(namespace string) iter.Seq[*nomadrows.Service] {
@@ -187,6 +191,19 @@ func (p *plane) Evaluate(_ context.Context, key jobs.JobKey, _ bool) (nomadrows.
 
 func (p *plane) Stable(_ context.Context, key jobs.JobKey, _ uint64, _ bool) (nomadrows.Written, error) {
 	return p.did("stable " + key.ID)
+}
+
+func (p *plane) Scaled(_ context.Context, key jobs.JobKey, e *nomadrows.ScalingEvent) (nomadrows.Written, error) {
+	return p.did("scaled " + key.ID + " " + e.Group + ": " + e.Message)
+}
+
+func (p *plane) DropEvaluations(_ context.Context, ids []jobs.ID) (nomadrows.Written, error) {
+	p.edit(func(e *state.Edit) {
+		for _, id := range ids {
+			e.DeleteEvaluation(id)
+		}
+	}, nomadrows.Evaluations)
+	return p.did("drop")
 }
 
 func (p *plane) Dispatch(_ context.Context, key jobs.JobKey, r dispatch.Request) (nomadrows.Written, error) {

@@ -92,13 +92,7 @@ func (b *builder) sweep(s *Sweep) {
 	}
 	for _, swept := range s.Jobs {
 		if j := b.Job(swept.JobKey); j != nil && j.ModifyIndex == swept.ModifyIndex {
-			for version := j.Version; ; version-- {
-				b.dropDoc(Submissions, j.Namespace, submissionName(j.ID, version))
-				if version == 0 || j.Version-version > versionsKept {
-					break
-				}
-			}
-			b.DeleteJob(swept.JobKey)
+			b.forget(j)
 		}
 	}
 	for _, id := range s.Nodes {

@@ -151,6 +151,9 @@ func (b *builder) carryOut(c *Command) {
 	for i := range c.Jobs.Eval {
 		b.order(&c.Jobs.Eval[i])
 	}
+	for i := range c.Scalings {
+		b.scaled(&c.Scalings[i])
+	}
 	b.writeNodes(&c.Nodes)
 	b.report(c.Allocs.Reports)
 	for i := range c.Allocs.Transitions {

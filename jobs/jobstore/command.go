@@ -17,6 +17,7 @@ type Command struct {
 	Evals    []*jobs.Evaluation // stored as they are
 	Names    NameWrites
 	Sweep    Sweep
+	Scalings []ScalingWrite
 }
 
 // Head is what every command has. Who proposes takes the time from its clock and the seed from crypto/rand.

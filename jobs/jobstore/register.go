@@ -154,15 +154,7 @@ const versionsKept = 6
 func (b *builder) deregister(w *JobStop) {
 	old := b.Job(w.JobKey)
 	if w.Purge {
-		for version := old.Version + 1; version > 0; version-- {
-			if _, ok := b.docs.Get(&Document{Table: Submissions, Namespace: w.Namespace,
-				Name: submissionName(w.ID, version-1)}); !ok && version+versionsKept < old.Version {
-				break
-			}
-			b.dropDoc(Submissions, w.Namespace, submissionName(w.ID, version-1))
-		}
-		b.DeleteJob(w.JobKey)
-		b.dropDoc(Launches, w.Namespace, w.ID)
+		b.forget(old)
 	} else if !old.Stop {
 		next := *old
 		next.Stop, next.Stable, next.Version = true, false, old.Version+1

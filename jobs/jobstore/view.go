@@ -28,6 +28,7 @@ const (
 	Submissions
 	Launches
 	Keyring
+	Scalings
 	tableCount
 )
 

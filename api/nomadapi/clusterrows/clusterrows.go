@@ -33,6 +33,10 @@ func Rows() []nomadrows.Row {
 		{Methods: "PUT POST", Path: "/v1/system/gc", Right: nomadrows.Management, Handle: collect},
 		{Methods: "PUT POST", Path: "/v1/system/reconcile/summaries", Right: nomadrows.Management, Handle: reconcile},
 		{Methods: "GET", Path: "/v1/operator/license", Right: any, Own: true, Handle: license},
+		{Methods: "GET", Path: "/v1/volumes", Right: nomadrows.ReadJob, Own: true, Handle: none},
+		{Methods: "GET", Path: "/v1/plugins", Right: nomadrows.ReadJob, Own: true, Handle: none},
+		{Methods: "GET", Path: "/v1/volume/csi/:id", Right: nomadrows.ReadJob, Own: true, Handle: noVolume},
+		{Methods: "GET", Path: "/v1/plugin/csi/:id", Right: nomadrows.ReadJob, Own: true, Handle: noPlugin},
 		{Methods: "GET", Path: "/.well-known/jwks.json", Right: any, Handle: keys},
 		{Methods: "GET", Path: "/v1/operator/keyring/keys", Right: nomadrows.Management, Handle: signing},
 		{Methods: "PUT POST", Path: "/v1/operator/keyring/rotate", Right: nomadrows.Management, Handle: rotate},
@@ -297,6 +301,13 @@ func license(q *request) error {
 	q.W.WriteHeader(http.StatusNoContent)
 	return nil
 }
+
+// none answers lists of what only plug-ins of storage bring, and these do not run here.
+func none(q *request) error { return q.JSON([]any{}) }
+
+func noVolume(*request) error { return nomadrows.NotFound("volume not found") }
+
+func noPlugin(*request) error { return nomadrows.NotFound("plugin not found") }
 
 func keys(q *request) error {
 	if q.Keys == nil {

@@ -16,6 +16,7 @@ func Rows() []nomadrows.Row {
 	const read, any = nomadrows.ReadJob, nomadrows.Anyone
 	return []nomadrows.Row{
 		{Methods: "GET", Path: "/v1/evaluations", Right: read, Handle: evaluations},
+		{Methods: "DELETE", Path: "/v1/evaluations", Right: nomadrows.Management, Handle: drop},
 		{Methods: "GET", Path: "/v1/evaluations/count", Right: read, Handle: count},
 		{Methods: "GET", Path: "/v1/evaluation/:eval", Right: any, Handle: evaluation},
 		{Methods: "GET", Path: "/v1/evaluation/:eval/allocations", Right: any, Handle: allocations},

@@ -44,6 +44,7 @@ func Rows() []nomadrows.Row {
 		{Methods: "PUT POST", Path: "/v1/job/*job", Handle: register},
 		{Methods: "DELETE", Path: "/v1/job/*job", Right: submit, Handle: deregister},
 		{Methods: "GET", Path: "/v1/scaling/policies", Right: nomadrows.ReadScaling, Handle: policies},
+		{Methods: "GET", Path: "/v1/scaling/policy/:policy", Right: nomadrows.ReadScaling, Handle: onePolicy},
 	}
 }
 

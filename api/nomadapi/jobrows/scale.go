@@ -1,7 +1,10 @@
 package jobrows
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"encoding/json"
+	"iter"
 	"slices"
 
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
@@ -16,6 +19,7 @@ func scale(q *request) error {
 		Target  map[string]string
 		Message string
 		Error   bool
+		Meta    map[string]any
 	}](q)
 	if err != nil {
 		return err
@@ -40,6 +44,8 @@ func scale(q *request) error {
 	if j == nil {
 		return nomadrows.NotFound("job " + q.Args["job"] + " not found")
 	}
+	event := &nomadrows.ScalingEvent{Group: name, Count: body.Count, Error: body.Error, Message: body.Message,
+		Meta: body.Meta}
 	at := slices.IndexFunc(j.Groups, func(g *jobs.TaskGroup) bool { return g.Name == name })
 	switch {
 	case at < 0:
@@ -47,7 +53,13 @@ func scale(q *request) error {
 	case j.PerNode():
 		return nomadrows.BadRequest("cannot scale jobs of type %s", j.Type)
 	case body.Count == nil:
-		return answered(q, nomadrows.Written{Index: v.State().Index(), JobModifyIndex: j.JobModifyIndex})
+		event.PreviousCount = int64(j.Groups[at].Count)
+		w, err := q.Jobs.Scaled(q.Ctx(), j.JobKey, event)
+		if err != nil {
+			return err
+		}
+		w.JobModifyIndex = j.JobModifyIndex
+		return answered(q, w)
 	case v.State().LatestDeployment(j.JobKey).Active():
 		return nomadrows.BadRequest("job scaling blocked due to active deployment")
 	}
@@ -55,11 +67,12 @@ func scale(q *request) error {
 		return err
 	}
 	next, group := *j, *j.Groups[at]
+	event.PreviousCount = int64(group.Count)
 	group.Count, next.SubmitTime = int(*body.Count), 0 // the plane stamps it
 	next.Groups = slices.Clone(j.Groups)
 	next.Groups[at] = &group
 	w, err := q.Jobs.Register(q.Ctx(), &nomadrows.Registration{Job: &next, Index: &j.JobModifyIndex,
-		Trigger: jobs.TriggerScaling, Submission: v.Submission(j.JobKey, j.Version)})
+		Trigger: jobs.TriggerScaling, Submission: v.Submission(j.JobKey, j.Version), Scaling: event})
 	if err != nil {
 		return err
 	}
@@ -90,14 +103,15 @@ func within(g *jobs.TaskGroup, count int64) error {
 
 type groupScale struct {
 	Desired, Placed, Running, Healthy, Unhealthy int
-	Events                                       []any
+	Events                                       []*nomadrows.ScalingEvent
 }
 
 func scaleStatus(q *request) error {
 	return one(q, func(v nomadrows.View, j *jobs.Job) (any, error) {
 		groups := map[string]*groupScale{}
+		events := v.Scalings(j.JobKey)
 		for _, g := range j.Groups {
-			groups[g.Name] = &groupScale{Desired: g.Count}
+			groups[g.Name] = &groupScale{Desired: g.Count, Events: events[g.Name]}
 		}
 		for a := range v.State().OfJob(j.JobKey) {
 			g := groups[a.Group]
@@ -124,25 +138,74 @@ func scaleStatus(q *request) error {
 	})
 }
 
+// target is a group that has a scaling policy.
+type target struct {
+	job    *jobs.Job
+	group  *jobs.TaskGroup
+	policy *jobwire.ScalingPolicy
+}
+
+// targets yields the groups with a policy of jobs that are not stopped.
+func targets(list iter.Seq[*jobs.Job]) iter.Seq[target] {
+	return func(yield func(target) bool) {
+		for j := range list {
+			for _, g := range j.Groups {
+				if p := policy(g); p != nil && !j.Stop && !yield(target{j, g, p}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// policyStub is a policy as lists have it.
+type policyStub struct {
+	ID, Type                 string
+	Enabled                  bool
+	Target                   map[string]string
+	CreateIndex, ModifyIndex uint64
+}
+
+// stub is t's. A policy has its id from what it scales, so that it keeps it from version to version.
+func (t target) stub() policyStub {
+	sum := sha256.Sum256([]byte(t.job.Namespace + "\x00" + t.job.ID + "\x00" + t.group.Name))
+	kind := cmp.Or(t.policy.Type, "horizontal")
+	return policyStub{jobs.ID(sum[:16]).String(), kind, t.policy.Enabled == nil || *t.policy.Enabled,
+		map[string]string{"Namespace": t.job.Namespace, "Job": t.job.ID, "Group": t.group.Name}, t.job.CreateIndex,
+		t.job.ModifyIndex}
+}
+
 // policies lists the scaling policies of all jobs.
 func policies(q *request) error {
+	job, kind := q.Query.Value("job"), q.Query.Value("type")
 	return q.Read(nomadrows.Whole(nomadrows.Jobs, func(v nomadrows.View) (any, error) {
-		list := []any{}
-		for j := range listed(q, v) {
-			for _, g := range j.Groups {
-				p := policy(g)
-				if p == nil || j.Stop {
-					continue
-				}
-				list = append(list, struct {
-					ID, Type                 string
-					Enabled                  bool
-					Target                   map[string]string
-					CreateIndex, ModifyIndex uint64
-				}{j.Namespace + "/" + j.ID + "/" + g.Name, p.Type, p.Enabled == nil || *p.Enabled,
-					map[string]string{"Namespace": j.Namespace, "Job": j.ID, "Group": g.Name}, j.CreateIndex, j.ModifyIndex})
+		list := []policyStub{}
+		for t := range targets(listed(q, v)) {
+			stub := t.stub()
+			if (job == "" || t.job.ID == job) && (kind == "" || stub.Type == kind) {
+				list = append(list, stub)
 			}
 		}
 		return list, nil
+	}))
+}
+
+// onePolicy is a policy by its id.
+func onePolicy(q *request) error {
+	return q.Read(nomadrows.Whole(nomadrows.Jobs, func(v nomadrows.View) (any, error) {
+		for t := range targets(v.State().Jobs()) {
+			stub := t.stub()
+			if stub.ID != q.Args["policy"] || !q.Sees(t.job.Namespace, nomadrows.ReadScaling) {
+				continue
+			}
+			p := t.policy
+			return struct {
+				policyStub
+				Namespace string
+				Min, Max  *int64
+				Policy    map[string]any
+			}{stub, t.job.Namespace, p.Min, p.Max, p.Policy}, nil
+		}
+		return nil, nomadrows.NotFound("policy not found")
 	}))
 }

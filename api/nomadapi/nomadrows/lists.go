@@ -5,6 +5,7 @@ import (
 
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/jobwire"
+	"corbel.dev/corbel/kit/errkind"
 )
 
 // AllocationList shows allocations as lists have them.
@@ -44,6 +45,15 @@ func (q *Request) EvaluationList(items iter.Seq[*jobs.Evaluation]) (any, error) 
 		Name:    func(e *jobs.Evaluation) string { return e.ID.String() },
 		Show:    func(e *jobs.Evaluation) any { return jobwire.FromEvaluation(e) },
 	})
+}
+
+// EvaluationFilter is a filter of evaluations as they are shown.
+func EvaluationFilter(text string) (func(*jobs.Evaluation) bool, error) {
+	f, err := CompileFilter(text)
+	if err != nil {
+		return nil, BadRequest("failed to read filter expression: %s", errkind.Text(err))
+	}
+	return func(e *jobs.Evaluation) bool { return f.keeps(jobwire.FromEvaluation(e)) }, nil
 }
 
 // DeploymentList shows deployments.

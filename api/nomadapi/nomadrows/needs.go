@@ -76,6 +76,8 @@ type Details interface {
 	// Network is what an allocation's node says of its network, nil when it said nothing.
 	Network(alloc jobs.ID) json.RawMessage
 	Node(id jobs.ID) NodeDetail
+	// Scalings are the events of scaling of a job by its groups, the newest first.
+	Scalings(key jobs.JobKey) map[string][]*ScalingEvent
 	// Submission is what a version of a job was written as, nil when it is not kept.
 	Submission(key jobs.JobKey, version uint64) *Submission
 }
@@ -110,6 +112,8 @@ type JobWriter interface {
 	Deregister(ctx context.Context, key jobs.JobKey, purge bool, priority int) (Written, error)
 	Evaluate(ctx context.Context, key jobs.JobKey, reschedule bool) (Written, error)
 	Stable(ctx context.Context, key jobs.JobKey, version uint64, stable bool) (Written, error)
+	// Scaled notes an event of scaling that changed no count.
+	Scaled(ctx context.Context, key jobs.JobKey, event *ScalingEvent) (Written, error)
 }
 
 // Registration is a job to be stored.
@@ -125,6 +129,8 @@ type Registration struct {
 	Priority       int    // of the evaluation; 0 is the job's
 	Token          string // who registers, by its accessor
 	Stopped        bool   // the job is stored and does not run; else Stop of the job does not count
+	// Scaling is noted with the registration; nil is none.
+	Scaling *ScalingEvent
 }
 
 // Written is what a write did. A field is zero where it does not apply.
@@ -185,6 +191,8 @@ type Settings interface {
 	Put(ctx context.Context, object any) (Written, error)
 	// Delete removes one by table and name (of a service: its ID). In use is Conflict.
 	Delete(ctx context.Context, t Table, namespace, name string) (Written, error)
+	// DropEvaluations forgets evaluations, whatever their state.
+	DropEvaluations(ctx context.Context, ids []jobs.ID) (Written, error)
 	// Collect sweeps what is over, however young.
 	Collect(ctx context.Context) error
 	// Reconcile counts the summaries of all jobs anew.

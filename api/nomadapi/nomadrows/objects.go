@@ -56,6 +56,19 @@ type Submission struct {
 	Variables      string
 }
 
+// ScalingEvent is that a group was scaled, or why it was not. Time is in nanoseconds.
+type ScalingEvent struct {
+	Group         string `json:"-"`
+	Count         *int64 // nil changed nothing
+	PreviousCount int64
+	Error         bool
+	Message       string
+	Meta          map[string]any
+	EvalID        *string
+	Time          uint64
+	CreateIndex   uint64
+}
+
 // SchedulerSetting is what operators set for all.
 type SchedulerSetting struct {
 	SchedulerAlgorithm            string

@@ -13,6 +13,12 @@ import (
 // eventsOf are the events of one command: every object that it touched, with its type (NA-24).
 func eventsOf(v *jobstore.View, c *jobstore.Changed) *nomadrows.Events {
 	out := &nomadrows.Events{Index: c.Index}
+	for _, d := range c.Docs {
+		if e := nameEvent(d); e != nil {
+			e.Index = c.Index
+			out.Events = append(out.Events, e)
+		}
+	}
 	if c.Kind == "" { // what is swept is not told
 		return out
 	}
@@ -28,19 +34,37 @@ func eventsOf(v *jobstore.View, c *jobstore.Changed) *nomadrows.Events {
 		e.Type, e.Index = c.Kind, c.Index
 		out.Events = append(out.Events, e)
 	}
-	for _, d := range c.Docs {
-		doc, kind := d.After, "ServiceRegistration"
-		if doc == nil {
-			doc, kind = d.Before, "ServiceDeregistration"
-		}
-		if doc.Table != jobstore.Services {
-			continue
-		}
-		s := serviceOf(doc)
-		out.Events = append(out.Events, &nomadrows.Event{Topic: "Service", Type: kind, Key: s.ID, Namespace: s.Namespace,
-			FilterKeys: []string{s.JobID, s.ServiceName}, Index: c.Index, Payload: payload("Service", s)})
-	}
 	return out
+}
+
+// nameEvent is the event about something that has a name, nil for none. It has a type of its own, whatever the command's.
+func nameEvent(d jobstore.DocChange) *nomadrows.Event {
+	doc, what := d.After, "Upserted"
+	if doc == nil {
+		doc, what = d.Before, "Deleted"
+	}
+	switch doc.Table {
+	case jobstore.Services:
+		kind := map[string]string{"Upserted": "ServiceRegistration", "Deleted": "ServiceDeregistration"}[what]
+		s := serviceOf(doc)
+		return &nomadrows.Event{Topic: "Service", Type: kind, Key: s.ID, Namespace: s.Namespace,
+			FilterKeys: []string{s.JobID, s.ServiceName}, Payload: payload("Service", s)}
+	case jobstore.Pools:
+		return &nomadrows.Event{Topic: "NodePool", Type: "NodePool" + what, Key: doc.Name,
+			Payload: payload("NodePool", poolOf(doc))}
+	case jobstore.Scalings:
+		if d.After == nil {
+			return nil
+		}
+		group, newest := d.After.NewestScaling()
+		return &nomadrows.Event{Topic: "Scaling", Type: "ScalingEventRegistered", Key: doc.Name,
+			Namespace: doc.Namespace, FilterKeys: []string{group},
+			Payload: payload("ScalingEvent", struct {
+				Namespace, JobID, TaskGroup string
+				*nomadrows.ScalingEvent
+			}{doc.Namespace, doc.Name, group, scalingEvent(group, newest)})}
+	}
+	return nil
 }
 
 func payload(name string, object any) json.RawMessage {

@@ -155,14 +155,19 @@ func (v view) Pools() []*nomadrows.NodePool {
 	list := []*nomadrows.NodePool{{Name: "all", Description: "Node pool with all nodes in the cluster.", CreateIndex: 1,
 		ModifyIndex: 1}, {Name: "default", Description: "Default node pool.", CreateIndex: 1, ModifyIndex: 1}}
 	for d := range v.v.Documents(jobstore.Pools, "") {
-		n := &nomadrows.NodePool{}
-		decode(d.Body, n)
-		n.Name, n.CreateIndex, n.ModifyIndex = d.Name, d.CreateIndex, d.ModifyIndex
+		n := poolOf(d)
 		list = slices.DeleteFunc(list, func(o *nomadrows.NodePool) bool { return o.Name == d.Name })
 		list = append(list, n)
 	}
 	slices.SortFunc(list, func(a, b *nomadrows.NodePool) int { return cmp.Compare(a.Name, b.Name) })
 	return list
+}
+
+func poolOf(d *jobstore.Document) *nomadrows.NodePool {
+	n := &nomadrows.NodePool{}
+	decode(d.Body, n)
+	n.Name, n.CreateIndex, n.ModifyIndex = d.Name, d.CreateIndex, d.ModifyIndex
+	return n
 }
 
 func (v view) Services(namespace string) iter.Seq[*nomadrows.Service] {

@@ -49,7 +49,13 @@ func (w writers) Register(ctx context.Context, r *nomadrows.Registration) (nomad
 		}
 		one.Submission = string(text)
 	}
-	return w.do(ctx, jobstore.JobRegistered, &jobstore.Command{Jobs: jobstore.JobWrites{Put: []jobstore.JobWrite{one}}})
+	c := &jobstore.Command{Jobs: jobstore.JobWrites{Put: []jobstore.JobWrite{one}}}
+	if r.Scaling != nil {
+		event := scalingWrite(r.Job.JobKey, r.Scaling)
+		event.Event.EvalID = one.EvalID
+		c.Scalings = []jobstore.ScalingWrite{event}
+	}
+	return w.do(ctx, jobstore.JobRegistered, c)
 }
 
 // Deregister implements nomadrows.JobWriter.
