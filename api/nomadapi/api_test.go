@@ -74,12 +74,12 @@ func filled() *plane {
 // TestDropEvaluations: while nothing is evaluated, evaluations go by their ids or by a filter.
 func TestDropEvaluations(t *testing.T) {
 	for body, want := range map[string]string{
-		`{"EvalIDs":["` + evalID + `"]}`:                `200 {"Count":1}`,
-		`{"Filter":"Status == \"complete\""}`:           `200 {"Count":1}`,
-		`{"Filter":"Status == \"blocked\""}`:            `200 {"Count":0}`,
+		`{"EvalIDs":["` + evalID + `"]}`:                 `200 {"Count":1}`,
+		`{"Filter":"Status == \"complete\""}`:            `200 {"Count":1}`,
+		`{"Filter":"Status == \"blocked\""}`:             `200 {"Count":0}`,
 		`{"Filter":"Status =="}`:                         "400 failed to read filter expression",
-		`{"EvalIDs":["` + noID + `"]}`:                  "500 eval not found",
-		`{"EvalIDs":["1111"]}`:                          "400 UUID must be 36 characters",
+		`{"EvalIDs":["` + noID + `"]}`:                   "500 eval not found",
+		`{"EvalIDs":["1111"]}`:                           "400 UUID must be 36 characters",
 		`{"EvalIDs":["` + evalID + `"],"Filter":"true"}`: "400 by both ID and filter",
 	} {
 		p := filled()

@@ -72,6 +72,13 @@ func (q *Queue) Forget(key jobs.JobKey, now jobs.Time) *jobs.Evaluation {
 	return Canceled(b.Eval, now)
 }
 
+// Drop forgets blocked work that somebody deleted.
+func (q *Queue) Drop(e *jobs.Evaluation) {
+	if b := q.blocked[e.JobKey]; b != nil && b.Eval.ID == e.ID {
+		delete(q.blocked, e.JobKey)
+	}
+}
+
 // Wake takes the gains of a short window and returns the work to be stored as pending and added: the most
 // important first, and no more than fits into what came free (NS-10). The rest stays blocked and is
 // woken by the next gain. A gain of unknown size wakes everything that its class can serve.

@@ -162,6 +162,8 @@ func (t *term) one(v *jobstore.View, c state.Change, now jobs.Time) {
 
 func (t *term) gone(v *jobstore.View, before any) {
 	switch old := before.(type) {
+	case *jobs.Evaluation:
+		t.queue.Drop(old)
 	case *state.Use:
 		t.beats.Lock()
 		t.beats.Forget(old.Node.ID)

@@ -74,6 +74,9 @@ func (t *term) pass(ctx context.Context, memory *place.Placer, again []order) []
 		return nil
 	}
 	view := t.s.cfg.Store()
+	if ok && t.deleted(view, first) {
+		first, ok = t.nextIn(view, now)
+	}
 	p := planner.NewPass(view.State, now, Seed(), memory)
 	placed := 0
 	for _, o := range again {
@@ -95,6 +98,9 @@ func (t *term) pass(ctx context.Context, memory *place.Placer, again []order) []
 // nextIn takes an evaluation off the queue if the view has it.
 func (t *term) nextIn(view *jobstore.View, now jobs.Time) (order, bool) {
 	o, ok := t.next(now)
+	for ok && t.deleted(view, o) {
+		o, ok = t.next(now)
+	}
 	if ok && o.eval.ModifyIndex > view.State.Index() {
 		// It is newer than the View of this pass: the next pass has it.
 		t.mu.Lock()
@@ -104,6 +110,17 @@ func (t *term) nextIn(view *jobstore.View, now jobs.Time) (order, bool) {
 		return order{}, false
 	}
 	return o, ok
+}
+
+// deleted reports whether somebody deleted an evaluation while it waited, and then ends it.
+func (t *term) deleted(view *jobstore.View, o order) bool {
+	if o.eval.ModifyIndex > view.State.Index() || view.State.Evaluation(o.eval.ID) != nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.queue.Ack(o.eval.ID, o.token)
+	return true
 }
 
 // decide appends what becomes of an evaluation, and returns how many allocations it places. What cannot be decided has

@@ -37,7 +37,7 @@ func eventsOf(v *jobstore.View, c *jobstore.Changed) *nomadrows.Events {
 	return out
 }
 
-// nameEvent is the event about something that has a name, nil for none. It has a type of its own, whatever the command's.
+// nameEvent is the event about something that has a name, nil for none. Its type is its own, whatever the command's.
 func nameEvent(d jobstore.DocChange) *nomadrows.Event {
 	doc, what := d.After, "Upserted"
 	if doc == nil {

@@ -31,11 +31,12 @@ func TestScalings(t *testing.T) {
 	put := func() jobstore.JobWrites {
 		return jobstore.JobWrites{Put: []jobstore.JobWrite{{Job: job, EvalID: jobs.ID{5}}}}
 	}
-	pool := jobstore.DocWrite{Document: jobstore.Document{Table: jobstore.Pools, Name: "gpu", Body: `{"Description":"x"}`}}
+	pool := jobstore.DocWrite{Document: jobstore.Document{Table: jobstore.Pools, Name: "gpu",
+		Body: `{"Description":"x"}`}}
 	gone := pool
 	gone.Delete = true
-	up := scalingWrite(key, &nomadrows.ScalingEvent{Group: "g", Count: new(int64(3)), PreviousCount: 1, Message: "busy",
-		Meta: map[string]any{"by": "autoscaler"}})
+	up := scalingWrite(key, &nomadrows.ScalingEvent{Group: "g", Count: new(int64(3)), PreviousCount: 1,
+		Message: "busy", Meta: map[string]any{"by": "autoscaler"}})
 	up.Event.EvalID = jobs.ID{5}
 	cmds := []*jobstore.Command{{Head: head(jobstore.JobRegistered), Jobs: put()},
 		{Head: head(jobstore.JobRegistered), Jobs: put(), Scalings: []jobstore.ScalingWrite{up}},
