@@ -277,8 +277,16 @@ func (a *Aggregator) find(ctx context.Context, c *usage.Correction) (out window.
 		if err != nil {
 			return out, err
 		}
-		if r := pack.Read(reply); r.Bool() {
-			part := window.Range{From: time.Unix(0, r.Int()), To: time.Unix(0, r.Int())}
+		r := pack.Read(reply)
+		there := r.Bool()
+		part := window.Range{}
+		if there {
+			part = window.Range{From: time.Unix(0, r.Int()), To: time.Unix(0, r.Int())}
+		}
+		if r.Err() != nil {
+			return out, errkind.E(errkind.Internal, "usage: the answer of another server", r.Err())
+		}
+		if there {
 			if out.Empty() || part.From.Before(out.From) {
 				out.From = part.From
 			}

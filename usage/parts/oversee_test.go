@@ -13,6 +13,7 @@ func TestDecide(t *testing.T) {
 	const failover = 10 * time.Second
 	well := heard{first: now.Add(-time.Minute), last: now}
 	gone := heard{first: now.Add(-time.Hour), last: now.Add(-20 * time.Second)}
+	ago := func(seconds time.Duration) time.Time { return now.Add(-seconds * time.Second) }
 	back := heard{first: now.Add(-time.Second), last: now}
 	for name, row := range map[string]struct {
 		part  definitions.Part
@@ -43,9 +44,23 @@ func TestDecide(t *testing.T) {
 			t.Errorf("%s: %+v %v, not %+v", name, next, ok, row.want)
 		}
 	}
-	f := &fleet{now: now, began: now.Add(-time.Second), failover: failover, heard: map[string]heard{"b": well}}
-	if f.silent("a") {
-		t.Error("a leader that has just begun to listen calls a server silent")
+	for name, row := range map[string]struct {
+		began  time.Duration // ago
+		of     heard
+		silent bool
+	}{
+		"never heard, and just begun":          {time.Second, heard{}, false},
+		"never heard, and long listened":       {failover, heard{}, true},
+		"heard by a former leader":             {3 * time.Second, gone, true},
+		"the same, but not asked yet":          {time.Second, gone, false},
+		"its host refuses, as in a restart":    {time.Minute, heard{gone.first, ago(3), ago(3)}, false},
+		"its host refuses for a third of that": {time.Minute, heard{gone.first, ago(5), ago(4)}, true},
+		"it does not answer for that long":     {time.Minute, heard{first: gone.first, last: ago(5)}, false},
+	} {
+		f := &fleet{now: now, began: now.Add(-row.began), failover: failover, heard: map[string]heard{"a": row.of}}
+		if f.silent("a") != row.silent {
+			t.Errorf("%s: silent %v", name, !row.silent)
+		}
 	}
 }
 

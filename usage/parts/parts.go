@@ -15,8 +15,9 @@
 // and the log behind it. A lead that has not heard yet that it leads no more stores a record at an offset where the new
 // one did not expect it: either of them then reads the log again, and what was acknowledged is counted once.
 //
-// The leader of the Raft group has the copy take over when a lead has been silent for Config.Failover, and gives a part
-// back to its home when that has had a copy for as long. Run owns all goroutines; the other methods are for any.
+// The leader of the Raft group has the copy take over when a lead has been silent for Config.Failover, or when its host
+// has refused connections for a third of that. It gives a part back to its home when that has had a copy for as long.
+// Run owns all goroutines; the other methods are for any.
 package parts
 
 import (
@@ -80,6 +81,7 @@ type Parts struct {
 	settled atomic.Bool // it is known which parts this server has, and that it has them
 	pace    pace        // of what goes to copies that are being made
 	filling sync.Mutex  // held while a copy is being made: one at a time
+	pinged  atomic.Pointer[pinged]
 
 	mu      sync.Mutex // guards what follows
 	parts   map[string]*part

@@ -3,6 +3,7 @@ package parts
 import (
 	"context"
 	"strings"
+	"time"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
@@ -26,8 +27,22 @@ func (p *Parts) Methods() map[string]func(context.Context, []byte) ([]byte, erro
 		MethodPing: p.servePing}
 }
 
-// servePing gives a sign of life: of a server that may take over what the table says.
-func (p *Parts) servePing(context.Context, []byte) ([]byte, error) {
+// pinged is the last sign of life of who leads the plane, or led it.
+type pinged struct {
+	by string
+	at time.Time
+}
+
+// servePing gives a sign of life: of a server that may take over what the table says. Who asks says who it is; a former
+// version does not.
+func (p *Parts) servePing(_ context.Context, req []byte) ([]byte, error) {
+	if r := pack.Read(req); len(req) > 0 {
+		by := r.String()
+		if r.Err() != nil || len(by) > 100 {
+			return nil, errkind.E(errkind.Invalid, MethodPing, r.Err())
+		}
+		p.pinged.Store(&pinged{by, p.cfg.Clock.Now()})
+	}
 	if !p.settled.Load() {
 		return nil, errkind.New(errkind.Unavailable, "usage: this server does not know yet what it has")
 	}

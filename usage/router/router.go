@@ -3,8 +3,8 @@
 //
 // Which part of the log that is follows from the name of the producer, or of the tenant and source (rendezvous hashing
 // over the parts), so that a batch that is sent again, even in other pieces, meets the memory that knows it, on
-// whatever server the part is then. While a part has no lead its senders are told to come again, and nothing is counted
-// twice.
+// whatever server the part is then. While a part has no lead, what such a memory knows waits for the next one, bounded
+// in time and bytes; then, and for all else, senders are told to come again. Nothing is counted twice.
 //
 // A Router has no state beyond what was refused lately, and starts no goroutine that outlives a call. It is for any
 // goroutine.
@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/kit/clock"
@@ -56,8 +57,9 @@ type Config struct {
 type Router struct {
 	cfg      Config
 	rejected *telemetry.Counter
-	mu       sync.Mutex // guards refused
-	refused  []Refused  // newest last
+	mu       sync.Mutex   // guards refused
+	refused  []Refused    // newest last
+	held     atomic.Int64 // bytes of parts that wait for their owner
 }
 
 // Refused is an event that was rejected lately.
@@ -265,8 +267,48 @@ func (r *Router) WhyRefused(tenant, source, id string) (Refused, bool) {
 	return Refused{}, false
 }
 
-// store hands a part to its owner.
+// A part whose owner is away waits, for the copy takes over meanwhile: for at most holdLimit, and all of them together
+// have no more than holdBytes. retryEvery is how often it is tried.
+const (
+	holdLimit  = 8 * time.Second
+	holdBytes  = 32 << 20
+	retryEvery = 100 * time.Millisecond
+)
+
+// store has the owner of a part store it, or who owns it next. What may be sent again without being counted twice waits
+// for that here, so that its sender does not notice.
 func (r *Router) store(ctx context.Context, p *part) {
+	r.hand(ctx, p)
+	if !errkind.Is(p.err, errkind.Unavailable) || !p.known() {
+		return
+	}
+	defer r.held.Add(int64(-p.bytes))
+	if r.held.Add(int64(p.bytes)) > holdBytes {
+		return
+	}
+	for began := r.cfg.Clock.Now(); r.cfg.Clock.Since(began) < holdLimit; {
+		t := r.cfg.Clock.NewTimer(retryEvery)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return
+		}
+		if r.hand(ctx, p); !errkind.Is(p.err, errkind.Unavailable) {
+			return
+		}
+	}
+}
+
+// known says whether a counter tells this part when it comes again.
+func (p *part) known() bool {
+	rec := p.intake.Record
+	return rec.Producer != "" || !slices.ContainsFunc(rec.Events, func(e usage.Event) bool { return e.ID == "" })
+}
+
+// hand hands a part to its owner, once.
+func (r *Router) hand(ctx context.Context, p *part) {
+	p.verdicts, p.err = counter.Verdicts{}, nil
 	if local := r.cfg.Local(p.owner); local != nil {
 		p.verdicts, p.err = local.Take(ctx, p.intake)
 		return

@@ -1,0 +1,146 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/usage"
+	"corbel.dev/corbel/usage/cloudevents"
+	"corbel.dev/corbel/usage/counter"
+	"corbel.dev/corbel/usage/dedup"
+	"corbel.dev/corbel/usage/definitions"
+	"corbel.dev/corbel/usage/logrecord"
+)
+
+// alone replicates to one machine.
+type alone struct{ *definitions.Definitions }
+
+func (a alone) Propose(_ context.Context, cmd []byte) (any, error) {
+	return a.ApplyBatch([][]byte{cmd})[0], nil
+}
+
+// newRouter has one product, and one part that another server leads.
+func newRouter(t testing.TB, call func(ctx context.Context, req []byte) ([]byte, error)) *Router {
+	t.Helper()
+	defs := definitions.New()
+	defs.Use(alone{defs})
+	product := &usage.Product{Name: "calls", Kind: usage.Sum}
+	if err := product.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []definitions.Command{{Begin: &definitions.Begin{Key: make([]byte, 16)}},
+		{Owners: []string{"s1"}}, {Put: product}} {
+		if _, err := defs.Do(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return New(Config{Definitions: defs, Local: func(string) *counter.Counter { return nil },
+		Call: func(ctx context.Context, _, _ string, req []byte) ([]byte, error) { return call(ctx, req) }})
+}
+
+// stored is what the lead of a part answers that has counted a record with one event.
+func stored(v dedup.Verdict) []byte { return pack.Bytes(pack.Uint(nil, 7), []byte{byte(v)}) }
+
+func oneEvent(id string) *Batch {
+	return &Batch{Items: []cloudevents.Item{{Event: usage.Event{Product: "calls", Source: "a", ID: id,
+		Value: usage.Int(5), HasValue: true}}}}
+}
+
+// TestHeld: what may be sent again waits while nobody leads its part, and its sender does not notice; what has neither
+// an id nor a producer does not, for it might be counted twice.
+func TestHeld(t *testing.T) {
+	away := errkind.New(errkind.Unavailable, "away")
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		r := newRouter(t, func(context.Context, []byte) ([]byte, error) {
+			if calls.Add(1) <= 30 {
+				return nil, away
+			}
+			return stored(dedup.New), nil
+		})
+		if out, err := r.Take(t.Context(), oneEvent("1")); err != nil || out.Accepted != 1 || calls.Load() != 31 {
+			t.Errorf("with an id: %+v %v after %d calls", out, err, calls.Load())
+		}
+		numbered := oneEvent("")
+		numbered.Producer, numbered.Epoch, numbered.Sequence = "p", 1, 1
+		calls.Store(20)
+		if out, err := r.Take(t.Context(), numbered); err != nil || out.Accepted != 1 || calls.Load() != 31 {
+			t.Errorf("with a producer: %+v %v after %d calls", out, err, calls.Load())
+		}
+		calls.Store(0)
+		if _, err := r.Take(t.Context(), oneEvent("")); !errkind.Is(err, errkind.Unavailable) || calls.Load() != 1 {
+			t.Errorf("with neither: %v after %d calls", err, calls.Load())
+		}
+		calls.Store(-1 << 20) // nobody takes over
+		began := time.Now()
+		if _, err := r.Take(t.Context(), oneEvent("1")); !errkind.Is(err, errkind.Unavailable) ||
+			time.Since(began) > holdLimit+time.Second {
+			t.Errorf("nobody takes over: %v after %s", err, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began = time.Now()
+		if _, err := r.Take(ctx, oneEvent("1")); !errkind.Is(err, errkind.Unavailable) || time.Since(began) > 2*time.Second {
+			t.Errorf("the sender has gone: %v after %s", err, time.Since(began))
+		}
+		if n := r.held.Load(); n != 0 {
+			t.Errorf("%d bytes are held when nobody waits", n)
+		}
+		r.held.Store(holdBytes)
+		calls.Store(0)
+		if _, err := r.Take(t.Context(), oneEvent("1")); !errkind.Is(err, errkind.Unavailable) || calls.Load() != 1 {
+			t.Errorf("no room to wait: %v after %d calls", err, calls.Load())
+		}
+	})
+}
+
+// TestNotHeld: what is wrong, or too much, is told at once.
+func TestNotHeld(t *testing.T) {
+	for _, kind := range []errkind.Kind{errkind.Overloaded, errkind.Invalid, errkind.TooLarge} {
+		calls := 0
+		r := newRouter(t, func(context.Context, []byte) ([]byte, error) { calls++; return nil, errkind.New(kind, "no") })
+		if _, err := r.Take(t.Context(), oneEvent("1")); !errkind.Is(err, kind) || calls != 1 {
+			t.Errorf("%v: %v after %d calls", kind, err, calls)
+		}
+	}
+	for name, reply := range map[string][]byte{"nothing": nil, "no verdicts": stored(dedup.New)[:1],
+		"two verdicts": pack.Bytes(pack.Uint(nil, 7), []byte{0, 0})} {
+		r := newRouter(t, func(context.Context, []byte) ([]byte, error) { return reply, nil })
+		if _, err := r.Take(t.Context(), oneEvent("1")); !errkind.Is(err, errkind.Internal) ||
+			!strings.Contains(err.Error(), "damaged") {
+			t.Errorf("an answer with %s: %v", name, err)
+		}
+	}
+}
+
+// FuzzServe: whatever another server sends, the lead of a part refuses it or hands it to its counter, which takes
+// nothing here as its log is not open.
+func FuzzServe(f *testing.F) {
+	var sent []byte
+	r := newRouter(f, func(_ context.Context, req []byte) ([]byte, error) {
+		sent = req
+		return nil, errkind.New(errkind.Invalid, "not now")
+	})
+	_, _ = r.Take(f.Context(), oneEvent("1"))
+	f.Add(sent)
+	f.Add(sent[:len(sent)/2])
+	f.Add(logrecord.Append(nil, &logrecord.Record{At: time.Unix(1, 0), Correction: &usage.Correction{ID: "1"}}))
+	closed := counter.New(counter.Config{})
+	f.Fuzz(func(t *testing.T, req []byte) {
+		reply, err := r.Serve(t.Context(), closed, req)
+		if err == nil || reply != nil {
+			t.Fatalf("%x: %x", req, reply)
+		}
+		if !errkind.Is(err, errkind.Invalid) && !errkind.Is(err, errkind.Unavailable) &&
+			!errkind.Is(err, errkind.TooLarge) && !errkind.Is(err, errkind.Corrupt) {
+			t.Fatalf("%x: %v", req, fmt.Sprintf("%T %[1]v", err))
+		}
+	})
+}
