@@ -32,6 +32,7 @@ type Response struct {
 type Raw struct {
 	Status      int // of HTTP; 0 is 200
 	ContentType string
+	Headers     []string // further ones: name, value, name, ...
 	Body        []byte
 	// Stream writes the body bit by bit in the place of Body, until it fails or what it shows has
 	// ended; flush sends what was written so far.

@@ -74,6 +74,7 @@ func (a *made) of(buf []byte, q *secrets.Request, r *task.Reply) {
 	switch {
 	case r.Raw != nil:
 		a.status, a.contentType, a.body = cmp.Or(r.Raw.Status, http.StatusOK), []string{r.Raw.ContentType}, r.Raw.Body
+		a.more = r.Raw.Headers
 	case r.Data == nil && r.Token == nil && len(r.Warnings) == 0 && r.Lease == nil && r.Wrap == nil:
 		a.status = cmp.Or(r.Status, http.StatusNoContent)
 	default:
@@ -111,7 +112,7 @@ func (a *made) failed(err error) {
 
 func (a *made) write(w http.ResponseWriter) {
 	for i := 0; i < len(a.more); i += 2 {
-		w.Header().Set(a.more[i], a.more[i+1])
+		w.Header().Add(a.more[i], a.more[i+1])
 	}
 	write(w, a.status, a.contentType, a.body)
 }

@@ -3,7 +3,6 @@ package pki
 import (
 	"crypto"
 	"crypto/x509"
-	"encoding/asn1"
 	"slices"
 	"strings"
 	"time"
@@ -103,6 +102,10 @@ func (c issuing) sign() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.signBy(r)
+}
+
+func (c issuing) signBy(r *role.Role) (*secrets.Response, error) {
 	csr, err := forms.DecodeRequest(c.f.String("csr"))
 	if err != nil {
 		return nil, err
@@ -184,30 +187,10 @@ func (c issuing) signVerbatim() (*secrets.Response, error) {
 		return nil, err
 	}
 	l.t.RawSubject = csr.RawSubject
-	for _, ext := range csr.Extensions {
-		switch {
-		case ext.Id.Equal(forms.OIDBasicConstraints):
-			if ca, err := isCA(ext.Value); err != nil || ca {
-				return nil, invalid("refusing to generate CA certificate")
-			}
-		case !slices.ContainsFunc(ownExtensions, ext.Id.Equal):
-			l.t.ExtraExtensions = append(l.t.ExtraExtensions, ext)
-		}
+	if l.t.ExtraExtensions, err = forms.Brought(csr); err != nil {
+		return nil, err
 	}
 	return c.finish(l, &forms.Names{Subject: csr.Subject}, csr.PublicKey, nil, form)
-}
-
-// ownExtensions are those that a request cannot bring: they are the issuer's to write.
-var ownExtensions = []asn1.ObjectIdentifier{{2, 5, 29, 14}, {2, 5, 29, 15}, {2, 5, 29, 30}, {2, 5, 29, 31},
-	{2, 5, 29, 35}, {2, 5, 29, 37}, {1, 3, 6, 1, 5, 5, 7, 1, 1}}
-
-func isCA(der []byte) (bool, error) {
-	var basic struct {
-		CA      bool `asn1:"optional"`
-		PathLen int  `asn1:"optional,default:-1"`
-	}
-	_, err := asn1.Unmarshal(der, &basic)
-	return basic.CA, err
 }
 
 // format is how an answer's certificates and keys are written.

@@ -1,9 +1,6 @@
 package pki
 
 import (
-	"crypto"
-	"crypto/x509"
-	"encoding/asn1"
 	"encoding/base64"
 	"net/http"
 	"slices"
@@ -102,29 +99,11 @@ func (c responder) asked(q *ocsp.Request) (*authority.CA, error) {
 		if i.KeyID == "" || !i.May("ocsp-signing") {
 			continue
 		}
-		name, key := hashOf(q.HashAlgorithm, i.X509().RawSubject), hashOf(q.HashAlgorithm, keyBits(i.X509()))
+		name, key := forms.Hash(q.HashAlgorithm, i.X509().RawSubject), forms.Hash(q.HashAlgorithm, forms.KeyBits(i.X509()))
 		if slices.Equal(name, q.IssuerNameHash) && slices.Equal(key, q.IssuerKeyHash) {
 			k, err := c.Key(i.KeyID)
 			return &authority.CA{Issuer: i, Key: k}, err
 		}
 	}
 	return nil, nil
-}
-
-func hashOf(h crypto.Hash, b []byte) []byte {
-	sum := h.New()
-	sum.Write(b)
-	return sum.Sum(nil)
-}
-
-// keyBits are the bits of the public key, which questions are about.
-func keyBits(cert *x509.Certificate) []byte {
-	var info struct {
-		Algorithm asn1.RawValue
-		Bits      asn1.BitString
-	}
-	if _, err := asn1.Unmarshal(cert.RawSubjectPublicKeyInfo, &info); err != nil {
-		return nil // parsed before: cannot be
-	}
-	return info.Bits.RightAlign()
 }

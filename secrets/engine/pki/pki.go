@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/kit/limit"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/engine/pki/acme"
 	"corbel.dev/corbel/secrets/engine/pki/authority"
 	"corbel.dev/corbel/secrets/engine/pki/revocation"
 	"corbel.dev/corbel/secrets/engine/pki/role"
@@ -35,6 +36,7 @@ type Engine struct {
 	tidies  record.Cache[*tidyConfig]
 	states  record.Cache[*tidyState]
 	book    revocation.Book
+	acme    acme.Server
 }
 
 // Config is what an engine is made of.
@@ -50,19 +52,20 @@ type Config struct {
 func New(cfg Config) *Engine { return &Engine{cfg: cfg, book: revocation.NewBook()} }
 
 var (
-	_ engine.Leaser = (*Engine)(nil)
-	_ engine.Tender = (*Engine)(nil)
+	_ engine.Leaser  = (*Engine)(nil)
+	_ engine.Tender  = (*Engine)(nil)
+	_ engine.Stepper = (*Engine)(nil)
 )
 
 // Special implements engine.Engine: what verifies certificates needs no token.
 func (*Engine) Special() engine.Special {
-	return engine.Special{Open: []string{"ca", "ca/pem", "ca_chain", "cert/*", "crl", "crl/pem", "crl/delta",
+	return engine.Special{Open: append(acme.Open(), "ca", "ca/pem", "ca_chain", "cert/*", "crl", "crl/pem", "crl/delta",
 		"crl/delta/pem", "issuers/", "ocsp", "ocsp/*",
 		"unified-crl", "unified-crl/pem", "unified-crl/delta", "unified-crl/delta/pem", "unified-ocsp", "unified-ocsp/*",
 		"issuer/+/json", "issuer/+/pem", "issuer/+/der", "issuer/+/crl", "issuer/+/crl/pem", "issuer/+/crl/der",
 		"issuer/+/crl/delta", "issuer/+/crl/delta/pem", "issuer/+/crl/delta/der",
 		"issuer/+/unified-crl", "issuer/+/unified-crl/pem", "issuer/+/unified-crl/der", "issuer/+/unified-crl/delta",
-		"issuer/+/unified-crl/delta/pem", "issuer/+/unified-crl/delta/der"},
+		"issuer/+/unified-crl/delta/pem", "issuer/+/unified-crl/delta/der"),
 		Protected: []string{"root", "root/sign-self-issued", "issuer/+/sign-self-issued"}}
 }
 
@@ -71,6 +74,9 @@ func (*Engine) Special() engine.Special {
 func (*Engine) Serial(r *secrets.Request) string {
 	if !r.Op.Writes() {
 		return ""
+	}
+	if key, is := acme.Serial(r.Rest); is {
+		return key
 	}
 	first, _, _ := strings.Cut(r.Rest, "/")
 	switch first {
@@ -112,6 +118,9 @@ type call struct {
 // Handle implements engine.Engine.
 func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Request) (*secrets.Response, error) {
 	c := &call{Context: ctx, e: e, view: view, r: r}
+	if resp, is, err := c.acme(); is {
+		return resp, err
+	}
 	path, table := strings.TrimSuffix(r.Rest, "/"), routes
 	if parts := strings.SplitN(path, "/", 3); parts[0] == "issuer" && len(parts) == 3 {
 		c.ref, path, table = parts[1], parts[2], ofIssuer

@@ -76,6 +76,9 @@ var routes = byFirst([]route{
 	{"config/urls", both(settings.readURLs, settings.writeURLs)},
 	{"config/cluster", both(settings.readCluster, settings.writeCluster)},
 	{"config/crl", both(crls.readConfig, crls.writeConfig)},
+	{"config/acme", both(acmeMount.readSettings, acmeMount.writeSettings)},
+	{"eab", lists(acmeMount.listEAB)},
+	{"eab/+", deletes(acmeMount.deleteEAB)},
 	{"config/auto-tidy", both(tidying.readAuto, tidying.writeAuto)},
 
 	{"ca", reads(issuers.der)},

@@ -12,6 +12,7 @@ import (
 
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/engine/pki/acme"
 	"corbel.dev/corbel/secrets/engine/pki/revocation"
 	"corbel.dev/corbel/secrets/engine/record"
 	"corbel.dev/corbel/secrets/storage"
@@ -111,7 +112,7 @@ func (e *Engine) Due(ctx context.Context, view engine.View, now time.Time) ([]*s
 	if s.State == running || (t.Enabled && now.Sub(s.LastAuto) >= t.Every) {
 		return []*secrets.Request{{Op: secrets.Update, Rest: "tidy"}}, nil
 	}
-	return nil, nil
+	return acme.Due(ctx, view, now)
 }
 
 // tidying takes away what has expired.
