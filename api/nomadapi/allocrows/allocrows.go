@@ -3,8 +3,10 @@
 package allocrows
 
 import (
+	"context"
 	"encoding/json"
 	"iter"
+	"time"
 
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
 	"corbel.dev/corbel/jobs"
@@ -28,15 +30,15 @@ func Rows() []nomadrows.Row {
 		{Methods: "GET", Path: "/v1/client/allocation/:alloc/stats", Right: any, Handle: stats},
 		{Methods: "GET", Path: "/v1/client/allocation/:alloc/checks", Right: any, Handle: checks},
 		{Methods: "GET PUT POST", Path: "/v1/client/allocation/:alloc/gc", Right: any, Handle: collect},
-		{Methods: "GET", Path: "/v1/client/allocation/:alloc/exec", Right: any, Handle: exec},
+		{Methods: "GET", Path: "/v1/client/allocation/:alloc/exec", Right: any, Stream: true, Handle: exec},
 		{Methods: "GET", Path: "/v1/client/stats", Right: nomadrows.NodeRead, Handle: hostStats},
 		{Methods: "GET PUT POST", Path: "/v1/client/gc", Right: nomadrows.NodeWrite, Handle: collectAll},
-		{Methods: "GET", Path: "/v1/client/fs/ls/:alloc", Right: any, Handle: ls},
-		{Methods: "GET", Path: "/v1/client/fs/stat/:alloc", Right: any, Handle: stat},
-		{Methods: "GET", Path: "/v1/client/fs/cat/:alloc", Right: any, Handle: cat},
-		{Methods: "GET", Path: "/v1/client/fs/readat/:alloc", Right: any, Handle: readAt},
-		{Methods: "GET", Path: "/v1/client/fs/stream/:alloc", Right: any, Handle: stream},
-		{Methods: "GET", Path: "/v1/client/fs/logs/:alloc", Right: any, Handle: logs},
+		{Methods: "GET", Path: "/v1/client/fs/ls/:alloc", Right: any, Stream: true, Handle: ls},
+		{Methods: "GET", Path: "/v1/client/fs/stat/:alloc", Right: any, Stream: true, Handle: stat},
+		{Methods: "GET", Path: "/v1/client/fs/cat/:alloc", Right: any, Stream: true, Handle: cat},
+		{Methods: "GET", Path: "/v1/client/fs/readat/:alloc", Right: any, Stream: true, Handle: readAt},
+		{Methods: "GET", Path: "/v1/client/fs/stream/:alloc", Right: any, Stream: true, Handle: stream},
+		{Methods: "GET", Path: "/v1/client/fs/logs/:alloc", Right: any, Stream: true, Handle: logs},
 	}
 }
 
@@ -88,15 +90,40 @@ func find(q *request, what nomadrows.Capability, missing string) (*jobs.Allocati
 	}
 	a := v.State().Allocation(id)
 	if a == nil { // it may be newer than what this server has
-		if v, err = q.Views.View(q.Ctx(), false); err != nil {
+		if a, err = await(q, id, v.State().Index()); err != nil {
 			return nil, err
 		}
-		a = v.State().Allocation(id)
 	}
 	if a == nil {
 		return nil, nomadrows.NotFound(missing)
 	}
 	return a, q.May(a.Job.Namespace, what)
+}
+
+// awaitLimit is how long a server that does not lead waits for an allocation that it does not know.
+const awaitLimit = 2 * time.Second
+
+// await is an allocation that this server did not know at index, nil where there is none.
+func await(q *request, id jobs.ID, index uint64) (*jobs.Allocation, error) {
+	v, err := q.Views.View(q.Ctx(), false)
+	switch {
+	case err == nil:
+		return v.State().Allocation(id), nil
+	case !errkind.Is(err, errkind.NotLeader):
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(q.Ctx(), awaitLimit)
+	defer cancel()
+	for {
+		q.Views.Wait(ctx, nomadrows.Watch{Table: nomadrows.Allocations, ID: id}, index)
+		if v, err = q.Views.View(q.Ctx(), true); err != nil {
+			return nil, err
+		}
+		if a := v.State().Allocation(id); a != nil || ctx.Err() != nil {
+			return a, nil
+		}
+		index = v.State().Index()
+	}
 }
 
 // unknown is what calls to nodes answer where there is no such allocation.

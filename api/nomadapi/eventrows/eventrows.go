@@ -20,7 +20,8 @@ type request = nomadrows.Request
 
 // Rows is the row of the stream.
 func Rows() []nomadrows.Row {
-	return []nomadrows.Row{{Methods: "GET", Path: "/v1/event/stream", Right: nomadrows.Anyone, Handle: stream}}
+	return []nomadrows.Row{{Methods: "GET", Path: "/v1/event/stream", Right: nomadrows.Anyone, Stream: true,
+		Handle: stream}}
 }
 
 // heartbeat is how often a line says that nothing happened.

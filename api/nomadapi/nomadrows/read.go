@@ -186,6 +186,8 @@ type Row struct {
 	Path    string
 	Right   Capability // in the request's namespace; Anyone where the handler asks itself
 	Own     bool       // answered by this process, whoever leads
+	// Stream answers come bit by bit, which cannot be passed on whole: the server that was asked gives them.
+	Stream bool
 	Handle  func(*Request) error
 }
 
@@ -222,7 +224,7 @@ func (m *Matcher) Serve(c *Core, w http.ResponseWriter, r *http.Request) {
 		if !allows(row.Methods, r.Method) {
 			continue
 		}
-		if !row.Own && c.Cluster.Forward(w, r, r.Method == http.MethodGet && q.stale()) {
+		if !row.Own && !row.Stream && c.Cluster.Forward(w, r, r.Method == http.MethodGet && q.stale()) {
 			return
 		}
 		q.Args = args
