@@ -188,7 +188,7 @@ type Row struct {
 	Own     bool       // answered by this process, whoever leads
 	// Stream answers come bit by bit, which cannot be passed on whole: the server that was asked gives them.
 	Stream bool
-	Handle  func(*Request) error
+	Handle func(*Request) error
 }
 
 // NewMatcher takes the rows; of two that fit, the first counts.
