@@ -95,9 +95,7 @@ func (r *reader) lockouts(k *Keys) {
 	for _, b := range k.Labelled("user_lockout") {
 		name := strings.ToLower(b.Type)
 		switch name {
-		case "all", "userpass", "approle":
-		case "ldap":
-			r.warn("user_lockout.ldap: has no effect: there is no such auth method")
+		case "all", "userpass", "approle", "ldap":
 		default:
 			r.fail("user_lockout: the type %q is unknown: all, userpass, approle or ldap", b.Type)
 		}

@@ -19,7 +19,8 @@ import (
 // openRoutes need no token. A path that joins them has to be written down here, and defended.
 var openRoutes = []string{
 	"sys/wrapping/unwrap", "sys/wrapping/rewrap", "sys/wrapping/lookup", "sys/replication/status",
-	"auth/userpass/login/status", "auth/approle/login", "auth/jwt/login", "auth/oidc/login", "auth/kubernetes/login",
+	"auth/userpass/login/status", "auth/ldap/login/status", "auth/approle/login", "auth/jwt/login", "auth/oidc/login",
+	"auth/kubernetes/login",
 	"auth/cert/login",
 	"ssh/public_key", "ssh/verify", // hosts ask: what to trust, and, once, whom a password that they were shown lets in
 	"auth/jwt/oidc/auth_url", "auth/jwt/oidc/callback", "auth/oidc/oidc/auth_url", "auth/oidc/oidc/callback",

@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/secrets/auth/cert"
 	"corbel.dev/corbel/secrets/auth/jwt"
 	"corbel.dev/corbel/secrets/auth/kubernetes"
+	"corbel.dev/corbel/secrets/auth/ldap"
 	"corbel.dev/corbel/secrets/auth/userpass"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/database"
@@ -69,6 +70,9 @@ func (m *Mounts) kinds() map[string]Kind {
 		}},
 		"userpass": {Login, func(e *mount.Entry, _ []byte) engine.Engine {
 			return &userpass.Engine{Hashing: m.Hashing, Lockout: &m.Lockout, Rules: m.lockoutRules(e), Mount: e.UUID}
+		}},
+		"ldap": {Login, func(e *mount.Entry, _ []byte) engine.Engine {
+			return ldap.New(&m.Lockout, m.lockoutRules(e), e.UUID)
 		}},
 		"jwt":  {Login, withKeys},
 		"oidc": {Login, withKeys}, // Vault's second name for it

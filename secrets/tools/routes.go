@@ -73,6 +73,12 @@ var engineRoutes = map[string]string{
 		users/{username}/password W
 		users/{username}/policies W
 		login/{username} W open`,
+	"ldap": `config RW
+		users L
+		users/{username} RWD
+		groups L
+		groups/{name} RWD
+		login/{username} W open`,
 	"approle": `role L
 		role/{role} RWD
 		role/{role}/role-id RW

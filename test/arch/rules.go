@@ -83,6 +83,7 @@ var doors = []struct {
 	{"github.com/jackc/pgx", []string{"secrets/storage/pgstore", "monitor/eventstore/pgevents", "secrets/engine/database",
 		"usage/counterstate/pgblobs"},
 		"the PostgreSQL backends, and the engine that makes its roles"},
+	{"github.com/go-ldap/ldap", []string{"secrets/auth/ldap"}, "directories are asked in one place"},
 	{"github.com/go-sql-driver/mysql", []string{"secrets/engine/database"}, "the engine that makes its users"},
 	{"google.golang.org/grpc", []string{"core/rpc", "api/xds", "bench"}, "linked only where gRPC is spoken"},
 	{"github.com/envoyproxy/go-control-plane", []string{"mesh/envoy"},
