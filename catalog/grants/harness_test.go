@@ -131,6 +131,15 @@ func links(names ...string) (all []acl.Link) {
 type verifier struct{}
 
 func (*verifier) Check(*acl.AuthMethod) error { return nil }
+func (*verifier) Begin(context.Context, *acl.AuthMethod, *Visit) (string, error) {
+	return "https://id.example/authorize", nil
+}
+
+func (v *verifier) End(ctx context.Context, m *acl.AuthMethod, b *Back) (Claims, map[string]string, error) {
+	c, err := v.Login(ctx, m, b.Code)
+	return c, map[string]string{"begun": "here"}, err
+}
+
 func (*verifier) Fields(*acl.AuthMethod) Claims {
 	return Claims{Vars: map[string]string{"value.team": "team"},
 		Selectable: map[string]any{"value": map[string]any{"team": "team"}, "list": map[string]any{"groups": []string{}}}}

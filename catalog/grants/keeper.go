@@ -3,6 +3,7 @@ package grants
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"regexp"
 	"time"
 
@@ -47,9 +48,24 @@ type Verifier interface {
 	Check(m *acl.AuthMethod) error
 	// Login returns what the credential says about its bearer, by the names that selectors use.
 	Login(ctx context.Context, m *acl.AuthMethod, credential string) (Claims, error)
+	// Begin keeps the login of a person and gives the address of the provider that their browser goes to.
+	Begin(ctx context.Context, m *acl.AuthMethod, v *Visit) (address string, err error)
+	// End returns what the provider says of a person who came back, and the Meta that the login was begun with.
+	End(ctx context.Context, m *acl.AuthMethod, b *Back) (Claims, map[string]string, error)
 	// Fields are the claims that a login with the method could have, for checking selectors.
 	Fields(m *acl.AuthMethod) Claims
 }
+
+// Visit begins the login of a person at a provider.
+type Visit struct {
+	Redirect string // where their browser comes back to
+	Nonce    string // known to who begins; shown to end it
+	Meta     map[string]string
+	From     netip.Addr // who asks
+}
+
+// Back is what a browser brought back.
+type Back struct{ State, Code, Nonce string }
 
 // Claims is what a credential says: Vars for the names in binding rules, Selectable for their selectors.
 type Claims struct {

@@ -164,6 +164,17 @@ func TestLogins(t *testing.T) {
 		!tok.Local || tok.ExpirationTime == nil || tok.Description != `token created via login: {"pod":"p"}` {
 		t.Errorf("%+v", tok)
 	}
+	if _, err := w.keeper.BeginLogin(t.Context(), "jwt", &Visit{}); err != nil {
+		t.Error(err)
+	}
+	browsed, err := w.keeper.EndLogin(t.Context(), "jwt", &Back{State: "s", Code: "good:blue"})
+	if w.must(err); browsed.Description != `token created via login: {"begun":"here"}` || browsed.AuthMethod != "jwt" {
+		t.Errorf("%+v", browsed)
+	}
+	_, err = w.keeper.EndLogin(t.Context(), "jwt", &Back{State: "s", Code: "bad"})
+	if !errkind.Is(err, errkind.Denied) {
+		t.Errorf("a code that is not good: %v", err)
+	}
 	_, err = w.keeper.Login(t.Context(), "jwt", "bad", nil)
 	says(t, err, errkind.Denied, "Permission denied")
 	_, err = w.keeper.Login(t.Context(), "nope", "good:blue", nil)
@@ -205,7 +216,7 @@ func TestBindingRulesAreChecked(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, typ := range []string{"", "oidc", "aws-iam"} {
+	for _, typ := range []string{"", "aws-iam"} {
 		if _, err := w.keeper.SetAuthMethod(t.Context(), acl.AuthMethod{Name: "x", Type: typ}, true); !errkind.Is(err,
 			errkind.Invalid) {
 			t.Errorf("%s: %v", typ, err)

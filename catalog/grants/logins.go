@@ -22,21 +22,76 @@ func (k *Keeper) Login(ctx context.Context, method, credential string, meta map[
 	case credential == "":
 		return nil, invalid("missing bearer token")
 	}
-	st := k.cfg.Store.State()
-	m := AuthMethodByName(st, method)
-	if m == nil || k.cfg.Verifier == nil {
-		return nil, errUnknown
+	st, m, err := k.methodFor(method)
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
 	defer cancel()
 	claims, err := k.cfg.Verifier.Login(ctx, m, credential)
 	if err != nil {
-		k.cfg.Logger.Info("a login was refused", "method", method, "err", err)
-		if errkind.Is(err, errkind.Denied) {
-			return nil, errkind.New(errkind.Denied, "Permission denied: "+errkind.Text(err))
-		}
+		return nil, k.refused(m, err)
+	}
+	return k.loggedIn(ctx, st, m, claims, meta)
+}
+
+func (k *Keeper) methodFor(name string) (*statestore.State, *acl.AuthMethod, error) {
+	st := k.cfg.Store.State()
+	m := AuthMethodByName(st, name)
+	if m == nil || k.cfg.Verifier == nil {
+		return nil, nil, errUnknown
+	}
+	return st, m, nil
+}
+
+// refused is why a login was, for the caller and for the log.
+func (k *Keeper) refused(m *acl.AuthMethod, err error) error {
+	k.cfg.Logger.Info("a login was refused", "method", m.Name, "err", err)
+	if errkind.Is(err, errkind.Denied) {
+		return errkind.New(errkind.Denied, "Permission denied: "+errkind.Text(err))
+	}
+	return err
+}
+
+// BeginLogin gives the address of the provider of a method that a person's browser goes to. It changes nothing that
+// is replicated: a login that waits while the leader changes begins anew.
+func (k *Keeper) BeginLogin(ctx context.Context, method string, v *Visit) (address string, err error) {
+	if method == "" {
+		return "", invalid("missing auth method")
+	}
+	_, m, err := k.methodFor(method)
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
+	defer cancel()
+	return k.cfg.Verifier.Begin(ctx, m, v)
+}
+
+// EndLogin trades what a browser brought back for a token with what the binding rules give.
+func (k *Keeper) EndLogin(ctx context.Context, method string, b *Back) (*acl.Token, error) {
+	switch {
+	case method == "":
+		return nil, invalid("missing auth method")
+	case b.State == "" || b.Code == "":
+		return nil, invalid("missing State or Code")
+	}
+	st, m, err := k.methodFor(method)
+	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
+	defer cancel()
+	claims, meta, err := k.cfg.Verifier.End(ctx, m, b)
+	if err != nil {
+		return nil, k.refused(m, err)
+	}
+	return k.loggedIn(ctx, st, m, claims, meta)
+}
+
+// loggedIn makes the token of a login.
+func (k *Keeper) loggedIn(ctx context.Context, st *statestore.State, m *acl.AuthMethod, claims Claims,
+	meta map[string]string) (*acl.Token, error) {
 	g, err := k.earned(st, m, claims)
 	if err != nil {
 		return nil, err

@@ -61,11 +61,8 @@ func (k *Keeper) checkMethod(in *acl.AuthMethod) error {
 	switch {
 	case in.Type == "":
 		return invalid("Invalid Auth Method: no Type is set")
-	case in.Type == "oidc":
-		return invalid("Invalid Auth Method: Type oidc needs a browser login, which is an enterprise feature; use jwt " +
-			"with OIDCDiscoveryURL")
 	case !slices.Contains(methodTypes, in.Type):
-		return invalid("Invalid Auth Method: Type should be one of: [jwt kubernetes]")
+		return invalid("Invalid Auth Method: Type should be one of: %v", methodTypes)
 	}
 	if in.TokenLocality == "" {
 		in.TokenLocality = acl.LocalityLocal

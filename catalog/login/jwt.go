@@ -29,6 +29,7 @@ type jwtConfig struct {
 	ExpirationLeeway     acl.Duration
 	NotBeforeLeeway      acl.Duration
 	ClockSkewLeeway      acl.Duration
+	browserConfig
 
 	keys []any
 	algs []jwks.Algorithm
@@ -38,6 +39,9 @@ func jwtConfigOf(m *acl.AuthMethod) (*jwtConfig, error) {
 	c := &jwtConfig{}
 	if err := decodeConfig(m, c); err != nil {
 		return nil, err
+	}
+	if field := c.used(); field != "" && m.Type == "jwt" {
+		return nil, fmt.Errorf("Config: %s is for methods of type \"oidc\" alone", field)
 	}
 	sources := 0
 	if len(c.JWTValidationPubKeys) > 0 {
@@ -132,8 +136,7 @@ func (v *Verifier) verified(ctx context.Context, c *jwtConfig, token *jwks.Token
 	if len(c.keys) > 0 {
 		return token.SignedBy(c.keys)
 	}
-	said, issuer, err := v.keys.Verify(ctx, jwks.Source{URL: c.JWKSURL, CA: c.JWKSCACert, Discovery: c.OIDCDiscoveryURL,
-		DiscoveryCA: c.OIDCDiscoveryCACert}, token)
+	said, issuer, err := v.keys.Verify(ctx, c.source(), token)
 	if err == nil && c.OIDCDiscoveryURL != "" && c.BoundIssuer == "" {
 		c.BoundIssuer = issuer
 	}

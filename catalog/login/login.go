@@ -1,5 +1,6 @@
 // Package login checks the credentials of other systems that are traded for tokens: JWTs
-// (by given keys, a JWKS address or OIDC discovery) and Kubernetes service account tokens
+// (by given keys, a JWKS address or OIDC discovery), what an OIDC provider says of a person whose browser
+// was sent there, and Kubernetes service account tokens
 // (by asking the cluster's TokenReview).
 //
 // A Verifier keeps fetched keys for a while and asks for them again when a token names one
@@ -18,12 +19,14 @@ import (
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/jwks"
+	"corbel.dev/corbel/kit/oidc"
 )
 
 // Verifier implements grants.Verifier. Make it with New.
 type Verifier struct {
 	clock clock.Clock
 	keys  *jwks.Keys
+	begun oidc.Pendings // the logins of browsers, of all methods
 }
 
 var _ grants.Verifier = (*Verifier)(nil)
@@ -42,6 +45,8 @@ func (v *Verifier) Check(m *acl.AuthMethod) error {
 	switch m.Type {
 	case "jwt":
 		_, err = jwtConfigOf(m)
+	case "oidc":
+		_, err = oidcConfigOf(m)
 	case "kubernetes":
 		_, err = kubernetesConfigOf(m)
 	default:
@@ -56,7 +61,7 @@ func (v *Verifier) Check(m *acl.AuthMethod) error {
 // Fields implements grants.Verifier.
 func (v *Verifier) Fields(m *acl.AuthMethod) grants.Claims {
 	switch m.Type {
-	case "jwt":
+	case "jwt", "oidc":
 		if c, err := jwtConfigOf(m); err == nil {
 			return c.fields()
 		}
@@ -77,6 +82,9 @@ func (v *Verifier) Login(ctx context.Context, m *acl.AuthMethod, credential stri
 		return v.jwt(ctx, m, credential)
 	case "kubernetes":
 		return v.kubernetes(ctx, m, credential)
+	case "oidc":
+		return grants.Claims{}, errkind.Errorf(errkind.Invalid, "auth method %q is of type \"oidc\": a login begins at "+
+			"/v1/acl/oidc/auth-url, with a browser", m.Name)
 	}
 	return grants.Claims{}, errkind.Errorf(errkind.Invalid, "auth method %q has the type %q, which is not known",
 		m.Name, m.Type)

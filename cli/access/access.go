@@ -156,7 +156,7 @@ func setAgentToken(e *command.Env) *cobra.Command {
 // Login builds `login`.
 func Login(e *command.Env, c *cobra.Command) {
 	var d command.Dial
-	var method, kind, bearerFile, sink string
+	var method, kind, listen, bearerFile, sink string
 	var meta []string
 	var browser browserLogin
 	c.Args = command.Between(0, 0, "no arguments")
@@ -166,15 +166,19 @@ func Login(e *command.Env, c *cobra.Command) {
 			"(VAULT_ADDR) and, as an API key, at the\nmonitor (CORBEL_MONITOR_ADDR), and kept for those that know it. It is " +
 			"shown to nobody else.\n\nWith --method alone, the browser is sent to the OIDC provider of that auth method of " +
 			"the secrets\nplane, and the token that comes of it is kept.\n\nWith --bearer-token-file, that proof is " +
-			"exchanged at the auth method of the catalog, and the token\nis kept, or written to --token-sink-file.\n\n" +
+			"exchanged at the auth method of the catalog, and the token\nis kept, or written to --token-sink-file. " +
+			"With --type oidc, the browser is sent to the\nprovider of that method of the catalog instead.\n\n" +
 			"  corbel login --token-file token\n  corbel login --method oidc\n" +
-			"  corbel login --method ci --bearer-token-file jwt\n  corbel logout --kept"
+			"  corbel login --method ci --bearer-token-file jwt\n  corbel login --method sso --type oidc\n" +
+			"  corbel logout --kept"
 		browser.flags(c)
 	}
 	d.Flags(e, c)
 	f := c.Flags()
 	f.StringVar(&method, "method", "", "name of the auth method")
-	f.StringVar(&kind, "type", "", "no effect: the method knows its type")
+	f.StringVar(&kind, "type", "", "oidc logs in with the browser at that type's method of the catalog; others have no effect")
+	f.StringVar(&listen, "oidc-callback-listen-addr", "localhost:8550",
+		"address of this machine that the browser comes back to, for --type oidc")
 	f.StringVar(&bearerFile, "bearer-token-file", "", "file that holds the proof of identity")
 	f.StringVar(&sink, "token-sink-file", "", "file that the secret is written to, for its owner alone")
 	f.StringArrayVar(&meta, "meta", nil, "name=value to keep with the token (repeat)")
@@ -182,20 +186,16 @@ func Login(e *command.Env, c *cobra.Command) {
 		if !e.Consul && method == "" && bearerFile == "" && sink == "" {
 			return keepToken(c.Context(), e, &d)
 		}
-		if !e.Consul && bearerFile == "" && sink == "" {
+		if !e.Consul && kind == "" && bearerFile == "" && sink == "" {
 			return browser.run(c.Context(), e, method)
 		}
-		if method == "" || bearerFile == "" || sink == "" && e.Consul {
+		if method == "" || bearerFile == "" && kind != typeOIDC || sink == "" && e.Consul {
 			return command.Usagef("login needs --method, --bearer-token-file%s", e.Words("", " and --token-sink-file"))
 		}
+		if kind == typeOIDC && bearerFile != "" {
+			return command.Usagef("--bearer-token-file is for methods of other types: --type oidc logs in with the browser")
+		}
 		pairs, err := command.Pairs("meta", meta)
-		if err != nil {
-			return err
-		}
-		bearer, err := client.ReadToken(bearerFile)
-		if err == nil && bearer == "" {
-			err = fmt.Errorf("%s is empty: it must hold the proof of identity", bearerFile)
-		}
 		if err != nil {
 			return err
 		}
@@ -204,9 +204,14 @@ func Login(e *command.Env, c *cobra.Command) {
 			return err
 		}
 		var token client.Token
-		body := map[string]any{"AuthMethod": method, "BearerToken": bearer, "Meta": pairs}
 		q := client.Query{Datacenter: d.Q.Datacenter}
-		if err := cl.Send(c.Context(), http.MethodPost, "/v1/acl/login", q.Values(), body, &token); err != nil {
+		if kind == typeOIDC {
+			at := catalogBrowser{method: method, listen: listen, meta: pairs, print: browser.print}
+			err = at.run(c.Context(), e, cl, q, &token)
+		} else {
+			err = byBearer(c.Context(), cl, q, method, bearerFile, pairs, &token)
+		}
+		if err != nil {
 			return err
 		}
 		keep := func() error { return writeSecret(sink, token.SecretID) }
@@ -220,6 +225,20 @@ func Login(e *command.Env, c *cobra.Command) {
 		}
 		return nil
 	}
+}
+
+// byBearer exchanges a proof of identity for a token.
+func byBearer(ctx context.Context, cl *client.Client, q client.Query, method, file string, meta map[string]string,
+	token *client.Token) error {
+	bearer, err := client.ReadToken(file)
+	if err == nil && bearer == "" {
+		err = fmt.Errorf("%s is empty: it must hold the proof of identity", file)
+	}
+	if err != nil {
+		return err
+	}
+	body := map[string]any{"AuthMethod": method, "BearerToken": bearer, "Meta": meta}
+	return cl.Send(ctx, http.MethodPost, "/v1/acl/login", q.Values(), body, token)
 }
 
 // writeSecret replaces the file as a whole: a reader sees the old secret or the new one.

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"strconv"
 
 	"corbel.dev/corbel/cli/browserlogin"
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/keptlogin"
+	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/client/vault"
 	"github.com/spf13/cobra"
 )
@@ -77,4 +79,41 @@ func (b *browserLogin) run(ctx context.Context, e *command.Env, method string) e
 		return errors.Join(err, ended)
 	}
 	return e.Printf("Logged in at the %s of %s\n", keptlogin.Secrets, cfg.Address)
+}
+
+// typeOIDC is the type of auth methods that log in with a browser.
+const typeOIDC = "oidc"
+
+// catalogBrowser logs in at an OIDC provider, by a method of the catalog.
+type catalogBrowser struct {
+	method, listen string
+	meta           map[string]string
+	print          bool // open no browser
+}
+
+func (b *catalogBrowser) run(ctx context.Context, e *command.Env, cl *client.Client, q client.Query,
+	token *client.Token) error {
+	host, _, err := net.SplitHostPort(b.listen)
+	if err != nil {
+		return command.Usagef("--oidc-callback-listen-addr %q must be host:port", b.listen)
+	}
+	place, err := browserlogin.Listen(ctx, b.listen)
+	if err != nil {
+		return fmt.Errorf("%w: name another address with --oidc-callback-listen-addr", err)
+	}
+	defer place.Close()
+	nonce := rand.Text()
+	var begun struct{ AuthURL string }
+	err = cl.Send(ctx, http.MethodPost, "/v1/acl/oidc/auth-url", q.Values(), map[string]any{"AuthMethod": b.method,
+		"RedirectURI": "http://" + net.JoinHostPort(host, place.Port()) + browserlogin.Path, "ClientNonce": nonce,
+		"Meta": b.meta}, &begun)
+	if err != nil {
+		return err
+	}
+	back, err := place.Go(ctx, e.Err, begun.AuthURL, !b.print)
+	if err != nil {
+		return err
+	}
+	return cl.Send(ctx, http.MethodPost, "/v1/acl/oidc/callback", q.Values(), map[string]any{"AuthMethod": b.method,
+		"State": back.State, "Code": back.Code, "ClientNonce": nonce}, token)
 }

@@ -199,3 +199,116 @@ func TestPageLoginAtAMethodOfTheCatalog(t *testing.T) {
 		t.Errorf("the token lives on after the logout: %s", text)
 	}
 }
+
+// TestLoginsAtAProviderOfTheCatalog: an auth method of type oidc gives tokens to people, through the page and through
+// the command line of both names, and the provider's secret stays with the servers.
+func TestLoginsAtAProviderOfTheCatalog(t *testing.T) {
+	p := jwkstest.New(t, "RS256").Provider("corbel", "shared secret")
+	p.Info = map[string]any{"sub": "ann", "team": "people"}
+	d := newDev(t, "--hcl", `acl { default_policy = "deny" }`)
+	d.start()
+	type object map[string]any
+	for _, w := range []struct {
+		path string
+		body object
+	}{
+		{"/v1/acl/policy", object{"Name": "people", "Rules": `key_prefix "app/" { policy = "read" }`}},
+		{"/v1/acl/auth-method", object{"Name": "sso", "Type": "oidc", "DisplayName": "The house", "Config": object{
+			"OIDCDiscoveryURL": p.URL, "OIDCDiscoveryCACert": p.CA, "OIDCClientID": "corbel",
+			"OIDCClientSecret":    "shared secret",
+			"AllowedRedirectURIs": []string{d.base() + "/ui/oidc/callback", "http://localhost:8550/oidc/callback"},
+			"ClaimMappings":       object{"team": "team"}}}},
+		{"/v1/acl/binding-rule", object{"AuthMethod": "sso", "BindType": "policy", "BindName": "${value.team}"}},
+	} {
+		text, err := json.Marshal(w.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		polltest.NoError(t, time.Minute, func() error {
+			_, err := ask(d.base(), "PUT", "/ui/api/as/catalog"+w.path, string(text))
+			return err
+		}, "%s", w.path)
+	}
+	ann := &http.Client{}
+	ann.Jar, _ = cookiejar.New(nil) // it fails never
+	do := func(method, path, body string) string {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, d.base()+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := ann.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode/100 != 2 {
+			t.Fatalf("%s %s: %s, %s, %v", method, path, res.Status, text, err)
+		}
+		return string(text)
+	}
+	// The page learns of a new method within its quarter of a minute.
+	polltest.Until(t, func() bool {
+		return strings.Contains(do("GET", "/ui/api/logins", ""), `{"id":"catalog:sso","name":"The house"}`)
+	}, "the method on the form")
+	var begun struct{ Address string }
+	text := do("POST", "/ui/api/login/begin", `{"method":"catalog:sso","origin":"`+d.base()+`"}`)
+	if err := json.Unmarshal([]byte(text), &begun); err != nil {
+		t.Fatal(err)
+	}
+	back := p.Browse(begun.Address)
+	if !strings.HasPrefix(back.String(), d.base()+"/ui/oidc/callback?") {
+		t.Fatalf("the provider sends the browser to %s", back)
+	}
+	do("POST", "/ui/api/login/end", `{"state":"`+back.Query().Get("state")+`","code":"`+back.Query().Get("code")+`"}`)
+	if self := do("GET", "/ui/api/as/catalog/v1/acl/token/self", ""); !strings.Contains(self, `"Name": "people"`) ||
+		!strings.Contains(self, `"AuthMethod": "sso"`) {
+		t.Errorf("its token is %s", self)
+	}
+	sink := t.TempDir() + "/token"
+	login := exec.CommandContext(t.Context(), filepath.Join(binDir, "corbel"), "consul", "login", "-type=oidc",
+		"-method=sso", "-oidc-callback-listen-addr=localhost:0", "-token-sink-file="+sink)
+	login.Env = append(os.Environ(), "CONSUL_HTTP_ADDR="+d.base(), "PATH=") // opens no browser
+	says, err := login.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := login.Start(); err != nil {
+		t.Fatal(err)
+	}
+	link, told, lines := "", "", bufio.NewScanner(says)
+	for link == "" && lines.Scan() {
+		told += lines.Text() + "\n"
+		link = regexp.MustCompile(`https://\S+`).FindString(lines.Text())
+	}
+	if link == "" {
+		t.Fatalf("the command names no address: %s", told)
+	}
+	res, err := http.Get(p.Browse(link).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	_, _ = io.Copy(io.Discard, says)
+	if err := login.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	secret, err := os.ReadFile(sink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), "GET", d.base()+"/v1/acl/token/self", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Consul-Token", string(secret))
+	res, err = http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if self, err := io.ReadAll(res.Body); err != nil || !strings.Contains(string(self), `"AuthMethod": "sso"`) {
+		t.Errorf("the command line's token is %s, %v", self, err)
+	}
+}

@@ -26,6 +26,9 @@ func (al *Rows) Routes() []rows.Row {
 	return []rows.Row{
 		rows.Write("PUT", "/v1/acl/bootstrap", acl.NoResource, al.aclBootstrap).ForAnyone(),
 		rows.Write("POST", "/v1/acl/login", acl.NoResource, al.aclLogin).ForAnyone(),
+		rows.Write("POST", "/v1/acl/oidc/auth-url", acl.NoResource, al.oidcBegin).ForAnyone(),
+		rows.Write("POST", "/v1/acl/oidc/callback", acl.NoResource, al.oidcEnd).ForAnyone(),
+		rows.Read("GET", "/v1/internal/ui/oidc-auth-methods", acl.NoResource, al.oidcMethods),
 		rows.Write("POST", "/v1/acl/logout", acl.NoResource, al.aclLogout),
 		rows.Read("GET", "/v1/acl/replication", acl.NoResource, al.aclReplication),
 		rows.Write("PUT", "/v1/acl/token", acl.ACL, set(al, createToken)),

@@ -40,16 +40,7 @@ func byMethod(ctx context.Context, ask *planeasker.Asker, c *uiapi.Credentials, 
 	if c.Token == "" {
 		return errkind.New(errkind.Invalid, "token: a login at an auth method needs the token (JWT) that it takes")
 	}
-	var made struct{ SecretID, Description string }
-	err := ask.Send(ctx, &uiapi.Person{Remote: p.Remote}, http.MethodPost, "catalog", "/v1/acl/login",
-		map[string]string{"AuthMethod": c.Method, "BearerToken": c.Token}, &made)
-	if err == nil && made.SecretID == "" {
-		err = errkind.New(errkind.Denied, "the login gave no token")
-	}
-	if err == nil {
-		p.Catalog, p.Name, p.Made = made.SecretID, c.Method, true
-	}
-	return err
+	return tokenOf(ctx, ask, "/v1/acl/login", map[string]string{"AuthMethod": c.Method, "BearerToken": c.Token}, c.Method, p)
 }
 
 // leave gives back the tokens that a login made, when its person logs out.

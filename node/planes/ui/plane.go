@@ -71,7 +71,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	u.clusters = clusters{ask: &u.ask, far: &u.far, web: u.monitor, http: farClient(), own: u.dcs.own, now: d.Clock.Now}
 	api := uiapi.New(uiapi.Config{Clock: d.Clock, Keep: kept(d), Login: u.login, Open: u.open, Topics: u.topics(),
 		Search: u.search, Planes: u.ask.Planes, About: u.about,
-		Browser: &secretlogin.Providers{Ask: &u.ask}, Leave: leave(&u.ask)})
+		Browser: &browsers{Providers: secretlogin.Providers{Ask: &u.ask}}, Leave: leave(&u.ask)})
 	mux := http.NewServeMux()
 	mux.Handle("/ui/api/", api)
 	mux.Handle("/", ui.Handler())

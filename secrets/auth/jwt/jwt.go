@@ -15,6 +15,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/jwks"
+	"corbel.dev/corbel/kit/oidc"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/engine"
@@ -24,7 +25,7 @@ import (
 type Engine struct {
 	Keys *jwks.Keys
 
-	begun pendings
+	begun oidc.Pendings
 }
 
 var _ engine.Renewer = (*Engine)(nil)

@@ -1,4 +1,4 @@
-package jwt
+package oidc
 
 import (
 	"net/netip"
@@ -8,10 +8,10 @@ import (
 
 // TestPendingLoginsShareTheirRoom: whoever begins logins without end pushes out their own, not those of others.
 func TestPendingLoginsShareTheirRoom(t *testing.T) {
-	var b pendings
+	var b Pendings
 	now := time.Unix(1000, 0)
 	begin := func(from string) string {
-		return b.add(&pending{from: netip.MustParseAddr(from), at: now})
+		return b.Add(&Pending{From: netip.MustParseAddr(from), At: now})
 	}
 	honest := []string{begin("10.0.0.1"), begin("10.0.0.2"), begin("2001:db8::1")}
 	var flood string
@@ -22,13 +22,13 @@ func TestPendingLoginsShareTheirRoom(t *testing.T) {
 		t.Errorf("%d logins wait, %d by state, of %d", b.order.Len(), len(b.kept), len(b.counts))
 	}
 	for _, state := range append(honest, flood) {
-		if b.take(state, now) == nil || b.take(state, now) != nil {
+		if b.Take(state, now) == nil || b.Take(state, now) != nil {
 			t.Errorf("%s is taken once", state)
 		}
 	}
 	old := begin("10.0.0.1")
 	now = now.Add(pendingFor)
-	if b.take(old, now) != nil || begin("10.0.0.1") == "" || b.order.Len() != 1 {
+	if b.Take(old, now) != nil || begin("10.0.0.1") == "" || b.order.Len() != 1 {
 		t.Errorf("%d wait after their time", b.order.Len())
 	}
 }

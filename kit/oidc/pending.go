@@ -1,4 +1,4 @@
-package jwt
+package oidc
 
 import (
 	"container/list"
@@ -8,12 +8,16 @@ import (
 	"time"
 )
 
-// pending is a login that waits for its browser.
-type pending struct {
-	role, redirect          string
-	client, nonce, verifier string
-	at                      time.Time
-	from                    netip.Addr // who began it
+// Pending is a login that waits for its browser.
+type Pending struct {
+	For      string            // the role or the method that it is of
+	Redirect string            // where the browser comes back to
+	Client   string            // the nonce of who began it, which ends it too
+	Meta     map[string]string // what the caller wants to have again at its end
+	At       time.Time
+	From     netip.Addr // who began it
+
+	nonce, verifier string
 }
 
 const (
@@ -21,10 +25,10 @@ const (
 	pendingMost = 10_000          // some 5 MB; beyond that whoever has begun the most loses the oldest
 )
 
-// pendings are the logins of a mount that wait. They are in memory: one that waits while the active server changes
+// Pendings are the logins that wait. They are in memory: one that waits while the active server changes
 // begins anew. Anybody may begin one, so that room is shared by addresses: who begins many pushes out their own.
 // Safe for concurrent use; the zero value is ready.
-type pendings struct {
+type Pendings struct {
 	mu     sync.Mutex
 	kept   map[string]*list.Element // by state
 	order  list.List                // of *begun, the oldest first
@@ -32,7 +36,7 @@ type pendings struct {
 }
 
 type begun struct {
-	*pending
+	*Pending
 	state string
 	who   netip.Prefix
 }
@@ -48,16 +52,16 @@ func origin(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// add keeps a login and gives its state.
-func (b *pendings) add(p *pending) (state string) {
-	one := &begun{p, "st_" + rand.Text(), origin(p.from)}
+// Add keeps a login and gives its state.
+func (b *Pendings) Add(p *Pending) (state string) {
+	one := &begun{p, "st_" + rand.Text(), origin(p.From)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.kept == nil {
 		b.kept, b.counts = map[string]*list.Element{}, map[netip.Prefix]int{}
 	}
 	for first := b.order.Front(); first != nil &&
-		p.at.Sub(first.Value.(*begun).at) >= pendingFor; first = b.order.Front() {
+		p.At.Sub(first.Value.(*begun).At) >= pendingFor; first = b.order.Front() {
 		b.drop(first)
 	}
 	b.kept[one.state] = b.order.PushBack(one)
@@ -69,7 +73,7 @@ func (b *pendings) add(p *pending) (state string) {
 }
 
 // busiest is who has begun the most; of several the one who just did.
-func (b *pendings) busiest(who netip.Prefix) netip.Prefix {
+func (b *Pendings) busiest(who netip.Prefix) netip.Prefix {
 	most := b.counts[who]
 	for other, n := range b.counts {
 		if n > most {
@@ -79,7 +83,7 @@ func (b *pendings) busiest(who netip.Prefix) netip.Prefix {
 	return who
 }
 
-func (b *pendings) oldest(who netip.Prefix) *list.Element {
+func (b *Pendings) oldest(who netip.Prefix) *list.Element {
 	for e := b.order.Front(); e != nil; e = e.Next() {
 		if e.Value.(*begun).who == who {
 			return e
@@ -88,7 +92,7 @@ func (b *pendings) oldest(who netip.Prefix) *list.Element {
 	return b.order.Front()
 }
 
-func (b *pendings) drop(e *list.Element) {
+func (b *Pendings) drop(e *list.Element) {
 	one := b.order.Remove(e).(*begun)
 	delete(b.kept, one.state)
 	if b.counts[one.who]--; b.counts[one.who] == 0 {
@@ -96,17 +100,17 @@ func (b *pendings) drop(e *list.Element) {
 	}
 }
 
-// take gives the login of a state, once; nil where there is none, or its time is over.
-func (b *pendings) take(state string, now time.Time) *pending {
+// Take gives the login of a state, once; nil where there is none, or its time is over.
+func (b *Pendings) Take(state string, now time.Time) *Pending {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.kept[state]
 	if e == nil {
 		return nil
 	}
-	p := e.Value.(*begun).pending
+	p := e.Value.(*begun).Pending
 	b.drop(e)
-	if now.Sub(p.at) >= pendingFor {
+	if now.Sub(p.At) >= pendingFor {
 		return nil
 	}
 	return p
