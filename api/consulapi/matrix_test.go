@@ -208,7 +208,8 @@ var matrix = map[string]cell{
 	"PUT /v1/acl/bootstrap": {tokenless: true, refuses: 403},
 	"POST /v1/acl/login": {body: `{"AuthMethod":"m","BearerToken":"t"}`, tokenless: true,
 		refuses: 403},
-	"POST /v1/acl/oidc/auth-url":            {body: `{"AuthMethod":"m","RedirectURI":"https://a/b"}`, tokenless: true, refuses: 403},
+	"POST /v1/acl/oidc/auth-url": {body: `{"AuthMethod":"m","RedirectURI":"https://a/b"}`, tokenless: true,
+		refuses: 403},
 	"POST /v1/acl/oidc/callback":            {body: `{"AuthMethod":"m","State":"s","Code":"c"}`, tokenless: true, refuses: 403},
 	"GET /v1/internal/ui/oidc-auth-methods": {Open: true},
 	"POST /v1/acl/logout":                   {Open: true, refuses: 403},
@@ -256,9 +257,11 @@ type acceptAll struct{}
 
 func (acceptAll) Check(*acl.AuthMethod) error { return nil }
 
-func (acceptAll) Begin(context.Context, *acl.AuthMethod, *grants.Visit) (string, error) { return "", nil }
+func (acceptAll) Begin(context.Context, *acl.AuthMethod, *grants.Visit) (string, error) {
+	return "", errRefusedHere
+}
 func (acceptAll) End(context.Context, *acl.AuthMethod, *grants.Back) (grants.Claims, map[string]string, error) {
-	return grants.Claims{}, nil, nil
+	return grants.Claims{}, nil, errRefusedHere
 }
 func (acceptAll) Fields(*acl.AuthMethod) grants.Claims { return grants.Claims{} }
 
