@@ -61,7 +61,8 @@ func oidcConfigOf(m *acl.AuthMethod) (*jwtConfig, error) {
 	case c.BoundIssuer != "":
 		return nil, errors.New("Config: BoundIssuer must not be set for type \"oidc\": the issuer is the discovered one")
 	case c.ExpirationLeeway != 0 || c.NotBeforeLeeway != 0 || c.ClockSkewLeeway != 0:
-		return nil, errors.New("Config: ExpirationLeeway, NotBeforeLeeway and ClockSkewLeeway must not be set for type \"oidc\"")
+		return nil, errors.New("Config: ExpirationLeeway, NotBeforeLeeway and ClockSkewLeeway must not be set for type " +
+			"\"oidc\"")
 	case b.OIDCClientAssertion != nil:
 		return nil, errors.New("Config: OIDCClientAssertion: clients that sign are not supported: use OIDCClientSecret")
 	case b.OIDCClientID == "" || b.OIDCClientSecret == "":
@@ -157,7 +158,8 @@ func (v *Verifier) End(ctx context.Context, m *acl.AuthMethod, back *grants.Back
 	}
 	said, err := v.verified(ctx, c, token)
 	if err == nil {
-		err = p.Vouched(said, oidc.Bounds{Client: c.OIDCClientID, Issuer: issuer, Audiences: c.BoundAudiences}, v.clock.Now())
+		bounds := oidc.Bounds{Client: c.OIDCClientID, Issuer: issuer, Audiences: c.BoundAudiences}
+		err = p.Vouched(said, bounds, v.clock.Now())
 	}
 	if err == nil {
 		_, err = c.client().More(ctx, ends, got.Access, said)

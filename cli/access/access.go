@@ -153,6 +153,17 @@ func setAgentToken(e *command.Env) *cobra.Command {
 		})
 }
 
+const loginHelp = "Keep a token for the commands that follow, in the user's config folder, for its owner alone; or\n" +
+	"exchange a proof of identity for a token with --method.\n\nThe token is tried at the catalog, the secrets plane " +
+	"(VAULT_ADDR) and, as an API key, at the\nmonitor (CORBEL_MONITOR_ADDR), and kept for those that know it. It is " +
+	"shown to nobody else.\n\nWith --method alone, the browser is sent to the OIDC provider of that auth method of " +
+	"the secrets\nplane, and the token that comes of it is kept.\n\nWith --bearer-token-file, that proof is " +
+	"exchanged at the auth method of the catalog, and the token\nis kept, or written to --token-sink-file. " +
+	"With --type oidc, the browser is sent to the\nprovider of that method of the catalog instead.\n\n" +
+	"  corbel login --token-file token\n  corbel login --method oidc\n" +
+	"  corbel login --method ci --bearer-token-file jwt\n  corbel login --method sso --type oidc\n" +
+	"  corbel logout --kept"
+
 // Login builds `login`.
 func Login(e *command.Env, c *cobra.Command) {
 	var d command.Dial
@@ -161,22 +172,13 @@ func Login(e *command.Env, c *cobra.Command) {
 	var browser browserLogin
 	c.Args = command.Between(0, 0, "no arguments")
 	if !e.Consul {
-		c.Long = "Keep a token for the commands that follow, in the user's config folder, for its owner alone; or\n" +
-			"exchange a proof of identity for a token with --method.\n\nThe token is tried at the catalog, the secrets plane " +
-			"(VAULT_ADDR) and, as an API key, at the\nmonitor (CORBEL_MONITOR_ADDR), and kept for those that know it. It is " +
-			"shown to nobody else.\n\nWith --method alone, the browser is sent to the OIDC provider of that auth method of " +
-			"the secrets\nplane, and the token that comes of it is kept.\n\nWith --bearer-token-file, that proof is " +
-			"exchanged at the auth method of the catalog, and the token\nis kept, or written to --token-sink-file. " +
-			"With --type oidc, the browser is sent to the\nprovider of that method of the catalog instead.\n\n" +
-			"  corbel login --token-file token\n  corbel login --method oidc\n" +
-			"  corbel login --method ci --bearer-token-file jwt\n  corbel login --method sso --type oidc\n" +
-			"  corbel logout --kept"
+		c.Long = loginHelp
 		browser.flags(c)
 	}
 	d.Flags(e, c)
 	f := c.Flags()
 	f.StringVar(&method, "method", "", "name of the auth method")
-	f.StringVar(&kind, "type", "", "oidc logs in with the browser at that type's method of the catalog; others have no effect")
+	f.StringVar(&kind, "type", "", "oidc: log in with the browser, at a method of the catalog; others have no effect")
 	f.StringVar(&listen, "oidc-callback-listen-addr", "localhost:8550",
 		"address of this machine that the browser comes back to, for --type oidc")
 	f.StringVar(&bearerFile, "bearer-token-file", "", "file that holds the proof of identity")
@@ -186,7 +188,7 @@ func Login(e *command.Env, c *cobra.Command) {
 		if !e.Consul && method == "" && bearerFile == "" && sink == "" {
 			return keepToken(c.Context(), e, &d)
 		}
-		if !e.Consul && kind == "" && bearerFile == "" && sink == "" {
+		if !e.Consul && kind != typeOIDC && bearerFile == "" && sink == "" {
 			return browser.run(c.Context(), e, method)
 		}
 		if method == "" || bearerFile == "" && kind != typeOIDC || sink == "" && e.Consul {

@@ -40,7 +40,8 @@ func byMethod(ctx context.Context, ask *planeasker.Asker, c *uiapi.Credentials, 
 	if c.Token == "" {
 		return errkind.New(errkind.Invalid, "token: a login at an auth method needs the token (JWT) that it takes")
 	}
-	return tokenOf(ctx, ask, "/v1/acl/login", map[string]string{"AuthMethod": c.Method, "BearerToken": c.Token}, c.Method, p)
+	body := map[string]string{"AuthMethod": c.Method, "BearerToken": c.Token}
+	return tokenOf(ctx, ask, "/v1/acl/login", body, c.Method, p)
 }
 
 // leave gives back the tokens that a login made, when its person logs out.

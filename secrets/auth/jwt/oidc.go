@@ -78,7 +78,8 @@ func (e *Engine) authURL(ctx context.Context, view engine.View, r *secrets.Reque
 		return nil, err
 	}
 	p := &oidc.Pending{For: name, Redirect: redirect, Client: nonce, At: r.Now, From: r.Remote}
-	at, err := e.begun.Begin(c.client(), ends, p, oidc.Wish{Scopes: role.Scopes, MaxAge: role.MaxAge, ResponseMode: c.ResponseMode})
+	at, err := e.begun.Begin(c.client(), ends, p, oidc.Wish{Scopes: role.Scopes, MaxAge: role.MaxAge,
+		ResponseMode: c.ResponseMode})
 	if err != nil {
 		return nil, err
 	}
