@@ -76,6 +76,9 @@ type Config struct {
 	Age func() time.Duration
 	// Call asks another host.
 	Call func(ctx context.Context, host, method string, req []byte) ([]byte, error)
+	// Gone says whether the process of another host has ended, as far as this host knows; nil knows it of none. What is
+	// asked of its keys waits for the catalog's word who owns them next.
+	Gone func(host string) bool
 	// Name puts this host into the catalog, with those whose copies miss nothing. It returns once View has that.
 	Name func(ctx context.Context, incarnation uint64, named map[string]uint64) error
 	// Rate bounds what is given away, and what a new copy is filled with, in bytes a second; zero means 32 MiB. Keeps
@@ -200,6 +203,9 @@ func New(cfg Config) *Host {
 	if cfg.Silence == 0 {
 		cfg.Silence = 2 * time.Second
 	}
+	if cfg.Gone == nil {
+		cfg.Gone = func(string) bool { return false }
+	}
 	if cfg.Clock == nil {
 		cfg.Clock = clock.Real{}
 	}
@@ -251,25 +257,30 @@ func (h *Host) wake() {
 	}
 }
 
-// handWait is how long a command waits for the former owner of its key to let go.
-const handWait = 3 * time.Second
+// handWait is how long a command waits for the former owner of its key to let go, goneWait for the next owner where
+// the former one is gone: the catalog may need another leader first.
+const (
+	handWait = 3 * time.Second
+	goneWait = 8 * time.Second
+)
 
-// Where says which host owns a slot: "" is this one. Where the slot is about to come here, it waits for that. Its
-// error is ErrDown.
+// Where says which host owns a slot: "" is this one. Where the slot is about to come here, where its owner is gone, or
+// while this host does not hear from the catalog's leader, it waits for better. Its error is ErrDown.
 func (h *Host) Where(slot int) (addr string, err error) {
 	b := slot / slots.Block
 	var end time.Time
 	for {
-		t, v := h.table.Load(), h.cfg.View()
+		t, v, limit := h.table.Load(), h.cfg.View(), handWait
 		owner, ok := v.Map.Owner(slot)
 		switch {
+		case ok && owner.ID != h.cfg.Self && h.cfg.Gone(owner.ID) && (end.IsZero() || h.cfg.Clock.Now().Before(end)):
+			limit = goneWait
 		case ok && owner.ID != h.cfg.Self:
 			if t.view != v {
 				h.wake()
 			}
 			return owner.Addr(), nil
-		case h.cfg.Age() > h.cfg.Silence:
-			return "", ErrDown
+		case h.cfg.Age() > h.cfg.Silence: // others may own the key by now
 		case ok && t.view != nil && t.own[b] == mine && (t.view == v || v.Since <= t.view.Index):
 			return "", nil
 		case ok && t.view == v && t.own[b] == given:
@@ -281,7 +292,7 @@ func (h *Host) Where(slot int) (addr string, err error) {
 		}
 		now := h.cfg.Clock.Now()
 		if end.IsZero() {
-			end = now.Add(handWait)
+			end = now.Add(limit)
 		}
 		if !now.Before(end) {
 			return "", ErrDown

@@ -225,8 +225,9 @@ func (p *Plane) handOver(ctx context.Context) {
 // newCopies makes what keeps copies of this host's keys.
 func (p *Plane) newCopies(keys *Keys) *copies.Host {
 	p.hosts = &hosts{d: p.d, self: nodeID(p.d.Cfg.Node.Name, Service), replicas: keys.Cache.Replicas}
+	p.watch = &watch{p: p, since: map[string]time.Time{}}
 	host := copies.New(copies.Config{Self: p.hosts.self, View: p.hosts.view, Age: p.hosts.age, Call: p.hosts.call,
-		Name: p.hosts.name, Rate: cmp.Or(keys.Cache.Handover, 32<<20), Keeps: keys.Cache.Handover == 0,
+		Gone: p.watch.isGone, Name: p.hosts.name, Rate: cmp.Or(keys.Cache.Handover, 32<<20), Keeps: keys.Cache.Handover == 0,
 		Patience: keys.Cache.Alone, Limit: 5*time.Second + keys.Cache.Alone, Clock: p.d.Clock,
 		Log: p.d.Log, Metrics: p.d.Metrics})
 	return host

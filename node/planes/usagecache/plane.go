@@ -49,8 +49,9 @@ type Plane struct {
 	d         *plane.Doors
 	cache     *cache.Cache
 	server    *respapi.Server
-	hosts     *hosts // nil where the keys are not divided, as is copies
+	hosts     *hosts // nil where the keys are not divided, as are copies and watch
 	copies    *copies.Host
+	watch     *watch
 	drain     *drain
 	listeners []net.Listener
 	meters    *meters
@@ -167,6 +168,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	if p.copies != nil {
 		p.hosts.entry = def
 		parts.Add("cache copies", p.copies.Run)
+		parts.Add("cache hosts", p.watch.run)
 	} else {
 		parts.Add("cache registration", func(ctx context.Context) error { return p.register(ctx, def) })
 	}

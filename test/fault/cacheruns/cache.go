@@ -31,7 +31,7 @@ import (
 type Cache struct {
 	Cycles int
 	Keys   int  // default 2,000
-	Roll   bool // hosts end by SIGTERM, not by kill -9
+	Roll   bool // hosts end by SIGTERM, one after the other, not by kill -9
 	TLS    bool // of the cache's ports
 }
 
@@ -110,7 +110,11 @@ func (r *run) cycles(ctx context.Context, seed uint64) error {
 		for i := range 4 {
 			wg.Go(func() { r.load(until, fmt.Sprint("w", r.Cycles, "-", i)) })
 		}
-		err := r.cycle(ctx, own, rng.IntN(len(r.ports)))
+		victim := rng.IntN(len(r.ports))
+		if r.cfg.Roll {
+			victim = r.Cycles % len(r.ports)
+		}
+		err := r.cycle(ctx, own, victim)
 		cancel()
 		wg.Wait()
 		if err != nil {
