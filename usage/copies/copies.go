@@ -336,21 +336,31 @@ func (h *Host) Touch(key []byte) {
 func (h *Host) Begin() uint64 { return h.overtaken.Load() }
 
 // Settle returns when all changes so far have their copies. After an error nothing may be answered: what became of the
-// changes is not known.
+// changes is not known. While the catalog's leader is not heard it waits: its next word says whether this host owned
+// the keys all along.
 func (h *Host) Settle(began uint64) error {
-	end := h.cfg.Clock.Now().Add(h.cfg.Limit)
-	for _, l := range h.table.Load().links {
+	t, end := h.table.Load(), h.cfg.Clock.Now().Add(h.cfg.Limit)
+	for _, l := range t.links {
 		if err := l.await(end); err != nil {
 			return err
 		}
 	}
-	switch {
-	case h.overtaken.Load() != began:
-		return ErrMoved
-	case h.cfg.Age() > h.cfg.Silence: // others may own the keys by now
-		return ErrDown
+	for waited := false; ; waited = true {
+		if h.overtaken.Load() != began {
+			return ErrMoved
+		}
+		if h.cfg.Age() <= h.cfg.Silence {
+			if waited && (t.view == nil || h.cfg.View().Since > t.view.Index) {
+				return ErrDown
+			}
+			return nil
+		}
+		if !h.cfg.Clock.Now().Before(end) { // others may own the keys by now
+			return ErrDown
+		}
+		timer := h.cfg.Clock.NewTimer(look)
+		<-timer.C
 	}
-	return nil
 }
 
 // Copies is how many copies each key has at least that this host owns, and that have been filled or are being filled.

@@ -220,7 +220,7 @@ func (r *run) failed(ctx context.Context, err error) {
 	}
 	r.note(func(o *Report) {
 		if o.Failed++; o.First == "" {
-			o.First = err.Error()
+			o.First = fmt.Sprintf("cycle %d: %v", o.Cycles+1, err)
 		}
 	})
 }
