@@ -40,6 +40,17 @@ func newNaming(s Settings, host string) *Naming {
 	return n
 }
 
+// foreign is the beginning of names that dashboards of another system know: they stand without the process's prefix.
+const foreign = "nomad.client."
+
+// before is what stands before a series' name.
+func (n *Naming) before(s *Series) string {
+	if strings.HasPrefix(s.Name, foreign) {
+		return ""
+	}
+	return n.prefix
+}
+
 // Allowed reports whether the prefix filter lets the series through. Rules match
 // against the name with its prefix; of those that match the longest decides, and of two
 // equally long ones the blocking one. A gauge also answers to its name with the host.
@@ -64,9 +75,9 @@ func (n *Naming) Allowed(s *Series) bool {
 // consul.host1.runtime.alloc_bytes, consul.raft.apply.
 func (n *Naming) Name(s *Series) string {
 	if s.Kind == KindGauge {
-		return n.prefix + n.host + s.Name
+		return n.before(s) + n.host + s.Name
 	}
-	return n.prefix + s.Name
+	return n.before(s) + s.Name
 }
 
 // Labels are the series' labels, and the host's where the settings want it on all of them. Do not change the slice.
@@ -78,4 +89,4 @@ func (n *Naming) Labels(s *Series) []Label {
 }
 
 // Plain is the name with the prefix alone, as Prometheus shows it.
-func (n *Naming) Plain(s *Series) string { return n.prefix + s.Name }
+func (n *Naming) Plain(s *Series) string { return n.before(s) + s.Name }

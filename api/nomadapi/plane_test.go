@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -343,11 +345,18 @@ func (p *plane) DeleteVariable(_ context.Context, namespace, path string, index 
 	return p.did("delete " + path)
 }
 
+// Follow has two lines.
+func (p *plane) Follow(_ context.Context, level slog.Level, structured bool, w io.Writer, flush func()) error {
+	fmt.Fprintf(w, "level %v, json %v\n", level, structured)
+	flush()
+	return nil
+}
+
 func (p *plane) api() *API {
 	return New(Config{Needs: p.needs()})
 }
 
 func (p *plane) needs() nomadrows.Needs {
 	return nomadrows.Needs{Views: p, Jobs: p, Starter: p, Nodes: p, Deployments: p, Settings: p, Variables: p, Clients: p,
-		Cluster: p}
+		Cluster: p, Logs: p}
 }

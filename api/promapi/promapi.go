@@ -32,10 +32,19 @@ const (
 )
 
 // Handler answers GET /v1/agent/metrics.
-type Handler struct{ registry *telemetry.Registry }
+type Handler struct {
+	registry *telemetry.Registry
+	more     *telemetry.Registry // whose series that begin with prefix stand behind the others; nil is none
+	prefix   string
+}
 
 // New makes a Handler over r, which must not be nil.
 func New(r *telemetry.Registry) *Handler { return &Handler{registry: r} }
+
+// And shows the series of another registry whose names begin with prefix too.
+func (h *Handler) And(r *telemetry.Registry, prefix string) *Handler {
+	return &Handler{h.registry, r, prefix}
+}
 
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -61,7 +70,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if form != formText {
 		contentType = OpenMetricsType
 	}
-	httpx.Write(w, req, http.StatusOK, []string{contentType}, appendText(nil, h.registry, form))
+	httpx.Write(w, req, http.StatusOK, []string{contentType}, h.text(form))
 }
 
 // acceptsOpenMetrics reports whether an Accept header prefers OpenMetrics to plain text.
@@ -152,22 +161,37 @@ func (h *Handler) Stream(ctx context.Context, w io.Writer, flush func()) error {
 
 // summary is the last complete interval in the contract's form.
 func (h *Handler) summary() jsonSummary {
-	summary, naming := h.registry.Summary(), h.registry.Naming()
+	summary := h.registry.Summary()
 	out := jsonSummary{
 		// The contract's form: the interval's begin, in UTC, to the full ten seconds.
 		Timestamp: summary.Start.UTC().Truncate(telemetry.Interval).Format("2006-01-02 15:04:05 +0000 UTC"),
 		Gauges:    []jsonGauge{}, Points: []struct{}{}, Counters: []jsonAggregate{}, Samples: []jsonAggregate{},
 	}
-	for _, g := range summary.Gauges {
-		out.Gauges = append(out.Gauges, jsonGauge{naming.Name(g.Series), g.Value, labelMap(naming, g.Series)})
-	}
-	for _, a := range summary.Counters {
-		out.Counters = append(out.Counters, jsonOf(a, naming))
-	}
-	for _, a := range summary.Timings {
-		out.Samples = append(out.Samples, jsonOf(a, naming))
+	out.add(h.registry, "")
+	if h.more != nil {
+		out.add(h.more, h.prefix)
 	}
 	return out
+}
+
+// add adds the series whose names begin with prefix.
+func (out *jsonSummary) add(r *telemetry.Registry, prefix string) {
+	summary, naming := r.Summary(), r.Naming()
+	for _, g := range summary.Gauges {
+		if strings.HasPrefix(g.Series.Name, prefix) {
+			out.Gauges = append(out.Gauges, jsonGauge{naming.Name(g.Series), g.Value, labelMap(naming, g.Series)})
+		}
+	}
+	for _, a := range summary.Counters {
+		if strings.HasPrefix(a.Series.Name, prefix) {
+			out.Counters = append(out.Counters, jsonOf(a, naming))
+		}
+	}
+	for _, a := range summary.Timings {
+		if strings.HasPrefix(a.Series.Name, prefix) {
+			out.Samples = append(out.Samples, jsonOf(a, naming))
+		}
+	}
 }
 
 func jsonOf(a telemetry.Aggregate, naming *telemetry.Naming) jsonAggregate {

@@ -19,6 +19,25 @@ const (
 
 // appendText writes all allowed series, family by family.
 func appendText(b []byte, r *telemetry.Registry, f form) []byte {
+	return (&Handler{registry: r}).appendText(b, f)
+}
+
+// text is the answer in a form.
+func (h *Handler) text(f form) []byte { return h.appendText(nil, f) }
+
+func (h *Handler) appendText(b []byte, f form) []byte {
+	b = appendSeries(b, h.registry, "", f)
+	if h.more != nil {
+		b = appendSeries(b, h.more, h.prefix, f)
+	}
+	if f != formText {
+		b = append(b, "# EOF\n"...)
+	}
+	return b
+}
+
+// appendSeries appends the series whose names begin with prefix.
+func appendSeries(b []byte, r *telemetry.Registry, prefix string, f form) []byte {
 	naming := r.Naming()
 	w := textWriter{b: b, form: f, summary: r.Summary(), naming: naming, seen: make(map[string]bool)}
 	all := r.Series()
@@ -29,12 +48,9 @@ func appendText(b []byte, r *telemetry.Registry, f form) []byte {
 		}
 		group := all[:n]
 		all = all[n:]
-		if naming.Allowed(group[0]) {
+		if strings.HasPrefix(group[0].Name, prefix) && naming.Allowed(group[0]) {
 			w.family(metricName(naming.Plain(group[0])), r.Help(group[0].Name), group)
 		}
-	}
-	if f != formText {
-		w.b = append(w.b, "# EOF\n"...)
 	}
 	return w.b
 }

@@ -152,7 +152,9 @@ func (t *term) commit(ctx context.Context, view *jobstore.View, orders []order, 
 		c.Plans[i] = jobstore.WritePlan(view, &items[i])
 	}
 	began := t.s.cfg.Clock.Now()
+	t.s.cfg.Meters.Plans.Add(float64(len(items)))
 	out, err := t.s.cfg.Propose(ctx, c)
+	t.s.cfg.Meters.Plans.Add(-float64(len(items)))
 	t.s.cfg.Meters.Submit.Observe(t.s.cfg.Clock.Since(began))
 	if err == nil && len(out.Plans) != len(orders) {
 		err = errkind.New(errkind.Internal, "a command of plans has other outcomes than plans")

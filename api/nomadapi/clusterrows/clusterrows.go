@@ -25,6 +25,7 @@ func Rows() []nomadrows.Row {
 		{Methods: "GET", Path: "/v1/agent/members", Right: agent, Own: true, Handle: members},
 		{Methods: "GET", Path: "/v1/agent/servers", Right: agent, Own: true, Handle: servers},
 		{Methods: "GET", Path: "/v1/agent/health", Right: any, Own: true, Handle: health},
+		{Methods: "GET", Path: "/v1/agent/monitor", Right: agent, Own: true, Handle: monitor},
 		{Methods: "GET", Path: "/v1/agent/schedulers", Right: agent, Own: true, Handle: schedulers},
 		{Methods: "GET", Path: "/v1/status/leader", Right: any, Own: true, Handle: leader},
 		{Methods: "GET", Path: "/v1/status/peers", Right: any, Own: true, Handle: peers},

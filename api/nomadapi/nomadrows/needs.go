@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"iter"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"time"
@@ -231,6 +232,13 @@ type Cluster interface {
 	Leader() string // its address, "" when there is none
 	Servers() []Server
 	Self() Self
+}
+
+// Logs is the log of this process.
+type Logs interface {
+	// Follow writes lines of level and above to w until ctx ends or a write fails; flush is called after each batch. A
+	// follower that is too slow loses lines.
+	Follow(ctx context.Context, level slog.Level, json bool, w io.Writer, flush func()) error
 }
 
 // Keys are the public keys of workload identities.

@@ -31,6 +31,7 @@ type Needs struct {
 	Access      AccessControl // nil: the same
 	Keys        Keys          // nil: there are no workload identities
 	Metrics     http.Handler  // of /v1/metrics
+	Logs        Logs          // of this process; nil keeps none
 }
 
 // Core is what all requests share.

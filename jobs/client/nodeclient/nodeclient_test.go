@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/telemetry"
 )
 
 func TestMain(m *testing.M) {
@@ -292,5 +293,40 @@ func TestStopsWithTheProcess(t *testing.T) {
 	stop()
 	if u := s.update(a1); u.Status != jobs.ClientComplete {
 		t.Errorf("%+v", u)
+	}
+}
+
+// TestHostGauges: a node shows its host and what of it is given away, in the names that dashboards know.
+func TestHostGauges(t *testing.T) {
+	s := newServers(t)
+	r := telemetry.New(telemetry.Config{})
+	c, stop := run(t, s, t.TempDir(), func(cfg *Config) { cfg.Metrics = r })
+	defer stop()
+	s.send(1, job(jobs.Service, mock("t", nil)), true, noderpc.Alloc{ID: a1,
+		Grant: jobs.Grant{Vector: jobs.Vector{CPU: 120, MemoryMB: 64}}})
+	deadline := time.Now().Add(time.Minute)
+	for s.update(a1).Status != jobs.ClientRunning {
+		if time.Now().After(deadline) {
+			t.Fatal("the allocation does not run")
+		}
+		time.Sleep(10 * time.Millisecond) // between looks
+	}
+	g := &hostGauges{c: c, all: map[string]*telemetry.Gauge{}}
+	g.host()
+	g.given()
+	all := map[string]float64{}
+	for _, series := range r.Series() {
+		if v, ok := series.GaugeValue(); ok {
+			all[r.Naming().Plain(series)] = v
+		}
+	}
+	if all["nomad.client.allocated.cpu"] != 120 || all["nomad.client.allocated.memory"] != 64 ||
+		all["nomad.client.unallocated.memory"] <= 0 || all["nomad.client.allocations.pending"] != 0 {
+		t.Errorf("%v", all)
+	}
+	for _, name := range []string{"host.memory.total", "host.disk.size", "host.disk.used_percent"} {
+		if all["nomad.client."+name] <= 0 {
+			t.Errorf("%s is %v", name, all["nomad.client."+name])
+		}
 	}
 }

@@ -106,8 +106,8 @@ func (p *Plane) openAPI() {
 	p.d.Handle(wire.Servers, methodHTTP, c.serve)
 	i := newIdentities(p, s)
 	p.api = nomadapi.New(nomadapi.Config{Log: p.d.Log, Clock: p.d.Clock, Needs: nomadrows.Needs{
-		Metrics: promapi.New(p.metrics), Keys: i, Views: views{p}, Jobs: w,
+		Metrics: promapi.New(p.metrics).And(p.d.Metrics, "nomad.client."), Keys: i, Views: views{p}, Jobs: w,
 		Starter: w, Nodes: w, Deployments: w, Settings: w, Cluster: c, Variables: newVariables(p, s),
 		Clients: &nodecalls.Clients{RPC: p.d.Members, Addr: p.nodes.rpcAddr}, Rights: rightsOf(p.d, i),
-		Access: accessOf(p.d)}})
+		Access: accessOf(p.d), Logs: p.d.Logs}})
 }

@@ -1,0 +1,102 @@
+package nodeclient
+
+import (
+	"context"
+	"strconv"
+
+	"corbel.dev/corbel/jobs"
+	"corbel.dev/corbel/jobs/client/fingerprint"
+	"corbel.dev/corbel/kit/hostinfo"
+	"corbel.dev/corbel/telemetry"
+)
+
+// hostGauges are what dashboards show of a node: the host, what is given away of it, and what runs.
+type hostGauges struct {
+	c   *Client
+	all map[string]*telemetry.Gauge
+	// cpu is its own: who asks for the host's statistics has another interval.
+	cpu processors
+}
+
+// set sets the gauge nomad.client.NAME.
+func (g *hostGauges) set(name string, v float64, more ...string) {
+	key := name
+	for _, text := range more {
+		key += "\x00" + text
+	}
+	if g.all[key] == nil {
+		g.all[key] = g.c.cfg.Metrics.Gauge("nomad.client."+name, append(g.c.labels(), more...)...)
+	}
+	g.all[key].Set(v)
+}
+
+// labels are those of all.
+func (c *Client) labels() []string {
+	return []string{"node_id", c.cfg.Node.ID.String(), "datacenter", c.cfg.Node.Datacenter}
+}
+
+// measureAtTimes measures the host until ctx ends; not that of simulated nodes, which have none of their own.
+func (c *Client) measureAtTimes(ctx context.Context) {
+	if c.cfg.AllocDir == "" || c.cfg.Metrics == nil {
+		return
+	}
+	g := &hostGauges{c: c, all: map[string]*telemetry.Gauge{}}
+	for {
+		g.host()
+		g.given()
+		if !c.pause(ctx, publishEvery) {
+			return
+		}
+	}
+}
+
+// host is what the host has and uses.
+func (g *hostGauges) host() {
+	total := hostinfo.AllowedMemory()
+	available, uptime := systemState()
+	g.set("host.memory.total", float64(total))
+	g.set("host.memory.available", float64(available))
+	g.set("host.memory.used", float64(total-min(total, available)))
+	g.set("host.memory.free", float64(available))
+	g.set("uptime", float64(uptime))
+	dir := g.c.cfg.AllocDir
+	size, free := fingerprint.Disk(dir)
+	g.set("host.disk.size", float64(size), "disk", dir)
+	g.set("host.disk.available", float64(free), "disk", dir)
+	g.set("host.disk.used", float64(size-free), "disk", dir)
+	g.set("host.disk.used_percent", fingerprint.DiskUse(dir), "disk", dir)
+	for i, busy := range g.cpu.measure() {
+		cpu := []string{"cpu", "cpu" + strconv.Itoa(i)}
+		g.set("host.cpu.user", busy.user, cpu...)
+		g.set("host.cpu.system", busy.system, cpu...)
+		g.set("host.cpu.idle", busy.idle, cpu...)
+		g.set("host.cpu.total_percent", 100-busy.idle, cpu...)
+	}
+}
+
+// given is what allocations have of the node, and how many are in which state.
+func (g *hostGauges) given() {
+	var used jobs.Vector
+	states := map[string]int{}
+	for _, a := range g.c.snapshot() {
+		if a.Done() {
+			continue
+		}
+		load := a.Workload()
+		used = used.Plus(load.Grant.Vector)
+		switch status := a.Status(); {
+		case load.Desired.Migrate:
+			states["migrating"]++
+		case status == jobs.ClientPending:
+			states["pending"]++
+		}
+	}
+	left := g.c.host.Node.Capacity.Total.Minus(g.c.host.Node.Capacity.Reserved).Minus(used)
+	for name, v := range map[string]jobs.Vector{"allocated": used, "unallocated": left} {
+		g.set(name+".cpu", float64(v.CPU))
+		g.set(name+".memory", float64(v.MemoryMB))
+		g.set(name+".disk", float64(v.DiskMB))
+	}
+	g.set("allocations.migrating", float64(states["migrating"]))
+	g.set("allocations.pending", float64(states["pending"]))
+}
