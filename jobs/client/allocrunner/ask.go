@@ -72,9 +72,3 @@ func (r *Runner) Done() bool {
 	_, list := r.views()
 	return lifecycle.Done(list)
 }
-
-// Status is what the servers are told of it.
-func (r *Runner) Status() string {
-	_, list := r.views()
-	return lifecycle.Status(list)
-}

@@ -6,14 +6,16 @@ import (
 
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/client/fingerprint"
+	"corbel.dev/corbel/jobs/jobwire"
 	"corbel.dev/corbel/kit/hostinfo"
 	"corbel.dev/corbel/telemetry"
 )
 
 // hostGauges are what dashboards show of a node: the host, what is given away of it, and what runs.
 type hostGauges struct {
-	c   *Client
-	all map[string]*telemetry.Gauge
+	c      *Client
+	labels []string // of all
+	all    map[string]*telemetry.Gauge
 	// cpu is its own: who asks for the host's statistics has another interval.
 	cpu processors
 }
@@ -25,26 +27,25 @@ func (g *hostGauges) set(name string, v float64, more ...string) {
 		key += "\x00" + text
 	}
 	if g.all[key] == nil {
-		g.all[key] = g.c.cfg.Metrics.Gauge("nomad.client."+name, append(g.c.labels(), more...)...)
+		g.all[key] = g.c.cfg.Metrics.Gauge("nomad.client."+name, append(g.labels[:len(g.labels):len(g.labels)], more...)...)
 	}
 	g.all[key].Set(v)
 }
 
-// labels are those of all.
-func (c *Client) labels() []string {
-	return []string{"node_id", c.cfg.Node.ID.String(), "datacenter", c.cfg.Node.Datacenter}
+func newHostGauges(c *Client) *hostGauges {
+	return &hostGauges{c: c, all: map[string]*telemetry.Gauge{},
+		labels: []string{"node_id", c.cfg.Node.ID.String(), "datacenter", c.cfg.Node.Datacenter}}
 }
 
-// measureAtTimes measures the host until ctx ends; not that of simulated nodes, which have none of their own.
-func (c *Client) measureAtTimes(ctx context.Context) {
-	if c.cfg.AllocDir == "" || c.cfg.Metrics == nil {
+// run measures the host until ctx ends; not that of simulated nodes, which have none of their own.
+func (g *hostGauges) run(ctx context.Context) {
+	if g.c.cfg.AllocDir == "" || g.c.cfg.Metrics == nil {
 		return
 	}
-	g := &hostGauges{c: c, all: map[string]*telemetry.Gauge{}}
 	for {
 		g.host()
 		g.given()
-		if !c.pause(ctx, publishEvery) {
+		if !g.c.pause(ctx, publishEvery) {
 			return
 		}
 	}
@@ -84,10 +85,10 @@ func (g *hostGauges) given() {
 		}
 		load := a.Workload()
 		used = used.Plus(load.Grant.Vector)
-		switch status := a.Status(); {
+		switch {
 		case load.Desired.Migrate:
 			states["migrating"]++
-		case status == jobs.ClientPending:
+		case !begun(a.States()):
 			states["pending"]++
 		}
 	}
@@ -99,4 +100,14 @@ func (g *hostGauges) given() {
 	}
 	g.set("allocations.migrating", float64(states["migrating"]))
 	g.set("allocations.pending", float64(states["pending"]))
+}
+
+// begun reports whether one of the tasks was running once.
+func begun(tasks map[string]jobwire.TaskState) bool {
+	for _, t := range tasks {
+		if !t.StartedAt.IsZero() {
+			return true
+		}
+	}
+	return false
 }

@@ -210,7 +210,7 @@ func (c *Client) Run(ctx context.Context) error {
 	close(c.ready)
 	var parts sync.WaitGroup
 	for _, part := range []func(context.Context){c.live, c.watch, c.send, c.collectAtTimes, c.fingerprintAtTimes,
-		c.publishAtTimes, c.measureAtTimes} {
+		c.publishAtTimes, newHostGauges(c).run} {
 		parts.Go(func() { part(ctx) })
 	}
 	parts.Wait()

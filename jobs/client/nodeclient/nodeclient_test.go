@@ -304,14 +304,8 @@ func TestHostGauges(t *testing.T) {
 	defer stop()
 	s.send(1, job(jobs.Service, mock("t", nil)), true, noderpc.Alloc{ID: a1,
 		Grant: jobs.Grant{Vector: jobs.Vector{CPU: 120, MemoryMB: 64}}})
-	deadline := time.Now().Add(time.Minute)
-	for s.update(a1).Status != jobs.ClientRunning {
-		if time.Now().After(deadline) {
-			t.Fatal("the allocation does not run")
-		}
-		time.Sleep(10 * time.Millisecond) // between looks
-	}
-	g := &hostGauges{c: c, all: map[string]*telemetry.Gauge{}}
+	polltest.Until(t, func() bool { return s.update(a1).Status == jobs.ClientRunning }, "the allocation runs")
+	g := newHostGauges(c)
 	g.host()
 	g.given()
 	all := map[string]float64{}

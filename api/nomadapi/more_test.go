@@ -1,0 +1,36 @@
+package nomadapi
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestMoreRows: what autoscalers and operators ask beside jobs and nodes.
+func TestMoreRows(t *testing.T) {
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		has                string
+	}{
+		{"GET", "/v1/scaling/policies", "", 200, `"ID":"` + policyID + `"`},
+		{"GET", "/v1/scaling/policies?job=none", "", 200, `[]`},
+		{"GET", "/v1/scaling/policy/" + policyID, "", 200, `"Namespace":"default","Min":1,"Max":4,"Policy":{"cooldown":`},
+		{"GET", "/v1/scaling/policy/" + noID, "", 404, "policy not found"},
+		{"GET", "/v1/volumes?type=csi", "", 200, `[]`},
+		{"GET", "/v1/plugins?type=csi", "", 200, `[]`},
+		{"GET", "/v1/volume/csi/x", "", 404, "volume not found"},
+		{"GET", "/v1/plugin/csi/x", "", 404, "plugin not found"},
+		{"DELETE", "/v1/evaluations", `{"EvalIDs":["` + evalID + `"]}`, 400, "must be paused"},
+		{"GET", "/v1/agent/monitor?plain=true&log_level=warn&log_json=true", "", 200, "level WARN, json true\n"},
+		{"GET", "/v1/agent/monitor", "", 200, `{"Data":"bGV2ZWwg`},
+		{"GET", "/v1/agent/monitor?log_level=loud", "", 400, "Unknown log level: loud"},
+		{"GET", "/v1/agent/monitor?node_id=" + noID, "", 400, "follows its own log alone"},
+		{"GET", "/v1/agent/monitor?server_id=elsewhere", "", 400, "ask server"},
+		{"DELETE", "/v1/evaluations", `{}`, 400, "by either ID or filter"},
+	} {
+		w := call(filled().api(), c.method, c.path, c.body)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.has) {
+			t.Errorf("%s %s: %d %.300q, want %d with %q", c.method, c.path, w.Code, w.Body, c.status, c.has)
+		}
+	}
+}
