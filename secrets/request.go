@@ -39,7 +39,7 @@ func (o Operation) Writes() bool { return o == Create || o == Update || o == Pat
 type Request struct {
 	ID    string // a UUID, the same in the response and the audit log
 	Op    Operation
-	Path  string // the whole path, without "/v1/" and without a leading slash
+	Path  string // the whole path in its namespace, without "/v1/" and without a leading slash
 	Mount string // the part that the mount took, with its '/' at the end; set by the keeper
 	Rest  string // the part behind it
 	Body  []byte // the JSON object of a write, as it came; nil for none
@@ -50,8 +50,24 @@ type Request struct {
 	Now   time.Time     // when it arrived: what engines take for the time
 	Alone bool          // asked again, with what engine.Alone named to itself; set by the keeper
 	Due   bool          // asked by the engine itself (engine.Tender); nobody outside can set it
+	Namespace
 
 	fields Fields // of Body, once asked for
+}
+
+// Namespace is where a request is made. Before it is routed, Space is the one that it names beside its path, and
+// SpaceID is "".
+type Namespace struct {
+	Space   string // its path from the root, with '/' at its end; "": the root one
+	SpaceID string // "root", or what ends the ids of its tokens and leases
+}
+
+// FromRoot is the request's path from the root namespace.
+func (r *Request) FromRoot() string {
+	if r.Space == "" {
+		return r.Path
+	}
+	return r.Space + r.Path
 }
 
 // Origin is where a request came from, as its connection and the hosts on its way tell.

@@ -2,6 +2,7 @@ package vaultapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -151,42 +152,37 @@ func routeOf(path string) string {
 
 func (a *API) serve(w http.ResponseWriter, r *http.Request, via cluster.Via) {
 	path := strings.TrimPrefix(r.URL.Path, "/v1/")
+	space, err := namespaceOf(r)
 	if own := openPaths[strings.TrimSuffix(path, "/")]; own != nil {
+		if (space != "" || err != nil) && r.Method != http.MethodGet && r.Method != http.MethodHead {
+			fail(w, cmp.Or(err, errRootOnly))
+			return
+		} // health and the like are asked by whoever has VAULT_NAMESPACE set, and tell of no namespace
 		own(a, w, r)
 		return
 	}
-	if err := checkNamespace(r); err != nil {
+	if err != nil {
 		fail(w, err)
 		return
 	}
 	if name := r.Header.Get("X-Vault-Namespace"); name != "" {
 		w.Header().Set("X-Vault-Namespace", name)
 	}
-	if path == "sys/metrics" && a.cfg.OpenMetrics != nil {
-		a.openMetrics(w, r)
+	if space == "" && a.ofServer(w, r, path, via) {
 		return
 	}
-	if a.insight(w, r, path) {
-		return
-	}
-	if a.doctor(w, r, path, via) {
-		return
-	}
-	if strings.HasPrefix(path, "sys/storage/raft/") && (raftAPI{a}).route(w, r, path, via) {
-		return
-	}
-	if a.cfg.Cluster != nil && a.cfg.Keeper.Standby() && !neverHanded(path) {
+	if a.cfg.Cluster != nil && a.cfg.Keeper.Standby() && (space != "" || !neverHanded(path)) {
 		if a.readHere(w, r, path, via) {
 			return
 		}
-		if keeper.IsLocal(path) && !via.Handed {
+		if space == "" && keeper.IsLocal(path) && !via.Handed {
 			a.localHere(w, r, path)
 			return
 		}
 		a.handOn(w, r, nil, via)
 		return
 	}
-	if strings.HasPrefix(path, "sys/") && a.keys(w, r, path) {
+	if space == "" && strings.HasPrefix(path, "sys/") && a.keys(w, r, path) {
 		return
 	}
 	q, raw, err := a.decode(r, path, via)
@@ -210,11 +206,22 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request, via cluster.Via) {
 			w.Header().Set(indexHeader, a.told())
 		}
 		answer(w, r, q, reply)
-	case a.cfg.Cluster != nil && errkind.Is(err, errkind.NotLeader) && !neverHanded(path): // nothing was done here
+	case a.cfg.Cluster != nil && errkind.Is(err, errkind.NotLeader) &&
+		(space != "" || !neverHanded(path)): // nothing was done here
 		a.handOn(w, r, raw, via)
 	default:
 		fail(w, err)
 	}
+}
+
+// ofServer answers paths that are not the keeper's: of the server and its storage.
+func (a *API) ofServer(w http.ResponseWriter, r *http.Request, path string, via cluster.Via) bool {
+	if path == "sys/metrics" && a.cfg.OpenMetrics != nil {
+		a.openMetrics(w, r)
+		return true
+	}
+	return a.insight(w, r, path) || a.doctor(w, r, path, via) ||
+		strings.HasPrefix(path, "sys/storage/raft/") && (raftAPI{a}).route(w, r, path, via)
 }
 
 var errNoActive = errkind.New(errkind.Unavailable, "local node not active but active cluster node not found")
@@ -236,9 +243,14 @@ func (a *API) decode(r *http.Request, path string, via cluster.Via) (q *secrets.
 		return nil, nil, err
 	}
 	query := r.URL.Query()
+	space, err := namespaceOf(r)
+	if err != nil {
+		return nil, nil, err
+	}
 	from := remote(r)
 	q = &secrets.Request{ID: requestID(), Path: path, Caller: secrets.Caller{Token: tokenOf(r)},
 		Origin: secrets.Origin{Remote: from.Addr(), RemotePort: from.Port()}}
+	q.Space = space
 	a.cfg.Keeper.AuditedHeaders(func(name string) {
 		if values := r.Header.Values(name); len(values) > 0 {
 			if q.Headers == nil {
@@ -410,7 +422,7 @@ func readBody(r *http.Request, most int64) ([]byte, error) {
 var errBodyTooLarge = withStatus(http.StatusRequestEntityTooLarge, "request body too large")
 
 // mayBeLarge judges who sends a large body before it is read, and says how large it may be.
-func (a *API) mayBeLarge(r *http.Request, most int64) (int64, error) {
+func (a *API) mayBeLarge(r *http.Request, most int64) (_ int64, err error) {
 	path := strings.TrimPrefix(r.URL.Path, "/v1/")
 	small := min(most, openBytes)
 	for _, prefix := range []string{"sys/rekey", "sys/rotate/", "sys/generate-root/", "sys/storage/raft/"} {
@@ -425,11 +437,14 @@ func (a *API) mayBeLarge(r *http.Request, most int64) (int64, error) {
 	q := &secrets.Request{ID: requestID(), Path: path, Caller: secrets.Caller{Token: tokenOf(r)}, Op: secrets.Update,
 		Origin: secrets.Origin{Remote: from.Addr(),
 			RemotePort: from.Port()}}
+	if q.Space, err = namespaceOf(r); err != nil {
+		return 0, err
+	}
 	bytes := r.ContentLength
 	if bytes < 0 {
 		bytes = openBytes // it is held to that below
 	}
-	err := a.cfg.Keeper.MayBeLarge(r.Context(), q, bytes, openBytes)
+	err = a.cfg.Keeper.MayBeLarge(r.Context(), q, bytes, openBytes)
 	if err == nil && q.Token == "" {
 		most = small
 	}

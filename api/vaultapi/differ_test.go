@@ -25,11 +25,18 @@ var differWords = hottest.Words{
 		"/v1/auth/token/lookup-self", "/v1/auth/token/lookup",
 		"/v1/auth/userpass/login/u", "/v1/auth/userpass/login/none", "/v1/auth/userpass/users/u", "/v1/transit/keys/k",
 		"/v1/transit/nothing", "/v1/nowhere/a", "/v1/", "/v1", "/", "/v1/sys/mounts", "/v1/sys/seal-status", "/v1/sys/health",
-		"/v1/identity/entity/id/x", "*", "/v1/secret/a;b", "/v1/secret/a+b", "/ui"},
+		"/v1/identity/entity/id/x", "*", "/v1/secret/a;b",
+		"/v1/team/kv/a", "/v1/team/kv/none", "/v1/team/app/kv/a", "/v1/team//kv/a", "/v1/team/kv", "/v1/team", "/v1/team/",
+		"/v1/team/auth/token/lookup-self", "/v1/team/sys/mounts", "/v1/team/sys/health", "/v1/team/sys/wrapping/unwrap",
+		"/v1/team/cubbyhole/x", "/v1/team/none/kv/a", "/v1/none/kv/a", "/v1/kv/a", "/v1/app/kv/a",
+		"/v1/team/sys/internal/ui/mounts", "/v1/team/identity/entity/id/x", "/v1/team/auth/token/create",
+		"/v1/secret/a+b", "/ui"},
 	Queries: []string{"list=true", "list=false", "list=maybe", "scan=true", "version=1", "version=x", "help=1", "a=b", "",
 		"=", "a=%zz", "limit=1", "list=true&after=a"},
 	Headers: []string{"X-Vault-Token: root", "X-Vault-Token: root", "X-Vault-Token: root", "X-Vault-Token: weak",
-		"X-Vault-Token: nobody", "X-Vault-Token:", "X-Vault-Token: ", "x-vault-token: root", "X-Vault-Token: root ",
+		"X-Vault-Token: nobody", "X-Vault-Namespace: team", "X-Vault-Namespace: team/app/", "X-Vault-Namespace: team/../",
+		"X-Vault-Namespace: team//app", "X-Vault-Namespace: sys", "X-Vault-Namespace: root",
+		"X-Vault-Token:", "X-Vault-Token: ", "x-vault-token: root", "X-Vault-Token: root ",
 		"X-Vault-Token: \troot", "Authorization: Bearer root",
 		"Authorization: bearer  weak", "X-Vault-Request: true", "X-Vault-Request: false", "X-Vault-Namespace: x",
 		"X-Vault-Namespace:", "X-Vault-Wrap-TTL: 0", "X-Vault-Wrap-TTL: x", "X-Consul-Token: root",
@@ -64,9 +71,12 @@ func differing(t testing.TB, listener Listener) *hottest.Pair {
 		for _, made := range [][2]string{{"sys/mounts/secret", `{"type":"kv"}`},
 			{"sys/mounts/kv2", `{"type":"kv","options":{"version":"2"}}`}, {"sys/mounts/transit", `{"type":"transit"}`},
 			{"sys/auth/userpass", `{"type":"userpass"}`},
-			{"sys/policies/acl/weak", `{"policy":"path \"secret/a\" { capabilities = [\"read\", \"update\"] }"}`},
+			{"sys/policies/acl/weak", `{"policy":"path \"secret/a\" { capabilities = [\"read\", \"update\"] }\n` +
+				`path \"team/kv/a\" { capabilities = [\"read\", \"update\"] }"}`},
 			{"auth/token/create", `{"id":"weak","policies":["weak"]}`}, {"secret/a", `{"x":1}`},
-			{"kv2/data/a", `{"data":{"x":1}}`}} {
+			{"kv2/data/a", `{"data":{"x":1}}`}, {"sys/namespaces/team", `{}`}, {"sys/namespaces/team/app", `{}`},
+			{"team/sys/mounts/kv", `{"type":"kv"}`}, {"team/app/sys/mounts/kv", `{"type":"kv"}`},
+			{"team/kv/a", `{"x":1}`}, {"team/app/kv/a", `{"x":2}`}} {
 			w := httptest.NewRecorder()
 			r := httptest.NewRequest("POST", "/v1/"+made[0], strings.NewReader(made[1]))
 			r.Header.Set("X-Vault-Token", "root")

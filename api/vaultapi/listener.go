@@ -162,13 +162,26 @@ func (w *headed) Flush() {
 // Unwrap is for http.ResponseController.
 func (w *headed) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// checkNamespace refuses a request that is meant for another namespace than the root one: there are no others, and
-// what is meant for one must not come to be elsewhere.
-func checkNamespace(r *http.Request) error {
-	name := strings.Trim(r.Header.Get("X-Vault-Namespace"), "/ ")
-	if name == "" || name == "root" {
-		return nil
+// namespaceOf is the namespace that a request names in its header, with '/' at its end; "" is the root one.
+func namespaceOf(r *http.Request) (string, error) {
+	values := r.Header.Values("X-Vault-Namespace")
+	if len(values) > 1 { // whoever looks at one of them, and another at the other, would judge two requests
+		return "", withStatus(http.StatusBadRequest, "X-Vault-Namespace: is there more than once")
 	}
-	return withStatus(http.StatusNotFound, "no namespace \""+name+
-		"/\": there is the root namespace alone; unset VAULT_NAMESPACE")
+	if len(values) == 0 {
+		return "", nil
+	}
+	name := strings.Trim(values[0], "/ ")
+	if name == "" || name == "root" {
+		return "", nil
+	}
+	if err := checkPath(name); err != nil {
+		return "", err
+	}
+	if strings.Contains(name, "//") {
+		return "", withStatus(http.StatusBadRequest, "X-Vault-Namespace: has an empty part")
+	}
+	return name + "/", nil
 }
+
+var errRootOnly = withStatus(http.StatusBadRequest, "operation unavailable in namespaces")

@@ -131,7 +131,10 @@ func TestResponseHeaders(t *testing.T) {
 // What is meant for a namespace does not come to be in the root one.
 func TestNamespaceHeader(t *testing.T) {
 	d := openDoor(t)
-	for name, want := range map[string]int{"": 204, "root": 204, "/": 204, "root/": 204, "admin": 404, "ns1/ns2/": 404} {
+	d.do("PUT", "sys/namespaces/ns1", `{}`)
+	d.do("PUT", "ns1/sys/mounts/secret", `{"type":"kv"}`)
+	for name, want := range map[string]int{"": 204, "root": 204, "/": 204, "root/": 204, "admin": 404, "ns1/ns2/": 404,
+		"ns1": 204, "/ns1/": 204, "ns1/../": 400, "..": 400, "ns1//ns2": 400, "ns1/secret": 404, "secret": 404} {
 		req, err := http.NewRequestWithContext(t.Context(), "PUT", d.srv.URL+"/v1/secret/a", strings.NewReader(`{"x":1}`))
 		if err != nil {
 			t.Fatal(err)

@@ -130,7 +130,7 @@ func TestStatusCodes(t *testing.T) {
 		{"GET", "secret?scan=true", "", nil, 200}, {"SCAN", "secret", "", nil, 200},
 		{"GET", "secret?scan=true&list=true", "", nil, 400}, {"GET", "secret?scan=x", "", nil, 400},
 		{"GET", "secret?help=1", "", nil, 200}, {"GET", "secret/x?help=1", "", []string{"X-Vault-Token", ""}, 403},
-		{"PUT", "sys/namespaces/n", `{}`, nil, 400}, {"LIST", "sys/namespaces", "", nil, 404},
+		{"PUT", "sys/namespaces/sys", `{}`, nil, 400}, {"LIST", "sys/namespaces", "", nil, 404},
 		{"GET", "secret?list=maybe", "", nil, 400}, {"LIST", "secret/none", "", nil, 404},
 		{"GET", "secret/none", "", nil, 404}, {"GET", "none/x", "", nil, 404},
 		{"PUT", "secret/dir/", `{"x":1}`, nil, 400}, {"PUT", "secret/b", "", nil, 400}, {"PUT", "secret/b", "{", nil, 400},

@@ -44,6 +44,7 @@ type Auth struct {
 
 // Verdict is which policies held, and what they said.
 type Verdict struct {
+	Space              string // the id of the namespace whose policies they are; "": the root one
 	Policies, Granting []string
 	Identity           []string // policies by its entity and that one's groups
 	Decided, Allowed   bool     // what the policies said, once they were asked
@@ -158,7 +159,8 @@ func (r *record) auth(name string, a *Auth) {
 				if i > 0 {
 					r.text = append(r.text, ',')
 				}
-				r.text = append(appendQuoted(append(r.text, `{"name":`...), p), `,"namespace_id":"root","type":"acl"}`...)
+				r.text = append(appendQuoted(append(r.text, `{"name":`...), p), `,"namespace_id":`...)
+				r.text = append(appendQuoted(r.text, cmp.Or(a.Space, "root")), `,"type":"acl"}`...)
 			}
 			r.text = append(r.text, ']')
 		}
@@ -257,7 +259,15 @@ func (e *Entry) request(r *record) {
 	e.mount(r)
 	r.hidden(secretMark, "client_token", q.Token)
 	r.hidden(accessorMark, "client_token_accessor", e.Auth.Accessor)
-	r.text = append(r.text, `,"namespace":{"id":"root"}`...)
+	if q.Space == "" {
+		r.text = append(r.text, `,"namespace":{"id":"root"}`...)
+	} else {
+		r.name("namespace")
+		r.text = append(r.text, '{')
+		r.str("id", q.SpaceID)
+		r.str("path", q.Space)
+		r.text = append(r.text, '}')
+	}
 	r.str("path", q.Path)
 	var clear []string
 	if e.Mount != nil {

@@ -152,7 +152,7 @@ func (b *Broker) Entry(t *task.Task, err error) *audit.Entry {
 
 func auditAuth(id string, t *token.Token, identity []string) audit.Auth {
 	return audit.Auth{ID: id, Accessor: t.Accessor, DisplayName: t.DisplayName,
-		Verdict:  audit.Verdict{Policies: t.Policies, Identity: identity},
+		Verdict:  audit.Verdict{Space: token.Space(t.Hash), Policies: t.Policies, Identity: identity},
 		Metadata: t.Meta, Entity: t.Entity,
 		Type: t.Type(), TTL: t.TTL, Issued: t.Created, NumUses: max(t.Uses, 0)}
 }

@@ -63,17 +63,18 @@ func (o *Census) attribute(ctx context.Context, st *tables.Tables, now time.Time
 	}
 	a, by := &attributed{at: now}, map[[2]string]*share{}
 	of := func(path, role string) *share {
-		e, rest := st.Mounts.Route(path)
+		in, e, rest := st.Route(path) // a mount's path is from the root: it names its namespace
 		if e == nil {
 			e = &mount.Entry{}
 		}
 		if role == "" {
 			role = rest
 		}
-		one := by[[2]string{e.Path, role}]
+		at := in.Path() + e.Path
+		one := by[[2]string{at, role}]
 		if one == nil {
-			one = &share{Mount: e.Path, Type: e.Type, Role: role}
-			by[[2]string{e.Path, role}] = one
+			one = &share{Mount: at, Type: e.Type, Role: role}
+			by[[2]string{at, role}] = one
 		}
 		return one
 	}

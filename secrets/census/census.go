@@ -163,7 +163,16 @@ func (c *census) points(name string, most int) (list []telemetry.Point) {
 	return list
 }
 
-// rootNamespace is the label of what lies in no other namespace: there is none.
+// SpaceLabel is the label of a namespace, by its id; "" is the root one. All others share one: there may be thousands,
+// and each label of each metric costs memory here and where it is stored.
+func SpaceLabel(id string) string {
+	if id == "" || id == "root" {
+		return "root"
+	}
+	return "other"
+}
+
+// rootNamespace is the label of what lies in the root namespace.
 var rootNamespace = []string{"namespace", "root"}
 
 func inRoot(labels ...string) []string { return append(slices.Clone(rootNamespace), labels...) }
@@ -264,15 +273,16 @@ func (o *Census) countToken(st *tables.Tables, c *census, r storage.Record, now 
 	if err != nil || t.Expired(now) {
 		return
 	}
-	kind := ""
-	if e, _ := st.Mounts.Route(t.Path); e != nil {
+	kind, space := "", SpaceLabel(token.Space(t.Hash))
+	within := func(labels ...string) []string { return append([]string{"namespace", space}, labels...) }
+	if _, e, _ := st.Route(t.Path); e != nil {
 		kind = e.Type
 	}
-	c.add("token.count", 1, rootNamespace...)
-	c.add("token.count.by_auth", 1, inRoot("auth_method", kind)...)
-	c.add("token.count.by_ttl", 1, inRoot("creation_ttl", TTLName(t.TTL))...)
+	c.add("token.count", 1, within()...)
+	c.add("token.count.by_auth", 1, within("auth_method", kind)...)
+	c.add("token.count.by_ttl", 1, within("creation_ttl", TTLName(t.TTL))...)
 	for _, name := range t.Policies {
-		c.add("token.count.by_policy", 1, inRoot("policy", name)...)
+		c.add("token.count.by_policy", 1, within("policy", name)...)
 	}
 	if !t.Expires.IsZero() {
 		o.countEnd(c, t.Expires, now)

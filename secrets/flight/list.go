@@ -2,6 +2,7 @@ package flight
 
 import (
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,6 +76,23 @@ func (f *List) Begun() (n uint64) {
 	return n
 }
 
+// Within reports whether a request is under way in a namespace or below it, by its path.
+func (f *List) Within(space string) bool {
+	for i := range f.shards {
+		s := &f.shards[i]
+		s.mu.Lock()
+		found := false
+		for t := s.first; t != nil && !found; t = t.next {
+			found = strings.HasPrefix(t.Request.Space, space)
+		}
+		s.mu.Unlock()
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
 // Show gives what is under way, by request id. Operations may still turn from update to create: methods are told.
 func (f *List) Show() map[string]any {
 	out := map[string]any{}
@@ -83,7 +101,7 @@ func (f *List) Show() map[string]any {
 		s.mu.Lock()
 		for t := s.first; t != nil; t = t.next {
 			out[t.Request.ID] = map[string]any{"start_time": t.Request.Now.UTC().Format(time.RFC3339Nano),
-				"client_remote_address": t.Request.Remote.String(), "request_path": "/v1/" + t.Request.Path,
+				"client_remote_address": t.Request.Remote.String(), "request_path": "/v1/" + t.Request.FromRoot(),
 				"request_method": t.Method, "client_id": ""}
 		}
 		s.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/serial"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
@@ -30,16 +31,25 @@ type Identities struct {
 	names serial.Names // of what logins change; taken before mu
 }
 
-// Engine answers identity/. address is where clients reach this server.
-func (o *Identities) Engine(address string, salt []byte, gate *tables.Gate) engine.Engine {
+// Engine answers identity/ of a namespace, "" the root one. address is where clients reach this server.
+func (o *Identities) Engine(address string, salt []byte, gate *tables.Gate, space string) engine.Engine {
 	book := token.Book{Salt: salt}
-	return handler{&identity.Engine{Hash: book.Hash, Address: address, Mounts: func(accessor string) *mount.Entry {
-		if st := gate.Load(); st != nil {
+	return handler{&identity.Engine{Hash: book.Hash, Address: address, Space: space,
+		Mounts: func(accessor string) *mount.Entry {
+			st := gate.Load()
+			if st != nil {
+				st = st.In(space)
+			}
+			if st == nil {
+				return nil
+			}
 			return st.Mounts.ByAccessor(accessor)
-		}
-		return nil
-	}}, o}
+		}}, o}
 }
+
+// errOIDC refuses what namespaces do not have of their own.
+var errOIDC = errkind.New(errkind.Invalid,
+	"identity tokens and OIDC providers are of the root namespace: a namespace has none of its own")
 
 // handler answers identity/. Its writes are alone until they are committed: they and logins read what they change.
 type handler struct {
@@ -49,6 +59,9 @@ type handler struct {
 
 // Answer implements Handler.
 func (p handler) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (*secrets.Response, error) {
+	if t.Tables.Space != nil && strings.HasPrefix(r.Rest, "oidc") {
+		return nil, errOIDC
+	}
 	if !r.Op.Writes() || identity.OfTokens(r) {
 		return p.Tender.Handle(ctx, t.View, r)
 	}
@@ -126,8 +139,16 @@ func (o *Identities) Identify(ctx context.Context, t *task.Task, a *secrets.Auth
 
 // Made counts an entity that is stored now, by the mount that it came by.
 func (o *Identities) Made(e *mount.Entry) {
-	o.Metrics.Counter("identity.entity.creation", "cluster", o.Cluster(), "namespace", "root", "auth_method", e.Type,
+	o.Metrics.Counter("identity.entity.creation", "cluster", o.Cluster(), "namespace", label(e), "auth_method", e.Type,
 		"mount_point", e.Path).Add(1)
+}
+
+// label is the one of census.SpaceLabel, which counts these too.
+func label(e *mount.Entry) string {
+	if e.Space == "" {
+		return "root"
+	}
+	return "other"
 }
 
 // entitiesIn says how many entities operations bring that are not there yet.

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -22,10 +23,15 @@ type Engine struct {
 	// Address is where clients reach this server; the issuer of tokens where nobody names another.
 	Address string
 
+	Space string // the id of its namespace; "": the root one
+
 	quiet atomic.Int64 // no key is due before (ns)
 }
 
 var _ engine.Tender = (*Engine)(nil)
+
+// space is what the API calls the namespace.
+func (e *Engine) space() string { return cmp.Or(e.Space, "root") }
 
 var (
 	errNotFound    = errkind.New(errkind.NotFound, "")
@@ -125,7 +131,7 @@ func (c *call) showAlias(a *Alias, of string) map[string]any {
 		"mount_type": kind, "name": a.Name,
 		"metadata": object(a.Meta), "custom_metadata": object(a.Custom), "creation_time": stamp(a.Created),
 		"last_update_time":          stamp(a.Updated),
-		"merged_from_canonical_ids": a.MergedFrom, "local": false, "namespace_id": "root"}
+		"merged_from_canonical_ids": a.MergedFrom, "local": false, "namespace_id": c.e.space()}
 }
 
 func (c entities) show(e *Entity) (*secrets.Response, error) {
@@ -147,7 +153,7 @@ func (c entities) show(e *Entity) (*secrets.Response, error) {
 	return auth.Data(map[string]any{"id": e.ID, "name": e.Name, "metadata": object(e.Meta),
 		"policies": auth.List(e.Policies), "disabled": e.Disabled, "aliases": aliases,
 		"merged_entity_ids": e.Merged, "creation_time": stamp(e.Created), "last_update_time": stamp(e.Updated),
-		"namespace_id":     "root",
+		"namespace_id":     c.e.space(),
 		"direct_group_ids": direct, "inherited_group_ids": inherited, "group_ids": slices.Concat(direct, inherited)})
 }
 
@@ -165,7 +171,7 @@ func (c groups) show(g *Group) (*secrets.Response, error) {
 		"member_entity_ids": auth.List(members), "member_group_ids": auth.List(children),
 		"parent_group_ids": auth.List(parents),
 		"creation_time":    stamp(g.Created), "last_update_time": stamp(g.Updated), "modify_index": 1,
-		"namespace_id": "root"})
+		"namespace_id": c.e.space()})
 }
 
 // around gives what a group is connected with.

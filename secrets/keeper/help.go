@@ -8,7 +8,6 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
-	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/secrets/tools"
 )
 
@@ -20,7 +19,14 @@ func (k *Keeper) Help(ctx context.Context, r *secrets.Request) (map[string]any, 
 	}
 	defer leave()
 	r.Now = k.cfg.Now()
-	t := &task.Task{Request: r, Tables: st}
+	t := k.newTask(st, r)
+	st = t.Tables
+	if err := locked(t); err != nil {
+		return nil, k.audited(ctx, t, err)
+	}
+	if t.Nowhere {
+		return nil, k.audited(ctx, t, k.noRoute(ctx, t))
+	}
 	if _, err := k.rights.Known(ctx, t.Tables, t.Token, t.Now, t.Remote); err != nil {
 		return nil, k.audited(ctx, t, err)
 	}

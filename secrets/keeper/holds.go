@@ -30,7 +30,7 @@ func (k *Keeper) holds(ctx context.Context, t *task.Task, protected ...string) e
 	again := k.newTask(st, &r)
 	h, err := k.rights.Known(ctx, again.Tables, again.Token, again.Now, again.Remote)
 	if err == nil {
-		q := policy.Request{Path: r.Path, Need: r.Op.Need(), Protected: engine.Matches(protected, r.Rest)}
+		q := policy.Request{Path: h.At(again.Tables, r.Path), Need: r.Op.Need(), Protected: engine.Matches(protected, r.Rest)}
 		if h.ACL.AsksParameters() {
 			if f, err := t.Fields(); err == nil {
 				q.Data = f.Plain()

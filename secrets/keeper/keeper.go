@@ -21,6 +21,7 @@ import (
 	"corbel.dev/corbel/secrets/leases"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/mounting"
+	"corbel.dev/corbel/secrets/namespaces"
 	"corbel.dev/corbel/secrets/policies"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/quotas"
@@ -137,6 +138,7 @@ type owners struct {
 	wrapping   *wrapping.Wrapping
 	census     *census.Census
 	tools      *tools.Tools
+	namespaces *namespaces.Namespaces
 	system     *system.System
 }
 
@@ -180,19 +182,21 @@ func (k *Keeper) appoint() {
 	o.census = census.New(cfg.Usage, k.gate, k.records, &k.flying, cfg.Now, cfg.Log, cluster, cfg.Metrics)
 	o.tools = &tools.Tools{Gate: k.gate, Records: k.records, Flying: &k.flying, Now: cfg.Now, Local: cfg.Local,
 		Holds: k.holds}
+	o.namespaces = &namespaces.Namespaces{Gate: k.gate, Records: k.records, Leases: k.leases, Flying: &k.flying}
 	o.mounts = mounting.New(mounting.Config{Now: cfg.Now, Metrics: cfg.Metrics, Version: version, Lockouts: cfg.Lockouts,
 		NoLockout: cfg.NoLockout,
 		Password:  o.policies.Password}, k.gate, k.records)
 	o.system = &system.System{Elsewhere: cfg.System, Rows: slices.Concat(o.mounts.Rows(), o.policies.Rows(),
 		k.leases.Rows(), o.census.Rows(),
-		o.wrapping.Rows(), k.Sealing.Rows(), k.audits.Rows(), o.quotas.Rows(), o.tools.Rows())}
+		o.wrapping.Rows(), k.Sealing.Rows(), k.audits.Rows(), o.quotas.Rows(), o.tools.Rows(),
+		o.namespaces.Rows())}
 	fixed := func(make func(e *mount.Entry, salt []byte) engine.Engine) mounting.Kind {
 		return mounting.Kind{Side: mounting.Fixed, Make: make}
 	}
 	o.mounts.Kinds["system"] = fixed(func(*mount.Entry, []byte) engine.Engine { return o.system })
 	o.mounts.Kinds["token"] = fixed(func(*mount.Entry, []byte) engine.Engine { return k.tokens.Engine() })
-	o.mounts.Kinds["identity"] = fixed(func(_ *mount.Entry, salt []byte) engine.Engine {
-		return o.identities.Engine(cfg.APIAddr, salt, k.gate)
+	o.mounts.Kinds["identity"] = fixed(func(e *mount.Entry, salt []byte) engine.Engine {
+		return o.identities.Engine(cfg.APIAddr, salt, k.gate, e.Space)
 	})
 	k.meters.entityMade = o.identities.Made
 	k.meters.cluster = cluster
@@ -229,8 +233,8 @@ func (k *Keeper) read(ctx context.Context, made func(*mount.Entry, []byte) (engi
 	if err != nil || !ok {
 		return nil, sealed.OrMissing(err, token.SaltKey)
 	}
-	st := &tables.Tables{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{},
-		Policies: map[string]*policy.Policy{}, ACLs: tables.NewACLs()}
+	st := &tables.Tables{Scope: tables.Scope{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{},
+		Policies: map[string]*policy.Policy{}, ACLs: tables.NewACLs()}}
 	st.Book = &token.Book{Reader: k.records, Salt: salt}
 	records, err := k.records.Scan(ctx, tables.MountPrefix, storage.After(tables.MountPrefix), 0)
 	if err != nil {
@@ -256,12 +260,18 @@ func (k *Keeper) read(ctx context.Context, made func(*mount.Entry, []byte) (engi
 		return nil, err
 	}
 	for _, r := range records {
-		name := r.Key[len(tables.PolicyPrefix):]
-		p, err := policy.Parse(name, string(r.Value))
-		if err != nil {
-			return nil, errkind.Errorf(errkind.Corrupt, "the policy %s cannot be read: %w", name, err)
+		if err := readPolicy(st.Policies, r.Key[len(tables.PolicyPrefix):], r.Value); err != nil {
+			return nil, err
 		}
-		st.Policies[name] = p
 	}
-	return st, nil
+	return st, k.readSpaces(ctx, st, made)
+}
+
+func readPolicy(into map[string]*policy.Policy, name string, text []byte) error {
+	p, err := policy.Parse(name, string(text))
+	if err != nil {
+		return errkind.Errorf(errkind.Corrupt, "the policy %s cannot be read: %w", name, err)
+	}
+	into[name] = p
+	return nil
 }

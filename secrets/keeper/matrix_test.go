@@ -38,7 +38,8 @@ var openRoutes = []string{
 }
 
 // ownRoutes need a token and no policy: what they tell depends on the token's rights.
-var ownRoutes = []string{"sys/internal/ui/mounts", "sys/internal/ui/mounts/status"}
+var ownRoutes = []string{"sys/internal/ui/mounts", "sys/internal/ui/mounts/status",
+	"sys/internal/ui/namespaces"}
 
 // cell is one request of the matrix.
 type cell struct {

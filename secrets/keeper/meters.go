@@ -187,7 +187,8 @@ func (m *meters) done(ctx context.Context, t *task.Task, begin time.Time, r *tas
 // made counts the token or the lease that an answer brings.
 func (m *meters) made(t *task.Task, took time.Duration, r *task.Reply) {
 	if a := r.Response.Auth; a != nil && r.Token != nil {
-		m.registry.Counter("token.creation", "cluster", m.cluster(), "namespace", "root", "auth_method", t.Entry.Type,
+		m.registry.Counter("token.creation", "cluster", m.cluster(), "namespace", census.SpaceLabel(t.SpaceID),
+			"auth_method", t.Entry.Type,
 			"mount_point", t.Entry.Path,
 			"creation_ttl", census.TTLName(r.Token.TTL), "token_type", r.Token.Type()).Add(1)
 		m.own.registerAuth.Observe(took)
@@ -203,7 +204,8 @@ func (m *meters) made(t *task.Task, took time.Duration, r *task.Reply) {
 		if r.Lease != nil {
 			ttl = r.Lease.Left
 		}
-		m.registry.Counter("secret.lease.creation", "cluster", m.cluster(), "namespace", "root", "secret_engine",
+		m.registry.Counter("secret.lease.creation", "cluster", m.cluster(), "namespace", census.SpaceLabel(t.SpaceID),
+			"secret_engine",
 			t.Entry.Type, "mount_point", t.Entry.Path,
 			"creation_ttl", census.TTLName(ttl)).Add(1)
 		m.register.Observe(took)

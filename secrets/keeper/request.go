@@ -30,6 +30,9 @@ func (k *Keeper) Handle(ctx context.Context, r *secrets.Request) (*task.Reply, e
 	if err := k.admit(ctx, t); err != nil {
 		return nil, err
 	}
+	if err := locked(t); err != nil {
+		return nil, k.audited(ctx, t, err)
+	}
 	if t.Entry == nil {
 		return nil, k.audited(ctx, t, k.noRoute(ctx, t))
 	}
@@ -61,12 +64,28 @@ func (k *Keeper) newTask(st *tables.Tables, r *secrets.Request) *task.Task {
 	if r.Now.IsZero() {
 		r.Now = k.cfg.Now()
 	}
-	t := &task.Task{Request: r, Tables: st, Flight: flight.Entry{Request: r, Method: r.Op.String()}}
+	in, path, ok := st.Resolve(r.Space, r.Path)
+	t := &task.Task{Request: r, Tables: in, Flight: flight.Entry{Request: r, Method: r.Op.String()}}
+	if !ok {
+		t.Nowhere = true
+		return t
+	}
+	st, r.Path, r.Space, r.SpaceID = in, path, in.Path(), in.SpaceID()
 	if t.Entry, r.Rest = st.Mounts.Route(r.Path); t.Entry != nil {
 		r.Mount = t.Entry.Path
 		t.Engine, t.View = st.Engines[t.Entry.Accessor], k.records.At(t.Entry.Prefix())
 	}
 	return t
+}
+
+// locked refuses what is asked in a locked namespace, but to unlock it.
+func locked(t *task.Task) error {
+	if t.Tables.Locked == nil || t.Entry != nil && t.Entry.Type == "system" &&
+		strings.HasPrefix(t.Rest, "namespaces/api-lock/unlock") {
+		return nil
+	}
+	return errkind.Errorf(errkind.Unavailable, "API access to this namespace has been locked by an administrator - %q "+
+		"must be unlocked to gain access.", t.Tables.Locked.Path)
 }
 
 // audited has the request recorded before anything is done, with why it is refused, where it is. It returns the
@@ -103,8 +122,18 @@ func (k *Keeper) noRoute(ctx context.Context, t *task.Task) error {
 	if err != nil {
 		return err
 	}
-	if !h.ACL.Allow(&policy.Request{Path: t.Path, Need: t.Op.Need()}).Allowed {
+	path := h.At(t.Tables, t.Path)
+	if t.Nowhere { // as the same path without the header is
+		from, within := strings.CutPrefix(t.FromRoot(), h.Space)
+		if path = from; !within {
+			return rights.ErrDenied
+		}
+	}
+	if !h.ACL.Allow(&policy.Request{Path: path, Need: t.Op.Need()}).Allowed {
 		return rights.ErrDenied
+	}
+	if t.Nowhere && t.Space != "" {
+		return errkind.Errorf(errkind.NotFound, "namespace not found: there is no namespace %q", t.Space)
 	}
 	return errkind.Errorf(errkind.NotFound, "no handler for route %q. route entry not found.", t.Path)
 }
@@ -143,7 +172,7 @@ func (k *Keeper) authorise(ctx context.Context, t *task.Task, special engine.Spe
 			t.Op = secrets.Create
 		}
 	}
-	q := policy.Request{Path: t.Path, Need: t.Op.Need(), Wrap: t.Wrap,
+	q := policy.Request{Path: t.Bearer.At(t.Tables, t.Path), Need: t.Op.Need(), Wrap: t.Wrap,
 		Protected: engine.Matches(special.Protected, t.Rest)}
 	if t.Op == secrets.List || t.Op == secrets.Scan {
 		q.Path = strings.TrimSuffix(q.Path, "/") + "/"
@@ -201,11 +230,8 @@ func (k *Keeper) run(ctx context.Context, t *task.Task) (answer *task.Reply, err
 		return nil, err
 	}
 	reply := &task.Reply{Response: resp, Lease: t.Left.Leased, Wrap: t.Left.Wrap, Mount: t.Entry}
-	if t.Left.Renewed != nil {
-		reply.Token = &task.Issued{ID: t.Left.RenewedID, Token: t.Left.Renewed, Left: t.Left.Renewed.Left(t.Now)}
-		if reply.Token.Identity, err = k.rights.ByIdentity(ctx, t.Tables, t.Left.Renewed.Entity); err != nil {
-			return nil, err
-		}
+	if reply.Token, err = k.renewed(ctx, t); err != nil {
+		return nil, err
 	}
 	if resp.Auth != nil {
 		made, release, err := k.tokens.Issue(ctx, t, resp)
@@ -232,6 +258,20 @@ func (k *Keeper) run(ctx context.Context, t *task.Task) (answer *task.Reply, err
 		return nil, err
 	}
 	return reply, nil
+}
+
+// renewed is the token that a renewal left, or nil.
+func (k *Keeper) renewed(ctx context.Context, t *task.Task) (*task.Issued, error) {
+	tok := t.Left.Renewed
+	if tok == nil {
+		return nil, nil
+	}
+	of := t.Tables.Of(tok.Hash)
+	if of == nil {
+		return nil, rights.ErrDenied
+	}
+	policies, err := k.rights.ByIdentity(ctx, of, tok.Entity)
+	return &task.Issued{ID: t.Left.RenewedID, Token: tok, Left: tok.Left(t.Now), Identity: policies}, err
 }
 
 // step commits what an answer wants stored first, and lets the engine go on.

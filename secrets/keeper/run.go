@@ -18,6 +18,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer group.Wait()
 	group.Go(func() { k.every(ctx, k.Tend) })
 	group.Go(func() { k.every(ctx, k.tokens.EndWorkloads) })
+	group.Go(func() { k.every(ctx, k.owners.namespaces.Sweep) })
 	group.Go(func() { k.every(ctx, k.owners.tools.NoteVersion) })
 	group.Go(func() { k.every(ctx, k.owners.census.Measure) })
 	gauges := newComeAndGo(k.meters.registry)

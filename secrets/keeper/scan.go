@@ -18,7 +18,10 @@ const maxScanned = 100_000
 // scan lists a folder and all that are below it, by the engine's own lists. The capability for it is one of its own,
 // and was judged for the folder that was asked for.
 func scan(ctx context.Context, t *task.Task) (*secrets.Response, error) {
-	if t.Entry.Type == "system" || t.Entry.Type == "token" {
+	if t.Entry.Type == "system" {
+		return t.Handle(ctx, t.Request)
+	}
+	if t.Entry.Type == "token" {
 		return nil, system.ErrUnsupported
 	}
 	base := strings.TrimSuffix(t.Rest, "/")

@@ -62,17 +62,6 @@ func TestReloadPlugin(t *testing.T) {
 	h.refused(errkind.Denied, h.token(`{"policies":["plain"]}`), secrets.Update, at, `{"plugin":"kv"}`)
 }
 
-// TestNoNamespaces: there is the root one, and whoever wants another hears why not.
-func TestNoNamespaces(t *testing.T) {
-	h := newHouse(t)
-	h.refused(errkind.NotFound, h.root, secrets.List, "sys/namespaces/", "")
-	h.refused(errkind.NotFound, h.root, secrets.Read, "sys/namespaces/team", "")
-	if _, err := h.as(h.root, secrets.Update, "sys/namespaces/team", `{}`); !errkind.Is(err, errkind.Invalid) ||
-		!strings.Contains(err.Error(), "namespaces are not supported") {
-		t.Error(err)
-	}
-}
-
 // TestHelp: what may be done at a mount's paths, for whoever has a token.
 func TestHelp(t *testing.T) {
 	h := newHouse(t)

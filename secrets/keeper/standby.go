@@ -182,7 +182,7 @@ func (s *replica) LocalHere(ctx context.Context, r *secrets.Request) (*task.Repl
 	}
 	release := s.k.gate.Hold()
 	t := s.judged(ctx, r)
-	ok := t != nil && t.Entry.Type == "system"
+	ok := t != nil && t.Entry.Type == "system" && t.Tables.Space == nil
 	if ok {
 		t.Engine = s.k.owners.system
 		ok = s.allowed(ctx, t)
@@ -201,7 +201,7 @@ func (s *replica) judged(ctx context.Context, r *secrets.Request) *task.Task {
 		return nil
 	}
 	t := s.k.newTask(st, r)
-	if t.Entry == nil || s.k.admit(ctx, t) != nil {
+	if t.Entry == nil || locked(t) != nil || s.k.admit(ctx, t) != nil {
 		return nil
 	}
 	return t
@@ -230,7 +230,8 @@ func (s *replica) allowed(ctx context.Context, t *task.Task) bool {
 		return false
 	}
 	t.Bearer, t.Request.Holder = h, h.DisplayName
-	q := policy.Request{Path: t.Path, Need: t.Op.Need(), Protected: engine.Matches(t.Engine.Special().Protected, t.Rest)}
+	q := policy.Request{Path: h.At(t.Tables, t.Path), Need: t.Op.Need(),
+		Protected: engine.Matches(t.Engine.Special().Protected, t.Rest)}
 	if h.ACL.AsksParameters() {
 		f, err := t.Fields()
 		if err != nil {

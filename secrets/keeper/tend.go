@@ -25,17 +25,26 @@ func (k *Keeper) Tend(ctx context.Context) (done int, err error) {
 	if st == nil {
 		return 0, nil
 	}
-	var mounts []*mount.Entry
-	for _, e := range st.Mounts.All() {
-		if _, ok := st.Engines[e.Accessor].(engine.Tender); ok {
-			mounts = append(mounts, e)
+	type tended struct {
+		in *tables.Tables
+		*mount.Entry
+	}
+	var mounts []tended
+	for in := range st.Each() {
+		if in.Space != nil && in.Space.Going {
+			continue
+		}
+		for _, e := range in.Mounts.All() {
+			if _, ok := in.Engines[e.Accessor].(engine.Tender); ok && (in.Space == nil || e.Type != "identity") {
+				mounts = append(mounts, tended{in, e})
+			}
 		}
 	}
 	begin := time.Now()
 	k.meters.own.rollbacksWait.Set(float64(len(mounts)))
 	defer k.meters.own.rollbacksWait.Set(0)
-	for _, e := range mounts {
-		n, err := k.tendOne(ctx, st, e, time.Since(begin))
+	for _, m := range mounts {
+		n, err := k.tendOne(ctx, m.in, m.Entry, time.Since(begin))
 		done += n
 		if err != nil {
 			return done, err
@@ -71,6 +80,7 @@ func (k *Keeper) tend(ctx context.Context, st *tables.Tables, e *mount.Entry, te
 	list, err := tender.Due(ctx, v, now)
 	for _, r := range list {
 		r.Mount, r.Path, r.Now, r.Due = e.Path, e.Path+r.Rest, now, true
+		r.Space, r.SpaceID = st.Path(), st.SpaceID()
 		if err := k.own(ctx, &task.Task{Request: r, Tables: st, Entry: e, Engine: tender, View: v}); err != nil {
 			return done, err
 		}

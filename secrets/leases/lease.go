@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/flight"
+	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/quota"
 	"corbel.dev/corbel/secrets/quotas"
 	"corbel.dev/corbel/secrets/rights"
@@ -170,11 +171,13 @@ func (o *Leases) Grant(ctx context.Context, t *task.Task, reply *task.Reply) (op
 			free()
 		}
 	}()
-	if err := o.quotas.Take(t, quota.Place{Path: t.Path, Mount: t.Entry.Path}); err != nil {
+	place := quota.Place{Path: t.FromRoot(), Mount: t.Space + t.Entry.Path, Space: t.Space}
+	if err := o.quotas.Take(t, place); err != nil {
 		return nil, nil, err
 	}
 	limits := o.gate.Limits(t.Entry)
-	l := &lease{ID: strings.TrimSuffix(t.Path, "/") + "/" + token.NewName(), Mount: t.Entry.Accessor, Issued: t.Now.UTC(),
+	id := strings.TrimSuffix(t.FromRoot(), "/") + "/" + token.NewName() + t.Tables.Suffix()
+	l := &lease{ID: id, Mount: t.Entry.Accessor, Issued: t.Now.UTC(),
 		MaxTTL:    asked.MaxTTL,
 		Renewable: asked.Renewable, Internal: asked.Internal}
 	if l.TTL = asked.TTL; l.TTL <= 0 {
@@ -203,7 +206,7 @@ func (o *Leases) Grant(ctx context.Context, t *task.Task, reply *task.Reply) (op
 	if l.Token != "" {
 		ops = append(ops, storage.Put(byToken(t.Tables.Book, l), []byte(l.ID)))
 	}
-	reply.Lease = &task.Leased{ID: l.ID, Left: l.TTL, Renewable: l.Renewable}
+	reply.Lease = &task.Leased{ID: shown(t.Tables, l.ID), Left: l.TTL, Renewable: l.Renewable}
 	return ops, free, nil
 }
 
@@ -241,15 +244,37 @@ func (o *Leases) findLease(ctx context.Context, id string) (*lease, error) {
 	return l, nil
 }
 
-// leaser is the engine that a lease is of, with its view, or nil where its mount is gone.
-func (o *Leases) leaser(st *tables.Tables, l *lease) (engine.Leaser, sealed.View) {
-	for _, e := range st.Mounts.All() {
-		if e.Accessor == l.Mount {
-			leaser, _ := st.Engines[e.Accessor].(engine.Leaser)
-			return leaser, o.records.At(e.Prefix())
-		}
+// leaser is the engine that a lease is of, with its view and mount, or nil where its mount is gone. A namespace that is
+// going has its mounts until its leases have ended.
+func (o *Leases) leaser(st *tables.Tables, l *lease) (engine.Leaser, sealed.View, *mount.Entry) {
+	in := st.In(token.SpaceOf(l.ID))
+	if in == nil {
+		return nil, sealed.View{}, nil
 	}
-	return nil, sealed.View{}
+	e := in.Mounts.ByAccessor(l.Mount)
+	if e == nil {
+		return nil, sealed.View{}, nil
+	}
+	leaser, _ := in.Engines[e.Accessor].(engine.Leaser)
+	return leaser, o.records.At(e.Prefix()), e
+}
+
+// shown is a lease's id as it is told: from its namespace, whose id it ends with.
+func shown(st *tables.Tables, id string) string {
+	if in := st.In(token.SpaceOf(id)); in != nil {
+		return strings.TrimPrefix(id, in.Path())
+	}
+	return id
+}
+
+// stored is the id from the root of a lease that is named in a namespace: one that is told of there, or below.
+func stored(st *tables.Tables, id string) string {
+	full := st.Path() + id
+	if in := st.In(token.SpaceOf(id)); in != nil && strings.HasPrefix(in.Path(), st.Path()) &&
+		!strings.HasPrefix(full, in.Path()) {
+		return in.Path() + id
+	}
+	return full
 }
 
 // revokeLease ends a lease: first with its engine, then in storage, with what the engine wants
@@ -263,7 +288,7 @@ func (o *Leases) revokeLease(ctx context.Context, st *tables.Tables, id string, 
 		return err
 	}
 	var ops []storage.Op
-	if leaser, v := o.leaser(st, l); leaser != nil {
+	if leaser, v, _ := o.leaser(st, l); leaser != nil {
 		resp, err := leaser.Revoke(ctx, v, engine.Lease{ID: l.ID, Internal: l.Internal, Expires: l.Expires})
 		switch {
 		case err != nil && !force:
@@ -366,7 +391,7 @@ func (o *Leases) renewLease(ctx context.Context, t *task.Task, id string, increm
 	case !l.Renewable || l.Tries > 0: // one that is being revoked does not come back
 		return nil, false, errNotRenewable
 	}
-	leaser, v := o.leaser(t.Tables, l)
+	leaser, v, e := o.leaser(t.Tables, l)
 	if leaser == nil {
 		return nil, false, errNotRenewable
 	}
@@ -374,12 +399,7 @@ func (o *Leases) renewLease(ctx context.Context, t *task.Task, id string, increm
 		increment = l.TTL
 	}
 	end := t.Now.UTC().Add(increment)
-	most := o.gate.TTLs.Max
-	for _, e := range t.Tables.Mounts.All() {
-		if e.Accessor == l.Mount {
-			most = o.gate.Limits(e).Max
-		}
-	}
+	most := o.gate.Limits(e).Max
 	if l.MaxTTL > 0 {
 		most = min(most, l.MaxTTL)
 	}

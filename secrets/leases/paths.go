@@ -23,30 +23,30 @@ type paths struct{ *Leases }
 func (l *Leases) Rows() []system.Row {
 	o := paths{l}
 	return []system.Row{
-		{Path: "leases/lookup", Write: o.leaseLookup, List: o.leaseList},
-		{Path: "leases/lookup/", Write: o.leaseLookup, List: o.leaseList},
-		{Path: "leases/renew", Write: o.leaseRenew},
-		{Path: "leases/renew/", Write: o.leaseRenew},
-		{Path: "leases/revoke", Write: o.leaseRevoke},
-		{Path: "leases/revoke/", Write: o.leaseRevoke},
-		{Path: "leases/revoke-prefix/", Write: o.leaseRevokePrefix},
-		{Path: "leases/revoke-force/", Write: o.leaseRevokeForce},
-		{Path: "leases/count", Read: o.leaseCount},
-		{Path: "leases", Read: o.leasesIrrevocable},
+		{Path: "leases/lookup", InNamespaces: true, Write: o.leaseLookup, List: o.leaseList},
+		{Path: "leases/lookup/", InNamespaces: true, Write: o.leaseLookup, List: o.leaseList},
+		{Path: "leases/renew", InNamespaces: true, Write: o.leaseRenew},
+		{Path: "leases/renew/", InNamespaces: true, Write: o.leaseRenew},
+		{Path: "leases/revoke", InNamespaces: true, Write: o.leaseRevoke},
+		{Path: "leases/revoke/", InNamespaces: true, Write: o.leaseRevoke},
+		{Path: "leases/revoke-prefix/", InNamespaces: true, Write: o.leaseRevokePrefix},
+		{Path: "leases/revoke-force/", InNamespaces: true, Write: o.leaseRevokeForce},
+		{Path: "leases/count", InNamespaces: true, Read: o.leaseCount},
+		{Path: "leases", InNamespaces: true, Read: o.leasesIrrevocable},
 		{Path: "leases/revocation", Read: o.revocation},
 		{Path: "leases/revocation/pause", Write: o.revocationPause},
 		{Path: "leases/revocation/resume", Write: o.revocationResume},
-		{Path: "renew", Write: o.leaseRenew},
-		{Path: "renew/", Write: o.leaseRenew},
-		{Path: "revoke", Write: o.leaseRevoke},
-		{Path: "revoke/", Write: o.leaseRevoke},
-		{Path: "revoke-prefix/", Write: o.leaseRevokePrefix},
-		{Path: "revoke-force/", Write: o.leaseRevokeForce},
-		{Path: "leases/tidy", Write: o.tidyLeases},
+		{Path: "renew", InNamespaces: true, Write: o.leaseRenew},
+		{Path: "renew/", InNamespaces: true, Write: o.leaseRenew},
+		{Path: "revoke", InNamespaces: true, Write: o.leaseRevoke},
+		{Path: "revoke/", InNamespaces: true, Write: o.leaseRevoke},
+		{Path: "revoke-prefix/", InNamespaces: true, Write: o.leaseRevokePrefix},
+		{Path: "revoke-force/", InNamespaces: true, Write: o.leaseRevokeForce},
+		{Path: "leases/tidy", InNamespaces: true, Write: o.tidyLeases},
 	}
 }
 
-// leaseID is the lease that a request names: in its body, else in its path.
+// leaseID is the lease that a request names, from the root: in its body, else in its path.
 func leaseID(c *system.Call) (string, error) {
 	id := c.F.String("lease_id")
 	if id == "" {
@@ -55,7 +55,7 @@ func leaseID(c *system.Call) (string, error) {
 	if id = strings.Trim(id, "/"); id == "" {
 		return "", errLeaseInvalid
 	}
-	return id, c.F.Err()
+	return stored(c.Tables, id), c.F.Err()
 }
 
 func (o paths) leaseLookup(c *system.Call) (any, error) {
@@ -67,7 +67,7 @@ func (o paths) leaseLookup(c *system.Call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		return leaseShown(id, tok.Created, tok.Expires, tok.Renewed, tok.Renewable, c.Now), nil
+		return leaseShown(shown(c.Tables, id), tok.Created, tok.Expires, tok.Renewed, tok.Renewable, c.Now), nil
 	}
 	l, err := o.findLease(c, id)
 	if err != nil {
@@ -76,7 +76,7 @@ func (o paths) leaseLookup(c *system.Call) (any, error) {
 	if l == nil {
 		return nil, errLeaseInvalid
 	}
-	return leaseShown(l.ID, l.Issued, l.Expires, l.Renewed, l.Renewable && !l.irrevocable(), c.Now), nil
+	return leaseShown(shown(c.Tables, l.ID), l.Issued, l.Expires, l.Renewed, l.Renewable && !l.irrevocable(), c.Now), nil
 }
 
 func leaseShown(id string, issued, expires, renewed time.Time, renewable bool, now time.Time) map[string]any {
@@ -97,7 +97,7 @@ func (o paths) leaseList(c *system.Call) (any, error) {
 		}
 		folder += "/"
 	}
-	names, err := o.records.List(c, leasePrefix+folder, "", 0)
+	names, err := o.records.List(c, leasePrefix+c.Tables.Path()+folder, "", 0)
 	if err == nil && len(names) == 0 {
 		err = errkind.New(errkind.NotFound, "")
 	}
@@ -121,7 +121,7 @@ func (o paths) leaseRenew(c *system.Call) (any, error) {
 	if capped {
 		resp.Warnings = []string{"TTL is capped by the maximum that holds here"}
 	}
-	c.Left.Leased = &task.Leased{ID: l.ID, Left: l.left(c.Now), Renewable: l.Renewable}
+	c.Left.Leased = &task.Leased{ID: shown(c.Tables, l.ID), Left: l.left(c.Now), Renewable: l.Renewable}
 	return resp, nil
 }
 
@@ -159,6 +159,7 @@ func (o paths) revokeBelow(c *system.Call, force bool) (any, error) {
 	if err := storage.CheckKey(folder); err != nil {
 		return nil, errkind.E(errkind.Invalid, "", err)
 	}
+	folder = c.Tables.Path() + folder
 	sync := c.F.Bool("sync", true)
 	if err := c.F.Err(); err != nil {
 		return nil, err
@@ -169,14 +170,25 @@ func (o paths) revokeBelow(c *system.Call, force bool) (any, error) {
 	return accepted(), o.queuePrefix(c, folder)
 }
 
+// each gives the ids of the leases of the request's namespace, and of those below it where they are wanted too.
+func (o paths) each(c *system.Call, below bool, take func(id string) error) error {
+	at := c.Tables.Path()
+	return o.records.EachKey(c, leasePrefix+at, func(id string) error {
+		if !below && token.SpaceOf(id) != c.Tables.TokenSpace() {
+			return nil
+		}
+		return take(at + id)
+	})
+}
+
 // leaseCount counts leases by the accessors of their mounts.
 func (o paths) leaseCount(c *system.Call) (any, error) {
 	kind := c.F.String("type")
 	if kind != "" && kind != "irrevocable" {
 		return nil, errkind.New(errkind.Invalid, `field "type": must be irrevocable, or left out for all`)
 	}
-	counts, all := map[string]int{}, 0
-	err := o.records.EachKey(c, leasePrefix, func(id string) error {
+	counts, all, below := map[string]int{}, 0, c.F.Bool("include_child_namespaces", false)
+	err := o.each(c, below, func(id string) error {
 		_, isToken := token.OfLease(id)
 		if kind == "irrevocable" {
 			l, err := o.findLease(c, id)
@@ -187,7 +199,7 @@ func (o paths) leaseCount(c *system.Call) (any, error) {
 				return err
 			}
 		}
-		if e, _ := c.Tables.Mounts.Route(id); e != nil {
+		if _, e, _ := c.Tables.Route(id); e != nil {
 			counts[e.Accessor]++
 		}
 		all++
@@ -216,7 +228,7 @@ func (o paths) leasesIrrevocable(c *system.Call) (any, error) {
 		return nil, err
 	}
 	list := []map[string]string{}
-	err := o.records.EachKey(c, leasePrefix, func(id string) error {
+	err := o.each(c, c.F.Bool("include_child_namespaces", false), func(id string) error {
 		if _, isToken := token.OfLease(id); isToken {
 			return nil
 		}
@@ -227,7 +239,7 @@ func (o paths) leasesIrrevocable(c *system.Call) (any, error) {
 		case err != nil:
 			return err
 		}
-		if list = append(list, map[string]string{"lease_id": id, "error": l.Error}); len(list) == limit {
+		if list = append(list, map[string]string{"lease_id": shown(c.Tables, id), "error": l.Error}); len(list) == limit {
 			return errEnough
 		}
 		return nil

@@ -198,10 +198,15 @@ var errResting = errkind.New(errkind.Unavailable,
 // target is where a lease is revoked, by the path that its id begins with.
 func (o *Leases) target(st *tables.Tables, id string) *target {
 	name := ""
-	if e, _ := st.Mounts.Route(id); e != nil {
+	if _, e, _ := st.Route(id); e != nil {
 		name = e.Accessor
 	}
 	o.targets.mu.Lock()
 	defer o.targets.mu.Unlock()
 	return o.targets.withLocked(name)
+}
+
+// EndBelow makes all leases below the path of a namespace due, and ends its tokens.
+func (o *Leases) EndBelow(ctx context.Context, st *tables.Tables, path string) error {
+	return o.revokePrefix(ctx, st, strings.TrimSuffix(path, "/"), false, true)
 }

@@ -25,6 +25,9 @@ type Entry struct {
 	SealWrap    bool              `json:"seal_wrap,omitempty"`
 	Options     map[string]string `json:"options,omitempty"`
 	Config      Config            `json:"config"`
+
+	Base  string `json:"-"` // of the namespace's records; "": the root one's
+	Space string `json:"-"` // the namespace's id; "": the root one
 }
 
 // Config is what can be tuned of a mount. Durations of 0 are the system's.
@@ -44,9 +47,9 @@ type Config struct {
 // Prefix is where the mount's records are kept, below "logical/" or "auth/" as the contract's key map has it.
 func (e *Entry) Prefix() string {
 	if e.Auth() {
-		return "auth/" + e.UUID + "/"
+		return e.Base + "auth/" + e.UUID + "/"
 	}
-	return "logical/" + e.UUID + "/"
+	return e.Base + "logical/" + e.UUID + "/"
 }
 
 // Auth reports whether the mount is an auth method.

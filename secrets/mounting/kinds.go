@@ -65,7 +65,7 @@ func (m *Mounts) kinds() map[string]Kind {
 			return &ssh.Engine{TTLs: m.ttls(e), Hash: func(password string) string { return book.Hash(e.UUID + password) }}
 		}},
 		"database": {Secret, func(e *mount.Entry, _ []byte) engine.Engine {
-			return &database.Engine{TTLs: m.ttls(e), Password: m.Password, Metrics: m.Metrics,
+			return &database.Engine{TTLs: m.ttls(e), Password: m.password(e), Metrics: m.Metrics,
 				Name: strings.ReplaceAll(strings.Trim(e.Path, "/"), "/", "-")}
 		}},
 		"userpass": {Login, func(e *mount.Entry, _ []byte) engine.Engine {
@@ -95,6 +95,11 @@ func (m *Mounts) Engine(e *mount.Entry, salt []byte) (engine.Engine, error) {
 		return nil, errkind.Errorf(errkind.Invalid, "plugin not found in the catalog: %s", e.Type)
 	}
 	return kind.Make(e, salt), nil
+}
+
+// password draws passwords by the policies of a mount's namespace.
+func (m *Mounts) password(e *mount.Entry) func(ctx context.Context, policy string) (string, error) {
+	return func(ctx context.Context, policy string) (string, error) { return m.Password(ctx, e.Base, policy) }
 }
 
 // ttls gives the lifetimes of a mount.

@@ -83,8 +83,8 @@ func (m *Mounts) lockedUsers(c *system.Call) (any, error) {
 			total += len(names)
 		}
 	}
-	return map[string]any{"total": total, "by_namespace": []any{map[string]any{"namespace_id": "root",
-		"namespace_path": "", "counts": total, "mount_accessors": list}}}, nil
+	return map[string]any{"total": total, "by_namespace": []any{map[string]any{"namespace_id": c.Tables.SpaceID(),
+		"namespace_path": c.Tables.Path(), "counts": total, "mount_accessors": list}}}, nil
 }
 
 // unlockUser lets an alias try again: sys/locked-users/ACCESSOR/unlock/ALIAS.

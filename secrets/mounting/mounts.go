@@ -36,7 +36,8 @@ type Config struct {
 	// by type of auth method; "all": of those that are not there, and of what they do not set
 	Lockouts  map[string]auth.LockoutRules
 	NoLockout bool // of nobody, whatever mounts say
-	Password  func(ctx context.Context, policy string) (string, error)
+	// Password draws one by a policy of the namespace whose records begin with base.
+	Password func(ctx context.Context, base, policy string) (string, error)
 }
 
 // Mounts makes the engines of mounts, and answers for the mounts themselves.
@@ -68,21 +69,19 @@ func New(c Config, gate *tables.Gate, records *sealed.Store) *Mounts {
 // Rows are the paths of sys/ that it answers.
 func (m *Mounts) Rows() []system.Row {
 	return []system.Row{
-		{Path: "mounts", Read: m.mounts},
-		{Path: "mounts/", Read: m.mountOrTune, Write: m.mountOrTuneWrite, Del: m.unmount},
-		{Path: "auth", Read: m.authMounts},
-		{Path: "auth/", Read: m.mountOrTune, Write: m.mountOrTuneWrite, Del: m.unmount},
-		{Path: "internal/ui/mounts", Read: m.uiMounts},
-		{Path: "internal/ui/mounts/", Read: m.uiMount},
-		{Path: "locked-users", Read: m.lockedUsers},
-		{Path: "locked-users/", Write: m.unlockUser},
-		{Path: "remount", Write: m.remount},
-		{Path: "remount/status/", Read: m.remountStatus},
+		{Path: "mounts", InNamespaces: true, Read: m.mounts},
+		{Path: "mounts/", InNamespaces: true, Read: m.mountOrTune, Write: m.mountOrTuneWrite, Del: m.unmount},
+		{Path: "auth", InNamespaces: true, Read: m.authMounts},
+		{Path: "auth/", InNamespaces: true, Read: m.mountOrTune, Write: m.mountOrTuneWrite, Del: m.unmount},
+		{Path: "internal/ui/mounts", InNamespaces: true, Read: m.uiMounts},
+		{Path: "internal/ui/mounts/", InNamespaces: true, Read: m.uiMount},
+		{Path: "locked-users", InNamespaces: true, Read: m.lockedUsers},
+		{Path: "locked-users/", InNamespaces: true, Write: m.unlockUser},
+		{Path: "remount", InNamespaces: true, Write: m.remount},
+		{Path: "remount/status/", InNamespaces: true, Read: m.remountStatus},
 		{Path: "plugins/catalog", Read: m.plugins, List: m.plugins},
 		{Path: "plugins/catalog/", Read: m.plugins, List: m.plugins, Write: m.refusePlugin, Del: m.refusePlugin},
 		{Path: "plugins/reload/backend", Write: m.reloadPlugin},
-		{Path: "namespaces", Read: m.noNamespaces, List: m.noNamespaces},
-		{Path: "namespaces/", Read: m.noNamespaces, Write: m.refuseNamespace, Del: m.refuseNamespace},
 	}
 }
 
@@ -208,15 +207,16 @@ func (m *Mounts) mountOrTuneWrite(c *system.Call) (any, error) {
 		return nil, errkind.Errorf(errkind.Invalid, "field \"options\": version %q is neither 1 nor 2", v)
 	}
 	e.Accessor = tables.AccessorOf(e)
+	c.Tables.Own(e)
 	made, err := m.Engine(e, c.Tables.Book.Salt)
 	if err != nil {
 		return nil, err
 	}
-	return nil, m.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
-		if err := st.Mounts.CheckNew(path); err != nil {
+	return nil, m.gate.ChangeIn(c, c.Tables, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+		if err := st.CheckMount(st.Mounts, path); err != nil {
 			return nil, nil, err
 		}
-		op, err := storage.PutJSON(tables.MountPrefix+e.UUID, e)
+		op, err := storage.PutJSON(st.MountKey(e.UUID), e)
 		st.Mounts = st.Mounts.With(e)
 		st.Engines = with(st.Engines, e.Accessor, made)
 		return &st, []storage.Op{op}, err
@@ -299,7 +299,7 @@ func (m *Mounts) tune(c *system.Call) error {
 	if err := c.F.Err(); err != nil {
 		return err
 	}
-	return m.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+	return m.gate.ChangeIn(c, c.Tables, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
 		if st.Mounts.Get(e.Path) != e {
 			return nil, nil, errkind.New(errkind.Invalid, "the mount was changed at the same time: try again")
 		}
@@ -307,7 +307,7 @@ func (m *Mounts) tune(c *system.Call) error {
 		if err != nil {
 			return nil, nil, err
 		}
-		op, err := storage.PutJSON(tables.MountPrefix+e.UUID, &next)
+		op, err := storage.PutJSON(st.MountKey(e.UUID), &next)
 		st.Mounts, st.Engines = st.Mounts.With(&next), with(st.Engines, e.Accessor, made)
 		return &st, []storage.Op{op}, err
 	})
@@ -323,11 +323,11 @@ func (m *Mounts) unmount(c *system.Call) (any, error) {
 	if slices.Contains([]string{"system", "token", "cubbyhole", "identity"}, e.Type) {
 		return nil, errkind.Errorf(errkind.Invalid, "cannot unmount %q", path)
 	}
-	err := m.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+	err := m.gate.ChangeIn(c, c.Tables, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
 		st.Mounts = st.Mounts.Without(path)
 		st.Engines = maps.Clone(st.Engines)
 		delete(st.Engines, e.Accessor)
-		return &st, []storage.Op{storage.Delete(tables.MountPrefix + e.UUID)}, nil
+		return &st, []storage.Op{storage.Delete(st.MountKey(e.UUID))}, nil
 	})
 	if err != nil {
 		return nil, err
@@ -359,7 +359,7 @@ func (m *Mounts) uiMounts(c *system.Call) (any, error) {
 	for _, e := range c.Tables.Mounts.All() {
 		shown := map[string]any{"type": e.Type, "description": e.Description, "options": e.Options}
 		switch {
-		case c.Bearer != nil && c.Bearer.ACL.Below(e.Path):
+		case c.Bearer != nil && c.Bearer.ACL.Below(c.Bearer.At(c.Tables, e.Path)):
 			shown = m.described(e)
 		case e.Config.ListingVisibility != "unauth":
 			continue
@@ -375,14 +375,14 @@ func (m *Mounts) uiMounts(c *system.Call) (any, error) {
 
 // uiMount tells of the mount that a path lies in, to whoever may do anything below it.
 func (m *Mounts) uiMount(c *system.Call) (any, error) {
-	e, _ := c.Tables.Mounts.Route(c.Name)
-	if e == nil || !c.Bearer.ACL.Below(e.Path) {
+	in, e, _ := c.Tables.Route(c.Tables.Path() + c.Name)
+	if e == nil || in.Space != nil && in.Space.Going || !c.Bearer.ACL.Below(c.Bearer.At(in, e.Path)) {
 		return nil, errkind.New(errkind.Denied,
 			"preflight capability check returned 403, please ensure client's policies grant access to path \""+
 				strings.TrimSuffix(c.Name, "/")+"/\"")
 	}
 	out := m.described(e)
-	out["path"] = e.Path
+	out["path"] = in.Path()[len(c.Tables.Path()):] + e.Path
 	return out, nil
 }
 

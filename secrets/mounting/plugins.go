@@ -49,13 +49,3 @@ func (m *Mounts) reloadPlugin(c *system.Call) (any, error) {
 		return &st, nil, nil
 	})
 }
-
-// noNamespaces: there is the root one alone.
-func (m *Mounts) noNamespaces(*system.Call) (any, error) {
-	return nil, errkind.New(errkind.NotFound, "")
-}
-
-func (m *Mounts) refuseNamespace(c *system.Call) (any, error) {
-	return nil, errkind.Errorf(errkind.Invalid,
-		"namespaces are not supported: there is the root namespace alone, and %q cannot be made or changed", c.Name)
-}

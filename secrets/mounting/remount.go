@@ -63,18 +63,18 @@ func (m *Mounts) remount(c *system.Call) (any, error) {
 	}
 	next := *e
 	next.Path = to
-	err := m.gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+	err := m.gate.ChangeIn(c, c.Tables, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
 		if st.Mounts.Get(from) != e {
 			return nil, nil, errkind.New(errkind.Invalid, "the mount was changed at the same time: try again")
 		}
-		if err := st.Mounts.Without(from).CheckNew(to); err != nil {
+		if err := st.CheckMount(st.Mounts.Without(from), to); err != nil {
 			return nil, nil, err
 		}
 		made, err := m.Engine(&next, st.Book.Salt)
 		if err != nil {
 			return nil, nil, err
 		}
-		op, err := storage.PutJSON(tables.MountPrefix+e.UUID, &next)
+		op, err := storage.PutJSON(st.MountKey(e.UUID), &next)
 		st.Mounts, st.Engines = st.Mounts.Without(from).With(&next), with(st.Engines, e.Accessor, made)
 		return &st, []storage.Op{op}, err
 	})

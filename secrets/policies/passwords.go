@@ -16,7 +16,7 @@ import (
 const passwordPrefix = "core/password-policies/"
 
 func passwordKey(c *system.Call) (string, error) {
-	key := passwordPrefix + c.Name
+	key := c.Tables.Key(passwordPrefix + c.Name)
 	if err := storage.CheckKey(key); err != nil || strings.Contains(c.Name, "/") {
 		return "", errkind.New(errkind.Invalid, "the name of a password policy is one word")
 	}
@@ -24,16 +24,16 @@ func passwordKey(c *system.Call) (string, error) {
 }
 
 func (p *Policies) passwordNames(c *system.Call) (any, error) {
-	names, err := p.Records.List(c, passwordPrefix, "", 0)
+	names, err := p.Records.List(c, c.Tables.Key(passwordPrefix), "", 0)
 	if err == nil && len(names) == 0 {
 		err = errkind.New(errkind.NotFound, "")
 	}
 	return map[string]any{"keys": names}, err
 }
 
-// Password draws a password by a named policy, for engines.
-func (p *Policies) Password(ctx context.Context, name string) (string, error) {
-	raw, ok, err := p.Records.Get(ctx, passwordPrefix+name)
+// Password draws a password by a named policy of the namespace whose records begin with base, for engines.
+func (p *Policies) Password(ctx context.Context, base, name string) (string, error) {
+	raw, ok, err := p.Records.Get(ctx, base+passwordPrefix+name)
 	if err != nil {
 		return "", err
 	}

@@ -26,21 +26,27 @@ type Policies struct {
 // Rows are the paths of sys/ that it answers.
 func (p *Policies) Rows() []system.Row {
 	return []system.Row{
-		{Path: "policy", Read: p.policyNames, List: p.policyNames},
-		{Path: "policy/", Read: p.readPolicyOld, Write: p.writePolicy, Del: p.deletePolicy},
-		{Path: "policies/acl", List: p.policyNames},
-		{Path: "policies/acl/", Read: p.readPolicy, Write: p.writePolicy, Del: p.deletePolicy, List: p.policyNames},
-		{Path: "capabilities", Write: p.capabilities},
-		{Path: "capabilities-self", Write: p.capabilities},
-		{Path: "capabilities-accessor", Write: p.capabilities},
-		{Path: "internal/ui/resultant-acl", Read: p.resultantACL},
-		{Path: "policies/password", List: p.passwordNames},
-		{Path: "policies/password/", Read: p.readPassword, Write: p.writePassword, Del: p.deletePassword},
+		{Path: "policy", InNamespaces: true, Read: p.policyNames, List: p.policyNames},
+		{Path: "policy/", InNamespaces: true, Read: p.readPolicyOld, Write: p.writePolicy, Del: p.deletePolicy},
+		{Path: "policies/acl", InNamespaces: true, List: p.policyNames},
+		{Path: "policies/acl/", InNamespaces: true, Read: p.readPolicy, Write: p.writePolicy,
+			Del: p.deletePolicy, List: p.policyNames},
+		{Path: "capabilities", InNamespaces: true, Write: p.capabilities},
+		{Path: "capabilities-self", InNamespaces: true, Write: p.capabilities},
+		{Path: "capabilities-accessor", InNamespaces: true, Write: p.capabilities},
+		{Path: "internal/ui/resultant-acl", InNamespaces: true, Read: p.resultantACL},
+		{Path: "policies/password", InNamespaces: true, List: p.passwordNames},
+		{Path: "policies/password/", InNamespaces: true, Read: p.readPassword, Write: p.writePassword, Del: p.deletePassword},
 	}
 }
 
 func (p *Policies) policyNames(c *system.Call) (any, error) {
-	names := append(slices.Collect(maps.Keys(c.Tables.Policies)), policy.RootName)
+	names := slices.Collect(maps.Keys(c.Tables.Policies))
+	if c.Tables.Space == nil {
+		names = append(names, policy.RootName)
+	} else if c.Tables.Policies["default"] == nil {
+		names = append(names, "default")
+	}
 	slices.Sort(names)
 	if strings.HasPrefix(c.Rest, "policies/") {
 		return map[string]any{"keys": names}, nil
@@ -50,10 +56,13 @@ func (p *Policies) policyNames(c *system.Call) (any, error) {
 
 func (p *Policies) policyText(c *system.Call) (name, text string, err error) {
 	name = strings.ToLower(c.Name)
-	if name == policy.RootName {
+	if name == policy.RootName && c.Tables.Space == nil {
 		return name, "", nil
 	}
-	raw, ok, err := p.Records.Get(c, tables.PolicyPrefix+name)
+	raw, ok, err := p.Records.Get(c, c.Tables.PolicyKey(name))
+	if err == nil && !ok && name == "default" && c.Tables.Space != nil {
+		return name, tables.DefaultPolicy, nil
+	}
 	if err == nil && !ok {
 		err = errkind.New(errkind.NotFound, "")
 	}
@@ -84,7 +93,7 @@ func (p *Policies) writePolicy(c *system.Call) (any, error) {
 	case text == "":
 		return nil, errkind.New(errkind.Invalid, "'policy' parameter not supplied or empty")
 	}
-	if err := storage.CheckKey(tables.PolicyPrefix + name); err != nil {
+	if err := storage.CheckKey(c.Tables.PolicyKey(name)); err != nil {
 		return nil, errkind.E(errkind.Invalid, "", err)
 	}
 	if plain, err := base64.StdEncoding.DecodeString(text); err == nil {
@@ -94,10 +103,10 @@ func (p *Policies) writePolicy(c *system.Call) (any, error) {
 	if err != nil {
 		return nil, errkind.Errorf(errkind.Invalid, "failed to parse policy: %w", err)
 	}
-	return nil, p.Gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+	return nil, p.Gate.ChangeIn(c, c.Tables, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
 		st.Policies = maps.Clone(st.Policies)
 		st.Policies[name], st.ACLs = parsed, tables.NewACLs()
-		return &st, []storage.Op{storage.Put(tables.PolicyPrefix+name, []byte(text))}, nil
+		return &st, []storage.Op{storage.Put(st.PolicyKey(name), []byte(text))}, nil
 	})
 }
 
@@ -106,11 +115,11 @@ func (p *Policies) deletePolicy(c *system.Call) (any, error) {
 	if name == policy.RootName || name == "default" {
 		return nil, errkind.Errorf(errkind.Invalid, "cannot delete %q policy", name)
 	}
-	return nil, p.Gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
+	return nil, p.Gate.ChangeIn(c, c.Tables, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
 		st.Policies = maps.Clone(st.Policies)
 		delete(st.Policies, name)
 		st.ACLs = tables.NewACLs()
-		return &st, []storage.Op{storage.Delete(tables.PolicyPrefix + name)}, nil
+		return &st, []storage.Op{storage.Delete(st.PolicyKey(name))}, nil
 	})
 }
 
@@ -123,19 +132,30 @@ func (p *Policies) capabilities(c *system.Call) (any, error) {
 	if len(paths) == 0 {
 		return nil, errkind.New(errkind.Invalid, "paths must be supplied")
 	}
-	acl := c.Bearer.ACL
+	acl, at := c.Bearer.ACL, func(path string) string { return c.Bearer.At(c.Tables, path) }
 	if !strings.HasSuffix(c.Rest, "-self") {
 		tok, err := p.asked(c)
 		if err != nil {
 			return nil, err
 		}
-		if acl, err = p.Rights.ACL(c, c.Tables, tok.Policies, tok.Entity); err != nil {
+		of := c.Tables.Of(tok.Hash)
+		if acl, err = p.Rights.ACL(c, of, tok.Policies, tok.Entity); err != nil {
 			return nil, err
+		}
+		at = func(path string) string { // "": out of its reach
+			from, _ := strings.CutPrefix(c.Tables.Path()+path, of.Path())
+			if !strings.HasPrefix(c.Tables.Path()+path, of.Path()) {
+				return ""
+			}
+			return from
 		}
 	}
 	out := map[string]any{}
 	for _, p := range paths {
-		out[p] = acl.Capabilities(strings.TrimPrefix(p, "/"))
+		out[p] = []string{"deny"}
+		if path := at(strings.TrimPrefix(p, "/")); path != "" {
+			out[p] = acl.Capabilities(path)
+		}
 	}
 	if len(paths) == 1 {
 		out["capabilities"] = out[paths[0]]
@@ -149,7 +169,7 @@ func (p *Policies) asked(c *system.Call) (tok *token.Token, err error) {
 	} else {
 		tok, err = p.Rights.Token(c, c.Tables, c.F.String("token"))
 	}
-	if err == nil && (tok == nil || tok.Expired(c.Now)) {
+	if err == nil && (tok == nil || tok.Expired(c.Now) || !c.Tables.Sees(tok.Hash)) {
 		err = errkind.New(errkind.Invalid, "invalid token")
 	}
 	return tok, err
@@ -157,14 +177,25 @@ func (p *Policies) asked(c *system.Call) (tok *token.Token, err error) {
 
 // resultantACL is what the caller's policies allow, for user interfaces.
 func (p *Policies) resultantACL(c *system.Call) (any, error) {
-	l := c.Bearer.ACL.List()
+	l, within := c.Bearer.ACL.List(), c.Bearer.At(c.Tables, "")
 	shown := func(m map[string][]string) map[string]any {
 		out := map[string]any{}
 		for path, words := range m {
-			out[path] = map[string]any{"capabilities": words}
+			if here, ok := strings.CutPrefix(path, within); ok {
+				out[here] = map[string]any{"capabilities": words}
+			}
 		}
 		return out
 	}
-	return map[string]any{"root": l.Root, "exact_paths": shown(l.Exact), "glob_paths": shown(l.Globs),
+	globs := shown(l.Globs)
+	if globs[""] == nil { // a rule that ends above the namespace holds for all of it, the longest before the others
+		longest := -1
+		for path, words := range l.Globs {
+			if len(path) > longest && len(path) < len(within) && strings.HasPrefix(within, path) {
+				longest, globs[""] = len(path), map[string]any{"capabilities": words}
+			}
+		}
+	}
+	return map[string]any{"root": l.Root, "exact_paths": shown(l.Exact), "glob_paths": globs,
 		"chroot_namespace": ""}, nil
 }

@@ -45,7 +45,7 @@ func TestPoliciesChange(t *testing.T) {
 		errkind.Invalid) {
 		t.Errorf("default was deleted: %v", err)
 	}
-	if _, err := p.Password(t.Context(), "none"); !errkind.Is(err, errkind.Invalid) {
+	if _, err := p.Password(t.Context(), "", "none"); !errkind.Is(err, errkind.Invalid) {
 		t.Errorf("a password by no policy: %v", err)
 	}
 }

@@ -40,6 +40,8 @@ type Rule struct {
 	Block       time.Duration `json:"block_interval,omitempty"` // how long who passed the rate is refused
 	MaxLeases   int64         `json:"max_leases,omitempty"`
 	Inheritable bool          `json:"inheritable,omitempty"`
+	Space       string        `json:"namespace,omitempty"`      // UUID of its namespace; "": the root one
+	SpacePath   string        `json:"namespace_path,omitempty"` // which Path begins with
 }
 
 // Check reports what is wrong with a rule, by the field's name.
@@ -107,6 +109,7 @@ type byPlace struct {
 	exact  map[string]*Quota
 	prefix []*Quota // longest first
 	mounts map[string]*Quota
+	spaces map[string]*Quota // whole namespaces, by their paths
 	global *Quota
 }
 
@@ -120,7 +123,8 @@ func NewSet(settings Settings, list []*Quota) *Set {
 	for _, q := range s.list {
 		p := s.byType[q.Type]
 		if p == nil {
-			p = &byPlace{roles: map[[2]string]*Quota{}, exact: map[string]*Quota{}, mounts: map[string]*Quota{}}
+			p = &byPlace{roles: map[[2]string]*Quota{}, exact: map[string]*Quota{}, mounts: map[string]*Quota{},
+				spaces: map[string]*Quota{}}
 			s.byType[q.Type] = p
 		}
 		switch {
@@ -128,6 +132,8 @@ func NewSet(settings Settings, list []*Quota) *Set {
 			p.roles[[2]string{q.Path, q.Role}] = q
 		case q.Path == "":
 			p.global = q
+		case q.Path == q.SpacePath:
+			p.spaces[q.Path] = q
 		case strings.HasSuffix(q.Path, "*"):
 			p.prefix = append(p.prefix, q)
 		case strings.HasSuffix(q.Path, "/"):
@@ -150,10 +156,13 @@ func (s *Set) All() []*Quota {
 	return s.list
 }
 
-// Find returns a rule by its name, or nil.
-func (s *Set) Find(kind, name string) *Quota {
+// Find returns a rule of the root namespace by its name, or nil.
+func (s *Set) Find(kind, name string) *Quota { return s.FindIn("", kind, name) }
+
+// FindIn is Find of a namespace, by its UUID.
+func (s *Set) FindIn(space, kind, name string) *Quota {
 	for _, q := range s.All() {
-		if q.Type == kind && q.Name == name {
+		if q.Space == space && q.Type == kind && q.Name == name {
 			return q
 		}
 	}
@@ -162,7 +171,8 @@ func (s *Set) Find(kind, name string) *Quota {
 
 // Place is what a request is for. Role is asked at most once, and only where a rule names one.
 type Place struct {
-	Path, Mount string // Mount "" is none
+	Path, Mount string // Mount "" is none; both are from the root
+	Space       string // the path of the namespace; "": the root one
 	Role        func() string
 }
 
@@ -189,6 +199,11 @@ func (s *Set) of(kind string, p Place) *Quota {
 	}
 	if q := b.mounts[p.Mount]; q != nil {
 		return q
+	}
+	for at := p.Space; at != "" && len(b.spaces) > 0; at = at[:strings.LastIndexByte(at[:len(at)-1], '/')+1] {
+		if q := b.spaces[at]; q != nil && (at == p.Space || q.Inheritable) {
+			return q
+		}
 	}
 	return b.global
 }
@@ -224,7 +239,7 @@ func (s *Set) Admit(p Place, from netip.Addr) error {
 	}
 	q.Violations.Add(1)
 	return errkind.E(errkind.Overloaded, "",
-		&Exceeded{Text: fmt.Sprintf("request path %q: rate limit quota exceeded", p.Path),
+		&Exceeded{Text: fmt.Sprintf("request path %q: rate limit quota exceeded", p.Path[len(p.Space):]),
 			RetryAfter: wait, Limit: q.Rate, Headers: s.Headers})
 }
 
@@ -246,7 +261,8 @@ func (s *Set) Lease(p Place) (giveBack func(), err error) {
 		q.Leases.Add(-1)
 		q.Violations.Add(1)
 		return nil, errkind.E(errkind.Overloaded, "",
-			&Exceeded{Text: fmt.Sprintf("request path %q: lease count quota exceeded", p.Path), Headers: s.Headers})
+			&Exceeded{Text: fmt.Sprintf("request path %q: lease count quota exceeded", p.Path[len(p.Space):]),
+				Headers: s.Headers})
 	}
 	return func() { q.Leases.Add(-1) }, nil
 }

@@ -1,6 +1,7 @@
 package quotas
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -37,10 +38,10 @@ type Quotas struct {
 func (q *Quotas) Rows() []system.Row {
 	return []system.Row{
 		{Path: "quotas/config", Read: q.quotaConfig, Write: q.writeQuotaConfig},
-		{Path: "quotas/rate-limit", List: q.quotaNames},
-		{Path: "quotas/rate-limit/", Read: q.readQuota, Write: q.writeQuota, Del: q.deleteQuota},
-		{Path: "quotas/lease-count", List: q.quotaNames},
-		{Path: "quotas/lease-count/", Read: q.readQuota, Write: q.writeQuota, Del: q.deleteQuota},
+		{Path: "quotas/rate-limit", InNamespaces: true, List: q.quotaNames},
+		{Path: "quotas/rate-limit/", InNamespaces: true, Read: q.readQuota, Write: q.writeQuota, Del: q.deleteQuota},
+		{Path: "quotas/lease-count", InNamespaces: true, List: q.quotaNames},
+		{Path: "quotas/lease-count/", InNamespaces: true, Read: q.readQuota, Write: q.writeQuota, Del: q.deleteQuota},
 	}
 }
 
@@ -49,9 +50,9 @@ func (q *Quotas) Admit(t *task.Task) error {
 	if len(t.Tables.Quotas.All()) == 0 {
 		return nil
 	}
-	p := quota.Place{Path: t.Path}
+	p := quota.Place{Path: t.FromRoot(), Space: t.Tables.Path()}
 	if t.Entry != nil {
-		p.Mount = t.Entry.Path
+		p.Mount = p.Space + t.Entry.Path
 		if slices.Contains(rolesIn, t.Entry.Type) && t.Rest == "login" {
 			p.Role = func() string {
 				f, err := t.Fields()
@@ -89,7 +90,7 @@ func (q *Quotas) TakeToken(t *task.Task, tok *token.Token) error {
 		return nil
 	}
 	if tok.Batch {
-		giveBack, err := t.Tables.Quotas.Lease(quota.Place{Path: tok.Path, Mount: t.Entry.Path})
+		giveBack, err := t.Tables.Quotas.Lease(quota.Place{Path: tok.Path, Mount: t.Space + t.Entry.Path, Space: t.Space})
 		if giveBack != nil {
 			giveBack()
 		}
@@ -233,6 +234,22 @@ func (q *Quotas) writeQuotaConfig(c *system.Call) (any, error) {
 	})
 }
 
+// spaceOf is the UUID of the namespace whose rules a request is about; "" is the root one.
+func spaceOf(c *system.Call) string {
+	if c.Tables.Space == nil {
+		return ""
+	}
+	return c.Tables.Space.UUID
+}
+
+// ruleKey is where a rule is stored.
+func ruleKey(space, kind, name string) string {
+	if space != "" {
+		name = space + "/" + name
+	}
+	return quotaPrefix + kind + "/" + name
+}
+
 // quotaType is the type of rules that a request is about, by its path.
 func quotaType(c *system.Call) string {
 	if strings.HasPrefix(c.Rest, "quotas/"+quota.LeaseCount) {
@@ -244,7 +261,7 @@ func quotaType(c *system.Call) string {
 func (q *Quotas) quotaNames(c *system.Call) (any, error) {
 	names := []string{}
 	for _, one := range c.Tables.Quotas.All() {
-		if one.Type == quotaType(c) {
+		if one.Type == quotaType(c) && one.Space == spaceOf(c) {
 			names = append(names, one.Name)
 		}
 	}
@@ -255,11 +272,11 @@ func (q *Quotas) quotaNames(c *system.Call) (any, error) {
 }
 
 func (q *Quotas) readQuota(c *system.Call) (any, error) {
-	one := c.Tables.Quotas.Find(quotaType(c), c.Name)
+	one := c.Tables.Quotas.FindIn(spaceOf(c), quotaType(c), c.Name)
 	if one == nil {
 		return nil, errkind.New(errkind.NotFound, "")
 	}
-	out := map[string]any{"name": one.Name, "type": one.Type, "path": one.Path, "role": one.Role,
+	out := map[string]any{"name": one.Name, "type": one.Type, "path": one.Path[len(one.SpacePath):], "role": one.Role,
 		"inheritable": one.Inheritable}
 	if one.Type == quota.LeaseCount {
 		out["max_leases"], out["counter"] = one.MaxLeases, one.Leases.Load()
@@ -272,9 +289,11 @@ func (q *Quotas) readQuota(c *system.Call) (any, error) {
 
 // quotaRule reads a rule from a request, over the one of its name.
 func (q *Quotas) quotaRule(c *system.Call) (quota.Rule, error) {
-	r := quota.Rule{Name: c.Name, Type: quotaType(c), Interval: time.Second}
-	if old := c.Tables.Quotas.Find(r.Type, r.Name); old != nil {
+	r := quota.Rule{Name: c.Name, Type: quotaType(c), Interval: time.Second, Space: spaceOf(c),
+		SpacePath: c.Tables.Path()}
+	if old := c.Tables.Quotas.FindIn(r.Space, r.Type, r.Name); old != nil {
 		r = old.Rule
+		r.Path = r.Path[len(r.SpacePath):]
 	}
 	for name, at := range map[string]*string{"path": &r.Path, "role": &r.Role} {
 		if c.F.Has(name) {
@@ -304,7 +323,11 @@ func (q *Quotas) quotaRule(c *system.Call) (quota.Rule, error) {
 // checkQuotaPath makes the path of a rule that of its mount, and refuses what would hold for nothing.
 func (q *Quotas) checkQuotaPath(c *system.Call, r *quota.Rule) error {
 	r.Path = strings.TrimPrefix(r.Path, "/")
+	if r.Path == "" && r.Role == "" && r.SpacePath == "" {
+		return nil
+	}
 	if r.Path == "" && r.Role == "" {
+		r.Path = r.SpacePath
 		return nil
 	}
 	e, rest := c.Tables.Mounts.Route(r.Path)
@@ -318,8 +341,10 @@ func (q *Quotas) checkQuotaPath(c *system.Call, r *quota.Rule) error {
 		return errkind.Errorf(errkind.Invalid, "field \"role\": only rate limits of whole mounts of type %s go by role",
 			strings.Join(rolesIn, " or "))
 	}
+	r.Path = r.SpacePath + r.Path
 	for _, other := range c.Tables.Quotas.All() {
-		if other.Type == r.Type && other.Name != r.Name && other.Path == r.Path && other.Role == r.Role {
+		if other.Type == r.Type && (other.Name != r.Name || other.Space != r.Space) &&
+			other.Path == r.Path && other.Role == r.Role {
 			return errkind.Errorf(errkind.Invalid, "quota rule with similar properties exists under the name %q", other.Name)
 		}
 	}
@@ -338,23 +363,44 @@ func (q *Quotas) writeQuota(c *system.Call) (any, error) {
 		}
 	}
 	return nil, q.Gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
-		op, err := storage.PutJSON(quotaPrefix+rule.Type+"/"+rule.Name, rule)
-		st.Quotas = quota.NewSet(st.Quotas.Settings, append(without(st.Quotas, rule.Type, rule.Name), made))
+		op, err := storage.PutJSON(ruleKey(rule.Space, rule.Type, rule.Name), rule)
+		st.Quotas = quota.NewSet(st.Quotas.Settings, append(without(st.Quotas, rule.Space, rule.Type, rule.Name), made))
 		return &st, []storage.Op{op}, err
 	})
 }
 
 func (q *Quotas) deleteQuota(c *system.Call) (any, error) {
 	kind := quotaType(c)
-	if err := storage.CheckKey(quotaPrefix + kind + "/" + c.Name); err != nil {
-		return nil, errkind.E(errkind.Invalid, "", err)
+	space := spaceOf(c)
+	key := ruleKey(space, kind, c.Name)
+	if err := storage.CheckKey(key); err != nil || strings.Contains(c.Name, "/") {
+		return nil, errkind.E(errkind.Invalid, "", cmp.Or(err, errSlash))
 	}
 	return nil, q.Gate.Change(c, func(st tables.Tables) (*tables.Tables, []storage.Op, error) {
-		st.Quotas = quota.NewSet(st.Quotas.Settings, without(st.Quotas, kind, c.Name))
-		return &st, []storage.Op{storage.Delete(quotaPrefix + kind + "/" + c.Name)}, nil
+		st.Quotas = quota.NewSet(st.Quotas.Settings, without(st.Quotas, space, kind, c.Name))
+		return &st, []storage.Op{storage.Delete(key)}, nil
 	})
 }
 
-func without(s *quota.Set, kind, name string) []*quota.Quota {
-	return slices.DeleteFunc(slices.Clone(s.All()), func(q *quota.Quota) bool { return q.Type == kind && q.Name == name })
+func without(s *quota.Set, space, kind, name string) []*quota.Quota {
+	return slices.DeleteFunc(slices.Clone(s.All()), func(q *quota.Quota) bool {
+		return q.Space == space && q.Type == kind && q.Name == name
+	})
+}
+
+var errSlash = errkind.New(errkind.Invalid, "field \"name\": must be one word")
+
+// Ended gives the tables without the rules of a namespace, and what takes their records away.
+func Ended(st *tables.Tables, space string) (*quota.Set, []storage.Op) {
+	var ops []storage.Op
+	kept := slices.DeleteFunc(slices.Clone(st.Quotas.All()), func(q *quota.Quota) bool {
+		if q.Space == space {
+			ops = append(ops, storage.Delete(ruleKey(q.Space, q.Type, q.Name)))
+		}
+		return q.Space == space
+	})
+	if len(ops) == 0 {
+		return st.Quotas, nil
+	}
+	return quota.NewSet(st.Quotas.Settings, kept), ops
 }

@@ -27,6 +27,7 @@ type tokenShard struct {
 // Holder is a token with what its policies allow, as of one state. Immutable.
 type Holder struct {
 	*token.Token
+	Space    string // the path of its namespace: what it may do is at and below it
 	ACL      *policy.ACL
 	of       *tables.ACLs
 	Identity *resolved // nil: nobody's
@@ -37,7 +38,15 @@ const shardCount = 64
 
 // With is the holder of the same token as of another moment.
 func (h *Holder) With(t *token.Token) *Holder {
-	return &Holder{Token: t, ACL: h.ACL, of: h.of, Identity: h.Identity}
+	return &Holder{Token: t, Space: h.Space, ACL: h.ACL, of: h.of, Identity: h.Identity}
+}
+
+// At is what the rules of the token call a path of a namespace that it reaches: what they say is from its own.
+func (h *Holder) At(st *tables.Tables, path string) string {
+	if st.Space == nil {
+		return path
+	}
+	return st.Space.Path[len(h.Space):] + path
 }
 
 // tokensInShard bounds a shard; past it the shard begins anew.
@@ -49,6 +58,9 @@ func (c *tokenCache) shard(hash string) *tokenShard {
 
 func (c *tokenCache) byHash(ctx context.Context, st *tables.Tables, hash string, who *identities,
 	load func() (*token.Token, error)) (*Holder, error) {
+	if st = st.Of(hash); st == nil {
+		return nil, nil // its namespace has ended
+	}
 	s := c.shard(hash)
 	s.mu.RLock()
 	h, version := s.tokens[hash], s.version
@@ -60,7 +72,7 @@ func (c *tokenCache) byHash(ctx context.Context, st *tables.Tables, hash string,
 	if err != nil || t == nil {
 		return nil, err
 	}
-	h = &Holder{Token: t, of: st.ACLs}
+	h = &Holder{Token: t, Space: st.Path(), of: st.ACLs}
 	if t.Entity != "" {
 		if h.Identity, err = who.find(ctx, st, t.Entity); err != nil {
 			return nil, err

@@ -96,6 +96,9 @@ func (c *identities) committed(prefix string, ops []storage.Op) {
 	for _, op := range ops {
 		key, ok := strings.CutPrefix(op.Key, prefix)
 		if !ok {
+			key, ok = tables.IdentityKey(op.Key)
+		}
+		if !ok {
 			continue
 		}
 		id, groups := identity.EntityOf(key)

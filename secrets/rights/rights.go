@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"net/netip"
+	"strings"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -42,7 +43,7 @@ func NewRights(store *sealed.Store) *Rights {
 // Committed drops what a commit changed, before its caller is told. st are the tables that are gone by.
 func (r *Rights) Committed(st *tables.Tables, ops []storage.Op) {
 	if st != nil {
-		r.identities.committed(st.IdentitiesPrefix, ops)
+		r.identities.committed(st.Top().IdentitiesPrefix, ops)
 	}
 	r.tokens.committed(ops)
 }
@@ -69,7 +70,8 @@ func (r *Rights) Identity(ctx context.Context, st *tables.Tables, id string) (*r
 	return r.identities.find(ctx, st, id)
 }
 
-// Known finds the token of an id, or says that there is none that counts, for whoever asks from an address.
+// Known finds the token of an id, or says that there is none that counts, for whoever asks from an address: it is of
+// the tables' namespace, or of one above.
 func (r *Rights) Known(ctx context.Context, st *tables.Tables, id string, now time.Time, from netip.Addr) (*Holder,
 	error) {
 	if id == "" {
@@ -79,7 +81,8 @@ func (r *Rights) Known(ctx context.Context, st *tables.Tables, id string, now ti
 	if err != nil {
 		return nil, err
 	}
-	if h == nil || h.Expired(now) || !h.Identity.May() || !auth.Within(h.CIDRs, from) {
+	if h == nil || !strings.HasPrefix(st.Path(), h.Space) || h.Expired(now) || !h.Identity.May() ||
+		!auth.Within(h.CIDRs, from) {
 		return nil, ErrDenied
 	}
 	if ok, err := r.parentLives(ctx, st, h, now); err != nil || !ok {
@@ -90,13 +93,13 @@ func (r *Rights) Known(ctx context.Context, st *tables.Tables, id string, now ti
 
 // find returns the holder of an id, or nil where there is no such token.
 func (r *Rights) find(ctx context.Context, st *tables.Tables, id string) (*Holder, error) {
-	hash := st.Book.Hash(id)
+	hash := st.TokenName(id)
 	return r.tokens.byHash(ctx, st, hash, &r.identities, func() (*token.Token, error) { return r.load(ctx, st, id, hash) })
 }
 
 // Token finds a token, also one that is stored nowhere; nil for none. It may have expired.
 func (r *Rights) Token(ctx context.Context, st *tables.Tables, id string) (*token.Token, error) {
-	return r.load(ctx, st, id, st.Book.Hash(id))
+	return r.load(ctx, st, id, st.TokenName(id))
 }
 
 func (r *Rights) load(ctx context.Context, st *tables.Tables, id, hash string) (*token.Token, error) {
@@ -108,6 +111,9 @@ func (r *Rights) load(ctx context.Context, st *tables.Tables, id, hash string) (
 	})
 	if t != nil {
 		t.Hash = hash
+		if token.Space(hash) != token.SpaceOf(id) {
+			return nil, nil // of a namespace that has ended
+		}
 	}
 	return t, err
 }
@@ -124,7 +130,7 @@ func (r *Rights) parentLives(ctx context.Context, st *tables.Tables, h *Holder, 
 	return parent != nil && !parent.Expired(now) && parent.Uses >= 0, err
 }
 
-// ACL is what a token may do that is not the request's own.
+// ACL is what a token may do that is not the request's own; st are the tables of its namespace.
 func (r *Rights) ACL(ctx context.Context, st *tables.Tables, names []string, entity string) (*policy.ACL, error) {
 	if entity == "" {
 		return ACLOf(st, names, nil), nil
@@ -139,7 +145,7 @@ func (r *Rights) ACL(ctx context.Context, st *tables.Tables, names []string, ent
 	return ACLOf(st, names, p), nil
 }
 
-// ByIdentity are the policies that an entity gives, for show.
+// ByIdentity are the policies that an entity gives, for show; st are the tables of its namespace.
 func (r *Rights) ByIdentity(ctx context.Context, st *tables.Tables, entity string) ([]string, error) {
 	if entity == "" {
 		return nil, nil

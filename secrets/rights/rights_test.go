@@ -17,7 +17,7 @@ import (
 // A token is known with its rules until a commit ends it, from the addresses that it is bound to, and before its end.
 func TestKnown(t *testing.T) {
 	ctx, now := t.Context(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	st := &tables.Tables{ACLs: tables.NewACLs()}
+	st := &tables.Tables{Scope: tables.Scope{ACLs: tables.NewACLs()}}
 	var r *Rights
 	store := sealed.New(sealed.Config{Under: memstore.New(), Now: time.Now, CacheBytes: 1 << 20,
 		Committed: func(ops []storage.Op) { r.Committed(st, ops) }})

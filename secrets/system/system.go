@@ -24,8 +24,9 @@ type System struct {
 func (*System) Special() engine.Special {
 	return engine.Special{Open: []string{"wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap", "replication/status",
 		"replication/dr/status", "replication/performance/status"}, Token: []string{"internal/ui/mounts",
-		"internal/ui/mounts/*"}, Visible: []string{"internal/ui/mounts"}, Protected: []string{"pprof", "pprof/*",
-		"leases/tidy", "plugins/catalog/*", "plugins/reload/*", "config/cors", "config/auditing/*", "auth/*", "rotate",
+		"internal/ui/mounts/*", "internal/ui/namespaces"}, Visible: []string{"internal/ui/mounts"}, Protected: []string{
+		"pprof", "pprof/*", "leases/tidy", "namespaces/api-lock/*", "plugins/catalog/*", "plugins/reload/*", "config/cors",
+		"config/auditing/*", "auth/*", "rotate",
 		"rotate/*", "storage/raft/*", "rekey/*", "rekey-recovery-key/*", "generate-root/*", "seal", "step-down", "audit",
 		"audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*",
 		"leases/revocation/*",
@@ -36,6 +37,8 @@ func (*System) Special() engine.Special {
 type Row struct {
 	Path                   string
 	Read, Write, List, Del func(*Call) (any, error)
+	Scan, Patch            func(*Call) (any, error)
+	InNamespaces           bool // it is there in every namespace, and tells and changes what is of that one alone
 }
 
 // Call is a request to the system with what it found.
@@ -53,7 +56,7 @@ func (s *System) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (
 		return nil, err
 	}
 	rest := r.Rest
-	if r.Op == secrets.List {
+	if r.Op == secrets.List || r.Op == secrets.Scan {
 		rest = strings.TrimSuffix(rest, "/")
 	}
 	for i := range s.Rows {
@@ -62,11 +65,17 @@ func (s *System) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (
 		if !(rest == row.Path || (below && strings.HasSuffix(row.Path, "/") && name != "")) {
 			continue
 		}
+		if t.Tables.Space != nil && !row.InNamespaces {
+			return nil, errRootOnly
+		}
 		do := row.of(r.Op)
 		if do == nil {
 			return nil, ErrUnsupported
 		}
 		return rowAnswer(do(&Call{Context: ctx, Task: t, Name: name, F: f}))
+	}
+	if t.Tables.Space != nil {
+		return nil, errRootOnly
 	}
 	if s.Elsewhere != nil {
 		data, found, err := s.Elsewhere(ctx, r.Op, rest, f)
@@ -88,9 +97,16 @@ func (r *Row) of(op secrets.Operation) func(*Call) (any, error) {
 		return r.List
 	case secrets.Delete:
 		return r.Del
+	case secrets.Scan:
+		return r.Scan
+	case secrets.Patch:
+		return r.Patch
 	}
 	return nil
 }
+
+// errRootOnly refuses what there is in the root namespace alone.
+var errRootOnly = errkind.New(errkind.Invalid, "operation unavailable in namespaces")
 
 // ErrUnsupported refuses an operation at a path that has others; ErrNotHere a path that is nobody's.
 var (
@@ -122,7 +138,8 @@ func (s *System) Routes() []engine.Route {
 		if strings.HasSuffix(r.Path, "/") {
 			route.Path += "{path}"
 		}
-		for _, op := range []secrets.Operation{secrets.Read, secrets.Update, secrets.List, secrets.Delete} {
+		for _, op := range []secrets.Operation{secrets.Read, secrets.Update, secrets.List, secrets.Delete,
+			secrets.Patch} {
 			if r.of(op) != nil {
 				route.Ops = append(route.Ops, op)
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"corbel.dev/corbel/secrets"
+	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/task"
 )
 
@@ -16,9 +17,10 @@ func TestRows(t *testing.T) {
 		return func(c *Call) (any, error) { return what + c.Name, nil }
 	}
 	s := &System{Rows: []Row{{Path: "a", Read: says("a")}, {Path: "a/", Read: says("below "), List: says("list ")}}}
+	var scope tables.Scope
 	ask := func(op secrets.Operation, rest string) (string, error) {
 		r := &secrets.Request{Op: op, Rest: rest}
-		resp, err := s.Answer(t.Context(), &task.Task{Request: r}, r)
+		resp, err := s.Answer(t.Context(), &task.Task{Request: r, Tables: &tables.Tables{Scope: scope}}, r)
 		if err != nil {
 			return "", err
 		}
@@ -44,5 +46,16 @@ func TestRows(t *testing.T) {
 	}
 	if _, err := ask(secrets.Read, "raft"); !errors.Is(err, away) {
 		t.Errorf("elsewhere: %v", err)
+	}
+	// a namespace has the rows that say so, and nothing from elsewhere
+	scope.Space = &tables.Space{}
+	for _, path := range []string{"a", "ab", "raft"} {
+		if _, err := ask(secrets.Read, path); err != errRootOnly {
+			t.Errorf("%s in a namespace: %v", path, err)
+		}
+	}
+	s.Rows[0].InNamespaces = true
+	if got, err := ask(secrets.Read, "a"); got != `"a"` || err != nil {
+		t.Errorf("a row of namespaces: %s, %v", got, err)
 	}
 }

@@ -54,6 +54,15 @@ var wrappingRules = func() *policy.Policy {
 	return p
 }()
 
+// defaultRules are those of a namespace that has not written its own.
+var defaultRules = func() *policy.Policy {
+	p, err := policy.Parse("default", DefaultPolicy)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}()
+
 // ACLs holds compiled sets of policies by their names. It is made anew when
 // a policy changes, so an entry is never out of date.
 type ACLs struct {
@@ -89,12 +98,17 @@ func (st *Tables) Shared(names []string) (acl *policy.ACL, list func() []*policy
 	return acl, list
 }
 
+// named finds policies. The root policy is one of the root namespace alone.
 func (st *Tables) named(names []string) (list []*policy.Policy) {
 	for _, name := range names {
 		if name == WrappingPolicy { // not to be changed
 			list = append(list, wrappingRules)
 		} else if p := st.Policies[name]; p != nil {
 			list = append(list, p)
+		} else if st.Space != nil {
+			if name == "default" {
+				list = append(list, defaultRules)
+			}
 		} else if name == policy.RootName {
 			list = append(list, &policy.Policy{Name: policy.RootName})
 		}

@@ -104,6 +104,30 @@ func (g *Gate) Change(ctx context.Context, next func(st Tables) (*Tables, []stor
 	return nil
 }
 
+// ErrSpaceGone refuses a change in a namespace that ends.
+var ErrSpaceGone = errkind.New(errkind.NotFound, "the namespace is being deleted")
+
+// ChangeIn is Change for what is of one namespace alone; next is given the tables of in's namespace, and of what it
+// gives the scope counts.
+func (g *Gate) ChangeIn(ctx context.Context, in *Tables, next func(st Tables) (*Tables, []storage.Op, error)) error {
+	if in.Space == nil {
+		return g.Change(ctx, next)
+	}
+	return g.Change(ctx, func(st Tables) (*Tables, []storage.Op, error) {
+		space := st.Spaces.ByID(in.Space.ID)
+		if space == nil || space.Going {
+			return nil, nil, ErrSpaceGone
+		}
+		changed, ops, err := next(*st.In(space.ID))
+		if err != nil {
+			return nil, nil, err
+		}
+		scope := changed.Scope
+		st.Spaces = st.Spaces.With(space, &scope)
+		return &st, ops, nil
+	})
+}
+
 // Limits are the lifetimes that hold at a mount.
 func (g *Gate) Limits(e *mount.Entry) token.Limits {
 	l := g.TTLs

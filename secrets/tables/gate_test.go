@@ -74,7 +74,7 @@ func TestShutWaitsForRequestsThatChange(t *testing.T) {
 		g.Set(nil)
 		defer close(shut)
 		defer g.Shut()()
-		g.Set(&Tables{IdentitiesPrefix: "next"})
+		g.Set(&Tables{Scope: Scope{IdentitiesPrefix: "next"}})
 	}()
 	for g.Load() != nil {
 		runtime.Gosched()

@@ -7,10 +7,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/secrets/audit"
-	"corbel.dev/corbel/secrets/engine"
-	"corbel.dev/corbel/secrets/identity"
 	"corbel.dev/corbel/secrets/mount"
-	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/quota"
 	"corbel.dev/corbel/secrets/token"
 )
@@ -38,19 +35,20 @@ func AccessorOf(e *mount.Entry) string {
 }
 
 // Tables is what the active server has at hand for every request. Immutable; a change makes the next.
+//
+// Mounts, policies and identities are those of one namespace, the rest is of all: what a request is given are the
+// tables of its own namespace, so that nobody comes to another one's by forgetting to ask.
 type Tables struct {
-	Mounts   *mount.Table
-	Engines  map[string]engine.Engine // by the mount's accessor
-	Policies map[string]*policy.Policy
-	ACLs     *ACLs // made anew with the policies
-	Book     *token.Book
-	Audits   []*audit.Device
-	Headers  Headers
-	Quotas   *quota.Set
-	CORS     CORS
+	Scope
+	Book    *token.Book // of all namespaces: names of tokens tell which
+	Audits  []*audit.Device
+	Headers Headers
+	Quotas  *quota.Set
+	CORS    CORS
+	Spaces  *Spaces // all namespaces but the root one
 
-	Identities       *identity.Book
-	IdentitiesPrefix string // where its records are
+	Locked *Space  // where a request is refused: its namespace, or one above
+	top    *Tables // the root namespace's; nil: these are
 }
 
 // Headers are the headers of requests that devices record, by name in lower case: true where values are hashed.
@@ -69,11 +67,12 @@ func (c *CORS) Allows(origin string) bool {
 	return c.Enabled && (slices.Contains(c.Origins, "*") || slices.Contains(c.Origins, origin))
 }
 
-// LeasePlace is what a lease is for, as quotas see it.
+// LeasePlace is what a lease is for, as quotas see it. Its id is from the root.
 func (st *Tables) LeasePlace(id string) quota.Place {
 	p := quota.Place{Path: id[:max(strings.LastIndexByte(id, '/'), 0)]}
-	if e, _ := st.Mounts.Route(p.Path); e != nil {
-		p.Mount = e.Path
+	in, e, _ := st.Route(p.Path)
+	if p.Space = in.Path(); e != nil {
+		p.Mount = p.Space + e.Path
 	}
 	return p
 }

@@ -28,6 +28,7 @@ type Task struct {
 	Used     bool            // it took a use of its token
 	Last     bool            // and that was the last one
 	Newcomer bool            // a login by whom nobody knew: an entity is made
+	Nowhere  bool            // it names a namespace that there is not
 
 	Account  telemetry.Account
 	Flight   flight.Entry

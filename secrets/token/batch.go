@@ -31,6 +31,7 @@ type batch struct {
 	Entity      string            `json:"e,omitempty"`
 	Role        string            `json:"r,omitempty"`
 	CIDRs       []string          `json:"b,omitempty"`
+	Space       string            `json:"n,omitempty"`
 }
 
 // Type is the kind of the token.
@@ -55,15 +56,19 @@ func (t *Token) CheckBatch() error {
 	return nil
 }
 
-// Text makes the id of a batch token that has begun; seal encrypts.
-func (t *Token) Text(seal func(plain []byte) ([]byte, error)) (string, error) {
+// Text makes the id of a batch token that has begun, in a namespace; seal encrypts.
+func (t *Token) Text(space string, seal func(plain []byte) ([]byte, error)) (string, error) {
 	plain, err := json.Marshal(batch{t.Parent, t.Path, t.DisplayName, t.Policies, t.Meta, t.Created, t.TTL, t.Entity,
-		t.Role, t.CIDRs})
+		t.Role, t.CIDRs, space})
 	if err != nil {
 		return "", err
 	}
 	record, err := seal(plain)
-	return batchPrefix + base64.RawURLEncoding.EncodeToString(record), err
+	id := batchPrefix + base64.RawURLEncoding.EncodeToString(record)
+	if space != "" {
+		id += "." + space
+	}
+	return id, err
 }
 
 // IsBatch reports whether an id can be a batch token's.
@@ -72,6 +77,10 @@ func IsBatch(id string) bool { return strings.HasPrefix(id, batchPrefix) }
 // ReadBatch gives the token that an id holds, or nil where nobody made it; open decrypts.
 func ReadBatch(id string, open func(record []byte) ([]byte, error)) (*Token, error) {
 	text, ok := strings.CutPrefix(id, batchPrefix)
+	space := SpaceOf(id)
+	if space != "" {
+		text = strings.TrimSuffix(text, "."+space)
+	}
 	record, err := base64.RawURLEncoding.DecodeString(text)
 	if !ok || err != nil || len(id) > maxBatchBytes {
 		return nil, nil
@@ -84,7 +93,7 @@ func ReadBatch(id string, open func(record []byte) ([]byte, error)) (*Token, err
 		return nil, err
 	}
 	var b batch
-	if json.Unmarshal(plain, &b) != nil {
+	if json.Unmarshal(plain, &b) != nil || b.Space != space {
 		return nil, nil
 	}
 	return &Token{Batch: true, Origin: Origin{Parent: b.Parent, Path: b.Path}, DisplayName: b.DisplayName,

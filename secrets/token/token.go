@@ -108,7 +108,16 @@ func NewSalt() []byte {
 // hashChars is the length of a hash: 142 bits of it.
 const hashChars = 24
 
-// Hash is the name of an id in storage: letters and digits of its keyed hash.
+// Name is the name of a token in storage: the hash of its id, and behind a dot its namespace, "" the root one. The hash
+// is of the whole id, which ends with the namespace too, so nobody moves a token to another one.
+func (b *Book) Name(id, space string) string {
+	if space == "" {
+		return b.Hash(id)
+	}
+	return b.Hash(id) + "." + space
+}
+
+// Hash is letters and digits of an id's keyed hash: its name in storage, in the root namespace.
 func (b *Book) Hash(id string) string {
 	m, _ := b.macs.Get().(*keyed)
 	if m == nil {
@@ -144,8 +153,38 @@ type keyed struct {
 
 // isHash reports whether a text can be one.
 func isHash(text string) bool {
-	return len(text) == hashChars && !strings.ContainsFunc(text,
-		func(r rune) bool { return r > 'z' || !strings.ContainsRune(letters, r) })
+	name, space, _ := strings.Cut(text, ".")
+	return len(name) == hashChars && plain(name) && (len(name) == len(text) || isSpace(space))
+}
+
+func plain(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r > 'z' || !strings.ContainsRune(letters, r) })
+}
+
+// spaceChars is the length of a namespace's id.
+const spaceChars = 6
+
+func isSpace(text string) bool { return len(text) == spaceChars && plain(text) }
+
+// NewSpace draws the id of a namespace.
+func NewSpace() string { return draw(spaceChars) }
+
+// Space is the id of the namespace that a token is of, by its name; "" is the root one.
+func Space(hash string) string {
+	if len(hash) == hashChars {
+		return ""
+	}
+	_, space, _ := strings.Cut(hash, ".")
+	return space
+}
+
+// SpaceOf is the id of the namespace that the id of a token or lease ends with; "" where it ends with none.
+func SpaceOf(id string) string {
+	at := len(id) - spaceChars - 1
+	if at <= 0 || id[at] != '.' || !isSpace(id[at+1:]) || id[:at] == "hvs" || id[:at] == "hvb" {
+		return ""
+	}
+	return id[at+1:]
 }
 
 const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -204,9 +243,12 @@ func (b *Book) ByAccessor(ctx context.Context, accessor string) (*Token, error) 
 // Records is where the tokens' records are, for a scan of their keys.
 const Records = idPrefix
 
-// Make gives the operations that store a new token under id.
-func (b *Book) Make(id string, t *Token) []secrets.Op {
-	t.Hash = b.Hash(id)
+// Make gives the operations that store a new token of the root namespace under id.
+func (b *Book) Make(id string, t *Token) []secrets.Op { return b.MakeIn(id, "", t) }
+
+// MakeIn is Make for a namespace, which the id ends with.
+func (b *Book) MakeIn(id, space string, t *Token) []secrets.Op {
+	t.Hash = b.Name(id, space)
 	t.Accessor = t.Hash
 	ops := stored(t, true)
 	if key := t.leaseKey(); key != "" {

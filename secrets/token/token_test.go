@@ -140,7 +140,7 @@ func FuzzDecode(f *testing.F) {
 func FuzzReadBatch(f *testing.F) {
 	plain, err := (&Token{Origin: Origin{Path: "auth/x"}, Policies: []string{"a"}, Times: Times{Created: time.Unix(1,
 		2).UTC()},
-		Lifetime: secrets.Lifetime{TTL: time.Hour}}).Text(func(plain []byte) ([]byte, error) { return plain, nil })
+		Lifetime: secrets.Lifetime{TTL: time.Hour}}).Text("", func(plain []byte) ([]byte, error) { return plain, nil })
 	if err != nil {
 		f.Fatal(err)
 	}

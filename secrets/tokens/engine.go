@@ -87,7 +87,7 @@ func (e *Engine) meant(ctx context.Context, t *task.Task, f *secrets.Fields, sel
 			return nil, "", errkind.New(errkind.Invalid, "missing accessor")
 		}
 		tok, err = t.Tables.Book.ByAccessor(ctx, accessor)
-		if err == nil && (tok == nil || tok.Expired(t.Now)) {
+		if err == nil && (tok == nil || tok.Expired(t.Now) || !t.Tables.Sees(tok.Hash)) {
 			err = errNoAccessor
 		}
 		return tok, "", err
@@ -96,7 +96,7 @@ func (e *Engine) meant(ctx context.Context, t *task.Task, f *secrets.Fields, sel
 		return nil, "", errkind.New(errkind.Invalid, "missing token ID")
 	}
 	tok, err = e.o.rights.Token(ctx, t.Tables, id)
-	if err == nil && (tok == nil || tok.Expired(t.Now)) {
+	if err == nil && (tok == nil || tok.Expired(t.Now) || !t.Tables.Sees(tok.Hash)) {
 		err = errkind.New(errkind.Denied, "bad token")
 	}
 	return tok, id, err
@@ -131,7 +131,11 @@ func (e *Engine) act(ctx context.Context, t *task.Task, f *secrets.Fields, name 
 
 // describe is what a look-up tells.
 func (e *Engine) describe(ctx context.Context, t *task.Task, tok *token.Token, id string) (*secrets.Response, error) {
-	policies, err := e.o.rights.ByIdentity(ctx, t.Tables, tok.Entity)
+	of := t.Tables.Of(tok.Hash)
+	if of == nil {
+		return nil, rights.ErrDenied
+	}
+	policies, err := e.o.rights.ByIdentity(ctx, of, tok.Entity)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +144,8 @@ func (e *Engine) describe(ctx context.Context, t *task.Task, tok *token.Token, i
 	if !tok.Expires.IsZero() {
 		expires = tok.Expires.Format(time.RFC3339Nano)
 	}
-	d := map[string]any{"id": id, "accessor": tok.Accessor, "policies": tok.Policies, "path": tok.Path, "meta": tok.Meta,
+	d := map[string]any{"id": id, "accessor": tok.Accessor, "policies": tok.Policies,
+		"path": strings.TrimPrefix(tok.Path, of.Path()), "meta": tok.Meta,
 		"display_name": tok.DisplayName,
 		"num_uses":     max(tok.Uses, 0), "orphan": tok.Parent == "", "creation_time": tok.Created.Unix(),
 		"creation_ttl": task.Seconds(tok.TTL), "expire_time": expires,
@@ -160,6 +165,9 @@ func (e *Engine) describe(ctx context.Context, t *task.Task, tok *token.Token, i
 		if set {
 			d[name] = map[string]any{"period": task.Seconds(tok.Period), "role": tok.Role, "bound_cidrs": tok.CIDRs}[name]
 		}
+	}
+	if of.Space != nil {
+		d["namespace_path"] = of.Path()
 	}
 	data, err := json.Marshal(d)
 	return &secrets.Response{Data: data}, err
@@ -206,7 +214,12 @@ func (e *Engine) accessors(ctx context.Context, t *task.Task) (*secrets.Response
 	if err != nil {
 		return nil, err
 	}
-	list := append([]string{}, names...)
+	list := []string{}
+	for _, name := range names {
+		if token.Space(name) == t.Tables.TokenSpace() {
+			list = append(list, name)
+		}
+	}
 	data, err := json.Marshal(map[string][]string{"keys": list})
 	return &secrets.Response{Data: data}, err
 }

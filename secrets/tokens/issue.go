@@ -27,12 +27,12 @@ type issued struct {
 func (o *Tokens) Issue(ctx context.Context, t *task.Task, resp *secrets.Response) (made *issued, release func(),
 	err error) {
 	a := resp.Auth
-	tok := &token.Token{Origin: token.Origin{Path: path.Join(t.Path, a.Suffix)}, DisplayName: a.DisplayName,
+	tok := &token.Token{Origin: token.Origin{Path: path.Join(t.FromRoot(), a.Suffix)}, DisplayName: a.DisplayName,
 		Meta: a.Metadata, Lifetime: a.Lifetime, Uses: a.NumUses, Role: a.Role,
 		CIDRs: a.BoundCIDRs}
 	tok.Policies = withDefault(a.Policies, a.NoDefault)
-	if tok.Root() && t.Entry.Type != "token" {
-		return nil, nil, errkind.New(errkind.Invalid, "auth methods cannot create root tokens")
+	if err := mayBeRoot(t, tok); err != nil {
+		return nil, nil, err
 	}
 	who, err := o.who.Identify(ctx, t, a)
 	if err != nil {
@@ -81,13 +81,11 @@ func (o *Tokens) Issue(ctx context.Context, t *task.Task, resp *secrets.Response
 		made, err := o.issueBatch(t, a, tok, who)
 		return made, free, err
 	}
-	id := a.ID
-	if id == "" {
-		id = token.NewID()
-	} else if old, err := t.Tables.Book.Find(ctx, t.Tables.Book.Hash(id)); err != nil || old != nil {
-		return nil, nil, orTaken(err)
+	id, err := newID(ctx, t, a.ID)
+	if err != nil {
+		return nil, nil, err
 	}
-	ops := t.Tables.Book.Make(id, tok)
+	ops := t.Tables.Book.MakeIn(id, t.Tables.TokenSpace(), tok)
 	if err := o.quotas.TakeToken(t, tok); err != nil {
 		return nil, nil, err
 	}
@@ -95,12 +93,29 @@ func (o *Tokens) Issue(ctx context.Context, t *task.Task, resp *secrets.Response
 		append(ops, who.Ops...)}, free, nil
 }
 
+// newID draws an id, or takes the one that is asked for where nobody has it; it ends with the namespace's.
+func newID(ctx context.Context, t *task.Task, asked string) (id string, err error) {
+	if asked == "" {
+		return token.NewID() + t.Tables.Suffix(), nil
+	}
+	id, space := asked+t.Tables.Suffix(), t.Tables.TokenSpace()
+	if token.SpaceOf(id) != space {
+		return "", errkind.New(errkind.Invalid, "field \"id\": must not be the prefix of tokens' ids")
+	}
+	if old, err := t.Tables.Book.Find(ctx, t.Tables.Book.Name(id, space)); err != nil || old != nil {
+		return "", orTaken(err)
+	}
+	return id, nil
+}
+
 // issueBatch makes a token that is stored nowhere.
 func (o *Tokens) issueBatch(t *task.Task, a *secrets.Auth, tok *token.Token, who *identities.Whose) (*issued, error) {
 	if a.ID != "" {
 		return nil, errkind.New(errkind.Invalid, "field \"id\": batch tokens cannot have it")
 	}
-	id, err := tok.Text(func(plain []byte) ([]byte, error) { return o.records.Barrier.SealText(token.BatchName, plain) })
+	id, err := tok.Text(t.Tables.TokenSpace(), func(plain []byte) ([]byte, error) {
+		return o.records.Barrier.SealText(token.BatchName, plain)
+	})
 	return &issued{&task.Issued{ID: id, Token: tok, Left: tok.Left(t.Now), Identity: who.Policies}, who.Ops}, err
 }
 
@@ -109,6 +124,18 @@ func orTaken(err error) error {
 		return err
 	}
 	return errkind.New(errkind.Invalid, "cannot create a token with a duplicate ID")
+}
+
+// mayBeRoot refuses a root token but where one makes another, in the root namespace.
+func mayBeRoot(t *task.Task, tok *token.Token) error {
+	switch {
+	case !tok.Root():
+	case t.Entry.Type != "token":
+		return errkind.New(errkind.Invalid, "auth methods cannot create root tokens")
+	case t.Tables.Space != nil:
+		return errkind.New(errkind.Invalid, "root tokens may not be created from a non-root namespace")
+	}
+	return nil
 }
 
 func withDefault(list []string, without bool) []string {

@@ -197,7 +197,10 @@ func (e *Engine) create(ctx context.Context, v engine.View, t *task.Task, f *sec
 	if err != nil {
 		return nil, err
 	}
-	sudo := t.Bearer.ACL.Allow(&policy.Request{Path: t.Path, Need: policy.Update, Protected: true}).Allowed
+	// its policies, and whose it is, mean nothing below its own namespace
+	above := t.Tables.Path() != t.Bearer.Space
+	sudo := t.Bearer.ACL.Allow(&policy.Request{Path: t.Bearer.At(t.Tables, t.Path), Need: policy.Update,
+		Protected: true}).Allowed
 	switch {
 	case parent.Batch:
 		return nil, errkind.New(errkind.Invalid, "batch tokens cannot create more tokens")
@@ -215,7 +218,7 @@ func (e *Engine) create(ctx context.Context, v engine.View, t *task.Task, f *sec
 		if role == nil {
 			return nil, errkind.Errorf(errkind.Invalid, "unknown role %s", roleName)
 		}
-		if len(a.Policies)+len(role.Allowed) == 0 { // the caller's, which the role may refuse
+		if len(a.Policies)+len(role.Allowed) == 0 && !above { // the caller's, which the role may refuse
 			a.Policies = parent.Policies
 		}
 		if says, refuse = role.shape(a, roleName); refuse != nil {
@@ -225,19 +228,26 @@ func (e *Engine) create(ctx context.Context, v engine.View, t *task.Task, f *sec
 			return nil, errkind.New(errkind.Invalid, "field \"entity_alias\": is not among the role's allowed_entity_aliases")
 		}
 	}
-	if len(a.Policies) == 0 {
+	switch {
+	case len(a.Policies) > 0:
+	case above && parent.Root():
+		return nil, errkind.New(errkind.Invalid, "root tokens may not be created from a non-root namespace")
+	case !above:
 		a.Policies, a.NoDefault = parent.Policies, true
 	}
 	for _, name := range withDefault(a.Policies, true) {
 		if name == policy.RootName && !parent.Root() {
 			return nil, errkind.New(errkind.Invalid, "root tokens may not be created without parent token being root")
 		}
-		if !sudo && !says && name != "default" && !slices.Contains(parent.Policies, name) {
+		if !sudo && !says && name != "default" && (above || !slices.Contains(parent.Policies, name)) {
 			return nil, errkind.New(errkind.Invalid, "child policies must be subset of parent")
 		}
 	}
 	if !a.Orphan { // what bounds the parent bounds what it makes
-		if a.Entity = parent.Entity; len(a.BoundCIDRs) == 0 {
+		if !above {
+			a.Entity = parent.Entity
+		}
+		if len(a.BoundCIDRs) == 0 {
 			a.BoundCIDRs = parent.CIDRs
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/rights"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/task"
@@ -50,23 +51,28 @@ func loginOf(t *task.Task, data []byte) []byte {
 }
 
 // methodOf gives the mount of the login that made a token, and what that left in it; nil where the mount is gone.
-func methodOf(t *task.Task, tok *token.Token) (*mount.Entry, []byte) {
+func methodOf(st *tables.Tables, tok *token.Token) (*mount.Entry, []byte) {
 	if accessor, data, ok := bytes.Cut(tok.Login, []byte{0}); ok {
-		return t.Tables.Mounts.ByAccessor(string(accessor)), data
+		return st.Mounts.ByAccessor(string(accessor)), data
 	}
-	e, _ := t.Tables.Mounts.Route(tok.Path) // not made by a login, or by one of before accessors were kept
+	// not made by a login, or by one of before accessors were kept
+	e, _ := st.Mounts.Route(strings.TrimPrefix(tok.Path, st.Path()))
 	return e, tok.Login
 }
 
 // renewable asks the method that made a token whether it may be renewed, and gives the limits that hold then. The
 // token gets the lifetimes that its role gives by now.
 func (o *Tokens) renewable(ctx context.Context, t *task.Task, tok *token.Token) (token.Limits, error) {
-	e, data := methodOf(t, tok)
+	of := t.Tables.Of(tok.Hash)
+	if of == nil {
+		return token.Limits{}, rights.ErrDenied
+	}
+	e, data := methodOf(of, tok)
 	if e == nil {
 		return token.Limits{}, auth.Gone("auth method of", tok.Path)
 	}
 	limits := o.gate.Limits(e)
-	method, ok := t.Tables.Engines[e.Accessor].(engine.Renewer)
+	method, ok := of.Engines[e.Accessor].(engine.Renewer)
 	if !ok || data == nil {
 		return limits, nil
 	}
@@ -109,14 +115,14 @@ func (o *Tokens) EndWorkloads(ctx context.Context) (ended int, err error) {
 	var errs []error
 	for _, folder := range accessors {
 		accessor := strings.TrimSuffix(folder, "/")
-		e := st.Mounts.ByAccessor(accessor)
+		in, e := st.Mounted(accessor)
 		names, err := o.records.List(ctx, token.WorkloadPrefix+folder, "", 0)
 		if err != nil {
 			return ended, err
 		}
 		for _, name := range names {
 			at := folder + strings.TrimSuffix(name, "/")
-			live, err := o.workloadLives(ctx, st, e, at, now)
+			live, err := o.workloadLives(ctx, in, e, at, now)
 			if err != nil {
 				errs = append(errs, err)
 				if since, was := o.missing.since[at]; was { // no answer is neither life nor death

@@ -22,7 +22,7 @@ func (o *Tools) openAPI(c *system.Call) (any, error) {
 	paths := map[string]any{}
 	for _, e := range c.Tables.Mounts.All() {
 		list, ok := RoutesOf(e, c.Tables.Engines[e.Accessor])
-		if !ok || !c.Bearer.ACL.Below(e.Path) {
+		if !ok || !c.Bearer.ACL.Below(c.Bearer.At(c.Tables, e.Path)) {
 			continue
 		}
 		for _, r := range list {

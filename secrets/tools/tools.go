@@ -40,11 +40,11 @@ type Tools struct {
 // Rows are the paths of sys/ that it answers.
 func (o *Tools) Rows() []system.Row {
 	return []system.Row{
-		{Path: "tools/random", Write: o.random},
-		{Path: "tools/random/", Write: o.random},
-		{Path: "tools/hash", Write: o.hash},
-		{Path: "tools/hash/", Write: o.hash},
-		{Path: "internal/specs/openapi", Read: o.openAPI, Write: o.openAPI},
+		{Path: "tools/random", InNamespaces: true, Write: o.random},
+		{Path: "tools/random/", InNamespaces: true, Write: o.random},
+		{Path: "tools/hash", InNamespaces: true, Write: o.hash},
+		{Path: "tools/hash/", InNamespaces: true, Write: o.hash},
+		{Path: "internal/specs/openapi", InNamespaces: true, Read: o.openAPI, Write: o.openAPI},
 		{Path: "replication/", Read: o.replication},
 		{Path: "version-history", List: o.versionHistory},
 		{Path: "config/cors", Read: o.readCORS, Write: o.writeCORS, Del: o.deleteCORS},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -38,25 +39,26 @@ type Wrapping struct {
 // Rows are the paths of sys/ that it answers.
 func (w *Wrapping) Rows() []system.Row {
 	return []system.Row{
-		{Path: "wrapping/wrap", Write: w.wrapRequest},
-		{Path: "wrapping/unwrap", Write: w.unwrap},
-		{Path: "wrapping/rewrap", Write: w.rewrap},
-		{Path: "wrapping/lookup", Read: w.wrappingLookup, Write: w.wrappingLookup},
+		{Path: "wrapping/wrap", InNamespaces: true, Write: w.wrapRequest},
+		{Path: "wrapping/unwrap", InNamespaces: true, Write: w.unwrap},
+		{Path: "wrapping/rewrap", InNamespaces: true, Write: w.rewrap},
+		{Path: "wrapping/lookup", InNamespaces: true, Read: w.wrappingLookup, Write: w.wrappingLookup},
 	}
 }
 
 // wrap gives the operations that store an answer for one reader.
 func (w *Wrapping) wrap(t *task.Task, answer []byte, ttl time.Duration, path, accessor string) (*task.WrapInfo,
 	[]storage.Op, error) {
-	tok := &token.Token{Origin: token.Origin{Path: path}, DisplayName: "response-wrapping",
+	tok := &token.Token{Origin: token.Origin{Path: t.Tables.Path() + path}, DisplayName: "response-wrapping",
 		Policies: []string{tables.WrappingPolicy},
 		Lifetime: secrets.Lifetime{ExplicitMax: ttl}, Uses: 1}
 	if accessor != "" {
 		tok.Meta = map[string]string{wrappedAccessor: accessor}
 	}
 	tok.Begin(t.Now, ttl, token.Limits{})
-	info := &task.WrapInfo{Token: token.NewID(), TTL: ttl, Created: tok.Created, Path: path, Wrapped: accessor}
-	ops := t.Tables.Book.Make(info.Token, tok)
+	info := &task.WrapInfo{Token: token.NewID() + t.Tables.Suffix(), TTL: ttl, Created: tok.Created, Path: path,
+		Wrapped: accessor}
+	ops := t.Tables.Book.MakeIn(info.Token, t.Tables.TokenSpace(), tok)
 	if err := w.Quotas.TakeToken(t, tok); err != nil {
 		return nil, nil, err
 	}
@@ -108,13 +110,13 @@ func (w *Wrapping) wrapping(c *system.Call, judge bool) (*token.Token, error) {
 	if id == "" {
 		id = c.Token
 	}
-	return w.usable(c, c.Tables.Book.Hash(id))
+	return w.usable(c, c.Tables.TokenName(id))
 }
 
 func (w *Wrapping) usable(c *system.Call, hash string) (*token.Token, error) {
 	tok, err := c.Tables.Book.Find(c, hash)
 	if err == nil && (tok == nil || !slices.Equal(tok.Policies, []string{tables.WrappingPolicy}) || tok.Expired(c.Now) ||
-		tok.Uses <= 0) {
+		tok.Uses <= 0 || !c.Tables.Sees(hash)) {
 		err = errNoWrapping
 	}
 	return tok, err
@@ -159,7 +161,8 @@ func (w *Wrapping) rewrap(c *system.Call) (any, error) {
 		return nil, err
 	}
 	_, err = w.open(c, tok, func(answer []byte) (ops []storage.Op, err error) {
-		c.Left.Wrap, ops, err = w.wrap(c.Task, answer, tok.TTL, tok.Path, tok.Meta[wrappedAccessor])
+		c.Left.Wrap, ops, err = w.wrap(c.Task, answer, tok.TTL, strings.TrimPrefix(tok.Path, c.Tables.Path()),
+			tok.Meta[wrappedAccessor])
 		return ops, err
 	})
 	return &secrets.Response{}, err
@@ -171,5 +174,5 @@ func (w *Wrapping) wrappingLookup(c *system.Call) (any, error) {
 		return nil, err
 	}
 	return map[string]any{"creation_ttl": task.Seconds(tok.TTL), "creation_time": tok.Created.Format(time.RFC3339Nano),
-		"creation_path": tok.Path}, nil
+		"creation_path": strings.TrimPrefix(tok.Path, c.Tables.Path())}, nil
 }

@@ -73,35 +73,6 @@ func PathHelp(e *command.Env, cmd *cobra.Command) {
 	})
 }
 
-// Namespace builds namespace. Corbel's servers have the root namespace alone, and say so; others may have more.
-func Namespace(e *command.Env, cmd *cobra.Command) {
-	on := func(use, short, method, doings string) *cobra.Command {
-		return vaultcmd.Leaf(e, use, short, 1, 1, func(c *vaultcmd.Call, args []string) error {
-			a, err := c.Do(method, "sys/namespaces/"+vaultcmd.Clean(args[0]), nil)
-			if err != nil {
-				return vaultcmd.Doing(doings, err)
-			}
-			if a.Empty() {
-				return c.Success("%s: done", vaultcmd.Clean(args[0])+"/")
-			}
-			return c.Secret(a)
-		})
-	}
-	command.Group(cmd, vaultcmd.Leaf(e, "list", "List the namespaces below this one", 0, 0, func(c *vaultcmd.Call,
-		_ []string) error {
-		a, err := c.Do("LIST", "sys/namespaces", nil)
-		if vaultcmd.NotFound(err) {
-			return c.Nothing("sys/namespaces")
-		}
-		if err != nil {
-			return vaultcmd.Doing("listing namespaces", err)
-		}
-		return names(c, a)
-	}), on("create PATH", "Make a namespace", "PUT", "creating namespace"), on("lookup PATH", "Show a namespace", "GET",
-		"looking up namespace"),
-		on("delete PATH", "Delete a namespace", "DELETE", "deleting namespace"))
-}
-
 // names prints a list's keys.
 func names(c *vaultcmd.Call, a *vault.Answer) error {
 	if done, err := c.Structured(a.Data["keys"]); done {

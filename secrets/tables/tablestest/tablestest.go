@@ -45,10 +45,9 @@ func New(t testing.TB) *Desk {
 	if err := d.Store.Barrier.Initialize(context.Background(), 0, make([]byte, barrier.KeyBytes), nil); err != nil {
 		t.Fatal(err)
 	}
-	st := &tables.Tables{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{},
-		Policies: map[string]*policy.Policy{},
-		ACLs:     tables.NewACLs(), Book: &token.Book{Reader: d.Store, Salt: token.NewSalt()},
-		Quotas: quota.NewSet(quota.Settings{}, nil)}
+	st := &tables.Tables{Scope: tables.Scope{Mounts: &mount.Table{}, Engines: map[string]engine.Engine{},
+		Policies: map[string]*policy.Policy{}, ACLs: tables.NewACLs()},
+		Book: &token.Book{Reader: d.Store, Salt: token.NewSalt()}, Quotas: quota.NewSet(quota.Settings{}, nil)}
 	for path, kind := range map[string]string{"sys/": "system", "cubbyhole/": "cubbyhole", "auth/token/": "token"} {
 		st.Mounts = st.Mounts.With(&mount.Entry{Path: path, Type: kind, UUID: "uuid-" + kind, Accessor: kind + "_1"})
 	}
