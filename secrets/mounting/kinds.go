@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/secrets/auth/ldap"
 	"corbel.dev/corbel/secrets/auth/userpass"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/engine/acltoken"
 	"corbel.dev/corbel/secrets/engine/database"
 	"corbel.dev/corbel/secrets/engine/kv"
 	"corbel.dev/corbel/secrets/engine/pki"
@@ -64,6 +65,8 @@ func (m *Mounts) kinds() map[string]Kind {
 			book := token.Book{Salt: salt}
 			return &ssh.Engine{TTLs: m.ttls(e), Hash: func(password string) string { return book.Hash(e.UUID + password) }}
 		}},
+		"consul": {Secret, func(e *mount.Entry, _ []byte) engine.Engine { return acltoken.Consul(m.ttls(e)) }},
+		"nomad":  {Secret, func(e *mount.Entry, _ []byte) engine.Engine { return acltoken.Nomad(m.ttls(e)) }},
 		"database": {Secret, func(e *mount.Entry, _ []byte) engine.Engine {
 			return &database.Engine{TTLs: m.ttls(e), Password: m.password(e), Metrics: m.Metrics,
 				Name: strings.ReplaceAll(strings.Trim(e.Path, "/"), "/", "-")}

@@ -73,6 +73,15 @@ var engineRoutes = map[string]string{
 		users/{username}/password W
 		users/{username}/policies W
 		login/{username} W open`,
+	"consul": `config/access RWD
+		roles L
+		roles/{name} RWD
+		creds/{name} R`,
+	"nomad": `config/access RWD
+		config/lease RWD
+		role L
+		role/{name} RWD
+		creds/{name} R`,
 	"ldap": `config RW
 		users L
 		users/{username} RWD
