@@ -46,7 +46,8 @@ import (
 // not compile.
 var methodsFor = map[wire.Roles][]string{
 	wire.Servers: {
-		monitorplane.MethodPropose, monitorplane.MethodReplicators, "monitor.results", "monitor.replicate", "monitor.ping",
+		monitorplane.MethodPropose, monitorplane.MethodFates, monitorplane.MethodReplicators, "monitor.results",
+		"monitor.replicate", "monitor.ping",
 		"monitor.release", "monitor.ask",
 		"monitor.follow", "monitor.execute", "monitor.rounds.tell", "monitor.rounds.begin", "monitor.rounds.note",
 		"monitor.rounds.hand",

@@ -32,29 +32,29 @@ const socketTimeout = 60 * time.Second
 
 // pass reports what the filters that need no JavaScript say, before anything waits for anybody; rest is false when
 // that is all of them.
-func (w *workflow) pass(i *item, now time.Time) (pass, rest bool) {
+func (w *workflow) pass(i *item, now time.Time) (by *filter, rest bool) {
 	s := i.subject()
 	for _, f := range w.filters {
 		if !f.quick() {
-			return true, true
+			return nil, true
 		}
 		if !f.passes(&s, now, nil) {
-			return false, false
+			return f, false
 		}
 	}
-	return true, false
+	return nil, false
 }
 
 // slow evaluates the filters from the first on that needs JavaScript.
-func (w *workflow) slow(ctx context.Context, p *Pipelines, i *item) bool {
+func (w *workflow) slow(ctx context.Context, p *Pipelines, i *item) (by *filter) {
 	s, now := i.subject(), p.cfg.Now()
 	first := slices.IndexFunc(w.filters, func(f *filter) bool { return !f.quick() })
 	for _, f := range w.filters[max(first, 0):] {
 		if !f.slow(ctx, p, i, &s, now) {
-			return false
+			return f
 		}
 	}
-	return true
+	return nil
 }
 
 // handle mutates an event and hands it over.

@@ -24,6 +24,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/asset"
+	"corbel.dev/corbel/monitor/fates"
 	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/resources"
 	"corbel.dev/corbel/monitor/script"
@@ -57,6 +58,8 @@ type Config struct {
 	CommandTimeout time.Duration
 	// Took is told how long each handing over took; nil is nobody. It must not block.
 	Took func(time.Duration)
+	// Fates remembers what became of events; nil is nobody.
+	Fates *fates.Book
 }
 
 func (c *Config) complete() error {
@@ -245,9 +248,9 @@ func (p *Pipelines) Publish(e *ingest.Published) {
 	}
 	i, now := &item{p: e}, p.cfg.Now()
 	for _, w := range pl.workflows {
-		pass, rest := w.pass(i, now)
-		if !pass {
-			w.to.filtered.Add(1)
+		by, rest := w.pass(i, now)
+		if by != nil {
+			w.filtered(i, by)
 			continue
 		}
 		w.to.queued.Add(1)

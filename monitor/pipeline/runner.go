@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"corbel.dev/corbel/monitor/fates"
 )
 
 // runner is one handler's share of the process: its queues and the workers that they may use. It outlives changes of
@@ -111,8 +113,8 @@ func (s *stage) oldest(now time.Time) (d time.Duration) {
 
 // filter lets a task on to the handler when its filters let it pass.
 func (r *runner) filter(ctx context.Context, t *task) {
-	if pass := t.w.slow(ctx, r.owner, t.item); !pass {
-		r.filtered.Add(1)
+	if by := t.w.slow(ctx, r.owner, t.item); by != nil {
+		t.w.filtered(t.item, by)
 		return
 	}
 	r.put(&r.sends, t.again())
@@ -129,14 +131,32 @@ func (r *runner) send(ctx context.Context, t *task) {
 	switch {
 	case err == nil:
 		r.done.Add(1)
+		t.w.note(t.item, fates.Fate{Outcome: fates.Handed})
 	case ctx.Err() != nil: // the process ends
 		r.shed.Add(1)
 	default:
 		r.failed.Add(1)
+		t.w.note(t.item, fates.Fate{Outcome: fates.Failed, Error: err.Error()})
 		r.owner.say(r.name, "a handler did not take an event", "namespace", r.name.namespace, "handler", r.name.handler,
 			"workflow", t.w.id,
 			"entity", t.p.Entity, "check", t.p.Check, "error", err)
 	}
+}
+
+// filtered counts and remembers that a filter kept an event away.
+func (w *workflow) filtered(i *item, by *filter) {
+	w.to.filtered.Add(1)
+	w.note(i, fates.Fate{Outcome: fates.Filtered, Filter: by.name})
+}
+
+// note remembers what became of an event. Checks that pass and did so before are no incident, and not looked for.
+func (w *workflow) note(i *item, f fates.Fate) {
+	book := w.to.owner.cfg.Fates
+	if book == nil || i.p.Check == "" || !i.p.Outcome.Incident && !i.p.Outcome.Resolution {
+		return
+	}
+	f.Workflow, f.Handler, f.At = w.id, w.to.name.handler, w.to.owner.cfg.Now().UnixMilli()
+	book.Note(fates.Key{Namespace: i.p.Namespace, Entity: i.p.Entity, Check: i.p.Check}, f)
 }
 
 // idle reports whether nothing waits and nobody works.

@@ -190,6 +190,10 @@ func fleetOfScreens() (list [][3]string) {
 		"app/%3Cimg%20src=x%20onerror=alert(1)%3E"} {
 		put("/v1/kv/"+key, `{ "requests": 100 }`)
 	}
+	put("/ui/api/as/monitor/api/core/v2/namespaces/default/filters/third-time", `{"metadata":{"name":"third-time",`+
+		`"namespace":"default"},"action":"allow","expressions":["event.check.occurrences >= 3"]}`)
+	put("/ui/api/as/monitor/api/core/v2/namespaces/default/handlers/pager", `{"metadata":{"name":"pager",`+
+		`"namespace":"default"},"type":"pipe","command":"cat","filters":["third-time"]}`)
 	for _, e := range [][4]string{{"host-03", "disk", "2", "/var is 97 % full"}, {"host-05", "backup", "2",
 		"no backup for 26 h"}, {"host-07", "ntp", "1", "offset 0.4 s"}, {"host-09", "cert", "1", "ends in 9 days"},
 		{"host-11", "mail", "1", hostile}, {"host-12", "long", "1", strings.Repeat("\u202ex", 1<<14)}} {
@@ -382,6 +386,7 @@ func TestScreens(t *testing.T) {
 	}
 	v.writesByKeyboard()
 	v.fiveQuestions()
+	v.looksCloser()
 	v.worksOnJobs()
 	v.versionsOfSecrets()
 	v.hostileNames()

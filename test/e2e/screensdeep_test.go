@@ -117,6 +117,43 @@ func (v *viewer) fiveQuestions() {
 	v.keys(kb.Escape)
 }
 
+// looksCloser opens what the lists name: an incident with what became of it, nodes by class, a product hour by hour, a
+// service by a part of its name.
+func (v *viewer) looksCloser() {
+	v.t.Helper()
+	v.keys("go")
+	v.see(".planes", "failing checks")
+	v.keys("gi")
+	v.see(".row", "no backup for 26 h")
+	v.keys("j")
+	v.keys(kb.Enter)
+	v.see("pre.value", "no backup for 26 h")
+	v.see(".grid", "the filter third-time kept it away")
+	v.see(".timeline", "backup")
+	v.axe("an incident")
+	v.shoot("incident")
+	v.keys("gn")
+	v.see("option", "class")
+	v.run(chromedp.Navigate(v.base + "/ui/nodes?by=class"))
+	v.see("h2", "class app: 15 nodes, 1 warning, 1 critical")
+	v.see("main", "Room for jobs")
+	v.axe("nodes by class")
+	v.shoot("nodes-by-class")
+	v.keys("gu")
+	v.see(".grid", "hosts")
+	v.press(".grid a", "hosts")
+	v.see(".facts", "shards are warm")
+	v.press("main button", "by team")
+	v.axe("a product")
+	v.shoot("usage-product")
+	v.run(chromedp.KeyEvent("k", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
+	v.see("dialog", "")
+	v.keys("propag")
+	v.see("dialog li", "Propagation")
+	v.keys(kb.Enter)
+	v.see("h1", "Propagation")
+}
+
 // versionsOfSecrets compares two versions of a secret: values are shown only to who asks for them.
 func (v *viewer) versionsOfSecrets() {
 	v.t.Helper()

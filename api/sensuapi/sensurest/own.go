@@ -31,7 +31,7 @@ func (q *request) routeOwn(words []string) func() error {
 		q.namespace = namespace
 	}
 	serve := map[string]func(*request) error{"watch": by(events.watch), "export": by(events.export),
-		"history": by(events.history), "changes": by(events.changes)}[words[1]]
+		"history": by(events.history), "changes": by(events.changes), "fates": by(events.fates)}[words[1]]
 	if serve == nil {
 		return nil
 	}

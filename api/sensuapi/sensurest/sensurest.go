@@ -21,6 +21,7 @@ import (
 	"corbel.dev/corbel/api/sensuapi"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/eventstore"
+	"corbel.dev/corbel/monitor/fates"
 	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/logins"
 	"corbel.dev/corbel/monitor/mirror"
@@ -61,6 +62,8 @@ type Config struct {
 		reason string) (issued int64, err error)
 	// History returns what is kept of a check's past beyond its event, the newest first; nil where nothing is.
 	History func(ctx context.Context, k eventstore.Key, before time.Time, most int) ([]eventstore.Run, error)
+	// Fates tells what became of the newest event of a check at its handlers; nil where nobody remembers.
+	Fates func(ctx context.Context, k fates.Key) ([]fates.Fate, error)
 	// Replicators tells what came of the copying from other clusters; nil where nothing is copied.
 	Replicators func(ctx context.Context) ([]mirror.Status, error)
 	// Compiles reads a program of a filter, or with body of a mutator, without running it; an error of kind Invalid says

@@ -3,6 +3,7 @@ package jobsplane
 import (
 	"time"
 
+	"corbel.dev/corbel/jobs/rooms"
 	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/telemetry"
 )
@@ -56,6 +57,14 @@ func (p *Plane) meter() {
 	stat("state.evaluations", "Evaluations that are kept.",
 		func() float64 { return float64(p.store.View().State.EvaluationCount()) })
 	stat("state.nodes", "Nodes.", func() float64 { return float64(p.store.View().State.Nodes()) })
+}
+
+// Rooms tells what is free and used, as this server knows it. Rights are its caller's matter.
+func (p *Plane) Rooms() rooms.Rooms {
+	out := rooms.Of(p.store.View().State.Uses())
+	q, _ := p.sched.Stats()
+	out.Waiting = q.Blocked
+	return out
 }
 
 // debug is the plane's part of the debug archive.

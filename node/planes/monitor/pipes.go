@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/monitor"
 	"corbel.dev/corbel/monitor/asset"
+	"corbel.dev/corbel/monitor/fates"
 	"corbel.dev/corbel/monitor/ingest"
 	"corbel.dev/corbel/monitor/pipeline"
 	"corbel.dev/corbel/monitor/script"
@@ -24,6 +25,7 @@ type Pipes struct {
 	scripts  *script.Engine
 	secrets  *secretresolver.Resolver // of what checks, handlers and mutators name
 	eventLog *pipeline.EventLog       // nil where none is asked for
+	fates    fates.Book               // what became of events here
 	temp     string                   // the folder of assets, where it is to go with the process
 }
 
@@ -59,8 +61,10 @@ func newPipes(m *Plane, spent *costs) (_ *Pipes, err error) {
 		Now: d.Clock.Now, Queue: cfg.HandlerBuffer, Workers: cfg.HandlerWorkers,
 		Entity: &monitor.Entity{Class: monitor.ClassBackend, Meta: monitor.Meta{Name: d.Cfg.Node.Name},
 			System: monitor.System{Hostname: d.Cfg.Node.Name, OS: runtime.GOOS, Arch: runtime.GOARCH}},
-		Took: func(took time.Duration) { duration.Observe(took); spent.handled(took) },
+		Took:  func(took time.Duration) { duration.Observe(took); spent.handled(took) },
+		Fates: &x.fates,
 	})
+	openFates(d, &x.fates)
 	return x, err
 }
 

@@ -1,12 +1,15 @@
 package uiplane
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/url"
 	"time"
 
 	"corbel.dev/corbel/api/uiapi"
+	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/node/planes/ui/planeasker"
 	"corbel.dev/corbel/telemetry"
@@ -58,11 +61,76 @@ var secretsParts = []part{
 	{"revocation", "secrets", "/v1/sys/leases/revocation"},
 }
 
-func (u *UI) meshTopic() *topic {
-	return u.bundle([]part{
+// meshTopic shows who calls whom, how the services are that do, and their proxies.
+func (u *UI) meshTopic(f *fleet) *topic {
+	t := u.bundle([]part{
 		{"intentions", "catalog", "/v1/connect/intentions"},
 		{"topology", "catalog", "/v1/internal/mesh/topology"},
+		{"proxies", "catalog", "/v1/internal/mesh/proxies"},
 	}, nil)
+	parts := t.make
+	t.make = func(ctx context.Context, p *uiapi.Person, q url.Values) (any, error) {
+		v, err := parts(ctx, p, q)
+		if err != nil {
+			return nil, err
+		}
+		out := v.(map[string]any)
+		var calls struct {
+			Services map[string]int
+			Edges    []struct{ Source, Destination string }
+		}
+		if text, ok := out["topology"].(json.RawMessage); !ok || json.Unmarshal(text, &calls) != nil {
+			return out, nil
+		}
+		g, err := u.d.Grant(ctx, p.Catalog)
+		if err != nil {
+			return nil, err
+		}
+		st, healths := f.state(), map[string]tally{}
+		for _, e := range calls.Edges {
+			for _, name := range []string{e.Source, e.Destination} {
+				if _, known := healths[name]; !known && g.Allow(acl.Service, name, acl.Read) {
+					healths[name] = f.health.of(st, name, g)
+				}
+			}
+		}
+		out["healths"] = healths
+		return out, nil
+	}
+	return t
+}
+
+// roomTopic shows what is free and used on the nodes that run jobs, to those who may read nodes there.
+func roomTopic(u *UI) *topic {
+	return u.bundle([]part{{"nodes", "jobs", "/v1/nodes?per_page=1"}}, func(out map[string]any) {
+		if _, may := out["nodes"]; may {
+			out["room"] = u.jobs.Rooms()
+		}
+		delete(out, "nodes")
+	})
+}
+
+// countedTopic shows what product= comes to in an hour and a day, with its error and how much of it is known, hour by
+// hour, and what its tag by= makes of it.
+func countedTopic(u *UI) *topic {
+	return &topic{every: examined, rights: u.rightsOfAll, make: func(ctx context.Context, p *uiapi.Person,
+		q url.Values) (any, error) {
+		about := url.Values{"product": {q.Get("product")}, "tenant": {cmp.Or(q.Get("tenant"), "default")}}
+		day := u.d.Clock.Now().UTC().Add(-24 * time.Hour).Truncate(time.Hour)
+		ask := func(more ...string) string {
+			v := maps.Clone(about)
+			for i := 0; i < len(more); i += 2 {
+				v.Set(more[i], more[i+1])
+			}
+			return "/v1/usage/estimates?" + v.Encode()
+		}
+		parts := []part{{"hour", "catalog", ask("window", "1h")},
+			{"day", "catalog", ask("from", day.Format(time.RFC3339), "step", "1h")}}
+		if by := q.Get("by"); by != "" {
+			parts = append(parts, part{"by", "catalog", ask("window", "24h", "by", by)})
+		}
+		return u.bundle(parts, nil).make(ctx, p, q)
+	}}
 }
 
 // jobsTopic shows jobs and the nodes that run them.

@@ -71,6 +71,8 @@ type tally struct {
 	Passing   int `json:"passing"`
 	Warning   int `json:"warning"`
 	Critical  int `json:"critical"`
+	// Output is what the check of the first of the worst instances says: why, in the row.
+	Output string `json:"output,omitempty"`
 }
 
 func (t *tally) add(h catalog.Health) {
@@ -83,6 +85,17 @@ func (t *tally) add(h catalog.Health) {
 	default:
 		t.Critical++
 	}
+}
+
+// worst is the weight of the worst instance.
+func (t *tally) worst() int {
+	switch {
+	case t.Critical > 0:
+		return 2
+	case t.Warning > 0:
+		return 1
+	}
+	return 0
 }
 
 // healths keeps the tallies of services until something of them changes.
@@ -111,7 +124,10 @@ func (h *healths) of(st *statestore.State, name string, g *acl.Grant) tally {
 	var t tally
 	for s := range st.Instances(name) {
 		if all || g.Allow(acl.Node, s.Node, acl.Read) {
-			health, _ := worst(st, s)
+			health, by := worst(st, s)
+			if by != nil && weight(health) > t.worst() {
+				t.Output = firstLine(by.Output)
+			}
 			t.add(health)
 		}
 	}

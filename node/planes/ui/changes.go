@@ -21,6 +21,8 @@ const (
 	maxChanges = 1000
 	// changeLook is how exactly the time of a registration is known: the catalog keeps none.
 	changeLook = 5 * time.Second
+	// changesEvery is how often they are told: what came before is no news, and asks for all jobs.
+	changesEvery = 5 * time.Second
 	// changesBefore is how far back from an event a cause is looked for.
 	changesBefore = time.Hour
 )
@@ -135,7 +137,7 @@ func (c *change) row() changeRow {
 
 // changesTopic shows what changed in the hour before a time, before= in ms since 1970: of what the person may read.
 func (u *UI) changesTopic() *topic {
-	return &topic{every: watched, rights: u.rightsOfAll, make: func(ctx context.Context, p *uiapi.Person,
+	return &topic{every: changesEvery, rights: u.rightsOfAll, make: func(ctx context.Context, p *uiapi.Person,
 		q url.Values) (any, error) {
 		g, err := u.d.Grant(ctx, p.Catalog)
 		if err != nil {

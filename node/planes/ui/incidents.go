@@ -200,18 +200,19 @@ func (e *event) row() incidentRow {
 	return row
 }
 
-func (u *UI) monitorLine(ctx context.Context, p *uiapi.Person) (planeRow, bool) {
-	line := planeRow{Name: "Incidents", State: "passing", Path: "/incidents", Words: "no check fails"}
+// monitorLine is the monitor plane in one line, with the worst incidents that nobody silenced.
+func (u *UI) monitorLine(ctx context.Context, p *uiapi.Person) (line planeRow, worst []incidentRow, told bool) {
+	line = planeRow{Name: "Incidents", State: "passing", Path: "/incidents", Words: "no check fails"}
 	if u.monitor == nil || p.Monitor == "" {
-		return line, false
+		return line, nil, false
 	}
 	rows, err := u.incidents(ctx, p)
 	switch {
 	case errkind.Is(err, errkind.Denied):
-		return line, false
+		return line, nil, false
 	case err != nil:
 		line.State, line.Words = "critical", err.Error()
-		return line, true
+		return line, nil, true
 	}
 	silent, nobody := 0, 0
 	var t tally
@@ -228,6 +229,9 @@ func (u *UI) monitorLine(ctx context.Context, p *uiapi.Person) (planeRow, bool) 
 		} else {
 			t.Critical++
 		}
+		if len(worst) < worstShown {
+			worst = append(worst, rows[i])
+		}
 	}
 	if len(rows) > 0 {
 		line.Words = plural(len(rows), "failing check")
@@ -239,5 +243,5 @@ func (u *UI) monitorLine(ctx context.Context, p *uiapi.Person) (planeRow, bool) 
 	if nobody > 0 {
 		line.Words += fmt.Sprintf(", %d page nobody", nobody)
 	}
-	return line, true
+	return line, worst, true
 }

@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/statestore"
+	"corbel.dev/corbel/node/planes/ui/nodemap"
 	"corbel.dev/corbel/node/planes/ui/rowlists"
 )
 
@@ -79,9 +80,26 @@ func nodeOf(st *statestore.State, n *catalog.Node, g *acl.Grant) nodeRow {
 	return row
 }
 
+// mapTopic shows the nodes that pass q=, grouped by the value of the key by= of their metadata.
+func (f *fleet) mapTopic(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
+	lines, _, problem := f.nodes.Matching(g.Class(), st.Index(), nodesFrom(g, st), q.Get("q"),
+		rowlists.Scope[nodeRow]{}, nodeFields...)
+	out := nodemap.Of(q.Get("by"), func(yield func(nodemap.Node) bool) {
+		for _, l := range lines {
+			if !yield(nodemap.Node{Name: l.Row.Name, Meta: l.Row.Meta, Weight: weight(l.Row.health)}) {
+				return
+			}
+		}
+	})
+	out.Problem = problem
+	return out, ctx.Err()
+}
+
+var nodeFields = []string{"name", "meta", "state"}
+
 func (f *fleet) nodesTopic(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
-	return f.nodes.Page(g.Class(), st.Index(), nodesFrom(g, st), q, rowlists.Scope[nodeRow]{}, "name", "meta",
-		"state"), ctx.Err()
+	return f.nodes.Page(g.Class(), st.Index(), nodesFrom(g, st), q, rowlists.Scope[nodeRow]{},
+		nodeFields...), ctx.Err()
 }
 
 // keyRow is a key, or a folder of them. It implements rowfilter.Row.

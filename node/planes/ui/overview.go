@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/jobs/rooms"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -25,8 +27,10 @@ type overviewView struct {
 	Planes   []planeRow   `json:"planes"`
 	Services []serviceRow `json:"services"` // the worst ones
 	Findings []findingRow `json:"findings"`
-	Doctor   string       `json:"doctor,omitempty"`  // why there are no findings
-	Catalog  string       `json:"catalog,omitempty"` // why there are no services
+	// Incidents are the worst failing checks; null where the person may not see any.
+	Incidents []incidentRow `json:"incidents"`
+	Doctor    string        `json:"doctor,omitempty"`  // why there are no findings
+	Catalog   string        `json:"catalog,omitempty"` // why there are no services
 }
 
 // worstShown is how many of the worst the overview shows.
@@ -44,13 +48,20 @@ func (u *UI) overviewTopic(f *fleet) *topic {
 		if err := u.catalogLine(ctx, f, g, v); err != nil {
 			return nil, err
 		}
-		if line, ok := u.monitorLine(ctx, p); ok {
+		if line, worst, ok := u.monitorLine(ctx, p); ok {
 			v.Planes = append(v.Planes, line)
+			v.Incidents = append([]incidentRow{}, worst...)
 		}
 		if line, ok := secretsLine(ctx, &u.ask, p); ok {
 			v.Planes = append(v.Planes, line)
 		}
+		if line, ok := u.usageLine(ctx, p); ok {
+			v.Planes = append(v.Planes, line)
+		}
 		if g.Allow(acl.Operator, "", acl.Read) {
+			if u.jobs != nil {
+				v.Planes = append(v.Planes, jobsLine(u.jobs.Rooms()))
+			}
 			v.Planes = append(v.Planes, u.clusterLine())
 		}
 		if line, ok := u.datacentersLine(ctx, p); ok {
@@ -113,6 +124,59 @@ func plural(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// usageLine tells of limits; false where nothing is limited, or the person may not see it.
+func (u *UI) usageLine(ctx context.Context, p *uiapi.Person) (planeRow, bool) {
+	line := planeRow{Name: "Usage", State: "passing", Path: "/usage"}
+	var limits []struct {
+		Name     string    `json:"name"`
+		Crossed  []float64 `json:"crossed"`
+		Forecast string    `json:"forecast"`
+	}
+	if err := u.ask.Get(ctx, p, "catalog", "/v1/usage/limits", &limits); err != nil || len(limits) == 0 {
+		return line, false
+	}
+	var over, soon []string
+	for _, l := range limits {
+		switch {
+		case len(l.Crossed) > 0 && slices.Max(l.Crossed) >= 1:
+			over = append(over, l.Name)
+		case len(l.Crossed) > 0 || l.Forecast != "":
+			soon = append(soon, l.Name)
+		}
+	}
+	line.Words = plural(len(limits), "limit") + ", none crossed"
+	switch {
+	case len(over) > 0:
+		line.State, line.Words = "critical", "crossed: "+strings.Join(over[:min(len(over), worstShown)], ", ")
+	case len(soon) > 0:
+		line.State, line.Words = "warning", "near: "+strings.Join(soon[:min(len(soon), worstShown)], ", ")
+	}
+	return line, true
+}
+
+// jobsLine tells of the nodes that run jobs, and of what waits for room.
+func jobsLine(r rooms.Rooms) planeRow {
+	line := planeRow{Name: "Jobs", State: "passing", Path: "/jobs"}
+	var all rooms.Room
+	for i := range r.Groups {
+		all.Add(&r.Groups[i])
+	}
+	line.Words = fmt.Sprintf("%s run on %s", plural(all.Allocs, "allocation"), plural(all.Nodes, "node"))
+	if all.Nodes == 0 {
+		line.State, line.Words = "unknown", "no node runs jobs"
+	}
+	if all.Draining > 0 {
+		line.Words += fmt.Sprintf(", %d draining", all.Draining)
+	}
+	if r.Waiting > 0 {
+		line.State, line.Words = "warning", fmt.Sprintf("%s, %s without room", line.Words, plural(r.Waiting, "evaluation"))
+	}
+	if all.Down > 0 {
+		line.State, line.Words = "critical", fmt.Sprintf("%s, %d down", line.Words, all.Down)
+	}
+	return line
 }
 
 // clusterLine tells of the Raft groups of this server.

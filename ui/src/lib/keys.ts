@@ -77,10 +77,14 @@ export function listenKeys(): void {
     if (e.key === "Escape") {
       if (field) (e.target as HTMLElement).blur();
       helping.value = palette.value = false;
+      document.querySelector<HTMLDialogElement>("dialog[open]")?.close();
       return;
     }
     const held = e.ctrlKey || e.metaKey;
     if (e.altKey || (field && !held)) return;
+    // Keys of the screen are not those of a dialog above it, and Enter is that of the button or link that has the focus.
+    if (!held && e.key !== "?" && document.querySelector("dialog[open]")) return;
+    if (e.key === "Enter" && e.target instanceof HTMLElement && e.target.matches("button,a,summary")) return;
     const name = held ? `Ctrl-${e.key.toUpperCase()}` : e.key;
     const pair = prefix !== "" && e.timeStamp - pressed < prefixTime ? `${prefix} ${name}` : "";
     const all = [...local.value, ...global];

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "./api";
-import { global, helping, local, palette } from "./keys";
+import { global, helping, local, palette, screens } from "./keys";
 import { go } from "./route";
 import { text } from "../text";
 
@@ -33,6 +33,13 @@ interface Place {
 
 const pause = 120; // ms after the last key before the server is asked
 
+/** named are the screens whose names have the text in them. */
+function named(query: string): Place[] {
+  const word = query.trim().toLowerCase();
+  if (word === "") return [];
+  return screens.flatMap((g) => g.links.filter((l) => l.name.toLowerCase().includes(word)).map((l) => ({ name: l.name, kind: text.keyScreen, path: l.path })));
+}
+
 export function Palette() {
   const [query, setQuery] = useState("");
   const [places, setPlaces] = useState<Place[]>([]);
@@ -44,10 +51,10 @@ export function Palette() {
     const timer = setTimeout(() => {
       get<Place[]>(`/ui/api/search?q=${encodeURIComponent(query)}`, end.signal).then(
         (list) => {
-          setPlaces(list);
+          setPlaces([...list, ...named(query)]);
           setAt(0);
         },
-        () => setPlaces([]),
+        () => setPlaces(named(query)),
       );
     }, pause);
     return () => {

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import type { Live } from "./live";
-import { now, span } from "./time";
+import { count, now, span } from "./time";
 import { param, setParam } from "./route";
 import { text } from "../text";
 
@@ -54,6 +54,21 @@ export function Health(props: { passing: number; warning: number; critical: numb
       {bar("warning", props.warning)}
       {bar("passing", props.passing)}
     </div>
+  );
+}
+
+/** Share shows how much of something is used: a bar beside the words that say so. */
+export function Share(props: { used: number; of: number; unit: string }) {
+  const part = Math.min(1, Math.max(0, props.used / Math.max(1, props.of)));
+  const state = part > 0.95 ? "critical" : part > 0.8 ? "warning" : "passing";
+  return (
+    <span class="share">
+      <span class="health" aria-hidden="true">
+        <span class={state} style={{ flexGrow: part }} />
+        <span style={{ flexGrow: 1 - part }} />
+      </span>
+      {text.usedOf(`${Math.round(part * 100)} %`, count(props.of), props.unit)}
+    </span>
   );
 }
 

@@ -14,6 +14,8 @@ export interface Column<R> {
   cell: (row: R) => ComponentChildren;
   number?: boolean;
   wide?: boolean;
+  /** acts is a column of buttons, as wide as they are. */
+  acts?: boolean;
 }
 
 const rowHeight = 28; // px, as in style.css
@@ -124,5 +126,5 @@ export function Table<R>(props: {
 }
 
 function kind<R>(c: Column<R>): string {
-  return c.number ? "cell number" : c.wide ? "cell wide" : "cell";
+  return c.number ? "cell number" : c.wide ? "cell wide" : c.acts ? "cell acts" : "cell";
 }

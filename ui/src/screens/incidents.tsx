@@ -2,25 +2,13 @@ import { useState } from "preact/hooks";
 import { asking } from "../lib/act";
 import { Dialog } from "../lib/overlay";
 import { Grid } from "../lib/grid";
-import { Filter, Mark, Problems, type State, Title } from "../lib/parts";
+import { Filter, Mark, Problems, Title } from "../lib/parts";
 import { ago, clock, count, span } from "../lib/time";
 import { href, param } from "../lib/route";
 import { Table } from "../lib/table";
 import { useLive, usePages } from "../lib/use";
 import { text } from "../text";
-
-interface Incident {
-  namespace: string;
-  entity: string;
-  check: string;
-  state: State;
-  output: string;
-  occurrences: number;
-  since: number;
-  last: number;
-  silenced: string[];
-  handlers: string[];
-}
+import { type Incident, incidentPath, One } from "./incident";
 
 interface Silence {
   metadata: { name: string; namespace: string };
@@ -205,7 +193,41 @@ function lift(s: Silence): void {
   };
 }
 
+/** Incidents is the list, or the one that the address names. */
 export function Incidents() {
+  return param("entity") !== "" && param("check") !== "" ? (
+    <One namespace={param("ns") || "default"} entity={param("entity")} check={param("check")} Acts={Acts} />
+  ) : (
+    <List />
+  );
+}
+
+/** Acts are what can be done about an incident. */
+function Acts(props: { of: Incident }) {
+  const [chosen, choose] = useState(false);
+  const [asked, why] = useState(false);
+  const { of } = props;
+  return (
+    <div class="bar">
+      <button type="button" onClick={() => choose(true)}>
+        {text.silence}
+      </button>
+      <button type="button" onClick={() => acknowledge(of)}>
+        {text.acknowledge}
+      </button>
+      <button type="button" onClick={() => resolve(of)}>
+        {text.resolve}
+      </button>
+      <button type="button" onClick={() => why(true)}>
+        {text.before}
+      </button>
+      {asked && <Before of={of} end={() => why(false)} />}
+      {chosen && <SilenceForm of={of} list="incidents?" end={() => choose(false)} />}
+    </div>
+  );
+}
+
+function List() {
   const q = param("q");
   const { live, page, onMiddle } = usePages<Incident>(`incidents?q=${encodeURIComponent(q)}`);
   const silences = useLive<{ silences?: Silence[]; problems: Record<string, string> }>("silences").value.value;
@@ -221,6 +243,7 @@ export function Incidents() {
           page={page}
           onMiddle={onMiddle}
           id={(i) => `${i.namespace}/${i.entity}/${i.check}`}
+          href={incidentPath}
           actions={[
             { keys: "s", what: text.silence, run: choose },
             { keys: "a", what: text.acknowledge, run: acknowledge },
@@ -228,7 +251,14 @@ export function Incidents() {
             { keys: "b", what: text.before, run: why },
           ]}
           columns={[
-            { name: text.check, cell: (i) => <Mark state={i.silenced.length > 0 ? "unknown" : i.state}>{i.check}</Mark> },
+            {
+              name: text.check,
+              cell: (i) => (
+                <Mark state={i.silenced.length > 0 ? "unknown" : i.state}>
+                  <a href={href(incidentPath(i))}>{i.check}</a>
+                </Mark>
+              ),
+            },
             { name: text.entity, cell: (i) => i.entity },
             { name: text.output, cell: (i) => i.output, wide: true },
             { name: text.sinceHead, cell: (i) => ago(i.since > 0 ? i.since : i.last) },
@@ -239,6 +269,7 @@ export function Incidents() {
             },
             {
               name: text.change,
+              acts: true,
               cell: (i) => (
                 <>
                   <button type="button" onClick={() => choose(i)}>

@@ -3,6 +3,7 @@ import { ago, count } from "../lib/time";
 import { href } from "../lib/route";
 import { useLive } from "../lib/use";
 import { text } from "../text";
+import { type Incident, incidentPath } from "./incident";
 
 interface Plane {
   name: string;
@@ -32,10 +33,79 @@ interface OverviewData {
   planes: Plane[];
   services: Service[];
   findings: Finding[];
+  /** incidents are the worst ones; null where this session may see none. */
+  incidents: Incident[] | null;
   /** doctor says why there are no findings to see. */
   doctor?: string;
   /** catalog says why there are no services to see. */
   catalog?: string;
+}
+
+interface Changed {
+  at: number;
+  kind: string;
+  name: string;
+  what: string;
+  path: string;
+}
+
+const shown = 5; // of what changed
+
+/** Recent is what came, went and was deployed in the last hour: the first suspects of what fails. */
+function Recent() {
+  const live = useLive<Changed[]>("changes?before=0");
+  const all = live.value.value ?? [];
+  return (
+    <section>
+      <h2>{text.changedLast}</h2>
+      {live.problem.value !== "" && <p class="problem">{live.problem.value}</p>}
+      {all.length === 0 && <p class="empty">{text.nothingChangedLast}</p>}
+      {all.length > 0 && (
+        <ul class="lines">
+          {all.slice(0, shown).map((c) => (
+            <li key={`${c.at} ${c.kind} ${c.name}`}>
+              <span class="first">
+                <a href={href(c.path)}>{c.name}</a>
+              </span>
+              <span class="words">
+                {c.kind}: {c.what}
+              </span>
+              <span class="words push">{ago(c.at)}</span>
+            </li>
+          ))}
+        </ul>
+      )}
+      {all.length > shown && <p class="words">{text.moreChanges(count(all.length - shown))}</p>}
+    </section>
+  );
+}
+
+/** Failing are the worst incidents: what, where, since when, and who is told. */
+function Failing(props: { incidents: Incident[] }) {
+  return (
+    <section>
+      <h2>{text.failingNow}</h2>
+      {props.incidents.length === 0 && <p class="empty">{text.noIncidents}</p>}
+      {props.incidents.length > 0 && (
+        <ul class="lines incidents">
+          {props.incidents.map((i) => (
+            <li key={`${i.namespace}/${i.entity}/${i.check}`}>
+              <Mark state={i.state}>
+                <a href={href(incidentPath(i))}>{i.check}</a>
+              </Mark>
+              <span class="words">
+                {i.entity}
+                {i.output !== "" && `: ${i.output}`}
+              </span>
+              <span class="words push">
+                {i.handlers.length > 0 ? text.tells(i.handlers.join(" ")) : text.tellsNobody}, {ago(i.since > 0 ? i.since : i.last)}
+              </span>
+            </li>
+          ))}
+        </ul>
+      )}
+    </section>
+  );
 }
 
 export function Overview() {
@@ -57,6 +127,7 @@ export function Overview() {
             </ul>
           </section>
           <div class="columns">
+            {data.incidents && <Failing incidents={data.incidents} />}
             <section>
               <h2>{text.unhealthy}</h2>
               {data.services.length === 0 && <p class="empty">{data.catalog ?? text.allPass}</p>}
@@ -94,6 +165,7 @@ export function Overview() {
                 </ul>
               )}
             </section>
+            <Recent />
           </div>
         </>
       )}

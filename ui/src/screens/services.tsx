@@ -13,6 +13,8 @@ interface Service {
   warning: number;
   critical: number;
   tags: string[];
+  /** output is what the first of the worst instances says. */
+  output?: string;
 }
 
 function state(s: Service): State {
@@ -36,7 +38,8 @@ const columns: Column<Service>[] = [
   { name: text.passing, cell: (s) => count(s.passing), number: true },
   { name: text.warning, cell: (s) => count(s.warning), number: true },
   { name: text.critical, cell: (s) => count(s.critical), number: true },
-  { name: text.tags, cell: (s) => s.tags.join(" "), wide: true },
+  { name: text.output, cell: (s) => s.output ?? "", wide: true },
+  { name: text.tags, cell: (s) => s.tags.join(" ") },
 ];
 
 export function Services() {

@@ -2,8 +2,9 @@ import { useState } from "preact/hooks";
 import { asking, as } from "../lib/act";
 import { get } from "../lib/api";
 import { Grid } from "../lib/grid";
-import { Mark, Problems, Title } from "../lib/parts";
+import { Mark, Problems, type State, Title } from "../lib/parts";
 import { href, param } from "../lib/route";
+import { count } from "../lib/time";
 import { useLive } from "../lib/use";
 import { text } from "../text";
 
@@ -23,9 +24,23 @@ interface Intention {
   Precedence: number;
 }
 
+/** Proxy is one as its host sees it. */
+interface Proxy {
+  Node: string;
+  ID: string;
+  Service: string;
+  State: string;
+  Pending: number;
+  Resources: number;
+  Refusal?: { Words: string };
+}
+
 interface MeshData {
   topology?: { Services: Record<string, number>; Edges: Edge[] };
   intentions?: Intention[];
+  /** healths are how many instances of each service that calls or is called pass. */
+  healths?: Record<string, { instances: number; passing: number; warning: number; critical: number }>;
+  proxies?: { List: Proxy[] | null };
   problems?: Record<string, string>;
 }
 
@@ -65,7 +80,27 @@ function layers(edges: Edge[]): string[][] {
 
 const box = { width: 132, height: 26, x: 210, y: 42 };
 
-function Drawing(props: { edges: Edge[]; focus: string }) {
+type Healths = NonNullable<MeshData["healths"]>;
+
+/** shapeOf is how a service is: a shape and a word beside its name, never colour alone. */
+function shapeOf(h: Healths[string] | undefined): [State, string] {
+  if (!h || h.instances === 0) return ["unknown", "○"];
+  return h.critical > 0 ? ["critical", "■"] : h.warning > 0 ? ["warning", "▲"] : ["passing", "●"];
+}
+
+const proxyStates: Record<string, State> = { synced: "passing", pending: "warning", waiting: "warning", refused: "critical" };
+
+/** told are the states of a service's proxies, the worst first: "1 refused, 3 synced". */
+function told(proxies: Proxy[], service: string): [State, string] {
+  const counts = new Map<string, number>();
+  for (const p of proxies) if (p.Service === service) counts.set(p.State, (counts.get(p.State) ?? 0) + 1);
+  const order = ["refused", "disconnected", "waiting", "pending", "synced"];
+  const all = [...counts].sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
+  const [worst] = all[0] ?? ["none"];
+  return [proxyStates[worst] ?? "unknown", all.map(([name, n]) => `${count(n)} ${name}`).join(", ") || "-"];
+}
+
+function Drawing(props: { edges: Edge[]; focus: string; healths: Healths }) {
   const columns = layers(props.edges);
   const rows = Math.max(...columns.map((c) => c.length));
   const at = new Map<string, [number, number]>();
@@ -90,8 +125,12 @@ function Drawing(props: { edges: Edge[]; focus: string }) {
         <a key={name} href={href(`/topology?s=${encodeURIComponent(name)}`)}>
           <g class={name === props.focus ? "focus" : ""}>
             <rect x={x} y={y} width={box.width} height={box.height} rx={5} />
-            <text x={x + 10} y={y + 17}>
-              {name.length > 17 ? `${name.slice(0, 16)}…` : name}
+            <title>{`${name}: ${shapeOf(props.healths[name])[0]}`}</title>
+            <text x={x + 9} y={y + 17} class={shapeOf(props.healths[name])[0]}>
+              {shapeOf(props.healths[name])[1]}
+            </text>
+            <text x={x + 25} y={y + 17}>
+              {name.length > 15 ? `${name.slice(0, 14)}…` : name}
             </text>
           </g>
         </a>
@@ -160,6 +199,8 @@ export function Topology() {
   const focus = param("s");
   const all = data?.topology?.Edges ?? [];
   const edges = focus === "" ? all : near(all, focus);
+  const drawn = new Set(edges.flatMap((e) => [e.Source, e.Destination]));
+  const refusing = (data?.proxies?.List ?? []).filter((p) => p.State !== "synced" && drawn.has(p.Service)).slice(0, most);
   return (
     <>
       <Title of={live} words={focus !== "" && <a href={href("/topology")}>{text.allServices}</a>}>
@@ -167,7 +208,7 @@ export function Topology() {
       </Title>
       <May />
       <Problems of={data?.problems} />
-      {edges.length > 0 && edges.length <= most && <Drawing edges={edges} focus={focus} />}
+      {edges.length > 0 && edges.length <= most && <Drawing edges={edges} focus={focus} healths={data?.healths ?? {}} />}
       {edges.length > most && <p class="empty">{text.chooseOne}</p>}
       {data && (
         <Grid
@@ -190,7 +231,13 @@ export function Topology() {
             },
             { name: text.state, cell: (e) => <Mark state={e.Allowed ? "passing" : "critical"}>{e.Allowed ? text.allowed : text.denied}</Mark> },
             { name: text.because, cell: (e) => e.Reason },
-            { name: text.proxies, cell: (e) => e.Proxies, number: true },
+            {
+              name: text.callerProxies,
+              cell: (e) => {
+                const [state, words] = told(data?.proxies?.List ?? [], e.Source);
+                return <Mark state={state}>{words}</Mark>;
+              },
+            },
             {
               name: text.change,
               cell: (e) => (
@@ -201,6 +248,24 @@ export function Topology() {
             },
           ]}
         />
+      )}
+      {refusing.length > 0 && (
+        <>
+          <h2>{text.refusing}</h2>
+          <Grid
+            label={text.refusing}
+            rows={refusing}
+            id={(p) => `${p.Node}/${p.ID}`}
+            empty=""
+            columns={[
+              { name: text.proxy, cell: (p) => <Mark state={proxyStates[p.State] ?? "unknown"}>{p.ID}</Mark> },
+              { name: text.node, cell: (p) => p.Node },
+              { name: text.state, cell: (p) => p.State },
+              { name: text.notApplied, cell: (p) => `${count(p.Pending)} / ${count(p.Resources)}`, number: true },
+              { name: text.output, cell: (p) => p.Refusal?.Words ?? "" },
+            ]}
+          />
+        </>
       )}
       <h2>{text.intentions}</h2>
       {data && (

@@ -207,25 +207,32 @@ func (v *rollView[R]) merge(fresh []*Line[R], order func(a, b *R) int) {
 	v.lines = out
 }
 
-// Page is the page that q asks for of a part of what a set of rights sees.
-func (l *Rolls[R]) Page(rights string, version uint64, from Maker[R], q url.Values, of Scope[R],
-	fields ...string) Page[R] {
-	text := q.Get("q")
+// Matching are the rows of a part of what a set of rights sees that pass a filter, in order, and how many there are
+// without the filter. One that cannot be read passes all, and problem says what is wrong with it.
+func (l *Rolls[R]) Matching(rights string, version uint64, from Maker[R], text string, of Scope[R],
+	fields ...string) (found []*Line[R], all int, problem string) {
 	f, err := rowfilter.Parse(text, fields...)
-	out := Page[R]{Rows: []R{}}
 	if err != nil {
-		out.Problem, text = err.Error(), ""
+		problem, text = err.Error(), ""
 	}
-	var found []*Line[R]
 	l.see(rights, version, from, func(o *roll[R]) {
 		found = o.view(of.Key, of.Passes, l.Order)
-		out.All = len(found)
+		all = len(found)
 		if text != "" {
 			found = o.view(of.Key+"\x00"+text, func(r *R) bool {
 				return (of.Passes == nil || of.Passes(r)) && f.Match(*r)
 			}, l.Order)
 		}
 	})
+	return found, all, problem
+}
+
+// Page is the page that q asks for of a part of what a set of rights sees.
+func (l *Rolls[R]) Page(rights string, version uint64, from Maker[R], q url.Values, of Scope[R],
+	fields ...string) Page[R] {
+	out := Page[R]{Rows: []R{}}
+	var found []*Line[R]
+	found, out.All, out.Problem = l.Matching(rights, version, from, q.Get("q"), of, fields...)
 	first, many := number(q.Get("from"), 0), min(number(q.Get("rows"), RowsHere), maxRows)
 	out.Matching = len(found)
 	out.From = min(first, out.Matching)
