@@ -37,6 +37,21 @@ var openRoutes = []string{
 	"pki/issuer/status/crl/delta/der",
 }
 
+// acmeRoutes are open below each directory of pki's: what they do needs the signature of an account's key.
+var acmeRoutes = []string{"directory", "new-nonce", "new-account", "new-order", "revoke-cert", "key-change",
+	"account/status", "account/status/orders", "order/status", "order/status/finalize", "order/status/cert",
+	"authorization/status", "challenge/status/status"}
+
+// knownOpen reports whether a path was written down as one that needs no token.
+func knownOpen(path string) bool {
+	for _, of := range []string{"pki/", "pki/roles/status/", "pki/issuer/status/", "pki/issuer/status/roles/status/"} {
+		if rest, is := strings.CutPrefix(path, of+"acme/"); is && slices.Contains(acmeRoutes, rest) {
+			return true
+		}
+	}
+	return slices.Contains(openRoutes, path)
+}
+
 // ownRoutes need a token and no policy: what they tell depends on the token's rights.
 var ownRoutes = []string{"sys/internal/ui/mounts", "sys/internal/ui/mounts/status",
 	"sys/internal/ui/namespaces"}
@@ -179,7 +194,7 @@ func TestDefaultDenyMatrix(t *testing.T) {
 		}
 	}
 	for path := range seen {
-		if !slices.Contains(openRoutes, path) {
+		if !knownOpen(path) {
 			t.Errorf("%s is open to everybody, and not among openRoutes", path)
 		}
 	}

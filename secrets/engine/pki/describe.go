@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/engine/pki/acme"
 )
 
 // Routes implements engine.Router.
@@ -25,5 +26,5 @@ func (e *Engine) Routes() []engine.Route {
 	}
 	add(routes, "")
 	add(ofIssuer, "issuer/+/")
-	return out
+	return append(out, acme.Routes()...)
 }

@@ -84,6 +84,23 @@ func Open() (list []string) {
 	return list
 }
 
+// Routes are the paths of directories, as engine.Router says.
+func Routes() (list []engine.Route) {
+	write := []secrets.Operation{secrets.Update}
+	for _, path := range Open() {
+		ops := write
+		if strings.HasSuffix(path, "/directory") || strings.HasSuffix(path, "/new-nonce") {
+			ops = []secrets.Operation{secrets.Read}
+		}
+		at := strings.ReplaceAll(path, "+", "{name}")
+		list = append(list, engine.Route{Path: at, Ops: ops, Open: true})
+		if prefix, is := strings.CutSuffix(at, "directory"); is {
+			list = append(list, engine.Route{Path: prefix + "new-eab", Ops: write})
+		}
+	}
+	return list
+}
+
 // Serial names what a request has to itself, as engine.Engine says; ok is false where the path is none of ACME's.
 func Serial(path string) (key string, ok bool) {
 	_, rest, ok := Split(path)
