@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -50,7 +51,14 @@ type OpenConfig struct {
 	Metrics      http.Handler
 }
 
-// Open answers /health, /version, /ready and /metrics (contract SX-10 to SX-12).
+// noGraphQL is what whoever speaks GraphQL is told: in the form of GraphQL's errors, which its clients show, and of the
+// contract's own.
+const noGraphQL = `{"message":"Corbel answers no GraphQL: use the REST API below /api/core/v2, and the web UI at /ui of ` +
+	`this port","code":2,"errors":[{"message":"Corbel answers no GraphQL: use the REST API below /api/core/v2, and the ` +
+	`web UI at /ui of this port"}]}` + "\n"
+
+// Open answers /health, /version, /ready and /metrics (contract SX-10 to SX-12), and refuses /graphql (SX-13) with a
+// reason.
 func Open(cfg OpenConfig) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) { writeHealth(w, r, cfg.Cluster()) })
@@ -72,6 +80,11 @@ func Open(cfg OpenConfig) http.Handler {
 		_, _ = w.Write([]byte("ready\n"))
 	})
 	mux.Handle("GET /metrics", cfg.Metrics)
+	mux.HandleFunc("POST /graphql", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotImplemented)
+		_, _ = io.WriteString(w, noGraphQL)
+	})
 	return mux
 }
 

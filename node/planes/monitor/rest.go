@@ -25,7 +25,7 @@ func (m *Plane) handler() (http.Handler, error) {
 	open := sensuapi.Open(sensuapi.OpenConfig{Cluster: m.cluster, Lacks: m.Unready, Version: version.SensuContract,
 		Own: version.Number, Metrics: m.metricsHandler()})
 	mux := http.NewServeMux()
-	for _, path := range []string{"/health", "/version", "/ready", "/metrics"} {
+	for _, path := range []string{"/health", "/version", "/ready", "/metrics", "POST /graphql"} {
 		mux.Handle(path, open)
 	}
 	mux.Handle("/", m.whenUp(rest))
