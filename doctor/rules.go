@@ -40,6 +40,7 @@ var rules = []rule{
 	{"tasks-start-slowly", tasksStartSlowly},
 	{"tasks-restart", tasksRestart},
 	{"usage-backlog", usageBacklog},
+	{"usage-agent-behind", usageAgentBehind},
 	{"usage-events-dropped", usageDropped},
 	{"usage-part-unplaced", usagePartUnplaced},
 	{"usage-part-alone", usagePartAlone},

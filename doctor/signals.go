@@ -29,6 +29,7 @@ var Signals = []string{
 	"task.circles", "task.preparing_ms",
 	"telemetry.sink.deaf", "telemetry.sink.dropped", "telemetry.sink.sent", "telemetry.tap",
 	"tenant.requests",
+	"usage.agent.buffer_bytes", "usage.agent.failed", "usage.agent.oldest_ms", "usage.agent.refused",
 	"usage.cache.bytes", "usage.cache.evicted", "usage.cache.hit", "usage.cache.limit",
 	"usage.cache.miss", "usage.counter.apply", "usage.counter.backlog", "usage.counter.oldest_ms", "usage.drain.client",
 	"usage.drain.ms", "usage.drain.waiting", "usage.events.refused", "usage.identities.growth",

@@ -15,6 +15,8 @@ const (
 	drainLong = 10 * time.Second
 	// unjudgedLong is how long a limit may not be judged.
 	unjudgedLong = time.Minute
+	// undeliveredLong is how long events may wait on an agent: servers that are rolled are away for less.
+	undeliveredLong = 30 * time.Second
 	// missedPart is which part of the accesses to a cache are too many misses, missesOfNote how many in a window.
 	missedPart, missesOfNote = 0.2, 100
 	// coldFor is how long after a start misses are its consequence.
@@ -42,6 +44,37 @@ func usageBacklog(v *view) []Finding {
 			f.Evidence = append(f.Evidence, Line{Key: s.Key(), Text: fmt.Sprintf("%s takes %s on average, %s at the 99th "+
 				"percentile", name, millis(s.Now.Mean), millis(s.Now.P99))})
 		}
+	}
+	return []Finding{f}
+}
+
+// usageAgentBehind finds agents whose buffer grows since no server takes their events.
+func usageAgentBehind(v *view) []Finding {
+	oldest := v.one("usage.agent.oldest_ms")
+	if oldest == nil || oldest.Now.Value < millisOf(undeliveredLong) {
+		return nil
+	}
+	f := Finding{Severity: Warning, cause: cause{layer: layerWork, effect: true}, Plane: "usage", Stage: "queue",
+		Culprit: "buffer of " + v.Member, Since: v.ago(oldest.Now.Value),
+		Title: fmt.Sprintf("%s: usage events have waited for %s on this agent's disk", v.Member,
+			millis(oldest.Now.Value)),
+		Evidence: []Line{{Key: oldest.Key(), Text: fmt.Sprintf("the oldest event waits for %s%s",
+			millis(oldest.Now.Value), usually(oldest))}},
+		Do: []string{"The agent's log says why servers do not take its events: they are away, or its token " +
+			"(acl.tokens.agent) has no usage:write on their tenants.",
+			"Nothing is lost while the buffer has room (usage.agent.buffer_bytes); then senders get 429."}}
+	if s := v.one("usage.agent.buffer_bytes"); s != nil {
+		f.Evidence = append(f.Evidence, Line{Key: s.Key(), Text: fmt.Sprintf("the buffer has %.1f MiB",
+			s.Now.Value/(1<<20))})
+	}
+	if s := v.one("usage.agent.failed"); s != nil && s.Now.Sum >= 1 {
+		f.Evidence = append(f.Evidence, Line{Key: s.Key(), Text: fmt.Sprintf("%.0f deliveries failed in %s", s.Now.Sum,
+			v.Window)})
+	}
+	if s := v.one("usage.agent.refused"); s != nil && s.Now.Sum >= 1 {
+		f.Severity = Critical
+		f.Evidence = append(f.Evidence, Line{Key: s.Key(), Text: fmt.Sprintf("the buffer is full: %.0f events were "+
+			"refused in %s", s.Now.Sum, v.Window)})
 	}
 	return []Finding{f}
 }
