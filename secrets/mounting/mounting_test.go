@@ -1,6 +1,7 @@
 package mounting
 
 import (
+	"strings"
 	"testing"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -33,6 +34,13 @@ func TestMountsComeMoveAndGo(t *testing.T) {
 		"mounts/y": `{"type":"userpass"}`, "mounts/z": `{"type":"system"}`} {
 		if err := ask(secrets.Update, path, body); !errkind.Is(err, errkind.Invalid) {
 			t.Errorf("%s %s: %v", path, body, err)
+		}
+	}
+	for path, text := range map[string]string{"auth/github": "oidc", "mounts/rabbitmq": "kv",
+		"auth/none": "not found in the catalog: none"} {
+		err := ask(secrets.Update, path, `{"type":"`+strings.SplitN(path, "/", 2)[1]+`"}`)
+		if !errkind.Is(err, errkind.Invalid) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", path, err)
 		}
 	}
 	must(d.Store.Commit(t.Context(), []storage.Op{storage.Put(e.Prefix()+"secret", []byte("x"))}))

@@ -201,7 +201,7 @@ func (m *Mounts) mountOrTuneWrite(c *system.Call) (any, error) {
 		want = Login
 	}
 	if m.Kinds[e.Type].Side != want {
-		return nil, errkind.Errorf(errkind.Invalid, "plugin not found in the catalog: %s", e.Type)
+		return nil, missing(e, want)
 	}
 	if v := e.Options["version"]; e.Type == "kv" && v != "" && v != "1" && v != "2" {
 		return nil, errkind.Errorf(errkind.Invalid, "field \"options\": version %q is neither 1 nor 2", v)

@@ -1,0 +1,33 @@
+package mounting
+
+import (
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/secrets/mount"
+)
+
+// instead says of Vault's types that are not here what serves their users.
+var instead = map[Side]map[string]string{
+	Login: {
+		"github": "people log in by oidc; GitHub Actions by jwt with oidc_discovery_url=" +
+			"https://token.actions.githubusercontent.com",
+		"okta":     "people log in by oidc with Okta as the provider, or by ldap with its LDAP interface",
+		"radius":   "people log in by ldap or oidc",
+		"kerberos": "people log in by ldap or oidc",
+		"aws":      "workloads log in by jwt with the tokens of their cluster's issuer, or by cert",
+		"gcp":      "workloads log in by jwt with oidc_discovery_url=https://accounts.google.com",
+		"azure":    "workloads log in by jwt with the issuer of their tenant as oidc_discovery_url",
+	},
+	Secret: {
+		"ldap":       "the auth method ldap is there",
+		"rabbitmq":   "keep its users in the server, and their passwords in kv",
+		"kubernetes": "the auth method kubernetes is there",
+	},
+}
+
+// missing is the error for a type of mounts that there is not.
+func missing(e *mount.Entry, side Side) error {
+	if text := instead[side][e.Type]; text != "" {
+		return errkind.Errorf(errkind.Invalid, "plugin not found in the catalog: %s is not supported: %s", e.Type, text)
+	}
+	return errkind.Errorf(errkind.Invalid, "plugin not found in the catalog: %s", e.Type)
+}
