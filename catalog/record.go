@@ -25,6 +25,7 @@ const (
 	RecordFederation     RecordKind = 14 // other datacenters
 	RecordNodeBar        RecordKind = 15 // nodes that were removed by force
 	RecordOneTime        RecordKind = 16 // Key: hash of a secret that is traded for a token once
+	RecordVirtualIP      RecordKind = 17 // Key: service in lower case; Value: ManualIPs
 
 	RecordKinds = 32 // one more than the highest there may ever be without a new snapshot version
 )

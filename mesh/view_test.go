@@ -308,3 +308,13 @@ func TestUpstreamView(t *testing.T) {
 		t.Errorf("splitters that name each other: %+v", v)
 	}
 }
+
+func TestVirtualSubjectHasManualAddresses(t *testing.T) {
+	w := newWorld(t)
+	w.instance("n1", catalog.Service{Name: "web", ID: "web", Port: 80,
+		TaggedAddresses: map[string]catalog.ServiceAddress{"virtual": {Address: "10.1.0.1", Port: 80}}})
+	w.apply(&catalog.Records{Ops: []catalog.RecordOp{
+		catalog.ManualIPs{Service: "Web", IPs: []string{"240.0.0.2", "240.0.0.1"}}.Put(0)}})
+	expect(t, w.maker().Virtual(Subject{Kind: SubjectVirtual, Datacenter: "dc1", Service: "web"}).Addresses,
+		"10.1.0.1", "240.0.0.1", "240.0.0.2")
+}

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
+	"strings"
 
+	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -19,7 +21,7 @@ type Virtual struct {
 var virtualTags = []string{"consul-virtual", "virtual"}
 
 // Virtual lists the addresses of a virtual subject, as the service's instances and their proxies are registered with
-// them.
+// them, and as an operator gave them to it.
 func (m *Maker) Virtual(s Subject) *Virtual {
 	v := &Virtual{Service: s.Service, Addresses: []string{}}
 	add := func(text string) {
@@ -36,6 +38,9 @@ func (m *Maker) Virtual(s Subject) *Virtual {
 		for _, tag := range virtualTags {
 			add(s.TaggedAddresses[tag].Address)
 		}
+	}
+	for _, ip := range catalog.ReadManualIPs(m.State.Record(catalog.RecordVirtualIP, strings.ToLower(s.Service))).IPs {
+		add(ip)
 	}
 	slices.Sort(v.Addresses)
 	v.Addresses = slices.Compact(v.Addresses)

@@ -142,6 +142,10 @@ var matrix = map[string]cell{
 	"GET /v1/internal/query/execute": {Rest: "?definition=%7B%22Service%22%3A%7B%22Service%22%3A%22web%22%7D%7D",
 		rights: ruleWeb + ruleNode, hides: "n2"},
 
+	"POST /v1/internal/service-virtual-ip": {body: `{"Service":"web","ManualVIPs":["240.0.0.1"]}`,
+		rights: `mesh = "write"`},
+	"PUT /v1/internal/service-virtual-ip": {body: `{"Service":"web","ManualVIPs":["240.0.0.2"]}`,
+		rights: `mesh = "write"`},
 	"PUT /v1/config":     {body: `{"Kind":"service-defaults","Name":"web"}`, rights: ruleWebW},
 	"GET /v1/config/":    {Rest: "service-defaults/web", rights: ruleWeb},
 	"DELETE /v1/config/": {Rest: "service-defaults/web", rights: ruleWebW},

@@ -173,19 +173,29 @@ func (l *lookup) virtual(name string) result {
 	if !l.allowedService(name) {
 		return nothing(dns.RcodeNameError)
 	}
+	indexOf := func(s *statestore.State) uint64 {
+		return max(s.ServiceIndex(name), s.ConnectIndex(name), s.RecordIndex(catalog.RecordVirtualIP, name))
+	}
+	reply := func(a netip.Addr) result {
+		r := result{indexOf: indexOf, index: indexOf(l.state)}
+		if rr := addressRR(l.owner, a, l.c.serviceTTL(name)); l.qtype == rr.Header().Rrtype || l.qtype == dns.TypeANY {
+			r.groups = []group{{rr: rr}}
+		}
+		r.soa = len(r.groups) == 0
+		return r
+	}
 	for _, instances := range []iter.Seq[*catalog.Service]{l.state.Instances(name), l.state.ConnectInstances(name)} {
 		for inst := range instances {
 			a, err := netip.ParseAddr(inst.TaggedAddresses[tagVirtual].Address)
 			if err != nil {
 				continue
 			}
-			r := result{indexOf: func(s *statestore.State) uint64 { return max(s.ServiceIndex(name), s.ConnectIndex(name)) }}
-			r.index = r.indexOf(l.state)
-			if rr := addressRR(l.owner, a, l.c.serviceTTL(name)); l.qtype == rr.Header().Rrtype || l.qtype == dns.TypeANY {
-				r.groups = []group{{rr: rr}}
-			}
-			r.soa = len(r.groups) == 0
-			return r
+			return reply(a)
+		}
+	}
+	for _, ip := range catalog.ReadManualIPs(l.state.Record(catalog.RecordVirtualIP, name)).IPs {
+		if a, err := netip.ParseAddr(ip); err == nil {
+			return reply(a)
 		}
 	}
 	return nothing(dns.RcodeNameError)

@@ -194,9 +194,9 @@ func TestPreparedQueries(t *testing.T) {
 
 func TestVirtualAddresses(t *testing.T) {
 	vip := map[string]catalog.ServiceAddress{"consul-virtual": {Address: "240.0.0.7", Port: 80}}
-	s := in(t, "dc1", newWorld(t, instance("n", "10.0.0.1", catalog.Service{Name: "web", TaggedAddresses: vip},
-		catalog.Critical),
-		instance("n", "10.0.0.1", catalog.Service{Name: "bare"}, catalog.Passing)), Config{})
+	w := newWorld(t, instance("n", "10.0.0.1", catalog.Service{Name: "web", TaggedAddresses: vip}, catalog.Critical),
+		instance("n", "10.0.0.1", catalog.Service{Name: "bare"}, catalog.Passing))
+	s := in(t, "dc1", w, Config{})
 	if got := ask(t, s, query("web.virtual.consul.", dns.TypeA), false); !slices.Equal(short(got.Answer),
 		[]string{"A 240.0.0.7"}) {
 		t.Errorf("%v", got)
@@ -207,6 +207,14 @@ func TestVirtualAddresses(t *testing.T) {
 	}
 	if got := ask(t, s, query("bare.virtual.consul.", dns.TypeA), false); got.Rcode != dns.RcodeNameError {
 		t.Errorf("%v", got)
+	}
+	w.apply(t, &catalog.Records{Ops: []catalog.RecordOp{
+		catalog.ManualIPs{Service: "Bare", IPs: []string{"240.0.0.9", "240.0.0.8"}}.Put(0)}})
+	for range 2 { // the second comes from the cache
+		if got := ask(t, s, query("bare.virtual.consul.", dns.TypeA), false); !slices.Equal(short(got.Answer),
+			[]string{"A 240.0.0.8"}) {
+			t.Errorf("of an operator: %v", got)
+		}
 	}
 }
 

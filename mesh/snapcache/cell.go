@@ -33,6 +33,7 @@ const (
 	inputPresence                         // whether there is a config entry; key: of its record
 	inputTerminating                      // all entries of terminating gateways
 	inputRoutes                           // all routes of api gateways
+	inputManualIPs                        // key: of the record
 	inputNames                            // which services there are, and what of the mesh stands before them
 )
 
@@ -66,6 +67,8 @@ func (in input) index(st *statestore.State) uint64 {
 		return st.RecordsIndex(catalog.RecordConfigEntry)
 	case inputRoutes:
 		return st.RecordsIndex(catalog.RecordConfigEntry)
+	case inputManualIPs:
+		return st.RecordIndex(catalog.RecordVirtualIP, in.key)
 	case inputNames:
 		return st.ServiceListIndex()
 	}
@@ -249,6 +252,7 @@ func (sc *Cache) make(st *statestore.State, s mesh.Subject) *made {
 		sc.encode(out, m.Service(s.Service).Encode)
 	case mesh.SubjectVirtual:
 		out.add(input{inputService, strings.ToLower(s.Service)})
+		out.add(input{inputManualIPs, strings.ToLower(s.Service)})
 		sc.encode(out, m.Virtual(s).Encode)
 	case mesh.SubjectInstances:
 		out.add(input{inputService, strings.ToLower(s.Service)})

@@ -266,6 +266,8 @@ func (sc *Cache) changed(next *statestore.State, c *catalog.Changes) {
 			if c.Records[i].Before == nil || c.Records[i].After == nil {
 				sc.touchLocked(input{inputPresence, r.Key}, from, now)
 			}
+		case catalog.RecordVirtualIP:
+			sc.touchLocked(input{inputManualIPs, r.Key}, from, now)
 		case catalog.RecordCA:
 			sc.touchLocked(input{inputRoots, ""}, from, now)
 		case catalog.RecordSystem:

@@ -1,0 +1,125 @@
+package configrows
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"corbel.dev/corbel/api/consulapi/answer"
+	"corbel.dev/corbel/api/consulapi/rows"
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/registry"
+	"corbel.dev/corbel/catalog/statestore"
+	"corbel.dev/corbel/kit/errkind"
+)
+
+const (
+	maxManualIPs = 64 // of one service
+	ipTries      = 16 // how often an assignment is decided again because others change the same services
+)
+
+// peeredName names a service whose addresses were taken.
+type peeredName struct {
+	ServiceName struct{ Name, Namespace, Partition string }
+	Peer        string `json:",omitempty"`
+}
+
+// setVirtualIPs gives a service the addresses, and takes them from whoever has them.
+func setVirtualIPs(q *rows.Request) error {
+	if err := q.Allow(acl.Mesh, "", acl.Write); err != nil {
+		return err
+	}
+	var in struct {
+		Service    string
+		ManualVIPs []string
+	}
+	if err := q.Decode(&in); err != nil {
+		return err
+	}
+	ips, err := manualIPs(in.Service, in.ManualVIPs)
+	if err != nil {
+		return err
+	}
+	for range ipTries {
+		if _, err := q.Registry.Read(q.R.Context(), registry.Default); err != nil {
+			return err // of kind NotLeader: the leader answers
+		}
+		st := q.Registry.State()
+		out := struct {
+			Found          bool
+			UnassignedFrom []peeredName
+		}{Found: hasService(st, in.Service)}
+		if !out.Found {
+			return q.ReplyValue(out)
+		}
+		ops, taken := assign(st, catalog.ManualIPs{Service: in.Service, IPs: ips})
+		for _, name := range taken {
+			var p peeredName
+			p.ServiceName.Name, p.ServiceName.Namespace, p.ServiceName.Partition = name, "default", "default"
+			out.UnassignedFrom = append(out.UnassignedFrom, p)
+		}
+		ok, err := q.SetRecords(ops...)
+		if err != nil {
+			return err
+		}
+		if ok {
+			return q.ReplyValue(out)
+		}
+	}
+	return errkind.New(errkind.Overloaded, "the addresses are being changed by others all the time")
+}
+
+func manualIPs(service string, list []string) ([]string, error) {
+	if service == "" {
+		return nil, answer.Invalidf("Service is missing")
+	}
+	if len(list) > maxManualIPs {
+		return nil, answer.Invalidf("ManualVIPs: %d addresses, at most %d are taken", len(list), maxManualIPs)
+	}
+	ips := make([]string, 0, len(list))
+	for i, text := range list {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.IsUnspecified() || a.Zone() != "" {
+			return nil, answer.Invalidf("ManualVIPs[%d]: %q is no address of a service", i, text)
+		}
+		ips = append(ips, a.Unmap().String())
+	}
+	return ips, nil
+}
+
+// hasService tells whether anybody speaks of the service: an instance, or an entry about how it is reached.
+func hasService(st *statestore.State, name string) bool {
+	for range st.Instances(name) {
+		return true
+	}
+	for range st.ConnectInstances(name) {
+		return true
+	}
+	return slices.ContainsFunc([]string{entry.ServiceResolver, entry.ServiceRouter, entry.ServiceSplitter,
+		entry.ServiceDefaults}, func(kind string) bool {
+		return st.Record(catalog.RecordConfigEntry, entry.Key(kind, name)) != nil
+	})
+}
+
+// assign is what gives a service its addresses, and the names of those who lose one.
+func assign(st *statestore.State, to catalog.ManualIPs) (ops []catalog.RecordOp, taken []string) {
+	index := uint64(0)
+	for r := range st.Records(catalog.RecordVirtualIP, "") {
+		has := catalog.ReadManualIPs(r)
+		if strings.EqualFold(has.Service, to.Service) {
+			index = r.ModifyIndex
+			continue
+		}
+		left := slices.DeleteFunc(slices.Clone(has.IPs), func(ip string) bool { return slices.Contains(to.IPs, ip) })
+		if len(left) < len(has.IPs) {
+			taken = append(taken, has.Service)
+			ops = append(ops, catalog.ManualIPs{Service: has.Service, IPs: left}.Put(r.ModifyIndex))
+		}
+	}
+	if index > 0 || len(to.IPs) > 0 {
+		ops = append(ops, to.Put(index))
+	}
+	return ops, taken
+}
