@@ -15,7 +15,7 @@ func TestManualVirtualIPs(t *testing.T) {
 			`{"Found":true,"UnassignedFrom":null}`},
 		{"PUT", path, `{"Service":"two","ManualVIPs":["2.2.2.2"]}`, 200, `{"Found":true,"UnassignedFrom":[{"ServiceName":` +
 			`{"Name":"one","Namespace":"default","Partition":"default"}}]}`},
-		{"PUT", path, `{"Service":"ONE","ManualVIPs":[]}`, 200, `{"Found":true,"UnassignedFrom":null}`},
+		{"PUT", path, `{"Service":"one","ManualVIPs":[]}`, 200, `{"Found":true,"UnassignedFrom":null}`},
 		{"PUT", path, `{"Service":"one","ManualVIPs":["1.1.1.1"]}`, 200, `{"Found":true,"UnassignedFrom":null}`},
 		{"PUT", path, `{"Service":"one","ManualVIPs":["0.0.0.0"]}`, 400, "*"},
 		{"PUT", path, `{"Service":"one","ManualVIPs":["web"]}`, 400, "*"},
