@@ -96,6 +96,7 @@ var parts = []string{
 	"/ui/api/as/secrets/v1/secret/metadata?list=true", "/ui/api/as/secrets/v1/secret/data/hidden/path",
 	"/ui/api/as/secrets/v1/secret/metadata/hidden/path", "/ui/api/as/secrets/v1/sys/internal/ui/mounts",
 	"/ui/api/as/monitor/api/core/v2/events", "/ui/api/as/monitor/api/core/v2/silenced",
+	"/ui/api/as/monitor/api/corbel/v1/events/fates?namespace=default&entity=hidden&check=hidden",
 	"/ui/api/as/catalog/v1/kv/?recurse", "/ui/api/as/catalog/v1/connect/intentions",
 	"/ui/api/as/catalog/v1/internal/mesh/topology", "/ui/api/as/catalog/v1/doctor",
 	"/ui/api/as/catalog/v1/doctor/profile?format=tree",
@@ -195,7 +196,8 @@ func TestUIRights(t *testing.T) {
 	root := &uiRig{t: t, http: u.http}
 	root.hide()
 	topics := []string{"overview", "services", "instances", "instances?service=hidden-db", "instances?service=web",
-		"nodes", "kv", "kv?prefix=hidden/&all=1", "doctor", "incidents", "silences", "secrets", "mesh",
+		"nodes", "nodemap", "nodemap?by=hidden", "room", "counted?product=hidden_product", "kv",
+		"kv?prefix=hidden/&all=1", "doctor", "incidents", "silences", "secrets", "mesh",
 		"cluster", "propagation", "jobs", "usage", "changes", "federation", "everywhere?of=incidents",
 		"everywhere?of=entities"}
 	endpoints := []string{"/ui/api/me", "/ui/api/search?q=hid", "/ui/api/as/catalog/v1/catalog/services",

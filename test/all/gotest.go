@@ -215,7 +215,7 @@ func (r *runner) testCommand(dir string, args ...string) *exec.Cmd {
 }
 
 // testTimeout bounds one package's tests, with everything else going on: it is a share of what the run may take.
-func (r *runner) testTimeout() string { return fmt.Sprint("-timeout=", r.budget*2/5) }
+func (r *runner) testTimeout() string { return fmt.Sprint("-timeout=", r.budget/2) }
 
 // What costs minutes over hundreds of packages and tells nothing new: vet has its own step, and nobody opens a
 // debugger on a test binary. Stack traces need no debug information.
