@@ -34,7 +34,7 @@ func (h *Host) adopt(ctx context.Context, v *View) {
 		}
 	}
 	if len(taken) == 0 {
-		h.change(func(t *table) { t.settle(h.cfg.Self, v, nil, nil) })
+		h.change(func(t *table) { t.settle(h.cfg.Self, v, h.cfg.Clock.Now(), nil, nil) })
 		return
 	}
 	h.forsake(ctx, taken)
@@ -58,7 +58,7 @@ func (h *Host) adopt(ctx context.Context, v *View) {
 	}
 	h.mu.Unlock()
 	h.cache.Drop(func(key string) bool { return drop[blockOf(key)] })
-	h.change(func(t *table) { t.settle(h.cfg.Self, v, taken, imports) })
+	h.change(func(t *table) { t.settle(h.cfg.Self, v, h.cfg.Clock.Now(), taken, imports) })
 }
 
 // forsake gives up the hosts that had copies of blocks before this host lost them: they may have them still, and must
@@ -77,15 +77,19 @@ func (h *Host) forsake(ctx context.Context, taken []int) {
 func blockOf(key string) int { return slots.Of([]byte(key)) / slots.Block }
 
 // settle puts into a table who owns what by a view.
-func (t *table) settle(self string, v *View, taken []int, imports map[int]*imported) {
+func (t *table) settle(self string, v *View, now time.Time, taken []int, imports map[int]*imported) {
 	t.view = v
 	for b := range t.own {
-		if v.owner(b) != self {
-			t.own[b], t.feeds[b], t.imports[b] = others, nil, nil
+		if v.owner(b) == self {
+			continue
 		}
+		if t.own[b] == mine {
+			t.left[b] = now
+		}
+		t.own[b], t.feeds[b], t.imports[b] = others, nil, nil
 	}
 	for _, b := range taken {
-		t.own[b], t.imports[b], t.feeds[b] = mine, imports[b], nil
+		t.own[b], t.imports[b], t.feeds[b], t.left[b] = mine, imports[b], nil, time.Time{}
 	}
 }
 

@@ -9,9 +9,10 @@
 //	                    is given up; but the answers wait until the catalog names it no more
 //	who takes over      the catalog names, for each owner, the hosts whose copies miss nothing. One that is named, and
 //	                    whole, goes on with its copy; any other begins with nothing
-//	who hands over      a new owner asks the former one, if it lives, to let go first: it answers MOVED from then on,
-//	                    and gives the values that the new owner has no copy of. What was written or deleted there
-//	                    meanwhile stays as it is
+//	who hands over      a new owner asks the former one, if it lives, to let go first: it answers MOVED from then on
+//	                    (before, a new owner that does not know yet would send clients back), and gives the values
+//	                    that the new owner has no copy of. What was written or deleted there meanwhile stays
+//	                    as it is
 //	who comes back      a host that was killed begins with nothing, and asks for the copies that the catalog named then
 //
 // What always holds: an answer is never older than what a client was told before, for a value that is in doubt is
@@ -174,6 +175,8 @@ type table struct {
 	own     [slots.Blocks]ownership
 	givenTo [slots.Blocks]string
 	asOf    [slots.Blocks]uint64 // the index by which a block was given
+	// left is when the catalog's word came that a block is another host's by now, until that one has asked for it.
+	left    [slots.Blocks]time.Time
 	feeds   [slots.Blocks][]*link
 	links   map[string]*link
 	imports [slots.Blocks]*imported
@@ -262,10 +265,19 @@ func (h *Host) wake() {
 const (
 	handWait = 3 * time.Second
 	goneWait = 8 * time.Second
+	// leaveWait is how long a command waits where its key was, until the next owner has heard that it is one: before,
+	// that one would send the client back.
+	leaveWait = time.Second
 )
 
-// Where says which host owns a slot: "" is this one. Where the slot is about to come here, where its owner is gone, or
-// while this host does not hear from the catalog's leader, it waits for better. Its error is ErrDown.
+// leaving says whether a block is another host's by the newest view, and that one may not know it yet.
+func (h *Host) leaving(t *table, b int) bool {
+	return t.own[b] == mine || !t.left[b].IsZero() && h.cfg.Clock.Since(t.left[b]) < leaveWait
+}
+
+// Where says which host owns a slot: "" is this one. Where the slot is about to come here, or to go to a host that does
+// not know it yet, where its owner is gone, or while this host does not hear from the catalog's leader, it waits for
+// better. Its error is ErrDown.
 func (h *Host) Where(slot int) (addr string, err error) {
 	b := slot / slots.Block
 	var end time.Time
@@ -275,6 +287,8 @@ func (h *Host) Where(slot int) (addr string, err error) {
 		switch {
 		case ok && owner.ID != h.cfg.Self && h.cfg.Gone(owner.ID) && (end.IsZero() || h.cfg.Clock.Now().Before(end)):
 			limit = goneWait
+		case ok && owner.ID != h.cfg.Self && h.leaving(t, b) && (end.IsZero() || h.cfg.Clock.Now().Before(end)):
+			limit = leaveWait
 		case ok && owner.ID != h.cfg.Self:
 			if t.view != v {
 				h.wake()

@@ -188,6 +188,7 @@ func (h *Host) serveRelease(ctx context.Context, req []byte) ([]byte, error) {
 			if t.own[b] == mine {
 				t.own[b], t.givenTo[b], t.asOf[b], t.imports[b] = given, to, index, nil
 			}
+			t.left[b] = time.Time{} // who asks knows that it is the owner
 		}
 	})
 	h.cache.Pass() // who had a key when the blocks were let go has it no more
