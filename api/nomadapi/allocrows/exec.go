@@ -33,16 +33,12 @@ func exec(q *request) error {
 	if err != nil {
 		return err
 	}
-	what := nomadrows.AllocExec
-	if late {
-		what = nomadrows.Anyone
-	}
-	a, err := find(q, what, unknown(q))
+	a, err := find(q, nomadrows.Anyone, unknown(q))
 	if err != nil {
 		return err
 	}
-	if !late && bare(a, call.Task) {
-		if err := q.May(a.Job.Namespace, nomadrows.AllocNodeExec); err != nil {
+	if !late {
+		if err := mayExec(q, a, call.Task); err != nil {
 			return err
 		}
 	}
@@ -52,15 +48,14 @@ func exec(q *request) error {
 	}
 	defer c.Close()
 	if late {
-		if err := handshake(q, c, a, call.Task); err != nil {
+		if q, err = handshake(q, c, a, call.Task); err != nil {
 			return refused(c, err)
 		}
 	}
-	parent := context.Background() // the request's context ended with the upgrade
-	if q.Ending != nil {
-		parent = q.Ending
-	}
-	ctx, cancel := context.WithCancel(parent)
+	held, release := q.Lasting(context.Background(), // the request's context ended with the upgrade
+		func(q *request) error { return mayExec(q, a, call.Task) })
+	defer release()
+	ctx, cancel := context.WithCancel(held)
 	defer cancel()
 	session, err := q.Clients.Talk(ctx, a.NodeID, nomadrows.TalkExec, call)
 	if err != nil {
@@ -99,21 +94,28 @@ func bare(a *jobs.Allocation, task string) bool {
 	})
 }
 
-func handshake(q *request, c *ws.Conn, a *jobs.Allocation, task string) error {
+// handshake reads the client's first message and returns the request with the token of it.
+func handshake(q *request, c *ws.Conn, a *jobs.Allocation, task string) (*request, error) {
 	text, err := c.Read(nil)
 	if err != nil {
-		return err
+		return q, err
 	}
 	var hello struct {
 		Version int    `json:"version"`
 		Token   string `json:"auth_token"`
 	}
 	if err := json.Unmarshal(text, &hello); err != nil || hello.Version != 1 {
-		return errkind.New(errkind.Invalid, "the first message is to be {\"version\": 1, \"auth_token\": ...}")
+		return q, errkind.New(errkind.Invalid, "the first message is to be {\"version\": 1, \"auth_token\": ...}")
 	}
-	err = q.MayWith(hello.Token, a.Job.Namespace, nomadrows.AllocExec)
+	with := q.With(hello.Token)
+	return with, mayExec(with, a, task)
+}
+
+// mayExec asks for the right to run commands beside a task.
+func mayExec(q *request, a *jobs.Allocation, task string) error {
+	err := q.May(a.Job.Namespace, nomadrows.AllocExec)
 	if err == nil && bare(a, task) {
-		err = q.MayWith(hello.Token, a.Job.Namespace, nomadrows.AllocNodeExec)
+		err = q.May(a.Job.Namespace, nomadrows.AllocNodeExec)
 	}
 	return err
 }

@@ -55,7 +55,7 @@ func cat(q *request) error {
 	if err != nil {
 		return err
 	}
-	err = reading(q, a, nomadrows.ReadFile, call, true)
+	err = reading(q, a, nomadrows.ReadFS, nomadrows.ReadFile, call, true)
 	if errkind.Is(err, errkind.NotFound) {
 		httpx.WriteText(q.W, 200, errkind.Text(err))
 		return nil
@@ -74,7 +74,7 @@ func readAt(q *request) error {
 	if call.Limit, err = q.Int("limit", -1); err != nil || call.Limit < 0 {
 		return nomadrows.BadRequest("must provide a file limit")
 	}
-	return reached(reading(q, a, nomadrows.ReadFile, call, true))
+	return reached(reading(q, a, nomadrows.ReadFS, nomadrows.ReadFile, call, true))
 }
 
 func stream(q *request) error {
@@ -91,7 +91,7 @@ func stream(q *request) error {
 	if call.Origin, call.Offset, err = origin(q); err != nil {
 		return err
 	}
-	return reached(reading(q, a, nomadrows.ReadFile, call, false))
+	return reached(reading(q, a, nomadrows.ReadFS, nomadrows.ReadFile, call, false))
 }
 
 func origin(q *request) (string, int64, error) {
@@ -129,7 +129,7 @@ func logs(q *request) error {
 	if g := a.Job.Group(a.Group); g != nil && !hasTask(g, call.Task) {
 		return nomadrows.NotFound("task \"" + call.Task + "\" not found in allocation \"" + call.AllocID + "\"")
 	}
-	return reached(reading(q, a, nomadrows.ReadLogFrames, call, plain))
+	return reached(reading(q, a, nomadrows.ReadLogs, nomadrows.ReadLogFrames, call, plain))
 }
 
 func hasTask(g *jobs.TaskGroup, name string) bool {
@@ -145,13 +145,10 @@ func hasTask(g *jobs.TaskGroup, name string) bool {
 var streamType = []string{"application/json"}
 
 // reading sends a node's frames on, as they are or only what they carry. The error is from before the first byte; one
-// that comes later ends the answer.
-func reading(q *request, a *jobs.Allocation, method string, call any, plain bool) error {
-	ctx, cancel := context.WithCancel(q.Ctx())
-	defer cancel()
-	if q.Ending != nil {
-		defer context.AfterFunc(q.Ending, cancel)()
-	}
+// that comes later ends the answer, and so does the end of the right to it.
+func reading(q *request, a *jobs.Allocation, what nomadrows.Capability, method string, call any, plain bool) error {
+	ctx, release := q.Lasting(q.Ctx(), func(q *request) error { return q.May(a.Job.Namespace, what) })
+	defer release()
 	frames, err := q.Clients.Read(ctx, a.NodeID, method, call)
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package clusterrows
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -41,17 +40,14 @@ func monitor(q *request) error {
 	}
 	out := httpx.NewStream(q.W, q.R, kind)
 	defer out.Close()
-	ctx, cancel := context.WithCancel(q.Ctx())
-	defer cancel()
-	if q.Ending != nil {
-		defer context.AfterFunc(q.Ending, cancel)()
-	}
+	ctx, release := q.Lasting(q.Ctx(), func(q *request) error { return q.May("", nomadrows.AgentRead) })
+	defer release()
 	var w io.Writer = out
 	if !plain {
 		w = framed{json.NewEncoder(out)}
 	}
 	out.Flush()
-	_ = q.Logs.Follow(ctx, level, structured, w, out.Flush) // it ends with the client
+	_ = q.Logs.Follow(ctx, level, structured, w, out.Flush) // it ends with the client, or with its right
 	return nil
 }
 

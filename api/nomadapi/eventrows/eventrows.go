@@ -102,18 +102,11 @@ func stream(q *request) error {
 	if err != nil {
 		return err
 	}
-	if q.Rights != nil && q.Namespace != nomadrows.AllNamespaces {
-		for topic := range wanted {
-			if q.May(q.Namespace, right(topic)) != nil {
-				return nomadrows.Failed("Permission denied")
-			}
-		}
+	if wanted.may(q) != nil {
+		return nomadrows.Failed("Permission denied")
 	}
-	ctx, cancel := context.WithCancel(q.Ctx())
-	defer cancel()
-	if q.Ending != nil {
-		defer context.AfterFunc(q.Ending, cancel)()
-	}
+	ctx, release := q.Lasting(q.Ctx(), wanted.may)
+	defer release()
 	out := httpx.NewStream(q.W, q.R, httpx.JSONType)
 	defer out.Close()
 	if !line(out, []byte("{}")) {
@@ -136,6 +129,19 @@ func stream(q *request) error {
 			if text := chosen(q, wanted, b); text != nil && !line(out, text) {
 				return nil
 			}
+		}
+	}
+	return nil
+}
+
+// may tells whether all of the topics may be followed in one namespace. Of all namespaces each event is judged.
+func (t topics) may(q *request) error {
+	if q.Namespace == nomadrows.AllNamespaces {
+		return nil
+	}
+	for topic := range t {
+		if err := q.May(q.Namespace, right(topic)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/jobwire"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/standing"
 )
 
 // Needs is the plane, as rows see it.
@@ -97,6 +98,21 @@ func (q *Request) May(namespace string, what Capability) error {
 		return ErrDenied
 	}
 	return nil
+}
+
+// Lasting is the context of an answer that goes on for long: it ends with ctx, with this process, and soon after may
+// fails, which asks a copy of the request for the right again and again. release must be called.
+func (q *Request) Lasting(ctx context.Context, may func(q *Request) error) (held context.Context, release func()) {
+	own := *q // asked beside the answer
+	held, release = standing.New(nil, func() error { return may(&own) }).Hold(ctx)
+	if q.Ending == nil {
+		return held, release
+	}
+	stop := context.AfterFunc(q.Ending, release)
+	return held, func() {
+		stop()
+		release()
+	}
 }
 
 // Sees reports whether objects of a namespace belong into a list.
@@ -199,9 +215,9 @@ func (q *Request) Int(name string, otherwise int64) (int64, error) {
 // stale reports whether any server may answer.
 func (q *Request) stale() bool { return q.Query.Has("stale") }
 
-// MayWith is May for a token that came in another way.
-func (q *Request) MayWith(token, namespace string, what Capability) error {
+// With is the request with a token that came in another way.
+func (q *Request) With(token string) *Request {
 	other := *q
 	other.token = token
-	return other.May(namespace, what)
+	return &other
 }
