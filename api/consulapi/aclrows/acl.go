@@ -113,21 +113,27 @@ func (al *Rows) aclBootstrap(q *rows.Request) error {
 	return replyMade(q, t, err)
 }
 
-func (al *Rows) aclLogin(q *rows.Request) error {
+// login reads the body of a step of a login, and returns who does it.
+func (al *Rows) login(q *rows.Request, in interface{ check() error }) (*grants.Keeper, error) {
 	k, err := al.keeper(q)
-	if err != nil {
-		return err
+	if err == nil {
+		err = decodeStrict(q, in)
 	}
+	if err == nil {
+		err = in.check()
+	}
+	return k, err
+}
+
+func (al *Rows) aclLogin(q *rows.Request) error {
 	var in struct {
 		AuthMethod  string
 		BearerToken string
 		Meta        map[string]string
 		enterprise
 	}
-	if err := decodeStrict(q, &in); err != nil {
-		return err
-	}
-	if err := in.check(); err != nil {
+	k, err := al.login(q, &in)
+	if err != nil {
 		return err
 	}
 	t, err := k.Login(q.R.Context(), in.AuthMethod, in.BearerToken, in.Meta)

@@ -12,10 +12,6 @@ import (
 // (callback). Both are answered by the leader, which keeps the login meanwhile.
 
 func (al *Rows) oidcBegin(q *rows.Request) error {
-	k, err := al.keeper(q)
-	if err != nil {
-		return err
-	}
 	var in struct {
 		AuthMethod  string
 		RedirectURI string
@@ -23,10 +19,8 @@ func (al *Rows) oidcBegin(q *rows.Request) error {
 		Meta        map[string]string
 		enterprise
 	}
-	if err := decodeStrict(q, &in); err != nil {
-		return err
-	}
-	if err := in.check(); err != nil {
+	k, err := al.login(q, &in)
+	if err != nil {
 		return err
 	}
 	v := &grants.Visit{Redirect: in.RedirectURI, Nonce: in.ClientNonce, Meta: in.Meta}
@@ -41,10 +35,6 @@ func (al *Rows) oidcBegin(q *rows.Request) error {
 }
 
 func (al *Rows) oidcEnd(q *rows.Request) error {
-	k, err := al.keeper(q)
-	if err != nil {
-		return err
-	}
 	var in struct {
 		AuthMethod  string
 		State       string
@@ -52,10 +42,8 @@ func (al *Rows) oidcEnd(q *rows.Request) error {
 		ClientNonce string
 		enterprise
 	}
-	if err := decodeStrict(q, &in); err != nil {
-		return err
-	}
-	if err := in.check(); err != nil {
+	k, err := al.login(q, &in)
+	if err != nil {
 		return err
 	}
 	t, err := k.EndLogin(q.R.Context(), in.AuthMethod, &grants.Back{State: in.State, Code: in.Code, Nonce: in.ClientNonce})
