@@ -25,6 +25,9 @@ func (c *Counter) keyNow() usage.Key {
 // are the record's.
 func (c *Counter) Correct(ctx context.Context, in Intake) error {
 	_, err := c.Take(ctx, in)
+	if errkind.Is(err, errkind.NotLeader) {
+		return errkind.E(errkind.Unavailable, "usage: correct", err)
+	}
 	return err
 }
 

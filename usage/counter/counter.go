@@ -93,6 +93,7 @@ type Counter struct {
 type meters struct {
 	accepted, duplicate, late, refused *telemetry.Counter
 	append, apply                      *telemetry.Timing
+	folder, copied, log                *telemetry.Counter // bytes of warm-ups, by whence they came
 }
 
 // New makes a Counter and starts nothing.
@@ -115,8 +116,19 @@ func New(cfg Config) *Counter {
 	m := cfg.Metrics
 	c.meter = meters{accepted: m.Counter("usage.events.accepted"), duplicate: m.Counter("usage.events.duplicate"),
 		late: m.Counter("usage.events.late"), refused: m.Counter("usage.events.refused"),
-		append: m.Timing("usage.log.append"), apply: m.Timing("usage.counter.apply")}
+		append: m.Timing("usage.log.append"), apply: m.Timing("usage.counter.apply"),
+		folder: m.Counter(WarmupBytes, "from", "folder"), copied: m.Counter(WarmupBytes, "from", "copy"),
+		log: m.Counter(WarmupBytes, "from", "log")}
 	return c
+}
+
+// WarmupBytes counts what was loaded before events could be counted, from this server's folder, a copy elsewhere, the
+// log behind it, or another server.
+const WarmupBytes = "usage.warmup.bytes"
+
+// DeclareWarmup has WarmupBytes known from the start.
+func DeclareWarmup(m *telemetry.Registry) {
+	m.Declare(telemetry.KindCounter, WarmupBytes, "What was loaded before events could be counted.")
 }
 
 func newQueue(bytes int) *limits.Fair[*waiting] {
@@ -168,10 +180,14 @@ func (w *waiting) end(err error) {
 // errStarting is the answer while the log is being read.
 var errStarting = errkind.New(errkind.Unavailable, "usage: the log is being read: send the events again")
 
+// errNotTaken is the answer where events are certainly not stored: they may go to whoever leads next.
+var errNotTaken = errkind.New(errkind.NotLeader, "usage: this server does not count these events now: send them again")
+
 // errFull is the answer where the queue has no room.
 var errFull = errkind.New(errkind.Overloaded, "usage: too many events wait to be stored: send them again later")
 
-// Take stores a batch and counts it. After an error of kind Unknown it may be stored: the sender sends it again.
+// Take stores a batch and counts it. After an error of kind Unknown or Unavailable it may be stored: the sender sends
+// it again. After one of kind NotLeader it is not.
 func (c *Counter) Take(ctx context.Context, in Intake) (Verdicts, error) {
 	w := &waiting{Intake: in, data: logrecord.Append(nil, in.Record), done: make(chan struct{})}
 	if len(w.data) > eventlog.MaxEntryBytes {
@@ -193,7 +209,7 @@ func (c *Counter) push(w *waiting) error {
 	c.queueMu.Lock()
 	defer c.queueMu.Unlock()
 	if !c.open {
-		return errStarting
+		return errNotTaken
 	}
 	if !c.queue.Push(w.Tenant, len(w.data), w) {
 		c.meter.refused.Add(uint64(len(w.Observed)))
@@ -245,6 +261,6 @@ func (c *Counter) shut() {
 			return
 		}
 		c.pending.Add(-int64(len(w.data)))
-		w.end(errStarting)
+		w.end(errNotTaken)
 	}
 }

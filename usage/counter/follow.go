@@ -27,7 +27,7 @@ type role struct {
 }
 
 var (
-	errMoved  = errkind.New(errkind.Unavailable, "usage: another server counts these events now: send them again")
+	errMoved  = errkind.New(errkind.NotLeader, "usage: another server counts these events now: send them again")
 	errFenced = errkind.New(errkind.Conflict, "usage: a newer lead of this part is known")
 )
 
@@ -144,6 +144,21 @@ func (c Share) followLocked(epoch uint64) {
 	c.role.epoch, c.role.others = max(epoch, c.role.epoch), map[string]Replica{}
 	c.role.leads.Store(false)
 	c.setOpen(false)
+}
+
+// Yield gives the counter's place to another one, with no append under way: give has that decided. What waits to be
+// stored goes to whoever leads then. Without an error the counter follows.
+func (c Share) Yield(epoch uint64, give func() error) error {
+	c.role.mu.Lock()
+	err := give()
+	if err == nil {
+		c.followLocked(epoch)
+	}
+	c.role.mu.Unlock()
+	if err == nil {
+		c.shut()
+	}
+	return err
 }
 
 // Attach gives the counter another server to copy to. last is called with no append under way, and stores what that
@@ -316,7 +331,7 @@ func (c Share) CatchUp(ctx context.Context) error {
 		return err
 	}
 	next := bounds[0].Next
-	err = c.scan(ctx, log, c.role.tail, next, func(rec *logrecord.Record, offset uint64) error {
+	err = scan(ctx, log, c.role.tail, next, c.meter.log, func(rec *logrecord.Record, offset uint64) error {
 		return c.applyRecord(ctx, rec, offset, func(error) {})
 	})
 	if err != nil {

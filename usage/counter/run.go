@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/telemetry"
 	"corbel.dev/corbel/usage/dedup"
 	"corbel.dev/corbel/usage/eventlog"
 	"corbel.dev/corbel/usage/logrecord"
@@ -119,7 +120,7 @@ func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.
 	c.state, c.log = state, log
 	c.cfg.Signal.tell()
 	c.mu.Unlock()
-	err = c.scan(ctx, log, state.next, bounds[0].Next, func(rec *logrecord.Record, offset uint64) error {
+	err = scan(ctx, log, state.next, bounds[0].Next, c.meter.log, func(rec *logrecord.Record, offset uint64) error {
 		var failed error
 		err := c.applyRecord(ctx, rec, offset, func(err error) { failed = err })
 		c.settle(0)
@@ -154,6 +155,13 @@ func (c *Counter) begun(ctx context.Context, log eventlog.Log, next uint64) ([]e
 func (c *Counter) scan(ctx context.Context, log eventlog.Log, from, to uint64,
 	f func(*logrecord.Record, uint64) error,
 ) error {
+	return scan(ctx, log, from, to, nil, f)
+}
+
+// scan counts the bytes that it reads, where they are a part of the warm-up.
+func scan(ctx context.Context, log eventlog.Log, from, to uint64, bytes *telemetry.Counter,
+	f func(*logrecord.Record, uint64) error,
+) error {
 	if from >= to {
 		return nil
 	}
@@ -172,6 +180,7 @@ func (c *Counter) scan(ctx context.Context, log eventlog.Log, from, to uint64,
 			if r.Offset >= to {
 				return nil
 			}
+			bytes.Add(uint64(len(r.Data)))
 			rec, err := decoder.Read(r.Data)
 			if err == nil {
 				err = f(rec, r.Offset)

@@ -114,6 +114,7 @@ func fingerprint(key usage.Key) string {
 func (c *Counter) newest(ctx context.Context) (counterstate.Snapshot, error) {
 	snap, err := c.cfg.Store.Load(ctx, SnapshotName)
 	if err == nil || !errkind.Is(err, errkind.NotFound) {
+		c.meter.folder.Add(uint64(len(snap.State)))
 		return snap, err
 	}
 	copied, problem := newestCopy(ctx, c)
@@ -131,6 +132,7 @@ func newestCopy(ctx context.Context, c *Counter) (counterstate.Snapshot, error) 
 		cancel()
 		switch {
 		case problem == nil:
+			c.meter.copied.Add(uint64(len(copied.State)))
 			c.cfg.Log.Info("usage: the state was taken from a copy of its snapshot", "as_of", copied.At)
 			return copied, nil
 		case !errkind.Is(problem, errkind.NotFound):

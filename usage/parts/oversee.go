@@ -140,6 +140,9 @@ func (p *Parts) oversee(ctx context.Context) {
 		voters := p.listen(ctx, f)
 		view := p.cfg.Definitions.View()
 		nobodys.Replace(f.unplaced(view))
+		if p.draining.Load() {
+			continue // who leads the plane next decides
+		}
 		for _, name := range view.Owners {
 			decide := f.decide
 			if p.cfg.Shared {

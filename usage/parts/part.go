@@ -114,6 +114,8 @@ func (t *part) change(ctx context.Context, was definitions.Part, lead, other str
 func (t *part) step(ctx context.Context) {
 	now, c := t.now(), t.Counter
 	switch {
+	case t.p.draining.Load():
+		t.yield(ctx, now)
 	case !c.Warm() || !slices.Contains(t.p.cfg.Definitions.View().Owners, t.name):
 	case now.Lead != t.p.cfg.Self:
 		if c.Leads() {
@@ -303,6 +305,7 @@ func (t *part) pull(ctx context.Context, now definitions.Part, from, to uint64) 
 		if err != nil || len(list) == 0 {
 			return errkind.New(errkind.Unavailable, "usage: the copy has no records to give")
 		}
+		t.p.received(len(reply))
 		next, err := t.Counter.Share().Feed(ctx, now.Epoch, from, list)
 		if err != nil {
 			return err

@@ -79,9 +79,12 @@ type Parts struct {
 	signal *counter.Signal
 
 	settled atomic.Bool // it is known which parts this server has, and that it has them
-	pace    pace        // of what goes to copies that are being made
-	filling sync.Mutex  // held while a copy is being made: one at a time
-	pinged  atomic.Pointer[pinged]
+	// draining says that this server gives up what it has, and takes nothing new.
+	draining atomic.Bool
+	pace     pace       // of what goes to copies that are being made
+	filling  sync.Mutex // held while a copy is being made: one at a time
+	pinged   atomic.Pointer[pinged]
+	warmup   *warmup
 
 	mu      sync.Mutex // guards what follows
 	parts   map[string]*part
@@ -106,6 +109,7 @@ func New(cfg Config, signal *counter.Signal) (*Parts, error) {
 	cfg.Metrics.GaugeFunc("usage.parts.led", func() float64 { led, _ := p.count(); return float64(led) })
 	cfg.Metrics.GaugeFunc("usage.parts.copied", func() float64 { _, copied := p.count(); return float64(copied) })
 	cfg.Metrics.GaugeFunc("usage.parts.alone", func() float64 { return float64(p.alone()) })
+	p.warmup = newWarmup(p)
 	return p, err
 }
 
@@ -178,7 +182,7 @@ func (p *Parts) Served(name string) (*counter.Counter, error) {
 	if c := p.Local(name); c != nil {
 		return c, nil
 	}
-	return nil, errkind.Errorf(errkind.Unavailable, "usage: part %.60q is led by server %.60q, not by this one", name,
+	return nil, errkind.Errorf(errkind.NotLeader, "usage: part %.60q is led by server %.60q, not by this one", name,
 		p.cfg.Definitions.View().Part(name).Lead)
 }
 
@@ -291,7 +295,7 @@ func (p *Parts) Run(ctx context.Context) error {
 			}
 		}
 		changed := p.cfg.Definitions.Changed()
-		t := p.cfg.Clock.NewTimer(time.Second)
+		t := p.cfg.Clock.NewTimer(p.warmup.look())
 		select {
 		case <-ctx.Done():
 			t.Stop()

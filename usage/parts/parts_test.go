@@ -10,12 +10,14 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 	"corbel.dev/corbel/kit/vfs"
+	"corbel.dev/corbel/telemetry"
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/aggregate"
 	"corbel.dev/corbel/usage/counter"
@@ -37,6 +39,7 @@ type world struct {
 	t       *testing.T
 	seed    uint64
 	product *usage.Product
+	unsure  atomic.Int64 // answers after which nobody knows whether an event is stored
 
 	mu       sync.Mutex // guards what follows
 	commands [][]byte
@@ -51,6 +54,7 @@ type server struct {
 	defs    *definitions.Definitions
 	parts   *Parts
 	methods map[string]func(context.Context, []byte) ([]byte, error)
+	metrics *telemetry.Registry
 	stop    func()
 	applied int
 	down    bool
@@ -111,13 +115,13 @@ func newWorld(t *testing.T, seed uint64) *world {
 
 // start starts a server, whose table is an old one for a while.
 func (w *world) start(id string, fs *vfs.Mem) {
-	s := &server{w: w, id: id, fs: fs, defs: definitions.New()}
+	s := &server{w: w, id: id, fs: fs, defs: definitions.New(), metrics: telemetry.New(telemetry.Config{})}
 	s.defs.Use(s)
 	signal := counter.NewSignal(time.Now())
 	var err error
 	s.parts, err = New(Config{Self: id, Definitions: s.defs, Open: s.open(signal), Call: s.call, Copies: 2,
 		Alone: 300 * time.Millisecond, Failover: 800 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
-		Voters: func() []string { return []string{"a", "b", "c"} }, Leads: s.leads}, signal)
+		Voters: func() []string { return []string{"a", "b", "c"} }, Leads: s.leads, Metrics: s.metrics}, signal)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -186,7 +190,7 @@ func (s *server) open(signal *counter.Signal) func(string) (Place, error) {
 		store := counterstate.New(counterstate.Config{Blobs: blobs})
 		folder := embedded.Config{FS: s.fs, Dir: dir + "/log", Partitions: 1, SegmentBytes: 1 << 14}
 		c := counter.New(counter.Config{Store: store, Follows: true, Signal: signal, Snapshot: 50 * time.Millisecond,
-			Keep: time.Millisecond,
+			Keep: time.Millisecond, Metrics: s.metrics,
 			Open: func() (eventlog.Log, error) { return embedded.Open(folder) },
 			Key:  func(context.Context) (usage.Key, error) { return usage.NewKey([16]byte{1}), nil }})
 		return Place{Counter: c, Begin: func(ctx context.Context, first uint64) (eventlog.Log, error) {
@@ -259,7 +263,12 @@ func (w *world) send(ctx context.Context, part string, e usage.Event) error {
 			if err == nil {
 				return nil
 			}
-			if !errkind.Is(err, errkind.Unavailable) && !errkind.Is(err, errkind.Unknown) {
+			if !errkind.Is(err, errkind.NotLeader) {
+				w.unsure.Add(1) // whoever cannot send it again has lost it, or counts it twice
+			}
+			switch errkind.Of(err) {
+			case errkind.Unavailable, errkind.Unknown, errkind.NotLeader:
+			default:
 				return err
 			}
 		}

@@ -186,6 +186,9 @@ func (t *part) send(ctx context.Context, server string, epoch uint64) error {
 	if err != nil {
 		return err
 	}
+	if t.p.draining.Load() {
+		return errDrains
+	}
 	head := func(step uint64) []byte { return pack.Uint(pack.Uint(pack.String(nil, t.name), epoch), step) }
 	if _, err := t.call(ctx, server, MethodAnew, pack.Uint(head(anewBegin), mine.First)); err != nil {
 		return err
@@ -199,7 +202,7 @@ func (t *part) send(ctx context.Context, server string, epoch uint64) error {
 		for _, d := range list {
 			b = pack.Bytes(b, d)
 		}
-		if err := t.p.pace.take(ctx, len(b)); err != nil {
+		if err := t.paced(ctx, len(b)); err != nil {
 			return err
 		}
 		if _, err := t.call(ctx, server, MethodAnew, b); err != nil {
@@ -210,7 +213,7 @@ func (t *part) send(ctx context.Context, server string, epoch uint64) error {
 	for from := 0; from < len(state); from += feedBytes {
 		piece := state[from:min(len(state), from+feedBytes)]
 		b := pack.Bytes(pack.Uint(head(anewState), uint64(from)), piece)
-		if err := t.p.pace.take(ctx, len(b)); err != nil {
+		if err := t.paced(ctx, len(b)); err != nil {
 			return err
 		}
 		if _, err := t.call(ctx, server, MethodAnew, b); err != nil {
@@ -219,4 +222,12 @@ func (t *part) send(ctx context.Context, server string, epoch uint64) error {
 	}
 	_, err = t.call(ctx, server, MethodAnew, pack.Uint(head(anewEnd), next))
 	return err
+}
+
+// paced waits until so many bytes may go to a copy that is being made. A server that is being stopped makes none.
+func (t *part) paced(ctx context.Context, bytes int) error {
+	if t.p.draining.Load() {
+		return errDrains
+	}
+	return t.p.pace.take(ctx, bytes)
 }

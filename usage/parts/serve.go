@@ -43,6 +43,9 @@ func (p *Parts) servePing(_ context.Context, req []byte) ([]byte, error) {
 		}
 		p.pinged.Store(&pinged{by, p.cfg.Clock.Now()})
 	}
+	if p.draining.Load() {
+		return nil, errDrains
+	}
 	if !p.settled.Load() {
 		return nil, errkind.New(errkind.Unavailable, "usage: this server does not know yet what it has")
 	}
@@ -86,6 +89,10 @@ func (p *Parts) serveStatus(ctx context.Context, req []byte) ([]byte, error) {
 	name, epoch := r.String(), r.Uint()
 	if err := p.check(r.Err(), name); err != nil {
 		return nil, err
+	}
+	now := p.cfg.Definitions.View().Part(name)
+	if p.draining.Load() && now.Lead != p.cfg.Self && now.Copy != p.cfg.Self {
+		return nil, errDrains // it becomes no copy now
 	}
 	t, err := p.open(name)
 	if err != nil {
@@ -229,6 +236,7 @@ func (p *Parts) serveAnew(ctx context.Context, req []byte) ([]byte, error) {
 	}
 	switch step {
 	case anewRecords:
+		p.received(r.Len())
 		return nil, a.records(ctx, r)
 	case anewState:
 		from, piece := r.Uint(), r.Bytes()
@@ -236,6 +244,7 @@ func (p *Parts) serveAnew(ctx context.Context, req []byte) ([]byte, error) {
 			return nil, errkind.New(errkind.Invalid, "usage: a piece of a state is damaged")
 		}
 		a.state = append(a.state, piece...)
+		p.received(len(piece))
 		return nil, nil
 	case anewEnd:
 		return nil, t.anewEnd(ctx, a, r.Uint())

@@ -54,6 +54,19 @@ func Rank(shard int, members []Member) string {
 	return best
 }
 
+// Shares is how many of the shards each of these members should own.
+func Shares(names []string) map[string]int {
+	members := make([]Member, len(names))
+	for i, name := range names {
+		members[i].Name = name
+	}
+	out := make(map[string]int, len(names))
+	for shard := range usage.Shards {
+		out[Rank(shard, members)]++
+	}
+	return out
+}
+
 // score is the logarithmic method of weighted rendezvous: -w / ln(u) for a u in (0, 1) of the pair's hash.
 func score(shard int, m Member) float64 {
 	h := xxhash.Sum64String(m.Name) ^ uint64(shard)*0x9E3779B97F4A7C15

@@ -276,10 +276,14 @@ const (
 )
 
 // store has the owner of a part store it, or who owns it next. What may be sent again without being counted twice waits
-// for that here, so that its sender does not notice.
+// for that here, so that its sender does not notice: what a counter knows again, or what its owner says it has not.
 func (r *Router) store(ctx context.Context, p *part) {
-	r.hand(ctx, p)
-	if !errkind.Is(p.err, errkind.Unavailable) || !p.known() {
+	defer func() {
+		if errkind.Is(p.err, errkind.NotLeader) {
+			p.err = errkind.E(errkind.Unavailable, "usage: nobody counts these events now", p.err)
+		}
+	}()
+	if r.hand(ctx, p); !p.again() {
 		return
 	}
 	defer r.held.Add(int64(-p.bytes))
@@ -294,7 +298,7 @@ func (r *Router) store(ctx context.Context, p *part) {
 			t.Stop()
 			return
 		}
-		if r.hand(ctx, p); !errkind.Is(p.err, errkind.Unavailable) {
+		if r.hand(ctx, p); !p.again() {
 			return
 		}
 	}
@@ -306,6 +310,11 @@ func (p *part) known() bool {
 	return rec.Producer != "" || !slices.ContainsFunc(rec.Events, func(e usage.Event) bool { return e.ID == "" })
 }
 
+// again says whether a part may be handed over once more.
+func (p *part) again() bool {
+	return errkind.Is(p.err, errkind.NotLeader) || errkind.Is(p.err, errkind.Unavailable) && p.known()
+}
+
 // hand hands a part to its owner, once.
 func (r *Router) hand(ctx context.Context, p *part) {
 	p.verdicts, p.err = counter.Verdicts{}, nil
@@ -315,7 +324,8 @@ func (r *Router) hand(ctx context.Context, p *part) {
 	}
 	reply, err := r.cfg.Call(ctx, p.owner, MethodTake, logrecord.Append(nil, p.intake.Record))
 	if err != nil {
-		if errkind.Is(err, errkind.Overloaded) || errkind.Is(err, errkind.TooLarge) || errkind.Is(err, errkind.Invalid) {
+		switch errkind.Of(err) {
+		case errkind.Overloaded, errkind.TooLarge, errkind.Invalid, errkind.NotLeader:
 			p.err = err
 			return
 		}

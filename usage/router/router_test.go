@@ -78,6 +78,16 @@ func TestHeld(t *testing.T) {
 		if _, err := r.Take(t.Context(), oneEvent("")); !errkind.Is(err, errkind.Unavailable) || calls.Load() != 1 {
 			t.Errorf("with neither: %v after %d calls", err, calls.Load())
 		}
+		away = errkind.New(errkind.NotLeader, "not here")
+		calls.Store(20)
+		if out, err := r.Take(t.Context(), oneEvent("")); err != nil || out.Accepted != 1 || calls.Load() != 31 {
+			t.Errorf("with neither, and certainly not stored: %+v %v after %d calls", out, err, calls.Load())
+		}
+		calls.Store(-1 << 20)
+		if _, err := r.Take(t.Context(), oneEvent("")); !errkind.Is(err, errkind.Unavailable) {
+			t.Errorf("with neither, and stored by nobody: %v", err)
+		}
+		away = errkind.New(errkind.Unavailable, "away")
 		calls.Store(-1 << 20) // nobody takes over
 		began := time.Now()
 		if _, err := r.Take(t.Context(), oneEvent("1")); !errkind.Is(err, errkind.Unavailable) ||
@@ -138,7 +148,7 @@ func FuzzServe(f *testing.F) {
 		if err == nil || reply != nil {
 			t.Fatalf("%x: %x", req, reply)
 		}
-		if !errkind.Is(err, errkind.Invalid) && !errkind.Is(err, errkind.Unavailable) &&
+		if !errkind.Is(err, errkind.Invalid) && !errkind.Is(err, errkind.NotLeader) &&
 			!errkind.Is(err, errkind.TooLarge) && !errkind.Is(err, errkind.Corrupt) {
 			t.Fatalf("%x: %v", req, fmt.Sprintf("%T %[1]v", err))
 		}

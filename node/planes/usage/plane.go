@@ -186,8 +186,15 @@ func (p *Plane) guarded(part life.Part) func(context.Context) error {
 // up; the plane's own answers say that they are lower bounds.
 func (p *Plane) Lacks() []string { return nil }
 
-// Drain implements plane.Plane: a server that comes back has its log.
-func (p *Plane) Drain(context.Context) {}
+// Drain implements plane.Plane: the copies of this server's parts take over, and another server leads the plane.
+func (p *Plane) Drain(ctx context.Context) {
+	p.Parts.Drain(ctx)
+	if g := p.raft.Raft.Load(); g != nil && g.IsLeader() {
+		if err := g.TransferLeadership(ctx, ""); err != nil {
+			p.d.Log.Info("the usage plane's leadership was not handed over", "error", err)
+		}
+	}
+}
 
 // Reload implements plane.Plane.
 func (p *Plane) Reload(cfg *config.Config) (func(), error) { return nil, check(cfg) }

@@ -1,0 +1,120 @@
+package parts
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/usage"
+)
+
+// TestRolled: each server is stopped by plan and started again while events come. None of them is answered in a way
+// that leaves its sender in doubt, all are counted once, and who is stopped has given everything up before. The metrics
+// say how far each server is.
+func TestRolled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	polltest.Within(t, time.Minute, w.whole, "copies of all parts")
+	owned, warm, loading := w.sum("usage.shards.owned"), w.sum("usage.shards.warm"), w.sum("usage.warmup.shards")
+	if owned != usage.Shards || warm != owned || loading != 0 {
+		t.Errorf("%v shards are owned, %v are warm, %v are loading", owned, warm, loading)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	sent, stop := map[string]int64{}, make(chan struct{})
+	for i, part := range []string{"a", "b", "c"} {
+		wg.Go(func() {
+			for n := int64(1); ; n++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(2 * time.Millisecond):
+				}
+				if err := w.send(ctx, part, usage.Event{ID: fmt.Sprint(n), Source: fmt.Sprint("s", i), Tenant: part,
+					Product: "bytes", Time: time.Now().UnixNano(), Value: usage.Int(n), HasValue: true}); err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				sent[part] += n
+				mu.Unlock()
+			}
+		})
+	}
+	for _, id := range []string{"a", "b", "c"} {
+		s := w.servers[id]
+		s.parts.Drain(ctx)
+		if left := s.parts.has(); len(left) > 0 || !w.moved(id) {
+			t.Errorf("server %s was drained and still has %v", id, left)
+		}
+		if owned := s.value("usage.shards.owned"); owned != 0 {
+			t.Errorf("server %s was drained and owns %v shards", id, owned)
+		}
+		w.mu.Lock()
+		s.down = true
+		w.mu.Unlock()
+		s.stop()
+		w.start(id, s.fs)
+		polltest.Within(t, time.Minute, w.whole, "all parts to be whole after %s was rolled", id)
+	}
+	close(stop)
+	wg.Wait()
+	w.judge(sent)
+	if n := w.unsure.Load(); n != 0 {
+		t.Errorf("%d requests ended in doubt", n)
+	}
+	if bytes := w.sum("usage.warmup.bytes"); bytes == 0 {
+		t.Error("three servers started with what they had, and loaded nothing")
+	}
+}
+
+// TestNobodyElse: a server that is stopped alone keeps what it has, and does not wait for others.
+func TestNobodyElse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	polltest.Within(t, time.Minute, w.whole, "copies of all parts")
+	for _, id := range []string{"b", "c"} {
+		w.lose(id)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	s := w.servers["a"]
+	s.parts.Drain(ctx)
+	if now := s.defs.View().Part("a"); now.Lead != "a" {
+		t.Errorf("nobody but server a was there, and now %+v", now)
+	}
+}
+
+// value adds up a metric of a server, whatever its labels.
+func (s *server) value(name string) (sum float64) {
+	for _, one := range s.metrics.Series() {
+		if one.Name != name || one.Declared {
+			continue
+		}
+		if v, ok := one.GaugeValue(); ok {
+			sum += v
+		}
+		if name == "usage.warmup.bytes" {
+			sum += float64(one.CounterValue())
+		}
+	}
+	return sum
+}
+
+func (w *world) sum(name string) (sum float64) {
+	w.mu.Lock()
+	servers := make([]*server, 0, len(w.servers))
+	for _, s := range w.servers {
+		servers = append(servers, s)
+	}
+	w.mu.Unlock()
+	for _, s := range servers {
+		sum += s.value(name)
+	}
+	return sum
+}
