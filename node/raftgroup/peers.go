@@ -12,41 +12,61 @@ import (
 	"corbel.dev/corbel/node/base"
 )
 
-// Votes says of a group, as this member of it sees it, whether all living servers that are to vote do, and how many
-// voters may fail before it has no quorum.
-func (p *Group) Votes() (whole bool, tolerance int, known bool) {
+// Votes are what a group may lose.
+type Votes struct {
+	Whole bool // all living servers that are to vote do, and those that vote live
+	Spare int  // voters that may fail before it has no quorum
+	// Small: even with all of its servers it could spare none. It runs on one or two servers of the cluster, by
+	// configuration, or while an upgrade brings its plane to one after the other; whoever waits for it to spare one waits
+	// for ever.
+	Small bool
+}
+
+// Votes says what the group may lose, as this member of it sees it; false while it knows none of its members.
+func (p *Group) Votes() (Votes, bool) {
 	g := p.Raft.Load()
 	if g == nil {
-		return false, 0, false
+		return Votes{}, false
 	}
 	servers, _, err := g.Configuration()
 	if err != nil || len(servers) == 0 {
-		return false, 0, false
+		return Votes{}, false
 	}
-	whole, tolerance = countVotes(servers, p.Base.Pool.Members(member.ActSuggestServer), p.takesPart)
-	return whole, tolerance, true
+	return countVotes(servers, p.Base.Pool.Members(member.ActSuggestServer), p.takesPart), true
 }
 
-func countVotes(servers []group.Server, pool []member.Member, takesPart func(member.Member) bool) (whole bool,
-	tolerance int) {
+func countVotes(servers []group.Server, pool []member.Member, takesPart func(member.Member) bool) Votes {
 	votes, voters := map[string]bool{}, 0
 	for _, s := range servers {
 		if votes[s.ID] = s.Voter; s.Voter {
 			voters++
 		}
 	}
-	whole, living := true, 0
+	whole, living, without, meant, unknown := true, 0, 0, 0, voters
 	for _, m := range pool {
-		switch id := m.Tags["id"]; {
+		voter := votes[m.Tags["id"]]
+		if voter {
+			unknown--
+		}
+		switch {
+		case !takesPart(m) || m.Tags["read_replica"] == "1":
+			if voter { // its plane was switched off, or is not in its release
+				without++
+			}
+			continue
 		case m.Status != member.Alive:
-		case votes[id]:
+		case voter:
 			living++
-		case takesPart(m) && m.Tags["read_replica"] != "1":
+		default:
 			whole = false
 		}
+		meant++
 	}
-	return whole && living == voters, max(living-(voters/2+1), 0)
+	return Votes{whole && living+without == voters, max(living-(voters/2+1), 0), meant+unknown < fewestWithSpare}
 }
+
+// fewestWithSpare voters have a majority without one of them.
+const fewestWithSpare = 3
 
 // IsServer tells whether a server of the group has the address. A server that is no member yet, or has lost the leader,
 // cannot know who became one meanwhile: there it listens to Raft from whom the pool calls a server, or it would be

@@ -21,31 +21,38 @@ func TestCountVotes(t *testing.T) {
 		}
 		return m
 	}
+	plain := func(id string) member.Member {
+		return member.Member{Status: member.Alive, Tags: map[string]string{"id": id}}
+	}
 	three := []member.Member{server("a", member.Alive), server("b", member.Alive), server("c", member.Alive)}
 	for _, test := range []struct {
-		name      string
-		servers   []group.Server
-		pool      []member.Member
-		whole     bool
-		tolerance int
+		name    string
+		servers []group.Server
+		pool    []member.Member
+		want    Votes
 	}{
-		{"three", voter("a", "b", "c"), three, true, 1},
-		{"one has no vote yet", append(voter("a", "b"), group.Server{ID: "c"}), three, false, 0},
-		{"one is not a member yet", voter("a", "b"), three, false, 0},
+		{"three", voter("a", "b", "c"), three, Votes{true, 1, false}},
+		{"one has no vote yet", append(voter("a", "b"), group.Server{ID: "c"}), three, Votes{}},
+		{"one is not a member yet", voter("a", "b"), three, Votes{}},
 		{"one came back as another, and the former still votes", append(voter("a", "b", "former"), group.Server{ID: "c"}),
-			three, false, 0},
-		{"one is dead", voter("a", "b", "c"), []member.Member{three[0], three[1], server("c", member.Failed)}, false, 0},
+			three, Votes{}},
+		{"one is dead", voter("a", "b", "c"), []member.Member{three[0], three[1], server("c", member.Failed)}, Votes{}},
 		{"a replica", append(voter("a", "b", "c"), group.Server{ID: "r"}),
-			append(three[:3:3], server("r", member.Alive, "read_replica")), true, 1},
+			append(three[:3:3], server("r", member.Alive, "read_replica")), Votes{true, 1, false}},
 		{"a server without the plane", voter("a", "b", "c"),
-			append(three[:3:3], member.Member{Status: member.Alive, Tags: map[string]string{"id": "x"}}), true, 1},
-		{"one alone", voter("a"), three[:1], true, 0},
-		{"five, of which two are dead", voter("a", "b", "c", "d", "e"), three, false, 0},
+			append(three[:3:3], plain("x")), Votes{true, 1, false}},
+		{"the plane came to one of three", voter("a"), []member.Member{three[0], plain("b"), plain("c")},
+			Votes{true, 0, true}},
+		{"and to two", voter("a", "b"), []member.Member{three[0], three[1], plain("c")}, Votes{true, 0, true}},
+		{"it left one of three, which still votes", voter("a", "b", "c"),
+			[]member.Member{plain("a"), three[1], three[2]}, Votes{true, 0, true}},
+		{"and gossip forgot one", voter("a", "b", "c"), three[:2], Votes{}},
+		{"one alone", voter("a"), three[:1], Votes{true, 0, true}},
+		{"five, of which two are dead", voter("a", "b", "c", "d", "e"), three, Votes{}},
 	} {
-		whole, tolerance := countVotes(test.servers, test.pool,
-			func(m member.Member) bool { return m.Tags["monitor"] != "" })
-		if whole != test.whole || tolerance != test.tolerance {
-			t.Errorf("%s: %t, %d", test.name, whole, tolerance)
+		got := countVotes(test.servers, test.pool, func(m member.Member) bool { return m.Tags["monitor"] != "" })
+		if got != test.want {
+			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
 		}
 	}
 }

@@ -98,7 +98,8 @@ func (o Operator) TransferLeader(ctx context.Context, id string) error {
 }
 
 // AutopilotHealth implements operatorrows.Operator. Healthy and FailureTolerance are of all groups: who waits for them
-// before the next server is taken away, or its disk, must not take the quorum of another plane's group.
+// before the next server is taken away, or its disk, must not take the quorum of another plane's group. A group that is
+// too small to spare anybody does not count: an upgrade to a release with a new plane would wait for ever.
 func (o Operator) AutopilotHealth() operatorrows.AutopilotHealth {
 	pilot := o.Raft.Pilot.Load()
 	if pilot == nil {
@@ -110,9 +111,12 @@ func (o Operator) AutopilotHealth() operatorrows.AutopilotHealth {
 	}
 	h := operatorrows.AutopilotHealth{Healthy: state.Healthy, FailureTolerance: state.FailureTolerance}
 	for _, p := range o.Others() {
-		whole, tolerance, known := p.Votes()
+		v, known := p.Votes()
 		if known {
-			h.Healthy, h.FailureTolerance = h.Healthy && whole, min(h.FailureTolerance, tolerance)
+			h.Healthy = h.Healthy && v.Whole
+		}
+		if known && !v.Small {
+			h.FailureTolerance = min(h.FailureTolerance, v.Spare)
 		}
 	}
 	for _, s := range state.Servers {
