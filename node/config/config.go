@@ -53,6 +53,9 @@ type Config struct {
 	loaded loaded
 }
 
+// DevToken has all rights of the catalog that `corbel dev` serves, on loopback.
+const DevToken = "root"
+
 // Process is how the process was started, and the files that it has.
 type Process struct {
 	Style Style

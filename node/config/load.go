@@ -161,7 +161,7 @@ func (l *loader) defaults(o Options) {
 		c.TLS.Defaults.VerifyServerHostname = true
 	}
 	if o.Style == Corbel && o.Dev {
-		c.ACL.Enabled, c.ACL.InitialManagement = true, "root"
+		c.ACL.Enabled, c.ACL.InitialManagement = true, DevToken
 		c.Ports.Secrets, c.Monitor.Enabled, c.Monitor.Agent.Enabled = 8200, true, true
 	}
 	for _, section := range c.loaded.sections {
