@@ -18,7 +18,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -305,8 +304,8 @@ func TestUnixSocket(t *testing.T) {
 	if info.Mode().Perm() != 0o600 || info.Mode().Type() != fs.ModeSocket {
 		t.Errorf("the socket has mode %v", info.Mode())
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Gid) != os.Getgid() {
-		t.Errorf("the socket belongs to group %d, want %d", st.Gid, os.Getgid())
+	if gid := groupOf(info); gid != os.Getgid() {
+		t.Errorf("the socket belongs to group %d, want %d", gid, os.Getgid())
 	}
 }
 

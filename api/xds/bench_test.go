@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -245,13 +244,6 @@ func begin(b testing.TB, plane *fleet, conns, streams int, dial func(p *peer, he
 	want := int64(conns * streams * responsesAtStart)
 	polltest.Within(b, 2*patience, func() bool { return plane.applied.Load() == want },
 		"all streams have their first resources")
-}
-
-// processorTime is what this process has used.
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func measure(b *testing.B, plane *fleet, total int) {

@@ -63,8 +63,14 @@ func TestTheWholeGroupEnds(t *testing.T) {
 	}
 	polltest.Until(t, func() bool {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || err == nil && strings.Contains(string(stat), ") Z ")
+		return gone(pid) || err == nil && strings.Contains(string(stat), ") Z ")
 	}, "the end of process %d", pid)
+}
+
+// gone says that there is no such process.
+func gone(pid int) bool {
+	p, err := os.FindProcess(pid)
+	return err != nil || p.Signal(syscall.Signal(0)) != nil
 }
 
 func TestTheCallerStops(t *testing.T) {
@@ -79,7 +85,9 @@ func TestTheCallerStops(t *testing.T) {
 func TestWhatIsLeftInTheBackgroundIsNotWaitedFor(t *testing.T) {
 	r := Run(t.Context(), Command{Line: "sleep 600 & echo $!; exit 1"})
 	if pid, err := strconv.Atoi(strings.TrimSpace(string(r.Output))); err == nil {
-		defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+		if p, err := os.FindProcess(pid); err == nil {
+			defer func() { _ = p.Kill() }()
+		}
 	}
 	if r.Status != 1 || r.Err != nil || r.TimedOut {
 		t.Fatalf("%+v", r)

@@ -19,7 +19,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -315,21 +314,6 @@ func TestRefusedDevices(t *testing.T) {
 	if _, err := os.Stat(outside); err == nil {
 		t.Error("a file was made outside the folder")
 	}
-}
-
-// fifo is a named pipe that takes some and then no more: nobody reads.
-func fifo(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return path
 }
 
 func (d *Device) passedBy() bool { return !d.ready(time.Now()) }

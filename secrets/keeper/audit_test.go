@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -182,19 +181,4 @@ func TestRefusedByAuditIsNoUse(t *testing.T) {
 		}
 		h.refused(errkind.Denied, token, secrets.Read, "auth/token/lookup-self", "")
 	}
-}
-
-// fifo is a named pipe whose other end is open and never read.
-func fifo(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return path
 }

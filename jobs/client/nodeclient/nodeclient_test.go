@@ -12,7 +12,6 @@ import (
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/client/driver"
 	"corbel.dev/corbel/jobs/client/driver/mockdriver"
-	"corbel.dev/corbel/jobs/client/driver/rawexec"
 	"corbel.dev/corbel/jobs/client/supervisor"
 	"corbel.dev/corbel/jobs/jobwire"
 	"corbel.dev/corbel/jobs/noderpc"
@@ -36,8 +35,8 @@ func run(t *testing.T, s *servers, dir string, edit func(*Config)) (*Client, fun
 	t.Helper()
 	cfg := Config{Node: Identity{ID: jobs.ID{9}, Name: "n", Datacenter: "dc1"}, Servers: s,
 		RPCAddr: func() string { return "127.0.0.1:1" }, HTTPAddr: func() string { return "127.0.0.1:2" },
-		Drivers: map[string]driver.Driver{"mock_driver": &mockdriver.Driver{Clock: clock.Real{}},
-			"raw_exec": &rawexec.Driver{Enabled: true, Command: supervisor.OwnCommand()}}}
+		Drivers: map[string]driver.Driver{"mock_driver": &mockdriver.Driver{Clock: clock.Real{}}}}
+	addProcesses(cfg.Drivers)
 	if dir != "" {
 		cfg.AllocDir, cfg.StateDir = filepath.Join(dir, "allocs"), filepath.Join(dir, "state")
 	}

@@ -1,0 +1,6 @@
+package nodeclient
+
+import "corbel.dev/corbel/jobs/client/driver"
+
+// addProcesses: no driver of processes is built here.
+func addProcesses(map[string]driver.Driver) {}
