@@ -1,7 +1,8 @@
 // Package polltest waits in tests for a state to come true, with a deadline, and
 // says what it was waiting for when it does not. It replaces sleeping.
 //
-// It polls every few milliseconds in the test's own goroutine and starts none.
+// It polls every few milliseconds, less often what takes long to ask, in the
+// test's own goroutine, and starts none.
 package polltest
 
 import (
@@ -31,6 +32,13 @@ func Within(t testing.TB, limit time.Duration, cond func() bool, what string, ar
 	}, what, args...)
 }
 
+// A question that starts a process, or that a busy machine is slow to answer, must not take what the answer waits for:
+// the rest after it is so many times what it took, up to the longest.
+const (
+	rest        = 4
+	longestRest = 300 * time.Millisecond
+)
+
 var errNotYet = fmt.Errorf("not yet")
 
 // NoError waits until f returns nil. When it never does, the failure quotes its last error.
@@ -39,10 +47,12 @@ func NoError(t testing.TB, limit time.Duration, f func() error, what string, arg
 	pause := time.Millisecond
 	begin := time.Now()
 	for {
+		asked := time.Now()
 		err := f()
 		if err == nil {
 			return
 		}
+		took := time.Since(asked)
 		if time.Since(begin) >= limit {
 			text := fmt.Sprintf(what, args...)
 			if err == errNotYet {
@@ -50,7 +60,7 @@ func NoError(t testing.TB, limit time.Duration, f func() error, what string, arg
 			}
 			t.Fatalf("waited %s for: %s; last: %v", limit, text, err)
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(max(pause, min(rest*took, longestRest)))
 		<-timer.C
 		pause = min(2*pause, 20*time.Millisecond)
 	}

@@ -79,8 +79,12 @@ func digMain() {
 	}
 }
 
+// awaitRest is the longest pause of await.
+const awaitRest = 400 * time.Millisecond
+
 // awaitMain runs a command again and again until it succeeds and its output
-// matches, for up to 20 s: await PATTERN COMMAND ARGUMENT...
+// matches, for up to 20 s: await PATTERN COMMAND ARGUMENT... The start of a process is dear, and the one that is waited
+// for needs the CPU: so it rests five times as long as the command took.
 func awaitMain() {
 	if len(os.Args) < 3 {
 		fail("usage: await PATTERN COMMAND ARGUMENT...")
@@ -89,8 +93,8 @@ func awaitMain() {
 	if err != nil {
 		fail("%v", err)
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	for deadline := time.Now().Add(20 * time.Second); ; <-tick.C {
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		begin := time.Now()
 		var out, errs bytes.Buffer
 		cmd := exec.Command(os.Args[2], os.Args[3:]...)
 		cmd.Stdout, cmd.Stderr = &out, &errs
@@ -102,6 +106,7 @@ func awaitMain() {
 		if time.Now().After(deadline) {
 			fail("%s: %v; no match of %q in\n%s%s", strings.Join(os.Args[2:], " "), err, os.Args[1], out.Bytes(), errs.Bytes())
 		}
+		<-time.After(min(5*time.Since(begin), awaitRest))
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package e2e runs the real binary as people do: each testdata/*.txtar is a script
 // of commands and what they must print.
 //
-// The binary is built once per run. A script gets an empty folder, HOME in it, free
+// The binary is built once per run, or is the one that CORBEL_BIN names. A script gets an empty folder, HOME in it, free
 // ports in HTTP_PORT, DNS_PORT, RPC_PORT, GOSSIP_PORT and WAN_PORT (and the same with _2, _3
 // and _4), CORBEL_HTTP_ADDR and DNS for the first of them, and no other CORBEL_ or CONSUL_ variable.
 // What a script leaves running is ended with it.
@@ -20,6 +20,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"corbel.dev/corbel/kit/testport"
+	faultrun "corbel.dev/corbel/test/fault"
 )
 
 var binDir string
@@ -44,12 +45,12 @@ func (b built) Run() int {
 		binDir = given
 		return b.m.Run()
 	}
-	build := exec.Command("go", "build", "-o", filepath.Join(dir, "corbel"), "corbel.dev/corbel/cmd/corbel")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+	bin, err := faultrun.Build(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	binDir = dir
+	binDir = filepath.Dir(bin)
 	flag.Parse()
 	if given := flag.Lookup("test.parallel"); given.Value.String() == given.DefValue {
 		// Scripts wait most of their time: more of them at once than there are processors.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/polltest"
+	"corbel.dev/corbel/test/cmdline"
 )
 
 // lineTimeout bounds how long an answer may take to say what the page shows.
@@ -43,7 +44,7 @@ func TestExtensions(t *testing.T) {
 		}
 		c.close()
 		for _, line := range b.lines {
-			if args := shellWords(line); len(args) > 0 && args[0] == "curl" {
+			if args := cmdline.Words(line); len(args) > 0 && args[0] == "curl" {
 				commands++
 				c.run(args[1:])
 			}

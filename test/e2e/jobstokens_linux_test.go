@@ -110,7 +110,7 @@ export VAULT_ADDR=http://127.0.0.1:8200 VAULT_TOKEN=root PATH=` + binDir + `:$PA
 corbel vault auth enable -path=jwt-nomad jwt
 again() { n=0; until "$@"; do n=$((n+1)); test $n -lt 60; sleep 1; done; }
 again corbel vault write auth/jwt-nomad/config jwks_url=` + r.jobs + `/.well-known/jwks.json jwt_supported_algs=RS256
-for role in short:180 long:3600; do
+for role in short:90 long:3600; do
   corbel vault write auth/jwt-nomad/role/${role%:*} role_type=jwt bound_audiences=vault.io user_claim=nomad_job_id \
     token_policies=default token_period=${role#*:}s
 done`

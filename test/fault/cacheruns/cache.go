@@ -33,6 +33,8 @@ type Cache struct {
 	Keys   int  // default 2,000
 	Roll   bool // hosts end by SIGTERM, one after the other, not by kill -9
 	TLS    bool // of the cache's ports
+	// Pace is how long clients rest after each call; zero is not at all.
+	Pace time.Duration
 }
 
 // Report tells what a run did.
@@ -193,6 +195,7 @@ func (r *run) load(ctx context.Context, key string) {
 			}
 			told.Store(n)
 			r.note(func(o *Report) { o.Writes++ })
+			r.rest(ctx)
 		}
 	})
 	c := r.client()
@@ -211,6 +214,14 @@ func (r *run) load(ctx context.Context, key string) {
 				o.Wrong++
 			}
 		})
+		r.rest(ctx)
+	}
+}
+
+// rest is what a client does between two calls.
+func (r *run) rest(ctx context.Context) {
+	if r.cfg.Pace > 0 {
+		_ = spawn.Sleep(ctx, r.cfg.Pace)
 	}
 }
 

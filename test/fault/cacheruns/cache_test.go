@@ -3,6 +3,7 @@ package cacheruns
 import (
 	"os"
 	"testing"
+	"time"
 
 	faultrun "corbel.dev/corbel/test/fault"
 )
@@ -11,16 +12,19 @@ var lab *faultrun.Lab
 
 func TestMain(m *testing.M) { os.Exit(faultrun.Main(m, &lab)) }
 
+// pace has clients ask some hundred times a second each: enough to meet every step of a takeover.
+const pace = 4 * time.Millisecond
+
 // TestKilled: a host of the cache is killed while clients write. Another one goes on with its keys, all of them are
 // there, and no answer is older than one before.
-func TestKilled(t *testing.T) { try(t, Cache{Cycles: 2, Keys: 500}) }
+func TestKilled(t *testing.T) { try(t, Cache{Cycles: 2, Keys: 300, Pace: pace}) }
 
 // TestRolled: each host drains and ends, one after the other, as in a rollout, and their ports have TLS: their keys are
 // at the others. Calls do not fail, but where a host loses the catalog's leader for seconds, as on a machine that is
-// overloaded: one in a thousand is too many all the same.
+// overloaded: one in three hundred is too many all the same.
 func TestRolled(t *testing.T) {
-	r := try(t, Cache{Cycles: 3, Keys: 500, Roll: true, TLS: true})
-	if calls := r.Reads + r.Writes; r.Failed*1000 > calls {
+	r := try(t, Cache{Cycles: 3, Keys: 300, Pace: pace, Roll: true, TLS: true})
+	if calls := r.Reads + r.Writes; r.Failed*300 > calls {
 		t.Errorf("%d of %d calls failed, the first with: %s", r.Failed, calls, r.First)
 	}
 }

@@ -12,9 +12,9 @@ const startBound = 15 * time.Second
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Crash{
-		"one":              {Servers: 1, Cycles: 10},
-		"three":            {Servers: 3, Cycles: 5},
-		"three, compacted": {Servers: 3, Cycles: 3, Snapshots: true},
+		"one":              {Servers: 1, Cycles: 5},
+		"three":            {Servers: 3, Cycles: 3},
+		"three, compacted": {Servers: 3, Cycles: 2, Snapshots: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			report, err := RunCrash(t.Context(), lab, cfg, 1)

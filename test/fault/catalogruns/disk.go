@@ -45,6 +45,9 @@ func RunDiskErrors(ctx context.Context, l *faultrun.Lab, skip int) (report DiskE
 	book := faultrun.NewLedger()
 	load := faultrun.NewWriters(c, book, uint64(skip), 3)
 	defer load.Close()
+	for _, w := range load.List {
+		w.Pace = 8 * time.Millisecond // each site is met many times in its window all the same
+	}
 	for _, code := range []string{"ENOSPC", "EIO"} {
 		for _, op := range DiskOps {
 			rule := fault.Command{Name: "broken", Ops: op, Error: code, Glob: c.Servers[0].Dir + "/**", Skip: skip}
@@ -83,6 +86,7 @@ func diskErrorOnce(ctx context.Context, c *faultrun.Cluster, rule fault.Command,
 			}
 			report.Refused++
 		}
+		_ = spawn.Sleep(ctx, 2*time.Millisecond)
 	}
 	if err := s.Control.Clear(ctx); err != nil {
 		return err

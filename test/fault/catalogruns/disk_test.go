@@ -70,7 +70,7 @@ func TestNamespaces(t *testing.T) {
 // TestRot is A6 for whole servers in short.
 func TestRot(t *testing.T) {
 	t.Parallel()
-	report, err := RunRot(t.Context(), lab, 4, 1)
+	report, err := RunRot(t.Context(), lab, 3, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

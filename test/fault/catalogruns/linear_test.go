@@ -21,7 +21,8 @@ func TestLinear(t *testing.T) {
 		seed := uint64(i + 1)
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			report, err := lab.RunLinear(t.Context(), faultrun.Linear{Duration: 12 * time.Second, Faults: faults}, seed)
+			report, err := lab.RunLinear(t.Context(), faultrun.Linear{Clients: 5,
+				Duration: 12 * time.Second, Faults: faults}, seed)
 			if err != nil {
 				t.Errorf("faults %v: %v", faults, err)
 			}

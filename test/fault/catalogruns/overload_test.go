@@ -11,7 +11,7 @@ func TestSinks(t *testing.T) {
 	for _, kind := range Sinks[1:] {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel() // each waits mostly for the sink's own period
-			report, err := RunSink(t.Context(), lab, kind, 500)
+			report, err := RunSink(t.Context(), lab, kind, 200)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -22,7 +22,7 @@ func TestSinks(t *testing.T) {
 
 // TestOverload is B7 in short; goodput is judged loosely here, as the clients share the machine with the server.
 func TestOverload(t *testing.T) {
-	report, err := RunOverload(t.Context(), lab, 8, 3*time.Second)
+	report, err := RunOverload(t.Context(), lab, 8, 2*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

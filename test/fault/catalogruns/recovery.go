@@ -167,6 +167,10 @@ type steady struct {
 	firstFailure          atomic.Pointer[string]
 }
 
+// steadyPause lets a client rest after each answer: gaps of hundreds of milliseconds are looked for, and the servers
+// need the CPU.
+const steadyPause = 5 * time.Millisecond
+
 // retryLimit is how long a client retries one request: what clients of the API do by default is longer.
 const retryLimit = 10 * time.Second
 
@@ -180,7 +184,7 @@ func startSteady(ctx context.Context, c *faultrun.Cluster, method, path string, 
 			client.Timeout = 3 * time.Second
 			for n := i; ctx.Err() == nil; n++ {
 				l.one(ctx, c, client, method, path, n)
-				_ = spawn.Sleep(ctx, 2*time.Millisecond)
+				_ = spawn.Sleep(ctx, steadyPause)
 			}
 		})
 	}

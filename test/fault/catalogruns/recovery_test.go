@@ -8,7 +8,7 @@ import (
 // The bounds here are generous: figures against the targets stand in docs/reliability.md.
 
 func TestFailover(t *testing.T) {
-	report, err := RunFailover(t.Context(), lab, 4)
+	report, err := RunFailover(t.Context(), lab, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,7 +20,7 @@ func TestFailover(t *testing.T) {
 }
 
 func TestTransfer(t *testing.T) {
-	report, err := RunTransfer(t.Context(), lab, 3)
+	report, err := RunTransfer(t.Context(), lab, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

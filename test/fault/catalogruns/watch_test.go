@@ -12,7 +12,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	faults := []faultrun.FaultKind{faultrun.FaultKill, faultrun.FaultTransfer, faultrun.FaultFreeze,
 		faultrun.FaultPartition, faultrun.FaultKillAll}
-	report, err := RunWatch(t.Context(), lab, Watch{Duration: 12 * time.Second, Faults: faults}, 1)
+	report, err := RunWatch(t.Context(), lab, Watch{Duration: 12 * time.Second, Faults: faults, Watchers: 2}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { os.Exit(faultrun.Main(m, &lab)) }
 
 // TestCrash: after kills of one server or of all, exactly what was acknowledged runs, and nothing moved.
 func TestCrash(t *testing.T) {
-	r, err := RunCrash(t.Context(), lab, Crash{Servers: 3, Nodes: 10, Cycles: 3, Load: 500 * time.Millisecond}, 1)
+	r, err := RunCrash(t.Context(), lab, Crash{Servers: 3, Nodes: 10, Cycles: 2, Load: 500 * time.Millisecond}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,10 +2,10 @@ package meshruns
 
 import "testing"
 
-// TestRefusals is B10: a thousand proxies refuse one listener.
+// TestRefusals is B10: three hundred proxies refuse one listener.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	report, err := RunRefusals(t.Context(), lab, 1000)
+	report, err := RunRefusals(t.Context(), lab, 300)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -16,7 +16,7 @@ func TestRefusals(t *testing.T) {
 // cut.
 func TestSlowStreams(t *testing.T) {
 	t.Parallel()
-	report, err := RunSlowStreams(t.Context(), lab, 200, 2, 20)
+	report, err := RunSlowStreams(t.Context(), lab, 100, 1, 20)
 	if err != nil {
 		t.Fatal(err)
 	}

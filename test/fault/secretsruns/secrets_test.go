@@ -16,12 +16,12 @@ import (
 func TestSecretsCrash(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Secrets{
-		"one":                      {Servers: 1, Cycles: 5},
-		"three":                    {Servers: 3, Cycles: 3},
-		"three, stopped":           {Servers: 3, Cycles: 2, Freeze: true},
-		"file":                     {Storage: "file", Servers: 1, Cycles: 5},
-		"PostgreSQL":               {Storage: "postgresql", Servers: 1, Cycles: 3},
-		"PostgreSQL, two, stopped": {Storage: "postgresql", Servers: 2, Cycles: 2, Freeze: true},
+		"one":                      {Servers: 1, Cycles: 3},
+		"three":                    {Servers: 3, Cycles: 2},
+		"three, stopped":           {Servers: 3, Cycles: 1, Freeze: true},
+		"file":                     {Storage: "file", Servers: 1, Cycles: 3},
+		"PostgreSQL":               {Storage: "postgresql", Servers: 1, Cycles: 2},
+		"PostgreSQL, two, stopped": {Storage: "postgresql", Servers: 2, Cycles: 1, Freeze: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := pgtest.Bin(); err != nil && cfg.Storage == "postgresql" {
@@ -45,7 +45,7 @@ func TestSecretsCrash(t *testing.T) {
 func TestSecretsOutage(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Outage{
-		"gone": {Servers: 1, For: 5 * time.Second},
+		"gone": {Servers: 1, For: 3 * time.Second},
 		"hung": {Servers: 1, Hung: true, For: 12 * time.Second},
 		// Servers that start meanwhile come up, and find their storage when it is back.
 		"gone, two started without": {Servers: 2, Restart: true, For: time.Second},
