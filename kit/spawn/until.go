@@ -16,8 +16,8 @@ func Hopeless(err error) error { return hopeless{err} }
 // A question that takes long must not take the CPU that its answer waits for: the rest after it is so many times what
 // it took, up to the longest.
 const (
-	rest        = 4
-	longestRest = 200 * time.Millisecond
+	rest        = 2
+	longestRest = 100 * time.Millisecond
 )
 
 // Until asks cond every few milliseconds, less often what takes long to ask, until it returns nil, ctx ends, or limit

@@ -15,7 +15,7 @@ func TestBytesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	lab := &faultrun.Lab{Binary: bin, Dir: dir}
-	report, err := Run(t.Context(), lab, Config{Clients: 48, Budget: 256 << 20, Rounds: 1, Lasts: 6 * time.Second})
+	report, err := Run(t.Context(), lab, Config{Clients: 48, Budget: 256 << 20, Rounds: 1, Lasts: 15 * time.Second})
 	t.Logf("%d to %d MiB, %d writes beside", report.RSSBefore>>20, report.RSSMost>>20, len(report.Beside))
 	t.Log(report.Ports)
 	if err != nil {
