@@ -1,5 +1,5 @@
-// Package cmdline reads the command lines of documentation, for tests that compare pages with the program. Its functions
-// are pure.
+// Package cmdline reads the command lines of documentation, for tests that compare pages with the program. Its
+// functions are pure.
 package cmdline
 
 import (

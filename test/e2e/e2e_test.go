@@ -1,8 +1,8 @@
 // Package e2e runs the real binary as people do: each testdata/*.txtar is a script
 // of commands and what they must print.
 //
-// The binary is built once per run, or is the one that CORBEL_BIN names. A script gets an empty folder, HOME in it, free
-// ports in HTTP_PORT, DNS_PORT, RPC_PORT, GOSSIP_PORT and WAN_PORT (and the same with _2, _3
+// The binary is built once per run, or is the one that CORBEL_BIN names. A script gets an empty folder, HOME in it,
+// free ports in HTTP_PORT, DNS_PORT, RPC_PORT, GOSSIP_PORT and WAN_PORT (and the same with _2, _3
 // and _4), CORBEL_HTTP_ADDR and DNS for the first of them, and no other CORBEL_ or CONSUL_ variable.
 // What a script leaves running is ended with it.
 package e2e
