@@ -353,7 +353,8 @@ func TestByKeyboard(t *testing.T) {
 	s.well()
 }
 
-// TestServerAway: a server that goes is said to be away, with how old the page is; when it is back, the page goes on.
+// TestServerAway: a server that goes is said to be away, with how old the page is; when it is back, the page goes on,
+// and what did not change meanwhile is no longer called old. A second tab shows what the first has followed for long.
 func TestServerAway(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -361,16 +362,36 @@ func TestServerAway(t *testing.T) {
 	s.run(chromedp.Focus("input[name=token]"))
 	s.keys("right" + kb.Enter)
 	s.see(".planes", "3 servers")
+	s.away(func() {})
+	polltest.Until(t, func() bool {
+		age, err := evaluate[string](s, "document.querySelector('.age').textContent")
+		return err == nil && strings.HasPrefix(age, "as of")
+	}, "what did not change to be live again")
+	s.away(func() {
+		s.mu.Lock()
+		s.words = "3 servers again"
+		s.mu.Unlock()
+		s.overview.change()
+	})
+	s.see(".planes", "3 servers again")
+
+	first := s.ctx
+	ctx, end := chromedp.NewContext(first)
+	defer end()
+	s.ctx = ctx
+	s.run(chromedp.Navigate(s.also + "/ui"))
+	s.see(".planes", "3 servers again")
+}
+
+// away ends the server until the page says so, does something, and starts it again.
+func (s *stage) away(meanwhile func()) {
+	s.t.Helper()
 	_ = s.server.Close()
 	s.see(".age", "stale: as of")
-	s.mu.Lock()
-	s.words = "3 servers again"
-	s.mu.Unlock()
-	s.overview.change()
+	meanwhile()
 	l, err := net.Listen("tcp", s.addr)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	s.start(l)
-	s.see(".planes", "3 servers again")
 }

@@ -25,7 +25,7 @@ const watching = `(() => {
 	}).observe(document.querySelector('.space'), {subtree: true, childList: true, characterData: true, attributes: true})
 	new MutationObserver(() => { if (document.querySelector('.age.stale')) seen.stale++ }).observe(document.body,
 		{subtree: true, childList: true, characterData: true, attributes: true})
-	window.feed = new BroadcastChannel('corbel-live')
+	window.feed = new BroadcastChannel('corbel-live-2')
 	window.feed.onmessage = e => {
 		if (e.data.line?.value?.rows) { seen.lines++; seen.topic = e.data.line.topic; window.newest = e.data.line.value }
 	}

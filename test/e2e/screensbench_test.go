@@ -98,7 +98,7 @@ const measuring = `(() => {
 	const m = window.m = {frames: [], repaints: 0, lines: 0, end: false}
 	new MutationObserver(() => m.repaints++).observe(document.querySelector('.space'),
 		{subtree: true, childList: true, characterData: true, attributes: true})
-	const feed = new BroadcastChannel('corbel-live')
+	const feed = new BroadcastChannel('corbel-live-2')
 	feed.onmessage = e => { if (e.data.line) m.lines++ }
 	const body = document.querySelector('.body')
 	let last = 0, jump = 0

@@ -1,10 +1,14 @@
 // Command uibuild bundles the web UI with Go alone.
 //
 //	uibuild [-check] DIR
+//	uibuild -script FILE DIR
 //
 // DIR is the folder `ui` of the product. It checks the hashes of DIR/vendor, bundles DIR/src and writes DIR/dist: the
 // page, and its scripts and styles under names that carry a hash of their content, each beside its gzip and Brotli
 // forms. With -check it writes nothing and fails when DIR/dist is not what DIR/src gives.
+//
+// With -script it writes the bundle of one file of DIR to the standard output, as a script whose exports are the global
+// "script", for engines that know no later language than that of 2017: the tests of ui run parts of src so.
 //
 // The result does not depend on the machine: esbuild and both compressors are libraries of locked versions.
 package main
@@ -34,12 +38,19 @@ const firstLoad = 90 << 10
 
 func main() {
 	check := flag.Bool("check", false, "fail when dist is not what src gives; write nothing")
+	file := flag.String("script", "", "write the bundle of this `FILE` of DIR to the standard output, and nothing else")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: uibuild [-check] DIR")
+		fmt.Fprintln(os.Stderr, "usage: uibuild [-check | -script FILE] DIR")
 		os.Exit(2)
 	}
-	if err := run(flag.Arg(0), *check); err != nil {
+	err := error(nil)
+	if *file != "" {
+		err = script(flag.Arg(0), *file)
+	} else {
+		err = run(flag.Arg(0), *check)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "uibuild:", err)
 		os.Exit(1)
 	}
@@ -69,6 +80,22 @@ func run(dir string, check bool) error {
 		}
 	}
 	return nil
+}
+
+// script writes the bundle of one file of dir to the standard output.
+func script(dir, file string) error {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	result := api.Build(api.BuildOptions{AbsWorkingDir: abs, EntryPoints: []string{file}, Bundle: true,
+		Format: api.FormatIIFE, GlobalName: "script", Target: api.ES2017, Charset: api.CharsetUTF8,
+		LogLevel: api.LogLevelSilent})
+	if len(result.Errors) > 0 {
+		return errors.New(strings.Join(api.FormatMessages(result.Errors, api.FormatMessagesOptions{}), ""))
+	}
+	_, err = os.Stdout.Write(result.OutputFiles[0].Contents)
+	return err
 }
 
 // verify compares the vendored files with their list: none may differ, be missing or be there besides.

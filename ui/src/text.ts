@@ -373,6 +373,7 @@ export const text = {
   loginPassword: "Password",
   silent: "the server says nothing; trying again",
   nowhere: "There is no such page.",
+  crowded: "too many pages are open in this browser: close some",
   lost: "the connection ended; trying again",
   heat: "How long changes took, since this page was opened",
   heatWords: (n: string) => `${n} changes: time to the right, how long they took upwards`,
