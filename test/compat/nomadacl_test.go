@@ -202,9 +202,20 @@ func TestNomadACLObjects(t *testing.T) {
 		made.Config.SigningAlgs[0] != "ES256" {
 		t.Errorf("%+v %+v", made, made.Config)
 	}
-	_, _, err = admin.ACLAuthMethods().Create(&nomad.ACLAuthMethod{Name: "oidc", Type: "OIDC", TokenLocality: "local",
-		MaxTokenTTL: time.Hour, Config: &nomad.ACLAuthMethodConfig{}}, nil)
-	wantError(t, err, "needs a login in a browser")
+	browser := &nomad.ACLAuthMethod{Name: "oidc", Type: "OIDC", TokenLocality: "local", MaxTokenTTL: time.Hour,
+		Config: &nomad.ACLAuthMethodConfig{OIDCDiscoveryURL: "https://127.0.0.1:1", OIDCClientID: "corbel"}}
+	_, _, err = admin.ACLAuthMethods().Create(browser, nil)
+	wantError(t, err, "OIDCClientID and OIDCClientSecret must be set")
+	browser.Config.OIDCClientSecret = "s"
+	browser.Config.AllowedRedirectURIs = []string{"http://localhost:4649/oidc/callback"}
+	made, _, err = admin.ACLAuthMethods().Create(browser, nil)
+	must(t, err)
+	if made.Type != "OIDC" || made.Config.OIDCClientID != "corbel" {
+		t.Errorf("%+v %+v", made, made.Config)
+	}
+	_, _, err = as("").ACLAuth().GetAuthURL(&nomad.ACLOIDCAuthURLRequest{AuthMethodName: "oidc", ClientNonce: "n",
+		RedirectURI: "http://elsewhere/oidc/callback"}, nil)
+	wantError(t, err, "edirect")
 	rule, _, err := admin.ACLBindingRules().Create(&nomad.ACLBindingRule{AuthMethod: "jwt", BindType: "management",
 		Selector: `value.team == "ops"`}, nil)
 	must(t, err)

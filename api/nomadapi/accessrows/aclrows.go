@@ -58,8 +58,8 @@ func Rows() []nomadrows.Row {
 	add(write, "binding-rule/:id", setRule)
 	add("DELETE", "binding-rule/:id", deleteRule)
 	add(write, "login", login)
-	add(write, "oidc/auth-url", noBrowser)
-	add(write, "oidc/complete-auth", noBrowser)
+	add(write, "oidc/auth-url", browserURL)
+	add(write, "oidc/complete-auth", browserBack)
 	return append(list, nomadrows.Row{Methods: "GET PUT POST DELETE", Path: "/v1/acl/*rest", Own: true,
 		Handle: on(func(*request) error { return nomadrows.NotFound("") })})
 }

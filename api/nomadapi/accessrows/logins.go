@@ -32,20 +32,26 @@ type wireMethod struct {
 	ModifyIndex     uint64
 }
 
-// typeJWT is the one type of methods that this API makes; the catalog's others are shown under their own names.
-const typeJWT = "JWT"
+// The types of methods that this API makes; the catalog's others are shown under their own names.
+const (
+	typeJWT  = "JWT"
+	typeOIDC = "OIDC"
+)
 
 // defaultNameFormat is stock's: the names of tokens are not made by formats here.
 const defaultNameFormat = "${auth_method_type}-${auth_method_name}"
 
 // configNames are the keys of a method's configuration here that the catalog calls otherwise.
-var configNames = map[string]string{"SigningAlgs": "JWTSupportedAlgs", "DiscoveryCaPem": "OIDCDiscoveryCACert"}
+var configNames = map[string]string{"SigningAlgs": "JWTSupportedAlgs", "DiscoveryCaPem": "OIDCDiscoveryCACert",
+	"OIDCEnablePKCE": "OIDCClientUsePKCE"}
 
 func (m *storedMethod) show(whole bool) *wireMethod {
 	out := &wireMethod{Name: m.Name, Type: m.Type, TokenLocality: m.TokenLocality, TokenNameFormat: defaultNameFormat,
 		MaxTokenTTL: m.MaxTokenTTL, CreateIndex: m.CreateIndex, ModifyIndex: m.ModifyIndex}
-	if m.Type == "jwt" {
-		out.Type = typeJWT
+	for _, known := range []string{typeJWT, typeOIDC} {
+		if strings.EqualFold(m.Type, known) {
+			out.Type = known
+		}
 	}
 	if !whole {
 		return out
@@ -68,21 +74,22 @@ func (m *storedMethod) show(whole bool) *wireMethod {
 // catalog is the method as the catalog is sent it.
 func (m *wireMethod) catalog() (*storedMethod, error) {
 	switch {
-	case strings.EqualFold(m.Type, "oidc"):
-		return nil, nomadrows.BadRequest("Type OIDC needs a login in a browser, which is not supported: use JWT with " +
-			"OIDCDiscoveryURL")
-	case !strings.EqualFold(m.Type, typeJWT):
-		return nil, nomadrows.BadRequest("invalid token type: Type must be JWT")
+	case !strings.EqualFold(m.Type, typeJWT) && !strings.EqualFold(m.Type, typeOIDC):
+		return nil, nomadrows.BadRequest("invalid token type %q: Type must be JWT or OIDC", m.Type)
 	case m.Default:
 		return nil, nomadrows.BadRequest("Default: a login names its method here")
 	case m.TokenNameFormat != "" && m.TokenNameFormat != defaultNameFormat:
 		return nil, nomadrows.BadRequest("TokenNameFormat: names of tokens have no format here: leave it out")
 	}
-	out := &storedMethod{Name: m.Name, Type: "jwt", TokenLocality: m.TokenLocality, MaxTokenTTL: m.MaxTokenTTL,
-		Config: map[string]any{}}
+	out := &storedMethod{Name: m.Name, Type: strings.ToLower(m.Type), TokenLocality: m.TokenLocality,
+		MaxTokenTTL: m.MaxTokenTTL, Config: map[string]any{}}
 	for name, v := range m.Config {
-		if empty(v) || name == "VerboseLogging" {
+		switch {
+		case empty(v) || name == "VerboseLogging": // also OIDCEnablePKCE: a provider gets PKCE's challenge anyhow
 			continue
+		case name == "OIDCDisableUserInfo":
+			return nil, nomadrows.BadRequest("Config: OIDCDisableUserInfo: the provider's user info is always asked: leave " +
+				"it out")
 		}
 		if there, ok := configNames[name]; ok {
 			name = there
@@ -303,8 +310,4 @@ func login(q *request) error {
 	_, err = ask(q, http.MethodPost, "login", nil, struct{ AuthMethod, BearerToken string }{in.AuthMethodName,
 		in.LoginToken}, &made)
 	return replied(q, &made, err)
-}
-
-func noBrowser(*request) error {
-	return nomadrows.BadRequest("logins in a browser (OIDC) are not supported: log in with a JWT at /v1/acl/login")
 }

@@ -32,8 +32,9 @@ func TestCommands(t *testing.T) {
 		of("rules", ACL, map[string]string{
 			"GET /v1/acl/binding-rules": `[{"ID":"b1","AuthMethod":"ci","BindType":"management"}]`},
 			"binding-rule list", "b1  <none>       ci           management  <none>", ""),
-		of("a login without a token", Login, nil, "--method ci", "", "needs -method and -login-token"),
-		of("a login in a browser", Login, nil, "--type OIDC --method ci", "", "needs a browser"),
+		of("a login without a token", Login, nil, "--type JWT --method ci", "", "needs -login-token"),
+		of("a login in a browser", Login, nil, "--type OIDC --method ci --oidc-callback-addr x", "",
+			"must be host:port"),
 		of("a login", Login, map[string]string{"PUT /v1/acl/login": token}, "--method ci --login-token x",
 			"Secret ID    = s1",
 			""),

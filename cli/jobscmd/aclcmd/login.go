@@ -1,10 +1,14 @@
 package aclcmd
 
 import (
+	"crypto/rand"
 	"encoding/json"
+	"fmt"
+	"net"
 	"net/url"
 	"strings"
 
+	"corbel.dev/corbel/cli/browserlogin"
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/jobscmd"
 	"corbel.dev/corbel/cli/jobscmd/jobview"
@@ -52,7 +56,7 @@ func methodWrite(e *command.Env, update bool) *cobra.Command {
 		if !update {
 			name = f.String("name", "", "its name")
 		}
-		kind := f.String("type", "", "JWT")
+		kind := f.String("type", "", "JWT or OIDC")
 		locality := f.String("token-locality", "", "local or global: where its tokens hold")
 		ttl := f.String("max-token-ttl", "", "how long its tokens live, as 1h")
 		config := f.String("config", "", "its configuration as JSON, @FILE to read it from a file, - from stdin")
@@ -148,15 +152,21 @@ func ruleWrite(e *command.Env, update bool) *cobra.Command {
 func Login(e *command.Env, cmd *cobra.Command) {
 	f := cmd.Flags()
 	name := f.String("method", "", "the auth method")
-	kind := f.String("type", "JWT", "JWT: the one type that there is")
+	kind := f.String("type", "", "JWT or OIDC; default is JWT with -login-token, else OIDC")
 	jwt := f.String("login-token", "", "the JWT; - reads it from stdin, @FILE from a file")
+	back := f.String("oidc-callback-addr", "localhost:4649", "where the browser comes back to: an address of this machine")
+	noBrowser := f.Bool("no-browser", false, "print the provider's address, open no browser")
 	built := jobscmd.Leaf(e, "login", cmd.Short, 0, 0, func(*cobra.Command) run {
 		return func(c *jobscmd.Call, _ []string) error {
 			switch {
-			case !strings.EqualFold(*kind, "jwt"):
-				return command.Usagef("-type=%s needs a browser, which is not supported: use JWT", *kind)
-			case *name == "" || *jwt == "":
-				return command.Usagef("login needs -method and -login-token")
+			case *kind != "" && !strings.EqualFold(*kind, "jwt") && !strings.EqualFold(*kind, "oidc"):
+				return command.Usagef("-type=%s is not known: use JWT or OIDC", *kind)
+			case *name == "":
+				return command.Usagef("login needs -method")
+			case strings.EqualFold(*kind, "oidc") || *kind == "" && *jwt == "":
+				return browse(c, *name, *back, !*noBrowser)
+			case *jwt == "":
+				return command.Usagef("login with a JWT needs -login-token")
 			}
 			text := *jwt
 			if file, ok := strings.CutPrefix(text, "@"); ok || text == "-" {
@@ -171,4 +181,29 @@ func Login(e *command.Env, cmd *cobra.Command) {
 		}
 	})
 	jobscmd.Replace(cmd, built)
+}
+
+// browse logs a person in at an OIDC provider, whose pages the browser comes back from to address.
+func browse(c *jobscmd.Call, method, address string, open bool) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return command.Usagef("-oidc-callback-addr %q must be host:port", address)
+	}
+	place, err := browserlogin.Listen(c.Ctx(), address)
+	if err != nil {
+		return fmt.Errorf("%w: name another address with -oidc-callback-addr", err)
+	}
+	defer place.Close()
+	redirect, nonce := "http://"+net.JoinHostPort(host, place.Port())+browserlogin.Path, rand.Text()
+	var begun struct{ AuthURL string }
+	if err := c.Client.Put(c.Ctx(), "acl/oidc/auth-url", nil, map[string]string{"AuthMethodName": method,
+		"RedirectURI": redirect, "ClientNonce": nonce}, &begun); err != nil {
+		return err
+	}
+	back, err := place.Go(c.Ctx(), c.Err, begun.AuthURL, open)
+	if err != nil {
+		return err
+	}
+	return write(c, "acl/oidc/complete-auth", map[string]string{"AuthMethodName": method, "ClientNonce": nonce,
+		"State": back.State, "Code": back.Code, "RedirectURI": redirect}, showToken)
 }
