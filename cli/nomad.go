@@ -34,10 +34,11 @@ var nomadLine = commandLine{
 		{"node", "Manage nodes and node pools", groupCluster, jobscmd.Node},
 		{"namespace", "Manage namespaces", groupCluster, operatecmd.Namespace},
 		{"acl", "Manage tokens, policies, roles and logins", groupCluster, aclcmd.ACL},
-		{"login", "Log in with a JWT, and print the token", groupCluster, aclcmd.Login},
+		{"login", "Log in with a JWT or a browser, and print the token", groupCluster, aclcmd.Login},
 		{"operator", "Manage the servers", groupCluster, operatecmd.Operator},
 		{"server", "List the servers", groupCluster, operatecmd.Server},
 		{"system", "Sweep what is over", groupCluster, operatecmd.System},
+		{"monitor", "Follow the log of an agent or server", groupCluster, jobscmd.Monitor},
 		{"version", "Show the version", groupTools, VaultVersion},
 	},
 }

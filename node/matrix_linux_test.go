@@ -58,7 +58,7 @@ var methodsFor = map[wire.Roles][]string{
 		usageparts.MethodRead, usageparts.MethodAnew, usageparts.MethodWhole,
 		copies.MethodReset, copies.MethodCopy, copies.MethodWhole, copies.MethodForget, copies.MethodRelease,
 		copies.MethodGive,
-		"jobs.propose", "jobs.http",
+		"jobs.propose", "jobs.http", "jobs.monitor",
 	},
 	// The pool between datacenters is theirs together.
 	wire.AllServers: {wan.MethodKeys},

@@ -3,13 +3,16 @@ package nomadapi
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -271,6 +274,10 @@ func (p *plane) Ask(_ context.Context, _ jobs.ID, method string, in, out any) er
 	if ok && call.Path == "/missing" {
 		return errkind.New(errkind.NotFound, "stat /missing: no such file or directory")
 	}
+	if meta, ok := in.(nomadrows.MetaCall); ok {
+		text, err := json.Marshal(map[string]any{"asked": meta})
+		return errors.Join(err, json.Unmarshal(text, out))
+	}
 	if out != nil {
 		return json.Unmarshal([]byte(p.frames), out)
 	}
@@ -307,10 +314,17 @@ func (p *plane) Forward(http.ResponseWriter, *http.Request, bool) bool { return 
 func (p *plane) Leader() string                                        { return "127.0.0.1:4647" }
 func (p *plane) Servers() []nomadrows.Server {
 	return []nomadrows.Server{{Name: "a", Address: "127.0.0.1:4647", ID: "a", Status: "alive", Leader: true, Voter: true,
+		Region: "global", Datacenter: "dc1"}, {Name: "b", Address: "127.0.0.1:4648", ID: "b-id", Status: "failed",
 		Region: "global", Datacenter: "dc1"}}
 }
 func (p *plane) Self() nomadrows.Self {
 	return nomadrows.Self{Name: "a", Region: "global", Datacenter: "dc1", Version: "1.6.5", Server: true}
+}
+
+// Monitor has a line of a server.
+func (p *plane) Monitor(_ context.Context, s nomadrows.Server, call nomadrows.MonitorCall) (io.ReadCloser, error) {
+	line := base64.StdEncoding.EncodeToString([]byte("log of " + s.Name + " " + call.Level.String()))
+	return io.NopCloser(strings.NewReader(`{"Data":"` + line + `"}`)), nil
 }
 
 func (p *plane) Open(_ context.Context, v nomadrows.View, namespace, path string) (*nomadrows.Variable, error) {

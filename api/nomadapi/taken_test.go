@@ -55,10 +55,11 @@ func (t *takable) Allows(token, _ string, _ nomadrows.Capability) (bool, error) 
 func TestTakenRightsEndAnswers(t *testing.T) {
 	header := http.Header{"X-Nomad-Token": {"ops"}}
 	for name, path := range map[string]string{
-		"logs":    "/v1/client/fs/logs/" + allocID + "?task=main&type=stdout&follow=true",
-		"events":  "/v1/event/stream?namespace=default&topic=Job",
-		"monitor": "/v1/agent/monitor",
-		"exec":    "/v1/client/allocation/" + allocID + "/exec?task=main&command=%5B%22sh%22%5D",
+		"logs":              "/v1/client/fs/logs/" + allocID + "?task=main&type=stdout&follow=true",
+		"events":            "/v1/event/stream?namespace=default&topic=Job",
+		"monitor":           "/v1/agent/monitor",
+		"monitor of a node": "/v1/agent/monitor?node_id=" + nodeID,
+		"exec":              "/v1/client/allocation/" + allocID + "/exec?task=main&command=%5B%22sh%22%5D",
 		"exec, the token in its first message": "/v1/client/allocation/" + allocID +
 			"/exec?task=main&command=%5B%22sh%22%5D&ws_handshake=true",
 	} {

@@ -48,6 +48,17 @@ func TestCommands(t *testing.T) {
 		of("odd id", Alloc, map[string]string{"GET /v1/allocations": `[{"ID":"ab1"},{"ID":"ac2"}]`,
 			"PUT /v1/allocation/ab1/stop": `{"EvalID":"e1"}`}, "stop --detach ab1", "Evaluation ID: e1", ""),
 		of("drain of nothing", Node, nil, "drain x", "", "one of -enable and -disable"),
+		of("metadata", Node, map[string]string{"GET /v1/nodes": `[{"ID":"ab1","Name":"n1"}]`,
+			"GET /v1/client/metadata": `{"Meta":{"a":"b"},"Dynamic":{"a":"b","rack":null},"Static":{"rack":"r"}}`},
+			"meta read --node-id n1",
+			"Dynamic Meta\na    = b\nrack = <unset>\n\nStatic Meta\nrack = r", ""),
+		of("metadata that changes", Node, map[string]string{"PUT /v1/client/metadata": `{"Dynamic":{"a":"b"}}`},
+			"meta apply --unset rack a=b", "1 names", ""),
+		of("metadata of nothing", Node, nil, "meta apply", "", "name=value or -unset is missing"),
+		of("metadata without a value", Node, nil, "meta apply a", "", "must be name=value"),
+		of("an agent's log", Monitor, map[string]string{"GET /v1/agent/monitor": `{"Data":"aGk="}`},
+			"--server-id leader", "hi", ""),
+		of("two logs", Monitor, nil, "--server-id a --node-id b", "", "one of -node-id and -server-id"),
 		of("too many arguments", Job, nil, "inspect a b", "", "takes one argument, not 2"),
 	})
 }

@@ -17,7 +17,7 @@ import (
 
 // Node builds `nomad node` and `corbel jobs nodes`.
 func Node(e *command.Env, cmd *cobra.Command) {
-	command.Group(cmd, nodeStatus(e), nodeDrain(e), nodeEligibility(e),
+	command.Group(cmd, nodeStatus(e), nodeDrain(e), nodeEligibility(e), nodeMeta(e),
 		command.Named("pool", "Manage node pools", poolCommands(e)...))
 }
 

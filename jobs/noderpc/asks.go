@@ -70,6 +70,19 @@ type TaskAsk struct {
 	All bool
 }
 
+// MonitorAsk follows the log of a process.
+type MonitorAsk struct {
+	Level int  // slog's: lines of it and above
+	JSON  bool // lines are objects
+}
+
+// MetaAsk asks for the node's metadata, with Change after a change.
+type MetaAsk struct {
+	Change bool
+	Unset  []string
+	Set    map[string]string // wins over Unset
+}
+
 func (m *LogAsk) pass(c *pack.Coder) {
 	passID(c, &m.Alloc)
 	passText(c, &m.Task)
@@ -118,4 +131,18 @@ func (m *TaskAsk) pass(c *pack.Coder) {
 	passID(c, &m.Alloc)
 	passText(c, &m.Task, &m.Signal)
 	c.Bool(&m.All)
+}
+
+func (m *MetaAsk) pass(c *pack.Coder) {
+	c.Bool(&m.Change)
+	c.Strings(&m.Unset)
+	if len(m.Unset) > MaxAttributes {
+		c.Fail(pack.ErrTooMany)
+	}
+	passTexts(c, &m.Set)
+}
+
+func (m *MonitorAsk) pass(c *pack.Coder) {
+	pack.Signed(c, &m.Level)
+	c.Bool(&m.JSON)
 }

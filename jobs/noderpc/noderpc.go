@@ -26,6 +26,8 @@
 //	  jobs.alloc.stats       call    TaskAsk -> JSON            the contract's AllocResourceUsage
 //	  jobs.alloc.checks      call    TaskAsk -> JSON            the contract's AllocCheckStatuses
 //	  jobs.host.stats        call    nothing -> JSON            the contract's HostStats
+//	  jobs.host.monitor      stream  MonitorAsk -> Chunk ...    the log of the agent, from now on
+//	  jobs.host.meta         call    MetaAsk -> JSON            the contract's NodeMetaResponse; changes are durable
 //
 // Rules:
 //   - A message is one pack record: fields are only added at its end. What is JSON inside is said at the field.
@@ -74,6 +76,8 @@ const (
 	MethodStats     = "jobs.alloc.stats"
 	MethodChecks    = "jobs.alloc.checks"
 	MethodHostStats = "jobs.host.stats"
+	MethodMeta      = "jobs.host.meta"
+	MethodMonitor   = "jobs.host.monitor"
 )
 
 // Bounds.

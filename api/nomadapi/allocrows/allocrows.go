@@ -32,6 +32,8 @@ func Rows() []nomadrows.Row {
 		{Methods: "GET PUT POST", Path: "/v1/client/allocation/:alloc/gc", Right: any, Handle: collect},
 		{Methods: "GET", Path: "/v1/client/allocation/:alloc/exec", Right: any, Stream: true, Handle: exec},
 		{Methods: "GET", Path: "/v1/client/stats", Right: nomadrows.NodeRead, Handle: hostStats},
+		{Methods: "GET", Path: "/v1/client/metadata", Right: nomadrows.NodeRead, Own: true, Handle: meta},
+		{Methods: "PUT POST", Path: "/v1/client/metadata", Right: nomadrows.NodeWrite, Own: true, Handle: setMeta},
 		{Methods: "GET PUT POST", Path: "/v1/client/gc", Right: nomadrows.NodeWrite, Handle: collectAll},
 		{Methods: "GET", Path: "/v1/client/fs/ls/:alloc", Right: any, Stream: true, Handle: ls},
 		{Methods: "GET", Path: "/v1/client/fs/stat/:alloc", Right: any, Stream: true, Handle: stat},
@@ -262,7 +264,10 @@ func collect(q *request) error {
 
 // node is the node of a call that names one, or that of this process.
 func node(q *request) (jobs.ID, error) {
-	text := q.Query.Value("node_id")
+	return named(q, q.Query.Value("node_id"))
+}
+
+func named(q *request, text string) (jobs.ID, error) {
 	if text == "" {
 		if id := q.Cluster.Self().Node; !id.IsZero() {
 			return id, nil

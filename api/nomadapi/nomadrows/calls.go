@@ -1,6 +1,9 @@
 package nomadrows
 
-import "time"
+import (
+	"log/slog"
+	"time"
+)
 
 // The methods of nodes' agents, with what goes in and comes out as JSON.
 const (
@@ -16,6 +19,8 @@ const (
 	CallChecks = "alloc.checks"
 	// CallHostStats takes an empty object; the answer is passed on (HostStats).
 	CallHostStats = "node.stats"
+	// CallMeta takes a MetaCall; the answer is passed on (NodeMetaResponse).
+	CallMeta = "node.meta"
 	// CallList takes a FileCall; the answer is []FileInfo.
 	CallList = "fs.ls"
 	// CallStat takes a FileCall; the answer is FileInfo.
@@ -24,6 +29,8 @@ const (
 	ReadFile = "fs.read"
 	// ReadLogFrames takes a LogCall; the stream is Frames.
 	ReadLogFrames = "fs.logs"
+	// ReadMonitor takes a MonitorCall; the stream is Frames: the log of the node's agent, from now on.
+	ReadMonitor = "node.monitor"
 	// TalkExec takes an ExecCall; the streams are ExecInput and ExecOutput.
 	TalkExec = "alloc.exec"
 )
@@ -32,6 +39,19 @@ const (
 type TaskCall struct {
 	AllocID, Task, Signal string
 	AllTasks              bool
+}
+
+// MonitorCall follows the log of another process.
+type MonitorCall struct {
+	Level slog.Level // lines of it and above
+	JSON  bool       // lines are objects
+}
+
+// MetaCall asks a node for its metadata, with Change after a change.
+type MetaCall struct {
+	Change bool
+	Set    map[string]string
+	Unset  []string
 }
 
 // FileCall names a file below an allocation's folder. A path that leads out of it is Denied.

@@ -233,5 +233,5 @@ func Own(e *command.Env, cmd *cobra.Command) {
 	jobscmd.Node(e, nodes)
 	servers := &cobra.Command{Use: "servers", Short: "List the servers"}
 	Server(e, servers)
-	cmd.AddCommand(nodes, servers, schedulerCommands(e), gcCommand(e))
+	cmd.AddCommand(nodes, servers, schedulerCommands(e), gcCommand(e), jobscmd.AgentLog(e, "agent-log"))
 }

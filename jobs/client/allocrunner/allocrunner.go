@@ -31,7 +31,7 @@ import (
 
 // Host is what allocations of a node share.
 type Host struct {
-	Node     *jobs.Node
+	Node     func() *jobs.Node // as it is now
 	Region   string
 	AllocDir string // "" makes no folders: for simulated nodes
 	StateDir string

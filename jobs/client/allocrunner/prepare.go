@@ -150,7 +150,7 @@ func (r *Runner) env(load *workload.Workload, given *jobwire.Task, made *driver.
 		dirs = inside.Inside(dirs)
 	}
 	return taskenv.New(&taskenv.Source{Alloc: load.ID.String(), Name: load.Name(), Index: load.Index,
-		Region: r.host.Region, Node: r.host.Node, Job: load.Job,
+		Region: r.host.Region, Node: r.host.Node(), Job: load.Job,
 		Group: load.Group, Task: given, Ports: made.Ports, Inside: ownNetwork{r}.inside(load),
 		Resources: made.Resources, Dirs: dirs, Extra: extra})
 }
@@ -173,9 +173,9 @@ func (r *Runner) known(name string) *driver.Task {
 }
 
 func (r *Runner) ports(load *workload.Workload) (list []driver.Port) {
-	networks := r.host.Node.Capacity.Networks
+	networks := r.host.Node().Capacity.Networks
 	for _, p := range load.Grant.Ports {
-		ip := r.host.Node.Attributes["unique.network.ip-address"]
+		ip := r.host.Node().Attributes["unique.network.ip-address"]
 		if p.Network >= 0 && p.Network < len(networks) && networks[p.Network].Address != "" {
 			ip = networks[p.Network].Address
 		}
@@ -185,7 +185,7 @@ func (r *Runner) ports(load *workload.Workload) (list []driver.Port) {
 }
 
 func (r *Runner) resources(load *workload.Workload, given *jobwire.Task) driver.Resources {
-	res := driver.Resources{TotalCPU: r.host.Node.Capacity.Total.CPU}
+	res := driver.Resources{TotalCPU: r.host.Node().Capacity.Total.CPU}
 	if g := given.Resources; g != nil {
 		res.CPU, res.MemoryMB = int64(jobwire.Get(g.CPU)), int64(jobwire.Get(g.MemoryMB))
 		res.MemoryMaxMB = int64(jobwire.Get(g.MemoryMaxMB))
@@ -195,8 +195,8 @@ func (r *Runner) resources(load *workload.Workload, given *jobwire.Task) driver.
 			res.Cores = c.Cores
 		}
 	}
-	if n := int64(len(res.Cores)); n > 0 && r.host.Node.Capacity.TotalCores > 0 {
-		res.CPU = n * res.TotalCPU / int64(r.host.Node.Capacity.TotalCores)
+	if n := int64(len(res.Cores)); n > 0 && r.host.Node().Capacity.TotalCores > 0 {
+		res.CPU = n * res.TotalCPU / int64(r.host.Node().Capacity.TotalCores)
 	}
 	return res
 }

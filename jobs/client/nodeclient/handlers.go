@@ -24,6 +24,7 @@ func (c *Client) Handlers() map[string]func(ctx context.Context, req []byte) ([]
 		noderpc.MethodList: a.list, noderpc.MethodStat: a.stat, noderpc.MethodInput: a.input,
 		noderpc.MethodRestart: a.restart, noderpc.MethodSignal: a.signal, noderpc.MethodCollect: a.collect,
 		noderpc.MethodStats: a.stats, noderpc.MethodHostStats: a.hostStats, noderpc.MethodChecks: a.checks,
+		noderpc.MethodMeta: a.meta,
 	}
 }
 

@@ -92,7 +92,7 @@ func (g *hostGauges) given() {
 			states["pending"]++
 		}
 	}
-	left := g.c.host.Node.Capacity.Total.Minus(g.c.host.Node.Capacity.Reserved).Minus(used)
+	left := g.c.node.Load().Capacity.Total.Minus(g.c.node.Load().Capacity.Reserved).Minus(used)
 	for name, v := range map[string]jobs.Vector{"allocated": used, "unallocated": left} {
 		g.set(name+".cpu", float64(v.CPU))
 		g.set(name+".memory", float64(v.MemoryMB))

@@ -36,8 +36,9 @@ func (c *Client) look(ctx context.Context) *jobs.Node {
 	}
 	host := fingerprint.Read("/", &opts)
 	n := &jobs.Node{ID: id.ID, Name: id.Name, Datacenter: id.Datacenter, Class: id.Class, Pool: id.Pool,
-		Attributes: host.Attributes, Meta: id.Meta, Capacity: host.Capacity, Drivers: map[string]jobs.Driver{},
-		HostVolumes: map[string]jobs.HostVolume{}, Duty: jobs.Duty{MaxAllocs: id.MaxAllocs}}
+		Attributes: host.Attributes, Meta: merge(id.Meta, c.dynamic), Capacity: host.Capacity,
+		Drivers: map[string]jobs.Driver{}, HostVolumes: map[string]jobs.HostVolume{},
+		Duty: jobs.Duty{MaxAllocs: id.MaxAllocs}}
 	n.Capacity.Networks = append(n.Capacity.Networks, id.AdvertisedHostNetworks...)
 	for name, v := range c.cfg.Volumes {
 		n.HostVolumes[name] = jobs.HostVolume{ReadOnly: v.ReadOnly}
@@ -88,7 +89,7 @@ func (c *Client) fingerprintAtTimes(ctx context.Context) {
 		if c.cfg.Networks != nil {
 			c.cfg.Networks.Tend()
 		}
-		before := c.host.Node
+		before := c.node.Load()
 		now := &jobs.Node{Attributes: map[string]string{}, Drivers: map[string]jobs.Driver{}}
 		c.drivers(ctx, now)
 		if ctx.Err() != nil || same(before.Drivers, now.Drivers) {
@@ -98,10 +99,7 @@ func (c *Client) fingerprintAtTimes(ctx context.Context) {
 		c.mu.Lock()
 		c.changedDrivers = now.Drivers
 		c.mu.Unlock()
-		select {
-		case c.anew <- struct{}{}:
-		default:
-		}
+		c.registerAgain()
 	}
 }
 
@@ -161,7 +159,8 @@ func (c *Client) register(ctx context.Context) {
 	retry := backoff.Backoff{Min: 200 * time.Millisecond, Max: 15 * time.Second} // NK-6
 	for ctx.Err() == nil {
 		c.mu.Lock()
-		node := *c.host.Node
+		current := c.node.Load()
+		node := *current
 		if c.changedDrivers != nil {
 			node.Drivers = c.changedDrivers
 		}
@@ -178,6 +177,7 @@ func (c *Client) register(ctx context.Context) {
 				c.mu.Lock()
 				c.least = r.Index
 				c.mu.Unlock()
+				c.tookNode(current)
 				c.cfg.Log.Info("the node is registered", "node", c.key.Node.String(), "heartbeat", r.Every)
 				return
 			}

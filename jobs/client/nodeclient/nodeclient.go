@@ -142,10 +142,10 @@ type Client struct {
 	ready chan struct{}     // closed then
 	told  chan struct{}     // closed when a server has taken the first registration
 	life  context.Context   //nolint:containedctx // of the allocations, which outlive Run's when they are stopped
-	anew  chan struct{}     // capacity 1: register again
 	queue queue
 	sessions
 	gauges
+	facts
 
 	mu sync.Mutex // guards what is known; nothing is called out under it
 	known
@@ -179,7 +179,7 @@ type alloc struct {
 // New opens the state and starts nothing.
 func New(cfg Config) (*Client, error) {
 	cfg.complete()
-	c := &Client{cfg: cfg, ready: make(chan struct{}), told: make(chan struct{}), anew: make(chan struct{}, 1),
+	c := &Client{cfg: cfg, ready: make(chan struct{}), told: make(chan struct{}),
 		known: known{allocs: map[jobs.ID]*alloc{}, every: firstBeat},
 		gauges: gauges{running: cfg.Metrics.Gauge("nomad.client.allocations.running"),
 			dead: cfg.Metrics.Gauge("nomad.client.allocations.terminal")}}
@@ -189,6 +189,9 @@ func New(cfg Config) (*Client, error) {
 	if c.store, err = nodestate.Open(cfg.FS, cfg.StateDir); err != nil {
 		return nil, err
 	}
+	if err = c.facts.open(&c.cfg, c.store); err != nil {
+		return nil, err
+	}
 	c.key.Node = cfg.Node.ID
 	c.key.Secret, err = c.store.Secret()
 	return c, err
@@ -196,11 +199,11 @@ func New(cfg Config) (*Client, error) {
 
 // Run is the node until ctx ends.
 func (c *Client) Run(ctx context.Context) error {
-	node := c.look(ctx)
+	c.node.Store(c.look(ctx))
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	c.life = life
-	c.host = &allocrunner.Host{Node: node, Region: c.cfg.Node.Region, AllocDir: c.cfg.AllocDir,
+	c.host = &allocrunner.Host{Node: c.node.Load, Region: c.cfg.Node.Region, AllocDir: c.cfg.AllocDir,
 		StateDir: c.cfg.StateDir, Drivers: c.cfg.Drivers, Volumes: c.cfg.Volumes,
 		MaxKillTimeout: c.cfg.MaxKillTimeout, Steps: c.cfg.Steps, Services: c.cfg.Services, Previous: c.runner,
 		Networks: runnersNetworks(c.cfg.Networks), Save: c.store.Put, Report: c.queue.put, Clock: c.cfg.Clock, Log: c.cfg.Log}

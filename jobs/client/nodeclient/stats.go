@@ -100,7 +100,7 @@ func (c answers) hostStats(context.Context, []byte) ([]byte, error) {
 	}
 	ticks := 0.0
 	for _, cpu := range cpus {
-		ticks += cpu["Total"].(float64) / 100 * float64(c.host.Node.Capacity.Total.CPU) / float64(runtime.NumCPU())
+		ticks += cpu["Total"].(float64) / 100 * float64(c.node.Load().Capacity.Total.CPU) / float64(runtime.NumCPU())
 	}
 	return json.Marshal(map[string]any{"Memory": map[string]uint64{"Total": total, "Available": available,
 		"Used": total - min(total, available), "Free": available}, "CPU": cpus, "DiskStats": []disk{d}, "AllocDirStats": d,

@@ -60,6 +60,39 @@ func (s *Store) Secret() (id jobs.ID, err error) {
 	return id, vfs.WriteFileAtomic(s.fs, name, id[:], 0o600)
 }
 
+// Meta is the node's metadata that was set at run time. wrong says that its file cannot be read: it is kept beside
+// with another name.
+func (s *Store) Meta() (all map[string]*string, wrong, err error) {
+	if s == nil {
+		return nil, nil, nil
+	}
+	text, err := vfs.ReadDurable(s.fs, s.metaPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, errors.Join(err, s.fs.Rename(s.metaPath(), s.metaPath()+".damaged")), nil
+	}
+	return all, nil, nil
+}
+
+// PutMeta stores it durably.
+func (s *Store) PutMeta(all map[string]*string) error {
+	if s == nil {
+		return nil
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	return vfs.WriteFileAtomic(s.fs, s.metaPath(), text, 0o600)
+}
+
+func (s *Store) metaPath() string { return filepath.Join(s.dir, "meta"+suffix) }
+
 const suffix = ".json"
 
 func (s *Store) path(id jobs.ID) string { return filepath.Join(s.dir, "allocs", id.String()+suffix) }

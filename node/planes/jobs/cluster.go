@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/planes/jobsagent/nodecalls"
 )
 
 // methodHTTP is the RPC that carries a whole request of the API to the leader.
@@ -170,6 +171,14 @@ func (c cluster) Servers() (list []nomadrows.Server) {
 			Tags: m.Tags})
 	}
 	return list
+}
+
+// methodMonitor is the RPC by which servers follow each other's logs.
+const methodMonitor = "jobs.monitor"
+
+// Monitor implements nomadrows.Cluster.
+func (c cluster) Monitor(ctx context.Context, s nomadrows.Server, call nomadrows.MonitorCall) (io.ReadCloser, error) {
+	return nodecalls.Monitor(ctx, c.p.d.RPC, s.Address, methodMonitor, call)
 }
 
 // Self implements nomadrows.Cluster.

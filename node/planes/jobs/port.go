@@ -104,6 +104,9 @@ func (p *Plane) openAPI() {
 	w, s := writers{p}, newSeals(p.d)
 	c := cluster{p}
 	p.d.Handle(wire.Servers, methodHTTP, c.serve)
+	if p.d.Logs != nil {
+		p.d.HandleStream(wire.Servers, methodMonitor, nodecalls.FollowLog(p.d.Logs))
+	}
 	i := newIdentities(p, s)
 	p.api = nomadapi.New(nomadapi.Config{Log: p.d.Log, Clock: p.d.Clock, Needs: nomadrows.Needs{
 		Metrics: promapi.New(p.metrics).And(p.d.Metrics, "nomad.client."), Keys: i, Views: views{p}, Jobs: w,

@@ -22,9 +22,11 @@ import (
 	"corbel.dev/corbel/jobs/client/driver/mockdriver"
 	"corbel.dev/corbel/jobs/client/fingerprint"
 	"corbel.dev/corbel/jobs/client/nodeclient"
+	"corbel.dev/corbel/jobs/noderpc"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/node/base"
 	"corbel.dev/corbel/node/plane"
+	"corbel.dev/corbel/node/planes/jobsagent/nodecalls"
 	"github.com/google/uuid"
 )
 
@@ -71,6 +73,9 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	}
 	for method, h := range a.client.Streams() {
 		d.HandleStream(wire.Servers, method, h)
+	}
+	if d.Logs != nil {
+		d.HandleStream(wire.Servers, noderpc.MethodMonitor, nodecalls.FollowLog(d.Logs))
 	}
 	d.Debug(func() any { return a.client.Debug() })
 	d.Fresh((&reporter{tasks: a.client.Tasks, now: d.Clock.Now, metrics: d.Metrics, named: map[string]bool{},

@@ -100,6 +100,14 @@ func request(method string, in any) (name string, req []byte, err error) {
 			Limit: call.Limit, Follow: call.Follow}
 		return name, noderpc.Bytes(m), err
 	}
+	if method == nomadrows.CallMeta {
+		call, err := as[nomadrows.MetaCall](in)
+		return noderpc.MethodMeta, noderpc.Bytes(&noderpc.MetaAsk{Change: call.Change, Set: call.Set, Unset: call.Unset}), err
+	}
+	if method == nomadrows.ReadMonitor {
+		call, err := as[nomadrows.MonitorCall](in)
+		return noderpc.MethodMonitor, monitorAsk(call), err
+	}
 	if method == nomadrows.ReadLogFrames {
 		call, err := as[nomadrows.LogCall](in)
 		if err != nil {
@@ -138,7 +146,12 @@ func (c *Clients) Read(ctx context.Context, node jobs.ID, method string, in any)
 	if err != nil {
 		return nil, err
 	}
-	stream, err := c.RPC.Stream(ctx, addr, name, req)
+	return open(ctx, c.RPC, addr, name, req)
+}
+
+// open opens a stream of Chunks, to be read as Frames.
+func open(ctx context.Context, c *rpc.Client, addr, name string, req []byte) (io.ReadCloser, error) {
+	stream, err := c.Stream(ctx, addr, name, req)
 	if err != nil {
 		return nil, err
 	}

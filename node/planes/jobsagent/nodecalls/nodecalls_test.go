@@ -1,11 +1,15 @@
 package nodecalls
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +58,14 @@ func node(t *testing.T) *Clients {
 			}
 		}
 		return nil
+	})
+	srv.HandleStream(wire.Anyone, noderpc.MethodMonitor, FollowLog(talker{}))
+	srv.Handle(wire.Anyone, noderpc.MethodMeta, func(_ context.Context, req []byte) ([]byte, error) {
+		m, err := noderpc.Read[noderpc.MetaAsk](req)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(m)
 	})
 	srv.Handle(wire.Anyone, noderpc.MethodInput, func(_ context.Context, req []byte) ([]byte, error) {
 		m, err := noderpc.Read[noderpc.ExecInput](req)
@@ -166,5 +178,58 @@ func TestTalk(t *testing.T) {
 	}
 	if _, err := talk.Write([]byte(`nonsense`)); !errkind.Is(err, errkind.Invalid) {
 		t.Error(err)
+	}
+}
+
+// talker is a log that says what it was asked for, more than a message holds, and goes on until its reader leaves.
+type talker struct{}
+
+func (talker) Follow(ctx context.Context, level slog.Level, structured bool, w io.Writer, _ func()) error {
+	text := fmt.Sprintln(level, structured)
+	if _, err := io.WriteString(w, text+strings.Repeat("x", 3*noderpc.MaxChunkBytes)+"end"); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// TestMonitor: the log of another process comes whole, and ends with who reads it.
+func TestMonitor(t *testing.T) {
+	c := node(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := c.Read(ctx, jobs.ID{9}, nomadrows.ReadMonitor, nomadrows.MonitorCall{Level: slog.LevelWarn, JSON: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var got []byte
+	decode := json.NewDecoder(r)
+	for !bytes.HasSuffix(got, []byte("end")) {
+		var f nomadrows.Frame
+		if err := decode.Decode(&f); err != nil {
+			t.Fatalf("after %d bytes: %v", len(got), err)
+		}
+		got = append(got, f.Data...)
+	}
+	want := 3*noderpc.MaxChunkBytes + len("WARN true\nend")
+	if len(got) != want || !bytes.HasPrefix(got, []byte("WARN true\n")) {
+		t.Errorf("%d bytes, want %d: %.20q", len(got), want, got)
+	}
+	cancel()
+	if err := decode.Decode(new(nomadrows.Frame)); err == nil {
+		t.Error("it goes on without a reader")
+	}
+}
+
+// TestMetaCall: names that are set and unset reach the node as they are.
+func TestMetaCall(t *testing.T) {
+	c := node(t)
+	var got noderpc.MetaAsk
+	err := c.Ask(t.Context(), jobs.ID{9}, nomadrows.CallMeta, nomadrows.MetaCall{Change: true,
+		Set: map[string]string{"a": "b", "": ""}, Unset: []string{"c"}}, &got)
+	if err != nil || !got.Change || len(got.Set) != 2 || got.Set["a"] != "b" || len(got.Unset) != 1 ||
+		got.Unset[0] != "c" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
