@@ -249,7 +249,7 @@ func (b *environment) step(ctx context.Context, st step, out *Outcome) error {
 	}
 	onset, cpu := time.Now(), cpuTimes()
 	out.Expected = w.first.code + ": " + w.first.culprit
-	b.say("%s: %s; asking the doctor", st.about, w.first.culprit)
+	b.say("%s: %s; asking the doctor", st.about, cmp.Or(w.first.culprit, w.first.code))
 	for {
 		report, err := b.ask(ctx)
 		if ctx.Err() != nil {
