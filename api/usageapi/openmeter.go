@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/errkind"
@@ -86,7 +87,10 @@ var aggregations = map[string]usage.Kind{"SUM": usage.Sum, "COUNT": usage.Sum, "
 	"MAX": usage.Max, "LATEST": usage.Last}
 
 // field is a path that names a field of an event's data.
-var field = regexp.MustCompile(`^\$\.[A-Za-z0-9_-]{1,200}$`)
+// Its counted repetition takes long to compile, which not each start of the program shall do.
+var field = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^\$\.[A-Za-z0-9_-]{1,200}$`)
+})
 
 // product makes a meter's definition.
 func (m *meter) product() (*usage.Product, error) {
@@ -101,7 +105,7 @@ func (m *meter) product() (*usage.Product, error) {
 	if (m.Aggregation != "COUNT") != (m.ValueProperty != "") {
 		return nil, errkind.New(errkind.Invalid, "valueProperty: belongs to every aggregation but COUNT")
 	}
-	if m.ValueProperty != "" && !field.MatchString(m.ValueProperty) {
+	if m.ValueProperty != "" && !field().MatchString(m.ValueProperty) {
 		return nil, errkind.Errorf(errkind.Invalid, "valueProperty: %.60q is not $.NAME of a field of data",
 			m.ValueProperty)
 	}
@@ -112,7 +116,7 @@ func (m *meter) product() (*usage.Product, error) {
 		p.Identity = []string{"value"}
 	}
 	for _, tag := range sorted(m.GroupBy) {
-		if !field.MatchString(m.GroupBy[tag]) || tag == "subject" {
+		if !field().MatchString(m.GroupBy[tag]) || tag == "subject" {
 			return nil, errkind.Errorf(errkind.Invalid, "groupBy.%.40s: %.60q is not $.NAME of a field of data", tag,
 				m.GroupBy[tag])
 		}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"regexp"
+	"sync"
 	"time"
 
 	"corbel.dev/corbel/catalog"
@@ -129,11 +130,18 @@ func remove(kind catalog.RecordKind, key string, index uint64) catalog.RecordOp 
 		ModifyIndex: index}}
 }
 
+// Counted repetitions take long to compile, at each start of the program: the first who needs one does it.
 var (
 	uuidForm   = regexp.MustCompile(`^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$`)
-	policyName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
-	roleName   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
-	methodName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+	policyName = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+	})
+	roleName = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
+	})
+	methodName = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+	})
 )
 
 // checkGrants resolves the links of in to IDs and checks its identities.

@@ -55,7 +55,7 @@ func (k *Keeper) checkMethod(in *acl.AuthMethod) error {
 	if in.Name == "" {
 		return invalid("Invalid Auth Method: no Name is set")
 	}
-	if !methodName.MatchString(in.Name) {
+	if !methodName().MatchString(in.Name) {
 		return invalid("Invalid Auth Method: invalid Name. Only alphanumeric characters, '-' and '_' are allowed")
 	}
 	switch {

@@ -43,7 +43,7 @@ func (k *Keeper) SetPolicy(ctx context.Context, in acl.Policy) (*acl.Policy, err
 				return nil, err
 			}
 		}
-		if !policyName.MatchString(in.Name) && (old == nil || old.Name != in.Name) {
+		if !policyName().MatchString(in.Name) && (old == nil || old.Name != in.Name) {
 			if strings.HasPrefix(in.Name, builtinPrefix) {
 				return nil, invalid("Invalid Policy: names that begin with %q are reserved", builtinPrefix)
 			}
@@ -104,7 +104,7 @@ func (k *Keeper) SetRole(ctx context.Context, in acl.Role) (*acl.Role, error) {
 	if in.Name == "" {
 		return nil, invalid("Invalid Role: no Name is set")
 	}
-	if !roleName.MatchString(in.Name) {
+	if !roleName().MatchString(in.Name) {
 		return nil, invalid("Invalid Role: invalid Name. Only alphanumeric characters, '-' and '_' are allowed")
 	}
 	err := k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {

@@ -173,8 +173,16 @@ func loss(s scope, g *jobwire.TaskGroup) {
 	s.at("reconcile").oneOf(get(d.Reconcile), "best_score", "keep_original", "keep_replacement", "longest_running")
 }
 
-// hostname is what may be one, before ${...} in it are replaced.
-var hostname = regexp.MustCompile(`^([A-Za-z0-9._-]|\$\{[^}]*\}){0,253}$`)
+// hostname is what may be one, before ${...} in it are replaced; each of those counts as one character. A counted
+// repetition would take long to compile, at each start of the program.
+var (
+	hostname     = regexp.MustCompile(`^(?:[A-Za-z0-9._-]|\$\{[^}]*\})*$`)
+	hostnamePart = regexp.MustCompile(`\$\{[^}]*\}`)
+)
+
+func isHostname(s string) bool {
+	return hostname.MatchString(s) && len(hostnamePart.ReplaceAllLiteralString(s, "x")) <= 253
+}
 
 // networks returns the labels of the ports.
 func networks(s scope, list []*jobwire.NetworkResource) map[string]bool {
@@ -186,7 +194,7 @@ func networks(s scope, list []*jobwire.NetworkResource) map[string]bool {
 			s.at("mode").oneOf(n.Mode, "", "host", "bridge", "none")
 		}
 		s.at("mode").unless(n.Mode != "cni/", "the name of a network follows cni/")
-		s.at("hostname").unless(hostname.MatchString(n.Hostname), "%q is no name of a host", n.Hostname)
+		s.at("hostname").unless(isHostname(n.Hostname), "%q is no name of a host", n.Hostname)
 		if d := n.DNS; d != nil {
 			for _, list := range [][]string{d.Servers, d.Searches, d.Options} {
 				for _, word := range list {

@@ -12,8 +12,8 @@ import (
 
 const minCheckTime = time.Second
 
-// serviceName fits names that DNS can carry.
-var serviceName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$`)
+// serviceName fits names that DNS can carry, where they are no longer than 63.
+var serviceName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]*[a-zA-Z0-9])?$`)
 
 // services checks those of a group and of its tasks.
 func services(s scope, g *jobwire.TaskGroup, labels map[string]bool) {
@@ -38,8 +38,8 @@ func services(s scope, g *jobwire.TaskGroup, labels map[string]bool) {
 
 func one(s scope, service *jobwire.Service, g *jobwire.TaskGroup, task string) {
 	if !strings.Contains(service.Name, "${") { // what a node fills in is known there
-		s.unless(serviceName.MatchString(service.Name), "%.80q is no name for DNS: letters, digits and -, at most 63",
-			service.Name)
+		s.unless(len(service.Name) <= 63 && serviceName.MatchString(service.Name),
+			"%.80q is no name for DNS: letters, digits and -, at most 63", service.Name)
 	}
 	s.at("provider").oneOf(service.Provider, "consul", "nomad")
 	s.at("address_mode").oneOf(service.AddressMode, "auto", "host", "driver", "alloc")

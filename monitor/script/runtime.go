@@ -3,6 +3,7 @@ package script
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/dop251/goja"
@@ -112,14 +113,14 @@ const prelude = `(function(global, limit) {
 	};
 })`
 
-var preludeProgram = goja.MustCompile("", prelude, false)
+var preludeProgram = sync.OnceValue(func() *goja.Program { return goja.MustCompile("", prelude, false) })
 
 // newRuntime makes a machine that has a library ready.
 func newRuntime(lib *ready) (*runtime, error) {
 	vm := goja.New()
 	vm.SetParserOptions(parser.WithDisableSourceMaps)
 	vm.SetMaxCallStackSize(maxCalls)
-	made, err := vm.RunProgram(preludeProgram)
+	made, err := vm.RunProgram(preludeProgram())
 	if err != nil {
 		return nil, errkind.E(errkind.Internal, "the prelude of JavaScript", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-sockaddr/template"
@@ -54,10 +55,15 @@ func (c *Config) given(key string) bool { _, ok := c.loaded.origins[key]; return
 // Given tells whether a source set the key, so that it is no default.
 func (c *Config) Given(key string) bool { return c.given(key) }
 
+// Counted repetitions take long to compile, at each start of the program: the first who needs one does it.
 var (
 	uuidForm       = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
-	datacenterForm = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
-	metaKeyForm    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+	datacenterForm = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
+	})
+	metaKeyForm = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
+	})
 )
 
 func (l *loader) identity(o Options) {
@@ -82,7 +88,7 @@ func (l *loader) identity(o Options) {
 		n.PrimaryDatacenter = n.Datacenter
 	}
 	for _, dc := range [][2]string{{"datacenter", n.Datacenter}, {"primary_datacenter", n.PrimaryDatacenter}} {
-		if !datacenterForm.MatchString(dc[1]) {
+		if !datacenterForm().MatchString(dc[1]) {
 			l.fail(fmt.Sprintf("%s %q must have 1 to 64 of a-z, 0-9, _ and -", dc[0], dc[1]))
 		}
 	}
@@ -90,7 +96,7 @@ func (l *loader) identity(o Options) {
 		l.fail(fmt.Sprintf("node_meta has %d pairs; 64 are allowed", len(n.Meta)))
 	}
 	for name, value := range n.Meta {
-		if !metaKeyForm.MatchString(name) || len(value) > 512 || strings.HasPrefix(name, "consul-") {
+		if !metaKeyForm().MatchString(name) || len(value) > 512 || strings.HasPrefix(name, "consul-") {
 			l.fail(fmt.Sprintf("node_meta %q: names have 1 to 128 of A-Z, a-z, 0-9, _ and -, do not begin with consul-; "+
 				"values have at most 512 bytes", name))
 		}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"regexp"
 	"strings"
+	"sync"
 
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
@@ -110,7 +111,10 @@ func fill(assertion, node string) string {
 }
 
 // plainNodeName are the names that an assertion can hold without changing its meaning.
-var plainNodeName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,253}$`)
+// Its counted repetition takes long to compile, which not each start of the program shall do.
+var plainNodeName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9._-]{1,253}$`)
+})
 
 // Serve implements MethodIntroduce: here when this server leads, as tokens are made there, else by asking the leader.
 func (i *Introducer) Serve(ctx context.Context, req []byte) ([]byte, error) {
@@ -147,7 +151,7 @@ func (i *Introducer) judge(ctx context.Context, r *Request) error {
 	switch dc := i.cfg.Datacenter; {
 	case r.Datacenter != dc:
 		return errkind.Errorf(errkind.Invalid, "auto_config: the agent is of datacenter %q, this one is %s", r.Datacenter, dc)
-	case !plainNodeName.MatchString(r.Node):
+	case !plainNodeName().MatchString(r.Node):
 		return errkind.Errorf(errkind.Invalid, "auto_config: the node name %q must be of letters, digits, dots, - and _",
 			r.Node)
 	}

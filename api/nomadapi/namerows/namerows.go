@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
 	"corbel.dev/corbel/kit/errkind"
@@ -63,7 +64,10 @@ func namespace(q *request) error {
 	}))
 }
 
-var validName = regexp.MustCompile(`^[a-zA-Z0-9-]{1,128}$`)
+// validName is compiled when it is first needed: a counted repetition takes long, at each start of the program.
+var validName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-zA-Z0-9-]{1,128}$`)
+})
 
 func putNamespace(q *request) error {
 	n, err := nomadrows.Decode[nomadrows.Namespace](q)
@@ -79,8 +83,8 @@ func putNamespace(q *request) error {
 		return nomadrows.BadRequest("Namespace name is missing")
 	case name != "" && n.Name != name:
 		return nomadrows.BadRequest("Namespace name does not match request path")
-	case !validName.MatchString(n.Name):
-		return nomadrows.Failed("invalid name %q. Must match regex %s", n.Name, validName)
+	case !validName().MatchString(n.Name):
+		return nomadrows.Failed("invalid name %q. Must match regex %s", n.Name, validName())
 	case len(n.Description) > 256:
 		return nomadrows.Failed("description longer than 256")
 	}

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
 	"corbel.dev/corbel/jobs"
@@ -66,7 +67,10 @@ func poolJobs(q *request) error {
 	}))
 }
 
-var poolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
+// poolName is compiled when it is first needed: a counted repetition takes long, at each start of the program.
+var poolName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-zA-Z0-9_-]{1,128}$`)
+})
 
 func putPool(q *request) error {
 	p, err := nomadrows.Decode[nomadrows.NodePool](q)
@@ -79,8 +83,8 @@ func putPool(q *request) error {
 	switch {
 	case q.Args["pool"] != "" && p.Name != q.Args["pool"]:
 		return nomadrows.BadRequest("Node pool name does not match request path")
-	case !poolName.MatchString(p.Name):
-		return nomadrows.Failed("invalid name %q, must match regex %s", p.Name, poolName)
+	case !poolName().MatchString(p.Name):
+		return nomadrows.Failed("invalid name %q, must match regex %s", p.Name, poolName())
 	case len(p.Description) > 256:
 		return nomadrows.Failed("description longer than 256")
 	case p.Name == "all" || p.Name == "default":

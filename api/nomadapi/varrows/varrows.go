@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/api/nomadapi/nomadrows"
@@ -90,14 +91,17 @@ func unsealed(err error) error {
 // MaxBytes is how much the names and values of a variable may have together.
 const MaxBytes = 64 << 10
 
-var validPath = regexp.MustCompile(`^[a-zA-Z0-9-_~/]{1,128}$`)
+// validPath is compiled when it is first needed: a counted repetition takes long, at each start of the program.
+var validPath = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-zA-Z0-9-_~/]{1,128}$`)
+})
 
 // Check judges the path of a variable that is written.
 func Check(path string) error {
 	parts := strings.Split(path, "/")
 	switch {
-	case !validPath.MatchString(path):
-		return nomadrows.BadRequest("invalid path %q: it must match %s", path, validPath)
+	case !validPath().MatchString(path):
+		return nomadrows.BadRequest("invalid path %q: it must match %s", path, validPath())
 	case parts[0] == "" || parts[len(parts)-1] == "" || strings.Contains(path, "//"):
 		return nomadrows.BadRequest("invalid path %q: a part of it is empty", path)
 	case parts[0] != "nomad":
