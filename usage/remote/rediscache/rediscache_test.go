@@ -9,6 +9,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/redistest"
+	"corbel.dev/corbel/test/fetch"
 	"corbel.dev/corbel/usage/remote"
 	"corbel.dev/corbel/usage/remote/remotetest"
 )
@@ -34,6 +35,20 @@ func TestSingle(t *testing.T) {
 func TestCluster(t *testing.T) {
 	addrs := redistest.Cluster(t, 3)
 	remotetest.Run(t, func(t *testing.T) remote.Store { return open(t, "redis://"+addrs[0]+"?cluster=true") })
+}
+
+// TestValkey is the kit against Valkey, alone and as a cluster of three.
+func TestValkey(t *testing.T) {
+	program := fetch.Need(t, "valkey")
+	t.Run("single", func(t *testing.T) {
+		addr := redistest.StartOf(t, program)
+		redistest.Say(t, addr, "+OK", "ACL SETUSER counter on >s3cret ~* &* +@all")
+		remotetest.Run(t, func(t *testing.T) remote.Store { return open(t, "redis://counter:s3cret@"+addr) })
+	})
+	t.Run("cluster", func(t *testing.T) {
+		addrs := redistest.ClusterOf(t, program, 3)
+		remotetest.Run(t, func(t *testing.T) remote.Store { return open(t, "redis://"+addrs[0]+"?cluster=true") })
+	})
 }
 
 // TestWrong: bad URLs name the key and show no password, and a server that does not answer is an error in time.
