@@ -8,6 +8,7 @@ package selftest
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -154,7 +155,8 @@ func Command(e *command.Env, c *cobra.Command) {
 	c.Long = "Look whether this host can run Corbel well: clock, fsync, limits of files and memory, ports and\n" +
 		"settings of the kernel. Exit code 1 where something will not work. Run it as the user of the\nservice.\n\n" +
 		"  corbel self-test --data-dir /var/lib/corbel"
-	c.Flags().StringVar(&dir, "data-dir", os.TempDir(), "folder whose disk is measured")
+	c.Flags().StringVar(&dir, "data-dir", os.TempDir(),
+		"folder whose disk is measured; where it is not there yet, the one above it")
 	c.Flags().IntVar(&offset, "port-offset", 0, "add this to the ports that are tried")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(*cobra.Command, []string) error {
@@ -220,9 +222,20 @@ func takenPorts(offset int) (list []taken) {
 	return list
 }
 
+// nearest is dir, or the nearest folder above it that is there: before its first start a host has no data_dir.
+func nearest(dir string) string {
+	for {
+		up := filepath.Dir(dir)
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || up == dir {
+			return dir
+		}
+		dir = up
+	}
+}
+
 // measureFsync writes and syncs a small file some times, as a log does.
 func measureFsync(dir string) (list []time.Duration, err error) {
-	f, err := os.CreateTemp(dir, ".corbel-self-test-*")
+	f, err := os.CreateTemp(nearest(dir), ".corbel-self-test-*")
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -71,4 +72,13 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	t.Errorf("port %d is not said to be taken", port)
+}
+
+// A host without a data folder is measured where the folder will be, and nothing is left there.
+func TestFolderToCome(t *testing.T) {
+	dir := t.TempDir()
+	list, err := measureFsync(filepath.Join(dir, "var", "lib", "corbel"))
+	if left, _ := os.ReadDir(dir); err != nil || len(list) != syncs || len(left) != 0 {
+		t.Errorf("%d syncs, %v, left %v", len(list), err, left)
+	}
 }
