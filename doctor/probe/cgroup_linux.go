@@ -33,10 +33,10 @@ func (h *Host) throttled(r *telemetry.Registry, now time.Time) error {
 		h.used(r, g, took)
 		periods, stopped, err := h.quotaOf(g.path)
 		if err != nil {
-			if g.who == "self" { // no quota is set
+			if g.who == "self" || former[g.who] { // no quota is set any more, or the group is gone
 				r.Gauge("host.cgroup.throttled", "who", g.who).Set(0)
 			}
-			continue // or the group is gone
+			continue
 		}
 		all, ok1 := h.grew("periods "+g.path, periods)
 		bad, ok2 := h.grew("throttled "+g.path, stopped)

@@ -90,6 +90,11 @@ func TestHost(t *testing.T) {
 					t.Errorf("%s is %v, want %v", name, got[name], want)
 				}
 			}
+			write(t, dir+"/sys/fs/cgroup/"+cgroup.envoyDir+"/cpu.stat", "usage_usec 9\n")
+			h.Sample(r, now.Add(slowEvery+time.Second))
+			if got := read(cursor); got["host.cgroup.throttled web-proxy"] != 0 {
+				t.Errorf("a proxy whose quota was lifted is throttled: %v", got["host.cgroup.throttled web-proxy"])
+			}
 			if err := os.Remove(dir + "/proc/77/comm"); err != nil {
 				t.Fatal(err)
 			}

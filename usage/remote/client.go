@@ -80,7 +80,6 @@ type Client struct {
 
 type meters struct {
 	hedged, won, moved, refused *telemetry.Counter
-	roundtrip                   *telemetry.Timing
 }
 
 var _ Store = (*Client)(nil)
@@ -95,7 +94,7 @@ func New(cfg Config) *Client {
 	r.Declare(telemetry.KindCounter, "usage.cache.refused", "Calls that failed at once, as too many wait for their host.")
 	return &Client{cfg: cfg, hosts: map[string]*host{}, meters: meters{hedged: r.Counter("usage.cache.hedged"),
 		won: r.Counter("usage.cache.hedged_won"), moved: r.Counter("usage.cache.moved"),
-		refused: r.Counter("usage.cache.refused"), roundtrip: r.Timing("usage.cache.roundtrip")}}
+		refused: r.Counter("usage.cache.refused")}}
 }
 
 // Run owns the connections until ctx ends.
@@ -133,7 +132,8 @@ func (c *Client) host(addr string) (*host, error) {
 	}
 	h := c.hosts[addr]
 	if h == nil {
-		h = &host{c: c, addr: addr, queue: make(chan *call, c.cfg.Queue)}
+		h = &host{c: c, addr: addr, queue: make(chan *call, c.cfg.Queue),
+			roundtrip: c.cfg.Metrics.Timing("usage.cache.roundtrip", "peer", addr)}
 		c.hosts[addr] = h
 		if c.start != nil {
 			c.start(h)
@@ -196,7 +196,6 @@ func (c *Client) await(ctx context.Context, call *call) (Reply, error) {
 		}
 		addr, ok := moved(call.reply)
 		if !ok || tries > 0 {
-			c.meters.roundtrip.Observe(time.Since(call.begun))
 			return call.reply, call.reply.Err()
 		}
 		c.meters.moved.Add(1)

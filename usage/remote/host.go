@@ -12,6 +12,7 @@ import (
 
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/telemetry"
 )
 
 // call is a command that waits for its answer.
@@ -34,12 +35,14 @@ func (c *call) end(r Reply, err error) {
 
 // host is one of the cache's.
 type host struct {
-	c        *Client
-	addr     string
-	queue    chan *call
-	draining atomic.Bool
-	copies   atomic.Bool // it copies by itself what is written to it
-	slow     slowness
+	c     *Client
+	addr  string
+	queue chan *call
+	// roundtrip is usage.cache.roundtrip of this host: the slow one of a cache is to be seen.
+	roundtrip *telemetry.Timing
+	draining  atomic.Bool
+	copies    atomic.Bool // it copies by itself what is written to it
+	slow      slowness
 }
 
 // send hands a command over; it is refused when too many wait.
@@ -263,7 +266,9 @@ func (h *host) receive(nc net.Conn, in *bufio.Reader, sent <-chan []*call) (err 
 			if len(call.words) == 2 && call.words[1] == h.c.cfg.MaintenanceKey && call.words[0] == "EXISTS" {
 				h.drains(reply.Kind == ':' && reply.Int > 0)
 			}
-			h.slow.add(time.Since(call.begun))
+			took := time.Since(call.begun)
+			h.slow.add(took)
+			h.roundtrip.Observe(took)
 			call.end(reply, nil)
 		}
 	}
