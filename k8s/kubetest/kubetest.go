@@ -247,7 +247,17 @@ func isObject(path string) bool {
 	return false
 }
 
+// kindIn is the kind of what a collection has, as far as its path tells: client-go takes no object without one.
+func kindIn(collection string) string {
+	plural := collection[strings.LastIndexByte(collection, '/')+1:]
+	return strings.ToUpper(plural[:1]) + strings.TrimSuffix(plural[1:], "s")
+}
+
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("sendInitialEvents") != "" { // as servers answer that are without it
+		status(w, http.StatusUnprocessableEntity, "Invalid", "sendInitialEvents is forbidden for watch")
+		return
+	}
 	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	bookmarks := r.URL.Query().Get("allowWatchBookmarks") == "true"
 	w.Header().Set("Content-Type", "application/json")
@@ -269,16 +279,16 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 		version := s.version
 		s.mu.Unlock()
 		if gone {
-			_ = enc.Encode(Object{"type": "ERROR", "object": Object{"kind": "Status", "code": 410, "reason": "Expired",
-				"message": "too old resource version"}})
+			_ = enc.Encode(Object{"type": "ERROR", "object": Object{"kind": "Status", "apiVersion": "v1", "status": "Failure",
+				"code": 410, "reason": "Expired", "message": "too old resource version"}})
 			return
 		}
 		for _, e := range list {
 			_ = enc.Encode(Object{"type": e.kind, "object": json.RawMessage(e.object)})
 		}
 		if from < version && bookmarks {
-			_ = enc.Encode(Object{"type": "BOOKMARK", "object": Object{"metadata": Object{
-				"resourceVersion": strconv.Itoa(version)}}})
+			_ = enc.Encode(Object{"type": "BOOKMARK", "object": Object{"kind": kindIn(r.URL.Path), "apiVersion": "v1",
+				"metadata": Object{"resourceVersion": strconv.Itoa(version)}}})
 		}
 		from = version
 		flush()
