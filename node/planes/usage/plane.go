@@ -186,8 +186,14 @@ func (p *Plane) guarded(part life.Part) func(context.Context) error {
 // up; the plane's own answers say that they are lower bounds.
 func (p *Plane) Lacks() []string { return nil }
 
+// handOver bounds what a stop waits for others to lead this server's parts, which takes a round trip or two: what comes
+// after this plane needs some of the time, too. What is left is taken over as after a crash.
+const handOver = 2 * time.Second
+
 // Drain implements plane.Plane: the copies of this server's parts take over, and another server leads the plane.
 func (p *Plane) Drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, handOver)
+	defer cancel()
 	p.Parts.Drain(ctx)
 	if g := p.raft.Raft.Load(); g != nil && g.IsLeader() {
 		if err := g.TransferLeadership(ctx, ""); err != nil {
