@@ -83,8 +83,8 @@ func digMain() {
 const awaitRest = 400 * time.Millisecond
 
 // awaitMain runs a command again and again until it succeeds and its output
-// matches, for up to 20 s: await PATTERN COMMAND ARGUMENT... The start of a process is dear, and the one that is waited
-// for needs the CPU: so it rests five times as long as the command took.
+// matches, for up to a minute: await PATTERN COMMAND ARGUMENT... The start of a process is dear, and the one that is
+// waited for needs the CPU: so it rests five times as long as the command took.
 func awaitMain() {
 	if len(os.Args) < 3 {
 		fail("usage: await PATTERN COMMAND ARGUMENT...")
@@ -93,7 +93,7 @@ func awaitMain() {
 	if err != nil {
 		fail("%v", err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		begin := time.Now()
 		var out, errs bytes.Buffer
 		cmd := exec.Command(os.Args[2], os.Args[3:]...)

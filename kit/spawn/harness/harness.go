@@ -370,9 +370,12 @@ func (c *Cluster) Heal(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// endLimit is how long a process that has closed its line may take to end, on a busy machine.
+const endLimit = 20 * time.Second
+
 // endsSoon reports whether a process that does not answer any more is about to be gone.
 func (s *Server) endsSoon(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
 	select {
 	case <-s.Ended():
