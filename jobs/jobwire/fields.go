@@ -49,12 +49,40 @@ type Field struct {
 	Type    reflect.Type
 }
 
-// Fields are the fields of a struct, those of embedded structs among them.
-func Fields(t reflect.Type) (list []Field) {
+// Fields are the fields of a struct, those of embedded structs among them. Do not change the list: it is shared.
+func Fields(t reflect.Type) []Field {
+	if list, ok := ofJobs[t]; ok {
+		return list
+	}
+	return fieldsOf(t)
+}
+
+// ofJobs are the fields of the structs that a job is made of. Working them out allocates for each of some hundred
+// fields, and a job that is shown needs them again for each group and task.
+var ofJobs = structsIn(reflect.TypeFor[Job](), map[reflect.Type][]Field{})
+
+// structsIn adds the fields of t and of the structs below it to all.
+func structsIn(t reflect.Type, all map[reflect.Type][]Field) map[reflect.Type][]Field {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return structsIn(t.Elem(), all)
+	case reflect.Struct:
+		if _, ok := all[t]; ok {
+			return all
+		}
+		all[t] = fieldsOf(t)
+		for i := range t.NumField() {
+			structsIn(t.Field(i).Type, all)
+		}
+	}
+	return all
+}
+
+func fieldsOf(t reflect.Type) (list []Field) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if f.Anonymous {
-			for _, inner := range Fields(f.Type) {
+			for _, inner := range fieldsOf(f.Type) {
 				inner.Index = append([]int{i}, inner.Index...)
 				list = append(list, inner)
 			}

@@ -7,6 +7,9 @@ import (
 
 // match compares a pattern with a path that is still escaped.
 func match(pattern, path string) (args map[string]string, ok bool) {
+	if !fits(pattern, path) {
+		return nil, false
+	}
 	want, have := strings.Split(pattern, "/"), strings.Split(path, "/")
 	for i, segment := range want {
 		if strings.HasPrefix(segment, "*") {
@@ -37,6 +40,36 @@ func match(pattern, path string) (args map[string]string, ok bool) {
 		}
 	}
 	return args, len(want) == len(have)
+}
+
+// fits reports whether the words of a pattern stand where path has the same ones: before a segment that takes several,
+// and behind it. Of the patterns of a head all but one or two fail here, without an allocation.
+func fits(pattern, path string) bool {
+	for {
+		want, patterns, moreWanted := strings.Cut(pattern, "/")
+		if strings.HasPrefix(want, "*") {
+			break
+		}
+		have, paths, more := strings.Cut(path, "/")
+		if want != have && !strings.HasPrefix(want, ":") || moreWanted != more {
+			return false
+		}
+		if !more {
+			return true
+		}
+		pattern, path = patterns, paths
+	}
+	for {
+		at, in := strings.LastIndexByte(pattern, '/'), strings.LastIndexByte(path, '/')
+		want := pattern[at+1:]
+		if strings.HasPrefix(want, "*") {
+			return true
+		}
+		if in < 0 || want != path[in+1:] && !strings.HasPrefix(want, ":") {
+			return false
+		}
+		pattern, path = pattern[:at], path[:in]
+	}
 }
 
 func set(args map[string]string, name, value string) map[string]string {
