@@ -45,9 +45,9 @@ func leasesTop(c *Call, _ []string) error {
 	rows := [][]string{}
 	for _, one := range objects(a.Data["by_role"]) {
 		rows = append(rows, []string{PlainText(one["mount"]), PlainText(one["type"]), PlainText(one["role"]),
-			PlainText(one["tokens"]), PlainText(one["leases"])})
+			PlainText(one["tokens"]), PlainText(one["leases"]), PlainText(one["grew"])})
 	}
-	if err := c.Columns([]string{"Mount", "Type", "Role", "Tokens", "Leases"}, rows); err != nil {
+	if err := c.Columns([]string{"Mount", "Type", "Role", "Tokens", "Leases", "Growth"}, rows); err != nil {
 		return err
 	}
 	return c.Printf("%s tokens and %s leases of %s roles, as of %s\n", PlainText(a.Data["tokens"]),

@@ -16,27 +16,89 @@ import (
 	"corbel.dev/corbel/secrets/token"
 )
 
-// share is how many tokens and leases one role of one mount has.
-type share struct {
-	Mount  string `json:"mount"`
-	Type   string `json:"type"`
-	Role   string `json:"role"`
-	Tokens int    `json:"tokens"`
-	Leases int    `json:"leases"`
+// held is how many tokens and leases somebody has, and how many more than in the count that growth is told from.
+type held struct {
+	Tokens int `json:"tokens"`
+	Leases int `json:"leases"`
+	Grew   int `json:"grew"`
 }
+
+func (h held) all() int { return h.Tokens + h.Leases }
+
+// share is what one role of one mount has.
+type share struct {
+	Mount string `json:"mount"`
+	Type  string `json:"type"`
+	Role  string `json:"role"`
+	held
+}
+
+func (s *share) key() [2]string { return [2]string{s.Mount, s.Role} }
+
+// owner is what one entity has: its tokens, and the leases that were made with them. Tokens without an entity are of
+// nobody.
+type owner struct {
+	Entity string `json:"entity"`
+	Name   string `json:"name"`
+	held
+	in *tables.Tables // of its namespace
+}
+
+func (o *owner) key() [2]string { return [2]string{o.in.Path(), o.Entity} }
 
 // attributed is a count of all, and when it was made.
 type attributed struct {
 	at     time.Time
 	shares []share // the greatest first
+	owners []owner // the same
 	tokens int
 	leases int
+	since  time.Time // that growth is told from
 }
 
 // attributionAge is for how long a count of all tokens and leases is told again: it reads each of them.
 const attributionAge = 10 * time.Second
 
-// attribution tells whose the live tokens and leases are, by mount and role.
+// growthAge is how old the count is, at most and where one was asked for meanwhile, that growth is told from.
+const growthAge = time.Hour
+
+// past are counts that growth is told from: the newer one takes the older one's place in time.
+type past struct{ older, newer *totals }
+
+// totals are how many tokens and leases there were by role and by entity.
+type totals struct {
+	at     time.Time
+	roles  map[[2]string]int
+	owners map[[2]string]int
+}
+
+// grow tells a count from the past how much it grew, and returns since when.
+func (p *past) grow(a *attributed) time.Time {
+	if p.newer == nil || a.at.Sub(p.newer.at) >= growthAge/2 || a.at.Before(p.newer.at) {
+		t := &totals{at: a.at, roles: map[[2]string]int{}, owners: map[[2]string]int{}}
+		for i := range a.shares {
+			t.roles[a.shares[i].key()] = a.shares[i].all()
+		}
+		for i := range a.owners {
+			t.owners[a.owners[i].key()] = a.owners[i].all()
+		}
+		if p.older = p.newer; p.older == nil || a.at.Before(p.older.at) {
+			p.older = t
+		}
+		p.newer = t
+	}
+	for i := range a.shares {
+		one := &a.shares[i]
+		one.Grew = one.all() - p.older.roles[one.key()]
+	}
+	for i := range a.owners {
+		one := &a.owners[i]
+		one.Grew = one.all() - p.older.owners[one.key()]
+	}
+	return p.older.at
+}
+
+// attribution tells whose the live tokens and leases are, by mount and role and by entity, and how much they grew.
 func (o *Census) attribution(c *system.Call) (any, error) {
 	limit := c.F.Int("limit", 100)
 	if err := c.F.Err(); err != nil {
@@ -49,9 +111,19 @@ func (o *Census) attribution(c *system.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown := a.shares[:min(limit, len(a.shares))]
+	owners := slices.Clone(a.owners[:min(limit, len(a.owners))])
+	for i := range owners {
+		one := &owners[i]
+		if one.in.Identities == nil {
+			continue
+		}
+		if e, err := one.in.Identities.Entity(c, one.Entity); err == nil && e != nil {
+			one.Name = e.Name
+		}
+	}
 	return map[string]any{"tokens": a.tokens, "leases": a.leases, "as_of": a.at.UTC().Format(time.RFC3339),
-		"roles": len(a.shares), "by_role": shown}, nil
+		"roles": len(a.shares), "by_role": a.shares[:min(limit, len(a.shares))],
+		"entities": len(a.owners), "by_entity": owners, "grown_since": a.since.UTC().Format(time.RFC3339)}, nil
 }
 
 // attribute counts the live tokens and leases, or gives a count that is not old.
@@ -78,11 +150,22 @@ func (o *Census) attribute(ctx context.Context, st *tables.Tables, now time.Time
 		}
 		return one
 	}
+	owners, owned := map[[2]string]*owner{}, map[string]*owner{} // the second by hashes of tokens
 	err := o.eachToken(ctx, func(t *token.Token) {
-		if !t.Expired(now) {
-			of(t.Path, t.Role).Tokens++
-			a.tokens++
+		if t.Expired(now) {
+			return
 		}
+		of(t.Path, t.Role).Tokens++
+		if a.tokens++; t.Entity == "" {
+			return
+		}
+		in, _, _ := st.Route(t.Path)
+		one := &owner{Entity: t.Entity, in: in}
+		if known := owners[one.key()]; known != nil {
+			one = known
+		}
+		owners[one.key()], owned[t.Hash] = one, one
+		one.Tokens++
 	})
 	if err != nil {
 		return nil, err
@@ -97,14 +180,33 @@ func (o *Census) attribute(ctx context.Context, st *tables.Tables, now time.Time
 	if err != nil {
 		return nil, err
 	}
+	err = o.records.EachKey(ctx, token.LeasesOf, func(rest string) error {
+		hash, _, _ := strings.Cut(rest, "/")
+		if one := owned[hash]; one != nil {
+			one.Leases++
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.owners = make([]owner, 0, len(owners))
+	for _, one := range owners {
+		a.owners = append(a.owners, *one)
+	}
+	slices.SortFunc(a.owners, func(a, b owner) int {
+		return cmp.Or(cmp.Compare(b.all(), a.all()), strings.Compare(a.in.Path(), b.in.Path()),
+			strings.Compare(a.Entity, b.Entity))
+	})
 	a.shares = make([]share, 0, len(by))
 	for _, one := range by {
 		a.shares = append(a.shares, *one)
 	}
 	slices.SortFunc(a.shares, func(a, b share) int {
-		return cmp.Or(cmp.Compare(b.Tokens+b.Leases, a.Tokens+a.Leases), strings.Compare(a.Mount, b.Mount),
+		return cmp.Or(cmp.Compare(b.all(), a.all()), strings.Compare(a.Mount, b.Mount),
 			strings.Compare(a.Role, b.Role))
 	})
+	a.since = o.past.grow(a)
 	o.counted = a
 	return a, nil
 }

@@ -63,8 +63,9 @@ type Census struct {
 	sets    map[string]*telemetry.GaugeSet // nil: nobody reads them
 	next    time.Time                      // of Measure; zero: this is not the active server
 
-	mu      sync.Mutex // held while tokens and leases are counted by role; guards counted
+	mu      sync.Mutex // held while tokens and leases are counted by role; guards what follows
 	counted *attributed
+	past    past
 }
 
 // New makes one.

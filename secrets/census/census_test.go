@@ -1,6 +1,7 @@
 package census
 
 import (
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -11,18 +12,33 @@ import (
 	"corbel.dev/corbel/secrets/token"
 )
 
-// What is live is counted by the mount and role that made it, and told again for a while.
+// What is live is counted by the mount and role that made it and by whose it is, with how much it grew, and told again
+// for a while.
 func TestAttribution(t *testing.T) {
 	d := tablestest.New(t)
 	o := New(Rules{}, d.Gate, d.Store, d.Flying, d.Now, slog.New(slog.DiscardHandler), func() string { return "c" }, nil)
 	d.Mount("db/", "database", nil)
+	hash := ""
 	for range 2 {
-		d.Token(t, &token.Token{Origin: token.Origin{Path: "auth/token/create"}, Policies: []string{"app"},
-			Lifetime: secrets.Lifetime{TTL: time.Hour}, Role: "web"})
+		one := &token.Token{Origin: token.Origin{Path: "auth/token/create"}, Policies: []string{"app"},
+			Lifetime: secrets.Lifetime{TTL: time.Hour}, Role: "web", Entity: "e1"}
+		one.Begin(d.Time, one.TTL, d.Gate.TTLs)
+		if err := d.Store.Commit(t.Context(), d.Gate.Load().Book.Make(token.NewID(), one)); err != nil {
+			t.Fatal(err)
+		}
+		hash = one.Hash
 	}
-	if err := d.Store.Commit(t.Context(), []storage.Op{storage.Mark(token.LeasePrefix + "db/creds/app/1")}); err != nil {
-		t.Fatal(err)
+	add := func(leases ...string) {
+		t.Helper()
+		var ops []storage.Op
+		for _, id := range leases {
+			ops = append(ops, storage.Mark(token.LeasePrefix+id), storage.Mark(token.LeasesOf+hash+"/"+id[len(id)-1:]))
+		}
+		if err := d.Store.Commit(t.Context(), ops); err != nil {
+			t.Fatal(err)
+		}
 	}
+	add("db/creds/app/1")
 	want := func(what, text string) {
 		t.Helper()
 		r, err := d.Ask(t.Context(), o.Rows(), secrets.Read, "leases/attribution", "")
@@ -33,15 +49,26 @@ func TestAttribution(t *testing.T) {
 			t.Errorf("%s: %s", what, r.Data)
 		}
 	}
-	want("live",
-		`{"as_of":"2026-01-01T00:00:00Z","by_role":[{"mount":"auth/token/","type":"token","role":"web","tokens":2,`+
-			`"leases":0},`+
-			`{"mount":"db/","type":"database","role":"creds/app","tokens":0,"leases":1}],"leases":1,"roles":2,"tokens":2}`)
+	role := func(mount, kind, role string, tokens, leases, grew int) string {
+		return fmt.Sprintf(`{"mount":%q,"type":%q,"role":%q,"tokens":%d,"leases":%d,"grew":%d}`, mount, kind, role, tokens,
+			leases, grew)
+	}
+	want("live", `{"as_of":"2026-01-01T00:00:00Z","by_entity":[{"entity":"e1","name":"","tokens":2,"leases":1,"grew":0}],`+
+		`"by_role":[`+role("auth/token/", "token", "web", 2, 0, 0)+`,`+role("db/", "database", "creds/app", 0, 1, 0)+
+		`],"entities":1,"grown_since":"2026-01-01T00:00:00Z","leases":1,"roles":2,"tokens":2}`)
+	add("db/creds/app/2", "db/creds/app/3")
+	d.Time = d.Time.Add(time.Minute)
+	want("grown", `{"as_of":"2026-01-01T00:01:00Z","by_entity":[{"entity":"e1","name":"","tokens":2,"leases":3,"grew":2}],`+
+		`"by_role":[`+role("db/", "database", "creds/app", 0, 3, 2)+`,`+role("auth/token/", "token", "web", 2, 0, 0)+
+		`],"entities":1,"grown_since":"2026-01-01T00:00:00Z","leases":3,"roles":2,"tokens":2}`)
 	d.Time = d.Time.Add(2 * time.Hour)
-	want("after their end",
-		`{"as_of":"2026-01-01T02:00:00Z","by_role":[{"mount":"db/","type":"database","role":"creds/app","tokens":0,`+
-			`"leases":1}],`+
-			`"leases":1,"roles":1,"tokens":0}`)
+	want("after their end", `{"as_of":"2026-01-01T02:01:00Z","by_entity":[],"by_role":[`+
+		role("db/", "database", "creds/app", 0, 3, 2)+
+		`],"entities":0,"grown_since":"2026-01-01T00:00:00Z","leases":3,"roles":1,"tokens":0}`)
+	d.Time = d.Time.Add(time.Hour)
+	want("later", `{"as_of":"2026-01-01T03:01:00Z","by_entity":[],"by_role":[`+
+		role("db/", "database", "creds/app", 0, 3, 0)+
+		`],"entities":0,"grown_since":"2026-01-01T02:01:00Z","leases":3,"roles":1,"tokens":0}`)
 }
 
 // Labels of one name are bounded, and so are the series that are told.

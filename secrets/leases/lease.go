@@ -32,7 +32,7 @@ import (
 // Where leases are, and when their storms are dealt with.
 const (
 	leasePrefix    = token.LeasePrefix
-	byTokenPrefix  = "sys/lease/token/"
+	byTokenPrefix  = token.LeasesOf
 	leaseDuePrefix = "sys/lease/at/" // by mount: one whose engine hangs holds up no other
 	Tries          = 6
 	revokeFirst    = 10 * time.Second

@@ -30,6 +30,8 @@ const (
 	ParentPrefix = "sys/token/parent/"
 	// LeasePrefix is where leases are by their ids; a token's is the path that made it, "/h" and its hash.
 	LeasePrefix = "sys/lease/id/"
+	// LeasesOf is where leases are by the tokens that made them: a token's hash, '/', the hash of a lease's id.
+	LeasesOf = "sys/lease/token/"
 	// WorkloadPrefix is where the index of tokens by what they follow is: accessor of the mount, hash of the workload's
 	// name, token.
 	WorkloadPrefix = "sys/token/workload/"

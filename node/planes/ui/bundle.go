@@ -67,6 +67,7 @@ func (u *UI) meshTopic(f *fleet) *topic {
 		{"intentions", "catalog", "/v1/connect/intentions"},
 		{"topology", "catalog", "/v1/internal/mesh/topology"},
 		{"proxies", "catalog", "/v1/internal/mesh/proxies"},
+		{"roots", "catalog", "/v1/connect/ca/roots"},
 	}, nil)
 	parts := t.make
 	t.make = func(ctx context.Context, p *uiapi.Person, q url.Values) (any, error) {

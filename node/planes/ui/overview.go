@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/api/uiapi"
+	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/jobs/rooms"
 	"corbel.dev/corbel/kit/errkind"
@@ -85,9 +86,14 @@ func (u *UI) catalogLine(ctx context.Context, f *fleet, g *acl.Grant, v *overvie
 		return err
 	}
 	nodes := f.nodeRows(g, st)
-	var all tally
+	var all, proxies tally
+	meshed := 0
 	for i := range services {
 		s := &services[i]
+		if s.Kind == catalog.KindConnectProxy {
+			meshed, proxies.Instances = meshed+1, proxies.Instances+s.Instances
+			proxies.Critical, proxies.Warning = proxies.Critical+s.Critical, proxies.Warning+s.Warning
+		}
 		all.Instances, all.Passing = all.Instances+s.Instances, all.Passing+s.Passing
 		all.Warning, all.Critical = all.Warning+s.Warning, all.Critical+s.Critical
 		if i < worstShown && s.Passing < s.Instances {
@@ -106,6 +112,12 @@ func (u *UI) catalogLine(ctx context.Context, f *fleet, g *acl.Grant, v *overvie
 	line = planeRow{Name: "Nodes", State: "passing", Path: "/nodes", Words: plural(len(nodes), "node")}
 	line.judge(ill.Critical, ill.Warning)
 	v.Planes = append(v.Planes, line)
+	if meshed > 0 {
+		line = planeRow{Name: "Mesh", State: "passing", Path: "/topology"}
+		line.Words = fmt.Sprintf("%s of %s", plural(proxies.Instances, "sidecar"), plural(meshed, "service"))
+		line.judge(proxies.Critical, proxies.Warning)
+		v.Planes = append(v.Planes, line)
+	}
 	return nil
 }
 

@@ -134,3 +134,11 @@ export function Copy(props: { what: string; label: string }) {
     </button>
   );
 }
+
+const month = 30 * 86_400_000; // ms: a certificate that ends sooner is a warning
+
+/** Ends says in how long a certificate ends. */
+export function Ends(props: { at: number }) {
+  const left = props.at - Date.now();
+  return <Mark state={left < 0 ? "critical" : left < month ? "warning" : "passing"}>{left < 0 ? text.ended : text.within(span(left))}</Mark>;
+}

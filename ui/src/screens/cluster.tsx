@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { as } from "../lib/act";
 import { send } from "../lib/api";
 import { Grid } from "../lib/grid";
-import { Mark, Problems, type State, Title } from "../lib/parts";
+import { Ends, Mark, Problems, type State, Title } from "../lib/parts";
 import { count, span } from "../lib/time";
 import { useLive } from "../lib/use";
 import { text } from "../text";
@@ -58,13 +58,6 @@ const statuses: Record<number, [State, string]> = {
   3: ["unknown", "left"],
   4: ["critical", "failed"],
 };
-
-const month = 30 * 86_400_000; // ms: a certificate that ends sooner is a warning
-
-function Ends(props: { at: number }) {
-  const left = props.at - Date.now();
-  return <Mark state={left < 0 ? "critical" : left < month ? "warning" : "passing"}>{left < 0 ? text.ended : text.within(span(left))}</Mark>;
-}
 
 const resources = ["key", "service", "node", "agent", "session", "event", "query", "intention", "operator", "acl", "keyring", "mesh"];
 const levels = ["read", "list", "write"];

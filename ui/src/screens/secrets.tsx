@@ -4,7 +4,7 @@ import { get, Problem } from "../lib/api";
 import { Grid } from "../lib/grid";
 import { Filter, Mark, Problems, Title } from "../lib/parts";
 import { href, param } from "../lib/route";
-import { count, span } from "../lib/time";
+import { ago, count, span } from "../lib/time";
 import { useLive } from "../lib/use";
 import { text } from "../text";
 import { Secret } from "./secret";
@@ -22,6 +22,16 @@ interface Role {
   role: string;
   tokens: number;
   leases: number;
+  /** grew is how many more tokens and leases there are than at grown_since. */
+  grew: number;
+}
+
+interface Owner {
+  entity: string;
+  name: string;
+  tokens: number;
+  leases: number;
+  grew: number;
 }
 
 interface Target {
@@ -37,12 +47,14 @@ interface Target {
 interface SecretsData {
   seal?: { sealed: boolean; initialized: boolean; t: number; progress: number; version: string };
   mounts?: { secret: Record<string, Mount>; auth: Record<string, Mount> };
-  attribution?: { by_role: Role[]; tokens: number; leases: number };
+  attribution?: { by_role: Role[]; by_entity: Owner[]; tokens: number; leases: number; grown_since: string };
   revocation?: { targets: Target[] };
   problems?: Record<string, string>;
 }
 
 export const escape = (path: string): string => path.split("/").map(encodeURIComponent).join("/");
+
+const signed = (n: number): string => (n > 0 ? `+${count(n)}` : count(n));
 
 const mostFolders = 2000; // that one search looks into
 
@@ -188,8 +200,27 @@ export function Secrets() {
               { name: text.role, cell: (r) => r.role },
               { name: text.tokens, cell: (r) => count(r.tokens), number: true },
               { name: text.leasesCount, cell: (r) => count(r.leases), number: true },
+              { name: text.grew, cell: (r) => signed(r.grew), number: true },
             ]}
           />
+          {(data.attribution?.by_entity.length ?? 0) > 0 && (
+            <>
+              <h2>{text.owners}</h2>
+              <Grid
+                label={text.owners}
+                rows={data.attribution?.by_entity ?? []}
+                id={(o) => o.entity}
+                empty=""
+                columns={[
+                  { name: text.entity, cell: (o) => o.name || o.entity },
+                  { name: text.tokens, cell: (o) => count(o.tokens), number: true },
+                  { name: text.leasesCount, cell: (o) => count(o.leases), number: true },
+                  { name: text.grew, cell: (o) => signed(o.grew), number: true },
+                ]}
+              />
+            </>
+          )}
+          {data.attribution && <p class="words">{text.grownSince(ago(Date.parse(data.attribution.grown_since)))}</p>}
           {(data.revocation?.targets.length ?? 0) > 0 && (
             <>
               <h2>{text.revocation}</h2>

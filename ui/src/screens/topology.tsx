@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { asking, as } from "../lib/act";
 import { get } from "../lib/api";
 import { Grid } from "../lib/grid";
-import { Mark, Problems, type State, Title } from "../lib/parts";
+import { Ends, Mark, Problems, type State, Title } from "../lib/parts";
 import { href, param } from "../lib/route";
 import { count } from "../lib/time";
 import { useLive } from "../lib/use";
@@ -41,6 +41,7 @@ interface MeshData {
   /** healths are how many instances of each service that calls or is called pass. */
   healths?: Record<string, { instances: number; passing: number; warning: number; critical: number }>;
   proxies?: { List: Proxy[] | null };
+  roots?: { Roots: { ID: string; Name: string; NotAfter: string; Active: boolean }[] | null };
   problems?: Record<string, string>;
 }
 
@@ -263,6 +264,21 @@ export function Topology() {
               { name: text.state, cell: (p) => p.State },
               { name: text.notApplied, cell: (p) => `${count(p.Pending)} / ${count(p.Resources)}`, number: true },
               { name: text.output, cell: (p) => p.Refusal?.Words ?? "" },
+            ]}
+          />
+        </>
+      )}
+      {(data?.roots?.Roots?.length ?? 0) > 0 && (
+        <>
+          <h2>{text.certificates}</h2>
+          <Grid
+            label={text.certificates}
+            rows={data?.roots?.Roots ?? []}
+            id={(r) => r.ID}
+            empty=""
+            columns={[
+              { name: text.certificate, cell: (r) => (r.Active ? `${r.Name}, ${text.active}` : r.Name) },
+              { name: text.ends, cell: (r) => <Ends at={Date.parse(r.NotAfter)} /> },
             ]}
           />
         </>
