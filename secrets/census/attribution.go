@@ -53,7 +53,9 @@ type attributed struct {
 	owners []owner // the same
 	tokens int
 	leases int
-	since  time.Time // that growth is told from
+
+	entities int
+	since    time.Time // that growth is told from
 }
 
 // attributionAge is for how long a count of all tokens and leases is told again: it reads each of them.
@@ -62,25 +64,49 @@ const attributionAge = 10 * time.Second
 // growthAge is how old the count is, at most and where one was asked for meanwhile, that growth is told from.
 const growthAge = time.Hour
 
+// mostKept bounds the entities that are told of, and the roles and entities that growth is told from, the greatest ones.
+const mostKept = 10_000
+
 // past are counts that growth is told from: the newer one takes the older one's place in time.
 type past struct{ older, newer *totals }
 
 // totals are how many tokens and leases there were by role and by entity.
 type totals struct {
 	at     time.Time
-	roles  map[[2]string]int
-	owners map[[2]string]int
+	roles  counts
+	owners counts
+}
+
+// counts are the greatest ones; one that is not among them had least at most.
+type counts struct {
+	by    map[[2]string]int
+	least int
+}
+
+func (c *counts) add(key [2]string, n int) {
+	if len(c.by) >= mostKept {
+		c.least = max(c.least, n)
+		return
+	}
+	c.by[key] = n
+}
+
+func (c *counts) of(key [2]string) int {
+	if n, ok := c.by[key]; ok {
+		return n
+	}
+	return c.least
 }
 
 // grow tells a count from the past how much it grew, and returns since when.
 func (p *past) grow(a *attributed) time.Time {
 	if p.newer == nil || a.at.Sub(p.newer.at) >= growthAge/2 || a.at.Before(p.newer.at) {
-		t := &totals{at: a.at, roles: map[[2]string]int{}, owners: map[[2]string]int{}}
+		t := &totals{at: a.at, roles: counts{by: map[[2]string]int{}}, owners: counts{by: map[[2]string]int{}}}
 		for i := range a.shares {
-			t.roles[a.shares[i].key()] = a.shares[i].all()
+			t.roles.add(a.shares[i].key(), a.shares[i].all())
 		}
 		for i := range a.owners {
-			t.owners[a.owners[i].key()] = a.owners[i].all()
+			t.owners.add(a.owners[i].key(), a.owners[i].all())
 		}
 		if p.older = p.newer; p.older == nil || a.at.Before(p.older.at) {
 			p.older = t
@@ -89,11 +115,11 @@ func (p *past) grow(a *attributed) time.Time {
 	}
 	for i := range a.shares {
 		one := &a.shares[i]
-		one.Grew = one.all() - p.older.roles[one.key()]
+		one.Grew = one.all() - p.older.roles.of(one.key())
 	}
 	for i := range a.owners {
 		one := &a.owners[i]
-		one.Grew = one.all() - p.older.owners[one.key()]
+		one.Grew = one.all() - p.older.owners.of(one.key())
 	}
 	return p.older.at
 }
@@ -123,7 +149,7 @@ func (o *Census) attribution(c *system.Call) (any, error) {
 	}
 	return map[string]any{"tokens": a.tokens, "leases": a.leases, "as_of": a.at.UTC().Format(time.RFC3339),
 		"roles": len(a.shares), "by_role": a.shares[:min(limit, len(a.shares))],
-		"entities": len(a.owners), "by_entity": owners, "grown_since": a.since.UTC().Format(time.RFC3339)}, nil
+		"entities": a.entities, "by_entity": owners, "grown_since": a.since.UTC().Format(time.RFC3339)}, nil
 }
 
 // attribute counts the live tokens and leases, or gives a count that is not old.
@@ -206,7 +232,8 @@ func (o *Census) attribute(ctx context.Context, st *tables.Tables, now time.Time
 		return cmp.Or(cmp.Compare(b.all(), a.all()), strings.Compare(a.Mount, b.Mount),
 			strings.Compare(a.Role, b.Role))
 	})
-	a.since = o.past.grow(a)
+	a.since, a.entities = o.past.grow(a), len(a.owners)
+	a.owners = slices.Clone(a.owners[:min(len(a.owners), mostKept)])
 	o.counted = a
 	return a, nil
 }
