@@ -38,13 +38,29 @@ func (s *share) key() [2]string { return [2]string{s.Mount, s.Role} }
 // owner is what one entity has: its tokens, and the leases that were made with them. Tokens without an entity are of
 // nobody.
 type owner struct {
-	Entity string `json:"entity"`
-	Name   string `json:"name"`
+	Entity    string `json:"entity"`
+	Name      string `json:"name"`      // of now, not of the count
+	Namespace string `json:"namespace"` // its path; "" is the root one
 	held
-	in *tables.Tables // of its namespace
+	space string // the namespace's id, as in names of tokens
 }
 
-func (o *owner) key() [2]string { return [2]string{o.in.Path(), o.Entity} }
+func (o *owner) key() [2]string { return [2]string{o.space, o.Entity} }
+
+// named is the owner with the names of its entity and namespace, where they are there yet.
+func (o owner) named(ctx context.Context, st *tables.Tables) owner {
+	in := st.In(o.space)
+	if in == nil {
+		return o
+	}
+	o.Namespace = in.Path()
+	if in.Identities != nil {
+		if e, err := in.Identities.Entity(ctx, o.Entity); err == nil && e != nil {
+			o.Name = e.Name
+		}
+	}
+	return o
+}
 
 // attributed is a count of all, and when it was made.
 type attributed struct {
@@ -138,14 +154,8 @@ func (o *Census) attribution(c *system.Call) (any, error) {
 		return nil, err
 	}
 	owners := slices.Clone(a.owners[:min(limit, len(a.owners))])
-	for i := range owners {
-		one := &owners[i]
-		if one.in.Identities == nil {
-			continue
-		}
-		if e, err := one.in.Identities.Entity(c, one.Entity); err == nil && e != nil {
-			one.Name = e.Name
-		}
+	for i, one := range owners {
+		owners[i] = one.named(c, c.Tables)
 	}
 	return map[string]any{"tokens": a.tokens, "leases": a.leases, "as_of": a.at.UTC().Format(time.RFC3339),
 		"roles": len(a.shares), "by_role": a.shares[:min(limit, len(a.shares))],
@@ -176,22 +186,24 @@ func (o *Census) attribute(ctx context.Context, st *tables.Tables, now time.Time
 		}
 		return one
 	}
-	owners, owned := map[[2]string]*owner{}, map[string]*owner{} // the second by hashes of tokens
-	err := o.eachToken(ctx, func(t *token.Token) {
+	owners, made := map[[2]string]*owner{}, madeWith{records: o.records, atOnce: sealed.ScanAtOnce}
+	err := o.eachToken(ctx, func(t *token.Token) error {
 		if t.Expired(now) {
-			return
+			return nil
 		}
 		of(t.Path, t.Role).Tokens++
 		if a.tokens++; t.Entity == "" {
-			return
+			return nil
 		}
-		in, _, _ := st.Route(t.Path)
-		one := &owner{Entity: t.Entity, in: in}
-		if known := owners[one.key()]; known != nil {
-			one = known
+		key := [2]string{token.Space(t.Hash), t.Entity}
+		one := owners[key]
+		if one == nil {
+			one = &owner{Entity: t.Entity, space: key[0]}
+			owners[key] = one
 		}
-		owners[one.key()], owned[t.Hash] = one, one
-		one.Tokens++
+		leases, err := made.count(ctx, t.Hash)
+		one.Tokens, one.Leases = one.Tokens+1, one.Leases+leases
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -206,22 +218,12 @@ func (o *Census) attribute(ctx context.Context, st *tables.Tables, now time.Time
 	if err != nil {
 		return nil, err
 	}
-	err = o.records.EachKey(ctx, token.LeasesOf, func(rest string) error {
-		hash, _, _ := strings.Cut(rest, "/")
-		if one := owned[hash]; one != nil {
-			one.Leases++
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
 	a.owners = make([]owner, 0, len(owners))
 	for _, one := range owners {
 		a.owners = append(a.owners, *one)
 	}
 	slices.SortFunc(a.owners, func(a, b owner) int {
-		return cmp.Or(cmp.Compare(b.all(), a.all()), strings.Compare(a.in.Path(), b.in.Path()),
+		return cmp.Or(cmp.Compare(b.all(), a.all()), strings.Compare(a.space, b.space),
 			strings.Compare(a.Entity, b.Entity))
 	})
 	a.shares = make([]share, 0, len(by))
@@ -238,8 +240,43 @@ func (o *Census) attribute(ctx context.Context, st *tables.Tables, now time.Time
 	return a, nil
 }
 
-// eachToken calls each with every token that is stored. Damaged records are left out.
-func (o *Census) eachToken(ctx context.Context, each func(*token.Token)) error {
+// madeWith walks over the index of leases by tokens beside a walk over the tokens. Both are in the order of the tokens'
+// hashes, so a page of the index is all that it keeps.
+type madeWith struct {
+	records *sealed.Store
+	atOnce  int // keys of a page
+	page    []storage.Record
+	from    string // where the page after this one begins
+	done    bool   // there is none
+}
+
+// count is how many leases were made with a token. Each call is for a greater hash than the one before.
+func (m *madeWith) count(ctx context.Context, hash string) (n int, err error) {
+	own := token.LeasesOf + hash + "/"
+	for end := storage.After(own); ; {
+		for len(m.page) > 0 && m.page[0].Key < end {
+			if m.page[0].Key >= own {
+				n++
+			}
+			m.page = m.page[1:]
+		}
+		if len(m.page) > 0 || m.done {
+			return n, nil
+		}
+		m.from = max(m.from, own) // leases of other tokens are not looked at where a page ends
+		m.page, err = m.records.Under.Scan(ctx, m.from, storage.After(token.LeasesOf), m.atOnce)
+		if err != nil {
+			return 0, err
+		}
+		if m.done = len(m.page) < m.atOnce; len(m.page) > 0 {
+			m.from = m.page[len(m.page)-1].Key + "\x00"
+		}
+	}
+}
+
+// eachToken calls each with every token that is stored, in the order of their hashes, until it fails. Damaged records
+// are left out.
+func (o *Census) eachToken(ctx context.Context, each func(*token.Token) error) error {
 	for from := token.Records; ; {
 		records, damaged, err := o.records.Barrier.Scan(ctx, from, storage.After(token.Records), sealed.ScanAtOnce)
 		if err != nil || len(records)+len(damaged) == 0 {
@@ -250,8 +287,12 @@ func (o *Census) eachToken(ctx context.Context, each func(*token.Token)) error {
 		}
 		for _, r := range records {
 			from = max(from, r.Key+"\x00")
-			if t, err := token.Decode(r); err == nil {
-				each(t)
+			t, err := token.Decode(r)
+			if err != nil {
+				continue
+			}
+			if err := each(t); err != nil {
+				return err
 			}
 		}
 	}

@@ -29,6 +29,7 @@ interface Role {
 interface Owner {
   entity: string;
   name: string;
+  namespace: string;
   tokens: number;
   leases: number;
   grew: number;
@@ -209,10 +210,10 @@ export function Secrets() {
               <Grid
                 label={text.owners}
                 rows={data.attribution?.by_entity ?? []}
-                id={(o) => o.entity}
+                id={(o) => `${o.namespace} ${o.entity}`}
                 empty=""
                 columns={[
-                  { name: text.entity, cell: (o) => o.name || o.entity },
+                  { name: text.entity, cell: (o) => o.namespace + (o.name || o.entity) },
                   { name: text.tokens, cell: (o) => count(o.tokens), number: true },
                   { name: text.leasesCount, cell: (o) => count(o.leases), number: true },
                   { name: text.grew, cell: (o) => signed(o.grew), number: true },
