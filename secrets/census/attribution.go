@@ -80,7 +80,8 @@ const attributionAge = 10 * time.Second
 // growthAge is how old the count is, at most and where one was asked for meanwhile, that growth is told from.
 const growthAge = time.Hour
 
-// mostKept bounds the entities that are told of, and the roles and entities that growth is told from, the greatest ones.
+// mostKept bounds the entities that are told of, and the roles and entities that growth is told from: the greatest
+// ones are kept.
 const mostKept = 10_000
 
 // past are counts that growth is told from: the newer one takes the older one's place in time.
@@ -162,6 +163,30 @@ func (o *Census) attribution(c *system.Call) (any, error) {
 		"entities": a.entities, "by_entity": owners, "grown_since": a.since.UTC().Format(time.RFC3339)}, nil
 }
 
+// shares are what roles of mounts have, by the mount's path and the role.
+type shares struct {
+	st  *tables.Tables
+	all map[[2]string]*share
+}
+
+// of is the share of the role, or of what a path has behind its mount.
+func (s shares) of(path, role string) *share {
+	in, e, rest := s.st.Route(path) // a mount's path is from the root: it names its namespace
+	if e == nil {
+		e = &mount.Entry{}
+	}
+	if role == "" {
+		role = rest
+	}
+	at := in.Path() + e.Path
+	one := s.all[[2]string{at, role}]
+	if one == nil {
+		one = &share{Mount: at, Type: e.Type, Role: role}
+		s.all[[2]string{at, role}] = one
+	}
+	return one
+}
+
 // attribute counts the live tokens and leases, or gives a count that is not old.
 func (o *Census) attribute(ctx context.Context, st *tables.Tables, now time.Time) (*attributed, error) {
 	o.mu.Lock()
@@ -169,29 +194,13 @@ func (o *Census) attribute(ctx context.Context, st *tables.Tables, now time.Time
 	if a := o.counted; a != nil && now.Sub(a.at) >= 0 && now.Sub(a.at) < attributionAge {
 		return a, nil
 	}
-	a, by := &attributed{at: now}, map[[2]string]*share{}
-	of := func(path, role string) *share {
-		in, e, rest := st.Route(path) // a mount's path is from the root: it names its namespace
-		if e == nil {
-			e = &mount.Entry{}
-		}
-		if role == "" {
-			role = rest
-		}
-		at := in.Path() + e.Path
-		one := by[[2]string{at, role}]
-		if one == nil {
-			one = &share{Mount: at, Type: e.Type, Role: role}
-			by[[2]string{at, role}] = one
-		}
-		return one
-	}
+	a, by := &attributed{at: now}, shares{st, map[[2]string]*share{}}
 	owners, made := map[[2]string]*owner{}, madeWith{records: o.records, atOnce: sealed.ScanAtOnce}
 	err := o.eachToken(ctx, func(t *token.Token) error {
 		if t.Expired(now) {
 			return nil
 		}
-		of(t.Path, t.Role).Tokens++
+		by.of(t.Path, t.Role).Tokens++
 		if a.tokens++; t.Entity == "" {
 			return nil
 		}
@@ -210,7 +219,7 @@ func (o *Census) attribute(ctx context.Context, st *tables.Tables, now time.Time
 	}
 	err = o.records.EachKey(ctx, token.LeasePrefix, func(id string) error {
 		if _, isToken := token.OfLease(id); !isToken {
-			of(id[:max(strings.LastIndexByte(id, '/'), 0)], "").Leases++
+			by.of(id[:max(strings.LastIndexByte(id, '/'), 0)], "").Leases++
 			a.leases++
 		}
 		return nil
@@ -226,8 +235,8 @@ func (o *Census) attribute(ctx context.Context, st *tables.Tables, now time.Time
 		return cmp.Or(cmp.Compare(b.all(), a.all()), strings.Compare(a.space, b.space),
 			strings.Compare(a.Entity, b.Entity))
 	})
-	a.shares = make([]share, 0, len(by))
-	for _, one := range by {
+	a.shares = make([]share, 0, len(by.all))
+	for _, one := range by.all {
 		a.shares = append(a.shares, *one)
 	}
 	slices.SortFunc(a.shares, func(a, b share) int {
