@@ -1,6 +1,9 @@
 package jobs
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // JobKey names a job.
 type JobKey struct{ Namespace, ID string }
@@ -78,6 +81,19 @@ func (j *Job) Group(name string) *TaskGroup {
 	}
 	return nil
 }
+
+// SharesBody reports whether j and o are known to differ in ids and names, priorities, origins, metas and revisions
+// alone: they refer to the same groups and rules, as a dispatched job does to those of its parent. It compares no
+// content, so of two that were read apart it says false.
+func (j *Job) SharesBody(o *Job) bool {
+	return same(j.Groups, o.Groups) && len(j.Groups) > 0 && j.Namespace == o.Namespace && j.Type == o.Type &&
+		j.AllAtOnce == o.AllAtOnce && j.NodePool == o.NodePool && j.Periodic == o.Periodic && j.Dispatch == o.Dispatch &&
+		same(j.Datacenters, o.Datacenters) && same(j.Constraints, o.Constraints) && same(j.Affinities, o.Affinities) &&
+		same(j.Spreads, o.Spreads) && maps.Equal(j.Parts, o.Parts)
+}
+
+// same reports whether two lists are one in memory.
+func same[T any](a, b []T) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // Stopped reports whether nothing of j is to run: also when j is nil, a job that was purged.
 func (j *Job) Stopped() bool { return j == nil || j.Stop }

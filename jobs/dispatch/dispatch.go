@@ -90,14 +90,21 @@ func Check(parent *jobs.Job, r Request) error {
 
 // Child is the job that a dispatch of parent makes, after Check.
 func Child(parent *jobs.Job, r Request, now jobs.Time, dice *jobs.Dice) *jobs.Job {
+	return Named(parent, ChildID(parent.ID, r.Prefix, now, dice), r, now)
+}
+
+// Named is Child with an id that is known. All that a dispatch does not change, the child shares with its parent:
+// whoever has one of them has the most of the other (jobs.Job.SharesBody).
+func Named(parent *jobs.Job, id string, r Request, now jobs.Time) *jobs.Job {
 	c := *parent
-	c.ID = ChildID(parent.ID, r.Prefix, now, dice)
-	c.Name = c.ID
+	c.ID, c.Name = id, id
 	c.Origin = jobs.Origin{ParentID: parent.ID, Dispatched: true, Payload: r.Payload, Token: r.Token}
 	c.Revision = jobs.Revision{SubmitTime: now}
-	c.Meta = make(map[string]string, len(parent.Meta)+len(r.Meta))
-	maps.Copy(c.Meta, parent.Meta)
-	maps.Copy(c.Meta, r.Meta)
+	if len(r.Meta) > 0 {
+		c.Meta = make(map[string]string, len(parent.Meta)+len(r.Meta))
+		maps.Copy(c.Meta, parent.Meta)
+		maps.Copy(c.Meta, r.Meta)
+	}
 	if r.Priority > 0 {
 		c.Priority = r.Priority
 	}

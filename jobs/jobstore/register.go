@@ -8,6 +8,30 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 )
 
+// adopt has a dispatched job share all that it did not bring with itself with its parent, as it did where it was made:
+// it came whole. That one version of the groups stands for all its children is what keeps thousands of them small, and
+// lets nodes be told of differences (jobtell).
+func (b *builder) adopt(child *jobs.Job) *jobs.Job {
+	if !child.Origin.Dispatched {
+		return child
+	}
+	return adopt(child, b.Job(jobs.JobKey{Namespace: child.Namespace, ID: child.Origin.ParentID}))
+}
+
+// adopt is child with the parts of from where both have the same, and child itself where they differ.
+func adopt(child, from *jobs.Job) *jobs.Job {
+	if from == nil {
+		return child
+	}
+	c := *from
+	c.ID, c.Name, c.Priority, c.Origin, c.Meta, c.Revision = child.ID, child.Name, child.Priority, child.Origin,
+		child.Meta, child.Revision
+	if !reflect.DeepEqual(&c, child) {
+		return child
+	}
+	return &c
+}
+
 // checkJob judges whether a job may be stored.
 func (b *builder) checkJob(w *JobWrite) error {
 	if w.Job == nil {
@@ -77,7 +101,7 @@ func (b *builder) register(w *JobWrite) {
 		b.out.JobModifyIndex, b.out.Version = old.JobModifyIndex, old.Version
 		return
 	}
-	next := *w.Job
+	next := *b.adopt(w.Job)
 	if w.KeepCounts && old != nil {
 		next.Groups = keepCounts(w.Job, old)
 	}

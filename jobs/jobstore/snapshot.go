@@ -181,6 +181,8 @@ type reading struct {
 	grants  []*jobs.Grant
 	metrics []*jobs.Metric
 	count   uint64
+	// The newest parameterized jobs that came so far, and the newest child of each.
+	parents, siblings map[jobs.JobKey]*jobs.Job
 }
 
 var errDamaged = errkind.New(errkind.Corrupt, "the snapshot of the jobs plane is damaged")
@@ -207,7 +209,7 @@ func ReadView(from io.Reader) (*View, error) {
 		return nil, errDamaged
 	}
 	v := Empty()
-	r := &reading{view: v}
+	r := &reading{view: v, parents: map[jobs.JobKey]*jobs.Job{}, siblings: map[jobs.JobKey]*jobs.Job{}}
 	var buf []byte
 	for done := false; !done; {
 		var head [5]byte
@@ -303,11 +305,32 @@ func (r *reading) job(f *jobFrame) error {
 	if f.Job == nil {
 		return errDamaged
 	}
+	j := r.adopt(f.Job)
 	if f.Kept > 0 {
-		r.edit.RestoreJob(f.Job, f.Kept > 1)
+		r.edit.RestoreJob(j, f.Kept > 1)
 	}
-	r.jobs = append(r.jobs, f.Job)
+	r.jobs = append(r.jobs, j)
 	return nil
+}
+
+// adopt has a dispatched job share what it can with its parent or a sibling, as it did before the snapshot. They stand
+// before it, in the order of ids.
+func (r *reading) adopt(child *jobs.Job) *jobs.Job {
+	if !child.Origin.Dispatched {
+		if child.Dispatch != nil {
+			r.parents[child.JobKey] = child
+		}
+		return child
+	}
+	key := jobs.JobKey{Namespace: child.Namespace, ID: child.Origin.ParentID}
+	own := child
+	for _, from := range []*jobs.Job{r.siblings[key], r.parents[key]} {
+		if child = adopt(own, from); child != own {
+			break
+		}
+	}
+	r.siblings[key] = child
+	return child
 }
 
 func (r *reading) alloc(f *allocFrame) error {

@@ -36,6 +36,21 @@ func FromJob(j *jobs.Job) *Job {
 	return unshared(w)
 }
 
+// Variant is base, canonical, with what j has of its own: what jobs differ in that share a body (jobs.Job.SharesBody).
+// It shares the rest with base.
+func Variant(base *Job, j *jobs.Job) *Job {
+	w := *base
+	w.ID, w.Name, w.Priority = to(j.ID), to(j.Name), to(j.Priority)
+	w.JobChild = JobChild{ParentID: to(j.Origin.ParentID), Dispatched: j.Origin.Dispatched, Payload: j.Origin.Payload}
+	if j.Origin.Token != "" {
+		w.DispatchIdempotencyToken = to(j.Origin.Token)
+	}
+	w.Meta = j.Meta
+	w.Stop, w.Stable, w.Version, w.SubmitTime = to(j.Stop), to(j.Stable), to(j.Version), to(int64(j.SubmitTime))
+	w.CreateIndex, w.ModifyIndex, w.JobModifyIndex = to(j.CreateIndex), to(j.ModifyIndex), to(j.JobModifyIndex)
+	return &w
+}
+
 // unshared makes the pointers to scalars of w lead to copies, so that nobody changes a job through them.
 func unshared(w *Job) *Job {
 	each(reflect.ValueOf(w), func(s reflect.Value) {

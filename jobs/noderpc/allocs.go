@@ -9,7 +9,13 @@ import (
 type Watch struct {
 	Key
 	Since uint64 // the Index of the last frame that the node has; 0 has none
+	// Bases is how many jobs the node keeps for as long as the stream lasts, for others to be told as differences from
+	// them. An agent of an older release keeps none, and is told of whole jobs only.
+	Bases int
 }
+
+// MaxBases bounds the jobs that a node keeps for a stream.
+const MaxBases = 64
 
 // Allocs is a frame of the answer.
 type Allocs struct {
@@ -20,13 +26,33 @@ type Allocs struct {
 	// Jobs are the versions of jobs that Allocs refer to: JSON of jobwire.Job, so that a server encodes each once.
 	Jobs   [][]byte
 	Allocs []Alloc
+	// Bases are jobs to keep: each takes the place of the one that had its Slot. Children are jobs as differences from
+	// them. A release before these sends neither.
+	Bases    []Base
+	Children []Child
+}
+
+// Base is a job that others are told as differences from. A node that gets a Base keeps it before it reads Children.
+type Base struct {
+	Slot int    // below the Watch's Bases
+	Job  []byte // JSON of jobwire.Job
+}
+
+// Child is a dispatched job: all but what stands here is as in the Base of the Slot.
+type Child struct {
+	Slot     int
+	ID, Name string
+	Priority int
+	jobs.Origin
+	Meta map[string]string
+	jobs.Revision
 }
 
 // Alloc is an allocation as its node needs it.
 type Alloc struct {
 	ID          jobs.ID
 	ModifyIndex uint64
-	Job         int // place in Allocs.Jobs
+	Job         int // place in Allocs.Jobs, and from the end of that on in Allocs.Children
 	Group       string
 	Index       int
 	Desired     jobs.Desired
@@ -65,9 +91,13 @@ type Updated struct{ Index uint64 }
 func (m *Watch) pass(c *pack.Coder) {
 	m.Key.pass(c)
 	pack.Unsigned(c, &m.Since)
+	pack.Unsigned(c, &m.Bases)
+	if m.Bases < 0 {
+		c.Fail(pack.ErrDamaged)
+	}
 }
 
-// pass passes a frame. Each Alloc has a place in Jobs.
+// pass passes a frame. Each Alloc has a place in Jobs or in Children.
 func (m *Allocs) pass(c *pack.Coder) {
 	pack.Unsigned(c, &m.Index)
 	c.Bool(&m.Full)
@@ -75,10 +105,38 @@ func (m *Allocs) pass(c *pack.Coder) {
 	pack.List(c, &m.Jobs, MaxAllocs, func(text *[]byte) { c.Copy(text) })
 	pack.List(c, &m.Allocs, MaxAllocs, func(a *Alloc) {
 		c.Record(a.pass)
-		if a.Job < 0 || a.Job >= len(m.Jobs) {
+	})
+	pack.List(c, &m.Bases, MaxBases, func(b *Base) {
+		pack.Unsigned(c, &b.Slot)
+		c.Copy(&b.Job)
+		if b.Slot < 0 || b.Slot >= MaxBases {
 			c.Fail(pack.ErrDamaged)
 		}
 	})
+	pack.List(c, &m.Children, MaxAllocs, func(child *Child) { c.Record(child.pass) })
+	for i := range m.Allocs {
+		if at := m.Allocs[i].Job; at < 0 || at >= len(m.Jobs)+len(m.Children) {
+			c.Fail(pack.ErrDamaged)
+		}
+	}
+}
+
+func (m *Child) pass(c *pack.Coder) {
+	pack.Unsigned(c, &m.Slot)
+	if m.Slot < 0 || m.Slot >= MaxBases {
+		c.Fail(pack.ErrDamaged)
+	}
+	c.String(&m.ID, &m.Name)
+	pack.Signed(c, &m.Priority)
+	c.String(&m.ParentID)
+	c.Bool(&m.Dispatched)
+	c.Copy(&m.Payload)
+	c.String(&m.Token)
+	passTexts(c, &m.Meta)
+	pack.Unsigned(c, &m.Version)
+	c.Bool(&m.Stop, &m.Stable)
+	pack.Signed(c, &m.SubmitTime)
+	pack.Unsigned(c, &m.CreateIndex, &m.ModifyIndex, &m.JobModifyIndex)
 }
 
 func (a *Alloc) pass(c *pack.Coder) {

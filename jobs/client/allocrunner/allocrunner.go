@@ -42,9 +42,9 @@ type Host struct {
 	// Previous is an older allocation of this node, or nil.
 	Previous func(jobs.ID) *Runner
 	Steps    []Step
-	Services Services // nil: none
-	Networks Networks // nil: allocations have the host's
-	Save     func(jobs.ID, *nodestate.Record) error
+	Services Services                               // nil: none
+	Networks Networks                               // nil: allocations have the host's
+	Save     func(jobs.ID, *nodestate.Record) error // nil keeps nothing
 	Report   func(noderpc.Update)
 	Clock    clock.Clock
 	Log      *slog.Logger
@@ -91,7 +91,7 @@ func New(host *Host, load *workload.Workload, record *nodestate.Record) *Runner 
 	if record.Done {
 		close(r.over)
 	}
-	r.record.Workload = load.Bytes()
+	r.record.Workload = r.host.kept(load)
 	if r.record.Tasks == nil {
 		r.record.Tasks = map[string]taskrunner.Saved{}
 	}
@@ -102,6 +102,14 @@ func New(host *Host, load *workload.Workload, record *nodestate.Record) *Runner 
 		r.tasks = append(r.tasks, r.newTask(t.Name))
 	}
 	return r
+}
+
+// kept is load as a record has it.
+func (h *Host) kept(load *workload.Workload) []byte {
+	if h.Save == nil {
+		return nil
+	}
+	return load.Bytes()
 }
 
 func (r *Runner) newTask(name string) *task {
@@ -146,7 +154,7 @@ func (r *Runner) Update(load *workload.Workload) {
 		r.record.Health, r.record.HealthAt = jobs.Undecided, 0
 		r.since, r.lives = time.Time{}, r.host.Clock.Now()
 	}
-	r.load, r.record.Workload = load, load.Bytes()
+	r.load, r.record.Workload = load, r.host.kept(load)
 	r.mu.Unlock()
 	r.save()
 	r.notify()
@@ -188,6 +196,9 @@ func (r *Runner) taskChanged(name string, s taskrunner.Saved) {
 }
 
 func (r *Runner) save() {
+	if r.host.Save == nil {
+		return
+	}
 	r.saving.Lock()
 	defer r.saving.Unlock()
 	r.mu.Lock()

@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/client/fingerprint"
+	"corbel.dev/corbel/jobs/client/workload"
 	"corbel.dev/corbel/jobs/jobwire"
 	"corbel.dev/corbel/jobs/noderpc"
 	"corbel.dev/corbel/kit/backoff"
@@ -263,11 +264,13 @@ func (c *Client) follow(ctx context.Context, retry *backoff.Backoff) error {
 	c.mu.Lock()
 	since := c.index
 	c.mu.Unlock()
-	stream, err := c.cfg.Servers.Stream(ctx, noderpc.MethodAllocs, noderpc.Bytes(&noderpc.Watch{Key: c.key, Since: since}))
+	stream, err := c.cfg.Servers.Stream(ctx, noderpc.MethodAllocs, noderpc.Bytes(&noderpc.Watch{Key: c.key, Since: since,
+		Bases: noderpc.MaxBases}))
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
+	bases := &workload.Bases{}
 	for {
 		text, err := stream.Recv()
 		if err != nil {
@@ -285,6 +288,6 @@ func (c *Client) follow(ctx context.Context, retry *backoff.Backoff) error {
 				needed)
 		}
 		retry.Reset()
-		c.take(c.life, frame)
+		c.take(c.life, frame, bases)
 	}
 }

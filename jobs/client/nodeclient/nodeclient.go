@@ -206,7 +206,10 @@ func (c *Client) Run(ctx context.Context) error {
 	c.host = &allocrunner.Host{Node: c.node.Load, Region: c.cfg.Node.Region, AllocDir: c.cfg.AllocDir,
 		StateDir: c.cfg.StateDir, Drivers: c.cfg.Drivers, Volumes: c.cfg.Volumes,
 		MaxKillTimeout: c.cfg.MaxKillTimeout, Steps: c.cfg.Steps, Services: c.cfg.Services, Previous: c.runner,
-		Networks: runnersNetworks(c.cfg.Networks), Save: c.store.Put, Report: c.queue.put, Clock: c.cfg.Clock, Log: c.cfg.Log}
+		Networks: runnersNetworks(c.cfg.Networks), Report: c.queue.put, Clock: c.cfg.Clock, Log: c.cfg.Log}
+	if c.store != nil {
+		c.host.Save = c.store.Put
+	}
 	if err := c.restore(life); err != nil {
 		return err
 	}
@@ -339,8 +342,8 @@ func (c *Client) count() {
 }
 
 // take is a frame of allocations.
-func (c *Client) take(life context.Context, frame *noderpc.Allocs) {
-	loads, wrong := workload.Read(frame)
+func (c *Client) take(life context.Context, frame *noderpc.Allocs, bases *workload.Bases) {
+	loads, wrong := workload.Read(frame, bases)
 	for id, err := range wrong {
 		c.cfg.Log.Error("an allocation cannot be read", "alloc", id.String(), "error", err)
 		c.queue.put(noderpc.Update{Alloc: id, Status: jobs.ClientFailed, Description: err.Error(),

@@ -16,27 +16,72 @@ type Workload struct {
 	noderpc.Alloc
 	Job   *jobwire.Job
 	Group *jobwire.TaskGroup
-	text  []byte // of the job
+	text  []byte // of the job; nil when it came as a difference
 }
 
-// Read makes the workloads of a frame. A job is read once for all its allocations. What cannot be read is left out,
-// and named.
-func Read(frame *noderpc.Allocs) (list []*Workload, wrong map[jobs.ID]error) {
-	read := make([]*jobwire.Job, len(frame.Jobs))
+// Bases are the jobs that a stream's frames refer to, by their slots. They belong to one stream and one goroutine; the
+// zero value is that of a stream that begins.
+type Bases struct {
+	jobs [noderpc.MaxBases]*jobwire.Job
+	errs [noderpc.MaxBases]error // why one could not be read
+}
+
+// keep takes the bases of a frame.
+func (b *Bases) keep(list []noderpc.Base) {
+	for _, base := range list {
+		b.jobs[base.Slot], b.errs[base.Slot] = readJob(base.Job)
+	}
+}
+
+// child is the job that c tells. It shares with its base what c does not say: neither is changed.
+func (b *Bases) child(c *noderpc.Child) (*jobwire.Job, error) {
+	base := b.jobs[c.Slot]
+	if base == nil {
+		if err := b.errs[c.Slot]; err != nil {
+			return nil, err
+		}
+		return nil, errkind.Errorf(errkind.Corrupt, "job %q is told as a difference from one that was not told", c.ID)
+	}
+	return jobwire.Variant(base, &jobs.Job{JobKey: jobs.JobKey{ID: c.ID}, Name: c.Name, Priority: c.Priority,
+		Origin: c.Origin, Meta: c.Meta, Revision: c.Revision}), nil
+}
+
+func readJob(text []byte) (*jobwire.Job, error) {
+	job, err := jobwire.Decode[jobwire.Job](text)
+	if err != nil {
+		return nil, err
+	}
+	job.Canonicalize()
+	return job, nil
+}
+
+// Read makes the workloads of a frame. A job is read once for all its allocations, a base once for all its children in
+// this frame and the next ones. What cannot be read is left out, and named.
+func Read(frame *noderpc.Allocs, bases *Bases) (list []*Workload, wrong map[jobs.ID]error) {
+	read := make([]*jobwire.Job, len(frame.Jobs)+len(frame.Children))
 	wrong = map[jobs.ID]error{}
+	bases.keep(frame.Bases)
 	for i := range frame.Allocs {
 		a := &frame.Allocs[i]
 		job := read[a.Job]
+		var text []byte
+		if a.Job < len(frame.Jobs) {
+			text = frame.Jobs[a.Job]
+		}
 		if job == nil {
 			var err error
-			if job, err = jobwire.Decode[jobwire.Job](frame.Jobs[a.Job]); err != nil {
+			if text != nil {
+				job, err = readJob(text)
+			} else {
+				job, err = bases.child(&frame.Children[a.Job-len(frame.Jobs)])
+			}
+			if err != nil {
 				wrong[a.ID] = err
 				continue
 			}
-			job.Canonicalize()
 			read[a.Job] = job
 		}
-		w := &Workload{Alloc: *a, Job: job, Group: groupOf(job, a.Group), text: frame.Jobs[a.Job]}
+		w := &Workload{Alloc: *a, Job: job, Group: groupOf(job, a.Group), text: text}
 		if w.Group == nil {
 			wrong[a.ID] = errkind.Errorf(errkind.Invalid, "the job has no group %q", a.Group)
 			continue
@@ -55,11 +100,17 @@ func groupOf(job *jobwire.Job, name string) *jobwire.TaskGroup {
 	return nil
 }
 
-// Bytes is w as a frame of its own, which Read reads.
+// Bytes is w as a frame of its own, which Parse reads, also that of an older release: its job is whole.
 func (w *Workload) Bytes() []byte {
-	a := w.Alloc
+	a, text := w.Alloc, w.text
 	a.Job = 0
-	return noderpc.Bytes(&noderpc.Allocs{Jobs: [][]byte{w.text}, Allocs: []noderpc.Alloc{a}})
+	if text == nil {
+		var err error
+		if text, err = json.Marshal(w.Job); err != nil {
+			panic("workload: " + err.Error()) // it was read from JSON
+		}
+	}
+	return noderpc.Bytes(&noderpc.Allocs{Jobs: [][]byte{text}, Allocs: []noderpc.Alloc{a}})
 }
 
 // Parse reads Bytes.
@@ -68,7 +119,7 @@ func Parse(text []byte) (*Workload, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, wrong := Read(frame)
+	list, wrong := Read(frame, &Bases{})
 	for _, err := range wrong {
 		return nil, err
 	}
@@ -111,7 +162,7 @@ func New(a noderpc.Alloc, job *jobwire.Job) (*Workload, error) {
 		return nil, err
 	}
 	a.Job = 0
-	list, wrong := Read(&noderpc.Allocs{Jobs: [][]byte{text}, Allocs: []noderpc.Alloc{a}})
+	list, wrong := Read(&noderpc.Allocs{Jobs: [][]byte{text}, Allocs: []noderpc.Alloc{a}}, &Bases{})
 	for _, err := range wrong {
 		return nil, err
 	}

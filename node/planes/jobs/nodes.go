@@ -10,6 +10,7 @@ import (
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/jobsched"
 	"corbel.dev/corbel/jobs/jobstore"
+	"corbel.dev/corbel/jobs/jobtell"
 	"corbel.dev/corbel/jobs/noderpc"
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
@@ -25,7 +26,7 @@ type nodes struct {
 	registers *gatherer
 	updates   *gatherer
 	services  *gatherer
-	texts     *jobTexts
+	texts     *jobtell.Texts
 }
 
 // nodeBody is the part of a registration that servers keep for those who ask, as a NodeDetail's Body.
@@ -36,7 +37,7 @@ type nodeBody struct {
 }
 
 func newNodes(d *plane.Doors, g *groupState, s *jobsched.Sched, head func(string) jobstore.Head) *nodes {
-	n := &nodes{group: g, sched: s, clock: d.Clock, texts: newJobTexts(),
+	n := &nodes{group: g, sched: s, clock: d.Clock, texts: jobtell.NewTexts(),
 		registers: newGatherer(g, head, jobstore.NodeRegistration), updates: newGatherer(g, head, jobstore.AllocationUpdated),
 		services: newGatherer(g, head, "ServiceRegistration")}
 	roles := wire.Members

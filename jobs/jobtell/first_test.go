@@ -1,4 +1,4 @@
-package jobsplane
+package jobtell
 
 import (
 	"slices"
@@ -40,8 +40,7 @@ func TestFirstFrame(t *testing.T) {
 			e.PutAllocation(&jobs.Allocation{ID: jobs.ID{1}, Job: j, Group: "g", NodeID: node, Grant: &jobs.Grant{},
 				Desired: jobs.Desired{Status: c.desired}, Client: jobs.Client{Status: c.client}})
 			v.State = e.Done()
-			n := &nodes{texts: newJobTexts()}
-			f := n.frame(v, &noderpc.Watch{Key: noderpc.Key{Node: node}, Since: c.since}, map[jobs.ID]told{}, true)
+			f := Listen(NewTexts(), &noderpc.Watch{Key: noderpc.Key{Node: node}, Since: c.since}).Frame(v, true)
 			if !slices.Contains(f.Present, jobs.ID{1}) || len(f.Allocs) == 1 != c.told {
 				t.Errorf("present %v, told %d, want told %v", f.Present, len(f.Allocs), c.told)
 			}
