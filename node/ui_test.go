@@ -198,8 +198,8 @@ func TestUIRights(t *testing.T) {
 	topics := []string{"overview", "services", "instances", "instances?service=hidden-db", "instances?service=web",
 		"nodes", "nodemap", "nodemap?by=hidden", "room", "counted?product=hidden_product", "kv",
 		"kv?prefix=hidden/&all=1", "doctor", "incidents", "silences", "secrets", "mesh",
-		"cluster", "propagation", "jobs", "usage", "changes", "federation", "everywhere?of=incidents",
-		"everywhere?of=entities"}
+		"cluster", "keyring", "propagation", "applied?from=0&to=9e12&low=0&high=0", "jobs", "usage", "changes", "federation",
+		"everywhere?of=incidents", "everywhere?of=entities"}
 	endpoints := []string{"/ui/api/me", "/ui/api/search?q=hid", "/ui/api/as/catalog/v1/catalog/services",
 		"/ui/api/as/secrets/v1/sys/mounts", "/ui/api/as/monitor/api/core/v2/namespaces"}
 	endpoints = append(endpoints, parts...)

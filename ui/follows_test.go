@@ -36,7 +36,7 @@ func TestFollows(t *testing.T) {
 			t.Errorf("%s: %s", name, wrong)
 		}
 	}
-	for _, name := range []string{"back", "again", "second", "many"} {
+	for _, name := range []string{"back", "again", "second", "quiet", "many"} {
 		t.Run(name, func(t *testing.T) { call(t, name) })
 	}
 	t.Run("life", func(t *testing.T) {

@@ -32,6 +32,14 @@ type Line struct {
 	Index uint64 `json:"index"`
 	Value any    `json:"value,omitempty"`
 	Error string `json:"error,omitempty"`
+	// Same are, in a heartbeat, the topics that are known to be what was told.
+	Same map[string]Same `json:"same,omitempty"`
+}
+
+// Same is a topic that has not changed.
+type Same struct {
+	Index     uint64 `json:"index"`
+	AgeMillis int64  `json:"ageMillis"` // how long ago that was looked at
 }
 
 // subscription asks for a topic, with its query behind a question mark, and the index that the page has.
@@ -44,12 +52,20 @@ type subscription struct {
 type lines struct {
 	mu   sync.Mutex
 	next map[string]Line
-	some chan struct{} // holds one when there is something
+	same map[string]unchanged // since the last heartbeat
+	some chan struct{}        // holds one when there is something
+}
+
+// unchanged is what a topic still was at a time.
+type unchanged struct {
+	index uint64
+	at    time.Time
 }
 
 func (l *lines) put(line Line) {
 	l.mu.Lock()
 	l.next[line.Topic] = line
+	delete(l.same, line.Topic)
 	l.mu.Unlock()
 	select {
 	case l.some <- struct{}{}:
@@ -63,6 +79,25 @@ func (l *lines) take() map[string]Line {
 	out := l.next
 	l.next = map[string]Line{}
 	return out
+}
+
+// keep has the next heartbeat say that a topic is what it was.
+func (l *lines) keep(topic string, u unchanged) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.same[topic] = u
+}
+
+// beat is a heartbeat.
+func (l *lines) beat() Line {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	line := Line{Same: map[string]Same{}}
+	for topic, u := range l.same {
+		line.Same[topic] = Same{u.index, time.Since(u.at).Milliseconds()}
+	}
+	clear(l.same)
+	return line
 }
 
 func (a *API) stream(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +123,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	defer a.streams.Add(-1)
 	ctx, cancel := context.WithCancel(r.Context())
-	out := &lines{next: map[string]Line{}, some: make(chan struct{}, 1)}
+	out := &lines{next: map[string]Line{}, same: map[string]unchanged{}, some: make(chan struct{}, 1)}
 	var followers sync.WaitGroup
 	defer followers.Wait()
 	defer cancel()
@@ -116,9 +151,13 @@ func (a *API) follow(ctx context.Context, p Person, s subscription, out *lines) 
 		within, cancel := context.WithTimeout(ctx, recheck)
 		value, index, err := t.Wait(within, p, query, s.Since)
 		cancel()
+		var same Unchanged
 		switch {
 		case ctx.Err() != nil:
 			return
+		case errors.As(err, &same):
+			out.keep(s.Name, unchanged{s.Since, same.At})
+			continue
 		case errors.Is(err, context.DeadlineExceeded):
 			continue
 		case err != nil:
@@ -166,7 +205,7 @@ func send(ctx context.Context, w http.ResponseWriter, out *lines, end <-chan str
 				}
 			}
 		case <-silent.C:
-			_ = encoder.Encode(Line{})
+			_ = encoder.Encode(out.beat())
 		case <-end:
 			return
 		case <-ctx.Done():

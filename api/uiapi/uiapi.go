@@ -30,6 +30,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
@@ -50,11 +51,16 @@ type Credentials struct {
 
 // Topic is something that a page shows and that changes.
 type Topic interface {
-	// Wait returns what the person may see of the topic once its index differs from since, at once when since is 0. It
-	// returns context.DeadlineExceeded when nothing changed before the context's deadline. Errors of kind Denied and
-	// Invalid are told to the person.
+	// Wait returns what the person may see of the topic once its index differs from since, at once when since is 0. When
+	// the context ends before, it returns Unchanged where it knows that since is still what there is, and else the
+	// context's error. Errors of kind Denied and Invalid are told to the person.
 	Wait(ctx context.Context, p Person, query url.Values, since uint64) (value any, index uint64, err error)
 }
+
+// Unchanged says that a topic is what it was, and as of when that is known.
+type Unchanged struct{ At time.Time }
+
+func (Unchanged) Error() string { return "nothing has changed" }
 
 // Place is where a search leads.
 type Place struct {

@@ -321,12 +321,7 @@ func (g *Group) Stats() map[string]string {
 	}
 	stats := in.raft.Stats()
 	stats["fsm_applied_index"] = strconv.FormatUint(g.fsm.applied.Load(), 10)
-	if d := in.stores.Disk; d != nil {
-		s := d.Stats()
-		stats["log_fsyncs"] = strconv.FormatUint(s.Fsyncs, 10)
-		stats["log_bytes"] = strconv.FormatUint(s.Bytes, 10)
-		stats["log_write_in_flight"] = d.InFlight().String()
-	}
+	in.stores.Describe(stats)
 	if in.links.mute != nil && in.links.mute.active.Load() {
 		stats["rebuilding_until_index"] = strconv.FormatUint(in.links.mute.need.Load(), 10)
 	}

@@ -14,6 +14,7 @@ package raftdisk
 import (
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -62,6 +63,22 @@ type Stores struct {
 	// Newest is set when the log was damaged and moved aside (Lost): the highest index it ever held.
 	Lost   bool
 	Newest uint64
+}
+
+// Describe adds what is on the disk to a group's figures, as text. It waits for no disk.
+func (s *Stores) Describe(stats map[string]string) {
+	if d := s.Disk; d != nil {
+		now := d.Stats()
+		stats["log_fsyncs"] = strconv.FormatUint(now.Fsyncs, 10)
+		stats["log_bytes"] = strconv.FormatUint(now.Bytes, 10)
+		stats["log_write_in_flight"] = d.InFlight().String()
+	}
+	if saved := s.Snaps.Saved.Load(); saved != nil {
+		stats["snapshot_bytes"] = strconv.FormatInt(saved.Bytes, 10)
+		if !saved.At.IsZero() {
+			stats["snapshot_time"] = saved.At.UTC().Format(time.RFC3339)
+		}
+	}
 }
 
 // Open opens the log and the snapshots, and verifies both. On an error everything is closed again.

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -42,6 +43,8 @@ type Snapshots struct {
 	// Newest is the last entry that the newest one has; nil when there is none. It is read without the lock, under which
 	// a disk may hang.
 	Newest atomic.Pointer[Position]
+	// Saved is the newest one as a file, for whoever shows it; nil when there is none.
+	Saved atomic.Pointer[Saved]
 	// broken is set when a snapshot did not verify: the log must then reach further back.
 	broken bool
 
@@ -55,6 +58,13 @@ type Snapshots struct {
 
 // Position is an entry's place in the log: one term has written it there.
 type Position struct{ Index, Term uint64 }
+
+// Saved is a snapshot as a file. At is when it was written; zero where the disk does not tell.
+type Saved struct {
+	id    string
+	Bytes int64
+	At    time.Time
+}
 
 // OpenSnapshots verifies what is there. What cannot be read counts as damaged only when replaceable: when others have
 // it.
@@ -121,6 +131,24 @@ func (s *Snapshots) sortLocked() {
 		newest = &Position{s.metas[0].Index, s.metas[0].Term}
 	}
 	s.Newest.Store(newest)
+	s.tellLocked()
+}
+
+// tellLocked keeps Saved what the newest one is.
+func (s *Snapshots) tellLocked() {
+	if len(s.metas) == 0 {
+		s.Saved.Store(nil)
+		return
+	}
+	newest := s.metas[0]
+	if told := s.Saved.Load(); told != nil && told.id == newest.ID {
+		return
+	}
+	saved := &Saved{id: newest.ID, Bytes: newest.Size}
+	if info, err := s.FS.Stat(s.Path(newest.ID + ".state")); err == nil {
+		saved.At = info.ModTime()
+	}
+	s.Saved.Store(saved)
 }
 
 // pruneLocked removes all but the newest ones.

@@ -10,9 +10,8 @@ import (
 
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/catalog/acl"
-	"corbel.dev/corbel/core/member"
+	"corbel.dev/corbel/node/planes/ui/ownserver"
 	"corbel.dev/corbel/node/planes/ui/planeasker"
-	"corbel.dev/corbel/telemetry"
 )
 
 // part is one answer of a plane's own API that a screen shows.
@@ -157,20 +156,8 @@ func (u *UI) silencesTopic() *topic {
 	return u.bundle([]part{{"silences", "monitor", "/api/core/v2/silenced"}}, nil)
 }
 
-// groupRow is a Raft group of this server.
-type groupRow struct {
-	Name   string `json:"name"`
-	Leader string `json:"leader"`
-	Leads  bool   `json:"leads"`
-	// LagMillis is how much older than the leader's may be what is here.
-	LagMillis int64  `json:"lagMillis"`
-	Applied   uint64 `json:"applied"`
-	Term      uint64 `json:"term"`
-	Fsyncs    uint64 `json:"fsyncs"`
-}
-
-// clusterTopic shows what operators need: each part needs the right that it has at its own path, the groups that to
-// read the configuration of Raft.
+// clusterTopic shows what operators need: each part needs the right that it has at its own path, the groups and the
+// disk that to read the configuration of Raft.
 func (u *UI) clusterTopic() *topic {
 	return u.bundle([]part{
 		{"raft", "catalog", "/v1/operator/raft/configuration"},
@@ -179,47 +166,39 @@ func (u *UI) clusterTopic() *topic {
 		{"roots", "catalog", "/v1/connect/ca/roots"},
 	}, func(out map[string]any) {
 		if _, may := out["raft"]; may {
-			out["groups"], out["ends"] = u.groups(), u.certificateEnd()
+			out["groups"], out["ends"] = ownserver.Groups(u.d), ownserver.CertificateEnd(u.d)
+			out["server"], out["disk"] = u.d.Cfg.Node.Name, ownserver.DiskOf(u.d.Metrics)
 		}
 	})
 }
 
-func (u *UI) groups() []groupRow {
-	rows := []groupRow{}
-	for _, g := range u.d.AllGroups() {
-		row := groupRow{Name: g.Name, Leads: g.IsLeader(), LagMillis: g.Lag().Milliseconds(), Fsyncs: g.Fsyncs()}
-		_, row.Leader = g.Leader()
-		for _, m := range u.d.Pool.Members(member.ActShow) {
-			if id, _ := g.Leader(); id != "" && m.Tags["id"] == id {
-				row.Leader = m.Name
-			}
+// keyringEvery is how often all members are asked for their gossip keys while somebody looks.
+const keyringEvery = time.Minute
+
+// keyringTopic shows which members have which gossip keys, and never a key.
+func (u *UI) keyringTopic() *topic {
+	plain := func() bool { _, err := u.d.Pool.LocalKeys(); return err != nil }
+	t := u.bundle([]part{{"keyring", "catalog", "/v1/operator/keyring"}}, func(out map[string]any) {
+		answers, may := out["keyring"].(json.RawMessage)
+		delete(out, "keyring")
+		switch {
+		case may:
+			out["keys"] = ownserver.Keys(answers)
+		case plain():
+			out["problems"] = map[string]string{}
 		}
-		if r := g.Raft.Load(); r != nil {
-			row.Applied, row.Term = r.AppliedIndex(), r.Term()
-		}
-		rows = append(rows, row)
-	}
-	return rows
+		out["plain"] = plain()
+	})
+	t.every = keyringEvery
+	return t
 }
 
-// certificateEnd is when this server's own certificate ends, in ms since 1970; 0 without one.
-func (u *UI) certificateEnd() int64 {
-	end := u.d.Certs.End.Load()
-	if end == 0 {
-		return 0
-	}
-	return time.Unix(end, 0).UnixMilli()
-}
-
-// stageRow is how long changes took to a stage, over all that this server's proxies have been sent.
-type stageRow struct {
-	Type   string     `json:"type"`
-	Stage  string     `json:"stage"`
-	Count  uint64     `json:"count"`
-	P50    float64    `json:"p50"` // ms
-	P99    float64    `json:"p99"`
-	Max    float64    `json:"max"`
-	Bucket [][]uint64 `json:"buckets"` // from, to, in µs, and how many
+// appliedTopic shows the changes that are behind a cell of the propagation screen, of proxies that the person may read.
+func (u *UI) appliedTopic() *topic {
+	return &topic{every: examined, rights: u.rightsOfAll, make: func(ctx context.Context, p *uiapi.Person,
+		q url.Values) (any, error) {
+		return ownserver.AppliedIn(q, func(path string, into any) error { return u.ask.Get(ctx, p, "catalog", path, into) })
+	}}
 }
 
 // propagationTopic shows the way of changes to proxies: this host's timings, and the proxies that are behind.
@@ -229,37 +208,7 @@ func (u *UI) propagationTopic() *topic {
 		{"proxies", "catalog", "/v1/internal/mesh/proxies"},
 	}, func(out map[string]any) {
 		if _, may := out["status"]; may {
-			out["stages"] = stages(u.d.Metrics)
+			out["stages"] = ownserver.Stages(u.d.Metrics)
 		}
 	})
-}
-
-// stages are the timings of the mesh of this process.
-func stages(r *telemetry.Registry) []stageRow {
-	rows := []stageRow{}
-	for _, s := range r.Series() {
-		if s.Declared || s.Name != "mesh.propagation" && s.Name != "mesh.received" && s.Name != "mesh.acknowledged" {
-			continue
-		}
-		var b telemetry.Buckets
-		s.TimingTotals(&b)
-		if b.Count == 0 {
-			continue
-		}
-		row := stageRow{Stage: s.Name[len("mesh."):], Count: b.Count, P50: b.Quantile(0.5) / 1e6,
-			P99: b.Quantile(0.99) / 1e6, Max: b.Quantile(1) / 1e6, Bucket: [][]uint64{}}
-		for _, l := range s.Labels {
-			switch l.Name {
-			case "type":
-				row.Type = l.Value
-			case "stage":
-				row.Stage = l.Value
-			}
-		}
-		b.Each(func(low, high, count uint64) {
-			row.Bucket = append(row.Bucket, []uint64{low / 1000, high / 1000, count})
-		})
-		rows = append(rows, row)
-	}
-	return rows
 }

@@ -61,25 +61,28 @@ type reports struct {
 }
 
 type keptReport struct {
-	mu   sync.Mutex // held while the servers are asked
+	turn turn // held while the servers are asked
 	view *doctorView
 	at   time.Time
 }
 
 // of is the report for a class of rights, at most examined old.
-func (r *reports) of(class string, now func() time.Time, ask func() (*doctorView, error)) (*doctorView, error) {
+func (r *reports) of(ctx context.Context, class string, now func() time.Time,
+	ask func() (*doctorView, error)) (*doctorView, error) {
 	r.mu.Lock()
 	one := r.kept[class]
 	if one == nil {
 		if r.kept == nil || len(r.kept) >= rowlists.MaxLists {
 			r.kept = map[string]*keptReport{}
 		}
-		one = &keptReport{}
+		one = &keptReport{turn: newTurn()}
 		r.kept[class] = one
 	}
 	r.mu.Unlock()
-	one.mu.Lock()
-	defer one.mu.Unlock()
+	if err := one.turn.take(ctx); err != nil {
+		return nil, err
+	}
+	defer one.turn.leave()
 	if one.view != nil && now().Sub(one.at) < examined {
 		return one.view, nil
 	}
@@ -97,7 +100,7 @@ func (u *UI) report(ctx context.Context, p *uiapi.Person) (*doctorView, error) {
 	if err != nil {
 		return nil, err
 	}
-	return u.reports.of(class, u.d.Clock.Now, func() (*doctorView, error) { return u.examine(ctx, p) })
+	return u.reports.of(ctx, class, u.d.Clock.Now, func() (*doctorView, error) { return u.examine(ctx, p) })
 }
 
 func (u *UI) examine(ctx context.Context, p *uiapi.Person) (*doctorView, error) {

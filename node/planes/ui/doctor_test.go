@@ -12,7 +12,7 @@ func TestReportsAreShared(t *testing.T) {
 	var r reports
 	at, asked, failure := time.Unix(1000, 0), 0, errors.New("no answer")
 	look := func(class string) error {
-		v, err := r.of(class, func() time.Time { return at }, func() (*doctorView, error) {
+		v, err := r.of(t.Context(), class, func() time.Time { return at }, func() (*doctorView, error) {
 			asked++
 			return &doctorView{Asked: asked}, failure
 		})

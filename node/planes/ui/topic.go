@@ -35,11 +35,27 @@ type topic struct {
 	kept map[string]*made
 }
 
-// made is an answer. Its lock is held while it is made: others want the same.
+// turn is a lock that whoever waits for it may give up: it is held while others are asked. Make it with newTurn.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t turn) leave() { <-t }
+
+// made is an answer. Its turn is held while it is made: others want the same.
 type made struct {
 	used time.Time // guarded by the topic's lock
 
-	mu      sync.Mutex
+	turn    turn
 	value   json.RawMessage
 	index   uint64
 	version uint64
@@ -55,16 +71,16 @@ func (t *topic) Wait(ctx context.Context, p uiapi.Person, q url.Values, since ui
 			return nil, 0, err
 		}
 		m := t.of(rights + "?" + q.Encode())
-		value, index, pause, err := t.fresh(ctx, m, &p, q)
-		if err != nil || index != since {
-			return value, index, err
+		now, err := t.fresh(ctx, m, &p, q)
+		if err != nil || now.index != since {
+			return now.value, now.index, err
 		}
-		timer := time.NewTimer(pause)
+		timer := time.NewTimer(now.pause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, 0, ctx.Err()
+			return nil, 0, uiapi.Unchanged{At: now.at}
 		}
 	}
 }
@@ -87,29 +103,38 @@ func (t *topic) of(key string) *made {
 			}
 			delete(t.kept, oldest)
 		}
-		m = &made{}
+		m = &made{turn: newTurn()}
 		t.kept[key] = m
 	}
 	m.used = time.Now()
 	return m
 }
 
-// fresh is the answer, made again where it is old, and how long until it may be so again.
-func (t *topic) fresh(ctx context.Context, m *made, p *uiapi.Person, q url.Values) (json.RawMessage, uint64,
-	time.Duration, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// looked is an answer, as of when it holds, and how long until it may be made again.
+type looked struct {
+	value json.RawMessage
+	index uint64
+	at    time.Time
+	pause time.Duration
+}
+
+// fresh is the answer, made again where it is old.
+func (t *topic) fresh(ctx context.Context, m *made, p *uiapi.Person, q url.Values) (looked, error) {
+	if err := m.turn.take(ctx); err != nil {
+		return looked{}, err
+	}
+	defer m.turn.leave()
+	begin := time.Now()
 	pause := max(t.every, min(share*m.took, waited))
-	if age := time.Since(m.at); m.index != 0 && age < pause {
-		return m.value, m.index, pause - age, nil
+	if age := begin.Sub(m.at); m.index != 0 && age < pause {
+		return looked{m.value, m.index, m.at, pause - age}, nil
 	}
 	version := uint64(0)
 	if t.version != nil {
 		if version = t.version(); m.index != 0 && version == m.version {
-			return m.value, m.index, t.every, nil
+			return looked{m.value, m.index, begin, t.every}, nil
 		}
 	}
-	begin := time.Now()
 	value, err := t.make(ctx, p, q)
 	if err == nil {
 		var text []byte
@@ -123,8 +148,8 @@ func (t *topic) fresh(ctx context.Context, m *made, p *uiapi.Person, q url.Value
 		if ctx.Err() != nil && !errkind.Is(err, errkind.Denied) {
 			err = ctx.Err()
 		}
-		return nil, 0, 0, err
+		return looked{}, err
 	}
 	m.version, m.at, m.took = version, begin, time.Since(begin)
-	return m.value, m.index, max(t.every, min(share*m.took, waited)), nil
+	return looked{m.value, m.index, begin, max(t.every, min(share*m.took, waited))}, nil
 }

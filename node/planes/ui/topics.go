@@ -33,7 +33,9 @@ func (u *UI) topics() map[string]uiapi.Topic {
 		"secrets":     u.bundle(secretsParts, nil),
 		"mesh":        u.meshTopic(f),
 		"cluster":     u.clusterTopic(),
+		"keyring":     u.keyringTopic(),
 		"propagation": u.propagationTopic(),
+		"applied":     u.appliedTopic(),
 		"federation":  u.federationTopic(),
 		"everywhere":  u.everywhereTopic(),
 	}

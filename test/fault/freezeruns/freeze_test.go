@@ -108,8 +108,8 @@ func TestFederationFreezes(t *testing.T) {
 	t.Logf("the slowest read took %s", slowest)
 }
 
-// TestFrozenDoctor: the doctor names a frozen server through every process that runs, an agent too, also when gossip
-// has given it up.
+// TestFrozenDoctor: the doctor names a frozen server through every process that runs, an agent too, and on the screens
+// of the servers, also when gossip has given it up.
 func TestFrozenDoctor(t *testing.T) {
 	slowest, err := RunFrozenDoctor(t.Context(), lab, 15*time.Second) // 5 s are promised; a busy machine's
 	t.Logf("the slowest answer took %s", slowest)

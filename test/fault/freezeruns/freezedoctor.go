@@ -18,7 +18,8 @@ import (
 
 // RunFrozenDoctor freezes one of three servers, the leader first, waits until gossip has given it up, and asks the
 // doctor through every process that runs, a client agent too: each names the frozen server and what it could not
-// reach, says that nothing is left to spare, and answers within limit. It returns the slowest answer.
+// reach, says that nothing is left to spare, and answers within limit. So do the Doctor screens of the servers' web
+// UIs. It returns the slowest answer.
 func RunFrozenDoctor(ctx context.Context, l *faultrun.Lab, limit time.Duration) (slowest time.Duration, err error) {
 	c, err := l.Open(ctx, harness.Config{Servers: 3})
 	if err != nil {
@@ -67,6 +68,10 @@ func RunFrozenDoctor(ctx context.Context, l *faultrun.Lab, limit time.Duration) 
 				}
 				return named(report, leader, gaveUp)
 			})
+			if err == nil && s != agent {
+				err = spawn.Until(ctx, time.Minute, "the Doctor screen of "+s.Name+" to name the frozen server",
+					func() error { return onScreen(ctx, c, s, leader) })
+			}
 			if err != nil {
 				return slowest, fmt.Errorf("%w\n%s%s", err, c.Logs(), agent.Log())
 			}
@@ -112,6 +117,31 @@ func askDoctor(ctx context.Context, c *faultrun.Cluster, s *faultrun.Server) (re
 		return report, errors.New(got.String())
 	}
 	return report, json.Unmarshal(got.Body, &report)
+}
+
+// onScreen returns nil when the Doctor screen of a server's web UI lists the frozen one among those that did not
+// answer, and says so in a finding.
+func onScreen(ctx context.Context, c *faultrun.Cluster, at, frozen *faultrun.Server) error {
+	got := c.Admin.At(at.HTTP).Do(ctx, "GET", "/ui/api/topic/doctor", nil)
+	if got.Status != 200 {
+		return errors.New(got.String())
+	}
+	var screen struct {
+		Value struct {
+			Findings []struct{ ID string }
+			Silent   []doctor.Silent
+		}
+	}
+	if err := json.Unmarshal(got.Body, &screen); err != nil {
+		return err
+	}
+	for _, f := range screen.Value.Findings {
+		if strings.HasPrefix(f.ID, "member-silent ") && strings.Contains(f.ID, frozen.Name) &&
+			slices.ContainsFunc(screen.Value.Silent, func(s doctor.Silent) bool { return s.Member == frozen.Name }) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the screen has %s", got.Body)
 }
 
 // named returns nil when a report names a frozen server, and with lasting that the group has nothing to spare.

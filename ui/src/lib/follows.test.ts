@@ -248,6 +248,30 @@ export function second(): string {
   return (tab.restarts ? "the stream begins anew; " : "") + b.wrong();
 }
 
+/** quiet has a topic that does not change: heartbeats say so, and a tab believes them only of what it has. */
+export function quiet(): string {
+  const b = new Browser();
+  const tab = b.open();
+  const other = b.open();
+  b.elect(tab);
+  for (const t of [tab, other]) t.held.push(t.follows.follow("a"));
+  b.settle();
+  const told = [tab, other].map((t) => t.held[0]!.at);
+  const beat = (index: number): void => {
+    b.now += 10_000;
+    tab.follows.tell({ topic: "", index: 0, same: { a: { index, ageMillis: 3000 }, none: { index: 1, ageMillis: 0 } } });
+    b.hear(other);
+  };
+  beat(2);
+  if ([tab, other].some((t, i) => t.held[0]!.at !== told[i])) return "a heartbeat of another value is believed";
+  beat(1);
+  for (const t of [tab, other]) if (t.held[0]!.at !== b.now - 3000) return `known as of ${b.now - t.held[0]!.at} ms ago, not 3000`;
+  b.break();
+  beat(1);
+  if (tab.held[0]!.at !== b.now - 13_000) return "what a break made old is young again";
+  return tab.held[0]!.problem === "" ? "the break is forgotten" : "";
+}
+
 /** many follows more than a stream may: the first of them are told, the others say why not, and come when there is room. */
 export function many(): string {
   const b = new Browser();

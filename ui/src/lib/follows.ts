@@ -12,12 +12,14 @@
 //     a line that was lost, or came before its entry, is made up for.
 //  4. Lines carry the term of who leads. One of an earlier term comes too late: nobody would set right what it says.
 
-/** Line is a topic as the server tells of it, or why it does not. */
+/** Line is a topic as the server tells of it, or why it does not. A heartbeat has no topic. */
 export interface Line {
   topic: string;
   index: number;
   value?: unknown;
   error?: string;
+  /** same are, in a heartbeat, the topics that are known to be what was told, and how long ago in ms that was seen. */
+  same?: Record<string, { index: number; ageMillis: number }>;
 }
 
 /** Message goes from one tab to all others. */
@@ -39,7 +41,7 @@ export interface Entry<S> {
   left: number;
   index: number;
   value: unknown;
-  /** at is when the value came, in ms since 1970; 0 before the first one. */
+  /** at is when the value came, or was last known to be what there is, in ms since 1970; 0 before the first one. */
   at: number;
   /** problem says why the value is old; "" while all is well. */
   problem: string;
@@ -190,6 +192,7 @@ export class Follows<S> {
   }
 
   private take(line: Line): void {
+    for (const [name, same] of Object.entries(line.same ?? {})) this.keep(name, same.index, this.world.now() - same.ageMillis);
     const e = this.entries.get(line.topic);
     if (!e) return; // a heartbeat, or what another tab follows
     if (line.error !== undefined) {
@@ -200,6 +203,14 @@ export class Follows<S> {
       e.at = this.world.now();
       e.problem = "";
     }
+    this.world.changed(e);
+  }
+
+  /** keep takes that a topic was still what it was; a tab that has missed a line has something else. */
+  private keep(name: string, index: number, at: number): void {
+    const e = this.entries.get(name);
+    if (!e || e.index !== index || e.index === 0 || e.problem !== "" || e.at >= at) return;
+    e.at = at;
     this.world.changed(e);
   }
 

@@ -9,7 +9,7 @@ import { text } from "../text";
 /** Live is one topic as it was last told. */
 export interface Live<T> {
   value: Signal<T | undefined>;
-  /** at is when it was told, in ms since 1970; 0 before the first time. */
+  /** at is when it was told, or last known to be what there is, in ms since 1970; 0 before the first time. */
   at: Signal<number>;
   /** problem says why what is shown is old; "" while all is well. */
   problem: Signal<string>;

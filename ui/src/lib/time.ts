@@ -1,4 +1,4 @@
-// Times as people read them.
+// Times and amounts as people read them.
 import { signal } from "@preact/signals";
 
 /** now ticks once a second while the page is seen. */
@@ -31,3 +31,10 @@ const hours = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-d
 
 /** clock is a time of day, with its day. */
 export const clock = (at: number): string => hours.format(at);
+
+/** bytes is an amount of data. */
+export function bytes(n: number): string {
+  if (n < 1024) return `${n} B`;
+  if (n < 1 << 20) return `${(n / 1024).toFixed(1)} kB`;
+  return n < 1 << 30 ? `${(n / (1 << 20)).toFixed(1)} MB` : `${(n / (1 << 30)).toFixed(1)} GB`;
+}

@@ -3,7 +3,7 @@ import { as } from "../lib/act";
 import { send } from "../lib/api";
 import { Grid } from "../lib/grid";
 import { Ends, Mark, Problems, type State, Title } from "../lib/parts";
-import { count, span } from "../lib/time";
+import { ago, bytes, count, span } from "../lib/time";
 import { useLive } from "../lib/use";
 import { text } from "../text";
 
@@ -15,6 +15,18 @@ interface Group {
   applied: number;
   term: number;
   fsyncs: number;
+  logBytes: number;
+  /** snapshot is the newest one on this server's disk. */
+  snapshot?: { bytes: number; index: number; at: number };
+}
+
+/** Key is a gossip key, by a part of its hash, and how many members of a pool have it. */
+interface Key {
+  pool: string;
+  name: string;
+  members: number;
+  primary: number;
+  of: number;
 }
 
 interface Server {
@@ -46,6 +58,8 @@ interface Root {
 interface ClusterData {
   groups?: Group[];
   ends?: number;
+  server?: string;
+  disk?: { path: string; size: number; available: number } | null;
   autopilot?: { FailureTolerance: number; Servers: Server[] };
   members?: Member[];
   roots?: { Roots: Root[] };
@@ -101,6 +115,36 @@ function Playground() {
   );
 }
 
+/** Space says how much of a disk is free; a Raft log needs some at any time. */
+function Space(props: { size: number; available: number }) {
+  const part = props.available / Math.max(1, props.size);
+  return <Mark state={part < 0.05 ? "critical" : part < 0.15 ? "warning" : "passing"}>{text.free(bytes(props.available), bytes(props.size))}</Mark>;
+}
+
+/** Keys shows who has which gossip key: while a rotation goes on, not all do. */
+function Keys() {
+  const data = useLive<{ keys?: Key[]; plain: boolean; problems: Record<string, string> }>("keyring").value.value;
+  if (!data) return null;
+  return (
+    <>
+      <h2>{text.keys}</h2>
+      <Problems of={data.problems} />
+      <Grid
+        label={text.keys}
+        rows={data.keys ?? []}
+        id={(k) => `${k.pool} ${k.name}`}
+        empty={data.plain ? text.plainGossip : text.needsKeyring}
+        columns={[
+          { name: text.key, cell: (k) => <Mark state={k.members < k.of ? "warning" : "passing"}>{k.name}</Mark> },
+          { name: text.pool, cell: (k) => k.pool },
+          { name: text.keyHeld, cell: (k) => `${count(k.members)} / ${count(k.of)}`, number: true },
+          { name: text.keyUsed, cell: (k) => `${count(k.primary)} / ${count(k.of)}`, number: true },
+        ]}
+      />
+    </>
+  );
+}
+
 export function Cluster() {
   const live = useLive<ClusterData>("cluster");
   const data = live.value.value;
@@ -126,8 +170,23 @@ export function Cluster() {
               { name: text.term, cell: (g) => count(g.term), number: true },
               { name: text.applied, cell: (g) => count(g.applied), number: true },
               { name: text.fsyncs, cell: (g) => count(g.fsyncs), number: true },
+              { name: text.log, cell: (g) => (g.logBytes ? bytes(g.logBytes) : ""), number: true },
+              { name: text.snapshot, cell: (g) => (g.snapshot ? text.snapshotOf(bytes(g.snapshot.bytes), g.snapshot.at ? ago(g.snapshot.at) : "") : text.noSnapshot) },
             ]}
           />
+          {data.groups && (
+            <>
+              <h2>{text.disk(data.server ?? "")}</h2>
+              {data.disk ? (
+                <p class="words">
+                  {data.disk.path}: <Space {...data.disk} />
+                </p>
+              ) : (
+                <p class="empty">{text.noDisk}</p>
+              )}
+            </>
+          )}
+          <Keys />
           <h2>{text.servers}</h2>
           <Grid
             label={text.servers}

@@ -5,7 +5,7 @@ import { Copy, Filter, Title } from "../lib/parts";
 import { go, href, param, setParam } from "../lib/route";
 import { Table } from "../lib/table";
 import { usePages } from "../lib/use";
-import { count } from "../lib/time";
+import { bytes, count } from "../lib/time";
 import { text } from "../text";
 import { Move } from "./kvmove";
 
@@ -62,11 +62,6 @@ export function Folder(props: { prefix: string }) {
       )}
     </>
   );
-}
-
-function bytes(n: number): string {
-  if (n < 1024) return `${n} B`;
-  return n < 1 << 20 ? `${(n / 1024).toFixed(1)} kB` : `${(n / (1 << 20)).toFixed(1)} MB`;
 }
 
 const encode = (key: string): string => key.split("/").map(encodeURIComponent).join("/");

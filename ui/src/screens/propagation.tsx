@@ -1,6 +1,6 @@
-import { useMemo } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { Grid } from "../lib/grid";
-import { Mark, Problems, type State, Title } from "../lib/parts";
+import { Age, Mark, Problems, type State, Title } from "../lib/parts";
 import { ago, clock, count, span } from "../lib/time";
 import { useLive } from "../lib/use";
 import { text } from "../text";
@@ -56,6 +56,18 @@ function Plot(props: { of: Stage }) {
   );
 }
 
+/** Change is a change as a proxy took it. */
+interface Change {
+  proxy: string;
+  node: string;
+  service: string;
+  type: string;
+  resource: string;
+  changed: number;
+  applied: number;
+  took: number;
+}
+
 interface Column {
   at: number;
   /** cells are how many changes took how long, by doublings from 1 ms. */
@@ -72,7 +84,7 @@ let told: number[] | undefined;
 function look(stages: Stage[], at: number): void {
   const sums = new Array<number>(rows).fill(0);
   for (const s of stages) {
-    if (s.stage !== "acknowledged" && s.stage !== "propagation") continue;
+    if (s.stage !== "applied") continue; // from the write to the proxy's answer
     for (const [low, , n] of s.buckets) {
       const row = Math.min(rows - 1, Math.max(0, Math.round(Math.log2(Math.max(low, 1) / 1000))));
       sums[row] = (sums[row] ?? 0) + n;
@@ -86,14 +98,59 @@ function look(stages: Stage[], at: number): void {
   if (past.length > columns) past.shift();
 }
 
+/** Cell is a part of the heat map: from and to are ms since 1970, row is how long changes took. */
+interface Cell {
+  from: number;
+  to: number;
+  row: number;
+}
+
+const low = (row: number): number => (row === 0 ? 0 : 2 ** (row - 0.5)); // ms
+const high = (row: number): number => (row === rows - 1 ? 0 : 2 ** (row + 0.5)); // ms; 0 is no bound
+
+/** cell is what was counted between two looks; what a proxy answered is counted a moment later. */
+const cell = (x: number, row: number): Cell => ({ from: (past[x - 1]?.at ?? (past[x]?.at ?? 0) - 60_000) - 1000, to: past[x]?.at ?? 0, row });
+
+/** Applied shows the changes that are behind a cell. */
+function Applied(props: { of: Cell }) {
+  const { from, to, row } = props.of;
+  const live = useLive<{ rows: Change[]; more: number; unasked: number }>(`applied?from=${from}&to=${to}&low=${low(row)}&high=${high(row)}`);
+  const data = live.value.value;
+  return (
+    <section aria-live="polite">
+      <h2>{text.appliedAt(clock(to), text.about(span(2 ** row)))}</h2>
+      <Age of={live} />
+      {data && (
+        <Grid
+          label={text.heat}
+          rows={data.rows}
+          id={(c) => `${c.node} ${c.proxy} ${c.type} ${c.resource}`}
+          empty={text.noApplied}
+          columns={[
+            { name: text.proxy, cell: (c) => c.proxy },
+            { name: text.node, cell: (c) => c.node },
+            { name: text.service, cell: (c) => c.service },
+            { name: text.resource, cell: (c) => `${c.type} ${c.resource}` },
+            { name: text.changedHead, cell: (c) => new Date(c.changed).toLocaleTimeString() },
+            { name: text.applied, cell: (c) => new Date(c.applied).toLocaleTimeString() },
+            { name: text.tookHead, cell: (c) => span(c.took), number: true },
+          ]}
+        />
+      )}
+      {data && data.more + data.unasked > 0 && <p class="words">{text.moreApplied(count(data.more), count(data.unasked))}</p>}
+    </section>
+  );
+}
+
 /** Heat shows when changes reached proxies (left to right) and how long they took (from below). */
 function Heat() {
+  const [chosen, choose] = useState<Cell | undefined>(undefined);
   const most = Math.max(1, ...past.flatMap((c) => c.cells));
   const labels: [number, string][] = [[0, "1 ms"], [4, "16 ms"], [7, "128 ms"], [10, "1 s"], [13, "8 s"], [16, "1 min"]];
   return (
     <>
       <h2>{text.heat}</h2>
-      <svg class="heat" viewBox={`0 0 ${columns * 10 + 50} ${rows * 11}`} preserveAspectRatio="none" role="img" aria-label={text.heatWords(count(past.reduce((n, c) => n + c.cells.reduce((a, b) => a + b, 0), 0)))}>
+      <svg class="heat" viewBox={`0 0 ${columns * 10 + 50} ${rows * 11}`} preserveAspectRatio="none" role="group" aria-label={text.heatWords(count(past.reduce((n, c) => n + c.cells.reduce((a, b) => a + b, 0), 0)))}>
         {labels.map(([row, name]) => (
           <text key={name} x="2" y={(rows - row) * 11 - 2}>
             {name}
@@ -102,13 +159,26 @@ function Heat() {
         {past.flatMap((c, x) =>
           c.cells.map((n, row) =>
             n === 0 ? null : (
-              <rect key={`${c.at} ${row}`} x={50 + (columns - past.length + x) * 10} y={(rows - 1 - row) * 11} width="9" height="10" style={{ opacity: 0.25 + (0.75 * Math.log1p(n)) / Math.log1p(most) }}>
+              <rect
+                key={`${c.at} ${row}`}
+                role="button"
+                tabIndex={0}
+                aria-label={text.heatCell(count(n), clock(c.at))}
+                aria-pressed={chosen?.to === c.at && chosen.row === row}
+                onClick={() => choose(cell(x, row))}
+                onKeyDown={(e) => {
+                  if (e.key !== "Enter" && e.key !== " ") return;
+                  e.preventDefault();
+                  choose(cell(x, row));
+                }}
+                x={50 + (columns - past.length + x) * 10} y={(rows - 1 - row) * 11} width="9" height="10" style={{ opacity: 0.25 + (0.75 * Math.log1p(n)) / Math.log1p(most) }}>
                 <title>{text.heatCell(count(n), clock(c.at))}</title>
               </rect>
             ),
           ),
         )}
       </svg>
+      {chosen && <Applied of={chosen} />}
     </>
   );
 }
