@@ -256,9 +256,26 @@ func (r *runner) test() {
 		r.fail("test", err.Error())
 		return
 	}
+	end := compileBeside(r, raced)
 	// three side by side: many wait, for processes, disks and clocks
 	r.goTest("test", r.root, append([]string{"-p=3", noVet, noDebug, r.testTimeout()}, plain...)...)
+	end()
 	r.goTest("test", r.root, append([]string{"-race", "-p=3", noVet, noDebug, r.testTimeout()}, raced...)...)
+}
+
+// compileBeside compiles packages and their tests for the race detector while tests run that wait for most of their
+// time: at the lowest priority, a package at a time, and without a word, for the tests themselves say what does not
+// compile. The answer ends it, and waits for it.
+func compileBeside(r *runner, packages []string) (end func()) {
+	args := []string{"-n", "19", "go", "list", "-e", "-p=1", "-race", "-test", "-export", "-f={{.Name}}"}
+	cmd := r.command(r.root, "nice", append(args, packages...)...)
+	if err := cmd.Start(); err != nil {
+		return func() {} // there is no nice here: it is compiled when its turn comes
+	}
+	return func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+	}
 }
 
 func (r *runner) modules() {

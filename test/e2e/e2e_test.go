@@ -28,7 +28,7 @@ var binDir string
 func TestMain(m *testing.M) {
 	testscript.Main(built{m}, map[string]func(){"http": httpMain, "sensucurl": sensucurlMain, "dig": digMain,
 		"await": awaitMain, "serve": serveMain, "collect": collectMain, "certs": certsMain, "jwt": jwtMain,
-		"netserver": netserverMain})
+		"netserver": netserverMain, "shell": shellMain})
 }
 
 // built is the tests with the binary built before; the commands of scripts need none.
