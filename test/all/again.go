@@ -26,13 +26,16 @@ type failure struct{ pkg, test, detail string }
 
 func (f failure) name() string { return strings.TrimSpace(short(f.pkg) + " " + f.test) }
 
-// pattern names the test for go test -run.
+// pattern names the test for go test -run. A script of test/e2e is tried without the others.
 func (f failure) pattern() string {
 	if f.test == "" {
 		return ""
 	}
-	top, _, _ := strings.Cut(f.test, "/")
-	return "^" + regexp.QuoteMeta(top) + "$"
+	var names []string
+	for name := range strings.SplitSeq(f.test, "/") {
+		names = append(names, "^"+regexp.QuoteMeta(name)+"$")
+	}
+	return strings.Join(names, "/")
 }
 
 // mayBeUnsteady reports whether a second trial can say anything about the failure.
@@ -50,7 +53,7 @@ func (f failure) mayBeUnsteady() bool {
 // settle counts what failed in a run: as failed, or as unsteady when each of
 // the few passes three times alone. trial runs tests of a package and says whether all passed.
 func (r *runner) settle(list []failure, trial func(pkg, pattern string) bool) {
-	tried := map[string]bool{} // by package and top-level test
+	tried := map[string]bool{} // by package and test
 	for _, f := range list {
 		pattern := f.pattern()
 		key := f.pkg + " " + pattern

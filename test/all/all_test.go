@@ -147,7 +147,7 @@ func TestSettle(t *testing.T) {
 			{module + "d", "A", ""}}, 1, 3},
 	} {
 		r := &runner{}
-		r.settle(test.list, trial("^A$"))
+		r.settle(test.list, trial("^A$", "^A$/^x$", "^A$/^y$"))
 		if r.failed != test.failed || len(r.unsteady) != test.unsteady {
 			t.Errorf("%s: %d failed, %d unsteady; want %d, %d", test.name, r.failed, len(r.unsteady), test.failed, test.unsteady)
 		}
