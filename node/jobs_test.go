@@ -73,6 +73,75 @@ func (m *testMember) awaitRunning(id string, count int) {
 	}, "%d of %s to run at %s", count, id, m.Cfg.Node.Name)
 }
 
+// restoreAt has servers of a cluster, one that leads and two that pass archives on, save and restore: what came after
+// the snapshot ends on its node, what was there before runs on untouched, and indexes only grow.
+func restoreAt(t *testing.T, leader, saver, restorer, host *testMember) {
+	t.Helper()
+	ask := func(m *testMember, method, path, body string) string {
+		t.Helper()
+		text, err := m.nomad(method, path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	get := func(m *testMember, path string, out any) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(ask(m, "GET", path, "")), out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tasks := func() string { // when the tasks of the first job began, and how often they began anew
+		t.Helper()
+		var list []struct {
+			ID, ClientStatus string
+			TaskStates       map[string]struct {
+				StartedAt string
+				Restarts  int
+			}
+		}
+		get(restorer, "/v1/job/job0/allocations", &list)
+		return fmt.Sprint(list)
+	}
+	index := func() (of struct{ ModifyIndex uint64 }) {
+		t.Helper()
+		get(leader, "/v1/job/job0", &of)
+		return of
+	}
+	running, whole := tasks(), ask(saver, "GET", "/v1/operator/snapshot", "")
+	ask(saver, "PUT", "/v1/jobs", mockJob("later", 2))
+	saver.awaitRunning("later", 2)
+	before := index().ModifyIndex
+	if _, err := restorer.nomad("PUT", "/v1/operator/snapshot", whole[:len(whole)/2]); err == nil ||
+		!strings.Contains(err.Error(), "400") {
+		t.Errorf("half a snapshot: %v", err)
+	}
+	woken := make(chan error, 1)
+	present := plane.Find[*jobsplane.Plane](leader.doors.Planes).Index()
+	go func() { // it waits for a change of what will not be there any more
+		_, err := saver.nomad("GET", fmt.Sprintf("/v1/job/later?stale&wait=5m&index=%d", present), "")
+		woken <- err
+	}()
+	ask(restorer, "PUT", "/v1/operator/snapshot", whole)
+	if err := <-woken; err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("who waited for a job that is no more: %v", err)
+	}
+	if after := index().ModifyIndex; after < before+1<<20 {
+		t.Errorf("the index went from %d to %d", before, after)
+	}
+	polltest.NoError(t, time.Minute, func() error {
+		text, err := host.nomad("GET", "/v1/metrics?format=prometheus", "")
+		if err == nil && !strings.Contains(text, "\nnomad_client_allocations_running 6\n") {
+			_, text, _ = strings.Cut(text, "\nnomad_client_allocations_running")
+			err = fmt.Errorf("run: %.40s", text)
+		}
+		return err
+	}, "what the snapshot does not have to end, and the rest to run")
+	if now := tasks(); now != running {
+		t.Errorf("what ran before and after the snapshot was touched:\n%s\n%s", running, now)
+	}
+}
+
 // TestJobsOfACluster: three servers place a job on the host of one of them; whoever is asked answers; the leader goes
 // and the next one has all, scales the job, and marks nobody down.
 func TestJobsOfACluster(t *testing.T) {
@@ -97,6 +166,7 @@ func TestJobsOfACluster(t *testing.T) {
 	}
 	for _, m := range members {
 		m.awaitRunning("job0", 2)
+		m.awaitRunning("job1", 2)
 		m.awaitRunning("job2", 2)
 	}
 	set := func(m *testMember) string {
@@ -126,6 +196,10 @@ func TestJobsOfACluster(t *testing.T) {
 	leading := slices.IndexFunc(members, func(m *testMember) bool {
 		return plane.Find[*jobsplane.Plane](m.doors.Planes).Leads()
 	})
+	if leading < 0 {
+		t.Fatal("nobody leads")
+	}
+	restoreAt(t, members[leading], members[(leading+1)%3], members[(leading+2)%3], first)
 	rest := members
 	if leading > 0 { // the node is on the first; and one alone may go: the next leader keeps its quorum
 		if err := members[leading].stop(); err != nil {

@@ -59,6 +59,7 @@ var methodsFor = map[wire.Roles][]string{
 		copies.MethodReset, copies.MethodCopy, copies.MethodWhole, copies.MethodForget, copies.MethodRelease,
 		copies.MethodGive,
 		"jobs.propose", "jobs.http", "jobs.monitor",
+		"jobs.snapshot.save", "jobs.snapshot.offer", "jobs.snapshot.piece", "jobs.snapshot.restore",
 	},
 	// The pool between datacenters is theirs together.
 	wire.AllServers: {wan.MethodKeys},

@@ -486,7 +486,7 @@ func (rights) Allows(token, namespace string, what nomadrows.Capability) (bool, 
 func TestRights(t *testing.T) {
 	p := filled()
 	h := New(Config{Needs: nomadrows.Needs{Views: p, Jobs: p, Starter: p, Nodes: p, Deployments: p, Settings: p,
-		Clients: p, Cluster: p, Variables: p, Rights: rights{}}})
+		Clients: p, Cluster: p, Variables: p, Snapshots: p, Rights: rights{}}})
 	for _, row := range Rows() {
 		method, _, _ := strings.Cut(row.Methods, " ")
 		path := strings.NewReplacer("*job", "new", ":alloc", allocID, ":eval", evalID, ":node", nodeID, ":deployment",
@@ -510,6 +510,12 @@ func TestRights(t *testing.T) {
 			if w.Code != http.StatusForbidden && !list && w.Code != http.StatusInternalServerError {
 				t.Errorf("%s %s without a token: %d %.100q", method, path, w.Code, w.Body)
 			}
+		}
+		if !row.Right.Everywhere() {
+			continue
+		}
+		if w = call(h, method, path+"?namespace=*", "{}"); w.Code != http.StatusForbidden {
+			t.Errorf("%s %s of all namespaces without a token: %d %.100q", method, path, w.Code, w.Body)
 		}
 	}
 	r := httptest.NewRequest("GET", "/v1/job/web", nil)

@@ -39,11 +39,22 @@ func TestMoreRows(t *testing.T) {
 		{"POST", "/v1/client/metadata?node_id=" + nodeID, `{"Meta":{"a":""}}`, 200, `"Set":{"a":""}`},
 		{"POST", "/v1/client/metadata?node_id=" + nodeID, `{"Meta":{}}`, 400, "missing required Meta"},
 		{"POST", "/v1/client/metadata?node_id=" + nodeID, `{"Meta":{"a":1}}`, 400, "cannot unmarshal number"},
+		{"GET", "/v1/operator/snapshot", "", 200, "archive, stale false"},
+		{"GET", "/v1/operator/snapshot?stale", "", 200, "archive, stale true"},
+		{"PUT", "/v1/operator/snapshot", "whole", 200, ""},
+		{"POST", "/v1/operator/snapshot", "half", 400, "failed to restore: it is damaged"},
 		{"DELETE", "/v1/evaluations", `{}`, 400, "by either ID or filter"},
 	} {
 		w := call(filled().api(), c.method, c.path, c.body)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.has) {
 			t.Errorf("%s %s: %d %.300q, want %d with %q", c.method, c.path, w.Code, w.Body, c.status, c.has)
 		}
+	}
+	h := call(filled().api(), "GET", "/v1/operator/snapshot", "").Header() // by which clients know that they have all
+	if h.Get("Digest") != "sha-256=t/bsFPNvUwOV4QxQU1XvuNk6rC368FU57Ye9U7chd8o=" || h.Get("Content-Length") != "20" {
+		t.Errorf("the head of a snapshot: %v", h)
+	}
+	if h := call(filled().api(), "PUT", "/v1/operator/snapshot", "whole").Header(); h.Get("X-Nomad-Index") != "77" {
+		t.Errorf("the head after a restore: %v", h)
 	}
 }

@@ -189,10 +189,19 @@ func (c *Client) Stream(ctx context.Context, path string, query url.Values) (io.
 	return resp.Body, nil
 }
 
-// send sends a request and turns refusals into errors.
+// Upload sends what r has, as it is, and discards the answer.
+func (c *Client) Upload(ctx context.Context, path string, query url.Values, r io.Reader) error {
+	resp, err := c.send(ctx, http.MethodPut, path, query, r)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// send sends a request and turns refusals into errors. A body that is an io.Reader goes as it is.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
-	var r io.Reader
-	if body != nil {
+	r, raw := body.(io.Reader)
+	if body != nil && !raw {
 		text, err := json.Marshal(body)
 		if err != nil {
 			return nil, err
@@ -204,7 +213,9 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 		return nil, err
 	}
 	req.Header = c.header()
-	if body != nil {
+	if raw {
+		req.Header.Set("Content-Type", "application/octet-stream")
+	} else if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := c.http.Do(req)

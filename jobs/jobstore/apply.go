@@ -77,7 +77,7 @@ func (v *View) Apply(cmds []*Command) (*View, []Result, []Changed) {
 		changes = append(changes, b.did)
 	}
 	return &View{State: b.Done(), indexes: b.marks, docs: b.docs.Done(), allocs: b.allocs.Done(), nodes: b.nodes.Done(),
-			generation: v.generation},
+			generation: v.generation, restored: v.restored},
 		results, changes
 }
 

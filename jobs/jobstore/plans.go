@@ -156,6 +156,10 @@ func (b *builder) version(ref JobRef) *jobs.Job {
 
 // plan checks a plan against the newest state and carries out what fits.
 func (b *builder) plan(w *PlanWrite) {
+	if w.SnapshotIndex < b.base.restored { // it was made of a state that is no more
+		b.out.Plans = append(b.out.Plans, apply.Outcome{Rejected: len(w.Place), Refresh: b.Index()})
+		return
+	}
 	p := &jobs.Plan{EvalID: w.EvalID, Priority: w.Priority, SnapshotIndex: w.SnapshotIndex, Stop: w.Stop,
 		Preempt:    w.Preempt,
 		Deployment: w.Deployment, Statuses: w.Statuses}

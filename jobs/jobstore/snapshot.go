@@ -38,9 +38,10 @@ const (
 const maxFrameBytes = 64 << 20
 
 type headFrame struct {
-	Index   uint64
-	Config  jobs.Config
-	Indexes []uint64
+	Index    uint64
+	Config   jobs.Config
+	Indexes  []uint64
+	Restored uint64
 }
 
 type jobFrame struct {
@@ -84,7 +85,7 @@ func frame[T any](w *writer, kind frameKind, v *T) {
 func (v *View) WriteTo(to io.Writer) (int64, error) {
 	w := &writer{w: bufio.NewWriterSize(to, 1<<16)}
 	w.raw([]byte(snapshotMagic))
-	frame(w, frameHead, &headFrame{v.State.Index(), v.State.Config(), v.indexes[:]})
+	frame(w, frameHead, &headFrame{v.State.Index(), v.State.Config(), v.indexes[:], v.restored})
 	for u := range v.State.Uses() {
 		frame(w, frameNode, u.Node)
 	}
@@ -175,6 +176,7 @@ func shared[T any](w *writer, kind frameKind, numbers map[*T]uint32, v *T) uint3
 // reading is a snapshot that is read.
 type reading struct {
 	view    *View
+	raise   *raise // nil: everything is as it was written
 	edit    *state.Edit
 	build   *builder
 	jobs    []*jobs.Job
@@ -202,14 +204,16 @@ func (s *summed) full(b []byte) error {
 }
 
 // ReadView reads what WriteTo wrote.
-func ReadView(from io.Reader) (*View, error) {
+func ReadView(from io.Reader) (*View, error) { return read(from, nil) }
+
+func read(from io.Reader, up *raise) (*View, error) {
 	s := &summed{r: bufio.NewReaderSize(from, 1<<16)}
 	magic := make([]byte, len(snapshotMagic))
 	if err := s.full(magic); err != nil || string(magic) != snapshotMagic {
 		return nil, errDamaged
 	}
 	v := Empty()
-	r := &reading{view: v, parents: map[jobs.JobKey]*jobs.Job{}, siblings: map[jobs.JobKey]*jobs.Job{}}
+	r := &reading{view: v, raise: up, parents: map[jobs.JobKey]*jobs.Job{}, siblings: map[jobs.JobKey]*jobs.Job{}}
 	var buf []byte
 	for done := false; !done; {
 		var head [5]byte
@@ -240,8 +244,11 @@ func ReadView(from io.Reader) (*View, error) {
 		return nil, errDamaged
 	}
 	b := r.build
+	if up != nil && up.wrong {
+		return nil, errDamaged
+	}
 	return &View{State: r.edit.Done(), indexes: b.marks, docs: b.docs.Done(), allocs: b.allocs.Done(),
-		nodes: b.nodes.Done()}, nil
+		nodes: b.nodes.Done(), restored: r.view.restored}, nil
 }
 
 func (r *reading) frame(kind frameKind, b []byte) (done bool, err error) {
@@ -258,7 +265,11 @@ func (r *reading) frame(kind frameKind, b []byte) (done bool, err error) {
 	case frameHead:
 		err = take(b, r.head)
 	case frameNode:
-		err = take(b, func(n *jobs.Node) error { r.edit.RestoreNode(n); return nil })
+		err = take(b, func(n *jobs.Node) error {
+			r.raise.up(&n.ModifyIndex)
+			r.edit.RestoreNode(n)
+			return nil
+		})
 	case frameJob:
 		err = take(b, r.job)
 	case frameGrant:
@@ -268,11 +279,23 @@ func (r *reading) frame(kind frameKind, b []byte) (done bool, err error) {
 	case frameAlloc:
 		err = take(b, r.alloc)
 	case frameEval:
-		err = take(b, func(e *jobs.Evaluation) error { r.edit.RestoreEvaluation(e); return nil })
+		err = take(b, func(e *jobs.Evaluation) error {
+			r.raise.up(&e.ModifyIndex, &e.SnapshotIndex)
+			r.edit.RestoreEvaluation(e)
+			return nil
+		})
 	case frameDeploy:
-		err = take(b, func(d *jobs.Deployment) error { r.edit.RestoreDeployment(d); return nil })
+		err = take(b, func(d *jobs.Deployment) error {
+			r.raise.up(&d.ModifyIndex)
+			r.edit.RestoreDeployment(d)
+			return nil
+		})
 	case frameDoc:
-		err = take(b, func(d *Document) error { r.build.docs.Set(d); return nil })
+		err = take(b, func(d *Document) error {
+			r.raise.up(&d.ModifyIndex)
+			r.build.docs.Set(d)
+			return nil
+		})
 	case frameAllocDetail:
 		err = take(b, func(d *AllocDetail) error { r.build.allocs.Set(d); return nil })
 	case frameNodeDetail:
@@ -294,6 +317,10 @@ func take[T any](b []byte, put func(*T) error) error {
 }
 
 func (r *reading) head(h *headFrame) error {
+	if err := r.raise.head(h); err != nil {
+		return err
+	}
+	r.view.restored = h.Restored
 	r.edit = r.view.State.Edit(h.Index)
 	r.edit.SetConfig(h.Config)
 	r.build = &builder{docs: r.view.docs.Edit(), allocs: r.view.allocs.Edit(), nodes: r.view.nodes.Edit()}
@@ -305,6 +332,7 @@ func (r *reading) job(f *jobFrame) error {
 	if f.Job == nil {
 		return errDamaged
 	}
+	r.raise.up(&f.Job.ModifyIndex, &f.Job.JobModifyIndex)
 	j := r.adopt(f.Job)
 	if f.Kept > 0 {
 		r.edit.RestoreJob(j, f.Kept > 1)
@@ -339,6 +367,7 @@ func (r *reading) alloc(f *allocFrame) error {
 	if j == nil || grant == nil {
 		return errDamaged
 	}
+	r.raise.up(&f.Create.ModifyIndex)
 	name := f.Group
 	if g := j.Group(name); g != nil {
 		name = g.Name

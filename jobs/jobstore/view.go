@@ -73,10 +73,15 @@ type View struct {
 	nodes   table.Table[*NodeDetail]
 
 	generation uint64
+	restored   uint64 // see Restored
 }
 
 // Generation is how many snapshots this process has restored: indexes of two generations do not compare.
 func (v *View) Generation() uint64 { return v.generation }
+
+// Restored is the index at which an operator's snapshot replaced everything, 0 when none did. What is newer was made of
+// what the snapshot has; all servers have the same.
+func (v *View) Restored() uint64 { return v.restored }
 
 func compareIDs(a, b jobs.ID) int { return bytes.Compare(a[:], b[:]) }
 

@@ -33,7 +33,7 @@ func Listen(texts *Texts, m *noderpc.Watch) *Listener {
 
 // Frame is what the node is to be told now, nil for nothing. The first one of a stream is full.
 func (to *Listener) Frame(v *jobstore.View, full bool) *noderpc.Allocs {
-	f := &noderpc.Allocs{Index: v.State.Index(), Full: full}
+	f := &noderpc.Allocs{Index: v.State.Index(), Full: full, Restored: v.Restored()}
 	frame := &telling{to.texts, &to.bases, f, nil, nil}
 	sent, kept := to.sent, 0
 	for a := range v.State.OnNode(to.watch.Node) {

@@ -30,6 +30,9 @@ type Allocs struct {
 	// them. A release before these sends neither.
 	Bases    []Base
 	Children []Child
+	// Restored is the index at which an operator's snapshot replaced everything. When it changes the frame is Full, and
+	// the node says again how its allocations and services are: what it said before may be gone.
+	Restored uint64
 }
 
 // Base is a job that others are told as differences from. A node that gets a Base keeps it before it reads Children.
@@ -114,6 +117,7 @@ func (m *Allocs) pass(c *pack.Coder) {
 		}
 	})
 	pack.List(c, &m.Children, MaxAllocs, func(child *Child) { c.Record(child.pass) })
+	pack.Unsigned(c, &m.Restored)
 	for i := range m.Allocs {
 		if at := m.Allocs[i].Job; at < 0 || at >= len(m.Jobs)+len(m.Children) {
 			c.Fail(pack.ErrDamaged)

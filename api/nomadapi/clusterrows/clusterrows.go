@@ -19,6 +19,9 @@ func Rows() []nomadrows.Row {
 	return []nomadrows.Row{
 		{Methods: "GET", Path: "/v1/operator/scheduler/configuration", Right: see, Handle: scheduler},
 		{Methods: "PUT POST", Path: "/v1/operator/scheduler/configuration", Right: set, Handle: setScheduler},
+		{Methods: "GET", Path: "/v1/operator/snapshot", Right: nomadrows.Management, Stream: true, Handle: saveSnapshot},
+		{Methods: "PUT POST", Path: "/v1/operator/snapshot", Right: nomadrows.Management, Stream: true,
+			Handle: restoreSnapshot},
 		{Methods: "GET", Path: "/v1/operator/raft/configuration", Right: see, Handle: raft},
 		{Methods: "GET", Path: "/v1/operator/autopilot/health", Right: see, Handle: autopilot},
 		{Methods: "GET", Path: "/v1/agent/self", Right: agent, Own: true, Handle: self},

@@ -287,6 +287,15 @@ type Rights interface {
 	Allows(token, namespace string, what Capability) (bool, error)
 }
 
+// Snapshots save and replace everything that the servers of the plane know.
+type Snapshots interface {
+	// Save returns an archive, which the caller closes: the leader's, or with stale that of whoever is asked.
+	Save(ctx context.Context, stale bool) (io.ReadSeekCloser, error)
+	// Restore has an archive replace everything, on all servers, and returns the index from which it counts. Corrupt and
+	// Invalid say what is wrong with the archive; nothing was changed then.
+	Restore(ctx context.Context, archive io.Reader) (index uint64, err error)
+}
+
 // AccessControl keeps tokens, policies, roles and logins: the catalog's. Its rights, and who answers what, are judged
 // there.
 type AccessControl interface {
@@ -332,3 +341,12 @@ const (
 	Management     Capability = "management"
 	Anyone         Capability = ""
 )
+
+// Everywhere reports whether a capability has no namespace: it is about the cluster.
+func (c Capability) Everywhere() bool {
+	switch c {
+	case NodeRead, NodeWrite, AgentRead, OperatorRead, OperatorWrite, Management:
+		return true
+	}
+	return false
+}

@@ -30,7 +30,7 @@ func (q *Request) Read(read Reading) error {
 	if err != nil {
 		return BadRequest("%s", err.Error())
 	}
-	v, err := q.Views.View(q.Ctx(), q.stale())
+	v, err := q.Views.View(q.Ctx(), q.Stale())
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (m *Matcher) Serve(c *Core, w http.ResponseWriter, r *http.Request) {
 		if !allows(row.Methods, r.Method) {
 			continue
 		}
-		if !row.Own && !row.Stream && c.Cluster.Forward(w, r, r.Method == http.MethodGet && q.stale()) {
+		if !row.Own && !row.Stream && c.Cluster.Forward(w, r, r.Method == http.MethodGet && q.Stale()) {
 			return
 		}
 		q.Args = args
@@ -245,8 +245,9 @@ func (q *Request) run(row *Row) error {
 	if own := q.Cluster.Self().Region; region != "" && region != own && !row.Own {
 		return Failed("No path to region")
 	}
-	if err := q.May(q.Namespace, row.Right); err != nil && q.Namespace != AllNamespaces {
-		return err
+	err := q.May(q.Namespace, row.Right)
+	if err != nil && (q.Namespace != AllNamespaces || row.Right.Everywhere()) {
+		return err // lists of all namespaces show what the token may see
 	}
 	return row.Handle(q)
 }

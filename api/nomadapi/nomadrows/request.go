@@ -33,6 +33,7 @@ type Needs struct {
 	Keys        Keys          // nil: there are no workload identities
 	Metrics     http.Handler  // of /v1/metrics
 	Logs        Logs          // of this process; nil keeps none
+	Snapshots   Snapshots
 }
 
 // Core is what all requests share.
@@ -113,6 +114,12 @@ func (q *Request) Lasting(ctx context.Context, may func(q *Request) error) (held
 		stop()
 		release()
 	}
+}
+
+// While reads r for as long as the token has a right that has no namespace.
+func (q *Request) While(what Capability, r io.Reader) io.Reader {
+	own := *q // asked beside what is read
+	return standing.New(nil, func() error { return own.May("", what) }).Reader(r)
 }
 
 // Sees reports whether objects of a namespace belong into a list.
@@ -212,8 +219,8 @@ func (q *Request) Int(name string, otherwise int64) (int64, error) {
 	return v, nil
 }
 
-// stale reports whether any server may answer.
-func (q *Request) stale() bool { return q.Query.Has("stale") }
+// Stale reports whether any server may answer.
+func (q *Request) Stale() bool { return q.Query.Has("stale") }
 
 // With is the request with a token that came in another way.
 func (q *Request) With(token string) *Request {

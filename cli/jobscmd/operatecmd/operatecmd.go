@@ -77,7 +77,8 @@ type pool struct{ Name, Description string }
 
 // Operator builds `nomad operator`.
 func Operator(e *command.Env, cmd *cobra.Command) {
-	command.Group(cmd, schedulerCommands(e), command.Named("root", "Manage the keys of the servers", keyring(e)),
+	command.Group(cmd, schedulerCommands(e), snapshots(e),
+		command.Named("root", "Manage the keys of the servers", keyring(e)),
 		command.Named("raft", "Show the Raft members",
 			jobscmd.Plain(e, "list-peers", "List the Raft members", 0, 0, func(c *jobscmd.Call, _ []string) error {
 				if done, err := c.Show("operator/raft/configuration", nil); done {
@@ -233,5 +234,5 @@ func Own(e *command.Env, cmd *cobra.Command) {
 	jobscmd.Node(e, nodes)
 	servers := &cobra.Command{Use: "servers", Short: "List the servers"}
 	Server(e, servers)
-	cmd.AddCommand(nodes, servers, schedulerCommands(e), gcCommand(e), jobscmd.AgentLog(e, "agent-log"))
+	cmd.AddCommand(nodes, servers, schedulerCommands(e), gcCommand(e), snapshots(e), jobscmd.AgentLog(e, "agent-log"))
 }

@@ -23,6 +23,10 @@ func TestCommands(t *testing.T) {
 			"root keyring rotate --verbose", "0123456789", ""),
 		of("a key that goes", Operator, map[string]string{"DELETE /v1/operator/keyring/key/k1": ""},
 			"root keyring remove k1", "Removed key k1", ""),
+		of("no archive to restore", Operator, nil, "snapshot restore /dev/null", "", "nothing was sent"),
+		of("no archive to look into", Operator, nil, "snapshot inspect /dev/null", "", "does not verify"),
+		of("a snapshot that is none", Operator, map[string]string{"GET /v1/operator/snapshot": "x"},
+			"snapshot save "+t.TempDir()+"/a", "", "does not verify"),
 		of("no key to go", Operator, nil, "root keyring remove", "", "takes one argument"),
 	})
 }

@@ -168,6 +168,19 @@ func (r *Runner) Stop() {
 	r.notify()
 }
 
+// Retell reports again what was reported before: the servers may have lost it.
+func Retell(r *Runner) {
+	r.mu.Lock()
+	r.told = nil
+	done := r.record.Done
+	r.mu.Unlock()
+	if done { // nobody looks at it any more
+		r.report()
+		return
+	}
+	r.notify()
+}
+
 // Look has the Runner look again: what it depends on changed.
 func (r *Runner) Look() { r.notify() }
 

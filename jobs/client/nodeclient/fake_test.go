@@ -26,6 +26,7 @@ type servers struct {
 	batches  int
 	register *noderpc.Register
 	index    uint64 // of registrations
+	restored uint64 // of frames
 	watches  []uint64
 }
 
@@ -137,7 +138,7 @@ func (s *servers) send(index uint64, j *jobwire.Job, full bool, list ...noderpc.
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	f := &noderpc.Allocs{Index: index, Full: full, Jobs: [][]byte{text}, Allocs: list}
+	f := &noderpc.Allocs{Index: index, Full: full, Jobs: [][]byte{text}, Allocs: list, Restored: s.restored}
 	for i := range list {
 		list[i].Group, list[i].ModifyIndex = "g", index
 		if list[i].Desired.Status == "" {

@@ -154,11 +154,14 @@ type Client struct {
 
 // known is what changes.
 type known struct {
-	allocs map[jobs.ID]*alloc
-	index  uint64        // of the last frame
-	least  uint64        // of the registration: what is older is the past
-	every  time.Duration // between heartbeats
-	heard  time.Time     // last answer of a server
+	allocs   map[jobs.ID]*alloc
+	index    uint64 // of the last frame
+	least    uint64 // of the registration: what is older is the past
+	framed   bool   // a frame was taken; restored is its Restored
+	restored uint64
+	replaced chan struct{} // capacity 1: see Replaced
+	every    time.Duration // between heartbeats
+	heard    time.Time     // last answer of a server
 	// Drivers as they were found last; changedDrivers is nil when they are those of the host.
 	texts          map[string]string
 	changedDrivers map[string]jobs.Driver
@@ -180,7 +183,7 @@ type alloc struct {
 func New(cfg Config) (*Client, error) {
 	cfg.complete()
 	c := &Client{cfg: cfg, ready: make(chan struct{}), told: make(chan struct{}),
-		known: known{allocs: map[jobs.ID]*alloc{}, every: firstBeat},
+		known: known{allocs: map[jobs.ID]*alloc{}, every: firstBeat, replaced: make(chan struct{}, 1)},
 		gauges: gauges{running: cfg.Metrics.Gauge("nomad.client.allocations.running"),
 			dead: cfg.Metrics.Gauge("nomad.client.allocations.terminal")}}
 	c.queue.init()
@@ -354,6 +357,9 @@ func (c *Client) take(life context.Context, frame *noderpc.Allocs, bases *worklo
 		switch a := have[load.ID]; {
 		case a != nil:
 			a.Update(load)
+			if a.over(c) && !terminal(load.Client) {
+				allocrunner.Retell(a.Runner)
+			}
 		case terminal(load.Client):
 		case !load.Wanted(): // it never began here, or its record is lost: nothing runs
 			c.queue.put(noderpc.Update{Alloc: load.ID, Status: jobs.ClientComplete,
@@ -376,8 +382,29 @@ func (c *Client) take(life context.Context, frame *noderpc.Allocs, bases *worklo
 	}
 	c.mu.Lock()
 	c.index = max(c.index, frame.Index)
+	replaced := c.framed && frame.Restored != c.restored
+	c.framed, c.restored = true, frame.Restored
 	c.mu.Unlock()
+	if replaced {
+		retell(c)
+	}
 }
+
+// retell says again what the servers may have lost with a state that a snapshot replaced.
+func retell(c *Client) {
+	c.cfg.Log.Info("the servers' state was replaced by a snapshot: the node says again how it is")
+	for _, a := range c.snapshot() {
+		allocrunner.Retell(a.Runner)
+	}
+	select {
+	case c.replaced <- struct{}{}:
+	default:
+	}
+}
+
+// Replaced has an element when a snapshot replaced what the servers know: what this node told them beside its
+// allocations is to be told again. It is for one receiver.
+func (k *known) Replaced() <-chan struct{} { return k.replaced }
 
 func terminal(status string) bool {
 	return status == jobs.ClientComplete || status == jobs.ClientFailed || status == jobs.ClientLost
@@ -385,14 +412,17 @@ func terminal(status string) bool {
 
 // forget ends and deletes what the servers do not know any more.
 func (c *Client) forget(id jobs.ID, a *alloc) {
-	c.mu.Lock()
-	over := !a.ended.IsZero()
-	c.mu.Unlock()
-	if !over {
+	if !a.over(c) {
 		a.Stop() // it goes with the next collection, once it has ended
 		return
 	}
 	c.remove(id, a)
+}
+
+func (a *alloc) over(c *Client) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !a.ended.IsZero()
 }
 
 // remove deletes a dead allocation.

@@ -154,6 +154,45 @@ func TestBehind(t *testing.T) {
 	})
 }
 
+// TestReplaced: after a snapshot replaced what the servers know, allocations that it has run on and are reported again,
+// also those that are over, and those that it does not have are stopped.
+func TestReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServers(t)
+		c, stop := run(t, s, "", nil)
+		long := job(jobs.Service, mock("t", nil))
+		s.send(10, long, true, noderpc.Alloc{ID: a1}, noderpc.Alloc{ID: a3})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		s.send(11, job(jobs.Batch, mock("t", map[string]any{"run_for": "1s"})), false, noderpc.Alloc{ID: a2})
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		began := s.update(a1).StartedAt
+		s.mu.Lock()
+		s.restored, s.updates = 1000, map[jobs.ID]noderpc.Update{}
+		s.mu.Unlock()
+		s.send(1000, long, true, noderpc.Alloc{ID: a1, Client: jobs.ClientPending}, noderpc.Alloc{ID: a2,
+			Client: jobs.ClientRunning})
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if u := s.update(a1); u.Status != jobs.ClientRunning || u.StartedAt != began || s.states(a1)["t"].Restarts != 0 {
+			t.Errorf("what the snapshot has: %+v, began at %d", u, began)
+		}
+		if u := s.update(a2); u.Status != jobs.ClientComplete {
+			t.Errorf("what is over: %+v", u)
+		}
+		if n := len(c.Running()); n != 1 {
+			t.Errorf("%d run, want the one that the snapshot has", n)
+		}
+		select {
+		case <-c.Replaced():
+		default:
+			t.Error("nobody is told that services are to be told again")
+		}
+		stop()
+	})
+}
+
 // TestHealth: an allocation of a deployment becomes healthy when it has run for long enough, and unhealthy when it
 // fails or takes too long.
 func TestHealth(t *testing.T) {

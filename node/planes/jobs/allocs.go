@@ -20,13 +20,16 @@ func (n *nodes) allocs(ctx context.Context, req []byte, send func([]byte) error)
 	}
 	to := jobtell.Listen(n.texts, m)
 	subject := jobstore.Subject{Table: jobstore.Allocations, ID: m.Node}
-	for full := true; ; full = false {
+	restored := uint64(0)
+	for first := true; ; first = false {
 		watch := n.group.store.Watch(subject)
 		v, err := n.known(m.Key)
 		if err != nil {
 			watch.Stop()
 			return err
 		}
+		full := first || v.Restored() != restored
+		restored = v.Restored()
 		if f := to.Frame(v, full); f != nil {
 			if err := send(noderpc.Bytes(f)); err != nil {
 				watch.Stop()

@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/plane"
+	"corbel.dev/corbel/node/planes/jobs/jobsnaps"
 	"corbel.dev/corbel/telemetry"
 )
 
@@ -25,18 +26,19 @@ const Name = "jobs"
 
 // Plane is the jobs plane of a server. It fails alone: no error of its parts ends the process.
 type Plane struct {
-	d       *plane.Doors
-	keys    *Keys
-	metrics *telemetry.Registry // in the contract's names
-	store   *jobstore.Store
-	group   *groupState
-	sched   *jobsched.Sched
-	nodes   *nodes
-	port    *port // nil where it is off
-	api     *nomadapi.API
-	began   time.Time
-	failed  atomic.Pointer[error]
-	ready   atomic.Bool
+	d         *plane.Doors
+	keys      *Keys
+	metrics   *telemetry.Registry // in the contract's names
+	store     *jobstore.Store
+	group     *groupState
+	sched     *jobsched.Sched
+	nodes     *nodes
+	port      *port // nil where it is off
+	api       *nomadapi.API
+	snapshots *jobsnaps.Snapshots
+	began     time.Time
+	failed    atomic.Pointer[error]
+	ready     atomic.Bool
 }
 
 // Kind is the plane as a process lists it.
@@ -129,7 +131,10 @@ func (p *Plane) Lacks() []string {
 func (p *Plane) Drain(context.Context) {}
 
 // Close implements plane.Plane.
-func (p *Plane) Close() error { return nil }
+func (p *Plane) Close() error {
+	p.snapshots.Close()
+	return nil
+}
 
 // Reload implements plane.Plane: what the section says counts from the next start.
 func (p *Plane) Reload(cfg *config.Config) (func(), error) {
@@ -142,6 +147,9 @@ func (p *Plane) Reload(cfg *config.Config) (func(), error) {
 
 // Leads reports whether this server does the leader's work.
 func (p *Plane) Leads() bool { return p.sched.Leads() }
+
+// Index is how far this server's state is.
+func (p *Plane) Index() uint64 { return p.store.View().State.Index() }
 
 // Addr is where the API answers, "" where that is off, or while the port is somebody else's.
 func (p *Plane) Addr() string {

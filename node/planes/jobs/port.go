@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/api/promapi"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/neterr"
+	"corbel.dev/corbel/node/planes/jobs/jobsnaps"
 	"corbel.dev/corbel/node/planes/jobsagent/nodecalls"
 )
 
@@ -108,9 +109,10 @@ func (p *Plane) openAPI() {
 		p.d.HandleStream(wire.Servers, methodMonitor, nodecalls.FollowLog(p.d.Logs))
 	}
 	i := newIdentities(p, s)
+	p.snapshots = jobsnaps.New(p.d, p.group.raft, p.store)
 	p.api = nomadapi.New(nomadapi.Config{Log: p.d.Log, Clock: p.d.Clock, Needs: nomadrows.Needs{
 		Metrics: promapi.New(p.metrics).And(p.d.Metrics, "nomad.client."), Keys: i, Views: views{p}, Jobs: w,
 		Starter: w, Nodes: w, Deployments: w, Settings: w, Cluster: c, Variables: newVariables(p, s),
 		Clients: &nodecalls.Clients{RPC: p.d.Members, Addr: p.nodes.rpcAddr}, Rights: rightsOf(p.d, i),
-		Access: accessOf(p.d), Logs: p.d.Logs}})
+		Access: accessOf(p.d), Logs: p.d.Logs, Snapshots: p.snapshots}})
 }

@@ -193,6 +193,8 @@ func (r *registrar) publish(ctx context.Context) {
 			timer.Stop()
 			return
 		case <-r.fresh:
+		case <-r.client.Replaced():
+			sent = nil
 		case <-timer.C:
 		}
 		timer.Stop()
