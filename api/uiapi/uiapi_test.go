@@ -364,3 +364,19 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Errorf("a body without end: %d", status)
 	}
 }
+
+// TestHeartbeat: a heartbeat names what was looked at since the last one and has not changed, and nothing of which a
+// newer line is on the way.
+func TestHeartbeat(t *testing.T) {
+	l := &lines{next: map[string]Line{}, same: map[string]unchanged{}, some: make(chan struct{}, 1)}
+	l.keep("quiet", unchanged{7, time.Now().Add(-3 * time.Second)})
+	l.keep("busy", unchanged{1, time.Now()})
+	l.put(Line{Topic: "busy", Index: 2})
+	beat := l.beat()
+	if same := beat.Same["quiet"]; len(beat.Same) != 1 || same.Index != 7 || same.AgeMillis < 3000 || beat.Topic != "" {
+		t.Errorf("the heartbeat is %+v", beat)
+	}
+	if again := l.beat(); len(again.Same) != 0 {
+		t.Errorf("the next one is %+v", again)
+	}
+}

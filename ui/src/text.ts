@@ -150,6 +150,7 @@ export const text = {
   notApplied: "Not applied",
   lag: "Lag",
   answered: "Answered",
+  allSynced: (n: string) => `None: all ${n} have what they shall have.`,
   noProxies: "No proxy has connected. Start one: corbel connect envoy --sidecar-for web-1",
   unattended: "Registered, but no Envoy is connected",
   sealed: (n: number, of: number) => `sealed: ${n} of ${of} keys were given`,

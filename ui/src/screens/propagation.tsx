@@ -217,7 +217,7 @@ export function Propagation() {
             label={text.proxies}
             rows={behind}
             id={(p) => `${p.Node}/${p.ID}`}
-            empty={text.noProxies}
+            empty={data.proxies?.Proxies ? text.allSynced(count(data.proxies.Proxies)) : text.noProxies}
             columns={[
               { name: text.proxy, cell: (p) => <Mark state={states[p.State] ?? "unknown"}>{p.ID}</Mark> },
               { name: text.node, cell: (p) => p.Node },
