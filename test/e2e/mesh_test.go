@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
 	"corbel.dev/corbel/test/fetch"
 )
 
@@ -67,6 +70,27 @@ func TestMeshWithOldestEnvoy(t *testing.T) {
 		return status == http.StatusForbidden
 	})
 	r.synced(2)
+	t.Run("evidence", func(t *testing.T) { evidenceOfACell(t, r) })
+}
+
+// evidenceOfACell: a change that reaches proxies while somebody looks is a cell of the propagation screen, which leads
+// to what was changed, by keyboard.
+func evidenceOfACell(t *testing.T, r *meshRig) {
+	v := view(t, r.http)
+	v.see(".planes", "sidecars of 2 services")
+	v.run(chromedp.Navigate(r.http + "/ui/propagation"))
+	v.see(".grid", "acknowledged")
+	r.service("api-2", "api", "2", backend(t, "two"), nil)
+	v.see(".heat rect[role=button] title", "changes, ")
+	v.run(chromedp.Focus(".heat rect[role=button]"))
+	v.keys(kb.Enter)
+	v.see("section .grid", "web-sidecar-proxy")
+	v.axe("the evidence of a cell")
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, w := range v.wrong {
+		t.Error(w)
+	}
 }
 
 // TestMeshWithoutAgent: a proxy of a node without an agent gets its configuration from a server.

@@ -142,8 +142,12 @@ function Applied(props: { of: Cell }) {
   );
 }
 
-/** Heat shows when changes reached proxies (left to right) and how long they took (from below). */
-function Heat() {
+/**
+ * Heat shows when changes reached proxies (left to right) and how long they took (from below). It is drawn anew for
+ * another at: past is one list that grows.
+ */
+function Heat(props: { past: Column[]; at: number }) {
+  const past = props.past;
   const [chosen, choose] = useState<Cell | undefined>(undefined);
   const most = Math.max(1, ...past.flatMap((c) => c.cells));
   const labels: [number, string][] = [[0, "1 ms"], [4, "16 ms"], [7, "128 ms"], [10, "1 s"], [13, "8 s"], [16, "1 min"]];
@@ -162,7 +166,7 @@ function Heat() {
               <rect
                 key={`${c.at} ${row}`}
                 role="button"
-                tabIndex={0}
+                tabindex={0} // in SVG the name of an attribute has one case
                 aria-label={text.heatCell(count(n), clock(c.at))}
                 aria-pressed={chosen?.to === c.at && chosen.row === row}
                 onClick={() => choose(cell(x, row))}
@@ -171,7 +175,12 @@ function Heat() {
                   e.preventDefault();
                   choose(cell(x, row));
                 }}
-                x={50 + (columns - past.length + x) * 10} y={(rows - 1 - row) * 11} width="9" height="10" style={{ opacity: 0.25 + (0.75 * Math.log1p(n)) / Math.log1p(most) }}>
+                x={50 + (columns - past.length + x) * 10}
+                y={(rows - 1 - row) * 11}
+                width="9"
+                height="10"
+                style={{ opacity: 0.25 + (0.75 * Math.log1p(n)) / Math.log1p(most) }}
+              >
                 <title>{text.heatCell(count(n), clock(c.at))}</title>
               </rect>
             ),
@@ -195,7 +204,7 @@ export function Propagation() {
       <Problems of={data?.problems} />
       {data && (
         <>
-          {(data.stages?.length ?? 0) > 0 && <Heat />}
+          {(data.stages?.length ?? 0) > 0 && <Heat past={past} at={at} />}
           <h2>{text.stages}</h2>
           <Grid
             label={text.stages}
