@@ -193,6 +193,10 @@ func (v *viewer) silencesElsewhere(far string) {
 		text, err := ask(far, "GET", "/ui/api/topic/silences", "")
 		return err == nil && strings.Contains(text, "entity:far-host:disk") && strings.Contains(text, `"creator":"ann"`)
 	}, "the silence in the other cluster")
+	polltest.Until(v.t, func() bool { // until then nothing behind it takes the focus
+		gone, err := evaluate[bool](v, "!document.querySelector('dialog')")
+		return err == nil && gone
+	}, "the dialog's end")
 	for path, want := range map[string]string{
 		"second/api/core/v2/namespaces/default/silenced/a%2f..%2fb/x": "silences alone",
 		"second/api/core/v2/namespaces/default/handlers/h":            "silences alone",
