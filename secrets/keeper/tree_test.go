@@ -143,7 +143,7 @@ func TestRevokePrefixOfLogins(t *testing.T) {
 	}
 	if r := h.ok(secrets.Read, "sys/leases/attribution", ""); field(t, r, "tokens") != 5.0 ||
 		!strings.Contains(string(r.Data), `{"mount":"auth/userpass/","type":"userpass","role":"login/ann","tokens":1,`+
-			`"leases":0}`) {
+			`"leases":0,"grew":0}`) {
 		t.Errorf("attribution: %s", r.Data) // the root token is one
 	}
 	h.ok(secrets.Update, "sys/leases/revoke-prefix/auth/userpass/login/ann", "")
