@@ -21,10 +21,10 @@ func TestKilled(t *testing.T) { try(t, Cache{Cycles: 2, Keys: 300, Pace: pace}) 
 
 // TestRolled: each host drains and ends, one after the other, as in a rollout, and their ports have TLS: their keys are
 // at the others. Calls do not fail, but where a host loses the catalog's leader for seconds, as on a machine that is
-// overloaded: one in three hundred is too many all the same.
+// overloaded: one in a thousand is too many all the same.
 func TestRolled(t *testing.T) {
 	r := try(t, Cache{Cycles: 3, Keys: 300, Pace: pace, Roll: true, TLS: true})
-	if calls := r.Reads + r.Writes; r.Failed*300 > calls {
+	if calls := r.Reads + r.Writes; r.Failed*1000 > calls {
 		t.Errorf("%d of %d calls failed, the first with: %s", r.Failed, calls, r.First)
 	}
 }
