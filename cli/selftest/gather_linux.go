@@ -4,8 +4,8 @@ import "golang.org/x/sys/unix"
 
 // gather measures this host.
 func gather(dir string) *facts {
-	f := &facts{synced: -1, files: -1, swap: -1, queue: setting("/proc/sys/net/core/somaxconn"),
-		buffer: setting("/proc/sys/net/core/rmem_max")}
+	f := &facts{synced: -1, files: -1, swap: -1, freePercent: -1,
+		queue: setting("/proc/sys/net/core/somaxconn"), buffer: setting("/proc/sys/net/core/rmem_max")}
 	f.fsync, f.fsyncErr = measureFsync(dir)
 	const unsynced = 0x40 // STA_UNSYNC
 	var clock unix.Timex
@@ -27,8 +27,8 @@ func gather(dir string) *facts {
 		f.swap = int64(host.Totalswap)
 	}
 	var disk unix.Statfs_t
-	if unix.Statfs(dir, &disk) == nil && disk.Blocks > 0 {
-		f.freePercent, f.hasFreePercent = int64(disk.Bavail*100/disk.Blocks), true
+	if unix.Statfs(nearest(dir), &disk) == nil && disk.Blocks > 0 {
+		f.freePercent = int64(disk.Bavail * 100 / disk.Blocks)
 	}
 	return f
 }

@@ -45,17 +45,16 @@ type Finding struct {
 
 // facts are what was measured; a negative number is unknown.
 type facts struct {
-	synced         int // the kernel's clock is kept by somebody: 1, 0, or -1
-	fsync          []time.Duration
-	fsyncErr       error
-	files          int64 // soft limit of open files
-	locked         int64 // limit of locked memory in bytes; maxLocked is none
-	swap           int64 // bytes
-	queue          int64 // net.core.somaxconn
-	buffer         int64 // net.core.rmem_max
-	freePercent    int64 // of the data folder's file system
-	hasFreePercent bool
-	taken          []taken
+	synced      int // the kernel's clock is kept by somebody: 1, 0, or -1
+	fsync       []time.Duration
+	fsyncErr    error
+	files       int64 // soft limit of open files
+	locked      int64 // limit of locked memory in bytes; maxLocked is none
+	swap        int64 // bytes
+	queue       int64 // net.core.somaxconn
+	buffer      int64 // net.core.rmem_max
+	freePercent int64 // of the file system that the data folder is on, or will be
+	taken       []taken
 }
 
 // taken is a port that somebody has.
@@ -72,6 +71,7 @@ const (
 	slowFsync   = 10 * time.Millisecond
 	uselessSync = 100 * time.Millisecond
 	syncs       = 20
+	maxOffset   = 40000 // what a start takes: it leaves room for the highest of the default ports
 )
 
 func judge(f *facts) (list []Finding) {
@@ -114,9 +114,7 @@ func judge(f *facts) (list []Finding) {
 	}
 	atLeast("accept queue", f.queue, wantQueue, "sysctl -w net.core.somaxconn=4096: bursts of clients are dropped else")
 	atLeast("socket buffers", f.buffer, wantBuffer, "sysctl -w net.core.rmem_max=4194304: bursts of DNS are dropped else")
-	if f.hasFreePercent {
-		atLeast("free disk in per cent", f.freePercent, wantFree, "give the data folder a larger disk")
-	}
+	atLeast("free disk in per cent", f.freePercent, wantFree, "give the data folder a larger disk")
 	if len(f.taken) == 0 {
 		add("ports", Good, "", "free")
 	}
@@ -160,6 +158,9 @@ func Command(e *command.Env, c *cobra.Command) {
 	c.Flags().IntVar(&offset, "port-offset", 0, "add this to the ports that are tried")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(*cobra.Command, []string) error {
+		if offset < 0 || offset > maxOffset {
+			return command.Usagef("--port-offset: %d must be between 0 and %d", offset, maxOffset)
+		}
 		f := gather(dir)
 		f.taken = takenPorts(offset)
 		list := judge(f)

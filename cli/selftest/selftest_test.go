@@ -2,18 +2,24 @@ package selftest
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
+
+	"corbel.dev/corbel/cli/command"
 )
 
 // Each finding that is not good has a remedy, and what is unknown is never good.
 func TestJudge(t *testing.T) {
 	well := facts{synced: 1, fsync: []time.Duration{time.Millisecond}, files: 1 << 20, locked: maxLocked,
-		swap: 1, queue: 4096, buffer: 4 << 20, freePercent: 50, hasFreePercent: true}
+		swap: 1, queue: 4096, buffer: 4 << 20, freePercent: 50}
 	with := func(change func(*facts)) *facts {
 		f := well
 		change(&f)
@@ -36,6 +42,7 @@ func TestJudge(t *testing.T) {
 		{"accept queue", with(func(f *facts) { f.queue = 128 }), Weak},
 		{"socket buffers", with(func(f *facts) { f.buffer = 212992 }), Weak},
 		{"free disk in per cent", with(func(f *facts) { f.freePercent = 3 }), Weak},
+		{"free disk in per cent", with(func(f *facts) { f.freePercent = -1 }), Unknown},
 		{"port 8500/tcp (http)", with(func(f *facts) { f.taken = []taken{{"8500/tcp (http)", "process 7"}} }), Bad},
 	} {
 		for _, found := range judge(test.f) {
@@ -77,8 +84,25 @@ func TestMeasure(t *testing.T) {
 // A host without a data folder is measured where the folder will be, and nothing is left there.
 func TestFolderToCome(t *testing.T) {
 	dir := t.TempDir()
-	list, err := measureFsync(filepath.Join(dir, "var", "lib", "corbel"))
+	toCome := filepath.Join(dir, "var", "lib", "corbel")
+	if f := gather(toCome); runtime.GOOS == "linux" && f.freePercent < 0 {
+		t.Error("how much of its disk is free is not told")
+	}
+	list, err := measureFsync(toCome)
 	if left, _ := os.ReadDir(dir); err != nil || len(list) != syncs || len(left) != 0 {
 		t.Errorf("%d syncs, %v, left %v", len(list), err, left)
+	}
+}
+
+// An offset that leads past the last port is refused, as a start refuses it.
+func TestOffset(t *testing.T) {
+	for _, offset := range []string{"-1", "40001"} {
+		c := &cobra.Command{}
+		Command(&command.Env{Out: io.Discard}, c)
+		c.SilenceUsage, c.SilenceErrors = true, true
+		c.SetArgs([]string{"--port-offset=" + offset})
+		if err := c.Execute(); err == nil || !strings.Contains(err.Error(), "--port-offset: "+offset) {
+			t.Errorf("%s: %v", offset, err)
+		}
 	}
 }
