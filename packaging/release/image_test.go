@@ -113,40 +113,82 @@ func unpack(t *testing.T, img v1.Image) string {
 	}
 }
 
-// TestImageRuns runs the real binary in the unpacked file system, as the image's user, with nothing to write to but
-// its data: give the binary in CORBEL_BINARY.
+// quoted makes words of a shell.
+func quoted(words []string) string {
+	var b strings.Builder
+	for _, w := range words {
+		b.WriteString(" '" + strings.ReplaceAll(w, "'", `'\''`) + "'")
+	}
+	return b.String()
+}
+
+// TestImageRuns runs the real binary in the unpacked file system as a runtime of containers does with --read-only and
+// --tmpfs /tmp: the image's entry point, environment, folder and user, without any right, and its health check. Give
+// the binary, built with CGO_ENABLED=0, in CORBEL_BINARY.
 func TestImageRuns(t *testing.T) {
 	binary := os.Getenv("CORBEL_BINARY")
 	if binary == "" || os.Getuid() != 0 {
 		skip(t, "CORBEL_BINARY (built with CGO_ENABLED=0) and root are needed")
 	}
-	r := made(t, "1.2.3", "x")
-	b, err := os.ReadFile(binary)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(r.out, r.targets[0].file(r.version)), b, 0o755)
-	}
+	program, err := os.ReadFile(binary)
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := madeOf(t, "1.2.3", program)
 	img, err := r.imageOf(r.targets[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := unpack(t, img)
-	// A mount namespace of its own, in which the root is read-only but for /var/lib/corbel; no network but loopback.
-	script := `mount --bind "$1" "$1" && mount --bind "$1/var/lib/corbel" "$1/var/lib/corbel" &&
-mount -o remount,bind,ro "$1" && ip link set lo up 2>/dev/null
-run="chroot --userspec=65532:65532 $1"
-$run /usr/bin/corbel dev --data-dir /var/lib/corbel --log-level error >/dev/null & pid=$!
-for i in $(seq 1 100); do
-	$run /usr/bin/corbel info --ready >/dev/null 2>&1 && ready=1 && break
+	file, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &file.Config
+	user, group, _ := strings.Cut(c.User, ":")
+	inside := "env -i" + quoted(c.Env) + " setpriv --no-new-privs unshare --root=\"$root\" --wd=" + c.WorkingDir +
+		" --setgid=" + group + " --setuid=" + user + " --"
+	if c.Healthcheck.Test[0] != "CMD" {
+		t.Fatalf("the health check is %q", c.Healthcheck.Test)
+	}
+	health := inside + quoted(c.Healthcheck.Test[1:])
+	start := inside + quoted(append(c.Entrypoint, "dev", "--data-dir", "/var/lib/corbel", "--log-level", "error"))
+	// Its own mounts, processes, and a network of loopback alone; the volume is the only thing to write to beside /tmp.
+	script := `root=$1
+fail() { echo "FAILED: $*"; }
+set -e
+mkdir "$root/proc" "$root/dev"
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/tmp"
+mount --bind "$root/var/lib/corbel" "$root/var/lib/corbel"
+mount -o remount,bind,ro "$root"
+ip link set lo up
+set +e
+! touch "$root/etc/written" 2>/dev/null || fail the root can be written to
+! ` + health + ` >/dev/null 2>&1 || fail healthy before it was started
+` + start + ` & pid=$!
+for n in $(seq 300); do
+	` + health + ` >"$root.said" 2>&1 && ready=1 && break
+	[ -e /proc/$pid/exe ] || break
 	sleep 0.2
 done
-$run /usr/bin/corbel kv put a b && $run /usr/bin/consul kv get a
-kill $pid; wait $pid
-[ -n "$ready" ] || echo NEVER READY`
-	out, err := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "sh", "-c", script, "sh", root).CombinedOutput()
-	if err != nil || strings.Contains(string(out), "NEVER READY") || !strings.Contains(string(out), "\nb\n") {
+[ -n "$ready" ] || fail "never healthy: $(cat "$root.said")"
+grep -E '^(Uid|Gid|Groups|CapEff|CapPrm|NoNewPrivs):' /proc/$pid/status
+` + inside + ` /usr/bin/corbel kv put a b && ` + inside + ` /usr/bin/consul kv get a
+kill $pid; wait $pid || fail "the end was $?"
+! ` + health + ` >/dev/null 2>&1 || fail healthy after its end
+[ -n "$(ls "$root/var/lib/corbel")" ] || fail nothing was kept`
+	root := unpack(t, img)
+	out, err := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "sh", "-c", script, "sh",
+		root).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "FAILED") || !strings.Contains(string(out), "\nb\n") {
 		t.Errorf("%v\n%s", err, out)
+	}
+	for _, line := range []string{"Uid:\t65532\t65532\t65532\t65532", "Gid:\t65532\t65532\t65532\t65532", "Groups:\t",
+		"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1"} {
+		if !strings.Contains(string(out), line) {
+			t.Errorf("%q is not in\n%s", line, out)
+		}
 	}
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -35,8 +36,8 @@ func sh(t *testing.T, name string, args ...string) {
 	}
 }
 
-// The two commands that a test cannot have as they are: scp goes to the folder of the other host, systemctl starts what
-// the unit's ExecStart says, as the unit's user.
+// The two commands that a test cannot have as they are: scp goes to the folder of the other host; systemctl writes down
+// what it is asked for, starts what the unit's ExecStart says as the unit's user, and waits for the end of what it stops.
 const (
 	scpStub = `#!/bin/sh
 set -e
@@ -46,13 +47,55 @@ while [ $# -gt 1 ]; do cp "$1" "/mnt/hosts/$host/$path"; shift; done
 `
 	systemctlStub = `#!/bin/sh
 set -e
-[ "$1 $2" = "enable --now" ] || exit 0
-unit=/usr/lib/systemd/system/$3.service
-user=$(sed -n 's/^User=//p' "$unit")
-install -d -m 700 -o "$user" /var/lib/corbel
-cd /
-setsid setpriv --reuid="$user" --regid="$user" --init-groups $(sed -n 's/^ExecStart=//p' "$unit") </dev/null \
-	>"/var/log/$3.log" 2>&1 &
+echo "$*" >>/var/log/systemctl.calls
+now= verb= names=
+for word; do
+	case "$word" in
+	--now) now=1 ;;
+	-*) ;;
+	*) [ -n "$verb" ] && names="$names ${word%.service}" || verb=$word ;;
+	esac
+done
+said() { sed -n "s/^$2=//p" "/usr/lib/systemd/system/$1.service"; }
+runs() { [ -e "/run/$1.pid" ] && [ -e "/proc/$(cat "/run/$1.pid")/exe" ]; } # what has ended has no program
+start() {
+	! runs "$1" || return 0
+	user=$(said "$1" User) state=$(said "$1" StateDirectory)
+	[ -z "$state" ] || install -d -m 700 -o "${user:-root}" "/var/lib/$state"
+	cd /
+	setsid setpriv --reuid="${user:-root}" --regid="${user:-root}" --init-groups $(said "$1" ExecStart) </dev/null \
+		>>"/var/log/$1.log" 2>&1 &
+	echo $! >"/run/$1.pid"
+	while :; do # until it is the program
+		case "$(readlink "/proc/$!/exe")" in
+		*/sh | */dash | */setsid | */setpriv) sleep 0.05 ;;
+		*) break ;;
+		esac
+	done
+}
+stop() {
+	runs "$1" || return 0
+	kill "$(cat "/run/$1.pid")"
+	for n in $(seq 600); do
+		runs "$1" || return 0
+		sleep 0.1
+	done
+	echo "$1 does not end" >&2
+	exit 1
+}
+for name in $names; do
+	[ -e "/usr/lib/systemd/system/$name.service" ] || { echo "Unit $name.service not found." >&2; exit 5; }
+	case "$verb" in
+	enable) [ -z "$now" ] || start "$name" ;;
+	disable) [ -z "$now" ] || stop "$name" ;;
+	start) start "$name" ;;
+	stop) stop "$name" ;;
+	restart) stop "$name"; start "$name" ;;
+	try-restart) runs "$name" || continue; stop "$name"; start "$name" ;;
+	is-active) runs "$name" || exit 3 ;;
+	*) echo "systemctl $verb is not known here" >&2; exit 1 ;;
+	esac
+done
 `
 	initScript = `set -e
 base=$1; shared=$2; address=$3
@@ -66,12 +109,13 @@ mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs tmpfs "$root/tmp"
-mkdir -p "$root/etc/corbel.d" "$root/mnt/hosts" "$root/srv/install"
+mkdir -p "$root/etc/corbel.d" "$root/mnt/hosts" "$root/srv/install" "$root/run/systemd/system"
 mount --bind "$shared/hosts/$address" "$root/etc/corbel.d"
 mount --bind "$shared/hosts" "$root/mnt/hosts"
-cp "$shared"/*.deb "$root/srv/install/"
-install -m 755 "$shared/scp" "$shared/systemctl" "$root/usr/local/sbin/"
-echo ready > "$shared/$address.ready"
+for file in "$shared"/*.deb; do
+	[ ! -e "$file" ] || cp "$file" "$root/srv/install/"
+done
+install -m 755 "$shared/scp" "$shared/systemctl" "$root/usr/bin/" # rpm's scripts look nowhere else
 exec chroot "$root" sleep 3600
 `
 )
@@ -123,7 +167,9 @@ func (s *site) start(t *testing.T, i int, address string) *host {
 		_ = h.init.Wait()
 	})
 	for deadline := time.Now().Add(time.Minute); ; {
-		if _, err := os.Stat(filepath.Join(s.folder, address+".ready")); err == nil {
+		// Until its root is its own, a command would run on this system.
+		root := filepath.Join(s.folder, "base", address, "root")
+		if own, err := os.Readlink("/proc/" + h.first() + "/root"); err == nil && own == root {
 			return h
 		}
 		if time.Now().After(deadline) {
@@ -133,16 +179,24 @@ func (s *site) start(t *testing.T, i int, address string) *host {
 	}
 }
 
+// first is the host's first process, "" where there is none: the child of unshare, which has forked.
+func (h *host) first() string {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", h.init.Process.Pid, h.init.Process.Pid))
+	if list := strings.Fields(string(children)); err == nil && len(list) > 0 {
+		return list[0]
+	}
+	return ""
+}
+
 // run runs commands on the host, as root, in the folder of the packages.
 func (h *host) run(script string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	// unshare has forked: its child is the host's first process.
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", h.init.Process.Pid, h.init.Process.Pid))
-	if err != nil {
-		return "", err
+	first := h.first()
+	if first == "" {
+		return "", errors.New(h.address + " has ended")
 	}
-	cmd := exec.CommandContext(ctx, "nsenter", "--target", strings.Fields(string(children))[0], "--mount", "--net",
+	cmd := exec.CommandContext(ctx, "nsenter", "--target", first, "--mount", "--net",
 		"--pid", "--uts", "--root", "--wd", "sh", "-c", "cd /srv/install\n"+script)
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/srv/install", "LANG=C.UTF-8"}
@@ -216,17 +270,13 @@ func TestTenCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deb := os.Getenv("CORBEL_DEB") // of the same binary: to compress it takes a while
+	deb := os.Getenv("CORBEL_DEB") // of the same binary
 	if deb == "" {
-		r := made(t, version, "")
 		text, err := os.ReadFile(binary)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(r.out, r.targets[0].file(version)), text, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		deb = r.build(t, "corbel", "deb")
+		deb = madeOf(t, version, text).build(t, "corbel", "deb")
 	}
 	if !strings.Contains(list[0], filepath.Base(deb)) {
 		t.Errorf("the page installs %s, and the package is %s", list[0], filepath.Base(deb))

@@ -30,6 +30,7 @@ type release struct {
 	key         string    // file of the private key; "" signs nothing
 	only        []string
 	targets     []target
+	quick       bool // packages are hardly compressed: tests install those of real binaries
 }
 
 func main() {
@@ -46,14 +47,23 @@ func main() {
 		exit(makeKey(*newKey))
 	}
 	r.only = strings.Split(*only, ",")
-	for _, t := range strings.Split(*targets, ",") {
-		system, arch, ok := strings.Cut(t, "/")
-		if !ok {
-			exit(fmt.Errorf("-targets: %q is not os/arch", t))
-		}
-		r.targets = append(r.targets, target{system, arch})
+	var err error
+	if r.targets, err = targetsIn(*targets); err != nil {
+		exit(fmt.Errorf("-targets: %w", err))
 	}
 	exit(r.make())
+}
+
+// targetsIn reads a list of os/arch.
+func targetsIn(text string) (list []target, err error) {
+	for _, t := range strings.Split(text, ",") {
+		system, arch, ok := strings.Cut(t, "/")
+		if !ok {
+			return nil, fmt.Errorf("%q is not os/arch", t)
+		}
+		list = append(list, target{system, arch})
+	}
+	return list, nil
 }
 
 func exit(err error) {

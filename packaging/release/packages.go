@@ -43,7 +43,9 @@ type folder struct {
 
 var packs = []pack{
 	{name: "corbel", what: "Control plane of a fleet: discovery, mesh, secrets, monitoring.", user: "corbel",
-		units: []string{"corbel-server", "corbel-agent"}, restart: []string{"corbel-agent"}, later: []string{"corbel-server"},
+		units:   []string{"corbel-server", "corbel-agent"}, // the program of all units is this package's
+		restart: []string{"corbel-agent", "nomad", "sensu-agent"},
+		later:   []string{"corbel-server", "consul", "vault", "sensu-backend"},
 		folders: []folder{{"/etc/corbel.d", false}, {"/var/lib/corbel", true}}},
 	{name: "corbel-consul", what: "Corbel under Consul's names.", user: "consul", units: []string{"consul"},
 		links: []string{"consul"}, later: []string{"consul"}, peers: []string{"consul", "consul-enterprise"},
@@ -97,9 +99,17 @@ func (r *release) pack(p *pack, format, arch, binary string) (path string, err e
 			info.Arch = "noarch"
 		}
 		info.Depends, info.Conflicts, info.Replaces, info.Provides = []string{"corbel"}, p.peers, p.peers, p.peers[:1]
+		if format == "apk" { // whose word for a conflict nfpm does not write
+			for _, peer := range p.peers {
+				info.Depends = append(info.Depends, "!"+peer)
+			}
+		}
 	}
 	info.RPM.BuildHost, info.RPM.Summary = "release", p.what
-	if info.Contents, err = r.contents(p, dir, binary); err != nil {
+	if r.quick {
+		info.Deb.Compression, info.RPM.Compression = "none", "gzip:1"
+	}
+	if info.Contents, err = r.contents(p, format, dir, binary); err != nil {
 		return "", err
 	}
 	if err := p.scripts(info, format, dir); err != nil {
@@ -126,7 +136,7 @@ func (r *release) pack(p *pack, format, arch, binary string) (path string, err e
 }
 
 // contents are the files of a package. dir is for those that are made.
-func (r *release) contents(p *pack, dir, binary string) (list files.Contents, err error) {
+func (r *release) contents(p *pack, format, dir, binary string) (list files.Contents, err error) {
 	add := func(source, to string, mode fs.FileMode) {
 		list = append(list, &files.Content{Source: source, Destination: to, FileInfo: r.owner(mode)})
 	}
@@ -150,7 +160,20 @@ func (r *release) contents(p *pack, dir, binary string) (list files.Contents, er
 	}
 	add(users, "/usr/lib/sysusers.d/"+p.name+".conf", 0o644)
 	for _, unit := range p.units {
-		add(filepath.Join(r.source, "packaging/systemd", unit+".service"), "/usr/lib/systemd/system/"+unit+".service", 0o644)
+		source := filepath.Join(r.source, "packaging/systemd", unit+".service")
+		if format != "apk" {
+			add(source, "/usr/lib/systemd/system/"+unit+".service", 0o644)
+			continue
+		}
+		script, err := openrc(unit, source)
+		if err != nil {
+			return nil, err
+		}
+		path := filepath.Join(dir, unit)
+		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+			return nil, err
+		}
+		add(path, "/etc/init.d/"+unit, 0o755)
 	}
 	for _, link := range p.links {
 		list = append(list, &files.Content{Source: "corbel", Destination: "/usr/bin/" + link, Type: files.TypeSymlink,

@@ -16,10 +16,15 @@ import (
 // made is a release of a small program in the binary's place: what packages do does not depend on it.
 func made(t *testing.T, version, says string) *release {
 	t.Helper()
+	return madeOf(t, version, []byte("#!/bin/sh\necho "+says+"\n"))
+}
+
+// madeOf is a release of a program, hardly compressed.
+func madeOf(t *testing.T, version string, program []byte) *release {
+	t.Helper()
 	r := &release{source: "../..", out: t.TempDir(), version: version, date: time.Unix(1_700_000_000, 0).UTC(),
-		targets: []target{{"linux", "amd64"}}}
-	program := "#!/bin/sh\necho " + says + "\n"
-	if err := os.WriteFile(filepath.Join(r.out, r.targets[0].file(version)), []byte(program), 0o755); err != nil {
+		targets: []target{{"linux", "amd64"}}, quick: true}
+	if err := os.WriteFile(filepath.Join(r.out, r.targets[0].file(version)), program, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -41,7 +46,9 @@ func TestSamePackages(t *testing.T) {
 		for _, format := range formats {
 			var built [2][]byte
 			for n := range built {
-				path := made(t, "1.2.3", "x").build(t, packs[i].name, format)
+				r := made(t, "1.2.3", "x")
+				r.quick = false
+				path := r.build(t, packs[i].name, format)
 				var err error
 				if built[n], err = os.ReadFile(path); err != nil {
 					t.Fatal(err)

@@ -34,15 +34,30 @@ if [ -n "$ids" ]; then
 	done
 fi
 
-[ -z "$root" ] && [ -d /run/systemd/system ] || exit 0
-systemctl daemon-reload
+[ -z "$root" ] || exit 0
+if [ -d /run/systemd/system ]; then
+	systemctl daemon-reload || true # the package is there all the same
+	active() { systemctl --quiet is-active "$1"; }
+	restart() { systemctl --no-block try-restart "$1"; }
+elif [ -d /run/openrc ]; then
+	active() { rc-service --quiet "${1%.service}" status; }
+	restart() { rc-service --ifstarted "${1%.service}" restart; }
+else
+	exit 0
+fi
+# A unit under a peer's name may be the peer's own, or not be there: its program tells.
+ours() {
+	case "$1" in
+	corbel-*) ;;
+	*) [ "$(readlink -f "/usr/bin/${1%.service}")" = "$(readlink -f /usr/bin/corbel)" ] || return 1 ;;
+	esac
+	active "$1"
+}
 if [ "$1" = 2 ] || [ -n "$2" ]; then
 	for unit in @RESTART@; do
-		systemctl --no-block try-restart "$unit"
+		! ours "$unit" || restart "$unit" || echo "@PACKAGE@: ${unit%.service} was not restarted" >&2
 	done
 	for unit in @LATER@; do
-		if systemctl --quiet is-active "$unit"; then
-			echo "@PACKAGE@: $unit still runs the former version. Restart one server after the other: systemctl restart $unit"
-		fi
+		! ours "$unit" || echo "@PACKAGE@: ${unit%.service} still runs the former version. Restart one server after the other."
 	done
 fi

@@ -8,4 +8,4 @@ if [ "$1" = purge ]; then
 	done
 fi
 [ -z "$root" ] && [ -d /run/systemd/system ] || exit 0
-systemctl daemon-reload
+systemctl daemon-reload || true
