@@ -58,7 +58,7 @@ func (o *SecretsOptions) Complete() error {
 		return errors.New("--token: a token that may do what the bench does is needed with --target")
 	}
 	if o.Servers > 1 && o.Backend != "raft" && o.Target == "" {
-		return fmt.Errorf("--servers: 3 needs --backend raft, not %s", o.Backend)
+		return fmt.Errorf("--servers: %d needs --backend raft, not %s", o.Servers, o.Backend)
 	}
 	return o.Options.Complete()
 }
