@@ -16,7 +16,10 @@ import (
 )
 
 // access is what decides who may do what. It is filled in before anything runs.
-type access struct{ tokens rows.Authorizer }
+type access struct {
+	tokens   rows.Authorizer
+	standard func() string // the token of requests that bring none
+}
 
 // Grant resolves a token.
 func (a *access) Grant(ctx context.Context, token string) (*acl.Grant, error) {
@@ -28,12 +31,15 @@ func (a *access) GrantWithin(ctx context.Context, token string, age time.Duratio
 	return a.tokens.GrantWithin(ctx, token, age)
 }
 
+// Secret is the token that a request is judged by: its own, or else this process's default.
+func (a *access) Secret(r *http.Request) string { return rows.SecretOr(r, a.standard) }
+
 // Allows tells whether a request's token has a right. What a server asks on its own behalf has been judged there.
 func (a *access) Allows(r *http.Request, right plane.Right) bool {
 	if _, open := a.tokens.(rows.AllowAll); open || rows.IsJudged(r.Context()) {
 		return true
 	}
-	grant, err := a.tokens.Grant(r.Context(), rows.Secret(r))
+	grant, err := a.tokens.Grant(r.Context(), a.Secret(r))
 	return err == nil && grant.Allow(right.Resource, right.Name, right.Level)
 }
 

@@ -79,7 +79,7 @@ func newLocalAgent(cfg *config.Config) (*localAgent, error) {
 
 // take gives it its role, with the catalog's Raft group of a server and what tokens are judged by.
 func (p *localAgent) take(r role, catalog *raftgroup.Group, tokens rows.Authorizer) {
-	p.role, p.access.tokens = r, tokens
+	p.role, p.access = r, access{tokens, func() string { return p.Tokens.Get(base.TokenDefault) }}
 	p.doors = plane.NewDoors(p.Base, catalog, &p.access)
 	p.doors.SetOwnAPI(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.doctor.ServeHTTP(w, r) }))
 }

@@ -3,11 +3,14 @@ package node
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/grants"
 	"corbel.dev/corbel/core/wire"
@@ -96,6 +99,43 @@ acl { enabled = true, default_policy = "deny", tokens { initial_management = %[1
 		if _, err := asked(relay.MethodProducts, secret, nil); (err == nil) != row.learns ||
 			!row.learns && !errkind.Is(err, errkind.Denied) {
 			t.Errorf("%s asks for products: %v, may %v", row.name, err, row.learns)
+		}
+	}
+	t.Run("default token", func(t *testing.T) { doorsUseTheDefaultToken(t, m, root) })
+}
+
+// doorsUseTheDefaultToken: at each of the plane's doors, a request without a token is judged by that of the server for
+// such requests. One that came from another process is not: that one has a default of its own.
+func doorsUseTheDefaultToken(t *testing.T, m *testMember, root string) {
+	ask := func(door string, forwarded bool) int {
+		method, path, _ := strings.Cut(door, " ")
+		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader("{}"))
+		if forwarded {
+			r = r.WithContext(rows.Forwarded(r.Context(), rows.Journey{Hops: 1}))
+		}
+		w := httptest.NewRecorder()
+		m.doctor.ServeHTTP(w, r)
+		return w.Code
+	}
+	doors := []string{"POST /v1/usage/events", "POST /v1/usage/batch", "GET /v1/usage/estimates?product=x",
+		"GET /v1/usage/products", "PUT /v1/usage/products/x", "DELETE /v1/usage/products/x", "PUT /v1/usage/tenants/x",
+		"GET /v1/usage/explain?id=x", "PUT /v1/usage/limits/x", "POST /v1/usage/corrections", "GET /v1/usage/periods",
+		"GET /v1/usage/accuracy", "GET /v1/usage/metrics", "GET /v1/usage/servers", "GET /v1/usage/drain",
+		"GET /api/v1/meters", "POST /api/v1/meters"}
+	for _, door := range doors {
+		if got := ask(door, false); got != http.StatusForbidden && door[:4] != "POST" { // its body is wrong
+			t.Errorf("%s without a token, and without a default one: %d", door, got)
+		}
+	}
+	if err := m.Tokens.Change("default", root); err != nil {
+		t.Fatal(err)
+	}
+	for _, door := range doors {
+		if got := ask(door, false); got == http.StatusForbidden {
+			t.Errorf("%s without a token: %d, though the default token has all rights", door, got)
+		}
+		if got := ask(door, true); got != http.StatusForbidden && door[:4] != "POST" {
+			t.Errorf("%s from another process, without a token: %d", door, got)
 		}
 	}
 }

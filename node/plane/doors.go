@@ -48,7 +48,9 @@ type Access interface {
 	Grant(ctx context.Context, token string) (*acl.Grant, error)
 	// GrantWithin is Grant with what is known since age at most: for what lives long.
 	GrantWithin(ctx context.Context, token string, age time.Duration) (*acl.Grant, error)
-	// Allows tells whether the token of a request has a right.
+	// Secret is the token that a request is judged by: its own, or else this process's default.
+	Secret(r *http.Request) string
+	// Allows tells whether that token has a right.
 	Allows(r *http.Request, right Right) bool
 }
 
@@ -96,6 +98,9 @@ func (d *Doors) Grant(ctx context.Context, token string) (*acl.Grant, error) {
 func (d *Doors) GrantWithin(ctx context.Context, token string, age time.Duration) (*acl.Grant, error) {
 	return d.access.GrantWithin(ctx, token, age)
 }
+
+// Secret is the token that a request is judged by: its own, or else this process's default.
+func (d *Doors) Secret(r *http.Request) string { return d.access.Secret(r) }
 
 // Allows tells whether the token of a request has a right.
 func (d *Doors) Allows(r *http.Request, right Right) bool { return d.access.Allows(r, right) }

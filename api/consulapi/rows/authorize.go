@@ -54,6 +54,15 @@ func OwnToken(r *http.Request, q httpx.Query) string {
 // Secret is the token that a request brings; "" for none.
 func Secret(r *http.Request) string { return OwnToken(r, httpx.Query(r.URL.RawQuery)) }
 
+// SecretOr is the token that a request is judged by: its own, or else the default of this process. A request that came
+// from another process has that one's default, or none: see Forwarded.
+func SecretOr(r *http.Request, standard func() string) string {
+	if t := Secret(r); t != "" || r.Context().Value(forwardedKey{}) != nil {
+		return t
+	}
+	return standard()
+}
+
 // Forwarded marks requests that came from another process: it has put its own default token into them, and
 // where it had none they have none here either, whatever this process's default is.
 func Forwarded(ctx context.Context, j Journey) context.Context {

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/statsdapi"
 	"corbel.dev/corbel/api/usageapi"
 	"corbel.dev/corbel/catalog/acl"
@@ -95,7 +94,7 @@ func (p *Plane) may(r *http.Request, tenant string) error {
 	if !p.d.Cfg.ACL.Enabled {
 		return nil
 	}
-	if err := p.holds(r.Context(), rows.Secret(r), tenant); err != nil {
+	if err := p.holds(r.Context(), p.d.Secret(r), tenant); err != nil {
 		if errkind.Is(err, errkind.Denied) {
 			return usageapi.Denied(tenant, true)
 		}
