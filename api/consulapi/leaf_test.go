@@ -34,6 +34,13 @@ func (k *keptLeaves) Leaf(_ context.Context, service, _ string, index uint64, wa
 // TrustDomain implements Leaves.
 func (k *keptLeaves) TrustDomain() string { return "id.consul" }
 
+// Held implements Leaves.
+func (k *keptLeaves) Held() []meshrows.HeldLeaf {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	return []meshrows.HeldLeaf{{Service: "web", SerialNumber: "aa:bb", RootID: "r1", ValidAfter: at,
+		ValidBefore: at.Add(72 * time.Hour)}}
+}
+
 func TestAgentLeaf(t *testing.T) {
 	leaves := &keptLeaves{}
 	r := newRig(t, func(c *Config) { c.Mesh.Leaves = leaves })

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"corbel.dev/corbel/api/consulapi/meshrows"
+	"corbel.dev/corbel/catalog/statestore"
 )
 
 // keptMesh has one proxy on n1, and says of n3 that it does not answer.
@@ -43,6 +44,10 @@ func (m keptMesh) Reach(_ context.Context, node, path string) (int, []byte, erro
 	switch {
 	case node == "n3":
 		return 0, nil, errors.New("dial: no route")
+	case strings.HasPrefix(path, "/v1/internal/mesh/leaves"):
+		return http.StatusOK, []byte(`[{"Node":"` + node + `","Service":"web","SerialNumber":"aa:` + node +
+			`","RootID":"` + map[string]string{"n1": "r1", "n2": "gone"}[node] +
+			`","ValidAfter":"2026-01-02T03:04:05Z","ValidBefore":"2126-01-02T03:04:05Z"}]`), nil
 	case strings.HasPrefix(path, meshrows.MeshProxyPattern):
 		if node != "n1" {
 			return http.StatusNotFound, nil, nil
@@ -51,7 +56,8 @@ func (m keptMesh) Reach(_ context.Context, node, path string) (int, []byte, erro
 		return http.StatusOK, b, err
 	case node == "n1":
 		return http.StatusOK,
-			[]byte(`{"Proxies":1,"States":{"pending":1},"List":[{"Node":"n1","ID":"web-proxy","State":"pending"}]}`), nil
+			[]byte(`{"Proxies":1,"States":{"pending":1},"List":[{"Node":"n1","ID":"web-proxy","Service":"web",` +
+				`"State":"pending"}]}`), nil
 	}
 	return http.StatusOK,
 		[]byte(`{"Proxies":2,"States":{"synced":2},"List":[{"Node":"n2","ID":"a","State":"synced"},{"Node":"n2","ID":"b",` +
@@ -90,6 +96,9 @@ func TestMeshStatus(t *testing.T) {
 		len(got.List) != 3 {
 		t.Errorf("%+v %v", got, err)
 	}
+	if a := r.do("GET", "/v1/internal/mesh/status?services", ""); !strings.Contains(a.body, `"web":{"pending":1}`) {
+		t.Errorf("the states of each service: %s", a.body)
+	}
 	r.want("GET", "/v1/internal/mesh/proxies", "", 200,
 		`{"Proxies":1,"States":{"pending":1},"List":[{"Node":"n1","ID":"web-proxy","Service":"web","State":"pending",`+
 			`"Streams":1}]}`)
@@ -100,14 +109,58 @@ func TestMeshStatus(t *testing.T) {
 	}
 }
 
+// TestMeshCertificates: the hosts of a service tell of its certificate, the server judges them by the roots that there
+// are, the worst first, and says who did not answer.
+func TestMeshCertificates(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Mesh.CA = rootsOf("r1") })
+	r.proxyOn("n1", "web-proxy", "web", "")
+	r.proxyOn("n2", "a", "web", "")
+	r.proxyOn("n3", "b", "web", "")
+	for path, hosts := range map[string]int{"?service=web": 3, "?service=none": 1, "": 3} {
+		var got struct {
+			Hosts    int
+			Services map[string]map[string]int
+			List     []meshrows.HeldLeaf
+			Silent   []struct{ Node, Error string }
+		}
+		a := r.do("GET", "/v1/internal/mesh/certificates"+path, "")
+		if err := json.Unmarshal([]byte(a.body), &got); err != nil || got.Hosts != hosts {
+			t.Fatalf("%s: %v %s", path, err, a.body)
+		}
+		if hosts == 3 && (len(got.List) != 2 || got.List[0].State != meshrows.LeafStranger ||
+			got.List[1].State != meshrows.LeafValid || got.Services["web"][meshrows.LeafValid] != 1 ||
+			len(got.Silent) != 1 || got.Silent[0].Node != "n3") {
+			t.Errorf("%s: %s", path, a.body)
+		}
+	}
+}
+
+// rootsOf is an authority whose one root is active.
+type rootsOf string
+
+// Roots implements meshrows.CA.
+func (id rootsOf) Roots(*statestore.State) ([]meshrows.CARoot, error) {
+	return []meshrows.CARoot{{ID: string(id), Active: true}}, nil
+}
+
+// Configuration implements meshrows.CA.
+func (rootsOf) Configuration(*statestore.State) (meshrows.CAConfiguration, error) {
+	return meshrows.CAConfiguration{}, errors.ErrUnsupported
+}
+
+// SetConfiguration implements meshrows.CA.
+func (rootsOf) SetConfiguration(context.Context, []byte) error { return errors.ErrUnsupported }
+
 // TestMeshTopology: who calls whom, and whether intentions let them.
 func TestMeshTopology(t *testing.T) {
 	r := newRig(t, nil)
 	r.proxyOn("n1", "web-1", "web",
 		`{"DestinationName":"api","LocalBindPort":1},{"DestinationName":"db","LocalBindPort":2}`)
-	r.proxyOn("n2", "web-2", "web", `{"DestinationName":"api","LocalBindPort":1}`)
+	r.proxyOn("n2", "web-2", "web", `{"DestinationName":"api","LocalBindPort":1,"Datacenter":"DC1"},`+
+		`{"DestinationName":"api","LocalBindPort":3,"Datacenter":"dc2"}`)
 	r.want("PUT", "/v1/connect/intentions/exact?source=web&destination=db", `{"Action":"deny"}`, 200, "true")
 	r.want("GET", "/v1/internal/mesh/topology", "", 200, `{"Services":{"web":2},"Edges":[`+
 		`{"Source":"web","Destination":"api","Proxies":2,"Allowed":true,"Reason":"default policy"},`+
+		`{"Source":"web","Destination":"api","Datacenter":"dc2","Proxies":1,"Allowed":true,"Reason":"default policy"},`+
 		`{"Source":"web","Destination":"db","Proxies":1,"Allowed":false,"Reason":"intention web =\u003e db"}]}`)
 }

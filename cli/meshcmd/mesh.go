@@ -236,9 +236,9 @@ func meshTopology(e *command.Env) *cobra.Command {
 			var a struct {
 				Services map[string]int
 				Edges    []struct {
-					Source, Destination, Reason string
-					Proxies                     int
-					Allowed, PerRequest         bool
+					Source, Destination, Datacenter, Reason string
+					Proxies                                 int
+					Allowed, PerRequest                     bool
 				}
 			}
 			if err := json.Unmarshal(raw, &a); err != nil {
@@ -252,7 +252,11 @@ func meshTopology(e *command.Env) *cobra.Command {
 					allowed = "by request"
 				}
 				calls[edge.Source] = true
-				t.Add(edge.Source, strconv.Itoa(a.Services[edge.Source]), edge.Destination, strconv.Itoa(edge.Proxies), allowed,
+				to := edge.Destination
+				if edge.Datacenter != "" {
+					to += " in " + edge.Datacenter
+				}
+				t.Add(edge.Source, strconv.Itoa(a.Services[edge.Source]), to, strconv.Itoa(edge.Proxies), allowed,
 					edge.Reason)
 			}
 			for _, name := range command.SortedKeys(a.Services) {

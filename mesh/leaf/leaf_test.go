@@ -258,6 +258,14 @@ func TestOneCertificateForAll(t *testing.T) {
 		if n := c.tries(); n != 2 {
 			t.Errorf("%d certificates for two services", n)
 		}
+		c.setDown(errkind.New(errkind.Unavailable, "no server"))
+		defer l.Follow("later", "", a.set)()
+		synctest.Wait()
+		held := l.Held()
+		if len(held) != 3 || held[1].Subject.Name != "later" || held[1].Failed != "no server" || held[1].SerialNumber != "" ||
+			held[2].SerialNumber != first.SerialNumber || held[2].RootID != first.RootID || held[2].Failed != "" {
+			t.Errorf("held: %+v", held)
+		}
 	})
 }
 

@@ -23,14 +23,15 @@ import (
 
 // configRight is the right that an entry of the kind needs.
 func configRight(q *rows.Request, kind, name string, l acl.Level) error {
-	res, name := configResource(kind, name, l)
+	res, name := Right(kind, name, l)
 	if res == acl.NoResource {
 		return nil
 	}
 	return q.Allow(res, name, l)
 }
 
-func configResource(kind, name string, l acl.Level) (acl.Resource, string) {
+// Right is the resource and the name whose level an entry needs; NoResource is for what everybody may read.
+func Right(kind, name string, l acl.Level) (acl.Resource, string) {
 	switch kind {
 	case entry.ServiceIntentions:
 		return acl.Intention, name
@@ -51,7 +52,7 @@ func configResource(kind, name string, l acl.Level) (acl.Resource, string) {
 
 // configSee tells whether an entry belongs into a list for this caller.
 func configSee(q *rows.Request, kind, name string) bool {
-	res, name := configResource(kind, name, acl.Read)
+	res, name := Right(kind, name, acl.Read)
 	return q.Sees(res, name)
 }
 

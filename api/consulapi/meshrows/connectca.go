@@ -170,6 +170,8 @@ type Leaves interface {
 	Leaf(ctx context.Context, service, token string, index uint64, wait time.Duration) (leaf CALeaf, hit bool, err error)
 	// TrustDomain is "" while it is not known.
 	TrustDomain() string
+	// Held are those that this host keeps; Node and State are left empty.
+	Held() []HeldLeaf
 }
 
 // agentLeaf answers with a certificate and its key, to who may write the service.

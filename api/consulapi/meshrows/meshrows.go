@@ -41,6 +41,8 @@ func (mr *Rows) Routes() []rows.Row {
 		rows.Read("GET", "/v1/internal/mesh/status", acl.Operator, mr.meshStatus),
 		rows.Read("GET", "/v1/internal/mesh/find/", acl.Service, mr.meshFind),
 		rows.Read("GET", "/v1/internal/mesh/topology", acl.Service, mr.meshTopology),
+		rows.Own("GET", heldPattern, acl.Service, mr.meshLeaves),
+		rows.Read("GET", "/v1/internal/mesh/certificates", acl.Service, mr.meshCertificates),
 		rows.Own("GET", settledPattern, acl.Service, mr.meshSettled),
 		rows.Read("GET", SettlePattern, acl.Service, mr.meshSettle),
 	}

@@ -223,7 +223,12 @@ func (mr *Rows) meshStatus(q *rows.Request) error {
 		Silent []silent // that did not answer: their proxies are not counted
 		// Unattended are proxies registered on nodes that are no living members, unless they have a stream at a server.
 		Unattended []string
-	}{meshState{States: map[string]int{}, List: []json.RawMessage{}}, len(hosts), nil, []string{}}
+		// Services are how many proxies of each service are in each state; with ?services.
+		Services map[string]map[string]int `json:",omitempty"`
+	}{meshState{States: map[string]int{}, List: []json.RawMessage{}}, len(hosts), nil, []string{}, nil}
+	if q.Query.Has("services") {
+		out.Services = map[string]map[string]int{}
+	}
 	path := meshProxiesPattern + "?all"
 	seen := map[string]bool{}
 	out.Silent = mr.gather(q, hosts, path, func(body []byte) error {
@@ -233,11 +238,19 @@ func (mr *Rows) meshStatus(q *rows.Request) error {
 		}
 		kept := one.List[:0]
 		for _, raw := range one.List {
-			var p struct{ Node, ID, State string }
+			var p struct{ Node, ID, Service, State string }
 			if err := json.Unmarshal(raw, &p); err != nil {
 				return err
 			}
 			seen[p.Node+"/"+p.ID] = true
+			if out.Services != nil {
+				of := out.Services[p.Service]
+				if of == nil {
+					of = map[string]int{}
+					out.Services[p.Service] = of
+				}
+				of[p.State]++
+			}
 			if p.State != "synced" || q.Query.Has("all") {
 				kept = append(kept, raw)
 			}
@@ -332,7 +345,8 @@ const maxFound = 100
 // meshEdge is who calls whom.
 type meshEdge struct {
 	Source, Destination string
-	Proxies             int // of the source, that name the destination as an upstream
+	Datacenter          string `json:",omitempty"` // of the destination, where it is another one
+	Proxies             int    // of the source, that name the destination as an upstream
 	Allowed             bool
 	PerRequest          bool   `json:",omitempty"` // intentions look at each request
 	Reason              string // the intention that decides
@@ -344,7 +358,7 @@ func (mr *Rows) meshTopology(q *rows.Request) error {
 	if err != nil {
 		return err
 	}
-	services, edges := map[string]int{}, map[[2]string]*meshEdge{}
+	services, edges := map[string]int{}, map[[3]string]*meshEdge{}
 	for n := range st.Nodes() {
 		for s := range st.ServicesOfNode(n.Name) {
 			from := cmp.Or(s.ProxyDestination, s.Name)
@@ -353,14 +367,17 @@ func (mr *Rows) meshTopology(q *rows.Request) error {
 			}
 			services[from]++
 			for _, to := range upstreamsOf(s) {
-				if !q.Sees(acl.Service, to) {
+				if !q.Sees(acl.Service, to.name) {
 					continue
 				}
-				e := edges[[2]string{from, to}]
+				if to.datacenter == q.Identity.Datacenter {
+					to.datacenter = ""
+				}
+				e := edges[[3]string{from, to.name, to.datacenter}]
 				if e == nil {
-					e = &meshEdge{Source: from, Destination: to}
-					e.Allowed, e.PerRequest, e.Reason = mr.intentions.JudgeEdge(st, from, to)
-					edges[[2]string{from, to}] = e
+					e = &meshEdge{Source: from, Destination: to.name, Datacenter: to.datacenter}
+					e.Allowed, e.PerRequest, e.Reason = mr.intentions.JudgeEdge(st, from, to.name)
+					edges[[3]string{from, to.name, to.datacenter}] = e
 				}
 				e.Proxies++
 			}
@@ -374,27 +391,31 @@ func (mr *Rows) meshTopology(q *rows.Request) error {
 		out.Edges = append(out.Edges, e)
 	}
 	slices.SortFunc(out.Edges, func(a, b *meshEdge) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Destination, b.Destination))
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Destination, b.Destination),
+			cmp.Compare(a.Datacenter, b.Datacenter))
 	})
 	return q.ReplyValue(out)
 }
 
+// upstream is a service that a proxy calls; datacenter is "" where its registration names none.
+type upstream struct{ name, datacenter string }
+
 // upstreamsOf are the services that a proxy's registration names.
-func upstreamsOf(s *catalog.Service) []string {
+func upstreamsOf(s *catalog.Service) []upstream {
 	var p struct {
-		Upstreams []struct{ DestinationName, DestinationType string }
+		Upstreams []struct{ DestinationName, DestinationType, Datacenter string }
 	}
 	if len(s.Proxy) == 0 || json.Unmarshal(s.Proxy, &p) != nil {
 		return nil
 	}
-	var list []string
+	var list []upstream
 	for _, u := range p.Upstreams {
-		if u.DestinationType != "prepared_query" && u.DestinationName != "" {
-			list = append(list, u.DestinationName)
+		if one := (upstream{u.DestinationName, strings.ToLower(u.Datacenter)}); u.DestinationType != "prepared_query" &&
+			one.name != "" && !slices.Contains(list, one) {
+			list = append(list, one)
 		}
 	}
-	slices.Sort(list)
-	return slices.Compact(list)
+	return list
 }
 
 const (

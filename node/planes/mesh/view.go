@@ -82,3 +82,13 @@ func (l APILeaves) Leaf(ctx context.Context, service, token string, index uint64
 		ServiceURI: c.ID.URI().String(), ValidAfter: c.ValidAfter, ValidBefore: c.ValidBefore,
 		CreateIndex: c.CreateIndex, ModifyIndex: c.ModifyIndex, Received: c.Received}, hit, nil
 }
+
+// Held implements meshrows.Leaves.
+func (l APILeaves) Held() []meshrows.HeldLeaf {
+	var list []meshrows.HeldLeaf
+	for _, h := range l.Leaves.Held() {
+		list = append(list, meshrows.HeldLeaf{Service: h.Subject.Name, SerialNumber: h.SerialNumber, RootID: h.RootID,
+			ValidAfter: h.ValidAfter, ValidBefore: h.ValidBefore, Error: h.Failed})
+	}
+	return list
+}
