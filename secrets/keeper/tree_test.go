@@ -194,6 +194,9 @@ func TestRevocationPausedAndBroken(t *testing.T) {
 		r := h.ok(secrets.Read, "sys/leases/revocation", "")
 		return field(t, r, "targets").([]any)[0].(map[string]any)
 	}
+	if s := status(); s["ending_within_hour"] != 20.0 || s["next_end"] == nil {
+		t.Errorf("what ends next: %v", s)
+	}
 	h.ok(secrets.Update, "sys/leases/revocation/pause", `{"mount":"db/"}`)
 	h.refused(errkind.Invalid, h.root, secrets.Update, "sys/leases/revocation/pause", `{"mount":"nothing"}`)
 	h.ok(secrets.Update, "sys/leases/revoke-prefix/db", `{"sync":false}`)

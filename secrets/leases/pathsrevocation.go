@@ -3,6 +3,7 @@ package leases
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/system"
 	"corbel.dev/corbel/secrets/task"
+	"corbel.dev/corbel/secrets/token"
 )
 
 // backlogMost is how far the leases that wait at a target are counted.
@@ -32,10 +34,57 @@ func (o paths) revocation(c *system.Call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, o.targetShown(name, paths[name], due, c.Now))
+		one := o.targetShown(name, paths[name], due, c.Now)
+		if err := o.ending(c, leaseDuePrefix+name+"/", c.Now, one); err != nil {
+			return nil, err
+		}
+		list = append(list, one)
+	}
+	tokens := map[string]any{}
+	if err := o.ending(c, token.DuePrefix, c.Now, tokens); err != nil {
+		return nil, err
 	}
 	jobs, err := o.records.Under.Scan(c, jobPrefix, storage.After(jobPrefix), 0)
-	return map[string]any{"targets": list, "prefixes_waiting": len(jobs)}, err
+	return map[string]any{"targets": list, "tokens": tokens, "prefixes_waiting": len(jobs)}, err
+}
+
+const (
+	endingWithin = time.Hour
+	endingMost   = 10_000 // how far what ends within that is counted
+)
+
+// ending tells when the first entry of an index of ends is due after now, and how many are within an hour: no more end
+// by themselves, since renewals leave an entry where it was until its time.
+func (o *Leases) ending(ctx context.Context, index string, now time.Time, into map[string]any) error {
+	at := func(t time.Time) string { return fmt.Sprintf("%s%020d", index, max(t.UnixNano(), 0)+1) }
+	first, err := o.records.Under.Scan(ctx, at(now), storage.After(index), 1)
+	if err != nil {
+		return err
+	}
+	into["next_end"], into["ending_within_hour"] = nil, 0
+	if len(first) == 0 {
+		return nil
+	}
+	digits, _, _ := strings.Cut(strings.TrimPrefix(first[0].Key, index), "/")
+	nanos, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return nil // not an end: nothing is told of this index
+	}
+	into["next_end"] = time.Unix(0, nanos).UTC().Format(time.RFC3339)
+	n := 0
+	for from, end := first[0].Key, at(now.Add(endingWithin)); n < endingMost && from < end; {
+		records, err := o.records.Under.Scan(ctx, from, end, sealed.ScanAtOnce)
+		if err != nil {
+			return err
+		}
+		if len(records) == 0 {
+			break
+		}
+		n += len(records)
+		from = records[len(records)-1].Key + "\x00"
+	}
+	into["ending_within_hour"] = min(n, endingMost)
+	return nil
 }
 
 // targetShown is one mount's state; path is "" of one that is no mount any more.
