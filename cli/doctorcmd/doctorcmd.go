@@ -86,7 +86,7 @@ docs/runbook has a page for each finding.`
 			return err
 		}
 		if o.html != "" {
-			if err := savePage(o.html, report, cluster, o.since); err != nil {
+			if err := savePage(o.html, report, cluster, o.since, o.flames(ctx, report)); err != nil {
 				return err
 			}
 		}

@@ -11,8 +11,9 @@ import (
 )
 
 // savePage writes a report as a page to attach to a postmortem: findings with their evidence, when each began, and the
-// text that the terminal shows.
-func savePage(path string, r *doctor.Report, cluster *doctor.Cluster, since time.Duration) error {
+// text that the terminal shows. flames are drawn after the findings.
+func savePage(path string, r *doctor.Report, cluster *doctor.Cluster, since time.Duration,
+	flames []plotpage.Part) error {
 	p := plotpage.Page{Title: "corbel doctor", At: cluster.At,
 		Words: []string{fmt.Sprintf("%d of %d members answered", r.Asked, r.Asked+len(r.Silent))}}
 	if r.Healthy() {
@@ -50,7 +51,7 @@ func savePage(path string, r *doctor.Report, cluster *doctor.Cluster, since time
 	if len(begun.Rows) > 0 {
 		p.Parts = append(p.Parts, begun)
 	}
-	p.Parts = append(p.Parts, findings...)
+	p.Parts = append(append(p.Parts, findings...), flames...)
 	var b bytes.Buffer
 	err := text.Write(&b, r)
 	if err == nil && since > 0 {

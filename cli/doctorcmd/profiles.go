@@ -2,6 +2,7 @@ package doctorcmd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"corbel.dev/corbel/client"
 	"corbel.dev/corbel/client/vault"
 	"corbel.dev/corbel/doctor"
+	"corbel.dev/corbel/kit/plotpage"
 )
 
 // maxProfile bounds a file of a profile.
@@ -29,25 +31,17 @@ func (o *options) saveProfiles(ctx context.Context, r *doctor.Report) error {
 	if err := os.MkdirAll(o.profiles, 0o755); err != nil {
 		return fmt.Errorf("--profiles: %w", err)
 	}
-	member, name := "", "asked"
-	if len(r.Findings) > 0 && r.Findings[0].Code != "member-silent" {
-		member = r.Findings[0].Member
-		name = member
-	}
+	member, name := profiled(r)
 	saved := 0
 	for _, kind := range []doctor.StackKind{doctor.StackCPU, doctor.StackBlocked, doctor.StackMutex, doctor.StackWaiting,
 		doctor.StackHeap} {
 		for format, suffix := range map[string]string{"pprof": ".pb.gz", "svg": ".svg"} {
 			file := filepath.Join(o.profiles, safe(name)+"-"+string(kind)+suffix)
 			err := o.save(ctx, cl, member, url.Values{"kind": {string(kind)}, "format": {format}}, file)
-			var refused *client.Error
-			var secret *vault.Error
 			switch {
 			case err == nil:
 				saved++
-			case errors.As(err, &refused) && refused.Code == http.StatusNotFound, errors.As(err, &secret) &&
-				secret.Status == http.StatusNotFound:
-				// none of this kind yet
+			case noneYet(err):
 			default:
 				return fmt.Errorf("--profiles: %s of %s: %w", kind, name, err)
 			}
@@ -57,8 +51,80 @@ func (o *options) saveProfiles(ctx context.Context, r *doctor.Report) error {
 	return err
 }
 
-// save writes the answer of path below /v1/ of member into a file. A server of secrets alone tells of itself.
+// profiled is the member whose profiles tell of a report: that of the first finding, or "", the one that is asked.
+func profiled(r *doctor.Report) (member, name string) {
+	if len(r.Findings) > 0 && r.Findings[0].Code != "member-silent" {
+		return r.Findings[0].Member, r.Findings[0].Member
+	}
+	return "", "asked"
+}
+
+// noneYet tells whether an answer was that no profile of the kind was taken yet.
+func noneYet(err error) bool {
+	var refused *client.Error
+	var secret *vault.Error
+	return errors.As(err, &refused) && refused.Code == http.StatusNotFound ||
+		errors.As(err, &secret) && secret.Status == http.StatusNotFound
+}
+
+// flames are flame graphs of where the time of the report's member went; why there are none is told in their place.
+func (o *options) flames(ctx context.Context, r *doctor.Report) (parts []plotpage.Part) {
+	if o.from != "" {
+		return nil
+	}
+	cl, err := o.dial.Client()
+	if err != nil {
+		return nil
+	}
+	member, name := profiled(r)
+	for _, kind := range []doctor.StackKind{doctor.StackCPU, doctor.StackBlocked} {
+		part := plotpage.Part{Head: "Where the time goes: " + string(kind) + " of " + name}
+		b, err := o.profile(ctx, cl, member, url.Values{"kind": {string(kind)}, "format": {"tree"}})
+		if noneYet(err) {
+			continue
+		}
+		var tree struct{ Root node }
+		if err == nil {
+			err = json.Unmarshal(b, &tree)
+		}
+		if err != nil {
+			part.Words = []string{"It could not be had: " + err.Error()}
+		} else if f := tree.Root.frame(); f.Value > 0 {
+			part.Flame = &f
+		} else {
+			continue
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// node is a frame of a profile as servers tell of it.
+type node struct {
+	Name  string  `json:"n"`
+	Value float64 `json:"v"`
+	Calls []node  `json:"c"`
+}
+
+func (n *node) frame() plotpage.Frame {
+	f := plotpage.Frame{Name: n.Name, Value: n.Value}
+	for i := range n.Calls {
+		f.Calls = append(f.Calls, n.Calls[i].frame())
+	}
+	return f
+}
+
+// save writes a profile of member into a file.
 func (o *options) save(ctx context.Context, cl *client.Client, member string, query url.Values, file string) error {
+	b, err := o.profile(ctx, cl, member, query)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, b, 0o600)
+}
+
+// profile is the newest profile of member; "" is the one that is asked. A server of secrets alone tells of itself.
+func (o *options) profile(ctx context.Context, cl *client.Client, member string, query url.Values) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	prefix := ""
@@ -75,10 +141,7 @@ func (o *options) save(ctx context.Context, cl *client.Client, member string, qu
 		defer resp.Body.Close()
 		b, err = io.ReadAll(io.LimitReader(resp.Body, maxProfile))
 	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, b, 0o600)
+	return b, err
 }
 
 func (o *options) secretsProfile(ctx context.Context, query url.Values) ([]byte, error) {

@@ -32,6 +32,7 @@ type Part struct {
 	Bars    []Bar
 	Columns []string // of Rows
 	Rows    [][]string
+	Flame   *Frame // drawn as a flame graph, with what functions spent themselves
 	// Pre is text as a terminal shows it.
 	Pre string
 }
@@ -61,6 +62,8 @@ func (p Part) width(b Bar) float64 {
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"width": func(p Part, b Bar) string { return fmt.Sprintf("%.1f", p.width(b)) },
+	"flame": func(p Part) *picture { return p.layout() },
+	"px":    func(v float64) string { return fmt.Sprintf("%.1f", v) },
 	"time":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 }).Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -78,7 +81,8 @@ table { border-collapse: collapse; width: 100%; margin: 8px 0; }
 th { text-align: left; font-weight: 400; color: var(--soft); }
 th, td { padding: 4px 10px 4px 0; border-bottom: 1px solid var(--line); overflow-wrap: anywhere; vertical-align: top; }
 .bars td { border: 0; padding: 2px 10px 2px 0; white-space: nowrap; } .bars td:nth-child(2) { width: 60%; }
-svg { display: block; width: 100%; height: 14px; } svg rect { fill: var(--bar); }
+svg { display: block; width: 100%; height: 14px; } .flame { height: auto; } .flame rect { stroke: var(--raised); }
+.flame text { font: 10px ui-monospace, monospace; fill: light-dark(#fff, #10141a); } svg rect { fill: var(--bar); }
 pre { background: var(--raised); border: 1px solid var(--line); border-radius: 6px; padding: 10px 12px;
 overflow: auto; font: 12px ui-monospace, monospace; }
 </style></head><body>
@@ -98,6 +102,13 @@ overflow: auto; font: 12px ui-monospace, monospace; }
 {{end}}{{if .Rows}}<table>
 {{if .Columns}}<tr>{{range .Columns}}<th scope="col">{{.}}</th>{{end}}</tr>
 {{end}}{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
+{{end}}</table>
+{{end}}{{with flame $p}}<svg class="flame" viewBox="0 0 1000 {{px .Height}}" role="img" aria-label="Flame graph">
+{{range .Boxes}}<g><title>{{.Title}}</title><rect x="{{px .X}}" y="{{px .Y}}" width="{{px .Width}}" height="16"/>` +
+	`{{if .Text}}<text x="{{px .X}}" y="{{px .Y}}" dx="3" dy="12">{{.Text}}</text>{{end}}</g>
+{{end}}</svg>
+<table><tr><th scope="col">Spent by itself</th><th scope="col">Share</th></tr>
+{{range .Self}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table>
 {{end}}{{if .Pre}}<pre>{{.Pre}}</pre>
 {{end}}</section>

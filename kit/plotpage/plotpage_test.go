@@ -30,3 +30,26 @@ func TestPage(t *testing.T) {
 		t.Errorf("the page asks for something: %q", found)
 	}
 }
+
+// TestFlame: frames stand below their callers, as wide as their share; what is too thin is not drawn, and counts all
+// the same for what a function spent itself.
+func TestFlame(t *testing.T) {
+	p := Part{Flame: &Frame{Name: "all", Value: 1000, Calls: []Frame{
+		{Name: "a/b.run", Value: 600, Calls: []Frame{{Name: "thin", Value: 1}}}, {Name: "<b>", Value: 300}}}}
+	got := p.layout()
+	if len(got.Boxes) != 3 || got.Boxes[1].Text != "b.run" || got.Boxes[1].Width != 600 || got.Boxes[2].X != 600 ||
+		got.Boxes[2].Y != flameRow || got.Height != 2*flameRow {
+		t.Errorf("drawn: %+v", got.Boxes)
+	}
+	if len(got.Self) != 4 || got.Self[0][0] != "a/b.run" || got.Self[0][1] != "59.9 %" || got.Self[2][0] != "all" {
+		t.Errorf("by themselves: %v", got.Self)
+	}
+	if (Part{Flame: &Frame{}}).layout() != nil || (Part{}).layout() != nil {
+		t.Error("nothing was spent, and something is drawn")
+	}
+	var b bytes.Buffer
+	if err := (&Page{Parts: []Part{p}}).Write(&b); err != nil || !strings.Contains(b.String(), "&lt;b&gt;: 30.0 %") ||
+		strings.Contains(b.String(), "<b>") {
+		t.Errorf("%v %s", err, b.String())
+	}
+}
