@@ -90,15 +90,19 @@ var parts = []string{
 	"/ui/api/as/jobs/v1/deployments?namespace=*", "/ui/api/as/jobs/v1/job/hidden-job",
 	"/ui/api/as/jobs/v1/job/hidden-job/allocations", "/ui/api/as/jobs/v1/job/hidden-job/evaluations",
 	"/ui/api/as/jobs/v1/job/hidden-job/deployments",
+	"/ui/api/as/jobs/v1/node/" + noAlloc,
 	"/ui/api/as/jobs/v1/client/fs/logs/" + noAlloc + "?task=t&type=stdout&plain=true",
 	"/ui/api/as/catalog/v1/usage/products", "/ui/api/as/catalog/v1/usage/tenants", "/ui/api/as/catalog/v1/usage/limits",
 	"/ui/api/as/catalog/v1/usage/top", "/ui/api/as/catalog/v1/usage/estimates?product=hidden_product",
 	"/ui/api/as/secrets/v1/secret/metadata?list=true", "/ui/api/as/secrets/v1/secret/data/hidden/path",
-	"/ui/api/as/secrets/v1/secret/metadata/hidden/path", "/ui/api/as/secrets/v1/sys/internal/ui/mounts",
+	"/ui/api/as/secrets/v1/sys/leases/lookup/hidden/?list=true", "/ui/api/as/catalog/v1/query",
+	"/ui/api/as/catalog/v1/config/service-defaults", "/ui/api/as/secrets/v1/secret/metadata/hidden/path",
+	"/ui/api/as/secrets/v1/sys/internal/ui/mounts",
 	"/ui/api/as/monitor/api/core/v2/events", "/ui/api/as/monitor/api/core/v2/silenced",
 	"/ui/api/as/monitor/api/corbel/v1/events/fates?namespace=default&entity=hidden&check=hidden",
 	"/ui/api/as/catalog/v1/kv/?recurse", "/ui/api/as/catalog/v1/connect/intentions",
-	"/ui/api/as/catalog/v1/internal/mesh/topology", "/ui/api/as/catalog/v1/doctor",
+	"/ui/api/as/catalog/v1/internal/mesh/topology", "/ui/api/as/catalog/v1/internal/mesh/leaves",
+	"/ui/api/as/catalog/v1/internal/mesh/certificates", "/ui/api/as/catalog/v1/doctor",
 	"/ui/api/as/catalog/v1/doctor/profile?format=tree",
 	"/ui/api/as/catalog/v1/health/counts/services", "/ui/api/as/catalog/v1/health/counts/nodes",
 	"/ui/api/as/elsewhere/hidden/api/core/v2/namespaces/default/silenced/x:y",
@@ -144,6 +148,9 @@ func (u *uiRig) writesNothing(root *uiRig) {
 		{"PUT", "catalog/v1/kv/a?cas=0", "x"}, {"DELETE", "catalog/v1/kv/hidden/key?cas=1", ""},
 		{"PUT", "catalog/v1/txn", `[{"KV":{"Verb":"set","Key":"hidden/key","Value":"eA=="}}]`},
 		{"PUT", "catalog/v1/connect/intentions/exact?source=a&destination=hidden-db", `{"Action":"allow"}`},
+		{"PUT", "catalog/v1/config?cas=0", `{"Kind":"service-defaults","Name":"hidden-db"}`},
+		{"DELETE", "catalog/v1/config/service-defaults/hidden-db?cas=1", ""},
+		{"POST", "catalog/v1/query", `{"Name":"mine","Service":{"Service":"web"}}`},
 		{"PUT", "jobs/v1/jobs", `{"Job":{"ID":"mine","Type":"service","TaskGroups":[]}}`},
 		{"DELETE", "jobs/v1/job/hidden-job", ""},
 		{"PUT", "jobs/v1/job/hidden-job/scale", `{"Count":3,"Target":{"Group":"hidden"}}`},
@@ -153,6 +160,7 @@ func (u *uiRig) writesNothing(root *uiRig) {
 		{"POST", "secrets/v1/secret/delete/hidden/path", `{"versions":[1]}`},
 		{"POST", "secrets/v1/secret/undelete/hidden/path", `{"versions":[1]}`},
 		{"PUT", "secrets/v1/secret/destroy/hidden/path", `{"versions":[1]}`},
+		{"PUT", "secrets/v1/sys/leases/revoke-prefix/database/creds/hidden", `{"sync":false}`},
 		{"PUT", "monitor/api/core/v2/namespaces/default/silenced/x:y", `{"metadata":{"name":"x:y","namespace":"default"}}`},
 		{"PUT", "monitor/api/core/v2/namespaces/default/events/e/c", `{}`},
 		{"PUT", "elsewhere/dc1/api/core/v2/namespaces/default/silenced/x:y",
@@ -186,6 +194,8 @@ func TestUIRights(t *testing.T) {
 	}
 	u.asRoot("PUT", "/v1/kv/hidden/key", "v")
 	u.asRoot("PUT", "/v1/connect/intentions/exact?source=hidden-a&destination=hidden-db", `{"Action":"deny"}`)
+	u.asRoot("PUT", "/v1/config", `{"Kind":"service-defaults","Name":"hidden-db"}`)
+	u.asRoot("POST", "/v1/query", `{"Name":"hidden-query","Service":{"Service":"hidden-db"}}`)
 	rules, _ := json.Marshal(`service "web" { policy = "read" } node "n1" { policy = "read" }`)
 	u.asRoot("PUT", "/v1/acl/policy", `{"Name":"web","Rules":`+string(rules)+`}`)
 	var token struct{ SecretID string }
@@ -197,7 +207,8 @@ func TestUIRights(t *testing.T) {
 	root.hide()
 	topics := []string{"overview", "services", "instances", "instances?service=hidden-db", "instances?service=web",
 		"nodes", "nodemap", "nodemap?by=hidden", "room", "counted?product=hidden_product", "kv",
-		"kv?prefix=hidden/&all=1", "doctor", "incidents", "silences", "secrets", "mesh",
+		"kv?prefix=hidden/&all=1", "doctor", "incidents", "silences", "secrets", "mesh", "standing",
+		"standing?service=hidden-db", "standing?service=web", "entries", "queries", "whomay?resource=key&name=a&level=read",
 		"cluster", "keyring", "propagation", "applied?from=0&to=9e12&low=0&high=0", "jobs", "usage", "changes", "federation",
 		"everywhere?of=incidents", "everywhere?of=entities"}
 	endpoints := []string{"/ui/api/me", "/ui/api/search?q=hid", "/ui/api/as/catalog/v1/catalog/services",

@@ -47,7 +47,7 @@ func (r *Resolver) Resolve(ctx context.Context, secret string) (Resolution, erro
 	_, st := r.cfg.Now()
 	policies, _ := Expand(st, g.Token)
 	for _, p := range policies {
-		if p.holdsIn(r.cfg.Datacenter) {
+		if p.HoldsIn(r.cfg.Datacenter) {
 			out.Rules = append(out.Rules, p.Rules)
 		}
 	}

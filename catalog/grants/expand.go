@@ -12,8 +12,8 @@ import (
 // Given is one policy that a token has: stored, or what an identity stands for.
 type Given struct{ *acl.Policy }
 
-// holdsIn reports whether the policy holds in a datacenter.
-func (g Given) holdsIn(dc string) bool {
+// HoldsIn reports whether the policy holds in a datacenter.
+func (g Given) HoldsIn(dc string) bool {
 	return len(g.Datacenters) == 0 || slices.Contains(g.Datacenters, dc)
 }
 

@@ -183,7 +183,7 @@ func (r *Resolver) resolve(st *statestore.State, record *catalog.Record) (*acl.G
 	policies, _ := Expand(st, t)
 	texts := make([]string, 0, len(policies))
 	for _, p := range policies {
-		if p.holdsIn(r.cfg.Datacenter) {
+		if p.HoldsIn(r.cfg.Datacenter) {
 			texts = append(texts, p.Rules)
 		}
 	}

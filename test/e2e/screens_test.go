@@ -190,6 +190,9 @@ func fleetOfScreens() (list [][3]string) {
 		"app/%3Cimg%20src=x%20onerror=alert(1)%3E"} {
 		put("/v1/kv/"+key, `{ "requests": 100 }`)
 	}
+	put("/v1/config", `{"Kind":"service-defaults","Name":"mail","Protocol":"tcp"}`)
+	list = append(list, [3]string{"POST", "/v1/query", `{"Name":"near-db","Service":{"Service":"db","Tags":["v2"]}}`},
+		[3]string{"GET", "/v1/agent/connect/ca/leaf/db", ""})
 	put("/ui/api/as/monitor/api/core/v2/namespaces/default/filters/third-time", `{"metadata":{"name":"third-time",`+
 		`"namespace":"default"},"action":"allow","expressions":["event.check.occurrences >= 3"]}`)
 	put("/ui/api/as/monitor/api/core/v2/namespaces/default/handlers/pager", `{"metadata":{"name":"pager",`+
@@ -358,27 +361,30 @@ func (v *viewer) shoot(name string) {
 	}))
 }
 
+// screens are the keys that lead to each, and what a reader finds there.
+var screens = []struct{ key, name, selector, text string }{
+	{"o", "overview", ".planes", "failing checks"},
+	{"s", "services", ".row", "billing"},
+	{"n", "nodes", ".row", "host-03"},
+	{"f", "federation", "main", "There is one datacenter"},
+	{"t", "topology", ".grid", "web"},
+	{"p", "propagation", "main", "No change has reached a proxy"},
+	{"e", "secrets", ".grid", "secret/"},
+	{"i", "incidents", ".row", "97 % full"},
+	{"j", "jobs", "main", "No job is registered"},
+	{"u", "usage", ".grid", "service_instances"},
+	{"d", "doctor", "h1", "Doctor"},
+	{"k", "kv", ".row", "config/"},
+	{"c", "cluster", ".grid", "catalog"},
+}
+
 // TestScreens walks through all screens of the web UI of a real dev server by keyboard alone, with what a reader of the
 // screen must find there.
 func TestScreens(t *testing.T) {
 	base, _ := startViewed(t)
 	v := view(t, base)
 	v.scheme("light")
-	for _, screen := range []struct{ key, name, selector, text string }{
-		{"o", "overview", ".planes", "failing checks"},
-		{"s", "services", ".row", "billing"},
-		{"n", "nodes", ".row", "host-03"},
-		{"f", "federation", "main", "There is one datacenter"},
-		{"t", "topology", ".grid", "web"},
-		{"p", "propagation", "main", "No change has reached a proxy"},
-		{"e", "secrets", ".grid", "secret/"},
-		{"i", "incidents", ".row", "97 % full"},
-		{"j", "jobs", "main", "No job is registered"},
-		{"u", "usage", ".grid", "service_instances"},
-		{"d", "doctor", "h1", "Doctor"},
-		{"k", "kv", ".row", "config/"},
-		{"c", "cluster", ".grid", "catalog"},
-	} {
+	for _, screen := range screens {
 		v.keys("g" + screen.key)
 		v.see(screen.selector, screen.text)
 		v.axe(screen.name)
@@ -390,6 +396,7 @@ func TestScreens(t *testing.T) {
 	v.worksOnJobs()
 	v.versionsOfSecrets()
 	v.hostileNames()
+	v.otherWords()
 	v.scheme("dark")
 	v.keys("go")
 	v.see(".planes", "failing checks")

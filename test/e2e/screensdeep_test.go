@@ -117,8 +117,8 @@ func (v *viewer) fiveQuestions() {
 	v.keys(kb.Escape)
 }
 
-// looksCloser opens what the lists name: an incident with what became of it, nodes by class, a product hour by hour, a
-// service by a part of its name.
+// looksCloser opens what the lists name: an incident with what became of it, nodes by class, a product hour by hour,
+// the certificate of a service, what the catalog keeps beside its keys, a service by a part of its name.
 func (v *viewer) looksCloser() {
 	v.t.Helper()
 	v.keys("go")
@@ -146,6 +146,14 @@ func (v *viewer) looksCloser() {
 	v.press("main button", "by team")
 	v.axe("a product")
 	v.shoot("usage-product")
+	v.open("/topology?s=db", "h2", "Leaf certificates")
+	v.see(".grid", "valid")
+	v.axe("a service of the topology")
+	v.open("/queries", ".row", "near-db")
+	v.open("/entries", ".row", "mail")
+	v.keys("j" + kb.Enter)
+	v.see("pre.value", `"Protocol": "tcp"`)
+	v.axe("a config entry")
 	v.run(chromedp.KeyEvent("k", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
 	v.see("dialog", "")
 	v.keys("propag")
@@ -180,4 +188,28 @@ func (v *viewer) versionsOfSecrets() {
 	v.keys(kb.Escape)
 	v.run(chromedp.Navigate(v.base + "/ui/kv"))
 	v.see("main", "Export")
+}
+
+// otherWords walks through the screens in a language of longer words that is read from the right: no heading is left in
+// English, and nothing makes the page wider than the window.
+func (v *viewer) otherWords() {
+	v.t.Helper()
+	v.run(chromedp.Navigate(v.base + "/ui?pseudo=rtl"))
+	v.see("h1", "⟦")
+	for _, screen := range screens {
+		v.keys("g" + screen.key)
+		polltest.Until(v.t, func() bool {
+			there, err := evaluate[bool](v, fmt.Sprintf("location.pathname === %q && !!document.querySelector('h1')",
+				strings.TrimSuffix("/ui/"+strings.TrimPrefix(screen.name, "overview"), "/")))
+			return err == nil && there
+		}, "%s in other words", screen.name)
+		found, err := evaluate[string](v, `[...document.querySelectorAll('nav a, h1, h2, th, [role=columnheader]')].map(
+			e => e.textContent.trim()).filter(t => /[A-Za-z]{4}/.test(t) && !t.includes('⟦')).concat(
+			document.documentElement.scrollWidth > innerWidth ? ['the page is wider than the window'] : []).join('; ')`)
+		if err != nil || found != "" {
+			v.t.Errorf("%s in other words: %s %v", screen.name, found, err)
+		}
+	}
+	v.run(chromedp.Navigate(v.base + "/ui"))
+	v.see(".planes", "failing checks")
 }

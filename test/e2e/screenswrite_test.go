@@ -133,6 +133,7 @@ func TestWrites(t *testing.T) {
 		name  string
 		write func()
 	}{{"keys", v.writesKeys}, {"intentions", v.writesIntentions}, {"secrets", v.writesSecrets},
+		{"stored", v.writesStored}, {"leases", v.revokesLeases},
 		{"incidents", v.writesIncidents}, {"rights", v.asksRights}, {"jobs", v.writesJobs}} {
 		t.Run(part.name, func(t *testing.T) {
 			v.t = t
@@ -206,6 +207,41 @@ func (v *viewer) writesKeys() {
 	v.holds("/v1/kv/config/web/limits?raw", "theirs", false)
 }
 
+// writesStored edits a config entry and deletes it.
+func (v *viewer) writesStored() {
+	v.t.Helper()
+	v.open("/entries/service-defaults/mail", "pre.value", `"Protocol": "tcp"`)
+	v.push("Edit", "")
+	v.reach("Value", "")
+	v.run(chromedp.KeyEvent("a", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
+	v.keys(`{"Kind":"service-defaults","Name":"mail","Protocol":"http"}`)
+	v.see(".difference ins", "http")
+	v.push("Save", "")
+	v.see("pre.value", `"Protocol": "http"`)
+	v.holds("/v1/config/service-defaults/mail", `"Protocol": "http"`, false)
+	v.push("Delete", "")
+	v.confirmed("Delete service-defaults mail")
+	v.holds("/v1/config/service-defaults", "mail", true)
+}
+
+// revokesLeases ends the leases of a role: the question says first which.
+func (v *viewer) revokesLeases() {
+	v.t.Helper()
+	for _, w := range [][2]string{{"sys/mounts/pki", `{"type":"pki"}`},
+		{"pki/root/generate/internal", `{"common_name":"root","key_type":"ec"}`},
+		{"pki/roles/web", `{"allow_any_name":true,"generate_lease":true,"key_type":"ec"}`},
+		{"pki/issue/web", `{"common_name":"a.example","ttl":"30m"}`}} {
+		if _, err := ask(v.base, "POST", "/ui/api/as/secrets/v1/"+w[0], w[1]); err != nil {
+			v.t.Fatal(err)
+		}
+	}
+	v.open("/secrets", ".grid", "issue/web")
+	v.see("h2", "What ends next")
+	v.push("Revoke", "issue/web")
+	v.confirmed("It ends 1 lease now")
+	v.holds("/ui/api/as/secrets/v1/sys/leases/lookup/pki/issue/web?list=true", "keys", true)
+}
+
 func (v *viewer) writesIntentions() {
 	v.t.Helper()
 	const check = "/v1/connect/intentions/check?source=web&destination=db"
@@ -270,6 +306,8 @@ func (v *viewer) asksRights() {
 	v.reach("name", "")
 	v.keys("app/" + kb.Enter)
 	v.see("[role=status]", "yes: read key app/")
+	v.push("Who may?", "May this session")
+	v.see("main [role=status]", " may")
 }
 
 // canaryJob is a job whose changes wait for somebody who lets them go on.

@@ -20,6 +20,7 @@ import { Overview } from "./screens/overview";
 import { Propagation } from "./screens/propagation";
 import { Secrets } from "./screens/secrets";
 import { Instances, Services } from "./screens/services";
+import { Entries, Entry, isKept, Kept, Queries, Query } from "./screens/stored";
 import { Topology } from "./screens/topology";
 import { Usage } from "./screens/usage";
 import { text } from "./text";
@@ -72,7 +73,16 @@ function Screen() {
     case "usage":
       return <Usage here={me.value?.planes?.["usage"] === true} />;
     case "kv":
-      return param("key") === "" ? <Folder key={name} prefix={name} /> : <Key key={name} name={name} />;
+      return (
+        <>
+          <Kept />
+          {param("key") === "" ? <Folder key={name} prefix={name} /> : <Key key={name} name={name} />}
+        </>
+      );
+    case "entries":
+      return name === "" ? <Entries /> : <Entry key={name} name={name} />;
+    case "queries":
+      return name === "" ? <Queries /> : <Query key={name} id={name} />;
     case "doctor":
       return <Doctor />;
     case "cluster":
@@ -147,6 +157,7 @@ function entered(to: string): void {
 }
 
 function current(to: string): boolean {
+  if (to === "/kv") return isKept(path.value);
   return to === "/" ? path.value === "/" : path.value === to || path.value.startsWith(to + "/");
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/node/planes/ui/meshstanding"
 	"corbel.dev/corbel/node/planes/ui/ownserver"
 	"corbel.dev/corbel/node/planes/ui/planeasker"
 )
@@ -65,7 +66,6 @@ func (u *UI) meshTopic(f *fleet) *topic {
 	t := u.bundle([]part{
 		{"intentions", "catalog", "/v1/connect/intentions"},
 		{"topology", "catalog", "/v1/internal/mesh/topology"},
-		{"proxies", "catalog", "/v1/internal/mesh/proxies"},
 		{"roots", "catalog", "/v1/connect/ca/roots"},
 	}, nil)
 	parts := t.make
@@ -77,7 +77,7 @@ func (u *UI) meshTopic(f *fleet) *topic {
 		out := v.(map[string]any)
 		var calls struct {
 			Services map[string]int
-			Edges    []struct{ Source, Destination string }
+			Edges    []struct{ Source, Destination, Datacenter string }
 		}
 		if text, ok := out["topology"].(json.RawMessage); !ok || json.Unmarshal(text, &calls) != nil {
 			return out, nil
@@ -89,6 +89,9 @@ func (u *UI) meshTopic(f *fleet) *topic {
 		st, healths := f.state(), map[string]tally{}
 		for _, e := range calls.Edges {
 			for _, name := range []string{e.Source, e.Destination} {
+				if name == e.Destination && e.Datacenter != "" {
+					continue // the service of the name here is another one
+				}
 				if _, known := healths[name]; !known && g.Allow(acl.Service, name, acl.Read) {
 					healths[name] = f.health.of(st, name, g)
 				}
@@ -98,6 +101,16 @@ func (u *UI) meshTopic(f *fleet) *topic {
 		return out, nil
 	}
 	return t
+}
+
+// standingTopic shows how the proxies and certificates of service= are, or of all: their hosts are asked.
+func standingTopic(u *UI) *topic {
+	return &topic{every: examined, rights: u.rightsOfAll, make: func(ctx context.Context, p *uiapi.Person,
+		q url.Values) (any, error) {
+		return meshstanding.Of(q.Get("service"), func(path string, into any) error {
+			return u.ask.Get(ctx, p, "catalog", path, into)
+		}), ctx.Err()
+	}}
 }
 
 // roomTopic shows what is free and used on the nodes that run jobs, to those who may read nodes there.

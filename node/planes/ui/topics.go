@@ -4,11 +4,14 @@ import (
 	"context"
 	"net/url"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/statestore"
+	"corbel.dev/corbel/node/planes/ui/places"
+	"corbel.dev/corbel/node/planes/ui/storedrows"
+	"corbel.dev/corbel/node/planes/ui/whomay"
 )
 
 // topics are those of all planes of this server.
@@ -16,12 +19,18 @@ func (u *UI) topics() map[string]uiapi.Topic {
 	f := newFleet(u.d.Catalog.Registry.State, u.d.Grant)
 	f.read = u.wasRead()
 	return map[string]uiapi.Topic{
-		"services":    f.topic(f.servicesTopic),
-		"instances":   f.topic(f.instancesTopic),
-		"nodes":       f.topic(f.nodesTopic),
-		"nodemap":     f.topic(f.mapTopic),
-		"room":        roomTopic(u),
-		"kv":          f.topic(f.keysTopic),
+		"services":  f.topic(f.servicesTopic),
+		"instances": f.topic(f.instancesTopic),
+		"nodes":     f.topic(f.nodesTopic),
+		"nodemap":   f.topic(f.mapTopic),
+		"room":      roomTopic(u),
+		"kv":        f.topic(f.keysTopic),
+		"entries": f.topic(func(_ context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
+			return storedrows.Entries(g, st, q), nil
+		}),
+		"queries": f.topic(func(_ context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
+			return storedrows.Queries(g, st, q)
+		}),
 		"overview":    u.overviewTopic(f),
 		"doctor":      u.doctorTopic(),
 		"incidents":   u.incidentsTopic(),
@@ -32,12 +41,32 @@ func (u *UI) topics() map[string]uiapi.Topic {
 		"counted":     countedTopic(u),
 		"secrets":     u.bundle(secretsParts, nil),
 		"mesh":        u.meshTopic(f),
+		"standing":    standingTopic(u),
 		"cluster":     u.clusterTopic(),
+		"whomay":      f.topic(whoMay(u)),
 		"keyring":     u.keyringTopic(),
 		"propagation": u.propagationTopic(),
 		"applied":     u.appliedTopic(),
 		"federation":  u.federationTopic(),
 		"everywhere":  u.everywhereTopic(),
+	}
+}
+
+// whoMay answers who may do something, to who may read the tokens.
+func whoMay(u *UI) showing {
+	fallback := acl.Deny
+	if own := &u.d.Cfg.ACL; !own.Enabled || own.DefaultPolicy == "allow" {
+		fallback = acl.Write
+	}
+	return func(_ context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
+		if err := g.Check(acl.ACL, "", acl.Read); err != nil {
+			return nil, err
+		}
+		question, err := whomay.Read(q)
+		if err != nil {
+			return nil, err
+		}
+		return whomay.Of(st, u.d.Cfg.Node.Datacenter, fallback, question, u.d.Clock.Now()), nil
 	}
 }
 
@@ -57,48 +86,11 @@ func (u *UI) wasRead() func() bool {
 	}
 }
 
-// maxPlaces bounds what a search finds of each kind.
-const maxPlaces = 8
-
 // search finds services, nodes and keys whose names have the text in them.
-func (u *UI) search(ctx context.Context, p uiapi.Person, text string) (out []uiapi.Place, err error) {
+func (u *UI) search(ctx context.Context, p uiapi.Person, text string) ([]uiapi.Place, error) {
 	g, err := u.d.Grant(ctx, p.Catalog)
 	if err != nil {
 		return nil, err
 	}
-	st, text := u.d.Catalog.Registry.State(), strings.ToLower(strings.TrimSpace(text))
-	found := 0
-	add := func(kind, name, path string) bool {
-		if strings.Contains(strings.ToLower(name), text) {
-			out, found = append(out, uiapi.Place{Name: name, Kind: kind, Path: path}), found+1
-		}
-		return found < maxPlaces
-	}
-	for s := range st.ServiceNames() {
-		if g.Allow(acl.Service, s.Name, acl.Read) && !add("service", s.Name, "/services/"+url.PathEscape(s.Name)) {
-			break
-		}
-	}
-	found = 0
-	for n := range st.Nodes() {
-		if g.Allow(acl.Node, n.Name, acl.Read) && !add("node", n.Name, "/nodes?q="+url.QueryEscape(n.Name)) {
-			break
-		}
-	}
-	if found = 0; text != "" {
-		for k := range st.KVPrefix("") {
-			if g.Allow(acl.Key, k.Key, acl.Read) && !add("key", k.Key, "/kv/"+escapeKey(k.Key)+"?key=1") {
-				break
-			}
-		}
-	}
-	return out, nil
-}
-
-func escapeKey(key string) string {
-	parts := strings.Split(key, "/")
-	for i := range parts {
-		parts[i] = url.PathEscape(parts[i])
-	}
-	return strings.Join(parts, "/")
+	return places.Named(g, u.d.Catalog.Registry.State(), text), nil
 }

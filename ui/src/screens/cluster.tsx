@@ -2,8 +2,8 @@ import { useState } from "preact/hooks";
 import { as } from "../lib/act";
 import { send } from "../lib/api";
 import { Grid } from "../lib/grid";
-import { Ends, Mark, Problems, type State, Title } from "../lib/parts";
-import { ago, bytes, count, span } from "../lib/time";
+import { Age, Copy, Ends, Mark, Problems, type State, Title } from "../lib/parts";
+import { ago, bytes, count, now, span } from "../lib/time";
 import { useLive } from "../lib/use";
 import { text } from "../text";
 
@@ -76,14 +76,59 @@ const statuses: Record<number, [State, string]> = {
 const resources = ["key", "service", "node", "agent", "session", "event", "query", "intention", "operator", "acl", "keyring", "mesh"];
 const levels = ["read", "list", "write"];
 
-/** Playground answers what the token of this session may do. */
+/** Holder is a token that has a right, and what gives it. */
+interface Holder {
+  accessor: string;
+  description: string;
+  policies: string[];
+  roles: string[];
+  method?: string;
+  expires: number;
+}
+
+/** Holders answers who may do something. */
+function Holders(props: { query: string }) {
+  const live = useLive<{ everybody: boolean; holders: Holder[]; more: number; tokens: number }>(`whomay?${props.query}`);
+  const data = live.value.value;
+  if (!data) return <Age of={live} />;
+  return (
+    <>
+      <p class="words" role="status">
+        {data.everybody ? text.everybodyMay : text.holdersOf(count(data.holders.length + data.more), count(data.tokens))}
+      </p>
+      <Grid
+        label={text.whoMay}
+        rows={data.holders}
+        id={(h) => h.accessor}
+        empty={text.noHolders}
+        columns={[
+          { name: text.description, cell: (h) => h.description || h.accessor },
+          { name: text.accessor, cell: (h) => <code>{h.accessor}</code> },
+          { name: text.policies, cell: (h) => h.policies.join(" ") },
+          { name: text.roles, cell: (h) => h.roles.join(" ") },
+          { name: text.loginMethod, cell: (h) => h.method ?? "" },
+          { name: text.ends, cell: (h) => (h.expires > 0 ? text.within(span(h.expires - now.value)) : text.never) },
+        ]}
+      />
+    </>
+  );
+}
+
+/** Playground answers what the token of this session may do, and who else may. */
 function Playground() {
+  const [asked, setAsked] = useState("");
   const [answer, setAnswer] = useState<{ state: State; words: string }>();
   const submit = async (e: SubmitEvent) => {
     e.preventDefault();
     const data = new FormData(e.currentTarget as HTMLFormElement);
     const [Resource, Segment, Access] = [String(data.get("resource")), String(data.get("name")), String(data.get("level"))];
     const what = `${Access} ${Resource} ${Segment}`.trim();
+    if ((e.submitter as HTMLButtonElement | null)?.name === "who") {
+      setAnswer(undefined);
+      setAsked(new URLSearchParams({ resource: Resource, name: Segment, level: Access }).toString());
+      return;
+    }
+    setAsked("");
     try {
       const [first] = await send<{ Allow: boolean }[]>("POST", as("catalog", "/v1/internal/acl/authorize"), [{ Resource, Segment, Access }]);
       setAnswer(first?.Allow ? { state: "passing", words: text.tokenMay(what) } : { state: "critical", words: text.tokenMayNot(what) });
@@ -92,6 +137,7 @@ function Playground() {
     }
   };
   return (
+    <>
     <form class="ask" onSubmit={submit}>
       <span>{text.mayToken}</span>
       <select name="level" aria-label={text.level}>
@@ -106,14 +152,70 @@ function Playground() {
       </select>
       <input name="name" data-filter aria-label={text.name} placeholder={text.name} />
       <button type="submit">{text.askIt}</button>
+      <button type="submit" name="who">
+        {text.whoMay}
+      </button>
       {answer && (
         <span role="status">
           <Mark state={answer.state}>{answer.words}</Mark>
         </span>
       )}
     </form>
+    {asked !== "" && <Holders key={asked} query={asked} />}
+    </>
   );
 }
+
+const day = 86_400_000; // ms
+const longLog = 64 << 20; // bytes: a log that takes a while to read at a start
+
+/** judge tells what speaks for and against replacing the release of the servers now, as far as these know it. */
+function judge(data: ClusterData): [State, string][] {
+  const out: [State, string][] = [];
+  const releases = new Map<string, number>();
+  for (const m of data.members ?? []) {
+    if (m.Status === 1) releases.set((m.Tags["build"] ?? "").split(":")[0] ?? "", (releases.get((m.Tags["build"] ?? "").split(":")[0] ?? "") ?? 0) + 1);
+  }
+  const told = [...releases].sort(([a], [b]) => a.localeCompare(b)).map(([v, n]) => `${v} (${count(n)})`).join(", ");
+  if (releases.size > 0) out.push(releases.size === 1 ? ["passing", text.oneRelease(told)] : ["warning", text.manyReleases(told)]);
+  const servers = data.autopilot?.Servers ?? [];
+  const ill = servers.filter((s) => !s.Healthy).map((s) => s.Name);
+  if (servers.length > 0) {
+    out.push(ill.length === 0 ? ["passing", text.serversWell(count(servers.length))] : ["critical", text.serversIll(ill.join(", "))]);
+    const spare = data.autopilot?.FailureTolerance ?? 0;
+    out.push(spare > 0 ? ["passing", text.mayGo] : ["warning", text.mayNotGo]);
+  }
+  for (const g of data.groups ?? []) {
+    if (g.leader === "") out.push(["critical", text.groupLeaderless(g.name)]);
+    else if (g.logBytes < longLog) continue;
+    else if (!g.snapshot) out.push(["warning", text.noSnapshotOf(g.name)]);
+    else if (g.snapshot.at && now.value - g.snapshot.at > day) out.push(["warning", text.oldSnapshot(g.name, ago(g.snapshot.at))]);
+  }
+  return out;
+}
+
+/** Upgrade shows what judge says, and the command that asks the new release. */
+function Upgrade(props: { of: ClusterData }) {
+  const all = judge(props.of);
+  if (all.length === 0) return null;
+  return (
+    <>
+      <h2>{text.upgrade}</h2>
+      <ul>
+        {all.map(([state, words]) => (
+          <li key={words}>
+            <Mark state={state}>{words}</Mark>
+          </li>
+        ))}
+      </ul>
+      <p class="words">
+        {text.askNewRelease} <code>{upgradeCheck}</code> <Copy what={upgradeCheck} label={text.copyCommand} />
+      </p>
+    </>
+  );
+}
+
+const upgradeCheck = "corbel upgrade-check --http-addr $CORBEL_HTTP_ADDR";
 
 /** Space says how much of a disk is free; a Raft log needs some at any time. */
 function Space(props: { size: number; available: number }) {
@@ -201,6 +303,7 @@ export function Cluster() {
               { name: text.heard, cell: (s) => s.LastContact },
             ]}
           />
+          <Upgrade of={data} />
           <h2>{text.members}</h2>
           <Grid
             label={text.members}

@@ -2,7 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import { as, asking } from "../lib/act";
 import { get } from "../lib/api";
 import { Grid } from "../lib/grid";
-import { Mark, Problems, type State, Title } from "../lib/parts";
+import { Filter, Mark, Problems, type State, Title } from "../lib/parts";
 import { ago, count } from "../lib/time";
 import { go, href, param } from "../lib/route";
 import { useLive } from "../lib/use";
@@ -88,6 +88,7 @@ export function Jobs(props: { here: boolean; name: string }) {
     );
   }
   if (props.name !== "") return <One name={props.name} />;
+  if (param("node") !== "") return <Attributes key={param("node")} id={param("node")} />;
   const order: State[] = ["critical", "warning", "passing", "unknown"];
   const jobs = (data?.jobs ?? []).slice().sort((a, b) => order.indexOf(state(a)) - order.indexOf(state(b)));
   return (
@@ -126,7 +127,14 @@ export function Jobs(props: { here: boolean; name: string }) {
             id={(n) => n.ID}
             empty={text.noJobNodes}
             columns={[
-              { name: text.node, cell: (n) => <Mark state={n.Status !== "ready" ? "critical" : n.Drain ? "warning" : "passing"}>{n.Name}</Mark> },
+              {
+                name: text.node,
+                cell: (n) => (
+                  <Mark state={n.Status !== "ready" ? "critical" : n.Drain ? "warning" : "passing"}>
+                    <a href={href(`/jobs?node=${n.ID}`)}>{n.Name}</a>
+                  </Mark>
+                ),
+              },
               { name: text.state, cell: (n) => (n.Drain ? text.draining : n.Status) },
               { name: text.newWork, cell: (n) => n.SchedulingEligibility },
               { name: text.datacenter, cell: (n) => n.Datacenter },
@@ -142,6 +150,48 @@ export function Jobs(props: { here: boolean; name: string }) {
             ]}
           />
         </>
+      )}
+    </>
+  );
+}
+
+interface NodeDetails {
+  Name: string;
+  Attributes: Record<string, string> | null;
+  Meta: Record<string, string> | null;
+}
+
+/** Attributes are what a node says of itself, which jobs may ask for in their constraints. */
+function Attributes(props: { id: string }) {
+  const [node, setNode] = useState<NodeDetails>();
+  const [problem, setProblem] = useState("");
+  const filter = param("q").toLowerCase();
+  useEffect(() => {
+    const end = new AbortController();
+    get<NodeDetails>(as("jobs", `/v1/node/${encodeURIComponent(props.id)}`), end.signal).then(setNode, (e) => {
+      if (!end.signal.aborted) setProblem(e instanceof Error ? e.message : String(e));
+    });
+    return () => end.abort();
+  }, [props.id]);
+  const of = (prefix: string, all: Record<string, string> | null | undefined): [string, string][] =>
+    Object.entries(all ?? {}).map(([k, v]): [string, string] => [`\${${prefix}.${k}}`, v]);
+  const rows = [...of("attr", node?.Attributes), ...of("meta", node?.Meta)].filter(([k, v]) => `${k} ${v}`.toLowerCase().includes(filter)).sort();
+  return (
+    <>
+      <Title words={<a href={href("/jobs")}>{text.jobs}</a>}>{node?.Name ?? props.id}</Title>
+      {problem !== "" && <p class="problem">{problem}</p>}
+      <Filter hint={text.attributesHint} />
+      {node && (
+        <Grid
+          label={text.attributes}
+          rows={rows}
+          id={([k]) => k}
+          empty={text.noMatch}
+          columns={[
+            { name: text.attribute, cell: ([k]) => <code>{k}</code> },
+            { name: text.value, cell: ([, v]) => v },
+          ]}
+        />
       )}
     </>
   );

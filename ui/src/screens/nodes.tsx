@@ -15,6 +15,7 @@ interface Node {
   instances: number;
   failing: number;
   output?: string;
+  meta?: Record<string, string>;
 }
 
 /** Group is many nodes: a letter each, the worst first, and the names of those that stand at the front. */
@@ -167,7 +168,7 @@ function Work() {
             id={(r) => r.id}
             empty=""
             columns={[
-              { name: text.node, cell: (r) => r.name },
+              { name: text.node, cell: (r) => <a href={href(`/jobs?node=${r.id}`)}>{r.name}</a> },
               { name: text.class_, cell: (r) => r.class || "-" },
               { name: text.allocations, cell: (r) => count(r.allocs), number: true },
               { name: text.cpuUsed, cell: (r) => <Share used={r.cpuUsed} of={r.cpu} unit="MHz" /> },
@@ -233,6 +234,7 @@ export function Nodes() {
             { name: text.instances, cell: (n) => count(n.instances), number: true },
             { name: text.failing, cell: (n) => count(n.failing), number: true },
             { name: text.output, cell: (n) => n.output ?? "", wide: true },
+            { name: text.attributes, cell: (n) => Object.entries(n.meta ?? {}).sort().map(([k, v]) => `${k}=${v}`).join(" "), wide: true },
           ]}
           empty={page.all === 0 ? text.noNodes : text.noMatch}
         />

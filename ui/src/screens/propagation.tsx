@@ -31,10 +31,13 @@ interface Proxy {
 
 interface PropagationData {
   stages?: Stage[];
-  status?: { Hosts: number; Silent: string[] | null; Unattended: string[] | null };
+  /** status is of all hosts, for operators; proxies are those of this server's host. */
+  status?: { Hosts: number; Proxies: number; List: Proxy[] | null; Unattended: string[] | null };
   proxies?: { Proxies: number; List: Proxy[] | null };
   problems?: Record<string, string>;
 }
+
+const most = 200; // proxies that are listed
 
 const states: Record<string, State> = { synced: "passing", pending: "warning", waiting: "warning", refused: "critical" };
 
@@ -197,7 +200,11 @@ export function Propagation() {
   const data = live.value.value;
   const at = live.at.value;
   useMemo(() => data?.stages && look(data.stages, at), [data, at]);
-  const behind = (data?.proxies?.List ?? []).slice().sort((a, b) => (b.LagMillis ?? 0) - (a.LagMillis ?? 0) || b.Pending - a.Pending);
+  const known = data?.status ?? data?.proxies;
+  const behind = (known?.List ?? [])
+    .slice()
+    .sort((a, b) => (b.LagMillis ?? 0) - (a.LagMillis ?? 0) || b.Pending - a.Pending)
+    .slice(0, most);
   return (
     <>
       <Title of={live}>{text.propagation}</Title>
@@ -222,11 +229,12 @@ export function Propagation() {
             ]}
           />
           <h2>{text.proxiesBehind}</h2>
+          {!data.status && data.proxies && <p class="words">{text.partly}</p>}
           <Grid
             label={text.proxies}
             rows={behind}
             id={(p) => `${p.Node}/${p.ID}`}
-            empty={data.proxies?.Proxies ? text.allSynced(count(data.proxies.Proxies)) : text.noProxies}
+            empty={known?.Proxies ? text.allSynced(count(known.Proxies)) : text.noProxies}
             columns={[
               { name: text.proxy, cell: (p) => <Mark state={states[p.State] ?? "unknown"}>{p.ID}</Mark> },
               { name: text.node, cell: (p) => p.Node },

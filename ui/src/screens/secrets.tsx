@@ -1,10 +1,10 @@
 import { useEffect, useState } from "preact/hooks";
-import { as } from "../lib/act";
+import { as, asking } from "../lib/act";
 import { get, Problem } from "../lib/api";
 import { Grid } from "../lib/grid";
 import { Filter, Mark, Problems, Title } from "../lib/parts";
 import { href, param } from "../lib/route";
-import { ago, count, span } from "../lib/time";
+import { ago, count, now, span } from "../lib/time";
 import { useLive } from "../lib/use";
 import { text } from "../text";
 import { Secret } from "./secret";
@@ -43,13 +43,21 @@ interface Target {
   in_flight: number;
   failed: number;
   last_error: string;
+  /** next_end is when the first lease is due, null without one; ending_within_hour counts up to 10,000. */
+  next_end: string | null;
+  ending_within_hour: number;
+}
+
+interface Ending {
+  next_end: string | null;
+  ending_within_hour: number;
 }
 
 interface SecretsData {
   seal?: { sealed: boolean; initialized: boolean; t: number; progress: number; version: string };
   mounts?: { secret: Record<string, Mount>; auth: Record<string, Mount> };
   attribution?: { by_role: Role[]; by_entity: Owner[]; tokens: number; leases: number; grown_since: string };
-  revocation?: { targets: Target[] };
+  revocation?: { targets: Target[]; tokens: Ending };
   problems?: Record<string, string>;
 }
 
@@ -160,10 +168,43 @@ function Paths(props: { mount: string; version: string; path: string }) {
   );
 }
 
+const mostNamed = 5; // leases that a question names
+
+/** revoke asks whether the leases of a role shall end: it says first how many that hits, and which. */
+async function revoke(mount: string, role: string, said: (problem: string) => void): Promise<void> {
+  const at = escape(`${mount}${role}`);
+  let ids: string[] = [];
+  try {
+    ids = (await get<{ data: { keys: string[] } }>(as("secrets", `/v1/sys/leases/lookup/${at}/?list=true`))).data.keys;
+    said("");
+  } catch (e) {
+    if (!(e instanceof Problem && e.status === 404)) return said(e instanceof Error ? e.message : String(e));
+  }
+  asking.value = {
+    title: text.revokeTitle(`${mount}${role}`),
+    hits: (
+      <>
+        <p>{text.revokeHits(count(ids.length))}</p>
+        <ul>
+          {ids.slice(0, mostNamed).map((id) => (
+            <li key={id}>
+              <code>{`${mount}${role}/${id}`}</code>
+            </li>
+          ))}
+        </ul>
+        {ids.length > mostNamed && <p class="words">{text.moreChanges(count(ids.length - mostNamed))}</p>}
+      </>
+    ),
+    write: { plane: "secrets", method: "PUT", path: `/v1/sys/leases/revoke-prefix/${at}`, body: { sync: false } },
+    done: () => undefined,
+  };
+}
+
 /** Secrets shows whose tokens and leases there are, what is being revoked, and which paths there are: never a value. */
 export function Secrets() {
   const live = useLive<SecretsData>("secrets");
   const data = live.value.value;
+  const [problem, said] = useState("");
   const mount = param("mount");
   const opened = data?.mounts?.secret[mount];
   if (mount !== "" && opened) {
@@ -179,6 +220,9 @@ export function Secrets() {
     );
   }
   const mounts = Object.entries(data?.mounts?.secret ?? {});
+  const ends = [{ name: text.tokens, ...(data?.revocation?.tokens ?? { next_end: null, ending_within_hour: 0 }) }, ...(data?.revocation?.targets ?? []).map((t) => ({ name: t.mount, ...t }))]
+    .filter((e) => e.next_end)
+    .sort((a, b) => Date.parse(a.next_end ?? "") - Date.parse(b.next_end ?? ""));
   return (
     <>
       <Title
@@ -202,8 +246,22 @@ export function Secrets() {
               { name: text.tokens, cell: (r) => count(r.tokens), number: true },
               { name: text.leasesCount, cell: (r) => count(r.leases), number: true },
               { name: text.grew, cell: (r) => signed(r.grew), number: true },
+              {
+                name: text.change,
+                cell: (r) =>
+                  r.leases > 0 && (
+                    <button type="button" onClick={() => void revoke(r.mount, r.role, said)}>
+                      {text.revoke}
+                    </button>
+                  ),
+              },
             ]}
           />
+          {problem !== "" && (
+            <p class="problem" role="alert">
+              {problem}
+            </p>
+          )}
           {(data.attribution?.by_entity.length ?? 0) > 0 && (
             <>
               <h2>{text.owners}</h2>
@@ -222,6 +280,22 @@ export function Secrets() {
             </>
           )}
           {data.attribution && <p class="words">{text.grownSince(ago(Date.parse(data.attribution.grown_since)))}</p>}
+          {ends.length > 0 && (
+            <>
+              <h2>{text.nextEnds}</h2>
+              <Grid
+                label={text.nextEnds}
+                rows={ends}
+                id={(e) => e.name}
+                empty=""
+                columns={[
+                  { name: text.mount, cell: (e) => e.name },
+                  { name: text.nextEnd, cell: (e) => text.within(span(Math.max(0, Date.parse(e.next_end ?? "") - now.value))) },
+                  { name: text.withinHour, cell: (e) => text.upTo(count(e.ending_within_hour)), number: true },
+                ]}
+              />
+            </>
+          )}
           {(data.revocation?.targets.length ?? 0) > 0 && (
             <>
               <h2>{text.revocation}</h2>

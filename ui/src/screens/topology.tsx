@@ -4,13 +4,15 @@ import { get } from "../lib/api";
 import { Grid } from "../lib/grid";
 import { Ends, Mark, Problems, type State, Title } from "../lib/parts";
 import { href, param } from "../lib/route";
-import { count } from "../lib/time";
+import { count, now, span } from "../lib/time";
 import { useLive } from "../lib/use";
 import { text } from "../text";
 
 interface Edge {
   Source: string;
+  /** Destination is the place that is drawn: where it is in another datacenter, its name says so; Service is called. */
   Destination: string;
+  Service: string;
   Proxies: number;
   Allowed: boolean;
   PerRequest?: boolean;
@@ -35,15 +37,47 @@ interface Proxy {
   Refusal?: { Words: string };
 }
 
+/** Leaf is the certificate by which a service proves on a host who it is. */
+interface Leaf {
+  Node: string;
+  Service: string;
+  SerialNumber: string;
+  RootID: string;
+  State: string;
+  ValidBefore: string;
+  Error?: string;
+}
+
+/** States are how many of something are in each state, by service. */
+type States = Record<string, Record<string, number>>;
+
+/** Standing is how the proxies and certificates of a service are, or of all. */
+interface Standing {
+  Proxies: States;
+  List: Proxy[];
+  /** Partly tells that the proxies are those of this server's host alone. */
+  Partly: boolean;
+  Leaves: States;
+  Certs: Leaf[];
+  More: number;
+  Silent: { Node: string; Error: string }[];
+  Problems: Record<string, string>;
+}
+
 interface MeshData {
-  topology?: { Services: Record<string, number>; Edges: Edge[] };
+  topology?: { Services: Record<string, number>; Edges: WireEdge[] };
   intentions?: Intention[];
   /** healths are how many instances of each service that calls or is called pass. */
   healths?: Record<string, { instances: number; passing: number; warning: number; critical: number }>;
-  proxies?: { List: Proxy[] | null };
   roots?: { Roots: { ID: string; Name: string; NotAfter: string; Active: boolean }[] | null };
   problems?: Record<string, string>;
 }
+
+/** WireEdge is an edge as the catalog tells of it. */
+type WireEdge = Omit<Edge, "Service"> & { Datacenter?: string };
+
+/** placed gives a destination of another datacenter a place of its own. */
+const placed = (e: WireEdge): Edge => ({ ...e, Service: e.Destination, Destination: e.Datacenter ? text.inDatacenter(e.Destination, e.Datacenter) : e.Destination });
 
 const hops = 2;
 const most = 60; // edges that are drawn
@@ -79,6 +113,9 @@ function layers(edges: Edge[]): string[][] {
   return out.filter((l) => l);
 }
 
+/** letters of a name have room in a box, beside a mark of its certificates or without one. */
+const letters = (marked: boolean): number => (marked ? 13 : 15);
+
 const box = { width: 132, height: 26, x: 210, y: 42 };
 
 type Healths = NonNullable<MeshData["healths"]>;
@@ -91,17 +128,54 @@ function shapeOf(h: Healths[string] | undefined): [State, string] {
 
 const proxyStates: Record<string, State> = { synced: "passing", pending: "warning", waiting: "warning", refused: "critical" };
 
-/** told are the states of a service's proxies, the worst first: "1 refused, 3 synced". */
-function told(proxies: Proxy[], service: string): [State, string] {
-  const counts = new Map<string, number>();
-  for (const p of proxies) if (p.Service === service) counts.set(p.State, (counts.get(p.State) ?? 0) + 1);
-  const order = ["refused", "disconnected", "waiting", "pending", "synced"];
-  const all = [...counts].sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
+const proxyOrder = ["refused", "disconnected", "waiting", "pending", "synced"];
+
+/** told are the states of a service's proxies or certificates, the worst first: "1 refused, 3 synced". */
+function told(states: Record<string, number> | undefined, order: string[], marks: Record<string, State>): [State, string] {
+  const all = Object.entries(states ?? {}).sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
   const [worst] = all[0] ?? ["none"];
-  return [proxyStates[worst] ?? "unknown", all.map(([name, n]) => `${count(n)} ${name}`).join(", ") || "-"];
+  return [marks[worst] ?? "unknown", all.map(([name, n]) => `${count(n)} ${name}`).join(", ") || "-"];
 }
 
-function Drawing(props: { edges: Edge[]; focus: string; healths: Healths }) {
+const leafStates: Record<string, State> = { valid: "passing", ending: "warning", "old root": "warning", stranger: "critical", ended: "critical", missing: "critical" };
+const leafOrder = ["missing", "ended", "stranger", "old root", "ending", "valid"];
+
+/** short is enough of a serial number or of a root's id to tell two apart. */
+const short = (id: string): string => id.split(":").slice(0, 4).join(":");
+
+type Roots = NonNullable<NonNullable<MeshData["roots"]>["Roots"]>;
+
+/** Leaves are the certificates of services: who issued them, until when they are good, and what is wrong with them. */
+function Leaves(props: { of: Standing; roots: Roots }) {
+  const { of, roots } = props;
+  const issuer = (id: string) => roots.find((r) => r.ID === id)?.Name;
+  return (
+    <>
+      <h2>{text.leaves}</h2>
+      <Grid
+        label={text.leaves}
+        rows={of.Certs}
+        id={(l) => `${l.Node} ${l.Service}`}
+        empty={text.noLeaves}
+        columns={[
+          { name: text.service, cell: (l) => <Mark state={leafStates[l.State] ?? "unknown"}>{l.Service || text.meshGateways}</Mark> },
+          { name: text.node, cell: (l) => l.Node },
+          { name: text.state, cell: (l) => text.leafState[l.State] ?? l.State },
+          { name: text.serial, cell: (l) => <code title={l.SerialNumber}>{short(l.SerialNumber)}</code> },
+          { name: text.issuedBy, cell: (l) => <span title={l.RootID}>{`${issuer(l.RootID) ?? text.unknownRoot} ${short(l.RootID)}`}</span> },
+          { name: text.ends, cell: (l) => (l.SerialNumber === "" ? "" : left(Date.parse(l.ValidBefore))) },
+          { name: text.output, cell: (l) => l.Error ?? "" },
+        ]}
+      />
+      {of.More > 0 && <p class="words">{text.moreLeaves(count(of.More))}</p>}
+    </>
+  );
+}
+
+/** left is how long it is until a time. */
+const left = (at: number): string => (at < now.value ? text.ended : text.within(span(at - now.value)));
+
+function Drawing(props: { edges: Edge[]; focus: string; healths: Healths; leaves: States }) {
   const columns = layers(props.edges);
   const rows = Math.max(...columns.map((c) => c.length));
   const at = new Map<string, [number, number]>();
@@ -122,20 +196,29 @@ function Drawing(props: { edges: Edge[]; focus: string; healths: Healths }) {
         const bend = far > 0 ? bow + 16 * far : 0;
         return <path key={`${e.Source} ${e.Destination}`} class={e.Allowed ? "allow" : "deny"} d={`M${a} ${b} C${a + 60 + 40 * far} ${b + bend} ${c - 60 - 40 * far} ${d + bend} ${c} ${d}`} />;
       })}
-      {[...at].map(([name, [x, y]]) => (
+      {[...at].map(([name, [x, y]]) => {
+        const [leaf, leafWords] = told(props.leaves[name], leafOrder, leafStates);
+        const ill = leaf === "warning" || leaf === "critical";
+        return (
         <a key={name} href={href(`/topology?s=${encodeURIComponent(name)}`)}>
           <g class={name === props.focus ? "focus" : ""}>
             <rect x={x} y={y} width={box.width} height={box.height} rx={5} />
-            <title>{`${name}: ${shapeOf(props.healths[name])[0]}`}</title>
+            <title>{`${name}: ${shapeOf(props.healths[name])[0]}${ill ? `; ${text.leavesOf(leafWords)}` : ""}`}</title>
             <text x={x + 9} y={y + 17} class={shapeOf(props.healths[name])[0]}>
               {shapeOf(props.healths[name])[1]}
             </text>
             <text x={x + 25} y={y + 17}>
-              {name.length > 15 ? `${name.slice(0, 14)}…` : name}
+              {name.length > letters(ill) ? `${name.slice(0, letters(ill) - 1)}…` : name}
             </text>
+            {ill && (
+              <text x={x + box.width - 18} y={y + 17} class={leaf}>
+                {leaf === "critical" ? "■" : "▲"}
+              </text>
+            )}
           </g>
         </a>
-      ))}
+        );
+      })}
     </svg>
   );
 }
@@ -198,10 +281,14 @@ export function Topology() {
   const live = useLive<MeshData>("mesh");
   const data = live.value.value;
   const focus = param("s");
-  const all = data?.topology?.Edges ?? [];
+  const all = (data?.topology?.Edges ?? []).map(placed);
   const edges = focus === "" ? all : near(all, focus);
+  const standing = useLive<Standing>(`standing?service=${encodeURIComponent(focus)}`).value.value;
   const drawn = new Set(edges.flatMap((e) => [e.Source, e.Destination]));
-  const refusing = (data?.proxies?.List ?? []).filter((p) => p.State !== "synced" && drawn.has(p.Service)).slice(0, most);
+  const ofMesh = (p: { Service: string }) => focus !== "" || drawn.has(p.Service);
+  const refusing = (standing?.List ?? []).filter((p) => ofMesh(p) && (focus !== "" || p.State !== "synced")).slice(0, most);
+  const roots = data?.roots?.Roots ?? [];
+  const illLeaves = standing && { ...standing, Certs: standing.Certs.filter((l) => l.State !== "valid"), More: 0 };
   return (
     <>
       <Title of={live} words={focus !== "" && <a href={href("/topology")}>{text.allServices}</a>}>
@@ -209,7 +296,11 @@ export function Topology() {
       </Title>
       <May />
       <Problems of={data?.problems} />
-      {edges.length > 0 && edges.length <= most && <Drawing edges={edges} focus={focus} healths={data?.healths ?? {}} />}
+      <Problems of={standing?.Problems} />
+      {standing && standing.Silent.length > 0 && (
+        <p class="problem">{text.silentHosts(count(standing.Silent.length), standing.Silent.slice(0, 5).map((s) => `${s.Node} (${s.Error})`).join(", "))}</p>
+      )}
+      {edges.length > 0 && edges.length <= most && <Drawing edges={edges} focus={focus} healths={data?.healths ?? {}} leaves={standing?.Leaves ?? {}} />}
       {edges.length > most && <p class="empty">{text.chooseOne}</p>}
       {data && (
         <Grid
@@ -235,14 +326,14 @@ export function Topology() {
             {
               name: text.callerProxies,
               cell: (e) => {
-                const [state, words] = told(data?.proxies?.List ?? [], e.Source);
+                const [state, words] = told(standing?.Proxies[e.Source], proxyOrder, proxyStates);
                 return <Mark state={state}>{words}</Mark>;
               },
             },
             {
               name: text.change,
               cell: (e) => (
-                <button type="button" onClick={() => decide(e.Source, e.Destination, e.Allowed ? "deny" : "allow")}>
+                <button type="button" onClick={() => decide(e.Source, e.Service, e.Allowed ? "deny" : "allow")}>
                   {e.Allowed ? text.deny : text.allow}
                 </button>
               ),
@@ -252,9 +343,10 @@ export function Topology() {
       )}
       {refusing.length > 0 && (
         <>
-          <h2>{text.refusing}</h2>
+          <h2>{focus === "" ? text.refusing : text.proxies}</h2>
+          {standing?.Partly && <p class="words">{text.partly}</p>}
           <Grid
-            label={text.refusing}
+            label={text.proxies}
             rows={refusing}
             id={(p) => `${p.Node}/${p.ID}`}
             empty=""
@@ -268,12 +360,14 @@ export function Topology() {
           />
         </>
       )}
-      {(data?.roots?.Roots?.length ?? 0) > 0 && (
+      {standing && focus !== "" && <Leaves of={standing} roots={roots} />}
+      {illLeaves && focus === "" && illLeaves.Certs.length > 0 && <Leaves of={illLeaves} roots={roots} />}
+      {roots.length > 0 && (
         <>
-          <h2>{text.certificates}</h2>
+          <h2>{text.rootsHead}</h2>
           <Grid
-            label={text.certificates}
-            rows={data?.roots?.Roots ?? []}
+            label={text.rootsHead}
+            rows={roots}
             id={(r) => r.ID}
             empty=""
             columns={[
