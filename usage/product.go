@@ -19,9 +19,10 @@ const (
 	Sum
 	Max
 	Last
+	Min
 )
 
-var kindNames = [...]string{"", "unique", "sum", "max", "last"}
+var kindNames = [...]string{"", "unique", "sum", "max", "last", "min"}
 
 // String returns the kind's name, as products have it.
 func (k Kind) String() string {
@@ -106,7 +107,7 @@ func (p *Product) Complete() error {
 	}
 	bad(!validName(p.Name), "name", "%q is no name: letters, digits, '_', '-', '.', ':' and '/', at most %d", p.Name,
 		MaxNameBytes)
-	bad(p.Kind < Unique || p.Kind > Last, "kind", "must be one of %s", strings.Join(kindNames[1:], ", "))
+	bad(p.Kind < Unique || p.Kind > Min, "kind", "must be one of %s", strings.Join(kindNames[1:], ", "))
 	bad(p.Kind == Unique && len(p.Identity) == 0, "identity", "is missing: what makes an instance of %q unique", p.Name)
 	bad(len(p.Identity) > MaxIdentityFields, "identity", "has more than %d fields", MaxIdentityFields)
 	bad(len(p.Tags) > MaxProductTags, "tags", "are more than %d", MaxProductTags)

@@ -94,7 +94,7 @@ func TestProductNamesWhatIsWrong(t *testing.T) {
 		strings.Join(good.Windows, " ") != "5m 1h 24h month" {
 		t.Errorf("%+v", good)
 	}
-	for _, name := range []string{"unique", "sum", "max", "last"} {
+	for _, name := range []string{"unique", "sum", "max", "last", "min"} {
 		if k, ok := ParseKind(name); !ok || k.String() != name {
 			t.Errorf("kind %s is read as %s", name, k)
 		}

@@ -101,7 +101,7 @@ func (a *API) putProduct(_ http.ResponseWriter, r *http.Request) (int, any, erro
 	}
 	kind, ok := usage.ParseKind(in.Kind)
 	if !ok {
-		return 0, nil, errkind.Errorf(errkind.Invalid, "kind: %.40q is none of unique, sum, max, last", in.Kind)
+		return 0, nil, errkind.Errorf(errkind.Invalid, "kind: %.40q is none of unique, sum, max, min, last", in.Kind)
 	}
 	p := usage.Product{Name: name, Kind: kind, Identity: in.Identity, Value: in.Value, Tags: in.Tags, TopK: in.TopK,
 		ExactBelow: in.ExactBelow, Precision: in.Precision, Windows: in.Windows, Unit: in.Unit}

@@ -18,8 +18,8 @@ import (
 )
 
 // The paths of OpenMeter's API, so that its SDKs send and ask here: a meter is a product with the type of the events
-// that feed it, a subject is a tenant. What cannot be counted exactly is refused when the meter is made: averages,
-// minima, paths into nested data, and amounts that are no integers.
+// that feed it, a subject is a tenant. What cannot be counted exactly is refused: paths into nested data when the meter
+// is made, amounts that are no integers when they come. An average is a sum, divided by its events when somebody asks.
 //
 //	POST /api/v1/events                   CloudEvents, one or a batch: 204
 //	GET, POST /api/v1/meters; GET, PUT, DELETE /api/v1/meters/:slug
@@ -47,7 +47,13 @@ func (a *API) OpenMeter() http.Handler {
 	return mux
 }
 
-var problemType = []string{"application/problem+json"}
+var (
+	problemType = []string{"application/problem+json"}
+	csvType     = []string{"text/csv; charset=utf-8"}
+)
+
+// csvText is an answer in that form.
+type csvText []byte
 
 // problems answers errors as RFC 9457 has them, which OpenMeter's SDKs read.
 type problems handler
@@ -64,6 +70,10 @@ func (h problems) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case value == nil:
 		w.WriteHeader(cmp.Or(status, http.StatusNoContent))
 	default:
+		if text, is := value.(csvText); is {
+			httpx.Write(w, r, status, csvType, text)
+			return
+		}
 		handler(func(http.ResponseWriter, *http.Request) (int, any, error) { return status, value, nil }).ServeHTTP(w, r)
 	}
 }
@@ -82,9 +92,11 @@ type meter struct {
 	Metadata      map[string]string `json:"metadata,omitempty"`
 }
 
-// aggregations are those that are exact here.
-var aggregations = map[string]usage.Kind{"SUM": usage.Sum, "COUNT": usage.Sum, "UNIQUE_COUNT": usage.Unique,
-	"MAX": usage.Max, "LATEST": usage.Last}
+// aggregations are those of OpenMeter.
+var aggregations = map[string]usage.Kind{"SUM": usage.Sum, "COUNT": usage.Sum, average: usage.Sum,
+	"UNIQUE_COUNT": usage.Unique, "MIN": usage.Min, "MAX": usage.Max, "LATEST": usage.Last}
+
+const average = "AVG"
 
 // field is a path that names a field of an event's data.
 // Its counted repetition takes long to compile, which not each start of the program shall do.
@@ -96,8 +108,8 @@ var field = sync.OnceValue(func() *regexp.Regexp {
 func (m *meter) product() (*usage.Product, error) {
 	kind, ok := aggregations[m.Aggregation]
 	if !ok {
-		return nil, errkind.Errorf(errkind.Invalid, "aggregation: %.40q is none of SUM, COUNT, UNIQUE_COUNT, MAX, LATEST",
-			m.Aggregation)
+		return nil, errkind.Errorf(errkind.Invalid, "aggregation: %.40q is none of SUM, COUNT, UNIQUE_COUNT, AVG, MIN, MAX, "+
+			"LATEST", m.Aggregation)
 	}
 	if m.EventType == "" || len(m.EventType) > usage.MaxNameBytes {
 		return nil, errkind.New(errkind.Invalid, "eventType: is missing, or too long")

@@ -18,6 +18,7 @@ func TestOpenMeter(t *testing.T) {
 		return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"gw","type":"request","subject":%q,"time":%q,`+
 			`"datacontenttype":"application/json","data":%s}`, id, subject, at.Add(90*time.Second).Format(time.RFC3339), data)
 	}
+	hour := func(at time.Time) string { return at.Format(time.RFC3339) }
 	span := fmt.Sprintf("from=%s&to=%s", at.Format(time.RFC3339), at.Add(time.Hour).Format(time.RFC3339))
 	tokens := `{"slug":"tokens","description":"of models","aggregation":"SUM","eventType":"request",` +
 		`"valueProperty":"$.tokens","groupBy":{"model":"$.model"},"windowSize":"MINUTE"}`
@@ -32,8 +33,13 @@ func TestOpenMeter(t *testing.T) {
 		{"POST meters", "all", "", `{"slug":"request","aggregation":"COUNT","eventType":"request"}`, 200, `"COUNT"`},
 		{"POST meters", "all", "", `{"slug":"users","aggregation":"UNIQUE_COUNT","eventType":"request",` +
 			`"valueProperty":"$.user"}`, 200, `"UNIQUE_COUNT"`},
-		{"POST meters", "all", "", `{"slug":"mean","aggregation":"AVG","eventType":"request","valueProperty":"$.tokens"}`,
+		{"POST meters", "all", "", `{"slug":"mean","aggregation":"AVG","eventType":"request","valueProperty":"$.tokens",` +
+			`"groupBy":{"model":"$.model"}}`, 200, `"AVG"`},
+		{"POST meters", "all", "", `{"slug":"least","aggregation":"MIN","eventType":"request","valueProperty":"$.tokens"}`,
+			200, `"MIN"`},
+		{"POST meters", "all", "", `{"slug":"odd","aggregation":"MEDIAN","eventType":"request","valueProperty":"$.tokens"}`,
 			400, "aggregation:"},
+		{"POST meters", "all", "", `{"slug":"none","aggregation":"AVG","eventType":"request"}`, 400, "valueProperty:"},
 		{"POST meters", "all", "", `{"slug":"deep","aggregation":"SUM","eventType":"request","valueProperty":"$.a.b"}`,
 			400, "valueProperty:"},
 		{"GET meters", "all", "", "", 200, `"valueProperty":"$.tokens"`},
@@ -62,6 +68,16 @@ func TestOpenMeter(t *testing.T) {
 		{"GET meters/tokens/query?windowSize=MINUTE&" + span, "all", "", "", 200, `"windowSize":"MINUTE"`},
 		{"GET meters/tokens/query?windowSize=DAY&windowTimeZone=Europe/Berlin", "all", "", "", 200, `"value":123`},
 		{"GET meters/users/query?subject=acme&" + span, "all", "", "", 200, `"value":1`},
+		{"GET meters/mean/query?" + span, "all", "", "", 200, `"value":41,`},
+		{"GET meters/mean/query?groupBy=model&" + span, "all", "", "", 200, `"value":51.5,`},
+		{"GET meters/mean/query?filterGroupBy[model]=small&" + span, "all", "", "", 200, `"value":20,`},
+		{"GET meters/least/query?" + span, "all", "", "", 200, `"value":3,`},
+		{"GET meters/least/query?subject=acme&" + span, "all", "", "", 200, `"value":20,`},
+		{"GET meters/mean/query?" + span, "all", "text/csv", "", 200, "window_start,window_end,value\n" + hour(at) + "," +
+			hour(at.Add(time.Hour)) + ",41\n"},
+		{"GET meters/tokens/query?groupBy=model&groupBy=subject&" + span, "all", "text/csv, application/json", "", 200,
+			"window_start,window_end,subject,model,value\n" + hour(at) + "," + hour(at.Add(time.Hour)) + ",acme,big,100\n"},
+		{"GET meters/tokens/query?groupBy=color", "all", "text/csv", "", 400, `"status":400`},
 		// The third of the events that were refused is whole for a meter that needs no field of it.
 		{"GET meters/request/query?groupBy=subject&" + span, "all", "", "", 200, `"subject":"acme"`},
 		{"GET meters/tokens/query?groupBy=color", "all", "", "", 400, "groupBy:"},
@@ -73,7 +89,7 @@ func TestOpenMeter(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), method, "/api/v1/"+path, strings.NewReader(row.body))
 		r.Header.Set("X-Consul-Token", row.token)
 		if row.media != "" {
-			r.Header.Set("Content-Type", row.media)
+			r.Header.Set(map[string]string{"POST": "Content-Type", "GET": "Accept"}[method], row.media)
 		}
 		w := httptest.NewRecorder()
 		door.ServeHTTP(w, r)
@@ -88,7 +104,6 @@ func TestOpenMeter(t *testing.T) {
 	r.Header.Set("X-Consul-Token", "all")
 	w := httptest.NewRecorder()
 	door.ServeHTTP(w, r)
-	hour := func(at time.Time) string { return at.Format(time.RFC3339) }
 	row := func(value int, model string) string {
 		return fmt.Sprintf(`{"value":%d,"windowStart":%q,"windowEnd":%q,"subject":"acme","groupBy":{"model":%q}}`, value,
 			hour(at), hour(at.Add(time.Hour)), model)

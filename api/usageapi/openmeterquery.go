@@ -1,7 +1,11 @@
 package usageapi
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/csv"
+	"encoding/json"
+	"math/big"
 	"net/http"
 	"net/url"
 	"slices"
@@ -25,7 +29,7 @@ var windowSizes = map[string]string{"": "", "MINUTE": "1m", "HOUR": "hour", "DAY
 
 // meterRow is a row of an answer.
 type meterRow struct {
-	Value       usage.Quantity     `json:"value"`
+	Value       json.Number        `json:"value"`
 	WindowStart time.Time          `json:"windowStart"`
 	WindowEnd   time.Time          `json:"windowEnd"`
 	Subject     *string            `json:"subject"`
@@ -160,22 +164,90 @@ func (a openMeter) meterQuery(_ http.ResponseWriter, r *http.Request) (int, any,
 		}
 		out.Data = append(out.Data, rows...)
 	}
+	if wantsCSV(r) {
+		text, err := q.csv(out.Data)
+		return http.StatusOK, csvText(text), err
+	}
 	return http.StatusOK, &out, nil
+}
+
+// wantsCSV says whether a client names CSV before JSON, which it gets otherwise.
+func wantsCSV(r *http.Request) bool {
+	for _, accept := range r.Header.Values("Accept") {
+		for part := range strings.SplitSeq(accept, ",") {
+			switch media, _, _ := strings.Cut(part, ";"); strings.ToLower(strings.TrimSpace(media)) {
+			case "text/csv":
+				return true
+			case "application/json", "*/*":
+				return false
+			}
+		}
+	}
+	return false
+}
+
+// csv writes rows as OpenMeter does: the subject and the field are there where rows are grouped by them.
+func (q *meterQuestion) csv(rows []meterRow) ([]byte, error) {
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	line := func(start, end, subject, tag, value string) error {
+		cells := []string{start, end}
+		if q.bySubject {
+			cells = append(cells, subject)
+		}
+		if q.grouped {
+			cells = append(cells, tag)
+		}
+		return w.Write(append(cells, value))
+	}
+	err := line("window_start", "window_end", "subject", q.by, "value")
+	for _, r := range rows {
+		if err == nil {
+			err = line(r.WindowStart.Format(time.RFC3339), r.WindowEnd.Format(time.RFC3339), text(r.Subject),
+				text(r.GroupBy[q.by]), r.Value.String())
+		}
+	}
+	w.Flush()
+	return b.Bytes(), cmp.Or(err, w.Error())
+}
+
+// meterTotal is what a row adds up to, and how many events that has.
+type meterTotal struct {
+	value  usage.Quantity
+	events uint64
+}
+
+func (t meterTotal) add(kind usage.Kind, more meterTotal) meterTotal {
+	switch {
+	case t.events == 0:
+		return more
+	case kind == usage.Sum || kind == usage.Unique:
+		t.value, _ = t.value.Add(more.value)
+	case kind == usage.Min && more.value.Compare(t.value) < 0, kind != usage.Min && more.value.Compare(t.value) > 0:
+		t.value = more.value
+	}
+	t.events += more.events
+	return t
+}
+
+// averageDigits are those behind the point of an average; zeros at the end are left out.
+const averageDigits = 9
+
+// number is the total as a meter tells it.
+func (t meterTotal) number(m *usage.Meter) json.Number {
+	if m.Aggregation != average {
+		return json.Number(t.value.String())
+	}
+	sum, _ := new(big.Int).SetString(t.value.String(), 10) // which has digits
+	mean := new(big.Rat).SetFrac(sum, new(big.Int).SetUint64(t.events))
+	return json.Number(strings.TrimRight(strings.TrimRight(mean.FloatString(averageDigits), "0"), "."))
 }
 
 // meterRows are those of one window: windows without usage have none.
 func (a openMeter) meterRows(r *http.Request, q *meterQuestion, span window.Range) ([]meterRow, error) {
 	type group struct{ subject, tag string }
-	sums := map[group]usage.Quantity{}
-	add := func(g group, v usage.Quantity) {
-		was, there := sums[g]
-		if q.p.Kind == usage.Sum || q.p.Kind == usage.Unique {
-			v, _ = was.Add(v)
-		} else if there && was.Compare(v) > 0 {
-			v = was
-		}
-		sums[g] = v
-	}
+	sums := map[group]meterTotal{}
+	add := func(g group, more meterTotal) { sums[g] = sums[g].add(q.p.Kind, more) }
 	for _, s := range q.subjects {
 		e, err := a.cfg.Aggregator.Estimate(r.Context(), aggregator.Question{Tenant: s, Product: q.p.Name, From: span.From,
 			To: span.To, By: q.by, Zone: &q.zone})
@@ -187,8 +259,8 @@ func (a openMeter) meterRows(r *http.Request, q *meterQuestion, span window.Rang
 			g.subject = s
 		}
 		if q.by == "" {
-			if e.Value != nil && *e.Value != (usage.Quantity{}) {
-				add(g, *e.Value)
+			if e.Value != nil && e.Events > 0 {
+				add(g, meterTotal{*e.Value, e.Events})
 			}
 			continue
 		}
@@ -202,12 +274,13 @@ func (a openMeter) meterRows(r *http.Request, q *meterQuestion, span window.Rang
 			if !q.grouped {
 				g.tag = ""
 			}
-			add(g, row.Value)
+			add(g, meterTotal{row.Value, row.Events})
 		}
 	}
 	var out []meterRow
 	for g, v := range sums {
-		row := meterRow{Value: v, WindowStart: span.From.UTC(), WindowEnd: span.To.UTC(), GroupBy: map[string]*string{}}
+		row := meterRow{Value: v.number(q.p.Meter), WindowStart: span.From.UTC(), WindowEnd: span.To.UTC(),
+			GroupBy: map[string]*string{}}
 		if q.bySubject {
 			row.Subject = &g.subject
 		}

@@ -13,7 +13,7 @@ import (
 
 // Amount is what a product that is not unique adds up to.
 type Amount struct {
-	// Count is how many events a sum has; for a max and a last it says that there is one.
+	// Count is how many events a sum has; for the other kinds it says that there is one.
 	Count uint64
 	Value usage.Quantity
 	// Time and Order are those of the event that is the last: in Unix nanoseconds, and by arrival.
@@ -21,7 +21,7 @@ type Amount struct {
 	Order uint64
 }
 
-// add is associative and commutative for each kind; for Max and Last it is idempotent too.
+// add is associative and commutative for each kind; for Max, Min and Last it is idempotent too.
 func (a *Amount) add(kind usage.Kind, b Amount) {
 	switch {
 	case b.Count == 0:
@@ -31,6 +31,7 @@ func (a *Amount) add(kind usage.Kind, b Amount) {
 		a.Count += b.Count
 		a.Value, _ = a.Value.Add(b.Value) // MaxDigits leaves room for 2^46 events; beyond, the largest quantity stays
 	case kind == usage.Max && b.Value.Compare(a.Value) > 0,
+		kind == usage.Min && b.Value.Compare(a.Value) < 0,
 		kind == usage.Last && cmp.Or(cmp.Compare(b.Time, a.Time), cmp.Compare(b.Order, a.Order)) > 0:
 		*a = b
 	}

@@ -36,6 +36,7 @@ func products(t interface{ Fatal(...any) }) []*usage.Product {
 		complete(t, usage.Product{Name: "bytes", Kind: usage.Sum, Tags: []string{"team"}, TopK: 3}),
 		complete(t, usage.Product{Name: "peak", Kind: usage.Max}),
 		complete(t, usage.Product{Name: "level", Kind: usage.Last}),
+		complete(t, usage.Product{Name: "floor", Kind: usage.Min}),
 	}
 }
 
@@ -87,6 +88,10 @@ func expected(events []observed, s Series, r window.Range, team string) (v usage
 			v, _ = v.Add(o.Value)
 		case usage.Max:
 			if n == 1 || o.Value.Compare(v) > 0 {
+				v = o.Value
+			}
+		case usage.Min:
+			if n == 1 || o.Value.Compare(v) < 0 {
 				v = o.Value
 			}
 		case usage.Last:

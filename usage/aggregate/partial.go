@@ -104,7 +104,7 @@ func (p *Partial) Merge(other *Partial) {
 func (s *Slice) Total(kind usage.Kind) Value { return s.total.value(kind) }
 
 // By lists the largest values of the tag, at most limit, and the rest as one. The rest of a max is their largest, of
-// a last their last.
+// a min their smallest, of a last their last.
 func (s *Slice) By(p *usage.Product, limit int) (list []Tagged, other Value) {
 	rest := newGroup(p)
 	if s.by.other != nil {

@@ -14,6 +14,7 @@ import (
 
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/aggregate"
+	"corbel.dev/corbel/usage/sketch"
 	"corbel.dev/corbel/usage/window"
 )
 
@@ -28,7 +29,8 @@ const (
 )
 
 // Error is the bound of a value. Relative is the standard error; the truth is from Low to High in 99 % of cases, and
-// always where Method is not Sketch. High is nil while something is missing: then Low is all that is certain.
+// always where Method is not Sketch. While something is missing High is nil, and Low is all that is certain; of a min
+// High is, and Low says nothing.
 type Error struct {
 	Relative float64         `json:"relative"`
 	Low      usage.Quantity  `json:"low"`
@@ -53,6 +55,8 @@ type Row struct {
 	Tag   string         `json:"tag,omitempty"`
 	Value usage.Quantity `json:"value"`
 	Other bool           `json:"other,omitempty"`
+	// Events is how many a sum has; of the other kinds it is above zero where there is a value.
+	Events uint64 `json:"-"`
 }
 
 // MarshalJSON tells the events without the tag, whose row is "tag": "", from the others.
@@ -72,8 +76,9 @@ type Point struct {
 
 // Estimate is an answer.
 type Estimate struct {
-	// Value is nil for a max or a last of nothing.
+	// Value is nil for a max, a min or a last of nothing. Events is as that of a Row.
 	Value        *usage.Quantity `json:"value"`
+	Events       uint64          `json:"-"`
 	Unit         string          `json:"unit,omitempty"`
 	Error        Error           `json:"error"`
 	Completeness Completeness    `json:"completeness"`
@@ -98,6 +103,8 @@ type Coverage struct {
 	Shards, Warm int
 	// Silent names the counters that did not answer, with the reason.
 	Silent []string
+	// Left names parts that are asked no more and have counted in the range, with the reason.
+	Left []string
 	// AsOf is the earliest of the counters' watermarks.
 	AsOf time.Time
 }
@@ -117,24 +124,35 @@ type Question struct {
 func Make(p *usage.Product, q Question, answer *aggregate.Partial, c Coverage) Estimate {
 	slice := &answer.Slices[0]
 	total := slice.Total(p.Kind)
-	e := Estimate{Unit: p.Unit, AsOf: c.AsOf.UTC(), Error: errorOf(p.Kind, total)}
+	e := Estimate{Unit: p.Unit, AsOf: c.AsOf.UTC(), Error: errorOf(p.Kind, total), Events: total.Count}
 	if total.Present || p.Kind == usage.Unique || p.Kind == usage.Sum {
 		e.Value = &total.Quantity
 	}
-	e.Completeness = completeness(q, c, slice.Rounded)
-	if c.Warm < c.Shards {
-		e.Error.High = nil
-		if p.Kind == usage.Last { // a newer one may be missing: nothing is certain
+	e.Completeness = completeness(p.Kind, q, c, slice.Rounded)
+	if stated := sketch.RelativeError(p.Precision); p.Kind == usage.Unique && !total.Exact && total.Relative > stated {
+		e.Completeness.Missing = append(e.Completeness.Missing, fmt.Sprintf("a part of it was counted with a lower "+
+			"precision: the standard error is %.2f %%, not %.2f %%", 100*total.Relative, 100*stated))
+	}
+	if c.Warm < c.Shards || len(c.Left) > 0 {
+		switch p.Kind {
+		case usage.Last: // a newer one may be missing: nothing is certain
+			e.Error.High, e.Error.Low = nil, usage.Quantity{}
+		case usage.Min: // a smaller one may be missing
 			e.Error.Low = usage.Quantity{}
+			if !total.Present {
+				e.Error.High = nil
+			}
+		default:
+			e.Error.High = nil
 		}
 	}
 	if q.By {
 		rows, other := slice.By(p, p.TopK)
 		for _, r := range rows {
-			e.By = append(e.By, Row{Tag: r.Tag, Value: r.Quantity})
+			e.By = append(e.By, Row{Tag: r.Tag, Value: r.Quantity, Events: r.Count})
 		}
 		if other.Present {
-			e.By = append(e.By, Row{Value: other.Quantity, Other: true})
+			e.By = append(e.By, Row{Value: other.Quantity, Other: true, Events: other.Count})
 		}
 	}
 	if q.Step {
@@ -160,7 +178,7 @@ func errorOf(kind usage.Kind, v aggregate.Value) Error {
 	return e
 }
 
-func completeness(q Question, c Coverage, rounded bool) Completeness {
+func completeness(kind usage.Kind, q Question, c Coverage, rounded bool) Completeness {
 	out := Completeness{Ratio: 1, ShardsWarm: c.Warm, Shards: c.Shards}
 	if c.Shards > 0 {
 		out.Ratio = float64(c.Warm) / float64(c.Shards)
@@ -168,8 +186,16 @@ func completeness(q Question, c Coverage, rounded bool) Completeness {
 	if until := q.Range.To.Add(q.Late).UTC(); c.AsOf.Before(until) {
 		out.OpenUntil = &until
 	}
+	bound := "a lower"
+	if kind == usage.Min {
+		bound = "an upper"
+	}
 	if n := c.Shards - c.Warm; n > 0 {
-		out.Missing = append(out.Missing, fmt.Sprintf("%d of %d shards are warming: the value is a lower bound", n, c.Shards))
+		out.Missing = append(out.Missing, fmt.Sprintf("%d of %d shards are warming: the value is %s bound", n, c.Shards,
+			bound))
+	}
+	for _, s := range c.Left {
+		out.Missing = append(out.Missing, s+": the value is "+bound+" bound")
 	}
 	for _, s := range c.Silent {
 		out.Missing = append(out.Missing, "no answer from "+s)

@@ -3,6 +3,7 @@ package estimate
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,6 +79,37 @@ func TestWarming(t *testing.T) {
 	e := ask(Coverage{Shards: 4096, Warm: 3072, Silent: []string{"c2: timed out"}, AsOf: start.Add(26 * time.Hour)})
 	if e.Completeness.Ratio != 0.75 || len(e.Completeness.Missing) != 2 || e.Error.High != nil ||
 		e.Error.Low != usage.Int(10) || e.Completeness.OpenUntil != nil {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestWarmingMin: what is missing could be smaller, so the value of a min is an upper bound.
+func TestWarmingMin(t *testing.T) {
+	p := &usage.Product{Name: "floor", Kind: usage.Min}
+	if err := p.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	c := aggregate.New(aggregate.Config{})
+	r := window.Range{From: start, To: start.Add(time.Hour)}
+	ask := func() Estimate {
+		answer := c.Query(aggregate.Series{Tenant: "default", Product: "floor"}, p, []window.Range{r}, -1)
+		return Make(p, Question{Range: r, Late: p.Late}, answer, Coverage{Shards: 2, Warm: 1, AsOf: start})
+	}
+	if e := ask(); e.Value != nil || e.Error.High != nil || e.Events != 0 {
+		t.Errorf("nothing is %+v", e)
+	}
+	for i, v := range []int64{7, 3, 9} {
+		e := usage.Event{Product: "floor", Time: start.UnixNano(), Value: usage.Int(v), HasValue: true}
+		o, _, err := p.Observe(usage.Key{}, &e, start, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Apply(&o, uint64(i))
+	}
+	e := ask()
+	if e.Value == nil || *e.Value != usage.Int(3) || e.Error.High == nil || *e.Error.High != usage.Int(3) ||
+		len(e.Completeness.Missing) != 1 || !strings.Contains(e.Completeness.Missing[0], "an upper bound") {
 		t.Errorf("%+v", e)
 	}
 }

@@ -68,6 +68,10 @@ func join(kind usage.Kind, to, e *usage.Event) bool {
 		if to.Value.Compare(e.Value) < 0 {
 			to.Value = e.Value
 		}
+	case usage.Min:
+		if to.Value.Compare(e.Value) > 0 {
+			to.Value = e.Value
+		}
 	case usage.Last:
 		if e.Time < to.Time {
 			return true

@@ -27,6 +27,10 @@ func addUp(kinds map[string]usage.Kind, events []usage.Event) totals {
 			if !seen || was.Compare(e.Value) < 0 {
 				was = e.Value
 			}
+		case usage.Min:
+			if !seen || was.Compare(e.Value) > 0 {
+				was = e.Value
+			}
 		case usage.Last:
 			if !seen || e.Time >= last[key] {
 				was, last[key] = e.Value, e.Time
@@ -40,14 +44,15 @@ func addUp(kinds map[string]usage.Kind, events []usage.Event) totals {
 
 // TestMergedAddsUp: whatever goes in, what comes out adds up to the same, and is fewer.
 func TestMergedAddsUp(t *testing.T) {
-	kinds := map[string]usage.Kind{"calls": usage.Sum, "users": usage.Unique, "peak": usage.Max, "level": usage.Last}
-	names := []string{"calls", "users", "peak", "level"}
+	kinds := map[string]usage.Kind{"calls": usage.Sum, "users": usage.Unique, "peak": usage.Max, "level": usage.Last,
+		"floor": usage.Min}
+	names := []string{"calls", "users", "peak", "level", "floor"}
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var events []usage.Event
 		var s Set
 		for range 300 {
-			e := usage.Event{Tenant: fmt.Sprint("t", r.IntN(2)), Product: names[r.IntN(4)], Source: "a",
+			e := usage.Event{Tenant: fmt.Sprint("t", r.IntN(2)), Product: names[r.IntN(5)], Source: "a",
 				Time: int64(time.Hour) + r.Int64N(int64(3*time.Minute)), Value: usage.Int(r.Int64N(1000) - 300), HasValue: true}
 			if e.Product == "users" {
 				e.Value = usage.Quantity{}
