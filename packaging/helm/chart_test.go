@@ -3,8 +3,14 @@
 package helm
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -106,7 +112,6 @@ ui: {ingress: {enabled: true, host: corbel.example}}
 	var config struct {
 		BootstrapExpect int            `json:"bootstrap_expect"`
 		RetryJoin       []string       `json:"retry_join"`
-		BindAddr        string         `json:"bind_addr"`
 		LogLevel        string         `json:"log_level"`
 		Ports           map[string]int `json:"ports"`
 	}
@@ -114,13 +119,16 @@ ui: {ingress: {enabled: true, host: corbel.example}}
 	if err := json.Unmarshal([]byte(data["server.json"].(string)), &config); err != nil {
 		t.Fatal(err)
 	}
-	if config.BootstrapExpect != 5 || len(config.RetryJoin) != 5 || config.BindAddr != "{{ GetPrivateIP }}" ||
-		config.LogLevel != "debug" || config.Ports["grpc_tls"] != 8503 || config.Ports["https"] != 8501 ||
-		config.RetryJoin[4] != "prod-corbel-server-4.prod-corbel-server.fleet.svc" {
+	if config.BootstrapExpect != 5 || len(config.RetryJoin) != 5 || config.LogLevel != "debug" ||
+		config.Ports["grpc_tls"] != 8503 || config.Ports["https"] != 8501 || config.RetryJoin[4] !=
+		"prod-corbel-server-4.prod-corbel-server.fleet.svc" {
 		t.Errorf("%+v", config)
 	}
 	pod := all["StatefulSet/prod-corbel-server"]["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 	container := pod["containers"].([]any)[0].(map[string]any)
+	if args := fmt.Sprint(container["args"]); !strings.HasSuffix(args, "--bind $(POD_IP)]") || container["env"] == nil {
+		t.Errorf("%s, %v: a pod listens at its own address", args, container["env"])
+	}
 	security := container["securityContext"].(map[string]any)
 	if security["readOnlyRootFilesystem"] != true || pod["securityContext"].(map[string]any)["runAsUser"] != 65532.0 ||
 		pod["terminationGracePeriodSeconds"] != 120.0 || container["readinessProbe"] == nil {
@@ -225,7 +233,68 @@ func TestOldClusters(t *testing.T) {
 	}
 }
 
-// An upgrade from the values of the last release changes no selector, and one that is not to be is refused.
+// lastChart is the chart of the last release, of the commit that stands for it in upgrades of processes too.
+func lastChart(t *testing.T) *chart.Chart {
+	t.Helper()
+	text, err := os.ReadFile("../../test/fault/upgraderuns/last.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := regexp.MustCompile(`const LastRelease = "([0-9a-f]+)"`).FindSubmatch(text)
+	if commit == nil {
+		t.Fatal("no LastRelease in test/fault/upgraderuns/last.go")
+	}
+	archive, err := exec.Command("git", "archive", "--format=tar.gz", string(commit[1]), chartDir).Output()
+	if err != nil {
+		notRun(t, "the last release's commit is not in this clone: "+err.Error())
+	}
+	c, err := loader.LoadArchive(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// An upgrade from the last release's chart, with the values that it was installed with, keeps what a cluster refuses to
+// change of a StatefulSet and of a DaemonSet, and where servers find their disks and secrets.
+func TestUpgradeFromLastRelease(t *testing.T) {
+	cfg := cluster()
+	before, err := install(cfg, lastChart(t), values(t, `
+server: {replicas: 5, storage: {size: 20Gi, className: fast}, config: {log_level: debug}}
+connectInject: {enabled: true}
+syncCatalog: {enabled: true, tokenSecret: sync}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := action.NewUpgrade(cfg)
+	up.Namespace, up.ReuseValues = "fleet", true
+	c := load(t)
+	c.Metadata.Version, c.Metadata.AppVersion = "0.2.0", "0.2.0"
+	r, err := up.Run("prod", c, map[string]any{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, is := objects(t, before), objects(t, r.Manifest)
+	for name, object := range was {
+		if is[name] == nil {
+			t.Errorf("%s is gone", name)
+			continue
+		}
+		old, _ := object["spec"].(map[string]any)
+		spec, _ := is[name]["spec"].(map[string]any)
+		for _, field := range []string{"selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates", "replicas"} {
+			if !reflect.DeepEqual(old[field], spec[field]) {
+				t.Errorf("%s: %s was %v and is %v", name, field, old[field], spec[field])
+			}
+		}
+	}
+	if !strings.Contains(r.Manifest, `\"log_level\": \"debug\"`) || !strings.Contains(r.Manifest, "storage: 20Gi") {
+		t.Error("values of the installation were lost")
+	}
+}
+
+// An upgrade to other values changes no selector, and one that is not to be is refused.
 func TestUpgrade(t *testing.T) {
 	cfg, c := cluster(), load(t)
 	before, err := install(cfg, c, values(t, `server: {replicas: 3}`))

@@ -47,6 +47,11 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{- /* The address of the pod, which need be no private one. */ -}}
+{{- define "corbel.env" -}}
+- {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+{{- end }}
+
 {{- /* The agent of the pod itself says whether clients may come. */ -}}
 {{- define "corbel.probes" -}}
 startupProbe:
