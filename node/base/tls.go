@@ -107,6 +107,20 @@ func (b *Base) HTTPSTLS(cfg *config.Config) (*tls.Config, error) {
 	return b.PortTLS(cfg, "https", &cfg.TLS.HTTPS, "http/1.1")
 }
 
+// HTTPSClient is how ports of other hosts of this cluster are spoken to that have the certificates of tls.https; nil is
+// in plain text.
+func HTTPSClient(cfg *config.Config) (*tls.Config, error) {
+	block := &cfg.TLS.HTTPS
+	if cfg.TLS.Disabled || !block.Enabled() {
+		return nil, nil
+	}
+	cert, roots, err := loadBlock(block)
+	if err != nil {
+		return nil, fmt.Errorf("tls.https: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: roots, MinVersion: block.MinTLS()}, nil
+}
+
 // GRPCTLS builds the TLS of the gRPC port.
 func (b *Base) GRPCTLS(cfg *config.Config) (*tls.Config, error) {
 	return b.PortTLS(cfg, "grpc", &cfg.TLS.GRPC, "h2")

@@ -50,7 +50,11 @@ func FuzzMethods(f *testing.F) {
 		{2, appendRecords(head("b", 1, 1<<63), [][]byte{rec, nil})}, {3, head("b", 0, 1)}, {3, head("b", 1<<63, 0)},
 		{4, head("b", 2, anewBegin, 7)}, {4, append(head("b", 2, anewRecords, 7, 1), pack.Bytes(nil, rec)...)},
 		{4, append(head("b", 2, anewState, 0), pack.Bytes(nil, rec)...)}, {4, head("b", 2, anewEnd, 8)},
-		{4, head("b", 2, anewBegin, 1<<64-1)}, {5, head("b", 1)}, {5, head("../x", 1)},
+		{4, head("b", 2, anewBegin, 1<<64-1)},
+		{4, pack.Bytes(head("b", 2, anewPacked), packed(append(pack.Uint(pack.Uint(nil, anewRecords), 7),
+			appendRecords(nil, [][]byte{rec})...)))}, {4, pack.Bytes(head("b", 2, anewPacked), rec)},
+		{4, pack.Bytes(head("b", 2, anewPacked), packed(pack.Bytes(pack.Uint(pack.Uint(nil, anewState), 0), rec)))},
+		{5, head("b", 1)}, {5, head("../x", 1)},
 	} {
 		f.Add(seed.method, seed.req)
 	}

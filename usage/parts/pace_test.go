@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/uplink"
 	"corbel.dev/corbel/usage/definitions"
 )
 
@@ -44,6 +45,46 @@ func TestPace(t *testing.T) {
 			t.Error("there is no rate, and something waits")
 		}
 	})
+}
+
+// TestBudget: 30 % of the link's speed, half with each look that finds packets dropped, and back when there are none.
+func TestBudget(t *testing.T) {
+	var b budget
+	now := time.Unix(1000, 0)
+	for i, step := range []struct {
+		after time.Duration
+		link  uplink.State
+		want  float64
+	}{
+		{0, uplink.State{Speed: 1e9, Dropped: 500}, 3e8},
+		{time.Second, uplink.State{Speed: 1e9, Dropped: 501}, 1.5e8},
+		{time.Second, uplink.State{Speed: 1e9, Dropped: 502}, 7.5e7},
+		{time.Second, uplink.State{Speed: 1e9, Dropped: 502}, 9.375e7},
+		{time.Minute, uplink.State{Speed: 1e9, Dropped: 900}, 3e8}, // while nothing went
+		{time.Second, uplink.State{Dropped: 900}, 64 << 20},
+		{time.Second, uplink.State{Speed: 1e6, Dropped: 900}, 1 << 20},
+	} {
+		if now = now.Add(step.after); !b.due(now) {
+			t.Errorf("step %d is not due", i)
+		}
+		if got := b.next(now, step.link); got != step.want {
+			t.Errorf("step %d: %.0f, want %.0f", i, got, step.want)
+		}
+		if b.due(now.Add(time.Millisecond)) {
+			t.Errorf("step %d is due again", i)
+		}
+	}
+	for range 10 {
+		now = now.Add(time.Second)
+		b.next(now, uplink.State{Speed: 1e9, Dropped: b.dropped + 1})
+	}
+	if now = now.Add(time.Second); b.next(now, uplink.State{Speed: 1e9, Dropped: b.dropped + 1}) != 3e8/16 {
+		t.Error("it becomes less than a sixteenth")
+	}
+	p := newPace(&Config{Warmup: -1, Clock: clock.Real{}, Link: func() uplink.State { return uplink.State{Speed: 1e9} }})
+	if err := p.take(t.Context(), 1); err != nil || p.now() != 3e8 {
+		t.Errorf("%v, at %.0f bytes a second", err, p.now())
+	}
 }
 
 // TestOneAtATime: a part moves by plan when no other one is cold, and at once when its lead is gone.

@@ -31,6 +31,7 @@ import (
 
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/uplink"
 	"corbel.dev/corbel/telemetry"
 	"corbel.dev/corbel/usage/counter"
 	"corbel.dev/corbel/usage/definitions"
@@ -65,9 +66,10 @@ type Config struct {
 	Alone time.Duration
 	// Failover is how long a lead is silent before its copy takes over; zero means 10 s.
 	Failover time.Duration
-	// Warmup bounds what this server gives to copies that are being made, in bytes a second; zero has no bound. What is
-	// acknowledged does not wait for it.
+	// Warmup bounds what this server gives to copies that are being made, in bytes a second; zero has no bound, and below
+	// zero it is a share of the speed of Link, less while that drops packets. What is acknowledged does not wait for it.
 	Warmup  int
+	Link    func() uplink.State
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics *telemetry.Registry
@@ -98,11 +100,14 @@ func New(cfg Config, signal *counter.Signal) (*Parts, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.Real{}
 	}
+	if cfg.Link == nil {
+		cfg.Link = func() uplink.State { return uplink.State{} }
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Parts{cfg: cfg, signal: signal, pace: pace{clock: cfg.Clock, rate: float64(cfg.Warmup)},
-		parts: map[string]*part{}, started: make(chan *part, maxParts)}
+	p := &Parts{cfg: cfg, signal: signal, pace: newPace(&cfg), parts: map[string]*part{},
+		started: make(chan *part, maxParts)}
 	_, err := p.open(cfg.Self)
 	cfg.Metrics.GaugeFunc("usage.counter.backlog", func() float64 { return float64(p.Backlog()) })
 	cfg.Metrics.GaugeFunc("usage.counter.oldest_ms", func() float64 { return millis(p.Oldest()) })

@@ -88,7 +88,7 @@ func (t *part) join(ctx context.Context, now definitions.Part, server string) er
 		return err
 	}
 	if !fits {
-		if err := t.send(ctx, server, now.Epoch); err != nil {
+		if err := t.send(ctx, server, now.Epoch, theirs.unpacks); err != nil {
 			return err
 		}
 		if theirs, err = t.awaitWarm(ctx, server, now.Epoch); err != nil {
@@ -176,8 +176,9 @@ func (t *part) awaitWarm(ctx context.Context, server string, epoch uint64) (thei
 	return theirs, ctx.Err()
 }
 
-// send makes another server's place of the part anew: its log as far as it reaches back here, and the state.
-func (t *part) send(ctx context.Context, server string, epoch uint64) error {
+// send makes another server's place of the part anew: its log as far as it reaches back here, and the state. It goes
+// compressed where that server can read it so.
+func (t *part) send(ctx context.Context, server string, epoch uint64, packs bool) error {
 	state, next, err := t.Counter.Share().Export()
 	if err != nil {
 		return err
@@ -190,6 +191,17 @@ func (t *part) send(ctx context.Context, server string, epoch uint64) error {
 		return errDrains
 	}
 	head := func(step uint64) []byte { return pack.Uint(pack.Uint(pack.String(nil, t.name), epoch), step) }
+	give := func(step uint64, content []byte) error {
+		b := append(head(step), content...)
+		if packs {
+			b = pack.Bytes(head(anewPacked), packed(append(pack.Uint(nil, step), content...)))
+		}
+		if err := t.paced(ctx, len(b)); err != nil {
+			return err
+		}
+		_, err := t.call(ctx, server, MethodAnew, b)
+		return err
+	}
 	if _, err := t.call(ctx, server, MethodAnew, pack.Uint(head(anewBegin), mine.First)); err != nil {
 		return err
 	}
@@ -198,25 +210,14 @@ func (t *part) send(ctx context.Context, server string, epoch uint64) error {
 		if err != nil {
 			return err
 		}
-		b := pack.Uint(pack.Uint(head(anewRecords), from), uint64(len(list)))
-		for _, d := range list {
-			b = pack.Bytes(b, d)
-		}
-		if err := t.paced(ctx, len(b)); err != nil {
-			return err
-		}
-		if _, err := t.call(ctx, server, MethodAnew, b); err != nil {
+		if err := give(anewRecords, appendRecords(pack.Uint(nil, from), list)); err != nil {
 			return err
 		}
 		from += uint64(len(list))
 	}
 	for from := 0; from < len(state); from += feedBytes {
 		piece := state[from:min(len(state), from+feedBytes)]
-		b := pack.Bytes(pack.Uint(head(anewState), uint64(from)), piece)
-		if err := t.paced(ctx, len(b)); err != nil {
-			return err
-		}
-		if _, err := t.call(ctx, server, MethodAnew, b); err != nil {
+		if err := give(anewState, pack.Bytes(pack.Uint(nil, uint64(from)), piece)); err != nil {
 			return err
 		}
 	}

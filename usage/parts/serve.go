@@ -71,6 +71,7 @@ type status struct {
 	first, next uint64
 	sum         uint32 // of the last record
 	anew        bool   // it was being made anew, and is not whole
+	unpacks     bool   // it takes what is compressed; a former version does not
 }
 
 // ask asks a server for its status; it begins to have the part, if it has not.
@@ -81,6 +82,9 @@ func (t *part) ask(ctx context.Context, server string, epoch uint64) (s status, 
 	}
 	r := pack.Read(reply)
 	s = status{first: r.Uint(), next: r.Uint(), sum: uint32(r.Uint()), anew: r.Bool()}
+	if r.More() {
+		s.unpacks = r.Bool()
+	}
 	return s, r.Err()
 }
 
@@ -105,7 +109,7 @@ func (p *Parts) serveStatus(ctx context.Context, req []byte) ([]byte, error) {
 	anew := t.paused
 	t.mu.Unlock()
 	if anew {
-		return pack.Bool(pack.Uint(pack.Uint(pack.Uint(nil, 0), 0), 0), true), nil
+		return status{anew: true, unpacks: true}.append(nil), nil
 	}
 	bound, err := t.Counter.Share().Tail(ctx)
 	if err != nil {
@@ -115,7 +119,13 @@ func (p *Parts) serveStatus(ctx context.Context, req []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pack.Bool(pack.Uint(pack.Uint(pack.Uint(nil, bound.First), bound.Next), uint64(sum)), false), nil
+	return status{first: bound.First, next: bound.Next, sum: sum, unpacks: true}.append(nil), nil
+}
+
+// append writes what ask reads.
+func (s status) append(b []byte) []byte {
+	b = pack.Uint(pack.Uint(pack.Uint(b, s.first), s.next), uint64(s.sum))
+	return pack.Bool(pack.Bool(b, s.anew), s.unpacks)
 }
 
 // check refuses what is no request about a part.
@@ -198,6 +208,7 @@ const (
 	anewRecords
 	anewState
 	anewEnd
+	anewPacked // one of the steps above, with all that belongs to it compressed
 )
 
 // arrival is a part that is being made anew.
@@ -234,9 +245,17 @@ func (p *Parts) serveAnew(ctx context.Context, req []byte) ([]byte, error) {
 	if a == nil || a.epoch != epoch {
 		return nil, errkind.New(errkind.Unavailable, "usage: the part is not being made anew")
 	}
+	p.received(r.Len())
+	if step == anewPacked {
+		inner, err := unpacked(r)
+		if err != nil {
+			return nil, err
+		}
+		r = pack.Read(inner)
+		step = r.Uint()
+	}
 	switch step {
 	case anewRecords:
-		p.received(r.Len())
 		return nil, a.records(ctx, r)
 	case anewState:
 		from, piece := r.Uint(), r.Bytes()
@@ -244,7 +263,6 @@ func (p *Parts) serveAnew(ctx context.Context, req []byte) ([]byte, error) {
 			return nil, errkind.New(errkind.Invalid, "usage: a piece of a state is damaged")
 		}
 		a.state = append(a.state, piece...)
-		p.received(len(piece))
 		return nil, nil
 	case anewEnd:
 		return nil, t.anewEnd(ctx, a, r.Uint())

@@ -44,6 +44,9 @@ func newWarmup(p *Parts) *warmup {
 		m.Declare(telemetry.KindGauge, name, row.help)
 		m.GaugeFunc(name, func() float64 { return float64(w.count(row.of)) })
 	}
+	m.Declare(telemetry.KindGauge, "usage.warmup.budget", "Bytes a second that this server gives to others that load, as "+
+		"of the last time.")
+	m.GaugeFunc("usage.warmup.budget", p.pace.now)
 	counter.DeclareWarmup(m)
 	return w
 }

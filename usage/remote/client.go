@@ -19,8 +19,11 @@ type Config struct {
 	Hosts func() *slots.Map
 	// Dial connects; nil means TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// User and Password of AUTH; no password means none. Name is what CLIENT LIST shows.
-	User, Password, Name string
+	// User of AUTH, and its password, which is asked for with each connection; nil or "" is none. Name is what CLIENT LIST
+	// shows.
+	User     string
+	Password func() string
+	Name     string
 	// MaintenanceKey exists on a host that drains; empty means MAINTENANCE_MODE. DrainLook is how often it is looked
 	// for; zero means a second.
 	MaintenanceKey string
@@ -104,6 +107,8 @@ func (c *Client) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	c.mu.Lock()
 	c.start = func(h *host) {
+		ctx, end := context.WithCancel(ctx)
+		h.end = end
 		for range c.cfg.Conns {
 			wg.Go(func() { h.run(ctx) })
 		}
@@ -112,7 +117,7 @@ func (c *Client) Run(ctx context.Context) error {
 		c.start(h)
 	}
 	c.mu.Unlock()
-	<-ctx.Done()
+	c.watch(ctx)
 	c.mu.Lock()
 	c.start, c.ended = nil, true
 	c.mu.Unlock()
@@ -121,6 +126,44 @@ func (c *Client) Run(ctx context.Context) error {
 		h.refuse(ctx, nil, ErrEnded)
 	}
 	return nil
+}
+
+// watch ends the connections to hosts that are gone, until ctx ends.
+func (c *Client) watch(ctx context.Context) {
+	t := time.NewTicker(c.cfg.Timeout)
+	defer t.Stop()
+	gone := map[*host]bool{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			gone = c.forget(gone)
+		}
+	}
+}
+
+// forget ends hosts that the map has not had for two looks: what was sent to them before has timed out. It returns
+// those that it missed for the first time.
+func (c *Client) forget(before map[*host]bool) map[*host]bool {
+	there := map[string]bool{}
+	for _, n := range c.cfg.Hosts().Nodes() {
+		there[n.Addr()] = true
+	}
+	gone := map[*host]bool{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for addr, h := range c.hosts {
+		switch {
+		case there[addr]:
+		case before[h]:
+			h.end()
+			delete(c.hosts, addr)
+		default:
+			gone[h] = true
+		}
+	}
+	return gone
 }
 
 // host is the one at an address; it is made when it is not known.
@@ -132,7 +175,7 @@ func (c *Client) host(addr string) (*host, error) {
 	}
 	h := c.hosts[addr]
 	if h == nil {
-		h = &host{c: c, addr: addr, queue: make(chan *call, c.cfg.Queue),
+		h = &host{c: c, addr: addr, end: func() {}, queue: make(chan *call, c.cfg.Queue),
 			roundtrip: c.cfg.Metrics.Timing("usage.cache.roundtrip", "peer", addr)}
 		c.hosts[addr] = h
 		if c.start != nil {

@@ -37,6 +37,7 @@ func (c *call) end(r Reply, err error) {
 type host struct {
 	c     *Client
 	addr  string
+	end   func() // its connections; the client's lock guards it
 	queue chan *call
 	// roundtrip is usage.cache.roundtrip of this host: the slow one of a cache is to be seen.
 	roundtrip *telemetry.Timing
@@ -136,8 +137,10 @@ func (h *host) greet(nc net.Conn, in *bufio.Reader) error {
 		return err
 	}
 	words := []string{"HELLO", "3"}
-	if cfg.Password != "" {
-		words = append(words, "AUTH", cfg.user(), cfg.Password)
+	if cfg.Password != nil {
+		if secret := cfg.Password(); secret != "" {
+			words = append(words, "AUTH", cfg.user(), secret)
+		}
 	}
 	words = append(words, "SETNAME", cfg.Name)
 	if _, err := nc.Write(AppendCommand(nil, words...)); err != nil {

@@ -10,6 +10,7 @@
 //   - Each key is written to its owner and its replicas; to its owner alone where that makes the copies. A read that
 //     the owner has not answered after the 95th
 //     percentile of its round trips also goes to the replica, and the first answer counts that has the value.
+//   - A host that is not in the map for two of Config.Timeout loses its connections.
 //   - A host that says it drains, by its maintenance key or by a push, is left out at once: what was sent to it is
 //     answered, and the next call goes to who owns the key then.
 //

@@ -52,7 +52,7 @@ type LogKeys struct {
 	Copies   int           `key:"log.copies" def:"2" doc:"servers that have each event before it is acknowledged: 1 or 2, where there are as many"`
 	Alone    time.Duration `key:"log.alone_after" def:"5s" doc:"how long a server waits for the copy before it takes events without one; 0 never does, and answers 503"`
 	Failover time.Duration `key:"log.failover" def:"10s" doc:"how long a server is silent before another one with the copy takes over its part"`
-	Warmup   int           `key:"log.warmup_bytes" def:"67108864" doc:"what a server gives to copies that are being made, in bytes a second, one copy at a time; 0 has no bound"`
+	Warmup   int           `key:"log.warmup_bytes" def:"-1" doc:"what a server gives to copies that are being made, in bytes a second, one copy at a time; -1 is 30 % of the speed of its network card (64 MiB where the system does not tell that), less while packets are dropped; 0 has no bound"`
 	Kafka    KafkaKeys
 }
 
@@ -71,7 +71,7 @@ type KafkaKeys struct {
 // SnapshotKeys are the places that have copies of the state, beside the server's folder.
 type SnapshotKeys struct {
 	Every      time.Duration `key:"snapshots.every" def:"5m" doc:"how often copies of the state go to the places below"`
-	Cache      bool          `key:"snapshots.cache" doc:"copies to the Redis or Valkey of usage.cache.redis"`
+	Cache      bool          `key:"snapshots.cache" doc:"copies to the Redis or Valkey of usage.cache.redis or, without it, to the cache hosts of this cluster"`
 	PostgreSQL string        `key:"snapshots.postgresql" opt:"secret" doc:"copies to a table of PostgreSQL: a URL, or as libpq writes it"`
 	S3         S3Keys
 }
@@ -138,8 +138,8 @@ func check(cfg *config.Config) error {
 	if k.Log.Alone < 0 || k.Log.Failover < 3*time.Second {
 		wrong = append(wrong, errors.New("usage.log.alone_after, failover: must be at least 0s and 3s"))
 	}
-	if k.Log.Warmup < 0 || k.Log.Warmup > 0 && k.Log.Warmup < 1<<20 {
-		wrong = append(wrong, fmt.Errorf("usage.log.warmup_bytes: %d is not 0, or at least 1048576", k.Log.Warmup))
+	if k.Log.Warmup < -1 || k.Log.Warmup > 0 && k.Log.Warmup < 1<<20 {
+		wrong = append(wrong, fmt.Errorf("usage.log.warmup_bytes: %d is not -1, 0, or at least 1048576", k.Log.Warmup))
 	}
 	if err := checkRoles(k.Roles); err != nil {
 		wrong = append(wrong, err)

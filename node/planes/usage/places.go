@@ -16,6 +16,9 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/s3bucket"
+	"corbel.dev/corbel/node/base"
+	"corbel.dev/corbel/node/plane"
+	usagecacheplane "corbel.dev/corbel/node/planes/usagecache"
 	"corbel.dev/corbel/usage/counterstate"
 	"corbel.dev/corbel/usage/counterstate/cacheblobs"
 	"corbel.dev/corbel/usage/counterstate/pgblobs"
@@ -23,6 +26,7 @@ import (
 	"corbel.dev/corbel/usage/eventlog"
 	"corbel.dev/corbel/usage/eventlog/embedded"
 	"corbel.dev/corbel/usage/eventlog/kafkalog"
+	"corbel.dev/corbel/usage/remote"
 	"corbel.dev/corbel/usage/remote/rediscache"
 )
 
@@ -55,9 +59,6 @@ func checkPlaces(k *Keys) (wrong []error) {
 	}
 	if k.Copies.Every < time.Second {
 		fail("usage.snapshots.every: must be at least 1s")
-	}
-	if k.Copies.Cache && len(k.Cache.Redis) == 0 {
-		fail("usage.snapshots.cache: needs usage.cache.redis")
 	}
 	if s3.Bucket == "" && (s3.Endpoint != "" || s3.AccessKey != "" || s3.Region != "") {
 		fail("usage.snapshots.s3.bucket: is missing")
@@ -187,6 +188,34 @@ func (b *place) Delete(ctx context.Context, name string) error {
 // cachePatience bounds a call of the cache that has a piece of a snapshot.
 const cachePatience = 10 * time.Second
 
+// openOwnCache opens the cache of this cluster, at the hosts that the catalog knows, by a client that lives as long as
+// the place. It logs in with the password that all of them have, or with this server's token, which needs service:write
+// there.
+func openOwnCache(d *plane.Doors, k *Keys) (counterstate.Blobs, func(), error) {
+	secure, err := base.HTTPSClient(d.Cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := remote.Config{Hosts: usagecacheplane.HostsOf(d, k.Cache.Replicas), MaintenanceKey: k.Drain.MaintenanceKey,
+		Replicas: k.Cache.Replicas, Timeout: cachePatience, Metrics: d.Metrics, Log: d.Log,
+		Password: func() string { return k.Cache.Password }}
+	if k.Cache.Password == "" && d.Cfg.ACL.Enabled {
+		cfg.Password = d.Tokens.Own
+	}
+	if secure != nil {
+		dialer := &tls.Dialer{Config: secure}
+		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", addr) }
+	}
+	client := remote.New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = client.Run(ctx) // it ends with ctx, and without an error
+	}()
+	return cacheblobs.New(cacheblobs.Config{Store: client}), func() { cancel(); <-ended }, nil
+}
+
 // openPlaces makes the places that have copies of snapshots, in the order in which they are asked.
 func (p *Plane) openPlaces() (stores []*counterstate.Store) {
 	k := p.keys
@@ -195,7 +224,9 @@ func (p *Plane) openPlaces() (stores []*counterstate.Store) {
 		p.places = append(p.places, b)
 		stores = append(stores, counterstate.New(counterstate.Config{Blobs: b, Log: p.d.Log}))
 	}
-	if k.Copies.Cache {
+	if k.Copies.Cache && len(k.Cache.Redis) == 0 {
+		add(func(context.Context) (counterstate.Blobs, func(), error) { return openOwnCache(p.d, k) })
+	} else if k.Copies.Cache {
 		add(func(context.Context) (counterstate.Blobs, func(), error) {
 			s, err := rediscache.New(rediscache.Config{URLs: k.Cache.Redis, Timeout: cachePatience})
 			if err != nil {

@@ -31,6 +31,11 @@ type hosts struct {
 	entry    *definition.Service // of this host; Run of the plane makes it
 }
 
+// HostsOf tells a client on a server which hosts of the cache have which keys; keys are the cache's own.
+func HostsOf(d *plane.Doors, replicas int) func() *slots.Map {
+	return (&hosts{d: d, replicas: replicas}).slots
+}
+
 func (h *hosts) state() *statestore.State { return h.d.Catalog.Registry.State() }
 
 // view is who owns what now. It is worked out once for each change of the catalog.
