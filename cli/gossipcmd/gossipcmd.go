@@ -23,10 +23,10 @@ func adopt(c, built *cobra.Command) {
 	c.Flags().AddFlagSet(built.Flags())
 }
 
-// Event builds `event`.
+// Event builds `broadcast`, and `event`, the name that Consul has for it.
 func Event(e *command.Env, c *cobra.Command) {
 	var name, node, service, tag string
-	built := command.Act(e, "event [PAYLOAD]", "", command.Between(0, 1, "at most one payload"),
+	built := command.Act(e, c.Name()+" [PAYLOAD]", "", command.Between(0, 1, "at most one payload"),
 		func(ctx context.Context, d *command.Dial, cl *client.Client, args []string) error {
 			switch {
 			case name == "":

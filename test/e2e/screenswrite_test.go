@@ -134,7 +134,8 @@ func TestWrites(t *testing.T) {
 		write func()
 	}{{"keys", v.writesKeys}, {"intentions", v.writesIntentions}, {"secrets", v.writesSecrets},
 		{"stored", v.writesStored}, {"leases", v.revokesLeases},
-		{"incidents", v.writesIncidents}, {"rights", v.asksRights}, {"jobs", v.writesJobs}} {
+		{"incidents", v.writesIncidents}, {"reads", v.readsAsShown},
+		{"rights", v.asksRights}, {"jobs", v.writesJobs}} {
 		t.Run(part.name, func(t *testing.T) {
 			v.t = t
 			part.write()
@@ -240,6 +241,28 @@ func (v *viewer) revokesLeases() {
 	v.push("Revoke", "issue/web")
 	v.confirmed("It ends 1 lease now")
 	v.holds("/ui/api/as/secrets/v1/sys/leases/lookup/pki/issue/web?list=true", "keys", true)
+}
+
+// readsAsShown runs the command that each screen has beside it, as somebody who pasted it into a shell.
+func (v *viewer) readsAsShown() {
+	v.t.Helper()
+	for _, at := range []string{"", "/services", "/services/web", "/nodes", "/topology", "/topology?s=db",
+		"/propagation", "/kv/config/", "/kv/app/motd?key=1", "/queries", "/secrets", "/secrets?mount=secret%2F",
+		"/incidents", "/jobs", "/usage", "/cluster"} {
+		v.open(at, ".twin", "Copy as curl")
+		command, err := evaluate[string](v, "document.querySelector('.twin').title")
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		if _, err := exec.LookPath("curl"); err != nil {
+			loud.Skip(v.t, "the commands that the web UI shows: there is no curl")
+		}
+		sh := exec.CommandContext(v.t.Context(), "sh", "-c", command+" -sf")
+		sh.Env = append(os.Environ(), v.env...)
+		if out, err := sh.CombinedOutput(); err != nil || len(out) == 0 {
+			v.t.Errorf("%s: %s\n%s %v", at, command, out, err)
+		}
+	}
 }
 
 func (v *viewer) writesIntentions() {

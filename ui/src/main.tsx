@@ -6,7 +6,8 @@ import { listenKeys, screens } from "./lib/keys";
 import { me, type Me, secretsAlone } from "./lib/me";
 import { begin, paused, signedOut } from "./lib/live";
 import { Help, Palette } from "./lib/overlay";
-import { Title } from "./lib/parts";
+import { Copy, Title } from "./lib/parts";
+import { reading } from "./lib/reads";
 import { go, href, listen, param, path } from "./lib/route";
 import { Cluster } from "./screens/cluster";
 import { Doctor } from "./screens/doctor";
@@ -130,6 +131,7 @@ function App() {
           <button type="button" aria-pressed={paused.value} onClick={() => (paused.value = !paused.value)}>
             {paused.value ? text.resume : text.pause}
           </button>
+          <Twin />
           {name !== "" && <span>{name}</span>}
           {open ? (
             <a href={href("/login")}>{text.login}</a>
@@ -147,6 +149,16 @@ function App() {
       <Palette />
       <Confirm />
     </>
+  );
+}
+
+/** Twin copies the command that reads what is shown. */
+function Twin() {
+  const command = reading(path.value, param);
+  return (
+    <span class="twin" title={command}>
+      <Copy what={command} label={text.copyAsCurl} />
+    </span>
   );
 }
 

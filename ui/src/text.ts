@@ -49,6 +49,7 @@ const english = {
   rows: (n: string) => `${n} rows`,
   curl: "curl",
   copyCommand: "Copy the command",
+  copyAsCurl: "Copy as curl",
   copied: "copied",
   close: "Close",
   noKeys: "No keys here. Write one: corbel kv put config/web '{}'",
