@@ -136,6 +136,19 @@ func (p *KVPair) pass(c *pack.Coder) {
 	pack.Unsigned(c, &p.Flags)
 	c.String(&p.Session)
 	pack.Unsigned(c, &p.LockIndex, &p.CreateIndex, &p.ModifyIndex)
+	p.By.pass(c)
+}
+
+func (a *Author) pass(c *pack.Coder) {
+	var id []byte
+	if a.Accessor != [16]byte{} {
+		id = a.Accessor[:]
+	}
+	c.Bytes(&id)
+	if c.Reads() {
+		copy(a.Accessor[:], id)
+	}
+	pack.Signed(c, &a.At)
 }
 
 // AppendSession appends s's record.

@@ -186,6 +186,17 @@ type KVPair struct {
 	LockIndex   uint64
 	CreateIndex uint64
 	ModifyIndex uint64
+	// By wrote the value, the flags or the lock last. Who loses a lock with its session changes nothing of it.
+	By Author
+}
+
+// Author tells who asked for a change, and when. People read it; no command compares it, and the catalog's API does not
+// answer it. What an older release wrote has none.
+type Author struct {
+	// Accessor is the token's; zero for the anonymous token and where access control is off.
+	Accessor [16]byte
+	// At is in seconds since 1970, by the clock of the server that took the request.
+	At int64
 }
 
 // Session behaviours.

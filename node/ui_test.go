@@ -205,9 +205,13 @@ func TestUIRights(t *testing.T) {
 	}
 	root := &uiRig{t: t, http: u.http}
 	root.hide()
+	if _, text := root.do("GET", "/ui/api/topic/key?name=hidden/key", ""); !strings.Contains(text, `"by":"`) ||
+		!strings.Contains(text, `"name":"`) {
+		t.Errorf("who wrote a key: %s", text)
+	}
 	topics := []string{"overview", "services", "instances", "instances?service=hidden-db", "instances?service=web",
 		"nodes", "nodemap", "nodemap?by=hidden", "room", "counted?product=hidden_product", "kv",
-		"kv?prefix=hidden/&all=1", "doctor", "incidents", "silences", "secrets", "mesh", "standing",
+		"kv?prefix=hidden/&all=1", "key?name=hidden/key", "doctor", "incidents", "silences", "secrets", "mesh", "standing",
 		"standing?service=hidden-db", "standing?service=web", "entries", "queries", "whomay?resource=key&name=a&level=read",
 		"cluster", "keyring", "propagation", "applied?from=0&to=9e12&low=0&high=0", "jobs", "usage", "changes", "federation",
 		"everywhere?of=incidents", "everywhere?of=entities"}

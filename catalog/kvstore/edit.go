@@ -162,7 +162,7 @@ func (e *Edit) set(old, p *catalog.KVPair, session string, lockIndex uint64) {
 	}
 	next := &catalog.KVPair{
 		Key: p.Key, Value: p.Value, Flags: p.Flags, Session: session, LockIndex: lockIndex,
-		CreateIndex: e.at, ModifyIndex: e.at,
+		CreateIndex: e.at, ModifyIndex: e.at, By: p.By,
 	}
 	if old != nil {
 		next.Key, next.CreateIndex = old.Key, old.CreateIndex

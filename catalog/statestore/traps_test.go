@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/kit/pack"
 )
 
 // world applies commands one by one.
@@ -161,6 +162,46 @@ func TestSessions(t *testing.T) {
 	if want := []catalog.LockDelay{{Key: "k1", Delay: time.Second}, {Key: "k2",
 		Delay: time.Second}}; !slices.Equal(changes.LockDelays, want) {
 		t.Fatal("the key that was released by hand must have no delay:", changes.LockDelays)
+	}
+}
+
+// TestAuthors: a key knows who wrote it last, over a lost lock and a snapshot; what an older release wrote has nobody.
+func TestAuthors(t *testing.T) {
+	w := newWorld(t)
+	author := func(b byte, at int64) catalog.Author { return catalog.Author{Accessor: [16]byte{b}, At: at} }
+	put := func(verb catalog.KVVerb, key, value string, by catalog.Author) *catalog.KV {
+		return &catalog.KV{Verb: verb, Pair: catalog.KVPair{Key: key, Value: []byte(value), Session: "s", By: by}}
+	}
+	w.ok(&catalog.Register{Node: node("a", "")})
+	w.ok(&catalog.SessionCreate{Session: catalog.Session{ID: "s", Node: "a", Behavior: catalog.BehaviorRelease}})
+	w.ok(put(catalog.KVSet, "plain", "1", author(1, 10)))
+	w.ok(put(catalog.KVSet, "plain", "1", author(2, 20))) // the same again is no change
+	w.ok(put(catalog.KVLock, "held", "1", author(3, 30)))
+	w.ok(&catalog.SessionDestroy{ID: "s"})
+	w.ok(&catalog.Txn{Ops: []catalog.TxnOp{{KV: put(catalog.KVSet, "many", "1", author(4, 40))}}})
+	w.ok(put(catalog.KVSet, "open", "1", catalog.Author{At: 50}))
+	old := pack.AppendRecord(nil, func(c *pack.Coder) {
+		key, value, session, zero := "old", []byte("1"), "", uint64(0)
+		c.String(&key)
+		c.Copy(&value)
+		pack.Unsigned(c, &zero)
+		c.String(&session)
+		pack.Unsigned(c, &zero, &zero, &zero)
+	})
+	w.ok(&catalog.KV{Verb: catalog.KVSet, Pair: *catalog.ReadKVPair(pack.Read(old))})
+	var b bytes.Buffer
+	if _, err := w.s.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	restored, err := ReadState(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]catalog.Author{"plain": author(1, 10), "held": author(3, 30), "many": author(4, 40),
+		"open": {At: 50}, "old": {}} {
+		if got := restored.KV(key).By; got != want {
+			t.Errorf("%s was written by %v, want %v", key, got, want)
+		}
 	}
 }
 

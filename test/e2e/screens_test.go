@@ -449,4 +449,9 @@ func (v *viewer) writesByKeyboard() {
 	if text, err := ask(v.base, "GET", "/v1/kv/app/motd?raw", ""); err != nil || !strings.Contains(text, "x") {
 		v.t.Errorf("the key is %q, %v", text, err)
 	}
+	if _, err := ask(v.base, "PUT", "/v1/kv/app/motd", "of another"); err != nil {
+		v.t.Error(err)
+	}
+	v.see("pre.value", "of another")
+	v.see("main p.words", "Written")
 }

@@ -5,7 +5,7 @@ import { Confirm } from "./lib/act";
 import { listenKeys, screens } from "./lib/keys";
 import { me, type Me, secretsAlone } from "./lib/me";
 import { begin, paused, signedOut } from "./lib/live";
-import { Help, Palette } from "./lib/overlay";
+import { Help, Hint, Palette } from "./lib/overlay";
 import { Copy, Title } from "./lib/parts";
 import { reading } from "./lib/reads";
 import { go, href, listen, param, path } from "./lib/route";
@@ -146,6 +146,7 @@ function App() {
         <Screen />
       </main>
       <Help />
+      <Hint />
       <Palette />
       <Confirm />
     </>

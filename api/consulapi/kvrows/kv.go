@@ -222,7 +222,8 @@ func kvPut(q *rows.Request) error {
 	if err != nil {
 		return err
 	}
-	cmd := &catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: key, Value: value, Flags: terms.flags}}
+	cmd := &catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: key, Value: value, Flags: terms.flags,
+		By: rows.Author(q.Grant, q.Clock.Now())}}
 	switch {
 	case terms.hasCAS:
 		cmd.Verb, cmd.Pair.ModifyIndex = catalog.KVCAS, terms.cas

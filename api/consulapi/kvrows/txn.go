@@ -132,7 +132,7 @@ func (w *wireTxnOp) kv(q *rows.Request) (op catalog.TxnOp, err error) {
 		return op, errMissingKey
 	}
 	op.KV = &catalog.KV{Verb: verb, Pair: catalog.KVPair{Key: w.KV.Key, Value: w.KV.Value, Flags: w.KV.Flags,
-		Session: w.KV.Session, ModifyIndex: w.KV.Index}}
+		Session: w.KV.Session, ModifyIndex: w.KV.Index, By: rows.Author(q.Grant, q.Clock.Now())}}
 	return op, nil
 }
 

@@ -7,7 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"corbel.dev/corbel/api/httpx"
+	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/standing"
@@ -127,6 +130,15 @@ func (q *Request) Authenticate() error {
 	}
 	q.Grant = g
 	return nil
+}
+
+// Author is who asks, with the rights of g, for a change at a time; g is nil while access control is off.
+func Author(g *acl.Grant, at time.Time) catalog.Author {
+	by := catalog.Author{At: at.Unix()}
+	if g != nil && g.Accessor != acl.AnonymousAccessor {
+		by.Accessor, _ = uuid.Parse(g.Accessor) // of another form there is none
+	}
+	return by
 }
 
 // resolve is what the request's token allows now.

@@ -282,10 +282,12 @@ func (h *Path) servePut(c *hothttp.Call, r *hothttp.Request, key string) hothttp
 		return hothttp.Decline
 	}
 	begun := a.Clock.Now()
-	if _, err := h.allow(h.secret(r), acl.Key, key, acl.Write); err != nil {
+	g, err := h.allow(h.secret(r), acl.Key, key, acl.Write)
+	if err != nil {
 		return h.fail(c, err, rows.ClassWrite, h.kvPut, begun)
 	}
-	res, err := h.propose(&catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: key, Value: r.Body}})
+	res, err := h.propose(&catalog.KV{Verb: catalog.KVSet, Pair: catalog.KVPair{Key: key, Value: r.Body,
+		By: rows.Author(g, begun)}})
 	if errkind.Is(err, errkind.NotLeader) {
 		return hothttp.Decline // nothing was done; net/http passes the request on to the leader
 	}

@@ -24,7 +24,7 @@ func SecretsAlone(front *plane.Front, api http.Handler) {
 	topics := map[string]uiapi.Topic{"secrets": bundle(&l.ask, l.rights, secretsParts, nil), "overview": l.overview(),
 		"doctor": l.doctor()}
 	for name, where := range map[string]string{"services": "catalog", "instances": "catalog", "nodes": "catalog",
-		"kv": "catalog", "cluster": "catalog", "keyring": "catalog", "changes": "catalog", "mesh": "mesh",
+		"kv": "catalog", "key": "catalog", "cluster": "catalog", "keyring": "catalog", "changes": "catalog", "mesh": "mesh",
 		"propagation": "mesh", "applied": "mesh", "incidents": "monitor", "silences": "monitor", "jobs": "jobs",
 		"usage":      "usage plane",
 		"federation": "catalog", "everywhere": "monitor"} {

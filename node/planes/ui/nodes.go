@@ -101,38 +101,3 @@ func (f *fleet) nodesTopic(ctx context.Context, g *acl.Grant, st *statestore.Sta
 	return f.nodes.Page(g.Class(), st.Index(), nodesFrom(g, st), q, rowlists.Scope[nodeRow]{},
 		nodeFields...), ctx.Err()
 }
-
-// keyRow is a key, or a folder of them. It implements rowfilter.Row.
-type keyRow struct {
-	Key    string `json:"key"`
-	Folder bool   `json:"folder"`
-	Keys   int    `json:"keys"`
-	Bytes  int    `json:"bytes"`
-	Index  uint64 `json:"index"`
-}
-
-func (k keyRow) Words() []string          { return []string{k.Key} }
-func (k keyRow) Values(_ string) []string { return []string{k.Key} }
-
-// keysTopic shows what is directly below prefix=, with all=1 all keys below it.
-func (f *fleet) keysTopic(_ context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
-	prefix, all := q.Get("prefix"), q.Get("all") != ""
-	rows := []keyRow{}
-	for p := range st.KVPrefix(prefix) {
-		if !g.Allow(acl.Key, p.Key, acl.Read) {
-			continue
-		}
-		key, folder := p.Key, false
-		if at := strings.IndexByte(key[len(prefix):], '/'); at >= 0 && !all {
-			key, folder = key[:len(prefix)+at+1], true
-		}
-		if last := len(rows) - 1; folder && last >= 0 && rows[last].Key == key {
-			rows[last].Keys++
-			rows[last].Bytes += len(p.Value)
-			rows[last].Index = max(rows[last].Index, p.ModifyIndex)
-			continue
-		}
-		rows = append(rows, keyRow{Key: key, Folder: folder, Keys: 1, Bytes: len(p.Value), Index: p.ModifyIndex})
-	}
-	return rowlists.Paged(rows, q, "key"), nil
-}

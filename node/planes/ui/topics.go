@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/statestore"
+	"corbel.dev/corbel/node/planes/ui/keyviews"
 	"corbel.dev/corbel/node/planes/ui/places"
 	"corbel.dev/corbel/node/planes/ui/storedrows"
 	"corbel.dev/corbel/node/planes/ui/whomay"
@@ -24,7 +25,8 @@ func (u *UI) topics() map[string]uiapi.Topic {
 		"nodes":     f.topic(f.nodesTopic),
 		"nodemap":   f.topic(f.mapTopic),
 		"room":      roomTopic(u),
-		"kv":        f.topic(f.keysTopic),
+		"kv":        f.topic(keyviews.List),
+		"key":       f.topic(keyviews.One),
 		"entries": f.topic(func(_ context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
 			return storedrows.Entries(g, st, q), nil
 		}),

@@ -14,6 +14,9 @@ export interface Key {
 export const helping = signal(false);
 export const palette = signal(false);
 
+/** begun is the first key of a pair, while its second is waited for: what may follow is shown meanwhile. */
+export const begun = signal("");
+
 /** local are the keys of the screen that is shown. */
 export const local = signal<Key[]>([]);
 
@@ -65,11 +68,6 @@ function focusOn(selector: string): void {
   document.querySelector<HTMLElement>(selector)?.focus();
 }
 
-const prefixTime = 1000; // ms in which the second key of a pair must follow
-
-let prefix = "";
-let pressed = 0;
-
 /** listenKeys hands keys to what is shown. Keys that are typed into a field belong to the field, but for Escape. */
 export function listenKeys(): void {
   document.addEventListener("keydown", (e) => {
@@ -77,25 +75,26 @@ export function listenKeys(): void {
     if (e.key === "Escape") {
       if (field) (e.target as HTMLElement).blur();
       helping.value = palette.value = false;
+      begun.value = "";
       document.querySelector<HTMLDialogElement>("dialog[open]")?.close();
       return;
     }
+    if (["Shift", "Control", "Alt", "Meta"].includes(e.key)) return; // they are half of a key
     const held = e.ctrlKey || e.metaKey;
     if (e.altKey || (field && !held)) return;
     // Keys of the screen are not those of a dialog above it, and Enter is that of the button or link that has the focus.
     if (!held && e.key !== "?" && document.querySelector("dialog[open]")) return;
     if (e.key === "Enter" && e.target instanceof HTMLElement && e.target.matches("button,a,summary")) return;
     const name = held ? `Ctrl-${e.key.toUpperCase()}` : e.key;
-    const pair = prefix !== "" && e.timeStamp - pressed < prefixTime ? `${prefix} ${name}` : "";
+    const pair = begun.value === "" ? "" : `${begun.value} ${name}`;
     const all = [...local.value, ...global];
     const key = all.find((k) => k.keys === pair) ?? all.find((k) => k.keys === name);
-    prefix = "";
+    begun.value = "";
     if (key) {
       e.preventDefault();
       key.run();
     } else if (!held && all.some((k) => k.keys.startsWith(name + " "))) {
-      prefix = name;
-      pressed = e.timeStamp;
+      begun.value = name;
     }
   });
 }

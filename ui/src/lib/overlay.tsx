@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "./api";
-import { global, helping, local, palette, screens } from "./keys";
+import { begun, global, helping, type Key, local, palette, screens } from "./keys";
 import { go } from "./route";
 import { text } from "../text";
 
@@ -10,17 +10,33 @@ export function Help() {
   if (!helping.value) return null;
   return (
     <Dialog label={text.keyHelp} end={() => (helping.value = false)}>
-      <dl class="keys">
-        {[...local.value, ...global].map((k) => (
-          <div key={k.keys}>
-            <dt>
-              <kbd>{k.keys}</kbd>
-            </dt>
-            <dd>{k.what}</dd>
-          </div>
-        ))}
-      </dl>
+      <Keys of={[...local.value, ...global]} />
     </Dialog>
+  );
+}
+
+function Keys(props: { of: Key[] }) {
+  return (
+    <dl class="keys">
+      {props.of.map((k) => (
+        <div key={k.keys}>
+          <dt>
+            <kbd>{k.keys}</kbd>
+          </dt>
+          <dd>{k.what}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** Hint shows what may follow the first key of a pair. It takes no focus: the second key goes where the first went. */
+export function Hint() {
+  if (begun.value === "") return null;
+  return (
+    <div class="hint" role="status" aria-label={text.keyNext(begun.value)}>
+      <Keys of={[...local.value, ...global].filter((k) => k.keys.startsWith(begun.value + " "))} />
+    </div>
   );
 }
 

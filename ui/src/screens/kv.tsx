@@ -1,11 +1,11 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { asking, as, curl, type Write } from "../lib/act";
 import { Problem, get, send } from "../lib/api";
 import { Copy, Filter, Title } from "../lib/parts";
 import { go, href, param, setParam } from "../lib/route";
 import { Table } from "../lib/table";
-import { usePages } from "../lib/use";
-import { bytes, count } from "../lib/time";
+import { useLive, usePages } from "../lib/use";
+import { ago, bytes, clock, count } from "../lib/time";
 import { text } from "../text";
 import { Move } from "./kvmove";
 
@@ -15,6 +15,8 @@ interface Entry {
   folder: boolean;
   keys: number;
   bytes: number;
+  /** at is when it was written last, in seconds since 1970; 0 is unknown. */
+  at: number;
 }
 
 /** Folder lists what is directly below a prefix. */
@@ -55,6 +57,7 @@ export function Folder(props: { prefix: string }) {
             { name: text.key, cell: (e) => <a href={href(to(e))}>{e.key.slice(prefix.length)}</a>, wide: true },
             { name: text.keysCount, cell: (e) => (e.folder ? count(e.keys) : ""), number: true },
             { name: text.size, cell: (e) => bytes(e.bytes), number: true },
+            { name: text.written, cell: (e) => (e.at > 0 ? ago(e.at * 1000) : ""), number: true },
           ]}
           href={to}
           empty={page.all === 0 ? text.noKeys : text.noMatch}
@@ -89,6 +92,26 @@ interface Pair {
   Session?: string;
 }
 
+/** Last is who wrote a key last, and when; index is 0 while there is none. */
+interface Last {
+  index: number;
+  at: number;
+  /** by is the accessor of a token, name its description for those who may read that. */
+  by?: string;
+  name?: string;
+  /** holder is the session that holds the key's lock. */
+  holder?: string;
+}
+
+/** said are the words for who wrote a key last, and when. */
+function said(last: Last): string {
+  const words = [];
+  if (last.at > 0) words.push(text.writtenAt(ago(last.at * 1000), clock(last.at * 1000)));
+  if (last.by) words.push(last.name ? text.writtenBy(last.name, last.by) : text.writtenByToken(last.by));
+  if (last.holder) words.push(text.lockedBy(last.holder));
+  return words.join(" · ");
+}
+
 /** at is a key in the catalog's own API. */
 const at = (name: string): string => `/v1/kv/${encode(name)}`;
 
@@ -98,6 +121,8 @@ export function Key(props: { name: string }) {
   const [pair, setPair] = useState<Pair>();
   const [draft, setDraft] = useState<string>();
   const [problem, setProblem] = useState("");
+  const live = useLive<Last>(`key?name=${encodeURIComponent(name)}`);
+  const last = live.value.value;
   const load = async (end?: AbortSignal) => {
     try {
       const list = await get<Pair[]>(as("catalog", at(name)), end);
@@ -115,6 +140,20 @@ export function Key(props: { name: string }) {
     void load(end.signal);
     return () => end.abort();
   }, [name]);
+  // What is read follows the key; what is written stays, and says that the key has changed beneath it.
+  // An older index is of before the newest save, whose news are on their way.
+  const read = pair?.ModifyIndex ?? 0;
+  const seen = useRef(0);
+  const newer = last !== undefined && read > 0 && last.index > read;
+  const gone = last?.index === 0 && read > 0 && seen.current === read;
+  if (last && last.index > 0) seen.current = last.index;
+  useEffect(() => {
+    if (!newer || draft !== undefined) return;
+    const end = new AbortController();
+    void load(end.signal);
+    return () => end.abort();
+  }, [last?.index]);
+  const stale = gone ? text.deletedMeanwhile : newer && draft !== undefined ? text.changedMeanwhile : "";
   const shown = pair && decode(pair.Value ?? "");
   const write: Write = {
     plane: "catalog",
@@ -147,8 +186,16 @@ export function Key(props: { name: string }) {
   };
   return (
     <>
-      <Title words={pair && pair.ModifyIndex > 0 && `${text.flags} ${pair.Flags}`}>{name}</Title>
+      <Title of={live} words={pair && pair.ModifyIndex > 0 && `${text.flags} ${pair.Flags}`}>
+        {name}
+      </Title>
       <Crumbs prefix={name.slice(0, name.lastIndexOf("/") + 1)} />
+      {last && last.index > 0 && <p class="words">{said(last)}</p>}
+      {stale !== "" && stale !== problem && (
+        <p class="problem" role="status">
+          {stale}
+        </p>
+      )}
       {problem !== "" && (
         <p class="problem" role="alert">
           {problem}
