@@ -101,6 +101,12 @@ func (q *Queue) Wake(gains []jobs.Gain, now jobs.Time) (woken []*jobs.Evaluation
 			*old = old.Plus(g.Free)
 		}
 	}
+	whole := map[uint64]jobs.Vector{}
+	for class, have := range free {
+		if have != nil {
+			whole[class] = *have
+		}
+	}
 	slices.Sort(order)
 	list := make([]*Blocked, 0, len(q.blocked))
 	for _, b := range q.blocked {
@@ -113,7 +119,7 @@ func (q *Queue) Wake(gains []jobs.Gain, now jobs.Time) (woken []*jobs.Evaluation
 		return 1
 	})
 	for _, b := range list {
-		if take(b, order, free) {
+		if take(b, order, free, whole) {
 			delete(q.blocked, b.Eval.JobKey)
 			woken = append(woken, ready(b.Eval, now))
 		}
@@ -121,8 +127,10 @@ func (q *Queue) Wake(gains []jobs.Gain, now jobs.Time) (woken []*jobs.Evaluation
 	return woken
 }
 
-// take reports whether a blocked evaluation is worth trying, and takes what it would use out of what is free.
-func take(b *Blocked, order []uint64, free map[uint64]*jobs.Vector) bool {
+// take reports whether a blocked evaluation is worth trying, and takes what it would use out of what is free. whole is
+// what came free before others took of it: work that is larger than all that a class brought is tried once all the
+// same, when the class is new to it. It stays blocked, but says what it lacks instead of that there is no node.
+func take(b *Blocked, order []uint64, free map[uint64]*jobs.Vector, whole map[uint64]jobs.Vector) bool {
 	rest, found := b.All, false
 	for _, class := range order {
 		if !serves(b.Eval, class) {
@@ -133,6 +141,10 @@ func take(b *Blocked, order []uint64, free map[uint64]*jobs.Vector) bool {
 			return true
 		}
 		if !within(b.Least, *have) {
+			_, seen := b.Eval.Outcome.Classes[class]
+			if !seen && !b.Eval.Outcome.Escaped && !within(b.Least, whole[class]) {
+				return true
+			}
 			continue
 		}
 		found = true

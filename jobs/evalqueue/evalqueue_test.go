@@ -168,6 +168,16 @@ func TestNS6To11(t *testing.T) {
 	if w := q.Wake([]jobs.Gain{gain(1, jobs.Vector{}, 16)}, now); len(w) != 97 {
 		t.Errorf("woke %d for unknown room", len(w))
 	}
+	// What is larger than all that a new class brought is tried once, to say what it lacks.
+	for i, seen := range []map[uint64]bool{{}, {5: true}} {
+		large := blocked(200+i, 200+i, seen, 2000, 2000)
+		large.Eval.SnapshotIndex = 17
+		q.Block(large, now)
+		if w := q.Wake([]jobs.Gain{gain(5, big, 18)}, now); len(w) != 1-i {
+			t.Errorf("class 5 was seen: %v; woke %d", i == 1, len(w))
+		}
+		q.Forget(large.Eval.JobKey, now)
+	}
 	// NS-11
 	gave := blocked(300, 300, map[uint64]bool{1: false}, 1, 1)
 	gave.Eval.Trigger, gave.Eval.SnapshotIndex = jobs.TriggerMaxPlans, 20
