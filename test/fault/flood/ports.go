@@ -49,11 +49,21 @@ func answer(ctx context.Context, nc net.Conn) (status int, got Outcome, err erro
 	case err != nil:
 		return 0, Cut, nil
 	}
-	_ = resp.Body.Close()
-	if resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") == "" {
-		return 0, "", fmt.Errorf("a refusal without Retry-After: %s", resp.Status)
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusServiceUnavailable:
+		if resp.Header.Get("Retry-After") == "" {
+			return 0, "", fmt.Errorf("a refusal without Retry-After: %s", resp.Status)
+		}
+		return resp.StatusCode, Refused, nil
+	case http.StatusInternalServerError:
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what is there of it says why
+		if strings.Contains(string(text), "disk does not answer") {
+			return resp.StatusCode, Stalled, nil
+		}
+		return 0, "", fmt.Errorf("%s: %s", resp.Status, text)
 	}
-	return resp.StatusCode, map[int]Outcome{http.StatusServiceUnavailable: Refused}[resp.StatusCode], nil
+	return resp.StatusCode, "", nil
 }
 
 // ask sends a request with a large body; statuses are those that are right besides 503.

@@ -85,8 +85,21 @@ func (r *faultsRun) wrongCredentials(ctx context.Context, s *faultrun.Server) er
 	return nil
 }
 
-// rawAgent opens a session without a library, which would not send what is wrong.
-func rawAgent(ctx context.Context, s *faultrun.Server, name string) (net.Conn, *bufio.Reader, error) {
+// rawAgent opens a session without a library, which would not send what is wrong. Like an agent it comes again where
+// the server has no room yet.
+func rawAgent(ctx context.Context, s *faultrun.Server, name string) (c net.Conn, in *bufio.Reader, err error) {
+	err = spawn.Until(ctx, time.Minute, "a session", func() error {
+		if c, in, err = rawSession(ctx, s, name); err != nil && !errors.Is(err, errNoRoom) {
+			return spawn.Hopeless(err)
+		}
+		return err
+	})
+	return c, in, err
+}
+
+var errNoRoom = errors.New("the server has no room for a session")
+
+func rawSession(ctx context.Context, s *faultrun.Server, name string) (net.Conn, *bufio.Reader, error) {
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", s.Agents)
 	if err != nil {
 		return nil, nil, err
@@ -100,7 +113,12 @@ func rawAgent(ctx context.Context, s *faultrun.Server, name string) (net.Conn, *
 	in := bufio.NewReader(c)
 	if err == nil {
 		var answer *http.Response
-		if answer, err = http.ReadResponse(in, nil); err == nil && answer.StatusCode != http.StatusSwitchingProtocols {
+		answer, err = http.ReadResponse(in, nil)
+		switch {
+		case err != nil:
+		case answer.StatusCode == http.StatusServiceUnavailable:
+			err = errNoRoom
+		case answer.StatusCode != http.StatusSwitchingProtocols:
 			err = fmt.Errorf("a session was answered with %s", answer.Status)
 		}
 	}
