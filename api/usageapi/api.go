@@ -24,7 +24,6 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/aggregator"
-	"corbel.dev/corbel/usage/counter"
 	"corbel.dev/corbel/usage/definitions"
 	"corbel.dev/corbel/usage/fate"
 	"corbel.dev/corbel/usage/router"
@@ -41,11 +40,8 @@ const (
 
 // Counts are what this server counts.
 type Counts interface {
-	// Version grows with each change, and Changed is closed with the next one.
-	Version() uint64
+	// Changed is closed with the next change.
 	Changed() <-chan struct{}
-	// Late lists the newest events that came too late.
-	Late() []counter.LateEvent
 }
 
 // Config of an API.
@@ -60,6 +56,8 @@ type Config struct {
 	Allow func(r *http.Request, tenant string, write bool) bool
 	// Explain asks all servers what became of an event.
 	Explain func(ctx context.Context, tenant, source, id string) (fate.Answer, error)
+	// Refused asks them whether one has rejected an event lately; nil asks Router alone.
+	Refused func(ctx context.Context, tenant, source, id string) (router.Refused, bool)
 	Now     func() time.Time
 }
 
@@ -72,6 +70,11 @@ type API struct {
 
 // New makes an API.
 func New(cfg Config) (*API, error) {
+	if cfg.Refused == nil {
+		cfg.Refused = func(_ context.Context, tenant, source, id string) (router.Refused, bool) {
+			return cfg.Router.WhyRefused(tenant, source, id)
+		}
+	}
 	in, err := NewIntake(IntakeConfig{Take: cfg.Router.Take, Product: func(name string) (*usage.Product, bool) {
 		return cfg.Definitions.View().Products.Get(name)
 	}, May: func(r *http.Request, tenant string) error {

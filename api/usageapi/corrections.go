@@ -113,6 +113,7 @@ func (a *API) corrections(_ http.ResponseWriter, r *http.Request) (int, any, err
 	out := struct {
 		Corrections []correctionOut `json:"corrections"`
 		Late        any             `json:"late"`
+		Missing     []string        `json:"missing,omitempty"` // parts whose late events are not known
 	}{Corrections: []correctionOut{}}
 	view := a.cfg.Definitions.View()
 	for i := range view.Corrections {
@@ -120,14 +121,14 @@ func (a *API) corrections(_ http.ResponseWriter, r *http.Request) (int, any, err
 			out.Corrections = append(out.Corrections, shownCorrection(c))
 		}
 	}
-	late := a.cfg.Counts.Late()
+	late, silent := a.cfg.Aggregator.Late(r.Context())
 	kept := []counter.LateEvent{}
 	for _, e := range late {
 		if a.cfg.Allow(r, e.Tenant, false) {
 			kept = append(kept, e)
 		}
 	}
-	out.Late = kept
+	out.Late, out.Missing = kept, silent
 	return http.StatusOK, out, nil
 }
 

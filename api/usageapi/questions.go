@@ -113,7 +113,7 @@ func (a *API) estimates(w http.ResponseWriter, r *http.Request) (int, any, error
 	if err := a.wait(r, v); err != nil {
 		return 0, nil, err
 	}
-	index := a.cfg.Counts.Version()
+	index := a.cfg.Aggregator.Version(r.Context())
 	span, err := a.cfg.Aggregator.Range(&q)
 	if err != nil {
 		return 0, nil, err
@@ -138,6 +138,8 @@ const (
 	defaultWait = 5 * time.Minute
 	maxWait     = 10 * time.Minute
 	minWait     = 250 * time.Millisecond
+	// lookElsewhere is how often it is looked whether another server has counted something.
+	lookElsewhere = time.Second
 )
 
 // wait holds a request that has seen an index until there is a newer one.
@@ -168,13 +170,16 @@ func (a *API) wait(r *http.Request, v url.Values) error {
 	case <-r.Context().Done():
 		return r.Context().Err()
 	}
+	look := time.NewTicker(lookElsewhere)
+	defer look.Stop()
 	for {
 		changed := a.cfg.Counts.Changed()
-		if a.cfg.Counts.Version() != index {
+		if a.cfg.Aggregator.Version(r.Context()) != index {
 			return nil
 		}
 		select {
 		case <-changed:
+		case <-look.C:
 		case <-end.C:
 			return nil
 		case <-r.Context().Done():
@@ -278,7 +283,7 @@ func (a *API) explain(_ http.ResponseWriter, r *http.Request) (int, any, error) 
 	}
 	out, err := a.cfg.Explain(r.Context(), t, source, id)
 	if errkind.Is(err, errkind.NotFound) {
-		if why, ok := a.cfg.Router.WhyRefused(t, source, id); ok {
+		if why, ok := a.cfg.Refused(r.Context(), t, source, id); ok {
 			return http.StatusOK, map[string]any{"received": why.At.UTC(), "counted": false,
 				"why": "it was rejected: " + why.Error}, nil
 		}
@@ -305,9 +310,16 @@ func (a *API) metrics(w http.ResponseWriter, r *http.Request) (int, any, error) 
 			if err != nil {
 				return 0, nil, err
 			}
-			rest := usage.Quantity{}
+			var rest usage.Quantity // the largest or smallest of a max or a min, else what they add up to
 			for i, t := range list {
-				if i >= maxMetricTenants {
+				switch {
+				case i < maxMetricTenants:
+				case i == maxMetricTenants || p.Kind == usage.Min && t.Value.Compare(rest) < 0:
+					rest = t.Value
+					continue
+				case p.Kind == usage.Max || p.Kind == usage.Min:
+					continue // the list goes down
+				default:
 					rest, _ = rest.Add(t.Value)
 					continue
 				}

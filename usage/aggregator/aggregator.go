@@ -10,8 +10,10 @@ package aggregator
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -32,7 +34,11 @@ import (
 const (
 	MethodExtract = "usage.extract"
 	MethodSeries  = "usage.series"
+	MethodLate    = "usage.late"
 )
+
+// maxLate bounds the late events that are listed.
+const maxLate = 1000
 
 // MaxSteps bounds the steps of a series.
 const MaxSteps = 2000
@@ -59,10 +65,11 @@ type Config struct {
 
 // Aggregator is the owner. Make one with New.
 type Aggregator struct {
-	cfg     Config
-	mu      sync.Mutex // guards samples, blind
-	samples map[string][]limits.Sample
-	blind   map[string]Unjudged
+	cfg       Config
+	elsewhere elsewhere
+	mu        sync.Mutex // guards samples, blind
+	samples   map[string][]limits.Sample
+	blind     map[string]Unjudged
 }
 
 // New makes an Aggregator and starts nothing.
@@ -218,7 +225,20 @@ func (a *Aggregator) gather(ctx context.Context, p *usage.Product, tenant string
 		c.AsOf = time.Unix(0, 0)
 	}
 	c.Warm = c.Shards * answered / max(1, len(members))
+	c.Left = a.left(ranges[0])
 	return out, c
+}
+
+// left are the parts that are asked no more, and counted in a range.
+func (a *Aggregator) left(r window.Range) (list []string) {
+	view := a.cfg.Definitions.View()
+	for _, name := range slices.Sorted(maps.Keys(view.Left)) {
+		if at := view.Left[name]; r.From.Before(at) {
+			list = append(list, fmt.Sprintf("part %s was left out at %s, with what it had counted", name,
+				at.UTC().Format(time.RFC3339)))
+		}
+	}
+	return list
 }
 
 // askTimeout bounds how long a server may take.
@@ -282,6 +302,35 @@ func (a *Aggregator) Series(ctx context.Context) (list []aggregate.Series, silen
 			cmp.Compare(a.Generation, b.Generation))
 	})
 	return slices.Compact(list), silent
+}
+
+// ServeLate answers MethodLate, for the counter of a part.
+func (a *Aggregator) ServeLate(_ context.Context, c *counter.Counter, _ []byte) ([]byte, error) {
+	return json.Marshal(c.Late())
+}
+
+// Late lists the newest events that came too late to be counted, the newest last, and which parts did not answer.
+func (a *Aggregator) Late(ctx context.Context) (list []counter.LateEvent, silent []string) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	for _, m := range a.cfg.Parts() {
+		if local := a.cfg.Local(m); local != nil {
+			list = append(list, local.Late()...)
+			continue
+		}
+		var more []counter.LateEvent
+		reply, err := a.cfg.Call(ctx, m, MethodLate, nil)
+		if err == nil {
+			err = json.Unmarshal(reply, &more)
+		}
+		if err != nil {
+			silent = append(silent, fmt.Sprintf("%s: %v", m, err))
+			continue
+		}
+		list = append(list, more...)
+	}
+	slices.SortStableFunc(list, func(a, b counter.LateEvent) int { return a.Came.Compare(b.Came) })
+	return list[max(0, len(list)-maxLate):], silent
 }
 
 // Top is a contributor.

@@ -55,6 +55,8 @@ func FuzzServe(f *testing.F) {
 		_, _ = a.ServeExtract(t.Context(), closed, req)
 		_, _ = a.ServeSeries(t.Context(), closed, req)
 		_, _ = a.ServeFind(t.Context(), closed, req)
+		_, _ = a.ServeLate(t.Context(), closed, req)
+		_, _ = a.ServeVersion(t.Context(), closed, req)
 	})
 }
 

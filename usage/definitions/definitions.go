@@ -43,7 +43,9 @@ type View struct {
 	// alone, for what a server has seen does not move with its part.
 	Owners []string
 	// Parts are who has the parts of the log, which are named by Owners, where it is not their home alone.
-	Parts       map[string]Part `json:",omitempty"`
+	Parts map[string]Part `json:",omitempty"`
+	// Left are the parts that are owners no more, and when they were left out: what they counted until then is missing.
+	Left        map[string]time.Time `json:",omitempty"`
 	Products    usage.Products
 	Tenants     map[string]Tenant
 	Limits      map[string]Limit
@@ -228,7 +230,7 @@ func (v View) apply(c *Command) (View, error) {
 			v.Products, _ = v.Products.Put(p, c.At)
 		}
 	case len(c.Owners) > 0:
-		v.Owners = slices.Compact(slices.Sorted(slices.Values(c.Owners)))
+		return v.putOwners(c.Owners, c.At), nil
 	case c.Barrier:
 	case c.Part != nil:
 		return v.putPart(c.Part)

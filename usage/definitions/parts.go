@@ -1,6 +1,12 @@
 package definitions
 
-import "corbel.dev/corbel/kit/errkind"
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"corbel.dev/corbel/kit/errkind"
+)
 
 // Part is who has a part of the log of events. A part is named by the server that had it first, its home.
 type Part struct {
@@ -37,4 +43,24 @@ func (v View) putPart(p *PartPut) (View, error) {
 	}
 	v.Parts = with(v.Parts, p.Name, next)
 	return v, nil
+}
+
+// leftFor is how long it is told that a part was left out: longer than anybody asks back.
+const leftFor = 3 * 366 * 24 * time.Hour
+
+// putOwners decides who counts. A part that comes back brings what it counted.
+func (v View) putOwners(names []string, at time.Time) View {
+	next := slices.Compact(slices.Sorted(slices.Values(names)))
+	left := map[string]time.Time{}
+	maps.Copy(left, v.Left)
+	for _, name := range v.Owners {
+		left[name] = at
+	}
+	maps.DeleteFunc(left, func(name string, since time.Time) bool {
+		return slices.Contains(next, name) || at.Sub(since) > leftFor
+	})
+	if v.Owners, v.Left = next, left; len(left) == 0 {
+		v.Left = nil
+	}
+	return v
 }

@@ -24,7 +24,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -204,22 +203,8 @@ func (p *Parts) Warm() bool {
 	return true
 }
 
-// Version grows with each change of what was counted here.
-func (p *Parts) Version() uint64 { return p.signal.Version() }
-
-// Changed is closed with the next change.
+// Changed is closed with the next change of what was counted here.
 func (p *Parts) Changed() <-chan struct{} { return p.signal.Changed() }
-
-// Late lists the newest events that came too late to be counted, of the parts that this server leads.
-func (p *Parts) Late() (list []counter.LateEvent) {
-	for _, name := range p.Names() {
-		if c := p.Local(name); c != nil {
-			list = append(list, c.Late()...)
-		}
-	}
-	slices.SortStableFunc(list, func(a, b counter.LateEvent) int { return a.Came.Compare(b.Came) })
-	return list
-}
 
 // Backlog is how many bytes of events wait on this server.
 func (p *Parts) Backlog() (bytes int64) {

@@ -3,16 +3,26 @@ package usageplane
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"time"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/usage/counter"
 	"corbel.dev/corbel/usage/fate"
 	"corbel.dev/corbel/usage/route"
+	"corbel.dev/corbel/usage/router"
 )
 
-// methodExplain is the RPC by which a server asks another one about an event.
-const methodExplain = "usage.explain"
+// The RPCs by which a server asks another one about an event: the lead of a part what became of it, any server whether
+// it has rejected it.
+const (
+	methodExplain = "usage.explain"
+	methodRefused = "usage.refused"
+)
+
+// refusedTimeout bounds how long a server may take to say that.
+const refusedTimeout = time.Second
 
 // explain asks all servers what became of an event.
 func (p *Plane) explain(ctx context.Context, tenant, source, id string) (out fate.Answer, err error) {
@@ -50,4 +60,57 @@ func (p *Plane) serveExplain(ctx context.Context, c *counter.Counter, req []byte
 		return nil, err
 	}
 	return json.Marshal(out)
+}
+
+// refusals are the events that servers have rejected lately; each knows its own.
+type refusals struct {
+	own    func(tenant, source, id string) (router.Refused, bool)
+	others func() []string
+	call   func(ctx context.Context, server, method string, req []byte) ([]byte, error)
+}
+
+func newRefusals(p *Plane) refusals {
+	return refusals{own: p.Router.WhyRefused, call: p.call, others: func() []string {
+		return slices.DeleteFunc(p.members(), func(s string) bool { return s == p.d.ID })
+	}}
+}
+
+// find asks all servers for an event.
+func (r refusals) find(ctx context.Context, tenant, source, id string) (router.Refused, bool) {
+	if why, ok := r.own(tenant, source, id); ok {
+		return why, true
+	}
+	req := pack.String(pack.String(pack.String(nil, tenant), source), id)
+	for _, server := range r.others() {
+		if why, ok := r.ask(ctx, server, req); ok {
+			why.Tenant, why.Source, why.ID = tenant, source, id
+			return why, true
+		}
+	}
+	return router.Refused{}, false
+}
+
+func (r refusals) ask(ctx context.Context, server string, req []byte) (router.Refused, bool) {
+	ctx, cancel := context.WithTimeout(ctx, refusedTimeout)
+	defer cancel()
+	reply, err := r.call(ctx, server, methodRefused, req)
+	rd := pack.Read(reply)
+	if err != nil || !rd.Bool() {
+		return router.Refused{}, false
+	}
+	why := router.Refused{At: time.Unix(0, rd.Int()), Error: rd.String()}
+	return why, rd.Err() == nil
+}
+
+func (r refusals) serve(_ context.Context, req []byte) ([]byte, error) {
+	rd := pack.Read(req)
+	tenant, source, id := rd.String(), rd.String(), rd.String()
+	if rd.Err() != nil {
+		return nil, errkind.E(errkind.Invalid, methodRefused, rd.Err())
+	}
+	why, ok := r.own(tenant, source, id)
+	if !ok {
+		return pack.Bool(nil, false), nil
+	}
+	return pack.String(pack.Int(pack.Bool(nil, true), why.At.UnixNano()), why.Error), nil
 }

@@ -84,7 +84,8 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	p.handle()
 	p.serveAgents()
 	api, err := usageapi.New(usageapi.Config{Router: p.Router, Aggregator: p.Aggregator, Counts: p.Parts,
-		Definitions: p.Definitions, Zone: p.zoneOf, Allow: p.allow, Explain: p.explain, Now: d.Clock.Now})
+		Definitions: p.Definitions, Zone: p.zoneOf, Allow: p.allow, Explain: p.explain,
+		Refused: newRefusals(p).find, Now: d.Clock.Now})
 	if err != nil {
 		return nil, fmt.Errorf("usage: %w", err)
 	}

@@ -1,0 +1,90 @@
+package aggregator
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"corbel.dev/corbel/kit/clock"
+	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/usage/definitions"
+)
+
+// TestLate: late events of parts that other servers lead are listed, and a part whose answer is damaged is named.
+func TestLate(t *testing.T) {
+	reply := []byte(`[{"tenant":"acme","product":"hosts","id":"1","time":"2020-01-01T00:00:00Z",` +
+		`"received":"2026-01-01T00:00:00.000000007Z"}]`)
+	a := newAggregator(t, &reply)
+	list, silent := a.Late(t.Context())
+	if len(list) != 1 || list[0].Tenant != "acme" || list[0].Came.Nanosecond() != 7 || len(silent) != 0 {
+		t.Errorf("%+v, silent %q", list, silent)
+	}
+	reply = []byte(`{"no":"list"}`)
+	if list, silent = a.Late(t.Context()); len(list) != 0 || len(silent) != 1 || !strings.HasPrefix(silent[0], "s1: ") {
+		t.Errorf("%+v, silent %q", list, silent)
+	}
+}
+
+// TestLeftOut: what a part had counted that is asked no more is missing, and an answer about that time says so.
+func TestLeftOut(t *testing.T) {
+	var reply []byte // of the part that is asked: it is damaged, which is another matter
+	a := newAggregator(t, &reply)
+	at := time.Now().Truncate(time.Minute)
+	owners := func(after time.Duration, names ...string) {
+		t.Helper()
+		if _, err := a.cfg.Definitions.Do(t.Context(), definitions.Command{At: at.Add(after), Owners: names}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(from time.Time) bool {
+		t.Helper()
+		e, err := a.Estimate(t.Context(), Question{Product: "hosts", From: from, To: from.Add(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := strings.Contains(strings.Join(e.Completeness.Missing, " "), "part s1 was left out")
+		if said && e.Error.High != nil {
+			t.Errorf("%+v has an upper bound", e.Error)
+		}
+		return said
+	}
+	if says(at.Add(-time.Hour)) {
+		t.Error("nothing was left out yet")
+	}
+	owners(0, "s2", "s3")
+	if !says(at.Add(-time.Hour)) || says(at) {
+		t.Error("what s1 counted is missing before it was left out, and not behind that")
+	}
+	owners(time.Minute, "s2")
+	if left := a.cfg.Definitions.View().Left; len(left) != 2 || !left["s1"].Equal(at) {
+		t.Errorf("left out are %v", left)
+	}
+	owners(time.Hour, "s1", "s2", "s3")
+	if says(at.Add(-time.Hour)) || a.cfg.Definitions.View().Left != nil {
+		t.Error("s1 is back")
+	}
+}
+
+// TestVersion: a change at another server is seen, and others are asked no more often than they need be.
+func TestVersion(t *testing.T) {
+	reply := pack.Uint(nil, 7)
+	a := newAggregator(t, &reply)
+	hand := clock.NewFake(time.Unix(1000, 0))
+	a.cfg.Clock = hand
+	if got := a.Version(t.Context()); got != 7 {
+		t.Errorf("the version is %d", got)
+	}
+	reply = pack.Uint(nil, 9)
+	if got := a.Version(t.Context()); got != 7 {
+		t.Errorf("it was asked for again at once: %d", got)
+	}
+	hand.Advance(versionAge)
+	if got := a.Version(t.Context()); got != 9 {
+		t.Errorf("the version is %d", got)
+	}
+	reply = nil // it is damaged, and so another one
+	hand.Advance(versionAge)
+	if got := a.Version(t.Context()); got != 0 {
+		t.Errorf("a damaged version is %d", got)
+	}
+}
