@@ -77,6 +77,9 @@ func (o *options) flames(ctx context.Context, r *doctor.Report) (parts []plotpag
 		return nil
 	}
 	member, name := profiled(r)
+	if member == "" {
+		name = "the member that was asked"
+	}
 	for _, kind := range []doctor.StackKind{doctor.StackCPU, doctor.StackBlocked} {
 		part := plotpage.Part{Head: "Where the time goes: " + string(kind) + " of " + name}
 		b, err := o.profile(ctx, cl, member, url.Values{"kind": {string(kind)}, "format": {"tree"}})

@@ -1,4 +1,4 @@
-import { Mark, type State, Title } from "../lib/parts";
+import { Copy, Mark, type State, Title } from "../lib/parts";
 import { ago } from "../lib/time";
 import { param } from "../lib/route";
 import { useLive } from "../lib/use";
@@ -42,6 +42,17 @@ function List(props: { name: string; lines: string[] }) {
   );
 }
 
+/** told is a finding as text, to paste where it is talked about. */
+function told(f: Finding): string {
+  const part = (name: string, lines: string[]) => (lines.length > 0 ? [`${name}:`, ...lines.map((l) => `  ${l}`)] : []);
+  return [
+    `${f.severity}: ${f.title}${f.since > 0 ? `, ${text.sinceTime(new Date(f.since).toISOString())}` : ""}`,
+    ...part(text.evidence, f.evidence.map((l) => l.text)),
+    ...part(text.isNot, f.not.map((l) => l.text)),
+    ...part(text.remedy, f.do),
+  ].join("\n");
+}
+
 export function Doctor() {
   const live = useLive<DoctorData>("doctor");
   const data = live.value.value;
@@ -62,6 +73,7 @@ export function Doctor() {
               <List name={text.evidence} lines={f.evidence.map((l) => l.text)} />
               <List name={text.isNot} lines={f.not.map((l) => l.text)} />
               <List name={text.remedy} lines={f.do} />
+              <Copy what={told(f)} label={text.copyFinding} />
             </details>
           ))}
           <List name={text.silentMembers} lines={data.silent.map((s) => `${s.member}: ${s.reason}`)} />

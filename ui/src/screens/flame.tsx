@@ -1,6 +1,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { as } from "../lib/act";
 import { get, Problem } from "../lib/api";
+import { Grid } from "../lib/grid";
 import { secretsAlone } from "../lib/me";
 import { clock, count } from "../lib/time";
 import { text } from "../text";
@@ -105,6 +106,7 @@ export function Flame() {
   const top = profile && (at(profile.root, zoom) ?? profile.root);
   const path = top === profile?.root ? (profile?.root.n ?? "") : zoom;
   const drawn = useMemo(() => (top ? boxes(top, path) : []), [top, path]);
+  const own = useMemo(() => (top ? spent(top) : []), [top]);
   const was = useMemo(() => before && shares(before), [before]);
   const whole = Math.max(profile?.root.v ?? 1, 1);
   const hits = (f: Frame): boolean => word !== "" && f.n.toLowerCase().includes(word.toLowerCase());
@@ -179,8 +181,34 @@ export function Flame() {
           })}
         </div>
       )}
+      {top && (
+        <Grid
+          label={text.spentSelf}
+          rows={own.filter(([name]) => word === "" || name.toLowerCase().includes(word.toLowerCase())).slice(0, mostSelf)}
+          id={([name]) => name}
+          empty={text.noMatch}
+          columns={[
+            { name: text.spentSelf, cell: ([name]) => name },
+            { name: text.shareHead, cell: ([, v]) => share(v / whole), number: true },
+          ]}
+        />
+      )}
     </>
   );
+}
+
+const mostSelf = 20; // functions that are named by what they spent themselves
+
+/** spent are the functions of a profile by what they spent themselves, the greatest first. */
+function spent(root: Frame): [string, number][] {
+  const by = new Map<string, number>();
+  const walk = (f: Frame): void => {
+    const own = f.v - (f.c ?? []).reduce((n, c) => n + c.v, 0);
+    if (own > 0) by.set(f.n, (by.get(f.n) ?? 0) + own);
+    for (const c of f.c ?? []) walk(c);
+  };
+  walk(root);
+  return [...by].sort((a, b) => b[1] - a[1]);
 }
 
 const share = (part: number): string => `${(part * 100).toFixed(1)} %`;

@@ -283,6 +283,7 @@ export function Topology() {
   const focus = param("s");
   const all = (data?.topology?.Edges ?? []).map(placed);
   const edges = focus === "" ? all : near(all, focus);
+  const everywhere = useLive<Standing>("standing?service=").value.value; // of who may see it: for the map and its callers
   const standing = useLive<Standing>(`standing?service=${encodeURIComponent(focus)}`).value.value;
   const drawn = new Set(edges.flatMap((e) => [e.Source, e.Destination]));
   const ofMesh = (p: { Service: string }) => focus !== "" || drawn.has(p.Service);
@@ -300,7 +301,7 @@ export function Topology() {
       {standing && standing.Silent.length > 0 && (
         <p class="problem">{text.silentHosts(count(standing.Silent.length), standing.Silent.slice(0, 5).map((s) => `${s.Node} (${s.Error})`).join(", "))}</p>
       )}
-      {edges.length > 0 && edges.length <= most && <Drawing edges={edges} focus={focus} healths={data?.healths ?? {}} leaves={standing?.Leaves ?? {}} />}
+      {edges.length > 0 && edges.length <= most && <Drawing edges={edges} focus={focus} healths={data?.healths ?? {}} leaves={{ ...everywhere?.Leaves, ...standing?.Leaves }} />}
       {edges.length > most && <p class="empty">{text.chooseOne}</p>}
       {data && (
         <Grid
@@ -326,7 +327,7 @@ export function Topology() {
             {
               name: text.callerProxies,
               cell: (e) => {
-                const [state, words] = told(standing?.Proxies[e.Source], proxyOrder, proxyStates);
+                const [state, words] = told(standing?.Proxies[e.Source] ?? everywhere?.Proxies[e.Source], proxyOrder, proxyStates);
                 return <Mark state={state}>{words}</Mark>;
               },
             },
