@@ -16,7 +16,7 @@ import (
 
 // Mesh builds `mesh`: how the proxies stand.
 func Mesh(e *command.Env, c *cobra.Command) {
-	command.Group(c, meshStatus(e), meshProxy(e), meshTopology(e))
+	command.Group(c, meshStatus(e), meshProxy(e), meshTopology(e), meshCertificates(e))
 }
 
 // proxyStatus is a proxy as its host sees it.
