@@ -14,7 +14,7 @@ import (
 )
 
 // CallTimeout bounds one command when the context has no earlier deadline.
-const CallTimeout = 10 * time.Second
+const CallTimeout = 30 * time.Second
 
 // Control is the parent's handle on an armed process. Safe for concurrent use;
 // commands go one after the other. Close it when the process has ended.
