@@ -74,7 +74,7 @@ func One(_ context.Context, g *acl.Grant, st *statestore.State, q url.Values) (a
 	v := View{Index: p.ModifyIndex, At: p.By.At, Holder: p.Session}
 	if p.By.Accessor != (catalog.Author{}).Accessor {
 		v.By = uuid.UUID(p.By.Accessor).String()
-		if t := grants.TokenByAccessor(st, v.By); t != nil && g.AllowAny(acl.ACL, acl.Read) {
+		if t := grants.TokenByAccessor(st, v.By); t != nil && g.Allow(acl.ACL, "", acl.Read) {
 			v.Name = t.Description
 		}
 	}
