@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { asking, as, curl, type Write } from "../lib/act";
 import { Problem, get, send } from "../lib/api";
+import { Difference } from "../lib/difference";
 import { Copy, Filter, Title } from "../lib/parts";
 import { go, href, param, setParam } from "../lib/route";
 import { Table } from "../lib/table";
@@ -255,32 +256,4 @@ function decode(value: string): { text: string; binary: boolean } {
   } catch {
     return { text: value, binary: true };
   }
-}
-
-/** Difference shows the lines that saving takes out and puts in: what is alike at both ends is left out. */
-function Difference(props: { before: string; after: string }) {
-  const before = props.before.split("\n");
-  const after = props.after.split("\n");
-  let head = 0;
-  while (head < before.length && head < after.length && before[head] === after[head]) head++;
-  let tail = 0;
-  while (
-    tail < before.length - head &&
-    tail < after.length - head &&
-    before[before.length - 1 - tail] === after[after.length - 1 - tail]
-  )
-    tail++;
-  const out = before.slice(head, before.length - tail);
-  const put = after.slice(head, after.length - tail);
-  if (out.length === 0 && put.length === 0) return null;
-  return (
-    <pre class="difference">
-      {out.map((line, i) => (
-        <del key={`o${i}`}>- {line}</del>
-      ))}
-      {put.map((line, i) => (
-        <ins key={`p${i}`}>+ {line}</ins>
-      ))}
-    </pre>
-  );
 }
