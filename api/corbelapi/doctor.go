@@ -4,7 +4,8 @@
 //	                          ?local for this process alone
 //	GET /v1/doctor/evidence   what this process knows, and what agents reported lately;
 //	                          ?cluster for what all servers know
-//	GET /v1/doctor/profile    the newest profile, ?kind=cpu, blocked, mutex, waiting or heap;
+//	GET /v1/doctor/profile    the newest profile, ?kind=cpu, blocked, mutex, waiting or heap, or with
+//	                          ?ago=1h the newest of those that old (the oldest, when none is);
 //	                          for pprof, ?format=svg as a flame graph, or ?format=tree as a tree in JSON
 //
 // All need operator:read. Answers are JSON; errors are text, as in the catalog's contract. The report is there within
@@ -49,7 +50,7 @@ type Config struct {
 	// member is frozen: a report waits for it.
 	Ask func(ctx context.Context, name string, r *http.Request) ([]doctor.Evidence, error)
 	// Profile writes the newest profile of a kind; false when there is none.
-	Profile func(w io.Writer, kind, format string) (bool, error)
+	Profile func(w io.Writer, kind, format string, ago time.Duration) (bool, error)
 	// Allow says whether the caller may see it.
 	Allow func(*http.Request) bool
 }
@@ -84,7 +85,7 @@ func (d *Doctor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	query := r.URL.Query()
 	if r.URL.Path == "/v1/doctor/profile" {
-		d.profile(w, query.Get("kind"), query.Get("format"))
+		d.profile(w, query.Get("kind"), query.Get("format"), query.Get("ago"))
 		return
 	}
 	evidence := r.URL.Path == "/v1/doctor/evidence"
@@ -116,7 +117,7 @@ func (d *Doctor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var kinds = []string{string(doctor.StackCPU), string(doctor.StackBlocked), string(doctor.StackMutex),
 	string(doctor.StackWaiting), string(doctor.StackHeap)}
 
-func (d *Doctor) profile(w http.ResponseWriter, kind, format string) {
+func (d *Doctor) profile(w http.ResponseWriter, kind, format, ago string) {
 	if kind == "" {
 		kind = string(doctor.StackCPU)
 	}
@@ -128,8 +129,16 @@ func (d *Doctor) profile(w http.ResponseWriter, kind, format string) {
 		http.Error(w, "format: "+strconv.Quote(format)+" is none of pprof, svg, tree", http.StatusBadRequest)
 		return
 	}
+	age := time.Duration(0)
+	if ago != "" {
+		var err error
+		if age, err = time.ParseDuration(ago); err != nil || age < 0 {
+			http.Error(w, "ago: "+strconv.Quote(ago)+" is no time such as 1h", http.StatusBadRequest)
+			return
+		}
+	}
 	var b bytes.Buffer
-	found, err := d.cfg.Profile(&b, kind, format)
+	found, err := d.cfg.Profile(&b, kind, format, age)
 	switch {
 	case err != nil:
 		http.Error(w, "the profile cannot be drawn: "+err.Error(), http.StatusInternalServerError)

@@ -175,8 +175,8 @@ func TestRefusals(t *testing.T) {
 
 func TestProfiles(t *testing.T) {
 	d := NewDoctor(Config{Allow: func(*http.Request) bool { return true },
-		Profile: func(w io.Writer, kind, format string) (bool, error) {
-			_, err := fmt.Fprint(w, kind, format)
+		Profile: func(w io.Writer, kind, format string, ago time.Duration) (bool, error) {
+			_, err := fmt.Fprint(w, kind, format, ago)
 			return kind != "waiting", err
 		}})
 	for path, want := range map[string]struct {
@@ -184,8 +184,9 @@ func TestProfiles(t *testing.T) {
 		body string
 	}{
 		"?kind=heap": {200, "heap"}, "": {200, "cpu"}, "?kind=mutex&format=svg": {200, "mutexsvg"},
-		"?kind=mutex&format=tree": {200, "mutextree"},
-		"?kind=waiting":           {404, "no profile of waiting"}, "?kind=x": {400, "none of cpu"},
+		"?kind=mutex&format=tree": {200, "mutextree"}, "?format=tree&ago=1h": {200, "cputree1h0m0s"},
+		"?ago=yesterday": {400, "ago: "}, "?ago=-1h": {400, "ago: "},
+		"?kind=waiting": {404, "no profile of waiting"}, "?kind=x": {400, "none of cpu"},
 		"?format=png": {400, "none of pprof, svg, tree"},
 	} {
 		if w := get(t, d, "GET", "/v1/doctor/profile"+path); w.Code != want.code ||

@@ -54,9 +54,10 @@ func (e *Examiner) Evidence() doctor.Evidence {
 	return out
 }
 
-// Profile writes the newest profile of a kind: for pprof, drawn (svg) or as a tree; false when there is none.
-func (e *Examiner) Profile(w io.Writer, kind, format string) (bool, error) {
-	taken, ok := e.profiler.Newest(doctor.StackKind(kind))
+// Profile writes a profile of a kind, of so long ago as there is one: for pprof, drawn (svg) or as a tree; false when
+// there is none.
+func (e *Examiner) Profile(w io.Writer, kind, format string, ago time.Duration) (bool, error) {
+	taken, ok := e.profiler.Before(doctor.StackKind(kind), ago)
 	if !ok {
 		return false, nil
 	}

@@ -34,9 +34,11 @@ const (
 	staleAfter = 3 * time.Minute
 )
 
-// Kept is how many profiles of each kind are kept, MaxBytes how large one may be, compressed.
+// Kept is how many profiles of each kind are kept: the newest, and others at least Spacing apart, so that they go back
+// for more than an hour. MaxBytes is how large one may be, compressed.
 const (
 	Kept     = 10
+	Spacing  = 8 * time.Minute
 	MaxBytes = 1 << 20
 )
 
@@ -142,15 +144,33 @@ func (p *Profiler) Stacks() []doctor.Stack {
 	return out
 }
 
-// Newest is the newest profile of a kind; false when there is none yet.
-func (p *Profiler) Newest(kind doctor.StackKind) (Taken, bool) {
+// Before is the newest profile of a kind that is at least so old, or the oldest when none is; false when there is none
+// yet.
+func (p *Profiler) Before(kind doctor.StackKind, ago time.Duration) (Taken, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	all := p.kept[kind]
+	return before(p.kept[kind], time.Now().Add(-ago))
+}
+
+func before(all []Taken, at time.Time) (Taken, bool) {
+	for _, t := range slices.Backward(all) {
+		if !t.At.After(at) {
+			return t, true
+		}
+	}
 	if len(all) == 0 {
 		return Taken{}, false
 	}
-	return all[len(all)-1], true
+	return all[0], true
+}
+
+// with is all with a newest one. The one before it stays if it is Spacing from its own former.
+func with(all []Taken, newest Taken) []Taken {
+	if n := len(all); n > 1 && all[n-1].At.Sub(all[n-2].At) < Spacing {
+		all = all[:n-1]
+	}
+	all = append(all, newest)
+	return slices.Delete(all, 0, max(0, len(all)-Kept))
 }
 
 // round takes one profile of each kind but waiting.
@@ -209,9 +229,5 @@ func (p *Profiler) keep(kind doctor.StackKind, prof *profile.Profile) {
 	if err != nil || b.Len() > MaxBytes {
 		return
 	}
-	all := append(p.kept[kind], Taken{time.Now(), bytes.Clone(b.Bytes())})
-	if len(all) > Kept {
-		all = slices.Delete(all, 0, len(all)-Kept)
-	}
-	p.kept[kind] = all
+	p.kept[kind] = with(p.kept[kind], Taken{time.Now(), bytes.Clone(b.Bytes())})
 }

@@ -80,7 +80,7 @@ func TestLookSeesAWaitInASystemCall(t *testing.T) {
 	})
 	p := New(Config{})
 	p.look(t.Context())
-	taken, ok := p.Newest(doctor.StackWaiting)
+	taken, ok := p.Before(doctor.StackWaiting, 0)
 	if !ok || len(taken.Bytes) == 0 {
 		t.Fatal("nothing was kept")
 	}
@@ -90,6 +90,33 @@ func TestLookSeesAWaitInASystemCall(t *testing.T) {
 		}
 	}
 	t.Errorf("not seen: %+v", p.Stacks())
+}
+
+// TestKept: the newest profile is kept, and enough of former ones to compare it with an hour ago.
+func TestKept(t *testing.T) {
+	var all []Taken
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	if _, ok := before(all, start); ok {
+		t.Error("there is none yet")
+	}
+	now := start
+	for minute := range 300 {
+		now = start.Add(time.Duration(minute) * time.Minute)
+		all = with(all, Taken{At: now})
+		if len(all) > Kept || !all[len(all)-1].At.Equal(now) {
+			t.Fatalf("minute %d: %d are kept, the newest of %s", minute, len(all), all[len(all)-1].At)
+		}
+		got, _ := before(all, now.Add(-time.Hour))
+		if age := now.Sub(got.At); minute >= 70 && (age < time.Hour || age >= time.Hour+Spacing+time.Minute) {
+			t.Fatalf("minute %d: an hour ago is %s ago", minute, age)
+		}
+	}
+	if got, _ := before(all, start); !got.At.Equal(all[0].At) {
+		t.Errorf("for longer ago than any, the oldest: %s", got.At)
+	}
+	if got, _ := before(all, now); !got.At.Equal(now) {
+		t.Errorf("the newest: %s", got.At)
+	}
 }
 
 // waitsForSomebody is blocked for longer than blockRate, which is always counted.

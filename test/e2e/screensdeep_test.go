@@ -29,8 +29,14 @@ func (v *viewer) worksOnJobs() {
 		`"Name":"app","Count":1,"Tasks":[{"Name":"tick","Driver":"raw_exec","Config":{"command":"/bin/sh","args":["-c",%q]},`+
 		`"Resources":{"CPU":20,"MemoryMB":16}}]}]}}`, "head -c 1000000 /dev/zero | tr '\\0' x; echo; echo 'begun "+
 		hostile+"'; while :; do sleep 1; done")
-	if _, err := ask(v.base, "PUT", "/ui/api/as/jobs/v1/jobs", body); err != nil {
-		v.t.Fatal(err)
+	broken := fmt.Sprintf(`{"Job":{"ID":"broken","Type":"batch","Datacenters":["*"],"TaskGroups":[{"Name":"g","Count":1,`+
+		`"RestartPolicy":{"Attempts":0,"Mode":"fail"},"ReschedulePolicy":{"Attempts":0},"Tasks":[{"Name":"t",`+
+		`"Driver":"raw_exec","Config":{"command":"/bin/sh","args":["-c",%q]},"Resources":{"CPU":20,"MemoryMB":16}}]}]}}`,
+		"echo 'no such table "+hostile+"' >&2; exit 3")
+	for _, job := range []string{body, broken} {
+		if _, err := ask(v.base, "PUT", "/ui/api/as/jobs/v1/jobs", job); err != nil {
+			v.t.Fatal(err)
+		}
 	}
 	polltest.NoError(v.t, 2*time.Minute, func() error {
 		text, err := ask(v.base, "GET", "/ui/api/as/jobs/v1/job/clock/allocations", "")
@@ -39,6 +45,8 @@ func (v *viewer) worksOnJobs() {
 		}
 		return err
 	}, "the allocation")
+	v.run(chromedp.Navigate(v.base + "/ui/jobs/default/broken"))
+	v.see("pre.value", "no such table "+hostile)
 	v.run(chromedp.Navigate(v.base + "/ui/jobs/default/clock"))
 	v.see("main", "clock.app[0]")
 	v.press("main a", "clock.app[0]")

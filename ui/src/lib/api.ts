@@ -15,8 +15,23 @@ export function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return send<T>("GET", path, undefined, signal);
 }
 
+/** getText reads a path below /v1 whose answer is text, whatever it looks like. */
+export function getText(path: string, signal?: AbortSignal): Promise<string> {
+  return ask("GET", path, undefined, signal);
+}
+
 /** send writes a body, as JSON unless it is text, and returns the answer's JSON. */
 export async function send<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const text = await ask(method, path, body, signal);
+  if (text === "") return undefined as T;
+  try {
+    return JSON.parse(text) as T;
+  } catch {
+    return text as T;
+  }
+}
+
+async function ask(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<string> {
   const limit = AbortSignal.timeout(timeout);
   const init: RequestInit = {
     method,
@@ -34,10 +49,5 @@ export async function send<T>(method: string, path: string, body?: unknown, sign
   }
   const text = await answer.text();
   if (!answer.ok) throw new Problem(answer.status, text.trim() || answer.statusText);
-  if (text === "") return undefined as T;
-  try {
-    return JSON.parse(text) as T;
-  } catch {
-    return text as T;
-  }
+  return text;
 }

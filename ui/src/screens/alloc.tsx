@@ -8,7 +8,7 @@ const keptText = 256 * 1024; // characters of a log or a session that the page k
 const tailBytes = 64 * 1024; // of a log that are read when it is opened
 
 /** clean takes out what steers a terminal: a page is none. */
-const clean = (s: string): string => s.replace(/\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]/g, "");
+export const clean = (s: string): string => s.replace(/\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]/g, "");
 
 /** Allocation shows what the tasks of an allocation write, as they write it, and runs commands in them. */
 export function Allocation(props: { id: string; namespace: string; tasks: string[] }) {

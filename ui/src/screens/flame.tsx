@@ -77,7 +77,10 @@ const family = (name: string): string => (name.includes("corbel.dev/") ? "own" :
 /** kept are profiles to compare with, by kind: they stay while the page is open. */
 const kept = new Map<string, Profile>();
 
-/** Flame is where this server's time goes: click to zoom, search to highlight, keep one profile to compare the next. */
+/**
+ * Flame is where this server's time goes: click to zoom, search to highlight, compare with an hour ago, or keep one
+ * profile to compare the next.
+ */
 export function Flame() {
   const [kind, setKind] = useState("");
   const [profile, setProfile] = useState<Profile>();
@@ -103,6 +106,15 @@ export function Flame() {
     );
     return () => end.abort();
   }, [kind, turn]);
+  const hourAgo = async () => {
+    try {
+      const old = await get<Profile>(`${profileOf(kind)}&ago=1h`);
+      if (old.at === profile?.at) setProblem(text.noOldProfile);
+      else setBefore(old);
+    } catch (e) {
+      setProblem(e instanceof Error ? e.message : String(e));
+    }
+  };
   const top = profile && (at(profile.root, zoom) ?? profile.root);
   const path = top === profile?.root ? (profile?.root.n ?? "") : zoom;
   const drawn = useMemo(() => (top ? boxes(top, path) : []), [top, path]);
@@ -140,6 +152,9 @@ export function Flame() {
               }}
             >
               {text.keepProfile}
+            </button>
+            <button type="button" onClick={() => void hourAgo()}>
+              {text.hourAgo}
             </button>
             {top !== profile.root && (
               <button type="button" onClick={() => setZoom("")}>

@@ -9,6 +9,7 @@ import { useLive } from "../lib/use";
 import { text } from "../text";
 import { Allocation } from "./alloc";
 import { Rollout, Scale } from "./rollout";
+import { type Alloc, Failures } from "./failures";
 
 interface Summary {
   Queued: number;
@@ -197,16 +198,6 @@ function Attributes(props: { id: string }) {
   );
 }
 
-interface Alloc {
-  ID: string;
-  Name: string;
-  NodeName: string;
-  ClientStatus: string;
-  DesiredStatus: string;
-  ModifyTime: number;
-  TaskStates: Record<string, { Events: { DisplayMessage: string }[] | null; Restarts: number }> | null;
-}
-
 interface Eval {
   ID: string;
   Status: string;
@@ -296,6 +287,7 @@ function One(props: { name: string }) {
           </ul>
         </>
       )}
+      {allocs && <Failures allocs={allocs} namespace={namespace} to={to({ ID: id, Namespace: namespace })} />}
       <h2>{text.allocations}</h2>
       {allocs && (
         <Grid
