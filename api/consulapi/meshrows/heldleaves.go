@@ -3,6 +3,7 @@ package meshrows
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"net/url"
 	"slices"
 	"time"
@@ -78,12 +79,12 @@ const maxLeaves = 200
 
 // leavesState is how leaf certificates are.
 type leavesState struct {
-	Hosts    int                       // that were asked
-	States   map[string]int            // how many are in each state
-	Services map[string]map[string]int // the same of each service
-	List     []HeldLeaf                // the worst first, those that end first before others
-	More     int                       // that are counted and not listed
-	Silent   []silent                  // hosts that did not answer
+	Hosts    int            // that were asked
+	States   map[string]int // how many are in each state
+	Services byService      // the same of each service
+	List     []HeldLeaf     // the worst first, those that end first before others
+	More     int            // that are counted and not listed
+	Silent   []silent       // hosts that did not answer
 }
 
 // meshCertificates gathers the leaf certificates of the service of ?service=, for its readers, or for operators those
@@ -113,7 +114,7 @@ func (mr *Rows) meshCertificates(q *rows.Request) error {
 		path += "?service=" + url.QueryEscape(service)
 	}
 	hosts := mr.leafHosts(st, service, one)
-	out := leavesState{Hosts: len(hosts), States: map[string]int{}, Services: map[string]map[string]int{}}
+	out := leavesState{Hosts: len(hosts), States: map[string]int{}, Services: byService{}}
 	now := q.Clock.Now()
 	out.Silent = mr.gather(q, hosts, path, func(body []byte) error {
 		var list []HeldLeaf
@@ -135,14 +136,21 @@ func (mr *Rows) meshCertificates(q *rows.Request) error {
 	return q.ReplyValue(out)
 }
 
-func (s *leavesState) add(l *HeldLeaf) {
-	s.States[l.State]++
-	of := s.Services[l.Service]
+// byService is how many of each service are in each state.
+type byService map[string]map[string]int
+
+func (b byService) count(service, state string) {
+	of := b[service]
 	if of == nil {
 		of = map[string]int{}
-		s.Services[l.Service] = of
+		b[service] = of
 	}
-	of[l.State]++
+	of[state]++
+}
+
+func (s *leavesState) add(l *HeldLeaf) {
+	s.States[l.State]++
+	s.Services.count(l.Service, l.State)
 	s.List = append(s.List, *l)
 }
 
@@ -169,12 +177,7 @@ func (mr *Rows) leafHosts(st *statestore.State, service string, one bool) []stri
 			}
 		}
 	}
-	hosts := make([]string, 0, len(ask))
-	for name := range ask {
-		hosts = append(hosts, name)
-	}
-	slices.Sort(hosts)
-	return hosts
+	return slices.Sorted(maps.Keys(ask))
 }
 
 // inMesh tells whether an instance proves who it is by a leaf certificate.

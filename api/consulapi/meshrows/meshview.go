@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -189,11 +190,7 @@ func (mr *Rows) proxyHosts(q *rows.Request, st *statestore.State, has func(*cata
 			}
 		}
 	}
-	for name := range ask {
-		hosts = append(hosts, name)
-	}
-	slices.Sort(hosts)
-	return hosts, others
+	return slices.Sorted(maps.Keys(ask)), others
 }
 
 func servicesIndex(st *statestore.State) uint64 { return st.ServicesIndex() }
@@ -224,10 +221,10 @@ func (mr *Rows) meshStatus(q *rows.Request) error {
 		// Unattended are proxies registered on nodes that are no living members, unless they have a stream at a server.
 		Unattended []string
 		// Services are how many proxies of each service are in each state; with ?services.
-		Services map[string]map[string]int `json:",omitempty"`
+		Services byService `json:",omitempty"`
 	}{meshState{States: map[string]int{}, List: []json.RawMessage{}}, len(hosts), nil, []string{}, nil}
 	if q.Query.Has("services") {
-		out.Services = map[string]map[string]int{}
+		out.Services = byService{}
 	}
 	path := meshProxiesPattern + "?all"
 	seen := map[string]bool{}
@@ -244,12 +241,7 @@ func (mr *Rows) meshStatus(q *rows.Request) error {
 			}
 			seen[p.Node+"/"+p.ID] = true
 			if out.Services != nil {
-				of := out.Services[p.Service]
-				if of == nil {
-					of = map[string]int{}
-					out.Services[p.Service] = of
-				}
-				of[p.State]++
+				out.Services.count(p.Service, p.State)
 			}
 			if p.State != "synced" || q.Query.Has("all") {
 				kept = append(kept, raw)
