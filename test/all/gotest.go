@@ -264,10 +264,12 @@ func (r *runner) test() {
 }
 
 // compileBeside compiles packages and their tests for the race detector while tests run that wait for most of their
-// time: at the lowest priority, a package at a time, and without a word, for the tests themselves say what does not
-// compile. The answer ends it, and waits for it.
+// time: a package at a time, and without a word, for the tests themselves say what does not compile. The answer ends
+// it, and waits for it. It gives way to the tests a little and no more: a writer of files that hardly ever runs keeps
+// the file system's journal open meanwhile, and every fsync of the machine waits for it, for seconds where another job
+// is there too.
 func compileBeside(r *runner, packages []string) (end func()) {
-	args := []string{"-n", "19", "go", "list", "-e", "-p=1", "-race", "-test", "-export", "-f={{.Name}}"}
+	args := []string{"-n", "5", "go", "list", "-e", "-p=1", "-race", "-test", "-export", "-f={{.Name}}"}
 	cmd := r.command(r.root, "nice", append(args, packages...)...)
 	if err := cmd.Start(); err != nil {
 		return func() {} // there is no nice here: it is compiled when its turn comes
