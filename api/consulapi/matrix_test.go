@@ -557,3 +557,28 @@ func checkRow(t *testing.T, method, pattern string, c cell) (cells int) {
 	}
 	return cells
 }
+
+// TestHiddenProxyIsAsAbsent: whoever may not read a service does not learn from the mesh's paths whether it is there,
+// by no status and no word; who may read it is told that there is none.
+func TestHiddenProxyIsAsAbsent(t *testing.T) {
+	g := newGuarded(t)
+	other := g.token(`service "other" { policy = "read" } service "none-proxy" { policy = "read" }`, "")
+	for _, path := range []string{"/v1/internal/mesh/find/", "/v1/internal/mesh/proxy/", "/v1/internal/mesh/settle/",
+		"/v1/internal/mesh/certificates?service="} {
+		for _, secret := range []string{"", other} {
+			hidden := g.as(secret, "GET", path+"web-proxy", "")
+			absent := g.as(secret, "GET", path+"gone-proxy", "")
+			if hidden.status != http.StatusForbidden || absent.status != hidden.status ||
+				strings.ReplaceAll(absent.body, "gone-proxy", "web-proxy") != hidden.body {
+				t.Errorf("%s: hidden: %d %s; absent: %d %s", path, hidden.status, hidden.body, absent.status, absent.body)
+			}
+		}
+	}
+	for _, path := range []string{"/v1/internal/mesh/find/", "/v1/internal/mesh/proxy/"} {
+		for _, secret := range []string{other, g.vars["$root"]} {
+			if a := g.as(secret, "GET", path+"none-proxy", ""); a.status != http.StatusNotFound {
+				t.Errorf("%s: a proxy that is not there: %d %s", path, a.status, a.body)
+			}
+		}
+	}
+}

@@ -107,13 +107,19 @@ func (mr *Rows) meshProxy(q *rows.Request) error {
 		return errNoMesh
 	}
 	p, ok := m.Proxy(q.Query.Value("node"), q.Rest)
-	if !ok {
-		return errkind.Errorf(errkind.NotFound, "no proxy %q is registered here, and none has a stream here", q.Rest)
-	}
-	if !mayReadProxy(q, p.Service) {
-		return q.Allow(acl.Service, p.Service, acl.Read)
+	if !ok || !mayReadProxy(q, p.Service) {
+		return absent(q, "no proxy %q is registered here, and none has a stream here")
 	}
 	return q.ReplyValue(p.Status)
+}
+
+// absent is the answer where the proxy that was asked for is not there, or is not for this caller: nothing in it tells
+// the two apart. Who may not read a service of that name is refused, others get the words, in which %q is the name.
+func absent(q *rows.Request, words string) error {
+	if !mayReadProxy(q, q.Rest) {
+		return q.Allow(acl.Service, q.Rest, acl.Read)
+	}
+	return errkind.Errorf(errkind.NotFound, words, q.Rest)
 }
 
 // The bounds of a gathering.
@@ -262,7 +268,8 @@ func (mr *Rows) meshStatus(q *rows.Request) error {
 	return q.ReplyValue(out)
 }
 
-// meshFind is the proxies of an id, or those that stand for a service of the name, in full, wherever they are.
+// meshFind is the proxies of an id, or those that stand for a service of the name, in full, wherever they are. Those
+// that the caller may not read are as if they were not there.
 func (mr *Rows) meshFind(q *rows.Request) error {
 	if q.Rest == "" {
 		return rows.ErrNoService
@@ -273,13 +280,11 @@ func (mr *Rows) meshFind(q *rows.Request) error {
 	}
 	type place struct{ node, id string }
 	var places []place
-	var refused error
 	named := func(s *catalog.Service) bool {
 		if s.ID != q.Rest && s.ProxyDestination != q.Rest && s.Name != q.Rest {
 			return false
 		}
-		if service := cmp.Or(s.ProxyDestination, s.Name); !mayReadProxy(q, service) {
-			refused = q.Allow(acl.Service, service, acl.Read)
+		if !mayReadProxy(q, cmp.Or(s.ProxyDestination, s.Name)) {
 			return false
 		}
 		places = append(places, place{s.Node, s.ID})
@@ -287,8 +292,7 @@ func (mr *Rows) meshFind(q *rows.Request) error {
 	}
 	hosts, _ := mr.proxyHosts(q, st, named)
 	if len(places) == 0 {
-		return cmp.Or(refused, errkind.Errorf(errkind.NotFound,
-			"no proxy has the ID %q, and none stands for a service of the name", q.Rest))
+		return absent(q, "no proxy has the ID %q, and none stands for a service of the name")
 	}
 	best := map[place]json.RawMessage{}
 	var lost []silent
