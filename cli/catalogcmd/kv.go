@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -50,25 +51,23 @@ func kvGet(e *command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		key := ""
-		if len(args) > 0 {
-			key = command.CleanKey(args[0])
-		}
+		key := command.CleanKey(strings.Join(args, ""))
 		text := func(v []byte) string {
 			if asBase64 {
 				return base64.StdEncoding.EncodeToString(v)
 			}
 			return string(v)
 		}
+		trends := e.Trends(r.Watch && !e.Consul)
 		switch {
 		case keys:
-			return showKeys(ctx, e, &r, cl, key, separator, keyNames(false))
+			return showKeys(ctx, e, &r, cl, key, separator, keyNames(false, trends))
 		case recurse:
 			read := func(ctx context.Context, q client.Query) ([]client.KVPair, client.Meta, error) {
 				return cl.KV().List(ctx, key, q)
 			}
 			return command.Show(ctx, e, &r, r.Q, read, func(w io.Writer, pairs []client.KVPair) error {
-				return writePairs(w, pairs, detailed, text)
+				return writePairs(w, pairs, detailed, text, trends)
 			})
 		}
 		read := func(ctx context.Context, q client.Query) (*client.KVPair, client.Meta, error) {
@@ -89,14 +88,24 @@ func kvGet(e *command.Env) *cobra.Command {
 			case detailed:
 				return writePair(w, p, text)
 			}
-			_, err := fmt.Fprintln(w, text(p.Value))
+			_, err := fmt.Fprintln(w, withTrend(trends, p, text(p.Value)))
 			return err
 		})
 	}
 	return c
 }
 
-func writePairs(w io.Writer, pairs []client.KVPair, detailed bool, text func([]byte) string) error {
+// withTrend is the text of a key's value; where trends are drawn, with that of a value that is a number.
+func withTrend(trends *command.Trends, p *client.KVPair, text string) string {
+	n, err := strconv.ParseFloat(strings.TrimSpace(string(p.Value)), 64)
+	if trends == nil || err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
+		return text
+	}
+	return trends.Beside(strings.TrimSpace(text), p.Key, n)
+}
+
+func writePairs(w io.Writer, pairs []client.KVPair, detailed bool, text func([]byte) string,
+	trends *command.Trends) error {
 	for i := range pairs {
 		if detailed {
 			if i > 0 {
@@ -105,7 +114,8 @@ func writePairs(w io.Writer, pairs []client.KVPair, detailed bool, text func([]b
 			if err := writePair(w, &pairs[i], text); err != nil {
 				return err
 			}
-		} else if _, err := fmt.Fprintf(w, "%s:%s\n", pairs[i].Key, text(pairs[i].Value)); err != nil {
+		} else if _, err := fmt.Fprintf(w, "%s:%s\n", pairs[i].Key,
+			withTrend(trends, &pairs[i], text(pairs[i].Value))); err != nil {
 			return err
 		}
 	}
@@ -123,11 +133,11 @@ func writePair(w io.Writer, p *client.KVPair, text func([]byte) string) error {
 	return err
 }
 
-// keyNames prints the names of keys, or how many they are.
-func keyNames(count bool) func(io.Writer, []string) error {
+// keyNames prints the names of keys, or how many they are; where trends are drawn, that is said below the names too.
+func keyNames(count bool, trends *command.Trends) func(io.Writer, []string) error {
 	return func(w io.Writer, keys []string) error {
 		if count {
-			_, err := fmt.Fprintln(w, len(keys))
+			_, err := fmt.Fprintln(w, trends.Beside(strconv.Itoa(len(keys)), "", float64(len(keys))))
 			return err
 		}
 		for _, k := range keys {
@@ -135,7 +145,11 @@ func keyNames(count bool) func(io.Writer, []string) error {
 				return err
 			}
 		}
-		return nil
+		if trends == nil {
+			return nil
+		}
+		_, err := fmt.Fprintln(w, trends.Beside(fmt.Sprintf("%d keys", len(keys)), "", float64(len(keys))))
+		return err
 	}
 }
 
@@ -168,7 +182,8 @@ func kvList(e *command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return showKeys(ctx, e, &r, cl, command.CleanKey(strings.Join(args, "")), separator, keyNames(count))
+		return showKeys(ctx, e, &r, cl, command.CleanKey(strings.Join(args, "")), separator,
+			keyNames(count, e.Trends(r.Watch && !e.Consul)))
 	}
 	return c
 }

@@ -11,7 +11,6 @@ import (
 	"io"
 	"maps"
 	"net"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -58,8 +57,9 @@ func Members(e *command.Env, c *cobra.Command) {
 			slices.SortFunc(now, func(a, b client.Member) int { return strings.Compare(a.Name, b.Name) })
 			return now, err
 		}
-		found := 0
-		err = command.Show(ctx, e, &r, r.Q, changing(list), func(w io.Writer, members []client.Member) error {
+		found, trends := 0, e.Trends(r.Watch)
+		read := command.Changing(memberPoll, list)
+		err = command.Show(ctx, e, &r, r.Q, read, func(w io.Writer, members []client.Member) error {
 			found = len(members)
 			switch {
 			case o.detailed:
@@ -69,7 +69,7 @@ func Members(e *command.Env, c *cobra.Command) {
 			case e.Consul:
 				return writeConsulMembers(w, members)
 			}
-			return writeMembers(w, members)
+			return writeMembers(w, members, trends)
 		})
 		if err == nil && e.Consul && found == 0 && !r.JSON {
 			return command.ExitCode(2) // scripts ask for members in a status that way
@@ -84,30 +84,6 @@ type memberOptions struct {
 	detailed, wan   bool
 }
 
-// changing makes a list that has no index into a read that returns when it changed.
-func changing(list func(context.Context) ([]client.Member, error)) func(context.Context, client.Query) ([]client.Member,
-	client.Meta, error) {
-	var before []client.Member
-	var version uint64
-	return func(ctx context.Context, _ client.Query) ([]client.Member, client.Meta, error) {
-		for {
-			now, err := list(ctx)
-			if err != nil || version == 0 || !reflect.DeepEqual(before, now) {
-				before = now
-				version++
-				return now, client.Meta{Index: version}, err
-			}
-			timer := time.NewTimer(memberPoll)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return nil, client.Meta{}, ctx.Err()
-			case <-timer.C:
-			}
-		}
-	}
-}
-
 func memberKind(m *client.Member) string {
 	if m.Tags["role"] == "consul" {
 		return "server"
@@ -115,12 +91,17 @@ func memberKind(m *client.Member) string {
 	return "client"
 }
 
-func writeMembers(w io.Writer, members []client.Member) error {
-	t := command.Table{Head: []string{"NODE", "ADDRESS", "STATUS", "TYPE", "VERSION", "DC"}}
+// illness is how far from alive a member is, for its trend: one that comes and goes again and again is seen at once.
+var illness = map[string]float64{"alive": 0, "leaving": 1, "left": 2, "failed": 3}
+
+func writeMembers(w io.Writer, members []client.Member, trends *command.Trends) error {
+	t := command.Table{Head: trends.Head("NODE", "ADDRESS", "STATUS", "TYPE", "VERSION", "DC")}
 	for i := range members {
 		m := &members[i]
 		version, _, _ := strings.Cut(m.Tags["build"], ":")
-		t.Add(m.Name, net.JoinHostPort(m.Addr, strconv.Itoa(m.Port)), m.StatusText(), memberKind(m), version, m.Tags["dc"])
+		row := []string{m.Name, net.JoinHostPort(m.Addr, strconv.Itoa(m.Port)), m.StatusText(), memberKind(m), version,
+			m.Tags["dc"]}
+		t.Add(trends.Row(row, trends.Add(m.Name, illness[m.StatusText()]))...)
 	}
 	return t.Write(w)
 }

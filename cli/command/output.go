@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"reflect"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -170,4 +171,29 @@ func each[T any](e *Env, r *Reading, answers iter.Seq2[T, error], one func(T) er
 		return ExitCode(1) // said above
 	}
 	return nil
+}
+
+// Changing makes of a question whose answer has no index to block on one that Show can follow: it is asked again every
+// so often, and answered when the answer is another one.
+func Changing[T any](every time.Duration, ask func(context.Context) (T, error)) func(context.Context,
+	client.Query) (T, client.Meta, error) {
+	var before T
+	var version uint64
+	return func(ctx context.Context, _ client.Query) (T, client.Meta, error) {
+		for {
+			now, err := ask(ctx)
+			if err != nil || version == 0 || !reflect.DeepEqual(before, now) {
+				before = now
+				version++
+				return now, client.Meta{Index: version}, err
+			}
+			timer := time.NewTimer(every)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return now, client.Meta{}, ctx.Err()
+			case <-timer.C:
+			}
+		}
+	}
 }

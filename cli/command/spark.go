@@ -1,8 +1,6 @@
 package command
 
-import (
-	"math"
-)
+import "math"
 
 const (
 	// trendValues is how many of the newest values a trend draws.
@@ -15,8 +13,8 @@ const (
 var sparks = []rune("▁▂▃▄▅▆▇█")
 
 // Trends remembers the numbers that --watch reads again and again, and draws each as a line of bars, from its least to
-// its greatest. It draws on terminals alone: a nil Trends remembers nothing and adds no column. It is used by one
-// goroutine.
+// its greatest. It draws on terminals alone: a nil Trends remembers nothing and adds no column. The zero value is
+// ready. It is used by one goroutine.
 type Trends struct{ kept map[string][]float64 }
 
 // Trends is for a command that writes to e.Out, again and again where watch says so; nil where nobody looks.
@@ -24,7 +22,7 @@ func (e *Env) Trends(watch bool) *Trends {
 	if _, terminal := OnTerminal(e.Out, e.Getenv).(*Terminal); !watch || !terminal {
 		return nil
 	}
-	return &Trends{kept: map[string][]float64{}}
+	return &Trends{}
 }
 
 // Head is a table's head with the column of the trend.
@@ -47,12 +45,23 @@ func (t *Trends) Add(name string, value float64) string {
 	if !known && len(t.kept) >= maxTrends {
 		return ""
 	}
+	if t.kept == nil {
+		t.kept = map[string][]float64{}
+	}
 	past = append(past, value)
 	if len(past) > trendValues {
 		past = past[1:]
 	}
 	t.kept[name] = past
 	return sparkline(past)
+}
+
+// Beside is text with the line of what has a name behind it.
+func (t *Trends) Beside(text, name string, value float64) string {
+	if line := t.Add(name, value); line != "" {
+		return text + "  " + line
+	}
+	return text
 }
 
 // sparkline draws values from the least to the greatest; those that are all alike are a flat line.

@@ -15,7 +15,7 @@ func TestTrends(t *testing.T) {
 		"█▁█":      {1e300, -1e300, 1e300},
 		"▁█":       {1000, 1001},
 	} {
-		trends := &Trends{kept: map[string][]float64{}}
+		trends := &Trends{}
 		got := ""
 		for _, v := range values {
 			got = trends.Add("web", v)
@@ -24,7 +24,7 @@ func TestTrends(t *testing.T) {
 			t.Errorf("%v: %s, want %s", values, got, want)
 		}
 	}
-	trends := &Trends{kept: map[string][]float64{}}
+	trends := &Trends{}
 	for i := range 3 * trendValues {
 		if got := trends.Add("web", float64(i)); len([]rune(got)) != min(i+1, trendValues) {
 			t.Fatalf("after %d values: %s", i, got)
@@ -43,7 +43,7 @@ func TestTrendsElsewhere(t *testing.T) {
 	e := &Env{Out: &bytes.Buffer{}, Getenv: func(string) string { return "" }}
 	for _, watch := range []bool{true, false} {
 		trends := e.Trends(watch)
-		if got := trends.Head("A", "B"); !slices.Equal(got, []string{"A", "B"}) || trends.Add("a", 1) != "" {
+		if got := trends.Head("A", "B"); !slices.Equal(got, []string{"A", "B"}) || trends.Beside("a", "a", 1) != "a" {
 			t.Errorf("a column for nobody: %q", got)
 		}
 	}

@@ -66,37 +66,82 @@ type statusAnswer struct {
 	Unattended     []string
 }
 
-func meshStatus(e *command.Env) *cobra.Command {
-	var all bool
-	c := command.Read(e, "status", "Show how many proxies are up to date, and which are not",
-		command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			path := "/v1/internal/mesh/status"
-			if all {
-				path += "?all"
-			}
+// again is how often a command with --watch asks: how proxies stand has no index to block on, and all hosts are asked.
+const again = 2 * time.Second
+
+// watched is a command that shows an answer of the mesh, with --watch again when it is another one. The path is read
+// after the flags; write says an answer, and may change it.
+func watched[T any](e *command.Env, use, short string, path func() string,
+	write func(w io.Writer, a *T, trends *command.Trends) error) *cobra.Command {
+	var r command.Reading
+	c := &cobra.Command{Use: use, Short: short, Args: command.Between(0, 0, "flags only")}
+	r.Flags(e, c, true)
+	r.FormatFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := r.CheckFormat(); err != nil {
+			return err
+		}
+		ctx, stop := command.Signals(c.Context())
+		defer stop()
+		cl, err := r.Client()
+		if err != nil {
+			return err
+		}
+		ask := func(ctx context.Context) (json.RawMessage, error) {
 			var raw json.RawMessage
-			if _, err := cl.Get(ctx, path, r.Q, &raw); err != nil {
-				return err
-			}
-			if r.JSON {
-				return command.WriteJSON(e.Out, raw, false)
-			}
-			var a statusAnswer
+			_, err := cl.Get(ctx, path(), r.Q, &raw)
+			return raw, err
+		}
+		trends := e.Trends(r.Watch)
+		return command.Show(ctx, e, &r, r.Q, command.Changing(again, ask), func(w io.Writer, raw json.RawMessage) error {
+			var a T
 			if err := json.Unmarshal(raw, &a); err != nil {
 				return err
 			}
-			return a.write(e.Out)
+			return write(w, &a, trends)
+		})
+	}
+	return c
+}
+
+func meshStatus(e *command.Env) *cobra.Command {
+	var all bool
+	path := func() string {
+		if all {
+			return "/v1/internal/mesh/status?all"
+		}
+		return "/v1/internal/mesh/status"
+	}
+	seen := map[string]bool{}
+	c := watched(e, "status", "Show how many proxies are up to date, and which are not", path,
+		func(w io.Writer, a *statusAnswer, trends *command.Trends) error {
+			a.keep(seen)
+			return a.write(w, trends)
 		})
 	c.Flags().BoolVar(&all, "all", false, "list all proxies, not only those that are not synced")
 	return c
 }
 
-func (a *statusAnswer) write(w io.Writer) error {
+// keep has a state that was told before told again where no proxy is in it now: its line stays where it is, and its
+// trend goes down.
+func (a *statusAnswer) keep(seen map[string]bool) {
+	for state := range a.States {
+		seen[state] = true
+	}
+	if a.States == nil {
+		a.States = map[string]int{}
+	}
+	for state := range seen {
+		a.States[state] += 0
+	}
+}
+
+func (a *statusAnswer) write(w io.Writer, trends *command.Trends) error {
 	f := command.Fields{Width: 20}
-	f.Add("Proxies", strconv.Itoa(a.Proxies))
+	number := func(name string, n int) { f.Add(name, trends.Beside(strconv.Itoa(n), name, float64(n))) }
+	number("Proxies", a.Proxies)
 	for _, state := range command.SortedKeys(a.States) {
-		f.Add("  "+state, strconv.Itoa(a.States[state]))
+		number("  "+state, a.States[state])
 	}
 	if len(a.Unattended) > 0 {
 		f.Add("  without an agent", strconv.Itoa(len(a.Unattended)))
@@ -110,11 +155,12 @@ func (a *statusAnswer) write(w io.Writer) error {
 		if _, err := fmt.Fprintln(w); err != nil {
 			return err
 		}
-		t := command.Table{Head: []string{"NODE", "PROXY", "SERVICE", "STATE", "PENDING", "LAG", "REFUSED", "ENVOY"}}
+		t := command.Table{Head: trends.Head("NODE", "PROXY", "SERVICE", "STATE", "PENDING", "LAG", "REFUSED", "ENVOY")}
 		for i := range a.List {
 			p := &a.List[i]
-			t.Add(p.Node, p.ID, p.Service, p.State, strconv.Itoa(p.Pending), lag(p.LagMillis), strconv.FormatUint(p.Refused, 10),
-				p.Envoy)
+			row := []string{p.Node, p.ID, p.Service, p.State, strconv.Itoa(p.Pending), lag(p.LagMillis),
+				strconv.FormatUint(p.Refused, 10), p.Envoy}
+			t.Add(trends.Row(row, trends.Add(p.Node+"/"+p.ID, float64(p.Pending)))...)
 		}
 		if err := t.Write(w); err != nil {
 			return err
@@ -222,48 +268,43 @@ func (p *proxyStatus) write(w io.Writer) error {
 	return t.Write(w)
 }
 
+// topologyAnswer is who calls whom.
+type topologyAnswer struct {
+	Services map[string]int
+	Edges    []struct {
+		Source, Destination, Datacenter, Reason string
+		Proxies                                 int
+		Allowed, PerRequest                     bool
+	}
+}
+
 func meshTopology(e *command.Env) *cobra.Command {
-	return command.Read(e, "topology", "Show which services call which, and whether intentions allow it",
-		command.Between(0, 0, "flags only"),
-		func(ctx context.Context, r *command.Reading, cl *client.Client, _ []string) error {
-			var raw json.RawMessage
-			if _, err := cl.Get(ctx, "/v1/internal/mesh/topology", r.Q, &raw); err != nil {
-				return err
-			}
-			if r.JSON {
-				return command.WriteJSON(e.Out, raw, false)
-			}
-			var a struct {
-				Services map[string]int
-				Edges    []struct {
-					Source, Destination, Datacenter, Reason string
-					Proxies                                 int
-					Allowed, PerRequest                     bool
-				}
-			}
-			if err := json.Unmarshal(raw, &a); err != nil {
-				return err
-			}
-			t := command.Table{Head: []string{"SERVICE", "PROXIES", "CALLS", "FROM", "ALLOWED", "BECAUSE OF"}}
-			calls := map[string]bool{}
-			for _, edge := range a.Edges {
-				allowed := map[bool]string{true: "yes", false: "no"}[edge.Allowed]
-				if edge.PerRequest {
-					allowed = "by request"
-				}
-				calls[edge.Source] = true
-				to := edge.Destination
-				if edge.Datacenter != "" {
-					to += " in " + edge.Datacenter
-				}
-				t.Add(edge.Source, strconv.Itoa(a.Services[edge.Source]), to, strconv.Itoa(edge.Proxies), allowed,
-					edge.Reason)
-			}
-			for _, name := range command.SortedKeys(a.Services) {
-				if !calls[name] {
-					t.Add(name, strconv.Itoa(a.Services[name]), "", "", "", "")
-				}
-			}
-			return t.Write(e.Out)
-		})
+	path := func() string { return "/v1/internal/mesh/topology" }
+	return watched(e, "topology", "Show which services call which, and whether intentions allow it", path,
+		writeTopology)
+}
+
+func writeTopology(w io.Writer, a *topologyAnswer, trends *command.Trends) error {
+	t := command.Table{Head: trends.Head("SERVICE", "PROXIES", "CALLS", "FROM", "ALLOWED", "BECAUSE OF")}
+	calls := map[string]bool{}
+	for _, edge := range a.Edges {
+		allowed := map[bool]string{true: "yes", false: "no"}[edge.Allowed]
+		if edge.PerRequest {
+			allowed = "by request"
+		}
+		calls[edge.Source] = true
+		to := edge.Destination
+		if edge.Datacenter != "" {
+			to += " in " + edge.Datacenter
+		}
+		row := []string{edge.Source, strconv.Itoa(a.Services[edge.Source]), to, strconv.Itoa(edge.Proxies), allowed,
+			edge.Reason}
+		t.Add(trends.Row(row, trends.Add(edge.Source+" "+to, float64(edge.Proxies)))...)
+	}
+	for _, name := range command.SortedKeys(a.Services) {
+		if n := a.Services[name]; !calls[name] {
+			t.Add(trends.Row([]string{name, strconv.Itoa(n), "", "", "", ""}, trends.Add(name, float64(n)))...)
+		}
+	}
+	return t.Write(w)
 }
