@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,24 +100,74 @@ func (v *viewer) hostileNames() {
 	v.see(".planes", "failing checks")
 }
 
-// fiveQuestions finds what operators ask first, from the overview, in at most three keys each. How long that takes is
-// logged: time is no matter of a test.
+// answers waits until a row of the screen says each of the answers. A row is its cells with " | " between them; … in an
+// answer stands for what lies between its parts.
+func (v *viewer) answers(question, rows string, answers ...string) {
+	v.t.Helper()
+	says := func(row, answer string) bool {
+		for part := range strings.SplitSeq(answer, "…") {
+			_, after, found := strings.Cut(row, part)
+			if !found {
+				return false
+			}
+			row = after
+		}
+		return true
+	}
+	polltest.NoError(v.t, polltest.Deadline, func() error {
+		shown, err := evaluate[string](v, fmt.Sprintf(`[...document.querySelectorAll(%q)].map(
+			r => [...r.children].map(c => c.textContent.trim()).join(" | ")).join("\n")`, rows))
+		for _, a := range answers {
+			if err == nil && !slices.ContainsFunc(strings.Split(shown, "\n"), func(row string) bool { return says(row, a) }) {
+				err = fmt.Errorf("no row says %q:\n%.3000s", a, shown)
+			}
+		}
+		return err
+	}, "%s?", question)
+}
+
+// fiveQuestions finds what operators ask first, from the overview, in at most three keys each, and reads the answer:
+// the names and the reasons, not only that something is there. How long that takes is logged: time is no matter of a
+// test.
 func (v *viewer) fiveQuestions() {
 	v.t.Helper()
-	for _, q := range []struct{ question, keys, selector, answer string }{
-		{"which service is unhealthy, and why", "gs", ".row", "billing"},
-		{"who may call db", "gt", ".grid", "denied"},
-		{"what is slow right now", "gd", ".title .words", "members answered"},
-		{"whose leases grow", "ge", ".grid", "token"},
-		{"what pages nobody", "gi", ".row", "nobody"},
+	for _, w := range [][2]string{{"roles/growing", `{"allowed_policies":"default"}`}, {"create/growing", `{"ttl":"1h"}`},
+		{"create/growing", `{"ttl":"1h"}`}} {
+		if _, err := ask(v.base, "POST", "/ui/api/as/secrets/v1/auth/token/"+w[0], w[1]); err != nil {
+			v.t.Fatal(err)
+		}
+	}
+	for _, q := range []struct {
+		question, keys, rows string
+		says                 []string
+	}{
+		{"which service is unhealthy, and why", "gs", `[aria-label="Services"] .row`, []string{
+			"critical: billing | … | dial tcp 10.0.0.2:8000: connect: connection refused | ",
+			"critical: web | … | 503 Service Unavailable: the pool of connections to db is exhausted | ",
+			"passing: orders | "}},
+		{"who may call db", "gt", `[aria-label="Topology"] tr`, []string{
+			"auth | db | ● passing: allowed | intention auth => db", "billing | db | ● passing: allowed | intention",
+			"orders | db | ● passing: allowed | intention", "web | db | ■ critical: denied | intention web => db"}},
+		{"what is slow right now", "gd", "", nil}, // slowNow compares it with what the doctor says
+		{"whose leases grow", "ge", `[aria-label="Roles"] tr`, []string{"auth/token/ | growing | 2 | 0 | +2 | "}},
+		{"what pages nobody", "gi", `[aria-label="Incidents"] .row`, []string{
+			"ntp | host-07 | offset 0.4 s | … | nobody | ", "backup | host-05 | no backup for 26 h | … | pager | "}},
 	} {
+		if len(q.keys) > 3 {
+			v.t.Errorf("%s? %d keys, at most three are wanted", q.question, len(q.keys))
+		}
 		v.keys("go")
 		v.see(".planes", "failing checks")
 		begin := time.Now()
 		v.keys(q.keys)
-		v.see(q.selector, q.answer)
+		if q.rows != "" {
+			v.answers(q.question, q.rows, q.says...)
+		} else {
+			v.slowNow()
+		}
 		v.t.Logf("%s? %d keys, %s", q.question, len(q.keys), time.Since(begin).Round(time.Millisecond))
 	}
+	v.callersOf("db", "auth", "billing", "orders")
 	v.keys("gi")
 	v.see(".row", "no backup for 26 h")
 	v.keys("j")
@@ -123,6 +175,49 @@ func (v *viewer) fiveQuestions() {
 	v.see("dialog", "What changed before")
 	v.axe("what changed before")
 	v.keys(kb.Escape)
+}
+
+// slowNow waits until the screen of the doctor says what the doctor says: that all members answered, and each of its
+// findings, or that there is none.
+func (v *viewer) slowNow() {
+	v.t.Helper()
+	v.see(".title .words", "1 of 1 members answered")
+	polltest.NoError(v.t, polltest.Deadline, func() error {
+		text, err := ask(v.base, "GET", "/ui/api/topic/doctor", "")
+		if err != nil {
+			return err
+		}
+		var got struct {
+			Value struct{ Findings []struct{ Title string } }
+		}
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			return err
+		}
+		shown, err := evaluate[string](v, `[...document.querySelectorAll("details.finding summary, .empty")].map(
+			e => e.textContent).join("\n")`)
+		if err == nil && len(got.Value.Findings) == 0 && !strings.Contains(shown, "The doctor has no findings.") {
+			err = fmt.Errorf("the doctor has no findings, the screen says %q", shown)
+		}
+		for _, f := range got.Value.Findings {
+			if err == nil && !strings.Contains(shown, f.Title) {
+				err = fmt.Errorf("the doctor finds %q, the screen says %q", f.Title, shown)
+			}
+		}
+		return err
+	}, "what is slow right now")
+}
+
+// callersOf reads from the topology who may call a service: these, and nobody else.
+func (v *viewer) callersOf(service string, callers ...string) {
+	v.t.Helper()
+	v.keys("gt")
+	want := strings.Join(callers, " ")
+	polltest.Until(v.t, func() bool {
+		got, err := evaluate[string](v, fmt.Sprintf(`[...document.querySelectorAll('[aria-label="Topology"] tr')].map(
+			r => [...r.children].map(c => c.textContent.trim())).filter(c => c[1] === %q && c[2].endsWith("allowed")).map(
+			c => c[0]).sort().join(" ")`, service))
+		return err == nil && got == want
+	}, "the callers of %s to be %s", service, want)
 }
 
 // looksCloser opens what the lists name: an incident with what became of it, nodes by class, a product hour by hour,
