@@ -87,6 +87,8 @@ type Caller struct {
 	Holder string   // the display name of the token, once it was found good
 	Who    Identity // whose token it is, for templates; nil: nobody's
 	Whose  string   // the entity of the token, once it was found good; "": it has none
+	// Factors are the second factors that a login brings along (X-Vault-MFA): METHOD[:PASSCODE] each.
+	Factors []string
 }
 
 // Identity is who makes a request, as templates of policies and engines name parts of an identity.

@@ -248,7 +248,8 @@ func (a *API) decode(r *http.Request, path string, via cluster.Via) (q *secrets.
 		return nil, nil, err
 	}
 	from := remote(r)
-	q = &secrets.Request{ID: requestID(), Path: path, Caller: secrets.Caller{Token: tokenOf(r)},
+	q = &secrets.Request{ID: requestID(), Path: path,
+		Caller: secrets.Caller{Token: tokenOf(r), Factors: r.Header.Values("X-Vault-MFA")},
 		Origin: secrets.Origin{Remote: from.Addr(), RemotePort: from.Port()}}
 	q.Space = space
 	a.cfg.Keeper.AuditedHeaders(func(name string) {

@@ -74,6 +74,8 @@ func finish(c *Call, cmd *cobra.Command, low, high int, run func(c *Call, args [
 	f.StringVar(&c.cfg.ServerName, "tls-server-name", "",
 		"name that the server's certificate must have (VAULT_TLS_SERVER_NAME)")
 	f.BoolVar(&c.cfg.SkipVerify, "tls-skip-verify", false, "accept any certificate (VAULT_SKIP_VERIFY)")
+	f.StringArrayVar(&c.cfg.MFA, "mfa", nil,
+		"METHOD[:PASSCODE] of a second factor; may be repeated (VAULT_MFA)")
 	f.StringVar(&c.cfg.WrapTTL, "wrap-ttl", "", "wrap the answer for this long (VAULT_WRAP_TTL)")
 	f.StringVar(&c.Format, "format", "", "table, json, yaml or raw (VAULT_FORMAT)")
 	f.StringVar(&c.Field, "field", "", "print only this field's value")
@@ -134,6 +136,9 @@ func (c *Call) open() error {
 		}
 	}
 	cfg.SkipVerify = cfg.SkipVerify || c.cfg.SkipVerify
+	if len(c.cfg.MFA) > 0 {
+		cfg.MFA = c.cfg.MFA
+	}
 	if cfg.Address == "" && c.own {
 		cfg.Address = "http://127.0.0.1:8200"
 	}

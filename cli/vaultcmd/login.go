@@ -15,6 +15,7 @@ import (
 type loginFlags struct {
 	method, path                string
 	noStore, noPrint, tokenOnly bool
+	alone                       bool
 }
 
 // Login builds login.
@@ -26,6 +27,7 @@ func Login(e *command.Env, cmd *cobra.Command) {
 	f.StringVar(&l.path, "path", "", "where the method is mounted; default its name")
 	f.BoolVar(&l.noStore, "no-store", false, "do not keep the token in ~/.vault-token")
 	f.BoolVar(&l.noPrint, "no-print", false, "do not show the token")
+	f.BoolVar(&l.alone, "non-interactive", false, "do not ask for the passcode of a second factor: say what is lacking")
 	f.BoolVar(&l.tokenOnly, "token-only", false, "print only the token and do not store it")
 	On(e, cmd, "login [TOKEN | NAME=VALUE...]", "vault login -\n  vault login -method=userpass username=ann", 0, -1, l.run)
 }
@@ -43,6 +45,11 @@ func (l *loginFlags) run(c *Call, args []string) error {
 	}
 	if err != nil {
 		return Doing("authenticating", err)
+	}
+	if a.Auth != nil && a.Auth.MFA != nil {
+		if a, err = loginSecond(c, l, a); err != nil {
+			return Doing("authenticating", err)
+		}
 	}
 	if a.Auth == nil {
 		return errors.New("the server answered without a token: is that an auth method's path?")

@@ -205,6 +205,23 @@ type Auth struct {
 	Metadata         map[string]string `json:"metadata"`
 	LeaseDuration    int64             `json:"lease_duration"`
 	Renewable        bool              `json:"renewable"`
+	MFA              *MFA              `json:"mfa_requirement,omitempty"`
+}
+
+// MFA is a second factor that a login lacks: for each constraint a passcode of one of its methods, sent to
+// sys/mfa/validate.
+type MFA struct {
+	ID          string `json:"mfa_request_id"`
+	Constraints map[string]struct {
+		Any []MFAMethod `json:"any"`
+	} `json:"mfa_constraints"`
+}
+
+// MFAMethod is a way to show a second factor.
+type MFAMethod struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
 }
 
 // WrapInfo tells of a wrapped answer.

@@ -26,9 +26,19 @@ type Identities struct {
 	Rights  *rights.Rights
 	Metrics *telemetry.Registry
 	Cluster func() string // its name
+	// Second answers identity/mfa/; set before the first request.
+	Second Second
 
 	mu    sync.RWMutex // held for writing while operators change identities, for reading while a login does
 	names serial.Names // of what logins change; taken before mu
+}
+
+// Second is who asks logins for a second factor.
+type Second interface {
+	// Answer answers a request below identity/mfa/. Writes exclude each other, and changes of entities and groups.
+	Answer(ctx context.Context, t *task.Task, r *secrets.Request) (*secrets.Response, error)
+	// Changed is called once what a write wanted stored is.
+	Changed(st *tables.Tables)
 }
 
 // Engine answers identity/ of a namespace, "" the root one. address is where clients reach this server.
@@ -62,12 +72,16 @@ func (p handler) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (
 	if t.Tables.Space != nil && strings.HasPrefix(r.Rest, "oidc") {
 		return nil, errOIDC
 	}
+	answer, second := p.one, strings.HasPrefix(r.Rest, "mfa/")
+	if second {
+		answer = p.o.Second.Answer
+	}
 	if !r.Op.Writes() || identity.OfTokens(r) {
-		return p.Tender.Handle(ctx, t.View, r)
+		return answer(ctx, t, r)
 	}
 	p.o.mu.Lock()
 	defer p.o.mu.Unlock()
-	resp, err := p.Tender.Handle(ctx, t.View, r)
+	resp, err := answer(ctx, t, r)
 	if err != nil {
 		return nil, err
 	}
@@ -81,14 +95,23 @@ func (p handler) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (
 		for range made {
 			p.o.Made(t.Entry)
 		}
+		if second {
+			p.o.Second.Changed(t.Tables)
+		}
 	}
 	return resp, err
+}
+
+// one has the engine answer.
+func (p handler) one(ctx context.Context, t *task.Task, r *secrets.Request) (*secrets.Response, error) {
+	return p.Tender.Handle(ctx, t.View, r)
 }
 
 // Whose is who a token in the making is of.
 type Whose struct {
 	Entity   string
-	Policies []string // by identity
+	Persona  *identity.Persona // the entity with its groups; nil: there is none
+	Policies []string          // by identity
 	Ops      []storage.Op
 	Release  func()
 }
@@ -116,7 +139,7 @@ func (o *Identities) Identify(ctx context.Context, t *task.Task, a *secrets.Auth
 			break
 		}
 		if found.Lock == held {
-			w.Policies = found.Persona.Policies
+			w.Persona, w.Policies = found.Persona, found.Persona.Policies
 			w.Ops, err = o.Records.At(t.Tables.IdentitiesPrefix).Ops(found.Ops)
 			t.Newcomer = found.Made
 			return w, err
@@ -133,7 +156,9 @@ func (o *Identities) Identify(ctx context.Context, t *task.Task, a *secrets.Auth
 	if err != nil {
 		return nil, err
 	}
-	w.Policies = p.Policies
+	if p.Persona != nil {
+		w.Persona, w.Policies = p.Persona, p.Policies
+	}
 	return w, nil
 }
 

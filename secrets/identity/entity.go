@@ -139,9 +139,44 @@ func (c entities) drop(e *Entity) error {
 	for _, id := range e.Merged {
 		c.ops = append(c.ops, storage.Delete(mergedKey+id))
 	}
+	for _, kind := range []string{Secrets, SecretsUsed} {
+		methods, err := c.ids(c, kind+e.ID+"/")
+		if err != nil {
+			return err
+		}
+		for _, m := range methods {
+			c.ops = append(c.ops, storage.Delete(kind+e.ID+"/"+m))
+		}
+	}
 	groups, err := c.ids(c, memberOfKey+e.ID+"/")
 	for _, g := range groups {
 		c.ops = append(c.ops, leave(g, e.ID)...)
+	}
+	return err
+}
+
+// inherit gives an entity the second factors of another that it has none of the same method for.
+func (c entities) inherit(from, to string) error {
+	prefix := Secrets + from + "/"
+	list, err := c.View.Scan(c, prefix, storage.After(prefix), 0)
+	for _, r := range list {
+		method := strings.TrimPrefix(r.Key, prefix)
+		key := Secrets + to + "/" + method
+		_, has, err := c.View.Get(c, key)
+		if err != nil {
+			return err
+		}
+		if has || slices.ContainsFunc(c.ops, func(op secrets.Op) bool { return op.Key == key }) {
+			continue
+		}
+		c.ops = append(c.ops, storage.Put(key, r.Value))
+		used, has, err := c.View.Get(c, SecretsUsed+from+"/"+method)
+		if err != nil {
+			return err
+		}
+		if has {
+			c.ops = append(c.ops, storage.Put(SecretsUsed+to+"/"+method, used))
+		}
 	}
 	return err
 }
@@ -207,6 +242,9 @@ func (c entities) merge() error {
 
 func (c entities) mergeOne(e, to *Entity, keep []string) error {
 	if err := c.drop(e); err != nil {
+		return err
+	}
+	if err := c.inherit(e.ID, to.ID); err != nil {
 		return err
 	}
 	for _, op := range c.ops { // the memberships that end are the other's now

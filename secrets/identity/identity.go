@@ -42,6 +42,12 @@ const (
 	parentsKey     = "parents/"      // child/parent
 )
 
+// Where others keep what goes with an entity, below the mount: ENTITY/METHOD each.
+const (
+	Secrets     = "mfa-secret/" // what its second factors are shown with
+	SecretsUsed = "mfa-used/"   // the codes that were taken
+)
+
 // Entities is where the entities' records are, below the mount.
 const Entities = entityKey
 

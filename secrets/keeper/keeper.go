@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/secrets/identities"
 	"corbel.dev/corbel/secrets/identity"
 	"corbel.dev/corbel/secrets/leases"
+	"corbel.dev/corbel/secrets/mfa"
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/mounting"
 	"corbel.dev/corbel/secrets/namespaces"
@@ -134,6 +135,7 @@ type owners struct {
 	quotas     *quotas.Quotas
 	mounts     *mounting.Mounts
 	identities *identities.Identities
+	factors    *mfa.Factors
 	policies   *policies.Policies
 	wrapping   *wrapping.Wrapping
 	census     *census.Census
@@ -174,6 +176,8 @@ func (k *Keeper) appoint() {
 		k.gate, k.records)
 	o.quotas = &quotas.Quotas{Gate: k.gate, Records: k.records, Metrics: cfg.Metrics}
 	o.identities = &identities.Identities{Records: k.records, Rights: k.rights, Metrics: cfg.Metrics, Cluster: cluster}
+	o.factors = &mfa.Factors{Records: k.records, Who: o.identities}
+	o.identities.Second = o.factors
 	k.tokens = tokens.NewTokens(k.gate, k.records, k.rights, o.quotas, o.identities, &k.flying, cfg.Now, cfg.Metrics)
 	k.leases = leases.NewLeases(k.gate, k.records, k.tokens, o.quotas, &k.flying, cfg.Now, cfg.Log, cfg.Metrics)
 	o.policies = &policies.Policies{Gate: k.gate, Records: k.records, Rights: k.rights}
@@ -188,7 +192,7 @@ func (k *Keeper) appoint() {
 		Password:  o.policies.Password}, k.gate, k.records)
 	o.system = &system.System{Elsewhere: cfg.System, Rows: slices.Concat(o.mounts.Rows(), o.policies.Rows(),
 		k.leases.Rows(), o.census.Rows(),
-		o.wrapping.Rows(), k.Sealing.Rows(), k.audits.Rows(), o.quotas.Rows(), o.tools.Rows(),
+		o.wrapping.Rows(), o.factors.Rows(), k.Sealing.Rows(), k.audits.Rows(), o.quotas.Rows(), o.tools.Rows(),
 		o.namespaces.Rows())}
 	fixed := func(make func(e *mount.Entry, salt []byte) engine.Engine) mounting.Kind {
 		return mounting.Kind{Side: mounting.Fixed, Make: make}
@@ -210,6 +214,7 @@ func (k *Keeper) committed(ops []storage.Op) {
 // load reads what every request needs.
 func (k *Keeper) load(ctx context.Context) (*tables.Tables, error) {
 	k.tokens.Begin()
+	k.owners.factors.Forget() // what the active server before wrote is read again
 	if err := k.leases.Load(ctx); err != nil {
 		return nil, err
 	}

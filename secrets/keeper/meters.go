@@ -188,16 +188,16 @@ func (m *meters) done(ctx context.Context, t *task.Task, begin time.Time, r *tas
 func (m *meters) made(t *task.Task, took time.Duration, r *task.Reply) {
 	if a := r.Response.Auth; a != nil && r.Token != nil {
 		m.registry.Counter("token.creation", "cluster", m.cluster(), "namespace", census.SpaceLabel(t.SpaceID),
-			"auth_method", t.Entry.Type,
-			"mount_point", t.Entry.Path,
+			"auth_method", r.Mount.Type,
+			"mount_point", r.Mount.Path,
 			"creation_ttl", census.TTLName(r.Token.TTL), "token_type", r.Token.Type()).Add(1)
 		m.own.registerAuth.Observe(took)
 		if r.Token.Root() {
 			m.own.rootTokens.Add(1)
 		}
-		if t.Newcomer {
-			m.entityMade(t.Entry)
-		}
+	}
+	if t.Newcomer {
+		m.entityMade(t.Entry)
 	}
 	if r.Response.Lease != nil {
 		var ttl time.Duration

@@ -73,6 +73,7 @@ func (k *Keeper) forget() {
 	k.records.Forget()
 	k.rights.Forget()
 	k.tokens.Forget()
+	k.owners.factors.Forget()
 }
 
 // EndWorkloads ends the tokens of workloads that have been away for a while, and says how many.

@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/secrets/flight"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/rights"
+	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/task"
 	"corbel.dev/corbel/telemetry"
@@ -234,12 +235,12 @@ func (k *Keeper) run(ctx context.Context, t *task.Task) (answer *task.Reply, err
 		return nil, err
 	}
 	if resp.Auth != nil {
-		made, release, err := k.tokens.Issue(ctx, t, resp)
+		more, release, err := k.issue(ctx, t, resp, reply)
 		if err != nil {
 			return nil, err
 		}
 		defer release()
-		ops, reply.Token = append(ops, made.Ops...), made.Issued
+		ops = append(ops, more...)
 	}
 	if resp.Lease != nil && resp.Auth == nil {
 		more, release, err := k.leases.Grant(ctx, t, reply)
@@ -258,6 +259,30 @@ func (k *Keeper) run(ctx context.Context, t *task.Task) (answer *task.Reply, err
 		return nil, err
 	}
 	return reply, nil
+}
+
+// issue makes the token of an answer, or says in the reply what a login lacks for it. Until release is called nobody
+// changes what it was made of.
+func (k *Keeper) issue(ctx context.Context, t *task.Task, resp *secrets.Response, reply *task.Reply) (ops []storage.Op,
+	release func(), err error) {
+	pass, err := k.owners.factors.Judge(ctx, t, resp)
+	if err != nil {
+		return nil, nil, err
+	}
+	if reply.Demand = pass.Demand; pass.Demand != nil {
+		resp.Auth = nil
+		return pass.Ops, pass.Release, nil
+	}
+	made, free, err := k.tokens.Issue(ctx, pass.Login, resp)
+	if pass.Login != t {
+		t.GiveBack, reply.Mount = append(t.GiveBack, pass.Login.GiveBack...), pass.Login.Entry
+	}
+	if err != nil {
+		pass.Release()
+		return nil, nil, err
+	}
+	reply.Token = made.Issued
+	return append(pass.Ops, made.Ops...), func() { free(); pass.Release() }, nil
 }
 
 // renewed is the token that a renewal left, or nil.

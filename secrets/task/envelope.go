@@ -15,10 +15,12 @@ import (
 // Reply is what a request is answered with.
 type Reply struct {
 	*secrets.Response
-	Token *Issued   // of Response.Auth
-	Lease *Leased   // of Response.Lease, or of a renewal
-	Wrap  *WrapInfo // in the place of the answer, which was stored
-	Mount *mount.Entry
+	Token *Issued // of Response.Auth
+	// Demand is what a login lacks, in the place of its token.
+	Demand *Demand
+	Lease  *Leased   // of Response.Lease, or of a renewal
+	Wrap   *WrapInfo // in the place of the answer, which was stored
+	Mount  *mount.Entry
 }
 
 // Issued is a token that the keeper made or renewed.
@@ -72,10 +74,13 @@ func (r *Reply) Envelope(out []byte, q *secrets.Request, top bool) []byte {
 		out = appendJSON(out, r.Warnings)
 	}
 	out = append(out, `,"auth":`...)
-	if r.Token == nil {
-		out = append(out, "null"...)
-	} else {
+	switch {
+	case r.Token != nil:
 		out = appendJSON(out, r.Token.shown())
+	case r.Demand != nil:
+		out = appendJSON(out, &shownAuth{MFA: r.Demand})
+	default:
+		out = append(out, "null"...)
 	}
 	out = append(append(append(out, `,"mount_type":"`...), r.Mount.Type...), '"')
 	if top && r.Hoisted(q.Path) && len(r.Data) > 2 && r.Data[0] == '{' {
@@ -92,6 +97,25 @@ func appendJSON(out []byte, v any) []byte {
 	return append(out, text...)
 }
 
+// Demand is a second factor that a login lacks: of each constraint one of its methods.
+type Demand struct {
+	ID          string           `json:"mfa_request_id"`
+	Constraints map[string]AnyOf `json:"mfa_constraints"` // by the name of the enforcement
+}
+
+// AnyOf lists methods of which one will do.
+type AnyOf struct {
+	Any []Factor `json:"any"`
+}
+
+// Factor is a method as a login is told of it.
+type Factor struct {
+	Type     string `json:"type"`
+	ID       string `json:"id"`
+	Passcode bool   `json:"uses_passcode"`
+	Name     string `json:"name,omitempty"`
+}
+
 // shownAuth is a token as whoever gets it is told; a struct, since every login makes one.
 type shownAuth struct {
 	Accessor      string            `json:"accessor"`
@@ -100,7 +124,7 @@ type shownAuth struct {
 	Identity      []string          `json:"identity_policies,omitempty"`
 	Left          int64             `json:"lease_duration"`
 	Meta          map[string]string `json:"metadata"`
-	MFA           *struct{}         `json:"mfa_requirement"`
+	MFA           *Demand           `json:"mfa_requirement"`
 	Uses          int               `json:"num_uses"`
 	Orphan        bool              `json:"orphan"`
 	Policies      []string          `json:"policies"`

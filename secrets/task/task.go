@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/rights"
 	"corbel.dev/corbel/secrets/sealed"
+	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/token"
 	"corbel.dev/corbel/telemetry"
@@ -42,6 +43,14 @@ type Left struct {
 	RenewedID string       // its id; "" where only the accessor was given
 	Leased    *Leased      // what a renewal of a lease left
 	Wrap      *WrapInfo    // what stands for the answer that was wrapped again
+	Passed    *Passed      // the login whose second factor this request brought
+}
+
+// Passed is a login that waited for its second factor and has it now.
+type Passed struct {
+	Login   *Task
+	Ops     []storage.Op // what is stored with its token
+	Release func()       // to be called once that is done, or is not to be
 }
 
 // Asker is who a request came from, by a name that opens nothing.

@@ -58,6 +58,15 @@ var engineRoutes = map[string]string{
 		group-alias/id/{id} RWD
 		lookup/entity W
 		lookup/group W
+		mfa/method L
+		mfa/method/{id} R
+		mfa/method/totp WL
+		mfa/method/totp/{id} RWD
+		mfa/method/totp/generate W
+		mfa/method/totp/admin-generate W
+		mfa/method/totp/admin-destroy W
+		mfa/login-enforcement L
+		mfa/login-enforcement/{name} RWD
 		oidc/config RW
 		oidc/key L
 		oidc/key/{name} RWD

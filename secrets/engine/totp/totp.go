@@ -6,14 +6,9 @@
 package totp
 
 import (
-	"bytes"
 	"context"
-	"crypto/subtle"
-	"encoding/base64"
 	"encoding/json"
-	"image/png"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,17 +17,8 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/engine/record"
+	"corbel.dev/corbel/secrets/onetime"
 	"corbel.dev/corbel/secrets/storage"
-	"github.com/pquerna/otp"
-	"github.com/pquerna/otp/hotp"
-	"github.com/pquerna/otp/totp"
-)
-
-// The bounds of what callers choose. They hold the work of a code and of a picture to what is of use.
-const (
-	maxKeyBytes = 1024
-	maxQRSize   = 4096 // pixels of an edge
-	maxPeriod   = 24 * time.Hour
 )
 
 // Engine is one mount. The zero value is ready.
@@ -41,18 +27,7 @@ type Engine struct{ keys record.Cache[*key] }
 var _ engine.Engine = (*Engine)(nil)
 
 // key is what is stored of a key.
-type key struct {
-	Issuer    string `json:"issuer,omitempty"`
-	Account   string `json:"account_name,omitempty"`
-	Secret    string `json:"secret"` // base32, without padding
-	Period    int    `json:"period"` // seconds
-	Algorithm string `json:"algorithm"`
-	Digits    int    `json:"digits"`
-	Skew      int    `json:"skew"`
-}
-
-var algorithms = map[string]otp.Algorithm{"SHA1": otp.AlgorithmSHA1, "SHA256": otp.AlgorithmSHA256,
-	"SHA512": otp.AlgorithmSHA512}
+type key = onetime.Key
 
 var (
 	errUnsupported = errkind.New(errkind.Conflict, "unsupported operation")
@@ -193,26 +168,17 @@ func (o *order) fill() (shown map[string]any, err error) {
 	if !o.generate {
 		return nil, o.readSecret()
 	}
-	made, err := totp.Generate(totp.GenerateOpts{Issuer: o.Issuer, AccountName: o.Account, Period: uint(o.Period),
-		Digits: otp.Digits(o.Digits), Algorithm: algorithms[o.Algorithm], SecretSize: uint(o.keySize)})
-	if err != nil {
-		return nil, errkind.E(errkind.Internal, "make a key", err)
-	}
-	o.Secret = made.Secret()
+	edge := o.qrSize
 	if !o.exported {
-		return nil, nil
+		edge = 0
 	}
-	shown = map[string]any{"url": made.URL()}
-	if o.qrSize > 0 {
-		picture, err := made.Image(o.qrSize, o.qrSize)
-		if err != nil {
-			return nil, invalid("the qr_size value is too small for the key: " + err.Error())
-		}
-		var text bytes.Buffer
-		if err := png.Encode(&text, picture); err != nil {
-			return nil, err
-		}
-		shown["barcode"] = base64.StdEncoding.EncodeToString(text.Bytes())
+	link, picture, err := o.Generate(o.keySize, edge)
+	if err != nil || !o.exported {
+		return nil, err
+	}
+	shown = map[string]any{"url": link}
+	if picture != "" {
+		shown["barcode"] = picture
 	}
 	return shown, nil
 }
@@ -251,48 +217,34 @@ func (o *order) readURL() error {
 }
 
 func (o *order) judge() error {
-	_, known := algorithms[o.Algorithm]
+	if err := o.Check(); err != nil {
+		return err
+	}
+	size := 1 // of a key that was given: readSecret judges it
+	if o.generate {
+		size = o.keySize
+	}
 	switch {
-	case !known:
-		return invalid("the algorithm value is not valid: SHA1, SHA256 or SHA512")
-	case o.Digits != 6 && o.Digits != 8:
-		return invalid("the digits value can only be 6 or 8")
-	case o.Period <= 0:
-		return invalid("the period value must be greater than zero")
-	case time.Duration(o.Period)*time.Second > maxPeriod:
-		return invalid("the period value must be at most 24h")
-	case o.Skew != 0 && o.Skew != 1:
-		return invalid("the skew value can only be 0 or 1")
 	case o.generate && o.Issuer == "":
 		return invalid("the issuer value is required")
 	case o.generate && o.Account == "":
 		return invalid("the account_name value is required")
-	case o.generate && (o.keySize <= 0 || o.keySize > maxKeyBytes):
-		return invalid("the key_size value must be greater than zero and at most 1024")
-	case o.qrSize < 0 || o.qrSize > maxQRSize:
-		return invalid("the qr_size value must be greater than or equal to zero and at most 4096")
 	case !o.generate && o.Secret == "":
 		return invalid("the key value is required")
 	}
-	return nil
+	return onetime.CheckSizes(size, o.qrSize)
 }
 
 // readSecret brings a key that was given into the form in which it is stored.
 func (o *order) readSecret() error {
 	o.Secret = strings.ToUpper(strings.TrimRight(strings.ReplaceAll(o.Secret, " ", ""), "="))
-	if len(o.Secret) > 2*maxKeyBytes {
+	if len(o.Secret) > 2*onetime.MaxKeyBytes {
 		return invalid("the key value is longer than 1024 bytes")
 	}
-	if _, err := o.at(0); err != nil {
+	if _, err := o.Code(0); err != nil {
 		return invalid("invalid key value: it must be base32")
 	}
 	return nil
-}
-
-// at is the code of a step of time.
-func (k *key) at(step uint64) (string, error) {
-	return hotp.GenerateCodeCustom(k.Secret, step, hotp.ValidateOpts{Digits: otp.Digits(k.Digits),
-		Algorithm: algorithms[k.Algorithm]})
 }
 
 func (e *Engine) read(ctx context.Context, view engine.View, name string) (*key, bool, error) {
@@ -324,14 +276,12 @@ func (e *Engine) code(ctx context.Context, view engine.View, name string, now ti
 	if err != nil {
 		return nil, err
 	}
-	code, err := k.at(k.step(now))
+	code, err := k.Code(k.Step(now))
 	if err != nil {
 		return nil, errkind.E(errkind.Internal, "make a code", err)
 	}
 	return answer(map[string]any{"code": code})
 }
-
-func (k *key) step(now time.Time) uint64 { return uint64(max(now.Unix(), 0)) / uint64(k.Period) }
 
 // check tells whether a code is good, and takes it.
 func (e *Engine) check(ctx context.Context, view engine.View, name string, r *secrets.Request) (*secrets.Response,
@@ -355,39 +305,23 @@ func (e *Engine) check(ctx context.Context, view engine.View, name string, r *se
 	if err != nil {
 		return nil, err
 	}
-	now := k.step(r.Now)
-	step, good, err := k.find(code, now)
+	got, after, err := k.Take(code, used, r.Now)
 	if err != nil {
-		return nil, errkind.E(errkind.Internal, "make a code", err)
+		return nil, err
 	}
-	resp, err := answer(map[string]any{"valid": good})
-	if err != nil || !good {
-		return resp, err
-	}
-	if slices.Contains(used, step) {
+	if got == onetime.Again {
 		return nil, invalid("code already used; wait until the next time period")
 	}
-	used = slices.DeleteFunc(used, func(s uint64) bool { return s+2*uint64(k.Skew)+1 < now })
-	raw, err := json.Marshal(append(used, step))
+	resp, err := answer(map[string]any{"valid": got == onetime.Good})
+	if err != nil || got != onetime.Good {
+		return resp, err
+	}
+	raw, err := json.Marshal(after)
 	if err != nil {
 		return nil, err
 	}
 	resp.Ops = []secrets.Op{{Key: "used/" + name, Value: raw}}
 	return resp, nil
-}
-
-// find looks through the steps that the skew allows, each in the same time.
-func (k *key) find(code string, now uint64) (step uint64, good bool, err error) {
-	for s := now - min(now, uint64(k.Skew)); s <= now+uint64(k.Skew); s++ {
-		want, err := k.at(s)
-		if err != nil {
-			return 0, false, err
-		}
-		if subtle.ConstantTimeCompare([]byte(want), []byte(code)) == 1 {
-			step, good = s, true
-		}
-	}
-	return step, good, nil
 }
 
 // taken are the steps whose codes were taken of late.

@@ -170,7 +170,7 @@ func FuzzURL(f *testing.F) {
 		if _, err := o.fill(); err != nil {
 			return
 		}
-		if code, err := o.at(o.step(time.Unix(1, 0))); err != nil || len(code) != o.Digits {
+		if code, err := o.Code(o.Step(time.Unix(1, 0))); err != nil || len(code) != o.Digits {
 			t.Errorf("%q was taken: %q, %v", text, code, err)
 		}
 	})

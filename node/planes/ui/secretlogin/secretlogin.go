@@ -47,6 +47,10 @@ func ByPassword(ctx context.Context, a *planeasker.Asker, c *uiapi.Credentials, 
 		"/v1/auth/userpass/login/"+url.PathEscape(c.User), map[string]string{"password": c.Password}, &answer)
 	if err == nil && answer.Auth.Token == "" {
 		err = errkind.New(errkind.Denied, "the login gave no token")
+		if answer.Auth.MFA != nil {
+			err = errkind.New(errkind.Denied, "this login needs a second factor, which this form does not ask for: log in "+
+				"with vault login, and here with the token")
+		}
 	}
 	if err == nil {
 		p.Secrets, p.Name, p.Made = answer.Auth.Token, c.User, true
@@ -57,7 +61,8 @@ func ByPassword(ctx context.Context, a *planeasker.Asker, c *uiapi.Credentials, 
 // loggedIn is the answer of a login of the secrets plane.
 type loggedIn struct {
 	Auth struct {
-		Token string `json:"client_token"`
+		Token string    `json:"client_token"`
+		MFA   *struct{} `json:"mfa_requirement"`
 	} `json:"auth"`
 }
 
