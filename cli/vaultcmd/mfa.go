@@ -24,7 +24,8 @@ func loginSecond(c *Call, l *loginFlags, first *vault.Answer) (*vault.Answer, er
 	}
 	if l.alone {
 		return nil, fmt.Errorf("a second factor is needed, of %v: vault write sys/mfa/validate mfa_request_id=%s "+
-			"mfa_payload=@FILE, where FILE holds {\"METHOD\": [\"PASSCODE\"]}; or log in with -mfa METHOD:PASSCODE", prompts, m.ID)
+			"mfa_payload=@FILE, where FILE holds {\"METHOD\": [\"PASSCODE\"]}; or log in with -mfa METHOD:PASSCODE",
+			prompts, m.ID)
 	}
 	for _, id := range prompts {
 		code, err := Hidden(c, fmt.Sprintf("Passcode of the MFA method %s (will be hidden): ", id))

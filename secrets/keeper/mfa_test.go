@@ -136,10 +136,12 @@ func TestMFALogin(t *testing.T) {
 	if _, err := h.second(d.ID, m, "123456"); err == nil || !strings.Contains(err.Error(), "has no key") {
 		t.Errorf("without a key: %v", err)
 	}
-	bob := fmt.Sprint(field(t, h.ok(secrets.Update, "identity/lookup/entity", text(t, map[string]string{"alias_name": "bob",
-		"alias_mount_accessor": h.gate.Load().Mounts.Get("auth/userpass/").Accessor})), "id"))
+	found := h.ok(secrets.Update, "identity/lookup/entity", text(t, map[string]string{"alias_name": "bob",
+		"alias_mount_accessor": h.gate.Load().Mounts.Get("auth/userpass/").Accessor}))
+	bob := fmt.Sprint(field(t, found, "id"))
 	other := h.enrol(m, bob)
-	if r, err := h.second(d.ID, m, "passcode="+other.code(t, h.now)); err != nil || r.Token == nil || r.Token.Entity != bob {
+	r, err = h.second(d.ID, m, "passcode="+other.code(t, h.now))
+	if err != nil || r.Token == nil || r.Token.Entity != bob {
 		t.Errorf("bob with a key: %+v, %v", r, err)
 	}
 	// an entity that went takes its key along, and its logins that wait

@@ -149,7 +149,8 @@ func (c *call) writeMethod(id string) (*secrets.Response, error) {
 		}
 		*m = *old
 	} else if len(c.methods) >= maxMethods {
-		return nil, errkind.Errorf(errkind.Invalid, "there are %d MFA methods already, the most that there may be", maxMethods)
+		return nil, errkind.Errorf(errkind.Invalid, "there are %d MFA methods already, the most that there may be",
+			maxMethods)
 	}
 	for field, at := range map[string]*string{"method_name": &m.Name, "issuer": &m.Issuer, "algorithm": &m.Algorithm} {
 		if c.f.Has(field) {
