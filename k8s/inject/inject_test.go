@@ -11,9 +11,11 @@ import (
 	"testing"
 )
 
-func read(t testing.TB) []byte {
+func read(t testing.TB) []byte { return readOf(t, "review") }
+
+func readOf(t testing.TB, name string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "review.json"))
+	text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,6 +186,61 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
+// What clusters send of pods that kubectl and their controllers make: the patch adds and changes nothing else, and
+// another review of what it made wants no more.
+func TestReviewsOfClusters(t *testing.T) {
+	for name, test := range map[string]struct{ patch, without, refused string }{
+		"applied":     {patch: `"--service=shell"`, without: "--port"}, // by kubectl; the account's token is a secret
+		"job":         {patch: `"--service=report"`, without: "--port"},
+		"daemonset":   {refused: "host's network"},
+		"statefulset": {patch: `"--port=5432"`}, // dry run, with a sidecar of another webhook
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := readOf(t, name)
+			r := ask(t, text, options())
+			if test.refused != "" {
+				if r.Allowed || !strings.Contains(r.Status.Message, test.refused) {
+					t.Errorf("%+v, want it refused", r)
+				}
+				return
+			}
+			if !r.Allowed || !strings.Contains(string(r.Patch), test.patch) || test.without != "" &&
+				strings.Contains(string(r.Patch), test.without) {
+				t.Fatalf("allowed %t, patch %s", r.Allowed, r.Patch)
+			}
+			var was, is object
+			for _, o := range []*object{&was, &is} {
+				if err := json.Unmarshal(text, o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			pod := is["request"].(object)["object"].(object)
+			apply(t, pod, r.Patch)
+			again, err := json.Marshal(is)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r := ask(t, again, options()); !r.Allowed || len(r.Patch) > 0 {
+				t.Errorf("a second time: %s", r.Patch)
+			}
+			spec, before := pod["spec"].(object), was["request"].(object)["object"].(object)
+			spec["initContainers"] = spec["initContainers"].([]any)[1:]
+			if len(spec["initContainers"].([]any)) == 0 {
+				delete(spec, "initContainers")
+			}
+			for _, marks := range []string{"annotations", "labels"} {
+				m := pod["metadata"].(object)[marks].(object)
+				if delete(m, Status); len(m) == 0 {
+					delete(pod["metadata"].(object), marks)
+				}
+			}
+			if !reflect.DeepEqual(pod, before) {
+				t.Errorf("without what was added it is\n%v, was\n%v", pod, before)
+			}
+		})
+	}
+}
+
 // What is no review is an error, not an answer.
 func TestNoReview(t *testing.T) {
 	for _, text := range []string{"", "{", "[]", "{}", `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`,
@@ -196,7 +253,9 @@ func TestNoReview(t *testing.T) {
 
 // Whatever comes: an answer is a review with the request's uid, and its patch fits the pod and is not wanted twice.
 func FuzzReview(f *testing.F) {
-	f.Add(read(f))
+	for _, name := range []string{"review", "applied", "job", "daemonset", "statefulset"} {
+		f.Add(readOf(f, name))
+	}
 	f.Add([]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"x","kind":{"kind":"Pod"},
 "object":{"metadata":{"annotations":{}},"spec":{"containers":[{"name":"a"}]}}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
