@@ -89,6 +89,7 @@ type Caller struct {
 	Whose  string   // the entity of the token, once it was found good; "": it has none
 	// Factors are the second factors that a login brings along (X-Vault-MFA): METHOD[:PASSCODE] each.
 	Factors []string
+	Basic   string // what follows "Basic" in Authorization: a client of OAuth, not of the plane
 }
 
 // Identity is who makes a request, as templates of policies and engines name parts of an identity.

@@ -249,7 +249,8 @@ func (a *API) decode(r *http.Request, path string, via cluster.Via) (q *secrets.
 	}
 	from := remote(r)
 	q = &secrets.Request{ID: requestID(), Path: path,
-		Caller: secrets.Caller{Token: tokenOf(r), Factors: r.Header.Values("X-Vault-MFA")},
+		Caller: secrets.Caller{Token: tokenOf(r), Factors: r.Header.Values("X-Vault-MFA"),
+			Basic: basicOf(r)},
 		Origin: secrets.Origin{Remote: from.Addr(), RemotePort: from.Port()}}
 	q.Space = space
 	a.cfg.Keeper.AuditedHeaders(func(name string) {
@@ -500,6 +501,14 @@ func tokenOf(r *http.Request) string {
 		return t
 	}
 	if scheme, t, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return strings.TrimSpace(t)
+	}
+	return ""
+}
+
+// basicOf is what a client of OAuth shows.
+func basicOf(r *http.Request) string {
+	if scheme, t, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Basic") {
 		return strings.TrimSpace(t)
 	}
 	return ""

@@ -7,7 +7,10 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	_ "crypto/sha256" // HalfHash
+	_ "crypto/sha512"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 
@@ -52,6 +55,22 @@ func PublicOf(private []byte) ([]byte, error) {
 		return nil, fmt.Errorf("a %T does not sign", key)
 	}
 	return x509.MarshalPKIXPublicKey(signer.Public())
+}
+
+// HalfHash is the left half of a text's hash, as at_hash and c_hash are: SHA-256, 384 or 512, as the algorithm of the
+// token has it (OpenID Connect Core 1.0, section 3.1.3.6).
+func HalfHash(alg Algorithm, text string) string {
+	h := crypto.SHA512
+	switch alg {
+	case jose.RS256, jose.ES256:
+		h = crypto.SHA256
+	case jose.RS384, jose.ES384:
+		h = crypto.SHA384
+	}
+	w := h.New()
+	w.Write([]byte(text))
+	sum := w.Sum(nil)
+	return base64.RawURLEncoding.EncodeToString(sum[:len(sum)/2])
 }
 
 // SignWith makes a token that says what claims does, with a key that NewKey made; the token names it by kid.

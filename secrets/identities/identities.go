@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/secrets/engine"
 	"corbel.dev/corbel/secrets/identity"
 	"corbel.dev/corbel/secrets/mount"
+	"corbel.dev/corbel/secrets/oidcprovider"
 	"corbel.dev/corbel/secrets/rights"
 	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
@@ -28,6 +29,8 @@ type Identities struct {
 	Cluster func() string // its name
 	// Second answers identity/mfa/; set before the first request.
 	Second Second
+	// Providers answers what oidcprovider.Is says; set before the first request.
+	Providers *oidcprovider.Providers
 
 	mu    sync.RWMutex // held for writing while operators change identities, for reading while a login does
 	names serial.Names // of what logins change; taken before mu
@@ -73,8 +76,11 @@ func (p handler) Answer(ctx context.Context, t *task.Task, r *secrets.Request) (
 		return nil, errOIDC
 	}
 	answer, second := p.one, strings.HasPrefix(r.Rest, "mfa/")
-	if second {
+	switch {
+	case second:
 		answer = p.o.Second.Answer
+	case oidcprovider.Is(r.Rest):
+		answer = p.o.Providers.Answer
 	}
 	if !r.Op.Writes() || identity.OfTokens(r) {
 		return answer(ctx, t, r)

@@ -41,11 +41,15 @@ var (
 
 // Special implements engine.Engine.
 func (*Engine) Special() engine.Special {
-	return engine.Special{Open: []string{discoveryPath, keysPath}}
+	return engine.Special{Open: []string{discoveryPath, keysPath, "oidc/provider/+/" + wellKnown + "openid-configuration",
+		"oidc/provider/+/" + wellKnown + "keys", "oidc/provider/+/token", "oidc/provider/+/userinfo"}}
 }
 
 // Serial implements engine.Engine: changes of what signs tokens follow each other.
 func (*Engine) Serial(r *secrets.Request) string {
+	if rest, is := strings.CutPrefix(r.Rest, "oidc/provider/"); is && strings.Contains(rest, "/") {
+		return "" // what clients ask a provider writes nothing
+	}
 	if OfTokens(r) && r.Op.Writes() {
 		return "oidc"
 	}

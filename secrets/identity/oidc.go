@@ -21,8 +21,11 @@ const (
 	oidcKeys      = "oidc/key/"  // name: namedKey
 	oidcRoles     = "oidc/role/" // name: oidcRole
 	oidcPath      = "/v1/identity/oidc"
-	discoveryPath = "oidc/.well-known/openid-configuration"
-	keysPath      = "oidc/.well-known/keys"
+	// OIDCClients is where the clients of OpenID Connect are, each with the key that it uses.
+	OIDCClients   = "oidc/client/"
+	wellKnown     = ".well-known/"
+	discoveryPath = "oidc/" + wellKnown + "openid-configuration"
+	keysPath      = "oidc/" + wellKnown + "keys"
 )
 
 type oidcConfig struct {
@@ -97,9 +100,7 @@ func (c tokens) configure() (*secrets.Response, error) {
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
-	if u, err := url.Parse(found.Issuer); found.Issuer != "" && (err != nil || u.Host == "" ||
-		(u.Scheme != "https" && u.Scheme != "http") || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" ||
-		u.Fragment != "" || u.User != nil) {
+	if found.Issuer != "" && !PlainIssuer(found.Issuer) {
 		return nil, errkind.New(errkind.Invalid,
 			"invalid issuer, which must include only a scheme, host, and optional port (e.g. https://example.com:8200)")
 	}
@@ -112,6 +113,13 @@ func (c tokens) configure() (*secrets.Response, error) {
 			`the cluster's api_addr as the issuer.`}
 	}
 	return resp, err
+}
+
+// PlainIssuer reports whether a text is a URL of a scheme, a host and a port alone.
+func PlainIssuer(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") &&
+		strings.Trim(u.Path, "/") == "" && u.RawQuery == "" && u.Fragment == "" && u.User == nil
 }
 
 // allKeys gives all named keys.
@@ -149,15 +157,8 @@ func (c tokens) published() (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	var published []jwks.Verifier
-	for _, k := range list {
-		published = append(published, k.published(c.now)...)
-	}
-	set, err := jwks.Set(published)
-	if err != nil {
-		return nil, errkind.Errorf(errkind.Corrupt, "a key is not what was stored")
-	}
-	return bare(&secrets.Response{Data: set}), nil
+	set, err := setOf(list, c.now)
+	return bare(&secrets.Response{Data: set}), err
 }
 
 // bare is an answer without the envelope, for clients of OIDC.

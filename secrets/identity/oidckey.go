@@ -14,6 +14,7 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/auth"
 	"corbel.dev/corbel/secrets/engine"
+	"corbel.dev/corbel/secrets/storage"
 )
 
 // namedKey signs tokens. The key that signs next is published already, and those that signed before are for
@@ -64,6 +65,101 @@ func (k *namedKey) published(now time.Time) []jwks.Verifier {
 		}
 	}
 	return out
+}
+
+// setOf is a JSON Web Key Set of what verifies tokens of the keys.
+func setOf(list []*namedKey, now time.Time) ([]byte, error) {
+	var published []jwks.Verifier
+	for _, k := range list {
+		published = append(published, k.published(now)...)
+	}
+	set, err := jwks.Set(published)
+	if err != nil {
+		return nil, errkind.Errorf(errkind.Corrupt, "a key is not what was stored")
+	}
+	return set, nil
+}
+
+// DefaultVerification is for how long what a key signed before can be verified, where nobody said.
+const DefaultVerification = 24 * time.Hour
+
+// defaultKey is the name of the key that is made when it is needed first.
+const defaultKey = "default"
+
+func (b *Book) namedKey(ctx context.Context, name string) (*namedKey, error) {
+	k, err := auth.Find[namedKey](ctx, b.View, oidcKeys, name)
+	if err == nil && k == nil {
+		err = errkind.Errorf(errkind.Invalid, "cannot find key %q", name)
+	}
+	return k, err
+}
+
+// EnsureKey gives the operations that make the key default, where it is named and is not there yet; nil for one that
+// is. Any other that is missing is an error of kind Invalid.
+func (b *Book) EnsureKey(ctx context.Context, name string, now time.Time) ([]secrets.Op, error) {
+	k, err := auth.Find[namedKey](ctx, b.View, oidcKeys, name)
+	if err != nil || k != nil {
+		return nil, err
+	}
+	if name != defaultKey {
+		return nil, errkind.Errorf(errkind.Invalid, "cannot find key %q", name)
+	}
+	k = &namedKey{Name: name, Algorithm: "RS256", Rotation: 24 * time.Hour, Verification: DefaultVerification,
+		Clients: []string{"*"}, Turn: now.Add(24 * time.Hour)}
+	for _, s := range []*signing{&k.Now, &k.Next} {
+		if *s, err = k.draw(); err != nil {
+			return nil, err
+		}
+	}
+	op, err := put(oidcKeys+name, k)
+	return []secrets.Op{op}, err
+}
+
+// Verification is for how long what a key signed before can be verified.
+func (b *Book) Verification(ctx context.Context, name string) (time.Duration, error) {
+	k, err := b.namedKey(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	return k.Verification, nil
+}
+
+// KeySet is a JSON Web Key Set of what verifies tokens of the keys.
+func (b *Book) KeySet(ctx context.Context, names []string, now time.Time) ([]byte, error) {
+	var list []*namedKey
+	for _, name := range names {
+		k, err := b.namedKey(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, k)
+	}
+	return setOf(list, now)
+}
+
+// AlgorithmOf is the algorithm that a key signs by.
+func (b *Book) AlgorithmOf(ctx context.Context, name string) (jwks.Algorithm, error) {
+	k, err := b.namedKey(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	return jwks.Algorithm(k.Algorithm), nil
+}
+
+// Sign makes a token that says what claims do, with a key that allows the client.
+func (b *Book) Sign(ctx context.Context, name, client string, claims map[string]any) (string, error) {
+	k, err := b.namedKey(ctx, name)
+	switch {
+	case err != nil:
+		return "", err
+	case !slices.Contains(k.Clients, "*") && !slices.Contains(k.Clients, client):
+		return "", errkind.Errorf(errkind.Invalid, "the key %q does not list the client ID as an allowed client ID", name)
+	}
+	text, err := jwks.SignWith(jwks.Algorithm(k.Algorithm), k.Now.Private, k.Now.ID, claims)
+	if err != nil {
+		return "", errkind.Errorf(errkind.Internal, "the token cannot be signed")
+	}
+	return text, nil
 }
 
 // maxFormer bounds how many former keys are published: rotations by hand may be many.
@@ -140,7 +236,7 @@ func (c tokens) key(name string) (*secrets.Response, error) {
 func (c tokens) writeKey(name string, k *namedKey) error {
 	fresh := k == nil
 	if fresh {
-		k = &namedKey{Name: name, Algorithm: "RS256", Rotation: 24 * time.Hour, Verification: 24 * time.Hour}
+		k = &namedKey{Name: name, Algorithm: "RS256", Rotation: 24 * time.Hour, Verification: DefaultVerification}
 	}
 	if err := k.read(c.f, fresh); err != nil {
 		return err
@@ -196,6 +292,20 @@ func (c tokens) deleteKey(name string) (*secrets.Response, error) {
 		}
 		return nil, errkind.Errorf(errkind.Invalid,
 			"unable to delete key %q because it is currently referenced by these roles: %s", name, strings.Join(names, ", "))
+	}
+	clients, err := c.View.Scan(c, OIDCClients, storage.After(OIDCClients), 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range clients {
+		var uses struct {
+			Key string `json:"key"`
+		}
+		if json.Unmarshal(r.Value, &uses) == nil && uses.Key == name {
+			return nil, errkind.Errorf(errkind.Invalid,
+				"unable to delete key %q because it is currently referenced by the client %q", name,
+				strings.TrimPrefix(r.Key, OIDCClients))
+		}
 	}
 	c.drop(oidcKeys + name)
 	return nil, nil

@@ -35,6 +35,15 @@ func templateOf(text string) string {
 	return text
 }
 
+// ReadTemplate reads a template of claims: JSON, also in base64. It is filled for nobody, and must then give an object
+// without reserved members.
+func ReadTemplate(text string, now time.Time) (string, error) {
+	if text = templateOf(text); text == "" {
+		return "", nil
+	}
+	return text, checkTemplate(text, now)
+}
+
 // checkTemplate fills a template for nobody, which must give an object without reserved members.
 func checkTemplate(text string, now time.Time) error {
 	filled, err := (&Persona{Entity: &Entity{}}).Fill(text, now)
@@ -93,12 +102,11 @@ func (c tokens) writeRole(r *oidcRole) error {
 	if err := c.f.Err(); err != nil {
 		return err
 	}
-	r.Template = templateOf(r.Template)
-	if r.Template != "" {
-		if err := checkTemplate(r.Template, c.now); err != nil {
-			return err
-		}
+	text, err := ReadTemplate(r.Template, c.now)
+	if err != nil {
+		return err
 	}
+	r.Template = text
 	if r.Key == "" {
 		return errkind.New(errkind.Invalid, "the key parameter is required")
 	}

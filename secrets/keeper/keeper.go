@@ -23,6 +23,7 @@ import (
 	"corbel.dev/corbel/secrets/mount"
 	"corbel.dev/corbel/secrets/mounting"
 	"corbel.dev/corbel/secrets/namespaces"
+	"corbel.dev/corbel/secrets/oidcprovider"
 	"corbel.dev/corbel/secrets/policies"
 	"corbel.dev/corbel/secrets/policy"
 	"corbel.dev/corbel/secrets/quotas"
@@ -178,6 +179,7 @@ func (k *Keeper) appoint() {
 	o.identities = &identities.Identities{Records: k.records, Rights: k.rights, Metrics: cfg.Metrics, Cluster: cluster}
 	o.factors = &mfa.Factors{Records: k.records, Who: o.identities}
 	o.identities.Second = o.factors
+	o.identities.Providers = &oidcprovider.Providers{Records: k.records, Address: cfg.APIAddr}
 	k.tokens = tokens.NewTokens(k.gate, k.records, k.rights, o.quotas, o.identities, &k.flying, cfg.Now, cfg.Metrics)
 	k.leases = leases.NewLeases(k.gate, k.records, k.tokens, o.quotas, &k.flying, cfg.Now, cfg.Log, cfg.Metrics)
 	o.policies = &policies.Policies{Gate: k.gate, Records: k.records, Rights: k.rights}

@@ -25,6 +25,9 @@ var openRoutes = []string{
 	"auth/cert/login",
 	"ssh/public_key", "ssh/verify", // hosts ask: what to trust, and, once, whom a password that they were shown lets in
 	"auth/jwt/oidc/auth_url", "auth/jwt/oidc/callback", "auth/oidc/oidc/auth_url", "auth/oidc/oidc/callback",
+	"identity/oidc/provider/status/.well-known/openid-configuration", "identity/oidc/provider/status/.well-known/keys",
+	"identity/oidc/provider/status/token",    // with the secret of a client, and a code
+	"identity/oidc/provider/status/userinfo", // with an access token that the provider sealed
 	"identity/oidc/.well-known/openid-configuration", "identity/oidc/.well-known/keys",
 	"pki/ca", "pki/ca/pem", "pki/ca_chain", "pki/cert/status", "pki/cert/status/raw", "pki/cert/status/raw/pem", "pki/crl",
 	"pki/crl/pem", "pki/crl/delta", "pki/crl/delta/pem",

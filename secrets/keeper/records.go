@@ -74,6 +74,7 @@ func (k *Keeper) forget() {
 	k.rights.Forget()
 	k.tokens.Forget()
 	k.owners.factors.Forget()
+	k.owners.identities.Providers.Forget()
 }
 
 // EndWorkloads ends the tokens of workloads that have been away for a while, and says how many.

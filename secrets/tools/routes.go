@@ -67,6 +67,19 @@ var engineRoutes = map[string]string{
 		mfa/method/totp/admin-destroy W
 		mfa/login-enforcement L
 		mfa/login-enforcement/{name} RWD
+		oidc/provider L
+		oidc/provider/{name} RWD
+		oidc/provider/{name}/authorize RW
+		oidc/provider/{name}/token W open
+		oidc/provider/{name}/userinfo RW open
+		oidc/provider/{name}/.well-known/openid-configuration R open
+		oidc/provider/{name}/.well-known/keys R open
+		oidc/scope L
+		oidc/scope/{name} RWD
+		oidc/assignment L
+		oidc/assignment/{name} RWD
+		oidc/client L
+		oidc/client/{name} RWD
 		oidc/config RW
 		oidc/key L
 		oidc/key/{name} RWD
