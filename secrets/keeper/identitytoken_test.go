@@ -219,5 +219,4 @@ func TestIdentityTokensRefuse(t *testing.T) {
 	h.ok(secrets.Delete, "identity/oidc/role/r", "")
 	h.ok(secrets.Delete, "identity/oidc/key/k", "")
 	h.refused(errkind.NotFound, h.root, secrets.List, "identity/oidc/key/", "")
-	h.refused(errkind.NotFound, h.root, secrets.Update, "identity/oidc/provider/x", `{}`)
 }

@@ -42,10 +42,10 @@ var errPayload = errkind.New(errkind.Invalid, "field \"mfa_payload\": must be an
 // check judges what was given by every enforcement. Nobody else judges codes of the entity until release.
 func (f *Factors) check(ctx context.Context, t *task.Task, r *rules, need []*Enforcement, entity string,
 	given map[string][]string) (ops []storage.Op, release func(), err error) {
-	release = f.names.Take(entity)
+	free := f.names.Take(entity)
 	defer func() {
 		if err != nil {
-			release()
+			free()
 		}
 	}()
 	view := f.Records.At(t.Tables.IdentitiesPrefix)
@@ -89,7 +89,7 @@ func (f *Factors) check(ctx context.Context, t *task.Task, r *rules, need []*Enf
 		}
 	}
 	ops, err = view.Ops(own)
-	return ops, release, err
+	return ops, free, err
 }
 
 func denied(m *Method, text string) error {
