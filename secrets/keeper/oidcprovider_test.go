@@ -264,6 +264,7 @@ func TestOIDCProviderRecords(t *testing.T) {
 		"another type":              {"client/cli", `{"client_type":"confidential"}`},
 		"an assignment of none":     {"client/c", `{"assignments":"x"}`},
 		"a redirect without scheme": {"client/c", `{"redirect_uris":"x"}`},
+		"a script":                  {"client/c", `{"redirect_uris":"javascript:alert(1)"}`},
 		"a long token":              {"client/c", `{"id_token_ttl":"1000h"}`},
 	} {
 		if _, err := h.as(h.root, secrets.Update, "identity/oidc/"+ask[0], ask[1]); !errkind.Is(err, errkind.Invalid) {

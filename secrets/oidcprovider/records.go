@@ -461,6 +461,11 @@ func clientKind() *kind[client] {
 		}}
 }
 
+// runs reports whether a browser would run what follows the scheme, rather than go there.
+func runs(scheme string) bool {
+	return slices.Contains([]string{"javascript", "data", "vbscript", "blob"}, scheme)
+}
+
 // fill reads the fields that are given.
 func (v *client) fill(c *call, fresh bool) error {
 	for field, at := range map[string]*string{"client_type": &v.Type, "key": &v.Key} {
@@ -491,7 +496,7 @@ func (v *client) fill(c *call, fresh bool) error {
 		return errkind.New(errkind.Invalid, "id_token_ttl, access_token_ttl: must be a second at least")
 	}
 	for _, to := range v.Redirects {
-		if u, err := url.Parse(to); err != nil || u.Scheme == "" || u.Fragment != "" {
+		if u, err := url.Parse(to); err != nil || u.Scheme == "" || u.Fragment != "" || runs(u.Scheme) {
 			return errkind.Errorf(errkind.Invalid, "field \"redirect_uris\": %.128q must be a URL with a scheme and without a "+
 				"fragment", to)
 		}

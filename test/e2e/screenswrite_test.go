@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path"
@@ -137,7 +138,9 @@ func TestWrites(t *testing.T) {
 		{"incidents", v.writesIncidents}, {"reads", v.readsAsShown},
 		{"rights", v.asksRights}, {"jobs", v.writesJobs},
 		// Leases are counted each 10 s: last, since then there is nothing to wait for.
-		{"leases", v.revokesLeases}} {
+		{"leases", v.revokesLeases},
+		// It ends the session that the others have.
+		{"elsewhere", v.logsInElsewhere}} {
 		t.Run(part.name, func(t *testing.T) {
 			v.t = t
 			part.write()
@@ -306,6 +309,64 @@ func (v *viewer) writesSecrets() {
 	v.confirmed("version 3 of")
 	v.see(".grid", "destroyed")
 	v.holds("/ui/api/as/secrets/v1/secret/metadata/web/db", `"destroyed":true`, false)
+}
+
+// logsInElsewhere is sent here by another program, logs in, and is sent back with a code that the program trades for
+// tokens.
+func (v *viewer) logsInElsewhere() {
+	v.t.Helper()
+	const secrets = "/ui/api/as/secrets/v1/"
+	back := v.base + "/ui/back" // a page of this server: the browser may ask no other
+	for _, w := range [][2]string{{"sys/auth/userpass", `{"type":"userpass"}`},
+		{"auth/userpass/users/eve", `{"password":"a long password","token_policies":"default"}`},
+		{"identity/oidc/client/wiki", `{"redirect_uris":["` + back + `"],"assignments":["allow_all"]}`}} {
+		if _, err := ask(v.base, "POST", secrets+w[0], w[1]); err != nil {
+			v.t.Fatal(err)
+		}
+	}
+	text, err := ask(v.base, "GET", secrets+"identity/oidc/client/wiki", "")
+	var client struct {
+		Data struct {
+			ID     string `json:"client_id"`
+			Secret string `json:"client_secret"`
+		}
+	}
+	if err != nil || json.Unmarshal([]byte(text), &client) != nil {
+		v.t.Fatalf("the client: %s, %v", text, err)
+	}
+	v.run(chromedp.Navigate(v.base + "/ui/login"))
+	v.see("h1", "Log in")
+	v.run(chromedp.Focus("input[name=user]"))
+	v.keys("eve" + kb.Tab + "a long password" + kb.Enter)
+	v.see(".foot", "eve")
+	query := url.Values{"client_id": {client.Data.ID}, "redirect_uri": {back}, "response_type": {"code"},
+		"scope": {"openid"}, "state": {"s&t"}}
+	at := v.base + "/ui/vault/identity/oidc/provider/default/authorize?"
+	v.run(chromedp.Navigate(at + query.Encode()))
+	var sent *url.URL
+	polltest.Until(v.t, func() bool {
+		at, err := evaluate[string](v, "location.href")
+		if err != nil || !strings.HasPrefix(at, back+"?") {
+			return false
+		}
+		sent, err = url.Parse(at)
+		return err == nil
+	}, "the way back to the program")
+	if sent.Query().Get("state") != "s&t" {
+		v.t.Errorf("it comes back to %s", sent)
+	}
+	form, err := json.Marshal(map[string]string{"grant_type": "authorization_code", "code": sent.Query().Get("code"),
+		"redirect_uri": back, "client_id": client.Data.ID, "client_secret": client.Data.Secret})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	if text, err = ask(v.base, "POST", secrets+"identity/oidc/provider/default/token", string(form)); err != nil ||
+		!strings.Contains(text, `"id_token":`) {
+		v.t.Errorf("the tokens: %s, %v", text, err)
+	}
+	query.Set("redirect_uri", "https://elsewhere.example/")
+	v.run(chromedp.Navigate(at + query.Encode()))
+	v.see("[role=alert]", "is not one of the client's")
 }
 
 // writesIncidents acknowledges one incident, resolves another and lifts a silence.

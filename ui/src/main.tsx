@@ -9,6 +9,7 @@ import { Help, Hint, Palette } from "./lib/overlay";
 import { Copy, Title } from "./lib/parts";
 import { reading } from "./lib/reads";
 import { go, href, listen, param, path } from "./lib/route";
+import { Authorize, isAuthorize } from "./screens/authorize";
 import { Cluster } from "./screens/cluster";
 import { Doctor } from "./screens/doctor";
 import { Federation } from "./screens/federation";
@@ -47,6 +48,7 @@ async function logout(): Promise<void> {
 
 function Screen() {
   const at = path.value;
+  if (isAuthorize(at)) return <Authorize />;
   const [, first = "", ...rest] = at.split("/");
   const name = rest.map(decodeURIComponent).join("/");
   if (secretsAlone() && !["", "secrets", "doctor"].includes(first)) return <Elsewhere />;

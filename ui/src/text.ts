@@ -461,6 +461,8 @@ const english = {
   loginPassword: "Password",
   silent: "the server says nothing; trying again",
   nowhere: "There is no such page.",
+  authorize: "Log in at another program",
+  authorizing: "Going back to the program that asked",
   crowded: "too many pages are open in this browser: close some",
   lost: "the connection ended; trying again",
   heat: "How long changes took, since this page was opened",
