@@ -169,9 +169,10 @@ func TestOIDCProviderRefuses(t *testing.T) {
 		status int
 		code   string
 	}{
-		"no such client":         {ann.ID, map[string]string{"client_id": "x"}, 400, "invalid_client_id"},
-		"another address":        {ann.ID, map[string]string{"redirect_uri": backTo + "x"}, 400, "invalid_redirect_uri"},
-		"another path":           {ann.ID, map[string]string{"redirect_uri": "http://127.0.0.1:8/x"}, 400, "invalid_redirect_uri"},
+		"no such client":  {ann.ID, map[string]string{"client_id": "x"}, 400, "invalid_client_id"},
+		"another address": {ann.ID, map[string]string{"redirect_uri": backTo + "x"}, 400, "invalid_redirect_uri"},
+		"another path": {ann.ID, map[string]string{"redirect_uri": "http://127.0.0.1:8/x"}, 400,
+			"invalid_redirect_uri"},
 		"no openid":              {ann.ID, map[string]string{"scope": "team"}, 400, "invalid_scope"},
 		"implicit":               {ann.ID, map[string]string{"response_type": "token"}, 400, "unsupported_response_type"},
 		"a request object":       {ann.ID, map[string]string{"request": "x"}, 400, "request_not_supported"},

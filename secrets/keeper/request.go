@@ -235,7 +235,7 @@ func (k *Keeper) run(ctx context.Context, t *task.Task) (answer *task.Reply, err
 		return nil, err
 	}
 	if resp.Auth != nil {
-		more, release, err := k.issue(ctx, t, resp, reply)
+		more, release, err := issue(ctx, k, t, resp, reply)
 		if err != nil {
 			return nil, err
 		}
@@ -263,7 +263,7 @@ func (k *Keeper) run(ctx context.Context, t *task.Task) (answer *task.Reply, err
 
 // issue makes the token of an answer, or says in the reply what a login lacks for it. Until release is called nobody
 // changes what it was made of.
-func (k *Keeper) issue(ctx context.Context, t *task.Task, resp *secrets.Response, reply *task.Reply) (ops []storage.Op,
+func issue(ctx context.Context, k *Keeper, t *task.Task, resp *secrets.Response, reply *task.Reply) (ops []storage.Op,
 	release func(), err error) {
 	pass, err := k.owners.factors.Judge(ctx, t, resp)
 	if err != nil {

@@ -254,36 +254,15 @@ func (c *call) authorize(name string, p *provider) (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	scopes := strings.Fields(ask["scope"])
-	method := cmp.Or(ask["code_challenge_method"], "plain")
-	switch {
-	case v == nil:
-		return refusal(400, "invalid_client_id", "client_id: there is no such client")
-	case !allows(p.Clients, v.ID):
-		return refusal(400, "unauthorized_client", "client_id: the client may not use this provider")
-	case !v.redirects(ask["redirect_uri"]):
-		return refusal(400, "invalid_redirect_uri", "redirect_uri: is not one of the client's")
-	case ask["request"] != "":
-		return refusal(400, "request_not_supported", "request: is not supported")
-	case ask["request_uri"] != "":
-		return refusal(400, "request_uri_not_supported", "request_uri: is not supported")
-	case ask["response_type"] != "code":
-		return refusal(400, "unsupported_response_type", "response_type: must be code")
-	case !slices.Contains(scopes, openID):
-		return refusal(400, "invalid_scope", "scope: must have openid")
-	case v.Type == public && ask["code_challenge"] == "":
-		return refusal(400, "invalid_request", "code_challenge: a public client must use PKCE")
-	case ask["code_challenge"] != "" && method != "plain" && method != "S256":
-		return refusal(400, "invalid_request", "code_challenge_method: must be plain or S256")
-	case ask["code_challenge"] != "" && (len(ask["code_challenge"]) < 43 || len(ask["code_challenge"]) > 128):
-		return refusal(400, "invalid_request", "code_challenge: must have 43 to 128 characters")
+	if code, text := p.refuses(v, ask); code != "" {
+		return refusal(400, code, text)
 	}
 	g := &grant{provider: name, client: v.ID, redirect: ask["redirect_uri"], entity: c.Whose, nonce: ask["nonce"],
-		until: c.Now.Add(codeLives)}
-	if g.challenge = ask["code_challenge"]; g.challenge != "" {
-		g.method = method
+		challenge: ask["code_challenge"], until: c.Now.Add(codeLives)}
+	if g.challenge != "" {
+		g.method = cmp.Or(ask["code_challenge_method"], "plain")
 	}
-	for _, s := range scopes { // those that nobody knows are passed over (OpenID Connect Core, 3.1.2.1)
+	for _, s := range strings.Fields(ask["scope"]) { // unknown ones are passed over (OpenID Connect Core, 3.1.2.1)
 		if slices.Contains(p.Scopes, s) && !slices.Contains(g.scopes, s) {
 			g.scopes = append(g.scopes, s)
 		}
@@ -313,6 +292,34 @@ func (c *call) authorize(name string, p *provider) (*secrets.Response, error) {
 		answer["state"] = ask["state"]
 	}
 	return bare(0, answer)
+}
+
+// refuses is why a provider gives a client no code for what it asks, as OAuth names it; "" where it does.
+func (p *provider) refuses(v *client, ask map[string]string) (code, text string) {
+	method := cmp.Or(ask["code_challenge_method"], "plain")
+	switch {
+	case v == nil:
+		return "invalid_client_id", "client_id: there is no such client"
+	case !allows(p.Clients, v.ID):
+		return "unauthorized_client", "client_id: the client may not use this provider"
+	case !v.redirects(ask["redirect_uri"]):
+		return "invalid_redirect_uri", "redirect_uri: is not one of the client's"
+	case ask["request"] != "":
+		return "request_not_supported", "request: is not supported"
+	case ask["request_uri"] != "":
+		return "request_uri_not_supported", "request_uri: is not supported"
+	case ask["response_type"] != "code":
+		return "unsupported_response_type", "response_type: must be code"
+	case !slices.Contains(strings.Fields(ask["scope"]), openID):
+		return "invalid_scope", "scope: must have openid"
+	case v.Type == public && ask["code_challenge"] == "":
+		return "invalid_request", "code_challenge: a public client must use PKCE"
+	case ask["code_challenge"] != "" && method != "plain" && method != "S256":
+		return "invalid_request", "code_challenge_method: must be plain or S256"
+	case ask["code_challenge"] != "" && (len(ask["code_challenge"]) < 43 || len(ask["code_challenge"]) > 128):
+		return "invalid_request", "code_challenge: must have 43 to 128 characters"
+	}
+	return "", ""
 }
 
 // keep keeps a code until it is taken; false where there is no room.

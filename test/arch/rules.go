@@ -99,7 +99,7 @@ var doors = []struct {
 	{"github.com/go-jose/go-jose", []string{"kit/jwks"}, "whose token it is, is decided in one place"},
 	{"github.com/ProtonMail/go-crypto", []string{"kit/pgp"},
 		"what of OpenPGP is done here is little, and decided in one place"},
-	{"github.com/pquerna/otp", []string{"secrets/engine/totp"}, "one-time passwords, and their pictures for phones"},
+	{"github.com/pquerna/otp", []string{"secrets/onetime"}, "one-time passwords, and their pictures for phones"},
 	{"github.com/pires/go-proxyproto", []string{"api/httpx"},
 		"where a connection comes from is decided before anything is read of it"},
 	{"github.com/spf13/cobra", []string{"cli"}, "commands live in cli"},
