@@ -22,15 +22,16 @@ type System struct {
 
 // Special implements engine.Engine.
 func (*System) Special() engine.Special {
-	return engine.Special{Open: []string{"mfa/validate", "wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap",
-		"replication/status", "replication/dr/status", "replication/performance/status"}, Token: []string{
-		"internal/ui/mounts", "internal/ui/mounts/*", "internal/ui/namespaces"}, Visible: []string{"internal/ui/mounts"}, Protected: []string{
-		"pprof", "pprof/*", "leases/tidy", "namespaces/api-lock/*", "plugins/catalog/*", "plugins/reload/*", "config/cors",
-		"config/auditing/*", "auth/*", "rotate",
-		"rotate/*", "storage/raft/*", "rekey/*", "rekey-recovery-key/*", "generate-root/*", "seal", "step-down", "audit",
-		"audit/*", "remount", "raw/*", "leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*",
-		"leases/revocation/*",
-		"revoke-prefix/*", "revoke-force/*"}}
+	return engine.Special{
+		Open: []string{"mfa/validate", "wrapping/unwrap", "wrapping/lookup", "wrapping/rewrap", "replication/status",
+			"replication/dr/status", "replication/performance/status"},
+		Token:   []string{"internal/ui/mounts", "internal/ui/mounts/*", "internal/ui/namespaces"},
+		Visible: []string{"internal/ui/mounts"},
+		Protected: []string{"pprof", "pprof/*", "leases/tidy", "namespaces/api-lock/*", "plugins/catalog/*",
+			"plugins/reload/*", "config/cors", "config/auditing/*", "auth/*", "rotate", "rotate/*", "storage/raft/*", "rekey/*",
+			"rekey-recovery-key/*", "generate-root/*", "seal", "step-down", "audit", "audit/*", "remount", "raw/*",
+			"leases/lookup/*", "leases/revoke-prefix/*", "leases/revoke-force/*", "leases/revocation/*", "revoke-prefix/*",
+			"revoke-force/*"}}
 }
 
 // Row is one of the system's paths. Path ends in '/' where a name follows.
