@@ -1,15 +1,12 @@
 package usageplane
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -23,8 +20,6 @@ import (
 	"corbel.dev/corbel/usage/counterstate/cacheblobs"
 	"corbel.dev/corbel/usage/counterstate/pgblobs"
 	"corbel.dev/corbel/usage/counterstate/s3blobs"
-	"corbel.dev/corbel/usage/eventlog"
-	"corbel.dev/corbel/usage/eventlog/embedded"
 	"corbel.dev/corbel/usage/eventlog/kafkalog"
 	"corbel.dev/corbel/usage/remote"
 	"corbel.dev/corbel/usage/remote/rediscache"
@@ -94,25 +89,6 @@ func (k *KafkaKeys) secure() (*tls.Config, error) {
 		}
 	}
 	return cfg, nil
-}
-
-// kafkaPatience bounds the opening of the log in a cluster; it is tried again.
-const kafkaPatience = 30 * time.Second
-
-// openLog opens the log of a part: in the brokers that the configuration names, or in a folder.
-func (p *Plane) openLog(part string, folder embedded.Config) (eventlog.Log, error) {
-	k := &p.keys.Log.Kafka
-	if len(k.Brokers) == 0 {
-		return embedded.Open(folder)
-	}
-	secure, err := k.secure()
-	if err != nil {
-		return nil, fmt.Errorf("usage.log.kafka.ca_file: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), kafkaPatience)
-	defer cancel()
-	return kafkalog.Open(ctx, kafkalog.Config{Brokers: k.Brokers, Topic: cmp.Or(k.Topic, "corbel-usage") + "." + part,
-		Partitions: 1, Replicas: int16(k.Replicas), TLS: secure, SASL: k.SASL, User: k.User, Password: k.Password})
 }
 
 // place is where copies go. It is opened when it is first used, since that asks the network, and again after a failure.
@@ -217,22 +193,22 @@ func openOwnCache(d *plane.Doors, k *Keys) (counterstate.Blobs, func(), error) {
 }
 
 // openPlaces makes the places that have copies of snapshots, in the order in which they are asked.
-func (p *Plane) openPlaces() (stores []*counterstate.Store) {
-	k := p.keys
+func (s *storage) openPlaces() (stores []*counterstate.Store) {
+	k := s.keys
 	add := func(open func(ctx context.Context) (counterstate.Blobs, func(), error)) {
 		b := &place{open: open}
-		p.places = append(p.places, b)
-		stores = append(stores, counterstate.New(counterstate.Config{Blobs: b, Log: p.d.Log}))
+		s.places = append(s.places, b)
+		stores = append(stores, counterstate.New(counterstate.Config{Blobs: b, Log: s.d.Log}))
 	}
 	if k.Copies.Cache && len(k.Cache.Redis) == 0 {
-		add(func(context.Context) (counterstate.Blobs, func(), error) { return openOwnCache(p.d, k) })
+		add(func(context.Context) (counterstate.Blobs, func(), error) { return openOwnCache(s.d, k) })
 	} else if k.Copies.Cache {
 		add(func(context.Context) (counterstate.Blobs, func(), error) {
-			s, err := rediscache.New(rediscache.Config{URLs: k.Cache.Redis, Timeout: cachePatience})
+			c, err := rediscache.New(rediscache.Config{URLs: k.Cache.Redis, Timeout: cachePatience})
 			if err != nil {
 				return nil, nil, err
 			}
-			return cacheblobs.New(cacheblobs.Config{Store: s}), func() { _ = s.Close() }, nil
+			return cacheblobs.New(cacheblobs.Config{Store: c}), func() { _ = c.Close() }, nil
 		})
 	}
 	if k.Copies.PostgreSQL != "" {
@@ -257,13 +233,4 @@ func (p *Plane) openPlaces() (stores []*counterstate.Store) {
 		})
 	}
 	return stores
-}
-
-// folders makes the folders of the plane.
-func (p *Plane) folders(dir string, names ...string) error {
-	var wrong []error
-	for _, name := range names {
-		wrong = append(wrong, p.fs.MkdirAll(filepath.Join(dir, name), 0o700))
-	}
-	return errors.Join(wrong...)
 }

@@ -13,7 +13,6 @@ import (
 	"corbel.dev/corbel/api/usageapi"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/kit/life"
-	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/node/config"
 	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/node/raftgroup"
@@ -46,9 +45,7 @@ type Plane struct {
 	Aggregator  *aggregator.Aggregator
 	statsd      *statsdapi.Door // nil while it is off
 	peers       peers
-	fs          vfs.FS   // of the log and the state
-	dir         string   // there
-	places      []*place // that have copies of snapshots
+	storage     *storage
 	failed      atomic.Pointer[error]
 }
 
@@ -162,9 +159,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	if err := group.Run(ctx); err != nil {
 		p.d.Log.Error("the usage plane did not shut down cleanly", "error", err)
 	}
-	for _, b := range p.places {
-		b.close()
-	}
+	p.storage.close()
 	return nil
 }
 
