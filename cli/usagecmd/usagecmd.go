@@ -289,9 +289,10 @@ func accuracy(e *command.Env) *cobra.Command {
 	a.text(c, "sample", "", "one in so many tenants (default 1)")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		type report struct {
-			Within int
-			Worst  float64
-			Series []struct {
+			Within  int
+			Worst   float64
+			Missing []string
+			Series  []struct {
 				Tenant, Product string
 				Exact           uint64
 				Estimate        json.Number
@@ -313,6 +314,9 @@ func accuracy(e *command.Env) *cobra.Command {
 			}
 			if err := t.Write(w); err != nil {
 				return err
+			}
+			for _, m := range r.Missing {
+				_, _ = fmt.Fprintln(w, "Left out:", m) // what follows says whether it could be written
 			}
 			_, err := fmt.Fprintf(w, "%d of %d series within their bound, worst error %.3f %%\n", r.Within, len(r.Series),
 				r.Worst*100)

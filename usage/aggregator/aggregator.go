@@ -184,8 +184,14 @@ func stepName(s string) string {
 // gather asks all counters.
 func (a *Aggregator) gather(ctx context.Context, p *usage.Product, tenant string, ranges []window.Range, tag int,
 ) (*aggregate.Partial, estimate.Coverage) {
+	return a.gatherFrom(ctx, a.cfg.Parts(), p, tenant, ranges, tag)
+}
+
+// gatherFrom asks the counters of some parts.
+func (a *Aggregator) gatherFrom(ctx context.Context, members []string, p *usage.Product, tenant string,
+	ranges []window.Range, tag int,
+) (*aggregate.Partial, estimate.Coverage) {
 	series := aggregate.Series{Tenant: tenant, Product: p.Name, Generation: p.Generation}
-	members := a.cfg.Parts()
 	parts := make([]counter.Part, len(members))
 	failed := make([]error, len(members))
 	var wg sync.WaitGroup

@@ -57,6 +57,7 @@ func FuzzServe(f *testing.F) {
 		_, _ = a.ServeFind(t.Context(), closed, req)
 		_, _ = a.ServeLate(t.Context(), closed, req)
 		_, _ = a.ServeVersion(t.Context(), closed, req)
+		_, _ = a.ServeIdentities(t.Context(), closed, req)
 	})
 }
 
@@ -70,6 +71,7 @@ func FuzzReplies(f *testing.F) {
 	f.Add(pack.Uint(pack.String(pack.String(pack.Uint(nil, 1), "t"), "hosts"), 1))
 	f.Add(pack.Int(pack.Int(pack.Bool(nil, true), 0), 60e9))
 	f.Add(pack.Uint(nil, 1<<63))
+	f.Add(pack.Bytes(nil, make([]byte, 2*hashBytes)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		reply = data
 		e, err := a.Estimate(t.Context(), Question{Tenant: "t", Product: "hosts", Window: "1h", By: "env", Step: "5m"})
@@ -81,5 +83,6 @@ func FuzzReplies(f *testing.F) {
 		}
 		_, _ = a.Series(t.Context())
 		_, _ = a.find(t.Context(), &usage.Correction{IDs: []string{"1"}})
+		_, _ = a.identitiesOf(t.Context(), "s1", sampled{series: []aggregate.Series{series}})
 	})
 }

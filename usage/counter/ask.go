@@ -122,21 +122,19 @@ func (c *Counter) Explain(ctx context.Context, tenant, source, id string, known 
 	return fate.Explain(stored, known), nil
 }
 
-// maxExact bounds the identities that Exact holds.
-const maxExact = 20_000_000
-
-// Exact counts the uniques of some series in a range once more, by all bits of their hashes, from the log.
-func (c *Counter) Exact(ctx context.Context, wanted map[aggregate.Series]bool, span window.Range,
-) (map[aggregate.Series]uint64, error) {
-	key, err := c.cfg.Key(ctx)
-	if err != nil {
-		return nil, err
-	}
+// Identities reads the log once more for the uniques of some series in a range, by all bits of their hashes: a set for
+// each series. More than most in all of them are an error of kind TooLarge.
+func (c *Counter) Identities(ctx context.Context, wanted []aggregate.Series, span window.Range, most int,
+) ([]map[usage.Hash]struct{}, error) {
 	c.mu.Lock()
 	log, next, corrections := c.log, c.state.next, c.state.corrections
 	c.mu.Unlock()
 	if log == nil {
 		return nil, errStarting
+	}
+	key, err := c.cfg.Key(ctx)
+	if err != nil {
+		return nil, err
 	}
 	from, err := c.reaches(ctx, log, span.From)
 	if err != nil {
@@ -146,7 +144,11 @@ func (c *Counter) Exact(ctx context.Context, wanted map[aggregate.Series]bool, s
 	for _, p := range corrections {
 		voids.Add(key, &p.Correction, p.Order)
 	}
-	seen, total := map[aggregate.Series]map[usage.Hash]struct{}{}, 0
+	places := map[aggregate.Series]int{}
+	for i, s := range wanted {
+		places[s] = i
+	}
+	seen, total := make([]map[usage.Hash]struct{}, len(wanted)), 0
 	err = c.scan(ctx, log, from, next, func(rec *logrecord.Record, offset uint64) error {
 		observed, err := rec.Observe(key)
 		if err != nil {
@@ -154,25 +156,21 @@ func (c *Counter) Exact(ctx context.Context, wanted map[aggregate.Series]bool, s
 		}
 		for i := range observed {
 			o := &observed[i]
-			s := aggregate.Series{Tenant: o.Tenant, Product: o.Product.Name, Generation: o.Product.Generation}
-			if !wanted[s] || !span.Contains(time.Unix(0, o.Time)) || voids.Voided(o, rec.Events[i].Source, order(offset, i)) {
+			at, is := places[aggregate.Series{Tenant: o.Tenant, Product: o.Product.Name, Generation: o.Product.Generation}]
+			if !is || !span.Contains(time.Unix(0, o.Time)) || voids.Voided(o, rec.Events[i].Source, order(offset, i)) {
 				continue
 			}
-			if seen[s] == nil {
-				seen[s] = map[usage.Hash]struct{}{}
+			if seen[at] == nil {
+				seen[at] = map[usage.Hash]struct{}{}
 			}
-			before := len(seen[s])
-			seen[s][o.Identity] = struct{}{}
-			if total += len(seen[s]) - before; total > maxExact {
+			before := len(seen[at])
+			seen[at][o.Identity] = struct{}{}
+			if total += len(seen[at]) - before; total > most {
 				return errkind.Errorf(errkind.TooLarge, "the sample has more than %d identities: ask for one product, or a "+
-					"smaller sample", maxExact)
+					"smaller sample", most)
 			}
 		}
 		return nil
 	})
-	out := map[aggregate.Series]uint64{}
-	for s, set := range seen {
-		out[s] = uint64(len(set))
-	}
-	return out, err
+	return seen, err
 }

@@ -27,7 +27,8 @@ func (p *Plane) handle() {
 		router.MethodTake: p.Router.Serve, aggregator.MethodExtract: p.Aggregator.ServeExtract,
 		aggregator.MethodSeries: p.Aggregator.ServeSeries, aggregator.MethodFind: p.Aggregator.ServeFind,
 		aggregator.MethodLate: p.Aggregator.ServeLate, aggregator.MethodVersion: p.Aggregator.ServeVersion,
-		methodExplain: p.serveExplain} {
+		aggregator.MethodIdentities: p.Aggregator.ServeIdentities,
+		methodExplain:               p.serveExplain} {
 		all[method] = rpc(func(ctx context.Context, req []byte) ([]byte, error) {
 			r := pack.Read(req)
 			part, rest := r.String(), r.Bytes()
