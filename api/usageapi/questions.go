@@ -1,9 +1,7 @@
 package usageapi
 
 import (
-	"bytes"
 	"cmp"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -12,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/aggregator"
@@ -290,58 +287,3 @@ func (a *API) explain(_ http.ResponseWriter, r *http.Request) (int, any, error) 
 	}
 	return http.StatusOK, out, err
 }
-
-// maxMetricTenants bounds the tenants that metrics name; the rest is one.
-const maxMetricTenants = 20
-
-// metrics writes estimates for Prometheus.
-func (a *API) metrics(w http.ResponseWriter, r *http.Request) (int, any, error) {
-	if err := a.may(r, "", false); err != nil {
-		return 0, nil, err
-	}
-	value, wrong, whole := &bytes.Buffer{}, &bytes.Buffer{}, &bytes.Buffer{}
-	fmt.Fprint(value, "# TYPE usage_estimate gauge\n")
-	fmt.Fprint(wrong, "# TYPE usage_estimate_error gauge\n")
-	fmt.Fprint(whole, "# TYPE usage_completeness gauge\n")
-	for _, p := range a.cfg.Definitions.View().Products.All() {
-		for _, name := range p.Windows {
-			q := aggregator.Question{Product: p.Name, Window: name}
-			list, err := a.cfg.Aggregator.Top(r.Context(), q, usage.MaxTopK, func(string) bool { return true })
-			if err != nil {
-				return 0, nil, err
-			}
-			var rest usage.Quantity // the largest or smallest of a max or a min, else what they add up to
-			for i, t := range list {
-				switch {
-				case i < maxMetricTenants:
-				case i == maxMetricTenants || p.Kind == usage.Min && t.Value.Compare(rest) < 0:
-					rest = t.Value
-					continue
-				case p.Kind == usage.Max || p.Kind == usage.Min:
-					continue // the list goes down
-				default:
-					rest, _ = rest.Add(t.Value)
-					continue
-				}
-				q.Tenant = t.Tenant
-				e, err := a.cfg.Aggregator.Estimate(r.Context(), q)
-				if err != nil || e.Value == nil {
-					continue
-				}
-				labels := fmt.Sprintf("{tenant=%q,product=%q,window=%q}", t.Tenant, p.Name, name)
-				fmt.Fprintf(value, "usage_estimate%s %s\n", labels, e.Value)
-				fmt.Fprintf(wrong, "usage_estimate_error%s %g\n", labels, e.Error.Relative)
-				fmt.Fprintf(whole, "usage_completeness%s %g\n", labels, e.Completeness.Ratio)
-			}
-			if len(list) > maxMetricTenants {
-				fmt.Fprintf(value, "usage_estimate{tenant=\"other\",product=%q,window=%q} %s\n", p.Name, name, rest)
-			}
-		}
-	}
-	value.Write(wrong.Bytes())
-	value.Write(whole.Bytes())
-	httpx.Write(w, r, http.StatusOK, prometheusType, value.Bytes())
-	return 0, nil, nil
-}
-
-var prometheusType = []string{"text/plain; version=0.0.4; charset=utf-8"}

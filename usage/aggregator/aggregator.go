@@ -357,8 +357,24 @@ func (a *Aggregator) Top(ctx context.Context, q Question, limit int, may func(te
 		}
 		return out[:min(len(out), limit)], err
 	}
+	list, err := a.Tenants(ctx, q, may)
+	out := make([]Top, 0, min(len(list), limit))
+	for _, t := range list[:min(len(list), limit)] {
+		out = append(out, Top{Tenant: t.Tenant, Value: *t.Value})
+	}
+	return out, err
+}
+
+// TenantEstimate is what a tenant used. Its value is there, and is not 0.
+type TenantEstimate struct {
+	Tenant string
+	estimate.Estimate
+}
+
+// Tenants lists who used a product, the largest value first. may says which tenants are told.
+func (a *Aggregator) Tenants(ctx context.Context, q Question, may func(tenant string) bool) ([]TenantEstimate, error) {
 	q.By = ""
-	out := []Top{}
+	var out []TenantEstimate
 	list, _ := a.Series(ctx)
 	for i, s := range list {
 		if s.Product != q.Product || !may(s.Tenant) || i > 0 && list[i-1].Tenant == s.Tenant &&
@@ -371,9 +387,9 @@ func (a *Aggregator) Top(ctx context.Context, q Question, limit int, may func(te
 			return nil, err
 		}
 		if e.Value != nil && *e.Value != (usage.Quantity{}) {
-			out = append(out, Top{Tenant: s.Tenant, Value: *e.Value})
+			out = append(out, TenantEstimate{s.Tenant, e})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Top) int { return b.Value.Compare(a.Value) })
-	return out[:min(len(out), limit)], nil
+	slices.SortStableFunc(out, func(a, b TenantEstimate) int { return b.Value.Compare(*a.Value) })
+	return out, nil
 }
