@@ -11,11 +11,11 @@ import (
 	"corbel.dev/corbel/usage/estimate"
 )
 
-// maxMetricTenants bounds the tenants that metrics name; the rest is one, otherTenants.
-const (
-	maxMetricTenants = 20
-	otherTenants     = "other"
-)
+// maxMetricTenants bounds the tenants that metrics name; the rest is one.
+const maxMetricTenants = 20
+
+// others names what stands for all that has no row of its own.
+const others = "other"
 
 var prometheusType = []string{"text/plain; version=0.0.4; charset=utf-8"}
 
@@ -51,7 +51,7 @@ func (a *API) metrics(w http.ResponseWriter, r *http.Request) (int, any, error) 
 			}
 			var rest []estimate.Estimate
 			for i, t := range list {
-				if len(list) > maxMetricTenants && (i >= maxMetricTenants || t.Tenant == otherTenants) {
+				if len(list) > maxMetricTenants && (i >= maxMetricTenants || t.Tenant == others) {
 					rest = append(rest, t.Estimate)
 					continue
 				}
@@ -59,7 +59,7 @@ func (a *API) metrics(w http.ResponseWriter, r *http.Request) (int, any, error) 
 			}
 			if len(rest) > 0 {
 				value, relative, ratio := estimate.Together(p.Kind, rest)
-				out.add(otherTenants, p.Name, name, value, relative, ratio)
+				out.add(others, p.Name, name, value, relative, ratio)
 			}
 		}
 	}

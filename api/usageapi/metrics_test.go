@@ -16,7 +16,7 @@ func TestMetrics(t *testing.T) {
 	event := func(tenant string, value int) string {
 		return fmt.Sprintf(`{"id":"1","source":"s","tenant":%q,"product":"calls","value":%d}`, tenant, value)
 	}
-	events := []string{event(otherTenants, 1000)}
+	events := []string{event(others, 1000)}
 	for i := range maxMetricTenants + 1 {
 		events = append(events, event(fmt.Sprint("t", i), 100-i))
 	}

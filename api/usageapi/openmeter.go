@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"corbel.dev/corbel/api/httpx"
 	"corbel.dev/corbel/kit/errkind"
@@ -18,8 +16,9 @@ import (
 )
 
 // The paths of OpenMeter's API, so that its SDKs send and ask here: a meter is a product with the type of the events
-// that feed it, a subject is a tenant. What cannot be counted exactly is refused: paths into nested data when the meter
-// is made, amounts that are no integers when they come. An average is a sum, divided by its events when somebody asks.
+// that feed it, a subject is a tenant. What cannot be counted exactly is refused: amounts that are no integers. An
+// average is a sum, divided by its events when somebody asks. A meter with several fields to group by has a tag more,
+// of all of them together.
 //
 //	POST /api/v1/events                   CloudEvents, one or a batch: 204
 //	GET, POST /api/v1/meters; GET, PUT, DELETE /api/v1/meters/:slug
@@ -98,11 +97,25 @@ var aggregations = map[string]usage.Kind{"SUM": usage.Sum, "COUNT": usage.Sum, a
 
 const average = "AVG"
 
-// field is a path that names a field of an event's data.
-// Its counted repetition takes long to compile, which not each start of the program shall do.
-var field = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^\$\.[A-Za-z0-9_-]{1,200}$`)
-})
+// maxPathNames bounds how deep a path leads into an event's data.
+const maxPathNames = 16
+
+// fieldPath is where a path leads in an event's data: "a.b" for $.a.b. ok is false for what is no such path.
+func fieldPath(text string) (path string, ok bool) {
+	path, ok = strings.CutPrefix(text, "$.")
+	if !ok || len(path) > usage.MaxNameBytes || strings.Count(path, ".") >= maxPathNames {
+		return "", false
+	}
+	for name := range strings.SplitSeq(path, ".") {
+		odd := func(c rune) bool {
+			return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-'
+		}
+		if name == "" || strings.ContainsFunc(name, odd) {
+			return "", false
+		}
+	}
+	return path, true
+}
 
 // product makes a meter's definition.
 func (m *meter) product() (*usage.Product, error) {
@@ -117,8 +130,8 @@ func (m *meter) product() (*usage.Product, error) {
 	if (m.Aggregation != "COUNT") != (m.ValueProperty != "") {
 		return nil, errkind.New(errkind.Invalid, "valueProperty: belongs to every aggregation but COUNT")
 	}
-	if m.ValueProperty != "" && !field().MatchString(m.ValueProperty) {
-		return nil, errkind.Errorf(errkind.Invalid, "valueProperty: %.60q is not $.NAME of a field of data",
+	if _, ok := fieldPath(m.ValueProperty); m.ValueProperty != "" && !ok {
+		return nil, errkind.Errorf(errkind.Invalid, "valueProperty: %.60q is not $.NAME or $.NAME.NAME of a field of data",
 			m.ValueProperty)
 	}
 	p := &usage.Product{Name: m.Slug, Kind: kind, Meter: &usage.Meter{EventType: m.EventType, Aggregation: m.Aggregation,
@@ -128,9 +141,9 @@ func (m *meter) product() (*usage.Product, error) {
 		p.Identity = []string{"value"}
 	}
 	for _, tag := range sorted(m.GroupBy) {
-		if !field().MatchString(m.GroupBy[tag]) || tag == "subject" {
-			return nil, errkind.Errorf(errkind.Invalid, "groupBy.%.40s: %.60q is not $.NAME of a field of data", tag,
-				m.GroupBy[tag])
+		if _, ok := fieldPath(m.GroupBy[tag]); !ok || tag == "subject" {
+			return nil, errkind.Errorf(errkind.Invalid, "groupBy.%.40s: %.60q is not $.NAME or $.NAME.NAME of a field of data",
+				tag, m.GroupBy[tag])
 		}
 		p.Tags = append(p.Tags, tag)
 	}
@@ -206,7 +219,9 @@ func (a openMeter) writeMeter(r *http.Request, slug string) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if old, there := a.cfg.Definitions.View().Products.Get(p.Name); there && slug == "" {
+	old, there := a.cfg.Definitions.View().Products.Get(p.Name)
+	addJoint(p, old)
+	if there && slug == "" {
 		if old.Meter == nil {
 			return 0, nil, errkind.Errorf(errkind.Conflict, "slug: %.100q is a product that is no meter", p.Name)
 		}
@@ -247,10 +262,10 @@ func (a openMeter) meterEvents(_ http.ResponseWriter, r *http.Request) (int, any
 	if err != nil {
 		return 0, nil, err
 	}
-	b := &router.Batch{}
+	b, feed := &router.Batch{}, a.feeder()
 	var from []int // which event each item is
 	for i := range items {
-		fed := a.feed(&items[i])
+		fed := feed.items(&items[i])
 		b.Items = append(b.Items, fed...)
 		for range fed {
 			from = append(from, i)
@@ -266,64 +281,6 @@ func (a openMeter) meterEvents(_ http.ResponseWriter, r *http.Request) (int, any
 			from[first.Index], first.Error, len(answer.Rejected))
 	}
 	return http.StatusNoContent, nil, nil
-}
-
-// feed makes of an event what its meters count. An event whose type is a product that is no meter goes there.
-func (a openMeter) feed(item *cloudevents.Item) (out []cloudevents.Item) {
-	if item.Err != nil {
-		return []cloudevents.Item{*item}
-	}
-	products := a.cfg.Definitions.View().Products
-	for _, p := range products.All() {
-		if p.Meter != nil && p.Meter.EventType == item.Product {
-			out = append(out, metered(p, item))
-		}
-	}
-	if p, ok := products.Get(item.Product); ok && p.Meter == nil {
-		return append(out, *item)
-	}
-	if len(out) == 0 {
-		out = []cloudevents.Item{*item}
-		out[0].Err = usage.Wrong("type", "no meter counts %.100q: POST /api/v1/meters", item.Product)
-	}
-	return out
-}
-
-// metered is an event as a meter counts it. An id belongs to one event, so that of a meter with another name than its
-// type has the name behind it.
-func metered(p *usage.Product, item *cloudevents.Item) cloudevents.Item {
-	m := p.Meter
-	data := item.Tags // flat fields, as texts
-	out := cloudevents.Item{Event: item.Event}
-	out.Product, out.Identity, out.Tags, out.HasValue = p.Name, nil, nil, false
-	if p.Name != m.EventType {
-		out.ID += "#" + p.Name
-	}
-	name := strings.TrimPrefix(m.ValueProperty, "$.")
-	text, there := usage.Find(data, name)
-	if name == "value" && item.HasValue { // a CloudEvent's field of that name is read as an amount
-		text, there = item.Value.String(), true
-	}
-	switch {
-	case m.Aggregation == "COUNT":
-		out.Value, out.HasValue = usage.Int(1), true
-	case !there:
-		out.Err = usage.Wrong("data."+name, "is missing: meter %q needs it", p.Name)
-	case p.Kind == usage.Unique:
-		out.Identity = []usage.Field{{Name: "value", Value: text}}
-	default:
-		var ok bool
-		if out.Value, ok = usage.ParseQuantity(text); !ok {
-			out.Err = usage.Wrong("data."+name, "%.40q is no integer: amounts are exact here", text)
-		}
-		out.HasValue = ok
-	}
-	for _, tag := range p.Tags {
-		if v, ok := usage.Find(data, strings.TrimPrefix(m.GroupBy[tag], "$.")); ok {
-			out.Tags = append(out.Tags, usage.Field{Name: tag, Value: v})
-		}
-	}
-	return out
 }
 
 // subjects are the tenants that have used a product and that a token may read.

@@ -40,7 +40,7 @@ func TestOpenMeter(t *testing.T) {
 		{"POST meters", "all", "", `{"slug":"odd","aggregation":"MEDIAN","eventType":"request","valueProperty":"$.tokens"}`,
 			400, "aggregation:"},
 		{"POST meters", "all", "", `{"slug":"none","aggregation":"AVG","eventType":"request"}`, 400, "valueProperty:"},
-		{"POST meters", "all", "", `{"slug":"deep","aggregation":"SUM","eventType":"request","valueProperty":"$.a.b"}`,
+		{"POST meters", "all", "", `{"slug":"deep","aggregation":"SUM","eventType":"request","valueProperty":"$.a[0]"}`,
 			400, "valueProperty:"},
 		{"GET meters", "all", "", "", 200, `"valueProperty":"$.tokens"`},
 		{"GET meters/tokens", "all", "", "", 200, `"groupBy":{"model":"$.model"}`},

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"net/http"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/aggregator"
+	"corbel.dev/corbel/usage/estimate"
 	"corbel.dev/corbel/usage/window"
 )
 
@@ -44,9 +46,11 @@ type meterQuestion struct {
 	from, to  time.Time
 	subjects  []string
 	bySubject bool
-	by        string   // a tag, "" has none
-	grouped   bool     // by it, and not filtered alone
-	only      []string // values of it; empty has all
+	groups    []string            // fields by which rows are told apart
+	only      map[string][]string // of some fields the values that are asked for
+	// by is the tag that answers, "" for none, and fields are those that it has the values of.
+	by     string
+	fields []string
 }
 
 // meterAnswer is the answer to it.
@@ -87,16 +91,17 @@ func (a openMeter) meterAsked(r *http.Request, p *usage.Product) (q meterQuestio
 			switch {
 			case tag == "subject":
 				q.bySubject = true
-			case !slices.Contains(p.Tags, tag):
+			case p.Meter.GroupBy[tag] == "":
 				return q, errkind.Errorf(errkind.Invalid, "groupBy: %.100q is not in the groupBy of meter %q", tag, p.Name)
-			case q.by != "" && q.by != tag:
-				return q, errkind.New(errkind.Invalid, "groupBy: one field at a time, beside subject")
-			default:
-				q.by, q.grouped = tag, true
+			case !slices.Contains(q.groups, tag):
+				q.groups = append(q.groups, tag)
 			}
 		}
 	}
 	if err := q.filter(v); err != nil {
+		return q, err
+	}
+	if err := q.choose(); err != nil {
 		return q, err
 	}
 	if p.Kind == usage.Last && !q.bySubject && len(q.subjects) != 1 {
@@ -113,15 +118,81 @@ func (q *meterQuestion) filter(v url.Values) error {
 			continue
 		}
 		tag = strings.TrimSuffix(tag, "]")
-		if !slices.Contains(q.p.Tags, tag) || q.by != "" && q.by != tag {
-			return errkind.Errorf(errkind.Invalid, "filterGroupBy: %.100q must be the one field that is grouped by", tag)
+		if q.p.Meter.GroupBy[tag] == "" {
+			return errkind.Errorf(errkind.Invalid, "filterGroupBy: %.100q is not in the groupBy of meter %q", tag, q.p.Name)
 		}
-		q.by = tag
+		if q.only == nil {
+			q.only = map[string][]string{}
+		}
 		for _, one := range values {
-			q.only = append(q.only, strings.Split(one, ",")...)
+			q.only[tag] = append(q.only[tag], strings.Split(one, ",")...)
 		}
 	}
 	return nil
+}
+
+// choose finds the tag that answers: that of the one field which is named, or the joint one of all fields.
+func (q *meterQuestion) choose() error {
+	q.fields = slices.Clone(q.groups)
+	for _, field := range sorted(q.only) {
+		if !slices.Contains(q.fields, field) {
+			q.fields = append(q.fields, field)
+		}
+	}
+	switch len(q.fields) {
+	case 0:
+		return nil
+	case 1:
+		q.by = q.fields[0]
+	default:
+		q.fields = sorted(q.p.Meter.GroupBy)
+		if q.by = jointTag(q.fields); q.by == "" || !slices.Contains(q.p.Tags, q.by) {
+			return errkind.Errorf(errkind.Invalid, "groupBy: meter %q is not counted by several fields together: it has "+
+				"more than %d of them, or was made before there was that, which PUT /api/v1/meters/%s changes", q.p.Name,
+				usage.MaxProductTags-1, q.p.Name)
+		}
+	}
+	if q.p.Kind != usage.Unique && q.p.Kind != usage.Last {
+		return nil
+	}
+	for _, field := range q.fields { // the same instance may be in several of its values
+		if !slices.Contains(q.groups, field) && len(q.only[field]) != 1 {
+			return errkind.Errorf(errkind.Invalid, "filterGroupBy: %s does not add up over the values of %q: group by it, or "+
+				"name one", q.p.Meter.Aggregation, field)
+		}
+	}
+	return nil
+}
+
+// values are those of the fields in a row; of the row that has the rest, each is "other".
+func (q *meterQuestion) values(row *estimate.Row) []string {
+	var list []string
+	switch {
+	case row.Other:
+	case len(q.fields) == 1:
+		return []string{row.Tag}
+	case json.Unmarshal([]byte(row.Tag), &list) == nil && len(list) == len(q.fields):
+		return list
+	}
+	list = make([]string, len(q.fields))
+	for i := range list {
+		list[i] = others
+	}
+	return list
+}
+
+// grouped are the values that a row is told by, in the order of the groups; ok is false where a filter leaves it out.
+func (q *meterQuestion) grouped(row *estimate.Row) (out []string, ok bool) {
+	values := q.values(row)
+	for i, field := range q.fields {
+		if only := q.only[field]; len(only) > 0 && !slices.Contains(only, values[i]) {
+			return nil, false
+		}
+	}
+	for _, group := range q.groups {
+		out = append(out, values[slices.Index(q.fields, group)])
+	}
+	return out, true
 }
 
 func (a openMeter) meterQuery(_ http.ResponseWriter, r *http.Request) (int, any, error) {
@@ -186,25 +257,22 @@ func wantsCSV(r *http.Request) bool {
 	return false
 }
 
-// csv writes rows as OpenMeter does: the subject and the field are there where rows are grouped by them.
+// csv writes rows as OpenMeter does: the subject and the fields are there where rows are grouped by them.
 func (q *meterQuestion) csv(rows []meterRow) ([]byte, error) {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
-	line := func(start, end, subject, tag, value string) error {
+	line := func(start, end, subject string, groups []string, value string) error {
 		cells := []string{start, end}
 		if q.bySubject {
 			cells = append(cells, subject)
 		}
-		if q.grouped {
-			cells = append(cells, tag)
-		}
-		return w.Write(append(cells, value))
+		return w.Write(append(append(cells, groups...), value))
 	}
-	err := line("window_start", "window_end", "subject", q.by, "value")
+	err := line("window_start", "window_end", "subject", q.groups, "value")
 	for _, r := range rows {
 		if err == nil {
 			err = line(r.WindowStart.Format(time.RFC3339), r.WindowEnd.Format(time.RFC3339), text(r.Subject),
-				text(r.GroupBy[q.by]), r.Value.String())
+				q.groupsOf(&r), r.Value.String())
 		}
 	}
 	w.Flush()
@@ -245,55 +313,65 @@ func (t meterTotal) number(m *usage.Meter) json.Number {
 
 // meterRows are those of one window: windows without usage have none.
 func (a openMeter) meterRows(r *http.Request, q *meterQuestion, span window.Range) ([]meterRow, error) {
-	type group struct{ subject, tag string }
-	sums := map[group]meterTotal{}
-	add := func(g group, more meterTotal) { sums[g] = sums[g].add(q.p.Kind, more) }
+	type group struct {
+		subject string
+		values  []string
+		total   meterTotal
+	}
+	sums := map[string]*group{}
+	add := func(subject string, values []string, more meterTotal) {
+		key := fmt.Sprintf("%q %q", subject, values)
+		if sums[key] == nil {
+			sums[key] = &group{subject: subject, values: values}
+		}
+		sums[key].total = sums[key].total.add(q.p.Kind, more)
+	}
 	for _, s := range q.subjects {
 		e, err := a.cfg.Aggregator.Estimate(r.Context(), aggregator.Question{Tenant: s, Product: q.p.Name, From: span.From,
 			To: span.To, By: q.by, Zone: &q.zone})
 		if err != nil {
 			return nil, err
 		}
-		g := group{}
+		subject := ""
 		if q.bySubject {
-			g.subject = s
+			subject = s
 		}
 		if q.by == "" {
 			if e.Value != nil && e.Events > 0 {
-				add(g, meterTotal{*e.Value, e.Events})
+				add(subject, nil, meterTotal{*e.Value, e.Events})
 			}
 			continue
 		}
-		for _, row := range e.By {
-			if g.tag = row.Tag; row.Other {
-				g.tag = "other"
+		for i := range e.By {
+			if values, ok := q.grouped(&e.By[i]); ok {
+				add(subject, values, meterTotal{e.By[i].Value, e.By[i].Events})
 			}
-			if len(q.only) > 0 && !slices.Contains(q.only, g.tag) {
-				continue
-			}
-			if !q.grouped {
-				g.tag = ""
-			}
-			add(g, meterTotal{row.Value, row.Events})
 		}
 	}
 	var out []meterRow
-	for g, v := range sums {
-		row := meterRow{Value: v.number(q.p.Meter), WindowStart: span.From.UTC(), WindowEnd: span.To.UTC(),
+	for _, g := range sums {
+		row := meterRow{Value: g.total.number(q.p.Meter), WindowStart: span.From.UTC(), WindowEnd: span.To.UTC(),
 			GroupBy: map[string]*string{}}
 		if q.bySubject {
 			row.Subject = &g.subject
 		}
-		if q.grouped {
-			row.GroupBy[q.by] = &g.tag
+		for i, name := range q.groups {
+			row.GroupBy[name] = &g.values[i]
 		}
 		out = append(out, row)
 	}
 	slices.SortFunc(out, func(a, b meterRow) int {
-		return cmp.Or(cmp.Compare(text(a.Subject), text(b.Subject)),
-			cmp.Compare(text(a.GroupBy[q.by]), text(b.GroupBy[q.by])))
+		return cmp.Or(cmp.Compare(text(a.Subject), text(b.Subject)), slices.Compare(q.groupsOf(&a), q.groupsOf(&b)))
 	})
 	return out, nil
+}
+
+// groupsOf are the values that a row is told by.
+func (q *meterQuestion) groupsOf(r *meterRow) (list []string) {
+	for _, name := range q.groups {
+		list = append(list, text(r.GroupBy[name]))
+	}
+	return list
 }
 
 func text(s *string) string {

@@ -30,7 +30,9 @@ const (
 // Item is one event of a body, or why it is none.
 type Item struct {
 	usage.Event
-	Err error
+	// Data is the data of a CloudEvent in JSON as it came, for Paths; "" where there is none.
+	Data string
+	Err  error
 }
 
 // ValueField says which field of a CloudEvent's flat data is the quantity of a product; "" for none.
@@ -46,7 +48,7 @@ func Decode(contentType string, body []byte, field ValueField) ([]Item, error) {
 	one := decodePlain
 	switch {
 	case media == Structured || media == Batched:
-		one = func(text string, e *usage.Event) error { return decodeCloud(text, e, field) }
+		one = func(text string, to *Item) error { return decodeCloud(text, to, field) }
 	case strings.HasPrefix(media, "application/cloudevents"):
 		return nil, errkind.Errorf(errkind.Invalid, "Content-Type: %s is not taken: use %s or %s", media, Structured, Batched)
 	}
@@ -64,7 +66,7 @@ func Decode(contentType string, body []byte, field ValueField) ([]Item, error) {
 	return s.lines(one)
 }
 
-type decoder func(text string, e *usage.Event) error
+type decoder func(text string, to *Item) error
 
 var errTooMany = errkind.Errorf(errkind.TooLarge, "more than %d events in a batch", usage.MaxEvents)
 
@@ -82,7 +84,7 @@ func (s *scanner) array(one decoder) (items []Item, err error) {
 		}
 		items = append(items, Item{})
 		last := &items[len(items)-1]
-		last.Err = one(text, &last.Event)
+		last.Err = one(text, last)
 	}
 	if s.peek() != 0 || s.at < len(s.text) {
 		return nil, errkind.New(errkind.Invalid, "there is something behind the array")
@@ -108,13 +110,14 @@ func (s *scanner) lines(one decoder) (items []Item, err error) {
 			}
 			continue
 		}
-		last.Err = one(text, &last.Event)
+		last.Err = one(text, last)
 	}
 	return items, nil
 }
 
 // decodePlain reads Corbel's own form.
-func decodePlain(text string, e *usage.Event) error {
+func decodePlain(text string, to *Item) error {
+	e := &to.Event
 	err := object(text, func(name, value string) (err error) {
 		switch name {
 		case "id":
@@ -247,8 +250,9 @@ type cloud struct {
 	version, media, data, base64 string
 }
 
-func decodeCloud(text string, e *usage.Event, field ValueField) error {
+func decodeCloud(text string, to *Item, field ValueField) error {
 	var c cloud
+	e := &to.Event
 	err := object(text, func(name, value string) (err error) {
 		switch name {
 		case "specversion":
@@ -280,7 +284,9 @@ func decodeCloud(text string, e *usage.Event, field ValueField) error {
 		}
 		return err
 	}
-	return c.finish(e, field)
+	err = c.finish(e, field)
+	to.Data = c.data
+	return err
 }
 
 func timeOfCloud(value string) (int64, error) {
@@ -388,5 +394,6 @@ func DecodeBinary(header func(name string) string, body []byte, field ValueField
 		}
 	}
 	item.Err = c.finish(e, field)
+	item.Data = c.data
 	return item, true
 }
