@@ -121,7 +121,7 @@ func doorsUseTheDefaultToken(t *testing.T, m *testMember, root string) {
 		"GET /v1/usage/products", "PUT /v1/usage/products/x", "DELETE /v1/usage/products/x", "PUT /v1/usage/tenants/x",
 		"GET /v1/usage/explain?id=x", "PUT /v1/usage/limits/x", "POST /v1/usage/corrections", "GET /v1/usage/periods",
 		"GET /v1/usage/accuracy", "GET /v1/usage/metrics", "GET /v1/usage/servers", "GET /v1/usage/drain",
-		"GET /api/v1/meters", "POST /api/v1/meters"}
+		"GET /api/v1/meters", "POST /api/v1/meters", "GET /api/v1/events"}
 	for _, door := range doors {
 		if got := ask(door, false); got != http.StatusForbidden && door[:4] != "POST" { // its body is wrong
 			t.Errorf("%s without a token, and without a default one: %d", door, got)

@@ -24,6 +24,7 @@ import (
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/aggregator"
+	"corbel.dev/corbel/usage/counter"
 	"corbel.dev/corbel/usage/definitions"
 	"corbel.dev/corbel/usage/fate"
 	"corbel.dev/corbel/usage/router"
@@ -58,7 +59,9 @@ type Config struct {
 	Explain func(ctx context.Context, tenant, source, id string) (fate.Answer, error)
 	// Refused asks them whether one has rejected an event lately; nil asks Router alone.
 	Refused func(ctx context.Context, tenant, source, id string) (router.Refused, bool)
-	Now     func() time.Time
+	// Rejected asks them for all such events, and says who did not answer; nil asks Router alone.
+	Rejected func(ctx context.Context, q counter.RecentQuery) (list []router.Refused, silent []string)
+	Now      func() time.Time
 }
 
 // API serves its paths. It is for any goroutine.
@@ -73,6 +76,11 @@ func New(cfg Config) (*API, error) {
 	if cfg.Refused == nil {
 		cfg.Refused = func(_ context.Context, tenant, source, id string) (router.Refused, bool) {
 			return cfg.Router.WhyRefused(tenant, source, id)
+		}
+	}
+	if cfg.Rejected == nil {
+		cfg.Rejected = func(_ context.Context, q counter.RecentQuery) ([]router.Refused, []string) {
+			return cfg.Router.Rejected(&q), nil
 		}
 	}
 	in, err := NewIntake(IntakeConfig{Take: cfg.Router.Take, Product: func(name string) (*usage.Product, bool) {

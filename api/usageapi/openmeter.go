@@ -20,7 +20,7 @@ import (
 // average is a sum, divided by its events when somebody asks. A meter with several fields to group by has a tag more,
 // of all of them together.
 //
-//	POST /api/v1/events                   CloudEvents, one or a batch: 204
+//	GET, POST /api/v1/events              the newest; CloudEvents, one or a batch: 204
 //	GET, POST /api/v1/meters; GET, PUT, DELETE /api/v1/meters/:slug
 //	GET /api/v1/meters/:slug/query, /api/v1/meters/:slug/subjects
 
@@ -32,6 +32,7 @@ func (a *API) OpenMeter() http.Handler {
 	m := openMeter{a}
 	mux := http.NewServeMux()
 	for pattern, h := range map[string]handler{
+		"GET /api/v1/events":                 m.listEvents,
 		"POST /api/v1/events":                m.meterEvents,
 		"GET /api/v1/meters":                 m.meters,
 		"POST /api/v1/meters":                m.postMeter,

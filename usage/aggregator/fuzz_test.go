@@ -58,6 +58,7 @@ func FuzzServe(f *testing.F) {
 		_, _ = a.ServeLate(t.Context(), closed, req)
 		_, _ = a.ServeVersion(t.Context(), closed, req)
 		_, _ = a.ServeIdentities(t.Context(), closed, req)
+		_, _ = ServeRecent(t.Context(), closed, req)
 	})
 }
 
@@ -83,6 +84,7 @@ func FuzzReplies(f *testing.F) {
 		}
 		_, _ = a.Series(t.Context())
 		_, _ = a.find(t.Context(), &usage.Correction{IDs: []string{"1"}})
+		_, _ = a.Recent(t.Context(), counter.RecentQuery{Most: 10})
 		_, _ = a.identitiesOf(t.Context(), "s1", sampled{series: []aggregate.Series{series}})
 	})
 }

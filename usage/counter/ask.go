@@ -89,7 +89,7 @@ func (c *Counter) Explain(ctx context.Context, tenant, source, id string, known 
 		return fate.Answer{}, err
 	}
 	var stored fate.Stored
-	err = c.scan(ctx, log, bounds[0].First, next, func(rec *logrecord.Record, offset uint64) error {
+	err = scan(ctx, log, bounds[0].First, next, nil, func(rec *logrecord.Record, offset uint64) error {
 		for i := range rec.Events {
 			e := &rec.Events[i]
 			if e.ID != id || e.Source != source || tenantOf(e) != tenant {
@@ -149,7 +149,7 @@ func (c *Counter) Identities(ctx context.Context, wanted []aggregate.Series, spa
 		places[s] = i
 	}
 	seen, total := make([]map[usage.Hash]struct{}, len(wanted)), 0
-	err = c.scan(ctx, log, from, next, func(rec *logrecord.Record, offset uint64) error {
+	err = scan(ctx, log, from, next, nil, func(rec *logrecord.Record, offset uint64) error {
 		observed, err := rec.Observe(key)
 		if err != nil {
 			return err

@@ -240,7 +240,7 @@ func (c *Counter) rangesOf(ctx context.Context, log eventlog.Log, corr *usage.Co
 	if err != nil {
 		return out, err
 	}
-	err = c.scan(ctx, log, bounds[0].First, to, func(rec *logrecord.Record, _ uint64) error {
+	err = scan(ctx, log, bounds[0].First, to, nil, func(rec *logrecord.Record, _ uint64) error {
 		for i := range rec.Events {
 			e := &rec.Events[i]
 			if wanted[e.ID] && e.Source == corr.Source && e.Product == corr.Product && tenantOf(e) == corr.Tenant {
@@ -280,7 +280,7 @@ func (p *correcting) counted(ctx context.Context, c *Counter) (list []event, err
 		return nil, err
 	}
 	memory := dedup.NewState(c.cfg.Dedup)
-	err = c.scan(ctx, p.log, from, p.offset, func(rec *logrecord.Record, offset uint64) error {
+	err = scan(ctx, p.log, from, p.offset, nil, func(rec *logrecord.Record, offset uint64) error {
 		observed, err := rec.Observe(p.key)
 		if err != nil {
 			return err
@@ -326,7 +326,7 @@ func (c *Counter) reaches(ctx context.Context, log eventlog.Log, at time.Time) (
 		return 0, nil
 	}
 	began := time.Time{} // by the record: a copy was stored later
-	err = c.scan(ctx, log, first, first+1, func(rec *logrecord.Record, _ uint64) error { began = rec.At; return nil })
+	err = scan(ctx, log, first, first+1, nil, func(rec *logrecord.Record, _ uint64) error { began = rec.At; return nil })
 	if err != nil {
 		return 0, err
 	}

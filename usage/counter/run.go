@@ -151,14 +151,8 @@ func (c *Counter) begun(ctx context.Context, log eventlog.Log, next uint64) ([]e
 	return log.Bounds(ctx)
 }
 
-// scan reads the records of a log in [from, to).
-func (c *Counter) scan(ctx context.Context, log eventlog.Log, from, to uint64,
-	f func(*logrecord.Record, uint64) error,
-) error {
-	return scan(ctx, log, from, to, nil, f)
-}
-
-// scan counts the bytes that it reads, where they are a part of the warm-up.
+// scan reads the records of a log in [from, to). It counts the bytes that it reads, where they are a part of the
+// warm-up.
 func scan(ctx context.Context, log eventlog.Log, from, to uint64, bytes *telemetry.Counter,
 	f func(*logrecord.Record, uint64) error,
 ) error {

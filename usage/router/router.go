@@ -67,6 +67,9 @@ type Refused struct {
 	Tenant, Source, ID string
 	At                 time.Time
 	Error              string
+	// Product is what it was to be counted as, and Time its own: zero is At.
+	Product string
+	Time    int64
 }
 
 const maxRefused = 1000
@@ -251,8 +254,28 @@ func (r *Router) reject(out *Answer, index int, e *usage.Event, err error) {
 	if len(r.refused) >= maxRefused {
 		r.refused = slices.Delete(r.refused, 0, maxRefused/2)
 	}
-	r.refused = append(r.refused, Refused{cmp.Or(e.Tenant, usage.DefaultTenant), e.Source, e.ID, r.cfg.Clock.Now(),
-		err.Error()})
+	r.refused = append(r.refused, Refused{Tenant: cmp.Or(e.Tenant, usage.DefaultTenant), Source: e.Source, ID: e.ID,
+		At: r.cfg.Clock.Now(), Error: err.Error(), Product: e.Product, Time: e.Time})
+}
+
+// Rejected lists the events that were rejected here lately and that a query takes, the newest first.
+func (r *Router) Rejected(q *counter.RecentQuery) (list []Refused) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range slices.Backward(r.refused) {
+		if f.ID = q.EventID(f.ID, f.Product); len(list) < q.Most && q.Takes(f.Tenant, f.ID, f.EventTime(), f.At) {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// EventTime is the event's own time.
+func (f *Refused) EventTime() time.Time {
+	if f.Time == 0 {
+		return f.At
+	}
+	return time.Unix(0, f.Time)
 }
 
 // WhyRefused tells whether an event was rejected here lately.

@@ -15,10 +15,11 @@ import (
 )
 
 // The RPCs by which a server asks another one about an event: the lead of a part what became of it, any server whether
-// it has rejected it.
+// it has rejected it, and which ones it has rejected lately.
 const (
-	methodExplain = "usage.explain"
-	methodRefused = "usage.refused"
+	methodExplain  = "usage.explain"
+	methodRefused  = "usage.refused"
+	methodRejected = "usage.rejected"
 )
 
 // refusedTimeout bounds how long a server may take to say that.
@@ -65,12 +66,13 @@ func (p *Plane) serveExplain(ctx context.Context, c *counter.Counter, req []byte
 // refusals are the events that servers have rejected lately; each knows its own.
 type refusals struct {
 	own    func(tenant, source, id string) (router.Refused, bool)
+	lately func(q *counter.RecentQuery) []router.Refused
 	others func() []string
 	call   func(ctx context.Context, server, method string, req []byte) ([]byte, error)
 }
 
 func newRefusals(p *Plane) refusals {
-	return refusals{own: p.Router.WhyRefused, call: p.call, others: func() []string {
+	return refusals{own: p.Router.WhyRefused, lately: p.Router.Rejected, call: p.call, others: func() []string {
 		return slices.DeleteFunc(p.members(), func(s string) bool { return s == p.d.ID })
 	}}
 }
@@ -113,4 +115,41 @@ func (r refusals) serve(_ context.Context, req []byte) ([]byte, error) {
 		return pack.Bool(nil, false), nil
 	}
 	return pack.String(pack.Int(pack.Bool(nil, true), why.At.UnixNano()), why.Error), nil
+}
+
+// list asks all servers for the events that they have rejected lately, and says who did not answer.
+func (r refusals) list(ctx context.Context, q counter.RecentQuery) (list []router.Refused, silent []string) {
+	list = r.lately(&q)
+	req, err := json.Marshal(&q)
+	for _, server := range r.others() {
+		var more []router.Refused
+		wrong := err
+		if wrong == nil {
+			more, wrong = r.askList(ctx, server, req)
+		}
+		if wrong != nil {
+			silent = append(silent, server+": "+wrong.Error())
+		}
+		list = append(list, more...)
+	}
+	return list, silent
+}
+
+func (r refusals) askList(ctx context.Context, server string, req []byte) (list []router.Refused, err error) {
+	ctx, cancel := context.WithTimeout(ctx, refusedTimeout)
+	defer cancel()
+	reply, err := r.call(ctx, server, methodRejected, req)
+	if err != nil {
+		return nil, err
+	}
+	err = json.Unmarshal(reply, &list)
+	return list, err
+}
+
+func (r refusals) serveList(_ context.Context, req []byte) ([]byte, error) {
+	var q counter.RecentQuery
+	if err := json.Unmarshal(req, &q); err != nil {
+		return nil, errkind.E(errkind.Invalid, methodRejected, err)
+	}
+	return json.Marshal(r.lately(&q))
 }

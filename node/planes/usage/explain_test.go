@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/usage/counter"
 	"corbel.dev/corbel/usage/router"
 )
 
@@ -40,6 +41,37 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	if _, err := asker.serve(t.Context(), []byte{9}); err == nil {
+		t.Error("a damaged question was answered")
+	}
+}
+
+// TestRejected: a list of what was rejected has that of all servers, and names those that do not answer.
+func TestRejected(t *testing.T) {
+	knows := func(server string) refusals {
+		return refusals{lately: func(q *counter.RecentQuery) []router.Refused {
+			return []router.Refused{{Tenant: q.Tenant, ID: server, At: time.Unix(5, 7), Error: "value: is missing"}}
+		}}
+	}
+	asker := knows("own")
+	asker.others = func() []string { return []string{"silent", "damaged", "other"} }
+	asker.call = func(ctx context.Context, server, method string, req []byte) ([]byte, error) {
+		switch {
+		case method != methodRejected || server == "silent":
+			return nil, errors.New("it does not answer")
+		case server == "damaged":
+			return []byte("{"), nil
+		}
+		return knows(server).serveList(ctx, req)
+	}
+	list, silent := asker.list(t.Context(), counter.RecentQuery{Tenant: "acme"})
+	if len(list) != 2 || list[0].ID != "own" || list[1].ID != "other" || list[1].Tenant != "acme" ||
+		!list[1].At.Equal(time.Unix(5, 7)) {
+		t.Errorf("%+v", list)
+	}
+	if len(silent) != 2 || silent[0] != "silent: it does not answer" {
+		t.Errorf("%q", silent)
+	}
+	if _, err := asker.serveList(t.Context(), []byte{9}); err == nil {
 		t.Error("a damaged question was answered")
 	}
 }

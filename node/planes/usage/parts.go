@@ -22,13 +22,14 @@ func (p *Plane) handle() {
 	all := p.Parts.Methods()
 	all[MethodPropose] = p.writer.Serve
 	all[methodRoles] = p.peers.serve
-	all[methodRefused] = newRefusals(p).serve
+	refused := newRefusals(p)
+	all[methodRefused], all[methodRejected] = refused.serve, refused.serveList
 	for method, h := range map[string]func(context.Context, *counter.Counter, []byte) ([]byte, error){
 		router.MethodTake: p.Router.Serve, aggregator.MethodExtract: p.Aggregator.ServeExtract,
 		aggregator.MethodSeries: p.Aggregator.ServeSeries, aggregator.MethodFind: p.Aggregator.ServeFind,
 		aggregator.MethodLate: p.Aggregator.ServeLate, aggregator.MethodVersion: p.Aggregator.ServeVersion,
-		aggregator.MethodIdentities: p.Aggregator.ServeIdentities,
-		methodExplain:               p.serveExplain} {
+		aggregator.MethodIdentities: p.Aggregator.ServeIdentities, aggregator.MethodRecent: aggregator.ServeRecent,
+		methodExplain: p.serveExplain} {
 		all[method] = rpc(func(ctx context.Context, req []byte) ([]byte, error) {
 			r := pack.Read(req)
 			part, rest := r.String(), r.Bytes()

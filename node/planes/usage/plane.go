@@ -82,7 +82,7 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	p.serveAgents()
 	api, err := usageapi.New(usageapi.Config{Router: p.Router, Aggregator: p.Aggregator, Counts: p.Parts,
 		Definitions: p.Definitions, Zone: p.zoneOf, Allow: p.allow, Explain: p.explain,
-		Refused: newRefusals(p).find, Now: d.Clock.Now})
+		Refused: newRefusals(p).find, Rejected: newRefusals(p).list, Now: d.Clock.Now})
 	if err != nil {
 		return nil, fmt.Errorf("usage: %w", err)
 	}
