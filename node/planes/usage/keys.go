@@ -72,7 +72,7 @@ type KafkaKeys struct {
 type SnapshotKeys struct {
 	Every      time.Duration `key:"snapshots.every" def:"5m" doc:"how often copies of the state go to the places below"`
 	Cache      bool          `key:"snapshots.cache" doc:"copies to the Redis or Valkey of usage.cache.redis or, without it, to the cache hosts of this cluster"`
-	PostgreSQL string        `key:"snapshots.postgresql" opt:"secret" doc:"copies to a table of PostgreSQL: a URL, or as libpq writes it"`
+	PostgreSQL string        `key:"snapshots.postgresql" opt:"secret" doc:"copies to a table of PostgreSQL, and calendar windows that are over to another one: a URL, or as libpq writes it"`
 	S3         S3Keys
 }
 

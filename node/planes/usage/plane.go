@@ -153,6 +153,9 @@ func (p *Plane) Run(ctx context.Context) error {
 	if p.statsd != nil {
 		parts = append(parts, life.Part{Name: "dogstatsd", Run: p.statsd.Run})
 	}
+	if w := newWindows(p); w != nil {
+		parts = append(parts, life.Part{Name: "windows", Run: w.Run})
+	}
 	for _, part := range parts {
 		group.Add(part.Name, p.guarded(part))
 	}

@@ -1,4 +1,4 @@
-// Package pgblobs keeps the snapshots of counters in a table of PostgreSQL.
+// Package pgblobs keeps the snapshots of counters in a table of PostgreSQL, and windows that are over in another one.
 //
 // What always holds: a row is whole or not there, and Put returns when its transaction is durable, as the server's
 // synchronous_commit promises; a name that is taken is never overwritten. Open makes the table where it is missing.
@@ -45,22 +45,26 @@ ALTER TABLE corbel_usage_snapshots ALTER COLUMN data SET STORAGE EXTERNAL`
 
 // Open connects, and makes the table where it is missing. Kinds: Invalid, Unavailable.
 func Open(ctx context.Context, cfg Config) (*Blobs, error) {
+	return open(ctx, cfg, "corbel_usage_snapshots", create)
+}
+
+func open(ctx context.Context, cfg Config, table, create string) (*Blobs, error) {
 	settings, err := pgxpool.ParseConfig(cfg.DSN)
 	if err != nil {
-		return nil, errkind.E(errkind.Invalid, "usage.state.postgresql", err) // pgx leaves the password out
+		return nil, errkind.E(errkind.Invalid, "usage.snapshots.postgresql", err) // pgx leaves the password out
 	}
 	settings.MaxConns = int32(cmp.Or(cfg.Conns, 2))
 	settings.ConnConfig.RuntimeParams["application_name"] = "corbel usage"
 	b := &Blobs{timeout: cmp.Or(cfg.Timeout, 30*time.Second)}
 	if b.pool, err = pgxpool.NewWithConfig(ctx, settings); err != nil {
-		return nil, errkind.E(errkind.Unavailable, "usage.state.postgresql", err)
+		return nil, errkind.E(errkind.Unavailable, "usage.snapshots.postgresql", err)
 	}
 	ctx, cancel := b.within(ctx)
 	defer cancel()
-	if _, err := b.pool.Exec(ctx, "SELECT FROM corbel_usage_snapshots LIMIT 0"); err != nil {
+	if _, err := b.pool.Exec(ctx, "SELECT FROM "+table+" LIMIT 0"); err != nil {
 		if _, err = b.pool.Exec(ctx, create); err != nil {
 			b.pool.Close()
-			return nil, errkind.E(errkind.Unavailable, "usage.state.postgresql: make the table corbel_usage_snapshots", err)
+			return nil, errkind.E(errkind.Unavailable, "usage.snapshots.postgresql: make the table "+table, err)
 		}
 	}
 	return b, nil

@@ -36,6 +36,7 @@ func TestBlobs(t *testing.T) {
 		return b
 	}
 	blobstest.Run(t, open, open)
+	t.Run("windows", func(t *testing.T) { windows(t, dsn) })
 }
 
 // TestWrong: no error shows a password, and a server that is not there is an error in time.
