@@ -67,6 +67,7 @@ type Sealing struct {
 	timing  struct{ unseal, postUnseal, preSeal, seal *telemetry.Timing }
 
 	mu        sync.Mutex // one change of the seal at a time; guards what follows
+	opened    bool       // it was unsealed once since its start
 	unsealing gathering
 	rekeys    *Rekeys
 	roots     *Roots
@@ -421,6 +422,20 @@ func (s *Sealing) autoRoot(ctx context.Context, kind string) ([]byte, error) {
 // initialized, and where the storage is sealed with another seal than the configuration asks for.
 func (s *Sealing) AutoUnseal(ctx context.Context) error {
 	defer s.lock()()
+	return s.autoUnsealLocked(ctx)
+}
+
+// FirstUnseal is AutoUnseal of a server that has been sealed since its start. done says that it has been unsealed
+// meanwhile, by whomever: what an operator sealed then stays sealed.
+func (s *Sealing) FirstUnseal(ctx context.Context) (done bool, err error) {
+	defer s.lock()()
+	if !s.opened {
+		err = s.autoUnsealLocked(ctx)
+	}
+	return s.opened, err
+}
+
+func (s *Sealing) autoUnsealLocked(ctx context.Context) error {
 	if s.cfg.Auto == nil || !s.Sealed() {
 		return nil
 	}
@@ -460,6 +475,7 @@ func (s *Sealing) openRootLocked(ctx context.Context, root []byte) error {
 	}
 	defer s.gate.Changed()
 	if s.gate.Leads != nil {
+		s.opened = true
 		return nil // a standby, until Activate
 	}
 	st, err := s.load(ctx)
@@ -469,6 +485,7 @@ func (s *Sealing) openRootLocked(ctx context.Context, root []byte) error {
 		return err
 	}
 	s.gate.Set(st)
+	s.opened = true
 	return s.reseal(ctx)
 }
 

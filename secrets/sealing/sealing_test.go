@@ -8,6 +8,7 @@ import (
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/secrets/audit"
+	"corbel.dev/corbel/secrets/seal"
 	"corbel.dev/corbel/secrets/sealed"
 	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/storage/memstore"
@@ -77,5 +78,46 @@ func TestSharesOpenRekeyAndMakeRoots(t *testing.T) {
 	}
 	if s.Seal(); s.rekeys.under[RekeyBarrier] != nil || s.roots.rooting != nil {
 		t.Error("what was under way outlived the seal")
+	}
+}
+
+// A server that unseals by itself does so once: what an operator seals stays sealed, also where who unseals at the
+// start has not seen yet that somebody was faster.
+func TestFirstUnseal(t *testing.T) {
+	ctx := t.Context()
+	records := sealed.New(sealed.Config{Under: memstore.New(), Now: time.Now, CacheBytes: 1 << 20,
+		Committed: func([]storage.Op) {}})
+	by, err := seal.NewStatic("one", make([]byte, 32), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := &tables.Gate{Store: records}
+	fails := false
+	s, _, _ := New(Config{Now: time.Now, Log: slog.New(slog.DiscardHandler), Forget: records.Forget, Auto: by,
+		Close: func([]*audit.Device) {},
+		Load: func(ctx context.Context) (*tables.Tables, error) {
+			if fails {
+				return nil, errkind.New(errkind.Unavailable, "the storage is away")
+			}
+			salt, _, err := records.Get(ctx, token.SaltKey)
+			return &tables.Tables{Book: &token.Book{Reader: records, Salt: salt}}, err
+		}}, gate, records)
+	if done, err := s.FirstUnseal(ctx); done || err != nil {
+		t.Errorf("before it is initialized: %t, %v", done, err)
+	}
+	if _, err := s.InitWith(ctx, &InitConfig{RecoveryShares: 1, RecoveryThreshold: 1}); err != nil {
+		t.Fatal(err)
+	}
+	fails = true
+	if done, err := s.FirstUnseal(ctx); done || err == nil || !s.Sealed() {
+		t.Errorf("without its storage: %t, %v", done, err)
+	}
+	fails = false
+	if err := s.AutoUnseal(ctx); err != nil || s.Sealed() { // as an initialization ends
+		t.Fatalf("by itself: %v", err)
+	}
+	s.Seal()
+	if done, err := s.FirstUnseal(ctx); !done || err != nil || !s.Sealed() {
+		t.Errorf("after an operator sealed it: %t, %v, sealed %t", done, err, s.Sealed())
 	}
 }

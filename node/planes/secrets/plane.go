@@ -156,19 +156,20 @@ func (p *secretsPlane) began(ctx context.Context, tries int) bool {
 		return true
 	}
 	st, err := p.keeper.SealStatus(ctx)
+	done := false
 	if err == nil {
 		if st.Migration {
 			p.log.Warn("secrets: the configuration names another seal than the storage uses: unseal with -migrate to change it",
 				"storage", st.Config.Type)
 			return true
 		}
-		err = p.keeper.AutoUnseal(ctx)
+		done, err = p.keeper.FirstUnseal(ctx)
 	}
 	if err != nil {
 		p.log.Log(ctx, tell, "secrets: cannot unseal by the automatic seal yet: tried again", "error", err)
 		return false
 	}
-	return !p.keeper.Sealed() // not initialized: another server may do it
+	return done // else it is not initialized: another server may do it
 }
 
 // join asks the servers that the configuration names, one after another, and passes by this one, which may be among
