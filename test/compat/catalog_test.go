@@ -318,11 +318,14 @@ func TestStatusAndOperator(t *testing.T) {
 	if len(raft.Servers) != 1 || !raft.Servers[0].Leader || !raft.Servers[0].Voter {
 		t.Errorf("raft: %+v", raft.Servers)
 	}
-	health, err := c.Operator().AutopilotServerHealth(nil)
-	must(t, err)
-	if !health.Healthy || len(health.Servers) != 1 {
-		t.Errorf("autopilot: %+v", health)
-	}
+	// Autopilot looks every few seconds: what it says of the first one is from before the server led.
+	eventually(t, "a healthy server", func() error {
+		health, err := c.Operator().AutopilotServerHealth(nil)
+		if err == nil && (!health.Healthy || len(health.Servers) != 1) {
+			err = fmt.Errorf("autopilot: %+v", health)
+		}
+		return err
+	})
 	before, err := c.Operator().AutopilotGetConfiguration(nil)
 	must(t, err)
 	// A client sends only what it changes.
