@@ -2,6 +2,7 @@ package usageapi
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -83,7 +84,7 @@ func (a openMeter) feeder() *feeder {
 			m.joint = joint
 		}
 		of.meters = append(of.meters, m)
-		for _, text := range append([]string{p.Meter.ValueProperty}, valuesOf(p.Meter.GroupBy)...) {
+		for _, text := range slices.AppendSeq([]string{p.Meter.ValueProperty}, maps.Values(p.Meter.GroupBy)) {
 			if path, ok := fieldPath(text); ok && strings.Contains(path, ".") {
 				if of.paths == nil {
 					of.paths = cloudevents.Paths{}
@@ -93,13 +94,6 @@ func (a openMeter) feeder() *feeder {
 		}
 	}
 	return out
-}
-
-func valuesOf(m map[string]string) (list []string) {
-	for _, v := range m {
-		list = append(list, v)
-	}
-	return list
 }
 
 // items are those of an event's meters. An event whose type is a product that is no meter goes there.

@@ -80,9 +80,10 @@ func open(d *plane.Doors) (plane.Plane, error) {
 		Log: d.Log})
 	p.handle()
 	p.serveAgents()
+	refused := newRefusals(p)
 	api, err := usageapi.New(usageapi.Config{Router: p.Router, Aggregator: p.Aggregator, Counts: p.Parts,
 		Definitions: p.Definitions, Zone: p.zoneOf, Allow: p.allow, Explain: p.explain,
-		Refused: newRefusals(p).find, Rejected: newRefusals(p).list, Now: d.Clock.Now})
+		Refused: refused.find, Rejected: refused.list, Now: d.Clock.Now})
 	if err != nil {
 		return nil, fmt.Errorf("usage: %w", err)
 	}
