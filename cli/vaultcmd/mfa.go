@@ -13,13 +13,12 @@ func loginSecond(c *Call, l *loginFlags, first *vault.Answer) (*vault.Answer, er
 	m := first.Auth.MFA
 	payload, prompts := map[string][]string{}, []string{}
 	for _, name := range slices.Sorted(maps.Keys(m.Constraints)) {
-		any := m.Constraints[name].Any
-		if len(any) == 0 {
+		methods := m.Constraints[name].Any
+		if len(methods) == 0 {
 			return nil, fmt.Errorf("the login enforcement %s names no method that is left: an operator must mend it", name)
 		}
-		if payload[any[0].ID] == nil {
-			payload[any[0].ID] = []string{}
-			prompts = append(prompts, any[0].ID)
+		if id := methods[0].ID; !slices.Contains(prompts, id) {
+			prompts = append(prompts, id)
 		}
 	}
 	if l.alone {

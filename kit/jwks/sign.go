@@ -7,8 +7,8 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
-	_ "crypto/sha256" // HalfHash
-	_ "crypto/sha512"
+	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -60,16 +60,15 @@ func PublicOf(private []byte) ([]byte, error) {
 // HalfHash is the left half of a text's hash, as at_hash and c_hash are: SHA-256, 384 or 512, as the algorithm of the
 // token has it (OpenID Connect Core 1.0, section 3.1.3.6).
 func HalfHash(alg Algorithm, text string) string {
-	h := crypto.SHA512
+	h := sha512.New()
 	switch alg {
 	case jose.RS256, jose.ES256:
-		h = crypto.SHA256
+		h = sha256.New()
 	case jose.RS384, jose.ES384:
-		h = crypto.SHA384
+		h = sha512.New384()
 	}
-	w := h.New()
-	w.Write([]byte(text))
-	sum := w.Sum(nil)
+	h.Write([]byte(text))
+	sum := h.Sum(nil)
 	return base64.RawURLEncoding.EncodeToString(sum[:len(sum)/2])
 }
 

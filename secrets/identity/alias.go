@@ -22,7 +22,7 @@ func (c aliases) route(by, id string) (*secrets.Response, error) {
 	case by == "id" && id == "" && c.Op == secrets.List:
 		return c.list()
 	case by != "id" || id == "":
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	case c.writes():
 		return c.write(id)
 	}
@@ -31,7 +31,7 @@ func (c aliases) route(by, id string) (*secrets.Response, error) {
 	case err != nil:
 		return nil, err
 	case c.Op == secrets.Read && a == nil:
-		return nil, errNotFound
+		return nil, auth.ErrNotFound
 	case c.Op == secrets.Read:
 		return auth.Data(c.showAlias(a, e.ID))
 	case c.Op == secrets.Delete && a == nil:
@@ -41,7 +41,7 @@ func (c aliases) route(by, id string) (*secrets.Response, error) {
 		c.ops = append(c.ops, c.unindex(a)...)
 		return nil, entities(c).keep(e)
 	}
-	return nil, errUnsupported
+	return nil, auth.ErrUnsupported
 }
 
 func (c aliases) byID(id string) (*Entity, *Alias, error) {
@@ -204,7 +204,7 @@ func (c groups) routeAlias(by, id string) (*secrets.Response, error) {
 		}
 		return listed(sortedKeys(info), info, false)
 	case by != "id" || id == "":
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	case c.writes():
 		return c.writeAlias(id)
 	}
@@ -213,7 +213,7 @@ func (c groups) routeAlias(by, id string) (*secrets.Response, error) {
 	case err != nil:
 		return nil, err
 	case c.Op == secrets.Read && (g == nil || g.Alias == nil):
-		return nil, errNotFound
+		return nil, auth.ErrNotFound
 	case c.Op == secrets.Read:
 		return auth.Data(c.showAlias(g.Alias, g.ID))
 	case c.Op == secrets.Delete && (g == nil || g.Alias == nil):
@@ -222,7 +222,7 @@ func (c groups) routeAlias(by, id string) (*secrets.Response, error) {
 		c.dropAlias(g)
 		return nil, c.keep(g)
 	}
-	return nil, errUnsupported
+	return nil, auth.ErrUnsupported
 }
 
 // dropAlias takes a group's alias. Its members stay until their next login says otherwise.

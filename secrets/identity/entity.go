@@ -25,7 +25,7 @@ func (c entities) route(by, name string) (*secrets.Response, error) {
 	case by == "batch-delete" && c.writes():
 		return nil, c.deleteMany()
 	case name == "":
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	case by == "name" && c.writes():
 		return c.write("", name)
 	case c.writes():
@@ -42,11 +42,11 @@ func (c entities) route(by, name string) (*secrets.Response, error) {
 	case c.Op == secrets.Delete:
 		return nil, c.drop(e)
 	case c.Op == secrets.Read && e == nil:
-		return nil, errNotFound
+		return nil, auth.ErrNotFound
 	case c.Op == secrets.Read:
 		return c.show(e)
 	}
-	return nil, errUnsupported
+	return nil, auth.ErrUnsupported
 }
 
 // list gives the IDs with what they are the IDs of, or the names.

@@ -27,7 +27,7 @@ func (c groups) route(by, name string) (*secrets.Response, error) {
 	case by == "" && c.writes():
 		return c.write(c.f.String("id"), c.f.String("name"))
 	case name == "":
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	case by == "name" && c.writes():
 		return c.write("", name)
 	case c.writes():
@@ -40,7 +40,7 @@ func (c groups) route(by, name string) (*secrets.Response, error) {
 	case err != nil:
 		return nil, err
 	case c.Op == secrets.Read && g == nil:
-		return nil, errNotFound
+		return nil, auth.ErrNotFound
 	case c.Op == secrets.Read:
 		return c.show(g)
 	case c.Op == secrets.Delete && g == nil:
@@ -48,7 +48,7 @@ func (c groups) route(by, name string) (*secrets.Response, error) {
 	case c.Op == secrets.Delete:
 		return nil, c.drop(g)
 	}
-	return nil, errUnsupported
+	return nil, auth.ErrUnsupported
 }
 
 func (c groups) keep(g *Group) error {
@@ -292,8 +292,8 @@ func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) 
 
 // listed answers a list; an empty one is not found.
 func listed(keys []string, info map[string]any, bare bool) (*secrets.Response, error) {
-	if len(keys) == 0 || bare {
+	if bare {
 		return auth.Keys(keys, nil)
 	}
-	return auth.Data(map[string]any{"keys": keys, "key_info": info})
+	return auth.KeyInfo(keys, info)
 }

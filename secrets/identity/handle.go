@@ -33,12 +33,6 @@ var _ engine.Tender = (*Engine)(nil)
 // space is what the API calls the namespace.
 func (e *Engine) space() string { return cmp.Or(e.Space, "root") }
 
-var (
-	errNotFound    = errkind.New(errkind.NotFound, "")
-	errUnsupported = errkind.New(errkind.Conflict, "unsupported operation")
-	errPath        = errkind.New(errkind.NotFound, "unsupported path")
-)
-
 // Special implements engine.Engine.
 func (*Engine) Special() engine.Special {
 	return engine.Special{Open: []string{discoveryPath, keysPath, "oidc/provider/+/" + wellKnown + "openid-configuration",
@@ -87,7 +81,7 @@ func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Reques
 	kind, rest, _ := strings.Cut(strings.TrimSuffix(r.Rest, "/"), "/")
 	by, name, _ := strings.Cut(rest, "/")
 	if name != "" && by != "id" && by != "name" && kind != "oidc" {
-		return nil, errPath
+		return nil, auth.ErrPath
 	}
 	var resp *secrets.Response
 	switch kind {
@@ -104,7 +98,7 @@ func (e *Engine) Handle(ctx context.Context, view engine.View, r *secrets.Reques
 	case "lookup":
 		resp, err = c.lookup(by)
 	default:
-		return nil, errPath
+		return nil, auth.ErrPath
 	}
 	if err != nil {
 		return nil, err
@@ -191,7 +185,7 @@ func (c groups) around(id string) (members, children, parents []string, err erro
 // lookup finds an entity or a group by whatever names it. None is an empty answer.
 func (c *call) lookup(kind string) (*secrets.Response, error) {
 	if !c.writes() {
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	}
 	id, name, alias, aliasName, aliasMount := c.f.String("id"), c.f.String("name"), c.f.String("alias_id"),
 		c.f.String("alias_name"), c.f.String("alias_mount_accessor")
@@ -220,7 +214,7 @@ func (c *call) lookup(kind string) (*secrets.Response, error) {
 	if kind == "entity" {
 		return found(entities{c}.find(id, name, alias, aliasName, aliasMount))(entities{c}.show)
 	}
-	return nil, errPath
+	return nil, auth.ErrPath
 }
 
 func found[T any](v *T, err error) func(show func(*T) (*secrets.Response, error)) (*secrets.Response, error) {

@@ -58,9 +58,9 @@ func (c tokens) route(path string) (*secrets.Response, error) {
 		return c.published()
 	case slices.Contains([]string{"introspect", ".well-known/openid-configuration", ".well-known/keys"}, path),
 		what == "token" && name != "" && more == "", what == "key" && more == "rotate":
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	}
-	return nil, errPath
+	return nil, auth.ErrPath
 }
 
 // issuer is what tokens say that they are of.
@@ -92,7 +92,7 @@ func (c tokens) configure() (*secrets.Response, error) {
 	case c.Op == secrets.Read:
 		return auth.Data(found)
 	case !c.writes():
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	}
 	if c.f.Has("issuer") {
 		found.Issuer = c.f.String("issuer")

@@ -45,6 +45,36 @@ type former struct {
 	Until  time.Time `json:"until"`
 }
 
+// freshKey is a key as it is before anybody says more of it.
+func freshKey(name string) *namedKey {
+	return &namedKey{Name: name, Algorithm: "RS256", Rotation: 24 * time.Hour, Verification: 24 * time.Hour}
+}
+
+// begin draws what a key signs with now and next.
+func (k *namedKey) begin(now time.Time) (err error) {
+	for _, s := range []*signing{&k.Now, &k.Next} {
+		if *s, err = k.draw(); err != nil {
+			return err
+		}
+	}
+	k.Turn = now.Add(k.Rotation)
+	return nil
+}
+
+// allows reports whether the key signs for a client.
+func (k *namedKey) allows(client string) bool {
+	return slices.Contains(k.Clients, "*") || slices.Contains(k.Clients, client)
+}
+
+// sign makes a token that says what claims do.
+func (k *namedKey) sign(claims any) (string, error) {
+	text, err := jwks.SignWith(jwks.Algorithm(k.Algorithm), k.Now.Private, k.Now.ID, claims)
+	if err != nil {
+		return "", errkind.Errorf(errkind.Internal, "the token cannot be signed")
+	}
+	return text, nil
+}
+
 func (k *namedKey) draw() (s signing, err error) {
 	s.ID = uuid.NewString()
 	if s.Private, err = jwks.NewKey(jwks.Algorithm(k.Algorithm)); err != nil {
@@ -80,86 +110,62 @@ func setOf(list []*namedKey, now time.Time) ([]byte, error) {
 	return set, nil
 }
 
-// DefaultVerification is for how long what a key signed before can be verified, where nobody said.
-const DefaultVerification = 24 * time.Hour
-
 // defaultKey is the name of the key that is made when it is needed first.
 const defaultKey = "default"
 
-func (b *Book) namedKey(ctx context.Context, name string) (*namedKey, error) {
+// Signer is a named key for tokens of others than identity's own roles.
+type Signer struct{ key *namedKey }
+
+// Signer finds a named key; one that is missing is an error of kind Invalid.
+func (b *Book) Signer(ctx context.Context, name string) (Signer, error) {
 	k, err := auth.Find[namedKey](ctx, b.View, oidcKeys, name)
 	if err == nil && k == nil {
 		err = errkind.Errorf(errkind.Invalid, "cannot find key %q", name)
 	}
-	return k, err
+	return Signer{k}, err
 }
 
-// EnsureKey gives the operations that make the key default, where it is named and is not there yet; nil for one that
-// is. Any other that is missing is an error of kind Invalid.
-func (b *Book) EnsureKey(ctx context.Context, name string, now time.Time) ([]secrets.Op, error) {
-	k, err := auth.Find[namedKey](ctx, b.View, oidcKeys, name)
-	if err != nil || k != nil {
-		return nil, err
+// EnsureSigner is Signer, which makes the key default where that is not there yet: ops store it.
+func (b *Book) EnsureSigner(ctx context.Context, name string, now time.Time) (s Signer, ops []secrets.Op, err error) {
+	s, err = b.Signer(ctx, name)
+	if name != defaultKey || !errkind.Is(err, errkind.Invalid) {
+		return s, nil, err
 	}
-	if name != defaultKey {
-		return nil, errkind.Errorf(errkind.Invalid, "cannot find key %q", name)
+	s.key = freshKey(name)
+	s.key.Clients = []string{"*"}
+	if err := s.key.begin(now); err != nil {
+		return s, nil, err
 	}
-	k = &namedKey{Name: name, Algorithm: "RS256", Rotation: 24 * time.Hour, Verification: DefaultVerification,
-		Clients: []string{"*"}, Turn: now.Add(24 * time.Hour)}
-	for _, s := range []*signing{&k.Now, &k.Next} {
-		if *s, err = k.draw(); err != nil {
-			return nil, err
-		}
-	}
-	op, err := put(oidcKeys+name, k)
-	return []secrets.Op{op}, err
+	op, err := put(oidcKeys+name, s.key)
+	return s, []secrets.Op{op}, err
 }
 
-// Verification is for how long what a key signed before can be verified.
-func (b *Book) Verification(ctx context.Context, name string) (time.Duration, error) {
-	k, err := b.namedKey(ctx, name)
-	if err != nil {
-		return 0, err
+// Verification is for how long what the key signed before can be verified.
+func (s Signer) Verification() time.Duration { return s.key.Verification }
+
+// Algorithm is what the key signs by.
+func (s Signer) Algorithm() jwks.Algorithm { return jwks.Algorithm(s.key.Algorithm) }
+
+// Sign makes a token that says what claims do, for a client that the key allows.
+func (s Signer) Sign(client string, claims map[string]any) (string, error) {
+	if !s.key.allows(client) {
+		return "", errkind.Errorf(errkind.Invalid, "the key %q does not list the client ID as an allowed client ID",
+			s.key.Name)
 	}
-	return k.Verification, nil
+	return s.key.sign(claims)
 }
 
 // KeySet is a JSON Web Key Set of what verifies tokens of the keys.
 func (b *Book) KeySet(ctx context.Context, names []string, now time.Time) ([]byte, error) {
 	var list []*namedKey
 	for _, name := range names {
-		k, err := b.namedKey(ctx, name)
+		s, err := b.Signer(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, k)
+		list = append(list, s.key)
 	}
 	return setOf(list, now)
-}
-
-// AlgorithmOf is the algorithm that a key signs by.
-func (b *Book) AlgorithmOf(ctx context.Context, name string) (jwks.Algorithm, error) {
-	k, err := b.namedKey(ctx, name)
-	if err != nil {
-		return "", err
-	}
-	return jwks.Algorithm(k.Algorithm), nil
-}
-
-// Sign makes a token that says what claims do, with a key that allows the client.
-func (b *Book) Sign(ctx context.Context, name, client string, claims map[string]any) (string, error) {
-	k, err := b.namedKey(ctx, name)
-	switch {
-	case err != nil:
-		return "", err
-	case !slices.Contains(k.Clients, "*") && !slices.Contains(k.Clients, client):
-		return "", errkind.Errorf(errkind.Invalid, "the key %q does not list the client ID as an allowed client ID", name)
-	}
-	text, err := jwks.SignWith(jwks.Algorithm(k.Algorithm), k.Now.Private, k.Now.ID, claims)
-	if err != nil {
-		return "", errkind.Errorf(errkind.Internal, "the token cannot be signed")
-	}
-	return text, nil
 }
 
 // maxFormer bounds how many former keys are published: rotations by hand may be many.
@@ -212,7 +218,7 @@ func (k *namedKey) read(f *secrets.Fields, fresh bool) error {
 func (c tokens) key(name string) (*secrets.Response, error) {
 	if name == "" {
 		if c.Op != secrets.List {
-			return nil, errUnsupported
+			return nil, auth.ErrUnsupported
 		}
 		return auth.Keys(c.View.List(c, oidcKeys, "", 0))
 	}
@@ -221,14 +227,14 @@ func (c tokens) key(name string) (*secrets.Response, error) {
 	case err != nil:
 		return nil, err
 	case c.Op == secrets.Read && k == nil:
-		return nil, errNotFound
+		return nil, auth.ErrNotFound
 	case c.Op == secrets.Read:
 		return auth.Data(map[string]any{"algorithm": k.Algorithm, "rotation_period": auth.Seconds(k.Rotation),
 			"verification_ttl": auth.Seconds(k.Verification), "allowed_client_ids": auth.List(k.Clients)})
 	case c.Op == secrets.Delete:
 		return c.deleteKey(name)
 	case !c.writes():
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	}
 	return nil, c.writeKey(name, k)
 }
@@ -236,7 +242,7 @@ func (c tokens) key(name string) (*secrets.Response, error) {
 func (c tokens) writeKey(name string, k *namedKey) error {
 	fresh := k == nil
 	if fresh {
-		k = &namedKey{Name: name, Algorithm: "RS256", Rotation: 24 * time.Hour, Verification: DefaultVerification}
+		k = freshKey(name)
 	}
 	if err := k.read(c.f, fresh); err != nil {
 		return err
@@ -252,12 +258,9 @@ func (c tokens) writeKey(name string, k *namedKey) error {
 		}
 	}
 	if fresh {
-		for _, s := range []*signing{&k.Now, &k.Next} {
-			if *s, err = k.draw(); err != nil {
-				return err
-			}
+		if err := k.begin(c.now); err != nil {
+			return err
 		}
-		k.Turn = c.now.Add(k.Rotation)
 	} else if soon := c.now.Add(k.Rotation); soon.Before(k.Turn) {
 		k.Turn = soon
 	}

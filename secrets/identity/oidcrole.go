@@ -67,7 +67,7 @@ func checkTemplate(text string, now time.Time) error {
 func (c tokens) role(name string) (*secrets.Response, error) {
 	if name == "" {
 		if c.Op != secrets.List {
-			return nil, errUnsupported
+			return nil, auth.ErrUnsupported
 		}
 		return auth.Keys(c.View.List(c, oidcRoles, "", 0))
 	}
@@ -76,7 +76,7 @@ func (c tokens) role(name string) (*secrets.Response, error) {
 	case err != nil:
 		return nil, err
 	case c.Op == secrets.Read && r == nil:
-		return nil, errNotFound
+		return nil, auth.ErrNotFound
 	case c.Op == secrets.Read:
 		return auth.Data(map[string]any{"key": r.Key, "client_id": r.Client, "template": r.Template,
 			"ttl": auth.Seconds(r.TTL)})
@@ -84,7 +84,7 @@ func (c tokens) role(name string) (*secrets.Response, error) {
 		c.drop(oidcRoles + name)
 		return nil, nil
 	case !c.writes():
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	}
 	if r == nil {
 		r = &oidcRole{Name: name, TTL: 24 * time.Hour, Client: rand.Text()}
@@ -138,7 +138,7 @@ func (c tokens) issue(name string) (*secrets.Response, error) {
 		return nil, err
 	case k == nil:
 		return nil, errkind.Errorf(errkind.Invalid, "key %q not found", r.Key)
-	case !slices.Contains(k.Clients, "*") && !slices.Contains(k.Clients, r.Client):
+	case !k.allows(r.Client):
 		return nil, errkind.Errorf(errkind.Invalid,
 			"the key %q does not list the client ID of the role %q as an allowed client ID", r.Key, name)
 	case c.Whose == "":
@@ -171,9 +171,9 @@ func (c tokens) issue(name string) (*secrets.Response, error) {
 		"iat": c.now.Unix(), "exp": c.now.Add(r.TTL).Unix()} {
 		claims[member] = v
 	}
-	token, err := jwks.SignWith(jwks.Algorithm(k.Algorithm), k.Now.Private, k.Now.ID, claims)
+	token, err := k.sign(claims)
 	if err != nil {
-		return nil, errkind.Errorf(errkind.Internal, "the token cannot be signed")
+		return nil, err
 	}
 	return auth.Data(map[string]any{"token": token, "client_id": r.Client, "ttl": auth.Seconds(r.TTL)})
 }

@@ -17,13 +17,8 @@ import (
 	"corbel.dev/corbel/secrets/task"
 )
 
-var (
-	errNotFound    = errkind.New(errkind.NotFound, "")
-	errUnsupported = errkind.New(errkind.Conflict, "unsupported operation")
-	errPath        = errkind.New(errkind.NotFound, "unsupported path")
-	errTypes       = errkind.New(errkind.Invalid,
-		"MFA methods of the types duo, okta and pingid are not there: Corbel has totp")
-)
+var errTypes = errkind.New(errkind.Invalid,
+	"MFA methods of the types duo, okta and pingid are not there: Corbel has totp")
 
 // call is a request below identity/mfa/ with what it found.
 type call struct {
@@ -53,7 +48,7 @@ func (f *Factors) Answer(ctx context.Context, t *task.Task, r *secrets.Request) 
 	case "login-enforcement":
 		resp, err = c.atEnforcement(name)
 	default:
-		return nil, errPath
+		return nil, auth.ErrPath
 	}
 	if err != nil {
 		return nil, err
@@ -78,18 +73,18 @@ func (c *call) atMethod(name string) (*secrets.Response, error) {
 		case name == kindTOTP && c.writes():
 			return c.writeMethod(c.f.String("method_id"))
 		}
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	case kind == "duo" || kind == "okta" || kind == "pingid":
 		return nil, errTypes
 	case !below && c.Op == secrets.Read:
 		return c.readMethod(name)
 	case !below:
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	case kind != kindTOTP || strings.Contains(id, "/"):
-		return nil, errPath
+		return nil, auth.ErrPath
 	case id == "generate" || id == "admin-generate" || id == "admin-destroy":
 		if !c.writes() {
-			return nil, errUnsupported
+			return nil, auth.ErrUnsupported
 		}
 		return c.secret(id)
 	case c.writes():
@@ -99,7 +94,7 @@ func (c *call) atMethod(name string) (*secrets.Response, error) {
 	case c.Op == secrets.Delete:
 		return nil, c.deleteMethod(id)
 	}
-	return nil, errUnsupported
+	return nil, auth.ErrUnsupported
 }
 
 func (c *call) listMethods() (*secrets.Response, error) {
@@ -108,14 +103,7 @@ func (c *call) listMethods() (*secrets.Response, error) {
 		keys = append(keys, m.ID)
 		info[m.ID] = c.showMethod(m)
 	}
-	return listed(keys, info)
-}
-
-func listed(keys []string, info map[string]any) (*secrets.Response, error) {
-	if len(keys) == 0 {
-		return nil, errNotFound
-	}
-	return auth.Data(map[string]any{"keys": keys, "key_info": info})
+	return auth.KeyInfo(keys, info)
 }
 
 // in completes what is shown with the namespace.
@@ -133,7 +121,7 @@ func (c *call) showMethod(m *Method) map[string]any {
 func (c *call) readMethod(id string) (*secrets.Response, error) {
 	m := c.rules.method(id)
 	if m == nil {
-		return nil, errNotFound
+		return nil, auth.ErrNotFound
 	}
 	return auth.Data(c.showMethod(m))
 }
@@ -282,15 +270,15 @@ func (c *call) atEnforcement(name string) (*secrets.Response, error) {
 			keys = append(keys, e.Name)
 			info[e.Name] = c.showEnforcement(e)
 		}
-		return listed(keys, info)
+		return auth.KeyInfo(keys, info)
 	case name == "":
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	case strings.Contains(name, "/"):
-		return nil, errPath
+		return nil, auth.ErrPath
 	case c.writes():
 		return nil, c.writeEnforcement(name, old)
 	case c.Op == secrets.Read && old == nil:
-		return nil, errNotFound
+		return nil, auth.ErrNotFound
 	case c.Op == secrets.Read:
 		return auth.Data(c.showEnforcement(old))
 	case c.Op == secrets.Delete:
@@ -299,7 +287,7 @@ func (c *call) atEnforcement(name string) (*secrets.Response, error) {
 		}
 		return nil, nil
 	}
-	return nil, errUnsupported
+	return nil, auth.ErrUnsupported
 }
 
 func (c *call) showEnforcement(e *Enforcement) map[string]any {

@@ -14,7 +14,6 @@ import (
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/identities"
 	"corbel.dev/corbel/secrets/sealed"
-	"corbel.dev/corbel/secrets/storage"
 	"corbel.dev/corbel/secrets/system"
 	"corbel.dev/corbel/secrets/tables"
 	"corbel.dev/corbel/secrets/task"
@@ -63,21 +62,19 @@ type count struct {
 	forget  time.Time // when nothing of it counts any more
 }
 
-// Pass is a login that was judged. Release is to be called once what it brings is stored, or is not to be.
+// Pass is a login that was judged.
 type Pass struct {
-	Login   *task.Task   // what the token is made for; nil where Demand is set
-	Demand  *task.Demand // what is lacking; nil: nothing
-	Ops     []storage.Op
-	Release func()
+	task.Passed              // without a Login where Demand is set
+	Demand      *task.Demand // what is lacking; nil: nothing
 }
 
 // Judge judges a token in the making: whether a second factor is needed, and whether it was brought. What is not a
 // login passes, and costs nothing; so does a login where the namespace has no enforcement, after the first one.
 func (f *Factors) Judge(ctx context.Context, t *task.Task, resp *secrets.Response) (Pass, error) {
 	if p := t.Left.Passed; p != nil {
-		return Pass{Login: p.Login, Ops: p.Ops, Release: p.Release}, nil
+		return Pass{Passed: *p}, nil
 	}
-	pass := Pass{Login: t, Release: func() {}}
+	pass := Pass{Passed: task.Passed{Login: t, Release: func() {}}}
 	if t.Bearer != nil || t.Tables.Identities == nil || resp.Auth.Alias == "" {
 		return pass, nil
 	}
@@ -111,7 +108,7 @@ func (f *Factors) Judge(ctx context.Context, t *task.Task, resp *secrets.Respons
 	}
 	resp.Warnings = append(resp.Warnings, "This login needs a second factor: send mfa_request_id with a passcode to "+
 		"sys/mfa/validate within 5 minutes.")
-	return Pass{Demand: demand(r, need, id), Ops: who.Ops, Release: who.Release}, nil
+	return Pass{Demand: demand(r, need, id), Passed: task.Passed{Ops: who.Ops, Release: who.Release}}, nil
 }
 
 func loginOf(t *task.Task, who *identities.Whose) *login {
@@ -128,13 +125,13 @@ func loginOf(t *task.Task, who *identities.Whose) *login {
 func demand(r *rules, need []*Enforcement, id string) *task.Demand {
 	d := &task.Demand{ID: id, Constraints: map[string]task.AnyOf{}}
 	for _, e := range need {
-		any := []task.Factor{}
+		list := []task.Factor{}
 		for _, m := range e.Methods {
 			if m := r.method(m); m != nil {
-				any = append(any, task.Factor{Type: m.Type, ID: m.ID, Passcode: true, Name: m.Name})
+				list = append(list, task.Factor{Type: m.Type, ID: m.ID, Passcode: true, Name: m.Name})
 			}
 		}
-		d.Constraints[e.Name] = task.AnyOf{Any: any}
+		d.Constraints[e.Name] = task.AnyOf{Any: list}
 	}
 	return d
 }

@@ -91,7 +91,7 @@ func (p *Providers) Answer(ctx context.Context, t *task.Task, r *secrets.Request
 	case kind == "provider" && what != "":
 		resp, err = c.flow(name, what)
 	case what != "":
-		return nil, errPath
+		return nil, auth.ErrPath
 	case kind == "provider":
 		resp, err = providerKind().answer(c, name)
 	case kind == "client":
@@ -120,7 +120,7 @@ func (c *call) flow(name, what string) (*secrets.Response, error) {
 	asks := c.Op == secrets.Read || c.writes()
 	switch {
 	case p == nil:
-		return nil, errNotFound
+		return nil, auth.ErrNotFound
 	case what == ".well-known/openid-configuration" && c.Op == secrets.Read:
 		return c.discovery(name, p)
 	case what == ".well-known/keys" && c.Op == secrets.Read:
@@ -133,9 +133,9 @@ func (c *call) flow(name, what string) (*secrets.Response, error) {
 		return c.userinfo(name)
 	case slices.Contains([]string{".well-known/openid-configuration", ".well-known/keys", "authorize", "token",
 		"userinfo"}, what):
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	}
-	return nil, errPath
+	return nil, auth.ErrPath
 }
 
 // base is the address that the provider's URLs begin with.
@@ -183,19 +183,15 @@ func (c *call) discovery(name string, p *provider) (*secrets.Response, error) {
 
 // published are the keys of the clients that may use the provider.
 func (c *call) published(p *provider) (*secrets.Response, error) {
-	all, err := clientKind().names(c)
-	if err != nil {
-		return nil, err
-	}
 	var keys []string
-	for _, name := range all {
-		v, err := clientKind().find(c, &c.View, name)
-		if err != nil {
-			return nil, err
-		}
-		if v != nil && allows(p.Clients, v.ID) && !slices.Contains(keys, v.Key) {
+	err := clientKind().each(c, func(_ string, v *client) error {
+		if allows(p.Clients, v.ID) && !slices.Contains(keys, v.Key) {
 			keys = append(keys, v.Key)
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	set, err := c.book.KeySet(c, keys, c.Now)
 	return &secrets.Response{Raw: &secrets.Raw{ContentType: "application/json", Body: set}}, err
@@ -422,13 +418,13 @@ func (c *call) token(name string, p *provider) (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	alg, err := c.book.AlgorithmOf(c, v.Key)
+	key, err := c.book.Signer(c, v.Key)
 	if err != nil {
 		return nil, err
 	}
 	for member, value := range map[string]any{"iss": issuer(base, name), "sub": who.Entity.ID, "aud": v.ID,
-		"iat": c.Now.Unix(), "exp": c.Now.Add(v.IDTTL).Unix(), "namespace": "root", "at_hash": jwks.HalfHash(alg, opens),
-		"c_hash": jwks.HalfHash(alg, code)} {
+		"iat": c.Now.Unix(), "exp": c.Now.Add(v.IDTTL).Unix(), "namespace": "root",
+		"at_hash": jwks.HalfHash(key.Algorithm(), opens), "c_hash": jwks.HalfHash(key.Algorithm(), code)} {
 		claims[member] = value
 	}
 	if g.nonce != "" {
@@ -437,7 +433,7 @@ func (c *call) token(name string, p *provider) (*secrets.Response, error) {
 	if !g.authTime.IsZero() {
 		claims["auth_time"] = g.authTime.Unix()
 	}
-	signed, err := c.book.Sign(c, v.Key, v.ID, claims)
+	signed, err := key.Sign(v.ID, claims)
 	if err != nil {
 		return nil, err
 	}

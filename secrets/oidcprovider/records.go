@@ -113,17 +113,12 @@ type call struct {
 
 func (c *call) writes() bool { return c.Op == secrets.Create || c.Op == secrets.Update }
 
-var (
-	errNotFound    = errkind.New(errkind.NotFound, "")
-	errUnsupported = errkind.New(errkind.Conflict, "unsupported operation")
-	errPath        = errkind.New(errkind.NotFound, "unsupported path")
-)
-
 // kind is what records of a kind have in common.
 type kind[T any] struct {
 	prefix string
-	begin  func() *T                              // as it is before anybody wrote it
 	fixed  string                                 // the name of the one that is always there; ""
+	always func() *T                              // that one, before anybody wrote it
+	begin  func() *T                              // any other before that
 	read   func(c *call, name string, v *T) error // the fields that are given
 	show   func(v *T) map[string]any
 	drop   func(c *call, name string, v *T) error // whether it may go, and what goes with it
@@ -133,26 +128,35 @@ type kind[T any] struct {
 func (k *kind[T]) find(ctx context.Context, v engine.View, name string) (*T, error) {
 	found, err := auth.Find[T](ctx, v, k.prefix, name)
 	if err == nil && found == nil && name == k.fixed && name != "" {
-		found = k.begin()
+		found = k.always()
 	}
 	return found, err
 }
 
-// names are those of all records of the kind.
-func (k *kind[T]) names(c *call) ([]string, error) {
+// each calls f with all records of the kind, in the order of their names, until it fails.
+func (k *kind[T]) each(c *call, f func(name string, v *T) error) error {
 	names, err := c.View.List(c, k.prefix, "", 0)
 	if k.fixed != "" && !slices.Contains(names, k.fixed) {
 		names = append(names, k.fixed)
 		slices.Sort(names)
 	}
-	return names, err
+	for _, name := range names {
+		var v *T
+		if err == nil {
+			v, err = k.find(c, &c.View, name)
+		}
+		if err == nil && v != nil {
+			err = f(name, v)
+		}
+	}
+	return err
 }
 
 // answer answers create, read, update, delete and list.
 func (k *kind[T]) answer(c *call, name string) (*secrets.Response, error) {
 	if name == "" {
 		if c.Op != secrets.List {
-			return nil, errUnsupported
+			return nil, auth.ErrUnsupported
 		}
 		return k.list(c)
 	}
@@ -164,7 +168,7 @@ func (k *kind[T]) answer(c *call, name string) (*secrets.Response, error) {
 	case err != nil:
 		return nil, err
 	case c.Op == secrets.Read && found == nil:
-		return nil, errNotFound
+		return nil, auth.ErrNotFound
 	case c.Op == secrets.Read:
 		return auth.Data(k.show(found))
 	case c.Op == secrets.Delete && name == k.fixed:
@@ -180,7 +184,7 @@ func (k *kind[T]) answer(c *call, name string) (*secrets.Response, error) {
 		c.ops = append(c.ops, storage.Delete(k.prefix+name))
 		return nil, nil
 	case !c.writes():
-		return nil, errUnsupported
+		return nil, auth.ErrUnsupported
 	}
 	if found == nil {
 		found = k.begin()
@@ -194,32 +198,25 @@ func (k *kind[T]) answer(c *call, name string) (*secrets.Response, error) {
 }
 
 func (k *kind[T]) list(c *call) (*secrets.Response, error) {
-	names, err := k.names(c)
-	if err != nil {
-		return nil, err
-	}
 	wanted := c.f.String("allowed_client_id")
 	if err := c.f.Err(); err != nil {
 		return nil, err
 	}
 	keys, info := []string{}, map[string]any{}
-	for _, name := range names {
-		v, err := k.find(c, &c.View, name)
-		if err != nil {
-			return nil, err
-		}
-		if p, is := any(v).(*provider); v == nil || is && wanted != "" && !allows(p.Clients, wanted) {
-			continue
+	err := k.each(c, func(name string, v *T) error {
+		if p, is := any(v).(*provider); is && wanted != "" && !allows(p.Clients, wanted) {
+			return nil
 		}
 		keys = append(keys, name)
 		shown := k.show(v)
 		delete(shown, "client_secret") // which is read one by one
 		info[name] = shown
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	if len(keys) == 0 {
-		return nil, errNotFound
-	}
-	return auth.Data(map[string]any{"keys": keys, "key_info": info})
+	return auth.KeyInfo(keys, info)
 }
 
 func allows(list []string, id string) bool {
@@ -241,12 +238,9 @@ func names(f *secrets.Fields, field string, into *[]string) error {
 
 func providerKind() *kind[provider] {
 	return &kind[provider]{prefix: providerKey, fixed: defaultName,
-		begin: func() *provider { return &provider{Clients: []string{"*"}} },
-		read: func(c *call, name string, p *provider) error {
-			if fresh, err := auth.Find[provider](c, &c.View, providerKey, name); err == nil && fresh == nil &&
-				name != defaultName {
-				p.Clients = nil
-			}
+		always: func() *provider { return &provider{Clients: []string{"*"}} },
+		begin:  func() *provider { return &provider{} },
+		read: func(c *call, _ string, p *provider) error {
 			if c.f.Has("issuer") {
 				p.Issuer = strings.TrimSuffix(c.f.String("issuer"), "/")
 			}
@@ -357,33 +351,21 @@ func scopeKind() *kind[scope] {
 
 // inUse refuses to drop what others name.
 func inUse[T any](c *call, by *kind[T], what, name string, of func(*T) []string) error {
-	all, err := by.names(c)
-	if err != nil {
-		return err
-	}
-	for _, other := range all {
-		v, err := by.find(c, &c.View, other)
-		if err != nil {
-			return err
-		}
-		if v != nil && slices.Contains(of(v), name) {
+	return by.each(c, func(other string, v *T) error {
+		if slices.Contains(of(v), name) {
 			return errkind.Errorf(errkind.Invalid, "unable to delete %q: the %s %q refers to it", name, what, other)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func assignmentKind() *kind[assignment] {
 	return &kind[assignment]{prefix: assignmentKey, fixed: allowAll,
-		begin: func() *assignment { return &assignment{Entities: []string{"*"}, Groups: []string{"*"}} },
+		always: func() *assignment { return &assignment{Entities: []string{"*"}, Groups: []string{"*"}} },
+		begin:  func() *assignment { return &assignment{} },
 		read: func(c *call, name string, a *assignment) error {
 			if name == allowAll {
 				return errkind.Errorf(errkind.Invalid, "the assignment %q can't be changed", allowAll)
-			}
-			if old, err := auth.Find[assignment](c, &c.View, assignmentKey, name); err != nil {
-				return err
-			} else if old == nil { // a new one
-				*a = assignment{}
 			}
 			if err := names(c.f, "entity_ids", &a.Entities); err != nil {
 				return err
@@ -417,20 +399,14 @@ func clientKind() *kind[client] {
 			if err := v.fill(c, fresh); err != nil {
 				return err
 			}
-			made, err := c.book.EnsureKey(c, v.Key, c.Now)
+			key, made, err := c.book.EnsureSigner(c, v.Key, c.Now)
 			if err != nil {
 				return err
 			}
 			c.ops = append(c.ops, made...)
-			verification := identity.DefaultVerification
-			if made == nil {
-				if verification, err = c.book.Verification(c, v.Key); err != nil {
-					return err
-				}
-			}
-			if v.IDTTL > verification {
+			if v.IDTTL > key.Verification() {
 				return errkind.Errorf(errkind.Invalid, "field \"id_token_ttl\": must not be longer than the verification_ttl of "+
-					"the key %q, %v", v.Key, verification)
+					"the key %q, %v", v.Key, key.Verification())
 			}
 			for _, a := range v.Assignments {
 				if found, err := assignmentKind().find(c, &c.View, a); err != nil || found == nil {
