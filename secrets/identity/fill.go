@@ -2,6 +2,8 @@ package identity
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -36,6 +38,37 @@ func (p *Persona) Fill(template string, now time.Time) (string, error) {
 		out.Write(raw)
 		template = after
 	}
+}
+
+// object fills a template, which must give one JSON object.
+func (p *Persona) object(template string, now time.Time) (map[string]any, error) {
+	text, err := p.Fill(template, now)
+	if err != nil {
+		return nil, err
+	}
+	var out map[string]any
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.UseNumber()
+	if err = dec.Decode(&out); err == nil && out != nil {
+		_, err = dec.Token()
+	}
+	if !errors.Is(err, io.EOF) || out == nil {
+		return nil, errkind.New(errkind.Invalid, "it gives no JSON object")
+	}
+	return out, nil
+}
+
+// Claims are what a template says of the entity in a token: without the members that are the server's own, which
+// somebody's metadata may be called like. An empty template says nothing.
+func (p *Persona) Claims(template string, now time.Time) (map[string]any, error) {
+	if template == "" {
+		return map[string]any{}, nil
+	}
+	out, err := p.object(template, now)
+	for _, name := range reserved {
+		delete(out, name)
+	}
+	return out, err
 }
 
 // value is what a placeholder stands for; ok is false where there is none of that name.

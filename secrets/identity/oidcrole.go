@@ -3,7 +3,6 @@ package identity
 import (
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -46,11 +45,7 @@ func ReadTemplate(text string, now time.Time) (string, error) {
 
 // checkTemplate fills a template for nobody, which must give an object without reserved members.
 func checkTemplate(text string, now time.Time) error {
-	filled, err := (&Persona{Entity: &Entity{}}).Fill(text, now)
-	var object map[string]any
-	if err == nil && json.Unmarshal([]byte(filled), &object) != nil {
-		err = errkind.New(errkind.Invalid, "it gives no JSON object")
-	}
+	object, err := (&Persona{Entity: &Entity{}}).object(text, now)
 	if err != nil {
 		return errkind.Errorf(errkind.Invalid, "error parsing template: %w", err)
 	}
@@ -155,17 +150,9 @@ func (c tokens) issue(name string) (*secrets.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	claims := map[string]any{}
-	if r.Template != "" {
-		text, err := p.Fill(r.Template, c.now)
-		if err == nil {
-			dec := json.NewDecoder(strings.NewReader(text))
-			dec.UseNumber()
-			err = dec.Decode(&claims)
-		}
-		if err != nil {
-			return nil, errkind.Errorf(errkind.Invalid, "the template of role %q gives no JSON object for this entity", name)
-		}
+	claims, err := p.Claims(r.Template, c.now)
+	if err != nil {
+		return nil, errkind.Errorf(errkind.Invalid, "the template of role %q gives no JSON object for this entity", name)
 	}
 	for member, v := range map[string]any{"iss": issuer, "sub": p.Entity.ID, "aud": r.Client, "namespace": "root",
 		"iat": c.now.Unix(), "exp": c.now.Add(r.TTL).Unix()} {

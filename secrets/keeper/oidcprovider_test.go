@@ -277,3 +277,27 @@ func TestOIDCProviderRecords(t *testing.T) {
 	h.refused(errkind.Invalid, h.root, secrets.Delete, "identity/oidc/scope/team", "") // the provider names it
 	h.refused(errkind.NotFound, h.root, secrets.Read, "identity/oidc/provider/x/.well-known/keys", "")
 }
+
+// Templates that give no object for anybody are refused; and what an entity's metadata is called sets nothing that the
+// server says itself.
+func TestOIDCTemplates(t *testing.T) {
+	h := providing(t)
+	h.ok(secrets.Update, "identity/oidc/key/k", `{"allowed_client_ids":"*"}`)
+	for _, template := range []string{` null`, `[]`, `1`, `{} {}`} {
+		body := text(t, map[string]string{"template": template, "key": "k"})
+		for _, path := range []string{"identity/oidc/scope/s", "identity/oidc/role/r"} {
+			if _, err := h.as(h.root, secrets.Update, path, body); !errkind.Is(err, errkind.Invalid) {
+				t.Errorf("%s with the template %s: %v, want it refused", path, template, err)
+			}
+		}
+	}
+	h.ok(secrets.Update, "identity/oidc/scope/team", `{"template":"{{identity.entity.metadata}}"}`)
+	web := h.relying(map[string]any{"redirect_uris": []string{backTo}, "assignments": []string{"allow_all"}})
+	ann := h.loginAs("ann")
+	h.ok(secrets.Update, "identity/entity/id/"+ann.Entity, `{"metadata":{"team":"blue","nonce":"x","sub":"y"}}`)
+	_, got := web.exchange(web.code(ann.ID, map[string]string{"nonce": ""}), nil)
+	said, err := h.verified(fmt.Sprint(got["id_token"]))
+	if err != nil || said.Subject != ann.Entity || said.All["team"] != "blue" || said.All["nonce"] != nil {
+		t.Errorf("the token says %+v, %v", said, err)
+	}
+}

@@ -3,7 +3,7 @@ package oidcprovider
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
+	"maps"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -304,18 +304,14 @@ func (c *call) claims(scopes []string, p *identity.Persona) (map[string]any, err
 		if err != nil {
 			return nil, err
 		}
-		if s == nil || s.Template == "" {
+		if s == nil {
 			continue
 		}
-		text, err := p.Fill(s.Template, c.Now)
+		more, err := p.Claims(s.Template, c.Now)
 		if err != nil {
-			return nil, err
-		}
-		dec := json.NewDecoder(strings.NewReader(text))
-		dec.UseNumber()
-		if err := dec.Decode(&out); err != nil {
 			return nil, errkind.Errorf(errkind.Invalid, "the template of scope %q gives no JSON object for this entity", name)
 		}
+		maps.Copy(out, more)
 	}
 	return out, nil
 }
