@@ -119,7 +119,7 @@ func (f *Factors) judge(ctx context.Context, v engine.View, m *Method, entity st
 		return op, err
 	}
 	if s == nil {
-		return op, denied(m, "the entity has no key of it: an operator makes one at "+
+		return op, denied(m, "the entity has no key for it: an operator makes one at "+
 			"identity/mfa/method/totp/admin-generate")
 	}
 	u, err := get[used](ctx, v, usedKey(entity, m.ID))
