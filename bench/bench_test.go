@@ -63,6 +63,24 @@ func TestRunLoadCountsAnswersAndErrors(t *testing.T) {
 	}
 }
 
+// A target that answers later than the load lasts has a figure all the same, and no better one than it earned.
+func TestRunLoadOfASlowTarget(t *testing.T) {
+	const answer = 100 * time.Millisecond
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(answer) }))
+	defer srv.Close()
+	addr := strings.TrimPrefix(srv.URL, "http://")
+	raw := Request("GET", addr, "/", "", nil)
+	load, err := RunLoad(t.Context(), LoadSpec{Addr: addr, Connections: 2, Duration: time.Millisecond,
+		Warmup: time.Millisecond, Next: func(int, int64) []byte { return raw }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row := load.Row("slow", ""); row.Requests != 2 || row.PerSecond > 2/answer.Seconds() {
+		t.Fatalf("%d requests at %.1f per second: want 2, one by each connection, in %s or more", row.Requests,
+			row.PerSecond, answer)
+	}
+}
+
 func TestRunCountReadsChunkedAndFails(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/bad" {

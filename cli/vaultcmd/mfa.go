@@ -15,7 +15,7 @@ func loginSecond(c *Call, l *loginFlags, first *vault.Answer) (*vault.Answer, er
 	for _, name := range slices.Sorted(maps.Keys(m.Constraints)) {
 		methods := m.Constraints[name].Any
 		if len(methods) == 0 {
-			return nil, fmt.Errorf("the login enforcement %s names no method that still exists: an operator must change it", name)
+			return nil, fmt.Errorf("the login enforcement %s names no method that exists: an operator must change it", name)
 		}
 		if id := methods[0].ID; !slices.Contains(prompts, id) {
 			prompts = append(prompts, id)
