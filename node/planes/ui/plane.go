@@ -22,6 +22,7 @@ import (
 	monitorplane "corbel.dev/corbel/node/planes/monitor"
 	secretsplane "corbel.dev/corbel/node/planes/secrets"
 	"corbel.dev/corbel/node/planes/ui/farplaces"
+	"corbel.dev/corbel/node/planes/ui/pastchanges"
 	"corbel.dev/corbel/node/planes/ui/planeasker"
 	"corbel.dev/corbel/node/planes/ui/secretlogin"
 	usageplane "corbel.dev/corbel/node/planes/usage"
@@ -37,7 +38,7 @@ type UI struct {
 	jobs     *jobsplane.Plane   // the same
 	ask      planeasker.Asker
 	dev      devSession
-	seen     changes
+	seen     pastchanges.Changes
 	reports  reports
 	far      farplaces.Places
 	dcs      datacenters
@@ -121,7 +122,7 @@ func (u *UI) listen(page http.Handler) (err error) {
 func (u *UI) Run(ctx context.Context) error {
 	var looking sync.WaitGroup
 	defer looking.Wait()
-	looking.Go(func() { u.seen.run(ctx, u.d.Catalog.Registry.State, u.d.Clock.Now) })
+	looking.Go(func() { u.seen.Run(ctx, u.d.Catalog.Registry.State, u.d.Clock.Now) })
 	looking.Go(func() { u.far.Run(ctx) })
 	defer u.clusters.http.CloseIdleConnections()
 	if u.own != nil {

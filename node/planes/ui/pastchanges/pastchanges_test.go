@@ -1,4 +1,4 @@
-package uiplane
+package pastchanges
 
 import (
 	"reflect"
@@ -9,30 +9,30 @@ import (
 
 // TestChanges: the first look learns, later ones tell what came and went, and only so much is remembered.
 func TestChanges(t *testing.T) {
-	var c changes
+	var c Changes
 	c.look(statestore.Empty(), 1000)
-	if got := c.between(0, 5000); got != nil {
+	if got := c.Between(0, 5000); got != nil {
 		t.Errorf("the first look tells of %v", got)
 	}
 	c.services, c.nodes, c.index = map[string]int{"web": 3}, map[string]bool{"n1": true}, 99
 	c.look(statestore.Empty(), 2000)
-	want := []changeRow{{2000, "node", "n1", "deregistered", "/nodes"},
+	want := []Row{{2000, "node", "n1", "deregistered", "/nodes"},
 		{2000, "service", "web", "0 instances, before 3", "/services/web"}}
-	var got []changeRow
-	for _, one := range c.between(1000, 2000) {
-		got = append(got, one.row())
+	var got []Row
+	for _, one := range c.Between(1000, 2000) {
+		got = append(got, one.Row())
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if got := c.between(2000, 3000); got != nil {
+	if got := c.Between(2000, 3000); got != nil {
 		t.Errorf("after it: %v", got)
 	}
-	for range maxChanges + 10 {
+	for range most + 10 {
 		c.services, c.index = map[string]int{"web": 1}, 99
 		c.look(statestore.Empty(), 4000)
 	}
-	if n := len(c.list); n != maxChanges {
+	if n := len(c.list); n != most {
 		t.Errorf("%d are remembered", n)
 	}
 }
