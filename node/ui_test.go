@@ -210,9 +210,11 @@ func TestUIRights(t *testing.T) {
 		t.Errorf("who wrote a key: %s", text)
 	}
 	topics := []string{"overview", "services", "instances", "instances?service=hidden-db", "instances?service=web",
-		"nodes", "nodemap", "nodemap?by=hidden", "room", "counted?product=hidden_product", "kv",
-		"kv?prefix=hidden/&all=1", "key?name=hidden/key", "doctor", "incidents", "silences", "secrets", "mesh", "standing",
-		"standing?service=hidden-db", "standing?service=web", "entries", "queries", "whomay?resource=key&name=a&level=read",
+		"nodes", "nodemap", "nodemap?by=hidden", "room", "roommap?of=cpu", "roommap?of=memory",
+		"counted?product=hidden_product", "kv", "kv?prefix=hidden/&all=1", "key?name=hidden/key", "doctor", "incidents",
+		"silences", "secrets", "mesh", "mesh?service=hidden-db", "mesh?service=web", "mesh?prefix=hidden", "standing",
+		"standing?service=hidden-db", "standing?service=web", "entries", "queries",
+		"whomay?resource=key&name=a&level=read",
 		"cluster", "keyring", "propagation", "applied?from=0&to=9e12&low=0&high=0", "jobs", "usage", "changes", "federation",
 		"everywhere?of=incidents", "everywhere?of=entities"}
 	endpoints := []string{"/ui/api/me", "/ui/api/search?q=hid", "/ui/api/as/catalog/v1/catalog/services",
@@ -245,6 +247,7 @@ func TestUIRights(t *testing.T) {
 		"/ui/api/topic/overview":  `"words":"1 service, 1 instance, 1 passing"`,
 		"/ui/api/topic/kv":        `"all":0`,
 		"/ui/api/topic/doctor":    "Permission denied",
+		"/ui/api/topic/roommap":   "Permission denied",
 		"/ui/api/topic/incidents": "log in with a user and password",
 	} {
 		if _, text := u.do("GET", path, ""); !strings.Contains(text, want) {

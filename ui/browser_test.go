@@ -135,6 +135,7 @@ func openAt(t *testing.T, host string) *stage {
 		},
 		Open: func(*http.Request) *uiapi.Person { return nil },
 		Topics: map[string]uiapi.Topic{"overview": s.overview, "services": s.services,
+			"mesh": newTopic(meshOf), "standing": newTopic(standing),
 			"instances": newTopic(func(url.Values) any {
 				return fields{"rows": []fields{}, "from": 0, "matching": 0, "all": 0}
 			})},
@@ -154,6 +155,26 @@ func openAt(t *testing.T, host string) *stage {
 
 	s.browse(s.also+"/ui", chromedp.Flag("host-resolver-rules", "MAP "+host+" 127.0.0.1"))
 	return s
+}
+
+// meshOf is a map of a service, a group and a service of another datacenter; of the group it is one of two services.
+func meshOf(q url.Values) any {
+	places := []fields{{"id": "web", "name": "web", "x": 0, "y": 0}, {"id": "pay-*", "prefix": "pay-", "services": 120,
+		"within": 7, "x": 1, "y": 0}, {"id": "db@dc2", "name": "db", "dc": "dc2", "x": 2, "y": 0}}
+	lines := []fields{{"from": 0, "to": 1, "calls": 30, "denied": 4}, {"from": 1, "to": 2, "calls": 1}}
+	if q.Get("prefix") == "pay-" {
+		places, lines = []fields{{"id": "web", "name": "web", "x": 0, "y": 0}, {"id": "pay-api", "name": "pay-api", "x": 1,
+			"y": 0}}, []fields{{"from": 0, "to": 1, "calls": 1, "denied": 1}}
+	}
+	return fields{"topology": fields{"calls": []fields{}, "more": 12, "map": fields{"columns": 3, "rows": 1,
+		"services": 122, "places": places, "lines": lines}}, "intentions": []fields{}, "problems": fields{},
+		"healths": fields{"pay-*": fields{"instances": 9, "passing": 8, "warning": 0, "critical": 1}}}
+}
+
+// standing is that of a mesh in which one certificate ended.
+func standing(url.Values) any {
+	return fields{"Proxies": fields{}, "List": []fields{}, "Partly": false, "Certs": []fields{}, "More": 0,
+		"Leaves": fields{"pay-api": fields{"ended": 1}}, "Silent": []fields{}, "Problems": fields{}}
 }
 
 // chromium is the browser's path.
@@ -350,6 +371,19 @@ func TestByKeyboard(t *testing.T) {
 	s.keys("j")
 	s.keys(kb.Enter)
 	s.see("h1", "service-00042")
+	// The map is drawn as the server lays it out; a group says what is in it, and leads there.
+	s.keys("gt")
+	s.see(".map", "pay-* 120: critical; 7 calls stay in it; certificates: 1 ended")
+	s.see(".map", "web calls pay-* 120: 30 calls, 4 denied")
+	s.see(".map", "db in dc2: unknown")
+	s.see("main", "and 12 more calls")
+	if n := s.number("document.querySelectorAll('.map path.part').length"); n != 1 {
+		t.Errorf("%d lines are denied in part", n)
+	}
+	s.run(chromedp.Focus(".map a[href*='p=pay-']"))
+	s.keys(kb.Enter)
+	s.see("h1", "Services pay-*")
+	s.see(".map", "web calls pay-api, 1 denied")
 	s.well()
 }
 

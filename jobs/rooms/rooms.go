@@ -82,6 +82,20 @@ func Of(uses iter.Seq[*state.Use]) Rooms {
 	return out
 }
 
+// ByName are the rooms of single nodes by their names. Of two that have one, as after a host was made anew, it is the
+// one that is not down, or the fuller one.
+func ByName(uses iter.Seq[*state.Use]) map[string]NodeRoom {
+	out := map[string]NodeRoom{}
+	for u := range uses {
+		one := roomOf(u)
+		if old, ok := out[one.Name]; !ok || cmp.Or(cmp.Compare(old.Down, one.Down),
+			cmp.Compare(one.heat(), old.heat())) > 0 {
+			out[one.Name] = one
+		}
+	}
+	return out
+}
+
 func roomOf(u *state.Use) NodeRoom {
 	n := u.Node
 	one := NodeRoom{Name: n.Name, ID: n.ID.String(), Room: Room{Datacenter: n.Datacenter, Class: n.Class, Nodes: 1,

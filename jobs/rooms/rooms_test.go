@@ -3,6 +3,7 @@ package rooms
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"corbel.dev/corbel/jobs"
@@ -64,5 +65,22 @@ func TestHottest(t *testing.T) {
 	}
 	if none := Of(func(func(*state.Use) bool) {}); len(none.Groups) != 0 || none.Groups == nil {
 		t.Errorf("%+v", none)
+	}
+}
+
+// TestByName: of the nodes of one name it is the one that works, whichever comes first.
+func TestByName(t *testing.T) {
+	gone, works := useOf(1, "app", jobs.NodeDown, 1000, 900), useOf(2, "app", jobs.NodeReady, 1000, 100)
+	fuller := useOf(3, "db", jobs.NodeReady, 1000, 500)
+	gone.Node.Name, works.Node.Name, fuller.Node.Name = "n", "n", "n"
+	for _, c := range []struct {
+		uses []*state.Use
+		want int64
+	}{{[]*state.Use{gone, works}, 100}, {[]*state.Use{works, gone}, 100}, {[]*state.Use{works, fuller}, 500},
+		{[]*state.Use{fuller, works}, 500}} {
+		got := ByName(slices.Values(c.uses))
+		if len(got) != 1 || got["n"].CPUUsed != c.want || got["n"].Down != 0 {
+			t.Errorf("%+v, want %d", got, c.want)
+		}
 	}
 }

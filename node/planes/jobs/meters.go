@@ -67,6 +67,11 @@ func (p *Plane) Rooms() rooms.Rooms {
 	return out
 }
 
+// NodeRooms tells it of each node, by its name. Rights are its caller's matter.
+func (p *Plane) NodeRooms() map[string]rooms.NodeRoom {
+	return rooms.ByName(p.store.View().State.Uses())
+}
+
 // debug is the plane's part of the debug archive.
 func (p *Plane) debug() any {
 	v := p.store.View()

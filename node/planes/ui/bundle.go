@@ -10,6 +10,7 @@ import (
 
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/node/planes/ui/meshmap"
 	"corbel.dev/corbel/node/planes/ui/meshstanding"
 	"corbel.dev/corbel/node/planes/ui/ownserver"
 	"corbel.dev/corbel/node/planes/ui/planeasker"
@@ -61,7 +62,8 @@ var secretsParts = []part{
 	{"revocation", "secrets", "/v1/sys/leases/revocation"},
 }
 
-// meshTopic shows who calls whom, how the services are that do, and their proxies.
+// meshTopic shows who calls whom, all or around service= or prefix=: the calls, a map of them, and the health of what
+// stands on it.
 func (u *UI) meshTopic(f *fleet) *topic {
 	t := u.bundle([]part{
 		{"intentions", "catalog", "/v1/connect/intentions"},
@@ -75,29 +77,31 @@ func (u *UI) meshTopic(f *fleet) *topic {
 			return nil, err
 		}
 		out := v.(map[string]any)
-		var calls struct {
-			Services map[string]int
-			Edges    []struct{ Source, Destination, Datacenter string }
-		}
-		if text, ok := out["topology"].(json.RawMessage); !ok || json.Unmarshal(text, &calls) != nil {
+		text, ok := out["topology"].(json.RawMessage)
+		if !ok {
 			return out, nil
+		}
+		var all struct{ Edges []meshmap.Call }
+		if err := json.Unmarshal(text, &all); err != nil {
+			return nil, err
 		}
 		g, err := u.d.Grant(ctx, p.Catalog)
 		if err != nil {
 			return nil, err
 		}
+		view := meshmap.Of(all.Edges, meshmap.Scope{Service: q.Get("service"), Prefix: q.Get("prefix")})
 		st, healths := f.state(), map[string]tally{}
-		for _, e := range calls.Edges {
-			for _, name := range []string{e.Source, e.Destination} {
-				if name == e.Destination && e.Datacenter != "" {
-					continue // the service of the name here is another one
-				}
-				if _, known := healths[name]; !known && g.Allow(acl.Service, name, acl.Read) {
-					healths[name] = f.health.of(st, name, g)
+		for i := range view.Map.Places {
+			one := &view.Map.Places[i]
+			for _, name := range one.Local { // the service of the name in another datacenter is another one
+				if g.Allow(acl.Service, name, acl.Read) {
+					sum := healths[one.ID]
+					sum.with(f.health.of(st, name, g))
+					healths[one.ID] = sum
 				}
 			}
 		}
-		out["healths"] = healths
+		out["topology"], out["healths"] = view, healths
 		return out, nil
 	}
 	return t

@@ -87,6 +87,12 @@ func (t *tally) add(h catalog.Health) {
 	}
 }
 
+// with counts what o has as t's own.
+func (t *tally) with(o tally) {
+	t.Instances, t.Passing = t.Instances+o.Instances, t.Passing+o.Passing
+	t.Warning, t.Critical = t.Warning+o.Warning, t.Critical+o.Critical
+}
+
 // worst is the weight of the worst instance.
 func (t *tally) worst() int {
 	switch {

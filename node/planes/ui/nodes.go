@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/statestore"
+	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/node/planes/ui/nodemap"
 	"corbel.dev/corbel/node/planes/ui/rowlists"
 )
@@ -80,19 +81,46 @@ func nodeOf(st *statestore.State, n *catalog.Node, g *acl.Grant) nodeRow {
 	return row
 }
 
-// mapTopic shows the nodes that pass q=, grouped by the value of the key by= of their metadata.
-func (f *fleet) mapTopic(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
+// mapOf is a map of the nodes that pass q=, grouped by a key of their metadata.
+func (f *fleet) mapOf(g *acl.Grant, st *statestore.State, q url.Values, by string,
+	draw func(*nodeRow) (place string, s nodemap.Square)) *nodemap.Map {
 	lines, _, problem := f.nodes.Matching(g.Class(), st.Index(), nodesFrom(g, st), q.Get("q"),
 		rowlists.Scope[nodeRow]{}, nodeFields...)
-	out := nodemap.Of(q.Get("by"), func(yield func(nodemap.Node) bool) {
+	out := nodemap.Of(by, func(yield func(nodemap.Node) bool) {
 		for _, l := range lines {
-			if !yield(nodemap.Node{Name: l.Row.Name, Meta: l.Row.Meta, Weight: weight(l.Row.health)}) {
+			n := nodemap.Node{Name: l.Row.Name, Meta: l.Row.Meta}
+			if n.Place, n.Square = draw(&l.Row); !yield(n) {
 				return
 			}
 		}
 	})
 	out.Problem = problem
-	return out, ctx.Err()
+	return out
+}
+
+// mapTopic shows the health of nodes, grouped by the key by=.
+func (f *fleet) mapTopic(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
+	return f.mapOf(g, st, q, q.Get("by"), func(r *nodeRow) (string, nodemap.Square) {
+		return "", nodemap.Health(weight(r.health))
+	}), ctx.Err()
+}
+
+// roomMapTopic shows what jobs have of nodes, of=cpu or of=memory, to those who may read nodes there; without by= they
+// stand by datacenter and class.
+func roomMapTopic(u *UI, f *fleet) *topic {
+	t := f.topic(func(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
+		if err := g.Check(acl.JobsNode, "", acl.Read); err != nil || u.jobs == nil {
+			return nil, cmp.Or(err, errkind.New(errkind.NotFound, "this server runs no jobs plane"))
+		}
+		square := nodemap.Rooms(u.jobs.NodeRooms(), q.Get("of"))
+		return f.mapOf(g, st, q, cmp.Or(q.Get("by"), nodemap.ByPlace), func(r *nodeRow) (string, nodemap.Square) {
+			return square(r.Name)
+		}), ctx.Err()
+	})
+	if u.jobs != nil {
+		t.version = func() uint64 { return f.state().Index() + u.jobs.Index() } // both only grow
+	}
+	return t
 }
 
 var nodeFields = []string{"name", "meta", "state"}

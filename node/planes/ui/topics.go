@@ -25,6 +25,7 @@ func (u *UI) topics() map[string]uiapi.Topic {
 		"nodes":     f.topic(f.nodesTopic),
 		"nodemap":   f.topic(f.mapTopic),
 		"room":      roomTopic(u),
+		"roommap":   roomMapTopic(u, f),
 		"kv":        f.topic(keyviews.List),
 		"key":       f.topic(keyviews.One),
 		"entries": f.topic(func(_ context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {

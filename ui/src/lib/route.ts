@@ -43,10 +43,11 @@ export function listen(): void {
     here.value = read();
   });
   document.addEventListener("click", (e) => {
-    const link = e.target instanceof Element ? e.target.closest("a") : null;
+    const link = e.target instanceof Element ? e.target.closest("a[href]") : null; // of HTML or of a drawing
     if (!link || e.defaultPrevented || e.button !== 0 || e.metaKey || e.ctrlKey || e.shiftKey || e.altKey) return;
-    if (link.origin !== location.origin || !link.pathname.startsWith(base) || link.target !== "") return;
+    const to = new URL(link.getAttribute("href") ?? "", location.href);
+    if (to.origin !== location.origin || !to.pathname.startsWith(base) || link.hasAttribute("target")) return;
     e.preventDefault();
-    go(link.pathname.slice(base.length) + link.search);
+    go(to.pathname.slice(base.length) + to.search);
   });
 }

@@ -10,8 +10,9 @@ import { text } from "../text";
 
 interface Edge {
   Source: string;
-  /** Destination is the place that is drawn: where it is in another datacenter, its name says so; Service is called. */
+  /** Destination is how it is named: where it is in another datacenter, that is said; To is its ID; Service is called. */
   Destination: string;
+  To: string;
   Service: string;
   Proxies: number;
   Allowed: boolean;
@@ -64,54 +65,51 @@ interface Standing {
   Problems: Record<string, string>;
 }
 
+/** Place is a service on the map, or a group of those whose IDs begin with a prefix. */
+interface Place {
+  id: string;
+  name?: string;
+  dc?: string;
+  prefix?: string;
+  services?: number;
+  /** within is how many calls stay in the group. */
+  within?: number;
+  x: number;
+  y: number;
+}
+
+/** Drawn is the map, as the server lays it out: columns and rows, and lines between the places of these indexes. */
+interface Drawn {
+  columns: number;
+  rows: number;
+  services: number;
+  places: Place[];
+  lines: { from: number; to: number; calls: number; denied?: number }[];
+}
+
 interface MeshData {
-  topology?: { Services: Record<string, number>; Edges: WireEdge[] };
+  /** topology is what is looked at; more are the calls that are not listed. */
+  topology?: { calls: WireEdge[]; more: number; map: Drawn };
   intentions?: Intention[];
-  /** healths are how many instances of each service that calls or is called pass. */
+  /** healths are how many instances of each place on the map pass. */
   healths?: Record<string, { instances: number; passing: number; warning: number; critical: number }>;
   roots?: { Roots: { ID: string; Name: string; NotAfter: string; Active: boolean }[] | null };
   problems?: Record<string, string>;
 }
 
 /** WireEdge is an edge as the catalog tells of it. */
-type WireEdge = Omit<Edge, "Service"> & { Datacenter?: string };
+type WireEdge = Omit<Edge, "Service" | "To"> & { Datacenter?: string };
 
-/** placed gives a destination of another datacenter a place of its own. */
-const placed = (e: WireEdge): Edge => ({ ...e, Service: e.Destination, Destination: e.Datacenter ? text.inDatacenter(e.Destination, e.Datacenter) : e.Destination });
+/** placed gives a destination of another datacenter a name of its own. */
+const placed = (e: WireEdge): Edge => ({
+  ...e,
+  Service: e.Destination,
+  To: e.Datacenter ? `${e.Destination}@${e.Datacenter}` : e.Destination,
+  Destination: e.Datacenter ? text.inDatacenter(e.Destination, e.Datacenter) : e.Destination,
+});
 
-const hops = 2;
-const most = 60; // edges that are drawn
-
-/** near are the edges within a few hops of a service, in both directions. */
-function near(edges: Edge[], service: string): Edge[] {
-  let seen = new Set([service]);
-  let found: Edge[] = [];
-  for (let i = 0; i < hops; i++) {
-    found = edges.filter((e) => seen.has(e.Source) || seen.has(e.Destination));
-    seen = new Set([...seen, ...found.flatMap((e) => [e.Source, e.Destination])]);
-  }
-  return found;
-}
-
-/** layers puts each service one column behind the farthest of those that call it. */
-function layers(edges: Edge[]): string[][] {
-  const depth = new Map<string, number>();
-  for (const e of edges) for (const name of [e.Source, e.Destination]) depth.set(name, 0);
-  for (let i = 0; i < depth.size; i++) {
-    let moved = false;
-    for (const e of edges) {
-      const least = (depth.get(e.Source) ?? 0) + 1;
-      if (e.Source !== e.Destination && (depth.get(e.Destination) ?? 0) < least && least < depth.size) {
-        depth.set(e.Destination, least);
-        moved = true;
-      }
-    }
-    if (!moved) break;
-  }
-  const out: string[][] = [];
-  for (const [name, d] of [...depth].sort()) (out[d] ??= []).push(name);
-  return out.filter((l) => l);
-}
+const most = 60; // proxies that are listed
+const roomy = 40; // places that a map has at most which is drawn as wide as the page
 
 /** letters of a name have room in a box, beside a mark of its certificates or without one. */
 const letters = (marked: boolean): number => (marked ? 13 : 15);
@@ -175,51 +173,99 @@ function Leaves(props: { of: Standing; roots: Roots }) {
 /** left is how long it is until a time. */
 const left = (at: number): string => (at < now.value ? text.ended : text.within(span(at - now.value)));
 
-function Drawing(props: { edges: Edge[]; focus: string; healths: Healths; leaves: States }) {
-  const columns = layers(props.edges);
-  const rows = Math.max(...columns.map((c) => c.length));
-  const at = new Map<string, [number, number]>();
-  columns.forEach((c, i) =>
-    c.forEach((name, j) => at.set(name, [16 + i * box.x, 16 + (j + (rows - c.length) / 2) * box.y])),
-  );
-  const width = 32 + (columns.length - 1) * box.x + box.width;
-  const bow = columns.length > 2 ? rows * 30 : 0;
+/** named is what stands on a place: a group tells how many services it has. */
+function named(p: Place): string {
+  if (p.services) return text.groupOf(p.prefix ?? "", count(p.services));
+  return p.dc ? text.inDatacenter(p.name ?? "", p.dc) : (p.name ?? "");
+}
+
+/** cut shortens a name to the letters that have room; of a group the number stays. */
+function cut(p: Place, room: number): string {
+  const whole = named(p);
+  if (whole.length <= room) return whole;
+  const rest = p.services ? text.groupOf("", count(p.services)) : "";
+  return `${whole.slice(0, Math.max(1, room - rest.length - 1))}…${rest}`;
+}
+
+/** leavesOf are the certificates of a place, by their state. */
+function leavesOf(p: Place, leaves: States): Record<string, number> | undefined {
+  if (!p.services) return p.dc ? undefined : leaves[p.name ?? ""];
+  if (!p.prefix) return undefined;
+  const sum: Record<string, number> = {};
+  for (const [name, states] of Object.entries(leaves)) {
+    if (!name.startsWith(p.prefix)) continue;
+    for (const [state, n] of Object.entries(states)) sum[state] = (sum[state] ?? 0) + n;
+  }
+  return sum;
+}
+
+/** inside leads to a service, or to what is in a group. */
+const inside = (p: Place): string => `/topology?${p.services ? `p=${encodeURIComponent(p.prefix ?? "")}` : `s=${encodeURIComponent(p.id)}`}`;
+
+function Drawing(props: { of: Drawn; focus: string; healths: Healths; leaves: States }) {
+  const { places, lines, columns, rows } = props.of;
+  const at = (p: Place): [number, number] => [16 + p.x * box.x, 16 + p.y * box.y];
+  const bow = columns > 2 ? Math.min(rows, 3) * 30 : 0;
+  const width = 32 + (columns - 1) * box.x + box.width;
   const height = 32 + (rows - 1) * box.y + box.height + bow / 2;
+  const whole = places.length > roomy;
   return (
-    <svg class="map" viewBox={`0 0 ${width} ${height}`} height={Math.min(height, 460)} role="group" aria-label={text.topologyMap}>
-      {props.edges.map((e) => {
-        const [x1, y1] = at.get(e.Source) ?? [0, 0];
-        const [x2, y2] = at.get(e.Destination) ?? [0, 0];
-        const [a, b] = [x1 + box.width, y1 + box.height / 2];
-        const [c, d] = [x2, y2 + box.height / 2];
-        const far = (x2 - x1) / box.x - 1; // columns between the two: the line bends around their boxes
-        const bend = far > 0 ? bow + 16 * far : 0;
-        return <path key={`${e.Source} ${e.Destination}`} class={e.Allowed ? "allow" : "deny"} d={`M${a} ${b} C${a + 60 + 40 * far} ${b + bend} ${c - 60 - 40 * far} ${d + bend} ${c} ${d}`} />;
-      })}
-      {[...at].map(([name, [x, y]]) => {
-        const [leaf, leafWords] = told(props.leaves[name], leafOrder, leafStates);
-        const ill = leaf === "warning" || leaf === "critical";
-        return (
-        <a key={name} href={href(`/topology?s=${encodeURIComponent(name)}`)}>
-          <g class={name === props.focus ? "focus" : ""}>
-            <rect x={x} y={y} width={box.width} height={box.height} rx={5} />
-            <title>{`${name}: ${shapeOf(props.healths[name])[0]}${ill ? `; ${text.leavesOf(leafWords)}` : ""}`}</title>
-            <text x={x + 9} y={y + 17} class={shapeOf(props.healths[name])[0]}>
-              {shapeOf(props.healths[name])[1]}
-            </text>
-            <text x={x + 25} y={y + 17}>
-              {name.length > letters(ill) ? `${name.slice(0, letters(ill) - 1)}…` : name}
-            </text>
-            {ill && (
-              <text x={x + box.width - 18} y={y + 17} class={leaf}>
-                {leaf === "critical" ? "■" : "▲"}
+    <div class="sheet" role="region" aria-label={text.topologyMap} tabIndex={0}>
+      <svg class={whole ? "map whole" : "map"} viewBox={`0 0 ${width} ${height}`} width={whole ? width : undefined} height={whole ? height : Math.min(height, 460)} role="group">
+        {lines.map((l) => {
+          const [from, to] = [places[l.from], places[l.to]];
+          if (!from || !to) return null;
+          const [x1, y1] = at(from);
+          const [c, y2] = at(to);
+          const [a, b, d] = [x1 + box.width, y1 + box.height / 2, y2 + box.height / 2];
+          const far = Math.max(0, to.x - from.x - 1); // columns between the two: the line bends around their boxes
+          const bend = far > 0 ? bow + 16 * far : 0;
+          const reach = 60 + 40 * far;
+          const denied = l.denied ?? 0;
+          return (
+            <path
+              key={`${from.id} ${to.id}`}
+              class={denied === l.calls ? "deny" : denied > 0 ? "part" : "allow"}
+              style={l.calls > 1 ? { strokeWidth: `${Math.min(5, 1.5 + Math.log2(l.calls) / 2)}px` } : undefined}
+              d={`M${a} ${b} C${a + reach} ${b + bend} ${c - reach} ${d + bend} ${c} ${d}`}
+            >
+              <title>{text.callsOf(named(from), named(to), count(l.calls), count(denied))}</title>
+            </path>
+          );
+        })}
+        {places.map((p) => {
+          const [x, y] = at(p);
+          const health = shapeOf(props.healths[p.id]);
+          const [leaf, leafWords] = told(leavesOf(p, props.leaves), leafOrder, leafStates);
+          const ill = leaf === "warning" || leaf === "critical";
+          const shapes = (
+            <g class={p.id === props.focus ? "focus" : ""}>
+              {p.services && <rect x={x + 4} y={y + 4} width={box.width} height={box.height} rx={5} />}
+              <rect x={x} y={y} width={box.width} height={box.height} rx={5} />
+              <title>{`${named(p)}: ${health[0]}${p.within ? `; ${text.withinOf(count(p.within))}` : ""}${ill ? `; ${text.leavesOf(leafWords)}` : ""}`}</title>
+              <text x={x + 9} y={y + 17} class={health[0]}>
+                {health[1]}
               </text>
-            )}
-          </g>
-        </a>
-        );
-      })}
-    </svg>
+              <text x={x + 25} y={y + 17}>
+                {cut(p, letters(ill))}
+              </text>
+              {ill && (
+                <text x={x + box.width - 18} y={y + 17} class={leaf}>
+                  {leaf === "critical" ? "■" : "▲"}
+                </text>
+              )}
+            </g>
+          );
+          return p.services && !p.prefix ? (
+            <g key={p.id}>{shapes}</g> // they have nothing in common that would lead to them
+          ) : (
+            <a key={p.id} href={href(inside(p))}>
+              {shapes}
+            </a>
+          );
+        })}
+      </svg>
+    </div>
   );
 }
 
@@ -276,13 +322,19 @@ function May() {
   );
 }
 
-/** Topology shows who calls whom by the proxies' upstreams, and which intention allows it or not. */
+/**
+ * Topology shows who calls whom by the proxies' upstreams, and which intention allows it or not: all of it, around a
+ * service, or around those whose names begin with a prefix.
+ */
 export function Topology() {
-  const live = useLive<MeshData>("mesh");
-  const data = live.value.value;
   const focus = param("s");
-  const all = (data?.topology?.Edges ?? []).map(placed);
-  const edges = focus === "" ? all : near(all, focus);
+  const prefix = param("p");
+  const live = useLive<MeshData>(`mesh?service=${encodeURIComponent(focus)}&prefix=${encodeURIComponent(prefix)}`);
+  const data = live.value.value;
+  const map = data?.topology?.map;
+  const edges = (data?.topology?.calls ?? []).map(placed);
+  const more = data?.topology?.more ?? 0;
+  const grouped = map?.places.some((p) => p.services) ?? false;
   const everywhere = useLive<Standing>("standing?service=").value.value; // of who may see it: for the map and its callers
   const standing = useLive<Standing>(`standing?service=${encodeURIComponent(focus)}`).value.value;
   const drawn = new Set(edges.flatMap((e) => [e.Source, e.Destination]));
@@ -292,8 +344,8 @@ export function Topology() {
   const illLeaves = standing && { ...standing, Certs: standing.Certs.filter((l) => l.State !== "valid"), More: 0 };
   return (
     <>
-      <Title of={live} words={focus !== "" && <a href={href("/topology")}>{text.allServices}</a>}>
-        {focus === "" ? text.topology : text.around(focus)}
+      <Title of={live} words={focus + prefix !== "" && <a href={href("/topology")}>{text.allServices}</a>}>
+        {focus !== "" ? text.around(focus) : prefix !== "" ? text.beginWith(prefix) : text.topology}
       </Title>
       <May />
       <Problems of={data?.problems} />
@@ -301,13 +353,13 @@ export function Topology() {
       {standing && standing.Silent.length > 0 && (
         <p class="problem">{text.silentHosts(count(standing.Silent.length), standing.Silent.slice(0, 5).map((s) => `${s.Node} (${s.Error})`).join(", "))}</p>
       )}
-      {edges.length > 0 && edges.length <= most && <Drawing edges={edges} focus={focus} healths={data?.healths ?? {}} leaves={{ ...everywhere?.Leaves, ...standing?.Leaves }} />}
-      {edges.length > most && <p class="empty">{text.chooseOne}</p>}
+      {map && grouped && <p class="words">{text.groupedWords(count(map.services))}</p>}
+      {map && map.places.length > 0 && <Drawing of={map} focus={focus} healths={data?.healths ?? {}} leaves={{ ...everywhere?.Leaves, ...standing?.Leaves }} />}
       {data && (
         <Grid
           label={text.topology}
           rows={edges}
-          id={(e) => `${e.Source} ${e.Destination}`}
+          id={(e) => `${e.Source} ${e.To}`}
           empty={text.noMesh}
           columns={[
             {
@@ -319,7 +371,7 @@ export function Topology() {
             {
               name: text.destination,
               cell: (e) => (
-                <a href={href(`/topology?s=${encodeURIComponent(e.Destination)}`)}>{e.Destination}</a>
+                <a href={href(`/topology?s=${encodeURIComponent(e.To)}`)}>{e.Destination}</a>
               ),
             },
             { name: text.state, cell: (e) => <Mark state={e.Allowed ? "passing" : "critical"}>{e.Allowed ? text.allowed : text.denied}</Mark> },
@@ -342,6 +394,7 @@ export function Topology() {
           ]}
         />
       )}
+      {more > 0 && <p class="words">{text.moreCalls(count(more))}</p>}
       {refusing.length > 0 && (
         <>
           <h2>{focus === "" ? text.refusing : text.proxies}</h2>
