@@ -338,7 +338,8 @@ export function Topology() {
   const everywhere = useLive<Standing>("standing?service=").value.value; // of who may see it: for the map and its callers
   const standing = useLive<Standing>(`standing?service=${encodeURIComponent(focus)}`).value.value;
   const drawn = new Set(edges.flatMap((e) => [e.Source, e.Destination]));
-  const ofMesh = (p: { Service: string }) => focus !== "" || drawn.has(p.Service);
+  // Where not all calls are listed, nobody knows here who is in the mesh: better one proxy too many than none that refuses.
+  const ofMesh = (p: { Service: string }) => focus !== "" || more > 0 || drawn.has(p.Service);
   const refusing = (standing?.List ?? []).filter((p) => ofMesh(p) && (focus !== "" || p.State !== "synced")).slice(0, most);
   const roots = data?.roots?.Roots ?? [];
   const illLeaves = standing && { ...standing, Certs: standing.Certs.filter((l) => l.State !== "valid"), More: 0 };
