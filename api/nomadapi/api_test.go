@@ -377,14 +377,17 @@ func TestBlocking(t *testing.T) {
 	})
 }
 
-// TestEvents: the first line is {} at once, what is kept comes next, and silence is told every 30 s (NA-23).
+// TestEvents: the first line is {} at once, what is kept comes next, and silence is told every 30 s (NA-23). A snapshot
+// that replaces everything ends the stream.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := filled()
 		p.events = []*nomadrows.Events{{Index: 5, Events: []*nomadrows.Event{
 			{Topic: "Job", Type: "JobRegistered", Key: "web", Namespace: "default", Payload: json.RawMessage(`{}`)},
 			{Topic: "Node", Type: "NodeDrain", Key: nodeID, Payload: json.RawMessage(`{}`)}}}}
+		p.replaced = make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
 		r := httptest.NewRequestWithContext(ctx, "GET", "/v1/event/stream?topic=Job:web", nil)
 		in, out := io.Pipe()
 		go func() {
@@ -398,8 +401,10 @@ func TestEvents(t *testing.T) {
 				break
 			}
 		}
-		cancel()
-		_, _ = io.Copy(io.Discard, in)
+		close(p.replaced) // the stream ends by itself, after all that came before
+		if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
+			t.Errorf("after a restore: %q %v", rest, err)
+		}
 		if got[0] != "{}" || !strings.Contains(got[1], `"JobRegistered"`) || strings.Contains(got[1], "NodeDrain") ||
 			got[2] != "{}" {
 			t.Errorf("lines %q", got)

@@ -30,10 +30,12 @@ type plane struct {
 	view    view
 	changed chan struct{}
 	events  []*nomadrows.Events
-	calls   []string // what was written, for tests that look
-	frames  string   // what nodes send
-	sealed  bool     // nothing opens variables
-	sent    bytes.Buffer
+	// replaced, when it is closed, says that a snapshot replaced everything behind the events.
+	replaced chan struct{}
+	calls    []string // what was written, for tests that look
+	frames   string   // what nodes send
+	sealed   bool     // nothing opens variables
+	sent     bytes.Buffer
 }
 
 type view struct {
@@ -150,11 +152,15 @@ func (p *plane) Events(ctx context.Context, index uint64) (list []*nomadrows.Eve
 		}
 	}
 	p.mu.Unlock()
-	if len(list) == 0 {
-		<-ctx.Done()
-		return nil, ctx.Err()
+	if len(list) > 0 {
+		return list, nil
 	}
-	return list, nil
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-p.replaced:
+		return nil, errkind.New(errkind.Conflict, "a snapshot replaced the state; read it anew")
+	}
 }
 
 func (p *plane) did(what string) (nomadrows.Written, error) {

@@ -130,7 +130,7 @@ func TestRaised(t *testing.T) {
 	if r := do(place(s, jobs.ID{5})); r.Err != nil || s.View().State.Allocation(jobs.ID{5}) == nil {
 		t.Errorf("a plan of now: %+v", r)
 	}
-	if _, err := s.Ring().After(t.Context(), present); !errkind.Is(err, errkind.NotFound) {
+	if _, err := s.Ring().After(t.Context(), present); !errkind.Is(err, errkind.Conflict) {
 		t.Errorf("who follows events from before: %v", err)
 	}
 	changes, err := s.Ring().After(t.Context(), s.Ring().Oldest())

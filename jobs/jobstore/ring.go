@@ -8,14 +8,17 @@ import (
 )
 
 // Ring has the newest changes, for the stream of events. It is bounded by the number of objects that changed: the
-// oldest go first, and a reader that stands before them is told (NotFound).
+// oldest go first, and a reader that stands before them is told (NotFound). A reader that stands before a snapshot that
+// replaced everything is told that (Conflict): no list of changes leads from what it knows to what is now.
 type Ring struct {
-	mu     sync.Mutex // guards all
-	most   int
-	list   []Changed // ascending by index
-	count  int       // of objects in list
-	before uint64    // the index up to which changes are gone
-	grown  chan struct{}
+	mu       sync.Mutex // guards all
+	most     int
+	list     []Changed // ascending by index
+	count    int       // of objects in list
+	before   uint64    // the index up to which changes are gone
+	replaced uint64    // the index of the newest snapshot that replaced everything; 0 when none did
+	resets   int       // how many did
+	grown    chan struct{}
 }
 
 func newRing(most int) *Ring { return &Ring{most: most, grown: make(chan struct{})} }
@@ -45,7 +48,8 @@ func (r *Ring) add(changes []Changed) {
 func (r *Ring) reset(index uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list, r.count, r.before = nil, 0, index
+	r.list, r.count, r.before, r.replaced = nil, 0, index, index
+	r.resets++
 	close(r.grown)
 	r.grown = make(chan struct{})
 }
@@ -69,11 +73,21 @@ const atMost = 256
 
 // After are changes after index, in their order: it waits until there is one or ctx ends.
 func (r *Ring) After(ctx context.Context, index uint64) ([]Changed, error) {
+	r.mu.Lock()
+	resets := r.resets
+	r.mu.Unlock()
 	for {
 		r.mu.Lock()
-		if index < r.before {
+		var err error
+		switch {
+		case index < r.replaced, resets != r.resets: // the latter while it waits, also for a state that is older
+			err = errkind.New(errkind.Conflict, "a snapshot replaced the state; read it anew")
+		case index < r.before:
+			err = errkind.New(errkind.NotFound, "events before this are gone; read the state anew")
+		}
+		if err != nil {
 			r.mu.Unlock()
-			return nil, errkind.New(errkind.NotFound, "events before this are gone; read the state anew")
+			return nil, err
 		}
 		lo, hi := 0, len(r.list)
 		for lo < hi {

@@ -103,6 +103,7 @@ func TestNomadClient(t *testing.T) {
 	if batch := <-events; batch.Err != nil || len(batch.Events) == 0 {
 		t.Errorf("events: %+v", batch)
 	}
+	restored(t, cl, alloc.ID)
 	drained(t, cl, alloc.NodeID)
 	if _, _, err := cl.Jobs().Deregister("a/web", true, nil); err != nil {
 		t.Error(err)

@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -65,6 +66,7 @@ func TestNomadACL(t *testing.T) {
 	_, _, err = admin.ACLPolicies().Info("none", nil)
 	wantError(t, err, "404")
 
+	saved := savedNomad(t, admin)
 	token, _, err := admin.ACLTokens().Create(&nomad.ACLToken{Name: "ci", Type: "client", Policies: []string{"reader"},
 		ExpirationTTL: time.Hour}, nil)
 	must(t, err)
@@ -83,6 +85,10 @@ func TestNomadACL(t *testing.T) {
 		t.Errorf("%+v", self)
 	}
 	opens(t, ci)
+	_, err = admin.Operator().SnapshotRestore(bytes.NewReader(saved), nil) // tokens are the catalog's, and stay
+	must(t, err)
+	_, _, err = ci.Jobs().List(nil)
+	must(t, err)
 
 	token.Name, token.Policies = "other", []string{"reader"}
 	changed, _, err := admin.ACLTokens().Update(token, nil)
@@ -135,6 +141,11 @@ func opens(t *testing.T, ci *nomad.Client) {
 		"read a variable elsewhere": func() error { _, _, err := ci.Variables().Peek("db/a", nil); return err },
 		"read the settings":         func() error { _, _, err := ci.Operator().SchedulerGetConfiguration(nil); return err },
 		"sweep":                     func() error { return ci.System().GarbageCollect() },
+		"save the state":            func() error { _, err := ci.Operator().Snapshot(nil); return err },
+		"replace the state": func() error {
+			_, err := ci.Operator().SnapshotRestore(strings.NewReader("x"), nil)
+			return err
+		},
 	} {
 		if err := ask(); err == nil || !strings.Contains(err.Error(), "403") {
 			t.Errorf("%s: %v", what, err)

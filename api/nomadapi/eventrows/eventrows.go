@@ -1,7 +1,9 @@
 // Package eventrows answers the event stream: what commits changed, as lines of JSON.
 //
 // A reader that falls behind what is kept goes on at the oldest event that is; its lines say by their index that some
-// are missing. A stream holds no queue: it reads from the plane's when its client has taken the last line.
+// are missing. When a snapshot replaces the state its stream ends: what it was told of may be undone, and no event says
+// so. Clients then read the state anew, and follow again from any index that they know: indexes only grow. A stream
+// holds no queue: it reads from the plane's when its client has taken the last line.
 package eventrows
 
 import (
@@ -105,6 +107,7 @@ func stream(q *request) error {
 	if wanted.may(q) != nil {
 		return nomadrows.Failed("Permission denied")
 	}
+	at = max(at, q.Views.Oldest())
 	ctx, release := q.Lasting(q.Ctx(), wanted.may)
 	defer release()
 	out := httpx.NewStream(q.W, q.R, httpx.JSONType)
@@ -115,6 +118,8 @@ func stream(q *request) error {
 	for ctx.Err() == nil {
 		batches, err := next(ctx, q, at)
 		switch {
+		case errkind.Is(err, errkind.Conflict):
+			return nil
 		case errkind.Is(err, errkind.NotFound):
 			at = q.Views.Oldest()
 			continue

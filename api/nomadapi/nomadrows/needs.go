@@ -45,7 +45,8 @@ type Views interface {
 	// LastContact is how long ago the leader was heard; 0 on the leader itself.
 	LastContact() (ago time.Duration, known bool)
 	// Events are those after index, in their order: it waits until there is one or ctx ends. An error of kind NotFound
-	// says that they are no longer kept: Oldest is where to begin.
+	// says that they are no longer kept: Oldest is where to begin. Conflict says that a snapshot has replaced everything
+	// since index.
 	Events(ctx context.Context, index uint64) ([]*Events, error)
 	// Oldest is the index before that of the oldest events that are kept.
 	Oldest() uint64
