@@ -195,4 +195,5 @@ type Gain struct {
 	Class uint64
 	Free  Vector // summed up; zero when it is not known
 	Index uint64 // of the State that has it
+	Node  bool   // it is a node's, which joined or came back
 }

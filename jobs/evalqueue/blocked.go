@@ -1,7 +1,9 @@
 package evalqueue
 
 import (
+	"cmp"
 	"slices"
+	"time"
 
 	"corbel.dev/corbel/jobs"
 )
@@ -11,6 +13,9 @@ type Blocked struct {
 	Eval *jobs.Evaluation
 	// Least is what the smallest of its queued allocations asks for, All what all of them do together (planner.Result).
 	Least, All jobs.Vector
+
+	since jobs.Time // since when its job waits, however often it was tried
+	stale bool      // nodes came that are too small for it: what it says of them is old
 }
 
 // Block takes work that could not be placed. It returns what is to be stored instead of it: older blocked
@@ -24,6 +29,10 @@ func (q *Queue) Block(b Blocked, now jobs.Time) (canceled, woken *jobs.Evaluatio
 		}
 		canceled = Canceled(old.Eval, now)
 		delete(q.blocked, e.JobKey)
+	}
+	if b.since = q.since[e.JobKey]; b.since == 0 {
+		b.since = e.CreateTime
+		q.since[e.JobKey] = b.since
 	}
 	if q.missed(e) {
 		return canceled, ready(e, now)
@@ -64,6 +73,7 @@ func ready(e *jobs.Evaluation, now jobs.Time) *jobs.Evaluation {
 
 // Forget drops the blocked work of a job that has been evaluated anew, and returns it as canceled, or nil.
 func (q *Queue) Forget(key jobs.JobKey, now jobs.Time) *jobs.Evaluation {
+	delete(q.since, key)
 	b := q.blocked[key]
 	if b == nil {
 		return nil
@@ -76,6 +86,7 @@ func (q *Queue) Forget(key jobs.JobKey, now jobs.Time) *jobs.Evaluation {
 func (q *Queue) Drop(e *jobs.Evaluation) {
 	if b := q.blocked[e.JobKey]; b != nil && b.Eval.ID == e.ID {
 		delete(q.blocked, e.JobKey)
+		delete(q.since, e.JobKey)
 	}
 }
 
@@ -84,8 +95,10 @@ func (q *Queue) Drop(e *jobs.Evaluation) {
 // woken by the next gain. A gain of unknown size wakes everything that its class can serve.
 func (q *Queue) Wake(gains []jobs.Gain, now jobs.Time) (woken []*jobs.Evaluation) {
 	free := map[uint64]*jobs.Vector{} // nil: unknown
+	came := map[uint64]bool{}         // with nodes
 	var order []uint64
 	for _, g := range gains {
+		came[g.Class] = came[g.Class] || g.Node
 		q.classes[g.Class] = max(q.classes[g.Class], g.Index)
 		q.any = max(q.any, g.Index)
 		old, seen := free[g.Class]
@@ -119,9 +132,11 @@ func (q *Queue) Wake(gains []jobs.Gain, now jobs.Time) (woken []*jobs.Evaluation
 		return 1
 	})
 	for _, b := range list {
-		if take(b, order, free, whole) {
+		if take(b, order, free, whole, came) {
 			delete(q.blocked, b.Eval.JobKey)
 			woken = append(woken, ready(b.Eval, now))
+		} else if b.stale && q.look == 0 {
+			q.look = now
 		}
 	}
 	return woken
@@ -129,8 +144,10 @@ func (q *Queue) Wake(gains []jobs.Gain, now jobs.Time) (woken []*jobs.Evaluation
 
 // take reports whether a blocked evaluation is worth trying, and takes what it would use out of what is free. whole is
 // what came free before others took of it: work that is larger than all that a class brought is tried once all the
-// same, when the class is new to it. It stays blocked, but says what it lacks instead of that there is no node.
-func take(b *Blocked, order []uint64, free map[uint64]*jobs.Vector, whole map[uint64]jobs.Vector) bool {
+// same, when the class is new to it. It stays blocked, but says what it lacks instead of that there is no node. When
+// more nodes of the class have come, it is stale: see refresh.
+func take(b *Blocked, order []uint64, free map[uint64]*jobs.Vector, whole map[uint64]jobs.Vector,
+	came map[uint64]bool) bool {
 	rest, found := b.All, false
 	for _, class := range order {
 		if !serves(b.Eval, class) {
@@ -141,10 +158,11 @@ func take(b *Blocked, order []uint64, free map[uint64]*jobs.Vector, whole map[ui
 			return true
 		}
 		if !within(b.Least, *have) {
-			_, seen := b.Eval.Outcome.Classes[class]
-			if !seen && !b.Eval.Outcome.Escaped && !within(b.Least, whole[class]) {
+			large := !within(b.Least, whole[class])
+			if _, seen := b.Eval.Outcome.Classes[class]; large && !seen {
 				return true
 			}
+			b.stale = b.stale || large && came[class]
 			continue
 		}
 		found = true
@@ -156,6 +174,34 @@ func take(b *Blocked, order []uint64, free map[uint64]*jobs.Vector, whole map[ui
 		}
 	}
 	return found
+}
+
+// refreshAfter is how long work says the same of the nodes while more of them come that are too small for it.
+const refreshAfter = 30 * time.Second
+
+// refresh takes one blocked evaluation off that is stale and has said the same for long, the one that has done so
+// longest: to be stored as pending, so that it says what it lacks on the nodes of now. Where a fleet joins, a job is so
+// looked at twice a minute, and all jobs together once a call, instead of each of them for each node.
+func (q *Queue) refresh(now jobs.Time) *jobs.Evaluation {
+	if q.paused || q.look == 0 || now < q.look {
+		return nil
+	}
+	var oldest *Blocked
+	for _, b := range q.blocked {
+		if b.stale && (oldest == nil || cmp.Or(cmp.Compare(b.Eval.ModifyTime, oldest.Eval.ModifyTime),
+			slices.Compare(b.Eval.ID[:], oldest.Eval.ID[:])) < 0) {
+			oldest = b
+		}
+	}
+	if oldest == nil {
+		q.look = 0
+		return nil
+	}
+	if q.look = oldest.Eval.ModifyTime.Add(refreshAfter); now < q.look {
+		return nil
+	}
+	delete(q.blocked, oldest.Eval.JobKey)
+	return ready(oldest.Eval, now)
 }
 
 func within(a, b jobs.Vector) bool {
@@ -170,10 +216,10 @@ func (q *Queue) Needs() (all jobs.Vector) {
 	return all
 }
 
-// EachBlocked calls f with all blocked evaluations, in no order.
-func (q *Queue) EachBlocked(f func(*jobs.Evaluation)) {
+// EachBlocked calls f with all blocked evaluations, in no order, and since when each one's job waits.
+func (q *Queue) EachBlocked(f func(e *jobs.Evaluation, since jobs.Time)) {
 	for _, b := range q.blocked {
-		f(b.Eval)
+		f(b.Eval, b.since)
 	}
 }
 

@@ -41,7 +41,9 @@ type Queue struct {
 	out     map[jobs.ID]*delivery
 	delayed heap
 	blocked map[jobs.JobKey]*Blocked
-	classes map[uint64]uint64 // index of a class's last gain
+	since   map[jobs.JobKey]jobs.Time // since when jobs wait for room, also those that are being tried
+	look    jobs.Time                 // when to look for stale work; 0 when there is none
+	classes map[uint64]uint64         // index of a class's last gain
 	quotas  map[string]uint64
 	any     uint64 // index of the last gain of any class
 	paused  bool
@@ -65,8 +67,8 @@ type delivery struct {
 // New is an empty queue; the seed is for tokens and jitter.
 func New(seed uint64) *Queue {
 	q := &Queue{ready: map[string]*heap{}, byJob: map[jobs.JobKey]*entry{}, out: map[jobs.ID]*delivery{},
-		blocked: map[jobs.JobKey]*Blocked{}, classes: map[uint64]uint64{}, quotas: map[string]uint64{},
-		dice: jobs.NewDice(seed, 1)}
+		blocked: map[jobs.JobKey]*Blocked{}, since: map[jobs.JobKey]jobs.Time{}, classes: map[uint64]uint64{},
+		quotas: map[string]uint64{}, dice: jobs.NewDice(seed, 1)}
 	q.delayed.before = func(a, b *jobs.Evaluation) bool {
 		if a.WaitUntil != b.WaitUntil {
 			return a.WaitUntil < b.WaitUntil
@@ -220,8 +222,9 @@ func (q *Queue) back(d *delivery, now jobs.Time) (failed, followUp *jobs.Evaluat
 	return nil, nil
 }
 
-// Tick does what time does: delayed evaluations become ready, and silent schedulers lose theirs. It
-// returns what is to be stored. Call it about once a second, and when Due has come.
+// Tick does what time does: delayed evaluations become ready, silent schedulers lose theirs, and blocked work whose
+// reasons are old is looked at again, one a call. It returns what is to be stored. Call it about once a second, and
+// when Due has come.
 func (q *Queue) Tick(now jobs.Time) (store []*jobs.Evaluation) {
 	for len(q.delayed.list) > 0 && q.delayed.list[0].WaitUntil <= now {
 		for _, c := range q.Add(q.delayed.pop(), now) {
@@ -246,6 +249,9 @@ func (q *Queue) Tick(now jobs.Time) (store []*jobs.Evaluation) {
 		if failed, next := q.back(d, now); failed != nil {
 			store = append(store, failed, next)
 		}
+	}
+	if e := q.refresh(now); e != nil {
+		store = append(store, e)
 	}
 	return store
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"corbel.dev/corbel/jobs"
 )
@@ -115,7 +116,7 @@ func blocked(n, job int, classes map[uint64]bool, least, all int64) Blocked {
 	e := eval(n, job, 50)
 	e.Status, e.Trigger, e.SnapshotIndex = jobs.EvalBlocked, jobs.TriggerQueued, 10
 	e.Outcome.Classes = classes
-	return Blocked{e, jobs.Vector{CPU: least}, jobs.Vector{CPU: all}}
+	return Blocked{Eval: e, Least: jobs.Vector{CPU: least}, All: jobs.Vector{CPU: all}}
 }
 
 func gain(class uint64, free jobs.Vector, index uint64) jobs.Gain {
@@ -169,12 +170,12 @@ func TestNS6To11(t *testing.T) {
 		t.Errorf("woke %d for unknown room", len(w))
 	}
 	// What is larger than all that a new class brought is tried once, to say what it lacks.
-	for i, seen := range []map[uint64]bool{{}, {5: true}} {
+	for i, seen := range []map[uint64]bool{{}, {5: true}, {}, {5: true}} {
 		large := blocked(200+i, 200+i, seen, 2000, 2000)
-		large.Eval.SnapshotIndex = 17
+		large.Eval.SnapshotIndex, large.Eval.Outcome.Escaped = 16+uint64(i), i > 1
 		q.Block(large, now)
-		if w := q.Wake([]jobs.Gain{gain(5, big, 18)}, now); len(w) != 1-i {
-			t.Errorf("class 5 was seen: %v; woke %d", i == 1, len(w))
+		if w := q.Wake([]jobs.Gain{gain(5, big, 17+uint64(i))}, now); len(w) != 1-len(seen) {
+			t.Errorf("class 5 was seen: %v, escaped: %v; woke %d", seen, i > 1, len(w))
 		}
 		q.Forget(large.Eval.JobKey, now)
 	}
@@ -197,6 +198,66 @@ func TestNS6To11(t *testing.T) {
 	q.Prune(31)
 	if len(q.classes)+len(q.quotas) != 0 {
 		t.Error("not pruned")
+	}
+}
+
+// TestRefresh: work that is too large for the nodes that come says the same of them for half a minute, and is then
+// looked at again: one a call, and never because of room that comes free on nodes that it knows.
+func TestRefresh(t *testing.T) {
+	q, known := New(1), map[uint64]bool{5: true}
+	large := func(n, job int) *jobs.Evaluation {
+		b := blocked(n, job, known, 2000, 2000)
+		b.Eval.Outcome.Escaped, b.Eval.SnapshotIndex = job%2 == 1, 20
+		b.Eval.CreateTime, b.Eval.ModifyTime = now+jobs.Time(n), now+jobs.Time(n)
+		if _, woken := q.Block(b, now); woken != nil {
+			t.Fatal("woken by what it knew")
+		}
+		return b.Eval
+	}
+	first := large(1, 1)
+	room := gain(5, jobs.Vector{CPU: 1000}, 12)
+	wake := func(node bool) {
+		t.Helper()
+		room.Node = node
+		if w := q.Wake([]jobs.Gain{room}, now); w != nil {
+			t.Fatal("woken by too little", w)
+		}
+	}
+	wake(false)
+	if e := q.Tick(now.Add(time.Hour)); e != nil {
+		t.Fatal("room on a node that it knows made it stale", e)
+	}
+	wake(true)
+	wake(true)
+	if e := q.Tick(first.ModifyTime.Add(refreshAfter) - 1); e != nil {
+		t.Fatal("looked at again too early", e)
+	}
+	q.Pause(true)
+	if e := q.Tick(first.ModifyTime.Add(refreshAfter)); e != nil {
+		t.Fatal("looked at again while nothing is handed out", e)
+	}
+	q.Pause(false)
+	if e := q.Tick(first.ModifyTime.Add(refreshAfter)); len(e) != 1 || e[0].ID != first.ID ||
+		e[0].Status != jobs.EvalPending {
+		t.Fatal("not looked at again", e)
+	}
+	for n := range 3 { // the first of them again, by its next evaluation
+		large(2+n, 1+n)
+	}
+	q.EachBlocked(func(e *jobs.Evaluation, since jobs.Time) {
+		if e.CreateIndex == 2 && since != first.CreateTime {
+			t.Errorf("a job that was tried waits since %d, want %d", since, first.CreateTime)
+		}
+	})
+	wake(true)
+	at := now.Add(time.Hour)
+	for n := range uint64(3) {
+		if e := q.Tick(at); len(e) != 1 || e[0].CreateIndex != 2+n {
+			t.Errorf("call %d: %v", n, e)
+		}
+	}
+	if e := q.Tick(at); e != nil || q.Stats().Blocked != 0 {
+		t.Error("more than there was", e)
 	}
 }
 

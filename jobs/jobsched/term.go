@@ -258,7 +258,7 @@ func (t *term) gain(class uint64, free jobs.Vector, index uint64) {
 
 func (t *term) node(before, after *state.Use, index uint64, now jobs.Time) {
 	if after.Ready && (before == nil || !before.Ready || before.Class != after.Class) {
-		t.gain(after.Class, after.Room.Free, index)
+		t.gains = append(t.gains, jobs.Gain{Class: after.Class, Free: after.Room.Free, Index: index, Node: true})
 	}
 	t.beats.Lock()
 	if alive(after.Node) {
@@ -301,8 +301,9 @@ func (s *Sched) Needs() jobs.Vector {
 	return t.queue.Needs()
 }
 
-// Blocked tells since when the oldest blocked evaluation waits, zero when none does, and for each thing that lacks how
-// many of the jobs lack it: dimensions, constraints, classes of nodes. Where another server leads it tells nothing.
+// Blocked tells since when the job waits that has waited longest for room, however often it was tried meanwhile, zero
+// when none does, and for each thing that lacks how many of the jobs lack it: dimensions, constraints, classes of
+// nodes. Where another server leads it tells nothing.
 func (s *Sched) Blocked() (oldest jobs.Time, lacks map[string]int) {
 	lacks = map[string]int{}
 	t := s.term.Load()
@@ -311,9 +312,9 @@ func (s *Sched) Blocked() (oldest jobs.Time, lacks map[string]int) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.queue.EachBlocked(func(e *jobs.Evaluation) {
-		if at := e.CreateTime; oldest == 0 || at < oldest {
-			oldest = at
+	t.queue.EachBlocked(func(e *jobs.Evaluation, since jobs.Time) {
+		if oldest == 0 || since < oldest {
+			oldest = since
 		}
 		mine := map[string]bool{}
 		for _, m := range e.Outcome.Failed {
