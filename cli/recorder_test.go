@@ -202,7 +202,8 @@ func TestLogin(t *testing.T) {
 	})
 	// Corbel's own command line keeps the token where no file is named, for the commands that follow.
 	f, e, out, errOut := newAgent(t)
-	f.answers = map[string]string{"/v1/acl/login": oneToken}
+	f.answers = map[string]string{"/v1/acl/login": oneToken,
+		"/v1/internal/acl/login-methods": `[{"Name":"a","Type":"oidc"},{"Name":"m","Type":"jwt","Default":true}]`}
 	address := e.Getenv("CORBEL_HTTP_ADDR")
 	e.Getenv = func(k string) string { return map[string]string{"CORBEL_HTTP_ADDR": address, "HOME": dir}[k] }
 	if code := run(t.Context(), e, []string{"login", "--method", "m", "--bearer-token-file", bearer}); code != 0 ||
@@ -211,6 +212,17 @@ func TestLogin(t *testing.T) {
 	}
 	if kept := keptlogin.Of(e.Getenv, keptlogin.Catalog, address); kept.Token != "s" {
 		t.Errorf("kept: %+v", kept)
+	}
+	out.Reset()
+	if code := run(t.Context(), e, []string{"login", "--bearer-token-file", bearer}); code != 0 ||
+		out.String() != "Logged in at the catalog of "+address+"\n" {
+		t.Errorf("by the default method: code %d: %s%s", code, out, errOut)
+	}
+	g, e, out, errOut := newAgent(t)
+	g.answers = map[string]string{"/v1/internal/acl/login-methods": `[{"Name":"a","Type":"jwt"}]`}
+	if code := run(t.Context(), e, []string{"login", "--bearer-token-file", bearer}); code == 0 ||
+		!strings.Contains(errOut.String(), "no auth method is the default one") {
+		t.Errorf("without a default method: code %d: %s%s", code, out, errOut)
 	}
 	info, err := os.Stat(sink)
 	text, _ := os.ReadFile(sink)

@@ -93,6 +93,7 @@ type AuthMethod struct {
 	Description   string         `json:",omitempty"`
 	MaxTokenTTL   string         `json:",omitempty"`
 	TokenLocality string         `json:",omitempty"`
+	Default       bool           `json:",omitempty"` // a login to the jobs plane that names no method is by this one
 	Config        map[string]any `json:",omitempty"`
 	CreateIndex   uint64         `json:",omitempty"`
 	ModifyIndex   uint64         `json:",omitempty"`

@@ -218,6 +218,7 @@ var matrix = map[string]cell{
 		refuses: 403},
 	"POST /v1/acl/oidc/callback":            {body: `{"AuthMethod":"m","State":"s","Code":"c"}`, tokenless: true, refuses: 403},
 	"GET /v1/internal/ui/oidc-auth-methods": {Open: true},
+	"GET /v1/internal/acl/login-methods":    {Open: true},
 	"POST /v1/acl/logout":                   {Open: true, refuses: 403},
 	"GET /v1/acl/replication":               {Open: true},
 	"PUT /v1/acl/token":                     {body: `{}`, rights: ruleACLW},

@@ -46,10 +46,11 @@ func TestBrowserLogins(t *testing.T) {
 		{"PUT", "auth-method", `{"Name":"sso","Type":"OIDC","Config":{"OIDCClientID":"corbel","SigningAlgs":["ES256"],` +
 			`"DiscoveryCaPem":["pem"],"OIDCEnablePKCE":false,"AllowedRedirectURIs":["http://localhost:4649/oidc/callback"],` +
 			`"BoundIssuer":null,"VerboseLogging":true}}`, 200, `"Name":"sso"`,
-			`"Type":"oidc","Config":{"AllowedRedirectURIs":["http://localhost:4649/oidc/callback"],` +
+			`"Type":"oidc","Default":false,"Config":{"AllowedRedirectURIs":["http://localhost:4649/oidc/callback"],` +
 				`"JWTSupportedAlgs":["ES256"],"OIDCClientID":"corbel","OIDCDiscoveryCACert":"pem"}`},
 		{"PUT", "auth-method", `{"Name":"sso","Type":"OIDC","Config":{"OIDCDisableUserInfo":true}}`, 400,
 			"OIDCDisableUserInfo", ""},
+		{"PUT", "auth-method", `{"Name":"sso","Type":"OIDC","Default":true}`, 200, `"Default":false`, `"Default":true`},
 		{"PUT", "auth-method", `{"Name":"sso","Type":"LDAP"}`, 400, "must be JWT or OIDC", ""},
 		{"PUT", "oidc/auth-url", `{"AuthMethodName":"sso","RedirectURI":"http://localhost:4649/oidc/callback",` +
 			`"ClientNonce":"n"}`, 200, `{"AuthURL":"https://id.example/authorize"}`,
@@ -72,6 +73,12 @@ func TestBrowserLogins(t *testing.T) {
 		}
 	}
 	needs := filled().needs()
+	needs.Access = &catalogued{answers: map[string]string{
+		"GET login-methods": `[{"Name":"sso","Type":"oidc","Default":true}]`}}
+	if w := call(New(Config{Needs: needs}), "GET", "/v1/acl/auth-methods", ""); w.Code != 200 ||
+		!strings.Contains(w.Body.String(), `"Default":true`) {
+		t.Errorf("methods for one who is about to log in: %d %s", w.Code, w.Body)
+	}
 	needs.Access = &catalogued{}
 	if w := call(New(Config{Needs: needs}), "PUT", "/v1/acl/oidc/complete-auth",
 		`{"AuthMethodName":"sso","State":"st","Code":"c"}`); w.Code != 403 {

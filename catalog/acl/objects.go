@@ -114,10 +114,16 @@ type AuthMethod struct {
 	Description   string
 	MaxTokenTTL   Duration `json:",omitzero"`
 	TokenLocality string   `json:",omitempty"`
-	Config        map[string]any
-	CreateIndex   uint64
-	ModifyIndex   uint64
+	// Default says that a login that names no method is by this one: one method at most has it. It is never false in
+	// what is stored; in a change nil leaves it as it is.
+	Default     *bool `json:",omitempty"`
+	Config      map[string]any
+	CreateIndex uint64
+	ModifyIndex uint64
 }
+
+// IsDefault tells whether a login that names no method is by this one.
+func (m *AuthMethod) IsDefault() bool { return m.Default != nil && *m.Default }
 
 // What a binding rule may bind a login to.
 const (

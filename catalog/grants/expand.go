@@ -139,6 +139,16 @@ func AuthMethodByName(st *statestore.State, name string) *acl.AuthMethod {
 	return find[acl.AuthMethod](st.Record(catalog.RecordACLAuthMethod, name))
 }
 
+// DefaultAuthMethod is the one of logins that name none, nil when there is none.
+func DefaultAuthMethod(st *statestore.State) *acl.AuthMethod {
+	for _, m := range AuthMethods(st) {
+		if m.IsDefault() {
+			return m
+		}
+	}
+	return nil
+}
+
 // AuthMethods returns all auth methods by name.
 func AuthMethods(st *statestore.State) []*acl.AuthMethod {
 	return list[acl.AuthMethod](st, catalog.RecordACLAuthMethod)

@@ -224,6 +224,42 @@ func TestBindingRulesAreChecked(t *testing.T) {
 	}
 }
 
+// TestOneDefaultMethod: one auth method at most is the default one, also when two are to become it at the same time; a
+// change that does not speak of it leaves it.
+func TestOneDefaultMethod(t *testing.T) {
+	w, yes, no := newWorld(t, nil), true, false
+	set := func(name string, standard *bool, create bool) error {
+		_, err := w.keeper.SetAuthMethod(t.Context(), acl.AuthMethod{Name: name, Type: "jwt", Default: standard}, create)
+		return err
+	}
+	is := func(name string) {
+		t.Helper()
+		found := ""
+		if m := DefaultAuthMethod(w.store.State()); m != nil {
+			found = m.Name
+		}
+		if found != name {
+			t.Errorf("the default method is %q, want %q", found, name)
+		}
+	}
+	w.must(set("a", &no, true))
+	w.must(set("b", nil, true))
+	is("")
+	w.must(set("a", &yes, false))
+	w.must(set("a", nil, false)) // as clients of Consul's API change it
+	is("a")
+	says(t, set("b", &yes, false), errkind.Invalid, `"a" is the default auth method already`)
+	says(t, set("c", &yes, true), errkind.Invalid, `"a" is the default auth method already`)
+	w.must(set("a", &no, false))
+	is("")
+	w.store.before = func() { w.must(set("c", &yes, true)) }
+	says(t, set("b", &yes, false), errkind.Invalid, `"c" is the default auth method already`)
+	is("c")
+	w.must(w.keeper.DeleteAuthMethod(t.Context(), "c"))
+	w.must(set("b", &yes, false))
+	is("b")
+}
+
 // TestChangesThatMeet makes another writer come first: nothing is overwritten that was not seen.
 func TestChangesThatMeet(t *testing.T) {
 	w := newWorld(t, nil)

@@ -18,11 +18,16 @@ import (
 // methodTypes are those of the contract that can be made here.
 var methodTypes = []string{"jwt", "kubernetes", "oidc"}
 
+// defaultMethodKey is a record of kind RecordSystem: who makes a method the default one writes it too, so that of two
+// who do so at the same time one is refused.
+const defaultMethodKey = "default-auth-method"
+
 // SetAuthMethod creates or changes an auth method; create tells which.
 func (k *Keeper) SetAuthMethod(ctx context.Context, in acl.AuthMethod, create bool) (*acl.AuthMethod, error) {
 	if err := k.checkMethod(&in); err != nil {
 		return nil, err
 	}
+	asked := in.Default
 	err := k.change(ctx, func(st *statestore.State) ([]catalog.RecordOp, error) {
 		index, old := uint64(0), AuthMethodByName(st, in.Name)
 		switch {
@@ -39,8 +44,23 @@ func (k *Keeper) SetAuthMethod(ctx context.Context, in acl.AuthMethod, create bo
 				return nil, invalid("Changing an auth method's type from %q to %q is not permitted", old.Type, in.Type)
 			}
 		}
-		in.CreateIndex, in.ModifyIndex = 0, 0
-		return []catalog.RecordOp{put(catalog.RecordACLAuthMethod, in.Name, "", index, &in)}, nil
+		in.CreateIndex, in.ModifyIndex, in.Default = 0, 0, asked
+		if asked == nil && old != nil {
+			in.Default = old.Default
+		}
+		if !in.IsDefault() {
+			in.Default = nil
+			return []catalog.RecordOp{put(catalog.RecordACLAuthMethod, in.Name, "", index, &in)}, nil
+		}
+		if other := DefaultAuthMethod(st); other != nil && other.Name != in.Name {
+			return nil, invalid("Invalid Auth Method: %q is the default auth method already: only one can be", other.Name)
+		}
+		mark := uint64(0)
+		if r := st.Record(catalog.RecordSystem, defaultMethodKey); r != nil {
+			mark = r.ModifyIndex
+		}
+		return []catalog.RecordOp{put(catalog.RecordACLAuthMethod, in.Name, "", index, &in),
+			put(catalog.RecordSystem, defaultMethodKey, "", mark, in.Name)}, nil
 	})
 	if err != nil {
 		return nil, err

@@ -159,7 +159,8 @@ const loginHelp = "Keep a token for the commands that follow, in the user's conf
 	"shown to nobody else.\n\nWith --method alone, the browser is sent to the OIDC provider of that auth method of " +
 	"the secrets\nplane, and the token that comes of it is kept.\n\nWith --bearer-token-file, that proof is " +
 	"exchanged at the auth method of the catalog, and the token\nis kept, or written to --token-sink-file. " +
-	"With --type oidc, the browser is sent to the\nprovider of that method of the catalog instead.\n\n" +
+	"With --type oidc, the browser is sent to the\nprovider of that method of the catalog instead. Both " +
+	"take the default method when --method names none.\n\n" +
 	"  corbel login --token-file token\n  corbel login --method oidc\n" +
 	"  corbel login --method ci --bearer-token-file jwt\n  corbel login --method sso --type oidc\n" +
 	"  corbel logout --kept"
@@ -185,13 +186,14 @@ func Login(e *command.Env, c *cobra.Command) {
 	f.StringVar(&sink, "token-sink-file", "", "file that the secret is written to, for its owner alone")
 	f.StringArrayVar(&meta, "meta", nil, "name=value to keep with the token (repeat)")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if !e.Consul && method == "" && bearerFile == "" && sink == "" {
+		standard := !e.Consul && method == "" && (kind == typeOIDC || bearerFile != "")
+		if !e.Consul && !standard && method == "" && sink == "" {
 			return keepToken(c.Context(), e, &d)
 		}
 		if !e.Consul && kind != typeOIDC && bearerFile == "" && sink == "" {
 			return browser.run(c.Context(), e, method)
 		}
-		if method == "" || bearerFile == "" && kind != typeOIDC || sink == "" && e.Consul {
+		if method == "" && !standard || bearerFile == "" && kind != typeOIDC || sink == "" && e.Consul {
 			return command.Usagef("login needs --method, --bearer-token-file%s", e.Words("", " and --token-sink-file"))
 		}
 		if kind == typeOIDC && bearerFile != "" {
@@ -207,6 +209,11 @@ func Login(e *command.Env, c *cobra.Command) {
 		}
 		var token client.Token
 		q := client.Query{Datacenter: d.Q.Datacenter}
+		if standard {
+			if method, err = defaultMethod(c.Context(), cl, q); err != nil {
+				return err
+			}
+		}
 		if kind == typeOIDC {
 			at := catalogBrowser{method: method, listen: listen, meta: pairs, print: browser.print}
 			err = at.run(c.Context(), e, cl, q, &token)
@@ -227,6 +234,20 @@ func Login(e *command.Env, c *cobra.Command) {
 		}
 		return nil
 	}
+}
+
+// defaultMethod names the auth method of logins that name none.
+func defaultMethod(ctx context.Context, cl *client.Client, q client.Query) (string, error) {
+	var all []client.AuthMethod
+	if err := cl.Send(ctx, http.MethodGet, "/v1/internal/acl/login-methods", q.Values(), nil, &all); err != nil {
+		return "", err
+	}
+	for _, m := range all {
+		if m.Default {
+			return m.Name, nil
+		}
+	}
+	return "", command.Usagef("login needs --method: no auth method is the default one")
 }
 
 // byBearer exchanges a proof of identity for a token.

@@ -26,6 +26,9 @@ func methodText(m *client.AuthMethod, meta bool) string {
 	if m.TokenLocality != "" {
 		f.Add("TokenLocality", m.TokenLocality)
 	}
+	if m.Default {
+		f.Add("Default", "true")
+	}
 	if meta {
 		f.Add("Create Index", fmt.Sprint(m.CreateIndex))
 		f.Add("Modify Index", fmt.Sprint(m.ModifyIndex))

@@ -205,11 +205,11 @@ func TestNomadACLObjects(t *testing.T) {
 	must(t, err)
 	public := string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 	method := &nomad.ACLAuthMethod{Name: "jwt", Type: "JWT", TokenLocality: "global", MaxTokenTTL: time.Hour,
-		Config: &nomad.ACLAuthMethodConfig{JWTValidationPubKeys: []string{public}, BoundAudiences: []string{"me"},
-			BoundIssuer: []string{"me"}, SigningAlgs: []string{"ES256"}, ClaimMappings: map[string]string{"team": "team"}}}
+		Default: true, Config: &nomad.ACLAuthMethodConfig{JWTValidationPubKeys: []string{public},
+			BoundAudiences: []string{"me"}, BoundIssuer: []string{"me"}, SigningAlgs: []string{"ES256"}, ClaimMappings: map[string]string{"team": "team"}}}
 	made, _, err := admin.ACLAuthMethods().Create(method, nil)
 	must(t, err)
-	if made.Type != "JWT" || made.MaxTokenTTL != time.Hour || made.Config.BoundIssuer[0] != "me" ||
+	if made.Type != "JWT" || made.MaxTokenTTL != time.Hour || !made.Default || made.Config.BoundIssuer[0] != "me" ||
 		made.Config.SigningAlgs[0] != "ES256" {
 		t.Errorf("%+v %+v", made, made.Config)
 	}
@@ -219,10 +219,21 @@ func TestNomadACLObjects(t *testing.T) {
 	wantError(t, err, "OIDCClientID and OIDCClientSecret must be set")
 	browser.Config.OIDCClientSecret = "s"
 	browser.Config.AllowedRedirectURIs = []string{"http://localhost:4649/oidc/callback"}
+	browser.Default = true
+	_, _, err = admin.ACLAuthMethods().Create(browser, nil)
+	wantError(t, err, `"jwt" is the default auth method already`)
+	method.Default = false
+	_, _, err = admin.ACLAuthMethods().Update(method, nil)
+	must(t, err)
 	made, _, err = admin.ACLAuthMethods().Create(browser, nil)
 	must(t, err)
-	if made.Type != "OIDC" || made.Config.OIDCClientID != "corbel" {
+	if made.Type != "OIDC" || made.Config.OIDCClientID != "corbel" || !made.Default {
 		t.Errorf("%+v %+v", made, made.Config)
+	}
+	methods, _, err := as("").ACLAuthMethods().List(nil) // a login asks for them before it has a token
+	must(t, err)
+	if len(methods) != 2 || methods[0].Default || methods[1].Name != "oidc" || !methods[1].Default {
+		t.Errorf("methods for one who is about to log in: %+v %+v", methods[0], methods)
 	}
 	_, _, err = as("").ACLAuth().GetAuthURL(&nomad.ACLOIDCAuthURLRequest{AuthMethodName: "oidc", ClientNonce: "n",
 		RedirectURI: "http://elsewhere/oidc/callback"}, nil)

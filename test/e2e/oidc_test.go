@@ -59,41 +59,8 @@ func TestLoginWithABrowser(t *testing.T) {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
 	}
-	through := func(login *exec.Cmd) string {
-		t.Helper()
-		var out strings.Builder
-		login.Stdout = &out
-		says, err := login.StderrPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := login.Start(); err != nil {
-			t.Fatal(err)
-		}
-		link, told, lines := "", "", bufio.NewScanner(says)
-		for link == "" && lines.Scan() {
-			told += lines.Text() + "\n"
-			link = regexp.MustCompile(`https://\S+`).FindString(lines.Text())
-		}
-		if link == "" {
-			t.Fatalf("the command names no address: %s", told)
-		}
-		res, err := http.Get(p.Browse(link).String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		page, err := io.ReadAll(res.Body)
-		_ = res.Body.Close()
-		if err != nil || !strings.Contains(string(page), "may be closed") {
-			t.Errorf("the browser shows %q, %v", page, err)
-		}
-		_, _ = io.Copy(io.Discard, says)
-		if err := login.Wait(); err != nil {
-			t.Fatal(err)
-		}
-		return strings.TrimSpace(out.String())
-	}
-	token := through(vault("login", "-method=oidc", "-token-only", "port=0", "skip_browser=true", "role=people"))
+	token := throughBrowser(t, p, vault("login", "-method=oidc", "-token-only", "port=0", "skip_browser=true",
+		"role=people"))
 	cmd := vault("token", "lookup", "-format=json", token)
 	about, err := cmd.Output()
 	if err != nil || !strings.Contains(string(about), `"display_name": "oidc-ann"`) ||
@@ -106,7 +73,7 @@ func TestLoginWithABrowser(t *testing.T) {
 		cmd.Env = slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, "VAULT_TOKEN=") })
 		return cmd
 	}
-	if said := through(own("login", "--method", "oidc", "--no-browser", "--callback-port", "0")); said !=
+	if said := throughBrowser(t, p, own("login", "--method", "oidc", "--no-browser", "--callback-port", "0")); said !=
 		"Logged in at the secrets of http://"+address {
 		t.Errorf("corbel login says %q", said)
 	}
@@ -126,6 +93,43 @@ func TestLoginWithABrowser(t *testing.T) {
 		!strings.Contains(string(out), `the method "none" of the secrets plane`) {
 		t.Errorf("a method that is not there: %s, %v", out, err)
 	}
+}
+
+// throughBrowser runs a command that logs in, follows the address that it names to the provider and back as a browser
+// does, and returns what it prints.
+func throughBrowser(t *testing.T, p *jwkstest.Provider, login *exec.Cmd) string {
+	t.Helper()
+	var out strings.Builder
+	login.Stdout = &out
+	says, err := login.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := login.Start(); err != nil {
+		t.Fatal(err)
+	}
+	link, told, lines := "", "", bufio.NewScanner(says)
+	for link == "" && lines.Scan() {
+		told += lines.Text() + "\n"
+		link = regexp.MustCompile(`https://\S+`).FindString(lines.Text())
+	}
+	if link == "" {
+		t.Fatalf("the command names no address: %s", told)
+	}
+	res, err := http.Get(p.Browse(link).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if err != nil || !strings.Contains(string(page), "may be closed") {
+		t.Errorf("the browser shows %q, %v", page, err)
+	}
+	_, _ = io.Copy(io.Discard, says)
+	if err := login.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(out.String())
 }
 
 // TestPageLoginAtAMethodOfTheCatalog: a JWT is traded for a session of the web UI, with the rights that its binding
@@ -200,8 +204,8 @@ func TestPageLoginAtAMethodOfTheCatalog(t *testing.T) {
 	}
 }
 
-// TestLoginsAtAProviderOfTheCatalog: an auth method of type oidc gives tokens to people, through the page and through
-// the command line of both names, and the provider's secret stays with the servers.
+// TestLoginsAtAProviderOfTheCatalog: an auth method of type oidc gives tokens to people, through the page, through the
+// command line of both names, and through that of the jobs plane, and the provider's secret stays with the servers.
 func TestLoginsAtAProviderOfTheCatalog(t *testing.T) {
 	p := jwkstest.New(t, "RS256").Provider("corbel", "shared secret")
 	p.Info = map[string]any{"sub": "ann", "team": "people"}
@@ -213,11 +217,12 @@ func TestLoginsAtAProviderOfTheCatalog(t *testing.T) {
 		body object
 	}{
 		{"/v1/acl/policy", object{"Name": "people", "Rules": `key_prefix "app/" { policy = "read" }`}},
-		{"/v1/acl/auth-method", object{"Name": "sso", "Type": "oidc", "DisplayName": "The house", "Config": object{
-			"OIDCDiscoveryURL": p.URL, "OIDCDiscoveryCACert": p.CA, "OIDCClientID": "corbel",
-			"OIDCClientSecret":    "shared secret",
-			"AllowedRedirectURIs": []string{d.base() + "/ui/oidc/callback", "http://localhost:8550/oidc/callback"},
-			"ClaimMappings":       object{"team": "team"}}}},
+		{"/v1/acl/auth-method", object{"Name": "sso", "Type": "oidc", "DisplayName": "The house", "Default": true,
+			"Config": object{
+				"OIDCDiscoveryURL": p.URL, "OIDCDiscoveryCACert": p.CA, "OIDCClientID": "corbel",
+				"OIDCClientSecret":    "shared secret",
+				"AllowedRedirectURIs": []string{d.base() + "/ui/oidc/callback", "http://localhost:8550/oidc/callback"},
+				"ClaimMappings":       object{"team": "team"}}}},
 		{"/v1/acl/binding-rule", object{"AuthMethod": "sso", "BindType": "policy", "BindName": "${value.team}"}},
 	} {
 		text, err := json.Marshal(w.body)
@@ -270,30 +275,7 @@ func TestLoginsAtAProviderOfTheCatalog(t *testing.T) {
 	login := exec.CommandContext(t.Context(), filepath.Join(binDir, "corbel"), "consul", "login", "-type=oidc",
 		"-method=sso", "-oidc-callback-listen-addr=localhost:0", "-token-sink-file="+sink)
 	login.Env = append(os.Environ(), "CONSUL_HTTP_ADDR="+d.base(), "PATH=") // opens no browser
-	says, err := login.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := login.Start(); err != nil {
-		t.Fatal(err)
-	}
-	link, told, lines := "", "", bufio.NewScanner(says)
-	for link == "" && lines.Scan() {
-		told += lines.Text() + "\n"
-		link = regexp.MustCompile(`https://\S+`).FindString(lines.Text())
-	}
-	if link == "" {
-		t.Fatalf("the command names no address: %s", told)
-	}
-	res, err := http.Get(p.Browse(link).String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = res.Body.Close()
-	_, _ = io.Copy(io.Discard, says)
-	if err := login.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	throughBrowser(t, p, login)
 	secret, err := os.ReadFile(sink)
 	if err != nil {
 		t.Fatal(err)
@@ -303,12 +285,27 @@ func TestLoginsAtAProviderOfTheCatalog(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header.Set("X-Consul-Token", string(secret))
-	res, err = http.DefaultClient.Do(r)
+	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
 	if self, err := io.ReadAll(res.Body); err != nil || !strings.Contains(string(self), `"AuthMethod": "sso"`) {
 		t.Errorf("the command line's token is %s, %v", self, err)
+	}
+	// The jobs plane's login, which names no method: it is by the default one.
+	nomad := func(token string, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(binDir, "corbel"), append([]string{"nomad"}, args...)...)
+		cmd.Env = append(os.Environ(), fmt.Sprint("NOMAD_ADDR=http://127.0.0.1:", d.ports[6]), "NOMAD_TOKEN="+token)
+		return cmd
+	}
+	said := throughBrowser(t, p, nomad("", "login", "-no-browser", "-oidc-callback-addr=localhost:0"))
+	found := regexp.MustCompile(`Secret ID +=\s+(\S+)`).FindStringSubmatch(said)
+	if len(found) < 2 {
+		t.Fatalf("the login prints %q", said)
+	}
+	if self, err := nomad(found[1], "acl", "token", "self").CombinedOutput(); err != nil ||
+		!strings.Contains(string(self), "people") {
+		t.Errorf("its token is %s, %v", self, err)
 	}
 }

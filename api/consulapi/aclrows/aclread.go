@@ -222,6 +222,7 @@ type methodStub struct {
 	Description   string
 	MaxTokenTTL   acl.Duration `json:",omitzero"`
 	TokenLocality string       `json:",omitempty"`
+	Default       bool         `json:",omitempty"`
 	CreateIndex   uint64
 	ModifyIndex   uint64
 }
@@ -234,7 +235,7 @@ func (al *Rows) aclMethods(q *rows.Request) error {
 	out := []methodStub{}
 	for _, m := range grants.AuthMethods(st) {
 		out = append(out, methodStub{m.Name, m.Type, m.DisplayName, m.Description, m.MaxTokenTTL, m.TokenLocality,
-			m.CreateIndex, m.ModifyIndex})
+			m.IsDefault(), m.CreateIndex, m.ModifyIndex})
 	}
 	return q.ReplyValue(out)
 }

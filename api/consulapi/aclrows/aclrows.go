@@ -29,6 +29,7 @@ func (al *Rows) Routes() []rows.Row {
 		rows.Write("POST", "/v1/acl/oidc/auth-url", acl.NoResource, al.oidcBegin).ForAnyone(),
 		rows.Write("POST", "/v1/acl/oidc/callback", acl.NoResource, al.oidcEnd).ForAnyone(),
 		rows.Read("GET", "/v1/internal/ui/oidc-auth-methods", acl.NoResource, al.oidcMethods),
+		rows.Read("GET", "/v1/internal/acl/login-methods", acl.NoResource, al.loginMethods),
 		rows.Write("POST", "/v1/acl/logout", acl.NoResource, al.aclLogout),
 		rows.Read("GET", "/v1/acl/replication", acl.NoResource, al.aclReplication),
 		rows.Write("PUT", "/v1/acl/token", acl.ACL, set(al, createToken)),

@@ -73,3 +73,25 @@ func (al *Rows) oidcMethods(q *rows.Request) error {
 	}
 	return q.ReplyValue(out)
 }
+
+// loginMethod is what whoever logs in to the jobs plane needs to know of a method.
+type loginMethod struct {
+	Name, Type string
+	Default    bool `json:",omitempty"`
+}
+
+// loginMethods tells whoever comes with which methods people and machines log in: a client that names none takes the
+// default one.
+func (al *Rows) loginMethods(q *rows.Request) error {
+	out := []loginMethod{}
+	st, err := q.ReadRecords(catalog.RecordACLAuthMethod)
+	if err != nil {
+		return err
+	}
+	for _, m := range grants.AuthMethods(st) {
+		if m.Type == "oidc" || m.Type == "jwt" {
+			out = append(out, loginMethod{m.Name, m.Type, m.IsDefault()})
+		}
+	}
+	return q.ReplyValue(out)
+}

@@ -86,6 +86,11 @@ func call(q *request, c nomadrows.AccessCall, out any) (uint64, error) {
 
 // read is ask for a row that reads: a blocking query is one there.
 func read(q *request, path string, query url.Values, out any) (uint64, error) {
+	return ask(q, http.MethodGet, path, reading(q, query), nil, out)
+}
+
+// reading adds to a query how the client reads.
+func reading(q *request, query url.Values) url.Values {
 	if query == nil {
 		query = url.Values{}
 	}
@@ -97,7 +102,7 @@ func read(q *request, path string, query url.Values, out any) (uint64, error) {
 	if stale, err := q.Flag("stale"); err == nil && stale {
 		query.Set("stale", "")
 	}
-	return ask(q, http.MethodGet, path, query, nil, out)
+	return query
 }
 
 // missing is err as 404 where the object of a read is not there.

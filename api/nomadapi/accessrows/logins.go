@@ -15,6 +15,7 @@ type storedMethod struct {
 	Name, Type    string
 	TokenLocality string         `json:",omitempty"`
 	MaxTokenTTL   span           `json:",omitempty"`
+	Default       bool           `json:",omitempty"`
 	Config        map[string]any `json:",omitempty"`
 	indexes
 }
@@ -47,7 +48,7 @@ var configNames = map[string]string{"SigningAlgs": "JWTSupportedAlgs", "Discover
 
 func (m *storedMethod) show(whole bool) *wireMethod {
 	out := &wireMethod{Name: m.Name, Type: m.Type, TokenLocality: m.TokenLocality, TokenNameFormat: defaultNameFormat,
-		MaxTokenTTL: m.MaxTokenTTL, CreateIndex: m.CreateIndex, ModifyIndex: m.ModifyIndex}
+		MaxTokenTTL: m.MaxTokenTTL, Default: m.Default, CreateIndex: m.CreateIndex, ModifyIndex: m.ModifyIndex}
 	for _, known := range []string{typeJWT, typeOIDC} {
 		if strings.EqualFold(m.Type, known) {
 			out.Type = known
@@ -76,13 +77,11 @@ func (m *wireMethod) catalog() (*storedMethod, error) {
 	switch {
 	case !strings.EqualFold(m.Type, typeJWT) && !strings.EqualFold(m.Type, typeOIDC):
 		return nil, nomadrows.BadRequest("invalid token type %q: Type must be JWT or OIDC", m.Type)
-	case m.Default:
-		return nil, nomadrows.BadRequest("Default: a login names its method here")
 	case m.TokenNameFormat != "" && m.TokenNameFormat != defaultNameFormat:
 		return nil, nomadrows.BadRequest("TokenNameFormat: names of tokens have no format here: leave it out")
 	}
 	out := &storedMethod{Name: m.Name, Type: strings.ToLower(m.Type), TokenLocality: m.TokenLocality,
-		MaxTokenTTL: m.MaxTokenTTL, Config: map[string]any{}}
+		MaxTokenTTL: m.MaxTokenTTL, Default: m.Default, Config: map[string]any{}}
 	for name, v := range m.Config {
 		switch {
 		case empty(v) || name == "VerboseLogging": // also OIDCEnablePKCE: a provider gets PKCE's challenge anyhow
@@ -132,11 +131,13 @@ func empty(v any) bool {
 	return false
 }
 
+// methods lists the methods. Whoever may not see them is shown what a login needs: names, types, which is the default.
 func methods(q *request) error {
 	var all []*storedMethod
 	index, err := read(q, "auth-methods", nil, &all)
-	if errkind.Is(err, errkind.Denied) {
-		return nomadrows.ErrDenied
+	if errkind.Is(err, errkind.Denied) { // who is about to log in has no rights, or a token that is over
+		index, err = q.Access.Ask(q.Ctx(), nomadrows.AccessCall{Remote: q.R.RemoteAddr, Method: http.MethodGet,
+			Path: "login-methods", Own: true, Query: reading(q, nil)}, &all)
 	}
 	if err != nil {
 		return told(err)
@@ -189,7 +190,7 @@ func setMethod(q *request, name string) error {
 	}
 	var made storedMethod
 	if _, err := ask(q, http.MethodPut, path, nil, methodWrite{send.Name, send.Type, send.TokenLocality,
-		send.MaxTokenTTL, send.Config}, &made); err != nil {
+		send.MaxTokenTTL, send.Default, send.Config}, &made); err != nil {
 		return told(err)
 	}
 	return q.Wrote(made.ModifyIndex, made.show(true))
@@ -200,6 +201,7 @@ type methodWrite struct {
 	Name, Type    string
 	TokenLocality string `json:",omitempty"`
 	MaxTokenTTL   span   `json:",omitempty"`
+	Default       bool
 	Config        map[string]any
 }
 

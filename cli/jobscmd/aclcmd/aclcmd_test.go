@@ -10,6 +10,7 @@ import (
 func TestCommands(t *testing.T) {
 	const token = `{"AccessorID":"a1","SecretID":"s1","Name":"ci","Type":"client","Policies":["dev"],` +
 		`"CreateTime":"2026-01-02T03:04:05Z"}`
+	const methods = `[{"Name":"sso","Type":"OIDC"},{"Name":"ci","Type":"JWT","Default":true}]`
 	of := jobscmdtest.Of
 	jobscmdtest.Run(t, []jobscmdtest.Case{
 		of("the first token", ACL, map[string]string{"PUT /v1/acl/bootstrap": token}, "bootstrap", "Secret ID    = s1", ""),
@@ -35,6 +36,16 @@ func TestCommands(t *testing.T) {
 		of("a login without a token", Login, nil, "--type JWT --method ci", "", "needs -login-token"),
 		of("a login in a browser", Login, nil, "--type OIDC --method ci --oidc-callback-addr x", "",
 			"must be host:port"),
+		of("a login without a method", Login, map[string]string{"GET /v1/acl/auth-methods": `[{"Name":"ci","Type":"JWT"}]`},
+			"--login-token x", "", "login needs -method"),
+		of("a default method of another type", Login, map[string]string{"GET /v1/acl/auth-methods": methods},
+			"--type OIDC", "", "the default auth method ci is of type JWT"),
+		of("a login by the default method", Login, map[string]string{"GET /v1/acl/auth-methods": methods,
+			"PUT /v1/acl/login": token}, "--login-token x", "Secret ID    = s1", ""),
+		of("a default method that needs a token", Login, map[string]string{"GET /v1/acl/auth-methods": methods}, "", "",
+			"needs -login-token"),
+		of("methods", ACL, map[string]string{"GET /v1/acl/auth-methods": methods}, "auth-method list", "ci    JWT   true",
+			""),
 		of("a login", Login, map[string]string{"PUT /v1/acl/login": token}, "--method ci --login-token x",
 			"Secret ID    = s1",
 			""),

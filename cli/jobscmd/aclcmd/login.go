@@ -1,11 +1,13 @@
 package aclcmd
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"corbel.dev/corbel/cli/browserlogin"
@@ -18,6 +20,7 @@ import (
 // method is an auth method as the API shows it.
 type method struct {
 	Name, Type, TokenLocality, MaxTokenTTL string
+	Default                                bool
 	Config                                 map[string]any
 }
 
@@ -26,15 +29,15 @@ func showMethod(c *jobscmd.Call, m *method) error {
 	if err != nil {
 		return err
 	}
-	c.Fields("Name", m.Name, "Type", m.Type, "Locality", m.TokenLocality, "Max Token TTL", m.MaxTokenTTL)
+	c.Fields("Name", m.Name, "Type", m.Type, "Locality", m.TokenLocality, "Max Token TTL", m.MaxTokenTTL,
+		"Default", strconv.FormatBool(m.Default))
 	return c.Printf("\nConfig\n\n%s\n", config)
 }
 
 func methodList(e *command.Env) *cobra.Command {
 	return jobscmd.Plain(e, "list", "List the auth methods", 0, 0, func(c *jobscmd.Call, _ []string) error {
-		return list(c, "acl/auth-methods", []string{"Name", "Type"}, "No ACL auth methods", func(m *method) []string {
-			return []string{m.Name, m.Type}
-		})
+		return list(c, "acl/auth-methods", []string{"Name", "Type", "Default"}, "No ACL auth methods",
+			func(m *method) []string { return []string{m.Name, m.Type, strconv.FormatBool(m.Default)} })
 	})
 }
 
@@ -59,6 +62,7 @@ func methodWrite(e *command.Env, update bool) *cobra.Command {
 		kind := f.String("type", "", "JWT or OIDC")
 		locality := f.String("token-locality", "", "local or global: where its tokens hold")
 		ttl := f.String("max-token-ttl", "", "how long its tokens live, as 1h")
+		standard := f.Bool("default", false, "logins that name no method use this one; only one method can be it")
 		config := f.String("config", "", "its configuration as JSON, @FILE to read it from a file, - from stdin")
 		return func(c *jobscmd.Call, args []string) error {
 			in := map[string]any{}
@@ -67,6 +71,9 @@ func methodWrite(e *command.Env, update bool) *cobra.Command {
 				if v != "" {
 					in[key] = v
 				}
+			}
+			if cmd.Flags().Changed("default") {
+				in["Default"] = *standard
 			}
 			if *config != "" {
 				text := []byte(*config)
@@ -151,8 +158,8 @@ func ruleWrite(e *command.Env, update bool) *cobra.Command {
 // Login builds `nomad login`.
 func Login(e *command.Env, cmd *cobra.Command) {
 	f := cmd.Flags()
-	name := f.String("method", "", "the auth method")
-	kind := f.String("type", "", "JWT or OIDC; default is JWT with -login-token, else OIDC")
+	name := f.String("method", "", "the auth method; without it, the default one")
+	kind := f.String("type", "", "JWT or OIDC; default is that of the default method, or JWT with -login-token, else OIDC")
 	jwt := f.String("login-token", "", "the JWT; - reads it from stdin, @FILE from a file")
 	back := f.String("oidc-callback-addr", "localhost:4649", "where the browser comes back to: an address of this machine")
 	noBrowser := f.Bool("no-browser", false, "print the provider's address, open no browser")
@@ -162,7 +169,14 @@ func Login(e *command.Env, cmd *cobra.Command) {
 			case *kind != "" && !strings.EqualFold(*kind, "jwt") && !strings.EqualFold(*kind, "oidc"):
 				return command.Usagef("-type=%s is not known: use JWT or OIDC", *kind)
 			case *name == "":
-				return command.Usagef("login needs -method")
+				if *jwt != "" {
+					*kind = cmp.Or(*kind, "JWT")
+				}
+				if err := standard(c, name, kind); err != nil {
+					return err
+				}
+			}
+			switch {
 			case strings.EqualFold(*kind, "oidc") || *kind == "" && *jwt == "":
 				return browse(c, *name, *back, !*noBrowser)
 			case *jwt == "":
@@ -181,6 +195,26 @@ func Login(e *command.Env, cmd *cobra.Command) {
 		}
 	})
 	jobscmd.Replace(cmd, built)
+}
+
+// standard finds the default method, which a login that names none is by, and its type.
+func standard(c *jobscmd.Call, name, kind *string) error {
+	var all []*method
+	if err := c.Get("acl/auth-methods", nil, &all); err != nil {
+		return err
+	}
+	for _, m := range all {
+		switch {
+		case !m.Default:
+		case *kind != "" && !strings.EqualFold(*kind, m.Type):
+			return command.Usagef("-type=%s: the default auth method %s is of type %s; name another one with -method", *kind,
+				m.Name, m.Type)
+		default:
+			*name, *kind = m.Name, m.Type
+			return nil
+		}
+	}
+	return command.Usagef("login needs -method: no auth method is the default one")
 }
 
 // browse logs a person in at an OIDC provider, whose pages the browser comes back from to address.
