@@ -145,10 +145,11 @@ func restoreAt(t *testing.T, leader, saver, restorer, host *testMember) {
 // TestJobsOfACluster: three servers place a job on the host of one of them; whoever is asked answers; the leader goes
 // and the next one has all, scales the job, and marks nobody down.
 func TestJobsOfACluster(t *testing.T) {
-	first := startServer(t, "j1", fmt.Sprintf(jobsOn, true)+"bootstrap_expect = 3\n")
+	on := strings.Replace(jobsOn, "usage { enabled = false }", "usage { own_planes = false }", 1)
+	first := startServer(t, "j1", fmt.Sprintf(on, true)+"bootstrap_expect = 3\n")
 	members := []*testMember{first}
 	for _, name := range []string{"j2", "j3"} {
-		members = append(members, startServer(t, name, fmt.Sprintf(jobsOn, false)+
+		members = append(members, startServer(t, name, fmt.Sprintf(on, false)+
 			fmt.Sprintf("bootstrap_expect = 3\nretry_join = [%q]\n", first.gossip)))
 	}
 	polltest.NoError(t, time.Minute, func() error {
@@ -193,6 +194,8 @@ func TestJobsOfACluster(t *testing.T) {
 		}
 		return nil
 	}, "three voters in all groups")
+	var sources []string
+	t.Run("usage", func(t *testing.T) { sources = usageOfACluster(t, members) })
 	leading := slices.IndexFunc(members, func(m *testMember) bool {
 		return plane.Find[*jobsplane.Plane](m.doors.Planes).Leads()
 	})
@@ -221,4 +224,5 @@ func TestJobsOfACluster(t *testing.T) {
 	if text, err := first.nomad("GET", "/v1/nodes", ""); err != nil || !strings.Contains(text, `"Status":"ready"`) {
 		t.Errorf("the node is marked: %s %v", text, err)
 	}
+	t.Run("usage without one", func(t *testing.T) { usageIsThere(t, rest, sources, len(rest) == len(members)) })
 }

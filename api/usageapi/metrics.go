@@ -44,7 +44,7 @@ func (a *API) metrics(w http.ResponseWriter, r *http.Request) (int, any, error) 
 	out.begin()
 	for _, p := range a.cfg.Definitions.View().Products.All() {
 		for _, name := range p.Windows {
-			list, err := a.cfg.Aggregator.Tenants(r.Context(), aggregator.Question{Product: p.Name, Window: name},
+			list, _, err := a.cfg.Aggregator.Tenants(r.Context(), aggregator.Question{Product: p.Name, Window: name},
 				func(string) bool { return true })
 			if err != nil {
 				return 0, nil, err

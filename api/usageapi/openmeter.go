@@ -284,9 +284,10 @@ func (a openMeter) meterEvents(_ http.ResponseWriter, r *http.Request) (int, any
 	return http.StatusNoContent, nil, nil
 }
 
-// subjects are the tenants that have used a product and that a token may read.
-func (a openMeter) subjectsOf(r *http.Request, product string) []string {
-	series, _ := a.cfg.Aggregator.Series(r.Context())
+// subjectsOf are the tenants that have used a product and that a token may read.
+func (a openMeter) subjectsOf(w http.ResponseWriter, r *http.Request, product string) []string {
+	series, silent := a.cfg.Aggregator.Series(r.Context())
+	missing(w, unanswered(silent))
 	var out []string
 	for _, s := range series {
 		if s.Product == product && !slices.Contains(out, s.Tenant) && a.cfg.Allow(r, s.Tenant, false) {
@@ -297,10 +298,10 @@ func (a openMeter) subjectsOf(r *http.Request, product string) []string {
 	return out
 }
 
-func (a openMeter) meterSubjects(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+func (a openMeter) meterSubjects(w http.ResponseWriter, r *http.Request) (int, any, error) {
 	p, err := a.found(r)
 	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, append([]string{}, a.subjectsOf(r, p.Name)...), nil
+	return http.StatusOK, append([]string{}, a.subjectsOf(w, r, p.Name)...), nil
 }

@@ -63,9 +63,7 @@ func (a openMeter) listEvents(w http.ResponseWriter, r *http.Request) (int, any,
 	}
 	stored, silent := a.cfg.Aggregator.Recent(r.Context(), q)
 	rejected, more := a.cfg.Rejected(r.Context(), q)
-	if silent = append(silent, more...); len(silent) > 0 {
-		w.Header().Set("Usage-Missing", strconv.QuoteToASCII("no answer from "+strings.Join(silent, ", ")))
-	}
+	missing(w, unanswered(append(silent, more...)))
 	return http.StatusOK, listedOf(products, stored, rejected, q.Most), nil
 }
 

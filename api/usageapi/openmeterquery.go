@@ -195,7 +195,7 @@ func (q *meterQuestion) grouped(row *estimate.Row) (out []string, ok bool) {
 	return out, true
 }
 
-func (a openMeter) meterQuery(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+func (a openMeter) meterQuery(w http.ResponseWriter, r *http.Request) (int, any, error) {
 	p, err := a.found(r)
 	if err != nil {
 		return 0, nil, err
@@ -213,7 +213,7 @@ func (a openMeter) meterQuery(_ http.ResponseWriter, r *http.Request) (int, any,
 		if err := a.mayRead(r); err != nil {
 			return 0, nil, err
 		}
-		q.subjects = a.subjectsOf(r, p.Name)
+		q.subjects = a.subjectsOf(w, r, p.Name)
 	}
 	ranges := []window.Range{{From: q.from, To: q.to}}
 	if q.size != "" {

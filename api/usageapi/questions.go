@@ -192,8 +192,27 @@ type tenant struct {
 	Products []string `json:"products"`
 }
 
-func (a *API) tenants(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-	series, _ := a.cfg.Aggregator.Series(r.Context())
+// maxMissing bounds the header of missing.
+const maxMissing = 2000
+
+// missing names in a header what a list may lack.
+func missing(w http.ResponseWriter, list []string) {
+	if text := strings.Join(list, ", "); text != "" {
+		w.Header().Set("Usage-Missing", strconv.QuoteToASCII(text[:min(len(text), maxMissing)]))
+	}
+}
+
+// unanswered are parts that did not answer, as missing has them.
+func unanswered(silent []string) (list []string) {
+	if len(silent) > 0 {
+		list = append(list, "no answer from "+strings.Join(silent, ", "))
+	}
+	return list
+}
+
+func (a *API) tenants(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	series, silent := a.cfg.Aggregator.Series(r.Context())
+	missing(w, unanswered(silent))
 	products := map[string][]string{}
 	for name := range a.cfg.Definitions.View().Tenants {
 		products[name] = []string{}
@@ -212,7 +231,7 @@ func (a *API) tenants(_ http.ResponseWriter, r *http.Request) (int, any, error) 
 	return http.StatusOK, out, nil
 }
 
-func (a *API) top(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+func (a *API) top(w http.ResponseWriter, r *http.Request) (int, any, error) {
 	v := r.URL.Query()
 	limit := 10
 	if text := v.Get("limit"); text != "" {
@@ -223,7 +242,7 @@ func (a *API) top(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 		limit = n
 	}
 	if v.Get("product") == "" {
-		return a.topProducts(r, limit)
+		return a.topProducts(w, r, limit)
 	}
 	q, err := a.question(v)
 	if err != nil {
@@ -237,8 +256,14 @@ func (a *API) top(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 			return 0, nil, err
 		}
 	}
-	list, err := a.cfg.Aggregator.Top(r.Context(), q, limit, func(t string) bool { return a.cfg.Allow(r, t, false) })
+	list, lacks, err := a.cfg.Aggregator.Top(r.Context(), q, limit, a.readableBy(r))
+	missing(w, lacks)
 	return http.StatusOK, list, err
+}
+
+// readableBy says which tenants the token of a request may read.
+func (a *API) readableBy(r *http.Request) func(tenant string) bool {
+	return func(tenant string) bool { return a.cfg.Allow(r, tenant, false) }
 }
 
 // productTop is what one product comes to.
@@ -249,23 +274,28 @@ type productTop struct {
 }
 
 // topProducts lists the top tenants of all products.
-func (a *API) topProducts(r *http.Request, limit int) (int, any, error) {
+func (a *API) topProducts(w http.ResponseWriter, r *http.Request, limit int) (int, any, error) {
 	v := r.URL.Query()
 	out := []productTop{}
+	var lacks []string
 	for _, p := range a.cfg.Definitions.View().Products.All() {
 		v.Set("product", p.Name)
 		q, err := a.question(v)
 		if err != nil {
 			return 0, nil, err
 		}
-		list, err := a.cfg.Aggregator.Top(r.Context(), q, limit, func(t string) bool { return a.cfg.Allow(r, t, false) })
+		list, some, err := a.cfg.Aggregator.Top(r.Context(), q, limit, a.readableBy(r))
 		if err != nil {
 			return 0, nil, err
 		}
 		if len(list) > 0 {
 			out = append(out, productTop{p.Name, p.Unit, list})
 		}
+		if len(lacks) == 0 {
+			lacks = some
+		}
 	}
+	missing(w, lacks)
 	return http.StatusOK, out, nil
 }
 
@@ -279,7 +309,7 @@ func (a *API) explain(_ http.ResponseWriter, r *http.Request) (int, any, error) 
 		return 0, nil, err
 	}
 	out, err := a.cfg.Explain(r.Context(), t, source, id)
-	if errkind.Is(err, errkind.NotFound) {
+	if err != nil { // it is not there, or where it may be nobody answers
 		if why, ok := a.cfg.Refused(r.Context(), t, source, id); ok {
 			return http.StatusOK, map[string]any{"received": why.At.UTC(), "counted": false,
 				"why": "it was rejected: " + why.Error}, nil

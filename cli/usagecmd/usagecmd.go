@@ -8,11 +8,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/client"
+	"corbel.dev/corbel/kit/errkind"
 	"github.com/spf13/cobra"
 )
 
@@ -58,8 +60,8 @@ func show[T any](ctx context.Context, e *command.Env, a *asking, path string, pr
 		defer stop()
 	}
 	for {
-		var raw json.RawMessage
-		if err := cl.Send(ctx, http.MethodGet, path, a.values, nil, &raw); err != nil {
+		raw, missing, err := get(ctx, cl, path, a.values)
+		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -78,6 +80,9 @@ func show[T any](ctx context.Context, e *command.Env, a *asking, path string, pr
 				return err
 			}
 		}
+		if missing != "" {
+			_, _ = fmt.Fprintln(e.Err, "Missing:", missing) // a note beside the answer
+		}
 		if !a.watch {
 			return nil
 		}
@@ -90,6 +95,29 @@ func show[T any](ctx context.Context, e *command.Env, a *asking, path string, pr
 			}
 		}
 	}
+}
+
+// getTimeout bounds a question.
+const getTimeout = time.Minute
+
+// get asks once. missing is what a list may lack, as the server says.
+func get(ctx context.Context, cl *client.Client, path string, values url.Values,
+) (raw json.RawMessage, missing string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, getTimeout)
+	defer cancel()
+	resp, err := cl.Do(ctx, http.MethodGet, path, values, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if raw, err = io.ReadAll(resp.Body); err != nil {
+		return nil, "", errkind.E(errkind.Unavailable, "read the answer to "+path, err)
+	}
+	missing = resp.Header.Get("Usage-Missing")
+	if text, err := strconv.Unquote(missing); err == nil {
+		missing = text
+	}
+	return raw, missing, nil
 }
 
 func shortTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }

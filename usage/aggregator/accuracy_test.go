@@ -105,7 +105,8 @@ func TestAccuracy(t *testing.T) {
 	silent := ""
 	a, own, other := twoParts(t, &silent)
 	defs := a.cfg.Definitions
-	p := &usage.Product{Name: "users", Kind: usage.Unique, Identity: []string{"user"}, ExactBelow: 64}
+	p := &usage.Product{Name: "users", Kind: usage.Unique, Identity: []string{"user"}, ExactBelow: 64,
+		Late: 30 * time.Minute}
 	if err := p.Complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -121,6 +122,9 @@ func TestAccuracy(t *testing.T) {
 	}
 	take(t, own, defs, users(0, 200)...)
 	take(t, other, defs, users(100, 300)...)
+	late := users(900, 901)
+	late[0].Time = time.Now().Add(-45 * time.Minute).UnixNano()
+	take(t, own, defs, late...) // which is in the log, and is not counted
 	for _, test := range []struct {
 		silent, missing string
 		exact           uint64

@@ -285,29 +285,62 @@ func (a *Aggregator) ServeSeries(_ context.Context, c *counter.Counter, _ []byte
 	return b, nil
 }
 
-// Series lists what has been counted anywhere, and which servers did not answer.
+// Series lists what has been counted anywhere, and which parts did not answer.
 func (a *Aggregator) Series(ctx context.Context) (list []aggregate.Series, silent []string) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	for _, m := range a.cfg.Parts() {
-		if local := a.cfg.Local(m); local != nil {
-			list = append(list, local.Series()...)
-			continue
-		}
-		reply, err := a.cfg.Call(ctx, m, MethodSeries, nil)
-		r := pack.Read(reply)
-		for range r.Count() {
-			list = append(list, aggregate.Series{Tenant: r.String(), Product: r.String(), Generation: uint32(r.Uint())})
-		}
-		if err = cmp.Or(err, r.Err()); err != nil {
-			silent = append(silent, fmt.Sprintf("%s: %v", m, err))
-		}
-	}
+	list, silent = all(ctx, a, MethodSeries, nil,
+		func(_ context.Context, c *counter.Counter) ([]aggregate.Series, error) { return c.Series(), nil },
+		func(reply []byte) (list []aggregate.Series, err error) {
+			r := pack.Read(reply)
+			for range r.Count() {
+				list = append(list, aggregate.Series{Tenant: r.String(), Product: r.String(), Generation: uint32(r.Uint())})
+			}
+			return list, r.Err()
+		})
 	slices.SortFunc(list, func(a, b aggregate.Series) int {
 		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Product, b.Product),
 			cmp.Compare(a.Generation, b.Generation))
 	})
 	return slices.Compact(list), silent
+}
+
+// all lists what all parts have, asked at once, so that a server that is silent holds no other one up: here asks the
+// counter of a part that this server leads, read reads what another server has answered. It says which parts did not
+// answer, and why.
+func all[T any](ctx context.Context, a *Aggregator, method string, req []byte,
+	here func(context.Context, *counter.Counter) ([]T, error), read func([]byte) ([]T, error),
+) (list []T, silent []string) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	parts := a.cfg.Parts()
+	each, errs := make([][]T, len(parts)), make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, part := range parts {
+		wg.Go(func() {
+			if local := a.cfg.Local(part); local != nil {
+				each[i], errs[i] = here(ctx, local)
+				return
+			}
+			reply, err := a.cfg.Call(ctx, part, method, req)
+			if errs[i] = err; err == nil {
+				each[i], errs[i] = read(reply)
+			}
+		})
+	}
+	wg.Wait()
+	for i, part := range parts {
+		if errs[i] != nil {
+			silent = append(silent, fmt.Sprintf("%s: %v", part, errs[i]))
+			continue
+		}
+		list = append(list, each[i]...)
+	}
+	return list, silent
+}
+
+// listed reads a list in JSON.
+func listed[T any](reply []byte) (list []T, err error) {
+	err = json.Unmarshal(reply, &list)
+	return list, err
 }
 
 // ServeLate answers MethodLate, for the counter of a part.
@@ -317,24 +350,9 @@ func (a *Aggregator) ServeLate(_ context.Context, c *counter.Counter, _ []byte) 
 
 // Late lists the newest events that came too late to be counted, the newest last, and which parts did not answer.
 func (a *Aggregator) Late(ctx context.Context) (list []counter.LateEvent, silent []string) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	for _, m := range a.cfg.Parts() {
-		if local := a.cfg.Local(m); local != nil {
-			list = append(list, local.Late()...)
-			continue
-		}
-		var more []counter.LateEvent
-		reply, err := a.cfg.Call(ctx, m, MethodLate, nil)
-		if err == nil {
-			err = json.Unmarshal(reply, &more)
-		}
-		if err != nil {
-			silent = append(silent, fmt.Sprintf("%s: %v", m, err))
-			continue
-		}
-		list = append(list, more...)
-	}
+	list, silent = all(ctx, a, MethodLate, nil,
+		func(_ context.Context, c *counter.Counter) ([]counter.LateEvent, error) { return c.Late(), nil },
+		listed[counter.LateEvent])
 	slices.SortStableFunc(list, func(a, b counter.LateEvent) int { return a.Came.Compare(b.Came) })
 	return list[max(0, len(list)-maxLate):], silent
 }
@@ -347,22 +365,24 @@ type Top struct {
 	Value  usage.Quantity `json:"value"`
 }
 
-// Top lists who used most of a product: by tenant, or by a tag of one tenant. may says which tenants are told.
-func (a *Aggregator) Top(ctx context.Context, q Question, limit int, may func(tenant string) bool) ([]Top, error) {
+// Top lists who used most of a product: by tenant, or by a tag of one tenant, and which parts of the log are missing.
+// may says which tenants are told.
+func (a *Aggregator) Top(ctx context.Context, q Question, limit int, may func(tenant string) bool,
+) (list []Top, missing []string, err error) {
 	if q.By != "" && q.By != "tenant" {
 		e, err := a.Estimate(ctx, q)
 		out := make([]Top, 0, len(e.By))
 		for _, row := range e.By {
 			out = append(out, Top{Tenant: q.Tenant, Tag: row.Tag, Other: row.Other, Value: row.Value})
 		}
-		return out[:min(len(out), limit)], err
+		return out[:min(len(out), limit)], e.Completeness.Missing, err
 	}
-	list, err := a.Tenants(ctx, q, may)
-	out := make([]Top, 0, min(len(list), limit))
-	for _, t := range list[:min(len(list), limit)] {
-		out = append(out, Top{Tenant: t.Tenant, Value: *t.Value})
+	tenants, missing, err := a.Tenants(ctx, q, may)
+	list = make([]Top, 0, min(len(tenants), limit))
+	for _, t := range tenants[:min(len(tenants), limit)] {
+		list = append(list, Top{Tenant: t.Tenant, Value: *t.Value})
 	}
-	return out, err
+	return list, missing, err
 }
 
 // TenantEstimate is what a tenant used. Its value is there, and is not 0.
@@ -371,11 +391,15 @@ type TenantEstimate struct {
 	estimate.Estimate
 }
 
-// Tenants lists who used a product, the largest value first. may says which tenants are told.
-func (a *Aggregator) Tenants(ctx context.Context, q Question, may func(tenant string) bool) ([]TenantEstimate, error) {
+// Tenants lists who used a product, the largest value first, and what is missing: tenants of parts that did not answer
+// may be in none of the others. may says which tenants are told.
+func (a *Aggregator) Tenants(ctx context.Context, q Question, may func(tenant string) bool,
+) (out []TenantEstimate, missing []string, err error) {
 	q.By = ""
-	var out []TenantEstimate
-	list, _ := a.Series(ctx)
+	list, silent := a.Series(ctx)
+	for _, part := range silent {
+		missing = append(missing, "no answer from "+part)
+	}
 	for i, s := range list {
 		if s.Product != q.Product || !may(s.Tenant) || i > 0 && list[i-1].Tenant == s.Tenant &&
 			list[i-1].Product == s.Product {
@@ -384,12 +408,15 @@ func (a *Aggregator) Tenants(ctx context.Context, q Question, may func(tenant st
 		q.Tenant = s.Tenant
 		e, err := a.Estimate(ctx, q)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if e.Value != nil && *e.Value != (usage.Quantity{}) {
 			out = append(out, TenantEstimate{s.Tenant, e})
 		}
+		if len(missing) == 0 { // else it says the same once more
+			missing = append(missing, e.Completeness.Missing...)
+		}
 	}
 	slices.SortStableFunc(out, func(a, b TenantEstimate) int { return b.Value.Compare(*a.Value) })
-	return out, nil
+	return out, missing, nil
 }

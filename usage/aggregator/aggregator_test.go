@@ -1,8 +1,11 @@
 package aggregator
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"corbel.dev/corbel/kit/clock"
@@ -87,4 +90,47 @@ func TestVersion(t *testing.T) {
 	if got := a.Version(t.Context()); got != 0 {
 		t.Errorf("a damaged version is %d", got)
 	}
+}
+
+// TestSilent: a server that is silent keeps nobody from hearing of the others, and lists name it. What its version was
+// it stays; that of one that refuses is none.
+func TestSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reply []byte
+		a := newAggregator(t, &reply)
+		a.cfg.Parts = func() []string { return []string{"hangs", "refuses", "says"} }
+		healthy, version := true, uint64(1)
+		a.cfg.Call = func(ctx context.Context, part, method string, _ []byte) ([]byte, error) {
+			switch {
+			case part == "refuses":
+				return nil, errors.New("refused")
+			case part == "hangs" && !healthy:
+				<-ctx.Done()
+				return nil, ctx.Err()
+			case method == MethodVersion && part == "hangs":
+				return pack.Uint(nil, 100), nil
+			case method == MethodVersion:
+				return pack.Uint(nil, version), nil
+			case method == MethodSeries:
+				return pack.Uint(pack.String(pack.String(pack.Uint(nil, 1), "acme"), "hosts"), 1), nil
+			}
+			return nil, errors.New("it does not answer")
+		}
+		if got := a.Version(t.Context()); got != 101 {
+			t.Errorf("the version is %d", got)
+		}
+		healthy, version = false, 2
+		time.Sleep(versionAge) // of a clock that is not a real one
+		if got := a.Version(t.Context()); got != 102 {
+			t.Errorf("a change beside a server that hangs makes version %d", got)
+		}
+		list, silent := a.Series(t.Context())
+		if len(list) != 1 || list[0].Tenant != "acme" || len(silent) != 2 || !strings.HasPrefix(silent[0], "hangs: ") {
+			t.Errorf("%v, silent %q", list, silent)
+		}
+		_, missing, err := a.Top(t.Context(), Question{Product: "hosts", Window: "1h"}, 1, func(string) bool { return true })
+		if err != nil || len(missing) != 2 || !strings.HasPrefix(missing[1], "no answer from refuses: ") {
+			t.Errorf("%q, %v", missing, err)
+		}
+	})
 }

@@ -3,9 +3,7 @@ package aggregator
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
-	"sync"
 
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/usage/counter"
@@ -33,37 +31,14 @@ func ServeRecent(ctx context.Context, c *counter.Counter, req []byte) ([]byte, e
 
 // Recent lists the newest events that a query takes, the newest first, and which parts did not answer.
 func (a *Aggregator) Recent(ctx context.Context, q counter.RecentQuery) (list []counter.Recent, silent []string) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
 	q.Most = min(q.Most, maxRecent)
 	req, err := json.Marshal(q)
-	parts := a.cfg.Parts()
-	each, errs := make([][]counter.Recent, len(parts)), make([]error, len(parts))
-	var wg sync.WaitGroup
-	for i, m := range parts {
-		if errs[i] = err; err != nil {
-			continue
-		}
-		wg.Go(func() {
-			if local := a.cfg.Local(m); local != nil {
-				each[i], errs[i] = local.Recent(ctx, q)
-				return
-			}
-			reply, err := a.cfg.Call(ctx, m, MethodRecent, req)
-			if err == nil {
-				err = json.Unmarshal(reply, &each[i])
-			}
-			errs[i] = err
-		})
+	if err != nil {
+		return nil, []string{err.Error()} // a query has texts and times
 	}
-	wg.Wait()
-	for i, m := range parts {
-		if errs[i] != nil {
-			silent = append(silent, fmt.Sprintf("%s: %v", m, errs[i]))
-			continue
-		}
-		list = append(list, each[i]...)
-	}
+	list, silent = all(ctx, a, MethodRecent, req,
+		func(ctx context.Context, c *counter.Counter) ([]counter.Recent, error) { return c.Recent(ctx, q) },
+		listed[counter.Recent])
 	slices.SortStableFunc(list, func(a, b counter.Recent) int { return b.Stored.Compare(a.Stored) })
 	return list[:min(len(list), q.Most)], silent
 }

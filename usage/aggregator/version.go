@@ -26,8 +26,8 @@ type elsewhere struct {
 }
 
 type versions struct {
-	at  time.Time
-	sum uint64
+	at time.Time
+	of map[string]uint64 // by part; 0 is one that does not answer
 }
 
 // ServeVersion answers MethodVersion, for the counter of a part.
@@ -52,28 +52,48 @@ func (a *Aggregator) Version(ctx context.Context) (sum uint64) {
 	return sum + a.versions(ctx, others)
 }
 
-func (a *Aggregator) versions(ctx context.Context, parts []string) uint64 {
+func (a *Aggregator) versions(ctx context.Context, parts []string) (sum uint64) {
 	last, now := a.elsewhere.last.Load(), a.cfg.Clock.Now()
 	if last == nil {
 		last = &versions{}
 	}
-	if now.Sub(last.at) < versionAge || !a.elsewhere.asking.TryLock() {
-		return last.sum
+	if now.Sub(last.at) >= versionAge && a.elsewhere.asking.TryLock() {
+		next := &versions{at: now, of: last.ask(ctx, a.cfg.Call, parts)}
+		if ctx.Err() == nil { // else who asked went away, which says nothing
+			last = next
+			a.elsewhere.last.Store(next)
+		}
+		a.elsewhere.asking.Unlock()
 	}
-	defer a.elsewhere.asking.Unlock()
+	for _, part := range parts {
+		sum += last.of[part]
+	}
+	return sum
+}
+
+// ask asks all at once: one that is slow keeps its version, and holds no other one up.
+func (v *versions) ask(ctx context.Context,
+	call func(ctx context.Context, part, method string, req []byte) ([]byte, error), parts []string,
+) map[string]uint64 {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
-	next := &versions{at: now}
-	for _, m := range parts {
-		reply, err := a.cfg.Call(ctx, m, MethodVersion, nil)
-		if err != nil {
-			continue
-		}
-		next.sum += pack.Read(reply).Uint()
+	said := make([]uint64, len(parts))
+	var wg sync.WaitGroup
+	for i, part := range parts {
+		wg.Go(func() {
+			reply, err := call(ctx, part, MethodVersion, nil)
+			switch {
+			case err == nil:
+				said[i] = pack.Read(reply).Uint()
+			case ctx.Err() != nil:
+				said[i] = v.of[part]
+			}
+		})
 	}
-	if ctx.Err() != nil {
-		return last.sum // who asked went away, or somebody is slow: that says nothing
+	wg.Wait()
+	out := make(map[string]uint64, len(parts))
+	for i, part := range parts {
+		out[part] = said[i]
 	}
-	a.elsewhere.last.Store(next)
-	return next.sum
+	return out
 }

@@ -2,6 +2,7 @@ package counter
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -75,11 +76,15 @@ func (c *Counter) Explain(ctx context.Context, tenant, source, id string, known 
 	if err != nil {
 		return fate.Answer{}, err
 	}
-	hash, _ := key.EventID(nil, tenant, source, id)
 	c.mu.Lock()
 	log, next, watermark := c.log, c.state.next, c.asOfLocked()
-	_, seen := c.state.dedup.Seen(hash)
 	corrections := c.state.corrections
+	var late []time.Time // when those came that are listed as late
+	for _, e := range c.state.late {
+		if e.Tenant == tenant && e.Source == source && e.ID == id {
+			late = append(late, e.Came)
+		}
+	}
 	c.mu.Unlock()
 	if log == nil {
 		return fate.Answer{}, errStarting
@@ -92,14 +97,16 @@ func (c *Counter) Explain(ctx context.Context, tenant, source, id string, known 
 	err = scan(ctx, log, bounds[0].First, next, nil, func(rec *logrecord.Record, offset uint64) error {
 		for i := range rec.Events {
 			e := &rec.Events[i]
-			if e.ID != id || e.Source != source || tenantOf(e) != tenant {
+			if e.ID != id || e.Source != source || tenantOf(e) != tenant ||
+				stored.Verdict == dedup.Late && rec.Correction == nil {
 				continue
 			}
 			stored = fate.Stored{Offset: offset, At: rec.At, Event: *e, Verdict: dedup.New}
 			known.Product = rec.Product(e.Product)
 			known.Observation, _, known.Rejected = known.Product.Observe(key, e, rec.At, nil)
 			at := time.Unix(0, known.Observation.Time)
-			if rec.Correction == nil && !seen && rec.Producer == "" && rec.At.Sub(at) >= known.Product.Late {
+			if rec.Correction == nil && (dedup.TooLate(at, rec.At, known.Product.Late) ||
+				slices.ContainsFunc(late, rec.At.Equal)) {
 				stored.Verdict = dedup.Late
 			}
 			var voids usage.Voids
@@ -107,15 +114,17 @@ func (c *Counter) Explain(ctx context.Context, tenant, source, id string, known 
 				voids.Add(key, &p.Correction, p.Order)
 			}
 			known.Voided = voids.Voided(&known.Observation, source, order(offset, i))
-			return errFound
+			if stored.Verdict != dedup.Late { // else a correction may have counted it
+				return errFound
+			}
 		}
 		return nil
 	})
-	if err == nil {
+	if err == nil && stored.Verdict == 0 {
 		return fate.Answer{}, errkind.Errorf(errkind.NotFound, "no event of tenant %q, source %q and id %q is in the log",
 			tenant, source, id)
 	}
-	if err != errFound { //nolint:errorlint // it is this very value
+	if err != nil && err != errFound { //nolint:errorlint // it is this very value
 		return fate.Answer{}, err
 	}
 	known.Watermark = watermark
@@ -157,7 +166,9 @@ func (c *Counter) Identities(ctx context.Context, wanted []aggregate.Series, spa
 		for i := range observed {
 			o := &observed[i]
 			at, is := places[aggregate.Series{Tenant: o.Tenant, Product: o.Product.Name, Generation: o.Product.Generation}]
-			if !is || !span.Contains(time.Unix(0, o.Time)) || voids.Voided(o, rec.Events[i].Source, order(offset, i)) {
+			when := time.Unix(0, o.Time)
+			if !is || !span.Contains(when) || voids.Voided(o, rec.Events[i].Source, order(offset, i)) ||
+				rec.Correction == nil && dedup.TooLate(when, rec.At, o.Product.Late) {
 				continue
 			}
 			if seen[at] == nil {

@@ -164,10 +164,9 @@ func (s *State) tooLate(at time.Time, late time.Duration) bool {
 	return m < s.floor || m+minute(late/time.Minute) < s.now
 }
 
-// Seen reports whether an id is remembered, and at which minute: for those who ask what became of an event.
-func (s *State) Seen(id usage.Hash) (at time.Time, ok bool) {
-	m, ok := s.ids.find(id, s.floor)
-	return time.Unix(int64(m)*60, 0).UTC(), ok
+// TooLate says whether an event was too late when it came, as Event judges it while no ids are forgotten early.
+func TooLate(at, came time.Time, late time.Duration) bool {
+	return minuteOf(at)+minute(late/time.Minute) < minuteOf(came)
 }
 
 // Batch decides about a producer's batch at the state's time.

@@ -228,7 +228,16 @@ func (p *part) add(index int, e *usage.Event, o usage.Observation) {
 	}
 }
 
-// owner is which server counts an event.
+// Part is the part of the log that has the events of a tenant and source which came in no numbered batch.
+func (r *Router) Part(tenant, source string) string {
+	owners := r.cfg.Definitions.View().Owners
+	if len(owners) == 0 {
+		return ""
+	}
+	return r.owner("", tenant, source, owners)
+}
+
+// owner is which part counts an event.
 func (r *Router) owner(producer, tenant, source string, members []string) string {
 	if len(members) == 1 {
 		return members[0]

@@ -1,9 +1,11 @@
 package usageplane
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
+	"sync"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -25,22 +27,42 @@ const (
 // refusedTimeout bounds how long a server may take to say that.
 const refusedTimeout = time.Second
 
-// explain asks all servers what became of an event.
-func (p *Plane) explain(ctx context.Context, tenant, source, id string) (out fate.Answer, err error) {
-	for _, part := range p.Parts.Names() {
-		if local := p.Parts.Local(part); local != nil {
-			out, err = p.explainHere(ctx, local, tenant, source, id)
-		} else {
-			var reply []byte
-			reply, err = p.callPart(ctx, part, methodExplain,
-				pack.String(pack.String(pack.String(nil, tenant), source), id))
-			if err == nil {
-				err = json.Unmarshal(reply, &out)
-			}
+// explain asks what became of an event: the part that counts its tenant and source, then all others, for an event of a
+// numbered batch may be there. A part that does not answer is an error only where no other one has the event.
+func (p *Plane) explain(ctx context.Context, tenant, source, id string) (fate.Answer, error) {
+	home := cmp.Or(p.Router.Part(tenant, source), p.d.ID)
+	out, err := p.explainOf(ctx, home, tenant, source, id)
+	if err == nil {
+		return out, nil
+	}
+	names := slices.DeleteFunc(slices.Clone(p.Parts.Names()), func(part string) bool { return part == home })
+	answers, errs := make([]fate.Answer, len(names)), make([]error, len(names))
+	var wg sync.WaitGroup
+	for i, part := range names {
+		wg.Go(func() { answers[i], errs[i] = p.explainOf(ctx, part, tenant, source, id) })
+	}
+	wg.Wait()
+	for i := range names {
+		switch {
+		case errs[i] == nil:
+			return answers[i], nil
+		case errkind.Is(err, errkind.NotFound):
+			err = errs[i] // whoever did not answer may have it
 		}
-		if err == nil || !errkind.Is(err, errkind.NotFound) {
-			return out, err
-		}
+	}
+	return fate.Answer{}, err
+}
+
+func (p *Plane) explainOf(ctx context.Context, part, tenant, source, id string) (out fate.Answer, err error) {
+	if local := p.Parts.Local(part); local != nil {
+		return p.explainHere(ctx, local, tenant, source, id)
+	}
+	reply, err := p.callPart(ctx, part, methodExplain, pack.String(pack.String(pack.String(nil, tenant), source), id))
+	switch {
+	case err == nil:
+		err = json.Unmarshal(reply, &out)
+	case !errkind.Is(err, errkind.NotFound):
+		err = errkind.Errorf(errkind.Unavailable, "usage: part %s of the log does not answer: %w", part, err)
 	}
 	return out, err
 }
