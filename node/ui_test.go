@@ -231,6 +231,12 @@ func TestUIRights(t *testing.T) {
 	if code, text := u.do("POST", "/ui/api/login", `{"token":"wrong"}`); code != http.StatusForbidden {
 		t.Fatalf("a wrong token: %d %s", code, text)
 	}
+	for _, body := range []string{`{}`, `{"handle":"","codes":{"":"1"}}`, `{"handle":"x","codes":{"app":"123456"}}`} {
+		if code, text := u.do("POST", "/ui/api/login/factor", body); code != http.StatusForbidden ||
+			!strings.Contains(text, "no login waits") || u.cookie != nil {
+			t.Errorf("a passcode for no login, %s: %d %s", body, code, text)
+		}
+	}
 	if code, text := u.do("POST", "/ui/api/login", `{"token":"`+token.SecretID+`"}`); code != http.StatusOK {
 		t.Fatalf("login: %d %s", code, text)
 	}
@@ -258,8 +264,11 @@ func TestUIRights(t *testing.T) {
 		t.Errorf("topics of which some are not tried: %s", text)
 	}
 	u.writesNothing(root)
-	if code, _ := u.do("POST", "/ui/api/logout", "", "Sec-Fetch-Site", "cross-site"); code != http.StatusForbidden {
-		t.Errorf("another site's page logs out: %d", code)
+	for _, path := range []string{"logout", "login", "login/begin", "login/end", "login/factor"} {
+		if code, text := u.do("POST", "/ui/api/"+path, "{}", "Sec-Fetch-Site", "cross-site"); code != http.StatusForbidden ||
+			!strings.Contains(text, "another site") {
+			t.Errorf("another site's page at %s: %d %s", path, code, text)
+		}
 	}
 	for _, from := range []string{"", "null", "http://evil.example", "http://corbel.example.evil"} {
 		if code, _ := u.do("GET", "/ui/api/as/jobs/v1/client/allocation/x/exec", "", "Upgrade", "websocket",

@@ -16,9 +16,9 @@ import (
 // the provider sent the browser back with (login/end). What binds the two is a cookie of this browser alone: a state
 // that was begun elsewhere ends no login here. The cookie is no session and never becomes one.
 
-// Method is a way to log in at a provider that the browser is sent to.
+// Method is a way to log in at a provider that the browser is sent to, or to show a second factor.
 type Method struct {
-	ID   string `json:"id"`   // what begins it
+	ID   string `json:"id"`   // what chooses it
 	Name string `json:"name"` // what the page shows
 }
 
@@ -42,7 +42,8 @@ type Browser interface {
 	// Begin gives the address that the browser goes to, and the state that it comes back with. It fails with ErrRole
 	// where the person has to name a role.
 	Begin(r *http.Request, v *Visit) (address, state string, err error)
-	// End ends the login of a method that Begin has begun; an error of kind Denied says that it is not good.
+	// End ends the login of a method that Begin has begun; an error of kind Denied says that it is not good,
+	// a *Due that passcodes are lacking.
 	End(r *http.Request, method, state, code, nonce string) (Person, error)
 }
 
@@ -95,7 +96,7 @@ func (a *API) begin(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	http.SetCookie(w, visit(r, base64.RawURLEncoding.EncodeToString(text), int(visitTime/time.Second)))
+	http.SetCookie(w, visit(r, visitCookie, base64.RawURLEncoding.EncodeToString(text), int(visitTime/time.Second)))
 	answer(w, map[string]string{"address": address})
 }
 
@@ -109,7 +110,7 @@ func (a *API) end(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &in) {
 		return
 	}
-	http.SetCookie(w, visit(r, "", -1))
+	http.SetCookie(w, visit(r, visitCookie, "", -1))
 	v, ok := visitOf(r)
 	switch {
 	case a.cfg.Browser == nil:
@@ -124,17 +125,12 @@ func (a *API) end(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p, err := a.cfg.Browser.End(r, v.Method, v.State, in.Code, v.Nonce)
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	http.SetCookie(w, a.sessions.Begin(r, p))
-	answer(w, map[string]string{"name": p.Name})
+	a.enter(w, r, p, err)
 }
 
 // visit is the cookie of a login that was begun: of this site, for the paths of login alone.
-func visit(r *http.Request, value string, age int) *http.Cookie {
-	return &http.Cookie{Name: visitCookie, Value: value, Path: visitPath, MaxAge: age, HttpOnly: true,
+func visit(r *http.Request, name, value string, age int) *http.Cookie {
+	return &http.Cookie{Name: name, Value: value, Path: visitPath, MaxAge: age, HttpOnly: true,
 		Secure: r.TLS != nil, SameSite: http.SameSiteStrictMode}
 }
 

@@ -7,6 +7,8 @@
 //	GET  /ui/api/logins        the providers (OIDC) that are offered
 //	POST /ui/api/login/begin   {"method", "role", "origin"}: where the browser goes to log in at one of them
 //	POST /ui/api/login/end     {"state", "code"}: what it came back with; begins a session
+//	POST /ui/api/login/factor  {"handle", "codes"}: the passcodes that a login was answered to need, in the place of a
+//	                           session; begins it
 //	POST /ui/api/logout        ends it
 //	GET  /ui/api/me            who is logged in; 401 without a session
 //	GET  /ui/api/topic/NAME    a topic as it is now; the query belongs to the topic
@@ -16,11 +18,13 @@
 //
 // Requests that another site's page makes are refused. Rights are asked for anew with each answer, and of a stream at
 // least every five seconds; a stream ends with its session. What a browser reads slowly is passed over in favour of the
-// newest; streams, topics and sessions are bounded in number.
+// newest; streams, topics, sessions and logins that wait for a passcode
+// are bounded in number.
 package uiapi
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io"
@@ -80,7 +84,7 @@ type Plane struct {
 type Config struct {
 	Clock clock.Clock // nil is the real one
 	Keep  Keeping     // nil: sessions end with the server
-	// Login judges credentials; an error of kind Denied says that they are wrong.
+	// Login judges credentials; an error of kind Denied says that they are wrong, a *Due that passcodes are lacking.
 	Login func(*http.Request, *Credentials) (Person, error)
 	// Browser logs in at providers; nil where there are none.
 	Browser Browser
@@ -99,6 +103,7 @@ type Config struct {
 type API struct {
 	cfg      Config
 	sessions *Sessions
+	dues     dues
 	mux      *http.ServeMux
 	origins  *http.CrossOriginProtection
 	streams  atomic.Int64
@@ -110,11 +115,12 @@ func New(cfg Config) *API {
 		cfg.Clock = clock.Real{}
 	}
 	a := &API{cfg: cfg, sessions: NewSessions(cfg.Clock, cfg.Keep), mux: http.NewServeMux(),
-		origins: http.NewCrossOriginProtection()}
+		dues: dues{clock: cfg.Clock, list: map[[sha256.Size]byte]*waiting{}}, origins: http.NewCrossOriginProtection()}
 	a.mux.HandleFunc("POST /ui/api/login", a.login)
 	a.mux.HandleFunc("GET /ui/api/logins", a.methods)
 	a.mux.HandleFunc("POST /ui/api/login/begin", a.begin)
 	a.mux.HandleFunc("POST /ui/api/login/end", a.end)
+	a.mux.HandleFunc("POST /ui/api/login/factor", a.factor)
 	a.mux.HandleFunc("POST /ui/api/logout", a.logout)
 	a.mux.HandleFunc("GET /ui/api/me", a.me)
 	a.mux.HandleFunc("GET /ui/api/topic/{name}", a.topic)
@@ -171,12 +177,7 @@ func (a *API) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p, err := a.cfg.Login(r, &in)
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	http.SetCookie(w, a.sessions.Begin(r, p))
-	answer(w, map[string]string{"name": p.Name})
+	a.enter(w, r, p, err)
 }
 
 func (a *API) logout(w http.ResponseWriter, r *http.Request) {

@@ -249,7 +249,9 @@ func (v *viewer) heard(event any) {
 	case *log.EventEntryAdded:
 		// No job can have the hostile name: its page asks for it all the same, and browsers log what is not found.
 		absent := strings.Contains(e.Entry.URL, "/jobs/v1/job/%3Cimg") && strings.Contains(e.Entry.Text, "404")
-		if e.Entry.Level != log.EntryLevelVerbose && !absent {
+		// A wrong passcode is refused, and browsers log that too.
+		refused := strings.HasSuffix(e.Entry.URL, "/login/factor") && strings.Contains(e.Entry.Text, "403")
+		if e.Entry.Level != log.EntryLevelVerbose && !absent && !refused {
 			v.wrong = append(v.wrong, "log: "+e.Entry.Text+" "+e.Entry.URL)
 		}
 	case *runtime.EventConsoleAPICalled:

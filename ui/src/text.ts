@@ -25,6 +25,9 @@ const english = {
   loginWith: (name: string) => `Log in with ${name}`,
   loginEnding: "Logging in",
   loginAgain: "Log in again",
+  loginFactor: "This login needs a second factor.",
+  loginCode: (method: string) => `Passcode of ${method}`,
+  loginWhich: "Second factor",
   secretsAlone:
     "This server runs the secrets plane alone. What the other planes know is shown at a server that runs them: corbel ui --http-addr SERVER:8500",
   logout: "Log out",

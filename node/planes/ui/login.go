@@ -2,6 +2,7 @@ package uiplane
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"sync"
@@ -103,7 +104,10 @@ func (u *UI) byPassword(ctx context.Context, c *uiapi.Credentials, p *uiapi.Pers
 		}
 	}
 	if u.secrets != nil {
-		_ = secretlogin.ByPassword(ctx, &u.ask, c, p) // the monitor plane may know it
+		var due *uiapi.Due
+		if err := secretlogin.ByPassword(ctx, &u.ask, c, p); errors.As(err, &due) {
+			return err // whoever the monitor plane knows has no session before it, either
+		} // else the monitor plane may know it
 	}
 	if p.Name == "" {
 		return wrong

@@ -238,6 +238,114 @@ func TestOIDCStrangers(t *testing.T) {
 	}
 }
 
+// key gives the entity of an alias at a mount a key of a method, and the engine at totp/ the same in the place of an
+// app.
+func (v *vault) key(method, alias, mount string) {
+	v.t.Helper()
+	var at, entity struct {
+		Data struct {
+			Accessor, ID, URL string
+		}
+	}
+	_, text := v.do(v.browser(), "GET", "/v1/sys/auth/"+mount, nil, "X-Vault-Token", "root")
+	if err := json.Unmarshal([]byte(text), &at); err != nil {
+		v.t.Fatal(err)
+	}
+	text = v.asRoot("identity/lookup/entity", map[string]any{"alias_name": alias,
+		"alias_mount_accessor": at.Data.Accessor})
+	if err := json.Unmarshal([]byte(text), &entity); err != nil {
+		v.t.Fatal(err)
+	}
+	text = v.asRoot("identity/mfa/method/totp/admin-generate", map[string]any{"method_id": method,
+		"entity_id": entity.Data.ID})
+	if err := json.Unmarshal([]byte(text), &entity); err != nil {
+		v.t.Fatal(err)
+	}
+	v.asRoot("totp/keys/"+mount, map[string]any{"url": entity.Data.URL})
+}
+
+// TestSecondFactor: no session before the passcode, by password and through a provider; a code is good once.
+func TestSecondFactor(t *testing.T) {
+	v, p := startVault(t), jwkstest.New(t, "ES256").Provider("corbel", "shared/secret")
+	v.people("oidc", p, true)
+	v.asRoot("sys/auth/userpass", map[string]any{"type": "userpass"})
+	v.asRoot("auth/userpass/users/eve", map[string]any{"password": "pw"})
+	v.asRoot("sys/mounts/totp", map[string]any{"type": "totp"})
+	var made struct {
+		Data struct {
+			ID string `json:"method_id"`
+		}
+	}
+	text := v.asRoot("identity/mfa/method/totp", map[string]any{"issuer": "Corbel", "method_name": "app"})
+	if err := json.Unmarshal([]byte(text), &made); err != nil {
+		t.Fatal(err)
+	}
+	v.asRoot("identity/mfa/login-enforcement/people", map[string]any{"mfa_method_ids": made.Data.ID,
+		"auth_method_types": "userpass,oidc"})
+	b := v.browser()
+	login := func() (int, string) {
+		return v.do(b, "POST", "/ui/api/login", map[string]string{"user": "eve", "password": "pw"})
+	}
+	lacks := func(code int, text string) string {
+		t.Helper()
+		var in struct{ Factor struct{ Handle string } }
+		if code != http.StatusOK || json.Unmarshal([]byte(text), &in) != nil || in.Factor.Handle == "" ||
+			!strings.Contains(text, `"asks":[{"name":"people","methods":[{"id":"`+made.Data.ID+`","name":"app"}]}]`) {
+			t.Fatalf("a login that lacks a factor: %d %s", code, text)
+		}
+		if code, text := v.do(b, "GET", "/ui/api/me", nil); code != http.StatusUnauthorized {
+			t.Errorf("a session without it: %d %s", code, text)
+		}
+		return in.Factor.Handle
+	}
+	give := func(handle, code string) (int, string) {
+		return v.do(b, "POST", "/ui/api/login/factor", map[string]any{"handle": handle,
+			"codes": map[string]string{made.Data.ID: code}})
+	}
+	now := func(mount string) string {
+		var in struct{ Data struct{ Code string } }
+		_, text := v.do(v.browser(), "GET", "/v1/totp/code/"+mount, nil, "X-Vault-Token", "root")
+		if json.Unmarshal([]byte(text), &in) != nil || in.Data.Code == "" {
+			t.Fatal(text)
+		}
+		return in.Data.Code
+	}
+	handle := lacks(login()) // and makes the entity
+	v.key(made.Data.ID, "eve", "userpass")
+	if code, text := give(handle, "none"); code != http.StatusForbidden ||
+		!strings.Contains(text, "the passcode is wrong") {
+		t.Errorf("a wrong passcode: %d %s", code, text)
+	}
+	used := now("userpass")
+	if code, text := give(handle, " "+used+" "); code != http.StatusOK || !strings.Contains(text, `"name":"eve"`) {
+		t.Fatalf("the passcode: %d %s", code, text)
+	}
+	if code, text := v.do(b, "GET", "/ui/api/as/secrets/v1/auth/token/lookup-self", nil); code != http.StatusOK ||
+		!strings.Contains(text, "userpass-eve") {
+		t.Errorf("the session: %d %s", code, text)
+	}
+	if code, text := v.do(b, "POST", "/ui/api/logout", nil); code != http.StatusNoContent {
+		t.Errorf("logout: %d %s", code, text)
+	}
+	if code, text := give(lacks(login()), used); code != http.StatusForbidden || !strings.Contains(text, "already used") {
+		t.Errorf("the same passcode again: %d %s", code, text)
+	}
+	handle = lacks(v.end(b, v.begin(b, p)))
+	v.key(made.Data.ID, "ann", "oidc")
+	if code, text := give(handle, now("oidc")); code != http.StatusOK || !strings.Contains(text, "oidc-ann") {
+		t.Errorf("through a provider: %d %s", code, text)
+	}
+	// What the plane has forgotten, as after a failover or with the method, is over.
+	b = v.browser()
+	handle = lacks(login())
+	if code, text := v.do(b, "DELETE", "/v1/sys/auth/userpass", nil, "X-Vault-Token", "root"); code/100 != 2 {
+		t.Fatalf("%d %s", code, text)
+	}
+	if code, text := give(handle, "123456"); code != http.StatusForbidden || !strings.Contains(text, "Log in again") {
+		t.Errorf("a login at a method that went: %d %s", code, text)
+	}
+}
+
 // TestSecretsAlone: a server of the secrets plane alone serves the page, its own screens, and why it has no others.
 func TestSecretsAlone(t *testing.T) {
 	v := startVault(t)

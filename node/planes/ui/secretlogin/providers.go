@@ -127,11 +127,8 @@ func (p *Providers) End(r *http.Request, method, state, code, nonce string) (uia
 		return who, errkind.E(errkind.Denied, "", err)
 	case err != nil:
 		return who, err
-	case answer.Auth.Token == "":
-		return who, errkind.New(errkind.Denied, "the login gave no token")
 	}
-	who.Made = true
-	return who, ByToken(r.Context(), p.Ask, answer.Auth.Token, &who)
+	return answer.enter(r.Context(), p.Ask, who)
 }
 
 // mountOf is the mount of a method's id, such as oidc/.

@@ -8,7 +8,6 @@ import (
 	"net/url"
 
 	"corbel.dev/corbel/api/uiapi"
-	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/node/planes/ui/planeasker"
 )
 
@@ -40,30 +39,21 @@ func ByToken(ctx context.Context, a *planeasker.Asker, token string, p *uiapi.Pe
 	return nil
 }
 
-// ByPassword logs a person in by the userpass method.
+// ByPassword logs a person in by the userpass method. It fails with a *uiapi.Due where a second factor is lacking.
 func ByPassword(ctx context.Context, a *planeasker.Asker, c *uiapi.Credentials, p *uiapi.Person) error {
 	var answer loggedIn
 	err := a.Send(ctx, &uiapi.Person{Remote: p.Remote}, http.MethodPost, "secrets",
 		"/v1/auth/userpass/login/"+url.PathEscape(c.User), map[string]string{"password": c.Password}, &answer)
-	if err == nil && answer.Auth.Token == "" {
-		err = errkind.New(errkind.Denied, "the login gave no token")
-		if answer.Auth.MFA != nil {
-			err = errkind.New(errkind.Denied, "this login needs a second factor, which this form does not ask for: log in "+
-				"with vault login, and here with the token")
-		}
+	if err != nil {
+		return err
 	}
+	known := *p
+	known.Name = c.User
+	known, err = answer.enter(ctx, a, known)
 	if err == nil {
-		p.Secrets, p.Name, p.Made = answer.Auth.Token, c.User, true
+		*p = known
 	}
 	return err
-}
-
-// loggedIn is the answer of a login of the secrets plane.
-type loggedIn struct {
-	Auth struct {
-		Token string    `json:"client_token"`
-		MFA   *struct{} `json:"mfa_requirement"`
-	} `json:"auth"`
 }
 
 // Leave gives back the token that a login made, when its person logs out.
