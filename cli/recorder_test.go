@@ -231,6 +231,52 @@ func TestLogin(t *testing.T) {
 	}
 }
 
+// TestLoginByPassword: corbel login asks for the password and for the passcode that the login lacks, and keeps the
+// token for the secrets plane alone.
+func TestLoginByPassword(t *testing.T) {
+	lacks := `{"auth":{"client_token":"","mfa_requirement":{"mfa_request_id":"r1","mfa_constraints":{"people":{"any":[` +
+		`{"type":"totp","id":"m1","name":"app","uses_passcode":true}]}}}}}`
+	for _, c := range []struct {
+		args, in    string
+		answers     map[string]string
+		code        int
+		asked, kept string
+		says        string
+	}{
+		{"--user ann", "pw\n123456\n", map[string]string{"PUT /v1/auth/userpass/login/ann": lacks,
+			"PUT /v1/sys/mfa/validate": `{"auth":{"client_token":"s.1"}}`}, 0,
+			`PUT /v1/sys/mfa/validate {"mfa_payload":{"m1":["123456"]},"mfa_request_id":"r1"}`, "s.1",
+			"Passcode of the MFA method app"},
+		{"--user ann --method people", "pw", map[string]string{
+			"PUT /v1/auth/people/login/ann": `{"auth":{"client_token":"s.2"}}`}, 0,
+			`PUT /v1/auth/people/login/ann {"password":"pw"}`, "s.2", "Password"},
+		{"--user ann", "pw\n000000\n", map[string]string{"PUT /v1/auth/userpass/login/ann": lacks,
+			"PUT /v1/sys/mfa/validate": `!403{"errors":["the passcode is wrong"]}`}, 1,
+			`PUT /v1/sys/mfa/validate {"mfa_payload":{"m1":["000000"]},"mfa_request_id":"r1"}`, "",
+			"the passcode is wrong"},
+		{"--user ann", "", nil, 2, "", "", "login needs a password"},
+		{"--user ann --type oidc", "pw", nil, 2, "", "", "--user goes with --method alone"},
+	} {
+		r := &recorder{answers: c.answers}
+		s := httptest.NewServer(r)
+		_, e, out, errOut := newAgent(t)
+		e.In = strings.NewReader(c.in)
+		home := t.TempDir()
+		e.Getenv = func(k string) string { return map[string]string{"VAULT_ADDR": s.URL, "HOME": home}[k] }
+		code := run(t.Context(), e, append([]string{"login"}, strings.Fields(c.args)...))
+		s.Close()
+		asked := ""
+		if n := len(r.asked); n > 0 {
+			asked = r.asked[n-1]
+		}
+		kept := keptlogin.Of(e.Getenv, keptlogin.Secrets, s.URL).Token
+		if code != c.code || asked != c.asked || kept != c.kept || !strings.Contains(errOut.String(), c.says) ||
+			strings.Contains(out.String()+errOut.String(), "123456") {
+			t.Errorf("%s: code %d, asked %s, kept %q: %s%s", c.args, code, asked, kept, out, errOut)
+		}
+	}
+}
+
 // TestMeshCommands: config entries, intentions and the authority.
 func TestMeshCommands(t *testing.T) {
 	dir := t.TempDir()

@@ -6,6 +6,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -157,24 +158,27 @@ const loginHelp = "Keep a token for the commands that follow, in the user's conf
 	"exchange a proof of identity for a token with --method.\n\nThe token is tried at the catalog, the secrets plane " +
 	"(VAULT_ADDR) and, as an API key, at the\nmonitor (CORBEL_MONITOR_ADDR), and kept for those that know it. It is " +
 	"shown to nobody else.\n\nWith --method alone, the browser is sent to the OIDC provider of that auth method of " +
-	"the secrets\nplane, and the token that comes of it is kept.\n\nWith --bearer-token-file, that proof is " +
+	"the secrets\nplane, and the token that comes of it is kept. With --user, the password is asked for " +
+	"instead,\nof userpass or of the method that --method names. Where either needs a second factor, the\npasscode is " +
+	"asked for as well.\n\nWith --bearer-token-file, that proof is " +
 	"exchanged at the auth method of the catalog, and the token\nis kept, or written to --token-sink-file. " +
 	"With --type oidc, the browser is sent to the\nprovider of that method of the catalog instead. Both " +
 	"take the default method when --method names none.\n\n" +
-	"  corbel login --token-file token\n  corbel login --method oidc\n" +
+	"  corbel login --token-file token\n  corbel login --user ann\n  corbel login --method oidc\n" +
 	"  corbel login --method ci --bearer-token-file jwt\n  corbel login --method sso --type oidc\n" +
 	"  corbel logout --kept"
 
 // Login builds `login`.
 func Login(e *command.Env, c *cobra.Command) {
 	var d command.Dial
-	var method, kind, listen, bearerFile, sink string
+	var method, kind, listen, bearerFile, sink, user string
 	var meta []string
 	var browser browserLogin
 	c.Args = command.Between(0, 0, "no arguments")
 	if !e.Consul {
 		c.Long = loginHelp
 		browser.flags(c)
+		c.Flags().StringVar(&user, "user", "", "name to log in with at the secrets plane, whose password is asked for")
 	}
 	d.Flags(e, c)
 	f := c.Flags()
@@ -186,6 +190,12 @@ func Login(e *command.Env, c *cobra.Command) {
 	f.StringVar(&sink, "token-sink-file", "", "file that the secret is written to, for its owner alone")
 	f.StringArrayVar(&meta, "meta", nil, "name=value to keep with the token (repeat)")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if user != "" {
+			if kind != "" || bearerFile != "" || sink != "" || browser.role != "" {
+				return command.Usagef("--user goes with --method alone: it logs in with a password")
+			}
+			return byPassword(c.Context(), e, cmp.Or(method, "userpass"), user)
+		}
 		standard := !e.Consul && method == "" && (kind == typeOIDC || bearerFile != "")
 		if !e.Consul && !standard && method == "" && sink == "" {
 			return keepToken(c.Context(), e, &d)
@@ -223,17 +233,23 @@ func Login(e *command.Env, c *cobra.Command) {
 		if err != nil {
 			return err
 		}
-		keep := func() error { return writeSecret(sink, token.SecretID) }
-		if sink == "" {
-			keep = func() error { return keepCatalog(e, &d, token.SecretID) }
-		}
-		if err := keep(); err != nil {
-			// A token that nobody knows must not stay behind.
-			return errors.Join(err, cl.Send(c.Context(), http.MethodDelete, "/v1/acl/token/"+token.AccessorID,
-				q.Values(), nil, nil))
-		}
-		return nil
+		return keepOrEnd(c.Context(), e, &d, cl, q, sink, &token)
 	}
+}
+
+// keepOrEnd keeps a token that was just made, in the file sink where there is one, or ends it.
+func keepOrEnd(ctx context.Context, e *command.Env, d *command.Dial, cl *client.Client, q client.Query, sink string,
+	token *client.Token) (err error) {
+	if sink != "" {
+		err = writeSecret(sink, token.SecretID)
+	} else {
+		err = keepCatalog(e, d, token.SecretID)
+	}
+	if err != nil {
+		// A token that nobody knows must not stay behind.
+		return errors.Join(err, cl.Send(ctx, http.MethodDelete, "/v1/acl/token/"+token.AccessorID, q.Values(), nil, nil))
+	}
+	return nil
 }
 
 // defaultMethod names the auth method of logins that name none.

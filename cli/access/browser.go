@@ -1,10 +1,8 @@
 package access
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,9 +11,7 @@ import (
 
 	"corbel.dev/corbel/cli/browserlogin"
 	"corbel.dev/corbel/cli/command"
-	"corbel.dev/corbel/cli/keptlogin"
 	"corbel.dev/corbel/client"
-	"corbel.dev/corbel/client/vault"
 	"github.com/spf13/cobra"
 )
 
@@ -34,12 +30,7 @@ func (b *browserLogin) flags(c *cobra.Command) {
 }
 
 func (b *browserLogin) run(ctx context.Context, e *command.Env, method string) error {
-	cfg, err := vault.FromEnv(e.Getenv)
-	if err != nil {
-		return err
-	}
-	cfg.Address, cfg.Token = cmp.Or(cfg.Address, "http://127.0.0.1:8200"), ""
-	cl, err := vault.New(cfg)
+	cl, err := dialSecrets(e)
 	if err != nil {
 		return err
 	}
@@ -69,16 +60,7 @@ func (b *browserLogin) run(ctx context.Context, e *command.Env, method string) e
 	if err != nil {
 		return err
 	}
-	if a.Auth == nil || a.Auth.ClientToken == "" {
-		return errors.New("the login gave no token")
-	}
-	login := keptlogin.Login{Token: a.Auth.ClientToken}
-	if err := keptlogin.Keep(e.Getenv, keptlogin.Secrets, cfg.Address, login); err != nil {
-		// A token that nobody knows must not stay behind.
-		_, ended := cl.WithToken(a.Auth.ClientToken).Do(ctx, "POST", "auth/token/revoke-self", nil, nil)
-		return errors.Join(err, ended)
-	}
-	return e.Printf("Logged in at the %s of %s\n", keptlogin.Secrets, cfg.Address)
+	return keepSecrets(ctx, e, cl, a)
 }
 
 // typeOIDC is the type of auth methods that log in with a browser.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,6 +26,36 @@ func OnTerminal(w io.Writer, getenv func(string) string) io.Writer {
 		return w
 	}
 	return &Terminal{File: f, Colour: getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"}
+}
+
+// maxLine bounds a line that is asked for.
+const maxLine = 64 << 10
+
+// Hidden asks on Err for a line of In without showing what is typed. Where In is no terminal the line is read as it is,
+// and nothing behind it, so that more may be asked for; at its end there is an empty one.
+func (e *Env) Hidden(prompt string) (string, error) {
+	if _, err := fmt.Fprint(e.Err, prompt); err != nil {
+		return "", err
+	}
+	if f, ok := e.In.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		text, err := term.ReadPassword(int(f.Fd()))
+		fmt.Fprintln(e.Err)
+		return strings.TrimSpace(string(text)), err
+	}
+	var line []byte
+	for one := make([]byte, 1); len(line) <= maxLine; {
+		n, err := e.In.Read(one)
+		if n == 1 && one[0] != '\n' {
+			line = append(line, one[0])
+		}
+		if n == 1 && one[0] == '\n' || errors.Is(err, io.EOF) {
+			return strings.TrimRight(string(line), "\r"), nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("the line is longer than %d bytes", maxLine)
 }
 
 // look is how a table is shown: the columns that there are (0: as many as needed), and whether in colour.

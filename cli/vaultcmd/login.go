@@ -95,7 +95,7 @@ func loginToken(c *Call, args []string) (*vault.Answer, error) {
 	case len(args) > 1:
 		return nil, command.Usagef("Too many arguments (expected 0-1, got %d)", len(args))
 	case len(args) == 0:
-		text, err := Hidden(c, "Token (will be hidden): ")
+		text, err := c.Hidden("Token (will be hidden): ")
 		if err != nil {
 			return nil, err
 		}
@@ -150,7 +150,7 @@ func loginMethod(c *Call, l *loginFlags, args []string) (*vault.Answer, error) {
 		}
 		delete(data, "username")
 		if data["password"] == nil {
-			if data["password"], err = Hidden(c, "Password (will be hidden): "); err != nil {
+			if data["password"], err = c.Hidden("Password (will be hidden): "); err != nil {
 				return nil, err
 			}
 		}

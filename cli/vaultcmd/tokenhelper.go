@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/hashicorp/hcl"
 )
 
@@ -64,16 +62,4 @@ func (c *Call) help(helper, what, token string) (string, error) {
 		return "", fmt.Errorf("token helper %s %s: %w: %s", helper, what, err, strings.TrimSpace(complaint.String()))
 	}
 	return strings.TrimSpace(out.String()), nil
-}
-
-// Hidden asks for a line without showing it; where stdin is no terminal it is read as it is.
-func Hidden(c *Call, prompt string) (string, error) {
-	fmt.Fprint(c.Err, prompt)
-	if f, ok := c.In.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		text, err := term.ReadPassword(int(f.Fd()))
-		fmt.Fprintln(c.Err)
-		return strings.TrimSpace(string(text)), err
-	}
-	text, err := c.Input("-")
-	return strings.TrimRight(string(text), "\r\n"), err
 }

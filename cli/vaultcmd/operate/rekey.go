@@ -19,7 +19,7 @@ func share(c *vaultcmd.Call, args []string) (string, error) {
 	if len(args) == 1 && args[0] != "-" {
 		return args[0], nil
 	}
-	text, err := vaultcmd.Hidden(c, "Key (will be hidden): ")
+	text, err := c.Hidden("Key (will be hidden): ")
 	return strings.TrimSpace(text), err
 }
 
