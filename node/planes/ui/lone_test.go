@@ -269,7 +269,8 @@ func TestSecondFactor(t *testing.T) {
 	v, p := startVault(t), jwkstest.New(t, "ES256").Provider("corbel", "shared/secret")
 	v.people("oidc", p, true)
 	v.asRoot("sys/auth/userpass", map[string]any{"type": "userpass"})
-	v.asRoot("auth/userpass/users/eve", map[string]any{"password": "pw"})
+	v.asRoot("auth/userpass/users/eve", map[string]any{ // pw, hashed with the least cost
+		"password_hash": "$2a$04$beKgeTU7vxgQYCHA3mDDOuKHs.V7qxmuVUiTBuV8.Q4odmiIaIGQK"})
 	v.asRoot("sys/mounts/totp", map[string]any{"type": "totp"})
 	var made struct {
 		Data struct {

@@ -5,6 +5,7 @@ package planeasker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -24,13 +25,15 @@ const (
 )
 
 // Asker asks the planes of a server, by their names.
-type Asker struct{ Planes map[string]uiapi.Plane }
+type Asker struct {
+	Planes map[string]uiapi.Plane
+	Time   time.Duration // that a question may take; 0 is that of a screen
+}
 
 // Has tells whether a plane is on this server.
 func (a *Asker) Has(plane string) bool { return a.Planes[plane].Handler != nil }
 
 // Get asks a path of a plane and decodes the answer. Errors have the kind that the answer's status tells.
-
 func (a *Asker) Get(ctx context.Context, p *uiapi.Person, plane, path string, into any) error {
 	return a.Send(ctx, p, http.MethodGet, plane, path, nil, into)
 }
@@ -41,7 +44,7 @@ func (a *Asker) Send(ctx context.Context, p *uiapi.Person, method, plane, path s
 	if !ok {
 		return errkind.Errorf(errkind.Unavailable, "the %s plane is not on this server", plane)
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(a.Time, askTime))
 	defer cancel()
 	var text []byte
 	if body != nil {

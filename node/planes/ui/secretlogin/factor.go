@@ -57,8 +57,8 @@ func (l *loggedIn) enter(ctx context.Context, a *planeasker.Asker, p uiapi.Perso
 		who := p
 		who.Remote = r.RemoteAddr
 		var next loggedIn
-		err := a.Send(r.Context(), &uiapi.Person{Remote: who.Remote}, http.MethodPost, "secrets", "/v1/sys/mfa/validate",
-			map[string]any{"mfa_request_id": id, "mfa_payload": payload}, &next)
+		err := patient(a).Send(r.Context(), &uiapi.Person{Remote: who.Remote}, http.MethodPost, "secrets",
+			"/v1/sys/mfa/validate", map[string]any{"mfa_request_id": id, "mfa_payload": payload}, &next)
 		if err != nil && strings.Contains(err.Error(), "mfa_request_id") { // nothing else can be wrong with it
 			err = uiapi.ErrOver
 		}

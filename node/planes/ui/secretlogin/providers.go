@@ -120,7 +120,7 @@ func (p *Providers) End(r *http.Request, method, state, code, nonce string) (uia
 	}
 	var answer loggedIn
 	q := url.Values{"state": {state}, "code": {code}, "client_nonce": {nonce}}
-	err = p.Ask.Get(r.Context(), &uiapi.Person{Remote: r.RemoteAddr}, "secrets", "/v1/auth/"+pathOf(mount)+
+	err = patient(p.Ask).Get(r.Context(), &uiapi.Person{Remote: r.RemoteAddr}, "secrets", "/v1/auth/"+pathOf(mount)+
 		"oidc/callback?"+q.Encode(), &answer)
 	switch {
 	case errkind.Is(err, errkind.Invalid): // what the method says of a login that is not good

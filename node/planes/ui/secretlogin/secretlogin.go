@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"time"
 
 	"corbel.dev/corbel/api/uiapi"
 	"corbel.dev/corbel/node/planes/ui/planeasker"
@@ -19,6 +20,15 @@ func API(h http.Handler) uiapi.Plane {
 		r.Header.Set("X-Vault-Request", "true")
 		return nil
 	}}
+}
+
+// loginTime is what a login may take, less than the page waits: passwords are hashed slowly on purpose, and a provider
+// is asked over the network.
+const loginTime = 9 * time.Second
+
+// patient asks as a login may.
+func patient(a *planeasker.Asker) *planeasker.Asker {
+	return &planeasker.Asker{Planes: a.Planes, Time: loginTime}
 }
 
 // ByToken logs a person in with a token that the secrets plane knows.
@@ -42,7 +52,7 @@ func ByToken(ctx context.Context, a *planeasker.Asker, token string, p *uiapi.Pe
 // ByPassword logs a person in by the userpass method. It fails with a *uiapi.Due where a second factor is lacking.
 func ByPassword(ctx context.Context, a *planeasker.Asker, c *uiapi.Credentials, p *uiapi.Person) error {
 	var answer loggedIn
-	err := a.Send(ctx, &uiapi.Person{Remote: p.Remote}, http.MethodPost, "secrets",
+	err := patient(a).Send(ctx, &uiapi.Person{Remote: p.Remote}, http.MethodPost, "secrets",
 		"/v1/auth/userpass/login/"+url.PathEscape(c.User), map[string]string{"password": c.Password}, &answer)
 	if err != nil {
 		return err
