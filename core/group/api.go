@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
@@ -186,7 +187,7 @@ func (g *Group) Configuration() ([]Server, uint64, error) {
 	if err := f.Error(); err != nil {
 		return nil, 0, errkind.E(errkind.Unavailable, "read members", err)
 	}
-	return members(f.Configuration()), f.Index(), nil
+	return raftdisk.Members(f.Configuration()), f.Index(), nil
 }
 
 // change runs a membership change on the leader.
@@ -290,7 +291,11 @@ func (g *Group) Restore(ctx context.Context, r io.Reader) error {
 	go func() {
 		in.lead.restoring <- struct{}{}
 		in.stores.Snaps.Restoring.Store(true)
+		before := in.stores.Snaps.Newest.Load()
 		err := in.raft.Restore(&raft.SnapshotMeta{Version: 1, Size: size}, io.NewSectionReader(f, 0, size), 0)
+		if errors.Is(err, raft.ErrNotLeader) && in.stores.Snaps.Newest.Load() != before {
+			err = raft.ErrLeadershipLost // with the snapshot on its disk: it may win the next election with that
+		}
 		in.stores.Snaps.Restoring.Store(false)
 		<-in.lead.restoring
 		done <- err
@@ -322,8 +327,8 @@ func (g *Group) Stats() map[string]string {
 	stats := in.raft.Stats()
 	stats["fsm_applied_index"] = strconv.FormatUint(g.fsm.applied.Load(), 10)
 	in.stores.Describe(stats)
-	if in.links.mute != nil && in.links.mute.active.Load() {
-		stats["rebuilding_until_index"] = strconv.FormatUint(in.links.mute.need.Load(), 10)
+	if in.links.mute != nil && in.links.mute.Active.Load() {
+		stats["rebuilding_until_index"] = strconv.FormatUint(in.links.mute.Need.Load(), 10)
 	}
 	return stats
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 	autopilot "github.com/hashicorp/raft-autopilot"
 
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/core/group/raftlog"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/telemetry"
@@ -211,7 +212,7 @@ func (d delegate) KnownServers() map[raft.ServerID]*autopilot.Server {
 	out := map[raft.ServerID]*autopilot.Server{}
 	_, leaderID := d.in.raft.LeaderWithID()
 	addresses := map[string]string{}
-	for _, s := range members(d.in.raft.GetConfiguration().Configuration()) {
+	for _, s := range raftdisk.Members(d.in.raft.GetConfiguration().Configuration()) {
 		addresses[s.ID] = s.Address
 	}
 	for _, s := range d.a.source.Servers() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/kit/polltest"
 )
 
@@ -84,7 +85,7 @@ func TestCommitIsBoundedByWhatAMessageProves(t *testing.T) {
 			12},
 		{raft.AppendEntriesRequest{LeaderCommitIndex: 5}, 0},
 	} {
-		if boundCommit(&c.m); c.m.LeaderCommitIndex != c.want {
+		if raftdisk.BoundCommit(&c.m); c.m.LeaderCommitIndex != c.want {
 			t.Errorf("previous %d, %d entries: commits up to %d, want %d", c.m.PrevLogEntry, len(c.m.Entries),
 				c.m.LeaderCommitIndex, c.want)
 		}

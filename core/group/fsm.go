@@ -1,6 +1,7 @@
 package group
 
 import (
+	"bytes"
 	"io"
 	"runtime"
 	"sync"
@@ -28,6 +29,10 @@ type fsm struct {
 	// the library.
 	untold   func(term uint64) bool
 	outcomes outcomes.Kept
+
+	// blank is the machine's state before anything; foreign is set when what it has now was never the group's.
+	blank   bytes.Buffer
+	foreign atomic.Bool
 
 	applied atomic.Uint64
 	grown   atomic.Int64 // bytes of entries applied since the newest snapshot was begun
@@ -155,6 +160,23 @@ func (f *fsm) replace(r io.ReadCloser) error {
 	}
 	f.advance(snap.Index)
 	return nil
+}
+
+// renounce has restore bring the machine up to the newest snapshot, between two instances. A machine whose state was
+// never the group's goes back to its beginning if there is none; stale reads see that for no longer than they must.
+func (f *fsm) renounce(restore func() error) error {
+	foreign := f.foreign.Load()
+	if foreign {
+		f.applied.Store(0)
+	}
+	err := restore()
+	if err == nil && foreign && f.applied.Load() == 0 {
+		err = f.load(bytes.NewReader(f.blank.Bytes()))
+	}
+	if err == nil {
+		f.foreign.Store(false)
+	}
+	return err
 }
 
 func (f *fsm) load(r io.Reader) error { return snapshot.Read(r, f.machine.Restore) }

@@ -9,6 +9,7 @@
 //     the command was not and will not be executed; Unknown means nobody can tell.
 //   - LeaseHeld is true only while no other member can lead (monotonic clock), and
 //     only after an entry of this leader's own term was committed and applied.
+//   - A restore whose leader is lost is done on all members or on none.
 //   - A stalled disk costs the leadership after two election timeouts, and after
 //     five the transport is shut until the disk answers.
 //   - A failed or damaged log stops voting. A failed one is reopened and verified;
@@ -29,6 +30,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/core/group/raftdisk"
+	"corbel.dev/corbel/core/group/snapshot"
 	"corbel.dev/corbel/kit/backoff"
 	"corbel.dev/corbel/kit/errkind"
 )
@@ -66,6 +68,9 @@ func Open(cfg Config) (*Group, error) {
 	g.folder = raftdisk.NewFolder(g.cfg.disk(&g.metrics))
 	g.fsm = &fsm{machine: cfg.Machine, timing: g.metrics.apply, fail: g.failed, untold: g.untold}
 	g.batch = newBatcher(g)
+	if err := snapshot.Write(&g.fsm.blank, cfg.Machine.Snapshot()); err != nil {
+		return nil, err
+	}
 	stores, err := g.openStores()
 	if err != nil {
 		return nil, err
@@ -189,7 +194,7 @@ func (g *Group) openStores() (*raftdisk.Stores, error) {
 	if err != nil {
 		return nil, errkind.E(errkind.Of(err), "raft group "+g.cfg.Name, err)
 	}
-	if err := g.restoreNewest(s); err != nil {
+	if err := g.fsm.renounce(func() error { return g.restoreNewest(s) }); err != nil {
 		s.Close()
 		return nil, errkind.E(errkind.Of(err), "raft group "+g.cfg.Name, err)
 	}

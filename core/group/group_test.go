@@ -35,6 +35,8 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 type machine struct {
 	mu   sync.Mutex
 	cmds []string
+	hold chan struct{} // when not nil, a restore waits until it is closed
+	held atomic.Bool   // one does
 }
 
 func (m *machine) ApplyBatch(cmds [][]byte) []any {
@@ -95,6 +97,10 @@ func (m *machine) Restore(r io.Reader) error {
 		}
 		cmds = append(cmds, string(data[4:4+n]))
 		data = data[4+n:]
+	}
+	if m.hold != nil {
+		m.held.Store(true)
+		<-m.hold
 	}
 	m.mu.Lock()
 	m.cmds = cmds

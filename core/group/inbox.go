@@ -14,12 +14,14 @@ import (
 // inbox hands the library what other members send, after fresh and mute have seen it.
 type inbox struct {
 	fresh *fresh
-	mute  *mute // nil unless this member lost part of its log
+	mute  *raftdisk.Mute // nil unless this member lost part of its log
 	// succession may hold a request for a pre-vote back; nil in tests.
 	succession *succession
 	guard      *raftdisk.Guard
 	out        chan raft.RPC
 	drains     sync.WaitGroup
+	disown     func() // ends the instance, whose newest snapshot a leader contradicts
+	over       bool   // it was called
 }
 
 // run passes on until stop.
@@ -32,13 +34,16 @@ func (b *inbox) run(stop <-chan struct{}, in <-chan raft.RPC) {
 		case <-stop:
 			return
 		}
-		if b.mute != nil && b.mute.active.Load() && b.mute.refuse(rpc) {
+		if b.contradicted(rpc) {
+			continue
+		}
+		if b.mute != nil && b.mute.Active.Load() && b.mute.Refuse(rpc) {
 			continue
 		}
 		switch m := rpc.Command.(type) {
 		case *raft.AppendEntriesRequest:
 			b.fresh.heard(m, time.Now())
-			boundCommit(m)
+			raftdisk.BoundCommit(m)
 			b.guard.Spare(m)
 		case *raft.InstallSnapshotRequest:
 			b.install(rpc, m, stop)
@@ -55,16 +60,25 @@ func (b *inbox) run(stop <-chan struct{}, in <-chan raft.RPC) {
 	}
 }
 
-// boundCommit lets a message commit no more than what it proves to be the leader's: what
-// stands up to its own last entry. The library bounds it by this member's last index instead;
-// entries behind what the message compares may come from a former leader, and would be
-// committed when the leader's commit index overtook them between two reads of the sender.
-func boundCommit(m *raft.AppendEntriesRequest) {
-	last := m.PrevLogEntry
-	if n := len(m.Entries); n > 0 {
-		last = m.Entries[n-1].Index
+// contradicted reports whether a leader contradicts this member's newest snapshot. Nothing is taken from then on.
+func (b *inbox) contradicted(rpc raft.RPC) bool {
+	if !b.over {
+		term := b.fresh.term()
+		if term == 0 { // the library has not started yet; a former leader's messages count for nothing
+			term, _ = b.guard.GetUint64([]byte(currentTermKey)) // on an error the library does not start
+		}
+		if !b.guard.Contradicts(rpc.Command, term) {
+			return false
+		}
+		if b.guard.Restoring.Load() { // the machine and its files are the library's until it is through
+			rpc.Respond(nil, errTakingOver)
+			return true
+		}
+		b.over = true
+		b.disown()
 	}
-	m.LeaderCommitIndex = min(m.LeaderCommitIndex, last)
+	rpc.Respond(nil, errDisowned)
+	return true
 }
 
 // install has a snapshot installed that this member needs. Messages and answers get lost, come twice or late: one

@@ -62,7 +62,7 @@ type links struct {
 	streams *streams
 	trans   *transport
 	peers   *peers
-	mute    *mute
+	mute    *raftdisk.Mute
 }
 
 // begin builds an instance. On an error everything is closed again.
@@ -89,14 +89,12 @@ func (g *Group) begin(s *raftdisk.Stores) (*instance, error) {
 	in.lead.succession = &succession{in: in}
 	in.links.trans.succession = in.lead.succession
 	if s.Lost {
-		in.links.mute = &mute{header: in.header}
-		in.links.mute.active.Store(true)
-		in.links.mute.need.Store(s.Newest)
+		in.links.mute = raftdisk.NewMute(s.Newest, in.header)
 		in.links.trans.mute = in.links.mute
 	}
 	in.fresh = &fresh{reached: in.reached, term: in.term}
 	in.links.trans.inbox = &inbox{fresh: in.fresh, mute: in.links.mute, succession: in.lead.succession, guard: in.guard,
-		out: make(chan raft.RPC)}
+		out: make(chan raft.RPC), disown: in.disown}
 	arrivals := in.links.trans.NetworkTransport.Consumer()
 	if g.cfg.meddle != nil {
 		meddled := make(chan raft.RPC)
@@ -230,7 +228,8 @@ func (in *instance) bootstrap(logs raft.LogStore) error {
 		return err
 	}
 	if !exists {
-		return raft.BootstrapCluster(in.config(), logs, in.guard, in.stores.Snaps, in.links.trans, configuration(boot))
+		return raft.BootstrapCluster(in.config(), logs, in.guard, in.stores.Snaps, in.links.trans,
+			raftdisk.Configuration(boot))
 	}
 	last, err := logs.LastIndex()
 	if err != nil {
@@ -244,28 +243,7 @@ func (in *instance) bootstrap(logs raft.LogStore) error {
 		return nil
 	}
 	return logs.StoreLog(&raft.Log{Index: 1, Term: bootstrapTerm, Type: raft.LogConfiguration,
-		Data: raft.EncodeConfiguration(configuration(boot))})
-}
-
-func configuration(list []Server) raft.Configuration {
-	var c raft.Configuration
-	for _, s := range list {
-		suffrage := raft.Nonvoter
-		if s.Voter {
-			suffrage = raft.Voter
-		}
-		c.Servers = append(c.Servers, raft.Server{Suffrage: suffrage, ID: raft.ServerID(s.ID),
-			Address: raft.ServerAddress(s.Address)})
-	}
-	return c
-}
-
-func members(c raft.Configuration) []Server {
-	list := make([]Server, 0, len(c.Servers))
-	for _, s := range c.Servers {
-		list = append(list, Server{ID: string(s.ID), Address: string(s.Address), Voter: s.Suffrage == raft.Voter})
-	}
-	return list
+		Data: raft.EncodeConfiguration(raftdisk.Configuration(boot))})
 }
 
 // voters returns the ids of the latest configuration's voters.
@@ -302,6 +280,23 @@ func (in *instance) fail(err error) {
 		in.g.metrics.fails.Add(1)
 		close(in.life.failed)
 	}
+}
+
+// errDisowned ends an instance whose newest snapshot the leader contradicts.
+var errDisowned = errkind.New(errkind.Unavailable, "a snapshot that an operator restored is not the group's state: "+
+	"the leader that took it was lost before enough servers had it; this server begins anew without it")
+
+// errTakingOver refuses a leader that contradicts a snapshot which the machine is being given at the moment.
+var errTakingOver = errkind.New(errkind.Unavailable, "an operator's snapshot is being taken over")
+
+// disown gives up the newest snapshot. The next instance takes the machine back to what was before it.
+func (in *instance) disown() {
+	err := in.g.folder.Disown(in.stores, errDisowned)
+	if err == nil {
+		in.g.fsm.foreign.Store(true)
+		err = errDisowned
+	}
+	in.fail(err)
 }
 
 // run serves until ctx ends or the instance fails, and closes everything.
@@ -492,14 +487,14 @@ func (in *instance) keepNotes() {
 
 // liftMute lets a rebuilt member vote again.
 func (in *instance) liftMute() {
-	if in.links.mute == nil || !in.links.mute.active.Load() || !in.links.mute.caughtUp(in.raft.AppliedIndex()) {
+	if in.links.mute == nil || !in.links.mute.Active.Load() || !in.links.mute.CaughtUp(in.raft.AppliedIndex()) {
 		return
 	}
 	if err := in.g.folder.Rebuilt(); err != nil {
 		in.g.cfg.Log.Error("cannot record that the log is complete again", "err", err)
 		return
 	}
-	in.links.mute.active.Store(false)
+	in.links.mute.Active.Store(false)
 	in.g.cfg.Log.Info("the rebuilt log is complete; this server votes again", "applied_index", in.raft.AppliedIndex())
 }
 
@@ -508,7 +503,7 @@ func (in *instance) saveMembers() {
 	if in.stores.Disk == nil {
 		return
 	}
-	now := members(in.raft.GetConfiguration().Configuration())
+	now := raftdisk.Members(in.raft.GetConfiguration().Configuration())
 	if len(now) == 0 || slices.Equal(now, in.members) {
 		return
 	}

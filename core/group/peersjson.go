@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/vfs"
 )
@@ -43,7 +44,7 @@ func (in *instance) recoverCluster(logs raft.LogStore) error {
 		"also those that no quorum had; what other servers had acknowledged beyond the last index is lost",
 		"file", path, "members", list, "snapshot_index", snapshot, "last_index", max(last, snapshot))
 	if err := raft.RecoverCluster(in.config(), g.fsm, logs, in.guard, in.stores.Snaps, in.links.trans,
-		configuration(list)); err != nil {
+		raftdisk.Configuration(list)); err != nil {
 		return errkind.E(errkind.Invalid, "recover with "+path, err)
 	}
 	if err := g.cfg.FS.Rename(path, path+".done"); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"corbel.dev/corbel/core/group/raftdisk"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -230,7 +231,7 @@ type transport struct {
 	// committed is instance.committed.
 	committed func(term uint64) (index uint64, age time.Duration)
 	// mute refuses to vote and to ask for votes: a member that lost part of its log, until it has it back.
-	mute       *mute
+	mute       *raftdisk.Mute
 	succession *succession
 	reach      *reach
 }
@@ -310,8 +311,8 @@ func (t *transport) mayElect() error {
 	if t.streams.shut.Load() {
 		return errGateClosed
 	}
-	if t.mute != nil && t.mute.active.Load() {
-		return errMuted
+	if t.mute != nil && t.mute.Active.Load() {
+		return raftdisk.ErrMuted
 	}
 	return nil
 }

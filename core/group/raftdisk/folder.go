@@ -45,14 +45,8 @@ func (d Folder) openLog(s *Stores) error {
 		return errkind.E(errkind.Corrupt, "the log is damaged and there are no other members to rebuild it from; restore "+
 			"a backup, or move the folder away to begin anew", err)
 	}
-	newest := damage.Newest
-	if old, ok, err := d.readRebuild(); err != nil {
-		return err
-	} else if ok {
-		newest = max(newest, old)
-	}
-	if err := vfs.WriteFileAtomic(d.cfg.FS, d.rebuildPath(), binary.LittleEndian.AppendUint64(nil, newest),
-		0o600); err != nil {
+	newest, err := d.markRebuild(damage.Newest)
+	if err != nil {
 		return err
 	}
 	if err := d.moveLogAside(); err != nil {
@@ -62,6 +56,38 @@ func (d Folder) openLog(s *Stores) error {
 		"vote until it has everything back",
 		"file", damage.File, "offset", damage.Offset, "index", damage.Index, "what", damage.What, "newest_index", newest)
 	return d.tryLog(s)
+}
+
+// markRebuild keeps this member from voting until it has everything up to newest, and what an older mark asks for.
+func (d Folder) markRebuild(newest uint64) (uint64, error) {
+	old, _, err := d.readRebuild()
+	if err != nil {
+		return 0, err
+	}
+	newest = max(newest, old)
+	return newest, vfs.WriteFileAtomic(d.cfg.FS, d.rebuildPath(), binary.LittleEndian.AppendUint64(nil, newest), 0o600)
+}
+
+// Disown gives up the newest snapshot, which the leader contradicts (Guard.Contradicts), for the reason why. What this
+// member acknowledged before may have been in it alone, for the library cut the log: it does not vote until it has that
+// back. That is marked first: a process that ends in between disowns the snapshot again, or votes as one that has it.
+func (d Folder) Disown(s *Stores, why error) error {
+	newest := s.Snaps.Newest.Load()
+	if newest == nil || d.cfg.InMemory { // memory is empty after the next Open anyhow
+		return nil
+	}
+	if !d.Rebuildable() {
+		return errkind.E(errkind.Corrupt, "the leader contradicts the newest snapshot, and there are too few other members "+
+			"to begin anew from; remove this member from the group and let it join under a new id", why)
+	}
+	last, err := s.Log.LastIndex()
+	if err != nil {
+		return err
+	}
+	if _, err := d.markRebuild(max(last, newest.Index)); err != nil {
+		return err
+	}
+	return s.Snaps.disown(*newest, why)
 }
 
 func (d Folder) logDir() string { return filepath.Join(d.cfg.Dir, "log") }

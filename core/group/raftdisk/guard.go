@@ -33,6 +33,8 @@ type Guard struct {
 
 	// Snapshot is the newest snapshot's place, nil when there is none.
 	Snapshot *atomic.Pointer[Position]
+	// Restoring is Snapshots.Restoring.
+	Restoring *atomic.Bool
 	// Installing is the place of the snapshot that a leader's message installs right now, else nil.
 	Installing atomic.Pointer[Position]
 	// due reports whether an entry is committed and not applied: if the log lacks it, nobody may go on as if that were
@@ -42,7 +44,7 @@ type Guard struct {
 
 // NewGuard knows the newest command from the start: a follower judges by it whether its machine is complete.
 func NewGuard(s *Stores, due func(index uint64) bool, fail func(error)) *Guard {
-	g := &Guard{LogAndStable: s.Log, Snapshot: &s.Snaps.Newest, due: due, fail: fail}
+	g := &Guard{LogAndStable: s.Log, Snapshot: &s.Snaps.Newest, Restoring: &s.Snaps.Restoring, due: due, fail: fail}
 	g.findNewestCommand()
 	return g
 }
@@ -202,4 +204,41 @@ func (g *Guard) Spare(m *raft.AppendEntriesRequest) {
 	if last == *snap || last.Index < snap.Index && m.LeaderCommitIndex >= last.Index {
 		m.PrevLogEntry, m.PrevLogTerm, m.Entries = 0, 0, m.Entries[behind:]
 	}
+}
+
+// Contradicts reports whether a message of a leader, of term or a later one, has another entry where the newest
+// snapshot ends. What a snapshot has is committed, and a leader has all that is, but for one that an operator restores:
+// the library writes it on the leader alone, before anybody else has it. If that leader loses its place then, the
+// others may go on without it, and the library never takes it back: it puts their entries behind it, or stands still.
+func (g *Guard) Contradicts(command any, term uint64) bool {
+	snap := g.Snapshot.Load()
+	if snap == nil {
+		return false
+	}
+	switch m := command.(type) {
+	case *raft.InstallSnapshotRequest:
+		return m.Term >= term && m.LastLogIndex == snap.Index && m.LastLogTerm != snap.Term
+	case *raft.AppendEntriesRequest:
+		theirs := snap.Term
+		if m.PrevLogEntry == snap.Index {
+			theirs = m.PrevLogTerm
+		} else if n := uint64(len(m.Entries)); n > 0 && m.Entries[0].Index <= snap.Index &&
+			snap.Index-m.Entries[0].Index < n { // they have no gaps
+			theirs = m.Entries[snap.Index-m.Entries[0].Index].Term
+		}
+		return m.Term >= term && theirs != snap.Term
+	}
+	return false
+}
+
+// BoundCommit lets a message commit no more than what it proves to be the leader's: what
+// stands up to its own last entry. The library bounds it by this member's last index instead;
+// entries behind what the message compares may come from a former leader, and would be
+// committed when the leader's commit index overtook them between two reads of the sender.
+func BoundCommit(m *raft.AppendEntriesRequest) {
+	last := m.PrevLogEntry
+	if n := len(m.Entries); n > 0 {
+		last = m.Entries[n-1].Index
+	}
+	m.LeaderCommitIndex = min(m.LeaderCommitIndex, last)
 }

@@ -149,3 +149,46 @@ func TestSnapshotMetaSurvivesAnyText(t *testing.T) {
 		}
 	}
 }
+
+// TestContradicts: only what a leader of now says of the very place where the newest snapshot ends counts.
+func TestContradicts(t *testing.T) {
+	snaps := &Snapshots{}
+	g := NewGuard(&Stores{Log: raft.NewInmemStore(), Snaps: snaps}, nil, nil)
+	entries := func(term, first uint64, n int) (list []*raft.Log) {
+		for i := range n {
+			list = append(list, &raft.Log{Index: first + uint64(i), Term: term})
+		}
+		return list
+	}
+	cases := []struct {
+		what    string
+		message any
+		want    bool
+	}{
+		{"a heartbeat", &raft.AppendEntriesRequest{Term: 9}, false},
+		{"what is before it", &raft.AppendEntriesRequest{Term: 9, PrevLogEntry: 3, PrevLogTerm: 1, Entries: entries(1, 4, 3)},
+			false},
+		{"what is behind it", &raft.AppendEntriesRequest{Term: 9, PrevLogEntry: 8, PrevLogTerm: 6, Entries: entries(6, 9, 3)},
+			false},
+		{"the same", &raft.AppendEntriesRequest{Term: 9, PrevLogEntry: 7, PrevLogTerm: 5, Entries: entries(6, 8, 1)}, false},
+		{"another predecessor", &raft.AppendEntriesRequest{Term: 9, PrevLogEntry: 7, PrevLogTerm: 6}, true},
+		{"another entry", &raft.AppendEntriesRequest{Term: 9, PrevLogEntry: 5, PrevLogTerm: 1, Entries: entries(6, 6, 3)},
+			true},
+		{"a former leader", &raft.AppendEntriesRequest{Term: 8, PrevLogEntry: 7, PrevLogTerm: 6}, false},
+		{"another snapshot", &raft.InstallSnapshotRequest{Term: 9, LastLogIndex: 7, LastLogTerm: 6}, true},
+		{"a newer snapshot", &raft.InstallSnapshotRequest{Term: 9, LastLogIndex: 8, LastLogTerm: 6}, false},
+		{"a former leader's", &raft.InstallSnapshotRequest{Term: 8, LastLogIndex: 7, LastLogTerm: 6}, false},
+		{"a vote", &raft.RequestVoteRequest{Term: 9}, false},
+	}
+	for _, c := range cases {
+		if g.Contradicts(c.message, 9) {
+			t.Errorf("%s contradicts no snapshot", c.what)
+		}
+	}
+	snaps.Newest.Store(&Position{7, 5})
+	for _, c := range cases {
+		if got := g.Contradicts(c.message, 9); got != c.want {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
+	}
+}

@@ -104,3 +104,29 @@ func TestFailedSyncOfASnapshotIsNotForgotten(t *testing.T) {
 		t.Fatal("a snapshot of which an fsync failed was taken")
 	}
 }
+
+// TestDisownedIsGoneForGood: a snapshot that was given up does not come back with a power loss, and the ones before it
+// stay.
+func TestDisownedIsGoneForGood(t *testing.T) {
+	disk := vfs.NewMem()
+	s, err := OpenSnapshots(disk, "/snapshots", slog.New(slog.DiscardHandler), false)
+	for n := 1; n <= 2 && err == nil; n++ {
+		err = powerSnaps{s}.Step(n)
+	}
+	if err == nil {
+		err = s.disown(Position{2, 1}, errkind.New(errkind.Unavailable, "another leads"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(20) {
+		after, err := OpenSnapshots(disk.Crash(rand.New(rand.NewPCG(seed, 0))), "/snapshots",
+			slog.New(slog.DiscardHandler), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if newest := after.Newest.Load(); newest == nil || newest.Index != 1 || after.broken {
+			t.Fatalf("seed %d: the newest is %+v", seed, newest)
+		}
+	}
+}

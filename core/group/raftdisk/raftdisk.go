@@ -4,7 +4,7 @@
 // What always holds:
 //   - A snapshot that is listed is whole and durable, and was verified; a log that opens goes on where it ends.
 //   - A damaged log is moved aside only when other members can give it back, and until they have, a file says so: this
-//     member must not vote (Folder, Stores.Lost).
+//     member must not vote (Folder, Stores.Lost, Mute).
 //   - What Raft does not survive ends the goroutine of Raft that asked, and tells the group (Guard).
 //
 // Folder and Guard may be used from any goroutine, as the library uses them; Snapshots has a lock of its own, under
@@ -29,6 +29,29 @@ type Server struct {
 	ID      string
 	Address string
 	Voter   bool
+}
+
+// Configuration is the members as the library knows them.
+func Configuration(list []Server) raft.Configuration {
+	var c raft.Configuration
+	for _, s := range list {
+		suffrage := raft.Nonvoter
+		if s.Voter {
+			suffrage = raft.Voter
+		}
+		c.Servers = append(c.Servers, raft.Server{Suffrage: suffrage, ID: raft.ServerID(s.ID),
+			Address: raft.ServerAddress(s.Address)})
+	}
+	return c
+}
+
+// Members are those of a configuration.
+func Members(c raft.Configuration) []Server {
+	list := make([]Server, 0, len(c.Servers))
+	for _, s := range c.Servers {
+		list = append(list, Server{ID: string(s.ID), Address: string(s.Address), Voter: s.Suffrage == raft.Voter})
+	}
+	return list
 }
 
 // Config says where a Folder is and who uses it. All fields but the last group are required.

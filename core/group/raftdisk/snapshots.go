@@ -200,11 +200,19 @@ func (s *Snapshots) setAside(id string, cause error) {
 	s.broken = true
 	s.log.Error("a snapshot is corrupt; setting it aside and using an older one", "file", s.Path(id+".state"),
 		"err", cause)
+	if err := s.rename(id); err != nil {
+		s.log.Error("cannot set a damaged snapshot aside", "file", s.Path(id+".state"), "err", err)
+	}
+}
+
+// rename takes a snapshot's files out of the way, and keeps them. After a power loss they may be back.
+func (s *Snapshots) rename(id string) (failed error) {
 	for _, end := range []string{".meta", ".state"} {
-		if err := s.FS.Rename(s.Path(id+end), s.Path(id+end+".damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			s.log.Error("cannot set a damaged snapshot aside", "file", s.Path(id+end), "err", err)
+		if err := s.FS.Rename(s.Path(id+end), s.Path(id+end+".damaged")); !errors.Is(err, fs.ErrNotExist) {
+			failed = errors.Join(failed, err)
 		}
 	}
+	return failed
 }
 
 // Has reports whether a snapshot still counts.
@@ -220,6 +228,21 @@ func (s *Snapshots) Drop(id string, cause error) {
 	defer s.mu.Unlock()
 	s.unlistLocked(id)
 	s.setAside(id, cause)
+}
+
+// disown sets the snapshots aside that end at one place, for good: the log that is fetched in their stead would give
+// way to one that is back after a power loss.
+func (s *Snapshots) disown(at Position, why error) (failed error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range slices.Clone(s.metas) {
+		if m.Index == at.Index && m.Term == at.Term {
+			s.log.Error("setting a snapshot aside", "file", s.Path(m.ID+".state"), "err", why)
+			s.unlistLocked(m.ID)
+			failed = errors.Join(failed, s.rename(m.ID))
+		}
+	}
+	return errors.Join(failed, s.FS.SyncDir(s.dir))
 }
 
 // List implements raft.SnapshotStore.
