@@ -201,10 +201,11 @@ func (n *node) start() {
 }
 
 func (n *node) tryStart() error {
-	l, err := net.Listen("tcp", n.addr)
-	if err != nil {
+	var l net.Listener
+	polltest.NoError(n.t, time.Minute, func() (err error) { // a connection of another process may have the port meanwhile
+		l, err = net.Listen("tcp", n.addr)
 		return err
-	}
+	}, "%s to get its port", n.id)
 	n.addr = l.Addr().String()
 	n.dead.Store(false)
 	n.machine = &machine{}
@@ -214,8 +215,8 @@ func (n *node) tryStart() error {
 	if n.adjust != nil {
 		n.adjust(&cfg)
 	}
-	n.Group, err = Open(cfg)
-	if err != nil {
+	var err error
+	if n.Group, err = Open(cfg); err != nil {
 		l.Close()
 		return err
 	}
