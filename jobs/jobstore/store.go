@@ -26,6 +26,7 @@ type Store struct {
 	view    atomic.Pointer[View]
 	waiters *topic.Waiters[Subject]
 	ring    *Ring
+	follow  followers
 }
 
 // New is an empty Store.
@@ -73,6 +74,7 @@ func (s *Store) ApplyBatch(raw [][]byte) []any {
 	}
 	s.view.Store(next)
 	s.ring.add(changes)
+	s.follow.note(changes)
 	s.wake(changes)
 	if s.cfg.Applied != nil {
 		s.cfg.Applied(before, next, changes)
@@ -93,6 +95,7 @@ func (s *Store) Restore(r io.Reader) error {
 	next.generation = before.generation + 1
 	s.view.Store(next)
 	s.ring.reset(next.State.Index())
+	s.follow.lose()
 	s.waiters.WakeAll()
 	if s.cfg.Applied != nil {
 		s.cfg.Applied(before, next, nil)

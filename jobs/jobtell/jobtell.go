@@ -4,6 +4,9 @@
 package jobtell
 
 import (
+	"bytes"
+	"slices"
+
 	"corbel.dev/corbel/jobs"
 	"corbel.dev/corbel/jobs/jobstore"
 	"corbel.dev/corbel/jobs/noderpc"
@@ -24,6 +27,7 @@ type Listener struct {
 	texts *Texts
 	sent  map[jobs.ID]told
 	bases bases
+	looks int // at allocations, for tests
 }
 
 // Listen begins the stream that a node asked for.
@@ -31,7 +35,42 @@ func Listen(texts *Texts, m *noderpc.Watch) *Listener {
 	return &Listener{watch: m, texts: texts, sent: map[jobs.ID]told{}, bases: bases{most: min(m.Bases, noderpc.MaxBases)}}
 }
 
-// Frame is what the node is to be told now, nil for nothing. The first one of a stream is full.
+// Next is what the node is to be told when none but the changed allocations of it changed since the last frame, nil for
+// nothing. It tells what Frame does, and looks at no others unless some were swept.
+func (to *Listener) Next(v *jobstore.View, changed []jobs.ID) *noderpc.Allocs {
+	slices.SortFunc(changed, func(a, b jobs.ID) int { return bytes.Compare(a[:], b[:]) }) // as Frame comes upon them
+	changed = slices.Compact(changed)
+	list := make([]*jobs.Allocation, len(changed))
+	for i, id := range changed {
+		if list[i] = v.State.Allocation(id); list[i] == nil {
+			return to.Frame(v, false)
+		}
+	}
+	f := &noderpc.Allocs{Index: v.State.Index(), Restored: v.Restored()}
+	frame := &telling{to.texts, &to.bases, f, nil, nil}
+	for _, a := range list {
+		if to.news(a) {
+			frame.add(a)
+		}
+	}
+	frame.end()
+	if len(f.Allocs) == 0 {
+		return nil
+	}
+	return f
+}
+
+// news notes that the node is told of an allocation, and reports whether it was not told the same before.
+func (to *Listener) news(a *jobs.Allocation) bool {
+	to.looks++
+	now := toldOf(a)
+	was, ok := to.sent[a.ID]
+	to.sent[a.ID] = now
+	return !ok || was != now
+}
+
+// Frame is what the node is to be told now, nil for nothing: it looks at all allocations of the node. The first one of
+// a stream is full.
 func (to *Listener) Frame(v *jobstore.View, full bool) *noderpc.Allocs {
 	f := &noderpc.Allocs{Index: v.State.Index(), Full: full, Restored: v.Restored()}
 	frame := &telling{to.texts, &to.bases, f, nil, nil}
@@ -41,13 +80,9 @@ func (to *Listener) Frame(v *jobstore.View, full bool) *noderpc.Allocs {
 		if full {
 			f.Present = append(f.Present, a.ID)
 		}
-		now := toldOf(a)
-		was, ok := sent[a.ID]
-		sent[a.ID] = now
-		if ok && was == now || full && seen(a, to.watch.Since) {
-			continue
+		if to.news(a) && !(full && seen(a, to.watch.Since)) {
+			frame.add(a)
 		}
-		frame.add(a)
 	}
 	frame.end()
 	if len(sent) > kept { // some were swept: the node is told what there is

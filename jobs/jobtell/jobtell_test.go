@@ -2,6 +2,7 @@ package jobtell
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
@@ -122,5 +123,75 @@ func TestDispatchesAreToldAsDifferences(t *testing.T) {
 	perChild := testing.AllocsPerRun(20, func() { clear(to.sent); to.Frame(v, false) }) / (more + 1)
 	if perChild > 2 {
 		t.Errorf("%.1f allocations for each child", perChild)
+	}
+}
+
+// TestNextTellsWhatFrameDoes changes allocations of a node at random, and sweeps some: what is told by their names is
+// what a look at all of them tells.
+func TestNextTellsWhatFrameDoes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	v := dispatched(3, 20)
+	texts := NewTexts()
+	whole, less := listens(texts, 2), listens(texts, 2)
+	whole.Frame(v, true)
+	less.Frame(v, true)
+	for round := range 60 {
+		next := *v
+		e := v.State.Edit(v.State.Index() + 1)
+		var changed []jobs.ID
+		for a := range v.State.OnNode(dispatchNode) {
+			switch n := rng.IntN(40); {
+			case n == 0 && rng.IntN(4) == 0:
+				e.DeleteAllocation(a.ID)
+			case n < 3:
+				now := *a
+				now.Client.Status = []string{jobs.ClientRunning, jobs.ClientComplete}[rng.IntN(2)]
+				if n == 2 {
+					now.Desired.Status = jobs.Stop
+				}
+				e.PutAllocation(&now)
+			default:
+				continue
+			}
+			changed = append(changed, a.ID)
+		}
+		for n := range rng.IntN(3) {
+			for a := range v.State.OnNode(dispatchNode) {
+				now := *a
+				now.ID = jobs.ID{2, byte(round), byte(n)}
+				e.PutAllocation(&now)
+				changed = append(changed, now.ID, now.ID)
+				break
+			}
+		}
+		next.State = e.Done()
+		v = &next
+		rng.Shuffle(len(changed), func(i, k int) { changed[i], changed[k] = changed[k], changed[i] })
+		if want, got := whole.Frame(v, false), less.Next(v, changed); !reflect.DeepEqual(got, want) {
+			t.Fatalf("round %d: the node is told\n%+v\nwant\n%+v", round, got, want)
+		}
+	}
+}
+
+// TestWhatEndedCostsNothing counts what telling a node of one change looks at: what ended there long ago is no part.
+func TestWhatEndedCostsNothing(t *testing.T) {
+	v := dispatched(10, 50)
+	to := listens(NewTexts(), 0)
+	to.Frame(v, true)
+	to.looks = 0
+	for n := range byte(10) {
+		next := *v
+		e := v.State.Edit(v.State.Index() + 1)
+		a := *v.State.Allocation(jobs.ID{1, n, 1})
+		a.Desired.Status = jobs.Stop
+		e.PutAllocation(&a)
+		next.State = e.Done()
+		v = &next
+		if f := to.Next(v, []jobs.ID{a.ID}); f == nil || len(f.Allocs) != 1 || f.Full {
+			t.Fatalf("the node is told %+v", f)
+		}
+	}
+	if to.looks != 10 {
+		t.Errorf("10 changes took %d looks at allocations", to.looks)
 	}
 }

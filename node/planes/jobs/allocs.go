@@ -20,9 +20,12 @@ func (n *nodes) allocs(ctx context.Context, req []byte, send func([]byte) error)
 	}
 	to := jobtell.Listen(n.texts, m)
 	subject := jobstore.Subject{Table: jobstore.Allocations, ID: m.Node}
+	follow := n.group.store.Follow(m.Node)
+	defer follow.Stop()
 	restored := uint64(0)
 	for first := true; ; first = false {
 		watch := n.group.store.Watch(subject)
+		changed, all := follow.Changed()
 		v, err := n.known(m.Key)
 		if err != nil {
 			watch.Stop()
@@ -30,7 +33,13 @@ func (n *nodes) allocs(ctx context.Context, req []byte, send func([]byte) error)
 		}
 		full := first || v.Restored() != restored
 		restored = v.Restored()
-		if f := to.Frame(v, full); f != nil {
+		var f *noderpc.Allocs
+		if full || all {
+			f = to.Frame(v, full)
+		} else {
+			f = to.Next(v, changed)
+		}
+		if f != nil {
 			if err := send(noderpc.Bytes(f)); err != nil {
 				watch.Stop()
 				return err
