@@ -11,6 +11,7 @@
 package finished
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,17 +68,20 @@ type Config struct {
 	// Open connects to the table. It is called again after a failure.
 	Open func(ctx context.Context) (Table, error)
 	// Leads says whether this server writes.
-	Leads   func() bool
+	Leads func() bool
+	// Every is how often windows are looked at; zero means 10 minutes.
+	Every   time.Duration
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics *telemetry.Registry
 }
 
 const (
-	// passEvery is how often windows are looked at, and retryEvery after a failure or while another server leads.
+	// passEvery is the default of Config.Every, and retryEvery how long it is at most until windows are looked at after a
+	// failure or while another server leads.
 	passEvery  = 10 * time.Minute
 	retryEvery = time.Minute
-	// firstPass is soon after the start.
+	// firstPass is soon after the start, or Config.Every.
 	firstPass = 10 * time.Second
 	// overlap is how long before the newest row a new leader begins: its predecessor may have written some rows of a
 	// pass and not others.
@@ -119,6 +123,7 @@ type entry struct {
 
 // New makes a Writer and starts nothing.
 func New(cfg Config) *Writer {
+	cfg.Every = cmp.Or(cfg.Every, passEvery)
 	if cfg.Clock == nil {
 		cfg.Clock = clock.Real{}
 	}
@@ -132,7 +137,7 @@ func New(cfg Config) *Writer {
 // Run writes until ctx ends.
 func (w *Writer) Run(ctx context.Context) error {
 	defer w.close()
-	wait := firstPass
+	wait := min(firstPass, w.cfg.Every)
 	for {
 		t := w.cfg.Clock.NewTimer(wait)
 		select {
@@ -141,7 +146,7 @@ func (w *Writer) Run(ctx context.Context) error {
 			return nil
 		case <-t.C:
 		}
-		wait = retryEvery
+		wait = min(retryEvery, w.cfg.Every)
 		if !w.cfg.Leads() {
 			w.since = time.Time{}
 			clear(w.written)
@@ -151,7 +156,7 @@ func (w *Writer) Run(ctx context.Context) error {
 		err := w.pass(ctx)
 		switch {
 		case err == nil:
-			wait = passEvery
+			wait = w.cfg.Every
 		case errors.Is(err, errLeads):
 		case ctx.Err() == nil:
 			w.failed.Add(1)

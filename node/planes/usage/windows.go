@@ -14,7 +14,7 @@ func newWindows(p *Plane) *finished.Writer {
 		return nil
 	}
 	return finished.New(finished.Config{Source: p.Aggregator, View: p.Definitions.View, Zone: p.zoneOf,
-		Leads: p.raft.IsLeader, Clock: p.d.Clock, Log: p.d.Log, Metrics: p.d.Metrics,
+		Leads: p.raft.IsLeader, Every: 2 * p.keys.Copies.Every, Clock: p.d.Clock, Log: p.d.Log, Metrics: p.d.Metrics,
 		Open: func(ctx context.Context) (finished.Table, error) {
 			t, err := pgblobs.OpenWindows(ctx, pgblobs.Config{DSN: dsn, Conns: 1})
 			if err != nil {
