@@ -45,6 +45,10 @@ func TestOpenMeterFields(t *testing.T) {
 			"groupBy":{"model":"$.model","region":"$.where.region","zone":"$.where.zone"}}`,
 		`{"slug":"callers","aggregation":"UNIQUE_COUNT","eventType":"call","valueProperty":"$.user.id",
 			"groupBy":{"model":"$.model","region":"$.where.region"}}`,
+		`{"slug":"three","aggregation":"UNIQUE_COUNT","eventType":"call","valueProperty":"$.user.id",
+			"groupBy":{"model":"$.model","region":"$.where.region","zone":"$.where.zone"}}`,
+		`{"slug":"newest","aggregation":"LATEST","eventType":"call","valueProperty":"$.usage.total",
+			"groupBy":{"model":"$.model","region":"$.where.region","zone":"$.where.zone"}}`,
 		`{"slug":"flat","aggregation":"COUNT","eventType":"call","groupBy":{"model":"$.model"}}`,
 	} {
 		if code, got := meterAsk(t, api, "all", "POST meters", "", meter); code != 200 {
@@ -53,7 +57,8 @@ func TestOpenMeterFields(t *testing.T) {
 	}
 	data := []string{`{"usage":{"total":10},"model":"big","where":{"region":"eu","zone":"a"},"user":{"id":"u"}}`,
 		`{"usage":{"total":5},"model":"big","where":{"region":"us"},"user":{"id":"u"}}`,
-		`{"usage":{"total":3},"model":"small","where":{"region":"eu","zone":"b"},"user":{"id":"u"},"where.region":"us"}`}
+		`{"usage":{"total":3},"model":"small","where":{"region":"eu","zone":"b"},"user":{"id":"u"},"where.region":"us"}`,
+		`{"usage":{"total":4},"model":"small","where":{"region":"eu","zone":"a"},"user":{"id":"v"}}`}
 	for i, d := range data {
 		code, got := meterAsk(t, api, "all", "POST events", "", meterEvent(at, fmt.Sprint(i), "acme", d))
 		if code != 204 {
@@ -63,18 +68,24 @@ func TestOpenMeterFields(t *testing.T) {
 	start, end := at.Format(time.RFC3339), at.Add(time.Hour).Format(time.RFC3339)
 	span := "&from=" + start + "&to=" + end
 	for _, row := range [][2]string{
-		{"deep/query?groupBy=region", "region,value|eu,13|us,5|"},
-		{"deep/query?groupBy=model,region", "model,region,value|big,eu,10|big,us,5|small,eu,3|"},
-		{"deep/query?groupBy=region&groupBy=model", "region,model,value|eu,big,10|eu,small,3|us,big,5|"},
-		{"deep/query?groupBy=zone,subject,region", "subject,zone,region,value|acme,,us,5|acme,a,eu,10|acme,b,eu,3|"},
-		{"deep/query?groupBy=model&filterGroupBy[region]=eu", "model,value|big,10|small,3|"},
-		{"deep/query?filterGroupBy[region]=eu&filterGroupBy[zone]=a,b", "value|13|"},
-		{"callers/query?subject=acme", "value|1|"},
-		{"callers/query?groupBy=region,model", "region,model,value|eu,big,1|eu,small,1|us,big,1|"},
-		{"callers/query?groupBy=model&filterGroupBy[region]=eu", "model,value|big,1|small,1|"},
-		{"flat/query?groupBy=model", "model,value|big,2|small,1|"},
-		{"callers/query?groupBy=model&filterGroupBy[region]=eu,us", "does not add up"},
-		{"callers/query?filterGroupBy[region]=eu,us", "does not add up"},
+		{"deep/query?groupBy=region", "region,value|eu,17|us,5|"},
+		{"deep/query?groupBy=model,region", "model,region,value|big,eu,10|big,us,5|small,eu,7|"},
+		{"deep/query?groupBy=region&groupBy=model", "region,model,value|eu,big,10|eu,small,7|us,big,5|"},
+		{"deep/query?groupBy=zone,subject,region", "subject,zone,region,value|acme,,us,5|acme,a,eu,14|acme,b,eu,3|"},
+		{"deep/query?groupBy=model&filterGroupBy[region]=eu", "model,value|big,10|small,7|"},
+		{"deep/query?filterGroupBy[region]=eu&filterGroupBy[zone]=a,b", "value|17|"},
+		{"callers/query?subject=acme", "value|2|"},
+		{"callers/query?groupBy=region,model", "region,model,value|eu,big,1|eu,small,2|us,big,1|"},
+		{"callers/query?groupBy=model&filterGroupBy[region]=eu", "model,value|big,1|small,2|"},
+		{"flat/query?groupBy=model", "model,value|big,2|small,2|"},
+		{"callers/query?groupBy=model&filterGroupBy[region]=eu,us", "model,value|big,1|small,2|"},
+		{"callers/query?filterGroupBy[region]=eu,us", "value|2|"},
+		{"three/query?groupBy=model,region", "model,region,value|big,eu,1|big,us,1|small,eu,2|"},
+		{"three/query?groupBy=region,zone", "region,zone,value|eu,a,2|eu,b,1|us,,1|"},
+		{"three/query?groupBy=zone,model,region", "zone,model,region,value|,big,us,1|a,big,eu,1|a,small,eu,1|b,small,eu,1|"},
+		{"three/query?groupBy=region&filterGroupBy[zone]=a,b", "region,value|eu,2|"},
+		{"three/query?filterGroupBy[model]=small&filterGroupBy[zone]=a,b,c", "value|2|"},
+		{"newest/query?subject=acme&groupBy=model,region", "model,region,value|big,eu,10|big,us,5|small,eu,4|"},
 		{"deep/query?groupBy=color", "groupBy:"},
 		{"deep/query?filterGroupBy[color]=red", "filterGroupBy:"},
 		{"flat/query?groupBy=model,region", "groupBy:"},

@@ -51,6 +51,8 @@ type meterQuestion struct {
 	// by is the tag that answers, "" for none, and fields are those that it has the values of.
 	by     string
 	fields []string
+	// lacks says that a filter was asked of events whose values are not told apart any more.
+	lacks bool
 }
 
 // meterAnswer is the answer to it.
@@ -152,15 +154,6 @@ func (q *meterQuestion) choose() error {
 				usage.MaxProductTags-1, q.p.Name)
 		}
 	}
-	if q.p.Kind != usage.Unique && q.p.Kind != usage.Last {
-		return nil
-	}
-	for _, field := range q.fields { // the same instance may be in several of its values
-		if !slices.Contains(q.groups, field) && len(q.only[field]) != 1 {
-			return errkind.Errorf(errkind.Invalid, "filterGroupBy: %s does not add up over the values of %q: group by it, or "+
-				"name one", q.p.Meter.Aggregation, field)
-		}
-	}
 	return nil
 }
 
@@ -193,6 +186,17 @@ func (q *meterQuestion) grouped(row *estimate.Row) (out []string, ok bool) {
 		out = append(out, values[slices.Index(q.fields, group)])
 	}
 	return out, true
+}
+
+// group is grouped for a value of the tag that answers: rows that are told alike are one, in which an instance counts
+// once.
+func (q *meterQuestion) group(tag string) (name string, in bool) {
+	values, in := q.grouped(&estimate.Row{Tag: tag})
+	if !in {
+		return "", false
+	}
+	text, err := json.Marshal(values)
+	return string(text), err == nil
 }
 
 func (a openMeter) meterQuery(w http.ResponseWriter, r *http.Request) (int, any, error) {
@@ -234,6 +238,10 @@ func (a openMeter) meterQuery(w http.ResponseWriter, r *http.Request) (int, any,
 			return 0, nil, err
 		}
 		out.Data = append(out.Data, rows...)
+	}
+	if q.lacks {
+		missing(w, []string{fmt.Sprintf("what had none of the %d largest combinations of values is in no row that a filter "+
+			"leaves: rows are lower bounds", q.p.TopK)})
 	}
 	if wantsCSV(r) {
 		text, err := q.csv(out.Data)
@@ -328,7 +336,7 @@ func (a openMeter) meterRows(r *http.Request, q *meterQuestion, span window.Rang
 	}
 	for _, s := range q.subjects {
 		e, err := a.cfg.Aggregator.Estimate(r.Context(), aggregator.Question{Tenant: s, Product: q.p.Name, From: span.From,
-			To: span.To, By: q.by, Zone: &q.zone})
+			To: span.To, By: q.by, Group: q.group, Zone: &q.zone})
 		if err != nil {
 			return nil, err
 		}
@@ -343,8 +351,17 @@ func (a openMeter) meterRows(r *http.Request, q *meterQuestion, span window.Rang
 			continue
 		}
 		for i := range e.By {
-			if values, ok := q.grouped(&e.By[i]); ok {
-				add(subject, values, meterTotal{e.By[i].Value, e.By[i].Events})
+			row := &e.By[i]
+			var values []string
+			in := true
+			if row.Other {
+				values, in = q.grouped(row)
+				q.lacks = q.lacks || !in
+			} else if err := json.Unmarshal([]byte(row.Tag), &values); err != nil {
+				return nil, err // group has written it
+			}
+			if in {
+				add(subject, values, meterTotal{row.Value, row.Events})
 			}
 		}
 	}

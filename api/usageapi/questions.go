@@ -198,7 +198,7 @@ const maxMissing = 2000
 // missing names in a header what a list may lack.
 func missing(w http.ResponseWriter, list []string) {
 	if text := strings.Join(list, ", "); text != "" {
-		w.Header().Set("Usage-Missing", strconv.QuoteToASCII(text[:min(len(text), maxMissing)]))
+		w.Header().Add("Usage-Missing", strconv.QuoteToASCII(text[:min(len(text), maxMissing)]))
 	}
 }
 

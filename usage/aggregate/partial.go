@@ -106,12 +106,37 @@ func (s *Slice) Total(kind usage.Kind) Value { return s.total.value(kind) }
 // By lists the largest values of the tag, at most limit, and the rest as one. The rest of a max is their largest, of
 // a min their smallest, of a last their last.
 func (s *Slice) By(p *usage.Product, limit int) (list []Tagged, other Value) {
+	return s.Grouped(p, limit, func(tag string) (string, bool) { return tag, true })
+}
+
+// Grouped is By for groups of values: into names the group that a value is in, or leaves the value out. What several
+// values of a group have in common counts once. What was seen with values that are not kept may be of any group: it is
+// in other, which is what a group has at most beyond its own.
+func (s *Slice) Grouped(p *usage.Product, limit int, into func(tag string) (name string, in bool),
+) (list []Tagged, other Value) {
 	rest := newGroup(p)
 	if s.by.other != nil {
 		rest.merge(p.Kind, s.by.other, allSlots, 0)
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.by.kept)) {
-		if v := s.by.kept[name].value(p.Kind); v.Present {
+	groups, merged := map[string]*group{}, map[string]bool{}
+	for _, tag := range slices.Sorted(maps.Keys(s.by.kept)) {
+		name, in := into(tag)
+		if !in {
+			continue
+		}
+		g := s.by.kept[tag]
+		if was := groups[name]; was != nil && !merged[name] { // what is kept stays as it is
+			groups[name], merged[name] = newGroup(p), true
+			groups[name].merge(p.Kind, was, allSlots, 0)
+		}
+		if merged[name] {
+			groups[name].merge(p.Kind, g, allSlots, 0)
+			continue
+		}
+		groups[name] = g
+	}
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		if v := groups[name].value(p.Kind); v.Present {
 			list = append(list, Tagged{name, v})
 		}
 	}
@@ -120,7 +145,7 @@ func (s *Slice) By(p *usage.Product, limit int) (list []Tagged, other Value) {
 	})
 	if len(list) > limit {
 		for _, t := range list[limit:] {
-			rest.merge(p.Kind, s.by.kept[t.Tag], allSlots, 0)
+			rest.merge(p.Kind, groups[t.Tag], allSlots, 0)
 		}
 		list = list[:limit]
 	}

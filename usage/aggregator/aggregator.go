@@ -90,7 +90,9 @@ type Question struct {
 	Window   string
 	From, To time.Time
 	By       string // a tag
-	Step     string // of the series: "5m", "hour", "day", "month"
+	// Group names the group of a value of that tag, as estimate.Question has it.
+	Group func(tag string) (name string, in bool)
+	Step  string // of the series: "5m", "hour", "day", "month"
 	// Zone is the calendar, by default the tenant's.
 	Zone *window.Zone
 	// At is the instant of a window, by default now.
@@ -159,7 +161,8 @@ func (a *Aggregator) Estimate(ctx context.Context, q Question) (estimate.Estimat
 		ranges = append(ranges, steps...)
 	}
 	answer, coverage := a.gather(ctx, p, q.Tenant, ranges, tag)
-	out := estimate.Make(p, estimate.Question{Range: r, Late: p.Late, By: tag >= 0, Step: q.Step != ""}, answer, coverage)
+	out := estimate.Make(p, estimate.Question{Range: r, Late: p.Late, By: tag >= 0, Group: q.Group, Step: q.Step != ""},
+		answer, coverage)
 	for _, old := range former {
 		part, _ := a.gather(ctx, old, q.Tenant, ranges[:1], -1)
 		if v := part.Slices[0].Total(old.Kind); v.Present {

@@ -57,15 +57,34 @@ type Row struct {
 	Other bool           `json:"other,omitempty"`
 	// Events is how many a sum has; of the other kinds it is above zero where there is a value.
 	Events uint64 `json:"-"`
+	// Bound is that of a unique, nil for other kinds. What was seen while the value was not kept is in the row of the
+	// others, and so between the two.
+	Bound *Bound `json:"-"`
+}
+
+// Bound holds the truth in 99 % of cases. High is nil while shards are missing.
+type Bound struct {
+	Low  usage.Quantity
+	High *usage.Quantity
 }
 
 // MarshalJSON tells the events without the tag, whose row is "tag": "", from the others.
-func (r Row) MarshalJSON() ([]byte, error) {
+func (r Row) MarshalJSON() (out []byte, err error) {
 	if r.Other {
-		return fmt.Appendf(nil, `{"other":true,"value":%s}`, r.Value), nil
+		out = append(out, `{"other":true`...)
+	} else {
+		var tag []byte
+		tag, err = json.Marshal(r.Tag)
+		out = fmt.Appendf(out, `{"tag":%s`, tag)
 	}
-	tag, err := json.Marshal(r.Tag)
-	return fmt.Appendf(nil, `{"tag":%s,"value":%s}`, tag, r.Value), err
+	out = fmt.Appendf(out, `,"value":%s`, r.Value)
+	if r.Bound != nil {
+		out = fmt.Appendf(out, `,"low":%s`, r.Bound.Low)
+		if r.Bound.High != nil {
+			out = fmt.Appendf(out, `,"high":%s`, r.Bound.High)
+		}
+	}
+	return append(out, '}'), err
 }
 
 // Point is one step of a series.
@@ -116,6 +135,8 @@ type Question struct {
 	Late time.Duration
 	// By is whether rows are wanted, at most TopK.
 	By bool
+	// Group, with By, names the group of a value of the tag, for a row of each group; nil has one of each value.
+	Group func(tag string) (name string, in bool)
 	// Step is whether the partial answer has, behind the slice of the whole range, one for each step.
 	Step bool
 }
@@ -147,13 +168,7 @@ func Make(p *usage.Product, q Question, answer *aggregate.Partial, c Coverage) E
 		}
 	}
 	if q.By {
-		rows, other := slice.By(p, p.TopK)
-		for _, r := range rows {
-			e.By = append(e.By, Row{Tag: r.Tag, Value: r.Quantity, Events: r.Count})
-		}
-		if other.Present {
-			e.By = append(e.By, Row{Value: other.Quantity, Other: true, Events: other.Count})
-		}
+		e.By = rowsOf(p, q, slice, c.Warm < c.Shards || len(c.Left) > 0)
 	}
 	if q.Step {
 		for i := range answer.Slices[1:] {
@@ -164,6 +179,32 @@ func Make(p *usage.Product, q Question, answer *aggregate.Partial, c Coverage) E
 		}
 	}
 	return e
+}
+
+// rowsOf are the rows of a tag.
+func rowsOf(p *usage.Product, q Question, slice *aggregate.Slice, lacks bool) (list []Row) {
+	into := q.Group
+	if into == nil {
+		into = func(tag string) (string, bool) { return tag, true }
+	}
+	rows, other := slice.Grouped(p, p.TopK, into)
+	add := func(row Row, v, more aggregate.Value) {
+		row.Value, row.Events = v.Quantity, v.Count
+		if p.Kind == usage.Unique {
+			row.Bound = &Bound{Low: v.Low}
+			if high, ok := v.High.Add(more.High); ok && !lacks {
+				row.Bound.High = &high
+			}
+		}
+		list = append(list, row)
+	}
+	for _, r := range rows {
+		add(Row{Tag: r.Tag}, r.Value, other)
+	}
+	if other.Present {
+		add(Row{Other: true}, other, aggregate.Value{})
+	}
+	return list
 }
 
 func errorOf(kind usage.Kind, v aggregate.Value) Error {
