@@ -193,6 +193,7 @@ func (q *meterQuestion) grouped(row *estimate.Row) (out []string, ok bool) {
 func (q *meterQuestion) group(tag string) (name string, in bool) {
 	values, in := q.grouped(&estimate.Row{Tag: tag})
 	if !in {
+		q.lacks = q.lacks || tag == "" && len(q.fields) > 1 // values that were too long together
 		return "", false
 	}
 	text, err := json.Marshal(values)

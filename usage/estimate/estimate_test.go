@@ -50,6 +50,47 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
+// TestRows: the row of a unique has its bound; what was seen while a value was not kept may be of any row, and is in
+// the upper bound of each. A group counts once what several of its values have in common.
+func TestRows(t *testing.T) {
+	p := &usage.Product{Name: "seats", Kind: usage.Unique, Identity: []string{"user"}, Tags: []string{"place"}, TopK: 2}
+	if err := p.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	c := aggregate.New(aggregate.Config{})
+	for i, seen := range []string{"eu/a bob", "eu/a eve", "eu/b bob", "eu/b eve", "us/a zoe"} { // who drives eu/b out
+		place, user, _ := strings.Cut(seen, " ")
+		e := usage.Event{Product: "seats", Time: start.UnixNano(), Tags: []usage.Field{{Name: "place", Value: place}},
+			Identity: []usage.Field{{Name: "user", Value: user}}}
+		o, _, err := p.Observe(usage.Key{}, &e, start, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Apply(&o, uint64(i))
+	}
+	r := window.Range{From: start, To: start.Add(time.Hour)}
+	for want, q := range map[string]Question{
+		`[{"tag":"eu/a","value":2,"low":2,"high":4},{"tag":"us/a","value":1,"low":1,"high":3},` +
+			`{"other":true,"value":2,"low":2,"high":2}]`: {Range: r, By: true},
+		`[{"tag":"a","value":3,"low":3,"high":5},{"other":true,"value":2,"low":2,"high":2}]`: {Range: r, By: true,
+			Group: func(place string) (string, bool) { return place[3:], true }},
+		`[{"tag":"us/a","value":1,"low":1,"high":3},{"other":true,"value":2,"low":2,"high":2}]`: {Range: r, By: true,
+			Group: func(place string) (string, bool) { return place, place[:2] == "us" }},
+	} {
+		answer := c.Query(aggregate.Series{Tenant: "default", Product: "seats"}, p, []window.Range{r}, 0)
+		text, err := json.Marshal(Make(p, q, answer, Coverage{Shards: 1, Warm: 1}).By)
+		if err != nil || string(text) != want {
+			t.Errorf("%s, %v\nwant %s", text, err, want)
+		}
+		for _, row := range Make(p, q, answer, Coverage{Shards: 2, Warm: 1}).By {
+			if row.Bound.High != nil {
+				t.Errorf("%+v has an upper bound while a shard is missing", row)
+			}
+		}
+	}
+}
+
 // TestWarming is section 4's "an answer while shards are warming is a lower bound, never a silent dip".
 func TestWarming(t *testing.T) {
 	p := &usage.Product{Name: "hosts", Kind: usage.Unique, Identity: []string{"host"}}
