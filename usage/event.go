@@ -102,7 +102,10 @@ func (p *Product) Observe(key Key, e *Event, now time.Time, buf []byte) (o Obser
 	if len(p.Tags) > 0 {
 		o.Tags = make([]string, len(p.Tags))
 		for i, name := range p.Tags {
-			o.Tags[i], _ = Find(e.Tags, name)
+			var there bool
+			if o.Tags[i], there = Find(e.Tags, name); !there {
+				o.Tags[i] = p.joint(name, e.Tags)
+			}
 		}
 	}
 	return o, buf, nil

@@ -1,7 +1,6 @@
 package usageapi
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -19,15 +18,6 @@ func jointTag(fields []string) string {
 		return ""
 	}
 	return name
-}
-
-// jointValue is its value: a list in JSON. It is "", which is told as one of all others, where that is too long.
-func jointValue(values []string) string {
-	text, err := json.Marshal(values)
-	if err != nil || len(text) > usage.MaxTagBytes {
-		return ""
-	}
-	return string(text)
 }
 
 // addJoint gives a meter that tag, where there is room beside the tags that its product has had.
@@ -169,7 +159,7 @@ func (f *fedMeter) count(data fields) cloudevents.Item {
 		}
 	}
 	if f.joint != "" {
-		if text := jointValue(values); text != "" {
+		if text := usage.JointValue(values); text != "" {
 			out.Tags = append(out.Tags, usage.Field{Name: f.joint, Value: text})
 		}
 	}

@@ -118,7 +118,7 @@ func TestJoint(t *testing.T) {
 		}
 	}
 	long := strings.Repeat("x", usage.MaxTagBytes)
-	if got := jointValue([]string{"a\"b", ""}); got != `["a\"b",""]` || jointValue([]string{long, ""}) != "" {
+	if got := usage.JointValue([]string{"a\"b", ""}); got != `["a\"b",""]` || usage.JointValue([]string{long, ""}) != "" {
 		t.Error(got)
 	}
 	full := &usage.Product{Tags: []string{"1", "2", "3", "4", "5", "6", "7", "8"}}

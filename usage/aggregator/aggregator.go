@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -89,7 +90,7 @@ type Question struct {
 	// Window is a window's name; else the range [From, To).
 	Window   string
 	From, To time.Time
-	By       string // a tag
+	By       string // a tag, or some with commas between where a joint one has them
 	// Group names the group of a value of that tag, as estimate.Question has it.
 	Group func(tag string) (name string, in bool)
 	Step  string // of the series: "5m", "hour", "day", "month"
@@ -148,7 +149,10 @@ func (a *Aggregator) Estimate(ctx context.Context, q Question) (estimate.Estimat
 	}
 	tag := -1
 	if q.By != "" {
-		if tag = slices.Index(p.Tags, q.By); tag < 0 {
+		if tag = slices.Index(p.Tags, q.By); tag < 0 && strings.Contains(q.By, ",") {
+			tag, q.Group = p.Together(q.By)
+		}
+		if tag < 0 {
 			return estimate.Estimate{}, errkind.Errorf(errkind.Invalid, "by: %.100q is no tag of product %q", q.By, p.Name)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/pack"
+	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/definitions"
 )
 
@@ -133,4 +134,38 @@ func TestSilent(t *testing.T) {
 			t.Errorf("%q, %v", missing, err)
 		}
 	})
+}
+
+// TestByTogether: uniques are told by some of three tags, over two parts of the log, and each counts once in a row.
+func TestByTogether(t *testing.T) {
+	silent := ""
+	a, own, other := twoParts(t, &silent)
+	p := &usage.Product{Name: "seats", Kind: usage.Unique, Identity: []string{"user"},
+		Tags: []string{"team", "env", "zone", "team,env,zone"}}
+	if err := p.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.cfg.Definitions.Do(t.Context(), definitions.Command{Put: p}); err != nil {
+		t.Fatal(err)
+	}
+	seat := func(user, team, env, zone string) usage.Event {
+		return usage.Event{Tenant: "acme", Product: "seats", Identity: []usage.Field{{Name: "user", Value: user}},
+			Tags: []usage.Field{{Name: "team", Value: team}, {Name: "env", Value: env}, {Name: "zone", Value: zone}}}
+	}
+	take(t, own, a.cfg.Definitions, seat("bob", "red", "prod", "a"), seat("bob", "red", "prod", "b"))
+	take(t, other, a.cfg.Definitions, seat("bob", "red", "prod", "c"), seat("eve", "red", "prod", "c"),
+		seat("eve", "blue", "test", "c"))
+	for by, want := range map[string]string{"env,team": `["prod","red"] 2; ["test","blue"] 1`,
+		"team,zone":     `["red","c"] 2; ["blue","c"] 1; ["red","a"] 1; ["red","b"] 1`,
+		"team,env,zone": `["red","prod","c"] 2; ["blue","test","c"] 1; ["red","prod","a"] 1; ["red","prod","b"] 1`,
+		"team":          "red 2; blue 1", "team,color": "is no tag of"} {
+		e, err := a.Estimate(t.Context(), Question{Tenant: "acme", Product: "seats", Window: "1h", By: by})
+		var rows []string
+		for _, row := range e.By {
+			rows = append(rows, row.Tag+" "+row.Value.String())
+		}
+		if got := strings.Join(rows, "; "); got != want && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("by %s: %s, %v; want %s", by, got, err, want)
+		}
+	}
 }
