@@ -236,6 +236,7 @@ var own = commandLine{
 		{"rtt", "Estimate the round trip between two nodes", groupCluster, gossipcmd.RTT},
 		{"members", "List agents and servers with their status", groupCluster, clustercmd.Members},
 		{"join", "Tell the agent to join other members", groupCluster, clustercmd.Join},
+		{"discover", "Ask a cloud which machines can be joined", groupCluster, clustercmd.Discover},
 		{"leave", "Tell the agent to leave its cluster and stop", groupCluster, clustercmd.Leave},
 		{"force-leave", "Declare a failed member gone", groupCluster, clustercmd.ForceLeave},
 		{"operator", "Manage the servers: Raft members, autopilot", groupCluster, clustercmd.Operator},

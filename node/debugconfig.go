@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/node/cloudjoin"
 	"corbel.dev/corbel/node/config"
 )
 
@@ -35,7 +36,7 @@ func (p *localAgent) debugConfig() map[string]any {
 		"HTTPSPort":  cfg.Ports.HTTPS, "HTTPMaxConnsPerClient": cfg.Limits.HTTPMaxConns,
 		"KVMaxValueSize": cfg.Limits.KVMaxValueBytes,
 		"LeaveOnTerm":    cfg.Leave.OnTerminate, "NodeID": p.ID, "NodeMeta": cfg.Node.Meta, "NodeName": cfg.Node.Name,
-		"PrimaryDatacenter": cfg.Node.PrimaryDatacenter, "RetryJoinLAN": cfg.Gossip.RetryJoin,
+		"PrimaryDatacenter": cfg.Node.PrimaryDatacenter, "RetryJoinLAN": cloudjoin.Shown(cfg.Gossip.RetryJoin),
 		"Revision":         version.Of().Revision,
 		"RPCAdvertiseAddr": "tcp://" + p.RPCAddr(), "RPCBindAddr": "tcp://" + p.Wire.Addr().String(),
 		"SerfAdvertiseAddrLAN": "tcp://" + gossip, "SerfBindAddrLAN": "tcp://" + cfg.Listen.Gossip,

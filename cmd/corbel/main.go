@@ -5,6 +5,12 @@ import (
 	"os"
 
 	"corbel.dev/corbel/cli"
+	"corbel.dev/corbel/cli/cloudchild"
 )
 
-func main() { os.Exit(cli.Main(os.Args)) }
+func main() {
+	if code, child := cloudchild.Main(os.Args); child {
+		os.Exit(code)
+	}
+	os.Exit(cli.Main(os.Args))
+}

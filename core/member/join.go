@@ -93,17 +93,35 @@ func (p *Pool) contact(ctx context.Context, targets []string) (joined int, failu
 	return joined, failures
 }
 
+// Find tells whom to join, each time anew. What it could not find is its error; the addresses are good beside it.
+type Find func(context.Context) ([]string, error)
+
+// Known finds the addresses that it is given.
+func Known(addrs ...string) Find {
+	return func(context.Context) ([]string, error) { return addrs, nil }
+}
+
+// joinFound joins one of those that are found.
+func (p *Pool) joinFound(ctx context.Context, find Find) (int, error) {
+	addrs, missed := find(ctx)
+	if len(addrs) == 0 && missed != nil {
+		return 0, errkind.E(errkind.Unavailable, "gossip: join", missed)
+	}
+	n, err := p.Join(ctx, addrs)
+	if err != nil {
+		return 0, errkind.E(errkind.Of(err), "gossip: join", errors.Join(err, missed))
+	}
+	return n, nil
+}
+
 // JoinRetry joins, trying again each interval (jittered by a tenth; 30 s) until one
 // address answered, ctx ended, or max attempts failed (0: without end).
-func (p *Pool) JoinRetry(ctx context.Context, addrs []string, interval time.Duration, max int) error {
-	if len(addrs) == 0 {
-		return nil
-	}
+func (p *Pool) JoinRetry(ctx context.Context, find Find, interval time.Duration, max int) error {
 	if interval <= 0 {
 		interval = 30 * time.Second
 	}
 	for attempt := 1; ; attempt++ {
-		n, err := p.Join(ctx, addrs)
+		n, err := p.joinFound(ctx, find)
 		if err == nil {
 			p.cfg.Log.Info("joined the cluster", "answered", n)
 			return nil

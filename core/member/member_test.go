@@ -295,11 +295,11 @@ func TestJoinRetryGoesOnUntilSomebodyAnswers(t *testing.T) {
 	late, stopLate := runPool(t, Config{Name: "late"})
 	addr := addrOf(late)
 	stopLate()
-	if err := p.JoinRetry(t.Context(), []string{addr}, time.Millisecond, 2); !errkind.Is(err, errkind.Unavailable) {
+	if err := p.JoinRetry(t.Context(), Known(addr), time.Millisecond, 2); !errkind.Is(err, errkind.Unavailable) {
 		t.Errorf("after two attempts: %v", err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- p.JoinRetry(t.Context(), []string{addr, "not.a.name.invalid"}, 10*time.Millisecond, 0) }()
+	go func() { done <- p.JoinRetry(t.Context(), Known(addr, "not.a.name.invalid"), 10*time.Millisecond, 0) }()
 	runPool(t, Config{Name: "late", Bind: addr})
 	if err := polltest.Get(t, done, "the join"); err != nil {
 		t.Error(err)
@@ -309,7 +309,7 @@ func TestJoinRetryGoesOnUntilSomebodyAnswers(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.JoinRetry(ctx, []string{"127.0.0.1:1"}, time.Hour, 0); err == nil {
+	if err := p.JoinRetry(ctx, Known("127.0.0.1:1"), time.Hour, 0); err == nil {
 		t.Error("JoinRetry succeeded after its context ended")
 	}
 }

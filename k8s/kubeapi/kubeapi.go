@@ -151,7 +151,11 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, ki
 	error) {
 	target := c.cfg.Host + path
 	if len(q) > 0 {
-		target += "?" + q.Encode()
+		sep := "?"
+		if strings.Contains(path, "?") {
+			sep = "&"
+		}
+		target += sep + q.Encode()
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"corbel.dev/corbel/core/member"
 	"corbel.dev/corbel/kit/version"
+	"corbel.dev/corbel/node/cloudjoin"
 )
 
 // MethodKeyring is the RPC by which a server tells a member to change its keyring.
@@ -167,7 +168,8 @@ func (b *Base) join(ctx context.Context) error {
 		Most: g.RetryMax})
 }
 
-// JoinPlan is whom to join; suffix ends the names of the keys in errors.
+// JoinPlan is whom to join: addresses, and entries for clouds (node/cloudjoin). Suffix ends the names of the keys in
+// errors.
 type JoinPlan struct {
 	Start, Retry []string
 	Interval     time.Duration
@@ -182,16 +184,22 @@ func JoinPool(ctx context.Context, pool *member.Pool, plan JoinPlan) error {
 	case <-ctx.Done():
 		return nil
 	}
+	var clouds cloudjoin.Asker
 	if len(plan.Start) > 0 {
-		if _, err := pool.Join(ctx, plan.Start); err != nil && ctx.Err() == nil {
+		addrs, err := clouds.Resolve(ctx, plan.Start)
+		if err == nil {
+			_, err = pool.Join(ctx, addrs)
+		}
+		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("start_join%s: %w", plan.Suffix, err)
 		}
 	}
 	if len(plan.Retry) > 0 {
+		find := func(ctx context.Context) ([]string, error) { return clouds.Resolve(ctx, plan.Retry) }
 		// Joining the same pool quickly matters most in its first seconds.
-		err := pool.JoinRetry(ctx, plan.Retry, min(plan.Interval, time.Second), 10)
+		err := pool.JoinRetry(ctx, find, min(plan.Interval, time.Second), 10)
 		if err != nil && ctx.Err() == nil {
-			err = pool.JoinRetry(ctx, plan.Retry, plan.Interval, plan.Most)
+			err = pool.JoinRetry(ctx, find, plan.Interval, plan.Most)
 		}
 		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("retry_join%s: %w", plan.Suffix, err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"corbel.dev/corbel/monitor/eventstore/pgevents"
+	"corbel.dev/corbel/node/cloudjoin"
 )
 
 // access checks who may do what, and the limits of the doors.
@@ -110,11 +111,14 @@ func (l *loader) autoConfig() {
 	c, rpc, say := &l.cfg.AutoConfig, &l.cfg.TLS.InternalRPC, l.failIf
 	l.areIPs("auto_config.ip_sans", c.IPSANs)
 	c.ServerAddresses = slices.DeleteFunc(c.ServerAddresses, func(addr string) bool {
-		cloud := strings.Contains(addr, "provider=")
-		if cloud {
-			l.warn(fmt.Sprintf("auto_config.server_addresses %q: clouds are not asked for addresses", addr))
+		if !cloudjoin.Is(addr) {
+			return false
 		}
-		return cloud
+		_, err := cloudjoin.Parse(addr)
+		if err != nil {
+			l.warn(fmt.Sprintf("auto_config.server_addresses: an entry for a cloud has no effect: %v", err))
+		}
+		return err != nil
 	})
 	if c.Authorize {
 		say(!l.cfg.Server, "auto_config.authorization is for servers; client agents have auto_config.enabled")

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"corbel.dev/corbel/node/cloudjoin"
 	"github.com/hashicorp/go-sockaddr/template"
 )
 
@@ -336,7 +337,7 @@ func (l *loader) federation() {
 	}
 }
 
-// joinAddresses fills in templates. Cloud providers are not asked: each such entry is named and left out.
+// joinAddresses fills in templates. An entry for a cloud that nobody can ask is named and left out: stock takes it.
 func (l *loader) joinAddresses(key string, all []string, o Options) []string {
 	resolve := o.Template
 	if resolve == nil {
@@ -345,9 +346,12 @@ func (l *loader) joinAddresses(key string, all []string, o Options) []string {
 	var out []string
 	for _, addr := range all {
 		switch {
-		case strings.Contains(addr, "provider="):
-			l.warn(fmt.Sprintf("%s %q has no effect: cloud providers are not asked for addresses; name the servers or a DNS "+
-				"name of theirs", key, addr))
+		case cloudjoin.Is(addr):
+			if _, err := cloudjoin.Parse(addr); err == nil {
+				out = append(out, addr)
+			} else {
+				l.warn(fmt.Sprintf("%s: an entry for a cloud has no effect: %v", key, err))
+			}
 		case strings.Contains(addr, "{{"):
 			text, err := resolve(addr)
 			if err != nil {

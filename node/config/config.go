@@ -206,11 +206,11 @@ type Gossip struct {
 	AllowPlain       bool          `key:"allow_unencrypted_gossip" doc:"start beyond loopback without encrypt: whoever reaches the gossip port reads it and can claim to be a member"`
 	VerifyIncoming   bool          `key:"encrypt_verify_incoming" def:"true" doc:"refuse gossip that is not encrypted"`
 	VerifyOutgoing   bool          `key:"encrypt_verify_outgoing" def:"true" doc:"encrypt what is sent"`
-	RetryJoin        []string      `key:"retry_join" doc:"addresses to join, tried until one answers"`
+	RetryJoin        []string      `key:"retry_join" doc:"addresses to join, or provider=..., tried until one answers"`
 	RetryInterval    time.Duration `key:"retry_interval" def:"30s" doc:"pause between tries to join"`
 	RetryMax         int           `key:"retry_max" def:"0" doc:"attempts before the process gives up; 0 is unlimited"`
 	StartJoin        []string      `key:"start_join" doc:"addresses to join at start; failing is an error"`
-	RetryJoinWAN     []string      `key:"retry_join_wan" doc:"servers of other datacenters to join, tried until one answers"`
+	RetryJoinWAN     []string      `key:"retry_join_wan" doc:"servers of other datacenters to join, or provider=..., tried until one answers"`
 	RetryIntervalWAN time.Duration `key:"retry_interval_wan" def:"30s" doc:"pause between those tries"`
 	RetryMaxWAN      int           `key:"retry_max_wan" def:"0" doc:"attempts before a server gives up; 0 is unlimited"`
 	StartJoinWAN     []string      `key:"start_join_wan" doc:"servers of other datacenters to join at start; failing is an error"`

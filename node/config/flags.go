@@ -3,6 +3,8 @@ package config
 import (
 	"reflect"
 	"time"
+
+	"corbel.dev/corbel/node/cloudjoin"
 )
 
 // Flag is a command-line flag of server and agent that sets a key.
@@ -95,8 +97,11 @@ func (c *Config) Public() map[string]any {
 		if k.secret && !k.value.IsZero() {
 			v = Hidden
 		}
-		if d, ok := v.(time.Duration); ok {
-			v = d.String()
+		switch plain := v.(type) {
+		case time.Duration:
+			v = plain.String()
+		case []string:
+			v = cloudjoin.Shown(plain)
 		}
 		out[path] = v
 	}

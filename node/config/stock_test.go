@@ -19,7 +19,7 @@ reconnect_timeout_wan = "9h"
 server_rejoin_age_max = "9h"
 enable_agent_tls_for_checks = true
 serf_lan_allowed_cidrs = ["10.0.0.0/8"]
-retry_join_wan = ["provider=aws tag_key=x"]
+retry_join_wan = ["provider=other tag_key=x"]
 tls { grpc { use_auto_cert = true } }
 `
 	path := filepath.Join(t.TempDir(), "c.hcl")

@@ -24,6 +24,7 @@ import (
 	"corbel.dev/corbel/kit/fault"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/mesh/issue"
+	"corbel.dev/corbel/node/cloudjoin"
 	"corbel.dev/corbel/node/config"
 )
 
@@ -184,7 +185,11 @@ func Ask(ctx context.Context, client *rpc.Client, cfg *config.Config) (*Introduc
 		return nil, err
 	}
 	var errs []error
-	list := cfg.AutoConfig.ServerAddresses
+	var clouds cloudjoin.Asker
+	list, err := clouds.Resolve(ctx, cfg.AutoConfig.ServerAddresses)
+	if err != nil {
+		errs = append(errs, err)
+	}
 	for _, i := range rand.Perm(len(list)) {
 		addr := list[i]
 		if _, _, err := net.SplitHostPort(addr); err != nil {

@@ -102,6 +102,7 @@ var doors = []struct {
 	{"github.com/pquerna/otp", []string{"secrets/onetime"}, "one-time passwords, and their pictures for phones"},
 	{"github.com/pires/go-proxyproto", []string{"api/httpx"},
 		"where a connection comes from is decided before anything is read of it"},
+	{"github.com/hashicorp/go-discover", []string{"node/clouds"}, "the libraries of clouds, for a child process alone"},
 	{"github.com/spf13/cobra", []string{"cli"}, "commands live in cli"},
 	{"github.com/dop251/goja", []string{"monitor/script"},
 		"what a script may do and for how long is decided in one place"},

@@ -75,7 +75,7 @@ var tutorials = []tutorial{
 	}},
 	{name: "autojoin.hcl", check: func(t *testing.T, a *started) {
 		a.want(t, "/v1/operator/autopilot/configuration", 200, `"ServerStabilizationTime":"15s"`)
-	}, warnings: []string{`retry_join "provider=aws tag_key=consul tag_value=server" has no effect`}},
+	}, warnings: []string{`retry_join: an entry for a cloud has no effect: provider: "softlayer" is none of`}},
 	{name: "limits.hcl", check: func(t *testing.T, a *started) {
 		a.put(t, "/v1/kv/large", strings.Repeat("x", 200), 413, "too large, max size: 128 bytes")
 		a.put(t, "/v1/kv/small", "x", 200, "true")

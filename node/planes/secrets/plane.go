@@ -16,6 +16,7 @@ import (
 	"corbel.dev/corbel/kit/notify"
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/admission"
+	"corbel.dev/corbel/node/planes/secrets/joinfrom"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/keeper"
@@ -175,7 +176,11 @@ func (p *secretsPlane) began(ctx context.Context, tries int) bool {
 // join asks the servers that the configuration names, one after another, and passes by this one, which may be among
 // them.
 func (p *secretsPlane) join(ctx context.Context, raft *cluster.Node, tell slog.Level) bool {
-	for _, target := range p.store.retry {
+	targets, err := joinfrom.Targets(ctx, p.store.retry)
+	if err != nil {
+		p.log.Log(ctx, tell, "secrets: cannot ask a cloud for servers to join: tried again", "error", err)
+	}
+	for _, target := range targets {
 		if p.cluster != nil && strings.TrimSuffix(target.APIAddr, "/") == strings.TrimSuffix(p.cluster.Self().APIAddr, "/") {
 			continue
 		}

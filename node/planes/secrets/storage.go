@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/kit/life"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/node/nodeid"
+	"corbel.dev/corbel/node/planes/secrets/joinfrom"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/storage"
@@ -33,7 +34,7 @@ type secretsStore struct {
 	lock    storage.Lock  // nil: one server alone
 	raft    *cluster.Node // nil: another backend
 	parts   []life.Part   // what it runs
-	retry   []cluster.JoinTarget
+	retry   []joinfrom.Stanza
 	late    bool // it was away when it was to be opened
 	// kind and at say what the plane waits for, and where that is.
 	kind string
@@ -198,7 +199,7 @@ func newRaftStore(h *secretsHost, k *vaultconf.Keys, dir string) (s secretsStore
 }
 
 // readRaft reads the keys of a Raft storage but for its path.
-func readRaft(h *secretsHost, k *vaultconf.Keys) (cfg cluster.RaftConfig, retry []cluster.JoinTarget, err error) {
+func readRaft(h *secretsHost, k *vaultconf.Keys) (cfg cluster.RaftConfig, retry []joinfrom.Stanza, err error) {
 	pilot := group.DefaultAutopilotConfig()
 	pilot.CleanupDeadServers, pilot.LastContactThreshold, pilot.MaxTrailingLogs = false, 10*time.Second, 1000
 	cfg = cluster.RaftConfig{ID: k.String("node_id", h.id), Address: h.address, Wire: h.wire, Own: h.own,
@@ -212,35 +213,10 @@ func readRaft(h *secretsHost, k *vaultconf.Keys) (cfg cluster.RaftConfig, retry 
 	nonVoter := k.Bool("retry_join_as_non_voter", false)
 	var wrong []error
 	for _, b := range k.Blocks("retry_join") {
-		t, err := joinTarget(b)
-		if t.NonVoter = nonVoter; err == nil && t.APIAddr != "" {
-			retry = append(retry, t)
-		}
-		wrong = append(wrong, err)
+		from, err := joinfrom.Read(b, nonVoter)
+		retry, wrong = append(retry, from), append(wrong, err)
 	}
 	return cfg, retry, errors.Join(wrong...)
-}
-
-// joinTarget reads a retry_join stanza.
-func joinTarget(k *vaultconf.Keys) (t cluster.JoinTarget, err error) {
-	t.APIAddr, t.ServerName = k.String("leader_api_addr", ""), k.String("leader_tls_servername", "")
-	for name, dst := range map[string]*[]byte{"leader_ca_cert": &t.CACert, "leader_client_cert": &t.ClientCert,
-		"leader_client_key": &t.ClientKey} {
-		*dst = []byte(k.String(name, ""))
-		if file := k.String(name+"_file", ""); file != "" {
-			if *dst, err = vfs.ReadFile(vfs.OS{}, file); err != nil {
-				return t, fmt.Errorf("retry_join.%s_file: %w", name, err)
-			}
-		}
-	}
-	cloud := k.Has("auto_join")
-	k.Because("auto_join", "clouds are not asked for addresses: name the servers with leader_api_addr")
-	k.Ignore("auto_join_scheme", "auto_join_port")
-	if t.APIAddr == "" && !cloud {
-		return t, fmt.Errorf("retry_join.leader_api_addr: is missing")
-	}
-	k.Done()
-	return t, nil
 }
 
 // lockedBackend gives a lock back when it is closed.

@@ -13,7 +13,7 @@ import (
 func TestRetryJoinOfClouds(t *testing.T) {
 	const text = `storage "raft" {
   path = "/none"
-  retry_join { auto_join = "provider=aws tag_key=x" }
+  retry_join { auto_join = "provider=other tag_key=x" }
   retry_join { leader_api_addr = "http://a:8200" }
 }
 `

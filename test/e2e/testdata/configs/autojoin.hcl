@@ -2,7 +2,7 @@ server           = true
 bootstrap_expect = 1
 data_dir         = "/opt/consul"
 bind_addr        = "127.0.0.1"
-retry_join       = ["provider=aws tag_key=consul tag_value=server", "{{ GetAllInterfaces | include \"name\" \"^lo\" | include \"type\" \"IPv4\" | limit 1 | join \"address\" \" \" }}:1"]
+retry_join       = ["provider=softlayer datacenter=dal06 tag_value=consul", "{{ GetAllInterfaces | include \"name\" \"^lo\" | include \"type\" \"IPv4\" | limit 1 | join \"address\" \" \" }}:1"]
 retry_interval   = "15s"
 retry_max        = 0
 skip_leave_on_interrupt = true
