@@ -40,6 +40,8 @@ type world struct {
 	seed    uint64
 	product *usage.Product
 	unsure  atomic.Int64 // answers after which nobody knows whether an event is stored
+	// patience is how long who sends waits for an answer.
+	patience time.Duration
 
 	mu       sync.Mutex // guards what follows
 	commands [][]byte
@@ -90,8 +92,8 @@ func (s *server) show() (last any) {
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, seed: seed, servers: map[string]*server{}, r: rand.New(rand.NewPCG(seed, 7)),
-		product: &usage.Product{Name: "bytes", Kind: usage.Sum}}
+	w := &world{t: t, seed: seed, patience: 2 * time.Second, servers: map[string]*server{},
+		r: rand.New(rand.NewPCG(seed, 7)), product: &usage.Product{Name: "bytes", Kind: usage.Sum}}
 	if err := w.product.Complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +259,7 @@ func (w *world) send(ctx context.Context, part string, e usage.Event) error {
 			if err != nil {
 				return err
 			}
-			one, cancel := context.WithTimeout(ctx, 2*time.Second)
+			one, cancel := context.WithTimeout(ctx, w.patience)
 			_, err = c.Take(one, counter.Intake{Tenant: e.Tenant, Record: rec, Observed: observed})
 			cancel()
 			if err == nil {

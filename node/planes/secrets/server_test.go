@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -276,9 +277,12 @@ func TestVaultCluster(t *testing.T) {
 		code, _ := next.do("GET", "sys/health", "", nil)
 		return code == 429
 	}, "%s", "another active server")
-	polltest.Until(t, func() bool { return next.timing("core.step_down") > 0 && next.timing("core.leadership_lost") > 0 },
+	counted := func(name string) bool { // by whoever was active: on a busy machine that has changed once more
+		return slices.ContainsFunc(list, func(v *vaultTest) bool { return v.timing(name) > 0 })
+	}
+	polltest.Until(t, func() bool { return counted("core.step_down") && counted("core.leadership_lost") },
 		"the turn that ended to be counted")
-	polltest.Until(t, func() bool { return next.timing("ha.rpc.client.echo") > 0 }, "a standby to say that it is there")
+	polltest.Until(t, func() bool { return counted("ha.rpc.client.echo") }, "a standby to say that it is there")
 	if out := next.must(200, "GET", "secret/x", token, nil); out["data"].(obj)["v"] != "2" {
 		t.Fatal(out)
 	}

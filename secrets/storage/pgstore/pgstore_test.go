@@ -26,10 +26,11 @@ import (
 
 func open(t testing.TB, url string, timeout time.Duration) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), Config{URL: url, Timeout: timeout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var s *Store
+	polltest.NoError(t, polltest.Deadline, func() (err error) { // a short timeout is too short for the first call
+		s, err = Open(t.Context(), Config{URL: url, Timeout: timeout})
+		return err
+	}, "the store to be open")
 	return s
 }
 

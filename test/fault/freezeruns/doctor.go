@@ -20,9 +20,10 @@ import (
 
 // DoctorAnswer is what the doctor said of an ill cluster, and how long that took from the command's start to its end.
 type DoctorAnswer struct {
-	Ill    string
-	Took   time.Duration
-	Report doctor.Report
+	Ill     string
+	Servers []string // all, by name
+	Took    time.Duration
+	Report  doctor.Report
 }
 
 const doctorToken = "3f0c0ffe-0000-4000-8000-00000000d0c7"
@@ -71,6 +72,9 @@ func RunDoctor(ctx context.Context, l *faultrun.Lab) (answers []DoctorAnswer, er
 		}
 		a, err := runDoctor(ctx, l, ill.spin, args)
 		a.Ill = ill.name
+		for _, s := range c.Servers {
+			a.Servers = append(a.Servers, s.Name)
+		}
 		if err != nil {
 			return answers, fmt.Errorf("%s: %w\n%s", ill.name, err, c.Logs())
 		}

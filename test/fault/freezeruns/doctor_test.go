@@ -1,8 +1,11 @@
 package freezeruns
 
 import (
+	"slices"
 	"testing"
 	"time"
+
+	"corbel.dev/corbel/doctor"
 )
 
 // TestDoctorOfTheIll: whatever state the members are in, the doctor answers and names who did not. The aim is 5 s on
@@ -22,8 +25,12 @@ func TestDoctorOfTheIll(t *testing.T) {
 		if hangs := a.Ill == "the leader hangs" || a.Ill == "who is asked hangs"; hangs != (len(a.Report.Silent) > 0) {
 			t.Errorf("%s: silent are %v", a.Ill, a.Report.Silent)
 		}
-		if a.Report.Asked < 2 {
-			t.Errorf("%s: only %d were heard", a.Ill, a.Report.Asked)
+		// A server that is well and does not answer in time, as on a machine without any CPU to spare, is named too.
+		named := slices.DeleteFunc(slices.Clone(a.Servers), func(server string) bool {
+			return !slices.ContainsFunc(a.Report.Silent, func(s doctor.Silent) bool { return s.Member == server })
+		})
+		if heard := a.Report.Asked; heard < 1 || heard+len(named) < len(a.Servers) {
+			t.Errorf("%s: %d were heard, and silent are %v: of %v one is in neither", a.Ill, heard, a.Report.Silent, a.Servers)
 		}
 	}
 	if len(answers) != 5 {
