@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/definitions"
+	"corbel.dev/corbel/usage/limits"
 )
 
 // TestLate: late events of parts that other servers lead are listed, and a part whose answer is damaged is named.
@@ -167,5 +168,28 @@ func TestByTogether(t *testing.T) {
 		if got := strings.Join(rows, "; "); got != want && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("by %s: %s, %v; want %s", by, got, err, want)
 		}
+	}
+}
+
+// TestForecastElsewhere: a server that does not judge limits sees windows of the calendar grow, too, and crosses
+// nothing.
+func TestForecastElsewhere(t *testing.T) {
+	silent := ""
+	a, _, _ := twoParts(t, &silent)
+	hand, leads := clock.NewFake(time.Date(2026, 5, 10, 12, 0, 0, 0, time.UTC)), false
+	a.cfg.Clock, a.cfg.Leads = hand, func() bool { return leads }
+	a.cfg.Crossed = func(context.Context, limits.Crossing) { t.Error("a limit was judged") }
+	for _, l := range []limits.Limit{{Name: "month", Window: "month"}, {Name: "sliding", Window: "1h"}} {
+		l.Tenant, l.Product, l.Value = "acme", "hosts", usage.Int(10)
+		if _, err := a.cfg.Definitions.Do(t.Context(), definitions.Command{Limit: &l}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		hand.Advance(time.Minute)
+		a.judge(t.Context())
+	}
+	if month, sliding := a.samples["month"], a.samples["sliding"]; len(month) != 3 || len(sliding) != 0 {
+		t.Errorf("samples: %v and %v", month, sliding)
 	}
 }

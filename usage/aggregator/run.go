@@ -24,13 +24,16 @@ import (
 // MethodFind is the RPC by which a server asks for the time that a correction is about.
 const MethodFind = "usage.find"
 
-// judgeEvery is how often limits are judged; maxSamples bounds what a forecast stands on.
+// judgeEvery is how often limits are judged; maxSamples bounds what a forecast stands on. Where another server leads,
+// one in followEvery times is enough, for forecasts.
 const (
-	judgeEvery = 10 * time.Second
-	maxSamples = 240
+	judgeEvery  = 10 * time.Second
+	followEvery = 6
+	maxSamples  = 240
 )
 
-// Run judges limits where this server leads, and does corrections.
+// Run judges limits where this server leads, elsewhere looks at them, so that any server can tell a forecast, and does
+// corrections.
 func (a *Aggregator) Run(ctx context.Context) error {
 	var parts life.Group
 	parts.Add("limits", func(ctx context.Context) error { a.every(ctx, a.judge); return nil })
@@ -39,7 +42,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 }
 
 func (a *Aggregator) every(ctx context.Context, do func(context.Context)) {
-	for {
+	for n := 1; ; n++ {
 		t := a.cfg.Clock.NewTimer(judgeEvery)
 		select {
 		case <-ctx.Done():
@@ -47,26 +50,35 @@ func (a *Aggregator) every(ctx context.Context, do func(context.Context)) {
 			return
 		case <-t.C:
 		}
-		if a.cfg.Leads() {
+		if a.cfg.Leads() || n%followEvery == 0 {
 			do(ctx)
 		}
 	}
 }
 
-// judge judges all limits once.
+// judge judges all limits once, where this server leads. Elsewhere it samples those that have a forecast.
 func (a *Aggregator) judge(ctx context.Context) {
-	view := a.cfg.Definitions.View()
+	view, leads := a.cfg.Definitions.View(), a.cfg.Leads()
 	now := a.cfg.Clock.Now()
 	a.mu.Lock()
 	maps.DeleteFunc(a.blind, func(name string, _ Unjudged) bool {
 		_, is := view.Limits[name]
 		return !is
 	})
+	maps.DeleteFunc(a.samples, func(name string, _ []limits.Sample) bool {
+		_, is := view.Limits[name]
+		return !is
+	})
 	a.mu.Unlock()
 	for name, l := range view.Limits {
+		if !leads && !window.Calendar(l.Window) {
+			continue
+		}
 		q := Question{Tenant: l.Tenant, Product: l.Product, Window: l.Window, At: now}
 		e, err := a.Estimate(ctx, q)
-		a.judged(name, &e, err, now)
+		if leads {
+			a.judged(name, &e, err, now)
+		}
 		if err != nil || e.Value == nil {
 			continue // its product may be defined later
 		}
@@ -75,6 +87,9 @@ func (a *Aggregator) judge(ctx context.Context) {
 			continue
 		}
 		a.sample(name, r, limits.Sample{At: now, Value: *e.Value})
+		if !leads {
+			continue
+		}
 		state, crossings := l.Step(l.State, r, *e.Value, now)
 		if state == l.State && len(crossings) == 0 {
 			continue
