@@ -19,6 +19,8 @@ import (
 
 // Due is the error of a login that needs passcodes before there is a session.
 type Due struct {
+	// Who logs in, "" where that is not known: one person's logins do not push others' out.
+	Who  string
 	Asks []Ask
 	// End ends the login with passcodes by the IDs of the methods that they are of. Where it fails, the person may try
 	// again, unless it is with ErrOver.
@@ -41,8 +43,10 @@ const (
 	dueCookie = "corbel_factor"
 	dueTime   = 5 * time.Minute // that a login waits
 	dueTries  = 5               // that it has
-	// maxDue bounds the logins that wait; the oldest goes for a new one. Each of them costs a good first factor.
-	maxDue = 10_000
+	// maxDue bounds the logins that wait, and maxOfPerson those of one person: the oldest goes for a new one. Each of
+	// them costs a good first factor.
+	maxDue      = 10_000
+	maxOfPerson = 16 // as many as the secrets plane keeps
 )
 
 // dues are the logins that wait. It is safe for concurrent use.
@@ -71,15 +75,30 @@ func (d *dues) put(handle string, w *waiting) {
 	now := d.clock.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var oldest [sha256.Size]byte
+	var oldest, own [sha256.Size]byte
+	sooner := func(a *waiting, than [sha256.Size]byte) bool {
+		first := d.list[than]
+		return first == nil || a.until.Before(first.until)
+	}
+	has := 0
 	for key, other := range d.list {
 		if !now.Before(other.until) {
 			delete(d.list, key)
-		} else if first := d.list[oldest]; first == nil || other.until.Before(first.until) {
+			continue
+		}
+		if sooner(other, oldest) {
 			oldest = key
 		}
+		if w.Who != "" && other.Who == w.Who {
+			if has++; sooner(other, own) {
+				own = key
+			}
+		}
 	}
-	if len(d.list) >= maxDue {
+	switch {
+	case has >= maxOfPerson:
+		delete(d.list, own)
+	case len(d.list) >= maxDue:
 		delete(d.list, oldest)
 	}
 	d.list[hash(handle)] = w

@@ -2,6 +2,7 @@ package uiapi
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -118,7 +119,8 @@ func TestFactor(t *testing.T) {
 		"the login enforcement people names no method that exists: an operator must change it")
 }
 
-// TestDuesAreBounded: the oldest login that waits goes for a new one, those whose time is over before it.
+// TestDuesAreBounded: the oldest login that waits goes for a new one, of the same person if that has many, and those
+// whose time is over before it.
 func TestDuesAreBounded(t *testing.T) {
 	t.Parallel()
 	c := clock.NewFake(clock.Real{}.Now())
@@ -131,11 +133,22 @@ func TestDuesAreBounded(t *testing.T) {
 		r.AddCookie(&http.Cookie{Name: dueCookie, Value: browser})
 		return d.take(r, handle) != nil
 	}
-	first, firstBrowser := d.add(&Due{})
+	first, firstBrowser := d.add(&Due{Who: "a"})
+	for range maxOfPerson + 3 {
+		d.add(&Due{Who: "b"})
+	}
+	if len(d.list) != 1+maxOfPerson {
+		t.Errorf("%d logins wait, want one and %d of another person", len(d.list), maxOfPerson)
+	}
+	for key, w := range d.list {
+		if w.Who == "b" {
+			delete(d.list, key)
+		}
+	}
 	c.Advance(dueTime - 1)
-	second, secondBrowser := d.add(&Due{})
+	second, secondBrowser := d.add(&Due{Who: "c"})
 	for i := range maxDue - 2 { // as fillers of the list, without looking at all of them each time
-		d.list[[32]byte{byte(i), byte(i >> 8), 1}] = &waiting{Due: &Due{}, until: c.Now().Add(dueTime)}
+		d.list[[32]byte{byte(i), byte(i >> 8), 1}] = &waiting{Due: &Due{Who: fmt.Sprint(i)}, until: c.Now().Add(dueTime)}
 	}
 	d.add(&Due{})
 	if len(d.list) > maxDue || took(first, firstBrowser) || !took(second, secondBrowser) {

@@ -33,8 +33,9 @@ type factor struct {
 	} `json:"mfa_constraints"`
 }
 
-// enter completes a person who logs in with the token of the answer, or fails with what is lacking, as a *uiapi.Due.
-func (l *loggedIn) enter(ctx context.Context, a *planeasker.Asker, p uiapi.Person) (uiapi.Person, error) {
+// enter completes a person who logs in with the token of the answer, or fails with what is lacking, as a *uiapi.Due; by
+// is who that is, "" where the login does not tell.
+func (l *loggedIn) enter(ctx context.Context, a *planeasker.Asker, by string, p uiapi.Person) (uiapi.Person, error) {
 	switch {
 	case l.Auth.Token != "":
 		p.Made = true
@@ -48,8 +49,8 @@ func (l *loggedIn) enter(ctx context.Context, a *planeasker.Asker, p uiapi.Perso
 		return p, errkind.New(errkind.Denied, "the login gave no token")
 	}
 	id := l.Auth.Factor.ID
-	return p, &uiapi.Due{Asks: l.Auth.Factor.asks(), End: func(r *http.Request, codes map[string]string) (uiapi.Person,
-		error) {
+	due := &uiapi.Due{Who: by, Asks: l.Auth.Factor.asks()}
+	due.End = func(r *http.Request, codes map[string]string) (uiapi.Person, error) {
 		payload := map[string][]string{}
 		for method, code := range codes {
 			payload[method] = []string{strings.TrimSpace(code)}
@@ -65,8 +66,9 @@ func (l *loggedIn) enter(ctx context.Context, a *planeasker.Asker, p uiapi.Perso
 		if err != nil {
 			return who, err
 		}
-		return next.enter(r.Context(), a, who)
-	}}
+		return next.enter(r.Context(), a, by, who)
+	}
+	return p, due
 }
 
 // asks are what a person is asked for: a passcode that satisfies two enforcements is asked for once.

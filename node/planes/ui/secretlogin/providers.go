@@ -128,7 +128,7 @@ func (p *Providers) End(r *http.Request, method, state, code, nonce string) (uia
 	case err != nil:
 		return who, err
 	}
-	return answer.enter(r.Context(), p.Ask, who)
+	return answer.enter(r.Context(), p.Ask, "", who)
 }
 
 // mountOf is the mount of a method's id, such as oidc/.

@@ -59,7 +59,7 @@ func ByPassword(ctx context.Context, a *planeasker.Asker, c *uiapi.Credentials, 
 	}
 	known := *p
 	known.Name = c.User
-	known, err = answer.enter(ctx, a, known)
+	known, err = answer.enter(ctx, a, "userpass/"+c.User, known)
 	if err == nil {
 		*p = known
 	}
