@@ -33,8 +33,14 @@ import (
 type Config struct {
 	Host      string // https://host:port
 	TokenFile string // read again each minute
+	Token     string // where there is no file of it
 	CAFile    string // PEM; "" is the system's authorities
-	Timeout   time.Duration
+	CA        []byte // PEM, where there is no file of it
+	// Cert is what this client shows; nil is none.
+	Cert *tls.Certificate
+	// ServerName is whose certificate is expected; "" is the host's.
+	ServerName string
+	Timeout    time.Duration
 	// Transport answers in place of the network; nil is the network.
 	Transport http.RoundTripper
 }
@@ -85,16 +91,21 @@ func New(cfg Config) (*Client, error) {
 	dial := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	tr := &http.Transport{DialContext: dial.DialContext, TLSHandshakeTimeout: 10 * time.Second, ForceAttemptHTTP2: true,
 		ResponseHeaderTimeout: cfg.Timeout, IdleConnTimeout: 90 * time.Second}
+	tr.TLSClientConfig = &tls.Config{ServerName: cfg.ServerName, MinVersion: tls.VersionTLS12}
+	if cfg.Cert != nil {
+		tr.TLSClientConfig.Certificates = []tls.Certificate{*cfg.Cert}
+	}
+	pem := cfg.CA
 	if cfg.CAFile != "" {
-		pem, err := os.ReadFile(cfg.CAFile)
-		if err != nil {
+		if pem, err = os.ReadFile(cfg.CAFile); err != nil {
 			return nil, errkind.E(errkind.Invalid, "read the API server's authority", err)
 		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, errkind.Errorf(errkind.Invalid, "%s holds no certificate", cfg.CAFile)
+	}
+	if len(pem) > 0 {
+		tr.TLSClientConfig.RootCAs = x509.NewCertPool()
+		if !tr.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, errkind.Errorf(errkind.Invalid, "the API server's authority holds no certificate %s", cfg.CAFile)
 		}
-		tr.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
 	c := &Client{cfg: cfg, http: &http.Client{Transport: tr}}
 	if cfg.Transport != nil {
@@ -131,7 +142,7 @@ func Is(err error, code int) bool {
 
 func (c *Client) bearer() (string, error) {
 	if c.cfg.TokenFile == "" {
-		return "", nil
+		return c.cfg.Token, nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,7 +21,7 @@ var providers = map[string][]string{
 		"resource_group", "vm_scale_set"},
 	"digitalocean": {"region", "tag_name", "api_token"},
 	"gce":          {"project_name", "tag_value", "zone_pattern", "credentials_file"},
-	"k8s":          {"namespace", "label_selector", "field_selector", "host_network"},
+	"k8s":          {"kubeconfig", "namespace", "label_selector", "field_selector", "host_network"},
 	"linode":       {"region", "tag_name", "api_token", "address_type"},
 	"mdns":         {"service", "domain", "timeout", "v4", "v6"},
 	"os": {"auth_url", "project_id", "domain_id", "domain_name", "region", "tag_key", "tag_value", "user_name",

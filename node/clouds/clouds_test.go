@@ -16,7 +16,6 @@ import (
 	"strings"
 	"testing"
 
-	"corbel.dev/corbel/k8s/kubeapi"
 	"corbel.dev/corbel/k8s/kubetest"
 	"corbel.dev/corbel/node/cloudjoin"
 )
@@ -213,6 +212,12 @@ func TestRefusedByACloud(t *testing.T) {
 	}
 }
 
+const kubeconfig = `current-context: c
+contexts: [{name: c, context: {cluster: k, user: u}}]
+clusters: [{name: k, cluster: {server: "%s"}}]
+users: [{name: u, user: {token: t}}]
+`
+
 func TestPods(t *testing.T) {
 	s := kubetest.New(t)
 	type list = []any
@@ -231,13 +236,17 @@ func TestPods(t *testing.T) {
 	put("4", "Running", "True", map[string]any{portAnnotation: "serf"})
 	put("5", "Running", "True", map[string]any{portAnnotation: "8500"})
 	put("6", "Running", "True", map[string]any{portAnnotation: "dns"})
-	p := pods{func() (kubeapi.Config, error) { return kubeapi.Config{Host: s.URL}, nil }}
+	file := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(file, fmt.Appendf(nil, kubeconfig, s.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for host, want := range map[string][]string{
 		"":     {"10.7.0.1", "10.7.0.4:8301", "10.7.0.5:8500"},
 		"true": {"10.8.0.1", "10.8.0.4:18301"},
 	} {
-		got, err := p.Addrs(map[string]string{"namespace": "fleet", "label_selector": "app=corbel,tier=server",
-			"host_network": host})
+		got, err := pods{}.Addrs(map[string]string{"kubeconfig": file, "namespace": "fleet",
+			"label_selector": "app=corbel,tier=server",
+			"host_network":   host})
 		slices.Sort(got)
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("host_network=%s: %q, %v; want %q", host, got, err, want)
@@ -247,12 +256,16 @@ func TestPods(t *testing.T) {
 	if !slices.ContainsFunc(s.Asked(), func(path string) bool { return strings.Contains(path, want) }) {
 		t.Errorf("asked %q: want the selector", s.Asked())
 	}
-	if _, err := p.Addrs(map[string]string{"host_network": "perhaps"}); err == nil {
+	if _, err := (pods{}).Addrs(map[string]string{"host_network": "perhaps"}); err == nil {
 		t.Error("host_network=perhaps was taken")
 	}
-	_, err := (pods{}).Addrs(map[string]string{})
-	if err == nil || !strings.Contains(err.Error(), "from inside of a pod alone") {
-		t.Errorf("%v: want that this is no pod", err)
+	t.Setenv("KUBECONFIG", file+string(os.PathListSeparator)+"/none")
+	if got, err := (pods{}).Addrs(map[string]string{"namespace": "fleet"}); err != nil || len(got) != 3 {
+		t.Errorf("%q, %v: want what KUBECONFIG's first file leads to", got, err)
+	}
+	t.Setenv("KUBECONFIG", "/none")
+	if _, err := (pods{}).Addrs(map[string]string{}); err == nil || !strings.Contains(err.Error(), "/none") {
+		t.Errorf("%v: want that the file is not there", err)
 	}
 }
 

@@ -3,13 +3,14 @@ package clouds
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"corbel.dev/corbel/k8s/kubeapi"
 	"corbel.dev/corbel/node/cloudjoin"
@@ -18,9 +19,25 @@ import (
 // portAnnotation names the port at which a pod is joined: a number, or the name of a port of one of its containers.
 const portAnnotation = "consul.hashicorp.com/auto-join-port"
 
-// pods finds the pods of a Kubernetes cluster, asked with the account of the pod that this process runs in.
-type pods struct {
-	config func() (kubeapi.Config, error) // nil is the pod's own
+// pods finds the pods of a Kubernetes cluster: of the kubeconfig file that is named, else of the one that this process
+// runs in a pod of, else of the file that kubectl would take.
+type pods struct{}
+
+func kubeConfig(file string) (kubeapi.Config, error) {
+	if file == "" && os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+		return kubeapi.InCluster(os.Getenv)
+	}
+	if file == "" {
+		file, _, _ = strings.Cut(os.Getenv("KUBECONFIG"), string(os.PathListSeparator))
+	}
+	if file == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return kubeapi.Config{}, err
+		}
+		file = filepath.Join(home, ".kube", "config")
+	}
+	return kubeapi.FromFile(file)
 }
 
 type pod struct {
@@ -39,7 +56,7 @@ type port struct {
 	ContainerPort, HostPort int
 }
 
-func (p pods) Addrs(args map[string]string) ([]string, error) {
+func (pods) Addrs(args map[string]string) ([]string, error) {
 	onHost := false
 	if v := args["host_network"]; v != "" {
 		var err error
@@ -47,14 +64,7 @@ func (p pods) Addrs(args map[string]string) ([]string, error) {
 			return nil, fmt.Errorf("host_network: %q must be true or false", v)
 		}
 	}
-	config := p.config
-	if config == nil {
-		if os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
-			return nil, errors.New("pods are found from inside of a pod alone: KUBERNETES_SERVICE_HOST is not set")
-		}
-		config = func() (kubeapi.Config, error) { return kubeapi.InCluster(os.Getenv) }
-	}
-	cfg, err := config()
+	cfg, err := kubeConfig(args["kubeconfig"])
 	if err != nil {
 		return nil, err
 	}
