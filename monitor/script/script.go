@@ -20,12 +20,12 @@ package script
 import (
 	"context"
 	"errors"
-	"os"
 	gort "runtime"
 	"sync/atomic"
 	"time"
 
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/procgroup"
 )
 
 const (
@@ -87,15 +87,7 @@ func (t *Task) limit() time.Duration {
 const ChildCommand = "script-child"
 
 // OwnCommand starts this process's own binary as a child, also after the file was replaced by a newer one.
-func OwnCommand() []string {
-	if gort.GOOS == "linux" {
-		return []string{"/proc/self/exe", ChildCommand}
-	}
-	if self, err := os.Executable(); err == nil {
-		return []string{self, ChildCommand}
-	}
-	return []string{os.Args[0], ChildCommand}
-}
+func OwnCommand() []string { return procgroup.Own(ChildCommand) }
 
 // Config says where an Engine runs programs.
 type Config struct {

@@ -18,26 +18,17 @@
 package supervisor
 
 import (
-	"os"
 	"time"
 
 	"corbel.dev/corbel/jobs/client/tasklog"
+	"corbel.dev/corbel/kit/procgroup"
 )
 
 // ChildCommand is the command line's word that makes a process a supervisor: it calls Main with what follows.
 const ChildCommand = "task-supervisor"
 
 // OwnCommand runs this process's own binary as a supervisor, also after the file was replaced by a newer one.
-func OwnCommand() []string {
-	const self = "/proc/self/exe"
-	if _, err := os.Stat(self); err == nil {
-		return []string{self, ChildCommand}
-	}
-	if path, err := os.Executable(); err == nil {
-		return []string{path, ChildCommand}
-	}
-	return []string{os.Args[0], ChildCommand}
-}
+func OwnCommand() []string { return procgroup.Own(ChildCommand) }
 
 // Spec is what to run.
 type Spec struct {
