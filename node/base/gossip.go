@@ -196,9 +196,13 @@ func JoinPool(ctx context.Context, pool *member.Pool, plan JoinPlan) error {
 	}
 	if len(plan.Retry) > 0 {
 		find := func(ctx context.Context) ([]string, error) { return clouds.Resolve(ctx, plan.Retry) }
-		// Joining the same pool quickly matters most in its first seconds.
-		err := pool.JoinRetry(ctx, find, min(plan.Interval, time.Second), 10)
-		if err != nil && ctx.Err() == nil {
+		// Joining the same pool quickly matters most in its first seconds. A cloud refuses a fleet that asks each second.
+		quick := !slices.ContainsFunc(plan.Retry, cloudjoin.Is)
+		var err error
+		if quick {
+			err = pool.JoinRetry(ctx, find, min(plan.Interval, time.Second), 10)
+		}
+		if !quick || err != nil && ctx.Err() == nil {
 			err = pool.JoinRetry(ctx, find, plan.Interval, plan.Most)
 		}
 		if err != nil && ctx.Err() == nil {

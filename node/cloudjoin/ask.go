@@ -9,9 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -43,13 +41,7 @@ func (a *Asker) command() []string {
 	if len(a.Command) > 0 {
 		return a.Command
 	}
-	if runtime.GOOS == "linux" {
-		return []string{"/proc/self/exe", ChildCommand}
-	}
-	if self, err := os.Executable(); err == nil {
-		return []string{self, ChildCommand}
-	}
-	return []string{os.Args[0], ChildCommand}
+	return procgroup.Own(ChildCommand)
 }
 
 // Resolve replaces the entries for clouds among the addresses to join by what they find now, and leaves the other
@@ -75,6 +67,14 @@ func (a *Asker) Resolve(ctx context.Context, addrs []string) ([]string, error) {
 		}
 	}
 	return out, errors.Join(errs...)
+}
+
+// WithPort is an address with its own port, or with this one where it has none.
+func WithPort(addr string, port int) string {
+	if _, _, err := net.SplitHostPort(addr); err == nil {
+		return addr
+	}
+	return net.JoinHostPort(strings.Trim(addr, "[]"), strconv.Itoa(port))
 }
 
 // reply is what a child prints.

@@ -17,16 +17,16 @@ import (
 	"corbel.dev/corbel/node/cloudjoin"
 )
 
-// library is a provider of go-discover.
-type library interface {
+// talkative is a provider of go-discover.
+type talkative interface {
 	Addrs(args map[string]string, l *log.Logger) ([]string, error)
 }
 
-// quiet is a library's provider whose chatter nobody reads.
-type quiet struct{ library }
+// quiet is one whose chatter nobody reads.
+type quiet struct{ talkative }
 
 func (q quiet) Addrs(args map[string]string) ([]string, error) {
-	return q.library.Addrs(args, log.New(io.Discard, "", 0))
+	return q.talkative.Addrs(args, log.New(io.Discard, "", 0))
 }
 
 // Providers are the clouds that can be asked, by name.

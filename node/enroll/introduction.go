@@ -10,10 +10,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -191,14 +189,11 @@ func Ask(ctx context.Context, client *rpc.Client, cfg *config.Config) (*Introduc
 		errs = append(errs, err)
 	}
 	for _, i := range rand.Perm(len(list)) {
-		addr := list[i]
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			port := cfg.Ports.Server
-			if port <= 0 {
-				port = defaultServerPort
-			}
-			addr = net.JoinHostPort(strings.Trim(addr, "[]"), strconv.Itoa(port))
+		port := cfg.Ports.Server
+		if port <= 0 {
+			port = defaultServerPort
 		}
+		addr := cloudjoin.WithPort(list[i], port)
 		in, err := introduceAt(ctx, client, cfg, addr, token)
 		if err == nil {
 			return in, nil

@@ -6,10 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
-	"strconv"
-	"strings"
 
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/node/cloudjoin"
@@ -94,11 +91,8 @@ func (f *Stanza) targets(ctx context.Context, clouds *cloudjoin.Asker) ([]cluste
 	addrs, err := clouds.Resolve(ctx, []string{f.cloud})
 	var out []cluster.JoinTarget
 	for _, addr := range addrs {
-		if _, _, err := net.SplitHostPort(addr); err != nil {
-			addr = net.JoinHostPort(strings.Trim(addr, "[]"), strconv.Itoa(f.port))
-		}
 		t := f.target
-		t.APIAddr = (&url.URL{Scheme: f.scheme, Host: addr}).String()
+		t.APIAddr = (&url.URL{Scheme: f.scheme, Host: cloudjoin.WithPort(addr, f.port)}).String()
 		out = append(out, t)
 	}
 	return out, err
