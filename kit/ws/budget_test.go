@@ -49,9 +49,7 @@ func TestLargeMessagesTakeRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		echo(60 << 10)
-		if err := c.Write(make([]byte, 1<<20)); err != nil {
-			t.Fatal(err)
-		}
+		_ = c.Write(make([]byte, 1<<20)) // the connection may end before all of it is written
 		var closed *CloseError
 		if err := polltest.Get(t, ended, "the connection to end"); !errors.As(err, &closed) || closed.Code != CloseTryAgain {
 			t.Fatalf("TLS %v, without room: %v", secure, err)

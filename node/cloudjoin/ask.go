@@ -100,8 +100,11 @@ func (a *Asker) Addrs(ctx context.Context, e Entry) ([]string, error) {
 	out := &bounded{most: maxAnswer}
 	cmd.Stdin, cmd.Stdout = bytes.NewReader(in), out
 	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			err = fmt.Errorf("no answer in time: %w", ctx.Err())
+		case out.refused != nil: // which ends the child too: by its pipe, or by an exit code
+			err = out.refused
 		}
 		return nil, errkind.E(errkind.Unavailable, op, fmt.Errorf("%s: %w", e, err))
 	}
@@ -117,13 +120,15 @@ func (a *Asker) Addrs(ctx context.Context, e Entry) ([]string, error) {
 
 // bounded keeps what is written to it, up to a bound; more is an error of the writer.
 type bounded struct {
-	buf  bytes.Buffer
-	most int
+	buf     bytes.Buffer
+	most    int
+	refused error
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.buf.Len()+len(p) > b.most {
-		return 0, fmt.Errorf("more than %d bytes", b.most)
+		b.refused = fmt.Errorf("more than %d bytes", b.most)
+		return 0, b.refused
 	}
 	return b.buf.Write(p)
 }
