@@ -101,8 +101,8 @@ func Known(addrs ...string) Find {
 	return func(context.Context) ([]string, error) { return addrs, nil }
 }
 
-// joinFound joins one of those that are found.
-func (p *Pool) joinFound(ctx context.Context, find Find) (int, error) {
+// JoinFound joins, as Join does, whoever is found; what could not be found is an error only when nobody answers.
+func (p *Pool) JoinFound(ctx context.Context, find Find) (int, error) {
 	addrs, missed := find(ctx)
 	if len(addrs) == 0 && missed != nil {
 		return 0, errkind.E(errkind.Unavailable, "gossip: join", missed)
@@ -121,7 +121,7 @@ func (p *Pool) JoinRetry(ctx context.Context, find Find, interval time.Duration,
 		interval = 30 * time.Second
 	}
 	for attempt := 1; ; attempt++ {
-		n, err := p.joinFound(ctx, find)
+		n, err := p.JoinFound(ctx, find)
 		if err == nil {
 			p.cfg.Log.Info("joined the cluster", "answered", n)
 			return nil

@@ -314,6 +314,24 @@ func TestJoinRetryGoesOnUntilSomebodyAnswers(t *testing.T) {
 	}
 }
 
+// What cannot be found matters when nobody else answers.
+func TestJoinFound(t *testing.T) {
+	t.Parallel()
+	p, _ := runPool(t, Config{Name: "p"})
+	other, _ := runPool(t, Config{Name: "other"})
+	missed := errors.New("a cloud does not answer")
+	for _, c := range []struct {
+		addrs []string
+		fails bool
+	}{{[]string{addrOf(other)}, false}, {nil, true}, {[]string{"127.0.0.1:1"}, true}} {
+		find := func(context.Context) ([]string, error) { return c.addrs, missed }
+		n, err := p.JoinFound(t.Context(), find)
+		if c.fails != errors.Is(err, missed) || c.fails != (n == 0) {
+			t.Errorf("%q found: %d answered, %v", c.addrs, n, err)
+		}
+	}
+}
+
 func TestNameConflictIsReported(t *testing.T) {
 	t.Parallel()
 	var log lockedBuffer

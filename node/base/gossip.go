@@ -185,17 +185,16 @@ func JoinPool(ctx context.Context, pool *member.Pool, plan JoinPlan) error {
 		return nil
 	}
 	var clouds cloudjoin.Asker
+	among := func(list []string) member.Find {
+		return func(ctx context.Context) ([]string, error) { return clouds.Resolve(ctx, list) }
+	}
 	if len(plan.Start) > 0 {
-		addrs, err := clouds.Resolve(ctx, plan.Start)
-		if err == nil {
-			_, err = pool.Join(ctx, addrs)
-		}
-		if err != nil && ctx.Err() == nil {
+		if _, err := pool.JoinFound(ctx, among(plan.Start)); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("start_join%s: %w", plan.Suffix, err)
 		}
 	}
 	if len(plan.Retry) > 0 {
-		find := func(ctx context.Context) ([]string, error) { return clouds.Resolve(ctx, plan.Retry) }
+		find := among(plan.Retry)
 		// Joining the same pool quickly matters most in its first seconds. A cloud refuses a fleet that asks each second.
 		quick := !slices.ContainsFunc(plan.Retry, cloudjoin.Is)
 		var err error
