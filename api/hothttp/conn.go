@@ -304,7 +304,7 @@ func (c *conn) vanish() {
 func (c *conn) handOver() {
 	prefix := append([]byte(nil), (*c.buf)[:c.have]...)
 	c.release()
-	c.server.fallback.hand(&prefixed{Conn: c.nc, prefix: prefix})
+	c.server.fallback.hand(c.server.fallback.withPrefix(c.nc, prefix))
 }
 
 // errNotHeld closes a connection whose client does not take its answer, where there is no room to keep it.

@@ -26,6 +26,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -172,7 +173,7 @@ func (s *Server) settled() bool {
 			return false
 		}
 	}
-	return len(s.fallback.conns) == 0
+	return len(s.fallback.conns) == 0 && s.fallback.unread.Load() == 0
 }
 
 // keepSweeping closes idle connections until ctx ends. One walk now and then instead of a deadline for each
@@ -261,6 +262,9 @@ type fallbackListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
+	// unread counts the prefixed connections that nobody has read. What net/http has accepted it knows only a moment
+	// later, by its first read at the latest; a Shutdown in that moment would not wait for it.
+	unread atomic.Int64
 }
 
 func (l *fallbackListener) hand(nc net.Conn) {
@@ -312,6 +316,22 @@ func (l *fallbackListener) Addr() net.Addr { return l.addr }
 type prefixed struct {
 	net.Conn
 	prefix []byte
+	known  sync.Once
+	unread *atomic.Int64
+}
+
+// withPrefix counts the connection until it is read or closed.
+func (l *fallbackListener) withPrefix(nc net.Conn, prefix []byte) *prefixed {
+	l.unread.Add(1)
+	return &prefixed{Conn: nc, prefix: prefix, unread: &l.unread}
+}
+
+func (p *prefixed) found() { p.known.Do(func() { p.unread.Add(-1) }) }
+
+// Close implements net.Conn.
+func (p *prefixed) Close() error {
+	p.found()
+	return p.Conn.Close()
 }
 
 // NetConn is the connection below.
@@ -319,6 +339,7 @@ func (p *prefixed) NetConn() net.Conn { return p.Conn }
 
 // Read implements net.Conn.
 func (p *prefixed) Read(b []byte) (int, error) {
+	p.found()
 	if len(p.prefix) > 0 {
 		n := copy(b, p.prefix)
 		if p.prefix = p.prefix[n:]; len(p.prefix) == 0 {

@@ -314,7 +314,6 @@ func TestStopFreesParkedCalls(t *testing.T) {
 	}
 }
 
-// FuzzParse holds parse against net/http: what parse takes, net/http reads the same way.
 // TestSettleWaitsForWhoWasLetIn: a connection that came before the listener closed is heard, by whichever path.
 func TestSettleWaitsForWhoWasLetIn(t *testing.T) {
 	for _, first := range []string{"GET /hot HTTP/1.1\r\nHost: x\r\n\r\n", "GET /other HTTP/1.1\r\nHost: x\r\n\r\n"} {
@@ -344,8 +343,15 @@ func TestSettleWaitsForWhoWasLetIn(t *testing.T) {
 		default:
 		}
 		send(t, nc, first)
-		if first[5] == 'o' { // Settle ends when net/http has taken it
-			if _, err := s.Fallback().Accept(); err != nil {
+		if first[5] == 'o' { // Settle ends when net/http reads it
+			nc, err := s.Fallback().Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.settled() {
+				t.Error("settled before net/http knows the connection")
+			}
+			if _, err := nc.Read(make([]byte, 1)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -357,6 +363,7 @@ func TestSettleWaitsForWhoWasLetIn(t *testing.T) {
 	}
 }
 
+// FuzzParse holds parse against net/http: what parse takes, net/http reads the same way.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("GET /v1/kv/a?raw HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n"))
 	f.Add([]byte("PUT /v1/kv/a HTTP/1.1\r\nHost: x:1\r\nContent-Length: 3\r\nX-Consul-Token: root\r\n\r\nabcGET"))

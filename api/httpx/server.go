@@ -300,8 +300,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// firstRequestGrace is for how long a drain waits for the first request of a connection that it let in.
-const firstRequestGrace = 250 * time.Millisecond
+// firstRequestGrace is for how long a drain waits for the first request of a connection that it let in: a client on a
+// machine that hardly runs takes a second for it.
+const firstRequestGrace = 2 * time.Second
 
 // drain stops accepting at once; who was let in is heard. Requests in flight on the hot path end;
 // parked ones have been answered by then, or are cut with their connection.
