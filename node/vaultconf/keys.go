@@ -204,6 +204,19 @@ func (k *Keys) Blocks(name string) (list []*Keys) {
 	return list
 }
 
+// Texts takes a block whose keys are anybody's choice; nil where there is none.
+func (k *Keys) Texts(name string) (out map[string]string) {
+	for _, b := range k.Blocks(name) {
+		for key := range maps.Clone(b.values) {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[key] = b.String(key, "")
+		}
+	}
+	return out
+}
+
 // Labelled takes the stanzas of a name that have a type: name "type" { ... }.
 func (k *Keys) Labelled(name string) (list []Block) {
 	for _, outer := range k.Blocks(name) {

@@ -28,6 +28,7 @@ func (r *reader) top(k *Keys) {
 	c.APIAddr = r.resolved("api_addr", k.String("api_addr", k.String("redirect_addr", "")))
 	c.ClusterAddr, c.ClusterName = r.resolved("cluster_addr", k.String("cluster_addr", "")), k.String("cluster_name", "")
 	c.DisableClustering = k.Bool("disable_clustering", false)
+	r.registrations(k)
 	c.UI = k.Bool("ui", k.Bool("enable_ui", true))
 	c.LogLevel, c.LogFile, c.PIDFile = k.String("log_level", ""), k.String("log_file", ""), k.String("pid_file", "")
 	c.LogRotateBytes, c.LogRotateAfter, c.LogRotateFiles = k.Int("log_rotate_bytes", 0),
@@ -66,7 +67,7 @@ func (r *reader) top(k *Keys) {
 		"detect_deadlocks", "imprecise_lease_role_tracking",
 		"plugin_file_uid", "plugin_file_permissions", "plugin_tmpdir", "enable_post_unseal_trace",
 		"post_unseal_trace_directory", "reporting")
-	k.Warn("service_registration", "plugin_directory", "plugin", "plugin_auto_download", "plugin_auto_register",
+	k.Warn("plugin_directory", "plugin", "plugin_auto_download", "plugin_auto_register",
 		"plugin_download_behavior", "initialize",
 		"administrative_namespace_path", "request_limiter", "kms_library", "entropy", "sentinel")
 	k.Done()
@@ -87,6 +88,20 @@ func (r *reader) audits(k *Keys) {
 			b.Done()
 			r.cfg.Audits = append(r.cfg.Audits, a)
 		}
+	}
+}
+
+// registrations reads stanzas as in service_registration "consul" { address = "127.0.0.1:8500" }.
+func (r *reader) registrations(k *Keys) {
+	for _, b := range k.Labelled("service_registration") {
+		if b.Type != "consul" {
+			r.warn("service_registration %q: has no effect: the type is consul", b.Type)
+			continue
+		}
+		r.cfg.Registrations = append(r.cfg.Registrations, b)
+	}
+	if len(r.cfg.Registrations) > 1 {
+		r.fail("service_registration: is given %d times", len(r.cfg.Registrations))
 	}
 }
 

@@ -66,6 +66,7 @@ type Cluster struct {
 	ClusterAddr       string // likewise, with the port after the listener's
 	ClusterName       string
 	DisableClustering bool
+	Registrations     []Block // the catalogs that have an entry of this server
 }
 
 // Logging is what is logged, and where.

@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/kit/version"
 	"corbel.dev/corbel/node/admission"
 	"corbel.dev/corbel/node/planes/secrets/joinfrom"
+	"corbel.dev/corbel/node/planes/secrets/registration"
 	"corbel.dev/corbel/secrets"
 	"corbel.dev/corbel/secrets/cluster"
 	"corbel.dev/corbel/secrets/keeper"
@@ -126,6 +127,17 @@ func (p *secretsPlane) run(ctx context.Context) error {
 		background.Go(func() { p.keeper.Run(ctx) })
 	}
 	return p.http.Run(ctx)
+}
+
+// state is what a catalog is told. A sealed keeper asks the storage, which may hang.
+func (p *secretsPlane) state(ctx context.Context) (registration.State, error) {
+	if !p.keeper.Sealed() {
+		return registration.State{Initialized: true, Standby: p.keeper.Standby()}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	st, err := p.keeper.SealStatus(ctx)
+	return registration.State{Initialized: st.Initialized, Sealed: st.Sealed}, err
 }
 
 // begin joins the cluster that the configuration names, and unseals where nobody is needed for it. What an operator

@@ -28,6 +28,7 @@ import (
 	"corbel.dev/corbel/node/logs"
 	"corbel.dev/corbel/node/memory"
 	"corbel.dev/corbel/node/plane"
+	"corbel.dev/corbel/node/planes/secrets/registration"
 	"corbel.dev/corbel/node/vaultconf"
 	"corbel.dev/corbel/secrets/audit"
 	"corbel.dev/corbel/secrets/auth"
@@ -184,11 +185,13 @@ func (s *Server) open() (err error) {
 		return err
 	}
 	seals, err := openSeals(s.cfg.Seals, os.Getenv, s.log)
-	if err != nil {
+	entry, wrong := registration.Of(s.cfg, os.Getenv)
+	if err = errors.Join(err, wrong); err != nil {
 		_ = store.backend.Close()
 		return err
 	}
-	store.parts = append(store.parts, seals.parts...)
+	store.parts = append(append(store.parts, seals.parts...), entry.Parts(s.apiAddr, s.log,
+		func(ctx context.Context) (registration.State, error) { return s.plane.state(ctx) })...)
 	id := s.peer
 	if store.raft != nil {
 		id = store.raft.ID()

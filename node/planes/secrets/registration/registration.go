@@ -1,0 +1,325 @@
+// Package registration keeps a server of the secrets plane in a Consul catalog, as service_registration "consul" of
+// Vault's configuration asks: a service with the tag active, standby or sealed, and a check that is critical while the
+// server is sealed or gone.
+//
+// Invariants: what is in the catalog is what the server was at most a second ago, or the check's time has run out; a
+// catalog that does not answer holds up nothing; the entry is taken out when the server stops.
+package registration
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"corbel.dev/corbel/kit/life"
+	"corbel.dev/corbel/node/vaultconf"
+)
+
+// State is what a server is.
+type State struct{ Initialized, Sealed, Standby bool }
+
+// tags are the configured ones and what tells the state.
+func (s State) tags(own []string) []string {
+	out := slices.Clone(own)
+	switch {
+	case s.Sealed || !s.Initialized:
+		out = append(out, "sealed")
+	case s.Standby:
+		out = append(out, "standby")
+	default:
+		out = append(out, "active")
+	}
+	if s.Initialized {
+		out = append(out, "initialized")
+	}
+	return out
+}
+
+// check is the status of the check, and its output.
+func (s State) check() (status, output string) {
+	if s.Sealed || !s.Initialized {
+		return "critical", "Vault Sealed"
+	}
+	return "passing", "Vault Unsealed"
+}
+
+// Entry is a server's place in the catalog of an agent.
+type Entry struct {
+	agent string // the agent's URL
+	token string
+	http  *http.Client
+
+	service string
+	tags    []string
+	meta    map[string]string
+	address *string // nil: the host of api_addr
+	ttl     time.Duration
+}
+
+// Of is the entry that a configuration asks for; nil is none. It takes the stanza's keys. Errors name the key.
+func Of(cfg *vaultconf.Config, getenv func(string) string) (*Entry, error) {
+	for _, b := range cfg.Registrations {
+		e, err := read(b.Keys, getenv)
+		if err != nil {
+			return nil, fmt.Errorf("service_registration %q: %w", b.Type, err)
+		}
+		return e, nil
+	}
+	return nil, nil
+}
+
+func read(k *vaultconf.Keys, getenv func(string) string) (*Entry, error) {
+	e := &Entry{token: k.String("token", getenv("CONSUL_HTTP_TOKEN")), service: k.String("service", "vault"),
+		ttl: k.Duration("check_timeout", 5*time.Second), meta: k.Texts("service_meta")}
+	for _, tag := range strings.Split(k.String("service_tags", ""), ",") {
+		if tag = strings.TrimSpace(tag); tag != "" {
+			e.tags = append(e.tags, tag)
+		}
+	}
+	if k.Has("service_address") {
+		address := k.String("service_address", "")
+		e.address = &address
+	}
+	off := k.Bool("disable_registration", false)
+	secure, err := readTLS(k)
+	if err != nil {
+		return nil, err
+	}
+	scheme := "http"
+	if ssl, _ := strconv.ParseBool(getenv("CONSUL_HTTP_SSL")); ssl {
+		scheme = "https"
+	}
+	address := k.String("address", or(getenv("CONSUL_HTTP_ADDR"), "127.0.0.1:8500"))
+	if err := e.reach(address, k.String("scheme", scheme), secure); err != nil {
+		return nil, err
+	}
+	k.Done()
+	switch {
+	case k.Err() != nil:
+		return nil, k.Err()
+	case e.ttl < time.Second:
+		return nil, errors.New("check_timeout: must be 1s at least")
+	case e.service == "":
+		return nil, errors.New("service: must not be empty")
+	case off:
+		return nil, nil
+	}
+	return e, nil
+}
+
+func or(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
+}
+
+func readTLS(k *vaultconf.Keys) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: k.Bool("tls_skip_verify", false)}
+	switch least := k.String("tls_min_version", "tls12"); least {
+	case "tls10", "tls11", "tls12":
+	case "tls13":
+		c.MinVersion = tls.VersionTLS13
+	default:
+		return nil, fmt.Errorf("tls_min_version: %q must be tls12 or tls13", least)
+	}
+	if file := k.String("tls_ca_file", ""); file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("tls_ca_file: %w", err)
+		}
+		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("tls_ca_file: %s holds no certificate", file)
+		}
+	}
+	cert, key := k.String("tls_cert_file", ""), k.String("tls_key_file", "")
+	if (cert == "") != (key == "") {
+		return nil, errors.New("tls_cert_file, tls_key_file: one needs the other")
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("tls_cert_file: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// reach works out where the agent is: host:port, a URL, or the path of a socket behind unix://.
+func (e *Entry) reach(address, scheme string, secure *tls.Config) error {
+	t := &http.Transport{TLSClientConfig: secure, MaxIdleConnsPerHost: 1, ForceAttemptHTTP2: true}
+	e.http = &http.Client{Transport: t}
+	if path, ok := strings.CutPrefix(address, "unix://"); ok {
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}
+		e.agent = "http://agent"
+		return nil
+	}
+	if !strings.Contains(address, "://") {
+		address = scheme + "://" + address
+	}
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "" || strings.Trim(u.Path, "/") != "":
+		return fmt.Errorf("address: %q must be host:port, a URL, or a path behind unix://", address)
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("scheme: %q must be http or https", u.Scheme)
+	}
+	e.agent = u.Scheme + "://" + u.Host
+	return nil
+}
+
+// definition is a service as an agent takes it.
+type definition struct {
+	ID, Name string
+	Tags     []string
+	Meta     map[string]string `json:",omitempty"`
+	Port     int
+	Address  string
+	Check    struct{ CheckID, Name, Notes, TTL, Status string }
+}
+
+func (e *Entry) definition(apiAddr string, s State) (*definition, error) {
+	u, err := url.Parse(apiAddr)
+	if err != nil || u.Hostname() == "" {
+		return nil, fmt.Errorf("api_addr: %q must be a URL", apiAddr)
+	}
+	port := 8200
+	if text := u.Port(); text != "" {
+		if port, err = strconv.Atoi(text); err != nil {
+			return nil, fmt.Errorf("api_addr: %w", err)
+		}
+	}
+	d := &definition{Name: e.service, Tags: s.tags(e.tags), Meta: e.meta, Port: port, Address: u.Hostname()}
+	if e.address != nil {
+		d.Address = *e.address
+	}
+	d.ID = e.service + ":" + u.Hostname() + ":" + strconv.Itoa(port)
+	d.Check.CheckID, d.Check.Name = d.ID+":vault-sealed-check", "Vault Sealed Status"
+	d.Check.Notes = "Vault service is healthy when Vault is in an unsealed status and can become an active Vault server"
+	d.Check.TTL = e.ttl.String()
+	d.Check.Status, _ = s.check()
+	return d, nil
+}
+
+// look is how often the server's state is compared with what the catalog was told; most is how long the agent may take.
+const (
+	look = 500 * time.Millisecond
+	most = 5 * time.Second
+)
+
+// Parts keep the entry of the server at apiAddr for as long as they run; a nil Entry has none. state is asked twice a
+// second and must be cheap.
+func (e *Entry) Parts(apiAddr string, log *slog.Logger, state func(context.Context) (State, error)) []life.Part {
+	if e == nil {
+		return nil
+	}
+	return []life.Part{{Name: "service registration", Run: func(ctx context.Context) error {
+		e.run(ctx, apiAddr, log, state)
+		return nil
+	}}}
+}
+
+func (e *Entry) run(ctx context.Context, apiAddr string, log *slog.Logger,
+	state func(context.Context) (State, error)) {
+	defer e.http.CloseIdleConnections()
+	var told *definition // what the agent has; nil: nothing that we know of
+	var last State
+	var beat, retry time.Time
+	failing := false
+	t := time.NewTicker(look)
+	defer t.Stop()
+	for {
+		s, err := state(ctx)
+		now := time.Now()
+		switch {
+		case ctx.Err() != nil || now.Before(retry):
+		case err != nil:
+			err = nil // the storage does not answer: the check runs out by itself
+		case told == nil || s != last:
+			var d *definition
+			if d, err = e.definition(apiAddr, s); err == nil {
+				if err = e.put(ctx, "/v1/agent/service/register", d); err == nil {
+					told, last, beat = d, s, now
+				}
+			}
+		case now.Sub(beat) >= e.ttl/2:
+			status, output := s.check()
+			err = e.put(ctx, "/v1/agent/check/update/"+url.PathEscape(told.Check.CheckID),
+				map[string]string{"Status": status, "Output": output})
+			if beat = now; err != nil {
+				told = nil // an agent that has begun anew has forgotten it
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			retry = now.Add(time.Second)
+			if !failing {
+				log.Warn("service_registration: the catalog does not take this server; trying again", "agent", e.agent, "error", err)
+			}
+			failing = true
+		case failing && told != nil:
+			failing = false
+			log.Info("service_registration: the catalog has this server", "agent", e.agent, "service", told.ID)
+		}
+		select {
+		case <-ctx.Done():
+			e.leave(told)
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// leave takes the entry out. A server that ends does not wait for a catalog: the check runs out without it.
+func (e *Entry) leave(told *definition) {
+	if told == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	_ = e.put(ctx, "/v1/agent/service/deregister/"+url.PathEscape(told.ID), nil)
+}
+
+func (e *Entry) put(ctx context.Context, path string, body any) error {
+	ctx, cancel := context.WithTimeout(ctx, min(most, e.ttl))
+	defer cancel()
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut, e.agent+path, bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	if e.token != "" {
+		r.Header.Set("X-Consul-Token", e.token)
+	}
+	resp, err := e.http.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d: %s", resp.StatusCode, bytes.TrimSpace(said))
+	}
+	return nil
+}
