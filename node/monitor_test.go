@@ -37,8 +37,8 @@ func (m *testMember) agent(name string, subscriptions ...string) *ws.Conn {
 	m.t.Helper()
 	_, addr := m.MonitorAddrs()
 	var conn *ws.Conn
-	polltest.NoError(m.t, time.Minute, func() (err error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	polltest.NoError(m.t, polltest.Deadline, func() (err error) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		h := http.Header{"Sensu-Namespace": {"default"}, "Sensu-Agentname": {name},
 			"Sensu-Subscriptions": {strings.Join(subscriptions, ",")}, "Accept": {"application/octet-stream"}}
@@ -178,7 +178,7 @@ func followsAll(t *testing.T, servers []*testMember) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), polltest.Deadline)
 	defer cancel()
 	seen := map[string]bool{}
 	for len(seen) < entities {

@@ -205,10 +205,13 @@ func (m *testMember) rest(method, path, body string) (int, string) {
 	var login struct {
 		Token string `json:"access_token"`
 	}
-	code, text := ask("GET", "/auth", "", func(r *http.Request) { r.SetBasicAuth("admin", "P@ssw0rd!") })
-	if err := json.Unmarshal([]byte(text), &login); err != nil || code != http.StatusOK {
-		m.t.Fatalf("login: %d %q", code, text)
-	}
+	polltest.NoError(m.t, polltest.Deadline, func() error { // under the race detector a password's hash takes seconds
+		code, text := ask("GET", "/auth", "", func(r *http.Request) { r.SetBasicAuth("admin", "P@ssw0rd!") })
+		if err := json.Unmarshal([]byte(text), &login); err != nil || code != http.StatusOK {
+			return fmt.Errorf("login: %d %q", code, text)
+		}
+		return nil
+	}, "a login at %s", m.Cfg.Node.Name)
 	return ask(method, path, body, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+login.Token) })
 }
 
