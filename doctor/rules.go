@@ -44,6 +44,7 @@ var rules = []rule{
 	{"usage-events-dropped", usageDropped},
 	{"usage-part-unplaced", usagePartUnplaced},
 	{"usage-part-alone", usagePartAlone},
+	{"usage-warmup-bound", usageWarmupBound},
 	{"usage-drain-waits", usageDrainWaits},
 	{"usage-limit-unjudged", usageLimitUnjudged},
 	{"usage-sender-clock", usageSenderClock},

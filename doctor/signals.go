@@ -35,5 +35,6 @@ var Signals = []string{
 	"usage.drain.ms", "usage.drain.waiting", "usage.events.refused", "usage.identities.growth",
 	"usage.limits.unjudged_ms", "usage.log.append", "usage.parts.alone", "usage.parts.alone_ms",
 	"usage.parts.unplaced_ms", "usage.sender.clock_ms", "usage.statsd.dropped",
+	"usage.warmup.budget", "usage.warmup.shards", "usage.warmup.waited_ms",
 	"xds.nacks",
 }

@@ -13,6 +13,8 @@ const (
 	aloneLong = time.Minute
 	// drainLong is how long clients may need to let go of a cache host that drains.
 	drainLong = 10 * time.Second
+	// boundPart is which part of a window loads wait for their budget where it is what they are as slow as.
+	boundPart = 0.5
 	// unjudgedLong is how long a limit may not be judged.
 	unjudgedLong = time.Minute
 	// undeliveredLong is how long events may wait on an agent: servers that are rolled are away for less.
@@ -135,6 +137,55 @@ func usagePartAlone(v *view) []Finding {
 		Evidence: []Line{{Key: "usage.parts.alone_ms", Text: "no other server has had a copy since then"}},
 		Do: []string{"Bring back the server that had the copy, or add another one: it is copied to by itself.",
 			"The log of this server says why a server that is there does not become the copy."}}}
+}
+
+// usageWarmupBound finds servers whose shards load no faster than the budget for that lets them. To save the state
+// slowly is no matter.
+func usageWarmupBound(v *view) []Finding {
+	waited := 0.0
+	var lines []Line
+	var since time.Time
+	for _, s := range v.all("usage.warmup.waited_ms") {
+		of := s.Label("of")
+		if of == "saving" || s.Now.Sum <= 0 {
+			continue
+		}
+		waited += s.Now.Sum
+		what := "loads from the " + of
+		switch of {
+		case "server":
+			what = "what this server gives to others that load"
+		case "misses":
+			what = "single keys"
+		case "s3", "postgresql":
+			what = "loads from " + of
+		}
+		lines = append(lines, Line{Key: s.Key(), Text: fmt.Sprintf("%s waited for %s of %s", what, millis(s.Now.Sum),
+			v.Window)})
+		if since.IsZero() || s.Since.Before(since) {
+			since = s.Since
+		}
+	}
+	if waited < boundPart*millisOf(v.Window) {
+		return nil
+	}
+	f := Finding{Severity: Warning, cause: cause{layer: layerWork, effect: true}, Plane: "usage", Stage: "network",
+		Culprit: "warm-up budget of " + v.Member, Since: since,
+		Title: v.Member + ": usage shards load as slowly as their budget says: until they are warm, estimates are lower " +
+			"bounds, or parts have no copy",
+		Evidence: lines,
+		Do: []string{"Wait, if it is a rollout and intake is quiet: that is what the budget is for.",
+			"Raise usage.log.warmup_bytes where the link has room; by default it is 30 % of the speed of the card, or of an " +
+				"unknown card 64 MiB a second."}}
+	if budget, ok := v.value("usage.warmup.budget"); ok {
+		f.Evidence = append(f.Evidence, Line{Key: "usage.warmup.budget", Text: fmt.Sprintf("the budget is %.1f MiB a second",
+			budget/(1<<20))})
+	}
+	if shards, _ := v.value("usage.warmup.shards"); shards > 0 {
+		f.Evidence = append(f.Evidence, Line{Key: "usage.warmup.shards", Text: fmt.Sprintf("%.0f shards are loading here",
+			shards)})
+	}
+	return []Finding{f}
 }
 
 // usageDrainWaits finds clients that go on to use a cache host that has said that it goes.

@@ -32,6 +32,7 @@ import (
 	"corbel.dev/corbel/usage/eventlog"
 	"corbel.dev/corbel/usage/limits"
 	"corbel.dev/corbel/usage/logrecord"
+	"corbel.dev/corbel/usage/pace"
 )
 
 // Group is the name under which the counter commits how far it has come.
@@ -88,12 +89,13 @@ type Counter struct {
 	log     eventlog.Log
 	warm    atomic.Bool // all of the log has been applied
 	pending atomic.Int64
+	encoded atomic.Int64 // about how many bytes a snapshot has
 }
 
 type meters struct {
 	accepted, duplicate, late, refused *telemetry.Counter
 	append, apply                      *telemetry.Timing
-	folder, copied, log                *telemetry.Counter // bytes of warm-ups, by whence they came
+	log                                *telemetry.Counter // bytes of warm-ups that came from the log
 }
 
 // New makes a Counter and starts nothing.
@@ -117,18 +119,8 @@ func New(cfg Config) *Counter {
 	c.meter = meters{accepted: m.Counter("usage.events.accepted"), duplicate: m.Counter("usage.events.duplicate"),
 		late: m.Counter("usage.events.late"), refused: m.Counter("usage.events.refused"),
 		append: m.Timing("usage.log.append"), apply: m.Timing("usage.counter.apply"),
-		folder: m.Counter(WarmupBytes, "from", "folder"), copied: m.Counter(WarmupBytes, "from", "copy"),
-		log: m.Counter(WarmupBytes, "from", "log")}
+		log: m.Counter(pace.LoadedBytes, "from", "log")}
 	return c
-}
-
-// WarmupBytes counts what was loaded before events could be counted, from this server's folder, a copy elsewhere, the
-// log behind it, or another server.
-const WarmupBytes = "usage.warmup.bytes"
-
-// DeclareWarmup has WarmupBytes known from the start.
-func DeclareWarmup(m *telemetry.Registry) {
-	m.Declare(telemetry.KindCounter, WarmupBytes, "What was loaded before events could be counted.")
 }
 
 func newQueue(bytes int) *limits.Fair[*waiting] {

@@ -81,37 +81,16 @@ func (c *Counter) once(ctx context.Context) (err error) {
 
 // load makes the state anew: the newest snapshot, and what stands in the log behind it.
 func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.Position, err error) {
-	state := newState(c.cfg)
-	snap, err := c.newest(ctx)
-	switch {
-	case err == nil:
-		if state, err = readState(snap.State, c.cfg); err != nil {
-			return nil, errkind.E(errkind.Corrupt, "usage: the newest snapshot", err)
-		}
-		saved = snap.Positions
-	case !errkind.Is(err, errkind.NotFound):
-		return nil, err
-	}
-	bounds, err := c.begun(ctx, log, state.next)
+	bounds, err := log.Bounds(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if state.next < bounds[0].First { // others have led meanwhile: a copy is newer than what this disk has
-		if snap, problem := newestCopy(ctx, c); problem == nil {
-			if state, err = readState(snap.State, c.cfg); err != nil {
-				return nil, errkind.E(errkind.Corrupt, "usage: the newest copy of a snapshot", err)
-			}
-			saved = snap.Positions
-		}
+	state, saved, err := c.restore(ctx, log, bounds[0])
+	if err != nil {
+		return nil, err
 	}
-	switch b := bounds[0]; {
-	case state.next > b.Next:
-		return nil, errkind.Errorf(errkind.Corrupt, "usage: the log ends at %d, before the snapshot of the state, "+
-			"which is "+
-			"as of %d: restore the log, or move the snapshots away to count from what is left", b.Next, state.next)
-	case state.next < b.First:
-		return nil, errkind.Errorf(errkind.Corrupt, "usage: the log begins at %d, behind the state, which is as of %d",
-			b.First, state.next)
+	if bounds, err = log.Bounds(ctx); err != nil { // it may begin elsewhere now
+		return nil, err
 	}
 	c.role.mu.Lock()
 	c.role.tail = bounds[0].Next
@@ -127,28 +106,6 @@ func (c *Counter) load(ctx context.Context, log eventlog.Log) (saved []eventlog.
 		return cmp.Or(err, notConflict(failed))
 	})
 	return saved, err
-}
-
-// begun returns the bounds of the log. One that is new on a new disk, while the state came from a copy elsewhere, goes
-// on behind it: what was stored after the copy is lost with the disk.
-func (c *Counter) begun(ctx context.Context, log eventlog.Log, next uint64) ([]eventlog.Bound, error) {
-	bounds, err := log.Bounds(ctx)
-	if err != nil || bounds[0].Next > 0 || next == 0 {
-		return bounds, err
-	}
-	_, err = c.cfg.Store.Load(ctx, SnapshotName)
-	fresh, can := log.(interface {
-		BeginAt(ctx context.Context, next []uint64) error
-	})
-	if !can || !errkind.Is(err, errkind.NotFound) {
-		return bounds, nil // a log that is gone beside a folder that is there is not for us to mend
-	}
-	c.cfg.Log.Error("usage: the log of events is new, and the state is a copy's: what was stored after it is lost",
-		"offset", next)
-	if err := fresh.BeginAt(ctx, []uint64{next}); err != nil {
-		return nil, err
-	}
-	return log.Bounds(ctx)
 }
 
 // scan reads the records of a log in [from, to). It counts the bytes that it reads, where they are a part of the

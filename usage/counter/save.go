@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -57,20 +58,27 @@ func (s *saver) save(ctx context.Context, copies bool) error {
 	}
 	held := c.state.freeze()
 	c.mu.Unlock()
-	data := c.Share().encode(held)
 	positions := []eventlog.Position{{Offset: next}}
-	snap := counterstate.Snapshot{At: c.cfg.Clock.Now(), Positions: positions, State: data}
+	snap := counterstate.Snapshot{At: c.cfg.Clock.Now(), Positions: positions, State: c.Share().encode(held)}
+	if err := s.keep(ctx, snap, known); err != nil {
+		return err
+	}
 	if copies {
 		s.copy(ctx, snap)
 	}
+	return nil
+}
+
+// keep saves a snapshot on this server, where that is not known yet.
+func (s *saver) keep(ctx context.Context, snap counterstate.Snapshot, known bool) error {
 	if known {
 		return nil
 	}
-	if err := c.cfg.Store.Save(ctx, SnapshotName, snap); err != nil {
+	if err := s.c.cfg.Store.Save(ctx, SnapshotName, snap); err != nil {
 		return err
 	}
 	former := s.saved
-	s.saved = positions
+	s.saved = snap.Positions
 	if len(former) == 0 {
 		return nil
 	}
@@ -79,22 +87,17 @@ func (s *saver) save(ctx context.Context, copies bool) error {
 
 // encode encodes a state that was frozen, while events go on being counted, and lets go of it.
 func (c Share) encode(held *frozen) []byte {
-	data := held.append(nil)
+	data := held.append(make([]byte, 0, c.encoded.Load()))
+	c.encoded.Store(int64(len(data)) + int64(len(data))/8) // as much again would be copied while it grows
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	held.release()
 	return data
 }
 
-// copyPatience bounds what one place may take.
-const copyPatience = time.Minute
-
 func (s *saver) copy(ctx context.Context, snap counterstate.Snapshot) {
 	for _, store := range s.c.cfg.Copies {
-		ctx, cancel := context.WithTimeout(ctx, copyPatience)
-		err := store.Save(ctx, s.c.copyName(), snap)
-		cancel()
-		if err != nil {
+		if err := store.Save(ctx, s.c.copyName(), snap); err != nil {
 			s.c.cfg.Log.Warn("usage: a copy of the snapshot was not made; it is tried again", "error", err)
 		}
 	}
@@ -110,36 +113,73 @@ func fingerprint(key usage.Key) string {
 	return fmt.Sprintf("%08x", key.Sum([]byte("corbel usage snapshots")).Hi>>32)
 }
 
-// newest loads the newest snapshot: of the folder or, where it has none, of the first place that has a copy.
-func (c *Counter) newest(ctx context.Context) (counterstate.Snapshot, error) {
-	snap, err := c.cfg.Store.Load(ctx, SnapshotName)
-	if err == nil || !errkind.Is(err, errkind.NotFound) {
-		c.meter.folder.Add(uint64(len(snap.State)))
-		return snap, err
-	}
-	copied, problem := newestCopy(ctx, c)
-	if problem == nil || !errkind.Is(problem, errkind.NotFound) {
-		return copied, problem
-	}
-	return snap, err
-}
-
-// newestCopy is that of the first place that has one.
-func newestCopy(ctx context.Context, c *Counter) (counterstate.Snapshot, error) {
-	for _, store := range c.cfg.Copies {
-		ctx, cancel := context.WithTimeout(ctx, copyPatience)
-		copied, problem := store.Load(ctx, c.copyName())
-		cancel()
-		switch {
-		case problem == nil:
-			c.meter.copied.Add(uint64(len(copied.State)))
-			c.cfg.Log.Info("usage: the state was taken from a copy of its snapshot", "as_of", copied.At)
-			return copied, nil
-		case !errkind.Is(problem, errkind.NotFound):
-			return copied, problem // to begin anew without asking would count twice what it has
+// restore makes the state of the newest snapshot from which the log goes on: of the folder or, where that has none, of
+// the places that have copies, one after the other. A place that fails, or has nothing that can be used, gives way to
+// the next one: what stands in the log behind an older snapshot is counted again.
+func (c *Counter) restore(ctx context.Context, log eventlog.Log, b eventlog.Bound,
+) (*state, []eventlog.Position, error) {
+	var failed error
+	empty := false // the folder has none
+	for i, store := range append([]*counterstate.Store{c.cfg.Store}, c.cfg.Copies...) {
+		name := SnapshotName
+		if i > 0 {
+			name = c.copyName()
 		}
+		snap, err := store.Load(ctx, name)
+		if errkind.Is(err, errkind.NotFound) {
+			empty = empty || i == 0
+			continue
+		}
+		made := (*state)(nil)
+		if err == nil {
+			c.encoded.Store(int64(len(snap.State)) + int64(len(snap.State))/8)
+			made, err = readState(snap.State, c.cfg)
+		}
+		switch {
+		case err != nil:
+		case made.next > b.Next && i > 0 && empty && failed == nil && c.beginAt(ctx, log, b, made.next):
+		case made.next > b.Next:
+			return nil, nil, cmp.Or(failed, errkind.Errorf(errkind.Corrupt, "usage: the log ends at %d, before the "+
+				"snapshot of the state, which is as of %d: restore the log, or move the snapshots away to count from what is left",
+				b.Next, made.next))
+		case made.next < b.First:
+			err = errBehind(b, made.next)
+		}
+		if err == nil {
+			c.cfg.Log.Info("usage: the state was taken from a snapshot", "place", i, "as_of", snap.At)
+			return made, snap.Positions, nil
+		}
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		c.cfg.Log.Warn("usage: a snapshot cannot be used; the next place is asked", "place", i, "error", err)
+		failed = cmp.Or(failed, err)
 	}
-	return counterstate.Snapshot{}, errNoCopy
+	if failed == nil && b.First > 0 {
+		failed = errBehind(b, 0)
+	}
+	return newState(c.cfg), nil, failed // to begin anew without asking all would count twice what a copy has
 }
 
-var errNoCopy = errkind.New(errkind.NotFound, "usage: no place has a copy of the state")
+func errBehind(b eventlog.Bound, next uint64) error {
+	return errkind.Errorf(errkind.Corrupt, "usage: the log begins at %d, behind the state, which is as of %d",
+		b.First, next)
+}
+
+// beginAt has a log that is new, on a new disk, go on behind the state, which came from elsewhere: what was stored
+// after the copy is lost with the disk. False is a log that cannot, or that is none.
+func (c *Counter) beginAt(ctx context.Context, log eventlog.Log, b eventlog.Bound, next uint64) bool {
+	fresh, can := log.(interface {
+		BeginAt(ctx context.Context, next []uint64) error
+	})
+	if !can || b.Next > 0 {
+		return false
+	}
+	c.cfg.Log.Error("usage: the log of events is new, and the state is a copy's: what was stored after it is lost",
+		"offset", next)
+	err := fresh.BeginAt(ctx, []uint64{next})
+	if err != nil {
+		c.cfg.Log.Error("usage: the log cannot begin behind the state", "error", err)
+	}
+	return err == nil
+}

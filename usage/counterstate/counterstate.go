@@ -8,6 +8,8 @@
 //     the snapshot before the newest one.
 //   - A store that does not answer is an error, never an older snapshot.
 //   - Two owners of one name, while it moves, overwrite nothing of each other's: the later one is the newest.
+//   - What is large goes and comes in pieces, each when the host's budget (package pace) has room for it, so that a
+//     state is whole in memory once. A piece that fails is tried again, and a snapshot that is cut is none.
 //
 // Blobs is the seam to where the bytes are; Folder is a folder of this server. A Store is for any goroutine, and starts
 // none.
@@ -27,9 +29,11 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/usage/eventlog"
+	"corbel.dev/corbel/usage/pace"
 )
 
 // Blobs keeps bytes by name.
@@ -50,6 +54,16 @@ type Snapshot struct {
 	At        time.Time
 	Positions []eventlog.Position
 	State     []byte
+	// More is the rest of a state that is saved and came in pieces; what is loaded has none.
+	More [][]byte
+}
+
+func (s *Snapshot) size() int {
+	n := len(s.State)
+	for _, b := range s.More {
+		n += len(b)
+	}
+	return n
 }
 
 // Config of a Store.
@@ -59,7 +73,12 @@ type Config struct {
 	Keep int
 	// MaxBytes bounds a state; zero means 1 GiB.
 	MaxBytes int
-	Log      *slog.Logger
+	// PieceBytes is how much of a state, compressed, goes at once; zero means 1 MiB.
+	PieceBytes int
+	// Lane is the budget of what goes and comes; nil has no bound.
+	Lane  *pace.Lane
+	Clock clock.Clock
+	Log   *slog.Logger
 }
 
 // Store keeps snapshots.
@@ -69,6 +88,10 @@ type Store struct{ cfg Config }
 func New(cfg Config) *Store {
 	cfg.Keep = cmp.Or(cfg.Keep, 2)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, 1<<30)
+	cfg.PieceBytes = min(cmp.Or(cfg.PieceBytes, 1<<20), maxPiece)
+	if cfg.Clock == nil {
+		cfg.Clock = clock.Real{}
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -90,7 +113,7 @@ func blobName(name string, number uint64) string { return fmt.Sprintf("%s@%016x"
 
 // numbers are those of a name's snapshots, oldest first. Other names are not ours.
 func (s *Store) numbers(ctx context.Context, name string) (list []uint64, err error) {
-	names, err := s.cfg.Blobs.List(ctx, name+"@")
+	names, err := s.list(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -112,13 +135,8 @@ func (s *Store) Save(ctx context.Context, name string, snap Snapshot) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	if len(snap.State) > s.cfg.MaxBytes {
-		return errkind.Errorf(errkind.TooLarge, "snapshot %s: has %d bytes, at most %d fit", name, len(snap.State),
-			s.cfg.MaxBytes)
-	}
-	data, err := encode(name, snap)
-	if err != nil {
-		return err
+	if size := snap.size(); size > s.cfg.MaxBytes {
+		return errkind.Errorf(errkind.TooLarge, "snapshot %s: has %d bytes, at most %d fit", name, size, s.cfg.MaxBytes)
 	}
 	for range mostConflicts {
 		list, err := s.numbers(ctx, name)
@@ -129,7 +147,7 @@ func (s *Store) Save(ctx context.Context, name string, snap Snapshot) error {
 		if len(list) > 0 {
 			number = list[len(list)-1] + 1
 		}
-		err = s.cfg.Blobs.Put(ctx, blobName(name, number), data)
+		err = s.put(ctx, name, number, snap)
 		if errkind.Is(err, errkind.Conflict) {
 			continue
 		}
@@ -141,47 +159,94 @@ func (s *Store) Save(ctx context.Context, name string, snap Snapshot) error {
 	return errkind.Errorf(errkind.Conflict, "snapshot %s: other owners save it all the time", name)
 }
 
-// prune removes all but the newest ones. What cannot be removed is tried again after the next one.
-func (s *Store) prune(ctx context.Context, name string, list []uint64) {
-	for _, n := range list[:max(0, len(list)-s.cfg.Keep)] {
-		if err := s.cfg.Blobs.Delete(ctx, blobName(name, n)); err != nil {
-			s.cfg.Log.Warn("an old snapshot was not removed", "name", blobName(name, n), "error", err)
-		}
+// put stores a snapshot under a number: its pieces first, where it has several, and then its head.
+func (s *Store) put(ctx context.Context, name string, number uint64, snap Snapshot) error {
+	blob := blobName(name, number)
+	w := s.pieces(ctx, blob)
+	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return err
 	}
+	_, err = z.Write(snap.State)
+	for i := 0; i < len(snap.More) && err == nil; i++ {
+		_, err = z.Write(snap.More[i])
+	}
+	if ended := z.Close(); err == nil {
+		err = ended
+	}
+	if err == nil && len(w.put) > 0 && len(w.buf) > 0 {
+		err = w.flush()
+	}
+	if err == nil {
+		err = s.give(ctx, blob, encode(name, snap, w))
+	}
+	if err != nil {
+		w.drop()
+	}
+	return err
 }
 
 // Load returns the newest sound snapshot of a name. Without any the error's kind is NotFound; where all are damaged
-// it is Corrupt.
+// it is Corrupt. One that its owner removes meanwhile, since there are newer ones, is left for the newest.
 func (s *Store) Load(ctx context.Context, name string) (Snapshot, error) {
 	if err := checkName(name); err != nil {
 		return Snapshot{}, err
 	}
 	list, err := s.numbers(ctx, name)
-	if err != nil {
-		return Snapshot{}, err
-	}
-	err = errkind.Errorf(errkind.NotFound, "no snapshot of %s", name)
-	for _, n := range slices.Backward(list) {
-		data, problem := s.cfg.Blobs.Get(ctx, blobName(name, n))
-		if errkind.Is(problem, errkind.NotFound) {
-			continue // removed meanwhile, since there are newer ones
+	for tries := 0; err == nil; tries++ {
+		snap, problem := s.newest(ctx, name, list)
+		if problem == nil || tries == mostConflicts ||
+			!errkind.Is(problem, errkind.Corrupt) && !errkind.Is(problem, errkind.NotFound) {
+			return snap, problem
 		}
-		if problem != nil {
-			return Snapshot{}, problem
+		var now []uint64
+		if now, err = s.numbers(ctx, name); err == nil && slices.Equal(now, list) {
+			return snap, problem
 		}
-		snap, problem := decode(name, data, s.cfg.MaxBytes)
-		if problem == nil {
-			return snap, nil
-		}
-		s.cfg.Log.Warn("a snapshot is damaged; the one before it is taken", "name", blobName(name, n), "error", problem)
-		err = errkind.E(errkind.Corrupt, "snapshot "+blobName(name, n), problem)
+		list = now
 	}
 	return Snapshot{}, err
 }
 
-// A blob is "CUS1", the CRC32C of what follows, and in the form of kit/pack: name, time, positions, the length of the
-// state, and the state compressed by zstd.
-const magic = "CUS1"
+// newest is the newest sound one of a list.
+func (s *Store) newest(ctx context.Context, name string, list []uint64) (Snapshot, error) {
+	err := errkind.Errorf(errkind.NotFound, "no snapshot of %s", name)
+	for _, n := range slices.Backward(list) {
+		blob := blobName(name, n)
+		data, problem := s.fetch(ctx, blob)
+		if errkind.Is(problem, errkind.NotFound) {
+			continue // removed meanwhile, since there are newer ones
+		}
+		if problem == nil {
+			problem = s.cfg.Lane.Load(ctx, len(data))
+		}
+		if problem != nil {
+			return Snapshot{}, problem
+		}
+		h, problem := decode(name, data, s.cfg.MaxBytes)
+		if problem == nil && h.pieces != nil {
+			h.State, problem = (&pieceReader{ctx: ctx, s: s, blob: blob, head: h}).unpack()
+		}
+		if problem == nil {
+			return h.Snapshot, nil
+		}
+		if !errkind.Is(problem, errkind.Corrupt) && !errkind.Is(problem, errkind.NotFound) {
+			return Snapshot{}, problem
+		}
+		s.cfg.Log.Warn("a snapshot is damaged; the one before it is taken", "name", blob, "error", problem)
+		err = errkind.E(errkind.Corrupt, "snapshot "+blob, problem)
+	}
+	return Snapshot{}, err
+}
+
+// A snapshot of one piece is a blob: "CUS1", the CRC32C of what follows, and in the form of kit/pack: name, time,
+// positions, the length of the state, and the state compressed by zstd. The head of one with several pieces is "CUS2"
+// and the same up to the length of the state; then come the mark of whoever saved it, the number of pieces, and of each
+// its length and its CRC32C.
+const (
+	magic       = "CUS1"
+	magicPieces = "CUS2"
+)
 
 const headBytes = len(magic) + 4
 
@@ -192,62 +257,99 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-func encode(name string, snap Snapshot) ([]byte, error) {
+// head is a snapshot without its state where that is in pieces.
+type head struct {
+	Snapshot
+	size   uint64
+	tag    string
+	pieces []piece // nil: the state is here
+}
+
+// encode writes a snapshot whose state has been compressed: all of it, or its head.
+func encode(name string, snap Snapshot, w *pieceWriter) []byte {
 	b := append([]byte(magic), 0, 0, 0, 0)
+	if len(w.put) > 0 {
+		copy(b, magicPieces)
+	}
 	b = pack.Int(pack.String(b, name), snap.At.UnixNano())
 	b = pack.Uint(b, uint64(len(snap.Positions)))
 	for _, p := range snap.Positions {
 		b = pack.Bytes(pack.Uint(pack.Uint(b, uint64(p.Partition)), p.Offset), p.Note)
 	}
-	b = pack.Uint(b, uint64(len(snap.State)))
-	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		return nil, err
-	}
-	b = pack.Bytes(b, z.EncodeAll(snap.State, nil))
-	if err := z.Close(); err != nil {
-		return nil, err
+	b = pack.Uint(b, uint64(snap.size()))
+	if len(w.put) == 0 {
+		b = pack.Bytes(b, w.buf)
+	} else {
+		b = pack.Uint(pack.String(b, w.tag), uint64(len(w.put)))
+		for _, p := range w.put {
+			b = pack.Uint(pack.Uint(b, uint64(p.bytes)), uint64(p.sum))
+		}
 	}
 	binary.LittleEndian.PutUint32(b[len(magic):], checksum(b[headBytes:]))
-	return b, nil
+	return b
 }
 
 var errDamaged = errkind.New(errkind.Corrupt, "its checksum or its form is wrong")
 
-func decode(name string, data []byte, most int) (Snapshot, error) {
-	if len(data) < headBytes || string(data[:len(magic)]) != magic ||
-		checksum(data[headBytes:]) != binary.LittleEndian.Uint32(data[len(magic):]) {
-		return Snapshot{}, errDamaged
+func decode(name string, data []byte, most int) (*head, error) {
+	if len(data) < headBytes || checksum(data[headBytes:]) != binary.LittleEndian.Uint32(data[len(magic):]) {
+		return nil, errDamaged
+	}
+	kind := string(data[:len(magic)])
+	if kind != magic && kind != magicPieces {
+		return nil, errDamaged
 	}
 	r := pack.Read(data[headBytes:])
 	if r.String() != name {
-		return Snapshot{}, errkind.New(errkind.Corrupt, "it is a snapshot of another name")
+		return nil, errkind.New(errkind.Corrupt, "it is a snapshot of another name")
 	}
-	snap := Snapshot{At: time.Unix(0, r.Int()).UTC()}
+	h := &head{Snapshot: Snapshot{At: time.Unix(0, r.Int()).UTC()}}
 	for range r.Count() {
 		p := eventlog.Position{}
 		n := r.Uint()
 		p.Offset, p.Note = r.Uint(), slices.Clone(r.Bytes())
 		if r.Err() != nil || n >= eventlog.MaxPartitions {
-			return Snapshot{}, errDamaged
+			return nil, errDamaged
 		}
 		p.Partition = int(n)
-		snap.Positions = append(snap.Positions, p)
+		h.Positions = append(h.Positions, p)
 	}
-	size, packed := r.Uint(), r.Bytes()
-	if r.Err() != nil || size > uint64(most) {
-		return Snapshot{}, errDamaged
+	if h.size = r.Uint(); r.Err() != nil || h.size > uint64(most) {
+		return nil, errDamaged
 	}
-	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(max(size, windowBytes)))
+	if kind == magicPieces {
+		return h, h.readPieces(r)
+	}
+	packed := r.Bytes()
+	if r.Err() != nil {
+		return nil, errDamaged
+	}
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(max(h.size, windowBytes)))
 	if err != nil {
-		return Snapshot{}, err
+		return nil, err
 	}
 	defer z.Close()
-	if snap.State, err = z.DecodeAll(packed, nil); err != nil || uint64(len(snap.State)) != size {
-		return Snapshot{}, errDamaged
+	if h.State, err = z.DecodeAll(packed, nil); err != nil || uint64(len(h.State)) != h.size {
+		return nil, errDamaged
 	}
-	if size == 0 {
-		snap.State = nil
+	if h.size == 0 {
+		h.State = nil
 	}
-	return snap, nil
+	return h, nil
+}
+
+// readPieces reads the end of a head.
+func (h *head) readPieces(r *pack.Reader) error {
+	h.tag = r.String()
+	for range r.Count() {
+		bytes, sum := r.Uint(), r.Uint()
+		if bytes > maxPiece || sum > 1<<32-1 {
+			return errDamaged
+		}
+		h.pieces = append(h.pieces, piece{int(bytes), uint32(sum)})
+	}
+	if r.Err() != nil || len(h.pieces) == 0 || strings.Trim(h.tag, "0123456789abcdef") != "" || len(h.tag) > 16 {
+		return errDamaged
+	}
+	return nil
 }

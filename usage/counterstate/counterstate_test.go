@@ -114,7 +114,7 @@ func TestDamage(t *testing.T) {
 			t.Fatal("cut at", at, got.At, err)
 		}
 	}
-	other, err := encode("q", numbered(7))
+	other, err := encoded("q", numbered(7))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,33 +214,39 @@ func (p powerStore) Have() (int, error) {
 func (p powerStore) Close() error { return nil }
 
 func TestPower(t *testing.T) {
-	powertest.Run(t, powertest.Kind{Steps: 8, Open: func(fsys vfs.FS) (powertest.Store, error) {
-		f, err := NewFolder(fsys, "/snapshots")
-		return powerStore{New(Config{Blobs: f})}, err
-	}})
+	for pieces, steps := range map[int]int{0: 8, 20: 5} { // whole, and each in two or three
+		powertest.Run(t, powertest.Kind{Steps: steps, Open: func(fsys vfs.FS) (powertest.Store, error) {
+			f, err := NewFolder(fsys, "/snapshots")
+			return powerStore{New(Config{Blobs: f, PieceBytes: pieces})}, err
+		}})
+	}
+}
+
+// sealed is a blob with the right checksum.
+func sealed(kind string, body []byte) []byte {
+	data := append([]byte(kind), 0, 0, 0, 0)
+	data = append(data, body...)
+	binary.LittleEndian.PutUint32(data[len(kind):], checksum(body))
+	return data
 }
 
 func FuzzDecode(f *testing.F) {
 	for n := range 3 {
-		data, err := encode("p", numbered(n))
+		data, err := encoded("p", numbered(n))
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(data[headBytes:])
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		data := append([]byte(magic), 0, 0, 0, 0)
-		data = append(data, body...)
-		sum := checksum(body)
-		binary.LittleEndian.PutUint32(data[len(magic):], sum)
-		snap, err := decode("p", data, 1<<20)
+		snap, err := decode("p", sealed(magic, body), 1<<20)
 		if err != nil {
 			return
 		}
 		if len(snap.State) > 1<<20 {
 			t.Fatal(len(snap.State))
 		}
-		again, err := encode("p", snap)
+		again, err := encoded("p", snap.Snapshot)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"corbel.dev/corbel/kit/pack"
 	"corbel.dev/corbel/usage/counter"
 	"corbel.dev/corbel/usage/definitions"
+	"corbel.dev/corbel/usage/pace"
 )
 
 // part is one that this server leads, or has a copy of.
@@ -265,8 +266,8 @@ const (
 	feedTimeout = 15 * time.Second
 )
 
-// push gives another server the records of a range, at a pace or, with nil, without one.
-func (t *part) push(ctx context.Context, server string, epoch, from, to uint64, at *pace) error {
+// push gives another server the records of a range, by a budget or, with nil, without one.
+func (t *part) push(ctx context.Context, server string, epoch, from, to uint64, at *pace.Lane) error {
 	for from < to {
 		list, err := t.Counter.Share().Records(ctx, from, to, feedBytes)
 		if err != nil {
@@ -276,10 +277,8 @@ func (t *part) push(ctx context.Context, server string, epoch, from, to uint64, 
 		for _, d := range list {
 			size += len(d)
 		}
-		if at != nil {
-			if err := at.take(ctx, size); err != nil {
-				return err
-			}
+		if err := at.Send(ctx, size); err != nil {
+			return err
 		}
 		next, err := t.feed(ctx, server, epoch, from, list)
 		if err != nil {

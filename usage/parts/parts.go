@@ -30,11 +30,11 @@ import (
 
 	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
-	"corbel.dev/corbel/kit/uplink"
 	"corbel.dev/corbel/telemetry"
 	"corbel.dev/corbel/usage/counter"
 	"corbel.dev/corbel/usage/definitions"
 	"corbel.dev/corbel/usage/eventlog"
+	"corbel.dev/corbel/usage/pace"
 )
 
 // Place is where a part is on this server.
@@ -42,8 +42,8 @@ type Place struct {
 	Counter *counter.Counter
 	// Begin empties the place and opens its log, which begins at an offset. No counter runs meanwhile.
 	Begin func(ctx context.Context, first uint64) (eventlog.Log, error)
-	// Save stores a state as the newest snapshot, as of an offset.
-	Save func(ctx context.Context, state []byte, next uint64) error
+	// Save stores a state, which is in pieces, as the newest snapshot, as of an offset.
+	Save func(ctx context.Context, state [][]byte, next uint64) error
 }
 
 // Config of Parts.
@@ -65,10 +65,9 @@ type Config struct {
 	Alone time.Duration
 	// Failover is how long a lead is silent before its copy takes over; zero means 10 s.
 	Failover time.Duration
-	// Warmup bounds what this server gives to copies that are being made, in bytes a second; zero has no bound, and below
-	// zero it is a share of the speed of Link, less while that drops packets. What is acknowledged does not wait for it.
-	Warmup  int
-	Link    func() uplink.State
+	// Budget bounds what this server gives to copies that are being made; nil has no bound. What is acknowledged does not
+	// wait for it.
+	Budget  *pace.Budget
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics *telemetry.Registry
@@ -82,7 +81,7 @@ type Parts struct {
 	settled atomic.Bool // it is known which parts this server has, and that it has them
 	// draining says that this server gives up what it has, and takes nothing new.
 	draining atomic.Bool
-	pace     pace       // of what goes to copies that are being made
+	lane     *pace.Lane // of what goes to copies that are being made
 	filling  sync.Mutex // held while a copy is being made: one at a time
 	pinged   atomic.Pointer[pinged]
 	warmup   *warmup
@@ -99,13 +98,13 @@ func New(cfg Config, signal *counter.Signal) (*Parts, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.Real{}
 	}
-	if cfg.Link == nil {
-		cfg.Link = func() uplink.State { return uplink.State{} }
+	if cfg.Budget == nil {
+		cfg.Budget = pace.New(pace.Config{Clock: cfg.Clock, Metrics: cfg.Metrics})
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Parts{cfg: cfg, signal: signal, pace: newPace(&cfg), parts: map[string]*part{},
+	p := &Parts{cfg: cfg, signal: signal, lane: cfg.Budget.Lane(pace.Server), parts: map[string]*part{},
 		started: make(chan *part, maxParts)}
 	_, err := p.open(cfg.Self)
 	cfg.Metrics.GaugeFunc("usage.counter.backlog", func() float64 { return float64(p.Backlog()) })

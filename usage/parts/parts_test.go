@@ -197,8 +197,8 @@ func (s *server) open(signal *counter.Signal) func(string) (Place, error) {
 			Key:  func(context.Context) (usage.Key, error) { return usage.NewKey([16]byte{1}), nil }})
 		return Place{Counter: c, Begin: func(ctx context.Context, first uint64) (eventlog.Log, error) {
 			return s.begin(ctx, folder, dir, first)
-		}, Save: func(ctx context.Context, state []byte, next uint64) error {
-			return store.Save(ctx, counter.SnapshotName, counterstate.Snapshot{At: time.Now(), State: state,
+		}, Save: func(ctx context.Context, state [][]byte, next uint64) error {
+			return store.Save(ctx, counter.SnapshotName, counterstate.Snapshot{At: time.Now(), More: state,
 				Positions: []eventlog.Position{{Offset: next}}})
 		}}, nil
 	}

@@ -104,7 +104,7 @@ func (t *part) join(ctx context.Context, now definitions.Part, server string) er
 		if mine.Next-from < 64 {
 			break
 		}
-		if err := t.push(ctx, server, now.Epoch, from, mine.Next, &t.p.pace); err != nil {
+		if err := t.push(ctx, server, now.Epoch, from, mine.Next, t.p.lane); err != nil {
 			return err
 		}
 		from = mine.Next
@@ -230,5 +230,5 @@ func (t *part) paced(ctx context.Context, bytes int) error {
 	if t.p.draining.Load() {
 		return errDrains
 	}
-	return t.p.pace.take(ctx, bytes)
+	return t.p.lane.Send(ctx, bytes)
 }

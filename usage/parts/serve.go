@@ -2,6 +2,7 @@ package parts
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -215,7 +216,8 @@ const (
 type arrival struct {
 	epoch uint64
 	log   eventlog.Log
-	state []byte
+	state [][]byte // as it came: to join it would have it in memory twice
+	size  uint64
 }
 
 // maxState bounds a state that arrives.
@@ -259,10 +261,10 @@ func (p *Parts) serveAnew(ctx context.Context, req []byte) ([]byte, error) {
 		return nil, a.records(ctx, r)
 	case anewState:
 		from, piece := r.Uint(), r.Bytes()
-		if r.Err() != nil || from != uint64(len(a.state)) || from+uint64(len(piece)) > maxState {
+		if r.Err() != nil || from != a.size || from+uint64(len(piece)) > maxState {
 			return nil, errkind.New(errkind.Invalid, "usage: a piece of a state is damaged")
 		}
-		a.state = append(a.state, piece...)
+		a.state, a.size = append(a.state, slices.Clone(piece)), a.size+uint64(len(piece))
 		return nil, nil
 	case anewEnd:
 		return nil, t.anewEnd(ctx, a, r.Uint())

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"corbel.dev/corbel/telemetry"
-	"corbel.dev/corbel/usage/counter"
 	"corbel.dev/corbel/usage/route"
 )
 
@@ -44,10 +43,6 @@ func newWarmup(p *Parts) *warmup {
 		m.Declare(telemetry.KindGauge, name, row.help)
 		m.GaugeFunc(name, func() float64 { return float64(w.count(row.of)) })
 	}
-	m.Declare(telemetry.KindGauge, "usage.warmup.budget", "Bytes a second that this server gives to others that load, as "+
-		"of the last time.")
-	m.GaugeFunc("usage.warmup.budget", p.pace.now)
-	counter.DeclareWarmup(m)
 	return w
 }
 
@@ -97,7 +92,7 @@ func (t *part) warm() bool {
 	return t.Counter.Leads() || t.now().Lead != t.p.cfg.Self
 }
 
-// received notes bytes that came from another server for a part that is not warm.
+// received notes bytes that came from another server, by its budget, for a part that is not warm.
 func (p *Parts) received(bytes int) {
-	p.cfg.Metrics.Counter(counter.WarmupBytes, "from", "server").Add(uint64(bytes))
+	p.lane.Loaded(bytes)
 }

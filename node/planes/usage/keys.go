@@ -52,7 +52,7 @@ type LogKeys struct {
 	Copies   int           `key:"log.copies" def:"2" doc:"servers that have each event before it is acknowledged: 1 or 2, where there are as many"`
 	Alone    time.Duration `key:"log.alone_after" def:"5s" doc:"how long a server waits for the copy before it takes events without one; 0 never does, and answers 503"`
 	Failover time.Duration `key:"log.failover" def:"10s" doc:"how long a server is silent before another one with the copy takes over its part"`
-	Warmup   int           `key:"log.warmup_bytes" def:"-1" doc:"what a server gives to copies that are being made, in bytes a second, one copy at a time; -1 is 30 % of the speed of its network card (64 MiB where the system does not tell that), less while packets are dropped; 0 has no bound"`
+	Warmup   int           `key:"log.warmup_bytes" def:"-1" doc:"what snapshots may take of this host as they are loaded, saved or given to copies that are being made, in bytes a second, all together; a byte of the server's own folder counts an eighth; -1 is 30 % of the speed of its network card (64 MiB where the system does not tell that), less while packets are dropped; 0 has no bound"`
 	Kafka    KafkaKeys
 }
 

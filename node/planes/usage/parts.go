@@ -6,7 +6,6 @@ import (
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/pack"
-	"corbel.dev/corbel/kit/uplink"
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/aggregate"
 	"corbel.dev/corbel/usage/aggregator"
@@ -71,8 +70,7 @@ func (p *Plane) openParts(counts aggregate.Config) (err error) {
 	p.Parts, err = parts.New(parts.Config{Self: d.ID, Definitions: p.Definitions, Call: p.call, Voters: p.counters,
 		Leads: p.raft.IsLeader, Copies: many, Shared: len(k.Log.Kafka.Brokers) > 0,
 		Alone: k.Log.Alone, Failover: k.Log.Failover,
-		Warmup: k.Log.Warmup, Link: func() uplink.State { return uplink.Read(d.Cfg.Advertise.Addr) },
-		Clock: d.Clock, Log: d.Log,
-		Metrics: d.Metrics, Open: func(part string) (parts.Place, error) { return p.storage.openPart(part, cfg) }}, signal)
+		Budget: p.storage.budget, Clock: d.Clock, Log: d.Log, Metrics: d.Metrics,
+		Open: func(part string) (parts.Place, error) { return p.storage.openPart(part, cfg) }}, signal)
 	return err
 }

@@ -195,15 +195,15 @@ func openOwnCache(d *plane.Doors, k *Keys) (counterstate.Blobs, func(), error) {
 // openPlaces makes the places that have copies of snapshots, in the order in which they are asked.
 func (s *storage) openPlaces() (stores []*counterstate.Store) {
 	k := s.keys
-	add := func(open func(ctx context.Context) (counterstate.Blobs, func(), error)) {
+	add := func(name string, open func(ctx context.Context) (counterstate.Blobs, func(), error)) {
 		b := &place{open: open}
 		s.places = append(s.places, b)
-		stores = append(stores, counterstate.New(counterstate.Config{Blobs: b, Log: s.d.Log}))
+		stores = append(stores, s.store(b, name))
 	}
 	if k.Copies.Cache && len(k.Cache.Redis) == 0 {
-		add(func(context.Context) (counterstate.Blobs, func(), error) { return openOwnCache(s.d, k) })
+		add("cache", func(context.Context) (counterstate.Blobs, func(), error) { return openOwnCache(s.d, k) })
 	} else if k.Copies.Cache {
-		add(func(context.Context) (counterstate.Blobs, func(), error) {
+		add("cache", func(context.Context) (counterstate.Blobs, func(), error) {
 			c, err := rediscache.New(rediscache.Config{URLs: k.Cache.Redis, Timeout: cachePatience})
 			if err != nil {
 				return nil, nil, err
@@ -212,7 +212,7 @@ func (s *storage) openPlaces() (stores []*counterstate.Store) {
 		})
 	}
 	if k.Copies.PostgreSQL != "" {
-		add(func(ctx context.Context) (counterstate.Blobs, func(), error) {
+		add("postgresql", func(ctx context.Context) (counterstate.Blobs, func(), error) {
 			b, err := pgblobs.Open(ctx, pgblobs.Config{DSN: k.Copies.PostgreSQL})
 			if err != nil {
 				return nil, nil, err
@@ -221,7 +221,7 @@ func (s *storage) openPlaces() (stores []*counterstate.Store) {
 		})
 	}
 	if k.Copies.S3.Bucket != "" {
-		add(func(ctx context.Context) (counterstate.Blobs, func(), error) {
+		add("s3", func(ctx context.Context) (counterstate.Blobs, func(), error) {
 			b, err := s3blobs.New(k.Copies.S3.config())
 			if err == nil {
 				err = b.Check(ctx)

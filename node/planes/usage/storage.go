@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"corbel.dev/corbel/kit/uplink"
 	"corbel.dev/corbel/kit/vfs"
 	"corbel.dev/corbel/node/plane"
 	"corbel.dev/corbel/usage/counter"
@@ -16,6 +17,7 @@ import (
 	"corbel.dev/corbel/usage/eventlog"
 	"corbel.dev/corbel/usage/eventlog/embedded"
 	"corbel.dev/corbel/usage/eventlog/kafkalog"
+	"corbel.dev/corbel/usage/pace"
 	"corbel.dev/corbel/usage/parts"
 )
 
@@ -26,14 +28,17 @@ type storage struct {
 	fs     vfs.FS   // of logs and states
 	dir    string   // there
 	places []*place // that have copies of snapshots
+	budget *pace.Budget
 }
 
 // newStorage is in the data folder, or in memory where there is none.
 func newStorage(d *plane.Doors, k *Keys) *storage {
+	budget := pace.New(pace.Config{Rate: k.Log.Warmup, Clock: d.Clock, Metrics: d.Metrics,
+		Link: func() uplink.State { return uplink.Read(d.Cfg.Advertise.Addr) }})
 	if d.Cfg.DataDir == "" {
-		return &storage{d: d, keys: k, fs: vfs.NewMem(), dir: "/usage"}
+		return &storage{d: d, keys: k, fs: vfs.NewMem(), dir: "/usage", budget: budget}
 	}
-	return &storage{d: d, keys: k, fs: d.FS, dir: filepath.Join(d.Cfg.DataDir, "usage")}
+	return &storage{d: d, keys: k, fs: d.FS, dir: filepath.Join(d.Cfg.DataDir, "usage"), budget: budget}
 }
 
 // close ends the connections to the places of copies.
@@ -41,6 +46,11 @@ func (s *storage) close() {
 	for _, b := range s.places {
 		b.close()
 	}
+}
+
+// store keeps snapshots at a place, by the budget of this host.
+func (s *storage) store(blobs counterstate.Blobs, lane string) *counterstate.Store {
+	return counterstate.New(counterstate.Config{Blobs: blobs, Lane: s.budget.Lane(lane), Clock: s.d.Clock, Log: s.d.Log})
 }
 
 // unfinished is the file that says that a place is being made anew.
@@ -69,7 +79,7 @@ func (s *storage) openPart(part string, cfg counter.Config) (parts.Place, error)
 	if s.d.Cfg.DataDir == "" {
 		folder.MaxBytes, folder.SegmentBytes = 512<<20, 4<<20 // it is memory
 	}
-	store := counterstate.New(counterstate.Config{Blobs: blobs, Log: s.d.Log})
+	store := s.store(blobs, pace.Folder)
 	cfg.Name, cfg.Store = part, store
 	cfg.Open = func() (eventlog.Log, error) { return s.openLog(part, folder) }
 	return parts.Place{
@@ -77,8 +87,8 @@ func (s *storage) openPart(part string, cfg counter.Config) (parts.Place, error)
 		Begin: func(ctx context.Context, first uint64) (eventlog.Log, error) {
 			return s.beginPart(ctx, dir, folder, first)
 		},
-		Save: func(ctx context.Context, state []byte, next uint64) error {
-			if err := store.Save(ctx, counter.SnapshotName, counterstate.Snapshot{At: s.d.Clock.Now(), State: state,
+		Save: func(ctx context.Context, state [][]byte, next uint64) error {
+			if err := store.Save(ctx, counter.SnapshotName, counterstate.Snapshot{At: s.d.Clock.Now(), More: state,
 				Positions: []eventlog.Position{{Offset: next}}}); err != nil {
 				return err
 			}

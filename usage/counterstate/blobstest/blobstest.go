@@ -11,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/telemetry"
 	"corbel.dev/corbel/usage/counterstate"
+	"corbel.dev/corbel/usage/pace"
 )
 
 // Run tests a place. open returns it empty; again opens the same one as another process does.
@@ -58,6 +61,7 @@ func Run(t *testing.T, open func(t *testing.T) counterstate.Blobs, again func(t 
 	}
 	owners(t, b, again(t))
 	snapshots(t, b, again(t))
+	paced(t, b, again(t))
 }
 
 // owners: of many who put the same name at once, one does.
@@ -96,5 +100,67 @@ func snapshots(t *testing.T, one, other counterstate.Blobs) {
 	}
 	if names, err := one.List(t.Context(), "p@"); err != nil || len(names) != 2 {
 		t.Error("two are kept: ", names, err)
+	}
+}
+
+// paced: a large state goes and comes in pieces, no faster than the budget lets it, and none of it stays when it is
+// old.
+func paced(t *testing.T, one, other counterstate.Blobs) {
+	const rate, piece, size = 256 << 10, 32 << 10, 700 << 10
+	now, m := clock.NewFake(time.Time{}), telemetry.New(telemetry.Config{})
+	lane := pace.New(pace.Config{Rate: rate, Clock: now, Metrics: m}).Lane("kit")
+	began := now.Now()
+	step := func(what string, counted *telemetry.Counter, do func() error) {
+		t.Helper()
+		done, before := make(chan error, 1), counted.Value()
+		go func() { done <- do() }()
+		for {
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Fatal(what, err)
+				}
+				if went := counted.Value() - before; went < size || went > size+size/16 {
+					t.Errorf("%s: %d bytes were counted", what, went)
+				}
+				return
+			case <-now.Change():
+			case <-time.After(10 * time.Millisecond): // the change may have come before
+			}
+			all := m.Counter(pace.LoadedBytes, "from", "kit").Value() + m.Counter(pace.SentBytes, "to", "kit").Value()
+			if most := rate*(1+now.Since(began).Seconds()) + 2*piece; float64(all) > most {
+				t.Fatalf("%s: %d bytes in %s", what, all, now.Since(began))
+			}
+			if now.Timers() > 0 {
+				now.Advance(piece * time.Second / rate)
+			}
+		}
+	}
+	rng, want := rand.New(rand.NewPCG(5, 6)), make([]byte, size)
+	for i := range want {
+		want[i] = byte(rng.Uint32())
+	}
+	for range 2 {
+		step("save", m.Counter(pace.SentBytes, "to", "kit"), func() error {
+			return counterstate.New(counterstate.Config{Blobs: one, Lane: lane, PieceBytes: piece, Keep: 1}).Save(t.Context(),
+				"large", counterstate.Snapshot{At: time.Unix(9, 0).UTC(), State: want})
+		})
+	}
+	step("load", m.Counter(pace.LoadedBytes, "from", "kit"), func() error {
+		got, err := counterstate.New(counterstate.Config{Blobs: other, Lane: lane}).Load(t.Context(), "large")
+		if err == nil && !bytes.Equal(got.State, want) {
+			t.Errorf("%d other bytes came back", len(got.State))
+		}
+		return err
+	})
+	if waited := m.Counter(pace.Waited, "of", "kit").Value(); waited < 1000 {
+		t.Errorf("the load has waited for %d ms", waited)
+	}
+	names, err := one.List(t.Context(), "large@")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if heads := slices.DeleteFunc(slices.Clone(names), counterstate.IsPiece); len(heads) != 1 || len(names) > 1+22 {
+		t.Errorf("one is kept: %v", names)
 	}
 }

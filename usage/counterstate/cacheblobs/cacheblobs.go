@@ -2,8 +2,9 @@
 // Redis or Valkey of somebody's own, mostly.
 //
 // What always holds: a blob is whole or not there, for each has the checksum of its pieces; of many who put the same
-// name at once, one does. It is a cache: a blob may be gone at any time, and goes by itself after Life, so that what is
-// here is a copy and never the only one.
+// name at once, one does, but for pieces of snapshots, whose names are one owner's and which are not listed. It is a
+// cache: a blob may be gone at any time, and goes by itself after Life, so that what is here is a copy and never the
+// only one.
 package cacheblobs
 
 import (
@@ -77,9 +78,12 @@ func (b *Blobs) list(ctx context.Context, change func([]string) []string) error 
 
 // Put implements counterstate.Blobs.
 func (b *Blobs) Put(ctx context.Context, name string, data []byte) error {
-	fresh, err := b.cfg.Store.Add(ctx, claim(name), b.cfg.Life, "1")
-	if err != nil {
-		return err
+	fresh, part := 1, counterstate.IsPiece(name) // nobody else puts a piece of that name
+	if !part {
+		var err error
+		if fresh, err = b.cfg.Store.Add(ctx, claim(name), b.cfg.Life, "1"); err != nil {
+			return err
+		}
 	}
 	if fresh == 0 {
 		taken := errkind.Errorf(errkind.Conflict, "snapshot %s: is there already", name)
@@ -100,6 +104,9 @@ func (b *Blobs) Put(ctx context.Context, name string, data []byte) error {
 	first := pack.Uint(pack.Uint(pack.Uint(nil, uint64(pieces)), uint64(len(data))), uint64(crc32.ChecksumIEEE(data)))
 	if err := b.cfg.Store.Set(ctx, remote.Item{Key: head(name), Value: first, Life: b.cfg.Life}); err != nil {
 		return err
+	}
+	if part { // it is found by the snapshot that it belongs to, or goes by itself
+		return nil
 	}
 	return b.list(ctx, func(names []string) []string { return append(names, name) })
 }
@@ -162,7 +169,7 @@ func (b *Blobs) Delete(ctx context.Context, name string) error {
 			keys = append(keys, piece(name, int(n)))
 		}
 	}
-	if err := b.cfg.Store.Delete(ctx, keys...); err != nil {
+	if err := b.cfg.Store.Delete(ctx, keys...); err != nil || counterstate.IsPiece(name) {
 		return err
 	}
 	return b.list(ctx, func(names []string) []string {
