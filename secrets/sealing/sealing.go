@@ -272,17 +272,17 @@ func (s *Sealing) sealStatusLocked(ctx context.Context) (st SealStatus, err erro
 	} else {
 		st.Recovery, st.Config = false, *config
 	}
-	st.Migration = s.sealType() != config.Type
+	st.Migration = typeOf(s.cfg.Auto) != config.Type
 	st.Initialized, err = s.records.Barrier.Initialized(ctx)
 	return st, err
 }
 
-// sealType is the type of the seal that the configuration asks for.
-func (s *Sealing) sealType() string {
-	if s.cfg.Auto == nil {
+// typeOf is the type of the seal that the configuration asks for: auto's, or of shares where that is nil.
+func typeOf(auto seal.Auto) string {
+	if auto == nil {
 		return shamirType
 	}
-	return s.cfg.Auto.Type()
+	return auto.Type()
 }
 
 // sealConfig reads one of the two; nil where there is none.
@@ -330,7 +330,7 @@ func (s *Sealing) unseal(ctx context.Context, share []byte, migrate bool) (SealS
 	case !st.Sealed:
 		return st, nil
 	case st.Migration != migrate:
-		return st, migrationError(st, s.sealType())
+		return st, migrationError(st, typeOf(s.cfg.Auto))
 	}
 	key, err := s.unsealing.add(share, st.Config.Threshold)
 	if err != nil {

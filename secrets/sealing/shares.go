@@ -119,6 +119,6 @@ func (s *Sealing) reseal(ctx context.Context) error {
 	}
 	clear(m.key)
 	s.migrating = nil
-	s.cfg.Log.Info("secrets: the seal was changed", "from", m.from.Type, "to", s.sealType())
+	s.cfg.Log.Info("secrets: the seal was changed", "from", m.from.Type, "to", typeOf(s.cfg.Auto))
 	return nil
 }

@@ -272,7 +272,8 @@ func (e *Entry) run(ctx context.Context, apiAddr string, log *slog.Logger,
 		case err != nil:
 			retry = now.Add(time.Second)
 			if !failing {
-				log.Warn("service_registration: the catalog does not take this server; trying again", "agent", e.agent, "error", err)
+				log.Warn("service_registration: the catalog does not take this server; trying again", "agent", e.agent,
+					"error", err)
 			}
 			failing = true
 		case failing && told != nil:

@@ -143,7 +143,8 @@ func TestRead(t *testing.T) {
 	if e, err := read(vaultconf.NewKeys(map[string]any{"disable_registration": "true"}), none); e != nil || err != nil {
 		t.Errorf("turned off: %v, %v", e, err)
 	}
-	env := map[string]string{"CONSUL_HTTP_ADDR": "consul.example:8501", "CONSUL_HTTP_SSL": "true", "CONSUL_HTTP_TOKEN": "x"}
+	env := map[string]string{"CONSUL_HTTP_ADDR": "consul.example:8501", "CONSUL_HTTP_SSL": "true",
+		"CONSUL_HTTP_TOKEN": "x"}
 	e, err := read(vaultconf.NewKeys(map[string]any{"service_address": ""}), func(k string) string { return env[k] })
 	if err != nil || e.agent != "https://consul.example:8501" || e.token != "x" {
 		t.Fatalf("%+v, %v", e, err)
