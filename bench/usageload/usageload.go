@@ -1,6 +1,7 @@
 // Package usageload measures the doors of the usage plane: events that are stored with fsync and counted, a second, in
-// binary batches, as JSON and as dogstatsd. The generator is included. An HTTP door counts what was accepted in the
-// answers; dogstatsd has none, so what the plane counted is asked for at the end.
+// binary batches (of sums and, as joint, of uniques that are told by three fields at once), as JSON and as dogstatsd.
+// The generator is included. An HTTP door counts what was accepted in the answers; dogstatsd has none, so what the
+// plane counted is asked for at the end.
 package usageload
 
 import (
@@ -90,14 +91,14 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	x := &run{o: &o, base: "http://" + c.HTTP, udp: net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0])),
 		http: &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: o.Connections}}}
 	defer x.http.CloseIdleConnections()
-	if err := x.define(ctx); err != nil {
+	if err := x.define(ctx, product, `{"kind":"sum"}`); err != nil {
 		return nil, err
 	}
 	r := &Report{Bench: "usage", Connections: o.Connections, Batch: o.Events}
 	for _, door := range []struct {
 		name string
 		run  func(context.Context) (Door, error)
-	}{{"binary", x.binary}, {"json", x.json}, {"dogstatsd", x.dogstatsd}} {
+	}{{"binary", x.binary}, {"joint", x.joint}, {"json", x.json}, {"dogstatsd", x.dogstatsd}} {
 		if door.name == "dogstatsd" && o.Target != "" {
 			r.Missing = append(r.Missing, "dogstatsd: with --target, nobody knows where that port is")
 			continue
@@ -127,10 +128,10 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// define makes the product, once the plane takes definitions.
-func (x *run) define(ctx context.Context) error {
+// define makes a product, once the plane takes definitions.
+func (x *run) define(ctx context.Context, name, definition string) error {
 	return spawn.Until(ctx, time.Minute, "the usage plane", func() error {
-		status, body, err := x.ask(ctx, "PUT", "/v1/usage/products/"+product, strings.NewReader(`{"kind":"sum"}`), nil)
+		status, body, err := x.ask(ctx, "PUT", "/v1/usage/products/"+name, strings.NewReader(definition), nil)
 		if err == nil && status/100 != 2 {
 			err = fmt.Errorf("%d %s", status, body)
 		}
@@ -222,10 +223,15 @@ func (x *run) binary(ctx context.Context) (Door, error) {
 		b = pack.Int(pack.Int(b, at), 1)
 		tail = pack.End(pack.Uint(pack.Uint(b, 0), 0), mark)
 	}
+	return x.batches(ctx, "bench-binary-", tail)
+}
+
+// batches sends the same events again and again, each time as another batch of a connection's own producer.
+func (x *run) batches(ctx context.Context, producer string, tail []byte) (Door, error) {
 	epoch := uint64(time.Now().UnixNano())
 	return x.load(ctx, func(ctx context.Context, worker int, sequence uint64) (int, []byte, error) {
 		b, mark := pack.Begin(make([]byte, 0, len(tail)+64))
-		b = pack.String(pack.Uint(b, 1), "bench-binary-"+strconv.Itoa(worker))
+		b = pack.String(pack.Uint(b, 1), producer+strconv.Itoa(worker))
 		b = pack.Uint(pack.Uint(b, epoch), sequence)
 		return x.ask(ctx, "POST", "/v1/usage/batch", bytes.NewReader(pack.End(append(b, tail...), mark)), nil)
 	})
