@@ -28,6 +28,7 @@ import (
 	"corbel.dev/corbel/usage/definitions"
 	"corbel.dev/corbel/usage/estimate"
 	"corbel.dev/corbel/usage/limits"
+	"corbel.dev/corbel/usage/misses"
 	"corbel.dev/corbel/usage/window"
 )
 
@@ -51,9 +52,12 @@ const maxRange = 2 * 366 * 24 * time.Hour
 type Config struct {
 	// Parts are the names of the parts of the log. Local is the counter of one that this server leads, nil where
 	// another one does, which Call asks.
-	Parts       func() []string
-	Local       func(part string) *counter.Counter
-	Call        func(ctx context.Context, part, method string, req []byte) ([]byte, error)
+	Parts func() []string
+	Local func(part string) *counter.Counter
+	Call  func(ctx context.Context, part, method string, req []byte) ([]byte, error)
+	// Miss waits for what a copy has counted, as counter.ReadPart reads it, of a part whose lead is not warm, or does not
+	// answer; nil asks nobody.
+	Miss        func(ctx context.Context, part string, key misses.Key) ([]byte, error)
 	Definitions *definitions.Definitions
 	Aggregate   aggregate.Config // Zone is that of tenants
 	// Leads says whether this server judges limits.
@@ -200,14 +204,26 @@ func (a *Aggregator) gatherFrom(ctx context.Context, members []string, p *usage.
 ) (*aggregate.Partial, estimate.Coverage) {
 	series := aggregate.Series{Tenant: tenant, Product: p.Name, Generation: p.Generation}
 	parts := make([]counter.Part, len(members))
-	failed := make([]error, len(members))
+	failed, copied := make([]error, len(members)), make([]bool, len(members))
 	var wg sync.WaitGroup
 	for i, m := range members {
-		if local := a.cfg.Local(m); local != nil {
-			parts[i] = local.Query(series, p, ranges, tag)
-			continue
+		local := a.cfg.Local(m)
+		if local != nil {
+			if parts[i] = local.Query(series, p, ranges, tag); parts[i].Warm {
+				continue
+			}
 		}
-		wg.Go(func() { parts[i], failed[i] = a.ask(ctx, m, series, p, ranges, tag) })
+		wg.Go(func() {
+			if local == nil {
+				parts[i], failed[i] = a.ask(ctx, m, series, p, ranges, tag)
+			}
+			if failed[i] == nil && parts[i].Warm {
+				return
+			}
+			if got, err := missed(ctx, &a.cfg, m, series, p, ranges, tag); err == nil {
+				parts[i], failed[i], copied[i] = got, nil, true
+			}
+		})
 	}
 	wg.Wait()
 	var out *aggregate.Partial
@@ -226,6 +242,9 @@ func (a *Aggregator) gatherFrom(ctx context.Context, members []string, p *usage.
 		}
 		if parts[i].Warm {
 			answered++
+		}
+		if copied[i] {
+			c.Copied = append(c.Copied, members[i])
 		}
 		if out == nil {
 			out = parts[i].Partial
@@ -252,6 +271,20 @@ func (a *Aggregator) left(r window.Range) (list []string) {
 		}
 	}
 	return list
+}
+
+// missed is what a copy has counted, in place of all that the lead of a part has.
+func missed(ctx context.Context, cfg *Config, part string, s aggregate.Series, p *usage.Product,
+	ranges []window.Range, tag int,
+) (counter.Part, error) {
+	if cfg.Miss == nil {
+		return counter.Part{}, errkind.New(errkind.Unavailable, "usage: no copy is asked")
+	}
+	data, err := cfg.Miss(ctx, part, misses.Key{Series: s, Range: ranges[0]})
+	if err != nil {
+		return counter.Part{}, err
+	}
+	return counter.ReadPart(data, cfg.Aggregate, s, p, ranges, tag)
 }
 
 // askTimeout bounds how long a server may take.

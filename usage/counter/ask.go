@@ -46,6 +46,18 @@ func (c *Counter) Extract(s aggregate.Series, r window.Range) []byte {
 	return c.state.counts.Only(s, r).Append(b)
 }
 
+// Key is what Extract writes, of a counter that has counted all that it has; nil of another one. It does not say so of
+// itself: who asks cannot know whether the lead has more.
+func (c Share) Key(s aggregate.Series, r window.Range) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.warm.Load() {
+		return nil
+	}
+	b := pack.Bool(pack.Int(nil, c.state.counts.Watermark().UnixNano()), false)
+	return c.state.counts.Only(s, r).Append(b)
+}
+
 // ReadPart answers a query out of what another server's Extract wrote.
 func ReadPart(data []byte, cfg aggregate.Config, s aggregate.Series, p *usage.Product, ranges []window.Range,
 	tag int,

@@ -124,6 +124,8 @@ type Coverage struct {
 	Silent []string
 	// Left names parts that are asked no more and have counted in the range, with the reason.
 	Left []string
+	// Copied names parts whose lead does not know all, and what a copy has counted stands in the answer.
+	Copied []string
 	// AsOf is the earliest of the counters' watermarks.
 	AsOf time.Time
 }
@@ -237,6 +239,10 @@ func completeness(kind usage.Kind, q Question, c Coverage, rounded bool) Complet
 	}
 	for _, s := range c.Left {
 		out.Missing = append(out.Missing, s+": the value is "+bound+" bound")
+	}
+	for _, part := range c.Copied {
+		out.Missing = append(out.Missing, "part "+part+" is warming, or its server is away: what its copy has counted is "+
+			"in the value")
 	}
 	for _, s := range c.Silent {
 		out.Missing = append(out.Missing, "no answer from "+s)

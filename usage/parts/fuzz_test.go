@@ -33,7 +33,7 @@ func FuzzMethods(f *testing.F) {
 	rec := logrecord.Append(nil, &logrecord.Record{At: time.Unix(1000, 0), Products: []*usage.Product{product},
 		Batch: batch.Batch{Events: []usage.Event{{Tenant: "t", Product: "bytes", ID: "1", Source: "s", Time: 1e12,
 			HasValue: true}}}})
-	methods := []string{MethodPing, MethodStatus, MethodFeed, MethodRead, MethodAnew, MethodWhole}
+	methods := []string{MethodPing, MethodStatus, MethodFeed, MethodRead, MethodAnew, MethodWhole, MethodKeys}
 	head := func(part string, numbers ...uint64) []byte {
 		b := pack.String(nil, part)
 		for _, n := range numbers {

@@ -20,6 +20,7 @@ import (
 	"corbel.dev/corbel/telemetry"
 	"corbel.dev/corbel/usage"
 	"corbel.dev/corbel/usage/aggregate"
+	"corbel.dev/corbel/usage/aggregator"
 	"corbel.dev/corbel/usage/counter"
 	"corbel.dev/corbel/usage/counterstate"
 	"corbel.dev/corbel/usage/definitions"
@@ -42,10 +43,12 @@ type world struct {
 	unsure  atomic.Int64 // answers after which nobody knows whether an event is stored
 	// patience is how long who sends waits for an answer.
 	patience time.Duration
+	failover time.Duration
 
 	mu       sync.Mutex // guards what follows
 	commands [][]byte
 	servers  map[string]*server
+	cold     map[string]chan struct{} // until it is closed, the counters of a server load
 	r        *rand.Rand
 }
 
@@ -57,6 +60,7 @@ type server struct {
 	parts   *Parts
 	methods map[string]func(context.Context, []byte) ([]byte, error)
 	metrics *telemetry.Registry
+	asks    *aggregator.Aggregator
 	stop    func()
 	applied int
 	down    bool
@@ -91,9 +95,12 @@ func (s *server) show() (last any) {
 	return last
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, seed: seed, patience: 2 * time.Second, servers: map[string]*server{},
-		r: rand.New(rand.NewPCG(seed, 7)), product: &usage.Product{Name: "bytes", Kind: usage.Sum}}
+func newWorld(t *testing.T, seed uint64) *world { return newWorldOf(t, seed, 800*time.Millisecond) }
+
+func newWorldOf(t *testing.T, seed uint64, failover time.Duration) *world {
+	w := &world{t: t, seed: seed, patience: 2 * time.Second, failover: failover, servers: map[string]*server{},
+		cold: map[string]chan struct{}{},
+		r:    rand.New(rand.NewPCG(seed, 7)), product: &usage.Product{Name: "bytes", Kind: usage.Sum}}
 	if err := w.product.Complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +109,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 		w.start(id, vfs.NewMem())
 	}
 	_, err := w.servers["a"].defs.Do(t.Context(), definitions.Command{Owners: []string{"a", "b", "c"}})
+	if err == nil {
+		_, err = w.servers["a"].defs.Do(t.Context(), definitions.Command{At: time.Now(), Put: w.product})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,12 +132,13 @@ func (w *world) start(id string, fs *vfs.Mem) {
 	signal := counter.NewSignal(time.Now())
 	var err error
 	s.parts, err = New(Config{Self: id, Definitions: s.defs, Open: s.open(signal), Call: s.call, Copies: 2,
-		Alone: 300 * time.Millisecond, Failover: 800 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+		Alone: 300 * time.Millisecond, Failover: w.failover, Log: slog.New(slog.DiscardHandler),
 		Voters: func() []string { return []string{"a", "b", "c"} }, Leads: s.leads, Metrics: s.metrics}, signal)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	s.methods = s.parts.Methods()
+	answer := s.answers()
 	w.mu.Lock()
 	w.servers[id] = s
 	if n := len(w.commands); n > 0 {
@@ -137,7 +148,13 @@ func (w *world) start(id string, fs *vfs.Mem) {
 	w.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- s.parts.Run(ctx) }()
+	go func() {
+		var wg sync.WaitGroup
+		wg.Go(func() { answer(ctx) })
+		err := s.parts.Run(ctx)
+		wg.Wait()
+		done <- err
+	}()
 	s.stop = sync.OnceFunc(func() { cancel(); <-done })
 	time.AfterFunc(100*time.Millisecond, func() {
 		w.mu.Lock()
@@ -194,7 +211,7 @@ func (s *server) open(signal *counter.Signal) func(string) (Place, error) {
 		c := counter.New(counter.Config{Store: store, Follows: true, Signal: signal, Snapshot: 50 * time.Millisecond,
 			Keep: time.Millisecond, Metrics: s.metrics,
 			Open: func() (eventlog.Log, error) { return embedded.Open(folder) },
-			Key:  func(context.Context) (usage.Key, error) { return usage.NewKey([16]byte{1}), nil }})
+			Key:  s.key})
 		return Place{Counter: c, Begin: func(ctx context.Context, first uint64) (eventlog.Log, error) {
 			return s.begin(ctx, folder, dir, first)
 		}, Save: func(ctx context.Context, state [][]byte, next uint64) error {
@@ -202,6 +219,23 @@ func (s *server) open(signal *counter.Signal) func(string) (Place, error) {
 				Positions: []eventlog.Position{{Offset: next}}})
 		}}, nil
 	}
+}
+
+// key waits while the server is kept cold.
+func (s *server) key(ctx context.Context) (usage.Key, error) {
+	if s.w != nil {
+		s.w.mu.Lock()
+		gate := s.w.cold[s.id]
+		s.w.mu.Unlock()
+		if gate != nil {
+			select {
+			case <-gate:
+			case <-ctx.Done():
+				return usage.Key{}, ctx.Err()
+			}
+		}
+	}
+	return usage.NewKey([16]byte{1}), nil
 }
 
 func (s *server) begin(ctx context.Context, folder embedded.Config, dir string, first uint64) (eventlog.Log, error) {
@@ -308,7 +342,14 @@ func TestServersAreLost(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		var wg sync.WaitGroup
 		var mu sync.Mutex
-		sent, stop := map[string]int64{}, make(chan struct{})
+		sent, begun, stop := map[string]int64{}, map[string]int64{}, make(chan struct{})
+		wg.Go(func() {
+			w.curious(stop, func(part string) int64 {
+				mu.Lock()
+				defer mu.Unlock()
+				return begun[part]
+			})
+		})
 		for i := range 6 {
 			wg.Go(func() {
 				part, source := []string{"a", "b", "c"}[i%3], fmt.Sprint("s", i)
@@ -318,6 +359,9 @@ func TestServersAreLost(t *testing.T) {
 						return
 					case <-time.After(2 * time.Millisecond):
 					}
+					mu.Lock()
+					begun[part] += n
+					mu.Unlock()
 					if err := w.send(ctx, part, usage.Event{ID: fmt.Sprint(n), Source: source, Tenant: part,
 						Product: "bytes", Time: time.Now().UnixNano(), Value: usage.Int(n), HasValue: true}); err != nil {
 						t.Errorf("seed %d: %v", seed, err)

@@ -19,13 +19,14 @@ const (
 	MethodRead   = "usage.part.read"
 	MethodAnew   = "usage.part.anew"
 	MethodWhole  = "usage.part.whole"
+	MethodKeys   = "usage.part.keys"
 )
 
 // Methods are the RPCs that a server of the plane answers to other servers.
 func (p *Parts) Methods() map[string]func(context.Context, []byte) ([]byte, error) {
 	return map[string]func(context.Context, []byte) ([]byte, error){MethodStatus: p.serveStatus, MethodFeed: p.serveFeed,
 		MethodRead: p.serveRead, MethodAnew: p.serveAnew, MethodWhole: p.serveWhole,
-		MethodPing: p.servePing}
+		MethodPing: p.servePing, MethodKeys: p.serveKeys}
 }
 
 // pinged is the last sign of life of who leads the plane, or led it.

@@ -20,6 +20,7 @@ import (
 	"corbel.dev/corbel/usage/aggregate"
 	"corbel.dev/corbel/usage/aggregator"
 	"corbel.dev/corbel/usage/definitions"
+	"corbel.dev/corbel/usage/misses"
 	"corbel.dev/corbel/usage/parts"
 	"corbel.dev/corbel/usage/router"
 	"corbel.dev/corbel/usage/senders"
@@ -43,6 +44,7 @@ type Plane struct {
 	Parts       *parts.Parts
 	Router      *router.Router
 	Aggregator  *aggregator.Aggregator
+	misses      *misses.Misses
 	statsd      *statsdapi.Door // nil while it is off
 	peers       peers
 	storage     *storage
@@ -75,9 +77,11 @@ func open(d *plane.Doors) (plane.Plane, error) {
 	}
 	p.Router = router.New(router.Config{Definitions: p.Definitions, Local: p.Parts.Local, Call: p.callPart,
 		Senders: senders.New(0), Clock: d.Clock, Metrics: d.Metrics})
+	p.misses = misses.New(misses.Config{Fetch: p.Parts.Keys, Lane: p.storage.budget.Lane("misses"), Clock: d.Clock,
+		Log: d.Log, Metrics: d.Metrics})
 	p.Aggregator = aggregator.New(aggregator.Config{Parts: p.Parts.Names, Local: p.Parts.Local, Call: p.callPart,
-		Definitions: p.Definitions, Aggregate: counts, Leads: p.raft.IsLeader, Crossed: p.crossed, Clock: d.Clock,
-		Log: d.Log})
+		Miss: p.misses.Get, Definitions: p.Definitions, Aggregate: counts, Leads: p.raft.IsLeader,
+		Crossed: p.crossed, Clock: d.Clock, Log: d.Log})
 	p.handle()
 	p.serveAgents()
 	refused := newRefusals(p)
@@ -148,7 +152,7 @@ func (p *Plane) debug() any {
 func (p *Plane) Run(ctx context.Context) error {
 	var group life.Group
 	parts := []life.Part{{Name: "raft", Run: p.raft.Run}, {Name: "begin", Run: p.begin},
-		{Name: "parts", Run: p.Parts.Run}, {Name: "aggregator", Run: p.Aggregator.Run},
+		{Name: "parts", Run: p.Parts.Run}, {Name: "misses", Run: p.misses.Run}, {Name: "aggregator", Run: p.Aggregator.Run},
 		{Name: "own planes", Run: p.produce}, {Name: "evidence", Run: p.tell},
 		{Name: "roles", Run: p.listen}}
 	if p.statsd != nil {
