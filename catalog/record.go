@@ -26,6 +26,8 @@ const (
 	RecordNodeBar        RecordKind = 15 // nodes that were removed by force
 	RecordOneTime        RecordKind = 16 // Key: hash of a secret that is traded for a token once
 	RecordVirtualIP      RecordKind = 17 // Key: service in lower case; Value: ManualIPs
+	RecordPeering        RecordKind = 18 // other clusters; Key: name; Name: ID
+	RecordImported       RecordKind = 19 // Key: peer/service in lower case; Value: what the peer exports of it
 
 	RecordKinds = 32 // one more than the highest there may ever be without a new snapshot version
 )

@@ -66,6 +66,9 @@ type Node struct {
 	Locality                  *Locality
 	CreateIndex               uint64
 	ModifyIndex               uint64
+	// Peer is the peer that the node was imported from, "" for one of this cluster's. It is in memory alone: no command
+	// and no snapshot has it.
+	Peer string
 }
 
 // Locality is where a node or instance runs.

@@ -20,6 +20,7 @@ import (
 	"corbel.dev/corbel/node/enroll"
 	"corbel.dev/corbel/node/forward"
 	"corbel.dev/corbel/node/leadership"
+	"corbel.dev/corbel/node/peers"
 	catalogplane "corbel.dev/corbel/node/planes/catalog"
 	meshplane "corbel.dev/corbel/node/planes/mesh"
 	"corbel.dev/corbel/node/raftgroup"
@@ -38,6 +39,7 @@ type Server struct {
 	keeper     *grants.Keeper    // the same
 	places     *coordinates.Staging
 	introducer *enroll.Introducer // nil without auto_config.authorization
+	peers      *peers.Manager     // nil with peering.enabled = false
 	founds     founding
 	uploads    *spool.Bodies
 	parting    context.Context // ends when parked queries of other processes are to be answered
@@ -71,6 +73,7 @@ func newServer(p *localAgent) (_ *Server, err error) {
 	p.take(s, s.raft, s.judge())
 	s.places = coordinates.New(coordinates.Config{Catalog: s.registry, Leads: s.raft.IsLeader,
 		CallLeader: s.callLeader, Grant: p.access.Grant, Log: p.Log, Metrics: p.Metrics})
+	s.peers = s.newPeers()
 	s.introducer, err = s.newIntroducer()
 	return s, err
 }
@@ -99,6 +102,9 @@ func (s *Server) configureAPI(c *consulapi.Config) {
 	c.KV.Sessions, c.Catalog.Leases, c.Mesh.CA = s.registry, s.registry, meshplane.APIAuthority{Authority: s.feeds.CA}
 	c.Operator.Group = catalogplane.Operator{Raft: s.raft, Others: s.doors.Groups} // the planes are opened later
 	c.Operator.Snapshots, c.Operator.Coordinates = catalogplane.Snapshots{Raft: s.raft, Dir: s.Cfg.DataDir}, places{s}
+	if s.peers != nil {
+		c.Peering.Peers = s.peers
+	}
 	keys := keyrings{lan: s.Pool}
 	if s.wan != nil {
 		keys.wan, c.Agent.WAN, c.Remote = s.wan.Pool, apiMembers{s.wan.Pool},
@@ -128,6 +134,9 @@ func (s *Server) answers(servers *catalogplane.Servers) {
 	s.RPCSrv.Handle(wire.Members, coordinates.MethodUpdate, s.places.Serve)
 	s.RPCSrv.Handle(wire.Servers, coordinates.MethodJudged, s.places.ServeJudged)
 	servers.Handle(s.RPCSrv, s.api)
+	if s.peers != nil {
+		s.peers.Register(s.RPCSrv)
+	}
 }
 
 func (s *Server) runs() {
@@ -138,6 +147,9 @@ func (s *Server) runs() {
 	s.Parts.Add("founding", s.found)
 	if s.Cfg.AutoEncrypt.AllowTLS || s.Cfg.AutoConfig.Authorize {
 		s.welcome()
+	}
+	if s.peers != nil {
+		s.receivePeers()
 	}
 	if s.wan != nil {
 		addWAN(s.Base, s.wan)

@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/api/consulapi/kvrows"
 	"corbel.dev/corbel/api/consulapi/meshrows"
 	"corbel.dev/corbel/api/consulapi/operatorrows"
+	"corbel.dev/corbel/api/consulapi/peerrows"
 	"corbel.dev/corbel/api/consulapi/queryrows"
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/api/consulapi/short"
@@ -51,7 +52,8 @@ func New(cfg Config) (*API, error) {
 	c.Self = a.answerSelf
 	a.table = rows.NewTable(c.Metrics, a.Agent.Routes(), catalogrows.New(cfg.Catalog).Routes(),
 		kvrows.New(cfg.KV).Routes(), operator.Routes(), entries.Routes(), a.Queries.Routes(),
-		aclrows.New(cfg.ACL).Routes(), meshrows.New(cfg.Mesh, entries).Routes(), a.watches.Routes())
+		aclrows.New(cfg.ACL).Routes(), meshrows.New(cfg.Mesh, entries).Routes(), a.watches.Routes(),
+		peerrows.New(cfg.Peering).Routes())
 	a.watches.Table = a.table
 	return a, nil
 }

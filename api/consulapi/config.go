@@ -8,6 +8,7 @@ import (
 	"corbel.dev/corbel/api/consulapi/kvrows"
 	"corbel.dev/corbel/api/consulapi/meshrows"
 	"corbel.dev/corbel/api/consulapi/operatorrows"
+	"corbel.dev/corbel/api/consulapi/peerrows"
 	"corbel.dev/corbel/api/consulapi/rows"
 )
 
@@ -22,6 +23,7 @@ type Config struct {
 	Entries  configrows.Config
 	Mesh     meshrows.Config
 	Operator operatorrows.Config
+	Peering  peerrows.Config
 
 	AllowUnprintable bool // disable_http_unprintable_char_filter
 	BlockEndpoints   []string

@@ -76,7 +76,7 @@ func (c *counted) Write(p []byte) (int, error) {
 // admit wraps connections whose owners ask who is at the other end. Those of members live long, and are counted.
 func (w *Wire) admit(conn net.Conn, proto Protocol, peer *Peer, ask func() *Peer) net.Conn {
 	switch proto {
-	case ProtoRPC, ProtoRaft, ProtoEnroll:
+	case ProtoRPC, ProtoRaft, ProtoEnroll, ProtoPeering:
 		return &admitted{counted: counted{Conn: conn, resets: &w.resets}, peer: peer, ask: ask}
 	}
 	return conn

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 
 	"corbel.dev/corbel/kit/errkind"
@@ -33,7 +34,14 @@ type TLS struct {
 	Lesser func(*x509.Certificate) bool
 	// Guests lets in peers for whom ClientCAs do not vouch; nil lets in none.
 	Guests *Guests
+	// Peers tells whether servers of other clusters may connect at this moment, who show no certificate and get no
+	// further than ProtoPeering; nil lets in none.
+	Peers func() bool
 }
+
+// peeringALPN is what a client offers that dials as a server of another cluster, so that it alone is not asked for a
+// certificate.
+const peeringALPN = "corbel-peering"
 
 // Guests are peers with certificates of another authority than the servers', and
 // peers without one: strangers, whom ProtoEnroll alone lets in.
@@ -123,8 +131,25 @@ func (id *identity) set(t *TLS) {
 			return guests.Verify(s)
 		}
 	}
+	if t.Peers != nil {
+		letPeersIn(server, t.Peers)
+	}
 	id.now.Store(&identityNow{server, client, t.ServerName, t.OwnName, t.Domain, t.AllServers, t.Lesser,
 		server.ClientCAs, t.Guests})
+}
+
+// letPeersIn has a listener ask for no certificate of a client that says it is of another cluster, while allowed says
+// so. Whoever says so and shows none is a stranger.
+func letPeersIn(server *tls.Config, allowed func() bool) {
+	open := server.Clone()
+	open.ClientAuth, open.ClientCAs, open.VerifyConnection = tls.NoClientCert, nil, nil
+	open.NextProtos, open.SessionTicketsDisabled = []string{peeringALPN}, true
+	server.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if slices.Contains(hello.SupportedProtos, peeringALPN) && allowed() {
+			return open, nil
+		}
+		return nil, nil
+	}
 }
 
 func verifyChain(s *tls.ConnectionState, roots *x509.CertPool, usage x509.ExtKeyUsage) error {

@@ -24,6 +24,7 @@ package wire
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,6 +52,8 @@ const (
 	ProtoEnroll Protocol = 4
 	// ProtoSecrets is HTTP between the servers of the secrets plane.
 	ProtoSecrets Protocol = 5
+	// ProtoPeering is what servers of peered clusters ask, who show no certificate: see TLS.Peers.
+	ProtoPeering Protocol = 6
 )
 
 const firstByteOfTLS = 22
@@ -67,6 +70,8 @@ func (p Protocol) String() string {
 		return "enrolment"
 	case ProtoSecrets:
 		return "the secrets plane's protocol"
+	case ProtoPeering:
+		return "cluster peering"
 	}
 	return fmt.Sprintf("protocol %d", uint8(p))
 }
@@ -435,12 +440,34 @@ func (w *Wire) DialMember(ctx context.Context, addr string, proto Protocol, grou
 	return w.dialAs(ctx, addr, proto, group, (*identity).anyMember)
 }
 
+// DialPeer is Dial to a server of another cluster, which is known by the authorities that the other cluster named: its
+// certificate must be of one of roots and show serverName. This process shows none. Without roots nothing is secured,
+// as in the whole of a cluster without TLS.
+func (w *Wire) DialPeer(ctx context.Context, addr, serverName string, roots *x509.CertPool) (net.Conn, error) {
+	var c *tls.Config
+	if roots != nil {
+		c = &tls.Config{RootCAs: roots, ServerName: serverName, MinVersion: tls.VersionTLS12,
+			NextProtos: []string{peeringALPN}}
+	}
+	return w.dialWith(ctx, addr, ProtoPeering, 0, c)
+}
+
 // dialAs dials with the TLS that pick takes of the identity in force.
 func (w *Wire) dialAs(ctx context.Context, addr string, proto Protocol, group uint8,
 	pick func(*identity) *tls.Config) (net.Conn, error) {
+	var c *tls.Config
+	if w.tls != nil {
+		c = pick(w.tls)
+	}
+	return w.dialWith(ctx, addr, proto, group, c)
+}
+
+// dialWith dials with a TLS, in plain text without one.
+func (w *Wire) dialWith(ctx context.Context, addr string, proto Protocol, group uint8, c *tls.Config) (net.Conn,
+	error) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.DialTimeout)
 	defer cancel()
-	conn, err := w.dial(ctx, addr, proto, group, pick)
+	conn, err := w.dial(ctx, addr, proto, group, c)
 	if err != nil {
 		w.stats.dialErrors.Add(1)
 		return nil, err
@@ -450,7 +477,7 @@ func (w *Wire) dialAs(ctx context.Context, addr string, proto Protocol, group ui
 }
 
 func (w *Wire) dial(ctx context.Context, addr string, proto Protocol, group uint8,
-	pick func(*identity) *tls.Config) (_ net.Conn, err error) {
+	c *tls.Config) (_ net.Conn, err error) {
 	if w.cfg.Faults != nil {
 		if err := w.cfg.Faults.await(ctx, OpDial, addr); err != nil {
 			return nil, errkind.E(errkind.Unavailable, "dial "+addr, err)
@@ -474,14 +501,16 @@ func (w *Wire) dial(ctx context.Context, addr string, proto Protocol, group uint
 	if err := raw.SetDeadline(deadline); err != nil {
 		return nil, errkind.E(errkind.Unavailable, "dial "+addr, err)
 	}
-	if w.tls != nil {
-		secured := tls.Client(conn, pick(w.tls))
+	if c != nil {
+		secured := tls.Client(conn, c)
 		if err := secured.HandshakeContext(ctx); err != nil {
 			return nil, errkind.E(handshakeKind(err), "dial "+addr, explainHandshake(err))
 		}
 		conn = secured
 		state := secured.ConnectionState()
-		ask = func() *Peer { return w.tls.peer(raw, &state) }
+		if w.tls != nil {
+			ask = func() *Peer { return w.tls.peer(raw, &state) }
+		}
 	}
 	header := [headerBytes]byte{byte(proto), group}
 	if _, err := conn.Write(header[:]); err != nil {

@@ -3,6 +3,7 @@ package base
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -20,6 +21,15 @@ type Certs struct {
 	// enrolled is what a client agent got from a server; guests judges, on a server, agents that show one.
 	Enrolled Enrolled
 	Guests   atomic.Pointer[wire.Guests]
+	// Peers tells, on a server, whether servers of peered clusters may connect, who show no certificate; nil until it
+	// knows.
+	Peers atomic.Pointer[func() bool]
+}
+
+// letPeersIn asks Peers.
+func (c *Certs) letPeersIn() bool {
+	f := c.Peers.Load()
+	return f != nil && (*f)()
 }
 
 // wireTLS builds the identity of the RPC port from its block; nil means plain text.
@@ -72,7 +82,31 @@ func (b *Base) identityFor(cfg *config.Config) (*wire.TLS, error) {
 	if id != nil && (cfg.AutoEncrypt.AllowTLS || cfg.AutoConfig.Authorize) {
 		id.Guests = wire.GuestsOf(&b.Certs.Guests, errors.New("this server does not know the mesh's roots yet"))
 	}
+	if id != nil && cfg.Server {
+		id.Peers = b.Certs.letPeersIn
+	}
 	return id, err
+}
+
+// RootsPEM are the certificates of those who sign for the servers of this cluster, as the files hold them; none where
+// the RPC port has no TLS.
+func RootsPEM(cfg *config.Config) (list []string, err error) {
+	if cfg.TLS.Disabled || !cfg.TLS.InternalRPC.Enabled() {
+		return nil, nil
+	}
+	files, err := rootFiles(&cfg.TLS.InternalRPC)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("ca_file: %w", err)
+		}
+		for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+			if block.Type == "CERTIFICATE" {
+				list = append(list, string(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})))
+			}
+		}
+	}
+	return list, err
 }
 
 // endOf is when the certificate of an identity ends, in Unix seconds; 0 without one.
@@ -172,9 +206,8 @@ func loadBlock(b *config.TLSBlock) (cert tls.Certificate, roots *x509.CertPool, 
 	return cert, roots, err
 }
 
-// loadRoots reads whom the block trusts; nil when it names nobody.
-func loadRoots(b *config.TLSBlock) (roots *x509.CertPool, err error) {
-	files := []string{}
+// rootFiles are the files that name whom the block trusts.
+func rootFiles(b *config.TLSBlock) (files []string, err error) {
 	if b.CAFile != "" {
 		files = append(files, b.CAFile)
 	}
@@ -185,8 +218,14 @@ func loadRoots(b *config.TLSBlock) (roots *x509.CertPool, err error) {
 		}
 		files = append(files, found...)
 	}
-	if len(files) == 0 {
-		return nil, nil
+	return files, nil
+}
+
+// loadRoots reads whom the block trusts; nil when it names nobody.
+func loadRoots(b *config.TLSBlock) (roots *x509.CertPool, err error) {
+	files, err := rootFiles(b)
+	if err != nil || len(files) == 0 {
+		return nil, err
 	}
 	roots = x509.NewCertPool()
 	for _, file := range files {

@@ -74,6 +74,7 @@ type Cluster struct {
 	Gossip    Gossip
 	Raft      Raft
 	Autopilot Autopilot `key:"autopilot"`
+	Peering   Peering
 }
 
 // Enrolment is how agents get their certificates and settings.
@@ -382,6 +383,11 @@ type Connect struct {
 	RotationWindow         time.Duration `key:"connect.test_ca_leaf_root_change_spread" def:"30s" doc:"period over which an agent renews its certificates after a rotation"`
 	Hedge                  bool          `key:"connect.hedge" def:"false" doc:"client agents follow the mesh from two servers at once, so that a hanging one delays nothing"`
 	DefaultIntentionPolicy string        `key:"default_intention_policy" doc:"allow or deny connections that no intention names; default acl.default_policy"`
+}
+
+// Peering joins the catalogs of clusters that trust each other in nothing else.
+type Peering struct {
+	Enabled bool `key:"peering.enabled" def:"true" doc:"servers make and take peering tokens, and connect to the clusters of those"`
 }
 
 // AutoEncrypt has client agents get their certificates from the servers.

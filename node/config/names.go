@@ -83,7 +83,6 @@ var ignoredKeys = map[string]string{
 	"use_streaming_backend":            "streaming is always on",
 	"xds":                              "the proxy stream limits itself",
 	"cache":                            "the agent's view needs no tuning",
-	"peering":                          "clusters cannot be peered",
 	"cloud":                            "there is no hosted service",
 	"ui_dir":                           "the web UI is part of the binary",
 	"ui_content_path":                  "the web UI is at /ui",

@@ -51,7 +51,6 @@ func (cf *Rows) Routes() []rows.Row {
 		rows.Read("GET", "/v1/catalog/gateway-services/", acl.Service, gatewayServices),
 		rows.Read("GET", "/v1/exported-services", acl.Service, exportedServices),
 		rows.Write("POST PUT", "/v1/internal/service-virtual-ip", acl.Mesh, setVirtualIPs),
-		rows.Read("GET", "/v1/peerings", acl.Peering, peerings),
 		rows.Read("GET", "/v1/connect/intentions", acl.Intention, intentionList),
 		rows.Read("GET", "/v1/connect/intentions/exact", acl.Intention, intentionGet),
 		rows.Write("PUT", "/v1/connect/intentions/exact", acl.Intention, intentionSet),

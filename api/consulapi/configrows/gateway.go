@@ -119,17 +119,6 @@ func exportedServices(q *rows.Request) error {
 	return q.ReplyValue(out)
 }
 
-// peerings are none: clusters are joined as datacenters.
-func peerings(q *rows.Request) error {
-	if err := q.Allow(acl.Peering, "", acl.Read); err != nil {
-		return err
-	}
-	if _, err := q.ReadRecords(catalog.RecordConfigEntry); err != nil {
-		return err
-	}
-	return q.ReplyValue([]struct{}{})
-}
-
 // TrustDomain is the mesh's, made of the cluster's identity.
 func TrustDomain(st *statestore.State) string {
 	if r := st.Record(catalog.RecordSystem, catalog.ClusterIDKey); r != nil {

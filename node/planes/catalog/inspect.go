@@ -34,7 +34,8 @@ var recordNames = map[catalog.RecordKind]string{
 	catalog.RecordLegacyID: "LegacyIntentionID",
 	catalog.RecordSystem:   "SystemMetadata", catalog.RecordFederation: "FederationState",
 	catalog.RecordNodeBar: "NodeBar", catalog.RecordOneTime: "ACLOneTimeToken",
-	catalog.RecordVirtualIP: "ServiceVirtualIP",
+	catalog.RecordVirtualIP: "ServiceVirtualIP", catalog.RecordPeering: "Peering",
+	catalog.RecordImported: "PeeringImportedService",
 }
 
 // InspectSnapshot reads the state of a snapshot archive to its end and counts what is in it, the largest first.

@@ -1,0 +1,248 @@
+package peering
+
+import (
+	"crypto/sha256"
+	"strings"
+
+	"corbel.dev/corbel/catalog"
+	"corbel.dev/corbel/catalog/entry"
+	"corbel.dev/corbel/catalog/statestore"
+	"corbel.dev/corbel/kit/errkind"
+	"corbel.dev/corbel/kit/pack"
+)
+
+// Batch is a part of what one cluster exports to another. The first ones are a snapshot, up to Done; those that follow
+// say what changed.
+type Batch struct {
+	Snapshot bool
+	Done     bool
+	// Services are encoded ones, Gone the names of those that are exported no more.
+	Services [][]byte
+	Gone     []string
+}
+
+// Empty tells whether the batch says nothing.
+func (b *Batch) Empty() bool { return !b.Snapshot && len(b.Services) == 0 && len(b.Gone) == 0 }
+
+func (b *Batch) pass(c *pack.Coder) {
+	c.Bool(&b.Snapshot, &b.Done)
+	pack.List(c, &b.Services, MaxServices, func(p *[]byte) { c.Copy(p) })
+	pack.List(c, &b.Gone, MaxServices, func(p *string) { c.String(p) })
+}
+
+// ExportedTo lists the services of a State that exported-services names for a peer, by name. A wildcard is every
+// service but the servers' own, and but proxies and gateways, which go with what they stand for.
+func ExportedTo(st *statestore.State, peer string) (names []string) {
+	e, ok := entry.Stored(st, entry.ExportedServices, "default").(*entry.Exported)
+	if !ok {
+		return nil
+	}
+	for _, s := range e.Services {
+		for _, c := range s.Consumers {
+			if c.Peer != peer {
+				continue
+			}
+			if s.Name != "*" {
+				names = append(names, strings.ToLower(s.Name))
+				continue
+			}
+			for sum := range st.ServiceNames() {
+				if sum.Name != catalog.ServerServiceName && plain(st, sum.Name) {
+					names = append(names, strings.ToLower(sum.Name))
+				}
+			}
+		}
+	}
+	return sorted(names)
+}
+
+// plain tells whether a service has an instance that is neither a proxy nor a gateway.
+func plain(st *statestore.State, name string) bool {
+	for s := range st.Instances(name) {
+		if s.Kind == catalog.KindTypical {
+			return true
+		}
+	}
+	return false
+}
+
+// Exporter remembers what a peer was sent. It belongs to one connection of one goroutine; another connection begins
+// anew, and costs the peer nothing for what it has already.
+type Exporter struct {
+	Peer string
+
+	done bool // the snapshot is out
+	sent map[string]sent
+	// large are the services that are too large to be sent, as of the last batch.
+	large []string
+}
+
+// sent is a service that the peer has: at an index of the State, in these bytes. Nothing was sent of a service without
+// instances.
+type sent struct {
+	index uint64
+	sum   [sha256.Size]byte
+	there bool
+}
+
+// Large lists the services that were left out because they are larger than MaxServiceBytes.
+func (e *Exporter) Large() []string { return e.large }
+
+// Next is what the peer lacks of a State, as far as it fits into one batch. more says that another one is due at once.
+func (e *Exporter) Next(st *statestore.State) (b *Batch, more bool) {
+	if e.sent == nil {
+		e.sent = map[string]sent{}
+	}
+	b = &Batch{Snapshot: !e.done}
+	names := ExportedTo(st, e.Peer)
+	if len(names) > MaxServices {
+		names = names[:MaxServices]
+	}
+	size, current := 0, make(map[string]bool, len(names))
+	e.large = e.large[:0]
+	for _, name := range names {
+		current[name] = true
+		index := max(st.ServiceIndex(name), st.ConnectIndex(name))
+		old, known := e.sent[name]
+		if known && old.index == index {
+			continue
+		}
+		if size > MaxBatchBytes {
+			more = true
+			continue
+		}
+		size += e.one(b, st, name, index, old)
+	}
+	if !more {
+		for name, old := range e.sent {
+			if !current[name] {
+				if old.there {
+					b.Gone = append(b.Gone, name)
+				}
+				delete(e.sent, name)
+			}
+		}
+		b.Gone, b.Done, e.done = sorted(b.Gone), true, true
+	}
+	return b, more
+}
+
+// one adds a service to a batch unless the peer has it so, and returns how many bytes that took.
+func (e *Exporter) one(b *Batch, st *statestore.State, name string, index uint64, old sent) int {
+	next := sent{index: index}
+	var body []byte
+	if s := ServiceOf(st, name); s != nil {
+		if body = s.Encode(); len(body) > MaxServiceBytes {
+			e.large = append(e.large, name)
+			body = nil
+		}
+	}
+	if body == nil {
+		if old.there {
+			b.Gone = append(b.Gone, name)
+		}
+		e.sent[name] = next
+		return 0
+	}
+	next.sum, next.there = sha256.Sum256(body), true
+	e.sent[name] = next
+	if old.there && old.sum == next.sum {
+		return 0
+	}
+	b.Services = append(b.Services, body)
+	return len(body)
+}
+
+// Importer takes in what a peer sends, over one connection.
+type Importer struct {
+	begun bool
+	done  bool // the snapshot is in
+	seen  map[string]bool
+}
+
+// Take is the command's operations that make the catalog of a State agree with a batch; none when it does already. The
+// command is refused when the peering has changed meanwhile. Errors are what no honest peer does.
+func (im *Importer) Take(st *statestore.State, p *Peering, b *Batch) (ops []catalog.RecordOp, err error) {
+	switch {
+	case b.Snapshot && im.done, !b.Snapshot && !im.done:
+		return nil, errkind.New(errkind.Invalid, "a batch of a peer that is out of turn")
+	case !im.begun:
+		im.begun, im.seen = true, map[string]bool{}
+	}
+	have := measure(st, p.Name)
+	for _, body := range b.Services {
+		s, err := ReadService(body)
+		if err != nil {
+			return nil, err
+		}
+		key := importKey(p.Name, s.Name)
+		if b.Snapshot {
+			im.seen[key] = true
+		}
+		body = s.Encode() // as we write it, whatever a newer release adds
+		if old := st.Record(catalog.RecordImported, key); old == nil || string(old.Value) != string(body) {
+			have.put(old, len(body))
+			ops = append(ops, catalog.RecordOp{Verb: catalog.RecordSet, Record: catalog.Record{Kind: catalog.RecordImported,
+				Key: key, Value: body}})
+		}
+	}
+	for _, name := range b.Gone {
+		if key := importKey(p.Name, name); st.Record(catalog.RecordImported, key) != nil {
+			ops = append(ops, dropImport(key))
+		}
+	}
+	if have.services > MaxServices || have.bytes > MaxImportedBytes || len(im.seen) > MaxServices {
+		return nil, errkind.Errorf(errkind.TooLarge, "the peer exports %d services of %d bytes: at most %d of %d are taken",
+			have.services, have.bytes, MaxServices, MaxImportedBytes)
+	}
+	if b.Snapshot && b.Done {
+		for r := range st.Records(catalog.RecordImported, importKey(p.Name, "")) {
+			if !im.seen[r.Key] {
+				ops = append(ops, dropImport(r.Key))
+			}
+		}
+		im.done, im.seen = true, nil
+	}
+	if len(ops) > 0 {
+		ops = append(ops, p.same())
+	}
+	return ops, nil
+}
+
+// amount is how much is kept of a peer.
+type amount struct{ services, bytes int }
+
+func measure(st *statestore.State, peer string) (a amount) {
+	for r := range st.Records(catalog.RecordImported, importKey(peer, "")) {
+		a.services++
+		a.bytes += len(r.Value)
+	}
+	return a
+}
+
+func (a *amount) put(old *catalog.Record, size int) {
+	if old == nil {
+		a.services++
+	} else {
+		a.bytes -= len(old.Value)
+	}
+	a.bytes += size
+}
+
+// importKey is the key of an imported service's record. No name of a peer has a slash.
+func importKey(peer, service string) string { return peer + "/" + strings.ToLower(service) }
+
+func dropImport(key string) catalog.RecordOp {
+	return catalog.RecordOp{Verb: catalog.RecordDelete, Record: catalog.Record{Kind: catalog.RecordImported, Key: key}}
+}
+
+// Forget is the operations that remove at most some of what was imported from a peer; none when nothing is left.
+func Forget(st *statestore.State, peer string, most int) (ops []catalog.RecordOp) {
+	for r := range st.Records(catalog.RecordImported, importKey(peer, "")) {
+		if len(ops) == most {
+			break
+		}
+		ops = append(ops, dropImport(r.Key))
+	}
+	return ops
+}
