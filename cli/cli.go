@@ -34,6 +34,7 @@ import (
 	"corbel.dev/corbel/cli/k8scmd"
 	"corbel.dev/corbel/cli/labcmd"
 	"corbel.dev/corbel/cli/meshcmd"
+	"corbel.dev/corbel/cli/peeringcmd"
 	"corbel.dev/corbel/cli/selftest"
 	"corbel.dev/corbel/cli/sensucmd"
 	"corbel.dev/corbel/cli/serve"
@@ -206,6 +207,7 @@ var own = commandLine{
 		{"config", "Read and write config entries of the mesh", groupMesh, meshcmd.Config},
 		{"intention", "Manage which services may talk to each other", groupMesh, meshcmd.Intention},
 		{"connect", "Run proxies and manage the mesh's certificate authority", groupMesh, meshcmd.Connect},
+		{"peering", "Peer clusters: they see the services that they export to each other", groupMesh, peeringcmd.Command},
 		{"mesh", "Show the state of the proxies and who calls whom", groupMesh, meshcmd.Mesh},
 		{"acl", "Manage tokens, policies and roles", groupAccess, access.ACL},
 		{"login", "Exchange a proof of identity for a token", groupAccess, access.Login},

@@ -9,6 +9,7 @@ import (
 	"corbel.dev/corbel/cli/command"
 	"corbel.dev/corbel/cli/gossipcmd"
 	"corbel.dev/corbel/cli/meshcmd"
+	"corbel.dev/corbel/cli/peeringcmd"
 	"corbel.dev/corbel/cli/serve"
 	"corbel.dev/corbel/cli/trouble"
 	"github.com/spf13/cobra"
@@ -31,6 +32,7 @@ var consulLine = commandLine{
 		{"config", "Read and write config entries of the mesh", groupMesh, meshcmd.Config},
 		{"intention", "Manage which services may talk to each other", groupMesh, meshcmd.Intention},
 		{"connect", "Run proxies and manage the mesh's certificate authority", groupMesh, meshcmd.Connect},
+		{"peering", "Peer clusters: they see the services that they export to each other", groupMesh, peeringcmd.Command},
 		{"acl", "Manage tokens, policies and roles", groupAccess, access.ACL},
 		{"login", "Exchange a proof of identity for a token", groupAccess, access.Login},
 		{"logout", "Revoke the token of a login", groupAccess, access.Logout},

@@ -13,6 +13,7 @@ import (
 
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/gateway"
+	"corbel.dev/corbel/catalog/peering"
 	"corbel.dev/corbel/catalog/statestore"
 )
 
@@ -74,6 +75,9 @@ func (l *lookup) zoneAnswer(p place) result {
 	case kindNode:
 		return l.node(p.name)
 	case kindService:
+		if p.peer != "" {
+			return l.imported(p)
+		}
 		return l.service(p, l.state.Instances(p.name), func(s *statestore.State) uint64 { return s.ServiceIndex(p.name) })
 	case kindConnect:
 		return l.service(p, l.state.ConnectInstances(p.name),
@@ -90,6 +94,18 @@ func (l *lookup) zoneAnswer(p place) result {
 		return l.addr(p.addr)
 	}
 	return nothing(dns.RcodeNameError)
+}
+
+// imported answers for a service of a peer, which is a State of its own.
+func (l *lookup) imported(p place) result {
+	of := *l
+	of.state = peering.Imported(l.state, p.peer, p.name)
+	indexOf := func(s *statestore.State) uint64 { return peering.Index(s, p.peer, p.name) }
+	r := of.service(p, of.state.Instances(p.name), indexOf)
+	if r.indexOf != nil {
+		r.index = indexOf(l.state)
+	}
+	return r
 }
 
 func (l *lookup) node(name string) result {
@@ -279,7 +295,7 @@ func (l *lookup) srv(r *result, inst *catalog.Service, n *catalog.Node, address 
 	switch {
 	case err != nil && isName(address) && address != n.Address:
 		target = dns.Fqdn(address)
-	case err == nil && address != n.Address:
+	case err == nil && (address != n.Address || n.Peer != ""): // no name leads to a node of a peer
 		target = hex.EncodeToString(a.Unmap().AsSlice()) + ".addr" + suffix
 	}
 	if !isName(target) {

@@ -50,7 +50,7 @@ var nodeFields = map[string]*field{
 	"TaggedAddresses": strMap(func(n *catalog.Node) map[string]string { return n.TaggedAddresses }),
 	"Meta":            strMap(func(n *catalog.Node) map[string]string { return n.Meta }),
 	"Partition":       str(func(*catalog.Node) string { return "" }),
-	"PeerName":        str(func(*catalog.Node) string { return "" }),
+	"PeerName":        str(func(n *catalog.Node) string { return n.Peer }),
 	"Locality":        sub(&Schema{localityFields}, func(n *catalog.Node) *catalog.Locality { return n.Locality }),
 	"CreateIndex":     num(func(n *catalog.Node) uint64 { return n.CreateIndex }),
 	"ModifyIndex":     num(func(n *catalog.Node) uint64 { return n.ModifyIndex }),

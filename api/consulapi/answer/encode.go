@@ -46,9 +46,18 @@ func AppendNode(b []byte, n *catalog.Node) []byte {
 	b = append(b, `,"Meta":`...)
 	b = appendStringMap(b, n.Meta)
 	b = appendLocality(b, `,"Locality":`, n.Locality)
+	b = appendPeer(b, n.Peer)
 	b = UintField(b, `,"CreateIndex":`, n.CreateIndex)
 	b = UintField(b, `,"ModifyIndex":`, n.ModifyIndex)
 	return append(b, '}')
+}
+
+// appendPeer appends the peer that an object was imported from; nothing for one of this cluster's.
+func appendPeer(b []byte, peer string) []byte {
+	if peer == "" {
+		return b
+	}
+	return StringField(b, `,"PeerName":`, peer)
 }
 
 func appendServiceAddress(b []byte, a catalog.ServiceAddress) []byte {
@@ -91,7 +100,10 @@ func appendConnect(b []byte, key string, native bool) []byte {
 }
 
 // AppendService appends the catalog's view of an instance: Proxy and Connect are always there.
-func AppendService(b []byte, s *catalog.Service) []byte {
+func AppendService(b []byte, s *catalog.Service) []byte { return appendServiceOf(b, s, "") }
+
+// appendServiceOf is AppendService for an instance that was imported from a peer, or from none.
+func appendServiceOf(b []byte, s *catalog.Service, peer string) []byte {
 	b = append(b, '{')
 	if s.Kind != "" {
 		b = StringField(b, `"Kind":`, s.Kind)
@@ -118,7 +130,7 @@ func AppendService(b []byte, s *catalog.Service) []byte {
 	b = rawField(b, `,"Proxy":`, s.Proxy, emptyProxy)
 	b = appendConnect(b, `,"Connect":`, s.Native)
 	b = appendLocality(b, `,"Locality":`, s.Locality)
-	b = append(b, `,"PeerName":""`...)
+	b = StringField(b, `,"PeerName":`, peer)
 	b = UintField(b, `,"CreateIndex":`, s.CreateIndex)
 	b = UintField(b, `,"ModifyIndex":`, s.ModifyIndex)
 	return append(b, '}')
@@ -195,13 +207,17 @@ func AppendServiceNode(b []byte, n *catalog.Node, s *catalog.Service) []byte {
 	b = rawField(b, `,"ServiceProxy":`, s.Proxy, emptyProxy)
 	b = appendConnect(b, `,"ServiceConnect":`, s.Native)
 	b = appendLocality(b, `,"ServiceLocality":`, s.Locality)
+	b = appendPeer(b, n.Peer)
 	b = UintField(b, `,"CreateIndex":`, s.CreateIndex)
 	b = UintField(b, `,"ModifyIndex":`, s.ModifyIndex)
 	return append(b, '}')
 }
 
 // AppendCheck appends a check.
-func AppendCheck(b []byte, c *catalog.Check) []byte {
+func AppendCheck(b []byte, c *catalog.Check) []byte { return appendCheckOf(b, c, "") }
+
+// appendCheckOf is AppendCheck for a check that was imported from a peer, or from none.
+func appendCheckOf(b []byte, c *catalog.Check, peer string) []byte {
 	b = StringField(b, `{"Node":`, c.Node)
 	b = StringField(b, `,"CheckID":`, c.ID)
 	b = StringField(b, `,"Name":`, c.Name)
@@ -217,6 +233,7 @@ func AppendCheck(b []byte, c *catalog.Check) []byte {
 	b = StringField(b, `,"Timeout":`, c.Timeout)
 	b = intField(b, `,"ExposedPort":`, c.ExposedPort)
 	b = rawField(b, `,"Definition":`, c.Definition, emptyDefinition)
+	b = appendPeer(b, peer)
 	b = UintField(b, `,"CreateIndex":`, c.CreateIndex)
 	b = UintField(b, `,"ModifyIndex":`, c.ModifyIndex)
 	return append(b, '}')
@@ -260,10 +277,10 @@ func AppendEntry(b []byte, n *catalog.Node, s *catalog.Service, checks []*catalo
 	b = append(b, `{"Node":`...)
 	b = AppendNode(b, n)
 	b = append(b, `,"Service":`...)
-	b = AppendService(b, s)
+	b = appendServiceOf(b, s, n.Peer)
 	list := List{Bytes: append(b, `,"Checks":`...)}
 	for _, c := range checks {
-		list.Bytes = AppendCheck(list.Next(), c)
+		list.Bytes = appendCheckOf(list.Next(), c, n.Peer)
 	}
 	return append(list.End(), '}')
 }

@@ -24,7 +24,13 @@ func catalogNodes(q *rows.Request) error {
 		return err
 	}
 	if rows.AsksChanges(q) {
+		if err := noPeer(q); err != nil {
+			return err
+		}
 		return nodesSince(q, &sel)
+	}
+	if peer := peerOf(q); peer != "" {
+		return importedNodes(q, peer, &sel)
 	}
 	st, err := q.Read(registry.Subject{Topic: registry.TopicNodes}, (*statestore.State).NodesIndex)
 	if err != nil {
@@ -47,7 +53,13 @@ func catalogServices(q *rows.Request) error {
 		return err
 	}
 	if rows.AsksChanges(q) {
+		if err := noPeer(q); err != nil {
+			return err
+		}
 		return servicesSince(q, &sel)
+	}
+	if peer := peerOf(q); peer != "" {
+		return importedServices(q, peer, &sel)
 	}
 	st, err := q.Read(registry.Subject{Topic: registry.TopicServices}, (*statestore.State).ServicesIndex)
 	if err != nil {
@@ -143,6 +155,9 @@ func nodeAndServices(q *rows.Request) (n *catalog.Node, services iter.Seq[*catal
 		return nil, nil, rows.ErrNoNode
 	}
 	sel, err := SelectionOf(q, filter.Services)
+	if err == nil {
+		err = noPeer(q)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -17,6 +17,9 @@ import (
 func healthService(q *rows.Request) error {
 	name := q.Rest
 	if rows.AsksChanges(q) {
+		if err := noPeer(q); err != nil {
+			return err
+		}
 		return entriesSince(q)
 	}
 	return entries(q, "health", func(s *statestore.State) uint64 { return s.ServiceIndex(name) },
@@ -70,6 +73,11 @@ func list(q *rows.Request, as shape, subject registry.Subject, key string, index
 	if err != nil {
 		return err
 	}
+	view := asIs
+	if peer := peerOf(q); peer != "" {
+		sel.central = false // what entries say is of our own services
+		subject, index, view = imported(peer, q.Rest)
+	}
 	if sel.central {
 		key, subject, index = central(key, index)
 	}
@@ -78,7 +86,8 @@ func list(q *rows.Request, as shape, subject registry.Subject, key string, index
 		return err
 	}
 	return q.ReplyList(key, index(st), func(b []byte) []byte {
-		return as.append(b, st, rows.Sorted(q, st, instances(st), rows.NodeOfService), viewer(q, &sel))
+		of := view(st)
+		return as.append(b, of, rows.Sorted(q, st, instances(of), rows.NodeOfService), viewer(q, &sel))
 	})
 }
 
@@ -169,6 +178,9 @@ func healthState(q *rows.Request) error {
 func checks(q *rows.Request, key string, subject registry.Subject, index func(*statestore.State) uint64,
 	all func(*statestore.State) iter.Seq[*catalog.Check]) error {
 	sel, err := SelectionOf(q, filter.Checks)
+	if err == nil {
+		err = noPeer(q)
+	}
 	if err != nil {
 		return err
 	}

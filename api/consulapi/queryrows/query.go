@@ -321,8 +321,9 @@ type remoteAnswer struct {
 	Failovers  int
 }
 
-// failover asks the other datacenters, in order, until one has instances.
-func (qr *Rows) failover(ctx context.Context, run *queryRun, token string, d *query.Definition) (queryAnswer, error) {
+// failover asks the other datacenters and peers, in order, until one has instances. A peer's are imported ones: see.
+func (qr *Rows) failover(ctx context.Context, run *queryRun, token string, d *query.Definition,
+	see func(peer string) []query.Instance) (queryAnswer, error) {
 	tried := 0
 	sent := *d
 	sent.Token, sent.Session = "", ""
@@ -331,8 +332,15 @@ func (qr *Rows) failover(ctx context.Context, run *queryRun, token string, d *qu
 		return queryAnswer{}, err
 	}
 	path := "/v1/internal/query/execute?" + run.params(string(definition))
-	for _, dc := range qr.failoverOrder(&d.Service.Failover) {
+	for _, to := range qr.failoverOrder(&d.Service.Failover) {
 		tried++
+		if to.Peer != "" {
+			if picked := see(to.Peer); len(picked) > 0 {
+				return queryAnswer{picked: picked, failovers: tried}, nil
+			}
+			continue
+		}
+		dc := to.Datacenter
 		status, body, err := qr.ExecuteRemote(ctx, dc, path, token)
 		if err != nil || status != http.StatusOK {
 			qr.Logger.Warn("a prepared query could not fail over", "query", d.Name, "datacenter", dc, "status", status, "err",
@@ -350,21 +358,28 @@ func (qr *Rows) failover(ctx context.Context, run *queryRun, token string, d *qu
 	return queryAnswer{failovers: tried}, nil
 }
 
-// failoverOrder lists the datacenters to try: the nearest, then those named, each once and only known ones.
-func (qr *Rows) failoverOrder(f *query.Failover) []string {
+// failoverOrder lists where to look: the nearest datacenters, then those named and the peers, each once. Datacenters
+// that are not known are left out.
+func (qr *Rows) failoverOrder(f *query.Failover) (order []query.Target) {
 	own := qr.Identity.Datacenter
 	known := slices.DeleteFunc(slices.Clone(qr.Known()), func(dc string) bool { return dc == own })
-	order := slices.Clone(known[:min(f.NearestN, len(known))])
-	add := func(dc string) {
-		if dc != own && slices.Contains(known, dc) && !slices.Contains(order, dc) {
-			order = append(order, dc)
+	add := func(t query.Target) {
+		if t.Peer == "" && !slices.Contains(known, t.Datacenter) || slices.Contains(order, t) {
+			return
 		}
+		order = append(order, t)
+	}
+	for _, dc := range known[:min(f.NearestN, len(known))] {
+		add(query.Target{Datacenter: dc})
 	}
 	for _, dc := range f.Datacenters {
-		add(dc)
+		add(query.Target{Datacenter: dc})
 	}
 	for _, t := range f.Targets {
-		add(t.Datacenter)
+		if t.Peer != "" {
+			t.Datacenter = ""
+		}
+		add(t)
 	}
 	return order
 }

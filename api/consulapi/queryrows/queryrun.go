@@ -18,6 +18,7 @@ import (
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
+	"corbel.dev/corbel/catalog/peering"
 	"corbel.dev/corbel/catalog/query"
 	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/kit/errkind"
@@ -80,26 +81,40 @@ func (qr *Rows) runQuery(ctx context.Context, run queryRun, st *statestore.State
 	if err != nil {
 		return queryAnswer{}, err
 	}
-	picked := d.Service.Pick(st)
-	if !qr.Open {
-		picked = slices.DeleteFunc(picked, func(i query.Instance) bool {
-			return grant.Check(acl.Service, i.Service.Name, acl.Read) != nil ||
-				grant.Check(acl.Node, i.Node.Name, acl.Read) != nil
-		})
-	}
+	see := func(peer string) []query.Instance { return qr.pick(st, d, peer, grant) }
+	picked, failovers := see(d.Service.Peer), 0
 	if len(picked) == 0 {
 		token := run.token
 		if d.Token != "" {
 			token = d.Token
 		}
-		return qr.failover(ctx, &run, token, d)
+		found, err := qr.failover(ctx, &run, token, d, see)
+		if err != nil || len(found.picked) == 0 {
+			return found, err
+		}
+		picked, failovers = found.picked, found.failovers
 	}
 	rand.Shuffle(len(picked), func(i, j int) { picked[i], picked[j] = picked[j], picked[i] })
 	sortPicked(st, run.nearNode(st, &d.Service), picked)
 	if run.limit > 0 && len(picked) > run.limit {
 		picked = picked[:run.limit]
 	}
-	return queryAnswer{picked: picked}, nil
+	return queryAnswer{picked: picked, failovers: failovers}, nil
+}
+
+// pick is what a query means of this cluster, or of a peer's services, as far as grant sees it.
+func (qr *Rows) pick(st *statestore.State, d *query.Definition, peer string, grant *acl.Grant) []query.Instance {
+	if peer != "" {
+		st = peering.Imported(st, peer, d.Service.Service)
+	}
+	picked := d.Service.Pick(st)
+	if qr.Open {
+		return picked
+	}
+	return slices.DeleteFunc(picked, func(i query.Instance) bool {
+		return grant.Check(acl.Service, i.Service.Name, acl.Read) != nil ||
+			grant.Check(acl.Node, i.Node.Name, acl.Read) != nil
+	})
 }
 
 // nearIP stands for the node that has the asker's address.

@@ -315,7 +315,7 @@ func AppendBodyKey(k []byte, class, key, rest string, query httpx.Query) []byte 
 			} else {
 				value = ""
 			}
-		case "tag", "filter", "node-meta", "separator", "seperator", "since":
+		case "tag", "filter", "node-meta", "separator", "seperator", "since", "peer":
 		default: // does not shape an answer
 			continue
 		}
