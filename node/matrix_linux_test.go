@@ -17,6 +17,7 @@ import (
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/coordinates"
 	"corbel.dev/corbel/catalog/grants"
+	"corbel.dev/corbel/catalog/peering"
 	"corbel.dev/corbel/core/feed"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wan"
@@ -61,6 +62,7 @@ var methodsFor = map[wire.Roles][]string{
 		copies.MethodReset, copies.MethodCopy, copies.MethodWhole, copies.MethodForget, copies.MethodRelease,
 		copies.MethodGive,
 		"jobs.propose", "jobs.http", "jobs.monitor",
+		peering.MethodEstablish, peering.MethodPull, peering.MethodPush,
 		"jobs.snapshot.save", "jobs.snapshot.offer", "jobs.snapshot.piece", "jobs.snapshot.restore",
 	},
 	// The pool between datacenters is theirs together.
@@ -84,6 +86,7 @@ const usageOn = "usage { enabled = true, own_planes = false, cache { port = 0, c
 var routesFor = map[string]wire.Roles{
 	"Raft 1": wire.Servers, "Raft 3": wire.Servers, "Raft 4": wire.Servers, "Raft 5": wire.Servers,
 	"RPC 0": wire.Federation, "the feed 0": wire.Members, "enrolment 0": wire.Anyone,
+	"cluster peering 0": wire.Anyone,
 }
 
 // enrolmentFor are the methods that strangers may call, on a protocol of their own: a token, a JWT or nothing is judged
@@ -222,6 +225,7 @@ auto_config { authorization { enabled = true, static { jwt_validation_pub_keys =
 	}
 	runMatrix(t, m, callers)
 	runEnrolment(t, m, callers)
+	runPeering(t, m, callers)
 	for name, open := range map[string]wiretest.Opener{"a certificate of another authority": withCertificate(a, &foreign),
 		"a service of the mesh": withCertificate(a, service)} {
 		for _, r := range m.Wire.Routes() {
