@@ -116,6 +116,42 @@ func runEnrolment(t *testing.T, m *testMember, callers []wiretest.Caller) {
 	}
 }
 
+// peeringFor are the methods that servers of other clusters may call, on a protocol of their own: the secret of a
+// peering is judged by the handler.
+var peeringFor = map[string]wire.Roles{
+	peering.MethodEstablish: wire.Anyone, peering.MethodPull: wire.Anyone, peering.MethodPush: wire.Anyone,
+}
+
+// runPeering lets every caller try what servers of other clusters may.
+func runPeering(t *testing.T, m *testMember, callers []wiretest.Caller) {
+	t.Helper()
+	methods := m.peers.Strangers().Methods()
+	for _, c := range callers {
+		client := callerAs(t, c.Open, wire.ProtoPeering)
+		for _, method := range methods {
+			tryPeering(t, m, c.Name, client, method)
+		}
+	}
+	if len(methods) != len(peeringFor) {
+		t.Errorf("%d methods of peering, %d in the table", len(methods), len(peeringFor))
+	}
+}
+
+// tryPeering calls a method without a secret, which is as far as anybody gets.
+func tryPeering(t *testing.T, m *testMember, who string, client *rpc.Client, method rpc.Method) {
+	t.Helper()
+	if want, ok := peeringFor[method.Name]; !ok || method.Roles != want {
+		t.Errorf("%s is for %s; the table says %v", method.Name, method.Roles, want)
+	}
+	if !outcome(t, client, m.RPCAddr(), method) {
+		t.Errorf("%s may not call %s", who, method.Name)
+	}
+	_, err := client.Call(t.Context(), m.RPCAddr(), method.Name, (&peering.Ask{ID: "x", Secret: "y"}).Encode())
+	if !errkind.Is(err, errkind.Denied) {
+		t.Errorf("%s calls %s without a secret: %v", who, method.Name, err)
+	}
+}
+
 // outcome says whether a caller got as far as a method's handler. What the handler made of a message that means
 // nothing does not matter.
 func outcome(t *testing.T, c *rpc.Client, addr string, m rpc.Method) (in bool) {

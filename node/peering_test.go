@@ -15,11 +15,8 @@ import (
 	"github.com/miekg/dns"
 
 	"corbel.dev/corbel/api/dnsapi"
-	"corbel.dev/corbel/catalog/peering"
-	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
 	"corbel.dev/corbel/core/wire/wiretest"
-	"corbel.dev/corbel/kit/errkind"
 	"corbel.dev/corbel/kit/polltest"
 )
 
@@ -134,40 +131,4 @@ func resolves(t *testing.T, m *testMember, name string, qtype uint16, want strin
 		}
 		return nil
 	}, "%s to resolve", name)
-}
-
-// peeringFor are the methods that servers of other clusters may call, on a protocol of their own: the secret of a
-// peering is judged by the handler.
-var peeringFor = map[string]wire.Roles{
-	peering.MethodEstablish: wire.Anyone, peering.MethodPull: wire.Anyone, peering.MethodPush: wire.Anyone,
-}
-
-// runPeering lets every caller try what servers of other clusters may.
-func runPeering(t *testing.T, m *testMember, callers []wiretest.Caller) {
-	t.Helper()
-	methods := m.peers.Strangers().Methods()
-	for _, c := range callers {
-		client := callerAs(t, c.Open, wire.ProtoPeering)
-		for _, method := range methods {
-			tryPeering(t, m, c.Name, client, method)
-		}
-	}
-	if len(methods) != len(peeringFor) {
-		t.Errorf("%d methods of peering, %d in the table", len(methods), len(peeringFor))
-	}
-}
-
-// tryPeering calls a method without a secret, which is as far as anybody gets.
-func tryPeering(t *testing.T, m *testMember, who string, client *rpc.Client, method rpc.Method) {
-	t.Helper()
-	if want, ok := peeringFor[method.Name]; !ok || method.Roles != want {
-		t.Errorf("%s is for %s; the table says %v", method.Name, method.Roles, want)
-	}
-	if !outcome(t, client, m.RPCAddr(), method) {
-		t.Errorf("%s may not call %s", who, method.Name)
-	}
-	_, err := client.Call(t.Context(), m.RPCAddr(), method.Name, (&peering.Ask{ID: "x", Secret: "y"}).Encode())
-	if !errkind.Is(err, errkind.Denied) {
-		t.Errorf("%s calls %s without a secret: %v", who, method.Name, err)
-	}
 }

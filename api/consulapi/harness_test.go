@@ -19,6 +19,7 @@ import (
 	"corbel.dev/corbel/api/consulapi/kvrows"
 	"corbel.dev/corbel/api/consulapi/meshrows"
 	"corbel.dev/corbel/api/consulapi/operatorrows"
+	"corbel.dev/corbel/api/consulapi/peerrows"
 	"corbel.dev/corbel/api/consulapi/rows"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
@@ -327,6 +328,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 			Connections: func([]uint16, time.Duration) (int, int, error) { return 3, 1, nil }},
 		Operator: operatorrows.Config{Group: r.group, Snapshots: stateArchives{r.store}},
 		Mesh:     meshrows.Config{CA: keptCA{r.store}, Leaves: leaves, Proxies: keptMesh{}},
+		Peering:  peerrows.Config{Peers: keptPeers{}},
 		Entries:  configrows.Config{TrustDomain: leaves.TrustDomain},
 	}
 	if change != nil {

@@ -41,6 +41,8 @@ const (
 	ruleACLW   = `acl = "write" `
 	ruleOp     = `operator = "read" `
 	ruleOpW    = `operator = "write" `
+
+	rulePeering = `peering = "read" `
 )
 
 const someID = "11111111-1111-1111-1111-111111111111"
@@ -131,8 +133,13 @@ var matrix = map[string]cell{
 	"POST /v1/internal/mesh/central/":    {Rest: "web", body: `{}`, rights: ruleWeb},
 	"GET /v1/catalog/gateway-services/":  {Rest: "web", rights: ruleWeb},
 	"GET /v1/exported-services":          {Open: true},
-	"GET /v1/peerings":                   {rights: `peering = "read"`},
-	"GET /v1/event/list":                 {rights: `event "deploy" { policy = "read" }`, hides: "deploy"},
+	"GET /v1/peerings":                   {rights: rulePeering},
+	"GET /v1/peering/":                   {Rest: "east", rights: rulePeering},
+	"POST /v1/peering/token":             {body: `{"PeerName":"north"}`, rights: `peering = "write"`},
+	"POST /v1/peering/establish": {body: `{"PeerName":"north","PeeringToken":"t"}`,
+		rights: `peering = "write"`},
+	"DELETE /v1/peering/": {Rest: "east", rights: `peering = "write"`},
+	"GET /v1/event/list":  {rights: `event "deploy" { policy = "read" }`, hides: "deploy"},
 
 	"GET /v1/query": {rights: `query "q-web" { policy = "read" }`, hides: "q-web"},
 	"POST /v1/query": {body: `{"Name":"q2","Service":{"Service":"web"}}`,
@@ -311,6 +318,7 @@ func newGuarded(t *testing.T) *guarded {
 	must(err)
 	g.vars["$root"] = root.SecretID
 	g.fill(root.SecretID)
+	g.peer("east")
 	tok, err := g.keeper.CreateToken(ctx, grants.TokenRequest{})
 	must(err)
 	pol, err := g.keeper.SetPolicy(ctx, acl.Policy{Name: "a-policy"})

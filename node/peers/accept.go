@@ -12,6 +12,7 @@ import (
 	"corbel.dev/corbel/catalog/statestore"
 	"corbel.dev/corbel/core/rpc"
 	"corbel.dev/corbel/core/wire"
+	"corbel.dev/corbel/kit/clock"
 	"corbel.dev/corbel/kit/errkind"
 )
 
@@ -104,7 +105,7 @@ func (m *Manager) answerEstablish(ctx context.Context, a *peering.Ask, p *peerin
 	if a.From == "" || len(a.Stream) < 32 || p.State == peering.Deleting {
 		return nil, errStranger
 	}
-	reply := &peering.Reply{Remote: m.self()}
+	reply := &peering.Reply{Remote: self(m.cfg.Datacenter)}
 	if peering.Is(p.Accept.Stream, a.Stream) {
 		return reply, nil
 	}
@@ -186,7 +187,7 @@ func (m *Manager) answerPull(ctx context.Context, a *peering.Ask, p *peering.Pee
 func (m *Manager) changes(ctx context.Context, e *source) *peering.Batch {
 	until := m.cfg.Clock.Now().Add(heartbeat)
 	if since := m.cfg.Clock.Since(e.looked); since < pace {
-		m.pause(ctx, pace-since)
+		pause(ctx, m.cfg.Clock, pace-since)
 	}
 	for {
 		st := m.cfg.Catalog.State()
@@ -206,13 +207,13 @@ func (m *Manager) changes(ctx context.Context, e *source) *peering.Batch {
 		}
 		m.cfg.Catalog.Await(ctx, registry.Subject{Topic: registry.TopicCatalog}, st.Index(), left,
 			(*statestore.State).Index)
-		m.pause(ctx, pace)
+		pause(ctx, m.cfg.Clock, pace)
 	}
 }
 
 // pause waits for a time, or until ctx ends.
-func (m *Manager) pause(ctx context.Context, d time.Duration) {
-	t := m.cfg.Clock.NewTimer(d)
+func pause(ctx context.Context, c clock.Clock, d time.Duration) {
+	t := c.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:

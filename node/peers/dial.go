@@ -141,7 +141,7 @@ func (m *Manager) duty(p *peering.Peering) (string, func(context.Context, *peeri
 
 // insist tries again what the log did not take.
 func (m *Manager) insist(ctx context.Context, p *peering.Peering, do func() error) {
-	pause := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
+	delay := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for ctx.Err() == nil {
 		err := do()
 		if err == nil {
@@ -150,7 +150,7 @@ func (m *Manager) insist(ctx context.Context, p *peering.Peering, do func() erro
 		if ctx.Err() == nil {
 			m.trouble(p, err)
 		}
-		m.pause(ctx, pause.Next())
+		pause(ctx, m.cfg.Clock, delay.Next())
 	}
 }
 
@@ -192,7 +192,7 @@ func (m *Manager) awaitTold(ctx context.Context, p *peering.Peering) {
 
 // dial keeps the connection to a peer whose token was used here, at one address after the other.
 func (m *Manager) dial(ctx context.Context, p *peering.Peering) {
-	pause := backoff.Backoff{Min: 200 * time.Millisecond, Max: 10 * time.Second}
+	delay := backoff.Backoff{Min: 200 * time.Millisecond, Max: 10 * time.Second}
 	for next := rand.IntN(len(p.Dial.Addresses)); ctx.Err() == nil; next++ {
 		addr := p.Dial.Addresses[next%len(p.Dial.Addresses)]
 		begun := m.cfg.Clock.Now()
@@ -202,9 +202,9 @@ func (m *Manager) dial(ctx context.Context, p *peering.Peering) {
 		}
 		m.trouble(p, err)
 		if m.cfg.Clock.Since(begun) > heartbeat {
-			pause.Reset()
+			delay.Reset()
 		}
-		m.pause(ctx, pause.Next())
+		pause(ctx, m.cfg.Clock, delay.Next())
 	}
 }
 

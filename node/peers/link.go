@@ -60,19 +60,8 @@ func (m *Manager) Stands(p *peering.Peering) (peering.State, peering.Status) {
 	return p.State, s
 }
 
-// Failing lists the peers that have not been heard for a while, by name, each with the reason.
-func (m *Manager) Failing(st *statestore.State) map[string]string {
-	out := map[string]string{}
-	for p := range peering.All(st) {
-		if state, s := m.Stands(p); state == peering.Failing {
-			out[p.Name] = s.Trouble
-		}
-	}
-	return out
-}
-
 // export makes the metrics that are read when somebody asks.
-func (m *Manager) export() {
+func export(m *Manager) {
 	if m.cfg.Metrics == nil {
 		return
 	}
@@ -87,6 +76,7 @@ func (m *Manager) export() {
 			return float64(n)
 		}
 	}
+	m.cfg.Metrics.GaugeFunc("state.peerings", count(func(*peering.Peering, *statestore.State) int { return 1 }))
 	m.cfg.Metrics.GaugeFunc("peering.exported_services", count(func(p *peering.Peering, st *statestore.State) int {
 		return len(peering.ExportedTo(st, p.Name))
 	}))

@@ -94,7 +94,7 @@ func New(cfg Config) *Manager {
 	}
 	m := &Manager{cfg: cfg, links: map[string]*link{}, gate: limit.NewGate(limit.GateConfig{Name: "peering", Slots: 16,
 		MaxWaiting: 256, Clock: cfg.Clock})}
-	m.export()
+	export(m)
 	return m
 }
 
@@ -143,7 +143,7 @@ func (m *Manager) GenerateToken(ctx context.Context, in peering.TokenRequest) (s
 		p.State, p.PeerID = peering.Pending, ""
 	}
 	token := peering.Token{Manual: in.External, Addresses: m.cfg.Addresses(), ServerName: m.cfg.ServerName,
-		PeerID: p.ID, Secret: secret(), Remote: m.self()}
+		PeerID: p.ID, Secret: secret(), Remote: self(m.cfg.Datacenter)}
 	if token.CA, err = m.cfg.Roots(); err != nil {
 		return "", err
 	}
@@ -169,8 +169,8 @@ func deleting(p *peering.Peering) error {
 }
 
 // self is what a peer is told of this cluster.
-func (m *Manager) self() peering.Remote {
-	return peering.Remote{Partition: "default", Datacenter: m.cfg.Datacenter}
+func self(datacenter string) peering.Remote {
+	return peering.Remote{Partition: "default", Datacenter: datacenter}
 }
 
 // secret makes one that nobody guesses.
@@ -214,7 +214,7 @@ func (m *Manager) Establish(ctx context.Context, in peering.EstablishRequest) er
 		p.Meta = in.Meta
 	}
 	reply, err := m.anyAddress(ctx, p, peering.MethodEstablish, &peering.Ask{ID: token.PeerID, Secret: token.Secret,
-		From: p.ID, Stream: p.Dial.Secret, Remote: m.self()})
+		From: p.ID, Stream: p.Dial.Secret, Remote: self(m.cfg.Datacenter)})
 	if refused(err) {
 		return errkind.E(errkind.Invalid, "PeeringToken", err)
 	}

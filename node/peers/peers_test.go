@@ -312,9 +312,6 @@ func TestFrozenPeer(t *testing.T) {
 	for name, c := range map[string]*cluster{"two": a, "one": b} {
 		polltest.Until(t, func() bool { return c.state(name) == peering.Failing }, "%s to fail", name)
 	}
-	if len(b.servers[0].Failing(b.State())) != 1 {
-		t.Error("the doctor does not hear of it")
-	}
 	b.await("one", "web", "n1 passing")
 	a.register("n1", "web", catalog.Warning)
 	memory.HealAll()
