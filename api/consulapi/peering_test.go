@@ -40,7 +40,7 @@ func TestImportedServicesAnswerByPeer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.peer("east")
-	const node = `{"ID":"","Node":"n9","Address":"10.9.0.1","Datacenter":"dc9","TaggedAddresses":{},"Meta":{},` +
+	const node = `{"ID":"","Node":"n9","Address":"10.9.0.1","Datacenter":"dc9","TaggedAddresses":null,"Meta":null,` +
 		`"PeerName":"east"`
 	for target, want := range map[string][]string{
 		"/v1/health/service/web?peer=east": {`"Node":` + node, `"PeerName":"east"`, `"CheckID":"web-1:overall-check"`,
