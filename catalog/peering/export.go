@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"strings"
 
@@ -158,10 +159,12 @@ type Importer struct {
 	begun bool
 	done  bool // the snapshot is in
 	seen  map[string]bool
+	// mostBytes is in the place of MaxImportedBytes, in tests.
+	mostBytes int
 }
 
-// Take is the command's operations that make the catalog of a State agree with a batch; none when it does already. The
-// command is refused when the peering has changed meanwhile. Errors are what no honest peer does.
+// Take is the operations that make the catalog of a State agree with a batch; none when it does already. They belong
+// into one command with p.Same. Errors are what no honest peer does, and end the connection.
 func (im *Importer) Take(st *statestore.State, p *Peering, b *Batch) (ops []catalog.RecordOp, err error) {
 	switch {
 	case b.Snapshot && im.done, !b.Snapshot && !im.done:
@@ -191,9 +194,10 @@ func (im *Importer) Take(st *statestore.State, p *Peering, b *Batch) (ops []cata
 			ops = append(ops, dropImport(key))
 		}
 	}
-	if have.services > MaxServices || have.bytes > MaxImportedBytes || len(im.seen) > MaxServices {
+	most := cmp.Or(im.mostBytes, MaxImportedBytes)
+	if have.services > MaxServices || have.bytes > most || len(im.seen) > MaxServices {
 		return nil, errkind.Errorf(errkind.TooLarge, "the peer exports %d services of %d bytes: at most %d of %d are taken",
-			have.services, have.bytes, MaxServices, MaxImportedBytes)
+			have.services, have.bytes, MaxServices, most)
 	}
 	if b.Snapshot && b.Done {
 		for r := range st.Records(catalog.RecordImported, importKey(p.Name, "")) {
@@ -202,9 +206,6 @@ func (im *Importer) Take(st *statestore.State, p *Peering, b *Batch) (ops []cata
 			}
 		}
 		im.done, im.seen = true, nil
-	}
-	if len(ops) > 0 {
-		ops = append(ops, p.same())
 	}
 	return ops, nil
 }

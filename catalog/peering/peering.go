@@ -143,8 +143,8 @@ func (p *Peering) Drop() catalog.RecordOp {
 		Key: p.Name, ModifyIndex: p.Index}}
 }
 
-// same is the operation that refuses a command when p has changed since it was read.
-func (p *Peering) same() catalog.RecordOp {
+// Same is the operation that refuses a command when p has changed since it was read.
+func (p *Peering) Same() catalog.RecordOp {
 	return catalog.RecordOp{Verb: catalog.RecordCheck, Record: catalog.Record{Kind: catalog.RecordPeering, Key: p.Name,
 		ModifyIndex: p.Index}}
 }

@@ -325,27 +325,33 @@ func (m *Manager) terminated(ctx context.Context, id string) error {
 	return m.forget(ctx, p.Name)
 }
 
-// take stores what a peer sent.
+// take stores what a peer sent. A peering that is deleted meanwhile takes nothing in.
 func (m *Manager) take(ctx context.Context, id string, im *peering.Importer, b *peering.Batch) error {
-	st := m.cfg.Catalog.State()
-	p, err := peering.ByID(st, id)
-	switch {
-	case err != nil:
-		return err
-	case p == nil || !p.Lives():
-		return errGone
-	}
-	ops, err := im.Take(st, p, b)
-	if err != nil || len(ops) == 0 {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	_, ok, err := m.cfg.Catalog.SetRecords(ctx, ops...)
-	if err == nil && !ok {
-		err = errkind.New(errkind.Unavailable, "the peering was changed meanwhile")
+	var ops []catalog.RecordOp
+	for tries := 0; ; tries++ {
+		st := m.cfg.Catalog.State()
+		p, err := peering.ByID(st, id)
+		switch {
+		case err != nil:
+			return err
+		case p == nil || !p.Lives():
+			return errGone
+		}
+		if tries == 0 {
+			if ops, err = im.Take(st, p, b); err != nil || len(ops) == 0 {
+				return err
+			}
+		}
+		_, ok, err := m.cfg.Catalog.SetRecords(ctx, append(ops, p.Same())...)
+		switch {
+		case err != nil || ok:
+			return err
+		case tries == 3:
+			return errkind.New(errkind.Unavailable, "the peering was changed meanwhile")
+		}
 	}
-	return err
 }
 
 // activate notes that services go to and fro.
