@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 
+	"corbel.dev/corbel/api/uiapi/rowfilter"
 	"corbel.dev/corbel/catalog"
 	"corbel.dev/corbel/catalog/acl"
 	"corbel.dev/corbel/catalog/statestore"
@@ -81,15 +82,20 @@ func nodeOf(st *statestore.State, n *catalog.Node, g *acl.Grant) nodeRow {
 	return row
 }
 
-// mapOf is a map of the nodes that pass q=, grouped by a key of their metadata.
+// mapOf is a map of the nodes that pass q=, grouped by a key of their metadata, and of those that are elsewhere alone.
 func (f *fleet) mapOf(g *acl.Grant, st *statestore.State, q url.Values, by string,
-	draw func(*nodeRow) (place string, s nodemap.Square)) *nodemap.Map {
+	draw func(*nodeRow) (place string, s nodemap.Square), elsewhere ...nodemap.Node) *nodemap.Map {
 	lines, _, problem := f.nodes.Matching(g.Class(), st.Index(), nodesFrom(g, st), q.Get("q"),
 		rowlists.Scope[nodeRow]{}, nodeFields...)
 	out := nodemap.Of(by, func(yield func(nodemap.Node) bool) {
 		for _, l := range lines {
 			n := nodemap.Node{Name: l.Row.Name, Meta: l.Row.Meta}
 			if n.Place, n.Square = draw(&l.Row); !yield(n) {
+				return
+			}
+		}
+		for _, n := range elsewhere {
+			if !yield(n) {
 				return
 			}
 		}
@@ -106,16 +112,24 @@ func (f *fleet) mapTopic(ctx context.Context, g *acl.Grant, st *statestore.State
 }
 
 // roomMapTopic shows what jobs have of nodes, of=cpu or of=memory, to those who may read nodes there; without by= they
-// stand by datacenter and class.
+// stand by datacenter and class. Nodes that the catalog does not have stand beside its own.
 func roomMapTopic(u *UI, f *fleet) *topic {
 	t := f.topic(func(ctx context.Context, g *acl.Grant, st *statestore.State, q url.Values) (any, error) {
 		if err := g.Check(acl.JobsNode, "", acl.Read); err != nil || u.jobs == nil {
 			return nil, cmp.Or(err, errkind.New(errkind.NotFound, "this server runs no jobs plane"))
 		}
-		square := nodemap.Rooms(u.jobs.NodeRooms(), q.Get("of"))
+		nodes := u.jobs.NodeRooms()
+		square := nodemap.Rooms(nodes, q.Get("of"))
+		passes, err := rowfilter.Parse(q.Get("q"), nodeFields...)
+		if err != nil {
+			passes = rowfilter.Filter{} // the map says what is wrong with it, and shows all
+		}
+		lone := nodemap.Lone(nodes, square, func(name string) bool {
+			return st.Node(name) == nil && passes.Match(nodeRow{Name: name})
+		})
 		return f.mapOf(g, st, q, cmp.Or(q.Get("by"), nodemap.ByPlace), func(r *nodeRow) (string, nodemap.Square) {
 			return square(r.Name)
-		}), ctx.Err()
+		}, lone...), ctx.Err()
 	})
 	if u.jobs != nil {
 		t.version = func() uint64 { return f.state().Index() + u.jobs.Index() } // both only grow

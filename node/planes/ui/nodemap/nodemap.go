@@ -65,6 +65,21 @@ func Rooms(nodes map[string]rooms.NodeRoom, of string) func(name string) (place 
 	}
 }
 
+// Lone are the squares of those nodes that run jobs and are wanted, in the order of their names: those that no list of
+// nodes has.
+func Lone(nodes map[string]rooms.NodeRoom, square func(name string) (place string, s Square),
+	want func(name string) bool) (out []Node) {
+	for name := range nodes {
+		if want(name) {
+			n := Node{Name: name}
+			n.Place, n.Square = square(name)
+			out = append(out, n)
+		}
+	}
+	slices.SortFunc(out, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
 // Map is all nodes in groups.
 type Map struct {
 	Groups []Group `json:"groups"`

@@ -64,6 +64,19 @@ func TestRooms(t *testing.T) {
 	}
 }
 
+// TestLone: nodes that no list has are drawn as the others, in the order of their names, with room of their own.
+func TestLone(t *testing.T) {
+	known := map[string]rooms.NodeRoom{}
+	for name, used := range map[string]int64{"listed": 900, "b": 500, "a": 500, "unwanted": 100} {
+		known[name] = rooms.NodeRoom{Room: rooms.Room{Datacenter: "dc2", CPU: 1000, CPUUsed: used}}
+	}
+	got := Lone(known, Rooms(known, "cpu"), func(name string) bool { return name == "a" || name == "b" })
+	half := Square{Letter: 'k', Rank: 11, Used: 500, All: 1000}
+	if want := []Node{{"a", nil, "dc2", half}, {"b", nil, "dc2", half}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // TestBounds: whatever a fleet writes into its metadata, groups, keys and names stay few, and no node is left out.
 func TestBounds(t *testing.T) {
 	var nodes []Node
