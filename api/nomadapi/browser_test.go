@@ -30,11 +30,13 @@ func (c *catalogued) Ask(_ context.Context, call nomadrows.AccessCall, out any) 
 
 // TestBrowserLogins: methods and logins of type OIDC as the catalog is sent and shows them.
 func TestBrowserLogins(t *testing.T) {
-	const sso = `{"Name":"sso","Type":"oidc","Config":{"OIDCClientID":"corbel","OIDCDiscoveryCACert":"pem",` +
+	const sso = `{"Name":"sso","Type":"oidc","Config":{"OIDCClientID":"corbel","OIDCClientSecret":"hush",` +
+		`"OIDCDiscoveryCACert":"pem",` +
 		`"JWTSupportedAlgs":["ES256"],"OIDCClientUsePKCE":true},"ModifyIndex":7}`
 	answers := map[string]string{"GET auth-methods": "[" + sso + "]", "GET auth-method/sso": sso, "PUT auth-method": sso,
-		"POST oidc/auth-url": `{"AuthURL":"https://id.example/authorize"}`,
-		"POST oidc/callback": `{"AccessorID":"a1","SecretID":"s1","Policies":[{"Name":"dev"}]}`}
+		"PUT auth-method/sso": sso,
+		"POST oidc/auth-url":  `{"AuthURL":"https://id.example/authorize"}`,
+		"POST oidc/callback":  `{"AccessorID":"a1","SecretID":"s1","Policies":[{"Name":"dev"}]}`}
 	for _, c := range []struct {
 		method, path, body string
 		status             int
@@ -48,6 +50,14 @@ func TestBrowserLogins(t *testing.T) {
 			`"BoundIssuer":null,"VerboseLogging":true}}`, 200, `"Name":"sso"`,
 			`"Type":"oidc","Default":false,"Config":{"AllowedRedirectURIs":["http://localhost:4649/oidc/callback"],` +
 				`"JWTSupportedAlgs":["ES256"],"OIDCClientID":"corbel","OIDCDiscoveryCACert":"pem"}`},
+		{"GET", "auth-method/sso", "", 200, `"OIDCClientSecret":"redacted"`, ""},
+		{"PUT", "auth-method/sso", `{"Name":"sso","Config":{"OIDCClientSecret":"redacted"}}`, 200,
+			`"OIDCClientSecret":"redacted"`, `"OIDCClientSecret":"hush"`},
+		{"PUT", "auth-method/sso", `{"Name":"sso"}`, 200, `"DiscoveryCaPem":["pem"]`, `"OIDCDiscoveryCACert":"pem"`},
+		{"PUT", "auth-method/sso", `{"Name":"sso","Config":{"OIDCClientSecret":"other"}}`, 200,
+			`"OIDCClientSecret":"redacted"`, `"OIDCClientSecret":"other"`},
+		{"PUT", "auth-method", `{"Name":"new","Type":"OIDC","Config":{"OIDCClientSecret":"redacted"}}`, 400,
+			"OIDCClientSecret", ""},
 		{"PUT", "auth-method", `{"Name":"sso","Type":"OIDC","Config":{"OIDCDisableUserInfo":true}}`, 400,
 			"OIDCDisableUserInfo", ""},
 		{"PUT", "auth-method", `{"Name":"sso","Type":"OIDC","Default":true}`, 200, `"Default":false`, `"Default":true`},

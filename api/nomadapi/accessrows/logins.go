@@ -65,11 +65,38 @@ func (m *storedMethod) show(whole bool) *wireMethod {
 			}
 		}
 		if text, ok := v.(string); ok && (name == "BoundIssuer" || name == "DiscoveryCaPem") {
-			v = []string{text}
+			v = []any{text} // as clients' JSON is read, which may be laid over it
 		}
 		out.Config[name] = v
 	}
 	return out
+}
+
+// clientSecret is the key of what the provider knows us by; redacted is what is shown in its place.
+const (
+	clientSecret = "OIDCClientSecret"
+	redacted     = "redacted"
+)
+
+// redact hides the provider's secret in what is about to be answered.
+func (m *wireMethod) redact() *wireMethod {
+	if m.Config[clientSecret] != nil {
+		m.Config[clientSecret] = redacted
+	}
+	return m
+}
+
+// keep takes over the secret of the method that this one replaces, where it came back as it was shown.
+func (m *wireMethod) keep(secret any) error {
+	switch {
+	case m.Config[clientSecret] != redacted:
+		return nil
+	case secret == nil:
+		return nomadrows.BadRequest("Config: OIDCClientSecret: %q stands in place of a secret that is not shown: give the "+
+			"secret", redacted)
+	}
+	m.Config[clientSecret] = secret
+	return nil
 }
 
 // catalog is the method as the catalog is sent it.
@@ -157,7 +184,7 @@ func method(q *request) error {
 	if err != nil {
 		return missing(err, "ACL auth method not found")
 	}
-	return q.Told(index, m.show(true))
+	return q.Told(index, m.show(true).redact())
 }
 
 func createMethod(q *request) error { return setMethod(q, "") }
@@ -169,7 +196,7 @@ func setMethod(q *request, name string) error {
 	if err != nil {
 		return err
 	}
-	in, path := &wireMethod{Type: ""}, "auth-method"
+	in, path, secret := &wireMethod{Type: ""}, "auth-method", any(nil)
 	if name != "" {
 		var old storedMethod
 		path += "/" + url.PathEscape(name)
@@ -177,9 +204,13 @@ func setMethod(q *request, name string) error {
 			return missing(err, "ACL auth method not found")
 		}
 		in = old.show(true)
+		secret = in.Config[clientSecret]
 	}
 	if err := json.Unmarshal(body, in); err != nil {
 		return nomadrows.BadRequest("%s", err)
+	}
+	if err := in.keep(secret); err != nil {
+		return err
 	}
 	if name != "" && in.Name != name {
 		return nomadrows.BadRequest("ACL auth method name does not match request path")
@@ -193,7 +224,7 @@ func setMethod(q *request, name string) error {
 		send.MaxTokenTTL, send.Default, send.Config}, &made); err != nil {
 		return told(err)
 	}
-	return q.Wrote(made.ModifyIndex, made.show(true))
+	return q.Wrote(made.ModifyIndex, made.show(true).redact())
 }
 
 // methodWrite is a method as it is sent.
